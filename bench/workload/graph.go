@@ -1,0 +1,80 @@
+package workload
+
+import (
+	"fmt"
+	"math"
+)
+
+// Graph is a directed graph in CSR form: the out-neighbours of vertex v are
+// Indices[Indptr[v]:Indptr[v+1]]. Vertices without out-neighbours, self-loops
+// and repeated edges are allowed.
+type Graph struct {
+	Indptr  []int64
+	Indices []int32
+}
+
+// Vertices is the number of vertices.
+func (g *Graph) Vertices() int { return max(len(g.Indptr)-1, 0) }
+
+// Edges is the number of edges, repeated ones included.
+func (g *Graph) Edges() int { return len(g.Indices) }
+
+// InDegrees counts for every vertex the edges that point to it.
+// REQUIRES: a graph for which Validate returns nil.
+func (g *Graph) InDegrees() []uint32 {
+	d := make([]uint32, g.Vertices())
+	for _, v := range g.Indices {
+		d[v]++
+	}
+	return d
+}
+
+// Validate checks that there is at least one vertex, that Indptr starts at 0,
+// never decreases and ends at len(Indices), and that every index is a vertex.
+// The error names the first offender.
+func (g *Graph) Validate() error {
+	if err := g.check(); err != nil {
+		return fmt.Errorf("workload: graph: %w", err)
+	}
+	return nil
+}
+
+// check is Validate without the prefix, so that LoadGraph can put the file there.
+func (g *Graph) check() error {
+	if err := checkIndptr(g.Indptr, len(g.Indices)); err != nil {
+		return err
+	}
+	return checkIndices(g.Indices, g.Vertices())
+}
+
+// checkIndptr returns the first fault of indptr for a graph of that many edges.
+func checkIndptr(indptr []int64, edges int) error {
+	if len(indptr) < 2 {
+		return fmt.Errorf("indptr length (%d) must be at least 2, for one vertex", len(indptr))
+	}
+	if n := len(indptr) - 1; n > math.MaxInt32 {
+		return fmt.Errorf("vertices (%d) must be at most %d", n, math.MaxInt32)
+	}
+	if indptr[0] != 0 {
+		return fmt.Errorf("indptr[0] (%d) must be 0", indptr[0])
+	}
+	for i := 1; i < len(indptr); i++ {
+		if indptr[i] < indptr[i-1] {
+			return fmt.Errorf("indptr[%d] (%d) must be at least indptr[%d] (%d)", i, indptr[i], i-1, indptr[i-1])
+		}
+	}
+	if last := len(indptr) - 1; indptr[last] != int64(edges) {
+		return fmt.Errorf("indptr[%d] (%d) must be the number of indices (%d)", last, indptr[last], edges)
+	}
+	return nil
+}
+
+// checkIndices returns the first index that is not a vertex.
+func checkIndices[T int32 | int64](indices []T, vertices int) error {
+	for i, v := range indices {
+		if uint64(v) >= uint64(vertices) { // negative values wrap around to large ones
+			return fmt.Errorf("indices[%d] (%d) must be in [0, %d)", i, v, vertices)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,181 @@
+package workload
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"sync/atomic"
+)
+
+// GraphOptions describes a generated graph. The zero value is the default graph.
+type GraphOptions struct {
+	// Vertices is the number of vertices, 1 to 2^31-1. Default 500,000.
+	Vertices int
+	// MeanDegree is the number of edges per vertex, at least 1. Default 15.
+	MeanDegree int
+	// Exponent is the e of the law "probability ∝ rank^-e" by which edge targets
+	// are drawn, finite and above 0. Default 0.75.
+	Exponent float64
+	// Seed fixes the graph. Any value, 0 included, is a seed of its own.
+	Seed uint64
+}
+
+// EnsureDefaults replaces zero fields by their defaults.
+func (o *GraphOptions) EnsureDefaults() {
+	if o.Vertices == 0 {
+		o.Vertices = 500_000
+	}
+	if o.MeanDegree == 0 {
+		o.MeanDegree = 15
+	}
+	if o.Exponent == 0 {
+		o.Exponent = 0.75
+	}
+}
+
+// maxEdges bounds generated graphs to 1 TiB of indices.
+const maxEdges = 1 << 38
+
+// Validate reports every field out of range.
+func (o *GraphOptions) Validate() error {
+	var errs []error
+	fault := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("workload: power law: "+format, args...))
+	}
+	if o.Vertices < 1 || o.Vertices > math.MaxInt32 {
+		fault("Vertices (%d) must be in [1, %d]", o.Vertices, math.MaxInt32)
+	}
+	if o.MeanDegree < 1 {
+		fault("MeanDegree (%d) must be at least 1", o.MeanDegree)
+	}
+	if !(o.Exponent > 0) || math.IsInf(o.Exponent, 0) {
+		fault("Exponent (%g) must be finite and above 0", o.Exponent)
+	}
+	if hi, lo := bits.Mul64(uint64(max(o.Vertices, 0)), uint64(max(o.MeanDegree, 0))); hi != 0 || lo > maxEdges {
+		fault("Vertices × MeanDegree (%d × %d) must be at most %d edges", o.Vertices, o.MeanDegree, int64(maxEdges))
+	}
+	return errors.Join(errs...)
+}
+
+// edgeBlock is the number of edges drawn from one stream. It is part of the
+// output: changing it changes every generated graph.
+const edgeBlock = 1 << 16
+
+// PowerLaw generates a graph of Vertices × MeanDegree edges. The source of each
+// edge is drawn uniformly, so out-degrees are Poisson-like; its target is drawn
+// with probability ∝ rank^-Exponent, rank being the target's place in a random
+// permutation of the vertices. Edges are independent: self-loops and repeated
+// edges occur.
+//
+// Because target and source of an edge are independent, the sources need only
+// be counted, and the targets can be written in place in CSR order.
+func PowerLaw(o GraphOptions) (*Graph, error) {
+	o.EnsureDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	edges := o.Vertices * o.MeanDegree
+	blocks := (edges + edgeBlock - 1) / edgeBlock
+
+	degrees := make([]uint32, o.Vertices)
+	forEachBlock(blocks, func(b int) {
+		r := newStream(o.Seed, purposeSources, uint64(b))
+		for range min(edgeBlock, edges-b*edgeBlock) {
+			atomic.AddUint32(&degrees[below(r, uint64(o.Vertices))], 1)
+		}
+	})
+	g := &Graph{Indptr: make([]int64, o.Vertices+1), Indices: make([]int32, edges)}
+	for v, d := range degrees {
+		g.Indptr[v+1] = g.Indptr[v] + int64(d)
+	}
+
+	targets := newAliasTable(rankWeights(rankPermutation(o.Vertices, o.Seed), o.Exponent))
+	forEachBlock(blocks, func(b int) {
+		r := newStream(o.Seed, purposeTargets, uint64(b))
+		block := g.Indices[b*edgeBlock : min((b+1)*edgeBlock, edges)]
+		for i := range block {
+			block[i] = targets.draw(r)
+		}
+	})
+	return g, nil
+}
+
+// rankPermutation returns the vertices in the order of their ranks: element 0
+// is the vertex of rank 1.
+func rankPermutation(vertices int, seed uint64) []int32 {
+	p := make([]int32, vertices)
+	for i := range p {
+		p[i] = int32(i)
+	}
+	rand.New(newStream(seed, purposeRanks, 0)).Shuffle(vertices, func(i, j int) { p[i], p[j] = p[j], p[i] })
+	return p
+}
+
+// rankWeights returns rank^-exponent for every vertex.
+func rankWeights(byRank []int32, exponent float64) []float64 {
+	w := make([]float64, len(byRank))
+	for i, v := range byRank {
+		w[v] = math.Pow(float64(i+1), -exponent)
+	}
+	return w
+}
+
+// aliasTable draws from [0, len) with given weights in constant time (Walker's
+// method, built as by Vose). A draw picks a cell uniformly and then either the
+// cell's own number or its alias.
+type aliasTable []aliasCell
+
+type aliasCell struct {
+	keep  uint64 // the cell's own number if the draw's fraction (of 2^64) is below
+	alias int32  // otherwise this one
+}
+
+// newAliasTable builds the table. It uses weights as scratch.
+// REQUIRES: weights are finite and not negative, and one is above 0.
+func newAliasTable(weights []float64) aliasTable {
+	var sum float64
+	for _, w := range weights {
+		sum += w
+	}
+	n := len(weights)
+	t := make(aliasTable, n)
+	// One array holds both work lists: cells below the mean grow from the left,
+	// the others from the right.
+	work := make([]int32, n)
+	small, large := 0, n
+	for i := range weights {
+		weights[i] *= float64(n) / sum
+		t[i] = aliasCell{keep: math.MaxUint64, alias: int32(i)}
+		if weights[i] < 1 {
+			work[small] = int32(i)
+			small++
+		} else {
+			large--
+			work[large] = int32(i)
+		}
+	}
+	for small > 0 && large < n {
+		s, l := work[small-1], work[large]
+		small--
+		t[s] = aliasCell{keep: uint64(weights[s] * (1 << 64)), alias: l}
+		weights[l] -= 1 - weights[s]
+		if weights[l] < 1 {
+			large++
+			work[small] = l
+			small++
+		}
+	}
+	// What remains in either list is 1 up to rounding: the cell keeps itself.
+	return t
+}
+
+// draw returns a number with the probability of its weight.
+func (t aliasTable) draw(r *rand.PCG) int32 {
+	i, fraction := bits.Mul64(r.Uint64(), uint64(len(t)))
+	if c := &t[i]; fraction >= c.keep {
+		return c.alias
+	}
+	return int32(i)
+}

@@ -1,0 +1,35 @@
+package workload
+
+import "fmt"
+
+// Workload is a sequence of batches. Batch i depends on the options and i only.
+// A Workload is read-only: separate Cursors may run at the same time.
+type Workload interface {
+	// Kind names the access pattern: "neighbor-sampling" or "ids".
+	Kind() string
+	// Batches is the number of batches.
+	Batches() int
+	// NewCursor returns the state that one goroutine needs to compute batches.
+	NewCursor() Cursor
+}
+
+// Cursor computes batches in any order. It must not be used by two goroutines
+// at the same time.
+type Cursor interface {
+	// Batch appends the row numbers of batch i to dst and returns the extended
+	// slice; what dst held before stays. It allocates only to grow dst. It panics
+	// unless i is in [0, Batches()).
+	Batch(i int, dst []int64) []int64
+}
+
+var (
+	_ Workload = (*NeighborSampling)(nil)
+	_ Workload = (*Replay)(nil)
+)
+
+// checkBatch panics unless i is a batch number of a workload of n batches.
+func checkBatch(i, n int) {
+	if i < 0 || i >= n {
+		panic(fmt.Sprintf("workload: batch (%d) must be in [0, %d)", i, n))
+	}
+}

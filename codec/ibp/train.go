@@ -1,0 +1,278 @@
+package ibp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// thresholds of the paper's sweep: a bit is invariant when it has one value in at least this share of the rows.
+var thresholds = [...]float64{0.70, 0.75, 0.80, 0.85, 0.90, 0.95, 1.00}
+
+// Train makes the codec with the given chunk length (4 or 8 bytes) that stores the sample's rows in the fewest bytes.
+// It tries the paper's masks, one threshold for the whole table, and masks grown for each chunk on its own; neither
+// always wins.
+func Train(sample []byte, rowBytes, chunk int) (*Codec, error) {
+	if err := checkSample(sample, rowBytes); err != nil {
+		return nil, err
+	}
+	var best *Codec
+	var bestBytes int64
+	for _, m := range candidates(sample, rowBytes, chunk) {
+		c, err := New(chunk, rowBytes, m.mask, m.bitval)
+		if err != nil {
+			return nil, err
+		}
+		if n := c.sampleBytes(sample); best == nil || n < bestBytes {
+			best, bestBytes = c, n
+		}
+	}
+	return best, nil
+}
+
+// TrainBest makes the codec of either chunk length that stores the sample in fewer bytes.
+func TrainBest(sample []byte, rowBytes int) (*Codec, error) {
+	c4, err := Train(sample, rowBytes, 4)
+	if err != nil {
+		return nil, err
+	}
+	c8, err := Train(sample, rowBytes, 8)
+	if err != nil {
+		return nil, err
+	}
+	if c8.sampleBytes(sample) < c4.sampleBytes(sample) {
+		return c8, nil
+	}
+	return c4, nil
+}
+
+func checkSample(sample []byte, rowBytes int) error {
+	switch {
+	case rowBytes < 1 || rowBytes > slab.MaxRowBytes:
+		return fmt.Errorf("ibp: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
+	case len(sample) == 0:
+		return errors.New("ibp: sample (0 rows) must have at least one row")
+	case len(sample)%rowBytes != 0:
+		return fmt.Errorf("ibp: sample (%d bytes) must be a multiple of the row (%d bytes)", len(sample), rowBytes)
+	}
+	return nil
+}
+
+// sampleBytes is what the sample's rows take, those that do not shrink counted raw.
+func (c *Codec) sampleBytes(sample []byte) int64 {
+	var sum int64
+	for ; len(sample) > 0; sample = sample[c.rowBytes:] {
+		sum += int64(min((c.rowBits(sample[:c.rowBytes])+7)/8, c.rowBytes))
+	}
+	return sum
+}
+
+// rowBits is the length of a row's stored form in bits.
+func (c *Codec) rowBits(row []byte) int {
+	n := c.chunks
+	for g := range c.groups {
+		gr := &c.groups[g]
+		bad := groupWord(row, g)&gr.mask ^ gr.val
+		switch {
+		case bad == 0:
+			n += int(gr.kept)
+		case c.chunk == 8:
+			n += 64
+		default:
+			low, high := int(gr.low), int(gr.kept-gr.low)
+			if uint32(bad) != 0 {
+				low = 32
+			}
+			if bad>>32 != 0 {
+				high = 32
+			}
+			n += low + high
+		}
+	}
+	return n
+}
+
+// masks are a mask and bitval for every chunk of a row.
+type masks struct{ mask, bitval []byte }
+
+// candidates are the masks to choose from: grown ones first, then one set for each threshold.
+func candidates(sample []byte, rowBytes, chunk int) []masks {
+	n := (rowBytes + chunk - 1) / chunk * chunk
+	sets := make([]masks, 1+len(thresholds))
+	for i := range sets {
+		sets[i] = masks{make([]byte, n), make([]byte, n)}
+	}
+	var word [8]byte
+	p := newPlanes(len(sample)/rowBytes, 8*chunk)
+	for at := 0; at < n; at += chunk {
+		p.load(sample, rowBytes, at)
+		for i := range sets {
+			var m, v uint64
+			if i == 0 {
+				m, v = p.grow()
+			} else {
+				m, v = p.threshold(thresholds[i-1])
+			}
+			binary.LittleEndian.PutUint64(word[:], m)
+			copy(sets[i].mask[at:at+chunk], word[:])
+			binary.LittleEndian.PutUint64(word[:], v)
+			copy(sets[i].bitval[at:at+chunk], word[:])
+		}
+	}
+	return sets
+}
+
+// planes is one chunk position of every sampled row, transposed: bit r of plane[b] is bit b of row r's chunk.
+type planes struct {
+	rows  int
+	width int // bits of a chunk
+	plane [64][]uint64
+	alive []uint64
+}
+
+func newPlanes(rows, width int) *planes {
+	p := &planes{rows: rows, width: width, alive: make([]uint64, (rows+63)/64)}
+	for b := range width {
+		p.plane[b] = make([]uint64, len(p.alive))
+	}
+	return p
+}
+
+// load transposes the chunk at byte offset at of every row; bytes beyond the row are zero.
+func (p *planes) load(sample []byte, rowBytes, at int) {
+	n := min(p.width/8, rowBytes-at)
+	var block [64]uint64
+	for w := range p.alive {
+		for i := range block {
+			block[i] = 0
+			if r := 64*w + i; r < p.rows {
+				chunk := sample[r*rowBytes+at:]
+				if len(chunk) >= 8 {
+					block[i] = binary.LittleEndian.Uint64(chunk) & (1<<(8*n-1)<<1 - 1)
+				} else {
+					for j := range n {
+						block[i] |= uint64(chunk[j]) << (8 * j)
+					}
+				}
+			}
+		}
+		transpose(&block)
+		for b := range p.width {
+			p.plane[b][w] = block[b]
+		}
+	}
+}
+
+// transpose turns bit j of word i into bit i of word j.
+func transpose(a *[64]uint64) {
+	m := uint64(1<<32 - 1)
+	for j := 32; j != 0; j, m = j>>1, m^m<<(j>>1) {
+		for k := 0; k < 64; k = ((k | j) + 1) &^ j {
+			t := (a[k]>>j ^ a[k|j]) & m
+			a[k] ^= t << j
+			a[k|j] ^= t
+		}
+	}
+}
+
+func (p *planes) ones(b int) int {
+	n := 0
+	for _, w := range p.plane[b] {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
+// threshold is the paper's choice: every bit that has one value in at least share t of the rows.
+func (p *planes) threshold(t float64) (mask, val uint64) {
+	need := t * float64(p.rows)
+	for b := range p.width {
+		ones := p.ones(b)
+		if float64(ones) >= need {
+			mask |= 1 << b
+			val |= 1 << b
+		} else if float64(p.rows-ones) >= need {
+			mask |= 1 << b
+		}
+	}
+	return mask, val
+}
+
+// grow adds bits one at a time, each time the bit and value that keep the most rows participating, and returns the mask
+// at which participating rows × masked bits was largest. Unlike the paper's counts it sees that bits go together: the
+// bits of an exponent are invariant among the rows that already agree on the others.
+func (p *planes) grow() (mask, val uint64) {
+	count := p.rows
+	for w := range p.alive {
+		p.alive[w] = ^uint64(0)
+	}
+	if rest := p.rows % 64; rest != 0 {
+		p.alive[len(p.alive)-1] = 1<<rest - 1
+	}
+	var m, v uint64
+	best := 0
+	for n := 1; n <= p.width; n++ {
+		bit, keep, one := -1, -1, false
+		for b := range p.width {
+			if m>>b&1 != 0 {
+				continue
+			}
+			ones := 0
+			for w, alive := range p.alive {
+				ones += bits.OnesCount64(alive & p.plane[b][w])
+			}
+			if ones > keep {
+				bit, keep, one = b, ones, true
+			}
+			if count-ones > keep {
+				bit, keep, one = b, count-ones, false
+			}
+		}
+		m |= 1 << bit
+		flip := ^uint64(0)
+		if one {
+			v |= 1 << bit
+			flip = 0
+		}
+		for w := range p.alive {
+			p.alive[w] &= p.plane[bit][w] ^ flip
+		}
+		count = keep
+		if saved := count * n; saved > best {
+			best, mask, val = saved, m, v
+		}
+		if count*p.width <= best {
+			break // even all the other bits could not make up for the rows lost
+		}
+	}
+	return mask, val
+}
+
+// Families of the registry.
+var (
+	IBP4 = codec.Family{Name: "ibp4", Train: trainFixed(4), Unmarshal: unmarshal}
+	IBP8 = codec.Family{Name: "ibp8", Train: trainFixed(8), Unmarshal: unmarshal}
+	IBP  = codec.Family{
+		Name: "ibp",
+		Train: func(sample []byte, rowBytes int) (codec.Codec, error) {
+			return asCodec(TrainBest(sample, rowBytes))
+		},
+		Unmarshal: unmarshal,
+	}
+)
+
+func trainFixed(chunk int) func([]byte, int) (codec.Codec, error) {
+	return func(sample []byte, rowBytes int) (codec.Codec, error) { return asCodec(Train(sample, rowBytes, chunk)) }
+}
+
+// asCodec keeps a nil *Codec from becoming a non-nil interface.
+func asCodec(c *Codec, err error) (codec.Codec, error) {
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}

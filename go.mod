@@ -1,0 +1,14 @@
+module github.com/tensorcache/tensorcache
+
+go 1.26.0
+
+require (
+	github.com/sbinet/npyio v0.6.0
+	pgregory.net/rapid v1.3.0
+)
+
+require (
+	github.com/campoy/embedmd v1.0.0 // indirect
+	github.com/pmezard/go-difflib v1.0.0 // indirect
+	gonum.org/v1/gonum v0.9.3 // indirect
+)

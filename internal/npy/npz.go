@@ -1,0 +1,131 @@
+package npy
+
+import (
+	"archive/zip"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// maxListed bounds how many arrays an error lists.
+const maxListed = 16
+
+// Arrays lists the arrays of the .npz archive at path, without ".npy", in the order of
+// the archive. Members that are no arrays by name or content are left out. It returns ErrArray if there is
+// none, and ErrFormat if the file is no archive or names an array twice.
+func Arrays(path string) ([]string, error) {
+	f, size, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	archived, err := isArchive(path, f)
+	if err != nil {
+		return nil, err
+	}
+	if !archived {
+		return nil, inFile(path, faultf(ErrFormat, "file (an .npy array) must be an .npz archive"))
+	}
+	a, err := newArchive(path, f, size)
+	if err != nil {
+		return nil, err
+	}
+	return a.arrays, nil
+}
+
+// archive is the directory of an .npz.
+type archive struct {
+	file    string
+	size    int64
+	arrays  []string // never empty
+	members map[string]*zip.File
+}
+
+func newArchive(file string, f io.ReaderAt, size int64) (*archive, error) {
+	// The section turns hostile offsets, which the file system would reject in its own
+	// words, into an early end.
+	z, err := zip.NewReader(io.NewSectionReader(f, 0, size), size)
+	// Nothing is extracted, so a member's name cannot lead out of anywhere.
+	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
+		return nil, inFile(file, ioFault(fmt.Sprintf("archive (%d bytes) must be a complete zip file", size), err))
+	}
+	a := &archive{file: file, size: size, members: make(map[string]*zip.File)}
+	for _, m := range z.File {
+		array, ok := strings.CutSuffix(m.Name, ".npy")
+		if !ok && !startsAsArray(m, size) {
+			continue
+		}
+		if a.members[array] != nil {
+			return nil, inFile(file, faultf(ErrFormat, "array (%q) must occur once", clip(array)))
+		}
+		a.members[array] = m
+		a.arrays = append(a.arrays, array)
+	}
+	if len(a.arrays) == 0 {
+		return nil, inFile(file, faultf(ErrArray, "archive (%d members) must have an array", len(z.File)))
+	}
+	return a, nil
+}
+
+// choose opens the array that c asks for.
+func (a *archive) choose(c choice) (*Reader, error) {
+	if c.named {
+		if a.members[c.array] == nil {
+			return nil, inFile(a.file, faultf(ErrArray, "array (%q) must be one of %s", clip(c.array), a.list()))
+		}
+		return a.open(c.array, c.minRank)
+	}
+	for _, array := range c.prefer {
+		if a.members[array] != nil {
+			return a.open(array, c.minRank)
+		}
+	}
+	if len(a.arrays) == 1 {
+		return a.open(a.arrays[0], c.minRank)
+	}
+	return a.only(c.minRank)
+}
+
+// only opens the single array with at least minRank axes. Arrays that no Reader can
+// read do not count; a corrupt one might be the one meant, so it ends the search.
+func (a *archive) only(minRank int) (*Reader, error) {
+	fits, found := 0, ""
+	for _, array := range a.arrays {
+		_, err := a.open(array, minRank)
+		switch {
+		case err == nil:
+			fits++
+			found = array
+		case !errors.Is(err, ErrDType) && !errors.Is(err, ErrShape):
+			return nil, err
+		}
+	}
+	if fits != 1 {
+		return nil, inFile(a.file, faultf(ErrArray, "arrays of rank %d or more (%d) must be one, or be chosen as FILE.npz:ARRAY from %s",
+			minRank, fits, a.list()))
+	}
+	return a.open(found, minRank)
+}
+
+// open opens an array that the archive has.
+func (a *archive) open(array string, minRank int) (*Reader, error) {
+	m, name := a.members[array], a.file+":"+array
+	body, err := openMember(m, a.size)
+	if err != nil {
+		return nil, inFile(name, err)
+	}
+	return newReader(name, body, int64(m.UncompressedSize64), m.Method == zip.Store, minRank)
+}
+
+// list quotes the names of the arrays.
+func (a *archive) list() string {
+	var names []string
+	for _, array := range a.arrays[:min(len(a.arrays), maxListed)] {
+		names = append(names, fmt.Sprintf("%q", clip(array)))
+	}
+	if more := len(a.arrays) - maxListed; more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
+}

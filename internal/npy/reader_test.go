@@ -1,0 +1,603 @@
+package npy
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/sbinet/npyio"
+)
+
+var everyDType = []DType{
+	Float16, Float32, Float64, Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32, Uint64, Bool,
+}
+
+func TestReader_EveryDTypeAndByteOrder(t *testing.T) {
+	for _, d := range everyDType {
+		for _, order := range []string{"<", ">", "=", "|", ""} {
+			t.Run(d.String()+order, func(t *testing.T) {
+				want := sequence(2 * 3 * d.Size())
+				stored := bytes.Clone(want)
+				if order == ">" {
+					for i := 0; i < len(stored); i += d.Size() {
+						slices.Reverse(stored[i : i+d.Size()])
+					}
+				}
+				b := file(1, dict("'"+order+d.descr()[1:]+"'", "False", "(2, 3)"), stored)
+				r, err := openBytes(b, choice{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.DType() != d || r.Rows() != 2 || r.RowBytes() != 3*d.Size() || !slices.Equal(r.Shape(), []int{2, 3}) {
+					t.Errorf("got %v %v, %d rows of %d bytes", r.DType(), r.Shape(), r.Rows(), r.RowBytes())
+				}
+				got, err := readRows(r, 1)
+				if err != nil || !bytes.Equal(got, want) {
+					t.Errorf("data = %x, %v, want %x", got, err, want)
+				}
+			})
+		}
+	}
+}
+
+func TestReader_KeepsNaNPayloads(t *testing.T) {
+	const payload = 0x7ff4_dead_beef_cafe // signalling, so arithmetic would change it
+	b := file(1, dict("'>f8'", "False", "(1,)"), binary.BigEndian.AppendUint64(nil, payload))
+	got, err := openAll(b, choice{})
+	if err != nil || binary.LittleEndian.Uint64(got) != payload {
+		t.Errorf("data = %x, %v, want %x", got, err, uint64(payload))
+	}
+}
+
+func TestReader_AcceptsHeaderSyntax(t *testing.T) {
+	data := sequence(24)
+	long := dict("'<f4'", "False", "(2, 3)") + string(bytes.Repeat([]byte(" "), 60000))
+	for _, c := range []struct {
+		name    string
+		version byte
+		text    string
+	}{
+		{"version 2", 2, dict("'<f4'", "False", "(2, 3)")},
+		{"version 3", 3, dict("'<f4'", "False", "(2, 3)")},
+		{"order of keys", 1, "{'shape': (2, 3), 'descr': '<f4', 'fortran_order': False}"},
+		{"double quotes", 1, `{"shape": (2, 3), "descr": "<f4", "fortran_order": False}`},
+		{"no spaces", 1, "{'shape':(2,3),'descr':'<f4','fortran_order':False}"},
+		{"many spaces", 1, "\n{ 'shape'\t: ( 2 , 3 , ) , 'descr' : '<f4' ,\n 'fortran_order' : False , } \r\n"},
+		{"long padding", 1, long},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := openAll(file(c.version, c.text, data), choice{minRank: 2})
+			if err != nil || !bytes.Equal(got, data) {
+				t.Errorf("data = %x, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestOpen_RejectsHeaders(t *testing.T) {
+	shape := func(s string) string { return dict("'<f4'", "False", s) }
+	descr := func(s string) string { return dict(s, "False", "(2, 3)") }
+	const supported = "must be one of float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool"
+	for _, c := range []struct {
+		name, text string
+		kind       error
+		want       string
+	}{
+		{"empty", "", ErrFormat, "npy: mem: header at byte 10: end must be '{'"},
+		{"list", "[]", ErrFormat, `text ("[]") must be '{'`},
+		{"no keys", "{}", ErrFormat, `header keys (0) must include "descr"`},
+		{"missing key", "{'descr': '<f4', 'shape': (2, 3)}", ErrFormat, `header keys (2) must include "fortran_order"`},
+		{"unknown key", "{'descr': '<f4', 'order': 1}", ErrFormat, `key ("order") must be 'descr', 'fortran_order' or 'shape'`},
+		{"duplicate key", "{'descr': '<f4', 'descr': '<f4'}", ErrFormat, `header at byte 27: key ("descr") must occur once`},
+		{"no colon", "{'descr' '<f4'}", ErrFormat, `must be ':'`},
+		{"no comma", "{'descr': '<f4' 'shape': (2, 3)}", ErrFormat, `must be '}'`},
+		{"open dict", "{'descr': '<f4', ", ErrFormat, "end must be a quoted string"},
+		{"open string", "{'descr': '<f4", ErrFormat, "end must be a closing quote"},
+		{"escape", `{'descr': '\x3cf4'}`, ErrFormat, "without escapes"},
+		{"text after", shape("(2, 3)") + "x", ErrFormat, `text ("x") must be the end`},
+		{"NUL after", shape("(2, 3)") + "\x00", ErrFormat, "must be the end"},
+		{"bool as number", dict("'<f4'", "0", "(2, 3)"), ErrFormat, "must be True or False"},
+		{"bool with tail", dict("'<f4'", "Falsey", "(2, 3)"), ErrFormat, `must be '}'`},
+		{"number as shape", shape("(6)"), ErrFormat, `text (")`},
+		{"list as shape", shape("[2, 3]"), ErrFormat, `must be '('`},
+		{"lone comma", shape("(,)"), ErrFormat, "must be a decimal number"},
+		{"float axis", shape("(2.0, 3)"), ErrFormat, `must be ','`},
+		{"python 2 long", shape("(2L, 3L)"), ErrFormat, `must be ','`},
+		{"octal axis", shape("(02, 3)"), ErrFormat, "number (02) must not start with 0"},
+		{"open shape", "{'shape': (2, 3", ErrFormat, "end must be ')'"},
+		{"negative axis", shape("(2, -3)"), ErrShape, "axis (-3) must not be negative"},
+		{"zero rows", shape("(0, 3)"), ErrShape, "npy: mem: shape (0, 3) must have no axis of length 0"},
+		{"zero axis", shape("(2, 0)"), ErrShape, "shape (2, 0) must"},
+		{"large axis", shape("(99999999999999999999,)"), ErrShape, "axis (99999999999999999999) must be at most 9223372036854775807"},
+		{"overflow", shape("(4294967296, 4294967296)"), ErrShape, "shape (4294967296, 4294967296) of float32 must need at most"},
+		{"overflow by element size", shape("(4611686018427387904,)"), ErrShape, "must need at most"},
+		{"large", shape("(1000000000000, 3)"), ErrFormat, "data bytes (24) must be 12000000000000"},
+		{"rank", shape("(" + string(bytes.Repeat([]byte("1,"), 65)) + ")"), ErrShape, "must be at most 64"},
+		{"scalar", shape("()"), ErrShape, "rank (0) of shape () must be at least 1"},
+		{"object", descr("'|O'"), ErrDType, `dtype ("|O") ` + supported},
+		{"bytes", descr("'|S5'"), ErrDType, `("|S5") ` + supported},
+		{"string", descr("'<U5'"), ErrDType, `("<U5") ` + supported},
+		{"complex64", descr("'<c8'"), ErrDType, `("<c8") ` + supported},
+		{"complex128", descr("'<c16'"), ErrDType, `("<c16") ` + supported},
+		{"longdouble", descr("'<f16'"), ErrDType, `("<f16") ` + supported},
+		{"datetime", descr("'<M8[ns]'"), ErrDType, `("<M8[ns]") ` + supported},
+		{"void", descr("'|V7'"), ErrDType, `("|V7") ` + supported},
+		{"empty descr", descr("''"), ErrDType, `("") ` + supported},
+		{"order only", descr("'<'"), ErrDType, `("<") ` + supported},
+		{"structured", descr("[('a)', '<f4'), ('b', '<i4', (2,))]"), ErrDType, `([('a)', '<f4'), ('b', '<i4', (2,))]) ` + supported},
+		{"unprintable", descr("[('\x1b[2J', '<f4')]"), ErrDType, `dtype ("[('\x1b[2J', '<f4')]") must`},
+		{"long", descr("'" + string(bytes.Repeat([]byte("x"), 1000)) + "'"), ErrDType, `xxx...") must`},
+		{"structured, open", descr("[('a', '<f4'"), ErrFormat, "end must be a closing bracket"},
+		{"descr of no type", descr("None"), ErrFormat, "must be a quoted string"},
+		{"bfloat16 as void", descr("'<V2'"), ErrDType, `dtype ("<V2") must not be void: npy cannot hold bfloat16; store float32 and use --cast bf16`},
+		{"bfloat16 by name", descr("'bfloat16'"), ErrDType, "npy cannot hold bfloat16"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := openBytes(file(1, c.text, sequence(24)), choice{})
+			if !errors.Is(err, c.kind) {
+				t.Errorf("error = %v, want kind %v", err, c.kind)
+			}
+			checkText(t, err, c.want)
+		})
+	}
+}
+
+func TestOpen_RejectsFiles(t *testing.T) {
+	good := written(t, Float32, []int{2, 3}, sequence(24))
+	patched := func(i int, v byte) []byte {
+		b := bytes.Clone(good)
+		b[i] = v
+		return b
+	}
+	for _, c := range []struct {
+		name string
+		b    []byte
+		kind error
+		want string
+	}{
+		{"empty", nil, ErrFormat, "file (0 bytes) must not be empty"},
+		{"text", []byte("hello world"), ErrFormat, `first bytes ("hello ") must be "\x93NUMPY" of an .npy file or "PK" of an .npz archive`},
+		{"version 4", patched(6, 4), ErrFormat, "version (4.0) must be 1.0, 2.0 or 3.0"},
+		{"version 0", patched(6, 0), ErrFormat, "version (0.0) must be"},
+		{"minor version", patched(7, 1), ErrFormat, "version (1.1) must be"},
+		{"header length", patched(9, 0xff), ErrFormat, "header bytes (152) must be 65408: truncated"},
+		{"absurd header length", append([]byte(magic+"\x02\x00\xff\xff\xff\xff"), good...), ErrFormat, "header length (4294967295) must be at most 65536 bytes"},
+		{"truncated header", good[:100], ErrFormat, "header bytes (100) must be 128: truncated"},
+		{"truncated data", good[:len(good)-5], ErrFormat, "data bytes (19) must be 24 for shape (2, 3) of float32: truncated"},
+		{"trailing bytes", append(bytes.Clone(good), 1, 2, 3), ErrFormat, "trailing bytes (3) must be 0: shape (2, 3) of float32 needs 24 bytes"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := save(t, "a.npy", c.b)
+			_, err := Open(path, 2)
+			if !errors.Is(err, c.kind) {
+				t.Errorf("error = %v, want kind %v", err, c.kind)
+			}
+			checkText(t, err, "npy: "+path+": ")
+			checkText(t, err, c.want)
+		})
+	}
+}
+
+func TestOpen_RejectsPaths(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Open(dir, 1); !errors.Is(err, ErrFormat) {
+		t.Errorf("directory: %v", err)
+	} else {
+		checkText(t, err, "path (a directory) must be a file")
+	}
+	for _, name := range []string{"no.npy", "no.npz", "no.npz:x"} {
+		_, err := Open(filepath.Join(dir, name), 1)
+		if !errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrFormat) {
+			t.Errorf("%s: %v, want fs.ErrNotExist alone", name, err)
+		}
+	}
+	path := save(t, "really.npz", written(t, Int8, []int{1}, []byte{1}))
+	_, err := Open(path+":x", 1)
+	checkText(t, err, `array ("x") must be asked of an .npz archive`)
+	_, err = Open(path, 2)
+	if !errors.Is(err, ErrShape) {
+		t.Errorf("rank: %v", err)
+	}
+	checkText(t, err, "rank (1) of shape (1,) must be at least 2")
+}
+
+func TestOpen_FileNameWithColon(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f.npz:x")
+	if err := os.WriteFile(path, written(t, Int8, []int{2}, []byte{1, 2}), 0o600); err != nil {
+		t.Skipf("no colons in names here: %v", err)
+	}
+	r, err := Open(path, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if r.Name() != path {
+		t.Errorf("Name() = %q, want %q", r.Name(), path)
+	}
+}
+
+func TestReader_Read(t *testing.T) {
+	data := sequence(7 * 12)
+	r, err := openBytes(written(t, Float32, []int{7, 3}, data), choice{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Read(make([]byte, 13)); err == nil {
+		t.Error("Read(13 bytes) of 12-byte rows succeeded")
+	}
+	if n, err := r.Read(nil); n != 0 || err != nil {
+		t.Errorf("Read(nil) = %d, %v", n, err)
+	}
+	buf := make([]byte, 60)
+	n, err := r.Read(buf)
+	if n != 5 || err != nil || !bytes.Equal(buf, data[:60]) {
+		t.Errorf("first Read = %d, %v", n, err)
+	}
+	n, err = r.Read(buf)
+	if n != 2 || err != nil || !bytes.Equal(buf[:24], data[60:]) {
+		t.Errorf("second Read = %d, %v", n, err)
+	}
+	for range 2 {
+		if n, err := r.Read(buf); n != 0 || err != io.EOF {
+			t.Errorf("Read at the end = %d, %v", n, err)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+	if _, err := r.Read(buf); !errors.Is(err, ErrClosed) {
+		t.Errorf("Read after Close: %v", err)
+	}
+}
+
+func TestReader_RankDefinesRows(t *testing.T) {
+	for _, c := range []struct {
+		shape          []int
+		rows, rowBytes int
+	}{{[]int{6}, 6, 2}, {[]int{6, 1}, 6, 2}, {[]int{1, 6}, 1, 12}, {[]int{2, 3, 5}, 6, 10}, {[]int{2, 1, 3, 1}, 6, 2}} {
+		n := c.rows * c.rowBytes
+		r, err := openBytes(written(t, Int16, c.shape, make([]byte, n)), choice{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Rows() != c.rows || r.RowBytes() != c.rowBytes {
+			t.Errorf("shape %v: %d rows of %d bytes, want %d of %d", c.shape, r.Rows(), r.RowBytes(), c.rows, c.rowBytes)
+		}
+	}
+}
+
+// A file may change between Open and Read.
+func TestReader_FileChangesAfterOpen(t *testing.T) {
+	good := written(t, Uint8, []int{1000, 8}, sequence(8000))
+	for _, c := range []struct {
+		name string
+		size int
+		want string
+	}{{"shrinks", len(good) - 3000, "data bytes (5000) must be 8000"}, {"grows", len(good) + 1, "trailing bytes (1) must be 0"}} {
+		t.Run(c.name, func(t *testing.T) {
+			path := save(t, "a.npy", good)
+			r, err := Open(path, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			if err := os.Truncate(path, int64(c.size)); err != nil {
+				t.Fatal(err)
+			}
+			got, err := readRows(r, 10)
+			if !errors.Is(err, ErrFormat) || len(got) >= 8000 {
+				t.Errorf("%d bytes, error %v", len(got), err)
+			}
+			checkText(t, err, c.want)
+			if _, again := r.Read(make([]byte, 8)); again != err {
+				t.Errorf("error is not sticky: %v, then %v", err, again)
+			}
+		})
+	}
+}
+
+// element returns the element at an index of a Fortran-ordered array.
+func element(data []byte, shape, index []int, size int) []byte {
+	offset, stride := 0, size
+	for k, n := range shape {
+		offset += index[k] * stride
+		stride *= n
+	}
+	return data[offset : offset+size]
+}
+
+func TestReader_FortranOrder(t *testing.T) {
+	for _, shape := range [][]int{{6}, {2, 3}, {5, 1}, {1, 5}, {2, 3, 4}, {3, 1, 2, 5}} {
+		for _, d := range []DType{Int8, Float16, Float32, Float64} {
+			for _, big := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%v/%v/big=%t", shape, d, big), func(t *testing.T) {
+					total, _ := shapeBytes(d, shape)
+					data := sequence(total)
+					var want []byte
+					index := make([]int, len(shape))
+					for range total / d.Size() {
+						e := bytes.Clone(element(data, shape, index, d.Size()))
+						if big {
+							slices.Reverse(e)
+						}
+						want = append(want, e...)
+						for k := len(shape) - 1; k >= 0; k-- {
+							if index[k]++; index[k] < shape[k] {
+								break
+							}
+							index[k] = 0
+						}
+					}
+					order := "<"
+					if big {
+						order = ">"
+					}
+					b := file(1, dict("'"+order+d.descr()[1:]+"'", "True", shapeString(shape)), data)
+					z := archiveOf(t, member{"a.npy", zip.Deflate, b})
+					for name, b := range map[string][]byte{"npy": b, "npz": z} {
+						r, err := openBytes(b, choice{})
+						if err != nil {
+							t.Fatal(err)
+						}
+						got, err := readRows(r, 2)
+						if err != nil || !bytes.Equal(got, want) {
+							t.Errorf("%s: %x, %v, want %x", name, got, err, want)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// The values of numpy.asfortranarray([[1, 2, 3], [4, 5, 6]]), by hand.
+func TestReader_FortranOrderByHand(t *testing.T) {
+	b := file(1, dict("'|u1'", "True", "(2, 3)"), []byte{1, 4, 2, 5, 3, 6})
+	got, err := openAll(b, choice{})
+	if err != nil || !bytes.Equal(got, []byte{1, 2, 3, 4, 5, 6}) {
+		t.Errorf("data = %v, %v", got, err)
+	}
+}
+
+func TestReader_ReadInts(t *testing.T) {
+	le := binary.LittleEndian
+	for _, c := range []struct {
+		d    DType
+		data []byte
+		want []int64
+	}{
+		{Int8, []byte{0x80, 0x7f}, []int64{-128, 127}},
+		{Int16, le.AppendUint16(nil, 0x8000), []int64{math.MinInt16}},
+		{Int32, le.AppendUint32(nil, 0xffffffff), []int64{-1}},
+		{Int64, le.AppendUint64(nil, 1<<63), []int64{math.MinInt64}},
+		{Uint8, []byte{0x80, 0xff}, []int64{128, 255}},
+		{Uint16, le.AppendUint16(nil, 0xffff), []int64{65535}},
+		{Uint32, le.AppendUint32(nil, 0xffffffff), []int64{math.MaxUint32}},
+		{Uint64, le.AppendUint64(nil, math.MaxInt64), []int64{math.MaxInt64}},
+	} {
+		b := written(t, c.d, []int{len(c.want)}, c.data)
+		for _, b := range [][]byte{b, archiveOf(t, member{"a.npy", zip.Deflate, b})} {
+			r, err := openBytes(b, choice{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := r.ReadInts()
+			if err != nil || !slices.Equal(got, c.want) {
+				t.Errorf("%v: %v, %v, want %v", c.d, got, err, c.want)
+			}
+		}
+	}
+}
+
+func TestReader_ReadIntsReadsTheRest(t *testing.T) {
+	const n = 100_000 // several buffers
+	var data []byte
+	for i := range n {
+		data = binary.LittleEndian.AppendUint32(data, uint32(i))
+	}
+	r, err := openBytes(written(t, Int32, []int{n}, data), choice{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Read(make([]byte, 40)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := r.ReadInts()
+	if err != nil || len(got) != n-10 || got[0] != 10 || got[n-11] != n-1 {
+		t.Fatalf("%d ints, %v", len(got), err)
+	}
+	if got, err := r.ReadInts(); len(got) != 0 || err != nil {
+		t.Errorf("at the end: %v, %v", got, err)
+	}
+}
+
+func TestReader_ReadIntsRejects(t *testing.T) {
+	large := make([]byte, 50_000*8)
+	binary.LittleEndian.PutUint64(large[40_000*8:], math.MaxUint64)
+	for _, c := range []struct {
+		d     DType
+		shape []int
+		data  []byte
+		kind  error
+		want  string
+	}{
+		{Uint64, []int{50_000}, large, ErrDType, "value (18446744073709551615) at index 40000 must fit in int64"},
+		{Float32, []int{1}, make([]byte, 4), ErrDType, "dtype (float32) must be an integer"},
+		{Bool, []int{1}, make([]byte, 1), ErrDType, "dtype (bool) must be an integer"},
+		{Int32, []int{1, 2}, make([]byte, 8), ErrShape, "rank (2) of shape (1, 2) must be 1"},
+	} {
+		r, err := openBytes(written(t, c.d, c.shape, c.data), choice{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = r.ReadInts()
+		if !errors.Is(err, c.kind) {
+			t.Errorf("error = %v, want kind %v", err, c.kind)
+		}
+		checkText(t, err, "npy: mem: "+c.want)
+	}
+}
+
+// Every prefix of a file is truncated somewhere, whatever it lacks.
+func TestOpen_EveryPrefixFails(t *testing.T) {
+	array := written(t, Float32, []int{3, 4}, sequence(48))
+	for name, b := range map[string][]byte{
+		"npy":       array,
+		"fortran":   file(2, dict("'<f4'", "True", "(3, 4)"), sequence(48)),
+		"stored":    archiveOf(t, member{"a.npy", zip.Store, array}, member{"b.npy", zip.Store, array[:0]}),
+		"deflated":  archiveOf(t, member{"a.npy", zip.Deflate, array}),
+		"two files": archiveOf(t, member{"x", zip.Deflate, array}, member{"a.npy", zip.Deflate, array}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := choice{prefer: []string{"a"}}
+			if _, err := openAll(b, c); err != nil {
+				t.Fatalf("whole file: %v", err)
+			}
+			for n := range b {
+				if _, err := openAll(b[:n], c); !errors.Is(err, ErrFormat) {
+					t.Errorf("%d of %d bytes: error = %v, want ErrFormat", n, len(b), err)
+				}
+			}
+		})
+	}
+}
+
+func TestReader_AgreesWithNpyio(t *testing.T) {
+	check := func(name string, v any, d DType) {
+		var buf bytes.Buffer
+		if err := npyio.Write(&buf, v); err != nil {
+			t.Fatal(err)
+		}
+		r, err := openBytes(buf.Bytes(), choice{})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var want bytes.Buffer
+		if err := binary.Write(&want, binary.LittleEndian, v); err != nil {
+			t.Fatal(err)
+		}
+		got, err := readRows(r, 2)
+		if err != nil || r.DType() != d || !bytes.Equal(got, want.Bytes()) {
+			t.Errorf("%s: %v %x, %v, want %x", name, r.DType(), got, err, want.Bytes())
+		}
+	}
+	check("float32", []float32{1, float32(math.Copysign(0, -1)), float32(math.Inf(1))}, Float32)
+	check("float64", []float64{1, -2, math.MaxFloat64}, Float64)
+	check("int8", []int8{-1, 2}, Int8)
+	check("int16", []int16{-1, 2}, Int16)
+	check("int32", []int32{-1, 2}, Int32)
+	check("int64", []int64{-1, 2}, Int64)
+	check("uint8", []uint8{1, 2}, Uint8)
+	check("uint16", []uint16{1, 2}, Uint16)
+	check("uint32", []uint32{1, 2}, Uint32)
+	check("uint64", []uint64{1, math.MaxUint64}, Uint64)
+	check("bool", []bool{true, false}, Bool)
+}
+
+func TestReader_RealFiles(t *testing.T) {
+	for _, c := range []struct {
+		file, array string
+		d           DType
+		shape       []int
+	}{
+		{"cora.npz", "features", Float32, []int{2708, 1433}},
+		{"cora.npz", "indptr", Int64, []int{2709}},
+		{"cora.npz", "indices", Int64, []int{10556}},
+		{"pubmed_tx.npz", "features", Float32, []int{1000, 500}},
+		{"pubmed_graph.npz", "indptr", Int64, []int{19718}},
+		{"reddit.npz", "features", Float32, []int{10984, 64}},
+		{"ncf_user.npy", "", Float32, []int{6040, 32}},
+		{"sz_testfloat.npy", "", Float32, []int{8, 8, 128}},
+		{"sz_testdouble.npy", "", Float64, []int{8, 8, 8, 128}},
+	} {
+		t.Run(c.file+":"+c.array, func(t *testing.T) {
+			path := dataFile(t, c.file)
+			name := path
+			if c.array != "" {
+				name += ":" + c.array
+			}
+			r, err := Open(name, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			if r.Name() != name || r.DType() != c.d || !slices.Equal(r.Shape(), c.shape) {
+				t.Fatalf("%s is %v %v, want %v %v", r.Name(), r.DType(), r.Shape(), c.d, c.shape)
+			}
+			if c.d == Int64 {
+				ints, err := r.ReadInts()
+				if err != nil || len(ints) != c.shape[0] {
+					t.Errorf("%d ints, %v", len(ints), err)
+				}
+				return
+			}
+			data, err := readRows(r, 100)
+			if want, _ := shapeBytes(c.d, c.shape); err != nil || len(data) != want {
+				t.Fatalf("%d bytes, %v, want %d", len(data), err, want)
+			}
+			if c.array != "" {
+				return
+			}
+			// numpy wrote the file, so this pins that Write writes what numpy does.
+			whole, err := os.ReadFile(path)
+			if err != nil || !bytes.Equal(written(t, c.d, c.shape, data), whole) {
+				t.Errorf("Write differs from the file (%v)", err)
+			}
+		})
+	}
+	r, err := Open(dataFile(t, "cora.npz"), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+}
+
+func BenchmarkRead(b *testing.B) {
+	const rows, rowBytes = 1 << 15, 1 << 10
+	data := sequence(rows * rowBytes)
+	c := written(b, Float32, []int{rows, rowBytes / 4}, data)
+	for _, k := range []struct {
+		name string
+		file []byte
+	}{
+		{"order=C", c},
+		{"order=C/big", file(1, dict("'>f4'", "False", "(32768, 256)"), data)},
+		{"order=Fortran", file(1, dict("'<f4'", "True", "(32768, 256)"), data)},
+		{"order=C/npz=stored", archiveOf(b, member{"a.npy", zip.Store, c})},
+		{"order=C/npz=deflated", archiveOf(b, member{"a.npy", zip.Deflate, c})},
+	} {
+		path := save(b, "a", k.file)
+		b.Run(k.name, func(b *testing.B) {
+			b.SetBytes(rows * rowBytes)
+			buf := make([]byte, 1<<20)
+			for b.Loop() {
+				r, err := Open(path, 2)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for {
+					if _, err = r.Read(buf); err != nil {
+						break
+					}
+				}
+				if err != io.EOF {
+					b.Fatal(err)
+				}
+				r.Close()
+			}
+		})
+	}
+}

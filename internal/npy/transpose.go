@@ -1,0 +1,68 @@
+package npy
+
+import "encoding/binary"
+
+// transposer walks the rows of an array in Fortran order in the order that C has.
+type transposer struct {
+	data    []byte
+	size    int   // bytes of an element
+	shape   []int // all axes but the last
+	strides []int // bytes from one index to the next, same axes
+	last    int   // bytes from one element of a row to the next
+	index   []int // of the next row
+	base    int   // its first element's offset in data
+}
+
+func newTransposer(data []byte, shape []int, size int) *transposer {
+	rank := len(shape)
+	t := &transposer{
+		data: data, size: size, shape: shape[:rank-1],
+		strides: make([]int, rank-1), index: make([]int, rank-1), last: size,
+	}
+	for k, n := range t.shape {
+		t.strides[k] = t.last
+		t.last *= n
+	}
+	return t
+}
+
+// next writes the next row to dst, whose length is a row's.
+func (t *transposer) next(dst []byte) {
+	le, src := binary.LittleEndian, t.base
+	switch t.size {
+	case 1:
+		for i := range dst {
+			dst[i] = t.data[src]
+			src += t.last
+		}
+	case 2:
+		for i := 0; i < len(dst); i += 2 {
+			le.PutUint16(dst[i:], le.Uint16(t.data[src:]))
+			src += t.last
+		}
+	case 4:
+		for i := 0; i < len(dst); i += 4 {
+			le.PutUint32(dst[i:], le.Uint32(t.data[src:]))
+			src += t.last
+		}
+	case 8:
+		for i := 0; i < len(dst); i += 8 {
+			le.PutUint64(dst[i:], le.Uint64(t.data[src:]))
+			src += t.last
+		}
+	}
+	t.advance()
+}
+
+// advance moves to the next row: the last of the remaining axes varies fastest.
+func (t *transposer) advance() {
+	for k := len(t.shape) - 1; k >= 0; k-- {
+		t.index[k]++
+		t.base += t.strides[k]
+		if t.index[k] < t.shape[k] {
+			return
+		}
+		t.base -= t.strides[k] * t.shape[k]
+		t.index[k] = 0
+	}
+}

@@ -1,0 +1,64 @@
+package npy
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+)
+
+const (
+	// headerAlign is what numpy aligns the data to, in bytes.
+	headerAlign = 64
+	// growDigits is the room that numpy leaves for the first axis to grow in place.
+	growDigits = 21
+)
+
+// Write writes an array as .npy version 1.0 to w, byte for byte as numpy.save does.
+// data are the elements, little-endian and in C order; len(data) must be what shape and
+// dtype need. Axes may be 0 and shape may be empty (a scalar), though Open rejects both.
+//
+// It returns ErrDType for Invalid and BFloat16, which the format cannot hold, ErrShape
+// if shape and data do not agree, and w's errors.
+func Write(w io.Writer, dtype DType, shape []int, data []byte) error {
+	descr := dtype.descr()
+	switch {
+	case dtype == BFloat16:
+		return errBFloat16(dtype.String())
+	case descr == "":
+		return errDescr(dtype.String())
+	}
+	if len(shape) > maxRank {
+		return faultf(ErrShape, "rank (%d) must be at most %d", len(shape), maxRank)
+	}
+	needed, ok := shapeBytes(dtype, shape)
+	if !ok {
+		return faultf(ErrShape, "shape %s of %s must need at most %d bytes and have no negative axis", shapeString(shape), dtype, math.MaxInt)
+	}
+	if len(data) != needed {
+		return faultf(ErrShape, "data bytes (%d) must be %d for shape %s of %s", len(data), needed, shapeString(shape), dtype)
+	}
+	if _, err := io.WriteString(w, headerText(descr, shape)); err != nil {
+		return fmt.Errorf("npy: writing the header: %w", err)
+	}
+	if _, err := w.Write(data); err != nil {
+		return fmt.Errorf("npy: writing the data (%d bytes): %w", len(data), err)
+	}
+	return nil
+}
+
+// headerText returns everything before the data.
+func headerText(descr string, shape []int) string {
+	dict := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, shapeString(shape))
+	if len(shape) > 0 {
+		dict += strings.Repeat(" ", growDigits-len(strconv.Itoa(shape[0])))
+	}
+	prefix := len(magic) + 4
+	// numpy pads an aligned header by a whole unit, and so do we.
+	pad := headerAlign - (prefix+len(dict)+1)%headerAlign
+	b := append([]byte(magic), 1, 0)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(dict)+pad+1))
+	return string(b) + dict + strings.Repeat(" ", pad) + "\n"
+}

@@ -1,0 +1,114 @@
+package npy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/sbinet/npyio"
+)
+
+func TestWrite_PinsBytes(t *testing.T) {
+	got := written(t, Float32, []int{6040, 32}, make([]byte, 6040*32*4))
+	want := "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (6040, 32), }" +
+		"                                                      \n"
+	if string(got[:128]) != want {
+		t.Errorf("header = %q, want %q", got[:128], want)
+	}
+}
+
+func TestWrite_AlignsData(t *testing.T) {
+	for rank := range maxRank + 1 {
+		shape := slices.Repeat([]int{1}, rank)
+		b := written(t, Bool, shape, []byte{1})
+		if (len(b)-1)%headerAlign != 0 {
+			t.Errorf("rank %d: data at %d", rank, len(b)-1)
+		}
+		if rank == 0 {
+			continue
+		}
+		if got, err := openAll(b, choice{}); err != nil || !bytes.Equal(got, []byte{1}) {
+			t.Errorf("rank %d: %v, %v", rank, got, err)
+		}
+	}
+}
+
+func TestWrite_Rejects(t *testing.T) {
+	for _, c := range []struct {
+		d     DType
+		shape []int
+		data  []byte
+		kind  error
+		want  string
+	}{
+		{Invalid, []int{1}, nil, ErrDType, "npy: dtype (invalid) must be one of float16"},
+		{DType(99), []int{1}, nil, ErrDType, "npy: dtype (DType(99)) must be one of float16"},
+		{BFloat16, []int{1}, make([]byte, 2), ErrDType, "npy cannot hold bfloat16"},
+		{Int8, []int{2, 3}, make([]byte, 5), ErrShape, "npy: data bytes (5) must be 6 for shape (2, 3) of int8"},
+		{Int8, []int{-1, -6}, make([]byte, 6), ErrShape, "npy: shape (-1, -6) of int8 must need at most"},
+		{Int16, []int{math.MaxInt}, nil, ErrShape, "must need at most"},
+		{Int8, make([]int, 65), nil, ErrShape, "npy: rank (65) must be at most 64"},
+	} {
+		err := Write(io.Discard, c.d, c.shape, c.data)
+		if !errors.Is(err, c.kind) {
+			t.Errorf("error = %v, want kind %v", err, c.kind)
+		}
+		checkText(t, err, c.want)
+	}
+}
+
+func TestWrite_ZeroAxis(t *testing.T) {
+	_, err := openBytes(written(t, Int8, []int{0, 3}, nil), choice{})
+	if !errors.Is(err, ErrShape) {
+		t.Errorf("error = %v, want ErrShape", err)
+	}
+}
+
+type failing struct{ room int }
+
+func (f *failing) Write(b []byte) (int, error) {
+	if f.room -= len(b); f.room < 0 {
+		return 0, io.ErrClosedPipe
+	}
+	return len(b), nil
+}
+
+func TestWrite_ReturnsWriterErrors(t *testing.T) {
+	for _, room := range []int{0, 128} {
+		if err := Write(&failing{room}, Int8, []int{3}, make([]byte, 3)); !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("room %d: error = %v", room, err)
+		}
+	}
+}
+
+func TestWrite_NpyioReads(t *testing.T) {
+	b := written(t, Float64, []int{2}, []byte{0, 0, 0, 0, 0, 0, 0xf8, 0x3f, 0, 0, 0, 0, 0, 0, 0, 0xc0})
+	var got []float64
+	if err := npyio.Read(bytes.NewReader(b), &got); err != nil || !slices.Equal(got, []float64{1.5, -2}) {
+		t.Errorf("npyio reads %v, %v", got, err)
+	}
+}
+
+func TestDType_Names(t *testing.T) {
+	want := "invalid float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool"
+	sizes := []int{0, 2, 2, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1}
+	var names []byte
+	for d := Invalid; d <= Bool; d++ {
+		if d > 0 {
+			names = append(names, ' ')
+		}
+		names = append(names, d.String()...)
+		if d.Size() != sizes[d] {
+			t.Errorf("%v.Size() = %d, want %d", d, d.Size(), sizes[d])
+		}
+	}
+	if string(names) != want {
+		t.Errorf("names = %s, want %s", names, want)
+	}
+	if d := Bool + 1; d.Size() != 0 || d.String() != "DType(14)" {
+		t.Errorf("unknown dtype: %v, %d bytes", d, d.Size())
+	}
+}

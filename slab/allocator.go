@@ -1,0 +1,155 @@
+package slab
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// Allocator hands out the slots of one slab. Free extents are kept in bins by size and merged with their neighbours
+// when a slot is freed, so free space is never lost, only split. All bookkeeping is host memory and costs the budget
+// nothing.
+//
+// An extent lies in the bin of its length in units (exactly, up to exactBins units; by power of two above), and Alloc
+// takes the smallest bin that fits: best fit for small slots, first fit within a factor of two for large ones.
+// Not safe for concurrent use.
+type Allocator struct {
+	units  int64 // capacity
+	used   int64
+	bins   [numBins][]int64 // start units of the free extents of each bin
+	filled [numBins/64 + 1]uint64
+	starts map[int64]extent // free extents by their start unit
+	ends   map[int64]int64  // free extent end → start
+	check  slotCheck
+}
+
+type extent struct {
+	units int64
+	place int // index in its bin
+}
+
+const (
+	exactBins = 1024 // slots up to 16 KiB have a bin of their own size
+	numBins   = exactBins + 40
+)
+
+// NewAllocator returns an allocator of the slots in a payload of the given bytes, tail slack not included.
+func NewAllocator(payload int64) *Allocator {
+	a := &Allocator{units: payload / Align, starts: map[int64]extent{}, ends: map[int64]int64{}}
+	if a.units > 0 {
+		a.insert(0, a.units)
+	}
+	return a
+}
+
+// Capacity returns the bytes that slots can occupy.
+func (a *Allocator) Capacity() int64 { return a.units * Align }
+
+// Used returns the bytes of all slots handed out.
+func (a *Allocator) Used() int64 { return a.used * Align }
+
+// Largest returns a slot size in bytes that Alloc is sure to satisfy; 0 when the slab is full.
+func (a *Allocator) Largest() int64 {
+	var most int64
+	for _, e := range a.starts {
+		most = max(most, e.units)
+	}
+	return most * Align
+}
+
+// Alloc returns the byte offset of a free slot of slotBytes, a positive multiple of Align; ok is false when no free
+// extent is large enough.
+func (a *Allocator) Alloc(slotBytes int) (offset int64, ok bool) {
+	if slotBytes <= 0 || slotBytes%Align != 0 {
+		panic(fmt.Sprintf("slab: slot bytes (%d) must be a positive multiple of %d", slotBytes, Align))
+	}
+	n := int64(slotBytes / Align)
+	start, length, ok := a.take(n)
+	if !ok {
+		return 0, false
+	}
+	if length > n {
+		a.insert(start+n, length-n)
+	}
+	a.used += n
+	a.check.alloc(start, n)
+	return start * Align, true
+}
+
+// Free gives the slot at offset back. The slot must have been handed out with the same slotBytes; the caller must have
+// withdrawn its location from every map, and the epoch of the withdrawal must have passed.
+func (a *Allocator) Free(offset int64, slotBytes int) {
+	start, n := offset/Align, int64(slotBytes/Align)
+	a.check.free(start, n)
+	a.used -= n
+	if after, ok := a.starts[start+n]; ok {
+		a.remove(start + n)
+		n += after.units
+	}
+	if before, ok := a.ends[start]; ok {
+		a.remove(before)
+		n += start - before
+		start = before
+	}
+	a.insert(start, n)
+}
+
+func binOf(n int64) int {
+	if n < exactBins {
+		return int(n)
+	}
+	return exactBins + bits.Len64(uint64(n)) - bits.Len64(exactBins)
+}
+
+func (a *Allocator) insert(start, n int64) {
+	b := binOf(n)
+	a.starts[start] = extent{units: n, place: len(a.bins[b])}
+	a.ends[start+n] = start
+	a.bins[b] = append(a.bins[b], start)
+	a.filled[b/64] |= 1 << (b % 64)
+}
+
+func (a *Allocator) remove(start int64) {
+	e := a.starts[start]
+	delete(a.starts, start)
+	delete(a.ends, start+e.units)
+	b := binOf(e.units)
+	bin := a.bins[b]
+	last := bin[len(bin)-1]
+	a.bins[b] = bin[:len(bin)-1]
+	if last != start {
+		bin[e.place] = last
+		moved := a.starts[last]
+		moved.place = e.place
+		a.starts[last] = moved
+	}
+	if len(a.bins[b]) == 0 {
+		a.filled[b/64] &^= 1 << (b % 64)
+	}
+}
+
+// take removes and returns a free extent of at least n units.
+func (a *Allocator) take(n int64) (start, units int64, ok bool) {
+	for b := a.nextBin(binOf(n)); b < numBins; b = a.nextBin(b + 1) {
+		for _, start := range a.bins[b] {
+			if e := a.starts[start]; e.units >= n {
+				a.remove(start)
+				return start, e.units, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// nextBin returns the first bin at or after from that holds an extent, or numBins.
+func (a *Allocator) nextBin(from int) int {
+	for w := from / 64; w < len(a.filled); w++ {
+		word := a.filled[w]
+		if w == from/64 {
+			word &= ^uint64(0) << (from % 64)
+		}
+		if word != 0 {
+			return w*64 + bits.TrailingZeros64(word)
+		}
+	}
+	return numBins
+}

@@ -1,0 +1,92 @@
+package slab
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestAllocator_Model runs random Alloc and Free against the list of live slots: no overlap, no loss, all space comes back.
+func TestAllocator_Model(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		payload := rapid.Int64Range(0, 1<<16).Draw(t, "payload")
+		a := NewAllocator(payload)
+		type slot struct {
+			offset int64
+			bytes  int
+		}
+		var live []slot
+		owner := make([]bool, payload/Align)
+		var used int64
+		for range rapid.IntRange(1, 300).Draw(t, "steps") {
+			if len(live) > 0 && rapid.Bool().Draw(t, "free") {
+				i := rapid.IntRange(0, len(live)-1).Draw(t, "which")
+				s := live[i]
+				live[i] = live[len(live)-1]
+				live = live[:len(live)-1]
+				a.Free(s.offset, s.bytes)
+				used -= int64(s.bytes)
+				for u := s.offset / Align; u < (s.offset+int64(s.bytes))/Align; u++ {
+					owner[u] = false
+				}
+			} else {
+				n := SlotBytes(rapid.OneOf(rapid.IntRange(1, 600), rapid.IntRange(1, 1<<15)).Draw(t, "bytes"))
+				off, ok := a.Alloc(n)
+				if !ok {
+					run, best := 0, 0
+					for _, o := range owner {
+						if run++; o {
+							run = 0
+						}
+						best = max(best, run)
+					}
+					if best*Align >= n {
+						t.Fatalf("Alloc(%d) failed with %d free bytes in a row", n, best*Align)
+					}
+					continue
+				}
+				for u := off / Align; u < (off+int64(n))/Align; u++ {
+					if owner[u] {
+						t.Fatalf("Alloc(%d) at %d overlaps a live slot", n, off)
+					}
+					owner[u] = true
+				}
+				live = append(live, slot{off, n})
+				used += int64(n)
+			}
+			if a.Used() != used || used > a.Capacity() {
+				t.Fatalf("Used() = %d, want %d of %d", a.Used(), used, a.Capacity())
+			}
+		}
+		for _, s := range live {
+			a.Free(s.offset, s.bytes)
+		}
+		if a.Used() != 0 || a.Largest() != a.Capacity() {
+			t.Fatalf("after freeing all: used %d, largest %d of %d", a.Used(), a.Largest(), a.Capacity())
+		}
+	})
+}
+
+func TestSlotBytes_RoundsUp(t *testing.T) {
+	for stored, want := range map[int]int{1: 16, 16: 16, 17: 32, MaxRowBytes: 1 << 20} {
+		if got := SlotBytes(stored); got != want {
+			t.Errorf("SlotBytes(%d) = %d, want %d", stored, got, want)
+		}
+	}
+}
+
+func BenchmarkAllocator(b *testing.B) {
+	a := NewAllocator(1 << 30)
+	var ring [4096]struct {
+		off int64
+		n   int
+	}
+	for i := range b.N {
+		s := &ring[i%len(ring)]
+		if s.n != 0 {
+			a.Free(s.off, s.n)
+		}
+		s.n = 16 * (1 + i*7%40)
+		s.off, _ = a.Alloc(s.n)
+	}
+}
