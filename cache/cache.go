@@ -1,0 +1,137 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// Cache serves rows of its tables. Make one with New. It is safe for concurrent use.
+type Cache struct {
+	opts    Options
+	tables  []*table
+	devices []*deviceState
+	policy  admission.Policy
+	turn    atomic.Uint64 // the device that serves the next Gather
+
+	// gate is held for reading by every call that is under way, and for writing by Close.
+	gate   sync.RWMutex
+	closed bool // guarded by gate
+}
+
+// table is one table as the cache holds it.
+type table struct {
+	name  string
+	dtype DType
+	tier  *transfer.Tier
+
+	// Bits of the rows that admission offered in vain. Host memory; fixed once the cache is filled.
+	rejected, oversize bitset
+	counts             tableCounts
+}
+
+// New loads the tables into the host tier, lets the admission policy learn from the training batches, and fills the
+// data store. It takes as long as reading and encoding every row does. On an error nothing is left behind; the tables
+// are closed in any case.
+func New(o Options) (_ *Cache, err error) {
+	o.EnsureDefaults()
+	c := &Cache{opts: o, policy: o.Admission}
+	defer func() {
+		for _, t := range o.Tables {
+			if t.close != nil {
+				err = errors.Join(err, t.close())
+			}
+		}
+		if err != nil {
+			c.release()
+		}
+	}()
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	for i, d := range host.Open(o.Devices, o.Workers) {
+		c.devices = append(c.devices, &deviceState{cache: c, index: i, device: d})
+	}
+	if err := c.loadTables(); err != nil {
+		return nil, err
+	}
+	if err := c.fill(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Cache) loadTables() error {
+	for _, t := range c.opts.Tables {
+		tier, err := transfer.Load(c.devices[0].device, t.source, transfer.Options{
+			Codec: c.opts.Codec, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers,
+		})
+		if err != nil {
+			return fmt.Errorf("cache: table %s: %w", t.name, err)
+		}
+		c.tables = append(c.tables, &table{name: t.name, dtype: t.dtype, tier: tier})
+	}
+	c.opts.Tables = nil // the sources are not kept
+	return nil
+}
+
+// Close waits for the calls under way, then frees all memory. Closing a closed cache does nothing.
+func (c *Cache) Close() error {
+	c.gate.Lock()
+	defer c.gate.Unlock()
+	if !c.closed {
+		c.closed = true
+		c.release()
+	}
+	return nil
+}
+
+// release frees what New built, however far it got.
+func (c *Cache) release() {
+	c.policy.Close()
+	for _, d := range c.devices {
+		d.close()
+	}
+	for _, t := range c.tables {
+		t.tier.Close()
+	}
+}
+
+// enter begins a call; leave ends it.
+func (c *Cache) enter() error {
+	c.gate.RLock()
+	if c.closed {
+		c.gate.RUnlock()
+		return ErrClosed
+	}
+	return nil
+}
+
+func (c *Cache) leave() { c.gate.RUnlock() }
+
+// Rows returns the number of rows of a table. It panics when there is no such table.
+func (c *Cache) Rows(table int) int64 { return c.tables[table].tier.Rows() }
+
+// RowBytes returns the length of a table's rows. It panics when there is no such table.
+func (c *Cache) RowBytes(table int) int { return c.tables[table].tier.RowBytes() }
+
+// Devices returns the number of devices.
+func (c *Cache) Devices() int { return len(c.devices) }
+
+// DeviceInfo returns what device i is: its kind, name and place.
+func (c *Cache) DeviceInfo(i int) device.Info { return c.devices[i].device.Info() }
+
+// bitset is a set of row numbers. The zero value holds none and cannot be added to.
+type bitset []uint64
+
+func newBitset(rows int64) bitset { return make(bitset, (rows+63)/64) }
+
+func (b bitset) add(row int64) { b[row>>6] |= 1 << (row & 63) }
+
+func (b bitset) has(row int64) bool { return len(b) != 0 && b[row>>6]>>(row&63)&1 != 0 }

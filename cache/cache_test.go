@@ -1,0 +1,469 @@
+package cache_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+var ctx = context.Background()
+
+// normalTable is rows of N(0,1) float32 of which about one in eight is noise that no codec shrinks.
+func normalTable(rows, columns int, seed uint64) []byte {
+	r := rand.New(rand.NewPCG(seed, 1))
+	b := make([]byte, 0, rows*columns*4)
+	for range rows {
+		noise := r.IntN(8) == 0
+		for range columns {
+			x := math.Float32bits(float32(r.NormFloat64()))
+			if noise {
+				x = r.Uint32()
+			}
+			b = binary.LittleEndian.AppendUint32(b, x)
+		}
+	}
+	return b
+}
+
+func fromBytes(t testing.TB, name string, data []byte, rowBytes int) cache.Table {
+	t.Helper()
+	table, err := cache.FromBytes(name, cache.Uint8, data, rowBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+func newCache(t testing.TB, o cache.Options) *cache.Cache {
+	t.Helper()
+	c, err := cache.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func stats(t testing.TB, c *cache.Cache) cache.Stats {
+	t.Helper()
+	s, err := c.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.MetadataBytes+s.PayloadBytes > s.BudgetBytes {
+		t.Fatalf("metadata (%d) and payload (%d) exceed the budget (%d)", s.MetadataBytes, s.PayloadBytes, s.BudgetBytes)
+	}
+	return s
+}
+
+// zipf draws n row numbers, small ones more often.
+func zipf(r *rand.Rand, rows, n int) []int64 {
+	z := rand.NewZipf(r, 1.1, 4, uint64(rows-1))
+	ids := make([]int64, n)
+	for i := range ids {
+		ids[i] = int64(z.Uint64())
+	}
+	return ids
+}
+
+func batches(table int, all ...[]int64) admission.Training {
+	return func(yield func(int, []int64) bool) {
+		for _, rows := range all {
+			if !yield(table, rows) {
+				return
+			}
+		}
+	}
+}
+
+// checkRows compares a gathered output with the source.
+func checkRows(t testing.TB, data []byte, rowBytes int, rows []int64, out []byte) {
+	t.Helper()
+	for i, r := range rows {
+		if !bytes.Equal(out[i*rowBytes:][:rowBytes], data[int(r)*rowBytes:][:rowBytes]) {
+			t.Fatalf("row %d at position %d differs from its source", r, i)
+		}
+	}
+}
+
+// TestGather_EqualsMap holds the whole cache against a plain copy of the tables, over every option.
+func TestGather_EqualsMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		policies := map[string]func() admission.Policy{
+			"static-freq": admission.NewStaticFrequency, "static-optimal": admission.NewStaticOptimal, "tinylfu": admission.NewTinyLFU,
+			"static-degree": nil,
+		}
+		policy := rapid.SampledFrom([]string{"static-freq", "static-optimal", "tinylfu", "static-degree"}).Draw(t, "policy")
+		seed := rapid.Uint64().Draw(t, "seed")
+		r := rand.New(rand.NewPCG(seed, 2))
+		var tables []cache.Table
+		var data [][]byte
+		var degrees [][]uint32
+		for i := range rapid.IntRange(1, 3).Draw(t, "tables") {
+			rows := rapid.IntRange(1, 300).Draw(t, "rows")
+			rowBytes := rapid.OneOf(rapid.IntRange(1, 40), rapid.SampledFrom([]int{256, 400, 1001})).Draw(t, "row bytes")
+			d := normalTable(rows, (rowBytes+3)/4, seed+uint64(i))[:rows*rowBytes]
+			table, err := cache.FromBytes(fmt.Sprint("table", i), cache.Uint8, d, rowBytes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tables, data = append(tables, table), append(data, d)
+			deg := make([]uint32, rows)
+			for j := range deg {
+				deg[j] = r.Uint32N(5)
+			}
+			degrees = append(degrees, deg)
+		}
+		o := cache.Options{
+			Tables: tables, Budget: rapid.Int64Range(8000, 100_000).Draw(t, "budget"),
+			Devices:  rapid.IntRange(1, 8).Draw(t, "devices"),
+			Codec:    rapid.SampledFrom([]string{"auto", "none", "ibp", "ibp4", "ibp8"}).Draw(t, "codec"),
+			HostTier: rapid.SampledFrom([]cache.HostTier{cache.InPlace, cache.Packed}).Draw(t, "host tier"),
+			Training: batches(0, zipf(r, len(data[0])/tables[0].RowBytes(), 200)),
+			Seed:     seed, Workers: rapid.IntRange(0, 3).Draw(t, "workers"),
+		}
+		if policy == "static-degree" {
+			o.Admission = admission.NewStaticDegree(degrees...)
+		} else {
+			o.Admission = policies[policy]()
+		}
+		c, err := cache.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		lookups := make([]int64, len(tables))
+		for range 6 {
+			i := r.IntN(len(tables))
+			rowBytes := c.RowBytes(i)
+			rows := zipf(r, int(c.Rows(i)), r.IntN(700))
+			out := make([]byte, len(rows)*rowBytes)
+			if err := c.Gather(ctx, i, rows, out); err != nil {
+				t.Fatal(err)
+			}
+			for j, row := range rows {
+				if !bytes.Equal(out[j*rowBytes:][:rowBytes], data[i][int(row)*rowBytes:][:rowBytes]) {
+					t.Fatalf("table %d row %d at position %d differs", i, row, j)
+				}
+			}
+			lookups[i] += int64(len(rows))
+		}
+		s, err := c.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.MetadataBytes+s.PayloadBytes > s.BudgetBytes || s.BudgetBytes != o.Budget*int64(o.Devices) {
+			t.Fatalf("metadata %d + payload %d, budget %d", s.MetadataBytes, s.PayloadBytes, s.BudgetBytes)
+		}
+		for i, ts := range s.Tables {
+			sum := int64(0)
+			for _, n := range ts.MissesByReason {
+				sum += n
+			}
+			if ts.Lookups != lookups[i] || ts.Hits+ts.Misses != ts.Lookups || sum != ts.Misses || ts.CachedRows > ts.Rows {
+				t.Fatalf("table %d: %+v, want %d lookups", i, ts, lookups[i])
+			}
+		}
+	})
+}
+
+func TestGather_EveryDeviceGivesTheSameBytes(t *testing.T) {
+	const rows, rowBytes = 5000, 512
+	data := normalTable(rows, rowBytes/4, 3)
+	r := rand.New(rand.NewPCG(4, 4))
+	c := newCache(t, cache.Options{
+		Tables: []cache.Table{fromBytes(t, "features", data, rowBytes)}, Budget: 100_000, Devices: 8,
+		Admission: admission.NewStaticFrequency(), Training: batches(0, zipf(r, rows, 4000)),
+	})
+	ids := zipf(r, rows, 3000)
+	var hits int64
+	for d := range c.Devices() {
+		before := stats(t, c)
+		out := make([]byte, len(ids)*rowBytes)
+		if err := c.On(d).Gather(ctx, 0, ids, out); err != nil {
+			t.Fatal(err)
+		}
+		checkRows(t, data, rowBytes, ids, out)
+		got := stats(t, c).Sub(before).Tables[0]
+		if d == 0 {
+			hits = got.Hits
+		}
+		if got.Hits != hits || got.Hits == 0 || got.Misses == 0 {
+			t.Fatalf("device %d: %d hits and %d misses, device 0 had %d hits", d, got.Hits, got.Misses, hits)
+		}
+	}
+}
+
+func TestGather_ConcurrentAndAsync(t *testing.T) {
+	const rows, rowBytes = 4000, 256
+	data := normalTable(rows, rowBytes/4, 5)
+	c := newCache(t, cache.Options{
+		Tables: []cache.Table{fromBytes(t, "a", data, rowBytes), fromBytes(t, "b", data[rowBytes:], rowBytes)}, Budget: 200_000, Devices: 2,
+	})
+	var wg sync.WaitGroup
+	for g := range 12 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(g), 6))
+			for range 20 {
+				table := r.IntN(2)
+				source := data[table*rowBytes:]
+				a, b := zipf(r, rows-1, r.IntN(400)), zipf(r, rows-1, r.IntN(400))
+				outA, outB := make([]byte, len(a)*rowBytes), make([]byte, len(b)*rowBytes)
+				p := c.GatherAsync(ctx, table, a, outA)
+				if err := c.On(g%2).Gather(ctx, table, b, outB); err != nil {
+					t.Error(err)
+				}
+				<-p.Done()
+				if err := p.Wait(); err != nil {
+					t.Error(err)
+				}
+				checkRows(t, source, rowBytes, a, outA)
+				checkRows(t, source, rowBytes, b, outB)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestGather_BadInputLeavesOutputUntouched(t *testing.T) {
+	data := normalTable(10, 4, 7)
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "features", data, 16)}, Budget: 1000})
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	for _, b := range []struct {
+		ctx   context.Context
+		table int
+		rows  []int64
+		bytes int
+		want  string
+		is    error
+	}{
+		{ctx, 0, []int64{3, -1, 4, 10, 1 << 40}, 80, "cache: row numbers out of range: row number (-1) at position 1 must be 0 to 9 of table features; 3 of 5 are out of range", cache.ErrRows},
+		{ctx, 0, []int64{1}, 15, "cache: output of the wrong size: 15 bytes for 1 rows of table features must be 16", cache.ErrOutput},
+		{ctx, 0, nil, 1, "cache: output of the wrong size: 1 bytes for 0 rows of table features must be 0", cache.ErrOutput},
+		{ctx, 1, nil, 0, "cache: table (1) must be 0 to 0", nil},
+		{ctx, -1, nil, 0, "cache: table (-1) must be 0 to 0", nil},
+		{canceled, 0, []int64{1}, 16, "context canceled", context.Canceled},
+	} {
+		out := bytes.Repeat([]byte{0xee}, b.bytes)
+		err := c.Gather(b.ctx, b.table, b.rows, out)
+		if err == nil || err.Error() != b.want || b.is != nil && !errors.Is(err, b.is) {
+			t.Errorf("got %v, want %s", err, b.want)
+		}
+		if !bytes.Equal(out, bytes.Repeat([]byte{0xee}, b.bytes)) {
+			t.Errorf("%s: output was written", b.want)
+		}
+		if aerr := c.GatherAsync(b.ctx, b.table, b.rows, out).Wait(); aerr == nil || aerr.Error() != b.want {
+			t.Errorf("async: got %v, want %s", aerr, b.want)
+		}
+	}
+	if err := c.Gather(ctx, 0, nil, nil); err != nil {
+		t.Errorf("empty batch: %v", err)
+	}
+}
+
+func TestClose_IdempotentAndFinal(t *testing.T) {
+	data := normalTable(1000, 64, 8)
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "features", data, 256)}, Budget: 50_000})
+	rows := zipf(rand.New(rand.NewPCG(9, 9)), 1000, 900)
+	out := make([]byte, len(rows)*256)
+	p := c.GatherAsync(ctx, 0, rows, out)
+	for range 2 {
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Wait(); err != nil {
+		t.Errorf("a Gather under way when Close came: %v", err)
+	} else {
+		checkRows(t, data, 256, rows, out)
+	}
+	if err := c.Gather(ctx, 0, rows, out); !errors.Is(err, cache.ErrClosed) {
+		t.Errorf("Gather after Close: %v", err)
+	}
+	if err := c.GatherAsync(ctx, 0, rows, out).Wait(); !errors.Is(err, cache.ErrClosed) {
+		t.Errorf("GatherAsync after Close: %v", err)
+	}
+	if _, err := c.Stats(); !errors.Is(err, cache.ErrClosed) {
+		t.Errorf("Stats after Close: %v", err)
+	}
+}
+
+func TestNew_BudgetLargerThanTableCachesAll(t *testing.T) {
+	data := normalTable(500, 32, 10)
+	for _, tier := range []cache.HostTier{cache.InPlace, cache.Packed} {
+		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "f", data, 128)}, Budget: 1 << 30, HostTier: tier})
+		rows := make([]int64, 500)
+		for i := range rows {
+			rows[i] = int64(499 - i)
+		}
+		out := make([]byte, len(data))
+		if err := c.Gather(ctx, 0, rows, out); err != nil {
+			t.Fatal(err)
+		}
+		checkRows(t, data, 128, rows, out)
+		if s := stats(t, c).Tables[0]; s.CachedRows != 500 || s.Misses != 0 {
+			t.Errorf("%v: %d rows cached, %d misses", tier, s.CachedRows, s.Misses)
+		}
+	}
+}
+
+func TestNew_LongestAndShortestRows(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 11))
+	for _, rowBytes := range []int{1, 3, slab.MaxRowBytes} {
+		data := make([]byte, 5*rowBytes)
+		for i := range data {
+			data[i] = byte(r.Uint32()) & 0x0f
+		}
+		for i := range rowBytes { // one row that does not shrink
+			data[i] = byte(r.Uint32())
+		}
+		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "f", data, rowBytes)}, Budget: int64(3*rowBytes + 2000), Codec: "ibp4"})
+		rows := []int64{4, 0, 1, 2, 3, 0}
+		out := make([]byte, len(rows)*rowBytes)
+		if err := c.Gather(ctx, 0, rows, out); err != nil {
+			t.Fatal(err)
+		}
+		checkRows(t, data, rowBytes, rows, out)
+		if s := stats(t, c).Tables[0]; s.CachedRows == 0 || rowBytes > 3 && s.CachedRows == 5 {
+			t.Errorf("rows of %d bytes: %d cached", rowBytes, s.CachedRows)
+		}
+	}
+}
+
+// TestNew_FullSlabMetadata: when a slab of 512-byte rows is full, the hashmap costs at most 24 bytes a cached row.
+func TestNew_FullSlabMetadata(t *testing.T) {
+	data := normalTable(4000, 128, 12)
+	for _, devices := range []int{1, 2} {
+		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "f", data, 512)}, Budget: 300_000, Codec: "none", Devices: devices})
+		s := stats(t, c)
+		perRow := float64(s.MetadataBytes-int64(devices)*slab.TailSlack) / float64(s.Tables[0].CachedRows) / float64(devices)
+		if perRow > 24 || s.BudgetBytes-s.MetadataBytes-s.PayloadBytes > int64(devices)*20*512 {
+			t.Errorf("%d devices: %.1f map bytes a row, %d of %d bytes unused", devices, perRow, s.BudgetBytes-s.MetadataBytes-s.PayloadBytes, s.BudgetBytes)
+		}
+	}
+}
+
+func TestNew_MissesHaveReasons(t *testing.T) {
+	const rows, rowBytes = 1000, 64
+	data := make([]byte, rows*rowBytes)
+	r := rand.New(rand.NewPCG(13, 13))
+	for i := range data {
+		data[i] = byte(r.Uint32())
+	}
+	seen := make([]int64, 500)
+	for i := range seen {
+		seen[i] = int64(i)
+	}
+	c := newCache(t, cache.Options{
+		Tables: []cache.Table{fromBytes(t, "f", data, rowBytes)}, Budget: 20_000, Codec: "none",
+		Admission: admission.NewStaticFrequency(), Training: batches(0, seen, seen[:100], seen[:100]),
+	})
+	all := make([]int64, rows)
+	for i := range all {
+		all[i] = int64(i)
+	}
+	if err := c.Gather(ctx, 0, all, make([]byte, len(data))); err != nil {
+		t.Fatal(err)
+	}
+	s := stats(t, c).Tables[0]
+	want := [slab.NumReasons]int64{slab.Cold: 500, slab.Rejected: 500 - s.CachedRows}
+	if s.MissesByReason != want || s.CachedRows < 200 {
+		t.Errorf("misses by reason %v, want %v (%d rows cached)", s.MissesByReason, want, s.CachedRows)
+	}
+	// What was seen most is cached.
+	before := stats(t, c)
+	if err := c.Gather(ctx, 0, seen[:100], make([]byte, 100*rowBytes)); err != nil {
+		t.Fatal(err)
+	}
+	if got := stats(t, c).Sub(before).Tables[0]; got.Hits != 100 {
+		t.Errorf("%d of the 100 most frequent rows hit", got.Hits)
+	}
+}
+
+func TestNew_OversizeRows(t *testing.T) {
+	// Two zero rows fit, the noisy one does not.
+	data := make([]byte, 3*100_000)
+	r := rand.New(rand.NewPCG(14, 14))
+	for i := range 100_000 {
+		data[i] = byte(r.Uint32())
+	}
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "f", data, 100_000)}, Budget: 50_000, Codec: "ibp8",
+		Admission: admission.NewStaticFrequency(), Training: batches(0, []int64{0, 0, 1, 2})})
+	out := make([]byte, len(data))
+	if err := c.Gather(ctx, 0, []int64{0, 1, 2}, out); err != nil {
+		t.Fatal(err)
+	}
+	if s := stats(t, c).Tables[0]; s.MissesByReason[slab.Oversize] != 1 || s.Hits != 2 {
+		t.Errorf("%d hits, misses by reason %v", s.Hits, s.MissesByReason)
+	}
+}
+
+func TestNew_BadOptions(t *testing.T) {
+	good := func() []cache.Table { return []cache.Table{fromBytes(t, "f", make([]byte, 5440), 272)} }
+	for want, o := range map[string]cache.Options{
+		"cache: Tables (0) must be 1 to 256":                                                      {Budget: 1},
+		"cache: Budget (0 B) must be at least one slot (16 B) and its hashmap":                    {Tables: good()},
+		"cache: Budget (96 B) must hold at least one slot (272 B) and its metadata: 528 B in all": {Tables: good(), Budget: 96, Codec: "none"},
+		"cache: Device (\"gpu\") must be auto, host or cuda":                                      {Tables: good(), Budget: 4096, Device: "gpu"},
+		"cache: Devices (9) must be 1 to 8\ncache: Workers (-1) must not be negative":             {Tables: good(), Budget: 4096, Devices: 9, Workers: -1},
+		"codec: unknown codec (\"zip\") must be one of auto, none, ibp, ibp4, ibp8":               {Tables: good(), Budget: 4096, Codec: "zip"},
+		"cache: HostTier (mode(7)) must be InPlace or Packed":                                     {Tables: good(), Budget: 4096, HostTier: 7},
+		"cache: table must come from Open, FromSlice or FromBytes":                                {Tables: make([]cache.Table, 1), Budget: 4096},
+	} {
+		_, err := cache.New(o)
+		if err == nil || !errors.Is(err, cache.ErrOptions) || strings.TrimPrefix(err.Error(), "cache: bad options\n") != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+	long := fromBytes(t, "long", make([]byte, 1<<20), 1<<20)
+	if _, err := cache.New(cache.Options{Tables: []cache.Table{long}, Budget: 1 << 22}); err == nil ||
+		!strings.Contains(err.Error(), "cache: table long: row (1048576 bytes) must be shorter than 1 MiB (1048576)") {
+		t.Errorf("row of 1 MiB: %v", err)
+	}
+	if _, err := cache.New(cache.Options{Tables: good(), Budget: 4096, Admission: admission.NewStaticFrequency(), Training: batches(0, []int64{20})}); !errors.Is(err, cache.ErrRows) {
+		t.Errorf("training row out of range: %v", err)
+	}
+	if _, err := cache.New(cache.Options{Tables: good(), Budget: 4096, Admission: admission.NewStaticDegree()}); err == nil {
+		t.Error("no in-degrees: no error")
+	}
+}
+
+func TestTable_BadInput(t *testing.T) {
+	for want, call := range map[string]func() (cache.Table, error){
+		"cache: table f: columns (0) must be at least 1":                                 func() (cache.Table, error) { return cache.FromSlice("f", []float32{1}, 0) },
+		"cache: table f: data (12 bytes) must be a multiple of the row (8 bytes)":        func() (cache.Table, error) { return cache.FromSlice("f", []float32{1, 2, 3}, 2) },
+		"cache: table f: row (6 bytes) must be a positive multiple of float32's 4 bytes": func() (cache.Table, error) { return cache.FromBytes("f", cache.Float32, nil, 6) },
+		"cache: table f: element type (invalid) must be one of this package's":           func() (cache.Table, error) { return cache.FromBytes("f", 0, nil, 4) },
+	} {
+		if _, err := call(); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	if _, err := cache.Open(t.TempDir() + "/none.npy"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("missing file: %v", err)
+	}
+}
+
+func TestFromSlice_DTypes(t *testing.T) {
+	type label uint16
+	a, _ := cache.FromSlice("a", []float64{1, 2}, 1)
+	b, _ := cache.FromSlice("b", []label{1, 2, 3, 4}, 2)
+	if a.DType() != cache.Float64 || a.Rows() != 2 || b.DType() != cache.Uint16 || b.RowBytes() != 4 {
+		t.Errorf("%v %d, %v %d", a.DType(), a.Rows(), b.DType(), b.RowBytes())
+	}
+}

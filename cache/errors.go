@@ -1,0 +1,17 @@
+package cache
+
+import "errors"
+
+var (
+	// ErrClosed is returned by every call on a cache after Close.
+	ErrClosed = errors.New("cache: closed")
+	// ErrOptions is wrapped by New's error for options out of range; its text names all of them.
+	ErrOptions = errors.New("cache: bad options")
+	// ErrRows is wrapped by Gather's error for row numbers outside the table; the output is then untouched.
+	ErrRows = errors.New("cache: row numbers out of range")
+	// ErrOutput is wrapped by Gather's error for an output of the wrong size, which is then untouched.
+	ErrOutput = errors.New("cache: output of the wrong size")
+	// ErrCorrupt is wrapped by Gather's error when cached or host rows do not decode, which is a fault of memory or of
+	// this package. The output's contents are then undefined.
+	ErrCorrupt = errors.New("cache: corrupt row")
+)

@@ -1,0 +1,281 @@
+package cache
+
+import (
+	"fmt"
+	"iter"
+
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// fill trains the policy, divides the budget, and admits rows in the policy's order.
+func (c *Cache) fill() error {
+	space, err := c.divideBudget()
+	if err != nil {
+		return err
+	}
+	if err := c.train(space); err != nil {
+		return err
+	}
+	keys, err := c.choose(space)
+	if err != nil {
+		return err
+	}
+	if err := c.allocate(space); err != nil {
+		return err
+	}
+	if err := c.admit(keys); err != nil {
+		return err
+	}
+	for _, d := range c.devices {
+		d.startServing()
+	}
+	return nil
+}
+
+// space is how one device's budget is divided; all devices divide it alike.
+type space struct {
+	budget  int64
+	fixed   int64 // tail slack and row bits
+	layout  hashmap.Layout
+	payload int64 // for slots
+}
+
+// payloadFor returns what is left for slots beside a hashmap of the given entries.
+func (s *space) payloadFor(entries int64) int64 {
+	return (s.budget - s.fixed - hashmap.LayoutFor(entries).Bytes()) &^ (slab.Align - 1)
+}
+
+// divideBudget checks that the budget holds something.
+func (c *Cache) divideBudget() (*space, error) {
+	s := &space{budget: c.opts.Budget, fixed: slab.TailSlack}
+	smallest := int64(0)
+	for _, t := range c.tables {
+		s.fixed += t.tier.BitmaskBytes()
+		n, err := t.smallestSlot()
+		if err != nil {
+			return nil, err
+		}
+		if smallest == 0 || n < smallest {
+			smallest = n
+		}
+	}
+	if s.payloadFor(1) < smallest {
+		least := smallest + s.fixed + hashmap.LayoutFor(1).Bytes()
+		return nil, fmt.Errorf("%w\ncache: Budget (%d B) must hold at least one slot (%d B) and its metadata: %d B in all", ErrOptions, s.budget, smallest, least)
+	}
+	return s, nil
+}
+
+// smallestSlot returns the least bytes that one of the table's first rows takes in a slab.
+func (t *table) smallestSlot() (int64, error) {
+	smallest := int64(slab.SlotBytes(t.tier.RowBytes()))
+	for r := range min(t.tier.Rows(), 1024) {
+		n, err := t.tier.SlotBytes(r)
+		if err != nil {
+			return 0, err
+		}
+		smallest = min(smallest, int64(n))
+	}
+	return smallest, nil
+}
+
+// train starts the policy and lets it observe the training batches.
+func (c *Cache) train(s *space) error {
+	p := admission.Problem{Capacity: c.estimate(s)}
+	for _, t := range c.tables {
+		p.Rows = append(p.Rows, t.tier.Rows())
+	}
+	// A row that does not read back is reported when it is admitted; here it counts as raw.
+	stored := func(key uint64) int {
+		table, row := hashmap.SplitKey(key)
+		t := c.tables[table].tier
+		b, _, err := t.Stored(row)
+		if err != nil {
+			return t.RowBytes()
+		}
+		return len(b)
+	}
+	p.StoredBytes = stored
+	p.SlotBytes = func(key uint64) int { return slab.SlotBytes(stored(key)) }
+	if err := c.policy.Start(p); err != nil {
+		return err
+	}
+	for table, rows := range c.opts.Training {
+		if table < 0 || table >= len(c.tables) {
+			return fmt.Errorf("cache: training batch of table %d must be of one of the %d tables", table, len(c.tables))
+		}
+		if err := checkRows(rows, c.tables[table]); err != nil {
+			return fmt.Errorf("training batch: %w", err)
+		}
+		c.policy.Observe(table, rows)
+	}
+	c.opts.Training = nil
+	return nil
+}
+
+// estimate returns the slot bytes that all slabs together will hold if admitted rows are as large as the mean.
+func (c *Cache) estimate(s *space) int64 {
+	var slots, rows int64
+	for _, t := range c.tables {
+		slots += t.tier.Totals().SlotBytes
+		rows += t.tier.Rows()
+	}
+	devices := int64(len(c.devices))
+	mean := max(slab.Align, slots/rows)
+	// Entries e satisfy devices × (budget - fixed - map(e)) = e × mean, map(e) being e × SlotBytes / Load.
+	entries := float64(devices*(s.budget-s.fixed)) / (float64(mean) + float64(devices)*hashmap.SlotBytes/hashmap.Load)
+	return min(slots, max(0, devices*s.payloadFor(int64(entries))))
+}
+
+// choose walks the policy's ranking, then the rows it did not offer, until the budget is spent, and fixes the map's
+// size. Free space costs nothing to fill, and a row nobody asked for yet may still be asked for. What is offered beyond
+// that is noted as rejected.
+func (c *Cache) choose(s *space) (keys []uint64, err error) {
+	devices := int64(len(c.devices))
+	offered := make([]bitset, len(c.tables))
+	for i, t := range c.tables {
+		offered[i] = newBitset(t.tier.Rows())
+		t.rejected = newBitset(t.tier.Rows())
+	}
+	bytes, full := int64(0), false
+	take := func(ranking iter.Seq[uint64], offer bool) error {
+		for key := range ranking {
+			table, row := hashmap.SplitKey(key)
+			t := c.tables[table]
+			if offered[table].has(row) {
+				continue
+			}
+			offered[table].add(row)
+			if !full {
+				n, err := t.tier.SlotBytes(row)
+				if err != nil {
+					return err
+				}
+				if room := s.payloadFor(1); int64(n) > room {
+					t.addOversize(row)
+					continue
+				}
+				full = devices*s.payloadFor(int64(len(keys))+1) < bytes+int64(n)
+				if !full {
+					bytes += int64(n)
+					keys = append(keys, key)
+					continue
+				}
+			}
+			if !offer {
+				return nil
+			}
+			t.rejected.add(row)
+		}
+		return nil
+	}
+	if err := take(c.policy.Rank(), true); err != nil {
+		return nil, err
+	}
+	for i, t := range c.tables {
+		if full {
+			break
+		}
+		if err := take(allRows(i, t.tier.Rows()), false); err != nil {
+			return nil, err
+		}
+	}
+	s.layout = hashmap.LayoutFor(max(1, int64(len(keys))))
+	s.payload = s.payloadFor(max(1, int64(len(keys))))
+	// No more than all rows could ever take, were they raw and all on one device.
+	most := int64(0)
+	for _, t := range c.tables {
+		most += t.tier.Rows() * int64(slab.SlotBytes(t.tier.RowBytes()))
+	}
+	s.payload = min(s.payload, most)
+	return keys, nil
+}
+
+func (t *table) addOversize(row int64) {
+	if t.oversize == nil {
+		t.oversize = newBitset(t.tier.Rows())
+	}
+	t.oversize.add(row)
+}
+
+func allRows(table int, rows int64) iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		for r := range rows {
+			if !yield(hashmap.Key(table, r)) {
+				return
+			}
+		}
+	}
+}
+
+// allocate takes the budget from every device.
+func (c *Cache) allocate(s *space) (err error) {
+	for _, d := range c.devices {
+		if d.slab, err = d.device.Alloc(s.payload+slab.TailSlack, "slab"); err != nil {
+			return err
+		}
+		if d.hashes, err = d.device.Alloc(s.layout.Bytes(), "hashmap"); err != nil {
+			return err
+		}
+		d.layout = s.layout
+		d.slots = slab.NewAllocator(s.payload)
+		for _, t := range c.tables {
+			rows, err := t.tier.Attach(d.device)
+			if err != nil {
+				return err
+			}
+			d.tiers = append(d.tiers, rows)
+		}
+	}
+	return nil
+}
+
+// admit places rows in the slab of their owner, as far as it has room, and builds the hashmaps.
+func (c *Cache) admit(keys []uint64) error {
+	entries := make([]hashmap.Entry, 0, len(keys))
+	for _, key := range keys {
+		table, row := hashmap.SplitKey(key)
+		t := c.tables[table]
+		stored, compressed, err := t.tier.Stored(row)
+		if err != nil {
+			return fmt.Errorf("cache: table %s: %w", t.name, err)
+		}
+		owner := hashmap.Owner(key, len(c.devices))
+		d := c.devices[owner]
+		offset, ok := d.slots.Alloc(slab.SlotBytes(len(stored)))
+		if !ok { // rows are spread by hash, so one slab is full before the others
+			t.rejected.add(row)
+			continue
+		}
+		copy(d.slab.Bytes()[offset:], stored)
+		l := slab.Raw(owner, offset)
+		if compressed {
+			l = slab.Compressed(owner, offset, len(stored))
+		}
+		entries = append(entries, hashmap.Entry{Key: key, Location: l})
+	}
+	for i, d := range c.devices {
+		rejected, err := hashmap.View(d.hashes.Bytes(), d.layout).Build(entries)
+		if err != nil {
+			return err
+		}
+		if i > 0 { // every map has the same entries and rejects the same
+			continue
+		}
+		for _, e := range rejected {
+			table, row := hashmap.SplitKey(e.Key)
+			t := c.tables[table]
+			t.rejected.add(row)
+			n := slab.SlotBytes(e.Location.Stored(t.tier.RowBytes()))
+			c.devices[e.Location.Slab()].slots.Free(e.Location.Offset(), n)
+			t.counts.cached.Add(-1)
+		}
+	}
+	for _, e := range entries {
+		table, _ := hashmap.SplitKey(e.Key)
+		c.tables[table].counts.cached.Add(1)
+	}
+	return nil
+}

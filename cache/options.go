@@ -1,0 +1,110 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// HostTier is how the host tier lays out its rows.
+type HostTier = transfer.Mode
+
+// Layouts of the host tier.
+const (
+	// InPlace gives every row a fixed place: no index, but no host memory saved.
+	InPlace = transfer.InPlace
+	// Packed puts rows back to back: saves host memory, for an index of 8 bytes a row on every device, outside the budget.
+	Packed = transfer.Packed
+)
+
+// Options say what a cache serves and with what. The zero value of a field is its default.
+type Options struct {
+	// Tables are the tables to serve, 1 to 256; Gather names them by their index here.
+	Tables []Table
+	// Budget is the bytes per device for slots, hashmap and slot bookkeeping together. Codec metadata (Stats.CodecBytes)
+	// and a packed host tier's index come on top. No default.
+	Budget int64
+	// Device is the backend: "auto" (default) is the best there is, "host" the emulation in Go memory.
+	Device string
+	// Devices is how many devices the data store spans, 1 to 8. Default 1.
+	Devices int
+	// Codec is "auto" (default; whatever stores each table in the fewest bytes), "none", "ibp", "ibp4" or "ibp8".
+	Codec string
+	// HostTier is InPlace (default) or Packed.
+	HostTier HostTier
+	// Admission decides which rows are cached; it belongs to the cache from New on. Default: admission.NewTinyLFU().
+	Admission admission.Policy
+	// Training yields the batches (table, row numbers) from which the policy learns before the cache is filled. A
+	// yielded slice is used until the next one is asked for. Default: none.
+	Training admission.Training
+	// Seed picks the rows that codecs are trained on. Any value; equal seeds give equal caches unless the policy says
+	// otherwise.
+	Seed uint64
+	// Workers is how many goroutines the host uses for loading, and the host backend for each batch. Default GOMAXPROCS.
+	Workers int
+}
+
+// EnsureDefaults sets the fields that are zero to their defaults.
+func (o *Options) EnsureDefaults() {
+	if o.Device == "" {
+		o.Device = "auto"
+	}
+	if o.Devices == 0 {
+		o.Devices = 1
+	}
+	if o.Codec == "" {
+		o.Codec = registry.Auto
+	}
+	if o.Admission == nil {
+		o.Admission = admission.NewTinyLFU()
+	}
+	if o.Training == nil {
+		o.Training = func(func(int, []int64) bool) {}
+	}
+}
+
+// Validate reports all options that are out of range at once, wrapping ErrOptions.
+func (o *Options) Validate() error {
+	var faults []string
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	if n := len(o.Tables); n < 1 || n > hashmap.MaxTables {
+		fault("cache: Tables (%d) must be 1 to %d", n, hashmap.MaxTables)
+	}
+	for _, t := range o.Tables {
+		if err := t.validate(); err != nil {
+			fault("%v", err)
+		}
+	}
+	if o.Budget < 1 {
+		fault("cache: Budget (%d B) must be at least one slot (%d B) and its hashmap", o.Budget, slab.Align)
+	}
+	switch o.Device {
+	case "auto", "host":
+	case "cuda":
+		fault("cache: Device (cuda) is not in this build; use host")
+	default:
+		fault("cache: Device (%q) must be auto, host or cuda", o.Device)
+	}
+	if o.Devices < 1 || o.Devices > slab.MaxSlabs {
+		fault("cache: Devices (%d) must be 1 to %d", o.Devices, slab.MaxSlabs)
+	}
+	if err := registry.Check(o.Codec); err != nil {
+		fault("%v", err)
+	}
+	if o.HostTier != InPlace && o.HostTier != Packed {
+		fault("cache: HostTier (%v) must be InPlace or Packed", o.HostTier)
+	}
+	if o.Workers < 0 {
+		fault("cache: Workers (%d) must not be negative", o.Workers)
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return errors.Join(ErrOptions, errors.New(strings.Join(faults, "\n")))
+}

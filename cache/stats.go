@@ -1,0 +1,119 @@
+package cache
+
+import (
+	"sync/atomic"
+
+	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// Stats is what a cache holds and what it has done since New. Each Gather counts as a whole when it returns.
+type Stats struct {
+	// BudgetBytes is the budget of all devices together. MetadataBytes are the hashmaps, the row bits and the slabs'
+	// tail slack; PayloadBytes the slots of cached rows. MetadataBytes + PayloadBytes ≤ BudgetBytes.
+	BudgetBytes, MetadataBytes, PayloadBytes int64
+	// CodecBytes is the codec metadata of all tables, once; IndexBytes the packed host tiers' indices on all devices.
+	// Both are device memory outside the budget.
+	CodecBytes, IndexBytes int64
+	// HostBytes is the host tiers' memory.
+	HostBytes int64
+	// Tables are the statistics of each table.
+	Tables []TableStats
+}
+
+// TableStats is the part of one table.
+type TableStats struct {
+	Name string
+	// Codec is the codec's name, "none" when all rows are raw.
+	Codec string
+	DType DType
+	// Rows of the table, and how many of them are stored raw, and cached.
+	Rows, RawRows, CachedRows int64
+	RowBytes                  int
+	// RawBytes and StoredBytes are the whole table's, as given and as stored.
+	RawBytes, StoredBytes int64
+	// Lookups = Hits + Misses. Duplicates within a batch count each.
+	Gathers, Lookups, Hits, Misses int64
+	// MissesByReason sums to Misses.
+	MissesByReason [slab.NumReasons]int64
+	// HostBytesMoved is the stored bytes of the missed rows.
+	HostBytesMoved int64
+}
+
+// Sub returns the difference of what was done between two Stats of one cache: s is the later one. What the cache holds
+// is taken from s.
+func (s Stats) Sub(earlier Stats) Stats {
+	tables := make([]TableStats, len(s.Tables))
+	for i, t := range s.Tables {
+		e := earlier.Tables[i]
+		t.Gathers -= e.Gathers
+		t.Lookups -= e.Lookups
+		t.Hits -= e.Hits
+		t.Misses -= e.Misses
+		t.HostBytesMoved -= e.HostBytesMoved
+		for r := range t.MissesByReason {
+			t.MissesByReason[r] -= e.MissesByReason[r]
+		}
+		tables[i] = t
+	}
+	s.Tables = tables
+	return s
+}
+
+// Stats returns the statistics as of now. Gathers under way may be counted in one table and not yet in another.
+func (c *Cache) Stats() (Stats, error) {
+	if err := c.enter(); err != nil {
+		return Stats{}, err
+	}
+	defer c.leave()
+	s := Stats{BudgetBytes: c.opts.Budget * int64(len(c.devices))}
+	for _, d := range c.devices {
+		s.MetadataBytes += d.hashes.Size() + slab.TailSlack
+		s.PayloadBytes += d.slots.Used()
+	}
+	for _, t := range c.tables {
+		total := t.tier.Totals()
+		ts := TableStats{
+			Name: t.name, Codec: "none", DType: t.dtype,
+			Rows: total.Rows, RawRows: total.RawRows, RowBytes: t.tier.RowBytes(), RawBytes: total.RawBytes, StoredBytes: total.StoredBytes,
+		}
+		if codec := t.tier.Codec(); codec != nil {
+			ts.Codec = codec.Name()
+			s.CodecBytes += codec.MetadataBytes()
+		}
+		t.counts.read(&ts)
+		s.MetadataBytes += t.tier.BitmaskBytes() * int64(len(c.devices))
+		s.IndexBytes += t.tier.IndexBytes() * int64(len(c.devices))
+		s.HostBytes += t.tier.HostBytes()
+		s.Tables = append(s.Tables, ts)
+	}
+	return s, nil
+}
+
+// tableCounts are a table's counters.
+type tableCounts struct {
+	cached        atomic.Int64
+	gathers, hits atomic.Int64
+	reasons       [slab.NumReasons]atomic.Int64
+	hostBytes     atomic.Int64
+}
+
+func (c *tableCounts) add(batch *kernels.Counters, reasons *[slab.NumReasons]uint32) {
+	c.gathers.Add(1)
+	c.hits.Add(int64(batch.Hits))
+	c.hostBytes.Add(int64(batch.HostBytes))
+	for r, n := range reasons {
+		c.reasons[r].Add(int64(n))
+	}
+}
+
+func (c *tableCounts) read(s *TableStats) {
+	s.CachedRows = c.cached.Load()
+	s.Gathers, s.Hits, s.HostBytesMoved = c.gathers.Load(), c.hits.Load(), c.hostBytes.Load()
+	// Misses is the sum of its reasons, whatever is being counted at this moment.
+	for r := range c.reasons {
+		s.MissesByReason[r] = c.reasons[r].Load()
+		s.Misses += s.MissesByReason[r]
+	}
+	s.Lookups = s.Hits + s.Misses
+}

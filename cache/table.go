@@ -1,0 +1,142 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/npy"
+	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// DType is the element type of a table.
+type DType = npy.DType
+
+// Element types. BFloat16 tables come from memory: NumPy files cannot hold them.
+const (
+	Float16  = npy.Float16
+	BFloat16 = npy.BFloat16
+	Float32  = npy.Float32
+	Float64  = npy.Float64
+	Int8     = npy.Int8
+	Int16    = npy.Int16
+	Int32    = npy.Int32
+	Int64    = npy.Int64
+	Uint8    = npy.Uint8
+	Uint16   = npy.Uint16
+	Uint32   = npy.Uint32
+	Uint64   = npy.Uint64
+	Bool     = npy.Bool
+)
+
+// Table is the rows of one kind that a cache is to serve: an array of rank ≥ 2 whose last axis is the row. It is read
+// once, by New, which consumes it.
+type Table struct {
+	name   string
+	dtype  DType
+	source transfer.Source
+	close  func() error
+}
+
+// Element is a Go type of table elements.
+type Element interface {
+	~float32 | ~float64 | ~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64
+}
+
+// FromSlice returns a table of the rows that lie back to back in values, columns elements each. The values are copied
+// by New and must not change until then.
+func FromSlice[T Element](name string, values []T, columns int) (Table, error) {
+	var zero T
+	size := int(unsafe.Sizeof(zero))
+	dtype := Uint8
+	switch any(zero).(type) {
+	case float32:
+		dtype = Float32
+	case float64:
+		dtype = Float64
+	case int8:
+		dtype = Int8
+	case int16:
+		dtype = Int16
+	case int32:
+		dtype = Int32
+	case int64:
+		dtype = Int64
+	case uint16:
+		dtype = Uint16
+	case uint32:
+		dtype = Uint32
+	case uint64:
+		dtype = Uint64
+	default: // named types: by size
+		dtype = [...]DType{1: Uint8, 2: Uint16, 4: Uint32, 8: Uint64}[size]
+	}
+	if columns < 1 {
+		return Table{}, fmt.Errorf("cache: table %s: columns (%d) must be at least 1", name, columns)
+	}
+	return FromBytes(name, dtype, AsBytes(values), columns*size)
+}
+
+// FromBytes returns a table of the rows that lie back to back in data, rowBytes each, little-endian elements of dtype.
+// The data are copied by New and must not change until then.
+func FromBytes(name string, dtype DType, data []byte, rowBytes int) (Table, error) {
+	switch {
+	case dtype.Size() == 0:
+		return Table{}, fmt.Errorf("cache: table %s: element type (%v) must be one of this package's", name, dtype)
+	case rowBytes < 1 || rowBytes%dtype.Size() != 0:
+		return Table{}, fmt.Errorf("cache: table %s: row (%d bytes) must be a positive multiple of %s's %d bytes", name, rowBytes, dtype, dtype.Size())
+	case len(data)%rowBytes != 0:
+		return Table{}, fmt.Errorf("cache: table %s: data (%d bytes) must be a multiple of the row (%d bytes)", name, len(data), rowBytes)
+	}
+	return Table{name: name, dtype: dtype, source: transfer.SourceOf(data, rowBytes), close: func() error { return nil }}, nil
+}
+
+// Open returns the table of a NumPy file: an .npy file, or an .npz archive's array "features" or its only array of rank
+// ≥ 2, or the array named after a colon ("f.npz:x"). New reads and closes it; a table that is not given to New must be
+// closed with Close.
+func Open(path string) (Table, error) {
+	r, err := npy.Open(path, 2, "features")
+	if err != nil {
+		return Table{}, err
+	}
+	t := Table{name: r.Name(), dtype: r.DType(), source: r, close: r.Close}
+	if err := t.validate(); err != nil {
+		return Table{}, errors.Join(err, r.Close())
+	}
+	return t, nil
+}
+
+// Name returns the table's name, for reports and errors.
+func (t Table) Name() string { return t.name }
+
+// Rows returns the number of rows.
+func (t Table) Rows() int { return t.source.Rows() }
+
+// RowBytes returns the length of a row.
+func (t Table) RowBytes() int { return t.source.RowBytes() }
+
+// DType returns the element type.
+func (t Table) DType() DType { return t.dtype }
+
+// Close releases a table that is not given to New.
+func (t Table) Close() error { return t.close() }
+
+func (t Table) validate() error {
+	if t.source == nil {
+		return errors.New("cache: table must come from Open, FromSlice or FromBytes")
+	}
+	if n := t.RowBytes(); n > slab.MaxRowBytes {
+		return fmt.Errorf("cache: table %s: row (%d bytes) must be shorter than 1 MiB (%d)", t.name, n, slab.MaxRowBytes+1)
+	}
+	if n := int64(t.Rows()); n < 1 || n > hashmap.MaxRows {
+		return fmt.Errorf("cache: table %s: rows (%d) must be 1 to 2^56 - 2", t.name, n)
+	}
+	return nil
+}
+
+// AsBytes returns the memory of values, to be used as the output of Gather.
+func AsBytes[T Element](values []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), len(values)*int(unsafe.Sizeof(*new(T))))
+}

@@ -1,0 +1,106 @@
+// Package host is the pure-Go backend: it emulates devices in the memory and on the processors of the host, so that
+// everything but the speed of a GPU can be used and tested anywhere.
+//
+// Streams run each kernel before Launch returns, its parallel parts on goroutines. Concurrency comes from callers that
+// use several streams at once.
+package host
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/device"
+)
+
+// align is the alignment of every allocation: one 128-byte line, as on a GPU.
+const align = 128
+
+// Device is one emulated device.
+type Device struct {
+	index   int
+	workers workers
+}
+
+// Open returns n emulated devices that run their kernels on the given number of goroutines; 0 means GOMAXPROCS.
+func Open(n, workerCount int) []device.Device {
+	if workerCount <= 0 {
+		workerCount = runtime.GOMAXPROCS(0)
+	}
+	devices := make([]device.Device, n)
+	for i := range devices {
+		devices[i] = &Device{index: i, workers: workers(workerCount)}
+	}
+	return devices
+}
+
+// Info implements device.Device.
+func (d *Device) Info() device.Info {
+	return device.Info{Kind: "host", Name: fmt.Sprintf("%s/%s, %d workers", runtime.GOOS, runtime.GOARCH, int(d.workers)), Index: d.index}
+}
+
+// Alloc implements device.Device. The memory is the Go heap's.
+func (d *Device) Alloc(bytes int64, what string) (device.Buffer, error) {
+	if err := device.CheckSize(bytes, what); err != nil {
+		return device.Buffer{}, err
+	}
+	b := make([]byte, bytes+align)
+	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % align
+	return device.HostBuffer(b[skip : int64(skip)+bytes : int64(skip)+bytes]), nil
+}
+
+// AllocHost implements device.Device.
+func (d *Device) AllocHost(bytes int64, what string) (device.Buffer, error) {
+	return d.Alloc(bytes, what)
+}
+
+// Free implements device.Device. The garbage collector does the work.
+func (d *Device) Free(device.Buffer) {}
+
+// NewStream implements device.Device.
+func (d *Device) NewStream() (device.Stream, error) { return stream{d.workers}, nil }
+
+type stream struct{ workers workers }
+
+func (s stream) Launch(k device.Kernel) error {
+	k.RunHost(s.workers)
+	return nil
+}
+
+// Work is done when Launch returns, so an event has always passed.
+func (s stream) Record() (device.Event, error) { return nil, nil }
+func (s stream) Wait(device.Event) error       { return nil }
+func (s stream) Synchronize() error            { return nil }
+func (s stream) Close()                        {}
+
+// workers is a number of goroutines.
+type workers int
+
+// For implements device.Workers. Parts are handed out one by one, so that uneven ones even out.
+func (w workers) For(n, grain int, body func(from, to int)) {
+	parts := (n + grain - 1) / grain
+	if parts <= 1 || w == 1 {
+		for from := 0; from < n; from += grain {
+			body(from, min(from+grain, n))
+		}
+		return
+	}
+	var next atomic.Int64
+	run := func() {
+		for {
+			from := int(next.Add(1)-1) * grain
+			if from >= n {
+				return
+			}
+			body(from, min(from+grain, n))
+		}
+	}
+	var wg sync.WaitGroup
+	for range min(int(w), parts) - 1 {
+		wg.Go(run)
+	}
+	run()
+	wg.Wait()
+}

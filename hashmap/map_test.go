@@ -1,0 +1,290 @@
+package hashmap
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+func memory(l Layout) []byte {
+	w := make([]uint64, l.Bytes()/8)
+	return unsafe.Slice((*byte)(unsafe.Pointer(&w[0])), l.Bytes())
+}
+
+func newMap(l Layout) *Map {
+	m := View(memory(l), l)
+	m.Clear()
+	return m
+}
+
+func TestHash_Golden(t *testing.T) {
+	// Values of an independent transcription of the finaliser.
+	for key, want := range map[uint64]uint64{0: 0, 1: 0xb456bcfc34c2cb2c, Key(255, 12345): 0xce4603e807d30480} {
+		if got := Hash(key); got != want {
+			t.Errorf("Hash(%#x) = %#x, want %#x", key, got, want)
+		}
+	}
+	if got := Owner(1, 8); got != 1 {
+		t.Errorf("Owner(1, 8) = %d", got)
+	}
+}
+
+// goldenBuild was written by an independent transcription of the build.
+const goldenBuild = "2 homes 3 buckets crc 1b88f3f7\n00000000000000000000000000180000020000000000000020000000003a0000040000000000000040000000005c0000ffffffffffffffffffffffffffffffff"
+
+func TestBuild_GoldenBytes(t *testing.T) {
+	l := LayoutFor(6)
+	mem := memory(l)
+	m := View(mem, l)
+	var entries []Entry
+	for i := range 6 {
+		entries = append(entries, Entry{Key(i%2, int64(i)), slab.Compressed(i, int64(i)*16, i+1)})
+	}
+	if _, err := m.Build(entries); err != nil {
+		t.Fatal(err)
+	}
+	got := fmt.Sprintf("%d homes %d buckets crc %08x\n%s", l.Homes, l.Buckets, crc32.ChecksumIEEE(mem), hex.EncodeToString(mem[:64]))
+	if got != goldenBuild {
+		t.Errorf("got\n%s\nwant\n%s", got, goldenBuild)
+	}
+}
+
+func TestBuild_OrderDoesNotMatterAndAllAreFound(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, n := range []int{0, 1, 2, 3, 4, 5, 31, 1000, 50_000} {
+		l := LayoutFor(int64(n))
+		entries := make([]Entry, n)
+		for i := range entries {
+			entries[i] = Entry{Key(i%3, r.Int64N(1<<40)<<8|int64(i&255)), slab.Raw(i%8, int64(i)*16)}
+		}
+		a, b := memory(l), memory(l)
+		m := View(a, l)
+		if rej, err := m.Build(entries); err != nil || len(rej) != 0 {
+			t.Fatalf("%d entries: %d rejected, %v", n, len(rej), err)
+		}
+		for _, e := range entries {
+			if got := m.Find(e.Key); got != e.Location {
+				t.Fatalf("%d entries: Find(%#x) = %v, want %v", n, e.Key, got, e.Location)
+			}
+		}
+		for range n {
+			if got := m.Find(Key(9, r.Int64N(1<<50))); got != slab.NoLocation(slab.Cold) {
+				t.Fatalf("absent key: %v", got)
+			}
+		}
+		r.Shuffle(n, func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
+		View(b, l).Build(entries)
+		if !bytes.Equal(a, b) {
+			t.Fatalf("%d entries: bytes depend on their order", n)
+		}
+	}
+}
+
+func TestBuild_BadKeys(t *testing.T) {
+	m := newMap(LayoutFor(4))
+	for want, entries := range map[string][]Entry{
+		"hashmap: key (0xffffffffffffffff) is reserved":        {{Key: EmptyKey}},
+		"hashmap: key (table 2 row 7) must not be given twice": {{Key: Key(2, 7)}, {Key: 1}, {Key: Key(2, 7)}},
+	} {
+		if _, err := m.Build(entries); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+// TestBuild_OverfullMapRejects builds far over capacity: what is not returned as rejected is found.
+func TestBuild_OverfullMapRejects(t *testing.T) {
+	l := LayoutFor(100)
+	m := newMap(l)
+	var entries []Entry
+	for i := range 1000 {
+		entries = append(entries, Entry{Key(0, int64(i)), slab.Raw(0, int64(i)*16)})
+	}
+	rejected, err := m.Build(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, e := range entries {
+		if got := m.Find(e.Key); got == e.Location {
+			found++
+		} else if !slices.Contains(rejected, e) {
+			t.Fatalf("%#x neither found nor rejected", e.Key)
+		}
+	}
+	if found+len(rejected) != 1000 || found < 100 || int64(found) > l.Slots() {
+		t.Fatalf("%d found, %d rejected of 1000", found, len(rejected))
+	}
+	if m.Insert(Key(0, 1), slab.Raw(0, 0)) != (m.Find(Key(0, 1)) == slab.Raw(0, 0)) {
+		t.Fatal("Insert's answer and Find disagree")
+	}
+}
+
+func TestLayout_BytesPerEntry(t *testing.T) {
+	for _, n := range []int64{100, 1000, 25_000, 20_000_000} {
+		l := LayoutFor(n)
+		if per := float64(l.Bytes()) / float64(n); per > 24 || per < 20 {
+			t.Errorf("%d entries: %.1f bytes each, want 20 to 24", n, per)
+		}
+	}
+}
+
+// FuzzMap runs a command stream against a Go map.
+func FuzzMap(f *testing.F) {
+	f.Add([]byte("\x08iabcdefeiijkdrecxiabcd"))
+	r := rand.New(rand.NewPCG(3, 4))
+	long := make([]byte, 4000)
+	for i := range long {
+		long[i] = byte(r.Uint32())
+	}
+	f.Add(long)
+	f.Fuzz(func(t *testing.T, commands []byte) {
+		if len(commands) == 0 {
+			return
+		}
+		m := newMap(LayoutFor(int64(commands[0] % 64)))
+		model := map[uint64]slab.Location{}
+		var deleted []int64
+		for i := 1; i+2 < len(commands); i += 3 {
+			key := Key(int(commands[i+1]%2), int64(commands[i+1]))
+			loc := slab.Raw(int(commands[i+2]%8), int64(i)*16)
+			have, known := model[key]
+			switch commands[i] % 8 {
+			case 0, 1, 2, 3:
+				if m.Insert(key, loc) {
+					model[key] = loc
+				} else if known {
+					t.Fatalf("Insert of a known key (%#x) was refused", key)
+				}
+			case 4, 5:
+				why := slab.Reason(commands[i+2] % slab.NumReasons)
+				if m.Erase(key, why) != known {
+					t.Fatalf("Erase(%#x) disagrees: known is %v", key, known)
+				}
+				if known {
+					model[key] = slab.NoLocation(why)
+				}
+			case 6:
+				slot, ok := m.Delete(key)
+				if ok != (known && !have.Valid()) {
+					t.Fatalf("Delete(%#x) = %v with %v", key, ok, have)
+				}
+				if ok {
+					delete(model, key)
+					deleted = append(deleted, slot)
+				}
+			case 7:
+				for _, s := range deleted {
+					m.Reclaim(s)
+				}
+				deleted = deleted[:0]
+			}
+			for k := range uint64(256) {
+				k := Key(int(k%2), int64(k))
+				want, ok := model[k]
+				if !ok {
+					want = slab.NoLocation(slab.Cold)
+				}
+				if got := m.Find(k); got != want {
+					t.Fatalf("after command %d: Find(%#x) = %v, want %v", i, k, got, want)
+				}
+			}
+		}
+	})
+}
+
+// TestFind_BesideWriter looks up while a writer inserts, erases, deletes and, between epochs, reclaims: a reader sees
+// the key's own location or none, never another key's.
+func TestFind_BesideWriter(t *testing.T) {
+	const keys = 64
+	m := newMap(LayoutFor(keys / 2))
+	own := func(k int64, version int64) slab.Location { return slab.Raw(int(k%8), (k*1000+version)*16) }
+	var stop atomic.Bool
+	var epoch sync.RWMutex // readers hold it for one batch; taking it exclusively lets an epoch pass
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for !stop.Load() {
+				epoch.RLock()
+				for k := range int64(keys) {
+					if l := m.Find(Key(0, k)); l.Valid() && (l.Slab() != int(k%8) || l.Offset()/16/1000 != k) {
+						t.Errorf("key %d has another's location: %v", k, l)
+					}
+				}
+				epoch.RUnlock()
+			}
+		})
+	}
+	r := rand.New(rand.NewPCG(5, 6))
+	for i := range 20_000 {
+		k := r.Int64N(keys)
+		switch r.IntN(3) {
+		case 0:
+			m.Insert(Key(0, k), own(k, int64(i%1000)))
+		case 1:
+			m.Erase(Key(0, k), slab.Evicted)
+		default:
+			if slot, ok := m.Delete(Key(0, k)); ok {
+				epoch.Lock()
+				m.Reclaim(slot)
+				epoch.Unlock()
+			}
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
+}
+
+func BenchmarkFind(b *testing.B) {
+	for _, n := range []int{25_000, 5_000_000} {
+		m := newMap(LayoutFor(int64(n)))
+		entries := make([]Entry, n)
+		for i := range entries {
+			entries[i] = Entry{Key(0, int64(i)), slab.Raw(0, int64(i)*16)}
+		}
+		if _, err := m.Build(entries); err != nil {
+			b.Fatal(err)
+		}
+		for _, hit := range []bool{true, false} {
+			b.Run(fmt.Sprintf("entries=%d/hit=%v", n, hit), func(b *testing.B) {
+				r := rand.New(rand.NewPCG(1, 1))
+				keys := make([]uint64, 1<<16)
+				for i := range keys {
+					keys[i] = Key(0, r.Int64N(int64(n)))
+					if !hit {
+						keys[i] += Key(1, 0)
+					}
+				}
+				for i := range b.N {
+					if m.Find(keys[i&(1<<16-1)]).Valid() != hit {
+						b.Fatal("wrong answer")
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestHome_GrowsWithHash is what Build's sort relies on.
+func TestHome_GrowsWithHash(t *testing.T) {
+	l := LayoutFor(12345)
+	r := rand.New(rand.NewPCG(7, 8))
+	for range 10_000 {
+		a, b := r.Uint64(), r.Uint64()
+		if a < b && l.home(a) > l.home(b) || l.home(a) >= l.Homes {
+			t.Fatalf("home(%#x) = %d, home(%#x) = %d of %d", a, l.home(a), b, l.home(b), l.Homes)
+		}
+	}
+	if l.home(^uint64(0)) != l.Homes-1 {
+		t.Fatalf("home of the last hash = %d of %d", l.home(^uint64(0)), l.Homes)
+	}
+}

@@ -1,0 +1,63 @@
+package kernels
+
+import (
+	"sync/atomic"
+
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// Decode reads the hits of a batch from the slabs and writes their rows to the output.
+type Decode struct {
+	// Found holds the batch's hits at its front; Counters says how many and receives Corrupt.
+	Found, Counters device.Buffer
+	// Slabs are the data store's, by slab ID.
+	Slabs []device.Buffer
+	// Codec is the table's; nil when all its rows are raw.
+	Codec codec.Codec
+	// Out receives row i of the batch at i × RowBytes.
+	Out      device.Buffer
+	RowBytes int
+}
+
+// rowGrain is the number of rows a goroutine decodes at a time: some 100 µs of work at 512 bytes a row.
+const rowGrain = 256
+
+// Name implements device.Kernel.
+func (k *Decode) Name() string { return "decode" }
+
+// RunHost implements device.Kernel.
+func (k *Decode) RunHost(w device.Workers) {
+	count := CountersView(k.Counters)
+	hits := FoundView(k.Found)[:count.Hits]
+	out := k.Out.Bytes()
+	w.For(len(hits), rowGrain, func(from, to int) {
+		for _, h := range hits[from:to] {
+			l := slab.Location(h.Word)
+			n := l.Stored(k.RowBytes)
+			stored := k.Slabs[l.Slab()].Bytes()[l.Offset():][:n]
+			row := out[int(h.Position)*k.RowBytes:][:k.RowBytes]
+			if got, ok := restore(k.Codec, row, stored, l.Compressed()); !ok || got != n {
+				count.corrupt(h.Position)
+			}
+		}
+	})
+}
+
+// restore writes a row from its stored bytes and returns how many of them it took.
+func restore(c codec.Codec, row, stored []byte, compressed bool) (n int, ok bool) {
+	if !compressed {
+		return copy(row, stored), true
+	}
+	if c == nil {
+		return 0, false
+	}
+	n, err := c.Decode(row, stored)
+	return n, err == nil
+}
+
+func (c *Counters) corrupt(position uint32) {
+	atomic.StoreUint32(&c.CorruptPosition, position)
+	atomic.AddUint32(&c.Corrupt, 1)
+}

@@ -1,0 +1,94 @@
+package kernels
+
+import (
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// Order puts the misses of a batch in the order of their rows' host addresses, by page: what a GPU pays for on small
+// random rows of a large table is address translation, not bytes.
+type Order struct {
+	// Found holds the batch's misses at its back; Counters says how many.
+	Found, Counters device.Buffer
+	// Scratch has the size of Found.
+	Scratch device.Buffer
+	Tier    HostRows
+}
+
+const (
+	orderPage    = 21 // log2 of the page that misses are grouped by: 2 MiB
+	orderBuckets = 1 << 12
+)
+
+// Name implements device.Kernel.
+func (k *Order) Name() string { return "order" }
+
+// RunHost implements device.Kernel: a counting sort by page, with neighbouring pages sharing a bucket where the table
+// has more pages than there are buckets.
+func (k *Order) RunHost(device.Workers) {
+	misses := missesOf(k.Found, k.Counters)
+	if len(misses) < 2 {
+		return
+	}
+	shift := orderPage
+	for k.Tier.Mem.Size()>>shift >= orderBuckets {
+		shift++
+	}
+	var starts [orderBuckets + 1]uint32
+	for _, m := range misses {
+		starts[k.Tier.offset(int64(m.Word))>>shift+1]++
+	}
+	for i := 1; i < len(starts); i++ {
+		starts[i] += starts[i-1]
+	}
+	sorted := FoundView(k.Scratch)[:len(misses)]
+	for _, m := range misses {
+		at := &starts[k.Tier.offset(int64(m.Word))>>shift]
+		sorted[*at] = m
+		*at++
+	}
+	copy(misses, sorted)
+}
+
+// missesOf returns the misses that Lookup left at the back of found.
+func missesOf(found, counters device.Buffer) []Found {
+	f := FoundView(found)
+	return f[len(f)-int(CountersView(counters).Misses):]
+}
+
+// HostRows is a table's host tier as kernels see it.
+type HostRows struct {
+	// Mem is the rows' memory, with slab.TailSlack bytes after the last.
+	Mem device.Buffer
+	// Stride is the distance of rows in place, in bytes; 0 when they are packed.
+	Stride int64
+	// Compressed has a bit per row in place, LSB first in 64-bit words, set where the row is compressed; empty when no
+	// row is.
+	Compressed device.Buffer
+	// Index has a slab.Location per packed row, with slab ID 0.
+	Index device.Buffer
+	// RowBytes is the length of a row.
+	RowBytes int
+}
+
+// offset returns where a row's stored bytes begin in Mem.
+func (h *HostRows) offset(row int64) int64 {
+	if h.Stride != 0 {
+		return row * h.Stride
+	}
+	return slab.Location(view[uint64](h.Index)[row]).Offset()
+}
+
+// Stored returns a row's stored bytes and whether they are compressed. A compressed row in place may be followed by
+// stale bytes: its codec knows its length.
+func (h *HostRows) Stored(row int64) (stored []byte, compressed bool) {
+	mem := h.Mem.Bytes()
+	if h.Stride != 0 {
+		if bits := view[uint64](h.Compressed); len(bits) != 0 {
+			compressed = bits[row>>6]>>(row&63)&1 != 0
+		}
+		return mem[row*h.Stride:][:h.RowBytes], compressed
+	}
+	l := slab.Location(view[uint64](h.Index)[row])
+	return mem[l.Offset():][:l.Stored(h.RowBytes)], l.Compressed()
+}

@@ -1,0 +1,261 @@
+package transfer
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// Source yields the rows of a table once, in order. It is read by one goroutine.
+type Source interface {
+	// Rows is the number of rows, and RowBytes the length of each.
+	Rows() int
+	RowBytes() int
+	// Read fills dst, a whole number of rows long, with the next rows and returns how many it wrote; io.EOF when none
+	// is left.
+	Read(dst []byte) (rows int, err error)
+}
+
+// Options say how to load a tier.
+type Options struct {
+	// Codec is a name that registry.Train takes.
+	Codec string
+	Mode  Mode
+	// Seed picks the sampled rows.
+	Seed uint64
+	// Workers is the number of goroutines that encode; 0 means GOMAXPROCS.
+	Workers int
+}
+
+// The sample that codecs are trained on: a share of the rows, at least so many, at most so many bytes.
+const (
+	sampleShare    = 50 // one row in
+	sampleRows     = 4096
+	sampleMaxBytes = 32 << 20
+)
+
+// Load copies all rows of src to host memory, trains the codec on a sample of them and encodes them. It needs host
+// memory for the table once, and, packed, once more for the stored rows.
+func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
+	t := &Tier{mode: o.Mode, rows: int64(src.Rows()), rowBytes: src.RowBytes(), home: d}
+	stride := roundUp(int64(t.rowBytes))
+	mem, err := d.AllocHost(t.rows*stride+slab.TailSlack, "host tier")
+	if err != nil {
+		return nil, err
+	}
+	t.host = kernels.HostRows{Mem: mem, Stride: stride, RowBytes: t.rowBytes}
+	defer func() {
+		if err != nil {
+			t.Close()
+		}
+	}()
+	if err := t.read(src); err != nil {
+		return nil, err
+	}
+	if t.codec, err = registry.Train(o.Codec, t.sample(o.Seed), t.rowBytes); err != nil {
+		return nil, err
+	}
+	t.total = Totals{
+		Rows: t.rows, RawRows: t.rows, RawBytes: t.rows * int64(t.rowBytes), StoredBytes: t.rows * int64(t.rowBytes),
+		SlotBytes: t.rows * int64(slab.SlotBytes(t.rowBytes)),
+	}
+	var lengths []uint32 // stored length of each row, 0 for raw; packed only
+	if t.codec != nil {
+		if o.Mode == Packed {
+			lengths = make([]uint32, t.rows)
+		}
+		if err := t.encode(o.Workers, lengths); err != nil {
+			return nil, err
+		}
+	}
+	if o.Mode == Packed {
+		if err := t.pack(lengths); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// read copies the source's rows to their places.
+func (t *Tier) read(src Source) error {
+	mem, stride := t.host.Mem.Bytes(), int(t.host.Stride)
+	direct := stride == t.rowBytes
+	part := max(1, 4<<20/t.rowBytes)
+	var buf []byte
+	if !direct {
+		buf = make([]byte, part*t.rowBytes)
+	}
+	for done := 0; done < int(t.rows); {
+		n := min(part, int(t.rows)-done)
+		dst := buf
+		if direct {
+			dst = mem[done*stride:]
+		}
+		n, err := src.Read(dst[:n*t.rowBytes])
+		if n == 0 && (err == nil || errors.Is(err, io.EOF)) {
+			return fmt.Errorf("transfer: source ended after %d of %d rows", done, t.rows)
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if !direct {
+			for i := range n {
+				copy(mem[(done+i)*stride:][:t.rowBytes], buf[i*t.rowBytes:])
+			}
+		}
+		done += n
+	}
+	return nil
+}
+
+// sample returns rows spread over the table, one at random in each of equal parts, back to back.
+func (t *Tier) sample(seed uint64) []byte {
+	n := max(t.rows/sampleShare, sampleRows)
+	n = max(1, min(n, t.rows, sampleMaxBytes/int64(t.rowBytes)))
+	r := rand.New(rand.NewPCG(seed, 0x73616d706c65))
+	mem := t.host.Mem.Bytes()
+	sample := make([]byte, 0, n*int64(t.rowBytes))
+	for i := range n {
+		from, to := i*t.rows/n, (i+1)*t.rows/n
+		sample = append(sample, mem[(from+r.Int64N(to-from))*t.host.Stride:][:t.rowBytes]...)
+	}
+	return sample
+}
+
+// encode encodes every row in its place and sets its bit where it shrinks.
+func (t *Tier) encode(workers int, lengths []uint32) error {
+	bits, err := t.home.AllocHost((t.rows+63)/64*8, "row bits")
+	if err != nil {
+		return err
+	}
+	words := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(bits.Bytes()))), bits.Size()/8)
+	if workers <= 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	const part = 1024 // rows; a multiple of 64, so that no two goroutines share a word of bits
+	var next atomic.Int64
+	sums := make([]Totals, workers)
+	errs := make([]error, workers)
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			dst := make([]byte, t.codec.EncodeBound())
+			for {
+				from := (next.Add(1) - 1) * part
+				if from >= t.rows {
+					return
+				}
+				if errs[w] = t.encodeRows(from, min(from+part, t.rows), dst, words, lengths, &sums[w]); errs[w] != nil {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	t.total.RawRows, t.total.StoredBytes, t.total.SlotBytes = 0, 0, 0
+	for _, s := range sums {
+		t.total.RawRows += s.RawRows
+		t.total.StoredBytes += s.StoredBytes
+		t.total.SlotBytes += s.SlotBytes
+	}
+	t.host.Compressed = bits
+	return nil
+}
+
+func (t *Tier) encodeRows(from, to int64, dst []byte, bits []uint64, lengths []uint32, sum *Totals) error {
+	mem := t.host.Mem.Bytes()
+	for r := from; r < to; r++ {
+		row := mem[r*t.host.Stride:][:t.rowBytes]
+		n, err := t.codec.Encode(dst, row)
+		switch {
+		case err == nil:
+			copy(row, dst[:n])
+			bits[r>>6] |= 1 << (r & 63)
+			if lengths != nil {
+				lengths[r] = uint32(n)
+			}
+		case errors.Is(err, codec.ErrIncompressible):
+			n = t.rowBytes
+			sum.RawRows++
+		default:
+			return fmt.Errorf("transfer: row %d: %w", r, err)
+		}
+		sum.StoredBytes += int64(n)
+		sum.SlotBytes += int64(slab.SlotBytes(n))
+	}
+	return nil
+}
+
+// pack moves the rows from their places to memory of their own, back to back, and makes the index.
+func (t *Tier) pack(lengths []uint32) error {
+	if lengths == nil {
+		lengths = make([]uint32, t.rows)
+	}
+	index, err := t.home.AllocHost(t.rows*8, "host tier index")
+	if err != nil {
+		return err
+	}
+	locations := unsafe.Slice((*slab.Location)(unsafe.Pointer(unsafe.SliceData(index.Bytes()))), t.rows)
+	size := int64(0)
+	for r, n := range lengths {
+		if size >= slab.MaxBytes {
+			return fmt.Errorf("transfer: packed host tier (%d bytes at row %d) must stay below %d", size, r, int64(slab.MaxBytes))
+		}
+		if n == 0 {
+			locations[r] = slab.Raw(0, size)
+			size += roundUp(int64(t.rowBytes))
+		} else {
+			locations[r] = slab.Compressed(0, size, int(n))
+			size += roundUp(int64(n))
+		}
+	}
+	packed, err := t.home.AllocHost(size+slab.TailSlack, "host tier")
+	if err != nil {
+		return err
+	}
+	from, to := t.host.Mem.Bytes(), packed.Bytes()
+	for r, l := range locations {
+		copy(to[l.Offset():], from[int64(r)*t.host.Stride:][:l.Stored(t.rowBytes)])
+	}
+	t.home.Free(t.host.Mem)
+	t.home.Free(t.host.Compressed)
+	t.host = kernels.HostRows{Mem: packed, Index: index, RowBytes: t.rowBytes}
+	return nil
+}
+
+// SourceOf returns a source of the rows that lie back to back in data.
+func SourceOf(data []byte, rowBytes int) Source {
+	return &memory{slices.Clip(data), rowBytes, len(data) / rowBytes}
+}
+
+type memory struct {
+	rest     []byte
+	rowBytes int
+	rows     int
+}
+
+func (m *memory) Rows() int     { return m.rows }
+func (m *memory) RowBytes() int { return m.rowBytes }
+func (m *memory) Read(dst []byte) (int, error) {
+	if len(m.rest) < m.rowBytes {
+		return 0, io.EOF
+	}
+	n := copy(dst, m.rest)
+	m.rest = m.rest[n:]
+	return n / m.rowBytes, nil
+}
