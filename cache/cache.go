@@ -8,6 +8,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -49,13 +50,17 @@ func New(o Options) (_ *Cache, err error) {
 			}
 		}
 		if err != nil {
-			c.release()
+			err = errors.Join(err, c.release())
 		}
 	}()
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	for i, d := range host.Open(o.Devices, o.Workers) {
+	devices, err := openDevices(o)
+	if err != nil {
+		return nil, err
+	}
+	for i, d := range devices {
 		c.devices = append(c.devices, &deviceState{cache: c, index: i, device: d})
 	}
 	if err := c.loadTables(); err != nil {
@@ -65,6 +70,14 @@ func New(o Options) (_ *Cache, err error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// openDevices opens the backend.
+func openDevices(o Options) ([]device.Device, error) {
+	if o.Device == "cuda" || o.Device == "auto" && cuda.Usable() == nil && cuda.Count() >= o.Devices {
+		return cuda.Open(o.Devices)
+	}
+	return host.Open(o.Devices, o.Workers), nil
 }
 
 func (c *Cache) loadTables() error {
@@ -81,19 +94,20 @@ func (c *Cache) loadTables() error {
 	return nil
 }
 
-// Close waits for the calls under way, then frees all memory. Closing a closed cache does nothing.
+// Close waits for the calls and batches under way, then frees all memory. Closing a closed cache does nothing. A cache
+// whose device has failed closes too.
 func (c *Cache) Close() error {
 	c.gate.Lock()
 	defer c.gate.Unlock()
-	if !c.closed {
-		c.closed = true
-		c.release()
+	if c.closed {
+		return nil
 	}
-	return nil
+	c.closed = true
+	return c.release()
 }
 
 // release frees what New built, however far it got.
-func (c *Cache) release() {
+func (c *Cache) release() error {
 	c.policy.Close()
 	for _, d := range c.devices {
 		d.close()
@@ -101,14 +115,25 @@ func (c *Cache) release() {
 	for _, t := range c.tables {
 		t.tier.Close()
 	}
+	var errs []error
+	for _, d := range c.devices {
+		errs = append(errs, d.device.Close())
+	}
+	return errors.Join(errs...)
 }
 
-// enter begins a call; leave ends it.
+// enter begins a call; leave ends it. After a device has failed every call does with its error.
 func (c *Cache) enter() error {
 	c.gate.RLock()
 	if c.closed {
 		c.gate.RUnlock()
 		return ErrClosed
+	}
+	for _, d := range c.devices {
+		if err := d.device.Err(); err != nil {
+			c.gate.RUnlock()
+			return fmt.Errorf("%w: device %d: %w", ErrDevice, d.index, err)
+		}
 	}
 	return nil
 }
@@ -130,7 +155,9 @@ func (c *Cache) DeviceInfo(i int) device.Info { return c.devices[i].device.Info(
 // bitset is a set of row numbers. The zero value holds none and cannot be added to.
 type bitset []uint64
 
-func newBitset(rows int64) bitset { return make(bitset, (rows+63)/64) }
+func newBitset(rows int64) bitset { return make(bitset, bitsetBytes(rows)/8) }
+
+func bitsetBytes(rows int64) int64 { return (rows + 63) / 64 * 8 }
 
 func (b bitset) add(row int64) { b[row>>6] |= 1 << (row & 63) }
 

@@ -418,7 +418,7 @@ func TestNew_BadOptions(t *testing.T) {
 	for want, o := range map[string]cache.Options{
 		"cache: Tables (0) must be 1 to 256":                                                      {Budget: 1},
 		"cache: Budget (0 B) must be at least one slot (16 B) and its hashmap":                    {Tables: good()},
-		"cache: Budget (96 B) must hold at least one slot (272 B) and its metadata: 528 B in all": {Tables: good(), Budget: 96, Codec: "none"},
+		"cache: Budget (96 B) must hold at least one slot (272 B) and its metadata: 536 B in all": {Tables: good(), Budget: 96, Codec: "none"},
 		"cache: Device (\"gpu\") must be auto, host or cuda":                                      {Tables: good(), Budget: 4096, Device: "gpu"},
 		"cache: Devices (9) must be 1 to 8\ncache: Workers (-1) must not be negative":             {Tables: good(), Budget: 4096, Devices: 9, Workers: -1},
 		"codec: unknown codec (\"zip\") must be one of auto, none, ibp, ibp4, ibp8":               {Tables: good(), Budget: 4096, Codec: "zip"},

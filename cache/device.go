@@ -2,7 +2,6 @@ package cache
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"sync"
 
@@ -13,8 +12,8 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// deviceState is what one device holds: its slab of the data store, the whole hashmap, and the tables' host tiers as
-// its kernels see them.
+// deviceState is what one device holds: its slab of the data store, the whole hashmap, and the tables as its kernels
+// see them.
 type deviceState struct {
 	cache  *Cache
 	index  int
@@ -24,126 +23,117 @@ type deviceState struct {
 	slots  *slab.Allocator
 	hashes device.Buffer
 	layout hashmap.Layout
-	tiers  []kernels.HostRows
+	tables []tableOnDevice
 
-	// lanes holds the idle ones; a lane that was never made is nil.
-	lanes chan *lane
-	all   struct {
+	// permits has one for every lane that may still be taken.
+	permits chan struct{}
+	lanes   struct {
 		sync.Mutex
-		made []*lane
+		idle   []*lane // the last one used is taken first: its memory is warm and large enough
+		all    []*lane
+		flight []*Batch // device batches that nobody has settled yet, oldest first
 	}
 }
 
-// lane is what one Gather at a time uses: streams and scratch memory.
-type lane struct {
-	owner      *deviceState
-	hits, miss device.Stream
-	capacity   int // rows that the scratch has room for
-	found      device.Buffer
-	scratch    device.Buffer
-	counters   device.Buffer
-	slabs      []device.Buffer
-	lookup     kernels.Lookup
-	decode     kernels.Decode
-	plan       transfer.Plan
+// tableOnDevice is a table as the kernels of one device see it. Its buffers lie in the device's memory.
+type tableOnDevice struct {
+	tier               kernels.HostRows
+	codec              kernels.Codec
+	rejected, oversize device.Buffer
 }
 
-// maxLanes is how many Gathers one device serves at once; more wait.
+// maxLanes is how many batches one device serves at once; more wait.
 func maxLanes() int { return 2 * runtime.GOMAXPROCS(0) }
 
-// startServing makes the lanes, once the device holds everything else.
+// startServing lets batches in, once the device holds everything else.
 func (d *deviceState) startServing() {
-	d.lanes = make(chan *lane, maxLanes())
-	for range cap(d.lanes) {
-		d.lanes <- nil
+	d.permits = make(chan struct{}, maxLanes())
+	for range cap(d.permits) {
+		d.permits <- struct{}{}
 	}
 }
 
-// acquire returns an idle lane with scratch for n rows, waiting for one if need be.
-func (d *deviceState) acquire(ctx context.Context, n int) (*lane, error) {
-	var l *lane
-	select {
-	case l = <-d.lanes:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	if l == nil {
-		l = &lane{owner: d}
-		if err := l.open(); err != nil {
-			d.lanes <- nil
-			return nil, err
-		}
-		d.all.Lock()
-		d.all.made = append(d.all.made, l)
-		d.all.Unlock()
-	}
-	if err := l.reserve(n); err != nil {
-		d.lanes <- l
+// acquire returns an idle lane, waiting for one if need be.
+func (d *deviceState) acquire(ctx context.Context) (*lane, error) {
+	if err := d.permit(ctx); err != nil {
 		return nil, err
 	}
+	d.lanes.Lock()
+	if n := len(d.lanes.idle); n > 0 {
+		l := d.lanes.idle[n-1]
+		d.lanes.idle = d.lanes.idle[:n-1]
+		d.lanes.Unlock()
+		return l, nil
+	}
+	d.lanes.Unlock()
+	l := &lane{owner: d}
+	if err := l.open(); err != nil {
+		l.close()
+		d.permits <- struct{}{}
+		return nil, err
+	}
+	d.lanes.Lock()
+	defer d.lanes.Unlock()
+	d.lanes.all = append(d.lanes.all, l)
 	return l, nil
 }
 
-func (d *deviceState) releaseLane(l *lane) { d.lanes <- l }
-
-func (l *lane) open() (err error) {
-	if l.hits, err = l.owner.device.NewStream(); err != nil {
-		return err
+// permit waits for a lane's permit. Where all are taken it settles the oldest device batch: its caller may never ask.
+func (d *deviceState) permit(ctx context.Context) error {
+	for {
+		select {
+		case <-d.permits:
+			return nil
+		default:
+		}
+		d.lanes.Lock()
+		var oldest *Batch
+		if len(d.lanes.flight) > 0 {
+			oldest = d.lanes.flight[0]
+		}
+		d.lanes.Unlock()
+		if oldest != nil {
+			oldest.settle()
+			continue
+		}
+		select {
+		case <-d.permits:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	if l.miss, err = l.owner.device.NewStream(); err != nil {
-		l.hits.Close()
-		return err
-	}
-	if l.counters, err = l.owner.device.AllocHost(kernels.CountersBytes, "batch counters"); err != nil {
-		l.hits.Close()
-		l.miss.Close()
-		return err
-	}
-	for _, d := range l.owner.cache.devices {
-		l.slabs = append(l.slabs, d.slab)
-	}
-	return nil
 }
 
-// reserve makes room for a batch of n rows.
-func (l *lane) reserve(n int) error {
-	if n <= l.capacity {
-		return nil
-	}
-	n = max(n, 2*l.capacity, 1024)
-	found, err := l.owner.device.Alloc(int64(n)*kernels.FoundBytes, "batch scratch")
-	if err != nil {
-		return fmt.Errorf("cache: batch of %d rows: %w", n, err)
-	}
-	scratch, err := l.owner.device.Alloc(int64(n)*kernels.FoundBytes, "batch scratch")
-	if err != nil {
-		l.owner.device.Free(found)
-		return fmt.Errorf("cache: batch of %d rows: %w", n, err)
-	}
-	l.freeScratch()
-	l.capacity, l.found, l.scratch = n, found, scratch
-	return nil
+func (d *deviceState) releaseLane(l *lane) {
+	d.lanes.Lock()
+	d.lanes.idle = append(d.lanes.idle, l)
+	d.lanes.Unlock()
+	d.permits <- struct{}{}
 }
 
-func (l *lane) freeScratch() {
-	l.owner.device.Free(l.found)
-	l.owner.device.Free(l.scratch)
-	l.capacity = 0
+// settleAll settles the device batches under way.
+func (d *deviceState) settleAll() {
+	d.lanes.Lock()
+	flight := append([]*Batch(nil), d.lanes.flight...)
+	d.lanes.Unlock()
+	for _, b := range flight {
+		b.settle()
+	}
 }
 
-// close frees everything the device holds. No lane may be in use.
+// close frees everything the device holds but the device itself. No lane may be in use.
 func (d *deviceState) close() {
-	for _, l := range d.all.made {
-		l.hits.Close()
-		l.miss.Close()
-		l.freeScratch()
-		d.device.Free(l.counters)
+	d.settleAll()
+	for _, l := range d.lanes.all {
+		l.close()
 	}
-	for _, t := range d.tiers {
-		d.device.Free(t.Compressed)
-		d.device.Free(t.Index)
+	for _, t := range d.tables {
+		transfer.Detach(d.device, t.tier, t.codec)
+		d.device.Free(t.rejected)
+		d.device.Free(t.oversize)
 	}
 	d.device.Free(d.slab)
 	d.device.Free(d.hashes)
-	*d = deviceState{cache: d.cache, index: d.index, device: d.device}
+	d.slab, d.hashes, d.tables, d.lanes.all, d.lanes.idle = device.Buffer{}, device.Buffer{}, nil, nil, nil
 }

@@ -5,6 +5,7 @@ import (
 	"iter"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -37,7 +38,7 @@ func (c *Cache) fill() error {
 // space is how one device's budget is divided; all devices divide it alike.
 type space struct {
 	budget  int64
-	fixed   int64 // tail slack and row bits
+	fixed   int64 // tail slack and row bits: compressed, and rejected
 	layout  hashmap.Layout
 	payload int64 // for slots
 }
@@ -52,7 +53,7 @@ func (c *Cache) divideBudget() (*space, error) {
 	s := &space{budget: c.opts.Budget, fixed: slab.TailSlack}
 	smallest := int64(0)
 	for _, t := range c.tables {
-		s.fixed += t.tier.BitmaskBytes()
+		s.fixed += t.tier.BitmaskBytes() + bitsetBytes(t.tier.Rows())
 		n, err := t.smallestSlot()
 		if err != nil {
 			return nil, err
@@ -190,6 +191,11 @@ func (c *Cache) choose(s *space) (keys []uint64, err error) {
 		most += t.tier.Rows() * int64(slab.SlotBytes(t.tier.RowBytes()))
 	}
 	s.payload = min(s.payload, most)
+	for _, t := range c.tables { // seldom any: then rows larger than a slab are known only now
+		if len(t.oversize) != 0 {
+			s.payload = max(0, s.payload-bitsetBytes(t.tier.Rows()))
+		}
+	}
 	return keys, nil
 }
 
@@ -222,18 +228,28 @@ func (c *Cache) allocate(s *space) (err error) {
 		d.layout = s.layout
 		d.slots = slab.NewAllocator(s.payload)
 		for _, t := range c.tables {
-			rows, err := t.tier.Attach(d.device)
+			rows, codec, err := t.tier.Attach(d.device)
 			if err != nil {
 				return err
 			}
-			d.tiers = append(d.tiers, rows)
+			d.tables = append(d.tables, tableOnDevice{tier: rows, codec: codec})
 		}
 	}
 	return nil
 }
 
-// admit places rows in the slab of their owner, as far as it has room, and builds the hashmaps.
+// admit places rows in the slab of their owner, as far as it has room, builds the hashmaps, and lets the devices know
+// which rows were declined.
 func (c *Cache) admit(keys []uint64) error {
+	writers := make([]*slabWriter, len(c.devices))
+	for i, d := range c.devices {
+		w, err := newSlabWriter(d)
+		if err != nil {
+			return err
+		}
+		defer w.close()
+		writers[i] = w
+	}
 	entries := make([]hashmap.Entry, 0, len(keys))
 	for _, key := range keys {
 		table, row := hashmap.SplitKey(key)
@@ -243,39 +259,148 @@ func (c *Cache) admit(keys []uint64) error {
 			return fmt.Errorf("cache: table %s: %w", t.name, err)
 		}
 		owner := hashmap.Owner(key, len(c.devices))
-		d := c.devices[owner]
-		offset, ok := d.slots.Alloc(slab.SlotBytes(len(stored)))
+		offset, ok := c.devices[owner].slots.Alloc(slab.SlotBytes(len(stored)))
 		if !ok { // rows are spread by hash, so one slab is full before the others
 			t.rejected.add(row)
 			continue
 		}
-		copy(d.slab.Bytes()[offset:], stored)
+		if err := writers[owner].write(offset, stored); err != nil {
+			return err
+		}
 		l := slab.Raw(owner, offset)
 		if compressed {
 			l = slab.Compressed(owner, offset, len(stored))
 		}
 		entries = append(entries, hashmap.Entry{Key: key, Location: l})
 	}
-	for i, d := range c.devices {
-		rejected, err := hashmap.View(d.hashes.Bytes(), d.layout).Build(entries)
-		if err != nil {
+	for _, w := range writers {
+		if err := w.flush(); err != nil {
 			return err
 		}
-		if i > 0 { // every map has the same entries and rejects the same
+	}
+	if err := c.buildMaps(entries); err != nil {
+		return err
+	}
+	for _, d := range c.devices {
+		for i, t := range c.tables {
+			var err error
+			if d.tables[i].rejected, err = d.upload(t.rejected, "rejected rows"); err != nil {
+				return err
+			}
+			if d.tables[i].oversize, err = d.upload(t.oversize, "oversize rows"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// buildMaps builds the hashmap on the host, where it rejects what does not fit, and copies it to every device.
+func (c *Cache) buildMaps(entries []hashmap.Entry) error {
+	layout := c.devices[0].layout
+	image := c.devices[0].hashes.Bytes()
+	if image == nil {
+		image = make([]byte, layout.Bytes())
+	}
+	rejected, err := hashmap.View(image, layout).Build(entries)
+	if err != nil {
+		return err
+	}
+	for _, d := range c.devices {
+		if b := d.hashes.Bytes(); b != nil && &b[0] == &image[0] {
 			continue
 		}
-		for _, e := range rejected {
-			table, row := hashmap.SplitKey(e.Key)
-			t := c.tables[table]
-			t.rejected.add(row)
-			n := slab.SlotBytes(e.Location.Stored(t.tier.RowBytes()))
-			c.devices[e.Location.Slab()].slots.Free(e.Location.Offset(), n)
-			t.counts.cached.Add(-1)
+		if err := device.Upload(d.device, d.hashes, image); err != nil {
+			return err
 		}
+	}
+	for _, e := range rejected {
+		table, row := hashmap.SplitKey(e.Key)
+		t := c.tables[table]
+		t.rejected.add(row)
+		n := slab.SlotBytes(e.Location.Stored(t.tier.RowBytes()))
+		c.devices[e.Location.Slab()].slots.Free(e.Location.Offset(), n)
+		t.counts.cached.Add(-1)
 	}
 	for _, e := range entries {
 		table, _ := hashmap.SplitKey(e.Key)
 		c.tables[table].counts.cached.Add(1)
 	}
 	return nil
+}
+
+// upload puts a set of rows in the device's memory; an empty one takes none.
+func (d *deviceState) upload(set bitset, what string) (device.Buffer, error) {
+	if len(set) == 0 {
+		return device.Buffer{}, nil
+	}
+	b, err := d.device.Alloc(int64(len(set))*8, what)
+	if err != nil {
+		return device.Buffer{}, err
+	}
+	return b, device.Upload(d.device, b, AsBytes(set))
+}
+
+// slabWriter writes rows to a slab; where the host cannot address that, through page-locked memory.
+type slabWriter struct {
+	owner  *deviceState
+	stream device.Stream
+	stage  device.Buffer
+	at     int64 // offset in the slab of what is staged
+	filled int64
+}
+
+const slabStageBytes = 32 << 20
+
+func newSlabWriter(d *deviceState) (*slabWriter, error) {
+	w := &slabWriter{owner: d}
+	if d.slab.Bytes() != nil {
+		return w, nil
+	}
+	var err error
+	if w.stage, err = d.device.AllocHost(slabStageBytes, "slab staging"); err != nil {
+		return nil, err
+	}
+	if w.stream, err = d.device.NewStream(); err != nil {
+		d.device.Free(w.stage)
+		return nil, err
+	}
+	return w, nil
+}
+
+// write puts a row in its slot.
+func (w *slabWriter) write(offset int64, stored []byte) error {
+	if mem := w.owner.slab.Bytes(); mem != nil {
+		copy(mem[offset:], stored)
+		return nil
+	}
+	next := w.at + w.filled // slots follow each other, but for the rest of the last one
+	if offset < next || offset-w.at+int64(len(stored)) > w.stage.Size() || offset-next >= slab.Align {
+		if err := w.flush(); err != nil {
+			return err
+		}
+		w.at = offset
+	}
+	copy(w.stage.Bytes()[offset-w.at:], stored)
+	w.filled = offset - w.at + int64(len(stored))
+	return nil
+}
+
+func (w *slabWriter) flush() error {
+	if w.filled == 0 {
+		return nil
+	}
+	n := w.filled
+	w.filled = 0
+	if err := w.stream.Copy(w.owner.slab.Slice(w.at, w.at+n), w.stage.Slice(0, n)); err != nil {
+		return err
+	}
+	return w.stream.Synchronize()
+}
+
+func (w *slabWriter) close() {
+	if w.stream != nil {
+		w.stream.Close()
+	}
+	w.owner.device.Free(w.stage)
 }

@@ -7,8 +7,6 @@ import (
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/kernels"
-	"github.com/tensorcache/tensorcache/slab"
-	"github.com/tensorcache/tensorcache/transfer"
 )
 
 // maxBatch is the most rows of one Gather: positions are 32 bits wide.
@@ -111,15 +109,26 @@ func (d *deviceState) gatherEntered(ctx context.Context, table int, rows []int64
 	if len(rows) == 0 {
 		return nil
 	}
-	l, err := d.acquire(ctx, len(rows))
+	l, err := d.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer d.releaseLane(l)
-	if err := l.run(table, rows, out); err != nil {
-		return fmt.Errorf("cache: Gather of %d rows of table %s on device %d: %w", len(rows), t.name, d.index, err)
+	var done outcome
+	part := len(rows)
+	run := l.run
+	if d.slab.Bytes() == nil { // then the device cannot address Go memory either
+		part = max(1, min(part, stagedBytes/t.tier.RowBytes()))
+		run = l.runStaged
 	}
-	return l.settle(t, rows)
+	for from := 0; from < len(rows); from += part {
+		to := min(from+part, len(rows))
+		if err := run(table, rows[from:to], out[from*t.tier.RowBytes():to*t.tier.RowBytes()]); err != nil {
+			return fmt.Errorf("cache: Gather of %d rows of table %s on device %d: %w", len(rows), t.name, d.index, err)
+		}
+		done.add(kernels.CountersView(l.result), from)
+	}
+	return done.report(t, len(rows))
 }
 
 // checkRows reports row numbers outside the table: the first and how many there are.
@@ -140,61 +149,16 @@ func checkRows(rows []int64, t *table) error {
 		ErrRows, rows[first], first, t.tier.Rows()-1, t.name, bad, len(rows))
 }
 
-// run enqueues the stages of a batch and waits for them: lookup, then hits and misses beside each other.
-func (l *lane) run(table int, rows []int64, out []byte) (err error) {
-	d := l.owner
-	t := d.cache.tables[table]
-	n := int64(len(rows)) * kernels.FoundBytes
-	*kernels.CountersView(l.counters) = kernels.Counters{}
-	batch := transfer.Batch{
-		Found: l.found.Slice(0, n), Scratch: l.scratch.Slice(0, n), Counters: l.counters, Out: device.HostBuffer(out),
-	}
-	l.lookup = kernels.Lookup{
-		Map: d.hashes, Layout: d.layout, Table: table, Rows: device.HostBuffer(AsBytes(rows)), Found: batch.Found, Counters: l.counters,
-	}
-	l.decode = kernels.Decode{
-		Found: batch.Found, Counters: l.counters, Slabs: l.slabs, Codec: t.tier.Codec(), Out: batch.Out, RowBytes: t.tier.RowBytes(),
-	}
-	// Whatever was enqueued must end before the batch's memory is used again.
-	defer func() { err = errors.Join(err, l.miss.Synchronize(), l.hits.Synchronize()) }()
-	if err := l.hits.Launch(&l.lookup); err != nil {
+// run gathers into memory that the device can address.
+func (l *lane) run(table int, rows []int64, out []byte) error {
+	if err := l.reserve(len(rows)); err != nil {
 		return err
 	}
-	split, err := l.hits.Record()
-	if err != nil {
-		return err
-	}
-	if err := l.miss.Wait(split); err != nil {
-		return err
-	}
-	if err := l.plan.Enqueue(l.miss, d.tiers[table], t.tier.Codec(), batch); err != nil {
-		return err
-	}
-	return l.hits.Launch(&l.decode)
+	err := l.enqueue(l.stream, table, device.HostBuffer(AsBytes(rows)), device.HostBuffer(out))
+	return l.finish(err)
 }
 
-// settle counts a finished batch and reports rows that did not decode.
-func (l *lane) settle(t *table, rows []int64) error {
-	count := kernels.CountersView(l.counters)
-	found := kernels.FoundView(l.found.Slice(0, int64(len(rows))*kernels.FoundBytes))
-	reasons := count.Reasons
-	for _, m := range found[len(found)-int(count.Misses):] {
-		// The hashmap knows nothing of rows it never held: admission does.
-		if why := slab.Reason(m.Reason); why == slab.Cold {
-			switch row := int64(m.Word); {
-			case t.oversize.has(row):
-				why = slab.Oversize
-			case t.rejected.has(row):
-				why = slab.Rejected
-			}
-			reasons[slab.Cold]--
-			reasons[why]++
-		}
-	}
-	t.counts.add(count, &reasons)
-	if count.Corrupt != 0 {
-		p := count.CorruptPosition
-		return fmt.Errorf("%w: %d of %d rows of table %s do not decode, row %d among them", ErrCorrupt, count.Corrupt, len(rows), t.name, rows[p])
-	}
-	return nil
+// finish waits for what was enqueued: it must end before the batch's memory is used again.
+func (l *lane) finish(err error) error {
+	return errors.Join(err, l.miss.Synchronize(), l.stream.Synchronize())
 }

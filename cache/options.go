@@ -7,6 +7,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
@@ -30,7 +31,8 @@ type Options struct {
 	// Budget is the bytes per device for slots, hashmap and slot bookkeeping together. Codec metadata (Stats.CodecBytes)
 	// and a packed host tier's index come on top. No default.
 	Budget int64
-	// Device is the backend: "auto" (default) is the best there is, "host" the emulation in Go memory.
+	// Device is the backend: "cuda" is NVIDIA GPUs, "host" their emulation in Go memory, "auto" (default) cuda where there
+	// are as many GPUs as Devices, else host.
 	Device string
 	// Devices is how many devices the data store spans, 1 to 8. Default 1.
 	Devices int
@@ -87,7 +89,11 @@ func (o *Options) Validate() error {
 	switch o.Device {
 	case "auto", "host":
 	case "cuda":
-		fault("cache: Device (cuda) is not in this build; use host")
+		if err := cuda.Usable(); err != nil {
+			fault("cache: Device (cuda) is not usable: %v", err)
+		} else if n := cuda.Count(); o.Devices > n {
+			fault("cache: Devices (%d) must be 1 to %d, the GPUs there are", o.Devices, n)
+		}
 	default:
 		fault("cache: Device (%q) must be auto, host or cuda", o.Device)
 	}

@@ -3,14 +3,13 @@ package cache
 import (
 	"sync/atomic"
 
-	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
 // Stats is what a cache holds and what it has done since New. Each Gather counts as a whole when it returns.
 type Stats struct {
-	// BudgetBytes is the budget of all devices together. MetadataBytes are the hashmaps, the row bits and the slabs'
-	// tail slack; PayloadBytes the slots of cached rows. MetadataBytes + PayloadBytes ≤ BudgetBytes.
+	// BudgetBytes is the budget of all devices together. MetadataBytes are the hashmaps, the row bits and the
+	// slabs' tail slack; PayloadBytes the slots of cached rows. MetadataBytes + PayloadBytes ≤ BudgetBytes.
 	BudgetBytes, MetadataBytes, PayloadBytes int64
 	// CodecBytes is the codec metadata of all tables, once; IndexBytes the packed host tiers' indices on all devices.
 	// Both are device memory outside the budget.
@@ -60,7 +59,8 @@ func (s Stats) Sub(earlier Stats) Stats {
 	return s
 }
 
-// Stats returns the statistics as of now. Gathers under way may be counted in one table and not yet in another.
+// Stats returns the statistics as of now. Gathers under way may be counted in one table and not yet in another; batches of
+// GatherDevice are waited for.
 func (c *Cache) Stats() (Stats, error) {
 	if err := c.enter(); err != nil {
 		return Stats{}, err
@@ -68,8 +68,12 @@ func (c *Cache) Stats() (Stats, error) {
 	defer c.leave()
 	s := Stats{BudgetBytes: c.opts.Budget * int64(len(c.devices))}
 	for _, d := range c.devices {
+		d.settleAll()
 		s.MetadataBytes += d.hashes.Size() + slab.TailSlack
 		s.PayloadBytes += d.slots.Used()
+		for _, t := range d.tables {
+			s.MetadataBytes += t.tier.Compressed.Size() + t.rejected.Size() + t.oversize.Size()
+		}
 	}
 	for _, t := range c.tables {
 		total := t.tier.Totals()
@@ -82,7 +86,6 @@ func (c *Cache) Stats() (Stats, error) {
 			s.CodecBytes += codec.MetadataBytes()
 		}
 		t.counts.read(&ts)
-		s.MetadataBytes += t.tier.BitmaskBytes() * int64(len(c.devices))
 		s.IndexBytes += t.tier.IndexBytes() * int64(len(c.devices))
 		s.HostBytes += t.tier.HostBytes()
 		s.Tables = append(s.Tables, ts)
@@ -98,12 +101,12 @@ type tableCounts struct {
 	hostBytes     atomic.Int64
 }
 
-func (c *tableCounts) add(batch *kernels.Counters, reasons *[slab.NumReasons]uint32) {
+func (c *tableCounts) add(batch *outcome) {
 	c.gathers.Add(1)
-	c.hits.Add(int64(batch.Hits))
-	c.hostBytes.Add(int64(batch.HostBytes))
-	for r, n := range reasons {
-		c.reasons[r].Add(int64(n))
+	c.hits.Add(batch.hits)
+	c.hostBytes.Add(batch.hostBytes)
+	for r, n := range batch.reasons {
+		c.reasons[r].Add(n)
 	}
 }
 

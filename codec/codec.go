@@ -58,3 +58,19 @@ type Family struct {
 func CorruptError(codec, format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", ErrCorrupt, codec, fmt.Sprintf(format, args...))
 }
+
+// DeviceForm is a codec's metadata as the kernels read it, and what a row's decoding needs besides.
+type DeviceForm struct {
+	// Metadata is the device metadata, a multiple of 16 bytes.
+	Metadata []byte
+	// Chunk is the chunk length in bytes and Steps the steps of expansion in the metadata: they pick the kernel.
+	Chunk, Steps int
+	// Chunks is the number of chunks of a row, and KeptBits what its payload takes when all of them participate.
+	Chunks, KeptBits int
+}
+
+// OnDevice is a codec that the kernels can decode.
+type OnDevice interface {
+	Codec
+	DeviceForm() DeviceForm
+}

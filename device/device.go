@@ -15,30 +15,6 @@ import (
 // ErrOutOfMemory is wrapped by allocation errors when the device has too little memory left.
 var ErrOutOfMemory = errors.New("device: out of memory")
 
-// Buffer is a span of memory that kernels can address.
-type Buffer struct {
-	host []byte
-	size int64
-}
-
-// HostBuffer returns the buffer of memory that the host sees as b. The memory must outlive the buffer's use.
-func HostBuffer(b []byte) Buffer { return Buffer{host: b, size: int64(len(b))} }
-
-// Size returns the length in bytes.
-func (b Buffer) Size() int64 { return b.size }
-
-// Bytes returns the memory as the host sees it, or nil where the host cannot address it.
-func (b Buffer) Bytes() []byte { return b.host }
-
-// Slice returns the part of the buffer from byte from up to byte to.
-func (b Buffer) Slice(from, to int64) Buffer {
-	if b.host != nil {
-		b.host = b.host[from:to:to]
-	}
-	b.size = to - from
-	return b
-}
-
 // Info describes a device.
 type Info struct {
 	Kind  string // "host" or "cuda"
@@ -51,30 +27,52 @@ type Device interface {
 	Info() Info
 	// Alloc returns device memory of the given bytes, zeroed and aligned to 128 bytes; what is it for, for errors.
 	Alloc(bytes int64, what string) (Buffer, error)
-	// AllocHost returns host memory that every device of the backend can address: page-locked where there are GPUs.
+	// AllocHost returns zeroed host memory that every device of the backend can address: page-locked where there are
+	// GPUs.
 	AllocHost(bytes int64, what string) (Buffer, error)
-	// Free gives a buffer back. Nothing may use it any more.
+	// Free gives a buffer of Alloc or AllocHost back. Nothing may use it any more. The zero Buffer is ignored.
 	Free(Buffer)
 	// NewStream returns a new stream.
 	NewStream() (Stream, error)
+	// WrapStream returns a stream for the backend's own handle of one (a CUstream), which stays the caller's: Close
+	// leaves it alone.
+	WrapStream(handle uintptr) (Stream, error)
+	// NewEvent returns an event that counts as passed until it is recorded.
+	NewEvent() (Event, error)
+	// Err returns the error after which the device can do nothing more, or nil.
+	Err() error
+	// Close gives the device back. Its buffers, streams and events must be closed before.
+	Close() error
 }
 
 // Stream is a queue of work that a device does in order. Work on different streams may overlap.
 type Stream interface {
 	// Launch enqueues a kernel. The kernel's arguments must stay valid until it has run.
 	Launch(Kernel) error
-	// Record returns an event that has passed when all work enqueued so far is done.
-	Record() (Event, error)
-	// Wait makes later work on the stream wait for the event.
+	// Copy enqueues a copy of src to dst, which must be as long. At least one of them is device memory or page-locked;
+	// memory that is neither must stay pinned until the stream has passed the copy.
+	Copy(dst, src Buffer) error
+	// Fill enqueues setting every byte of dst to value.
+	Fill(dst Buffer, value byte) error
+	// Record makes the event pass when all work enqueued so far is done.
+	Record(Event) error
+	// Wait makes later work on the stream wait for the event's last record.
 	Wait(Event) error
 	// Synchronize blocks until all work enqueued so far is done.
 	Synchronize() error
+	// Capturing says whether work is recorded into a graph instead of being done.
+	Capturing() (bool, error)
 	// Close releases the stream. It must be idle.
 	Close()
 }
 
 // Event is a point in a stream.
-type Event any
+type Event interface {
+	// Passed says whether the event has passed, and Synchronize blocks until it has.
+	Passed() (bool, error)
+	Synchronize() error
+	Close()
+}
 
 // Kernel is one operation with its launch arguments.
 type Kernel interface {

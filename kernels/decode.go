@@ -14,8 +14,7 @@ type Decode struct {
 	Found, Counters device.Buffer
 	// Slabs are the data store's, by slab ID.
 	Slabs []device.Buffer
-	// Codec is the table's; nil when all its rows are raw.
-	Codec codec.Codec
+	Codec Codec
 	// Out receives row i of the batch at i × RowBytes.
 	Out      device.Buffer
 	RowBytes int
@@ -38,7 +37,7 @@ func (k *Decode) RunHost(w device.Workers) {
 			n := l.Stored(k.RowBytes)
 			stored := k.Slabs[l.Slab()].Bytes()[l.Offset():][:n]
 			row := out[int(h.Position)*k.RowBytes:][:k.RowBytes]
-			if got, ok := restore(k.Codec, row, stored, l.Compressed()); !ok || got != n {
+			if got, ok := restore(k.Codec.Codec, row, stored, l.Compressed()); !ok || got != n {
 				count.corrupt(h.Position)
 			}
 		}

@@ -13,13 +13,20 @@ type Lookup struct {
 	// Map is the hashmap's memory, of the given layout.
 	Map    device.Buffer
 	Layout hashmap.Layout
-	// Table is the table's number, and Rows the batch: int64 row numbers, each in the table.
+	// Table is the table's number, Limit its number of rows, and Rows the batch: int64 row numbers.
 	Table int
+	Limit int64
 	Rows  device.Buffer
+	// Rejected and Oversize have a bit per row, LSB first in 64-bit words, for the rows that the hashmap does not hold
+	// for that reason; empty when there are none.
+	Rejected, Oversize device.Buffer
+	// Out gets zeros for row numbers out of range, RowBytes each at their position.
+	Out      device.Buffer
+	RowBytes int
 	// Found receives the batch's hits from its front and its misses from its back, in any order. It has room for
 	// exactly one Found a row.
 	Found device.Buffer
-	// Counters receives Hits, Misses and Reasons.
+	// Counters receives Hits, Misses, Reasons and OutOfRange.
 	Counters device.Buffer
 }
 
@@ -38,13 +45,27 @@ func (k *Lookup) RunHost(w device.Workers) {
 		var part [lookupGrain]Found
 		hits, misses := 0, lookupGrain
 		for i := from; i < to; i++ {
+			if uint64(rows[i]) >= uint64(k.Limit) {
+				clear(k.Out.Bytes()[i*k.RowBytes:][:k.RowBytes])
+				count.outOfRange(uint32(i))
+				continue
+			}
 			l := m.Find(hashmap.Key(k.Table, rows[i]))
 			if l.Valid() {
 				part[hits] = Found{Word: uint64(l), Position: uint32(i)}
 				hits++
 			} else {
+				why := l.Reason()
+				if why == slab.Cold { // the hashmap knows nothing of rows it never held
+					switch {
+					case bitAt(k.Oversize, rows[i]):
+						why = slab.Oversize
+					case bitAt(k.Rejected, rows[i]):
+						why = slab.Rejected
+					}
+				}
 				misses--
-				part[misses] = Found{Word: uint64(rows[i]), Position: uint32(i), Reason: uint32(l.Reason())}
+				part[misses] = Found{Word: uint64(rows[i]), Position: uint32(i), Reason: uint32(why)}
 			}
 		}
 		end := int(atomic.AddUint32(&count.Hits, uint32(hits)))
@@ -62,4 +83,18 @@ func (k *Lookup) RunHost(w device.Workers) {
 			}
 		}
 	})
+}
+
+func bitAt(bits device.Buffer, row int64) bool {
+	return bits.Size() != 0 && view[uint64](bits)[row>>6]>>(row&63)&1 != 0
+}
+
+func (c *Counters) outOfRange(position uint32) {
+	atomic.AddUint32(&c.OutOfRange, 1)
+	for {
+		have := atomic.LoadUint32(&c.NotFirst)
+		if ^position <= have || atomic.CompareAndSwapUint32(&c.NotFirst, have, ^position) {
+			return
+		}
+	}
 }

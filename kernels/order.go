@@ -6,54 +6,54 @@ import (
 )
 
 // Order puts the misses of a batch in the order of their rows' host addresses, by page: what a GPU pays for on small
-// random rows of a large table is address translation, not bytes.
+// random rows of a large table is address translation, not bytes. Within a page the order is any.
 type Order struct {
 	// Found holds the batch's misses at its back; Counters says how many.
 	Found, Counters device.Buffer
-	// Scratch has the size of Found.
-	Scratch device.Buffer
+	// Ordered has the size of Found and receives the misses at its front.
+	Ordered device.Buffer
+	// Buckets is scratch memory of OrderBytes.
+	Buckets device.Buffer
 	Tier    HostRows
 }
 
-const (
-	orderPage    = 21 // log2 of the page that misses are grouped by: 2 MiB
-	orderBuckets = 1 << 12
-)
+// OrderBytes is the size of Order's scratch memory.
+const OrderBytes = OrderBuckets * 4
 
 // Name implements device.Kernel.
 func (k *Order) Name() string { return "order" }
 
-// RunHost implements device.Kernel: a counting sort by page, with neighbouring pages sharing a bucket where the table
-// has more pages than there are buckets.
-func (k *Order) RunHost(device.Workers) {
-	misses := missesOf(k.Found, k.Counters)
-	if len(misses) < 2 {
-		return
-	}
-	shift := orderPage
-	for k.Tier.Mem.Size()>>shift >= orderBuckets {
+// shift is log2 of the bytes of a bucket: a page, or several where the table has more pages than there are buckets.
+func (k *Order) shift() int {
+	shift := OrderPageBits
+	for k.Tier.Mem.Size()>>shift >= OrderBuckets {
 		shift++
 	}
-	var starts [orderBuckets + 1]uint32
+	return shift
+}
+
+// RunHost implements device.Kernel: a counting sort.
+func (k *Order) RunHost(device.Workers) {
+	f := FoundView(k.Found)
+	misses := f[len(f)-int(CountersView(k.Counters).Misses):]
+	ordered := FoundView(k.Ordered)[:len(misses)]
+	if len(misses) < 2 {
+		copy(ordered, misses)
+		return
+	}
+	shift := k.shift()
+	var starts [OrderBuckets + 1]uint32
 	for _, m := range misses {
 		starts[k.Tier.offset(int64(m.Word))>>shift+1]++
 	}
 	for i := 1; i < len(starts); i++ {
 		starts[i] += starts[i-1]
 	}
-	sorted := FoundView(k.Scratch)[:len(misses)]
 	for _, m := range misses {
 		at := &starts[k.Tier.offset(int64(m.Word))>>shift]
-		sorted[*at] = m
+		ordered[*at] = m
 		*at++
 	}
-	copy(misses, sorted)
-}
-
-// missesOf returns the misses that Lookup left at the back of found.
-func missesOf(found, counters device.Buffer) []Found {
-	f := FoundView(found)
-	return f[len(f)-int(CountersView(counters).Misses):]
 }
 
 // HostRows is a table's host tier as kernels see it.
@@ -69,6 +69,8 @@ type HostRows struct {
 	Index device.Buffer
 	// RowBytes is the length of a row.
 	RowBytes int
+	// Ahead is how many bytes of a compressed row in place are worth reading before its length is known: about the mean.
+	Ahead int
 }
 
 // offset returns where a row's stored bytes begin in Mem.

@@ -165,6 +165,7 @@ func (t *Tier) encode(workers int, lengths []uint32) error {
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
+		t.home.Free(bits)
 		return err
 	}
 	t.total.RawRows, t.total.StoredBytes, t.total.SlotBytes = 0, 0, 0
@@ -174,6 +175,9 @@ func (t *Tier) encode(workers int, lengths []uint32) error {
 		t.total.SlotBytes += s.SlotBytes
 	}
 	t.host.Compressed = bits
+	if coded := t.rows - t.total.RawRows; coded > 0 {
+		t.host.Ahead = int((t.total.StoredBytes - t.total.RawRows*int64(t.rowBytes)) / coded)
+	}
 	return nil
 }
 
@@ -214,6 +218,7 @@ func (t *Tier) pack(lengths []uint32) error {
 	size := int64(0)
 	for r, n := range lengths {
 		if size >= slab.MaxBytes {
+			t.home.Free(index)
 			return fmt.Errorf("transfer: packed host tier (%d bytes at row %d) must stay below %d", size, r, int64(slab.MaxBytes))
 		}
 		if n == 0 {
@@ -226,6 +231,7 @@ func (t *Tier) pack(lengths []uint32) error {
 	}
 	packed, err := t.home.AllocHost(size+slab.TailSlack, "host tier")
 	if err != nil {
+		t.home.Free(index)
 		return err
 	}
 	from, to := t.host.Mem.Bytes(), packed.Bytes()

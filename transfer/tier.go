@@ -103,28 +103,47 @@ func (t *Tier) SlotBytes(row int64) (int, error) {
 	return slab.SlotBytes(len(stored)), err
 }
 
-// Attach returns the tier as the kernels of device d see it, its bits or index in the device's memory.
-func (t *Tier) Attach(d device.Device) (kernels.HostRows, error) {
-	rows := t.host
+// Attach returns the tier and its codec as the kernels of device d see them, with bits, index and codec metadata in the
+// device's memory; Detach frees that.
+func (t *Tier) Attach(d device.Device) (rows kernels.HostRows, c kernels.Codec, err error) {
+	rows = t.host
+	bits, index := rows.Compressed, rows.Index
+	rows.Compressed, rows.Index = device.Buffer{}, device.Buffer{}
+	defer func() {
+		if err != nil {
+			Detach(d, rows, c)
+		}
+	}()
 	for _, b := range []struct {
-		mem  *device.Buffer
+		dst  *device.Buffer
+		src  device.Buffer
 		what string
-	}{{&rows.Compressed, "row bits"}, {&rows.Index, "host tier index"}} {
-		if b.mem.Size() == 0 {
+	}{{&rows.Compressed, bits, "row bits"}, {&rows.Index, index, "host tier index"}} {
+		if b.src.Size() == 0 {
 			continue
 		}
-		onDevice, err := d.Alloc(b.mem.Size(), b.what)
-		if err != nil {
-			return kernels.HostRows{}, err
+		if *b.dst, err = d.Alloc(b.src.Size(), b.what); err != nil {
+			return rows, c, err
 		}
-		copy(onDevice.Bytes(), b.mem.Bytes())
-		*b.mem = onDevice
+		if err = device.Upload(d, *b.dst, b.src.Bytes()); err != nil {
+			return rows, c, err
+		}
 	}
-	return rows, nil
+	c, err = kernels.AttachCodec(d, t.codec)
+	return rows, c, err
+}
+
+// Detach frees what Attach put in the device's memory.
+func Detach(d device.Device, rows kernels.HostRows, c kernels.Codec) {
+	d.Free(rows.Compressed)
+	d.Free(rows.Index)
+	d.Free(c.Meta)
 }
 
 // Close frees the tier's memory. Nothing may read it any more.
 func (t *Tier) Close() {
 	t.home.Free(t.host.Mem)
+	t.home.Free(t.host.Compressed)
+	t.home.Free(t.host.Index)
 	t.host = kernels.HostRows{}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
-	"unsafe"
 
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -148,7 +147,7 @@ func (c *Codec) RowBytes() int { return c.rowBytes }
 func (c *Codec) ChunkBytes() int { return c.chunk }
 
 // MetadataBytes implements codec.Codec.
-func (c *Codec) MetadataBytes() int64 { return int64(len(c.groups)) * int64(unsafe.Sizeof(group{})) }
+func (c *Codec) MetadataBytes() int64 { return int64(c.deviceBytes()) }
 
 // MaskBitval returns copies of the table's mask and bitval, padded to whole chunks.
 func (c *Codec) MaskBitval() (mask, bitval []byte) {

@@ -62,6 +62,18 @@ func (d *Device) Free(device.Buffer) {}
 // NewStream implements device.Device.
 func (d *Device) NewStream() (device.Stream, error) { return stream{d.workers}, nil }
 
+// WrapStream implements device.Device. Streams have no handles here: any will do.
+func (d *Device) WrapStream(uintptr) (device.Stream, error) { return stream{d.workers}, nil }
+
+// NewEvent implements device.Device.
+func (d *Device) NewEvent() (device.Event, error) { return event{}, nil }
+
+// Err implements device.Device: nothing fails here.
+func (d *Device) Err() error { return nil }
+
+// Close implements device.Device.
+func (d *Device) Close() error { return nil }
+
 type stream struct{ workers workers }
 
 func (s stream) Launch(k device.Kernel) error {
@@ -69,11 +81,34 @@ func (s stream) Launch(k device.Kernel) error {
 	return nil
 }
 
-// Work is done when Launch returns, so an event has always passed.
-func (s stream) Record() (device.Event, error) { return nil, nil }
-func (s stream) Wait(device.Event) error       { return nil }
-func (s stream) Synchronize() error            { return nil }
-func (s stream) Close()                        {}
+func (s stream) Copy(dst, src device.Buffer) error {
+	if dst.Size() != src.Size() {
+		return fmt.Errorf("host: copy of %d bytes to %d", src.Size(), dst.Size())
+	}
+	copy(dst.Bytes(), src.Bytes())
+	return nil
+}
+
+func (s stream) Fill(dst device.Buffer, value byte) error {
+	b := dst.Bytes()
+	for i := range b {
+		b[i] = value
+	}
+	return nil
+}
+
+// Work is done when it has been enqueued, so an event has always passed.
+func (s stream) Record(device.Event) error { return nil }
+func (s stream) Wait(device.Event) error   { return nil }
+func (s stream) Synchronize() error        { return nil }
+func (s stream) Capturing() (bool, error)  { return false, nil }
+func (s stream) Close()                    {}
+
+type event struct{}
+
+func (event) Passed() (bool, error) { return true, nil }
+func (event) Synchronize() error    { return nil }
+func (event) Close()                {}
 
 // workers is a number of goroutines.
 type workers int

@@ -1,0 +1,47 @@
+# The CUDA build and the GPU's evidence. Include it in the top Makefile, whose folder is the module's root. GPU tests run
+# where there is a GPU; elsewhere "make gpu-bundle" packs them for a host that has one and no Go.
+include device/cuda/driver/cuda.mk
+
+# Kernels are compiled by this clang and no other, so that the committed PTX can be checked.
+CLANG         ?= clang-19
+CLANG_VERSION := 19.1.7
+GPU_BUNDLE    := build/gpu
+GPU_PACKAGES  := kernels cache bench/gpu
+GPU_RECORD    := docs/results/gpu-test.json
+
+.PHONY: cuda-stub kernels check-kernels gpu-bundle gpu-test gpu-bench check-gpu-record
+cuda-stub: $(CUDA_STUB)
+
+# Regenerates the PTX and the ABI constants.
+kernels:
+	@$(CLANG) --version | grep -q 'version $(CLANG_VERSION)' || { echo "kernels: $(CLANG) must be version $(CLANG_VERSION)"; exit 1; }
+	cd kernels && go run ./gen && ./build.sh $(CLANG)
+
+# Says whether the committed PTX is what the sources compile to.
+check-kernels: kernels
+	git diff --exit-code -- kernels/ptx kernels/abi.go
+
+gpu-bundle: $(CUDA_STUB)
+	@test -n "$(CUDA_STUB)" || { echo "gpu-bundle: needs a C compiler and linux/amd64 or linux/arm64"; exit 1; }
+	rm -rf $(GPU_BUNDLE) && mkdir -p $(GPU_BUNDLE)
+	for p in $(GPU_PACKAGES); do \
+		$(CUDA_ENV) go test -c -trimpath $(CUDA_TAGS) -ldflags='-s -w' -o $(GPU_BUNDLE)/$$(echo $$p | tr / _).test ./$$p || exit 1; \
+	done
+	$(CUDA_ENV) go build -trimpath $(CUDA_TAGS) -ldflags='-s -w' -o $(GPU_BUNDLE)/ ./bench/gpu/gpubench ./bench/gpu/gpurecord
+	if [ -d cmd/cachebench ]; then $(CUDA_ENV) go build -trimpath $(CUDA_TAGS) -ldflags='-s -w' -o $(GPU_BUNDLE)/ ./cmd/cachebench; fi
+	go run ./bench/gpu/gpurecord -sources > $(GPU_BUNDLE)/sources.json
+	cp bench/gpu/run.sh $(GPU_BUNDLE)/run.sh
+	@du -sm $(GPU_BUNDLE)
+
+# Runs the bundle here and keeps its record.
+gpu-test: gpu-bundle
+	cd $(GPU_BUNDLE) && ./run.sh test
+	mkdir -p $(dir $(GPU_RECORD)) && cp $(GPU_BUNDLE)/gpu-test.json $(GPU_RECORD)
+
+gpu-bench: gpu-bundle
+	cd $(GPU_BUNDLE) && ./run.sh bench
+	mkdir -p docs/results && cp $(GPU_BUNDLE)/gpu-bench.json docs/results/gpu-bench.json
+
+# Says whether the committed record is of the committed code.
+check-gpu-record:
+	go run ./bench/gpu/gpurecord -check $(GPU_RECORD)

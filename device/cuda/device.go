@@ -1,0 +1,246 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"gorgonia.org/cu"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/cuda/driver"
+)
+
+// Device is one GPU. It implements device.Device.
+type Device struct {
+	ordinal   int
+	name      string
+	sms       int // multiprocessors
+	maxShared int // bytes of dynamic shared memory that a block can have
+	ctx       *driver.Context
+	side      *driver.Stream // for what allocation does; guarded by mu
+	failed    atomic.Pointer[error]
+
+	mu       sync.Mutex
+	buffers  map[uint64]*driver.HostMem // by address; nil for device memory. guarded by mu
+	modules  map[*Module]*driver.Module // guarded by mu
+	compiled sync.Map                   // *Function[A] → *loaded
+}
+
+// Usable returns nil if there is a device to open, or an error that says why not.
+func Usable() error {
+	if err := driver.LoadError(); err != nil {
+		return err
+	}
+	if driver.NumDevices() == 0 {
+		return errors.New("cuda: the driver lists no device")
+	}
+	return nil
+}
+
+// Open returns the first n GPUs, each with access to the others' memory.
+func Open(n int) (_ []device.Device, err error) {
+	if err := Usable(); err != nil {
+		return nil, err
+	}
+	if have := driver.NumDevices(); n < 1 || n > have {
+		return nil, fmt.Errorf("cuda: devices (%d) must be 1 to %d", n, have)
+	}
+	var devices []device.Device
+	defer func() {
+		if err != nil {
+			for _, d := range devices {
+				d.Close()
+			}
+		}
+	}()
+	for i := range n {
+		d, err := open(i)
+		if err != nil {
+			return nil, err
+		}
+		devices = append(devices, d)
+	}
+	for _, d := range devices {
+		for _, peer := range devices {
+			if d == peer {
+				continue
+			}
+			if err := d.(*Device).ctx.EnablePeer(peer.(*Device).ctx); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return devices, nil
+}
+
+func open(ordinal int) (*Device, error) {
+	dev, err := driver.OpenDevice(ordinal)
+	if err != nil {
+		return nil, err
+	}
+	d := &Device{ordinal: ordinal, buffers: map[uint64]*driver.HostMem{}, modules: map[*Module]*driver.Module{}}
+	if d.name, err = dev.Name(); err != nil {
+		return nil, err
+	}
+	if d.sms, err = dev.Attribute(cu.MultiprocessorCount); err != nil {
+		return nil, err
+	}
+	if d.maxShared, err = dev.Attribute(driver.MaxSharedMemoryPerBlockOptin); err != nil {
+		return nil, err
+	}
+	if major, minor, err := dev.ComputeCapability(); err != nil || major < 8 {
+		return nil, errors.Join(err, fmt.Errorf("cuda: device %d (%s) has compute capability %d.%d; the kernels need 8.0", ordinal, d.name, major, minor))
+	}
+	if d.ctx, err = dev.Retain(); err != nil {
+		return nil, err
+	}
+	if d.side, err = d.ctx.NewStream(0); err != nil {
+		return nil, errors.Join(err, d.ctx.Release())
+	}
+	return d, nil
+}
+
+// Info implements device.Device.
+func (d *Device) Info() device.Info {
+	return device.Info{Kind: "cuda", Name: d.name, Index: d.ordinal}
+}
+
+// Context returns the device's context, for what this package has no call for.
+func (d *Device) Context() *driver.Context { return d.ctx }
+
+// Multiprocessors returns how many the device has.
+func (d *Device) Multiprocessors() int { return d.sms }
+
+// MaxShared returns how many bytes of dynamic shared memory a block can have.
+func (d *Device) MaxShared() int { return d.maxShared }
+
+// Err implements device.Device.
+func (d *Device) Err() error {
+	if e := d.failed.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
+
+// note keeps an error that loses the context, and returns err.
+func (d *Device) note(err error) error {
+	if err != nil && driver.IsSticky(err) {
+		d.failed.CompareAndSwap(nil, &err)
+	}
+	return err
+}
+
+// Alloc implements device.Device.
+func (d *Device) Alloc(bytes int64, what string) (device.Buffer, error) {
+	if err := device.CheckSize(bytes, what); err != nil {
+		return device.Buffer{}, err
+	}
+	p, err := d.ctx.Alloc(max(bytes, 1))
+	if err != nil {
+		return device.Buffer{}, d.allocError(err, bytes, what)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := errors.Join(d.side.Fill8Async(p, 0, max(bytes, 1)), d.side.Synchronize()); err != nil {
+		d.ctx.Free(p)
+		return device.Buffer{}, d.allocError(err, bytes, what)
+	}
+	d.buffers[uint64(p)] = nil
+	return device.DeviceBuffer(uint64(p), bytes), nil
+}
+
+// AllocHost implements device.Device. The memory is page-locked.
+func (d *Device) AllocHost(bytes int64, what string) (device.Buffer, error) {
+	if err := device.CheckSize(bytes, what); err != nil {
+		return device.Buffer{}, err
+	}
+	m, err := d.ctx.AllocHost(max(bytes, 1))
+	if err != nil {
+		return device.Buffer{}, d.allocError(err, bytes, "page-locked "+what)
+	}
+	b := m.Bytes()[:bytes:bytes]
+	clear(b)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.buffers[uint64(m.DevicePtr())] = m
+	return device.MappedBuffer(b, uint64(m.DevicePtr())), nil
+}
+
+func (d *Device) allocError(err error, bytes int64, what string) error {
+	d.note(err)
+	if errors.Is(err, driver.OutOfMemory) {
+		return fmt.Errorf("cuda: allocation for %s (%d bytes) on device %d: %w: %w", what, bytes, d.ordinal, device.ErrOutOfMemory, err)
+	}
+	return fmt.Errorf("cuda: allocation for %s (%d bytes): %w", what, bytes, err)
+}
+
+// Free implements device.Device. An error here means that the context is lost, and its memory with it.
+func (d *Device) Free(b device.Buffer) {
+	d.mu.Lock()
+	m, ok := d.buffers[b.Addr()]
+	delete(d.buffers, b.Addr())
+	d.mu.Unlock()
+	switch {
+	case !ok:
+	case m != nil:
+		d.note(m.Free())
+	default:
+		d.note(d.ctx.Free(driver.DevicePtr(b.Addr())))
+	}
+}
+
+// NewStream implements device.Device.
+func (d *Device) NewStream() (device.Stream, error) {
+	s, err := d.ctx.NewStream(0)
+	if err != nil {
+		return nil, d.note(err)
+	}
+	return &Stream{device: d, stream: s}, nil
+}
+
+// WrapStream implements device.Device: handle is a CUstream of the device's primary context.
+func (d *Device) WrapStream(handle uintptr) (device.Stream, error) {
+	s, err := d.ctx.WrapStream(handle)
+	if err != nil {
+		return nil, d.note(err)
+	}
+	return &Stream{device: d, stream: s}, nil
+}
+
+// NewEvent implements device.Device.
+func (d *Device) NewEvent() (device.Event, error) { return d.newEvent(0) }
+
+// NewTimer returns an event whose Since tells time.
+func (d *Device) NewTimer() (*Event, error) { return d.newEvent(driver.EventTiming) }
+
+func (d *Device) newEvent(flags driver.EventFlags) (*Event, error) {
+	e, err := d.ctx.NewEvent(flags)
+	if err != nil {
+		return nil, d.note(err)
+	}
+	return &Event{device: d, event: e}, nil
+}
+
+// Close implements device.Device.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for def, m := range d.modules {
+		errs = append(errs, m.Unload())
+		delete(d.modules, def)
+	}
+	d.compiled.Clear()
+	errs = append(errs, d.side.Destroy(), d.ctx.Release())
+	if d.Err() != nil {
+		return nil // a lost context has nothing left to give back
+	}
+	return errors.Join(errs...)
+}
+
+// Count returns the number of GPUs that Open can open.
+func Count() int { return driver.NumDevices() }

@@ -1,0 +1,268 @@
+//go:build cuda
+
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"gorgonia.org/cu"
+)
+
+type launchArgs struct {
+	A DevicePtr
+	B uint64
+	C int16
+	D uint8
+	E [3]uint32
+}
+
+var exampleArgs = launchArgs{A: 0xfedcba9876543210, B: 1<<63 + 1, C: -7, D: 200, E: [3]uint32{4000000001, 2, 4000000003}}
+
+func init() {
+	children["calls"] = func() {
+		d := must(OpenDevice(1))
+		peer := must(OpenDevice(0))
+		fmt.Println(must(d.UUID()), must(d.PCIBusID()), must(d.CanAccessPeer(peer)), must(d.Link(cu.PerformanceRank, peer)),
+			must(d.Attribute(HostNUMAID)))
+		c := must(d.Retain())
+		pc := must(peer.Retain())
+		check(c.EnablePeer(pc))
+		least, greatest, err := c.StreamPriorities()
+		check(err)
+		_, total, err := c.MemInfo()
+		check(err)
+		fmt.Println(least, greatest, total, fmt.Sprintf("%#x", c.Handle()))
+
+		s := must(c.NewStream(-5))
+		p := must(c.Alloc(4096))
+		h := must(c.AllocHost(4096))
+		copy(h.Bytes(), "sent to the device and back")
+		check(s.CopyToDeviceAsync(p, h.Pointer(), 27))
+		check(s.CopyToHostAsync(unsafe.Add(h.Pointer(), 100), p, 27))
+		fmt.Println(string(h.Bytes()[100:127]), uintptr(h.DevicePtr()) == uintptr(h.Pointer()))
+		check(s.CopyPeerAsync(0x100000000001, pc, 0x200000000002, c, 5<<40))
+		check(s.Fill8Async(0x300000000003, 0xab, 6<<40))
+		check(s.WaitValue32(0x400000000004, 0xfffffff0, WaitAND))
+		r := must(c.RegisterHost(unsafe.Add(h.Pointer(), 1<<20), 1<<40))
+		check(r.Free())
+		check(r.Free())
+		fmt.Printf("%+v\n", must(c.Pointer(0x12345678)))
+		fmt.Println(s.IsCapturing())
+		fmt.Println(s.Query())
+
+		e := must(c.NewEvent(EventTiming | EventBlocking))
+		check(e.Record(s))
+		fmt.Println(must(e.Since(e)))
+
+		level := 2
+		m := must(c.LoadModule([]byte(".version 7.0"), JITOptions{MaxRegisters: 40, Level: &level, LineInfo: true, Verbose: true}))
+		fmt.Println(m.JITTime(), m.Log())
+		k := must(NewKernel[launchArgs](m, "k"))
+		a := exampleArgs
+		check(k.Launch(s, Dim3{1, 2, 3}, Dim3{4, 5, 6}, 7, &a))
+		check(k.Launch(must(c.WrapStream(0x10001)), Dim3{X: 1 << 30}, Dim3{X: 1024}, 0, &a))
+		_, err = NewKernel[struct{ A, B uint64 }](m, "k")
+		fmt.Println(err)
+		_, err = NewKernel[struct {
+			A, B, C uint64
+			D       uint8
+			E       [3]uint32
+		}](m, "k")
+		fmt.Println(err)
+		_, err = m.Function("missing")
+		fmt.Println(err)
+		_, err = c.LoadModule([]byte("nonsense"), JITOptions{})
+		fmt.Println(err)
+		_, err = c.WrapStream(0x10000)
+		fmt.Println(err)
+		_, err = k.MaxActiveBlocks(128, 0) // an entry that the fake driver lacks
+		fmt.Println(err, errors.Is(err, NotFound))
+
+		check(cu.Memcpy3DPeer(exampleCopy()))
+		ref := must(cu.Module{}.TexRef("t"))
+		check(ref.SetMipmapLevelClamp(1.5, -2.25))
+
+		check(m.Unload())
+		check(m.Unload())
+		check(e.Destroy())
+		check(e.Destroy())
+		check(s.Destroy())
+		check(s.Destroy())
+		check(c.Free(p))
+		check(h.Free())
+		check(c.Release())
+		check(c.Release())
+	}
+	children["old"] = func() {
+		c := must(must(OpenDevice(0)).Retain())
+		s := must(c.NewStream(0))
+		check(s.WaitValue32(0x400000000004, 7, WaitGEQ))
+		_, err := s.IsCapturing()
+		fmt.Println(err)
+		m := must(c.LoadModule([]byte(".version 7.0"), JITOptions{}))
+		must(NewKernel[launchArgs](m, "k"))
+		must(NewKernel[struct{ A uint8 }](m, "k")) // the driver cannot tell
+	}
+	children["failures"] = func() {
+		d := must(OpenDevice(0))
+		c := must(d.Retain())
+		s := must(c.NewStream(0))
+		_, err := c.Alloc(1 << 30)
+		fmt.Println(err, errors.Is(err, OutOfMemory), IsSticky(err))
+		_, err = c.AllocHost(1 << 20)
+		fmt.Println(err, IsSticky(err))
+		err = s.Synchronize()
+		fmt.Println(err, IsSticky(err))
+		k := must(NewKernel[launchArgs](must(c.LoadModule([]byte("x"), JITOptions{})), "k"))
+		fmt.Println(k.Launch(s, Dim3{X: 10}, Dim3{X: 32, Y: 2}, 64, &launchArgs{}))
+		fmt.Println(s.CopyToDeviceAsync(1, nil, 5))
+		check(c.EnablePeer(c)) // enabled already
+	}
+	children["allocations"] = func() {
+		c := must(must(OpenDevice(0)).Retain())
+		s := must(c.NewStream(0))
+		e := must(c.NewEvent(0))
+		h := must(c.AllocHost(4096))
+		k := must(NewKernel[launchArgs](must(c.LoadModule([]byte("x"), JITOptions{})), "k"))
+		fmt.Println(testing.AllocsPerRun(1000, func() {
+			a := exampleArgs
+			check(k.Launch(s, Dim3{X: 1}, Dim3{X: 32}, 0, &a))
+		}), testing.AllocsPerRun(1000, func() {
+			check(e.Record(s))
+			_, err := s.Query()
+			check(err)
+			_, err = s.IsCapturing()
+			check(err)
+			check(s.CopyToDeviceAsync(h.DevicePtr(), h.Pointer(), 16))
+			check(s.WaitValue32(h.DevicePtr(), 1, WaitEQ))
+		}))
+	}
+	children["benchmark"] = func() {
+		c := must(must(OpenDevice(0)).Retain())
+		s := must(c.NewStream(0))
+		k := must(NewKernel[launchArgs](must(c.LoadModule([]byte("x"), JITOptions{})), "k"))
+		r := testing.Benchmark(func(b *testing.B) {
+			b.ReportAllocs()
+			a := exampleArgs
+			for b.Loop() {
+				check(k.Launch(s, Dim3{X: 1}, Dim3{X: 32}, 0, &a))
+			}
+		})
+		fmt.Println(r.String(), r.MemString())
+	}
+}
+
+func exampleCopy() cu.Memcpy3dPeerParam {
+	null := must(cu.Make3DArray(cu.Array3Desc{}))
+	return cu.Memcpy3dPeerParam{
+		SrcXInBytes: 1 << 40, SrcLOD: 2, SrcMemoryType: cu.DeviceMemory, SrcDevice: 0x500000000005, SrcArray: null,
+		DstZ: 3, DstMemoryType: cu.HostMemory, DstDevice: 0x600000000006, DstHeight: 4, DstArray: null,
+		WidthInBytes: 5 << 40, Depth: 6,
+	}
+}
+
+func TestCalls_Arguments(t *testing.T) {
+	got, calls := runChild(t, "calls", fakeDriver(t, false))
+	want := `GPU-22222222-2222-2222-2222-222222222222 0000:1C:00.0 true 110 1341
+0 -5 5497558138882 0xc0de0001
+sent to the device and back true
+{Kind:2 Managed:true Device:1 Start:305418240 Bytes:7696581394432 Context:3235774465}
+true <nil>
+false <nil>
+1.5ms
+12.5ms 24 registers
+cuda: kernel k with arguments struct { A uint64; B uint64 }: the kernel has more than the struct's 2 parameters
+cuda: kernel k with arguments struct { A uint64; B uint64; C uint64; D uint8; E [3]uint32 }: parameter 2, C, has 2 bytes in the kernel and 8 in the struct
+cuda: cuModuleGetFunction "missing" on device 1: CUDA_ERROR_NOT_FOUND (named symbol not found)
+cuda: cuModuleLoadDataEx of 8 bytes on device 1: CUDA_ERROR_INVALID_PTX (PTX rejected): line 1: nonsense; line 2: more
+cuda: stream 0x10000 is of another context than the primary context of device 1
+cuda: cuOccupancyMaxActiveBlocksPerMultiprocessor of k on device 1: CUDA_ERROR_NOT_FOUND (named symbol not found) true
+`
+	if got != want {
+		t.Errorf("got:\n%swant:\n%s", got, want)
+	}
+	wantCalls := []string{
+		"cuInit 0",
+		"cuDeviceGetAttribute 134 1",
+		"cuDevicePrimaryCtxRetain 1",
+		"cuDevicePrimaryCtxRetain 0",
+		"cuCtxEnablePeerAccess in 0xc0de0001 to 0xc0de0000 0",
+		"cuStreamCreateWithPriority 1 -5",
+		"cuMemAlloc_v2 4096",
+		"cuMemHostAlloc 4096 3",
+		"cuMemcpyHtoDAsync_v2 27 0x57e0",
+		"cuMemcpyDtoHAsync_v2 27 0x57e0",
+		"cuMemcpyPeerAsync 0x100000000001 0xc0de0000 0x200000000002 0xc0de0001 5497558138880 0x57e0",
+		"cuMemsetD8Async 0x300000000003 171 6597069766656 0x57e0",
+		"cuStreamWaitValue32_v2 0x57e0 0x400000000004 4294967280 2",
+		"cuMemHostRegister_v2 1099511627776 3",
+		"cuMemHostUnregister",
+		"cuEventCreate 1",
+		"cuEventRecord 0xe4e47 0x57e0",
+		"option 7 2",
+		"option 0 40",
+		"option 13 1",
+		"option 12 1",
+		"option 4 8192",
+		"option 6 8192",
+		"cuModuleLoadDataEx 12",
+		"cuLaunchKernel in 0xc0de0001 0xf00 grid 1 2 3 block 4 5 6 shared 7 stream 0x57e0 extra (nil): " +
+			"0xfedcba9876543210 0x8000000000000001 -7 200 4000000001 2 4000000003",
+		"cuLaunchKernel in 0xc0de0001 0xf00 grid 1073741824 1 1 block 1024 1 1 shared 0 stream 0x10001 extra (nil): " +
+			"0xfedcba9876543210 0x8000000000000001 -7 200 4000000001 2 4000000003",
+		"option 7 4",
+		"option 4 8192",
+		"option 6 8192",
+		"cuModuleLoadDataEx 8",
+		"cuMemcpy3DPeer 1099511627776 2 2 0x500000000005 (nil) 3 1 0x600000000006 (nil) 4 5497558138880 6",
+		"cuTexRefSetMipmapLevelClamp 0x7e 1.5 -2.25",
+		"cuModuleUnload 0x30d",
+		"cuEventDestroy_v2 0xe4e47",
+		"cuStreamDestroy_v2 0x57e0",
+		"cuMemFree_v2",
+		"cuMemFreeHost",
+		"cuDevicePrimaryCtxRelease_v2 1",
+	}
+	if !slices.Equal(calls, wantCalls) {
+		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(calls, "\n"), strings.Join(wantCalls, "\n"))
+	}
+}
+
+func TestCalls_OldDriver(t *testing.T) {
+	got, calls := runChild(t, "old", fakeDriver(t, true))
+	if want := "cuda: cuStreamIsCapturing on device 0: CUDA_ERROR_NOT_FOUND (named symbol not found)\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if !slices.Contains(calls, "cuStreamWaitValue32 0x57e0 0x400000000004 7 0") {
+		t.Errorf("no cuStreamWaitValue32 in %q", calls)
+	}
+}
+
+func TestCalls_Failures(t *testing.T) {
+	got, _ := runChild(t, "failures", fakeDriver(t, false), "FAKE_CUDA_FAIL=cuMemAlloc_v2=2,cuMemHostAlloc=304,"+
+		"cuStreamSynchronize=700,cuLaunchKernel=719,cuMemcpyHtoDAsync_v2=1,cuCtxEnablePeerAccess=704")
+	want := `cuda: cuMemAlloc of 1073741824 bytes on device 0: CUDA_ERROR_OUT_OF_MEMORY (out of memory) true false
+cuda: cuMemHostAlloc of 1048576 bytes on device 0: CUDA_ERROR_OPERATING_SYSTEM (operating system call failed) false
+cuda: cuStreamSynchronize on device 0: CUDA_ERROR_ILLEGAL_ADDRESS (illegal memory access) true
+cuda: cuLaunchKernel of k, grid 10×1×1, block 32×2×1, 64 bytes shared on device 0: CUDA_ERROR_LAUNCH_FAILED (launch failed)
+cuda: cuMemcpyHtoDAsync of 5 bytes on device 0: CUDA_ERROR_INVALID_VALUE (invalid argument)
+`
+	if got != want {
+		t.Errorf("got:\n%swant:\n%s", got, want)
+	}
+}
+
+func TestCalls_AllocateNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	got, _ := runChild(t, "allocations", fakeDriver(t, false), "FAKE_CUDA_LOG=/dev/null")
+	if got != "0 0\n" {
+		t.Errorf("allocations per call: %s", got)
+	}
+}

@@ -1,0 +1,114 @@
+//go:build cuda
+
+package driver
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+
+	"gorgonia.org/cu"
+)
+
+// Context is a device's primary context, retained.
+type Context struct {
+	device   Device
+	cu       cu.CUContext
+	handle   C.uintptr_t
+	released atomic.Bool
+}
+
+// Retain returns the device's primary context, making it if need be. Each Retain asks for one Release.
+func (d Device) Retain() (*Context, error) {
+	ctx, err := d.cu.RetainPrimaryCtx()
+	if err != nil {
+		return nil, failedCU(err, "cuDevicePrimaryCtxRetain", "", d.ordinal)
+	}
+	return &Context{device: d, cu: ctx, handle: cuHandle(&ctx)}, nil
+}
+
+// Release gives the context back; the last one in the process destroys it. A second Release does nothing.
+func (c *Context) Release() error {
+	if c.released.Swap(true) {
+		return nil
+	}
+	return failedCU(c.device.cu.ReleasePrimaryCtx(), "cuDevicePrimaryCtxRelease", "", c.device.ordinal)
+}
+
+// Device returns the context's device.
+func (c *Context) Device() Device { return c.device }
+
+// Handle returns the CUcontext.
+func (c *Context) Handle() uintptr { return uintptr(c.handle) }
+
+// Synchronize waits for everything enqueued in the context.
+func (c *Context) Synchronize() error {
+	return c.check(C.tensorcache_ctx_synchronize(c.handle), "cuCtxSynchronize")
+}
+
+// MemInfo returns the free and the total bytes of the device's memory.
+func (c *Context) MemInfo() (free, total int64, err error) {
+	err = c.do("cuMemGetInfo", "", func() (err error) {
+		free, total, err = cu.MemInfo()
+		return err
+	})
+	return free, total, err
+}
+
+// StreamPriorities returns the least and the greatest priority of streams; greater ones are lower numbers.
+func (c *Context) StreamPriorities() (least, greatest int, err error) {
+	err = c.do("cuCtxGetStreamPriorityRange", "", func() (err error) {
+		least, greatest, err = cu.StreamPriorityRange()
+		return err
+	})
+	return least, greatest, err
+}
+
+// EnablePeer lets kernels and copies in c reach the memory of peer's device. That it already is so is no error.
+func (c *Context) EnablePeer(peer *Context) error {
+	what := fmt.Sprintf("to device %d", peer.device.ordinal)
+	return c.do("cuCtxEnablePeerAccess", what, func() error {
+		err := peer.cu.EnablePeerAccess(0)
+		if err == cu.PeerAccessAlreadyEnabled {
+			return nil
+		}
+		return err
+	})
+}
+
+// do runs f, which makes one call of gorgonia.org/cu, with c current to the thread.
+func (c *Context) do(call, what string, f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cu.PushCurrentCtx(c.cu); err != nil {
+		return failedCU(err, call, what, c.device.ordinal)
+	}
+	err := f()
+	if _, pop := cu.PopCurrentCtx(); err == nil {
+		err = pop
+	}
+	return failedCU(err, call, what, c.device.ordinal)
+}
+
+// check makes an error of a result of the shim; it costs nothing where there is none.
+func (c *Context) check(r C.int, call string) error {
+	if r == 0 {
+		return nil
+	}
+	return failed(r, call, "", c.device.ordinal)
+}
+
+// checkBytes does so for a call about a number of bytes.
+func (c *Context) checkBytes(r C.int, call string, bytes int64) error {
+	if r == 0 {
+		return nil
+	}
+	return failed(r, call, ofBytes(bytes), c.device.ordinal)
+}
+
+func ofBytes(n int64) string { return fmt.Sprintf("of %d bytes", n) }

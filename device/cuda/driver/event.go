@@ -1,0 +1,81 @@
+//go:build cuda
+
+package driver
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"time"
+
+	"gorgonia.org/cu"
+)
+
+// Event marks a point in a stream.
+type Event struct {
+	ctx    *Context
+	cu     cu.Event
+	handle C.uintptr_t
+}
+
+// EventFlags say what an event is for. The zero value is the cheapest: order only, Synchronize spins.
+type EventFlags uint
+
+const (
+	EventTiming   EventFlags = 1 << iota // Elapsed works
+	EventBlocking                        // Synchronize sleeps instead of spinning
+)
+
+// NewEvent makes an event; it counts as passed until it is first recorded.
+func (c *Context) NewEvent(flags EventFlags) (*Event, error) {
+	e := &Event{ctx: c}
+	f := cu.DefaultEvent
+	if flags&EventTiming == 0 {
+		f |= cu.DisableTiming
+	}
+	if flags&EventBlocking != 0 {
+		f |= cu.BlockingSyncEvent
+	}
+	err := c.do("cuEventCreate", "", func() (err error) {
+		e.cu, err = cu.MakeEvent(f)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	e.handle = cuHandle(&e.cu)
+	return e, nil
+}
+
+// Destroy destroys the event; waits for it that are enqueued still hold. A second Destroy does nothing.
+func (e *Event) Destroy() error {
+	if e.handle == 0 {
+		return nil
+	}
+	e.handle = 0
+	return e.ctx.do("cuEventDestroy", "", func() error { return cu.DestroyEvent(&e.cu) })
+}
+
+// Record enqueues the event: it passes when everything before it in the stream has finished.
+func (e *Event) Record(s *Stream) error {
+	return e.ctx.check(C.tensorcache_event_record(e.ctx.handle, e.handle, s.handle), "cuEventRecord")
+}
+
+// Query says whether the event has passed.
+func (e *Event) Query() (passed bool, err error) {
+	return e.ctx.ready(C.tensorcache_event_query(e.ctx.handle, e.handle), "cuEventQuery")
+}
+
+// Synchronize waits until the event has passed.
+func (e *Event) Synchronize() error {
+	return e.ctx.check(C.tensorcache_event_synchronize(e.ctx.handle, e.handle), "cuEventSynchronize")
+}
+
+// Since returns the time between two passed events, both made with EventTiming.
+func (e *Event) Since(start *Event) (time.Duration, error) {
+	var ms C.float
+	r := C.tensorcache_event_elapsed(e.ctx.handle, start.handle, e.handle, &ms)
+	return time.Duration(float64(ms) * float64(time.Millisecond)), e.ctx.check(r, "cuEventElapsedTime")
+}

@@ -1,0 +1,5 @@
+//go:build cuda && race
+
+package driver
+
+const raceEnabled = true

@@ -1,0 +1,278 @@
+//go:build cuda
+
+#include "shim.h"
+
+#include <cuda.h>
+
+_Static_assert(sizeof(uintptr_t) == sizeof(void *), "handles are pointers");
+
+/* Returns from the function with the result of call, made in the context. */
+#define IN_CONTEXT(ctx, call)                                    \
+	do {                                                     \
+		CUcontext popped;                                \
+		CUresult result = cuCtxPushCurrent((CUcontext)(ctx)); \
+		if (result != CUDA_SUCCESS)                      \
+			return result;                           \
+		result = (call);                                 \
+		CUresult pop = cuCtxPopCurrent(&popped);         \
+		return result != CUDA_SUCCESS ? result : pop;    \
+	} while (0)
+
+int tensorcache_error_name(int result, const char **name)
+{
+	return cuGetErrorName((CUresult)result, name);
+}
+
+int tensorcache_error_string(int result, const char **text)
+{
+	return cuGetErrorString((CUresult)result, text);
+}
+
+int tensorcache_device_pci_bus_id(int device, char *id, int length)
+{
+	return cuDeviceGetPCIBusId(id, length, device);
+}
+
+int tensorcache_ctx_synchronize(uintptr_t ctx)
+{
+	IN_CONTEXT(ctx, cuCtxSynchronize());
+}
+
+int tensorcache_pointer_info(uintptr_t ctx, uint64_t pointer, struct tensorcache_pointer *info)
+{
+	CUpointer_attribute attributes[] = {
+		CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+		CU_POINTER_ATTRIBUTE_IS_MANAGED,       CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+		CU_POINTER_ATTRIBUTE_RANGE_SIZE,       CU_POINTER_ATTRIBUTE_CONTEXT,
+	};
+	/* managed is a bool, one byte: the rest of its word stays 0 */
+	void *values[] = {&info->memory_type, &info->device, &info->managed, &info->start, &info->bytes, &info->context};
+	*info = (struct tensorcache_pointer){.device = -1};
+	IN_CONTEXT(ctx, cuPointerGetAttributes(sizeof attributes / sizeof *attributes, attributes, values, pointer));
+}
+
+static CUresult host_alloc(size_t bytes, unsigned int flags, void **pointer, uint64_t *device)
+{
+	CUdeviceptr address = 0;
+	CUresult result = cuMemHostAlloc(pointer, bytes, flags);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if ((result = cuMemHostGetDevicePointer(&address, *pointer, 0)) != CUDA_SUCCESS)
+		cuMemFreeHost(*pointer);
+	*device = address;
+	return result;
+}
+
+int tensorcache_host_alloc(uintptr_t ctx, size_t bytes, unsigned int flags, void **pointer, uint64_t *device)
+{
+	IN_CONTEXT(ctx, host_alloc(bytes, flags, pointer, device));
+}
+
+static CUresult host_register(void *pointer, size_t bytes, unsigned int flags, uint64_t *device)
+{
+	CUdeviceptr address = 0;
+	CUresult result = cuMemHostRegister(pointer, bytes, flags);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if ((result = cuMemHostGetDevicePointer(&address, pointer, 0)) != CUDA_SUCCESS)
+		cuMemHostUnregister(pointer);
+	*device = address;
+	return result;
+}
+
+int tensorcache_host_register(uintptr_t ctx, void *pointer, size_t bytes, unsigned int flags, uint64_t *device)
+{
+	IN_CONTEXT(ctx, host_register(pointer, bytes, flags, device));
+}
+
+int tensorcache_host_unregister(uintptr_t ctx, void *pointer)
+{
+	IN_CONTEXT(ctx, cuMemHostUnregister(pointer));
+}
+
+int tensorcache_copy_to_device(uintptr_t ctx, uint64_t destination, const void *source, size_t bytes, uintptr_t stream)
+{
+	IN_CONTEXT(ctx, cuMemcpyHtoDAsync(destination, source, bytes, (CUstream)stream));
+}
+
+int tensorcache_copy_to_host(uintptr_t ctx, void *destination, uint64_t source, size_t bytes, uintptr_t stream)
+{
+	IN_CONTEXT(ctx, cuMemcpyDtoHAsync(destination, source, bytes, (CUstream)stream));
+}
+
+int tensorcache_copy_device(uintptr_t ctx, uint64_t destination, uint64_t source, size_t bytes, uintptr_t stream)
+{
+	IN_CONTEXT(ctx, cuMemcpyDtoDAsync(destination, source, bytes, (CUstream)stream));
+}
+
+int tensorcache_copy_peer(uintptr_t ctx, uint64_t destination, uintptr_t destination_ctx, uint64_t source,
+	uintptr_t source_ctx, size_t bytes, uintptr_t stream)
+{
+	IN_CONTEXT(ctx, cuMemcpyPeerAsync(destination, (CUcontext)destination_ctx, source, (CUcontext)source_ctx, bytes,
+		(CUstream)stream));
+}
+
+int tensorcache_fill8(uintptr_t ctx, uint64_t pointer, uint8_t value, size_t count, uintptr_t stream)
+{
+	IN_CONTEXT(ctx, cuMemsetD8Async(pointer, value, count, (CUstream)stream));
+}
+
+int tensorcache_fill32(uintptr_t ctx, uint64_t pointer, uint32_t value, size_t count, uintptr_t stream)
+{
+	IN_CONTEXT(ctx, cuMemsetD32Async(pointer, value, count, (CUstream)stream));
+}
+
+int tensorcache_stream_ctx(uintptr_t ctx, uintptr_t stream, uintptr_t *owner)
+{
+	IN_CONTEXT(ctx, cuStreamGetCtx((CUstream)stream, (CUcontext *)owner));
+}
+
+int tensorcache_stream_capturing(uintptr_t ctx, uintptr_t stream, int *status)
+{
+	IN_CONTEXT(ctx, cuStreamIsCapturing((CUstream)stream, (CUstreamCaptureStatus *)status));
+}
+
+int tensorcache_stream_query(uintptr_t ctx, uintptr_t stream)
+{
+	IN_CONTEXT(ctx, cuStreamQuery((CUstream)stream));
+}
+
+int tensorcache_stream_synchronize(uintptr_t ctx, uintptr_t stream)
+{
+	IN_CONTEXT(ctx, cuStreamSynchronize((CUstream)stream));
+}
+
+int tensorcache_stream_wait_event(uintptr_t ctx, uintptr_t stream, uintptr_t event)
+{
+	IN_CONTEXT(ctx, cuStreamWaitEvent((CUstream)stream, (CUevent)event, 0));
+}
+
+int tensorcache_stream_wait_value32(uintptr_t ctx, uintptr_t stream, uint64_t address, uint32_t value, unsigned int flags)
+{
+	IN_CONTEXT(ctx, cuStreamWaitValue32((CUstream)stream, address, value, flags));
+}
+
+int tensorcache_stream_write_value32(uintptr_t ctx, uintptr_t stream, uint64_t address, uint32_t value)
+{
+	IN_CONTEXT(ctx, cuStreamWriteValue32((CUstream)stream, address, value, CU_STREAM_WRITE_VALUE_DEFAULT));
+}
+
+int tensorcache_event_record(uintptr_t ctx, uintptr_t event, uintptr_t stream)
+{
+	IN_CONTEXT(ctx, cuEventRecord((CUevent)event, (CUstream)stream));
+}
+
+int tensorcache_event_query(uintptr_t ctx, uintptr_t event)
+{
+	IN_CONTEXT(ctx, cuEventQuery((CUevent)event));
+}
+
+int tensorcache_event_synchronize(uintptr_t ctx, uintptr_t event)
+{
+	IN_CONTEXT(ctx, cuEventSynchronize((CUevent)event));
+}
+
+int tensorcache_event_elapsed(uintptr_t ctx, uintptr_t start, uintptr_t end, float *milliseconds)
+{
+	IN_CONTEXT(ctx, cuEventElapsedTime(milliseconds, (CUevent)start, (CUevent)end));
+}
+
+int tensorcache_module_load(uintptr_t ctx, const char *image, struct tensorcache_jit *jit, char *info, char *error,
+	uintptr_t *module)
+{
+	CUjit_option options[9];
+	union { /* the driver reads and writes values in place of the pointers */
+		void *pointer;
+		uintptr_t word;
+		uint32_t bits;
+		float number;
+	} values[9] = {{NULL}};
+	unsigned int count = 0;
+	_Static_assert(sizeof values[0] == sizeof(void *), "an option's value is pointer-sized");
+
+	options[count] = CU_JIT_WALL_TIME; /* first: read back below */
+	count++;
+	options[count] = CU_JIT_OPTIMIZATION_LEVEL;
+	values[count++].word = jit->optimization_level;
+	if (jit->max_registers > 0) {
+		options[count] = CU_JIT_MAX_REGISTERS;
+		values[count++].word = jit->max_registers;
+	}
+	if (jit->line_info) {
+		options[count] = CU_JIT_GENERATE_LINE_INFO;
+		values[count++].word = 1;
+	}
+	if (jit->verbose) {
+		options[count] = CU_JIT_LOG_VERBOSE;
+		values[count++].word = 1;
+	}
+	if (info != NULL) {
+		options[count] = CU_JIT_INFO_LOG_BUFFER;
+		values[count++].pointer = info;
+		options[count] = CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES;
+		values[count++].word = jit->info_bytes;
+	}
+	if (error != NULL) {
+		options[count] = CU_JIT_ERROR_LOG_BUFFER;
+		values[count++].pointer = error;
+		options[count] = CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES;
+		values[count++].word = jit->error_bytes;
+	}
+
+	CUcontext popped;
+	CUresult result = cuCtxPushCurrent((CUcontext)ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = cuModuleLoadDataEx((CUmodule *)module, image, count, options, (void **)values);
+	jit->milliseconds = values[0].number;
+	CUresult pop = cuCtxPopCurrent(&popped);
+	return result != CUDA_SUCCESS ? result : pop;
+}
+
+int tensorcache_module_unload(uintptr_t ctx, uintptr_t module)
+{
+	IN_CONTEXT(ctx, cuModuleUnload((CUmodule)module));
+}
+
+int tensorcache_module_function(uintptr_t ctx, uintptr_t module, const char *name, uintptr_t *function)
+{
+	IN_CONTEXT(ctx, cuModuleGetFunction((CUfunction *)function, (CUmodule)module, name));
+}
+
+int tensorcache_module_global(uintptr_t ctx, uintptr_t module, const char *name, uint64_t *pointer, size_t *bytes)
+{
+	IN_CONTEXT(ctx, cuModuleGetGlobal((CUdeviceptr *)pointer, bytes, (CUmodule)module, name));
+}
+
+int tensorcache_function_attribute(uintptr_t ctx, uintptr_t function, int attribute, int *value)
+{
+	IN_CONTEXT(ctx, cuFuncGetAttribute(value, (CUfunction_attribute)attribute, (CUfunction)function));
+}
+
+int tensorcache_function_set_attribute(uintptr_t ctx, uintptr_t function, int attribute, int value)
+{
+	IN_CONTEXT(ctx, cuFuncSetAttribute((CUfunction)function, (CUfunction_attribute)attribute, value));
+}
+
+int tensorcache_function_param(uintptr_t ctx, uintptr_t function, size_t index, size_t *offset, size_t *bytes)
+{
+	IN_CONTEXT(ctx, cuFuncGetParamInfo((CUfunction)function, index, offset, bytes));
+}
+
+int tensorcache_function_occupancy(uintptr_t ctx, uintptr_t function, int block, size_t shared, int *blocks)
+{
+	IN_CONTEXT(ctx, cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, (CUfunction)function, block, shared));
+}
+
+int tensorcache_launch(uintptr_t ctx, uintptr_t function, uint32_t grid_x, uint32_t grid_y, uint32_t grid_z,
+	uint32_t block_x, uint32_t block_y, uint32_t block_z, uint32_t shared, uintptr_t stream,
+	const void *args, const uint16_t *offsets, uint32_t count)
+{
+	void *params[TENSORCACHE_MAX_PARAMS];
+	if (count > TENSORCACHE_MAX_PARAMS)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (uint32_t i = 0; i < count; i++)
+		params[i] = (char *)args + offsets[i];
+	IN_CONTEXT(ctx, cuLaunchKernel((CUfunction)function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared,
+		(CUstream)stream, params, NULL));
+}

@@ -1,0 +1,124 @@
+//go:build cuda
+
+package driver
+
+/*
+#include <cuda.h>
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"fmt"
+
+	"gorgonia.org/cu"
+)
+
+// Stream is a queue of work on a device.
+type Stream struct {
+	ctx    *Context
+	cu     cu.Stream
+	handle C.uintptr_t
+	owned  bool
+}
+
+// NewStream makes a stream that does not wait for the legacy default stream. Priority is one of StreamPriorities; 0 is
+// the usual.
+func (c *Context) NewStream(priority int) (*Stream, error) {
+	s := &Stream{ctx: c, owned: true}
+	err := c.do("cuStreamCreateWithPriority", "", func() (err error) {
+		s.cu, err = cu.MakeStreamWithPriority(priority, cu.NonBlocking)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.handle = cuHandle(&s.cu)
+	return s, nil
+}
+
+// WrapStream returns a stream for a CUstream of the caller's, which must be of this context; 0, 1 and 2 are the default
+// streams (the context's, legacy, the thread's own: not what one wants from goroutines). Destroy leaves it alone.
+func (c *Context) WrapStream(handle uintptr) (*Stream, error) {
+	s := &Stream{ctx: c, handle: C.uintptr_t(handle)}
+	if handle <= 2 {
+		return s, nil
+	}
+	var owner C.uintptr_t
+	if err := c.check(C.tensorcache_stream_ctx(c.handle, s.handle, &owner), "cuStreamGetCtx"); err != nil {
+		return nil, err
+	}
+	if owner != c.handle {
+		return nil, fmt.Errorf("cuda: stream %#x is of another context than the primary context of device %d",
+			handle, c.device.ordinal)
+	}
+	return s, nil
+}
+
+// Destroy destroys a stream of NewStream; its work under way finishes.
+func (s *Stream) Destroy() error {
+	if !s.owned {
+		return nil
+	}
+	s.owned = false
+	return s.ctx.do("cuStreamDestroy", "", s.cu.Destroy)
+}
+
+// Context returns the stream's context.
+func (s *Stream) Context() *Context { return s.ctx }
+
+// Handle returns the CUstream.
+func (s *Stream) Handle() uintptr { return uintptr(s.handle) }
+
+// Synchronize waits until all work so far enqueued has finished, and reports what went wrong in it.
+func (s *Stream) Synchronize() error {
+	return s.ctx.check(C.tensorcache_stream_synchronize(s.ctx.handle, s.handle), "cuStreamSynchronize")
+}
+
+// Query says whether all work so far enqueued has finished.
+func (s *Stream) Query() (done bool, err error) {
+	return s.ctx.ready(C.tensorcache_stream_query(s.ctx.handle, s.handle), "cuStreamQuery")
+}
+
+// IsCapturing says whether the stream is capturing a graph, or was and failed to.
+func (s *Stream) IsCapturing() (bool, error) {
+	var status C.int
+	r := C.tensorcache_stream_capturing(s.ctx.handle, s.handle, &status)
+	return status != C.CU_STREAM_CAPTURE_STATUS_NONE, s.ctx.check(r, "cuStreamIsCapturing")
+}
+
+// WaitEvent makes the stream's later work wait for the event's last record so far.
+func (s *Stream) WaitEvent(e *Event) error {
+	return s.ctx.check(C.tensorcache_stream_wait_event(s.ctx.handle, s.handle, e.handle), "cuStreamWaitEvent")
+}
+
+// Wait is a condition on a word in memory.
+type Wait uint32
+
+// The conditions.
+const (
+	WaitGEQ Wait = C.CU_STREAM_WAIT_VALUE_GEQ // int32(word - value) >= 0
+	WaitEQ  Wait = C.CU_STREAM_WAIT_VALUE_EQ  // word == value
+	WaitAND Wait = C.CU_STREAM_WAIT_VALUE_AND // word & value != 0
+)
+
+// WaitValue32 makes the stream's later work wait until the word, 4-byte aligned in page-locked or device memory,
+// meets the condition.
+func (s *Stream) WaitValue32(p DevicePtr, value uint32, until Wait) error {
+	return s.ctx.check(C.tensorcache_stream_wait_value32(s.ctx.handle, s.handle, C.uint64_t(p), C.uint32_t(value),
+		C.uint(until)), "cuStreamWaitValue32")
+}
+
+// WriteValue32 enqueues a store of the word, after everything that precedes it in the stream.
+func (s *Stream) WriteValue32(p DevicePtr, value uint32) error {
+	return s.ctx.check(C.tensorcache_stream_write_value32(s.ctx.handle, s.handle, C.uint64_t(p), C.uint32_t(value)),
+		"cuStreamWriteValue32")
+}
+
+// ready turns CUDA_ERROR_NOT_READY into false.
+func (c *Context) ready(r C.int, call string) (bool, error) {
+	if Result(r) == NotReady {
+		return false, nil
+	}
+	return r == 0, c.check(r, call)
+}

@@ -1,0 +1,519 @@
+/*
+ * A driver that drives nothing, for the tests of the loader and of package driver. It has a handful of entries, under
+ * their exported names. Each appends what it was given to the file FAKE_CUDA_LOG, one line a call; device memory is
+ * host memory and everything happens at once. FAKE_CUDA_INIT is what cuInit returns, FAKE_CUDA_COUNT the number of
+ * devices, FAKE_CUDA_FAIL a list of "entry=result". Built with -DOLD it lacks what drivers before CUDA 11.7 do.
+ */
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cuda.h"
+
+static int number(const char *name, int otherwise)
+{
+	const char *text = getenv(name);
+	return text != NULL ? atoi(text) : otherwise;
+}
+
+static void record(const char *format, ...)
+{
+	const char *path = getenv("FAKE_CUDA_LOG");
+	char line[512];
+	va_list args;
+	if (path == NULL)
+		return;
+	va_start(args, format);
+	int n = vsnprintf(line, sizeof line - 1, format, args);
+	va_end(args);
+	line[n++] = '\n';
+	int file = open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+	if (write(file, line, (size_t)n) != n)
+		abort();
+	close(file);
+}
+
+static CUresult failure(const char *entry)
+{
+	const char *list = getenv("FAKE_CUDA_FAIL");
+	const char *at = list != NULL ? strstr(list, entry) : NULL;
+	return at != NULL && at[strlen(entry)] == '=' ? (CUresult)atoi(at + strlen(entry) + 1) : CUDA_SUCCESS;
+}
+
+/* Contexts: a stack for each thread. Entries that need one ask for it. */
+
+static __thread CUcontext stack[8];
+static __thread int depth;
+
+#define CONTEXT(device) ((CUcontext)(uintptr_t)(0xc0de0000 + (device)))
+#define HANDLE(type, value) ((type)(uintptr_t)(value))
+
+#define ENTER(entry)                                     \
+	do {                                             \
+		CUresult failed = failure(#entry);       \
+		if (failed != CUDA_SUCCESS)              \
+			return failed;                   \
+	} while (0)
+
+#define ENTER_CONTEXT(entry)                             \
+	do {                                             \
+		ENTER(entry);                            \
+		if (depth == 0)                          \
+			return CUDA_ERROR_INVALID_CONTEXT; \
+	} while (0)
+
+CUresult cuInit(unsigned int flags)
+{
+	record("cuInit %u", flags);
+	return (CUresult)number("FAKE_CUDA_INIT", 0);
+}
+
+CUresult cuDriverGetVersion(int *version)
+{
+	*version = 12080;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuGetErrorName(CUresult error, const char **name)
+{
+	*name = (int)error == 4242 ? "CUDA_ERROR_FAKE" : error == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH ?
+		"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH" : NULL;
+	return *name != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuGetErrorString(CUresult error, const char **text)
+{
+	*text = (int)error == 4242 ? "newer than the table" : error == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH ? "mismatch" : NULL;
+	return *text != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuDeviceGetCount(int *count)
+{
+	*count = number("FAKE_CUDA_COUNT", 2);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGet(CUdevice *device, int ordinal)
+{
+	if (ordinal < 0 || ordinal >= number("FAKE_CUDA_COUNT", 2))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*device = ordinal;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetName(char *name, int length, CUdevice device)
+{
+	snprintf(name, (size_t)length, "Fake GPU %d", device);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice device)
+{
+	snprintf(id, (size_t)length, "0000:%02X:00.0", device + 0x1b);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
+{
+	memset(uuid, 0x11 * (device + 1), sizeof *uuid);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device)
+{
+	*bytes = ((size_t)1 << 40) + (size_t)device;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
+{
+	record("cuDeviceGetAttribute %d %d", (int)attribute, device);
+	*value = (int)attribute * 10 + device;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
+{
+	*can = device != peer;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice source, CUdevice destination)
+{
+	*value = (int)attribute * 100 + source * 10 + destination;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+	ENTER(cuDevicePrimaryCtxRetain);
+	record("cuDevicePrimaryCtxRetain %d", device);
+	*context = CONTEXT(device);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice device)
+{
+	record("cuDevicePrimaryCtxRelease_v2 %d", device);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPushCurrent(CUcontext context)
+{
+	if (depth == (int)(sizeof stack / sizeof *stack))
+		abort();
+	stack[depth++] = context;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPopCurrent(CUcontext *context)
+{
+	if (depth == 0)
+		abort();
+	*context = stack[--depth];
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetCurrent(CUcontext *context)
+{
+	*context = depth > 0 ? stack[depth - 1] : NULL;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
+{
+	ENTER_CONTEXT(cuCtxEnablePeerAccess);
+	record("cuCtxEnablePeerAccess in %p to %p %u", (void *)stack[depth - 1], (void *)peer, flags);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetInfo(size_t *free, size_t *total)
+{
+	ENTER_CONTEXT(cuMemGetInfo_v2);
+	*free = ((size_t)3 << 40) + 1;
+	*total = ((size_t)5 << 40) + 2;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemAlloc(CUdeviceptr *pointer, size_t bytes)
+{
+	ENTER_CONTEXT(cuMemAlloc_v2);
+	record("cuMemAlloc_v2 %zu", bytes);
+	*pointer = (CUdeviceptr)(uintptr_t)calloc(1, bytes);
+	return *pointer != 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuMemFree(CUdeviceptr pointer)
+{
+	ENTER_CONTEXT(cuMemFree_v2);
+	record("cuMemFree_v2");
+	free((void *)(uintptr_t)pointer);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned int flags)
+{
+	ENTER_CONTEXT(cuMemHostAlloc);
+	record("cuMemHostAlloc %zu %u", bytes, flags);
+	*pointer = calloc(1, bytes);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostGetDevicePointer(CUdeviceptr *device, void *host, unsigned int flags)
+{
+	ENTER_CONTEXT(cuMemHostGetDevicePointer_v2);
+	(void)flags;
+	*device = (CUdeviceptr)(uintptr_t)host;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemFreeHost(void *pointer)
+{
+	ENTER_CONTEXT(cuMemFreeHost);
+	record("cuMemFreeHost");
+	free(pointer);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostRegister(void *pointer, size_t bytes, unsigned int flags)
+{
+	ENTER_CONTEXT(cuMemHostRegister_v2);
+	(void)pointer;
+	record("cuMemHostRegister_v2 %zu %u", bytes, flags);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostUnregister(void *pointer)
+{
+	ENTER_CONTEXT(cuMemHostUnregister);
+	(void)pointer;
+	record("cuMemHostUnregister");
+	return CUDA_SUCCESS;
+}
+
+CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **values, CUdeviceptr pointer)
+{
+	ENTER_CONTEXT(cuPointerGetAttributes);
+	for (unsigned int i = 0; i < count; i++)
+		switch (attributes[i]) {
+		case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+			*(unsigned int *)values[i] = CU_MEMORYTYPE_DEVICE;
+			break;
+		case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+			*(int *)values[i] = 1;
+			break;
+		case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+			*(char *)values[i] = 1;
+			break;
+		case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+			*(CUdeviceptr *)values[i] = pointer & ~0xfffull;
+			break;
+		case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+			*(size_t *)values[i] = (size_t)7 << 40;
+			break;
+		case CU_POINTER_ATTRIBUTE_CONTEXT:
+			*(CUcontext *)values[i] = CONTEXT(1);
+			break;
+		default:
+			return CUDA_ERROR_INVALID_VALUE;
+		}
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpyHtoDAsync(CUdeviceptr destination, const void *source, size_t bytes, CUstream stream)
+{
+	ENTER_CONTEXT(cuMemcpyHtoDAsync_v2);
+	record("cuMemcpyHtoDAsync_v2 %zu %p", bytes, (void *)stream);
+	memcpy((void *)(uintptr_t)destination, source, bytes);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpyDtoHAsync(void *destination, CUdeviceptr source, size_t bytes, CUstream stream)
+{
+	ENTER_CONTEXT(cuMemcpyDtoHAsync_v2);
+	record("cuMemcpyDtoHAsync_v2 %zu %p", bytes, (void *)stream);
+	memcpy(destination, (void *)(uintptr_t)source, bytes);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destinationContext, CUdeviceptr source,
+	CUcontext sourceContext, size_t bytes, CUstream stream)
+{
+	ENTER_CONTEXT(cuMemcpyPeerAsync);
+	record("cuMemcpyPeerAsync %#llx %p %#llx %p %zu %p", destination, (void *)destinationContext, source,
+		(void *)sourceContext, bytes, (void *)stream);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr pointer, unsigned char value, size_t count, CUstream stream)
+{
+	ENTER_CONTEXT(cuMemsetD8Async);
+	record("cuMemsetD8Async %#llx %u %zu %p", pointer, value, count, (void *)stream);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy)
+{
+	record("cuMemcpy3DPeer %zu %zu %d %#llx %p %zu %d %#llx %p %zu %zu %zu", copy->srcXInBytes, copy->srcLOD,
+		(int)copy->srcMemoryType, copy->srcDevice, (void *)copy->srcContext, copy->dstZ, (int)copy->dstMemoryType,
+		copy->dstDevice, (void *)copy->dstContext, copy->dstHeight, copy->WidthInBytes, copy->Depth);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
+{
+	(void)descriptor;
+	*array = NULL;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetTexRef(CUtexref *reference, CUmodule module, const char *name)
+{
+	(void)module, (void)name;
+	*reference = HANDLE(CUtexref, 0x7e);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuTexRefSetMipmapLevelClamp(CUtexref reference, float min, float max)
+{
+	record("cuTexRefSetMipmapLevelClamp %p %g %g", (void *)reference, min, max);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+	ENTER_CONTEXT(cuCtxGetStreamPriorityRange);
+	*least = 0;
+	*greatest = -5;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
+{
+	ENTER_CONTEXT(cuStreamCreateWithPriority);
+	record("cuStreamCreateWithPriority %u %d", flags, priority);
+	*stream = HANDLE(CUstream, 0x57e0);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamDestroy(CUstream stream)
+{
+	ENTER_CONTEXT(cuStreamDestroy_v2);
+	record("cuStreamDestroy_v2 %p", (void *)stream);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetCtx(CUstream stream, CUcontext *context)
+{
+	ENTER_CONTEXT(cuStreamGetCtx);
+	*context = CONTEXT((uintptr_t)stream & 1);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamQuery(CUstream stream)
+{
+	ENTER_CONTEXT(cuStreamQuery);
+	(void)stream;
+	return CUDA_ERROR_NOT_READY;
+}
+
+CUresult cuStreamSynchronize(CUstream stream)
+{
+	ENTER_CONTEXT(cuStreamSynchronize);
+	(void)stream;
+	return CUDA_SUCCESS;
+}
+
+#ifndef OLD
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
+{
+	ENTER_CONTEXT(cuStreamIsCapturing);
+	(void)stream;
+	*status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags)
+{
+	ENTER_CONTEXT(cuStreamWaitValue32_v2);
+	record("cuStreamWaitValue32_v2 %p %#llx %u %u", (void *)stream, address, value, flags);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *bytes)
+{
+	static const size_t offsets[] = {0, 8, 16, 18, 20}, sizes[] = {8, 8, 2, 1, 12};
+	ENTER_CONTEXT(cuFuncGetParamInfo);
+	(void)function;
+	if (index >= sizeof sizes / sizeof *sizes)
+		return CUDA_ERROR_INVALID_VALUE;
+	*offset = offsets[index];
+	*bytes = sizes[index];
+	return CUDA_SUCCESS;
+}
+#else
+#undef cuStreamWaitValue32
+CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags)
+{
+	ENTER_CONTEXT(cuStreamWaitValue32);
+	record("cuStreamWaitValue32 %p %#llx %u %u", (void *)stream, address, value, flags);
+	return CUDA_SUCCESS;
+}
+#endif
+
+CUresult cuEventCreate(CUevent *event, unsigned int flags)
+{
+	ENTER_CONTEXT(cuEventCreate);
+	record("cuEventCreate %u", flags);
+	*event = HANDLE(CUevent, 0xe4e47);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy(CUevent event)
+{
+	ENTER_CONTEXT(cuEventDestroy_v2);
+	record("cuEventDestroy_v2 %p", (void *)event);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream)
+{
+	ENTER_CONTEXT(cuEventRecord);
+	record("cuEventRecord %p %p", (void *)event, (void *)stream);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
+{
+	ENTER_CONTEXT(cuEventElapsedTime);
+	(void)start, (void)end;
+	*milliseconds = 1.5f;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values)
+{
+	char *error = NULL, *info = NULL;
+	ENTER_CONTEXT(cuModuleLoadDataEx);
+	for (unsigned int i = 0; i < count; i++) {
+		uintptr_t value = (uintptr_t)values[i];
+		switch (options[i]) {
+		case CU_JIT_WALL_TIME:
+			memcpy(&values[i], &(float){12.5f}, sizeof(float));
+			break;
+		case CU_JIT_INFO_LOG_BUFFER:
+			info = values[i];
+			break;
+		case CU_JIT_ERROR_LOG_BUFFER:
+			error = values[i];
+			break;
+		default:
+			record("option %d %llu", (int)options[i], (unsigned long long)value);
+		}
+	}
+	record("cuModuleLoadDataEx %zu", strlen(image));
+	if (strstr(image, "nonsense") != NULL) {
+		strcpy(error, "line 1: nonsense\nline 2: more\n");
+		return CUDA_ERROR_INVALID_PTX;
+	}
+	strcpy(info, "24 registers\n");
+	*module = HANDLE(CUmodule, 0x30d);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuModuleUnload(CUmodule module)
+{
+	ENTER_CONTEXT(cuModuleUnload);
+	record("cuModuleUnload %p", (void *)module);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
+{
+	ENTER_CONTEXT(cuModuleGetFunction);
+	(void)module;
+	if (strcmp(name, "missing") == 0)
+		return CUDA_ERROR_NOT_FOUND;
+	*function = HANDLE(CUfunction, 0xf00);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned int gridX, unsigned int gridY, unsigned int gridZ,
+	unsigned int blockX, unsigned int blockY, unsigned int blockZ,
+	unsigned int sharedBytes, CUstream stream, void **params, void **extra)
+{
+	ENTER_CONTEXT(cuLaunchKernel);
+	if (getenv("FAKE_CUDA_LOG") == NULL)
+		return CUDA_SUCCESS;
+	const unsigned char *last = params[4];
+	record("cuLaunchKernel in %p %p grid %u %u %u block %u %u %u shared %u stream %p extra %p: %#llx %#llx %d %u "
+	       "%u %u %u",
+		(void *)stack[depth - 1], (void *)function, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes,
+		(void *)stream, (void *)extra, *(unsigned long long *)params[0], *(unsigned long long *)params[1],
+		*(short *)params[2], *(unsigned char *)params[3], ((const unsigned int *)last)[0],
+		((const unsigned int *)last)[1], ((const unsigned int *)last)[2]);
+	return CUDA_SUCCESS;
+}

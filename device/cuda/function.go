@@ -1,0 +1,129 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/device/cuda/driver"
+)
+
+// Module is PTX that devices load when they first need it.
+type Module struct {
+	Name string
+	PTX  string
+}
+
+// Function is a kernel of a module. It takes one parameter, a struct A by value.
+type Function[A any] struct {
+	module *Module
+	name   string
+}
+
+// NewFunction names a kernel; nothing is loaded yet.
+func NewFunction[A any](m *Module, name string) *Function[A] { return &Function[A]{m, name} }
+
+// loaded is a function on one device.
+type loaded struct {
+	function *driver.Function
+	// blocks is what fits a multiprocessor, with the threads and shared bytes that it was asked for.
+	blocks atomic.Pointer[fit]
+}
+
+type fit struct{ threads, shared, blocks int }
+
+// one is the layout of a kernel's parameters: A, by value.
+type one[A any] struct{ Args A }
+
+var firstParameter = []uint16{0}
+
+// plainShared is the dynamic shared memory that a block has without asking.
+const plainShared = 48 << 10
+
+func (f *Function[A]) on(d *Device) (*loaded, error) {
+	if l, ok := d.compiled.Load(f); ok {
+		return l.(*loaded), nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if l, ok := d.compiled.Load(f); ok {
+		return l.(*loaded), nil
+	}
+	m := d.modules[f.module]
+	if m == nil {
+		var err error
+		if m, err = d.ctx.LoadModule([]byte(f.module.PTX), driver.JITOptions{}); err != nil {
+			return nil, d.note(fmt.Errorf("cuda: module %s: %w", f.module.Name, err))
+		}
+		d.modules[f.module] = m
+	}
+	k, err := driver.NewKernel[one[A]](m, f.name)
+	if err != nil {
+		return nil, d.note(err)
+	}
+	static, err := k.Attribute(driver.SharedBytes)
+	if err != nil {
+		return nil, d.note(err)
+	}
+	if err := k.SetAttribute(driver.MaxDynamicShared, d.maxShared-static); err != nil {
+		return nil, d.note(err)
+	}
+	l := &loaded{function: k.Function}
+	d.compiled.Store(f, l)
+	return l, nil
+}
+
+// Launch enqueues the kernel on a grid of blocks, with so many bytes of dynamic shared memory. args is copied.
+func (f *Function[A]) Launch(s *Stream, blocks, threads, shared int, args *A) error {
+	l, err := f.on(s.device)
+	if err != nil {
+		return err
+	}
+	return s.device.note(l.function.Launch(s.stream, driver.Dim3{X: uint32(blocks)}, driver.Dim3{X: uint32(threads)}, shared,
+		unsafe.Pointer(args), firstParameter))
+}
+
+// Resident returns how many blocks the device runs at once.
+func (f *Function[A]) Resident(d *Device, threads, shared int) (int, error) {
+	l, err := f.on(d)
+	if err != nil {
+		return 0, err
+	}
+	if known := l.blocks.Load(); known != nil && known.threads == threads && known.shared == shared {
+		return known.blocks * d.sms, nil
+	}
+	n, err := l.function.MaxActiveBlocks(threads, int64(shared))
+	if err != nil {
+		return 0, d.note(err)
+	}
+	if n == 0 {
+		return 0, fmt.Errorf("cuda: kernel %s does not fit with %d threads and %d bytes of shared memory", f.name, threads, shared)
+	}
+	l.blocks.Store(&fit{threads, shared, n})
+	return n * d.sms, nil
+}
+
+// Attributes returns the function's registers and local bytes (spills) a thread.
+func (f *Function[A]) Attributes(d *Device) (registers, local int, err error) {
+	l, err := f.on(d)
+	if err != nil {
+		return 0, 0, err
+	}
+	if registers, err = l.function.Attribute(driver.Registers); err == nil {
+		local, err = l.function.Attribute(driver.LocalBytes)
+	}
+	return registers, local, err
+}
+
+// JITTime returns how long the driver took to compile the modules that the device has loaded; 0 for those it had cached.
+func (d *Device) JITTime() (sum time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, m := range d.modules {
+		sum += m.JITTime()
+	}
+	return sum
+}

@@ -1,0 +1,87 @@
+// Package gputest opens GPUs for tests: a test that needs one skips where there is none, saying why, and fails instead
+// where the environment variable TENSORCACHE_REQUIRE_GPU is 1.
+package gputest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/cuda"
+)
+
+// Require skips or fails the test where there is no usable GPU.
+func Require(t testing.TB) {
+	t.Helper()
+	err := cuda.Usable()
+	if err == nil {
+		return
+	}
+	if os.Getenv("TENSORCACHE_REQUIRE_GPU") == "1" {
+		t.Fatal(err)
+	}
+	t.Skip(err)
+}
+
+// Open returns a GPU, closed when the test ends.
+func Open(t testing.TB) device.Device {
+	t.Helper()
+	Require(t)
+	devices, err := cuda.Open(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := devices[0].Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return devices[0]
+}
+
+// Kinds are the kinds of rows that Rows makes.
+var Kinds = []string{"normal", "double", "sparse", "constant", "random", "mixed", "special"}
+
+// Rows returns n rows of rowBytes of a kind, back to back.
+func Rows(kind string, n, rowBytes int, seed uint64) []byte {
+	r := rand.New(rand.NewPCG(seed, 7))
+	row := func(kind string) []byte {
+		b := make([]byte, 0, rowBytes+8)
+		for len(b) < rowBytes {
+			switch kind {
+			case "normal":
+				b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(r.NormFloat64())))
+			case "double":
+				b = binary.LittleEndian.AppendUint64(b, math.Float64bits(r.NormFloat64()))
+			case "sparse":
+				x := float32(0)
+				if r.IntN(20) == 0 {
+					x = 1
+				}
+				b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+			case "constant":
+				b = binary.LittleEndian.AppendUint32(b, 0xdeadbeef)
+			case "special":
+				b = binary.LittleEndian.AppendUint32(b, []uint32{
+					0, 1 << 31, 0x7f800000, 0xff800000, 0x7fc00001, 0xffffffff, 1, 0x3f800000,
+				}[r.IntN(8)])
+			default:
+				b = binary.LittleEndian.AppendUint32(b, r.Uint32())
+			}
+		}
+		return b[:rowBytes]
+	}
+	var all bytes.Buffer
+	for i := range n {
+		k := kind
+		if kind == "mixed" {
+			k = []string{"normal", "normal", "normal", "random"}[(i+int(seed))%4]
+		}
+		all.Write(row(k))
+	}
+	return all.Bytes()
+}

@@ -1,0 +1,187 @@
+// What Go and CUDA code share: constants and the layouts of structures in device memory and of launch arguments.
+// abi.go is generated from this file: see gen. Only "#define NAME number", "struct Name { ... };" with members of the
+// types below, and ABI_SIZE are understood.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+#define ABI_SIZE(type, bytes) static_assert(sizeof(type) == bytes, #type)
+
+// Location words, slabs and the hashmap.
+#define MAX_SLABS 8
+#define TAIL_SLACK 128
+#define NUM_REASONS 5
+#define BUCKET_SLOTS 4
+#define MAX_PROBE 32
+
+// OrderPageBits is log2 of the page that misses are grouped by: 2 MiB. There are so many buckets for pages.
+#define ORDER_PAGE_BITS 21
+#define ORDER_BUCKETS 4096
+
+// StepWords is the 32-bit words of a row that one block of a codec's device metadata describes, and QuadWords those that
+// a lane decodes at a time.
+#define STEP_WORDS 32
+#define QUAD_WORDS 4
+
+// LongRow is the row length in bytes from which a whole block of threads decodes a row, in segments of so many quads.
+#define LONG_ROW 8192
+#define SEGMENT_QUADS 256
+#define MAX_SEGMENTS 256
+
+// How a row's bytes are stored: by units of so many bytes.
+#define STORE_16 0
+#define STORE_8 1
+#define STORE_4 2
+#define STORE_1 3
+
+// Found is one hit or one miss of a batch.
+struct Found {
+	// Word is a hit's slab.Location, or a miss's row number.
+	u64 word;
+	// Position is the index in the batch.
+	u32 position;
+	// Reason is why a miss's row has no location.
+	u32 reason;
+};
+ABI_SIZE(Found, 16);
+
+// Counters is what a batch leaves behind, one per batch in device memory. It must be zeroed before the batch.
+struct Counters {
+	u32 hits;
+	u32 misses;
+	// Reasons counts the misses by reason.
+	u32 reasons[NUM_REASONS];
+	// Corrupt counts the rows that did not decode; CorruptPosition is the batch index of one of them.
+	u32 corrupt;
+	u32 corruptPosition;
+	// OutOfRange counts the row numbers outside the table. NotFirst is the complement of the first one's batch index.
+	u32 outOfRange;
+	u32 notFirst;
+	u32 reserved;
+	// HostBytes is the sum of the stored bytes of the missed rows.
+	u64 hostBytes;
+	u64 reserved2;
+};
+ABI_SIZE(Counters, 64);
+
+// HostTier is a table's host tier: see HostRows.
+struct HostTier {
+	u64 mem;
+	i64 bytes;
+	i64 stride;
+	u64 compressed;
+	u64 index;
+};
+ABI_SIZE(HostTier, 40);
+
+// RowCodec is a codec's device metadata and what a row's decoding needs besides. The metadata is a block of
+// (2 + steps) × 128 + 64 bytes for every StepWords words of the row; see docs/format/ibp.md.
+struct RowCodec {
+	u64 meta;
+	u32 metaBytes;
+	u32 rowBytes;
+	// Chunks is V, and KeptBits what a row's payload takes when all its chunks participate.
+	u32 chunks;
+	u32 keptBits;
+	// Quads is the number of 16-byte pieces of a row.
+	u32 quads;
+	// Store says by which units rows are written.
+	u32 store;
+};
+ABI_SIZE(RowCodec, 32);
+
+struct LookupArgs {
+	u64 map;
+	u64 rows;
+	u64 found;
+	u64 counters;
+	u64 out;
+	u64 rejected;
+	u64 oversize;
+	i64 limit;
+	u32 count;
+	u32 homes;
+	u32 buckets;
+	u32 table;
+	u32 rowBytes;
+	u32 reserved;
+};
+ABI_SIZE(LookupArgs, 88);
+
+struct OrderArgs {
+	u64 found;
+	u64 counters;
+	u64 ordered;
+	u64 buckets;
+	HostTier tier;
+	u32 count;
+	u32 shift;
+};
+ABI_SIZE(OrderArgs, 80);
+
+struct DecodeArgs {
+	u64 found;
+	u64 counters;
+	u64 out;
+	u64 slabs[MAX_SLABS];
+	RowCodec codec;
+};
+ABI_SIZE(DecodeArgs, 120);
+
+struct FetchArgs {
+	u64 misses;
+	u64 counters;
+	u64 out;
+	HostTier tier;
+	RowCodec codec;
+	// Ahead is how many bytes of a compressed row in place are read before its length is known.
+	u32 ahead;
+	// StageBytes is the shared memory of one row.
+	u32 stageBytes;
+};
+ABI_SIZE(FetchArgs, 104);
+
+// MapArgs are entries to be put into a hashmap, or keys to be erased with a reason.
+struct MapArgs {
+	u64 map;
+	u64 entries;
+	u64 results;
+	u32 count;
+	u32 homes;
+	u32 buckets;
+	u32 reason;
+};
+ABI_SIZE(MapArgs, 40);
+
+// EncodeArgs are rows to be encoded in their places. Lengths receives each row's stored length, 0 where it does not
+// shrink.
+struct EncodeArgs {
+	u64 rows;
+	i64 stride;
+	u64 lengths;
+	u64 bits;
+	u32 count;
+	u32 stageBytes;
+	RowCodec codec;
+};
+ABI_SIZE(EncodeArgs, 72);
+
+// SampleArgs is a training sample: rows back to back, padded to whole words. Planes receives the transposed bits, plane b
+// of word w at (w × 32 + b) × planeWords.
+struct SampleArgs {
+	u64 rows;
+	u64 planes;
+	u64 alive;
+	u64 results;
+	u32 count;
+	u32 rowBytes;
+	u32 words;
+	u32 planeWords;
+	u32 chunkBits;
+	u32 chunks;
+};
+ABI_SIZE(SampleArgs, 56);

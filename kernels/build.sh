@@ -1,0 +1,17 @@
+#!/bin/sh
+# Compiles the kernels to PTX in ptx/, with the clang given. No CUDA toolkit is needed. make kernels runs this.
+set -eu
+clang=$1
+cd "$(dirname "$0")"
+compile() { # module source macros...
+	module=$1 source=$2
+	shift 2
+	"$clang" -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 --cuda-feature=+ptx80 -nocudainc -nocudalib \
+		-std=c++17 -Wall -Werror -O3 -S "$@" -o "ptx/$module.ptx" "$source.cu"
+}
+compile lookup lookup
+compile order order
+for codec in raw:0 ibp4:4 ibp8:8; do
+	compile "decode_${codec%:*}" decode "-DROW_CHUNK=${codec#*:}"
+	compile "fetch_${codec%:*}" fetch "-DROW_CHUNK=${codec#*:}"
+done

@@ -1,0 +1,33 @@
+package kernels
+
+import (
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/device"
+)
+
+// Codec is a table's codec as the kernels of a device see it. The zero value is for tables whose rows are all raw.
+type Codec struct {
+	codec.Codec
+	// Meta is the device metadata in the device's memory, and Form what it says besides; empty where the codec has none.
+	Meta device.Buffer
+	Form codec.DeviceForm
+}
+
+// AttachCodec puts a codec's metadata in a device's memory, where the caller frees it. c may be nil.
+func AttachCodec(d device.Device, c codec.Codec) (Codec, error) {
+	k := Codec{Codec: c}
+	on, ok := c.(codec.OnDevice)
+	if !ok {
+		return k, nil
+	}
+	k.Form = on.DeviceForm()
+	var err error
+	if k.Meta, err = d.Alloc(int64(len(k.Form.Metadata)), "codec metadata"); err != nil {
+		return Codec{}, err
+	}
+	if err := device.Upload(d, k.Meta, k.Form.Metadata); err != nil {
+		d.Free(k.Meta)
+		return Codec{}, err
+	}
+	return k, nil
+}

@@ -1,0 +1,219 @@
+// The decoder of rows as IBP stores them, by tiles of lanes. See docs/format/ibp.md for the device metadata.
+//
+// A lane decodes quads: four 4-byte chunks or two 8-byte chunks, at most 128 bits of payload, seen through a window of
+// five words at the quad's bit position. That is known from the table but for the chunks before it that do not
+// participate: each takes as many bits more as its mask has. One scan over the tile sums those of two quads a lane.
+//
+// Rows are not trusted: no load reaches further than 20 bytes past the stored length, and a row whose payload does not
+// end where it should is corrupt.
+#pragma once
+#include "gpu.h"
+
+// Space is where a row's words lie.
+enum Space { GLOBAL, SHARED };
+
+// Words are the words of a row from word base on; no word past limit + 4 is read.
+template <Space SPACE> struct Words {
+	const u32 *p;
+	u32 base, limit;
+	INLINE u32 at(u32 w) const
+	{
+		const u32 *q = p + (minimum(w, limit) - base);
+		return SPACE == GLOBAL ? loadConst(q) : *q;
+	}
+	INLINE void window(u32 w, u32 (&x)[5]) const
+	{
+		const u32 *q = p + (minimum(w, limit) - base);
+#pragma unroll
+		for (int i = 0; i < 5; i++)
+			x[i] = SPACE == GLOBAL ? loadConst(q + i) : q[i];
+	}
+};
+
+// Meta is a codec's device metadata.
+template <Space SPACE, int STEPS> struct Meta {
+	static constexpr u32 BLOCK = (2 + STEPS) * 128 + 64;
+	const u8 *p;
+	INLINE u32x4 plane(u32 quad, u32 i) const
+	{
+		const u32x4 *q = (const u32x4 *)(p + (quad / 8) * BLOCK + i * 128 + (quad % 8) * 16);
+		return SPACE == GLOBAL ? loadConst(q) : *q;
+	}
+	INLINE u32 word(u32 quad, u32 i) const
+	{
+		const u32 *q = (const u32 *)(p + (quad / 8) * BLOCK + (2 + STEPS) * 128 + i * 32 + (quad % 8) * 4);
+		return SPACE == GLOBAL ? loadConst(q) : *q;
+	}
+	// keptBefore is the kept bits of the chunks before the quad, and masked the masked bits of its chunks, a byte each.
+	INLINE u32 keptBefore(u32 quad) const { return word(quad, 0); }
+	INLINE u32 masked(u32 quad) const { return word(quad, 1); }
+};
+
+// quadBits returns the participation bits of a quad's chunks, each as a byte of ones or zeros.
+template <int CHUNK, class W> INLINE u32 quadBits(const W &words, u32 quad)
+{
+	constexpr u32 N = 16 / CHUNK; // chunks a quad
+	u32 bits = words.at(quad * N / 32) >> (quad * N & 31);
+	return ((bits & ((1 << N) - 1)) * 0x00204081 & 0x01010101) * 0xff;
+}
+
+INLINE u32 byteSum(u32 x) { return x * 0x01010101 >> 24; }
+
+// decodeQuad returns a quad, given its bit position and its chunks' participation and masked bits.
+template <int CHUNK, int STEPS, class W, class M>
+INLINE u32x4 decodeQuad(const W &words, const M &meta, u32 quad, u32 at, u32 part, u32 masked)
+{
+	u32 x[5];
+	words.window(at / 32, x);
+	u32 s = at & 31;
+	u32 b0 = funnel(x[0], x[1], s), b1 = funnel(x[1], x[2], s), b2 = funnel(x[2], x[3], s), b3 = funnel(x[3], x[4], s);
+	u32x4 mask = meta.plane(quad, 0), val = meta.plane(quad, 1), moves[STEPS];
+#pragma unroll
+	for (int i = 0; i < STEPS; i++)
+		moves[i] = meta.plane(quad, 2 + i);
+	u32x4 y;
+	if (CHUNK == 4) {
+		u32 n = 0x20202020 - (masked & part);
+		u32 n0 = n & 0xff, n1 = n >> 8 & 0xff, n2 = n >> 16 & 0xff;
+		y.x = b0;
+		b0 = funnel(b0, b1, n0), b1 = funnel(b1, b2, n0), b2 = funnel(b2, b3, n0);
+		y.y = b0;
+		b0 = funnel(b0, b1, n1), b1 = funnel(b1, b2, n1);
+		y.z = b0;
+		y.w = funnel(b0, b1, n2);
+		u32x4 e = y;
+#pragma unroll
+		for (int i = STEPS - 1; i >= 0; i--)
+			e ^= (e ^ e << (1 << i)) & moves[i];
+		e = (e & ~mask) | val;
+		y.x = part & 0x01 ? e.x : y.x;
+		y.y = part & 0x0100 ? e.y : y.y;
+		y.z = part & 0x010000 ? e.z : y.z;
+		y.w = part & 0x01000000 ? e.w : y.w;
+	} else {
+		u32 n = 64 - (masked & part & 0xff);
+		y.x = b0, y.y = b1;
+		bool far = n >= 32;
+		u32 c0 = far ? b1 : b0, c1 = far ? b2 : b1, c2 = far ? b3 : b2;
+		n -= far ? 32 : 0;
+		y.z = funnel(c0, c1, n);
+		y.w = funnel(c1, c2, n);
+		u64 first = (u64)y.y << 32 | y.x, second = (u64)y.w << 32 | y.z;
+#pragma unroll
+		for (int i = STEPS - 1; i >= 0; i--) {
+			first ^= (first ^ first << (1 << i)) & ((u64)moves[i].y << 32 | moves[i].x);
+			second ^= (second ^ second << (1 << i)) & ((u64)moves[i].w << 32 | moves[i].z);
+		}
+		u32x4 e = {(u32)first, (u32)(first >> 32), (u32)second, (u32)(second >> 32)};
+		e = (e & ~mask) | val;
+		if (part & 0x01)
+			y.x = e.x, y.y = e.y;
+		if (part & 0x0100)
+			y.z = e.z, y.w = e.w;
+	}
+	return y;
+}
+
+// storeQuad writes a quad's bytes as far as they belong to the row.
+INLINE void storeQuad(u8 *row, u32 quad, u32x4 x, u32 rowBytes, u32 store)
+{
+	u8 *p = row + quad * 16;
+	u32 left = rowBytes - quad * 16;
+	if (store == STORE_16) {
+		storeOut((u32x4 *)p, x);
+	} else if (store == STORE_8) {
+		storeOut((u32x2 *)p, x.xy);
+		if (left > 8)
+			storeOut((u32x2 *)p + 1, x.zw);
+	} else if (store == STORE_4) {
+		storeOut((u32 *)p, x.x);
+		if (left > 4)
+			storeOut((u32 *)p + 1, x.y);
+		if (left > 8)
+			storeOut((u32 *)p + 2, x.z);
+		if (left > 12)
+			storeOut((u32 *)p + 3, x.w);
+	} else {
+		u64 low = (u64)x.y << 32 | x.x, high = (u64)x.w << 32 | x.z;
+#pragma unroll 1
+		for (u32 i = 0; i < minimum(left, 16); i++) {
+			p[i] = (u8)low;
+			low = low >> 8 | high << 56;
+			high >>= 8;
+		}
+	}
+}
+
+// tileDecode decodes quads from up to to of a row, whose payload bits begin at bit position at beyond what the table
+// says; it returns that excess after the last quad. header are the participation bits, payload the row's words.
+template <int CHUNK, int STEPS, int LANES, class H, class W, class M>
+INLINE u32 tileDecode(const RowCodec &codec, const H &header, const W &payload, const M &meta, u32 lanes, u32 lane, u32 from,
+		      u32 to, u32 excess, u8 *row)
+{
+	for (u32 quad = from; quad < to; quad += 2 * LANES) {
+		u32 qa = quad + lane, qb = qa + LANES;
+		bool a = qa < to, b = qb < to;
+		u32 partA = 0, maskedA = 0, partB = 0, maskedB = 0;
+		if (a) {
+			partA = quadBits<CHUNK>(header, qa);
+			maskedA = meta.masked(qa);
+		}
+		if (b) {
+			partB = quadBits<CHUNK>(header, qb);
+			maskedB = meta.masked(qb);
+		}
+		u32 moreA = byteSum(maskedA & ~partA), moreB = byteSum(maskedB & ~partB);
+		u32 sums = tileScan<LANES>(lanes, moreA | moreB << 16);
+		u32 all = tileFrom<LANES>(lanes, sums, LANES - 1);
+		if (a) {
+			u32 at = codec.chunks + meta.keptBefore(qa) + excess + (sums & 0xffff) - moreA;
+			storeQuad(row, qa, decodeQuad<CHUNK, STEPS>(payload, meta, qa, at, partA, maskedA), codec.rowBytes, codec.store);
+		}
+		excess += all & 0xffff;
+		if (b) {
+			u32 at = codec.chunks + meta.keptBefore(qb) + excess + (sums >> 16) - moreB;
+			storeQuad(row, qb, decodeQuad<CHUNK, STEPS>(payload, meta, qb, at, partB, maskedB), codec.rowBytes, codec.store);
+		}
+		excess += all >> 16;
+	}
+	return excess;
+}
+
+// tileExcess returns what tileDecode would, without decoding.
+template <int CHUNK, int LANES, class H, class M>
+INLINE u32 tileExcess(const H &header, const M &meta, u32 lanes, u32 lane, u32 from, u32 to)
+{
+	u32 sum = 0;
+	for (u32 quad = from + lane; quad < to; quad += LANES)
+		sum += byteSum(meta.masked(quad) & ~quadBits<CHUNK>(header, quad));
+	return tileSum<LANES>(lanes, sum);
+}
+
+// tileCopy writes a raw row.
+template <int LANES, class W>
+INLINE void tileCopy(const RowCodec &codec, const W &words, u32 lane, u8 *row)
+{
+	for (u32 quad = lane; quad < codec.quads; quad += LANES) {
+		u32 x[5];
+		words.window(quad * 4, x);
+		storeQuad(row, quad, u32x4{x[0], x[1], x[2], x[3]}, codec.rowBytes, codec.store);
+	}
+}
+
+// storedBytes returns the stored length of a row of that excess.
+INLINE u32 storedBytes(const RowCodec &codec, u32 excess) { return (codec.chunks + codec.keptBits + excess + 7) / 8; }
+
+INLINE void corruptRow(u64 counters, u32 position)
+{
+	Counters *count = (Counters *)counters;
+	count->corruptPosition = position;
+	atomicAdd(&count->corrupt, 1);
+}
+
+// loadMeta copies the metadata to shared memory.
+INLINE void loadMeta(const RowCodec &codec, u8 *shared)
+{
+	for (u32 i = threadID() * 16; i < codec.metaBytes; i += blockThreads() * 16)
+		*(u32x4 *)(shared + i) = loadConst((const u32x4 *)(codec.meta + i));
+	blockSync();
+}

@@ -1,0 +1,47 @@
+//go:build cuda && linux
+
+package kernels
+
+import "github.com/tensorcache/tensorcache/device/cuda"
+
+var decodeKernels = functions[DecodeArgs]("decode", "8", "16", "32", "Long")
+
+// decodeShape returns the lanes of a row's tile: short rows leave no lane without work, long ones keep their scans few.
+func decodeShape(rowBytes int) (shape string, rowsPerBlock int) {
+	switch {
+	case rowBytes >= LongRow:
+		return "Long", 1
+	case rowBytes >= 4096:
+		return "32", blockThreads / 32
+	case rowBytes >= 2048:
+		return "16", blockThreads / 16
+	}
+	return "8", blockThreads / 8
+}
+
+// RunCUDA implements cuda.Kernel.
+func (k *Decode) RunCUDA(s *cuda.Stream) error {
+	n := int(k.Found.Size() / FoundBytes)
+	if n == 0 {
+		return nil
+	}
+	row, err := rowCodec(k.Codec, k.RowBytes, k.Out.Addr())
+	if err != nil {
+		return err
+	}
+	args := DecodeArgs{Found: k.Found.Addr(), Counters: k.Counters.Addr(), Out: k.Out.Addr(), Codec: row}
+	for i, b := range k.Slabs {
+		args.Slabs[i] = b.Addr()
+	}
+	shape, rows := decodeShape(k.RowBytes)
+	shared := int(row.MetaBytes)
+	if shape == "Long" {
+		shared = 0
+	}
+	f := decodeKernels[variantOf(k.Codec.Form)][shape]
+	grid, err := resident(s, f, shared, n, rows)
+	if err != nil {
+		return err
+	}
+	return f.Launch(s, grid, blockThreads, shared, &args)
+}

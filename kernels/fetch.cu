@@ -1,0 +1,197 @@
+#include "decode.h"
+
+// Reads the misses of a batch from the host tier, over the link, and writes their rows to the output. Compiled once for
+// each ROW_CHUNK, as decode.cu is.
+//
+// A row's bytes go to shared memory by asynchronous copies of 16 bytes a lane, such that eight lanes ask for one aligned
+// line of 128 bytes; the first and last line are trimmed to sectors of 32 bytes. The length of a compressed row in place
+// is not known before its participation bits are there: so many bytes are read first, the rest, seldom more than a
+// sector, once the bits have said where the row ends.
+
+struct Miss {
+	u64 at; // address, a multiple of 4
+	u8 *row;
+	u32 position;
+	u32 length; // stored bytes; of a compressed row in place at most so many
+	bool compressed, known;
+};
+
+INLINE Miss missOf(const FetchArgs &a, u32x4 found)
+{
+	u64 row = (u64)found.y << 32 | found.x;
+	Miss m;
+	m.position = found.z;
+	m.row = (u8 *)a.out + (u64)found.z * a.codec.rowBytes;
+	m.length = a.codec.rowBytes;
+	if (a.tier.stride != 0) {
+		m.at = a.tier.mem + row * a.tier.stride;
+		m.compressed = a.tier.compressed != 0 && loadConst((const u64 *)a.tier.compressed + (row >> 6)) >> (row & 63) & 1;
+		m.known = !m.compressed;
+	} else {
+		u64 word = loadConst((const u64 *)a.tier.index + row);
+		m.at = a.tier.mem + offsetAt(word);
+		m.compressed = compressedAt(word);
+		m.known = true;
+		if (m.compressed)
+			m.length = storedAt(word);
+	}
+	return m;
+}
+
+// stageBytes copies the sectors of [from, to) to shared memory; base, the first line, goes to its start. It does not wait.
+template <int LANES> INLINE void stageBytes(u8 *stage, u64 base, u64 from, u64 to, u32 lane)
+{
+	from &= ~31ull;
+	to = (to + 31) & ~31ull;
+	for (u64 at = (from & ~127ull) + lane * 16; at < to; at += LANES * 16)
+		if (at >= from)
+			copyAsync16(stage + (at - base), at);
+}
+
+INLINE void addHostBytes(u64 counters, u64 bytes) { atomicAdd(&((Counters *)counters)->hostBytes, bytes); }
+
+// A tile of LANES lanes fetches a row; the tiles of the grid take the misses in turns. Shared memory: the codec's
+// metadata, then stageBytes for each tile.
+template <int CHUNK, int STEPS, int LANES> INLINE void fetchRows(const FetchArgs &a)
+{
+	extern __shared__ u32x4 dynamic[];
+	constexpr int C = CHUNK ? CHUNK : 4;
+	if (CHUNK != 0)
+		loadMeta(a.codec, (u8 *)dynamic);
+	Meta<SHARED, STEPS> meta{(const u8 *)dynamic};
+	u32 lane = threadID() % LANES;
+	u32 lanes = LANES == 32 ? ~0u : ((1u << (LANES & 31)) - 1) << (laneID() & ~(LANES - 1));
+	u8 *stage = (u8 *)dynamic + a.codec.metaBytes + threadID() / LANES * a.stageBytes;
+	u32 misses = ((const Counters *)a.counters)->misses;
+	u32 tiles = gridBlocks() * (blockThreads() / LANES);
+	u64 moved = 0;
+	for (u32 i = (blockID() * blockThreads() + threadID()) / LANES; i < misses; i += tiles) {
+		Miss m = missOf(a, loadConst((const u32x4 *)a.misses + i));
+		if (m.compressed && CHUNK == 0) {
+			if (lane == 0)
+				corruptRow(a.counters, m.position);
+			continue;
+		}
+		u64 base = m.at & ~127ull;
+		u32 first = m.known ? m.length : minimum(a.ahead, m.length);
+		stageBytes<LANES>(stage, base, m.at, m.at + first, lane);
+		copyWait();
+		warpSync(lanes);
+		Words<SHARED> words{(const u32 *)(stage + (m.at - base)), 0, (m.length + 3) / 4};
+		if (!m.compressed) {
+			tileCopy<LANES>(a.codec, words, lane, m.row);
+			moved += m.length;
+		} else {
+			bool ok = true;
+			if (!m.known) {
+				u32 length = storedBytes(a.codec, tileExcess<C, LANES>(words, meta, lanes, lane, 0, a.codec.quads));
+				ok = length <= m.length;
+				m.length = minimum(length, m.length);
+				u64 have = (m.at + first + 31) & ~31ull;
+				if (m.at + m.length > have) {
+					stageBytes<LANES>(stage, base, have, m.at + m.length, lane);
+					copyWait();
+				}
+				warpSync(lanes);
+			}
+			u32 excess = tileDecode<C, STEPS, LANES>(a.codec, words, words, meta, lanes, lane, 0, a.codec.quads, 0, m.row);
+			ok = ok && storedBytes(a.codec, excess) <= m.length;
+			if (ok)
+				moved += m.length;
+			else if (lane == 0)
+				corruptRow(a.counters, m.position);
+		}
+		warpSync(lanes); // the stage is free
+	}
+	if (lane == 0 && moved != 0)
+		addHostBytes(a.counters, moved);
+}
+
+// A block fetches a row: its participation bits are read in place for the segments' bit positions, as in decodeLongRows;
+// then each warp stages and decodes segments. Shared memory: stageBytes for each warp, enough for a segment whole.
+template <int CHUNK, int STEPS> INLINE void fetchLongRows(const FetchArgs &a)
+{
+	extern __shared__ u32x4 dynamic[];
+	__shared__ u32 excess[MAX_SEGMENTS + 1];
+	constexpr int C = CHUNK ? CHUNK : 4;
+	Meta<GLOBAL, STEPS> meta{(const u8 *)a.codec.meta};
+	u32 tid = threadID(), lane = tid & 31, warp = tid / 32, warps = blockThreads() / 32;
+	u8 *stage = (u8 *)dynamic + warp * a.stageBytes;
+	u32 misses = ((const Counters *)a.counters)->misses;
+	u32 segments = (a.codec.quads + SEGMENT_QUADS - 1) / SEGMENT_QUADS;
+	for (u32 i = blockID(); i < misses; i += gridBlocks()) {
+		Miss m = missOf(a, loadConst((const u32x4 *)a.misses + i));
+		if (m.compressed && CHUNK == 0) {
+			if (tid == 0)
+				corruptRow(a.counters, m.position);
+			continue;
+		}
+		if (!m.compressed) {
+			for (u32 s = warp; s < segments; s += warps) {
+				u32 from = s * SEGMENT_QUADS, to = minimum(from + SEGMENT_QUADS, a.codec.quads);
+				u64 start = m.at + from * 16, base = start & ~127ull;
+				stageBytes<32>(stage, base, start, m.at + minimum(to * 16, m.length), lane);
+				copyWait();
+				warpSync(~0u);
+				const u32 *words = (const u32 *)(stage + (start - base));
+				for (u32 q = from + lane; q < to; q += 32) {
+					const u32 *w = words + (q - from) * 4;
+					storeQuad(m.row, q, u32x4{w[0], w[1], w[2], w[3]}, a.codec.rowBytes, a.codec.store);
+				}
+				warpSync(~0u);
+			}
+			if (tid == 0)
+				addHostBytes(a.counters, m.length);
+			continue;
+		}
+		Words<GLOBAL> header{(const u32 *)m.at, 0, (m.length + 3) / 4};
+		blockSync(); // excess is free
+		for (u32 s = warp; s < segments; s += warps) {
+			u32 from = s * SEGMENT_QUADS, to = minimum(from + SEGMENT_QUADS, a.codec.quads);
+			u32 sum = tileExcess<C, 32>(header, meta, ~0u, lane, from, to);
+			if (lane == 0)
+				excess[s + 1] = sum;
+		}
+		blockSync();
+		if (tid == 0) {
+			excess[0] = 0;
+			for (u32 s = 0; s < segments; s++)
+				excess[s + 1] += excess[s];
+			u32 length = storedBytes(a.codec, excess[segments]);
+			if (m.known ? length == m.length : length <= m.length)
+				addHostBytes(a.counters, length);
+			else
+				corruptRow(a.counters, m.position);
+		}
+		blockSync();
+		u32 limit = (m.length + 3) / 4;
+		for (u32 s = warp; s < segments; s += warps) {
+			u32 from = s * SEGMENT_QUADS, to = minimum(from + SEGMENT_QUADS, a.codec.quads);
+			u32 bits = a.codec.chunks + meta.keptBefore(from) + excess[s];
+			u32 end = a.codec.chunks + excess[s + 1] + (to < a.codec.quads ? meta.keptBefore(to) : a.codec.keptBits);
+			u32 word = minimum(bits / 32, limit), wordEnd = minimum((end + 31) / 32, limit);
+			u64 start = m.at + (u64)word * 4, base = start & ~127ull;
+			stageBytes<32>(stage, base, start, m.at + (u64)wordEnd * 4, lane);
+			copyWait();
+			warpSync(~0u);
+			Words<SHARED> words{(const u32 *)(stage + (start - base)), word, limit};
+			tileDecode<C, STEPS, 32>(a.codec, header, words, meta, ~0u, lane, from, to, excess[s], m.row);
+			warpSync(~0u);
+		}
+	}
+}
+
+#define FETCH(steps)                                                                                                             \
+	KERNEL void __launch_bounds__(256) fetch8x##steps(const FetchArgs a) { fetchRows<ROW_CHUNK, steps, 8>(a); }                  \
+	KERNEL void __launch_bounds__(256) fetch32x##steps(const FetchArgs a) { fetchRows<ROW_CHUNK, steps, 32>(a); }                \
+	KERNEL void __launch_bounds__(256) fetchLongx##steps(const FetchArgs a) { fetchLongRows<ROW_CHUNK, steps>(a); }
+
+#if ROW_CHUNK == 4
+FETCH(3)
+FETCH(5)
+#elif ROW_CHUNK == 8
+FETCH(4)
+FETCH(6)
+#else
+FETCH(0)
+#endif

@@ -1,0 +1,45 @@
+//go:build cuda && linux
+
+package kernels
+
+import "github.com/tensorcache/tensorcache/device/cuda"
+
+var fetchKernels = functions[FetchArgs]("fetch", "8", "32", "Long")
+
+// The shared memory beside a staged row's bytes: the rest of its first and last line, and what a window reads past its end.
+const stageSlack = 2*128 + 32
+
+// RunCUDA implements cuda.Kernel.
+func (k *Fetch) RunCUDA(s *cuda.Stream) error {
+	n := int(k.Misses.Size() / FoundBytes)
+	if n == 0 {
+		return nil
+	}
+	rowBytes := k.Tier.RowBytes
+	row, err := rowCodec(k.Codec, rowBytes, k.Out.Addr())
+	if err != nil {
+		return err
+	}
+	args := FetchArgs{
+		Misses: k.Misses.Addr(), Counters: k.Counters.Addr(), Out: k.Out.Addr(), Tier: k.Tier.args(), Codec: row,
+		Ahead: uint32(max(k.Tier.Ahead, (int(row.Chunks)+31)/32*4)),
+	}
+	shape, rows, stage := "8", blockThreads/8, rowBytes
+	switch {
+	case rowBytes >= LongRow:
+		shape, rows, stage = "Long", 1, SegmentQuads*16
+	case rowBytes >= 2048:
+		shape, rows = "32", blockThreads/32
+	}
+	args.StageBytes = uint32((stage + stageSlack + 127) &^ 127)
+	shared := int(row.MetaBytes) + rows*int(args.StageBytes)
+	if shape == "Long" {
+		shared = blockThreads / 32 * int(args.StageBytes)
+	}
+	f := fetchKernels[variantOf(k.Codec.Form)][shape]
+	grid, err := resident(s, f, shared, n, rows)
+	if err != nil {
+		return err
+	}
+	return f.Launch(s, grid, blockThreads, shared, &args)
+}

@@ -1,0 +1,42 @@
+//go:build cuda && linux
+
+package kernels
+
+import (
+	"errors"
+
+	"github.com/tensorcache/tensorcache/device/cuda"
+)
+
+var (
+	orderModule      = module("order")
+	orderCountKernel = cuda.NewFunction[OrderArgs](orderModule, "orderCountKernel")
+	orderScanKernel  = cuda.NewFunction[OrderArgs](orderModule, "orderScanKernel")
+	orderPlaceKernel = cuda.NewFunction[OrderArgs](orderModule, "orderPlaceKernel")
+)
+
+// RunCUDA implements cuda.Kernel.
+func (k *Order) RunCUDA(s *cuda.Stream) error {
+	n := int(k.Found.Size() / FoundBytes)
+	if n == 0 {
+		return nil
+	}
+	args := OrderArgs{
+		Found: k.Found.Addr(), Counters: k.Counters.Addr(), Ordered: k.Ordered.Addr(), Buckets: k.Buckets.Addr(),
+		Tier: k.Tier.args(), Count: uint32(n), Shift: uint32(k.shift()),
+	}
+	grid, err := resident(s, orderCountKernel, 0, n, blockThreads)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		s.Fill(k.Buckets, 0),
+		orderCountKernel.Launch(s, grid, blockThreads, 0, &args),
+		orderScanKernel.Launch(s, 1, OrderBuckets/4, 0, &args),
+		orderPlaceKernel.Launch(s, grid, blockThreads, 0, &args),
+	)
+}
+
+func (h *HostRows) args() HostTier {
+	return HostTier{Mem: h.Mem.Addr(), Bytes: h.Mem.Size(), Stride: h.Stride, Compressed: h.Compressed.Addr(), Index: h.Index.Addr()}
+}

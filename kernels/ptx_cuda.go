@@ -1,0 +1,77 @@
+//go:build cuda && linux
+
+package kernels
+
+import (
+	"embed"
+	"fmt"
+
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/device/cuda"
+)
+
+//go:embed ptx/*.ptx
+var ptx embed.FS
+
+// module returns the module of that name. Its absence is a fault of the build.
+func module(name string) *cuda.Module {
+	text, err := ptx.ReadFile("ptx/" + name + ".ptx")
+	if err != nil {
+		panic(err)
+	}
+	return &cuda.Module{Name: name, PTX: string(text)}
+}
+
+// Threads of a block of all kernels that do not say otherwise.
+const blockThreads = 256
+
+// resident returns a grid for work that a kernel's blocks take in turns: no more blocks than run at once.
+func resident[A any](s *cuda.Stream, f *cuda.Function[A], shared, work, perBlock int) (int, error) {
+	n, err := f.Resident(s.Device(), blockThreads, shared)
+	return max(1, min(n, (work+perBlock-1)/perBlock)), err
+}
+
+// rowCodec returns a codec as launch arguments, for output at address out.
+func rowCodec(c Codec, rowBytes int, out uint64) (RowCodec, error) {
+	if c.Codec != nil && c.Meta.Addr() == 0 {
+		return RowCodec{}, fmt.Errorf("kernels: codec %s does not run on GPUs", c.Name())
+	}
+	r := RowCodec{
+		Meta: c.Meta.Addr(), MetaBytes: uint32(c.Meta.Size()), RowBytes: uint32(rowBytes),
+		Chunks: uint32(c.Form.Chunks), KeptBits: uint32(c.Form.KeptBits), Quads: uint32((rowBytes + 15) / 16),
+	}
+	switch at := out | uint64(rowBytes); {
+	case at%16 == 0:
+		r.Store = Store16
+	case at%8 == 0:
+		r.Store = Store8
+	case at%4 == 0:
+		r.Store = Store4
+	default:
+		r.Store = Store1
+	}
+	return r, nil
+}
+
+// variant picks among the kernels compiled for a codec's form: "raw", "ibp4" or "ibp8", and the steps.
+type variant struct{ chunk, steps int }
+
+func variantOf(f codec.DeviceForm) variant { return variant{f.Chunk, f.Steps} }
+
+var variants = map[variant]string{{0, 0}: "raw", {4, 3}: "ibp4", {4, 5}: "ibp4", {8, 4}: "ibp8", {8, 6}: "ibp8"}
+
+// functions makes a function for each variant and shape, from modules named after the codec.
+func functions[A any](op string, shapes ...string) map[variant]map[string]*cuda.Function[A] {
+	modules := map[string]*cuda.Module{}
+	all := map[variant]map[string]*cuda.Function[A]{}
+	for v, name := range variants {
+		if modules[name] == nil {
+			modules[name] = module(op + "_" + name)
+		}
+		all[v] = map[string]*cuda.Function[A]{}
+		for _, shape := range shapes {
+			all[v][shape] = cuda.NewFunction[A](modules[name], fmt.Sprintf("%s%sx%d", op, shape, v.steps))
+		}
+	}
+	return all
+}
