@@ -222,3 +222,16 @@ type SampleArgs struct {
 const SampleArgsBytes = 56
 
 var _ = [1]int{}[unsafe.Sizeof(SampleArgs{})-SampleArgsBytes]
+
+// GatherArgs are rows to be copied as they are: see Gather.
+type GatherArgs struct {
+	Mem      uint64
+	Rows     uint64
+	Out      uint64
+	Count    uint32
+	RowBytes uint32
+}
+
+const GatherArgsBytes = 32
+
+var _ = [1]int{}[unsafe.Sizeof(GatherArgs{})-GatherArgsBytes]

@@ -185,3 +185,13 @@ struct SampleArgs {
 	u32 chunks;
 };
 ABI_SIZE(SampleArgs, 56);
+
+// GatherArgs are rows to be copied as they are: see Gather.
+struct GatherArgs {
+	u64 mem;
+	u64 rows;
+	u64 out;
+	u32 count;
+	u32 rowBytes;
+};
+ABI_SIZE(GatherArgs, 32);

@@ -11,6 +11,7 @@ compile() { # module source macros...
 }
 compile lookup lookup
 compile order order
+compile baseline baseline
 for codec in raw:0 ibp4:4 ibp8:8; do
 	compile "decode_${codec%:*}" decode "-DROW_CHUNK=${codec#*:}"
 	compile "fetch_${codec%:*}" fetch "-DROW_CHUNK=${codec#*:}"

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/codec"
@@ -37,6 +38,22 @@ type Options struct {
 	Seed uint64
 	// Workers is the number of goroutines that encode; 0 means GOMAXPROCS.
 	Workers int
+	// OnHost keeps mask search and encoding on the host where the device could do them.
+	OnHost bool
+	// Timings, if not nil, receives how long the steps took.
+	Timings *Timings
+}
+
+// Timings are how long the steps of loading a tier took.
+type Timings struct{ Read, Train, Encode, Pack time.Duration }
+
+// step returns a function that adds the time until it is called to what field picks.
+func (o *Options) step(field func(*Timings) *time.Duration) func() {
+	if o.Timings == nil {
+		return func() {}
+	}
+	start := time.Now()
+	return func() { *field(o.Timings) += time.Since(start) }
 }
 
 // The sample that codecs are trained on: a share of the rows, at least so many, at most so many bytes.
@@ -61,12 +78,16 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 			t.Close()
 		}
 	}()
+	done := o.step(func(t *Timings) *time.Duration { return &t.Read })
 	if err := t.read(src); err != nil {
 		return nil, err
 	}
+	done()
+	done = o.step(func(t *Timings) *time.Duration { return &t.Train })
 	if t.codec, err = registry.Train(o.Codec, t.sample(o.Seed), t.rowBytes); err != nil {
 		return nil, err
 	}
+	done()
 	t.total = Totals{
 		Rows: t.rows, RawRows: t.rows, RawBytes: t.rows * int64(t.rowBytes), StoredBytes: t.rows * int64(t.rowBytes),
 		SlotBytes: t.rows * int64(slab.SlotBytes(t.rowBytes)),
@@ -76,14 +97,18 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 		if o.Mode == Packed {
 			lengths = make([]uint32, t.rows)
 		}
+		done := o.step(func(t *Timings) *time.Duration { return &t.Encode })
 		if err := t.encode(o.Workers, lengths); err != nil {
 			return nil, err
 		}
+		done()
 	}
 	if o.Mode == Packed {
+		done := o.step(func(t *Timings) *time.Duration { return &t.Pack })
 		if err := t.pack(lengths); err != nil {
 			return nil, err
 		}
+		done()
 	}
 	return t, nil
 }

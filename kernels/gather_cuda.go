@@ -1,0 +1,40 @@
+//go:build cuda && linux
+
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/tensorcache/tensorcache/device/cuda"
+)
+
+var (
+	gatherModule   = module("baseline")
+	gather16Kernel = cuda.NewFunction[GatherArgs](gatherModule, "gather16Kernel")
+	gather8Kernel  = cuda.NewFunction[GatherArgs](gatherModule, "gather8Kernel")
+	gather4Kernel  = cuda.NewFunction[GatherArgs](gatherModule, "gather4Kernel")
+)
+
+// RunCUDA implements cuda.Kernel.
+func (k *Gather) RunCUDA(s *cuda.Stream) error {
+	n := int(k.Rows.Size() / 8)
+	f, unit := gather16Kernel, 16
+	switch {
+	case k.RowBytes%4 != 0:
+		return fmt.Errorf("kernels: gather of rows of %d bytes must be a multiple of 4", k.RowBytes)
+	case k.RowBytes%8 != 0:
+		f, unit = gather4Kernel, 4
+	case k.RowBytes%16 != 0:
+		f, unit = gather8Kernel, 8
+	}
+	if n == 0 {
+		return nil
+	}
+	grid, err := resident(s, f, 0, n*(k.RowBytes/unit), blockThreads)
+	if err != nil {
+		return err
+	}
+	return f.Launch(s, grid, blockThreads, 0, &GatherArgs{
+		Mem: k.Mem.Addr(), Rows: k.Rows.Addr(), Out: k.Out.Addr(), Count: uint32(n), RowBytes: uint32(k.RowBytes),
+	})
+}
