@@ -78,22 +78,31 @@ func (d *deviceState) acquire(ctx context.Context) (*lane, error) {
 	return l, nil
 }
 
-// permit waits for a lane's permit. Where all are taken it settles the oldest device batch: its caller may never ask.
+// permit waits for a lane's permit. It settles device batches that have passed, whose callers may never ask, and where all
+// lanes are taken the oldest in any case.
 func (d *deviceState) permit(ctx context.Context) error {
+	oldest := func() *Batch {
+		d.lanes.Lock()
+		defer d.lanes.Unlock()
+		if len(d.lanes.flight) == 0 {
+			return nil
+		}
+		return d.lanes.flight[0]
+	}
+	for b := oldest(); b != nil; b = oldest() {
+		if done, err := b.Done(); !done && err == nil {
+			break
+		}
+		b.settle()
+	}
 	for {
 		select {
 		case <-d.permits:
 			return nil
 		default:
 		}
-		d.lanes.Lock()
-		var oldest *Batch
-		if len(d.lanes.flight) > 0 {
-			oldest = d.lanes.flight[0]
-		}
-		d.lanes.Unlock()
-		if oldest != nil {
-			oldest.settle()
+		if b := oldest(); b != nil {
+			b.settle()
 			continue
 		}
 		select {

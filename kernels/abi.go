@@ -158,7 +158,9 @@ const DecodeArgsBytes = 120
 var _ = [1]int{}[unsafe.Sizeof(DecodeArgs{})-DecodeArgsBytes]
 
 type FetchArgs struct {
+	// Misses is the first miss, and Step the distance to the next in bytes: negative where they lie at a list's back.
 	Misses   uint64
+	Step     int64
 	Counters uint64
 	Out      uint64
 	Tier     HostTier
@@ -169,7 +171,7 @@ type FetchArgs struct {
 	StageBytes uint32
 }
 
-const FetchArgsBytes = 104
+const FetchArgsBytes = 112
 
 var _ = [1]int{}[unsafe.Sizeof(FetchArgs{})-FetchArgsBytes]
 
@@ -194,34 +196,47 @@ type EncodeArgs struct {
 	Rows       uint64
 	Stride     int64
 	Lengths    uint64
-	Bits       uint64
 	Count      uint32
 	StageBytes uint32
 	Codec      RowCodec
 }
 
-const EncodeArgsBytes = 72
+const EncodeArgsBytes = 64
 
 var _ = [1]int{}[unsafe.Sizeof(EncodeArgs{})-EncodeArgsBytes]
 
-// SampleArgs is a training sample: rows back to back, padded to whole words. Planes receives the transposed bits, plane b
-// of word w at (w × 32 + b) × planeWords.
+// SampleArgs is a training sample: rows of whole words back to back. Plane b of word w has a bit a row, at
+// (w × 32 + b) × planeWords; words counts the planes' words, zeros beyond the row's.
 type SampleArgs struct {
-	Rows       uint64
-	Planes     uint64
+	Rows   uint64
+	Planes uint64
+	// Alive is scratch memory of planeWords words a chunk. Results receives a mask and a bitval of 64 bits each a chunk.
 	Alive      uint64
 	Results    uint64
 	Count      uint32
-	RowBytes   uint32
+	RowWords   uint32
 	Words      uint32
 	PlaneWords uint32
-	ChunkBits  uint32
-	Chunks     uint32
+	ChunkWords uint32
+	_          uint32
 }
 
 const SampleArgsBytes = 56
 
 var _ = [1]int{}[unsafe.Sizeof(SampleArgs{})-SampleArgsBytes]
+
+// SampleBytesArgs are rows back to back whose stored bytes are to be summed.
+type SampleBytesArgs struct {
+	Rows  uint64
+	Sum   uint64
+	Count uint32
+	_     uint32
+	Codec RowCodec
+}
+
+const SampleBytesArgsBytes = 56
+
+var _ = [1]int{}[unsafe.Sizeof(SampleBytesArgs{})-SampleBytesArgsBytes]
 
 // GatherArgs are rows to be copied as they are: see Gather.
 type GatherArgs struct {

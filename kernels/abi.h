@@ -133,7 +133,9 @@ struct DecodeArgs {
 ABI_SIZE(DecodeArgs, 120);
 
 struct FetchArgs {
+	// Misses is the first miss, and Step the distance to the next in bytes: negative where they lie at a list's back.
 	u64 misses;
+	i64 step;
 	u64 counters;
 	u64 out;
 	HostTier tier;
@@ -143,7 +145,7 @@ struct FetchArgs {
 	// StageBytes is the shared memory of one row.
 	u32 stageBytes;
 };
-ABI_SIZE(FetchArgs, 104);
+ABI_SIZE(FetchArgs, 112);
 
 // MapArgs are entries to be put into a hashmap, or keys to be erased with a reason.
 struct MapArgs {
@@ -163,28 +165,38 @@ struct EncodeArgs {
 	u64 rows;
 	i64 stride;
 	u64 lengths;
-	u64 bits;
 	u32 count;
 	u32 stageBytes;
 	RowCodec codec;
 };
-ABI_SIZE(EncodeArgs, 72);
+ABI_SIZE(EncodeArgs, 64);
 
-// SampleArgs is a training sample: rows back to back, padded to whole words. Planes receives the transposed bits, plane b
-// of word w at (w × 32 + b) × planeWords.
+// SampleArgs is a training sample: rows of whole words back to back. Plane b of word w has a bit a row, at
+// (w × 32 + b) × planeWords; words counts the planes' words, zeros beyond the row's.
 struct SampleArgs {
 	u64 rows;
 	u64 planes;
+	// Alive is scratch memory of planeWords words a chunk. Results receives a mask and a bitval of 64 bits each a chunk.
 	u64 alive;
 	u64 results;
 	u32 count;
-	u32 rowBytes;
+	u32 rowWords;
 	u32 words;
 	u32 planeWords;
-	u32 chunkBits;
-	u32 chunks;
+	u32 chunkWords;
+	u32 reserved;
 };
 ABI_SIZE(SampleArgs, 56);
+
+// SampleBytesArgs are rows back to back whose stored bytes are to be summed.
+struct SampleBytesArgs {
+	u64 rows;
+	u64 sum;
+	u32 count;
+	u32 reserved;
+	RowCodec codec;
+};
+ABI_SIZE(SampleBytesArgs, 56);
 
 // GatherArgs are rows to be copied as they are: see Gather.
 struct GatherArgs {

@@ -12,6 +12,10 @@ compile() { # module source macros...
 compile lookup lookup
 compile order order
 compile baseline baseline
+compile hashmap hashmap
+compile train train
+compile encode_ibp4 encode -DROW_CHUNK=4
+compile encode_ibp8 encode -DROW_CHUNK=8
 for codec in raw:0 ibp4:4 ibp8:8; do
 	compile "decode_${codec%:*}" decode "-DROW_CHUNK=${codec#*:}"
 	compile "fetch_${codec%:*}" fetch "-DROW_CHUNK=${codec#*:}"

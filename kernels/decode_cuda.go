@@ -6,14 +6,14 @@ import "github.com/tensorcache/tensorcache/device/cuda"
 
 var decodeKernels = functions[DecodeArgs]("decode", "8", "16", "32", "Long")
 
-// decodeShape returns the lanes of a row's tile: short rows leave no lane without work, long ones keep their scans few.
+// decodeShape returns the lanes of a row's tile: so many that one scan, of two quads a lane, covers the row, up to a warp.
 func decodeShape(rowBytes int) (shape string, rowsPerBlock int) {
 	switch {
 	case rowBytes >= LongRow:
 		return "Long", 1
-	case rowBytes >= 4096:
+	case rowBytes > 768:
 		return "32", blockThreads / 32
-	case rowBytes >= 2048:
+	case rowBytes > 400:
 		return "16", blockThreads / 16
 	}
 	return "8", blockThreads / 8

@@ -66,7 +66,7 @@ template <int CHUNK, int STEPS, int LANES> INLINE void fetchRows(const FetchArgs
 	u32 tiles = gridBlocks() * (blockThreads() / LANES);
 	u64 moved = 0;
 	for (u32 i = (blockID() * blockThreads() + threadID()) / LANES; i < misses; i += tiles) {
-		Miss m = missOf(a, loadConst((const u32x4 *)a.misses + i));
+		Miss m = missOf(a, loadConst((const u32x4 *)(a.misses + i * a.step)));
 		if (m.compressed && CHUNK == 0) {
 			if (lane == 0)
 				corruptRow(a.counters, m.position);
@@ -120,7 +120,7 @@ template <int CHUNK, int STEPS> INLINE void fetchLongRows(const FetchArgs &a)
 	u32 misses = ((const Counters *)a.counters)->misses;
 	u32 segments = (a.codec.quads + SEGMENT_QUADS - 1) / SEGMENT_QUADS;
 	for (u32 i = blockID(); i < misses; i += gridBlocks()) {
-		Miss m = missOf(a, loadConst((const u32x4 *)a.misses + i));
+		Miss m = missOf(a, loadConst((const u32x4 *)(a.misses + i * a.step)));
 		if (m.compressed && CHUNK == 0) {
 			if (tid == 0)
 				corruptRow(a.counters, m.position);

@@ -8,9 +8,10 @@ import (
 
 // Fetch reads the misses of a batch from the host tier and writes their rows to the output.
 type Fetch struct {
-	// Misses holds the batch's misses at its front, as Order leaves them; Counters says how many and receives HostBytes
-	// and Corrupt.
+	// Misses holds the batch's misses at its front, as Order leaves them, or at its back, as Lookup does; Counters says how
+	// many and receives HostBytes and Corrupt.
 	Misses, Counters device.Buffer
+	AtBack           bool
 	Tier             HostRows
 	Codec            Codec
 	// Out receives row i of the batch at i × Tier.RowBytes.
@@ -23,7 +24,12 @@ func (k *Fetch) Name() string { return "fetch" }
 // RunHost implements device.Kernel.
 func (k *Fetch) RunHost(w device.Workers) {
 	count := CountersView(k.Counters)
-	misses := FoundView(k.Misses)[:count.Misses]
+	misses := FoundView(k.Misses)
+	if k.AtBack {
+		misses = misses[len(misses)-int(count.Misses):]
+	} else {
+		misses = misses[:count.Misses]
+	}
 	out := k.Out.Bytes()
 	w.For(len(misses), rowGrain, func(from, to int) {
 		moved := 0

@@ -21,8 +21,12 @@ func (k *Fetch) RunCUDA(s *cuda.Stream) error {
 		return err
 	}
 	args := FetchArgs{
-		Misses: k.Misses.Addr(), Counters: k.Counters.Addr(), Out: k.Out.Addr(), Tier: k.Tier.args(), Codec: row,
+		Misses: k.Misses.Addr(), Step: FoundBytes, Counters: k.Counters.Addr(), Out: k.Out.Addr(), Tier: k.Tier.args(), Codec: row,
 		Ahead: uint32(max(k.Tier.Ahead, (int(row.Chunks)+31)/32*4)),
+	}
+	if k.AtBack {
+		args.Misses += uint64(k.Misses.Size() - FoundBytes)
+		args.Step = -FoundBytes
 	}
 	shape, rows, stage := "8", blockThreads/8, rowBytes
 	switch {

@@ -22,6 +22,7 @@ INLINE void blockSync() { __syncthreads(); }
 INLINE void warpSync(u32 lanes) { __nvvm_bar_warp_sync(lanes); }
 
 INLINE u32 minimum(u32 a, u32 b) { return a < b ? a : b; }
+INLINE u64 minimum64(u64 a, u64 b) { return a < b ? a : b; }
 INLINE u32 maximum(u32 a, u32 b) { return a > b ? a : b; }
 
 INLINE u32 ballot(u32 lanes, bool vote) { return __nvvm_vote_ballot_sync(lanes, vote); }

@@ -9,6 +9,34 @@ constexpr u32 THREADS = 256, ROWS = 4;
 
 INLINE bool bitAt(u64 bits, i64 row) { return bits != 0 && loadConst((const u64 *)bits + (row >> 6)) >> (row & 63) & 1; }
 
+// probe looks at SLOTS more slots for each pending row.
+template <u32 N, u32 SLOTS>
+INLINE void probe(const u64x2 *map, u64 (&slot)[N], const u64 (&end)[N], const u64 (&key)[N], u64 (&word)[N], u32 &pending)
+{
+	u64x2 s[N][SLOTS];
+#pragma unroll
+	for (u32 r = 0; r < N; r++)
+		if (pending >> r & 1)
+#pragma unroll
+			for (u32 i = 0; i < SLOTS; i++)
+				s[r][i] = loadShared(map + minimum64(slot[r] + i, end[r] - 1));
+#pragma unroll
+	for (u32 r = 0; r < N; r++)
+		if (pending >> r & 1) {
+			bool done = false;
+#pragma unroll
+			for (u32 i = 0; i < SLOTS; i++)
+				if (!done) {
+					if (s[r][i].x == key[r])
+						word[r] = s[r][i].y;
+					done = s[r][i].x == key[r] || s[r][i].x == EMPTY_KEY;
+				}
+			slot[r] += SLOTS;
+			if (done || slot[r] >= end[r])
+				pending &= ~(1u << r);
+		}
+}
+
 KERNEL void __launch_bounds__(256) lookupKernel(const LookupArgs a)
 {
 	__shared__ u32 warpHits[THREADS / 32], warpMisses[THREADS / 32], reasons[NUM_REASONS], firstHit, firstMiss;
@@ -26,13 +54,23 @@ KERNEL void __launch_bounds__(256) lookupKernel(const LookupArgs a)
 		u32 i = base + r * THREADS;
 		row[r] = i < a.count ? (i64)loadConst((const u64 *)a.rows + i) : -1;
 	}
-	u32 hitCount = 0, missCount = 0;
+	// The probes of a thread's rows advance side by side, a sector of two slots at first, then a bucket's worth.
+	u64 slot[ROWS], end[ROWS], key[ROWS];
+	u32 pending = 0;
 #pragma unroll
 	for (u32 r = 0; r < ROWS; r++) {
-		word[r] = ~0ull;
+		word[r] = ~0xffull;
+		key[r] = (u64)a.table << 56 | (u64)row[r];
+		u32 home = homeOf(hashOf(key[r]), a.homes);
+		slot[r] = (u64)home * BUCKET_SLOTS;
+		end[r] = ((u64)lastOf(home, a.buckets) + 1) * BUCKET_SLOTS;
 		if ((u64)row[r] < (u64)a.limit)
-			word[r] = findIn(map, a.homes, a.buckets, (u64)a.table << 56 | (u64)row[r]);
+			pending |= 1 << r;
 	}
+	probe<ROWS, 2>(map, slot, end, key, word, pending);
+	while (pending != 0)
+		probe<ROWS, 4>(map, slot, end, key, word, pending);
+	u32 hitCount = 0, missCount = 0;
 #pragma unroll
 	for (u32 r = 0; r < ROWS; r++) {
 		u32 i = base + r * THREADS;

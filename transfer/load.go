@@ -84,7 +84,7 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	}
 	done()
 	done = o.step(func(t *Timings) *time.Duration { return &t.Train })
-	if t.codec, err = registry.Train(o.Codec, t.sample(o.Seed), t.rowBytes); err != nil {
+	if err := t.train(o); err != nil {
 		return nil, err
 	}
 	done()
@@ -98,7 +98,11 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 			lengths = make([]uint32, t.rows)
 		}
 		done := o.step(func(t *Timings) *time.Duration { return &t.Encode })
-		if err := t.encode(o.Workers, lengths); err != nil {
+		encode := t.encode
+		if !o.OnHost && t.canAccelerate() && kernels.CanEncode(t.codec) {
+			encode = t.encodeOnDevice
+		}
+		if err := encode(o.Workers, lengths); err != nil {
 			return nil, err
 		}
 		done()
@@ -145,22 +149,63 @@ func (t *Tier) read(src Source) error {
 	return nil
 }
 
-// sample returns rows spread over the table, one at random in each of equal parts, back to back.
-func (t *Tier) sample(seed uint64) []byte {
+// sampleRows returns row numbers spread over the table, one at random in each of equal parts.
+func (t *Tier) sampleRows(seed uint64) []int64 {
 	n := max(t.rows/sampleShare, sampleRows)
 	n = max(1, min(n, t.rows, sampleMaxBytes/int64(t.rowBytes)))
 	r := rand.New(rand.NewPCG(seed, 0x73616d706c65))
-	mem := t.host.Mem.Bytes()
-	sample := make([]byte, 0, n*int64(t.rowBytes))
+	rows := make([]int64, n)
 	for i := range n {
 		from, to := i*t.rows/n, (i+1)*t.rows/n
-		sample = append(sample, mem[(from+r.Int64N(to-from))*t.host.Stride:][:t.rowBytes]...)
+		rows[i] = from + r.Int64N(to-from)
 	}
-	return sample
+	return rows
+}
+
+// train makes the codec from a sample of the rows.
+func (t *Tier) train(o Options) error {
+	rows := t.sampleRows(o.Seed)
+	if !o.OnHost && t.canAccelerate() {
+		c, ok, err := t.trainOnDevice(o.Codec, rows)
+		if ok || err != nil {
+			t.codec = c
+			return err
+		}
+	}
+	mem := t.host.Mem.Bytes()
+	sample := make([]byte, 0, len(rows)*t.rowBytes)
+	for _, row := range rows {
+		sample = append(sample, mem[row*t.host.Stride:][:t.rowBytes]...)
+	}
+	var err error
+	t.codec, err = registry.Train(o.Codec, sample, t.rowBytes)
+	return err
 }
 
 // encode encodes every row in its place and sets its bit where it shrinks.
 func (t *Tier) encode(workers int, lengths []uint32) error {
+	mem := t.host.Mem.Bytes()
+	return t.eachRow(workers, func() func(r int64) (int, error) {
+		dst := make([]byte, t.codec.EncodeBound())
+		return func(r int64) (int, error) {
+			row := mem[r*t.host.Stride:][:t.rowBytes]
+			n, err := t.codec.Encode(dst, row)
+			switch {
+			case err == nil:
+				copy(row, dst[:n])
+			case errors.Is(err, codec.ErrIncompressible):
+				n = 0
+			default:
+				return 0, fmt.Errorf("transfer: row %d: %w", r, err)
+			}
+			return n, nil
+		}
+	}, lengths)
+}
+
+// eachRow calls a function for every row that returns its stored length, 0 if it stays raw, on goroutines that each make
+// one of their own; it sets the rows' bits, their lengths unless nil, and the totals.
+func (t *Tier) eachRow(workers int, makeStore func() func(int64) (int, error), lengths []uint32) error {
 	bits, err := t.home.AllocHost((t.rows+63)/64*8, "row bits")
 	if err != nil {
 		return err
@@ -176,14 +221,31 @@ func (t *Tier) encode(workers int, lengths []uint32) error {
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
-			dst := make([]byte, t.codec.EncodeBound())
+			store := makeStore()
 			for {
 				from := (next.Add(1) - 1) * part
 				if from >= t.rows {
 					return
 				}
-				if errs[w] = t.encodeRows(from, min(from+part, t.rows), dst, words, lengths, &sums[w]); errs[w] != nil {
-					return
+				for r := from; r < min(from+part, t.rows); r++ {
+					n, err := store(r)
+					if err != nil {
+						errs[w] = err
+						return
+					}
+					if n != 0 {
+						words[r>>6] |= 1 << (r & 63)
+					} else {
+						sums[w].RawRows++
+					}
+					if lengths != nil {
+						lengths[r] = uint32(n)
+					}
+					if n == 0 {
+						n = t.rowBytes
+					}
+					sums[w].StoredBytes += int64(n)
+					sums[w].SlotBytes += int64(slab.SlotBytes(n))
 				}
 			}
 		})
@@ -202,30 +264,6 @@ func (t *Tier) encode(workers int, lengths []uint32) error {
 	t.host.Compressed = bits
 	if coded := t.rows - t.total.RawRows; coded > 0 {
 		t.host.Ahead = int((t.total.StoredBytes - t.total.RawRows*int64(t.rowBytes)) / coded)
-	}
-	return nil
-}
-
-func (t *Tier) encodeRows(from, to int64, dst []byte, bits []uint64, lengths []uint32, sum *Totals) error {
-	mem := t.host.Mem.Bytes()
-	for r := from; r < to; r++ {
-		row := mem[r*t.host.Stride:][:t.rowBytes]
-		n, err := t.codec.Encode(dst, row)
-		switch {
-		case err == nil:
-			copy(row, dst[:n])
-			bits[r>>6] |= 1 << (r & 63)
-			if lengths != nil {
-				lengths[r] = uint32(n)
-			}
-		case errors.Is(err, codec.ErrIncompressible):
-			n = t.rowBytes
-			sum.RawRows++
-		default:
-			return fmt.Errorf("transfer: row %d: %w", r, err)
-		}
-		sum.StoredBytes += int64(n)
-		sum.SlotBytes += int64(slab.SlotBytes(n))
 	}
 	return nil
 }

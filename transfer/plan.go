@@ -20,12 +20,22 @@ type Plan struct {
 	fetch kernels.Fetch
 }
 
-// Enqueue puts the misses in address order, then reads them straight from the host tier into the output.
+// Where the reach of the device's address translation covers the table, or a batch is so small that launches cost more than
+// translation, misses are read in any order.
+const (
+	orderedTier  = 512 << 20 // bytes
+	orderedBatch = 4096      // rows
+)
+
+// Enqueue puts the misses in address order where that pays, then reads them straight from the host tier into the output.
 func (p *Plan) Enqueue(s device.Stream, tier kernels.HostRows, c kernels.Codec, b Batch) error {
-	p.order = kernels.Order{Found: b.Found, Counters: b.Counters, Ordered: b.Ordered, Buckets: b.Buckets, Tier: tier}
-	if err := s.Launch(&p.order); err != nil {
-		return err
+	p.fetch = kernels.Fetch{Misses: b.Found, AtBack: true, Counters: b.Counters, Tier: tier, Codec: c, Out: b.Out}
+	if tier.Mem.Size() >= orderedTier && b.Found.Size() >= orderedBatch*kernels.FoundBytes {
+		p.order = kernels.Order{Found: b.Found, Counters: b.Counters, Ordered: b.Ordered, Buckets: b.Buckets, Tier: tier}
+		if err := s.Launch(&p.order); err != nil {
+			return err
+		}
+		p.fetch.Misses, p.fetch.AtBack = b.Ordered, false
 	}
-	p.fetch = kernels.Fetch{Misses: b.Ordered, Counters: b.Counters, Tier: tier, Codec: c, Out: b.Out}
 	return s.Launch(&p.fetch)
 }

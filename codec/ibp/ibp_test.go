@@ -298,7 +298,15 @@ func TestTrain_GrownMasksBeatOneThreshold(t *testing.T) {
 		t.Fatal(err)
 	}
 	bestSweep := int64(math.MaxInt64)
-	for _, m := range candidates(sample, 256, 4)[1:] {
+	search, err := SearchOf(sample, 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	candidates, err := candidatesOf(search, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range candidates[1:] {
 		c, err := New(4, 256, m.mask, m.bitval)
 		if err != nil {
 			t.Fatal(err)

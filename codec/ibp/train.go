@@ -13,41 +13,85 @@ import (
 // thresholds of the paper's sweep: a bit is invariant when it has one value in at least this share of the rows.
 var thresholds = [...]float64{0.70, 0.75, 0.80, 0.85, 0.90, 0.95, 1.00}
 
-// Train makes the codec with the given chunk length (4 or 8 bytes) that stores the sample's rows in the fewest bytes.
-// It tries the paper's masks, one threshold for the whole table, and masks grown for each chunk on its own; neither
-// always wins.
-func Train(sample []byte, rowBytes, chunk int) (*Codec, error) {
+// Search is what mask search asks of a sample: see [SearchOf] for the host's. Devices have one of their own, with the same
+// answers.
+type Search interface {
+	// Rows is the number of rows and RowBytes their length.
+	Rows() int
+	RowBytes() int
+	// Ones returns how many rows have each bit of the row set.
+	Ones() ([]uint32, error)
+	// Grow returns a mask and bitval, padded to whole chunks, grown chunk by chunk: see planes.grow.
+	Grow(chunk int) (mask, bitval []byte, err error)
+	// StoredBytes returns what the rows take as stored by c, those that do not shrink counted raw.
+	StoredBytes(c *Codec) (int64, error)
+}
+
+// SearchOf returns the search of the rows that lie back to back in sample.
+func SearchOf(sample []byte, rowBytes int) (Search, error) {
 	if err := checkSample(sample, rowBytes); err != nil {
 		return nil, err
 	}
-	var best *Codec
-	var bestBytes int64
-	for _, m := range candidates(sample, rowBytes, chunk) {
-		c, err := New(chunk, rowBytes, m.mask, m.bitval)
+	return &search{sample, rowBytes}, nil
+}
+
+// Train makes the codec with the given chunk length (4 or 8 bytes) that stores the sample's rows in the fewest bytes.
+func Train(sample []byte, rowBytes, chunk int) (*Codec, error) {
+	s, err := SearchOf(sample, rowBytes)
+	if err != nil {
+		return nil, err
+	}
+	c, _, err := TrainOn(s, chunk)
+	return c, err
+}
+
+// TrainOn is Train on a search; it returns the bytes that the rows take, too. It tries the paper's masks, one threshold for
+// the whole table, and masks grown for each chunk on its own; neither always wins.
+func TrainOn(s Search, chunk int) (best *Codec, bytes int64, err error) {
+	candidates, err := candidatesOf(s, chunk)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, m := range candidates {
+		c, err := New(chunk, s.RowBytes(), m.mask, m.bitval)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
-		if n := c.sampleBytes(sample); best == nil || n < bestBytes {
-			best, bestBytes = c, n
+		n, err := s.StoredBytes(c)
+		if err != nil {
+			return nil, 0, err
+		}
+		if best == nil || n < bytes {
+			best, bytes = c, n
 		}
 	}
-	return best, nil
+	return best, bytes, nil
 }
 
 // TrainBest makes the codec of either chunk length that stores the sample in fewer bytes.
 func TrainBest(sample []byte, rowBytes int) (*Codec, error) {
-	c4, err := Train(sample, rowBytes, 4)
+	s, err := SearchOf(sample, rowBytes)
 	if err != nil {
 		return nil, err
 	}
-	c8, err := Train(sample, rowBytes, 8)
+	c, _, err := TrainBestOn(s)
+	return c, err
+}
+
+// TrainBestOn is TrainBest on a search; it returns the bytes that the rows take, too.
+func TrainBestOn(s Search) (*Codec, int64, error) {
+	c4, n4, err := TrainOn(s, 4)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	if c8.sampleBytes(sample) < c4.sampleBytes(sample) {
-		return c8, nil
+	c8, n8, err := TrainOn(s, 8)
+	if err != nil {
+		return nil, 0, err
 	}
-	return c4, nil
+	if n8 < n4 {
+		return c8, n8, nil
+	}
+	return c4, n4, nil
 }
 
 func checkSample(sample []byte, rowBytes int) error {
@@ -99,32 +143,76 @@ func (c *Codec) rowBits(row []byte) int {
 // masks are a mask and bitval for every chunk of a row.
 type masks struct{ mask, bitval []byte }
 
-// candidates are the masks to choose from: grown ones first, then one set for each threshold.
-func candidates(sample []byte, rowBytes, chunk int) []masks {
-	n := (rowBytes + chunk - 1) / chunk * chunk
-	sets := make([]masks, 1+len(thresholds))
-	for i := range sets {
-		sets[i] = masks{make([]byte, n), make([]byte, n)}
+// candidatesOf returns the masks to choose from: grown ones first, then one set for each threshold.
+func candidatesOf(s Search, chunk int) ([]masks, error) {
+	grown, grownVal, err := s.Grow(chunk)
+	if err != nil {
+		return nil, err
 	}
-	var word [8]byte
-	p := newPlanes(len(sample)/rowBytes, 8*chunk)
-	for at := 0; at < n; at += chunk {
-		p.load(sample, rowBytes, at)
-		for i := range sets {
-			var m, v uint64
-			if i == 0 {
-				m, v = p.grow()
-			} else {
-				m, v = p.threshold(thresholds[i-1])
+	ones, err := s.Ones()
+	if err != nil {
+		return nil, err
+	}
+	sets := []masks{{grown, grownVal}}
+	rows := s.Rows()
+	for _, t := range thresholds {
+		m := masks{make([]byte, len(grown)), make([]byte, len(grown))}
+		need := t * float64(rows)
+		for b := range 8 * len(grown) {
+			n := 0 // bits past the row are zeros in every row
+			if b < len(ones) {
+				n = int(ones[b])
 			}
-			binary.LittleEndian.PutUint64(word[:], m)
-			copy(sets[i].mask[at:at+chunk], word[:])
-			binary.LittleEndian.PutUint64(word[:], v)
-			copy(sets[i].bitval[at:at+chunk], word[:])
+			if float64(n) >= need {
+				m.mask[b/8] |= 1 << (b % 8)
+				m.bitval[b/8] |= 1 << (b % 8)
+			} else if float64(rows-n) >= need {
+				m.mask[b/8] |= 1 << (b % 8)
+			}
+		}
+		sets = append(sets, m)
+	}
+	return sets, nil
+}
+
+// search is the host's Search.
+type search struct {
+	sample   []byte
+	rowBytes int
+}
+
+func (s *search) Rows() int     { return len(s.sample) / s.rowBytes }
+func (s *search) RowBytes() int { return s.rowBytes }
+
+func (s *search) Ones() ([]uint32, error) {
+	ones := make([]uint32, 8*s.rowBytes)
+	p := newPlanes(s.Rows(), 64)
+	for at := 0; at < s.rowBytes; at += 8 {
+		p.load(s.sample, s.rowBytes, at)
+		for b := range min(64, len(ones)-8*at) {
+			ones[8*at+b] = uint32(p.ones(b))
 		}
 	}
-	return sets
+	return ones, nil
 }
+
+func (s *search) Grow(chunk int) (mask, bitval []byte, err error) {
+	n := (s.rowBytes + chunk - 1) / chunk * chunk
+	mask, bitval = make([]byte, n), make([]byte, n)
+	var word [8]byte
+	p := newPlanes(s.Rows(), 8*chunk)
+	for at := 0; at < n; at += chunk {
+		p.load(s.sample, s.rowBytes, at)
+		m, v := p.grow()
+		binary.LittleEndian.PutUint64(word[:], m)
+		copy(mask[at:at+chunk], word[:])
+		binary.LittleEndian.PutUint64(word[:], v)
+		copy(bitval[at:at+chunk], word[:])
+	}
+	return mask, bitval, nil
+}
+
+func (s *search) StoredBytes(c *Codec) (int64, error) { return c.sampleBytes(s.sample), nil }
 
 // planes is one chunk position of every sampled row, transposed: bit r of plane[b] is bit b of row r's chunk.
 type planes struct {
@@ -185,21 +273,6 @@ func (p *planes) ones(b int) int {
 		n += bits.OnesCount64(w)
 	}
 	return n
-}
-
-// threshold is the paper's choice: every bit that has one value in at least share t of the rows.
-func (p *planes) threshold(t float64) (mask, val uint64) {
-	need := t * float64(p.rows)
-	for b := range p.width {
-		ones := p.ones(b)
-		if float64(ones) >= need {
-			mask |= 1 << b
-			val |= 1 << b
-		} else if float64(p.rows-ones) >= need {
-			mask |= 1 << b
-		}
-	}
-	return mask, val
 }
 
 // grow adds bits one at a time, each time the bit and value that keep the most rows participating, and returns the mask

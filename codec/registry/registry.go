@@ -65,6 +65,27 @@ func Train(name string, sample []byte, rowBytes int) (codec.Codec, error) {
 	return families[i].Train(sample, rowBytes)
 }
 
+// TrainOn is Train on a search of IBP's, which a device may have made; ok is false for names that are none of IBP's doing.
+// It picks what Train would.
+func TrainOn(name string, s ibp.Search) (c codec.Codec, ok bool, err error) {
+	var best *ibp.Codec
+	var bytes int64
+	switch name {
+	case ibp.IBP4.Name:
+		best, bytes, err = ibp.TrainOn(s, 4)
+	case ibp.IBP8.Name:
+		best, bytes, err = ibp.TrainOn(s, 8)
+	case ibp.IBP.Name, Auto:
+		best, bytes, err = ibp.TrainBestOn(s)
+	default:
+		return nil, false, nil
+	}
+	if err != nil || name == Auto && bytes >= int64(s.Rows())*int64(s.RowBytes()) {
+		return nil, true, err
+	}
+	return best, true, nil
+}
+
 // auto picks the codec that stores the sample in the fewest bytes.
 func auto(sample []byte, rowBytes int) (best codec.Codec, err error) {
 	fewest := int64(len(sample))

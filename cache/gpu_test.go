@@ -1,0 +1,269 @@
+package cache_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/gputest"
+)
+
+// deviceBatch is a batch in a device's memory.
+type deviceBatch struct {
+	d         device.Device
+	rows, out device.Buffer
+}
+
+func putBatch(t *testing.T, d device.Device, rows []int64, rowBytes int) *deviceBatch {
+	t.Helper()
+	b := &deviceBatch{d: d}
+	var err error
+	if b.rows, err = d.Alloc(int64(len(rows))*8, "test"); err != nil {
+		t.Fatal(err)
+	}
+	if b.out, err = d.Alloc(int64(len(rows)*rowBytes), "test"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Free(b.rows); d.Free(b.out) })
+	if err := device.Upload(d, b.rows, cache.AsBytes(rows)); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *deviceBatch) read(t *testing.T) []byte {
+	t.Helper()
+	out := make([]byte, b.out.Size())
+	if err := device.Download(b.d, out, b.out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestGatherDevice_OnHost runs the device path where device memory is Go memory.
+func TestGatherDevice_OnHost(t *testing.T) {
+	data := normalTable(500, 32, 1)
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 128)}, Budget: 30_000, Device: "host"})
+	rows := append(zipf(rand.New(rand.NewPCG(1, 1)), 500, 1000), -1, 500)
+	out := make([]byte, len(rows)*128)
+	b, err := c.On(0).GatherDevice(ctx, 0, 0, device.HostBuffer(cache.AsBytes(rows)), device.HostBuffer(out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = b.Wait()
+	if !errors.Is(err, cache.ErrRows) || !strings.Contains(err.Error(), "2 of 1002 are not 0 to 499 of table x, the first at position 1000") {
+		t.Fatalf("Wait: %v", err)
+	}
+	if again := b.Wait(); again != err {
+		t.Errorf("second Wait: %v", again)
+	}
+	checkRows(t, data, 128, rows[:1000], out)
+	if !bytes.Equal(out[1000*128:], make([]byte, 256)) {
+		t.Error("rows out of range are not zeroed")
+	}
+	if _, err := c.On(0).GatherDevice(ctx, 0, 0, device.HostBuffer(cache.AsBytes(rows)), device.HostBuffer(out[1:])); !errors.Is(err, cache.ErrOutput) {
+		t.Errorf("short output: %v", err)
+	}
+	var pending []*cache.Batch
+	for range 100 { // more than there are lanes, none waited for
+		b, err := c.On(0).GatherDevice(ctx, 0, 0, device.HostBuffer(cache.AsBytes(rows[:10])), device.HostBuffer(out[:1280]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pending = append(pending, b)
+	}
+	if s := stats(t, c); s.Tables[0].Gathers != 101 || s.Tables[0].Lookups != 2000 {
+		t.Errorf("%d gathers, %d lookups", s.Tables[0].Gathers, s.Tables[0].Lookups)
+	}
+	for _, b := range pending {
+		if err := b.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestGPU_EqualsHost holds caches of both backends against each other: rows, statistics, whichever way rows come in and
+// go out.
+func TestGPU_EqualsHost(t *testing.T) {
+	gpu := gputest.Open(t)
+	for _, rowBytes := range []int{4, 36, 128, 401, 512, 2408, 9000} {
+		for _, mode := range []cache.HostTier{cache.InPlace, cache.Packed} {
+			t.Run(fmt.Sprintf("row=%d/%v", rowBytes, mode), func(t *testing.T) {
+				rows := max(300, min(20_000, 8<<20/rowBytes))
+				data := gputest.Rows("mixed", rows, rowBytes, 1)
+				r := rand.New(rand.NewPCG(uint64(rowBytes), 4))
+				training := zipf(r, rows, 4*rows)
+				var caches []*cache.Cache
+				for _, backend := range []string{"host", "cuda"} {
+					caches = append(caches, newCache(t, cache.Options{
+						Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: int64(len(data)/3 + 20_000), Device: backend,
+						Codec: "auto", HostTier: mode, Admission: admission.NewStaticFrequency(), Training: batches(0, training), Seed: 1,
+					}))
+				}
+				for _, n := range []int{0, 1, 31, 32, 33, 1000, 50_000} {
+					n = min(n, 64<<20/rowBytes)
+					ids := zipf(r, rows, n)
+					for _, c := range caches {
+						out := make([]byte, n*rowBytes)
+						if err := c.Gather(ctx, 0, ids, out); err != nil {
+							t.Fatal(err)
+						}
+						checkRows(t, data, rowBytes, ids, out)
+					}
+				}
+				a, b := stats(t, caches[0]), stats(t, caches[1])
+				a.HostBytes, b.HostBytes = 0, 0
+				if fmt.Sprintf("%+v", a) != fmt.Sprintf("%+v", b) {
+					t.Fatalf("statistics differ:\n%+v\n%+v", a, b)
+				}
+				ids := append(zipf(r, rows, 5000), -1, int64(rows))
+				batch := putBatch(t, gpu, ids, rowBytes)
+				p, err := caches[1].On(0).GatherDevice(ctx, 0, 0, batch.rows, batch.out)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := p.Wait(); !errors.Is(err, cache.ErrRows) || !strings.Contains(err.Error(), "first at position 5000") {
+					t.Fatalf("Wait: %v", err)
+				}
+				out := batch.read(t)
+				checkRows(t, data, rowBytes, ids[:5000], out)
+				if !bytes.Equal(out[5000*rowBytes:], make([]byte, 2*rowBytes)) {
+					t.Fatal("rows out of range are not zeroed")
+				}
+			})
+		}
+	}
+}
+
+// TestGPU_ConcurrentStreams enqueues batches on streams of the caller's from several goroutines, beside Gathers into Go
+// memory, with several caches in the process.
+func TestGPU_ConcurrentStreams(t *testing.T) {
+	gpu := gputest.Open(t)
+	const rowBytes, rows = 512, 20_000
+	data := gputest.Rows("mixed", rows, rowBytes, 1)
+	var wg sync.WaitGroup
+	for k := range 2 {
+		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: 4 << 20, Device: "cuda"})
+		for g := range 4 {
+			ids := zipf(rand.New(rand.NewPCG(uint64(k), uint64(g))), rows, 3000)
+			batch := putBatch(t, gpu, ids, rowBytes)
+			s, err := gpu.NewStream()
+			if err != nil {
+				t.Fatal(err)
+			}
+			wg.Go(func() {
+				defer s.Close()
+				for range 20 {
+					if g == 0 {
+						out := make([]byte, len(ids)*rowBytes)
+						if err := c.Gather(ctx, 0, ids, out); err != nil {
+							t.Error(err)
+						}
+						if !equalRows(data, rowBytes, ids, out) {
+							t.Error("rows differ")
+						}
+						continue
+					}
+					if err := s.Fill(batch.out, 0xee); err != nil {
+						t.Error(err)
+					}
+					// Nobody waits for the batches: the stream's order is enough.
+					if _, err := c.On(0).GatherDevice(ctx, streamHandle(s), 0, batch.rows, batch.out); err != nil {
+						t.Error(err)
+					}
+					out := make([]byte, batch.out.Size())
+					if err := errors.Join(s.Copy(device.HostBuffer(out), batch.out), s.Synchronize()); err != nil {
+						t.Error(err)
+					}
+					if !equalRows(data, rowBytes, ids, out) {
+						t.Error("rows differ")
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
+func equalRows(data []byte, rowBytes int, rows []int64, out []byte) bool {
+	for i, r := range rows {
+		if !bytes.Equal(out[i*rowBytes:][:rowBytes], data[int(r)*rowBytes:][:rowBytes]) {
+			return false
+		}
+	}
+	return true
+}
+
+func streamHandle(s device.Stream) uintptr { return s.(interface{ Handle() uintptr }).Handle() }
+
+// TestGPU_CloseFreesEverything compares the device's free memory before and after caches with work done.
+func TestGPU_CloseFreesEverything(t *testing.T) {
+	gpu := gputest.Open(t)
+	data := gputest.Rows("mixed", 40_000, 512, 1)
+	run := func() {
+		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: 8 << 20, Device: "cuda"})
+		ids := zipf(rand.New(rand.NewPCG(1, 1)), 40_000, 100_000)
+		out := make([]byte, len(ids)*512)
+		if err := c.Gather(ctx, 0, ids, out); err != nil {
+			t.Fatal(err)
+		}
+		batch := putBatch(t, gpu, ids[:1000], 512)
+		if _, err := c.On(0).GatherDevice(ctx, 0, 0, batch.rows, batch.out); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run() // the first loads modules
+	var free []int64
+	for range 3 {
+		run()
+		free = append(free, freeMemory(t, gpu))
+	}
+	if slices.Max(free)-slices.Min(free) > 4<<20 {
+		t.Fatalf("free memory after each cache: %d", free)
+	}
+}
+
+// TestGPU_OutOfMemory: the error says what for, and nothing is left behind.
+func TestGPU_OutOfMemory(t *testing.T) {
+	gpu := gputest.Open(t)
+	data := gputest.Rows("mixed", 3000, 512, 1)
+	before := freeMemory(t, gpu)
+	hog, err := gpu.Alloc(before-(64<<20), "hog")
+	if err != nil {
+		t.Skip(err)
+	}
+	left := freeMemory(t, gpu)
+	for _, rows := range []int{400_000} {
+		ids := make([]int64, rows)
+		c, err := cache.New(cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: 1 << 20, Device: "cuda"})
+		if err != nil {
+			t.Logf("New: %v", err)
+			continue
+		}
+		err = c.Gather(ctx, 0, ids, make([]byte, rows*512))
+		if !errors.Is(err, device.ErrOutOfMemory) || !strings.Contains(err.Error(), "bytes") {
+			t.Errorf("Gather beside a full memory: %v", err)
+		}
+		if err := c.Gather(ctx, 0, ids[:10], make([]byte, 10*512)); err != nil {
+			t.Errorf("a smaller Gather after it: %v", err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if now := freeMemory(t, gpu); left-now > 4<<20 {
+		t.Errorf("%d bytes lost", left-now)
+	}
+	gpu.Free(hog)
+}

@@ -1,0 +1,178 @@
+package kernels_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// TestEncode_EqualsHost holds encoded rows in page-locked memory against the Go encoder's, byte for byte, bytes after each
+// stored row included; and the Go decoder against them.
+func TestEncode_EqualsHost(t *testing.T) {
+	gpu := gputest.Open(t)
+	for i, rowBytes := range rowLengths() {
+		if rowBytes >= kernels.LongRow {
+			continue
+		}
+		for _, name := range []string{"ibp4", "ibp8"} {
+			for _, kind := range []string{"mixed", gputest.Kinds[i%len(gputest.Kinds)]} {
+				t.Run(fmt.Sprintf("row=%d/%s/%s", rowBytes, name, kind), func(t *testing.T) {
+					n := min(500, batchFor(rowBytes))
+					data := gputest.Rows(kind, n, rowBytes, uint64(i))
+					c := trained(t, name, data, rowBytes)
+					stride := (rowBytes + 3) &^ 3
+					type result struct {
+						rows    []byte
+						lengths []byte
+					}
+					both(t, gpu, func(b *bench) result {
+						mem, err := b.d.AllocHost(int64(n*stride+slab.TailSlack), "test")
+						b.check(err)
+						defer b.d.Free(mem)
+						for r := range n {
+							copy(mem.Bytes()[r*stride:], data[r*rowBytes:][:rowBytes])
+						}
+						attached, err := kernels.AttachCodec(b.d, c)
+						b.check(err)
+						defer b.d.Free(attached.Meta)
+						k := &kernels.Encode{Rows: mem, Stride: int64(stride), Lengths: b.alloc(int64(n) * 4), Codec: attached}
+						b.launch(k)
+						return result{bytes.Clone(mem.Bytes()), b.get(k.Lengths)}
+					}, func(t *testing.T, want, got result) {
+						if !bytes.Equal(want.lengths, got.lengths) {
+							t.Fatal("lengths differ")
+						}
+						if !bytes.Equal(want.rows, got.rows) {
+							t.Fatal("stored rows differ")
+						}
+						row := make([]byte, rowBytes)
+						for r := range n {
+							length := binary.LittleEndian.Uint32(got.lengths[4*r:])
+							if length == 0 {
+								continue
+							}
+							if _, err := c.Decode(row, got.rows[r*stride:][:length]); err != nil || !bytes.Equal(row, data[r*rowBytes:][:rowBytes]) {
+								t.Fatalf("row %d does not decode to its source: %v", r, err)
+							}
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// TestLoad_EqualsHost holds tiers that a GPU trained and encoded against those of its host: same codec, same bytes.
+func TestLoad_EqualsHost(t *testing.T) {
+	gpu := gputest.Open(t)
+	for _, rowBytes := range []int{4, 12, 64, 100, 256, 400, 1000, 2408, 8188} {
+		for _, kind := range gputest.Kinds {
+			for _, name := range []string{"auto", "ibp4", "ibp8"} {
+				t.Run(fmt.Sprintf("row=%d/%s/%s", rowBytes, kind, name), func(t *testing.T) {
+					n := min(5000, max(40, 1<<19/rowBytes))
+					data := gputest.Rows(kind, n, rowBytes, 3)
+					var tiers [2]*transfer.Tier
+					for i, onHost := range []bool{true, false} {
+						var err error
+						tiers[i], err = transfer.Load(gpu, transfer.SourceOf(data, rowBytes), transfer.Options{Codec: name, Seed: 4, OnHost: onHost})
+						if err != nil {
+							t.Fatal(err)
+						}
+						defer tiers[i].Close()
+					}
+					if tiers[0].Totals() != tiers[1].Totals() {
+						t.Fatalf("totals %+v, want %+v", tiers[1].Totals(), tiers[0].Totals())
+					}
+					if (tiers[0].Codec() == nil) != (tiers[1].Codec() == nil) {
+						t.Fatalf("codec %v, want %v", tiers[1].Codec(), tiers[0].Codec())
+					}
+					if tiers[0].Codec() != nil {
+						want, _ := tiers[0].Codec().MarshalBinary()
+						got, _ := tiers[1].Codec().MarshalBinary()
+						if !bytes.Equal(want, got) {
+							t.Fatal("codecs differ")
+						}
+					}
+					for r := range int64(n) {
+						want, _, err := tiers[0].Stored(r)
+						if err != nil {
+							t.Fatal(err)
+						}
+						got, _, err := tiers[1].Stored(r)
+						if err != nil || !bytes.Equal(want, got) {
+							t.Fatalf("row %d differs: %v", r, err)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestHashmap_WriterEqualsHost runs inserts and erases on a built map, nearly full, on both sides.
+func TestHashmap_WriterEqualsHost(t *testing.T) {
+	gpu := gputest.Open(t)
+	for _, n := range []int{1, 33, 5000} {
+		t.Run(fmt.Sprint("n=", n), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(uint64(n), 1))
+			layout := hashmap.LayoutFor(int64(n))
+			image := make([]uint64, layout.Bytes()/8)
+			m := hashmap.View(asBytes(image), layout)
+			var entries, added []hashmap.Entry
+			for i := range n {
+				entries = append(entries, hashmap.Entry{Key: hashmap.Key(1, int64(i)), Location: slab.Raw(0, int64(16*i))})
+				added = append(added, hashmap.Entry{Key: hashmap.Key(1, r.Int64N(int64(2*n))), Location: slab.Compressed(1, int64(16*i), 9)})
+			}
+			if _, err := m.Build(entries); err != nil {
+				t.Fatal(err)
+			}
+			for i := range n / 3 { // slots that may be used again, and some that may not yet
+				key := hashmap.Key(1, int64(3*i))
+				m.Erase(key, slab.Evicted)
+				if slot, ok := m.Delete(key); ok && i%2 == 0 {
+					m.Reclaim(slot)
+				}
+			}
+			keys := make([]uint64, n)
+			for i := range keys {
+				keys[i] = hashmap.Key(1, int64(2*i))
+			}
+			both(t, gpu, func(b *bench) [][]byte {
+				buffer := b.put(asBytes(image))
+				insert := &kernels.Insert{Map: buffer, Layout: layout, Entries: b.put(asBytes(added)), Results: b.alloc(int64(4 * n))}
+				b.launch(insert)
+				erase := &kernels.Erase{Map: buffer, Layout: layout, Keys: b.put(asBytes(keys)), Results: b.alloc(int64(4 * n)), Reason: slab.Invalidated}
+				b.launch(erase)
+				return [][]byte{b.get(buffer), b.get(insert.Results), b.get(erase.Results)}
+			}, func(t *testing.T, want, got [][]byte) {
+				if !slices.EqualFunc(want, got, bytes.Equal) {
+					t.Fatal("map or results differ")
+				}
+			})
+		})
+	}
+}
+
+// TestDevice_Healthy: an allocation that fails says so and harms nothing.
+func TestDevice_Healthy(t *testing.T) {
+	gpu := gputest.Open(t)
+	if err := gpu.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gpu.Alloc(1<<62, "too much"); err == nil {
+		t.Fatal("allocated 2^62 bytes")
+	}
+	if err := device.Upload(gpu, device.Buffer{}, nil); err != nil {
+		t.Fatal(err)
+	}
+}
