@@ -182,7 +182,6 @@ template <int CHUNK, int STEPS> INLINE void fetchLongRows(const FetchArgs &a)
 }
 
 #define FETCH(steps)                                                                                                             \
-	KERNEL void __launch_bounds__(256) fetch8x##steps(const FetchArgs a) { fetchRows<ROW_CHUNK, steps, 8>(a); }                  \
 	KERNEL void __launch_bounds__(256) fetch32x##steps(const FetchArgs a) { fetchRows<ROW_CHUNK, steps, 32>(a); }                \
 	KERNEL void __launch_bounds__(256) fetchLongx##steps(const FetchArgs a) { fetchLongRows<ROW_CHUNK, steps>(a); }
 

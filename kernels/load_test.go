@@ -75,11 +75,18 @@ func TestEncode_EqualsHost(t *testing.T) {
 // TestLoad_EqualsHost holds tiers that a GPU trained and encoded against those of its host: same codec, same bytes.
 func TestLoad_EqualsHost(t *testing.T) {
 	gpu := gputest.Open(t)
-	for _, rowBytes := range []int{4, 12, 64, 100, 256, 400, 1000, 2408, 8188} {
-		for _, kind := range gputest.Kinds {
+	lengths, kinds := []int{4, 12, 64, 100, 256, 400, 1000, 2408, 8188}, gputest.Kinds
+	if testing.Short() {
+		lengths, kinds = []int{12, 256, 1000}, kinds[:2]
+	}
+	for _, rowBytes := range lengths {
+		for _, kind := range kinds {
 			for _, name := range []string{"auto", "ibp4", "ibp8"} {
 				t.Run(fmt.Sprintf("row=%d/%s/%s", rowBytes, kind, name), func(t *testing.T) {
 					n := min(5000, max(40, 1<<19/rowBytes))
+					if testing.Short() {
+						n = 100
+					}
 					data := gputest.Rows(kind, n, rowBytes, 3)
 					var tiers [2]*transfer.Tier
 					for i, onHost := range []bool{true, false} {

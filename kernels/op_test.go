@@ -114,7 +114,13 @@ func (o output) read(b *bench) []byte {
 	return all[from:][:o.rows.Size()]
 }
 
-var batchSizes = []int{0, 1, 31, 32, 33, 1000, 100_000}
+// batchSizes are those that tests run with; few and small ones in short mode, for compute-sanitizer.
+func batchSizes() []int {
+	if testing.Short() {
+		return []int{0, 1, 33, 1500}
+	}
+	return []int{0, 1, 31, 32, 33, 1000, 100_000}
+}
 
 type lookupResult struct {
 	found []kernels.Found
@@ -124,7 +130,7 @@ type lookupResult struct {
 
 func TestLookup_EqualsHost(t *testing.T) {
 	gpu := gputest.Open(t)
-	for _, n := range batchSizes {
+	for _, n := range batchSizes() {
 		for _, mode := range []string{"mixed", "hits", "misses", "one row", "out of range"} {
 			t.Run(fmt.Sprintf("n=%d/%s", n, mode), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(n), 3))
@@ -205,7 +211,7 @@ func sortedFound(f []kernels.Found, c kernels.Counters) []kernels.Found {
 
 func TestOrder_SortsByPage(t *testing.T) {
 	gpu := gputest.Open(t)
-	for _, n := range batchSizes {
+	for _, n := range batchSizes() {
 		for _, stride := range []int64{512, 1 << 14, 0} {
 			t.Run(fmt.Sprintf("n=%d/stride=%d", n, stride), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(n), uint64(stride)))
@@ -256,6 +262,9 @@ func TestOrder_SortsByPage(t *testing.T) {
 
 // rowLengths are those that tests run with: around every boundary of the decoders, and some at random.
 func rowLengths() []int {
+	if testing.Short() {
+		return []int{4, 7, 64, 256, 400, 512, 1001, 2408, 4096, 8196, 20_000}
+	}
 	lengths := []int{1, 3, 4, 7, 8, 12, 16, 20, 60, 64, 100, 124, 128, 132, 252, 256, 260, 400, 401, 512, 1000, 1001, 1024, 2044, 2048,
 		2052, 2408, 4092, 4096, 4100, 8188, 8191, 8192, 8196, 12_345, 65_536, 100_004, slab.MaxRowBytes}
 	r := rand.New(rand.NewPCG(1, 1))
@@ -266,7 +275,12 @@ func rowLengths() []int {
 }
 
 // batchFor returns how many rows of a length make a test of some megabytes.
-func batchFor(rowBytes int) int { return max(2, min(3000, 4<<20/rowBytes)) }
+func batchFor(rowBytes int) int {
+	if testing.Short() {
+		return max(2, min(200, 1<<17/rowBytes))
+	}
+	return max(2, min(3000, 4<<20/rowBytes))
+}
 
 func trained(t testing.TB, name string, data []byte, rowBytes int) codec.Codec {
 	t.Helper()

@@ -1,0 +1,31 @@
+#!/bin/sh
+# Runs a GPU bundle in its own folder: "test" runs the tests and writes gpu-test.json, "bench" writes gpu-bench.json. Needs a
+# GPU and its driver, no Go and no CUDA toolkit; compute-sanitizer is used where it is.
+set -u
+cd "$(dirname "$0")"
+export TENSORCACHE_REQUIRE_GPU=1
+
+run_tests() {
+	rm -f ./*.log
+	for t in ./*.test; do
+		name=$(basename "$t" .test)
+		"$t" -test.v -test.timeout 300s >"$name.log" 2>&1 || echo "$name: failed"
+	done
+	if command -v compute-sanitizer >/dev/null; then
+		# Reads past allocations and races; short, since the tools slow kernels down a hundredfold.
+		for tool in memcheck racecheck; do
+			compute-sanitizer --tool $tool ./kernels.test -test.v -test.short -test.timeout 300s \
+				>"kernels.$tool.log" 2>&1 || echo "$tool: failed"
+		done
+	fi
+	./gpurecord -collect . -out gpu-test.json
+}
+
+case ${1:-} in
+test) run_tests ;;
+bench) ./gpubench -json gpu-bench.json ;;
+*)
+	echo "usage: run.sh test|bench" >&2
+	exit 2
+	;;
+esac
