@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"sync"
@@ -39,13 +38,6 @@ type Options struct {
 	Workers int
 }
 
-// The sample that codecs are trained on: a share of the rows, at least so many, at most so many bytes.
-const (
-	sampleShare    = 50 // one row in
-	sampleRows     = 4096
-	sampleMaxBytes = 32 << 20
-)
-
 // Load copies all rows of src to host memory, trains the codec on a sample of them and encodes them. It needs host
 // memory for the table once, and, packed, once more for the stored rows.
 func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
@@ -64,7 +56,7 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	if err := t.read(src); err != nil {
 		return nil, err
 	}
-	if t.codec, err = registry.Train(o.Codec, t.sample(o.Seed), t.rowBytes); err != nil {
+	if t.codec, err = registry.Train(o.Codec, codec.Sample(mem.Bytes(), t.rows, t.rowBytes, stride, o.Seed), t.rowBytes); err != nil {
 		return nil, err
 	}
 	t.total = Totals{
@@ -118,20 +110,6 @@ func (t *Tier) read(src Source) error {
 		done += n
 	}
 	return nil
-}
-
-// sample returns rows spread over the table, one at random in each of equal parts, back to back.
-func (t *Tier) sample(seed uint64) []byte {
-	n := max(t.rows/sampleShare, sampleRows)
-	n = max(1, min(n, t.rows, sampleMaxBytes/int64(t.rowBytes)))
-	r := rand.New(rand.NewPCG(seed, 0x73616d706c65))
-	mem := t.host.Mem.Bytes()
-	sample := make([]byte, 0, n*int64(t.rowBytes))
-	for i := range n {
-		from, to := i*t.rows/n, (i+1)*t.rows/n
-		sample = append(sample, mem[(from+r.Int64N(to-from))*t.host.Stride:][:t.rowBytes]...)
-	}
-	return sample
 }
 
 // encode encodes every row in its place and sets its bit where it shrinks.
