@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -73,6 +74,9 @@ func (o *Options) EnsureDefaults() {
 func (o *Options) Validate() error {
 	var faults []string
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		fault("cache: this machine is big-endian; formats are little-endian and used in place")
+	}
 	if n := len(o.Tables); n < 1 || n > hashmap.MaxTables {
 		fault("cache: Tables (%d) must be 1 to %d", n, hashmap.MaxTables)
 	}

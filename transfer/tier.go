@@ -126,5 +126,7 @@ func (t *Tier) Attach(d device.Device) (kernels.HostRows, error) {
 // Close frees the tier's memory. Nothing may read it any more.
 func (t *Tier) Close() {
 	t.home.Free(t.host.Mem)
+	t.home.Free(t.host.Compressed)
+	t.home.Free(t.host.Index)
 	t.host = kernels.HostRows{}
 }

@@ -84,7 +84,7 @@ func Policies() []string {
 	return []string{"tinylfu", "static-freq", "static-degree", "static-optimal"}
 }
 
-// Validate reports every field out of range and every contradiction, all at once.
+// Validate reports every field out of range and every contradiction, all at once. Fields go by the names of their flags.
 func (c *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -103,35 +103,42 @@ func (c *Config) Validate() error {
 	if _, err := transfer.ParseMode(c.HostTier); err != nil {
 		errs = append(errs, err)
 	}
+	switch c.Device {
+	case "auto", "host":
+	case "cuda":
+		fault("--device cuda is not available in this build: use host or auto")
+	default:
+		fault("unknown device (%q) must be one of auto, host, cuda", c.Device)
+	}
 	if c.Devices < 1 || c.Devices > slab.MaxSlabs {
-		fault("devices (%d) must be 1 to %d", c.Devices, slab.MaxSlabs)
+		fault("--devices (%d) must be 1 to %d", c.Devices, slab.MaxSlabs)
 	}
 	if c.Batches < 1 && c.Batches != Default {
-		fault("batches (%d) must be at least 1", c.Batches)
+		fault("--batches (%d) must be at least 1", c.Batches)
 	}
 	if c.WarmupBatches < 0 && c.WarmupBatches != Default {
-		fault("warmup batches (%d) must not be negative", c.WarmupBatches)
+		fault("--warmup-batches (%d) must not be negative", c.WarmupBatches)
 	}
 	if c.BatchSize < 0 {
-		fault("batch size (%d) must be at least 1", c.BatchSize)
+		fault("--batch-size (%d) must be at least 1", c.BatchSize)
 	}
 	if c.Workers < 0 {
-		fault("workers (%d) must not be negative", c.Workers)
+		fault("--workers (%d) must not be negative", c.Workers)
 	}
 	if c.Vertices < minimumVertices || c.Vertices > maximumVertices {
-		fault("vertices (%d) must be %d to %d", c.Vertices, minimumVertices, maximumVertices)
+		fault("--vertices (%d) must be %d to %d", c.Vertices, minimumVertices, maximumVertices)
 	}
 	for _, f := range c.Fanouts {
 		if f < 1 {
-			fault("fan-out (%d) must be at least 1", f)
+			fault("--fanouts (%d) must be at least 1", f)
 		}
 	}
 	if c.IDs != "" {
 		if c.Policy == "static-degree" && c.Graph == "" {
-			fault("policy static-degree needs a graph: none is generated for row numbers from a file (%s)", c.IDs)
+			fault("--policy static-degree needs a --graph: none is generated for --ids (%s)", c.IDs)
 		}
 		if c.Policy != "static-degree" && c.Graph != "" {
-			fault("graph (%s) and row numbers (%s) contradict each other: the workload is one or the other", c.Graph, c.IDs)
+			fault("--graph (%s) and --ids (%s) contradict each other: the workload is one or the other", c.Graph, c.IDs)
 		}
 	}
 	return errors.Join(errs...)
@@ -142,13 +149,13 @@ func (c *Config) budget(raw int64) (int64, error) {
 	if share, ok := strings.CutSuffix(strings.TrimSpace(c.Budget), "%"); ok {
 		p, err := strconv.ParseFloat(share, 64)
 		if err != nil || !(p > 0) || math.IsInf(p, 0) {
-			return 0, fmt.Errorf("budget (%q) must be a positive percentage of the table or a size such as 64MiB", c.Budget)
+			return 0, fmt.Errorf("--budget (%q) must be a positive percentage of the table or a size such as 64MiB", c.Budget)
 		}
 		return int64(min(p/100*float64(raw), math.MaxInt64/2)), nil
 	}
 	n, err := humanize.ParseBytes(c.Budget)
 	if err != nil || n == 0 || n > math.MaxInt64/2 {
-		return 0, fmt.Errorf("budget (%q) must be a positive percentage of the table or a size such as 64MiB", c.Budget)
+		return 0, fmt.Errorf("--budget (%q) must be a positive percentage of the table or a size such as 64MiB", c.Budget)
 	}
 	return int64(n), nil
 }

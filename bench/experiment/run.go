@@ -3,6 +3,7 @@ package experiment
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -164,7 +165,7 @@ func (r *run) prepareReplay() error {
 		r.trainLast, r.first = c.WarmupBatches, c.WarmupBatches
 	}
 	if r.first >= all {
-		return fmt.Errorf("warmup batches (%d) must leave some of the %d batches of %s to measure", r.first, all, c.IDs)
+		return fmt.Errorf("--warmup-batches (%d) must leave some of the %d batches of %s to measure", r.first, all, c.IDs)
 	}
 	r.last = all
 	if c.Batches != Default {
@@ -245,6 +246,9 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 		Tables: []cache.Table{table}, Budget: r.budget, Device: r.cfg.Device, Devices: r.cfg.Devices, Codec: codec, HostTier: mode,
 		Admission: r.policy(), Training: r.learn(ctx), Seed: r.cfg.Seed, Workers: r.cfg.Workers,
 	})
+	if errors.Is(err, cache.ErrOptions) { // Validate let the others pass
+		return nil, fmt.Errorf("--budget (%s) is too small: %w", r.cfg.Budget, err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -27,17 +28,7 @@ func newCompress() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				err = writeJSON(cmd.OutOrStdout(), results)
-			} else {
-				err = report.Compress(cmd.OutOrStdout(), results)
-			}
-			for _, r := range results {
-				if err == nil && r.RoundTrip != "ok" {
-					err = fmt.Errorf("codec %s: %w: %s", r.Codec, errMismatch, r.RoundTrip)
-				}
-			}
-			return err
+			return printCompress(cmd.OutOrStdout(), results, asJSON)
 		},
 	}
 	f := cmd.Flags()
@@ -48,4 +39,19 @@ func newCompress() *cobra.Command {
 	f.Uint64Var(&cfg.Seed, "seed", 1, "seed of the sample and of the generated table")
 	f.BoolVar(&asJSON, "json", false, "print a JSON array")
 	return cmd
+}
+
+// printCompress prints the results; the first codec that does not round-trip is an error after that.
+func printCompress(w io.Writer, results []experiment.CodecResult, asJSON bool) (err error) {
+	if asJSON {
+		err = writeJSON(w, results)
+	} else {
+		err = report.Compress(w, results)
+	}
+	for _, r := range results {
+		if err == nil && r.RoundTrip != "ok" {
+			err = fmt.Errorf("codec %s: %w: %s", r.Codec, errMismatch, r.RoundTrip)
+		}
+	}
+	return err
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -31,18 +32,36 @@ func applyConfigFile(flags *pflag.FlagSet, path string) error {
 		switch {
 		case f == nil || strings.Contains(s.key, "-") || name == "config" || name == "help":
 			errs = append(errs, fmt.Errorf("config %s: unknown key %q", path, s.key))
+		case s.list && !takesList(f):
+			errs = append(errs, fmt.Errorf("config %s: key %q: value (%s) must not be a list", path, s.key, s.value))
 		case given[name]:
 		default:
 			if err := flags.Set(name, s.value); err != nil {
-				errs = append(errs, fmt.Errorf("config %s: key %q: value %s: %w", path, s.key, s.value, err))
+				errs = append(errs, fmt.Errorf("config %s: key %q: %w", path, s.key, err))
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// setting is a key of a config file and its value as a flag takes it.
-type setting struct{ key, value string }
+// syntax explains an error of the JSON decoder.
+func syntax(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("must hold one complete JSON object: truncated")
+	}
+	return fmt.Errorf("must hold one JSON object: %w", err)
+}
+
+func takesList(f *pflag.Flag) bool {
+	_, ok := f.Value.(pflag.SliceValue)
+	return ok
+}
+
+// setting is a key of a config file and its value as a flag takes it, list elements between commas.
+type setting struct {
+	key, value string
+	list       bool
+}
 
 // parseConfig reads one JSON object of strings, numbers, booleans and arrays of them. Keys must not occur twice.
 func parseConfig(b []byte) ([]setting, error) {
@@ -56,7 +75,7 @@ func parseConfig(b []byte) ([]setting, error) {
 	for d.More() {
 		t, err := d.Token()
 		if err != nil {
-			return nil, err
+			return nil, syntax(err)
 		}
 		key := t.(string) // the decoder lets no other type be a key
 		if seen[key] {
@@ -65,16 +84,16 @@ func parseConfig(b []byte) ([]setting, error) {
 		seen[key] = true
 		var v any
 		if err := d.Decode(&v); err != nil {
-			return nil, fmt.Errorf("key %q: %w", key, err)
+			return nil, fmt.Errorf("key %q: %w", key, syntax(err))
 		}
-		value, err := flagValue(v)
+		value, list, err := flagValue(v)
 		if err != nil {
 			return nil, fmt.Errorf("key %q: %w", key, err)
 		}
-		settings = append(settings, setting{key, value})
+		settings = append(settings, setting{key, value, list})
 	}
 	if _, err := d.Token(); err != nil {
-		return nil, err
+		return nil, syntax(err)
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return nil, errors.New("must hold nothing after its object")
@@ -82,25 +101,38 @@ func parseConfig(b []byte) ([]setting, error) {
 	return settings, nil
 }
 
-func flagValue(v any) (string, error) {
+// flagValue returns v as a flag takes it.
+func flagValue(v any) (value string, list bool, err error) {
+	elements, list := v.([]any)
+	if !list {
+		value, err = scalar(v)
+		return value, false, err
+	}
+	if len(elements) == 0 {
+		return "", true, errors.New("list ([]) must not be empty")
+	}
+	parts := make([]string, len(elements))
+	for i, e := range elements {
+		if parts[i], err = scalar(e); err != nil {
+			return "", true, fmt.Errorf("element %d: %w", i, err)
+		}
+	}
+	return strings.Join(parts, ","), true, nil
+}
+
+func scalar(v any) (string, error) {
 	switch v := v.(type) {
 	case string:
 		return v, nil
 	case json.Number:
 		return v.String(), nil
 	case bool:
-		return fmt.Sprint(v), nil
-	case []any:
-		var parts []string
-		for _, e := range v {
-			s, err := flagValue(e)
-			if err != nil {
-				return "", err
-			}
-			parts = append(parts, s)
-		}
-		return strings.Join(parts, ","), nil
+		return strconv.FormatBool(v), nil
 	default:
-		return "", fmt.Errorf("value (%v) must be a string, number, boolean or list", v)
+		text, err := json.Marshal(v)
+		if err != nil {
+			return "", err
+		}
+		return "", fmt.Errorf("value (%s) must be a string, number or boolean", text)
 	}
 }

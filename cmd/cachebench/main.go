@@ -9,24 +9,40 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 )
 
-// errMismatch ends a run whose rows differed from their source: the result is printed, the exit status is 1.
-var errMismatch = errors.New("rows differ from their source")
+var (
+	// errMismatch ends a run whose rows differed from their source: the result is printed, the exit status is 1.
+	errMismatch = errors.New("rows differ from their source")
+	// errInterrupted ends a run on SIGINT or SIGTERM.
+	errInterrupted = errors.New("interrupted")
+)
+
+// grace is how long an interrupted run may take to end by itself. Stages that do not look at the context, such as
+// reading a large table, are cut off then.
+const grace = time.Second
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, func() {
+		time.Sleep(grace)
+		exit(errInterrupted)
+	})
 	if err := newRoot().ExecuteContext(ctx); err != nil {
 		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-			err = errors.New("interrupted")
+			err = errInterrupted
 		}
-		fmt.Fprintln(os.Stderr, "cachebench:", err)
-		stop()
-		os.Exit(1)
+		exit(err)
 	}
+}
+
+func exit(err error) {
+	fmt.Fprintln(os.Stderr, "cachebench:", err)
+	os.Exit(1)
 }
 
 func newRoot() *cobra.Command {
@@ -35,7 +51,6 @@ func newRoot() *cobra.Command {
 		Short:         "Study a GPU-resident compressed tensor cache on your data and access pattern",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newRun(), newCompress())

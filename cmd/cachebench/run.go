@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -43,15 +44,7 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				err = writeJSON(cmd.OutOrStdout(), res)
-			} else {
-				err = report.Run(cmd.OutOrStdout(), res)
-			}
-			if err == nil && res.Mismatches > 0 {
-				err = fmt.Errorf("%w: %d of %d", errMismatch, res.Mismatches, res.VerifiedRows)
-			}
-			return err
+			return printRun(cmd.OutOrStdout(), res, asJSON)
 		},
 	}
 	f := cmd.Flags()
@@ -83,6 +76,19 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	return cmd
 }
 
+// printRun prints the result; mismatches are an error after that.
+func printRun(w io.Writer, res *experiment.Result, asJSON bool) (err error) {
+	if asJSON {
+		err = writeJSON(w, res)
+	} else {
+		err = report.Run(w, res)
+	}
+	if err == nil && res.Mismatches > 0 {
+		err = fmt.Errorf("%w: %d of %d", errMismatch, res.Mismatches, res.VerifiedRows)
+	}
+	return err
+}
+
 // checkUnused refuses flags that the others make meaningless.
 func checkUnused(cmd *cobra.Command) error {
 	changed := func(name string) bool { return cmd.Flags().Changed(name) }
@@ -92,11 +98,11 @@ func checkUnused(cmd *cobra.Command) error {
 		}
 	}
 	if changed("batch-size") && cmd.Flags().Lookup("batch-size").Value.String() == "0" {
-		return fmt.Errorf("batch size (0) must be at least 1")
+		return errors.New("--batch-size (0) must be at least 1")
 	}
 	for _, name := range []string{"batches", "warmup-batches"} {
 		if v := cmd.Flags().Lookup(name).Value.String(); changed(name) && strings.HasPrefix(v, "-") {
-			return fmt.Errorf("%s (%s) must not be negative", strings.ReplaceAll(name, "-", " "), v)
+			return fmt.Errorf("--%s (%s) must not be negative", name, v)
 		}
 	}
 	return nil
