@@ -306,7 +306,7 @@ func TestClose_IdempotentAndFinal(t *testing.T) {
 func TestNew_BudgetLargerThanTableCachesAll(t *testing.T) {
 	data := normalTable(500, 32, 10)
 	for _, tier := range []cache.HostTier{cache.InPlace, cache.Packed} {
-		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "f", data, 128)}, Budget: 1 << 30, HostTier: tier})
+		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "f", data, 128)}, Budget: math.MaxInt64 / 2, HostTier: tier, Devices: 2})
 		rows := make([]int64, 500)
 		for i := range rows {
 			rows[i] = int64(499 - i)
@@ -416,19 +416,22 @@ func TestNew_OversizeRows(t *testing.T) {
 func TestNew_BadOptions(t *testing.T) {
 	good := func() []cache.Table { return []cache.Table{fromBytes(t, "f", make([]byte, 5440), 272)} }
 	for want, o := range map[string]cache.Options{
-		"cache: Tables (0) must be 1 to 256":                                                      {Budget: 1},
-		"cache: Budget (0 B) must be at least one slot (16 B) and its hashmap":                    {Tables: good()},
-		"cache: Budget (96 B) must hold at least one slot (272 B) and its metadata: 528 B in all": {Tables: good(), Budget: 96, Codec: "none"},
-		"cache: Device (\"gpu\") must be auto, host or cuda":                                      {Tables: good(), Budget: 4096, Device: "gpu"},
-		"cache: Devices (9) must be 1 to 8\ncache: Workers (-1) must not be negative":             {Tables: good(), Budget: 4096, Devices: 9, Workers: -1},
-		"codec: unknown codec (\"zip\") must be one of auto, none, ibp, ibp4, ibp8":               {Tables: good(), Budget: 4096, Codec: "zip"},
-		"cache: HostTier (mode(7)) must be InPlace or Packed":                                     {Tables: good(), Budget: 4096, HostTier: 7},
-		"cache: table must come from Open, FromSlice or FromBytes":                                {Tables: make([]cache.Table, 1), Budget: 4096},
+		"cache: Tables (0) must be 1 to 256":                                          {Budget: 1},
+		"cache: Budget (0 B) must be at least one slot (16 B) and its hashmap":        {Tables: good()},
+		"cache: Device (\"gpu\") must be auto, host or cuda":                          {Tables: good(), Budget: 4096, Device: "gpu"},
+		"cache: Devices (9) must be 1 to 8\ncache: Workers (-1) must not be negative": {Tables: good(), Budget: 4096, Devices: 9, Workers: -1},
+		"codec: unknown codec (\"zip\") must be one of auto, none, ibp, ibp4, ibp8":   {Tables: good(), Budget: 4096, Codec: "zip"},
+		"cache: HostTier (mode(7)) must be InPlace or Packed":                         {Tables: good(), Budget: 4096, HostTier: 7},
+		"cache: table must come from Open, FromSlice or FromBytes":                    {Tables: make([]cache.Table, 1), Budget: 4096},
 	} {
 		_, err := cache.New(o)
-		if err == nil || !errors.Is(err, cache.ErrOptions) || strings.TrimPrefix(err.Error(), "cache: bad options\n") != want {
+		if err == nil || !errors.Is(err, cache.ErrOptions) || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
+	}
+	_, err := cache.New(cache.Options{Tables: good(), Budget: 96, Codec: "none"})
+	if want := "cache: budget too small: Budget (96 B) must hold at least one slot (272 B) and its metadata: 528 B in all"; !errors.Is(err, cache.ErrBudget) || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 	long := fromBytes(t, "long", make([]byte, 1<<20), 1<<20)
 	if _, err := cache.New(cache.Options{Tables: []cache.Table{long}, Budget: 1 << 22}); err == nil ||

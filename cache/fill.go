@@ -63,7 +63,7 @@ func (c *Cache) divideBudget() (*space, error) {
 	}
 	if s.payloadFor(1) < smallest {
 		least := smallest + s.fixed + hashmap.LayoutFor(1).Bytes()
-		return nil, fmt.Errorf("%w\ncache: Budget (%d B) must hold at least one slot (%d B) and its metadata: %d B in all", ErrOptions, s.budget, smallest, least)
+		return nil, fmt.Errorf("%w: Budget (%d B) must hold at least one slot (%d B) and its metadata: %d B in all", ErrBudget, s.budget, smallest, least)
 	}
 	return s, nil
 }
@@ -125,8 +125,9 @@ func (c *Cache) estimate(s *space) int64 {
 	devices := int64(len(c.devices))
 	mean := max(slab.Align, slots/rows)
 	// Entries e satisfy devices × (budget - fixed - map(e)) = e × mean, map(e) being e × SlotBytes / Load.
-	entries := float64(devices*(s.budget-s.fixed)) / (float64(mean) + float64(devices)*hashmap.SlotBytes/hashmap.Load)
-	return min(slots, max(0, devices*s.payloadFor(int64(entries))))
+	entries := float64(devices) * float64(s.budget-s.fixed) / (float64(mean) + float64(devices)*hashmap.SlotBytes/hashmap.Load)
+	payload := s.payloadFor(int64(min(entries, float64(rows))))
+	return min(slots, devices*max(0, min(payload, slots)))
 }
 
 // choose walks the policy's ranking, then the rows it did not offer, until the budget is spent, and fixes the map's
@@ -157,7 +158,7 @@ func (c *Cache) choose(s *space) (keys []uint64, err error) {
 					t.addOversize(row)
 					continue
 				}
-				full = devices*s.payloadFor(int64(len(keys))+1) < bytes+int64(n)
+				full = s.payloadFor(int64(len(keys))+1) < (bytes+int64(n)+devices-1)/devices
 				if !full {
 					bytes += int64(n)
 					keys = append(keys, key)

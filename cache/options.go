@@ -2,9 +2,7 @@ package cache
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
@@ -70,7 +68,7 @@ func (o *Options) EnsureDefaults() {
 	}
 }
 
-// Validate reports all options that are out of range at once, wrapping ErrOptions.
+// Validate reports all options that are out of range at once, as ErrOptions.
 func (o *Options) Validate() error {
 	var faults []string
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
@@ -110,5 +108,5 @@ func (o *Options) Validate() error {
 	if len(faults) == 0 {
 		return nil
 	}
-	return errors.Join(ErrOptions, errors.New(strings.Join(faults, "\n")))
+	return &optionsError{faults}
 }

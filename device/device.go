@@ -53,7 +53,7 @@ type Device interface {
 	Alloc(bytes int64, what string) (Buffer, error)
 	// AllocHost returns host memory that every device of the backend can address: page-locked where there are GPUs.
 	AllocHost(bytes int64, what string) (Buffer, error)
-	// Free gives a buffer back. Nothing may use it any more.
+	// Free gives a buffer back. Nothing may use it any more. Giving back the zero Buffer does nothing.
 	Free(Buffer)
 	// NewStream returns a new stream.
 	NewStream() (Stream, error)

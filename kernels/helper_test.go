@@ -41,28 +41,27 @@ type guarded struct {
 
 const guardBytes = 256
 
-// alloc returns bytes of memory, filled with the canary and surrounded by it.
-func alloc(t testing.TB, bytes int64, canary byte) guarded {
+// alloc returns n bytes of memory, filled with the canary and surrounded by it.
+func alloc(t testing.TB, n int64, canary byte) guarded {
 	t.Helper()
-	b, err := host.Open(1, 1)[0].Alloc(bytes+2*guardBytes, "test")
+	b, err := host.Open(1, 1)[0].Alloc(n+2*guardBytes, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := guarded{b.Slice(guardBytes, guardBytes+bytes), b.Bytes(), canary}
-	for i := range g.all {
-		g.all[i] = canary
-	}
+	g := guarded{b.Slice(guardBytes, guardBytes+n), b.Bytes(), canary}
+	copy(g.all, bytes.Repeat([]byte{canary}, len(g.all)))
 	return g
 }
 
 // check fails when a canary has changed.
 func (g guarded) check(t testing.TB, what string) {
 	t.Helper()
-	n := int(g.Size())
-	for i, b := range g.all {
-		if at := i - guardBytes; (at < 0 || at >= n) && b != g.canary {
-			t.Fatalf("%s: byte %d of %d was written", what, at, n)
-		}
+	canaries := bytes.Repeat([]byte{g.canary}, guardBytes)
+	if !bytes.Equal(g.all[:guardBytes], canaries) {
+		t.Fatalf("%s: bytes before it were written", what)
+	}
+	if !bytes.Equal(g.all[len(g.all)-guardBytes:], canaries) {
+		t.Fatalf("%s: bytes after its %d were written", what, g.Size())
 	}
 }
 

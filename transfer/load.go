@@ -118,6 +118,7 @@ func (t *Tier) encode(workers int, lengths []uint32) error {
 	if err != nil {
 		return err
 	}
+	t.host.Compressed = bits
 	words := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(bits.Bytes()))), bits.Size()/8)
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
@@ -151,7 +152,6 @@ func (t *Tier) encode(workers int, lengths []uint32) error {
 		t.total.StoredBytes += s.StoredBytes
 		t.total.SlotBytes += s.SlotBytes
 	}
-	t.host.Compressed = bits
 	return nil
 }
 
@@ -188,6 +188,7 @@ func (t *Tier) pack(lengths []uint32) error {
 	if err != nil {
 		return err
 	}
+	t.host.Index = index
 	locations := unsafe.Slice((*slab.Location)(unsafe.Pointer(unsafe.SliceData(index.Bytes()))), t.rows)
 	size := int64(0)
 	for r, n := range lengths {

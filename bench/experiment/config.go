@@ -147,7 +147,7 @@ func (c *Config) Validate() error {
 // budget returns the bytes per device for a table of so many raw bytes.
 func (c *Config) budget(raw int64) (int64, error) {
 	if share, ok := strings.CutSuffix(strings.TrimSpace(c.Budget), "%"); ok {
-		p, err := strconv.ParseFloat(share, 64)
+		p, err := strconv.ParseFloat(strings.TrimSpace(share), 64)
 		if err != nil || !(p > 0) || math.IsInf(p, 0) {
 			return 0, fmt.Errorf("--budget (%q) must be a positive percentage of the table or a size such as 64MiB", c.Budget)
 		}

@@ -52,6 +52,10 @@ func Run(ctx context.Context, cfg Config, progress Progress) (*Result, error) {
 	compressed.describe(res)
 	res.VerifiedRows, res.Mismatches = r.verified, r.mismatches
 	plain, err := r.measure(ctx, registry.None, transfer.InPlace.String(), false)
+	if errors.Is(err, cache.ErrBudget) { // not one uncompressed row fits, so all of them are read from the host
+		res.Uncompressed.HostBytesMoved = res.Results.Lookups * int64(r.table.RowBytes)
+		return res, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("uncompressed: %w", err)
 	}
@@ -138,7 +142,7 @@ func (r *run) prepareSampling() (err error) {
 			return err
 		}
 	}
-	r.trainOptimal()
+	r.suitTraining()
 	return nil
 }
 
@@ -171,14 +175,17 @@ func (r *run) prepareReplay() error {
 	if c.Batches != Default {
 		r.last = min(all, r.first+c.Batches)
 	}
-	r.trainOptimal()
+	r.suitTraining()
 	return nil
 }
 
-// trainOptimal lets the oracle learn from what will be measured.
-func (r *run) trainOptimal() {
-	if r.cfg.Policy == "static-optimal" {
+// suitTraining lets the oracle learn from what will be measured, and the policy that knows the graph from nothing.
+func (r *run) suitTraining() {
+	switch r.cfg.Policy {
+	case "static-optimal":
 		r.training, r.trainFirst, r.trainLast = r.measured, r.first, r.last
+	case "static-degree":
+		r.training, r.trainFirst, r.trainLast = nil, 0, 0
 	}
 }
 
@@ -246,8 +253,8 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 		Tables: []cache.Table{table}, Budget: r.budget, Device: r.cfg.Device, Devices: r.cfg.Devices, Codec: codec, HostTier: mode,
 		Admission: r.policy(), Training: r.learn(ctx), Seed: r.cfg.Seed, Workers: r.cfg.Workers,
 	})
-	if errors.Is(err, cache.ErrOptions) { // Validate let the others pass
-		return nil, fmt.Errorf("--budget (%s) is too small: %w", r.cfg.Budget, err)
+	if errors.Is(err, cache.ErrBudget) {
+		return nil, fmt.Errorf("--budget (%s): %w", r.cfg.Budget, err)
 	}
 	if err != nil {
 		return nil, err

@@ -30,15 +30,11 @@ func Run(w io.Writer, r *experiment.Result) error {
 	t := newTable("", "this cache", "uncompressed, same budget")
 	t.AppendRows(rows)
 
-	training := fmt.Sprintf("%d pre-sampled batches", r.Workload.TrainingBatches)
-	if r.Workload.TrainingMeasured {
-		training = fmt.Sprintf("%d of the measured batches", r.Workload.TrainingBatches)
-	}
 	lines := [][2]string{
-		{"table", fmt.Sprintf("%s: %s rows of %s × %d B = %s", r.Table.Name, count(r.Table.Rows), r.Table.DType, r.Table.RowBytes, bytesOf(r.Table.Rows*int64(r.Table.RowBytes)))},
+		{"table", fmt.Sprintf("%s: %s rows of %s B (%s), %s", r.Table.Name, count(r.Table.Rows), count(int64(r.Table.RowBytes)), r.Table.DType, bytesOf(r.Table.Rows*int64(r.Table.RowBytes)))},
 		{"device", fmt.Sprintf("%d × %s (%s)", r.Device.Count, r.Device.Kind, r.Device.Name)},
 		{"workload", fmt.Sprintf("%s, %d batches, %s IDs", r.Workload.Kind, r.Workload.Batches, count(r.Workload.IDs))},
-		{"admission", fmt.Sprintf("%s, trained on %s", c.Policy, training)},
+		{"admission", c.Policy + training(r)},
 		{"budget", fmt.Sprintf("%s: payload %s, metadata %s (codec tables %s beside it)", bytesOf(c.BudgetBytes), bytesOf(c.PayloadBytes), bytesOf(c.MetadataBytes), bytesOf(c.CodecBytes+c.IndexBytes))},
 	}
 	for _, l := range lines {
@@ -57,6 +53,22 @@ func Run(w io.Writer, r *experiment.Result) error {
 		return err
 	}
 	return nil
+}
+
+func training(r *experiment.Result) string {
+	w := &r.Workload
+	switch {
+	case r.Cache.Policy == "static-degree":
+		return ", by the graph"
+	case w.TrainingBatches == 0:
+		return ", without training"
+	case w.TrainingMeasured:
+		return fmt.Sprintf(", trained on %d of the measured batches", w.TrainingBatches)
+	case w.Kind == "ids":
+		return fmt.Sprintf(", trained on the %d batches before the measured ones", w.TrainingBatches)
+	default:
+		return fmt.Sprintf(", trained on %d pre-sampled batches", w.TrainingBatches)
+	}
 }
 
 func reasons(r *experiment.Result) string {

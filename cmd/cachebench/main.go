@@ -28,10 +28,11 @@ const grace = time.Second
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, func() {
+	disarm := context.AfterFunc(ctx, func() {
 		time.Sleep(grace)
 		exit(errInterrupted)
 	})
+	defer disarm() // before stop, which cancels ctx
 	if err := newRoot().ExecuteContext(ctx); err != nil {
 		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 			err = errInterrupted
