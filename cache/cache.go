@@ -20,9 +20,13 @@ type Cache struct {
 	policy  admission.Policy
 	turn    atomic.Uint64 // the device that serves the next Gather
 
-	// gate is held for reading by every call that is under way, and for writing by Close.
-	gate   sync.RWMutex
-	closed bool // guarded by gate
+	// gate lets calls in until Close, which waits for those under way.
+	gate struct {
+		sync.Mutex
+		closed bool
+		inside int
+		idle   *sync.Cond // inside is 0
+	}
 }
 
 // table is one table as the cache holds it.
@@ -42,6 +46,7 @@ type table struct {
 func New(o Options) (_ *Cache, err error) {
 	o.EnsureDefaults()
 	c := &Cache{opts: o, policy: o.Admission}
+	c.gate.idle = sync.NewCond(&c.gate)
 	defer func() {
 		for _, t := range o.Tables {
 			if t.close != nil {
@@ -81,12 +86,18 @@ func (c *Cache) loadTables() error {
 	return nil
 }
 
-// Close waits for the calls under way, then frees all memory. Closing a closed cache does nothing.
+// Close refuses further calls, waits for those under way, then frees all memory. Closing a closed cache waits for the
+// same and does nothing.
 func (c *Cache) Close() error {
-	c.gate.Lock()
-	defer c.gate.Unlock()
-	if !c.closed {
-		c.closed = true
+	g := &c.gate
+	g.Lock()
+	defer g.Unlock()
+	first := !g.closed
+	g.closed = true
+	for g.inside > 0 {
+		g.idle.Wait()
+	}
+	if first {
 		c.release()
 	}
 	return nil
@@ -105,15 +116,22 @@ func (c *Cache) release() {
 
 // enter begins a call; leave ends it.
 func (c *Cache) enter() error {
-	c.gate.RLock()
-	if c.closed {
-		c.gate.RUnlock()
+	c.gate.Lock()
+	defer c.gate.Unlock()
+	if c.gate.closed {
 		return ErrClosed
 	}
+	c.gate.inside++
 	return nil
 }
 
-func (c *Cache) leave() { c.gate.RUnlock() }
+func (c *Cache) leave() {
+	c.gate.Lock()
+	defer c.gate.Unlock()
+	if c.gate.inside--; c.gate.inside == 0 {
+		c.gate.idle.Broadcast()
+	}
+}
 
 // Rows returns the number of rows of a table. It panics when there is no such table.
 func (c *Cache) Rows(table int) int64 { return c.tables[table].tier.Rows() }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -301,6 +302,44 @@ func TestClose_IdempotentAndFinal(t *testing.T) {
 	if _, err := c.Stats(); !errors.Is(err, cache.ErrClosed) {
 		t.Errorf("Stats after Close: %v", err)
 	}
+}
+
+// TestClose_RefusesWhileItWaits: calls that come while Close waits for others are refused at once.
+func TestClose_RefusesWhileItWaits(t *testing.T) {
+	data := normalTable(1000, 64, 8)
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "features", data, 256)}, Budget: 50_000})
+	started, release := make(chan bool), make(chan bool)
+	var wg sync.WaitGroup
+	slow := &slowContext{Context: ctx, started: started, release: release}
+	out := make([]byte, 256)
+	wg.Go(func() {
+		if err := c.Gather(slow, 0, []int64{1}, out); err != nil {
+			t.Errorf("the Gather under way: %v", err)
+		}
+	})
+	<-started // it is inside
+	wg.Go(func() { c.Close() })
+	for c.Gather(ctx, 0, nil, nil) == nil { // until Close has begun
+		runtime.Gosched()
+	}
+	if err := c.GatherAsync(ctx, 0, []int64{1}, make([]byte, 256)).Wait(); !errors.Is(err, cache.ErrClosed) {
+		t.Errorf("GatherAsync while Close waits: %v", err)
+	}
+	close(release)
+	wg.Wait()
+	checkRows(t, data, 256, []int64{1}, out)
+}
+
+// slowContext keeps whoever asks for its error waiting.
+type slowContext struct {
+	context.Context
+	started, release chan bool
+}
+
+func (c *slowContext) Err() error {
+	c.started <- true
+	<-c.release
+	return nil
 }
 
 func TestNew_BudgetLargerThanTableCachesAll(t *testing.T) {

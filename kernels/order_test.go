@@ -82,6 +82,8 @@ func TestOrder_ManyPages(t *testing.T) {
 		{orderBuckets<<orderPage - 1, orderPage},
 		{orderBuckets << orderPage, orderPage + 1},
 		{orderBuckets<<orderPage + slab.TailSlack, orderPage + 1},
+		{orderBuckets<<orderPage + stride, orderPage + 1},
+		{(orderBuckets + 2) << orderPage, orderPage + 1},
 		{37 << 30, orderPage + 3},
 		{slab.MaxBytes - 1, 28},
 	} {

@@ -95,12 +95,16 @@ func (t *Tier) read(src Source) error {
 		if direct {
 			dst = mem[done*stride:]
 		}
-		n, err := src.Read(dst[:n*t.rowBytes])
+		asked := n
+		n, err := src.Read(dst[:asked*t.rowBytes])
+		if n < 0 || n > asked {
+			return fmt.Errorf("transfer: source returned rows (%d) must be 0 to the %d asked for", n, asked)
+		}
 		if n == 0 && (err == nil || errors.Is(err, io.EOF)) {
 			return fmt.Errorf("transfer: source ended after %d of %d rows", done, t.rows)
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
-			return err
+			return fmt.Errorf("transfer: source at row %d of %d: %w", done, t.rows, err)
 		}
 		if !direct {
 			for i := range n {

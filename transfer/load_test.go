@@ -231,10 +231,10 @@ func TestLoad_SourcesThatFail(t *testing.T) {
 			"ends one early":    {newFake(data, rowBytes, 100, 99, io.EOF), "transfer: source ended after 99 of 100 rows", nil},
 			"stalls":            {newFake(data, rowBytes, 10, 42, nil), "transfer: source ended after 42 of 100 rows", nil},
 			"wrapped EOF":       {newFake(data, rowBytes, 10, 42, fmt.Errorf("npy: %w", io.EOF)), "transfer: source ended after 42 of 100 rows", nil},
-			"fails at once":     {newFake(data, rowBytes, 10, 0, errSource), "disk on fire", errSource},
-			"fails midway":      {newFake(data, rowBytes, 10, 42, errSource), "disk on fire", errSource},
-			"fails with a row":  {&fake{Source: SourceOf(data, rowBytes), rowBytes: rowBytes, most: 10, left: 42, end: errSource, withRows: true}, "disk on fire", errSource},
-			"fails at the last": {&fake{Source: SourceOf(data, rowBytes), rowBytes: rowBytes, most: 10, left: 100, end: errSource, withRows: true}, "disk on fire", errSource},
+			"fails at once":     {newFake(data, rowBytes, 10, 0, errSource), "transfer: source at row 0 of 100: disk on fire", errSource},
+			"fails midway":      {newFake(data, rowBytes, 10, 42, errSource), "transfer: source at row 42 of 100: disk on fire", errSource},
+			"fails with a row":  {&fake{Source: SourceOf(data, rowBytes), rowBytes: rowBytes, most: 10, left: 42, end: errSource, withRows: true}, "transfer: source at row 40 of 100: disk on fire", errSource},
+			"fails at the last": {&fake{Source: SourceOf(data, rowBytes), rowBytes: rowBytes, most: 10, left: 100, end: errSource, withRows: true}, "transfer: source at row 90 of 100: disk on fire", errSource},
 		} {
 			l := newLedger(-1)
 			tier, err := Load(l, c.src, Options{Codec: "ibp4"})

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/device"
@@ -30,6 +31,27 @@ func TestFor_CoversEveryPartOnce(t *testing.T) {
 					t.Fatalf("workers %d, n %d: %d ran %d times", w, n, i, got)
 				}
 			}
+		}
+	}
+}
+
+// TestFor_WaitsForEveryPart lets each part in turn outlast the others, which all run at once.
+func TestFor_WaitsForEveryPart(t *testing.T) {
+	const parts = 3
+	for slow := range parts {
+		var began sync.WaitGroup
+		began.Add(parts)
+		var ended atomic.Int32
+		workers(parts).For(parts, 1, func(from, _ int) {
+			began.Done()
+			began.Wait()
+			if from == slow {
+				time.Sleep(10 * time.Millisecond)
+			}
+			ended.Add(1)
+		})
+		if n := ended.Load(); n != parts {
+			t.Errorf("part %d slow: For returned after %d of %d parts", slow, n, parts)
 		}
 	}
 }
