@@ -24,12 +24,7 @@ race: ## the concurrent packages under the race detector
 	$(GO) test -race -short -timeout 10m $(CONCURRENT)
 
 fuzz: ## every fuzz target for FUZZTIME
-	@set -e; for f in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
-	  for t in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' $$f); do \
-	    echo "== $$(dirname $$f) $$t"; \
-	    $(GO) test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) $$(dirname $$f); \
-	  done; \
-	done
+	.ci/fuzz $(FUZZTIME)
 
 lint: ## gofmt, vet, staticcheck (its version is pinned in tools/go.mod)
 	@test -z "$$(gofmt -l . | tee /dev/stderr)"
