@@ -40,5 +40,8 @@ test-long: ## the exhaustive runs; the last result is docs/results/test-long.txt
 bench: ## benchmarks of the codec, the hashmap and the workloads
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./codec/ibp ./hashmap ./slab ./bench/workload
 
+check: ## everything that CI checks
+	.ci/run
+
 clean:
 	rm -rf build

@@ -74,6 +74,9 @@ func New(o Options) (_ *Cache, err error) {
 
 func (c *Cache) loadTables() error {
 	for _, t := range c.opts.Tables {
+		if t.used.Swap(true) {
+			return fmt.Errorf("cache: table %s: must not be given to New twice", t.name)
+		}
 		tier, err := transfer.Load(c.devices[0].device, t.source, transfer.Options{
 			Codec: c.opts.Codec, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers,
 		})

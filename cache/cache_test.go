@@ -345,7 +345,7 @@ func (c *slowContext) Err() error {
 func TestNew_BudgetLargerThanTableCachesAll(t *testing.T) {
 	data := normalTable(500, 32, 10)
 	for _, tier := range []cache.HostTier{cache.InPlace, cache.Packed} {
-		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "f", data, 128)}, Budget: math.MaxInt64 / 2, HostTier: tier, Devices: 2})
+		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "f", data, 128)}, Budget: 1 << 59, HostTier: tier, Devices: 2})
 		rows := make([]int64, 500)
 		for i := range rows {
 			rows[i] = int64(499 - i)
@@ -471,6 +471,14 @@ func TestNew_BadOptions(t *testing.T) {
 	_, err := cache.New(cache.Options{Tables: good(), Budget: 96, Codec: "none"})
 	if want := "cache: budget too small: Budget (96 B) must hold at least one slot (272 B) and its metadata: 528 B in all"; !errors.Is(err, cache.ErrBudget) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
+	}
+	if _, err := cache.New(cache.Options{Tables: good(), Budget: 1<<59 + 1}); err == nil || err.Error() != "cache: Budget (576460752303423489 B) must be at most 2^59 B" {
+		t.Errorf("huge budget: %v", err)
+	}
+	once := good()
+	newCache(t, cache.Options{Tables: once, Budget: 4096})
+	if _, err := cache.New(cache.Options{Tables: once, Budget: 4096}); err == nil || err.Error() != "cache: table f: must not be given to New twice" {
+		t.Errorf("a table given twice: %v", err)
 	}
 	long := fromBytes(t, "long", make([]byte, 1<<20), 1<<20)
 	if _, err := cache.New(cache.Options{Tables: []cache.Table{long}, Budget: 1 << 22}); err == nil ||

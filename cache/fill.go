@@ -102,14 +102,16 @@ func (c *Cache) train(s *space) error {
 	if err := c.policy.Start(p); err != nil {
 		return err
 	}
+	batch := 0
 	for table, rows := range c.opts.Training {
 		if table < 0 || table >= len(c.tables) {
-			return fmt.Errorf("cache: training batch of table %d must be of one of the %d tables", table, len(c.tables))
+			return fmt.Errorf("cache: training batch %d: table (%d) must be 0 to %d", batch, table, len(c.tables)-1)
 		}
 		if err := checkRows(rows, c.tables[table]); err != nil {
-			return fmt.Errorf("training batch: %w", err)
+			return fmt.Errorf("cache: training batch %d: %w", batch, err)
 		}
 		c.policy.Observe(table, rows)
+		batch++
 	}
 	c.opts.Training = nil
 	return nil
@@ -190,7 +192,7 @@ func (c *Cache) choose(s *space) (keys []uint64, err error) {
 	for _, t := range c.tables {
 		most += t.tier.Rows() * int64(slab.SlotBytes(t.tier.RowBytes()))
 	}
-	s.payload = min(s.payload, most)
+	s.payload = min(s.payload, most, slab.MaxBytes-slab.TailSlack)
 	return keys, nil
 }
 

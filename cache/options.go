@@ -3,6 +3,7 @@ package cache
 import (
 	"encoding/binary"
 	"fmt"
+	"runtime"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
@@ -26,8 +27,8 @@ const (
 type Options struct {
 	// Tables are the tables to serve, 1 to 256; Gather names them by their index here.
 	Tables []Table
-	// Budget is the bytes per device for slots, hashmap and slot bookkeeping together. Codec metadata (Stats.CodecBytes)
-	// and a packed host tier's index come on top. No default.
+	// Budget is the bytes per device for slots, hashmap, row bits and tail slack together; slot bookkeeping is host
+	// memory. Codec metadata (Stats.CodecBytes) and a packed host tier's index come on top. At most 2^59. No default.
 	Budget int64
 	// Device is the backend: "auto" (default) is the best there is, "host" the emulation in Go memory.
 	Device string
@@ -49,6 +50,9 @@ type Options struct {
 	Workers int
 }
 
+// maxBudget keeps sums over devices from overflowing.
+const maxBudget = 1 << 59
+
 // EnsureDefaults sets the fields that are zero to their defaults.
 func (o *Options) EnsureDefaults() {
 	if o.Device == "" {
@@ -62,6 +66,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.Admission == nil {
 		o.Admission = admission.NewTinyLFU()
+	}
+	if o.Workers == 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
 	}
 	if o.Training == nil {
 		o.Training = func(func(int, []int64) bool) {}
@@ -85,6 +92,9 @@ func (o *Options) Validate() error {
 	}
 	if o.Budget < 1 {
 		fault("cache: Budget (%d B) must be at least one slot (%d B) and its hashmap", o.Budget, slab.Align)
+	}
+	if o.Budget > maxBudget {
+		fault("cache: Budget (%d B) must be at most 2^59 B", o.Budget)
 	}
 	switch o.Device {
 	case "auto", "host":

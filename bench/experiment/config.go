@@ -55,7 +55,7 @@ type Config struct {
 	Batches int
 	// WarmupBatches is the number of batches the policy learns from before the cache is filled: 50 by default, sampled
 	// with another seed. With IDs, as many from the start of the file, which are then not measured; by default, the
-	// first quarter trains and is measured as well.
+	// first quarter, rounded down, trains and is measured as well.
 	WarmupBatches int
 
 	// Budget is per device, as a share of the table's raw bytes ("5%") or in bytes ("64MiB").

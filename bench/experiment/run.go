@@ -163,10 +163,8 @@ func (r *run) prepareReplay() error {
 	}
 	all := replay.Batches()
 	r.measured, r.training = replay, replay
-	if c.WarmupBatches == Default {
-		r.trainLast = (all + replayTrainShare - 1) / replayTrainShare
-	} else {
-		r.trainLast, r.first = c.WarmupBatches, c.WarmupBatches
+	if c.WarmupBatches != Default {
+		r.first = c.WarmupBatches
 	}
 	if r.first >= all {
 		return fmt.Errorf("--warmup-batches (%d) must leave some of the %d batches of %s to measure", r.first, all, c.IDs)
@@ -174,6 +172,9 @@ func (r *run) prepareReplay() error {
 	r.last = all
 	if c.Batches != Default {
 		r.last = min(all, r.first+c.Batches)
+	}
+	if r.trainLast = r.first; c.WarmupBatches == Default {
+		r.trainLast = r.last / replayTrainShare
 	}
 	r.suitTraining()
 	return nil

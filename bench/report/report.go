@@ -33,9 +33,9 @@ func Run(w io.Writer, r *experiment.Result) error {
 	lines := [][2]string{
 		{"table", fmt.Sprintf("%s: %s rows of %s B (%s), %s", r.Table.Name, count(r.Table.Rows), count(int64(r.Table.RowBytes)), r.Table.DType, bytesOf(r.Table.Rows*int64(r.Table.RowBytes)))},
 		{"device", fmt.Sprintf("%d × %s (%s)", r.Device.Count, r.Device.Kind, r.Device.Name)},
-		{"workload", fmt.Sprintf("%s, %d batches, %s IDs", r.Workload.Kind, r.Workload.Batches, count(r.Workload.IDs))},
+		{"workload", fmt.Sprintf("%s, %s, %s", r.Workload.Kind, plural(r.Workload.Batches, "batch", "batches"), plural(int(r.Workload.IDs), "ID", "IDs"))},
 		{"admission", c.Policy + training(r)},
-		{"budget", fmt.Sprintf("%s: payload %s, metadata %s (codec tables %s beside it)", bytesOf(c.BudgetBytes), bytesOf(c.PayloadBytes), bytesOf(c.MetadataBytes), bytesOf(c.CodecBytes+c.IndexBytes))},
+		{"budget", fmt.Sprintf("%s: payload %s, metadata %s; beside it %s", bytesOf(c.BudgetBytes), bytesOf(c.PayloadBytes), bytesOf(c.MetadataBytes), beside(r))},
 	}
 	for _, l := range lines {
 		if _, err := fmt.Fprintf(w, "%-10s %s\n", l[0], l[1]); err != nil {
@@ -63,11 +63,11 @@ func training(r *experiment.Result) string {
 	case w.TrainingBatches == 0:
 		return ", without training"
 	case w.TrainingMeasured:
-		return fmt.Sprintf(", trained on %d of the measured batches", w.TrainingBatches)
+		return ", trained on " + plural(w.TrainingBatches, "batch", "batches") + " that are measured too"
 	case w.Kind == "ids":
-		return fmt.Sprintf(", trained on the %d batches before the measured ones", w.TrainingBatches)
+		return ", trained on the " + plural(w.TrainingBatches, "batch", "batches") + " before the measured ones"
 	default:
-		return fmt.Sprintf(", trained on %d pre-sampled batches", w.TrainingBatches)
+		return ", trained on " + plural(w.TrainingBatches, "pre-sampled batch", "pre-sampled batches")
 	}
 }
 
@@ -75,13 +75,29 @@ func reasons(r *experiment.Result) string {
 	s := ""
 	for reason := range slab.Reason(slab.NumReasons) {
 		if n := r.MissesByReason[reason.String()]; n != 0 {
-			s += fmt.Sprintf(" %s %s", count(n), reason)
+			s += fmt.Sprintf(", %s %s", count(n), reason)
 		}
 	}
 	if s == "" {
 		return " none"
 	}
+	return s[1:]
+}
+
+// beside is the device memory outside the budget.
+func beside(r *experiment.Result) string {
+	s := "codec tables " + bytesOf(r.Cache.CodecBytes)
+	if n := r.Cache.IndexBytes; n != 0 {
+		s += ", host tier index " + bytesOf(n)
+	}
 	return s
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return count(int64(n)) + " " + many
 }
 
 // Compress prints what the codecs did to a table.
@@ -117,7 +133,7 @@ func newTable(header ...any) table.Writer {
 }
 
 func count(n int64) string     { return humanize.Comma(n) }
-func bytesOf(n int64) string   { return humanize.IBytes(uint64(n)) }
+func bytesOf(n int64) string   { return humanize.SIWithDigits(float64(n), 1, "B") }
 func percent(f float64) string { return fmt.Sprintf("%.2f %%", 100*f) }
 func rate(f float64) string    { return humanize.SIWithDigits(f, 2, "") }
 

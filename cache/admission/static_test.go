@@ -63,9 +63,9 @@ func TestStaticFrequency_MoreFrequentFirst(t *testing.T) {
 		p.Observe(1, []int64{4, 4, 4, 2})
 		p.Observe(0, []int64{3, 3, 9})
 		p.Observe(0, nil)
-		// Equal frequencies by key: table, then row. Rows that nobody asked for are not offered.
-		wantRank(t, p, key(0, 3), key(1, 4), key(0, 7), key(0, 9), key(1, 2))
-		wantRank(t, p, key(0, 3), key(1, 4), key(0, 7), key(0, 9), key(1, 2)) // Rank changes nothing
+		// Equal frequencies by hash. Rows that nobody asked for are not offered.
+		wantRank(t, p, key(0, 3), key(1, 4), key(1, 2), key(0, 7), key(0, 9))
+		wantRank(t, p, key(0, 3), key(1, 4), key(1, 2), key(0, 7), key(0, 9)) // Rank changes nothing
 	}
 }
 
@@ -141,7 +141,7 @@ func TestStaticDegree_DegreeTimesSavedBytes(t *testing.T) {
 	p := start(t, NewStaticDegree([]uint32{0, 10, 0, 6}, []uint32{6, 1, 6}), problem([]int64{5, 3}, stored))
 	p.Observe(0, repeat(2, 1000)) // says nothing
 	// 6 × 100 ÷ 112 = 5.36 of table 1's two rows lies between.
-	wantRank(t, p, key(0, 3), key(1, 0), key(1, 2), key(0, 1), key(1, 1))
+	wantRank(t, p, key(0, 3), key(1, 2), key(1, 0), key(0, 1), key(1, 1))
 }
 
 func TestStaticDegree_BadDegrees(t *testing.T) {

@@ -67,7 +67,7 @@ func TestTinyLFU_ResidentsFirstWithinCapacity(t *testing.T) {
 			if seen[a] != seen[b] {
 				return seen[b] - seen[a]
 			}
-			return cmp.Compare(a, b)
+			return cmp.Compare(hashmap.Hash(a), hashmap.Hash(b))
 		}) {
 			t.Errorf("%s are not ranked by how often they were seen", what)
 		}

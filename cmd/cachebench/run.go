@@ -57,7 +57,7 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	f.IntSliceVar(&cfg.Fanouts, "fanouts", cfg.Fanouts, "neighbours sampled per vertex, hop by hop")
 	f.IntVar(&cfg.BatchSize, "batch-size", 0, "seed vertices (with --ids: row numbers) of a batch")
 	f.IntVar(&cfg.Batches, "batches", experiment.Default, "batches to measure")
-	f.IntVar(&cfg.WarmupBatches, "warmup-batches", experiment.Default, "batches the policy learns from first; not measured")
+	f.IntVar(&cfg.WarmupBatches, "warmup-batches", experiment.Default, "batches the policy learns from first")
 	f.StringVar(&cfg.Budget, "budget", cfg.Budget, "device memory per device: 1% of the table's raw bytes, or 64MiB")
 	f.StringVar(&cfg.Policy, "policy", cfg.Policy, "admission: "+strings.Join(experiment.Policies(), ", "))
 	f.StringVar(&cfg.Codec, "codec", cfg.Codec, strings.Join(registry.Names(), ", "))
@@ -72,7 +72,7 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	// What stands for the workload's own default is shown as that.
 	f.Lookup("batch-size").DefValue = "256, with --ids 4096"
 	f.Lookup("batches").DefValue = "200, with --ids all"
-	f.Lookup("warmup-batches").DefValue = "50; with --ids the first quarter, measured too"
+	f.Lookup("warmup-batches").DefValue = "50 of another seed; with --ids a quarter, measured too"
 	return cmd
 }
 
