@@ -21,9 +21,13 @@ type Cache struct {
 	policy  admission.Policy
 	turn    atomic.Uint64 // the device that serves the next Gather
 
-	// gate is held for reading by every call that is under way, and for writing by Close.
-	gate   sync.RWMutex
-	closed bool // guarded by gate
+	// gate lets calls in until Close, which waits for those under way.
+	gate struct {
+		sync.Mutex
+		closed bool
+		inside int
+		idle   *sync.Cond // inside is 0
+	}
 }
 
 // table is one table as the cache holds it.
@@ -43,6 +47,7 @@ type table struct {
 func New(o Options) (_ *Cache, err error) {
 	o.EnsureDefaults()
 	c := &Cache{opts: o, policy: o.Admission}
+	c.gate.idle = sync.NewCond(&c.gate)
 	defer func() {
 		for _, t := range o.Tables {
 			if t.close != nil {
@@ -82,6 +87,9 @@ func openDevices(o Options) ([]device.Device, error) {
 
 func (c *Cache) loadTables() error {
 	for _, t := range c.opts.Tables {
+		if t.used.Swap(true) {
+			return fmt.Errorf("cache: table %s: must not be given to New twice", t.name)
+		}
 		tier, err := transfer.Load(c.devices[0].device, t.source, transfer.Options{
 			Codec: c.opts.Codec, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers,
 		})
@@ -94,15 +102,20 @@ func (c *Cache) loadTables() error {
 	return nil
 }
 
-// Close waits for the calls and batches under way, then frees all memory. Closing a closed cache does nothing. A cache
-// whose device has failed closes too.
+// Close refuses further calls, waits for those and for batches under way, then frees all memory. Closing a closed cache
+// waits for the same and does nothing. A cache whose device has failed closes too.
 func (c *Cache) Close() error {
-	c.gate.Lock()
-	defer c.gate.Unlock()
-	if c.closed {
+	g := &c.gate
+	g.Lock()
+	defer g.Unlock()
+	first := !g.closed
+	g.closed = true
+	for g.inside > 0 {
+		g.idle.Wait()
+	}
+	if !first {
 		return nil
 	}
-	c.closed = true
 	return c.release()
 }
 
@@ -124,21 +137,27 @@ func (c *Cache) release() error {
 
 // enter begins a call; leave ends it. After a device has failed every call does with its error.
 func (c *Cache) enter() error {
-	c.gate.RLock()
-	if c.closed {
-		c.gate.RUnlock()
+	c.gate.Lock()
+	defer c.gate.Unlock()
+	if c.gate.closed {
 		return ErrClosed
 	}
 	for _, d := range c.devices {
 		if err := d.device.Err(); err != nil {
-			c.gate.RUnlock()
 			return fmt.Errorf("%w: device %d: %w", ErrDevice, d.index, err)
 		}
 	}
+	c.gate.inside++
 	return nil
 }
 
-func (c *Cache) leave() { c.gate.RUnlock() }
+func (c *Cache) leave() {
+	c.gate.Lock()
+	defer c.gate.Unlock()
+	if c.gate.inside--; c.gate.inside == 0 {
+		c.gate.idle.Broadcast()
+	}
+}
 
 // Rows returns the number of rows of a table. It panics when there is no such table.
 func (c *Cache) Rows(table int) int64 { return c.tables[table].tier.Rows() }

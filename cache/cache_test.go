@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -303,10 +304,48 @@ func TestClose_IdempotentAndFinal(t *testing.T) {
 	}
 }
 
+// TestClose_RefusesWhileItWaits: calls that come while Close waits for others are refused at once.
+func TestClose_RefusesWhileItWaits(t *testing.T) {
+	data := normalTable(1000, 64, 8)
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "features", data, 256)}, Budget: 50_000})
+	started, release := make(chan bool), make(chan bool)
+	var wg sync.WaitGroup
+	slow := &slowContext{Context: ctx, started: started, release: release}
+	out := make([]byte, 256)
+	wg.Go(func() {
+		if err := c.Gather(slow, 0, []int64{1}, out); err != nil {
+			t.Errorf("the Gather under way: %v", err)
+		}
+	})
+	<-started // it is inside
+	wg.Go(func() { c.Close() })
+	for c.Gather(ctx, 0, nil, nil) == nil { // until Close has begun
+		runtime.Gosched()
+	}
+	if err := c.GatherAsync(ctx, 0, []int64{1}, make([]byte, 256)).Wait(); !errors.Is(err, cache.ErrClosed) {
+		t.Errorf("GatherAsync while Close waits: %v", err)
+	}
+	close(release)
+	wg.Wait()
+	checkRows(t, data, 256, []int64{1}, out)
+}
+
+// slowContext keeps whoever asks for its error waiting.
+type slowContext struct {
+	context.Context
+	started, release chan bool
+}
+
+func (c *slowContext) Err() error {
+	c.started <- true
+	<-c.release
+	return nil
+}
+
 func TestNew_BudgetLargerThanTableCachesAll(t *testing.T) {
 	data := normalTable(500, 32, 10)
 	for _, tier := range []cache.HostTier{cache.InPlace, cache.Packed} {
-		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "f", data, 128)}, Budget: 1 << 30, HostTier: tier})
+		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "f", data, 128)}, Budget: 1 << 59, HostTier: tier, Devices: 2})
 		rows := make([]int64, 500)
 		for i := range rows {
 			rows[i] = int64(499 - i)
@@ -416,19 +455,30 @@ func TestNew_OversizeRows(t *testing.T) {
 func TestNew_BadOptions(t *testing.T) {
 	good := func() []cache.Table { return []cache.Table{fromBytes(t, "f", make([]byte, 5440), 272)} }
 	for want, o := range map[string]cache.Options{
-		"cache: Tables (0) must be 1 to 256":                                                      {Budget: 1},
-		"cache: Budget (0 B) must be at least one slot (16 B) and its hashmap":                    {Tables: good()},
-		"cache: Budget (96 B) must hold at least one slot (272 B) and its metadata: 536 B in all": {Tables: good(), Budget: 96, Codec: "none"},
-		"cache: Device (\"gpu\") must be auto, host or cuda":                                      {Tables: good(), Budget: 4096, Device: "gpu"},
-		"cache: Devices (9) must be 1 to 8\ncache: Workers (-1) must not be negative":             {Tables: good(), Budget: 4096, Devices: 9, Workers: -1},
-		"codec: unknown codec (\"zip\") must be one of auto, none, ibp, ibp4, ibp8":               {Tables: good(), Budget: 4096, Codec: "zip"},
-		"cache: HostTier (mode(7)) must be InPlace or Packed":                                     {Tables: good(), Budget: 4096, HostTier: 7},
-		"cache: table must come from Open, FromSlice or FromBytes":                                {Tables: make([]cache.Table, 1), Budget: 4096},
+		"cache: Tables (0) must be 1 to 256":                                          {Budget: 1},
+		"cache: Budget (0 B) must be at least one slot (16 B) and its hashmap":        {Tables: good()},
+		"cache: Device (\"gpu\") must be auto, host or cuda":                          {Tables: good(), Budget: 4096, Device: "gpu"},
+		"cache: Devices (9) must be 1 to 8\ncache: Workers (-1) must not be negative": {Tables: good(), Budget: 4096, Devices: 9, Workers: -1},
+		"codec: unknown codec (\"zip\") must be one of auto, none, ibp, ibp4, ibp8":   {Tables: good(), Budget: 4096, Codec: "zip"},
+		"cache: HostTier (mode(7)) must be InPlace or Packed":                         {Tables: good(), Budget: 4096, HostTier: 7},
+		"cache: table must come from Open, FromSlice or FromBytes":                    {Tables: make([]cache.Table, 1), Budget: 4096},
 	} {
 		_, err := cache.New(o)
-		if err == nil || !errors.Is(err, cache.ErrOptions) || strings.TrimPrefix(err.Error(), "cache: bad options\n") != want {
+		if err == nil || !errors.Is(err, cache.ErrOptions) || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
+	}
+	_, err := cache.New(cache.Options{Tables: good(), Budget: 96, Codec: "none"})
+	if want := "cache: budget too small: Budget (96 B) must hold at least one slot (272 B) and its metadata: 536 B in all"; !errors.Is(err, cache.ErrBudget) || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if _, err := cache.New(cache.Options{Tables: good(), Budget: 1<<59 + 1}); err == nil || err.Error() != "cache: Budget (576460752303423489 B) must be at most 2^59 B" {
+		t.Errorf("huge budget: %v", err)
+	}
+	once := good()
+	newCache(t, cache.Options{Tables: once, Budget: 4096})
+	if _, err := cache.New(cache.Options{Tables: once, Budget: 4096}); err == nil || err.Error() != "cache: table f: must not be given to New twice" {
+		t.Errorf("a table given twice: %v", err)
 	}
 	long := fromBytes(t, "long", make([]byte, 1<<20), 1<<20)
 	if _, err := cache.New(cache.Options{Tables: []cache.Table{long}, Budget: 1 << 22}); err == nil ||

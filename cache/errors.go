@@ -1,12 +1,17 @@
 package cache
 
-import "errors"
+import (
+	"errors"
+	"strings"
+)
 
 var (
 	// ErrClosed is returned by every call on a cache after Close.
 	ErrClosed = errors.New("cache: closed")
-	// ErrOptions is wrapped by New's error for options out of range; its text names all of them.
+	// ErrOptions is what New's error is for options out of range; its text names all of them.
 	ErrOptions = errors.New("cache: bad options")
+	// ErrBudget is wrapped by New's error when the budget does not hold a single row.
+	ErrBudget = errors.New("cache: budget too small")
 	// ErrRows is wrapped by Gather's error for row numbers outside the table; the output is then untouched.
 	ErrRows = errors.New("cache: row numbers out of range")
 	// ErrOutput is wrapped by Gather's error for an output of the wrong size, which is then untouched.
@@ -20,3 +25,10 @@ var (
 	// this package. The output's contents are then undefined.
 	ErrCorrupt = errors.New("cache: corrupt row")
 )
+
+// optionsError lists options out of range. It is ErrOptions to errors.Is.
+type optionsError struct{ faults []string }
+
+func (e *optionsError) Error() string { return strings.Join(e.faults, "\n") }
+
+func (e *optionsError) Is(target error) bool { return target == ErrOptions }

@@ -64,7 +64,7 @@ func (c *Cache) divideBudget() (*space, error) {
 	}
 	if s.payloadFor(1) < smallest {
 		least := smallest + s.fixed + hashmap.LayoutFor(1).Bytes()
-		return nil, fmt.Errorf("%w\ncache: Budget (%d B) must hold at least one slot (%d B) and its metadata: %d B in all", ErrOptions, s.budget, smallest, least)
+		return nil, fmt.Errorf("%w: Budget (%d B) must hold at least one slot (%d B) and its metadata: %d B in all", ErrBudget, s.budget, smallest, least)
 	}
 	return s, nil
 }
@@ -103,14 +103,16 @@ func (c *Cache) train(s *space) error {
 	if err := c.policy.Start(p); err != nil {
 		return err
 	}
+	batch := 0
 	for table, rows := range c.opts.Training {
 		if table < 0 || table >= len(c.tables) {
-			return fmt.Errorf("cache: training batch of table %d must be of one of the %d tables", table, len(c.tables))
+			return fmt.Errorf("cache: training batch %d: table (%d) must be 0 to %d", batch, table, len(c.tables)-1)
 		}
 		if err := checkRows(rows, c.tables[table]); err != nil {
-			return fmt.Errorf("training batch: %w", err)
+			return fmt.Errorf("cache: training batch %d: %w", batch, err)
 		}
 		c.policy.Observe(table, rows)
+		batch++
 	}
 	c.opts.Training = nil
 	return nil
@@ -126,8 +128,9 @@ func (c *Cache) estimate(s *space) int64 {
 	devices := int64(len(c.devices))
 	mean := max(slab.Align, slots/rows)
 	// Entries e satisfy devices × (budget - fixed - map(e)) = e × mean, map(e) being e × SlotBytes / Load.
-	entries := float64(devices*(s.budget-s.fixed)) / (float64(mean) + float64(devices)*hashmap.SlotBytes/hashmap.Load)
-	return min(slots, max(0, devices*s.payloadFor(int64(entries))))
+	entries := float64(devices) * float64(s.budget-s.fixed) / (float64(mean) + float64(devices)*hashmap.SlotBytes/hashmap.Load)
+	payload := s.payloadFor(int64(min(entries, float64(rows))))
+	return min(slots, devices*max(0, min(payload, slots)))
 }
 
 // choose walks the policy's ranking, then the rows it did not offer, until the budget is spent, and fixes the map's
@@ -158,7 +161,7 @@ func (c *Cache) choose(s *space) (keys []uint64, err error) {
 					t.addOversize(row)
 					continue
 				}
-				full = devices*s.payloadFor(int64(len(keys))+1) < bytes+int64(n)
+				full = s.payloadFor(int64(len(keys))+1) < (bytes+int64(n)+devices-1)/devices
 				if !full {
 					bytes += int64(n)
 					keys = append(keys, key)
@@ -190,7 +193,7 @@ func (c *Cache) choose(s *space) (keys []uint64, err error) {
 	for _, t := range c.tables {
 		most += t.tier.Rows() * int64(slab.SlotBytes(t.tier.RowBytes()))
 	}
-	s.payload = min(s.payload, most)
+	s.payload = min(s.payload, most, slab.MaxBytes-slab.TailSlack)
 	for _, t := range c.tables { // seldom any: then rows larger than a slab are known only now
 		if len(t.oversize) != 0 {
 			s.payload = max(0, s.payload-bitsetBytes(t.tier.Rows()))

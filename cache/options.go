@@ -1,9 +1,9 @@
 package cache
 
 import (
-	"errors"
+	"encoding/binary"
 	"fmt"
-	"strings"
+	"runtime"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
@@ -28,8 +28,8 @@ const (
 type Options struct {
 	// Tables are the tables to serve, 1 to 256; Gather names them by their index here.
 	Tables []Table
-	// Budget is the bytes per device for slots, hashmap and slot bookkeeping together. Codec metadata (Stats.CodecBytes)
-	// and a packed host tier's index come on top. No default.
+	// Budget is the bytes per device for slots, hashmap, row bits and tail slack together; slot bookkeeping is host
+	// memory. Codec metadata (Stats.CodecBytes) and a packed host tier's index come on top. At most 2^59. No default.
 	Budget int64
 	// Device is the backend: "cuda" is NVIDIA GPUs, "host" their emulation in Go memory, "auto" (default) cuda where there
 	// are as many GPUs as Devices, else host.
@@ -52,6 +52,9 @@ type Options struct {
 	Workers int
 }
 
+// maxBudget keeps sums over devices from overflowing.
+const maxBudget = 1 << 59
+
 // EnsureDefaults sets the fields that are zero to their defaults.
 func (o *Options) EnsureDefaults() {
 	if o.Device == "" {
@@ -66,15 +69,21 @@ func (o *Options) EnsureDefaults() {
 	if o.Admission == nil {
 		o.Admission = admission.NewTinyLFU()
 	}
+	if o.Workers == 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
 	if o.Training == nil {
 		o.Training = func(func(int, []int64) bool) {}
 	}
 }
 
-// Validate reports all options that are out of range at once, wrapping ErrOptions.
+// Validate reports all options that are out of range at once, as ErrOptions.
 func (o *Options) Validate() error {
 	var faults []string
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		fault("cache: this machine is big-endian; formats are little-endian and used in place")
+	}
 	if n := len(o.Tables); n < 1 || n > hashmap.MaxTables {
 		fault("cache: Tables (%d) must be 1 to %d", n, hashmap.MaxTables)
 	}
@@ -85,6 +94,9 @@ func (o *Options) Validate() error {
 	}
 	if o.Budget < 1 {
 		fault("cache: Budget (%d B) must be at least one slot (%d B) and its hashmap", o.Budget, slab.Align)
+	}
+	if o.Budget > maxBudget {
+		fault("cache: Budget (%d B) must be at most 2^59 B", o.Budget)
 	}
 	switch o.Device {
 	case "auto", "host":
@@ -112,5 +124,5 @@ func (o *Options) Validate() error {
 	if len(faults) == 0 {
 		return nil
 	}
-	return errors.Join(ErrOptions, errors.New(strings.Join(faults, "\n")))
+	return &optionsError{faults}
 }

@@ -6,6 +6,18 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
+// Reason says why a row missed. Where several apply, the later one is counted.
+type Reason = slab.Reason
+
+// Reasons of misses.
+const (
+	Cold        = slab.Cold        // admission was never offered the row
+	Rejected    = slab.Rejected    // admission was offered the row, and others were worth more
+	Evicted     = slab.Evicted     // the row was cached and gave way to another
+	Invalidated = slab.Invalidated // the caller withdrew the row
+	Oversize    = slab.Oversize    // the row is larger than a slab
+)
+
 // Stats is what a cache holds and what it has done since New. Each Gather counts as a whole when it returns.
 type Stats struct {
 	// BudgetBytes is the budget of all devices together. MetadataBytes are the hashmaps, the row bits and the
@@ -33,7 +45,7 @@ type TableStats struct {
 	RawBytes, StoredBytes int64
 	// Lookups = Hits + Misses. Duplicates within a batch count each.
 	Gathers, Lookups, Hits, Misses int64
-	// MissesByReason sums to Misses.
+	// MissesByReason is indexed by Reason and sums to Misses.
 	MissesByReason [slab.NumReasons]int64
 	// HostBytesMoved is the stored bytes of the missed rows.
 	HostBytesMoved int64

@@ -3,6 +3,7 @@ package cache
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/hashmap"
@@ -38,6 +39,7 @@ type Table struct {
 	dtype  DType
 	source transfer.Source
 	close  func() error
+	used   *atomic.Bool // New has taken it
 }
 
 // Element is a Go type of table elements.
@@ -90,7 +92,7 @@ func FromBytes(name string, dtype DType, data []byte, rowBytes int) (Table, erro
 	case len(data)%rowBytes != 0:
 		return Table{}, fmt.Errorf("cache: table %s: data (%d bytes) must be a multiple of the row (%d bytes)", name, len(data), rowBytes)
 	}
-	return Table{name: name, dtype: dtype, source: transfer.SourceOf(data, rowBytes), close: func() error { return nil }}, nil
+	return Table{name: name, dtype: dtype, source: transfer.SourceOf(data, rowBytes), close: func() error { return nil }, used: new(atomic.Bool)}, nil
 }
 
 // Open returns the table of a NumPy file: an .npy file, or an .npz archive's array "features" or its only array of rank
@@ -101,7 +103,7 @@ func Open(path string) (Table, error) {
 	if err != nil {
 		return Table{}, err
 	}
-	t := Table{name: r.Name(), dtype: r.DType(), source: r, close: r.Close}
+	t := Table{name: r.Name(), dtype: r.DType(), source: r, close: r.Close, used: new(atomic.Bool)}
 	if err := t.validate(); err != nil {
 		return Table{}, errors.Join(err, r.Close())
 	}

@@ -37,7 +37,7 @@ func (k *Fetch) RunHost(w device.Workers) {
 			stored, compressed := k.Tier.Stored(int64(m.Word))
 			row := out[int(m.Position)*k.Tier.RowBytes:][:k.Tier.RowBytes]
 			n, ok := restore(k.Codec.Codec, row, stored, compressed)
-			if !ok {
+			if exact := k.Tier.Stride == 0; !ok || exact && n != len(stored) {
 				count.corrupt(m.Position)
 			}
 			moved += n

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"sync"
@@ -55,13 +54,6 @@ func (o *Options) step(field func(*Timings) *time.Duration) func() {
 	start := time.Now()
 	return func() { *field(o.Timings) += time.Since(start) }
 }
-
-// The sample that codecs are trained on: a share of the rows, at least so many, at most so many bytes.
-const (
-	sampleShare    = 50 // one row in
-	sampleRows     = 4096
-	sampleMaxBytes = 32 << 20
-)
 
 // Load copies all rows of src to host memory, trains the codec on a sample of them and encodes them. It needs host
 // memory for the table once, and, packed, once more for the stored rows.
@@ -132,12 +124,16 @@ func (t *Tier) read(src Source) error {
 		if direct {
 			dst = mem[done*stride:]
 		}
-		n, err := src.Read(dst[:n*t.rowBytes])
+		asked := n
+		n, err := src.Read(dst[:asked*t.rowBytes])
+		if n < 0 || n > asked {
+			return fmt.Errorf("transfer: source returned rows (%d) must be 0 to the %d asked for", n, asked)
+		}
 		if n == 0 && (err == nil || errors.Is(err, io.EOF)) {
 			return fmt.Errorf("transfer: source ended after %d of %d rows", done, t.rows)
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
-			return err
+			return fmt.Errorf("transfer: source at row %d of %d: %w", done, t.rows, err)
 		}
 		if !direct {
 			for i := range n {
@@ -149,22 +145,9 @@ func (t *Tier) read(src Source) error {
 	return nil
 }
 
-// sampleRows returns row numbers spread over the table, one at random in each of equal parts.
-func (t *Tier) sampleRows(seed uint64) []int64 {
-	n := max(t.rows/sampleShare, sampleRows)
-	n = max(1, min(n, t.rows, sampleMaxBytes/int64(t.rowBytes)))
-	r := rand.New(rand.NewPCG(seed, 0x73616d706c65))
-	rows := make([]int64, n)
-	for i := range n {
-		from, to := i*t.rows/n, (i+1)*t.rows/n
-		rows[i] = from + r.Int64N(to-from)
-	}
-	return rows
-}
-
 // train makes the codec from a sample of the rows.
 func (t *Tier) train(o Options) error {
-	rows := t.sampleRows(o.Seed)
+	rows := codec.SampleRows(t.rows, t.rowBytes, o.Seed)
 	if !o.OnHost && t.canAccelerate() {
 		c, ok, err := t.trainOnDevice(o.Codec, rows)
 		if ok || err != nil {
@@ -172,13 +155,8 @@ func (t *Tier) train(o Options) error {
 			return err
 		}
 	}
-	mem := t.host.Mem.Bytes()
-	sample := make([]byte, 0, len(rows)*t.rowBytes)
-	for _, row := range rows {
-		sample = append(sample, mem[row*t.host.Stride:][:t.rowBytes]...)
-	}
 	var err error
-	t.codec, err = registry.Train(o.Codec, sample, t.rowBytes)
+	t.codec, err = registry.Train(o.Codec, codec.Gather(t.host.Mem.Bytes(), rows, t.rowBytes, t.host.Stride), t.rowBytes)
 	return err
 }
 
@@ -210,6 +188,7 @@ func (t *Tier) eachRow(workers int, makeStore func() func(int64) (int, error), l
 	if err != nil {
 		return err
 	}
+	t.host.Compressed = bits
 	words := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(bits.Bytes()))), bits.Size()/8)
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
@@ -277,6 +256,7 @@ func (t *Tier) pack(lengths []uint32) error {
 	if err != nil {
 		return err
 	}
+	t.host.Index = index
 	locations := unsafe.Slice((*slab.Location)(unsafe.Pointer(unsafe.SliceData(index.Bytes()))), t.rows)
 	size := int64(0)
 	for r, n := range lengths {

@@ -42,7 +42,8 @@ type Problem struct {
 // Training is a sequence of batches from which a policy learns before the cache is filled.
 type Training = iter.Seq2[int, []int64]
 
-// scores ranks rows by value, highest first, equal ones by key.
+// scores ranks rows by value, highest first, equal ones by hash: row numbers often go with popularity, and a ranking that
+// leans on them would flatter whichever cache has more ties.
 func scores(score iter.Seq2[uint64, float64]) iter.Seq[uint64] {
 	type scored struct {
 		key   uint64
@@ -56,7 +57,7 @@ func scores(score iter.Seq2[uint64, float64]) iter.Seq[uint64] {
 		if c := cmp.Compare(b.value, a.value); c != 0 {
 			return c
 		}
-		return cmp.Compare(a.key, b.key)
+		return cmp.Compare(hashmap.Hash(a.key), hashmap.Hash(b.key))
 	})
 	return func(yield func(uint64) bool) {
 		for _, s := range all {

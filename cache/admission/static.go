@@ -49,7 +49,7 @@ func (s *staticFrequency) Close() { s.counts = nil }
 
 // NewStaticDegree returns the policy that ranks the vertices of each table by in-degree, times the host bytes a miss
 // moves, per slot byte (PaGraph, SoCC '20, with in-degree because neighbour sampling follows edges to their targets).
-// inDegrees has one entry a row for each table; it needs no training.
+// inDegrees has, for each table, one entry a row; rows beyond its end count as 0. It needs no training.
 func NewStaticDegree(inDegrees ...[]uint32) Policy { return &staticDegree{degrees: inDegrees} }
 
 type staticDegree struct {

@@ -41,6 +41,9 @@ func Unmarshal(b []byte) (*Codec, error) {
 	if b[4] != metadataVersion {
 		return nil, codec.CorruptError("ibp", "metadata version (%d) is not %d", b[4], metadataVersion)
 	}
+	if b[6]|b[7] != 0 {
+		return nil, codec.CorruptError("ibp", "metadata bytes 6 and 7 (%02x %02x) are not 0", b[6], b[7])
+	}
 	body, sum := b[:len(b)-4], binary.LittleEndian.Uint32(b[len(b)-4:])
 	if got := crc32.Checksum(body, castagnoli); got != sum {
 		return nil, codec.CorruptError("ibp", "metadata checksum (%08x) is not %08x", got, sum)

@@ -2,8 +2,11 @@ package registry
 
 import (
 	"bytes"
+	"errors"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/codec"
 )
 
 func TestTrain_AutoPicksTheSmallest(t *testing.T) {
@@ -43,5 +46,79 @@ func TestTrain_UnknownName(t *testing.T) {
 	_, err := Train("zip", nil, 4)
 	if want := `codec: unknown codec ("zip") must be one of auto, none, ibp, ibp4, ibp8`; err == nil || err.Error() != want {
 		t.Fatalf("got %v, want %s", err, want)
+	}
+}
+
+func TestNames_AllTrain(t *testing.T) {
+	sample := bytes.Repeat([]byte("tensor rows of one kind "), 64)
+	for _, name := range Names() {
+		if err := Check(name); err != nil {
+			t.Error(err)
+		}
+		c, err := Train(name, sample, 24)
+		if err != nil {
+			t.Errorf("Train(%s): %v", name, err)
+			continue
+		}
+		if (c == nil) != (name == None) {
+			t.Errorf("Train(%s) gives %v", name, c)
+		}
+	}
+}
+
+// TestConcrete_NamesThemselves: reports list a codec under the name that its tables have.
+func TestConcrete_NamesThemselves(t *testing.T) {
+	for _, name := range Concrete() {
+		c, err := Train(name, make([]byte, 4096), 64)
+		if err != nil || c.Name() != name {
+			t.Errorf("Train(%s) gives %v, %v", name, c, err)
+		}
+	}
+}
+
+// TestFamilies_Unmarshal: every family restores its own codecs, and only from whole metadata.
+func TestFamilies_Unmarshal(t *testing.T) {
+	row := []byte("a row that repeats itself, mostly")
+	sample := bytes.Repeat(row, 20)
+	for _, f := range families {
+		c, err := f.Train(sample, len(row))
+		if err != nil {
+			t.Fatal(err)
+		}
+		metadata, err := c.MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := f.Unmarshal(metadata)
+		if err != nil {
+			t.Fatalf("%s: %v", f.Name, err)
+		}
+		a, b := make([]byte, c.EncodeBound()), make([]byte, again.EncodeBound())
+		n, err := c.Encode(a, row)
+		m, errAgain := again.Encode(b, row)
+		if err != nil || errAgain != nil || !bytes.Equal(a[:n], b[:m]) {
+			t.Errorf("%s: restored codec writes %x, %v, want %x, %v", f.Name, b[:m], errAgain, a[:n], err)
+		}
+		if _, err := f.Unmarshal(metadata[:len(metadata)-1]); !errors.Is(err, codec.ErrCorrupt) {
+			t.Errorf("%s: truncated metadata: %v", f.Name, err)
+		}
+	}
+}
+
+func TestTrain_BadSamples(t *testing.T) {
+	for _, name := range []string{Auto, "ibp", "ibp4", "ibp8"} {
+		for _, c := range []struct {
+			sample, row int
+			want        string
+		}{
+			{0, 8, "ibp: sample (0 rows) must have at least one row"},
+			{12, 8, "ibp: sample (12 bytes) must be a multiple of the row (8 bytes)"},
+			{8, 0, "ibp: row (0 bytes) must be 1 to 1048575"},
+			{1 << 20, 1 << 20, "ibp: row (1048576 bytes) must be 1 to 1048575"},
+		} {
+			if _, err := Train(name, make([]byte, c.sample), c.row); err == nil || err.Error() != c.want {
+				t.Errorf("Train(%s): got %v, want %s", name, err, c.want)
+			}
+		}
 	}
 }

@@ -1,0 +1,47 @@
+# Two commands do everything on a machine with Go: `make run` and `make test`.
+
+GO        ?= go
+DATA      ?= ../shared/data
+FUZZTIME  ?= 10s
+SHELL     := /bin/bash
+
+.PHONY: run build test test-long race fuzz lint bench check clean
+
+run: build ## the main job: a generated graph through the cache and an uncompressed one beside it
+	build/cachebench run
+
+build: ## the command, at build/cachebench
+	$(GO) build -o build/cachebench ./cmd/cachebench
+
+test: ## all tests, with internal checks on; at most 8 minutes on two cores
+	$(GO) vet ./...
+	$(GO) test -tags invariants -timeout 8m ./...
+
+# Packages whose values are used by several goroutines at once.
+CONCURRENT = ./cache/... ./device/... ./hashmap ./kernels ./transfer ./bench/workload ./codec/...
+
+race: ## the concurrent packages under the race detector
+	$(GO) test -race -short -timeout 10m $(CONCURRENT)
+
+fuzz: ## every fuzz target for FUZZTIME
+	.ci/fuzz $(FUZZTIME)
+
+lint: ## gofmt, vet, staticcheck (its version is pinned in tools/go.mod)
+	@test -z "$$(gofmt -l . | tee /dev/stderr)"
+	$(GO) vet ./...
+	$(GO) vet -tags invariants ./slab
+	$(GO) tool -modfile=tools/go.mod staticcheck ./...
+
+test-long: ## the exhaustive runs; the last result is docs/results/test-long.txt
+	@mkdir -p docs/results
+	@set -o pipefail; { echo "make test-long: $$($(GO) env GOVERSION GOOS GOARCH | xargs)"; \
+	   $(GO) test -tags long -timeout 60m -run '^TestLong_' -v ./... 2>&1 | grep -vE '^(=== |PASS$$)|no test'; } | tee docs/results/test-long.txt
+
+bench: ## benchmarks of the codec, the hashmap and the workloads
+	$(GO) test -run '^$$' -bench . -benchtime 1s ./codec/ibp ./hashmap ./slab ./bench/workload
+
+check: ## everything that CI checks
+	.ci/run
+
+clean:
+	rm -rf build

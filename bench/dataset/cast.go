@@ -1,0 +1,84 @@
+package dataset
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/tensorcache/tensorcache/cache"
+)
+
+// format is a binary floating-point format of 16 bits.
+type format struct {
+	dtype              cache.DType
+	exponent, mantissa int // bits
+}
+
+var casts = map[string]format{
+	"bf16": {cache.BFloat16, 8, 7},
+	"f16":  {cache.Float16, 5, 10},
+}
+
+// CheckCast returns an error when there is no such cast; "" is none.
+func CheckCast(name string) error {
+	if _, ok := casts[name]; !ok && name != "" {
+		return fmt.Errorf("dataset: unknown cast (%q) must be bf16 or f16", name)
+	}
+	return nil
+}
+
+// Cast returns the table with every element rounded to bf16 or f16, nearest even. The table must be float32 or float64.
+// NaNs stay NaNs, quiet, with the upper bits of their payload. An empty name returns the table itself.
+func (t *Table) Cast(name string) (*Table, error) {
+	if name == "" {
+		return t, nil
+	}
+	if err := CheckCast(name); err != nil {
+		return nil, err
+	}
+	if t.DType != cache.Float32 && t.DType != cache.Float64 {
+		return nil, fmt.Errorf("dataset: %s: element type (%s) must be float32 or float64 to be cast to %s", t.Name, t.DType, name)
+	}
+	f, size := casts[name], t.DType.Size()
+	c := &Table{Name: t.Name, DType: f.dtype, Rows: t.Rows, RowBytes: t.RowBytes / size * 2}
+	c.Data = make([]byte, 0, c.Rows*c.RowBytes)
+	for i := 0; i < len(t.Data); i += size {
+		var x float64
+		if size == 4 {
+			x = float64(math.Float32frombits(binary.LittleEndian.Uint32(t.Data[i:])))
+		} else {
+			x = math.Float64frombits(binary.LittleEndian.Uint64(t.Data[i:]))
+		}
+		c.Data = binary.LittleEndian.AppendUint16(c.Data, f.round(x))
+	}
+	return c, nil
+}
+
+// round returns the bits of the value nearest to x, the even one of two.
+func (f format) round(x float64) uint16 {
+	b := math.Float64bits(x)
+	sign := uint16(b>>63) << 15
+	infinity := uint16(1<<f.exponent-1) << f.mantissa
+	exponent, fraction := int(b>>52&0x7ff)-1023, b&(1<<52-1)
+	if exponent == 1024 {
+		if fraction == 0 {
+			return sign | infinity
+		}
+		return sign | infinity | 1<<(f.mantissa-1) | uint16(fraction>>(52-f.mantissa))
+	}
+	bias := 1<<(f.exponent-1) - 1
+	// The kept part of the significand, leading one included, is significand >> drop.
+	significand, drop := fraction|1<<52, 52-f.mantissa
+	base := exponent + bias - 1 // the leading one adds one more to the exponent field
+	if base < 0 {               // subnormal: the field is 0 and there is no leading one to add
+		drop, base = drop-base, 0
+	}
+	if drop > 54 { // less than half of the smallest subnormal; float64's own subnormals too
+		return sign
+	}
+	kept, rest, half := significand>>drop, significand&(1<<drop-1), uint64(1)<<(drop-1)
+	if rest > half || rest == half && kept&1 != 0 {
+		kept++
+	}
+	return sign | uint16(min(uint64(base)<<f.mantissa+kept, uint64(infinity)))
+}

@@ -1,0 +1,60 @@
+// Package dataset makes the tables that cachebench works on: read from files or generated, cast on request, and held in
+// memory, so that several caches can be made of one table and their rows checked against it.
+package dataset
+
+import (
+	"fmt"
+
+	"github.com/tensorcache/tensorcache/bench/workload"
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/npy"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// Table is a table in memory: rows back to back, little-endian. It must not change while it is in use.
+type Table struct {
+	Name     string
+	DType    cache.DType
+	Rows     int
+	RowBytes int
+	Data     []byte
+}
+
+// Load reads a NumPy file as cache.Open does.
+func Load(path string) (*Table, error) {
+	r, err := npy.Open(path, 2, "features")
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	t := &Table{Name: r.Name(), DType: r.DType(), Rows: r.Rows(), RowBytes: r.RowBytes()}
+	if t.RowBytes > slab.MaxRowBytes {
+		return nil, fmt.Errorf("dataset: %s: row (%d bytes) must be shorter than 1 MiB (%d)", t.Name, t.RowBytes, slab.MaxRowBytes+1)
+	}
+	t.Data = make([]byte, t.Rows*t.RowBytes)
+	for rest := t.Data; len(rest) > 0; {
+		n, err := r.Read(rest)
+		if err != nil {
+			return nil, err
+		}
+		rest = rest[n*t.RowBytes:]
+	}
+	return t, nil
+}
+
+// Generate returns a table of float32 rows: column j is N(0,1) scaled by exp(z_j), z_j from N(0,1).
+func Generate(rows, columns int, seed uint64) (*Table, error) {
+	data, err := workload.Features(rows, columns, seed)
+	if err != nil {
+		return nil, err
+	}
+	return &Table{Name: "generated", DType: cache.Float32, Rows: rows, RowBytes: 4 * columns, Data: data}, nil
+}
+
+// Open returns the table as a cache takes it. The data are not copied before cache.New does.
+func (t *Table) Open() (cache.Table, error) {
+	return cache.FromBytes(t.Name, t.DType, t.Data, t.RowBytes)
+}
+
+// Row returns the bytes of row i.
+func (t *Table) Row(i int64) []byte { return t.Data[int(i)*t.RowBytes:][:t.RowBytes] }

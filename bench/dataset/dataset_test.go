@@ -1,0 +1,126 @@
+package dataset
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/npy"
+)
+
+// value returns what 16 bits of a format mean, by the definition of IEEE 754.
+func (f format) value(h uint16) float64 {
+	sign := 1 - 2*float64(h>>15)
+	exponent, fraction := int(h&0x7fff)>>f.mantissa, float64(h&(1<<f.mantissa-1))
+	bias, scale := 1<<(f.exponent-1)-1, math.Ldexp(1, -f.mantissa)
+	switch {
+	case exponent == 1<<f.exponent-1 && fraction != 0:
+		return math.NaN()
+	case exponent == 1<<f.exponent-1:
+		return sign * math.Inf(1)
+	case exponent == 0:
+		return sign * math.Ldexp(fraction*scale, 1-bias)
+	default:
+		return sign * math.Ldexp(1+fraction*scale, exponent-bias)
+	}
+}
+
+// TestRound_AllValuesAndMidpoints takes every value of the format, the midpoint to its successor, and what lies just
+// beside the midpoint.
+func TestRound_AllValuesAndMidpoints(t *testing.T) {
+	for name, f := range casts {
+		infinity := uint16(1<<f.exponent-1) << f.mantissa
+		for h := range infinity {
+			lo := f.value(h)
+			hi := f.value(h + 1)
+			if h+1 == infinity { // where the next value would be, were there no overflow
+				hi = lo + (lo - f.value(h-1))
+			}
+			mid := lo + (hi-lo)/2
+			even := h + h&1
+			for x, want := range map[float64]uint16{lo: h, mid: even, math.Nextafter(mid, 0): h, math.Nextafter(mid, math.Inf(1)): h + 1} {
+				if got := f.round(x); got != want {
+					t.Fatalf("%s: round(%g) = %#04x, want %#04x", name, x, got, want)
+				}
+				if got := f.round(-x); got != want|0x8000 {
+					t.Fatalf("%s: round(%g) = %#04x, want %#04x", name, -x, got, want|0x8000)
+				}
+			}
+		}
+		for x, want := range map[float64]uint16{math.Inf(1): infinity, math.MaxFloat64: infinity, math.SmallestNonzeroFloat64: 0, math.Copysign(0, -1): 0x8000} {
+			if got := f.round(x); got != want {
+				t.Errorf("%s: round(%g) = %#04x, want %#04x", name, x, got, want)
+			}
+		}
+		for _, bits := range []uint64{0x7ff0000000000001, 0xfff8000000000000, 0x7ff4000000000000} {
+			if got := f.round(math.Float64frombits(bits)); !math.IsNaN(f.value(got)) || got>>15 != uint16(bits>>63) {
+				t.Errorf("%s: NaN %#x became %#04x", name, bits, got)
+			}
+		}
+	}
+}
+
+// TestCast_BF16IsTopHalfRounded compares with the usual integer formula for float32 to bfloat16.
+func TestCast_BF16IsTopHalfRounded(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	source := &Table{Name: "t", DType: cache.Float32, Rows: 1000, RowBytes: 16}
+	for range 4000 {
+		b := r.Uint32()
+		if math.IsNaN(float64(math.Float32frombits(b))) {
+			b = 0x3f800000
+		}
+		source.Data = binary.LittleEndian.AppendUint32(source.Data, b)
+	}
+	got, err := source.Cast("bf16")
+	if err != nil || got.RowBytes != 8 || got.DType != cache.BFloat16 || len(got.Data) != 8000 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for i := range 4000 {
+		b := binary.LittleEndian.Uint32(source.Data[4*i:])
+		want := uint16((b + 0x7fff + b>>16&1) >> 16)
+		if h := binary.LittleEndian.Uint16(got.Data[2*i:]); h != want {
+			t.Fatalf("%#08x became %#04x, want %#04x", b, h, want)
+		}
+	}
+}
+
+func TestCast_BadInput(t *testing.T) {
+	ints := &Table{Name: "labels", DType: cache.Int64}
+	if _, err := ints.Cast("f16"); err == nil || err.Error() != "dataset: labels: element type (int64) must be float32 or float64 to be cast to f16" {
+		t.Errorf("got %v", err)
+	}
+	if _, err := ints.Cast("f8"); err == nil || err.Error() != `dataset: unknown cast ("f8") must be bf16 or f16` {
+		t.Errorf("got %v", err)
+	}
+	if same, err := ints.Cast(""); err != nil || same != ints {
+		t.Errorf("got %v, %v", same, err)
+	}
+}
+
+func TestLoad_RowLimits(t *testing.T) {
+	dir := t.TempDir()
+	for columns, want := range map[int]string{1<<20 - 1: "", 1 << 20: "row (1048576 bytes) must be shorter than 1 MiB (1048576)"} {
+		path := filepath.Join(dir, "long.npy")
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := npy.Write(f, npy.Uint8, []int{2, columns}, make([]byte, 2*columns)); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		table, err := Load(path)
+		if want == "" {
+			if err != nil || table.Rows != 2 || table.RowBytes != columns {
+				t.Errorf("%d columns: %v", columns, err)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%d columns: got %v, want %s", columns, err, want)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+// Package experiment runs what cachebench measures and returns the results as values; it prints nothing.
+package experiment
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/tensorcache/tensorcache/bench/dataset"
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// Default is the value of Batches and WarmupBatches that stands for the workload's own default.
+const Default = -1
+
+// Defaults of a run.
+const (
+	defaultVertices  = 500_000
+	defaultColumns   = 128
+	defaultBatches   = 200
+	defaultWarmup    = 50
+	defaultSeeds     = 256
+	defaultReplay    = 4096
+	trainingSeed     = 0x747261696e // flipped into the seed for pre-sampled batches
+	minimumVertices  = 1
+	maximumVertices  = 1<<31 - 1
+	replayTrainShare = 4 // one batch in so many trains by default, with row numbers from a file
+)
+
+// Config says what a run does: one cache over one table, one workload. Zero values of strings mean that nothing was
+// given; NewConfig has the defaults.
+type Config struct {
+	// Features is a NumPy file; "" generates rows of 128 float32, one for each vertex of the graph.
+	Features string
+	// Cast rounds the table's elements to bf16 or f16 first.
+	Cast string
+	// Graph is an .npz with CSR indptr and indices to sample; "" generates one with a vertex for each row of the table.
+	Graph string
+	// Vertices is the size of the generated graph where there is no features file.
+	Vertices int
+	// IDs is a text file of row numbers to replay instead of sampling.
+	IDs string
+	// Fanouts are how many neighbours are sampled in each hop.
+	Fanouts []int
+	// BatchSize is the seeds of a sampled batch, 256 by default, or the row numbers of a replayed one, 4096. 0: default.
+	BatchSize int
+	// Batches is the number of measured batches: 200 by default, with IDs all there are.
+	Batches int
+	// WarmupBatches is the number of batches the policy learns from before the cache is filled: 50 by default, sampled
+	// with another seed. With IDs, as many from the start of the file, which are then not measured; by default, the
+	// first quarter, rounded down, trains and is measured as well.
+	WarmupBatches int
+
+	// Budget is per device, as a share of the table's raw bytes ("5%") or in bytes ("64MiB").
+	Budget   string
+	Policy   string
+	Codec    string
+	HostTier string
+	Device   string
+	Devices  int
+	Workers  int
+	Seed     uint64
+	// Verify compares every gathered row with its source.
+	Verify bool
+}
+
+// NewConfig returns the default run.
+func NewConfig() Config {
+	return Config{
+		Vertices: defaultVertices, Fanouts: []int{15, 10}, Batches: Default, WarmupBatches: Default,
+		Budget: "5%", Policy: "tinylfu", Codec: registry.Auto, HostTier: "inplace", Device: "auto", Devices: 1, Seed: 1,
+	}
+}
+
+// Policies returns the names of the admission policies.
+func Policies() []string {
+	return []string{"tinylfu", "static-freq", "static-degree", "static-optimal"}
+}
+
+// Validate reports every field out of range and every contradiction, all at once. Fields go by the names of their flags.
+func (c *Config) Validate() error {
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if _, err := c.budget(1 << 40); err != nil {
+		errs = append(errs, err)
+	}
+	if !slices.Contains(Policies(), c.Policy) {
+		fault("unknown policy (%q) must be one of %s", c.Policy, strings.Join(Policies(), ", "))
+	}
+	if err := registry.Check(c.Codec); err != nil {
+		errs = append(errs, err)
+	}
+	if err := dataset.CheckCast(c.Cast); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := transfer.ParseMode(c.HostTier); err != nil {
+		errs = append(errs, err)
+	}
+	switch c.Device {
+	case "auto", "host":
+	case "cuda":
+		fault("--device cuda is not available in this build: use host or auto")
+	default:
+		fault("unknown device (%q) must be one of auto, host, cuda", c.Device)
+	}
+	if c.Devices < 1 || c.Devices > slab.MaxSlabs {
+		fault("--devices (%d) must be 1 to %d", c.Devices, slab.MaxSlabs)
+	}
+	if c.Batches < 1 && c.Batches != Default {
+		fault("--batches (%d) must be at least 1", c.Batches)
+	}
+	if c.WarmupBatches < 0 && c.WarmupBatches != Default {
+		fault("--warmup-batches (%d) must not be negative", c.WarmupBatches)
+	}
+	if c.BatchSize < 0 {
+		fault("--batch-size (%d) must be at least 1", c.BatchSize)
+	}
+	if c.Workers < 0 {
+		fault("--workers (%d) must not be negative", c.Workers)
+	}
+	if c.Vertices < minimumVertices || c.Vertices > maximumVertices {
+		fault("--vertices (%d) must be %d to %d", c.Vertices, minimumVertices, maximumVertices)
+	}
+	for _, f := range c.Fanouts {
+		if f < 1 {
+			fault("--fanouts (%d) must be at least 1", f)
+		}
+	}
+	if c.IDs != "" {
+		if c.Policy == "static-degree" && c.Graph == "" {
+			fault("--policy static-degree needs a --graph: none is generated for --ids (%s)", c.IDs)
+		}
+		if c.Policy != "static-degree" && c.Graph != "" {
+			fault("--graph (%s) and --ids (%s) contradict each other: the workload is one or the other", c.Graph, c.IDs)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// budget returns the bytes per device for a table of so many raw bytes.
+func (c *Config) budget(raw int64) (int64, error) {
+	if share, ok := strings.CutSuffix(strings.TrimSpace(c.Budget), "%"); ok {
+		p, err := strconv.ParseFloat(strings.TrimSpace(share), 64)
+		if err != nil || !(p > 0) || math.IsInf(p, 0) {
+			return 0, fmt.Errorf("--budget (%q) must be a positive percentage of the table or a size such as 64MiB", c.Budget)
+		}
+		return int64(min(p/100*float64(raw), math.MaxInt64/2)), nil
+	}
+	n, err := humanize.ParseBytes(c.Budget)
+	if err != nil || n == 0 || n > math.MaxInt64/2 {
+		return 0, fmt.Errorf("--budget (%q) must be a positive percentage of the table or a size such as 64MiB", c.Budget)
+	}
+	return int64(n), nil
+}

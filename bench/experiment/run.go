@@ -1,0 +1,327 @@
+package experiment
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tensorcache/tensorcache/bench/dataset"
+	"github.com/tensorcache/tensorcache/bench/workload"
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// Progress hears of a run's stages. Its methods are called from one goroutine.
+type Progress interface {
+	// Stage begins a stage of the given number of steps; 0 when it has none.
+	Stage(name string, steps int)
+	// Step ends a step.
+	Step()
+}
+
+// Quiet is a Progress that does nothing.
+type Quiet struct{}
+
+func (Quiet) Stage(string, int) {}
+func (Quiet) Step()             {}
+
+// Run does what the config says and returns what it found. Canceling ctx ends it between batches.
+func Run(ctx context.Context, cfg Config, progress Progress) (*Result, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	r := &run{cfg: cfg, progress: progress}
+	if err := r.prepare(); err != nil {
+		return nil, err
+	}
+	res := &Result{MissesByReason: map[string]int64{}}
+	res.Table.Name, res.Table.Rows, res.Table.RowBytes, res.Table.DType = r.table.Name, int64(r.table.Rows), r.table.RowBytes, r.table.DType.String()
+	res.Workload.Kind, res.Workload.Batches = r.measured.Kind(), r.last-r.first
+	res.Workload.TrainingBatches, res.Workload.TrainingMeasured = r.trainLast-r.trainFirst, r.training == r.measured && r.trainLast > r.first
+	res.Cache.Policy = cfg.Policy
+
+	compressed, err := r.measure(ctx, cfg.Codec, cfg.HostTier, cfg.Verify)
+	if err != nil {
+		return nil, err
+	}
+	compressed.describe(res)
+	res.VerifiedRows, res.Mismatches = r.verified, r.mismatches
+	plain, err := r.measure(ctx, registry.None, transfer.InPlace.String(), false)
+	if errors.Is(err, cache.ErrBudget) { // not one uncompressed row fits, so all of them are read from the host
+		res.Uncompressed.HostBytesMoved = res.Results.Lookups * int64(r.table.RowBytes)
+		return res, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("uncompressed: %w", err)
+	}
+	t := plain.stats.Tables[0]
+	res.Uncompressed.RowsCached, res.Uncompressed.HitRatio, res.Uncompressed.HostBytesMoved = t.CachedRows, ratio(t.Hits, t.Lookups), t.HostBytesMoved
+	res.Uncompressed.Speed = plain.speed
+	return res, nil
+}
+
+// run is a run under way.
+type run struct {
+	cfg      Config
+	progress Progress
+	table    *dataset.Table
+	graph    *workload.Graph
+	budget   int64
+
+	// Batches [first, last) of measured are measured; the policy learns from batches [trainFirst, trainLast) of training.
+	measured, training    workload.Workload
+	first, last           int
+	trainFirst, trainLast int
+
+	verified, mismatches int64
+}
+
+// prepare loads or generates the table and the workload.
+func (r *run) prepare() (err error) {
+	c := &r.cfg
+	if c.Graph != "" {
+		r.progress.Stage("reading the graph", 0)
+		if r.graph, err = workload.LoadGraph(c.Graph); err != nil {
+			return err
+		}
+	}
+	if c.Features != "" {
+		r.progress.Stage("reading the features", 0)
+		r.table, err = dataset.Load(c.Features)
+	} else {
+		r.progress.Stage("generating the features", 0)
+		rows := c.Vertices
+		if r.graph != nil {
+			rows = r.graph.Vertices()
+		}
+		r.table, err = dataset.Generate(rows, defaultColumns, c.Seed)
+	}
+	if err != nil {
+		return err
+	}
+	if r.table, err = r.table.Cast(c.Cast); err != nil {
+		return err
+	}
+	if r.graph != nil && r.graph.Vertices() > r.table.Rows {
+		return fmt.Errorf("graph %s: vertices (%d) must not outnumber the rows of table %s (%d)", c.Graph, r.graph.Vertices(), r.table.Name, r.table.Rows)
+	}
+	if r.budget, err = c.budget(int64(len(r.table.Data))); err != nil {
+		return err
+	}
+	if c.IDs != "" {
+		return r.prepareReplay()
+	}
+	return r.prepareSampling()
+}
+
+func (r *run) prepareSampling() (err error) {
+	c := &r.cfg
+	if r.graph == nil {
+		r.progress.Stage("generating the graph", 0)
+		if r.graph, err = workload.PowerLaw(workload.GraphOptions{Vertices: r.table.Rows, Seed: c.Seed}); err != nil {
+			return err
+		}
+	}
+	o := workload.SamplingOptions{Graph: r.graph, Fanouts: c.Fanouts, BatchSize: c.BatchSize, Batches: orDefault(c.Batches, defaultBatches), Seed: c.Seed}
+	if o.BatchSize == 0 {
+		o.BatchSize = defaultSeeds
+	}
+	measured, err := workload.NewNeighborSampling(o)
+	if err != nil {
+		return err
+	}
+	r.measured, r.last = measured, o.Batches
+	if r.trainLast = orDefault(c.WarmupBatches, defaultWarmup); r.trainLast > 0 {
+		o.Seed, o.Batches = c.Seed^trainingSeed, r.trainLast
+		if r.training, err = workload.NewNeighborSampling(o); err != nil {
+			return err
+		}
+	}
+	r.suitTraining()
+	return nil
+}
+
+func (r *run) prepareReplay() error {
+	c := &r.cfg
+	r.progress.Stage("reading row numbers", 0)
+	ids, err := workload.ReadIDs(c.IDs, r.table.Rows)
+	if err != nil {
+		return err
+	}
+	size := c.BatchSize
+	if size == 0 {
+		size = defaultReplay
+	}
+	replay, err := workload.NewReplay(ids, size)
+	if err != nil {
+		return err
+	}
+	all := replay.Batches()
+	r.measured, r.training = replay, replay
+	if c.WarmupBatches != Default {
+		r.first = c.WarmupBatches
+	}
+	if r.first >= all {
+		return fmt.Errorf("--warmup-batches (%d) must leave some of the %d batches of %s to measure", r.first, all, c.IDs)
+	}
+	r.last = all
+	if c.Batches != Default {
+		r.last = min(all, r.first+c.Batches)
+	}
+	if r.trainLast = r.first; c.WarmupBatches == Default {
+		r.trainLast = r.last / replayTrainShare
+	}
+	r.suitTraining()
+	return nil
+}
+
+// suitTraining lets the oracle learn from what will be measured, and the policy that knows the graph from nothing.
+func (r *run) suitTraining() {
+	switch r.cfg.Policy {
+	case "static-optimal":
+		r.training, r.trainFirst, r.trainLast = r.measured, r.first, r.last
+	case "static-degree":
+		r.training, r.trainFirst, r.trainLast = nil, 0, 0
+	}
+}
+
+func orDefault(n, def int) int {
+	if n == Default {
+		return def
+	}
+	return n
+}
+
+func (r *run) policy() admission.Policy {
+	switch r.cfg.Policy {
+	case "static-freq":
+		return admission.NewStaticFrequency()
+	case "static-optimal":
+		return admission.NewStaticOptimal()
+	case "static-degree":
+		return admission.NewStaticDegree(r.graph.InDegrees())
+	default:
+		return admission.NewTinyLFU()
+	}
+}
+
+// learn yields the training batches.
+func (r *run) learn(ctx context.Context) admission.Training {
+	return func(yield func(int, []int64) bool) {
+		if r.training == nil {
+			return
+		}
+		cursor := r.training.NewCursor()
+		var rows []int64
+		for i := r.trainFirst; i < r.trainLast && ctx.Err() == nil; i++ {
+			if rows = cursor.Batch(i, rows[:0]); !yield(0, rows) {
+				return
+			}
+		}
+	}
+}
+
+// measurement is what one cache did over the measured batches.
+type measurement struct {
+	device cacheDevice
+	stats  cache.Stats // of the measured batches
+	speed  Speed
+	ids    int64
+}
+
+type cacheDevice struct {
+	kind, name string
+	count      int
+}
+
+// measure makes a cache and runs the measured batches through it.
+func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*measurement, error) {
+	r.progress.Stage("filling the cache ("+codec+")", 0)
+	table, err := r.table.Open()
+	if err != nil {
+		return nil, err
+	}
+	mode, err := transfer.ParseMode(tier)
+	if err != nil {
+		return nil, err
+	}
+	c, err := cache.New(cache.Options{
+		Tables: []cache.Table{table}, Budget: r.budget, Device: r.cfg.Device, Devices: r.cfg.Devices, Codec: codec, HostTier: mode,
+		Admission: r.policy(), Training: r.learn(ctx), Seed: r.cfg.Seed, Workers: r.cfg.Workers,
+	})
+	if errors.Is(err, cache.ErrBudget) {
+		return nil, fmt.Errorf("--budget (%s): %w", r.cfg.Budget, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	info := c.DeviceInfo(0)
+	m := &measurement{device: cacheDevice{info.Kind, info.Name, c.Devices()}}
+
+	r.progress.Stage("measuring ("+codec+")", r.last-r.first)
+	cursor := r.measured.NewCursor()
+	var rows []int64
+	var out []byte
+	times := make([]time.Duration, 0, r.last-r.first)
+	for i := r.first; i < r.last; i++ {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		rows = cursor.Batch(i, rows[:0])
+		if n := len(rows) * r.table.RowBytes; n > cap(out) {
+			out = make([]byte, n+n/4)
+		}
+		out = out[:len(rows)*r.table.RowBytes]
+		start := time.Now()
+		if err := c.Gather(ctx, 0, rows, out); err != nil {
+			return nil, err
+		}
+		times = append(times, time.Since(start))
+		m.ids += int64(len(rows))
+		if verify {
+			r.verify(rows, out)
+		}
+		r.progress.Step()
+	}
+	if m.stats, err = c.Stats(); err != nil {
+		return nil, err
+	}
+	m.speed = newSpeed(times, m.ids, r.table.RowBytes)
+	return m, nil
+}
+
+// verify compares gathered rows with their source.
+func (r *run) verify(rows []int64, out []byte) {
+	n := r.table.RowBytes
+	for i, row := range rows {
+		r.verified++
+		if !bytes.Equal(out[i*n:][:n], r.table.Row(row)) {
+			r.mismatches++
+		}
+	}
+}
+
+// describe fills in what the result says of the compressed cache.
+func (m *measurement) describe(res *Result) {
+	s, t := m.stats, m.stats.Tables[0]
+	res.Device.Kind, res.Device.Name, res.Device.Count = m.device.kind, m.device.name, m.device.count
+	res.Workload.IDs = m.ids
+	c := &res.Cache
+	c.Codec, c.CompressionRatio = t.Codec, ratio(t.RawBytes, t.StoredBytes)
+	c.BudgetBytes, c.MetadataBytes, c.PayloadBytes = s.BudgetBytes, s.MetadataBytes, s.PayloadBytes
+	c.CodecBytes, c.IndexBytes, c.HostBytes, c.RowsCached = s.CodecBytes, s.IndexBytes, s.HostBytes, t.CachedRows
+	q := &res.Results
+	q.Lookups, q.Hits, q.Misses, q.HitRatio = t.Lookups, t.Hits, t.Misses, ratio(t.Hits, t.Lookups)
+	q.ByteHitRatio = q.HitRatio // rows of one table are equally long
+	q.HostBytesRaw, q.HostBytesMoved = t.Misses*int64(t.RowBytes), t.HostBytesMoved
+	q.Speed = m.speed
+	for reason, n := range t.MissesByReason {
+		res.MissesByReason[slab.Reason(reason).String()] = n
+	}
+}

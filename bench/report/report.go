@@ -1,0 +1,157 @@
+// Package report prints the results of package experiment as tables for people.
+package report
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// Run prints what a run found.
+func Run(w io.Writer, r *experiment.Result) error {
+	c, q, u := &r.Cache, &r.Results, &r.Uncompressed
+	rows := []table.Row{
+		{"codec", c.Codec, "none"},
+		{"compression ratio", fmt.Sprintf("%.3f", c.CompressionRatio), "1.000"},
+		{"rows cached", count(c.RowsCached) + times(c.RowsCached, u.RowsCached), count(u.RowsCached)},
+		{"hit rate", percent(q.HitRatio), percent(u.HitRatio)},
+		{"host bytes moved", bytesOf(q.HostBytesMoved) + times(u.HostBytesMoved, q.HostBytesMoved, "less"), bytesOf(u.HostBytesMoved)},
+		{"batch latency p50 / p95 / p99", latency(q.BatchLatency), latency(u.BatchLatency)},
+		{"lookups/s", rate(q.LookupsPerSecond), rate(u.LookupsPerSecond)},
+		{"output GB/s", fmt.Sprintf("%.2f", q.OutputGBPerSecond), fmt.Sprintf("%.2f", u.OutputGBPerSecond)},
+	}
+	t := newTable("", "this cache", "uncompressed, same budget")
+	t.AppendRows(rows)
+
+	lines := [][2]string{
+		{"table", fmt.Sprintf("%s: %s rows of %s B (%s), %s", r.Table.Name, count(r.Table.Rows), count(int64(r.Table.RowBytes)), r.Table.DType, bytesOf(r.Table.Rows*int64(r.Table.RowBytes)))},
+		{"device", fmt.Sprintf("%d × %s (%s)", r.Device.Count, r.Device.Kind, r.Device.Name)},
+		{"workload", fmt.Sprintf("%s, %s, %s", r.Workload.Kind, plural(r.Workload.Batches, "batch", "batches"), plural(int(r.Workload.IDs), "ID", "IDs"))},
+		{"admission", c.Policy + training(r)},
+		{"budget", fmt.Sprintf("%s: payload %s, metadata %s; beside it %s", bytesOf(c.BudgetBytes), bytesOf(c.PayloadBytes), bytesOf(c.MetadataBytes), beside(r))},
+	}
+	for _, l := range lines {
+		if _, err := fmt.Fprintf(w, "%-10s %s\n", l[0], l[1]); err != nil {
+			return err
+		}
+	}
+	if _, err := fmt.Fprintf(w, "\n%s\n\n", t.Render()); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(w, "%-10s %s of %s lookups:%s\n", "misses", count(q.Misses), count(q.Lookups), reasons(r)); err != nil {
+		return err
+	}
+	if r.VerifiedRows > 0 {
+		_, err := fmt.Fprintf(w, "%-10s %s rows compared with their source, %s differ\n", "verified", count(r.VerifiedRows), count(r.Mismatches))
+		return err
+	}
+	return nil
+}
+
+func training(r *experiment.Result) string {
+	w := &r.Workload
+	switch {
+	case r.Cache.Policy == "static-degree":
+		return ", by the graph"
+	case w.TrainingBatches == 0:
+		return ", without training"
+	case w.TrainingMeasured:
+		return ", trained on " + plural(w.TrainingBatches, "batch", "batches") + " that are measured too"
+	case w.Kind == "ids":
+		return ", trained on the " + plural(w.TrainingBatches, "batch", "batches") + " before the measured ones"
+	default:
+		return ", trained on " + plural(w.TrainingBatches, "pre-sampled batch", "pre-sampled batches")
+	}
+}
+
+func reasons(r *experiment.Result) string {
+	s := ""
+	for reason := range slab.Reason(slab.NumReasons) {
+		if n := r.MissesByReason[reason.String()]; n != 0 {
+			s += fmt.Sprintf(", %s %s", count(n), reason)
+		}
+	}
+	if s == "" {
+		return " none"
+	}
+	return s[1:]
+}
+
+// beside is the device memory outside the budget.
+func beside(r *experiment.Result) string {
+	s := "codec tables " + bytesOf(r.Cache.CodecBytes)
+	if n := r.Cache.IndexBytes; n != 0 {
+		s += ", host tier index " + bytesOf(n)
+	}
+	return s
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return count(int64(n)) + " " + many
+}
+
+// Compress prints what the codecs did to a table.
+func Compress(w io.Writer, results []experiment.CodecResult) error {
+	t := newTable("codec", "ratio", "saving", "rows raw", "metadata", "encode GB/s", "decode GB/s", "round trip")
+	for _, r := range results {
+		t.AppendRow(table.Row{
+			r.Codec, fmt.Sprintf("%.3f", r.Ratio), fmt.Sprintf("%.2f %%", r.SavingPercent), count(int64(r.RawRows)), bytesOf(r.MetadataBytes),
+			fmt.Sprintf("%.2f", r.EncodeGBPerSecond), fmt.Sprintf("%.2f", r.DecodeGBPerSecond), r.RoundTrip,
+		})
+	}
+	if len(results) > 0 {
+		if _, err := fmt.Fprintf(w, "%s rows of %s B, speeds on one core\n", count(int64(results[0].Rows)), count(int64(results[0].RowBytes))); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintln(w, t.Render())
+	return err
+}
+
+// newTable returns a table whose columns but the first are aligned to the right.
+func newTable(header ...any) table.Writer {
+	t := table.NewWriter()
+	t.SetStyle(table.StyleLight)
+	t.Style().Format.Header = text.FormatDefault
+	t.AppendHeader(header)
+	var columns []table.ColumnConfig
+	for i := range header[1:] {
+		columns = append(columns, table.ColumnConfig{Number: i + 2, Align: text.AlignRight, AlignHeader: text.AlignRight})
+	}
+	t.SetColumnConfigs(columns)
+	return t
+}
+
+func count(n int64) string     { return humanize.Comma(n) }
+func bytesOf(n int64) string   { return humanize.SIWithDigits(float64(n), 1, "B") }
+func percent(f float64) string { return fmt.Sprintf("%.2f %%", 100*f) }
+func rate(f float64) string    { return humanize.SIWithDigits(f, 2, "") }
+
+func latency(l experiment.Latency) string {
+	ms := func(x float64) string {
+		return time.Duration(x * float64(time.Millisecond)).Round(10 * time.Microsecond).String()
+	}
+	return ms(l.P50) + " / " + ms(l.P95) + " / " + ms(l.P99)
+}
+
+// times says how many times b goes into a, as " (1.23× what)".
+func times(a, b int64, what ...string) string {
+	if b == 0 {
+		return ""
+	}
+	s := fmt.Sprintf("%.2f×", float64(a)/float64(b))
+	for _, w := range what {
+		s += " " + w
+	}
+	return " (" + s + ")"
+}

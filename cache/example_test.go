@@ -1,0 +1,103 @@
+package cache_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
+)
+
+// embeddings returns a small table: 1000 rows of 16 values that differ in a few bits only.
+func embeddings() cache.Table {
+	const rows, columns = 1000, 16
+	values := make([]float32, rows*columns)
+	for i := range values {
+		values[i] = 1 + float32(i%257)/1024
+	}
+	table, err := cache.FromSlice("embeddings", values, columns)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return table
+}
+
+// A cache of a small table in memory: made, asked for rows, asked how it fared, closed.
+func Example() {
+	c, err := cache.New(cache.Options{
+		Tables: []cache.Table{embeddings()},
+		Budget: 16 << 10, // bytes for each device; the table has 64000
+		// Learn from one batch which rows are worth caching.
+		Admission: admission.NewStaticFrequency(),
+		Training: func(yield func(table int, rows []int64) bool) {
+			yield(0, []int64{7, 8, 9, 7})
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+
+	rows := []int64{7, 999, 8, 7} // in any order, duplicates allowed
+	out := make([]float32, len(rows)*16)
+	if err := c.Gather(context.Background(), 0, rows, cache.AsBytes(out)); err != nil {
+		log.Fatal(err)
+	}
+	for i, r := range rows {
+		fmt.Println("row", r, "begins with", out[i*16:][:3])
+	}
+
+	s, err := c.Stats()
+	if err != nil {
+		log.Fatal(err)
+	}
+	t := s.Tables[0]
+	fmt.Printf("%s: %d lookups, %d hits, %d misses\n", t.Name, t.Lookups, t.Hits, t.Misses)
+	fmt.Println("within the budget:", s.MetadataBytes+s.PayloadBytes <= s.BudgetBytes)
+	fmt.Println("compressed:", t.StoredBytes < t.RawBytes)
+	// Output:
+	// row 7 begins with [1.109375 1.1103516 1.1113281]
+	// row 999 begins with [1.0488281 1.0498047 1.0507812]
+	// row 8 begins with [1.125 1.1259766 1.1269531]
+	// row 7 begins with [1.109375 1.1103516 1.1113281]
+	// embeddings: 4 lookups, 3 hits, 1 misses
+	// within the budget: true
+	// compressed: true
+}
+
+// The next batch is gathered while this one is being used.
+func ExampleCache_GatherAsync() {
+	c, err := cache.New(cache.Options{Tables: []cache.Table{embeddings()}, Budget: 16 << 10})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+
+	ctx := context.Background()
+	batches := [][]int64{{1, 2, 3}, {500, 2}, {999}}
+	var out [2][]float32 // one is written while the other is read
+	gather := func(i int) *cache.Pending {
+		out[i%2] = make([]float32, len(batches[i])*16)
+		return c.GatherAsync(ctx, 0, batches[i], cache.AsBytes(out[i%2]))
+	}
+	next := gather(0)
+	for i, rows := range batches {
+		pending := next
+		if i+1 < len(batches) {
+			next = gather(i + 1)
+		}
+		if err := pending.Wait(); err != nil {
+			log.Fatal(err)
+		}
+		sum := float32(0)
+		for _, x := range out[i%2] {
+			sum += x
+		}
+		fmt.Println(len(rows), "rows, mean", sum/float32(len(out[i%2])))
+	}
+	// Output:
+	// 3 rows, mean 1.0385742
+	// 2 rows, mean 1.0390625
+	// 1 rows, mean 1.0561523
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/bench/report"
+	"github.com/tensorcache/tensorcache/codec/registry"
+)
+
+func newCompress() *cobra.Command {
+	cfg := experiment.CompressConfig{}
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "compress",
+		Short: "Compress a table with every codec and compare them",
+		Example: `  cachebench compress --features cora.npz
+  cachebench compress --features embeddings.npy --cast bf16 --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			bar := newProgress(cmd.ErrOrStderr())
+			results, err := experiment.Compress(cmd.Context(), cfg, bar)
+			bar.close()
+			if err != nil {
+				return err
+			}
+			return printCompress(cmd.OutOrStdout(), results, asJSON)
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&cfg.Features, "features", "", "table: FILE.npy or FILE.npz[:array] (default: the generated table of run)")
+	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16 or f16")
+	f.StringVar(&cfg.Codec, "codec", "", strings.Join(registry.Names(), ", ")+" (default: each codec)")
+	f.Uint64Var(&cfg.Seed, "seed", 1, "seed of the sample and of the generated table")
+	f.BoolVar(&asJSON, "json", false, "print a JSON array")
+	return cmd
+}
+
+// printCompress prints the results; the first codec that does not round-trip is an error after that.
+func printCompress(w io.Writer, results []experiment.CodecResult, asJSON bool) (err error) {
+	if asJSON {
+		err = writeJSON(w, results)
+	} else {
+		err = report.Compress(w, results)
+	}
+	for _, r := range results {
+		if err == nil && r.RoundTrip != "ok" {
+			err = fmt.Errorf("codec %s: %w: %s", r.Codec, errMismatch, r.RoundTrip)
+		}
+	}
+	return err
+}

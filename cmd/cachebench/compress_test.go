@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/internal/npy"
+)
+
+const compressKeys = `codec s  rows i  row_bytes i  raw_rows i  metadata_bytes i  ratio f  saving_percent f
+encode_gb_per_second f  decode_gb_per_second f  round_trip s`
+
+// compress runs `cachebench compress --json` and checks what must hold of every result.
+func compress(t *testing.T, flags ...string) []experiment.CodecResult {
+	t.Helper()
+	out := succeed(t, append([]string{"compress", "--json"}, flags...)...)
+	d := json.NewDecoder(strings.NewReader(out))
+	d.UseNumber()
+	var objects []any
+	if err := d.Decode(&objects); err != nil {
+		t.Fatalf("%v in %q", err, out)
+	}
+	for _, o := range objects {
+		checkKeys(t, o, compressKeys)
+	}
+	results := decode[[]experiment.CodecResult](t, out)
+	for _, r := range results {
+		if r.RoundTrip != "ok" || r.RawRows < 0 || r.RawRows > r.Rows || r.Ratio < 1 || r.EncodeGBPerSecond <= 0 || r.DecodeGBPerSecond <= 0 ||
+			math.Abs(r.SavingPercent-100*(1-1/r.Ratio)) > 1e-9 || (r.RawRows == r.Rows) != (r.Ratio == 1) {
+			t.Errorf("%v: %+v", flags, r)
+		}
+	}
+	return results
+}
+
+func codecs(results []experiment.CodecResult) (names string) {
+	for _, r := range results {
+		names += r.Codec + " "
+	}
+	return strings.TrimSpace(names)
+}
+
+// TestCompress_SavingOnRealFiles pins the figures of issue 2.
+func TestCompress_SavingOnRealFiles(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		file           string
+		rows, rowBytes int
+		percent        float64
+		raw            bool // some rows are stored raw
+	}{
+		{"cora.npz", 2708, 5732, 95.6, false},
+		{"pubmed_tx.npz", 1000, 2000, 86.7, false},
+		{"reddit.npz", 10984, 256, 21.5, false},
+		{"ncf_user.npy", 6040, 128, 12.7, false},
+		{"sz_testdouble.npy", 512, 1024, 14.7, true},
+	} {
+		t.Run(c.file, func(t *testing.T) {
+			t.Parallel()
+			results := compress(t, "--features", data(t, c.file))
+			if codecs(results) != "ibp4 ibp8" {
+				t.Fatalf("codecs %s", codecs(results))
+			}
+			best := 0.0
+			for _, r := range results {
+				if r.Rows != c.rows || r.RowBytes != c.rowBytes || r.MetadataBytes <= 0 || (r.RawRows > 0) != c.raw {
+					t.Errorf("%+v", r)
+				}
+				best = max(best, r.SavingPercent)
+			}
+			if best < c.percent {
+				t.Errorf("saving %.2f %%, want at least %.1f %%", best, c.percent)
+			}
+		})
+	}
+}
+
+func TestCompress_Codecs(t *testing.T) {
+	t.Parallel()
+	smoothFile := write(t, "smooth.npy", npyOf(t, npy.Float32, smooth(500*16), 500, 16))
+	noiseFile := write(t, "noise.npy", npyOf(t, npy.Float32, noise(500*64), 500, 16))
+	for _, c := range []struct{ file, codec, want string }{
+		{smoothFile, "none", "none"}, {smoothFile, "ibp4", "ibp4"}, {smoothFile, "ibp8", "ibp8"}, {noiseFile, "auto", "none"},
+	} {
+		r := compress(t, "--features", c.file, "--codec", c.codec)
+		if codecs(r) != c.want || (c.want == "none") != (r[0].RawRows == 500) || c.want == "none" && r[0].MetadataBytes != 0 {
+			t.Errorf("--codec %s: %+v", c.codec, r)
+		}
+	}
+	// ibp and auto take the better one.
+	both := compress(t, "--features", smoothFile)
+	for _, codec := range []string{"ibp", "auto"} {
+		if r := compress(t, "--features", smoothFile, "--codec", codec); len(r) != 1 || r[0].Ratio != max(both[0].Ratio, both[1].Ratio) {
+			t.Errorf("--codec %s: %+v, the codecs are %+v", codec, r, both)
+		}
+	}
+	for _, cast := range []string{"bf16", "f16"} {
+		if r := compress(t, "--features", smoothFile, "--cast", cast); r[0].RowBytes != 32 {
+			t.Errorf("--cast %s: %+v", cast, r)
+		}
+	}
+}
+
+func TestCompress_AcceptedTables(t *testing.T) {
+	t.Parallel()
+	long := noise(2 * (1<<20 - 1))
+	for name, b := range map[string][]byte{
+		"1 byte":        npyOf(t, npy.Uint8, noise(1000), 1000, 1),
+		"1 MiB - 1":     npyOf(t, npy.Uint8, long, 2, 1<<20-1),
+		"zeros":         npyOf(t, npy.Float64, make([]byte, 8000), 10, 100),
+		"NaN":           npyOf(t, npy.Float32, bytes.Repeat([]byte{1, 0, 0xa0, 0x7f, 2, 0, 0x80, 0xff}, 500), 10, 100),
+		"Fortran order": rawNPY("'<f4'", "True", "(10, 100)", smooth(1000)),
+		"big-endian":    rawNPY("'>f8'", "False", "(10, 100)", noise(8000)),
+	} {
+		if r := compress(t, "--features", write(t, "t.npy", b)); len(r) != 2 {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
+func TestCompress_BadFlags(t *testing.T) {
+	t.Parallel()
+	refuse(t, `codec: unknown codec ("zip") must be one of auto, none, ibp, ibp4, ibp8`, "compress", "--codec", "zip")
+	refuse(t, `dataset: unknown cast ("f8") must be bf16 or f16`, "compress", "--cast", "f8")
+	refuse(t, `unknown command "extra" for "cachebench compress"`, "compress", "extra")
+	refuse(t, "unknown flag: --budget", "compress", "--budget", "1%")
+}
+
+func TestCompress_HumanOutput(t *testing.T) {
+	t.Parallel()
+	golden(t, "compress.golden", mask(succeed(t, "compress", "--features", write(t, "t.npy", npyOf(t, npy.Float32, smooth(500*16), 500, 16)))))
+}
+
+func TestPrintCompress_Mismatch(t *testing.T) {
+	results := []experiment.CodecResult{{Codec: "ibp4", RoundTrip: "ok"}, {Codec: "ibp8", RoundTrip: "row 3 byte 1: 0x01, source 0x02"}}
+	for _, asJSON := range []bool{false, true} {
+		var out bytes.Buffer
+		err := printCompress(&out, results, asJSON)
+		if err == nil || err.Error() != "codec ibp8: rows differ from their source: row 3 byte 1: 0x01, source 0x02" {
+			t.Errorf("got %v", err)
+		}
+		if !strings.Contains(out.String(), "source 0x02") {
+			t.Errorf("printed %s", out.String())
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/internal/npy"
+)
+
+func TestParseConfig_Values(t *testing.T) {
+	got, err := parseConfig([]byte(` {"budget": "1%", "batches": 12, "verify": true, "fanouts": [15, 10], "seed": 18446744073709551615, "x": ["a", false]} `))
+	want := []setting{{"budget", "1%", false}, {"batches", "12", false}, {"verify", "true", false}, {"fanouts", "15,10", true}, {"seed", "18446744073709551615", false}, {"x", "a,false", true}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if got, err := parseConfig([]byte("{}")); err != nil || len(got) != 0 {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestParseConfig_BadInput(t *testing.T) {
+	const scalars = " must be a string, number or boolean"
+	for text, want := range map[string]string{
+		``:                                "must hold one JSON object",
+		`null`:                            "must hold one JSON object",
+		`[1]`:                             "must hold one JSON object",
+		`"budget"`:                        "must hold one JSON object",
+		`{`:                               "must hold one complete JSON object: truncated",
+		`{"batches"`:                      `key "batches": must hold one complete JSON object: truncated`,
+		`{"batches":`:                     `key "batches": must hold one complete JSON object: truncated`,
+		`{"batches": 1`:                   "must hold one complete JSON object: truncated",
+		`{"batches": 1,}`:                 "must hold one JSON object: invalid character '}' looking for beginning of object key string",
+		`{"batches": 1} 2`:                "must hold nothing after its object",
+		`{"batches": 1}}`:                 "must hold nothing after its object",
+		`{"budget": "1%", "budget": 2}`:   `key "budget" occurs twice`,
+		`{"budget": 1, "b\u0075dget": 2}`: `key "budget" occurs twice`,
+		`{"batches": null}`:               `key "batches": value (null)` + scalars,
+		`{"batches": {"a": 1}}`:           `key "batches": value ({"a":1})` + scalars,
+		`{"fanouts": []}`:                 `key "fanouts": list ([]) must not be empty`,
+		`{"fanouts": [1, [2]]}`:           `key "fanouts": element 1: value ([2])` + scalars,
+		`{"fanouts": [null]}`:             `key "fanouts": element 0: value (null)` + scalars,
+	} {
+		if got, err := parseConfig([]byte(text)); err == nil || err.Error() != want || got != nil {
+			t.Errorf("%s:\n got %v, %v\nwant %s", text, got, err, want)
+		}
+	}
+}
+
+func FuzzParseConfig(f *testing.F) {
+	for _, seed := range []string{``, `{}`, `{"budget":"1%","fanouts":[15,10],"verify":true,"seed":1e3}`, `{"a":null}`, `{"a":[[]]}`, `{"a":1,"a":2}`, `{"a":1}}`, `{1:2}`, `[{}]`, "{\"\xff\":\"\\ud800\"}"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		settings, err := parseConfig(b)
+		if err != nil {
+			if settings != nil || err.Error() == "" {
+				t.Fatalf("%v beside error %v", settings, err)
+			}
+			return
+		}
+		var text []string
+		for _, s := range settings {
+			key, err := json.Marshal(s.key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			value, err := json.Marshal(s.value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.list {
+				value = fmt.Appendf(nil, "[%s]", value)
+			}
+			text = append(text, fmt.Sprintf("%s:%s", key, value))
+		}
+		again, err := parseConfig([]byte("{" + strings.Join(text, ",") + "}"))
+		if err != nil || !slices.Equal(again, settings) {
+			t.Fatalf("%q gave %+v, then %+v, %v", b, settings, again, err)
+		}
+	})
+}
+
+func TestConfig_EqualsFlags(t *testing.T) {
+	t.Parallel()
+	features := write(t, "f.npy", npyOf(t, npy.Float32, smooth(1000*32), 1000, 32))
+	config := write(t, "c.json", fmt.Appendf(nil, `{
+		"features": %q, "cast": "bf16", "fanouts": [4, 3], "batch_size": 8, "batches": 5, "warmup_batches": 3, "budget": "20%%",
+		"policy": "static-freq", "codec": "ibp4", "host_tier": "packed", "device": "host", "devices": 2, "workers": 1, "seed": 9, "verify": true, "json": true
+	}`, features))
+	flags := strings.Fields("--fanouts 4,3 --batch-size 8 --batches 5 --warmup-batches 3 --budget 20% --policy static-freq --codec ibp4 " +
+		"--host-tier packed --device host --devices 2 --workers 1 --seed 9 --cast bf16 --features " + features)
+	byFile, byFlags := decode[experiment.Result](t, succeed(t, "run", "--config", config)), run(t, flags...)
+	check(t, "run --config", &byFile)
+	if got, want := fmt.Sprintf("%+v", timeless(&byFile)), fmt.Sprintf("%+v", timeless(byFlags)); got != want {
+		t.Errorf("by file\n%s\nby flags\n%s", got, want)
+	}
+	// Flags override, before or after --config, also with the flag's default value and a different number of list elements.
+	for _, args := range [][]string{{"--config", config, "--devices", "1", "--fanouts", "4"}, {"--fanouts", "4", "--devices", "1", "--config", config}} {
+		r := run(t, args...)
+		if r.Device.Count != 1 || r.Cache.BudgetBytes != byFile.Cache.BudgetBytes/2 || r.Workload.IDs >= byFile.Workload.IDs || r.Cache.Policy != "static-freq" {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+	if out := succeed(t, "run", "--config", config, "--json=false"); !strings.Contains(out, "hit rate") {
+		t.Errorf("--json=false printed %s", out)
+	}
+}
+
+func TestConfig_BadInput(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`{"unknown_key": 1}`:            `config @: unknown key "unknown_key"`,
+		`{"a": 1, "b": 2}`:              `config @: unknown key "a"` + "\n" + `config @: unknown key "b"`,
+		`{"warmup-batches": 3}`:         `config @: unknown key "warmup-batches"`,
+		`{"Batches": 3}`:                `config @: unknown key "Batches"`,
+		`{"": 3}`:                       `config @: unknown key ""`,
+		`{"config": "c.json"}`:          `config @: unknown key "config"`,
+		`{"help": true}`:                `config @: unknown key "help"`,
+		`{"budget": "1%", "budget": 2}`: `config @: key "budget" occurs twice`,
+		`[]`:                            `config @: must hold one JSON object`,
+		`{"batches": "x"}`:              `config @: key "batches": invalid argument "x" for "--batches" flag: strconv.ParseInt: parsing "x": invalid syntax`,
+		`{"batches": 1.5}`:              `config @: key "batches": invalid argument "1.5" for "--batches" flag: strconv.ParseInt: parsing "1.5": invalid syntax`,
+		`{"batches": true}`:             `config @: key "batches": invalid argument "true" for "--batches" flag: strconv.ParseInt: parsing "true": invalid syntax`,
+		`{"batches": [1]}`:              `config @: key "batches": value (1) must not be a list`,
+		`{"budget": ["1%"]}`:            `config @: key "budget": value (1%) must not be a list`,
+		`{"verify": "yes"}`:             `config @: key "verify": invalid argument "yes" for "--verify" flag: strconv.ParseBool: parsing "yes": invalid syntax`,
+		`{"fanouts": [1, "a"]}`:         `config @: key "fanouts": invalid argument "1,a" for "--fanouts" flag: strconv.Atoi: parsing "a": invalid syntax`,
+		`{"batches": -1}`:               `--batches (-1) must not be negative`,
+		`{"devices": 9}`:                `--devices (9) must be 1 to 8`,
+		`{"policy": "lru"}`:             `unknown policy ("lru") must be one of tinylfu, static-freq, static-degree, static-optimal`,
+		`{"features": "f.npy"}`:         `--vertices and --features contradict each other`,
+		`{"batches": 1`:                 `config @: must hold one complete JSON object: truncated`,
+	} {
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			path := write(t, "c.json", []byte(text))
+			refuse(t, strings.ReplaceAll(want, "@", path), "run", "--vertices", "100", "--config", path)
+		})
+	}
+	missing := t.TempDir() + "/missing.json"
+	refuse(t, "config: open "+missing+": no such file or directory", "run", "--config", missing)
+}

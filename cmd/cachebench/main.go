@@ -1,0 +1,59 @@
+// Command cachebench studies a compressed tensor cache: what hit rate, how many bytes saved and how fast, with which
+// policy and codec, on the user's data and access pattern.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+var (
+	// errMismatch ends a run whose rows differed from their source: the result is printed, the exit status is 1.
+	errMismatch = errors.New("rows differ from their source")
+	// errInterrupted ends a run on SIGINT or SIGTERM.
+	errInterrupted = errors.New("interrupted")
+)
+
+// grace is how long an interrupted run may take to end by itself. Stages that do not look at the context, such as
+// reading a large table, are cut off then.
+const grace = time.Second
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	disarm := context.AfterFunc(ctx, func() {
+		time.Sleep(grace)
+		exit(errInterrupted)
+	})
+	defer disarm() // before stop, which cancels ctx
+	if err := newRoot().ExecuteContext(ctx); err != nil {
+		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+			err = errInterrupted
+		}
+		exit(err)
+	}
+}
+
+func exit(err error) {
+	fmt.Fprintln(os.Stderr, "cachebench:", err)
+	os.Exit(1)
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "cachebench",
+		Short:         "Study a GPU-resident compressed tensor cache on your data and access pattern",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(newRun(), newCompress())
+	return root
+}

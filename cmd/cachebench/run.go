@@ -1,0 +1,115 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/bench/report"
+	"github.com/tensorcache/tensorcache/codec/registry"
+)
+
+func newRun() *cobra.Command {
+	cfg := experiment.NewConfig()
+	var asJSON bool
+	var configFile string
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run a workload through the cache and through an uncompressed one of the same budget",
+		Long: `Run a workload through the cache, and through an uncompressed one of the same budget beside it.
+
+Without flags: a generated power-law graph of 500,000 vertices with 128 float32
+features each, two-hop neighbour sampling, and a budget of 5 % of the features.`,
+		Example: `  cachebench run
+  cachebench run --features cora.npz --graph cora.npz --budget 1% --verify
+  cachebench run --features embeddings.npy --ids trace.txt --budget 64MiB --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if configFile != "" {
+				if err := applyConfigFile(cmd.Flags(), configFile); err != nil {
+					return err
+				}
+			}
+			if err := checkUnused(cmd); err != nil {
+				return err
+			}
+			bar := newProgress(cmd.ErrOrStderr())
+			res, err := experiment.Run(cmd.Context(), cfg, bar)
+			bar.close()
+			if err != nil {
+				return err
+			}
+			return printRun(cmd.OutOrStdout(), res, asJSON)
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&cfg.Features, "features", "", "table: FILE.npy or FILE.npz[:array] (default: generated float32 × 128)")
+	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16 or f16")
+	f.StringVar(&cfg.Graph, "graph", "", "graph to sample: FILE.npz with CSR indptr and indices (default: generated)")
+	f.IntVar(&cfg.Vertices, "vertices", cfg.Vertices, "vertices of the generated graph, rows of the generated table")
+	f.StringVar(&cfg.IDs, "ids", "", "row numbers to look up instead of sampling: FILE with one a line")
+	f.IntSliceVar(&cfg.Fanouts, "fanouts", cfg.Fanouts, "neighbours sampled per vertex, hop by hop")
+	f.IntVar(&cfg.BatchSize, "batch-size", 0, "seed vertices (with --ids: row numbers) of a batch")
+	f.IntVar(&cfg.Batches, "batches", experiment.Default, "batches to measure")
+	f.IntVar(&cfg.WarmupBatches, "warmup-batches", experiment.Default, "batches the policy learns from first")
+	f.StringVar(&cfg.Budget, "budget", cfg.Budget, "device memory per device: 1% of the table's raw bytes, or 64MiB")
+	f.StringVar(&cfg.Policy, "policy", cfg.Policy, "admission: "+strings.Join(experiment.Policies(), ", "))
+	f.StringVar(&cfg.Codec, "codec", cfg.Codec, strings.Join(registry.Names(), ", "))
+	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
+	f.StringVar(&cfg.Device, "device", cfg.Device, "backend: auto, host or cuda")
+	f.IntVar(&cfg.Devices, "devices", cfg.Devices, "devices that the cache spans, 1 to 8")
+	f.IntVar(&cfg.Workers, "workers", 0, "goroutines of the host (default: one a processor)")
+	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of everything generated and sampled")
+	f.BoolVar(&cfg.Verify, "verify", false, "compare every row with its source; exit status 1 if any differs")
+	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")
+	// What stands for the workload's own default is shown as that.
+	f.Lookup("batch-size").DefValue = "256, with --ids 4096"
+	f.Lookup("batches").DefValue = "200, with --ids all"
+	f.Lookup("warmup-batches").DefValue = "50 of another seed; with --ids a quarter, measured too"
+	return cmd
+}
+
+// printRun prints the result; mismatches are an error after that.
+func printRun(w io.Writer, res *experiment.Result, asJSON bool) (err error) {
+	if asJSON {
+		err = writeJSON(w, res)
+	} else {
+		err = report.Run(w, res)
+	}
+	if err == nil && res.Mismatches > 0 {
+		err = fmt.Errorf("%w: %d of %d", errMismatch, res.Mismatches, res.VerifiedRows)
+	}
+	return err
+}
+
+// checkUnused refuses flags that the others make meaningless.
+func checkUnused(cmd *cobra.Command) error {
+	changed := func(name string) bool { return cmd.Flags().Changed(name) }
+	for _, c := range [][2]string{{"vertices", "features"}, {"vertices", "graph"}, {"fanouts", "ids"}} {
+		if changed(c[0]) && changed(c[1]) {
+			return fmt.Errorf("--%s and --%s contradict each other", c[0], c[1])
+		}
+	}
+	if changed("batch-size") && cmd.Flags().Lookup("batch-size").Value.String() == "0" {
+		return errors.New("--batch-size (0) must be at least 1")
+	}
+	for _, name := range []string{"batches", "warmup-batches"} {
+		if v := cmd.Flags().Lookup(name).Value.String(); changed(name) && strings.HasPrefix(v, "-") {
+			return fmt.Errorf("--%s (%s) must not be negative", name, v)
+		}
+	}
+	return nil
+}
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}

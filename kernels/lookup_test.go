@@ -1,0 +1,145 @@
+package kernels
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+const lookupRows = 3000
+
+// lookupMap returns a map of table 3 and the same as a Go map: rows below 1000 have locations, rows from 1000 on were
+// erased for each reason in turn, rows from 2000 on were never there. Table 4 has all rows.
+func lookupMap(t testing.TB) (guarded, hashmap.Layout, map[int64]slab.Location) {
+	t.Helper()
+	var entries []hashmap.Entry
+	model := map[int64]slab.Location{}
+	for row := range int64(lookupRows) {
+		entries = append(entries, hashmap.Entry{Key: hashmap.Key(4, row), Location: slab.Raw(7, 16*row)})
+		if row < 2000 {
+			model[row] = slab.Compressed(int(row%8), 16*row, int(1+row))
+			entries = append(entries, hashmap.Entry{Key: hashmap.Key(3, row), Location: model[row]})
+		}
+	}
+	layout := hashmap.LayoutFor(int64(len(entries)))
+	mem := alloc(t, layout.Bytes(), 0xaa)
+	m := hashmap.View(mem.Bytes(), layout)
+	if rejected, err := m.Build(entries); err != nil || len(rejected) != 0 {
+		t.Fatalf("Build rejected %d, %v", len(rejected), err)
+	}
+	for row := int64(1000); row < 2000; row++ {
+		why := slab.Reason(row % slab.NumReasons)
+		model[row] = slab.NoLocation(why)
+		m.Erase(hashmap.Key(3, row), why)
+	}
+	return mem, layout, model
+}
+
+func TestLookup_SplitsLikeAMap(t *testing.T) {
+	mem, layout, model := lookupMap(t)
+	r := rand.New(rand.NewPCG(1, 1))
+	draws := map[string]func() int64{
+		"hits":       func() int64 { return r.Int64N(1000) },
+		"misses":     func() int64 { return 1000 + r.Int64N(2000) },
+		"mixed":      func() int64 { return r.Int64N(lookupRows) },
+		"duplicates": func() int64 { return 999 + r.Int64N(2) },
+	}
+	for name, draw := range draws {
+		for _, n := range batchSizes {
+			for _, workers := range []int{1, 4} {
+				t.Run(fmt.Sprintf("%s/batch=%d/workers=%d", name, n, workers), func(t *testing.T) {
+					rows := make([]int64, n)
+					for i := range rows {
+						rows[i] = draw()
+					}
+					checkLookup(t, Lookup{Map: mem.Buffer, Layout: layout, Table: 3}, rows, model, workers)
+				})
+			}
+		}
+	}
+	mem.check(t, "hashmap")
+}
+
+// checkLookup runs the lookup on a batch and compares what it found with the model.
+func checkLookup(t *testing.T, k Lookup, rows []int64, model map[int64]slab.Location, workers int) {
+	t.Helper()
+	n := len(rows)
+	batch := alloc(t, int64(n)*8, 0xbb)
+	copy(view[int64](batch.Buffer), rows)
+	found, counters := alloc(t, int64(n)*FoundBytes, 0xf0), newCounters(t)
+	k.Rows, k.Found, k.Counters = batch.Buffer, found.Buffer, counters.Buffer
+	run(t, workers, &k)
+	found.check(t, "found")
+	counters.check(t, "counters")
+
+	count := CountersView(counters.Buffer)
+	if int(count.Hits)+int(count.Misses) != n {
+		t.Fatalf("%d hits and %d misses of %d lookups", count.Hits, count.Misses, n)
+	}
+	seen := make([]bool, n)
+	var want Counters
+	for i, f := range FoundView(found.Buffer) {
+		if int(f.Position) >= n || seen[f.Position] {
+			t.Fatalf("position %d of %d is out of range or found twice", f.Position, n)
+		}
+		seen[f.Position] = true
+		row := rows[f.Position]
+		l, ok := model[row]
+		if !ok {
+			l = slab.NoLocation(slab.Cold)
+		}
+		switch hit := i < int(count.Hits); {
+		case hit != l.Valid():
+			t.Fatalf("row %d (%v) lies at %d, with %d hits at the front", row, l, i, count.Hits)
+		case hit:
+			want.Hits++
+			if slab.Location(f.Word) != l || f.Reason != 0 {
+				t.Fatalf("row %d was found at %v, want %v", row, slab.Location(f.Word), l)
+			}
+		default:
+			want.Misses++
+			want.Reasons[min(l.Reason(), slab.NumReasons-1)]++
+			if int64(f.Word) != row || f.Reason != uint32(l.Reason()) {
+				t.Fatalf("miss of row %d says row %d, reason %d, want reason %v", row, f.Word, f.Reason, l.Reason())
+			}
+		}
+	}
+	if *count != want {
+		t.Fatalf("counters are %+v, want %+v", *count, want)
+	}
+}
+
+// TestLookup_UnknownReasonStaysInside: a word of a later version's reason must not be counted outside the counters.
+func TestLookup_UnknownReasonStaysInside(t *testing.T) {
+	mem, layout, model := lookupMap(t)
+	for row, why := range map[int64]slab.Reason{5: slab.NumReasons, 6: 255} {
+		model[row] = slab.NoLocation(why)
+		hashmap.View(mem.Bytes(), layout).Erase(hashmap.Key(3, row), why)
+	}
+	checkLookup(t, Lookup{Map: mem.Buffer, Layout: layout, Table: 3}, []int64{4, 5, 6, 7}, model, 1)
+}
+
+// TestCounters_Layout pins the offsets that CUDA code shares.
+func TestCounters_Layout(t *testing.T) {
+	var c Counters
+	var f Found
+	for name, got := range map[string][2]uintptr{
+		"Hits":            {unsafe.Offsetof(c.Hits), 0},
+		"Misses":          {unsafe.Offsetof(c.Misses), 4},
+		"Reasons":         {unsafe.Offsetof(c.Reasons), 8},
+		"Corrupt":         {unsafe.Offsetof(c.Corrupt), 28},
+		"CorruptPosition": {unsafe.Offsetof(c.CorruptPosition), 32},
+		"HostBytes":       {unsafe.Offsetof(c.HostBytes), 40},
+		"Word":            {unsafe.Offsetof(f.Word), 0},
+		"Position":        {unsafe.Offsetof(f.Position), 8},
+		"Reason":          {unsafe.Offsetof(f.Reason), 12},
+	} {
+		if got[0] != got[1] {
+			t.Errorf("%s lies at %d, want %d", name, got[0], got[1])
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package kernels
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// checkOrder orders misses of the given rows behind a few hits, and checks that they come out a permutation in the
+// order of page(row), with nothing else changed.
+func checkOrder(t *testing.T, tier HostRows, rows []int64, page func(row int64) int64) {
+	t.Helper()
+	hits := []Found{{Word: 1, Position: 1 << 20}, {Word: 2, Position: 1<<20 + 1}}
+	misses := make([]Found, len(rows))
+	for i, r := range rows {
+		misses[i] = Found{Word: uint64(r), Position: uint32(i), Reason: uint32(i % slab.NumReasons)}
+	}
+	found, counters := buffers(t, hits, misses)
+	scratch := alloc(t, found.Size(), 0x5c)
+	before := *CountersView(counters.Buffer)
+	run(t, 4, &Order{Found: found.Buffer, Counters: counters.Buffer, Scratch: scratch.Buffer, Tier: tier})
+	found.check(t, "found")
+	scratch.check(t, "scratch")
+	counters.check(t, "counters")
+	if *CountersView(counters.Buffer) != before {
+		t.Fatalf("counters are %+v, want %+v", *CountersView(counters.Buffer), before)
+	}
+	got := FoundView(found.Buffer)
+	if !slices.Equal(got[:len(hits)], hits) {
+		t.Fatalf("hits are %v, want %v", got[:len(hits)], hits)
+	}
+	got = got[len(hits):]
+	for i := 1; i < len(got); i++ {
+		if a, b := page(int64(got[i-1].Word)), page(int64(got[i].Word)); a > b {
+			t.Fatalf("miss %d of page %d comes before one of page %d", i-1, a, b)
+		}
+	}
+	got = slices.Clone(got)
+	slices.SortFunc(got, func(a, b Found) int { return cmp.Compare(a.Position, b.Position) })
+	if !slices.Equal(got, misses) {
+		t.Fatal("misses are not a permutation of what they were")
+	}
+}
+
+// emptySpan is memory of a size that nobody may touch.
+func emptySpan(size int64) device.Buffer { return device.Buffer{}.Slice(0, size) }
+
+func TestOrder_ByPage(t *testing.T) {
+	const rows, stride = 20000, 4096 // 40 pages
+	index := make([]uint64, rows)    // packed the other way round
+	for i := range index {
+		index[i] = uint64(slab.Compressed(0, int64(rows-1-i)*stride, 100))
+	}
+	inPlace := HostRows{Mem: emptySpan(rows*stride + slab.TailSlack), Stride: stride, RowBytes: stride}
+	packed := HostRows{Mem: inPlace.Mem, Index: wordBuffer(index), RowBytes: stride}
+	r := rand.New(rand.NewPCG(2, 2))
+	for _, n := range batchSizes {
+		batch := make([]int64, n)
+		for i := range batch {
+			batch[i] = r.Int64N(rows)
+			if r.IntN(3) == 0 {
+				batch[i] = batch[r.IntN(i+1)]
+			}
+		}
+		checkOrder(t, inPlace, batch, func(row int64) int64 { return row * stride >> orderPage })
+		checkOrder(t, packed, batch, func(row int64) int64 { return (rows - 1 - row) * stride >> orderPage })
+	}
+}
+
+// TestOrder_ManyPages orders tables around and beyond the size at which every page has a bucket of its own, their first
+// and last rows included.
+func TestOrder_ManyPages(t *testing.T) {
+	const stride = 1 << 19
+	for _, c := range []struct {
+		size int64
+		page int
+	}{
+		{orderBuckets<<orderPage - 1, orderPage},
+		{orderBuckets << orderPage, orderPage + 1},
+		{orderBuckets<<orderPage + slab.TailSlack, orderPage + 1},
+		{orderBuckets<<orderPage + stride, orderPage + 1},
+		{(orderBuckets + 2) << orderPage, orderPage + 1},
+		{37 << 30, orderPage + 3},
+		{slab.MaxBytes - 1, 28},
+	} {
+		rows := c.size / stride
+		r := rand.New(rand.NewPCG(3, uint64(c.size)))
+		batch := []int64{rows - 1, 0, rows - 1, 1}
+		for range 2000 {
+			batch = append(batch, r.Int64N(rows))
+		}
+		tier := HostRows{Mem: emptySpan(c.size), Stride: stride, RowBytes: stride}
+		checkOrder(t, tier, batch, func(row int64) int64 { return row * stride >> c.page })
+	}
+}

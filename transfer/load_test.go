@@ -1,0 +1,327 @@
+package transfer
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+var modes = []Mode{InPlace, Packed}
+
+// TestLoad_EveryRowReadsBack loads tables of all short row lengths and a few long ones, in both modes, and holds the
+// totals against the rows.
+func TestLoad_EveryRowReadsBack(t *testing.T) {
+	lengths := []int{127, 128, 511, 512, 1001, 20_001, 1_000_003, slab.MaxRowBytes} // the longest take several reads
+	for n := 1; n <= 70; n++ {
+		lengths = append(lengths, n)
+	}
+	for _, rowBytes := range lengths {
+		rows := max(9, min(200, 1<<15/rowBytes))
+		data := rowsOf(rows, rowBytes, uint64(rowBytes))
+		for _, name := range []string{"none", "auto", "ibp4", "ibp8"} {
+			if rowBytes > 1001 && name == "auto" || rowBytes > 100_000 && name != "none" {
+				continue // training takes long
+			}
+			for _, mode := range modes {
+				t.Run(fmt.Sprintf("row=%d/codec=%s/tier=%v", rowBytes, name, mode), func(t *testing.T) {
+					tier := load(t, data, rowBytes, Options{Codec: name, Mode: mode, Seed: 1})
+					if tier.Rows() != int64(rows) || tier.RowBytes() != rowBytes || tier.Mode() != mode {
+						t.Fatalf("%d rows of %d bytes, %v", tier.Rows(), tier.RowBytes(), tier.Mode())
+					}
+					if (tier.Codec() == nil) != (name == "none") && name != "auto" {
+						t.Fatalf("codec is %v", tier.Codec())
+					}
+					checkRows(t, tier, data)
+					checkTotals(t, tier)
+					checkMemory(t, tier)
+					if s := tier.Totals(); rowBytes >= 16 && name != "none" && (s.RawRows == 0 || s.RawRows == s.Rows) {
+						t.Fatalf("%d of %d rows are raw, want some and not all", s.RawRows, s.Rows)
+					}
+				})
+			}
+		}
+	}
+}
+
+// checkTotals adds up the rows one by one.
+func checkTotals(t *testing.T, tier *Tier) {
+	t.Helper()
+	want := Totals{Rows: tier.Rows(), RawBytes: tier.Rows() * int64(tier.RowBytes())}
+	for r := range tier.Rows() {
+		stored, compressed, err := tier.Stored(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slot, err := tier.SlotBytes(r)
+		if err != nil || slot < len(stored) || slot >= len(stored)+slab.Align || slot%slab.Align != 0 {
+			t.Fatalf("row %d of %d stored bytes takes a slot of %d, %v", r, len(stored), slot, err)
+		}
+		if !compressed {
+			want.RawRows++
+		}
+		want.StoredBytes += int64(len(stored))
+		want.SlotBytes += int64(slot)
+	}
+	if tier.Totals() != want {
+		t.Fatalf("totals are %+v, want %+v", tier.Totals(), want)
+	}
+}
+
+// checkMemory checks where the rows lie: index or stride and bits, and the slack behind the last.
+func checkMemory(t *testing.T, tier *Tier) {
+	t.Helper()
+	rows, rowBytes := tier.Rows(), tier.RowBytes()
+	end := int64(0)
+	if tier.Mode() == InPlace {
+		end = rows * ((int64(rowBytes) + 3) / 4 * 4)
+		want := (rows + 63) / 64 * 8
+		if tier.Codec() == nil {
+			want = 0
+		}
+		if tier.BitmaskBytes() != want || tier.IndexBytes() != 0 {
+			t.Fatalf("bits take %d bytes, want %d; index %d, want 0", tier.BitmaskBytes(), want, tier.IndexBytes())
+		}
+		set := int64(0)
+		for _, b := range tier.host.Compressed.Bytes() {
+			for ; b != 0; b &= b - 1 {
+				set++
+			}
+		}
+		if s := tier.Totals(); set != s.Rows-s.RawRows {
+			t.Fatalf("%d bits are set, want %d", set, s.Rows-s.RawRows)
+		}
+	} else {
+		if tier.IndexBytes() != 8*rows || tier.BitmaskBytes() != 0 {
+			t.Fatalf("index takes %d bytes, want %d; bits %d, want 0", tier.IndexBytes(), 8*rows, tier.BitmaskBytes())
+		}
+		for r, l := range unsafe.Slice((*slab.Location)(unsafe.Pointer(unsafe.SliceData(tier.host.Index.Bytes()))), rows) {
+			if !l.Valid() || l.Slab() != 0 || l.Offset() != end {
+				t.Fatalf("row %d lies at %v, want offset %d", r, l, end)
+			}
+			end += (int64(l.Stored(rowBytes)) + 3) / 4 * 4
+		}
+	}
+	if tier.HostBytes() != end+slab.TailSlack {
+		t.Fatalf("rows take %d bytes, want %d and the tail slack", tier.HostBytes(), end)
+	}
+}
+
+func TestLoad_PackedTakesLessHostMemory(t *testing.T) {
+	data := rowsOf(2000, 256, 2)
+	inPlace, packed := load(t, data, 256, Options{Codec: "ibp4"}), load(t, data, 256, Options{Codec: "ibp4", Mode: Packed})
+	if a, b := inPlace.HostBytes(), packed.HostBytes()+packed.IndexBytes(); b >= a*9/10 {
+		t.Errorf("packed takes %d bytes with its index, in place %d", b, a)
+	}
+	if a, b := inPlace.Totals(), packed.Totals(); a != b {
+		t.Errorf("totals differ: in place %+v, packed %+v", a, b)
+	}
+}
+
+// TestLoad_WorkersGiveIdenticalBytes also has several parts of rows for each worker, and fewer than workers.
+func TestLoad_WorkersGiveIdenticalBytes(t *testing.T) {
+	for _, rows := range []int{1, 63, 64, 65, 1023, 1024, 1025, 9001} {
+		data := rowsOf(rows, 36, uint64(rows))
+		for _, mode := range modes {
+			first := load(t, data, 36, Options{Codec: "ibp4", Mode: mode, Workers: 1})
+			for workers := 0; workers <= 4; workers++ {
+				tier := load(t, data, 36, Options{Codec: "ibp4", Mode: mode, Workers: workers})
+				for _, b := range []struct {
+					what string
+					a, b device.Buffer
+				}{
+					{"rows", first.host.Mem, tier.host.Mem},
+					{"bits", first.host.Compressed, tier.host.Compressed},
+					{"index", first.host.Index, tier.host.Index},
+				} {
+					if !bytes.Equal(b.a.Bytes(), b.b.Bytes()) {
+						t.Errorf("%d rows, %v: %s of %d workers differ from those of one", rows, mode, b.what, workers)
+					}
+				}
+				if first.Totals() != tier.Totals() {
+					t.Errorf("%d rows, %v: totals of %d workers are %+v, of one %+v", rows, mode, workers, tier.Totals(), first.Totals())
+				}
+			}
+			checkRows(t, first, data)
+		}
+	}
+}
+
+// TestLoad_SeedPicksTheSample: the codec is the one that the seed's sample trains.
+func TestLoad_SeedPicksTheSample(t *testing.T) {
+	const rows, rowBytes = 30_000, 8
+	r := rand.New(rand.NewPCG(3, 3))
+	data := make([]byte, rows*rowBytes)
+	for i := range data {
+		for bit := range 8 { // every bit is nearly always zero: chance decides which ones are worth a mask
+			if r.IntN(33) == 0 {
+				data[i] |= 1 << bit
+			}
+		}
+	}
+	metadata := func(c codec.Codec) string {
+		b, err := c.MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	seen := map[string]bool{}
+	for seed := range uint64(5) {
+		c, err := registry.Train("ibp8", codec.Sample(data, rows, rowBytes, rowBytes, seed), rowBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := metadata(c)
+		seen[want] = true
+		for range 2 {
+			if got := metadata(load(t, data, rowBytes, Options{Codec: "ibp8", Seed: seed}).Codec()); got != want {
+				t.Fatalf("seed %d: codec is not the one of its sample", seed)
+			}
+		}
+	}
+	if len(seen) < 5 {
+		t.Error("some seeds train the same codec: the test cannot tell them apart")
+	}
+}
+
+func TestLoad_SourcesThatReadOddly(t *testing.T) {
+	for _, rowBytes := range []int{1, 7, 8} { // copied and read straight into place
+		data := rowsOf(100, rowBytes, 4)
+		for name, src := range map[string]*fake{
+			"one row at a time":     newFake(data, rowBytes, 1, 100, io.EOF),
+			"three rows at a time":  newFake(data, rowBytes, 3, 100, io.EOF),
+			"EOF with the last row": {Source: SourceOf(data, rowBytes), rowBytes: rowBytes, most: 30, left: 100, end: io.EOF, withRows: true},
+		} {
+			for _, mode := range modes {
+				src := *src
+				src.Source = SourceOf(data, rowBytes)
+				tier, err := Load(newDevice(), &src, Options{Codec: "auto", Mode: mode})
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				checkRows(t, tier, data)
+				tier.Close()
+				if src.partial {
+					t.Errorf("%s: a Read was asked for something else than whole rows", name)
+				}
+			}
+		}
+	}
+}
+
+func TestLoad_SourcesThatFail(t *testing.T) {
+	for _, rowBytes := range []int{1, 7, 8} {
+		data := rowsOf(100, rowBytes, 5)
+		for name, c := range map[string]struct {
+			src  *fake
+			want string
+			is   error
+		}{
+			"empty":             {newFake(data, rowBytes, 10, 0, io.EOF), "transfer: source ended after 0 of 100 rows", nil},
+			"ends early":        {newFake(data, rowBytes, 10, 42, io.EOF), "transfer: source ended after 42 of 100 rows", nil},
+			"ends one early":    {newFake(data, rowBytes, 100, 99, io.EOF), "transfer: source ended after 99 of 100 rows", nil},
+			"stalls":            {newFake(data, rowBytes, 10, 42, nil), "transfer: source ended after 42 of 100 rows", nil},
+			"wrapped EOF":       {newFake(data, rowBytes, 10, 42, fmt.Errorf("npy: %w", io.EOF)), "transfer: source ended after 42 of 100 rows", nil},
+			"fails at once":     {newFake(data, rowBytes, 10, 0, errSource), "transfer: source at row 0 of 100: disk on fire", errSource},
+			"fails midway":      {newFake(data, rowBytes, 10, 42, errSource), "transfer: source at row 42 of 100: disk on fire", errSource},
+			"fails with a row":  {&fake{Source: SourceOf(data, rowBytes), rowBytes: rowBytes, most: 10, left: 42, end: errSource, withRows: true}, "transfer: source at row 40 of 100: disk on fire", errSource},
+			"fails at the last": {&fake{Source: SourceOf(data, rowBytes), rowBytes: rowBytes, most: 10, left: 100, end: errSource, withRows: true}, "transfer: source at row 90 of 100: disk on fire", errSource},
+		} {
+			l := newLedger(-1)
+			tier, err := Load(l, c.src, Options{Codec: "ibp4"})
+			if tier != nil || err == nil || err.Error() != c.want || c.is != nil && !errors.Is(err, c.is) {
+				t.Errorf("%s: got %v, %v, want %s", name, tier, err, c.want)
+			}
+			if len(l.open) != 0 {
+				t.Errorf("%s: memory left behind: %v", name, l.open)
+			}
+		}
+	}
+}
+
+func TestLoad_UnknownCodec(t *testing.T) {
+	l := newLedger(-1)
+	if _, err := Load(l, SourceOf(make([]byte, 8), 4), Options{Codec: "zip"}); err == nil {
+		t.Error("no error")
+	}
+	if len(l.open) != 0 {
+		t.Errorf("memory left behind: %v", l.open)
+	}
+}
+
+// TestLoad_GivesMemoryBack refuses each allocation in turn: whatever was taken before is given back, as it is by Close.
+func TestLoad_GivesMemoryBack(t *testing.T) {
+	data := rowsOf(500, 64, 6)
+	for _, mode := range modes {
+		for _, name := range []string{"none", "ibp4"} {
+			for refuse := 0; ; refuse++ {
+				l := newLedger(refuse)
+				tier, err := Load(l, SourceOf(data, 64), Options{Codec: name, Mode: mode})
+				if err == nil {
+					tier.Close()
+					tier.Close()
+				} else if !errors.Is(err, device.ErrOutOfMemory) {
+					t.Fatal(err)
+				}
+				if len(l.open) != 0 || l.twice != 0 {
+					t.Errorf("%v, %s, allocation %d refused: %v left behind, %d given back twice", mode, name, refuse, l.open, l.twice)
+				}
+				if err == nil {
+					break
+				}
+			}
+		}
+	}
+}
+
+// failing is a codec that cannot encode one row.
+type failing struct{ codec.Codec }
+
+var errEncode = errors.New("no idea")
+
+func (failing) EncodeBound() int { return 8 }
+
+func (failing) Encode(_, row []byte) (int, error) {
+	if row[0] == 77 {
+		return 0, errEncode
+	}
+	return 0, codec.ErrIncompressible
+}
+
+func TestLoad_EncodeErrorNamesTheRow(t *testing.T) {
+	tier := load(t, make([]byte, 8*3000), 8, Options{Codec: "none"})
+	tier.codec = failing{}
+	tier.host.Mem.Bytes()[8*2500] = 77
+	for workers := 1; workers <= 4; workers++ {
+		err := tier.encode(workers, nil)
+		if !errors.Is(err, errEncode) || err.Error() != "transfer: row 2500: no idea" {
+			t.Errorf("%d workers: got %v", workers, err)
+		}
+	}
+}
+
+func TestSourceOf_ReadsInOrder(t *testing.T) {
+	data := []byte{1, 2, 3, 4, 5, 6, 7}
+	src := SourceOf(data, 2) // the last byte is no row
+	if src.Rows() != 3 || src.RowBytes() != 2 {
+		t.Fatalf("%d rows of %d bytes", src.Rows(), src.RowBytes())
+	}
+	dst := make([]byte, 4)
+	for _, want := range []struct {
+		n   int
+		err error
+	}{{2, nil}, {1, nil}, {0, io.EOF}, {0, io.EOF}} {
+		if n, err := src.Read(dst); n != want.n || err != want.err {
+			t.Errorf("Read = %d, %v, want %d, %v", n, err, want.n, want.err)
+		}
+	}
+}
