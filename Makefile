@@ -1,4 +1,10 @@
 # Two commands do everything on a machine with Go: `make run` and `make test`.
+#
+# With gcc the binary has the CUDA backend in it (no CUDA toolkit needed, and it runs without a driver too); without, it
+# is pure Go. cuda.mk has what only GPUs need.
+
+.DEFAULT_GOAL := run
+include cuda.mk
 
 GO        ?= go
 DATA      ?= ../shared/data
@@ -10,12 +16,18 @@ SHELL     := /bin/bash
 run: build ## the main job: a generated graph through the cache and an uncompressed one beside it
 	build/cachebench run
 
-build: ## the command, at build/cachebench
-	$(GO) build -o build/cachebench ./cmd/cachebench
+build: $(CUDA_STUB) ## the command, at build/cachebench
+	$(CUDA_ENV) $(GO) build $(CUDA_TAGS) -o build/cachebench ./cmd/cachebench
 
-test: ## all tests, with internal checks on; at most 8 minutes on two cores
+test: $(CUDA_STUB) ## all tests, with internal checks on; at most 8 minutes on two cores
 	$(GO) vet ./...
 	$(GO) test -tags invariants -timeout 8m ./...
+	@if [ -n "$(CUDA_STUB)" ]; then $(CUDA_ENV) $(MAKE) --no-print-directory test-cuda; else echo "no C compiler: the CUDA build is not tested"; fi
+
+.PHONY: test-cuda
+test-cuda: $(CUDA_STUB) # the CUDA build; its GPU tests skip where there is no GPU
+	$(CUDA_ENV) $(GO) vet $(CUDA_TAGS) ./...
+	$(CUDA_ENV) $(GO) test -tags cuda,invariants -timeout 8m ./device/... ./kernels/... ./cache/... ./cmd/...
 
 # Packages whose values are used by several goroutines at once.
 CONCURRENT = ./cache/... ./device/... ./hashmap ./kernels ./transfer ./bench/workload ./codec/...
@@ -31,6 +43,11 @@ lint: ## gofmt, vet, staticcheck (its version is pinned in tools/go.mod)
 	$(GO) vet ./...
 	$(GO) vet -tags invariants ./slab
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
+	@if [ -n "$(CUDA_STUB)" ]; then $(MAKE) --no-print-directory lint-cuda; fi
+
+.PHONY: lint-cuda
+lint-cuda: $(CUDA_STUB)
+	$(CUDA_ENV) $(GO) tool -modfile=tools/go.mod staticcheck $(CUDA_TAGS) ./...
 
 test-long: ## the exhaustive runs; the last result is docs/results/test-long.txt
 	@mkdir -p docs/results

@@ -66,7 +66,7 @@ func TestDecode_RowsOfEveryLength(t *testing.T) {
 			}
 			found, counters := buffers(t, hits, make([]Found, n-len(hits)))
 			out := output(t, n, tb.rowBytes)
-			run(t, 4, &Decode{Found: found.Buffer, Counters: counters.Buffer, Slabs: buffersOf(slabs), Codec: tb.codec, Out: out.Buffer, RowBytes: tb.rowBytes})
+			run(t, 4, &Decode{Found: found.Buffer, Counters: counters.Buffer, Slabs: buffersOf(slabs), Codec: Codec{Codec: tb.codec}, Out: out.Buffer, RowBytes: tb.rowBytes})
 			checkOutput(t, out, tb.rowBytes, want)
 			if c := CountersView(counters.Buffer); c.Corrupt != 0 || c.HostBytes != 0 {
 				t.Fatalf("counters are %+v", *c)
@@ -91,7 +91,7 @@ func TestDecode_BatchSizes(t *testing.T) {
 			}
 			found, counters := buffers(t, hits, nil)
 			out := output(t, n, tb.rowBytes)
-			run(t, workers, &Decode{Found: found.Buffer, Counters: counters.Buffer, Slabs: buffersOf(slabs), Codec: tb.codec, Out: out.Buffer, RowBytes: tb.rowBytes})
+			run(t, workers, &Decode{Found: found.Buffer, Counters: counters.Buffer, Slabs: buffersOf(slabs), Codec: Codec{Codec: tb.codec}, Out: out.Buffer, RowBytes: tb.rowBytes})
 			checkOutput(t, out, tb.rowBytes, want)
 		}
 	}
@@ -141,7 +141,7 @@ func TestDecode_CorruptRowsAreCounted(t *testing.T) {
 				}
 				found, counters := buffers(t, hits, nil)
 				out := output(t, len(hits), rowBytes)
-				run(t, 4, &Decode{Found: found.Buffer, Counters: counters.Buffer, Slabs: buffersOf(slabs), Codec: tb.codec, Out: out.Buffer, RowBytes: rowBytes})
+				run(t, 4, &Decode{Found: found.Buffer, Counters: counters.Buffer, Slabs: buffersOf(slabs), Codec: Codec{Codec: tb.codec}, Out: out.Buffer, RowBytes: rowBytes})
 				for p := range bad {
 					want[p] = bytes.Clone(out.Bytes()[int(p)*rowBytes:][:rowBytes]) // undefined
 				}
@@ -196,14 +196,14 @@ func TestDecode_BesideFetch(t *testing.T) {
 		}
 	}
 	found, counters := buffers(t, hits, misses)
-	scratch, out := alloc(t, found.Size(), 0), output(t, n, tb.rowBytes)
+	ordered, buckets, out := alloc(t, found.Size(), 0), alloc(t, OrderBytes, 0), output(t, n, tb.rowBytes)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		run(t, 2, &Order{Found: found.Buffer, Counters: counters.Buffer, Scratch: scratch.Buffer, Tier: tier},
-			&Fetch{Found: found.Buffer, Counters: counters.Buffer, Tier: tier, Codec: tb.codec, Out: out.Buffer})
+		run(t, 2, &Order{Found: found.Buffer, Counters: counters.Buffer, Ordered: ordered.Buffer, Buckets: buckets.Buffer, Tier: tier},
+			&Fetch{Misses: ordered.Buffer, Counters: counters.Buffer, Tier: tier, Codec: Codec{Codec: tb.codec}, Out: out.Buffer})
 	}()
-	run(t, 2, &Decode{Found: found.Buffer, Counters: counters.Buffer, Slabs: buffersOf(slabs), Codec: tb.codec, Out: out.Buffer, RowBytes: tb.rowBytes})
+	run(t, 2, &Decode{Found: found.Buffer, Counters: counters.Buffer, Slabs: buffersOf(slabs), Codec: Codec{Codec: tb.codec}, Out: out.Buffer, RowBytes: tb.rowBytes})
 	<-done
 	checkOutput(t, out, tb.rowBytes, want)
 	if c := CountersView(counters.Buffer); c.Corrupt != 0 || c.HostBytes != moved {

@@ -19,6 +19,20 @@ func missesFrom(rows, n int, r *rand.Rand) (misses []Found) {
 	return misses
 }
 
+// missBuffers makes the memory of a batch of n rows with the misses at the back of the list, as Lookup leaves them, or at
+// its front, as Order does.
+func missBuffers(t testing.TB, n int, misses []Found, atBack bool) (list, counters guarded) {
+	t.Helper()
+	rest := make([]Found, n-len(misses))
+	if atBack {
+		return buffers(t, rest, misses)
+	}
+	list, counters = buffers(t, misses, rest)
+	c := CountersView(counters.Buffer)
+	c.Hits, c.Misses = c.Misses, c.Hits
+	return list, counters
+}
+
 func TestFetch_RowsOfEveryLength(t *testing.T) {
 	forEachTable(t, func(t *testing.T, tb *table, r *rand.Rand) {
 		n := max(33, min(600, 1<<19/tb.rowBytes))
@@ -33,15 +47,17 @@ func TestFetch_RowsOfEveryLength(t *testing.T) {
 					want[m.Position] = tb.rows[m.Word]
 					moved += uint64(len(tb.stored[m.Word]))
 				}
-				found, counters := buffers(t, make([]Found, n-len(misses)), misses)
-				out := output(t, n, tb.rowBytes)
-				run(t, 4, &Fetch{Found: found.Buffer, Counters: counters.Buffer, Tier: tier, Codec: tb.codec, Out: out.Buffer})
-				checkOutput(t, out, tb.rowBytes, want)
-				if c := CountersView(counters.Buffer); c.Corrupt != 0 || c.HostBytes != moved {
-					t.Fatalf("packed %v: counters are %+v, want %d host bytes", packed, *c, moved)
+				for _, atBack := range []bool{false, true} {
+					list, counters := missBuffers(t, n, misses, atBack)
+					out := output(t, n, tb.rowBytes)
+					run(t, 4, &Fetch{Misses: list.Buffer, AtBack: atBack, Counters: counters.Buffer, Tier: tier, Codec: Codec{Codec: tb.codec}, Out: out.Buffer})
+					checkOutput(t, out, tb.rowBytes, want)
+					if c := CountersView(counters.Buffer); c.Corrupt != 0 || c.HostBytes != moved {
+						t.Fatalf("packed %v, at back %v: counters are %+v, want %d host bytes", packed, atBack, *c, moved)
+					}
+					list.check(t, "misses")
+					counters.check(t, "counters")
 				}
-				found.check(t, "found")
-				counters.check(t, "counters")
 				if !bytes.Equal(mem.all, before) {
 					t.Fatalf("packed %v: the host tier was written", packed)
 				}
@@ -64,9 +80,9 @@ func TestFetch_BatchSizes(t *testing.T) {
 				misses[i], want[p] = Found{Word: uint64(row), Position: uint32(p)}, tb.rows[row]
 				moved += uint64(len(tb.stored[row]))
 			}
-			found, counters := buffers(t, nil, misses)
+			list, counters := buffers(t, nil, misses)
 			out := output(t, n, tb.rowBytes)
-			run(t, 1+n%4, &Fetch{Found: found.Buffer, Counters: counters.Buffer, Tier: tier, Codec: tb.codec, Out: out.Buffer})
+			run(t, 1+n%4, &Fetch{Misses: list.Buffer, AtBack: true, Counters: counters.Buffer, Tier: tier, Codec: Codec{Codec: tb.codec}, Out: out.Buffer})
 			checkOutput(t, out, tb.rowBytes, want)
 			if c := CountersView(counters.Buffer); c.HostBytes != moved {
 				t.Errorf("packed %v, batch of %d: %d host bytes, want %d", packed, n, c.HostBytes, moved)
@@ -116,9 +132,9 @@ func TestFetch_CorruptRowsAreCounted(t *testing.T) {
 							want[p] = got
 						}
 					}
-					found, counters := buffers(t, nil, misses)
+					list, counters := buffers(t, nil, misses)
 					out := output(t, len(misses), rowBytes)
-					run(t, 4, &Fetch{Found: found.Buffer, Counters: counters.Buffer, Tier: tier, Codec: tb.codec, Out: out.Buffer})
+					run(t, 4, &Fetch{Misses: list.Buffer, AtBack: true, Counters: counters.Buffer, Tier: tier, Codec: Codec{Codec: tb.codec}, Out: out.Buffer})
 					for p := range bad {
 						want[p] = bytes.Clone(out.Bytes()[int(p)*rowBytes:][:rowBytes]) // undefined
 					}

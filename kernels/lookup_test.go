@@ -2,10 +2,13 @@ package kernels
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
+	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -56,7 +59,7 @@ func TestLookup_SplitsLikeAMap(t *testing.T) {
 					for i := range rows {
 						rows[i] = draw()
 					}
-					checkLookup(t, Lookup{Map: mem.Buffer, Layout: layout, Table: 3}, rows, model, workers)
+					checkLookup(t, Lookup{Map: mem.Buffer, Layout: layout, Table: 3, Limit: lookupRows}, rows, model, workers)
 				})
 			}
 		}
@@ -64,25 +67,46 @@ func TestLookup_SplitsLikeAMap(t *testing.T) {
 	mem.check(t, "hashmap")
 }
 
-// checkLookup runs the lookup on a batch and compares what it found with the model.
+// checkLookup runs the lookup on a batch and compares what it found with the model. Rows out of range are neither hits
+// nor misses, and their output is zeros; nothing else is written there.
 func checkLookup(t *testing.T, k Lookup, rows []int64, model map[int64]slab.Location, workers int) {
 	t.Helper()
 	n := len(rows)
 	batch := alloc(t, int64(n)*8, 0xbb)
 	copy(view[int64](batch.Buffer), rows)
-	found, counters := alloc(t, int64(n)*FoundBytes, 0xf0), newCounters(t)
-	k.Rows, k.Found, k.Counters = batch.Buffer, found.Buffer, counters.Buffer
+	const rowBytes = 12
+	found, counters, out := alloc(t, int64(n)*FoundBytes, 0xf0), newCounters(t), output(t, n, rowBytes)
+	k.Rows, k.Found, k.Counters, k.Out, k.RowBytes = batch.Buffer, found.Buffer, counters.Buffer, out.Buffer, rowBytes
 	run(t, workers, &k)
 	found.check(t, "found")
 	counters.check(t, "counters")
 
 	count := CountersView(counters.Buffer)
-	if int(count.Hits)+int(count.Misses) != n {
-		t.Fatalf("%d hits and %d misses of %d lookups", count.Hits, count.Misses, n)
-	}
 	seen := make([]bool, n)
+	zeroed := make([][]byte, n)
 	var want Counters
+	for i, row := range rows {
+		if row < 0 || row >= k.Limit {
+			seen[i], zeroed[i] = true, make([]byte, rowBytes)
+			if want.OutOfRange++; want.OutOfRange == 1 {
+				want.NotFirst = ^uint32(i)
+			}
+		}
+	}
+	checkOutput(t, out, rowBytes, zeroed)
+	if int(count.Hits)+int(count.Misses)+int(want.OutOfRange) != n {
+		t.Fatalf("%d hits and %d misses of %d lookups, %d of them out of range", count.Hits, count.Misses, n, want.OutOfRange)
+	}
+	if want.OutOfRange > 0 && count.FirstOutOfRange() != slices.IndexFunc(zeroed, func(b []byte) bool { return b != nil }) {
+		t.Fatalf("the first row out of range is said to be at %d", count.FirstOutOfRange())
+	}
 	for i, f := range FoundView(found.Buffer) {
+		if int(count.Hits) <= i && i < n-int(count.Misses) {
+			if untouched := (Found{0xf0f0f0f0f0f0f0f0, 0xf0f0f0f0, 0xf0f0f0f0}); f != untouched {
+				t.Fatalf("found %d of %d, between %d hits and %d misses, was written", i, n, count.Hits, count.Misses)
+			}
+			continue
+		}
 		if int(f.Position) >= n || seen[f.Position] {
 			t.Fatalf("position %d of %d is out of range or found twice", f.Position, n)
 		}
@@ -91,6 +115,14 @@ func checkLookup(t *testing.T, k Lookup, rows []int64, model map[int64]slab.Loca
 		l, ok := model[row]
 		if !ok {
 			l = slab.NoLocation(slab.Cold)
+		}
+		if l == slab.NoLocation(slab.Cold) {
+			switch {
+			case isSet(k.Oversize, row):
+				l = slab.NoLocation(slab.Oversize)
+			case isSet(k.Rejected, row):
+				l = slab.NoLocation(slab.Rejected)
+			}
 		}
 		switch hit := i < int(count.Hits); {
 		case hit != l.Valid():
@@ -113,6 +145,54 @@ func checkLookup(t *testing.T, k Lookup, rows []int64, model map[int64]slab.Loca
 	}
 }
 
+func isSet(bits device.Buffer, row int64) bool {
+	return bits.Size() != 0 && bits.Bytes()[row/8]>>(row%8)&1 != 0
+}
+
+// TestLookup_RowsOutOfRange has row numbers around both ends of the table and of their type, first in the batch or later.
+func TestLookup_RowsOutOfRange(t *testing.T) {
+	mem, layout, model := lookupMap(t)
+	r := rand.New(rand.NewPCG(1, 2))
+	outside := []int64{-1, lookupRows, lookupRows + 1, math.MinInt64, math.MaxInt64, -lookupRows, 1 << 32}
+	for _, n := range batchSizes {
+		for _, share := range []int{1, 2, 50} { // one in so many
+			for _, workers := range []int{1, 4} {
+				rows := make([]int64, n)
+				for i := range rows {
+					if rows[i] = r.Int64N(lookupRows); r.IntN(share) == 0 {
+						rows[i] = outside[r.IntN(len(outside))]
+					}
+				}
+				checkLookup(t, Lookup{Map: mem.Buffer, Layout: layout, Table: 3, Limit: lookupRows}, rows, model, workers)
+			}
+		}
+	}
+	mem.check(t, "hashmap")
+}
+
+// TestLookup_RowsThatTheMapNeverHeld: bits say why a row that the hashmap does not know is not there. What the hashmap
+// knows counts for more, and oversize for more than rejected.
+func TestLookup_RowsThatTheMapNeverHeld(t *testing.T) {
+	mem, layout, model := lookupMap(t)
+	r := rand.New(rand.NewPCG(1, 3))
+	rejected, oversize := make([]uint64, (lookupRows+63)/64), make([]uint64, (lookupRows+63)/64)
+	for i := range rejected {
+		rejected[i], oversize[i] = r.Uint64(), r.Uint64()&r.Uint64()
+	}
+	rows := make([]int64, lookupRows)
+	for i, row := range r.Perm(lookupRows) {
+		rows[i] = int64(row)
+	}
+	for _, k := range []Lookup{
+		{Rejected: wordBuffer(rejected)},
+		{Oversize: wordBuffer(oversize)},
+		{Rejected: wordBuffer(rejected), Oversize: wordBuffer(oversize)},
+	} {
+		k.Map, k.Layout, k.Table, k.Limit = mem.Buffer, layout, 3, lookupRows
+		checkLookup(t, k, rows, model, 4)
+	}
+}
+
 // TestLookup_UnknownReasonStaysInside: a word of a later version's reason must not be counted outside the counters.
 func TestLookup_UnknownReasonStaysInside(t *testing.T) {
 	mem, layout, model := lookupMap(t)
@@ -120,7 +200,7 @@ func TestLookup_UnknownReasonStaysInside(t *testing.T) {
 		model[row] = slab.NoLocation(why)
 		hashmap.View(mem.Bytes(), layout).Erase(hashmap.Key(3, row), why)
 	}
-	checkLookup(t, Lookup{Map: mem.Buffer, Layout: layout, Table: 3}, []int64{4, 5, 6, 7}, model, 1)
+	checkLookup(t, Lookup{Map: mem.Buffer, Layout: layout, Table: 3, Limit: lookupRows}, []int64{4, 5, 6, 7}, model, 1)
 }
 
 // TestCounters_Layout pins the offsets that CUDA code shares.
@@ -133,7 +213,9 @@ func TestCounters_Layout(t *testing.T) {
 		"Reasons":         {unsafe.Offsetof(c.Reasons), 8},
 		"Corrupt":         {unsafe.Offsetof(c.Corrupt), 28},
 		"CorruptPosition": {unsafe.Offsetof(c.CorruptPosition), 32},
-		"HostBytes":       {unsafe.Offsetof(c.HostBytes), 40},
+		"OutOfRange":      {unsafe.Offsetof(c.OutOfRange), 36},
+		"NotFirst":        {unsafe.Offsetof(c.NotFirst), 40},
+		"HostBytes":       {unsafe.Offsetof(c.HostBytes), 48},
 		"Word":            {unsafe.Offsetof(f.Word), 0},
 		"Position":        {unsafe.Offsetof(f.Position), 8},
 		"Reason":          {unsafe.Offsetof(f.Reason), 12},

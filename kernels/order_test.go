@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"bytes"
 	"cmp"
 	"math/rand/v2"
 	"slices"
@@ -10,8 +11,8 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// checkOrder orders misses of the given rows behind a few hits, and checks that they come out a permutation in the
-// order of page(row), with nothing else changed.
+// checkOrder orders misses of the given rows behind a few hits, and checks that they come out at the front a permutation
+// in the order of page(row), with nothing else changed.
 func checkOrder(t *testing.T, tier HostRows, rows []int64, page func(row int64) int64) {
 	t.Helper()
 	hits := []Found{{Word: 1, Position: 1 << 20}, {Word: 2, Position: 1<<20 + 1}}
@@ -20,20 +21,23 @@ func checkOrder(t *testing.T, tier HostRows, rows []int64, page func(row int64) 
 		misses[i] = Found{Word: uint64(r), Position: uint32(i), Reason: uint32(i % slab.NumReasons)}
 	}
 	found, counters := buffers(t, hits, misses)
-	scratch := alloc(t, found.Size(), 0x5c)
+	ordered, buckets := alloc(t, found.Size(), 0x5c), alloc(t, OrderBytes, 0xb5)
 	before := *CountersView(counters.Buffer)
-	run(t, 4, &Order{Found: found.Buffer, Counters: counters.Buffer, Scratch: scratch.Buffer, Tier: tier})
+	run(t, 4, &Order{Found: found.Buffer, Counters: counters.Buffer, Ordered: ordered.Buffer, Buckets: buckets.Buffer, Tier: tier})
 	found.check(t, "found")
-	scratch.check(t, "scratch")
+	ordered.check(t, "ordered")
+	buckets.check(t, "buckets")
 	counters.check(t, "counters")
 	if *CountersView(counters.Buffer) != before {
 		t.Fatalf("counters are %+v, want %+v", *CountersView(counters.Buffer), before)
 	}
-	got := FoundView(found.Buffer)
-	if !slices.Equal(got[:len(hits)], hits) {
-		t.Fatalf("hits are %v, want %v", got[:len(hits)], hits)
+	if got := FoundView(found.Buffer); !slices.Equal(got[:len(hits)], hits) || !slices.Equal(got[len(hits):], misses) {
+		t.Fatal("the list that Lookup left was written")
 	}
-	got = got[len(hits):]
+	if rest := ordered.Bytes()[len(misses)*FoundBytes:]; !bytes.Equal(rest, bytes.Repeat([]byte{ordered.canary}, len(rest))) {
+		t.Fatal("ordered was written behind the misses")
+	}
+	got := FoundView(ordered.Buffer)[:len(misses)]
 	for i := 1; i < len(got); i++ {
 		if a, b := page(int64(got[i-1].Word)), page(int64(got[i].Word)); a > b {
 			t.Fatalf("miss %d of page %d comes before one of page %d", i-1, a, b)
@@ -66,8 +70,8 @@ func TestOrder_ByPage(t *testing.T) {
 				batch[i] = batch[r.IntN(i+1)]
 			}
 		}
-		checkOrder(t, inPlace, batch, func(row int64) int64 { return row * stride >> orderPage })
-		checkOrder(t, packed, batch, func(row int64) int64 { return (rows - 1 - row) * stride >> orderPage })
+		checkOrder(t, inPlace, batch, func(row int64) int64 { return row * stride >> OrderPageBits })
+		checkOrder(t, packed, batch, func(row int64) int64 { return (rows - 1 - row) * stride >> OrderPageBits })
 	}
 }
 
@@ -79,12 +83,12 @@ func TestOrder_ManyPages(t *testing.T) {
 		size int64
 		page int
 	}{
-		{orderBuckets<<orderPage - 1, orderPage},
-		{orderBuckets << orderPage, orderPage + 1},
-		{orderBuckets<<orderPage + slab.TailSlack, orderPage + 1},
-		{orderBuckets<<orderPage + stride, orderPage + 1},
-		{(orderBuckets + 2) << orderPage, orderPage + 1},
-		{37 << 30, orderPage + 3},
+		{OrderBuckets<<OrderPageBits - 1, OrderPageBits},
+		{OrderBuckets << OrderPageBits, OrderPageBits + 1},
+		{OrderBuckets<<OrderPageBits + slab.TailSlack, OrderPageBits + 1},
+		{OrderBuckets<<OrderPageBits + stride, OrderPageBits + 1},
+		{(OrderBuckets + 2) << OrderPageBits, OrderPageBits + 1},
+		{37 << 30, OrderPageBits + 3},
 		{slab.MaxBytes - 1, 28},
 	} {
 		rows := c.size / stride

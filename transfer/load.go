@@ -182,7 +182,7 @@ func (t *Tier) encode(workers int, lengths []uint32) error {
 }
 
 // eachRow calls a function for every row that returns its stored length, 0 if it stays raw, on goroutines that each make
-// one of their own; it sets the rows' bits, their lengths unless nil, and the totals.
+// one of their own; it sets the rows' bits, which Close frees, their lengths unless nil, and the totals.
 func (t *Tier) eachRow(workers int, makeStore func() func(int64) (int, error), lengths []uint32) error {
 	bits, err := t.home.AllocHost((t.rows+63)/64*8, "row bits")
 	if err != nil {
@@ -231,7 +231,6 @@ func (t *Tier) eachRow(workers int, makeStore func() func(int64) (int, error), l
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
-		t.home.Free(bits)
 		return err
 	}
 	t.total.RawRows, t.total.StoredBytes, t.total.SlotBytes = 0, 0, 0
@@ -240,7 +239,6 @@ func (t *Tier) eachRow(workers int, makeStore func() func(int64) (int, error), l
 		t.total.StoredBytes += s.StoredBytes
 		t.total.SlotBytes += s.SlotBytes
 	}
-	t.host.Compressed = bits
 	if coded := t.rows - t.total.RawRows; coded > 0 {
 		t.host.Ahead = int((t.total.StoredBytes - t.total.RawRows*int64(t.rowBytes)) / coded)
 	}
@@ -261,7 +259,6 @@ func (t *Tier) pack(lengths []uint32) error {
 	size := int64(0)
 	for r, n := range lengths {
 		if size >= slab.MaxBytes {
-			t.home.Free(index)
 			return fmt.Errorf("transfer: packed host tier (%d bytes at row %d) must stay below %d", size, r, int64(slab.MaxBytes))
 		}
 		if n == 0 {
@@ -274,7 +271,6 @@ func (t *Tier) pack(lengths []uint32) error {
 	}
 	packed, err := t.home.AllocHost(size+slab.TailSlack, "host tier")
 	if err != nil {
-		t.home.Free(index)
 		return err
 	}
 	from, to := t.host.Mem.Bytes(), packed.Bytes()

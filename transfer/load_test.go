@@ -96,8 +96,12 @@ func checkMemory(t *testing.T, tier *Tier) {
 				set++
 			}
 		}
-		if s := tier.Totals(); set != s.Rows-s.RawRows {
+		s := tier.Totals()
+		if set != s.Rows-s.RawRows {
 			t.Fatalf("%d bits are set, want %d", set, s.Rows-s.RawRows)
+		}
+		if coded := s.StoredBytes - s.RawRows*int64(rowBytes); int64(tier.host.Ahead) != coded/max(1, set) {
+			t.Fatalf("%d bytes are read ahead, want the mean of %d rows of %d bytes", tier.host.Ahead, set, coded)
 		}
 	} else {
 		if tier.IndexBytes() != 8*rows || tier.BitmaskBytes() != 0 {
@@ -298,13 +302,21 @@ func (failing) Encode(_, row []byte) (int, error) {
 }
 
 func TestLoad_EncodeErrorNamesTheRow(t *testing.T) {
-	tier := load(t, make([]byte, 8*3000), 8, Options{Codec: "none"})
-	tier.codec = failing{}
-	tier.host.Mem.Bytes()[8*2500] = 77
 	for workers := 1; workers <= 4; workers++ {
-		err := tier.encode(workers, nil)
+		l := newLedger(-1)
+		tier, err := Load(l, SourceOf(make([]byte, 8*3000), 8), Options{Codec: "none"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tier.codec = failing{}
+		tier.host.Mem.Bytes()[8*2500] = 77
+		err = tier.encode(workers, nil)
 		if !errors.Is(err, errEncode) || err.Error() != "transfer: row 2500: no idea" {
 			t.Errorf("%d workers: got %v", workers, err)
+		}
+		tier.Close()
+		if len(l.open) != 0 || l.twice != 0 {
+			t.Errorf("%d workers: %v left behind, %d given back twice", workers, l.open, l.twice)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"unsafe"
@@ -33,13 +34,21 @@ func TestAttach_Copies(t *testing.T) {
 	data := rowsOf(700, 48, 7)
 	for _, mode := range modes {
 		tier := load(t, data, 48, Options{Codec: "ibp4", Mode: mode})
-		first, err := tier.Attach(newDevice())
+		l := newLedger(-1)
+		first, firstCodec, err := tier.Attach(l)
 		if err != nil {
 			t.Fatal(err)
 		}
-		second, err := tier.Attach(newDevice())
+		second, secondCodec, err := tier.Attach(newDevice())
 		if err != nil {
 			t.Fatal(err)
+		}
+		if firstCodec.Codec != tier.Codec() || secondCodec.Codec != tier.Codec() {
+			t.Errorf("%v: the kernels' codec is not the tier's", mode)
+		}
+		metadata := device.HostBuffer(tier.Codec().(codec.OnDevice).DeviceForm().Metadata)
+		if metadata.Size() == 0 {
+			t.Errorf("%v: no codec metadata", mode)
 		}
 		if unsafe.SliceData(first.Mem.Bytes()) != unsafe.SliceData(tier.host.Mem.Bytes()) {
 			t.Errorf("%v: the rows were copied", mode)
@@ -51,6 +60,7 @@ func TestAttach_Copies(t *testing.T) {
 		}{
 			{"bits", tier.host.Compressed, first.Compressed.Bytes(), second.Compressed.Bytes()},
 			{"index", tier.host.Index, first.Index.Bytes(), second.Index.Bytes()},
+			{"codec metadata", metadata, firstCodec.Meta.Bytes(), secondCodec.Meta.Bytes()},
 		} {
 			if !bytes.Equal(b.one, b.host.Bytes()) {
 				t.Errorf("%v: the device's %s differ from the host's", mode, b.what)
@@ -64,15 +74,33 @@ func TestAttach_Copies(t *testing.T) {
 			}
 		}
 		checkRows(t, tier, data)
+		if Detach(l, first, firstCodec); len(l.open) != 0 || l.twice != 0 {
+			t.Errorf("%v: Detach leaves %v behind, gives %d back twice", mode, l.open, l.twice)
+		}
 	}
 }
 
+// TestAttach_OutOfMemory refuses each allocation in turn.
 func TestAttach_OutOfMemory(t *testing.T) {
 	for _, mode := range modes {
 		tier := load(t, rowsOf(700, 48, 8), 48, Options{Codec: "ibp4", Mode: mode})
-		l := newLedger(0)
-		if _, err := tier.Attach(l); !errors.Is(err, device.ErrOutOfMemory) || len(l.open) != 0 {
-			t.Errorf("%v: got %v, %v left behind", mode, err, l.open)
+		for refuse := 0; ; refuse++ {
+			l := newLedger(refuse)
+			rows, c, err := tier.Attach(l)
+			if err == nil {
+				if refuse != 2 { // bits or index, and the codec's metadata
+					t.Errorf("%v: Attach allocates %d times", mode, refuse)
+				}
+				Detach(l, rows, c)
+			} else if !errors.Is(err, device.ErrOutOfMemory) {
+				t.Errorf("%v: got %v", mode, err)
+			}
+			if len(l.open) != 0 || l.twice != 0 {
+				t.Errorf("%v, allocation %d refused: %v left behind, %d given back twice", mode, refuse, l.open, l.twice)
+			}
+			if err == nil {
+				break
+			}
 		}
 	}
 }
@@ -94,8 +122,8 @@ func TestStored_CorruptRow(t *testing.T) {
 	}
 }
 
-// batchOf makes the memory of a batch whose rows all miss.
-func batchOf(t testing.TB, d device.Device, rows []int64, rowBytes int) Batch {
+// batchOf makes the memory of a batch of hits, which are none of a plan's business, and the rows, which all miss.
+func batchOf(t testing.TB, d device.Device, hits int, rows []int64, rowBytes int) Batch {
 	t.Helper()
 	alloc := func(n int64) device.Buffer {
 		b, err := d.Alloc(n, "test")
@@ -104,31 +132,90 @@ func batchOf(t testing.TB, d device.Device, rows []int64, rowBytes int) Batch {
 		}
 		return b
 	}
-	n := int64(len(rows))
+	n := int64(hits + len(rows))
 	b := Batch{
-		Found: alloc(n * kernels.FoundBytes), Scratch: alloc(n * kernels.FoundBytes),
+		Found: alloc(n * kernels.FoundBytes), Ordered: alloc(n * kernels.FoundBytes), Buckets: alloc(kernels.OrderBytes),
 		Counters: alloc(kernels.CountersBytes), Out: alloc(n * int64(rowBytes)),
 	}
 	for i, f := 0, kernels.FoundView(b.Found); i < len(f); i++ {
-		f[i] = kernels.Found{Word: uint64(rows[i]), Position: uint32(i)}
+		if f[i].Position = uint32(len(rows) + i); i >= hits {
+			f[i] = kernels.Found{Word: uint64(rows[i-hits]), Position: uint32(i - hits)}
+		}
 	}
-	kernels.CountersView(b.Counters).Misses = uint32(n)
+	c := kernels.CountersView(b.Counters)
+	c.Hits, c.Misses = uint32(hits), uint32(len(rows))
 	return b
 }
 
-// TestPlan_ReadsMisses reads batches of two tables through one plan a goroutine, as lanes do.
+// large is a tier that claims to be so large that its misses are ordered: only its first bytes are memory.
+func large(rows kernels.HostRows) kernels.HostRows {
+	rows.Mem = device.Buffer{}.Slice(0, orderedTier)
+	return rows
+}
+
+// spy is a stream that knows what was launched. Fetches read from mem.
+type spy struct {
+	device.Stream
+	mem      device.Buffer
+	launched []string
+}
+
+func (s *spy) Launch(k device.Kernel) error {
+	if f, ok := k.(*kernels.Fetch); ok {
+		f.Tier.Mem = s.mem
+	}
+	s.launched = append(s.launched, k.Name())
+	return s.Stream.Launch(k)
+}
+
+// TestPlan_OrdersWhereItPays: in large batches of a large table.
+func TestPlan_OrdersWhereItPays(t *testing.T) {
+	d := newDevice()
+	s, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	rows, _, err := load(t, rowsOf(10, 8, 15), 8, Options{Codec: "none"}).Attach(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	below := large(rows)
+	below.Mem = below.Mem.Slice(0, orderedTier-1)
+	for _, c := range []struct {
+		tier    kernels.HostRows
+		misses  int
+		ordered bool
+	}{{rows, orderedBatch, false}, {below, orderedBatch, false}, {large(rows), orderedBatch - 1, false}, {large(rows), orderedBatch, true}} {
+		want := []string{"fetch"}
+		if c.ordered {
+			want = []string{"order", "fetch"}
+		}
+		var p Plan
+		spied := &spy{Stream: s, mem: rows.Mem}
+		if err := p.Enqueue(spied, c.tier, kernels.Codec{}, batchOf(t, d, 0, make([]int64, c.misses), 8)); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(spied.launched, want) {
+			t.Errorf("%d misses in %d bytes: launched %v, want %v", c.misses, c.tier.Mem.Size(), spied.launched, want)
+		}
+	}
+}
+
+// TestPlan_ReadsMisses reads batches of two tables through one plan a goroutine, as lanes do, ordered and not.
 func TestPlan_ReadsMisses(t *testing.T) {
 	const rows = 40_000 // several pages of 2 MiB
 	d := newDevice()
 	data := [][]byte{rowsOf(rows, 132, 10), rowsOf(rows, 5, 11)}
 	tiers := []*Tier{load(t, data[0], 132, Options{Codec: "ibp4", Mode: Packed}), load(t, data[1], 5, Options{Codec: "auto"})}
 	var attached []kernels.HostRows
+	var codecs []kernels.Codec
 	for _, tier := range tiers {
-		a, err := tier.Attach(d)
+		a, c, err := tier.Attach(d)
 		if err != nil {
 			t.Fatal(err)
 		}
-		attached = append(attached, a)
+		attached, codecs = append(attached, a), append(codecs, c)
 	}
 	var wg sync.WaitGroup
 	for g := range 3 {
@@ -141,8 +228,8 @@ func TestPlan_ReadsMisses(t *testing.T) {
 			}
 			defer s.Close()
 			var p Plan
-			for _, n := range []int{0, 1, 33, 2000, 7} {
-				table := r.IntN(2)
+			for i, n := range []int{0, 1, 33, 2000, 5000, 7, 5000, 5000, 33, 5000, 0} {
+				table := i / 2 % 2
 				tier, rowBytes := tiers[table], tiers[table].RowBytes()
 				batch := make([]int64, n)
 				moved := uint64(0)
@@ -154,8 +241,13 @@ func TestPlan_ReadsMisses(t *testing.T) {
 					}
 					moved += uint64(len(stored))
 				}
-				b := batchOf(t, d, batch, rowBytes)
-				if err := p.Enqueue(s, attached[table], tier.Codec(), b); err != nil {
+				hits := []int{0, n / 3, 5000}[i%3]
+				b := batchOf(t, d, hits, batch, rowBytes)
+				rows := attached[table]
+				if i%2 == 0 {
+					rows = large(rows)
+				}
+				if err := p.Enqueue(&spy{Stream: s, mem: attached[table].Mem}, rows, codecs[table], b); err != nil {
 					t.Error(err)
 				}
 				if err := s.Synchronize(); err != nil {
@@ -166,6 +258,9 @@ func TestPlan_ReadsMisses(t *testing.T) {
 						t.Errorf("table %d row %d at position %d differs from its source", table, row, i)
 						return
 					}
+				}
+				if rest := b.Out.Bytes()[n*rowBytes:]; !bytes.Equal(rest, make([]byte, len(rest))) {
+					t.Errorf("table %d: the output of hits was written", table)
 				}
 				if c := kernels.CountersView(b.Counters); c.HostBytes != moved || c.Corrupt != 0 {
 					t.Errorf("counters are %+v, want %d host bytes", *c, moved)
@@ -201,8 +296,10 @@ func TestPlan_LaunchErrors(t *testing.T) {
 	defer s.Close()
 	for _, name := range []string{"order", "fetch"} {
 		var p Plan
-		if err := p.Enqueue(stuck{s, name}, tier.host, nil, batchOf(t, d, []int64{1, 2}, 8)); !errors.Is(err, errLaunch) {
-			t.Errorf("%s: got %v", name, err)
+		spied := &spy{Stream: stuck{s, name}, mem: tier.host.Mem}
+		err := p.Enqueue(spied, large(tier.host), kernels.Codec{}, batchOf(t, d, 0, make([]int64, orderedBatch), 8))
+		if !errors.Is(err, errLaunch) || spied.launched[len(spied.launched)-1] != name {
+			t.Errorf("%s: got %v after %v", name, err, spied.launched)
 		}
 	}
 }
@@ -216,17 +313,21 @@ func TestPlan_NoAllocationPerRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	rows := make([]int64, 2500)
+	rows := make([]int64, orderedBatch)
 	for i := range rows {
-		rows[i] = int64(len(rows) - i)
+		rows[i] = int64(len(rows)-i) % tier.Rows()
 	}
-	b := batchOf(t, d, rows, 64)
+	b := batchOf(t, d, 0, rows, 64)
 	var p Plan
-	if n := testing.AllocsPerRun(20, func() {
-		if err := p.Enqueue(s, tier.host, tier.Codec(), b); err != nil {
-			t.Fatal(err)
+	spied := &spy{Stream: s, mem: tier.host.Mem}
+	for _, host := range []kernels.HostRows{tier.host, large(tier.host)} {
+		if n := testing.AllocsPerRun(20, func() {
+			spied.launched = spied.launched[:0]
+			if err := p.Enqueue(spied, host, kernels.Codec{Codec: tier.Codec()}, b); err != nil {
+				t.Fatal(err)
+			}
+		}); n > 16 {
+			t.Errorf("a batch of %d rows of %d bytes in all allocates %v times", len(rows), host.Mem.Size(), n)
 		}
-	}); n > 16 {
-		t.Errorf("a batch of %d rows allocates %v times", len(rows), n)
 	}
 }

@@ -23,7 +23,7 @@ run_tests() {
 
 case ${1:-} in
 test) run_tests ;;
-bench) ./gpubench -json gpu-bench.json ;;
+bench) ./cachebench gpu-bench --json >gpu-bench.json ;;
 *)
 	echo "usage: run.sh test|bench" >&2
 	exit 2

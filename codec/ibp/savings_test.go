@@ -36,10 +36,18 @@ func TestTrain_SavingsOnRealTables(t *testing.T) {
 				}
 				rest = rest[n*rowBytes:]
 			}
+			search, err := SearchOf(table, rowBytes)
+			if err != nil {
+				t.Fatal(err)
+			}
 			saving := func(bytes int64) float64 { return 100 * (1 - float64(bytes)/float64(len(table))) }
 			best, threshold, reference := 0.0, 0.0, 0.0
 			for _, chunk := range []int{4, 8} {
-				for i, m := range candidates(table, rowBytes, chunk) {
+				sets, err := candidatesOf(search, chunk)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, m := range sets {
 					c, err := New(chunk, rowBytes, m.mask, m.bitval)
 					if err != nil {
 						t.Fatal(err)

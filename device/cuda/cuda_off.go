@@ -19,3 +19,9 @@ func Open(int) ([]device.Device, error) { return nil, ErrNotBuilt }
 
 // Count returns the number of GPUs that Open can open.
 func Count() int { return 0 }
+
+// Driver returns the version of CUDA that the driver supports.
+func Driver() string { return "" }
+
+// List returns the GPUs.
+func List() ([]GPU, error) { return nil, ErrNotBuilt }

@@ -136,14 +136,23 @@ func TestStream_ManyAtOnce(t *testing.T) {
 				return
 			}
 			defer s.Close()
+			e, err := d.NewEvent()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer e.Close()
 			for i := range 50 {
 				k := &sum{n: 100*g + i}
 				if err := s.Launch(k); err != nil {
 					t.Error(err)
 				}
-				e, err := s.Record()
-				if err = errors.Join(err, s.Wait(e), s.Synchronize()); err != nil {
-					t.Error(err)
+				passed, err := e.Passed()
+				if err = errors.Join(err, s.Record(e), s.Wait(e), e.Synchronize(), s.Synchronize()); err != nil || !passed {
+					t.Errorf("before its record the event has passed: %v, %v", passed, err)
+				}
+				if passed, err := e.Passed(); err != nil || !passed {
+					t.Errorf("after Synchronize the event has passed: %v, %v", passed, err)
 				}
 				if got, want := k.total.Load(), int64(k.n)*int64(k.n-1)/2; got != want {
 					t.Errorf("sum below %d is %d, want %d", k.n, got, want)
@@ -152,4 +161,29 @@ func TestStream_ManyAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+func TestStream_CopiesAndFills(t *testing.T) {
+	d := Open(1, 1)[0]
+	s, err := d.WrapStream(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	b, err := d.Alloc(16, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.Fill(b.Slice(4, 12), 7), s.Copy(b.Slice(10, 14), device.HostBuffer([]byte("abcd"))), s.Synchronize()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(b.Bytes()), "\x00\x00\x00\x00\a\a\a\a\a\aabcd\x00\x00"; got != want {
+		t.Errorf("memory is %q, want %q", got, want)
+	}
+	if err := s.Copy(b, b.Slice(0, 15)); err == nil {
+		t.Error("a copy between different lengths succeeds")
+	}
+	if capturing, err := s.Capturing(); capturing || err != nil {
+		t.Errorf("Capturing() = %v, %v", capturing, err)
+	}
 }

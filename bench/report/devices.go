@@ -1,0 +1,37 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/tensorcache/tensorcache/device/cuda"
+)
+
+// Devices prints the GPUs.
+func Devices(w io.Writer, driver string, gpus []cuda.GPU) error {
+	t := newTable("GPU", "name", "compute", "PCI", "memory", "free", "host link", "reads peers", "native atomics")
+	for _, g := range gpus {
+		t.AppendRow(table.Row{
+			g.Index, g.Name, g.ComputeCapability, g.PCIBusID, bytesOf(g.MemoryBytes), bytesOf(g.FreeBytes), orUnknown(g.HostLink), indices(g.Peers), indices(g.Atomics),
+		})
+	}
+	_, err := fmt.Fprintf(w, "driver: %s\n%s\n", driver, t.Render())
+	return err
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}
+
+func indices(list []int) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(list), " ", ", "), "[]")
+}

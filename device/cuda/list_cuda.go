@@ -1,0 +1,97 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"gorgonia.org/cu"
+
+	"github.com/tensorcache/tensorcache/device/cuda/driver"
+)
+
+// Driver returns the version of CUDA that the driver supports.
+func Driver() string {
+	v := driver.Version()
+	return fmt.Sprintf("CUDA %d.%d", v/1000, v%1000/10)
+}
+
+// List returns the GPUs, or an error that says why none is usable. It makes and releases each one's primary context.
+func List() ([]GPU, error) {
+	if err := Usable(); err != nil {
+		return nil, err
+	}
+	devices, err := driver.Devices()
+	if err != nil {
+		return nil, err
+	}
+	gpus := make([]GPU, len(devices))
+	for i, d := range devices {
+		if err := describe(&gpus[i], d, devices); err != nil {
+			return nil, err
+		}
+	}
+	return gpus, nil
+}
+
+func describe(g *GPU, d driver.Device, all []driver.Device) (err error) {
+	g.Index, g.Peers, g.Atomics = d.Ordinal(), []int{}, []int{}
+	if g.Name, err = d.Name(); err != nil {
+		return err
+	}
+	if g.PCIBusID, err = d.PCIBusID(); err != nil {
+		return err
+	}
+	g.HostLink = hostLink(g.PCIBusID)
+	major, minor, err := d.ComputeCapability()
+	if err != nil {
+		return err
+	}
+	g.ComputeCapability = fmt.Sprintf("%d.%d", major, minor)
+	ctx, err := d.Retain()
+	if err != nil {
+		return err
+	}
+	defer ctx.Release()
+	if g.FreeBytes, g.MemoryBytes, err = ctx.MemInfo(); err != nil {
+		return err
+	}
+	for _, peer := range all {
+		if peer.Ordinal() == d.Ordinal() {
+			continue
+		}
+		can, err := d.CanAccessPeer(peer)
+		if err != nil {
+			return err
+		}
+		if !can {
+			continue
+		}
+		g.Peers = append(g.Peers, peer.Ordinal())
+		atomics, err := d.Link(cu.P2PNativeAomicSupported, peer)
+		if err != nil {
+			return err
+		}
+		if atomics != 0 {
+			g.Atomics = append(g.Atomics, peer.Ordinal())
+		}
+	}
+	return nil
+}
+
+// hostLink reads what Linux knows of a PCI device's link.
+func hostLink(bus string) string {
+	dir := filepath.Join("/sys/bus/pci/devices", strings.ToLower(bus))
+	speed, err := os.ReadFile(filepath.Join(dir, "current_link_speed"))
+	if err != nil {
+		return ""
+	}
+	width, err := os.ReadFile(filepath.Join(dir, "current_link_width"))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(speed)) + " x" + strings.TrimSpace(string(width))
+}
