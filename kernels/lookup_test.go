@@ -13,7 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-const lookupRows = 3000
+const modelRows = 3000
 
 // lookupMap returns a map of table 3 and the same as a Go map: rows below 1000 have locations, rows from 1000 on were
 // erased for each reason in turn, rows from 2000 on were never there. Table 4 has all rows.
@@ -21,7 +21,7 @@ func lookupMap(t testing.TB) (guarded, hashmap.Layout, map[int64]slab.Location) 
 	t.Helper()
 	var entries []hashmap.Entry
 	model := map[int64]slab.Location{}
-	for row := range int64(lookupRows) {
+	for row := range int64(modelRows) {
 		entries = append(entries, hashmap.Entry{Key: hashmap.Key(4, row), Location: slab.Raw(7, 16*row)})
 		if row < 2000 {
 			model[row] = slab.Compressed(int(row%8), 16*row, int(1+row))
@@ -48,7 +48,7 @@ func TestLookup_SplitsLikeAMap(t *testing.T) {
 	draws := map[string]func() int64{
 		"hits":       func() int64 { return r.Int64N(1000) },
 		"misses":     func() int64 { return 1000 + r.Int64N(2000) },
-		"mixed":      func() int64 { return r.Int64N(lookupRows) },
+		"mixed":      func() int64 { return r.Int64N(modelRows) },
 		"duplicates": func() int64 { return 999 + r.Int64N(2) },
 	}
 	for name, draw := range draws {
@@ -59,7 +59,7 @@ func TestLookup_SplitsLikeAMap(t *testing.T) {
 					for i := range rows {
 						rows[i] = draw()
 					}
-					checkLookup(t, Lookup{Map: mem.Buffer, Layout: layout, Table: 3, Limit: lookupRows}, rows, model, workers)
+					checkLookup(t, Lookup{Map: mem.Buffer, Layout: layout, Table: 3, Limit: modelRows}, rows, model, workers)
 				})
 			}
 		}
@@ -153,17 +153,17 @@ func isSet(bits device.Buffer, row int64) bool {
 func TestLookup_RowsOutOfRange(t *testing.T) {
 	mem, layout, model := lookupMap(t)
 	r := rand.New(rand.NewPCG(1, 2))
-	outside := []int64{-1, lookupRows, lookupRows + 1, math.MinInt64, math.MaxInt64, -lookupRows, 1 << 32}
+	outside := []int64{-1, modelRows, modelRows + 1, math.MinInt64, math.MaxInt64, -modelRows, 1 << 32}
 	for _, n := range batchSizes {
 		for _, share := range []int{1, 2, 50} { // one in so many
 			for _, workers := range []int{1, 4} {
 				rows := make([]int64, n)
 				for i := range rows {
-					if rows[i] = r.Int64N(lookupRows); r.IntN(share) == 0 {
+					if rows[i] = r.Int64N(modelRows); r.IntN(share) == 0 {
 						rows[i] = outside[r.IntN(len(outside))]
 					}
 				}
-				checkLookup(t, Lookup{Map: mem.Buffer, Layout: layout, Table: 3, Limit: lookupRows}, rows, model, workers)
+				checkLookup(t, Lookup{Map: mem.Buffer, Layout: layout, Table: 3, Limit: modelRows}, rows, model, workers)
 			}
 		}
 	}
@@ -175,12 +175,12 @@ func TestLookup_RowsOutOfRange(t *testing.T) {
 func TestLookup_RowsThatTheMapNeverHeld(t *testing.T) {
 	mem, layout, model := lookupMap(t)
 	r := rand.New(rand.NewPCG(1, 3))
-	rejected, oversize := make([]uint64, (lookupRows+63)/64), make([]uint64, (lookupRows+63)/64)
+	rejected, oversize := make([]uint64, (modelRows+63)/64), make([]uint64, (modelRows+63)/64)
 	for i := range rejected {
 		rejected[i], oversize[i] = r.Uint64(), r.Uint64()&r.Uint64()
 	}
-	rows := make([]int64, lookupRows)
-	for i, row := range r.Perm(lookupRows) {
+	rows := make([]int64, modelRows)
+	for i, row := range r.Perm(modelRows) {
 		rows[i] = int64(row)
 	}
 	for _, k := range []Lookup{
@@ -188,7 +188,7 @@ func TestLookup_RowsThatTheMapNeverHeld(t *testing.T) {
 		{Oversize: wordBuffer(oversize)},
 		{Rejected: wordBuffer(rejected), Oversize: wordBuffer(oversize)},
 	} {
-		k.Map, k.Layout, k.Table, k.Limit = mem.Buffer, layout, 3, lookupRows
+		k.Map, k.Layout, k.Table, k.Limit = mem.Buffer, layout, 3, modelRows
 		checkLookup(t, k, rows, model, 4)
 	}
 }
@@ -200,7 +200,7 @@ func TestLookup_UnknownReasonStaysInside(t *testing.T) {
 		model[row] = slab.NoLocation(why)
 		hashmap.View(mem.Bytes(), layout).Erase(hashmap.Key(3, row), why)
 	}
-	checkLookup(t, Lookup{Map: mem.Buffer, Layout: layout, Table: 3, Limit: lookupRows}, []int64{4, 5, 6, 7}, model, 1)
+	checkLookup(t, Lookup{Map: mem.Buffer, Layout: layout, Table: 3, Limit: modelRows}, []int64{4, 5, 6, 7}, model, 1)
 }
 
 // TestCounters_Layout pins the offsets that CUDA code shares.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -106,7 +107,9 @@ func (c *Config) Validate() error {
 	switch c.Device {
 	case "auto", "host":
 	case "cuda":
-		fault("--device cuda is not available in this build: use host or auto")
+		if err := cuda.Usable(); err != nil {
+			fault("--device cuda is not usable: %w", err)
+		}
 	default:
 		fault("unknown device (%q) must be one of auto, host, cuda", c.Device)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/npy"
 )
 
@@ -508,6 +509,26 @@ func TestRun_BadFiles(t *testing.T) {
 	}
 }
 
+func TestRun_NoGPU(t *testing.T) {
+	t.Parallel()
+	why := cuda.Usable()
+	if why == nil {
+		t.Skip("there is a GPU")
+	}
+	refuse(t, "--device cuda is not usable: "+why.Error(), "run", "--device", "cuda")
+	refuse(t, why.Error(), "gpu-bench")
+	if out := succeed(t, "devices"); !strings.Contains(out, why.Error()) {
+		t.Errorf("devices says %q, not why there is none: %v", out, why)
+	}
+	var list struct {
+		GPUs  []any
+		Error string
+	}
+	if err := json.Unmarshal([]byte(succeed(t, "devices", "--json")), &list); err != nil || len(list.GPUs) != 0 || list.Error != why.Error() {
+		t.Errorf("devices --json: %+v, %v", list, err)
+	}
+}
+
 func TestRun_BadFlags(t *testing.T) {
 	t.Parallel()
 	features := write(t, "f.npy", npyOf(t, npy.Float32, smooth(80), 10, 8))
@@ -527,7 +548,6 @@ func TestRun_BadFlags(t *testing.T) {
 		{"--policy lru", `unknown policy ("lru") must be one of ` + policies},
 		{"--codec zip", `codec: unknown codec ("zip") must be one of auto, none, ibp, ibp4, ibp8`},
 		{"--device tpu", `unknown device ("tpu") must be one of auto, host, cuda`},
-		{"--device cuda", "--device cuda is not available in this build: use host or auto"},
 		{"--cast f8", `dataset: unknown cast ("f8") must be bf16 or f16`},
 		{"--host-tier disk", `transfer: unknown host tier ("disk") must be inplace or packed`},
 		{"--devices 0", "--devices (0) must be 1 to 8"},
@@ -556,8 +576,8 @@ func TestRun_BadFlags(t *testing.T) {
 		{"--features FEATURES --graph GRAPH --ids IDS", "--graph (GRAPH) and --ids (IDS) contradict each other: the workload is one or the other"},
 		{"--features FEATURES --ids IDS --policy static-degree", "--policy static-degree needs a --graph: none is generated for --ids (IDS)"},
 		{"--features FEATURES --ids IDS --warmup-batches 1", "--warmup-batches (1) must leave some of the 1 batches of IDS to measure"},
-		{"--features FEATURES --ids IDS --budget 100", "--budget (100): cache: budget too small: Budget (100 B) must hold at least one slot (16 B) and its metadata: 280 B in all"},
-		{"--features FEATURES --ids IDS --budget 1%", "--budget (1%): cache: budget too small: Budget (3 B) must hold at least one slot (16 B) and its metadata: 280 B in all"},
+		{"--features FEATURES --ids IDS --budget 100", "--budget (100): cache: budget too small: Budget (100 B) must hold at least one slot (16 B) and its metadata: 288 B in all"},
+		{"--features FEATURES --ids IDS --budget 1%", "--budget (1%): cache: budget too small: Budget (3 B) must hold at least one slot (16 B) and its metadata: 288 B in all"},
 	} {
 		t.Run(c.flags, func(t *testing.T) {
 			t.Parallel()
@@ -586,7 +606,7 @@ func TestRoot_Commands(t *testing.T) {
 
 // mask hides what differs from run to run or depends on the machine: numbers with their units, and widths.
 func mask(s string) string {
-	s = regexp.MustCompile(`\d[\d,.]*( ?(B|[KMG]iB|ns|µs|ms|s|k|M|G)\b)?`).ReplaceAllString(s, "#")
+	s = regexp.MustCompile(`\d[\d,.]*( ?(B|[kMG]B|[KMG]iB|ns|µs|ms|s|k|M|G)\b)?`).ReplaceAllString(s, "#")
 	s = regexp.MustCompile(`(#m)?#(\.#)?s?`).ReplaceAllString(s, "#")
 	s = regexp.MustCompile(`─+`).ReplaceAllString(s, "─")
 	s = regexp.MustCompile(`host \([^)]*\)`).ReplaceAllString(s, "host (NAME)")
