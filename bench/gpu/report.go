@@ -1,8 +1,6 @@
 package gpu
 
 import (
-	"fmt"
-	"io"
 	"runtime/debug"
 )
 
@@ -27,12 +25,6 @@ type Result struct {
 	Baseline      string  `json:"baseline"`
 	BaselineValue float64 `json:"baseline_value"`
 	Ratio         float64 `json:"ratio"`
-}
-
-// write writes a line to the log.
-func (x Result) write(w io.Writer) {
-	fmt.Fprintf(w, "%-14s %9d %-6s %10d %9d %10.2f %-8s %10.2f %7.2f  %s\n",
-		x.Case, x.RowBytes, x.Codec, x.TableBytes>>20, x.Batch, x.Value, x.Unit, x.BaselineValue, x.Ratio, x.Baseline)
 }
 
 // Commit returns what the binary was built from.

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -176,6 +177,12 @@ func (r *runner) add(x Result) {
 	}
 	x.write(r.o.Log)
 	r.report.Results = append(r.report.Results, x)
+}
+
+// write writes a line to the log.
+func (x Result) write(w io.Writer) {
+	fmt.Fprintf(w, "%-14s %9d %-6s %10d %9d %10.2f %-8s %10.2f %7.2f  %s\n",
+		x.Case, x.RowBytes, x.Codec, x.TableBytes>>20, x.Batch, x.Value, x.Unit, x.BaselineValue, x.Ratio, x.Baseline)
 }
 
 // source is N(0,1) float32 rows: some megabytes of distinct ones, over and over.
