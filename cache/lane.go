@@ -14,15 +14,16 @@ import (
 // A batch runs on the caller's stream, or on the lane's own, but for its misses, which the lane's miss stream reads beside
 // the decoding of the hits; events join the two.
 type lane struct {
-	owner                *deviceState
-	stream, miss         device.Stream
-	split, fetched, done device.Event
-	slabs                []device.Buffer
+	owner        *deviceState
+	stream, miss device.Stream
+	slabs        []device.Buffer
+	// Points of a batch: hits and misses are split, misses are in order, misses are read, all is done.
+	split, ordered, fetched, done device.Event
 
 	counters, buckets device.Buffer
 	result            device.Buffer // the counters, where the host can read them
-	capacity          int           // rows that found and ordered have room for
-	found, ordered    device.Buffer
+	capacity          int           // rows that found and sorted have room for
+	found, sorted     device.Buffer
 
 	// What Go memory is staged in, on devices that cannot address it.
 	rows     device.Buffer // page-locked
@@ -42,7 +43,7 @@ func (l *lane) open() (err error) {
 			return err
 		}
 	}
-	for _, e := range []*device.Event{&l.split, &l.fetched, &l.done} {
+	for _, e := range []*device.Event{&l.split, &l.ordered, &l.fetched, &l.done} {
 		if *e, err = d.NewEvent(); err != nil {
 			return err
 		}
@@ -69,7 +70,7 @@ func (l *lane) reserve(n int) error {
 	}
 	n = max(n, 2*l.capacity, 1024)
 	l.capacity = 0
-	for _, b := range []*device.Buffer{&l.found, &l.ordered} {
+	for _, b := range []*device.Buffer{&l.found, &l.sorted} {
 		if err := l.grow(b, int64(n)*kernels.FoundBytes, "batch scratch", l.owner.device.Alloc); err != nil {
 			return err
 		}
@@ -100,12 +101,12 @@ func (l *lane) close() {
 			s.Close()
 		}
 	}
-	for _, e := range append(l.arrived, l.split, l.fetched, l.done) {
+	for _, e := range append(l.arrived, l.split, l.ordered, l.fetched, l.done) {
 		if e != nil {
 			e.Close()
 		}
 	}
-	for _, b := range []device.Buffer{l.counters, l.buckets, l.result, l.found, l.ordered, l.rows, l.out, l.received} {
+	for _, b := range []device.Buffer{l.counters, l.buckets, l.result, l.found, l.sorted, l.rows, l.out, l.received} {
 		d.Free(b)
 	}
 }
@@ -118,7 +119,7 @@ func (l *lane) enqueue(s device.Stream, table int, rows, out device.Buffer) erro
 	rowBytes := t.tier.RowBytes
 	n := rows.Size() / 8 * kernels.FoundBytes
 	batch := transfer.Batch{
-		Found: l.found.Slice(0, n), Ordered: l.ordered.Slice(0, n), Counters: l.counters, Buckets: l.buckets, Out: out,
+		Found: l.found.Slice(0, n), Ordered: l.sorted.Slice(0, n), Counters: l.counters, Buckets: l.buckets, Out: out,
 	}
 	l.lookup = kernels.Lookup{
 		Map: d.hashes, Layout: d.layout, Table: table, Limit: d.cache.tables[table].tier.Rows(), Rows: rows,
@@ -132,8 +133,10 @@ func (l *lane) enqueue(s device.Stream, table int, rows, out device.Buffer) erro
 		func() error { return s.Launch(&l.lookup) },
 		func() error { return s.Record(l.split) },
 		func() error { return l.miss.Wait(l.split) },
-		func() error { return l.plan.Enqueue(l.miss, t.tier, t.codec, batch) },
+		func() error { return l.plan.Enqueue(l.miss, t.tier, t.codec, batch, l.ordered) },
 		func() error { return l.miss.Record(l.fetched) },
+		// The reading of misses takes longest and needs few multiprocessors: it must not queue behind the hits.
+		func() error { return s.Wait(l.ordered) },
 		func() error { return s.Launch(&l.decode) },
 		func() error { return s.Wait(l.fetched) },
 		func() error { return s.Copy(l.result, l.counters) },

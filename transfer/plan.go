@@ -28,7 +28,8 @@ const (
 )
 
 // Enqueue puts the misses in address order where that pays, then reads them straight from the host tier into the output.
-func (p *Plan) Enqueue(s device.Stream, tier kernels.HostRows, c kernels.Codec, b Batch) error {
+// ordered is recorded before the reading begins.
+func (p *Plan) Enqueue(s device.Stream, tier kernels.HostRows, c kernels.Codec, b Batch, ordered device.Event) error {
 	p.fetch = kernels.Fetch{Misses: b.Found, AtBack: true, Counters: b.Counters, Tier: tier, Codec: c, Out: b.Out}
 	if tier.Mem.Size() >= orderedTier && b.Found.Size() >= orderedBatch*kernels.FoundBytes {
 		p.order = kernels.Order{Found: b.Found, Counters: b.Counters, Ordered: b.Ordered, Buckets: b.Buckets, Tier: tier}
@@ -36,6 +37,9 @@ func (p *Plan) Enqueue(s device.Stream, tier kernels.HostRows, c kernels.Codec, 
 			return err
 		}
 		p.fetch.Misses, p.fetch.AtBack = b.Ordered, false
+	}
+	if err := s.Record(ordered); err != nil {
+		return err
 	}
 	return s.Launch(&p.fetch)
 }

@@ -13,8 +13,11 @@ run_tests() {
 	done
 	if command -v compute-sanitizer >/dev/null; then
 		# Reads past allocations and races; short, since the tools slow kernels down a hundredfold.
+		# A driver call that fails is no fault of a kernel's: one asks for parameters until there are no more.
 		for tool in memcheck racecheck; do
-			compute-sanitizer --tool $tool ./kernels.test -test.v -test.short -test.timeout 300s \
+			options=
+			[ $tool = memcheck ] && options='--report-api-errors no'
+			compute-sanitizer --tool $tool $options ./kernels.test -test.v -test.short -test.timeout 300s \
 				>"kernels.$tool.log" 2>&1 || echo "$tool: failed"
 		done
 	fi
