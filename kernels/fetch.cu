@@ -95,7 +95,7 @@ template <int CHUNK, int STEPS, int LANES> INLINE void fetchRows(const FetchArgs
 				warpSync(lanes);
 			}
 			u32 excess = tileDecode<C, STEPS, LANES>(a.codec, words, words, meta, lanes, lane, 0, a.codec.quads, 0, m.row);
-			ok = ok && storedBytes(a.codec, excess) <= m.length;
+			ok = ok && storedBytes(a.codec, excess) == m.length;
 			if (ok)
 				moved += m.length;
 			else if (lane == 0)

@@ -193,7 +193,7 @@ func TestPlan_OrdersWhereItPays(t *testing.T) {
 		}
 		var p Plan
 		spied := &spy{Stream: s, mem: rows.Mem}
-		if err := p.Enqueue(spied, c.tier, kernels.Codec{}, batchOf(t, d, 0, make([]int64, c.misses), 8)); err != nil {
+		if err := p.Enqueue(spied, c.tier, kernels.Codec{}, batchOf(t, d, 0, make([]int64, c.misses), 8), nil); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(spied.launched, want) {
@@ -247,7 +247,7 @@ func TestPlan_ReadsMisses(t *testing.T) {
 				if i%2 == 0 {
 					rows = large(rows)
 				}
-				if err := p.Enqueue(&spy{Stream: s, mem: attached[table].Mem}, rows, codecs[table], b); err != nil {
+				if err := p.Enqueue(&spy{Stream: s, mem: attached[table].Mem}, rows, codecs[table], b, nil); err != nil {
 					t.Error(err)
 				}
 				if err := s.Synchronize(); err != nil {
@@ -297,7 +297,7 @@ func TestPlan_LaunchErrors(t *testing.T) {
 	for _, name := range []string{"order", "fetch"} {
 		var p Plan
 		spied := &spy{Stream: stuck{s, name}, mem: tier.host.Mem}
-		err := p.Enqueue(spied, large(tier.host), kernels.Codec{}, batchOf(t, d, 0, make([]int64, orderedBatch), 8))
+		err := p.Enqueue(spied, large(tier.host), kernels.Codec{}, batchOf(t, d, 0, make([]int64, orderedBatch), 8), nil)
 		if !errors.Is(err, errLaunch) || spied.launched[len(spied.launched)-1] != name {
 			t.Errorf("%s: got %v after %v", name, err, spied.launched)
 		}
@@ -323,7 +323,7 @@ func TestPlan_NoAllocationPerRow(t *testing.T) {
 	for _, host := range []kernels.HostRows{tier.host, large(tier.host)} {
 		if n := testing.AllocsPerRun(20, func() {
 			spied.launched = spied.launched[:0]
-			if err := p.Enqueue(spied, host, kernels.Codec{Codec: tier.Codec()}, b); err != nil {
+			if err := p.Enqueue(spied, host, kernels.Codec{Codec: tier.Codec()}, b, nil); err != nil {
 				t.Fatal(err)
 			}
 		}); n > 16 {

@@ -40,9 +40,6 @@ type one[A any] struct{ Args A }
 
 var firstParameter = []uint16{0}
 
-// plainShared is the dynamic shared memory that a block has without asking.
-const plainShared = 48 << 10
-
 func (f *Function[A]) on(d *Device) (*loaded, error) {
 	if l, ok := d.compiled.Load(f); ok {
 		return l.(*loaded), nil
