@@ -4,12 +4,14 @@ package cache_test
 
 import (
 	"errors"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/gputest"
@@ -70,5 +72,86 @@ func TestGPU_LostDevice(t *testing.T) {
 	}
 	if err := c.Gather(ctx, 0, ids, nil); !errors.Is(err, cache.ErrClosed) {
 		t.Errorf("Gather after Close: %v", err)
+	}
+}
+
+// TestGPU_CapturingStream: a Gather on a stream that captures a graph is refused, and the stream goes on capturing.
+func TestGPU_CapturingStream(t *testing.T) {
+	gpu := gputest.Open(t)
+	data := gputest.Rows("mixed", 3000, 512, 1)
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: 1 << 20, Device: "cuda"})
+	ids := []int64{1, 2, 3}
+	batch := putBatch(t, gpu, ids, 512)
+	s, err := gpu.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	stream := s.(*cuda.Stream)
+	if err := stream.WhileCapturing(func() error {
+		if _, err := c.On(0).GatherDevice(ctx, stream.Handle(), 0, batch.rows, batch.out); !errors.Is(err, cache.ErrCapturing) {
+			t.Errorf("GatherDevice on a capturing stream: %v", err)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := c.On(0).GatherDevice(ctx, stream.Handle(), 0, batch.rows, batch.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	checkRows(t, data, 512, ids, batch.read(t))
+}
+
+// BenchmarkGather_DefaultBatch is one batch of cachebench's default workload in size, row length and hit rate: on the
+// host backend, on the GPU with its output in Go memory, and with its output in device memory.
+func BenchmarkGather_DefaultBatch(b *testing.B) {
+	const rows, rowBytes, batchRows = 500_000, 512, 26_407
+	data := gputest.Rows("normal", rows, rowBytes, 1)
+	r := rand.New(rand.NewPCG(1, 2))
+	ids := make([]int64, batchRows)
+	for i := range ids { // a third from the cached rows
+		if ids[i] = r.Int64N(rows); i%3 == 0 {
+			ids[i] = r.Int64N(20_000)
+		}
+	}
+	training := make([]int64, 30_000)
+	for i := range training {
+		training[i] = int64(i)
+	}
+	for _, backend := range []string{"host", "cuda", "cuda-device-memory"} {
+		b.Run(backend, func(b *testing.B) {
+			kind, _, inDevice := strings.Cut(backend, "-")
+			if kind == "cuda" {
+				gputest.Require(b)
+			}
+			c := newCache(b, cache.Options{
+				Tables: []cache.Table{fromBytes(b, "x", data, rowBytes)}, Budget: 12_800_000, Device: kind, Codec: "ibp4",
+				Admission: admission.NewStaticFrequency(), Training: batches(0, training, training[:20_000]),
+			})
+			b.SetBytes(batchRows * rowBytes)
+			if !inDevice {
+				out := make([]byte, batchRows*rowBytes)
+				for b.Loop() {
+					if err := c.Gather(ctx, 0, ids, out); err != nil {
+						b.Fatal(err)
+					}
+				}
+				return
+			}
+			batch := putBatch(b, gputest.Open(b), ids, rowBytes)
+			for b.Loop() {
+				p, err := c.On(0).GatherDevice(ctx, 0, 0, batch.rows, batch.out)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := p.Wait(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -22,7 +22,7 @@ type deviceBatch struct {
 	rows, out device.Buffer
 }
 
-func putBatch(t *testing.T, d device.Device, rows []int64, rowBytes int) *deviceBatch {
+func putBatch(t testing.TB, d device.Device, rows []int64, rowBytes int) *deviceBatch {
 	t.Helper()
 	b := &deviceBatch{d: d}
 	var err error

@@ -26,7 +26,13 @@ run_tests() {
 
 case ${1:-} in
 test) run_tests ;;
-bench) ./cachebench gpu-bench --json >gpu-bench.json ;;
+bench)
+	./cachebench devices
+	./cachebench gpu-bench --json >gpu-bench.json
+	./cachebench run --device cuda --verify --json >run-cuda.json
+	./cachebench run --device host --verify --json >run-host.json
+	./cache.test -test.run '^$' -test.bench DefaultBatch -test.count 5 | tee default-batch.txt
+	;;
 *)
 	echo "usage: run.sh test|bench" >&2
 	exit 2

@@ -95,6 +95,11 @@ func (s *Stream) Capturing() (bool, error) {
 	return on, s.device.note(err)
 }
 
+// WhileCapturing runs f with the stream capturing a graph, which is then dropped.
+func (s *Stream) WhileCapturing(f func() error) error {
+	return s.device.note(s.stream.WhileCapturing(f))
+}
+
 // Close implements device.Stream.
 func (s *Stream) Close() { s.device.note(s.stream.Destroy()) }
 

@@ -132,6 +132,23 @@ int tensorcache_stream_capturing(uintptr_t ctx, uintptr_t stream, int *status)
 	IN_CONTEXT(ctx, cuStreamIsCapturing((CUstream)stream, (CUstreamCaptureStatus *)status));
 }
 
+int tensorcache_stream_begin_capture(uintptr_t ctx, uintptr_t stream)
+{
+	IN_CONTEXT(ctx, cuStreamBeginCapture((CUstream)stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+}
+
+static CUresult dropCapture(CUstream stream)
+{
+	CUgraph graph = NULL;
+	CUresult r = cuStreamEndCapture(stream, &graph);
+	return r == CUDA_SUCCESS && graph != NULL ? cuGraphDestroy(graph) : r;
+}
+
+int tensorcache_stream_drop_capture(uintptr_t ctx, uintptr_t stream)
+{
+	IN_CONTEXT(ctx, dropCapture((CUstream)stream));
+}
+
 int tensorcache_stream_query(uintptr_t ctx, uintptr_t stream)
 {
 	IN_CONTEXT(ctx, cuStreamQuery((CUstream)stream));

@@ -9,6 +9,7 @@ package driver
 import "C"
 
 import (
+	"errors"
 	"fmt"
 
 	"gorgonia.org/cu"
@@ -85,6 +86,15 @@ func (s *Stream) IsCapturing() (bool, error) {
 	var status C.int
 	r := C.tensorcache_stream_capturing(s.ctx.handle, s.handle, &status)
 	return status != C.CU_STREAM_CAPTURE_STATUS_NONE, s.ctx.check(r, "cuStreamIsCapturing")
+}
+
+// WhileCapturing runs f with the stream capturing a graph, which is then dropped.
+func (s *Stream) WhileCapturing(f func() error) error {
+	if err := s.ctx.check(C.tensorcache_stream_begin_capture(s.ctx.handle, s.handle), "cuStreamBeginCapture"); err != nil {
+		return err
+	}
+	err := f()
+	return errors.Join(err, s.ctx.check(C.tensorcache_stream_drop_capture(s.ctx.handle, s.handle), "cuStreamEndCapture"))
 }
 
 // WaitEvent makes the stream's later work wait for the event's last record so far.
