@@ -68,8 +68,7 @@ type Counters struct {
 	// OutOfRange counts the row numbers outside the table. NotFirst is the complement of the first one's batch index.
 	OutOfRange uint32
 	NotFirst   uint32
-	// Taken is how many hits the decoder's warps have taken, beyond the first of each.
-	Taken uint32
+	_          uint32
 	// HostBytes is the sum of the stored bytes of the missed rows.
 	HostBytes uint64
 	_         uint64

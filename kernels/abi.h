@@ -61,8 +61,7 @@ struct Counters {
 	// OutOfRange counts the row numbers outside the table. NotFirst is the complement of the first one's batch index.
 	u32 outOfRange;
 	u32 notFirst;
-	// Taken is how many hits the decoder's warps have taken, beyond the first of each.
-	u32 taken;
+	u32 reserved;
 	// HostBytes is the sum of the stored bytes of the missed rows.
 	u64 hostBytes;
 	u64 reserved2;

@@ -26,59 +26,45 @@ INLINE Hit hitOf(const DecodeArgs &a, u32x4 found)
 
 INLINE Words<GLOBAL> wordsOf(const Hit &h, u32 length) { return Words<GLOBAL>{(const u32 *)h.stored, 0, (length + 3) / 4}; }
 
-// A tile of LANES lanes decodes a row. Warps take GROUP rows a tile at a time, since blocks may start late, when misses hold
-// their places: the first by their number, the others by a counter. While a tile decodes a row it asks the L2 for the next
-// one. Shared memory: the codec's metadata.
-constexpr u32 GROUP = 8;
-
+// A tile of LANES lanes decodes a row; the tiles of the grid take the hits in turns. Shared memory: the codec's metadata.
+// While a tile decodes a row it asks the L2 for the next one.
 template <int CHUNK, int STEPS, int LANES> INLINE void decodeRows(const DecodeArgs &a)
 {
 	extern __shared__ u32x4 dynamic[];
 	if (CHUNK != 0)
 		loadMeta(a.codec, (u8 *)dynamic);
 	Meta<SHARED, STEPS> meta{(const u8 *)dynamic};
-	constexpr u32 TILES = 32 / LANES;
-	u32 lane = threadID() % LANES, tile = laneID() / LANES;
+	u32 lane = threadID() % LANES;
 	u32 lanes = LANES == 32 ? ~0u : ((1u << (LANES & 31)) - 1) << (laneID() & ~(LANES - 1));
-	Counters *count = (Counters *)a.counters;
-	u32 hits = count->hits;
-	u32 warps = gridBlocks() * (blockThreads() / 32);
-	u32 first = (blockID() * blockThreads() + threadID()) / 32 * (GROUP * TILES);
+	u32 hits = ((const Counters *)a.counters)->hits;
+	u32 tiles = gridBlocks() * (blockThreads() / LANES);
+	u32 i = (blockID() * blockThreads() + threadID()) / LANES;
+	if (i >= hits)
+		return;
 	const u32x4 *found = (const u32x4 *)a.found;
-	while (first < hits) {
-		u32 taken = 0; // known when the group is done
-		if (laneID() == 0)
-			taken = atomicAdd(&count->taken, GROUP * TILES);
-		u32 i = first + tile, end = minimum(first + GROUP * TILES, hits);
-		u32x4 next = {0, 0, 0, 0};
-		if (i < end)
-			next = loadConst(found + i);
-		for (; i < end; i += TILES) {
-			Hit h = hitOf(a, next);
-			if (i + TILES < end) {
-				next = loadConst(found + i + TILES);
-				Hit ahead = hitOf(a, next);
-				u32 length = ahead.length != 0 ? ahead.length : a.codec.rowBytes;
-				for (u32 o = lane * 128; o < length; o += LANES * 128)
-					asm volatile("prefetch.global.L2 [%0];" ::"l"(ahead.stored + o));
-			}
-			if (h.length == 0) {
-				tileCopy<LANES>(a.codec, wordsOf(h, a.codec.rowBytes), lane, h.row);
-				continue;
-			}
-			if (CHUNK == 0) {
-				if (lane == 0)
-					corruptRow(a.counters, h.position);
-				continue;
-			}
-			Words<GLOBAL> words = wordsOf(h, h.length);
-			u32 excess =
-				tileDecode<CHUNK ? CHUNK : 4, STEPS, LANES>(a.codec, words, words, meta, lanes, lane, 0, a.codec.quads, 0, h.row);
-			if (lane == 0 && storedBytes(a.codec, excess) != h.length)
-				corruptRow(a.counters, h.position);
+	u32x4 next = loadConst(found + i);
+	for (; i < hits; i += tiles) {
+		Hit h = hitOf(a, next);
+		if (i + tiles < hits) {
+			next = loadConst(found + i + tiles);
+			Hit ahead = hitOf(a, next);
+			u32 length = ahead.length != 0 ? ahead.length : a.codec.rowBytes;
+			for (u32 o = lane * 128; o < length; o += LANES * 128)
+				asm volatile("prefetch.global.L2 [%0];" ::"l"(ahead.stored + o));
 		}
-		warpSync(~0u);
-		first = warps * (GROUP * TILES) + tileFrom<32>(~0u, taken, 0);
+		if (h.length == 0) {
+			tileCopy<LANES>(a.codec, wordsOf(h, a.codec.rowBytes), lane, h.row);
+			continue;
+		}
+		if (CHUNK == 0) {
+			if (lane == 0)
+				corruptRow(a.counters, h.position);
+			continue;
+		}
+		Words<GLOBAL> words = wordsOf(h, h.length);
+		u32 excess = tileDecode<CHUNK ? CHUNK : 4, STEPS, LANES>(a.codec, words, words, meta, lanes, lane, 0, a.codec.quads, 0, h.row);
+		if (lane == 0 && storedBytes(a.codec, excess) != h.length)
+			corruptRow(a.counters, h.position);
 	}
 }
 

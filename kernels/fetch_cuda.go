@@ -44,7 +44,5 @@ func (k *Fetch) RunCUDA(s *cuda.Stream) error {
 	if err != nil {
 		return err
 	}
-	// A block a multiprocessor keeps the link busy, and leaves room for the hits.
-	grid = min(grid, s.Device().Multiprocessors())
 	return f.Launch(s, grid, blockThreads, shared, &args)
 }

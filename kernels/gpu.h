@@ -114,11 +114,18 @@ INLINE void atomicAdd(u64 *p, u64 x)
 INLINE void atomicMax(u32 *p, u32 x) { asm volatile("red.global.max.u32 [%0], %1;" ::"l"(p), "r"(x) : "memory"); }
 INLINE u32 atomicOrShared(u32 *p, u32 x) { return __atomic_fetch_or(p, x, __ATOMIC_RELAXED); }
 
-// Copies 16 bytes from global to shared memory, asynchronously; copyWait waits for the thread's copies.
+// Copies 16 or 4 bytes from global to shared memory, asynchronously; copyWait waits for the thread's copies.
 INLINE void copyAsync16(void *shared, u64 global)
 {
 	asm volatile("{ .reg .u64 t; .reg .u32 s; cvta.to.shared.u64 t, %0; cvt.u32.u64 s, t;\n\t"
 		     "cp.async.cg.shared.global [s], [%1], 16; }" ::"l"(shared),
+		     "l"(global)
+		     : "memory");
+}
+INLINE void copyAsync4(void *shared, u64 global)
+{
+	asm volatile("{ .reg .u64 t; .reg .u32 s; cvta.to.shared.u64 t, %0; cvt.u32.u64 s, t;\n\t"
+		     "cp.async.ca.shared.global [s], [%1], 4; }" ::"l"(shared),
 		     "l"(global)
 		     : "memory");
 }
