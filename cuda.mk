@@ -6,7 +6,7 @@ include device/cuda/driver/cuda.mk
 CLANG         ?= clang-19
 CLANG_VERSION := 19.1.7
 GPU_BUNDLE    := build/gpu
-GPU_PACKAGES  := kernels cache
+GPU_PACKAGES  := kernels cache device/cuda
 GPU_RECORD    := docs/results/gpu-test.json
 
 .PHONY: cuda-stub kernels check-kernels gpu-bundle gpu-test gpu-bench check-gpu-record

@@ -19,3 +19,6 @@ func Open(int) ([]device.Device, error) { return nil, ErrNotBuilt }
 
 // Count returns the number of GPUs that Open can open.
 func Count() int { return 0 }
+
+// List describes all GPUs.
+func List() (gpus []GPU, driverVersion int, err error) { return nil, 0, ErrNotBuilt }
