@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"runtime/debug"
 )
 
 // Report is what Run measured.
@@ -51,18 +50,5 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-// Commit returns what the binary was built from.
-func Commit() string {
-	commit, dirty := "unknown", ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			switch {
-			case s.Key == "vcs.revision":
-				commit = s.Value
-			case s.Key == "vcs.modified" && s.Value == "true":
-				dirty = "+"
-			}
-		}
-	}
-	return commit + dirty
-}
+// commit is set by the linker.
+var commit = "unknown"
