@@ -28,7 +28,7 @@ gpu-bundle: $(CUDA_STUB)
 	for p in $(GPU_PACKAGES); do \
 		$(CUDA_ENV) go test -c -trimpath $(CUDA_TAGS) -ldflags='-s -w' -o $(GPU_BUNDLE)/$$(echo $$p | tr / _).test ./$$p || exit 1; \
 	done
-	$(CUDA_ENV) go build -trimpath $(CUDA_TAGS) -ldflags='-s -w -X $(GPU_COMMIT)' -o $(GPU_BUNDLE)/ ./bench/gpu/gpubench ./bench/gpu/gpurecord
+	$(CUDA_ENV) go build -trimpath $(CUDA_TAGS) -ldflags="-s -w -X $(GPU_COMMIT)" -o $(GPU_BUNDLE)/ ./bench/gpu/gpubench ./bench/gpu/gpurecord
 	if [ -d cmd/cachebench ]; then $(CUDA_ENV) go build -trimpath $(CUDA_TAGS) -ldflags='-s -w' -o $(GPU_BUNDLE)/ ./cmd/cachebench; fi
 	go run ./bench/gpu/gpurecord -sources > $(GPU_BUNDLE)/sources.json
 	cp bench/gpu/run.sh $(GPU_BUNDLE)/run.sh

@@ -22,7 +22,9 @@ func BuildScratchBytes(l hashmap.Layout, entries int64) int64 {
 }
 
 // CanBuild says whether Build takes so many entries.
-func CanBuild(l hashmap.Layout, entries int64) bool { return entries < 1<<29 && l.Homes < 1<<29 && entries <= l.Slots() }
+func CanBuild(l hashmap.Layout, entries int64) bool {
+	return entries < 1<<29 && l.Homes < 1<<29 && entries <= l.Slots()
+}
 
 func buildAlign(n int64) int64 { return (n + 127) &^ 127 }
 
