@@ -17,7 +17,7 @@ run: build ## the main job: a generated graph through the cache and an uncompres
 	build/cachebench run
 
 build: $(CUDA_STUB) ## the command, at build/cachebench
-	$(CUDA_ENV) $(GO) build $(CUDA_TAGS) -o build/cachebench ./cmd/cachebench
+	$(CUDA_ENV) $(GO) build $(CUDA_TAGS) -ldflags="-X $(GPU_COMMIT)" -o build/cachebench ./cmd/cachebench
 
 test: $(CUDA_STUB) ## all tests, with internal checks on; at most 8 minutes on two cores
 	$(GO) vet ./...

@@ -6,7 +6,8 @@ include device/cuda/driver/cuda.mk
 CLANG         ?= clang-19
 CLANG_VERSION := 19.1.7
 GPU_BUNDLE    := build/gpu
-GPU_PACKAGES  := device/cuda kernels cache
+GPU_PACKAGES  := kernels cache device/cuda
+GPU_COMMIT     = github.com/tensorcache/tensorcache/bench/gpu.commit=$$(git describe --always --dirty --abbrev=12)
 GPU_RECORD    := docs/results/gpu-test.json
 
 .PHONY: cuda-stub kernels check-kernels gpu-bundle gpu-test gpu-bench check-gpu-record
@@ -27,7 +28,7 @@ gpu-bundle: $(CUDA_STUB)
 	for p in $(GPU_PACKAGES); do \
 		$(CUDA_ENV) go test -c -trimpath $(CUDA_TAGS) -ldflags='-s -w' -o $(GPU_BUNDLE)/$$(echo $$p | tr / _).test ./$$p || exit 1; \
 	done
-	$(CUDA_ENV) go build -trimpath $(CUDA_TAGS) -ldflags='-s -w' -o $(GPU_BUNDLE)/ ./cmd/cachebench ./bench/gpu/gpurecord
+	$(CUDA_ENV) go build -trimpath $(CUDA_TAGS) -ldflags="-s -w -X $(GPU_COMMIT)" -o $(GPU_BUNDLE)/ ./cmd/cachebench ./bench/gpu/gpurecord
 	go run ./bench/gpu/gpurecord -sources > $(GPU_BUNDLE)/sources.json
 	cp bench/gpu/run.sh $(GPU_BUNDLE)/run.sh
 	@du -sm $(GPU_BUNDLE)

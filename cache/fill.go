@@ -1,12 +1,15 @@
 package cache
 
 import (
+	"errors"
 	"fmt"
 	"iter"
+	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -298,24 +301,14 @@ func (c *Cache) admit(keys []uint64) error {
 	return nil
 }
 
-// buildMaps builds the hashmap on the host, where it rejects what does not fit, and copies it to every device.
+// buildMaps builds the hashmaps.
 func (c *Cache) buildMaps(entries []hashmap.Entry) error {
-	layout := c.devices[0].layout
-	image := c.devices[0].hashes.Bytes()
-	if image == nil {
-		image = make([]byte, layout.Bytes())
+	rejected, err := c.buildOnDevices(entries)
+	if errors.Is(err, errBuildOnHost) {
+		rejected, err = c.buildOnHost(entries)
 	}
-	rejected, err := hashmap.View(image, layout).Build(entries)
 	if err != nil {
 		return err
-	}
-	for _, d := range c.devices {
-		if b := d.hashes.Bytes(); b != nil && &b[0] == &image[0] {
-			continue
-		}
-		if err := device.Upload(d.device, d.hashes, image); err != nil {
-			return err
-		}
 	}
 	for _, e := range rejected {
 		table, row := hashmap.SplitKey(e.Key)
@@ -330,6 +323,71 @@ func (c *Cache) buildMaps(entries []hashmap.Entry) error {
 		c.tables[table].counts.cached.Add(1)
 	}
 	return nil
+}
+
+// errBuildOnHost says that the host must build the maps: devices do not say which entries do not fit.
+var errBuildOnHost = errors.New("cache: the hashmap is to be built on the host")
+
+// buildOnDevices has every device build its hashmap.
+func (c *Cache) buildOnDevices(entries []hashmap.Entry) (rejected []hashmap.Entry, err error) {
+	layout, n := c.devices[0].layout, int64(len(entries))
+	if c.devices[0].hashes.Bytes() != nil || n == 0 || !kernels.CanBuild(layout, n) {
+		return nil, errBuildOnHost
+	}
+	raw := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(entries))), n*hashmap.SlotBytes)
+	for _, d := range c.devices {
+		k := kernels.Build{Map: d.hashes, Layout: layout}
+		sizes := []int64{int64(len(raw)), kernels.BuildScratchBytes(layout, n), 4}
+		buffers := []*device.Buffer{&k.Entries, &k.Scratch, &k.Failed}
+		defer func() {
+			for _, b := range buffers {
+				d.device.Free(*b)
+			}
+		}()
+		for i, b := range buffers {
+			if *b, err = d.device.Alloc(sizes[i], "building the hashmap"); errors.Is(err, device.ErrOutOfMemory) {
+				return nil, errBuildOnHost
+			} else if err != nil {
+				return nil, err
+			}
+		}
+		s, err := d.device.NewStream()
+		if err != nil {
+			return nil, err
+		}
+		defer s.Close()
+		var failed [4]byte
+		if err := errors.Join(
+			s.Copy(k.Entries, device.HostBuffer(raw)), s.Launch(&k), s.Copy(device.HostBuffer(failed[:]), k.Failed), s.Synchronize(),
+		); err != nil {
+			return nil, err
+		}
+		if failed != [4]byte{} {
+			return nil, errBuildOnHost
+		}
+	}
+	return nil, nil
+}
+
+// buildOnHost builds the hashmap, where it rejects what does not fit, and copies it to every device.
+func (c *Cache) buildOnHost(entries []hashmap.Entry) (rejected []hashmap.Entry, err error) {
+	layout := c.devices[0].layout
+	image := c.devices[0].hashes.Bytes()
+	if image == nil {
+		image = make([]byte, layout.Bytes())
+	}
+	if rejected, err = hashmap.View(image, layout).Build(entries); err != nil {
+		return nil, err
+	}
+	for _, d := range c.devices {
+		if b := d.hashes.Bytes(); b != nil && &b[0] == &image[0] {
+			continue
+		}
+		if err := device.Upload(d.device, d.hashes, image); err != nil {
+			return nil, err
+		}
+	}
+	return rejected, nil
 }
 
 // upload puts a set of rows in the device's memory; an empty one takes none.

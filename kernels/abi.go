@@ -15,6 +15,8 @@ const BucketSlots = 4
 
 const MaxProbe = 32
 
+const ScanPart = 4096
+
 // OrderPageBits is log2 of the page that misses are grouped by: 2 MiB. There are so many buckets for pages.
 const OrderPageBits = 21
 
@@ -189,6 +191,26 @@ type MapArgs struct {
 const MapArgsBytes = 40
 
 var _ = [1]int{}[unsafe.Sizeof(MapArgs{})-MapArgsBytes]
+
+// BuildArgs are entries that a hashmap is built of. Starts and ends have 32 bits for each home bucket, sums for each part of
+// SCAN_PART of them; sorted is as large as the entries; failed counts entries that do not fit, and keys given twice.
+type BuildArgs struct {
+	Map     uint64
+	Entries uint64
+	Sorted  uint64
+	Starts  uint64
+	Ends    uint64
+	Sums    uint64
+	Failed  uint64
+	Count   uint32
+	Homes   uint32
+	Buckets uint32
+	Parts   uint32
+}
+
+const BuildArgsBytes = 72
+
+var _ = [1]int{}[unsafe.Sizeof(BuildArgs{})-BuildArgsBytes]
 
 // EncodeArgs are rows to be encoded in their places. Lengths receives each row's stored length, 0 where it does not
 // shrink.

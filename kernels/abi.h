@@ -17,6 +17,7 @@ typedef long long i64;
 #define NUM_REASONS 5
 #define BUCKET_SLOTS 4
 #define MAX_PROBE 32
+#define SCAN_PART 4096
 
 // OrderPageBits is log2 of the page that misses are grouped by: 2 MiB. There are so many buckets for pages.
 #define ORDER_PAGE_BITS 21
@@ -158,6 +159,23 @@ struct MapArgs {
 	u32 reason;
 };
 ABI_SIZE(MapArgs, 40);
+
+// BuildArgs are entries that a hashmap is built of. Starts and ends have 32 bits for each home bucket, sums for each part of
+// SCAN_PART of them; sorted is as large as the entries; failed counts entries that do not fit, and keys given twice.
+struct BuildArgs {
+	u64 map;
+	u64 entries;
+	u64 sorted;
+	u64 starts;
+	u64 ends;
+	u64 sums;
+	u64 failed;
+	u32 count;
+	u32 homes;
+	u32 buckets;
+	u32 parts;
+};
+ABI_SIZE(BuildArgs, 72);
 
 // EncodeArgs are rows to be encoded in their places. Lengths receives each row's stored length, 0 where it does not
 // shrink.

@@ -13,6 +13,7 @@ compile lookup lookup
 compile order order
 compile baseline baseline
 compile hashmap hashmap
+compile build build
 compile train train
 compile encode_ibp4 encode -DROW_CHUNK=4
 compile encode_ibp8 encode -DROW_CHUNK=8

@@ -183,3 +183,45 @@ func TestDevice_Healthy(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestBuild_EqualsHost builds maps on both sides to the same bytes, and says when entries do not fit or are given twice.
+func TestBuild_EqualsHost(t *testing.T) {
+	gpu := gputest.Open(t)
+	sizes := []int{1, 2, 31, 4096, 100_000, 2_000_000}
+	if testing.Short() {
+		sizes = []int{1, 31, 5000}
+	}
+	for _, n := range sizes {
+		for _, mode := range []string{"distinct", "twice", "full"} {
+			t.Run(fmt.Sprintf("n=%d/%s", n, mode), func(t *testing.T) {
+				layout := hashmap.LayoutFor(int64(n))
+				entries := make([]hashmap.Entry, n)
+				for i := range entries {
+					entries[i] = hashmap.Entry{Key: hashmap.Key(i%3, int64(i)*7), Location: slab.Raw(i%8, int64(16*i))}
+				}
+				switch {
+				case mode == "twice" && n > 1:
+					entries[n-1] = entries[0]
+				case mode == "full": // more entries than the probes of so few homes hold
+					layout = hashmap.Layout{Homes: max(1, uint32(n/5)), Buckets: uint32(n/4 + 2)}
+				}
+				both(t, gpu, func(b *bench) []byte {
+					k := &kernels.Build{
+						Map: b.alloc(layout.Bytes()), Layout: layout, Entries: b.put(asBytes(entries)), Failed: b.alloc(4),
+						Scratch: b.alloc(kernels.BuildScratchBytes(layout, int64(n))),
+					}
+					b.launch(k)
+					failed := b.get(k.Failed)
+					if binary.LittleEndian.Uint32(failed) != 0 {
+						return []byte("failed")
+					}
+					return b.get(k.Map)
+				}, func(t *testing.T, want, got []byte) {
+					if !bytes.Equal(want, got) {
+						t.Fatalf("maps of %d bytes differ", len(want))
+					}
+				})
+			})
+		}
+	}
+}

@@ -1,9 +1,5 @@
 package gpu
 
-import (
-	"runtime/debug"
-)
-
 // Report is what Run measured.
 type Report struct {
 	Device  string   `json:"device"`
@@ -25,20 +21,4 @@ type Result struct {
 	Baseline      string  `json:"baseline"`
 	BaselineValue float64 `json:"baseline_value"`
 	Ratio         float64 `json:"ratio"`
-}
-
-// Commit returns what the binary was built from.
-func Commit() string {
-	commit, dirty := "unknown", ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			switch {
-			case s.Key == "vcs.revision":
-				commit = s.Value
-			case s.Key == "vcs.modified" && s.Value == "true":
-				dirty = "+"
-			}
-		}
-	}
-	return commit + dirty
 }

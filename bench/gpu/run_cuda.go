@@ -26,6 +26,9 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
+// commit is what the binary was built from; the linker sets it.
+var commit = "unknown"
+
 // Run measures the first GPU.
 func Run(o Options) (_ *Report, err error) {
 	o.EnsureDefaults()
@@ -37,7 +40,7 @@ func Run(o Options) (_ *Report, err error) {
 	defer func() { err = errors.Join(err, d.Close()) }()
 	v := driver.Version()
 	r := &runner{o: o, d: d, report: Report{
-		Device: d.Info().Name, Driver: fmt.Sprintf("CUDA %d.%d", v/1000, v%1000/10), Commit: Commit(),
+		Device: d.Info().Name, Driver: fmt.Sprintf("CUDA %d.%d", v/1000, v%1000/10), Commit: commit,
 	}}
 	defer r.release()
 	if r.stream, err = d.NewStream(); err != nil {
