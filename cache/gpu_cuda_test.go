@@ -72,3 +72,48 @@ func TestGPU_LostDevice(t *testing.T) {
 		t.Errorf("Gather after Close: %v", err)
 	}
 }
+
+// TestGPU_CapturingStream: a capturing stream is refused, and the capture goes on as if nobody had asked.
+func TestGPU_CapturingStream(t *testing.T) {
+	gpu := gputest.Open(t)
+	data := gputest.Rows("mixed", 3000, 512, 1)
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: 1 << 20, Device: "cuda"})
+	batch := putBatch(t, gpu, []int64{1, 2, 3}, 512)
+	s, err := gpu.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	stream, err := gpu.(*cuda.Device).Context().WrapStream(streamHandle(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.BeginCapture(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.On(0).GatherDevice(ctx, streamHandle(s), 0, batch.rows, batch.out); !errors.Is(err, cache.ErrCapturing) {
+		t.Errorf("GatherDevice: %v", err)
+	}
+	if err := stream.EndCapture(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := c.On(0).GatherDevice(ctx, streamHandle(s), 0, batch.rows, batch.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	checkRows(t, data, 512, []int64{1, 2, 3}, batch.read(t))
+}
+
+// TestGPU_RejectedPTX: the error carries the compiler's log.
+func TestGPU_RejectedPTX(t *testing.T) {
+	gpu := gputest.Open(t)
+	bad := cuda.NewFunction[struct{ A uint64 }](&cuda.Module{Name: "bad", PTX: ".version 8.0\n.target sm_80\nnonsense"}, "f")
+	if _, _, err := bad.Attributes(gpu.(*cuda.Device)); err == nil || !strings.Contains(err.Error(), "module bad") {
+		t.Errorf("error: %v", err)
+	} else {
+		t.Log(err)
+	}
+}

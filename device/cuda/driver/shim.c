@@ -132,6 +132,25 @@ int tensorcache_stream_capturing(uintptr_t ctx, uintptr_t stream, int *status)
 	IN_CONTEXT(ctx, cuStreamIsCapturing((CUstream)stream, (CUstreamCaptureStatus *)status));
 }
 
+int tensorcache_stream_begin_capture(uintptr_t ctx, uintptr_t stream)
+{
+	IN_CONTEXT(ctx, cuStreamBeginCapture((CUstream)stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+}
+
+static CUresult end_capture(CUstream stream)
+{
+	CUgraph graph = NULL;
+	CUresult result = cuStreamEndCapture(stream, &graph);
+	if (graph != NULL)
+		cuGraphDestroy(graph);
+	return result;
+}
+
+int tensorcache_stream_end_capture(uintptr_t ctx, uintptr_t stream)
+{
+	IN_CONTEXT(ctx, end_capture((CUstream)stream));
+}
+
 int tensorcache_stream_query(uintptr_t ctx, uintptr_t stream)
 {
 	IN_CONTEXT(ctx, cuStreamQuery((CUstream)stream));

@@ -59,6 +59,8 @@ int tensorcache_fill32(uintptr_t ctx, uint64_t pointer, uint32_t value, size_t c
 /* Streams and events. */
 int tensorcache_stream_ctx(uintptr_t ctx, uintptr_t stream, uintptr_t *owner);
 int tensorcache_stream_capturing(uintptr_t ctx, uintptr_t stream, int *status);
+int tensorcache_stream_begin_capture(uintptr_t ctx, uintptr_t stream);
+int tensorcache_stream_end_capture(uintptr_t ctx, uintptr_t stream);
 int tensorcache_stream_query(uintptr_t ctx, uintptr_t stream);
 int tensorcache_stream_synchronize(uintptr_t ctx, uintptr_t stream);
 int tensorcache_stream_wait_event(uintptr_t ctx, uintptr_t stream, uintptr_t event);

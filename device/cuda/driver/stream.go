@@ -87,6 +87,16 @@ func (s *Stream) IsCapturing() (bool, error) {
 	return status != C.CU_STREAM_CAPTURE_STATUS_NONE, s.ctx.check(r, "cuStreamIsCapturing")
 }
 
+// BeginCapture makes the stream capture a graph, which EndCapture throws away: for tests of what may not be captured.
+func (s *Stream) BeginCapture() error {
+	return s.ctx.check(C.tensorcache_stream_begin_capture(s.ctx.handle, s.handle), "cuStreamBeginCapture")
+}
+
+// EndCapture ends what BeginCapture began.
+func (s *Stream) EndCapture() error {
+	return s.ctx.check(C.tensorcache_stream_end_capture(s.ctx.handle, s.handle), "cuStreamEndCapture")
+}
+
 // WaitEvent makes the stream's later work wait for the event's last record so far.
 func (s *Stream) WaitEvent(e *Event) error {
 	return s.ctx.check(C.tensorcache_stream_wait_event(s.ctx.handle, s.handle, e.handle), "cuStreamWaitEvent")
