@@ -19,7 +19,7 @@ import (
 // TestEncode_EqualsHost holds encoded rows in page-locked memory against the Go encoder's, byte for byte, bytes after each
 // stored row included; and the Go decoder against them.
 func TestEncode_EqualsHost(t *testing.T) {
-	gpu := gputest.Open(t)
+	gpu, reason := gputest.OpenIfAny(t)
 	for i, rowBytes := range rowLengths() {
 		if rowBytes >= kernels.LongRow {
 			continue
@@ -35,7 +35,7 @@ func TestEncode_EqualsHost(t *testing.T) {
 						rows    []byte
 						lengths []byte
 					}
-					both(t, gpu, func(b *bench) result {
+					both(t, gpu, reason, func(b *bench) result {
 						mem, err := b.d.AllocHost(int64(n*stride+slab.TailSlack), "test")
 						b.check(err)
 						defer b.d.Free(mem)
@@ -76,7 +76,7 @@ func TestEncode_EqualsHost(t *testing.T) {
 func TestLoad_EqualsHost(t *testing.T) {
 	gpu := gputest.Open(t)
 	lengths, kinds := []int{4, 12, 64, 100, 256, 400, 1000, 2408, 8188}, gputest.Kinds
-	if testing.Short() {
+	if short() {
 		lengths, kinds = []int{12, 256, 1000}, kinds[:2]
 	}
 	for _, rowBytes := range lengths {
@@ -84,7 +84,7 @@ func TestLoad_EqualsHost(t *testing.T) {
 			for _, name := range []string{"auto", "ibp4", "ibp8"} {
 				t.Run(fmt.Sprintf("row=%d/%s/%s", rowBytes, kind, name), func(t *testing.T) {
 					n := min(5000, max(40, 1<<19/rowBytes))
-					if testing.Short() {
+					if short() {
 						n = 100
 					}
 					data := gputest.Rows(kind, n, rowBytes, 3)
@@ -128,7 +128,7 @@ func TestLoad_EqualsHost(t *testing.T) {
 
 // TestHashmap_WriterEqualsHost runs inserts and erases on a built map, nearly full, on both sides.
 func TestHashmap_WriterEqualsHost(t *testing.T) {
-	gpu := gputest.Open(t)
+	gpu, reason := gputest.OpenIfAny(t)
 	for _, n := range []int{1, 33, 5000} {
 		t.Run(fmt.Sprint("n=", n), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(n), 1))
@@ -154,7 +154,7 @@ func TestHashmap_WriterEqualsHost(t *testing.T) {
 			for i := range keys {
 				keys[i] = hashmap.Key(1, int64(2*i))
 			}
-			both(t, gpu, func(b *bench) [][]byte {
+			both(t, gpu, reason, func(b *bench) [][]byte {
 				buffer := b.put(asBytes(image))
 				insert := &kernels.Insert{Map: buffer, Layout: layout, Entries: b.put(asBytes(added)), Results: b.alloc(int64(4 * n))}
 				b.launch(insert)
@@ -186,9 +186,9 @@ func TestDevice_Healthy(t *testing.T) {
 
 // TestBuild_EqualsHost builds maps on both sides to the same bytes, and says when entries do not fit or are given twice.
 func TestBuild_EqualsHost(t *testing.T) {
-	gpu := gputest.Open(t)
+	gpu, reason := gputest.OpenIfAny(t)
 	sizes := []int{1, 2, 31, 4096, 100_000, 2_000_000}
-	if testing.Short() {
+	if short() {
 		sizes = []int{1, 31, 5000}
 	}
 	for _, n := range sizes {
@@ -205,7 +205,7 @@ func TestBuild_EqualsHost(t *testing.T) {
 				case mode == "full": // more entries than the probes of so few homes hold
 					layout = hashmap.Layout{Homes: max(1, uint32(n/5)), Buckets: uint32(n/4 + 2)}
 				}
-				both(t, gpu, func(b *bench) []byte {
+				both(t, gpu, reason, func(b *bench) []byte {
 					k := &kernels.Build{
 						Map: b.alloc(layout.Bytes()), Layout: layout, Entries: b.put(asBytes(entries)), Failed: b.alloc(4),
 						Scratch: b.alloc(kernels.BuildScratchBytes(layout, int64(n))),

@@ -114,13 +114,21 @@ KERNEL void __launch_bounds__(256) lookupKernel(const LookupArgs a)
 			u32x4 f = {(u32)word[r], (u32)(word[r] >> 32), i, 0};
 			*(u32x4 *)(found + atHit + popcount(hits[r] & below)) = f;
 		}
+		u32 why = NUM_REASONS;
 		if (misses[r] >> lane & 1) {
-			u32 why = (u32)word[r] & 0xff;
+			why = (u32)word[r] & 0xff;
 			if (why == 0) // the hashmap knows nothing of rows it never held
 				why = bitAt(a.oversize, row[r]) ? 4 : bitAt(a.rejected, row[r]) ? 1 : 0;
 			u32x4 f = {(u32)row[r], (u32)((u64)row[r] >> 32), i, why};
 			*(u32x4 *)(found + a.count - 1 - atMiss - popcount(misses[r] & below)) = f;
-			atomicAdd(&reasons[minimum(why, NUM_REASONS - 1)], 1);
+			why = minimum(why, NUM_REASONS - 1);
+		}
+		// A ballot a reason: nearly all misses have the same one, and would queue at one counter.
+#pragma unroll
+		for (u32 k = 0; k < NUM_REASONS; k++) {
+			u32 n = popcount(ballot(~0u, why == k));
+			if (lane == k && n != 0)
+				atomicAdd(&reasons[k], n);
 		}
 		atHit += popcount(hits[r]);
 		atMiss += popcount(misses[r]);

@@ -12,6 +12,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/gputest"
@@ -27,11 +28,16 @@ type bench struct {
 	s device.Stream
 }
 
-// both runs the test on the host, whose results it returns, then on the GPU, whose results must be the same.
-func both[R any](t *testing.T, gpu device.Device, run func(b *bench) R, equal func(t *testing.T, want, got R)) {
+// both runs the test on the host, then on the GPU, whose results must be the same. Without a GPU the host's must stand up to
+// equal's other checks, and the rest is skipped for that reason.
+func both[R any](t *testing.T, gpu device.Device, reason error, run func(b *bench) R, equal func(t *testing.T, want, got R)) {
 	t.Helper()
 	results := make([]R, 2)
 	for i, d := range []device.Device{host.Open(1, 2)[0], gpu} {
+		if d == nil {
+			equal(t, results[0], results[0])
+			t.Skip(reason)
+		}
 		s, err := d.NewStream()
 		if err != nil {
 			t.Fatal(err)
@@ -114,9 +120,13 @@ func (o output) read(b *bench) []byte {
 	return all[from:][:o.rows.Size()]
 }
 
-// batchSizes are those that tests run with; few and small ones in short mode, for compute-sanitizer.
+// short says whether to run with few and small inputs: for compute-sanitizer, and where there is no GPU to hold against
+// the host.
+func short() bool { return testing.Short() || cuda.Usable() != nil }
+
+// batchSizes are those that tests run with.
 func batchSizes() []int {
-	if testing.Short() {
+	if short() {
 		return []int{0, 1, 33, 1500}
 	}
 	return []int{0, 1, 31, 32, 33, 1000, 100_000}
@@ -129,7 +139,7 @@ type lookupResult struct {
 }
 
 func TestLookup_EqualsHost(t *testing.T) {
-	gpu := gputest.Open(t)
+	gpu, reason := gputest.OpenIfAny(t)
 	for _, n := range batchSizes() {
 		for _, mode := range []string{"mixed", "hits", "misses", "one row", "out of range"} {
 			t.Run(fmt.Sprintf("n=%d/%s", n, mode), func(t *testing.T) {
@@ -171,7 +181,7 @@ func TestLookup_EqualsHost(t *testing.T) {
 						rows[i] = 4
 					}
 				}
-				both(t, gpu, func(b *bench) lookupResult {
+				both(t, gpu, reason, func(b *bench) lookupResult {
 					out := b.output(int64(n*rowBytes), 0)
 					k := kernels.Lookup{
 						Map: b.put(asBytes(image)), Layout: layout, Table: table, Limit: tableRows, Rows: b.put(asBytes(rows)),
@@ -210,7 +220,7 @@ func sortedFound(f []kernels.Found, c kernels.Counters) []kernels.Found {
 }
 
 func TestOrder_SortsByPage(t *testing.T) {
-	gpu := gputest.Open(t)
+	gpu, reason := gputest.OpenIfAny(t)
 	for _, n := range batchSizes() {
 		for _, stride := range []int64{512, 1 << 14, 0} {
 			t.Run(fmt.Sprintf("n=%d/stride=%d", n, stride), func(t *testing.T) {
@@ -232,7 +242,7 @@ func TestOrder_SortsByPage(t *testing.T) {
 					}
 					return int64(f.Word) * 444
 				}
-				both(t, gpu, func(b *bench) []kernels.Found {
+				both(t, gpu, reason, func(b *bench) []kernels.Found {
 					k := kernels.Order{
 						Found: b.put(asBytes(f)), Counters: b.put(asBytes(count)), Ordered: b.alloc(int64(len(f)) * kernels.FoundBytes),
 						Buckets: b.alloc(kernels.OrderBytes),
@@ -262,7 +272,7 @@ func TestOrder_SortsByPage(t *testing.T) {
 
 // rowLengths are those that tests run with: around every boundary of the decoders, and some at random.
 func rowLengths() []int {
-	if testing.Short() {
+	if short() {
 		return []int{4, 7, 64, 256, 400, 512, 1001, 2408, 4096, 8196, 20_000}
 	}
 	lengths := []int{1, 3, 4, 7, 8, 12, 16, 20, 60, 64, 100, 124, 128, 132, 252, 256, 260, 400, 401, 512, 1000, 1001, 1024, 2044, 2048,
@@ -276,7 +286,7 @@ func rowLengths() []int {
 
 // batchFor returns how many rows of a length make a test of some megabytes.
 func batchFor(rowBytes int) int {
-	if testing.Short() {
+	if short() {
 		return max(2, min(200, 1<<17/rowBytes))
 	}
 	return max(2, min(3000, 4<<20/rowBytes))
@@ -312,7 +322,7 @@ func equalDecode(t *testing.T, want, got decodeResult) {
 }
 
 func TestDecode_EqualsHost(t *testing.T) {
-	gpu := gputest.Open(t)
+	gpu, reason := gputest.OpenIfAny(t)
 	for i, rowBytes := range rowLengths() {
 		for _, name := range []string{"none", "ibp4", "ibp8"} {
 			kinds := []string{"mixed", gputest.Kinds[i%len(gputest.Kinds)]}
@@ -324,7 +334,7 @@ func TestDecode_EqualsHost(t *testing.T) {
 					c := trained(t, name, data, rowBytes)
 					slabs, hits := encodeSlabs(c, data, rowBytes, n, 2)
 					skew := int64([]int{0, 0, 4, 8, 1}[i%5])
-					both(t, gpu, func(b *bench) decodeResult {
+					both(t, gpu, reason, func(b *bench) decodeResult {
 						k, out := decodeOf(b, c, slabs, hits, rowBytes, skew)
 						b.launch(k)
 						return decodeResult{b.counters(k.Counters), out.read(b)}
@@ -391,7 +401,7 @@ func decodeOf(b *bench, c codec.Codec, slabs [][]byte, hits []kernels.Found, row
 // TestDecode_Corrupt decodes rows with flipped bits and wrong lengths: the same rows must be found corrupt, and nothing
 // outside the output written. The sanitizer sees to reads.
 func TestDecode_Corrupt(t *testing.T) {
-	gpu := gputest.Open(t)
+	gpu, reason := gputest.OpenIfAny(t)
 	for _, rowBytes := range []int{4, 64, 256, 512, 1000, 2408, 4096, 8192, 40_000} {
 		for _, name := range []string{"ibp4", "ibp8"} {
 			t.Run(fmt.Sprintf("row=%d/%s", rowBytes, name), func(t *testing.T) {
@@ -410,7 +420,7 @@ func TestDecode_Corrupt(t *testing.T) {
 						hits[i].Word = uint64(slab.Compressed(0, l.Offset(), stored))
 					}
 				}
-				both(t, gpu, func(b *bench) uint32 {
+				both(t, gpu, reason, func(b *bench) uint32 {
 					k, out := decodeOf(b, c, slabs, hits, rowBytes, 0)
 					b.launch(k)
 					out.read(b)
@@ -427,7 +437,7 @@ func TestDecode_Corrupt(t *testing.T) {
 }
 
 func TestFetch_EqualsHost(t *testing.T) {
-	gpu := gputest.Open(t)
+	gpu, reason := gputest.OpenIfAny(t)
 	for i, rowBytes := range rowLengths() {
 		for _, name := range []string{"none", "ibp4", "ibp8"} {
 			for _, mode := range []transfer.Mode{transfer.InPlace, transfer.Packed} {
@@ -443,7 +453,7 @@ func TestFetch_EqualsHost(t *testing.T) {
 					for i := range misses {
 						misses[i] = kernels.Found{Word: uint64(i * 7919 % rows), Position: uint32(n - 1 - i)}
 					}
-					both(t, gpu, func(b *bench) decodeResult {
+					both(t, gpu, reason, func(b *bench) decodeResult {
 						tier, err := transfer.Load(b.d, transfer.SourceOf(data, rowBytes), transfer.Options{Codec: name, Mode: mode, Seed: 1})
 						b.check(err)
 						defer tier.Close()
@@ -478,7 +488,7 @@ func fetchOf(b *bench, tier *transfer.Tier, misses []kernels.Found) (*kernels.Fe
 
 // TestFetch_Corrupt flips bits of rows in place.
 func TestFetch_Corrupt(t *testing.T) {
-	gpu := gputest.Open(t)
+	gpu, reason := gputest.OpenIfAny(t)
 	for _, rowBytes := range []int{64, 256, 1000, 4096, 20_000} {
 		t.Run(fmt.Sprint("row=", rowBytes), func(t *testing.T) {
 			n := min(1000, batchFor(rowBytes))
@@ -487,7 +497,7 @@ func TestFetch_Corrupt(t *testing.T) {
 			for i := range misses {
 				misses[i] = kernels.Found{Word: uint64(i), Position: uint32(i)}
 			}
-			both(t, gpu, func(b *bench) kernels.Counters {
+			both(t, gpu, reason, func(b *bench) kernels.Counters {
 				tier, err := transfer.Load(b.d, transfer.SourceOf(data, rowBytes), transfer.Options{Codec: "ibp4", Seed: 1})
 				b.check(err)
 				defer tier.Close()

@@ -21,6 +21,9 @@ type Sources struct {
 	Go  string `json:"go"`
 }
 
+// untested are folders whose code the GPU tests do not run.
+var untested = []string{"bench", "build", "cmd", "stub", "testdata"}
+
 func hashSources(root string) (s Sources, err error) {
 	var ptx, code []string
 	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -28,7 +31,7 @@ func hashSources(root string) (s Sources, err error) {
 			return err
 		}
 		name := e.Name()
-		if e.IsDir() && path != root && (strings.HasPrefix(name, ".") || name == "build" || name == "testdata" || name == "stub") {
+		if e.IsDir() && path != root && (strings.HasPrefix(name, ".") || slices.Contains(untested, name)) {
 			return fs.SkipDir
 		}
 		switch {
