@@ -112,6 +112,43 @@ const RowCodecBytes = 32
 
 var _ = [1]int{}[unsafe.Sizeof(RowCodec{})-RowCodecBytes]
 
+// What a sampled access was kept for: a share of all accesses, or every access to a share of the keys.
+const SampledAccess = 1
+
+const SampledKey = 2
+
+// Sampling says which of a batch's accesses Lookup appends to a sample ring, and to which. An access is kept as
+// SAMPLED_ACCESS iff the upper half of hash(seed, batch, position) is below AccessBelow, and as SAMPLED_KEY iff that of
+// hash(seed, key) is below KeyBelow.
+type Sampling struct {
+	// Ring is the records' page-locked memory, 0 for no sampling; Head, in device memory, how many were claimed so far.
+	Ring uint64
+	Head uint64
+	Seed uint64
+	// Mask is the records of the ring - 1, a power of two - 1.
+	Mask        uint32
+	Batch       uint32
+	AccessBelow uint32
+	KeyBelow    uint32
+}
+
+const SamplingBytes = 40
+
+var _ = [1]int{}[unsafe.Sizeof(Sampling{})-SamplingBytes]
+
+// SampleRecord is an access in a sample ring, written with one 16-byte store. Lap is its turn around the ring, from 1 on;
+// Check has what it was kept for in bits 1:0, and above them the upper bits of hash(key ^ lap), so that a reader knows a
+// record that is written by half.
+type SampleRecord struct {
+	Key   uint64
+	Lap   uint32
+	Check uint32
+}
+
+const SampleRecordBytes = 16
+
+var _ = [1]int{}[unsafe.Sizeof(SampleRecord{})-SampleRecordBytes]
+
 type LookupArgs struct {
 	Map      uint64
 	Rows     uint64
@@ -127,9 +164,10 @@ type LookupArgs struct {
 	Table    uint32
 	RowBytes uint32
 	_        uint32
+	Samples  Sampling
 }
 
-const LookupArgsBytes = 88
+const LookupArgsBytes = 128
 
 var _ = [1]int{}[unsafe.Sizeof(LookupArgs{})-LookupArgsBytes]
 

@@ -95,6 +95,36 @@ struct RowCodec {
 };
 ABI_SIZE(RowCodec, 32);
 
+// What a sampled access was kept for: a share of all accesses, or every access to a share of the keys.
+#define SAMPLED_ACCESS 1
+#define SAMPLED_KEY 2
+
+// Sampling says which of a batch's accesses Lookup appends to a sample ring, and to which. An access is kept as
+// SAMPLED_ACCESS iff the upper half of hash(seed, batch, position) is below AccessBelow, and as SAMPLED_KEY iff that of
+// hash(seed, key) is below KeyBelow.
+struct Sampling {
+	// Ring is the records' page-locked memory, 0 for no sampling; Head, in device memory, how many were claimed so far.
+	u64 ring;
+	u64 head;
+	u64 seed;
+	// Mask is the records of the ring - 1, a power of two - 1.
+	u32 mask;
+	u32 batch;
+	u32 accessBelow;
+	u32 keyBelow;
+};
+ABI_SIZE(Sampling, 40);
+
+// SampleRecord is an access in a sample ring, written with one 16-byte store. Lap is its turn around the ring, from 1 on;
+// Check has what it was kept for in bits 1:0, and above them the upper bits of hash(key ^ lap), so that a reader knows a
+// record that is written by half.
+struct SampleRecord {
+	u64 key;
+	u32 lap;
+	u32 check;
+};
+ABI_SIZE(SampleRecord, 16);
+
 struct LookupArgs {
 	u64 map;
 	u64 rows;
@@ -110,8 +140,9 @@ struct LookupArgs {
 	u32 table;
 	u32 rowBytes;
 	u32 reserved;
+	Sampling samples;
 };
-ABI_SIZE(LookupArgs, 88);
+ABI_SIZE(LookupArgs, 128);
 
 struct OrderArgs {
 	u64 found;

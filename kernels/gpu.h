@@ -107,6 +107,12 @@ INLINE void storeOut(u32x2 *p, u32x2 x)
 INLINE void storeOut(u32 *p, u32 x) { asm volatile("st.global.cs.u32 [%0], %1;" ::"l"(p), "r"(x) : "memory"); }
 
 INLINE u32 atomicAdd(u32 *p, u32 x) { return __nvvm_atom_add_gen_i((int *)p, x); }
+INLINE u64 atomicFetchAdd(u64 *p, u64 x)
+{
+	u64 before;
+	asm volatile("atom.global.add.u64 %0, [%1], %2;" : "=l"(before) : "l"(p), "l"(x) : "memory");
+	return before;
+}
 INLINE void atomicAdd(u64 *p, u64 x)
 {
 	asm volatile("red.global.add.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory");

@@ -37,6 +37,34 @@ INLINE void probe(const u64x2 *map, u64 (&slot)[N], const u64 (&end)[N], const u
 		}
 }
 
+// appendSample claims a record for each lane that keeps its access, the warp's at once, and writes it. Records that nobody
+// has read are overwritten: the reader counts them.
+INLINE void appendSample(const Sampling &s, u64 key, u32 kept, u32 lane)
+{
+	u32 lanes = ballot(~0u, kept != 0);
+	if (lanes == 0)
+		return;
+	u64 first = 0;
+	u32 leader = popcount((lanes & -lanes) - 1);
+	if (lane == leader)
+		first = atomicFetchAdd((u64 *)s.head, popcount(lanes));
+	u32 low = tileFrom<32>(~0u, (u32)first, leader), high = tileFrom<32>(~0u, (u32)(first >> 32), leader);
+	if (kept != 0) {
+		u64 at = ((u64)high << 32 | low) + popcount(lanes & ((1u << lane) - 1));
+		u64 slot = at & s.mask;
+		u32 lap = (u32)((at - slot) / ((u64)s.mask + 1)) + 1;
+		u32 check = (u32)(hashOf(key ^ lap) >> 34) << 2 | kept;
+		*(u32x4 *)((SampleRecord *)s.ring + slot) = u32x4{(u32)key, (u32)(key >> 32), lap, check};
+	}
+}
+
+INLINE u32 sampled(const Sampling &s, u64 key, u32 position)
+{
+	u32 access = (u32)(hashOf(hashOf(s.seed ^ s.batch) ^ position) >> 32);
+	u32 id = (u32)(hashOf(hashOf(s.seed) ^ key) >> 32);
+	return (access < s.accessBelow ? SAMPLED_ACCESS : 0) | (id < s.keyBelow ? SAMPLED_KEY : 0);
+}
+
 KERNEL void __launch_bounds__(256) lookupKernel(const LookupArgs a)
 {
 	__shared__ u32 warpHits[THREADS / 32], warpMisses[THREADS / 32], reasons[NUM_REASONS], firstHit, firstMiss;
@@ -70,6 +98,12 @@ KERNEL void __launch_bounds__(256) lookupKernel(const LookupArgs a)
 	probe<ROWS, 2>(map, slot, end, key, word, pending);
 	while (pending != 0)
 		probe<ROWS, 4>(map, slot, end, key, word, pending);
+	if (a.samples.ring != 0)
+#pragma unroll 1
+		for (u32 r = 0; r < ROWS; r++) {
+			bool ok = (u64)row[r] < (u64)a.limit;
+			appendSample(a.samples, key[r], ok ? sampled(a.samples, key[r], base + r * THREADS) : 0, lane);
+		}
 	u32 hitCount = 0, missCount = 0;
 #pragma unroll
 	for (u32 r = 0; r < ROWS; r++) {

@@ -28,6 +28,10 @@ type Lookup struct {
 	Found device.Buffer
 	// Counters receives Hits, Misses, Reasons and OutOfRange.
 	Counters device.Buffer
+	// Samples says which accesses to append to which ring: SampleRing.Sampling. The zero value keeps none.
+	Samples Sampling
+	// Ring is the ring of Samples; the host's execution writes through it.
+	Ring *SampleRing
 }
 
 // Name implements device.Kernel.
@@ -50,7 +54,13 @@ func (k *Lookup) RunHost(w device.Workers) {
 				count.outOfRange(uint32(i))
 				continue
 			}
-			l := m.Find(hashmap.Key(k.Table, rows[i]))
+			key := hashmap.Key(k.Table, rows[i])
+			if k.Ring != nil {
+				if kept := k.Samples.keeps(key, uint32(i)); kept != 0 {
+					k.Ring.append(key, kept)
+				}
+			}
+			l := m.Find(key)
 			if l.Valid() {
 				part[hits] = Found{Word: uint64(l), Position: uint32(i)}
 				hits++

@@ -20,5 +20,6 @@ func (k *Lookup) RunCUDA(s *cuda.Stream) error {
 		Map: k.Map.Addr(), Rows: k.Rows.Addr(), Found: k.Found.Addr(), Counters: k.Counters.Addr(), Out: k.Out.Addr(),
 		Rejected: k.Rejected.Addr(), Oversize: k.Oversize.Addr(), Limit: k.Limit, Count: uint32(n),
 		Homes: k.Layout.Homes, Buckets: k.Layout.Buckets, Table: uint32(k.Table), RowBytes: uint32(k.RowBytes),
+		Samples: k.Samples,
 	})
 }

@@ -1,0 +1,102 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/hashmap"
+)
+
+// SampleRing is a bounded ring of sampled accesses in page-locked memory, which Lookup appends to on one device and the
+// host drains. Writers never wait: a reader that comes too late finds records overwritten, and counts them as lost.
+// Any number of batches may append at once; Drain is called by one goroutine at a time, beside them.
+type SampleRing struct {
+	d       device.Device
+	records device.Buffer // SampleRecord
+	head    device.Buffer // device memory: records claimed so far
+	mask    uint64
+	tail    uint64 // of the reader
+}
+
+// NewSampleRing returns a ring of so many records, a power of two.
+func NewSampleRing(d device.Device, capacity int) (_ *SampleRing, err error) {
+	if capacity < 1 || bits.OnesCount(uint(capacity)) != 1 || capacity > 1<<31 {
+		return nil, fmt.Errorf("kernels: sample ring's capacity (%d) must be a power of two up to 2^31", capacity)
+	}
+	r := &SampleRing{d: d, mask: uint64(capacity - 1)}
+	if r.records, err = d.AllocHost(int64(capacity)*SampleRecordBytes, "sample ring"); err != nil {
+		return nil, err
+	}
+	if r.head, err = d.Alloc(8, "sample ring"); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Close frees the ring. No batch may append to it any more.
+func (r *SampleRing) Close() {
+	r.d.Free(r.records)
+	r.d.Free(r.head)
+}
+
+// Sampling returns what a Lookup of the given batch number keeps: this share of all accesses, and every access to this
+// share of the keys, both 0 to 1.
+func (r *SampleRing) Sampling(seed uint64, batch uint32, accesses, keys float64) Sampling {
+	return Sampling{
+		Ring: r.records.Addr(), Head: r.head.Addr(), Seed: seed, Mask: uint32(r.mask), Batch: batch,
+		AccessBelow: uint32(accesses * math.MaxUint32), KeyBelow: uint32(keys * math.MaxUint32),
+	}
+}
+
+// keeps returns what an access is kept for.
+func (s *Sampling) keeps(key uint64, position uint32) (kept uint32) {
+	if uint32(hashmap.Hash(hashmap.Hash(s.Seed^uint64(s.Batch))^uint64(position))>>32) < s.AccessBelow {
+		kept = SampledAccess
+	}
+	if uint32(hashmap.Hash(hashmap.Hash(s.Seed)^key)>>32) < s.KeyBelow {
+		kept |= SampledKey
+	}
+	return kept
+}
+
+// append writes a record, on the host.
+func (r *SampleRing) append(key uint64, kept uint32) {
+	at := atomic.AddUint64(&view[uint64](r.head)[0], 1) - 1
+	lap := uint32(at/(r.mask+1)) + 1
+	words := view[uint64](r.records)[2*(at&r.mask):]
+	atomic.StoreUint64(&words[0], key)
+	atomic.StoreUint64(&words[1], uint64(sampleCheck(key, lap)|kept)<<32|uint64(lap))
+}
+
+// sampleCheck returns the upper bits of a record's check.
+func sampleCheck(key uint64, lap uint32) uint32 {
+	return uint32(hashmap.Hash(key^uint64(lap))>>34) << 2
+}
+
+// Drain yields the records written since the last call, with what each was kept for, and returns how many were
+// overwritten before they were read. A record that is not there yet ends the call; the next one goes on with it.
+func (r *SampleRing) Drain(yield func(key uint64, kept uint32)) (lost uint64) {
+	words := view[uint64](r.records)
+	for {
+		slot, want := r.tail&r.mask, uint32(r.tail/(r.mask+1))+1
+		key := atomic.LoadUint64(&words[2*slot])
+		rest := atomic.LoadUint64(&words[2*slot+1])
+		lap, check := uint32(rest), uint32(rest>>32)
+		if lap > want { // overwritten by record number at: those up to a ring's length before it are gone too
+			at := uint64(lap-1)*(r.mask+1) + slot
+			oldest := max(r.tail+1, at-r.mask)
+			lost += oldest - r.tail
+			r.tail = oldest
+			continue
+		}
+		if lap != want || check&^3 != sampleCheck(key, lap) {
+			return lost
+		}
+		yield(key, check&3)
+		r.tail++
+	}
+}
