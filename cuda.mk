@@ -40,6 +40,7 @@ gpu-test: gpu-bundle
 
 gpu-bench: gpu-bundle
 	cd $(GPU_BUNDLE) && ./run.sh bench
+	test -s $(GPU_BUNDLE)/gpu-bench.json
 	mkdir -p docs/results && cp $(GPU_BUNDLE)/gpu-bench.json docs/results/gpu-bench.json
 
 # Says whether the committed record is of the committed code.

@@ -3,20 +3,22 @@ package cache
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
+// perThreadStream is CUDA's handle of the calling thread's default stream.
+const perThreadStream = 2
+
 // GatherDevice is Gather for memory that the view's device addresses and a stream of the caller's: rows holds int64 row
 // numbers, out takes the rows; both are device memory, or page-locked ([device.DeviceBuffer], [device.MappedBuffer]).
 // stream is a CUstream of the device's primary context, 0 being the default stream.
 //
 // It enqueues the batch after the stream's work so far and returns; work enqueued afterwards finds out written. Nothing is
-// synchronized, except that where more batches are under way than the device has lanes for (twice GOMAXPROCS) the oldest is
-// waited for. ctx bounds the waiting for a lane.
+// synchronized, except that the first batches of a size allocate, and that where as many batches are under way as the device
+// has lanes for (twice GOMAXPROCS) one of them is waited for. ctx bounds that waiting.
 //
 // Row numbers outside the table are known only to the device: their rows are zeroed, and Wait reports them. A capturing
 // stream is an error that wraps ErrCapturing.
@@ -39,6 +41,12 @@ func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows,
 	case out.Size() != want:
 		return nil, fmt.Errorf("%w: %d bytes for %d rows of table %s must be %d", ErrOutput, out.Size(), n, t.name, want)
 	}
+	if n > 0 && d.slab.Bytes() == nil && (rows.Addr() == 0 || out.Addr() == 0) {
+		return nil, fmt.Errorf("cache: row numbers and output (at %#x and %#x) must be memory that device %d addresses", rows.Addr(), out.Addr(), d.index)
+	}
+	if stream == perThreadStream {
+		return nil, fmt.Errorf("cache: stream (%#x) must not be the per-thread default stream: goroutines have no thread of their own", stream)
+	}
 	s, err := d.device.WrapStream(stream)
 	if err != nil {
 		return nil, err
@@ -51,7 +59,9 @@ func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows,
 		return nil, fmt.Errorf("%w: %#x", ErrCapturing, stream)
 	}
 	if n == 0 {
-		return &Batch{settled: true}, nil
+		b := &Batch{}
+		b.mu.settled = true
+		return b, nil
 	}
 	l, err := d.acquire(ctx)
 	if err != nil {
@@ -63,60 +73,95 @@ func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows,
 	if err != nil {
 		s.Synchronize()
 		l.finish(nil)
-		d.releaseLane(l)
-		return nil, fmt.Errorf("cache: Gather of %d rows of table %s on device %d: %w", n, t.name, d.index, err)
+		d.releaseLane(l, nil)
+		return nil, d.wrap(err, int(n), t)
 	}
-	b := &Batch{lane: l, table: t, rows: int(n)}
+	b := &Batch{table: t, rows: int(n)}
+	b.mu.lane = l
 	d.lanes.Lock()
+	defer d.lanes.Unlock()
 	d.lanes.flight = append(d.lanes.flight, b)
-	d.lanes.Unlock()
+	d.changedLocked()
 	return b, nil
 }
 
 // Batch is a GatherDevice under way. It is safe for concurrent use. A batch that nobody waits for is settled sooner or
 // later, its error unseen.
 type Batch struct {
-	mu      sync.Mutex
-	lane    *lane // guarded by mu, as all below
-	table   *table
-	rows    int
-	settled bool
-	err     error
+	table *table
+	rows  int
+
+	mu struct {
+		sync.Mutex
+		lane    *lane // nil once it is given back
+		users   int   // calls that look at the lane's events; the last one gives the lane back
+		settled bool
+		err     error
+	}
+}
+
+// use returns the batch's lane for a look at its events, or nil when the batch is settled. unuse ends it.
+func (b *Batch) use() *lane {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.settled {
+		return nil
+	}
+	b.mu.users++
+	return b.mu.lane
+}
+
+func (b *Batch) unuse() {
+	b.mu.Lock()
+	b.mu.users--
+	l := b.mu.lane
+	last := b.mu.settled && b.mu.users == 0
+	if last {
+		b.mu.lane = nil
+	}
+	b.mu.Unlock()
+	if last {
+		l.owner.releaseLane(l, b)
+	}
 }
 
 // Done says whether the batch has finished, without waiting.
 func (b *Batch) Done() (bool, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.settled {
+	l := b.use()
+	if l == nil {
 		return true, nil
 	}
-	return b.lane.done.Passed()
+	defer b.unuse()
+	done, err := l.done.Passed()
+	if err != nil {
+		return false, l.owner.wrap(err, b.rows, b.table)
+	}
+	return done, nil
 }
 
 // Wait blocks until the batch has finished and returns what was wrong with it: an error that wraps ErrRows or ErrCorrupt,
 // or the device's.
 func (b *Batch) Wait() error { return b.settle() }
 
-// settle waits for the batch, counts it and gives its lane back, once.
+// settle waits for the batch and counts it, once.
 func (b *Batch) settle() error {
+	if l := b.use(); l != nil {
+		failure := l.done.Synchronize() // not under the lock: others may ask meanwhile
+		b.mu.Lock()
+		if !b.mu.settled {
+			b.mu.settled = true
+			if failure != nil {
+				b.mu.err = l.owner.wrap(failure, b.rows, b.table)
+			} else {
+				var o outcome
+				o.add(kernels.CountersView(l.result), 0)
+				b.mu.err = o.report(b.table, b.rows)
+			}
+		}
+		b.mu.Unlock()
+		b.unuse()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.settled {
-		return b.err
-	}
-	b.settled = true
-	d := b.lane.owner
-	if err := b.lane.done.Synchronize(); err != nil {
-		b.err = fmt.Errorf("%w: Gather of %d rows of table %s on device %d: %w", ErrDevice, b.rows, b.table.name, d.index, err)
-	} else {
-		var o outcome
-		o.add(kernels.CountersView(b.lane.result), 0)
-		b.err = o.report(b.table, b.rows)
-	}
-	d.lanes.Lock()
-	d.lanes.flight = slices.DeleteFunc(d.lanes.flight, func(f *Batch) bool { return f == b })
-	d.lanes.Unlock()
-	d.releaseLane(b.lane)
-	return b.err
+	return b.mu.err
 }

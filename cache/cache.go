@@ -80,7 +80,10 @@ func New(o Options) (_ *Cache, err error) {
 // openDevices opens the backend.
 func openDevices(o Options) ([]device.Device, error) {
 	if o.Device == "cuda" || o.Device == "auto" && cuda.Usable() == nil && cuda.Count() >= o.Devices {
-		return cuda.Open(o.Devices)
+		devices, err := cuda.Open(o.Devices)
+		if o.Device == "cuda" || !errors.Is(err, cuda.ErrUnsupported) {
+			return devices, err
+		}
 	}
 	return host.Open(o.Devices, o.Workers), nil
 }

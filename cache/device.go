@@ -2,8 +2,11 @@ package cache
 
 import (
 	"context"
+	"fmt"
 	"runtime"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
@@ -25,13 +28,13 @@ type deviceState struct {
 	layout hashmap.Layout
 	tables []tableOnDevice
 
-	// permits has one for every lane that may still be taken.
-	permits chan struct{}
-	lanes   struct {
+	lanes struct {
 		sync.Mutex
-		idle   []*lane // the last one used is taken first: its memory is warm and large enough
-		all    []*lane
-		flight []*Batch // device batches that nobody has settled yet, oldest first
+		idle    []*lane // the last one used is taken first: its memory is warm and large enough
+		all     []*lane // at most maxLanes
+		opening int     // lanes that are being made
+		flight  []*Batch
+		changed chan struct{} // closed, and replaced, when a lane becomes idle or a batch joins flight
 	}
 }
 
@@ -46,94 +49,109 @@ type tableOnDevice struct {
 func maxLanes() int { return 2 * runtime.GOMAXPROCS(0) }
 
 // startServing lets batches in, once the device holds everything else.
-func (d *deviceState) startServing() {
-	d.permits = make(chan struct{}, maxLanes())
-	for range cap(d.permits) {
-		d.permits <- struct{}{}
+func (d *deviceState) startServing() { d.lanes.changed = make(chan struct{}) }
+
+// changedLocked wakes whoever waits for a lane. REQUIRES: d.lanes is locked.
+func (d *deviceState) changedLocked() {
+	close(d.lanes.changed)
+	d.lanes.changed = make(chan struct{})
+}
+
+// pollBatches is how often a caller that waits for a lane asks whether a batch has finished that nobody waits for.
+const pollBatches = 50 * time.Microsecond
+
+// acquire returns an idle lane, waiting for one if need be. It settles device batches that have finished, whose callers
+// may never ask.
+func (d *deviceState) acquire(ctx context.Context) (*lane, error) {
+	for {
+		d.settleFinished()
+		d.lanes.Lock()
+		if n := len(d.lanes.idle); n > 0 {
+			l := d.lanes.idle[n-1]
+			d.lanes.idle = d.lanes.idle[:n-1]
+			d.lanes.Unlock()
+			return l, nil
+		}
+		if len(d.lanes.all)+d.lanes.opening < maxLanes() {
+			d.lanes.opening++
+			d.lanes.Unlock()
+			return d.openLane()
+		}
+		changed, poll := d.lanes.changed, (<-chan time.Time)(nil)
+		if len(d.lanes.flight) > 0 {
+			poll = time.After(pollBatches)
+		}
+		d.lanes.Unlock()
+		select {
+		case <-changed:
+		case <-poll:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 }
 
-// acquire returns an idle lane, waiting for one if need be.
-func (d *deviceState) acquire(ctx context.Context) (*lane, error) {
-	if err := d.permit(ctx); err != nil {
-		return nil, err
-	}
+// settleFinished settles the device batches that have finished, without waiting for others.
+func (d *deviceState) settleFinished() {
 	d.lanes.Lock()
-	if n := len(d.lanes.idle); n > 0 {
-		l := d.lanes.idle[n-1]
-		d.lanes.idle = d.lanes.idle[:n-1]
-		d.lanes.Unlock()
-		return l, nil
-	}
+	flight := slices.Clone(d.lanes.flight)
 	d.lanes.Unlock()
+	for _, b := range flight {
+		if done, err := b.Done(); done || err != nil {
+			b.settle()
+		}
+	}
+}
+
+// openLane makes a lane, which has been counted as opening.
+func (d *deviceState) openLane() (*lane, error) {
 	l := &lane{owner: d}
-	if err := l.open(); err != nil {
+	err := l.open()
+	if err != nil {
 		l.close()
-		d.permits <- struct{}{}
-		return nil, err
 	}
 	d.lanes.Lock()
 	defer d.lanes.Unlock()
+	d.lanes.opening--
+	if err != nil {
+		d.changedLocked()
+		return nil, err
+	}
 	d.lanes.all = append(d.lanes.all, l)
 	return l, nil
 }
 
-// permit waits for a lane's permit. It settles device batches that have passed, whose callers may never ask, and where all
-// lanes are taken the oldest in any case.
-func (d *deviceState) permit(ctx context.Context) error {
-	oldest := func() *Batch {
-		d.lanes.Lock()
-		defer d.lanes.Unlock()
-		if len(d.lanes.flight) == 0 {
-			return nil
-		}
-		return d.lanes.flight[0]
-	}
-	for b := oldest(); b != nil; b = oldest() {
-		if done, err := b.Done(); !done && err == nil {
-			break
-		}
-		b.settle()
-	}
-	for {
-		select {
-		case <-d.permits:
-			return nil
-		default:
-		}
-		if b := oldest(); b != nil {
-			b.settle()
-			continue
-		}
-		select {
-		case <-d.permits:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-func (d *deviceState) releaseLane(l *lane) {
+// releaseLane makes a lane idle; if b is not nil, it leaves flight at the same time.
+func (d *deviceState) releaseLane(l *lane, b *Batch) {
 	d.lanes.Lock()
+	defer d.lanes.Unlock()
+	d.lanes.flight = slices.DeleteFunc(d.lanes.flight, func(f *Batch) bool { return f == b })
 	d.lanes.idle = append(d.lanes.idle, l)
-	d.lanes.Unlock()
-	d.permits <- struct{}{}
+	d.changedLocked()
 }
 
-// settleAll settles the device batches under way.
-func (d *deviceState) settleAll() {
-	d.lanes.Lock()
-	flight := append([]*Batch(nil), d.lanes.flight...)
-	d.lanes.Unlock()
-	for _, b := range flight {
-		b.settle()
+// drain settles the device batches under way and waits until all lanes are idle. No call may be inside the cache.
+func (d *deviceState) drain() {
+	for {
+		d.lanes.Lock()
+		flight, changed := slices.Clone(d.lanes.flight), d.lanes.changed
+		busy := len(d.lanes.all) - len(d.lanes.idle)
+		d.lanes.Unlock()
+		if busy == 0 {
+			return
+		}
+		for _, b := range flight {
+			b.settle()
+		}
+		if len(flight) == 0 {
+			<-changed
+		}
 	}
 }
 
 // close frees everything the device holds but the device itself. No lane may be in use.
 func (d *deviceState) close() {
-	d.settleAll()
+	d.drain()
 	for _, l := range d.lanes.all {
 		l.close()
 	}
@@ -145,4 +163,12 @@ func (d *deviceState) close() {
 	d.device.Free(d.slab)
 	d.device.Free(d.hashes)
 	d.slab, d.hashes, d.tables, d.lanes.all, d.lanes.idle = device.Buffer{}, device.Buffer{}, nil, nil, nil
+}
+
+// wrap says what was being done when the device returned err, and whether the device is lost.
+func (d *deviceState) wrap(err error, rows int, t *table) error {
+	if d.device.Err() != nil {
+		return fmt.Errorf("%w: Gather of %d rows of table %s on device %d: %w", ErrDevice, rows, t.name, d.index, err)
+	}
+	return fmt.Errorf("cache: Gather of %d rows of table %s on device %d: %w", rows, t.name, d.index, err)
 }

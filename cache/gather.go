@@ -113,7 +113,7 @@ func (d *deviceState) gatherEntered(ctx context.Context, table int, rows []int64
 	if err != nil {
 		return err
 	}
-	defer d.releaseLane(l)
+	defer d.releaseLane(l, nil)
 	var done outcome
 	part := len(rows)
 	run := l.run
@@ -124,7 +124,7 @@ func (d *deviceState) gatherEntered(ctx context.Context, table int, rows []int64
 	for from := 0; from < len(rows); from += part {
 		to := min(from+part, len(rows))
 		if err := run(table, rows[from:to], out[from*t.tier.RowBytes():to*t.tier.RowBytes()]); err != nil {
-			return fmt.Errorf("cache: Gather of %d rows of table %s on device %d: %w", len(rows), t.name, d.index, err)
+			return d.wrap(err, len(rows), t)
 		}
 		done.add(kernels.CountersView(l.result), from)
 	}

@@ -2,13 +2,16 @@ package cache_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
@@ -266,4 +269,28 @@ func TestGPU_OutOfMemory(t *testing.T) {
 		t.Errorf("%d bytes lost", left-now)
 	}
 	gpu.Free(hog)
+}
+
+// TestGatherDevice_NobodyWaits: batches that nobody waits for give their lanes back, to callers that came before them too.
+func TestGatherDevice_NobodyWaits(t *testing.T) {
+	data := normalTable(100, 8, 1)
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 32)}, Budget: 4096, Device: "host"})
+	bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for range 300 {
+		var wg sync.WaitGroup
+		for range 4 * runtime.GOMAXPROCS(0) {
+			wg.Go(func() {
+				rows, out := []int64{1, 2, 3}, make([]byte, 96)
+				if _, err := c.On(0).GatherDevice(bounded, 0, 0, device.HostBuffer(cache.AsBytes(rows)), device.HostBuffer(out)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	s := stats(t, c).Tables[0]
+	if want := int64(300 * 4 * runtime.GOMAXPROCS(0) * 3); s.Lookups != want {
+		t.Errorf("%d lookups counted, want %d", s.Lookups, want)
+	}
 }

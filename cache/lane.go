@@ -24,6 +24,7 @@ type lane struct {
 	result            device.Buffer // the counters, where the host can read them
 	capacity          int           // rows that found and sorted have room for
 	found, sorted     device.Buffer
+	outgrown          []device.Buffer // freed with the lane: freeing waits for the device
 
 	// What Go memory is staged in, on devices that cannot address it.
 	rows     device.Buffer // page-locked
@@ -71,6 +72,8 @@ func (l *lane) reserve(n int) error {
 	n = max(n, 2*l.capacity, 1024)
 	l.capacity = 0
 	for _, b := range []*device.Buffer{&l.found, &l.sorted} {
+		l.outgrown = append(l.outgrown, *b)
+		*b = device.Buffer{}
 		if err := l.grow(b, int64(n)*kernels.FoundBytes, "batch scratch", l.owner.device.Alloc); err != nil {
 			return err
 		}
@@ -106,7 +109,7 @@ func (l *lane) close() {
 			e.Close()
 		}
 	}
-	for _, b := range []device.Buffer{l.counters, l.buckets, l.result, l.found, l.sorted, l.rows, l.out, l.received} {
+	for _, b := range append(l.outgrown, l.counters, l.buckets, l.result, l.found, l.sorted, l.rows, l.out, l.received) {
 		d.Free(b)
 	}
 }

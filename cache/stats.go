@@ -72,7 +72,7 @@ func (s Stats) Sub(earlier Stats) Stats {
 }
 
 // Stats returns the statistics as of now. Gathers under way may be counted in one table and not yet in another; batches of
-// GatherDevice are waited for.
+// GatherDevice count once they have finished.
 func (c *Cache) Stats() (Stats, error) {
 	if err := c.enter(); err != nil {
 		return Stats{}, err
@@ -80,7 +80,7 @@ func (c *Cache) Stats() (Stats, error) {
 	defer c.leave()
 	s := Stats{BudgetBytes: c.opts.Budget * int64(len(c.devices))}
 	for _, d := range c.devices {
-		d.settleAll()
+		d.settleFinished()
 		s.MetadataBytes += d.hashes.Size() + slab.TailSlack
 		s.PayloadBytes += d.slots.Used()
 		for _, t := range d.tables {

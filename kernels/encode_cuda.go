@@ -44,14 +44,14 @@ func (k *Encode) RunCUDA(s *cuda.Stream) error {
 		Rows: k.Rows.Addr(), Stride: k.Stride, Lengths: k.Lengths.Addr(), Count: uint32(n),
 		StageBytes: uint32((k.Codec.RowBytes() + stageSlack + 127) &^ 127), Codec: row,
 	}
-	const warps = blockThreads / 32
+	warps := fitWarps(s, int(row.MetaBytes), 2*int(args.StageBytes))
 	shared := int(row.MetaBytes) + warps*2*int(args.StageBytes)
 	f := encodeKernels[variantOf(k.Codec.Form)]
-	grid, err := resident(s, f, shared, n, warps)
+	grid, err := residentOf(s, f, 32*warps, shared, n, warps)
 	if err != nil {
 		return err
 	}
-	return f.Launch(s, grid, blockThreads, shared, &args)
+	return f.Launch(s, grid, 32*warps, shared, &args)
 }
 
 // RunCUDA implements cuda.Kernel.

@@ -30,19 +30,20 @@ func (k *Fetch) RunCUDA(s *cuda.Stream) error {
 	}
 	// A warp takes a row of any length: narrower tiles ask for lines one after the other, and were seen to be slower from
 	// 256 bytes up (41 against 48 GB/s there).
-	shape, rows, stage := "32", blockThreads/32, rowBytes
+	shape, stage, meta := "32", rowBytes, int(row.MetaBytes)
 	if rowBytes >= LongRow {
-		shape, rows, stage = "Long", 1, SegmentQuads*16
+		shape, stage, meta = "Long", SegmentQuads*16, 0
 	}
 	args.StageBytes = uint32((stage + stageSlack + 127) &^ 127)
-	shared := int(row.MetaBytes) + rows*int(args.StageBytes)
+	warps := fitWarps(s, meta, int(args.StageBytes))
+	rows, shared := warps, meta+warps*int(args.StageBytes)
 	if shape == "Long" {
-		shared = blockThreads / 32 * int(args.StageBytes)
+		rows = 1
 	}
 	f := fetchKernels[variantOf(k.Codec.Form)][shape]
-	grid, err := resident(s, f, shared, n, rows)
+	grid, err := residentOf(s, f, 32*warps, shared, n, rows)
 	if err != nil {
 		return err
 	}
-	return f.Launch(s, grid, blockThreads, shared, &args)
+	return f.Launch(s, grid, 32*warps, shared, &args)
 }

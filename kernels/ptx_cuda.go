@@ -27,8 +27,32 @@ const blockThreads = 256
 
 // resident returns a grid for work that a kernel's blocks take in turns: no more blocks than run at once.
 func resident[A any](s *cuda.Stream, f *cuda.Function[A], shared, work, perBlock int) (int, error) {
-	n, err := f.Resident(s.Device(), blockThreads, shared)
+	return residentOf(s, f, blockThreads, shared, work, perBlock)
+}
+
+func residentOf[A any](s *cuda.Stream, f *cuda.Function[A], threads, shared, work, perBlock int) (int, error) {
+	n, err := f.Resident(s.Device(), threads, shared)
 	return max(1, min(n, (work+perBlock-1)/perBlock)), err
+}
+
+// staticShared is more than any kernel's own shared memory beside the dynamic one.
+const staticShared = 2 << 10
+
+// sharedLimit, if not 0, is taken for what a block can have: tests try smaller GPUs with it.
+var sharedLimit = 0
+
+// fitWarps returns how many warps a block has, at most blockThreads / 32, such that their shared memory fits the device:
+// from 99 KiB on GPUs for graphics to 227 KiB on an H100.
+func fitWarps(s *cuda.Stream, fixed, perWarp int) int {
+	limit := s.Device().MaxShared()
+	if sharedLimit != 0 {
+		limit = min(limit, sharedLimit)
+	}
+	warps := blockThreads / 32
+	for warps > 1 && fixed+warps*perWarp+staticShared > limit {
+		warps /= 2
+	}
+	return warps
 }
 
 // rowCodec returns a codec as launch arguments, for output at address out.

@@ -27,11 +27,14 @@ run_tests() {
 case ${1:-} in
 test) run_tests ;;
 bench)
+	set -e
 	./cachebench devices
-	./cachebench gpu-bench --json >gpu-bench.json
+	./cachebench gpu-bench --json >gpu-bench.new
 	./cachebench run --device cuda --verify --json >run-cuda.json
 	./cachebench run --device host --verify --json >run-host.json
-	./cache.test -test.run '^$' -test.bench DefaultBatch -test.count 5 | tee default-batch.txt
+	./cache.test -test.run '^$' -test.bench DefaultBatch -test.count 5 >default-batch.txt
+	cat default-batch.txt
+	mv gpu-bench.new gpu-bench.json
 	;;
 *)
 	echo "usage: run.sh test|bench" >&2

@@ -11,13 +11,16 @@ import (
 // ErrNotBuilt is returned by every call of a build without the tag cuda.
 var ErrNotBuilt = errors.New("cuda: not in this build; build on Linux with the tag cuda")
 
+// ErrUnsupported is wrapped by Open's error for GPUs that the kernels do not run on.
+var ErrUnsupported = errors.New("cuda: unsupported")
+
 // Usable returns nil if there is a device to open, or an error that says why not.
 func Usable() error { return ErrNotBuilt }
 
 // Open returns the first n GPUs.
 func Open(int) ([]device.Device, error) { return nil, ErrNotBuilt }
 
-// Count returns the number of GPUs that Open can open.
+// Count returns the number of GPUs that the driver lists.
 func Count() int { return 0 }
 
 // Driver returns the version of CUDA that the driver supports.

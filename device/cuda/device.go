@@ -30,6 +30,10 @@ type Device struct {
 	compiled sync.Map                   // *Function[A] → *loaded
 }
 
+// ErrUnsupported is wrapped by Open's error for GPUs that the kernels do not run on, or that cannot read each other's
+// memory.
+var ErrUnsupported = errors.New("cuda: unsupported")
+
 // Usable returns nil if there is a device to open, or an error that says why not.
 func Usable() error {
 	if err := driver.LoadError(); err != nil {
@@ -37,6 +41,22 @@ func Usable() error {
 	}
 	if driver.NumDevices() == 0 {
 		return errors.New("cuda: the driver lists no device")
+	}
+	dev, err := driver.OpenDevice(0)
+	if err != nil {
+		return err
+	}
+	return supported(dev)
+}
+
+// supported returns an error for a GPU that the kernels do not run on.
+func supported(dev driver.Device) error {
+	major, minor, err := dev.ComputeCapability()
+	if err != nil {
+		return err
+	}
+	if major < 8 {
+		return fmt.Errorf("%w: device %d has compute capability %d.%d; the kernels need 8.0", ErrUnsupported, dev.Ordinal(), major, minor)
 	}
 	return nil
 }
@@ -70,7 +90,7 @@ func Open(n int) (_ []device.Device, err error) {
 				continue
 			}
 			if err := d.(*Device).ctx.EnablePeer(peer.(*Device).ctx); err != nil {
-				return nil, err
+				return nil, fmt.Errorf("%w: device %d cannot read device %d's memory: %w", ErrUnsupported, d.Info().Index, peer.Info().Index, err)
 			}
 		}
 	}
@@ -92,8 +112,8 @@ func open(ordinal int) (*Device, error) {
 	if d.maxShared, err = dev.Attribute(driver.MaxSharedMemoryPerBlockOptin); err != nil {
 		return nil, err
 	}
-	if major, minor, err := dev.ComputeCapability(); err != nil || major < 8 {
-		return nil, errors.Join(err, fmt.Errorf("cuda: device %d (%s) has compute capability %d.%d; the kernels need 8.0", ordinal, d.name, major, minor))
+	if err := supported(dev); err != nil {
+		return nil, err
 	}
 	if d.ctx, err = dev.Retain(); err != nil {
 		return nil, err
@@ -212,7 +232,13 @@ func (d *Device) WrapStream(handle uintptr) (device.Stream, error) {
 }
 
 // NewEvent implements device.Device.
-func (d *Device) NewEvent() (device.Event, error) { return d.newEvent(0) }
+func (d *Device) NewEvent() (device.Event, error) {
+	e, err := d.newEvent(0)
+	if err != nil {
+		return nil, err // not a nil *Event
+	}
+	return e, nil
+}
 
 // NewTimer returns an event whose Since tells time.
 func (d *Device) NewTimer() (*Event, error) { return d.newEvent(driver.EventTiming) }
@@ -242,5 +268,5 @@ func (d *Device) Close() error {
 	return errors.Join(errs...)
 }
 
-// Count returns the number of GPUs that Open can open.
+// Count returns the number of GPUs that the driver lists.
 func Count() int { return driver.NumDevices() }

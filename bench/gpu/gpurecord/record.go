@@ -45,6 +45,12 @@ type Sanitizer struct {
 	Clean   bool   `json:"clean"`
 }
 
+// What a record must cover.
+var (
+	packages = []string{"cache", "device_cuda", "kernels"}
+	tools    = []string{"memcheck", "racecheck"}
+)
+
 // fault says what in the record is not as it should be.
 func (r Record) fault() error {
 	var errs []error
@@ -59,6 +65,16 @@ func (r Record) fault() error {
 	}
 	if passed == 0 {
 		errs = append(errs, errors.New("no test passed"))
+	}
+	for _, p := range packages {
+		if !slices.ContainsFunc(r.Tests, func(t Test) bool { return t.Package == p && t.Result == "pass" }) {
+			errs = append(errs, fmt.Errorf("no test of %s passed", p))
+		}
+	}
+	for _, tool := range tools {
+		if !slices.ContainsFunc(r.Sanitizer, func(s Sanitizer) bool { return s.Tool == tool }) {
+			errs = append(errs, fmt.Errorf("%s did not run", tool))
+		}
 	}
 	for _, s := range r.Sanitizer {
 		if !s.Clean {
@@ -147,7 +163,7 @@ func readLog(path string) (tests []Test, sanitizer string, err error) {
 	}
 	defer f.Close()
 	subtests, failed := map[string]int{}, map[string][]string{}
-	broken := false
+	broken, finished := false, false
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -156,6 +172,7 @@ func readLog(path string) (tests []Test, sanitizer string, err error) {
 			sanitizer = m[1]
 		}
 		broken = broken || crashed.MatchString(line)
+		finished = finished || line == "PASS"
 		m := ended.FindStringSubmatch(line)
 		if m == nil {
 			continue
@@ -174,7 +191,7 @@ func readLog(path string) (tests []Test, sanitizer string, err error) {
 	for i, t := range tests {
 		tests[i].Subtests, tests[i].Failed = subtests[t.Name], failed[t.Name]
 	}
-	if broken {
+	if broken || !finished { // killed, or never started
 		tests = append(tests, Test{Name: "(the test binary)", Result: "fail"})
 	}
 	return tests, sanitizer, lines.Err()
