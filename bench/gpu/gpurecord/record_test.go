@@ -17,6 +17,7 @@ func TestReadLog_TestsAndSanitizer(t *testing.T) {
     --- FAIL: TestA/y/z (0.01s)
 --- SKIP: TestB (0.00s)
 --- PASS: TestC (0.25s)
+PASS
 ========= ERROR SUMMARY: 0 errors
 `
 	if err := os.WriteFile(path, []byte(log), 0o644); err != nil {
@@ -35,6 +36,48 @@ func TestReadLog_TestsAndSanitizer(t *testing.T) {
 	}
 	if err := (Record{Tests: tests}).fault(); err == nil || !strings.Contains(err.Error(), "TestA failed") {
 		t.Errorf("fault: %v", err)
+	}
+}
+
+// TestReadLog_Unfinished: a binary that was killed leaves no verdict, and that is a failure.
+func TestReadLog_Unfinished(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cache.log")
+	if err := os.WriteFile(path, []byte("--- PASS: TestA (1.50s)\n=== RUN   TestB\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tests, _, err := readLog(path)
+	if err != nil || len(tests) != 2 || tests[1].Result != "fail" {
+		t.Errorf("%+v, %v", tests, err)
+	}
+}
+
+// TestRecord_MustCoverEverything: every package and both sanitizers.
+func TestRecord_MustCoverEverything(t *testing.T) {
+	full := func() (r Record) {
+		for _, p := range packages {
+			r.Tests = append(r.Tests, Test{Package: p, Name: "TestA", Result: "pass"})
+		}
+		for _, tool := range tools {
+			r.Sanitizer = append(r.Sanitizer, Sanitizer{Tool: tool, Clean: true})
+		}
+		return r
+	}
+	if err := full().fault(); err != nil {
+		t.Errorf("a full record: %v", err)
+	}
+	for i, p := range packages {
+		r := full()
+		r.Tests = append(r.Tests[:i], r.Tests[i+1:]...)
+		if err := r.fault(); err == nil || !strings.Contains(err.Error(), "no test of "+p+" passed") {
+			t.Errorf("without %s: %v", p, err)
+		}
+	}
+	for i, tool := range tools {
+		r := full()
+		r.Sanitizer = append(r.Sanitizer[:i], r.Sanitizer[i+1:]...)
+		if err := r.fault(); err == nil || !strings.Contains(err.Error(), tool+" did not run") {
+			t.Errorf("without %s: %v", tool, err)
+		}
 	}
 }
 
