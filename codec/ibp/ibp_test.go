@@ -151,7 +151,7 @@ func TestRoundTrip_ModelAllLengths(t *testing.T) {
 	}
 }
 
-// model writes the byte-tight layout one bit at a time, as CODECS describes it.
+// model writes the byte-tight layout one bit at a time, as docs/format/ibp.md describes it.
 func model(c *Codec, row []byte) []byte {
 	var out []byte
 	n := 0

@@ -1,0 +1,117 @@
+//go:build cuda && linux
+
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+func (r *runner) lookup() error {
+	layout := hashmap.LayoutFor(int64(r.o.Entries))
+	image := make([]uint64, layout.Bytes()/8)
+	entries := make([]hashmap.Entry, r.o.Entries)
+	for i := range entries {
+		entries[i] = hashmap.Entry{Key: hashmap.Key(0, int64(2*i)), Location: slab.Raw(0, int64(i)*16)}
+	}
+	if _, err := hashmap.View(asBytes(image), layout).Build(entries); err != nil {
+		return err
+	}
+	m, err := r.put(asBytes(image))
+	if err != nil {
+		return err
+	}
+	const batch = 1 << 20
+	found, err := r.alloc(batch * kernels.FoundBytes)
+	if err != nil {
+		return err
+	}
+	counters, err := r.alloc(kernels.CountersBytes)
+	if err != nil {
+		return err
+	}
+	for _, hits := range []bool{true, false} {
+		lookups := make([]kernels.Lookup, sets)
+		for s := range sets {
+			rows := randomRows(batch, 0, int64(r.o.Entries), uint64(s))
+			for i := range rows {
+				rows[i] *= 2
+				if !hits {
+					rows[i]++
+				}
+			}
+			b, err := r.put(asBytes(rows))
+			if err != nil {
+				return err
+			}
+			lookups[s] = kernels.Lookup{Map: m, Layout: layout, Limit: 1 << 40, Rows: b, Found: found, Counters: counters}
+		}
+		// The floor of any hashmap: one random slot a key, from the same memory.
+		slots := make([]kernels.Gather, sets)
+		for s := range sets {
+			b, err := r.put(asBytes(randomRows(batch, 0, layout.Slots(), uint64(s))))
+			if err != nil {
+				return err
+			}
+			slots[s] = kernels.Gather{Mem: m, Rows: b, Out: found, RowBytes: hashmap.SlotBytes}
+		}
+		plain, err := r.time(func(i int) error { return r.stream.Launch(&slots[i%sets]) })
+		if err != nil {
+			return err
+		}
+		took, err := r.time(func(i int) error {
+			return errors.Join(r.stream.Fill(counters, 0), r.stream.Launch(&lookups[i%sets]))
+		})
+		if err != nil {
+			return err
+		}
+		what := "hits"
+		if !hits {
+			what = "misses"
+		}
+		r.add(Result{
+			Case: "lookup", RowBytes: 8, Codec: what, TableBytes: layout.Bytes(), Batch: batch, Value: batch / took / 1e9, Unit: "Gkeys/s",
+			Baseline: "plain gather of one random slot a key", BaselineValue: batch / plain / 1e9,
+		})
+	}
+	return nil
+}
+
+// loads measures mask search and compression of a table that lies in page-locked memory.
+func (r *runner) loads() error {
+	for _, rowBytes := range []int{512, 4096} {
+		if !slices.Contains(r.o.RowBytes, rowBytes) {
+			continue
+		}
+		var t transfer.Timings
+		tier, err := transfer.Load(r.d, r.source(rowBytes), transfer.Options{Codec: "auto", Seed: 1, Timings: &t})
+		if err != nil {
+			return err
+		}
+		bytes := float64(tier.Rows()) * float64(rowBytes) / 1e9
+		name := "auto"
+		if tier.Codec() != nil {
+			name = tier.Codec().Name()
+		}
+		tier.Close()
+		var h transfer.Timings
+		tier, err = transfer.Load(r.d, r.source(rowBytes), transfer.Options{Codec: "auto", Seed: 1, Timings: &h, OnHost: true})
+		if err != nil {
+			return err
+		}
+		tier.Close()
+		r.add(Result{
+			Case: "load", RowBytes: rowBytes, Codec: name, TableBytes: int64(bytes * 1e9), Batch: 1, Unit: "GB/s",
+			Value: bytes / (t.Train + t.Encode).Seconds(), Baseline: fmt.Sprintf("the host's %d processors", runtime.GOMAXPROCS(0)),
+			BaselineValue: bytes / (h.Train + h.Encode).Seconds(),
+		})
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/npy"
+)
+
+func TestRun_BadFiles(t *testing.T) {
+	t.Parallel()
+	good := npyOf(t, npy.Float32, smooth(80), 10, 8)
+	goodNPZ := npzOf(t, member{"features", good})
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	graph := func(indptr, indices []byte) []byte {
+		return npzOf(t, member{"indptr", indptr}, member{"indices", indices})
+	}
+	for name, b := range map[string][]byte{
+		"ok.npy":          good,
+		"truncated.npy":   good[:len(good)-7],
+		"trailing.npy":    append(bytes.Clone(good), 1, 2, 3),
+		"header.npy":      good[:30],
+		"empty.npy":       nil,
+		"text.npy":        []byte("hello world"),
+		"truncated.npz":   goodNPZ[:len(goodNPZ)/2],
+		"member.npz":      npzOf(t, member{"features", good[:len(good)-4]}),
+		"two.npz":         npzOf(t, member{"a", good}, member{"b", good}),
+		"object.npy":      rawNPY("'|O'", "False", "(2, 2)", make([]byte, 32)),
+		"string.npy":      rawNPY("'<U4'", "False", "(2, 2)", make([]byte, 64)),
+		"complex.npy":     rawNPY("'<c8'", "False", "(2, 2)", make([]byte, 32)),
+		"void.npy":        rawNPY("'|V2'", "False", "(2, 2)", make([]byte, 8)),
+		"fields.npy":      rawNPY("[('a', '<f4')]", "False", "(2, 2)", make([]byte, 16)),
+		"rank0.npy":       rawNPY("'<f4'", "False", "()", make([]byte, 4)),
+		"rank1.npy":       npyOf(t, npy.Float32, make([]byte, 20), 5),
+		"rows0.npy":       npyOf(t, npy.Float32, nil, 0, 4),
+		"columns0.npy":    npyOf(t, npy.Float32, nil, 4, 0),
+		"mib.npy":         npyOf(t, npy.Uint8, make([]byte, 2<<20), 2, 1<<20),
+		"labels.npy":      npyOf(t, npy.Int64, make([]byte, 80), 10, 1),
+		"ids":             []byte("0\n1\n9\n1\n"),
+		"ids-empty":       nil,
+		"ids-comments":    []byte("\n# none\n"),
+		"ids-negative":    []byte("0\n-1\n10\n"),
+		"ids-beyond":      []byte("0\n3\n10\n11\n9\n"),
+		"ids-fraction":    []byte("0\n1.5\n"),
+		"g.npz":           graph(ints(t, 0, 2, 3, 3), ints(t, 1, 2, 0)),
+		"decreasing.npz":  graph(ints(t, 0, 3, 2, 3), ints(t, 1, 2, 0)),
+		"index-high.npz":  graph(ints(t, 0, 2, 3, 3), ints(t, 1, 3, 0)),
+		"index-neg.npz":   graph(ints(t, 0, 2, 3, 3), ints(t, 1, -1, 0)),
+		"start.npz":       graph(ints(t, 1, 2, 3, 3), ints(t, 1, 2, 0)),
+		"end.npz":         graph(ints(t, 0, 2, 3, 9), ints(t, 1, 2, 0)),
+		"no-indices.npz":  npzOf(t, member{"indptr", ints(t, 0, 1)}),
+		"floats.npz":      graph(npyOf(t, npy.Float32, smooth(3), 3), ints(t, 0)),
+		"vertices.npz":    graph(ints(t, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1), ints(t, 0)),
+		"one-indptr.npz":  graph(ints(t, 0), ints(t, 0)),
+		"not-an-npz.json": []byte("{}"),
+	} {
+		if err := os.WriteFile(in(name), b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// In a wanted text, @ is the folder of the files.
+	for _, c := range []struct{ flag, file, want string }{
+		{"features", "missing.npy", "npy: @missing.npy: open: no such file or directory"},
+		{"features", "truncated.npy", "npy: @truncated.npy: data bytes (313) must be 320 for shape (10, 8) of float32: truncated"},
+		{"features", "trailing.npy", "npy: @trailing.npy: trailing bytes (3) must be 0: shape (10, 8) of float32 needs 320 bytes"},
+		{"features", "header.npy", "npy: @header.npy: header bytes (30) must be 128: truncated"},
+		{"features", "empty.npy", "npy: @empty.npy: file (0 bytes) must not be empty"},
+		{"features", "text.npy", `npy: @text.npy: first bytes ("hello ") must be "\x93NUMPY" of an .npy file or "PK" of an .npz archive`},
+		{"features", "truncated.npz", fmt.Sprintf("npy: @truncated.npz: archive (%d bytes) must be a complete zip file: zip: not a valid zip file", len(goodNPZ)/2)},
+		{"features", "member.npz", "npy: @member.npz:features: data bytes (316) must be 320 for shape (10, 8) of float32: truncated"},
+		{"features", "two.npz", `npy: @two.npz: arrays of rank 2 or more (2) must be one, or be chosen as FILE.npz:ARRAY from "a", "b"`},
+		{"features", "two.npz:c", `npy: @two.npz: array ("c") must be one of "a", "b"`},
+		{"features", "object.npy", `npy: @object.npy: dtype ("|O") must be one of ` + supported},
+		{"features", "string.npy", `npy: @string.npy: dtype ("<U4") must be one of ` + supported},
+		{"features", "complex.npy", `npy: @complex.npy: dtype ("<c8") must be one of ` + supported},
+		{"features", "fields.npy", `npy: @fields.npy: dtype ([('a', '<f4')]) must be one of ` + supported},
+		{"features", "void.npy", `npy: @void.npy: dtype ("|V2") must not be void: npy cannot hold bfloat16; store float32 and use --cast bf16`},
+		{"features", "rank0.npy", "npy: @rank0.npy: rank (0) of shape () must be at least 2"},
+		{"features", "rank1.npy", "npy: @rank1.npy: rank (1) of shape (5,) must be at least 2"},
+		{"features", "rows0.npy", "npy: @rows0.npy: shape (0, 4) must have no axis of length 0"},
+		{"features", "columns0.npy", "npy: @columns0.npy: shape (4, 0) must have no axis of length 0"},
+		{"features", "mib.npy", "dataset: @mib.npy: row (1048576 bytes) must be shorter than 1 MiB (1048576)"},
+		{"features", "labels.npy", "dataset: @labels.npy: element type (int64) must be float32 or float64 to be cast to bf16"},
+		{"ids", "missing", "workload: open @missing: no such file or directory"},
+		{"ids", "ids-empty", "workload: @ids-empty: row numbers (0) must be at least 1"},
+		{"ids", "ids-comments", "workload: @ids-comments: row numbers (0) must be at least 1"},
+		{"ids", "ids-negative", "workload: @ids-negative:2: row number (-1) must not be negative; bad lines in all: 2 of 3"},
+		{"ids", "ids-beyond", "workload: @ids-beyond:3: row number (10) must be below 10, the rows of the table; bad lines in all: 2 of 5"},
+		{"ids", "ids-fraction", `workload: @ids-fraction:2: row number ("1.5") must be decimal digits; bad lines in all: 1 of 2`},
+		{"graph", "missing.npz", "workload: graph @missing.npz: array indptr: npy: @missing.npz: open: no such file or directory"},
+		{"graph", "decreasing.npz", "workload: graph @decreasing.npz: indptr[2] (2) must be at least indptr[1] (3)"},
+		{"graph", "index-high.npz", "workload: graph @index-high.npz: indices[1] (3) must be in [0, 3)"},
+		{"graph", "index-neg.npz", "workload: graph @index-neg.npz: indices[1] (-1) must be in [0, 3)"},
+		{"graph", "start.npz", "workload: graph @start.npz: indptr[0] (1) must be 0"},
+		{"graph", "end.npz", "workload: graph @end.npz: indptr[3] (9) must be the number of indices (3)"},
+		{"graph", "one-indptr.npz", "workload: graph @one-indptr.npz: indptr length (1) must be at least 2, for one vertex"},
+		{"graph", "no-indices.npz", `workload: graph @no-indices.npz: array indices: npy: @no-indices.npz: array ("indices") must be one of "indptr"`},
+		{"graph", "floats.npz", "workload: graph @floats.npz: array indptr: npy: @floats.npz:indptr: dtype (float32) must be an integer"},
+		{"graph", "vertices.npz", "graph @vertices.npz: vertices (11) must not outnumber the rows of table @ok.npy (10)"},
+		{"graph", "not-an-npz.json", `workload: graph @not-an-npz.json: file type (".json") must be .npz, with arrays indptr and indices`},
+	} {
+		t.Run(c.flag+"="+c.file, func(t *testing.T) {
+			t.Parallel()
+			args := []string{"run", "--features", in("ok.npy"), "--" + c.flag, in(c.file)}
+			if c.file == "labels.npy" {
+				args = append(args, "--cast", "bf16")
+			}
+			want := strings.ReplaceAll(c.want, "@", dir+string(filepath.Separator))
+			refuse(t, want, args...)
+			if c.flag == "features" && c.file != "labels.npy" {
+				refuse(t, want, "compress", "--features", in(c.file))
+			}
+		})
+	}
+}
+
+func TestRun_NoGPU(t *testing.T) {
+	t.Parallel()
+	why := cuda.Usable()
+	if why == nil {
+		t.Skip("there is a GPU")
+	}
+	refuse(t, "--device cuda is not usable: "+why.Error(), "run", "--device", "cuda")
+	refuse(t, why.Error(), "gpu-bench")
+	if out := succeed(t, "devices"); !strings.Contains(out, why.Error()) {
+		t.Errorf("devices says %q, not why there is none: %v", out, why)
+	}
+	var list struct {
+		GPUs  []any
+		Error string
+	}
+	if err := json.Unmarshal([]byte(succeed(t, "devices", "--json")), &list); err != nil || len(list.GPUs) != 0 || list.Error != why.Error() {
+		t.Errorf("devices --json: %+v, %v", list, err)
+	}
+}
+
+func TestRun_BadFlags(t *testing.T) {
+	t.Parallel()
+	features := write(t, "f.npy", npyOf(t, npy.Float32, smooth(80), 10, 8))
+	graph := write(t, "g.npz", npzOf(t, member{"indptr", ints(t, 0, 2, 3, 3)}, member{"indices", ints(t, 1, 2, 0)}))
+	ids := write(t, "ids", []byte("0\n1\n9\n"))
+	const sizes = " must be a positive percentage of the table or a size such as 64MiB"
+	policies := "tinylfu, static-freq, static-degree, static-optimal"
+	for _, c := range []struct{ flags, want string }{
+		{"--budget 0", `--budget ("0")` + sizes},
+		{"--budget 0%", `--budget ("0%")` + sizes},
+		{"--budget -1%", `--budget ("-1%")` + sizes},
+		{"--budget -5", `--budget ("-5")` + sizes},
+		{"--budget NaN%", `--budget ("NaN%")` + sizes},
+		{"--budget much", `--budget ("much")` + sizes},
+		{"--budget=", `--budget ("")` + sizes},
+		{"--budget 99999999999999999999", `--budget ("99999999999999999999")` + sizes},
+		{"--policy lru", `unknown policy ("lru") must be one of ` + policies},
+		{"--codec zip", `codec: unknown codec ("zip") must be one of auto, none, ibp, ibp4, ibp8`},
+		{"--device tpu", `unknown device ("tpu") must be one of auto, host, cuda`},
+		{"--cast f8", `dataset: unknown cast ("f8") must be bf16 or f16`},
+		{"--host-tier disk", `transfer: unknown host tier ("disk") must be inplace or packed`},
+		{"--devices 0", "--devices (0) must be 1 to 8"},
+		{"--devices 9", "--devices (9) must be 1 to 8"},
+		{"--batches 0", "--batches (0) must be at least 1"},
+		{"--batches -1", "--batches (-1) must not be negative"},
+		{"--batches -2", "--batches (-2) must not be negative"},
+		{"--warmup-batches -1", "--warmup-batches (-1) must not be negative"},
+		{"--batch-size 0", "--batch-size (0) must be at least 1"},
+		{"--batch-size -3", "--batch-size (-3) must be at least 1"},
+		{"--workers -1", "--workers (-1) must not be negative"},
+		{"--vertices 0", "--vertices (0) must be 1 to 2147483647"},
+		{"--vertices -1", "--vertices (-1) must be 1 to 2147483647"},
+		{"--fanouts 5,0", "--fanouts (0) must be at least 1"},
+		{"--seed -1", `invalid argument "-1" for "--seed" flag: strconv.ParseUint: parsing "-1": invalid syntax`},
+		{"--batches many", `invalid argument "many" for "--batches" flag: strconv.ParseInt: parsing "many": invalid syntax`},
+		{"--budget", "flag needs an argument: --budget"},
+		{"--bogus", "unknown flag: --bogus"},
+		{"-x", "unknown shorthand flag: 'x' in -x"},
+		{"extra", `unknown command "extra" for "cachebench run"`},
+		{"--policy lru --codec zip --devices 9", `unknown policy ("lru") must be one of ` + policies + "\n" +
+			`codec: unknown codec ("zip") must be one of auto, none, ibp, ibp4, ibp8` + "\n--devices (9) must be 1 to 8"},
+		{"--vertices 10 --features FEATURES", "--vertices and --features contradict each other"},
+		{"--vertices 10 --graph GRAPH", "--vertices and --graph contradict each other"},
+		{"--fanouts 2 --ids IDS", "--fanouts and --ids contradict each other"},
+		{"--features FEATURES --graph GRAPH --ids IDS", "--graph (GRAPH) and --ids (IDS) contradict each other: the workload is one or the other"},
+		{"--features FEATURES --ids IDS --policy static-degree", "--policy static-degree needs a --graph: none is generated for --ids (IDS)"},
+		{"--features FEATURES --ids IDS --warmup-batches 1", "--warmup-batches (1) must leave some of the 1 batches of IDS to measure"},
+		{"--features FEATURES --ids IDS --budget 100", "--budget (100): cache: budget too small: Budget (100 B) must hold at least one slot (16 B) and its metadata: 288 B in all"},
+		{"--features FEATURES --ids IDS --budget 1%", "--budget (1%): cache: budget too small: Budget (3 B) must hold at least one slot (16 B) and its metadata: 288 B in all"},
+	} {
+		t.Run(c.flags, func(t *testing.T) {
+			t.Parallel()
+			files := strings.NewReplacer("FEATURES", features, "GRAPH", graph, "IDS", ids)
+			refuse(t, files.Replace(c.want), append([]string{"run", "--json"}, strings.Fields(files.Replace(c.flags))...)...)
+		})
+	}
+}
+
+func TestRoot_Commands(t *testing.T) {
+	t.Parallel()
+	refuse(t, `unknown command "bogus" for "cachebench"`, "bogus")
+	refuse(t, "unknown flag: --bogus", "--bogus")
+	for _, args := range [][]string{nil, {"--help"}, {"help"}} {
+		if out := succeed(t, args...); !strings.Contains(out, "compress") || !strings.Contains(out, "run") {
+			t.Errorf("%v: %s", args, out)
+		}
+	}
+	out := succeed(t, "run", "--help")
+	for _, flag := range strings.Fields("features graph ids budget policy codec cast host-tier device devices batches warmup-batches seed verify json config") {
+		if !strings.Contains(out, " --"+flag+" ") {
+			t.Errorf("help lacks --%s", flag)
+		}
+	}
+}

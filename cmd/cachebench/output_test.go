@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+)
+
+// mask hides what differs from run to run or depends on the machine: numbers with their units, and widths.
+func mask(s string) string {
+	s = regexp.MustCompile(`\d[\d,.]*( ?(B|[kMG]B|[KMG]iB|ns|µs|ms|s|k|M|G)\b)?`).ReplaceAllString(s, "#")
+	s = regexp.MustCompile(`(#m)?#(\.#)?s?`).ReplaceAllString(s, "#")
+	s = regexp.MustCompile(`─+`).ReplaceAllString(s, "─")
+	s = regexp.MustCompile(`host \([^)]*\)`).ReplaceAllString(s, "host (NAME)")
+	return regexp.MustCompile(` +`).ReplaceAllString(s, " ")
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s (go test -update rewrites it):\n got\n%s\nwant\n%s", path, got, want)
+	}
+}
+
+func TestRun_HumanOutput(t *testing.T) {
+	t.Parallel()
+	golden(t, "run.golden", mask(succeed(t, slices.Concat([]string{"run", "--verify", "--codec", "ibp4", "--policy", "static-degree"}, small)...)))
+	ids := write(t, "ids", []byte(strings.Repeat("5\n", 20000)))
+	golden(t, "run-ids.golden", mask(succeed(t, "run", "--vertices", "100", "--budget", "200%", "--codec", "ibp4", "--ids", ids)))
+}
+
+// TestPrintRun_Mismatches: the result is printed all the same, and the error gives exit status 1.
+func TestPrintRun_Mismatches(t *testing.T) {
+	res := &experiment.Result{VerifiedRows: 10, Mismatches: 3}
+	for _, asJSON := range []bool{false, true} {
+		var out bytes.Buffer
+		if err := printRun(&out, res, asJSON); err == nil || err.Error() != "rows differ from their source: 3 of 10" {
+			t.Errorf("got %v", err)
+		}
+		if !strings.Contains(out.String(), "3") || asJSON && decode[experiment.Result](t, out.String()).Mismatches != 3 {
+			t.Errorf("printed %s", out.String())
+		}
+	}
+	if err := printRun(&bytes.Buffer{}, &experiment.Result{VerifiedRows: 10}, false); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRun_Interrupt(t *testing.T) {
+	for name, args := range map[string][]string{
+		"measuring":  {"run", "--json", "--vertices", "1000", "--batches", "100000000", "--warmup-batches", "1"},
+		"training":   {"run", "--json", "--vertices", "1000", "--warmup-batches", "100000000"},
+		"generating": {"run", "--json", "--vertices", "2000000"},
+		"compress":   {"compress", "--json"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := command(t, args...)
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(700 * time.Millisecond)
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			cmd.Wait()
+			if d := time.Since(start); d > 5*time.Second {
+				t.Errorf("took %v to end", d)
+			}
+			if status := cmd.ProcessState.ExitCode(); status != 1 || stdout.Len() != 0 || stderr.String() != "cachebench: interrupted\n" {
+				t.Errorf("status %d, stdout %q, stderr %q", status, &stdout, &stderr)
+			}
+		})
+	}
+}
