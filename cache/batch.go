@@ -21,7 +21,8 @@ const perThreadStream = 2
 // has lanes for (twice GOMAXPROCS) one of them is waited for. ctx bounds that waiting.
 //
 // Row numbers outside the table are known only to the device: their rows are zeroed, and Wait reports them. A capturing
-// stream is an error that wraps ErrCapturing.
+// stream is an error that wraps ErrCapturing, an output of the wrong size one that wraps ErrOutput. rows and out must stay
+// allocated until the Batch is done; rows must not change before then, but for work enqueued on the stream afterwards.
 func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows, out device.Buffer) (*Batch, error) {
 	d := v.device
 	if err := d.cache.enter(); err != nil {
@@ -125,7 +126,8 @@ func (b *Batch) unuse() {
 	}
 }
 
-// Done says whether the batch has finished, without waiting.
+// Done says whether the batch has finished, without waiting. Its error is the device's only, and nil once the batch is
+// settled: what was wrong with the batch, Wait returns.
 func (b *Batch) Done() (bool, error) {
 	l := b.use()
 	if l == nil {

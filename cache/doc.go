@@ -15,5 +15,5 @@
 // A Cache is safe for concurrent use by any number of goroutines.
 //
 // The cache owns all memory that it serves from; sources are read once, by [New], and not kept. A caller's row numbers
-// and output are used until the Gather that got them has returned, or its [Pending] is done.
+// and output are used until the Gather that got them has returned, or its [Pending] or [Batch] is done.
 package cache

@@ -12,16 +12,17 @@ var (
 	ErrOptions = errors.New("cache: bad options")
 	// ErrBudget is wrapped by New's error when the budget does not hold a single row.
 	ErrBudget = errors.New("cache: budget too small")
-	// ErrRows is wrapped by Gather's error for row numbers outside the table; the output is then untouched.
+	// ErrRows is wrapped by Gather's error for row numbers outside the table, with the output untouched; and by Batch.Wait's,
+	// with their rows zeroed and the others written.
 	ErrRows = errors.New("cache: row numbers out of range")
-	// ErrOutput is wrapped by Gather's error for an output of the wrong size, which is then untouched.
+	// ErrOutput is wrapped by Gather's and GatherDevice's error for an output of the wrong size, which is then untouched.
 	ErrOutput = errors.New("cache: output of the wrong size")
 	// ErrDevice is wrapped by every call's error once a device has failed for good. Close still works.
 	ErrDevice = errors.New("cache: device failed")
 	// ErrCapturing is wrapped by GatherDevice's error for a stream that is capturing a graph: the batches of a replay
 	// would share their scratch memory.
 	ErrCapturing = errors.New("cache: stream is capturing")
-	// ErrCorrupt is wrapped by Gather's error when cached or host rows do not decode, which is a fault of memory or of
+	// ErrCorrupt is wrapped by Gather's and Batch.Wait's error when cached or host rows do not decode, which is a fault of memory or of
 	// this package. The output's contents are then undefined.
 	ErrCorrupt = errors.New("cache: corrupt row")
 )

@@ -32,7 +32,7 @@ type Options struct {
 	// memory. Codec metadata (Stats.CodecBytes) and a packed host tier's index come on top. At most 2^59. No default.
 	Budget int64
 	// Device is the backend: "cuda" is NVIDIA GPUs, "host" their emulation in Go memory, "auto" (default) cuda where there
-	// are as many GPUs as Devices, else host.
+	// are as many GPUs as Devices, of compute capability 8.0 on, that can read each other's memory, else host.
 	Device string
 	// Devices is how many devices the data store spans, 1 to 8. Default 1.
 	Devices int

@@ -18,7 +18,8 @@ const (
 	Oversize    = slab.Oversize    // the row is larger than a slab
 )
 
-// Stats is what a cache holds and what it has done since New. Each Gather counts as a whole when it returns.
+// Stats is what a cache holds and what it has done since New. Each Gather counts as a whole when it
+// returns, each GatherDevice once it has finished.
 type Stats struct {
 	// BudgetBytes is the budget of all devices together. MetadataBytes are the hashmaps, the row bits and the
 	// slabs' tail slack; PayloadBytes the slots of cached rows. MetadataBytes + PayloadBytes ≤ BudgetBytes.

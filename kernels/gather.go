@@ -2,7 +2,8 @@ package kernels
 
 import "github.com/tensorcache/tensorcache/device"
 
-// Gather copies uncompressed rows from wherever the device can address them: the baseline of benchmarks.
+// Gather copies uncompressed rows from wherever the device can address them: for the sample that a
+// codec is trained on, and as the baseline of benchmarks.
 type Gather struct {
 	// Mem holds rows of RowBytes back to back, and Rows the int64 row numbers, all within it.
 	Mem, Rows device.Buffer

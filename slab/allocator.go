@@ -47,15 +47,6 @@ func (a *Allocator) Capacity() int64 { return a.units * Align }
 // Used returns the bytes of all slots handed out.
 func (a *Allocator) Used() int64 { return a.used * Align }
 
-// Largest returns a slot size in bytes that Alloc is sure to satisfy; 0 when the slab is full.
-func (a *Allocator) Largest() int64 {
-	var most int64
-	for _, e := range a.starts {
-		most = max(most, e.units)
-	}
-	return most * Align
-}
-
 // Alloc returns the byte offset of a free slot of slotBytes, a positive multiple of Align; ok is false when no free
 // extent is large enough.
 func (a *Allocator) Alloc(slotBytes int) (offset int64, ok bool) {
