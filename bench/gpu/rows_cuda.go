@@ -13,8 +13,25 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
+// sparseDecode is hitDecode of rows that compress well.
+func (r *runner) sparseDecode(rowBytes int) error {
+	tier, err := r.load(r.sparseRows, rowBytes)
+	if err != nil {
+		return err
+	}
+	defer tier.Close()
+	if tier.Codec() == nil {
+		return fmt.Errorf("rows of %d bytes stay raw", rowBytes)
+	}
+	return r.hitDecode(tier, r.sparseRows, SparseCodec)
+}
+
 // hitDecode decodes rows of a slab, beside a plain gather of the same rows uncompressed.
-func (r *runner) hitDecode(tier *transfer.Tier) error {
+func (r *runner) hitDecode(tier *transfer.Tier, of func() (*filled, error), label string) error {
+	table, err := of()
+	if err != nil {
+		return err
+	}
 	rows, rowBytes := int(tier.Rows()), tier.RowBytes()
 	batch := min(rows, max(1, (512<<20)/rowBytes))
 	locations := make([]slab.Location, rows)
@@ -39,7 +56,7 @@ func (r *runner) hitDecode(tier *transfer.Tier) error {
 		}
 		size += int64(slab.SlotBytes(locations[i].Stored(rowBytes)))
 	}
-	image, err := r.d.AllocHost(size+slab.TailSlack, "benchmark")
+	image, err := r.staging(size + slab.TailSlack)
 	if err != nil {
 		return err
 	}
@@ -50,7 +67,6 @@ func (r *runner) hitDecode(tier *transfer.Tier) error {
 		}
 	})
 	mem, err := r.put(image.Bytes())
-	r.d.Free(image)
 	if err != nil {
 		return err
 	}
@@ -67,11 +83,7 @@ func (r *runner) hitDecode(tier *transfer.Tier) error {
 	if err != nil {
 		return err
 	}
-	raw, err := r.alloc(int64(rows * rowBytes))
-	if err != nil {
-		return err
-	}
-	decodes, gathers := make([]kernels.Decode, sets), make([]kernels.Gather, sets)
+	decodes, gathers, numbers := make([]kernels.Decode, sets), make([]kernels.Gather, sets), make([][]int64, sets)
 	for s := range sets {
 		ids := randomRows(batch, 0, int64(rows), uint64(s))
 		hits := make([]kernels.Found, batch)
@@ -87,7 +99,8 @@ func (r *runner) hitDecode(tier *transfer.Tier) error {
 			return err
 		}
 		decodes[s] = kernels.Decode{Found: found, Counters: counters, Slabs: []device.Buffer{mem}, Codec: codec, Out: out, RowBytes: rowBytes}
-		gathers[s] = kernels.Gather{Mem: raw, Rows: idBuffer, Out: out, RowBytes: rowBytes}
+		gathers[s] = kernels.Gather{Mem: table.mem, Rows: idBuffer, Out: out, RowBytes: rowBytes}
+		numbers[s] = ids
 	}
 	plain, err := r.time(func(i int) error { return r.stream.Launch(&gathers[i%sets]) })
 	if err != nil {
@@ -104,13 +117,23 @@ func (r *runner) hitDecode(tier *transfer.Tier) error {
 	if check[0].Corrupt != 0 {
 		return fmt.Errorf("%d rows corrupt", check[0].Corrupt)
 	}
-	bytes := float64(batch*rowBytes) / 1e9
-	r.add(Result{
-		Case: "hit-decode", RowBytes: rowBytes, Codec: tier.Codec().Name(), TableBytes: int64(rows * rowBytes), Batch: batch,
-		Value: bytes / decode, Unit: "GB/s", Baseline: "plain gather, uncompressed", BaselineValue: bytes / plain,
-	})
+	if err := r.check("decode", out, table.host.Bytes(), numbers[r.lastSet(r.o.Runs)], rowBytes); err != nil {
+		return err
+	}
+	bytes, total := float64(batch*rowBytes)/1e9, tier.Totals()
+	x := Result{
+		Case: "hit-decode", RowBytes: rowBytes, Codec: label, TableBytes: int64(rows * rowBytes), Batch: batch, Value: bytes / decode, Unit: "GB/s",
+		Baseline: "plain gather, uncompressed", BaselineValue: bytes / plain, Compression: float64(total.RawBytes) / float64(total.StoredBytes),
+	}
+	if label == SparseCodec {
+		x.Detail = fmt.Sprintf("0/1 at %g %% density, ratio %.1f; %.1f in slots", 100*density, x.Compression, float64(total.RawBytes)/float64(total.SlotBytes))
+	}
+	r.add(x)
 	return nil
 }
+
+// lastSet is the set of batches that the last of so many timed runs took.
+func (r *runner) lastSet(runs int) int { return (warmups + runs - 1) % sets }
 
 // missFetch fetches rows from the host tier, ordered and not, beside a plain kernel reading uncompressed rows.
 func (r *runner) missFetch(tier *transfer.Tier) error {
@@ -121,13 +144,8 @@ func (r *runner) missFetch(tier *transfer.Tier) error {
 		return err
 	}
 	defer transfer.Detach(r.d, tierRows, codec)
-	raw, err := r.d.AllocHost(int64(rows*rowBytes), "benchmark")
+	table, err := r.normalRows()
 	if err != nil {
-		return err
-	}
-	defer r.d.Free(raw)
-	src := r.source(rowBytes)
-	if _, err := src.Read(raw.Bytes()); err != nil {
 		return err
 	}
 	out, err := r.alloc(int64(batch * rowBytes))
@@ -142,7 +160,7 @@ func (r *runner) missFetch(tier *transfer.Tier) error {
 	if err != nil {
 		return err
 	}
-	orders, fetches, gathers := make([]kernels.Order, sets), make([]kernels.Fetch, sets), make([]kernels.Gather, sets)
+	orders, fetches, gathers, numbers := make([]kernels.Order, sets), make([]kernels.Fetch, sets), make([]kernels.Gather, sets), make([][]int64, sets)
 	for s := range sets {
 		ids := randomRows(batch, 0, int64(rows), uint64(s))
 		misses := make([]kernels.Found, batch)
@@ -157,6 +175,7 @@ func (r *runner) missFetch(tier *transfer.Tier) error {
 		if err != nil {
 			return err
 		}
+		numbers[s] = slices.Clone(ids)
 		slices.Sort(ids)
 		idBuffer, err := r.put(asBytes(ids))
 		if err != nil {
@@ -164,7 +183,7 @@ func (r *runner) missFetch(tier *transfer.Tier) error {
 		}
 		orders[s] = kernels.Order{Found: found, Counters: counters, Ordered: ordered, Buckets: buckets, Tier: tierRows}
 		fetches[s] = kernels.Fetch{Misses: ordered, Counters: counters, Tier: tierRows, Codec: codec, Out: out}
-		gathers[s] = kernels.Gather{Mem: raw, Rows: idBuffer, Out: out, RowBytes: rowBytes}
+		gathers[s] = kernels.Gather{Mem: table.host, Rows: idBuffer, Out: out, RowBytes: rowBytes}
 	}
 	plain, err := r.time(func(i int) error { return r.stream.Launch(&gathers[i%sets]) })
 	if err != nil {
@@ -176,10 +195,14 @@ func (r *runner) missFetch(tier *transfer.Tier) error {
 	if err != nil {
 		return err
 	}
-	bytes := float64(batch*rowBytes) / 1e9
+	if err := r.check("fetch", out, table.host.Bytes(), numbers[r.lastSet(r.o.Runs)], rowBytes); err != nil {
+		return err
+	}
+	bytes, total := float64(batch*rowBytes)/1e9, tier.Totals()
 	r.add(Result{
-		Case: "miss-fetch", RowBytes: rowBytes, Codec: tier.Codec().Name(), TableBytes: int64(rows * rowBytes), Batch: batch,
-		Value: bytes / fetch, Unit: "GB/s", Baseline: "plain zero-copy, sorted, uncompressed", BaselineValue: bytes / plain,
+		Case: "miss-fetch", RowBytes: rowBytes, Codec: tier.Codec().Name(), TableBytes: int64(rows * rowBytes), Batch: batch, Value: bytes / fetch,
+		Unit: "GB/s", Baseline: SortedZeroCopy + ", uncompressed", BaselineValue: bytes / plain,
+		Compression: float64(total.RawBytes) / float64(total.StoredBytes),
 	})
 	return nil
 }
