@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 
@@ -93,6 +94,10 @@ func (s *served) gather(t turns, out device.Buffer) (float64, error) {
 func (s *served) gatherAfter(runs int, before func() error, t turns, out device.Buffer) (float64, error) {
 	view, handle := s.cache.On(0), s.stream.(*cuda.Stream).Handle()
 	out = s.out(out, t)
+	start, err := s.cache.Stats()
+	if err != nil {
+		return 0, err
+	}
 	var pending []*cache.Batch
 	seconds, err := s.timeAfter(runs, before, func(i int) error {
 		b, err := view.GatherDevice(context.Background(), handle, 0, t.rows[i%sets], out)
@@ -107,7 +112,30 @@ func (s *served) gatherAfter(runs int, before func() error, t turns, out device.
 	if err != nil {
 		return 0, err
 	}
+	end, err := s.cache.Stats()
+	if err != nil {
+		return 0, err
+	}
+	if err := s.checkHits(t, end.Sub(start).Tables[0]); err != nil {
+		return 0, err
+	}
 	return seconds, s.check("Gather", out, s.source, t.numbers[s.lastSet(runs)], s.rowBytes)
+}
+
+// checkHits says whether the rows that were to be cached were. Every batch of a set has as many of them; a map may hold
+// all but a few.
+func (s *served) checkHits(t turns, done cache.TableStats) error {
+	want := 0
+	for _, row := range t.numbers[0] {
+		if row < s.cached {
+			want++
+		}
+	}
+	have, share := float64(done.Hits)/float64(done.Lookups), float64(want)/float64(len(t.numbers[0]))
+	if math.Abs(have-share) > 0.001 {
+		return fmt.Errorf("hits (%.2f %% of %d lookups) must be %.2f %%: other rows are cached than expected", 100*have, done.Lookups, 100*share)
+	}
+	return nil
 }
 
 // plain times a plain gather of the same rows, uncompressed, from wherever they lie.

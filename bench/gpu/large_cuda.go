@@ -10,12 +10,9 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 )
 
-// serveWith is serve with so many host threads for misses.
-//
-// THE ONE PLACE WHERE THEIR NUMBER IS SET. The cache has no option for it yet: caches read all misses by the device.
-func (r *runner) serveWith(threads int, source []byte, rowBytes int, o cache.Options) (*served, error) {
-	return r.serve(source, rowBytes, o)
-}
+// setHostThreads sets how many threads the host may spend on a batch's misses, and says whether the cache has an option
+// for it. This is the one place where it is set: without one, the device reads all misses, and results say 0 threads.
+func setHostThreads(o *cache.Options, threads int) bool { return false }
 
 // largeBudget is the share of the large table's bytes that is cached.
 const largeBudget = 64
@@ -43,17 +40,25 @@ func (r *runner) large() error {
 			continue
 		}
 		for _, threads := range r.o.HostThreads {
-			if err := r.largeMisses(host, rowBytes, threads); err != nil {
+			o := cache.Options{Budget: r.o.LargeTableBytes / largeBudget}
+			settable := setHostThreads(&o, threads)
+			if !settable {
+				threads = 0
+			}
+			if err := r.largeMisses(host, rowBytes, threads, o); err != nil {
 				return fmt.Errorf("rows of %d bytes, %d host threads: %w", rowBytes, threads, err)
 			}
 			r.free()
+			if !settable { // the others would be the same
+				break
+			}
 		}
 	}
 	return nil
 }
 
-func (r *runner) largeMisses(host device.Buffer, rowBytes, threads int) error {
-	s, err := r.serveWith(threads, host.Bytes(), rowBytes, cache.Options{Budget: r.o.LargeTableBytes / largeBudget})
+func (r *runner) largeMisses(host device.Buffer, rowBytes, threads int, o cache.Options) error {
+	s, err := r.serve(host.Bytes(), rowBytes, o)
 	if err != nil {
 		return err
 	}

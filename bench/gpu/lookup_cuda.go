@@ -76,7 +76,7 @@ func (r *runner) lookup() error {
 		r.add(Result{
 			Case: "lookup", RowBytes: 8, Codec: what, TableBytes: layout.Bytes(), Batch: batch, Value: batch / took / 1e9, Unit: "Gkeys/s",
 			Baseline: "plain gather of one random slot a key", BaselineValue: batch / plain / 1e9,
-			Detail: fmt.Sprintf("%d entries, load %.2f, %.2f bytes an entry", r.o.Entries, float64(r.o.Entries)/float64(layout.Slots()), float64(layout.Bytes())/float64(r.o.Entries)),
+			Detail: fmt.Sprintf("%.1f M entries, load %.2f, %.2f bytes an entry", float64(r.o.Entries)/1e6, float64(r.o.Entries)/float64(layout.Slots()), float64(layout.Bytes())/float64(r.o.Entries)),
 		})
 	}
 	return nil

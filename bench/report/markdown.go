@@ -20,8 +20,10 @@ func GPUMarkdown(w io.Writer, r *gpu.Report) error {
 	fmt.Fprintf(&b, "%s. GB/s of output; ratios to what the goals name, bold where missed.\n\n", machine(r))
 	rowTable(&b, r)
 	b.WriteString("\n| case | rows | batch | value | baseline | ratio | goal | reached |\n|---|---|---|---|---|---|---|---|\n")
-	for i := range r.Results {
-		x := &r.Results[i]
+	byCase := slices.Clone(r.Results)
+	slices.SortStableFunc(byCase, func(a, b gpu.Result) int { return slices.Index(gpu.Cases, a.Case) - slices.Index(gpu.Cases, b.Case) })
+	for i := range byCase {
+		x := &byCase[i]
 		if slices.Contains(byRow, x.Case) {
 			continue
 		}

@@ -271,7 +271,11 @@ func missCurves(r *gpu.Report) []curve {
 	for i, n := range threads {
 		is := func(x *gpu.Result) bool { return x.Case == "gather-misses-large" && x.HostThreads == n }
 		look := looks[i%len(looks)]
-		curves = append(curves, curve{fmt.Sprintf("gather-misses, %s, %d threads", size, n), curveOf(r, is, valueOf), look.colour, nil, look.mark})
+		name := fmt.Sprintf("gather-misses, %s, %d threads", size, n)
+		if n == 0 {
+			name = "gather-misses, " + size
+		}
+		curves = append(curves, curve{name, curveOf(r, is, valueOf), look.colour, nil, look.mark})
 		if i == 0 {
 			curves = append(curves, curve{"zero-copy, sorted, " + size, curveOf(r, is, baselineOf), sky, dashed, draw.RingGlyph{}})
 		}
