@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
-	"unsafe"
 )
 
 // patternBytes is how many bytes of a table are distinct: rows repeat after them, but no batch notices.
@@ -31,11 +30,6 @@ func newPattern(value func(*rand.Rand) float32) pattern {
 	return p
 }
 
-// normals returns N(0,1) elements.
-func normals() pattern {
-	return newPattern(func(r *rand.Rand) float32 { return float32(r.NormFloat64()) })
-}
-
 // density is the share of ones among the elements of sparse rows.
 const density = 0.05
 
@@ -56,16 +50,6 @@ func (p pattern) fill(table []byte) {
 			copy(table[k*len(p):], p)
 		}
 	})
-}
-
-// randomRows returns uniform row numbers of [from, to).
-func randomRows(n int, from, to int64, seed uint64) []int64 {
-	rng := rand.New(rand.NewPCG(seed, 2))
-	rows := make([]int64, n)
-	for i := range rows {
-		rows[i] = from + rng.Int64N(to-from)
-	}
-	return rows
 }
 
 // powerLawRows returns row numbers of [from, to), the tail of a power law of exponent 1 over ranks from 1 on whose first
@@ -108,9 +92,6 @@ func sectors(addr uintptr, n int) int64 {
 	return int64((addr+uintptr(n)+sectorBytes-1)&^(sectorBytes-1) - addr&^(sectorBytes-1))
 }
 
-// address is where b begins.
-func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
-
 // parallel runs body for consecutive parts of [0, n).
 func parallel(n int, body func(from, to int)) {
 	var wg sync.WaitGroup
@@ -119,8 +100,4 @@ func parallel(n int, body func(from, to int)) {
 		wg.Go(func() { body(from, min(from+part, n)) })
 	}
 	wg.Wait()
-}
-
-func asBytes[T any](v []T) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(*new(T))))
 }

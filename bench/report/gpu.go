@@ -58,9 +58,9 @@ func goalOf(x *gpu.Result) string {
 	case gpu.RatioAtLeast:
 		return "ratio ≥ " + figure(x.Goal)
 	case gpu.ValueAtLeast:
-		return "≥ " + figure(x.Goal)
+		return fmt.Sprintf("≥ %.4g", x.Goal)
 	case gpu.ValueAtMost:
-		return "≤ " + figure(x.Goal)
+		return fmt.Sprintf("≤ %.4g", x.Goal)
 	}
 	return "–"
 }

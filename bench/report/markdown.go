@@ -94,7 +94,11 @@ func against(x *gpu.Result) string {
 	case x.Reached:
 		return fmt.Sprintf("%.2f (≥ %.2f)", x.Ratio, x.Goal)
 	}
-	return fmt.Sprintf("**%.2f** (≥ %.2f)", x.Ratio, x.Goal)
+	ratio := fmt.Sprintf("%.2f", x.Ratio)
+	if ratio == fmt.Sprintf("%.2f", x.Goal) { // rounded up to what it misses
+		ratio = fmt.Sprintf("%.3f", x.Ratio)
+	}
+	return fmt.Sprintf("**%s** (≥ %.2f)", ratio, x.Goal)
 }
 
 func unit(u string) string {
