@@ -18,10 +18,9 @@ func (t *Tier) canAccelerate() bool { return t.home.Info().Kind != "host" }
 // workspace is memory of the device and a stream, for one task. The memory is one allocation, since each takes the driver
 // a tenth of a millisecond.
 type workspace struct {
-	d    device.Device
-	s    device.Stream
-	mem  device.Buffer
-	used int64
+	d   device.Device
+	s   device.Stream
+	mem device.Buffer
 }
 
 // sized is memory that a task takes from its workspace.
