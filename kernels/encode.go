@@ -4,7 +4,6 @@ import (
 	"math/bits"
 	"sync/atomic"
 
-	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -26,27 +25,21 @@ type Encode struct {
 	Scratch device.Buffer
 }
 
-// CanEncode says whether GPUs encode with that codec.
-func CanEncode(c codec.Codec) bool {
-	_, ok := c.(codec.OnDevice)
-	return ok
-}
-
 // EncodeScratchBytes is the scratch memory for so many rows: from LongRow on, a row's stored form does not fit a
 // multiprocessor's memory.
-func EncodeScratchBytes(c Codec, rows int64) int64 {
-	if c.RowBytes() < LongRow {
+func EncodeScratchBytes(rowBytes int, rows int64) int64 {
+	if rowBytes < LongRow {
 		return 0
 	}
-	return min(rows, maxEncodeBlocks) * longRowScratch(c)
+	return min(rows, maxEncodeBlocks) * longRowScratch(rowBytes)
 }
 
 // maxEncodeBlocks bounds the scratch memory of long rows: 132 multiprocessors take two blocks each.
 const maxEncodeBlocks = 264
 
-// longRowScratch is what a row takes of which no chunk participates, in whole words and one more.
-func longRowScratch(c Codec) int64 {
-	return int64(c.Form.Chunks*(8*c.Form.Chunk+1)/8+8+15) &^ 15
+// longRowScratch is what a row takes of which no chunk participates, with the word after it; most for chunks of 4 bytes.
+func longRowScratch(rowBytes int) int64 {
+	return int64((rowBytes+3)/4*33/8+8+15) &^ 15
 }
 
 // EncodeTotalsView views a buffer as totals.

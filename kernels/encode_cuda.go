@@ -34,9 +34,6 @@ func (k *Encode) RunCUDA(s *cuda.Stream) error {
 	if k.Count == 0 {
 		return nil
 	}
-	if !CanEncode(k.Codec.Codec) {
-		return fmt.Errorf("kernels: codec %s does not run on GPUs", k.Codec.Name())
-	}
 	row, err := rowCodec(k.Codec, k.Codec.RowBytes(), 0)
 	if err != nil {
 		return err
@@ -67,9 +64,9 @@ func (k *Encode) RunCUDA(s *cuda.Stream) error {
 }
 
 func (k *Encode) runLong(s *cuda.Stream, f *cuda.Function[EncodeArgs], args *EncodeArgs) error {
-	args.RowBytes = uint32(longRowScratch(k.Codec))
-	if k.Scratch.Size() < EncodeScratchBytes(k.Codec, k.Count) {
-		return fmt.Errorf("kernels: scratch memory of encode (%d bytes) must be %d", k.Scratch.Size(), EncodeScratchBytes(k.Codec, k.Count))
+	args.RowBytes = uint32(longRowScratch(k.Codec.RowBytes()))
+	if need := EncodeScratchBytes(k.Codec.RowBytes(), k.Count); k.Scratch.Size() < need {
+		return fmt.Errorf("kernels: scratch memory of encode (%d bytes) must be %d", k.Scratch.Size(), need)
 	}
 	threads := min(1024, (int(args.Codec.Quads)+31)&^31)
 	shared := (4*threads + 4 + threads/8) * 4

@@ -59,7 +59,7 @@ func TestEncode_EqualsHost(t *testing.T) {
 						defer b.d.Free(attached.Meta)
 						k := kernels.Encode{
 							Stride: int64(stride), Codec: attached, Bits: b.alloc(int64(n+63) / 64 * 8), Lengths: b.alloc(int64(n) * 4),
-							Totals: b.alloc(kernels.EncodeTotalsBytes), Scratch: b.alloc(kernels.EncodeScratchBytes(attached, int64(n))),
+							Totals: b.alloc(kernels.EncodeTotalsBytes), Scratch: b.alloc(kernels.EncodeScratchBytes(rowBytes, int64(n))),
 						}
 						first := int64(n/2 + 1)
 						for _, part := range [][2]int64{{first, int64(n)}, {0, first}} {

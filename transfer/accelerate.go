@@ -12,73 +12,42 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// canAccelerate says whether the device searches masks and encodes: a GPU.
-func (t *Tier) canAccelerate() bool { return t.home.Info().Kind != "host" }
-
-// workspace is memory of the device and a stream, for one task. The memory is one allocation, since each takes the driver
-// a tenth of a millisecond.
-type workspace struct {
-	d   device.Device
-	s   device.Stream
-	mem device.Buffer
+// loader is a device at work on a load, for which it has memory and streams from before the source is read to the end. Mask
+// search and encoding take the memory in turns; it is one allocation, since each takes the driver a tenth of a millisecond.
+type loader struct {
+	d          device.Device
+	mem        device.Buffer
+	s, in, out device.Stream
 }
 
-// sized is memory that a task takes from its workspace.
+// sized is memory that a task takes from its loader.
 type sized struct {
 	dst   *device.Buffer
 	bytes int64
 }
 
-func newWorkspace(d device.Device, what string, parts ...sized) (*workspace, error) {
-	w := &workspace{d: d}
-	sum := int64(0)
-	for _, p := range parts {
-		sum += padded(p.bytes)
+// newLoader returns the device for a load with a sample of so many rows; nil where the host does it: it is its own device,
+// is told to, or the device's memory is too small.
+func (t *Tier) newLoader(o Options, sample int) (_ *loader, err error) {
+	if o.OnHost || o.Codec == registry.None || t.home.Info().Kind == "host" {
+		return nil, nil
 	}
-	var err error
-	if w.mem, err = d.Alloc(sum, what); err != nil {
-		return nil, err
+	l := &loader{d: t.home}
+	defer func() {
+		if err != nil {
+			l.close()
+		}
+	}()
+	bytes := max(size(newDeviceSearch(l, sample, t.rowBytes).parts()), size(t.newDeviceEncoding().parts()))
+	if l.mem, err = l.d.Alloc(bytes, "loading"); err != nil {
+		return nil, ifMemory(err)
 	}
-	if w.s, err = d.NewStream(); err != nil {
-		d.Free(w.mem)
-		return nil, err
+	for _, s := range []*device.Stream{&l.s, &l.in, &l.out} {
+		if *s, err = l.d.NewStream(); err != nil {
+			return nil, err
+		}
 	}
-	at := int64(0)
-	for _, p := range parts {
-		*p.dst = w.mem.Slice(at, at+p.bytes)
-		at += padded(p.bytes)
-	}
-	return w, nil
-}
-
-// padded is a length of memory with the slack that kernels may read behind it, aligned as allocations are.
-func padded(n int64) int64 {
-	const align = 128
-	return (n + slab.TailSlack + align - 1) / align * align
-}
-
-func (w *workspace) close() {
-	w.s.Close()
-	w.d.Free(w.mem)
-}
-
-// read enqueues a copy to Go memory and waits for the stream.
-func (w *workspace) read(dst []byte, src device.Buffer) error {
-	return errors.Join(w.s.Copy(device.HostBuffer(dst), src), w.s.Synchronize())
-}
-
-// trainOnDevice is the mask search on the device. ok is false where the codec is none that it knows, or its memory too
-// small.
-func (t *Tier) trainOnDevice(name string, rows []int64) (c codec.Codec, ok bool, err error) {
-	if name == registry.None {
-		return nil, false, nil
-	}
-	s, err := newDeviceSearch(t.home, t.host.Mem, rows, t.rowBytes)
-	if err != nil {
-		return nil, false, ifMemory(err)
-	}
-	defer s.w.close()
-	return registry.TrainOn(name, s)
+	return l, nil
 }
 
 // ifMemory returns err unless it says that the device's memory is too small for what the host can do too.
@@ -89,43 +58,85 @@ func ifMemory(err error) error {
 	return err
 }
 
-// deviceSearch is the device's ibp.Search.
-type deviceSearch struct {
-	w *workspace
-	kernels.Sample
-	counts, alive, grown, masks, sums device.Buffer
+// close gives the device's memory back. l may be nil.
+func (l *loader) close() {
+	if l == nil {
+		return
+	}
+	for _, s := range []device.Stream{l.s, l.in, l.out} {
+		if s != nil {
+			s.Close()
+		}
+	}
+	l.d.Free(l.mem)
+	*l = loader{d: l.d}
 }
 
-// newDeviceSearch gathers the sample and transposes it.
-func newDeviceSearch(d device.Device, mem device.Buffer, rows []int64, rowBytes int) (*deviceSearch, error) {
-	s := &deviceSearch{Sample: kernels.Sample{Count: len(rows), RowBytes: rowBytes}}
-	rowSize := 4 * s.RowWords()
-	var numbers device.Buffer
-	var err error
-	s.w, err = newWorkspace(d, "mask search",
-		sized{&numbers, int64(len(rows)) * 8},
-		sized{&s.Sample.Rows, int64(len(rows) * rowSize)},
-		sized{&s.Sample.Planes, s.PlanesBytes()},
-		sized{&s.counts, int64(s.Words()) * 32 * 4},
-		sized{&s.alive, s.grow(4).AliveBytes()},
-		sized{&s.grown, int64(s.grow(4).Chunks()) * 16},
-		sized{&s.masks, s.MasksBytes(kernels.MaxMasks)},
-		sized{&s.sums, kernels.MaxMasks * 8},
-	)
-	if err != nil {
-		return nil, err
+// padded is a length of memory with the slack that kernels may read behind it, aligned as allocations are.
+func padded(n int64) int64 {
+	const align = 128
+	return (n + slab.TailSlack + align - 1) / align * align
+}
+
+func size(parts []sized) (sum int64) {
+	for _, p := range parts {
+		sum += padded(p.bytes)
 	}
+	return sum
+}
+
+// take hands the loader's memory out, whatever it held.
+func (l *loader) take(parts []sized) {
+	at := int64(0)
+	for _, p := range parts {
+		*p.dst = l.mem.Slice(at, at+p.bytes)
+		at += padded(p.bytes)
+	}
+}
+
+// read enqueues a copy to Go memory and waits for the stream.
+func (l *loader) read(dst []byte, src device.Buffer) error {
+	return errors.Join(l.s.Copy(device.HostBuffer(dst), src), l.s.Synchronize())
+}
+
+// deviceSearch is the device's ibp.Search.
+type deviceSearch struct {
+	w *loader
+	kernels.Sample
+	numbers, counts, alive, grown, masks, sums device.Buffer
+}
+
+func newDeviceSearch(l *loader, rows, rowBytes int) *deviceSearch {
+	return &deviceSearch{w: l, Sample: kernels.Sample{Count: rows, RowBytes: rowBytes}}
+}
+
+func (s *deviceSearch) parts() []sized {
+	return []sized{
+		{&s.numbers, int64(s.Count) * 8},
+		{&s.Sample.Rows, int64(s.Count) * int64(s.RowWords()) * 4},
+		{&s.Sample.Planes, s.PlanesBytes()},
+		{&s.counts, int64(s.Words()) * 32 * 4},
+		{&s.alive, s.grow(4).AliveBytes()},
+		{&s.grown, int64(s.grow(4).Chunks()) * 16},
+		{&s.masks, s.MasksBytes(kernels.MaxMasks)},
+		{&s.sums, kernels.MaxMasks * 8},
+	}
+}
+
+// trainOnDevice is the mask search on the device. ok is false where the codec is none that it knows.
+func (t *Tier) trainOnDevice(l *loader, name string, rows []int64) (c codec.Codec, ok bool, err error) {
+	s := newDeviceSearch(l, len(rows), t.rowBytes)
+	l.take(s.parts())
 	if err := errors.Join(
-		s.w.s.Copy(numbers, device.HostBuffer(asBytes(rows))),
+		l.s.Copy(s.numbers, device.HostBuffer(asBytes(rows))),
 		// Rows in place are padded with zeros to whole words.
-		s.w.s.Launch(&kernels.Gather{Mem: mem, Rows: numbers, Out: s.Sample.Rows, RowBytes: rowSize}),
-		s.w.s.Launch(&kernels.Planes{Sample: s.Sample}),
-		s.w.s.Synchronize(), // rows must not move before
+		l.s.Launch(&kernels.Gather{Mem: t.host.Mem, Rows: s.numbers, Out: s.Sample.Rows, RowBytes: 4 * s.RowWords()}),
+		l.s.Launch(&kernels.Planes{Sample: s.Sample}),
+		l.s.Synchronize(), // the row numbers must stay where they are until they are copied
 	); err != nil {
-		s.w.close()
-		return nil, err
+		return nil, false, err
 	}
-	return s, nil
+	return registry.TrainOn(name, s)
 }
 
 func asBytes[T any](v []T) []byte {
@@ -211,71 +222,79 @@ func (s *stage) close() {
 	}
 }
 
-// encodeOnDevice is encode on the device, rows back in their places when it returns. ok is false where the device's memory
-// is too small; nothing has changed then.
-func (t *Tier) encodeOnDevice() (ok bool, err error) {
-	attached, err := kernels.AttachCodec(t.home, t.codec)
-	if err != nil {
-		return false, ifMemory(err)
-	}
-	defer t.home.Free(attached.Meta)
-	piece := min(t.rows, max(1, pieceBytes/t.host.Stride))
-	k := kernels.Encode{Stride: t.host.Stride, Codec: attached}
-	stages := make([]stage, min(int64(pieceStages), (t.rows+piece-1)/piece))
+// deviceEncoding is the encoding of a table on the device.
+type deviceEncoding struct {
+	t      *Tier
+	k      kernels.Encode // of no rows yet
+	meta   device.Buffer
+	piece  int64 // rows
+	stages []stage
+}
+
+func (t *Tier) newDeviceEncoding() *deviceEncoding {
+	e := &deviceEncoding{t: t, k: kernels.Encode{Stride: t.host.Stride}, piece: max(1, min(t.rows, pieceBytes/t.host.Stride))}
+	e.stages = make([]stage, min(int64(pieceStages), (t.rows+e.piece-1)/e.piece))
+	return e
+}
+
+func (e *deviceEncoding) parts() []sized {
 	parts := []sized{
-		{&k.Bits, t.host.Compressed.Size()}, {&k.Lengths, t.lengths().Size()}, {&k.Totals, kernels.EncodeTotalsBytes},
-		{&k.Scratch, kernels.EncodeScratchBytes(attached, piece)},
+		{&e.meta, kernels.MaxMetadataBytes(e.t.rowBytes)},
+		{&e.k.Bits, e.t.host.Compressed.Size()},
+		{&e.k.Lengths, e.t.lengths().Size()},
+		{&e.k.Totals, kernels.EncodeTotalsBytes},
+		{&e.k.Scratch, kernels.EncodeScratchBytes(e.t.rowBytes, e.piece)},
 	}
-	for i := range stages {
-		parts = append(parts, sized{&stages[i].rows, piece * t.host.Stride})
+	for i := range e.stages {
+		parts = append(parts, sized{&e.stages[i].rows, e.piece * e.t.host.Stride})
 	}
-	w, err := newWorkspace(t.home, "encoding", parts...)
-	if err != nil {
-		return false, ifMemory(err)
+	return parts
+}
+
+// encodeOnDevice is encode on the device. The rows are back in their places when it returns.
+func (t *Tier) encodeOnDevice(l *loader, c codec.OnDevice) (err error) {
+	e := t.newDeviceEncoding()
+	l.take(e.parts())
+	form := c.DeviceForm()
+	e.k.Codec = kernels.Codec{Codec: c, Meta: e.meta.Slice(0, int64(len(form.Metadata))), Form: form}
+	// All three streams, whatever happens: the memory must be idle when it is freed.
+	defer func() { err = errors.Join(err, l.in.Synchronize(), l.s.Synchronize(), l.out.Synchronize()) }()
+	if err := errors.Join(
+		l.s.Copy(e.k.Codec.Meta, device.HostBuffer(form.Metadata)), l.s.Fill(e.k.Bits, 0), l.s.Fill(e.k.Totals, 0),
+	); err != nil {
+		return err
 	}
-	defer w.close()
-	in, err := t.home.NewStream()
-	if err != nil {
-		return false, err
-	}
-	defer in.Close()
-	out, err := t.home.NewStream()
-	if err != nil {
-		return false, err
-	}
-	defer out.Close()
-	for i := range stages {
-		s := &stages[i]
+	for i := range e.stages {
+		s := &e.stages[i]
 		defer s.close()
-		for _, e := range []*device.Event{&s.arrived, &s.encoded, &s.left} {
-			if *e, err = t.home.NewEvent(); err != nil {
-				return false, err
+		for _, event := range []*device.Event{&s.arrived, &s.encoded, &s.left} {
+			if *event, err = l.d.NewEvent(); err != nil {
+				return err
 			}
 		}
 	}
 	first := max(1, firstBytes/t.host.Stride)
-	for from, i := int64(0), 0; from < t.rows && err == nil; i++ {
-		s := &stages[i%len(stages)]
-		rows := min(piece, first<<min(i, 20), max(first, (t.rows-from)/2), t.rows-from)
+	for from, i := int64(0), 0; from < t.rows; i++ {
+		s := &e.stages[i%len(e.stages)]
+		rows := min(e.piece, first<<min(i, 20), max(first, (t.rows-from)/2), t.rows-from)
 		host := t.host.Mem.Slice(from*t.host.Stride, (from+rows)*t.host.Stride)
-		staged := s.rows.Slice(0, host.Size())
-		k := k
-		k.Rows, k.First, k.Count = staged, from, rows
-		err = errors.Join(
-			in.Wait(s.left), in.Copy(staged, host), in.Record(s.arrived),
-			w.s.Wait(s.arrived), w.s.Launch(&k), w.s.Record(s.encoded),
-			out.Wait(s.encoded), out.Copy(host, staged), out.Record(s.left),
-		)
+		k := e.k
+		k.Rows, k.First, k.Count = s.rows.Slice(0, host.Size()), from, rows
+		if err := errors.Join(
+			l.in.Wait(s.left), l.in.Copy(k.Rows, host), l.in.Record(s.arrived),
+			l.s.Wait(s.arrived), l.s.Launch(&k), l.s.Record(s.encoded),
+			l.out.Wait(s.encoded), l.out.Copy(host, k.Rows), l.out.Record(s.left),
+		); err != nil {
+			return err
+		}
 		from += rows
 	}
-	var totals kernels.EncodeTotals
-	// All three streams, whatever happened: the memory must be idle when it is freed.
-	if err := errors.Join(err,
-		w.s.Copy(t.host.Compressed, k.Bits), w.s.Copy(t.lengths(), k.Lengths),
-		w.read(asBytes(unsafe.Slice(&totals, 1)), k.Totals), out.Synchronize(), in.Synchronize(),
+	totals := make([]kernels.EncodeTotals, 1)
+	if err := errors.Join(
+		l.s.Copy(t.host.Compressed, e.k.Bits), l.s.Copy(t.lengths(), e.k.Lengths), l.read(asBytes(totals), e.k.Totals),
 	); err != nil {
-		return false, err
+		return err
 	}
-	t.setTotals(int64(totals.RawRows), int64(totals.StoredBytes), int64(totals.SlotBytes))
-	return true, nil
+	t.setTotals(int64(totals[0].RawRows), int64(totals[0].StoredBytes), int64(totals[0].SlotBytes))
+	return nil
 }

@@ -67,15 +67,25 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	if err := t.alloc(o); err != nil {
 		return nil, err
 	}
-	sample := make(chan []int64, 1) // a millisecond for many rows, meanwhile
-	go func() { sample <- codec.SampleRows(t.rows, t.rowBytes, o.Seed) }()
+	// What needs no row is ready when the last one has been read.
+	var p prepared
+	var preparing sync.WaitGroup
+	preparing.Go(func() { p = t.prepare(o) })
+	defer func() {
+		preparing.Wait()
+		p.loader.close()
+	}()
 	done := o.step(func(t *Timings) *time.Duration { return &t.Read })
 	if err := t.read(src); err != nil {
 		return nil, err
 	}
+	preparing.Wait()
+	if p.err != nil {
+		return nil, p.err
+	}
 	done()
 	done = o.step(func(t *Timings) *time.Duration { return &t.Train })
-	if err := t.train(o, <-sample); err != nil {
+	if err := t.train(o, &p); err != nil {
 		return nil, err
 	}
 	done()
@@ -85,7 +95,7 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	}
 	if t.codec != nil {
 		done := o.step(func(t *Timings) *time.Duration { return &t.Encode })
-		if err := t.encode(o); err != nil {
+		if err := t.encode(o, &p); err != nil {
 			return nil, err
 		}
 		done()
@@ -101,6 +111,19 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 		done()
 	}
 	return t, nil
+}
+
+// prepared is what a load has ready before it has read the table.
+type prepared struct {
+	sample []int64 // row numbers
+	loader *loader // nil where the host does everything
+	err    error
+}
+
+func (t *Tier) prepare(o Options) (p prepared) {
+	p.sample = codec.SampleRows(t.rows, t.rowBytes, o.Seed)
+	p.loader, p.err = t.newLoader(o, len(p.sample))
+	return p
 }
 
 // alloc allocates the tier's memory: the rows' and their bits, or their index.
@@ -164,25 +187,24 @@ func (t *Tier) read(src Source) error {
 }
 
 // train makes the codec from a sample of the rows.
-func (t *Tier) train(o Options, rows []int64) error {
-	if !o.OnHost && t.canAccelerate() {
-		c, ok, err := t.trainOnDevice(o.Codec, rows)
+func (t *Tier) train(o Options, p *prepared) error {
+	if p.loader != nil {
+		c, ok, err := t.trainOnDevice(p.loader, o.Codec, p.sample)
 		if ok || err != nil {
 			t.codec = c
 			return err
 		}
 	}
 	var err error
-	t.codec, err = registry.Train(o.Codec, codec.Gather(t.host.Mem.Bytes(), rows, t.rowBytes, t.host.Stride), t.rowBytes)
+	t.codec, err = registry.Train(o.Codec, codec.Gather(t.host.Mem.Bytes(), p.sample, t.rowBytes, t.host.Stride), t.rowBytes)
 	return err
 }
 
 // encode encodes every row in its place and sets its bit, or its length, and the totals.
-func (t *Tier) encode(o Options) error {
-	if !o.OnHost && t.canAccelerate() && kernels.CanEncode(t.codec) {
-		if ok, err := t.encodeOnDevice(); ok || err != nil {
-			return err
-		}
+func (t *Tier) encode(o Options, p *prepared) error {
+	if c, ok := t.codec.(codec.OnDevice); ok && p.loader != nil {
+		defer p.loader.close()
+		return t.encodeOnDevice(p.loader, c)
 	}
 	return t.encodeOnHost(o.Workers)
 }
