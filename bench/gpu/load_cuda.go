@@ -27,8 +27,8 @@ func (r *runner) loads() error {
 		if !slices.Contains(r.o.RowBytes, rowBytes) {
 			continue
 		}
+		var t transfer.Timings // of the last load
 		load := func(bytes []byte, onHost bool) (seconds float64, codec string, ratio float64, err error) {
-			var t transfer.Timings
 			tier, err := transfer.Load(r.d, transfer.SourceOf(whole(bytes, rowBytes), rowBytes), transfer.Options{
 				Codec: "auto", Seed: seed, Timings: &t, OnHost: onHost,
 			})
@@ -51,12 +51,13 @@ func (r *runner) loads() error {
 		var codec string
 		var ratio float64
 		for range loadRuns {
-			var t float64
-			if t, codec, ratio, err = load(bytes, false); err != nil {
+			var took float64
+			if took, codec, ratio, err = load(bytes, false); err != nil {
 				return err
 			}
-			times = append(times, t)
+			times = append(times, took)
 		}
+		detail := fmt.Sprintf("median of %d; the last: train %.1f ms, encode %.1f ms", loadRuns, t.Train.Seconds()*1e3, t.Encode.Seconds()*1e3)
 		onHost, _, _, err := load(bytes, true)
 		if err != nil {
 			return err
@@ -65,7 +66,7 @@ func (r *runner) loads() error {
 		r.add(Result{
 			Case: "load", RowBytes: rowBytes, Codec: codec, TableBytes: int64(len(bytes)), Batch: 1, Unit: "GB/s",
 			Value: size / median(times), Baseline: "link to device", BaselineValue: limits.toDevice,
-			Compression: ratio, Detail: fmt.Sprintf("median of %d", loadRuns),
+			Compression: ratio, Detail: detail,
 			Further: []Further{{fmt.Sprintf("the host's %d processors", runtime.GOMAXPROCS(0)), size / onHost}},
 		})
 	}
