@@ -238,8 +238,8 @@ func TestInsert_RefusedChangesNothing(t *testing.T) {
 func TestLayout_BytesPerEntry(t *testing.T) {
 	for _, n := range []int64{100, 1000, 25_000, 20_000_000} {
 		l := LayoutFor(n)
-		if per := float64(l.Bytes()) / float64(n); per > 24 || per < 20 {
-			t.Errorf("%d entries: %.1f bytes each, want 20 to 24", n, per)
+		if per := float64(l.Bytes()) / float64(n); per > 20.5 || per < 20 {
+			t.Errorf("%d entries: %.1f bytes each, want 20 to 20.5", n, per)
 		}
 	}
 }
