@@ -2,7 +2,6 @@ package hashmap
 
 import (
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -21,6 +20,9 @@ type Entry struct {
 	Location slab.Location
 }
 
+// bucket is the keys and locations of a bucket's slots.
+type bucket [2 * BucketSlots]uint64
+
 // View returns the map that lies in mem, which must be l.Bytes() long and aligned to 8 bytes. The host must be
 // little-endian.
 func View(mem []byte, l Layout) *Map {
@@ -33,6 +35,8 @@ func View(mem []byte, l Layout) *Map {
 // Layout returns the map's geometry.
 func (m *Map) Layout() Layout { return m.layout }
 
+func (m *Map) bucket(b uint32) *bucket { return (*bucket)(m.words[2*BucketSlots*int(b):]) }
+
 // Clear empties the map. No reader may run.
 func (m *Map) Clear() {
 	for i := range m.words {
@@ -42,91 +46,96 @@ func (m *Map) Clear() {
 
 // Find returns the location of key, or the word that says why there is none; a key that is not in the map is cold.
 func (m *Map) Find(key uint64) slab.Location {
-	home := m.layout.home(Hash(key))
-	end := 2 * BucketSlots * (int(m.layout.last(home)) + 1)
-	for i := 2 * BucketSlots * int(home); i < end; i += 2 {
-		switch atomic.LoadUint64(&m.words[i]) {
-		case key:
-			return slab.Location(atomic.LoadUint64(&m.words[i+1]))
-		case EmptyKey:
+	p, want := m.layout.probe(Hash(key)), key|hintBits
+	hintWord, _ := p.hintAt()
+	for {
+		b := m.bucket(p.bucket)
+		for i := 0; i < len(b); i += 2 {
+			if atomic.LoadUint64(&b[i])|hintBits == want {
+				return slab.Location(atomic.LoadUint64(&b[i+1]))
+			}
+		}
+		if !p.follow(p.hint(atomic.LoadUint64(&b[hintWord]))) {
 			return slab.NoLocation(slab.Cold)
 		}
 	}
-	return slab.NoLocation(slab.Cold)
-}
-
-// Build fills the map with the entries, whose order does not matter: equal entries give equal bytes. It sorts them by
-// hash and sets each at its home or right after its predecessor, whichever is further. The entries that do not fit
-// within MaxProbe are returned; their rows are not cached. No reader may run. Keys must be distinct and not reserved.
-func (m *Map) Build(entries []Entry) (rejected []Entry, err error) {
-	m.Clear()
-	type hashed struct {
-		hash uint64
-		Entry
-	}
-	sorted := make([]hashed, len(entries))
-	for i, e := range entries {
-		if e.Key >= deletedKey {
-			return nil, fmt.Errorf("hashmap: key (%#x) is reserved", e.Key)
-		}
-		sorted[i] = hashed{Hash(e.Key), e}
-	}
-	slices.SortFunc(sorted, func(a, b hashed) int {
-		if a.hash < b.hash {
-			return -1
-		}
-		return 1
-	})
-	next := int64(0)
-	for i, e := range sorted {
-		if i > 0 && e.Key == sorted[i-1].Key {
-			table, row := SplitKey(e.Key)
-			return nil, fmt.Errorf("hashmap: key (table %d row %d) must not be given twice", table, row)
-		}
-		home := m.layout.home(e.hash)
-		at := max(next, int64(home)*BucketSlots)
-		if at >= (int64(m.layout.last(home))+1)*BucketSlots {
-			rejected = append(rejected, e.Entry)
-			continue
-		}
-		m.words[2*at], m.words[2*at+1] = e.Key, uint64(e.Location)
-		next = at + 1
-	}
-	return rejected, nil
 }
 
 // Insert publishes the location of key: a new key, an erased one, or one that moves. It returns false, and changes
 // nothing, when no slot within the key's probe is free: the row is then rejected.
 func (m *Map) Insert(key uint64, l slab.Location) bool {
-	if key >= deletedKey {
+	if !isKey(key) {
 		panic(fmt.Sprintf("hashmap: key (%#x) is reserved", key))
 	}
-	free := -1
-	home := m.layout.home(Hash(key))
-	end := 2 * BucketSlots * (int(m.layout.last(home)) + 1)
-probe:
-	for i := 2 * BucketSlots * int(home); i < end; i += 2 {
-		switch m.words[i] {
-		case key:
-			atomic.StoreUint64(&m.words[i+1], uint64(l))
-			return true
-		case deletedKey:
-			if free < 0 && slab.Location(m.words[i+1]) == reclaimed {
-				free = i
+	p, want := m.layout.probe(Hash(key)), key|hintBits
+	hintWord, _ := p.hintAt()
+	// The words of hints that will lead to the key: a probe may come to the same bucket again.
+	var hinted [MaxProbe]struct {
+		word *uint64
+		with uint64
+	}
+	hints, free := 0, -1
+	for {
+		b, at := m.bucket(p.bucket), 2*BucketSlots*int(p.bucket)
+		for i := 0; i < len(b); i += 2 {
+			if b[i]|hintBits == want {
+				atomic.StoreUint64(&b[i+1], uint64(l))
+				return true
 			}
-		case EmptyKey:
-			if free < 0 {
-				free = i
+			if free < 0 && b.isFree(i) {
+				free = at + i
 			}
-			break probe
+		}
+		word := b[hintWord]
+		for _, h := range hinted[:hints] {
+			if h.word == &b[hintWord] {
+				word = h.with
+			}
+		}
+		hint := p.hint(word)
+		if hint == noHint {
+			if free >= 0 {
+				break
+			}
+			if p.hops == MaxProbe {
+				return false
+			}
+			hint, _ = m.choose(&p)
+			hinted[hints].word, hinted[hints].with = &b[hintWord], p.withHint(word, hint)
+			hints++
+		}
+		if !p.follow(hint) {
+			break
 		}
 	}
 	if free < 0 {
 		return false
 	}
+	for _, h := range hinted[:hints] {
+		atomic.StoreUint64(h.word, h.with)
+	}
 	atomic.StoreUint64(&m.words[free+1], uint64(l))
-	atomic.StoreUint64(&m.words[free], key)
+	atomic.StoreUint64(&m.words[free], key|m.words[free]&hintBits)
 	return true
+}
+
+// choose returns the first hint that leads from the probe's bucket to one with a free slot, or any where there is none: the
+// probe then goes on from there.
+func (m *Map) choose(p *probe) (hint uint32, free bool) {
+	for hint = range uint32(noHint) {
+		b := m.bucket(p.next(hint))
+		for i := 0; i < len(b); i += 2 {
+			if b.isFree(i) {
+				return hint, true
+			}
+		}
+	}
+	return p.low >> 8 % noHint, false
+}
+
+// isFree says whether Insert may use the slot with word i.
+func (b *bucket) isFree(i int) bool {
+	return b[i] == EmptyKey || b[i]|hintBits == deletedKey && slab.Location(b[i+1]) == reclaimed
 }
 
 // Erase withdraws the location of key; later finds miss with the reason. It returns false when key is not in the map.
@@ -147,13 +156,13 @@ func (m *Map) Delete(key uint64) (slot int64, ok bool) {
 	if i < 0 || slab.Location(m.words[i+1]).Valid() {
 		return 0, false
 	}
-	atomic.StoreUint64(&m.words[i], deletedKey)
+	atomic.StoreUint64(&m.words[i], deletedKey&^hintBits|m.words[i]&hintBits)
 	return int64(i / 2), true
 }
 
 // Reclaim lets Insert use a slot that Delete returned an epoch ago.
 func (m *Map) Reclaim(slot int64) {
-	if m.words[2*slot] != deletedKey {
+	if m.words[2*slot]|hintBits != deletedKey {
 		panic(fmt.Sprintf("hashmap: slot %d is not deleted", slot))
 	}
 	atomic.StoreUint64(&m.words[2*slot+1], uint64(reclaimed))
@@ -161,15 +170,17 @@ func (m *Map) Reclaim(slot int64) {
 
 // slot returns the index of key's words, or -1.
 func (m *Map) slot(key uint64) int {
-	home := m.layout.home(Hash(key))
-	end := 2 * BucketSlots * (int(m.layout.last(home)) + 1)
-	for i := 2 * BucketSlots * int(home); i < end; i += 2 {
-		switch m.words[i] {
-		case key:
-			return i
-		case EmptyKey:
+	p, want := m.layout.probe(Hash(key)), key|hintBits
+	hintWord, _ := p.hintAt()
+	for {
+		b := m.bucket(p.bucket)
+		for i := 0; i < len(b); i += 2 {
+			if b[i]|hintBits == want {
+				return 2*BucketSlots*int(p.bucket) + i
+			}
+		}
+		if !p.follow(p.hint(b[hintWord])) {
 			return -1
 		}
 	}
-	return -1
 }
