@@ -9,6 +9,18 @@ var (
 	publishKernel = cuda.NewFunction[PublishArgs](module("publish"), "publishKernel")
 )
 
+// serveShape returns the lanes that decode a hit, so many that one scan, of two quads a lane, covers the row, up to a warp;
+// and the tiles of so many lanes in a warp.
+func serveShape(rowBytes int) (shape string, tiles int) {
+	switch {
+	case rowBytes > 768:
+		return "32", 1
+	case rowBytes > 400:
+		return "16", 2
+	}
+	return "8", 4
+}
+
 // RunCUDA implements cuda.Kernel.
 func (k *Serve) RunCUDA(s *cuda.Stream) error {
 	n := int(k.Lookup.Rows.Size() / 8)
@@ -23,9 +35,8 @@ func (k *Serve) RunCUDA(s *cuda.Stream) error {
 	for i, b := range k.Slabs {
 		args.Slabs[i] = b.Addr()
 	}
-	shape, perBlock := decodeShape(k.Lookup.RowBytes)
+	shape, tiles := serveShape(k.Lookup.RowBytes)
 	f := serveKernels[variantOf(k.Codec.Form)][shape]
-	tiles := perBlock * 32 / blockThreads // of a warp
 	warps := fitWarps(s, int(row.MetaBytes), int(args.StageBytes))
 	shared := int(row.MetaBytes) + warps*int(args.StageBytes)
 	grid, err := residentOf(s, f, 32*warps, shared, n, warps*tiles)
