@@ -64,8 +64,10 @@ const FoundBytes = 16
 
 var _ = [1]int{}[unsafe.Sizeof(Found{})-FoundBytes]
 
-// Counters is what a batch leaves behind, one per batch in device memory. It must be zeroed before the batch.
+// Counters is what a batch leaves behind, one per batch in device memory. It must be zero before the batch; Serve and Publish
+// leave it so.
 type Counters struct {
+	// Hits counts, while Serve runs, its blocks that have ended.
 	Hits   uint32
 	Misses uint32
 	// Reasons counts the misses by reason.
@@ -79,7 +81,8 @@ type Counters struct {
 	_          uint32
 	// HostBytes is the sum of the stored bytes of the missed rows.
 	HostBytes uint64
-	_         uint64
+	// Batch, of a published result, is the number of the batch whose counters these are.
+	Batch uint64
 }
 
 const CountersBytes = 64
@@ -220,6 +223,36 @@ type FetchArgs struct {
 const FetchArgsBytes = 112
 
 var _ = [1]int{}[unsafe.Sizeof(FetchArgs{})-FetchArgsBytes]
+
+// ServeArgs are a batch whose rows are looked up and written by one kernel. Lookup's found is not used.
+type ServeArgs struct {
+	Lookup     LookupArgs
+	Slabs      [MaxSlabs]uint64
+	Tier       HostTier
+	Codec      RowCodec
+	Ahead      uint32
+	StageBytes uint32
+	// A warp takes warpRows rows, part of them at a time, at most 32.
+	WarpRows uint32
+	Part     uint32
+	Result   uint64
+	Batch    uint64
+}
+
+const ServeArgsBytes = 296
+
+var _ = [1]int{}[unsafe.Sizeof(ServeArgs{})-ServeArgsBytes]
+
+// PublishArgs are counters to be copied to page-locked memory.
+type PublishArgs struct {
+	Counters uint64
+	Result   uint64
+	Batch    uint64
+}
+
+const PublishArgsBytes = 24
+
+var _ = [1]int{}[unsafe.Sizeof(PublishArgs{})-PublishArgsBytes]
 
 // MapArgs are entries to be put into a hashmap, or keys to be erased with a reason.
 type MapArgs struct {

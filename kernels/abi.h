@@ -53,8 +53,10 @@ struct Found {
 };
 ABI_SIZE(Found, 16);
 
-// Counters is what a batch leaves behind, one per batch in device memory. It must be zeroed before the batch.
+// Counters is what a batch leaves behind, one per batch in device memory. It must be zero before the batch; Serve and Publish
+// leave it so.
 struct Counters {
+	// Hits counts, while Serve runs, its blocks that have ended.
 	u32 hits;
 	u32 misses;
 	// Reasons counts the misses by reason.
@@ -68,7 +70,8 @@ struct Counters {
 	u32 reserved;
 	// HostBytes is the sum of the stored bytes of the missed rows.
 	u64 hostBytes;
-	u64 reserved2;
+	// Batch, of a published result, is the number of the batch whose counters these are.
+	u64 batch;
 };
 ABI_SIZE(Counters, 64);
 
@@ -181,6 +184,30 @@ struct FetchArgs {
 	u32 stageBytes;
 };
 ABI_SIZE(FetchArgs, 112);
+
+// ServeArgs are a batch whose rows are looked up and written by one kernel. Lookup's found is not used.
+struct ServeArgs {
+	LookupArgs lookup;
+	u64 slabs[MAX_SLABS];
+	HostTier tier;
+	RowCodec codec;
+	u32 ahead;
+	u32 stageBytes;
+	// A warp takes warpRows rows, part of them at a time, at most 32.
+	u32 warpRows;
+	u32 part;
+	u64 result;
+	u64 batch;
+};
+ABI_SIZE(ServeArgs, 296);
+
+// PublishArgs are counters to be copied to page-locked memory.
+struct PublishArgs {
+	u64 counters;
+	u64 result;
+	u64 batch;
+};
+ABI_SIZE(PublishArgs, 24);
 
 // MapArgs are entries to be put into a hashmap, or keys to be erased with a reason.
 struct MapArgs {

@@ -11,6 +11,7 @@ compile() { # module source macros...
 }
 compile lookup lookup
 compile order order
+compile publish publish
 compile baseline baseline
 compile hashmap hashmap
 compile build build
@@ -20,4 +21,5 @@ compile encode_ibp8 encode -DROW_CHUNK=8
 for codec in raw:0 ibp4:4 ibp8:8; do
 	compile "decode_${codec%:*}" decode "-DROW_CHUNK=${codec#*:}"
 	compile "fetch_${codec%:*}" fetch "-DROW_CHUNK=${codec#*:}"
+	compile "serve_${codec%:*}" serve "-DROW_CHUNK=${codec#*:}"
 done

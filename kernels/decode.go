@@ -18,6 +18,8 @@ type Decode struct {
 	// Out receives row i of the batch at i × RowBytes.
 	Out      device.Buffer
 	RowBytes int
+	// Beside says that Fetch runs at the same time: room for one of its blocks is left on each multiprocessor.
+	Beside bool
 }
 
 // rowGrain is the number of rows a goroutine decodes at a time: some 100 µs of work at 512 bytes a row.

@@ -144,3 +144,6 @@ INLINE bool compressedAt(u64 word) { return word >> 43 & 1; }
 INLINE u64 offsetAt(u64 word) { return word & 0xffffffffffull; }
 INLINE u32 slabAt(u64 word) { return (u32)(word >> 40) & 7; }
 INLINE u32 storedAt(u64 word) { return (u32)(word >> 44); }
+
+// bitAt returns a row's bit, LSB first in 64-bit words; bits is 0 where there are none.
+INLINE bool bitAt(u64 bits, i64 row) { return bits != 0 && loadConst((const u64 *)bits + (row >> 6)) >> (row & 63) & 1; }

@@ -35,8 +35,8 @@ func residentOf[A any](s *cuda.Stream, f *cuda.Function[A], threads, shared, wor
 	return max(1, min(n, (work+perBlock-1)/perBlock)), err
 }
 
-// staticShared is more than any kernel's own shared memory beside the dynamic one.
-const staticShared = 2 << 10
+// staticShared is more than any kernel's own shared memory beside the dynamic one: Serve has 4 KiB of lists.
+const staticShared = 5 << 10
 
 // sharedLimit, if not 0, is taken for what a block can have: tests try smaller GPUs with it.
 var sharedLimit = 0
