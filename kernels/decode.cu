@@ -1,7 +1,10 @@
 #include "decode.h"
 
-// Reads the hits of a batch from the slabs and writes their rows to the output. Compiled once for each ROW_CHUNK: 4 and 8
-// bytes, and 0 for tables whose rows are all raw.
+// Reads the hits of a batch from the slabs and writes their rows to the output. Compiled for each ROW_CHUNK, 4 and 8 bytes, and 0
+// for tables whose rows are all raw; and for each ROW_KIND, in modules of their own so that the driver compiles what is used:
+// 0 writes units of 16 or 8 bytes, KIND_STILL too, for codecs that move no bit, and KIND_WORDS writes units of 4 and 1.
+#define KIND_STILL 1
+#define KIND_WORDS 2
 
 INLINE u64 slabOf(const DecodeArgs &a, u64 word)
 {
@@ -87,13 +90,12 @@ template <int LANES, class UNIT> INLINE void storeShifted(u8 *p, u32x4 x, i32 le
 // Rows are staged in shared memory by asynchronous copies, whose latency and that of the list of hits are thus hidden: a
 // group decodes a pair of rows while the next has arrived, whose bits it scans, and a third is on its way. A deeper ring
 // is slower. Shared memory: DECODE_TICKETS a thread, then DECODE_STAGES × stageBytes a group.
-//
-// If !MOVES no kept bit of the table moves when it is packed.
-template <int CHUNK, int STEPS, int LANES, bool WIDE, bool MOVES> INLINE void decodeRows(const DecodeArgs &a)
+template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND> INLINE void decodeRows(const DecodeArgs &a)
 {
 	extern __shared__ u32x4 dynamic[];
 	__shared__ u32 excess[2][LONG_ROW / 512]; // of the warps' quads, if WIDE: of two rows in one word, for two pairs
 	constexpr int C = CHUNK ? CHUNK : 4;
+	constexpr int MOVES = KIND == KIND_STILL ? 0 : STEPS;
 	constexpr u32 N = 16 / C, PAIRS = DECODE_STAGES / 2; // chunks a quad
 	const u32 tid = threadID(), lane = tid % LANES, warp = tid / 32, column = WIDE ? tid : lane;
 	const u32 rowBytes = a.codec.rowBytes, quads = a.codec.quads, stageBytes = a.stageBytes, pairBytes = 2 * stageBytes;
@@ -111,11 +113,11 @@ template <int CHUNK, int STEPS, int LANES, bool WIDE, bool MOVES> INLINE void de
 		next = loadConst(found + ahead);
 	u32 hits = ((const Counters *)a.counters)->hits;
 
-	Planes<MOVES ? STEPS : 0> planes = {};
+	Planes<MOVES> planes = {};
 	u32 masked = 0, bitsBefore = 0;
 	if (CHUNK != 0 && used) {
 		Meta<GLOBAL, STEPS> meta{(const u8 *)a.codec.meta};
-		planes = meta.template planes<MOVES ? STEPS : 0>(column);
+		planes = meta.template planes<MOVES>(column);
 		masked = meta.masked(column);
 		bitsBefore = a.codec.chunks + meta.keptBefore(column);
 	}
@@ -175,12 +177,12 @@ template <int CHUNK, int STEPS, int LANES, bool WIDE, bool MOVES> INLINE void de
 	u8 *out = (u8 *)a.out + column * 16;
 	auto put = [&](u8 *p, u32x4 x, bool active) {
 		i32 left = active ? rowBytes - column * 16 : 0;
-		if (store == STORE_8)
+		if (KIND != KIND_WORDS)
 			storeShifted<LANES, u32x2>(p, x, left);
-		else if (store == STORE_4)
-			storeShifted<LANES, u32>(p, x, left);
-		else if (active)
+		else if (store == STORE_1 && active)
 			storeQuad(p - column * 16, column, x, rowBytes, STORE_1);
+		else if (store != STORE_1)
+			storeShifted<LANES, u32>(p, x, left);
 	};
 
 #pragma unroll
@@ -219,7 +221,7 @@ template <int CHUNK, int STEPS, int LANES, bool WIDE, bool MOVES> INLINE void de
 		}
 		bool write0 = used && (CHUNK ? t0.y != 0 : raw0), write1 = used && (CHUNK ? t1.y != 0 : raw1);
 		u8 *out0 = out + (u64)t0.x * rowBytes, *out1 = out + (u64)t1.x * rowBytes;
-		if (store == STORE_16) {
+		if (KIND != KIND_WORDS && store == STORE_16) {
 			if (write0)
 				*(u32x4 *)out0 = x0;
 			if (write1)
@@ -283,25 +285,50 @@ template <int CHUNK, int STEPS> INLINE void decodeLongRows(const DecodeArgs &a)
 	}
 }
 
-// Launch bounds: at 64 registers a thread, four blocks of tiles an SM, they spill; three are 3 % faster at 256 and 512 bytes.
-// Of the blocks that decode a row each, 64 registers are faster than 80, by 8 % at 2408 and 4096 bytes.
-#define SHAPES(name, steps, moves)                                                                                               \
-	KERNEL void __launch_bounds__(256, 3) name##8x##steps(const DecodeArgs a) { decodeRows<ROW_CHUNK, steps, 8, false, moves>(a); } \
-	KERNEL void __launch_bounds__(256, 3) name##16x##steps(const DecodeArgs a) { decodeRows<ROW_CHUNK, steps, 16, false, moves>(a); } \
-	KERNEL void __launch_bounds__(256, 3) name##32x##steps(const DecodeArgs a) { decodeRows<ROW_CHUNK, steps, 32, false, moves>(a); } \
-	KERNEL void __launch_bounds__(512, 2) name##Widex##steps(const DecodeArgs a) { decodeRows<ROW_CHUNK, steps, 32, true, moves>(a); }
-#define DECODE(steps)                                                                                                            \
-	SHAPES(decode, steps, true)                                                                                                  \
+// Launch bounds: of tiles, three blocks an SM at up to 80 registers a thread are 3 to 6 % faster than four at 64, which
+// spill; without moves nothing spills, and four are 5 % faster. Of blocks that decode a row each, 64 registers are faster
+// than 80, by 4 to 18 %.
+#define TILES(name, lanes, steps, blocks)                                                                                       \
+	KERNEL void __launch_bounds__(256, blocks) name##lanes##x##steps(const DecodeArgs a)                                        \
+	{                                                                                                                           \
+		decodeRows<ROW_CHUNK, steps, lanes, false, ROW_KIND>(a);                                                                \
+	}
+#define BLOCKS(name, steps)                                                                                                     \
+	KERNEL void __launch_bounds__(512, 2) name##Widex##steps(const DecodeArgs a)                                                \
+	{                                                                                                                           \
+		decodeRows<ROW_CHUNK, steps, 32, true, ROW_KIND>(a);                                                                    \
+	}
+#define LONG(steps)                                                                                                             \
 	KERNEL void __launch_bounds__(256) decodeLongx##steps(const DecodeArgs a) { decodeLongRows<ROW_CHUNK, steps>(a); }
+#define DECODE(name, steps, blocks)                                                                                             \
+	TILES(name, 8, steps, blocks)                                                                                               \
+	TILES(name, 16, steps, blocks)                                                                                              \
+	TILES(name, 32, steps, blocks)                                                                                              \
+	BLOCKS(name, steps)
+#define DECODE_LONG(steps) LONG(steps) // with steps expanded
 
 #if ROW_CHUNK == 4
-DECODE(3)
-DECODE(5)
-SHAPES(decodeStill, 3, false)
+#define FEW 3
+#define ALL 5
 #elif ROW_CHUNK == 8
-DECODE(4)
-DECODE(6)
-SHAPES(decodeStill, 4, false)
+#define FEW 4
+#define ALL 6
 #else
-DECODE(0)
+#define FEW 0
+#endif
+
+#if ROW_KIND == KIND_STILL
+DECODE(decodeStill, FEW, 4)
+#elif ROW_KIND == KIND_WORDS
+DECODE(decodeWords, FEW, 3)
+#ifdef ALL
+DECODE(decodeWords, ALL, 3)
+#endif
+#else
+DECODE(decode, FEW, 3)
+DECODE_LONG(FEW)
+#ifdef ALL
+DECODE(decode, ALL, 3)
+DECODE_LONG(ALL)
+#endif
 #endif

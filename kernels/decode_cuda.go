@@ -4,7 +4,11 @@ package kernels
 
 import "github.com/tensorcache/tensorcache/device/cuda"
 
-var decodeKernels = functions[DecodeArgs]("decode", "8", "16", "32", "Wide", "Long", "Still8", "Still16", "Still32", "StillWide")
+var (
+	decodeKernels      = functions[DecodeArgs]("decode", "8", "16", "32", "Wide", "Long")
+	decodeStillKernels = functionsOf[DecodeArgs](stillVariants, "decodeStill", "8", "16", "32", "Wide")
+	decodeWordsKernels = functions[DecodeArgs]("decodeWords", "8", "16", "32", "Wide")
+)
 
 // decodeShape returns the kernel for rows of that length, a block's threads and the lanes that decode a row: as many as it
 // has quads, rounded up to a tile or to warps.
@@ -49,15 +53,18 @@ func (k *Decode) RunCUDA(s *cuda.Stream) error {
 		args.Slabs[i] = b.Addr()
 	}
 	shape, threads, lanes := decodeShape(k.RowBytes)
-	shared, rows := 0, 1
+	shared, rows, kernels := 0, 1, decodeKernels
 	if shape != "Long" {
 		shared = threads*DecodeTickets + threads/lanes*DecodeStages*int(args.StageBytes)
 		rows = max(2, 64/lanes) // a warp's: a small batch has more blocks rather than more warps a block
-		if k.Codec.Form.Still {
-			shape = "Still" + shape
+		switch {
+		case row.Store == Store4 || row.Store == Store1:
+			kernels = decodeWordsKernels
+		case k.Codec.Form.Still:
+			kernels = decodeStillKernels
 		}
 	}
-	f := decodeKernels[variantOf(k.Codec.Form)][shape]
+	f := kernels[variantOf(k.Codec.Form)][shape]
 	grid, err := residentOf(s, f, threads, shared, n, rows)
 	if err != nil {
 		return err
