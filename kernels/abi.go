@@ -41,6 +41,12 @@ const SegmentQuads = 256
 
 const MaxSegments = 256
 
+// DecodeStages is the rows that a group of lanes holds in shared memory, of which it decodes two at a time, and
+// DecodeTickets the bytes of shared memory that each thread has for what it knows of the rows to come.
+const DecodeStages = 6
+
+const DecodeTickets = 32
+
 // How a row's bytes are stored: by units of so many bytes.
 const Store16 = 0
 
@@ -200,9 +206,13 @@ type DecodeArgs struct {
 	Out      uint64
 	Slabs    [MaxSlabs]uint64
 	Codec    RowCodec
+	// Count is the length of the list, at least the hits.
+	Count uint32
+	// StageBytes is the shared memory of one row.
+	StageBytes uint32
 }
 
-const DecodeArgsBytes = 120
+const DecodeArgsBytes = 128
 
 var _ = [1]int{}[unsafe.Sizeof(DecodeArgs{})-DecodeArgsBytes]
 

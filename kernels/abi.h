@@ -6,6 +6,7 @@
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
+typedef int i32;
 typedef unsigned long long u64;
 typedef long long i64;
 
@@ -35,6 +36,11 @@ typedef long long i64;
 #define LONG_ROW 8192
 #define SEGMENT_QUADS 256
 #define MAX_SEGMENTS 256
+
+// DecodeStages is the rows that a group of lanes holds in shared memory, of which it decodes two at a time, and
+// DecodeTickets the bytes of shared memory that each thread has for what it knows of the rows to come.
+#define DECODE_STAGES 6
+#define DECODE_TICKETS 32
 
 // How a row's bytes are stored: by units of so many bytes.
 #define STORE_16 0
@@ -167,8 +173,12 @@ struct DecodeArgs {
 	u64 out;
 	u64 slabs[MAX_SLABS];
 	RowCodec codec;
+	// Count is the length of the list, at least the hits.
+	u32 count;
+	// StageBytes is the shared memory of one row.
+	u32 stageBytes;
 };
-ABI_SIZE(DecodeArgs, 120);
+ABI_SIZE(DecodeArgs, 128);
 
 struct FetchArgs {
 	// Misses is the first miss, and Step the distance to the next in bytes: negative where they lie at a list's back.

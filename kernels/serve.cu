@@ -64,7 +64,7 @@ template <int CHUNK, int STEPS, int LANES, class M> INLINE void serveHits(const 
 		u32 length = storedAt(word);
 		Words<GLOBAL> words{stored, 0, (length + 3) / 4};
 		u32 excess = tileDecode<CHUNK ? CHUNK : 4, STEPS, LANES>(a.codec, words, words, meta, lanes, lane, 0, a.codec.quads, 0, row);
-		if (lane == 0 && storedBytes(a.codec, excess) != length)
+		if (lane == 0 && (storedBytes(a.codec, excess) != length || length >= a.codec.rowBytes))
 			corruptRow(a.lookup.counters, f.z);
 	}
 }

@@ -57,7 +57,8 @@ func (k *Serve) serve(m *hashmap.Map, row int64, i int, done *Counters) {
 	if l.Valid() {
 		done.Hits++
 		want := l.Stored(len(out))
-		if n, ok := restore(k.Codec.Codec, out, k.Slabs[l.Slab()].Bytes()[l.Offset():][:want], l.Compressed()); !ok || n != want {
+		n, ok := restore(k.Codec.Codec, out, k.Slabs[l.Slab()].Bytes()[l.Offset():][:want], l.Compressed())
+		if !ok || n != want || l.Compressed() && want >= len(out) { // as in Decode
 			count.corrupt(uint32(i))
 		}
 		return
