@@ -117,6 +117,7 @@ func (f *frequency) Resize(capacity int64) {
 		return
 	}
 	old := f.buckets
+	f.order = nil
 	f.buckets = make([]freqBucket, n)
 	for i := range f.buckets {
 		for w := range freqWays {
