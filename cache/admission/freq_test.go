@@ -18,7 +18,7 @@ import (
 func frequencyOf(t testing.TB, p Problem) *frequency { return start(t, NewFrequency(), p).(*frequency) }
 
 // TestFrequency_Model compares rankings with exact sums of aged accesses while all rows are tracked and the slowest
-// horizon ranks: they agree but for what is within the width of a bin, and for loyalty.
+// horizon ranks: they agree within 1.5 % (the width of a bin, and rounding), loyalty counted.
 func TestFrequency_Model(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rows := rapid.Int64Range(1, 60).Draw(t, "rows")
@@ -33,6 +33,13 @@ func TestFrequency_Model(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
+		shared := map[*freqBucket]int{}
+		for row := range rows {
+			b := f.bucket(hashmap.Hash(key(0, row)))
+			if shared[b]++; shared[b] > freqWays {
+				t.Skip("not all rows are tracked")
+			}
+		}
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		halfLife := halfLives[horizons-1] * max(float64(p.rowsIn(p.Capacity)), weighStep/4)
 		sums, weight := make([]float64, rows), 1.0
@@ -70,7 +77,7 @@ func TestFrequency_Model(t *testing.T) {
 				t.Fatalf("%d rows are ranked, %d were accessed", len(keys), seen)
 			}
 			for i := range len(keys) - 1 {
-				if a, b := score(keys[i]), score(keys[i+1]); a < b*0.99 {
+				if a, b := score(keys[i]), score(keys[i+1]); a < b*0.985 {
 					t.Fatalf("score %g (%#x) comes before %g (%#x)", a, keys[i], b, keys[i+1])
 				}
 			}
@@ -227,7 +234,7 @@ func TestFrequency_Memory(t *testing.T) {
 		f.Observe(0, rows)
 		f.Observe(1, rows)
 		rank(t, f)
-		limit := min(max(80*c.fits, 2_700_000), 80*2*c.rows+1000) + 1_600_000
+		limit := min(max(120*c.fits, 2_700_000), 120*2*c.rows+1000) + 1_600_000
 		if got := f.memory(); got > limit+limit/10 {
 			t.Errorf("%d rows, %d fit: %d bytes, want at most %d", 2*c.rows, c.fits, got, limit)
 		}
