@@ -29,6 +29,8 @@ type tinyLFU struct {
 	lfu     *ristretto.Cache[uint64, *resident]
 	gets    int
 	sets    int
+	held    []*resident          // as of the last Rank, best first
+	index   map[uint64]*resident // of held; nil until it is needed
 
 	mu struct {
 		sync.Mutex
@@ -103,43 +105,60 @@ func (p *tinyLFU) Observe(table int, rows []int64) {
 
 func (p *tinyLFU) Rank() iter.Seq[uint64] {
 	p.lfu.Wait()
-	var held []*resident
+	p.held, p.index = nil, nil
 	p.lfu.IterValues(func(row *resident) bool {
-		held = append(held, row)
+		p.held = append(p.held, row)
 		return false
 	})
-	slices.SortFunc(held, func(a, b *resident) int {
+	slices.SortFunc(p.held, func(a, b *resident) int {
 		if c := cmp.Compare(b.hits*a.slot, a.hits*b.slot); c != 0 {
 			return c
 		}
 		return cmp.Compare(hashmap.Hash(a.key), hashmap.Hash(b.key))
 	})
-	p.mu.Lock()
-	refused := p.mu.refused.Keys()
-	p.mu.Unlock()
 	return func(yield func(uint64) bool) {
-		for _, row := range held {
+		for _, row := range p.held {
 			if !yield(row.key) {
 				return
 			}
 		}
+		p.mu.Lock()
+		refused := p.mu.refused.Keys()
+		p.mu.Unlock()
 		for _, key := range slices.Backward(refused) {
-			if _, ok := p.lfu.Get(key); !ok && !yield(key) {
+			if p.find(key) == nil && !yield(key) {
 				return
 			}
 		}
 	}
 }
 
-// Explain tells by hits where the row is held, and whether it was refused.
+// find returns a row that was held at the last Rank, or nil. The cache itself would count it as an access.
+func (p *tinyLFU) find(key uint64) *resident {
+	if p.index == nil {
+		p.index = make(map[uint64]*resident, len(p.held))
+		for _, row := range p.held {
+			p.index[row.key] = row
+		}
+	}
+	return p.index[key]
+}
+
+// Explain tells by hits in the cache, as of the last Rank. It does not know the frequency of rows that are not held.
 func (p *tinyLFU) Explain(key uint64) Estimate {
-	p.lfu.Wait()
-	if row, ok := p.lfu.Get(key); ok {
-		return Estimate{Frequency: float64(row.hits), Score: float64(row.hits) / float64(row.slot)}
+	score := func(row *resident) float64 { return float64(row.hits) / float64(row.slot) }
+	e := Estimate{}
+	if n := len(p.held); n > 0 {
+		e.Victim = score(p.held[n-1])
+	}
+	if row := p.find(key); row != nil {
+		e.Frequency, e.Score = float64(row.hits), score(row)
+		return e
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Estimate{Rejected: p.mu.refused.Contains(key)}
+	e.Rejected = p.mu.refused.Contains(key)
+	return e
 }
 
 func (p *tinyLFU) Resize(capacity int64) {
@@ -152,6 +171,6 @@ func (p *tinyLFU) Resize(capacity int64) {
 func (p *tinyLFU) Close() {
 	if p.lfu != nil {
 		p.lfu.Close()
-		p.lfu = nil
+		p.lfu, p.held, p.index = nil, nil, nil
 	}
 }
