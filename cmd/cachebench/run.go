@@ -11,6 +11,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/bench/report"
+	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 )
 
@@ -59,7 +60,7 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	f.IntVar(&cfg.Batches, "batches", experiment.Default, "batches to measure")
 	f.IntVar(&cfg.WarmupBatches, "warmup-batches", experiment.Default, "batches the policy learns from first")
 	f.StringVar(&cfg.Budget, "budget", cfg.Budget, "device memory per device: 1% of the table's raw bytes, or 64MiB")
-	f.StringVar(&cfg.Policy, "policy", cfg.Policy, "admission: "+strings.Join(experiment.Policies(), ", "))
+	f.StringVar(&cfg.Policy, "policy", cfg.Policy, "admission: "+strings.Join(admission.Names(), ", "))
 	f.StringVar(&cfg.Codec, "codec", cfg.Codec, strings.Join(registry.Names(), ", "))
 	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
 	f.StringVar(&cfg.Device, "device", cfg.Device, "backend: auto, host or cuda")
