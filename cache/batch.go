@@ -68,6 +68,7 @@ func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows,
 	if err != nil {
 		return nil, err
 	}
+	l.batch = d.epochs.begin()
 	if err = l.reserve(int(n)); err == nil {
 		err = l.enqueue(s, table, rows, out)
 	}

@@ -27,6 +27,8 @@ type deviceState struct {
 	hashes device.Buffer
 	layout hashmap.Layout
 	tables []tableOnDevice
+	epochs epochs
+	ring   *kernels.SampleRing // nil: no sampling
 
 	lanes struct {
 		sync.Mutex
@@ -123,6 +125,7 @@ func (d *deviceState) openLane() (*lane, error) {
 
 // releaseLane makes a lane idle; if b is not nil, it leaves flight at the same time.
 func (d *deviceState) releaseLane(l *lane, b *Batch) {
+	d.epochs.end(l.batch)
 	d.lanes.Lock()
 	defer d.lanes.Unlock()
 	d.lanes.flight = slices.DeleteFunc(d.lanes.flight, func(f *Batch) bool { return f == b })

@@ -113,6 +113,7 @@ func (d *deviceState) gatherEntered(ctx context.Context, table int, rows []int64
 	if err != nil {
 		return err
 	}
+	l.batch = d.epochs.begin()
 	defer d.releaseLane(l, nil)
 	var done outcome
 	part := len(rows)

@@ -15,6 +15,7 @@ import (
 // the decoding of the hits; events join the two.
 type lane struct {
 	owner        *deviceState
+	batch        uint64 // of the device's epochs
 	stream, miss device.Stream
 	slabs        []device.Buffer
 	// Points of a batch: hits and misses are split, misses are in order, misses are read, all is done.

@@ -2,6 +2,7 @@ package hashmap
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"sync/atomic"
 	"unsafe"
@@ -11,8 +12,9 @@ import (
 
 // Map is a view of a map's memory. Find is safe beside one writer; writers must not run at once.
 type Map struct {
-	layout Layout
-	words  []uint64 // key and location of each slot
+	layout  Layout
+	words   []uint64 // key and location of each slot
+	onStore func(word int64, value uint64)
 }
 
 // Entry is a key and where its row lies.
@@ -32,6 +34,19 @@ func View(mem []byte, l Layout) *Map {
 
 // Layout returns the map's geometry.
 func (m *Map) Layout() Layout { return m.layout }
+
+// OnStore has every store of Insert, Erase, Delete and Reclaim reported to f: the index of a 64-bit word of the map's
+// memory and its new value. Whoever repeats the stores in their order on a copy of that memory keeps it equal, under the
+// same rules for its readers.
+func (m *Map) OnStore(f func(word int64, value uint64)) { m.onStore = f }
+
+// store is a store that readers may see.
+func (m *Map) store(word int, value uint64) {
+	atomic.StoreUint64(&m.words[word], value)
+	if m.onStore != nil {
+		m.onStore(int64(word), value)
+	}
+}
 
 // Clear empties the map. No reader may run.
 func (m *Map) Clear() {
@@ -108,7 +123,7 @@ probe:
 	for i := 2 * BucketSlots * int(home); i < end; i += 2 {
 		switch m.words[i] {
 		case key:
-			atomic.StoreUint64(&m.words[i+1], uint64(l))
+			m.store(i+1, uint64(l))
 			return true
 		case deletedKey:
 			if free < 0 && slab.Location(m.words[i+1]) == reclaimed {
@@ -124,8 +139,8 @@ probe:
 	if free < 0 {
 		return false
 	}
-	atomic.StoreUint64(&m.words[free+1], uint64(l))
-	atomic.StoreUint64(&m.words[free], key)
+	m.store(free+1, uint64(l))
+	m.store(free, key)
 	return true
 }
 
@@ -136,7 +151,7 @@ func (m *Map) Erase(key uint64, why slab.Reason) bool {
 	if i < 0 {
 		return false
 	}
-	atomic.StoreUint64(&m.words[i+1], uint64(slab.NoLocation(why)))
+	m.store(i+1, uint64(slab.NoLocation(why)))
 	return true
 }
 
@@ -147,7 +162,7 @@ func (m *Map) Delete(key uint64) (slot int64, ok bool) {
 	if i < 0 || slab.Location(m.words[i+1]).Valid() {
 		return 0, false
 	}
-	atomic.StoreUint64(&m.words[i], deletedKey)
+	m.store(i, deletedKey)
 	return int64(i / 2), true
 }
 
@@ -156,7 +171,7 @@ func (m *Map) Reclaim(slot int64) {
 	if m.words[2*slot] != deletedKey {
 		panic(fmt.Sprintf("hashmap: slot %d is not deleted", slot))
 	}
-	atomic.StoreUint64(&m.words[2*slot+1], uint64(reclaimed))
+	m.store(int(2*slot+1), uint64(reclaimed))
 }
 
 // slot returns the index of key's words, or -1.
@@ -172,4 +187,39 @@ func (m *Map) slot(key uint64) int {
 		}
 	}
 	return -1
+}
+
+// Slot returns the number of the slot that holds key, below Layout.Slots; ok is false when the map does not hold it.
+func (m *Map) Slot(key uint64) (slot int64, ok bool) {
+	i := m.slot(key)
+	return int64(i / 2), i >= 0
+}
+
+// All yields the keys that have a location. Stores of the writer meanwhile may be seen or not.
+func (m *Map) All() iter.Seq2[uint64, slab.Location] {
+	return func(yield func(uint64, slab.Location) bool) {
+		for i := 0; i < len(m.words); i += 2 {
+			key := atomic.LoadUint64(&m.words[i])
+			if key >= deletedKey {
+				continue
+			}
+			if l := slab.Location(atomic.LoadUint64(&m.words[i+1])); l.Valid() && !yield(key, l) {
+				return
+			}
+		}
+	}
+}
+
+// Rivals yields the keys in the slots that key could be put in, erased ones too: with one of them gone, Insert finds a slot
+// for key. It is for the writer.
+func (m *Map) Rivals(key uint64) iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		home := m.layout.home(Hash(key))
+		end := 2 * BucketSlots * (int(m.layout.last(home)) + 1)
+		for i := 2 * BucketSlots * int(home); i < end; i += 2 {
+			if k := m.words[i]; k < deletedKey && !yield(k) {
+				return
+			}
+		}
+	}
 }

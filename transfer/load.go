@@ -37,6 +37,8 @@ type Options struct {
 	Seed uint64
 	// Workers is the number of goroutines that encode; 0 means GOMAXPROCS.
 	Workers int
+	// Capacity is how many rows the table can grow to; less than the source's rows stands for those.
+	Capacity int64
 	// OnHost keeps mask search and encoding on the host where the device could do them.
 	OnHost bool
 	// Timings, if not nil, receives how long the steps took.
@@ -58,9 +60,9 @@ func (o *Options) step(field func(*Timings) *time.Duration) func() {
 // Load copies all rows of src to host memory, trains the codec on a sample of them and encodes them. It needs host
 // memory for the table once, and, packed, once more for the stored rows.
 func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
-	t := &Tier{mode: o.Mode, rows: int64(src.Rows()), rowBytes: src.RowBytes(), home: d}
+	t := &Tier{mode: o.Mode, rows: int64(src.Rows()), rowBytes: src.RowBytes(), home: d, capacity: max(o.Capacity, int64(src.Rows()))}
 	stride := roundUp(int64(t.rowBytes))
-	mem, err := d.AllocHost(t.rows*stride+slab.TailSlack, "host tier")
+	mem, err := d.AllocHost(t.capacity*stride+slab.TailSlack, "host tier")
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +186,7 @@ func (t *Tier) encode(workers int, lengths []uint32) error {
 // eachRow calls a function for every row that returns its stored length, 0 if it stays raw, on goroutines that each make
 // one of their own; it sets the rows' bits, which Close frees, their lengths unless nil, and the totals.
 func (t *Tier) eachRow(workers int, makeStore func() func(int64) (int, error), lengths []uint32) error {
-	bits, err := t.home.AllocHost((t.rows+63)/64*8, "row bits")
+	bits, err := t.home.AllocHost((t.capacity+63)/64*8, "row bits")
 	if err != nil {
 		return err
 	}
@@ -250,12 +252,12 @@ func (t *Tier) pack(lengths []uint32) error {
 	if lengths == nil {
 		lengths = make([]uint32, t.rows)
 	}
-	index, err := t.home.AllocHost(t.rows*8, "host tier index")
+	index, err := t.home.AllocHost(t.capacity*8, "host tier index")
 	if err != nil {
 		return err
 	}
 	t.host.Index = index
-	locations := unsafe.Slice((*slab.Location)(unsafe.Pointer(unsafe.SliceData(index.Bytes()))), t.rows)
+	locations := unsafe.Slice((*slab.Location)(unsafe.Pointer(unsafe.SliceData(index.Bytes()))), t.capacity)
 	size := int64(0)
 	for r, n := range lengths {
 		if size >= slab.MaxBytes {
@@ -269,12 +271,13 @@ func (t *Tier) pack(lengths []uint32) error {
 			size += roundUp(int64(n))
 		}
 	}
+	size = t.spare(locations, size, false)
 	packed, err := t.home.AllocHost(size+slab.TailSlack, "host tier")
 	if err != nil {
 		return err
 	}
 	from, to := t.host.Mem.Bytes(), packed.Bytes()
-	for r, l := range locations {
+	for r, l := range locations[:t.rows] {
 		copy(to[l.Offset():], from[int64(r)*t.host.Stride:][:l.Stored(t.rowBytes)])
 	}
 	t.home.Free(t.host.Mem)
