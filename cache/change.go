@@ -110,17 +110,26 @@ func newRetired() *retired { return &retired{done: make(chan struct{})} }
 // alignedBytes returns memory aligned to 8 bytes; n is a multiple of 8.
 func alignedBytes(n int64) []byte { return AsBytes(make([]uint64, n/8)) }
 
-// close ends what runs in the background. No call may be inside the cache.
-func (ch *changes) close() {
-	if ch.stop == nil {
-		return
+// end ends what runs in the background. No call may be inside the cache.
+func (ch *changes) end() {
+	if ch.stop != nil {
+		ch.stop()
+		ch.tasks.Wait()
 	}
-	ch.stop()
-	ch.tasks.Wait()
+}
+
+// free frees memory. REQUIRES: no batch runs, and end was called.
+func (ch *changes) free() {
 	for _, s := range ch.mu.sides {
 		s.close()
 	}
 	ch.mu.sides = nil
+	if ch.mu.open != nil {
+		for _, b := range ch.mu.open.buffers {
+			b.device.Free(b.buffer)
+		}
+		ch.mu.open.buffers = nil
+	}
 }
 
 // now is the time since the start in tenths of a second, 13 years' worth.
@@ -239,6 +248,10 @@ func (ch *changes) work() {
 		group := ch.mu.open
 		if group.empty() || ch.mu.err != nil || ch.life.Err() != nil {
 			ch.mu.running = false
+			if ch.mu.err != nil { // nobody will deal with the group
+				close(group.done)
+				ch.mu.open = &retired{buffers: group.buffers, done: make(chan struct{})}
+			}
 			ch.advanceLocked()
 			ch.mu.Unlock()
 			return
@@ -249,6 +262,8 @@ func (ch *changes) work() {
 		ch.mu.Lock()
 		if err == nil {
 			ch.dealLocked(group)
+		} else {
+			ch.mu.open.buffers = append(ch.mu.open.buffers, group.buffers...)
 		}
 		close(group.done)
 		ch.advanceLocked()
@@ -307,8 +322,7 @@ func (ch *changes) flush(ctx context.Context) error {
 	return ch.await(ctx, group.done)
 }
 
-// awaitProgress waits until something that was retired has been dealt with. progress was read under the lock under which
-// it was seen that there is not enough of what is retired.
+// await waits for a group or for progress, read under the lock under which it was seen that it takes waiting.
 func (ch *changes) await(ctx context.Context, progress <-chan struct{}) error {
 	select {
 	case <-progress:

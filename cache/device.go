@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tensorcache/tensorcache/device"
@@ -26,9 +27,12 @@ type deviceState struct {
 	slots  *slab.Allocator
 	hashes device.Buffer
 	layout hashmap.Layout
-	tables []tableOnDevice
+	limit  int64 // bytes of slots that may be handed out
+	tables []atomic.Pointer[tableOnDevice]
 	epochs epochs
-	ring   *kernels.SampleRing // nil: no sampling
+
+	ring    *kernels.SampleRing // nil: no sampling
+	sampled atomic.Uint32       // batches so far
 
 	lanes struct {
 		sync.Mutex
@@ -46,6 +50,9 @@ type tableOnDevice struct {
 	codec              kernels.Codec
 	rejected, oversize device.Buffer
 }
+
+// table returns a table as the device's kernels are to see it from now on.
+func (d *deviceState) table(i int) *tableOnDevice { return d.tables[i].Load() }
 
 // maxLanes is how many batches one device serves at once; more wait.
 func maxLanes() int { return 2 * runtime.GOMAXPROCS(0) }
@@ -158,10 +165,17 @@ func (d *deviceState) close() {
 	for _, l := range d.lanes.all {
 		l.close()
 	}
-	for _, t := range d.tables {
+	for i := range d.tables {
+		t := d.table(i)
+		if t == nil {
+			continue
+		}
 		transfer.Detach(d.device, t.tier, t.codec)
 		d.device.Free(t.rejected)
 		d.device.Free(t.oversize)
+	}
+	if d.ring != nil {
+		d.ring.Close()
 	}
 	d.device.Free(d.slab)
 	d.device.Free(d.hashes)

@@ -62,6 +62,9 @@ func (l *lane) open() (err error) {
 	for _, d := range l.owner.cache.devices {
 		l.slabs = append(l.slabs, d.slab)
 	}
+	if o := &l.owner.cache.overlay; !o.far {
+		l.slabs = append(l.slabs, o.mem)
+	}
 	return nil
 }
 
@@ -119,7 +122,7 @@ func (l *lane) close() {
 // addressable by the device. When done has passed, out is written and result holds the batch's counters.
 func (l *lane) enqueue(s device.Stream, table int, rows, out device.Buffer) error {
 	d := l.owner
-	t := &d.tables[table]
+	t := d.table(table)
 	rowBytes := t.tier.RowBytes
 	n := rows.Size() / 8 * kernels.FoundBytes
 	batch := transfer.Batch{
@@ -128,6 +131,7 @@ func (l *lane) enqueue(s device.Stream, table int, rows, out device.Buffer) erro
 	l.lookup = kernels.Lookup{
 		Map: d.hashes, Layout: d.layout, Table: table, Limit: d.cache.tables[table].tier.Rows(), Rows: rows,
 		Rejected: t.rejected, Oversize: t.oversize, Out: out, RowBytes: rowBytes, Found: batch.Found, Counters: l.counters,
+		Samples: d.sampling(), Ring: d.ring,
 	}
 	l.decode = kernels.Decode{
 		Found: batch.Found, Counters: l.counters, Slabs: l.slabs, Codec: t.codec, Out: out, RowBytes: rowBytes,

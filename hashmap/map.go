@@ -210,6 +210,22 @@ func (m *Map) All() iter.Seq2[uint64, slab.Location] {
 	}
 }
 
+// Room says whether Insert would put key.
+func (m *Map) Room(key uint64) bool {
+	home := m.layout.home(Hash(key))
+	end := 2 * BucketSlots * (int(m.layout.last(home)) + 1)
+	free := false
+	for i := 2 * BucketSlots * int(home); i < end; i += 2 {
+		switch m.words[i] {
+		case key, EmptyKey:
+			return true
+		case deletedKey:
+			free = free || slab.Location(m.words[i+1]) == reclaimed
+		}
+	}
+	return free
+}
+
 // Rivals yields the keys in the slots that key could be put in, erased ones too: with one of them gone, Insert finds a slot
 // for key. It is for the writer.
 func (m *Map) Rivals(key uint64) iter.Seq[uint64] {

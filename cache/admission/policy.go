@@ -25,6 +25,8 @@ type Policy interface {
 	// admits them in this order as far as the space goes; it counts the others as rejected, and rows that are never
 	// yielded as cold.
 	Rank() iter.Seq[uint64]
+	// Resize tells the policy that the slabs hold another number of slot bytes, all together.
+	Resize(capacity int64)
 	// Close releases what the policy holds. It may be called at any time, more than once.
 	Close()
 }

@@ -88,3 +88,6 @@ func (s *staticDegree) Rank() iter.Seq[uint64] {
 }
 
 func (s *staticDegree) Close() { s.degrees = nil }
+
+func (s *staticFrequency) Resize(capacity int64) { s.problem.Capacity = capacity }
+func (s *staticDegree) Resize(capacity int64)    { s.problem.Capacity = capacity }

@@ -87,3 +87,10 @@ func (p *tinyLFU) Close() {
 		p.lfu = nil
 	}
 }
+
+func (p *tinyLFU) Resize(capacity int64) {
+	p.problem.Capacity = capacity
+	if p.lfu != nil {
+		p.lfu.UpdateMaxCost(max(1, capacity))
+	}
+}
