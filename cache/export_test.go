@@ -1,0 +1,14 @@
+package cache
+
+import (
+	"testing"
+
+	"github.com/tensorcache/tensorcache/device"
+)
+
+// OpenHostWith has caches on the host backend use other devices until the test ends.
+func OpenHostWith(t testing.TB, open func(n, workers int) []device.Device) {
+	was := openHost
+	openHost = open
+	t.Cleanup(func() { openHost = was })
+}
