@@ -36,6 +36,7 @@ type changes struct {
 		fresh     map[uint64]*fresh   // rows whose newest version is not in the host tier yet
 		admitting map[uint64]struct{} // rows on their way to a slab; whoever changes one takes it out
 		erased    queue               // keys whose map slots only say why they have no location, oldest first
+		rejected  []map[int64]uint64  // for each table, words of the rejected rows' bits that the devices do not have yet
 
 		open     *retired
 		running  bool          // the goroutine
@@ -65,6 +66,7 @@ type slot struct {
 	device int
 	offset int64
 	bytes  int
+	aside  bool // counted in deviceState.aside
 }
 
 type retiredBuffer struct {
@@ -79,6 +81,9 @@ func (c *Cache) startChanges() error {
 	ch.life, ch.stop = context.WithCancel(context.Background())
 	m := &ch.mu
 	m.fresh, m.admitting, m.open, m.progress = map[uint64]*fresh{}, map[uint64]struct{}{}, newRetired(), make(chan struct{})
+	for range c.tables {
+		m.rejected = append(m.rejected, map[int64]uint64{})
+	}
 	layout := c.devices[0].layout
 	image := c.devices[0].hashes.Bytes()
 	mirrored := 0 // devices whose map is the index itself
@@ -169,9 +174,23 @@ func (ch *changes) eraseLocked(key uint64, why slab.Reason) {
 		return
 	}
 	ch.mu.erased.push(key)
-	// Reasons must not crowd out locations.
-	for int64(ch.mu.erased.len()) > ch.mu.index.Layout().Slots()/16 {
-		ch.deleteLocked(ch.mu.erased.pop())
+	// Reasons must not crowd out locations: what is forgotten counts as rejected.
+	for int64(ch.mu.erased.len()) > ch.mu.index.Layout().Slots()/reasonShare {
+		if key := ch.mu.erased.pop(); ch.deleteLocked(key) {
+			ch.rejectLocked(key)
+		}
+	}
+}
+
+// reasonShare is the share of map slots, one in so many, that may say why a row was withdrawn.
+const reasonShare = 16
+
+// rejectLocked notes a row as rejected. REQUIRES: ch.mu is locked.
+func (ch *changes) rejectLocked(key uint64) {
+	table, row := hashmap.SplitKey(key)
+	if t := ch.cache.tables[table]; !t.rejected.has(row) {
+		t.rejected.add(row)
+		ch.mu.rejected[table][row>>6] = t.rejected[row>>6]
 	}
 }
 
@@ -190,7 +209,7 @@ func (ch *changes) deleteLocked(key uint64) bool {
 func (ch *changes) retireLocked(key uint64, l slab.Location) {
 	table, _ := hashmap.SplitKey(key)
 	bytes := slab.SlotBytes(l.Stored(ch.cache.tables[table].tier.RowBytes()))
-	ch.mu.open.slots = append(ch.mu.open.slots, slot{l.Slab(), l.Offset(), bytes})
+	ch.mu.open.slots = append(ch.mu.open.slots, slot{device: l.Slab(), offset: l.Offset(), bytes: bytes})
 }
 
 // evictLocked withdraws an admitted row. REQUIRES: ch.mu is locked; the row is not fresh.
@@ -215,6 +234,19 @@ func (ch *changes) publishLocked() error {
 		}
 	}
 	ch.mu.log.clear()
+	for table, changed := range ch.mu.rejected {
+		if len(changed) == 0 {
+			continue
+		}
+		words := make([]word, 0, len(changed))
+		for index, value := range changed {
+			words = append(words, word{uint64(index), value})
+		}
+		clear(changed)
+		for i, d := range ch.cache.devices {
+			errs = append(errs, ch.mu.sides[i].store(d.table(table).rejected, words))
+		}
+	}
 	for _, s := range ch.mu.sides {
 		errs = append(errs, s.finish())
 	}
@@ -306,6 +338,9 @@ func (ch *changes) dealLocked(g *retired) {
 func (ch *changes) freeLocked(s slot) error {
 	d := ch.cache.devices[s.device]
 	d.slots.Free(s.offset, s.bytes)
+	if s.aside {
+		d.aside -= int64(s.bytes)
+	}
 	return poison(ch.mu.sides[s.device], s)
 }
 

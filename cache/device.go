@@ -28,6 +28,7 @@ type deviceState struct {
 	hashes device.Buffer
 	layout hashmap.Layout
 	limit  int64 // bytes of slots that may be handed out
+	aside  int64 // bytes of slots handed out to make free space whole: rows have them twice, or none has them
 	tables []atomic.Pointer[tableOnDevice]
 	epochs epochs
 

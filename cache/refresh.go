@@ -190,9 +190,12 @@ func (c *Cache) limit(budget int64) error {
 	return nil
 }
 
+// used returns the bytes of the slots that rows take. REQUIRES: c.changes.mu is locked.
+func (d *deviceState) used() int64 { return d.slots.Used() - d.aside }
+
 // alloc returns a slot within the device's limit. REQUIRES: c.changes.mu is locked.
 func (d *deviceState) alloc(bytes int) (offset int64, ok bool) {
-	if d.slots.Used()+int64(bytes) > d.limit {
+	if d.used()+int64(bytes) > d.limit {
 		return 0, false
 	}
 	return d.slots.Alloc(bytes)
@@ -217,11 +220,10 @@ func (c *Cache) rank() (*plan, error) {
 		limit[i] = d.limit
 	}
 	ch.mu.Unlock()
-	rejected := make([]map[int64]uint64, len(c.tables)) // changed words of the bits
-	for i, t := range c.tables {
+	for _, t := range c.tables {
 		p.ranked = append(p.ranked, newBitset(t.tier.Capacity()))
-		rejected[i] = map[int64]uint64{}
 	}
+	var rejected []uint64
 	bytes := int64(0)
 	err := c.learner.call(func(policy admission.Policy) {
 		for key := range policy.Rank() {
@@ -253,24 +255,15 @@ func (c *Cache) rank() (*plan, error) {
 				}
 			case cached:
 				p.surplus = append(p.surplus, key)
-			case !t.rejected.has(row):
-				t.rejected.add(row)
-				rejected[table][row>>6] = t.rejected[row>>6]
+			default:
+				rejected = append(rejected, key)
 			}
 		}
 	})
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	for table, changed := range rejected {
-		words := make([]word, 0, len(changed))
-		for index, value := range changed {
-			words = append(words, word{uint64(index), value})
-		}
-		for i, d := range c.devices {
-			if err := ch.mu.sides[i].store(d.table(table).rejected, words); err != nil {
-				return p, ch.failLocked(err)
-			}
-		}
+	for _, key := range rejected {
+		ch.rejectLocked(key)
 	}
 	return p, errors.Join(err, ch.publishLocked())
 }
@@ -340,7 +333,7 @@ func (c *Cache) shrink(ctx context.Context, p *plan) error {
 	for i, d := range c.devices {
 		for {
 			ch.mu.Lock()
-			over := d.slots.Used() - d.limit
+			over := d.used() - d.limit
 			ch.mu.Unlock()
 			if over <= 0 {
 				break
@@ -353,7 +346,7 @@ func (c *Cache) shrink(ctx context.Context, p *plan) error {
 				return err
 			}
 			ch.mu.Lock()
-			over = d.slots.Used() - d.limit
+			over = d.used() - d.limit
 			ch.mu.Unlock()
 			if over == before { // what is left is on its way to or from the overlay
 				if err := c.waitEpoch(ctx); err != nil {
@@ -395,7 +388,7 @@ func (c *Cache) replace(ctx context.Context, p *plan) error {
 	}
 	for i, d := range c.devices {
 		ch.mu.Lock()
-		free := d.limit - d.slots.Used()
+		free := d.limit - d.used()
 		ch.mu.Unlock()
 		churn := int64(c.opts.Refresh.MaxChurn * float64(d.limit))
 		if _, err := c.evict(c.losers(p, i), i, min(need[i]-free, churn)); err != nil {
@@ -483,7 +476,15 @@ func (c *Cache) writeRowLocked(key uint64, from slab.Location) (a admitted, ok b
 		return a, false, nil // a corrupt row is for Gather to report
 	}
 	owner := hashmap.Owner(key, len(c.devices))
-	offset, ok := c.devices[owner].alloc(slab.SlotBytes(len(stored)))
+	d, bytes := c.devices[owner], slab.SlotBytes(len(stored))
+	var offset int64
+	if from.Valid() {
+		if offset, ok = d.slots.Alloc(bytes); ok {
+			d.aside += int64(bytes)
+		}
+	} else {
+		offset, ok = d.alloc(bytes)
+	}
 	if !ok {
 		return a, false, nil
 	}
@@ -504,17 +505,24 @@ func (c *Cache) publishRowLocked(a admitted, publish bool) {
 	if moves {
 		unchanged = unchanged && ch.mu.index.Find(a.key) == a.from
 	}
-	if !publish || !unchanged || ch.mu.err != nil {
-		ch.retireLocked(a.key, a.location)
-		return
-	}
-	if !ch.insertLocked(a.key, a.location) { // a full map is a rejection
+	published := publish && unchanged && ch.mu.err == nil
+	if published && !ch.insertLocked(a.key, a.location) { // a full map is a rejection
 		ch.counts.refused.Add(1)
-		ch.retireLocked(a.key, a.location)
+		published = false
+	}
+	unused := a.location
+	if published {
+		unused = a.from
+	}
+	if unused.Valid() {
+		ch.retireLocked(a.key, unused)
+		slots := ch.mu.open.slots
+		slots[len(slots)-1].aside = moves
+	}
+	if !published {
 		return
 	}
 	if moves {
-		ch.retireLocked(a.key, a.from)
 		ch.counts.moved.Add(1)
 		return
 	}

@@ -145,8 +145,8 @@ func (ch *changes) read(s *Stats) {
 	defer ch.mu.Unlock()
 	longest := c.longestSlot()
 	for _, d := range c.devices {
-		s.PayloadBytes += d.slots.Used()
-		s.FreeBytes += max(0, d.limit-d.slots.Used())
+		s.PayloadBytes += d.used()
+		s.FreeBytes += max(0, d.limit-d.used())
 		s.HoleBytes += d.slots.HoleBytes(longest)
 	}
 	s.OverlayBytes, s.OverlayCapacity, s.OverlayRows = c.overlay.slots.Used(), c.overlay.slots.Capacity(), int64(len(ch.mu.fresh))
