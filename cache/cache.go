@@ -25,6 +25,7 @@ type Cache struct {
 	changes   changes
 	refresher refresher
 	overlay   overlay
+	snapshots snapshots
 
 	// gate lets calls in until Close, which waits for those under way.
 	gate struct {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -172,10 +173,10 @@ func (c *Cache) choose(s *space) (keys []uint64, err error) {
 	take := func(ranking iter.Seq[uint64], offer bool) error {
 		for key := range ranking {
 			table, row := hashmap.SplitKey(key)
-			t := c.tables[table]
-			if offered[table].has(row) {
+			if table >= len(c.tables) || row >= c.tables[table].tier.Rows() || offered[table].has(row) {
 				continue
 			}
+			t := c.tables[table]
 			offered[table].add(row)
 			if !full {
 				n, err := t.tier.SlotBytes(row)
@@ -200,6 +201,14 @@ func (c *Cache) choose(s *space) (keys []uint64, err error) {
 		}
 		return nil
 	}
+	restored, err := c.observeRestored()
+	if err != nil {
+		return nil, err
+	}
+	if err := take(slices.Values(restored), false); err != nil {
+		return nil, err
+	}
+	c.snapshots.restored = int64(len(keys))
 	if !c.opts.Cold {
 		panicked := c.learner.call(func(policy admission.Policy) { err = take(policy.Rank(), true) })
 		if err := errors.Join(panicked, err); err != nil {
@@ -225,6 +234,25 @@ func (c *Cache) choose(s *space) (keys []uint64, err error) {
 	for _, t := range c.tables { // seldom any: then rows larger than a slab are known only now
 		if len(t.oversize) != 0 {
 			s.payload = max(0, s.payload-bitsetBytes(t.tier.Capacity()))
+		}
+	}
+	return keys, nil
+}
+
+// observeRestored returns the keys of the snapshot to start from, after the policy has observed them.
+func (c *Cache) observeRestored() ([]uint64, error) {
+	keys := c.restore()
+	rows := make([][]int64, len(c.tables))
+	for _, key := range keys {
+		if table, row := hashmap.SplitKey(key); row < c.tables[table].tier.Rows() {
+			rows[table] = append(rows[table], row)
+		}
+	}
+	for table, all := range rows {
+		for part := range slices.Chunk(all, learnBatch) {
+			if err := c.learner.call(func(p admission.Policy) { p.Observe(table, part) }); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return keys, nil

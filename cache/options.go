@@ -49,6 +49,10 @@ type Options struct {
 	// Cold leaves the cache empty at first; else New fills it, with what the policy ranks highest after Training, then with
 	// rows nobody asked for.
 	Cold bool
+	// Restore is a file that Cache.Snapshot wrote: New admits what it names before anything else, and lets the policy
+	// observe it once. A file that is missing, damaged or of other tables is as good as none: Stats.RestoreError says why.
+	// Default: none.
+	Restore string
 	// Refresh says how the cache follows its workload from then on. Default: only by calls of Cache.Refresh.
 	Refresh RefreshOptions
 	// Overlay is the bytes of page-locked host memory for rows that Update has published and the host tier does not have

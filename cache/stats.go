@@ -42,6 +42,10 @@ type Stats struct {
 	// PolicyError is the policy's panic, after which nothing is admitted any more; RefreshError how the last cycle failed, ""
 	// if it did not; ChangeError the fault of a device after which the cache cannot change any more, and serves on.
 	PolicyError, RefreshError, ChangeError string
+	// RestoredRows are those that New admitted from Options.Restore, and RestoreError is why there are none, "" if nothing
+	// was wrong.
+	RestoredRows int64
+	RestoreError string
 	// Tables are the statistics of each table.
 	Tables []TableStats
 }
@@ -173,6 +177,7 @@ func (ch *changes) read(s *Stats) {
 	}
 	c.refresher.last.Lock()
 	defer c.refresher.last.Unlock()
+	s.RestoredRows, s.RestoreError = c.snapshots.restored, text(c.snapshots.err)
 	s.PolicyError, s.RefreshError, s.ChangeError = text(c.learner.failure()), text(c.refresher.last.err), text(ch.mu.err)
 }
 
