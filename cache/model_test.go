@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -149,6 +150,7 @@ func runModel(t *testing.T, operations int64, o cache.Options, devices int) {
 		}
 		o.Tables = append(o.Tables, table.WithCapacity(capacity))
 	}
+	snapshot := filepath.Join(t.TempDir(), "snapshot")
 	o.Admission, o.Devices = &randomPolicy{}, devices
 	o.Refresh = cache.RefreshOptions{Interval: 2 * time.Millisecond, MaxChurn: 0.3}
 	c := newCache(t, o)
@@ -211,6 +213,10 @@ func runModel(t *testing.T, operations int64, o cache.Options, devices int) {
 					}
 				case x < 998:
 					if !fail("Refresh", c.Refresh(background)) {
+						return
+					}
+				case x == 998 && r.IntN(4) == 0:
+					if !fail("Snapshot", c.Snapshot(snapshot)) {
 						return
 					}
 				case x < 999:
@@ -303,5 +309,53 @@ func TestCache_EqualsVersionedMap(t *testing.T) {
 			m.o.Device = "host"
 			runModel(t, modelOperations/int64(len(modelCases)), m.o, m.devices)
 		})
+	}
+}
+
+// TestClose_BesideChanges: whatever is under way when Close comes is finished or refused, and nothing hangs.
+func TestClose_BesideChanges(t *testing.T) {
+	cache.OpenHostWith(t, openSlow)
+	const rows, rowBytes = 300, 120
+	for round := range 30 {
+		m := newModel(rows, rows, rowBytes)
+		path := filepath.Join(t.TempDir(), "snapshot")
+		c := newCache(t, cache.Options{
+			Tables: []cache.Table{fromBytes(t, "x", m.source(), rowBytes)}, Budget: 20_000, Devices: 1 + round%3, Device: "host", Overlay: 1,
+			Admission: &randomPolicy{}, Refresh: cache.RefreshOptions{Interval: time.Millisecond},
+		})
+		var wg sync.WaitGroup
+		for g := range 6 {
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(uint64(g), uint64(round)))
+				for {
+					ids := []int64{r.Int64N(rows)}
+					var err error
+					switch g {
+					case 0, 1:
+						err = m.update(c, 0, ids)
+					case 2:
+						err = c.Refresh(ctx)
+					case 3:
+						err = c.Snapshot(path)
+					case 4:
+						err = errors.Join(c.Invalidate(0, ids), c.SetBudget(ctx, 15_000+r.Int64N(5000)))
+					default:
+						err = m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, ids)
+					}
+					if errors.Is(err, cache.ErrClosed) {
+						return
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		time.Sleep(time.Duration(round) * 100 * time.Microsecond)
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
 	}
 }

@@ -93,7 +93,8 @@ func (c *Cache) encodeSnapshot() []byte {
 	}
 	ch.mu.Lock()
 	for _, key := range updated {
-		if f := ch.mu.fresh[key]; f != nil && f.admitted {
+		l := ch.mu.index.Find(key)
+		if f := ch.mu.fresh[key]; f != nil && f.admitted || f == nil && l.Valid() { // it may have arrived since
 			table, row := hashmap.SplitKey(key)
 			rows[table] = append(rows[table], uint64(row))
 		}
