@@ -2,5 +2,8 @@
 
 package cache_test
 
-// modelOperations are those of all cases together.
-const modelOperations = 10_000_000
+// Operations of all cases together, on the host and on a GPU.
+const (
+	modelOperations    = 10_000_000
+	gpuModelOperations = 1_000_000
+)

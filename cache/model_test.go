@@ -19,6 +19,7 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/gputest"
 )
 
 // model is a table whose rows have versions: version v of row r is written by versioned. It knows which versions were
@@ -357,5 +358,17 @@ func TestClose_BesideChanges(t *testing.T) {
 			t.Error(err)
 		}
 		wg.Wait()
+	}
+}
+
+// TestGPU_EqualsVersionedMap is TestCache_EqualsVersionedMap on a GPU, by way of Gather into Go memory.
+func TestGPU_EqualsVersionedMap(t *testing.T) {
+	gputest.Require(t)
+	for _, name := range []string{"in place", "packed", "overlay of one row"} {
+		t.Run(name, func(t *testing.T) {
+			m := modelCases[name]
+			m.o.Device = "cuda"
+			runModel(t, gpuModelOperations/3, m.o, 1)
+		})
 	}
 }
