@@ -124,6 +124,7 @@ func TestGPU_EqualsHost(t *testing.T) {
 				}
 				a, b := stats(t, caches[0]), stats(t, caches[1])
 				a.HostBytes, b.HostBytes = 0, 0
+				a.AdmittedAge, b.AdmittedAge = 0, 0
 				if fmt.Sprintf("%+v", a) != fmt.Sprintf("%+v", b) {
 					t.Fatalf("statistics differ:\n%+v\n%+v", a, b)
 				}

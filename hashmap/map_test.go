@@ -288,3 +288,86 @@ func TestHome_GrowsWithHash(t *testing.T) {
 		t.Fatalf("home of the last hash = %d of %d", l.home(^uint64(0)), l.Homes)
 	}
 }
+
+// TestMap_StoresMakeACopy: whoever repeats the stores on a copy of the memory has an equal map, after each operation.
+// Alongside, Slot, All, Room and Rivals say what there is.
+func TestMap_StoresMakeACopy(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	l := LayoutFor(200)
+	mem, replica := memory(l), memory(l)
+	m, copied := View(mem, l), View(replica, l)
+	m.Clear()
+	copied.Clear()
+	m.OnStore(func(word int64, value uint64) { copied.words[word] = value })
+	model := map[uint64]slab.Location{}
+	var deleted []int64
+	full := 0
+	for i := range 30_000 {
+		key := Key(i%2, r.Int64N(260))
+		switch r.IntN(6) {
+		case 0, 1, 2:
+			loc := slab.Raw(i%8, int64(i)*16)
+			room := m.Room(key)
+			if put := m.Insert(key, loc); put != room {
+				t.Fatalf("Room says %v, Insert %v", room, put)
+			} else if put {
+				model[key] = loc
+				break
+			}
+			// With one of its rivals gone, there is room.
+			full++
+			var rivals []uint64
+			for k := range m.Rivals(key) {
+				if _, ok := model[k]; !ok {
+					t.Fatalf("rival %#x is not in the map", k)
+				}
+				rivals = append(rivals, k)
+			}
+			if len(rivals) > 0 {
+				victim := rivals[r.IntN(len(rivals))]
+				m.Erase(victim, slab.Evicted)
+				slot, _ := m.Delete(victim)
+				delete(model, victim)
+				m.Reclaim(slot)
+				if !m.Insert(key, loc) {
+					t.Fatal("no room for a key whose rival is gone")
+				}
+				model[key] = loc
+			}
+		case 3:
+			if m.Erase(key, slab.Evicted) {
+				model[key] = slab.NoLocation(slab.Evicted)
+			}
+		case 4:
+			if slot, ok := m.Delete(key); ok {
+				if deleted = append(deleted, slot); r.IntN(2) == 0 {
+					m.Reclaim(deleted[0])
+					deleted = deleted[1:]
+				}
+				delete(model, key)
+			}
+		default:
+			slot, ok := m.Slot(key)
+			if _, known := model[key]; ok != known || ok && m.words[2*slot] != key {
+				t.Fatalf("Slot(%#x) = %d, %v", key, slot, ok)
+			}
+		}
+		if !bytes.Equal(mem, replica) {
+			t.Fatalf("operation %d: the copy differs", i)
+		}
+	}
+	found := map[uint64]slab.Location{}
+	for k, loc := range m.All() {
+		found[k] = loc
+	}
+	for k, loc := range model {
+		if !loc.Valid() {
+			delete(model, k)
+		} else if found[k] != loc {
+			t.Fatalf("All has %v for %#x, want %v", found[k], k, loc)
+		}
+	}
+	if len(found) != len(model) || full == 0 {
+		t.Fatalf("All has %d keys, want %d; the map was full %d times", len(found), len(model), full)
+	}
+}
