@@ -235,16 +235,16 @@ func (c *Cache) rank() (*plan, error) {
 			p.ranked[table].add(row)
 			l := ch.mu.index.Find(key) // may be read beside its writer
 			cached := l.Valid() && !c.overlay.has(l)
-			n := 0
+			owner := hashmap.Owner(key, devices)
+			n := int(c.space.smallest)
 			if cached {
 				n = slab.SlotBytes(l.Stored(t.tier.RowBytes()))
-			} else {
+			} else if used[owner]+int64(n) <= limit[owner] { // else its length does not matter, and is in memory gone cold
 				var err error
 				if n, err = t.tier.SlotBytes(row); err != nil {
 					continue // a corrupt row is for Gather to report
 				}
 			}
-			owner := hashmap.Owner(key, devices)
 			switch fits := used[owner]+int64(n) <= limit[owner]; {
 			case fits && cached:
 				used[owner] += int64(n)
