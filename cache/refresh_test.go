@@ -483,3 +483,23 @@ func TestRefresh_FragmentationIsBounded(t *testing.T) {
 		t.Errorf("%d hits", hits)
 	}
 }
+
+// TestRefresh_SettlesDown: as long as the ranking stays the same, hardly a row changes.
+func TestRefresh_SettlesDown(t *testing.T) {
+	const rows, rowBytes = 20_000, 200
+	data := normalTable(rows, rowBytes/4, 1)
+	for _, devices := range []int{1, 4} {
+		c := newCache(t, cache.Options{
+			Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Admission: &scripted{ranking: rowKeys(0, rows)}, Budget: 300_000, Devices: devices,
+		})
+		cached := stats(t, c).Tables[0].CachedRows
+		for range 10 {
+			refresh(t, c)
+		}
+		s := stats(t, c)
+		t.Logf("%d devices: %d rows cached, then %d, %+v", devices, cached, s.Tables[0].CachedRows, s.Changes)
+		if s.Tables[0].CachedRows < cached-cached/100 || s.Changes.EvictedRows > cached/50 {
+			t.Errorf("%d devices: %d rows cached, then %d, %+v", devices, cached, s.Tables[0].CachedRows, s.Changes)
+		}
+	}
+}
