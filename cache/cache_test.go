@@ -469,7 +469,7 @@ func TestNew_BadOptions(t *testing.T) {
 		}
 	}
 	_, err := cache.New(cache.Options{Tables: good(), Budget: 96, Codec: "none"})
-	if want := "cache: budget too small: Budget (96 B) must hold at least one slot (272 B) and its metadata: 536 B in all"; !errors.Is(err, cache.ErrBudget) || err.Error() != want {
+	if want := "cache: budget too small: Budget (96 B) must hold at least one slot (272 B) and its metadata: 472 B in all"; !errors.Is(err, cache.ErrBudget) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if _, err := cache.New(cache.Options{Tables: good(), Budget: 1<<59 + 1}); err == nil || err.Error() != "cache: Budget (576460752303423489 B) must be at most 2^59 B" {

@@ -2,7 +2,6 @@ package hashmap
 
 import (
 	"fmt"
-	"math/bits"
 
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -14,14 +13,14 @@ const (
 	SlotBytes = 16
 	// BucketBytes is the size and alignment of a bucket.
 	BucketBytes = BucketSlots * SlotBytes
-	// MaxProbe is how many buckets after its home a key may lie. At a load of 0.9 the longest of 20 M keys' probes is 20.
-	MaxProbe = 32
+	// MaxProbe is how many hops from its home a key may lie. At a load of 0.9 the longest of 4 M keys' probes is 9.
+	MaxProbe = 15
 	// Load is the load that LayoutFor sizes for: 20 bytes an entry.
 	Load = 0.8
 
 	// EmptyKey marks a slot that was never used.
 	EmptyKey = ^uint64(0)
-	// deletedKey marks a slot whose key was deleted.
+	// deletedKey, with any hints, marks a slot whose key was deleted.
 	deletedKey = EmptyKey - 1
 	// reclaimed is the location of a deleted slot that may be used again.
 	reclaimed = ^slab.Location(0)
@@ -29,7 +28,18 @@ const (
 	// MaxTables is the number of tables a key can name.
 	MaxTables = 256
 	// MaxRows is the number of rows of a table that keys can name; the last two of table 255 would be reserved keys.
-	MaxRows = 1<<56 - 2
+	MaxRows = 1<<hintShift - 2
+)
+
+// Hints: two in the key of each slot.
+const (
+	hintShift = 50
+	hintWidth = 3
+	// noHint says that no key of the group went on; so an empty slot has none.
+	noHint = 1<<hintWidth - 1
+	// hintBits are those of a key word that hold hints.
+	hintBits = uint64(1<<(2*hintWidth)-1) << hintShift
+	groups   = 2 * BucketSlots
 )
 
 // Key returns the key of a row. REQUIRES: 0 ≤ table < MaxTables, 0 ≤ row < MaxRows.
@@ -38,8 +48,11 @@ func Key(table int, row int64) uint64 { return uint64(table)<<56 | uint64(row) }
 // SplitKey returns the table and row of a key.
 func SplitKey(key uint64) (table int, row int64) { return int(key >> 56), int64(key & (1<<56 - 1)) }
 
-// Hash mixes a key's bits; it is a bijection (the finaliser of MurmurHash3). The upper half picks the home bucket, the
-// lower half the slab: see Owner.
+// isKey says whether a key is one that Key makes.
+func isKey(key uint64) bool { return key&hintBits == 0 && key|hintBits < deletedKey }
+
+// Hash mixes a key's bits; it is a bijection (the finaliser of MurmurHash3). The upper half picks the home bucket. The lower
+// half picks the slab (see Owner), the group and the buckets after the home.
 func Hash(key uint64) uint64 {
 	key ^= key >> 33
 	key *= 0xff51afd7ed558ccd
@@ -53,18 +66,17 @@ func Owner(key uint64, n int) int { return int(Hash(key) & 0xffffffff * uint64(n
 
 // Layout is the geometry of a map.
 type Layout struct {
-	Homes   uint32 // buckets that a hash can pick
-	Buckets uint32 // home buckets and tail
+	Buckets uint32
 }
 
 // LayoutFor returns the layout for the given number of entries at the load Load.
 func LayoutFor(entries int64) Layout {
 	const slotsPerTen = Load * 10 * BucketSlots
-	homes := max(1, (10*entries+slotsPerTen-1)/slotsPerTen)
-	if homes > 1<<32-1-MaxProbe {
+	buckets := max(1, (10*entries+slotsPerTen-1)/slotsPerTen)
+	if buckets > 1<<32-1 {
 		panic(fmt.Sprintf("hashmap: entries (%d) must be fewer than 2^33", entries))
 	}
-	return Layout{Homes: uint32(homes), Buckets: uint32(homes + min(MaxProbe, 1+homes/16))}
+	return Layout{Buckets: uint32(buckets)}
 }
 
 // Bytes is the size of the map's memory.
@@ -75,10 +87,49 @@ func (l Layout) Slots() int64 { return int64(l.Buckets) * BucketSlots }
 
 // home returns the bucket where a probe for the hash begins. It grows with the hash, so that sorting by hash sorts by
 // home.
-func (l Layout) home(hash uint64) uint32 {
-	hi, _ := bits.Mul64(hash&^0xffffffff, uint64(l.Homes))
-	return uint32(hi)
+func (l Layout) home(hash uint64) uint32 { return uint32(hash >> 32 * uint64(l.Buckets) >> 32) }
+
+// probe walks the buckets where a key may lie.
+type probe struct {
+	buckets uint32 // of the map
+	low     uint32 // the lower half of the hash
+	bucket  uint32
+	hops    uint32
 }
 
-// last returns the last bucket of a probe that begins at home.
-func (l Layout) last(home uint32) uint32 { return min(home+MaxProbe, l.Buckets-1) }
+func (l Layout) probe(hash uint64) probe {
+	return probe{buckets: l.Buckets, low: uint32(hash), bucket: l.home(hash)}
+}
+
+// next returns the bucket that a hint means here. Every hop makes others of the same hint, lest a probe turn in a circle.
+func (p *probe) next(hint uint32) uint32 {
+	mixed := p.low*0x9e3779b1 + (p.hops<<hintWidth|hint)*0x85ebca6b
+	return uint32(uint64(mixed) * uint64(p.buckets) >> 32)
+}
+
+// follow goes where the hint says; it returns false at the probe's end.
+func (p *probe) follow(hint uint32) bool {
+	if hint == noHint || p.hops == MaxProbe {
+		return false
+	}
+	p.bucket = p.next(hint)
+	p.hops++
+	return true
+}
+
+// hintAt returns the index, among a bucket's words, of the key with the hint of the probe's group, and the hint's shift.
+func (p *probe) hintAt() (word int, shift uint32) {
+	group := p.low % groups
+	return int(group &^ 1), hintShift + hintWidth*(group&1)
+}
+
+func (p *probe) hint(word uint64) uint32 {
+	_, shift := p.hintAt()
+	return uint32(word>>shift) & noHint
+}
+
+// withHint returns the key word with the hint of the probe's group set.
+func (p *probe) withHint(word uint64, hint uint32) uint64 {
+	_, shift := p.hintAt()
+	return word&^(noHint<<shift) | uint64(hint)<<shift
+}

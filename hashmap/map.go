@@ -3,7 +3,6 @@ package hashmap
 import (
 	"fmt"
 	"iter"
-	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -15,6 +14,7 @@ type Map struct {
 	layout  Layout
 	words   []uint64 // key and location of each slot
 	onStore func(word int64, value uint64)
+	passed  []uint8 // the writer's: see pass
 }
 
 // Entry is a key and where its row lies.
@@ -22,6 +22,9 @@ type Entry struct {
 	Key      uint64
 	Location slab.Location
 }
+
+// bucket is the keys and locations of a bucket's slots.
+type bucket [2 * BucketSlots]uint64
 
 // View returns the map that lies in mem, which must be l.Bytes() long and aligned to 8 bytes. The host must be
 // little-endian.
@@ -48,6 +51,8 @@ func (m *Map) store(word int, value uint64) {
 	}
 }
 
+func (m *Map) bucket(b uint32) *bucket { return (*bucket)(m.words[2*BucketSlots*int(b):]) }
+
 // Clear empties the map. No reader may run.
 func (m *Map) Clear() {
 	for i := range m.words {
@@ -57,91 +62,140 @@ func (m *Map) Clear() {
 
 // Find returns the location of key, or the word that says why there is none; a key that is not in the map is cold.
 func (m *Map) Find(key uint64) slab.Location {
-	home := m.layout.home(Hash(key))
-	end := 2 * BucketSlots * (int(m.layout.last(home)) + 1)
-	for i := 2 * BucketSlots * int(home); i < end; i += 2 {
-		switch atomic.LoadUint64(&m.words[i]) {
-		case key:
-			return slab.Location(atomic.LoadUint64(&m.words[i+1]))
-		case EmptyKey:
+	p, want := m.layout.probe(Hash(key)), key|hintBits
+	hintWord, _ := p.hintAt()
+	for {
+		b := m.bucket(p.bucket)
+		for i := 0; i < len(b); i += 2 {
+			if atomic.LoadUint64(&b[i])|hintBits == want {
+				return slab.Location(atomic.LoadUint64(&b[i+1]))
+			}
+		}
+		if !p.follow(p.hint(atomic.LoadUint64(&b[hintWord]))) {
 			return slab.NoLocation(slab.Cold)
 		}
 	}
-	return slab.NoLocation(slab.Cold)
-}
-
-// Build fills the map with the entries, whose order does not matter: equal entries give equal bytes. It sorts them by
-// hash and sets each at its home or right after its predecessor, whichever is further. The entries that do not fit
-// within MaxProbe are returned; their rows are not cached. No reader may run. Keys must be distinct and not reserved.
-func (m *Map) Build(entries []Entry) (rejected []Entry, err error) {
-	m.Clear()
-	type hashed struct {
-		hash uint64
-		Entry
-	}
-	sorted := make([]hashed, len(entries))
-	for i, e := range entries {
-		if e.Key >= deletedKey {
-			return nil, fmt.Errorf("hashmap: key (%#x) is reserved", e.Key)
-		}
-		sorted[i] = hashed{Hash(e.Key), e}
-	}
-	slices.SortFunc(sorted, func(a, b hashed) int {
-		if a.hash < b.hash {
-			return -1
-		}
-		return 1
-	})
-	next := int64(0)
-	for i, e := range sorted {
-		if i > 0 && e.Key == sorted[i-1].Key {
-			table, row := SplitKey(e.Key)
-			return nil, fmt.Errorf("hashmap: key (table %d row %d) must not be given twice", table, row)
-		}
-		home := m.layout.home(e.hash)
-		at := max(next, int64(home)*BucketSlots)
-		if at >= (int64(m.layout.last(home))+1)*BucketSlots {
-			rejected = append(rejected, e.Entry)
-			continue
-		}
-		m.words[2*at], m.words[2*at+1] = e.Key, uint64(e.Location)
-		next = at + 1
-	}
-	return rejected, nil
 }
 
 // Insert publishes the location of key: a new key, an erased one, or one that moves. It returns false, and changes
 // nothing, when no slot within the key's probe is free: the row is then rejected.
 func (m *Map) Insert(key uint64, l slab.Location) bool {
-	if key >= deletedKey {
+	if !isKey(key) {
 		panic(fmt.Sprintf("hashmap: key (%#x) is reserved", key))
 	}
-	free := -1
-	home := m.layout.home(Hash(key))
-	end := 2 * BucketSlots * (int(m.layout.last(home)) + 1)
-probe:
-	for i := 2 * BucketSlots * int(home); i < end; i += 2 {
-		switch m.words[i] {
-		case key:
-			m.store(i+1, uint64(l))
-			return true
-		case deletedKey:
-			if free < 0 && slab.Location(m.words[i+1]) == reclaimed {
-				free = i
-			}
-		case EmptyKey:
-			if free < 0 {
-				free = i
-			}
-			break probe
-		}
-	}
-	if free < 0 {
+	var w walk
+	known := m.walk(key, &w)
+	if w.slot < 0 {
 		return false
 	}
-	m.store(free+1, uint64(l))
-	m.store(free, key)
+	if known {
+		m.store(w.slot+1, uint64(l))
+		return true
+	}
+	for _, h := range w.hinted[:w.hints] {
+		m.store(h.word, h.with)
+	}
+	if m.passed != nil {
+		m.pass(key, w.slot)
+	}
+	m.store(w.slot+1, uint64(l))
+	m.store(w.slot, key|m.words[w.slot]&hintBits)
 	return true
+}
+
+// Room says whether Insert would put key.
+func (m *Map) Room(key uint64) bool {
+	var w walk
+	m.walk(key, &w)
+	return w.slot >= 0
+}
+
+// Rivals yields the keys in the slots that key could be put in, erased ones too, those of its home bucket first: with one of
+// these gone, Insert finds a slot for key; with another gone, it may take hints that lead elsewhere. It is for the writer.
+func (m *Map) Rivals(key uint64) iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		var w walk
+		m.walk(key, &w)
+		for _, bucket := range w.buckets[:w.seen] {
+			b := m.bucket(bucket)
+			for i := 0; i < len(b); i += 2 {
+				if k := b[i] &^ hintBits; b[i]|hintBits < deletedKey && !yield(k) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// walk is the way of a key that is to be put.
+type walk struct {
+	slot    int // index of its key word, or -1 when there is none for it
+	buckets [MaxProbe + 1]uint32
+	seen    int
+	// The hints that will lead to the key, with the words that will hold them.
+	hinted [MaxProbe]struct {
+		word int
+		with uint64
+	}
+	hints int
+}
+
+// walk finds the slot of a key, or the one that it is to have.
+func (m *Map) walk(key uint64, w *walk) (known bool) {
+	p, want := m.layout.probe(Hash(key)), key|hintBits
+	hintWord, _ := p.hintAt()
+	w.slot = -1
+	for {
+		b, at := m.bucket(p.bucket), 2*BucketSlots*int(p.bucket)
+		w.buckets[w.seen] = p.bucket
+		w.seen++
+		for i := 0; i < len(b); i += 2 {
+			if b[i]|hintBits == want {
+				w.slot, w.hints = at+i, 0
+				return true
+			}
+			if w.slot < 0 && b.isFree(i) {
+				w.slot = at + i
+			}
+		}
+		word := b[hintWord]
+		for _, h := range w.hinted[:w.hints] { // a probe may come to the same bucket again
+			if h.word == at+hintWord {
+				word = h.with
+			}
+		}
+		hint := p.hint(word)
+		if hint == noHint {
+			if w.slot >= 0 || p.hops == MaxProbe {
+				return false
+			}
+			hint, _ = m.choose(&p)
+			w.hinted[w.hints].word, w.hinted[w.hints].with = at+hintWord, p.withHint(word, hint)
+			w.hints++
+		}
+		if !p.follow(hint) {
+			return false
+		}
+	}
+}
+
+// choose returns the first hint that leads from the probe's bucket to one with a free slot, or any where there is none: the
+// probe then goes on from there.
+func (m *Map) choose(p *probe) (hint uint32, free bool) {
+	for hint = range uint32(noHint) {
+		b := m.bucket(p.next(hint))
+		for i := 0; i < len(b); i += 2 {
+			if b.isFree(i) {
+				return hint, true
+			}
+		}
+	}
+	return p.low >> 8 % noHint, false
+}
+
+// isFree says whether Insert may use the slot with word i.
+func (b *bucket) isFree(i int) bool {
+	return b[i] == EmptyKey || b[i]|hintBits == deletedKey && slab.Location(b[i+1]) == reclaimed
 }
 
 // Erase withdraws the location of key; later finds miss with the reason. It returns false when key is not in the map.
@@ -162,13 +216,17 @@ func (m *Map) Delete(key uint64) (slot int64, ok bool) {
 	if i < 0 || slab.Location(m.words[i+1]).Valid() {
 		return 0, false
 	}
-	m.store(i, deletedKey)
+	if m.passed == nil {
+		m.countPasses()
+	}
+	m.unpass(key, i)
+	m.store(i, deletedKey&^hintBits|m.words[i]&hintBits)
 	return int64(i / 2), true
 }
 
 // Reclaim lets Insert use a slot that Delete returned an epoch ago.
 func (m *Map) Reclaim(slot int64) {
-	if m.words[2*slot] != deletedKey {
+	if m.words[2*slot]|hintBits != deletedKey {
 		panic(fmt.Sprintf("hashmap: slot %d is not deleted", slot))
 	}
 	m.store(int(2*slot+1), uint64(reclaimed))
@@ -176,17 +234,19 @@ func (m *Map) Reclaim(slot int64) {
 
 // slot returns the index of key's words, or -1.
 func (m *Map) slot(key uint64) int {
-	home := m.layout.home(Hash(key))
-	end := 2 * BucketSlots * (int(m.layout.last(home)) + 1)
-	for i := 2 * BucketSlots * int(home); i < end; i += 2 {
-		switch m.words[i] {
-		case key:
-			return i
-		case EmptyKey:
+	p, want := m.layout.probe(Hash(key)), key|hintBits
+	hintWord, _ := p.hintAt()
+	for {
+		b := m.bucket(p.bucket)
+		for i := 0; i < len(b); i += 2 {
+			if b[i]|hintBits == want {
+				return 2*BucketSlots*int(p.bucket) + i
+			}
+		}
+		if !p.follow(p.hint(b[hintWord])) {
 			return -1
 		}
 	}
-	return -1
 }
 
 // Slot returns the number of the slot that holds key, below Layout.Slots; ok is false when the map does not hold it.
@@ -200,40 +260,10 @@ func (m *Map) All() iter.Seq2[uint64, slab.Location] {
 	return func(yield func(uint64, slab.Location) bool) {
 		for i := 0; i < len(m.words); i += 2 {
 			key := atomic.LoadUint64(&m.words[i])
-			if key >= deletedKey {
+			if key|hintBits >= deletedKey {
 				continue
 			}
-			if l := slab.Location(atomic.LoadUint64(&m.words[i+1])); l.Valid() && !yield(key, l) {
-				return
-			}
-		}
-	}
-}
-
-// Room says whether Insert would put key.
-func (m *Map) Room(key uint64) bool {
-	home := m.layout.home(Hash(key))
-	end := 2 * BucketSlots * (int(m.layout.last(home)) + 1)
-	free := false
-	for i := 2 * BucketSlots * int(home); i < end; i += 2 {
-		switch m.words[i] {
-		case key, EmptyKey:
-			return true
-		case deletedKey:
-			free = free || slab.Location(m.words[i+1]) == reclaimed
-		}
-	}
-	return free
-}
-
-// Rivals yields the keys in the slots that key could be put in, erased ones too: with one of them gone, Insert finds a slot
-// for key. It is for the writer.
-func (m *Map) Rivals(key uint64) iter.Seq[uint64] {
-	return func(yield func(uint64) bool) {
-		home := m.layout.home(Hash(key))
-		end := 2 * BucketSlots * (int(m.layout.last(home)) + 1)
-		for i := 2 * BucketSlots * int(home); i < end; i += 2 {
-			if k := m.words[i]; k < deletedKey && !yield(k) {
+			if l := slab.Location(atomic.LoadUint64(&m.words[i+1])); l.Valid() && !yield(key&^hintBits, l) {
 				return
 			}
 		}

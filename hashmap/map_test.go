@@ -38,29 +38,39 @@ func TestHash_Golden(t *testing.T) {
 	}
 }
 
-// goldenBuild was written by an independent transcription of the build.
-const goldenBuild = "2 homes 3 buckets crc 1b88f3f7\n00000000000000000000000000180000020000000000000020000000003a0000040000000000000040000000005c0000ffffffffffffffffffffffffffffffff"
+// goldenBuilds were written by an independent transcription of the build: buckets, the map's CRC and its first bucket.
+var goldenBuilds = map[int]string{
+	6:   "2 crc 46174666\n000000000000fc000000000000180000020000000000fc0020000000003a0000040000000000fc0040000000005c0000ffffffffffffffffffffffffffffffff",
+	600: "188 crc 324d07d4\n0000000000003c0000000000001800003402000000001c0040230000005c2300450200000000240150240000006d24003b01000000001c01b013000000cb1300",
+}
 
 func TestBuild_GoldenBytes(t *testing.T) {
-	l := LayoutFor(6)
-	mem := memory(l)
-	m := View(mem, l)
-	var entries []Entry
-	for i := range 6 {
-		entries = append(entries, Entry{Key(i%2, int64(i)), slab.Compressed(i, int64(i)*16, i+1)})
-	}
-	if _, err := m.Build(entries); err != nil {
-		t.Fatal(err)
-	}
-	got := fmt.Sprintf("%d homes %d buckets crc %08x\n%s", l.Homes, l.Buckets, crc32.ChecksumIEEE(mem), hex.EncodeToString(mem[:64]))
-	if got != goldenBuild {
-		t.Errorf("got\n%s\nwant\n%s", got, goldenBuild)
+	for n, want := range goldenBuilds {
+		l := LayoutFor(int64(n))
+		mem := memory(l)
+		m := View(mem, l)
+		var entries []Entry
+		for i := range n {
+			entries = append(entries, Entry{Key(i%2, int64(i)), slab.Compressed(i%8, int64(i)*16, i+1)})
+		}
+		if _, err := m.Build(entries); err != nil {
+			t.Fatal(err)
+		}
+		got := fmt.Sprintf("%d crc %08x\n%s", l.Buckets, crc32.ChecksumIEEE(mem), hex.EncodeToString(mem[:64]))
+		if got != want {
+			t.Errorf("%d entries: got\n%s\nwant\n%s", n, got, want)
+		}
 	}
 }
 
 func TestBuild_OrderDoesNotMatterAndAllAreFound(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, n := range []int{0, 1, 2, 3, 4, 5, 31, 1000, 50_000} {
+	for n := range 66 {
+		if n == 64 {
+			n = 1000
+		} else if n == 65 {
+			n = 50_000
+		}
 		l := LayoutFor(int64(n))
 		entries := make([]Entry, n)
 		for i := range entries {
@@ -93,6 +103,8 @@ func TestBuild_BadKeys(t *testing.T) {
 	m := newMap(LayoutFor(4))
 	for want, entries := range map[string][]Entry{
 		"hashmap: key (0xffffffffffffffff) is reserved":        {{Key: EmptyKey}},
+		"hashmap: key (0x4000000000001) is reserved":           {{Key: Key(0, 1<<50|1)}},
+		"hashmap: key (0xff03fffffffffffe) is reserved":        {{Key: Key(255, MaxRows)}},
 		"hashmap: key (table 2 row 7) must not be given twice": {{Key: Key(2, 7)}, {Key: 1}, {Key: Key(2, 7)}},
 	} {
 		if _, err := m.Build(entries); err == nil || err.Error() != want {
@@ -129,11 +141,105 @@ func TestBuild_OverfullMapRejects(t *testing.T) {
 	}
 }
 
+// probed returns how many buckets Find reads for a key.
+func (m *Map) probed(key uint64) int {
+	p := m.layout.probe(Hash(key))
+	word, _ := p.hintAt()
+	for {
+		b := m.bucket(p.bucket)
+		for i := 0; i < len(b); i += 2 {
+			if b[i]|hintBits == key|hintBits {
+				return int(p.hops) + 1
+			}
+		}
+		if !p.follow(p.hint(b[word])) {
+			return int(p.hops) + 1
+		}
+	}
+}
+
+// TestFind_BucketsRead holds the buckets that finds read against what package documentation says, for maps that were built
+// and for maps that were inserted into.
+func TestFind_BucketsRead(t *testing.T) {
+	const n = 100_000
+	for name, want := range map[string][2]float64{"Build": {1.14, 1.06}, "Insert": {1.17, 1.07}} {
+		m := newMap(LayoutFor(n))
+		entries := make([]Entry, n)
+		for i := range entries {
+			entries[i] = Entry{Key(0, int64(2*i)), slab.Raw(0, int64(i)*16)}
+		}
+		if name == "Build" {
+			m.Build(entries)
+		} else {
+			for _, e := range entries {
+				m.Insert(e.Key, e.Location)
+			}
+		}
+		there, absent := 0, 0
+		for _, e := range entries {
+			there += m.probed(e.Key)
+			absent += m.probed(e.Key + 1)
+		}
+		if a, b := float64(there)/n, float64(absent)/n; a > want[0] || b > want[1] {
+			t.Errorf("%s: %.3f buckets for keys that are there, %.3f for others, want at most %.2f and %.2f", name, a, b, want[0], want[1])
+		}
+	}
+}
+
+// TestInsert_ReachesLoad inserts into maps of all sizes up to the load they are made for and a tenth more.
+func TestInsert_ReachesLoad(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 5, 8, 13, 100, 1000, 30_000, 1_000_000} {
+		if testing.Short() && n > 30_000 {
+			continue
+		}
+		m := newMap(LayoutFor(int64(n)))
+		for i := range int64(n) + int64(n)/16 {
+			if !m.Insert(Key(7, i*3), slab.Raw(0, i*16)) {
+				t.Errorf("map for %d entries rejects entry %d", n, i)
+				break
+			}
+		}
+		for i := range int64(n) {
+			if l := m.Find(Key(7, i*3)); l != slab.Raw(0, i*16) {
+				t.Fatalf("map for %d entries: entry %d is at %v", n, i, l)
+			}
+		}
+	}
+}
+
+// TestInsert_RefusedChangesNothing fills small maps until they refuse a key, hints included.
+func TestInsert_RefusedChangesNothing(t *testing.T) {
+	for n := range int64(40) {
+		l := LayoutFor(n)
+		mem := memory(l)
+		m := View(mem, l)
+		m.Clear()
+		model := map[uint64]slab.Location{}
+		refused := 0
+		for i := range 40 * (n + 1) {
+			before := bytes.Clone(mem)
+			if k := Key(0, i); m.Insert(k, slab.Raw(0, i*16)) {
+				model[k] = slab.Raw(0, i*16)
+			} else if refused++; !bytes.Equal(mem, before) {
+				t.Fatal("an Insert that was refused changed the map")
+			}
+		}
+		if refused == 0 || int64(len(model)) > l.Slots() {
+			t.Fatalf("map of %d slots has %d keys", l.Slots(), len(model))
+		}
+		for k, l := range model {
+			if m.Find(k) != l {
+				t.Fatalf("key %#x of %d is lost", k, len(model))
+			}
+		}
+	}
+}
+
 func TestLayout_BytesPerEntry(t *testing.T) {
 	for _, n := range []int64{100, 1000, 25_000, 20_000_000} {
 		l := LayoutFor(n)
-		if per := float64(l.Bytes()) / float64(n); per > 24 || per < 20 {
-			t.Errorf("%d entries: %.1f bytes each, want 20 to 24", n, per)
+		if per := float64(l.Bytes()) / float64(n); per > 20.5 || per < 20 {
+			t.Errorf("%d entries: %.1f bytes each, want 20 to 20.5", n, per)
 		}
 	}
 }
@@ -280,12 +386,12 @@ func TestHome_GrowsWithHash(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	for range 10_000 {
 		a, b := r.Uint64(), r.Uint64()
-		if a < b && l.home(a) > l.home(b) || l.home(a) >= l.Homes {
-			t.Fatalf("home(%#x) = %d, home(%#x) = %d of %d", a, l.home(a), b, l.home(b), l.Homes)
+		if a < b && l.home(a) > l.home(b) || l.home(a) >= l.Buckets {
+			t.Fatalf("home(%#x) = %d, home(%#x) = %d of %d", a, l.home(a), b, l.home(b), l.Buckets)
 		}
 	}
-	if l.home(^uint64(0)) != l.Homes-1 {
-		t.Fatalf("home of the last hash = %d of %d", l.home(^uint64(0)), l.Homes)
+	if l.home(^uint64(0)) != l.Buckets-1 {
+		t.Fatalf("home of the last hash = %d of %d", l.home(^uint64(0)), l.Buckets)
 	}
 }
 
@@ -324,15 +430,16 @@ func TestMap_StoresMakeACopy(t *testing.T) {
 				rivals = append(rivals, k)
 			}
 			if len(rivals) > 0 {
-				victim := rivals[r.IntN(len(rivals))]
+				victim := rivals[0]
 				m.Erase(victim, slab.Evicted)
 				slot, _ := m.Delete(victim)
 				delete(model, victim)
 				m.Reclaim(slot)
-				if !m.Insert(key, loc) {
+				if m.Insert(key, loc) {
+					model[key] = loc
+				} else if uint32(slot/BucketSlots) == l.home(Hash(key)) {
 					t.Fatal("no room for a key whose rival is gone")
 				}
-				model[key] = loc
 			}
 		case 3:
 			if m.Erase(key, slab.Evicted) {
@@ -348,7 +455,7 @@ func TestMap_StoresMakeACopy(t *testing.T) {
 			}
 		default:
 			slot, ok := m.Slot(key)
-			if _, known := model[key]; ok != known || ok && m.words[2*slot] != key {
+			if _, known := model[key]; ok != known || ok && m.words[2*slot]|hintBits != key|hintBits {
 				t.Fatalf("Slot(%#x) = %d, %v", key, slot, ok)
 			}
 		}
@@ -369,5 +476,69 @@ func TestMap_StoresMakeACopy(t *testing.T) {
 	}
 	if len(found) != len(model) || full == 0 {
 		t.Fatalf("All has %d keys, want %d; the map was full %d times", len(found), len(model), full)
+	}
+}
+
+// TestMap_ChurnDoesNotWearItOut: however many keys come and go, lookups stay short, of keys that are there and of others.
+func TestMap_ChurnDoesNotWearItOut(t *testing.T) {
+	const n, turns = 20_000, 30
+	l := LayoutFor(n)
+	m := newMap(l)
+	r := rand.New(rand.NewPCG(1, 1))
+	var entries []Entry
+	keys := make([]uint64, n)
+	for i := range keys {
+		keys[i] = Key(0, int64(i)*7919)
+		entries = append(entries, Entry{keys[i], slab.Raw(0, int64(i)*16)})
+	}
+	if _, err := m.Build(entries); err != nil {
+		t.Fatal(err)
+	}
+	buckets := func(key uint64) float64 {
+		p := l.probe(Hash(key))
+		hintWord, _ := p.hintAt()
+		for n := 1.; ; n++ {
+			b := m.bucket(p.bucket)
+			for i := 0; i < len(b); i += 2 {
+				if b[i]|hintBits == key|hintBits {
+					return n
+				}
+			}
+			if !p.follow(p.hint(b[hintWord])) {
+				return n
+			}
+		}
+	}
+	mean := func(key func() uint64) float64 {
+		sum := 0.
+		for range 20_000 {
+			sum += buckets(key())
+		}
+		return sum / 20_000
+	}
+	for turn := range turns {
+		for i := range n {
+			at := r.IntN(n)
+			if !m.Erase(keys[at], slab.Evicted) {
+				t.Fatalf("key %#x is lost", keys[at])
+			}
+			slot, _ := m.Delete(keys[at])
+			m.Reclaim(slot)
+			keys[at] = Key(0, int64(n*(turn+1)+i)*7919)
+			if !m.Insert(keys[at], slab.Raw(0, 16)) {
+				t.Fatal("the map is full")
+			}
+		}
+	}
+	for _, key := range keys {
+		if m.Find(key) != slab.Raw(0, 16) {
+			t.Fatalf("key %#x is lost", key)
+		}
+	}
+	there := mean(func() uint64 { return keys[r.IntN(n)] })
+	absent := mean(func() uint64 { return Key(1, r.Int64N(1<<40)) })
+	t.Logf("after %d turns: %.2f buckets a lookup of a key that is there, %.2f of another", turns, there, absent)
+	if there > 1.7 || absent > 1.4 {
+		t.Errorf("after %d turns: %.2f buckets a lookup of a key that is there, %.2f of another", turns, there, absent)
 	}
 }

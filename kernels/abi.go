@@ -13,7 +13,11 @@ const NumReasons = 5
 
 const BucketSlots = 4
 
-const MaxProbe = 32
+const MaxProbe = 15
+
+const HintShift = 50
+
+const NoHint = 7
 
 const ScanPart = 4096
 
@@ -118,21 +122,23 @@ const SampledAccess = 1
 const SampledKey = 2
 
 // Sampling says which of a batch's accesses Lookup appends to a sample ring, and to which. An access is kept as
-// SAMPLED_ACCESS iff the upper half of hash(seed, batch, position) is below AccessBelow, and as SAMPLED_KEY iff that of
-// hash(seed, key) is below KeyBelow.
+// SAMPLED_ACCESS iff the upper half of hash(access seed ^ position) is below AccessBelow, and as SAMPLED_KEY iff that of
+// hash(key seed ^ key) is below KeyBelow.
 type Sampling struct {
 	// Ring is the records' page-locked memory, 0 for no sampling; Head, in device memory, how many were claimed so far.
 	Ring uint64
 	Head uint64
-	Seed uint64
+	// AccessSeed is hash(seed ^ batch), and KeySeed hash(seed).
+	AccessSeed uint64
+	KeySeed    uint64
 	// Mask is the records of the ring - 1, a power of two - 1.
 	Mask        uint32
-	Batch       uint32
 	AccessBelow uint32
 	KeyBelow    uint32
+	_           uint32
 }
 
-const SamplingBytes = 40
+const SamplingBytes = 48
 
 var _ = [1]int{}[unsafe.Sizeof(Sampling{})-SamplingBytes]
 
@@ -159,11 +165,9 @@ type LookupArgs struct {
 	Oversize uint64
 	Limit    int64
 	Count    uint32
-	Homes    uint32
 	Buckets  uint32
 	Table    uint32
 	RowBytes uint32
-	_        uint32
 	Samples  Sampling
 }
 
@@ -221,17 +225,31 @@ type MapArgs struct {
 	Entries uint64
 	Results uint64
 	Count   uint32
-	Homes   uint32
 	Buckets uint32
 	Reason  uint32
+	_       uint32
 }
 
 const MapArgsBytes = 40
 
 var _ = [1]int{}[unsafe.Sizeof(MapArgs{})-MapArgsBytes]
 
-// BuildArgs are entries that a hashmap is built of. Starts and ends have 32 bits for each home bucket, sums for each part of
-// SCAN_PART of them; sorted is as large as the entries; failed counts entries that do not fit, and keys given twice.
+// BuildWant is what an entry that its home has no slot for wants in a round.
+type BuildWant struct {
+	// From is the bucket that is to have the hint, to the one that is to give a slot; all ones for none.
+	From uint32
+	To   uint32
+	Hint uint32
+	_    uint32
+}
+
+const BuildWantBytes = 16
+
+var _ = [1]int{}[unsafe.Sizeof(BuildWant{})-BuildWantBytes]
+
+// BuildArgs are entries that a hashmap is built of. Starts and ends have 32 bits for each bucket, sums for each part of
+// SCAN_PART of them; sorted is as large as the entries; claims has 64 bits for each bucket; failed counts entries that do
+// not fit, those whose keys are reserved, and keys given twice.
 type BuildArgs struct {
 	Map     uint64
 	Entries uint64
@@ -240,13 +258,21 @@ type BuildArgs struct {
 	Ends    uint64
 	Sums    uint64
 	Failed  uint64
+	// Pending has two lists of room entries, as their indices in sorted order, for rounds in turn, and lengths the length of
+	// each round's; wants is what this round's want.
+	Pending uint64
+	Lengths uint64
+	Wants   uint64
+	Claims  uint64
+	Room    uint32
+	Round   uint32
 	Count   uint32
-	Homes   uint32
 	Buckets uint32
 	Parts   uint32
+	_       uint32
 }
 
-const BuildArgsBytes = 72
+const BuildArgsBytes = 112
 
 var _ = [1]int{}[unsafe.Sizeof(BuildArgs{})-BuildArgsBytes]
 

@@ -16,7 +16,9 @@ typedef long long i64;
 #define TAIL_SLACK 128
 #define NUM_REASONS 5
 #define BUCKET_SLOTS 4
-#define MAX_PROBE 32
+#define MAX_PROBE 15
+#define HINT_SHIFT 50
+#define NO_HINT 7
 #define SCAN_PART 4096
 
 // OrderPageBits is log2 of the page that misses are grouped by: 2 MiB. There are so many buckets for pages.
@@ -100,20 +102,22 @@ ABI_SIZE(RowCodec, 32);
 #define SAMPLED_KEY 2
 
 // Sampling says which of a batch's accesses Lookup appends to a sample ring, and to which. An access is kept as
-// SAMPLED_ACCESS iff the upper half of hash(seed, batch, position) is below AccessBelow, and as SAMPLED_KEY iff that of
-// hash(seed, key) is below KeyBelow.
+// SAMPLED_ACCESS iff the upper half of hash(access seed ^ position) is below AccessBelow, and as SAMPLED_KEY iff that of
+// hash(key seed ^ key) is below KeyBelow.
 struct Sampling {
 	// Ring is the records' page-locked memory, 0 for no sampling; Head, in device memory, how many were claimed so far.
 	u64 ring;
 	u64 head;
-	u64 seed;
+	// AccessSeed is hash(seed ^ batch), and KeySeed hash(seed).
+	u64 accessSeed;
+	u64 keySeed;
 	// Mask is the records of the ring - 1, a power of two - 1.
 	u32 mask;
-	u32 batch;
 	u32 accessBelow;
 	u32 keyBelow;
+	u32 reserved;
 };
-ABI_SIZE(Sampling, 40);
+ABI_SIZE(Sampling, 48);
 
 // SampleRecord is an access in a sample ring, written with one 16-byte store. Lap is its turn around the ring, from 1 on;
 // Check has what it was kept for in bits 1:0, and above them the upper bits of hash(key ^ lap), so that a reader knows a
@@ -135,11 +139,9 @@ struct LookupArgs {
 	u64 oversize;
 	i64 limit;
 	u32 count;
-	u32 homes;
 	u32 buckets;
 	u32 table;
 	u32 rowBytes;
-	u32 reserved;
 	Sampling samples;
 };
 ABI_SIZE(LookupArgs, 128);
@@ -185,14 +187,25 @@ struct MapArgs {
 	u64 entries;
 	u64 results;
 	u32 count;
-	u32 homes;
 	u32 buckets;
 	u32 reason;
+	u32 reserved;
 };
 ABI_SIZE(MapArgs, 40);
 
-// BuildArgs are entries that a hashmap is built of. Starts and ends have 32 bits for each home bucket, sums for each part of
-// SCAN_PART of them; sorted is as large as the entries; failed counts entries that do not fit, and keys given twice.
+// BuildWant is what an entry that its home has no slot for wants in a round.
+struct BuildWant {
+	// From is the bucket that is to have the hint, to the one that is to give a slot; all ones for none.
+	u32 from;
+	u32 to;
+	u32 hint;
+	u32 reserved;
+};
+ABI_SIZE(BuildWant, 16);
+
+// BuildArgs are entries that a hashmap is built of. Starts and ends have 32 bits for each bucket, sums for each part of
+// SCAN_PART of them; sorted is as large as the entries; claims has 64 bits for each bucket; failed counts entries that do
+// not fit, those whose keys are reserved, and keys given twice.
 struct BuildArgs {
 	u64 map;
 	u64 entries;
@@ -201,12 +214,20 @@ struct BuildArgs {
 	u64 ends;
 	u64 sums;
 	u64 failed;
+	// Pending has two lists of room entries, as their indices in sorted order, for rounds in turn, and lengths the length of
+	// each round's; wants is what this round's want.
+	u64 pending;
+	u64 lengths;
+	u64 wants;
+	u64 claims;
+	u32 room;
+	u32 round;
 	u32 count;
-	u32 homes;
 	u32 buckets;
 	u32 parts;
+	u32 reserved;
 };
-ABI_SIZE(BuildArgs, 72);
+ABI_SIZE(BuildArgs, 112);
 
 // EncodeArgs are rows to be encoded in their places. Lengths receives each row's stored length, 0 where it does not
 // shrink.

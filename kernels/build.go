@@ -18,17 +18,39 @@ type Build struct {
 
 // BuildScratchBytes is the size of Build's scratch memory.
 func BuildScratchBytes(l hashmap.Layout, entries int64) int64 {
-	return entries*hashmap.SlotBytes + 2*buildAlign(int64(l.Homes)*4) + buildAlign(int64(buildParts(l))*4)
+	return newBuildScratch(l, entries).bytes
 }
 
 // CanBuild says whether Build takes so many entries.
 func CanBuild(l hashmap.Layout, entries int64) bool {
-	return entries < 1<<29 && l.Homes < 1<<29 && entries <= l.Slots()
+	return entries < 1<<29 && l.Buckets < 1<<29 && entries <= l.Slots()
 }
 
-func buildAlign(n int64) int64 { return (n + 127) &^ 127 }
+// buildRounds is how many rounds Build tries before it leaves the map to the host. At Load 5 M entries take 19, and one more
+// for each factor of two or three.
+const buildRounds = 32
 
-func buildParts(l hashmap.Layout) int { return (int(l.Homes) + ScanPart - 1) / ScanPart }
+// buildScratch is where Build's scratch memory has what; starts come at 0.
+type buildScratch struct {
+	sorted, starts, ends, sums, lengths, pending, wants, bytes int64
+	room                                                       int64 // for pending entries
+}
+
+func newBuildScratch(l hashmap.Layout, entries int64) (s buildScratch) {
+	at := func(n int64) int64 {
+		at := s.bytes
+		s.bytes += (n + 127) &^ 127
+		return at
+	}
+	// At Load one entry of eight finds its home full.
+	s.room = entries/4 + 1024
+	s.starts, s.ends = at(int64(l.Buckets)*4), at(int64(l.Buckets)*4)
+	s.sorted, s.sums, s.lengths = at(entries*hashmap.SlotBytes), at(int64(buildParts(l))*4), at(4*(buildRounds+1))
+	s.pending, s.wants = at(2*4*s.room), at(s.room*BuildWantBytes)
+	return s
+}
+
+func buildParts(l hashmap.Layout) int { return (int(l.Buckets) + ScanPart - 1) / ScanPart }
 
 // Name implements device.Kernel.
 func (k *Build) Name() string { return "build" }

@@ -20,28 +20,28 @@ var (
 	buildCount = buildFunction("Count")
 	buildPlace = buildFunction("Place")
 	buildSort  = buildFunction("Sort")
-	buildWrite = buildFunction("Write")
-	// Scans, each in three passes: sum the parts, scan the sums, scan the parts.
+	buildClaim = buildFunction("Claim")
+	buildTake  = buildFunction("Take")
+	buildEnd   = buildFunction("End")
+	// A scan in three passes: sum the parts, scan the sums, scan the parts.
 	buildSums = [3]*cuda.Function[BuildArgs]{buildFunction("SumParts"), buildFunction("SumSums"), buildFunction("SumApply")}
-	buildMaxs = [3]*cuda.Function[BuildArgs]{buildFunction("MaxParts"), buildFunction("MaxSums"), buildFunction("MaxApply")}
 )
 
 // RunCUDA implements cuda.Kernel.
 func (k *Build) RunCUDA(s *cuda.Stream) error {
 	n := k.Entries.Size() / hashmap.SlotBytes
 	if !CanBuild(k.Layout, n) {
-		return fmt.Errorf("kernels: hashmap of %d homes cannot be built of %d entries here", k.Layout.Homes, n)
+		return fmt.Errorf("kernels: hashmap of %d buckets cannot be built of %d entries here", k.Layout.Buckets, n)
 	}
-	homes, parts := int64(k.Layout.Homes)*4, buildParts(k.Layout)
-	at := n * hashmap.SlotBytes
-	starts := k.Scratch.Slice(at, at+homes)
-	at += buildAlign(homes)
-	ends := k.Scratch.Slice(at, at+homes)
-	at += buildAlign(homes)
+	at, buckets := newBuildScratch(k.Layout, n), int64(k.Layout.Buckets)
+	addr := k.Scratch.Addr()
+	starts, ends := k.Scratch.Slice(at.starts, at.starts+buckets*4), k.Scratch.Slice(at.ends, at.ends+buckets*4)
+	// Claims take the place of starts and ends, which are done with by then.
+	claims := k.Scratch.Slice(at.starts, at.starts+buckets*8)
 	args := BuildArgs{
-		Map: k.Map.Addr(), Entries: k.Entries.Addr(), Sorted: k.Scratch.Addr(), Starts: starts.Addr(), Ends: ends.Addr(),
-		Sums: k.Scratch.Addr() + uint64(at), Failed: k.Failed.Addr(), Count: uint32(n), Homes: k.Layout.Homes,
-		Buckets: k.Layout.Buckets, Parts: uint32(parts),
+		Map: k.Map.Addr(), Entries: k.Entries.Addr(), Sorted: addr + uint64(at.sorted), Starts: starts.Addr(), Ends: ends.Addr(),
+		Sums: addr + uint64(at.sums), Failed: k.Failed.Addr(), Pending: addr + uint64(at.pending), Lengths: addr + uint64(at.lengths),
+		Wants: addr + uint64(at.wants), Claims: claims.Addr(), Room: uint32(at.room), Count: uint32(n), Buckets: k.Layout.Buckets, Parts: uint32(buildParts(k.Layout)),
 	}
 	each := func(f *cuda.Function[BuildArgs], work int64) error {
 		grid, err := resident(s, f, 0, int(work), blockThreads)
@@ -50,21 +50,30 @@ func (k *Build) RunCUDA(s *cuda.Stream) error {
 		}
 		return f.Launch(s, grid, blockThreads, 0, &args)
 	}
-	scan := func(passes [3]*cuda.Function[BuildArgs]) error {
-		return errors.Join(
-			passes[0].Launch(s, parts, 1024, 0, &args),
-			passes[1].Launch(s, 1, 1024, 0, &args),
-			passes[2].Launch(s, parts, 1024, 0, &args),
-		)
-	}
-	return errors.Join(
-		s.Fill(k.Map, 0xff), s.Fill(k.Failed, 0), s.Fill(starts, 0),
+	if err := errors.Join(
+		s.Fill(k.Map, 0xff), s.Fill(k.Failed, 0), s.Fill(starts, 0), s.Fill(k.Scratch.Slice(at.lengths, at.lengths+4*(buildRounds+1)), 0),
 		each(buildCount, n),
-		scan(buildSums),
+		buildSums[0].Launch(s, int(args.Parts), 1024, 0, &args),
+		buildSums[1].Launch(s, 1, 1024, 0, &args),
+		buildSums[2].Launch(s, int(args.Parts), 1024, 0, &args),
 		s.Copy(ends, starts),
 		each(buildPlace, n),
-		each(buildSort, homes/4),
-		scan(buildMaxs),
-		each(buildWrite, n),
-	)
+		each(buildSort, buckets),
+		s.Fill(claims, 0xff),
+	); err != nil {
+		return err
+	}
+	grid, err := resident(s, buildClaim, 0, int(at.room), blockThreads)
+	if err != nil {
+		return err
+	}
+	for args.Round = 0; args.Round < buildRounds; args.Round++ {
+		if err := errors.Join(
+			buildClaim.Launch(s, grid, blockThreads, 0, &args),
+			buildTake.Launch(s, grid, blockThreads, 0, &args),
+		); err != nil {
+			return err
+		}
+	}
+	return buildEnd.Launch(s, 1, 1, 0, &args)
 }

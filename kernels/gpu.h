@@ -117,6 +117,7 @@ INLINE void atomicAdd(u64 *p, u64 x)
 {
 	asm volatile("red.global.add.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory");
 }
+INLINE void atomicMin(u64 *p, u64 x) { asm volatile("red.global.min.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory"); }
 INLINE void atomicMax(u32 *p, u32 x) { asm volatile("red.global.max.u32 [%0], %1;" ::"l"(p), "r"(x) : "memory"); }
 INLINE u32 atomicOrShared(u32 *p, u32 x) { return __atomic_fetch_or(p, x, __ATOMIC_RELAXED); }
 

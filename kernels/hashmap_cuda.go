@@ -14,7 +14,7 @@ var (
 func (k *Insert) RunCUDA(s *cuda.Stream) error {
 	return insertKernel.Launch(s, 1, 1, 0, &MapArgs{
 		Map: k.Map.Addr(), Entries: k.Entries.Addr(), Results: k.Results.Addr(), Count: uint32(k.Results.Size() / 4),
-		Homes: k.Layout.Homes, Buckets: k.Layout.Buckets,
+		Buckets: k.Layout.Buckets,
 	})
 }
 
@@ -27,6 +27,6 @@ func (k *Erase) RunCUDA(s *cuda.Stream) error {
 	}
 	return eraseKernel.Launch(s, grid, blockThreads, 0, &MapArgs{
 		Map: k.Map.Addr(), Entries: k.Keys.Addr(), Results: k.Results.Addr(), Count: uint32(n),
-		Homes: k.Layout.Homes, Buckets: k.Layout.Buckets, Reason: uint32(k.Reason),
+		Buckets: k.Layout.Buckets, Reason: uint32(k.Reason),
 	})
 }

@@ -6,20 +6,16 @@ import "github.com/tensorcache/tensorcache/device/cuda"
 
 var lookupKernel = cuda.NewFunction[LookupArgs](module("lookup"), "lookupKernel")
 
-// lookupRows is the row numbers that a thread takes: enough loads in flight for the latency of the hashmap.
-const lookupRows = 4
-
 // RunCUDA implements cuda.Kernel.
 func (k *Lookup) RunCUDA(s *cuda.Stream) error {
 	n := int(k.Rows.Size() / 8)
 	if n == 0 {
 		return nil
 	}
-	perBlock := blockThreads * lookupRows
-	return lookupKernel.Launch(s, (n+perBlock-1)/perBlock, blockThreads, 0, &LookupArgs{
+	return lookupKernel.Launch(s, (n+blockThreads-1)/blockThreads, blockThreads, 0, &LookupArgs{
 		Map: k.Map.Addr(), Rows: k.Rows.Addr(), Found: k.Found.Addr(), Counters: k.Counters.Addr(), Out: k.Out.Addr(),
 		Rejected: k.Rejected.Addr(), Oversize: k.Oversize.Addr(), Limit: k.Limit, Count: uint32(n),
-		Homes: k.Layout.Homes, Buckets: k.Layout.Buckets, Table: uint32(k.Table), RowBytes: uint32(k.RowBytes),
+		Buckets: k.Layout.Buckets, Table: uint32(k.Table), RowBytes: uint32(k.RowBytes),
 		Samples: k.Samples,
 	})
 }

@@ -47,17 +47,18 @@ func (r *SampleRing) Close() {
 // share of the keys, both 0 to 1.
 func (r *SampleRing) Sampling(seed uint64, batch uint32, accesses, keys float64) Sampling {
 	return Sampling{
-		Ring: r.records.Addr(), Head: r.head.Addr(), Seed: seed, Mask: uint32(r.mask), Batch: batch,
+		Ring: r.records.Addr(), Head: r.head.Addr(),
+		AccessSeed: hashmap.Hash(seed ^ uint64(batch)), KeySeed: hashmap.Hash(seed), Mask: uint32(r.mask),
 		AccessBelow: uint32(accesses * math.MaxUint32), KeyBelow: uint32(keys * math.MaxUint32),
 	}
 }
 
 // keeps returns what an access is kept for.
 func (s *Sampling) keeps(key uint64, position uint32) (kept uint32) {
-	if uint32(hashmap.Hash(hashmap.Hash(s.Seed^uint64(s.Batch))^uint64(position))>>32) < s.AccessBelow {
+	if uint32(hashmap.Hash(s.AccessSeed^uint64(position))>>32) < s.AccessBelow {
 		kept = SampledAccess
 	}
-	if uint32(hashmap.Hash(hashmap.Hash(s.Seed)^key)>>32) < s.KeyBelow {
+	if uint32(hashmap.Hash(s.KeySeed^key)>>32) < s.KeyBelow {
 		kept |= SampledKey
 	}
 	return kept

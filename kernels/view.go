@@ -17,6 +17,7 @@ var (
 	_ = [1]int{}[NumReasons-slab.NumReasons]
 	_ = [1]int{}[BucketSlots-hashmap.BucketSlots]
 	_ = [1]int{}[MaxProbe-hashmap.MaxProbe]
+	_ = [1]int{}[1<<HintShift-2-hashmap.MaxRows]
 )
 
 // FoundView views a buffer as the hits and misses of a batch: hits from the front, misses from the back.

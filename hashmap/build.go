@@ -1,0 +1,148 @@
+package hashmap
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Build fills the map with the entries, whose order does not matter: equal entries give equal bytes. Each bucket takes the
+// first four by hash of the entries whose home it is. The others go on in rounds; in a round, each, seeing the map as the
+// round found it, follows hints to a bucket with a free slot, or to one without a hint for it, for which it chooses one as
+// Insert does. Where several want the same bucket's first free slot, or to set hints of the same bucket, the first by hash
+// gets its way, and who does not get all that it wants gets nothing in this round. The entries that do not fit within
+// MaxProbe are returned; their rows are not cached. No reader may run. Keys must be distinct and not reserved.
+func (m *Map) Build(entries []Entry) (rejected []Entry, err error) {
+	m.Clear()
+	sorted := make([]hashed, len(entries))
+	for i, e := range entries {
+		if !isKey(e.Key) {
+			return nil, fmt.Errorf("hashmap: key (%#x) is reserved", e.Key)
+		}
+		sorted[i] = hashed{Hash(e.Key), e}
+	}
+	slices.SortFunc(sorted, func(a, b hashed) int {
+		if a.hash < b.hash {
+			return -1
+		}
+		return 1
+	})
+	var pending []hashed
+	home, taken := ^uint32(0), 0
+	for i, e := range sorted {
+		if i > 0 && e.Key == sorted[i-1].Key {
+			table, row := SplitKey(e.Key)
+			return nil, fmt.Errorf("hashmap: key (table %d row %d) must not be given twice", table, row)
+		}
+		if h := m.layout.home(e.hash); h != home {
+			home, taken = h, 0
+		}
+		if taken == BucketSlots {
+			pending = append(pending, e)
+			continue
+		}
+		m.bucket(home).put(taken, e.Entry)
+		taken++
+	}
+	return m.buildRounds(pending), nil
+}
+
+type hashed struct {
+	hash uint64
+	Entry
+}
+
+// step is what an entry wants in a round.
+type step struct {
+	at       probe
+	hint     uint32 // to set in the probe's bucket, or noHint
+	hasSlot  bool
+	slotFrom uint32 // the bucket of the slot
+}
+
+// buildRounds places the pending entries, sorted by hash, and returns those that do not fit.
+func (m *Map) buildRounds(pending []hashed) (rejected []Entry) {
+	if len(pending) == 0 {
+		return nil
+	}
+	// The first, by hash, who wants something of a bucket in a round. A full bucket gives hints, another a slot.
+	type claim struct{ round, entry uint32 }
+	claims := make([]claim, m.layout.Buckets)
+	steps := make([]step, len(pending))
+	for round := uint32(1); len(pending) > 0; round++ {
+		first := func(bucket uint32, i int) {
+			if claims[bucket].round != round {
+				claims[bucket] = claim{round, uint32(i)}
+			}
+		}
+		kept := 0
+		for _, e := range pending {
+			s, ok := m.buildStep(e.hash)
+			if !ok {
+				rejected = append(rejected, e.Entry)
+				continue
+			}
+			if s.hint != noHint {
+				first(s.at.bucket, kept)
+			}
+			if s.hasSlot {
+				first(s.slotFrom, kept)
+			}
+			pending[kept], steps[kept] = e, s
+			kept++
+		}
+		left := pending[:0]
+		for i, e := range pending[:kept] {
+			s, own := steps[i], claim{round, uint32(i)}
+			won := (s.hint == noHint || claims[s.at.bucket] == own) && (!s.hasSlot || claims[s.slotFrom] == own)
+			if won && s.hint != noHint {
+				word, _ := s.at.hintAt()
+				b := m.bucket(s.at.bucket)
+				b[word] = s.at.withHint(b[word], s.hint)
+			}
+			if won && s.hasSlot {
+				b := m.bucket(s.slotFrom)
+				b.put(b.taken(), e.Entry)
+			} else {
+				left = append(left, e)
+			}
+		}
+		pending = left
+	}
+	return rejected
+}
+
+// buildStep returns what the entry of a hash wants, or false when it does not fit.
+func (m *Map) buildStep(hash uint64) (s step, ok bool) {
+	p := m.layout.probe(hash)
+	word, _ := p.hintAt()
+	for {
+		hint := p.hint(m.bucket(p.bucket)[word])
+		if p.hops == MaxProbe {
+			return s, false
+		}
+		if hint == noHint {
+			s = step{at: p}
+			s.hint, s.hasSlot = m.choose(&p)
+			s.slotFrom = p.next(s.hint)
+			return s, true
+		}
+		if to := p.next(hint); m.bucket(to).taken() < BucketSlots {
+			return step{at: p, hint: noHint, hasSlot: true, slotFrom: to}, true
+		}
+		p.follow(hint)
+	}
+}
+
+// put stores an entry in a slot of a map that is being built.
+func (b *bucket) put(slot int, e Entry) {
+	b[2*slot], b[2*slot+1] = e.Key|hintBits, uint64(e.Location)
+}
+
+// taken returns how many slots of a bucket of a map that is being built are in use: the first ones.
+func (b *bucket) taken() int {
+	n := 0
+	for n < BucketSlots && b[2*n] != EmptyKey {
+		n++
+	}
+	return n
+}
