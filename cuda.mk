@@ -10,7 +10,7 @@ GPU_PACKAGES  := kernels cache device/cuda
 GPU_COMMIT     = github.com/tensorcache/tensorcache/bench/gpu.commit=$$(git describe --always --dirty --abbrev=12)
 GPU_RECORD    := docs/results/gpu-test.json
 
-.PHONY: cuda-stub kernels check-kernels gpu-bundle gpu-test gpu-bench check-gpu-record
+.PHONY: cuda-stub kernels check-kernels gpu-bundle gpu-test gpu-bench gpu-docs check-gpu-record
 cuda-stub: $(CUDA_STUB)
 
 # Regenerates the PTX and the ABI constants.
@@ -42,6 +42,11 @@ gpu-bench: gpu-bundle
 	cd $(GPU_BUNDLE) && ./run.sh bench
 	test -s $(GPU_BUNDLE)/gpu-bench.json
 	mkdir -p docs/results && cp $(GPU_BUNDLE)/gpu-bench.json docs/results/gpu-bench.json
+	$(MAKE) --no-print-directory gpu-docs
+
+# Rewrites the plot and the tables of docs/performance.md from the committed figures.
+gpu-docs:
+	go test ./cmd/cachebench -run '^TestGPUBench_Docs$$' -update
 
 # Says whether the committed record is of the committed code.
 check-gpu-record:

@@ -142,7 +142,7 @@ func (t Table) validate() error {
 		return fmt.Errorf("cache: table %s: row (%d bytes) must be shorter than 1 MiB (%d)", t.name, n, slab.MaxRowBytes+1)
 	}
 	if n := int64(t.Rows()); n < 1 || n > hashmap.MaxRows {
-		return fmt.Errorf("cache: table %s: rows (%d) must be 1 to 2^56 - 2", t.name, n)
+		return fmt.Errorf("cache: table %s: rows (%d) must be 1 to 2^50 - 2", t.name, n)
 	}
 	if t.capacity < 0 || t.capacity > hashmap.MaxRows {
 		return fmt.Errorf("cache: table %s: capacity (%d) must be 0 to 2^56 - 2", t.name, t.capacity)

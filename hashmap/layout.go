@@ -13,7 +13,8 @@ const (
 	SlotBytes = 16
 	// BucketBytes is the size and alignment of a bucket.
 	BucketBytes = BucketSlots * SlotBytes
-	// MaxProbe is how many hops from its home a key may lie. At a load of 0.9 the longest of 4 M keys' probes is 9.
+	// MaxProbe is how many hops from its home a key may lie. The longest of 20 M keys' probes has 8 at
+	// load 0.8, of 4 M keys' 12 at 0.9.
 	MaxProbe = 15
 	// Load is the load that LayoutFor sizes for: 20 bytes an entry.
 	Load = 0.8

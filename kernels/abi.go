@@ -9,6 +9,8 @@ const MaxSlabs = 8
 
 const TailSlack = 128
 
+const SlotAlign = 16
+
 const NumReasons = 5
 
 const BucketSlots = 4
@@ -276,22 +278,40 @@ const BuildArgsBytes = 112
 
 var _ = [1]int{}[unsafe.Sizeof(BuildArgs{})-BuildArgsBytes]
 
-// EncodeArgs are rows to be encoded in their places. Lengths receives each row's stored length, 0 where it does not
-// shrink.
-type EncodeArgs struct {
-	Rows       uint64
-	Stride     int64
-	Lengths    uint64
-	Count      uint32
-	StageBytes uint32
-	Codec      RowCodec
+// EncodeTotals adds up a table's rows as Encode stores them: how many stay raw, their bytes, and the bytes of their slots.
+type EncodeTotals struct {
+	RawRows     uint64
+	StoredBytes uint64
+	SlotBytes   uint64
 }
 
-const EncodeArgsBytes = 64
+const EncodeTotalsBytes = 24
+
+var _ = [1]int{}[unsafe.Sizeof(EncodeTotals{})-EncodeTotalsBytes]
+
+// EncodeArgs are rows to be encoded in their places: rows first to first + count - 1 of a table.
+type EncodeArgs struct {
+	Rows   uint64
+	Stride int64
+	First  uint64
+	// Bits, unless 0, has a bit for each row of the table, to be set where the row shrinks; lengths, unless 0, receives each
+	// row's stored length in 32 bits, 0 where it does not shrink.
+	Bits    uint64
+	Lengths uint64
+	Totals  uint64
+	// Scratch is memory of rowBytes for each block that encodes long rows.
+	Scratch uint64
+	Count   uint32
+	// RowBytes is the shared memory, or the scratch memory, that one row takes.
+	RowBytes uint32
+	Codec    RowCodec
+}
+
+const EncodeArgsBytes = 96
 
 var _ = [1]int{}[unsafe.Sizeof(EncodeArgs{})-EncodeArgsBytes]
 
-// SampleArgs is a training sample: rows of whole words back to back. Plane b of word w has a bit a row, at
+// SampleArgs is a training sample: rows of rowWords words back to back. Plane b of word w has a bit a row, at
 // (w × 32 + b) × planeWords; words counts the planes' words, zeros beyond the row's.
 type SampleArgs struct {
 	Rows   uint64
@@ -311,16 +331,23 @@ const SampleArgsBytes = 56
 
 var _ = [1]int{}[unsafe.Sizeof(SampleArgs{})-SampleArgsBytes]
 
-// SampleBytesArgs are rows back to back whose stored bytes are to be summed.
+// SampleBytesArgs are a sample's rows whose stored bytes are to be summed, once for each of up to MAX_MASKS masks. Masks
+// has a mask of words and a bitval of words for each, zeros beyond the row's chunks; sums has 64 bits for each.
+const MaxMasks = 8
+
 type SampleBytesArgs struct {
-	Rows  uint64
-	Sum   uint64
-	Count uint32
-	_     uint32
-	Codec RowCodec
+	Rows       uint64
+	Masks      uint64
+	Sums       uint64
+	Count      uint32
+	RowBytes   uint32
+	RowWords   uint32
+	Words      uint32
+	ChunkWords uint32
+	NumMasks   uint32
 }
 
-const SampleBytesArgsBytes = 56
+const SampleBytesArgsBytes = 48
 
 var _ = [1]int{}[unsafe.Sizeof(SampleBytesArgs{})-SampleBytesArgsBytes]
 

@@ -14,6 +14,7 @@ typedef long long i64;
 // Location words, slabs and the hashmap.
 #define MAX_SLABS 8
 #define TAIL_SLACK 128
+#define SLOT_ALIGN 16
 #define NUM_REASONS 5
 #define BUCKET_SLOTS 4
 #define MAX_PROBE 15
@@ -229,19 +230,34 @@ struct BuildArgs {
 };
 ABI_SIZE(BuildArgs, 112);
 
-// EncodeArgs are rows to be encoded in their places. Lengths receives each row's stored length, 0 where it does not
-// shrink.
+// EncodeTotals adds up a table's rows as Encode stores them: how many stay raw, their bytes, and the bytes of their slots.
+struct EncodeTotals {
+	u64 rawRows;
+	u64 storedBytes;
+	u64 slotBytes;
+};
+ABI_SIZE(EncodeTotals, 24);
+
+// EncodeArgs are rows to be encoded in their places: rows first to first + count - 1 of a table.
 struct EncodeArgs {
 	u64 rows;
 	i64 stride;
+	u64 first;
+	// Bits, unless 0, has a bit for each row of the table, to be set where the row shrinks; lengths, unless 0, receives each
+	// row's stored length in 32 bits, 0 where it does not shrink.
+	u64 bits;
 	u64 lengths;
+	u64 totals;
+	// Scratch is memory of rowBytes for each block that encodes long rows.
+	u64 scratch;
 	u32 count;
-	u32 stageBytes;
+	// RowBytes is the shared memory, or the scratch memory, that one row takes.
+	u32 rowBytes;
 	RowCodec codec;
 };
-ABI_SIZE(EncodeArgs, 64);
+ABI_SIZE(EncodeArgs, 96);
 
-// SampleArgs is a training sample: rows of whole words back to back. Plane b of word w has a bit a row, at
+// SampleArgs is a training sample: rows of rowWords words back to back. Plane b of word w has a bit a row, at
 // (w × 32 + b) × planeWords; words counts the planes' words, zeros beyond the row's.
 struct SampleArgs {
 	u64 rows;
@@ -258,15 +274,21 @@ struct SampleArgs {
 };
 ABI_SIZE(SampleArgs, 56);
 
-// SampleBytesArgs are rows back to back whose stored bytes are to be summed.
+// SampleBytesArgs are a sample's rows whose stored bytes are to be summed, once for each of up to MAX_MASKS masks. Masks
+// has a mask of words and a bitval of words for each, zeros beyond the row's chunks; sums has 64 bits for each.
+#define MAX_MASKS 8
 struct SampleBytesArgs {
 	u64 rows;
-	u64 sum;
+	u64 masks;
+	u64 sums;
 	u32 count;
-	u32 reserved;
-	RowCodec codec;
+	u32 rowBytes;
+	u32 rowWords;
+	u32 words;
+	u32 chunkWords;
+	u32 numMasks;
 };
-ABI_SIZE(SampleBytesArgs, 56);
+ABI_SIZE(SampleBytesArgs, 48);
 
 // GatherArgs are rows to be copied as they are: see Gather.
 struct GatherArgs {

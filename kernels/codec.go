@@ -13,6 +13,12 @@ type Codec struct {
 	Form codec.DeviceForm
 }
 
+// MaxMetadataBytes is the device metadata of any codec for rows of that length: see docs/format/ibp.md.
+func MaxMetadataBytes(rowBytes int) int64 {
+	const maxSteps = 6
+	return int64((rowBytes+127)/128) * ((2+maxSteps)*128 + 64)
+}
+
 // AttachCodec puts a codec's metadata in a device's memory, where the caller frees it. c may be nil.
 func AttachCodec(d device.Device, c codec.Codec) (Codec, error) {
 	k := Codec{Codec: c}

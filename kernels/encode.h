@@ -60,3 +60,64 @@ INLINE void putBits(u32 *words, u32 bit, u64 x, u32 n)
 	if ((bit & 31) + n > 32)
 		atomicOrShared(words + bit / 32 + 1, (u32)(x >> 32));
 }
+
+// putQuad sets a quad's kept bits from a bit position on, and its participation bits as those of the quad-th quad of flags.
+// chunks are those of the row from this quad on.
+template <int CHUNK>
+INLINE void putQuad(u32 *payload, u32 bit, u32 *flags, u32 quad, u32 chunks, u32x4 x, u32x4 packed, u32 part, u32 masked)
+{
+	constexpr u32 N = 16 / CHUNK;
+	u32 on = 0;
+	u64 words[4] = {x.x, x.y, x.z, x.w}, low[4] = {packed.x, packed.y, packed.z, packed.w};
+#pragma unroll
+	for (u32 c = 0; c < N; c++)
+		if (c < chunks) {
+			bool in = part >> (8 * c) & 1;
+			u32 n = CHUNK * 8 - (in ? masked >> (8 * c) & 0xff : 0);
+			on |= (u32)in << c;
+			if (CHUNK == 4) {
+				putBits(payload, bit, in ? low[c] : words[c], n);
+			} else {
+				u64 v = in ? low[2 * c] | low[2 * c + 1] << 32 : words[2 * c] | words[2 * c + 1] << 32;
+				putBits(payload, bit, v & 0xffffffff, minimum(n, 32));
+				if (n > 32)
+					putBits(payload, bit + 32, v >> 32, n - 32);
+			}
+			bit += n;
+		}
+	atomicOrShared(flags + quad * N / 32, on << (quad * N & 31));
+}
+
+// Tally adds up rows for a table's totals.
+struct Tally {
+	u64 raw, stored, slots;
+	INLINE void clear() { raw = stored = slots = 0; }
+	// add counts row i of the launch, and says in the table's bits and lengths how it is stored.
+	INLINE void add(const EncodeArgs &a, u32 i, u32 length)
+	{
+		bool shrinks = length < a.codec.rowBytes;
+		u64 row = a.first + i;
+		if (shrinks && a.bits != 0)
+			atomicOrShared((u32 *)a.bits + row / 32, 1u << (row & 31));
+		if (a.lengths != 0)
+			((u32 *)a.lengths)[row] = shrinks ? length : 0;
+		u32 n = shrinks ? length : a.codec.rowBytes;
+		raw += !shrinks;
+		stored += n;
+		slots += (n + SLOT_ALIGN - 1) & ~(SLOT_ALIGN - 1);
+	}
+	// join adds another thread's rows to a tally in shared memory.
+	INLINE void join(const Tally &t)
+	{
+		__atomic_fetch_add(&raw, t.raw, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&stored, t.stored, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&slots, t.slots, __ATOMIC_RELAXED);
+	}
+	INLINE void flush(const EncodeArgs &a) const
+	{
+		EncodeTotals *t = (EncodeTotals *)a.totals;
+		atomicAdd(&t->rawRows, raw);
+		atomicAdd(&t->storedBytes, stored);
+		atomicAdd(&t->slotBytes, slots);
+	}
+};

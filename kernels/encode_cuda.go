@@ -8,10 +8,10 @@ import (
 	"github.com/tensorcache/tensorcache/device/cuda"
 )
 
-var (
-	encodeKernels      = map[variant]*cuda.Function[EncodeArgs]{}
-	sampleBytesKernels = map[variant]*cuda.Function[SampleBytesArgs]{}
-)
+// encodeShapes are the kernels of one variant.
+type encodeShapes struct{ short, long *cuda.Function[EncodeArgs] }
+
+var encodeKernels = map[variant]encodeShapes{}
 
 func init() {
 	modules := map[string]*cuda.Module{}
@@ -22,50 +22,57 @@ func init() {
 		if modules[name] == nil {
 			modules[name] = module("encode_" + name)
 		}
-		encodeKernels[v] = cuda.NewFunction[EncodeArgs](modules[name], fmt.Sprintf("encodex%d", v.steps))
-		sampleBytesKernels[v] = cuda.NewFunction[SampleBytesArgs](modules[name], fmt.Sprintf("sampleBytesx%d", v.steps))
+		encodeKernels[v] = encodeShapes{
+			cuda.NewFunction[EncodeArgs](modules[name], fmt.Sprintf("encodex%d", v.steps)),
+			cuda.NewFunction[EncodeArgs](modules[name], fmt.Sprintf("encodeLongx%d", v.steps)),
+		}
 	}
 }
 
 // RunCUDA implements cuda.Kernel.
 func (k *Encode) RunCUDA(s *cuda.Stream) error {
-	n := int(k.Lengths.Size() / 4)
-	if n == 0 {
+	if k.Count == 0 {
 		return nil
-	}
-	if !CanEncode(k.Codec.Codec) {
-		return fmt.Errorf("kernels: rows (%d bytes) of codec %s must be shorter than %d", k.Codec.RowBytes(), k.Codec.Name(), LongRow)
 	}
 	row, err := rowCodec(k.Codec, k.Codec.RowBytes(), 0)
 	if err != nil {
 		return err
 	}
 	args := EncodeArgs{
-		Rows: k.Rows.Addr(), Stride: k.Stride, Lengths: k.Lengths.Addr(), Count: uint32(n),
-		StageBytes: uint32((k.Codec.RowBytes() + stageSlack + 127) &^ 127), Codec: row,
+		Rows: k.Rows.Addr(), Stride: k.Stride, First: uint64(k.First), Count: uint32(k.Count), Codec: row,
+		Totals: k.Totals.Addr(), Scratch: k.Scratch.Addr(),
 	}
-	warps := fitWarps(s, int(row.MetaBytes), 2*int(args.StageBytes))
-	shared := int(row.MetaBytes) + warps*2*int(args.StageBytes)
-	f := encodeKernels[variantOf(k.Codec.Form)]
-	grid, err := residentOf(s, f, 32*warps, shared, n, warps)
+	if k.Bits.Size() != 0 { // an empty part of a buffer has an address
+		args.Bits = k.Bits.Addr()
+	}
+	if k.Lengths.Size() != 0 {
+		args.Lengths = k.Lengths.Addr()
+	}
+	shapes := encodeKernels[variantOf(k.Codec.Form)]
+	if row.RowBytes >= LongRow {
+		return k.runLong(s, shapes.long, &args)
+	}
+	args.RowBytes = uint32((k.Codec.RowBytes() + stageSlack + 127) &^ 127)
+	warps := fitWarps(s, int(row.MetaBytes), 2*int(args.RowBytes))
+	shared := int(row.MetaBytes) + warps*2*int(args.RowBytes)
+	f := shapes.short
+	grid, err := residentOf(s, f, 32*warps, shared, int(k.Count), warps)
 	if err != nil {
 		return err
 	}
 	return f.Launch(s, grid, 32*warps, shared, &args)
 }
 
-// RunCUDA implements cuda.Kernel.
-func (k *SampleBytes) RunCUDA(s *cuda.Stream) error {
-	rowBytes := k.Codec.RowBytes()
-	row, err := rowCodec(k.Codec, rowBytes, 0)
+func (k *Encode) runLong(s *cuda.Stream, f *cuda.Function[EncodeArgs], args *EncodeArgs) error {
+	args.RowBytes = uint32(longRowScratch(k.Codec.RowBytes()))
+	if need := EncodeScratchBytes(k.Codec.RowBytes(), k.Count); k.Scratch.Size() < need {
+		return fmt.Errorf("kernels: scratch memory of encode (%d bytes) must be %d", k.Scratch.Size(), need)
+	}
+	threads := min(1024, (int(args.Codec.Quads)+31)&^31)
+	shared := (4*threads + 4 + threads/8) * 4
+	grid, err := residentOf(s, f, threads, shared, int(k.Count), 1)
 	if err != nil {
 		return err
 	}
-	n := int(k.Rows.Size()) / rowBytes
-	f, shared := sampleBytesKernels[variantOf(k.Codec.Form)], int(row.MetaBytes)
-	grid, err := resident(s, f, shared, n, blockThreads/32)
-	if err != nil {
-		return err
-	}
-	return f.Launch(s, grid, blockThreads, shared, &SampleBytesArgs{Rows: k.Rows.Addr(), Sum: k.Sum.Addr(), Count: uint32(n), Codec: row})
+	return f.Launch(s, min(grid, maxEncodeBlocks), threads, shared, args)
 }

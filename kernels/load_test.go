@@ -16,14 +16,12 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// TestEncode_EqualsHost holds encoded rows in page-locked memory against the Go encoder's, byte for byte, bytes after each
-// stored row included; and the Go decoder against them.
+// TestEncode_EqualsHost holds encoded rows against the Go encoder's, byte for byte, bytes after each stored row included, and
+// the table's bits, lengths and totals; and the Go decoder against the rows. They are encoded in two launches, as pieces of
+// a table are, in page-locked memory and, a longer stride apart, in the device's.
 func TestEncode_EqualsHost(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
 	for i, rowBytes := range rowLengths() {
-		if rowBytes >= kernels.LongRow {
-			continue
-		}
 		for _, name := range []string{"ibp4", "ibp8"} {
 			for _, kind := range []string{"mixed", gputest.Kinds[i%len(gputest.Kinds)]} {
 				t.Run(fmt.Sprintf("row=%d/%s/%s", rowBytes, name, kind), func(t *testing.T) {
@@ -31,26 +29,61 @@ func TestEncode_EqualsHost(t *testing.T) {
 					data := gputest.Rows(kind, n, rowBytes, uint64(i))
 					c := trained(t, name, data, rowBytes)
 					stride := (rowBytes + 3) &^ 3
+					if kind != "mixed" {
+						stride += 4
+					}
 					type result struct {
-						rows    []byte
-						lengths []byte
+						rows, bits, lengths []byte
+						totals              kernels.EncodeTotals
 					}
 					both(t, gpu, reason, func(b *bench) result {
-						mem, err := b.d.AllocHost(int64(n*stride+slab.TailSlack), "test")
-						b.check(err)
-						defer b.d.Free(mem)
+						source := make([]byte, n*stride+slab.TailSlack)
+						for i := range source {
+							source[i] = 0xa5
+						}
 						for r := range n {
-							copy(mem.Bytes()[r*stride:], data[r*rowBytes:][:rowBytes])
+							copy(source[r*stride:], data[r*rowBytes:][:rowBytes])
+						}
+						var mem device.Buffer
+						if kind == "mixed" {
+							var err error
+							mem, err = b.d.AllocHost(int64(len(source)), "test")
+							b.check(err)
+							defer b.d.Free(mem)
+							copy(mem.Bytes(), source)
+						} else {
+							mem = b.put(source)
 						}
 						attached, err := kernels.AttachCodec(b.d, c)
 						b.check(err)
 						defer b.d.Free(attached.Meta)
-						k := &kernels.Encode{Rows: mem, Stride: int64(stride), Lengths: b.alloc(int64(n) * 4), Codec: attached}
-						b.launch(k)
-						return result{bytes.Clone(mem.Bytes()), b.get(k.Lengths)}
+						k := kernels.Encode{
+							Stride: int64(stride), Codec: attached, Bits: b.alloc(int64(n+63) / 64 * 8), Lengths: b.alloc(int64(n) * 4),
+							Totals: b.alloc(kernels.EncodeTotalsBytes), Scratch: b.alloc(kernels.EncodeScratchBytes(rowBytes, int64(n))),
+						}
+						first := int64(n/2 + 1)
+						for _, part := range [][2]int64{{first, int64(n)}, {0, first}} {
+							k.First, k.Count = part[0], part[1]-part[0]
+							k.Rows = mem.Slice(part[0]*int64(stride), mem.Size())
+							b.launch(&k)
+						}
+						rows := mem.Bytes()
+						if rows == nil {
+							rows = b.get(mem)
+						}
+						return result{
+							bytes.Clone(rows), b.get(k.Bits), b.get(k.Lengths),
+							*kernels.EncodeTotalsView(device.HostBuffer(b.get(k.Totals))),
+						}
 					}, func(t *testing.T, want, got result) {
 						if !bytes.Equal(want.lengths, got.lengths) {
 							t.Fatal("lengths differ")
+						}
+						if !bytes.Equal(want.bits, got.bits) {
+							t.Fatal("bits differ")
+						}
+						if want.totals != got.totals {
+							t.Fatalf("totals %+v, want %+v", got.totals, want.totals)
 						}
 						if !bytes.Equal(want.rows, got.rows) {
 							t.Fatal("stored rows differ")
@@ -58,6 +91,9 @@ func TestEncode_EqualsHost(t *testing.T) {
 						row := make([]byte, rowBytes)
 						for r := range n {
 							length := binary.LittleEndian.Uint32(got.lengths[4*r:])
+							if set := got.bits[r/8]>>(r%8)&1 != 0; set != (length != 0) {
+								t.Fatalf("row %d of length %d has bit %v", r, length, set)
+							}
 							if length == 0 {
 								continue
 							}
@@ -72,56 +108,76 @@ func TestEncode_EqualsHost(t *testing.T) {
 	}
 }
 
-// TestLoad_EqualsHost holds tiers that a GPU trained and encoded against those of its host: same codec, same bytes.
+// TestLoad_EqualsHost holds tiers that a GPU trained and encoded against those of its host: same codec, same bytes. The last
+// table goes through the device in many pieces.
 func TestLoad_EqualsHost(t *testing.T) {
 	gpu := gputest.Open(t)
-	lengths, kinds := []int{4, 12, 64, 100, 256, 400, 1000, 2408, 8188}, gputest.Kinds
+	type table struct{ rows, rowBytes int }
+	var tables []table
+	lengths, kinds := []int{1, 3, 4, 7, 12, 64, 100, 256, 400, 401, 1000, 1001, 2408, 8188, 8192, 16_384, 100_003}, gputest.Kinds
 	if short() {
-		lengths, kinds = []int{12, 256, 1000}, kinds[:2]
+		lengths, kinds = []int{7, 12, 256, 1000, 8195}, kinds[:2]
 	}
 	for _, rowBytes := range lengths {
+		n := max(40, min(5000, 1<<19/rowBytes))
+		if short() {
+			n = 100
+		}
+		tables = append(tables, table{n, rowBytes})
+	}
+	if !short() {
+		tables = append(tables, table{200_001, 500})
+	}
+	for i, tb := range tables {
 		for _, kind := range kinds {
+			if tb.rows > 5000 && kind != "mixed" {
+				continue
+			}
 			for _, name := range []string{"auto", "ibp4", "ibp8"} {
-				t.Run(fmt.Sprintf("row=%d/%s/%s", rowBytes, kind, name), func(t *testing.T) {
-					n := min(5000, max(40, 1<<19/rowBytes))
-					if short() {
-						n = 100
-					}
-					data := gputest.Rows(kind, n, rowBytes, 3)
-					var tiers [2]*transfer.Tier
-					for i, onHost := range []bool{true, false} {
-						var err error
-						tiers[i], err = transfer.Load(gpu, transfer.SourceOf(data, rowBytes), transfer.Options{Codec: name, Seed: 4, OnHost: onHost})
-						if err != nil {
-							t.Fatal(err)
-						}
-						defer tiers[i].Close()
-					}
-					if tiers[0].Totals() != tiers[1].Totals() {
-						t.Fatalf("totals %+v, want %+v", tiers[1].Totals(), tiers[0].Totals())
-					}
-					if (tiers[0].Codec() == nil) != (tiers[1].Codec() == nil) {
-						t.Fatalf("codec %v, want %v", tiers[1].Codec(), tiers[0].Codec())
-					}
-					if tiers[0].Codec() != nil {
-						want, _ := tiers[0].Codec().MarshalBinary()
-						got, _ := tiers[1].Codec().MarshalBinary()
-						if !bytes.Equal(want, got) {
-							t.Fatal("codecs differ")
-						}
-					}
-					for r := range int64(n) {
-						want, _, err := tiers[0].Stored(r)
-						if err != nil {
-							t.Fatal(err)
-						}
-						got, _, err := tiers[1].Stored(r)
-						if err != nil || !bytes.Equal(want, got) {
-							t.Fatalf("row %d differs: %v", r, err)
-						}
-					}
+				mode := []transfer.Mode{transfer.InPlace, transfer.Packed}[(i+len(kind)+len(name))%2]
+				t.Run(fmt.Sprintf("row=%d/%s/%s/%v", tb.rowBytes, kind, name, mode), func(t *testing.T) {
+					testLoad(t, gpu, gputest.Rows(kind, tb.rows, tb.rowBytes, 3), tb.rowBytes, transfer.Options{Codec: name, Seed: 4, Mode: mode})
 				})
 			}
+		}
+	}
+}
+
+// testLoad loads a table by the host and by the device.
+func testLoad(t *testing.T, d device.Device, data []byte, rowBytes int, o transfer.Options) {
+	var tiers [2]*transfer.Tier
+	for i, onHost := range []bool{true, false} {
+		o.OnHost = onHost
+		var err error
+		if tiers[i], err = transfer.Load(d, transfer.SourceOf(data, rowBytes), o); err != nil {
+			t.Fatal(err)
+		}
+		defer tiers[i].Close()
+	}
+	if tiers[0].Totals() != tiers[1].Totals() {
+		t.Fatalf("totals %+v, want %+v", tiers[1].Totals(), tiers[0].Totals())
+	}
+	if a, b := tiers[0].HostBytes(), tiers[1].HostBytes(); a != b {
+		t.Fatalf("rows take %d bytes, want %d", b, a)
+	}
+	if (tiers[0].Codec() == nil) != (tiers[1].Codec() == nil) {
+		t.Fatalf("codec %v, want %v", tiers[1].Codec(), tiers[0].Codec())
+	}
+	if tiers[0].Codec() != nil {
+		want, _ := tiers[0].Codec().MarshalBinary()
+		got, _ := tiers[1].Codec().MarshalBinary()
+		if !bytes.Equal(want, got) {
+			t.Fatal("codecs differ")
+		}
+	}
+	for r := range tiers[0].Rows() {
+		want, wantCoded, err := tiers[0].Stored(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, coded, err := tiers[1].Stored(r)
+		if err != nil || coded != wantCoded || !bytes.Equal(want, got) {
+			t.Fatalf("row %d differs: %v", r, err)
 		}
 	}
 }

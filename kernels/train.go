@@ -8,13 +8,16 @@ import (
 
 // Sample is a training sample and its bit planes, for Planes, Ones and Grow.
 type Sample struct {
-	// Rows holds Count rows of RowBytes, a multiple of 4, back to back.
+	// Rows holds Count rows of RowBytes, each padded to whole 32-bit words with zeros, back to back.
 	Rows            device.Buffer
 	Count, RowBytes int
 	// Planes has PlanesBytes. Plane b of the row's word w is a bit a row, PlaneWords words from (32 w + b) × PlaneWords
 	// on; the row is padded to a multiple of 8 bytes with zeros.
 	Planes device.Buffer
 }
+
+// RowWords is the 32-bit words that a row takes in Rows.
+func (s *Sample) RowWords() int { return (s.RowBytes + 3) / 4 }
 
 // PlaneWords is the 32-bit words of a plane.
 func (s *Sample) PlaneWords() int { return (s.Count + 31) / 32 }
@@ -35,7 +38,7 @@ func (k *Planes) Name() string { return "planes" }
 func (k *Planes) RunHost(device.Workers) {
 	rows, planes := view[uint32](k.Rows), view[uint32](k.Planes)
 	clear(planes)
-	words := k.RowBytes / 4
+	words := k.RowWords()
 	for r := range k.Count {
 		for w, x := range rows[r*words:][:words] {
 			for ; x != 0; x &= x - 1 {

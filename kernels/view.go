@@ -14,6 +14,7 @@ import (
 var (
 	_ = [1]int{}[MaxSlabs-slab.MaxSlabs]
 	_ = [1]int{}[TailSlack-slab.TailSlack]
+	_ = [1]int{}[SlotAlign-slab.Align]
 	_ = [1]int{}[NumReasons-slab.NumReasons]
 	_ = [1]int{}[BucketSlots-hashmap.BucketSlots]
 	_ = [1]int{}[MaxProbe-hashmap.MaxProbe]

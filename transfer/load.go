@@ -35,10 +35,10 @@ type Options struct {
 	Mode  Mode
 	// Seed picks the sampled rows.
 	Seed uint64
-	// Workers is the number of goroutines that encode; 0 means GOMAXPROCS.
-	Workers int
 	// Capacity is how many rows the table can grow to; less than the source's rows stands for those.
 	Capacity int64
+	// Workers is the number of goroutines that encode; 0 means GOMAXPROCS.
+	Workers int
 	// OnHost keeps mask search and encoding on the host where the device could do them.
 	OnHost bool
 	// Timings, if not nil, receives how long the steps took.
@@ -61,24 +61,33 @@ func (o *Options) step(field func(*Timings) *time.Duration) func() {
 // memory for the table once, and, packed, once more for the stored rows.
 func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	t := &Tier{mode: o.Mode, rows: int64(src.Rows()), rowBytes: src.RowBytes(), home: d, capacity: max(o.Capacity, int64(src.Rows()))}
-	stride := roundUp(int64(t.rowBytes))
-	mem, err := d.AllocHost(t.capacity*stride+slab.TailSlack, "host tier")
-	if err != nil {
-		return nil, err
-	}
-	t.host = kernels.HostRows{Mem: mem, Stride: stride, RowBytes: t.rowBytes}
 	defer func() {
 		if err != nil {
 			t.Close()
 		}
 	}()
+	if err := t.alloc(o); err != nil {
+		return nil, err
+	}
+	// What needs no row is ready when the last one has been read.
+	var p prepared
+	var preparing sync.WaitGroup
+	preparing.Go(func() { p = t.prepare(o) })
+	defer func() {
+		preparing.Wait()
+		p.loader.close()
+	}()
 	done := o.step(func(t *Timings) *time.Duration { return &t.Read })
 	if err := t.read(src); err != nil {
 		return nil, err
 	}
+	preparing.Wait()
+	if p.err != nil {
+		return nil, p.err
+	}
 	done()
 	done = o.step(func(t *Timings) *time.Duration { return &t.Train })
-	if err := t.train(o); err != nil {
+	if err := t.train(o, &p); err != nil {
 		return nil, err
 	}
 	done()
@@ -86,29 +95,64 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 		Rows: t.rows, RawRows: t.rows, RawBytes: t.rows * int64(t.rowBytes), StoredBytes: t.rows * int64(t.rowBytes),
 		SlotBytes: t.rows * int64(slab.SlotBytes(t.rowBytes)),
 	}
-	var lengths []uint32 // stored length of each row, 0 for raw; packed only
 	if t.codec != nil {
-		if o.Mode == Packed {
-			lengths = make([]uint32, t.rows)
-		}
 		done := o.step(func(t *Timings) *time.Duration { return &t.Encode })
-		encode := t.encode
-		if !o.OnHost && t.canAccelerate() && kernels.CanEncode(t.codec) {
-			encode = t.encodeOnDevice
-		}
-		if err := encode(o.Workers, lengths); err != nil {
+		if err := t.encode(o, &p); err != nil {
 			return nil, err
 		}
 		done()
+	} else {
+		d.Free(t.host.Compressed)
+		t.host.Compressed = device.Buffer{}
 	}
 	if o.Mode == Packed {
 		done := o.step(func(t *Timings) *time.Duration { return &t.Pack })
-		if err := t.pack(lengths); err != nil {
+		if err := t.pack(o.Workers); err != nil {
 			return nil, err
 		}
 		done()
 	}
 	return t, nil
+}
+
+// prepared is what a load has ready before it has read the table.
+type prepared struct {
+	sample []int64 // row numbers
+	loader *loader // nil where the host does everything
+	err    error
+}
+
+func (t *Tier) prepare(o Options) (p prepared) {
+	p.sample = codec.SampleRows(t.rows, t.rowBytes, o.Seed)
+	p.loader, p.err = t.newLoader(o, len(p.sample))
+	return p
+}
+
+// alloc allocates the tier's memory: the rows' and their bits, or their index.
+func (t *Tier) alloc(o Options) (err error) {
+	stride := roundUp(int64(t.rowBytes))
+	mem, err := t.home.AllocHost(t.capacity*stride+slab.TailSlack, "host tier")
+	if err != nil {
+		return err
+	}
+	t.host = kernels.HostRows{Mem: mem, Stride: stride, RowBytes: t.rowBytes}
+	switch {
+	case o.Mode == Packed:
+		t.host.Index, err = t.home.AllocHost(t.capacity*8, "host tier index")
+	case o.Codec != registry.None:
+		t.host.Compressed, err = t.home.AllocHost((t.capacity+63)/64*8, "row bits")
+	}
+	return err
+}
+
+// lengths returns the rows' stored lengths, 0 for raw, which lie in the index's second half until pack makes locations of
+// them; empty in place.
+func (t *Tier) lengths() device.Buffer {
+	n := t.host.Index.Size()
+	if n == 0 {
+		return device.Buffer{}
+	}
+	return t.host.Index.Slice(n/2, n/2+t.rows*4)
 }
 
 // read copies the source's rows to their places.
@@ -148,118 +192,118 @@ func (t *Tier) read(src Source) error {
 }
 
 // train makes the codec from a sample of the rows.
-func (t *Tier) train(o Options) error {
-	rows := codec.SampleRows(t.rows, t.rowBytes, o.Seed)
-	if !o.OnHost && t.canAccelerate() {
-		c, ok, err := t.trainOnDevice(o.Codec, rows)
+func (t *Tier) train(o Options, p *prepared) error {
+	if p.loader != nil {
+		c, ok, err := t.trainOnDevice(p.loader, o.Codec, p.sample)
 		if ok || err != nil {
 			t.codec = c
 			return err
 		}
 	}
 	var err error
-	t.codec, err = registry.Train(o.Codec, codec.Gather(t.host.Mem.Bytes(), rows, t.rowBytes, t.host.Stride), t.rowBytes)
+	t.codec, err = registry.Train(o.Codec, codec.Gather(t.host.Mem.Bytes(), p.sample, t.rowBytes, t.host.Stride), t.rowBytes)
 	return err
 }
 
-// encode encodes every row in its place and sets its bit where it shrinks.
-func (t *Tier) encode(workers int, lengths []uint32) error {
-	mem := t.host.Mem.Bytes()
-	return t.eachRow(workers, func() func(r int64) (int, error) {
-		dst := make([]byte, t.codec.EncodeBound())
-		return func(r int64) (int, error) {
-			row := mem[r*t.host.Stride:][:t.rowBytes]
-			n, err := t.codec.Encode(dst, row)
-			switch {
-			case err == nil:
-				copy(row, dst[:n])
-			case errors.Is(err, codec.ErrIncompressible):
-				n = 0
-			default:
-				return 0, fmt.Errorf("transfer: row %d: %w", r, err)
-			}
-			return n, nil
-		}
-	}, lengths)
+// encode encodes every row in its place and sets its bit, or its length, and the totals.
+func (t *Tier) encode(o Options, p *prepared) error {
+	if c, ok := t.codec.(codec.OnDevice); ok && p.loader != nil {
+		defer p.loader.close()
+		return t.encodeOnDevice(p.loader, c)
+	}
+	return t.encodeOnHost(o.Workers)
 }
 
-// eachRow calls a function for every row that returns its stored length, 0 if it stays raw, on goroutines that each make
-// one of their own; it sets the rows' bits, which Close frees, their lengths unless nil, and the totals.
-func (t *Tier) eachRow(workers int, makeStore func() func(int64) (int, error), lengths []uint32) error {
-	bits, err := t.home.AllocHost((t.capacity+63)/64*8, "row bits")
+func (t *Tier) encodeOnHost(workers int) error {
+	mem, bits, lengths := t.host.Mem.Bytes(), view[uint64](t.host.Compressed), view[uint32](t.lengths())
+	var mu sync.Mutex
+	var raw, storedBytes, slotBytes int64
+	err := t.eachPart(workers, func() func(from, to int64) error {
+		dst := make([]byte, t.codec.EncodeBound())
+		return func(from, to int64) error {
+			sum := Totals{}
+			for r := from; r < to; r++ {
+				row := mem[r*t.host.Stride:][:t.rowBytes]
+				n, err := t.codec.Encode(dst, row)
+				switch {
+				case err == nil:
+					copy(row, dst[:n])
+					if len(bits) != 0 {
+						bits[r>>6] |= 1 << (r & 63)
+					}
+				case errors.Is(err, codec.ErrIncompressible):
+					n = 0
+				default:
+					return fmt.Errorf("transfer: row %d: %w", r, err)
+				}
+				if len(lengths) != 0 {
+					lengths[r] = uint32(n)
+				}
+				if n == 0 {
+					n = t.rowBytes
+					sum.RawRows++
+				}
+				sum.StoredBytes += int64(n)
+				sum.SlotBytes += int64(slab.SlotBytes(n))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			raw, storedBytes, slotBytes = raw+sum.RawRows, storedBytes+sum.StoredBytes, slotBytes+sum.SlotBytes
+			return nil
+		}
+	})
 	if err != nil {
 		return err
 	}
-	t.host.Compressed = bits
-	words := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(bits.Bytes()))), bits.Size()/8)
+	t.setTotals(raw, storedBytes, slotBytes)
+	return nil
+}
+
+// eachPart calls a function for parts of the rows, on goroutines that each make one of their own.
+func (t *Tier) eachPart(workers int, makeDo func() func(from, to int64) error) error {
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	const part = 1024 // rows; a multiple of 64, so that no two goroutines share a word of bits
 	var next atomic.Int64
-	sums := make([]Totals, workers)
 	errs := make([]error, workers)
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
-			store := makeStore()
-			for {
+			do := makeDo()
+			for errs[w] == nil {
 				from := (next.Add(1) - 1) * part
 				if from >= t.rows {
 					return
 				}
-				for r := from; r < min(from+part, t.rows); r++ {
-					n, err := store(r)
-					if err != nil {
-						errs[w] = err
-						return
-					}
-					if n != 0 {
-						words[r>>6] |= 1 << (r & 63)
-					} else {
-						sums[w].RawRows++
-					}
-					if lengths != nil {
-						lengths[r] = uint32(n)
-					}
-					if n == 0 {
-						n = t.rowBytes
-					}
-					sums[w].StoredBytes += int64(n)
-					sums[w].SlotBytes += int64(slab.SlotBytes(n))
-				}
+				errs[w] = do(from, min(from+part, t.rows))
 			}
 		})
 	}
 	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return err
+	return errors.Join(errs...)
+}
+
+// setTotals sets what encoding found.
+func (t *Tier) setTotals(raw, stored, slots int64) {
+	t.total.RawRows, t.total.StoredBytes, t.total.SlotBytes = raw, stored, slots
+	if coded := t.rows - raw; coded > 0 {
+		t.host.Ahead = int((stored - raw*int64(t.rowBytes)) / coded)
 	}
-	t.total.RawRows, t.total.StoredBytes, t.total.SlotBytes = 0, 0, 0
-	for _, s := range sums {
-		t.total.RawRows += s.RawRows
-		t.total.StoredBytes += s.StoredBytes
-		t.total.SlotBytes += s.SlotBytes
-	}
-	if coded := t.rows - t.total.RawRows; coded > 0 {
-		t.host.Ahead = int((t.total.StoredBytes - t.total.RawRows*int64(t.rowBytes)) / coded)
-	}
-	return nil
+}
+
+// view reinterprets memory of the host.
+func view[T any](b device.Buffer) []T {
+	mem := b.Bytes()
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/int(unsafe.Sizeof(*new(T))))
 }
 
 // pack moves the rows from their places to memory of their own, back to back, and makes the index.
-func (t *Tier) pack(lengths []uint32) error {
-	if lengths == nil {
-		lengths = make([]uint32, t.rows)
-	}
-	index, err := t.home.AllocHost(t.capacity*8, "host tier index")
-	if err != nil {
-		return err
-	}
-	t.host.Index = index
-	locations := unsafe.Slice((*slab.Location)(unsafe.Pointer(unsafe.SliceData(index.Bytes()))), t.capacity)
+func (t *Tier) pack(workers int) error {
+	locations := view[slab.Location](t.host.Index)
 	size := int64(0)
-	for r, n := range lengths {
+	for r, n := range view[uint32](t.lengths()) {
+		// Location r takes the place of no length after the r-th: the lengths are the index's second half.
 		if size >= slab.MaxBytes {
 			return fmt.Errorf("transfer: packed host tier (%d bytes at row %d) must stay below %d", size, r, int64(slab.MaxBytes))
 		}
@@ -277,12 +321,17 @@ func (t *Tier) pack(lengths []uint32) error {
 		return err
 	}
 	from, to := t.host.Mem.Bytes(), packed.Bytes()
-	for r, l := range locations[:t.rows] {
-		copy(to[l.Offset():], from[int64(r)*t.host.Stride:][:l.Stored(t.rowBytes)])
-	}
+	t.eachPart(workers, func() func(first, end int64) error {
+		return func(first, end int64) error {
+			for r := first; r < end; r++ {
+				l := locations[r]
+				copy(to[l.Offset():], from[r*t.host.Stride:][:l.Stored(t.rowBytes)])
+			}
+			return nil
+		}
+	})
 	t.home.Free(t.host.Mem)
-	t.home.Free(t.host.Compressed)
-	t.host = kernels.HostRows{Mem: packed, Index: index, RowBytes: t.rowBytes}
+	t.host = kernels.HostRows{Mem: packed, Index: t.host.Index, RowBytes: t.rowBytes}
 	return nil
 }
 

@@ -310,7 +310,7 @@ func TestLoad_EncodeErrorNamesTheRow(t *testing.T) {
 		}
 		tier.codec = failing{}
 		tier.host.Mem.Bytes()[8*2500] = 77
-		err = tier.encode(workers, nil)
+		err = tier.encode(Options{Workers: workers}, &prepared{})
 		if !errors.Is(err, errEncode) || err.Error() != "transfer: row 2500: no idea" {
 			t.Errorf("%d workers: got %v", workers, err)
 		}

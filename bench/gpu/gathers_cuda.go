@@ -5,124 +5,313 @@ package gpu
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// gathers measures whole batches of a cache that holds about half of its table, the rows of the smallest numbers.
-func (r *runner) gathers(rowBytes int) error {
-	small := r.has("small-batch") && rowBytes == 512
-	if !r.has("gather-hits") && !r.has("gather-misses") && !r.has("gather-80") && !small {
-		return nil
-	}
-	rows := r.o.TableBytes / int64(rowBytes)
-	data := make([]byte, rows*int64(rowBytes))
-	if _, err := r.source(rowBytes).Read(data); err != nil {
-		return err
-	}
-	table, err := cache.FromBytes("normals", cache.Float32, data, rowBytes)
+// served is a cache of one table, whose rows of the smallest numbers it holds.
+type served struct {
+	*runner
+	cache  *cache.Cache
+	source []byte // the rows, uncompressed
+	// rows of the table, those that are cached, and the bytes of each.
+	rows, cached int64
+	rowBytes     int
+}
+
+// serve makes a cache of a table's rows.
+func (r *runner) serve(source []byte, rowBytes int, o cache.Options) (*served, error) {
+	s := &served{runner: r, source: whole(source, rowBytes), rowBytes: rowBytes}
+	s.rows = int64(len(s.source) / rowBytes)
+	table, err := cache.FromBytes("normals", cache.Float32, s.source, rowBytes)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c, err := cache.New(cache.Options{
-		Tables: []cache.Table{table}, Budget: r.o.TableBytes / 2, Device: "cuda", Codec: "ibp4", Admission: admission.NewStaticFrequency(), Seed: 1,
+	o.Tables, o.Device, o.Codec, o.Admission, o.Seed = []cache.Table{table}, "cuda", codecName, admission.NewStaticFrequency(), seed
+	if s.cache, err = cache.New(o); err != nil {
+		return nil, err
+	}
+	stats, err := s.cache.Stats()
+	if err != nil {
+		return nil, errors.Join(err, s.cache.Close())
+	}
+	if s.cached = stats.Tables[0].CachedRows; s.cached == 0 || s.cached == s.rows {
+		err := fmt.Errorf("cached rows (%d) must be some of %d: the table is too small", s.cached, s.rows)
+		return nil, errors.Join(err, s.cache.Close())
+	}
+	return s, nil
+}
+
+// turns are batches of one size that take turns.
+type turns struct {
+	numbers [][]int64
+	rows    []device.Buffer
+}
+
+// upload puts batches on the device.
+func (r *runner) upload(numbers [][]int64) (turns, error) {
+	t := turns{numbers: numbers}
+	for _, n := range numbers {
+		b, err := r.put(asBytes(n))
+		if err != nil {
+			return t, err
+		}
+		t.rows = append(t.rows, b)
+	}
+	return t, nil
+}
+
+// batches are hits and misses mixed at random, and the same ones apart.
+func (s *served) batches(hits, misses int) (mixed, hit, miss [][]int64) {
+	for i := range uint64(sets) {
+		h, m := randomRows(hits, 0, s.cached, i), randomRows(misses, s.cached, s.rows, i)
+		all := slices.Concat(h, m)
+		rand.New(rand.NewPCG(i, 3)).Shuffle(len(all), func(a, b int) { all[a], all[b] = all[b], all[a] })
+		mixed, hit, miss = append(mixed, all), append(hit, h), append(miss, m)
+	}
+	return mixed, hit, miss
+}
+
+// out returns the part of an output that a batch of these writes.
+func (s *served) out(out device.Buffer, t turns) device.Buffer {
+	return out.Slice(0, t.rows[0].Size()/8*int64(s.rowBytes))
+}
+
+// gather times whole Gathers on the device, and compares what the last one wrote.
+func (s *served) gather(t turns, out device.Buffer) (float64, error) {
+	return s.gatherAfter(s.o.Runs, func() error { return nil }, t, out)
+}
+
+func (s *served) gatherAfter(runs int, before func() error, t turns, out device.Buffer) (float64, error) {
+	view, handle := s.cache.On(0), s.stream.(*cuda.Stream).Handle()
+	out = s.out(out, t)
+	start, err := s.cache.Stats()
+	if err != nil {
+		return 0, err
+	}
+	var pending []*cache.Batch
+	seconds, err := s.timeAfter(runs, before, func(i int) error {
+		b, err := view.GatherDevice(context.Background(), handle, 0, t.rows[i%sets], out)
+		if err == nil {
+			pending = append(pending, b)
+		}
+		return err
 	})
-	if err != nil {
-		return err
+	for _, b := range pending {
+		err = errors.Join(err, b.Wait())
 	}
-	defer c.Close()
-	stats, err := c.Stats()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	cached := stats.Tables[0].CachedRows
-	raw, err := r.alloc(int64(len(data)))
+	end, err := s.cache.Stats()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	host, err := r.d.AllocHost(int64(len(data)), "benchmark")
+	if err := s.checkHits(t, end.Sub(start).Tables[0]); err != nil {
+		return 0, err
+	}
+	return seconds, s.check("Gather", out, s.source, t.numbers[s.lastSet(runs)], s.rowBytes)
+}
+
+// checkHits says whether the rows that were to be cached were. Every batch of a set has as many of them; a map may hold
+// all but a few.
+func (s *served) checkHits(t turns, done cache.TableStats) error {
+	want := 0
+	for _, row := range t.numbers[0] {
+		if row < s.cached {
+			want++
+		}
+	}
+	have, share := float64(done.Hits)/float64(done.Lookups), float64(want)/float64(len(t.numbers[0]))
+	if math.Abs(have-share) > 0.001 {
+		return fmt.Errorf("hits (%.2f %% of %d lookups) must be %.2f %%: other rows are cached than expected", 100*have, done.Lookups, 100*share)
+	}
+	return nil
+}
+
+// plain times a plain gather of the same rows, uncompressed, from wherever they lie.
+func (s *served) plain(t turns, mem, out device.Buffer) (float64, error) {
+	gathers := make([]kernels.Gather, sets)
+	for i := range gathers {
+		gathers[i] = kernels.Gather{Mem: mem, Rows: t.rows[i], Out: s.out(out, t), RowBytes: s.rowBytes}
+	}
+	return s.time(func(i int) error { return s.stream.Launch(&gathers[i%sets]) })
+}
+
+// zeroCopy times plain gathers from page-locked memory, of the rows as they come and in order: GB/s of each.
+func (s *served) zeroCopy(t turns, host, out device.Buffer) (unsorted, sorted float64, err error) {
+	seconds, err := s.plain(t, host, out)
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
-	defer r.d.Free(host)
-	copy(host.Bytes(), data)
-	data = nil
-	measure := func(name string, batch int, hitShare float64, mem device.Buffer, baseline, unit string) error {
-		out, err := r.alloc(int64(batch * rowBytes))
-		if err != nil {
-			return err
-		}
-		var ids []device.Buffer
-		gathers := make([]kernels.Gather, sets)
-		for s := range sets {
-			hits := int(hitShare * float64(batch))
-			rowNumbers := append(randomRows(hits, 0, cached, uint64(s)), randomRows(batch-hits, cached, rows, uint64(s))...)
-			rng := rand.New(rand.NewPCG(uint64(s), 3))
-			rng.Shuffle(batch, func(i, j int) { rowNumbers[i], rowNumbers[j] = rowNumbers[j], rowNumbers[i] })
-			b, err := r.put(asBytes(rowNumbers))
-			if err != nil {
-				return err
-			}
-			ids = append(ids, b)
-			gathers[s] = kernels.Gather{Mem: mem, Rows: b, Out: out, RowBytes: rowBytes}
-		}
-		view := c.On(0)
-		plain, err := r.time(func(i int) error { return r.stream.Launch(&gathers[i%sets]) })
-		if err != nil {
-			return err
-		}
-		handle := r.stream.(*cuda.Stream).Handle()
-		var pending []*cache.Batch
-		own, err := r.time(func(i int) error {
-			b, err := view.GatherDevice(context.Background(), handle, 0, ids[i%sets], out)
-			if err == nil {
-				pending = append(pending, b)
-			}
-			return err
-		})
-		for _, b := range pending {
-			err = errors.Join(err, b.Wait())
-		}
-		if err != nil {
-			return err
-		}
-		x := Result{
-			Case: name, RowBytes: rowBytes, Codec: "ibp4", TableBytes: rows * int64(rowBytes), Batch: batch, Unit: unit, Baseline: baseline,
-			Value: float64(batch*rowBytes) / 1e9 / own, BaselineValue: float64(batch*rowBytes) / 1e9 / plain,
-		}
-		if unit == "us" {
-			x.Value, x.BaselineValue = own*1e6, plain*1e6
-		}
-		r.add(x)
+	unsorted = s.speed(t, seconds)
+	var inOrder [][]int64
+	for _, n := range t.numbers {
+		inOrder = append(inOrder, slices.Sorted(slices.Values(n)))
+	}
+	o, err := s.upload(inOrder)
+	if err != nil {
+		return 0, 0, err
+	}
+	if seconds, err = s.plain(o, host, out); err != nil {
+		return 0, 0, err
+	}
+	return unsorted, s.speed(t, seconds), nil
+}
+
+// speed is the GB/s of output of a batch.
+func (s *served) speed(t turns, seconds float64) float64 {
+	return float64(len(t.numbers[0])*s.rowBytes) / 1e9 / seconds
+}
+
+// result is what all results of the cache share.
+func (s *served) result(name string, batch int) Result {
+	return Result{Case: name, RowBytes: s.rowBytes, Codec: codecName, TableBytes: int64(len(s.source)), Batch: batch, Unit: "GB/s"}
+}
+
+// gathers measures whole batches of a cache that holds about half of its table. tier has the same rows in the same layout as
+// the cache's own host tier, and is needed for gather-misses only.
+func (r *runner) gathers(rowBytes int, tier *transfer.Tier) error {
+	small := rowBytes == smallRow && r.has("small-batch", "small-batch-caller", "caller")
+	if !r.has("gather-hits", "gather-misses", "gather-80") && !small {
 		return nil
 	}
-	for _, m := range []struct {
-		name     string
-		hits     float64
-		mem      device.Buffer
-		baseline string
+	table, err := r.normalRows()
+	if err != nil {
+		return err
+	}
+	s, err := r.serve(table.host.Bytes(), rowBytes, cache.Options{Budget: r.o.TableBytes / 2})
+	if err != nil {
+		return err
+	}
+	defer s.cache.Close()
+	out, err := r.alloc(int64(r.o.Batch) * int64(rowBytes))
+	if err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		name string
+		run  func() error
 	}{
-		{"gather-hits", 1, raw, "plain gather, uncompressed"},
-		{"gather-misses", 0, host, "plain zero-copy, unsorted, uncompressed"},
-		{"gather-80", 0.8, host, "plain zero-copy of all rows, unsorted, uncompressed"},
+		{"gather-hits", func() error { return s.gatherHits(table, out) }},
+		{"gather-misses", func() error { return s.gatherMisses(table, out, tier) }},
+		{"gather-80", func() error { return s.gather80(table, out) }},
 	} {
-		if r.has(m.name) {
-			if err := measure(m.name, r.o.Batch, m.hits, m.mem, m.baseline, "GB/s"); err != nil {
-				return err
+		if r.has(c.name) {
+			if err := c.run(); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
 			}
 		}
 	}
 	if small {
-		for _, n := range []int{1, 32, 1024, 8192} {
-			if err := measure("small-batch", n, 0.8, host, "plain zero-copy of all rows, uncompressed", "us"); err != nil {
-				return err
-			}
+		if err := s.smallBatches(table); err != nil {
+			return fmt.Errorf("small batches: %w", err)
 		}
 	}
+	return nil
+}
+
+func (s *served) gatherHits(table *filled, out device.Buffer) error {
+	_, hits, _ := s.batches(s.o.Batch, 0)
+	t, err := s.upload(hits)
+	if err != nil {
+		return err
+	}
+	plain, err := s.plain(t, table.mem, out)
+	if err != nil {
+		return err
+	}
+	own, err := s.gather(t, out)
+	if err != nil {
+		return err
+	}
+	x := s.result("gather-hits", s.o.Batch)
+	x.Value, x.Baseline, x.BaselineValue = s.speed(t, own), "plain gather, uncompressed", s.speed(t, plain)
+	s.add(x)
+	return nil
+}
+
+// gatherMisses compares with what the link could do if it moved the sectors of the stored rows and nothing else.
+func (s *served) gatherMisses(table *filled, out device.Buffer, tier *transfer.Tier) error {
+	limits, err := s.limits()
+	if err != nil {
+		return err
+	}
+	_, _, misses := s.batches(0, s.o.Batch)
+	t, err := s.upload(misses)
+	if err != nil {
+		return err
+	}
+	touched, err := sectorsOf(tier, misses)
+	if err != nil {
+		return err
+	}
+	unsorted, sorted, err := s.zeroCopy(t, table.host, out)
+	if err != nil {
+		return err
+	}
+	own, err := s.gather(t, out)
+	if err != nil {
+		return err
+	}
+	x := s.result("gather-misses", s.o.Batch)
+	x.Value, x.Baseline, x.BaselineValue = s.speed(t, own), "link × row bytes ÷ bytes of sectors touched", limits.toDevice*float64(s.rowBytes)/touched
+	x.Further = []Further{{UnsortedZeroCopy, unsorted}, {SortedZeroCopy, sorted}}
+	x.Detail = fmt.Sprintf("%.1f bytes of sectors a row", touched)
+	s.add(x)
+	return nil
+}
+
+// sectorsOf returns the mean bytes of the sectors that these rows touch in a host tier, from each one's address and
+// stored length.
+func sectorsOf(tier *transfer.Tier, batches [][]int64) (float64, error) {
+	sum, rows := int64(0), 0
+	for _, b := range batches {
+		for _, row := range b {
+			stored, _, err := tier.Stored(row)
+			if err != nil {
+				return 0, err
+			}
+			sum += sectors(address(stored), len(stored))
+		}
+		rows += len(b)
+	}
+	return float64(sum) / float64(rows), nil
+}
+
+// gather80 compares a batch of 80 % hits with the slower of its hits and its misses alone: what it would take if the two
+// overlapped in full.
+func (s *served) gather80(table *filled, out device.Buffer) error {
+	hits := s.o.Batch * 8 / 10
+	mixed, hit, miss := s.batches(hits, s.o.Batch-hits)
+	var seconds [3]float64
+	var t [3]turns
+	for i, numbers := range [][][]int64{mixed, hit, miss} {
+		var err error
+		if t[i], err = s.upload(numbers); err != nil {
+			return err
+		}
+		if seconds[i], err = s.gather(t[i], out); err != nil {
+			return err
+		}
+	}
+	plain, err := s.plain(t[0], table.host, out)
+	if err != nil {
+		return err
+	}
+	x := s.result("gather-80", s.o.Batch)
+	x.Value, x.Baseline, x.BaselineValue = s.speed(t[0], seconds[0]), "the slower of its hits and its misses alone", s.speed(t[0], max(seconds[1], seconds[2]))
+	x.Further = []Further{{UnsortedZeroCopy + ", of all rows", s.speed(t[0], plain)}}
+	x.Detail = fmt.Sprintf("µs: %.0f; hits alone %.0f, misses alone %.0f", seconds[0]*1e6, seconds[1]*1e6, seconds[2]*1e6)
+	s.add(x)
 	return nil
 }

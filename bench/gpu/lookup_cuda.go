@@ -5,13 +5,10 @@ package gpu
 import (
 	"errors"
 	"fmt"
-	"runtime"
-	"slices"
 
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
-	"github.com/tensorcache/tensorcache/transfer"
 )
 
 func (r *runner) lookup() error {
@@ -79,38 +76,7 @@ func (r *runner) lookup() error {
 		r.add(Result{
 			Case: "lookup", RowBytes: 8, Codec: what, TableBytes: layout.Bytes(), Batch: batch, Value: batch / took / 1e9, Unit: "Gkeys/s",
 			Baseline: "plain gather of one random slot a key", BaselineValue: batch / plain / 1e9,
-		})
-	}
-	return nil
-}
-
-// loads measures mask search and compression of a table that lies in page-locked memory.
-func (r *runner) loads() error {
-	for _, rowBytes := range []int{512, 4096} {
-		if !slices.Contains(r.o.RowBytes, rowBytes) {
-			continue
-		}
-		var t transfer.Timings
-		tier, err := transfer.Load(r.d, r.source(rowBytes), transfer.Options{Codec: "auto", Seed: 1, Timings: &t})
-		if err != nil {
-			return err
-		}
-		bytes := float64(tier.Rows()) * float64(rowBytes) / 1e9
-		name := "auto"
-		if tier.Codec() != nil {
-			name = tier.Codec().Name()
-		}
-		tier.Close()
-		var h transfer.Timings
-		tier, err = transfer.Load(r.d, r.source(rowBytes), transfer.Options{Codec: "auto", Seed: 1, Timings: &h, OnHost: true})
-		if err != nil {
-			return err
-		}
-		tier.Close()
-		r.add(Result{
-			Case: "load", RowBytes: rowBytes, Codec: name, TableBytes: int64(bytes * 1e9), Batch: 1, Unit: "GB/s",
-			Value: bytes / (t.Train + t.Encode).Seconds(), Baseline: fmt.Sprintf("the host's %d processors", runtime.GOMAXPROCS(0)),
-			BaselineValue: bytes / (h.Train + h.Encode).Seconds(),
+			Detail: fmt.Sprintf("%.1f M entries, load %.2f, %.2f bytes an entry", float64(r.o.Entries)/1e6, float64(r.o.Entries)/float64(layout.Slots()), float64(layout.Bytes())/float64(r.o.Entries)),
 		})
 	}
 	return nil

@@ -1,15 +1,28 @@
 package gpu
 
-import "io"
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/tensorcache/tensorcache/slab"
+)
 
 // Options say what to measure. The zero value of a field is its default.
 type Options struct {
 	// Cases to run, by name; default all.
 	Cases []string
-	// RowBytes are the row lengths; default 256, 400, 512, 1024, 2408, 4096.
+	// RowBytes are the row lengths, multiples of 4; default 256, 400, 512, 1024, 2408, 4096.
 	RowBytes []int
-	// TableBytes is the size of the tables; default 2 GiB.
+	// TableBytes is the size of the tables, at least 16 MiB; default 2 GiB.
 	TableBytes int64
+	// LargeTableBytes is the size of the table of gather-misses-large, at least 16 MiB; default 16 GiB.
+	LargeTableBytes int64
+	// HostThreads are the threads that the host may spend on the misses of gather-misses-large, each measured; default 15
+	// and 4.
+	HostThreads []int
 	// Batch is the rows of a batch whose misses cross the link; default 200,000.
 	Batch int
 	// Entries is the size of the hashmap that lookup is measured on; default 20 million.
@@ -21,18 +34,35 @@ type Options struct {
 }
 
 // Cases are the names of all cases.
-var Cases = []string{"hit-decode", "miss-fetch", "gather-hits", "gather-misses", "gather-80", "lookup", "load", "small-batch"}
+var Cases = []string{
+	"link", "device-copy", "hit-decode", "miss-fetch", "gather-hits", "gather-misses", "gather-80", "gather-misses-large", "lookup", "load",
+	"small-batch", "small-batch-caller", "caller", "memory",
+}
+
+// LargeRows are the row lengths of gather-misses-large, as far as they are measured at all.
+var LargeRows = []int{256, 512}
+
+const (
+	minTableBytes = 16 << 20
+	maxBatch      = 1 << 24
+)
 
 // EnsureDefaults sets the fields that are zero to their defaults.
 func (o *Options) EnsureDefaults() {
 	if len(o.Cases) == 0 {
-		o.Cases = Cases
+		o.Cases = slices.Clone(Cases)
 	}
 	if len(o.RowBytes) == 0 {
 		o.RowBytes = []int{256, 400, 512, 1024, 2408, 4096}
 	}
 	if o.TableBytes == 0 {
 		o.TableBytes = 2 << 30
+	}
+	if o.LargeTableBytes == 0 {
+		o.LargeTableBytes = 16 << 30
+	}
+	if len(o.HostThreads) == 0 {
+		o.HostThreads = []int{15, 4}
 	}
 	if o.Batch == 0 {
 		o.Batch = 200_000
@@ -46,4 +76,42 @@ func (o *Options) EnsureDefaults() {
 	if o.Log == nil {
 		o.Log = io.Discard
 	}
+}
+
+// Validate reports all options that are out of range at once.
+func (o *Options) Validate() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("gpu-bench: "+format, args...)) }
+	for _, c := range o.Cases {
+		if !slices.Contains(Cases, c) {
+			fault("case (%q) must be one of %s", c, strings.Join(Cases, ", "))
+		}
+	}
+	for _, n := range o.RowBytes {
+		if n < 4 || n > slab.MaxRowBytes || n%4 != 0 {
+			fault("row (%d bytes) must be a multiple of 4 from 4 to %d", n, slab.MaxRowBytes&^3)
+		}
+	}
+	for _, t := range []struct {
+		what  string
+		bytes int64
+	}{{"table", o.TableBytes}, {"large table", o.LargeTableBytes}} {
+		if t.bytes < minTableBytes || t.bytes >= slab.MaxBytes {
+			fault("%s (%d bytes) must be %d to 2^40 - 1", t.what, t.bytes, minTableBytes)
+		}
+	}
+	for _, n := range []struct {
+		what      string
+		have, max int
+	}{{"batch", o.Batch, maxBatch}, {"entries", o.Entries, 1 << 31}, {"runs", o.Runs, 10_000}} {
+		if n.have < 1 || n.have > n.max {
+			fault("%s (%d) must be 1 to %d", n.what, n.have, n.max)
+		}
+	}
+	for _, n := range o.HostThreads {
+		if n < 1 || n > 1024 {
+			fault("host threads (%d) must be 1 to 1024", n)
+		}
+	}
+	return errors.Join(faults...)
 }

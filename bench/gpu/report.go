@@ -1,11 +1,30 @@
 package gpu
 
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+)
+
 // Report is what Run measured.
 type Report struct {
-	Device  string   `json:"device"`
+	Device string `json:"device"`
+	// Driver is the driver's version and the newest CUDA that it supports.
 	Driver  string   `json:"driver"`
 	Commit  string   `json:"commit"`
 	Results []Result `json:"results"`
+	// Skipped are cases that this machine could not run.
+	Skipped []Skipped `json:"skipped,omitempty"`
+}
+
+// Skipped is a case that was not measured.
+type Skipped struct {
+	Case   string `json:"case"`
+	Reason string `json:"reason"`
 }
 
 // Result is one case.
@@ -17,8 +36,122 @@ type Result struct {
 	Batch      int     `json:"batch"`
 	Value      float64 `json:"value"`
 	Unit       string  `json:"unit"`
-	// Baseline is what the value is compared with; Ratio is how many times better the value is.
+	// Baseline is what the value is compared with, "" where it is a limit itself; Ratio is how many times better the
+	// value is.
 	Baseline      string  `json:"baseline"`
 	BaselineValue float64 `json:"baseline_value"`
 	Ratio         float64 `json:"ratio"`
+	// Goal is what was to be reached, of what GoalOf says; 0 and "" where nothing was.
+	Goal   float64 `json:"goal"`
+	GoalOf GoalOf  `json:"goal_of,omitempty"`
+	// Reached says that there is a goal and that it is reached.
+	Reached bool `json:"reached"`
+	// Detail says what the other fields do not.
+	Detail string `json:"detail,omitempty"`
+	// Compression is the bytes of the table's rows ÷ their stored bytes; 0 where nothing was compressed.
+	Compression float64 `json:"compression,omitempty"`
+	// HostThreads are the threads that the host could spend on misses, where that was set.
+	HostThreads int `json:"host_threads,omitempty"`
+	// Further are other figures of the same rows, in the value's unit.
+	Further []Further `json:"further,omitempty"`
+}
+
+// Further is a figure beside a result's value and baseline.
+type Further struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+}
+
+// Names of further figures that reports look for.
+const (
+	SortedZeroCopy   = "plain zero-copy, sorted"
+	UnsortedZeroCopy = "plain zero-copy, unsorted"
+)
+
+// FurtherValue returns the further figure of that name, 0 if there is none.
+func (x *Result) FurtherValue(name string) float64 {
+	for _, f := range x.Further {
+		if f.Name == name {
+			return f.Value
+		}
+	}
+	return 0
+}
+
+// GoalOf says what a goal is a bound of.
+type GoalOf string
+
+const (
+	RatioAtLeast GoalOf = "ratio at least"
+	ValueAtLeast GoalOf = "value at least"
+	ValueAtMost  GoalOf = "value at most"
+)
+
+// lessIsBetter are the units of which less is better.
+var lessIsBetter = []string{"us", "MiB", "allocations"}
+
+// complete fills in the ratio, and whether the goal is reached.
+func (x *Result) complete() {
+	if x.BaselineValue > 0 {
+		x.Ratio = x.Value / x.BaselineValue
+		if slices.Contains(lessIsBetter, x.Unit) {
+			x.Ratio = 0 // of nothing: JSON has no infinity
+			if x.Value > 0 {
+				x.Ratio = x.BaselineValue / x.Value
+			}
+		}
+	}
+	switch x.GoalOf {
+	case RatioAtLeast:
+		x.Reached = x.Ratio >= x.Goal
+	case ValueAtLeast:
+		x.Reached = x.Value >= x.Goal
+	case ValueAtMost:
+		x.Reached = x.Value <= x.Goal
+	}
+}
+
+// ReadReport reads a report as Run's caller wrote it in JSON.
+func ReadReport(path string) (*Report, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("report: %w", err)
+	}
+	defer f.Close()
+	r, err := decodeReport(f)
+	if err != nil {
+		return nil, fmt.Errorf("report %s: %w", path, err)
+	}
+	return r, nil
+}
+
+func decodeReport(from io.Reader) (*Report, error) {
+	d := json.NewDecoder(from)
+	d.DisallowUnknownFields()
+	r := &Report{}
+	if err := d.Decode(r); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, errors.New("must hold one complete JSON object: truncated")
+	} else if err != nil {
+		return nil, fmt.Errorf("must hold one JSON object as gpu-bench --json prints it: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("must hold one JSON object: more follows it")
+	}
+	if len(r.Results) == 0 {
+		return nil, errors.New("results (none) must be at least one")
+	}
+	for i := range r.Results {
+		x := &r.Results[i]
+		switch {
+		case !slices.Contains(Cases, x.Case):
+			return nil, fmt.Errorf("result %d: case (%q) must be a case of gpu-bench", i, x.Case)
+		case x.RowBytes < 0:
+			return nil, fmt.Errorf("result %d: row_bytes (%d) must not be negative", i, x.RowBytes)
+		case !(x.Value >= 0 && x.Value <= math.MaxFloat32), !(x.BaselineValue >= 0 && x.BaselineValue <= math.MaxFloat32):
+			return nil, fmt.Errorf("result %d: value (%g) and baseline_value (%g) must not be negative, nor larger than a float32", i, x.Value, x.BaselineValue)
+		case !slices.Contains([]GoalOf{"", RatioAtLeast, ValueAtLeast, ValueAtMost}, x.GoalOf):
+			return nil, fmt.Errorf("result %d: goal_of (%q) must be %q, %q or %q", i, x.GoalOf, RatioAtLeast, ValueAtLeast, ValueAtMost)
+		}
+	}
+	return r, nil
 }

@@ -3,20 +3,14 @@
 package gpu
 
 import (
-	"encoding/binary"
+	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"math"
-	"math/rand/v2"
-	"runtime"
 	"slices"
-	"sync"
-	"unsafe"
+	"time"
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
-	"github.com/tensorcache/tensorcache/device/cuda/driver"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -26,21 +20,23 @@ var commit = "unknown"
 // Run measures the first GPU.
 func Run(o Options) (_ *Report, err error) {
 	o.EnsureDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
 	devices, err := cuda.Open(1)
 	if err != nil {
 		return nil, err
 	}
 	d := devices[0].(*cuda.Device)
 	defer func() { err = errors.Join(err, d.Close()) }()
-	v := driver.Version()
-	r := &runner{o: o, d: d, report: Report{
-		Device: d.Info().Name, Driver: fmt.Sprintf("CUDA %d.%d", v/1000, v%1000/10), Commit: commit,
+	r := &runner{o: o, d: d, start: time.Now(), report: Report{
+		Device: d.Info().Name, Driver: driverVersion() + ", " + cuda.Driver(), Commit: commit,
 	}}
 	defer r.release()
 	if r.stream, err = d.NewStream(); err != nil {
 		return nil, err
 	}
-	for range o.Runs + 1 {
+	for range 2 {
 		t, err := d.NewTimer()
 		if err != nil {
 			return nil, err
@@ -59,53 +55,139 @@ type runner struct {
 	o       Options
 	d       *cuda.Device
 	stream  device.Stream
-	timers  []*cuda.Event
-	buffers []device.Buffer
+	timers  []*cuda.Event // before and after what is timed
+	start   time.Time
+	buffers []device.Buffer // freed between cases
+	kept    []device.Buffer // freed at the end
 	report  Report
+
+	// What several cases use, made when the first one needs it.
+	normals, sparse *filled
+	stage           device.Buffer
+	link            *link
 }
 
-func (r *runner) has(name string) bool { return slices.Contains(r.o.Cases, name) }
+// filled is a table of one pattern: page-locked, and on the device.
+type filled struct {
+	pattern   pattern
+	host, mem device.Buffer
+}
+
+func (r *runner) has(names ...string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(r.o.Cases, n) })
+}
 
 func (r *runner) run() error {
-	for _, rowBytes := range r.o.RowBytes {
-		var tier *transfer.Tier
-		if r.has("hit-decode") || r.has("miss-fetch") {
-			var err error
-			if tier, err = r.load(rowBytes, "ibp4"); err != nil {
-				return err
-			}
+	if r.has("link", "device-copy") {
+		if err := r.reportLink(); err != nil {
+			return fmt.Errorf("link: %w", err)
 		}
+	}
+	for _, rowBytes := range r.o.RowBytes {
+		if err := r.rows(rowBytes); err != nil {
+			return fmt.Errorf("rows of %d bytes: %w", rowBytes, err)
+		}
+	}
+	for _, c := range []struct {
+		name string
+		run  func() error
+	}{{"lookup", r.lookup}, {"load", r.loads}, {"memory", r.memory}, {"gather-misses-large", r.large}} {
+		if !r.has(c.name) {
+			continue
+		}
+		if c.name == "gather-misses-large" { // it needs the memory
+			r.forget()
+		}
+		if err := c.run(); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		r.free()
+	}
+	return nil
+}
+
+// rows runs the cases that are measured for each row length.
+func (r *runner) rows(rowBytes int) error {
+	if r.has("hit-decode", "miss-fetch", "gather-misses") {
+		tier, err := r.load(r.normalRows, rowBytes)
+		if err != nil {
+			return err
+		}
+		defer tier.Close()
 		if r.has("hit-decode") {
-			if err := r.hitDecode(tier); err != nil {
+			if err := r.hitDecode(tier, r.normalRows, tier.Codec().Name()); err != nil {
 				return fmt.Errorf("hit-decode: %w", err)
 			}
+			r.free()
+			if err := r.sparseDecode(rowBytes); err != nil {
+				return fmt.Errorf("hit-decode of sparse rows: %w", err)
+			}
+			r.free()
 		}
 		if r.has("miss-fetch") {
 			if err := r.missFetch(tier); err != nil {
 				return fmt.Errorf("miss-fetch: %w", err)
 			}
+			r.free()
 		}
-		if tier != nil {
-			tier.Close()
-		}
-		r.free()
-		if err := r.gathers(rowBytes); err != nil {
-			return fmt.Errorf("gather: %w", err)
-		}
-		r.free()
+		defer r.free()
+		return r.gathers(rowBytes, tier)
 	}
-	if r.has("lookup") {
-		if err := r.lookup(); err != nil {
-			return fmt.Errorf("lookup: %w", err)
-		}
-		r.free()
+	defer r.free()
+	return r.gathers(rowBytes, nil)
+}
+
+// normalRows and sparseRows return the tables that cases share.
+func (r *runner) normalRows() (*filled, error) { return r.shared(&r.normals, normals) }
+func (r *runner) sparseRows() (*filled, error) { return r.shared(&r.sparse, sparse) }
+
+func (r *runner) shared(f **filled, make func() pattern) (*filled, error) {
+	if *f != nil {
+		return *f, nil
 	}
-	if r.has("load") {
-		if err := r.loads(); err != nil {
-			return fmt.Errorf("load: %w", err)
+	t := &filled{pattern: make()}
+	var err error
+	if t.host, err = r.d.AllocHost(r.o.TableBytes, "benchmark table"); err != nil {
+		return nil, err
+	}
+	r.kept = append(r.kept, t.host)
+	t.pattern.fill(t.host.Bytes())
+	if t.mem, err = r.d.Alloc(r.o.TableBytes, "benchmark table"); err != nil {
+		return nil, err
+	}
+	r.kept = append(r.kept, t.mem)
+	*f = t
+	return t, errors.Join(r.stream.Copy(t.mem, t.host), r.stream.Synchronize())
+}
+
+// load loads a table's rows as a cache would.
+func (r *runner) load(of func() (*filled, error), rowBytes int) (*transfer.Tier, error) {
+	f, err := of()
+	if err != nil {
+		return nil, err
+	}
+	return transfer.Load(r.d, transfer.SourceOf(whole(f.host.Bytes(), rowBytes), rowBytes), transfer.Options{Codec: codecName, Seed: seed})
+}
+
+// whole returns as many bytes as whole rows take.
+func whole(b []byte, rowBytes int) []byte { return b[:len(b)/rowBytes*rowBytes] }
+
+const (
+	codecName = "ibp4"
+	seed      = 1
+)
+
+// staging returns page-locked memory of at least so many bytes, whatever it holds.
+func (r *runner) staging(bytes int64) (device.Buffer, error) {
+	if r.stage.Size() < bytes {
+		r.d.Free(r.stage)
+		r.stage = device.Buffer{}
+		var err error
+		if r.stage, err = r.d.AllocHost(max(bytes, r.o.TableBytes+r.o.TableBytes/16), "benchmark"); err != nil {
+			return r.stage, err
 		}
 	}
-	return nil
+	return r.stage.Slice(0, bytes), nil
 }
 
 func (r *runner) free() {
@@ -115,8 +197,17 @@ func (r *runner) free() {
 	r.buffers = nil
 }
 
+// forget frees what cases share.
+func (r *runner) forget() {
+	for _, b := range append(r.kept, r.stage) {
+		r.d.Free(b)
+	}
+	r.kept, r.stage, r.normals, r.sparse = nil, device.Buffer{}, nil, nil
+}
+
 func (r *runner) release() {
 	r.free()
+	r.forget()
 	for _, t := range r.timers {
 		t.Close()
 	}
@@ -141,6 +232,11 @@ func (r *runner) put(data []byte) (device.Buffer, error) {
 
 // time returns the median seconds of what enqueue enqueues; i counts the runs.
 func (r *runner) time(enqueue func(i int) error) (float64, error) {
+	return r.timeAfter(r.o.Runs, func() error { return nil }, enqueue)
+}
+
+// timeAfter is time for so many runs, each after what before enqueues, untimed.
+func (r *runner) timeAfter(runs int, before func() error, enqueue func(i int) error) (float64, error) {
 	for i := range warmups {
 		if err := enqueue(i); err != nil {
 			return 0, err
@@ -151,8 +247,10 @@ func (r *runner) time(enqueue func(i int) error) (float64, error) {
 	}
 	// Between runs so that each is measured alone: an event before and after.
 	var times []float64
-	for i := range r.o.Runs {
-		if err := errors.Join(r.stream.Record(r.timers[0]), enqueue(warmups+i), r.stream.Record(r.timers[1]), r.timers[1].Synchronize()); err != nil {
+	for i := range runs {
+		if err := errors.Join(
+			before(), r.stream.Record(r.timers[0]), enqueue(warmups+i), r.stream.Record(r.timers[1]), r.timers[1].Synchronize(),
+		); err != nil {
 			return 0, err
 		}
 		d, err := r.timers[1].Since(r.timers[0])
@@ -161,103 +259,61 @@ func (r *runner) time(enqueue func(i int) error) (float64, error) {
 		}
 		times = append(times, d.Seconds())
 	}
+	return median(times), nil
+}
+
+// clock returns the median seconds of do by the host's clock.
+func (r *runner) clock(runs int, do func(i int) error) (float64, error) {
+	var times []float64
+	for i := range warmups + runs {
+		start := time.Now()
+		if err := do(i); err != nil {
+			return 0, err
+		}
+		if i >= warmups {
+			times = append(times, time.Since(start).Seconds())
+		}
+	}
+	return median(times), nil
+}
+
+func median(times []float64) float64 {
 	slices.Sort(times)
-	return times[len(times)/2], nil
+	return times[len(times)/2]
+}
+
+// check compares the first rows of an output with the rows of a table that they are to be.
+func (r *runner) check(what string, out device.Buffer, table []byte, rows []int64, rowBytes int) error {
+	n := min(len(rows), max(1, 1<<20/rowBytes))
+	got := make([]byte, n*rowBytes)
+	if err := device.Download(r.d, got, out.Slice(0, int64(len(got)))); err != nil {
+		return err
+	}
+	for i, row := range rows[:n] {
+		if !bytes.Equal(got[i*rowBytes:][:rowBytes], table[row*int64(rowBytes):][:rowBytes]) {
+			return fmt.Errorf("%s: row %d at position %d differs from its source", what, row, i)
+		}
+	}
+	return nil
 }
 
 func (r *runner) add(x Result) {
-	if x.BaselineValue > 0 {
-		x.Ratio = x.Value / x.BaselineValue
-		if x.Unit == "us" {
-			x.Ratio = x.BaselineValue / x.Value
-		}
+	x.setGoal()
+	x.complete()
+	goal := ""
+	if x.GoalOf != "" {
+		goal = fmt.Sprintf("%s %g: %v", x.GoalOf, x.Goal, x.Reached)
 	}
-	x.write(r.o.Log)
+	fmt.Fprintf(r.o.Log, "%6.1fs %-19s %5d %-11s %9d %10.2f %-8s %10.2f %7.2f  %s  %s\n", time.Since(r.start).Seconds(),
+		x.Case, x.RowBytes, x.Codec, x.Batch, x.Value, x.Unit, x.BaselineValue, x.Ratio, goal, x.Detail)
 	r.report.Results = append(r.report.Results, x)
 }
 
-// write writes a line to the log.
-func (x Result) write(w io.Writer) {
-	fmt.Fprintf(w, "%-14s %9d %-6s %10d %9d %10.2f %-8s %10.2f %7.2f  %s\n",
-		x.Case, x.RowBytes, x.Codec, x.TableBytes>>20, x.Batch, x.Value, x.Unit, x.BaselineValue, x.Ratio, x.Baseline)
-}
-
-// source is N(0,1) float32 rows: some megabytes of distinct ones, over and over.
-func (r *runner) source(rowBytes int) transfer.Source {
-	return &normals{distinct: distinctRows(rowBytes), rowBytes: rowBytes, rows: int(r.o.TableBytes / int64(rowBytes))}
-}
-
-var distinct struct {
-	sync.Mutex
-	data []byte
-}
-
-// distinctRows returns 64 MB of normals, a whole number of rows.
-func distinctRows(rowBytes int) []byte {
-	distinct.Lock()
-	defer distinct.Unlock()
-	if distinct.data == nil {
-		distinct.data = make([]byte, 64<<20)
-		var wg sync.WaitGroup
-		const part = 1 << 20
-		for from := 0; from < len(distinct.data); from += part {
-			wg.Go(func() {
-				rng := rand.New(rand.NewPCG(uint64(from), 1))
-				for i := from; i < from+part; i += 4 {
-					binary.LittleEndian.PutUint32(distinct.data[i:], math.Float32bits(float32(rng.NormFloat64())))
-				}
-			})
-		}
-		wg.Wait()
-	}
-	return distinct.data[:len(distinct.data)/rowBytes*rowBytes]
-}
-
-type normals struct {
-	distinct       []byte
-	rowBytes, rows int
-	at, done       int
-}
-
-func (s *normals) Rows() int     { return s.rows }
-func (s *normals) RowBytes() int { return s.rowBytes }
-func (s *normals) Read(dst []byte) (int, error) {
-	n := min(len(dst)/s.rowBytes, s.rows-s.done)
-	for filled := 0; filled < n*s.rowBytes; {
-		m := copy(dst[filled:n*s.rowBytes], s.distinct[s.at:])
-		filled += m
-		s.at = (s.at + m) % len(s.distinct)
-	}
-	s.done += n
-	return n, nil
-}
-
-func (r *runner) load(rowBytes int, codec string) (*transfer.Tier, error) {
-	return transfer.Load(r.d, r.source(rowBytes), transfer.Options{Codec: codec, Seed: 1})
+func (r *runner) skip(name, format string, args ...any) {
+	s := Skipped{name, fmt.Sprintf(format, args...)}
+	fmt.Fprintf(r.o.Log, "%6.1fs %-19s skipped: %s\n", time.Since(r.start).Seconds(), s.Case, s.Reason)
+	r.report.Skipped = append(r.report.Skipped, s)
 }
 
 // sets is how many batches take turns, so that no run finds its rows in a cache.
 const sets = 4
-
-func randomRows(n int, from, to int64, seed uint64) []int64 {
-	rng := rand.New(rand.NewPCG(seed, 2))
-	rows := make([]int64, n)
-	for i := range rows {
-		rows[i] = from + rng.Int64N(to-from)
-	}
-	return rows
-}
-
-// parallel runs body for consecutive parts of [0, n).
-func parallel(n int, body func(from, to int)) {
-	var wg sync.WaitGroup
-	part := (n + runtime.GOMAXPROCS(0) - 1) / runtime.GOMAXPROCS(0)
-	for from := 0; from < n; from += part {
-		wg.Go(func() { body(from, min(from+part, n)) })
-	}
-	wg.Wait()
-}
-
-func asBytes[T any](v []T) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(*new(T))))
-}

@@ -11,13 +11,66 @@ import (
 
 // GPU prints what gpu.Run measured.
 func GPU(w io.Writer, r *gpu.Report) error {
-	t := newTable("case", "row bytes", "codec", "table", "batch", "value", "unit", "baseline", "ratio", "baseline is")
-	for _, x := range r.Results {
+	t := newTable("case", "row bytes", "rows", "table", "batch", "value", "unit", "baseline", "ratio", "goal", "reached", "baseline is", "detail")
+	for i := range r.Results {
+		x := &r.Results[i]
 		t.AppendRow(table.Row{
-			x.Case, x.RowBytes, x.Codec, bytesOf(x.TableBytes), count(int64(x.Batch)), fmt.Sprintf("%.2f", x.Value), x.Unit,
-			fmt.Sprintf("%.2f", x.BaselineValue), fmt.Sprintf("%.2f", x.Ratio), x.Baseline,
+			x.Case, x.RowBytes, x.Codec, bytesOf(x.TableBytes), count(int64(x.Batch)), figure(x.Value), x.Unit, ifAny(x.BaselineValue), ifAny(x.Ratio),
+			goalOf(x), reachedOf(x), x.Baseline, x.Detail,
 		})
 	}
-	_, err := fmt.Fprintf(w, "%s, %s, commit %s\n%s\n", r.Device, r.Driver, r.Commit, t.Render())
-	return err
+	if _, err := fmt.Fprintf(w, "%s\n%s\n", machine(r), t.Render()); err != nil {
+		return err
+	}
+	for _, s := range r.Skipped {
+		if _, err := fmt.Fprintf(w, "%s not measured: %s\n", s.Case, s.Reason); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// machine says what was measured.
+func machine(r *gpu.Report) string {
+	return fmt.Sprintf("%s, driver %s, commit %s", r.Device, r.Driver, r.Commit)
+}
+
+// figure prints three or more digits.
+func figure(x float64) string {
+	switch {
+	case x >= 99.95:
+		return fmt.Sprintf("%.0f", x)
+	case x >= 9.995:
+		return fmt.Sprintf("%.1f", x)
+	}
+	return fmt.Sprintf("%.2f", x)
+}
+
+func ifAny(x float64) string {
+	if x == 0 {
+		return "–"
+	}
+	return figure(x)
+}
+
+func goalOf(x *gpu.Result) string {
+	switch x.GoalOf {
+	case gpu.RatioAtLeast:
+		return "ratio ≥ " + figure(x.Goal)
+	case gpu.ValueAtLeast:
+		return fmt.Sprintf("≥ %.4g", x.Goal)
+	case gpu.ValueAtMost:
+		return fmt.Sprintf("≤ %.4g", x.Goal)
+	}
+	return "–"
+}
+
+func reachedOf(x *gpu.Result) string {
+	switch {
+	case x.GoalOf == "":
+		return "–"
+	case x.Reached:
+		return "yes"
+	}
+	return "no"
 }

@@ -1,6 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,32 +18,100 @@ import (
 
 func newGPUBench() *cobra.Command {
 	var o gpu.Options
-	var asJSON bool
+	var from, plot string
+	var asJSON, asMarkdown bool
+	var measuring []string // flags that say what to measure
 	cmd := &cobra.Command{
 		Use:   "gpu-bench",
 		Short: "Measure the first GPU: each operation beside a plain kernel on the same rows",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.Log = cmd.ErrOrStderr()
-			res, err := gpu.Run(o)
+			if asJSON && asMarkdown {
+				return errors.New("--json and --markdown contradict each other")
+			}
+			for _, name := range measuring {
+				if from != "" && cmd.Flags().Changed(name) {
+					return fmt.Errorf("--from and --%s contradict each other", name)
+				}
+			}
+			if plot != "" {
+				if err := checkPlot(plot); err != nil {
+					return err
+				}
+			}
+			var res *gpu.Report
+			var err error
+			if from != "" {
+				res, err = gpu.ReadReport(from)
+			} else {
+				o.Log = cmd.ErrOrStderr()
+				res, err = gpu.Run(o)
+			}
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return writeJSON(cmd.OutOrStdout(), res)
+			if err := printGPU(cmd.OutOrStdout(), res, asJSON, asMarkdown); err != nil || plot == "" {
+				return err
 			}
-			return report.GPU(cmd.OutOrStdout(), res)
+			return writePlot(plot, res)
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
 	o.EnsureDefaults()
 	f.StringSliceVar(&o.Cases, "cases", o.Cases, "what to measure: "+strings.Join(gpu.Cases, ", "))
-	f.IntSliceVar(&o.RowBytes, "rows", o.RowBytes, "row lengths, bytes")
+	f.IntSliceVar(&o.RowBytes, "rows", o.RowBytes, "row lengths, bytes, multiples of 4")
 	f.Int64Var(&o.TableBytes, "table-bytes", o.TableBytes, "size of the tables")
+	f.Int64Var(&o.LargeTableBytes, "large-table-bytes", o.LargeTableBytes, "size of the table of gather-misses-large")
+	f.IntSliceVar(&o.HostThreads, "host-threads", o.HostThreads, "threads that the host may spend on misses of gather-misses-large, each measured")
 	f.IntVar(&o.Batch, "batch", o.Batch, "rows of a batch")
 	f.IntVar(&o.Entries, "entries", o.Entries, "entries of the hashmap for lookup")
 	f.IntVar(&o.Runs, "runs", o.Runs, "times each is measured; the median counts")
+	measuring = []string{"cases", "rows", "table-bytes", "large-table-bytes", "host-threads", "batch", "entries", "runs"}
+	f.StringVar(&from, "from", "", "FILE.json that --json printed: report that instead of measuring")
+	f.StringVar(&plot, "plot", "", "FILE.svg or FILE.png: draw GB/s over row bytes")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	f.BoolVar(&asMarkdown, "markdown", false, "print Markdown tables")
 	return cmd
+}
+
+func printGPU(w io.Writer, r *gpu.Report, asJSON, asMarkdown bool) error {
+	switch {
+	case asJSON:
+		return writeJSON(w, r)
+	case asMarkdown:
+		return report.GPUMarkdown(w, r)
+	}
+	return report.GPU(w, r)
+}
+
+func plotFormat(path string) string { return strings.TrimPrefix(filepath.Ext(path), ".") }
+
+// checkPlot says what is wrong with a plot's path before minutes of measuring.
+func checkPlot(path string) error {
+	if f := plotFormat(path); f != "svg" && f != "png" {
+		return fmt.Errorf("--plot (%q) must end in .svg or .png", path)
+	}
+	_, err := os.Lstat(path)
+	absent := errors.Is(err, fs.ErrNotExist)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return fmt.Errorf("--plot (%q) must be a file that can be written: %w", path, err)
+	}
+	err = f.Close()
+	if absent {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
+}
+
+func writePlot(path string, r *gpu.Report) error {
+	var b bytes.Buffer
+	if err := report.GPUPlot(&b, r, plotFormat(path)); err != nil {
+		return fmt.Errorf("--plot (%q): %w", path, err)
+	}
+	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("--plot (%q): %w", path, err)
+	}
+	return nil
 }

@@ -302,12 +302,12 @@ func TestTrain_GrownMasksBeatOneThreshold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	candidates, err := candidatesOf(search, 4)
+	byThreshold, err := thresholdMasks(search)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range candidates[1:] {
-		c, err := New(4, 256, m.mask, m.bitval)
+	for _, m := range byThreshold {
+		c, err := New(4, 256, m.Mask, m.Bitval)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -41,14 +41,18 @@ func TestTrain_SavingsOnRealTables(t *testing.T) {
 				t.Fatal(err)
 			}
 			saving := func(bytes int64) float64 { return 100 * (1 - float64(bytes)/float64(len(table))) }
+			byThreshold, err := thresholdMasks(search)
+			if err != nil {
+				t.Fatal(err)
+			}
 			best, threshold, reference := 0.0, 0.0, 0.0
 			for _, chunk := range []int{4, 8} {
-				sets, err := candidatesOf(search, chunk)
+				sets, err := candidatesOf(search, chunk, byThreshold)
 				if err != nil {
 					t.Fatal(err)
 				}
 				for i, m := range sets {
-					c, err := New(chunk, rowBytes, m.mask, m.bitval)
+					c, err := New(chunk, rowBytes, m.Mask, m.Bitval)
 					if err != nil {
 						t.Fatal(err)
 					}

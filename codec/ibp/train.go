@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 
 	"github.com/tensorcache/tensorcache/codec"
@@ -21,11 +22,15 @@ type Search interface {
 	RowBytes() int
 	// Ones returns how many rows have each bit of the row set.
 	Ones() ([]uint32, error)
-	// Grow returns a mask and bitval, padded to whole chunks, grown chunk by chunk: see planes.grow.
-	Grow(chunk int) (mask, bitval []byte, err error)
-	// StoredBytes returns what the rows take as stored by c, those that do not shrink counted raw.
-	StoredBytes(c *Codec) (int64, error)
+	// Grow returns masks grown chunk by chunk: see planes.grow.
+	Grow(chunk int) (Masks, error)
+	// StoredBytes returns what the rows take as stored with each of the masks, rows that do not shrink counted raw. Bits
+	// past the row are ones in every mask and zeros in every bitval.
+	StoredBytes(chunk int, of []Masks) ([]int64, error)
 }
+
+// Masks are a mask and bitval for every chunk of a row, padded to whole chunks.
+type Masks struct{ Mask, Bitval []byte }
 
 // SearchOf returns the search of the rows that lie back to back in sample.
 func SearchOf(sample []byte, rowBytes int) (Search, error) {
@@ -47,22 +52,32 @@ func Train(sample []byte, rowBytes, chunk int) (*Codec, error) {
 
 // TrainOn is Train on a search; it returns the bytes that the rows take, too. It tries the paper's masks, one threshold for
 // the whole table, and masks grown for each chunk on its own; neither always wins.
-func TrainOn(s Search, chunk int) (best *Codec, bytes int64, err error) {
-	candidates, err := candidatesOf(s, chunk)
+func TrainOn(s Search, chunk int) (*Codec, int64, error) {
+	byThreshold, err := thresholdMasks(s)
 	if err != nil {
 		return nil, 0, err
 	}
-	for _, m := range candidates {
-		c, err := New(chunk, s.RowBytes(), m.mask, m.bitval)
-		if err != nil {
-			return nil, 0, err
-		}
-		n, err := s.StoredBytes(c)
-		if err != nil {
-			return nil, 0, err
-		}
-		if best == nil || n < bytes {
-			best, bytes = c, n
+	best, bytes, err := pick(s, chunk, byThreshold)
+	if err != nil {
+		return nil, 0, err
+	}
+	c, err := New(chunk, s.RowBytes(), best.Mask, best.Bitval)
+	return c, bytes, err
+}
+
+// pick returns the masks that store the rows in the fewest bytes, grown ones or those given.
+func pick(s Search, chunk int, byThreshold []Masks) (best Masks, bytes int64, err error) {
+	candidates, err := candidatesOf(s, chunk, byThreshold)
+	if err != nil {
+		return best, 0, err
+	}
+	stored, err := s.StoredBytes(chunk, candidates)
+	if err != nil {
+		return best, 0, err
+	}
+	for i, m := range candidates {
+		if i == 0 || stored[i] < bytes {
+			best, bytes = m, stored[i]
 		}
 	}
 	return best, bytes, nil
@@ -80,18 +95,22 @@ func TrainBest(sample []byte, rowBytes int) (*Codec, error) {
 
 // TrainBestOn is TrainBest on a search; it returns the bytes that the rows take, too.
 func TrainBestOn(s Search) (*Codec, int64, error) {
-	c4, n4, err := TrainOn(s, 4)
+	byThreshold, err := thresholdMasks(s)
 	if err != nil {
 		return nil, 0, err
 	}
-	c8, n8, err := TrainOn(s, 8)
-	if err != nil {
-		return nil, 0, err
+	chunk, best, bytes := 0, Masks{}, int64(0)
+	for _, try := range [...]int{4, 8} {
+		m, n, err := pick(s, try, byThreshold)
+		if err != nil {
+			return nil, 0, err
+		}
+		if chunk == 0 || n < bytes {
+			chunk, best, bytes = try, m, n
+		}
 	}
-	if n8 < n4 {
-		return c8, n8, nil
-	}
-	return c4, n4, nil
+	c, err := New(chunk, s.RowBytes(), best.Mask, best.Bitval)
+	return c, bytes, err
 }
 
 func checkSample(sample []byte, rowBytes int) error {
@@ -140,37 +159,51 @@ func (c *Codec) rowBits(row []byte) int {
 	return n
 }
 
-// masks are a mask and bitval for every chunk of a row.
-type masks struct{ mask, bitval []byte }
-
-// candidatesOf returns the masks to choose from: grown ones first, then one set for each threshold.
-func candidatesOf(s Search, chunk int) ([]masks, error) {
-	grown, grownVal, err := s.Grow(chunk)
+// candidatesOf returns the masks to choose from: grown ones first, then those given, cut to whole chunks.
+func candidatesOf(s Search, chunk int, byThreshold []Masks) ([]Masks, error) {
+	grown, err := s.Grow(chunk)
 	if err != nil {
 		return nil, err
 	}
+	n := len(grown.Mask)
+	for i := s.RowBytes(); i < n; i++ {
+		grown.Mask[i], grown.Bitval[i] = 0xff, 0
+	}
+	sets := []Masks{grown}
+	for _, m := range byThreshold {
+		sets = append(sets, Masks{m.Mask[:n], m.Bitval[:n]})
+	}
+	return sets, nil
+}
+
+// thresholdMasks returns the masks of each threshold, padded to whole chunks of 8 bytes.
+func thresholdMasks(s Search) ([]Masks, error) {
 	ones, err := s.Ones()
 	if err != nil {
 		return nil, err
 	}
-	sets := []masks{{grown, grownVal}}
-	rows := s.Rows()
-	for _, t := range thresholds {
-		m := masks{make([]byte, len(grown)), make([]byte, len(grown))}
-		need := t * float64(rows)
-		for b := range 8 * len(grown) {
-			n := 0 // bits past the row are zeros in every row
-			if b < len(ones) {
-				n = int(ones[b])
+	n, rows := (s.RowBytes()+7)/8*8, s.Rows()
+	sets := make([]Masks, len(thresholds))
+	var need [len(thresholds)]int
+	for i, t := range thresholds {
+		sets[i] = Masks{make([]byte, n), make([]byte, n)}
+		need[i] = int(math.Ceil(t * float64(rows)))
+	}
+	for b := range 8 * n {
+		set := 0 // bits past the row are zeros in every row
+		if b < len(ones) {
+			set = int(ones[b])
+		}
+		bit := byte(1) << (b % 8)
+		for i := range sets {
+			if max(set, rows-set) < need[i] {
+				break // the others need more
 			}
-			if float64(n) >= need {
-				m.mask[b/8] |= 1 << (b % 8)
-				m.bitval[b/8] |= 1 << (b % 8)
-			} else if float64(rows-n) >= need {
-				m.mask[b/8] |= 1 << (b % 8)
+			sets[i].Mask[b/8] |= bit
+			if set >= need[i] {
+				sets[i].Bitval[b/8] |= bit
 			}
 		}
-		sets = append(sets, m)
 	}
 	return sets, nil
 }
@@ -196,23 +229,33 @@ func (s *search) Ones() ([]uint32, error) {
 	return ones, nil
 }
 
-func (s *search) Grow(chunk int) (mask, bitval []byte, err error) {
+func (s *search) Grow(chunk int) (Masks, error) {
 	n := (s.rowBytes + chunk - 1) / chunk * chunk
-	mask, bitval = make([]byte, n), make([]byte, n)
+	grown := Masks{make([]byte, n), make([]byte, n)}
 	var word [8]byte
 	p := newPlanes(s.Rows(), 8*chunk)
 	for at := 0; at < n; at += chunk {
 		p.load(s.sample, s.rowBytes, at)
 		m, v := p.grow()
 		binary.LittleEndian.PutUint64(word[:], m)
-		copy(mask[at:at+chunk], word[:])
+		copy(grown.Mask[at:at+chunk], word[:])
 		binary.LittleEndian.PutUint64(word[:], v)
-		copy(bitval[at:at+chunk], word[:])
+		copy(grown.Bitval[at:at+chunk], word[:])
 	}
-	return mask, bitval, nil
+	return grown, nil
 }
 
-func (s *search) StoredBytes(c *Codec) (int64, error) { return c.sampleBytes(s.sample), nil }
+func (s *search) StoredBytes(chunk int, of []Masks) ([]int64, error) {
+	stored := make([]int64, len(of))
+	for i, m := range of {
+		c, err := New(chunk, s.rowBytes, m.Mask, m.Bitval)
+		if err != nil {
+			return nil, err
+		}
+		stored[i] = c.sampleBytes(s.sample)
+	}
+	return stored, nil
+}
 
 // planes is one chunk position of every sampled row, transposed: bit r of plane[b] is bit b of row r's chunk.
 type planes struct {

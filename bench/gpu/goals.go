@@ -1,0 +1,71 @@
+package gpu
+
+// setGoal gives a result the goal of its case. Goals were set for an H200 and the default options. REQUIRES: what tells
+// the case's variants apart is filled in.
+func (x *Result) setGoal() {
+	atLeast := func(of GoalOf, steps ...step) {
+		for _, s := range steps {
+			if x.RowBytes >= s.from {
+				x.Goal, x.GoalOf = s.goal, of
+				return
+			}
+		}
+	}
+	switch x.Case {
+	case "hit-decode":
+		if x.Codec == SparseCodec {
+			atLeast(RatioAtLeast, step{0, 1})
+			return
+		}
+		atLeast(RatioAtLeast, step{1024, 0.90}, step{400, 0.85}, step{256, 0.75})
+	case "gather-hits":
+		atLeast(RatioAtLeast, step{512, 0.70}, step{256, 0.55})
+	case "gather-misses":
+		atLeast(RatioAtLeast, step{2048, 0.95}, step{1024, 0.92}, step{400, 0.87})
+	case "gather-misses-large":
+		switch {
+		case x.HostThreads >= 15:
+			atLeast(RatioAtLeast, step{512, 1.9}, step{256, 3.0})
+		case x.HostThreads >= 4:
+			atLeast(RatioAtLeast, step{512, 1.3}, step{256, 2.2})
+		}
+	case "gather-80":
+		atLeast(RatioAtLeast, step{0, 0.9})
+	case "lookup":
+		atLeast(ValueAtLeast, step{0, 20})
+	case "load":
+		atLeast(RatioAtLeast, step{0, 0.8})
+	case "small-batch", "small-batch-caller":
+		if x.Batch == hitBatch && x.RowBytes == smallRow && x.Codec == "hits" {
+			x.Goal, x.GoalOf = 30, ValueAtMost
+			if x.Case == "small-batch-caller" {
+				x.Goal = 60
+			}
+		}
+	case "caller":
+		x.Goal, x.GoalOf = 20, ValueAtMost
+		if x.Unit == "allocations" {
+			x.Goal = 0
+		}
+	case "memory":
+		if x.Codec == oneBatch {
+			x.Goal, x.GoalOf = x.BaselineValue, ValueAtMost
+		}
+	}
+}
+
+// step is a goal of rows from so many bytes on.
+type step struct {
+	from int
+	goal float64
+}
+
+const (
+	// SparseCodec labels 0/1 rows; rows of other labels are N(0,1).
+	SparseCodec = "ibp4 sparse"
+	// smallRow and hitBatch are the row length of small batches, and the batch of hits that has a goal.
+	smallRow = 512
+	hitBatch = 4096
+	// oneBatch labels the memory of a cache that served one batch at a time.
+	oneBatch = "1 batch"
+)

@@ -1,0 +1,87 @@
+package gpu
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestResult_GoalsAndRatios(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		x       Result
+		ratio   float64
+		goal    float64
+		of      GoalOf
+		reached bool
+	}{
+		{Result{Case: "hit-decode", RowBytes: 400, Codec: "ibp4", Unit: "GB/s", Value: 85, BaselineValue: 100}, 0.85, 0.85, RatioAtLeast, true},
+		{Result{Case: "hit-decode", RowBytes: 1024, Codec: "ibp4", Unit: "GB/s", Value: 85, BaselineValue: 100}, 0.85, 0.90, RatioAtLeast, false},
+		{Result{Case: "hit-decode", RowBytes: 128, Codec: "ibp4", Unit: "GB/s", Value: 85, BaselineValue: 100}, 0.85, 0, "", false},
+		{Result{Case: "hit-decode", RowBytes: 128, Codec: SparseCodec, Unit: "GB/s", Value: 101, BaselineValue: 100}, 1.01, 1, RatioAtLeast, true},
+		{Result{Case: "gather-hits", RowBytes: 400, Unit: "GB/s", Value: 60, BaselineValue: 100}, 0.6, 0.55, RatioAtLeast, true},
+		{Result{Case: "gather-misses", RowBytes: 2408, Unit: "GB/s", Value: 94, BaselineValue: 100}, 0.94, 0.95, RatioAtLeast, false},
+		{Result{Case: "gather-misses", RowBytes: 256, Unit: "GB/s", Value: 94, BaselineValue: 100}, 0.94, 0, "", false},
+		{Result{Case: "gather-misses-large", RowBytes: 256, HostThreads: 15, Unit: "GB/s", Value: 29, BaselineValue: 10}, 2.9, 3, RatioAtLeast, false},
+		{Result{Case: "gather-misses-large", RowBytes: 512, HostThreads: 4, Unit: "GB/s", Value: 13, BaselineValue: 10}, 1.3, 1.3, RatioAtLeast, true},
+		{Result{Case: "gather-misses-large", RowBytes: 512, HostThreads: 1, Unit: "GB/s", Value: 13, BaselineValue: 10}, 1.3, 0, "", false},
+		{Result{Case: "gather-80", RowBytes: 256, Unit: "GB/s", Value: 90, BaselineValue: 100}, 0.9, 0.9, RatioAtLeast, true},
+		{Result{Case: "lookup", RowBytes: 8, Unit: "Gkeys/s", Value: 19, BaselineValue: 38}, 0.5, 20, ValueAtLeast, false},
+		{Result{Case: "load", RowBytes: 512, Unit: "GB/s", Value: 44, BaselineValue: 55}, 0.8, 0.8, RatioAtLeast, true},
+		{Result{Case: "small-batch", RowBytes: 512, Codec: "hits", Batch: 4096, Unit: "us", Value: 25, BaselineValue: 5}, 0.2, 30, ValueAtMost, true},
+		{Result{Case: "small-batch-caller", RowBytes: 512, Codec: "hits", Batch: 4096, Unit: "us", Value: 75, BaselineValue: 15}, 0.2, 60, ValueAtMost, false},
+		{Result{Case: "small-batch", RowBytes: 512, Codec: "80 % hits", Batch: 1, Unit: "us", Value: 25, BaselineValue: 5}, 0.2, 0, "", false},
+		{Result{Case: "caller", RowBytes: 512, Unit: "us", Value: 20}, 0, 20, ValueAtMost, true},
+		{Result{Case: "caller", RowBytes: 512, Unit: "allocations", Value: 1}, 0, 0, ValueAtMost, false},
+		{Result{Case: "caller", RowBytes: 512, Unit: "allocations"}, 0, 0, ValueAtMost, true},
+		{Result{Case: "memory", Codec: oneBatch, Unit: "MiB", Value: 35, BaselineValue: 70}, 2, 70, ValueAtMost, true},
+		{Result{Case: "link", Unit: "GB/s", Value: 55}, 0, 0, "", false},
+	} {
+		x := c.x
+		x.setGoal()
+		x.complete()
+		if math.Abs(x.Ratio-c.ratio) > 1e-9 || x.Goal != c.goal || x.GoalOf != c.of || x.Reached != c.reached {
+			t.Errorf("%s of %d B: ratio %g, goal %g %q, reached %v; want %g, %g %q, %v", x.Case, x.RowBytes, x.Ratio, x.Goal, x.GoalOf, x.Reached, c.ratio, c.goal, c.of, c.reached)
+		}
+	}
+}
+
+func TestReadReport_BadInput(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const good = `{"device":"d","driver":"v","commit":"c","results":[{"case":"lookup","row_bytes":8,"value":1}]}`
+	for name, c := range map[string]struct{ text, want string }{
+		"cut":      {good[:60], "must hold one complete JSON object: truncated"},
+		"empty":    {"", "must hold one complete JSON object: truncated"},
+		"list":     {"[]", "must hold one JSON object as gpu-bench --json prints it: json: cannot unmarshal array into Go value of type gpu.Report"},
+		"unknown":  {`{"devices":1}`, `must hold one JSON object as gpu-bench --json prints it: json: unknown field "devices"`},
+		"more":     {good + good, "must hold one JSON object: more follows it"},
+		"none":     {`{"device":"d"}`, "results (none) must be at least one"},
+		"case":     {strings.Replace(good, "lookup", "look", 1), `result 0: case ("look") must be a case of gpu-bench`},
+		"row":      {strings.Replace(good, `:8`, `:-8`, 1), "result 0: row_bytes (-8) must not be negative"},
+		"value":    {strings.Replace(good, `"value":1`, `"value":-1`, 1), "result 0: value (-1) and baseline_value (0) must not be negative, nor larger than a float32"},
+		"baseline": {strings.Replace(good, `"value":1`, `"baseline_value":1e300`, 1), "result 0: value (0) and baseline_value (1e+300) must not be negative, nor larger than a float32"},
+		"goal":     {strings.Replace(good, `"value":1`, `"goal_of":"x"`, 1), `result 0: goal_of ("x") must be "ratio at least", "value at least" or "value at most"`},
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadReport(path); err == nil || err.Error() != "report "+path+": "+c.want {
+			t.Errorf("%s: got %v\nwant %s", name, err, c.want)
+		}
+	}
+	if _, err := ReadReport(filepath.Join(dir, "absent")); err == nil || !strings.Contains(err.Error(), "absent") {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	path := filepath.Join(dir, "good")
+	if err := os.WriteFile(path, []byte(good), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r, err := ReadReport(path)
+	if err != nil || len(r.Results) != 1 || r.Results[0].Case != "lookup" || r.Results[0].Value != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

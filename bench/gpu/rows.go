@@ -1,0 +1,103 @@
+package gpu
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+)
+
+// patternBytes is how many bytes of a table are distinct: rows repeat after them, but no batch notices.
+const patternBytes = 64 << 20
+
+// A pattern is what tables are filled with, over and over.
+type pattern []byte
+
+// newPattern calls value for every 32-bit element.
+func newPattern(value func(*rand.Rand) float32) pattern {
+	p := make(pattern, patternBytes)
+	const part = 1 << 20
+	parallel(len(p)/part, func(from, to int) {
+		for k := from; k < to; k++ {
+			rng := rand.New(rand.NewPCG(uint64(k), 1))
+			for i := k * part; i < (k+1)*part; i += 4 {
+				binary.LittleEndian.PutUint32(p[i:], math.Float32bits(value(rng)))
+			}
+		}
+	})
+	return p
+}
+
+// density is the share of ones among the elements of sparse rows.
+const density = 0.05
+
+// sparse returns elements that are 0 or 1.
+func sparse() pattern {
+	return newPattern(func(r *rand.Rand) float32 {
+		if r.Float64() < density {
+			return 1
+		}
+		return 0
+	})
+}
+
+// fill fills a table.
+func (p pattern) fill(table []byte) {
+	parallel((len(table)+len(p)-1)/len(p), func(from, to int) {
+		for k := from; k < to; k++ {
+			copy(table[k*len(p):], p)
+		}
+	})
+}
+
+// powerLawRows returns row numbers of [from, to), the tail of a power law of exponent 1 over ranks from 1 on whose first
+// ranks are those below from. Ranks are scattered over the rows. REQUIRES: 0 < from < to.
+func powerLawRows(n int, from, to int64, seed uint64) []int64 {
+	rng := rand.New(rand.NewPCG(seed, 4))
+	rows := make([]int64, n)
+	octaves := math.Log(float64(to) / float64(from))
+	for i := range rows {
+		rank := int64(float64(from) * math.Exp(rng.Float64()*octaves))
+		rows[i] = from + scatter(min(max(rank, from), to-1)-from, to-from)
+	}
+	return rows
+}
+
+// scatter is a permutation of [0, n) without a pattern: a bijection of the next power of two, repeated until it is within.
+func scatter(x, n int64) int64 {
+	width := max(2, bits.Len64(uint64(n-1)))
+	mask := uint64(1)<<width - 1
+	v := uint64(x)
+	for {
+		for _, odd := range [...]uint64{0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9, 0x94d049bb133111eb} {
+			v = v * odd & mask
+			v ^= v >> (width / 2)
+		}
+		if v < uint64(n) {
+			return int64(v)
+		}
+	}
+}
+
+// sectorBytes is the unit in which the link's reads are counted.
+const sectorBytes = 32
+
+// sectors returns the bytes of the sectors that [addr, addr+n) touches.
+func sectors(addr uintptr, n int) int64 {
+	if n == 0 {
+		return 0
+	}
+	return int64((addr+uintptr(n)+sectorBytes-1)&^(sectorBytes-1) - addr&^(sectorBytes-1))
+}
+
+// parallel runs body for consecutive parts of [0, n).
+func parallel(n int, body func(from, to int)) {
+	var wg sync.WaitGroup
+	part := (n + runtime.GOMAXPROCS(0) - 1) / runtime.GOMAXPROCS(0)
+	for from := 0; from < n; from += part {
+		wg.Go(func() { body(from, min(from+part, n)) })
+	}
+	wg.Wait()
+}

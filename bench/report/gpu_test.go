@@ -1,0 +1,144 @@
+package report
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"image/png"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/bench/gpu"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// example is a report with invented figures.
+func example(t *testing.T) *gpu.Report {
+	t.Helper()
+	r, err := gpu.ReadReport(filepath.Join("testdata", "gpu.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func svg(t *testing.T, r *gpu.Report) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := GPUPlot(&b, r, "svg"); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestGPU_Golden(t *testing.T) {
+	t.Parallel()
+	for name, print := range map[string]func(*bytes.Buffer) error{
+		"gpu.txt.golden": func(b *bytes.Buffer) error { return GPU(b, example(t)) },
+		"gpu.md.golden":  func(b *bytes.Buffer) error { return GPUMarkdown(b, example(t)) },
+	} {
+		var got bytes.Buffer
+		if err := print(&got); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join("testdata", name)
+		if *update {
+			if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.String() != string(want) {
+			t.Errorf("%s (go test -update rewrites it):\n got\n%s\nwant\n%s", path, &got, want)
+		}
+	}
+}
+
+// TestGPUPlot_Text: what a reader needs to know is in the picture, and in valid XML.
+func TestGPUPlot_Text(t *testing.T) {
+	t.Parallel()
+	picture := svg(t, example(t))
+	var shown []string
+	for d := xml.NewDecoder(strings.NewReader(picture)); ; {
+		token, err := d.Token()
+		if token == nil {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, ok := token.(xml.CharData); ok {
+			shown = append(shown, strings.TrimSpace(string(text)))
+		}
+	}
+	for _, want := range []string{
+		"tensorcache gpu-bench: Test GPU, driver 1.2.3, CUDA 4.5, commit 0123456789ab",
+		"Hits: rows from device memory", "Misses: rows from host memory", "row bytes", "GB/s of output", "256", "400", "4096",
+		"hit-decode, N(0,1)", "hit-decode, sparse", "gather-hits, N(0,1)", "plain gather, uncompressed", "limit: read and write uncompressed", "limit: read sparse, write",
+		"gather-misses, N(0,1)", "zero-copy, sorted", "zero-copy, unsorted", "limit: link, sectors of stored rows", "limit: link, uncompressed",
+		"gather-misses, 16 GiB, 15 threads", "gather-misses, 16 GiB, 4 threads", "zero-copy, sorted, 16 GiB",
+	} {
+		if !slices.Contains(shown, want) {
+			t.Errorf("the plot does not say %q", want)
+		}
+	}
+}
+
+// TestGPUPlot_DrawsTheFigures: each result that the plot is about moves it, and the others do not.
+func TestGPUPlot_DrawsTheFigures(t *testing.T) {
+	t.Parallel()
+	before := svg(t, example(t))
+	if again := svg(t, example(t)); again != before {
+		t.Fatal("the same report gives another picture")
+	}
+	about := []string{"link", "device-copy", "hit-decode", "gather-hits", "gather-misses", "gather-misses-large"}
+	for i, x := range example(t).Results {
+		r := example(t)
+		r.Results[i].Value *= 0.9
+		drawn := slices.Contains(about, x.Case) && (x.Case != "link" || x.Codec == "to device")
+		if moved := svg(t, r) != before; moved != drawn {
+			t.Errorf("%s %s of %d B: another value changes the picture: %v, want %v", x.Case, x.Codec, x.RowBytes, moved, drawn)
+		}
+	}
+}
+
+func TestGPUPlot_PNG(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	if err := GPUPlot(&b, example(t), "png"); err != nil {
+		t.Fatal(err)
+	}
+	picture, err := png.Decode(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size := picture.Bounds().Size(); size.X < 1600 || size.Y < 700 {
+		t.Errorf("%v pixels are too few to read", size)
+	}
+}
+
+// TestGPUPlot_Parts: one panel suffices, one row length too; nothing does not.
+func TestGPUPlot_Parts(t *testing.T) {
+	t.Parallel()
+	r := example(t)
+	r.Results = slices.DeleteFunc(r.Results, func(x gpu.Result) bool { return x.Case != "hit-decode" || x.RowBytes != 512 })
+	if picture := svg(t, r); strings.Contains(picture, "Misses") || !strings.Contains(picture, "Hits") || strings.Contains(picture, "NaN") {
+		t.Error("hits of one row length: want one panel, without NaN")
+	}
+	r.Results = []gpu.Result{{Case: "lookup", RowBytes: 8, Value: 1}}
+	err := GPUPlot(&bytes.Buffer{}, r, "svg")
+	if want := "report: nothing to plot: no result of hit-decode, gather-hits, gather-misses or gather-misses-large"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if err := GPUPlot(&bytes.Buffer{}, example(t), "jpg"); !errors.Is(err, ErrPlotFormat) || err.Error() != `report: plots are drawn as svg or png, not as "jpg"` {
+		t.Errorf("another format: %v", err)
+	}
+}
