@@ -2,8 +2,23 @@
 
 package cache_test
 
-// Operations of all cases together, on the host and on a GPU.
-const (
-	modelOperations    = 10_000_000
-	gpuModelOperations = 1_000_000
+import (
+	"testing"
+
+	"github.com/tensorcache/tensorcache/cache"
 )
+
+// TestLong_EqualsVersionedMap is TestCache_EqualsVersionedMap with 10 M operations; make test-long runs it under the race
+// detector too.
+func TestLong_EqualsVersionedMap(t *testing.T) {
+	cache.OpenHostWith(t, openSlow)
+	for name, m := range modelCases {
+		t.Run(name, func(t *testing.T) {
+			m.o.Device = "host"
+			runModel(t, 10_000_000/int64(len(modelCases)), m.o, m.devices)
+		})
+	}
+}
+
+// TestLong_GPUEqualsVersionedMap is TestGPU_EqualsVersionedMap with 1 M operations.
+func TestLong_GPUEqualsVersionedMap(t *testing.T) { runModelOnGPU(t, 1_000_000) }

@@ -302,13 +302,13 @@ func openSlow(n, workers int) []device.Device {
 }
 
 // TestCache_EqualsVersionedMap: whatever goes on beside it, a Gather returns for each row a version that was current during
-// the call.
+// the call. It runs a million operations.
 func TestCache_EqualsVersionedMap(t *testing.T) {
 	cache.OpenHostWith(t, openSlow)
 	for name, m := range modelCases {
 		t.Run(name, func(t *testing.T) {
 			m.o.Device = "host"
-			runModel(t, modelOperations/int64(len(modelCases)), m.o, m.devices)
+			runModel(t, 1_000_000/int64(len(modelCases)), m.o, m.devices)
 		})
 	}
 }
@@ -362,13 +362,15 @@ func TestClose_BesideChanges(t *testing.T) {
 }
 
 // TestGPU_EqualsVersionedMap is TestCache_EqualsVersionedMap on a GPU, by way of Gather into Go memory.
-func TestGPU_EqualsVersionedMap(t *testing.T) {
+func TestGPU_EqualsVersionedMap(t *testing.T) { runModelOnGPU(t, 60_000) }
+
+func runModelOnGPU(t *testing.T, operations int64) {
 	gputest.Require(t)
 	for _, name := range []string{"in place", "packed", "overlay of one row"} {
 		t.Run(name, func(t *testing.T) {
 			m := modelCases[name]
 			m.o.Device = "cuda"
-			runModel(t, gpuModelOperations/3, m.o, 1)
+			runModel(t, operations/3, m.o, 1)
 		})
 	}
 }
