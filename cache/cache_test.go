@@ -106,9 +106,10 @@ func TestGather_EqualsMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		policies := map[string]func() admission.Policy{
 			"static-freq": admission.NewStaticFrequency, "static-optimal": admission.NewStaticOptimal, "tinylfu": admission.NewTinyLFU,
+			"freq": admission.NewFrequency, "lru": admission.NewLRU,
 			"static-degree": nil,
 		}
-		policy := rapid.SampledFrom([]string{"static-freq", "static-optimal", "tinylfu", "static-degree"}).Draw(t, "policy")
+		policy := rapid.SampledFrom([]string{"static-freq", "static-optimal", "tinylfu", "freq", "lru", "static-degree"}).Draw(t, "policy")
 		seed := rapid.Uint64().Draw(t, "seed")
 		r := rand.New(rand.NewPCG(seed, 2))
 		var tables []cache.Table

@@ -41,7 +41,7 @@ type Options struct {
 	Codec string
 	// HostTier is InPlace (default) or Packed.
 	HostTier HostTier
-	// Admission decides which rows are cached; it belongs to the cache from New on. Default: admission.NewTinyLFU().
+	// Admission decides which rows are cached; it belongs to the cache from New on. Default: admission.NewFrequency().
 	Admission admission.Policy
 	// Training yields the batches (table, row numbers) from which the policy learns before the cache is filled. A
 	// yielded slice is used until the next one is asked for. Default: none.
@@ -80,7 +80,7 @@ func (o *Options) EnsureDefaults() {
 		o.Codec = registry.Auto
 	}
 	if o.Admission == nil {
-		o.Admission = admission.NewTinyLFU()
+		o.Admission = admission.NewFrequency()
 	}
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)

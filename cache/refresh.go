@@ -19,7 +19,7 @@ import (
 type RefreshOptions struct {
 	// Interval is the time from the end of one cycle to the begin of the next. Default 0: none in the background.
 	Interval time.Duration
-	// MaxChurn is the share of a slab, 0 to 1, that one cycle takes from cached rows for others. Default 0.1.
+	// MaxChurn is the share of a slab, 0 to 1, that one cycle takes from cached rows for others. Default 0.25.
 	MaxChurn float64
 	// MaxBytes is how many bytes one cycle writes to slabs, all devices together. Default 256 MiB.
 	MaxBytes int64
@@ -35,7 +35,9 @@ type RefreshOptions struct {
 
 func (o *RefreshOptions) ensureDefaults() {
 	if o.MaxChurn == 0 {
-		o.MaxChurn = 0.1
+		// cachebench run --drift 200 --batches 800 reaches 0.896 of the best hit rate with 0.1, 0.918 with this, and 0.922
+		// with 1.
+		o.MaxChurn = 0.25
 	}
 	if o.MaxBytes == 0 {
 		o.MaxBytes = 256 << 20

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/dustin/go-humanize"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
+	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/slab"
@@ -60,7 +60,8 @@ type Config struct {
 	WarmupBatches int
 
 	// Budget is per device, as a share of the table's raw bytes ("5%") or in bytes ("64MiB").
-	Budget   string
+	Budget string
+	// Policy is one of admission.Names.
 	Policy   string
 	Codec    string
 	HostTier string
@@ -77,14 +78,9 @@ type Config struct {
 func NewConfig() Config {
 	return Config{
 		Vertices: defaultVertices, Fanouts: []int{15, 10}, Batches: Default, WarmupBatches: Default,
-		Budget: "5%", Policy: "tinylfu", Codec: registry.Auto, HostTier: "inplace", Device: "auto", Devices: 1, Seed: 1,
+		Budget: "5%", Policy: admission.Default, Codec: registry.Auto, HostTier: "inplace", Device: "auto", Devices: 1, Seed: 1,
 		Online: Online{RefreshChurn: defaultRefreshChurn, SampleRate: defaultSampleRate},
 	}
-}
-
-// Policies returns the names of the admission policies.
-func Policies() []string {
-	return []string{"tinylfu", "static-freq", "static-degree", "static-optimal"}
 }
 
 // Validate reports every field out of range and every contradiction, all at once. Fields go by the names of their flags.
@@ -94,8 +90,9 @@ func (c *Config) Validate() error {
 	if _, err := c.budget(1 << 40); err != nil {
 		errs = append(errs, err)
 	}
-	if !slices.Contains(Policies(), c.Policy) {
-		fault("unknown policy (%q) must be one of %s", c.Policy, strings.Join(Policies(), ", "))
+	policy, err := admission.Lookup(c.Policy)
+	if err != nil {
+		errs = append(errs, err)
 	}
 	if err := registry.Check(c.Codec); err != nil {
 		errs = append(errs, err)
@@ -140,10 +137,9 @@ func (c *Config) Validate() error {
 		}
 	}
 	if c.IDs != "" {
-		if c.Policy == "static-degree" && c.Graph == "" {
-			fault("--policy static-degree needs a --graph: none is generated for --ids (%s)", c.IDs)
-		}
-		if c.Policy != "static-degree" && c.Graph != "" {
+		if needs := policy.Learns == admission.FromGraph; needs && c.Graph == "" {
+			fault("--policy %s needs a --graph: none is generated for --ids (%s)", c.Policy, c.IDs)
+		} else if !needs && c.Graph != "" {
 			fault("--graph (%s) and --ids (%s) contradict each other: the workload is one or the other", c.Graph, c.IDs)
 		}
 	}

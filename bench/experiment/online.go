@@ -35,8 +35,10 @@ type Online struct {
 // Defaults of an online run.
 const (
 	defaultRefreshBatches = 5
-	defaultRefreshChurn   = 0.1
-	defaultSampleRate     = 1. / 16
+	defaultRefreshChurn   = 0.25
+	// Of all accesses: runs are short. The default policy, cold and warmed up by 50 batches of the default workload, hits
+	// 34.9 % then, and 28.0 % where it observes a sixteenth; 35.8 % is the most there is.
+	defaultSampleRate = 1
 )
 
 func (o *Online) on() bool {

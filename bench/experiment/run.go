@@ -35,7 +35,11 @@ func Run(ctx context.Context, cfg Config, progress Progress) (*Result, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	r := &run{cfg: cfg, progress: progress}
+	spec, err := admission.Lookup(cfg.Policy)
+	if err != nil {
+		return nil, err
+	}
+	r := &run{cfg: cfg, spec: spec, progress: progress}
 	if err := r.prepare(); err != nil {
 		return nil, err
 	}
@@ -79,6 +83,7 @@ func Run(ctx context.Context, cfg Config, progress Progress) (*Result, error) {
 // run is a run under way.
 type run struct {
 	cfg      Config
+	spec     admission.Spec
 	progress Progress
 	table    *dataset.Table
 	graph    *workload.Graph
@@ -195,12 +200,12 @@ func (r *run) prepareReplay() error {
 	return nil
 }
 
-// suitTraining lets the oracle learn from what will be measured, and the policy that knows the graph from nothing.
+// suitTraining lets the oracle learn from what will be measured, and policies that know the graph from nothing.
 func (r *run) suitTraining() {
-	switch r.cfg.Policy {
-	case "static-optimal":
+	switch r.spec.Learns {
+	case admission.FromFuture:
 		r.training, r.trainFirst, r.trainLast = r.measured, r.first, r.last
-	case "static-degree":
+	case admission.FromGraph:
 		r.training, r.trainFirst, r.trainLast = nil, 0, 0
 	}
 }
@@ -212,17 +217,12 @@ func orDefault(n, def int) int {
 	return n
 }
 
-func (r *run) policy() admission.Policy {
-	switch r.cfg.Policy {
-	case "static-freq":
-		return admission.NewStaticFrequency()
-	case "static-optimal":
-		return admission.NewStaticOptimal()
-	case "static-degree":
-		return admission.NewStaticDegree(r.graph.InDegrees())
-	default:
-		return admission.NewTinyLFU()
+func (r *run) policy() (admission.Policy, error) {
+	var in admission.Inputs
+	if r.graph != nil {
+		in.Graphs = []admission.Graph{{Indptr: r.graph.Indptr, Indices: r.graph.Indices}}
 	}
+	return r.spec.New(in)
 }
 
 // learn yields the training batches.
@@ -257,9 +257,13 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	if err != nil {
 		return nil, err
 	}
+	policy, err := r.policy()
+	if err != nil {
+		return nil, err
+	}
 	c, err := cache.New(cache.Options{
 		Tables: []cache.Table{table}, Budget: r.budget, Device: r.cfg.Device, Devices: r.cfg.Devices, Codec: codec, HostTier: mode,
-		Admission: r.policy(), Training: r.learn(ctx), Seed: r.cfg.Seed, Workers: r.cfg.Workers,
+		Admission: policy, Training: r.learn(ctx), Seed: r.cfg.Seed, Workers: r.cfg.Workers,
 		Cold: r.cfg.Cold, Refresh: r.cfg.Online.options(),
 	})
 	if errors.Is(err, cache.ErrBudget) {

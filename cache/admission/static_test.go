@@ -1,60 +1,9 @@
 package admission
 
 import (
-	"slices"
+	"math"
 	"testing"
-
-	"github.com/tensorcache/tensorcache/hashmap"
 )
-
-// problem is one whose rows take 100 stored bytes in slots of 112, unless they are named.
-func problem(rows []int64, stored map[uint64]int) Problem {
-	of := func(key uint64) int {
-		if n, ok := stored[key]; ok {
-			return n
-		}
-		return 100
-	}
-	return Problem{
-		Rows: rows, Capacity: 10_000,
-		StoredBytes: of, SlotBytes: func(key uint64) int { return (of(key) + 15) / 16 * 16 },
-	}
-}
-
-func start(t testing.TB, p Policy, problem Problem) Policy {
-	t.Helper()
-	if err := p.Start(problem); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
-	return p
-}
-
-// rank collects a ranking and checks that no key comes twice.
-func rank(t testing.TB, p Policy) []uint64 {
-	t.Helper()
-	keys := slices.Collect(p.Rank())
-	seen := map[uint64]bool{}
-	for _, k := range keys {
-		if seen[k] {
-			t.Fatalf("%s yields key %#x twice", p.Name(), k)
-		}
-		seen[k] = true
-	}
-	return keys
-}
-
-func wantRank(t testing.TB, p Policy, want ...uint64) {
-	t.Helper()
-	if got := rank(t, p); !slices.Equal(got, want) {
-		t.Errorf("%s ranks %#x, want %#x", p.Name(), got, want)
-	}
-}
-
-func key(table int, row int64) uint64 { return hashmap.Key(table, row) }
-
-// repeat returns row n times.
-func repeat(row int64, n int) []int64 { return slices.Repeat([]int64{row}, n) }
 
 func TestStaticFrequency_MoreFrequentFirst(t *testing.T) {
 	for _, p := range []Policy{NewStaticFrequency(), NewStaticOptimal()} {
@@ -93,46 +42,6 @@ func TestStaticFrequency_NothingSeen(t *testing.T) {
 	}
 }
 
-// TestPolicy_RankStopsEarly: the cache may stop asking at any key.
-func TestPolicy_RankStopsEarly(t *testing.T) {
-	for _, p := range []Policy{NewStaticFrequency(), NewStaticOptimal(), NewStaticDegree([]uint32{3, 2, 1}), NewTinyLFU()} {
-		start(t, p, problem([]int64{3}, nil))
-		p.Observe(0, []int64{0, 0, 0, 1, 1, 2})
-		for k := range p.Rank() {
-			if k != key(0, 0) {
-				t.Errorf("%s yields %#x first", p.Name(), k)
-			}
-			break
-		}
-		if got := rank(t, p); len(got) != 3 {
-			t.Errorf("%s yields %#x after a Rank that stopped early", p.Name(), got)
-		}
-	}
-}
-
-func TestPolicy_Names(t *testing.T) {
-	for want, p := range map[string]Policy{
-		"static-freq": NewStaticFrequency(), "static-optimal": NewStaticOptimal(), "static-degree": NewStaticDegree(), "tinylfu": NewTinyLFU(),
-	} {
-		if p.Name() != want {
-			t.Errorf("got %s, want %s", p.Name(), want)
-		}
-	}
-}
-
-// TestPolicy_CloseAnyTime: before Start, after it, and more than once.
-func TestPolicy_CloseAnyTime(t *testing.T) {
-	for _, p := range []Policy{NewStaticFrequency(), NewStaticOptimal(), NewStaticDegree([]uint32{1}), NewTinyLFU()} {
-		p.Close()
-	}
-	for _, p := range []Policy{NewStaticFrequency(), NewStaticOptimal(), NewStaticDegree([]uint32{1}), NewTinyLFU()} {
-		start(t, p, problem([]int64{1}, nil))
-		p.Observe(0, []int64{0})
-		p.Close()
-		p.Close()
-	}
-}
-
 func TestStaticDegree_DegreeTimesSavedBytes(t *testing.T) {
 	stored := map[uint64]int{
 		key(0, 1): 17,  // 10 × 17 ÷ 32 = 5.3
@@ -159,5 +68,50 @@ func TestStaticDegree_BadDegrees(t *testing.T) {
 	}
 	if err := NewStaticDegree(make([]uint32, 4)).Start(problem([]int64{4}, nil)); err != nil {
 		t.Errorf("one degree a row: %v", err)
+	}
+}
+
+// TestStaticFrequency_Frozen: a ranking that was used stays, whatever is accessed later; an empty one does not count.
+func TestStaticFrequency_Frozen(t *testing.T) {
+	p := start(t, NewStaticFrequency(), problem([]int64{5}, nil))
+	wantRank(t, p)
+	p.Observe(0, []int64{3, 3, 1})
+	wantRank(t, p, key(0, 3), key(0, 1))
+	p.Observe(0, repeat(2, 9))
+	p.Resize(1)
+	wantRank(t, p, key(0, 3), key(0, 1))
+}
+
+// TestPageRank_FlowsBalance: what each vertex has is what flows in from its predecessors and from the start.
+func TestPageRank_FlowsBalance(t *testing.T) {
+	g := Graph{ // 0 → 1 (twice), 2; 1 → 2; 2 nowhere; 3 → 3, 0; 4 alone
+		Indptr: []int64{0, 3, 4, 4, 6, 6}, Indices: []int32{1, 1, 2, 2, 3, 0},
+	}
+	for name, seeds := range map[string][]int32{"all": nil, "some": {0, 3, 3}} {
+		g.Seeds = seeds
+		start := [5]float64{.2, .2, .2, .2, .2}
+		if seeds != nil {
+			start = [5]float64{0: 1. / 3, 3: 2. / 3}
+		}
+		r := pageRank(&g)
+		again := 1 - pageRankDamping*float64(r[0]+r[1]+r[3]) // the other two go nowhere
+		for v, in := range [5]float64{float64(r[3]) / 2, float64(r[0]) * 2 / 3, float64(r[0])/3 + float64(r[1]), float64(r[3]) / 2, 0} {
+			if want := pageRankDamping*in + again*start[v]; math.Abs(float64(r[v])-want) > 1e-6 {
+				t.Errorf("%s: vertex %d has %g, want %g", name, v, r[v], want)
+			}
+		}
+	}
+	if r := pageRank(&Graph{}); len(r) != 0 {
+		t.Errorf("no vertices: %v", r)
+	}
+}
+
+func TestStaticPageRank_RanksTimesSavedBytes(t *testing.T) {
+	star := Graph{Indptr: []int64{0, 1, 2, 3, 3}, Indices: []int32{3, 3, 3}, Seeds: []int32{0, 1, 2, 2}}
+	stored := map[uint64]int{key(0, 0): 17} // a slot of 32: half the value of others
+	p := start(t, NewStaticPageRank(star), problem([]int64{5}, stored))
+	wantRank(t, p, key(0, 3), key(0, 2), key(0, 1), key(0, 0))
+	if err := NewStaticPageRank(star).Start(problem([]int64{3}, nil)); err == nil || err.Error() != "admission: graphs of table 0 (4) must not outnumber its rows (3)" {
+		t.Errorf("got %v", err)
 	}
 }

@@ -1,9 +1,7 @@
 package admission
 
 import (
-	"cmp"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/hashmap"
@@ -41,35 +39,55 @@ func TestTinyLFU_ResidentsFirstWithinCapacity(t *testing.T) {
 	const capacity = 40_000
 	p, seen := trained(t, capacity)
 	keys := rank(t, p)
-	if len(keys) != len(seen) {
-		t.Fatalf("%d rows are offered, %d were seen", len(keys), len(seen))
-	}
 	residents := 0
 	cost := int64(0)
 	for i, k := range keys {
 		if seen[k] == 0 {
 			t.Fatalf("key %#x was never seen", k)
 		}
-		_, resident := p.lfu.Get(k)
+		row, resident := p.lfu.Get(k)
 		if !resident {
+			if !p.mu.refused.Contains(k) || !p.Explain(k).Rejected {
+				t.Fatalf("key %#x is offered, neither resident nor refused", k)
+			}
 			continue
 		}
 		if residents++; i != residents-1 {
 			t.Fatalf("a resident comes at place %d, after %d residents", i, residents-1)
 		}
-		cost += int64(p.problem.SlotBytes(k))
+		if row.hits > int64(seen[k]) || p.Explain(k).Rejected {
+			t.Errorf("key %#x has %d hits, was seen %d times: %+v", k, row.hits, seen[k], p.Explain(k))
+		}
+		if before, _ := p.lfu.Get(keys[max(0, i-1)]); before.hits*row.slot < row.hits*before.slot {
+			t.Errorf("%d hits in %d bytes come before %d in %d", before.hits, before.slot, row.hits, row.slot)
+		}
+		cost += row.slot
 	}
 	if cost > capacity || cost < capacity/2 {
 		t.Errorf("%d residents take %d slot bytes, capacity %d", residents, cost, capacity)
 	}
-	for what, part := range map[string][]uint64{"residents": keys[:residents], "others": keys[residents:]} {
-		if !slices.IsSortedFunc(part, func(a, b uint64) int {
-			if seen[a] != seen[b] {
-				return seen[b] - seen[a]
+	if limit := int(p.problem.rowsIn(capacity)); residents == len(keys) || len(keys)-residents > limit {
+		t.Errorf("%d refused rows are offered, want 1 to %d", len(keys)-residents, limit)
+	}
+}
+
+// TestTinyLFU_Resize: a smaller cache holds less, a larger one more.
+func TestTinyLFU_Resize(t *testing.T) {
+	p, _ := trained(t, 40_000)
+	for _, capacity := range []int64{5_000, 60_000} {
+		p.Resize(capacity)
+		r := rand.New(rand.NewPCG(5, 6))
+		for range 20_000 {
+			p.Observe(0, []int64{r.Int64N(4000)})
+		}
+		cost := int64(0)
+		for k := range p.Rank() {
+			if row, ok := p.lfu.Get(k); ok {
+				cost += row.slot
 			}
-			return cmp.Compare(hashmap.Hash(a), hashmap.Hash(b))
-		}) {
-			t.Errorf("%s are not ranked by how often they were seen", what)
+		}
+		if cost > capacity || cost < capacity/2 {
+			t.Errorf("residents take %d slot bytes, capacity %d", cost, capacity)
 		}
 	}
 }
@@ -90,10 +108,13 @@ func TestTinyLFU_FrequentRowsAreResident(t *testing.T) {
 	}
 }
 
-// TestTinyLFU_AllFit: with room for all, everything seen is offered, the most frequent first.
+// TestTinyLFU_AllFit: with room for all, everything seen is offered, the most hits first.
 func TestTinyLFU_AllFit(t *testing.T) {
-	p := start(t, NewTinyLFU(), problem([]int64{4}, nil))
-	p.Observe(0, []int64{2, 0, 2, 3, 2, 0})
+	p := start(t, NewTinyLFU(), problem([]int64{4}, nil)).(*tinyLFU)
+	for _, row := range []int64{2, 0, 2, 3, 2, 0} {
+		p.Observe(0, []int64{row})
+		p.lfu.Wait() // it takes Sets in the background
+	}
 	wantRank(t, p, key(0, 2), key(0, 0), key(0, 3))
 }
 
@@ -102,7 +123,7 @@ func TestTinyLFU_NoCapacity(t *testing.T) {
 		problem := problem([]int64{4}, nil)
 		problem.Capacity = capacity
 		p := start(t, NewTinyLFU(), problem)
-		p.Observe(0, []int64{2, 0, 2})
-		wantRank(t, p, key(0, 2), key(0, 0)) // nothing is resident, all is offered
+		p.Observe(0, []int64{2, 0, 2, 3})
+		wantRank(t, p, key(0, 3)) // nothing is resident; of what was refused, as much is offered as one place allows
 	}
 }

@@ -147,7 +147,7 @@ func TestRun_BadFlags(t *testing.T) {
 	graph := write(t, "g.npz", npzOf(t, member{"indptr", ints(t, 0, 2, 3, 3)}, member{"indices", ints(t, 1, 2, 0)}))
 	ids := write(t, "ids", []byte("0\n1\n9\n"))
 	const sizes = " must be a positive percentage of the table or a size such as 64MiB"
-	policies := "tinylfu, static-freq, static-degree, static-optimal"
+	policies := "freq, glru-2q, glru-arc, lru, static-degree, static-freq, static-optimal, static-pagerank, tinylfu"
 	for _, c := range []struct{ flags, want string }{
 		{"--budget 0", `--budget ("0")` + sizes},
 		{"--budget 0%", `--budget ("0%")` + sizes},
@@ -157,7 +157,7 @@ func TestRun_BadFlags(t *testing.T) {
 		{"--budget much", `--budget ("much")` + sizes},
 		{"--budget=", `--budget ("")` + sizes},
 		{"--budget 99999999999999999999", `--budget ("99999999999999999999")` + sizes},
-		{"--policy lru", `unknown policy ("lru") must be one of ` + policies},
+		{"--policy mru", `unknown policy ("mru") must be one of ` + policies},
 		{"--codec zip", `codec: unknown codec ("zip") must be one of auto, none, ibp, ibp4, ibp8`},
 		{"--device tpu", `unknown device ("tpu") must be one of auto, host, cuda`},
 		{"--cast f8", `dataset: unknown cast ("f8") must be bf16 or f16`},
@@ -180,13 +180,14 @@ func TestRun_BadFlags(t *testing.T) {
 		{"--bogus", "unknown flag: --bogus"},
 		{"-x", "unknown shorthand flag: 'x' in -x"},
 		{"extra", `unknown command "extra" for "cachebench run"`},
-		{"--policy lru --codec zip --devices 9", `unknown policy ("lru") must be one of ` + policies + "\n" +
+		{"--policy mru --codec zip --devices 9", `unknown policy ("mru") must be one of ` + policies + "\n" +
 			`codec: unknown codec ("zip") must be one of auto, none, ibp, ibp4, ibp8` + "\n--devices (9) must be 1 to 8"},
 		{"--vertices 10 --features FEATURES", "--vertices and --features contradict each other"},
 		{"--vertices 10 --graph GRAPH", "--vertices and --graph contradict each other"},
 		{"--fanouts 2 --ids IDS", "--fanouts and --ids contradict each other"},
 		{"--features FEATURES --graph GRAPH --ids IDS", "--graph (GRAPH) and --ids (IDS) contradict each other: the workload is one or the other"},
 		{"--features FEATURES --ids IDS --policy static-degree", "--policy static-degree needs a --graph: none is generated for --ids (IDS)"},
+		{"--features FEATURES --ids IDS --policy static-pagerank", "--policy static-pagerank needs a --graph: none is generated for --ids (IDS)"},
 		{"--features FEATURES --ids IDS --warmup-batches 1", "--warmup-batches (1) must leave some of the 1 batches of IDS to measure"},
 		{"--features FEATURES --ids IDS --budget 100", "--budget (100): cache: budget too small: Budget (100 B) must hold at least one slot (16 B) and its metadata: 288 B in all"},
 		{"--features FEATURES --ids IDS --budget 1%", "--budget (1%): cache: budget too small: Budget (3 B) must hold at least one slot (16 B) and its metadata: 288 B in all"},

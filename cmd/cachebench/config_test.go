@@ -132,7 +132,7 @@ func TestConfig_BadInput(t *testing.T) {
 		`{"fanouts": [1, "a"]}`:         `config @: key "fanouts": invalid argument "1,a" for "--fanouts" flag: strconv.Atoi: parsing "a": invalid syntax`,
 		`{"batches": -1}`:               `--batches (-1) must not be negative`,
 		`{"devices": 9}`:                `--devices (9) must be 1 to 8`,
-		`{"policy": "lru"}`:             `unknown policy ("lru") must be one of tinylfu, static-freq, static-degree, static-optimal`,
+		`{"policy": "mru"}`:             `unknown policy ("mru") must be one of freq, glru-2q, glru-arc, lru, static-degree, static-freq, static-optimal, static-pagerank, tinylfu`,
 		`{"features": "f.npy"}`:         `--vertices and --features contradict each other`,
 		`{"batches": 1`:                 `config @: must hold one complete JSON object: truncated`,
 	} {

@@ -1,0 +1,245 @@
+// Package sim runs admission policies over access streams, with a model of a cache that is refreshed on line: no rows, no
+// devices, only the set of admitted rows and their slot bytes. It is what docs/admission.md is measured with. Nothing
+// here is safe for concurrent use.
+package sim
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tensorcache/tensorcache/bench/workload"
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/hashmap"
+)
+
+// Stream is a sequence of batches over one table, and what its rows weigh.
+type Stream struct {
+	Name string
+	// Batches are all accesses; the first Warmup are not measured.
+	Batches workload.Workload
+	Warmup  int
+	// Phase is the number of batches, from the first measured one, that a static-optimal of its own is taken for; 0: all.
+	Phase int
+	// Slot and Stored are the slot bytes and stored bytes of each row.
+	Slot, Stored []uint32
+	// Capacity is the slot bytes of the cache.
+	Capacity int64
+	// Graph is what was sampled; without one, policies that learn from it cannot run.
+	Graph *workload.Graph
+}
+
+// Options say how the cache is refreshed.
+type Options struct {
+	// Every is the batches between refreshes. Default 4.
+	Every int
+	// Static fills the cache once, after the warm-up, and does not refresh it.
+	Static bool
+	// Churn is the slot bytes that a refresh may write, as a share of the capacity, above 0. Default 1.
+	Churn float64
+	// Sampling is the share of accesses that the policy observes, in (0, 1]. Default 1.
+	Sampling float64
+	// Seed picks the samples.
+	Seed uint64
+}
+
+// EnsureDefaults replaces zero fields by their defaults.
+func (o *Options) EnsureDefaults() {
+	if o.Every == 0 {
+		o.Every = 4
+	}
+	if o.Churn == 0 {
+		o.Churn = 1
+	}
+	if o.Sampling == 0 {
+		o.Sampling = 1
+	}
+}
+
+// Validate reports every field out of range.
+func (o *Options) Validate() error {
+	var errs []error
+	if o.Every < 1 {
+		errs = append(errs, fmt.Errorf("sim: Every (%d) must be at least 1", o.Every))
+	}
+	if !(o.Churn > 0) {
+		errs = append(errs, fmt.Errorf("sim: Churn (%g) must be above 0", o.Churn))
+	}
+	if !(o.Sampling > 0 && o.Sampling <= 1) {
+		errs = append(errs, fmt.Errorf("sim: Sampling (%g) must be above 0 and at most 1", o.Sampling))
+	}
+	return errors.Join(errs...)
+}
+
+// Outcome is what a policy achieved over the measured batches.
+type Outcome struct {
+	Lookups, Hits int64
+	// Churned is the slot bytes written by refreshes, Refreshes their number.
+	Churned   int64
+	Refreshes int
+	// ByBatch is the hit ratio of each measured batch.
+	ByBatch []float64
+}
+
+// HitRatio is hits ÷ lookups.
+func (o *Outcome) HitRatio() float64 { return ratio(o.Hits, o.Lookups) }
+
+func ratio(a, b int64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return float64(a) / float64(b)
+}
+
+// Run starts with an empty cache and refreshes it as the policy ranks.
+func Run(s *Stream, p admission.Policy, o Options) (*Outcome, error) {
+	o.EnsureDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	if err := p.Start(s.problem()); err != nil {
+		return nil, err
+	}
+	c := &cache{stream: s, admitted: make([]bool, len(s.Slot)), ranked: make([]uint32, len(s.Slot))}
+	out := &Outcome{}
+	cursor := s.Batches.NewCursor()
+	sampled := uint64(o.Sampling * (1 << 32))
+	var rows, seen []int64
+	for i := range s.Batches.Batches() {
+		rows = cursor.Batch(i, rows[:0])
+		if i >= s.Warmup {
+			hits := int64(0)
+			for _, r := range rows {
+				if c.admitted[r] {
+					hits++
+				}
+			}
+			out.Hits, out.Lookups = out.Hits+hits, out.Lookups+int64(len(rows))
+			out.ByBatch = append(out.ByBatch, ratio(hits, int64(len(rows))))
+		}
+		seen = seen[:0]
+		for j, r := range rows {
+			if hashmap.Hash(hashmap.Hash(o.Seed^uint64(i))^uint64(j))>>32 < sampled { // as the lookup kernel does
+				seen = append(seen, r)
+			}
+		}
+		p.Observe(0, seen)
+		if o.Static && i+1 == s.Warmup || !o.Static && (i+1)%o.Every == 0 {
+			written := c.refresh(p, int64(o.Churn*float64(s.Capacity)))
+			if i >= s.Warmup {
+				out.Churned += written
+				out.Refreshes++
+			}
+		}
+	}
+	return out, nil
+}
+
+func (s *Stream) problem() admission.Problem {
+	row := func(key uint64) int64 { _, r := hashmap.SplitKey(key); return r }
+	return admission.Problem{
+		Rows: []int64{int64(len(s.Slot))}, Capacity: s.Capacity,
+		SlotBytes:   func(key uint64) int { return int(s.Slot[row(key)]) },
+		StoredBytes: func(key uint64) int { return int(s.Stored[row(key)]) },
+	}
+}
+
+// cache is the model: which rows are admitted.
+type cache struct {
+	stream   *Stream
+	admitted []bool
+	used     int64
+	cycle    uint32
+	ranked   []uint32 // the last cycle in which a row was ranked
+}
+
+// refresh admits the prefix of the ranking that fits, as far as limit goes, best first, and evicts no more than that takes:
+// rows that are not ranked before rows that are, the worst first. It returns the slot bytes written.
+func (c *cache) refresh(p admission.Policy, limit int64) (written int64) {
+	c.cycle++
+	room, fits := c.stream.Capacity, true
+	var newcomers, losers []int64 // losers: the last goes first
+	for key := range p.Rank() {
+		_, r := hashmap.SplitKey(key)
+		c.ranked[r] = c.cycle
+		slot := int64(c.stream.Slot[r])
+		fits = fits && slot <= room
+		switch {
+		case !fits && c.admitted[r]:
+			losers = append(losers, r)
+		case fits:
+			if room -= slot; !c.admitted[r] {
+				newcomers = append(newcomers, r)
+			}
+		}
+	}
+	for r, in := range c.admitted {
+		if in && c.ranked[r] != c.cycle {
+			losers = append(losers, int64(r))
+		}
+	}
+	for _, r := range newcomers {
+		slot := int64(c.stream.Slot[r])
+		if written+slot > limit {
+			break
+		}
+		for c.used+slot > c.stream.Capacity && len(losers) > 0 {
+			l := losers[len(losers)-1]
+			losers = losers[:len(losers)-1]
+			c.admitted[l] = false
+			c.used -= int64(c.stream.Slot[l])
+		}
+		if c.used+slot > c.stream.Capacity {
+			break
+		}
+		c.admitted[r] = true
+		c.used += slot
+		written += slot
+	}
+	return written
+}
+
+// Optimal returns what static-optimal achieves in the measured batches, chosen anew for each phase with that phase's own
+// accesses: the ceiling for a cache that does not change within a phase.
+func Optimal(s *Stream) *Outcome {
+	phase := s.Phase
+	if phase == 0 {
+		phase = s.Batches.Batches()
+	}
+	out := &Outcome{}
+	cursor := s.Batches.NewCursor()
+	counts := make([]int64, len(s.Slot))
+	var rows []int64
+	for first := s.Warmup; first < s.Batches.Batches(); first += phase {
+		clear(counts)
+		for i := first; i < min(first+phase, s.Batches.Batches()); i++ {
+			rows = cursor.Batch(i, rows[:0])
+			for _, r := range rows {
+				counts[r]++
+			}
+			out.Lookups += int64(len(rows))
+		}
+		var order []int64
+		for r, n := range counts {
+			if n > 0 {
+				order = append(order, int64(r))
+			}
+		}
+		slices.SortFunc(order, func(a, b int64) int {
+			if c := cmp.Compare(counts[b]*int64(s.Slot[a]), counts[a]*int64(s.Slot[b])); c != 0 {
+				return c
+			}
+			return cmp.Compare(a, b)
+		})
+		room := s.Capacity
+		for _, r := range order {
+			if room -= int64(s.Slot[r]); room < 0 {
+				break
+			}
+			out.Hits += counts[r]
+		}
+	}
+	return out
+}
