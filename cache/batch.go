@@ -64,24 +64,24 @@ func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows,
 		b.mu.settled = true
 		return b, nil
 	}
-	l, err := d.acquire(ctx)
+	l, err := d.acquire(ctx, d.table(table), int(n))
 	if err != nil {
 		return nil, err
 	}
-	l.batch = d.epochs.begin()
-	if err = l.reserve(int(n)); err == nil {
-		err = l.enqueue(s, table, rows, out)
-	}
-	if err != nil {
-		s.Synchronize()
-		l.finish(nil)
+	l.begin()
+	if err := l.enqueue(s, table, rows, out); err != nil {
+		l.abandon(s)
 		d.releaseLane(l, nil)
 		return nil, d.wrap(err, int(n), t)
 	}
-	b := &Batch{table: t, rows: int(n)}
-	b.mu.lane = l
 	d.lanes.Lock()
 	defer d.lanes.Unlock()
+	if len(d.lanes.unused) == 0 {
+		d.lanes.unused = make([]Batch, 32)
+	}
+	b := &d.lanes.unused[0]
+	d.lanes.unused = d.lanes.unused[1:]
+	b.table, b.rows, b.mu.lane = table, int(n), l
 	d.lanes.flight = append(d.lanes.flight, b)
 	d.changedLocked()
 	return b, nil
@@ -90,8 +90,7 @@ func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows,
 // Batch is a GatherDevice under way. It is safe for concurrent use. A batch that nobody waits for is settled sooner or
 // later, its error unseen.
 type Batch struct {
-	table *table
-	rows  int
+	table, rows int
 
 	mu struct {
 		sync.Mutex
@@ -127,6 +126,17 @@ func (b *Batch) unuse() {
 	}
 }
 
+// published says whether the batch is finished or about to be, without a call of the driver. It need not say so of one that
+// is settled.
+func (b *Batch) published() bool {
+	l := b.use()
+	if l == nil {
+		return false
+	}
+	defer b.unuse()
+	return l.published()
+}
+
 // Done says whether the batch has finished, without waiting. Its error is the device's only, and nil once the batch is
 // settled: what was wrong with the batch, Wait returns.
 func (b *Batch) Done() (bool, error) {
@@ -137,7 +147,7 @@ func (b *Batch) Done() (bool, error) {
 	defer b.unuse()
 	done, err := l.done.Passed()
 	if err != nil {
-		return false, l.owner.wrap(err, b.rows, b.table)
+		return false, l.wrap(err, b)
 	}
 	return done, nil
 }
@@ -154,11 +164,11 @@ func (b *Batch) settle() error {
 		if !b.mu.settled {
 			b.mu.settled = true
 			if failure != nil {
-				b.mu.err = l.owner.wrap(failure, b.rows, b.table)
+				b.mu.err = l.wrap(failure, b)
 			} else {
 				var o outcome
 				o.add(kernels.CountersView(l.result), 0)
-				b.mu.err = o.report(b.table, b.rows)
+				b.mu.err = o.report(l.owner, b.table, b.rows)
 			}
 		}
 		b.mu.Unlock()
@@ -167,4 +177,8 @@ func (b *Batch) settle() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.mu.err
+}
+
+func (l *lane) wrap(err error, b *Batch) error {
+	return l.owner.wrap(err, b.rows, l.owner.cache.tables[b.table])
 }

@@ -37,12 +37,18 @@ type deviceState struct {
 
 	lanes struct {
 		sync.Mutex
-		idle    []*lane // the last one used is taken first: its memory is warm and large enough
+		idle    []*lane // the last one used is taken first
 		all     []*lane // at most maxLanes
 		opening int     // lanes that are being made
+		scratch scratch // for their batches' lists
 		flight  []*Batch
+		unused  []Batch       // made several at a time
+		waiting int           // callers that wait for changed
 		changed chan struct{} // closed, and replaced, when a lane becomes idle or a batch joins flight
 	}
+	// stagings is the memory that batches for Go memory pass through, as many as may at once; nil for one not made yet.
+	stagings chan *staging
+	staged   atomic.Int64 // bytes of all stagings
 }
 
 // tableOnDevice is a table as the kernels of one device see it. Its buffers lie in the device's memory.
@@ -50,6 +56,7 @@ type tableOnDevice struct {
 	tier               kernels.HostRows
 	codec              kernels.Codec
 	rejected, oversize device.Buffer
+	hitShare           uint32 // of the last batch that finished, in parts of shareUnit; atomic
 }
 
 // table returns a table as the device's kernels are to see it from now on.
@@ -59,10 +66,19 @@ func (d *deviceState) table(i int) *tableOnDevice { return d.tables[i].Load() }
 func maxLanes() int { return 2 * runtime.GOMAXPROCS(0) }
 
 // startServing lets batches in, once the device holds everything else.
-func (d *deviceState) startServing() { d.lanes.changed = make(chan struct{}) }
+func (d *deviceState) startServing() {
+	d.lanes.changed = make(chan struct{})
+	d.stagings = make(chan *staging, maxStagings)
+	for range maxStagings {
+		d.stagings <- nil
+	}
+}
 
 // changedLocked wakes whoever waits for a lane. REQUIRES: d.lanes is locked.
 func (d *deviceState) changedLocked() {
+	if d.lanes.waiting == 0 {
+		return
+	}
 	close(d.lanes.changed)
 	d.lanes.changed = make(chan struct{})
 }
@@ -70,44 +86,120 @@ func (d *deviceState) changedLocked() {
 // pollBatches is how often a caller that waits for a lane asks whether a batch has finished that nobody waits for.
 const pollBatches = 50 * time.Microsecond
 
-// acquire returns an idle lane, waiting for one if need be. It settles device batches that have finished, whose callers
-// may never ask.
-func (d *deviceState) acquire(ctx context.Context) (*lane, error) {
+// acquire returns an idle lane for a batch of n rows, with lists if it is to have a launch a stage, waiting for one if need
+// be. It settles device batches that have finished, whose callers may never ask.
+func (d *deviceState) acquire(ctx context.Context, t *tableOnDevice, n int) (*lane, error) {
+	want := int64(0)
+	if !t.together(n) {
+		want = int64(n) * listBytes
+	}
 	for {
 		d.settleFinished()
 		d.lanes.Lock()
+		var l *lane
+		opened := false
 		if n := len(d.lanes.idle); n > 0 {
-			l := d.lanes.idle[n-1]
+			l = d.lanes.idle[n-1]
 			d.lanes.idle = d.lanes.idle[:n-1]
-			d.lanes.Unlock()
-			return l, nil
-		}
-		if len(d.lanes.all)+d.lanes.opening < maxLanes() {
+		} else if len(d.lanes.all)+d.lanes.opening < maxLanes() {
 			d.lanes.opening++
-			d.lanes.Unlock()
-			return d.openLane()
+			opened = true
 		}
+		if l != nil || opened {
+			lists, size, drop, ok := d.lanes.scratch.take(want)
+			if ok || t.short() {
+				d.lanes.Unlock()
+				return d.outfit(l, lists, size, drop, t)
+			}
+			if opened {
+				d.lanes.opening--
+			} else {
+				d.lanes.idle = append(d.lanes.idle, l)
+			}
+		}
+		d.lanes.waiting++
 		changed, poll := d.lanes.changed, (<-chan time.Time)(nil)
 		if len(d.lanes.flight) > 0 {
 			poll = time.After(pollBatches)
 		}
 		d.lanes.Unlock()
+		var err error
 		select {
 		case <-changed:
 		case <-poll:
+			d.settleFailed()
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			err = ctx.Err()
+		}
+		d.lanes.Lock()
+		d.lanes.waiting--
+		d.lanes.Unlock()
+		if err != nil {
+			return nil, err
 		}
 	}
 }
 
-// settleFinished settles the device batches that have finished, without waiting for others.
+// outfit gives a lane, which it opens if l is nil, lists: those given, or new ones of the given size after others have been
+// freed. A batch of short rows does without where there is no memory for them.
+func (d *deviceState) outfit(l *lane, lists device.Buffer, size int64, drop []device.Buffer, t *tableOnDevice) (*lane, error) {
+	for _, b := range drop {
+		d.device.Free(b)
+	}
+	var err error
+	if size > 0 {
+		if lists, err = d.device.Alloc(size, "batch scratch"); err != nil {
+			d.lanes.Lock()
+			d.lanes.scratch.bytes -= size
+			d.changedLocked()
+			d.lanes.Unlock()
+		}
+	}
+	if l == nil {
+		var failed error
+		if l, failed = d.openLane(); failed != nil {
+			d.lanes.Lock()
+			defer d.lanes.Unlock()
+			d.lanes.scratch.give(lists)
+			return nil, failed
+		}
+	}
+	l.lists = lists
+	if err != nil && !t.short() {
+		d.releaseLane(l, nil)
+		return nil, fmt.Errorf("cache: %w", err)
+	}
+	return l, nil
+}
+
+// settleFinished settles the device batches that have published their counters, without asking the driver about the others.
 func (d *deviceState) settleFinished() {
+	for i := 0; ; {
+		d.lanes.Lock()
+		if i >= len(d.lanes.flight) {
+			d.lanes.Unlock()
+			return
+		}
+		b := d.lanes.flight[i]
+		d.lanes.Unlock()
+		if b.published() {
+			b.settle()
+		}
+		d.lanes.Lock()
+		if i < len(d.lanes.flight) && d.lanes.flight[i] == b { // not finished, or somebody else is settling it
+			i++
+		}
+		d.lanes.Unlock()
+	}
+}
+
+// settleFailed settles the device batches that will never publish, because the device has failed.
+func (d *deviceState) settleFailed() {
 	d.lanes.Lock()
 	flight := slices.Clone(d.lanes.flight)
 	d.lanes.Unlock()
 	for _, b := range flight {
-		if done, err := b.Done(); done || err != nil {
+		if _, err := b.Done(); err != nil {
 			b.settle()
 		}
 	}
@@ -133,10 +225,12 @@ func (d *deviceState) openLane() (*lane, error) {
 
 // releaseLane makes a lane idle; if b is not nil, it leaves flight at the same time.
 func (d *deviceState) releaseLane(l *lane, b *Batch) {
-	d.epochs.end(l.batch)
+	l.end()
 	d.lanes.Lock()
 	defer d.lanes.Unlock()
 	d.lanes.flight = slices.DeleteFunc(d.lanes.flight, func(f *Batch) bool { return f == b })
+	d.lanes.scratch.give(l.lists)
+	l.lists = device.Buffer{}
 	d.lanes.idle = append(d.lanes.idle, l)
 	d.changedLocked()
 }
@@ -147,6 +241,9 @@ func (d *deviceState) drain() {
 		d.lanes.Lock()
 		flight, changed := slices.Clone(d.lanes.flight), d.lanes.changed
 		busy := len(d.lanes.all) - len(d.lanes.idle)
+		if busy > 0 {
+			d.lanes.waiting++
+		}
 		d.lanes.Unlock()
 		if busy == 0 {
 			return
@@ -157,6 +254,9 @@ func (d *deviceState) drain() {
 		if len(flight) == 0 {
 			<-changed
 		}
+		d.lanes.Lock()
+		d.lanes.waiting--
+		d.lanes.Unlock()
 	}
 }
 
@@ -165,6 +265,14 @@ func (d *deviceState) close() {
 	d.drain()
 	for _, l := range d.lanes.all {
 		l.close()
+	}
+	for _, b := range d.lanes.scratch.idle {
+		d.device.Free(b)
+	}
+	for range cap(d.stagings) {
+		if s := <-d.stagings; s != nil {
+			s.close(d.device)
+		}
 	}
 	for i := range d.tables {
 		t := d.table(i)
@@ -181,6 +289,7 @@ func (d *deviceState) close() {
 	d.device.Free(d.slab)
 	d.device.Free(d.hashes)
 	d.slab, d.hashes, d.tables, d.lanes.all, d.lanes.idle = device.Buffer{}, device.Buffer{}, nil, nil, nil
+	d.lanes.scratch = scratch{}
 }
 
 // wrap says what was being done when the device returned err, and whether the device is lost.

@@ -51,6 +51,16 @@ func (e *epochs) end(n uint64) {
 	}
 }
 
+// begin counts the batch that the lane is about to enqueue, end that nothing of it runs any more.
+func (l *lane) begin() { l.running, l.epoch = true, l.owner.epochs.begin() }
+
+func (l *lane) end() {
+	if l.running {
+		l.running = false
+		l.owner.epochs.end(l.epoch)
+	}
+}
+
 // now returns the epoch of this moment.
 func (e *epochs) now() uint64 {
 	e.mu.Lock()
@@ -85,9 +95,10 @@ func (c *Cache) waitEpoch(ctx context.Context) error {
 				break
 			}
 			d.settleFinished()
+			d.settleFailed()
 			select {
 			case <-changed:
-			case <-time.After(pollBatches):
+			case <-time.After(4 * pollBatches):
 			case <-ctx.Done():
 				return ctx.Err()
 			}

@@ -12,3 +12,10 @@ func OpenHostWith(t testing.TB, open func(n, workers int) []device.Device) {
 	openHost = open
 	t.Cleanup(func() { openHost = was })
 }
+
+// ServeApart has every batch served by a launch a stage until the function that it returns is called. No Gather may be under
+// way.
+func ServeApart() (undo func()) {
+	serveApart = true
+	return func() { serveApart = false }
+}

@@ -109,27 +109,42 @@ func (d *deviceState) gatherEntered(ctx context.Context, table int, rows []int64
 	if len(rows) == 0 {
 		return nil
 	}
-	l, err := d.acquire(ctx)
+	staged := d.slab.Bytes() == nil // then the device cannot address Go memory either
+	part := len(rows)
+	var area *staging
+	if staged {
+		part = max(1, min(part, stagedBytes/t.tier.RowBytes()))
+		select {
+		case area = <-d.stagings:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if area == nil {
+			area = &staging{}
+		}
+		defer func() { d.stagings <- area }()
+	}
+	l, err := d.acquire(ctx, d.table(table), part)
 	if err != nil {
 		return err
 	}
-	l.batch = d.epochs.begin()
+	l.begin()
 	defer d.releaseLane(l, nil)
 	var done outcome
-	part := len(rows)
-	run := l.run
-	if d.slab.Bytes() == nil { // then the device cannot address Go memory either
-		part = max(1, min(part, stagedBytes/t.tier.RowBytes()))
-		run = l.runStaged
-	}
 	for from := 0; from < len(rows); from += part {
 		to := min(from+part, len(rows))
-		if err := run(table, rows[from:to], out[from*t.tier.RowBytes():to*t.tier.RowBytes()]); err != nil {
+		rows, out := rows[from:to], out[from*t.tier.RowBytes():to*t.tier.RowBytes()]
+		if staged {
+			err = l.runStaged(area, table, rows, out)
+		} else {
+			err = l.run(table, rows, out)
+		}
+		if err != nil {
 			return d.wrap(err, len(rows), t)
 		}
 		done.add(kernels.CountersView(l.result), from)
 	}
-	return done.report(t, len(rows))
+	return done.report(d, table, len(rows))
 }
 
 // checkRows reports row numbers outside the table: the first and how many there are.
@@ -152,14 +167,17 @@ func checkRows(rows []int64, t *table) error {
 
 // run gathers into memory that the device can address.
 func (l *lane) run(table int, rows []int64, out []byte) error {
-	if err := l.reserve(len(rows)); err != nil {
-		return err
-	}
 	err := l.enqueue(l.stream, table, device.HostBuffer(AsBytes(rows)), device.HostBuffer(out))
+	if err == nil {
+		err = l.done.Synchronize()
+	}
 	return l.finish(err)
 }
 
-// finish waits for what was enqueued: it must end before the batch's memory is used again.
+// finish waits, after an error, for what was enqueued: it must end before the batch's memory is used again.
 func (l *lane) finish(err error) error {
-	return errors.Join(err, l.miss.Synchronize(), l.stream.Synchronize())
+	if err == nil {
+		return nil
+	}
+	return errors.Join(err, l.abandon(l.stream))
 }

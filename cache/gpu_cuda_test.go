@@ -110,6 +110,90 @@ func TestGPU_CapturingStream(t *testing.T) {
 	checkRows(t, data, 512, ids, batch.read(t))
 }
 
+// TestGPU_MemoryBeyondBudget has more batches under way than scratch for them, on many streams: what the cache takes beyond
+// its budget and the codec's tables stays within the bound, and so does what Stats says of it.
+func TestGPU_MemoryBeyondBudget(t *testing.T) {
+	gpu := gputest.Open(t)
+	const rowBytes, rows, n, streams = 64, 200_000, 1 << 20, 12
+	data := gputest.Rows("mixed", rows, rowBytes, 1)
+	defer cache.ServeApart()()
+	var s []device.Stream
+	var batches []*deviceBatch
+	ids := zipf(rand.New(rand.NewPCG(1, 1)), rows, n)
+	for range streams {
+		one, err := gpu.NewStream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer one.Close()
+		s, batches = append(s, one), append(batches, putBatch(t, gpu, ids, rowBytes))
+	}
+	before := freeMemory(t, gpu)
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: 8 << 20, Device: "cuda", Codec: "ibp4"})
+	for _, part := range []int64{1000, n / 3, n} { // growing, so that smaller lists are left over
+		for i, b := range batches {
+			if _, err := c.On(0).GatherDevice(ctx, streamHandle(s[i]), 0, b.rows.Slice(0, 8*part), b.out.Slice(0, rowBytes*part)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i, b := range batches {
+		if err := s[i].Synchronize(); err != nil {
+			t.Fatal(err)
+		}
+		if !equalRows(data, rowBytes, ids, b.read(t)) {
+			t.Error("rows differ")
+		}
+	}
+	st := stats(t, c)
+	beyond := before - freeMemory(t, gpu) - st.BudgetBytes - st.CodecBytes
+	if limit := int64(64<<20 + 32*n); beyond > limit {
+		t.Errorf("%d bytes beyond the budget, at most %d allowed", beyond, limit)
+	}
+	if limit := int64(33<<20 + 32*n); st.ScratchBytes > limit || st.ScratchBytes < 32*n {
+		t.Errorf("%d bytes of scratch, at most %d allowed", st.ScratchBytes, limit)
+	}
+	t.Logf("%d bytes beyond the budget, %d of scratch", beyond, st.ScratchBytes)
+}
+
+// TestGPU_GatherAllocatesNothing: not on the caller's thread, however a batch is served.
+func TestGPU_GatherAllocatesNothing(t *testing.T) {
+	gpu := gputest.Open(t)
+	data := gputest.Rows("mixed", 20_000, 512, 1)
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: 4 << 20, Device: "cuda"})
+	ids := zipf(rand.New(rand.NewPCG(1, 1)), 20_000, 500)
+	batch, out := putBatch(t, gpu, ids, 512), make([]byte, 500*512)
+	s, err := gpu.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	measure := func(how string) {
+		for what, gather := range map[string]func() error{
+			"Gather": func() error { return c.Gather(ctx, 0, ids, out) },
+			"GatherDevice": func() error {
+				b, err := c.On(0).GatherDevice(ctx, streamHandle(s), 0, batch.rows, batch.out)
+				if err != nil {
+					return err
+				}
+				return b.Wait()
+			},
+		} {
+			// Batches are made 32 at a time: less than one a call.
+			if n := testing.AllocsPerRun(200, func() {
+				if err := gather(); err != nil {
+					t.Fatal(err)
+				}
+			}); n != 0 {
+				t.Errorf("%s %s: %v allocations", what, how, n)
+			}
+		}
+	}
+	measure("together")
+	defer cache.ServeApart()()
+	measure("apart")
+}
+
 // BenchmarkGather_DefaultBatch is one batch of cachebench's default workload in size, row length and hit rate: on the
 // host backend, on the GPU with its output in Go memory, and with its output in device memory.
 func BenchmarkGather_DefaultBatch(b *testing.B) {

@@ -12,6 +12,7 @@ import (
 // detector too.
 func TestLong_EqualsVersionedMap(t *testing.T) {
 	cache.OpenHostWith(t, openSlow)
+	defer cache.ServeApart()()
 	for name, m := range modelCases {
 		t.Run(name, func(t *testing.T) {
 			m.o.Device = "host"

@@ -305,6 +305,7 @@ func openSlow(n, workers int) []device.Device {
 // the call. It runs a million operations.
 func TestCache_EqualsVersionedMap(t *testing.T) {
 	cache.OpenHostWith(t, openSlow)
+	defer cache.ServeApart()() // else a batch this small is one launch, and not held up in between
 	for name, m := range modelCases {
 		t.Run(name, func(t *testing.T) {
 			m.o.Device = "host"

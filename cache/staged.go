@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"fmt"
 	"sync"
 
 	"github.com/tensorcache/tensorcache/device"
@@ -17,50 +18,95 @@ const (
 	copyWorkers = 8
 )
 
-// runStaged gathers into Go memory for a device that cannot address it: row numbers and rows pass through page-locked
-// memory, the rows in pieces, so that the arrival of one hides the copying of another.
-func (l *lane) runStaged(table int, rows []int64, out []byte) error {
-	if err := l.reserve(len(rows)); err != nil {
-		return err
+// maxStagings is how many Gathers into Go memory a device serves at once: with two the link is busy while one copies.
+const maxStagings = 4
+
+// staging is the memory that a batch for Go memory passes through. It grows with the batches.
+type staging struct {
+	rows     device.Buffer // page-locked
+	out      device.Buffer // the device's
+	received device.Buffer // page-locked
+	arrived  []device.Event
+}
+
+func (a *staging) reserve(o *deviceState, rows, bytes int64) error {
+	if rows*8 <= a.rows.Size() && bytes <= a.out.Size() && bytes <= int64(len(a.arrived))*arrivalBytes {
+		return nil
 	}
-	d := l.owner.device
-	size := int64(len(out))
-	if err := l.grow(&l.rows, int64(len(rows))*8, "batch row numbers", d.AllocHost); err != nil {
-		return err
+	d := o.device
+	for _, g := range []struct {
+		b     *device.Buffer
+		bytes int64
+		what  string
+		alloc func(int64, string) (device.Buffer, error)
+	}{
+		{&a.rows, rows * 8, "batch row numbers", d.AllocHost},
+		{&a.out, bytes, "batch output", d.Alloc},
+		{&a.received, bytes, "batch output", d.AllocHost},
+	} {
+		if g.bytes <= g.b.Size() {
+			continue
+		}
+		o.staged.Add(-g.b.Size())
+		d.Free(*g.b)
+		*g.b = device.Buffer{}
+		larger, err := g.alloc(g.bytes, g.what)
+		if err != nil {
+			return fmt.Errorf("cache: %w", err)
+		}
+		*g.b = larger
+		o.staged.Add(g.bytes)
 	}
-	if err := l.grow(&l.out, size, "batch output", d.Alloc); err != nil {
-		return err
-	}
-	if err := l.grow(&l.received, size, "batch output", d.AllocHost); err != nil {
-		return err
-	}
-	pieces := int((size + arrivalBytes - 1) / arrivalBytes)
-	for len(l.arrived) < pieces {
+	for int64(len(a.arrived))*arrivalBytes < bytes {
 		e, err := d.NewEvent()
 		if err != nil {
 			return err
 		}
-		l.arrived = append(l.arrived, e)
+		a.arrived = append(a.arrived, e)
 	}
-	copy(l.rows.Bytes(), AsBytes(rows))
+	return nil
+}
+
+func (a *staging) close(d device.Device) {
+	for _, e := range a.arrived {
+		e.Close()
+	}
+	for _, b := range []device.Buffer{a.rows, a.out, a.received} {
+		d.Free(b)
+	}
+}
+
+// runStaged gathers into Go memory for a device that cannot address it: row numbers and rows pass through page-locked
+// memory, the rows in pieces, so that the arrival of one hides the copying of another.
+func (l *lane) runStaged(a *staging, table int, rows []int64, out []byte) error {
+	size := int64(len(out))
+	if err := a.reserve(l.owner, int64(len(rows)), size); err != nil {
+		return err
+	}
+	pieces := int((size + arrivalBytes - 1) / arrivalBytes)
+	copy(a.rows.Bytes(), AsBytes(rows))
 	piece := func(i int) (from, to int64) { return int64(i) * arrivalBytes, min(int64(i+1)*arrivalBytes, size) }
-	err := l.enqueue(l.stream, table, l.rows.Slice(0, int64(len(rows))*8), l.out.Slice(0, size))
+	err := l.enqueue(l.stream, table, a.rows.Slice(0, int64(len(rows))*8), a.out.Slice(0, size))
 	for i := 0; i < pieces && err == nil; i++ {
 		from, to := piece(i)
-		if err = l.stream.Copy(l.received.Slice(from, to), l.out.Slice(from, to)); err == nil {
-			err = l.stream.Record(l.arrived[i])
+		if err = l.stream.Copy(a.received.Slice(from, to), a.out.Slice(from, to)); err == nil {
+			err = l.stream.Record(a.arrived[i])
 		}
 	}
 	for i := 0; i < pieces && err == nil; i++ {
-		if err = l.arrived[i].Synchronize(); err == nil {
+		if err = a.arrived[i].Synchronize(); err == nil {
 			from, to := piece(i)
-			copyParallel(out[from:to], l.received.Slice(from, to))
+			copyParallel(out[from:to], a.received.Slice(from, to))
 		}
 	}
 	return l.finish(err)
 }
 
 func copyParallel(dst []byte, src device.Buffer) {
+	if len(dst) <= copyBytes { // not worth a goroutine, and the WaitGroup would be allocated
+		copy(dst, src.Bytes())
+		return
+	}
 	var wg sync.WaitGroup
 	part := max(copyBytes, (len(dst)+copyWorkers-1)/copyWorkers)
 	for from := part; from < len(dst); from += part {

@@ -28,6 +28,10 @@ type Stats struct {
 	// CodecBytes is the codec metadata of all tables, once; IndexBytes the packed host tiers' indices on all devices.
 	// Both are device memory outside the budget.
 	CodecBytes, IndexBytes int64
+	// ScratchBytes is device memory for batches under way, on all devices and outside the budget: at most 32 MiB a device
+	// beside 32 bytes a row of the largest batch. StagingBytes is what Gathers into Go memory pass through on devices that
+	// cannot address it, page-locked and the device's: at most 4 batches, of at most 64 MiB of output unless a row is longer.
+	ScratchBytes, StagingBytes int64
 	// HostBytes is the host tiers' memory.
 	HostBytes int64
 	// FreeBytes is what the slots within the budget have left, and HoleBytes the part of all free slab bytes that lies in pieces
@@ -119,6 +123,10 @@ func (c *Cache) Stats() (Stats, error) {
 	for _, d := range c.devices {
 		d.settleFinished()
 		s.MetadataBytes += d.hashes.Size() + slab.TailSlack
+		d.lanes.Lock()
+		s.ScratchBytes += d.lanes.scratch.bytes + int64(len(d.lanes.all))*laneBytes
+		d.lanes.Unlock()
+		s.StagingBytes += d.staged.Load()
 		for i := range d.tables {
 			t := d.table(i)
 			s.MetadataBytes += t.tier.Compressed.Size() + t.rejected.Size() + t.oversize.Size()

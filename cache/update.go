@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/hashmap"
@@ -332,10 +333,10 @@ func (c *Cache) repack(i int) error {
 			return err
 		}
 		was := d.table(i)
-		now := *was
-		now.tier = rows
 		open.buffers = append(open.buffers, retiredBuffer{d.device, was.tier.Index})
-		d.tables[i].Store(&now)
+		d.tables[i].Store(&tableOnDevice{
+			tier: rows, codec: was.codec, rejected: was.rejected, oversize: was.oversize, hitShare: atomic.LoadUint32(&was.hitShare),
+		})
 	}
 	return nil
 }

@@ -254,6 +254,7 @@ func (s heldStream) Launch(k device.Kernel) error {
 func TestUpdate_FullOverlayBlocks(t *testing.T) {
 	const rows, rowBytes = 200, 256
 	hold := make(chan chan struct{})
+	defer cache.ServeApart()()
 	cache.OpenHostWith(t, func(n, workers int) []device.Device {
 		return []device.Device{heldDevice{host.Open(1, workers)[0], hold}}
 	})

@@ -67,6 +67,8 @@ type DeviceForm struct {
 	Chunk, Steps int
 	// Chunks is the number of chunks of a row, and KeptBits what its payload takes when all of them participate.
 	Chunks, KeptBits int
+	// Still says that no kept bit of any chunk is moved when the chunk is packed: Steps can be left out.
+	Still bool
 }
 
 // OnDevice is a codec that the kernels can decode.

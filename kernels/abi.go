@@ -41,6 +41,12 @@ const SegmentQuads = 256
 
 const MaxSegments = 256
 
+// DecodeStages is the rows that a group of lanes holds in shared memory, of which it decodes two at a time, and
+// DecodeTickets the bytes of shared memory that each thread has for what it knows of the rows to come.
+const DecodeStages = 6
+
+const DecodeTickets = 32
+
 // How a row's bytes are stored: by units of so many bytes.
 const Store16 = 0
 
@@ -64,8 +70,10 @@ const FoundBytes = 16
 
 var _ = [1]int{}[unsafe.Sizeof(Found{})-FoundBytes]
 
-// Counters is what a batch leaves behind, one per batch in device memory. It must be zeroed before the batch.
+// Counters is what a batch leaves behind, one per batch in device memory. It must be zero before the batch; Serve and Publish
+// leave it so.
 type Counters struct {
+	// Hits counts, while Serve runs, its blocks that have ended.
 	Hits   uint32
 	Misses uint32
 	// Reasons counts the misses by reason.
@@ -79,7 +87,8 @@ type Counters struct {
 	_          uint32
 	// HostBytes is the sum of the stored bytes of the missed rows.
 	HostBytes uint64
-	_         uint64
+	// Batch, of a published result, is the number of the batch whose counters these are.
+	Batch uint64
 }
 
 const CountersBytes = 64
@@ -197,9 +206,13 @@ type DecodeArgs struct {
 	Out      uint64
 	Slabs    [MaxSlabs]uint64
 	Codec    RowCodec
+	// Count is the length of the list, at least the hits.
+	Count uint32
+	// StageBytes is the shared memory of one row.
+	StageBytes uint32
 }
 
-const DecodeArgsBytes = 120
+const DecodeArgsBytes = 128
 
 var _ = [1]int{}[unsafe.Sizeof(DecodeArgs{})-DecodeArgsBytes]
 
@@ -220,6 +233,36 @@ type FetchArgs struct {
 const FetchArgsBytes = 112
 
 var _ = [1]int{}[unsafe.Sizeof(FetchArgs{})-FetchArgsBytes]
+
+// ServeArgs are a batch whose rows are looked up and written by one kernel. Lookup's found is not used.
+type ServeArgs struct {
+	Lookup     LookupArgs
+	Slabs      [MaxSlabs]uint64
+	Tier       HostTier
+	Codec      RowCodec
+	Ahead      uint32
+	StageBytes uint32
+	// A warp takes warpRows rows, part of them at a time, at most 32.
+	WarpRows uint32
+	Part     uint32
+	Result   uint64
+	Batch    uint64
+}
+
+const ServeArgsBytes = 296
+
+var _ = [1]int{}[unsafe.Sizeof(ServeArgs{})-ServeArgsBytes]
+
+// PublishArgs are counters to be copied to page-locked memory.
+type PublishArgs struct {
+	Counters uint64
+	Result   uint64
+	Batch    uint64
+}
+
+const PublishArgsBytes = 24
+
+var _ = [1]int{}[unsafe.Sizeof(PublishArgs{})-PublishArgsBytes]
 
 // MapArgs are entries to be put into a hashmap, or keys to be erased with a reason.
 type MapArgs struct {

@@ -6,6 +6,7 @@
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
+typedef int i32;
 typedef unsigned long long u64;
 typedef long long i64;
 
@@ -36,6 +37,11 @@ typedef long long i64;
 #define SEGMENT_QUADS 256
 #define MAX_SEGMENTS 256
 
+// DecodeStages is the rows that a group of lanes holds in shared memory, of which it decodes two at a time, and
+// DecodeTickets the bytes of shared memory that each thread has for what it knows of the rows to come.
+#define DECODE_STAGES 6
+#define DECODE_TICKETS 32
+
 // How a row's bytes are stored: by units of so many bytes.
 #define STORE_16 0
 #define STORE_8 1
@@ -53,8 +59,10 @@ struct Found {
 };
 ABI_SIZE(Found, 16);
 
-// Counters is what a batch leaves behind, one per batch in device memory. It must be zeroed before the batch.
+// Counters is what a batch leaves behind, one per batch in device memory. It must be zero before the batch; Serve and Publish
+// leave it so.
 struct Counters {
+	// Hits counts, while Serve runs, its blocks that have ended.
 	u32 hits;
 	u32 misses;
 	// Reasons counts the misses by reason.
@@ -68,7 +76,8 @@ struct Counters {
 	u32 reserved;
 	// HostBytes is the sum of the stored bytes of the missed rows.
 	u64 hostBytes;
-	u64 reserved2;
+	// Batch, of a published result, is the number of the batch whose counters these are.
+	u64 batch;
 };
 ABI_SIZE(Counters, 64);
 
@@ -164,8 +173,12 @@ struct DecodeArgs {
 	u64 out;
 	u64 slabs[MAX_SLABS];
 	RowCodec codec;
+	// Count is the length of the list, at least the hits.
+	u32 count;
+	// StageBytes is the shared memory of one row.
+	u32 stageBytes;
 };
-ABI_SIZE(DecodeArgs, 120);
+ABI_SIZE(DecodeArgs, 128);
 
 struct FetchArgs {
 	// Misses is the first miss, and Step the distance to the next in bytes: negative where they lie at a list's back.
@@ -181,6 +194,30 @@ struct FetchArgs {
 	u32 stageBytes;
 };
 ABI_SIZE(FetchArgs, 112);
+
+// ServeArgs are a batch whose rows are looked up and written by one kernel. Lookup's found is not used.
+struct ServeArgs {
+	LookupArgs lookup;
+	u64 slabs[MAX_SLABS];
+	HostTier tier;
+	RowCodec codec;
+	u32 ahead;
+	u32 stageBytes;
+	// A warp takes warpRows rows, part of them at a time, at most 32.
+	u32 warpRows;
+	u32 part;
+	u64 result;
+	u64 batch;
+};
+ABI_SIZE(ServeArgs, 296);
+
+// PublishArgs are counters to be copied to page-locked memory.
+struct PublishArgs {
+	u64 counters;
+	u64 result;
+	u64 batch;
+};
+ABI_SIZE(PublishArgs, 24);
 
 // MapArgs are entries to be put into a hashmap, or keys to be erased with a reason.
 struct MapArgs {

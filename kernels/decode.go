@@ -18,6 +18,8 @@ type Decode struct {
 	// Out receives row i of the batch at i × RowBytes.
 	Out      device.Buffer
 	RowBytes int
+	// Leave is how many of the blocks that each multiprocessor could run are left to kernels on other streams; one always runs.
+	Leave int
 }
 
 // rowGrain is the number of rows a goroutine decodes at a time: some 100 µs of work at 512 bytes a row.
@@ -37,7 +39,8 @@ func (k *Decode) RunHost(w device.Workers) {
 			n := l.Stored(k.RowBytes)
 			stored := k.Slabs[l.Slab()].Bytes()[l.Offset():][:n]
 			row := out[int(h.Position)*k.RowBytes:][:k.RowBytes]
-			if got, ok := restore(k.Codec.Codec, row, stored, l.Compressed()); !ok || got != n {
+			// No encoder keeps a row compressed that does not shrink.
+			if got, ok := restore(k.Codec.Codec, row, stored, l.Compressed()); !ok || got != n || l.Compressed() && n >= k.RowBytes {
 				count.corrupt(h.Position)
 			}
 		}

@@ -30,6 +30,11 @@ template <Space SPACE> struct Words {
 	}
 };
 
+// Planes are what a quad is expanded by.
+template <int STEPS> struct Planes {
+	u32x4 mask, val, moves[STEPS ? STEPS : 1];
+};
+
 // Meta is a codec's device metadata.
 template <Space SPACE, int STEPS> struct Meta {
 	static constexpr u32 BLOCK = (2 + STEPS) * 128 + 64;
@@ -44,37 +49,42 @@ template <Space SPACE, int STEPS> struct Meta {
 		const u32 *q = (const u32 *)(p + (quad / 8) * BLOCK + (2 + STEPS) * 128 + i * 32 + (quad % 8) * 4);
 		return SPACE == GLOBAL ? loadConst(q) : *q;
 	}
+	// planes returns a quad's planes, of the moves the first N.
+	template <int N = STEPS> INLINE Planes<N> planes(u32 quad) const
+	{
+		Planes<N> x;
+		x.mask = plane(quad, 0), x.val = plane(quad, 1);
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			x.moves[i] = plane(quad, 2 + i);
+		return x;
+	}
 	// keptBefore is the kept bits of the chunks before the quad, and masked the masked bits of its chunks, a byte each.
 	INLINE u32 keptBefore(u32 quad) const { return word(quad, 0); }
 	INLINE u32 masked(u32 quad) const { return word(quad, 1); }
 };
 
+// bytesOf returns a byte of ones for each bit that is set of the lowest four, the others being 0.
+INLINE u32 bytesOf(u32 bits) { return permute(bits * 0x10204080, 0, 0xba98); }
+
 // quadBits returns the participation bits of a quad's chunks, each as a byte of ones or zeros.
 template <int CHUNK, class W> INLINE u32 quadBits(const W &words, u32 quad)
 {
 	constexpr u32 N = 16 / CHUNK; // chunks a quad
-	u32 bits = words.at(quad * N / 32) >> (quad * N & 31);
-	return ((bits & ((1 << N) - 1)) * 0x00204081 & 0x01010101) * 0xff;
+	return bytesOf(words.at(quad * N / 32) >> (quad * N & 31) & ((1 << N) - 1));
 }
 
-INLINE u32 byteSum(u32 x) { return x * 0x01010101 >> 24; }
-
-// decodeQuad returns a quad, given its bit position and its chunks' participation and masked bits.
-template <int CHUNK, int STEPS, class W, class M>
-INLINE u32x4 decodeQuad(const W &words, const M &meta, u32 quad, u32 at, u32 part, u32 masked)
+// expandQuad returns a quad, given the five words that its bits begin in, at bit position at modulo 32, and its chunks'
+// participation and masked bits.
+template <int CHUNK, int STEPS>
+INLINE u32x4 expandQuad(const u32 (&x)[5], u32 at, const Planes<STEPS> &planes, u32 part, u32 masked)
 {
-	u32 x[5];
-	words.window(at / 32, x);
-	u32 s = at & 31;
-	u32 b0 = funnel(x[0], x[1], s), b1 = funnel(x[1], x[2], s), b2 = funnel(x[2], x[3], s), b3 = funnel(x[3], x[4], s);
-	u32x4 mask = meta.plane(quad, 0), val = meta.plane(quad, 1), moves[STEPS];
-#pragma unroll
-	for (int i = 0; i < STEPS; i++)
-		moves[i] = meta.plane(quad, 2 + i);
+	u32 b0 = funnelWrap(x[0], x[1], at), b1 = funnelWrap(x[1], x[2], at);
+	u32 b2 = funnelWrap(x[2], x[3], at), b3 = funnelWrap(x[3], x[4], at);
 	u32x4 y;
 	if (CHUNK == 4) {
 		u32 n = 0x20202020 - (masked & part);
-		u32 n0 = n & 0xff, n1 = n >> 8 & 0xff, n2 = n >> 16 & 0xff;
+		u32 n0 = n & 0xff, n1 = permute(n, 0, 0x4441), n2 = permute(n, 0, 0x4442);
 		y.x = b0;
 		b0 = funnel(b0, b1, n0), b1 = funnel(b1, b2, n0), b2 = funnel(b2, b3, n0);
 		y.y = b0;
@@ -84,8 +94,8 @@ INLINE u32x4 decodeQuad(const W &words, const M &meta, u32 quad, u32 at, u32 par
 		u32x4 e = y;
 #pragma unroll
 		for (int i = STEPS - 1; i >= 0; i--)
-			e ^= (e ^ e << (1 << i)) & moves[i];
-		e = (e & ~mask) | val;
+			e ^= (e ^ e << (1 << i)) & planes.moves[i];
+		e = (e & ~planes.mask) | planes.val;
 		y.x = part & 0x01 ? e.x : y.x;
 		y.y = part & 0x0100 ? e.y : y.y;
 		y.z = part & 0x010000 ? e.z : y.z;
@@ -101,17 +111,26 @@ INLINE u32x4 decodeQuad(const W &words, const M &meta, u32 quad, u32 at, u32 par
 		u64 first = (u64)y.y << 32 | y.x, second = (u64)y.w << 32 | y.z;
 #pragma unroll
 		for (int i = STEPS - 1; i >= 0; i--) {
-			first ^= (first ^ first << (1 << i)) & ((u64)moves[i].y << 32 | moves[i].x);
-			second ^= (second ^ second << (1 << i)) & ((u64)moves[i].w << 32 | moves[i].z);
+			first ^= (first ^ first << (1 << i)) & ((u64)planes.moves[i].y << 32 | planes.moves[i].x);
+			second ^= (second ^ second << (1 << i)) & ((u64)planes.moves[i].w << 32 | planes.moves[i].z);
 		}
 		u32x4 e = {(u32)first, (u32)(first >> 32), (u32)second, (u32)(second >> 32)};
-		e = (e & ~mask) | val;
+		e = (e & ~planes.mask) | planes.val;
 		if (part & 0x01)
 			y.x = e.x, y.y = e.y;
 		if (part & 0x0100)
 			y.z = e.z, y.w = e.w;
 	}
 	return y;
+}
+
+// decodeQuad returns a quad, given its bit position and its chunks' participation and masked bits.
+template <int CHUNK, int STEPS, class W, class M>
+INLINE u32x4 decodeQuad(const W &words, const M &meta, u32 quad, u32 at, u32 part, u32 masked)
+{
+	u32 x[5];
+	words.window(at / 32, x);
+	return expandQuad<CHUNK, STEPS>(x, at, meta.planes(quad), part, masked);
 }
 
 // storeQuad writes a quad's bytes as far as they belong to the row.

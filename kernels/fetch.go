@@ -16,6 +16,8 @@ type Fetch struct {
 	Codec            Codec
 	// Out receives row i of the batch at i × Tier.RowBytes.
 	Out device.Buffer
+	// Begun, if not nil, passes once the reading has begun, so that what runs beside it does not take its place.
+	Begun device.Event
 }
 
 // Name implements device.Kernel.

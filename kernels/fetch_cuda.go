@@ -22,7 +22,7 @@ func (k *Fetch) RunCUDA(s *cuda.Stream) error {
 	}
 	args := FetchArgs{
 		Misses: k.Misses.Addr(), Step: FoundBytes, Counters: k.Counters.Addr(), Out: k.Out.Addr(), Tier: k.Tier.args(), Codec: row,
-		Ahead: uint32(max(k.Tier.Ahead, (int(row.Chunks)+31)/32*4)),
+		Ahead: k.Tier.ahead(row),
 	}
 	if k.AtBack {
 		args.Misses += uint64(k.Misses.Size() - FoundBytes)
@@ -45,5 +45,10 @@ func (k *Fetch) RunCUDA(s *cuda.Stream) error {
 	if err != nil {
 		return err
 	}
-	return f.Launch(s, grid, 32*warps, shared, &args)
+	// A block on each multiprocessor keeps the link busy, and leaves room for the decoder.
+	grid = min(grid, s.Device().Multiprocessors())
+	return f.LaunchBegun(s, grid, 32*warps, shared, &args, k.Begun)
 }
+
+// ahead returns how many bytes of a compressed row in place to read first: its participation bits at least.
+func (h *HostRows) ahead(c RowCodec) uint32 { return max(uint32(h.Ahead), (c.Chunks+31)/32*4) }

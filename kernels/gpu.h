@@ -38,6 +38,11 @@ template <int WIDTH> INLINE u32 tileXor(u32 lanes, u32 x, u32 bit)
 	return __nvvm_shfl_sync_bfly_i32(lanes, x, bit, (32 - WIDTH) << 8 | 31);
 }
 
+// tileBefore returns x of the lane before, within tiles of WIDTH lanes; a tile's first lane gets its own.
+template <int WIDTH> INLINE u32 tileBefore(u32 x) { return __nvvm_shfl_sync_up_i32(~0u, x, 1, (32 - WIDTH) << 8); }
+
+INLINE u32 warpSum(u32 x) { return (u32)__nvvm_redux_sync_add((int)x, ~0u); }
+
 // tileScan returns the inclusive sums of x over a tile's lanes.
 template <int WIDTH> INLINE u32 tileScan(u32 lanes, u32 x)
 {
@@ -64,6 +69,32 @@ INLINE u32 funnel(u32 low, u32 high, u32 s)
 {
 	u32 r;
 	asm("shf.r.clamp.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(low), "r"(high), "r"(s));
+	return r;
+}
+
+// funnelWrap is funnel by s modulo 32.
+INLINE u32 funnelWrap(u32 low, u32 high, u32 s)
+{
+	u32 r;
+	asm("shf.r.wrap.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(low), "r"(high), "r"(s));
+	return r;
+}
+
+INLINE u64 multiplyHigh(u64 a, u64 b)
+{
+	u64 r;
+	asm("mul.hi.u64 %0, %1, %2;" : "=l"(r) : "l"(a), "l"(b));
+	return r;
+}
+
+// permute picks bytes of b:a, or their signs.
+INLINE u32 permute(u32 a, u32 b, u32 picks) { return __nvvm_prmt(a, b, picks); }
+
+// byteSum returns the sum of the bytes of x.
+INLINE u32 byteSum(u32 x)
+{
+	u32 r;
+	asm("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(0x01010101), "r"(0));
 	return r;
 }
 
@@ -136,6 +167,20 @@ INLINE void copyAsync4(void *shared, u64 global)
 		     "l"(global)
 		     : "memory");
 }
+
+// The same to an address in shared memory, in groups: copyCommit ends one, and copyWaitGroups waits for all but the last N.
+INLINE u32 sharedAddress(const void *p)
+{
+	u32 s;
+	asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(s) : "l"(p));
+	return s;
+}
+INLINE void copyAsync16(u32 shared, u64 global)
+{
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+}
+INLINE void copyCommit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> INLINE void copyWaitGroups() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 INLINE void copyWait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // A location word: see package slab.
@@ -144,3 +189,6 @@ INLINE bool compressedAt(u64 word) { return word >> 43 & 1; }
 INLINE u64 offsetAt(u64 word) { return word & 0xffffffffffull; }
 INLINE u32 slabAt(u64 word) { return (u32)(word >> 40) & 7; }
 INLINE u32 storedAt(u64 word) { return (u32)(word >> 44); }
+
+// bitAt returns a row's bit, LSB first in 64-bit words; bits is 0 where there are none.
+INLINE bool bitAt(u64 bits, i64 row) { return bits != 0 && loadConst((const u64 *)bits + (row >> 6)) >> (row & 63) & 1; }

@@ -1,4 +1,4 @@
-#include "hash.h"
+#include "sample.h"
 
 // Finds the rows of a batch in the hashmap and splits them into hits and misses.
 //
@@ -12,8 +12,6 @@
 // (49.6 against 47.3), and 45.9 with 48; 45.7 with 512 threads; 47.4 against 42.6 for misses with 128 threads. A first version
 // took 48 us, with two lanes or one a bucket 58 and 61, with 64 or 128 rows a warp 49 and 58, with claims by warps 67.
 constexpr u32 THREADS = 256, WARPS = THREADS / 32, TILE = BUCKET_SLOTS, TILES = 32 / TILE;
-
-INLINE bool bitAt(u64 bits, i64 row) { return bits != 0 && loadConst((const u64 *)bits + (row >> 6)) >> (row & 63) & 1; }
 
 // Warp is a warp's shared memory.
 struct Warp {
@@ -58,34 +56,6 @@ struct Split {
 		tail += popcount(lanes);
 	}
 };
-
-// appendSample claims a record for each lane that keeps its access, the warp's at once, and writes it. Records that nobody
-// has read are overwritten: the reader counts them.
-INLINE void appendSample(const Sampling &s, u64 key, u32 kept, u32 lane)
-{
-	u32 lanes = ballot(~0u, kept != 0);
-	if (lanes == 0)
-		return;
-	u64 first = 0;
-	u32 leader = popcount((lanes & -lanes) - 1);
-	if (lane == leader)
-		first = atomicFetchAdd((u64 *)s.head, popcount(lanes));
-	u32 low = tileFrom<32>(~0u, (u32)first, leader), high = tileFrom<32>(~0u, (u32)(first >> 32), leader);
-	if (kept != 0) {
-		u64 at = ((u64)high << 32 | low) + popcount(lanes & ((1u << lane) - 1));
-		u64 slot = at & s.mask;
-		u32 lap = (u32)((at - slot) / ((u64)s.mask + 1)) + 1;
-		u32 check = (u32)(hashOf(key ^ lap) >> 34) << 2 | kept;
-		*(u32x4 *)((SampleRecord *)s.ring + slot) = u32x4{(u32)key, (u32)(key >> 32), lap, check};
-	}
-}
-
-INLINE u32 sampled(const Sampling &s, u64 key, u32 position)
-{
-	u32 access = (u32)(hashOf(s.accessSeed ^ position) >> 32);
-	u32 id = (u32)(hashOf(s.keySeed ^ key) >> 32);
-	return (access < s.accessBelow ? SAMPLED_ACCESS : 0) | (id < s.keyBelow ? SAMPLED_KEY : 0);
-}
 
 KERNEL void __launch_bounds__(256, 6) lookupKernel(const LookupArgs a)
 {

@@ -54,28 +54,12 @@ func (k *Lookup) RunHost(w device.Workers) {
 				count.outOfRange(uint32(i))
 				continue
 			}
-			key := hashmap.Key(k.Table, rows[i])
-			if k.Ring != nil {
-				if kept := k.Samples.keeps(key, uint32(i)); kept != 0 {
-					k.Ring.append(key, kept)
-				}
-			}
-			l := m.Find(key)
-			if l.Valid() {
+			if l := k.find(m, rows[i], uint32(i)); l.Valid() {
 				part[hits] = Found{Word: uint64(l), Position: uint32(i)}
 				hits++
 			} else {
-				why := l.Reason()
-				if why == slab.Cold { // the hashmap knows nothing of rows it never held
-					switch {
-					case bitAt(k.Oversize, rows[i]):
-						why = slab.Oversize
-					case bitAt(k.Rejected, rows[i]):
-						why = slab.Rejected
-					}
-				}
 				misses--
-				part[misses] = Found{Word: uint64(rows[i]), Position: uint32(i), Reason: uint32(why)}
+				part[misses] = Found{Word: uint64(rows[i]), Position: uint32(i), Reason: uint32(l.Reason())}
 			}
 		}
 		end := int(atomic.AddUint32(&count.Hits, uint32(hits)))
@@ -93,6 +77,26 @@ func (k *Lookup) RunHost(w device.Workers) {
 			}
 		}
 	})
+}
+
+// find returns the location of the row at a position of the batch, or why it has none, and samples the access.
+func (k *Lookup) find(m *hashmap.Map, row int64, position uint32) slab.Location {
+	key := hashmap.Key(k.Table, row)
+	if k.Ring != nil {
+		if kept := k.Samples.keeps(key, position); kept != 0 {
+			k.Ring.append(key, kept)
+		}
+	}
+	l := m.Find(key)
+	if !l.Valid() && l.Reason() == slab.Cold { // the hashmap knows nothing of rows it never held
+		switch {
+		case bitAt(k.Oversize, row):
+			return slab.NoLocation(slab.Oversize)
+		case bitAt(k.Rejected, row):
+			return slab.NoLocation(slab.Rejected)
+		}
+	}
+	return l
 }
 
 func bitAt(bits device.Buffer, row int64) bool {

@@ -12,10 +12,15 @@ func (k *Lookup) RunCUDA(s *cuda.Stream) error {
 	if n == 0 {
 		return nil
 	}
-	return lookupKernel.Launch(s, (n+blockThreads-1)/blockThreads, blockThreads, 0, &LookupArgs{
+	args := k.args()
+	return lookupKernel.Launch(s, (n+blockThreads-1)/blockThreads, blockThreads, 0, &args)
+}
+
+func (k *Lookup) args() LookupArgs {
+	return LookupArgs{
 		Map: k.Map.Addr(), Rows: k.Rows.Addr(), Found: k.Found.Addr(), Counters: k.Counters.Addr(), Out: k.Out.Addr(),
-		Rejected: k.Rejected.Addr(), Oversize: k.Oversize.Addr(), Limit: k.Limit, Count: uint32(n),
+		Rejected: k.Rejected.Addr(), Oversize: k.Oversize.Addr(), Limit: k.Limit, Count: uint32(k.Rows.Size() / 8),
 		Buckets: k.Layout.Buckets, Table: uint32(k.Table), RowBytes: uint32(k.RowBytes),
 		Samples: k.Samples,
-	})
+	}
 }

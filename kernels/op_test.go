@@ -252,6 +252,7 @@ func TestOrder_SortsByPage(t *testing.T) {
 						k.Tier.Index = b.put(asBytes(index))
 					}
 					b.launch(&k)
+					b.launch(&k) // it leaves its scratch memory as it found it
 					ordered := slices.Clone(kernels.FoundView(device.HostBuffer(b.get(k.Ordered)))[:n])
 					for i := 1; i < n; i++ {
 						if offset(ordered[i-1])>>24 > offset(ordered[i])>>24 {
@@ -273,10 +274,10 @@ func TestOrder_SortsByPage(t *testing.T) {
 // rowLengths are those that tests run with: around every boundary of the decoders, and some at random.
 func rowLengths() []int {
 	if short() {
-		return []int{4, 7, 64, 256, 400, 512, 1001, 2408, 4096, 8196, 20_000}
+		return []int{4, 7, 64, 256, 400, 512, 516, 1001, 2408, 4096, 8196, 20_000}
 	}
-	lengths := []int{1, 3, 4, 7, 8, 12, 16, 20, 60, 64, 100, 124, 128, 132, 252, 256, 260, 400, 401, 512, 1000, 1001, 1024, 2044, 2048,
-		2052, 2408, 4092, 4096, 4100, 8188, 8191, 8192, 8196, 12_345, 65_536, 100_004, slab.MaxRowBytes}
+	lengths := []int{1, 3, 4, 7, 8, 12, 16, 20, 60, 64, 100, 124, 128, 132, 252, 256, 260, 400, 401, 512, 513, 516, 520,
+		528, 640, 1000, 1001, 1023, 1024, 1028, 1500, 2044, 2048, 2052, 2408, 3000, 3333, 4092, 4096, 4100, 8188, 8191, 8192, 8196, 12_345, 65_536, 100_004, slab.MaxRowBytes}
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 12 {
 		lengths = append(lengths, 4+4*r.IntN(2048))
@@ -416,7 +417,8 @@ func TestDecode_Corrupt(t *testing.T) {
 				end := int64(len(slabs[0]) - slab.TailSlack)
 				for i := range hits {
 					if l := slab.Location(hits[i].Word); r.IntN(3) == 0 && rowBytes > 4 {
-						stored := 1 + r.IntN(min(rowBytes-1, int(end-l.Offset())))
+						// A row's length and more are corrupt whatever the bits say.
+						stored := 1 + r.IntN(min(rowBytes+rowBytes/8, int(end-l.Offset())))
 						hits[i].Word = uint64(slab.Compressed(0, l.Offset(), stored))
 					}
 				}
@@ -430,6 +432,81 @@ func TestDecode_Corrupt(t *testing.T) {
 						t.Fatalf("%d corrupt rows, want %d", got, want)
 					}
 					t.Logf("%d of %d rows corrupt", got, n)
+				})
+			})
+		}
+	}
+}
+
+// TestDecode_ManyRows decodes so many rows on so few blocks that each group of lanes goes through its stages and its part
+// of the list several times. The list is longer than the hits.
+func TestDecode_ManyRows(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	for _, shape := range []struct{ rowBytes, rows int }{{64, 120_001}, {200, 60_000}, {512, 40_003}, {600, 9001}, {2408, 9000}, {4092, 5001}, {8100, 1500}} {
+		for _, name := range []string{"none", "ibp4", "ibp8"} {
+			t.Run(fmt.Sprintf("row=%d/%s", shape.rowBytes, name), func(t *testing.T) {
+				n, rowBytes := shape.rows, shape.rowBytes
+				if short() {
+					n = min(n, 1000)
+				}
+				const distinct = 301
+				data := gputest.Rows("mixed", distinct, rowBytes, 3)
+				c := trained(t, name, data, rowBytes)
+				slabs, hits := encodeSlabs(c, data, rowBytes, n, 3)
+				both(t, gpu, reason, func(b *bench) decodeResult {
+					k, out := decodeOf(b, c, slabs, hits, rowBytes, 0)
+					beyond := make([]kernels.Found, 100)
+					for i := range beyond {
+						beyond[i] = kernels.Found{Word: 1<<39 | uint64(i), Position: 1 << 31}
+					}
+					k.Found = b.put(asBytes(append(slices.Clone(hits), beyond...)))
+					k.Leave = 100
+					b.launch(k)
+					return decodeResult{b.counters(k.Counters), out.read(b)}
+				}, func(t *testing.T, want, got decodeResult) {
+					equalDecode(t, want, got)
+					if got.count.Corrupt != 0 {
+						t.Fatalf("%d rows corrupt", got.count.Corrupt)
+					}
+					for i := range hits {
+						if !bytes.Equal(got.out[i*rowBytes:][:rowBytes], data[i*7919%distinct*rowBytes:][:rowBytes]) {
+							t.Fatalf("row %d differs from its source", i)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestGather_EqualsHost holds the benchmarks' baseline against the host, with more units than the grid has threads.
+func TestGather_EqualsHost(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	for _, rowBytes := range []int{4, 8, 12, 16, 404, 512, 2408} {
+		for _, n := range []int{1, 1000, 12_000_000 / rowBytes} {
+			if short() {
+				n = min(n, 1000)
+			}
+			t.Run(fmt.Sprintf("row=%d/n=%d", rowBytes, n), func(t *testing.T) {
+				const rows = 257
+				data := gputest.Rows("random", rows, rowBytes, 1)
+				ids := make([]int64, n)
+				for i := range ids {
+					ids[i] = int64(i * 7919 % rows)
+				}
+				both(t, gpu, reason, func(b *bench) []byte {
+					out := b.output(int64(n*rowBytes), 0)
+					b.launch(&kernels.Gather{Mem: b.put(data), Rows: b.put(asBytes(ids)), Out: out.rows, RowBytes: rowBytes})
+					return out.read(b)
+				}, func(t *testing.T, want, got []byte) {
+					if !bytes.Equal(want, got) {
+						t.Fatal("output differs")
+					}
+					for i, id := range ids {
+						if !bytes.Equal(got[i*rowBytes:][:rowBytes], data[int(id)*rowBytes:][:rowBytes]) {
+							t.Fatalf("row %d differs from its source", i)
+						}
+					}
 				})
 			})
 		}

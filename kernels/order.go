@@ -14,13 +14,13 @@ type Order struct {
 	Found, Counters device.Buffer
 	// Ordered has the size of Found and receives the misses at its front.
 	Ordered device.Buffer
-	// Buckets is scratch memory of OrderBytes.
+	// Buckets is scratch memory of OrderBytes, zeroed once.
 	Buckets device.Buffer
 	Tier    HostRows
 }
 
 // OrderBytes is the size of Order's scratch memory.
-const OrderBytes = OrderBuckets * 4
+const OrderBytes = (2*OrderBuckets + 32) * 4
 
 // Name implements device.Kernel.
 func (k *Order) Name() string { return "order" }

@@ -11,7 +11,6 @@ import (
 var (
 	orderModule      = module("order")
 	orderCountKernel = cuda.NewFunction[OrderArgs](orderModule, "orderCountKernel")
-	orderScanKernel  = cuda.NewFunction[OrderArgs](orderModule, "orderScanKernel")
 	orderPlaceKernel = cuda.NewFunction[OrderArgs](orderModule, "orderPlaceKernel")
 )
 
@@ -30,9 +29,7 @@ func (k *Order) RunCUDA(s *cuda.Stream) error {
 		return err
 	}
 	return errors.Join(
-		s.Fill(k.Buckets, 0),
 		orderCountKernel.Launch(s, grid, blockThreads, 0, &args),
-		orderScanKernel.Launch(s, 1, OrderBuckets/4, 0, &args),
 		orderPlaceKernel.Launch(s, grid, blockThreads, 0, &args),
 	)
 }

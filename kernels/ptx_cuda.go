@@ -35,8 +35,8 @@ func residentOf[A any](s *cuda.Stream, f *cuda.Function[A], threads, shared, wor
 	return max(1, min(n, (work+perBlock-1)/perBlock)), err
 }
 
-// staticShared is more than any kernel's own shared memory beside the dynamic one.
-const staticShared = 2 << 10
+// staticShared is more than any kernel's own shared memory beside the dynamic one: Serve has 4 KiB of lists.
+const staticShared = 5 << 10
 
 // sharedLimit, if not 0, is taken for what a block can have: tests try smaller GPUs with it.
 var sharedLimit = 0
@@ -84,8 +84,15 @@ func variantOf(f codec.DeviceForm) variant { return variant{f.Chunk, f.Steps} }
 
 var variants = map[variant]string{{0, 0}: "raw", {4, 3}: "ibp4", {4, 5}: "ibp4", {8, 4}: "ibp8", {8, 6}: "ibp8"}
 
+// stillVariants are the variants of codecs that move no bit.
+var stillVariants = map[variant]string{{4, 3}: "ibp4", {8, 4}: "ibp8"}
+
 // functions makes a function for each variant and shape, from modules named after the codec.
 func functions[A any](op string, shapes ...string) map[variant]map[string]*cuda.Function[A] {
+	return functionsOf[A](variants, op, shapes...)
+}
+
+func functionsOf[A any](variants map[variant]string, op string, shapes ...string) map[variant]map[string]*cuda.Function[A] {
 	modules := map[string]*cuda.Module{}
 	all := map[variant]map[string]*cuda.Function[A]{}
 	for v, name := range variants {

@@ -28,18 +28,15 @@ const (
 )
 
 // Enqueue puts the misses in address order where that pays, then reads them straight from the host tier into the output.
-// ordered is recorded before the reading begins.
-func (p *Plan) Enqueue(s device.Stream, tier kernels.HostRows, c kernels.Codec, b Batch, ordered device.Event) error {
-	p.fetch = kernels.Fetch{Misses: b.Found, AtBack: true, Counters: b.Counters, Tier: tier, Codec: c, Out: b.Out}
+// begun passes when the reading has begun.
+func (p *Plan) Enqueue(s device.Stream, tier kernels.HostRows, c kernels.Codec, b Batch, begun device.Event) error {
+	p.fetch = kernels.Fetch{Misses: b.Found, AtBack: true, Counters: b.Counters, Tier: tier, Codec: c, Out: b.Out, Begun: begun}
 	if tier.Mem.Size() >= orderedTier && b.Found.Size() >= orderedBatch*kernels.FoundBytes {
 		p.order = kernels.Order{Found: b.Found, Counters: b.Counters, Ordered: b.Ordered, Buckets: b.Buckets, Tier: tier}
 		if err := s.Launch(&p.order); err != nil {
 			return err
 		}
 		p.fetch.Misses, p.fetch.AtBack = b.Ordered, false
-	}
-	if err := s.Record(ordered); err != nil {
-		return err
 	}
 	return s.Launch(&p.fetch)
 }

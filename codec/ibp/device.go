@@ -22,6 +22,16 @@ const (
 	quadBytes  = 16
 )
 
+// still says that no bit moves when a chunk is packed.
+func (c *Codec) still() bool {
+	for i := range c.groups {
+		if c.groups[i].moves != [6]uint64{} {
+			return false
+		}
+	}
+	return true
+}
+
 // steps returns the number of expansion steps in the device metadata.
 func (c *Codec) steps() int {
 	few, all := 3, 5
@@ -44,7 +54,9 @@ func (c *Codec) deviceBytes() int {
 
 // DeviceForm implements codec.OnDevice.
 func (c *Codec) DeviceForm() codec.DeviceForm {
-	f := codec.DeviceForm{Metadata: make([]byte, 0, c.deviceBytes()), Chunk: c.chunk, Steps: c.steps(), Chunks: c.chunks}
+	f := codec.DeviceForm{
+		Metadata: make([]byte, 0, c.deviceBytes()), Chunk: c.chunk, Steps: c.steps(), Chunks: c.chunks, Still: c.still(),
+	}
 	for at := 0; at < c.rowBytes; at += blockBytes {
 		var planes [8][blockBytes]byte // mask, bitval, moves
 		var kept, masked [blockBytes / quadBytes]uint32

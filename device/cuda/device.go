@@ -18,8 +18,9 @@ import (
 type Device struct {
 	ordinal   int
 	name      string
-	sms       int // multiprocessors
-	maxShared int // bytes of dynamic shared memory that a block can have
+	sms       int  // multiprocessors
+	maxShared int  // bytes of dynamic shared memory that a block can have
+	signals   bool // launches can signal that they have begun
 	ctx       *driver.Context
 	side      *driver.Stream // for what allocation does; guarded by mu
 	failed    atomic.Pointer[error]
@@ -27,6 +28,7 @@ type Device struct {
 	mu       sync.Mutex
 	buffers  map[uint64]*driver.HostMem // by address; nil for device memory. guarded by mu
 	modules  map[*Module]*driver.Module // guarded by mu
+	wrapped  map[uintptr]*Stream        // by handle. guarded by mu
 	compiled sync.Map                   // *Function[A] → *loaded
 }
 
@@ -102,7 +104,7 @@ func open(ordinal int) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{ordinal: ordinal, buffers: map[uint64]*driver.HostMem{}, modules: map[*Module]*driver.Module{}}
+	d := &Device{ordinal: ordinal, signals: driver.SignalsBegin(), buffers: map[uint64]*driver.HostMem{}, modules: map[*Module]*driver.Module{}, wrapped: map[uintptr]*Stream{}}
 	if d.name, err = dev.Name(); err != nil {
 		return nil, err
 	}
@@ -149,7 +151,8 @@ func (d *Device) Err() error {
 // note keeps an error that loses the context, and returns err.
 func (d *Device) note(err error) error {
 	if err != nil && driver.IsSticky(err) {
-		d.failed.CompareAndSwap(nil, &err)
+		lost := err // a copy: err itself would be allocated by every call
+		d.failed.CompareAndSwap(nil, &lost)
 	}
 	return err
 }
@@ -223,13 +226,35 @@ func (d *Device) NewStream() (device.Stream, error) {
 }
 
 // WrapStream implements device.Device: handle is a CUstream of the device's primary context.
+//
+// The last streams wrapped are kept, so that wrapping one again allocates nothing; but whose they are is asked each time,
+// since a handle may be of another stream by then.
 func (d *Device) WrapStream(handle uintptr) (device.Stream, error) {
+	d.mu.Lock()
+	known := d.wrapped[handle]
+	d.mu.Unlock()
+	if known != nil {
+		if err := known.stream.CheckOwner(); err != nil {
+			return nil, d.note(err)
+		}
+		return known, nil
+	}
 	s, err := d.ctx.WrapStream(handle)
 	if err != nil {
 		return nil, d.note(err)
 	}
-	return &Stream{device: d, stream: s}, nil
+	w := &Stream{device: d, stream: s}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.wrapped) >= maxWrapped {
+		clear(d.wrapped)
+	}
+	d.wrapped[handle] = w
+	return w, nil
 }
+
+// maxWrapped is how many wrapped streams are kept.
+const maxWrapped = 256
 
 // NewEvent implements device.Device.
 func (d *Device) NewEvent() (device.Event, error) {

@@ -3,11 +3,13 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
+	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda/driver"
 )
 
@@ -81,6 +83,21 @@ func (f *Function[A]) Launch(s *Stream, blocks, threads, shared int, args *A) er
 	}
 	return s.device.note(l.function.Launch(s.stream, driver.Dim3{X: uint32(blocks)}, driver.Dim3{X: uint32(threads)}, shared,
 		unsafe.Pointer(args), firstParameter))
+}
+
+// LaunchBegun is Launch; begun, if not nil, passes once all blocks have begun, or before where the driver cannot tell.
+func (f *Function[A]) LaunchBegun(s *Stream, blocks, threads, shared int, args *A, begun device.Event) error {
+	if begun == nil {
+		return f.Launch(s, blocks, threads, shared, args)
+	}
+	if !s.device.signals {
+		return errors.Join(s.Record(begun), f.Launch(s, blocks, threads, shared, args))
+	}
+	l, err := f.on(s.device)
+	if err != nil {
+		return err
+	}
+	return s.device.note(l.function.LaunchBegun(s.stream, blocks, threads, shared, unsafe.Pointer(args), begun.(*Event).event))
 }
 
 // Resident returns how many blocks the device runs at once.

@@ -17,6 +17,7 @@ package driver
 #cgo noescape tensorcache_function_param
 #cgo noescape tensorcache_function_occupancy
 #cgo noescape tensorcache_launch
+#cgo noescape tensorcache_launch_begun
 #cgo nocallback tensorcache_copy_to_device
 #cgo nocallback tensorcache_copy_to_host
 #cgo nocallback tensorcache_copy_device
@@ -31,6 +32,8 @@ package driver
 #cgo nocallback tensorcache_event_record
 #cgo nocallback tensorcache_event_query
 #cgo nocallback tensorcache_launch
+#cgo nocallback tensorcache_launch_begun
+#cgo nocallback tensorcache_stream_ctx
 */
 import "C"
 

@@ -85,6 +85,20 @@ func (f *Function) Launch(s *Stream, grid, block Dim3, shared int, args unsafe.P
 	return f.launchError(r, grid, block, shared)
 }
 
+// SignalsBegin says whether LaunchBegun works.
+func SignalsBegin() bool { return Version() >= 12030 && Has("cuLaunchKernelEx") }
+
+// LaunchBegun is Launch of a kernel with one parameter, at args; the event, made without EventTiming, passes once all of its
+// blocks have begun.
+func (f *Function) LaunchBegun(s *Stream, blocks, threads, shared int, args unsafe.Pointer, e *Event) error {
+	r := C.tensorcache_launch_begun(f.ctx.handle, f.handle, C.uint32_t(blocks), C.uint32_t(threads), C.uint32_t(shared), s.handle,
+		args, e.handle)
+	if r == 0 {
+		return nil
+	}
+	return f.launchError(r, Dim3{X: uint32(blocks)}, Dim3{X: uint32(threads)}, shared)
+}
+
 func (f *Function) launchError(r C.int, grid, block Dim3, shared int) error {
 	what := fmt.Sprintf("of %s, grid %d×%d×%d, block %d×%d×%d, %d bytes shared", f.name,
 		grid.X, max(grid.Y, 1), max(grid.Z, 1), block.X, max(block.Y, 1), max(block.Z, 1), shared)

@@ -293,3 +293,16 @@ int tensorcache_launch(uintptr_t ctx, uintptr_t function, uint32_t grid_x, uint3
 	IN_CONTEXT(ctx, cuLaunchKernel((CUfunction)function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared,
 		(CUstream)stream, params, NULL));
 }
+
+int tensorcache_launch_begun(uintptr_t ctx, uintptr_t function, uint32_t grid, uint32_t block, uint32_t shared,
+	uintptr_t stream, const void *arg, uintptr_t event)
+{
+	void *params[] = {(void *)arg};
+	CUlaunchAttribute begun = {.id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT};
+	begun.value.launchCompletionEvent.event = (CUevent)event;
+	CUlaunchConfig config = {
+		.gridDimX = grid, .gridDimY = 1, .gridDimZ = 1, .blockDimX = block, .blockDimY = 1, .blockDimZ = 1,
+		.sharedMemBytes = shared, .hStream = (CUstream)stream, .attrs = &begun, .numAttrs = 1,
+	};
+	IN_CONTEXT(ctx, cuLaunchKernelEx(&config, (CUfunction)function, params, NULL));
+}

@@ -89,4 +89,8 @@ int tensorcache_launch(uintptr_t ctx, uintptr_t function, uint32_t grid_x, uint3
 	uint32_t block_x, uint32_t block_y, uint32_t block_z, uint32_t shared, uintptr_t stream,
 	const void *args, const uint16_t *offsets, uint32_t count);
 
+/* The same, of one parameter; the event passes once all blocks have begun. Drivers before CUDA 12.3 know no such events. */
+int tensorcache_launch_begun(uintptr_t ctx, uintptr_t function, uint32_t grid, uint32_t block, uint32_t shared,
+	uintptr_t stream, const void *arg, uintptr_t event);
+
 #endif

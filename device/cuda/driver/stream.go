@@ -42,18 +42,26 @@ func (c *Context) NewStream(priority int) (*Stream, error) {
 // streams (the context's, legacy, the thread's own: not what one wants from goroutines). Destroy leaves it alone.
 func (c *Context) WrapStream(handle uintptr) (*Stream, error) {
 	s := &Stream{ctx: c, handle: C.uintptr_t(handle)}
-	if handle <= 2 {
-		return s, nil
-	}
-	var owner C.uintptr_t
-	if err := c.check(C.tensorcache_stream_ctx(c.handle, s.handle, &owner), "cuStreamGetCtx"); err != nil {
+	if err := s.CheckOwner(); err != nil {
 		return nil, err
 	}
-	if owner != c.handle {
-		return nil, fmt.Errorf("cuda: stream %#x is of another context than the primary context of device %d",
-			handle, c.device.ordinal)
-	}
 	return s, nil
+}
+
+// CheckOwner returns an error for a stream that is of another context.
+func (s *Stream) CheckOwner() error {
+	if s.handle <= 2 {
+		return nil
+	}
+	var owner C.uintptr_t
+	if err := s.ctx.check(C.tensorcache_stream_ctx(s.ctx.handle, s.handle, &owner), "cuStreamGetCtx"); err != nil {
+		return err
+	}
+	if owner != s.ctx.handle {
+		return fmt.Errorf("cuda: stream %#x is of another context than the primary context of device %d",
+			uintptr(s.handle), s.ctx.device.ordinal)
+	}
+	return nil
 }
 
 // Destroy destroys a stream of NewStream; its work under way finishes.

@@ -333,6 +333,34 @@ typedef enum CUstream_flags_enum {
 	CU_STREAM_NON_BLOCKING = 1
 } CUstream_flags;
 
+/* Attributes of launches; the driver knows more of them. */
+typedef enum CUlaunchAttributeID_enum {
+	CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT = 12
+} CUlaunchAttributeID;
+
+typedef union CUlaunchAttributeValue_union {
+	char pad[64];
+	struct {
+		CUevent event;
+		int flags;
+	} launchCompletionEvent;
+} CUlaunchAttributeValue;
+
+typedef struct CUlaunchAttribute_st {
+	CUlaunchAttributeID id;
+	char pad[8 - sizeof(CUlaunchAttributeID)];
+	CUlaunchAttributeValue value;
+} CUlaunchAttribute;
+
+typedef struct CUlaunchConfig_st {
+	unsigned int gridDimX, gridDimY, gridDimZ;
+	unsigned int blockDimX, blockDimY, blockDimZ;
+	unsigned int sharedMemBytes;
+	CUstream hStream;
+	CUlaunchAttribute *attrs;
+	unsigned int numAttrs;
+} CUlaunchConfig;
+
 typedef enum CUstreamWaitValue_flags_enum {
 	CU_STREAM_WAIT_VALUE_GEQ = 0,
 	CU_STREAM_WAIT_VALUE_EQ = 1,
@@ -722,6 +750,7 @@ CUresult cuFuncSetSharedMemConfig(CUfunction function, CUsharedconfig config);
 CUresult cuLaunchKernel(CUfunction function, unsigned int gridX, unsigned int gridY, unsigned int gridZ,
 	unsigned int blockX, unsigned int blockY, unsigned int blockZ,
 	unsigned int sharedBytes, CUstream stream, void **params, void **extra);
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params, void **extra);
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int blockSize, size_t sharedBytes);
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function, int blockSize,
 	size_t sharedBytes, unsigned int flags);

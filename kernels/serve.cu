@@ -1,0 +1,239 @@
+#include "decode.h"
+#include "find.h"
+#include "publish.h"
+#include "sample.h"
+
+// Looks up the rows of a batch and writes them, hits from the slabs and misses from the host tier, in one launch. Compiled
+// once for each ROW_CHUNK, as decode.cu is.
+//
+// Each warp goes its own way over warpRows rows, a part at a time: a lane looks up a row, the warp's list takes hits from the
+// front and misses from the back, warps fetch misses and tiles decode hits. So no list leaves the multiprocessor, and the
+// lookups of some warps hide behind the decoding of others. Shared memory: the codec's metadata, then stageBytes for each
+// warp. The last block to end publishes the counters.
+//
+// Measured on an H200, 200,000 hits: the 64 registers that four blocks an SM leave are best from 256 to 1024 bytes (154 us at
+// 1024; 168 with the 79 registers of three blocks, and 114 against 94 at 512 with the 48 of five), and cost 1 % at 4096, where
+// shared memory leaves three blocks. Asking the L2 for all hits of a part at once, not for the next one of each tile, takes
+// 110 us at 512 bytes against 91.
+constexpr u32 WARPS = 8 /* of a block, at most */, LINE_ROW = 2048;
+
+INLINE u64 slabOf(const ServeArgs &a, u64 word)
+{
+	u64 slab = a.slabs[0];
+#pragma unroll
+	for (u32 i = 1; i < MAX_SLABS; i++) // selects, not an indexed parameter
+		slab = slabAt(word) == i ? a.slabs[i] : slab;
+	return slab;
+}
+
+INLINE u8 *rowOf(const ServeArgs &a, u32 position) { return (u8 *)a.lookup.out + (u64)position * a.codec.rowBytes; }
+
+// prefetchRow asks the L2 for a hit's bytes, by LANES lanes.
+template <int LANES> INLINE void prefetchRow(const ServeArgs &a, u64 word, u32 lane)
+{
+	const u8 *p = (const u8 *)slabOf(a, word) + offsetAt(word);
+	u32 length = compressedAt(word) ? storedAt(word) : a.codec.rowBytes;
+	for (u32 o = lane * 128; o < length; o += LANES * 128)
+		asm volatile("prefetch.global.L2 [%0];" ::"l"(p + o));
+}
+
+INLINE u64 wordOf(u32x4 f) { return (u64)f.y << 32 | f.x; }
+
+// serveHits decodes the hits of a list, a tile of LANES lanes each.
+template <int CHUNK, int STEPS, int LANES, class M> INLINE void serveHits(const ServeArgs &a, const M &meta, const u32x4 *list, u32 hits)
+{
+	constexpr u32 TILES = 32 / LANES;
+	u32 lane = laneID() % LANES;
+	u32 lanes = LANES == 32 ? ~0u : ((1u << (LANES & 31)) - 1) << (laneID() & ~(LANES - 1));
+	for (u32 i = laneID() / LANES; i < hits; i += TILES) {
+		u32x4 f = list[i];
+		u64 word = wordOf(f);
+		if (i + TILES < hits)
+			prefetchRow<LANES>(a, wordOf(list[i + TILES]), lane);
+		const u32 *stored = (const u32 *)(slabOf(a, word) + offsetAt(word));
+		u8 *row = rowOf(a, f.z);
+		if (!compressedAt(word)) {
+			tileCopy<LANES>(a.codec, Words<GLOBAL>{stored, 0, (a.codec.rowBytes + 3) / 4}, lane, row);
+			continue;
+		}
+		if (CHUNK == 0) {
+			if (lane == 0)
+				corruptRow(a.lookup.counters, f.z);
+			continue;
+		}
+		u32 length = storedAt(word);
+		Words<GLOBAL> words{stored, 0, (length + 3) / 4};
+		u32 excess = tileDecode<CHUNK ? CHUNK : 4, STEPS, LANES>(a.codec, words, words, meta, lanes, lane, 0, a.codec.quads, 0, row);
+		if (lane == 0 && (storedBytes(a.codec, excess) != length || length >= a.codec.rowBytes))
+			corruptRow(a.lookup.counters, f.z);
+	}
+}
+
+// stageMiss copies the sectors of [from, to) to shared memory, as in fetch.cu.
+INLINE void stageMiss(u8 *stage, u64 base, u64 from, u64 to, u32 lane, bool byLine)
+{
+	from &= ~31ull;
+	to = (to + 31) & ~31ull;
+	if (byLine) {
+		for (u64 at = (from & ~127ull) + lane * 4; at < to; at += 128)
+			if (at >= from)
+				copyAsync4(stage + (at - base), at);
+	} else {
+		for (u64 at = (from & ~127ull) + lane * 16; at < to; at += 512)
+			if (at >= from)
+				copyAsync16(stage + (at - base), at);
+	}
+	copyWait();
+	warpSync(~0u);
+}
+
+// serveMiss fetches a row and returns its stored bytes, 0 if it is corrupt.
+template <int CHUNK, int STEPS, class M> INLINE u32 serveMiss(const ServeArgs &a, const M &meta, u8 *stage, u32x4 f, u32 lane)
+{
+	constexpr int C = CHUNK ? CHUNK : 4;
+	u64 r = wordOf(f), at;
+	u32 length = a.codec.rowBytes;
+	bool compressed, known = true;
+	if (a.tier.stride != 0) {
+		at = a.tier.mem + r * a.tier.stride;
+		compressed = bitAt(a.tier.compressed, r);
+		known = !compressed;
+	} else {
+		u64 word = loadConst((const u64 *)a.tier.index + r);
+		at = a.tier.mem + offsetAt(word);
+		compressed = compressedAt(word);
+		if (compressed)
+			length = storedAt(word);
+	}
+	if (compressed && CHUNK == 0) {
+		if (lane == 0)
+			corruptRow(a.lookup.counters, f.z);
+		return 0;
+	}
+	bool byLine = a.codec.rowBytes >= LINE_ROW;
+	u64 base = at & ~127ull;
+	u32 first = known ? length : minimum(a.ahead, length);
+	warpSync(~0u); // the stage is free
+	stageMiss(stage, base, at, at + first, lane, byLine);
+	Words<SHARED> words{(const u32 *)(stage + (at - base)), 0, (length + 3) / 4};
+	u8 *row = rowOf(a, f.z);
+	if (!compressed) {
+		tileCopy<32>(a.codec, words, lane, row);
+		return length;
+	}
+	bool ok = true;
+	if (!known) {
+		u32 stored = storedBytes(a.codec, tileExcess<C, 32>(words, meta, ~0u, lane, 0, a.codec.quads));
+		ok = stored <= length;
+		length = minimum(stored, length);
+		u64 have = (at + first + 31) & ~31ull;
+		if (at + length > have)
+			stageMiss(stage, base, have, at + length, lane, byLine);
+	}
+	u32 excess = tileDecode<C, STEPS, 32>(a.codec, words, words, meta, ~0u, lane, 0, a.codec.quads, 0, row);
+	if (ok && storedBytes(a.codec, excess) == length)
+		return length;
+	if (lane == 0)
+		corruptRow(a.lookup.counters, f.z);
+	return 0;
+}
+
+template <int CHUNK, int STEPS, int LANES> INLINE void serveRows(const ServeArgs &a)
+{
+	extern __shared__ u32x4 dynamic[];
+	__shared__ u32x4 lists[WARPS][32];
+	__shared__ u32 reasons[NUM_REASONS];
+	u32 tid = threadID(), lane = laneID();
+	if (tid < NUM_REASONS)
+		reasons[tid] = 0;
+	if (CHUNK != 0)
+		loadMeta(a.codec, (u8 *)dynamic);
+	else
+		blockSync();
+	Meta<SHARED, STEPS> meta{(const u8 *)dynamic};
+	u32x4 *list = lists[tid / 32];
+	u8 *stage = (u8 *)dynamic + a.codec.metaBytes + tid / 32 * a.stageBytes;
+	Counters *count = (Counters *)a.lookup.counters;
+	u64 from = (u64)((blockID() * blockThreads() + tid) / 32) * a.warpRows, moved = 0;
+	u32 to = (u32)minimum64(from + a.warpRows, a.lookup.count), below = (1u << lane) - 1;
+	for (u32 at = (u32)minimum64(from, to); at < to; at += a.part) {
+		u32 i = at + lane;
+		bool in = lane < a.part && i < to;
+		i64 row = in ? (i64)loadConst((const u64 *)a.lookup.rows + i) : -1;
+		bool ok = (u64)row < (u64)a.lookup.limit;
+		u64 key = (u64)a.lookup.table << 56 | (u64)row, word = ok ? findKey(a.lookup, key) : ~0xffull;
+		if (a.lookup.samples.ring != 0)
+			appendSample(a.lookup.samples, key, ok ? sampled(a.lookup.samples, key, i) : 0, lane);
+		u32 hits = ballot(~0u, ok && located(word)), misses = ballot(~0u, ok && !located(word));
+		if (hits >> lane & 1) {
+			u32 k = popcount(hits & below);
+			list[k] = u32x4{(u32)word, (u32)(word >> 32), i, 0};
+			if (k < 32 / LANES) // later ones are asked for by the decoder
+				prefetchRow<1>(a, word, 0);
+		}
+		if (misses != 0) {
+			u32 why = NUM_REASONS;
+			if (misses >> lane & 1) {
+				why = (u32)word & 0xff;
+				if (why == 0) // the hashmap knows nothing of rows it never held
+					why = bitAt(a.lookup.oversize, row) ? 4 : bitAt(a.lookup.rejected, row) ? 1 : 0;
+				why = minimum(why, NUM_REASONS - 1);
+				list[31 - popcount(misses & below)] = u32x4{(u32)row, (u32)((u64)row >> 32), i, why};
+			}
+#pragma unroll
+			for (u32 k = 0; k < NUM_REASONS; k++) {
+				u32 n = popcount(ballot(~0u, why == k));
+				if (lane == k && n != 0)
+					__atomic_fetch_add(&reasons[k], n, __ATOMIC_RELAXED);
+			}
+		}
+		if (in && !ok) {
+			atomicAdd(&count->outOfRange, 1);
+			atomicMax(&count->notFirst, ~i);
+			u8 *out = rowOf(a, i);
+			for (u32 b = 0; b < a.codec.rowBytes; b++)
+				out[b] = 0;
+		}
+		warpSync(~0u);
+#pragma unroll 1
+		for (u32 k = 0; k < popcount(misses); k++)
+			moved += serveMiss<CHUNK, STEPS>(a, meta, stage, list[31 - k], lane);
+		serveHits<CHUNK, STEPS, LANES>(a, meta, list, popcount(hits));
+		warpSync(~0u); // the list is free
+	}
+	if (lane == 0 && moved != 0)
+		atomicAdd(&count->hostBytes, moved);
+	blockSync();
+	if (tid != 0)
+		return;
+#pragma unroll
+	for (u32 k = 0; k < NUM_REASONS; k++)
+		if (reasons[k] != 0)
+			atomicAdd(&count->reasons[k], reasons[k]);
+	asm volatile("fence.acq_rel.gpu;" ::: "memory");
+	u32 before = atomicAdd(&count->hits, 1);
+	asm volatile("fence.acq_rel.gpu;" ::: "memory");
+	if (before != gridBlocks() - 1)
+		return;
+	Counters c = countersNow(count);
+#pragma unroll
+	for (u32 k = 0; k < NUM_REASONS; k++)
+		c.misses += c.reasons[k];
+	c.hits = a.lookup.count - c.misses - c.outOfRange;
+	publish(count, c, a.result, a.batch);
+}
+
+#define SERVE(steps)                                                                                                             \
+	KERNEL void __launch_bounds__(256, 4) serve8x##steps(const ServeArgs a) { serveRows<ROW_CHUNK, steps, 8>(a); }                  \
+	KERNEL void __launch_bounds__(256, 4) serve16x##steps(const ServeArgs a) { serveRows<ROW_CHUNK, steps, 16>(a); }                \
+	KERNEL void __launch_bounds__(256, 4) serve32x##steps(const ServeArgs a) { serveRows<ROW_CHUNK, steps, 32>(a); }
+
+#if ROW_CHUNK == 4
+SERVE(3)
+SERVE(5)
+#elif ROW_CHUNK == 8
+SERVE(4)
+SERVE(6)
+#else
+SERVE(0)
+#endif

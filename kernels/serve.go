@@ -1,0 +1,100 @@
+package kernels
+
+import (
+	"sync/atomic"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// Serve is Lookup, Decode and Fetch in one launch, for rows shorter than LongRow: no list of hits and misses leaves the
+// multiprocessors, but misses are read in the batch's order. It publishes the counters.
+type Serve struct {
+	// Lookup says what to look up and where the rows go; its Found is not used.
+	Lookup Lookup
+	// Slabs are the data store's, by slab ID; Tier holds the rows that miss.
+	Slabs []device.Buffer
+	Codec Codec
+	Tier  HostRows
+	// Result and Batch are as in Publish.
+	Result device.Buffer
+	Batch  uint64
+}
+
+// Name implements device.Kernel.
+func (k *Serve) Name() string { return "serve" }
+
+// RunHost implements device.Kernel.
+func (k *Serve) RunHost(w device.Workers) {
+	rows, count := view[int64](k.Lookup.Rows), CountersView(k.Lookup.Counters)
+	m := hashmap.View(k.Lookup.Map.Bytes(), k.Lookup.Layout)
+	w.For(len(rows), rowGrain, func(from, to int) {
+		var done Counters
+		for i := from; i < to; i++ {
+			k.serve(m, rows[i], i, &done)
+		}
+		atomic.AddUint32(&count.Hits, done.Hits)
+		atomic.AddUint32(&count.Misses, done.Misses)
+		atomic.AddUint64(&count.HostBytes, done.HostBytes)
+		for r, n := range done.Reasons {
+			atomic.AddUint32(&count.Reasons[r], n)
+		}
+	})
+	publish(count, k.Result, k.Batch)
+}
+
+// serve writes the batch's row i and counts it in done; what is wrong with it, it counts in the batch's counters.
+func (k *Serve) serve(m *hashmap.Map, row int64, i int, done *Counters) {
+	out := k.Lookup.Out.Bytes()[i*k.Lookup.RowBytes:][:k.Lookup.RowBytes]
+	count := CountersView(k.Lookup.Counters)
+	if uint64(row) >= uint64(k.Lookup.Limit) {
+		clear(out)
+		count.outOfRange(uint32(i))
+		return
+	}
+	l := k.Lookup.find(m, row, uint32(i))
+	if l.Valid() {
+		done.Hits++
+		want := l.Stored(len(out))
+		n, ok := restore(k.Codec.Codec, out, k.Slabs[l.Slab()].Bytes()[l.Offset():][:want], l.Compressed())
+		if !ok || n != want || l.Compressed() && want >= len(out) { // as in Decode
+			count.corrupt(uint32(i))
+		}
+		return
+	}
+	done.Misses++
+	done.Reasons[min(l.Reason(), slab.NumReasons-1)]++
+	stored, compressed := k.Tier.Stored(row)
+	n, ok := restore(k.Codec.Codec, out, stored, compressed)
+	if exact := k.Tier.Stride == 0; !ok || exact && n != len(stored) {
+		count.corrupt(uint32(i))
+		return
+	}
+	done.HostBytes += uint64(n)
+}
+
+// Publish ends a batch: its counters go to Result, page-locked memory of CountersBytes, with the batch's number, and are zero
+// for the next one.
+type Publish struct {
+	Counters, Result device.Buffer
+	Batch            uint64
+}
+
+// Name implements device.Kernel.
+func (k *Publish) Name() string { return "publish" }
+
+// RunHost implements device.Kernel.
+func (k *Publish) RunHost(device.Workers) { publish(CountersView(k.Counters), k.Result, k.Batch) }
+
+func publish(count *Counters, result device.Buffer, batch uint64) {
+	to := CountersView(result)
+	*to = *count
+	atomic.StoreUint64(&to.Batch, batch)
+	*count = Counters{}
+}
+
+// Published says whether a batch's last kernel is at its end. The result can be read once the kernel has ended.
+func Published(result device.Buffer, batch uint64) bool {
+	return atomic.LoadUint64(&CountersView(result).Batch) == batch
+}

@@ -1,0 +1,239 @@
+package kernels_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// serveInput is a table of which every other row is cached, some withdrawn, and a batch of its rows.
+type serveInput struct {
+	data               []byte
+	rowBytes, rows     int
+	name               string
+	codec              codec.Codec
+	mode               transfer.Mode
+	slabs              [][]byte
+	layout             hashmap.Layout
+	image              []uint64
+	rejected, oversize []uint64
+	batch              []int64
+	skew               int64
+}
+
+const serveTable = 3
+
+func newServeInput(t *testing.T, rowBytes, rows, n int, name string, mode transfer.Mode, share float64, r *rand.Rand) *serveInput {
+	t.Helper()
+	in := &serveInput{
+		data: gputest.Rows("mixed", rows, rowBytes, uint64(rowBytes)), rowBytes: rowBytes, rows: rows, mode: mode, name: name,
+	}
+	tier := in.load(t, host.Open(1, 2)[0])
+	defer tier.Close()
+	in.codec = tier.Codec()
+	slabs, hits := encodeSlabs(in.codec, in.data, rowBytes, rows, 2)
+	in.slabs = slabs
+	var entries []hashmap.Entry
+	for i, h := range hits {
+		switch row := int64(i * 7919 % rows); {
+		case row%2 != 0:
+		case row%26 == 0:
+			entries = append(entries, hashmap.Entry{Key: hashmap.Key(serveTable, row), Location: slab.NoLocation(slab.Evicted)})
+		default:
+			entries = append(entries, hashmap.Entry{Key: hashmap.Key(serveTable, row), Location: slab.Location(h.Word)})
+		}
+	}
+	in.layout = hashmap.LayoutFor(int64(len(entries)))
+	in.image = make([]uint64, in.layout.Bytes()/8)
+	if _, err := hashmap.View(asBytes(in.image), in.layout).Build(entries); err != nil {
+		t.Fatal(err)
+	}
+	in.rejected, in.oversize = make([]uint64, (rows+63)/64), make([]uint64, (rows+63)/64)
+	for i := range in.rejected {
+		in.rejected[i], in.oversize[i] = r.Uint64(), r.Uint64()&r.Uint64()
+	}
+	for range n {
+		row := r.Int64N(int64(rows))
+		if r.Float64() < share {
+			row &^= 1
+		} else if row |= 1; row >= int64(rows) {
+			row = 1
+		}
+		if r.IntN(500) == 0 {
+			row = []int64{-1, int64(rows), -1 << 63, 1 << 62}[r.IntN(4)]
+		}
+		in.batch = append(in.batch, row)
+	}
+	return in
+}
+
+// load returns the host tier; its codec is the same on every device.
+func (in *serveInput) load(t testing.TB, d device.Device) *transfer.Tier {
+	t.Helper()
+	tier, err := transfer.Load(d, transfer.SourceOf(in.data, in.rowBytes), transfer.Options{Codec: in.name, Mode: in.mode, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tier
+}
+
+type serveResult struct {
+	count, left kernels.Counters
+	out         []byte
+}
+
+// serve runs the batch, after alter has changed the host tier's memory.
+func (in *serveInput) serve(b *bench, alter func(kernels.HostRows)) serveResult {
+	b.t.Helper()
+	tier := in.load(b.t, b.d)
+	defer tier.Close()
+	rows, attached, err := tier.Attach(b.d)
+	b.check(err)
+	defer transfer.Detach(b.d, rows, attached)
+	alter(rows)
+	out := b.output(int64(len(in.batch)*in.rowBytes), in.skew)
+	result, err := b.d.AllocHost(kernels.CountersBytes, "test")
+	b.check(err)
+	defer b.d.Free(result)
+	k := kernels.Serve{
+		Lookup: kernels.Lookup{
+			Map: b.put(asBytes(in.image)), Layout: in.layout, Table: serveTable, Limit: int64(in.rows), Rows: b.put(asBytes(in.batch)),
+			Rejected: b.put(asBytes(in.rejected)), Oversize: b.put(asBytes(in.oversize)), Out: out.rows, RowBytes: in.rowBytes,
+			Counters: b.alloc(kernels.CountersBytes),
+		},
+		Codec: attached, Tier: rows, Result: result, Batch: 7,
+	}
+	for _, s := range in.slabs {
+		k.Slabs = append(k.Slabs, b.put(s))
+	}
+	if kernels.Published(result, 7) {
+		b.t.Fatal("published before the batch")
+	}
+	b.launch(&k)
+	if !kernels.Published(result, 7) {
+		b.t.Fatal("not published")
+	}
+	return serveResult{*kernels.CountersView(result), b.counters(k.Lookup.Counters), out.read(b)}
+}
+
+func TestServe_EqualsHost(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	lengths := rowLengths()
+	for i, rowBytes := range lengths {
+		if rowBytes >= kernels.LongRow {
+			continue
+		}
+		for _, name := range []string{"none", "ibp4", "ibp8"} {
+			for _, mode := range []transfer.Mode{transfer.InPlace, transfer.Packed} {
+				share := []float64{1, .5, 0, .9}[(i+int(mode))%4]
+				t.Run(fmt.Sprintf("row=%d/%s/%v/share=%v", rowBytes, name, mode, share), func(t *testing.T) {
+					n := batchFor(rowBytes) - i%3
+					if i == 0 && !short() {
+						n = 200_001
+					}
+					r := rand.New(rand.NewPCG(uint64(rowBytes), 3))
+					in := newServeInput(t, rowBytes, max(2, min(n, 301)), n, name, mode, share, r)
+					in.skew = int64([]int{0, 0, 4, 8, 1}[i%5])
+					both(t, gpu, reason, func(b *bench) serveResult {
+						return in.serve(b, func(kernels.HostRows) {})
+					}, func(t *testing.T, want, got serveResult) {
+						if want.count != got.count || got.count.Corrupt != 0 {
+							t.Fatalf("counters %+v, want %+v", got.count, want.count)
+						}
+						if got.left != (kernels.Counters{}) {
+							t.Fatalf("counters left behind: %+v", got.left)
+						}
+						if c := got.count; int(c.Hits+c.Misses+c.OutOfRange) != n || c.Batch != 7 || share == .5 && n > 100 && (c.Hits == 0 || c.Misses == 0) {
+							t.Fatalf("counters of %d rows: %+v", n, c)
+						}
+						for i, row := range in.batch {
+							want := make([]byte, rowBytes)
+							if uint64(row) < uint64(in.rows) {
+								want = in.data[int(row)*rowBytes:][:rowBytes]
+							}
+							if !bytes.Equal(got.out[i*rowBytes:][:rowBytes], want) {
+								t.Fatalf("row %d at position %d differs from its source", row, i)
+							}
+						}
+						if !bytes.Equal(want.out, got.out) {
+							t.Fatal("output differs")
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// TestServe_Corrupt damages rows in the slabs and in place, and the map's lengths: the same number must be found corrupt, and
+// nothing outside the output written. The sanitizer sees to reads.
+func TestServe_Corrupt(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	for _, rowBytes := range []int{64, 256, 1000, 4096} {
+		for _, name := range []string{"ibp4", "ibp8"} {
+			t.Run(fmt.Sprintf("row=%d/%s", rowBytes, name), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(uint64(rowBytes), 3))
+				rows := 300
+				in := newServeInput(t, rowBytes, rows, 600, name, transfer.InPlace, .5, r)
+				for i := range in.slabs {
+					for range rows {
+						in.slabs[i][r.IntN(len(in.slabs[i])-slab.TailSlack)] ^= 1 << r.IntN(8)
+					}
+				}
+				seed := r.Uint64()
+				both(t, gpu, reason, func(b *bench) kernels.Counters {
+					got := in.serve(b, func(h kernels.HostRows) {
+						r := rand.New(rand.NewPCG(seed, 9))
+						for i := range rows / 2 { // participation bits: the rows grow
+							at := h.Mem.Bytes()[int64(2*i+1)*h.Stride:]
+							binary.LittleEndian.PutUint16(at, binary.LittleEndian.Uint16(at)&uint16(r.Uint32()))
+						}
+					})
+					if got.left != (kernels.Counters{}) {
+						b.t.Fatalf("counters left behind: %+v", got.left)
+					}
+					got.count.CorruptPosition = 0
+					return got.count
+				}, func(t *testing.T, want, got kernels.Counters) {
+					if want != got || got.Corrupt == 0 {
+						t.Fatalf("counters %+v, want %+v", got, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestPublish_LeavesZeros: the counters go to the result with the batch's number, and are zero afterwards.
+func TestPublish_LeavesZeros(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	counters := kernels.Counters{Hits: 1, Misses: 2, Reasons: [5]uint32{3, 4, 5, 6, 7}, Corrupt: 8, CorruptPosition: 9, OutOfRange: 10, NotFirst: 11, HostBytes: 1 << 40}
+	both(t, gpu, reason, func(b *bench) kernels.Counters {
+		result, err := b.d.AllocHost(kernels.CountersBytes, "test")
+		b.check(err)
+		defer b.d.Free(result)
+		k := kernels.Publish{Counters: b.put(asBytes([]kernels.Counters{counters})), Result: result, Batch: 1 << 33}
+		b.launch(&k)
+		if left := b.counters(k.Counters); left != (kernels.Counters{}) {
+			b.t.Fatalf("counters left behind: %+v", left)
+		}
+		return *kernels.CountersView(device.HostBuffer(result.Bytes()))
+	}, func(t *testing.T, _, got kernels.Counters) {
+		want := counters
+		want.Batch = 1 << 33
+		if got != want {
+			t.Fatalf("published %+v, want %+v", got, want)
+		}
+	})
+}
