@@ -64,10 +64,11 @@ func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows,
 		b.mu.settled = true
 		return b, nil
 	}
-	l, err := d.acquire(ctx, &d.tables[table], int(n))
+	l, err := d.acquire(ctx, d.table(table), int(n))
 	if err != nil {
 		return nil, err
 	}
+	l.begin()
 	if err := l.enqueue(s, table, rows, out); err != nil {
 		l.abandon(s)
 		d.releaseLane(l, nil)

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/device/host"
@@ -18,8 +17,15 @@ type Cache struct {
 	opts    Options
 	tables  []*table
 	devices []*deviceState
-	policy  admission.Policy
 	turn    atomic.Uint64 // the device that serves the next Gather
+	budget  atomic.Int64  // bytes per device, as of now
+	space   *space
+
+	learner   learner
+	changes   changes
+	refresher refresher
+	overlay   overlay
+	snapshots snapshots
 
 	// gate lets calls in until Close, which waits for those under way.
 	gate struct {
@@ -36,7 +42,7 @@ type table struct {
 	dtype DType
 	tier  *transfer.Tier
 
-	// Bits of the rows that admission offered in vain. Host memory; fixed once the cache is filled.
+	// Bits of the rows that admission offered in vain. Host memory, as the devices' copies have them.
 	rejected, oversize bitset
 	counts             tableCounts
 }
@@ -46,7 +52,9 @@ type table struct {
 // are closed in any case.
 func New(o Options) (_ *Cache, err error) {
 	o.EnsureDefaults()
-	c := &Cache{opts: o, policy: o.Admission}
+	c := &Cache{opts: o}
+	c.learner.cache, c.learner.policy = c, o.Admission
+	c.budget.Store(o.Budget)
 	c.gate.idle = sync.NewCond(&c.gate)
 	defer func() {
 		for _, t := range o.Tables {
@@ -85,8 +93,10 @@ func openDevices(o Options) ([]device.Device, error) {
 			return devices, err
 		}
 	}
-	return host.Open(o.Devices, o.Workers), nil
+	return openHost(o.Devices, o.Workers), nil
 }
+
+var openHost = host.Open // tests have slower ones
 
 func (c *Cache) loadTables() error {
 	for _, t := range c.opts.Tables {
@@ -94,7 +104,7 @@ func (c *Cache) loadTables() error {
 			return fmt.Errorf("cache: table %s: must not be given to New twice", t.name)
 		}
 		tier, err := transfer.Load(c.devices[0].device, t.source, transfer.Options{
-			Codec: c.opts.Codec, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers,
+			Codec: c.opts.Codec, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers, Capacity: t.capacity,
 		})
 		if err != nil {
 			return fmt.Errorf("cache: table %s: %w", t.name, err)
@@ -124,9 +134,14 @@ func (c *Cache) Close() error {
 
 // release frees what New built, however far it got.
 func (c *Cache) release() error {
-	c.policy.Close()
+	c.changes.end()
+	c.learner.close()
 	for _, d := range c.devices {
 		d.close()
+	}
+	c.changes.free()
+	if len(c.devices) > 0 {
+		c.overlay.close(c.devices[0].device)
 	}
 	for _, t := range c.tables {
 		t.tier.Close()
@@ -162,7 +177,8 @@ func (c *Cache) leave() {
 	}
 }
 
-// Rows returns the number of rows of a table. It panics when there is no such table.
+// Rows returns the number of rows of a table, those that Update has inserted included. It panics when there is no such
+// table.
 func (c *Cache) Rows(table int) int64 { return c.tables[table].tier.Rows() }
 
 // RowBytes returns the length of a table's rows. It panics when there is no such table.

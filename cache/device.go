@@ -27,7 +27,13 @@ type deviceState struct {
 	slots  *slab.Allocator
 	hashes device.Buffer
 	layout hashmap.Layout
-	tables []tableOnDevice
+	limit  int64 // bytes of slots that may be handed out
+	aside  int64 // bytes of slots handed out to make free space whole: rows have them twice, or none has them
+	tables []atomic.Pointer[tableOnDevice]
+	epochs epochs
+
+	ring    *kernels.SampleRing // nil: no sampling
+	sampled atomic.Uint32       // batches so far
 
 	lanes struct {
 		sync.Mutex
@@ -52,6 +58,9 @@ type tableOnDevice struct {
 	rejected, oversize device.Buffer
 	hitShare           uint32 // of the last batch that finished, in parts of shareUnit; atomic
 }
+
+// table returns a table as the device's kernels are to see it from now on.
+func (d *deviceState) table(i int) *tableOnDevice { return d.tables[i].Load() }
 
 // maxLanes is how many batches one device serves at once; more wait.
 func maxLanes() int { return 2 * runtime.GOMAXPROCS(0) }
@@ -216,6 +225,7 @@ func (d *deviceState) openLane() (*lane, error) {
 
 // releaseLane makes a lane idle; if b is not nil, it leaves flight at the same time.
 func (d *deviceState) releaseLane(l *lane, b *Batch) {
+	l.end()
 	d.lanes.Lock()
 	defer d.lanes.Unlock()
 	d.lanes.flight = slices.DeleteFunc(d.lanes.flight, func(f *Batch) bool { return f == b })
@@ -265,10 +275,16 @@ func (d *deviceState) close() {
 		}
 	}
 	for i := range d.tables {
-		t := &d.tables[i]
+		t := d.table(i)
+		if t == nil {
+			continue
+		}
 		transfer.Detach(d.device, t.tier, t.codec)
 		d.device.Free(t.rejected)
 		d.device.Free(t.oversize)
+	}
+	if d.ring != nil {
+		d.ring.Close()
 	}
 	d.device.Free(d.slab)
 	d.device.Free(d.hashes)

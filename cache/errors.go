@@ -10,12 +10,15 @@ var (
 	ErrClosed = errors.New("cache: closed")
 	// ErrOptions is what New's error is for options out of range; its text names all of them.
 	ErrOptions = errors.New("cache: bad options")
-	// ErrBudget is wrapped by New's error when the budget does not hold a single row.
+	// ErrPolicy is wrapped by New's and Refresh's error when the admission policy has panicked. The cache serves on.
+	ErrPolicy = errors.New("cache: admission policy failed")
+	// ErrBudget is wrapped by New's and SetBudget's error when the budget does not hold a single row.
 	ErrBudget = errors.New("cache: budget too small")
-	// ErrRows is wrapped by Gather's error for row numbers outside the table, with the output untouched; and by Batch.Wait's,
-	// with their rows zeroed and the others written.
+	// ErrRows is wrapped by Gather's and Invalidate's error for row numbers outside the table, and by Update's for those
+	// beyond its capacity, with nothing touched; and by Batch.Wait's, with their rows zeroed and the others written.
 	ErrRows = errors.New("cache: row numbers out of range")
-	// ErrOutput is wrapped by Gather's and GatherDevice's error for an output of the wrong size, which is then untouched.
+	// ErrOutput is wrapped by Gather's and GatherDevice's error for an output of the wrong size, which is then untouched, and
+	// by Update's for data of the wrong size.
 	ErrOutput = errors.New("cache: output of the wrong size")
 	// ErrDevice is wrapped by every call's error once a device has failed for good. Close still works.
 	ErrDevice = errors.New("cache: device failed")

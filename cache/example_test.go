@@ -101,3 +101,51 @@ func ExampleCache_GatherAsync() {
 	// 2 rows, mean 1.0390625
 	// 1 rows, mean 1.0561523
 }
+
+// A cache that begins empty, learns on line, and is changed while it serves.
+func Example_online() {
+	c, err := cache.New(cache.Options{
+		Tables:    []cache.Table{embeddings().WithCapacity(2000)}, // room for 1000 more rows
+		Budget:    16 << 10,
+		Admission: admission.NewStaticFrequency(),
+		Cold:      true,
+		// Every access is observed; a service would have an Interval, and a share of them.
+		Refresh: cache.RefreshOptions{Accesses: 1},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+
+	ctx := context.Background()
+	out := make([]float32, 2*16)
+	hits := func() int64 {
+		if err := c.Gather(ctx, 0, []int64{7, 8}, cache.AsBytes(out)); err != nil {
+			log.Fatal(err)
+		}
+		s, err := c.Stats()
+		if err != nil {
+			log.Fatal(err)
+		}
+		return s.Tables[0].Hits
+	}
+	fmt.Println("hits of an empty cache:", hits())
+	if err := c.Refresh(ctx); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("after a refresh:", hits())
+
+	row := make([]float32, 16)
+	row[0] = 42
+	for _, id := range []int64{7, 1000} { // one that is there, a new one
+		if err := c.Update(ctx, 0, []int64{id}, cache.AsBytes(row)); err != nil {
+			log.Fatal(err)
+		}
+	}
+	hits()
+	fmt.Println("row 7 begins with", out[0], "and there are", c.Rows(0), "rows")
+	// Output:
+	// hits of an empty cache: 0
+	// after a refresh: 2
+	// row 7 begins with 42 and there are 1001 rows
+}

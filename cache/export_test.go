@@ -1,5 +1,18 @@
 package cache
 
+import (
+	"testing"
+
+	"github.com/tensorcache/tensorcache/device"
+)
+
+// OpenHostWith has caches on the host backend use other devices until the test ends.
+func OpenHostWith(t testing.TB, open func(n, workers int) []device.Device) {
+	was := openHost
+	openHost = open
+	t.Cleanup(func() { openHost = was })
+}
+
 // ServeApart has every batch served by a launch a stage until the function that it returns is called. No Gather may be under
 // way.
 func ServeApart() (undo func()) {

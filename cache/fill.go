@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
@@ -19,6 +21,7 @@ func (c *Cache) fill() error {
 	if err != nil {
 		return err
 	}
+	c.space = space
 	if err := c.train(space); err != nil {
 		return err
 	}
@@ -32,9 +35,16 @@ func (c *Cache) fill() error {
 	if err := c.admit(keys); err != nil {
 		return err
 	}
+	if err := c.openRings(); err != nil {
+		return err
+	}
+	if err := c.startChanges(); err != nil {
+		return err
+	}
 	for _, d := range c.devices {
 		d.startServing()
 	}
+	c.startRefresh()
 	return nil
 }
 
@@ -44,10 +54,13 @@ type space struct {
 	fixed   int64 // tail slack and row bits: compressed, and rejected
 	layout  hashmap.Layout
 	payload int64 // for slots
+	// smallest is about the shortest slot there is; entries is what the hashmap has room for at least.
+	smallest, entries int64
 }
 
 // payloadFor returns what is left for slots beside a hashmap of the given entries.
 func (s *space) payloadFor(entries int64) int64 {
+	entries = max(entries, s.entries)
 	return (s.budget - s.fixed - hashmap.LayoutFor(entries).Bytes()) &^ (slab.Align - 1)
 }
 
@@ -56,7 +69,7 @@ func (c *Cache) divideBudget() (*space, error) {
 	s := &space{budget: c.opts.Budget, fixed: slab.TailSlack}
 	smallest := int64(0)
 	for _, t := range c.tables {
-		s.fixed += t.tier.BitmaskBytes() + bitsetBytes(t.tier.Rows())
+		s.fixed += t.tier.BitmaskBytes() + bitsetBytes(t.tier.Capacity())
 		n, err := t.smallestSlot()
 		if err != nil {
 			return nil, err
@@ -69,6 +82,7 @@ func (c *Cache) divideBudget() (*space, error) {
 		least := smallest + s.fixed + hashmap.LayoutFor(1).Bytes()
 		return nil, fmt.Errorf("%w: Budget (%d B) must hold at least one slot (%d B) and its metadata: %d B in all", ErrBudget, s.budget, smallest, least)
 	}
+	s.smallest = smallest
 	return s, nil
 }
 
@@ -87,24 +101,29 @@ func (t *table) smallestSlot() (int64, error) {
 
 // train starts the policy and lets it observe the training batches.
 func (c *Cache) train(s *space) error {
-	p := admission.Problem{Capacity: c.estimate(s)}
+	p := admission.Problem{}
+	p.Capacity, s.entries = c.estimate(s)
+	if r := &c.opts.Refresh; !c.opts.Cold && r.Interval == 0 && r.Accesses == 0 {
+		s.entries = 0 // what is admitted now stays: the hashmap is as large as it needs
+	}
 	for _, t := range c.tables {
-		p.Rows = append(p.Rows, t.tier.Rows())
+		p.Rows = append(p.Rows, t.tier.Capacity())
 	}
 	// A row that does not read back is reported when it is admitted; here it counts as raw.
 	stored := func(key uint64) int {
 		table, row := hashmap.SplitKey(key)
 		t := c.tables[table].tier
-		b, _, err := t.Stored(row)
+		n, err := t.StoredBytes(row)
 		if err != nil {
 			return t.RowBytes()
 		}
-		return len(b)
+		return n
 	}
 	p.StoredBytes = stored
 	p.SlotBytes = func(key uint64) int { return slab.SlotBytes(stored(key)) }
-	if err := c.policy.Start(p); err != nil {
-		return err
+	var err error
+	if panicked := c.learner.call(func(policy admission.Policy) { err = policy.Start(p) }); panicked != nil || err != nil {
+		return errors.Join(panicked, err)
 	}
 	batch := 0
 	for table, rows := range c.opts.Training {
@@ -114,15 +133,18 @@ func (c *Cache) train(s *space) error {
 		if err := checkRows(rows, c.tables[table]); err != nil {
 			return fmt.Errorf("cache: training batch %d: %w", batch, err)
 		}
-		c.policy.Observe(table, rows)
+		if err := c.learner.call(func(policy admission.Policy) { policy.Observe(table, rows) }); err != nil {
+			return err
+		}
 		batch++
 	}
 	c.opts.Training = nil
 	return nil
 }
 
-// estimate returns the slot bytes that all slabs together will hold if admitted rows are as large as the mean.
-func (c *Cache) estimate(s *space) int64 {
+// estimate returns the slot bytes that all slabs together will hold if admitted rows are as large as the mean, and how many
+// rows that are.
+func (c *Cache) estimate(s *space) (bytes, rowsCached int64) {
 	var slots, rows int64
 	for _, t := range c.tables {
 		slots += t.tier.Totals().SlotBytes
@@ -132,8 +154,9 @@ func (c *Cache) estimate(s *space) int64 {
 	mean := max(slab.Align, slots/rows)
 	// Entries e satisfy devices × (budget - fixed - map(e)) = e × mean, map(e) being e × SlotBytes / Load.
 	entries := float64(devices) * float64(s.budget-s.fixed) / (float64(mean) + float64(devices)*hashmap.SlotBytes/hashmap.Load)
-	payload := s.payloadFor(int64(min(entries, float64(rows))))
-	return min(slots, devices*max(0, min(payload, slots)))
+	rowsCached = max(1, int64(min(entries, float64(rows))))
+	payload := s.payloadFor(rowsCached)
+	return min(slots, devices*max(0, min(payload, slots))), rowsCached
 }
 
 // choose walks the policy's ranking, then the rows it did not offer, until the budget is spent, and fixes the map's
@@ -143,17 +166,17 @@ func (c *Cache) choose(s *space) (keys []uint64, err error) {
 	devices := int64(len(c.devices))
 	offered := make([]bitset, len(c.tables))
 	for i, t := range c.tables {
-		offered[i] = newBitset(t.tier.Rows())
-		t.rejected = newBitset(t.tier.Rows())
+		offered[i] = newBitset(t.tier.Capacity())
+		t.rejected = newBitset(t.tier.Capacity())
 	}
 	bytes, full := int64(0), false
 	take := func(ranking iter.Seq[uint64], offer bool) error {
 		for key := range ranking {
 			table, row := hashmap.SplitKey(key)
-			t := c.tables[table]
-			if offered[table].has(row) {
+			if table >= len(c.tables) || row >= c.tables[table].tier.Rows() || offered[table].has(row) {
 				continue
 			}
+			t := c.tables[table]
 			offered[table].add(row)
 			if !full {
 				n, err := t.tier.SlotBytes(row)
@@ -178,28 +201,58 @@ func (c *Cache) choose(s *space) (keys []uint64, err error) {
 		}
 		return nil
 	}
-	if err := take(c.policy.Rank(), true); err != nil {
+	restored, err := c.observeRestored()
+	if err != nil {
 		return nil, err
 	}
+	if err := take(slices.Values(restored), false); err != nil {
+		return nil, err
+	}
+	c.snapshots.restored = int64(len(keys))
+	if !c.opts.Cold {
+		panicked := c.learner.call(func(policy admission.Policy) { err = take(policy.Rank(), true) })
+		if err := errors.Join(panicked, err); err != nil {
+			return nil, err
+		}
+	}
 	for i, t := range c.tables {
-		if full {
+		if full || c.opts.Cold {
 			break
 		}
 		if err := take(allRows(i, t.tier.Rows()), false); err != nil {
 			return nil, err
 		}
 	}
-	s.layout = hashmap.LayoutFor(max(1, int64(len(keys))))
+	s.layout = hashmap.LayoutFor(max(1, int64(len(keys)), s.entries))
 	s.payload = s.payloadFor(max(1, int64(len(keys))))
 	// No more than all rows could ever take, were they raw and all on one device.
 	most := int64(0)
 	for _, t := range c.tables {
-		most += t.tier.Rows() * int64(slab.SlotBytes(t.tier.RowBytes()))
+		most += t.tier.Capacity() * int64(slab.SlotBytes(t.tier.RowBytes()))
 	}
 	s.payload = min(s.payload, most, slab.MaxBytes-slab.TailSlack)
 	for _, t := range c.tables { // seldom any: then rows larger than a slab are known only now
 		if len(t.oversize) != 0 {
-			s.payload = max(0, s.payload-bitsetBytes(t.tier.Rows()))
+			s.payload = max(0, s.payload-bitsetBytes(t.tier.Capacity()))
+		}
+	}
+	return keys, nil
+}
+
+// observeRestored returns the keys of the snapshot to start from, after the policy has observed them.
+func (c *Cache) observeRestored() ([]uint64, error) {
+	keys := c.restore()
+	rows := make([][]int64, len(c.tables))
+	for _, key := range keys {
+		if table, row := hashmap.SplitKey(key); row < c.tables[table].tier.Rows() {
+			rows[table] = append(rows[table], row)
+		}
+	}
+	for table, all := range rows {
+		for part := range slices.Chunk(all, learnBatch) {
+			if err := c.learner.call(func(p admission.Policy) { p.Observe(table, part) }); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return keys, nil
@@ -207,7 +260,7 @@ func (c *Cache) choose(s *space) (keys []uint64, err error) {
 
 func (t *table) addOversize(row int64) {
 	if t.oversize == nil {
-		t.oversize = newBitset(t.tier.Rows())
+		t.oversize = newBitset(t.tier.Capacity())
 	}
 	t.oversize.add(row)
 }
@@ -224,8 +277,11 @@ func allRows(table int, rows int64) iter.Seq[uint64] {
 
 // allocate takes the budget from every device.
 func (c *Cache) allocate(s *space) (err error) {
-	for _, d := range c.devices {
-		if d.slab, err = d.device.Alloc(s.payload+slab.TailSlack, "slab"); err != nil {
+	if err := c.openOverlay(s.payload); err != nil {
+		return err
+	}
+	for i, d := range c.devices {
+		if d.slab, err = d.device.Alloc(c.overlay.extend(i, s.payload+slab.TailSlack), "slab"); err != nil {
 			return err
 		}
 		if d.hashes, err = d.device.Alloc(s.layout.Bytes(), "hashmap"); err != nil {
@@ -233,12 +289,14 @@ func (c *Cache) allocate(s *space) (err error) {
 		}
 		d.layout = s.layout
 		d.slots = slab.NewAllocator(s.payload)
-		for _, t := range c.tables {
+		d.limit = d.slots.Capacity()
+		d.tables = make([]atomic.Pointer[tableOnDevice], len(c.tables))
+		for i, t := range c.tables {
 			rows, codec, err := t.tier.Attach(d.device)
 			if err != nil {
 				return err
 			}
-			d.tables = append(d.tables, tableOnDevice{tier: rows, codec: codec})
+			d.tables[i].Store(&tableOnDevice{tier: rows, codec: codec})
 		}
 	}
 	return nil
@@ -290,10 +348,10 @@ func (c *Cache) admit(keys []uint64) error {
 	for _, d := range c.devices {
 		for i, t := range c.tables {
 			var err error
-			if d.tables[i].rejected, err = d.upload(t.rejected, "rejected rows"); err != nil {
+			if d.table(i).rejected, err = d.upload(t.rejected, "rejected rows"); err != nil {
 				return err
 			}
-			if d.tables[i].oversize, err = d.upload(t.oversize, "oversize rows"); err != nil {
+			if d.table(i).oversize, err = d.upload(t.oversize, "oversize rows"); err != nil {
 				return err
 			}
 		}

@@ -124,10 +124,11 @@ func (d *deviceState) gatherEntered(ctx context.Context, table int, rows []int64
 		}
 		defer func() { d.stagings <- area }()
 	}
-	l, err := d.acquire(ctx, &d.tables[table], part)
+	l, err := d.acquire(ctx, d.table(table), part)
 	if err != nil {
 		return err
 	}
+	l.begin()
 	defer d.releaseLane(l, nil)
 	var done outcome
 	for from := 0; from < len(rows); from += part {
@@ -148,9 +149,9 @@ func (d *deviceState) gatherEntered(ctx context.Context, table int, rows []int64
 
 // checkRows reports row numbers outside the table: the first and how many there are.
 func checkRows(rows []int64, t *table) error {
-	first, bad := 0, 0
+	first, bad, limit := 0, 0, t.tier.Rows()
 	for i, r := range rows {
-		if uint64(r) >= uint64(t.tier.Rows()) {
+		if uint64(r) >= uint64(limit) {
 			if bad == 0 {
 				first = i
 			}
@@ -161,7 +162,7 @@ func checkRows(rows []int64, t *table) error {
 		return nil
 	}
 	return fmt.Errorf("%w: row number (%d) at position %d must be 0 to %d of table %s; %d of %d are out of range",
-		ErrRows, rows[first], first, t.tier.Rows()-1, t.name, bad, len(rows))
+		ErrRows, rows[first], first, limit-1, t.name, bad, len(rows))
 }
 
 // run gathers into memory that the device can address.

@@ -4,16 +4,20 @@ package cache_test
 
 import (
 	"errors"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 )
 
@@ -236,6 +240,79 @@ func BenchmarkGather_DefaultBatch(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
+		})
+	}
+}
+
+// swinging is a policy whose ranking alternates between two halves of what is worth caching.
+type swinging struct {
+	rows  int64
+	cycle int64
+}
+
+func (p *swinging) Name() string { return "swinging" }
+func (p *swinging) Start(problem admission.Problem) error {
+	p.rows = problem.Rows[0] / 4
+	return nil
+}
+func (p *swinging) Observe(int, []int64) {}
+func (p *swinging) Rank() iter.Seq[uint64] {
+	from := p.cycle % 2 * p.rows
+	p.cycle++
+	return func(yield func(uint64) bool) {
+		for r := from; r < from+p.rows && yield(hashmap.Key(0, r)); r++ {
+		}
+	}
+}
+func (p *swinging) Resize(int64) {}
+func (p *swinging) Close()       {}
+
+// BenchmarkGather_BesideRefresh is the default batch into device memory, as its caller sees it, of a cache that stays as it
+// is, of one that samples, and of one of which at least a hundredth is exchanged every second: see churn-%/s.
+func BenchmarkGather_BesideRefresh(b *testing.B) {
+	const rows, rowBytes, batchRows = 500_000, 512, 26_407
+	gpu := gputest.Open(b)
+	data := gputest.Rows("normal", rows, rowBytes, 1)
+	r := rand.New(rand.NewPCG(1, 2))
+	ids := make([]int64, batchRows)
+	for i := range ids { // a third from the cached rows
+		if ids[i] = r.Int64N(rows); i%3 == 0 {
+			ids[i] = r.Int64N(20_000)
+		}
+	}
+	batch := putBatch(b, gpu, ids, rowBytes)
+	for _, c := range []struct {
+		name    string
+		refresh cache.RefreshOptions
+	}{
+		{"static", cache.RefreshOptions{}},
+		{"sampling", cache.RefreshOptions{Accesses: 1. / 16}},
+		{"refreshing", cache.RefreshOptions{Accesses: 1. / 16, Interval: 50 * time.Millisecond, MaxChurn: 0.01 / 8}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			c := newCache(b, cache.Options{
+				Tables: []cache.Table{fromBytes(b, "x", data, rowBytes)}, Budget: 12_800_000, Device: "cuda", Codec: "ibp4",
+				Admission: &swinging{}, Refresh: c.refresh,
+			})
+			var times []time.Duration
+			begin, before := time.Now(), stats(b, c)
+			for b.Loop() {
+				start := time.Now()
+				p, err := c.On(0).GatherDevice(ctx, 0, 0, batch.rows, batch.out)
+				if err == nil {
+					err = p.Wait()
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+				times = append(times, time.Since(start))
+			}
+			slices.Sort(times)
+			s := stats(b, c)
+			percentile := func(p float64) float64 { return float64(times[int(p*float64(len(times)-1))].Nanoseconds()) / 1e3 }
+			b.ReportMetric(percentile(0.5), "p50-us")
+			b.ReportMetric(percentile(0.99), "p99-us")
+			b.ReportMetric(100*float64(s.Sub(before).Changes.EvictedRows)/float64(s.Tables[0].CachedRows)/time.Since(begin).Seconds(), "churn-%/s")
 		})
 	}
 }

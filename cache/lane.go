@@ -16,6 +16,8 @@ import (
 // decoded on the lane's side stream beside the reading of the misses, and events join the two.
 type lane struct {
 	owner        *deviceState
+	running      bool   // a batch has begun and not ended
+	epoch        uint64 // that batch, of the device's epochs
 	stream, side device.Stream
 	slabs        []device.Buffer
 	// Points of a batch: the reading of misses has begun, hits are decoded, all is done.
@@ -61,6 +63,9 @@ func (l *lane) open() (err error) {
 	for _, d := range l.owner.cache.devices {
 		l.slabs = append(l.slabs, d.slab)
 	}
+	if o := &l.owner.cache.overlay; !o.far {
+		l.slabs = append(l.slabs, o.mem)
+	}
 	return nil
 }
 
@@ -85,11 +90,12 @@ func (l *lane) close() {
 // allocates nothing. After an error the lane is fit for the next batch once abandon has returned.
 func (l *lane) enqueue(s device.Stream, table int, rows, out device.Buffer) error {
 	d := l.owner
-	t := &d.tables[table]
+	t := d.table(table)
 	l.batch++
 	lookup := kernels.Lookup{
 		Map: d.hashes, Layout: d.layout, Table: table, Limit: d.cache.tables[table].tier.Rows(), Rows: rows,
 		Rejected: t.rejected, Oversize: t.oversize, Out: out, RowBytes: t.tier.RowBytes, Counters: l.counters,
+		Samples: d.sampling(), Ring: d.ring,
 	}
 	var err error
 	if l.lists.Size() == 0 {
@@ -184,7 +190,7 @@ func (o *outcome) add(c *kernels.Counters, from int) {
 func (o *outcome) report(d *deviceState, table, n int) error {
 	t := d.cache.tables[table]
 	t.counts.add(o)
-	d.tables[table].learn(o)
+	d.table(table).learn(o)
 	switch {
 	case o.corrupt != 0:
 		return fmt.Errorf("%w: %d of %d rows of table %s do not decode, the one at position %d among them", ErrCorrupt, o.corrupt, n, t.name, o.corruptAt)

@@ -29,7 +29,8 @@ type Options struct {
 	// Tables are the tables to serve, 1 to 256; Gather names them by their index here.
 	Tables []Table
 	// Budget is the bytes per device for slots, hashmap, row bits and tail slack together; slot bookkeeping is host
-	// memory. Codec metadata (Stats.CodecBytes) and a packed host tier's index come on top. At most 2^59. No default.
+	// memory. Codec metadata (Stats.CodecBytes) and a packed host tier's index come on top; with 8 devices, the overlay too,
+	// on the first of them. At most 2^59. No default.
 	Budget int64
 	// Device is the backend: "cuda" is NVIDIA GPUs, "host" their emulation in Go memory, "auto" (default) cuda where there
 	// are as many GPUs as Devices, of compute capability 8.0 on, that can read each other's memory, else host.
@@ -45,6 +46,18 @@ type Options struct {
 	// Training yields the batches (table, row numbers) from which the policy learns before the cache is filled. A
 	// yielded slice is used until the next one is asked for. Default: none.
 	Training admission.Training
+	// Cold leaves the cache empty at first; else New fills it, with what the policy ranks highest after Training, then with
+	// rows nobody asked for.
+	Cold bool
+	// Restore is a file that Cache.Snapshot wrote: New admits what it names before anything else, and lets the policy
+	// observe it once. A file that is missing, damaged or of other tables is as good as none: Stats.RestoreError says why.
+	// Default: none.
+	Restore string
+	// Refresh says how the cache follows its workload from then on. Default: only by calls of Cache.Refresh.
+	Refresh RefreshOptions
+	// Overlay is the bytes of page-locked host memory for rows that Update has published and the host tier does not have
+	// yet: at least the longest row's are taken. Default 16 MiB.
+	Overlay int64
 	// Seed picks the rows that codecs are trained on. Any value; equal seeds give equal caches unless the policy says
 	// otherwise.
 	Seed uint64
@@ -72,6 +85,10 @@ func (o *Options) EnsureDefaults() {
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
+	if o.Overlay == 0 {
+		o.Overlay = 16 << 20
+	}
+	o.Refresh.ensureDefaults()
 	if o.Training == nil {
 		o.Training = func(func(int, []int64) bool) {}
 	}
@@ -118,6 +135,10 @@ func (o *Options) Validate() error {
 	if o.HostTier != InPlace && o.HostTier != Packed {
 		fault("cache: HostTier (%v) must be InPlace or Packed", o.HostTier)
 	}
+	if o.Overlay < 0 || o.Overlay > maxBudget {
+		fault("cache: Overlay (%d B) must be 0 to 2^59 B", o.Overlay)
+	}
+	o.Refresh.validate(fault)
 	if o.Workers < 0 {
 		fault("cache: Workers (%d) must not be negative", o.Workers)
 	}

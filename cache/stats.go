@@ -2,6 +2,7 @@ package cache
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -33,8 +34,35 @@ type Stats struct {
 	ScratchBytes, StagingBytes int64
 	// HostBytes is the host tiers' memory.
 	HostBytes int64
+	// FreeBytes is what the slots within the budget have left, and HoleBytes the part of all free slab bytes that lies in pieces
+	// too short for the longest row.
+	FreeBytes, HoleBytes int64
+	// OverlayBytes is what Update's rows on their way to the host tier take now, of OverlayCapacity; OverlayRows are how many.
+	OverlayBytes, OverlayCapacity, OverlayRows int64
+	// AdmittedAge is the mean time since the cached rows were admitted.
+	AdmittedAge time.Duration
+	// Changes is what was changed since New.
+	Changes Changes
+	// PolicyError is the policy's panic, after which nothing is admitted any more; RefreshError how the last cycle failed, ""
+	// if it did not; ChangeError the fault of a device after which the cache cannot change any more, and serves on.
+	PolicyError, RefreshError, ChangeError string
+	// RestoredRows are those that New admitted from Options.Restore, and RestoreError is why there are none, "" if nothing
+	// was wrong.
+	RestoredRows int64
+	RestoreError string
 	// Tables are the statistics of each table.
 	Tables []TableStats
+}
+
+// Changes counts what was changed in a cache that serves.
+type Changes struct {
+	// Cycles of refreshing, and the rows that they admitted, took slots from, moved to make free space whole, and could not
+	// admit because the hashmap was full. RefreshedBytes is what they wrote to slabs.
+	Cycles, AdmittedRows, EvictedRows, MovedRows, RefusedRows, RefreshedBytes int64
+	// UpdatedRows and InvalidatedRows are Update's and Invalidate's; UpdateWaits how often an Update waited for room.
+	UpdatedRows, InvalidatedRows, UpdateWaits int64
+	// SampledAccesses were read from the sample rings, LostAccesses overwritten there before that.
+	SampledAccesses, LostAccesses int64
 }
 
 // TableStats is the part of one table.
@@ -73,6 +101,13 @@ func (s Stats) Sub(earlier Stats) Stats {
 		tables[i] = t
 	}
 	s.Tables = tables
+	now, then := &s.Changes, &earlier.Changes
+	s.Changes = Changes{
+		now.Cycles - then.Cycles, now.AdmittedRows - then.AdmittedRows, now.EvictedRows - then.EvictedRows,
+		now.MovedRows - then.MovedRows, now.RefusedRows - then.RefusedRows, now.RefreshedBytes - then.RefreshedBytes,
+		now.UpdatedRows - then.UpdatedRows, now.InvalidatedRows - then.InvalidatedRows, now.UpdateWaits - then.UpdateWaits,
+		now.SampledAccesses - then.SampledAccesses, now.LostAccesses - then.LostAccesses,
+	}
 	return s
 }
 
@@ -83,17 +118,17 @@ func (c *Cache) Stats() (Stats, error) {
 		return Stats{}, err
 	}
 	defer c.leave()
-	s := Stats{BudgetBytes: c.opts.Budget * int64(len(c.devices))}
+	s := Stats{BudgetBytes: c.budget.Load() * int64(len(c.devices))}
+	c.changes.read(&s)
 	for _, d := range c.devices {
 		d.settleFinished()
 		s.MetadataBytes += d.hashes.Size() + slab.TailSlack
-		s.PayloadBytes += d.slots.Used()
 		d.lanes.Lock()
 		s.ScratchBytes += d.lanes.scratch.bytes + int64(len(d.lanes.all))*laneBytes
 		d.lanes.Unlock()
 		s.StagingBytes += d.staged.Load()
 		for i := range d.tables {
-			t := &d.tables[i]
+			t := d.table(i)
 			s.MetadataBytes += t.tier.Compressed.Size() + t.rejected.Size() + t.oversize.Size()
 		}
 	}
@@ -113,6 +148,45 @@ func (c *Cache) Stats() (Stats, error) {
 		s.Tables = append(s.Tables, ts)
 	}
 	return s, nil
+}
+
+// read fills in what the writing side knows.
+func (ch *changes) read(s *Stats) {
+	c := ch.cache
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	longest := c.longestSlot()
+	for _, d := range c.devices {
+		s.PayloadBytes += d.used()
+		s.FreeBytes += max(0, d.limit-d.used())
+		s.HoleBytes += d.slots.HoleBytes(longest)
+	}
+	s.OverlayBytes, s.OverlayCapacity, s.OverlayRows = c.overlay.slots.Used(), c.overlay.slots.Capacity(), int64(len(ch.mu.fresh))
+	rows := int64(0)
+	for _, t := range c.tables {
+		rows += t.counts.cached.Load()
+	}
+	if rows > 0 {
+		filled := rows*int64(ch.now()) - ch.mu.bornSum
+		s.AdmittedAge = time.Duration(max(0, filled/rows)) * (100 * time.Millisecond)
+	}
+	n := &ch.counts
+	s.Changes = Changes{
+		Cycles: n.cycles.Load(), AdmittedRows: n.admitted.Load(), EvictedRows: n.evicted.Load(), MovedRows: n.moved.Load(),
+		RefusedRows: n.refused.Load(), RefreshedBytes: n.bytes.Load(), UpdatedRows: n.updated.Load(),
+		InvalidatedRows: n.invalidated.Load(), UpdateWaits: n.waits.Load(),
+		SampledAccesses: c.learner.samples.Load(), LostAccesses: c.learner.lost.Load(),
+	}
+	text := func(err error) string {
+		if err == nil {
+			return ""
+		}
+		return err.Error()
+	}
+	c.refresher.last.Lock()
+	defer c.refresher.last.Unlock()
+	s.RestoredRows, s.RestoreError = c.snapshots.restored, text(c.snapshots.err)
+	s.PolicyError, s.RefreshError, s.ChangeError = text(c.learner.failure()), text(c.refresher.last.err), text(ch.mu.err)
 }
 
 // tableCounts are a table's counters.

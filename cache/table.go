@@ -40,6 +40,8 @@ type Table struct {
 	source transfer.Source
 	close  func() error
 	used   *atomic.Bool // New has taken it
+
+	capacity int64 // rows; 0: as many as there are
 }
 
 // Element is a Go type of table elements.
@@ -119,6 +121,13 @@ func (t Table) Rows() int { return t.source.Rows() }
 // RowBytes returns the length of a row.
 func (t Table) RowBytes() int { return t.source.RowBytes() }
 
+// WithCapacity returns the table with room for so many rows, those there are included, which Cache.Update may insert. Host
+// memory for them is taken by New. At most 2^56 - 2; fewer than there are stands for those.
+func (t Table) WithCapacity(rows int64) Table {
+	t.capacity = rows
+	return t
+}
+
 // DType returns the element type.
 func (t Table) DType() DType { return t.dtype }
 
@@ -134,6 +143,9 @@ func (t Table) validate() error {
 	}
 	if n := int64(t.Rows()); n < 1 || n > hashmap.MaxRows {
 		return fmt.Errorf("cache: table %s: rows (%d) must be 1 to 2^50 - 2", t.name, n)
+	}
+	if t.capacity < 0 || t.capacity > hashmap.MaxRows {
+		return fmt.Errorf("cache: table %s: capacity (%d) must be 0 to 2^56 - 2", t.name, t.capacity)
 	}
 	return nil
 }

@@ -22,7 +22,8 @@
 //	location  slab.Location; of a deleted slot: all ones once it may be used again
 //
 // Find runs concurrently with one writer. The writer keeps these rules, and no reader ever sees another row's location:
-//   - nothing relocates, an empty slot never becomes empty again, and a hint other than 7 never changes;
+//   - nothing relocates, an empty slot never becomes empty again, and a hint other than 7 changes to 7 only, once no key of
+//     its group lies beyond;
 //   - Insert stores hints, the location, then the key; re-inserting an erased key stores its location only;
 //   - Erase stores a word that is no location, with the reason of later misses;
 //   - Delete then changes the key to deleted; an epoch later (no reader can still hold the old key) Reclaim marks the

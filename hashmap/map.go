@@ -2,6 +2,7 @@ package hashmap
 
 import (
 	"fmt"
+	"iter"
 	"sync/atomic"
 	"unsafe"
 
@@ -10,8 +11,10 @@ import (
 
 // Map is a view of a map's memory. Find is safe beside one writer; writers must not run at once.
 type Map struct {
-	layout Layout
-	words  []uint64 // key and location of each slot
+	layout  Layout
+	words   []uint64 // key and location of each slot
+	onStore func(word int64, value uint64)
+	passed  []uint8 // the writer's: see pass
 }
 
 // Entry is a key and where its row lies.
@@ -34,6 +37,19 @@ func View(mem []byte, l Layout) *Map {
 
 // Layout returns the map's geometry.
 func (m *Map) Layout() Layout { return m.layout }
+
+// OnStore has every store of Insert, Erase, Delete and Reclaim reported to f: the index of a 64-bit word of the map's
+// memory and its new value. Whoever repeats the stores in their order on a copy of that memory keeps it equal, under the
+// same rules for its readers.
+func (m *Map) OnStore(f func(word int64, value uint64)) { m.onStore = f }
+
+// store is a store that readers may see.
+func (m *Map) store(word int, value uint64) {
+	atomic.StoreUint64(&m.words[word], value)
+	if m.onStore != nil {
+		m.onStore(int64(word), value)
+	}
+}
 
 func (m *Map) bucket(b uint32) *bucket { return (*bucket)(m.words[2*BucketSlots*int(b):]) }
 
@@ -67,56 +83,100 @@ func (m *Map) Insert(key uint64, l slab.Location) bool {
 	if !isKey(key) {
 		panic(fmt.Sprintf("hashmap: key (%#x) is reserved", key))
 	}
-	p, want := m.layout.probe(Hash(key)), key|hintBits
-	hintWord, _ := p.hintAt()
-	// The words of hints that will lead to the key: a probe may come to the same bucket again.
-	var hinted [MaxProbe]struct {
-		word *uint64
+	var w walk
+	known := m.walk(key, &w)
+	if w.slot < 0 {
+		return false
+	}
+	if known {
+		m.store(w.slot+1, uint64(l))
+		return true
+	}
+	for _, h := range w.hinted[:w.hints] {
+		m.store(h.word, h.with)
+	}
+	if m.passed != nil {
+		m.pass(key, w.slot)
+	}
+	m.store(w.slot+1, uint64(l))
+	m.store(w.slot, key|m.words[w.slot]&hintBits)
+	return true
+}
+
+// Room says whether Insert would put key.
+func (m *Map) Room(key uint64) bool {
+	var w walk
+	m.walk(key, &w)
+	return w.slot >= 0
+}
+
+// Rivals yields the keys in the slots that key could be put in, erased ones too, those of its home bucket first: with one of
+// these gone, Insert finds a slot for key; with another gone, it may take hints that lead elsewhere. It is for the writer.
+func (m *Map) Rivals(key uint64) iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		var w walk
+		m.walk(key, &w)
+		for _, bucket := range w.buckets[:w.seen] {
+			b := m.bucket(bucket)
+			for i := 0; i < len(b); i += 2 {
+				if k := b[i] &^ hintBits; b[i]|hintBits < deletedKey && !yield(k) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// walk is the way of a key that is to be put.
+type walk struct {
+	slot    int // index of its key word, or -1 when there is none for it
+	buckets [MaxProbe + 1]uint32
+	seen    int
+	// The hints that will lead to the key, with the words that will hold them.
+	hinted [MaxProbe]struct {
+		word int
 		with uint64
 	}
-	hints, free := 0, -1
+	hints int
+}
+
+// walk finds the slot of a key, or the one that it is to have.
+func (m *Map) walk(key uint64, w *walk) (known bool) {
+	p, want := m.layout.probe(Hash(key)), key|hintBits
+	hintWord, _ := p.hintAt()
+	w.slot = -1
 	for {
 		b, at := m.bucket(p.bucket), 2*BucketSlots*int(p.bucket)
+		w.buckets[w.seen] = p.bucket
+		w.seen++
 		for i := 0; i < len(b); i += 2 {
 			if b[i]|hintBits == want {
-				atomic.StoreUint64(&b[i+1], uint64(l))
+				w.slot, w.hints = at+i, 0
 				return true
 			}
-			if free < 0 && b.isFree(i) {
-				free = at + i
+			if w.slot < 0 && b.isFree(i) {
+				w.slot = at + i
 			}
 		}
 		word := b[hintWord]
-		for _, h := range hinted[:hints] {
-			if h.word == &b[hintWord] {
+		for _, h := range w.hinted[:w.hints] { // a probe may come to the same bucket again
+			if h.word == at+hintWord {
 				word = h.with
 			}
 		}
 		hint := p.hint(word)
 		if hint == noHint {
-			if free >= 0 {
-				break
-			}
-			if p.hops == MaxProbe {
+			if w.slot >= 0 || p.hops == MaxProbe {
 				return false
 			}
 			hint, _ = m.choose(&p)
-			hinted[hints].word, hinted[hints].with = &b[hintWord], p.withHint(word, hint)
-			hints++
+			w.hinted[w.hints].word, w.hinted[w.hints].with = at+hintWord, p.withHint(word, hint)
+			w.hints++
 		}
 		if !p.follow(hint) {
-			break
+			return false
 		}
 	}
-	if free < 0 {
-		return false
-	}
-	for _, h := range hinted[:hints] {
-		atomic.StoreUint64(h.word, h.with)
-	}
-	atomic.StoreUint64(&m.words[free+1], uint64(l))
-	atomic.StoreUint64(&m.words[free], key|m.words[free]&hintBits)
-	return true
 }
 
 // choose returns the first hint that leads from the probe's bucket to one with a free slot, or any where there is none: the
@@ -145,7 +205,7 @@ func (m *Map) Erase(key uint64, why slab.Reason) bool {
 	if i < 0 {
 		return false
 	}
-	atomic.StoreUint64(&m.words[i+1], uint64(slab.NoLocation(why)))
+	m.store(i+1, uint64(slab.NoLocation(why)))
 	return true
 }
 
@@ -156,7 +216,11 @@ func (m *Map) Delete(key uint64) (slot int64, ok bool) {
 	if i < 0 || slab.Location(m.words[i+1]).Valid() {
 		return 0, false
 	}
-	atomic.StoreUint64(&m.words[i], deletedKey&^hintBits|m.words[i]&hintBits)
+	if m.passed == nil {
+		m.countPasses()
+	}
+	m.unpass(key, i)
+	m.store(i, deletedKey&^hintBits|m.words[i]&hintBits)
 	return int64(i / 2), true
 }
 
@@ -165,7 +229,7 @@ func (m *Map) Reclaim(slot int64) {
 	if m.words[2*slot]|hintBits != deletedKey {
 		panic(fmt.Sprintf("hashmap: slot %d is not deleted", slot))
 	}
-	atomic.StoreUint64(&m.words[2*slot+1], uint64(reclaimed))
+	m.store(int(2*slot+1), uint64(reclaimed))
 }
 
 // slot returns the index of key's words, or -1.
@@ -181,6 +245,27 @@ func (m *Map) slot(key uint64) int {
 		}
 		if !p.follow(p.hint(b[hintWord])) {
 			return -1
+		}
+	}
+}
+
+// Slot returns the number of the slot that holds key, below Layout.Slots; ok is false when the map does not hold it.
+func (m *Map) Slot(key uint64) (slot int64, ok bool) {
+	i := m.slot(key)
+	return int64(i / 2), i >= 0
+}
+
+// All yields the keys that have a location. Stores of the writer meanwhile may be seen or not.
+func (m *Map) All() iter.Seq2[uint64, slab.Location] {
+	return func(yield func(uint64, slab.Location) bool) {
+		for i := 0; i < len(m.words); i += 2 {
+			key := atomic.LoadUint64(&m.words[i])
+			if key|hintBits >= deletedKey {
+				continue
+			}
+			if l := slab.Location(atomic.LoadUint64(&m.words[i+1])); l.Valid() && !yield(key&^hintBits, l) {
+				return
+			}
 		}
 	}
 }

@@ -394,3 +394,151 @@ func TestHome_GrowsWithHash(t *testing.T) {
 		t.Fatalf("home of the last hash = %d of %d", l.home(^uint64(0)), l.Buckets)
 	}
 }
+
+// TestMap_StoresMakeACopy: whoever repeats the stores on a copy of the memory has an equal map, after each operation.
+// Alongside, Slot, All, Room and Rivals say what there is.
+func TestMap_StoresMakeACopy(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	l := LayoutFor(200)
+	mem, replica := memory(l), memory(l)
+	m, copied := View(mem, l), View(replica, l)
+	m.Clear()
+	copied.Clear()
+	m.OnStore(func(word int64, value uint64) { copied.words[word] = value })
+	model := map[uint64]slab.Location{}
+	var deleted []int64
+	full := 0
+	for i := range 30_000 {
+		key := Key(i%2, r.Int64N(260))
+		switch r.IntN(6) {
+		case 0, 1, 2:
+			loc := slab.Raw(i%8, int64(i)*16)
+			room := m.Room(key)
+			if put := m.Insert(key, loc); put != room {
+				t.Fatalf("Room says %v, Insert %v", room, put)
+			} else if put {
+				model[key] = loc
+				break
+			}
+			// With one of its rivals gone, there is room.
+			full++
+			var rivals []uint64
+			for k := range m.Rivals(key) {
+				if _, ok := model[k]; !ok {
+					t.Fatalf("rival %#x is not in the map", k)
+				}
+				rivals = append(rivals, k)
+			}
+			if len(rivals) > 0 {
+				victim := rivals[0]
+				m.Erase(victim, slab.Evicted)
+				slot, _ := m.Delete(victim)
+				delete(model, victim)
+				m.Reclaim(slot)
+				if m.Insert(key, loc) {
+					model[key] = loc
+				} else if uint32(slot/BucketSlots) == l.home(Hash(key)) {
+					t.Fatal("no room for a key whose rival is gone")
+				}
+			}
+		case 3:
+			if m.Erase(key, slab.Evicted) {
+				model[key] = slab.NoLocation(slab.Evicted)
+			}
+		case 4:
+			if slot, ok := m.Delete(key); ok {
+				if deleted = append(deleted, slot); r.IntN(2) == 0 {
+					m.Reclaim(deleted[0])
+					deleted = deleted[1:]
+				}
+				delete(model, key)
+			}
+		default:
+			slot, ok := m.Slot(key)
+			if _, known := model[key]; ok != known || ok && m.words[2*slot]|hintBits != key|hintBits {
+				t.Fatalf("Slot(%#x) = %d, %v", key, slot, ok)
+			}
+		}
+		if !bytes.Equal(mem, replica) {
+			t.Fatalf("operation %d: the copy differs", i)
+		}
+	}
+	found := map[uint64]slab.Location{}
+	for k, loc := range m.All() {
+		found[k] = loc
+	}
+	for k, loc := range model {
+		if !loc.Valid() {
+			delete(model, k)
+		} else if found[k] != loc {
+			t.Fatalf("All has %v for %#x, want %v", found[k], k, loc)
+		}
+	}
+	if len(found) != len(model) || full == 0 {
+		t.Fatalf("All has %d keys, want %d; the map was full %d times", len(found), len(model), full)
+	}
+}
+
+// TestMap_ChurnDoesNotWearItOut: however many keys come and go, lookups stay short, of keys that are there and of others.
+func TestMap_ChurnDoesNotWearItOut(t *testing.T) {
+	const n, turns = 20_000, 30
+	l := LayoutFor(n)
+	m := newMap(l)
+	r := rand.New(rand.NewPCG(1, 1))
+	var entries []Entry
+	keys := make([]uint64, n)
+	for i := range keys {
+		keys[i] = Key(0, int64(i)*7919)
+		entries = append(entries, Entry{keys[i], slab.Raw(0, int64(i)*16)})
+	}
+	if _, err := m.Build(entries); err != nil {
+		t.Fatal(err)
+	}
+	buckets := func(key uint64) float64 {
+		p := l.probe(Hash(key))
+		hintWord, _ := p.hintAt()
+		for n := 1.; ; n++ {
+			b := m.bucket(p.bucket)
+			for i := 0; i < len(b); i += 2 {
+				if b[i]|hintBits == key|hintBits {
+					return n
+				}
+			}
+			if !p.follow(p.hint(b[hintWord])) {
+				return n
+			}
+		}
+	}
+	mean := func(key func() uint64) float64 {
+		sum := 0.
+		for range 20_000 {
+			sum += buckets(key())
+		}
+		return sum / 20_000
+	}
+	for turn := range turns {
+		for i := range n {
+			at := r.IntN(n)
+			if !m.Erase(keys[at], slab.Evicted) {
+				t.Fatalf("key %#x is lost", keys[at])
+			}
+			slot, _ := m.Delete(keys[at])
+			m.Reclaim(slot)
+			keys[at] = Key(0, int64(n*(turn+1)+i)*7919)
+			if !m.Insert(keys[at], slab.Raw(0, 16)) {
+				t.Fatal("the map is full")
+			}
+		}
+	}
+	for _, key := range keys {
+		if m.Find(key) != slab.Raw(0, 16) {
+			t.Fatalf("key %#x is lost", key)
+		}
+	}
+	there := mean(func() uint64 { return keys[r.IntN(n)] })
+	absent := mean(func() uint64 { return Key(1, r.Int64N(1<<40)) })
+	t.Logf("after %d turns: %.2f buckets a lookup of a key that is there, %.2f of another", turns, there, absent)
+	if there > 1.7 || absent > 1.4 {
+		t.Errorf("after %d turns: %.2f buckets a lookup of a key that is there, %.2f of another", turns, there, absent)
+	}
+}

@@ -406,3 +406,41 @@ type GatherArgs struct {
 const GatherArgsBytes = 32
 
 var _ = [1]int{}[unsafe.Sizeof(GatherArgs{})-GatherArgsBytes]
+
+// StoreArgs are words of 64 bits to be stored in memory that other kernels read: pairs of an index and a value, the
+// indices distinct and below limit.
+type StoreArgs struct {
+	Target uint64
+	Words  uint64
+	Limit  int64
+	Count  uint32
+	_      uint32
+}
+
+const StoreArgsBytes = 32
+
+var _ = [1]int{}[unsafe.Sizeof(StoreArgs{})-StoreArgsBytes]
+
+// ScatterItem is a row to be copied: bytes at from, a multiple of 16, go to the slot at to.
+type ScatterItem struct {
+	To    uint64
+	From  uint32
+	Bytes uint32
+}
+
+const ScatterItemBytes = 16
+
+var _ = [1]int{}[unsafe.Sizeof(ScatterItem{})-ScatterItemBytes]
+
+// ScatterArgs are rows in page-locked memory and the slab they go to.
+type ScatterArgs struct {
+	Slab  uint64
+	Stage uint64
+	Items uint64
+	Count uint32
+	_     uint32
+}
+
+const ScatterArgsBytes = 32
+
+var _ = [1]int{}[unsafe.Sizeof(ScatterArgs{})-ScatterArgsBytes]

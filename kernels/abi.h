@@ -336,3 +336,32 @@ struct GatherArgs {
 	u32 rowBytes;
 };
 ABI_SIZE(GatherArgs, 32);
+
+// StoreArgs are words of 64 bits to be stored in memory that other kernels read: pairs of an index and a value, the
+// indices distinct and below limit.
+struct StoreArgs {
+	u64 target;
+	u64 words;
+	i64 limit;
+	u32 count;
+	u32 reserved;
+};
+ABI_SIZE(StoreArgs, 32);
+
+// ScatterItem is a row to be copied: bytes at from, a multiple of 16, go to the slot at to.
+struct ScatterItem {
+	u64 to;
+	u32 from;
+	u32 bytes;
+};
+ABI_SIZE(ScatterItem, 16);
+
+// ScatterArgs are rows in page-locked memory and the slab they go to.
+struct ScatterArgs {
+	u64 slab;
+	u64 stage;
+	u64 items;
+	u32 count;
+	u32 reserved;
+};
+ABI_SIZE(ScatterArgs, 32);

@@ -15,6 +15,7 @@ compile publish publish
 compile baseline baseline
 compile hashmap hashmap
 compile build build
+compile change change
 compile train train
 compile encode_ibp4 encode -DROW_CHUNK=4
 compile encode_ibp8 encode -DROW_CHUNK=8

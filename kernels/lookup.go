@@ -100,7 +100,7 @@ func (k *Lookup) find(m *hashmap.Map, row int64, position uint32) slab.Location 
 }
 
 func bitAt(bits device.Buffer, row int64) bool {
-	return bits.Size() != 0 && view[uint64](bits)[row>>6]>>(row&63)&1 != 0
+	return bits.Size() != 0 && atomic.LoadUint64(&view[uint64](bits)[row>>6])>>(row&63)&1 != 0
 }
 
 func (c *Counters) outOfRange(position uint32) {

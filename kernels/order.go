@@ -1,6 +1,8 @@
 package kernels
 
 import (
+	"sync/atomic"
+
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -78,19 +80,19 @@ func (h *HostRows) offset(row int64) int64 {
 	if h.Stride != 0 {
 		return row * h.Stride
 	}
-	return slab.Location(view[uint64](h.Index)[row]).Offset()
+	return slab.Location(atomic.LoadUint64(&view[uint64](h.Index)[row])).Offset()
 }
 
 // Stored returns a row's stored bytes and whether they are compressed. A compressed row in place may be followed by
-// stale bytes: its codec knows its length.
+// stale bytes: its codec knows its length. Bits and index are loaded atomically: those of other rows may change.
 func (h *HostRows) Stored(row int64) (stored []byte, compressed bool) {
 	mem := h.Mem.Bytes()
 	if h.Stride != 0 {
 		if bits := view[uint64](h.Compressed); len(bits) != 0 {
-			compressed = bits[row>>6]>>(row&63)&1 != 0
+			compressed = atomic.LoadUint64(&bits[row>>6])>>(row&63)&1 != 0
 		}
 		return mem[row*h.Stride:][:h.RowBytes], compressed
 	}
-	l := slab.Location(view[uint64](h.Index)[row])
+	l := slab.Location(atomic.LoadUint64(&view[uint64](h.Index)[row]))
 	return mem[l.Offset():][:l.Stored(h.RowBytes)], l.Compressed()
 }

@@ -58,7 +58,7 @@ func (s *Sampling) keeps(key uint64, position uint32) (kept uint32) {
 	if uint32(hashmap.Hash(s.AccessSeed^uint64(position))>>32) < s.AccessBelow {
 		kept = SampledAccess
 	}
-	if uint32(hashmap.Hash(s.KeySeed^key)>>32) < s.KeyBelow {
+	if s.KeyBelow != 0 && uint32(hashmap.Hash(s.KeySeed^key)>>32) < s.KeyBelow {
 		kept |= SampledKey
 	}
 	return kept

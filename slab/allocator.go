@@ -2,6 +2,7 @@ package slab
 
 import (
 	"fmt"
+	"iter"
 	"math/bits"
 )
 
@@ -82,6 +83,53 @@ func (a *Allocator) Free(offset int64, slotBytes int) {
 		start = before
 	}
 	a.insert(start, n)
+}
+
+// Extents yields the byte offset and length of every free extent, in any order. The allocator must not change meanwhile.
+func (a *Allocator) Extents() iter.Seq2[int64, int64] {
+	return func(yield func(int64, int64) bool) {
+		for start, e := range a.starts {
+			if !yield(start*Align, e.units*Align) {
+				return
+			}
+		}
+	}
+}
+
+// HoleBytes returns the bytes of the free extents that are shorter than slotBytes.
+func (a *Allocator) HoleBytes(slotBytes int) (sum int64) {
+	for _, e := range a.starts {
+		if e.units*Align < int64(slotBytes) {
+			sum += e.units * Align
+		}
+	}
+	return sum
+}
+
+// Claim hands out the free bytes of [from, to), as slots that it returns as pairs of offset and bytes: one for each extent
+// that reaches into it. from and to are multiples of Align.
+func (a *Allocator) Claim(from, to int64) (slots [][2]int64) {
+	var extents []int64
+	for start, bytes := range a.Extents() {
+		if start < to && start+bytes > from {
+			extents = append(extents, start/Align)
+		}
+	}
+	for _, extent := range extents {
+		end := extent + a.starts[extent].units
+		low, high := max(extent, from/Align), min(end, to/Align)
+		a.remove(extent)
+		if extent < low {
+			a.insert(extent, low-extent)
+		}
+		if high < end {
+			a.insert(high, end-high)
+		}
+		a.used += high - low
+		a.check.alloc(low, high-low)
+		slots = append(slots, [2]int64{low * Align, (high - low) * Align})
+	}
+	return slots
 }
 
 func binOf(n int64) int {

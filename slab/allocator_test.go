@@ -1,6 +1,7 @@
 package slab
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -93,5 +94,54 @@ func BenchmarkAllocator(b *testing.B) {
 		}
 		s.n = 16 * (1 + i*7%40)
 		s.off, _ = a.Alloc(s.n)
+	}
+}
+
+// TestAllocator_ClaimTakesWhatIsFree: Claim hands out exactly the free bytes of a stretch, in slots that are freed like others.
+func TestAllocator_ClaimTakesWhatIsFree(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 8))
+	const payload = 40_000
+	for range 200 {
+		a := NewAllocator(payload)
+		type slot struct{ offset, bytes int64 }
+		var live []slot
+		for range 300 {
+			if n := int64(1+r.IntN(30)) * Align; r.IntN(3) > 0 || len(live) == 0 {
+				if offset, ok := a.Alloc(int(n)); ok {
+					live = append(live, slot{offset, n})
+				}
+			} else {
+				i := r.IntN(len(live))
+				a.Free(live[i].offset, int(live[i].bytes))
+				live[i] = live[len(live)-1]
+				live = live[:len(live)-1]
+			}
+		}
+		from := int64(r.IntN(payload/Align)) * Align
+		to := min(payload, from+int64(r.IntN(500))*Align)
+		free := to - from
+		for _, s := range live {
+			free -= max(0, min(s.offset+s.bytes, to)-max(s.offset, from))
+		}
+		used, holes := a.Used(), a.HoleBytes(payload+Align)
+		if holes != payload-used {
+			t.Fatalf("%d free bytes in all extents, want %d", holes, payload-used)
+		}
+		claimed := a.Claim(from, to)
+		for _, s := range claimed {
+			if free -= s[1]; s[0] < from || s[0]+s[1] > to || s[1] <= 0 {
+				t.Fatalf("claimed %d bytes at %d of [%d, %d)", s[1], s[0], from, to)
+			}
+			live = append(live, slot{s[0], s[1]})
+		}
+		if free != 0 || len(a.Claim(from, to)) != 0 {
+			t.Fatalf("%d free bytes of [%d, %d) are not claimed", free, from, to)
+		}
+		for _, s := range live {
+			a.Free(s.offset, int(s.bytes))
+		}
+		if offset, ok := a.Alloc(payload); !ok || offset != 0 {
+			t.Fatal("free space is lost")
+		}
 	}
 }

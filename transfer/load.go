@@ -35,6 +35,8 @@ type Options struct {
 	Mode  Mode
 	// Seed picks the sampled rows.
 	Seed uint64
+	// Capacity is how many rows the table can grow to; less than the source's rows stands for those.
+	Capacity int64
 	// Workers is the number of goroutines that encode; 0 means GOMAXPROCS.
 	Workers int
 	// OnHost keeps mask search and encoding on the host where the device could do them.
@@ -58,7 +60,7 @@ func (o *Options) step(field func(*Timings) *time.Duration) func() {
 // Load copies all rows of src to host memory, trains the codec on a sample of them and encodes them. It needs host
 // memory for the table once, and, packed, once more for the stored rows.
 func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
-	t := &Tier{mode: o.Mode, rows: int64(src.Rows()), rowBytes: src.RowBytes(), home: d}
+	t := &Tier{mode: o.Mode, rows: int64(src.Rows()), rowBytes: src.RowBytes(), home: d, capacity: max(o.Capacity, int64(src.Rows()))}
 	defer func() {
 		if err != nil {
 			t.Close()
@@ -129,16 +131,16 @@ func (t *Tier) prepare(o Options) (p prepared) {
 // alloc allocates the tier's memory: the rows' and their bits, or their index.
 func (t *Tier) alloc(o Options) (err error) {
 	stride := roundUp(int64(t.rowBytes))
-	mem, err := t.home.AllocHost(t.rows*stride+slab.TailSlack, "host tier")
+	mem, err := t.home.AllocHost(t.capacity*stride+slab.TailSlack, "host tier")
 	if err != nil {
 		return err
 	}
 	t.host = kernels.HostRows{Mem: mem, Stride: stride, RowBytes: t.rowBytes}
 	switch {
 	case o.Mode == Packed:
-		t.host.Index, err = t.home.AllocHost(t.rows*8, "host tier index")
+		t.host.Index, err = t.home.AllocHost(t.capacity*8, "host tier index")
 	case o.Codec != registry.None:
-		t.host.Compressed, err = t.home.AllocHost((t.rows+63)/64*8, "row bits")
+		t.host.Compressed, err = t.home.AllocHost((t.capacity+63)/64*8, "row bits")
 	}
 	return err
 }
@@ -147,7 +149,10 @@ func (t *Tier) alloc(o Options) (err error) {
 // them; empty in place.
 func (t *Tier) lengths() device.Buffer {
 	n := t.host.Index.Size()
-	return t.host.Index.Slice(n/2, n)
+	if n == 0 {
+		return device.Buffer{}
+	}
+	return t.host.Index.Slice(n/2, n/2+t.rows*4)
 }
 
 // read copies the source's rows to their places.
@@ -310,6 +315,7 @@ func (t *Tier) pack(workers int) error {
 			size += roundUp(int64(n))
 		}
 	}
+	size = t.spare(locations, size, false)
 	packed, err := t.home.AllocHost(size+slab.TailSlack, "host tier")
 	if err != nil {
 		return err

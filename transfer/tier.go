@@ -2,6 +2,8 @@ package transfer
 
 import (
 	"fmt"
+	"sync"
+	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/device"
@@ -47,12 +49,18 @@ func roundUp(n int64) int64 { return (n + align - 1) &^ (align - 1) }
 // Tier is the host tier of one table.
 type Tier struct {
 	mode     Mode
-	rows     int64
+	rows     int64 // as loaded
+	added    atomic.Int64
+	capacity int64
 	rowBytes int
 	codec    codec.Codec // nil: all rows raw
 	home     device.Device
 	host     kernels.HostRows // its buffers lie in host memory
+	writes   sync.RWMutex     // held by Write and Repack, and by readers beside them
 	total    Totals
+	tail     *slab.Allocator // packed: the places behind the rows as loaded
+	tailFrom int64
+	owned    int64 // packed: rows from here on have no place of their own before tailFrom
 }
 
 // Totals describe all rows of a tier.
@@ -62,8 +70,9 @@ type Totals struct {
 	RawBytes, StoredBytes, SlotBytes int64
 }
 
-// Rows returns the number of rows.
-func (t *Tier) Rows() int64 { return t.rows }
+// Rows returns the number of rows, and Capacity what it can grow to.
+func (t *Tier) Rows() int64     { return t.rows + t.added.Load() }
+func (t *Tier) Capacity() int64 { return t.capacity }
 
 // RowBytes returns the length of a row.
 func (t *Tier) RowBytes() int { return t.rowBytes }
@@ -75,16 +84,27 @@ func (t *Tier) Mode() Mode { return t.mode }
 func (t *Tier) Codec() codec.Codec { return t.codec }
 
 // Totals returns the sums over all rows.
-func (t *Tier) Totals() Totals { return t.total }
+func (t *Tier) Totals() Totals {
+	t.writes.RLock()
+	defer t.writes.RUnlock()
+	total := t.total
+	total.Rows = t.Rows()
+	return total
+}
 
 // HostBytes returns the host memory of the rows, and IndexBytes what a packed tier's index takes on each device.
-func (t *Tier) HostBytes() int64  { return t.host.Mem.Size() }
+func (t *Tier) HostBytes() int64 {
+	t.writes.RLock()
+	defer t.writes.RUnlock()
+	return t.host.Mem.Size()
+}
 func (t *Tier) IndexBytes() int64 { return t.host.Index.Size() }
 
 // BitmaskBytes returns what the bits that say compressed or raw take on each device.
 func (t *Tier) BitmaskBytes() int64 { return t.host.Compressed.Size() }
 
-// Stored returns the stored bytes of a row, exactly, and whether they are compressed.
+// Stored returns the stored bytes of a row, exactly, and whether they are compressed. No Write may run before they are
+// used.
 func (t *Tier) Stored(row int64) (stored []byte, compressed bool, err error) {
 	stored, compressed = t.host.Stored(row)
 	if compressed && t.mode == InPlace {
@@ -97,21 +117,40 @@ func (t *Tier) Stored(row int64) (stored []byte, compressed bool, err error) {
 	return stored, compressed, nil
 }
 
-// SlotBytes returns what the row takes in a slab.
-func (t *Tier) SlotBytes(row int64) (int, error) {
+// StoredBytes returns the length of a row as stored. It may be called beside Write.
+func (t *Tier) StoredBytes(row int64) (int, error) {
+	t.writes.RLock()
+	defer t.writes.RUnlock()
 	stored, _, err := t.Stored(row)
-	return slab.SlotBytes(len(stored)), err
+	return len(stored), err
+}
+
+// SlotBytes returns what the row takes in a slab. It may be called beside Write.
+func (t *Tier) SlotBytes(row int64) (int, error) {
+	n, err := t.StoredBytes(row)
+	return slab.SlotBytes(n), err
 }
 
 // Attach returns the tier and its codec as the kernels of device d see them, with bits, index and codec metadata in the
 // device's memory; Detach frees that.
 func (t *Tier) Attach(d device.Device) (rows kernels.HostRows, c kernels.Codec, err error) {
+	if rows, err = t.AttachRows(d); err != nil {
+		return rows, c, err
+	}
+	if c, err = kernels.AttachCodec(d, t.codec); err != nil {
+		Detach(d, rows, c)
+	}
+	return rows, c, err
+}
+
+// AttachRows is Attach without the codec.
+func (t *Tier) AttachRows(d device.Device) (rows kernels.HostRows, err error) {
 	rows = t.host
 	bits, index := rows.Compressed, rows.Index
 	rows.Compressed, rows.Index = device.Buffer{}, device.Buffer{}
 	defer func() {
 		if err != nil {
-			Detach(d, rows, c)
+			Detach(d, rows, kernels.Codec{})
 		}
 	}()
 	for _, b := range []struct {
@@ -123,14 +162,13 @@ func (t *Tier) Attach(d device.Device) (rows kernels.HostRows, c kernels.Codec, 
 			continue
 		}
 		if *b.dst, err = d.Alloc(b.src.Size(), b.what); err != nil {
-			return rows, c, err
+			return rows, err
 		}
 		if err = device.Upload(d, *b.dst, b.src.Bytes()); err != nil {
-			return rows, c, err
+			return rows, err
 		}
 	}
-	c, err = kernels.AttachCodec(d, t.codec)
-	return rows, c, err
+	return rows, nil
 }
 
 // Detach frees what Attach put in the device's memory.

@@ -71,6 +71,7 @@ type Config struct {
 	Seed     uint64
 	// Verify compares every gathered row with its source.
 	Verify bool
+	Online
 }
 
 // NewConfig returns the default run.
@@ -78,6 +79,7 @@ func NewConfig() Config {
 	return Config{
 		Vertices: defaultVertices, Fanouts: []int{15, 10}, Batches: Default, WarmupBatches: Default,
 		Budget: "5%", Policy: admission.Default, Codec: registry.Auto, HostTier: "inplace", Device: "auto", Devices: 1, Seed: 1,
+		Online: Online{RefreshChurn: defaultRefreshChurn, SampleRate: defaultSampleRate},
 	}
 }
 
@@ -113,6 +115,7 @@ func (c *Config) Validate() error {
 	if c.Devices < 1 || c.Devices > slab.MaxSlabs {
 		fault("--devices (%d) must be 1 to %d", c.Devices, slab.MaxSlabs)
 	}
+	c.Online.validate(c.Policy, fault)
 	if c.Batches < 1 && c.Batches != Default {
 		fault("--batches (%d) must be at least 1", c.Batches)
 	}

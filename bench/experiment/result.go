@@ -28,6 +28,8 @@ type Result struct {
 		TrainingBatches int   `json:"training_batches"`
 		// TrainingMeasured says that training batches are among the measured ones.
 		TrainingMeasured bool `json:"training_measured"`
+		// Cold says that the cache was empty at first, and the training batches were run through it.
+		Cold bool `json:"cold,omitempty"`
 	} `json:"workload"`
 	Cache struct {
 		Policy string `json:"policy"`
@@ -62,6 +64,8 @@ type Result struct {
 		Speed
 	} `json:"uncompressed"`
 	MissesByReason map[string]int64 `json:"misses_by_reason"`
+	// Online is there if the caches followed the workload.
+	Online *OnlineResult `json:"online,omitempty"`
 	// VerifiedRows were compared with their source; Mismatches of them differed.
 	VerifiedRows int64 `json:"verified_rows"`
 	Mismatches   int64 `json:"mismatches"`

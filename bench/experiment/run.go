@@ -47,6 +47,7 @@ func Run(ctx context.Context, cfg Config, progress Progress) (*Result, error) {
 	res.Table.Name, res.Table.Rows, res.Table.RowBytes, res.Table.DType = r.table.Name, int64(r.table.Rows), r.table.RowBytes, r.table.DType.String()
 	res.Workload.Kind, res.Workload.Batches = r.measured.Kind(), r.last-r.first
 	res.Workload.TrainingBatches, res.Workload.TrainingMeasured = r.trainLast-r.trainFirst, r.training == r.measured && r.trainLast > r.first
+	res.Workload.Cold = cfg.Cold
 	res.Cache.Policy = cfg.Policy
 
 	compressed, err := r.measure(ctx, cfg.Codec, cfg.HostTier, cfg.Verify)
@@ -54,6 +55,10 @@ func Run(ctx context.Context, cfg Config, progress Progress) (*Result, error) {
 		return nil, err
 	}
 	compressed.describe(res)
+	if cfg.Online.on() {
+		res.Online = &OnlineResult{}
+		res.Online.describe(compressed.stats)
+	}
 	res.VerifiedRows, res.Mismatches = r.verified, r.mismatches
 	plain, err := r.measure(ctx, registry.None, transfer.InPlace.String(), false)
 	if errors.Is(err, cache.ErrBudget) { // not one uncompressed row fits, so all of them are read from the host
@@ -62,6 +67,12 @@ func Run(ctx context.Context, cfg Config, progress Progress) (*Result, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("uncompressed: %w", err)
+	}
+	if cfg.Drift > 0 {
+		if res.Online.Drift, err = r.measureDrift(ctx); err != nil {
+			return nil, err
+		}
+		res.Online.Drift.Share = res.Results.HitRatio / max(res.Online.Drift.OptimalHitRatio, 1e-9)
 	}
 	t := plain.stats.Tables[0]
 	res.Uncompressed.RowsCached, res.Uncompressed.HitRatio, res.Uncompressed.HostBytesMoved = t.CachedRows, ratio(t.Hits, t.Lookups), t.HostBytesMoved
@@ -118,10 +129,16 @@ func (r *run) prepare() (err error) {
 	if r.budget, err = c.budget(int64(len(r.table.Data))); err != nil {
 		return err
 	}
+	prepare := r.prepareSampling
 	if c.IDs != "" {
-		return r.prepareReplay()
+		prepare = r.prepareReplay
 	}
-	return r.prepareSampling()
+	if err := prepare(); err != nil {
+		return err
+	}
+	r.drift()
+	r.suitTraining()
+	return nil
 }
 
 func (r *run) prepareSampling() (err error) {
@@ -147,7 +164,6 @@ func (r *run) prepareSampling() (err error) {
 			return err
 		}
 	}
-	r.suitTraining()
 	return nil
 }
 
@@ -181,7 +197,6 @@ func (r *run) prepareReplay() error {
 	if r.trainLast = r.first; c.WarmupBatches == Default {
 		r.trainLast = r.last / replayTrainShare
 	}
-	r.suitTraining()
 	return nil
 }
 
@@ -212,18 +227,10 @@ func (r *run) policy() (admission.Policy, error) {
 
 // learn yields the training batches.
 func (r *run) learn(ctx context.Context) admission.Training {
-	return func(yield func(int, []int64) bool) {
-		if r.training == nil {
-			return
-		}
-		cursor := r.training.NewCursor()
-		var rows []int64
-		for i := r.trainFirst; i < r.trainLast && ctx.Err() == nil; i++ {
-			if rows = cursor.Batch(i, rows[:0]); !yield(0, rows) {
-				return
-			}
-		}
+	if r.cfg.Cold {
+		return nil
 	}
+	return learnFrom(ctx, r.training, r.trainFirst, r.trainLast)
 }
 
 // measurement is what one cache did over the measured batches.
@@ -257,6 +264,7 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	c, err := cache.New(cache.Options{
 		Tables: []cache.Table{table}, Budget: r.budget, Device: r.cfg.Device, Devices: r.cfg.Devices, Codec: codec, HostTier: mode,
 		Admission: policy, Training: r.learn(ctx), Seed: r.cfg.Seed, Workers: r.cfg.Workers,
+		Cold: r.cfg.Cold, Refresh: r.cfg.Online.options(),
 	})
 	if errors.Is(err, cache.ErrBudget) {
 		return nil, fmt.Errorf("--budget (%s): %w", r.cfg.Budget, err)
@@ -268,25 +276,45 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	info := c.DeviceInfo(0)
 	m := &measurement{device: cacheDevice{info.Kind, info.Name, c.Devices()}}
 
-	r.progress.Stage("measuring ("+codec+")", r.last-r.first)
-	cursor := r.measured.NewCursor()
-	var rows []int64
 	var out []byte
-	times := make([]time.Duration, 0, r.last-r.first)
-	for i := r.first; i < r.last; i++ {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		rows = cursor.Batch(i, rows[:0])
+	batches := 0
+	gather := func(rows []int64) (took time.Duration, err error) {
 		if n := len(rows) * r.table.RowBytes; n > cap(out) {
 			out = make([]byte, n+n/4)
 		}
 		out = out[:len(rows)*r.table.RowBytes]
 		start := time.Now()
 		if err := c.Gather(ctx, 0, rows, out); err != nil {
+			return 0, err
+		}
+		took = time.Since(start)
+		if batches++; r.cfg.every() != 0 && batches%r.cfg.every() == 0 {
+			err = c.Refresh(ctx)
+		}
+		return took, err
+	}
+	if err := r.warmUp(ctx, func(rows []int64) error { _, err := gather(rows); return err }); err != nil {
+		return nil, err
+	}
+	before, err := c.Stats()
+	if err != nil {
+		return nil, err
+	}
+
+	r.progress.Stage("measuring ("+codec+")", r.last-r.first)
+	cursor := r.measured.NewCursor()
+	var rows []int64
+	times := make([]time.Duration, 0, r.last-r.first)
+	for i := r.first; i < r.last; i++ {
+		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		times = append(times, time.Since(start))
+		rows = cursor.Batch(i, rows[:0])
+		took, err := gather(rows)
+		if err != nil {
+			return nil, err
+		}
+		times = append(times, took)
 		m.ids += int64(len(rows))
 		if verify {
 			r.verify(rows, out)
@@ -296,6 +324,7 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	if m.stats, err = c.Stats(); err != nil {
 		return nil, err
 	}
+	m.stats = m.stats.Sub(before)
 	m.speed = newSpeed(times, m.ids, r.table.RowBytes)
 	return m, nil
 }

@@ -48,6 +48,9 @@ func Run(w io.Writer, r *experiment.Result) error {
 	if _, err := fmt.Fprintf(w, "%-10s %s of %s lookups:%s\n", "misses", count(q.Misses), count(q.Lookups), reasons(r)); err != nil {
 		return err
 	}
+	if err := online(w, r.Online); err != nil {
+		return err
+	}
 	if r.VerifiedRows > 0 {
 		_, err := fmt.Fprintf(w, "%-10s %s rows compared with their source, %s differ\n", "verified", count(r.VerifiedRows), count(r.Mismatches))
 		return err
@@ -55,9 +58,26 @@ func Run(w io.Writer, r *experiment.Result) error {
 	return nil
 }
 
+// online prints how the cache changed.
+func online(w io.Writer, o *experiment.OnlineResult) error {
+	if o == nil {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "%-10s %s: %s admitted, %s evicted, %s written; %s observed, %s lost\n", "refreshed",
+		plural(int(o.Cycles), "cycle", "cycles"), plural(int(o.AdmittedRows), "row", "rows"), count(o.EvictedRows), bytesOf(o.RefreshedBytes),
+		plural(int(o.SampledAccesses), "access", "accesses"), count(o.LostAccesses))
+	if d := o.Drift; d != nil && err == nil {
+		_, err = fmt.Fprintf(w, "%-10s %s: a static cache hits %s, the best of each phase %s; this one reaches %.3f of that\n", "drift",
+			plural(d.Phases, "phase", "phases"), percent(d.StaticHitRatio), percent(d.OptimalHitRatio), d.Share)
+	}
+	return err
+}
+
 func training(r *experiment.Result) string {
 	w := &r.Workload
 	switch {
+	case w.Cold:
+		return ", learning from " + plural(w.TrainingBatches, "warm-up batch", "warm-up batches") + " on"
 	case r.Cache.Policy == "static-degree":
 		return ", by the graph"
 	case w.TrainingBatches == 0:

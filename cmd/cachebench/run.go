@@ -61,6 +61,13 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	f.IntVar(&cfg.WarmupBatches, "warmup-batches", experiment.Default, "batches the policy learns from first")
 	f.StringVar(&cfg.Budget, "budget", cfg.Budget, "device memory per device: 1% of the table's raw bytes, or 64MiB")
 	f.StringVar(&cfg.Policy, "policy", cfg.Policy, "admission: "+strings.Join(admission.Names(), ", "))
+	f.BoolVar(&cfg.Cold, "cold", false, "begin with an empty cache: warm-up batches run through it, unmeasured")
+	f.IntVar(&cfg.Drift, "drift", 0, "exchange the hot rows after so many batches; a static cache is shown beside")
+	f.IntVar(&cfg.RefreshBatches, "refresh-batches", 0, "batches between refresh cycles")
+	f.DurationVar(&cfg.RefreshInterval, "refresh-interval", 0, "time between refresh cycles in the background (100ms)")
+	f.Float64Var(&cfg.RefreshChurn, "refresh-churn", cfg.RefreshChurn, "most of the cache that a cycle replaces, 0 to 1")
+	f.StringVar(&cfg.RefreshBytes, "refresh-bytes", "", "most bytes that a cycle writes (default: 256MiB)")
+	f.Float64Var(&cfg.SampleRate, "sample-rate", cfg.SampleRate, "share of accesses that the policy observes, 0 to 1")
 	f.StringVar(&cfg.Codec, "codec", cfg.Codec, strings.Join(registry.Names(), ", "))
 	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
 	f.StringVar(&cfg.Device, "device", cfg.Device, "backend: auto, host or cuda")
@@ -72,6 +79,7 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")
 	// What stands for the workload's own default is shown as that.
 	f.Lookup("batch-size").DefValue = "256, with --ids 4096"
+	f.Lookup("refresh-batches").DefValue = "5 with --cold or --drift and no --refresh-interval"
 	f.Lookup("batches").DefValue = "200, with --ids all"
 	f.Lookup("warmup-batches").DefValue = "50 of another seed; with --ids a quarter, measured too"
 	return cmd
@@ -96,6 +104,12 @@ func checkUnused(cmd *cobra.Command) error {
 	for _, c := range [][2]string{{"vertices", "features"}, {"vertices", "graph"}, {"fanouts", "ids"}} {
 		if changed(c[0]) && changed(c[1]) {
 			return fmt.Errorf("--%s and --%s contradict each other", c[0], c[1])
+		}
+	}
+	online := changed("cold") || changed("drift") || changed("refresh-batches") || changed("refresh-interval")
+	for _, name := range []string{"refresh-churn", "refresh-bytes", "sample-rate"} {
+		if changed(name) && !online {
+			return fmt.Errorf("--%s means nothing without --cold, --drift, --refresh-batches or --refresh-interval", name)
 		}
 	}
 	if changed("batch-size") && cmd.Flags().Lookup("batch-size").Value.String() == "0" {

@@ -1,0 +1,83 @@
+package cache_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
+)
+
+// BenchmarkUpdate updates random rows, a tenth of which are cached, in batches.
+func BenchmarkUpdate(b *testing.B) {
+	const rows, rowBytes = 100_000, 512
+	data := normalTable(rows, rowBytes/4, 1)
+	for _, mode := range []cache.HostTier{cache.InPlace, cache.Packed} {
+		for _, n := range []int{1, 64, 1024} {
+			b.Run(fmt.Sprintf("%v/rows=%d", mode, n), func(b *testing.B) {
+				c := newCache(b, cache.Options{
+					Tables: []cache.Table{fromBytes(b, "x", data, rowBytes)}, Budget: int64(len(data) / 10), Codec: "ibp4", HostTier: mode,
+					Admission: admission.NewStaticFrequency(), Device: "host",
+				})
+				r := rand.New(rand.NewPCG(1, 1))
+				ids := make([]int64, n)
+				b.SetBytes(int64(n * rowBytes))
+				for b.Loop() {
+					for i := range ids {
+						ids[i] = r.Int64N(rows)
+					}
+					if err := c.Update(ctx, 0, ids, data[:n*rowBytes]); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(stats(b, c).Changes.UpdateWaits)/float64(b.N), "waits/op")
+			})
+		}
+	}
+}
+
+// BenchmarkRefresh is a cycle that exchanges about a tenth of 20,000 cached rows, of 200,000 that are ranked.
+func BenchmarkRefresh(b *testing.B) {
+	const rows, rowBytes = 200_000, 128
+	data := normalTable(rows, rowBytes/4, 1)
+	p := &scripted{ranking: rowKeys(0, rows)}
+	c := newCache(b, cache.Options{
+		Tables: []cache.Table{fromBytes(b, "x", data, rowBytes)}, Budget: int64(len(data) / 8), Codec: "ibp4", Admission: p, Device: "host",
+	})
+	from := int64(0)
+	before := stats(b, c)
+	for b.Loop() {
+		b.StopTimer()
+		from = (from + 2000) % rows
+		p.set("", append(rowKeys(from, rows), rowKeys(0, from)...))
+		b.StartTimer()
+		if err := c.Refresh(ctx); err != nil {
+			b.Fatal(err)
+		}
+	}
+	n := stats(b, c).Sub(before).Changes
+	b.ReportMetric(float64(n.AdmittedRows)/float64(b.N), "admitted/op")
+	b.ReportMetric(float64(n.EvictedRows)/float64(b.N), "evicted/op")
+}
+
+// BenchmarkGather_Sampling is what sampling costs a batch on the host.
+func BenchmarkGather_Sampling(b *testing.B) {
+	const rows, rowBytes = 200_000, 128
+	data := normalTable(rows, rowBytes/4, 1)
+	for _, rate := range []float64{0, 1. / 16, 1} {
+		b.Run(fmt.Sprintf("rate=%v", rate), func(b *testing.B) {
+			c := newCache(b, cache.Options{
+				Tables: []cache.Table{fromBytes(b, "x", data, rowBytes)}, Budget: int64(len(data) / 10), Admission: &randomPolicy{}, Device: "host",
+				Refresh: cache.RefreshOptions{Accesses: rate},
+			})
+			ids := zipf(rand.New(rand.NewPCG(1, 1)), rows, 20_000)
+			out := make([]byte, len(ids)*rowBytes)
+			for b.Loop() {
+				if err := c.Gather(ctx, 0, ids, out); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

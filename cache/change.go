@@ -1,0 +1,432 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// changes is the writing side of a cache that serves. Whoever changes what batches read holds its lock, for a bounded piece
+// of work at a time and never while waiting for batches; batches never take it.
+//
+// What is withdrawn from the maps is retired: put into the open group. One goroutine, which lives as long as there is
+// something to do, closes the open group, waits until every batch that had begun by then has ended, and then does what was
+// waiting for that.
+type changes struct {
+	cache *Cache
+	life  context.Context // ends when the cache closes
+	stop  context.CancelFunc
+	tasks sync.WaitGroup // everything that runs until then
+
+	mu struct {
+		sync.Mutex
+		index *hashmap.Map // what the map of every device holds
+		log   storeLog     // stores that the devices' maps have not seen yet
+		sides []*side      // one a device
+		born  []uint32     // for each map slot, when its row was admitted
+		// bornSum is the sum of born over the admitted rows.
+		bornSum int64
+
+		fresh     map[uint64]*fresh   // rows whose newest version is not in the host tier yet
+		admitting map[uint64]struct{} // rows on their way to a slab; whoever changes one takes it out
+		erased    queue               // keys whose map slots only say why they have no location, oldest first
+		rejected  []map[int64]uint64  // for each table, words of the rejected rows' bits that the devices do not have yet
+
+		open     *retired
+		running  bool          // the goroutine
+		progress chan struct{} // closed, and replaced, after each group
+		err      error         // a change failed half way: nothing can be changed any more
+	}
+	started time.Time
+	counts  changeCounts
+}
+
+// retired is what waits for the batches that may still read it.
+type retired struct {
+	slots    []slot
+	overlay  []slot
+	mapSlots []int64
+	rows     []*fresh
+	buffers  []retiredBuffer
+	done     chan struct{} // closed once it is dealt with
+}
+
+func (r *retired) empty() bool {
+	return len(r.slots)+len(r.overlay)+len(r.mapSlots)+len(r.rows)+len(r.buffers) == 0
+}
+
+// slot is a place in a slab or in the overlay.
+type slot struct {
+	device int
+	offset int64
+	bytes  int
+	aside  bool // counted in deviceState.aside
+}
+
+type retiredBuffer struct {
+	device device.Device
+	buffer device.Buffer
+}
+
+// startChanges makes the writing side, once maps and slabs are filled.
+func (c *Cache) startChanges() error {
+	ch := &c.changes
+	ch.cache, ch.started = c, time.Now()
+	ch.life, ch.stop = context.WithCancel(context.Background())
+	m := &ch.mu
+	m.fresh, m.admitting, m.open, m.progress = map[uint64]*fresh{}, map[uint64]struct{}{}, newRetired(), make(chan struct{})
+	for range c.tables {
+		m.rejected = append(m.rejected, map[int64]uint64{})
+	}
+	layout := c.devices[0].layout
+	image := c.devices[0].hashes.Bytes()
+	mirrored := 0 // devices whose map is the index itself
+	if image == nil {
+		image = alignedBytes(layout.Bytes())
+		if err := device.Download(c.devices[0].device, image, c.devices[0].hashes); err != nil {
+			return err
+		}
+	} else {
+		mirrored = 1
+	}
+	m.index = hashmap.View(image, layout)
+	m.born = make([]uint32, layout.Slots())
+	if mirrored < len(c.devices) {
+		m.index.OnStore(m.log.add)
+	}
+	for i, d := range c.devices {
+		s, err := newSide(d, i >= mirrored)
+		if err != nil {
+			return err
+		}
+		m.sides = append(m.sides, s)
+	}
+	return nil
+}
+
+func newRetired() *retired { return &retired{done: make(chan struct{})} }
+
+// alignedBytes returns memory aligned to 8 bytes; n is a multiple of 8.
+func alignedBytes(n int64) []byte { return AsBytes(make([]uint64, n/8)) }
+
+// end ends what runs in the background. No call may be inside the cache.
+func (ch *changes) end() {
+	if ch.stop != nil {
+		ch.stop()
+		ch.tasks.Wait()
+	}
+}
+
+// free frees memory. REQUIRES: no batch runs, and end was called.
+func (ch *changes) free() {
+	for _, s := range ch.mu.sides {
+		s.close()
+	}
+	ch.mu.sides = nil
+	if ch.mu.open != nil {
+		for _, b := range ch.mu.open.buffers {
+			b.device.Free(b.buffer)
+		}
+		ch.mu.open.buffers = nil
+	}
+}
+
+// now is the time since the start in tenths of a second, 13 years' worth.
+func (ch *changes) now() uint32 { return uint32(time.Since(ch.started) / (100 * time.Millisecond)) }
+
+// admittedLocked counts a row whose location has been published. REQUIRES: ch.mu is locked.
+func (ch *changes) admittedLocked(key uint64) {
+	table, _ := hashmap.SplitKey(key)
+	ch.cache.tables[table].counts.cached.Add(1)
+	if s, ok := ch.mu.index.Slot(key); ok {
+		ch.mu.born[s] = ch.now()
+		ch.mu.bornSum += int64(ch.mu.born[s])
+	}
+}
+
+// withdrawnLocked counts a row that is admitted no longer; its key is still in the index. REQUIRES: ch.mu is locked.
+func (ch *changes) withdrawnLocked(key uint64) {
+	table, _ := hashmap.SplitKey(key)
+	ch.cache.tables[table].counts.cached.Add(-1)
+	if s, ok := ch.mu.index.Slot(key); ok {
+		ch.mu.bornSum -= int64(ch.mu.born[s])
+	}
+}
+
+// insertLocked publishes a location. REQUIRES: ch.mu is locked.
+func (ch *changes) insertLocked(key uint64, l slab.Location) bool {
+	ch.mu.log.operation()
+	return ch.mu.index.Insert(key, l)
+}
+
+// eraseLocked withdraws a key's location, and remembers that its map slot says why. REQUIRES: ch.mu is locked.
+func (ch *changes) eraseLocked(key uint64, why slab.Reason) {
+	ch.mu.log.operation()
+	ch.mu.index.Erase(key, why)
+	if why == slab.Cold || why == slab.Rejected || why == slab.Oversize { // the row bits say so too
+		ch.deleteLocked(key)
+		return
+	}
+	ch.mu.erased.push(key)
+	// Reasons must not crowd out locations: what is forgotten counts as rejected.
+	for int64(ch.mu.erased.len()) > ch.mu.index.Layout().Slots()/reasonShare {
+		if key := ch.mu.erased.pop(); ch.deleteLocked(key) {
+			ch.rejectLocked(key)
+		}
+	}
+}
+
+// reasonShare is the share of map slots, one in so many, that may say why a row was withdrawn.
+const reasonShare = 16
+
+// rejectLocked notes a row as rejected. REQUIRES: ch.mu is locked.
+func (ch *changes) rejectLocked(key uint64) {
+	table, row := hashmap.SplitKey(key)
+	if t := ch.cache.tables[table]; !t.rejected.has(row) {
+		t.rejected.add(row)
+		ch.mu.rejected[table][row>>6] = t.rejected[row>>6]
+	}
+}
+
+// deleteLocked takes a key without a location out of the maps, so that its slot can be another's after an epoch.
+// REQUIRES: ch.mu is locked.
+func (ch *changes) deleteLocked(key uint64) bool {
+	ch.mu.log.operation()
+	s, ok := ch.mu.index.Delete(key)
+	if ok {
+		ch.mu.open.mapSlots = append(ch.mu.open.mapSlots, s)
+	}
+	return ok
+}
+
+// retireLocked gives a published slot back once no batch can read it. REQUIRES: ch.mu is locked.
+func (ch *changes) retireLocked(key uint64, l slab.Location) {
+	table, _ := hashmap.SplitKey(key)
+	bytes := slab.SlotBytes(l.Stored(ch.cache.tables[table].tier.RowBytes()))
+	ch.mu.open.slots = append(ch.mu.open.slots, slot{device: l.Slab(), offset: l.Offset(), bytes: bytes})
+}
+
+// evictLocked withdraws an admitted row. REQUIRES: ch.mu is locked; the row is not fresh.
+func (ch *changes) evictLocked(key uint64, l slab.Location, why slab.Reason) {
+	ch.withdrawnLocked(key)
+	ch.eraseLocked(key, why)
+	ch.retireLocked(key, l)
+}
+
+// publishLocked lets every device see the maps as the index has them: batches that begin after it returns do. An error is
+// final. REQUIRES: ch.mu is locked.
+func (ch *changes) publishLocked() error {
+	if ch.mu.err != nil {
+		return ch.mu.err
+	}
+	var errs []error
+	for _, wave := range ch.mu.log.waves {
+		for i, d := range ch.cache.devices {
+			if s := ch.mu.sides[i]; s.hasMap {
+				errs = append(errs, s.store(d.hashes, wave))
+			}
+		}
+	}
+	ch.mu.log.clear()
+	for table, changed := range ch.mu.rejected {
+		if len(changed) == 0 {
+			continue
+		}
+		words := make([]word, 0, len(changed))
+		for index, value := range changed {
+			words = append(words, word{uint64(index), value})
+		}
+		clear(changed)
+		for i, d := range ch.cache.devices {
+			errs = append(errs, ch.mu.sides[i].store(d.table(table).rejected, words))
+		}
+	}
+	for _, s := range ch.mu.sides {
+		errs = append(errs, s.finish())
+	}
+	if !ch.mu.open.empty() {
+		ch.workLocked()
+	}
+	return ch.failLocked(errors.Join(errs...))
+}
+
+// failLocked notes an error after which the devices may hold anything. REQUIRES: ch.mu is locked.
+func (ch *changes) failLocked(err error) error {
+	if err != nil && ch.mu.err == nil {
+		ch.mu.err = fmt.Errorf("cache: changing what is cached: %w", err)
+	}
+	return ch.mu.err
+}
+
+// workLocked has the open group dealt with. REQUIRES: ch.mu is locked.
+func (ch *changes) workLocked() {
+	if ch.mu.running || ch.life.Err() != nil {
+		return
+	}
+	ch.mu.running = true
+	ch.tasks.Go(ch.work)
+}
+
+// work deals with one group after the other until there is none.
+func (ch *changes) work() {
+	for {
+		ch.mu.Lock()
+		group := ch.mu.open
+		if group.empty() || ch.mu.err != nil || ch.life.Err() != nil {
+			ch.mu.running = false
+			if ch.mu.err != nil { // nobody will deal with the group
+				close(group.done)
+				ch.mu.open = &retired{buffers: group.buffers, done: make(chan struct{})}
+			}
+			ch.advanceLocked()
+			ch.mu.Unlock()
+			return
+		}
+		ch.mu.open = newRetired()
+		ch.mu.Unlock()
+		err := ch.cache.waitEpoch(ch.life)
+		ch.mu.Lock()
+		if err == nil {
+			ch.dealLocked(group)
+		} else {
+			ch.mu.open.buffers = append(ch.mu.open.buffers, group.buffers...)
+		}
+		close(group.done)
+		ch.advanceLocked()
+		ch.mu.Unlock()
+	}
+}
+
+// advanceLocked wakes whoever waits for progress. REQUIRES: ch.mu is locked.
+func (ch *changes) advanceLocked() {
+	close(ch.mu.progress)
+	ch.mu.progress = make(chan struct{})
+}
+
+// dealLocked does what had to wait for the batches of a group's time. REQUIRES: ch.mu is locked.
+func (ch *changes) dealLocked(g *retired) {
+	var errs []error
+	for _, s := range g.slots {
+		errs = append(errs, ch.freeLocked(s))
+	}
+	for _, s := range g.overlay {
+		ch.cache.overlay.free(s)
+	}
+	for _, s := range g.mapSlots {
+		ch.mu.log.operation()
+		ch.mu.index.Reclaim(s)
+	}
+	for _, b := range g.buffers {
+		b.device.Free(b.buffer)
+	}
+	for _, f := range g.rows {
+		if !f.replaced {
+			errs = append(errs, ch.advanceFreshLocked(f))
+		}
+	}
+	errs = append(errs, ch.publishLocked())
+	ch.failLocked(errors.Join(errs...))
+}
+
+// freeLocked gives a slot that nothing reads to the allocator. REQUIRES: ch.mu is locked.
+func (ch *changes) freeLocked(s slot) error {
+	d := ch.cache.devices[s.device]
+	d.slots.Free(s.offset, s.bytes)
+	if s.aside {
+		d.aside -= int64(s.bytes)
+	}
+	return poison(ch.mu.sides[s.device], s)
+}
+
+// flush waits until everything that has been retired so far is dealt with.
+func (ch *changes) flush(ctx context.Context) error {
+	ch.mu.Lock()
+	group := ch.mu.open
+	if group.empty() {
+		ch.mu.Unlock()
+		return nil
+	}
+	ch.workLocked()
+	ch.mu.Unlock()
+	return ch.await(ctx, group.done)
+}
+
+// await waits for a group or for progress, read under the lock under which it was seen that it takes waiting.
+func (ch *changes) await(ctx context.Context, progress <-chan struct{}) error {
+	select {
+	case <-progress:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-ch.life.Done():
+		return ErrClosed
+	}
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return ch.mu.err
+}
+
+// word is a 64-bit word of some memory and its new value, as kernels.Store takes them.
+type word struct{ index, value uint64 }
+
+// storeLog collects stores to a map's memory for copies of it. The stores of one operation on the map stay in their order:
+// they are in successive waves. Otherwise the order of a wave's stores does not matter, since keys of a map do not depend on
+// each other, but for stores to the same word, of which the last counts.
+type storeLog struct {
+	waves [][]word
+	last  map[int64][2]int // of a word: its last wave, and place in it
+	next  int              // first wave for the next store
+}
+
+// operation begins an operation.
+func (l *storeLog) operation() { l.next = 0 }
+
+func (l *storeLog) add(index int64, value uint64) {
+	wave := l.next
+	if at, ok := l.last[index]; ok && at[0] >= wave {
+		l.waves[at[0]][at[1]].value = value
+		l.next = at[0] + 1
+		return
+	}
+	if l.last == nil {
+		l.last = map[int64][2]int{}
+	}
+	for len(l.waves) <= wave {
+		l.waves = append(l.waves, nil)
+	}
+	l.last[index] = [2]int{wave, len(l.waves[wave])}
+	l.waves[wave] = append(l.waves[wave], word{uint64(index), value})
+	l.next = wave + 1
+}
+
+func (l *storeLog) clear() {
+	for i := range l.waves {
+		l.waves[i] = l.waves[i][:0]
+	}
+	clear(l.last)
+	l.next = 0
+}
+
+// queue is a queue of keys.
+type queue struct {
+	keys []uint64
+	head int
+}
+
+func (q *queue) len() int { return len(q.keys) - q.head }
+
+func (q *queue) push(key uint64) { q.keys = append(q.keys, key) }
+
+func (q *queue) pop() uint64 {
+	key := q.keys[q.head]
+	if q.head++; q.head > len(q.keys)/2 {
+		q.keys = q.keys[:copy(q.keys, q.keys[q.head:])]
+		q.head = 0
+	}
+	return key
+}

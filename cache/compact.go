@@ -1,0 +1,113 @@
+package cache
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// Slots of different sizes leave free pieces between them. Holes are the free pieces that the longest row does not fit in.
+// Where they take more than one byte in holeShare of a slab, windows of it are emptied: their free pieces are set aside,
+// their rows move to free slots elsewhere, and an epoch later each window is a free piece of its own. Windows with the
+// fewest bytes to move come first.
+const (
+	holeShare     = 16
+	windowSlots   = 16 // of the longest row, in a window
+	smallSlab     = 4  // windows: smaller slabs are left alone
+	compactRounds = 4
+)
+
+// longestSlot returns the bytes of the longest slot there can be.
+func (c *Cache) longestSlot() int {
+	longest := 0
+	for _, t := range c.tables {
+		longest = max(longest, slab.SlotBytes(t.tier.RowBytes()))
+	}
+	return longest
+}
+
+// compact empties windows until holes are within their bound, or so many bytes are moved.
+func (c *Cache) compact(ctx context.Context, most int64) error {
+	for i := range c.devices {
+		for range compactRounds {
+			moved, err := c.compactDevice(ctx, i, most)
+			if moved == 0 || err != nil {
+				return err
+			}
+			most -= moved
+		}
+	}
+	return nil
+}
+
+// compactDevice empties windows of one slab and returns the bytes moved: none when holes are within their bound.
+func (c *Cache) compactDevice(ctx context.Context, device int, most int64) (int64, error) {
+	ch, d, longest := &c.changes, c.devices[device], c.longestSlot()
+	width := int64(windowSlots * longest)
+	if d.slots.Capacity() < smallSlab*width {
+		return 0, nil
+	}
+	ch.mu.Lock()
+	holes := d.slots.HoleBytes(longest)
+	excess := holes - d.slots.Capacity()/holeShare
+	if excess <= 0 {
+		ch.mu.Unlock()
+		return 0, nil
+	}
+	type window struct{ index, free, holes int64 }
+	windows := make([]window, (d.slots.Capacity()+width-1)/width)
+	for i := range windows {
+		windows[i].index = int64(i)
+	}
+	for start, bytes := range d.slots.Extents() {
+		for at := start; at < start+bytes; {
+			w := at / width
+			part := min((w+1)*width, start+bytes) - at
+			windows[w].free += part
+			if bytes < int64(longest) {
+				windows[w].holes += part
+			}
+			at += part
+		}
+	}
+	slices.SortFunc(windows, func(a, b window) int { return cmp.Compare(b.holes, a.holes) })
+	chosen := map[int64]bool{}
+	live := int64(0)
+	for _, w := range windows {
+		if excess <= 0 || w.holes == 0 || live+width-w.free > most {
+			break
+		}
+		chosen[w.index] = true
+		live += width - w.free
+		excess -= w.holes
+	}
+	var claimed []slot
+	for w := range chosen {
+		for _, s := range d.slots.Claim(w*width, min((w+1)*width, d.slots.Capacity())) {
+			claimed = append(claimed, slot{device, s[0], int(s[1]), true})
+			d.aside += s[1]
+		}
+	}
+	ch.mu.Unlock()
+
+	var keys []uint64
+	moving := map[uint64]slab.Location{}
+	for key, l := range ch.mu.index.All() {
+		if !c.overlay.has(l) && l.Slab() == device && hashmap.Owner(key, len(c.devices)) == device && chosen[l.Offset()/width] {
+			keys = append(keys, key)
+			moving[key] = l
+		}
+	}
+	moved, err := c.admitRows(ctx, keys, moving)
+	ch.mu.Lock()
+	ch.mu.open.slots = append(ch.mu.open.slots, claimed...)
+	ch.workLocked()
+	ch.mu.Unlock()
+	if err == nil {
+		err = ch.flush(ctx)
+	}
+	return moved, err
+}

@@ -1,0 +1,158 @@
+package cache
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/kernels"
+)
+
+// learner feeds the admission policy, one call at a time, and contains its panics: after one it is left alone, and the cache
+// serves on with what it holds.
+type learner struct {
+	cache   *Cache
+	policy  admission.Policy
+	samples atomic.Int64
+	lost    atomic.Int64 // overwritten in the ring before they were read
+
+	panicked atomic.Pointer[error]
+
+	mu struct {
+		sync.Mutex
+		closed bool
+		rows   [][]int64 // sampled accesses of each table, on their way to the policy
+		keys   [][]int64 // accesses to sampled keys, on their way to the caller
+	}
+}
+
+const (
+	// ringRecords bounds what one drain takes: with drainInterval, some 3 M accesses a second, which the policies keep up
+	// with on part of a processor. What comes faster is overwritten, and counted.
+	ringRecords   = 1 << 16
+	drainInterval = 20 * time.Millisecond
+	// learnBatch is how many rows the policy observes at a time.
+	learnBatch = 4096
+)
+
+// call runs f on the policy.
+func (l *learner) call(f func(admission.Policy)) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.callLocked(f)
+}
+
+// callLocked is call. REQUIRES: l.mu is locked.
+func (l *learner) callLocked(f func(admission.Policy)) (err error) {
+	if err := l.failure(); err != nil || l.mu.closed {
+		return err
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			failure := fmt.Errorf("%w: %s: panic: %v", ErrPolicy, l.name(), p)
+			l.panicked.Store(&failure)
+			err = failure
+		}
+	}()
+	f(l.policy)
+	return nil
+}
+
+// name returns the policy's name, which a policy that panics may not even have.
+func (l *learner) name() (name string) {
+	defer func() {
+		if recover() != nil {
+			name = "policy"
+		}
+	}()
+	return l.policy.Name()
+}
+
+// failure returns the policy's panic.
+func (l *learner) failure() error {
+	if p := l.panicked.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+func (l *learner) close() {
+	l.call(func(p admission.Policy) { p.Close() })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.closed = true
+}
+
+// openRings makes the rings that batches append their samples to.
+func (c *Cache) openRings() (err error) {
+	o := &c.opts.Refresh
+	if o.Accesses == 0 && o.Keys == 0 {
+		return nil
+	}
+	for _, d := range c.devices {
+		if d.ring, err = kernels.NewSampleRing(d.device, ringRecords); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sampling says which accesses of the next batch to keep.
+func (d *deviceState) sampling() kernels.Sampling {
+	if d.ring == nil {
+		return kernels.Sampling{}
+	}
+	o := &d.cache.opts
+	return d.ring.Sampling(o.Seed, d.sampled.Add(1)<<3|uint32(d.index), o.Refresh.Accesses, o.Refresh.Keys)
+}
+
+// drain hands the samples since the last time to the policy and the caller.
+func (l *learner) drain() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.cache
+	if l.mu.rows == nil {
+		l.mu.rows, l.mu.keys = make([][]int64, len(c.tables)), make([][]int64, len(c.tables))
+	}
+	for _, d := range c.devices {
+		if d.ring == nil {
+			continue
+		}
+		samples := int64(0)
+		lost := d.ring.Drain(func(key uint64, kept uint32) {
+			table, row := hashmap.SplitKey(key)
+			if table >= len(c.tables) || row >= c.tables[table].tier.Capacity() {
+				return // a record of two halves, by a chance of 2^-30
+			}
+			samples++
+			if kept&kernels.SampledAccess != 0 {
+				if l.mu.rows[table] = append(l.mu.rows[table], row); len(l.mu.rows[table]) >= learnBatch {
+					l.observeLocked(table)
+				}
+			}
+			if kept&kernels.SampledKey != 0 && c.opts.Refresh.OnKeys != nil {
+				l.mu.keys[table] = append(l.mu.keys[table], row)
+			}
+		})
+		l.samples.Add(samples)
+		l.lost.Add(int64(lost))
+	}
+	for table := range c.tables {
+		l.observeLocked(table)
+		if len(l.mu.keys[table]) > 0 {
+			c.opts.Refresh.OnKeys(table, l.mu.keys[table])
+			l.mu.keys[table] = l.mu.keys[table][:0]
+		}
+	}
+}
+
+// observeLocked hands a table's rows to the policy. REQUIRES: l.mu is locked.
+func (l *learner) observeLocked(table int) {
+	if rows := l.mu.rows[table]; len(rows) > 0 {
+		l.callLocked(func(p admission.Policy) { p.Observe(table, rows) })
+		l.mu.rows[table] = rows[:0]
+	}
+}

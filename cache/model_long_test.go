@@ -1,0 +1,25 @@
+//go:build long
+
+package cache_test
+
+import (
+	"testing"
+
+	"github.com/tensorcache/tensorcache/cache"
+)
+
+// TestLong_EqualsVersionedMap is TestCache_EqualsVersionedMap with 10 M operations; make test-long runs it under the race
+// detector too.
+func TestLong_EqualsVersionedMap(t *testing.T) {
+	cache.OpenHostWith(t, openSlow)
+	defer cache.ServeApart()()
+	for name, m := range modelCases {
+		t.Run(name, func(t *testing.T) {
+			m.o.Device = "host"
+			runModel(t, 10_000_000/int64(len(modelCases)), m.o, m.devices)
+		})
+	}
+}
+
+// TestLong_GPUEqualsVersionedMap is TestGPU_EqualsVersionedMap with 1 M operations.
+func TestLong_GPUEqualsVersionedMap(t *testing.T) { runModelOnGPU(t, 1_000_000) }

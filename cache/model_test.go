@@ -1,0 +1,377 @@
+package cache_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/gputest"
+)
+
+// model is a table whose rows have versions: version v of row r is written by versioned. It knows which versions were
+// current when.
+type model struct {
+	rows     int64 // of the source; version 0 of the others is zeros
+	rowBytes int
+	begun    []atomic.Int64 // the version that the last Update of the row brings
+	done     []atomic.Int64 // the version of the last Update of the row that has returned
+	writing  []sync.Mutex   // one Update of a row at a time
+}
+
+func newModel(rows, capacity, rowBytes int) *model {
+	return &model{int64(rows), rowBytes, make([]atomic.Int64, capacity), make([]atomic.Int64, capacity), make([]sync.Mutex, capacity)}
+}
+
+// versioned writes version v of a row: row number and version, then bytes that follow from them. Its length as stored
+// depends on the version: some shrink a lot, some not at all.
+func versioned(dst []byte, row, v int64) {
+	clear(dst)
+	binary.LittleEndian.PutUint64(dst, uint64(row)<<32|uint64(v))
+	state := hashmap.Hash(uint64(row)*0x9e3779b97f4a7c15 + uint64(v) + 1)
+	noise := len(dst)
+	switch state % 4 {
+	case 0:
+		noise = 8
+	case 1, 2:
+		noise = 8 + int(state>>8)%(len(dst)-8)
+	}
+	for i := 8; i < noise; i++ {
+		state = state*6364136223846793005 + 1442695040888963407
+		dst[i] = byte(state >> 56)
+	}
+}
+
+// source returns version 0 of the rows that the table begins with.
+func (m *model) source() []byte {
+	b := make([]byte, int(m.rows)*m.rowBytes)
+	for r := range int(m.rows) {
+		versioned(b[r*m.rowBytes:][:m.rowBytes], int64(r), 0)
+	}
+	return b
+}
+
+// update updates rows through the cache. Rows are locked in the order of their numbers.
+func (m *model) update(c *cache.Cache, table int, rows []int64) error {
+	data := make([]byte, len(rows)*m.rowBytes)
+	for i, r := range rows {
+		m.writing[r].Lock()
+		defer m.writing[r].Unlock()
+		v := m.begun[r].Add(1)
+		versioned(data[i*m.rowBytes:][:m.rowBytes], r, v)
+	}
+	if err := c.Update(ctx, table, rows, data); err != nil {
+		return err
+	}
+	for _, r := range rows {
+		m.done[r].Store(m.begun[r].Load())
+	}
+	return nil
+}
+
+// gather reads rows through the cache and says what was wrong with them: each must be a version that was current at some
+// moment between begin and end of the call.
+func (m *model) gather(gather func(rows []int64, out []byte) error, rows []int64) error {
+	before := make([]int64, len(rows))
+	for i, r := range rows {
+		before[i] = m.done[r].Load()
+	}
+	out := make([]byte, len(rows)*m.rowBytes)
+	if err := gather(rows, out); err != nil {
+		return err
+	}
+	want := make([]byte, m.rowBytes)
+	for i, r := range rows {
+		got := out[i*m.rowBytes:][:m.rowBytes]
+		head := binary.LittleEndian.Uint64(got)
+		v := int64(head & (1<<32 - 1))
+		if r >= m.rows && head == 0 {
+			head = uint64(r) << 32
+		}
+		if after := m.begun[r].Load(); int64(head>>32) != r || v < before[i] || v > after {
+			return fmt.Errorf("row %d reads as version %d of row %d, want version %d to %d", r, v, head>>32, before[i], after)
+		}
+		if versioned(want, r, v); r >= m.rows && v == 0 {
+			clear(want)
+		}
+		if !bytes.Equal(got, want) {
+			return fmt.Errorf("row %d is no version of it: %x, want %x", r, got, want)
+		}
+	}
+	return nil
+}
+
+// randomPolicy ranks rows at random, some of them not at all.
+type randomPolicy struct {
+	rows []int64
+	r    *rand.Rand
+}
+
+func (p *randomPolicy) Name() string { return "random" }
+func (p *randomPolicy) Start(problem admission.Problem) error {
+	p.rows, p.r = problem.Rows, rand.New(rand.NewPCG(7, 7))
+	return nil
+}
+func (p *randomPolicy) Observe(int, []int64) {}
+func (p *randomPolicy) Rank() iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		for t, n := range p.rows {
+			for _, r := range p.r.Perm(int(n))[:n/2] {
+				if !yield(hashmap.Key(t, int64(r))) {
+					return
+				}
+			}
+		}
+	}
+}
+func (p *randomPolicy) Resize(int64) {}
+func (p *randomPolicy) Close()       {}
+
+// runModel runs operations from several goroutines on a cache that changes in every way it can.
+func runModel(t *testing.T, operations int64, o cache.Options, devices int) {
+	const rows, capacity, rowBytes = 600, 700, 120
+	models := []*model{newModel(rows, capacity, rowBytes), newModel(rows, capacity, rowBytes)}
+	for i, m := range models {
+		table, err := cache.FromBytes(fmt.Sprint("table", i), cache.Uint8, m.source(), rowBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Tables = append(o.Tables, table.WithCapacity(capacity))
+	}
+	snapshot := filepath.Join(t.TempDir(), "snapshot")
+	o.Admission, o.Devices = &randomPolicy{}, devices
+	o.Refresh = cache.RefreshOptions{Interval: 2 * time.Millisecond, MaxChurn: 0.3}
+	c := newCache(t, o)
+	var left, updates, inserted atomic.Int64
+	left.Store(operations)
+	background, stop := context.WithCancel(ctx)
+	defer stop()
+	var wg sync.WaitGroup
+	fail := func(what string, err error) bool {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+			left.Store(0)
+		}
+		return err == nil
+	}
+	for g := range 6 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(g), 1))
+			pick := func(m *model, n, most int64) []int64 {
+				ids := make([]int64, 0, n)
+				for range n {
+					ids = append(ids, r.Int64N(most))
+				}
+				return ids
+			}
+			for left.Add(-1) >= 0 {
+				table := r.IntN(2)
+				m := models[table]
+				switch x := r.IntN(1000); {
+				case x < 900:
+					ids := pick(m, r.Int64N(24), c.Rows(table))
+					if !fail("Gather", m.gather(func(rows []int64, out []byte) error {
+						return c.On(r.IntN(devices)).Gather(ctx, table, rows, out)
+					}, ids)) {
+						return
+					}
+				case x < 960:
+					most := int64(capacity)
+					if r.IntN(10) != 0 {
+						most = rows
+					}
+					seen := map[int64]bool{}
+					var ids []int64
+					for _, id := range pick(m, 1+r.Int64N(6), most) {
+						if !seen[id] && (len(ids) == 0 || id > ids[len(ids)-1]) {
+							seen[id] = true
+							ids = append(ids, id)
+						}
+					}
+					if !fail("Update", m.update(c, table, ids)) {
+						return
+					}
+					updates.Add(1)
+					if ids[len(ids)-1] >= rows {
+						inserted.Add(1)
+					}
+				case x < 995:
+					if !fail("Invalidate", c.Invalidate(table, pick(m, r.Int64N(8), rows))) {
+						return
+					}
+				case x < 998:
+					if !fail("Refresh", c.Refresh(background)) {
+						return
+					}
+				case x == 998 && r.IntN(4) == 0:
+					if !fail("Snapshot", c.Snapshot(snapshot)) {
+						return
+					}
+				case x < 999:
+					if _, err := c.Stats(); !fail("Stats", err) {
+						return
+					}
+				default:
+					budget := o.Budget - r.Int64N(o.Budget/4)
+					if err := c.SetBudget(background, budget); !errors.Is(err, cache.ErrBudget) && !fail("SetBudget", err) {
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	for i, m := range models {
+		all := make([]int64, c.Rows(i))
+		for r := range all {
+			all[r] = int64(r)
+		}
+		if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, i, rows, out) }, all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := stats(t, c)
+	if s.ChangeError != "" || s.PolicyError != "" {
+		t.Fatalf("errors: %q, %q", s.ChangeError, s.PolicyError)
+	}
+	n := s.Changes
+	t.Logf("%d operations, %d updates (%d insert), %+v", operations, updates.Load(), inserted.Load(), n)
+	if updates.Load() > 1000 && (n.Cycles == 0 || n.AdmittedRows == 0 || n.EvictedRows == 0 || inserted.Load() == 0 || n.InvalidatedRows == 0) {
+		t.Fatalf("something never happened: %+v", n)
+	}
+	sum := s.Tables[0].Lookups + s.Tables[1].Lookups
+	if hits := s.Tables[0].Hits + s.Tables[1].Hits; hits == 0 || hits == sum {
+		t.Fatalf("%d hits of %d lookups", hits, sum)
+	}
+}
+
+// modelCases are the caches that the model is held against.
+var modelCases = map[string]struct {
+	o       cache.Options
+	devices int
+}{
+	"in place":           {cache.Options{Budget: 60_000, HostTier: cache.InPlace}, 1},
+	"packed":             {cache.Options{Budget: 60_000, HostTier: cache.Packed}, 1},
+	"3 devices":          {cache.Options{Budget: 30_000, HostTier: cache.Packed, Codec: "ibp4"}, 3},
+	"8 devices":          {cache.Options{Budget: 12_000, HostTier: cache.InPlace, Codec: "ibp8"}, 8},
+	"overlay of one row": {cache.Options{Budget: 60_000, Overlay: 1, Cold: true}, 1},
+	"raw rows":           {cache.Options{Budget: 60_000, Codec: "none", HostTier: cache.Packed}, 2},
+}
+
+// slowDevice is a device whose batches are now and then held up between their lookup and what follows: what they have found
+// must stay as it is for so long.
+type slowDevice struct{ device.Device }
+
+func (d slowDevice) NewStream() (device.Stream, error) {
+	s, err := d.Device.NewStream()
+	return slowStream{s}, err
+}
+
+type slowStream struct{ device.Stream }
+
+func (s slowStream) Launch(k device.Kernel) error {
+	err := s.Stream.Launch(k)
+	if k.Name() == "lookup" && rand.IntN(8) == 0 {
+		time.Sleep(time.Duration(rand.IntN(100)) * time.Microsecond)
+	}
+	return err
+}
+
+func openSlow(n, workers int) []device.Device {
+	devices := host.Open(n, workers)
+	for i, d := range devices {
+		devices[i] = slowDevice{d}
+	}
+	return devices
+}
+
+// TestCache_EqualsVersionedMap: whatever goes on beside it, a Gather returns for each row a version that was current during
+// the call. It runs a million operations.
+func TestCache_EqualsVersionedMap(t *testing.T) {
+	cache.OpenHostWith(t, openSlow)
+	defer cache.ServeApart()() // else a batch this small is one launch, and not held up in between
+	for name, m := range modelCases {
+		t.Run(name, func(t *testing.T) {
+			m.o.Device = "host"
+			runModel(t, 1_000_000/int64(len(modelCases)), m.o, m.devices)
+		})
+	}
+}
+
+// TestClose_BesideChanges: whatever is under way when Close comes is finished or refused, and nothing hangs.
+func TestClose_BesideChanges(t *testing.T) {
+	cache.OpenHostWith(t, openSlow)
+	const rows, rowBytes = 300, 120
+	for round := range 30 {
+		m := newModel(rows, rows, rowBytes)
+		path := filepath.Join(t.TempDir(), "snapshot")
+		c := newCache(t, cache.Options{
+			Tables: []cache.Table{fromBytes(t, "x", m.source(), rowBytes)}, Budget: 20_000, Devices: 1 + round%3, Device: "host", Overlay: 1,
+			Admission: &randomPolicy{}, Refresh: cache.RefreshOptions{Interval: time.Millisecond},
+		})
+		var wg sync.WaitGroup
+		for g := range 6 {
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(uint64(g), uint64(round)))
+				for {
+					ids := []int64{r.Int64N(rows)}
+					var err error
+					switch g {
+					case 0, 1:
+						err = m.update(c, 0, ids)
+					case 2:
+						err = c.Refresh(ctx)
+					case 3:
+						err = c.Snapshot(path)
+					case 4:
+						err = errors.Join(c.Invalidate(0, ids), c.SetBudget(ctx, 15_000+r.Int64N(5000)))
+					default:
+						err = m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, ids)
+					}
+					if errors.Is(err, cache.ErrClosed) {
+						return
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		time.Sleep(time.Duration(round) * 100 * time.Microsecond)
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+	}
+}
+
+// TestGPU_EqualsVersionedMap is TestCache_EqualsVersionedMap on a GPU, by way of Gather into Go memory.
+func TestGPU_EqualsVersionedMap(t *testing.T) { runModelOnGPU(t, 60_000) }
+
+func runModelOnGPU(t *testing.T, operations int64) {
+	gputest.Require(t)
+	for _, name := range []string{"in place", "packed", "overlay of one row"} {
+		t.Run(name, func(t *testing.T) {
+			m := modelCases[name]
+			m.o.Device = "cuda"
+			runModel(t, operations/3, m.o, 1)
+		})
+	}
+}

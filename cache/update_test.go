@@ -1,0 +1,353 @@
+package cache_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/host"
+)
+
+// noise fills rows that no codec shrinks.
+func noise(rows, rowBytes int, seed uint64) []byte {
+	r := rand.New(rand.NewPCG(seed, 3))
+	b := make([]byte, rows*rowBytes)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+// settle waits until the overlay is empty.
+func settle(t testing.TB, c *cache.Cache) cache.Stats {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		s := stats(t, c)
+		if s.OverlayBytes == 0 && s.OverlayRows == 0 {
+			return s
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d rows stay in the overlay", s.OverlayRows)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// gatherAll compares all rows with data.
+func gatherAll(t testing.TB, c *cache.Cache, data []byte) {
+	t.Helper()
+	rows := make([]int64, c.Rows(0))
+	for i := range rows {
+		rows[i] = int64(i)
+	}
+	out := make([]byte, len(rows)*c.RowBytes(0))
+	if len(out) != len(data) {
+		t.Fatalf("%d rows, want %d", len(rows), len(data)/c.RowBytes(0))
+	}
+	if err := c.Gather(ctx, 0, rows, out); err != nil {
+		t.Fatal(err)
+	}
+	checkRows(t, data, c.RowBytes(0), rows, out)
+}
+
+// TestUpdate_RowsThatGrowShrinkAndTurnRaw: cached or not, in both modes of the host tier, rows read back at once and when they
+// have arrived in the host tier, whose statistics are those of a table loaded like that. Cached rows stay cached.
+func TestUpdate_RowsThatGrowShrinkAndTurnRaw(t *testing.T) {
+	const rows = 300
+	for _, rowBytes := range []int{16, 61, 512, 3000} {
+		for _, mode := range []cache.HostTier{cache.InPlace, cache.Packed} {
+			for _, codec := range []string{"none", "ibp4", "ibp8"} {
+				t.Run(fmt.Sprintf("row=%d/%v/%s", rowBytes, mode, codec), func(t *testing.T) {
+					small, large := normalTable(rows, (rowBytes+3)/4, 1)[:rows*rowBytes], noise(rows, rowBytes, 2)
+					data := bytes.Clone(small)
+					budget := int64(rows*rowBytes/2 + 9000)
+					c := newCache(t, cache.Options{
+						Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: codec, HostTier: mode, Admission: admission.NewStaticFrequency(), Budget: budget,
+					})
+					r := rand.New(rand.NewPCG(3, 3))
+					cached := stats(t, c).Tables[0].CachedRows
+					for round := range 6 {
+						from := [][]byte{large, small, make([]byte, len(data))}[round%3]
+						var ids []int64
+						var updates []byte
+						for range 200 { // duplicates: the last counts
+							id := r.Int64N(rows)
+							row := bytes.Clone(from[int(id)*rowBytes:][:rowBytes])
+							row[r.IntN(rowBytes)] ^= byte(r.Uint32())
+							ids, updates = append(ids, id), append(updates, row...)
+							copy(data[int(id)*rowBytes:], row)
+						}
+						if err := c.Update(ctx, 0, ids, updates); err != nil {
+							t.Fatal(err)
+						}
+						clear(updates) // they are the caller's again
+						gatherAll(t, c, data)
+						settle(t, c)
+						gatherAll(t, c, data)
+					}
+					s := settle(t, c)
+					fresh := newCache(t, cache.Options{
+						Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: codec, HostTier: mode, Admission: admission.NewStaticFrequency(), Budget: budget,
+					})
+					// A codec trained on other rows may store rows differently; one that is none may not.
+					if f := stats(t, fresh).Tables[0]; codec == "none" && (f.StoredBytes != s.Tables[0].StoredBytes || f.RawRows != s.Tables[0].RawRows) {
+						t.Errorf("totals %+v, of a table loaded like that %+v", s.Tables[0], f)
+					}
+					if n := s.Tables[0].CachedRows; codec == "none" && n < cached*9/10 || n > cached { // some give their map slots
+						t.Errorf("%d rows cached, %d before", n, cached)
+					}
+					if s.Changes.UpdatedRows != 1200 || s.ChangeError != "" {
+						t.Errorf("%+v %s", s.Changes, s.ChangeError)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestUpdate_InsertsUpToTheCapacity: rows that were never given are zeros.
+func TestUpdate_InsertsUpToTheCapacity(t *testing.T) {
+	const rows, capacity, rowBytes = 100, 1000, 36
+	for _, mode := range []cache.HostTier{cache.InPlace, cache.Packed} {
+		for _, codec := range []string{"none", "ibp4"} {
+			data := normalTable(rows, rowBytes/4, 1)
+			p := &scripted{}
+			c := newCache(t, cache.Options{
+				Tables: []cache.Table{fromBytes(t, "x", data, rowBytes).WithCapacity(capacity)}, HostTier: mode, Codec: codec, Budget: 20_000, Admission: p,
+			})
+			if c.Rows(0) != rows {
+				t.Fatalf("%d rows", c.Rows(0))
+			}
+			if err := c.Gather(ctx, 0, []int64{rows}, make([]byte, rowBytes)); !errors.Is(err, cache.ErrRows) {
+				t.Errorf("a row that is not there: %v", err)
+			}
+			more := noise(capacity, rowBytes, 5)
+			for _, id := range []int64{150, 101, 400, 120, 999, 150} {
+				row := more[int(id)*rowBytes:][:rowBytes]
+				if err := c.Update(ctx, 0, []int64{id}, row); err != nil {
+					t.Fatal(err)
+				}
+				data = append(data, make([]byte, max(0, int(id+1)*rowBytes-len(data)))...)
+				copy(data[int(id)*rowBytes:], row)
+				gatherAll(t, c, data)
+			}
+			settle(t, c)
+			gatherAll(t, c, data)
+			p.set("", rowKeys(90, 200))
+			refresh(t, c)
+			gatherAll(t, c, data)
+			if s := stats(t, c).Tables[0]; s.Rows != capacity || s.RawBytes != capacity*rowBytes {
+				t.Errorf("%+v", s)
+			}
+			for _, bad := range [][]int64{{1, capacity}, {-1}, {1 << 60}} {
+				if err := c.Update(ctx, 0, bad, make([]byte, len(bad)*rowBytes)); !errors.Is(err, cache.ErrRows) {
+					t.Errorf("Update of rows %d: %v", bad, err)
+				}
+			}
+			gatherAll(t, c, data)
+		}
+	}
+}
+
+func TestUpdate_BadInput(t *testing.T) {
+	data := normalTable(10, 4, 7)
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "features", data, 16)}, Budget: 1000})
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	for want, err := range map[string]error{
+		"cache: table (1) must be 0 to 0": c.Update(ctx, 1, nil, nil),
+		"cache: output of the wrong size: 15 bytes for 1 rows of table features must be 16":                                        c.Update(ctx, 0, []int64{1}, make([]byte, 15)),
+		"cache: row numbers out of range: row number (10) at position 1 must be 0 to 9, the capacity of table features":            c.Update(ctx, 0, []int64{1, 10}, make([]byte, 32)),
+		"cache: Update of table features: 0 of 1 rows are updated: context canceled":                                               c.Update(canceled, 0, []int64{1}, make([]byte, 16)),
+		"cache: row numbers out of range: row number (10) at position 0 must be 0 to 9 of table features; 1 of 1 are out of range": c.Invalidate(0, []int64{10}),
+	} {
+		if err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	if err := errors.Join(c.Update(ctx, 0, nil, nil), c.Invalidate(0, nil)); err != nil {
+		t.Error(err)
+	}
+	gatherAll(t, c, data)
+	c.Close()
+	if err := c.Update(ctx, 0, []int64{1}, make([]byte, 16)); !errors.Is(err, cache.ErrClosed) {
+		t.Errorf("Update after Close: %v", err)
+	}
+	if err := c.Invalidate(0, nil); !errors.Is(err, cache.ErrClosed) {
+		t.Errorf("Invalidate after Close: %v", err)
+	}
+}
+
+func TestInvalidate_MissesUntilAdmittedAgain(t *testing.T) {
+	const rows, rowBytes = 500, 64
+	data := normalTable(rows, rowBytes/4, 1)
+	p := &scripted{ranking: rowKeys(0, 100)}
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Admission: p, Budget: 100*(rowBytes+24) + 1000})
+	cached := stats(t, c).Tables[0].CachedRows
+	if cached < 100 || cached > 200 {
+		t.Fatalf("%d rows cached", cached)
+	}
+	if err := c.Invalidate(0, []int64{3, 5, 400, 3}); err != nil {
+		t.Fatal(err)
+	}
+	if hits, misses := reasonsOf(t, c, data, 0, 100); hits != 98 || misses[cache.Invalidated] != 2 {
+		t.Fatalf("%d hits, misses %v", hits, misses)
+	}
+	if _, misses := reasonsOf(t, c, data, 400, 401); misses[cache.Invalidated] != 0 {
+		t.Fatalf("a row that was not cached: %v", misses)
+	}
+	// A row in the overlay is withdrawn once the host tier has it.
+	if err := errors.Join(c.Update(ctx, 0, []int64{7}, data[:rowBytes]), c.Invalidate(0, []int64{7})); err != nil {
+		t.Fatal(err)
+	}
+	copy(data[7*rowBytes:], data[:rowBytes])
+	settle(t, c)
+	if _, misses := reasonsOf(t, c, data, 7, 8); misses[cache.Invalidated] != 1 {
+		t.Fatalf("an updated row: %v", misses)
+	}
+	if s := stats(t, c); s.Tables[0].CachedRows != cached-3 || s.Changes.InvalidatedRows != 3 {
+		t.Fatalf("%d rows cached, %d before; %+v", s.Tables[0].CachedRows, cached, s.Changes)
+	}
+	refresh(t, c)
+	if hits, _ := reasonsOf(t, c, data, 0, 100); hits != 100 || stats(t, c).Tables[0].CachedRows != cached {
+		t.Fatalf("%d hits after a refresh", hits)
+	}
+}
+
+// heldDevice is a device whose lookups stop, on demand, before they return.
+type heldDevice struct {
+	device.Device
+	hold chan chan struct{} // a lookup takes a channel from here, and waits until it is closed
+}
+
+func (d heldDevice) NewStream() (device.Stream, error) {
+	s, err := d.Device.NewStream()
+	return heldStream{s, d.hold}, err
+}
+
+type heldStream struct {
+	device.Stream
+	hold chan chan struct{}
+}
+
+func (s heldStream) Launch(k device.Kernel) error {
+	err := s.Stream.Launch(k)
+	if k.Name() == "lookup" {
+		select {
+		case release := <-s.hold:
+			<-release
+		default:
+		}
+	}
+	return err
+}
+
+// TestUpdate_FullOverlayBlocks: while a batch is under way that began before, Update waits when the overlay is full, and
+// Gather never.
+func TestUpdate_FullOverlayBlocks(t *testing.T) {
+	const rows, rowBytes = 200, 256
+	hold := make(chan chan struct{})
+	defer cache.ServeApart()()
+	cache.OpenHostWith(t, func(n, workers int) []device.Device {
+		return []device.Device{heldDevice{host.Open(1, workers)[0], hold}}
+	})
+	for _, mode := range []cache.HostTier{cache.InPlace, cache.Packed} {
+		old, data := noise(rows, rowBytes, 1), noise(rows, rowBytes, 2)
+		c := newCache(t, cache.Options{
+			Tables: []cache.Table{fromBytes(t, "x", old, rowBytes)}, Codec: "none", HostTier: mode, Budget: 20_000, Overlay: 20 * rowBytes, Device: "host",
+		})
+		ids := make([]int64, rows)
+		for i := range ids {
+			ids[i] = int64(i)
+		}
+		release := make(chan struct{})
+		held := make([]byte, rows*rowBytes)
+		pending := c.GatherAsync(ctx, 0, ids, held)
+		hold <- release // the batch has looked its rows up
+
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		err := c.Update(short, 0, ids, data)
+		cancel()
+		if want := "cache: Update of table x: 20 of 200 rows are updated: context deadline exceeded"; err == nil || err.Error() != want {
+			t.Fatalf("got %v, want %s", err, want)
+		}
+		if s := stats(t, c); s.OverlayBytes != s.OverlayCapacity || s.OverlayRows != 20 || s.Changes.UpdateWaits == 0 {
+			t.Fatalf("%+v", s)
+		}
+		out := make([]byte, rows*rowBytes)
+		if err := c.Gather(ctx, 0, ids, out); err != nil {
+			t.Fatal(err)
+		}
+		checkRows(t, data, rowBytes, ids[:20], out[:20*rowBytes])
+		if !bytes.Equal(out[20*rowBytes:], old[20*rowBytes:]) {
+			t.Fatal("rows that were not updated have changed")
+		}
+		done := make(chan error)
+		go func() { done <- c.Update(ctx, 0, ids, data) }()
+		select {
+		case err := <-done:
+			t.Fatalf("Update returned while the overlay was full: %v", err)
+		case <-time.After(20 * time.Millisecond):
+		}
+		close(release)
+		if err := errors.Join(<-done, pending.Wait()); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(held, old) { // what it had found was from before
+			t.Fatal("the batch under way has seen new rows")
+		}
+		gatherAll(t, c, data)
+		settle(t, c)
+		gatherAll(t, c, data)
+	}
+}
+
+// TestUpdate_FullMap: rows that the hashmap has no slot for are updated all the same, others give way.
+func TestUpdate_FullMap(t *testing.T) {
+	const rows, rowBytes = 5000, 16
+	data := noise(rows, rowBytes, 1)
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Budget: 3000, Overlay: 1 << 20})
+	cached := stats(t, c).Tables[0].CachedRows
+	next := noise(rows, rowBytes, 2)
+	ids := make([]int64, rows)
+	for i := range ids {
+		ids[i] = int64(i)
+	}
+	if err := c.Update(ctx, 0, ids, next); err != nil {
+		t.Fatal(err)
+	}
+	gatherAll(t, c, next)
+	s := settle(t, c)
+	gatherAll(t, c, next)
+	if s.Changes.EvictedRows == 0 || s.Tables[0].CachedRows >= cached {
+		t.Fatalf("%d rows cached, %d before, %+v", s.Tables[0].CachedRows, cached, s.Changes)
+	}
+}
+
+// TestUpdate_OversizeRows: rows that no slab holds are updated too.
+func TestUpdate_OversizeRows(t *testing.T) {
+	const rowBytes = 100_000
+	data := make([]byte, 3*rowBytes)
+	copy(data, noise(1, rowBytes, 1))
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "f", data, rowBytes)}, Budget: 50_000, Codec: "ibp8", Overlay: 1})
+	for i := range 6 {
+		row := noise(1, rowBytes, uint64(i))
+		if i%3 == 2 {
+			row = make([]byte, rowBytes)
+		}
+		copy(data[i%3*rowBytes:], row)
+		if err := c.Update(ctx, 0, []int64{int64(i % 3)}, row); err != nil {
+			t.Fatal(err)
+		}
+		gatherAll(t, c, data)
+	}
+	settle(t, c)
+	gatherAll(t, c, data)
+}

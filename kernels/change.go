@@ -1,0 +1,50 @@
+package kernels
+
+import (
+	"sync/atomic"
+
+	"github.com/tensorcache/tensorcache/device"
+)
+
+// Store stores words of 64 bits where lookups and fetches load them, each by one store and in any order: words of a
+// hashmap, of row bits or of an index. What readers must see in an order takes several, launched in that order.
+type Store struct {
+	// Target is the memory. Words holds pairs of 64 bits, a word's index in it and its value, the indices distinct; those
+	// beyond Target are ignored.
+	Target, Words device.Buffer
+}
+
+// Name implements device.Kernel.
+func (k *Store) Name() string { return "store" }
+
+// RunHost implements device.Kernel.
+func (k *Store) RunHost(device.Workers) {
+	target, words := view[uint64](k.Target), view[uint64](k.Words)
+	for i := 0; i+1 < len(words); i += 2 {
+		if words[i] < uint64(len(target)) {
+			atomic.StoreUint64(&target[words[i]], words[i+1])
+		}
+	}
+}
+
+// Scatter copies rows to slots of a slab that no other kernel reads meanwhile.
+type Scatter struct {
+	Slab device.Buffer
+	// Stage holds the rows and Items the ScatterItems that say where they go; both are page-locked. A row begins at a
+	// multiple of 16 bytes and has room up to the next one after its end.
+	Stage, Items device.Buffer
+}
+
+// Name implements device.Kernel.
+func (k *Scatter) Name() string { return "scatter" }
+
+// RunHost implements device.Kernel.
+func (k *Scatter) RunHost(device.Workers) {
+	mem, stage := k.Slab.Bytes(), k.Stage.Bytes()
+	for _, item := range view[ScatterItem](k.Items) {
+		copy(mem[item.To:], stage[item.From:][:item.Bytes])
+	}
+}
+
+// ScatterItemsView views a buffer as the items of a Scatter.
+func ScatterItemsView(b device.Buffer) []ScatterItem { return view[ScatterItem](b) }

@@ -1,0 +1,186 @@
+package transfer
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// ErrFull says that a packed tier has no place left for a row that grew: Repack makes some.
+var ErrFull = errors.New("transfer: packed host tier is full")
+
+// packedSpare is the share of a packed tier's bytes that is left free for rows that grow: one in so many.
+const packedSpare = 32
+
+// spare lays out what follows the rows of a packed tier of the given bytes: a row of zeros, which the rows up to the
+// capacity have in common until they are written, and places for them and for rows that grow. A tier that was never written
+// and cannot become longer has none. It returns the bytes in all.
+func (t *Tier) spare(locations []slab.Location, size int64, written bool) int64 {
+	more := t.capacity - t.rows
+	if more > 0 {
+		for r := t.rows; r < t.capacity; r++ {
+			locations[r] = slab.Raw(0, size)
+		}
+		size += roundUp(int64(t.rowBytes))
+	}
+	t.owned, t.tailFrom, t.tail = t.rows, (size+slab.Align-1)&^(slab.Align-1), slab.NewAllocator(0)
+	if more == 0 && !written {
+		return size
+	}
+	places := int64(slab.SlotBytes(t.rowBytes))
+	bytes := max(size/packedSpare, 4*places) + more*places
+	t.tail = slab.NewAllocator(max(0, min(bytes, slab.MaxBytes-slab.TailSlack-t.tailFrom)))
+	return t.tailFrom + t.tail.Capacity()
+}
+
+// Grow makes the tier at least so many rows long, up to its capacity; what is new reads as zeros until it is written.
+func (t *Tier) Grow(rows int64) {
+	t.writes.Lock()
+	defer t.writes.Unlock()
+	if more := rows - t.Rows(); more > 0 {
+		t.added.Add(more)
+		t.total.RawRows += more
+		t.total.RawBytes += more * int64(t.rowBytes)
+		t.total.StoredBytes += more * int64(t.rowBytes)
+		t.total.SlotBytes += more * int64(slab.SlotBytes(t.rowBytes))
+	}
+}
+
+// Written is the word that a Write changed in the devices' copies of row bits (in place) or index (packed): see
+// kernels.Store.
+type Written struct{ Index, Value uint64 }
+
+// Write replaces a row by its stored bytes. No batch may read the row from the tier before the caller has stored the
+// returned word on every device; ok is false where none changes. The stored bytes must be the codec's, or the row as it is;
+// they may lie anywhere but in the tier. Writes must not run at once; ErrFull changes nothing.
+func (t *Tier) Write(row int64, stored []byte, compressed bool) (w Written, ok bool, err error) {
+	t.writes.Lock()
+	defer t.writes.Unlock()
+	before, _, err := t.Stored(row)
+	if err != nil {
+		return w, false, err
+	}
+	old := len(before)
+	mem := t.host.Mem.Bytes()
+	if t.mode == InPlace {
+		copy(mem[row*t.host.Stride:], stored)
+		if words := t.bits(); len(words) != 0 {
+			bit := uint64(1) << (row & 63)
+			value := words[row>>6] &^ bit
+			if compressed {
+				value |= bit
+			}
+			if ok = value != words[row>>6]; ok {
+				atomic.StoreUint64(&words[row>>6], value)
+				w = Written{uint64(row >> 6), value}
+			}
+		} else if compressed {
+			return w, false, fmt.Errorf("transfer: row %d: a table of raw rows has no compressed one", row)
+		}
+	} else {
+		index := t.locations()
+		l := index[row]
+		room := t.place(l, row)
+		at := l.Offset()
+		if int64(len(stored)) > room {
+			offset, free := t.tail.Alloc(slab.SlotBytes(len(stored)))
+			if !free {
+				return w, false, ErrFull
+			}
+			if t.inTail(l) {
+				t.tail.Free(at-t.tailFrom, int(room))
+			}
+			at = t.tailFrom + offset
+		} else if t.inTail(l) { // the allocator must know what is in use
+			t.tail.Free(at-t.tailFrom, int(room))
+			offset, _ := t.tail.Alloc(slab.SlotBytes(len(stored)))
+			at = t.tailFrom + offset
+		}
+		copy(mem[at:], stored)
+		now := slab.Raw(0, at)
+		if compressed {
+			now = slab.Compressed(0, at, len(stored))
+		}
+		if ok = now != l; ok {
+			atomic.StoreUint64((*uint64)(&index[row]), uint64(now))
+			w = Written{uint64(row), uint64(now)}
+		}
+	}
+	t.total.StoredBytes += int64(len(stored) - old)
+	t.total.SlotBytes += int64(slab.SlotBytes(len(stored)) - slab.SlotBytes(old))
+	if was := old == t.rowBytes; was && compressed {
+		t.total.RawRows--
+	} else if !was && !compressed {
+		t.total.RawRows++
+	}
+	return w, ok, nil
+}
+
+func (t *Tier) bits() []uint64 {
+	b := t.host.Compressed.Bytes()
+	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8)
+}
+
+func (t *Tier) locations() []slab.Location {
+	b := t.host.Index.Bytes()
+	return unsafe.Slice((*slab.Location)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8)
+}
+
+func (t *Tier) inTail(l slab.Location) bool { return l.Offset() >= t.tailFrom }
+
+// place returns the bytes of a row's own place in a packed tier: none for a row that was never written, whose zeros are
+// others' too.
+func (t *Tier) place(l slab.Location, row int64) int64 {
+	n := l.Stored(t.rowBytes)
+	switch {
+	case t.inTail(l):
+		return int64(slab.SlotBytes(n))
+	case row >= t.owned:
+		return 0
+	}
+	return roundUp(int64(n))
+}
+
+// Repack moves the rows of a packed tier to new memory with room for more that grow, and returns the tier as devices should
+// see it, to be attached instead of what they have; the old memory is the caller's to free once no batch reads it. It needs
+// host memory for the tier once more meanwhile.
+func (t *Tier) Repack() (old kernels.HostRows, err error) {
+	t.writes.Lock()
+	defer t.writes.Unlock()
+	from := t.locations()
+	rows := t.Rows()
+	index, err := t.home.AllocHost(t.capacity*8, "host tier index")
+	if err != nil {
+		return old, err
+	}
+	next := &Tier{mode: t.mode, rows: rows, rowBytes: t.rowBytes, capacity: t.capacity, host: kernels.HostRows{Index: index}}
+	to := next.locations()
+	size := int64(0)
+	for r := range rows {
+		l := from[r]
+		if l.Compressed() {
+			to[r] = slab.Compressed(0, size, l.Stored(t.rowBytes))
+		} else {
+			to[r] = slab.Raw(0, size)
+		}
+		size += roundUp(int64(l.Stored(t.rowBytes)))
+	}
+	size = next.spare(to, size, true)
+	mem, err := t.home.AllocHost(size+slab.TailSlack, "host tier")
+	if err != nil {
+		t.home.Free(index)
+		return old, err
+	}
+	for r := range rows {
+		copy(mem.Bytes()[to[r].Offset():], t.host.Mem.Bytes()[from[r].Offset():][:from[r].Stored(t.rowBytes)])
+	}
+	old = t.host
+	t.host.Mem, t.host.Index = mem, index
+	t.tail, t.tailFrom = next.tail, next.tailFrom
+	t.owned = next.owned
+	return old, nil
+}
