@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -27,6 +28,7 @@ type deviceState struct {
 	hashes device.Buffer
 	layout hashmap.Layout
 	tables []tableOnDevice
+	sharer *transfer.Sharer // nil where no table's misses are shared
 
 	lanes struct {
 		sync.Mutex
@@ -43,6 +45,7 @@ type tableOnDevice struct {
 	tier               kernels.HostRows
 	codec              kernels.Codec
 	rejected, oversize device.Buffer
+	share              *transfer.ShareTable // nil where misses are not shared
 }
 
 // maxLanes is how many batches one device serves at once; more wait.
@@ -50,6 +53,31 @@ func maxLanes() int { return 2 * runtime.GOMAXPROCS(0) }
 
 // startServing lets batches in, once the device holds everything else.
 func (d *deviceState) startServing() { d.lanes.changed = make(chan struct{}) }
+
+// shareMisses lets the host's processors help with the misses of the tables for which that is worth trying.
+func (d *deviceState) shareMisses(threads int) error {
+	if threads < 0 || d.slab.Bytes() != nil { // a device in host memory gains nothing
+		return nil
+	}
+	for i := range d.tables {
+		t := &d.tables[i]
+		if !transfer.Shareable(t.tier) {
+			continue
+		}
+		if d.sharer == nil {
+			s, err := transfer.NewSharer(d.device, transfer.ShareOptions{Threads: threads})
+			if errors.Is(err, transfer.ErrNoShare) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			d.sharer = s
+		}
+		t.share = d.sharer.Table(t.tier, t.codec)
+	}
+	return nil
+}
 
 // changedLocked wakes whoever waits for a lane. REQUIRES: d.lanes is locked.
 func (d *deviceState) changedLocked() {
@@ -154,6 +182,10 @@ func (d *deviceState) close() {
 	d.drain()
 	for _, l := range d.lanes.all {
 		l.close()
+	}
+	if d.sharer != nil {
+		d.sharer.Close()
+		d.sharer = nil
 	}
 	for _, t := range d.tables {
 		transfer.Detach(d.device, t.tier, t.codec)

@@ -122,7 +122,7 @@ func (l *lane) enqueue(s device.Stream, table int, rows, out device.Buffer) erro
 	rowBytes := t.tier.RowBytes
 	n := rows.Size() / 8 * kernels.FoundBytes
 	batch := transfer.Batch{
-		Found: l.found.Slice(0, n), Ordered: l.sorted.Slice(0, n), Counters: l.counters, Buckets: l.buckets, Out: out,
+		Found: l.found.Slice(0, n), Ordered: l.sorted.Slice(0, n), Counters: l.counters, Buckets: l.buckets, Out: out, Share: t.share,
 	}
 	l.lookup = kernels.Lookup{
 		Map: d.hashes, Layout: d.layout, Table: table, Limit: d.cache.tables[table].tier.Rows(), Rows: rows,

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/transfer"
 )
 
 // Reason says why a row missed. Where several apply, the later one is counted.
@@ -29,6 +30,9 @@ type Stats struct {
 	CodecBytes, IndexBytes int64
 	// HostBytes is the host tiers' memory.
 	HostBytes int64
+	// StagingBytes and DeviceStagingBytes are the staging memory of misses that the host's processors help with, page-locked and
+	// on the devices, outside the budget.
+	StagingBytes, DeviceStagingBytes int64
 	// Tables are the statistics of each table.
 	Tables []TableStats
 }
@@ -50,7 +54,12 @@ type TableStats struct {
 	MissesByReason [slab.NumReasons]int64
 	// HostBytesMoved is the stored bytes of the missed rows.
 	HostBytesMoved int64
+	// MissStrategy says, for each device, how misses are fetched from the host tier.
+	MissStrategy []MissStrategy
 }
+
+// MissStrategy says how a device fetches a table's misses.
+type MissStrategy = transfer.ShareStats
 
 // Sub returns the difference of what was done between two Stats of one cache: s is the later one. What the cache holds
 // is taken from s.
@@ -84,11 +93,16 @@ func (c *Cache) Stats() (Stats, error) {
 		d.settleFinished()
 		s.MetadataBytes += d.hashes.Size() + slab.TailSlack
 		s.PayloadBytes += d.slots.Used()
+		if d.sharer != nil {
+			host, onDevice := d.sharer.StageBytes()
+			s.StagingBytes += host
+			s.DeviceStagingBytes += onDevice
+		}
 		for _, t := range d.tables {
 			s.MetadataBytes += t.tier.Compressed.Size() + t.rejected.Size() + t.oversize.Size()
 		}
 	}
-	for _, t := range c.tables {
+	for i, t := range c.tables {
 		total := t.tier.Totals()
 		ts := TableStats{
 			Name: t.name, Codec: "none", DType: t.dtype,
@@ -99,6 +113,9 @@ func (c *Cache) Stats() (Stats, error) {
 			s.CodecBytes += codec.MetadataBytes()
 		}
 		t.counts.read(&ts)
+		for _, d := range c.devices {
+			ts.MissStrategy = append(ts.MissStrategy, d.tables[i].share.Stats())
+		}
 		s.IndexBytes += t.tier.IndexBytes() * int64(len(c.devices))
 		s.HostBytes += t.tier.HostBytes()
 		s.Tables = append(s.Tables, ts)

@@ -20,4 +20,5 @@ compile encode_ibp8 encode -DROW_CHUNK=8
 for codec in raw:0 ibp4:4 ibp8:8; do
 	compile "decode_${codec%:*}" decode "-DROW_CHUNK=${codec#*:}"
 	compile "fetch_${codec%:*}" fetch "-DROW_CHUNK=${codec#*:}"
+	compile "share_${codec%:*}" share "-DROW_CHUNK=${codec#*:}"
 done

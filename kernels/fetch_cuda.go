@@ -15,22 +15,14 @@ func (k *Fetch) RunCUDA(s *cuda.Stream) error {
 	if n == 0 {
 		return nil
 	}
-	rowBytes := k.Tier.RowBytes
-	row, err := rowCodec(k.Codec, rowBytes, k.Out.Addr())
+	args, err := k.args()
 	if err != nil {
 		return err
 	}
-	args := FetchArgs{
-		Misses: k.Misses.Addr(), Step: FoundBytes, Counters: k.Counters.Addr(), Out: k.Out.Addr(), Tier: k.Tier.args(), Codec: row,
-		Ahead: uint32(max(k.Tier.Ahead, (int(row.Chunks)+31)/32*4)),
-	}
-	if k.AtBack {
-		args.Misses += uint64(k.Misses.Size() - FoundBytes)
-		args.Step = -FoundBytes
-	}
+	rowBytes := k.Tier.RowBytes
 	// A warp takes a row of any length: narrower tiles ask for lines one after the other, and were seen to be slower from
 	// 256 bytes up (41 against 48 GB/s there).
-	shape, stage, meta := "32", rowBytes, int(row.MetaBytes)
+	shape, stage, meta := "32", rowBytes, int(args.Codec.MetaBytes)
 	if rowBytes >= LongRow {
 		shape, stage, meta = "Long", SegmentQuads*16, 0
 	}
@@ -46,4 +38,17 @@ func (k *Fetch) RunCUDA(s *cuda.Stream) error {
 		return err
 	}
 	return f.Launch(s, grid, 32*warps, shared, &args)
+}
+
+func (k *Fetch) args() (FetchArgs, error) {
+	row, err := rowCodec(k.Codec, k.Tier.RowBytes, k.Out.Addr())
+	args := FetchArgs{
+		Misses: k.Misses.Addr(), Step: FoundBytes, Counters: k.Counters.Addr(), Out: k.Out.Addr(), Tier: k.Tier.args(), Codec: row,
+		Ahead: uint32(max(k.Tier.Ahead, (int(row.Chunks)+31)/32*4)),
+	}
+	if k.AtBack {
+		args.Misses += uint64(k.Misses.Size() - FoundBytes)
+		args.Step = -FoundBytes
+	}
+	return args, err
 }

@@ -1,7 +1,7 @@
 #include "gpu.h"
 
-// Puts the misses of a batch in the order of their rows' host addresses, by page, in three passes: count the misses of
-// each bucket of pages, turn the counts into starts, place the misses. Within a bucket the order is any.
+// Puts the misses of a batch in the order of their rows' host addresses, by page, in two passes: count the misses of
+// each bucket of pages and turn the counts into starts, then place the misses. Within a bucket the order is any.
 
 INLINE u32 bucketOf(const OrderArgs &a, u64 row)
 {
@@ -12,22 +12,35 @@ INLINE u32 bucketOf(const OrderArgs &a, u64 row)
 // missAt returns the batch's i-th miss from the back.
 INLINE u32x4 missAt(const OrderArgs &a, u32 i) { return loadConst((const u32x4 *)a.found + a.count - 1 - i); }
 
-KERNEL void orderCountKernel(const OrderArgs a)
+// The last block to end turns the counts into starts; each of its threads has sixteen buckets. The word behind the buckets
+// counts blocks.
+KERNEL void __launch_bounds__(1024) orderCountKernel(const OrderArgs a)
 {
-	u32 n = ((const Counters *)a.counters)->misses;
-	for (u32 i = blockID() * blockThreads() + threadID(); i < n; i += gridBlocks() * blockThreads()) {
+	__shared__ u32 warps[32];
+	__shared__ bool last;
+	u32 n = ((const Counters *)a.counters)->misses, tid = threadID(), lane = tid & 31;
+	for (u32 i = blockID() * blockThreads() + tid; i < n; i += gridBlocks() * blockThreads()) {
 		u32x4 m = missAt(a, i);
 		atomicAdd((u32 *)a.buckets + bucketOf(a, (u64)m.y << 32 | m.x), 1);
 	}
-}
-
-// One block of 1024 threads, each with four buckets.
-KERNEL void __launch_bounds__(1024) orderScanKernel(const OrderArgs a)
-{
-	__shared__ u32 warps[32];
-	u32 tid = threadID(), lane = tid & 31;
-	u32x4 n = ((u32x4 *)a.buckets)[tid];
-	u32 own = n.x + n.y + n.z + n.w, sum = tileScan<32>(~0u, own);
+	asm volatile("fence.acq_rel.gpu;" ::: "memory");
+	blockSync();
+	if (tid == 0)
+		last = atomicAdd((u32 *)a.buckets + ORDER_BUCKETS, 1) == gridBlocks() - 1;
+	blockSync();
+	if (!last)
+		return;
+	asm volatile("fence.acq_rel.gpu;" ::: "memory");
+	u64x2 *buckets = (u64x2 *)a.buckets + tid * 4;
+	u32x4 x[4];
+	u32 own = 0;
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		u64x2 v = loadShared(buckets + i);
+		x[i] = u32x4{(u32)v.x, (u32)(v.x >> 32), (u32)v.y, (u32)(v.y >> 32)};
+		own += x[i].x + x[i].y + x[i].z + x[i].w;
+	}
+	u32 sum = tileScan<32>(~0u, own);
 	if (lane == 31)
 		warps[tid / 32] = sum;
 	blockSync();
@@ -35,9 +48,13 @@ KERNEL void __launch_bounds__(1024) orderScanKernel(const OrderArgs a)
 		warps[tid] = tileScan<32>(~0u, warps[tid]) - warps[tid];
 	blockSync();
 	u32 at = warps[tid / 32] + sum - own;
-	u32x4 starts = {at, at + n.x, at + n.x + n.y, at + n.x + n.y + n.z};
-	((u32x4 *)a.buckets)[tid] = starts;
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		((u32x4 *)buckets)[i] = u32x4{at, at + x[i].x, at + x[i].x + x[i].y, at + x[i].x + x[i].y + x[i].z};
+		at += x[i].x + x[i].y + x[i].z + x[i].w;
+	}
 }
+static_assert(ORDER_BUCKETS == 1024 * 16, "sixteen a thread");
 
 KERNEL void orderPlaceKernel(const OrderArgs a)
 {

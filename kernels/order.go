@@ -17,8 +17,8 @@ type Order struct {
 	Tier    HostRows
 }
 
-// OrderBytes is the size of Order's scratch memory.
-const OrderBytes = OrderBuckets * 4
+// OrderBytes is the size of Order's scratch memory: the buckets, and a line for the count of blocks.
+const OrderBytes = OrderBuckets*4 + 128
 
 // Name implements device.Kernel.
 func (k *Order) Name() string { return "order" }

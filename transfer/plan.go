@@ -1,6 +1,8 @@
 package transfer
 
 import (
+	"errors"
+
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/kernels"
 )
@@ -11,6 +13,8 @@ type Batch struct {
 	// Ordered has the size of Found, and Buckets kernels.OrderBytes.
 	Ordered, Buckets device.Buffer
 	Out              device.Buffer
+	// Share is the table's, nil where its misses are not shared. It must be nil while the stream captures a graph.
+	Share *ShareTable
 }
 
 // Plan enqueues the reads of a batch's misses on a stream. It keeps its kernels between batches, so that a batch
@@ -18,6 +22,9 @@ type Batch struct {
 type Plan struct {
 	order kernels.Order
 	fetch kernels.Fetch
+	terms kernels.Share
+	open  kernels.ShareOpen
+	share kernels.ShareFetch
 }
 
 // Where the reach of the device's address translation covers the table, or a batch is so small that launches cost more than
@@ -27,19 +34,45 @@ const (
 	orderedBatch = 4096      // rows
 )
 
-// Enqueue puts the misses in address order where that pays, then reads them straight from the host tier into the output.
-// ordered is recorded before the reading begins.
+// Enqueue puts the misses in address order where that pays, then reads them into the output: straight from the host tier, or
+// part of them through the host's processors. ordered is recorded before the reading begins.
 func (p *Plan) Enqueue(s device.Stream, tier kernels.HostRows, c kernels.Codec, b Batch, ordered device.Event) error {
 	p.fetch = kernels.Fetch{Misses: b.Found, AtBack: true, Counters: b.Counters, Tier: tier, Codec: c, Out: b.Out}
-	if tier.Mem.Size() >= orderedTier && b.Found.Size() >= orderedBatch*kernels.FoundBytes {
+	rows := b.Found.Size() / kernels.FoundBytes
+	always := b.Share != nil && b.Share.always
+	if always || tier.Mem.Size() >= orderedTier && rows >= orderedBatch {
 		p.order = kernels.Order{Found: b.Found, Counters: b.Counters, Ordered: b.Ordered, Buckets: b.Buckets, Tier: tier}
 		if err := s.Launch(&p.order); err != nil {
 			return err
 		}
 		p.fetch.Misses, p.fetch.AtBack = b.Ordered, false
 	}
+	if b.Share != nil {
+		if terms, ok := b.Share.next(rows); ok {
+			return p.enqueueShared(s, b, terms, ordered)
+		}
+	}
 	if err := s.Record(ordered); err != nil {
 		return err
 	}
+	if tier.Mem.Size() >= shareTier && tier.RowBytes <= shareRow && !p.fetch.AtBack {
+		p.share = kernels.ShareFetch{Fetch: p.fetch}
+		return s.Launch(&p.share)
+	}
 	return s.Launch(&p.fetch)
+}
+
+func (p *Plan) enqueueShared(s device.Stream, b Batch, terms kernels.Share, ordered device.Event) error {
+	p.terms = terms
+	p.open = kernels.ShareOpen{Counters: b.Counters, Share: &p.terms}
+	p.share = kernels.ShareFetch{Fetch: p.fetch, Share: &p.terms}
+	b.Share.sharer.expect()
+	err := s.Launch(&p.open)
+	if err == nil {
+		err = errors.Join(s.Record(ordered), s.Launch(&p.share))
+	}
+	if err != nil {
+		b.Share.sharer.forget()
+	}
+	return err
 }
