@@ -66,8 +66,8 @@ func (d *deviceState) shareMisses(threads int) error {
 		}
 		if d.sharer == nil {
 			s, err := transfer.NewSharer(d.device, transfer.ShareOptions{Threads: threads})
-			if errors.Is(err, transfer.ErrNoShare) {
-				return nil
+			if errors.Is(err, transfer.ErrNoShare) || errors.Is(err, device.ErrOutOfMemory) {
+				return nil // misses are fetched all the same
 			}
 			if err != nil {
 				return err

@@ -36,7 +36,6 @@ type Sharer struct {
 	enqueued     atomic.Uint32                      // ShareFetches
 	failed       atomic.Bool                        // copies cannot be enqueued any more
 	closing      atomic.Bool
-	halt         atomic.Uint32 // not 0 once either is so
 	workers      sync.WaitGroup
 	wake         chan struct{}   // the first worker's
 	wakeOthers   []chan struct{} // the others'
@@ -77,15 +76,17 @@ type ShareOptions struct {
 
 const (
 	defaultStageBytes = 64 << 20
-	defaultPiece      = 256 // 128 was 5 to 10 % slower on an H200
+	defaultPiece      = 256 // of 64, 128 and 256 rows the fastest on an H200, by 5 to 10 % over 128
+	maxDefaultThreads = 8   // of 16 processors: 15 threads were slower than 8
 	defaultTimeout    = time.Millisecond
-	maxDefaultThreads = 8
-	shareLinger       = 2 * time.Millisecond // after a batch, workers look for the next one so long: waking many takes half a millisecond
-	shareSpin         = 4 * time.Millisecond // then they sleep between looks
-	shareSleep        = 50 * time.Microsecond
-	shareHostBlocks   = 16 // blocks that begin with the host's part: 32 were no better
-	arrivedOffset     = int64(unsafe.Offsetof(kernels.ShareDevice{}.Arrived))
-	quietOffset       = int64(unsafe.Offsetof(kernels.ShareDevice{}.Quiet))
+	// Workers that had gone to sleep were seen to miss a time-out of 500 µs: after a batch they look for the next one so long, in
+	// all while one is enqueued, and then sleep between looks.
+	shareLinger     = 2 * time.Millisecond
+	shareSpin       = 4 * time.Millisecond
+	shareSleep      = 50 * time.Microsecond
+	shareHostBlocks = 16 // blocks that begin with the host's part: 32 were no faster
+	arrivedOffset   = int64(unsafe.Offsetof(kernels.ShareDevice{}.Arrived))
+	quietOffset     = int64(unsafe.Offsetof(kernels.ShareDevice{}.Quiet))
 )
 
 // ErrNoShare is wrapped by NewSharer's error where the device cannot share.
@@ -172,7 +173,6 @@ func (s *Sharer) Close() {
 // stop ends the workers; batches go on without them.
 func (s *Sharer) stop() {
 	s.closing.Store(true)
-	s.halt.Store(1)
 	close(s.done)
 	s.workers.Wait()
 }
@@ -273,7 +273,8 @@ func (s *Sharer) help(wake chan struct{}) {
 			last = number
 			s.inside.Add(1)
 			if s.work.Load() == number { // the job is this share's until inside is 0 again
-				s.gatherPieces(kernels.SharePieces)
+				for s.gather() {
+				}
 			}
 			s.inside.Add(^uint32(0))
 		}
@@ -298,7 +299,7 @@ func (s *Sharer) serve(number uint32) {
 		sent := uint32(0)
 		for more := true; more; {
 			sent = s.send(sent)
-			more = s.gatherPieces(1)
+			more = s.gather()
 		}
 		for i := 0; sent < min(kernels.Counted(atomic.LoadUint32(&s.host.Claimed), number), s.job.pieces) && !s.over(); spin(&i) {
 			sent = s.send(sent)
@@ -311,19 +312,14 @@ func (s *Sharer) serve(number uint32) {
 		return // the device shares nothing any more
 	}
 	if err := s.writeValue(quietOffset, number); err != nil {
-		s.fail()
+		s.failed.Store(true)
 	}
-}
-
-func (s *Sharer) fail() {
-	s.failed.Store(true)
-	s.halt.Store(1)
 }
 
 // over says whether nothing more of the job is wanted.
 func (s *Sharer) over() bool {
 	number := s.job.number
-	return s.halt.Load() != 0 || atomic.LoadUint32(&s.host.Closed) == number || atomic.LoadUint32(&s.host.Opened) != number
+	return s.closing.Load() || s.failed.Load() || atomic.LoadUint32(&s.host.Closed) == number || atomic.LoadUint32(&s.host.Opened) != number
 }
 
 // gather claims a piece and gathers it; false says that there is none left.
@@ -367,7 +363,7 @@ func (s *Sharer) send(sent uint32) uint32 {
 		err = s.writeValue(arrivedOffset, kernels.CountWord(j.number, end))
 	}
 	if err != nil {
-		s.fail()
+		s.failed.Store(true)
 	}
 	return end
 }

@@ -25,6 +25,8 @@ type sharing struct {
 	codec  kernels.Codec
 	sharer *Sharer
 	table  *ShareTable
+
+	corrupt map[int64]bool // rows that do not decode
 }
 
 func newSharing(t testing.TB, d device.Device, rows, rowBytes int, mode Mode, codec string, o ShareOptions) *sharing {
@@ -50,15 +52,35 @@ func newSharing(t testing.TB, d device.Device, rows, rowBytes int, mode Mode, co
 	return s
 }
 
-// gather reads the rows as misses of one batch on a stream of its own, twice as long a list as needed with hits in front,
-// and checks all that it leaves.
+// gather reads the rows as misses of one batch by a plan.
 func (s *sharing) gather(plan *Plan, rows []int64) error {
+	return s.gatherBy(rows, func(stream device.Stream, b Batch, event device.Event) error {
+		return plan.Enqueue(stream, s.rows, s.codec, b, event)
+	})
+}
+
+// gatherAlone does so by the same kernel without a share.
+func (s *sharing) gatherAlone(rows []int64) error {
+	return s.gatherBy(rows, func(stream device.Stream, b Batch, _ device.Event) error {
+		return stream.Launch(&kernels.ShareFetch{Fetch: kernels.Fetch{
+			Misses: b.Found, AtBack: true, Counters: b.Counters, Tier: s.rows, Codec: s.codec, Out: b.Out,
+		}})
+	})
+}
+
+// gatherBy reads the rows as misses of one batch on a stream of its own, at the back of a list twice as long, and checks all
+// that the batch leaves. Rows that do not decode are counted, their output is not looked at.
+func (s *sharing) gatherBy(rows []int64, enqueue func(device.Stream, Batch, device.Event) error) error {
 	rowBytes := s.tier.RowBytes()
 	n := len(rows)
 	list := make([]kernels.Found, 2*n)
-	want, moved := make([]byte, n*rowBytes), uint64(0)
+	want, moved, corrupt := make([]byte, n*rowBytes), uint64(0), 0
 	for i, r := range rows {
 		list[n+i] = kernels.Found{Word: uint64(r), Position: uint32(i)}
+		if s.corrupt[r] {
+			corrupt++
+			continue
+		}
 		copy(want[i*rowBytes:], s.data[int(r)*rowBytes:][:rowBytes])
 		stored, _, err := s.tier.Stored(r)
 		if err != nil {
@@ -98,17 +120,22 @@ func (s *sharing) gather(plan *Plan, rows []int64) error {
 	got := make([]byte, len(want))
 	err = errors.Join(
 		device.Upload(s.d, batch.Found, asBytes(list)), device.Upload(s.d, batch.Counters, asBytes(counters)),
-		plan.Enqueue(stream, s.rows, s.codec, batch, event), stream.Synchronize(),
+		enqueue(stream, batch, event), stream.Synchronize(),
 		device.Download(s.d, got, batch.Out), device.Download(s.d, asBytes(counters), batch.Counters),
 	)
 	if err != nil {
 		return err
 	}
+	for i, r := range rows {
+		if s.corrupt[r] {
+			clear(got[i*rowBytes:][:rowBytes])
+		}
+	}
 	if !bytes.Equal(got, want) {
 		return fmt.Errorf("%d rows of %d bytes: the output differs", n, rowBytes)
 	}
-	if c := counters[0]; c.Corrupt != 0 || c.HostBytes != moved || c.Share != 0 {
-		return fmt.Errorf("counters are %+v, want %d host bytes", c, moved)
+	if c := counters[0]; int(c.Corrupt) != corrupt || corrupt > 0 && !s.corrupt[rows[c.CorruptPosition]] || c.HostBytes != moved || c.Share != 0 {
+		return fmt.Errorf("counters are %+v, want %d host bytes and %d corrupt rows", c, moved, corrupt)
 	}
 	return nil
 }
@@ -142,14 +169,48 @@ func TestShare_RowsOfEveryKind(t *testing.T) {
 				r := rand.New(rand.NewPCG(1, uint64(c.rowBytes)))
 				plan := new(Plan)
 				for _, n := range []int{1, 7, 8, 9, 63, 64, 65, 1000, 5001} {
-					if err := s.gather(plan, s.random(n, r)); err != nil {
+					rows := s.random(n, r)
+					if err := s.gather(plan, rows); err != nil {
 						t.Fatalf("batch of %d: %v", n, err)
+					}
+					if err := s.gatherAlone(rows); err != nil {
+						t.Fatalf("batch of %d alone: %v", n, err)
 					}
 				}
 				if st := s.table.Stats(); st.Strategy != "shared" || st.Shared != 9 {
 					t.Errorf("%+v", st)
 				}
 			})
+		}
+	})
+}
+
+// TestShare_CorruptRowsAreCounted lets rows lose their participation bits: they would be longer than a row may be.
+func TestShare_CorruptRowsAreCounted(t *testing.T) {
+	onDevices(t, func(t *testing.T, d device.Device) {
+		for _, rowBytes := range []int{64, 256, 512} {
+			s := newSharing(t, d, 2000, rowBytes, InPlace, "ibp4", ShareOptions{Threads: 2, Piece: 16, Unit: 8, Timeout: time.Second})
+			r := rand.New(rand.NewPCG(6, 6))
+			s.corrupt = map[int64]bool{}
+			for range 300 {
+				row := r.Int64N(s.tier.Rows())
+				stored, compressed := s.tier.host.Stored(row)
+				if !compressed {
+					continue
+				}
+				clear(stored)
+				if _, err := s.tier.Codec().Decode(make([]byte, rowBytes), stored); err == nil {
+					t.Fatal("a row without participation bits decodes")
+				}
+				s.corrupt[row] = true
+			}
+			plan := new(Plan)
+			for range 5 {
+				s.setFraction(0.5)
+				if err := s.gather(plan, s.random(3000, r)); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
 	})
 }
