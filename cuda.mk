@@ -6,7 +6,7 @@ include device/cuda/driver/cuda.mk
 CLANG         ?= clang-19
 CLANG_VERSION := 19.1.7
 GPU_BUNDLE    := build/gpu
-GPU_PACKAGES  := kernels cache device/cuda
+GPU_PACKAGES  := kernels transfer cache device/cuda
 GPU_COMMIT     = github.com/tensorcache/tensorcache/bench/gpu.commit=$$(git describe --always --dirty --abbrev=12)
 GPU_RECORD    := docs/results/gpu-test.json
 GPU_OWED      := docs/results/gpu-owed.json
