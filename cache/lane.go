@@ -29,6 +29,8 @@ type lane struct {
 	lists             device.Buffer // of hits and misses, if the batch has a launch a stage: the device's scratch
 
 	serve   kernels.Serve
+	find    kernels.Find
+	fetch   kernels.Fetch
 	lookup  kernels.Lookup
 	decode  kernels.Decode
 	publish kernels.Publish
@@ -98,18 +100,38 @@ func (l *lane) enqueue(s device.Stream, table int, rows, out device.Buffer) erro
 		Samples: d.sampling(), Ring: d.ring,
 	}
 	var err error
-	if l.lists.Size() == 0 {
+	switch n := rows.Size() / 8; {
+	case l.lists.Size() == 0:
 		l.serve = kernels.Serve{
 			Lookup: lookup, Slabs: l.slabs, Codec: t.codec, Tier: t.tier, Result: l.result, Batch: l.batch,
 		}
 		err = s.Launch(&l.serve)
-	} else {
+	case t.missesFew(n):
+		err = l.enqueueFew(s, t, lookup)
+	default:
 		err = l.enqueueStages(s, t, lookup)
 	}
 	if err != nil {
 		return err
 	}
 	return s.Record(l.done)
+}
+
+// enqueueFew enqueues a batch that is likely to miss little: hits, then misses in any order.
+func (l *lane) enqueueFew(s device.Stream, t *tableOnDevice, lookup kernels.Lookup) error {
+	lookup.Found = l.lists.Slice(0, lookup.Rows.Size()/8*kernels.FoundBytes)
+	l.find = kernels.Find{Lookup: lookup, Slabs: l.slabs, Codec: t.codec}
+	l.fetch = kernels.Fetch{
+		Misses: lookup.Found, AtBack: true, Counters: l.counters, Tier: t.tier, Codec: t.codec, Out: lookup.Out,
+	}
+	l.publish = kernels.Publish{Counters: l.counters, Result: l.result, Batch: l.batch}
+	if err := s.Launch(&l.find); err != nil {
+		return err
+	}
+	if err := s.Launch(&l.fetch); err != nil {
+		return err
+	}
+	return s.Launch(&l.publish)
 }
 
 // enqueueStages enqueues lookup, then misses, and hits beside them.

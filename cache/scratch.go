@@ -70,33 +70,23 @@ func (s *scratch) give(b device.Buffer) {
 	}
 }
 
-// When one launch serves a batch, and when one a stage. One launch saves some 25 us, but reads misses in the batch's order and
-// from too many multiprocessors at once, which costs more the more there are. Measured on an H200, 200,000 rows of a 2 GiB
-// table, one launch against stages: 4,000 misses 92 against 115 us at 256 bytes and 135 against 162 at 512; 20,000 misses
-// 308 against 195 and 307 against 273; at 4096 bytes 20,000 misses 1.73 against 1.82 ms, 40,000 3.02 against 2.99. Of a table
-// of 384 MiB, 40,000 misses of 512 bytes: 495 against 440 us.
+// Which kernels serve a batch. One launch for all saves some 25 us on an H200, but decodes hits more slowly, and reads misses in
+// the batch's order and from too many multiprocessors at once: 200,000 rows of 256 bytes of a 2 GiB table with 4,000 misses
+// took 92 us so and 115 by a launch a stage, with 20,000 misses 308 and 195. Larger batches that miss little have their hits
+// looked up and decoded by one kernel, and their few misses read after that.
 const (
-	togetherRows    = 8192
-	togetherMisses  = 4096
-	togetherLongRow = 2048    // bytes; then so are batches with a share of misses up to
-	togetherShare   = 1.0 / 8 // this
+	togetherRows = 8192
+	fewMisses    = 4096
 )
 
 // serveApart has every batch served by a launch a stage: tests try those on small tables with it.
 var serveApart = false
 
-// together says whether a batch of n rows is better served by one launch than by one a stage.
-func (t *tableOnDevice) together(n int) bool {
-	switch {
-	case !t.short() || serveApart:
-		return false
-	case n <= togetherRows:
-		return true
-	case t.tier.RowBytes >= togetherLongRow:
-		return t.missShare() <= togetherShare
-	}
-	return float64(n)*t.missShare() <= togetherMisses
-}
+// together says whether a batch of n rows is served by one launch.
+func (t *tableOnDevice) together(n int) bool { return t.short() && !serveApart && n <= togetherRows }
+
+// missesFew says whether a batch of n rows is likely to miss so little that hits and misses need not run side by side.
+func (t *tableOnDevice) missesFew(n int64) bool { return float64(n)*t.missShare() <= fewMisses }
 
 // short says whether one launch can serve the table's rows.
 func (t *tableOnDevice) short() bool { return t.tier.RowBytes < kernels.LongRow }

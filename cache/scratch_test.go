@@ -57,28 +57,26 @@ func TestScratch_Bounded(t *testing.T) {
 	}
 }
 
-// TestTogether_Choice pins which batches are served by one launch.
-func TestTogether_Choice(t *testing.T) {
+// TestTableOnDevice_Choice pins which kernels serve a batch.
+func TestTableOnDevice_Choice(t *testing.T) {
 	for _, c := range []struct {
-		rowBytes, n  int
-		hits, misses int64 // of the last batch
-		want         bool
+		rowBytes, n   int
+		hits, misses  int64 // of the last batch
+		together, few bool
 	}{
-		{512, togetherRows, 0, 1, true},
-		{512, togetherRows + 1, 0, 1, false},
-		{512, 200_000, 99, 1, true},
-		{512, 200_000, 97, 3, false},
-		{512, 200_000, 0, 0, false}, // nothing is known
-		{togetherLongRow, 200_000, 9, 1, true},
-		{togetherLongRow, 200_000, 8, 2, false},
-		{8191, 10, 0, 1, true},
-		{8192, 10, 1, 0, false},
+		{512, togetherRows, 0, 1, true, false},
+		{512, togetherRows + 1, 0, 1, false, false},
+		{512, 200_000, 99, 1, false, true},
+		{512, 200_000, 97, 3, false, false},
+		{512, 200_000, 0, 0, false, false}, // nothing is known
+		{8191, 10, 0, 1, true, true},
+		{8192, 10, 1, 0, false, true},
 	} {
 		table := &tableOnDevice{}
 		table.tier.RowBytes = c.rowBytes
 		table.learn(&outcome{hits: c.hits, misses: c.misses})
-		if got := table.together(c.n); got != c.want {
-			t.Errorf("%+v: %v", c, got)
+		if together, few := table.together(c.n), table.missesFew(int64(c.n)); together != c.together || few != c.few {
+			t.Errorf("%+v: together %v, few %v", c, together, few)
 		}
 	}
 }

@@ -15,6 +15,8 @@ const NumReasons = 5
 
 const BucketSlots = 4
 
+const BucketBytes = 64
+
 const MaxProbe = 15
 
 const HintShift = 50
@@ -217,6 +219,16 @@ type DecodeArgs struct {
 const DecodeArgsBytes = 128
 
 var _ = [1]int{}[unsafe.Sizeof(DecodeArgs{})-DecodeArgsBytes]
+
+// FindArgs are rows to be looked up and, where they hit, decoded; decode has no list.
+type FindArgs struct {
+	Lookup LookupArgs
+	Decode DecodeArgs
+}
+
+const FindArgsBytes = 256
+
+var _ = [1]int{}[unsafe.Sizeof(FindArgs{})-FindArgsBytes]
 
 type FetchArgs struct {
 	// Misses is the first miss, and Step the distance to the next in bytes: negative where they lie at a list's back.

@@ -18,6 +18,7 @@ typedef long long i64;
 #define SLOT_ALIGN 16
 #define NUM_REASONS 5
 #define BUCKET_SLOTS 4
+#define BUCKET_BYTES 64
 #define MAX_PROBE 15
 #define HINT_SHIFT 50
 #define NO_HINT 7
@@ -181,6 +182,13 @@ struct DecodeArgs {
 	u32 stageBytes;
 };
 ABI_SIZE(DecodeArgs, 128);
+
+// FindArgs are rows to be looked up and, where they hit, decoded; decode has no list.
+struct FindArgs {
+	LookupArgs lookup;
+	DecodeArgs decode;
+};
+ABI_SIZE(FindArgs, 256);
 
 struct FetchArgs {
 	// Misses is the first miss, and Step the distance to the next in bytes: negative where they lie at a list's back.

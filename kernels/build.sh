@@ -21,8 +21,11 @@ compile encode_ibp4 encode -DROW_CHUNK=4
 compile encode_ibp8 encode -DROW_CHUNK=8
 compile decodeStill_ibp4 decode -DROW_CHUNK=4 -DROW_KIND=1
 compile decodeStill_ibp8 decode -DROW_CHUNK=8 -DROW_KIND=1
+compile findStill_ibp4 decode -DROW_CHUNK=4 -DROW_KIND=1 -DROW_FIND
+compile findStill_ibp8 decode -DROW_CHUNK=8 -DROW_KIND=1 -DROW_FIND
 for codec in raw:0 ibp4:4 ibp8:8; do
 	compile "decode_${codec%:*}" decode "-DROW_CHUNK=${codec#*:}" -DROW_KIND=0
+	compile "find_${codec%:*}" decode "-DROW_CHUNK=${codec#*:}" -DROW_KIND=0 -DROW_FIND
 	compile "decodeWords_${codec%:*}" decode "-DROW_CHUNK=${codec#*:}" -DROW_KIND=2
 	compile "fetch_${codec%:*}" fetch "-DROW_CHUNK=${codec#*:}"
 	compile "serve_${codec%:*}" serve "-DROW_CHUNK=${codec#*:}"

@@ -1,8 +1,13 @@
 #include "decode.h"
+#ifdef ROW_FIND
+#include "find.h"
+#include "sample.h"
+#endif
 
 // Reads the hits of a batch from the slabs and writes their rows to the output. Compiled for each ROW_CHUNK, 4 and 8 bytes, and 0
 // for tables whose rows are all raw; and for each ROW_KIND, in modules of their own so that the driver compiles what is used:
 // 0 writes rows by units of 16 and 8 bytes, KIND_STILL too, for codecs that move no bit, and KIND_WORDS by units of 4 and 1.
+// With ROW_FIND, the same for a batch whose rows are looked up on the way, where a tile decodes a row.
 #define KIND_STILL 1
 #define KIND_WORDS 2
 
@@ -58,6 +63,76 @@ template <int LANES> INLINE void storeHalves(u8 *p, u32x4 x, i32 left)
 	}
 }
 
+// Listed are the tickets of a batch's list of hits.
+struct Listed {
+	const DecodeArgs &a;
+	u32 count; // rows to be taken in turns
+	u32x4 next; // of the row that make is asked for next
+
+	INLINE Listed(const DecodeArgs &args) : a(args), count(0), next{0, 0, 0, 0} {}
+	INLINE void begin(u32 row, u32)
+	{
+		if (row < a.count)
+			next = loadConst((const u32x4 *)a.found + row);
+		count = ((const Counters *)a.counters)->hits;
+	}
+	INLINE Ticket make(u32 row, u32 step)
+	{
+		Ticket t{0, 0, 0};
+		if (row < count)
+			t = ticketOf(a, next);
+		if (row + step < count)
+			next = loadConst((const u32x4 *)a.found + row + step);
+		return t;
+	}
+	INLINE void end() {}
+};
+
+#ifdef ROW_FIND
+// Looked are the tickets of a batch whose rows are looked up on the way: misses get none, and go to the list's back. A lane
+// knows the numbers of its next two rows, and asks the L2 for the nearer one's bucket.
+struct Looked {
+	const DecodeArgs &a;
+	const LookupArgs &l;
+	u32 count;
+	u32 hits; // of the warp
+	i64 next, after;
+
+	INLINE Looked(const FindArgs &args) : a(args.decode), l(args.lookup), count(args.lookup.count), hits(0), next(-1), after(-1) {}
+	INLINE i64 number(u32 row) const { return row < count ? (i64)loadConst((const u64 *)l.rows + row) : -1; }
+	INLINE void begin(u32 row, u32 step) { next = number(row), after = number(row + step); }
+	INLINE Ticket make(u32 row, u32 step)
+	{
+		i64 of = next;
+		next = after;
+		after = number(row + 2 * step);
+		if ((u64)next < (u64)l.limit)
+			prefetchL2((const u8 *)l.map + (u64)Probe::of(hashOf(keyOf(next)), l.buckets).bucket * BUCKET_BYTES);
+		bool in = row < count, ok = in && (u64)of < (u64)l.limit;
+		u64 word = ok ? findWord(l.map, l.buckets, keyOf(of)) : ~0xffull;
+		bool hit = located(word); // no row out of range has a location
+		hits += popcount(ballot(~0u, hit));
+		if (ballot(~0u, ok && !hit) != 0)
+			missAside(l.counters, l.found + (u64)(count - 1) * sizeof(Found), ok && !hit, of, row, word, l.rejected, l.oversize);
+		if (in && !ok)
+			rangeAside(l.counters, l.out, l.rowBytes, row);
+		const Sampling &s = l.samples;
+		if (s.ring != 0)
+			sampleAside(s.ring, s.head, s.accessSeed, s.keySeed, s.mask, s.accessBelow, s.keyBelow, keyOf(of), ok, row);
+		Ticket t{0, 0, 0};
+		if (hit)
+			t = ticketOf(a, u32x4{(u32)word, (u32)(word >> 32), row, 0});
+		return t;
+	}
+	INLINE void end() const
+	{
+		if (laneID() == 0)
+			atomicAdd(&((Counters *)l.counters)->hits, hits);
+	}
+	INLINE u64 keyOf(i64 row) const { return (u64)l.table << 56 | (u64)row; }
+};
+#endif
+
 // A group of lanes decodes two rows at a time; the groups of the grid take the hits in turns. A group is a tile of LANES lanes
 // or, if WIDE, a block, with a lane for each quad of a row. A lane decodes the same quad of all rows, so that the quad's
 // metadata stay in registers.
@@ -65,7 +140,7 @@ template <int LANES> INLINE void storeHalves(u8 *p, u32x4 x, i32 left)
 // Rows are staged in shared memory by asynchronous copies, whose latency and that of the list of hits are thus hidden: a
 // group decodes a pair of rows while the next has arrived, whose bits it scans, and a third is on its way. One pair more
 // is 3 to 8 % slower, and so is bringing rows in with an L2 policy. Shared memory: DECODE_TICKETS a thread, then DECODE_STAGES × stageBytes a group.
-template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND> INLINE void decodeRows(const DecodeArgs &a)
+template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND, class SOURCE> INLINE void decodeRows(const DecodeArgs &a, SOURCE rows)
 {
 	extern __shared__ u32x4 dynamic[];
 	__shared__ u32 excess[2][LONG_ROW / 512]; // of the warps' quads, if WIDE: of two rows in one word, for two pairs
@@ -81,12 +156,9 @@ template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND> INLINE void deco
 	u32 warpAt = WIDE ? blockID() : blockID() + warp * gridBlocks();
 	u32 groups = (WIDE ? 1 : blockThreads() / LANES) * gridBlocks();
 	u32 lead = 2 * warpAt * TILES; // the warp's first row
-	u32 ahead = lead + (WIDE ? 0 : laneID() / LANES * 2) + lane / 2 * 2 * groups + (lane & 1); // the row that next is of
-	const u32x4 *found = (const u32x4 *)a.found;
-	u32x4 next = {0, 0, 0, 0};
-	if (ahead < a.count)
-		next = loadConst(found + ahead);
-	u32 hits = ((const Counters *)a.counters)->hits;
+	u32 ahead = lead + (WIDE ? 0 : laneID() / LANES * 2) + lane / 2 * 2 * groups + (lane & 1); // the row of the lane's next ticket
+	rows.begin(ahead, LANES * groups);
+	u32 hits = rows.count;
 
 	Planes<MOVES> planes = {};
 	u32 masked = 0, bitsBefore = 0;
@@ -106,13 +178,8 @@ template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND> INLINE void deco
 	// Starts the copies of a group's rows j and j + 1; every LANES rows, each lane makes out a ticket for one.
 	auto stage = [&](u32 slot, u32 j) {
 		if ((j & (LANES - 1)) == 0) {
-			Ticket t{0, 0, 0};
-			if (ahead < hits)
-				t = ticketOf(a, next);
-			tickets[(j & LANES) + lane] = t;
+			tickets[(j & LANES) + lane] = rows.make(ahead, LANES * groups);
 			ahead += LANES * groups;
-			if (ahead < hits)
-				next = loadConst(found + ahead);
 			warpSync(~0u);
 		}
 		const u32x4 *pair = (const u32x4 *)&tickets[j & (2 * LANES - 1)];
@@ -211,6 +278,7 @@ template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND> INLINE void deco
 				corruptRow(a.counters, t1.x);
 		}
 	}
+	rows.end();
 }
 
 // A block decodes a row: its warps first sum the excess of each segment, then decode segments. Shared memory: none.
@@ -263,12 +331,12 @@ template <int CHUNK, int STEPS> INLINE void decodeLongRows(const DecodeArgs &a)
 #define TILES(name, lanes, steps, blocks)                                                                                       \
 	KERNEL void __launch_bounds__(256, blocks) name##lanes##x##steps(const DecodeArgs a)                                        \
 	{                                                                                                                           \
-		decodeRows<ROW_CHUNK, steps, lanes, false, ROW_KIND>(a);                                                                \
+		decodeRows<ROW_CHUNK, steps, lanes, false, ROW_KIND>(a, Listed(a));                                             \
 	}
 #define BLOCKS(name, steps, blocks)                                                                                             \
 	KERNEL void __launch_bounds__(512, blocks) name##Widex##steps(const DecodeArgs a)                                           \
 	{                                                                                                                           \
-		decodeRows<ROW_CHUNK, steps, 32, true, ROW_KIND>(a);                                                                    \
+		decodeRows<ROW_CHUNK, steps, 32, true, ROW_KIND>(a, Listed(a));                                                 \
 	}
 #define LONG(steps)                                                                                                             \
 	KERNEL void __launch_bounds__(256) decodeLongx##steps(const DecodeArgs a) { decodeLongRows<ROW_CHUNK, steps>(a); }
@@ -289,7 +357,22 @@ template <int CHUNK, int STEPS> INLINE void decodeLongRows(const DecodeArgs &a)
 #define FEW 0
 #endif
 
+#ifdef ROW_FIND
+#define FIND(name, lanes, steps, blocks)                                                                                        \
+	KERNEL void __launch_bounds__(256, blocks) name##lanes##x##steps(const FindArgs a)                                          \
+	{                                                                                                                           \
+		decodeRows<ROW_CHUNK, steps, lanes, false, ROW_KIND>(a.decode, Looked(a));                                              \
+	}
+#define FINDS(name, steps, blocks) FIND(name, 8, steps, blocks) FIND(name, 16, steps, blocks) FIND(name, 32, steps, blocks)
 #if ROW_KIND == KIND_STILL
+FINDS(findStill, FEW, 4)
+#else
+FINDS(find, FEW, 3)
+#ifdef ALL
+FINDS(find, ALL, 3)
+#endif
+#endif
+#elif ROW_KIND == KIND_STILL
 DECODE(decodeStill, FEW, 4, 2)
 #elif ROW_KIND == KIND_WORDS
 DECODE(decodeWords, FEW, 3, 1)

@@ -35,16 +35,17 @@ func stageBytes(rowBytes int) int {
 	return (quads*16 + (quads+7)/8*4 + 20 + 15) &^ 15
 }
 
-// RunCUDA implements cuda.Kernel.
-func (k *Decode) RunCUDA(s *cuda.Stream) error {
-	n := int(k.Found.Size() / FoundBytes)
-	if n == 0 {
-		return nil
-	}
+// launch is how a decoding kernel is launched for a table's rows.
+type launch struct {
+	shape           string
+	threads, shared int
+	rows            int // a block's, of a small batch: it has more blocks rather than more warps a block
+	words, still    bool
+}
+
+// plan returns the arguments and the launch for a batch of n rows.
+func (k *Decode) plan(n int) (DecodeArgs, launch, error) {
 	row, err := rowCodec(k.Codec, k.RowBytes, k.Out.Addr())
-	if err != nil {
-		return err
-	}
 	args := DecodeArgs{
 		Found: k.Found.Addr(), Counters: k.Counters.Addr(), Out: k.Out.Addr(), Codec: row,
 		Count: uint32(n), StageBytes: uint32(stageBytes(k.RowBytes)),
@@ -53,28 +54,44 @@ func (k *Decode) RunCUDA(s *cuda.Stream) error {
 		args.Slabs[i] = b.Addr()
 	}
 	shape, threads, lanes := decodeShape(k.RowBytes)
-	shared, rows, kernels := 0, 1, decodeKernels
+	l := launch{shape: shape, threads: threads, rows: 1}
 	if shape != "Long" {
-		shared = threads*DecodeTickets + threads/lanes*DecodeStages*int(args.StageBytes)
-		rows = max(2, 64/lanes) // a warp's: a small batch has more blocks rather than more warps a block
-		switch {
-		case row.Store == Store4 || row.Store == Store1:
-			kernels = decodeWordsKernels
-		case k.Codec.Form.Still:
-			kernels = decodeStillKernels
-		}
+		l.shared = threads*DecodeTickets + threads/lanes*DecodeStages*int(args.StageBytes)
+		l.rows = max(2, 64/lanes)
+		l.words = row.Store == Store4 || row.Store == Store1
+		l.still = k.Codec.Form.Still
 	}
-	f := kernels[variantOf(k.Codec.Form)][shape]
-	grid, err := residentOf(s, f, threads, shared, n, rows)
+	return args, l, err
+}
+
+// RunCUDA implements cuda.Kernel.
+func (k *Decode) RunCUDA(s *cuda.Stream) error {
+	n := int(k.Found.Size() / FoundBytes)
+	if n == 0 {
+		return nil
+	}
+	args, l, err := k.plan(n)
+	if err != nil {
+		return err
+	}
+	kernels := decodeKernels
+	switch {
+	case l.words:
+		kernels = decodeWordsKernels
+	case l.still:
+		kernels = decodeStillKernels
+	}
+	f := kernels[variantOf(k.Codec.Form)][l.shape]
+	grid, err := residentOf(s, f, l.threads, l.shared, n, l.rows)
 	if err != nil {
 		return err
 	}
 	if sms := s.Device().Multiprocessors(); k.Leave != 0 {
-		all, err := f.Resident(s.Device(), threads, shared)
+		all, err := f.Resident(s.Device(), l.threads, l.shared)
 		if err != nil {
 			return err
 		}
 		grid = min(grid, max(1, all/sms-k.Leave)*sms)
 	}
-	return f.Launch(s, grid, threads, shared, &args)
+	return f.Launch(s, grid, l.threads, l.shared, &args)
 }

@@ -50,6 +50,7 @@ func (k *Fetch) restore(count *Counters, m Found, stored []byte, compressed bool
 	n, ok := restore(k.Codec.Codec, row, stored, compressed)
 	if exact := k.Tier.Stride == 0; !ok || exact && n != len(stored) {
 		count.corrupt(m.Position)
+		return
 	}
 	atomic.AddUint64(&count.HostBytes, uint64(n))
 }

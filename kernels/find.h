@@ -3,12 +3,12 @@
 #include "hash.h"
 
 // findKey returns a key's location word, or no location with reason 0.
-INLINE u64 findKey(const LookupArgs &a, u64 key)
+INLINE u64 findKey(u64 map, u32 buckets, u64 key)
 {
-	Probe p = Probe::of(hashOf(key), a.buckets);
+	Probe p = Probe::of(hashOf(key), buckets);
 	key |= HINT_BITS;
 	for (;;) {
-		const u64x2 *bucket = (const u64x2 *)a.map + (u64)p.bucket * BUCKET_SLOTS;
+		const u64x2 *bucket = (const u64x2 *)map + (u64)p.bucket * BUCKET_SLOTS;
 		u64x2 s[BUCKET_SLOTS];
 #pragma unroll
 		for (u32 i = 0; i < BUCKET_SLOTS; i++)
@@ -20,7 +20,53 @@ INLINE u64 findKey(const LookupArgs &a, u64 key)
 				return s[i].y;
 			hints = p.hintSlot() == i ? s[i].x : hints; // a select, not an indexed register
 		}
-		if (!p.follow(p.hint(hints), a.buckets))
+		if (!p.follow(p.hint(hints), buckets))
 			return ~0xffull;
 	}
+}
+
+// missReason returns why a missed row has no location: the hashmap knows nothing of rows it never held.
+INLINE u32 missReason(u64 word, i64 row, u64 rejected, u64 oversize)
+{
+	u32 why = (u32)word & 0xff;
+	if (why == 0)
+		why = bitAt(oversize, row) ? 4 : bitAt(rejected, row) ? 1 : 0;
+	return minimum(why, NUM_REASONS - 1);
+}
+
+// What follows is for kernels that have no registers for it.
+
+ASIDE u64 findWord(u64 map, u32 buckets, u64 key) { return findKey(map, buckets, key); }
+
+// missAside takes the rows of a warp's lanes, where missed says so, to the back of the list whose last entry is given, and
+// counts them.
+ASIDE void missAside(u64 counters, u64 list, bool missed, i64 row, u32 position, u64 word, u64 rejected, u64 oversize)
+{
+	Counters *count = (Counters *)counters;
+	u32 lane = laneID(), misses = ballot(~0u, missed), first = 0;
+	if (lane == 0)
+		first = atomicAdd(&count->misses, popcount(misses));
+	first = tileFrom<32>(~0u, first, 0);
+	u32 why = NUM_REASONS;
+	if (missed) {
+		why = missReason(word, row, rejected, oversize);
+		*((u32x4 *)list - first - popcount(misses & ((1u << lane) - 1))) = u32x4{(u32)row, (u32)((u64)row >> 32), position, why};
+	}
+	for (u32 left = misses; left != 0;) {
+		u32 one = tileFrom<32>(~0u, why, popcount((left & -left) - 1)), same = ballot(~0u, why == one);
+		if (lane == 0)
+			atomicAdd(&count->reasons[one], popcount(same));
+		left &= ~same;
+	}
+}
+
+// rangeAside counts a row number out of range and zeroes its output.
+ASIDE void rangeAside(u64 counters, u64 out, u32 rowBytes, u32 position)
+{
+	Counters *count = (Counters *)counters;
+	atomicAdd(&count->outOfRange, 1);
+	atomicMax(&count->notFirst, ~position);
+	u8 *row = (u8 *)out + (u64)position * rowBytes;
+	for (u32 b = 0; b < rowBytes; b++)
+		row[b] = 0;
 }

@@ -8,6 +8,9 @@
 #define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
 #define INLINE __device__ inline __attribute__((always_inline))
 #define KERNEL extern "C" __global__
+// A function that is called: seldom, and by kernels whose registers it must not take. Arguments are passed by value: a reference
+// to a kernel's would have all of those copied to local memory.
+#define ASIDE __device__ inline __attribute__((noinline))
 
 typedef u32 u32x2 __attribute__((ext_vector_type(2)));
 typedef u32 u32x4 __attribute__((ext_vector_type(4)));
@@ -117,6 +120,8 @@ INLINE u32x4 loadConst(const u32x4 *p)
 	asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(p));
 	return x;
 }
+
+INLINE void prefetchL2(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
 // A load that sees another kernel's stores.
 INLINE u64x2 loadShared(const u64x2 *p)

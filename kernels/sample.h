@@ -29,3 +29,10 @@ INLINE u32 sampled(const Sampling &s, u64 key, u32 position)
 	u32 id = (u32)(hashOf(s.keySeed ^ key) >> 32);
 	return (access < s.accessBelow ? SAMPLED_ACCESS : 0) | (id < s.keyBelow ? SAMPLED_KEY : 0);
 }
+
+// sampleAside is for kernels that sample seldom: see ASIDE.
+ASIDE void sampleAside(u64 ring, u64 head, u64 accessSeed, u64 keySeed, u32 mask, u32 accessBelow, u32 keyBelow, u64 key, bool ok, u32 position)
+{
+	Sampling s = {ring, head, accessSeed, keySeed, mask, accessBelow, keyBelow};
+	appendSample(s, key, ok ? sampled(s, key, position) : 0, laneID());
+}

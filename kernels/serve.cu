@@ -161,7 +161,7 @@ template <int CHUNK, int STEPS, int LANES> INLINE void serveRows(const ServeArgs
 		bool in = lane < a.part && i < to;
 		i64 row = in ? (i64)loadConst((const u64 *)a.lookup.rows + i) : -1;
 		bool ok = (u64)row < (u64)a.lookup.limit;
-		u64 key = (u64)a.lookup.table << 56 | (u64)row, word = ok ? findKey(a.lookup, key) : ~0xffull;
+		u64 key = (u64)a.lookup.table << 56 | (u64)row, word = ok ? findKey(a.lookup.map, a.lookup.buckets, key) : ~0xffull;
 		if (a.lookup.samples.ring != 0)
 			appendSample(a.lookup.samples, key, ok ? sampled(a.lookup.samples, key, i) : 0, lane);
 		u32 hits = ballot(~0u, ok && located(word)), misses = ballot(~0u, ok && !located(word));
@@ -174,10 +174,7 @@ template <int CHUNK, int STEPS, int LANES> INLINE void serveRows(const ServeArgs
 		if (misses != 0) {
 			u32 why = NUM_REASONS;
 			if (misses >> lane & 1) {
-				why = (u32)word & 0xff;
-				if (why == 0) // the hashmap knows nothing of rows it never held
-					why = bitAt(a.lookup.oversize, row) ? 4 : bitAt(a.lookup.rejected, row) ? 1 : 0;
-				why = minimum(why, NUM_REASONS - 1);
+				why = missReason(word, row, a.lookup.rejected, a.lookup.oversize);
 				list[31 - popcount(misses & below)] = u32x4{(u32)row, (u32)((u64)row >> 32), i, why};
 			}
 #pragma unroll
@@ -187,13 +184,8 @@ template <int CHUNK, int STEPS, int LANES> INLINE void serveRows(const ServeArgs
 					__atomic_fetch_add(&reasons[k], n, __ATOMIC_RELAXED);
 			}
 		}
-		if (in && !ok) {
-			atomicAdd(&count->outOfRange, 1);
-			atomicMax(&count->notFirst, ~i);
-			u8 *out = rowOf(a, i);
-			for (u32 b = 0; b < a.codec.rowBytes; b++)
-				out[b] = 0;
-		}
+		if (in && !ok)
+			rangeAside(a.lookup.counters, a.lookup.out, a.codec.rowBytes, i);
 		warpSync(~0u);
 #pragma unroll 1
 		for (u32 k = 0; k < popcount(misses); k++)

@@ -30,6 +30,7 @@ type serveInput struct {
 	rejected, oversize []uint64
 	batch              []int64
 	skew               int64
+	find               bool // by Find, Fetch and Publish instead of Serve
 }
 
 const serveTable = 3
@@ -120,14 +121,29 @@ func (in *serveInput) serve(b *bench, alter func(kernels.HostRows)) serveResult 
 	if kernels.Published(result, 7) {
 		b.t.Fatal("published before the batch")
 	}
-	b.launch(&k)
+	if in.find {
+		k.Lookup.Found = b.alloc(int64(len(in.batch)) * kernels.FoundBytes)
+		b.launch(&kernels.Find{Lookup: k.Lookup, Slabs: k.Slabs, Codec: k.Codec})
+		b.launch(&kernels.Fetch{
+			Misses: k.Lookup.Found, AtBack: true, Counters: k.Lookup.Counters, Tier: rows, Codec: attached, Out: out.rows,
+		})
+		b.launch(&kernels.Publish{Counters: k.Lookup.Counters, Result: result, Batch: 7})
+	} else {
+		b.launch(&k)
+	}
 	if !kernels.Published(result, 7) {
 		b.t.Fatal("not published")
 	}
 	return serveResult{*kernels.CountersView(result), b.counters(k.Lookup.Counters), out.read(b)}
 }
 
-func TestServe_EqualsHost(t *testing.T) {
+func TestServe_EqualsHost(t *testing.T) { testServe(t, false) }
+
+// TestFind_EqualsHost has batches served by Find and what must follow it.
+func TestFind_EqualsHost(t *testing.T) { testServe(t, true) }
+
+func testServe(t *testing.T, find bool) {
+	t.Helper()
 	gpu, reason := gputest.OpenIfAny(t)
 	lengths := rowLengths()
 	for i, rowBytes := range lengths {
@@ -144,7 +160,7 @@ func TestServe_EqualsHost(t *testing.T) {
 					}
 					r := rand.New(rand.NewPCG(uint64(rowBytes), 3))
 					in := newServeInput(t, rowBytes, max(2, min(n, 301)), n, name, mode, share, r)
-					in.skew = int64([]int{0, 0, 4, 8, 1}[i%5])
+					in.skew, in.find = int64([]int{0, 0, 4, 8, 1}[i%5]), find
 					both(t, gpu, reason, func(b *bench) serveResult {
 						return in.serve(b, func(kernels.HostRows) {})
 					}, func(t *testing.T, want, got serveResult) {
@@ -178,7 +194,12 @@ func TestServe_EqualsHost(t *testing.T) {
 
 // TestServe_Corrupt damages rows in the slabs and in place, and the map's lengths: the same number must be found corrupt, and
 // nothing outside the output written. The sanitizer sees to reads.
-func TestServe_Corrupt(t *testing.T) {
+func TestServe_Corrupt(t *testing.T) { testServeCorrupt(t, false) }
+
+func TestFind_Corrupt(t *testing.T) { testServeCorrupt(t, true) }
+
+func testServeCorrupt(t *testing.T, find bool) {
+	t.Helper()
 	gpu, reason := gputest.OpenIfAny(t)
 	for _, rowBytes := range []int{64, 256, 1000, 4096} {
 		for _, name := range []string{"ibp4", "ibp8"} {
@@ -186,6 +207,7 @@ func TestServe_Corrupt(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(rowBytes), 3))
 				rows := 300
 				in := newServeInput(t, rowBytes, rows, 600, name, transfer.InPlace, .5, r)
+				in.find = find
 				for i := range in.slabs {
 					for range rows {
 						in.slabs[i][r.IntN(len(in.slabs[i])-slab.TailSlack)] ^= 1 << r.IntN(8)

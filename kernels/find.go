@@ -1,0 +1,32 @@
+package kernels
+
+import "github.com/tensorcache/tensorcache/device"
+
+// Find is Lookup and then Decode, in one launch where rows are short: what it finds it decodes, and no list of hits leaves the
+// multiprocessors. It suits batches that miss little; misses lie at the list's back, as Lookup leaves them, and wait for Fetch.
+type Find struct {
+	// Lookup says what to look up and where the rows go. The front of its Found is scratch.
+	Lookup Lookup
+	// Slabs are the data store's, by slab ID.
+	Slabs []device.Buffer
+	Codec Codec
+
+	decode Decode
+}
+
+// Name implements device.Kernel.
+func (k *Find) Name() string { return "find" }
+
+// RunHost implements device.Kernel.
+func (k *Find) RunHost(w device.Workers) {
+	k.Lookup.RunHost(w)
+	k.hits().RunHost(w)
+}
+
+// hits returns the decoding of what Lookup finds.
+func (k *Find) hits() *Decode {
+	k.decode = Decode{
+		Found: k.Lookup.Found, Counters: k.Lookup.Counters, Slabs: k.Slabs, Codec: k.Codec, Out: k.Lookup.Out, RowBytes: k.Lookup.RowBytes,
+	}
+	return &k.decode
+}

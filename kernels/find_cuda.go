@@ -1,0 +1,39 @@
+//go:build cuda && linux
+
+package kernels
+
+import "github.com/tensorcache/tensorcache/device/cuda"
+
+var (
+	findKernels      = functions[FindArgs]("find", "8", "16", "32")
+	findStillKernels = functionsOf[FindArgs](stillVariants, "findStill", "8", "16", "32")
+)
+
+// RunCUDA implements cuda.Kernel.
+func (k *Find) RunCUDA(s *cuda.Stream) error {
+	n := int(k.Lookup.Rows.Size() / 8)
+	if n == 0 {
+		return nil
+	}
+	hits := k.hits()
+	args, l, err := hits.plan(n)
+	if err != nil {
+		return err
+	}
+	kernels := findKernels
+	if l.still {
+		kernels = findStillKernels
+	}
+	f := kernels[variantOf(k.Codec.Form)][l.shape]
+	if f == nil || l.words { // a block decodes a row, or stores need registers
+		if err := k.Lookup.RunCUDA(s); err != nil {
+			return err
+		}
+		return hits.RunCUDA(s)
+	}
+	grid, err := residentOf(s, f, l.threads, l.shared, n, l.rows)
+	if err != nil {
+		return err
+	}
+	return f.Launch(s, grid, l.threads, l.shared, &FindArgs{Lookup: k.Lookup.args(), Decode: args})
+}
