@@ -189,7 +189,7 @@ const reasonShare = 16
 func (ch *changes) rejectLocked(key uint64) {
 	table, row := hashmap.SplitKey(key)
 	if t := ch.cache.tables[table]; !t.rejected.has(row) {
-		t.rejected.add(row)
+		t.rejected.addShared(row)
 		ch.mu.rejected[table][row>>6] = t.rejected[row>>6]
 	}
 }
