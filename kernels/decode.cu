@@ -2,7 +2,7 @@
 
 // Reads the hits of a batch from the slabs and writes their rows to the output. Compiled for each ROW_CHUNK, 4 and 8 bytes, and 0
 // for tables whose rows are all raw; and for each ROW_KIND, in modules of their own so that the driver compiles what is used:
-// 0 writes units of 16 or 8 bytes, KIND_STILL too, for codecs that move no bit, and KIND_WORDS writes units of 4 and 1.
+// 0 writes rows by units of 16 and 8 bytes, KIND_STILL too, for codecs that move no bit, and KIND_WORDS by units of 4 and 1.
 #define KIND_STILL 1
 #define KIND_WORDS 2
 
@@ -35,61 +35,36 @@ INLINE Ticket ticketOf(const DecodeArgs &a, u32x4 found)
 	return t;
 }
 
-// storeShifted writes a tile's quads to a row that begins at any multiple of 4 bytes, or of 8, by units of 16 bytes that begin at
-// multiples of 16: most lanes write the end of the quad before and the beginning of their own. left is the bytes from the
-// lane's quad to the row's end, and at most 0 for lanes without one. All lanes of the warp call it.
-template <int LANES, class UNIT> INLINE void storeShifted(u8 *p, u32x4 x, i32 left)
+// storeHalves writes a tile's quads to a row that begins at any multiple of 8 bytes by units of 16 bytes that begin at
+// multiples of 16: where the row begins between, most lanes write the second half of the quad before and the first of their
+// own. left is the bytes from the lane's quad to the row's end, and at most 0 for lanes without one. All lanes of the warp call it.
+template <int LANES> INLINE void storeHalves(u8 *p, u32x4 x, i32 left)
 {
 	bool first = laneID() % LANES == 0, last = laneID() % LANES == LANES - 1 || left <= 16;
-	if (sizeof(UNIT) == 8) {
-		u32x4 unit = {tileBefore<LANES>(x.z), tileBefore<LANES>(x.w), x.x, x.y};
-		if (left <= 0)
-			return;
-		if ((u64)p & 8) {
-			if (first)
-				*(u32x2 *)p = x.xy;
-			else
-				*(u32x4 *)(p - 8) = unit;
-			if (last && left > 8)
-				*(u32x2 *)(p + 8) = x.zw;
-		} else if (left > 8) {
-			*(u32x4 *)p = x;
-		} else {
+	u32x4 unit = {tileBefore<LANES>(x.z), tileBefore<LANES>(x.w), x.x, x.y};
+	if (left <= 0)
+		return;
+	if ((u64)p & 8) {
+		if (first)
 			*(u32x2 *)p = x.xy;
-		}
-		return;
-	}
-	i32 by = (i32)(u64)p >> 2 & 3, words = left / 4;
-	u32 b1 = tileBefore<LANES>(x.y), b2 = tileBefore<LANES>(x.z), b3 = tileBefore<LANES>(x.w);
-	u32x4 unit = by & 2 ? u32x4{b2, b3, x.x, x.y} : x;
-	if (by & 1)
-		unit = u32x4{by & 2 ? b1 : b3, unit.x, unit.y, unit.z};
-	if (words <= 0)
-		return;
-	u32 *to = (u32 *)p;
-	if (words >= 4 && (!first || by == 0)) {
-		*(u32x4 *)(to - by) = unit;
+		else
+			*(u32x4 *)(p - 8) = unit;
+		if (last && left > 8) // no lane writes it
+			*(u32x2 *)(p + 8) = x.zw;
+	} else if (left > 8) {
+		*(u32x4 *)p = x;
 	} else {
-#pragma unroll
-		for (i32 i = 0; i < 4; i++)
-			if ((!first || i >= by) && i < by + words)
-				to[i - by] = unit[i];
-	}
-	if (last) { // no lane writes what is left
-#pragma unroll
-		for (i32 i = 1; i < 4; i++)
-			if (i + by >= 4 && i < words)
-				to[i] = x[i];
+		*(u32x2 *)p = x.xy;
 	}
 }
 
 // A group of lanes decodes two rows at a time; the groups of the grid take the hits in turns. A group is a tile of LANES lanes
 // or, if WIDE, a block, with a lane for each quad of a row. A lane decodes the same quad of all rows, so that the quad's
-// metadata stay in registers: read from shared memory for every row they took more of its bandwidth than the rows.
+// metadata stay in registers.
 //
 // Rows are staged in shared memory by asynchronous copies, whose latency and that of the list of hits are thus hidden: a
-// group decodes a pair of rows while the next has arrived, whose bits it scans, and a third is on its way. A deeper ring
-// is slower. Shared memory: DECODE_TICKETS a thread, then DECODE_STAGES × stageBytes a group.
+// group decodes a pair of rows while the next has arrived, whose bits it scans, and a third is on its way. One pair more
+// is 3 to 8 % slower, and so is bringing rows in with an L2 policy. Shared memory: DECODE_TICKETS a thread, then DECODE_STAGES × stageBytes a group.
 template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND> INLINE void decodeRows(const DecodeArgs &a)
 {
 	extern __shared__ u32x4 dynamic[];
@@ -176,13 +151,10 @@ template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND> INLINE void deco
 	const u32 store = a.codec.store, bitsOfRow = a.codec.chunks + a.codec.keptBits;
 	u8 *out = (u8 *)a.out + column * 16;
 	auto put = [&](u8 *p, u32x4 x, bool active) {
-		i32 left = active ? rowBytes - column * 16 : 0;
 		if (KIND != KIND_WORDS)
-			storeShifted<LANES, u32x2>(p, x, left);
-		else if (store == STORE_1 && active)
-			storeQuad(p - column * 16, column, x, rowBytes, STORE_1);
-		else if (store != STORE_1)
-			storeShifted<LANES, u32>(p, x, left);
+			storeHalves<LANES>(p, x, active ? rowBytes - column * 16 : 0);
+		else if (active)
+			storeQuad(p - column * 16, column, x, rowBytes, store == STORE_4 ? STORE_4 : STORE_1);
 	};
 
 #pragma unroll
@@ -287,24 +259,24 @@ template <int CHUNK, int STEPS> INLINE void decodeLongRows(const DecodeArgs &a)
 
 // Launch bounds: of tiles, three blocks an SM at up to 80 registers a thread are 3 to 6 % faster than four at 64, which
 // spill; without moves nothing spills, and four are 5 % faster. Of blocks that decode a row each, 64 registers are faster
-// than 80, by 4 to 18 %.
+// than 80, by 4 to 18 %; but 76 than 64 where words are stored, by 6 %.
 #define TILES(name, lanes, steps, blocks)                                                                                       \
 	KERNEL void __launch_bounds__(256, blocks) name##lanes##x##steps(const DecodeArgs a)                                        \
 	{                                                                                                                           \
 		decodeRows<ROW_CHUNK, steps, lanes, false, ROW_KIND>(a);                                                                \
 	}
-#define BLOCKS(name, steps)                                                                                                     \
-	KERNEL void __launch_bounds__(512, 2) name##Widex##steps(const DecodeArgs a)                                                \
+#define BLOCKS(name, steps, blocks)                                                                                             \
+	KERNEL void __launch_bounds__(512, blocks) name##Widex##steps(const DecodeArgs a)                                           \
 	{                                                                                                                           \
 		decodeRows<ROW_CHUNK, steps, 32, true, ROW_KIND>(a);                                                                    \
 	}
 #define LONG(steps)                                                                                                             \
 	KERNEL void __launch_bounds__(256) decodeLongx##steps(const DecodeArgs a) { decodeLongRows<ROW_CHUNK, steps>(a); }
-#define DECODE(name, steps, blocks)                                                                                             \
+#define DECODE(name, steps, blocks, wide)                                                                                       \
 	TILES(name, 8, steps, blocks)                                                                                               \
 	TILES(name, 16, steps, blocks)                                                                                              \
 	TILES(name, 32, steps, blocks)                                                                                              \
-	BLOCKS(name, steps)
+	BLOCKS(name, steps, wide)
 #define DECODE_LONG(steps) LONG(steps) // with steps expanded
 
 #if ROW_CHUNK == 4
@@ -318,17 +290,17 @@ template <int CHUNK, int STEPS> INLINE void decodeLongRows(const DecodeArgs &a)
 #endif
 
 #if ROW_KIND == KIND_STILL
-DECODE(decodeStill, FEW, 4)
+DECODE(decodeStill, FEW, 4, 2)
 #elif ROW_KIND == KIND_WORDS
-DECODE(decodeWords, FEW, 3)
+DECODE(decodeWords, FEW, 3, 1)
 #ifdef ALL
-DECODE(decodeWords, ALL, 3)
+DECODE(decodeWords, ALL, 3, 1)
 #endif
 #else
-DECODE(decode, FEW, 3)
+DECODE(decode, FEW, 3, 2)
 DECODE_LONG(FEW)
 #ifdef ALL
-DECODE(decode, ALL, 3)
+DECODE(decode, ALL, 3, 2)
 DECODE_LONG(ALL)
 #endif
 #endif
