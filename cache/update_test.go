@@ -256,7 +256,7 @@ func (s heldStream) Launch(k device.Kernel) error {
 // Gather never.
 func TestUpdate_FullOverlayBlocks(t *testing.T) {
 	const rows, rowBytes = 200, 256
-	hold := make(chan chan struct{})
+	hold := make(chan chan struct{}, 1)
 	defer cache.ServeApart()()
 	cache.OpenHostWith(t, func(n, workers int) []device.Device {
 		return []device.Device{heldDevice{host.Open(1, workers)[0], hold}}
@@ -272,8 +272,11 @@ func TestUpdate_FullOverlayBlocks(t *testing.T) {
 		}
 		release := make(chan struct{})
 		held := make([]byte, rows*rowBytes)
+		hold <- release
 		pending := c.GatherAsync(ctx, 0, ids, held)
-		hold <- release // the batch has looked its rows up
+		for len(hold) > 0 { // until the batch has looked its rows up
+			time.Sleep(time.Millisecond)
+		}
 
 		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 		err := c.Update(short, 0, ids, data)
