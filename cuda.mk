@@ -6,9 +6,10 @@ include device/cuda/driver/cuda.mk
 CLANG         ?= clang-19
 CLANG_VERSION := 19.1.7
 GPU_BUNDLE    := build/gpu
-GPU_PACKAGES  := kernels cache device/cuda
+GPU_PACKAGES  := kernels transfer cache device/cuda
 GPU_COMMIT     = github.com/tensorcache/tensorcache/bench/gpu.commit=$$(git describe --always --dirty --abbrev=12)
 GPU_RECORD    := docs/results/gpu-test.json
+GPU_OWED      := docs/results/gpu-owed.json
 
 .PHONY: cuda-stub kernels check-kernels gpu-bundle gpu-test gpu-bench gpu-docs check-gpu-record
 cuda-stub: $(CUDA_STUB)
@@ -36,7 +37,7 @@ gpu-bundle: $(CUDA_STUB)
 # Runs the bundle here and keeps its record.
 gpu-test: gpu-bundle
 	cd $(GPU_BUNDLE) && ./run.sh test
-	mkdir -p $(dir $(GPU_RECORD)) && cp $(GPU_BUNDLE)/gpu-test.json $(GPU_RECORD)
+	mkdir -p $(dir $(GPU_RECORD)) && cp $(GPU_BUNDLE)/gpu-test.json $(GPU_RECORD) && rm -f $(GPU_OWED)
 
 gpu-bench: gpu-bundle
 	cd $(GPU_BUNDLE) && ./run.sh bench
@@ -48,6 +49,10 @@ gpu-bench: gpu-bundle
 gpu-docs:
 	go test ./cmd/cachebench -run '^TestGPUBench_Docs$$' -update
 
-# Says whether the committed record is of the committed code.
+# Says whether the committed record is of the committed code, or what is owed.
 check-gpu-record:
-	go run ./bench/gpu/gpurecord -check $(GPU_RECORD)
+	go run ./bench/gpu/gpurecord -check $(GPU_RECORD) -owed $(GPU_OWED)
+
+# Where there is no GPU: notes that the code has changed since the record. make gpu-owed WHY="what changed"
+gpu-owed:
+	go run ./bench/gpu/gpurecord -owe "$(WHY)" -owed $(GPU_OWED)

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -34,6 +35,7 @@ type deviceState struct {
 
 	ring    *kernels.SampleRing // nil: no sampling
 	sampled atomic.Uint32       // batches so far
+	sharer  *transfer.Sharer    // nil where no table's misses are shared
 
 	lanes struct {
 		sync.Mutex
@@ -56,7 +58,8 @@ type tableOnDevice struct {
 	tier               kernels.HostRows
 	codec              kernels.Codec
 	rejected, oversize device.Buffer
-	hitShare           uint32 // of the last batch that finished, in parts of shareUnit; atomic
+	hitShare           uint32               // of the last batch that finished, in parts of shareUnit; atomic
+	share              *transfer.ShareTable // nil where misses are not shared
 }
 
 // table returns a table as the device's kernels are to see it from now on.
@@ -72,6 +75,31 @@ func (d *deviceState) startServing() {
 	for range maxStagings {
 		d.stagings <- nil
 	}
+}
+
+// shareMisses lets the host's processors help with the misses of the tables for which that is worth trying.
+func (d *deviceState) shareMisses(threads int) error {
+	if threads < 0 || d.slab.Bytes() != nil { // a device in host memory gains nothing
+		return nil
+	}
+	for i := range d.tables {
+		t := d.table(i)
+		if !transfer.Shareable(t.tier) {
+			continue
+		}
+		if d.sharer == nil {
+			s, err := transfer.NewSharer(d.device, transfer.ShareOptions{Threads: threads})
+			if errors.Is(err, transfer.ErrNoShare) || errors.Is(err, device.ErrOutOfMemory) {
+				return nil // misses are fetched all the same
+			}
+			if err != nil {
+				return err
+			}
+			d.sharer = s
+		}
+		t.share = d.sharer.Table(t.tier, t.codec)
+	}
+	return nil
 }
 
 // changedLocked wakes whoever waits for a lane. REQUIRES: d.lanes is locked.
@@ -265,6 +293,10 @@ func (d *deviceState) close() {
 	d.drain()
 	for _, l := range d.lanes.all {
 		l.close()
+	}
+	if d.sharer != nil {
+		d.sharer.Close()
+		d.sharer = nil
 	}
 	for _, b := range d.lanes.scratch.idle {
 		d.device.Free(b)

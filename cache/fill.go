@@ -42,6 +42,9 @@ func (c *Cache) fill() error {
 		return err
 	}
 	for _, d := range c.devices {
+		if err := d.shareMisses(c.opts.HostThreads); err != nil {
+			return err
+		}
 		d.startServing()
 	}
 	c.startRefresh()

@@ -117,6 +117,7 @@ func (l *lane) enqueueStages(s device.Stream, t *tableOnDevice, lookup kernels.L
 	n := lookup.Rows.Size() / 8 * kernels.FoundBytes
 	batch := transfer.Batch{
 		Found: l.lists.Slice(0, n), Ordered: l.lists.Slice(n, 2*n), Counters: l.counters, Buckets: l.buckets, Out: lookup.Out,
+		Share: t.share,
 	}
 	l.lookup = lookup
 	l.lookup.Found = batch.Found

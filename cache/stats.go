@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/transfer"
 )
 
 // Reason says why a row missed. Where several apply, the later one is counted.
@@ -82,7 +83,12 @@ type TableStats struct {
 	MissesByReason [slab.NumReasons]int64
 	// HostBytesMoved is the stored bytes of the missed rows.
 	HostBytesMoved int64
+	// MissStrategy says, for each device, how misses are fetched from the host tier.
+	MissStrategy []MissStrategy
 }
+
+// MissStrategy says how a device fetches a table's misses.
+type MissStrategy = transfer.ShareStats
 
 // Sub returns the difference of what was done between two Stats of one cache: s is the later one. What the cache holds
 // is taken from s.
@@ -127,12 +133,16 @@ func (c *Cache) Stats() (Stats, error) {
 		s.ScratchBytes += d.lanes.scratch.bytes + int64(len(d.lanes.all))*laneBytes
 		d.lanes.Unlock()
 		s.StagingBytes += d.staged.Load()
+		if d.sharer != nil {
+			host, onDevice := d.sharer.StageBytes()
+			s.StagingBytes += host + onDevice
+		}
 		for i := range d.tables {
 			t := d.table(i)
 			s.MetadataBytes += t.tier.Compressed.Size() + t.rejected.Size() + t.oversize.Size()
 		}
 	}
-	for _, t := range c.tables {
+	for i, t := range c.tables {
 		total := t.tier.Totals()
 		ts := TableStats{
 			Name: t.name, Codec: "none", DType: t.dtype,
@@ -143,6 +153,9 @@ func (c *Cache) Stats() (Stats, error) {
 			s.CodecBytes += codec.MetadataBytes()
 		}
 		t.counts.read(&ts)
+		for _, d := range c.devices {
+			ts.MissStrategy = append(ts.MissStrategy, d.table(i).share.Stats())
+		}
 		s.IndexBytes += t.tier.IndexBytes() * int64(len(c.devices))
 		s.HostBytes += t.tier.HostBytes()
 		s.Tables = append(s.Tables, ts)

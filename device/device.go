@@ -66,6 +66,13 @@ type Stream interface {
 	Close()
 }
 
+// ValueWriter is a Stream that can store a word.
+type ValueWriter interface {
+	// WriteValue32 enqueues the store of 4 aligned bytes, which kernels that run meanwhile see once all that was enqueued before
+	// is done.
+	WriteValue32(dst Buffer, value uint32) error
+}
+
 // Event is a point in a stream.
 type Event interface {
 	// Passed says whether the event has passed, and Synchronize blocks until it has.

@@ -23,10 +23,11 @@ const NoHint = 7
 
 const ScanPart = 4096
 
-// OrderPageBits is log2 of the page that misses are grouped by: 2 MiB. There are so many buckets for pages.
-const OrderPageBits = 21
+// OrderPageBits is log2 of the smallest page that misses are grouped by. There are so many buckets for pages: fewer, and
+// counting them waits for itself (80 µs for 200,000 misses in 512 buckets on an H200).
+const OrderPageBits = 16
 
-const OrderBuckets = 4096
+const OrderBuckets = 16384
 
 // StepWords is the 32-bit words of a row that one block of a codec's device metadata describes, and QuadWords those that
 // a lane decodes at a time.
@@ -84,7 +85,8 @@ type Counters struct {
 	// OutOfRange counts the row numbers outside the table. NotFirst is the complement of the first one's batch index.
 	OutOfRange uint32
 	NotFirst   uint32
-	_          uint32
+	// Share is the number of the share that the batch's misses are, 0 for none: see ShareArgs. ShareFetch clears it.
+	Share uint32
 	// HostBytes is the sum of the stored bytes of the missed rows.
 	HostBytes uint64
 	// Batch, of a published result, is the number of the batch whose counters these are.
@@ -263,6 +265,129 @@ type PublishArgs struct {
 const PublishArgsBytes = 24
 
 var _ = [1]int{}[unsafe.Sizeof(PublishArgs{})-PublishArgsBytes]
+
+// A share is a batch whose misses the host's processors and the GPU fetch together: see package transfer. There is room for so
+// many pieces and units.
+const SharePieces = 2048
+
+const ShareUnits = 8192
+
+// ShareTimes is how a share went: its misses, how many of them came through the host, and of those meant for the host how
+// many the GPU took over; and nanoseconds from the opening to the end of the GPU's own part, of the host's part, and of all.
+type ShareTimes struct {
+	Stamp     uint32
+	Tier      uint32
+	Misses    uint32
+	Staged    uint32
+	Taken     uint32
+	GaveUp    uint32
+	OwnNanos  uint64
+	HostNanos uint64
+	Nanos     uint64
+	_         [10]uint64
+}
+
+const ShareTimesBytes = 128
+
+var _ = [1]int{}[unsafe.Sizeof(ShareTimes{})-ShareTimesBytes]
+
+// ShareHost is what both sides write in page-locked memory during a share, by 128 bytes a writer.
+type ShareHost struct {
+	// Opened is the number of the share that was opened last, Pieces how many of its pieces the host may gather, Tier whose
+	// rows they are. Written by the GPU, Opened last.
+	Opened uint32
+	Pieces uint32
+	Tier   uint32
+	_      [29]uint32
+	// Closed is the number of the share that ended last, Retired how many ShareFetches have ended. Low is the lowest unit of the
+	// host's pieces that the GPU has taken itself. Written by the GPU.
+	Closed  uint32
+	Retired uint32
+	Low     uint32
+	_       [29]uint32
+	// Claimed has in bits 11:0 how many pieces the host has begun of the share whose number is in bits 31:12. Written by the host.
+	Claimed uint32
+	_       [31]uint32
+	// Times of the share before last or the last one, complete if Stamp is Closed. Written by the GPU.
+	Times ShareTimes
+	// Listed is, for each piece, the number of the share whose list is complete there. Written by the GPU.
+	Listed [SharePieces]uint32
+}
+
+const ShareHostBytes = 8704
+
+var _ = [1]int{}[unsafe.Sizeof(ShareHost{})-ShareHostBytes]
+
+// ShareDevice is a device's side of its shares, in its memory.
+type ShareDevice struct {
+	// Owner is 1 while a share is open, Number that of the last one.
+	Owner  uint32
+	Number uint32
+	// Arrived has in bits 11:0 how many pieces have arrived of the share whose number is in bits 31:12. Quiet is the number of the
+	// last share after which the host has finished. Written by the host's copy stream.
+	Arrived uint32
+	Quiet   uint32
+	Pieces  uint32
+	// Back is where the GPU's own part begins by now, Next the next unit of the host's part, in units.
+	Back    uint32
+	Next    uint32
+	Exited  uint32
+	Retired uint32
+	GaveUp  uint32
+	Staged  uint32
+	Stolen  uint32
+	Began   uint64
+	OwnEnd  uint64
+	HostEnd uint64
+	// Taken has the number of the share in which a unit was taken last.
+	Taken [ShareUnits]uint32
+}
+
+const ShareDeviceBytes = 32840
+
+var _ = [1]int{}[unsafe.Sizeof(ShareDevice{})-ShareDeviceBytes]
+
+// ShareArgs say how a batch's misses are shared. Unit and Piece are in rows, Piece being a multiple of Unit; Slot is the bytes
+// that the host moves of each row, a multiple of 16. Fraction, of 65536, of the misses are the host's, no more than MaxPieces
+// pieces, and none of a batch with fewer than Least misses. Own blocks begin with the GPU's own part, the others with the
+// host's. After TimeoutNanos without an arrival the GPU fetches all itself.
+type ShareArgs struct {
+	Host         uint64
+	Device       uint64
+	List         uint64
+	Stage        uint64
+	Tier         uint32
+	Unit         uint32
+	Piece        uint32
+	Slot         uint32
+	Fraction     uint32
+	MaxPieces    uint32
+	Least        uint32
+	Own          uint32
+	TimeoutNanos uint64
+}
+
+const ShareArgsBytes = 72
+
+var _ = [1]int{}[unsafe.Sizeof(ShareArgs{})-ShareArgsBytes]
+
+type ShareOpenArgs struct {
+	Counters uint64
+	Share    ShareArgs
+}
+
+const ShareOpenArgsBytes = 80
+
+var _ = [1]int{}[unsafe.Sizeof(ShareOpenArgs{})-ShareOpenArgsBytes]
+
+type ShareFetchArgs struct {
+	Fetch FetchArgs
+	Share ShareArgs
+}
+
+const ShareFetchArgsBytes = 184
+
+var _ = [1]int{}[unsafe.Sizeof(ShareFetchArgs{})-ShareFetchArgsBytes]
 
 // MapArgs are entries to be put into a hashmap, or keys to be erased with a reason.
 type MapArgs struct {

@@ -23,9 +23,10 @@ typedef long long i64;
 #define NO_HINT 7
 #define SCAN_PART 4096
 
-// OrderPageBits is log2 of the page that misses are grouped by: 2 MiB. There are so many buckets for pages.
-#define ORDER_PAGE_BITS 21
-#define ORDER_BUCKETS 4096
+// OrderPageBits is log2 of the smallest page that misses are grouped by. There are so many buckets for pages: fewer, and
+// counting them waits for itself (80 µs for 200,000 misses in 512 buckets on an H200).
+#define ORDER_PAGE_BITS 16
+#define ORDER_BUCKETS 16384
 
 // StepWords is the 32-bit words of a row that one block of a codec's device metadata describes, and QuadWords those that
 // a lane decodes at a time.
@@ -73,7 +74,8 @@ struct Counters {
 	// OutOfRange counts the row numbers outside the table. NotFirst is the complement of the first one's batch index.
 	u32 outOfRange;
 	u32 notFirst;
-	u32 reserved;
+	// Share is the number of the share that the batch's misses are, 0 for none: see ShareArgs. ShareFetch clears it.
+	u32 share;
 	// HostBytes is the sum of the stored bytes of the missed rows.
 	u64 hostBytes;
 	// Batch, of a published result, is the number of the batch whose counters these are.
@@ -218,6 +220,109 @@ struct PublishArgs {
 	u64 batch;
 };
 ABI_SIZE(PublishArgs, 24);
+// A share is a batch whose misses the host's processors and the GPU fetch together: see package transfer. There is room for so
+// many pieces and units.
+#define SHARE_PIECES 2048
+#define SHARE_UNITS 8192
+
+// ShareTimes is how a share went: its misses, how many of them came through the host, and of those meant for the host how
+// many the GPU took over; and nanoseconds from the opening to the end of the GPU's own part, of the host's part, and of all.
+struct ShareTimes {
+	u32 stamp;
+	u32 tier;
+	u32 misses;
+	u32 staged;
+	u32 taken;
+	u32 gaveUp;
+	u64 ownNanos;
+	u64 hostNanos;
+	u64 nanos;
+	u64 reserved1[10];
+};
+ABI_SIZE(ShareTimes, 128);
+
+// ShareHost is what both sides write in page-locked memory during a share, by 128 bytes a writer.
+struct ShareHost {
+	// Opened is the number of the share that was opened last, Pieces how many of its pieces the host may gather, Tier whose
+	// rows they are. Written by the GPU, Opened last.
+	u32 opened;
+	u32 pieces;
+	u32 tier;
+	u32 reserved1[29];
+	// Closed is the number of the share that ended last, Retired how many ShareFetches have ended. Low is the lowest unit of the
+	// host's pieces that the GPU has taken itself. Written by the GPU.
+	u32 closed;
+	u32 retired;
+	u32 low;
+	u32 reserved2[29];
+	// Claimed has in bits 11:0 how many pieces the host has begun of the share whose number is in bits 31:12. Written by the host.
+	u32 claimed;
+	u32 reserved3[31];
+	// Times of the share before last or the last one, complete if Stamp is Closed. Written by the GPU.
+	ShareTimes times;
+	// Listed is, for each piece, the number of the share whose list is complete there. Written by the GPU.
+	u32 listed[SHARE_PIECES];
+};
+ABI_SIZE(ShareHost, 8704);
+
+// ShareDevice is a device's side of its shares, in its memory.
+struct ShareDevice {
+	// Owner is 1 while a share is open, Number that of the last one.
+	u32 owner;
+	u32 number;
+	// Arrived has in bits 11:0 how many pieces have arrived of the share whose number is in bits 31:12. Quiet is the number of the
+	// last share after which the host has finished. Written by the host's copy stream.
+	u32 arrived;
+	u32 quiet;
+	u32 pieces;
+	// Back is where the GPU's own part begins by now, Next the next unit of the host's part, in units.
+	u32 back;
+	u32 next;
+	u32 exited;
+	u32 retired;
+	u32 gaveUp;
+	u32 staged;
+	u32 stolen;
+	u64 began;
+	u64 ownEnd;
+	u64 hostEnd;
+	// Taken has the number of the share in which a unit was taken last.
+	u32 taken[SHARE_UNITS];
+};
+ABI_SIZE(ShareDevice, 32840);
+
+// ShareArgs say how a batch's misses are shared. Unit and Piece are in rows, Piece being a multiple of Unit; Slot is the bytes
+// that the host moves of each row, a multiple of 16. Fraction, of 65536, of the misses are the host's, no more than MaxPieces
+// pieces, and none of a batch with fewer than Least misses. Own blocks begin with the GPU's own part, the others with the
+// host's. After TimeoutNanos without an arrival the GPU fetches all itself.
+struct ShareArgs {
+	u64 host;
+	u64 device;
+	u64 list;
+	u64 stage;
+	u32 tier;
+	u32 unit;
+	u32 piece;
+	u32 slot;
+	u32 fraction;
+	u32 maxPieces;
+	u32 least;
+	u32 own;
+	u64 timeoutNanos;
+};
+ABI_SIZE(ShareArgs, 72);
+
+struct ShareOpenArgs {
+	u64 counters;
+	ShareArgs share;
+};
+ABI_SIZE(ShareOpenArgs, 80);
+
+struct ShareFetchArgs {
+	FetchArgs fetch;
+	ShareArgs share;
+};
+ABI_SIZE(ShareFetchArgs, 184);
 
 // MapArgs are entries to be put into a hashmap, or keys to be erased with a reason.
 struct MapArgs {

@@ -1,4 +1,4 @@
-#include "decode.h"
+#include "fetch.h"
 
 // Reads the misses of a batch from the host tier, over the link, and writes their rows to the output. Compiled once for
 // each ROW_CHUNK, as decode.cu is.
@@ -12,36 +12,6 @@
 // first, the rest, seldom more than a sector, once the bits have said where the row ends.
 
 constexpr u32 LINE_ROW = 2048;
-
-struct Miss {
-	u64 at; // address, a multiple of 4
-	u8 *row;
-	u32 position;
-	u32 length; // stored bytes; of a compressed row in place at most so many
-	bool compressed, known;
-};
-
-INLINE Miss missOf(const FetchArgs &a, u32x4 found)
-{
-	u64 row = (u64)found.y << 32 | found.x;
-	Miss m;
-	m.position = found.z;
-	m.row = (u8 *)a.out + (u64)found.z * a.codec.rowBytes;
-	m.length = a.codec.rowBytes;
-	if (a.tier.stride != 0) {
-		m.at = a.tier.mem + row * a.tier.stride;
-		m.compressed = a.tier.compressed != 0 && loadConst((const u64 *)a.tier.compressed + (row >> 6)) >> (row & 63) & 1;
-		m.known = !m.compressed;
-	} else {
-		u64 word = loadConst((const u64 *)a.tier.index + row);
-		m.at = a.tier.mem + offsetAt(word);
-		m.compressed = compressedAt(word);
-		m.known = true;
-		if (m.compressed)
-			m.length = storedAt(word);
-	}
-	return m;
-}
 
 // stageBytes copies the sectors of [from, to) to shared memory; base, the first line, goes to its start. It does not wait.
 template <int LANES> INLINE void stageBytes(u8 *stage, u64 base, u64 from, u64 to, u32 lane, bool byLine)
@@ -58,8 +28,6 @@ template <int LANES> INLINE void stageBytes(u8 *stage, u64 base, u64 from, u64 t
 		if (at >= from)
 			copyAsync16(stage + (at - base), at);
 }
-
-INLINE void addHostBytes(u64 counters, u64 bytes) { atomicAdd(&((Counters *)counters)->hostBytes, bytes); }
 
 // A tile of LANES lanes fetches a row; the tiles of the grid take the misses in turns. Shared memory: the codec's
 // metadata, then stageBytes for each tile.

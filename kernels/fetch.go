@@ -26,24 +26,30 @@ func (k *Fetch) Name() string { return "fetch" }
 // RunHost implements device.Kernel.
 func (k *Fetch) RunHost(w device.Workers) {
 	count := CountersView(k.Counters)
-	misses := FoundView(k.Misses)
-	if k.AtBack {
-		misses = misses[len(misses)-int(count.Misses):]
-	} else {
-		misses = misses[:count.Misses]
-	}
-	out := k.Out.Bytes()
+	misses := k.list(count)
 	w.For(len(misses), rowGrain, func(from, to int) {
-		moved := 0
 		for _, m := range misses[from:to] {
 			stored, compressed := k.Tier.Stored(int64(m.Word))
-			row := out[int(m.Position)*k.Tier.RowBytes:][:k.Tier.RowBytes]
-			n, ok := restore(k.Codec.Codec, row, stored, compressed)
-			if exact := k.Tier.Stride == 0; !ok || exact && n != len(stored) {
-				count.corrupt(m.Position)
-			}
-			moved += n
+			k.restore(count, m, stored, compressed)
 		}
-		atomic.AddUint64(&count.HostBytes, uint64(moved))
 	})
+}
+
+// list returns the misses.
+func (k *Fetch) list(count *Counters) []Found {
+	misses := FoundView(k.Misses)
+	if k.AtBack {
+		return misses[len(misses)-int(count.Misses):]
+	}
+	return misses[:count.Misses]
+}
+
+// restore writes a missed row.
+func (k *Fetch) restore(count *Counters, m Found, stored []byte, compressed bool) {
+	row := k.Out.Bytes()[int(m.Position)*k.Tier.RowBytes:][:k.Tier.RowBytes]
+	n, ok := restore(k.Codec.Codec, row, stored, compressed)
+	if exact := k.Tier.Stride == 0; !ok || exact && n != len(stored) {
+		count.corrupt(m.Position)
+	}
+	atomic.AddUint64(&count.HostBytes, uint64(n))
 }

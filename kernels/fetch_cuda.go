@@ -15,22 +15,14 @@ func (k *Fetch) RunCUDA(s *cuda.Stream) error {
 	if n == 0 {
 		return nil
 	}
-	rowBytes := k.Tier.RowBytes
-	row, err := rowCodec(k.Codec, rowBytes, k.Out.Addr())
+	args, err := k.args()
 	if err != nil {
 		return err
 	}
-	args := FetchArgs{
-		Misses: k.Misses.Addr(), Step: FoundBytes, Counters: k.Counters.Addr(), Out: k.Out.Addr(), Tier: k.Tier.args(), Codec: row,
-		Ahead: k.Tier.ahead(row),
-	}
-	if k.AtBack {
-		args.Misses += uint64(k.Misses.Size() - FoundBytes)
-		args.Step = -FoundBytes
-	}
+	rowBytes := k.Tier.RowBytes
 	// A warp takes a row of any length: narrower tiles ask for lines one after the other, and were seen to be slower from
 	// 256 bytes up (41 against 48 GB/s there).
-	shape, stage, meta := "32", rowBytes, int(row.MetaBytes)
+	shape, stage, meta := "32", rowBytes, int(args.Codec.MetaBytes)
 	if rowBytes >= LongRow {
 		shape, stage, meta = "Long", SegmentQuads*16, 0
 	}
@@ -52,3 +44,16 @@ func (k *Fetch) RunCUDA(s *cuda.Stream) error {
 
 // ahead returns how many bytes of a compressed row in place to read first: its participation bits at least.
 func (h *HostRows) ahead(c RowCodec) uint32 { return max(uint32(h.Ahead), (c.Chunks+31)/32*4) }
+
+func (k *Fetch) args() (FetchArgs, error) {
+	row, err := rowCodec(k.Codec, k.Tier.RowBytes, k.Out.Addr())
+	args := FetchArgs{
+		Misses: k.Misses.Addr(), Step: FoundBytes, Counters: k.Counters.Addr(), Out: k.Out.Addr(), Tier: k.Tier.args(), Codec: row,
+		Ahead: k.Tier.ahead(row),
+	}
+	if k.AtBack {
+		args.Misses += uint64(k.Misses.Size() - FoundBytes)
+		args.Step = -FoundBytes
+	}
+	return args, err
+}

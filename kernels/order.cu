@@ -3,7 +3,7 @@
 // Puts the misses of a batch in the order of their rows' host addresses, by page, in two passes: count the misses of
 // each bucket of pages, the last block turning the counts into starts, and place the misses. Within a bucket the order is
 // any. Buckets are the counts, the starts and the blocks that have ended; counts and blocks are zero before and after.
-constexpr u32 THREADS = 256, OWN = ORDER_BUCKETS / THREADS; // a thread's buckets
+constexpr u32 THREADS = 1024, OWN = ORDER_BUCKETS / THREADS; // a thread's buckets, in the block that scans them
 
 INLINE u32 bucketOf(const OrderArgs &a, u64 row)
 {
@@ -14,7 +14,7 @@ INLINE u32 bucketOf(const OrderArgs &a, u64 row)
 // missAt returns the batch's i-th miss from the back.
 INLINE u32x4 missAt(const OrderArgs &a, u32 i) { return loadConst((const u32x4 *)a.found + a.count - 1 - i); }
 
-KERNEL void __launch_bounds__(256) orderCountKernel(const OrderArgs a)
+KERNEL void __launch_bounds__(1024) orderCountKernel(const OrderArgs a)
 {
 	__shared__ u32 warps[THREADS / 32], before;
 	u32 n = ((const Counters *)a.counters)->misses, tid = threadID();

@@ -88,8 +88,8 @@ func TestOrder_ManyPages(t *testing.T) {
 		{OrderBuckets<<OrderPageBits + slab.TailSlack, OrderPageBits + 1},
 		{OrderBuckets<<OrderPageBits + stride, OrderPageBits + 1},
 		{(OrderBuckets + 2) << OrderPageBits, OrderPageBits + 1},
-		{37 << 30, OrderPageBits + 3},
-		{slab.MaxBytes - 1, 28},
+		{37 << 30, OrderPageBits + 6},
+		{slab.MaxBytes - 1, 26},
 	} {
 		rows := c.size / stride
 		r := rand.New(rand.NewPCG(3, uint64(c.size)))

@@ -8,5 +8,7 @@
 //   - packed: rows lie back to back, each at a multiple of 4. An index of 8 bytes a row, a slab.Location with slab ID 0,
 //     lies in every device's memory, outside the budget. Saves host memory too.
 //
+// A [Plan] enqueues the reads of a batch's misses. Where that pays a [Sharer] has the host's processors do a part of them.
+//
 // The memory ends in slab.TailSlack bytes for vector reads.
 package transfer

@@ -11,6 +11,8 @@ type Batch struct {
 	// Ordered has the size of Found, and Buckets kernels.OrderBytes.
 	Ordered, Buckets device.Buffer
 	Out              device.Buffer
+	// Share is the table's, nil where its misses are not shared. It must be nil while the stream captures a graph.
+	Share *ShareTable
 }
 
 // Plan enqueues the reads of a batch's misses on a stream. It keeps its kernels between batches, so that a batch
@@ -18,6 +20,9 @@ type Batch struct {
 type Plan struct {
 	order kernels.Order
 	fetch kernels.Fetch
+	terms kernels.Share
+	open  kernels.ShareOpen
+	share kernels.ShareFetch
 }
 
 // Where the reach of the device's address translation covers the table, or a batch is so small that launches cost more than
@@ -27,16 +32,42 @@ const (
 	orderedBatch = 4096      // rows
 )
 
-// Enqueue puts the misses in address order where that pays, then reads them straight from the host tier into the output.
-// begun passes when the reading has begun.
+// Enqueue puts the misses in address order where that pays, then reads them into the output: straight from the host tier, or
+// part of them through the host's processors. begun passes when the reading has begun.
 func (p *Plan) Enqueue(s device.Stream, tier kernels.HostRows, c kernels.Codec, b Batch, begun device.Event) error {
 	p.fetch = kernels.Fetch{Misses: b.Found, AtBack: true, Counters: b.Counters, Tier: tier, Codec: c, Out: b.Out, Begun: begun}
-	if tier.Mem.Size() >= orderedTier && b.Found.Size() >= orderedBatch*kernels.FoundBytes {
+	rows := b.Found.Size() / kernels.FoundBytes
+	always := b.Share != nil && b.Share.always
+	if always || tier.Mem.Size() >= orderedTier && rows >= orderedBatch {
 		p.order = kernels.Order{Found: b.Found, Counters: b.Counters, Ordered: b.Ordered, Buckets: b.Buckets, Tier: tier}
 		if err := s.Launch(&p.order); err != nil {
 			return err
 		}
 		p.fetch.Misses, p.fetch.AtBack = b.Ordered, false
 	}
+	if b.Share != nil {
+		if terms, ok := b.Share.next(rows); ok {
+			return p.enqueueShared(s, b, terms)
+		}
+	}
+	if tier.Mem.Size() >= shareTier && tier.RowBytes <= shareRow && !p.fetch.AtBack {
+		p.share = kernels.ShareFetch{Fetch: p.fetch}
+		return s.Launch(&p.share)
+	}
 	return s.Launch(&p.fetch)
+}
+
+func (p *Plan) enqueueShared(s device.Stream, b Batch, terms kernels.Share) error {
+	p.terms = terms
+	p.open = kernels.ShareOpen{Counters: b.Counters, Share: &p.terms}
+	p.share = kernels.ShareFetch{Fetch: p.fetch, Share: &p.terms}
+	b.Share.sharer.expect()
+	err := s.Launch(&p.open)
+	if err == nil {
+		err = s.Launch(&p.share)
+	}
+	if err != nil {
+		b.Share.sharer.forget()
+	}
+	return err
 }

@@ -10,10 +10,6 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 )
 
-// setHostThreads sets how many threads the host may spend on a batch's misses, and says whether the cache has an option
-// for it. This is the one place where it is set: without one, the device reads all misses, and results say 0 threads.
-func setHostThreads(o *cache.Options, threads int) bool { return false }
-
 // largeBudget is the share of the large table's bytes that is cached.
 const largeBudget = 64
 
@@ -41,17 +37,11 @@ func (r *runner) large() error {
 		}
 		for _, threads := range r.o.HostThreads {
 			o := cache.Options{Budget: r.o.LargeTableBytes / largeBudget}
-			settable := setHostThreads(&o, threads)
-			if !settable {
-				threads = 0
-			}
+			o.HostThreads = threads
 			if err := r.largeMisses(host, rowBytes, threads, o); err != nil {
 				return fmt.Errorf("rows of %d bytes, %d host threads: %w", rowBytes, threads, err)
 			}
 			r.free()
-			if !settable { // the others would be the same
-				break
-			}
 		}
 	}
 	return nil
@@ -86,10 +76,15 @@ func (r *runner) largeMisses(host device.Buffer, rowBytes, threads int, o cache.
 	if err != nil {
 		return err
 	}
+	stats, err := s.cache.Stats()
+	if err != nil {
+		return err
+	}
+	how := stats.Tables[0].MissStrategy[0]
 	x := s.result("gather-misses-large", r.o.Batch)
 	x.Value, x.Baseline, x.BaselineValue, x.HostThreads = s.speed(t, own), SortedZeroCopy+", uncompressed", sorted, threads
 	x.Further = []Further{{UnsortedZeroCopy, unsorted}}
-	x.Detail = fmt.Sprintf("%d host threads; power law of exponent 1, the tail, scattered", threads)
+	x.Detail = fmt.Sprintf("%d host threads, %s, %.2f of the rows by the host; power law of exponent 1, the tail, scattered", threads, how.Strategy, how.Fraction)
 	s.add(x)
 	return nil
 }

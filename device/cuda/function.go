@@ -28,6 +28,9 @@ type Function[A any] struct {
 // NewFunction names a kernel; nothing is loaded yet.
 func NewFunction[A any](m *Module, name string) *Function[A] { return &Function[A]{m, name} }
 
+// Module returns the kernel's module.
+func (f *Function[A]) Module() *Module { return f.module }
+
 // loaded is a function on one device.
 type loaded struct {
 	function *driver.Function

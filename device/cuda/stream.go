@@ -76,6 +76,14 @@ func (s *Stream) Fill(dst device.Buffer, value byte) error {
 	return s.device.note(s.stream.Fill8Async(driver.DevicePtr(dst.Addr()), value, dst.Size()))
 }
 
+// WriteValue32 implements device.ValueWriter. Drivers that cannot do it return an error.
+func (s *Stream) WriteValue32(dst device.Buffer, value uint32) error {
+	if dst.Size() != 4 {
+		return fmt.Errorf("cuda: value of 4 bytes written to %d", dst.Size())
+	}
+	return s.device.note(s.stream.WriteValue32(driver.DevicePtr(dst.Addr()), value))
+}
+
 // Record implements device.Stream.
 func (s *Stream) Record(e device.Event) error {
 	return s.device.note(e.(*Event).event.Record(s.stream))

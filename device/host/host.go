@@ -97,6 +97,15 @@ func (s stream) Fill(dst device.Buffer, value byte) error {
 	return nil
 }
 
+// WriteValue32 implements device.ValueWriter.
+func (s stream) WriteValue32(dst device.Buffer, value uint32) error {
+	if dst.Size() != 4 {
+		return fmt.Errorf("host: value of 4 bytes written to %d", dst.Size())
+	}
+	atomic.StoreUint32((*uint32)(unsafe.Pointer(unsafe.SliceData(dst.Bytes()))), value)
+	return nil
+}
+
 // Work is done when it has been enqueued, so an event has always passed.
 func (s stream) Record(device.Event) error { return nil }
 func (s stream) Wait(device.Event) error   { return nil }

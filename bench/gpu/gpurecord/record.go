@@ -47,7 +47,7 @@ type Sanitizer struct {
 
 // What a record must cover.
 var (
-	packages = []string{"cache", "device_cuda", "kernels"}
+	packages = []string{"cache", "device_cuda", "kernels", "transfer"}
 	tools    = []string{"memcheck", "racecheck"}
 )
 

@@ -46,7 +46,7 @@ func hashSources(root string) (s Sources, err error) {
 			if tagged.Match(b) {
 				code = append(code, path)
 			}
-		case strings.HasSuffix(name, ".c") && strings.Contains(filepath.ToSlash(path), "device/cuda/"):
+		case strings.HasSuffix(name, ".c"):
 			code = append(code, path)
 		}
 		return nil

@@ -1,0 +1,223 @@
+package kernels
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/tensorcache/tensorcache/device"
+)
+
+// Share is the memory and the terms of batches whose misses the host's processors and a device fetch together. One batch at
+// a time is shared; see package transfer for the host's side.
+type Share struct {
+	// Host, a ShareHost, and List, 8 bytes for each row of SharePieces pieces, are page-locked; Device is a ShareDevice, and Stage
+	// Slot bytes for each row of MaxPieces pieces, in the device's memory. All zeroed before the first batch.
+	Host, List, Device, Stage device.Buffer
+	// Tier names the host tier to the host's side.
+	Tier uint32
+	// Unit is the rows that the device takes at a time, Piece those that a host worker does: a multiple of Unit. Slot is the
+	// bytes of each row that the host moves, a multiple of 16; what a row has more the device reads itself.
+	Unit, Piece, Slot int
+	// Fraction, of 65536, of the misses are the host's, at most MaxPieces pieces; none of a batch with fewer than Least misses.
+	Fraction  uint32
+	MaxPieces int
+	Least     int
+	// Blocks is the grid, Own of them beginning with the device's own part.
+	Blocks, Own int
+	// Timeout is how long the device waits without an arrival before it fetches the rest itself.
+	Timeout time.Duration
+}
+
+// HostView views a share's Host buffer, and DeviceView its Device buffer where the host can address it.
+func (s *Share) HostView() *ShareHost     { return &view[ShareHost](s.Host)[0] }
+func (s *Share) deviceView() *ShareDevice { return &view[ShareDevice](s.Device)[0] }
+
+// ListView views a share's List: where rows begin in the host tier's memory.
+func (s *Share) ListView() []uint64 { return view[uint64](s.List) }
+
+// LastTimes returns how the share went that ended last; false where none has or one is ending just now.
+func (h *ShareHost) LastTimes() (t ShareTimes, ok bool) {
+	closed := atomic.LoadUint32(&h.Closed)
+	from := &h.Times
+	t = ShareTimes{
+		Stamp: atomic.LoadUint32(&from.Stamp), Tier: atomic.LoadUint32(&from.Tier), Misses: atomic.LoadUint32(&from.Misses),
+		Staged: atomic.LoadUint32(&from.Staged), Taken: atomic.LoadUint32(&from.Taken), GaveUp: atomic.LoadUint32(&from.GaveUp),
+		OwnNanos: atomic.LoadUint64(&from.OwnNanos), HostNanos: atomic.LoadUint64(&from.HostNanos), Nanos: atomic.LoadUint64(&from.Nanos),
+	}
+	return t, closed != 0 && t.Stamp == closed && atomic.LoadUint32(&from.Stamp) == closed
+}
+
+// SetTimes says how a share went, and that it has ended.
+func (h *ShareHost) SetTimes(t ShareTimes) {
+	to := &h.Times
+	atomic.StoreUint32(&to.Stamp, 0)
+	atomic.StoreUint32(&to.Tier, t.Tier)
+	atomic.StoreUint32(&to.Misses, t.Misses)
+	atomic.StoreUint32(&to.Staged, t.Staged)
+	atomic.StoreUint32(&to.Taken, t.Taken)
+	atomic.StoreUint32(&to.GaveUp, t.GaveUp)
+	atomic.StoreUint64(&to.OwnNanos, t.OwnNanos)
+	atomic.StoreUint64(&to.HostNanos, t.HostNanos)
+	atomic.StoreUint64(&to.Nanos, t.Nanos)
+	atomic.StoreUint32(&to.Stamp, t.Stamp)
+	atomic.StoreUint32(&h.Closed, t.Stamp)
+}
+
+// CountWord is a count of a share's pieces with its number beside it: ShareDevice.Arrived, ShareHost.Claimed.
+func CountWord(number, pieces uint32) uint32 { return number<<12 | pieces }
+
+// Counted returns the count of such a word, 0 if it is another share's.
+func Counted(word, number uint32) uint32 {
+	if word>>12 == number&0xfffff {
+		return word & 0xfff
+	}
+	return 0
+}
+
+// ShareFits says whether ShareFetch serves rows of that length.
+func ShareFits(rowBytes int) bool { return rowBytes <= maxShareRow }
+
+// ShareBlocks is how many blocks read a large table's rows from the host tier. Few: with more, or more requests of each, the
+// device's address translation is the slower. Seen on an H200, 16 GB, 16 / 24 / 32 / 66 blocks: rows of 256 bytes 15.3 / 13.3 /
+// 13.7 / 11.7 GB/s, of 512 bytes 21 / 30 / 30 / 25 GB/s.
+func ShareBlocks(rowBytes int) int {
+	if rowBytes <= 256 {
+		return 16
+	}
+	return 24
+}
+
+// maxShareRow is the longest row that the lanes of a warp ask for at once, wherever it begins in its line.
+const maxShareRow = 768
+
+// ShareOpen opens a share of a batch's misses, if none is open: Counters.Share says which.
+type ShareOpen struct {
+	Counters device.Buffer
+	*Share
+}
+
+// Name implements device.Kernel.
+func (k *ShareOpen) Name() string { return "share-open" }
+
+// RunHost implements device.Kernel.
+func (k *ShareOpen) RunHost(device.Workers) {
+	d, h, c := k.deviceView(), k.HostView(), CountersView(k.Counters)
+	if int(c.Misses) < k.Least || atomic.SwapUint32(&d.Owner, 1) != 0 {
+		return
+	}
+	pieces := min(int(uint64(c.Misses)*uint64(k.Fraction)>>16)/k.Piece, k.MaxPieces)
+	if atomic.LoadUint32(&d.Quiet) != d.Number {
+		pieces = 0
+	}
+	d.Number++
+	if d.Number == 0 {
+		d.Number = 1
+	}
+	d.Pieces, d.Back, d.Next = uint32(pieces), uint32((int(c.Misses)+k.Unit-1)/k.Unit), 0
+	d.GaveUp, d.Staged, d.Stolen = 0, 0, 0
+	d.Began = uint64(time.Now().UnixNano())
+	d.OwnEnd, d.HostEnd = d.Began, d.Began
+	atomic.StoreUint32(&h.Pieces, uint32(pieces))
+	atomic.StoreUint32(&h.Tier, k.Tier)
+	atomic.StoreUint32(&h.Low, ^uint32(0))
+	c.Share = d.Number
+	atomic.StoreUint32(&h.Opened, d.Number)
+}
+
+// ShareFetch is Fetch for a batch that ShareOpen may have opened a share of, misses ordered. Share may be nil: then it is
+// Fetch by the same kernel. Rows must be such that ShareFits.
+type ShareFetch struct {
+	Fetch
+	Share *Share
+}
+
+// Name implements device.Kernel.
+func (k *ShareFetch) Name() string { return "share-fetch" }
+
+// RunHost implements device.Kernel. One goroutine takes the parts of all the GPU's blocks in turn: a unit that has arrived if
+// there is one, else one from the back, else it waits.
+func (k *ShareFetch) RunHost(w device.Workers) {
+	if k.Share == nil {
+		k.Fetch.RunHost(w)
+		return
+	}
+	s, count := k.Share, CountersView(k.Counters)
+	d, h, number := s.deviceView(), s.HostView(), count.Share
+	if number == 0 {
+		k.Fetch.RunHost(w)
+		atomic.StoreUint32(&h.Retired, atomic.AddUint32(&d.Retired, 1))
+		return
+	}
+	misses := k.list(count)
+	list, perPiece := s.ListView(), uint32(s.Piece/s.Unit)
+	for p := range int(d.Pieces) {
+		for i := p * s.Piece; i < (p+1)*s.Piece; i++ {
+			list[i] = uint64(k.Tier.offset(int64(misses[i].Word)))
+		}
+		atomic.StoreUint32(&h.Listed[p], number)
+	}
+	hostUnits := d.Pieces * perPiece
+	unit := func(u uint32, staged bool) {
+		from := int(u) * s.Unit
+		k.rows(count, misses[from:min(from+s.Unit, len(misses))], from, staged)
+	}
+	own, before, since := true, uint32(0), time.Now()
+	for own || d.Next < hostUnits {
+		arrived := Counted(atomic.LoadUint32(&d.Arrived), number)
+		if arrived != before {
+			before, since = arrived, time.Now()
+		}
+		waited := !own && time.Since(since) > s.Timeout
+		switch {
+		case d.Next < hostUnits && d.Taken[d.Next] == number:
+			d.Next++
+		case d.Next < hostUnits && (arrived > d.Next/perPiece || waited):
+			d.Taken[d.Next] = number
+			unit(d.Next, !waited)
+			d.HostEnd = uint64(time.Now().UnixNano())
+			if d.Next++; waited {
+				d.GaveUp = 1
+				d.Stolen++
+			} else {
+				d.Staged++
+			}
+		case own && d.Back > hostUnits:
+			d.Back--
+			unit(d.Back, false)
+			d.OwnEnd = uint64(time.Now().UnixNano())
+		case own:
+			if d.Back == 0 || (d.Back-1)/perPiece < Counted(atomic.LoadUint32(&h.Claimed), number) || d.Taken[d.Back-1] == number {
+				own, since = false, time.Now()
+				continue
+			}
+			d.Back--
+			atomic.StoreUint32(&h.Low, d.Back)
+			d.Taken[d.Back] = number
+			unit(d.Back, false)
+			d.Stolen++
+		default:
+			time.Sleep(20 * time.Microsecond)
+		}
+	}
+	h.SetTimes(ShareTimes{
+		Stamp: number, Tier: s.Tier, Misses: count.Misses, Staged: d.Staged * uint32(s.Unit), Taken: d.Stolen * uint32(s.Unit),
+		GaveUp: d.GaveUp, OwnNanos: d.OwnEnd - d.Began, HostNanos: d.HostEnd - d.Began, Nanos: uint64(time.Now().UnixNano()) - d.Began,
+	})
+	count.Share = 0
+	atomic.StoreUint32(&d.Owner, 0)
+	atomic.StoreUint32(&h.Retired, atomic.AddUint32(&d.Retired, 1))
+}
+
+// rows fetches misses, the first of them being the list's from-th.
+func (k *ShareFetch) rows(count *Counters, misses []Found, from int, staged bool) {
+	for i, m := range misses {
+		stored, compressed := k.Tier.Stored(int64(m.Word))
+		if slot := k.Share.Slot; staged {
+			row := make([]byte, len(stored))
+			copy(row, stored)
+			copy(row, k.Share.Stage.Bytes()[(from+i)*slot:][:slot])
+			stored = row
+		}
+		k.restore(count, m, stored, compressed)
+	}
+}

@@ -1,0 +1,405 @@
+package transfer
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/kernels"
+)
+
+// sharing is a table in a host tier whose misses a device shares with the host's processors.
+type sharing struct {
+	t      testing.TB
+	d      device.Device
+	tier   *Tier
+	data   []byte
+	rows   kernels.HostRows
+	codec  kernels.Codec
+	sharer *Sharer
+	table  *ShareTable
+
+	corrupt map[int64]bool // rows that do not decode
+}
+
+func newSharing(t testing.TB, d device.Device, rows, rowBytes int, mode Mode, codec string, o ShareOptions) *sharing {
+	t.Helper()
+	s := &sharing{t: t, d: d, data: rowsOf(rows, rowBytes, 1)}
+	var err error
+	if s.tier, err = Load(d, SourceOf(s.data, rowBytes), Options{Codec: codec, Mode: mode, Workers: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if s.rows, s.codec, err = s.tier.Attach(d); err != nil {
+		t.Fatal(err)
+	}
+	o.Always = true
+	if s.sharer, err = NewSharer(d, o); err != nil {
+		t.Fatal(err)
+	}
+	s.table = s.sharer.Table(s.rows, s.codec)
+	t.Cleanup(func() {
+		s.sharer.Close()
+		Detach(d, s.rows, s.codec)
+		s.tier.Close()
+	})
+	return s
+}
+
+// gather reads the rows as misses of one batch by a plan.
+func (s *sharing) gather(plan *Plan, rows []int64) error {
+	return s.gatherBy(rows, func(stream device.Stream, b Batch, event device.Event) error {
+		return plan.Enqueue(stream, s.rows, s.codec, b, event)
+	})
+}
+
+// gatherAlone does so by the same kernel without a share.
+func (s *sharing) gatherAlone(rows []int64) error {
+	return s.gatherBy(rows, func(stream device.Stream, b Batch, _ device.Event) error {
+		return stream.Launch(&kernels.ShareFetch{Fetch: kernels.Fetch{
+			Misses: b.Found, AtBack: true, Counters: b.Counters, Tier: s.rows, Codec: s.codec, Out: b.Out,
+		}})
+	})
+}
+
+// gatherBy reads the rows as misses of one batch on a stream of its own, at the back of a list twice as long, and checks all
+// that the batch leaves. Rows that do not decode are counted, their output is not looked at.
+func (s *sharing) gatherBy(rows []int64, enqueue func(device.Stream, Batch, device.Event) error) error {
+	rowBytes := s.tier.RowBytes()
+	n := len(rows)
+	list := make([]kernels.Found, 2*n)
+	want, moved, corrupt := make([]byte, n*rowBytes), uint64(0), 0
+	for i, r := range rows {
+		list[n+i] = kernels.Found{Word: uint64(r), Position: uint32(i)}
+		if s.corrupt[r] {
+			corrupt++
+			continue
+		}
+		copy(want[i*rowBytes:], s.data[int(r)*rowBytes:][:rowBytes])
+		stored, _, err := s.tier.Stored(r)
+		if err != nil {
+			return err
+		}
+		moved += uint64(len(stored))
+	}
+	var buffers []device.Buffer
+	alloc := func(bytes int) device.Buffer {
+		b, err := s.d.Alloc(int64(bytes), "test")
+		if err != nil {
+			s.t.Error(err)
+		}
+		buffers = append(buffers, b)
+		return b
+	}
+	defer func() {
+		for _, b := range buffers {
+			s.d.Free(b)
+		}
+	}()
+	batch := Batch{
+		Found: alloc(len(list) * kernels.FoundBytes), Ordered: alloc(len(list) * kernels.FoundBytes), Counters: alloc(kernels.CountersBytes),
+		Buckets: alloc(kernels.OrderBytes), Out: alloc(n * rowBytes), Share: s.table,
+	}
+	counters := []kernels.Counters{{Misses: uint32(n)}}
+	stream, err := s.d.NewStream()
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	event, err := s.d.NewEvent()
+	if err != nil {
+		return err
+	}
+	defer event.Close()
+	got := make([]byte, len(want))
+	err = errors.Join(
+		device.Upload(s.d, batch.Found, asBytes(list)), device.Upload(s.d, batch.Counters, asBytes(counters)),
+		enqueue(stream, batch, event), stream.Synchronize(),
+		device.Download(s.d, got, batch.Out), device.Download(s.d, asBytes(counters), batch.Counters),
+	)
+	if err != nil {
+		return err
+	}
+	for i, r := range rows {
+		if s.corrupt[r] {
+			clear(got[i*rowBytes:][:rowBytes])
+		}
+	}
+	if !bytes.Equal(got, want) {
+		return fmt.Errorf("%d rows of %d bytes: the output differs", n, rowBytes)
+	}
+	if c := counters[0]; int(c.Corrupt) != corrupt || corrupt > 0 && !s.corrupt[rows[c.CorruptPosition]] || c.HostBytes != moved || c.Share != 0 {
+		return fmt.Errorf("counters are %+v, want %d host bytes and %d corrupt rows", c, moved, corrupt)
+	}
+	return nil
+}
+
+func (s *sharing) random(n int, r *rand.Rand) []int64 {
+	rows := make([]int64, n)
+	for i := range rows {
+		rows[i] = r.Int64N(s.tier.Rows())
+		if r.IntN(4) == 0 {
+			rows[i] = rows[r.IntN(i+1)]
+		}
+	}
+	return rows
+}
+
+// onDevices runs a test on the host backend and, where there is one, on a GPU.
+func onDevices(t *testing.T, test func(t *testing.T, d device.Device)) {
+	t.Run("host", func(t *testing.T) { test(t, newDevice()) })
+	t.Run("cuda", func(t *testing.T) { test(t, gputest.Open(t)) })
+}
+
+func TestShare_RowsOfEveryKind(t *testing.T) {
+	onDevices(t, func(t *testing.T, d device.Device) {
+		for _, c := range []struct {
+			rowBytes int
+			codec    string
+			mode     Mode
+		}{{256, "ibp4", InPlace}, {256, "ibp4", Packed}, {100, "ibp8", InPlace}, {260, "ibp4", InPlace}, {37, "none", InPlace}, {512, "ibp8", Packed}, {768, "ibp4", InPlace}, {31, "ibp4", Packed}} {
+			t.Run(fmt.Sprintf("row=%d/%s/%v", c.rowBytes, c.codec, c.mode), func(t *testing.T) {
+				s := newSharing(t, d, 3000, c.rowBytes, c.mode, c.codec, ShareOptions{Threads: 3, Piece: 8, Unit: 4, StageBytes: 1 << 20, Timeout: time.Second})
+				r := rand.New(rand.NewPCG(1, uint64(c.rowBytes)))
+				plan := new(Plan)
+				for _, n := range []int{1, 7, 8, 9, 63, 64, 65, 1000, 5001} {
+					rows := s.random(n, r)
+					if err := s.gather(plan, rows); err != nil {
+						t.Fatalf("batch of %d: %v", n, err)
+					}
+					if err := s.gatherAlone(rows); err != nil {
+						t.Fatalf("batch of %d alone: %v", n, err)
+					}
+				}
+				if st := s.table.Stats(); st.Strategy != "shared" || st.Shared != 9 {
+					t.Errorf("%+v", st)
+				}
+			})
+		}
+	})
+}
+
+// TestShare_CorruptRowsAreCounted lets rows lose their participation bits: they would be longer than a row may be.
+func TestShare_CorruptRowsAreCounted(t *testing.T) {
+	onDevices(t, func(t *testing.T, d device.Device) {
+		for _, rowBytes := range []int{64, 256, 512} {
+			s := newSharing(t, d, 2000, rowBytes, InPlace, "ibp4", ShareOptions{Threads: 2, Piece: 16, Unit: 8, Timeout: time.Second})
+			r := rand.New(rand.NewPCG(6, 6))
+			s.corrupt = map[int64]bool{}
+			for range 300 {
+				row := r.Int64N(s.tier.Rows())
+				stored, compressed := s.tier.host.Stored(row)
+				if !compressed {
+					continue
+				}
+				clear(stored)
+				if _, err := s.tier.Codec().Decode(make([]byte, rowBytes), stored); err == nil {
+					t.Fatal("a row without participation bits decodes")
+				}
+				s.corrupt[row] = true
+			}
+			plan := new(Plan)
+			for range 5 {
+				s.setFraction(0.5)
+				if err := s.gather(plan, s.random(3000, r)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
+// TestShare_HostTakesPart checks that rows do come through the host, and that only one side fetches where the other's part is
+// all or nothing.
+func TestShare_HostTakesPart(t *testing.T) {
+	onDevices(t, func(t *testing.T, d device.Device) {
+		s := newSharing(t, d, 20000, 256, InPlace, "ibp4", ShareOptions{Threads: 2, Piece: 16, Unit: 8, Timeout: 10 * time.Second})
+		r := rand.New(rand.NewPCG(2, 2))
+		plan := new(Plan)
+		for _, fraction := range []float64{0, 0.5, 1} {
+			staged := uint32(0)
+			for range 20 { // a share that opens before the host is done with the last one has none of the host's
+				s.setFraction(fraction)
+				if err := s.gather(plan, s.random(4000, r)); err != nil {
+					t.Fatal(err)
+				}
+				times, ok := s.sharer.host.LastTimes()
+				if !ok || times.Misses != 4000 || times.GaveUp != 0 {
+					t.Fatalf("fraction %v: %+v, %v", fraction, times, ok)
+				}
+				staged = max(staged, times.Staged)
+				time.Sleep(time.Millisecond)
+			}
+			if fraction == 0 && staged != 0 || fraction > 0 && staged == 0 || staged > uint32(4000*fraction) {
+				t.Errorf("fraction %v: %d rows came through the host", fraction, staged)
+			}
+		}
+	})
+}
+
+func (s *sharing) setFraction(f float64) {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	s.table.mu.fraction = f
+	if times, ok := s.sharer.host.LastTimes(); ok {
+		s.table.mu.stamp = times.Stamp // what is learnt must not change it
+	}
+}
+
+// TestShare_StalledWorker lets workers sleep over pieces they have claimed: the device gives up waiting and fetches them, and
+// the next batches are right too.
+func TestShare_StalledWorker(t *testing.T) {
+	onDevices(t, func(t *testing.T, d device.Device) {
+		s := newSharing(t, d, 5000, 128, InPlace, "ibp4", ShareOptions{Threads: 2, Piece: 16, Unit: 16, Timeout: time.Millisecond})
+		var once sync.Once
+		stalled := make(chan struct{})
+		s.sharer.mu.Lock()
+		s.sharer.stall = func(int) {
+			once.Do(func() { close(stalled); time.Sleep(100 * time.Millisecond) })
+		}
+		s.sharer.mu.Unlock()
+		r := rand.New(rand.NewPCG(3, 3))
+		plan := new(Plan)
+		after := 5
+		for deadline := time.Now().Add(20 * time.Second); after > 0; {
+			s.setFraction(0.9)
+			if err := s.gather(plan, s.random(2000, r)); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-stalled:
+				after--
+			default:
+				if time.Now().After(deadline) {
+					t.Fatal("no worker took part")
+				}
+			}
+		}
+	})
+}
+
+// TestShare_WorkersStop ends the workers while batches run: they are fetched without.
+func TestShare_WorkersStop(t *testing.T) {
+	onDevices(t, func(t *testing.T, d device.Device) {
+		s := newSharing(t, d, 5000, 128, InPlace, "ibp4", ShareOptions{Threads: 2, Piece: 16, Unit: 8, Timeout: time.Millisecond})
+		var wg sync.WaitGroup
+		for g := range 3 {
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(4, uint64(g)))
+				plan := new(Plan)
+				for range 40 {
+					if err := s.gather(plan, s.random(1000, r)); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		time.Sleep(5 * time.Millisecond)
+		s.sharer.closing.Store(true)
+		wg.Wait()
+	})
+}
+
+func TestShare_FailedCopies(t *testing.T) {
+	s := newSharing(t, failingDevice{Device: newDevice()}, 5000, 128, InPlace, "ibp4", ShareOptions{Threads: 2, Piece: 16, Unit: 8, Timeout: time.Millisecond})
+	r := rand.New(rand.NewPCG(5, 5))
+	plan := new(Plan)
+	for range 10 {
+		if err := s.gather(plan, s.random(1000, r)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st := s.table.Stats(); !s.sharer.failed.Load() || st.Alone == 0 {
+		t.Errorf("copies failed: %v; %+v", s.sharer.failed.Load(), st)
+	}
+}
+
+// failingDevice's streams store the first word and no other.
+type failingDevice struct{ device.Device }
+
+func (d failingDevice) NewStream() (device.Stream, error) {
+	s, err := d.Device.NewStream()
+	return &failingStream{Stream: s, writer: s.(device.ValueWriter)}, err
+}
+
+type failingStream struct {
+	device.Stream
+	writer device.ValueWriter
+	stored int
+}
+
+func (s *failingStream) WriteValue32(dst device.Buffer, value uint32) error {
+	if s.stored++; s.stored > 1 {
+		return errors.New("no more words today")
+	}
+	return s.writer.WriteValue32(dst, value)
+}
+
+func TestSharer_BadOptions(t *testing.T) {
+	for _, o := range []ShareOptions{{Piece: 10, Unit: 3}, {Threads: -1}} {
+		if s, err := NewSharer(newDevice(), o); err == nil {
+			s.Close()
+			t.Errorf("%+v is taken", o)
+		}
+	}
+}
+
+// TestShareTable_Learns feeds the planner with how shares went.
+func TestShareTable_Learns(t *testing.T) {
+	d := newDevice()
+	s, err := NewSharer(d, ShareOptions{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	mem := device.Buffer{}.Slice(0, shareTier)
+	if s.Table(kernels.HostRows{Mem: mem, Stride: 1024, RowBytes: 1024}, kernels.Codec{}) != nil {
+		t.Error("long rows are shared")
+	}
+	if s.Table(kernels.HostRows{Mem: mem.Slice(0, shareTier-1), Stride: 256, RowBytes: 256}, kernels.Codec{}) != nil {
+		t.Error("small tables are shared")
+	}
+	for _, c := range []struct {
+		name          string
+		alone, host   uint64 // nanoseconds a row, of the device alone and of the host alone
+		shared        float64
+		dropped       bool
+		fractionFloor float64
+		fractionCeil  float64
+	}{
+		{"the host is twice as fast", 30, 15, 12, false, 0.6, 0.73},
+		{"the host is slow", 20, 180, 19, false, 0.05, 0.15},
+		{"sharing does not pay", 20, 20, 25, true, 0, 1},
+	} {
+		table := s.Table(kernels.HostRows{Mem: mem, Stride: 256, RowBytes: 256}, kernels.Codec{})
+		const rows = 200_000
+		shared := 0
+		for i := range 200 {
+			terms, ok := table.next(rows)
+			if !ok {
+				t.Fatalf("%s: not measured", c.name)
+			}
+			times := kernels.ShareTimes{Stamp: uint32(i + 1), Tier: table.terms.Tier, Misses: rows, Nanos: c.alone * rows, OwnNanos: c.alone * rows}
+			if terms.Fraction != 0 {
+				shared++
+				times.Staged = uint32(uint64(rows) * uint64(terms.Fraction) >> 16)
+				times.Nanos = uint64(c.shared * rows)
+				times.HostNanos = uint64(times.Staged) * c.host
+				times.OwnNanos = uint64(rows-times.Staged) * c.alone
+			}
+			s.host.SetTimes(times)
+		}
+		st := table.Stats()
+		if (st.Strategy != "shared") != c.dropped || st.Fraction < c.fractionFloor || st.Fraction > c.fractionCeil || shared == 0 || shared == 200 {
+			t.Errorf("%s: %d of 200 shared, %+v", c.name, shared, st)
+		}
+	}
+	if st := (*ShareTable)(nil).Stats(); st.Strategy != "zero-copy" {
+		t.Errorf("without: %+v", st)
+	}
+}
