@@ -338,7 +338,8 @@ func (c *Cache) repack(i int) error {
 		was := d.table(i)
 		open.buffers = append(open.buffers, retiredBuffer{d.device, was.tier.Index})
 		d.tables[i].Store(&tableOnDevice{
-			tier: rows, codec: was.codec, rejected: was.rejected, oversize: was.oversize, hitShare: atomic.LoadUint32(&was.hitShare),
+			tier: rows, codec: was.codec, rejected: was.rejected, oversize: was.oversize, share: was.share,
+			hitShare: atomic.LoadUint32(&was.hitShare),
 		})
 	}
 	return nil
