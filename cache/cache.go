@@ -199,4 +199,9 @@ func bitsetBytes(rows int64) int64 { return (rows + 63) / 64 * 8 }
 
 func (b bitset) add(row int64) { b[row>>6] |= 1 << (row & 63) }
 
+// addShared is add beside hasShared of others; one goroutine adds at a time.
+func (b bitset) addShared(row int64) { atomic.StoreUint64(&b[row>>6], b[row>>6]|1<<(row&63)) }
+
+func (b bitset) hasShared(row int64) bool { return atomic.LoadUint64(&b[row>>6])>>(row&63)&1 != 0 }
+
 func (b bitset) has(row int64) bool { return len(b) != 0 && b[row>>6]>>(row&63)&1 != 0 }

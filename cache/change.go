@@ -39,6 +39,7 @@ type changes struct {
 		rejected  []map[int64]uint64  // for each table, words of the rejected rows' bits that the devices do not have yet
 
 		open     *retired
+		dealing  *retired      // waits for its epoch, or is being dealt with; nil: none
 		running  bool          // the goroutine
 		progress chan struct{} // closed, and replaced, after each group
 		err      error         // a change failed half way: nothing can be changed any more
@@ -189,7 +190,7 @@ const reasonShare = 16
 func (ch *changes) rejectLocked(key uint64) {
 	table, row := hashmap.SplitKey(key)
 	if t := ch.cache.tables[table]; !t.rejected.has(row) {
-		t.rejected.add(row)
+		t.rejected.addShared(row)
 		ch.mu.rejected[table][row>>6] = t.rejected[row>>6]
 	}
 }
@@ -288,10 +289,11 @@ func (ch *changes) work() {
 			ch.mu.Unlock()
 			return
 		}
-		ch.mu.open = newRetired()
+		ch.mu.open, ch.mu.dealing = newRetired(), group
 		ch.mu.Unlock()
 		err := ch.cache.waitEpoch(ch.life)
 		ch.mu.Lock()
+		ch.mu.dealing = nil
 		if err == nil {
 			ch.dealLocked(group)
 		} else {
@@ -349,11 +351,15 @@ func (ch *changes) flush(ctx context.Context) error {
 	ch.mu.Lock()
 	group := ch.mu.open
 	if group.empty() {
-		ch.mu.Unlock()
+		group = ch.mu.dealing
+	}
+	if group != nil {
+		ch.workLocked()
+	}
+	ch.mu.Unlock()
+	if group == nil {
 		return nil
 	}
-	ch.workLocked()
-	ch.mu.Unlock()
 	return ch.await(ctx, group.done)
 }
 

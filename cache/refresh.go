@@ -257,7 +257,7 @@ func (c *Cache) rank() (*plan, error) {
 				}
 			case cached:
 				p.surplus = append(p.surplus, key)
-			default:
+			case !t.rejected.hasShared(row):
 				rejected = append(rejected, key)
 			}
 		}

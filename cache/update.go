@@ -180,6 +180,9 @@ func (ch *changes) refreshRowLocked(key uint64, stored []byte, compressed bool) 
 	c := ch.cache
 	old := ch.mu.index.Find(key)
 	if _, known := ch.mu.index.Slot(key); !known && !ch.makeRoomLocked(key) {
+		if ch.mu.open.empty() { // what makes room is being dealt with
+			return ch.mu.progress, nil
+		}
 		return ch.mu.open.done, nil
 	}
 	place, ok, err := c.overlay.put(ch.mu.sides[0], stored)
@@ -335,7 +338,8 @@ func (c *Cache) repack(i int) error {
 		was := d.table(i)
 		open.buffers = append(open.buffers, retiredBuffer{d.device, was.tier.Index})
 		d.tables[i].Store(&tableOnDevice{
-			tier: rows, codec: was.codec, rejected: was.rejected, oversize: was.oversize, hitShare: atomic.LoadUint32(&was.hitShare),
+			tier: rows, codec: was.codec, rejected: was.rejected, oversize: was.oversize, share: was.share,
+			hitShare: atomic.LoadUint32(&was.hitShare),
 		})
 	}
 	return nil

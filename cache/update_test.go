@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -253,7 +256,7 @@ func (s heldStream) Launch(k device.Kernel) error {
 // Gather never.
 func TestUpdate_FullOverlayBlocks(t *testing.T) {
 	const rows, rowBytes = 200, 256
-	hold := make(chan chan struct{})
+	hold := make(chan chan struct{}, 1)
 	defer cache.ServeApart()()
 	cache.OpenHostWith(t, func(n, workers int) []device.Device {
 		return []device.Device{heldDevice{host.Open(1, workers)[0], hold}}
@@ -269,8 +272,11 @@ func TestUpdate_FullOverlayBlocks(t *testing.T) {
 		}
 		release := make(chan struct{})
 		held := make([]byte, rows*rowBytes)
+		hold <- release
 		pending := c.GatherAsync(ctx, 0, ids, held)
-		hold <- release // the batch has looked its rows up
+		for len(hold) > 0 { // until the batch has looked its rows up
+			time.Sleep(time.Millisecond)
+		}
 
 		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 		err := c.Update(short, 0, ids, data)
@@ -350,4 +356,88 @@ func TestUpdate_OversizeRows(t *testing.T) {
 	}
 	settle(t, c)
 	gatherAll(t, c, data)
+}
+
+// brokenDevice is a device on which changes fail from some moment on.
+type brokenDevice struct {
+	device.Device
+	broken *atomic.Bool
+}
+
+func (d brokenDevice) NewStream() (device.Stream, error) {
+	s, err := d.Device.NewStream()
+	return brokenStream{s, d.broken}, err
+}
+
+type brokenStream struct {
+	device.Stream
+	broken *atomic.Bool
+}
+
+func (s brokenStream) Launch(k device.Kernel) error {
+	if (k.Name() == "store" || k.Name() == "scatter") && s.broken.Load() {
+		return errors.New("scripted to break")
+	}
+	return s.Stream.Launch(k)
+}
+
+// TestUpdate_DeviceFails: a change that fails half way ends all changes, with its reason; nobody is left waiting, and rows
+// that were not being changed are served on.
+func TestUpdate_DeviceFails(t *testing.T) {
+	const rows, rowBytes = 400, 64
+	for round := range 10 {
+		var broken atomic.Bool
+		cache.OpenHostWith(t, func(n, workers int) []device.Device {
+			devices := host.Open(n, workers)
+			for i, d := range devices {
+				devices[i] = brokenDevice{d, &broken}
+			}
+			return devices
+		})
+		data := noise(rows, rowBytes, 1)
+		c := newCache(t, cache.Options{
+			Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Budget: 8_000, Devices: 2, Overlay: 1, Device: "host",
+			Admission: &randomPolicy{}, Refresh: cache.RefreshOptions{Interval: time.Millisecond},
+		})
+		var wg sync.WaitGroup
+		for g := range 4 {
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(uint64(g), uint64(round)))
+				for {
+					var err error
+					switch row := r.Int64N(rows / 2); g {
+					case 0:
+						err = c.Refresh(ctx)
+					case 1:
+						err = c.Invalidate(0, []int64{row})
+					default:
+						err = c.Update(ctx, 0, []int64{row, row + 1}, data[:2*rowBytes])
+					}
+					if err != nil {
+						if !strings.Contains(err.Error(), "cache: changing what is cached: ") || !strings.Contains(err.Error(), "scripted to break") {
+							t.Error(err)
+						}
+						return
+					}
+				}
+			})
+		}
+		time.Sleep(time.Duration(round) * 300 * time.Microsecond)
+		broken.Store(true)
+		wg.Wait()
+		if s := stats(t, c); !strings.Contains(s.ChangeError, "scripted to break") {
+			t.Errorf("ChangeError is %q", s.ChangeError)
+		}
+		ids := []int64{rows - 1, rows - 7}
+		out := make([]byte, len(ids)*rowBytes)
+		for i := range 2 {
+			if err := c.On(i).Gather(ctx, 0, ids, out); err != nil {
+				t.Fatal(err)
+			}
+			checkRows(t, data, rowBytes, ids, out)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -98,7 +98,11 @@ func (t *Tier) HostBytes() int64 {
 	defer t.writes.RUnlock()
 	return t.host.Mem.Size()
 }
-func (t *Tier) IndexBytes() int64 { return t.host.Index.Size() }
+func (t *Tier) IndexBytes() int64 {
+	t.writes.RLock()
+	defer t.writes.RUnlock()
+	return t.host.Index.Size()
+}
 
 // BitmaskBytes returns what the bits that say compressed or raw take on each device.
 func (t *Tier) BitmaskBytes() int64 { return t.host.Compressed.Size() }
