@@ -118,7 +118,7 @@ const pollBatches = 50 * time.Microsecond
 // be. It settles device batches that have finished, whose callers may never ask.
 func (d *deviceState) acquire(ctx context.Context, t *tableOnDevice, n int) (*lane, error) {
 	want := int64(0)
-	if !t.together(n) {
+	if t.strategy(int64(n)) != oneLaunch {
 		want = int64(n) * listBytes
 	}
 	for {

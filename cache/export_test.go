@@ -15,7 +15,12 @@ func OpenHostWith(t testing.TB, open func(n, workers int) []device.Device) {
 
 // ServeApart has every batch served by a launch a stage until the function that it returns is called. No Gather may be under
 // way.
-func ServeApart() (undo func()) {
-	serveApart = true
-	return func() { serveApart = false }
+func ServeApart() (undo func()) { return serveOnly(sideBySide) }
+
+// ServeHitsFirst is ServeApart for the hits first.
+func ServeHitsFirst() (undo func()) { return serveOnly(hitsFirst) }
+
+func serveOnly(s strategy) (undo func()) {
+	only = s
+	return func() { only = 0 }
 }

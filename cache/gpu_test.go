@@ -56,6 +56,8 @@ func TestGatherDevice_OnHost(t *testing.T) {
 	t.Run("together", testGatherDeviceOnHost)
 	defer cache.ServeApart()()
 	t.Run("apart", testGatherDeviceOnHost)
+	cache.ServeHitsFirst()
+	t.Run("hits first", testGatherDeviceOnHost)
 }
 
 func testGatherDeviceOnHost(t *testing.T) {
@@ -103,11 +105,16 @@ func testGatherDeviceOnHost(t *testing.T) {
 // go out.
 func TestGPU_EqualsHost(t *testing.T) {
 	gpu := gputest.Open(t)
-	for i, rowBytes := range []int{4, 36, 128, 401, 512, 2408, 9000, 9000, 2408, 512, 401, 128, 36, 4} {
+	lengths := []int{4, 36, 128, 401, 512, 2408, 9000}
+	for i := range 3 * len(lengths) {
+		rowBytes := lengths[i%len(lengths)]
 		for _, mode := range []cache.HostTier{cache.InPlace, cache.Packed} {
-			t.Run(fmt.Sprintf("row=%d/%v/apart=%v", rowBytes, mode, i >= 7), func(t *testing.T) {
-				if i >= 7 {
-					t.Cleanup(cache.ServeApart()) // after the caches have been closed
+			t.Run(fmt.Sprintf("row=%d/%v/%d", rowBytes, mode, i/len(lengths)), func(t *testing.T) {
+				switch i / len(lengths) { // undone after the caches have been closed
+				case 1:
+					t.Cleanup(cache.ServeApart())
+				case 2:
+					t.Cleanup(cache.ServeHitsFirst())
 				}
 				rows := max(300, min(20_000, 8<<20/rowBytes))
 				data := gputest.Rows("mixed", rows, rowBytes, 1)
@@ -164,6 +171,8 @@ func TestGPU_ConcurrentStreams(t *testing.T) {
 	t.Run("together", func(t *testing.T) { testConcurrentStreams(t, gpu) })
 	defer cache.ServeApart()()
 	t.Run("apart", func(t *testing.T) { testConcurrentStreams(t, gpu) })
+	cache.ServeHitsFirst()
+	t.Run("hits first", func(t *testing.T) { testConcurrentStreams(t, gpu) })
 }
 
 func testConcurrentStreams(t *testing.T, gpu device.Device) {

@@ -100,14 +100,15 @@ func (l *lane) enqueue(s device.Stream, table int, rows, out device.Buffer) erro
 		Samples: d.sampling(), Ring: d.ring,
 	}
 	var err error
-	switch n := rows.Size() / 8; {
+	how := t.strategy(rows.Size() / 8)
+	switch {
 	case l.lists.Size() == 0:
 		l.serve = kernels.Serve{
 			Lookup: lookup, Slabs: l.slabs, Codec: t.codec, Tier: t.tier, Result: l.result, Batch: l.batch,
 		}
 		err = s.Launch(&l.serve)
-	case t.missesFew(n):
-		err = l.enqueueFew(s, t, lookup)
+	case how == hitsFirst:
+		err = l.enqueueHitsFirst(s, t, lookup)
 	default:
 		err = l.enqueueStages(s, t, lookup)
 	}
@@ -117,8 +118,8 @@ func (l *lane) enqueue(s device.Stream, table int, rows, out device.Buffer) erro
 	return s.Record(l.done)
 }
 
-// enqueueFew enqueues a batch that is likely to miss little: hits, then misses in any order.
-func (l *lane) enqueueFew(s device.Stream, t *tableOnDevice, lookup kernels.Lookup) error {
+// enqueueHitsFirst enqueues hits, then misses in any order.
+func (l *lane) enqueueHitsFirst(s device.Stream, t *tableOnDevice, lookup kernels.Lookup) error {
 	lookup.Found = l.lists.Slice(0, lookup.Rows.Size()/8*kernels.FoundBytes)
 	l.find = kernels.Find{Lookup: lookup, Slabs: l.slabs, Codec: t.codec}
 	l.fetch = kernels.Fetch{

@@ -79,14 +79,30 @@ const (
 	fewMisses    = 4096
 )
 
-// serveApart has every batch served by a launch a stage: tests try those on small tables with it.
-var serveApart = false
+// strategy is how a batch is served.
+type strategy uint8
 
-// together says whether a batch of n rows is served by one launch.
-func (t *tableOnDevice) together(n int) bool { return t.short() && !serveApart && n <= togetherRows }
+const (
+	oneLaunch  strategy = iota + 1 // everything
+	hitsFirst                      // the hits by one, then the misses by another
+	sideBySide                     // a launch a stage, hits and misses beside each other
+)
 
-// missesFew says whether a batch of n rows is likely to miss so little that hits and misses need not run side by side.
-func (t *tableOnDevice) missesFew(n int64) bool { return float64(n)*t.missShare() <= fewMisses }
+// only, if not 0, is how every batch is served: tests try them all on small tables.
+var only strategy
+
+// strategy returns how a batch of n rows is served. Long rows are never served by one launch.
+func (t *tableOnDevice) strategy(n int64) strategy {
+	switch {
+	case only != 0:
+		return only
+	case t.short() && n <= togetherRows:
+		return oneLaunch
+	case float64(n)*t.missShare() <= fewMisses:
+		return hitsFirst
+	}
+	return sideBySide
+}
 
 // short says whether one launch can serve the table's rows.
 func (t *tableOnDevice) short() bool { return t.tier.RowBytes < kernels.LongRow }

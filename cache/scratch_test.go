@@ -57,26 +57,28 @@ func TestScratch_Bounded(t *testing.T) {
 	}
 }
 
-// TestTableOnDevice_Choice pins which kernels serve a batch.
-func TestTableOnDevice_Choice(t *testing.T) {
+// TestTableOnDevice_Strategy pins how batches are served.
+func TestTableOnDevice_Strategy(t *testing.T) {
 	for _, c := range []struct {
-		rowBytes, n   int
-		hits, misses  int64 // of the last batch
-		together, few bool
+		rowBytes     int
+		n            int64
+		hits, misses int64 // of the last batch
+		want         strategy
 	}{
-		{512, togetherRows, 0, 1, true, false},
-		{512, togetherRows + 1, 0, 1, false, false},
-		{512, 200_000, 99, 1, false, true},
-		{512, 200_000, 97, 3, false, false},
-		{512, 200_000, 0, 0, false, false}, // nothing is known
-		{8191, 10, 0, 1, true, true},
-		{8192, 10, 1, 0, false, true},
+		{512, togetherRows, 0, 1, oneLaunch},
+		{512, togetherRows + 1, 0, 1, sideBySide},
+		{512, 200_000, 99, 1, hitsFirst},
+		{512, 200_000, 97, 3, sideBySide},
+		{512, 200_000, 0, 0, sideBySide}, // nothing is known
+		{8191, 10, 0, 1, oneLaunch},
+		{8192, 10, 1, 0, hitsFirst},
+		{8192, 10_000, 0, 1, sideBySide},
 	} {
 		table := &tableOnDevice{}
 		table.tier.RowBytes = c.rowBytes
 		table.learn(&outcome{hits: c.hits, misses: c.misses})
-		if together, few := table.together(c.n), table.missesFew(int64(c.n)); together != c.together || few != c.few {
-			t.Errorf("%+v: together %v, few %v", c, together, few)
+		if got := table.strategy(c.n); got != c.want {
+			t.Errorf("%+v: %v", c, got)
 		}
 	}
 }
