@@ -452,38 +452,59 @@ func simulatedTable(s *Simulation) tableView {
 	return t
 }
 
-// curveCharts have the curves of one trace beside each other.
+// curveCharts have the curves of one trace beside each other, and those of bytes after them if they differ.
 func curveCharts(curves []MissRatioCurve) (charts []*chart) {
-	of := map[string]*chart{}
-	for i := range curves {
-		m := &curves[i]
-		key := fmt.Sprint(m.inObjects(), m.Trace)
-		c := of[key]
-		if c == nil || len(c.lines) == looks {
-			c = &chart{title: "Miss-ratio curve: " + cmp.Or(m.Trace, m.File), y: byPercent.named("miss ratio").zero()}
-			of[key], charts = c, append(charts, c)
-		}
-		l := series{name: cmp.Or(m.Method, m.File), look: len(c.lines)}
-		if text := settingText(errorOf(m)); text != "" {
-			l.name += " (error " + text + ")"
-		}
-		for _, p := range m.Points {
-			if x := m.size(p); x > 0 { // a logarithm has no place for none, of which everything misses
-				l.points = append(l.points, plotter.XY{X: x, Y: p.MissRatio})
+	differ := slices.ContainsFunc(curves, func(m MissRatioCurve) bool {
+		return slices.ContainsFunc(m.Points, func(p CurvePoint) bool { return p.ByteMissRatio != 0 && p.ByteMissRatio != p.MissRatio })
+	})
+	for _, ratio := range []struct {
+		title, name string
+		of          func(CurvePoint) float64
+		drawn       bool
+	}{
+		{"Miss-ratio curve: ", "miss ratio", func(p CurvePoint) float64 { return p.MissRatio }, true},
+		{"Byte miss-ratio curve: ", "byte miss ratio", func(p CurvePoint) float64 { return p.ByteMissRatio }, differ},
+	} {
+		of := map[string]*chart{}
+		for i := range curves {
+			m := &curves[i]
+			key := fmt.Sprint(m.inObjects(), m.Trace)
+			c := of[key]
+			if c == nil || len(c.lines) == looks {
+				c = &chart{title: ratio.title + cmp.Or(m.Trace, m.File), y: byPercent.named(ratio.name).zero()}
+				if ratio.drawn {
+					of[key], charts = c, append(charts, c)
+				}
 			}
+			c.addCurve(m, ratio.of)
 		}
-		sortPoints(l.points)
-		if len(l.points) > drawnPoints {
-			c.caption = "The page has some of the points, the plots all."
-		}
-		c.lines = append(c.lines, l)
-		c.x = byBytes.named("size of the cache")
-		if m.inObjects() {
-			c.x = byCount.named("objects in the cache")
-		}
-		c.x = c.x.logIf(xsOf(c.lines)...)
 	}
 	return slices.DeleteFunc(charts, func(c *chart) bool { return len(xsOf(c.lines)) == 0 })
+}
+
+func (c *chart) addCurve(m *MissRatioCurve, of func(CurvePoint) float64) {
+	l := series{name: cmp.Or(m.Method, m.File), look: len(c.lines)}
+	if text := settingText(errorOf(m)); text != "" && text != "0" {
+		l.name += " (error " + text + ")"
+	}
+	if slices.ContainsFunc(c.lines, func(other series) bool { return other.name == l.name }) {
+		l.name += ", " + m.File
+	}
+	for _, p := range m.Points {
+		if x := m.size(p); x > 0 { // a logarithm has no place for none, of which everything misses
+			l.points = append(l.points, plotter.XY{X: x, Y: of(p)})
+		}
+	}
+	sortPoints(l.points)
+	if len(l.points) > drawnPoints {
+		c.caption = "The page has some of the points, the plots all."
+	}
+	c.lines = append(c.lines, l)
+	c.x = byBytes.named("size of the cache")
+	if m.inObjects() {
+		c.x = byCount.named("objects in the cache")
+	}
+	c.x = c.x.logIf(xsOf(c.lines)...)
 }
 
 func errorOf(m *MissRatioCurve) (v any) {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"gonum.org/v1/plot/plotter"
@@ -246,6 +247,20 @@ const (
 	drawnPoints = 240
 )
 
+// shorten returns at most that many characters of a name, none that a picture cannot have.
+func shorten(name string, most int) string {
+	name = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, name)
+	if r := []rune(name); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return name
+}
+
 func px(x float64) string { return strconv.FormatFloat(math.Round(10*x)/10, 'f', -1, 64) }
 
 func (c *chart) view() figureView {
@@ -375,11 +390,7 @@ func (c *chart) barView() figureView {
 	for k, name := range c.categories {
 		top := v.Top + each*float64(k) + gap/2
 		row := rowView{At: px(top + (each-gap)/2), Name: name}
-		label := name
-		if most := int((v.Left-16)/perCharacter + 0.5); utf8.RuneCountInString(label) > most {
-			label = string([]rune(label)[:most-1]) + "…"
-		}
-		v.Y = append(v.Y, tickView{row.At, label})
+		v.Y = append(v.Y, tickView{row.At, shorten(name, int((v.Left-16)/perCharacter+0.5))})
 		sum := 0.0
 		if c.style == dots {
 			first, last := at(c.bars[0].values[k]), at(c.bars[len(c.bars)-1].values[k])

@@ -31,6 +31,9 @@ var lookOf = [looks]struct {
 	{grey, dotted, draw.CrossGlyph{}},
 }
 
+// plotName is the number of characters that a name in a plot may have.
+const plotName = 45
+
 // WritePlots draws every plot of the page into a folder, each as .svg and as .png.
 func WritePlots(dir string, r *Results) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -62,7 +65,7 @@ func (c *chart) write(path, format string) (err error) {
 // plot draws a chart with its title above and its legend below.
 func (c *chart) plot(w io.Writer, format string) error {
 	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Title.Padding = c.title, c.x.label, vg.Points(8)
+	p.Title.Text, p.Title.Padding = shorten(c.title, 80), vg.Points(8)
 	p.Title.TextStyle.Font = textFont(12)
 	var legends [2]plot.Legend
 	area := 4 * vg.Inch
@@ -146,11 +149,11 @@ func (c *chart) plotLines(p *plot.Plot, legends *[2]plot.Legend) error {
 		l := &legends[i*2/len(c.lines)]
 		p.Add(line)
 		if len(s.points) > manyPoints {
-			l.Add(s.name, line)
+			l.Add(shorten(s.name, plotName), line)
 			continue
 		}
 		p.Add(marks)
-		l.Add(s.name, line, marks)
+		l.Add(shorten(s.name, plotName), line, marks)
 	}
 	c.x.onto(&p.X, xsOf(c.lines))
 	c.y.onto(&p.Y, ysOf(c.lines))
@@ -190,7 +193,7 @@ func (c *chart) plotBars(p *plot.Plot, legends *[2]plot.Legend) error {
 			}
 			marks.Color, marks.Shape, marks.Radius = look.colour, look.mark, vg.Points(3.5)
 			p.Add(marks)
-			l.Add(s.name, marks)
+			l.Add(shorten(s.name, plotName), marks)
 			continue
 		}
 		bars, err := plotter.NewBarChart(plotter.Values(values), vg.Points(wide))
@@ -207,10 +210,12 @@ func (c *chart) plotBars(p *plot.Plot, legends *[2]plot.Legend) error {
 			bars.Offset = vg.Points(wide * (float64(len(c.bars)-1)/2 - float64(i)))
 		}
 		p.Add(bars)
-		l.Add(s.name, bars)
+		l.Add(shorten(s.name, plotName), bars)
 	}
-	names := slices.Clone(c.categories)
-	slices.Reverse(names)
+	var names []string
+	for _, name := range slices.Backward(c.categories) {
+		names = append(names, shorten(name, plotName))
+	}
 	p.NominalY(names...)
 	c.x.onto(&p.X, c.extent())
 	p.Y.Min, p.Y.Max = -0.6, float64(last)+0.6

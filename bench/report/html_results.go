@@ -89,9 +89,10 @@ type MissRatioCurve struct {
 
 // CurvePoint is the miss ratio at a size.
 type CurvePoint struct {
-	CacheBytes   float64 `json:"cache_bytes"`
-	CacheObjects float64 `json:"cache_objects"`
-	MissRatio    float64 `json:"miss_ratio"`
+	CacheBytes    float64 `json:"cache_bytes"`
+	CacheObjects  float64 `json:"cache_objects"`
+	MissRatio     float64 `json:"miss_ratio"`
+	ByteMissRatio float64 `json:"byte_miss_ratio"`
 }
 
 // inObjects says that the curve is of objects of unit size.
@@ -265,6 +266,19 @@ func (r *Results) addList(name string, b []byte, elements []json.RawMessage) (st
 	}
 	has := func(key string) bool { return keys[key] != nil }
 	switch {
+	case has("result") && has("config"):
+		for i, e := range elements {
+			c := Cell{File: name}
+			err := decodeOne(e, &c)
+			if err == nil {
+				err = c.validate()
+			}
+			if err != nil {
+				return "", fmt.Errorf("element %d: %w", i, err)
+			}
+			r.Cells = append(r.Cells, c)
+		}
+		return "sweep, " + plural(len(elements), "cell", "cells"), nil
 	case has("points"):
 		for i, e := range elements {
 			if err := r.addCurve(name, e); err != nil {
@@ -310,12 +324,7 @@ func (r *Results) addObject(name string, b []byte) (string, error) {
 	case has("points"):
 		return "miss-ratio curve", r.addCurve(name, b)
 	case has("result") && has("config"):
-		c := Cell{File: name}
-		if err := errors.Join(decodeOne(b, &c), c.validate()); err != nil {
-			return "", err
-		}
-		r.Cells = append(r.Cells, c)
-		return "run", nil
+		return r.addList(name, b, []json.RawMessage{b})
 	case has("results") && has("cache") && has("workload"):
 		c := Cell{File: name}
 		if err := decodeOne(b, &c.Result); err != nil {
@@ -346,7 +355,7 @@ func (r *Results) addCurve(name string, b []byte) error {
 		return errors.New("points (none) must be at least one")
 	}
 	for i, p := range c.Points {
-		if err := errors.Join(atLeastZero("cache_bytes", p.CacheBytes, "cache_objects", p.CacheObjects), share("miss_ratio", p.MissRatio)); err != nil {
+		if err := errors.Join(atLeastZero("cache_bytes", p.CacheBytes, "cache_objects", p.CacheObjects), share("miss_ratio", p.MissRatio), share("byte_miss_ratio", p.ByteMissRatio)); err != nil {
 			return fmt.Errorf("point %d: %w", i, err)
 		}
 	}

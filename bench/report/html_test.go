@@ -21,7 +21,7 @@ import (
 )
 
 // hostile is a name that harms a page that does not escape it.
-const hostile = `"'><script>window.harmed=1</script><img src=x onerror=window.harmed=1>&{{.}}</style>`
+const hostile = `"'><script>window.harmed=1</script><img src=x onerror=window.harmed=1>&{{.}}</style>` + "\x01"
 
 // exampleCell has invented figures.
 func exampleCell(policy, budget, codec string, seed uint64) Cell {
@@ -486,6 +486,31 @@ func TestMicros(t *testing.T) {
 	for x, want := range map[float64]string{0: "0s", 0.5: "500ns", 12.3456: "12.3µs", 999: "999µs", 1234: "1.23ms", 56789: "56.8ms", 1e6: "1s", 90e6: "1m30s"} {
 		if got := micros(x); got != want {
 			t.Errorf("%v µs: %s, want %s", x, got, want)
+		}
+	}
+}
+
+// TestReadResults_Cells: the same cells, however a sweep printed them.
+func TestReadResults_Cells(t *testing.T) {
+	t.Parallel()
+	one, err := json.Marshal(exampleCell("freq", "5%", "ibp8", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"a.jsonl": string(one) + "\n\n" + string(one) + "\n",
+		"a.json":  "[" + string(one) + "," + string(one) + "]",
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		r, err := ReadResults(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Problems) != 0 || len(r.Cells) != 2 || r.Cells[1].File != name || len(r.Cells[1].Series.HitRate) != 200 || r.Cells[1].Config["budget"] != "5%" || r.Files[0].Holds != "sweep, 2 cells" {
+			t.Errorf("%s: %d cells, files %v, problems %v", name, len(r.Cells), r.Files, r.Problems)
 		}
 	}
 }

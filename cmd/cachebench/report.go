@@ -28,7 +28,7 @@ in DIR/plots. The page needs no network and no other file.
 
 Result files are cells.jsonl of sweep, and what run, simulate, compress and
 gpu-bench print with --json, whatever their names (.json, .jsonl).`,
-		Example: `  cachebench sweep --out results && cachebench report results
+		Example: `  cachebench sweep results --budget 1%,5%,10% --seeds 3 && cachebench report results
   cachebench run --json >results/run.json && cachebench report results --title "cora at 1 %"`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
