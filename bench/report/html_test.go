@@ -312,7 +312,7 @@ func TestHTML_Deterministic(t *testing.T) {
 func TestHTML_Escapes(t *testing.T) {
 	t.Parallel()
 	text := page(t, exampleFolder(t), HTMLOptions{Title: hostile, Date: hostile, Plots: hostile})
-	for _, bad := range []string{"<script>window", "<img", `"'>`, `"NaN`, ">NaN", " NaN", "Inf", "ZgotmplZ", "%!"} {
+	for _, bad := range []string{"<script>window", "<img", `"'>`, ">-0 ", `"NaN`, ">NaN", " NaN", "Inf", "ZgotmplZ", "%!"} {
 		if i := strings.Index(text, bad); i >= 0 {
 			t.Errorf("the page has %q: …%s…", bad, text[max(0, i-80):i+80])
 		}
@@ -465,6 +465,8 @@ func TestChart_ThinAndSpan(t *testing.T) {
 	}{
 		{axis{}, []float64{0.31, 0.68}, 0.3, 0.7},
 		{axis{fromZero: true}, []float64{31, 68}, 0, 70},
+		{axis{}, []float64{0.0103, 0.0362}, 0.01, 0.04},
+		{axis{}, []float64{0.061, 0.171}, 0.06, 0.18},
 		{axis{}, []float64{5}, 4.4, 5.6},
 		{axis{}, []float64{0, 0}, 0, 1},
 		{axis{}, nil, 0, 1},
@@ -475,8 +477,9 @@ func TestChart_ThinAndSpan(t *testing.T) {
 			t.Errorf("%v: %v to %v, want %v to %v", c.values, lo, hi, c.lo, c.hi)
 		}
 		lo, hi := c.a.span(c.values)
-		if n := len(c.a.tickValues(lo, hi)); n < 2 || n > 9 {
-			t.Errorf("%v: %d ticks", c.values, n)
+		ticks := c.a.tickValues(lo, hi)
+		if len(ticks) < 2 || len(ticks) > 9 || !c.a.log && (math.Abs(ticks[0]-lo) > 1e-9 || math.Abs(ticks[len(ticks)-1]-hi) > 1e-9) {
+			t.Errorf("%v: ticks %v from %v to %v", c.values, ticks, lo, hi)
 		}
 	}
 }
