@@ -192,7 +192,7 @@ func curveCharts(curves []MissRatioCurve) (charts []*chart) {
 
 func (c *chart) addCurve(m *MissRatioCurve, of func(CurvePoint) float64) {
 	l := series{name: cmp.Or(m.Method, m.File), look: len(c.lines)}
-	if text := settingText(errorOf(m)); text != "" && text != "0" {
+	if text := settingText(errorOf(m)); text != "" {
 		l.name += " (error " + text + ")"
 	}
 	if slices.ContainsFunc(c.lines, func(other series) bool { return other.name == l.name }) {
@@ -219,8 +219,10 @@ func errorOf(m *MissRatioCurve) (v any) {
 	if decodeOne(m.Error, &v) != nil {
 		return nil
 	}
-	if x, ok := v.(float64); ok {
-		return short(x)
+	if x, ok := v.(float64); ok && x != 0 {
+		return fmt.Sprintf("%.2f points", 100*x)
+	} else if ok {
+		return nil
 	}
 	return v
 }

@@ -121,6 +121,8 @@ func exampleFolder(t testing.TB) string {
 		curve := m{"trace": "oltp", "method": method, "points": points}
 		if method != "exact" {
 			curve["error"] = 0.0082
+		} else {
+			curve["error"] = 0
 		}
 		write(fmt.Sprintf("mrc-%d.json", len(method)), asJSON(curve))
 	}
@@ -319,6 +321,9 @@ func TestHTML_Escapes(t *testing.T) {
 	}
 	if n := strings.Count(text, "&lt;script&gt;window.harmed=1&lt;/script&gt;"); n < 8 {
 		t.Errorf("the name stands in the page %d times", n)
+	}
+	if !strings.Contains(text, "SHARDS 1 % (error 0.82 points)") {
+		t.Error("the error of a sampled curve is not stated")
 	}
 	if strings.Count(text, "<script>") != 1 || strings.Count(text, "http") != strings.Count(text, "http-equiv")+strings.Count(text, "http://www.w3.org/2000/svg") {
 		t.Error("the page has another script than its own, or an address")
