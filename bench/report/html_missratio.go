@@ -75,7 +75,7 @@ func sortPoints(p plotter.XYs) {
 }
 
 // simulatedCharts show the policies of a simulation: as curves, or as bars if there is one size; bytes too if they differ.
-func simulatedCharts(s *Simulation) (charts []*chart) {
+func simulatedCharts(s *SimulationFile) (charts []*chart) {
 	ratios := []struct {
 		name string
 		of   func(*SimulatedPoint) float64
@@ -83,7 +83,7 @@ func simulatedCharts(s *Simulation) (charts []*chart) {
 	if !slices.ContainsFunc(s.Points, func(p SimulatedPoint) bool { return p.ByteMissRatio != p.MissRatio && p.ByteMissRatio != 0 }) {
 		ratios = ratios[:1]
 	}
-	size, x := sizeOf(s)
+	size, x := sizeAxis(s)
 	var policies []string
 	sizes := map[float64]bool{}
 	for i := range s.Points {
@@ -137,8 +137,8 @@ func simulatedCharts(s *Simulation) (charts []*chart) {
 	return charts
 }
 
-// sizeOf is how a simulation's sizes are read: as bytes, or as objects if it was run at unit size.
-func sizeOf(s *Simulation) (func(*SimulatedPoint) float64, axis) {
+// sizeAxis is how a simulation's sizes are read: as bytes, or as objects if it was run at unit size.
+func sizeAxis(s *SimulationFile) (func(*SimulatedPoint) float64, axis) {
 	for i := range s.Points {
 		if p := &s.Points[i]; p.CacheBytes != 0 && p.CacheBytes != p.CacheObjects {
 			return func(p *SimulatedPoint) float64 { return float64(p.CacheBytes) }, byBytes.named("size of the cache")
@@ -147,7 +147,7 @@ func sizeOf(s *Simulation) (func(*SimulatedPoint) float64, axis) {
 	return func(p *SimulatedPoint) float64 { return float64(p.CacheObjects) }, byCount.named("objects in the cache")
 }
 
-func simulatedTable(s *Simulation) tableView {
+func simulatedTable(s *SimulationFile) tableView {
 	t := tableView{Caption: "Simulation " + s.File, Header: []string{"policy", "objects", "size", "requests", "misses", "miss ratio", "byte miss ratio", "requests/s"}, Texts: 1, Folded: true}
 	number := func(x float64, text string) entry { return entry{Text: text, Sort: fmt.Sprintf("%g", x)} }
 	for _, p := range s.Points {

@@ -17,7 +17,7 @@ import (
 // Results is what the result files of a folder hold, in the order of their names.
 type Results struct {
 	Cells       []Cell
-	Simulations []Simulation
+	Simulations []SimulationFile
 	Curves      []MissRatioCurve
 	Codecs      []CodecTable
 	GPUs        []GPUFile
@@ -55,8 +55,8 @@ type Histogram struct {
 	Counts []int64   `json:"counts"`
 }
 
-// Simulation is what simulate --json printed.
-type Simulation struct {
+// SimulationFile is what simulate --json printed.
+type SimulationFile struct {
 	File   string
 	Points []SimulatedPoint
 }
@@ -282,7 +282,7 @@ func (r *Results) addList(name string, b []byte, elements []json.RawMessage) (st
 		}
 		return plural(len(elements), "miss-ratio curve", "miss-ratio curves"), nil
 	case has("policy") && has("miss_ratio"):
-		s := Simulation{File: name}
+		s := SimulationFile{File: name}
 		if err := decodeOne(b, &s.Points); err != nil {
 			return "", err
 		}
