@@ -118,14 +118,15 @@ func ReadReport(path string) (*Report, error) {
 		return nil, fmt.Errorf("report: %w", err)
 	}
 	defer f.Close()
-	r, err := decodeReport(f)
+	r, err := DecodeReport(f)
 	if err != nil {
 		return nil, fmt.Errorf("report %s: %w", path, err)
 	}
 	return r, nil
 }
 
-func decodeReport(from io.Reader) (*Report, error) {
+// DecodeReport reads one report.
+func DecodeReport(from io.Reader) (*Report, error) {
 	d := json.NewDecoder(from)
 	d.DisallowUnknownFields()
 	r := &Report{}

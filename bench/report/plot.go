@@ -59,18 +59,10 @@ func GPUPlot(w io.Writer, r *gpu.Report, format string) error {
 	}
 	const inch, each, legend, title = vg.Inch, 5.8 * vg.Inch, 1.05 * vg.Inch, 0.45 * vg.Inch
 	width, height := vg.Length(len(panels))*each, 5.2*inch
-	var canvas vg.CanvasWriterTo
-	switch format {
-	case "svg":
-		canvas = vgsvg.New(width, height)
-	case "png":
-		canvas = vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(144))}
-	default:
-		return fmt.Errorf("%w, not as %q", ErrPlotFormat, format)
+	canvas, all, err := newCanvas(format, width, height)
+	if err != nil {
+		return err
 	}
-	all := draw.New(canvas)
-	all.SetColor(color.White)
-	all.Fill(all.Rectangle.Path())
 	all.FillText(textStyle(13, draw.XCenter), vg.Point{X: all.Center().X, Y: all.Max.Y - 0.3*inch}, "tensorcache gpu-bench: "+machine(r))
 	for i, p := range panels {
 		left := all.Min.X + vg.Length(i)*each
@@ -84,6 +76,22 @@ func GPUPlot(w io.Writer, r *gpu.Report, format string) error {
 	}
 	_, err = canvas.WriteTo(w)
 	return err
+}
+
+// newCanvas returns a white canvas and how to draw on it.
+func newCanvas(format string, width, height vg.Length) (canvas vg.CanvasWriterTo, all draw.Canvas, err error) {
+	switch format {
+	case "svg":
+		canvas = vgsvg.New(width, height)
+	case "png":
+		canvas = vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(144))}
+	default:
+		return nil, all, fmt.Errorf("%w, not as %q", ErrPlotFormat, format)
+	}
+	all = draw.New(canvas)
+	all.SetColor(color.White)
+	all.Fill(all.Rectangle.Path())
+	return canvas, all, nil
 }
 
 // panel is a plot and its legend, in two columns below it.

@@ -1,4 +1,4 @@
-// Package report prints the results of package experiment as tables for people.
+// Package report prints results as tables for people, and makes one HTML page, with plots, of a folder of them.
 package report
 
 import (

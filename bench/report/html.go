@@ -1,0 +1,128 @@
+package report
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"io"
+)
+
+//go:embed html/page.tmpl html/style.css html/page.js
+var parts embed.FS
+
+// HTMLOptions say what a page has beside its results.
+type HTMLOptions struct {
+	// Title is "cachebench report" if empty.
+	Title string
+	// Date is shown as it is; without it the same results give the same page at any time.
+	Date string
+	// Plots is the folder of the plots as the page's links name it; "plots" if empty.
+	Plots string
+}
+
+// HTML writes one page about the results, which needs no other file and no network; its links lead to WritePlots's files.
+func HTML(w io.Writer, r *Results, o HTMLOptions) error {
+	style, script := part("html/style.css"), part("html/page.js")
+	page := struct {
+		HTMLOptions
+		*Results
+		Policy   string
+		Style    template.CSS
+		Script   template.JS
+		Sections []section
+		LeftOut  []string
+	}{HTMLOptions: o, Results: r, Style: template.CSS(style), Script: template.JS(script)}
+	page.Title = cmp.Or(o.Title, "cachebench report")
+	// The browser runs and loads what is in the page only.
+	page.Policy = fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; script-src 'sha256-%s'; img-src data:; base-uri 'none'; form-action 'none'", digest(style), digest(script))
+	for _, s := range sections(r) {
+		if len(s.Tables)+len(s.charts) == 0 {
+			page.LeftOut = append(page.LeftOut, s.Missing)
+			continue
+		}
+		for _, c := range s.charts {
+			v := c.view()
+			folder := cmp.Or(o.Plots, "plots")
+			v.PNG, v.SVG = folder+"/"+c.id+".png", folder+"/"+c.id+".svg"
+			s.Figures = append(s.Figures, v)
+		}
+		page.Sections = append(page.Sections, s)
+	}
+	t, err := template.New("page.tmpl").ParseFS(parts, "html/page.tmpl")
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	if err := t.Execute(w, page); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	return nil
+}
+
+func part(name string) string {
+	b, err := parts.ReadFile(name)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return string(b)
+}
+
+func digest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// section is a part of the page.
+type section struct {
+	ID, Title, Lead string
+	// Missing is the sentence that stands for the section without data.
+	Missing string
+	Tables  []tableView
+	Figures []figureView
+	charts  []*chart
+}
+
+// tableView is a table whose columns can be sorted.
+type tableView struct {
+	Caption string
+	Header  []string
+	// Texts is the number of leading columns that are no numbers.
+	Texts int
+	// Folded tables show their caption only until they are opened.
+	Folded bool
+	Rows   [][]entry
+}
+
+// entry is a cell of a table; Sort is what it is sorted by, its text if empty.
+type entry struct {
+	Text, Range, Sort string
+	Bad               bool
+}
+
+func sections(r *Results) []section {
+	g := newGrouping(r.Cells)
+	return []section{
+		configuration(g), summary(g), missRatios(r, g), overTime(g), bytesSaved(g), latencies(g), missReasons(g), codecTables(r), gpuResults(r),
+	}
+}
+
+// titled joins what a chart shows with its facet.
+func titled(title string, f facet) string {
+	if f.title == "" {
+		return title
+	}
+	return title + ": " + f.title
+}
+
+// numbered gives charts IDs.
+func numbered(id string, charts []*chart) []*chart {
+	for i, c := range charts {
+		c.id = id
+		if len(charts) > 1 {
+			c.id = fmt.Sprintf("%s-%d", id, i+1)
+		}
+	}
+	return charts
+}

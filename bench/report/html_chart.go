@@ -1,0 +1,186 @@
+package report
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"gonum.org/v1/plot/plotter"
+)
+
+// A chart is drawn twice from one description: into the page (figureView) and by gonum as a file (plot).
+type chart struct {
+	id, title, caption string
+	x, y               axis
+	// lines, or bars over categories: one of them is empty.
+	lines      []series
+	bars       []barSeries
+	categories []string
+	style      barStyle
+}
+
+// axis says how values are placed and written.
+type axis struct {
+	label string
+	log   bool
+	// fromZero and to widen what the values span.
+	fromZero bool
+	lo, hi   float64
+	// tick writes round values, value any.
+	tick, value func(float64) string
+}
+
+// series is a curve. look numbers its colour, dashes and mark.
+type series struct {
+	name   string
+	points plotter.XYs
+	look   int
+}
+
+// barSeries has a value for each category.
+type barSeries struct {
+	name   string
+	values []float64
+	look   int
+}
+
+type barStyle int
+
+const (
+	grouped barStyle = iota // beside each other
+	stacked
+	dots // marks on a line from the first to the last
+)
+
+// looks is the number of series that are told apart; charts of more are split.
+const looks = 8
+
+// The units of axes.
+var (
+	byPercent = axis{tick: func(x float64) string { return short(100*x) + " %" }, value: percent}
+	byBytes   = axis{tick: func(x float64) string { return bytesOf(int64(x)) }, value: func(x float64) string { return bytesOf(int64(x)) }}
+	byCount   = axis{tick: func(x float64) string { return count(int64(x)) }, value: func(x float64) string { return count(int64(x)) }}
+	byNumber  = axis{tick: short, value: figure}
+	byTime    = axis{tick: micros, value: micros} // microseconds
+)
+
+func (a axis) named(label string) axis      { a.label = label; return a }
+func (a axis) zero() axis                   { a.fromZero = true; return a }
+func (a axis) within(lo, hi float64) axis   { a.lo, a.hi = lo, hi; return a }
+func (a axis) logIf(values ...float64) axis { a.log = wide(values); return a }
+func short(x float64) string                { return strconv.FormatFloat(x, 'g', 4, 64) }
+func xsOf(all []series) (xs []float64) {
+	return coordinates(all, func(p plotter.XY) float64 { return p.X })
+}
+func ysOf(all []series) (ys []float64) {
+	return coordinates(all, func(p plotter.XY) float64 { return p.Y })
+}
+
+func coordinates(all []series, of func(plotter.XY) float64) (values []float64) {
+	for _, s := range all {
+		for _, p := range s.points {
+			values = append(values, of(p))
+		}
+	}
+	return values
+}
+
+// micros writes microseconds in three digits.
+func micros(x float64) string {
+	d := time.Duration(x * float64(time.Microsecond))
+	for unit := time.Duration(1); unit <= time.Minute; unit *= 10 {
+		if d < 1000*unit {
+			return d.Round(unit).String()
+		}
+	}
+	return d.Round(time.Second).String()
+}
+
+// wide says that values span so much that only a logarithm shows the small ones.
+func wide(values []float64) bool {
+	if len(values) == 0 {
+		return false
+	}
+	return slices.Min(values) > 0 && slices.Max(values) >= 10*slices.Min(values)
+}
+
+// span is what an axis shows of these values: whole steps between its ticks, or a little room on a logarithm.
+func (a *axis) span(values []float64) (lo, hi float64) {
+	lo, hi = a.lo, a.hi
+	if lo == hi && len(values) > 0 {
+		lo, hi = slices.Min(values), slices.Max(values)
+	}
+	switch {
+	case a.log && lo > 0:
+		return lo / 1.08, hi * 1.08
+	case a.fromZero:
+		lo = min(lo, 0)
+	}
+	if lo == hi {
+		lo, hi = lo-math.Abs(lo)/10, hi+math.Abs(hi)/10
+		if lo == hi {
+			hi = 1
+		}
+	}
+	if a.lo != a.hi {
+		return lo, hi
+	}
+	if t := roundTicks(lo, hi); len(t) > 1 {
+		step := t[1].Value - t[0].Value
+		lo, hi = step*math.Floor(lo/step+1e-9), step*math.Ceil(hi/step-1e-9)
+	}
+	return lo, hi
+}
+
+// tickValues are at most nine.
+func (a *axis) tickValues(lo, hi float64) (ticks []float64) {
+	if !a.log || lo <= 0 {
+		for _, t := range roundTicks(lo-1e-9*(hi-lo), hi+1e-9*(hi-lo)) { // the ends are ticks, but for rounding
+			ticks = append(ticks, t.Value+0) // a negative zero is written so
+		}
+		return ticks
+	}
+	for _, steps := range [][]float64{{1, 2, 5}, {1, 3}, {1}} {
+		ticks = nil
+		for k := math.Floor(math.Log10(lo)); k <= math.Ceil(math.Log10(hi)); k++ {
+			for _, s := range steps {
+				if x := s * math.Pow(10, k); x >= lo && x <= hi {
+					ticks = append(ticks, x)
+				}
+			}
+		}
+		if len(ticks) <= 9 {
+			return ticks
+		}
+	}
+	every := (len(ticks) + 8) / 9
+	kept := ticks[:0]
+	for i := 0; i < len(ticks); i += every {
+		kept = append(kept, ticks[i])
+	}
+	return kept
+}
+
+// place maps a value to 0 … 1.
+func (a *axis) place(x, lo, hi float64) float64 {
+	if a.log && lo > 0 {
+		return math.Log(max(x, lo)/lo) / math.Log(hi/lo)
+	}
+	return (x - lo) / (hi - lo)
+}
+
+// thin keeps at most n points, the first and last among them, evenly spread along the axis.
+func thin(points plotter.XYs, a axis, n int) plotter.XYs {
+	if len(points) <= n {
+		return points
+	}
+	lo, hi := points[0].X, points[len(points)-1].X
+	kept, last := plotter.XYs{}, -1
+	for i, p := range points {
+		if slot := int(a.place(p.X, lo, hi) * float64(n-1)); slot != last || i == len(points)-1 {
+			kept, last = append(kept, p), slot
+		}
+	}
+	return kept
+}

@@ -1,0 +1,231 @@
+package report
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// group is the cells that differ in their seeds only. Figures of a group are medians over its cells.
+type group struct {
+	cells    []*Cell
+	settings map[string]string
+}
+
+// grouping is all groups and what tells them apart.
+type grouping struct {
+	groups []*group
+	// keys are all settings in the order in which they are shown; varying are those that tell groups apart: the file, and
+	// what differs between the groups of a file.
+	keys, varying []string
+	files         map[string][]*group
+}
+
+// leading are the settings that come first; the others follow by name.
+var leading = []string{"file", "ran on", "table", "workload", "policy", "budget", "codec", "host_tier"}
+
+func newGrouping(cells []Cell) *grouping {
+	g := &grouping{files: map[string][]*group{}}
+	byKey := map[string]*group{}
+	keys := map[string]bool{}
+	for i := range cells {
+		c := &cells[i]
+		settings := settingsOf(c)
+		b, _ := json.Marshal(settings) // strings; map keys come out sorted
+		for k := range settings {
+			keys[k] = true
+		}
+		same := byKey[string(b)]
+		if same == nil {
+			same = &group{settings: settings}
+			byKey[string(b)] = same
+			g.groups = append(g.groups, same)
+			g.files[c.File] = append(g.files[c.File], same)
+		}
+		same.cells = append(same.cells, c)
+	}
+	g.keys = slices.SortedFunc(maps.Keys(keys), func(a, b string) int {
+		rank := func(k string) int {
+			if i := slices.Index(leading, k); i >= 0 {
+				return i
+			}
+			return len(leading)
+		}
+		if d := rank(a) - rank(b); d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+	for _, k := range g.keys {
+		if k == "file" && len(g.files) > 1 || slices.ContainsFunc(g.groups, func(x *group) bool { return g.variesAt(x, k) }) {
+			g.varying = append(g.varying, k)
+		}
+	}
+	return g
+}
+
+// variesAt says that a setting differs between the groups of a group's file.
+func (g *grouping) variesAt(x *group, key string) bool {
+	return slices.ContainsFunc(g.files[x.settings["file"]], func(y *group) bool { return y.settings[key] != x.settings[key] })
+}
+
+// settingsOf is what a cell ran with: the configuration, and what only the result says.
+func settingsOf(c *Cell) map[string]string {
+	r := &c.Result
+	s := map[string]string{
+		"file":     c.File,
+		"ran on":   fmt.Sprintf("%d × %s (%s)", r.Device.Count, r.Device.Kind, r.Device.Name),
+		"table":    fmt.Sprintf("%s: %s rows of %s B (%s)", r.Table.Name, count(r.Table.Rows), count(int64(r.Table.RowBytes)), r.Table.DType),
+		"workload": fmt.Sprintf("%s, %s", r.Workload.Kind, plural(r.Workload.Batches, "batch", "batches")),
+		"policy":   r.Cache.Policy,
+		"codec":    r.Cache.Codec,
+		"budget":   bytesOf(r.Cache.BudgetBytes),
+	}
+	if r.Workload.Cold {
+		s["workload"] += ", cold"
+	}
+	for k, v := range c.Config {
+		if text := settingText(v); text != "" && k != "seed" && k != "data_seed" { // data_seed comes with all seeds but the first
+			s[k] = text
+		}
+	}
+	return s
+}
+
+func settingText(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return string(b)
+}
+
+// name says what tells a group from the others, but for some settings.
+func (g *grouping) name(x *group, but ...string) string {
+	var parts []string
+	for _, k := range g.varying {
+		if !slices.Contains(but, k) && (k == "file" || g.variesAt(x, k)) {
+			parts = append(parts, x.setting(k))
+		}
+	}
+	if len(parts) == 0 {
+		return x.settings["policy"]
+	}
+	return strings.Join(parts, " · ")
+}
+
+// setting is a dash where the group has none: runs do not say with which flags they were made.
+func (x *group) setting(key string) string { return cmp.Or(x.settings[key], "–") }
+
+// facet is the groups of one chart.
+type facet struct {
+	title  string
+	groups []*group
+	keys   []string // what they have in common
+}
+
+// facets splits groups until a chart has at most that many: by the setting, or two, that makes the fewest charts, or else
+// by their order. A file that all have in common is not named.
+func (g *grouping) facets(groups []*group, most int, but ...string) []facet {
+	parts := g.parts(groups, most, but...)
+	for i := range parts {
+		f := &parts[i]
+		if !slices.ContainsFunc(f.groups, func(x *group) bool { return x.settings["file"] != f.groups[0].settings["file"] }) {
+			f.keys = append(slices.Clone(f.keys), "file")
+		}
+	}
+	return parts
+}
+
+func (g *grouping) parts(groups []*group, most int, but ...string) []facet {
+	if len(groups) <= most {
+		return []facet{{groups: groups}}
+	}
+	keys := slices.DeleteFunc(slices.Clone(g.varying), func(k string) bool { return slices.Contains(but, k) })
+	if i := slices.Index(keys, "budget"); i > 0 { // the first of equal choices: one compares what has the same budget
+		keys = slices.Insert(slices.Delete(keys, i, i+1), 0, "budget")
+	}
+	var choices [][]string
+	for _, k := range keys {
+		choices = append(choices, []string{k})
+	}
+	for i := range keys {
+		for k := range i {
+			choices = append(choices, []string{keys[k], keys[i]})
+		}
+	}
+	var best []facet
+	for _, choice := range choices {
+		parts := g.split(groups, choice)
+		fits := !slices.ContainsFunc(parts, func(f facet) bool { return len(f.groups) > most })
+		if fits && (best == nil || len(parts) < len(best)) {
+			best = parts
+		}
+	}
+	if best != nil {
+		return best
+	}
+	chunks := (len(groups) + most - 1) / most
+	for part := range slices.Chunk(groups, most) {
+		best = append(best, facet{title: fmt.Sprintf("part %d of %d", len(best)+1, chunks), groups: part})
+	}
+	return best
+}
+
+func (g *grouping) split(groups []*group, keys []string) (parts []facet) {
+	for _, x := range groups {
+		var values []string
+		for _, k := range keys {
+			values = append(values, strings.ReplaceAll(k, "_", " ")+" "+x.setting(k))
+		}
+		title := strings.Join(values, ", ")
+		i := slices.IndexFunc(parts, func(f facet) bool { return f.title == title })
+		if i < 0 {
+			parts, i = append(parts, facet{title: title, keys: keys}), len(parts)
+		}
+		parts[i].groups = append(parts[i].groups, x)
+	}
+	return parts
+}
+
+// figures returns a figure of each cell, in order.
+func (x *group) figures(of func(*Cell) float64) (values []float64) {
+	for _, c := range x.cells {
+		values = append(values, of(c))
+	}
+	slices.Sort(values)
+	return values
+}
+
+func (x *group) median(of func(*Cell) float64) float64 { return middle(x.figures(of)) }
+
+// middle is the median of sorted values.
+func middle(values []float64) float64 {
+	n := len(values)
+	if n == 0 {
+		return 0
+	}
+	return (values[(n-1)/2] + values[n/2]) / 2
+}
+
+// written is a group's median, and its range if there are several cells.
+func (x *group) written(of func(*Cell) float64, text func(float64) string) entry {
+	v := x.figures(of)
+	e := entry{Text: text(middle(v)), Sort: fmt.Sprintf("%g", middle(v))}
+	if lo, hi := text(v[0]), text(v[len(v)-1]); lo != hi {
+		if number, unit, ok := strings.Cut(lo, " "); ok && strings.HasSuffix(hi, " "+unit) {
+			lo = number
+		}
+		e.Range = lo + " – " + hi
+	}
+	return e
+}

@@ -1,0 +1,524 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"gonum.org/v1/plot/plotter"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+)
+
+// hostile is a name that harms a page that does not escape it.
+const hostile = `"'><script>window.harmed=1</script><img src=x onerror=window.harmed=1>&{{.}}</style>` + "\x01"
+
+// exampleCell has invented figures.
+func exampleCell(policy, budget, codec string, seed uint64) Cell {
+	share := map[string]float64{"1%": 0.01, "5%": 0.05, "20%": 0.2}[budget]
+	var r experiment.Result
+	r.Device.Kind, r.Device.Name, r.Device.Count = "host", "reference", 1
+	r.Table.Name, r.Table.Rows, r.Table.RowBytes, r.Table.DType = "generated", 500000, 512, "float32"
+	r.Workload.Kind, r.Workload.Batches, r.Workload.IDs, r.Workload.TrainingBatches = "neighbour sampling", 200, 2000000, 50
+	c := &r.Cache
+	c.Policy, c.Codec, c.CompressionRatio = policy, codec, map[string]float64{"none": 1, "ibp8": 1.28}[codec]
+	c.BudgetBytes = int64(256e6 * share)
+	c.MetadataBytes = c.BudgetBytes / 40
+	c.RowsCached = int64(float64(c.BudgetBytes) * c.CompressionRatio / 520)
+	skill := map[string]float64{"freq": 1.0, "degree": 0.86, "lru": 0.7}[policy]
+	hits := func(ratio float64) float64 { return skill * math.Pow(share*ratio, 0.35) * (1 + 0.004*float64(seed)) }
+	q, u := &r.Results, &r.Uncompressed
+	q.Lookups, q.HitRatio, u.HitRatio = 2000000, hits(c.CompressionRatio), hits(1)
+	q.Hits = int64(q.HitRatio * 2e6)
+	q.Misses = q.Lookups - q.Hits
+	q.HostBytesMoved, u.HostBytesMoved = int64(float64(q.Misses)*512/c.CompressionRatio), int64((1-u.HitRatio)*2e6*512)
+	q.BatchLatency = experiment.Latency{P50: 1.9 / c.CompressionRatio, P95: 2.8, P99: 6.4}
+	q.LookupsPerSecond, q.OutputGBPerSecond = 5.1e6, 2.6
+	r.MissesByReason = map[string]int64{"cold": q.Misses / 2, "rejected": q.Misses/2 - 5000, "evicted": 5000, "invalidated": 0, "oversize": 0}
+	cell := Cell{Seed: seed, Result: r, Config: map[string]any{
+		"policy": policy, "budget": budget, "codec": codec, "host_tier": "inplace", "seed": seed, "batch_size": 256, "fanouts": []int{15, 10},
+	}}
+	for i := range 200 {
+		cell.Series.HitRate = append(cell.Series.HitRate, q.HitRatio*(1+0.02*math.Sin(float64(i*i)*0.7+float64(seed))-0.4*math.Exp(-float64(i)/15)))
+	}
+	h := &cell.Series.Latency
+	for i := range 20 {
+		h.Bounds = append(h.Bounds, 1000*math.Pow(2, float64(i)/4-1))
+		h.Counts = append(h.Counts, int64(90*math.Exp(-math.Pow(float64(i)-4*c.CompressionRatio, 2)/6)))
+	}
+	h.Counts = append(h.Counts, 0)
+	return cell
+}
+
+// exampleFolder has a file of every kind, some with harmful names, and some that are no results.
+func exampleFolder(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name string, b []byte) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asJSON := func(v any) []byte {
+		t.Helper()
+		b, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return append(b, '\n')
+	}
+	var lines []byte
+	for seed := range uint64(2) {
+		for _, policy := range []string{"freq", "degree", "lru"} {
+			for _, budget := range []string{"1%", "5%", "20%"} {
+				for _, codec := range []string{"none", "ibp8"} {
+					lines = append(lines, asJSON(exampleCell(policy, budget, codec, seed+1))...)
+				}
+			}
+		}
+	}
+	write("cells.jsonl", append(lines, `{"config":{"policy":"fr`...)) // torn
+	write("cells.csv", []byte("policy\n"))
+	write("sweep.json", []byte("{}"))
+	type m = map[string]any
+	var simulated []m
+	for i, policy := range []string{"lru", "fifo", "lfu", "arc", "2q", "s3fifo", "sieve", "gdsf", "belady", "glru-2q", hostile} {
+		for _, size := range []float64{1e6, 3e6, 1e7, 3e7, 1e8} {
+			ratio := (0.9 - 0.03*float64(i)) * math.Pow(size/1e6, -0.18)
+			simulated = append(simulated, m{
+				"policy": policy, "cache_objects": int(size / 512), "cache_bytes": int(size), "requests": 4000000, "misses": int(4e6 * ratio),
+				"miss_ratio": ratio, "byte_miss_ratio": ratio * 1.04, "requests_per_second": 2.5e7,
+			})
+		}
+	}
+	write("simulate.json", asJSON(simulated))
+	var unit []m
+	for i, policy := range []string{"lru", "sieve", "belady"} {
+		unit = append(unit, m{"policy": policy, "cache_objects": 1000, "cache_bytes": 1000, "requests": 9000, "misses": 4500, "miss_ratio": 0.5 - 0.1*float64(i), "byte_miss_ratio": 0.5 - 0.1*float64(i), "requests_per_second": 3e7})
+	}
+	write("simulate-unit.json", asJSON(unit))
+	for _, method := range []string{"exact", "SHARDS 1 %"} {
+		var points []m
+		for i := range 1000 {
+			size := 1e5 * math.Pow(1000, float64(i)/999)
+			ratio := 0.95 / (1 + math.Pow(size/8e6, 0.8))
+			if method != "exact" {
+				ratio += 0.01 * math.Sin(float64(i)/40)
+			}
+			points = append(points, m{"cache_bytes": int(size), "miss_ratio": ratio})
+		}
+		curve := m{"trace": "oltp", "method": method, "points": points}
+		if method != "exact" {
+			curve["error"] = 0.0082
+		} else {
+			curve["error"] = 0
+		}
+		write(fmt.Sprintf("mrc-%d.json", len(method)), asJSON(curve))
+	}
+	write("codecs.json", asJSON([]m{
+		{"codec": "none", "rows": 2708, "row_bytes": 5732, "raw_rows": 2708, "metadata_bytes": 0, "ratio": 1, "saving_percent": 0, "encode_gb_per_second": 9.1, "decode_gb_per_second": 9.4, "round_trip": "ok"},
+		{"codec": "ibp4", "rows": 2708, "row_bytes": 5732, "raw_rows": 0, "metadata_bytes": 11464, "ratio": 22.7, "saving_percent": 95.6, "encode_gb_per_second": 1.31, "decode_gb_per_second": 2.2, "round_trip": "ok"},
+		{"codec": hostile, "rows": 2708, "row_bytes": 5732, "raw_rows": 12, "metadata_bytes": 5732, "ratio": 14.2, "saving_percent": 92.9, "encode_gb_per_second": 1.6, "decode_gb_per_second": 2.9, "round_trip": "row 7 differs"},
+	}))
+	run := exampleCell("freq", "5%", "ibp8", 3).Result
+	run.Table.Name = hostile
+	write("run.json", asJSON(run))
+	gpu, err := os.ReadFile(filepath.Join("testdata", "gpu.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("gpu.json", gpu)
+	write("notes.txt", []byte("of mine"))
+	write("other.json", []byte(`{"a":1}`))
+	write("truncated.json", []byte(`[{"policy":"lru","miss_ratio":`))
+	write("wrong.json", []byte(`[{"policy":"lru","miss_ratio":1.5}]`))
+	write("empty.json", nil)
+	write(`<img src=x onerror=harm()>.json`, []byte("no"))
+	if err := os.Mkdir(filepath.Join(dir, "older"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func page(t testing.TB, dir string, o HTMLOptions) string {
+	t.Helper()
+	r, err := ReadResults(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := HTML(&b, r, o); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+func TestReadResults_Kinds(t *testing.T) {
+	t.Parallel()
+	r, err := ReadResults(exampleFolder(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	for _, f := range r.Files {
+		fmt.Fprintf(&got, "%s: %s\n", f.Name, f.Holds)
+	}
+	for _, p := range r.Problems {
+		fmt.Fprintf(&got, "not %s: %s\n", p.Name, p.Reason)
+	}
+	const want = `cells.jsonl: sweep, 36 cells
+codecs.json: 3 codecs
+gpu.json: gpu-bench, 39 results
+mrc-10.json: miss-ratio curve
+mrc-5.json: miss-ratio curve
+run.json: run
+simulate-unit.json: simulation, 3 points
+simulate.json: simulation, 55 points
+not <img src=x onerror=harm()>.json: must hold one JSON value: invalid character 'o' in literal null (expecting 'u')
+not cells.jsonl: line 37: must hold one complete JSON value: truncated
+not empty.json: must hold a JSON value: empty
+not notes.txt: must be a .json or .jsonl file
+not older: must be a file
+not other.json: must be what run, sweep, simulate, compress or gpu-bench print with --json
+not truncated.json: must hold one complete JSON value: truncated
+not wrong.json: element 0: miss_ratio (1.5) must be 0 to 1
+`
+	if got.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", &got, want)
+	}
+}
+
+func TestReadResults_BadValues(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, text, want string }{
+		{"a.json", `[]`, "must hold a result: empty list"},
+		{"a.json", `[1]`, errUnknown.Error()},
+		{"a.json", `7`, "value (of type number) must be an object"},
+		{"a.json", `{"a":1} {}`, "must hold one JSON value: more follows it"},
+		{"a.json", `{"points":[]}`, "points (none) must be at least one"},
+		{"a.json", `{"points":[{"cache_bytes":-1,"miss_ratio":0}]}`, "point 0: cache_bytes (-1) must not be negative, nor larger than a float32"},
+		{"a.json", `{"points":[{"cache_bytes":1e300,"miss_ratio":2}]}`, "point 0: cache_bytes (1e+300) must not be negative, nor larger than a float32; miss_ratio (2) must be 0 to 1"},
+		{"a.json", `[{"points":[{"cache_bytes":1,"miss_ratio":1}]},{"points":{}}]`, "element 1: points (of type object) must be a list"},
+		{"a.json", `[{"policy":"lru","miss_ratio":1,"requests_per_second":-3}]`, "element 0: requests_per_second (-3) must not be negative, nor larger than a float32"},
+		{"a.json", `[{"codec":"ibp4","round_trip":"ok","ratio":-1}]`, "element 0: ratio (-1) must not be negative, nor larger than a float32"},
+		{"a.json", `{"results":[{"case":"none"}],"driver":""}`, `result 0: case ("none") must be a case of gpu-bench`},
+		{"a.json", `{"results":{"hit_ratio":-0.5},"cache":{},"workload":{},"misses_by_reason":{"cold":-1}}`, "hit_ratio (-0.5) must be 0 to 1; misses_by_reason.cold (-1) must not be negative, nor larger than a float32"},
+		{"a.json", `[{"policy":"lru","miss_ratio":1,"misses":0.5}]`, "misses (of type number 0.5) must be a whole number that fits int64"},
+		{"a.jsonl", ``, "must hold a cell: empty"},
+		{"a.jsonl", `{"a":1}`, "line 1: must be a cell of a sweep, with a result"},
+		{"a.jsonl", `{"config":{},"result":{},"series":{"hit_rate":[0,2]}}`, "line 1: hit_rate (2) must be 0 to 1"},
+		{"a.jsonl", `{"config":{},"result":{},"series":{"latency_us":{"bounds":[1,1],"counts":[1,1]}}}`, "line 1: latency_us: bound 1 (1) must be above the one before"},
+		{"a.jsonl", `{"config":{},"result":{},"series":{"latency_us":{"bounds":[1],"counts":[1,1,1]}}}`, "line 1: latency_us: counts (3) must be as many as bounds (1), or one more"},
+		{"a.jsonl", `{"config":{},"result":{},"series":{"latency_us":{"bounds":[1],"counts":[-1]}}}`, "line 1: latency_us: count 0 (-1) must not be negative"},
+		{"a.jsonl", `{"config":7,"result":{}}`, "line 1: config (of type number) must be an object"},
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, c.name), []byte(c.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("report: no result in the folder: %s: 1 read in vain, first %s: %s", dir, c.name, c.want)
+		if _, err := ReadResults(dir); !errors.Is(err, ErrNoResults) || err.Error() != want {
+			t.Errorf("%s:\n got %v\nwant %s", c.text, err, want)
+		}
+	}
+}
+
+func TestReadResults_Folders(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if _, err := ReadResults(dir); !errors.Is(err, ErrNoResults) || err.Error() != "report: no result in the folder: "+dir+": empty" {
+		t.Errorf("empty folder: %v", err)
+	}
+	if _, err := ReadResults(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no folder: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, ".hidden.json"), []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "mine.html"), []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadResults(dir, "mine.html"); !errors.Is(err, ErrNoResults) || !strings.HasSuffix(err.Error(), ": empty") {
+		t.Errorf("hidden and skipped files: %v", err)
+	}
+}
+
+// TestHTML_Deterministic: the same results give the same page and plots, without a date.
+func TestHTML_Deterministic(t *testing.T) {
+	t.Parallel()
+	dir := exampleFolder(t)
+	first := page(t, dir, HTMLOptions{})
+	r, err := ReadResults(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var plots [2]map[string]string
+	for i := range plots {
+		if again := page(t, dir, HTMLOptions{}); again != first {
+			t.Error("the page differs")
+		}
+		out := t.TempDir()
+		if err := WritePlots(out, r); err != nil {
+			t.Fatal(err)
+		}
+		files, err := os.ReadDir(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plots[i] = map[string]string{}
+		for _, f := range files {
+			b, err := os.ReadFile(filepath.Join(out, f.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			plots[i][f.Name()] = string(b)
+		}
+	}
+	if !maps.Equal(plots[0], plots[1]) {
+		t.Error("the plots differ")
+	}
+	// Every link of a plot has its file, and every file its link.
+	links := regexp.MustCompile(`href="plots/([^"]+)"`).FindAllStringSubmatch(first, -1)
+	if len(links) != len(plots[0]) {
+		t.Errorf("%d links, %d plots", len(links), len(plots[0]))
+	}
+	for _, l := range links {
+		body := plots[0][l[1]]
+		if !strings.HasPrefix(body, "\x89PNG") && !strings.HasPrefix(body, "<?xml") {
+			t.Errorf("%s is no picture", l[1])
+		}
+		if strings.HasSuffix(l[1], ".svg") {
+			for d := xml.NewDecoder(strings.NewReader(body)); ; {
+				if _, err := d.Token(); errors.Is(err, io.EOF) {
+					break
+				} else if err != nil {
+					t.Errorf("%s: %v", l[1], err)
+					break
+				}
+			}
+		}
+	}
+}
+
+// TestHTML_Escapes: a name of the results is text wherever it stands.
+func TestHTML_Escapes(t *testing.T) {
+	t.Parallel()
+	text := page(t, exampleFolder(t), HTMLOptions{Title: hostile, Date: hostile, Plots: hostile})
+	for _, bad := range []string{"<script>window", "<img", `"'>`, ">-0 ", `"NaN`, ">NaN", " NaN", "Inf", "ZgotmplZ", "%!"} {
+		if i := strings.Index(text, bad); i >= 0 {
+			t.Errorf("the page has %q: …%s…", bad, text[max(0, i-80):i+80])
+		}
+	}
+	if n := strings.Count(text, "&lt;script&gt;window.harmed=1&lt;/script&gt;"); n < 8 {
+		t.Errorf("the name stands in the page %d times", n)
+	}
+	if !strings.Contains(text, "SHARDS 1 % (error 0.82 points)") {
+		t.Error("the error of a sampled curve is not stated")
+	}
+	if strings.Count(text, "<script>") != 1 || strings.Count(text, "http") != strings.Count(text, "http-equiv")+strings.Count(text, "http://www.w3.org/2000/svg") {
+		t.Error("the page has another script than its own, or an address")
+	}
+	if text := page(t, exampleFolder(t), HTMLOptions{Plots: "javascript:alert(1)"}); strings.Contains(text, "javascript:") {
+		t.Error("a link runs a script")
+	}
+}
+
+// TestHTML_Figures: medians, ranges and savings are those of the cells.
+func TestHTML_Figures(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var lines []byte
+	for seed, hit := range []float64{0.5, 0.25, 0.75} {
+		c := Cell{Config: map[string]any{"policy": "freq", "seed": seed, "data_seed": seed, "budget": "5%"}, Seed: uint64(seed)}
+		c.Result.Cache.Policy, c.Result.Cache.Codec, c.Result.Cache.BudgetBytes = "freq", "ibp4", 64e6
+		q, u := &c.Result.Results, &c.Result.Uncompressed
+		q.Lookups, q.HitRatio, u.HitRatio, q.HostBytesMoved, u.HostBytesMoved = 1000, hit, hit/2, 250e6, 1e9
+		c.Result.MissesByReason = map[string]int64{"cold": 100, "rejected": 150, "unheard-of": 50}
+		c.Series.HitRate = []float64{hit, hit / 2}
+		c.Series.Latency = Histogram{Bounds: []float64{1000 * float64(seed+1), 4000}, Counts: []int64{1, 1, 0}}
+		b, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(append(lines, b...), '\n')
+	}
+	if err := os.WriteFile(filepath.Join(dir, "cells.jsonl"), lines, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r, err := ReadResults(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	for _, s := range sections(r) {
+		if len(s.Tables)+len(s.charts) == 0 {
+			fmt.Fprintf(&got, "%s\n", s.Missing)
+			continue
+		}
+		for _, table := range s.Tables {
+			for _, row := range table.Rows {
+				for i, e := range row {
+					if s.ID == "summary" || i > 0 {
+						fmt.Fprintf(&got, "%s %s: %s", s.ID, table.Header[i], e.Text)
+						if e.Range != "" {
+							fmt.Fprintf(&got, " (%s)", e.Range)
+						}
+						got.WriteString("\n")
+					}
+				}
+			}
+		}
+		for _, c := range s.charts {
+			v := c.view()
+			for _, row := range v.Rows {
+				fmt.Fprintf(&got, "%s %s:", c.id, row.Name)
+				for _, cell := range row.Cells {
+					fmt.Fprintf(&got, " %s", cell.Text)
+				}
+				got.WriteString("\n")
+			}
+		}
+	}
+	path := filepath.Join("testdata", "html.golden")
+	if *update {
+		if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != string(want) {
+		t.Errorf("%s (go test -update rewrites it):\n got\n%s\nwant\n%s", path, &got, want)
+	}
+}
+
+// TestGrouping_Facets: no chart has more series than there are looks, none is lost, and what a facet has in common is not
+// repeated in its names.
+func TestGrouping_Facets(t *testing.T) {
+	t.Parallel()
+	var cells []Cell
+	for _, policy := range []string{"a", "b", "c"} {
+		for _, budget := range []string{"1%", "5%", "20%"} {
+			for _, codec := range []string{"none", "ibp8"} {
+				for _, tier := range []string{"inplace", "packed"} {
+					cells = append(cells, Cell{Config: map[string]any{"policy": policy, "budget": budget, "codec": codec, "host_tier": tier}})
+				}
+			}
+		}
+	}
+	for n := 1; n <= len(cells); n++ {
+		g := newGrouping(cells[:n])
+		if len(g.groups) != n {
+			t.Fatalf("%d cells are %d groups", n, len(g.groups))
+		}
+		seen := map[*group]bool{}
+		for _, f := range g.facets(g.groups, looks) {
+			if len(f.groups) > looks {
+				t.Errorf("%d cells: %d series in a chart", n, len(f.groups))
+			}
+			names := map[string]bool{}
+			for _, x := range f.groups {
+				seen[x] = true
+				name := g.name(x, f.keys...)
+				if names[name] {
+					t.Errorf("%d cells: two series %q of %q", n, name, f.title)
+				}
+				names[name] = true
+			}
+		}
+		if len(seen) != n {
+			t.Errorf("%d cells: %d are drawn", n, len(seen))
+		}
+	}
+	all := newGrouping(cells)
+	if parts := all.facets(all.groups, looks); len(parts) != 6 || parts[0].title != "policy a, budget 1%" && parts[0].title != "budget 1%, codec none" {
+		t.Errorf("%d facets, first %q", len(parts), parts[0].title)
+	}
+}
+
+func TestChart_ThinAndSpan(t *testing.T) {
+	t.Parallel()
+	var points plotter.XYs
+	for i := range 10000 {
+		points = append(points, plotter.XY{X: float64(i + 1), Y: 0.5})
+	}
+	for _, a := range []axis{{}, {log: true}} {
+		kept := thin(points, a, 100)
+		if len(kept) > 101 || len(kept) < 50 || kept[0] != points[0] || kept[len(kept)-1] != points[9999] {
+			t.Errorf("log %v: %d points from %v to %v", a.log, len(kept), kept[0], kept[len(kept)-1])
+		}
+	}
+	if kept := thin(points[:50], axis{}, 100); len(kept) != 50 {
+		t.Errorf("50 points become %d", len(kept))
+	}
+	for _, c := range []struct {
+		a      axis
+		values []float64
+		lo, hi float64
+	}{
+		{axis{}, []float64{0.31, 0.68}, 0.3, 0.7},
+		{axis{fromZero: true}, []float64{31, 68}, 0, 70},
+		{axis{}, []float64{0.0103, 0.0362}, 0.01, 0.04},
+		{axis{}, []float64{0.061, 0.171}, 0.06, 0.18},
+		{axis{}, []float64{5}, 4.4, 5.6},
+		{axis{}, []float64{0, 0}, 0, 1},
+		{axis{}, nil, 0, 1},
+		{axis{log: true}, []float64{10, 1000}, 10 / 1.08, 1080},
+		{axis{lo: 0, hi: 1}, []float64{0.3, 7}, 0, 1},
+	} {
+		if lo, hi := c.a.span(c.values); math.Abs(lo-c.lo) > 1e-9 || math.Abs(hi-c.hi) > 1e-9 {
+			t.Errorf("%v: %v to %v, want %v to %v", c.values, lo, hi, c.lo, c.hi)
+		}
+		lo, hi := c.a.span(c.values)
+		ticks := c.a.tickValues(lo, hi)
+		if len(ticks) < 2 || len(ticks) > 9 || !c.a.log && (math.Abs(ticks[0]-lo) > 1e-9 || math.Abs(ticks[len(ticks)-1]-hi) > 1e-9) {
+			t.Errorf("%v: ticks %v from %v to %v", c.values, ticks, lo, hi)
+		}
+	}
+}
+
+func TestMicros(t *testing.T) {
+	t.Parallel()
+	for x, want := range map[float64]string{0: "0s", 0.5: "500ns", 12.3456: "12.3µs", 999: "999µs", 1234: "1.23ms", 56789: "56.8ms", 1e6: "1s", 90e6: "1m30s"} {
+		if got := micros(x); got != want {
+			t.Errorf("%v µs: %s, want %s", x, got, want)
+		}
+	}
+}
+
+// TestReadResults_Cells: the same cells, however a sweep printed them.
+func TestReadResults_Cells(t *testing.T) {
+	t.Parallel()
+	one, err := json.Marshal(exampleCell("freq", "5%", "ibp8", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"a.jsonl": string(one) + "\n\n" + string(one) + "\n",
+		"a.json":  "[" + string(one) + "," + string(one) + "]",
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		r, err := ReadResults(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Problems) != 0 || len(r.Cells) != 2 || r.Cells[1].File != name || len(r.Cells[1].Series.HitRate) != 200 || r.Cells[1].Config["budget"] != "5%" || r.Files[0].Holds != "sweep, 2 cells" {
+			t.Errorf("%s: %d cells, files %v, problems %v", name, len(r.Cells), r.Files, r.Problems)
+		}
+	}
+}

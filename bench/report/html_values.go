@@ -1,0 +1,110 @@
+package report
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+)
+
+// decodeOne reads one JSON value. Keys that this report does not know are passed over: newer results have more of them.
+func decodeOne(b []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	err := d.Decode(v)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return fmt.Errorf("%s (of type %s) must be %s", cmp.Or(wrong.Field, "value"), wrong.Value, kindOf(wrong.Type))
+	}
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("must hold one complete JSON value: truncated")
+	case err != nil:
+		return fmt.Errorf("must hold one JSON value: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("must hold one JSON value: more follows it")
+	}
+	return nil
+}
+
+// kindOf says what JSON has for a type.
+func kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	case reflect.Slice:
+		return "a list"
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	}
+	return "a whole number that fits " + t.String()
+}
+
+func (c *Cell) validate() error {
+	q, u := &c.Result.Results, &c.Result.Uncompressed
+	err := errors.Join(
+		share("hit_ratio", q.HitRatio), share("uncompressed.hit_ratio", u.HitRatio),
+		atLeastZero("lookups", float64(q.Lookups), "misses", float64(q.Misses), "budget_bytes", float64(c.Result.Cache.BudgetBytes),
+			"host_bytes_moved", float64(q.HostBytesMoved), "uncompressed.host_bytes_moved", float64(u.HostBytesMoved),
+			"batch_latency_ms.p50", q.BatchLatency.P50, "batch_latency_ms.p95", q.BatchLatency.P95, "batch_latency_ms.p99", q.BatchLatency.P99))
+	for _, reason := range slices.Sorted(maps.Keys(c.Result.MissesByReason)) {
+		err = errors.Join(err, atLeastZero("misses_by_reason."+reason, float64(c.Result.MissesByReason[reason])))
+	}
+	if c.Series.BatchesPerPoint < 0 {
+		err = errors.Join(err, fmt.Errorf("batches_per_point (%d) must not be negative", c.Series.BatchesPerPoint))
+	}
+	for _, x := range c.Series.HitRate {
+		if e := share("hit_rate", x); e != nil {
+			return errors.Join(err, e)
+		}
+	}
+	return errors.Join(err, c.Series.Latency.validate())
+}
+
+func (h *Histogram) validate() error {
+	if n := len(h.Counts) - len(h.Bounds); n != 0 && n != 1 {
+		return fmt.Errorf("latency_us: counts (%d) must be as many as bounds (%d), or one more", len(h.Counts), len(h.Bounds))
+	}
+	for i, b := range h.Bounds {
+		if b < 0 || i > 0 && b <= h.Bounds[i-1] {
+			return fmt.Errorf("latency_us: bound %d (%g) must be above the one before", i, b)
+		}
+	}
+	for i, n := range h.Counts {
+		if n < 0 {
+			return fmt.Errorf("latency_us: count %d (%d) must not be negative", i, n)
+		}
+	}
+	return nil
+}
+
+func (p *SimulatedPoint) validate() error {
+	return errors.Join(share("miss_ratio", p.MissRatio), share("byte_miss_ratio", p.ByteMissRatio),
+		atLeastZero("cache_objects", float64(p.CacheObjects), "cache_bytes", float64(p.CacheBytes), "requests_per_second", p.RequestsPerSecond))
+}
+
+func share(name string, x float64) error {
+	if !(x >= 0 && x <= 1) {
+		return fmt.Errorf("%s (%g) must be 0 to 1", name, x)
+	}
+	return nil
+}
+
+// atLeastZero checks names and values in turn. What plots cannot hold counts as too large.
+func atLeastZero(pairs ...any) error {
+	for i := 0; i < len(pairs); i += 2 {
+		if x := pairs[i+1].(float64); !(x >= 0 && x <= math.MaxFloat32) {
+			return fmt.Errorf("%s (%g) must not be negative, nor larger than a float32", pairs[i], x)
+		}
+	}
+	return nil
+}
