@@ -68,7 +68,8 @@ type Config struct {
 	Device   string
 	Devices  int
 	Workers  int
-	Seed     uint64
+	// Seed is of everything generated and sampled, but that DataSeed, unless 0, is of the generated table and graph.
+	Seed, DataSeed uint64
 	// Verify compares every gathered row with its source.
 	Verify bool
 	Online
@@ -144,6 +145,46 @@ func (c *Config) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// dataSeed is the seed of the generated table and graph.
+func (c *Config) dataSeed() uint64 {
+	if c.DataSeed == 0 {
+		return c.Seed
+	}
+	return c.DataSeed
+}
+
+// Settings returns the config as a file for `cachebench run --config` has it: flags as keys, underscores for dashes, without
+// those that mean nothing here or stand for the workload's own default.
+func (c *Config) Settings() map[string]any {
+	m := map[string]any{
+		"budget": c.Budget, "policy": c.Policy, "codec": c.Codec, "host_tier": c.HostTier, "device": c.Device, "devices": c.Devices,
+		"seed": c.Seed,
+	}
+	set := func(key string, value any, given bool) {
+		if given {
+			m[key] = value
+		}
+	}
+	for key, text := range map[string]string{"features": c.Features, "cast": c.Cast, "graph": c.Graph, "ids": c.IDs, "refresh_bytes": c.RefreshBytes} {
+		set(key, text, text != "")
+	}
+	set("vertices", c.Vertices, c.Features == "" && c.Graph == "")
+	set("fanouts", c.Fanouts, c.IDs == "")
+	set("batch_size", c.BatchSize, c.BatchSize != 0)
+	set("batches", c.Batches, c.Batches != Default)
+	set("warmup_batches", c.WarmupBatches, c.WarmupBatches != Default)
+	set("workers", c.Workers, c.Workers != 0)
+	set("data_seed", c.DataSeed, c.DataSeed != 0)
+	set("verify", true, c.Verify)
+	set("cold", true, c.Cold)
+	set("drift", c.Drift, c.Drift != 0)
+	set("refresh_batches", c.RefreshBatches, c.RefreshBatches != 0)
+	set("refresh_interval", c.RefreshInterval.String(), c.RefreshInterval != 0)
+	set("refresh_churn", c.RefreshChurn, c.Online.on())
+	set("sample_rate", c.SampleRate, c.Online.on())
+	return m
 }
 
 // budget returns the bytes per device for a table of so many raw bytes.
