@@ -46,7 +46,7 @@ type Config struct {
 	Graph string
 	// Vertices is the size of the generated graph where there is no features file.
 	Vertices int
-	// IDs is a text file of row numbers to replay instead of sampling.
+	// IDs is a text file of row numbers, or a trace whose IDs are such, to replay instead of sampling.
 	IDs string
 	// Fanouts are how many neighbours are sampled in each hop.
 	Fanouts []int
@@ -72,6 +72,8 @@ type Config struct {
 	Seed, DataSeed uint64
 	// Verify compares every gathered row with its source.
 	Verify bool
+	// Capture is a trace to write the measured accesses to: see bench/trace. Default: none.
+	Capture string
 	Online
 }
 

@@ -59,7 +59,13 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, *Series
 	res.Workload.Cold = cfg.Cold
 	res.Cache.Policy = cfg.Policy
 
+	capture, err := newCapture(cfg.Capture, r.table.RowBytes)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.capture = capture
 	compressed, err := r.measure(ctx, cfg.Codec, cfg.HostTier, cfg.Verify)
+	r.capture, err = nil, capture.end(err)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -116,6 +122,7 @@ type run struct {
 	trainFirst, trainLast int
 
 	verified, mismatches int64
+	capture              *capture // of the cache that is measured; nil: none
 }
 
 // load loads or generates the table and the graph.
@@ -200,7 +207,7 @@ func (r *run) prepareSampling() (err error) {
 func (r *run) prepareReplay() error {
 	c := &r.cfg
 	r.progress.Stage("reading row numbers", 0)
-	ids, err := workload.ReadIDs(c.IDs, r.table.Rows)
+	ids, err := readIDs(c.IDs, r.table.Rows)
 	if err != nil {
 		return err
 	}
@@ -345,6 +352,9 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 			return nil, err
 		}
 		rows = cursor.Batch(i, rows[:0])
+		if err := r.capture.batch(c, rows); err != nil {
+			return nil, err
+		}
 		took, err := gather(rows)
 		if err != nil {
 			return nil, err

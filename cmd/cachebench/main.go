@@ -75,6 +75,6 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newRun(), newCompress(), newSweep(), newCompare(), newPlan(), newDevices(), newGPUBench())
+	root.AddCommand(newRun(), newCompress(), newSweep(), newCompare(), newPlan(), newTrace(), newCapture(), newDevices(), newGPUBench())
 	return root
 }

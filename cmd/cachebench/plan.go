@@ -18,7 +18,7 @@ func newPlan() *cobra.Command {
 	cfg := experiment.NewPlanConfig()
 	var asJSON bool
 	var configFile string
-	target, memory := "90%", ""
+	target, memory, trace := "90%", "", ""
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Say how many bytes of device memory a hit rate takes, for each policy and codec",
@@ -26,7 +26,7 @@ func newPlan() *cobra.Command {
 
 Policies that are filled once are predicted exactly, those that follow the
 accesses by simulation.`,
-		Example: `  cachebench plan --features embeddings.npy --ids trace.txt --target-hit 90% --gpu-memory 80GiB
+		Example: `  cachebench plan --features embeddings.npy --trace lookups.tct --target-hit 90% --gpu-memory 80GiB
   cachebench plan --target-hit 50% --check`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -37,6 +37,14 @@ accesses by simulation.`,
 			}
 			if err := checkUnused(cmd); err != nil {
 				return err
+			}
+			if trace != "" {
+				for _, name := range []string{"ids", "fanouts"} {
+					if cmd.Flags().Changed(name) {
+						return fmt.Errorf("--%s and --trace contradict each other", name)
+					}
+				}
+				cfg.IDs = trace
 			}
 			if cfg.Target, err = parsePercent(target); err != nil {
 				return err
@@ -63,6 +71,7 @@ accesses by simulation.`,
 	f := cmd.Flags()
 	f.SortFlags = false
 	addWorkload(f, &cfg.Config)
+	f.StringVar(&trace, "trace", "", "trace whose IDs are row numbers, as --ids")
 	f.StringVar(&target, "target-hit", target, "hit rate to reach")
 	f.StringVar(&memory, "gpu-memory", "", "memory of each device, such as 80GiB: say what fits, and what hit rate it gives")
 	f.StringSliceVar(&cfg.Policies, "policy", cfg.Policies, "admission: "+strings.Join(admission.Names(), ", "))

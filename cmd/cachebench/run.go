@@ -57,6 +57,7 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	f.StringVar(&cfg.Codec, "codec", cfg.Codec, strings.Join(registry.Names(), ", "))
 	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
 	addCaches(f, &cfg)
+	f.StringVar(&cfg.Capture, "capture", "", "also write the measured accesses, and whether they hit, to this trace: FILE.tct")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")
 	return cmd
@@ -66,9 +67,9 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 func addWorkload(f *pflag.FlagSet, cfg *experiment.Config) {
 	f.StringVar(&cfg.Features, "features", "", "table: FILE.npy or FILE.npz[:array] (default: generated float32 × 128)")
 	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16 or f16")
-	f.StringVar(&cfg.Graph, "graph", "", "graph to sample: FILE.npz with CSR indptr and indices (default: generated)")
+	f.StringVar(&cfg.Graph, "graph", "", "graph to sample: FILE.npz with CSR indptr and indices, or an edge list (default: generated)")
 	f.IntVar(&cfg.Vertices, "vertices", cfg.Vertices, "vertices of the generated graph, rows of the generated table")
-	f.StringVar(&cfg.IDs, "ids", "", "row numbers to look up instead of sampling: FILE with one a line")
+	f.StringVar(&cfg.IDs, "ids", "", "row numbers to look up instead of sampling: FILE with one a line, or a trace")
 	f.IntSliceVar(&cfg.Fanouts, "fanouts", cfg.Fanouts, "neighbours sampled per vertex, hop by hop")
 	f.IntVar(&cfg.BatchSize, "batch-size", 0, "seed vertices (with --ids: row numbers) of a batch")
 	f.IntVar(&cfg.Batches, "batches", experiment.Default, "batches to measure")
@@ -123,6 +124,9 @@ func checkUnused(cmd *cobra.Command) error {
 		if changed(name) && !online {
 			return fmt.Errorf("--%s means nothing without --cold, --drift, --refresh-batches or --refresh-interval", name)
 		}
+	}
+	if changed("capture") && cmd.Flags().Lookup("capture").Value.String() == "" {
+		return errors.New("the trace's name must not be empty")
 	}
 	if changed("batch-size") && cmd.Flags().Lookup("batch-size").Value.String() == "0" {
 		return errors.New("--batch-size (0) must be at least 1")
