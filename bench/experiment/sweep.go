@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -246,8 +247,11 @@ func (r *run) checksum() string {
 		sum = crc32.Update(sum, table, asBytes(r.graph.Indices))
 	}
 	if r.cfg.IDs != "" {
-		if b, err := os.ReadFile(r.cfg.IDs); err == nil { // else sampling says why
-			sum = crc32.Update(sum, table, b)
+		if f, err := os.Open(r.cfg.IDs); err == nil { // else sampling says why
+			defer f.Close()
+			h := crc32.New(table)
+			io.Copy(h, f)
+			sum ^= h.Sum32()
 		}
 	}
 	return fmt.Sprintf("%08x", sum)

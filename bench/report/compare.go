@@ -20,7 +20,7 @@ func Compare(w io.Writer, c *experiment.Comparison) error {
 		for _, d := range g.Differences {
 			out.printf("  %s\n", d)
 		}
-		t := newTable("", "A", "B", "B ÷ A", "p", "runs", "verdict")
+		t := newTable("", "A", "B", "change", "p", "runs", "verdict")
 		for _, m := range g.Metrics {
 			delta, p := "", ""
 			if m.Delta != nil {
