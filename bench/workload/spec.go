@@ -100,7 +100,10 @@ func (s *Spec) graph() (g *Graph, err error) {
 		if s.Vertices != 0 || s.Degree != 0 {
 			return nil, fmt.Errorf("workload: sampling: vertices and degree (%d, %d) must not be given with a graph's file (%s)", s.Vertices, s.Degree, s.Graph)
 		}
-		return LoadGraph(s.Graph)
+		if g, err = LoadGraph(s.Graph); err == nil && s.Weighted && g.Weights == nil {
+			err = g.LoadWeights(s.Graph)
+		}
+		return g, err
 	}
 	if err == nil && s.Weighted {
 		g.SetWeights(s.Seed)
