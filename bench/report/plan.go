@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/dustin/go-humanize"
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -50,7 +51,7 @@ func Plan(w io.Writer, p *experiment.PlanResult) error {
 			bytesOf(plan.BesideBytes), bytesOf(plan.TotalBytes), predicted,
 		}
 		if m := plan.MeasuredHitRatio; m != nil {
-			row = append(row, percent(*m), fmt.Sprintf("%+.2f", 100*(plan.PredictedHitRatio-*m)))
+			row = append(row, percent(*m), fmt.Sprintf("%+.2f", math.Round(1e4*(plan.PredictedHitRatio-*m))/100+0))
 		}
 		if g := plan.GPU; g != nil {
 			fits := "no"

@@ -13,7 +13,8 @@ import (
 func TestPlan_Output(t *testing.T) {
 	t.Parallel()
 	flags := slices.Concat([]string{"plan", "--target-hit", "60%", "--gpu-memory", "80GiB", "--check"}, small)
-	golden(t, "plan.golden", mask(succeed(t, flags...)))
+	// Which accesses a cache that follows them samples first depends on its workers.
+	golden(t, "plan.golden", strings.NewReplacer("+#", "±#", "-#", "±#").Replace(mask(succeed(t, flags...))))
 	res := decode[experiment.PlanResult](t, succeed(t, append(flags, "--json")...))
 	if len(res.Plans) != 9 || res.Target != 0.6 || res.GPUMemory != 80<<30 {
 		t.Fatalf("%+v", res)
