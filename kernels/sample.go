@@ -19,6 +19,7 @@ type SampleRing struct {
 	head    device.Buffer // device memory: records claimed so far
 	mask    uint64
 	tail    uint64 // of the reader
+	late    uint64 // where the last Drain ended although later records were there; 1 more, and 0 for nowhere
 }
 
 // NewSampleRing returns a ring of so many records, a power of two.
@@ -79,7 +80,8 @@ func sampleCheck(key uint64, lap uint32) uint32 {
 }
 
 // Drain yields the records written since the last call, with what each was kept for, and returns how many were
-// overwritten before they were read. A record that is not there yet ends the call; the next one goes on with it.
+// overwritten before they were read. A record that is not there yet ends the call; the next one goes on with it, or counts it
+// as lost if later ones are there: its writer was overtaken by a whole ring, and has put an old record in the place of a new one.
 func (r *SampleRing) Drain(yield func(key uint64, kept uint32)) (lost uint64) {
 	words := view[uint64](r.records)
 	for {
@@ -95,9 +97,30 @@ func (r *SampleRing) Drain(yield func(key uint64, kept uint32)) (lost uint64) {
 			continue
 		}
 		if lap != want || check&^3 != sampleCheck(key, lap) {
+			if r.late == r.tail+1 {
+				r.tail++
+				r.late = 0
+				lost++
+				continue
+			}
+			r.late = 0
+			if r.later(words) {
+				r.late = r.tail + 1
+			}
 			return lost
 		}
 		yield(key, check&3)
 		r.tail++
 	}
+}
+
+// later says whether one of the records after the next is there: of some warps', which are claimed at once.
+func (r *SampleRing) later(words []uint64) bool {
+	for at := r.tail + 1; at <= r.tail+min(256, r.mask); at++ {
+		lap := uint32(atomic.LoadUint64(&words[2*(at&r.mask)+1]))
+		if lap >= uint32(at/(r.mask+1))+1 {
+			return true
+		}
+	}
+	return false
 }

@@ -46,7 +46,7 @@ type Config struct {
 	Graph string
 	// Vertices is the size of the generated graph where there is no features file.
 	Vertices int
-	// IDs is a text file of row numbers to replay instead of sampling.
+	// IDs is a text file of row numbers, or a trace whose IDs are such, to replay instead of sampling.
 	IDs string
 	// Fanouts are how many neighbours are sampled in each hop.
 	Fanouts []int
@@ -68,9 +68,12 @@ type Config struct {
 	Device   string
 	Devices  int
 	Workers  int
-	Seed     uint64
+	// Seed is of everything generated and sampled, but that DataSeed, unless 0, is of the generated table and graph.
+	Seed, DataSeed uint64
 	// Verify compares every gathered row with its source.
 	Verify bool
+	// Capture is a trace to write the measured accesses to: see bench/trace. Default: none.
+	Capture string
 	Online
 }
 
@@ -144,6 +147,46 @@ func (c *Config) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// dataSeed is the seed of the generated table and graph.
+func (c *Config) dataSeed() uint64 {
+	if c.DataSeed == 0 {
+		return c.Seed
+	}
+	return c.DataSeed
+}
+
+// Settings returns the config as a file for `cachebench run --config` has it: flags as keys, underscores for dashes, without
+// those that mean nothing here or stand for the workload's own default.
+func (c *Config) Settings() map[string]any {
+	m := map[string]any{
+		"budget": c.Budget, "policy": c.Policy, "codec": c.Codec, "host_tier": c.HostTier, "device": c.Device, "devices": c.Devices,
+		"seed": c.Seed,
+	}
+	set := func(key string, value any, given bool) {
+		if given {
+			m[key] = value
+		}
+	}
+	for key, text := range map[string]string{"features": c.Features, "cast": c.Cast, "graph": c.Graph, "ids": c.IDs, "refresh_bytes": c.RefreshBytes} {
+		set(key, text, text != "")
+	}
+	set("vertices", c.Vertices, c.Features == "" && c.Graph == "")
+	set("fanouts", c.Fanouts, c.IDs == "")
+	set("batch_size", c.BatchSize, c.BatchSize != 0)
+	set("batches", c.Batches, c.Batches != Default)
+	set("warmup_batches", c.WarmupBatches, c.WarmupBatches != Default)
+	set("workers", c.Workers, c.Workers != 0)
+	set("data_seed", c.DataSeed, c.DataSeed != 0)
+	set("verify", true, c.Verify)
+	set("cold", true, c.Cold)
+	set("drift", c.Drift, c.Drift != 0)
+	set("refresh_batches", c.RefreshBatches, c.RefreshBatches != 0)
+	set("refresh_interval", c.RefreshInterval.String(), c.RefreshInterval != 0)
+	set("refresh_churn", c.RefreshChurn, c.Online.on())
+	set("sample_rate", c.SampleRate, c.Online.on())
+	return m
 }
 
 // budget returns the bytes per device for a table of so many raw bytes.

@@ -36,6 +36,7 @@ type Online struct {
 const (
 	defaultRefreshBatches = 5
 	defaultRefreshChurn   = 0.25
+	defaultRefreshBytes   = 256 << 20 // cache.RefreshOptions.MaxBytes
 	// Of all accesses: runs are short. The default policy, cold and warmed up by 50 batches of the default workload, hits
 	// 34.9 % then, and 28.0 % where it observes a sixteenth; 35.8 % is the most there is.
 	defaultSampleRate = 1

@@ -56,19 +56,21 @@ type Result struct {
 		HostBytesMoved int64   `json:"host_bytes_moved"`
 		Speed
 	} `json:"results"`
-	// Uncompressed is a cache of the same budget, policy, seed and batches without a codec.
-	Uncompressed struct {
-		RowsCached     int64   `json:"rows_cached"`
-		HitRatio       float64 `json:"hit_ratio"`
-		HostBytesMoved int64   `json:"host_bytes_moved"`
-		Speed
-	} `json:"uncompressed"`
+	Uncompressed   Uncompressed     `json:"uncompressed"`
 	MissesByReason map[string]int64 `json:"misses_by_reason"`
 	// Online is there if the caches followed the workload.
 	Online *OnlineResult `json:"online,omitempty"`
 	// VerifiedRows were compared with their source; Mismatches of them differed.
 	VerifiedRows int64 `json:"verified_rows"`
 	Mismatches   int64 `json:"mismatches"`
+}
+
+// Uncompressed is a cache of the same budget, policy, seed and batches without a codec.
+type Uncompressed struct {
+	RowsCached     int64   `json:"rows_cached"`
+	HitRatio       float64 `json:"hit_ratio"`
+	HostBytesMoved int64   `json:"host_bytes_moved"`
+	Speed
 }
 
 // Speed is how fast the measured batches went, by the clock of the caller.

@@ -35,14 +35,23 @@ func Run(ctx context.Context, cfg Config, progress Progress) (*Result, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	spec, err := admission.Lookup(cfg.Policy)
-	if err != nil {
+	r := &run{cfg: cfg, progress: progress}
+	if err := r.load(); err != nil {
 		return nil, err
 	}
-	r := &run{cfg: cfg, spec: spec, progress: progress}
-	if err := r.prepare(); err != nil {
+	if err := r.sample(); err != nil {
 		return nil, err
 	}
+	if err := r.fit(); err != nil {
+		return nil, err
+	}
+	res, _, err := r.result(ctx, nil)
+	return res, err
+}
+
+// result measures the cache, and the uncompressed one beside it unless that is known already.
+func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, *Series, error) {
+	cfg := &r.cfg
 	res := &Result{MissesByReason: map[string]int64{}}
 	res.Table.Name, res.Table.Rows, res.Table.RowBytes, res.Table.DType = r.table.Name, int64(r.table.Rows), r.table.RowBytes, r.table.DType.String()
 	res.Workload.Kind, res.Workload.Batches = r.measured.Kind(), r.last-r.first
@@ -50,9 +59,15 @@ func Run(ctx context.Context, cfg Config, progress Progress) (*Result, error) {
 	res.Workload.Cold = cfg.Cold
 	res.Cache.Policy = cfg.Policy
 
-	compressed, err := r.measure(ctx, cfg.Codec, cfg.HostTier, cfg.Verify)
+	capture, err := newCapture(cfg.Capture, r.table.RowBytes)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	r.capture = capture
+	compressed, err := r.measure(ctx, cfg.Codec, cfg.HostTier, cfg.Verify)
+	r.capture, err = nil, capture.end(err)
+	if err != nil {
+		return nil, nil, err
 	}
 	compressed.describe(res)
 	if cfg.Online.on() {
@@ -60,24 +75,35 @@ func Run(ctx context.Context, cfg Config, progress Progress) (*Result, error) {
 		res.Online.describe(compressed.stats)
 	}
 	res.VerifiedRows, res.Mismatches = r.verified, r.mismatches
-	plain, err := r.measure(ctx, registry.None, transfer.InPlace.String(), false)
+	if plain == nil {
+		if plain, err = r.measurePlain(ctx, res.Results.Lookups); err != nil {
+			return nil, nil, err
+		}
+	}
+	res.Uncompressed = *plain
+	if cfg.Drift > 0 {
+		if res.Online.Drift, err = r.measureDrift(ctx); err != nil {
+			return nil, nil, err
+		}
+		res.Online.Drift.Share = res.Results.HitRatio / max(res.Online.Drift.OptimalHitRatio, 1e-9)
+	}
+	return res, compressed.series, nil
+}
+
+// measurePlain measures the uncompressed cache.
+func (r *run) measurePlain(ctx context.Context, lookups int64) (*Uncompressed, error) {
+	series := r.series
+	r.series = false
+	defer func() { r.series = series }()
+	m, err := r.measure(ctx, registry.None, transfer.InPlace.String(), false)
 	if errors.Is(err, cache.ErrBudget) { // not one uncompressed row fits, so all of them are read from the host
-		res.Uncompressed.HostBytesMoved = res.Results.Lookups * int64(r.table.RowBytes)
-		return res, nil
+		return &Uncompressed{HostBytesMoved: lookups * int64(r.table.RowBytes)}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("uncompressed: %w", err)
 	}
-	if cfg.Drift > 0 {
-		if res.Online.Drift, err = r.measureDrift(ctx); err != nil {
-			return nil, err
-		}
-		res.Online.Drift.Share = res.Results.HitRatio / max(res.Online.Drift.OptimalHitRatio, 1e-9)
-	}
-	t := plain.stats.Tables[0]
-	res.Uncompressed.RowsCached, res.Uncompressed.HitRatio, res.Uncompressed.HostBytesMoved = t.CachedRows, ratio(t.Hits, t.Lookups), t.HostBytesMoved
-	res.Uncompressed.Speed = plain.speed
-	return res, nil
+	t := m.stats.Tables[0]
+	return &Uncompressed{t.CachedRows, ratio(t.Hits, t.Lookups), t.HostBytesMoved, m.speed}, nil
 }
 
 // run is a run under way.
@@ -88,6 +114,7 @@ type run struct {
 	table    *dataset.Table
 	graph    *workload.Graph
 	budget   int64
+	series   bool // whether measure makes one
 
 	// Batches [first, last) of measured are measured; the policy learns from batches [trainFirst, trainLast) of training.
 	measured, training    workload.Workload
@@ -95,10 +122,11 @@ type run struct {
 	trainFirst, trainLast int
 
 	verified, mismatches int64
+	capture              *capture // of the cache that is measured; nil: none
 }
 
-// prepare loads or generates the table and the workload.
-func (r *run) prepare() (err error) {
+// load loads or generates the table and the graph.
+func (r *run) load() (err error) {
 	c := &r.cfg
 	if c.Graph != "" {
 		r.progress.Stage("reading the graph", 0)
@@ -115,7 +143,7 @@ func (r *run) prepare() (err error) {
 		if r.graph != nil {
 			rows = r.graph.Vertices()
 		}
-		r.table, err = dataset.Generate(rows, defaultColumns, c.Seed)
+		r.table, err = dataset.Generate(rows, defaultColumns, c.dataSeed())
 	}
 	if err != nil {
 		return err
@@ -126,29 +154,38 @@ func (r *run) prepare() (err error) {
 	if r.graph != nil && r.graph.Vertices() > r.table.Rows {
 		return fmt.Errorf("graph %s: vertices (%d) must not outnumber the rows of table %s (%d)", c.Graph, r.graph.Vertices(), r.table.Name, r.table.Rows)
 	}
-	if r.budget, err = c.budget(int64(len(r.table.Data))); err != nil {
-		return err
+	if r.graph == nil && c.IDs == "" {
+		r.progress.Stage("generating the graph", 0)
+		r.graph, err = workload.PowerLaw(workload.GraphOptions{Vertices: r.table.Rows, Seed: c.dataSeed()})
 	}
+	return err
+}
+
+// sample makes the workload of the seed. REQUIRES: load.
+func (r *run) sample() error {
 	prepare := r.prepareSampling
-	if c.IDs != "" {
+	if r.cfg.IDs != "" {
 		prepare = r.prepareReplay
 	}
 	if err := prepare(); err != nil {
 		return err
 	}
 	r.drift()
-	r.suitTraining()
 	return nil
+}
+
+// fit sets what depends on budget and policy. REQUIRES: sample.
+func (r *run) fit() (err error) {
+	if r.spec, err = admission.Lookup(r.cfg.Policy); err != nil {
+		return err
+	}
+	r.suitTraining()
+	r.budget, err = r.cfg.budget(int64(len(r.table.Data)))
+	return err
 }
 
 func (r *run) prepareSampling() (err error) {
 	c := &r.cfg
-	if r.graph == nil {
-		r.progress.Stage("generating the graph", 0)
-		if r.graph, err = workload.PowerLaw(workload.GraphOptions{Vertices: r.table.Rows, Seed: c.Seed}); err != nil {
-			return err
-		}
-	}
 	o := workload.SamplingOptions{Graph: r.graph, Fanouts: c.Fanouts, BatchSize: c.BatchSize, Batches: orDefault(c.Batches, defaultBatches), Seed: c.Seed}
 	if o.BatchSize == 0 {
 		o.BatchSize = defaultSeeds
@@ -170,7 +207,7 @@ func (r *run) prepareSampling() (err error) {
 func (r *run) prepareReplay() error {
 	c := &r.cfg
 	r.progress.Stage("reading row numbers", 0)
-	ids, err := workload.ReadIDs(c.IDs, r.table.Rows)
+	ids, err := readIDs(c.IDs, r.table.Rows)
 	if err != nil {
 		return err
 	}
@@ -238,6 +275,7 @@ type measurement struct {
 	device cacheDevice
 	stats  cache.Stats // of the measured batches
 	speed  Speed
+	series *Series // if the run has one
 	ids    int64
 }
 
@@ -305,11 +343,18 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	cursor := r.measured.NewCursor()
 	var rows []int64
 	times := make([]time.Duration, 0, r.last-r.first)
+	var series *seriesMaker
+	if r.series {
+		series = newSeriesMaker(r.last-r.first, before)
+	}
 	for i := r.first; i < r.last; i++ {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		rows = cursor.Batch(i, rows[:0])
+		if err := r.capture.batch(c, rows); err != nil {
+			return nil, err
+		}
 		took, err := gather(rows)
 		if err != nil {
 			return nil, err
@@ -319,12 +364,20 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 		if verify {
 			r.verify(rows, out)
 		}
+		if series != nil {
+			if err := series.batch(c); err != nil {
+				return nil, err
+			}
+		}
 		r.progress.Step()
 	}
 	if m.stats, err = c.Stats(); err != nil {
 		return nil, err
 	}
 	m.stats = m.stats.Sub(before)
+	if series != nil {
+		m.series = series.end(times)
+	}
 	m.speed = newSpeed(times, m.ids, r.table.RowBytes)
 	return m, nil
 }

@@ -152,6 +152,15 @@ func newTable(header ...any) table.Writer {
 	return t
 }
 
+// alignLeft aligns the first n columns to the left, and all others to the right.
+func alignLeft(t table.Writer, n int) {
+	var columns []table.ColumnConfig
+	for i := n; i < 32; i++ {
+		columns = append(columns, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
+	}
+	t.SetColumnConfigs(columns)
+}
+
 func count(n int64) string     { return humanize.Comma(n) }
 func bytesOf(n int64) string   { return humanize.SIWithDigits(float64(n), 1, "B") }
 func percent(f float64) string { return fmt.Sprintf("%.2f %%", 100*f) }

@@ -38,6 +38,8 @@ type Options struct {
 	Static bool
 	// Churn is the slot bytes that a refresh may write, as a share of the capacity, above 0. Default 1.
 	Churn float64
+	// Evict is the slot bytes that a refresh may take from cached rows, as a share of the capacity, above 0. Default 1.
+	Evict float64
 	// Sampling is the share of accesses that the policy observes, in (0, 1]. Default 1.
 	Sampling float64
 	// Seed picks the samples.
@@ -52,6 +54,9 @@ func (o *Options) EnsureDefaults() {
 	if o.Churn == 0 {
 		o.Churn = 1
 	}
+	if o.Evict == 0 {
+		o.Evict = 1
+	}
 	if o.Sampling == 0 {
 		o.Sampling = 1
 	}
@@ -65,6 +70,9 @@ func (o *Options) Validate() error {
 	}
 	if !(o.Churn > 0) {
 		errs = append(errs, fmt.Errorf("sim: Churn (%g) must be above 0", o.Churn))
+	}
+	if !(o.Evict > 0) {
+		errs = append(errs, fmt.Errorf("sim: Evict (%g) must be above 0", o.Evict))
 	}
 	if !(o.Sampling > 0 && o.Sampling <= 1) {
 		errs = append(errs, fmt.Errorf("sim: Sampling (%g) must be above 0 and at most 1", o.Sampling))
@@ -127,7 +135,7 @@ func Run(s *Stream, p admission.Policy, o Options) (*Outcome, error) {
 		}
 		p.Observe(0, seen)
 		if o.Static && i+1 == s.Warmup || !o.Static && (i+1)%o.Every == 0 {
-			written := c.refresh(p, int64(o.Churn*float64(s.Capacity)))
+			written := c.refresh(p, int64(o.Churn*float64(s.Capacity)), int64(o.Evict*float64(s.Capacity)))
 			if i >= s.Warmup {
 				out.Churned += written
 				out.Refreshes++
@@ -155,9 +163,9 @@ type cache struct {
 	ranked   []uint32 // the last cycle in which a row was ranked
 }
 
-// refresh admits the prefix of the ranking that fits, as far as limit goes, best first, and evicts no more than that takes:
-// rows that are not ranked before rows that are, the worst first. It returns the slot bytes written.
-func (c *cache) refresh(p admission.Policy, limit int64) (written int64) {
+// refresh admits the prefix of the ranking that fits, as far as limit goes, best first, and evicts no more than that takes
+// and than evict allows: rows that are not ranked before rows that are, the worst first. It returns the slot bytes written.
+func (c *cache) refresh(p admission.Policy, limit, evict int64) (written int64) {
 	c.cycle++
 	room, fits := c.stream.Capacity, true
 	var newcomers, losers []int64 // losers: the last goes first
@@ -185,11 +193,12 @@ func (c *cache) refresh(p admission.Policy, limit int64) (written int64) {
 		if written+slot > limit {
 			break
 		}
-		for c.used+slot > c.stream.Capacity && len(losers) > 0 {
+		for c.used+slot > c.stream.Capacity && len(losers) > 0 && evict > 0 {
 			l := losers[len(losers)-1]
 			losers = losers[:len(losers)-1]
 			c.admitted[l] = false
 			c.used -= int64(c.stream.Slot[l])
+			evict -= int64(c.stream.Slot[l])
 		}
 		if c.used+slot > c.stream.Capacity {
 			break

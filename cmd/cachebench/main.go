@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -21,6 +22,23 @@ var (
 	errInterrupted = errors.New("interrupted")
 )
 
+// resume says how an interrupted command goes on; nil: it does not.
+var resume atomic.Pointer[string]
+
+// interrupted returns errInterrupted and how to go on.
+func interrupted() error {
+	if hint := resume.Load(); hint != nil {
+		return fmt.Errorf("%w; %s", errInterrupted, *hint)
+	}
+	return errInterrupted
+}
+
+// statusError is an error with an exit status of its own.
+type statusError struct {
+	error
+	status int
+}
+
 // grace is how long an interrupted run may take to end by itself. Stages that do not look at the context, such as
 // reading a large table, are cut off then.
 const grace = time.Second
@@ -30,12 +48,12 @@ func main() {
 	defer stop()
 	disarm := context.AfterFunc(ctx, func() {
 		time.Sleep(grace)
-		exit(errInterrupted)
+		exit(interrupted())
 	})
 	defer disarm() // before stop, which cancels ctx
 	if err := newRoot().ExecuteContext(ctx); err != nil {
 		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-			err = errInterrupted
+			err = interrupted()
 		}
 		exit(err)
 	}
@@ -43,6 +61,9 @@ func main() {
 
 func exit(err error) {
 	fmt.Fprintln(os.Stderr, "cachebench:", err)
+	if s, ok := errors.AsType[statusError](err); ok {
+		os.Exit(s.status)
+	}
 	os.Exit(1)
 }
 
@@ -54,6 +75,8 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newRun(), newCompress(), newDevices(), newGPUBench(), newReport())
+	root.AddCommand(
+		newRun(), newCompress(), newSweep(), newCompare(), newPlan(), newReport(), newTrace(), newCapture(), newDevices(), newGPUBench(),
+	)
 	return root
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/bench/report"
@@ -50,17 +51,37 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
+	addWorkload(f, &cfg)
+	f.StringVar(&cfg.Budget, "budget", cfg.Budget, "device memory per device: 1% of the table's raw bytes, or 64MiB")
+	f.StringVar(&cfg.Policy, "policy", cfg.Policy, "admission: "+strings.Join(admission.Names(), ", "))
+	f.StringVar(&cfg.Codec, "codec", cfg.Codec, strings.Join(registry.Names(), ", "))
+	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
+	addCaches(f, &cfg)
+	f.StringVar(&cfg.Capture, "capture", "", "also write the measured accesses, and whether they hit, to this trace: FILE.tct")
+	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")
+	return cmd
+}
+
+// addWorkload defines the flags of table and workload.
+func addWorkload(f *pflag.FlagSet, cfg *experiment.Config) {
 	f.StringVar(&cfg.Features, "features", "", "table: FILE.npy or FILE.npz[:array] (default: generated float32 × 128)")
 	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16 or f16")
-	f.StringVar(&cfg.Graph, "graph", "", "graph to sample: FILE.npz with CSR indptr and indices (default: generated)")
+	f.StringVar(&cfg.Graph, "graph", "", "graph to sample: FILE.npz with CSR indptr and indices, or an edge list (default: generated)")
 	f.IntVar(&cfg.Vertices, "vertices", cfg.Vertices, "vertices of the generated graph, rows of the generated table")
-	f.StringVar(&cfg.IDs, "ids", "", "row numbers to look up instead of sampling: FILE with one a line")
+	f.StringVar(&cfg.IDs, "ids", "", "row numbers to look up instead of sampling: FILE with one a line, or a trace")
 	f.IntSliceVar(&cfg.Fanouts, "fanouts", cfg.Fanouts, "neighbours sampled per vertex, hop by hop")
 	f.IntVar(&cfg.BatchSize, "batch-size", 0, "seed vertices (with --ids: row numbers) of a batch")
 	f.IntVar(&cfg.Batches, "batches", experiment.Default, "batches to measure")
 	f.IntVar(&cfg.WarmupBatches, "warmup-batches", experiment.Default, "batches the policy learns from first")
-	f.StringVar(&cfg.Budget, "budget", cfg.Budget, "device memory per device: 1% of the table's raw bytes, or 64MiB")
-	f.StringVar(&cfg.Policy, "policy", cfg.Policy, "admission: "+strings.Join(admission.Names(), ", "))
+	// What stands for the workload's own default is shown as that.
+	f.Lookup("batch-size").DefValue = "256, with --ids 4096"
+	f.Lookup("batches").DefValue = "200, with --ids all"
+	f.Lookup("warmup-batches").DefValue = "50 of another seed; with --ids a quarter, measured too"
+}
+
+// addCaches defines the flags of the caches, but those that a sweep has lists of.
+func addCaches(f *pflag.FlagSet, cfg *experiment.Config) {
 	f.BoolVar(&cfg.Cold, "cold", false, "begin with an empty cache: warm-up batches run through it, unmeasured")
 	f.IntVar(&cfg.Drift, "drift", 0, "exchange the hot rows after so many batches; a static cache is shown beside")
 	f.IntVar(&cfg.RefreshBatches, "refresh-batches", 0, "batches between refresh cycles")
@@ -68,21 +89,13 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	f.Float64Var(&cfg.RefreshChurn, "refresh-churn", cfg.RefreshChurn, "most of the cache that a cycle replaces, 0 to 1")
 	f.StringVar(&cfg.RefreshBytes, "refresh-bytes", "", "most bytes that a cycle writes (default: 256MiB)")
 	f.Float64Var(&cfg.SampleRate, "sample-rate", cfg.SampleRate, "share of accesses that the policy observes, 0 to 1")
-	f.StringVar(&cfg.Codec, "codec", cfg.Codec, strings.Join(registry.Names(), ", "))
-	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
 	f.StringVar(&cfg.Device, "device", cfg.Device, "backend: auto, host or cuda")
 	f.IntVar(&cfg.Devices, "devices", cfg.Devices, "devices that the cache spans, 1 to 8")
 	f.IntVar(&cfg.Workers, "workers", 0, "goroutines of the host (default: one a processor)")
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of everything generated and sampled")
+	f.Uint64Var(&cfg.DataSeed, "data-seed", 0, "another seed of the generated table and graph (default: --seed)")
 	f.BoolVar(&cfg.Verify, "verify", false, "compare every row with its source; exit status 1 if any differs")
-	f.BoolVar(&asJSON, "json", false, "print one JSON object")
-	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")
-	// What stands for the workload's own default is shown as that.
-	f.Lookup("batch-size").DefValue = "256, with --ids 4096"
 	f.Lookup("refresh-batches").DefValue = "5 with --cold or --drift and no --refresh-interval"
-	f.Lookup("batches").DefValue = "200, with --ids all"
-	f.Lookup("warmup-batches").DefValue = "50 of another seed; with --ids a quarter, measured too"
-	return cmd
 }
 
 // printRun prints the result; mismatches are an error after that.
@@ -106,11 +119,14 @@ func checkUnused(cmd *cobra.Command) error {
 			return fmt.Errorf("--%s and --%s contradict each other", c[0], c[1])
 		}
 	}
-	online := changed("cold") || changed("drift") || changed("refresh-batches") || changed("refresh-interval")
+	online := cmd.Flags().Lookup("cold") == nil || changed("cold") || changed("drift") || changed("refresh-batches") || changed("refresh-interval")
 	for _, name := range []string{"refresh-churn", "refresh-bytes", "sample-rate"} {
 		if changed(name) && !online {
 			return fmt.Errorf("--%s means nothing without --cold, --drift, --refresh-batches or --refresh-interval", name)
 		}
+	}
+	if changed("capture") && cmd.Flags().Lookup("capture").Value.String() == "" {
+		return errors.New("the trace's name must not be empty")
 	}
 	if changed("batch-size") && cmd.Flags().Lookup("batch-size").Value.String() == "0" {
 		return errors.New("--batch-size (0) must be at least 1")

@@ -1,0 +1,272 @@
+package experiment
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+)
+
+// Cell is one measurement of a sweep. Its JSON form is a line of DIR/cells.jsonl.
+type Cell struct {
+	// Config is what `cachebench run --config` takes to measure the cell again.
+	Config map[string]any `json:"config"`
+	Seed   uint64         `json:"seed"`
+	// Seconds is what measuring took.
+	Seconds float64 `json:"seconds"`
+	Result  *Result `json:"result"`
+	Series  *Series `json:"series,omitempty"`
+}
+
+// Point is a cell's place in the grid.
+type Point struct {
+	Policy, Budget, Codec, HostTier string
+	Seed                            uint64
+}
+
+func (p Point) String() string {
+	return fmt.Sprintf("%s, %s, %s, %s, seed %d", p.Policy, p.Budget, p.Codec, p.HostTier, p.Seed)
+}
+
+// Point returns where the cell lies.
+func (c *Cell) Point() Point {
+	text := func(key string) string { s, _ := c.Config[key].(string); return s }
+	return Point{text("policy"), text("budget"), text("codec"), text("host_tier"), c.Seed}
+}
+
+// Files of a sweep's directory.
+const (
+	cellsFile = "cells.jsonl"
+	csvFile   = "cells.csv"
+	sweepFile = "sweep.json"
+)
+
+// ReadCells reads a file of cells. torn is the number of bytes at its end that are part of a line only.
+func ReadCells(path string) (cells []Cell, torn int64, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, 0, fmt.Errorf("sweep: %w", err)
+	}
+	defer f.Close()
+	r := bufio.NewReaderSize(f, 1<<20)
+	at := int64(0)
+	for n := 1; ; n++ {
+		line, err := r.ReadBytes('\n')
+		if err != nil && err != io.EOF {
+			return nil, 0, fmt.Errorf("sweep: %w", err)
+		}
+		if err == io.EOF { // a whole line has its end
+			return cells, int64(len(line)), nil
+		}
+		var c Cell
+		if err := json.Unmarshal(line, &c); err != nil || c.Result == nil {
+			if _, more := r.Peek(1); more == io.EOF {
+				return cells, int64(len(line)), nil
+			}
+			return nil, 0, fmt.Errorf("sweep: %s:%d: byte %d: must be a cell: %w", path, n, at, orMissing(err, "result"))
+		}
+		at += int64(len(line))
+		cells = append(cells, c)
+	}
+}
+
+func orMissing(err error, key string) error {
+	if err == nil {
+		err = fmt.Errorf("key %q is missing", key)
+	}
+	return err
+}
+
+// cellLog is the files that finished cells are appended to.
+type cellLog struct {
+	lines, table *os.File
+}
+
+// openCells opens the files of a directory, repairs what an interrupt or a full disk left of a last line, and returns the
+// cells that are finished, without their series.
+func openCells(dir string, notice func(string)) (_ *cellLog, cells []Cell, err error) {
+	l := &cellLog{}
+	defer func() {
+		if err != nil {
+			l.close()
+		}
+	}()
+	path := filepath.Join(dir, cellsFile)
+	if l.lines, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
+		return nil, nil, fmt.Errorf("sweep: %w", err)
+	}
+	if err := lock(l.lines); err != nil {
+		return nil, nil, fmt.Errorf("sweep: %s is in use by another sweep: %w", dir, err)
+	}
+	cells, torn, err := ReadCells(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if torn > 0 {
+		size, err := l.lines.Seek(0, io.SeekEnd)
+		if err == nil {
+			err = l.lines.Truncate(size - torn)
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("sweep: %w", err)
+		}
+		notice(fmt.Sprintf("%s: %d bytes of an unfinished last line are removed; its cell is measured again", path, torn))
+	}
+	// The table follows from the lines.
+	var rows bytes.Buffer
+	w := csv.NewWriter(&rows)
+	w.Write(csvHeader())
+	for i := range cells {
+		cells[i].Series = nil
+		w.Write(cells[i].csvRow())
+	}
+	w.Flush()
+	path = filepath.Join(dir, csvFile)
+	if err := writeFile(path, rows.Bytes()); err != nil {
+		return nil, nil, err
+	}
+	if l.table, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o644); err != nil {
+		return nil, nil, fmt.Errorf("sweep: %w", err)
+	}
+	return l, cells, nil
+}
+
+// append adds a finished cell. When it returns nil, the cell survives a crash.
+func (l *cellLog) append(c *Cell) error {
+	line, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("sweep: cell %v: %w", c.Point(), err)
+	}
+	if err := appendTo(l.lines, append(line, '\n')); err != nil {
+		return err
+	}
+	var row bytes.Buffer
+	w := csv.NewWriter(&row)
+	w.Write(c.csvRow())
+	w.Flush()
+	return appendTo(l.table, row.Bytes())
+}
+
+// appendTo appends to a file all of b, on disk, or nothing. Errors name the file.
+func appendTo(f *os.File, b []byte) error {
+	size, err := f.Seek(0, io.SeekEnd)
+	if err == nil {
+		if err = write(f, b); err == nil {
+			err = f.Sync()
+		}
+		if err != nil {
+			f.Truncate(size) // else the next sweep does
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("sweep: %w", err)
+	}
+	return nil
+}
+
+var write = func(f *os.File, b []byte) error { // tests have one that fails
+	_, err := f.Write(b)
+	return err
+}
+
+func (l *cellLog) close() {
+	for _, f := range []*os.File{l.lines, l.table} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// writeFile replaces a file as a whole.
+func writeFile(path string, b []byte) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("sweep: %w", err)
+		}
+	}()
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
+
+// column is one of the CSV file.
+type column struct {
+	name  string
+	value func(c *Cell) any
+}
+
+var csvColumns = []column{
+	{"policy", func(c *Cell) any { return c.Point().Policy }},
+	{"budget", func(c *Cell) any { return c.Point().Budget }},
+	{"codec", func(c *Cell) any { return c.Point().Codec }},
+	{"host_tier", func(c *Cell) any { return c.Point().HostTier }},
+	{"seed", func(c *Cell) any { return c.Seed }},
+	{"seconds", func(c *Cell) any { return c.Seconds }},
+	{"chosen_codec", func(c *Cell) any { return c.Result.Cache.Codec }},
+	{"compression_ratio", func(c *Cell) any { return c.Result.Cache.CompressionRatio }},
+	{"budget_bytes", func(c *Cell) any { return c.Result.Cache.BudgetBytes }},
+	{"metadata_bytes", func(c *Cell) any { return c.Result.Cache.MetadataBytes }},
+	{"payload_bytes", func(c *Cell) any { return c.Result.Cache.PayloadBytes }},
+	{"host_bytes", func(c *Cell) any { return c.Result.Cache.HostBytes }},
+	{"rows_cached", func(c *Cell) any { return c.Result.Cache.RowsCached }},
+	{"lookups", func(c *Cell) any { return c.Result.Results.Lookups }},
+	{"hits", func(c *Cell) any { return c.Result.Results.Hits }},
+	{"hit_ratio", func(c *Cell) any { return c.Result.Results.HitRatio }},
+	{"host_bytes_moved", func(c *Cell) any { return c.Result.Results.HostBytesMoved }},
+	{"lookups_per_second", func(c *Cell) any { return c.Result.Results.LookupsPerSecond }},
+	{"batch_latency_ms_p50", func(c *Cell) any { return c.Result.Results.BatchLatency.P50 }},
+	{"batch_latency_ms_p95", func(c *Cell) any { return c.Result.Results.BatchLatency.P95 }},
+	{"batch_latency_ms_p99", func(c *Cell) any { return c.Result.Results.BatchLatency.P99 }},
+	{"uncompressed_rows_cached", func(c *Cell) any { return c.Result.Uncompressed.RowsCached }},
+	{"uncompressed_hit_ratio", func(c *Cell) any { return c.Result.Uncompressed.HitRatio }},
+	{"uncompressed_host_bytes_moved", func(c *Cell) any { return c.Result.Uncompressed.HostBytesMoved }},
+	{"mismatches", func(c *Cell) any { return c.Result.Mismatches }},
+}
+
+func csvHeader() (names []string) {
+	for _, c := range csvColumns {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+func (c *Cell) csvRow() (row []string) {
+	for _, column := range csvColumns {
+		switch v := column.value(c).(type) {
+		case string:
+			row = append(row, v)
+		case float64:
+			row = append(row, strconv.FormatFloat(v, 'g', -1, 64))
+		default:
+			row = append(row, fmt.Sprint(v))
+		}
+	}
+	return row
+}
+
+// median returns the middle of the values, of two their mean; 0 of none. It sorts them.
+func median(values []float64) float64 {
+	slices.Sort(values)
+	n := len(values)
+	if n == 0 {
+		return 0
+	}
+	return (values[(n-1)/2] + values[n/2]) / 2
+}

@@ -1,0 +1,115 @@
+package experiment
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestAppendTo_FullDisk: the error names the file.
+func TestAppendTo_FullDisk(t *testing.T) {
+	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer f.Close()
+	err = appendTo(f, []byte("x"))
+	if want := "sweep: write /dev/full: no space left on device"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// TestAppendTo_KeepsWhatWasThere when a write fails half way.
+func TestAppendTo_KeepsWhatWasThere(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cells.jsonl")
+	if err := os.WriteFile(path, []byte("{}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	old := write
+	defer func() { write = old }()
+	write = func(f *os.File, b []byte) error { f.Write(b[:len(b)/2]); return os.ErrDeadlineExceeded }
+	if err := appendTo(f, []byte("second\n")); err == nil || !strings.Contains(err.Error(), os.ErrDeadlineExceeded.Error()) {
+		t.Errorf("got %v", err)
+	}
+	write = old
+	if err := appendTo(f, []byte("third\n")); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != "{}\nthird\n" {
+		t.Errorf("file holds %q, %v", b, err)
+	}
+}
+
+func TestReadCells_TornAndFaulty(t *testing.T) {
+	const good = `{"config":{},"seed":1,"result":{}}` + "\n"
+	for _, c := range []struct {
+		text  string
+		cells int
+		torn  int64
+		want  string
+	}{
+		{"", 0, 0, ""},
+		{good + good, 2, 0, ""},
+		{good + good[:10], 1, 10, ""},
+		{good + good[:len(good)-1], 1, int64(len(good)) - 1, ""},
+		{good + "\x00\x00\x00\n", 1, 4, ""}, // a file system's zeros after a crash
+		{good + "{}\n" + good, 0, 0, `FILE:2: byte 35: must be a cell: key "result" is missing`},
+		{good + "x\n" + good, 0, 0, "FILE:2: byte 35: must be a cell: invalid character 'x'"},
+	} {
+		path := filepath.Join(t.TempDir(), "cells.jsonl")
+		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		cells, torn, err := ReadCells(path)
+		switch {
+		case c.want != "":
+			if want := strings.ReplaceAll(c.want, "FILE", path); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%q: got %v, want %s", c.text, err, want)
+			}
+		case err != nil || len(cells) != c.cells || torn != c.torn:
+			t.Errorf("%q: %d cells, %d bytes torn, %v", c.text, len(cells), torn, err)
+		}
+	}
+}
+
+func TestNewHistogram_BinsHoldTheirValues(t *testing.T) {
+	var times []time.Duration
+	for ns := time.Duration(1); ns < time.Minute; ns = ns*5/4 + 1 {
+		times = append(times, ns)
+	}
+	h := newHistogram(times)
+	for i, n := range h.Counts {
+		want := int64(0)
+		for _, d := range times {
+			us := float64(d) / 1000
+			if (i == 0 || us > h.Bounds[i-1]) && (i == len(h.Bounds) || us <= h.Bounds[i]) {
+				want++
+			}
+		}
+		if n != want {
+			t.Errorf("bin %d of %v: %d, want %d", i, h.Bounds, n, want)
+		}
+	}
+	if !slices.IsSorted(h.Bounds) || len(h.Counts) != len(h.Bounds)+1 || h.Counts[0] != 0 || h.Counts[len(h.Bounds)] != 0 {
+		t.Errorf("bounds %v, counts %v", h.Bounds, h.Counts)
+	}
+	if h := newHistogram(nil); len(h.Bounds) != 0 || len(h.Counts) != 1 {
+		t.Errorf("of nothing: %+v", h)
+	}
+}
+
+func TestMedian(t *testing.T) {
+	for want, values := range map[float64][]float64{0: nil, 3: {3}, 2.5: {4, 1}, 5: {9, 5, 1}} {
+		if got := median(values); got != want {
+			t.Errorf("median of %v is %v, want %v", values, got, want)
+		}
+	}
+}

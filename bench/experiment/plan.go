@@ -1,0 +1,431 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/tensorcache/tensorcache/bench/sim"
+	"github.com/tensorcache/tensorcache/bench/workload"
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/hashmap"
+)
+
+// PlanConfig asks how many bytes a hit ratio takes.
+type PlanConfig struct {
+	// Config is the table, the workload and the caches. Its Budget, Policy, Codec and Cold do not count.
+	Config
+	Policies, Codecs []string
+	// Target is the hit ratio, above 0 and at most 1.
+	Target float64
+	// GPUMemory is the bytes of each device, 0 if that does not matter.
+	GPUMemory int64
+	// Check runs a cache of each plan.
+	Check bool
+}
+
+// NewPlanConfig returns the default plan.
+func NewPlanConfig() PlanConfig {
+	return PlanConfig{
+		Config: NewConfig(), Target: 0.9, Codecs: append([]string{registry.None}, registry.Concrete()...),
+		Policies: []string{admission.Default, "static-freq", "static-optimal"},
+	}
+}
+
+// Methods of prediction.
+const (
+	// Exact counts the hits of the rows that a cache which is filled once holds.
+	Exact = "exact"
+	// Simulated runs the policy over the workload, with a model of a cache that begins empty and follows it.
+	Simulated = "simulated"
+)
+
+// Plan is what one policy and codec need.
+type Plan struct {
+	Policy string `json:"policy"`
+	Codec  string `json:"codec"`
+	// ChosenCodec differs from Codec where that is a choice of several.
+	ChosenCodec      string  `json:"chosen_codec"`
+	CompressionRatio float64 `json:"compression_ratio"`
+	Method           string  `json:"method"`
+	// Reached says that there is a cache that reaches the target. Else the plan is for the best there is.
+	Reached bool `json:"reached"`
+	// Rows are those that the cache holds.
+	Rows int64 `json:"rows"`
+	// BudgetBytes is for --budget, on each device: PayloadBytes and MetadataBytes. BesideBytes is codec tables and the index
+	// of a packed host tier, on each device outside the budget; TotalBytes is all of it on all devices.
+	BudgetBytes   int64 `json:"budget_bytes"`
+	PayloadBytes  int64 `json:"payload_bytes"`
+	MetadataBytes int64 `json:"metadata_bytes"`
+	BesideBytes   int64 `json:"beside_bytes"`
+	TotalBytes    int64 `json:"total_bytes"`
+	// PredictedHitRatio is of that cache.
+	PredictedHitRatio float64 `json:"predicted_hit_ratio"`
+	// GPU is there with PlanConfig.GPUMemory.
+	GPU *GPUPlan `json:"gpu,omitempty"`
+	// MeasuredHitRatio is there with PlanConfig.Check.
+	MeasuredHitRatio *float64 `json:"measured_hit_ratio,omitempty"`
+}
+
+// GPUPlan is what the memory of a device means to a plan.
+type GPUPlan struct {
+	// Fits says that the plan's cache fits, with the memory of batches under way.
+	Fits bool `json:"fits"`
+	// BudgetBytes is what the memory leaves for --budget, at least 0, and HitRatio what a cache of it is predicted to reach.
+	BudgetBytes int64   `json:"budget_bytes"`
+	HitRatio    float64 `json:"hit_ratio"`
+}
+
+// PlanResult is what a plan finds. Its JSON form is what `cachebench plan --json` prints.
+type PlanResult struct {
+	Table struct {
+		Name     string `json:"name"`
+		Rows     int64  `json:"rows"`
+		RowBytes int    `json:"row_bytes"`
+	} `json:"table"`
+	Workload struct {
+		Kind    string `json:"kind"`
+		Batches int    `json:"batches"`
+		Lookups int64  `json:"lookups"`
+		// Rows are the different ones among the lookups.
+		Rows            int64 `json:"rows"`
+		TrainingBatches int   `json:"training_batches"`
+	} `json:"workload"`
+	Target    float64 `json:"target_hit_ratio"`
+	Devices   int     `json:"devices"`
+	GPUMemory int64   `json:"gpu_memory,omitempty"`
+	Plans     []Plan  `json:"plans"`
+}
+
+// Validate reports all faults at once.
+func (p *PlanConfig) Validate() error {
+	var errs []error
+	if !(p.Target > 0 && p.Target <= 1) {
+		errs = append(errs, fmt.Errorf("--target-hit (%g %%) must be above 0 %% and at most 100 %%", 100*p.Target))
+	}
+	if p.GPUMemory < 0 {
+		errs = append(errs, fmt.Errorf("--gpu-memory (%d B) must not be negative", p.GPUMemory))
+	}
+	if !(p.SampleRate > 0) {
+		errs = append(errs, fmt.Errorf("--sample-rate (%v) must be above 0", p.SampleRate))
+	}
+	if !(p.RefreshChurn > 0) {
+		errs = append(errs, fmt.Errorf("--refresh-churn (%v) must be above 0", p.RefreshChurn))
+	}
+	if p.RefreshInterval != 0 {
+		errs = append(errs, fmt.Errorf("--refresh-interval (%v) must be 0: a plan goes by batches", p.RefreshInterval))
+	}
+	for _, a := range []axis{{"policy", p.Policies}, {"codec", p.Codecs}} {
+		if len(a.values) == 0 {
+			errs = append(errs, fmt.Errorf("--%s () must have at least one value", a.flag))
+		}
+	}
+	for _, policy := range p.Policies {
+		for _, codec := range p.Codecs {
+			c := p.at(policy, codec)
+			if err := c.Validate(); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(once(errs)...)
+}
+
+// at returns the run that a plan is for: policies that follow the accesses begin with an empty cache.
+func (p *PlanConfig) at(policy, codec string) Config {
+	c := p.Config
+	c.Policy, c.Codec = policy, codec
+	spec, _ := admission.Lookup(policy) // Validate says if there is none
+	if c.Cold = spec.Online; !c.Cold {  // not refreshed; the workload drifts all the same
+		c.RefreshBatches, c.Drift = 0, 0
+	}
+	return c
+}
+
+// scratchBytes is the most device memory that batches under way take on a device beside 32 bytes a row of the largest
+// (cache.Stats.ScratchBytes).
+const scratchBytes = 32 << 20
+
+// planner is a plan being made.
+type planner struct {
+	cfg    PlanConfig
+	base   *run
+	counts []int64 // of each row in the measured batches
+	stream *recorded
+	warmup int // batches of the stream
+	batch  int // rows of the largest
+}
+
+// MakePlan predicts, for each policy and codec, the least budget that reaches the target.
+func MakePlan(ctx context.Context, cfg PlanConfig, progress Progress) (*PlanResult, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	p := &planner{cfg: cfg, base: &run{cfg: cfg.Config, progress: progress}}
+	r := p.base
+	if err := r.load(); err != nil {
+		return nil, err
+	}
+	if err := r.sample(); err != nil {
+		return nil, err
+	}
+	if err := r.record(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.count(ctx); err != nil {
+		return nil, err
+	}
+	res := &PlanResult{Target: cfg.Target, Devices: cfg.Devices, GPUMemory: cfg.GPUMemory}
+	res.Table.Name, res.Table.Rows, res.Table.RowBytes = r.table.Name, int64(r.table.Rows), r.table.RowBytes
+	w := &res.Workload
+	w.Kind, w.Batches, w.TrainingBatches = r.measured.Kind(), r.last-r.first, r.trainLast-r.trainFirst
+	for _, n := range p.counts {
+		if w.Lookups += n; n > 0 {
+			w.Rows++
+		}
+	}
+	for _, codec := range cfg.Codecs {
+		progress.Stage("encoding ("+codec+")", 0)
+		s, err := measureSizes(r.table, &r.cfg, codec)
+		if err != nil {
+			return nil, err
+		}
+		for _, policy := range cfg.Policies {
+			progress.Stage(fmt.Sprintf("planning (%s, %s)", policy, codec), 0)
+			plan, err := p.plan(ctx, s, policy, codec)
+			if err != nil {
+				return nil, fmt.Errorf("plan: %s, %s: %w", policy, codec, err)
+			}
+			res.Plans = append(res.Plans, *plan)
+		}
+	}
+	// All codecs of a policy together, policies as they were given.
+	slices.SortStableFunc(res.Plans, func(a, b Plan) int {
+		return slices.Index(cfg.Policies, a.Policy) - slices.Index(cfg.Policies, b.Policy)
+	})
+	if cfg.Check {
+		for i := range res.Plans {
+			if err := p.check(ctx, &res.Plans[i], progress); err != nil {
+				return nil, fmt.Errorf("plan: checking %s, %s: %w", res.Plans[i].Policy, res.Plans[i].Codec, err)
+			}
+		}
+	}
+	return res, nil
+}
+
+// count counts the measured accesses, and joins training and measured batches for simulation.
+func (p *planner) count(ctx context.Context) error {
+	r := p.base
+	p.counts = make([]int64, r.table.Rows)
+	for _, rows := range learnFrom(ctx, r.measured, r.first, r.last) {
+		for _, row := range rows {
+			p.counts[row]++
+		}
+		p.batch = max(p.batch, len(rows))
+	}
+	p.stream = &recorded{kind: r.measured.Kind()}
+	if !slices.ContainsFunc(p.cfg.Policies, func(name string) bool { spec, _ := admission.Lookup(name); return spec.Online }) {
+		return ctx.Err()
+	}
+	p.warmup = r.trainLast - r.trainFirst
+	for _, part := range []struct {
+		w        workload.Workload
+		from, to int
+	}{{r.training, r.trainFirst, r.trainLast}, {r.measured, r.first, r.last}} {
+		if fits, err := p.stream.add(ctx, part.w, part.from, part.to); err != nil {
+			return err
+		} else if !fits {
+			return fmt.Errorf("plan: workload (%s) must have at most %d row numbers to be simulated: lower --batches", p.stream.kind, maxRecorded)
+		}
+	}
+	return nil
+}
+
+// plan finds the least cache that reaches the target.
+func (p *planner) plan(ctx context.Context, s *sizes, policy, codec string) (*Plan, error) {
+	r := *p.base
+	r.cfg = p.cfg.at(policy, codec)
+	if err := r.fit(); err != nil {
+		return nil, err
+	}
+	plan := &Plan{Policy: policy, Codec: codec, ChosenCodec: s.codec, CompressionRatio: s.ratio, BesideBytes: s.beside(), Reached: true}
+	available := p.cfg.GPUMemory - plan.BesideBytes - scratchBytes - 32*int64(p.batch)
+	if p.cfg.GPUMemory > 0 {
+		plan.GPU = &GPUPlan{BudgetBytes: max(0, available)}
+	}
+	c, err := p.curve(ctx, &r, s)
+	if err != nil {
+		return nil, err
+	}
+	if r.spec.Online {
+		plan.Method = Simulated
+		err = p.simulated(ctx, &r, s, c, plan)
+	} else {
+		plan.Method = Exact
+		plan.Rows = c.rowsFor(p.cfg.Target)
+		plan.PayloadBytes, plan.PredictedHitRatio = c.bytes[plan.Rows-1], c.hitRatio(plan.Rows)
+		if plan.GPU != nil {
+			plan.GPU.HitRatio = c.hitRatio(c.rowsWithin(s, available))
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	plan.BudgetBytes = s.budgetFor(plan.Rows, plan.PayloadBytes)
+	plan.MetadataBytes = plan.BudgetBytes*s.devices - plan.PayloadBytes
+	plan.TotalBytes = (plan.BudgetBytes + plan.BesideBytes) * s.devices
+	if plan.GPU != nil {
+		plan.GPU.Fits = plan.BudgetBytes <= available
+	}
+	return plan, nil
+}
+
+// curve is that of the run's policy, or of the rows as often as they are accessed if the policy follows the accesses.
+func (p *planner) curve(ctx context.Context, r *run, s *sizes) (*curve, error) {
+	if r.spec.Online {
+		optimal := admission.NewStaticOptimal()
+		defer optimal.Close()
+		if err := optimal.Start(s.problem(s.slots)); err != nil {
+			return nil, err
+		}
+		for table, rows := range learnFrom(ctx, r.measured, r.first, r.last) {
+			optimal.Observe(table, rows)
+		}
+		return newCurve(s, optimal.Rank(), p.counts), ctx.Err()
+	}
+	policy, err := r.policy()
+	if err != nil {
+		return nil, err
+	}
+	defer policy.Close()
+	if err := policy.Start(s.problem(s.slots)); err != nil {
+		return nil, err
+	}
+	for table, rows := range learnFrom(ctx, r.training, r.trainFirst, r.trainLast) {
+		policy.Observe(table, rows)
+	}
+	return newCurve(s, policy.Rank(), p.counts), ctx.Err()
+}
+
+// simulated searches the least capacity with which the simulated policy reaches the target. The curve of the best static cache
+// is where it begins.
+func (p *planner) simulated(ctx context.Context, r *run, s *sizes, best *curve, plan *Plan) error {
+	hitRatio := func(capacity int64) (float64, error) {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		policy, err := r.policy()
+		if err != nil {
+			return 0, err
+		}
+		o := &r.cfg.Online
+		out, err := sim.Run(
+			&sim.Stream{Batches: p.stream, Warmup: p.warmup, Slot: s.slot, Stored: s.stored, Capacity: capacity, Graph: r.graph},
+			policy, sim.Options{
+				Every: o.every(), Evict: o.RefreshChurn, Churn: min(1, defaultRefreshBytes/float64(capacity)), Sampling: o.SampleRate, Seed: r.cfg.Seed,
+			},
+		)
+		if err != nil {
+			return 0, err
+		}
+		return out.HitRatio(), nil
+	}
+	most := int64(0) // whatever the stream accesses
+	accessed := make([]bool, len(s.slot))
+	for _, row := range p.stream.rows {
+		if !accessed[row] {
+			accessed[row] = true
+			most += int64(s.slot[row])
+		}
+	}
+	if plan.GPU != nil {
+		if capacity := min(most, s.capacityOf(plan.GPU.BudgetBytes)); capacity > 0 {
+			var err error
+			if plan.GPU.HitRatio, err = hitRatio(capacity); err != nil {
+				return err
+			}
+		}
+	}
+	guess := best.bytes[best.rowsFor(p.cfg.Target)-1]
+	capacity, hit, err := search(hitRatio, guess, most, p.cfg.Target)
+	if err != nil {
+		return err
+	}
+	plan.Reached = hit >= p.cfg.Target
+	plan.PayloadBytes, plan.PredictedHitRatio, plan.Rows = capacity, hit, s.rowsIn(capacity)
+	return nil
+}
+
+// search returns the least capacity, to a hundredth, that reaches the target, or most if none does. f must not fall but for
+// noise.
+func search(f func(int64) (float64, error), guess, most int64, target float64) (capacity int64, hit float64, err error) {
+	hit, err = f(most)
+	if err != nil || hit < target {
+		return most, hit, err
+	}
+	lo, hi, atLo, atHi := int64(0), most, 0.0, hit
+	try := func(x int64) error {
+		y, err := f(x)
+		if y >= target {
+			hi, atHi = x, y
+		} else {
+			lo, atLo = x, y
+		}
+		return err
+	}
+	guess = max(1, min(guess, most-1))
+	// Away from the guess in growing steps until the target lies between.
+	for x, step := guess, 1.1; x > lo && x < hi; step = step * step {
+		if err := try(x); err != nil {
+			return 0, 0, err
+		}
+		if lo == x {
+			x = int64(float64(x) * step)
+		} else {
+			x = int64(float64(x) / step)
+		}
+		if lo > 0 && hi < most {
+			break
+		}
+	}
+	for i := range 16 {
+		if float64(hi) <= 1.01*float64(lo)+hashmap.SlotBytes {
+			break
+		}
+		// Between the two by where the target lies, hit ratio being about linear in the logarithm; never too close to one, and
+		// in the middle every other time: the curve may have steps.
+		share := 0.5
+		if i%2 == 0 {
+			share = min(max((target-atLo)/max(atHi-atLo, 1e-9), 0.1), 0.9)
+		}
+		l := math.Log(float64(max(lo, 1)))
+		x := int64(math.Exp(l + share*(math.Log(float64(hi))-l)))
+		if x <= lo || x >= hi {
+			break
+		}
+		if err := try(x); err != nil {
+			return 0, 0, err
+		}
+	}
+	return hi, atHi, nil
+}
+
+// check measures the hit ratio of a cache with the plan's budget.
+func (p *planner) check(ctx context.Context, plan *Plan, progress Progress) error {
+	r := *p.base
+	r.cfg = p.cfg.at(plan.Policy, plan.Codec)
+	r.cfg.Budget = fmt.Sprint(plan.BudgetBytes)
+	if err := r.fit(); err != nil {
+		return err
+	}
+	m, err := r.measure(ctx, plan.Codec, r.cfg.HostTier, false)
+	if err != nil {
+		return err
+	}
+	hit := ratio(m.stats.Tables[0].Hits, m.stats.Tables[0].Lookups)
+	plan.MeasuredHitRatio = &hit
+	return nil
+}

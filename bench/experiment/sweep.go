@@ -1,0 +1,351 @@
+package experiment
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/cache"
+)
+
+// SweepConfig is a grid of runs. Table and graph are made once, the batches once for each seed.
+type SweepConfig struct {
+	// Config is what the cells have in common. Its Policy, Budget, Codec and HostTier are those of the grid, its Seed the
+	// first one.
+	Config
+	Policies, Budgets, Codecs, HostTiers []string
+	// Seeds is how often the grid is measured, with seeds counted up from Config.Seed. They are of batches and caches;
+	// the generated table and graph are those of the first seed.
+	Seeds int
+	// Dir is where the results go. A sweep that is there already is continued.
+	Dir string
+}
+
+// SweepProgress hears of a sweep.
+type SweepProgress interface {
+	Progress
+	// Cells begins the measurements: of total cells, done are in the directory already.
+	Cells(done, total int)
+	// Begin begins a cell, Done ends it; left is about how long the others will take.
+	Begin(p Point)
+	Done(c *Cell, done, total int, left time.Duration)
+	// Notice is something that the user must know.
+	Notice(text string)
+}
+
+// Validate reports all faults of the grid and its cells at once, each once.
+func (s *SweepConfig) Validate() error {
+	var errs []error
+	fault := func(err error) { errs = append(errs, err) }
+	if s.Seeds < 1 {
+		fault(fmt.Errorf("--seeds (%d) must be at least 1", s.Seeds))
+	}
+	if s.Seeds > 1 && s.dataSeed() == 0 { // which stands for the cell's own
+		fault(fmt.Errorf("--seed (0) must be at least 1 with --seeds (%d)", s.Seeds))
+	}
+	if s.Dir == "" {
+		fault(errors.New("sweep: directory (\"\") must not be empty"))
+	}
+	axes := s.axes()
+	for _, a := range axes {
+		if len(a.values) == 0 {
+			fault(fmt.Errorf("--%s () must have at least one value", a.flag))
+		}
+		for i, v := range a.values {
+			if slices.Contains(a.values[:i], v) {
+				fault(fmt.Errorf("--%s (%s) must not have a value twice: %s", a.flag, strings.Join(a.values, ","), v))
+			}
+		}
+	}
+	for p := range s.points() {
+		if c := s.at(p); p.Seed == s.Seed {
+			if err := c.Validate(); err != nil {
+				fault(err)
+			}
+		}
+	}
+	return errors.Join(once(errs)...)
+}
+
+// once returns the lines of the errors, each once: cells share most of their faults.
+func once(errs []error) (lines []error) {
+	seen := map[string]bool{}
+	for _, err := range errs {
+		for text := range strings.Lines(err.Error()) {
+			if text = strings.TrimSpace(text); !seen[text] {
+				seen[text] = true
+				lines = append(lines, errors.New(text))
+			}
+		}
+	}
+	return lines
+}
+
+type axis struct {
+	flag   string
+	values []string
+}
+
+func (s *SweepConfig) axes() []axis {
+	return []axis{{"policy", s.Policies}, {"budget", s.Budgets}, {"codec", s.Codecs}, {"host-tier", s.HostTiers}}
+}
+
+// points yields the grid. Seeds come last, so that an interrupted sweep has all of the grid as early as possible.
+func (s *SweepConfig) points() func(func(Point) bool) {
+	return func(yield func(Point) bool) {
+		for i := range s.Seeds {
+			for _, policy := range s.Policies {
+				for _, budget := range s.Budgets {
+					for _, codec := range s.Codecs {
+						for _, tier := range s.HostTiers {
+							if !yield(Point{policy, budget, codec, tier, s.Seed + uint64(i)}) {
+								return
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// at returns the config of a cell.
+func (s *SweepConfig) at(p Point) Config {
+	c := s.Config
+	c.Policy, c.Budget, c.Codec, c.HostTier, c.Seed = p.Policy, p.Budget, p.Codec, p.HostTier, p.Seed
+	if p.Seed != s.Seed {
+		c.DataSeed = s.dataSeed()
+	}
+	return c
+}
+
+// Sweep measures the cells that the directory does not have yet, and returns all of them without their series. Canceling ctx
+// ends it; finished cells are kept in any case, and the same config continues with the others. A cell whose budget holds no
+// row is left out; the others are measured before the error is returned.
+func Sweep(ctx context.Context, s SweepConfig, progress SweepProgress) (cells []Cell, err error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(s.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("sweep: %w", err)
+	}
+	manifest := s.manifest()
+	if err := manifest.check(s.Dir); err != nil { // before anything is touched
+		return nil, err
+	}
+	log, cells, err := openCells(s.Dir, progress.Notice)
+	if err != nil {
+		return nil, err
+	}
+	defer log.close()
+	finished := map[Point]bool{}
+	plain := map[Point]*Uncompressed{}
+	for i := range cells {
+		p := cells[i].Point()
+		finished[p], plain[p.plain()] = true, &cells[i].Result.Uncompressed
+	}
+	points := slices.Collect(s.points())
+	total := len(points)
+	points = slices.DeleteFunc(points, func(p Point) bool { return finished[p] })
+	progress.Cells(total-len(points), total)
+	if len(points) == 0 {
+		return cells, nil
+	}
+
+	base := &run{cfg: s.Config, progress: progress}
+	if err := base.load(); err != nil {
+		return cells, err
+	}
+	manifest["data_checksum"] = base.checksum()
+	if err := manifest.check(s.Dir); err != nil {
+		return cells, err
+	}
+	if err := manifest.write(s.Dir); err != nil {
+		return cells, err
+	}
+	var sampled *run
+	var failures []error
+	for i, p := range points {
+		if err := ctx.Err(); err != nil {
+			return cells, err
+		}
+		if sampled == nil || sampled.cfg.Seed != p.Seed {
+			next := *base
+			next.cfg = s.at(p)
+			if err := next.sample(); err != nil {
+				return cells, err
+			}
+			if err := next.record(ctx); err != nil {
+				return cells, err
+			}
+			sampled = &next
+		}
+		progress.Begin(p)
+		c, err := s.measure(ctx, sampled, p, plain)
+		if errors.Is(err, cache.ErrBudget) {
+			failures = append(failures, fmt.Errorf("sweep: cell %v: %w", p, err))
+			continue
+		}
+		if err != nil {
+			return cells, err
+		}
+		if err := log.append(c); err != nil {
+			return cells, err
+		}
+		c.Series = nil
+		cells = append(cells, *c)
+		sum := 0.0
+		for _, c := range cells {
+			sum += c.Seconds
+		}
+		left := time.Duration(sum / float64(len(cells)) * float64(len(points)-i-1) * float64(time.Second))
+		progress.Done(c, len(cells), total, left)
+	}
+	return cells, errors.Join(failures...)
+}
+
+// plain returns the point of the uncompressed cache beside the cell: codec and tier do not matter to it.
+func (p Point) plain() Point {
+	p.Codec, p.HostTier = "", ""
+	return p
+}
+
+// measure measures a cell.
+func (s *SweepConfig) measure(ctx context.Context, sampled *run, p Point, plain map[Point]*Uncompressed) (*Cell, error) {
+	start := time.Now()
+	r := *sampled
+	r.cfg, r.series, r.progress = s.at(p), true, Quiet{}
+	if err := r.fit(); err != nil {
+		return nil, err
+	}
+	res, series, err := r.result(ctx, plain[p.plain()])
+	if err != nil {
+		return nil, err
+	}
+	plain[p.plain()] = &res.Uncompressed
+	return &Cell{Config: r.cfg.Settings(), Seed: p.Seed, Seconds: time.Since(start).Seconds(), Result: res, Series: series}, nil
+}
+
+// checksum is of everything that was loaded or generated: files may change between the parts of a sweep.
+func (r *run) checksum() string {
+	table := crc32.MakeTable(crc32.Castagnoli)
+	sum := crc32.Update(0, table, r.table.Data)
+	if r.graph != nil {
+		sum = crc32.Update(sum, table, asBytes(r.graph.Indptr))
+		sum = crc32.Update(sum, table, asBytes(r.graph.Indices))
+	}
+	if r.cfg.IDs != "" {
+		if f, err := os.Open(r.cfg.IDs); err == nil { // else sampling says why
+			defer f.Close()
+			h := crc32.New(table)
+			io.Copy(h, f)
+			sum ^= h.Sum32()
+		}
+	}
+	return fmt.Sprintf("%08x", sum)
+}
+
+func asBytes[T any](v []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(*new(T))))
+}
+
+// manifest is what makes a sweep, as DIR/sweep.json has it.
+type manifest map[string]any
+
+func (s *SweepConfig) manifest() manifest {
+	m := manifest(s.Config.Settings())
+	for _, a := range s.axes() {
+		m[strings.ReplaceAll(a.flag, "-", "_")] = a.values
+	}
+	m["seeds"] = s.Seeds
+	// As they read back.
+	var back manifest
+	if err := decodeNumbers(m.bytes(), &back); err != nil {
+		panic(err) // it was encoded just now
+	}
+	return back
+}
+
+func decodeNumbers(b []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	return d.Decode(v)
+}
+
+func (m manifest) bytes() []byte {
+	b, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		panic(err) // strings, numbers and lists of them
+	}
+	return append(b, '\n')
+}
+
+func (m manifest) write(dir string) error {
+	return writeFile(filepath.Join(dir, sweepFile), m.bytes())
+}
+
+// check refuses a directory of another sweep, naming what differs.
+func (m manifest) check(dir string) error {
+	path := filepath.Join(dir, sweepFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if info, err := os.Stat(filepath.Join(dir, cellsFile)); err == nil && info.Size() > 0 {
+			return fmt.Errorf("sweep: %s has cells but no %s that says of what", dir, sweepFile)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("sweep: %w", err)
+	}
+	var there manifest
+	if err := decodeNumbers(b, &there); err != nil {
+		return fmt.Errorf("sweep: %s: must hold one JSON object: %w", path, err)
+	}
+	var differences []string
+	keys := maps.Clone(there)
+	maps.Copy(keys, m)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if _, known := m["data_checksum"]; key == "data_checksum" && !known {
+			continue
+		}
+		if a, b := settingText(there[key]), settingText(m[key]); a != b {
+			name := "--" + strings.ReplaceAll(key, "_", "-")
+			if key == "data_checksum" {
+				name = "the checksum of table, graph and row numbers"
+			}
+			differences = append(differences, fmt.Sprintf("%s is %s there, %s here", name, a, b))
+		}
+	}
+	if len(differences) == 0 {
+		return nil
+	}
+	return fmt.Errorf("sweep: %s holds another sweep: %s", dir, strings.Join(differences, "; "))
+}
+
+// settingText is a setting as a flag has it.
+func settingText(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "the default"
+	case []any:
+		parts := make([]string, len(v))
+		for i, e := range v {
+			parts[i] = settingText(e)
+		}
+		return strings.Join(parts, ",")
+	default:
+		return fmt.Sprint(v)
+	}
+}

@@ -1,0 +1,79 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/dustin/go-humanize"
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+)
+
+// Plan prints how many bytes each policy and codec need.
+func Plan(w io.Writer, p *experiment.PlanResult) error {
+	out := &printer{w: w}
+	out.printf("%-10s %s: %s rows of %s B, %s\n", "table", p.Table.Name, count(p.Table.Rows), count(int64(p.Table.RowBytes)), bytesOf(p.Table.Rows*int64(p.Table.RowBytes)))
+	out.printf("%-10s %s, %s, %s lookups of %s rows; trained on %s\n", "workload", p.Workload.Kind, plural(p.Workload.Batches, "batch", "batches"),
+		count(p.Workload.Lookups), count(p.Workload.Rows), plural(p.Workload.TrainingBatches, "batch", "batches"))
+	out.printf("%-10s hit rate %s\n\n", "target", percent(p.Target))
+
+	header := []any{"policy", "codec", "ratio", "rows", "budget", "metadata", "beside", "total", "predicted"}
+	checked, unreached, simulated := false, false, false
+	for _, plan := range p.Plans {
+		checked = checked || plan.MeasuredHitRatio != nil
+	}
+	if checked {
+		header = append(header, "measured", "difference")
+	}
+	if p.GPUMemory > 0 {
+		header = append(header, "fits", "all memory")
+	}
+	header = append(header, "")
+	t := newTable(header...)
+	alignLeft(t, 2)
+	for _, plan := range p.Plans {
+		codec := plan.Codec
+		if plan.ChosenCodec != codec {
+			codec += " (" + plan.ChosenCodec + ")"
+		}
+		note := ""
+		if plan.Method == experiment.Simulated {
+			note, simulated = "simulated", true
+		}
+		predicted := percent(plan.PredictedHitRatio)
+		if !plan.Reached {
+			predicted, unreached = "≤ "+predicted, true
+		}
+		row := table.Row{
+			plan.Policy, codec, fmt.Sprintf("%.3f", plan.CompressionRatio), count(plan.Rows), bytesOf(plan.BudgetBytes), bytesOf(plan.MetadataBytes),
+			bytesOf(plan.BesideBytes), bytesOf(plan.TotalBytes), predicted,
+		}
+		if m := plan.MeasuredHitRatio; m != nil {
+			row = append(row, percent(*m), fmt.Sprintf("%+.2f", math.Round(1e4*(plan.PredictedHitRatio-*m))/100+0))
+		}
+		if g := plan.GPU; g != nil {
+			fits := "no"
+			if g.Fits {
+				fits = "yes"
+			}
+			row = append(row, fits, percent(g.HitRatio))
+		}
+		t.AppendRow(append(row, note))
+	}
+	out.printf("%s\n", t.Render())
+	if p.Devices > 1 {
+		out.printf("budget and what is beside it are of each of %d devices, the others of all\n", p.Devices)
+	}
+	if simulated {
+		out.printf("simulated: begins empty and follows the accesses, as run --cold\n")
+	}
+	if unreached {
+		out.printf("≤: no size reaches the target; this is the best\n")
+	}
+	if p.GPUMemory > 0 {
+		out.printf("all memory: predicted with what %s a device leave for the budget\n", humanize.IBytes(uint64(p.GPUMemory)))
+	}
+	return out.err
+}

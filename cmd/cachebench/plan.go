@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/bench/report"
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/codec/registry"
+)
+
+func newPlan() *cobra.Command {
+	cfg := experiment.NewPlanConfig()
+	var asJSON bool
+	var configFile string
+	target, memory, trace := "90%", "", ""
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Say how many bytes of device memory a hit rate takes, for each policy and codec",
+		Long: `Say how many bytes of device memory a hit rate takes, for each policy and codec.
+
+Policies that are filled once are predicted exactly, those that follow the
+accesses by simulation.`,
+		Example: `  cachebench plan --features embeddings.npy --trace lookups.tct --target-hit 90% --gpu-memory 80GiB
+  cachebench plan --target-hit 50% --check`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if configFile != "" {
+				if err := applyConfigFile(cmd.Flags(), configFile); err != nil {
+					return err
+				}
+			}
+			if err := checkUnused(cmd); err != nil {
+				return err
+			}
+			if trace != "" {
+				for _, name := range []string{"ids", "fanouts"} {
+					if cmd.Flags().Changed(name) {
+						return fmt.Errorf("--%s and --trace contradict each other", name)
+					}
+				}
+				cfg.IDs = trace
+			}
+			if cfg.Target, err = parsePercent(target); err != nil {
+				return err
+			}
+			if memory != "" {
+				n, err := humanize.ParseBytes(memory)
+				if err != nil || n == 0 || n > 1<<59 {
+					return fmt.Errorf("--gpu-memory (%q) must be a size: 80GiB, 80GB, bytes", memory)
+				}
+				cfg.GPUMemory = int64(n)
+			}
+			bar := newProgress(cmd.ErrOrStderr())
+			res, err := experiment.MakePlan(cmd.Context(), cfg, bar)
+			bar.close()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(cmd.OutOrStdout(), res)
+			}
+			return report.Plan(cmd.OutOrStdout(), res)
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	addWorkload(f, &cfg.Config)
+	f.StringVar(&trace, "trace", "", "trace whose IDs are row numbers, as --ids")
+	f.StringVar(&target, "target-hit", target, "hit rate to reach")
+	f.StringVar(&memory, "gpu-memory", "", "memory of each device, such as 80GiB: say what fits, and what hit rate it gives")
+	f.StringSliceVar(&cfg.Policies, "policy", cfg.Policies, "admission: "+strings.Join(admission.Names(), ", "))
+	f.StringSliceVar(&cfg.Codecs, "codec", cfg.Codecs, strings.Join(registry.Names(), ", "))
+	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
+	f.IntVar(&cfg.RefreshBatches, "refresh-batches", 0, "batches between refresh cycles of policies that follow the accesses")
+	f.Float64Var(&cfg.RefreshChurn, "refresh-churn", cfg.RefreshChurn, "most of the cache that a cycle replaces, above 0 to 1")
+	f.Float64Var(&cfg.SampleRate, "sample-rate", cfg.SampleRate, "share of accesses that these policies observe, above 0 to 1")
+	f.StringVar(&cfg.Device, "device", cfg.Device, "backend for --check: auto, host or cuda")
+	f.IntVar(&cfg.Devices, "devices", cfg.Devices, "devices that the cache spans, 1 to 8")
+	f.IntVar(&cfg.Workers, "workers", 0, "goroutines of the host (default: one a processor)")
+	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of everything generated and sampled")
+	f.BoolVar(&cfg.Check, "check", false, "run a cache of each budget and show its hit rate beside")
+	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")
+	f.Lookup("refresh-batches").DefValue = "5"
+	return cmd
+}
+
+// parsePercent reads a hit rate: 90%, or 0.9.
+func parsePercent(text string) (float64, error) {
+	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if err != nil {
+		return 0, fmt.Errorf("--target-hit (%q) must be a hit rate such as 90%%", text)
+	}
+	if percent {
+		v /= 100
+	}
+	return v, nil
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/internal/npy"
+)
+
+func TestPlan_Output(t *testing.T) {
+	t.Parallel()
+	flags := slices.Concat([]string{"plan", "--target-hit", "60%", "--gpu-memory", "80GiB", "--check"}, small)
+	// Which accesses a cache that follows them samples first depends on its workers.
+	golden(t, "plan.golden", strings.NewReplacer("+#", "±#", "-#", "±#").Replace(mask(succeed(t, flags...))))
+	res := decode[experiment.PlanResult](t, succeed(t, append(flags, "--json")...))
+	if len(res.Plans) != 9 || res.Target != 0.6 || res.GPUMemory != 80<<30 {
+		t.Fatalf("%+v", res)
+	}
+	for _, p := range res.Plans {
+		if p.MeasuredHitRatio == nil || p.GPU == nil || !p.GPU.Fits || p.GPU.BudgetBytes <= 0 || p.MetadataBytes <= 0 || p.BudgetBytes != p.MetadataBytes+p.PayloadBytes {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
+// TestPlan_BudgetReachesTheTarget in a run of its own.
+func TestPlan_BudgetReachesTheTarget(t *testing.T) {
+	t.Parallel()
+	res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", "--json", "--target-hit", "0.4", "--policy", "static-freq", "--codec", "ibp4"}, small)...))
+	p := res.Plans[0]
+	r := run(t, slices.Concat([]string{"--policy", "static-freq", "--codec", "ibp4", "--budget", strconv.FormatInt(p.BudgetBytes, 10)}, small)...)
+	if r.Results.HitRatio != p.PredictedHitRatio || r.Results.HitRatio < 0.4 || r.Cache.RowsCached != p.Rows || r.Cache.MetadataBytes+r.Cache.PayloadBytes > p.BudgetBytes || r.Cache.PayloadBytes != p.PayloadBytes {
+		t.Errorf("planned %+v\nran %+v", p, r)
+	}
+}
+
+func TestPlan_Trace(t *testing.T) {
+	t.Parallel()
+	features := write(t, "f.npy", npyOf(t, npy.Float32, smooth(8000), 1000, 8))
+	var ids []int
+	for i := range 40000 {
+		ids = append(ids, i*i%977%(1+i%1000))
+	}
+	trace := write(t, "trace.ids", idLines(ids))
+	base := []string{"plan", "--json", "--features", features, "--target-hit", "70%"}
+	a, b := succeed(t, append(slices.Clone(base), "--trace", trace)...), succeed(t, append(slices.Clone(base), "--ids", trace)...)
+	if res := decode[experiment.PlanResult](t, a); a != b || res.Workload.Kind != "ids" || res.Workload.Lookups != 40000 {
+		t.Errorf("%s, with --ids %s", a, b)
+	}
+}
+
+func TestPlan_BadInput(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ flags, want string }{
+		{"--target-hit 0%", "--target-hit (0 %) must be above 0 % and at most 100 %"},
+		{"--target-hit 101%", "--target-hit (101 %) must be above 0 % and at most 100 %"},
+		{"--target-hit NaN", "--target-hit (NaN %) must be above 0 % and at most 100 %"},
+		{"--target-hit most", `--target-hit ("most") must be a hit rate such as 90%`},
+		{"--gpu-memory 0", `--gpu-memory ("0") must be a size: 80GiB, 80GB, bytes`},
+		{"--gpu-memory large", `--gpu-memory ("large") must be a size: 80GiB, 80GB, bytes`},
+		{"--policy mru,freq --codec zip", `unknown policy ("mru") must be one of freq, glru-2q, glru-arc, lru, static-degree, static-freq, static-optimal, static-pagerank, tinylfu` + "\n" + `codec: unknown codec ("zip") must be one of auto, none, ibp, ibp4, ibp8`},
+		{"--trace a --ids b", "--ids and --trace contradict each other"},
+		{"--trace missing", "workload: open missing: no such file or directory"},
+		{"--sample-rate 0", "--sample-rate (0) must be above 0"},
+		{"--refresh-churn 0", "--refresh-churn (0) must be above 0"},
+	} {
+		t.Run(c.flags, func(t *testing.T) {
+			t.Parallel()
+			refuse(t, c.want, slices.Concat([]string{"plan", "--vertices", "100"}, strings.Fields(c.flags))...)
+		})
+	}
+}

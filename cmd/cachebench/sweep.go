@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/bench/report"
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/codec/registry"
+)
+
+func newSweep() *cobra.Command {
+	cfg := experiment.SweepConfig{Config: experiment.NewConfig()}
+	var asJSON bool
+	var configFile string
+	cmd := &cobra.Command{
+		Use:   "sweep DIR",
+		Short: "Run a grid of policies, budgets, codecs and host tiers, and keep the results in a directory",
+		Long: `Run a grid of policies, budgets, codecs and host tiers, and keep the results in a directory.
+
+Each finished cell is a line of DIR/cells.jsonl and a row of DIR/cells.csv. The
+same command continues an interrupted sweep.`,
+		Example: `  cachebench sweep results --policy freq,static-freq --budget 1%,5%,10% --codec none,ibp4 --seeds 5
+  cachebench report results`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if configFile != "" {
+				if err := applyConfigFile(cmd.Flags(), configFile); err != nil {
+					return err
+				}
+			}
+			if err := checkUnused(cmd); err != nil {
+				return err
+			}
+			cfg.Dir = args[0]
+			// What the cells have in common is checked with the first one.
+			first := func(values []string) string { return strings.Join(values[:min(1, len(values))], "") }
+			cfg.Policy, cfg.Budget, cfg.Codec, cfg.HostTier = first(cfg.Policies), first(cfg.Budgets), first(cfg.Codecs), first(cfg.HostTiers)
+			bar := &sweepProgress{progress: newProgress(cmd.ErrOrStderr()), lines: cmd.ErrOrStderr(), dir: cfg.Dir}
+			cells, err := experiment.Sweep(cmd.Context(), cfg, bar)
+			bar.close()
+			if err != nil {
+				return err
+			}
+			return printSweep(cmd.OutOrStdout(), cells, asJSON)
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	addWorkload(f, &cfg.Config)
+	f.StringSliceVar(&cfg.Budgets, "budget", []string{cfg.Budget}, "device memory per device: 1% of the table's raw bytes, or 64MiB")
+	f.StringSliceVar(&cfg.Policies, "policy", []string{cfg.Policy}, "admission: "+strings.Join(admission.Names(), ", "))
+	f.StringSliceVar(&cfg.Codecs, "codec", []string{cfg.Codec}, strings.Join(registry.Names(), ", "))
+	f.StringSliceVar(&cfg.HostTiers, "host-tier", []string{cfg.HostTier}, "layout of the rows in host memory: inplace, packed")
+	f.IntVar(&cfg.Seeds, "seeds", 1, "how often to run the grid: with --seed, --seed + 1 and so on")
+	addCaches(f, &cfg.Config)
+	f.BoolVar(&asJSON, "json", false, "print a JSON array of the cells, without their series")
+	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")
+	return cmd
+}
+
+// printSweep prints the cells; mismatches are an error after that.
+func printSweep(w io.Writer, cells []experiment.Cell, asJSON bool) (err error) {
+	if asJSON {
+		err = writeJSON(w, cells)
+	} else {
+		err = report.Sweep(w, experiment.Summarize(cells))
+	}
+	var differ, verified int64
+	for _, c := range cells {
+		differ, verified = differ+c.Result.Mismatches, verified+c.Result.VerifiedRows
+	}
+	if err == nil && differ > 0 {
+		err = fmt.Errorf("%w: %d of %d", errMismatch, differ, verified)
+	}
+	return err
+}
+
+// sweepProgress shows a bar on a terminal and prints lines elsewhere.
+type sweepProgress struct {
+	*progress
+	lines  io.Writer
+	dir    string
+	cells  *mpb.Bar
+	point  experiment.Point
+	began  bool
+	finish time.Time
+}
+
+// Cells implements experiment.SweepProgress.
+func (p *sweepProgress) Cells(done, total int) {
+	if done > 0 {
+		p.Notice(fmt.Sprintf("%s has %d of %d cells already", p.dir, done, total))
+	}
+	p.keep(done, total)
+	if p.bars == nil || done == total {
+		return
+	}
+	p.cells = p.bars.New(int64(total), mpb.BarStyle(), mpb.BarRemoveOnComplete(), mpb.BarPriority(1),
+		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string {
+			if !p.began {
+				return "cells"
+			}
+			return p.point.String()
+		}, decor.WC{W: 28, C: decor.DindentRight})),
+		mpb.AppendDecorators(decor.CountersNoUnit("%d/%d"), decor.Any(func(decor.Statistics) string {
+			if p.finish.IsZero() {
+				return ""
+			}
+			return " " + roundTime(max(0, time.Until(p.finish))) + " left"
+		})))
+	p.cells.SetCurrent(int64(done))
+}
+
+// Begin implements experiment.SweepProgress.
+func (p *sweepProgress) Begin(point experiment.Point) {
+	p.endStage()
+	p.point, p.began = point, true
+}
+
+// Done implements experiment.SweepProgress.
+func (p *sweepProgress) Done(c *experiment.Cell, done, total int, left time.Duration) {
+	p.keep(done, total)
+	p.finish = time.Now().Add(left)
+	if p.cells != nil {
+		p.cells.SetCurrent(int64(done))
+		return
+	}
+	fmt.Fprintf(p.lines, "%d/%d %v: hit rate %.2f %%, %.1f s; %s left\n", done, total, c.Point(), 100*c.Result.Results.HitRatio, c.Seconds, roundTime(left))
+}
+
+// Notice implements experiment.SweepProgress.
+func (p *sweepProgress) Notice(text string) {
+	if p.bars != nil {
+		fmt.Fprintln(p.bars, text)
+		return
+	}
+	fmt.Fprintln(p.lines, text)
+}
+
+// keep says what an interrupt leaves.
+func (p *sweepProgress) keep(done, total int) {
+	hint := fmt.Sprintf("%d of %d cells are kept in %s, and the same command continues", done, total, p.dir)
+	resume.Store(&hint)
+}
+
+func (p *sweepProgress) close() {
+	if p.cells != nil {
+		p.cells.Abort(true)
+	}
+	p.progress.close()
+}
+
+// roundTime is a duration as people say it.
+func roundTime(d time.Duration) string { return d.Round(time.Second).String() }

@@ -1,0 +1,286 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/internal/npy"
+)
+
+// grid is a sweep of 8 cells that takes no time.
+var grid = slices.Concat(small, []string{"--policy", "freq,static-degree", "--codec", "none,ibp4", "--budget", "20%", "--seeds", "2"})
+
+// sweep runs `cachebench sweep` with the flags, which must succeed.
+func sweep(t *testing.T, dir string, flags []string) (stdout, stderr string) {
+	t.Helper()
+	stdout, stderr, status := cachebench(t, slices.Concat([]string{"sweep", dir}, flags)...)
+	if status != 0 {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
+	return stdout, stderr
+}
+
+// cells reads a sweep's cells, which must be whole.
+func cells(t *testing.T, dir string) []experiment.Cell {
+	t.Helper()
+	c, torn, err := experiment.ReadCells(filepath.Join(dir, "cells.jsonl"))
+	if err != nil || torn != 0 {
+		t.Fatalf("%d bytes torn, %v", torn, err)
+	}
+	return c
+}
+
+// outcome is what of a cell does not depend on time.
+func outcome(c *experiment.Cell) string {
+	r := timeless(c.Result)
+	b, err := json.Marshal(&experiment.Cell{Config: c.Config, Seed: c.Seed, Result: &r})
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+func TestSweep_Output(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "new")
+	stdout, stderr := sweep(t, dir, grid)
+	golden(t, "sweep.golden", mask(stdout)+mask(stderr))
+	if again, stderr := sweep(t, dir, grid); again != stdout || stderr != dir+" has 8 of 8 cells already\n" {
+		t.Errorf("repeated: %q\n%s", stderr, again)
+	}
+	js, _ := sweep(t, dir, append(slices.Clone(grid), "--json"))
+	if got := decode[[]experiment.Cell](t, js); len(got) != 8 || got[7].Seed != 2 {
+		t.Errorf("--json: %d cells", len(got))
+	}
+}
+
+// TestSweep_CellsAreRuns: a cell's config makes run measure the same, and the table has what the lines have.
+func TestSweep_CellsAreRuns(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	sweep(t, dir, append(slices.Clone(grid), "--verify", "--drift", "3"))
+	all := cells(t, dir)
+	if len(all) != 8 {
+		t.Fatalf("%d cells", len(all))
+	}
+	for _, i := range []int{1, 6} { // of both seeds
+		c := &all[i]
+		config, err := json.Marshal(c.Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res := decode[experiment.Result](t, succeed(t, "run", "--json", "--config", write(t, "cell.json", config)))
+		res.Online.AdmittedAge, c.Result.Online.AdmittedAge = 0, 0
+		check(t, c.Point().String(), c.Result)
+		if a, b := outcome(c), outcome(&experiment.Cell{Config: c.Config, Seed: c.Seed, Result: &res}); a != b {
+			t.Errorf("run of cell %d:\n got %s\nwant %s", i, b, a)
+		}
+	}
+	if all[0].Result.Results.Hits == all[4].Result.Results.Hits {
+		t.Error("both seeds have the same hits")
+	}
+	for _, c := range all {
+		s, r := c.Series, c.Result
+		batches, misses := int64(0), int64(0)
+		for _, n := range s.Latency.Counts {
+			batches += n
+		}
+		for reason, points := range s.MissesByReason {
+			sum := int64(0)
+			for _, n := range points {
+				sum += n
+			}
+			if misses += sum; sum != r.MissesByReason[reason] {
+				t.Errorf("%v: series has %d misses for %s, result %d", c.Point(), sum, reason, r.MissesByReason[reason])
+			}
+		}
+		if len(s.HitRate) != 6 || batches != 6 || misses != r.Results.Misses || len(s.Latency.Counts) != len(s.Latency.Bounds)+1 {
+			t.Errorf("%v: series %+v of %+v", c.Point(), s, r.Results)
+		}
+	}
+	f, err := os.Open(filepath.Join(dir, "cells.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil || len(rows) != 9 {
+		t.Fatalf("%d rows of CSV, %v", len(rows), err)
+	}
+	hits := slices.Index(rows[0], "hits")
+	for i, c := range all {
+		if rows[i+1][hits] != strconv.FormatInt(c.Result.Results.Hits, 10) {
+			t.Errorf("row %d of CSV has hits %s, the cell %d", i+1, rows[i+1][hits], c.Result.Results.Hits)
+		}
+	}
+}
+
+// TestSweep_Resumes after an interrupt at any byte of the file.
+func TestSweep_Resumes(t *testing.T) {
+	t.Parallel()
+	whole := t.TempDir()
+	table, _ := sweep(t, whole, grid)
+	want := cells(t, whole)
+	lines, err := os.ReadFile(filepath.Join(whole, "cells.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := bytes.IndexByte(lines, '\n') + 1
+	third := second + bytes.IndexByte(lines[second:], '\n') + 1
+	for name, keep := range map[string]int{"nothing": 0, "lines": third, "half": second + (third-second)/2, "no-end": third - 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for _, f := range []string{"sweep.json", "cells.csv"} {
+				b, err := os.ReadFile(filepath.Join(whole, f))
+				if err == nil {
+					err = os.WriteFile(filepath.Join(dir, f), b, 0o644)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			path := filepath.Join(dir, "cells.jsonl")
+			if err := os.WriteFile(path, lines[:keep], 0o644); err != nil {
+				t.Fatal(err)
+			}
+			stdout, stderr := sweep(t, dir, grid)
+			kept := bytes.Count(lines[:keep], []byte{'\n'})
+			torn := keep - bytes.LastIndexByte(lines[:keep], '\n') - 1
+			if notice := strconv.Itoa(torn) + " bytes of an unfinished last line are removed"; strings.Contains(stderr, notice) != (torn > 0) {
+				t.Errorf("%d bytes torn: %s", torn, stderr)
+			}
+			if has := dir + " has " + strconv.Itoa(kept) + " of 8 cells already\n"; strings.Contains(stderr, has) != (kept > 0) {
+				t.Errorf("want %q in %s", has, stderr)
+			}
+			if mask(stdout) != mask(table) {
+				t.Errorf("got %s want %s", stdout, table)
+			}
+			got := cells(t, dir)
+			if len(got) != len(want) {
+				t.Fatalf("%d cells", len(got))
+			}
+			for i := range want {
+				if a, b := outcome(&got[i]), outcome(&want[i]); a != b {
+					t.Errorf("cell %d: got %s\nwant %s", i, a, b)
+				}
+			}
+			if b, err := os.ReadFile(path); err != nil || !bytes.HasPrefix(b, lines[:keep-torn]) {
+				t.Errorf("finished lines have changed (%v)", err)
+			}
+		})
+	}
+}
+
+func TestSweep_Interrupt(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	flags := []string{"--vertices", "5000", "--batches", "200", "--warmup-batches", "1", "--policy", "freq,lru,static-freq,glru-2q,glru-arc", "--seeds", "1000"}
+	cmd := command(t, slices.Concat([]string{"sweep", dir}, flags)...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "cells.jsonl")
+	for deadline := time.Now().Add(50 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if b, _ := os.ReadFile(path); bytes.Count(b, []byte{'\n'}) >= 2 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no cells: %s", stderr.String())
+		}
+	}
+	if _, second, status := cachebench(t, slices.Concat([]string{"sweep", dir}, flags)...); status != 1 || !strings.Contains(second, dir+" is in use by another sweep") {
+		t.Errorf("a second sweep beside: status %d, %s", status, second)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	cmd.Wait()
+	if d := time.Since(start); d > 5*time.Second {
+		t.Errorf("took %v to end", d)
+	}
+	all, _, err := experiment.ReadCells(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "cachebench: interrupted; " + strconv.Itoa(len(all)) + " of 5000 cells are kept in " + dir + ", and the same command continues\n"
+	if status := cmd.ProcessState.ExitCode(); status != 1 || stdout.Len() != 0 || !strings.HasSuffix(stderr.String(), want) {
+		t.Errorf("status %d, stdout %q, stderr %q must end in %q", status, &stdout, &stderr, want)
+	}
+}
+
+func TestSweep_RefusesAnotherSweep(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	features := filepath.Join(dir, "f.npy")
+	if err := os.WriteFile(features, npyOf(t, npy.Float32, smooth(8000), 1000, 8), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	base := []string{"--features", features, "--batches", "2", "--warmup-batches", "1", "--batch-size", "4", "--budget", "20%"}
+	sweep(t, filepath.Join(dir, "s"), base)
+	first := slices.Concat([]string{"sweep", filepath.Join(dir, "s")}, base)
+	holds := "sweep: " + filepath.Join(dir, "s") + " holds another sweep: "
+	refuse(t, holds+"--budget is 20% there, 20%,30% here; --codec is auto there, none here; --cold is the default there, true here; --refresh-churn is the default there, 0.25 here; --sample-rate is the default there, 1 here",
+		append(slices.Clone(first), "--budget", "30%", "--codec", "none", "--cold")...)
+	refuse(t, holds+"--seeds is 1 there, 2 here", append(slices.Clone(first), "--seeds", "2")...)
+	if err := os.WriteFile(features, npyOf(t, npy.Float32, smooth(16000), 2000, 8), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	// Finished sweeps need no data, so one cell has to be missing.
+	path := filepath.Join(dir, "s", "cells.jsonl")
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr, status := cachebench(t, first...); status != 1 || !strings.Contains(stderr, holds+"the checksum of table, graph and row numbers is ") {
+		t.Errorf("changed table: status %d, %s", status, stderr)
+	}
+	if err := os.WriteFile(path, []byte("{}\n{}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	refuse(t, "sweep: "+path+`:1: byte 0: must be a cell: key "result" is missing`, first...)
+	if err := os.Remove(filepath.Join(dir, "s", "sweep.json")); err != nil {
+		t.Fatal(err)
+	}
+	refuse(t, "sweep: "+filepath.Join(dir, "s")+" has cells but no sweep.json that says of what", first...)
+	if err := os.WriteFile(filepath.Join(dir, "s", "sweep.json"), []byte(`{"budget`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	refuse(t, "sweep: "+filepath.Join(dir, "s", "sweep.json")+": must hold one JSON object: unexpected EOF", first...)
+}
+
+func TestSweep_BadInput(t *testing.T) {
+	t.Parallel()
+	file := write(t, "file", nil)
+	for _, c := range []struct{ flags, want string }{
+		{"", "accepts 1 arg(s), received 0"},
+		{"DIR --seeds 0", "--seeds (0) must be at least 1"},
+		{"DIR --seed 0 --seeds 2", "--seed (0) must be at least 1 with --seeds (2)"},
+		{"DIR --codec none,none", "--codec (none,none) must not have a value twice: none"},
+		{"DIR --policy mru,freq --codec zip,none --budget 1%,0", "--budget (\"0\") must be a positive percentage of the table or a size such as 64MiB"},
+		{"DIR --policy freq,static-optimal --cold", "--cold and --policy static-optimal contradict each other: it learns from what is measured, beforehand"},
+		{"FILE", "sweep: mkdir FILE: not a directory"},
+		{"DIR --vertices 10 --features x", "--vertices and --features contradict each other"},
+		{"DIR --vertices 1000 --batches 2 --warmup-batches 1 --codec none --budget 100,20%", "sweep: cell freq, 100, none, inplace, seed 1: --budget (100): cache: budget too small: Budget (100 B) must hold at least one slot (512 B) and its metadata: 832 B in all"},
+	} {
+		t.Run(c.flags, func(t *testing.T) {
+			t.Parallel()
+			files := strings.NewReplacer("FILE", file, "DIR", t.TempDir())
+			stdout, stderr, status := cachebench(t, append([]string{"sweep"}, strings.Fields(files.Replace(c.flags))...)...)
+			if status != 1 || stdout != "" || !strings.Contains(stderr, files.Replace(c.want)) {
+				t.Errorf("status %d, stdout %q, stderr %q must have %q", status, stdout, stderr, c.want)
+			}
+		})
+	}
+}
