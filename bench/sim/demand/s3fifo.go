@@ -32,7 +32,7 @@ func (c *s3fifo) access(id uint32) bool {
 		c.ghost.take(&c.rows, id)
 	}
 	size := c.bytes(id)
-	if size > c.capacity || c.size != nil && size > c.smallMost {
+	if size > c.capacity || size > max(1, c.smallMost) {
 		return false
 	}
 	for c.small.used+c.main.used+size > c.capacity {
