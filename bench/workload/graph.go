@@ -11,6 +11,8 @@ import (
 type Graph struct {
 	Indptr  []int64
 	Indices []int32
+	// Weights are the edges', for weighted sampling: finite, and not negative. nil: the graph has none.
+	Weights []float32
 }
 
 // Vertices is the number of vertices.
@@ -30,7 +32,8 @@ func (g *Graph) InDegrees() []uint32 {
 }
 
 // Validate checks that there is at least one vertex, that Indptr starts at 0,
-// never decreases and ends at len(Indices), and that every index is a vertex.
+// never decreases and ends at len(Indices), that every index is a vertex, and
+// that weights are finite and not negative.
 // The error names the first offender.
 func (g *Graph) Validate() error {
 	if err := g.check(); err != nil {
@@ -44,7 +47,23 @@ func (g *Graph) check() error {
 	if err := checkIndptr(g.Indptr, len(g.Indices)); err != nil {
 		return err
 	}
-	return checkIndices(g.Indices, g.Vertices())
+	if err := checkIndices(g.Indices, g.Vertices()); err != nil {
+		return err
+	}
+	return checkWeights(g.Weights, len(g.Indices))
+}
+
+// checkWeights returns the first fault of the weights of that many edges, which may be missing.
+func checkWeights(weights []float32, edges int) error {
+	if weights != nil && len(weights) != edges {
+		return fmt.Errorf("weights (%d) must be as many as indices (%d)", len(weights), edges)
+	}
+	for i, w := range weights {
+		if !(w >= 0 && w <= math.MaxFloat32) {
+			return fmt.Errorf("weights[%d] (%g) must be finite and not negative", i, w)
+		}
+	}
+	return nil
 }
 
 // checkIndptr returns the first fault of indptr for a graph of that many edges.

@@ -1,18 +1,33 @@
 package workload
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/tensorcache/tensorcache/internal/npy"
 )
 
+// edgeEndings are those of names of edge lists, without that of a compressed file.
+var edgeEndings = []string{".el", ".wel", ".edges", ".edgelist", ".txt", ".tsv", ".csv"}
+
 // LoadGraph reads a graph from the arrays "indptr" and "indices" of an .npz
-// file, of any integer dtype, and validates it. Errors name the file.
+// file, of any integer dtype, with edge weights from its array "weights" if it
+// has one, or from an edge list (see LoadEdges), and validates it. Errors name
+// the file.
 func LoadGraph(path string) (*Graph, error) {
+	name := strings.ToLower(path)
+	for _, packed := range []string{".gz", ".zst"} {
+		name = strings.TrimSuffix(name, packed)
+	}
+	if slices.Contains(edgeEndings, filepath.Ext(name)) {
+		return LoadEdges(path)
+	}
 	if ext := filepath.Ext(path); !strings.EqualFold(ext, ".npz") {
-		return nil, fmt.Errorf("workload: graph %s: file type (%q) must be .npz, with arrays indptr and indices", path, ext)
+		return nil, fmt.Errorf("workload: graph %s: file type (%q) must be .npz, with arrays indptr and indices, or of an edge list: %s", path, ext, strings.Join(edgeEndings, ", "))
 	}
 	indptr, err := readInts(path, "indptr")
 	if err != nil {
@@ -33,7 +48,43 @@ func LoadGraph(path string) (*Graph, error) {
 	for i, v := range indices {
 		g.Indices[i] = int32(v)
 	}
+	if arrays, err := npy.Arrays(path); err == nil && slices.Contains(arrays, "weights") {
+		if g.Weights, err = readFloats(path, "weights"); err != nil {
+			return nil, err
+		}
+		if err := checkWeights(g.Weights, len(g.Indices)); err != nil {
+			return nil, fmt.Errorf("workload: graph %s: %w", path, err)
+		}
+	}
 	return g, nil
+}
+
+// readFloats reads one rank-1 array of float32 or float64 of an .npz file.
+func readFloats(path, array string) ([]float32, error) {
+	fault := func(err error) ([]float32, error) {
+		return nil, fmt.Errorf("workload: graph %s: array %s: %w", path, array, err)
+	}
+	r, err := npy.Open(path+":"+array, 1)
+	if err != nil {
+		return fault(err)
+	}
+	defer r.Close()
+	if t := r.DType(); len(r.Shape()) != 1 || t != npy.Float32 && t != npy.Float64 {
+		return fault(fmt.Errorf("array of rank %d and %v must be of rank 1 and float32 or float64", len(r.Shape()), t))
+	}
+	b := make([]byte, r.RowBytes())
+	if _, err := r.Read(b); err != nil {
+		return fault(err)
+	}
+	values := make([]float32, len(b)/r.DType().Size())
+	for i := range values {
+		if r.DType() == npy.Float32 {
+			values[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+		} else {
+			values[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:])))
+		}
+	}
+	return values, nil
 }
 
 // readInts reads one rank-1 integer array of an .npz file.

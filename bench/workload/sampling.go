@@ -21,6 +21,9 @@ type SamplingOptions struct {
 	BatchSize int
 	// Batches is the number of batches, at least 1. Default 200.
 	Batches int
+	// Weighted draws neighbours by the graph's weights, without replacement: each draw takes one of the edges left with
+	// probability ∝ weight. Edges of weight 0 are never taken. Default: uniformly.
+	Weighted bool
 	// Seed fixes the batches. Any value, 0 included, is a seed of its own.
 	Seed uint64
 }
@@ -48,6 +51,8 @@ func (o *SamplingOptions) Validate() error {
 		fault("Graph (nil) must be set")
 	} else if err := o.Graph.check(); err != nil {
 		fault("graph: %w", err)
+	} else if o.Weighted && o.Graph.Weights == nil {
+		fault("Graph must have weights to be sampled by them")
 	}
 	for i, f := range o.Fanouts {
 		if f < 1 {
@@ -70,7 +75,7 @@ func (o *SamplingOptions) Validate() error {
 // of batch i are the next BatchSize vertices of a concatenation of epochs. Then,
 // for each hop, every vertex of the frontier (the vertices first seen in the hop
 // before; at first the seeds) samples min(fanout, out-degree) distinct places of
-// its neighbour list, uniformly. The batch is every vertex seen, once, in the
+// its neighbour list, uniformly or by weight. The batch is every vertex seen, once, in the
 // order first seen: seeds, then hop after hop.
 type NeighborSampling struct {
 	o         SamplingOptions
@@ -112,6 +117,7 @@ type samplingCursor struct {
 	seen  stampSet // vertices of the current batch
 	taken stampSet // places in the neighbour list of the current vertex
 	rng   rand.PCG // stream of the current batch
+	best  []ranked // edges of the current vertex, of weighted sampling
 }
 
 // Batch implements Cursor.
@@ -146,6 +152,9 @@ func (c *samplingCursor) appendSeeds(i int, dst []int64) []int64 {
 // appendNeighbors appends the sampled out-neighbours of v that the batch does
 // not hold yet. The places are drawn by Floyd's method: one draw for each.
 func (c *samplingCursor) appendNeighbors(v, fanout int, dst []int64) []int64 {
+	if c.w.o.Weighted {
+		return c.appendWeighted(v, fanout, dst)
+	}
 	g := c.w.o.Graph
 	neighbors := g.Indices[g.Indptr[v]:g.Indptr[v+1]]
 	if len(neighbors) <= fanout {

@@ -13,13 +13,21 @@ import (
 type purpose uint64
 
 const (
-	purposeSources     purpose = iota + 1 // edge sources, one stream a block of edges
-	purposeTargets                        // edge targets, one stream a block of edges
-	purposeRanks                          // the permutation of ranks, one stream
-	purposeScales                         // column scales, one stream
-	purposeFeatures                       // table elements, one stream a block of rows
-	purposePermutation                    // epoch shuffles, one stream an epoch
-	purposeNeighbors                      // sampled neighbours, one stream a batch
+	purposeSources       purpose = iota + 1 // edge sources, one stream a block of edges
+	purposeTargets                          // edge targets, one stream a block of edges
+	purposeRanks                            // the permutation of ranks, one stream
+	purposeScales                           // column scales, one stream
+	purposeFeatures                         // table elements, one stream a block of rows
+	purposePermutation                      // epoch shuffles, one stream an epoch
+	purposeNeighbors                        // sampled neighbours, one stream a batch
+	purposeRMAT                             // edges of an R-MAT graph, one stream a block of edges
+	purposeWeights                          // edge weights, one stream a block of edges
+	purposeEmbedding                        // DLRM lookups, one stream a batch
+	purposeTurnover                         // when a DLRM rank gets another row
+	purposeConversations                    // LLM conversations, one stream
+	purposeMix                              // lookups of mixes, one stream a batch
+	purposePopularity                       // lookups by popularity buckets, one stream a batch
+	purposeSizes                            // row sizes by distribution
 )
 
 // gamma is the increment of splitmix64, 2^64 over the golden ratio.

@@ -5,7 +5,7 @@ import "fmt"
 // Workload is a sequence of batches. Batch i depends on the options and i only.
 // A Workload is read-only: separate Cursors may run at the same time.
 type Workload interface {
-	// Kind names the access pattern: "neighbor-sampling" or "ids".
+	// Kind names the access pattern: "neighbor-sampling", "ids", "dlrm", "kv-blocks", "mix" or "popularity".
 	Kind() string
 	// Batches is the number of batches.
 	Batches() int
@@ -22,9 +22,22 @@ type Cursor interface {
 	Batch(i int, dst []int64) []int64
 }
 
+// Tabled is a Workload that says how many rows there are, and how long each is.
+type Tabled interface {
+	Workload
+	// Rows is the number of rows; batches hold row numbers below.
+	Rows() int64
+	// RowBytes is a row's length, 0 if the workload does not say.
+	RowBytes(row int64) int64
+}
+
 var (
 	_ Workload = (*NeighborSampling)(nil)
 	_ Workload = (*Replay)(nil)
+	_ Tabled   = (*DLRM)(nil)
+	_ Tabled   = (*KVBlocks)(nil)
+	_ Tabled   = (*Mix)(nil)
+	_ Tabled   = (*Popularity)(nil)
 )
 
 // checkBatch panics unless i is a batch number of a workload of n batches.

@@ -1,0 +1,214 @@
+package trace
+
+import (
+	"bytes"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"strings"
+)
+
+// Columns of CacheLib's CSV, in the order that a file without a header has.
+const (
+	columnKey = iota
+	columnOp
+	columnSize
+	columnCount
+	columnKeySize
+	columnTTL
+	columnTime
+	numColumns
+)
+
+var cacheLibColumns = [numColumns]string{"key", "op", "size", "op_count", "key_size", "ttl", "op_time"}
+
+// cacheLibOps are those that CacheLib replays.
+var cacheLibOps = map[string]Op{"GET": Get, "GET_LEASE": Get, "SET": Set, "SET_LEASE": Set, "DELETE": Delete}
+
+// cacheLibDecoder reads the CSV that CacheLib's cachebench replays: op_count equal requests a line. Size is that of the
+// value. A key in decimal digits is its own ID, any other is hashed.
+type cacheLibDecoder struct {
+	lines
+	header  bool
+	columns [numColumns]int // where each is, -1 if it is not
+	fields  [][]byte
+	request Request
+	left    uint64 // times that request is still to come
+}
+
+func newCacheLibDecoder(s *source) decoder {
+	d := &cacheLibDecoder{lines: lines{s: s, limit: maxLine}}
+	for i := range d.columns {
+		d.columns[i] = i
+	}
+	d.columns[columnTime] = -1
+	return d
+}
+
+// cacheLibHeader returns where the columns are.
+func cacheLibHeader(names [][]byte) (columns [numColumns]int, err error) {
+	for i := range columns {
+		columns[i] = -1
+	}
+	for i, name := range names {
+		for c, known := range cacheLibColumns {
+			if strings.EqualFold(strings.TrimSpace(string(name)), known) {
+				if columns[c] >= 0 {
+					return columns, corrupt("column %s must occur once", known)
+				}
+				columns[c] = i
+			}
+		}
+	}
+	for _, c := range []int{columnKey, columnOp, columnSize} {
+		if columns[c] < 0 {
+			return columns, corrupt("header must name the columns key, op and size")
+		}
+	}
+	return columns, nil
+}
+
+func (d *cacheLibDecoder) decode(dst []Request) (n int, err error) {
+	for ; n < len(dst); n++ {
+		for d.left == 0 {
+			if err := d.line(); err != nil {
+				return n, err
+			}
+		}
+		dst[n] = d.request
+		d.left--
+	}
+	return n, nil
+}
+
+func (d *cacheLibDecoder) line() error {
+	line, err := d.next("#")
+	if err != nil {
+		return err
+	}
+	d.fields = d.fields[:0]
+	for len(line) > 0 {
+		field, rest, found := bytes.Cut(line, []byte{','})
+		d.fields = append(d.fields, bytes.TrimSpace(field))
+		if line = rest; found && len(rest) == 0 {
+			d.fields = append(d.fields, nil)
+		}
+	}
+	if !d.header {
+		d.header = true
+		if columns, err := cacheLibHeader(d.fields); err == nil {
+			d.columns = columns
+			return nil
+		}
+	}
+	return d.parse()
+}
+
+// parse reads a line's fields.
+func (d *cacheLibDecoder) parse() error {
+	key := d.field(columnKey)
+	if len(key) == 0 {
+		return d.fault("key must not be empty")
+	}
+	r := Request{ID: keyID(key), Next: Unknown}
+	name := d.field(columnOp)
+	op, ok := cacheLibOps[strings.ToUpper(string(name))]
+	if !ok {
+		return d.fault("op (%s) must be GET, GET_LEASE, SET, SET_LEASE or DELETE", shorten(name))
+	}
+	r.Op = op
+	size, err := d.number(columnSize, math.MaxInt64, -1)
+	if err != nil {
+		return err
+	}
+	count, err := d.number(columnCount, math.MaxUint32, 1)
+	if err != nil {
+		return err
+	}
+	time, err := d.number(columnTime, math.MaxInt64, 0)
+	if err != nil {
+		return err
+	}
+	if count == 0 {
+		return d.fault("op_count (0) must be at least 1")
+	}
+	r.Size, r.Time = int64(size), int64(time)
+	d.request, d.left = r, count
+	return nil
+}
+
+// number returns a column's value; an empty one stands for missing, unless that is negative.
+func (d *cacheLibDecoder) number(column int, limit uint64, missing int64) (uint64, error) {
+	field := d.field(column)
+	if len(field) == 0 && missing >= 0 {
+		return uint64(missing), nil
+	}
+	v, ok := parseUint(field)
+	if !ok || v > limit {
+		return 0, d.fault("%s (%s) must be 0 to %d", cacheLibColumns[column], shorten(field), limit)
+	}
+	return v, nil
+}
+
+// field returns a column of the line, nil if there is none.
+func (d *cacheLibDecoder) field(column int) []byte {
+	if at := d.columns[column]; at >= 0 && at < len(d.fields) {
+		return d.fields[at]
+	}
+	return nil
+}
+
+// keyID returns the ID of a key: the number it is, or its FNV-1a hash.
+func keyID(key []byte) uint64 {
+	if len(key) == 1 || key[0] != '0' { // 07 is not 7
+		if id, ok := parseUint(key); ok {
+			return id
+		}
+	}
+	h := fnv.New64a()
+	h.Write(key)
+	return h.Sum64()
+}
+
+// cacheLibEncoder writes equal requests in a row as one line.
+type cacheLibEncoder struct {
+	o       *output
+	request Request
+	count   uint32
+}
+
+func newCacheLibEncoder(o *output) (encoder, error) {
+	_, err := o.w.Write([]byte("key,op,size,op_count,key_size,op_time\n"))
+	return &cacheLibEncoder{o: o}, err
+}
+
+func (e *cacheLibEncoder) encode(requests []Request) error {
+	for _, r := range requests {
+		if r.Time < 0 {
+			return fmt.Errorf("%w: time (%d) must not be negative in cachelib", ErrFormat, r.Time)
+		}
+		r.Next, r.Outcome = 0, 0
+		// CacheLib itself counts to 2^16 - 1.
+		if e.count > 0 && e.count < math.MaxUint16 && r == e.request {
+			e.count++
+			continue
+		}
+		if err := e.end(); err != nil {
+			return err
+		}
+		e.request, e.count = r, 1
+	}
+	return nil
+}
+
+// end writes the current line.
+func (e *cacheLibEncoder) end() error {
+	if e.count == 0 {
+		return nil
+	}
+	r := &e.request
+	e.o.text = fmt.Appendf(e.o.text[:0], "%d,%s,%d,%d,8,%d\n", r.ID, strings.ToUpper(r.Op.String()), r.Size, e.count, r.Time)
+	e.count = 0
+	_, err := e.o.w.Write(e.o.text)
+	return err
+}

@@ -1,0 +1,124 @@
+package trace
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"os"
+)
+
+// oracleBytes is the length of an oracleGeneral record, little-endian, packed:
+//
+//	0      4              12     16             24
+//	+------+--------------+------+--------------+
+//	| time | ID           | size | next access  |
+//	+------+--------------+------+--------------+
+//
+// The next access is a logical time that counts from 1, or -1, or 2^63 - 1 for none.
+const oracleBytes = 24
+
+// oracleDecoder reads libCacheSim's oracleGeneral.
+type oracleDecoder struct {
+	s     *source
+	index int64
+	buf   [512 * oracleBytes]byte
+}
+
+func newOracleDecoder(s *source) decoder { return &oracleDecoder{s: s} }
+
+func (d *oracleDecoder) decode(dst []Request) (int, error) {
+	at := d.s.offset
+	got, err := d.s.read(d.buf[:min(len(dst)*oracleBytes, len(d.buf))])
+	n := got / oracleBytes
+	for i := range n {
+		b := d.buf[i*oracleBytes:]
+		r := Request{
+			Time: int64(binary.LittleEndian.Uint32(b)), ID: binary.LittleEndian.Uint64(b[4:]), Size: int64(binary.LittleEndian.Uint32(b[12:])),
+		}
+		switch next := int64(binary.LittleEndian.Uint64(b[16:])); {
+		case next == -1 || next == math.MaxInt64:
+			r.Next = Never
+		case next-1 <= d.index:
+			return i, d.s.fault(at+int64(i*oracleBytes), 0, corrupt("next access (%d) must be -1 or come after record %d", next, d.index+1))
+		default:
+			r.Next = next - 1
+		}
+		dst[i] = r
+		d.index++
+	}
+	if rest := got % oracleBytes; rest > 0 && err == io.EOF {
+		err = truncated("record (%d bytes) must have %d", rest, oracleBytes)
+	}
+	if err != nil && err != io.EOF {
+		err = d.s.fault(at+int64(n*oracleBytes), 0, err)
+	}
+	return n, err
+}
+
+// oracleEncoder writes records without their next accesses into a plain file first, and fills those in from the last record
+// to the first: that takes memory by the number of IDs, not of requests.
+type oracleEncoder struct {
+	o       *output
+	f       *os.File
+	records int64
+	buf     []byte
+}
+
+func newOracleEncoder(o *output) (encoder, error) {
+	f, err := o.plain()
+	return &oracleEncoder{o: o, f: f}, err
+}
+
+func (e *oracleEncoder) encode(requests []Request) error {
+	for _, r := range requests {
+		if r.Size < 0 || r.Size > math.MaxUint32 || r.Time < 0 || r.Time > math.MaxUint32 {
+			return fmt.Errorf("%w: size (%d) and time (%d) must be 0 to 2^32 - 1 in oraclegeneral", ErrFormat, r.Size, r.Time)
+		}
+		e.buf = binary.LittleEndian.AppendUint32(e.buf, uint32(r.Time))
+		e.buf = binary.LittleEndian.AppendUint64(e.buf, r.ID)
+		e.buf = binary.LittleEndian.AppendUint32(e.buf, uint32(r.Size))
+		e.buf = binary.LittleEndian.AppendUint64(e.buf, ^uint64(0))
+		if e.records++; len(e.buf) >= bufferBytes {
+			if err := e.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (e *oracleEncoder) flush() error {
+	_, err := e.f.Write(e.buf)
+	e.buf = e.buf[:0]
+	return err
+}
+
+func (e *oracleEncoder) end() error {
+	if err := e.flush(); err != nil {
+		return err
+	}
+	const step = bufferBytes / oracleBytes
+	last := map[uint64]int64{} // logical time, from 1, of the earliest request seen for each ID
+	block := make([]byte, step*oracleBytes)
+	for end := e.records; end > 0; {
+		begin := (end - 1) / step * step
+		b := block[:(end-begin)*oracleBytes]
+		if _, err := e.f.ReadAt(b, begin*oracleBytes); err != nil {
+			return err
+		}
+		for i := end - 1; i >= begin; i-- {
+			record := b[(i-begin)*oracleBytes:]
+			id := binary.LittleEndian.Uint64(record[4:])
+			if next, ok := last[id]; ok {
+				binary.LittleEndian.PutUint64(record[16:], uint64(next))
+			}
+			last[id] = i + 1
+		}
+		if _, err := e.f.WriteAt(b, begin*oracleBytes); err != nil {
+			return err
+		}
+		end = begin
+	}
+	return e.o.adopt(e.f)
+}
