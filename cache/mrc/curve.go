@@ -39,12 +39,12 @@ func (h *histogram) add(distance, size int64, weight float64) {
 	h.byteHits[i] += weight * float64(size)
 }
 
-// curve returns the points, after the given corrections of the hits that even the smallest cache has.
-func (h *histogram) curve(more, moreBytes float64) []Point {
+// curve returns the points, each access counting scale times, with so many hits more that even the smallest cache has.
+func (h *histogram) curve(scale, more, moreBytes float64) []Point {
 	points := make([]Point, len(h.sizes))
 	for i, size := range h.sizes {
-		more += h.hits[i]
-		moreBytes += h.byteHits[i]
+		more += scale * h.hits[i]
+		moreBytes += scale * h.byteHits[i]
 		ratio := func(hits float64, of int64) float64 { return max(0, min(1, 1-hits/float64(max(1, of)))) }
 		points[i] = Point{size, ratio(more, h.requests), ratio(moreBytes, h.bytes)}
 	}
@@ -77,4 +77,4 @@ func (e *Exact) Access(row uint32, size int64) {
 }
 
 // Curve returns the miss ratio at each size.
-func (e *Exact) Curve() []Point { return e.histogram.curve(0, 0) }
+func (e *Exact) Curve() []Point { return e.histogram.curve(1, 0, 0) }

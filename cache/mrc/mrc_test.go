@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/tensorcache/tensorcache/hashmap"
 )
 
 // TestExact_EqualsModel: the curve is that of a stack kept as a list, for rows with sizes.
@@ -111,6 +113,22 @@ func TestShards_Given(t *testing.T) {
 	}
 	if part.Rate() > 0.25 || part.IDs() > 2000 {
 		t.Errorf("rate %.3f, %d IDs", part.Rate(), part.IDs())
+	}
+}
+
+// TestDistinct: estimates are within four standard errors, from the first ID on.
+func TestDistinct(t *testing.T) {
+	d := newDistinct()
+	next := 1.0
+	for i := range uint64(3_000_000) {
+		h := hashmap.Hash(i ^ 0x5555)
+		d.add(h)
+		d.add(h)
+		if n := float64(i + 1); n >= next {
+			if next *= 1.2; math.Abs(d.count()-n) > 0.033*n+0.5 {
+				t.Errorf("%.0f IDs are taken for %.0f", n, d.count())
+			}
+		}
 	}
 }
 

@@ -23,6 +23,9 @@ type ShardsOptions struct {
 	// GivenRate is the share of IDs whose accesses Access is told about; whoever chose them did so by another hash.
 	// Default 1: all.
 	GivenRate float64
+	// Numbered says that IDs are 0, 1, 2, … in the order of their first access: then it is known how many there are, which is
+	// estimated otherwise.
+	Numbered bool
 	// Seed picks the IDs.
 	Seed uint64
 }
@@ -58,6 +61,10 @@ func (o *ShardsOptions) Validate() error {
 }
 
 // Shards estimates a curve from the accesses to a sample of the IDs.
+//
+// The share of the IDs that are in the sample differs from Rate by chance, and of all errors that one is the largest: at 1 % of
+// cloudphysics' 48,974 IDs the curve is off by 0.038 on average, and by 0.007 where distances are scaled by the share of IDs that
+// are in the sample, and accesses by that of the first accesses. Hence the IDs are counted.
 type Shards struct {
 	stack     stack
 	histogram histogram
@@ -66,8 +73,10 @@ type Shards struct {
 	part      uint64 // of the hash
 	below     uint64 // hashes of sampled IDs are
 	rate      float64
-	weighed   float64 // accesses and bytes that the sampled ones stand for
-	weighedB  float64
+	// weighed is the accesses, and weighedBytes the bytes, that the sampled ones stand for, first those to new IDs.
+	weighed, weighedBytes, first float64
+	seen                         *distinct // nil if Numbered
+	numbered                     uint64    // IDs so far
 
 	rows map[uint64]uint32 // sampled IDs → rows of stack
 	ids  largest           // of rows, by hash
@@ -90,15 +99,29 @@ func NewShards(o ShardsOptions) (*Shards, error) {
 	if o.Rate < 1 {
 		s.below = uint64(o.Rate * (1 << 63) * 2)
 	}
+	if !o.Numbered {
+		s.seen = newDistinct()
+	}
 	s.setRate()
 	return s, nil
+}
+
+// given is about how many IDs Access was told of.
+func (s *Shards) given() float64 {
+	switch {
+	case s.seen == nil:
+		return float64(s.numbered)
+	case s.below == math.MaxUint64 && s.part == 0:
+		return float64(s.stack.live) // all are in the sample
+	}
+	return s.seen.count()
 }
 
 func (s *Shards) setRate() {
 	s.rate = float64(s.below) / (1 << 63) / 2 / float64(s.options.Parts) * s.options.GivenRate
 }
 
-// Rate is the share of all IDs that is sampled now, and IDs is how many are kept.
+// Rate is about the share of all IDs that is sampled now.
 func (s *Shards) Rate() float64 { return s.rate }
 
 // IDs is how many IDs are kept.
@@ -108,7 +131,13 @@ func (s *Shards) IDs() int { return s.stack.live }
 func (s *Shards) Access(id uint64, size int64) {
 	s.histogram.requests++
 	s.histogram.bytes += size
-	if hash := hashmap.Hash(s.seed ^ id); hash < s.below && hash&s.part == uint64(s.options.Part) {
+	hash := hashmap.Hash(s.seed ^ id)
+	if s.seen == nil {
+		s.numbered = max(s.numbered, id+1)
+	} else {
+		s.seen.add(hashmap.Hash(hash)) // those of sampled IDs are alike in their upper bits
+	}
+	if hash < s.below && hash&s.part == uint64(s.options.Part) {
 		s.sample(id, hash, size)
 	}
 }
@@ -128,10 +157,13 @@ func (s *Shards) sample(id, hash uint64, size int64) {
 	}
 	weight := 1 / s.rate
 	s.weighed += weight
-	s.weighedB += weight * float64(size)
+	s.weighedBytes += weight * float64(size)
 	if others, known := s.stack.access(row, size); known {
 		// Others are a sample, the row itself is not.
-		s.histogram.add(int64(float64(others)*weight)+size, size, weight)
+		scale := s.given() / float64(s.stack.live) / s.options.GivenRate
+		s.histogram.add(int64(float64(others)*scale)+size, size, weight)
+	} else {
+		s.first += weight
 	}
 	if s.options.MaxIDs > 0 && s.stack.live > s.options.MaxIDs {
 		s.forget()
@@ -159,7 +191,11 @@ func (s *Shards) Curve() []Point { return s.CurveOf(s.histogram.requests, s.hist
 func (s *Shards) CurveOf(requests, bytes int64) []Point {
 	h := s.histogram
 	h.requests, h.bytes = requests, bytes
-	return h.curve(float64(requests)-s.weighed, float64(bytes)-s.weighedB)
+	scale := 1.0
+	if s.first > 0 {
+		scale = s.given() / s.options.GivenRate / s.first
+	}
+	return h.curve(scale, float64(requests)-scale*s.weighed, float64(bytes)-scale*s.weighedBytes)
 }
 
 // largest is a heap with the largest hash on top.
