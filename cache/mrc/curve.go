@@ -76,5 +76,11 @@ func (e *Exact) Access(row uint32, size int64) {
 	}
 }
 
+// Touch is an access that is not counted: it only brings the row in.
+func (e *Exact) Touch(row uint32, size int64) { e.stack.access(row, size) }
+
+// Remove says that the row is withdrawn: its next access misses.
+func (e *Exact) Remove(row uint32) { e.stack.remove(row) }
+
 // Curve returns the miss ratio at each size.
 func (e *Exact) Curve() []Point { return e.histogram.curve(1, 0, 0) }

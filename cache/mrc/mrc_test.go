@@ -16,7 +16,7 @@ func TestExact_EqualsModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
 		rows := rapid.IntRange(1, 300).Draw(rt, "rows")
-		n := rapid.IntRange(1, 3000).Draw(rt, "accesses")
+		accesses := rapid.IntRange(1, 3000).Draw(rt, "accesses")
 		sizes := []int64{1, 2, 5, 40, 100, 1 << 40}
 		e, err := NewExact(sizes)
 		if err != nil {
@@ -30,8 +30,22 @@ func TestExact_EqualsModel(t *testing.T) {
 		var list []uint32 // the latest last
 		misses, missBytes, bytes := make([]int64, len(sizes)), make([]int64, len(sizes)), int64(0)
 		sizeOf := func(row uint32) int64 { return int64(row%3 + 1) }
-		for range n {
+		n := 0
+		for range accesses {
 			row := uint32(r.IntN(r.IntN(rows) + 1))
+			if r.IntN(20) == 0 {
+				e.Remove(row)
+				s.Remove(uint64(row) << 40)
+				list = slices.DeleteFunc(list, func(other uint32) bool { return other == row })
+				continue
+			}
+			if r.IntN(20) == 0 {
+				e.Touch(row, sizeOf(row))
+				s.Touch(uint64(row)<<40, sizeOf(row))
+				list = append(slices.DeleteFunc(list, func(other uint32) bool { return other == row }), row)
+				continue
+			}
+			n++
 			e.Access(row, sizeOf(row))
 			s.Access(uint64(row)<<40, sizeOf(row))
 			bytes += sizeOf(row)
@@ -50,6 +64,9 @@ func TestExact_EqualsModel(t *testing.T) {
 					missBytes[j] += sizeOf(row)
 				}
 			}
+		}
+		if n == 0 {
+			return
 		}
 		for _, curve := range [][]Point{e.Curve(), s.Curve()} {
 			for j, p := range curve {

@@ -73,7 +73,7 @@ type Shards struct {
 	part      uint64 // of the hash
 	below     uint64 // hashes of sampled IDs are
 	rate      float64
-	// weighed is the accesses, and weighedBytes the bytes, that the sampled ones stand for, first those to new IDs.
+	// weighed is the accesses, and weighedBytes the bytes, that the sampled ones stand for, first the IDs.
 	weighed, weighedBytes, first float64
 	seen                         *distinct // nil if Numbered
 	numbered                     uint64    // IDs so far
@@ -112,7 +112,7 @@ func (s *Shards) given() float64 {
 	case s.seen == nil:
 		return float64(s.numbered)
 	case s.below == math.MaxUint64 && s.part == 0:
-		return float64(s.stack.live) // all are in the sample
+		return float64(len(s.rows)) // all are in the sample
 	}
 	return s.seen.count()
 }
@@ -125,12 +125,26 @@ func (s *Shards) setRate() {
 func (s *Shards) Rate() float64 { return s.rate }
 
 // IDs is how many IDs are kept.
-func (s *Shards) IDs() int { return s.stack.live }
+func (s *Shards) IDs() int { return len(s.rows) }
 
 // Access counts an access.
 func (s *Shards) Access(id uint64, size int64) {
 	s.histogram.requests++
 	s.histogram.bytes += size
+	s.touch(id, size, true)
+}
+
+// Touch is an access that is not counted: it only brings the row in.
+func (s *Shards) Touch(id uint64, size int64) { s.touch(id, size, false) }
+
+// Remove says that the row is withdrawn: its next access misses.
+func (s *Shards) Remove(id uint64) {
+	if row, ok := s.rows[id]; ok {
+		s.stack.remove(row)
+	}
+}
+
+func (s *Shards) touch(id uint64, size int64, counts bool) {
 	hash := hashmap.Hash(s.seed ^ id)
 	if s.seen == nil {
 		s.numbered = max(s.numbered, id+1)
@@ -138,34 +152,36 @@ func (s *Shards) Access(id uint64, size int64) {
 		s.seen.add(hashmap.Hash(hash)) // those of sampled IDs are alike in their upper bits
 	}
 	if hash < s.below && hash&s.part == uint64(s.options.Part) {
-		s.sample(id, hash, size)
+		s.sample(id, hash, size, counts)
 	}
 }
 
 // Sizes and row numbers of forgotten IDs are used again, so a Shards with MaxIDs stays as large as it is.
-func (s *Shards) sample(id, hash uint64, size int64) {
+func (s *Shards) sample(id, hash uint64, size int64, counts bool) {
+	weight := 1 / s.rate
 	row, ok := s.rows[id]
 	if !ok {
-		row = uint32(s.stack.live)
+		row = uint32(len(s.rows))
 		if n := len(s.free); n > 0 {
 			row, s.free = s.free[n-1], s.free[:n-1]
 		}
 		s.rows[id] = row
+		s.first += weight
 		if s.options.MaxIDs > 0 {
 			heap.Push(&s.ids, hashed{hash, id})
 		}
 	}
-	weight := 1 / s.rate
-	s.weighed += weight
-	s.weighedBytes += weight * float64(size)
-	if others, known := s.stack.access(row, size); known {
-		// Others are a sample, the row itself is not.
-		scale := s.given() / float64(s.stack.live) / s.options.GivenRate
-		s.histogram.add(int64(float64(others)*scale)+size, size, weight)
-	} else {
-		s.first += weight
+	others, known := s.stack.access(row, size)
+	if counts {
+		s.weighed += weight
+		s.weighedBytes += weight * float64(size)
+		if known {
+			// Others are a sample, the row itself is not.
+			scale := s.given() / float64(len(s.rows)) / s.options.GivenRate
+			s.histogram.add(int64(float64(others)*scale)+size, size, weight)
+		}
 	}
-	if s.options.MaxIDs > 0 && s.stack.live > s.options.MaxIDs {
+	if s.options.MaxIDs > 0 && len(s.rows) > s.options.MaxIDs {
 		s.forget()
 	}
 }

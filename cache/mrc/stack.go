@@ -33,8 +33,11 @@ func (s *stack) access(row uint32, size int64) (others int64, known bool) {
 	return others, known
 }
 
-// remove forgets a row. REQUIRES: it is known.
+// remove forgets a row, if it is known.
 func (s *stack) remove(row uint32) {
+	if int(row) >= len(s.at) || s.at[row] == 0 {
+		return
+	}
 	s.add(s.at[row], -s.size[row])
 	s.total -= s.size[row]
 	s.live--

@@ -489,7 +489,7 @@ func TestLoad(t *testing.T) {
 				numbers[q.ID] = want
 			}
 			if tr.IDs[i] != want || tr.Ops != nil && tr.Ops[i] != q.Op || tr.Ops == nil && q.Op != trace.Get ||
-				tr.Sizes != nil && tr.size(i) != q.Size || tr.Sizes == nil && q.Size != 0 {
+				tr.Sizes != nil && tr.Size(i) != q.Size || tr.Sizes == nil && q.Size != 0 {
 				rt.Fatalf("request %d is %d, want %d; of %+v", i, tr.IDs[i], want, q)
 			}
 		}

@@ -186,7 +186,7 @@ func (r *run) changing(from, end int, out *Outcome) {
 			continue
 		}
 		if t.Sizes != nil {
-			if size = t.size(i); size != r.Config.size[id] {
+			if size = t.Size(i); size != r.Config.size[id] {
 				r.cache.remove(id)
 				r.Config.size[id] = size
 			}

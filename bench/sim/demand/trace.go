@@ -71,7 +71,11 @@ func (t *Trace) add(batch []trace.Request, ids *interner) error {
 	for i := range batch {
 		q := &batch[i]
 		if q.Size != 0 || t.Sizes != nil {
-			if err := t.addSize(first+i, rows[i], q.Size); err != nil {
+			size := q.Size
+			if q.Op == trace.Delete && int(rows[i]) < len(t.Sizes) {
+				size = t.Sizes[rows[i]] // a delete's says nothing
+			}
+			if err := t.addSize(first+i, rows[i], size); err != nil {
 				return err
 			}
 		}
@@ -151,8 +155,8 @@ func (t *Trace) PrepareFuture() {
 	}
 }
 
-// size returns what request i asks for. REQUIRES: the trace has sizes.
-func (t *Trace) size(i int) int64 {
+// Size returns what request i asks for. REQUIRES: the trace has Sizes.
+func (t *Trace) Size(i int) int64 {
 	if t.changed != nil {
 		return t.changed[i]
 	}
