@@ -79,8 +79,8 @@ func (q *queue) pop(r *rows) uint32 {
 	}
 }
 
-// maxStale is how many entries the ring has room for, per live one, before those left behind are removed. Under Zipf(1.0), LRU
-// of a tenth of the rows has a window of 5: then nothing is ever moved.
+// maxStale is how many entries the ring has room for, per live one, before those left behind are removed. Under Zipf(1.0), the window
+// of LRU with a tenth of the rows is 3.5 times the live ones; with room for 2, LRU makes 53 instead of 69 M requests/s.
 const maxStale = 16
 
 func (q *queue) makeRoom(r *rows) {
