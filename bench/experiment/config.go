@@ -50,6 +50,8 @@ type Config struct {
 	IDs string
 	// Fanouts are how many neighbours are sampled in each hop.
 	Fanouts []int
+	// Weighted samples neighbours by the edges' weights.
+	Weighted bool
 	// BatchSize is the seeds of a sampled batch, 256 by default, or the row numbers of a replayed one, 4096. 0: default.
 	BatchSize int
 	// Batches is the number of measured batches: 200 by default, with IDs all there are.

@@ -156,7 +156,10 @@ func (r *run) prepareSampling() (err error) {
 			return err
 		}
 	}
-	o := workload.SamplingOptions{Graph: r.graph, Fanouts: c.Fanouts, BatchSize: c.BatchSize, Batches: orDefault(c.Batches, defaultBatches), Seed: c.Seed}
+	if err := c.addWeights(r.graph); err != nil {
+		return err
+	}
+	o := workload.SamplingOptions{Weighted: c.Weighted, Graph: r.graph, Fanouts: c.Fanouts, BatchSize: c.BatchSize, Batches: orDefault(c.Batches, defaultBatches), Seed: c.Seed}
 	if o.BatchSize == 0 {
 		o.BatchSize = defaultSeeds
 	}
