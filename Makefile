@@ -30,7 +30,7 @@ test-cuda: $(CUDA_STUB) # the CUDA build; its GPU tests skip where there is no G
 	$(CUDA_ENV) $(GO) test -tags cuda,invariants -timeout 8m ./device/... ./kernels/... ./cache/... ./cmd/...
 
 # Packages whose values are used by several goroutines at once.
-CONCURRENT = ./cache/... ./device/... ./hashmap ./kernels ./transfer ./bench/workload ./codec/...
+CONCURRENT = ./cache/... ./device/... ./hashmap ./kernels ./transfer ./bench/workload ./bench/trace ./codec/...
 
 race: ## the concurrent packages under the race detector
 	$(GO) test -race -short -timeout 10m $(CONCURRENT)
@@ -56,7 +56,7 @@ test-long: ## the exhaustive runs; the last result is docs/results/test-long.txt
 	     $(GO) test -race -tags long,invariants -timeout 60m -run '^TestLong_EqualsVersionedMap' -v ./cache; } 2>&1 | grep -vE '^(=== |PASS$$)|no test'; } | tee docs/results/test-long.txt
 
 bench: ## benchmarks of the codec, the hashmap, the workloads and the simulations
-	$(GO) test -run '^$$' -bench . -benchtime 1s ./codec/ibp ./hashmap ./slab ./bench/workload ./bench/sim/demand ./cache/mrc
+	$(GO) test -run '^$$' -bench . -benchtime 1s ./codec/ibp ./hashmap ./slab ./bench/workload ./bench/trace ./bench/sim/demand ./cache/mrc
 
 check: ## everything that CI checks
 	.ci/run

@@ -135,6 +135,7 @@ func (c *Cache) Close() error {
 // release frees what New built, however far it got.
 func (c *Cache) release() error {
 	c.changes.end()
+	c.captureRest()
 	c.learner.close()
 	for _, d := range c.devices {
 		d.close()

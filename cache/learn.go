@@ -29,6 +29,7 @@ type learner struct {
 		closed bool
 		rows   [][]int64 // sampled accesses of each table, on their way to the policy
 		keys   [][]int64 // accesses to sampled keys, on their way to the caller
+		taken  []Sample  // samples of one device, on their way to Options.Capture
 	}
 }
 
@@ -135,6 +136,12 @@ func (l *learner) drain() {
 				return // a record of two halves, by a chance of 2^-30
 			}
 			samples++
+			if c.opts.Capture != nil {
+				l.mu.taken = append(l.mu.taken, Sample{
+					Table: table, Row: row, Missed: !c.changes.mu.index.Find(key).Valid(), // may be read beside its writer
+					ByAccess: kept&kernels.SampledAccess != 0, ByKey: kept&kernels.SampledKey != 0,
+				})
+			}
 			if kept&kernels.SampledAccess != 0 {
 				if l.mu.rows[table] = append(l.mu.rows[table], row); len(l.mu.rows[table]) >= learnBatch {
 					l.observeLocked(table)
@@ -150,6 +157,10 @@ func (l *learner) drain() {
 		l.samples.Add(samples)
 		l.lost.Add(int64(lost))
 		read, overwritten = read+samples, overwritten+int64(lost)
+		if c.opts.Capture != nil && (len(l.mu.taken) > 0 || lost > 0) {
+			c.opts.Capture(l.mu.taken, int64(lost))
+			l.mu.taken = l.mu.taken[:0]
+		}
 	}
 	l.estimator.drained(lookups, read, overwritten)
 	for table := range c.tables {

@@ -55,6 +55,11 @@ type Options struct {
 	Restore string
 	// Refresh says how the cache follows its workload from then on. Default: only by calls of Cache.Refresh.
 	Refresh RefreshOptions
+	// Capture hears of the accesses that Refresh.Accesses and Refresh.Keys sample, in about their order, for traces of what a
+	// cache does in production; lost are those that came too fast before or among them. It is called by one goroutine at a
+	// time, not under any lock that Gather takes, every 20 ms at most and by Close; samples are used until it returns. It must
+	// not call the cache's Refresh, SetBudget or Close. Default: none.
+	Capture func(samples []Sample, lost int64)
 	// Overlay is the bytes of page-locked host memory for rows that Update has published and the host tier does not have
 	// yet: at least the longest row's are taken. Default 16 MiB.
 	Overlay int64
@@ -139,6 +144,9 @@ func (o *Options) Validate() error {
 		fault("cache: Overlay (%d B) must be 0 to 2^59 B", o.Overlay)
 	}
 	o.Refresh.validate(fault)
+	if o.Capture != nil && o.Refresh.Accesses == 0 && o.Refresh.Keys == 0 {
+		fault("cache: Capture needs Refresh.Accesses or Refresh.Keys (0, 0) above 0")
+	}
 	if o.Workers < 0 {
 		fault("cache: Workers (%d) must not be negative", o.Workers)
 	}

@@ -46,10 +46,12 @@ type Config struct {
 	Graph string
 	// Vertices is the size of the generated graph where there is no features file.
 	Vertices int
-	// IDs is a text file of row numbers to replay instead of sampling.
+	// IDs is a text file of row numbers, or a trace whose IDs are such, to replay instead of sampling.
 	IDs string
 	// Fanouts are how many neighbours are sampled in each hop.
 	Fanouts []int
+	// Weighted samples neighbours by the edges' weights.
+	Weighted bool
 	// BatchSize is the seeds of a sampled batch, 256 by default, or the row numbers of a replayed one, 4096. 0: default.
 	BatchSize int
 	// Batches is the number of measured batches: 200 by default, with IDs all there are.
@@ -71,6 +73,8 @@ type Config struct {
 	Seed     uint64
 	// Verify compares every gathered row with its source.
 	Verify bool
+	// Capture is a trace to write the measured accesses to: see bench/trace. Default: none.
+	Capture string
 	Online
 }
 

@@ -50,7 +50,13 @@ func Run(ctx context.Context, cfg Config, progress Progress) (*Result, error) {
 	res.Workload.Cold = cfg.Cold
 	res.Cache.Policy = cfg.Policy
 
+	capture, err := newCapture(cfg.Capture, r.table.RowBytes)
+	if err != nil {
+		return nil, err
+	}
+	r.capture = capture
 	compressed, err := r.measure(ctx, cfg.Codec, cfg.HostTier, cfg.Verify)
+	r.capture, err = nil, capture.end(err)
 	if err != nil {
 		return nil, err
 	}
@@ -95,6 +101,7 @@ type run struct {
 	trainFirst, trainLast int
 
 	verified, mismatches int64
+	capture              *capture // of the cache that is measured; nil: none
 }
 
 // prepare loads or generates the table and the workload.
@@ -149,7 +156,10 @@ func (r *run) prepareSampling() (err error) {
 			return err
 		}
 	}
-	o := workload.SamplingOptions{Graph: r.graph, Fanouts: c.Fanouts, BatchSize: c.BatchSize, Batches: orDefault(c.Batches, defaultBatches), Seed: c.Seed}
+	if err := c.addWeights(r.graph); err != nil {
+		return err
+	}
+	o := workload.SamplingOptions{Weighted: c.Weighted, Graph: r.graph, Fanouts: c.Fanouts, BatchSize: c.BatchSize, Batches: orDefault(c.Batches, defaultBatches), Seed: c.Seed}
 	if o.BatchSize == 0 {
 		o.BatchSize = defaultSeeds
 	}
@@ -170,7 +180,7 @@ func (r *run) prepareSampling() (err error) {
 func (r *run) prepareReplay() error {
 	c := &r.cfg
 	r.progress.Stage("reading row numbers", 0)
-	ids, err := workload.ReadIDs(c.IDs, r.table.Rows)
+	ids, err := readIDs(c.IDs, r.table.Rows)
 	if err != nil {
 		return err
 	}
@@ -310,6 +320,9 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 			return nil, err
 		}
 		rows = cursor.Batch(i, rows[:0])
+		if err := r.capture.batch(c, rows); err != nil {
+			return nil, err
+		}
 		took, err := gather(rows)
 		if err != nil {
 			return nil, err

@@ -112,7 +112,10 @@ func (d *cacheLibDecoder) parse() error {
 	}
 	r := Request{ID: keyID(key), Next: Unknown}
 	name := d.field(columnOp)
-	op, ok := cacheLibOps[strings.ToUpper(string(name))]
+	op, ok := cacheLibOps[string(name)]
+	if !ok {
+		op, ok = cacheLibOps[strings.ToUpper(string(name))]
+	}
 	if !ok {
 		return d.fault("op (%s) must be GET, GET_LEASE, SET, SET_LEASE or DELETE", shorten(name))
 	}

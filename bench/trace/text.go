@@ -130,16 +130,19 @@ func (d *arcDecoder) line() error {
 	if err != nil {
 		return err
 	}
-	fields := bytes.Fields(line)
-	if len(fields) != 4 {
-		return d.fault("fields (%d) must be 4: start, count, ignore, request", len(fields))
-	}
 	var v [4]uint64
-	for i, f := range fields {
-		var ok bool
-		if v[i], ok = parseUint(f); !ok {
-			return d.fault("field %d (%s) must be 0 to 2^64 - 1 in decimal digits", i+1, shorten(f))
+	n := 0
+	for f := range bytes.FieldsSeq(line) {
+		if n < len(v) {
+			var ok bool
+			if v[n], ok = parseUint(f); !ok {
+				return d.fault("field %d (%s) must be 0 to 2^64 - 1 in decimal digits", n+1, shorten(f))
+			}
 		}
+		n++
+	}
+	if n != len(v) {
+		return d.fault("fields (%d) must be 4: start, count, ignore, request", n)
 	}
 	if v[1] == 0 || v[1] > math.MaxUint32 || v[0] > math.MaxUint64-(v[1]-1) {
 		return d.fault("count (%d) must be 1 to 2^32 - 1, and the last ID from %d on below 2^64", v[1], v[0])

@@ -114,7 +114,7 @@ func TestLoadGraph_RealInputs(t *testing.T) {
 }
 
 // npyInts is an .npy file of one rank-1 array in format version 1.0.
-func npyInts[T int32 | int64 | uint16](dtype string, values []T) []byte {
+func npyInts[T int32 | int64 | uint16 | float32 | float64](dtype string, values []T) []byte {
 	header := "{'descr': '" + dtype + "', 'fortran_order': False, 'shape': (" + strconv.Itoa(len(values)) + ",), }"
 	for (10+len(header)+1)%64 != 0 {
 		header += " "
@@ -164,6 +164,32 @@ func TestLoadGraph_IntegerDtypes(t *testing.T) {
 	}
 }
 
+func TestGraph_LoadWeights(t *testing.T) {
+	for _, weights := range [][]byte{npyInts("<f4", []float32{0.5, 0, 2}), npyInts("<f8", []float64{0.5, 0, 2})} {
+		path := writeNPZ(t, map[string][]byte{
+			"indptr": npyInts("<i8", []int64{0, 2, 3}), "indices": npyInts("<i4", []int32{1, 0, 1}), "weights": weights,
+		})
+		w, err := (&Spec{Kind: "sampling", Graph: path, Weighted: true}).New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g := w.(*NeighborSampling).o.Graph; !slices.Equal(g.Weights, []float32{0.5, 0, 2}) {
+			t.Errorf("weights %v", g.Weights)
+		}
+	}
+	for want, weights := range map[string][]byte{
+		": weights (2) must be as many as indices (1)":                                        npyInts("<f4", []float32{1, 2}),
+		": weights[0] (-1) must be finite and not negative":                                   npyInts("<f4", []float32{-1}),
+		": array weights: array of rank 1 and int32 must be of rank 1 and float32 or float64": npyInts("<i4", []int32{1}),
+	} {
+		path := writeNPZ(t, map[string][]byte{"weights": weights})
+		g := &Graph{Indptr: []int64{0, 1}, Indices: []int32{0}}
+		if err := g.LoadWeights(path); err == nil || err.Error() != "workload: graph "+path+want || g.Weights != nil {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
 func TestLoadGraph_Errors(t *testing.T) {
 	// An index of 2^32 must not become 0 on its way to 32 bits.
 	wide := writeNPZ(t, map[string][]byte{
@@ -192,7 +218,7 @@ func TestLoadGraph_Errors(t *testing.T) {
 		t.Errorf("missing file: %v", err)
 	}
 	if _, err := LoadGraph("g.npy"); err == nil ||
-		err.Error() != `workload: graph g.npy: file type (".npy") must be .npz, with arrays indptr and indices` {
+		err.Error() != `workload: graph g.npy: file type (".npy") must be .npz, with arrays indptr and indices, or of an edge list: .el, .wel, .edges, .edgelist, .txt, .tsv, .csv` {
 		t.Errorf("other type: %v", err)
 	}
 }

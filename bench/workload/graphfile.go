@@ -15,9 +15,8 @@ import (
 var edgeEndings = []string{".el", ".wel", ".edges", ".edgelist", ".txt", ".tsv", ".csv"}
 
 // LoadGraph reads a graph from the arrays "indptr" and "indices" of an .npz
-// file, of any integer dtype, with edge weights from its array "weights" if it
-// has one, or from an edge list (see LoadEdges), and validates it. Errors name
-// the file.
+// file, of any integer dtype, or from an edge list (see LoadEdges), and
+// validates it. Errors name the file.
 func LoadGraph(path string) (*Graph, error) {
 	name := strings.ToLower(path)
 	for _, packed := range []string{".gz", ".zst"} {
@@ -48,15 +47,20 @@ func LoadGraph(path string) (*Graph, error) {
 	for i, v := range indices {
 		g.Indices[i] = int32(v)
 	}
-	if arrays, err := npy.Arrays(path); err == nil && slices.Contains(arrays, "weights") {
-		if g.Weights, err = readFloats(path, "weights"); err != nil {
-			return nil, err
-		}
-		if err := checkWeights(g.Weights, len(g.Indices)); err != nil {
-			return nil, fmt.Errorf("workload: graph %s: %w", path, err)
-		}
-	}
 	return g, nil
+}
+
+// LoadWeights reads the edges' weights from the array "weights" of an .npz file, float32 or float64.
+func (g *Graph) LoadWeights(path string) error {
+	weights, err := readFloats(path, "weights")
+	if err != nil {
+		return err
+	}
+	if err := checkWeights(weights, len(g.Indices)); err != nil {
+		return fmt.Errorf("workload: graph %s: %w", path, err)
+	}
+	g.Weights = weights
+	return nil
 }
 
 // readFloats reads one rank-1 array of float32 or float64 of an .npz file.
@@ -72,7 +76,7 @@ func readFloats(path, array string) ([]float32, error) {
 	if t := r.DType(); len(r.Shape()) != 1 || t != npy.Float32 && t != npy.Float64 {
 		return fault(fmt.Errorf("array of rank %d and %v must be of rank 1 and float32 or float64", len(r.Shape()), t))
 	}
-	b := make([]byte, r.RowBytes())
+	b := make([]byte, r.Rows()*r.RowBytes())
 	if _, err := r.Read(b); err != nil {
 		return fault(err)
 	}

@@ -101,6 +101,7 @@ func (o *MixOptions) Validate() error {
 // part needs no share.
 func ParseMix(text string) ([]MixPart, error) {
 	var parts []MixPart
+	several := strings.Contains(text, ",")
 	for item := range strings.SplitSeq(text, ",") {
 		name, share, shared := strings.Cut(strings.TrimSpace(item), "=")
 		name, argument, argued := strings.Cut(name, ":")
@@ -130,9 +131,10 @@ func ParseMix(text string) ([]MixPart, error) {
 		default:
 			return nil, fmt.Errorf("workload: mix: pattern (%q) must be zipf, uniform, scan or loop", name)
 		}
-		if parts = append(parts, p); len(parts) > 1 && !shared || len(parts) > 1 && !strings.Contains(text, "=") {
+		if several && !shared {
 			return nil, fmt.Errorf("workload: mix: %s must have a share, as all parts of several must: %s=50%%", name, name)
 		}
+		parts = append(parts, p)
 	}
 	return parts, nil
 }

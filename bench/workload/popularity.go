@@ -203,21 +203,24 @@ func (c *popularityCursor) Batch(i int, dst []int64) []int64 {
 	return dst
 }
 
+// cacheLibConfig is what matters of a config.json of CacheLib's cachebench.
+type cacheLibConfig struct {
+	Test *struct {
+		PopDistFile     string  `json:"popDistFile"`
+		ValSizeDistFile string  `json:"valSizeDistFile"`
+		LoneGetRatio    float64 `json:"loneGetRatio"`
+		SetRatio        float64 `json:"setRatio"`
+		DelRatio        float64 `json:"delRatio"`
+		AddChainedRatio float64 `json:"addChainedRatio"`
+	} `json:"test_config"`
+}
+
 // LoadPopularity reads a distribution of CacheLib's cachebench: a file with popularityBuckets and popularityWeights, or a
 // config.json that names it and perhaps valSizeDistFile, and has numKeys and loneGetRatio. numKeys only scales key numbers
 // there, and is not used. What is not of the distribution stays as it is in the result.
 func LoadPopularity(path string) (PopularityOptions, error) {
 	var o PopularityOptions
-	var config struct {
-		Test *struct {
-			PopDistFile     string  `json:"popDistFile"`
-			ValSizeDistFile string  `json:"valSizeDistFile"`
-			LoneGetRatio    float64 `json:"loneGetRatio"`
-			SetRatio        float64 `json:"setRatio"`
-			DelRatio        float64 `json:"delRatio"`
-			AddChainedRatio float64 `json:"addChainedRatio"`
-		} `json:"test_config"`
-	}
+	var config cacheLibConfig
 	if err := readJSON(path, &config); err != nil {
 		return o, err
 	}

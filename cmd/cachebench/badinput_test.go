@@ -104,7 +104,7 @@ func TestRun_BadFiles(t *testing.T) {
 		{"graph", "no-indices.npz", `workload: graph @no-indices.npz: array indices: npy: @no-indices.npz: array ("indices") must be one of "indptr"`},
 		{"graph", "floats.npz", "workload: graph @floats.npz: array indptr: npy: @floats.npz:indptr: dtype (float32) must be an integer"},
 		{"graph", "vertices.npz", "graph @vertices.npz: vertices (11) must not outnumber the rows of table @ok.npy (10)"},
-		{"graph", "not-an-npz.json", `workload: graph @not-an-npz.json: file type (".json") must be .npz, with arrays indptr and indices`},
+		{"graph", "not-an-npz.json", `workload: graph @not-an-npz.json: file type (".json") must be .npz, with arrays indptr and indices, or of an edge list: .el, .wel, .edges, .edgelist, .txt, .tsv, .csv`},
 	} {
 		t.Run(c.flag+"="+c.file, func(t *testing.T) {
 			t.Parallel()

@@ -54,6 +54,6 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newRun(), newCompress(), newSimulate(), newDevices(), newGPUBench())
+	root.AddCommand(newRun(), newCompress(), newSimulate(), newTrace(), newCapture(), newDevices(), newGPUBench())
 	return root
 }

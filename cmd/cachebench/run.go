@@ -52,9 +52,9 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	f.SortFlags = false
 	f.StringVar(&cfg.Features, "features", "", "table: FILE.npy or FILE.npz[:array] (default: generated float32 × 128)")
 	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16 or f16")
-	f.StringVar(&cfg.Graph, "graph", "", "graph to sample: FILE.npz with CSR indptr and indices (default: generated)")
+	f.StringVar(&cfg.Graph, "graph", "", "graph to sample: FILE.npz with CSR indptr and indices, or an edge list (default: generated)")
 	f.IntVar(&cfg.Vertices, "vertices", cfg.Vertices, "vertices of the generated graph, rows of the generated table")
-	f.StringVar(&cfg.IDs, "ids", "", "row numbers to look up instead of sampling: FILE with one a line")
+	f.StringVar(&cfg.IDs, "ids", "", "row numbers to look up instead of sampling: FILE with one a line, or a trace")
 	f.IntSliceVar(&cfg.Fanouts, "fanouts", cfg.Fanouts, "neighbours sampled per vertex, hop by hop")
 	f.IntVar(&cfg.BatchSize, "batch-size", 0, "seed vertices (with --ids: row numbers) of a batch")
 	f.IntVar(&cfg.Batches, "batches", experiment.Default, "batches to measure")
@@ -75,6 +75,8 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	f.IntVar(&cfg.Workers, "workers", 0, "goroutines of the host (default: one a processor)")
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of everything generated and sampled")
 	f.BoolVar(&cfg.Verify, "verify", false, "compare every row with its source; exit status 1 if any differs")
+	f.BoolVar(&cfg.Weighted, "weighted", false, "sample neighbours by the edges' weights; a generated graph has random ones")
+	f.StringVar(&cfg.Capture, "capture", "", "also write the measured accesses, and whether they hit, to this trace: FILE.tct")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")
 	// What stands for the workload's own default is shown as that.
@@ -101,7 +103,7 @@ func printRun(w io.Writer, res *experiment.Result, asJSON bool) (err error) {
 // checkUnused refuses flags that the others make meaningless.
 func checkUnused(cmd *cobra.Command) error {
 	changed := func(name string) bool { return cmd.Flags().Changed(name) }
-	for _, c := range [][2]string{{"vertices", "features"}, {"vertices", "graph"}, {"fanouts", "ids"}} {
+	for _, c := range [][2]string{{"vertices", "features"}, {"vertices", "graph"}, {"fanouts", "ids"}, {"weighted", "ids"}} {
 		if changed(c[0]) && changed(c[1]) {
 			return fmt.Errorf("--%s and --%s contradict each other", c[0], c[1])
 		}
@@ -111,6 +113,9 @@ func checkUnused(cmd *cobra.Command) error {
 		if changed(name) && !online {
 			return fmt.Errorf("--%s means nothing without --cold, --drift, --refresh-batches or --refresh-interval", name)
 		}
+	}
+	if changed("capture") && cmd.Flags().Lookup("capture").Value.String() == "" {
+		return errors.New("the trace's name must not be empty")
 	}
 	if changed("batch-size") && cmd.Flags().Lookup("batch-size").Value.String() == "0" {
 		return errors.New("--batch-size (0) must be at least 1")

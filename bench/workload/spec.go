@@ -1,0 +1,133 @@
+package workload
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Spec describes one of the generated workloads in the words of a command line. Zero fields are the workload's defaults.
+type Spec struct {
+	// Kind is one of Kinds.
+	Kind               string
+	Batches, BatchSize int
+	Seed               uint64
+	Rows               int64  // mix, popularity
+	Mix                string // see ParseMix
+	Tables             string // dlrm, see ParseTables
+	Turnover           int    // dlrm
+	Popularity         string // file, see LoadPopularity
+	Active             int    // kv-blocks
+	// Graph is a file for LoadGraph, "rmat" (default) or "power-law".
+	Graph            string
+	Vertices, Degree int // of a generated graph
+	Fanouts          []int
+	Weighted         bool
+}
+
+// Kinds are those of Spec.
+var Kinds = []string{"mix", "dlrm", "kv-blocks", "popularity", "sampling"}
+
+// SpecFields says for which kinds a field means anything, by the field's name on a command line.
+var SpecFields = map[string]string{
+	"batch-size": "mix dlrm popularity sampling", "rows": "mix popularity", "mix": "mix", "tables": "dlrm", "turnover": "dlrm",
+	"popularity": "popularity", "active": "kv-blocks", "graph": "sampling", "vertices": "sampling", "degree": "sampling",
+	"fanouts": "sampling", "weighted": "sampling",
+}
+
+// New returns the workload. It loads or generates the graph, where there is one.
+func (s *Spec) New() (Workload, error) {
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{{"batches", int64(s.Batches)}, {"batch size", int64(s.BatchSize)}, {"rows", s.Rows}, {"vertices", int64(s.Vertices)}, {"degree", int64(s.Degree)}} {
+		if f.value < 0 {
+			return nil, fmt.Errorf("workload: %s: %s (%d) must be at least 1", s.Kind, f.name, f.value)
+		}
+	}
+	switch s.Kind {
+	case "mix":
+		o := MixOptions{Rows: s.Rows, BatchSize: s.BatchSize, Batches: s.Batches, Seed: s.Seed}
+		if s.Mix != "" {
+			var err error
+			if o.Parts, err = ParseMix(s.Mix); err != nil {
+				return nil, err
+			}
+		}
+		return NewMix(o)
+	case "dlrm":
+		o := DLRMOptions{BatchSize: s.BatchSize, Batches: s.Batches, Turnover: s.Turnover, Seed: s.Seed}
+		if s.Tables != "" {
+			var err error
+			if o.Tables, err = ParseTables(s.Tables); err != nil {
+				return nil, err
+			}
+		}
+		return NewDLRM(o)
+	case "kv-blocks":
+		return NewKVBlocks(KVBlocksOptions{Active: s.Active, Requests: s.Batches, Seed: s.Seed})
+	case "popularity":
+		if s.Popularity == "" {
+			return nil, fmt.Errorf("workload: popularity: a file of popularity buckets must be given")
+		}
+		o, err := LoadPopularity(s.Popularity)
+		if err != nil {
+			return nil, err
+		}
+		o.Rows, o.BatchSize, o.Batches, o.Seed = s.Rows, s.BatchSize, s.Batches, s.Seed
+		return NewPopularity(o)
+	case "sampling":
+		g, err := s.graph()
+		if err != nil {
+			return nil, err
+		}
+		return NewNeighborSampling(SamplingOptions{
+			Graph: g, Fanouts: slices.Clone(s.Fanouts), BatchSize: s.BatchSize, Batches: s.Batches, Weighted: s.Weighted, Seed: s.Seed,
+		})
+	}
+	return nil, fmt.Errorf("workload: kind (%q) must be one of %s", s.Kind, strings.Join(Kinds, ", "))
+}
+
+// graph loads or generates the graph.
+func (s *Spec) graph() (g *Graph, err error) {
+	switch s.Graph {
+	case "", "rmat":
+		g, err = RMAT(RMATOptions{Vertices: s.Vertices, MeanDegree: s.Degree, Seed: s.Seed})
+	case "power-law":
+		g, err = PowerLaw(GraphOptions{Vertices: s.Vertices, MeanDegree: s.Degree, Seed: s.Seed})
+	default:
+		if s.Vertices != 0 || s.Degree != 0 {
+			return nil, fmt.Errorf("workload: sampling: vertices and degree (%d, %d) must not be given with a graph's file (%s)", s.Vertices, s.Degree, s.Graph)
+		}
+		if g, err = LoadGraph(s.Graph); err == nil && s.Weighted && g.Weights == nil {
+			err = g.LoadWeights(s.Graph)
+		}
+		return g, err
+	}
+	if err == nil && s.Weighted {
+		g.SetWeights(s.Seed)
+	}
+	return g, err
+}
+
+// ParseTables reads embedding tables such as "1000000:0.9,50000:1.1:4": rows, exponent (1) and lookups (1) of each.
+func ParseTables(text string) ([]EmbeddingTable, error) {
+	var tables []EmbeddingTable
+	for item := range strings.SplitSeq(text, ",") {
+		fields := strings.Split(strings.TrimSpace(item), ":")
+		t := EmbeddingTable{Exponent: 1, Lookups: 1}
+		var err error
+		if t.Rows, err = strconv.ParseInt(fields[0], 10, 64); err == nil && len(fields) > 1 {
+			t.Exponent, err = strconv.ParseFloat(fields[1], 64)
+		}
+		if err == nil && len(fields) > 2 {
+			t.Lookups, err = strconv.Atoi(fields[2])
+		}
+		if err != nil || len(fields) > 3 {
+			return nil, fmt.Errorf("workload: DLRM: table (%q) must be rows:exponent:lookups", item)
+		}
+		tables = append(tables, t)
+	}
+	return tables, nil
+}
