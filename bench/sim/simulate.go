@@ -183,9 +183,9 @@ func (c *Config) load() (*demand.Trace, Source, error) {
 		return nil, Source{}, err
 	}
 	defer r.Close()
-	t, err := demand.Load(r)
+	t, err := demand.Load(c.Trace, r)
 	if err != nil {
-		return nil, Source{}, fmt.Errorf("%s: %w", c.Trace, err)
+		return nil, Source{}, err
 	}
 	s := Source{Trace: c.Trace, Requests: int64(len(t.IDs)), IDs: int64(t.Rows), UnitSize: c.UnitSize}
 	if t.Ops != nil {

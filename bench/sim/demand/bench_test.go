@@ -52,7 +52,7 @@ func (m *memory) Read(dst []trace.Request) (int, error) {
 func (m *memory) Close() error { return nil }
 
 var zipfDense = sync.OnceValues(func() (*Trace, error) {
-	t, err := Load(&memory{zipfTrace()})
+	t, err := Load("test", &memory{zipfTrace()})
 	if err == nil {
 		t.PrepareFuture()
 	}
@@ -82,7 +82,7 @@ func BenchmarkLoad(b *testing.B) {
 	for _, simulated := range []bool{false, true} {
 		b.Run(map[bool]string{false: "policy=none", true: "policy=lru"}[simulated], func(b *testing.B) {
 			for b.Loop() {
-				t, err := Load(&memory{ids})
+				t, err := Load("test", &memory{ids})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -53,7 +53,7 @@ func load(t testing.TB, name string) *Trace {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	tr, err := Load(r)
+	tr, err := Load(name, r)
 	if err != nil {
 		t.Fatal(err)
 	}

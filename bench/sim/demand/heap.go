@@ -34,9 +34,6 @@ func (h *heap) set(row uint32, key float64) {
 	h.up(i, next)
 }
 
-// key returns the row's key. REQUIRES: the row is there.
-func (h *heap) key(row uint32) float64 { return h.items[h.at[row]-1].key }
-
 // remove takes a row out. REQUIRES: it is there.
 func (h *heap) remove(row uint32) {
 	i := int(h.at[row]) - 1

@@ -431,7 +431,7 @@ func TestRun_StaticOptimal(t *testing.T) {
 
 // TestRun_ChangedSizes: a row that comes back longer is another one, and what it takes is counted.
 func TestRun_ChangedSizes(t *testing.T) {
-	tr, err := Load(&requests{{ID: 9, Size: 4}, {ID: 9, Size: 4}, {ID: 9, Size: 6}, {ID: 8, Size: 4}, {ID: 9, Size: 6}, {ID: 7, Size: 1}, {ID: 8, Size: 4}, {ID: 9, Size: 6}})
+	tr, err := Load("test", &requests{{ID: 9, Size: 4}, {ID: 9, Size: 4}, {ID: 9, Size: 6}, {ID: 8, Size: 4}, {ID: 9, Size: 6}, {ID: 7, Size: 1}, {ID: 8, Size: 4}, {ID: 9, Size: 6}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -477,7 +477,7 @@ func TestLoad(t *testing.T) {
 			}
 		}
 		given := slices.Clone(all)
-		tr, err := Load(&all)
+		tr, err := Load("test", &all)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -529,7 +529,7 @@ func TestRun_Bad(t *testing.T) {
 	if _, err := (&Trace{IDs: []uint32{0}, Rows: 1, Sizes: []int64{5}}).Run(t.Context(), glru, Config{Capacity: 1}, 0); err == nil {
 		t.Error("golang-lru knows sizes")
 	}
-	if _, err := Load(&requests{{ID: 1, Size: -4}}); err == nil || err.Error() != "sim: request 0: size (-4) must be 0 to 2147483648" {
+	if _, err := Load("test", &requests{{ID: 1, Size: -4}}); err == nil || err.Error() != "sim: test: request 0: size (-4) must be 0 to 2147483648" {
 		t.Error(err)
 	}
 }

@@ -34,19 +34,19 @@ const (
 	MaxSize     = 1 << 31
 )
 
-// Load reads a trace to its end and numbers its IDs.
-func Load(r trace.Reader) (*Trace, error) {
+// Load reads a trace to its end and numbers its IDs. Errors of the reader are returned as they are, others name the trace.
+func Load(name string, r trace.Reader) (*Trace, error) {
 	t := &Trace{}
 	ids := newInterner()
 	buf := make([]trace.Request, 1024)
 	for {
 		n, err := r.Read(buf)
 		if len(t.IDs)+n > MaxRequests {
-			return nil, fmt.Errorf("sim: trace must have at most %d requests", int64(MaxRequests))
+			return nil, fmt.Errorf("sim: %s: requests must be at most %d", name, int64(MaxRequests))
 		}
 		for part := range slices.Chunk(buf[:n], internBatch) {
 			if err := t.add(part, &ids); err != nil {
-				return nil, err
+				return nil, fmt.Errorf("sim: %s: %w", name, err)
 			}
 		}
 		if errors.Is(err, io.EOF) {
@@ -92,7 +92,7 @@ func (t *Trace) add(batch []trace.Request, ids *interner) error {
 // addSize notes the size of request i.
 func (t *Trace) addSize(i int, row uint32, size int64) error {
 	if size < 0 || size > MaxSize {
-		return fmt.Errorf("sim: request %d: size (%d) must be 0 to %d", i, size, int64(MaxSize))
+		return fmt.Errorf("request %d: size (%d) must be 0 to %d", i, size, int64(MaxSize))
 	}
 	if t.Sizes == nil { // all requests before had none
 		t.Sizes = make([]int64, slices.Max(t.IDs[:i+1])+1)
