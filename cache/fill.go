@@ -124,6 +124,7 @@ func (c *Cache) train(s *space) error {
 	}
 	p.StoredBytes = stored
 	p.SlotBytes = func(key uint64) int { return slab.SlotBytes(stored(key)) }
+	c.learner.slotBytes = p.SlotBytes
 	var err error
 	if panicked := c.learner.call(func(policy admission.Policy) { err = policy.Start(p) }); panicked != nil || err != nil {
 		return errors.Join(panicked, err)

@@ -14,10 +14,13 @@ import (
 // learner feeds the admission policy, one call at a time, and contains its panics: after one it is left alone, and the cache
 // serves on with what it holds.
 type learner struct {
-	cache   *Cache
-	policy  admission.Policy
-	samples atomic.Int64
-	lost    atomic.Int64 // overwritten in the ring before they were read
+	cache  *Cache
+	policy admission.Policy
+	// slotBytes is what a row takes in a slab.
+	slotBytes func(key uint64) int
+	estimator estimator
+	samples   atomic.Int64
+	lost      atomic.Int64 // overwritten in the ring before they were read
 
 	panicked atomic.Pointer[error]
 
@@ -93,6 +96,9 @@ func (c *Cache) openRings() (err error) {
 	if o.Accesses == 0 && o.Keys == 0 {
 		return nil
 	}
+	if err := c.learner.estimator.open(&c.opts); err != nil {
+		return err
+	}
 	for _, d := range c.devices {
 		if d.ring, err = kernels.NewSampleRing(d.device, ringRecords); err != nil {
 			return err
@@ -118,6 +124,7 @@ func (l *learner) drain() {
 	if l.mu.rows == nil {
 		l.mu.rows, l.mu.keys = make([][]int64, len(c.tables)), make([][]int64, len(c.tables))
 	}
+	lookups, read, overwritten := c.lookups(), int64(0), int64(0)
 	for _, d := range c.devices {
 		if d.ring == nil {
 			continue
@@ -140,17 +147,22 @@ func (l *learner) drain() {
 					l.observeLocked(table)
 				}
 			}
-			if kept&kernels.SampledKey != 0 && c.opts.Refresh.OnKeys != nil {
-				l.mu.keys[table] = append(l.mu.keys[table], row)
+			if kept&kernels.SampledKey != 0 {
+				l.estimator.access(key, l.slotBytes(key))
+				if c.opts.Refresh.OnKeys != nil {
+					l.mu.keys[table] = append(l.mu.keys[table], row)
+				}
 			}
 		})
 		l.samples.Add(samples)
 		l.lost.Add(int64(lost))
+		read, overwritten = read+samples, overwritten+int64(lost)
 		if c.opts.Capture != nil && (len(l.mu.taken) > 0 || lost > 0) {
 			c.opts.Capture(l.mu.taken, int64(lost))
 			l.mu.taken = l.mu.taken[:0]
 		}
 	}
+	l.estimator.drained(lookups, read, overwritten)
 	for table := range c.tables {
 		l.observeLocked(table)
 		if len(l.mu.keys[table]) > 0 {

@@ -26,7 +26,8 @@ type RefreshOptions struct {
 	// Accesses is the share of all accesses, 0 to 1, that the policy observes. Default 1/16 where Interval is positive, else
 	// 0.
 	Accesses float64
-	// Keys is the share of all keys, 0 to 1, whose every access OnKeys hears of, for estimates of miss ratios. Default 0.
+	// Keys is the share of all keys, 0 to 1, whose every access is sampled: Stats.Estimate is made from them, and OnKeys hears of
+	// them. 1/64 is plenty for millions of keys. Default 0.
 	Keys float64
 	// OnKeys is called by one goroutine at a time, not under any lock that Gather takes; rows are row numbers in about the
 	// order of access, used until it returns. It must not call the cache's Refresh, SetBudget or Close. Default: none.

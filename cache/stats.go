@@ -51,6 +51,8 @@ type Stats struct {
 	// was wrong.
 	RestoredRows int64
 	RestoreError string
+	// Estimate is what the hit rate would be at other budgets; nil without RefreshOptions.Keys, and until samples were read.
+	Estimate *Estimate
 	// Tables are the statistics of each table.
 	Tables []TableStats
 }
@@ -126,9 +128,11 @@ func (c *Cache) Stats() (Stats, error) {
 	defer c.leave()
 	s := Stats{BudgetBytes: c.budget.Load() * int64(len(c.devices))}
 	c.changes.read(&s)
+	hashes := int64(0)
 	for _, d := range c.devices {
 		d.settleFinished()
 		s.MetadataBytes += d.hashes.Size() + slab.TailSlack
+		hashes += d.hashes.Size()
 		d.lanes.Lock()
 		s.ScratchBytes += d.lanes.scratch.bytes + int64(len(d.lanes.all))*laneBytes
 		d.lanes.Unlock()
@@ -160,6 +164,7 @@ func (c *Cache) Stats() (Stats, error) {
 		s.HostBytes += t.tier.HostBytes()
 		s.Tables = append(s.Tables, ts)
 	}
+	s.Estimate = c.learner.estimator.estimate(s.BudgetBytes, s.MetadataBytes-hashes, s.PayloadBytes+s.FreeBytes)
 	return s, nil
 }
 

@@ -50,6 +50,8 @@ type Config struct {
 	IDs string
 	// Fanouts are how many neighbours are sampled in each hop.
 	Fanouts []int
+	// Weighted samples neighbours by the edges' weights.
+	Weighted bool
 	// BatchSize is the seeds of a sampled batch, 256 by default, or the row numbers of a replayed one, 4096. 0: default.
 	BatchSize int
 	// Batches is the number of measured batches: 200 by default, with IDs all there are.
@@ -179,6 +181,7 @@ func (c *Config) Settings() map[string]any {
 	set("warmup_batches", c.WarmupBatches, c.WarmupBatches != Default)
 	set("workers", c.Workers, c.Workers != 0)
 	set("data_seed", c.DataSeed, c.DataSeed != 0)
+	set("weighted", true, c.Weighted)
 	set("verify", true, c.Verify)
 	set("cold", true, c.Cold)
 	set("drift", c.Drift, c.Drift != 0)

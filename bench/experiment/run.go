@@ -186,7 +186,12 @@ func (r *run) fit() (err error) {
 
 func (r *run) prepareSampling() (err error) {
 	c := &r.cfg
-	o := workload.SamplingOptions{Graph: r.graph, Fanouts: c.Fanouts, BatchSize: c.BatchSize, Batches: orDefault(c.Batches, defaultBatches), Seed: c.Seed}
+	if err := c.addWeights(r.graph); err != nil {
+		return err
+	}
+	o := workload.SamplingOptions{
+		Weighted: c.Weighted, Graph: r.graph, Fanouts: c.Fanouts, BatchSize: c.BatchSize, Batches: orDefault(c.Batches, defaultBatches), Seed: c.Seed,
+	}
 	if o.BatchSize == 0 {
 		o.BatchSize = defaultSeeds
 	}

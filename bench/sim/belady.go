@@ -1,70 +1,36 @@
 package sim
 
-import "container/heap"
+import (
+	"context"
+
+	"github.com/tensorcache/tensorcache/bench/sim/demand"
+)
 
 // Belady returns what the clairvoyant cache achieves that is filled on every miss, evicts the row whose next access is
 // the latest, and declines rows that would be evicted next: the ceiling of hit ratio for rows of one size. Its cache has
 // places rows and starts empty.
 func Belady(s *Stream, places int) *Outcome {
 	cursor := s.Batches.NewCursor()
-	var trace []int64
+	t := &demand.Trace{Rows: len(s.Slot)}
 	measured := 0
+	var rows []int64
 	for i := range s.Batches.Batches() {
 		if i == s.Warmup {
-			measured = len(trace)
+			measured = len(t.IDs)
 		}
-		trace = cursor.Batch(i, trace)
-	}
-	const never = 1<<63 - 1
-	next := make([]int64, len(trace))
-	last := make([]int64, len(s.Slot))
-	for r := range last {
-		last[r] = never
-	}
-	for i := len(trace) - 1; i >= 0; i-- {
-		next[i] = last[trace[i]]
-		last[trace[i]] = int64(i)
-	}
-	out := &Outcome{}
-	due := make([]int64, len(s.Slot)) // of cached rows, when they are accessed next; 0: not cached
-	var queue latest
-	held := 0
-	for i, r := range trace {
-		if i >= measured {
-			out.Lookups++
-		}
-		if due[r] != 0 {
-			if i >= measured {
-				out.Hits++
-			}
-		} else {
-			held++
-		}
-		due[r] = next[i]
-		heap.Push(&queue, access{r, next[i]})
-		for held > places {
-			a := heap.Pop(&queue).(access)
-			if due[a.row] == a.at { // else it was accessed since
-				due[a.row] = 0
-				held--
-			}
+		rows = cursor.Batch(i, rows[:0])
+		for _, r := range rows {
+			t.IDs = append(t.IDs, uint32(r))
 		}
 	}
-	return out
-}
-
-// access is when a row is accessed.
-type access struct{ row, at int64 }
-
-// latest is a heap with the latest access on top.
-type latest []access
-
-func (q latest) Len() int           { return len(q) }
-func (q latest) Less(i, j int) bool { return q[i].at > q[j].at }
-func (q latest) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-func (q *latest) Push(a any)        { *q = append(*q, a.(access)) }
-func (q *latest) Pop() any {
-	a := (*q)[len(*q)-1]
-	*q = (*q)[:len(*q)-1]
-	return a
+	t.PrepareFuture()
+	p, err := demand.Lookup("beladybypass")
+	if err != nil {
+		panic(err)
+	}
+	out, err := t.Run(context.Background(), p, demand.Config{Capacity: int64(places)}, measured)
+	if err != nil {
+		panic(err) // of places below 1
+	}
+	return &Outcome{Lookups: out.Requests, Hits: out.Requests - out.Misses}
 }

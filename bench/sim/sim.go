@@ -1,6 +1,8 @@
-// Package sim runs admission policies over access streams, with a model of a cache that is refreshed on line: no rows, no
-// devices, only the set of admitted rows and their slot bytes. It is what docs/admission.md is measured with. Nothing
-// here is safe for concurrent use.
+// Package sim finds out, without a cache, what one would miss. [Run] runs an admission policy over a stream of batches, with a
+// model of a cache that is refreshed on line: no rows, no devices, only the set of admitted rows and their slot bytes; it
+// is what docs/admission.md is measured with. [Simulate] runs policies over a trace, at many cache sizes side by side: those
+// of package demand, whose caches are filled on every miss, and admission policies by Run. [MissRatios] computes LRU's whole
+// miss-ratio curve from a trace. Nothing here is safe for concurrent use.
 package sim
 
 import (
@@ -34,8 +36,9 @@ type Stream struct {
 type Options struct {
 	// Every is the batches between refreshes. Default 4.
 	Every int
-	// Static fills the cache once, after the warm-up, and does not refresh it.
-	Static bool
+	// Static fills the cache once, and does not refresh it: after FillAfter batches, by default after the warm-up.
+	Static    bool
+	FillAfter int
 	// Churn is the slot bytes that a refresh may write, as a share of the capacity, above 0. Default 1.
 	Churn float64
 	// Evict is the slot bytes that a refresh may take from cached rows, as a share of the capacity, above 0. Default 1.
@@ -65,6 +68,9 @@ func (o *Options) EnsureDefaults() {
 // Validate reports every field out of range.
 func (o *Options) Validate() error {
 	var errs []error
+	if o.FillAfter < 0 {
+		errs = append(errs, fmt.Errorf("sim: FillAfter (%d) must not be negative", o.FillAfter))
+	}
 	if o.Every < 1 {
 		errs = append(errs, fmt.Errorf("sim: Every (%d) must be at least 1", o.Every))
 	}
@@ -83,6 +89,8 @@ func (o *Options) Validate() error {
 // Outcome is what a policy achieved over the measured batches.
 type Outcome struct {
 	Lookups, Hits int64
+	// LookupBytes and HitBytes are the slot bytes of their rows.
+	LookupBytes, HitBytes int64
 	// Churned is the slot bytes written by refreshes, Refreshes their number.
 	Churned   int64
 	Refreshes int
@@ -114,14 +122,21 @@ func Run(s *Stream, p admission.Policy, o Options) (*Outcome, error) {
 	out := &Outcome{}
 	cursor := s.Batches.NewCursor()
 	sampled := uint64(o.Sampling * (1 << 32))
+	fill := s.Warmup
+	if o.FillAfter > 0 {
+		fill = o.FillAfter
+	}
 	var rows, seen []int64
 	for i := range s.Batches.Batches() {
 		rows = cursor.Batch(i, rows[:0])
 		if i >= s.Warmup {
 			hits := int64(0)
 			for _, r := range rows {
+				slot := int64(s.Slot[r])
+				out.LookupBytes += slot
 				if c.admitted[r] {
 					hits++
+					out.HitBytes += slot
 				}
 			}
 			out.Hits, out.Lookups = out.Hits+hits, out.Lookups+int64(len(rows))
@@ -134,7 +149,7 @@ func Run(s *Stream, p admission.Policy, o Options) (*Outcome, error) {
 			}
 		}
 		p.Observe(0, seen)
-		if o.Static && i+1 == s.Warmup || !o.Static && (i+1)%o.Every == 0 {
+		if o.Static && i+1 == fill || !o.Static && (i+1)%o.Every == 0 {
 			written := c.refresh(p, int64(o.Churn*float64(s.Capacity)), int64(o.Evict*float64(s.Capacity)))
 			if i >= s.Warmup {
 				out.Churned += written

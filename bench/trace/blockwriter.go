@@ -33,7 +33,23 @@ func NewBlockWriter(w io.Writer, h Header) (*BlockWriter, error) {
 }
 
 // Write appends requests.
-func (b *BlockWriter) Write(requests []Request) error {
+func (b *BlockWriter) Write(requests []Request) error { return prefixed(b.write(requests)) }
+
+// Flush writes what there is as a block.
+func (b *BlockWriter) Flush() error { return prefixed(b.flush()) }
+
+// Close writes what there is, and the end mark.
+func (b *BlockWriter) Close() error { return prefixed(b.finish()) }
+
+// prefixed names the package; the encoder names the file besides.
+func prefixed(err error) error {
+	if err != nil {
+		err = fmt.Errorf("trace: %w", err)
+	}
+	return err
+}
+
+func (b *BlockWriter) write(requests []Request) error {
 	for len(requests) > 0 && b.err == nil {
 		n := min(len(requests), blockRequests-len(b.requests))
 		for i := range requests[:n] {
@@ -45,7 +61,7 @@ func (b *BlockWriter) Write(requests []Request) error {
 		b.requests = append(b.requests, requests[:n]...)
 		requests = requests[n:]
 		if len(b.requests) == blockRequests {
-			b.Flush()
+			b.flush()
 		}
 	}
 	return b.err
@@ -55,11 +71,11 @@ func (b *BlockWriter) Write(requests []Request) error {
 func check(r *Request, index int64) error {
 	switch {
 	case r.Op >= numOps || r.Outcome >= numOutcomes:
-		return fmt.Errorf("trace: request %d: %w: operation (%d) and outcome (%d) must be known", index, ErrFormat, r.Op, r.Outcome)
+		return fmt.Errorf("request %d: %w: operation (%d) and outcome (%d) must be known", index, ErrFormat, r.Op, r.Outcome)
 	case r.Size < 0:
-		return fmt.Errorf("trace: request %d: %w: size (%d) must not be negative", index, ErrFormat, r.Size)
+		return fmt.Errorf("request %d: %w: size (%d) must not be negative", index, ErrFormat, r.Size)
 	case r.Next < Unknown || r.Next >= 0 && r.Next <= index:
-		return fmt.Errorf("trace: request %d: %w: next access (%d) must come after it", index, ErrFormat, r.Next)
+		return fmt.Errorf("request %d: %w: next access (%d) must come after it", index, ErrFormat, r.Next)
 	}
 	return nil
 }
@@ -67,13 +83,12 @@ func check(r *Request, index int64) error {
 // Lose notes that so many accesses are missing before what is written next.
 func (b *BlockWriter) Lose(accesses int64) {
 	if accesses > 0 {
-		b.Flush() // losses stand before their block
+		b.flush() // losses stand before their block
 		b.lost += accesses
 	}
 }
 
-// Flush writes what there is as a block.
-func (b *BlockWriter) Flush() error {
+func (b *BlockWriter) flush() error {
 	n := len(b.requests)
 	if n == 0 || b.err != nil {
 		return b.err
@@ -106,15 +121,14 @@ func (b *BlockWriter) takeLost() uint32 {
 // emit writes buf and its checksum.
 func (b *BlockWriter) emit() error {
 	b.buf = binary.LittleEndian.AppendUint32(b.buf, crc32.Checksum(b.buf, castagnoli))
-	if _, err := b.w.Write(b.buf); err != nil {
-		b.err = fmt.Errorf("trace: %w", err)
+	if b.err == nil {
+		_, b.err = b.w.Write(b.buf)
 	}
 	return b.err
 }
 
-// Close writes what there is, and the end mark.
-func (b *BlockWriter) Close() error {
-	if b.closed || b.Flush() != nil {
+func (b *BlockWriter) finish() error {
+	if b.closed || b.flush() != nil {
 		return b.err
 	}
 	b.closed = true
@@ -132,5 +146,5 @@ func newBlockEncoder(o *output) (encoder, error) {
 	return &blockEncoder{b}, err
 }
 
-func (e *blockEncoder) encode(requests []Request) error { return e.b.Write(requests) }
-func (e *blockEncoder) end() error                      { return e.b.Close() }
+func (e *blockEncoder) encode(requests []Request) error { return e.b.write(requests) }
+func (e *blockEncoder) end() error                      { return e.b.finish() }

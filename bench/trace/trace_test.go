@@ -525,7 +525,7 @@ func TestCreate_Errors(t *testing.T) {
 		{"x.tct", Options{Format: "y"}, plain, `trace: unsuitable format: format ("y") must be one of ` + all},
 		{"x.ids", Options{}, Request{Op: Delete}, "trace: " + in("x.ids") + ": unsuitable format: ids cannot hold a delete"},
 		{"x.oracleGeneral", Options{}, Request{Size: 1 << 32}, "trace: " + in("x.oracleGeneral") + ": unsuitable format: size (4294967296) and time (0) must be 0 to 2^32 - 1 in oraclegeneral"},
-		{"x.tct", Options{}, Request{Next: 1}, "trace: " + in("x.tct") + ": trace: request 1: unsuitable format: next access (1) must come after it"},
+		{"x.tct", Options{}, Request{Next: 1}, "trace: " + in("x.tct") + ": request 1: unsuitable format: next access (1) must come after it"},
 		{"x.csv", Options{}, Request{Time: -1}, "trace: " + in("x.csv") + ": unsuitable format: time (-1) must not be negative in cachelib"},
 		{"x.tct", Options{}, plain, ""},
 	} {

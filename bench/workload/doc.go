@@ -19,13 +19,13 @@
 //     batches (training, compressed run, uncompressed run) need no storage, and
 //     batches may be computed in any order by any number of cursors.
 //   - A sampled batch holds every vertex at most once; a replayed batch holds
-//     what the file holds, duplicates included.
+//     what the file holds, duplicates included; other batches hold duplicates.
 //
 // # Memory
 //
 // A Workload keeps references to the graph or the row numbers it was made from,
-// which must not change afterwards. A Cursor owns scratch of 4 bytes a vertex
-// (sampling) or none (replay), and Batch appends to memory of the caller.
+// which must not change afterwards; KVBlocks keeps 24 bytes a request. A Cursor owns scratch of 4 bytes a vertex
+// (sampling) or none to speak of (others), and Batch appends to memory of the caller.
 //
 // # Example
 //

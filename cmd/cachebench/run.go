@@ -71,6 +71,7 @@ func addWorkload(f *pflag.FlagSet, cfg *experiment.Config) {
 	f.IntVar(&cfg.Vertices, "vertices", cfg.Vertices, "vertices of the generated graph, rows of the generated table")
 	f.StringVar(&cfg.IDs, "ids", "", "row numbers to look up instead of sampling: FILE with one a line, or a trace")
 	f.IntSliceVar(&cfg.Fanouts, "fanouts", cfg.Fanouts, "neighbours sampled per vertex, hop by hop")
+	f.BoolVar(&cfg.Weighted, "weighted", false, "sample neighbours by the edges' weights; a generated graph has random ones")
 	f.IntVar(&cfg.BatchSize, "batch-size", 0, "seed vertices (with --ids: row numbers) of a batch")
 	f.IntVar(&cfg.Batches, "batches", experiment.Default, "batches to measure")
 	f.IntVar(&cfg.WarmupBatches, "warmup-batches", experiment.Default, "batches the policy learns from first")
@@ -114,7 +115,7 @@ func printRun(w io.Writer, res *experiment.Result, asJSON bool) (err error) {
 // checkUnused refuses flags that the others make meaningless.
 func checkUnused(cmd *cobra.Command) error {
 	changed := func(name string) bool { return cmd.Flags().Changed(name) }
-	for _, c := range [][2]string{{"vertices", "features"}, {"vertices", "graph"}, {"fanouts", "ids"}} {
+	for _, c := range [][2]string{{"vertices", "features"}, {"vertices", "graph"}, {"fanouts", "ids"}, {"weighted", "ids"}} {
 		if changed(c[0]) && changed(c[1]) {
 			return fmt.Errorf("--%s and --%s contradict each other", c[0], c[1])
 		}

@@ -47,6 +47,22 @@ func TestCapture_EqualsRun(t *testing.T) {
 		"run", "--ids", ids, "--features", write(t, "u.npy", npyOf(t, npy.Float32, smooth(80), 10, 8)))
 }
 
+// TestRun_Weighted: weights change what is sampled; a graph without any is refused.
+func TestRun_Weighted(t *testing.T) {
+	t.Parallel()
+	uniform, weighted := run(t, small...), run(t, append([]string{"--weighted"}, small...)...)
+	if uniform.Workload.IDs == weighted.Workload.IDs {
+		t.Errorf("both sample %d IDs", uniform.Workload.IDs)
+	}
+	edges := write(t, "g.el", []byte("0 1 2\n1 0 0\n0 2 1\n"))
+	if r := run(t, "--graph", edges, "--weighted", "--batches", "1", "--budget", "50%"); r.Workload.IDs != 3 {
+		t.Errorf("%d IDs of 3 vertices", r.Workload.IDs)
+	}
+	plain := write(t, "p.npz", npzOf(t, member{"indptr", ints(t, 0, 1, 2)}, member{"indices", ints(t, 1, 0)}))
+	refuse(t, "workload: graph "+plain+`: array weights: npy: `+plain+`: array ("weights") must be one of "indptr", "indices"`, "run", "--graph", plain, "--weighted")
+	refuse(t, "--weighted and --ids contradict each other", "run", "--weighted", "--ids", "x")
+}
+
 // firstAbove returns the first ID that is no row of a table of that many.
 func firstAbove(t *testing.T, file string, rows uint64) (r struct {
 	id uint64

@@ -1,0 +1,92 @@
+package report
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/tensorcache/tensorcache/bench/sim"
+)
+
+// Simulation prints what policies missed.
+func Simulation(w io.Writer, s *sim.Simulation) error {
+	header := []any{"policy", "cache", "misses", "miss ratio"}
+	if !s.UnitSize {
+		header = append(header, "byte miss ratio")
+	}
+	t := newTable(append(header, "requests/s")...)
+	last := ""
+	larger := false
+	for _, r := range s.Results {
+		size := sizeOf(&s.Source, r.CacheBytes)
+		if r.CacheBytes >= s.WorkingSet {
+			size, larger = size+" *", true
+		}
+		row := table.Row{r.Policy, size, count(r.Misses), ratioOf(r.MissRatio)}
+		if !s.UnitSize {
+			row = append(row, ratioOf(r.ByteMissRatio))
+		}
+		if last != "" && r.Policy != last {
+			t.AppendSeparator()
+		}
+		last = r.Policy
+		t.AppendRow(append(row, rate(r.RequestsPerSecond)))
+	}
+	if err := sourceLine(w, &s.Source); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", t.Render())
+	if larger && err == nil {
+		_, err = fmt.Fprintln(w, "* holds the whole working set")
+	}
+	return err
+}
+
+// Curve prints a miss-ratio curve.
+func Curve(w io.Writer, c *sim.Curve) error {
+	if err := sourceLine(w, &c.Source); err != nil {
+		return err
+	}
+	if c.Method == sim.CurveExact {
+		if _, err := fmt.Fprintf(w, "%-10s exact LRU\n", "curve"); err != nil {
+			return err
+		}
+	} else if _, err := fmt.Fprintf(w, "%-10s LRU by SHARDS from %s IDs; miss ratios are off by %.4f on average\n", "curve", count(c.SampledIDs), c.Error); err != nil {
+		return err
+	}
+	header := []any{"cache", "of working set", "miss ratio"}
+	if !c.UnitSize {
+		header = append(header, "byte miss ratio")
+	}
+	t := newTable(header...)
+	for _, p := range c.Points {
+		cell := ratioOf(p.MissRatio)
+		if p.StandardError > 0 {
+			cell += fmt.Sprintf(" ± %.4f", p.StandardError)
+		}
+		row := table.Row{sizeOf(&c.Source, p.CacheBytes), percent(float64(p.CacheBytes) / float64(max(1, c.WorkingSet))), cell}
+		if !c.UnitSize {
+			row = append(row, ratioOf(p.ByteMissRatio))
+		}
+		t.AppendRow(row)
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", t.Render())
+	return err
+}
+
+func sourceLine(w io.Writer, s *sim.Source) error {
+	_, err := fmt.Fprintf(w, "%-10s %s: %s, %s, working set %s\n", "trace", s.Trace,
+		plural(int(s.Requests), "request", "requests"), plural(int(s.IDs), "ID", "IDs"), sizeOf(s, s.WorkingSet))
+	return err
+}
+
+// sizeOf is a cache size, in bytes or objects.
+func sizeOf(s *sim.Source, n int64) string {
+	if s.UnitSize {
+		return plural(int(n), "object", "objects")
+	}
+	return bytesOf(n)
+}
+
+func ratioOf(f float64) string { return fmt.Sprintf("%.4f", f) }

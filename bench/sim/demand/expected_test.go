@@ -1,0 +1,162 @@
+package demand
+
+import (
+	"encoding/csv"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/bench/trace"
+)
+
+// traceFiles are the traces that reference miss ratios exist of.
+var traceFiles = map[string]string{
+	"cloudphysics":          "cloudphysics.oracleGeneral.bin",
+	"oltp":                  "arc_oltp.gz",
+	"gli":                   "lirs_gli.gz",
+	"mooncake_conversation": "mooncake_conversation.jsonl.gz",
+}
+
+// file returns a file of ../shared/traces, or of TENSORCACHE_TRACES, or skips.
+func file(t testing.TB, name string) string {
+	t.Helper()
+	dir := os.Getenv("TENSORCACHE_TRACES")
+	if dir == "" {
+		dir = "../../../../shared/traces"
+	}
+	path := filepath.Join(dir, name)
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("trace %s is absent; set TENSORCACHE_TRACES to its folder", path)
+	}
+	return path
+}
+
+var loaded struct {
+	sync.Mutex
+	traces map[string]*Trace
+}
+
+// load returns a trace that is loaded once a process.
+func load(t testing.TB, name string) *Trace {
+	t.Helper()
+	loaded.Lock()
+	defer loaded.Unlock()
+	if tr := loaded.traces[name]; tr != nil {
+		return tr
+	}
+	r, err := trace.Open(file(t, traceFiles[name]), trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	tr, err := Load(name, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr.PrepareFuture()
+	if loaded.traces == nil {
+		loaded.traces = map[string]*Trace{}
+	}
+	loaded.traces[name] = tr
+	return tr
+}
+
+// figures returns the rows of a file of reference figures, without its head.
+func figures(t testing.TB, name string) [][]string {
+	t.Helper()
+	f, err := os.Open(file(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	all, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all[1:]
+}
+
+func simulate(t testing.TB, tr *Trace, policy string, capacity int64) *Outcome {
+	t.Helper()
+	p, err := Lookup(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := tr.Run(t.Context(), p, Config{Capacity: capacity, Seed: 1}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestRun_ReferenceMissRatios: with rows of one size, misses are those of libCacheSim and golang-lru, to the miss; of ristretto,
+// which is random, about those.
+func TestRun_ReferenceMissRatios(t *testing.T) {
+	names := map[string]string{"golang-lru/lru": "glru-lru", "golang-lru/2q": "glru-2q", "golang-lru/arc": "glru-arc", "ristretto/wait": "tinylfu"}
+	compared := map[string]int{}
+	for _, row := range figures(t, "EXPECTED.csv") {
+		name := row[1]
+		if own, ok := names[name]; ok {
+			name = own
+		}
+		if name == "lirs" || name == "wtinylfu" || name == "tinylfu" && row[0] != "cloudphysics" { // on gli it varies by 10 points from run to run
+			continue
+		}
+		capacity, err := strconv.ParseInt(row[2], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := simulate(t, load(t, row[0]).Unit(), name, capacity)
+		want, _ := strconv.ParseFloat(row[4], 64)
+		if requests, _ := strconv.ParseInt(row[3], 10, 64); out.Requests != requests {
+			t.Errorf("%s: %d requests, want %d", row[0], out.Requests, requests)
+		}
+		if name == "tinylfu" {
+			if math.Abs(out.MissRatio()-want) > 0.04 {
+				t.Errorf("%s, %s of %d rows: miss ratio %.4f, want about %.4f", row[0], name, capacity, out.MissRatio(), want)
+			}
+		} else if got := fmt.Sprintf("%.9f", out.MissRatio()); got != row[4] {
+			t.Errorf("%s, %s of %d rows: %d misses, want %.0f", row[0], name, capacity, out.Misses, want*float64(out.Requests))
+		}
+		compared[name]++
+	}
+	for _, name := range Names() {
+		if want := 16; compared[name] < want && name != "tinylfu" && name != "gdsf" && name != "belady-size" && name != "static-optimal" {
+			t.Errorf("%s: %d figures were compared, want %d", name, compared[name], want)
+		}
+	}
+}
+
+// TestRun_ReferenceBytes: with sizes, misses are libCacheSim's.
+func TestRun_ReferenceBytes(t *testing.T) {
+	names := map[string]string{"LRU": "lru", "S3-FIFO": "s3fifo", "GDSF": "gdsf", "BeladySize": "belady-size"}
+	tr := load(t, "cloudphysics")
+	if got := tr.WorkingSet(); got != 2_029_769_728 {
+		t.Errorf("working set %d bytes", got)
+	}
+	compared := 0
+	for _, row := range figures(t, "EXPECTED_BYTES.csv") {
+		capacity, err := strconv.ParseInt(row[3], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := simulate(t, tr, names[row[1]], capacity)
+		misses, _ := strconv.ParseInt(row[5], 10, 64)
+		byteRatio, _ := strconv.ParseFloat(row[7], 64)
+		if row[1] == "BeladySize" { // both draw samples
+			if math.Abs(float64(out.Misses-misses)) > 0.01*float64(misses) || math.Abs(out.ByteMissRatio()-byteRatio) > 0.01 {
+				t.Errorf("%s of %d bytes: %d misses, byte miss ratio %.6f, want about %d and %s", row[1], capacity, out.Misses, out.ByteMissRatio(), misses, row[7])
+			}
+		} else if out.Misses != misses || fmt.Sprintf("%.6f", out.ByteMissRatio()) != row[7] {
+			t.Errorf("%s of %d bytes: %d misses, byte miss ratio %.6f, want %d and %s", row[1], capacity, out.Misses, out.ByteMissRatio(), misses, row[7])
+		}
+		compared++
+	}
+	if compared != 8 {
+		t.Errorf("%d figures were compared", compared)
+	}
+}

@@ -1,0 +1,352 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/tensorcache/tensorcache/bench/sim/demand"
+	"github.com/tensorcache/tensorcache/bench/trace"
+	"github.com/tensorcache/tensorcache/bench/workload"
+	"github.com/tensorcache/tensorcache/cache/admission"
+)
+
+// Config says what to simulate on a trace. Fields go by the names of their flags.
+type Config struct {
+	// Trace is a file, Format one of trace.Formats, "" what the file looks like.
+	Trace, Format string
+	// Policies are of PolicyNames.
+	Policies []string
+	// Sizes are cache sizes: shares of the working set ("1%"), or bytes ("64MiB"), with UnitSize rows.
+	Sizes []string
+	// UnitSize counts every row as 1.
+	UnitSize bool
+	// RefreshRequests is how many requests there are between two refreshes of admission policies. Default: a 250th of the trace,
+	// at least 256.
+	RefreshRequests int
+	// Workers is how many simulations run at once. Default GOMAXPROCS.
+	Workers int
+	Seed    uint64
+}
+
+// Result is what one policy missed at one size.
+type Result struct {
+	Policy string `json:"policy"`
+	// CacheObjects and CacheBytes are the cache's size: equal where rows count 1, else the first is how many rows of mean
+	// size CacheBytes holds.
+	CacheObjects      int64   `json:"cache_objects"`
+	CacheBytes        int64   `json:"cache_bytes"`
+	Requests          int64   `json:"requests"`
+	Misses            int64   `json:"misses"`
+	MissRatio         float64 `json:"miss_ratio"`
+	ByteMissRatio     float64 `json:"byte_miss_ratio"`
+	RequestsPerSecond float64 `json:"requests_per_second"`
+}
+
+// Source is the trace that something was computed from.
+type Source struct {
+	Trace string `json:"trace"`
+	// Requests are gets only.
+	Requests int64 `json:"requests"`
+	IDs      int64 `json:"ids"`
+	// WorkingSet is the size of all rows, in bytes or rows.
+	WorkingSet int64 `json:"working_set"`
+	UnitSize   bool  `json:"unit_size"`
+}
+
+// Simulation has the results, policy by policy in the order asked for.
+type Simulation struct {
+	Source
+	Results []Result
+}
+
+// Progress hears of the stages of a simulation. Step may be called by several goroutines.
+type Progress interface {
+	Stage(name string, steps int)
+	Step()
+}
+
+// admissionPrefix tells admission policies from those of package demand that have the same name.
+const admissionPrefix = "admission/"
+
+// PolicyNames returns the names that Config.Policies takes, sorted.
+func PolicyNames() []string {
+	names := demand.Names()
+	for _, name := range admission.Names() {
+		if spec, err := admission.Lookup(name); err == nil && spec.Learns == admission.FromAccesses {
+			if _, err := demand.Lookup(name); err == nil {
+				name = admissionPrefix + name
+			}
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// job is one simulation.
+type job struct {
+	name      string
+	capacity  int64
+	demand    *demand.Policy
+	admission *admission.Spec
+}
+
+func (c *Config) policies() (jobs []job, errs []error) {
+	known := PolicyNames()
+	for _, name := range c.Policies {
+		if !slices.Contains(known, name) {
+			errs = append(errs, fmt.Errorf("unknown policy (%q) must be one of %s", name, strings.Join(known, ", ")))
+			continue
+		}
+		if p, err := demand.Lookup(name); err == nil {
+			jobs = append(jobs, job{name: name, demand: &p})
+			continue
+		}
+		spec, err := admission.Lookup(strings.TrimPrefix(name, admissionPrefix))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		jobs = append(jobs, job{name: name, admission: &spec})
+	}
+	return jobs, errs
+}
+
+// Validate reports every field out of range, before anything is read.
+func (c *Config) Validate() error {
+	_, errs := c.policies()
+	if len(c.Policies) == 0 {
+		errs = append(errs, errors.New("--policy must name at least one policy"))
+	}
+	errs = append(errs, c.validateSource()...)
+	if len(c.Sizes) == 0 {
+		errs = append(errs, errors.New("--sizes must name at least one size"))
+	}
+	if c.RefreshRequests < 0 {
+		errs = append(errs, fmt.Errorf("--refresh-requests (%d) must not be negative", c.RefreshRequests))
+	}
+	if c.Workers < 0 {
+		errs = append(errs, fmt.Errorf("--workers (%d) must not be negative", c.Workers))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) validateSource() (errs []error) {
+	if c.Trace == "" {
+		errs = append(errs, errors.New("--trace must name a file"))
+	}
+	if c.Format != "" && !slices.ContainsFunc(trace.Formats(), func(f string) bool { return strings.EqualFold(f, c.Format) }) {
+		errs = append(errs, fmt.Errorf("--format (%q) must be one of %s", c.Format, strings.Join(trace.Formats(), ", ")))
+	}
+	for _, size := range c.Sizes {
+		if _, err := c.size(size, 1<<40); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// size returns the cache size that a text means for a working set.
+func (c *Config) size(text string, workingSet int64) (int64, error) {
+	text = strings.TrimSpace(text)
+	if share, ok := strings.CutSuffix(text, "%"); ok {
+		if p, err := strconv.ParseFloat(strings.TrimSpace(share), 64); err == nil && p > 0 && !math.IsInf(p, 0) {
+			return max(1, int64(min(p*float64(workingSet)/100, math.MaxInt64/4))), nil
+		}
+	} else if c.UnitSize {
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil && n > 0 && n <= math.MaxInt64/4 {
+			return n, nil
+		}
+	} else if n, err := humanize.ParseBytes(text); err == nil && n > 0 && n <= math.MaxInt64/4 {
+		return int64(n), nil
+	}
+	if c.UnitSize {
+		return 0, fmt.Errorf("--sizes (%q) must be a positive percentage of the working set or, with --unit-size, a number of objects", text)
+	}
+	return 0, fmt.Errorf("--sizes (%q) must be a positive percentage of the working set or a size such as 64MiB", text)
+}
+
+// load reads the trace.
+func (c *Config) load() (*demand.Trace, Source, error) {
+	r, err := trace.Open(c.Trace, trace.Options{Format: c.Format})
+	if err != nil {
+		return nil, Source{}, err
+	}
+	defer r.Close()
+	t, err := demand.Load(c.Trace, r)
+	if err != nil {
+		return nil, Source{}, err
+	}
+	s := Source{Trace: c.Trace, Requests: int64(len(t.IDs)), IDs: int64(t.Rows), UnitSize: c.UnitSize}
+	if t.Ops != nil {
+		s.Requests = 0
+		for _, op := range t.Ops {
+			if op == trace.Get {
+				s.Requests++
+			}
+		}
+	}
+	if s.Requests == 0 {
+		return nil, s, fmt.Errorf("sim: %s: gets (0) must be at least 1", c.Trace)
+	}
+	if c.UnitSize {
+		t = t.Unit()
+	} else if t.Sizes == nil {
+		return nil, s, fmt.Errorf("sim: %s: has no sizes: every row must count 1, by --unit-size", c.Trace)
+	}
+	s.WorkingSet = t.WorkingSet()
+	return t, s, nil
+}
+
+// Simulate reads the trace once and runs every policy at every size, several at a time.
+func Simulate(ctx context.Context, c Config, bar Progress) (*Simulation, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	policies, _ := c.policies()
+	bar.Stage("reading the trace", 0)
+	t, source, err := c.load()
+	if err != nil {
+		return nil, err
+	}
+	var jobs []job
+	for _, p := range policies {
+		if p.demand != nil && p.demand.UnitOnly && !c.UnitSize {
+			return nil, fmt.Errorf("--policy %s counts rows whatever their sizes: it needs --unit-size", p.name)
+		}
+		if p.demand != nil && p.demand.Future {
+			t.PrepareFuture()
+		}
+		for _, text := range c.Sizes {
+			if p.capacity, err = c.size(text, source.WorkingSet); err != nil {
+				return nil, err
+			}
+			jobs = append(jobs, p)
+		}
+	}
+	var stream *Stream
+	if slices.ContainsFunc(jobs, func(j job) bool { return j.admission != nil }) {
+		stream = c.stream(t)
+	}
+
+	bar.Stage("simulating", len(jobs))
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	out := &Simulation{Source: source, Results: make([]Result, len(jobs))}
+	workers := c.Workers
+	if workers == 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(workers, len(jobs)) {
+		wg.Go(func() {
+			for i := range next {
+				if err := c.run(ctx, jobs[i], t, stream, &out.Results[i]); err != nil {
+					cancel(err)
+				}
+				bar.Step()
+			}
+		})
+	}
+	for i := range jobs {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// run fills in one result.
+func (c *Config) run(ctx context.Context, j job, t *demand.Trace, stream *Stream, r *Result) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	*r = Result{Policy: j.name, CacheObjects: j.capacity, CacheBytes: j.capacity}
+	if !c.UnitSize {
+		r.CacheObjects = int64(float64(j.capacity) * float64(t.Rows) / float64(max(1, t.WorkingSet())))
+	}
+	var requests, misses, bytes, missBytes int64
+	var elapsed time.Duration
+	if j.demand != nil {
+		out, err := t.Run(ctx, *j.demand, demand.Config{Capacity: j.capacity, Seed: c.Seed}, 0)
+		if err != nil {
+			return err
+		}
+		requests, misses, bytes, missBytes, elapsed = out.Requests, out.Misses, out.Bytes, out.MissBytes, out.Elapsed
+	} else {
+		p, err := j.admission.New(admission.Inputs{})
+		if err != nil {
+			return err
+		}
+		s := *stream
+		s.Capacity = j.capacity
+		start := time.Now()
+		out, err := Run(&s, p, Options{Every: 1, Static: !j.admission.Online, FillAfter: max(1, s.Batches.Batches()/4), Seed: c.Seed})
+		if err != nil {
+			return err
+		}
+		elapsed = time.Since(start)
+		requests, misses, bytes, missBytes = out.Lookups, out.Lookups-out.Hits, out.LookupBytes, out.LookupBytes-out.HitBytes
+	}
+	r.Requests, r.Misses = requests, misses
+	r.MissRatio, r.ByteMissRatio = ratio(misses, requests), ratio(missBytes, bytes)
+	r.RequestsPerSecond = float64(requests) / max(1e-9, elapsed.Seconds())
+	return nil
+}
+
+// stream returns the trace's gets as batches, one between any two refreshes.
+func (c *Config) stream(t *demand.Trace) *Stream {
+	g := &gets{ids: t.IDs, batch: c.RefreshRequests}
+	if t.Ops != nil {
+		g.ids = nil
+		for i, op := range t.Ops {
+			if op == trace.Get {
+				g.ids = append(g.ids, t.IDs[i])
+			}
+		}
+	}
+	if g.batch == 0 {
+		g.batch = max(256, len(g.ids)/250)
+	}
+	s := &Stream{Name: c.Trace, Batches: g, Slot: make([]uint32, t.Rows)}
+	for r := range s.Slot {
+		s.Slot[r] = 1
+		if t.Sizes != nil {
+			s.Slot[r] = uint32(max(1, t.Sizes[r]))
+		}
+	}
+	s.Stored = s.Slot
+	return s
+}
+
+// gets is a trace's gets as a workload.
+type gets struct {
+	ids   []uint32
+	batch int
+}
+
+var _ workload.Workload = (*gets)(nil)
+
+func (g *gets) Kind() string               { return "trace" }
+func (g *gets) Batches() int               { return (len(g.ids) + g.batch - 1) / g.batch }
+func (g *gets) NewCursor() workload.Cursor { return g }
+func (g *gets) Batch(i int, dst []int64) []int64 {
+	for _, id := range g.ids[i*g.batch : min((i+1)*g.batch, len(g.ids))] {
+		dst = append(dst, int64(id))
+	}
+	return dst
+}

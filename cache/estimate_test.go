@@ -1,0 +1,60 @@
+package cache_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/cache/mrc"
+)
+
+// TestStats_Estimate: from a sample of the keys, the hit rate of LRU at other budgets is what the exact curve says.
+func TestStats_Estimate(t *testing.T) {
+	const rows, rowBytes, budget = 20_000, 64, 200_000
+	data := make([]byte, rows*rowBytes)
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range data {
+		data[i] = byte(r.Uint32())
+	}
+	c := newCache(t, cache.Options{
+		Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: budget, Codec: "none", Admission: admission.NewFrequency(),
+		Refresh: cache.RefreshOptions{Accesses: 1. / 16, Keys: 0.25},
+	})
+	if s := stats(t, c); s.Estimate != nil {
+		t.Errorf("estimate of nothing: %+v", s.Estimate)
+	}
+	var seen []int64
+	for range 100 {
+		ids := make([]int64, 2000)
+		for i := range ids {
+			ids[i] = min(rows-1, int64(r.ExpFloat64()*2500))
+		}
+		if err := c.Gather(ctx, 0, ids, make([]byte, len(ids)*rowBytes)); err != nil {
+			t.Fatal(err)
+		}
+		seen = append(seen, ids...)
+		refresh(t, c)
+	}
+	s := stats(t, c)
+	if s.Estimate == nil || s.Estimate.Accesses != int64(len(seen)) || s.Estimate.Rate != 0.25 || s.Estimate.Keys < 1500 || len(s.Estimate.Budgets) != 4 {
+		t.Fatalf("%+v", s.Estimate)
+	}
+	for i, b := range s.Estimate.Budgets {
+		times := []float64{0.5, 1, 2, 4}[i]
+		slots := int64(times * float64(s.PayloadBytes+s.FreeBytes))
+		exact, err := mrc.NewExact([]int64{slots})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range seen {
+			exact.Access(uint32(id), rowBytes)
+		}
+		want := 1 - exact.Curve()[0].MissRatio
+		t.Logf("%g times the budget: %.3f, exactly %.3f", b.Times, b.HitRate, want)
+		if b.Times != times || math.Abs(b.HitRate-want) > 0.06 {
+			t.Errorf("%g times the budget: %.3f, want %.3f", b.Times, b.HitRate, want)
+		}
+	}
+}

@@ -1,0 +1,230 @@
+package mrc
+
+import (
+	"container/heap"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/tensorcache/tensorcache/hashmap"
+)
+
+// ShardsOptions say what a Shards samples. The zero value of a field is its default.
+type ShardsOptions struct {
+	// Sizes are the cache sizes of the curve; they must be positive and increase. No default.
+	Sizes []int64
+	// Rate is the share of IDs that are sampled, above 0 and at most 1. Default 1.
+	Rate float64
+	// MaxIDs bounds the IDs that are kept: where there are more, Rate falls. Default 0: no bound.
+	MaxIDs int
+	// Parts divides the IDs that are sampled into so many samples, a power of two, of which Part is one. Curves of several
+	// parts tell how far one can be off. Default 1.
+	Parts, Part int
+	// GivenRate is the share of IDs whose accesses Access is told about; whoever chose them did so by another hash.
+	// Default 1: all.
+	GivenRate float64
+	// Numbered says that IDs are 0, 1, 2, … in the order of their first access: then it is known how many there are, which is
+	// estimated otherwise.
+	Numbered bool
+	// Seed picks the IDs.
+	Seed uint64
+}
+
+// EnsureDefaults sets the fields that are zero to their defaults.
+func (o *ShardsOptions) EnsureDefaults() {
+	if o.Rate == 0 {
+		o.Rate = 1
+	}
+	if o.GivenRate == 0 {
+		o.GivenRate = 1
+	}
+	if o.Parts == 0 {
+		o.Parts = 1
+	}
+}
+
+// Validate reports all fields that are out of range.
+func (o *ShardsOptions) Validate() error {
+	var errs []error
+	for name, rate := range map[string]float64{"Rate": o.Rate, "GivenRate": o.GivenRate} {
+		if !(rate > 0 && rate <= 1) {
+			errs = append(errs, fmt.Errorf("mrc: %s (%g) must be above 0 and at most 1", name, rate))
+		}
+	}
+	if o.MaxIDs < 0 {
+		errs = append(errs, fmt.Errorf("mrc: MaxIDs (%d) must not be negative", o.MaxIDs))
+	}
+	if o.Parts < 1 || o.Parts > 64 || o.Parts&(o.Parts-1) != 0 || o.Part < 0 || o.Part >= o.Parts {
+		errs = append(errs, fmt.Errorf("mrc: Part (%d) must be below Parts (%d), a power of two up to 64", o.Part, o.Parts))
+	}
+	return errors.Join(errs...)
+}
+
+// Shards estimates a curve from the accesses to a sample of the IDs.
+//
+// The share of the IDs that are in the sample differs from Rate by chance, and of all errors that one is the largest: at 1 % of
+// cloudphysics' 48,974 IDs the curve is off by 0.038 on average, and by 0.007 where distances are scaled by the share of IDs that
+// are in the sample, and accesses by that of the first accesses. Hence the IDs are counted.
+type Shards struct {
+	stack     stack
+	histogram histogram
+	options   ShardsOptions
+	seed      uint64
+	part      uint64 // of the hash
+	below     uint64 // hashes of sampled IDs are
+	rate      float64
+	// weighed is the accesses, and weighedBytes the bytes, that the sampled ones stand for, first the IDs.
+	weighed, weighedBytes, first float64
+	seen                         *distinct // nil if Numbered
+	numbered                     uint64    // IDs so far
+
+	rows map[uint64]uint32 // sampled IDs → rows of stack
+	ids  largest           // of rows, by hash
+	free []uint32
+}
+
+// NewShards returns an empty estimate.
+func NewShards(o ShardsOptions) (*Shards, error) {
+	o.EnsureDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	h, err := newHistogram(o.Sizes)
+	if err != nil {
+		return nil, err
+	}
+	s := &Shards{histogram: h, options: o, seed: hashmap.Hash(o.Seed ^ 0x736861726473), rows: map[uint64]uint32{}}
+	s.part = uint64(o.Parts - 1)
+	s.below = math.MaxUint64
+	if o.Rate < 1 {
+		s.below = uint64(o.Rate * (1 << 63) * 2)
+	}
+	if !o.Numbered {
+		s.seen = newDistinct()
+	}
+	s.setRate()
+	return s, nil
+}
+
+// given is about how many IDs Access was told of.
+func (s *Shards) given() float64 {
+	switch {
+	case s.seen == nil:
+		return float64(s.numbered)
+	case s.below == math.MaxUint64 && s.part == 0:
+		return float64(len(s.rows)) // all are in the sample
+	}
+	return s.seen.count()
+}
+
+func (s *Shards) setRate() {
+	s.rate = float64(s.below) / (1 << 63) / 2 / float64(s.options.Parts) * s.options.GivenRate
+}
+
+// Rate is about the share of all IDs that is sampled now.
+func (s *Shards) Rate() float64 { return s.rate }
+
+// IDs is how many IDs are kept.
+func (s *Shards) IDs() int { return len(s.rows) }
+
+// Access counts an access.
+func (s *Shards) Access(id uint64, size int64) {
+	s.histogram.requests++
+	s.histogram.bytes += size
+	s.touch(id, size, true)
+}
+
+// Touch is an access that is not counted: it only brings the row in.
+func (s *Shards) Touch(id uint64, size int64) { s.touch(id, size, false) }
+
+// Remove says that the row is withdrawn: its next access misses.
+func (s *Shards) Remove(id uint64) {
+	if row, ok := s.rows[id]; ok {
+		s.stack.remove(row)
+	}
+}
+
+func (s *Shards) touch(id uint64, size int64, counts bool) {
+	hash := hashmap.Hash(s.seed ^ id)
+	if s.seen == nil {
+		s.numbered = max(s.numbered, id+1)
+	} else {
+		s.seen.add(hashmap.Hash(hash)) // those of sampled IDs are alike in their upper bits
+	}
+	if hash < s.below && hash&s.part == uint64(s.options.Part) {
+		s.sample(id, hash, size, counts)
+	}
+}
+
+// Sizes and row numbers of forgotten IDs are used again, so a Shards with MaxIDs stays as large as it is.
+func (s *Shards) sample(id, hash uint64, size int64, counts bool) {
+	weight := 1 / s.rate
+	row, ok := s.rows[id]
+	if !ok {
+		row = uint32(len(s.rows))
+		if n := len(s.free); n > 0 {
+			row, s.free = s.free[n-1], s.free[:n-1]
+		}
+		s.rows[id] = row
+		s.first += weight
+		if s.options.MaxIDs > 0 {
+			heap.Push(&s.ids, hashed{hash, id})
+		}
+	}
+	others, known := s.stack.access(row, size)
+	if counts {
+		s.weighed += weight
+		s.weighedBytes += weight * float64(size)
+		if known {
+			// Others are a sample, the row itself is not.
+			scale := s.given() / float64(len(s.rows)) / s.options.GivenRate
+			s.histogram.add(int64(float64(others)*scale)+size, size, weight)
+		}
+	}
+	if s.options.MaxIDs > 0 && len(s.rows) > s.options.MaxIDs {
+		s.forget()
+	}
+}
+
+// forget lowers the rate so that the ID with the largest hash is not sampled any more.
+func (s *Shards) forget() {
+	s.below = s.ids[0].hash
+	for len(s.ids) > 0 && s.ids[0].hash >= s.below {
+		id := heap.Pop(&s.ids).(hashed).id
+		row := s.rows[id]
+		delete(s.rows, id)
+		s.stack.remove(row)
+		s.free = append(s.free, row)
+	}
+	s.setRate()
+}
+
+// Curve returns the estimated miss ratios. It is adjusted: what the sampled accesses stand for differs from all accesses mostly by
+// whether IDs that are accessed very often are among them, and those hit in any cache.
+func (s *Shards) Curve() []Point { return s.CurveOf(s.histogram.requests, s.histogram.bytes) }
+
+// CurveOf is Curve for when Access was told of some IDs only: of all accesses, and what they asked for, 0 if unknown.
+func (s *Shards) CurveOf(requests, bytes int64) []Point {
+	h := s.histogram
+	h.requests, h.bytes = requests, bytes
+	scale := 1.0
+	if s.first > 0 {
+		scale = s.given() / s.options.GivenRate / s.first
+	}
+	return h.curve(scale, float64(requests)-scale*s.weighed, float64(bytes)-scale*s.weighedBytes)
+}
+
+// largest is a heap with the largest hash on top.
+type largest []hashed
+
+type hashed struct{ hash, id uint64 }
+
+func (l largest) Len() int           { return len(l) }
+func (l largest) Less(i, j int) bool { return l[i].hash > l[j].hash }
+func (l largest) Swap(i, j int)      { l[i], l[j] = l[j], l[i] }
+func (l *largest) Push(x any)        { *l = append(*l, x.(hashed)) }
+func (l *largest) Pop() any {
+	x := (*l)[len(*l)-1]
+	*l = (*l)[:len(*l)-1]
+	return x
+}

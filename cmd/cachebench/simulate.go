@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tensorcache/tensorcache/bench/report"
+	"github.com/tensorcache/tensorcache/bench/sim"
+	"github.com/tensorcache/tensorcache/bench/trace"
+)
+
+func newSimulate() *cobra.Command {
+	cfg := sim.CurveConfig{Config: sim.Config{Seed: 1}}
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "simulate",
+		Short: "Find out what policies would miss on a trace, at any cache size",
+		Long: `Find out what policies would miss on a trace, at any cache size.
+
+Each policy runs at each size, several at once, on one reading of the trace. With --mrc
+LRU's whole miss-ratio curve is computed instead, in one pass.`,
+		Example: `  cachebench simulate --trace cloudphysics.oracleGeneral.zst --policy lru,s3fifo,belady --sizes 1%,5%,64MiB
+  cachebench simulate --trace oltp.arc --unit-size --policy arc,freq --sizes 500,10% --json
+  cachebench simulate --trace oltp.arc --unit-size --mrc shards --shards-ids 8192`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkSimulateFlags(cmd); err != nil {
+				return err
+			}
+			bar := newProgress(cmd.ErrOrStderr())
+			if cfg.Method != "" {
+				curve, err := sim.MissRatios(cmd.Context(), cfg, bar)
+				bar.close()
+				if err != nil {
+					return err
+				}
+				return printCurve(cmd.OutOrStdout(), curve, asJSON)
+			}
+			s, err := sim.Simulate(cmd.Context(), cfg.Config, bar)
+			bar.close()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(cmd.OutOrStdout(), s.Results)
+			}
+			return report.Simulation(cmd.OutOrStdout(), s)
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&cfg.Trace, "trace", "", "FILE of accesses")
+	f.StringVar(&cfg.Format, "format", "", "its format, if not what it looks like: "+strings.Join(trace.Formats(), ", "))
+	f.StringSliceVar(&cfg.Policies, "policy", nil, strings.Join(sim.PolicyNames(), ", "))
+	f.StringSliceVar(&cfg.Sizes, "sizes", nil, "cache sizes: 1% of the working set, or 64MiB; with --unit-size 5000 objects")
+	f.BoolVar(&cfg.UnitSize, "unit-size", false, "count every object as 1, whatever its size")
+	f.IntVar(&cfg.RefreshRequests, "refresh-requests", 0, "requests between refreshes of admission policies")
+	f.StringVar(&cfg.Method, "mrc", "", "compute LRU's miss-ratio curve: exact or shards (a sample of the IDs)")
+	f.Float64Var(&cfg.Rate, "shards-rate", 0, "share of the IDs that shards samples")
+	f.IntVar(&cfg.MaxIDs, "shards-ids", 0, "most IDs that shards keeps")
+	f.IntVar(&cfg.Points, "points", 100, "sizes of the curve, evenly up to the working set, without --sizes")
+	f.IntVar(&cfg.Workers, "workers", 0, "simulations at a time (default: one a processor)")
+	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of everything sampled")
+	f.BoolVar(&asJSON, "json", false, "print a JSON array; with --mrc one JSON object")
+	f.Lookup("refresh-requests").DefValue = "a 250th of the trace, at least 256"
+	f.Lookup("shards-rate").DefValue = "0.01, with --shards-ids 1"
+	return cmd
+}
+
+// checkSimulateFlags refuses flags that the others make meaningless, and zeros that stand for defaults.
+func checkSimulateFlags(cmd *cobra.Command) error {
+	changed := func(name string) bool { return cmd.Flags().Changed(name) }
+	value := func(name string) string { return cmd.Flags().Lookup(name).Value.String() }
+	if changed("mrc") {
+		for _, name := range []string{"policy", "refresh-requests", "workers"} {
+			if changed(name) {
+				return fmt.Errorf("--%s means nothing with --mrc, which is LRU's", name)
+			}
+		}
+	} else {
+		for _, name := range []string{"shards-rate", "shards-ids", "points"} {
+			if changed(name) {
+				return fmt.Errorf("--%s means nothing without --mrc", name)
+			}
+		}
+	}
+	if changed("sizes") && changed("points") {
+		return fmt.Errorf("--points and --sizes contradict each other")
+	}
+	if changed("mrc") && value("mrc") == "" {
+		return fmt.Errorf("--mrc (%q) must be %s or %s", "", sim.CurveExact, sim.CurveShards)
+	}
+	for _, name := range []string{"refresh-requests", "shards-rate", "shards-ids", "points", "workers"} {
+		if changed(name) && value(name) == "0" {
+			return fmt.Errorf("--%s (0) must be above 0", name)
+		}
+	}
+	return nil
+}
+
+func printCurve(w io.Writer, c *sim.Curve, asJSON bool) error {
+	if asJSON {
+		return writeJSON(w, c)
+	}
+	return report.Curve(w, c)
+}
