@@ -1,15 +1,13 @@
 package sim
 
 import (
-	"bufio"
-	"compress/gzip"
-	"encoding/json"
 	"fmt"
-	"os"
+	"io"
 	"path/filepath"
 	"strings"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
+	"github.com/tensorcache/tensorcache/bench/trace"
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
@@ -109,36 +107,28 @@ func (s *Stream) store(t *dataset.Table, share float64) error {
 // Mooncake is a trace of KV-cache blocks of conversations (Qin et al., FAST '25), as rows of one size in batches of
 // 256, with room for a share of its distinct blocks.
 func Mooncake(path string, share float64) (*Stream, error) {
-	f, err := os.Open(path)
+	r, err := trace.Open(path, trace.Options{Format: "mooncake"})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("sim: %w", err)
 	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		return nil, fmt.Errorf("sim: %s: %w", path, err)
-	}
-	defer z.Close()
+	defer r.Close()
 	var ids []int64
 	rows := int64(0)
-	lines := bufio.NewScanner(z)
-	lines.Buffer(nil, 1<<24)
-	for lines.Scan() {
-		var request struct {
-			HashIDs []int64 `json:"hash_ids"`
+	buf := make([]trace.Request, 4096)
+	for {
+		n, err := r.Read(buf)
+		if err == io.EOF {
+			break
 		}
-		if err := json.Unmarshal(lines.Bytes(), &request); err != nil {
-			return nil, fmt.Errorf("sim: %s: %w", path, err)
+		if err != nil {
+			return nil, fmt.Errorf("sim: %w", err)
 		}
-		for _, id := range request.HashIDs {
-			if id < 0 || id > 1<<31 {
-				return nil, fmt.Errorf("sim: %s: hash ID (%d) must be 0 to 2^31", path, id)
+		for _, x := range buf[:n] {
+			if x.ID > 1<<31 { // rows have a counter each
+				return nil, fmt.Errorf("sim: %s: hash ID (%d) must be 0 to 2^31", path, x.ID)
 			}
-			ids, rows = append(ids, id), max(rows, id+1)
+			ids, rows = append(ids, int64(x.ID)), max(rows, int64(x.ID)+1)
 		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("sim: %s: %w", path, err)
 	}
 	w, err := workload.NewReplay(ids, 256)
 	if err != nil {
