@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"gonum.org/v1/plot/plotter"
+
+	"github.com/tensorcache/tensorcache/bench/sim"
 )
 
 func missRatios(r *Results, g *grouping) section {
@@ -78,9 +80,9 @@ func sortPoints(p plotter.XYs) {
 func simulatedCharts(s *SimulationFile) (charts []*chart) {
 	ratios := []struct {
 		name string
-		of   func(*SimulatedPoint) float64
-	}{{"miss ratio", func(p *SimulatedPoint) float64 { return p.MissRatio }}, {"byte miss ratio", func(p *SimulatedPoint) float64 { return p.ByteMissRatio }}}
-	if !slices.ContainsFunc(s.Points, func(p SimulatedPoint) bool { return p.ByteMissRatio != p.MissRatio && p.ByteMissRatio != 0 }) {
+		of   func(*sim.Result) float64
+	}{{"miss ratio", func(p *sim.Result) float64 { return p.MissRatio }}, {"byte miss ratio", func(p *sim.Result) float64 { return p.ByteMissRatio }}}
+	if !slices.ContainsFunc(s.Points, func(p sim.Result) bool { return p.ByteMissRatio != p.MissRatio && p.ByteMissRatio != 0 }) {
 		ratios = ratios[:1]
 	}
 	size, x := sizeAxis(s)
@@ -138,13 +140,13 @@ func simulatedCharts(s *SimulationFile) (charts []*chart) {
 }
 
 // sizeAxis is how a simulation's sizes are read: as bytes, or as objects if it was run at unit size.
-func sizeAxis(s *SimulationFile) (func(*SimulatedPoint) float64, axis) {
+func sizeAxis(s *SimulationFile) (func(*sim.Result) float64, axis) {
 	for i := range s.Points {
 		if p := &s.Points[i]; p.CacheBytes != 0 && p.CacheBytes != p.CacheObjects {
-			return func(p *SimulatedPoint) float64 { return float64(p.CacheBytes) }, byBytes.named("size of the cache")
+			return func(p *sim.Result) float64 { return float64(p.CacheBytes) }, byBytes.named("size of the cache")
 		}
 	}
-	return func(p *SimulatedPoint) float64 { return float64(p.CacheObjects) }, byCount.named("objects in the cache")
+	return func(p *sim.Result) float64 { return float64(p.CacheObjects) }, byCount.named("objects in the cache")
 }
 
 func simulatedTable(s *SimulationFile) tableView {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/bench/gpu"
+	"github.com/tensorcache/tensorcache/bench/sim"
 )
 
 // Results is what the result files of a folder hold, in the order of their names.
@@ -38,39 +39,13 @@ type Cell struct {
 	Config map[string]any    `json:"config"` // nil for a run
 	Seed   uint64            `json:"seed"`
 	Result experiment.Result `json:"result"`
-	Series Series            `json:"series"`
-}
-
-// Series are a cell's measured batches. A point covers BatchesPerPoint of them, 0 stands for 1.
-type Series struct {
-	BatchesPerPoint int       `json:"batches_per_point"`
-	HitRate         []float64 `json:"hit_rate"`
-	Latency         Histogram `json:"latency_us"`
-}
-
-// Histogram counts values: Counts[i] are those above Bounds[i-1] and not above Bounds[i]. One count more than there are
-// bounds is of the values above all.
-type Histogram struct {
-	Bounds []float64 `json:"bounds"`
-	Counts []int64   `json:"counts"`
+	Series experiment.Series `json:"series"`
 }
 
 // SimulationFile is what simulate --json printed.
 type SimulationFile struct {
 	File   string
-	Points []SimulatedPoint
-}
-
-// SimulatedPoint is one policy at one size.
-type SimulatedPoint struct {
-	Policy            string  `json:"policy"`
-	CacheObjects      int64   `json:"cache_objects"`
-	CacheBytes        int64   `json:"cache_bytes"`
-	Requests          int64   `json:"requests"`
-	Misses            int64   `json:"misses"`
-	MissRatio         float64 `json:"miss_ratio"`
-	ByteMissRatio     float64 `json:"byte_miss_ratio"`
-	RequestsPerSecond float64 `json:"requests_per_second"`
+	Points []sim.Result
 }
 
 // MissRatioCurve is what simulate --mrc --json printed.
@@ -287,7 +262,7 @@ func (r *Results) addList(name string, b []byte, elements []json.RawMessage) (st
 			return "", err
 		}
 		for i := range s.Points {
-			if err := s.Points[i].validate(); err != nil {
+			if err := validPoint(&s.Points[i]); err != nil {
 				return "", fmt.Errorf("element %d: %w", i, err)
 			}
 		}

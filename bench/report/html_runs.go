@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"gonum.org/v1/plot/plotter"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
 )
 
 func overTime(g *grouping) section {
@@ -146,7 +148,7 @@ func latencies(g *grouping) section {
 
 // histogramOf adds up the histograms of a group's cells; n is what they count. Bounds may differ: a value counts at the
 // upper bound of its own histogram.
-func histogramOf(x *group) (sum Histogram, n int64) {
+func histogramOf(x *group) (sum experiment.Histogram, n int64) {
 	at := map[float64]int64{}
 	for _, c := range x.cells {
 		h := &c.Series.Latency
@@ -166,7 +168,7 @@ func histogramOf(x *group) (sum Histogram, n int64) {
 
 // cumulated is the share of the values that are not above each bound, from the last bound that none is below to the first
 // that all are.
-func cumulated(h Histogram, n int64) (points plotter.XYs) {
+func cumulated(h experiment.Histogram, n int64) (points plotter.XYs) {
 	below := int64(0)
 	for i, b := range h.Bounds {
 		below += h.Counts[i]

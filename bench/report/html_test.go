@@ -345,7 +345,7 @@ func TestHTML_Figures(t *testing.T) {
 		q.Lookups, q.HitRatio, u.HitRatio, q.HostBytesMoved, u.HostBytesMoved = 1000, hit, hit/2, 250e6, 1e9
 		c.Result.MissesByReason = map[string]int64{"cold": 100, "rejected": 150, "unheard-of": 50}
 		c.Series.HitRate = []float64{hit, hit / 2}
-		c.Series.Latency = Histogram{Bounds: []float64{1000 * float64(seed+1), 4000}, Counts: []int64{1, 1, 0}}
+		c.Series.Latency = experiment.Histogram{Bounds: []float64{1000 * float64(seed+1), 4000}, Counts: []int64{1, 1, 0}}
 		b, err := json.Marshal(c)
 		if err != nil {
 			t.Fatal(err)

@@ -11,6 +11,9 @@ import (
 	"math"
 	"reflect"
 	"slices"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/bench/sim"
 )
 
 // decodeOne reads one JSON value. Keys that this report does not know are passed over: newer results have more of them.
@@ -67,10 +70,10 @@ func (c *Cell) validate() error {
 			return errors.Join(err, e)
 		}
 	}
-	return errors.Join(err, c.Series.Latency.validate())
+	return errors.Join(err, validHistogram(&c.Series.Latency))
 }
 
-func (h *Histogram) validate() error {
+func validHistogram(h *experiment.Histogram) error {
 	if n := len(h.Counts) - len(h.Bounds); n != 0 && n != 1 {
 		return fmt.Errorf("latency_us: counts (%d) must be as many as bounds (%d), or one more", len(h.Counts), len(h.Bounds))
 	}
@@ -87,7 +90,7 @@ func (h *Histogram) validate() error {
 	return nil
 }
 
-func (p *SimulatedPoint) validate() error {
+func validPoint(p *sim.Result) error {
 	return errors.Join(share("miss_ratio", p.MissRatio), share("byte_miss_ratio", p.ByteMissRatio),
 		atLeastZero("cache_objects", float64(p.CacheObjects), "cache_bytes", float64(p.CacheBytes), "requests_per_second", p.RequestsPerSecond))
 }
