@@ -89,3 +89,28 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 		t.Errorf("%v is launched and not in the PTX", id)
 	}
 }
+
+// TestPTX_BlocksFitLaunchBounds: no row's decoder is launched with more threads than it was compiled for.
+func TestPTX_BlocksFitLaunchBounds(t *testing.T) {
+	for _, op := range []string{"decode", "decodeWords", "find"} {
+		for v, codec := range variants {
+			text, err := ptx.ReadFile("ptx/" + op + "_" + codec + ".ptx")
+			if err != nil {
+				t.Fatal(err)
+			}
+			most := map[string]int{}
+			for _, entry := range regexp.MustCompile(`(?s)\.entry (\w+)\(.*?\)\s*\.maxntid (\d+), 1, 1`).FindAllStringSubmatch(string(text), -1) {
+				most[entry[1]], _ = strconv.Atoi(entry[2])
+			}
+			for rowBytes := 1; rowBytes <= LongRow; rowBytes++ {
+				shape, threads, _ := decodeShape(rowBytes)
+				if op != "decode" && shape == "Long" || op == "find" && shape == "Wide" {
+					continue
+				}
+				if name := op + shape + "x" + strconv.Itoa(v.steps); threads > most[name] {
+					t.Fatalf("rows of %d bytes: %s with %d threads, compiled for %d", rowBytes, name, threads, most[name])
+				}
+			}
+		}
+	}
+}
