@@ -138,6 +138,9 @@ func (c *Cache) release() error {
 	c.captureRest()
 	c.learner.close()
 	for _, d := range c.devices {
+		d.drain() // before any memory goes: batches of one device read the others' slabs
+	}
+	for _, d := range c.devices {
 		d.close()
 	}
 	c.changes.free()

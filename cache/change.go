@@ -68,6 +68,7 @@ type slot struct {
 	offset int64
 	bytes  int
 	aside  bool // counted in deviceState.aside
+	waited bool // in the overlay: an epoch has passed since batches found it
 }
 
 type retiredBuffer struct {
@@ -317,8 +318,15 @@ func (ch *changes) dealLocked(g *retired) {
 	for _, s := range g.slots {
 		errs = append(errs, ch.freeLocked(s))
 	}
+	// A place in the overlay is published as soon as it is written, to kernels that run already: none of them may have begun
+	// while an earlier one read there, and brought what it read into caches they share. So it waits twice.
 	for _, s := range g.overlay {
-		ch.cache.overlay.free(s)
+		if s.waited {
+			ch.cache.overlay.free(s)
+			continue
+		}
+		s.waited = true
+		ch.mu.open.overlay = append(ch.mu.open.overlay, s)
 	}
 	for _, s := range g.mapSlots {
 		ch.mu.log.operation()

@@ -87,7 +87,7 @@ func (c *Cache) compactDevice(ctx context.Context, device int, most int64) (int6
 	var claimed []slot
 	for w := range chosen {
 		for _, s := range d.slots.Claim(w*width, min((w+1)*width, d.slots.Capacity())) {
-			claimed = append(claimed, slot{device, s[0], int(s[1]), true})
+			claimed = append(claimed, slot{device: device, offset: s[0], bytes: int(s[1]), aside: true})
 			d.aside += s[1]
 		}
 	}

@@ -9,7 +9,8 @@ import (
 // location words name like a slab of its own, after those of the devices: to a batch, a row there is a hit. Where the devices
 // take all slab IDs, it is an extension of the first device's slab instead, and the host memory its copy.
 //
-// Slots begin at multiples of a line, so that no access to one brings along bytes of another.
+// Slots begin at multiples of a line, and compressed rows have room after their end for what decoding reads there: no access
+// to a slot brings along bytes of another, which a kernel that runs would find old when a row is published there.
 type overlay struct {
 	slab  int
 	base  int64 // of the first slot in that slab
@@ -18,16 +19,25 @@ type overlay struct {
 	slots *slab.Allocator
 }
 
-const overlayAlign = 128
+const (
+	overlayAlign = 128
+	// overlayPast is how far decoders read past a compressed row's end, rounded up to words: see kernels/decode.h.
+	overlayPast = 24
+)
 
-func overlaySlot(stored int) int { return (stored + overlayAlign - 1) &^ (overlayAlign - 1) }
+func overlaySlot(stored int, compressed bool) int {
+	if compressed {
+		stored += overlayPast
+	}
+	return (stored + overlayAlign - 1) &^ (overlayAlign - 1)
+}
 
 // openOverlay takes memory for the overlay. payload is the slabs' bytes for slots.
 func (c *Cache) openOverlay(payload int64) error {
 	o := &c.overlay
 	size := c.opts.Overlay
 	for _, t := range c.tables {
-		size = max(size, int64(overlaySlot(t.tier.RowBytes())))
+		size = max(size, int64(overlaySlot(t.tier.RowBytes(), t.tier.Codec() != nil)))
 	}
 	size = size &^ (overlayAlign - 1)
 	o.slab, o.slots = len(c.devices), slab.NewAllocator(size)
@@ -54,8 +64,8 @@ func (o *overlay) has(l slab.Location) bool {
 }
 
 // put writes a row to a free slot; ok is false when there is none.
-func (o *overlay) put(side *side, stored []byte) (s slot, ok bool, err error) {
-	s.bytes = overlaySlot(len(stored))
+func (o *overlay) put(side *side, stored []byte, compressed bool) (s slot, ok bool, err error) {
+	s.bytes = overlaySlot(len(stored), compressed)
 	if s.offset, ok = o.slots.Alloc(s.bytes); !ok {
 		return s, false, nil
 	}

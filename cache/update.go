@@ -185,7 +185,7 @@ func (ch *changes) refreshRowLocked(key uint64, stored []byte, compressed bool) 
 		}
 		return ch.mu.open.done, nil
 	}
-	place, ok, err := c.overlay.put(ch.mu.sides[0], stored)
+	place, ok, err := c.overlay.put(ch.mu.sides[0], stored, compressed)
 	if !ok || err != nil {
 		return ch.mu.progress, err
 	}

@@ -11,24 +11,6 @@
 // The length of a compressed row in place is not known before its participation bits are there: so many bytes are read
 // first, the rest, seldom more than a sector, once the bits have said where the row ends.
 
-constexpr u32 LINE_ROW = 2048;
-
-// stageBytes copies the sectors of [from, to) to shared memory; base, the first line, goes to its start. It does not wait.
-template <int LANES> INLINE void stageBytes(u8 *stage, u64 base, u64 from, u64 to, u32 lane, bool byLine)
-{
-	from &= ~31ull;
-	to = (to + 31) & ~31ull;
-	if (byLine) {
-		for (u64 at = (from & ~127ull) + lane * 4; at < to; at += LANES * 4)
-			if (at >= from)
-				copyAsync4(stage + (at - base), at);
-		return;
-	}
-	for (u64 at = (from & ~127ull) + lane * 16; at < to; at += LANES * 16)
-		if (at >= from)
-			copyAsync16(stage + (at - base), at);
-}
-
 // A tile of LANES lanes fetches a row; the tiles of the grid take the misses in turns. Shared memory: the codec's
 // metadata, then stageBytes for each tile.
 template <int CHUNK, int STEPS, int LANES> INLINE void fetchRows(const FetchArgs &a)

@@ -1,4 +1,4 @@
-#include "decode.h"
+#include "fetch.h"
 #include "find.h"
 #include "publish.h"
 #include "sample.h"
@@ -15,7 +15,7 @@
 // 1024; 168 with the 79 registers of three blocks, and 114 against 94 at 512 with the 48 of five), and cost 1 % at 4096, where
 // shared memory leaves three blocks. Asking the L2 for all hits of a part at once, not for the next one of each tile, takes
 // 110 us at 512 bytes against 91.
-constexpr u32 WARPS = 8 /* of a block, at most */, LINE_ROW = 2048;
+constexpr u32 WARPS = 8; // of a block, at most
 
 INLINE u64 slabOf(const ServeArgs &a, u64 word)
 {
@@ -69,72 +69,44 @@ template <int CHUNK, int STEPS, int LANES, class M> INLINE void serveHits(const 
 	}
 }
 
-// stageMiss copies the sectors of [from, to) to shared memory, as in fetch.cu.
-INLINE void stageMiss(u8 *stage, u64 base, u64 from, u64 to, u32 lane, bool byLine)
-{
-	from &= ~31ull;
-	to = (to + 31) & ~31ull;
-	if (byLine) {
-		for (u64 at = (from & ~127ull) + lane * 4; at < to; at += 128)
-			if (at >= from)
-				copyAsync4(stage + (at - base), at);
-	} else {
-		for (u64 at = (from & ~127ull) + lane * 16; at < to; at += 512)
-			if (at >= from)
-				copyAsync16(stage + (at - base), at);
-	}
-	copyWait();
-	warpSync(~0u);
-}
-
 // serveMiss fetches a row and returns its stored bytes, 0 if it is corrupt.
 template <int CHUNK, int STEPS, class M> INLINE u32 serveMiss(const ServeArgs &a, const M &meta, u8 *stage, u32x4 f, u32 lane)
 {
 	constexpr int C = CHUNK ? CHUNK : 4;
-	u64 r = wordOf(f), at;
-	u32 length = a.codec.rowBytes;
-	bool compressed, known = true;
-	if (a.tier.stride != 0) {
-		at = a.tier.mem + r * a.tier.stride;
-		compressed = bitAt(a.tier.compressed, r);
-		known = !compressed;
-	} else {
-		u64 word = loadConst((const u64 *)a.tier.index + r);
-		at = a.tier.mem + offsetAt(word);
-		compressed = compressedAt(word);
-		if (compressed)
-			length = storedAt(word);
-	}
-	if (compressed && CHUNK == 0) {
+	Miss m = missOf(a.tier, a.lookup.out, a.codec.rowBytes, f);
+	if (m.compressed && CHUNK == 0) {
 		if (lane == 0)
-			corruptRow(a.lookup.counters, f.z);
+			corruptRow(a.lookup.counters, m.position);
 		return 0;
 	}
-	bool byLine = a.codec.rowBytes >= LINE_ROW;
-	u64 base = at & ~127ull;
-	u32 first = known ? length : minimum(a.ahead, length);
+	auto staged = [&](u64 base, u64 from, u64 to) {
+		stageBytes<32>(stage, base, from, to, lane, a.codec.rowBytes >= LINE_ROW);
+		copyWait();
+		warpSync(~0u);
+	};
+	u64 base = m.at & ~127ull;
+	u32 first = m.known ? m.length : minimum(a.ahead, m.length);
 	warpSync(~0u); // the stage is free
-	stageMiss(stage, base, at, at + first, lane, byLine);
-	Words<SHARED> words{(const u32 *)(stage + (at - base)), 0, (length + 3) / 4};
-	u8 *row = rowOf(a, f.z);
-	if (!compressed) {
-		tileCopy<32>(a.codec, words, lane, row);
-		return length;
+	staged(base, m.at, m.at + first);
+	Words<SHARED> words{(const u32 *)(stage + (m.at - base)), 0, (m.length + 3) / 4};
+	if (!m.compressed) {
+		tileCopy<32>(a.codec, words, lane, m.row);
+		return m.length;
 	}
 	bool ok = true;
-	if (!known) {
-		u32 stored = storedBytes(a.codec, tileExcess<C, 32>(words, meta, ~0u, lane, 0, a.codec.quads));
-		ok = stored <= length;
-		length = minimum(stored, length);
-		u64 have = (at + first + 31) & ~31ull;
-		if (at + length > have)
-			stageMiss(stage, base, have, at + length, lane, byLine);
+	if (!m.known) {
+		u32 length = storedBytes(a.codec, tileExcess<C, 32>(words, meta, ~0u, lane, 0, a.codec.quads));
+		ok = length <= m.length;
+		m.length = minimum(length, m.length);
+		u64 have = (m.at + first + 31) & ~31ull;
+		if (m.at + m.length > have)
+			staged(base, have, m.at + m.length);
 	}
-	u32 excess = tileDecode<C, STEPS, 32>(a.codec, words, words, meta, ~0u, lane, 0, a.codec.quads, 0, row);
-	if (ok && storedBytes(a.codec, excess) == length)
-		return length;
+	u32 excess = tileDecode<C, STEPS, 32>(a.codec, words, words, meta, ~0u, lane, 0, a.codec.quads, 0, m.row);
+	if (ok && storedBytes(a.codec, excess) == m.length)
+		return m.length;
 	if (lane == 0)
-		corruptRow(a.lookup.counters, f.z);
+		corruptRow(a.lookup.counters, m.position);
 	return 0;
 }
 

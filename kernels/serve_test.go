@@ -237,6 +237,45 @@ func testServeCorrupt(t *testing.T, find bool) {
 	}
 }
 
+func TestServe_IndexTooLong(t *testing.T) { testServeIndexTooLong(t, false) }
+
+func TestFind_IndexTooLong(t *testing.T) { testServeIndexTooLong(t, true) }
+
+// testServeIndexTooLong lets a packed tier's index say that rows are longer than they are, up to far more than a row: no
+// shared memory beyond a row's is written, and the rows are counted as corrupt.
+func testServeIndexTooLong(t *testing.T, find bool) {
+	t.Helper()
+	gpu, reason := gputest.OpenIfAny(t)
+	for _, rowBytes := range []int{64, 256, 1000, 4096} {
+		t.Run(fmt.Sprint("row=", rowBytes), func(t *testing.T) {
+			in := newServeInput(t, rowBytes, 300, 600, "ibp4", transfer.Packed, .5, rand.New(rand.NewPCG(uint64(rowBytes), 4)))
+			in.find = find
+			both(t, gpu, reason, func(b *bench) kernels.Counters {
+				got := in.serve(b, func(h kernels.HostRows) {
+					index := make([]uint64, in.rows)
+					b.check(device.Download(b.d, asBytes(index), h.Index))
+					for i, word := range index {
+						if l := slab.Location(word); l.Compressed() && i%3 != 0 {
+							most := min(slab.MaxStored, int(h.Mem.Size()-l.Offset()))
+							index[i] = uint64(slab.Compressed(0, l.Offset(), []int{most, l.Stored(rowBytes) + 1}[i%2]))
+						}
+					}
+					b.check(device.Upload(b.d, h.Index, asBytes(index)))
+				})
+				if got.left != (kernels.Counters{}) {
+					b.t.Fatalf("counters left behind: %+v", got.left)
+				}
+				got.count.CorruptPosition = 0
+				return got.count
+			}, func(t *testing.T, want, got kernels.Counters) {
+				if want != got || got.Corrupt == 0 {
+					t.Fatalf("counters %+v, want %+v", got, want)
+				}
+			})
+		})
+	}
+}
+
 // TestPublish_LeavesZeros: the counters go to the result with the batch's number, and are zero afterwards.
 func TestPublish_LeavesZeros(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)

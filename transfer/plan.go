@@ -61,13 +61,16 @@ func (p *Plan) enqueueShared(s device.Stream, b Batch, terms kernels.Share) erro
 	p.terms = terms
 	p.open = kernels.ShareOpen{Counters: b.Counters, Share: &p.terms}
 	p.share = kernels.ShareFetch{Fetch: p.fetch, Share: &p.terms}
-	b.Share.sharer.expect()
-	err := s.Launch(&p.open)
-	if err == nil {
-		err = s.Launch(&p.share)
+	sharer := b.Share.sharer
+	sharer.expect()
+	if err := s.Launch(&p.open); err != nil {
+		sharer.forget()
+		return err
 	}
-	if err != nil {
-		b.Share.sharer.forget()
+	if err := s.Launch(&p.share); err != nil { // nothing lists or closes what has been opened: workers must not wait for it
+		sharer.failed.Store(true)
+		sharer.forget()
+		return err
 	}
-	return err
+	return nil
 }

@@ -34,7 +34,7 @@ type Sharer struct {
 	host         *kernels.ShareHost
 	ready        [kernels.SharePieces]atomic.Uint32 // the number of the share whose piece is gathered
 	enqueued     atomic.Uint32                      // ShareFetches
-	failed       atomic.Bool                        // copies cannot be enqueued any more
+	failed       atomic.Bool                        // copies or fetches could not be enqueued: nothing is shared any more
 	closing      atomic.Bool
 	workers      sync.WaitGroup
 	wake         chan struct{}   // the first worker's
@@ -319,7 +319,8 @@ func (s *Sharer) serve(number uint32) {
 // over says whether nothing more of the job is wanted.
 func (s *Sharer) over() bool {
 	number := s.job.number
-	return s.closing.Load() || s.failed.Load() || atomic.LoadUint32(&s.host.Closed) == number || atomic.LoadUint32(&s.host.Opened) != number
+	return s.closing.Load() || s.failed.Load() || atomic.LoadUint32(&s.host.Closed) == number ||
+		atomic.LoadUint32(&s.host.Opened) != number || s.device.Err() != nil
 }
 
 // gather claims a piece and gathers it; false says that there is none left.

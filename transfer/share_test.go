@@ -340,6 +340,33 @@ func (s *failingStream) WriteValue32(dst device.Buffer, value uint32) error {
 	return s.writer.WriteValue32(dst, value)
 }
 
+// TestShare_FetchNotLaunched opens a share that nothing will fetch or close: the batch fails, the next ones are fetched
+// without the workers, who stop looking for it.
+func TestShare_FetchNotLaunched(t *testing.T) {
+	s := newSharing(t, newDevice(), 5000, 128, InPlace, "ibp4", ShareOptions{Threads: 2, Piece: 16, Unit: 8, Timeout: time.Millisecond})
+	r := rand.New(rand.NewPCG(7, 7))
+	plan := new(Plan)
+	err := s.gatherBy(s.random(1000, r), func(stream device.Stream, b Batch, event device.Event) error {
+		return plan.Enqueue(stuck{stream, "share-fetch"}, s.rows, s.codec, b, event)
+	})
+	if !errors.Is(err, errLaunch) {
+		t.Fatalf("got %v, want the launch's error", err)
+	}
+	for range 3 {
+		if err := s.gather(plan, s.random(1000, r)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st := s.table.Stats(); st.Alone != 3 {
+		t.Errorf("%+v", st)
+	}
+	for deadline := time.Now().Add(10 * time.Second); s.sharer.work.Load() != 0 || s.sharer.hot.Load(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("workers still look for the share")
+		}
+	}
+}
+
 func TestSharer_BadOptions(t *testing.T) {
 	for _, o := range []ShareOptions{{Piece: 10, Unit: 3}, {Threads: -1}} {
 		if s, err := NewSharer(newDevice(), o); err == nil {

@@ -28,6 +28,9 @@ type Function[A any] struct {
 // NewFunction names a kernel; nothing is loaded yet.
 func NewFunction[A any](m *Module, name string) *Function[A] { return &Function[A]{m, name} }
 
+// Name returns the kernel's name.
+func (f *Function[A]) Name() string { return f.name }
+
 // Module returns the kernel's module.
 func (f *Function[A]) Module() *Module { return f.module }
 

@@ -1,0 +1,116 @@
+//go:build cuda && linux
+
+package kernels
+
+import (
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/device/cuda"
+)
+
+// named are the functions that Go asks for: the bytes of their arguments, by module and name.
+type named map[[2]string]int64
+
+func name[A any](all named, functions ...*cuda.Function[A]) {
+	for _, f := range functions {
+		all[[2]string{f.Module().Name, f.Name()}] = int64(unsafe.Sizeof(*new(A)))
+	}
+}
+
+func nameAll[A any](all named, maps ...map[variant]map[string]*cuda.Function[A]) {
+	for _, m := range maps {
+		for _, shapes := range m {
+			for _, f := range shapes {
+				name(all, f)
+			}
+		}
+	}
+}
+
+var (
+	ptxEntry = regexp.MustCompile(`(?s)\.visible \.entry (\w+)\((.*?)\)`)
+	ptxParam = regexp.MustCompile(`\.param \.align 8 \.b8 \w+\[(\d+)\]`)
+)
+
+// TestPTX_FunctionsAndArguments compares the committed PTX with what Go launches: each has the other's functions, and a
+// function's parameter is as long as its struct. It needs no GPU.
+func TestPTX_FunctionsAndArguments(t *testing.T) {
+	want := named{}
+	nameAll(want, decodeKernels, decodeStillKernels, decodeWordsKernels)
+	nameAll(want, findKernels, findStillKernels)
+	nameAll(want, fetchKernels)
+	nameAll(want, serveKernels)
+	nameAll(want, shareKernels)
+	for _, e := range encodeKernels {
+		name(want, e.short, e.long)
+	}
+	name(want, shareOpenKernel)
+	name(want, publishKernel)
+	name(want, lookupKernel)
+	name(want, orderCountKernel, orderPlaceKernel)
+	name(want, insertKernel, eraseKernel)
+	name(want, buildCount, buildPlace, buildSort, buildClaim, buildTake, buildEnd)
+	name(want, buildSums[:]...)
+	name(want, storeKernel)
+	name(want, scatterKernel)
+	name(want, gather16Kernel, gather8Kernel, gather4Kernel)
+	name(want, planesKernel, onesKernel, growKernel)
+	name(want, sampleBytesKernel)
+
+	files, err := ptx.ReadDir("ptx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := ptx.ReadFile(path.Join("ptx", file.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entry := range ptxEntry.FindAllStringSubmatch(string(text), -1) {
+			id := [2]string{strings.TrimSuffix(file.Name(), ".ptx"), entry[1]}
+			bytes, ok := want[id]
+			if !ok {
+				t.Errorf("%v is in the PTX, and this test does not know who launches it", id)
+				continue
+			}
+			delete(want, id)
+			params := ptxParam.FindAllStringSubmatch(entry[2], -1)
+			if strings.Count(entry[2], ".param") != 1 || len(params) != 1 || params[0][1] != strconv.FormatInt(bytes, 10) {
+				t.Errorf("%v has parameters %q, want one of %d bytes", id, entry[2], bytes)
+			}
+		}
+	}
+	for id := range want {
+		t.Errorf("%v is launched and not in the PTX", id)
+	}
+}
+
+// TestPTX_BlocksFitLaunchBounds: no row's decoder is launched with more threads than it was compiled for.
+func TestPTX_BlocksFitLaunchBounds(t *testing.T) {
+	for _, op := range []string{"decode", "decodeWords", "find"} {
+		for v, codec := range variants {
+			text, err := ptx.ReadFile("ptx/" + op + "_" + codec + ".ptx")
+			if err != nil {
+				t.Fatal(err)
+			}
+			most := map[string]int{}
+			for _, entry := range regexp.MustCompile(`(?s)\.entry (\w+)\(.*?\)\s*\.maxntid (\d+), 1, 1`).FindAllStringSubmatch(string(text), -1) {
+				most[entry[1]], _ = strconv.Atoi(entry[2])
+			}
+			for rowBytes := 1; rowBytes <= LongRow; rowBytes++ {
+				shape, threads, _ := decodeShape(rowBytes)
+				if op != "decode" && shape == "Long" || op == "find" && shape == "Wide" {
+					continue
+				}
+				if name := op + shape + "x" + strconv.Itoa(v.steps); threads > most[name] {
+					t.Fatalf("rows of %d bytes: %s with %d threads, compiled for %d", rowBytes, name, threads, most[name])
+				}
+			}
+		}
+	}
+}
