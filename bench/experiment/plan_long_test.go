@@ -22,7 +22,7 @@ func TestLong_PlanPredicts(t *testing.T) {
 				c := NewPlanConfig()
 				c.Features = dataFile(t, name)
 				c.Graph, c.Target = c.Features, target
-				c.Policies = []string{"freq", "tinylfu", "static-freq", "static-optimal"}
+				c.Policies = []string{"freq", "tinylfu", "lru", "glru-2q", "glru-arc", "static-freq", "static-optimal"}
 				checkPrediction(t, c)
 			})
 		}
