@@ -3,6 +3,9 @@ package experiment
 import (
 	"fmt"
 	"io"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/tensorcache/tensorcache/bench/trace"
 	"github.com/tensorcache/tensorcache/bench/workload"
@@ -15,8 +18,8 @@ func readIDs(path string, rows int) ([]int64, error) {
 		return workload.ReadIDs(path, rows) // it says what is wrong with text
 	}
 	defer r.Close()
-	if f := trace.Describe(r).Format; f == "ids" || f == "lirs" {
-		return workload.ReadIDs(path, rows)
+	if trace.Describe(r).Format == "ids" && !compressed(path) {
+		return workload.ReadIDs(path, rows) // it counts the bad lines
 	}
 	var ids []int64
 	buf := make([]trace.Request, 4096)
@@ -42,4 +45,9 @@ func readIDs(path string, rows int) ([]int64, error) {
 		return nil, fmt.Errorf("trace %s: gets (0) must be at least 1", path)
 	}
 	return ids, nil
+}
+
+// compressed says that a file's name is one of a compressed file.
+func compressed(path string) bool {
+	return slices.Contains([]string{".gz", ".zst", ".zstd"}, strings.ToLower(filepath.Ext(path)))
 }

@@ -28,6 +28,9 @@ type Stream struct {
 	Slot, Stored []uint32
 	// Capacity is the slot bytes of the cache.
 	Capacity int64
+	// Entries is how many rows the cache's hashmap is for, which says in what order rows are evicted that the policy does not
+	// rank. Default 0: those of the highest numbers first.
+	Entries int64
 	// Graph is what was sampled; without one, policies that learn from it cannot run.
 	Graph *workload.Graph
 }
@@ -119,6 +122,9 @@ func Run(s *Stream, p admission.Policy, o Options) (*Outcome, error) {
 		return nil, err
 	}
 	c := &cache{stream: s, admitted: make([]bool, len(s.Slot)), ranked: make([]uint32, len(s.Slot))}
+	if s.Entries > 0 {
+		c.order = newMapOrder(s.Entries)
+	}
 	out := &Outcome{}
 	cursor := s.Batches.NewCursor()
 	sampled := uint64(o.Sampling * (1 << 32))
@@ -175,7 +181,8 @@ type cache struct {
 	admitted []bool
 	used     int64
 	cycle    uint32
-	ranked   []uint32 // the last cycle in which a row was ranked
+	ranked   []uint32  // the last cycle in which a row was ranked
+	order    *mapOrder // nil without Stream.Entries
 }
 
 // refresh admits the prefix of the ranking that fits, as far as limit goes, best first, and evicts no more than that takes
@@ -198,10 +205,14 @@ func (c *cache) refresh(p admission.Policy, limit, evict int64) (written int64) 
 			}
 		}
 	}
-	for r, in := range c.admitted {
-		if in && c.ranked[r] != c.cycle {
-			losers = append(losers, int64(r))
+	surplus := len(losers)
+	for r := range c.cached {
+		if c.ranked[r] != c.cycle {
+			losers = append(losers, r)
 		}
+	}
+	if c.order != nil {
+		slices.Reverse(losers[surplus:])
 	}
 	for _, r := range newcomers {
 		slot := int64(c.stream.Slot[r])
@@ -212,17 +223,36 @@ func (c *cache) refresh(p admission.Policy, limit, evict int64) (written int64) 
 			l := losers[len(losers)-1]
 			losers = losers[:len(losers)-1]
 			c.admitted[l] = false
+			if c.order != nil {
+				c.order.evict(l)
+			}
 			c.used -= int64(c.stream.Slot[l])
 			evict -= int64(c.stream.Slot[l])
 		}
 		if c.used+slot > c.stream.Capacity {
 			break
 		}
+		written += slot
+		if c.order != nil && !c.order.insert(r) {
+			continue
+		}
 		c.admitted[r] = true
 		c.used += slot
-		written += slot
 	}
 	return written
+}
+
+// cached yields the admitted rows: in the hashmap's order, or by their numbers.
+func (c *cache) cached(yield func(int64) bool) {
+	if c.order != nil {
+		c.order.rows(yield)
+		return
+	}
+	for r, in := range c.admitted {
+		if in && !yield(int64(r)) {
+			return
+		}
+	}
 }
 
 // Optimal returns what static-optimal achieves in the measured batches, chosen anew for each phase with that phase's own

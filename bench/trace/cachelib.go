@@ -31,6 +31,7 @@ type cacheLibDecoder struct {
 	lines
 	header  bool
 	columns [numColumns]int // where each is, -1 if it is not
+	least   int             // fields of a line: those of the header, if there is one
 	fields  [][]byte
 	request Request
 	left    uint64 // times that request is still to come
@@ -97,7 +98,7 @@ func (d *cacheLibDecoder) line() error {
 	if !d.header {
 		d.header = true
 		if columns, err := cacheLibHeader(d.fields); err == nil {
-			d.columns = columns
+			d.columns, d.least = columns, len(d.fields)
 			return nil
 		}
 	}
@@ -106,6 +107,9 @@ func (d *cacheLibDecoder) line() error {
 
 // parse reads a line's fields.
 func (d *cacheLibDecoder) parse() error {
+	if len(d.fields) < d.least {
+		return d.fault("line (%d fields) must have the header's %d", len(d.fields), d.least)
+	}
 	key := d.field(columnKey)
 	if len(key) == 0 {
 		return d.fault("key must not be empty")

@@ -45,6 +45,9 @@ func create(path string, o Options, h Header) (Writer, error) {
 	if err := h.validate(); err != nil {
 		return nil, fmt.Errorf("trace: %s: %w", path, err)
 	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // a device must not be replaced by a file
+		return nil, fmt.Errorf("trace: %s: must be a file, or not exist: it is of type %v", path, info.Mode().Type())
+	}
 	out, err := newOutput(path)
 	if err != nil {
 		return nil, err

@@ -61,7 +61,7 @@ func newSource(name string, r io.Reader) (*source, error) {
 		if err != nil {
 			return nil, s.fault(0, 0, decompression("gzip", 0, err))
 		}
-		s.close = append(s.close, z.Close)
+		s.close = append(s.close, func() error { z.Close(); return nil }) // its error is the last Read's
 		s.r = bufio.NewReaderSize(&decompressor{"gzip", z, file}, bufferBytes)
 	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		// One goroutine: readers are used beside others that simulate.

@@ -358,7 +358,8 @@ func TestOpen_BadInput(t *testing.T) {
 		{"x", `{"hash_ids": [1, 2]}` + "\n" + `{"hash_ids": [1, `, "", "trace: x:2: offset 21: line must be a JSON object with hash_ids of 0 to 2^64 - 1: unexpected end of JSON input"},
 		{"x", `{"timestamp": 3}`, "", "trace: x:1: offset 0: line must have hash_ids"},
 		{"x", "key,op,size\n1,GET,10\n2,PUT,10\n", "", `trace: x:3: offset 21: op ("PUT") must be GET, GET_LEASE, SET, SET_LEASE or DELETE`},
-		{"x", "key,op,size\n1,GET\n", "", `trace: x:2: offset 12: size ("") must be 0 to 9223372036854775807`},
+		{"x", "key,op,size\n1,GET\n", "", "trace: x:2: offset 12: line (2 fields) must have the header's 3"},
+		{"x", "key,op,size\n1,GET,\n", "", `trace: x:2: offset 12: size ("") must be 0 to 9223372036854775807`},
 		{"x", "key,op,size,op_count\n1,GET,1,0\n", "", "trace: x:2: offset 21: op_count (0) must be at least 1"},
 		{"x", "key,op,size,op_count\n1,GET,1,4294967296\n", "", `trace: x:2: offset 21: op_count ("4294967296") must be 0 to 4294967295`},
 		{"x", "key,op,size\n,GET,1\n", "", "trace: x:2: offset 12: key must not be empty"},
@@ -376,6 +377,18 @@ func TestOpen_BadInput(t *testing.T) {
 	}
 	if _, err := Open(filepath.Join(t.TempDir(), "none.csv"), Options{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("missing file: %v", err)
+	}
+}
+
+// TestCreate_KeepsDevices: a trace must not take the place of what is no file, such as /dev/null.
+func TestCreate_KeepsDevices(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.tct")
+	if err := os.Mkdir(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Create(path, Options{})
+	if want := "trace: " + path + ": must be a file, or not exist: it is of type d---------"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
 
@@ -405,6 +418,21 @@ func TestOpen_CompressedCut(t *testing.T) {
 		}
 		if len(got) == 0 || !slices.Equal(got, all[:len(got)]) {
 			t.Errorf("%s: %d requests before that", packed, len(got))
+		}
+		cut := filepath.Join(t.TempDir(), "cut"+packed)
+		if err := os.WriteFile(cut, b[:len(b)/2], 0o644); err != nil {
+			t.Fatal(err)
+		}
+		r, err := Open(cut, Options{Format: "oraclegeneral"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		block := make([]Request, 4096)
+		for err == nil {
+			_, err = r.Read(block)
+		}
+		if err := r.Close(); err != nil { // the fault is reported once
+			t.Errorf("%s: Close: %v", packed, err)
 		}
 		b[len(b)/2] ^= 0x55
 		if _, err := readBytes(path, b, ""); !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrTruncated) {
