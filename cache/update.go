@@ -157,12 +157,12 @@ func (c *Cache) updatePart(ctx context.Context, t *table, table int, rows []int6
 			reached++
 		}
 		err := ch.publishLocked()
+		if err == nil && longest > t.tier.Rows() { // what is new is there before anyone can ask for it, and counts before it is written
+			t.tier.Grow(longest)
+		}
 		ch.mu.Unlock()
 		if err != nil {
 			return done, err
-		}
-		if longest > t.tier.Rows() { // what is new is there before anyone can ask for it
-			t.tier.Grow(longest)
 		}
 		if done = reached; done < len(rows) {
 			ch.counts.waits.Add(1)

@@ -159,6 +159,52 @@ func TestUpdate_InsertsUpToTheCapacity(t *testing.T) {
 	}
 }
 
+// TestUpdate_InsertBesideRepack: rows that are inserted while others' growing moves a packed tier are not lost.
+func TestUpdate_InsertBesideRepack(t *testing.T) {
+	const rows, capacity, rowBytes = 400, 460, 256
+	for round := range 20 {
+		table, err := cache.FromBytes("x", cache.Uint8, make([]byte, rows*rowBytes), rowBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newCache(t, cache.Options{
+			Tables: []cache.Table{table.WithCapacity(capacity)}, Codec: "ibp8", HostTier: cache.Packed, Budget: 8_000, Device: "host", Cold: true,
+		})
+		data := noise(capacity, rowBytes, uint64(round))
+		var wg sync.WaitGroup
+		for g := range 3 {
+			wg.Go(func() {
+				from, to, step := int64(g-1), int64(rows), int64(2) // grow
+				if g == 0 {
+					from, to, step = rows, capacity, 1 // insert
+				}
+				for id := from; id < to; id += step {
+					if err := c.Update(ctx, 0, []int64{id}, data[id*rowBytes:][:rowBytes]); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if t.Failed() {
+			return
+		}
+		if s := settle(t, c); s.ChangeError != "" {
+			t.Fatal(s.ChangeError)
+		}
+		out := make([]byte, rowBytes)
+		for id := range int64(capacity) {
+			if err := c.Gather(ctx, 0, []int64{id}, out); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(out, data[id*rowBytes:][:rowBytes]) {
+				t.Fatalf("round %d: row %d is lost", round, id)
+			}
+		}
+	}
+}
+
 func TestUpdate_BadInput(t *testing.T) {
 	data := normalTable(10, 4, 7)
 	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "features", data, 16)}, Budget: 1000})
