@@ -174,9 +174,8 @@ func (c *Cache) limit(budget int64) error {
 	if budget > c.opts.Budget {
 		return fmt.Errorf("cache: budget (%d B) must be at most Options.Budget (%d B)", budget, c.opts.Budget)
 	}
-	s := *c.space
-	s.budget = budget
-	payload := (budget - s.fixed - s.layout.Bytes()) &^ (slab.Align - 1)
+	s := c.space
+	payload := (max(0, budget) - s.fixed - s.layout.Bytes()) &^ (slab.Align - 1)
 	if payload < s.smallest {
 		return fmt.Errorf("%w: %d B must hold at least one slot (%d B) and metadata (%d B)", ErrBudget, budget, s.smallest, s.fixed+s.layout.Bytes())
 	}
@@ -336,10 +335,13 @@ func (c *Cache) shrink(ctx context.Context, p *plan) error {
 	for i, d := range c.devices {
 		for {
 			ch.mu.Lock()
-			over := d.used() - d.limit
+			over, err := d.used()-d.limit, ch.mu.err
 			ch.mu.Unlock()
 			if over <= 0 {
 				break
+			}
+			if err := errors.Join(err, ctx.Err()); err != nil { // else it might wait for what never comes
+				return err
 			}
 			before := over
 			if _, err := c.evict(c.losersAndAll(p, i), i, over); err != nil {

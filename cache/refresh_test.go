@@ -352,6 +352,29 @@ func TestSetBudget_ShrinksAndGrows(t *testing.T) {
 	}
 }
 
+// TestSetBudget_OversizeRows: the bits of rows that no slab holds are within the budget too.
+func TestSetBudget_OversizeRows(t *testing.T) {
+	const rows, rowBytes = 4000, 5000
+	data := make([]byte, rows*rowBytes)
+	copy(data, noise(1, rowBytes, 1))
+	p := &scripted{ranking: rowKeys(0, rows)}
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "ibp8", Admission: p, Budget: 6_000, Device: "host"})
+	if _, misses := reasonsOf(t, c, data, 0, 1); misses[slab.Oversize] != 1 {
+		t.Fatalf("misses by reason %v", misses)
+	}
+	for budget := int64(6_000); ; budget -= 100 {
+		err := c.SetBudget(ctx, budget)
+		if errors.Is(err, cache.ErrBudget) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		refresh(t, c)
+		stats(t, c) // checks that the budget is kept
+	}
+}
+
 // TestRefresh_PolicyPanics: the cache reports it and serves on, whichever method it was.
 func TestRefresh_PolicyPanics(t *testing.T) {
 	data := normalTable(500, 16, 1)

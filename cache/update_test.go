@@ -487,3 +487,40 @@ func TestUpdate_DeviceFails(t *testing.T) {
 		}
 	}
 }
+
+// TestSetBudget_AfterDeviceFailed: rows that a failed change left on their way take slots that nobody can free; SetBudget says
+// so instead of waiting for them.
+func TestSetBudget_AfterDeviceFailed(t *testing.T) {
+	var broken atomic.Bool
+	cache.OpenHostWith(t, func(n, workers int) []device.Device {
+		return []device.Device{brokenDevice{host.Open(n, workers)[0], &broken}}
+	})
+	const rows, rowBytes = 40, 64
+	data := noise(rows, rowBytes, 1)
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Budget: 8_000, Device: "host"})
+	if s := stats(t, c); s.Tables[0].CachedRows != rows {
+		t.Fatalf("%d rows cached", s.Tables[0].CachedRows)
+	}
+	ids := make([]int64, rows)
+	for i := range ids {
+		ids[i] = int64(i)
+	}
+	broken.Store(true)
+	if err := c.Update(ctx, 0, ids, data); err != nil {
+		t.Fatal(err)
+	}
+	for stats(t, c).ChangeError == "" {
+		time.Sleep(time.Millisecond)
+	}
+	done := make(chan error, 1)
+	go func() { done <- c.SetBudget(ctx, stats(t, c).MetadataBytes+4*rowBytes) }()
+	select {
+	case err := <-done:
+		if err == nil || !strings.Contains(err.Error(), "scripted to break") {
+			t.Errorf("SetBudget: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("SetBudget hangs")
+	}
+	gatherAll(t, c, data)
+}
