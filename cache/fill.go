@@ -41,6 +41,13 @@ func (c *Cache) fill() error {
 	if err := c.startChanges(); err != nil {
 		return err
 	}
+	restored := keys[:c.snapshots.restored]
+	c.snapshots.restored = 0
+	for _, key := range restored { // slab or map may have had no place for some
+		if c.changes.mu.index.Find(key).Valid() {
+			c.snapshots.restored++
+		}
+	}
 	for _, d := range c.devices {
 		if err := d.shareMisses(c.opts.HostThreads); err != nil {
 			return err

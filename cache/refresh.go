@@ -262,12 +262,19 @@ func (c *Cache) rank() (*plan, error) {
 			}
 		}
 	})
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	for _, key := range rejected {
-		ch.rejectLocked(key)
+	for {
+		part := rejected[:min(len(rejected), changedRows)]
+		rejected = rejected[len(part):]
+		ch.mu.Lock()
+		for _, key := range part {
+			ch.rejectLocked(key)
+		}
+		failed := ch.publishLocked()
+		ch.mu.Unlock()
+		if failed != nil || len(rejected) == 0 {
+			return p, errors.Join(err, failed)
+		}
 	}
-	return p, errors.Join(err, ch.publishLocked())
 }
 
 // losers yields cached rows of one device, those worth least first.
