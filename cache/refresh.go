@@ -125,7 +125,8 @@ func (c *Cache) Refresh(ctx context.Context) error {
 
 // SetBudget makes the bytes per device that slots, hashmap, row bits and tail slack may take less than Options.Budget, or
 // more again, up to that. It returns once rows have given way; more room is filled by later cycles. The memory stays the
-// cache's. An error wraps ErrBudget when the budget does not hold a single row, and nothing has changed then.
+// cache's. An error wraps ErrBudget when the budget does not hold a single row, and nothing has changed then; one wraps
+// ErrPolicy when the policy has panicked, and rows have given way all the same.
 func (c *Cache) SetBudget(ctx context.Context, bytes int64) error {
 	if err := c.enter(); err != nil {
 		return err

@@ -69,7 +69,8 @@ func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte
 }
 
 // Invalidate withdraws rows from the data store: their later lookups miss, with reason Invalidated, and are read from the
-// host tier until admission takes them again. Rows that are not cached stay as they are.
+// host tier until admission takes them again: by the next Refresh, if the policy ranks them high. Rows that are not cached
+// stay as they are. It waits for no batch. Row numbers outside the table are an error that wraps ErrRows, with nothing changed.
 func (c *Cache) Invalidate(table int, rows []int64) error {
 	if err := c.enter(); err != nil {
 		return err

@@ -524,3 +524,61 @@ func TestSetBudget_AfterDeviceFailed(t *testing.T) {
 	}
 	gatherAll(t, c, data)
 }
+
+// batchlessDevice is a device on which batches fail while broken is true; changes work.
+type batchlessDevice struct {
+	device.Device
+	broken *atomic.Bool
+}
+
+func (d batchlessDevice) NewStream() (device.Stream, error) {
+	s, err := d.Device.NewStream()
+	return batchlessStream{s, d.broken}, err
+}
+
+func (d batchlessDevice) WrapStream(handle uintptr) (device.Stream, error) {
+	s, err := d.Device.WrapStream(handle)
+	return batchlessStream{s, d.broken}, err
+}
+
+type batchlessStream struct {
+	device.Stream
+	broken *atomic.Bool
+}
+
+func (s batchlessStream) Launch(k device.Kernel) error {
+	if name := k.Name(); name != "store" && name != "scatter" && s.broken.Load() {
+		return errors.New("scripted to break")
+	}
+	return s.Stream.Launch(k)
+}
+
+// TestUpdate_EpochsPass: epochs pass although nobody waits for batches, and although others fail while they are enqueued.
+func TestUpdate_EpochsPass(t *testing.T) {
+	var broken atomic.Bool
+	cache.OpenHostWith(t, func(n, workers int) []device.Device {
+		return []device.Device{batchlessDevice{host.Open(n, workers)[0], &broken}}
+	})
+	const rows, rowBytes = 100, 32
+	data := normalTable(rows, rowBytes/4, 1)
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: 4096, Device: "host", Overlay: 1})
+	bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for round := range 300 {
+		ids, out := []int64{1, 2, 3}, make([]byte, 3*rowBytes)
+		broken.Store(round%3 == 0)
+		_, err := c.On(0).GatherDevice(bounded, 0, 0, device.HostBuffer(cache.AsBytes(ids)), device.HostBuffer(out))
+		if failed := c.Gather(bounded, 0, []int64{5}, make([]byte, rowBytes)); (err != nil) != broken.Load() || (failed != nil) != broken.Load() {
+			t.Fatalf("%v, %v", err, failed)
+		}
+		broken.Store(false)
+		// Each row has the overlay to itself, so all epochs but the last pass meanwhile.
+		if err := c.Update(bounded, 0, []int64{4, 5, 6, 7, 8}, data[4*rowBytes:9*rowBytes]); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Refresh(bounded); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gatherAll(t, c, data)
+}
