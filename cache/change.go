@@ -294,12 +294,18 @@ func (ch *changes) work() {
 		ch.mu.Unlock()
 		err := ch.cache.waitEpoch(ch.life)
 		ch.mu.Lock()
-		ch.mu.dealing = nil
 		if err == nil {
+			for len(group.slots) > changedRows { // a cycle's may be a million
+				ch.freeSlotsLocked(group.slots[:changedRows])
+				group.slots = group.slots[changedRows:]
+				ch.mu.Unlock()
+				ch.mu.Lock()
+			}
 			ch.dealLocked(group)
 		} else {
 			ch.mu.open.buffers = append(ch.mu.open.buffers, group.buffers...)
 		}
+		ch.mu.dealing = nil
 		close(group.done)
 		ch.advanceLocked()
 		ch.mu.Unlock()
@@ -314,10 +320,8 @@ func (ch *changes) advanceLocked() {
 
 // dealLocked does what had to wait for the batches of a group's time. REQUIRES: ch.mu is locked.
 func (ch *changes) dealLocked(g *retired) {
+	ch.freeSlotsLocked(g.slots)
 	var errs []error
-	for _, s := range g.slots {
-		errs = append(errs, ch.freeLocked(s))
-	}
 	// A place in the overlay is published as soon as it is written, to kernels that run already: none of them may have begun
 	// while an earlier one read there, and brought what it read into caches they share. So it waits twice.
 	for _, s := range g.overlay {
@@ -342,6 +346,13 @@ func (ch *changes) dealLocked(g *retired) {
 	}
 	errs = append(errs, ch.publishLocked())
 	ch.failLocked(errors.Join(errs...))
+}
+
+// freeSlotsLocked gives slots that nothing reads to the allocators. REQUIRES: ch.mu is locked.
+func (ch *changes) freeSlotsLocked(slots []slot) {
+	for _, s := range slots {
+		ch.failLocked(ch.freeLocked(s))
+	}
 }
 
 // freeLocked gives a slot that nothing reads to the allocator. REQUIRES: ch.mu is locked.

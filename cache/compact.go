@@ -12,7 +12,7 @@ import (
 // Slots of different sizes leave free pieces between them. Holes are the free pieces that the longest row does not fit in.
 // Where they take more than one byte in holeShare of a slab, windows of it are emptied: their free pieces are set aside,
 // their rows move to free slots elsewhere, and an epoch later each window is a free piece of its own. Windows with the
-// fewest bytes to move come first.
+// most holes come first.
 const (
 	holeShare     = 16
 	windowSlots   = 16 // of the longest row, in a window
@@ -34,8 +34,11 @@ func (c *Cache) compact(ctx context.Context, most int64) error {
 	for i := range c.devices {
 		for range compactRounds {
 			moved, err := c.compactDevice(ctx, i, most)
-			if moved == 0 || err != nil {
+			if err != nil {
 				return err
+			}
+			if moved == 0 {
+				break
 			}
 			most -= moved
 		}
@@ -57,27 +60,35 @@ func (c *Cache) compactDevice(ctx context.Context, device int, most int64) (int6
 		ch.mu.Unlock()
 		return 0, nil
 	}
-	type window struct{ index, free, holes int64 }
-	windows := make([]window, (d.slots.Capacity()+width-1)/width)
-	for i := range windows {
-		windows[i].index = int64(i)
-	}
+	// Choosing does not need the lock, and takes long where windows are many.
+	extents := make([][2]int64, 0, d.slots.NumExtents())
 	for start, bytes := range d.slots.Extents() {
+		extents = append(extents, [2]int64{start, bytes})
+	}
+	ch.mu.Unlock()
+	type window struct{ index, free, holes int64 }
+	all := make([]window, (d.slots.Capacity()+width-1)/width)
+	for i := range all {
+		all[i].index = int64(i)
+	}
+	for _, e := range extents {
+		start, bytes := e[0], e[1]
 		for at := start; at < start+bytes; {
 			w := at / width
 			part := min((w+1)*width, start+bytes) - at
-			windows[w].free += part
+			all[w].free += part
 			if bytes < int64(longest) {
-				windows[w].holes += part
+				all[w].holes += part
 			}
 			at += part
 		}
 	}
+	windows := slices.DeleteFunc(all, func(w window) bool { return w.holes == 0 })
 	slices.SortFunc(windows, func(a, b window) int { return cmp.Compare(b.holes, a.holes) })
 	chosen := map[int64]bool{}
 	live := int64(0)
 	for _, w := range windows {
-		if excess <= 0 || w.holes == 0 || live+width-w.free > most {
+		if excess <= 0 || live+width-w.free > most {
 			break
 		}
 		chosen[w.index] = true
@@ -85,11 +96,10 @@ func (c *Cache) compactDevice(ctx context.Context, device int, most int64) (int6
 		excess -= w.holes
 	}
 	var claimed []slot
-	for w := range chosen {
-		for _, s := range d.slots.Claim(w*width, min((w+1)*width, d.slots.Capacity())) {
-			claimed = append(claimed, slot{device: device, offset: s[0], bytes: int(s[1]), aside: true})
-			d.aside += s[1]
-		}
+	ch.mu.Lock()
+	for _, s := range d.slots.Claim(width, func(w int64) bool { return chosen[w] }) {
+		claimed = append(claimed, slot{device: device, offset: s[0], bytes: int(s[1]), aside: true})
+		d.aside += s[1]
 	}
 	ch.mu.Unlock()
 

@@ -10,7 +10,7 @@ var (
 	ErrClosed = errors.New("cache: closed")
 	// ErrOptions is what New's error is for options out of range; its text names all of them.
 	ErrOptions = errors.New("cache: bad options")
-	// ErrPolicy is wrapped by New's and Refresh's error when the admission policy has panicked. The cache serves on.
+	// ErrPolicy is wrapped by New's, Refresh's and SetBudget's error when the admission policy has panicked. The cache serves on.
 	ErrPolicy = errors.New("cache: admission policy failed")
 	// ErrBudget is wrapped by New's and SetBudget's error when the budget does not hold a single row.
 	ErrBudget = errors.New("cache: budget too small")

@@ -41,6 +41,13 @@ func (c *Cache) fill() error {
 	if err := c.startChanges(); err != nil {
 		return err
 	}
+	restored := keys[:c.snapshots.restored]
+	c.snapshots.restored = 0
+	for _, key := range restored { // slab or map may have had no place for some
+		if c.changes.mu.index.Find(key).Valid() {
+			c.snapshots.restored++
+		}
+	}
 	for _, d := range c.devices {
 		if err := d.shareMisses(c.opts.HostThreads); err != nil {
 			return err
@@ -54,7 +61,7 @@ func (c *Cache) fill() error {
 // space is how one device's budget is divided; all devices divide it alike.
 type space struct {
 	budget  int64
-	fixed   int64 // tail slack and row bits: compressed, and rejected
+	fixed   int64 // tail slack and row bits: compressed, rejected, and, once known, oversize
 	layout  hashmap.Layout
 	payload int64 // for slots
 	// smallest is about the shortest slot there is; entries is what the hashmap has room for at least.
@@ -237,7 +244,9 @@ func (c *Cache) choose(s *space) (keys []uint64, err error) {
 	s.payload = min(s.payload, most, slab.MaxBytes-slab.TailSlack)
 	for _, t := range c.tables { // seldom any: then rows larger than a slab are known only now
 		if len(t.oversize) != 0 {
-			s.payload = max(0, s.payload-bitsetBytes(t.tier.Capacity()))
+			bits := bitsetBytes(t.tier.Capacity())
+			s.payload = max(0, s.payload-bits)
+			s.fixed += bits // for later budgets
 		}
 	}
 	return keys, nil

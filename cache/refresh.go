@@ -125,7 +125,8 @@ func (c *Cache) Refresh(ctx context.Context) error {
 
 // SetBudget makes the bytes per device that slots, hashmap, row bits and tail slack may take less than Options.Budget, or
 // more again, up to that. It returns once rows have given way; more room is filled by later cycles. The memory stays the
-// cache's. An error wraps ErrBudget when the budget does not hold a single row, and nothing has changed then.
+// cache's. An error wraps ErrBudget when the budget does not hold a single row, and nothing has changed then; one wraps
+// ErrPolicy when the policy has panicked, and rows have given way all the same.
 func (c *Cache) SetBudget(ctx context.Context, bytes int64) error {
 	if err := c.enter(); err != nil {
 		return err
@@ -174,9 +175,8 @@ func (c *Cache) limit(budget int64) error {
 	if budget > c.opts.Budget {
 		return fmt.Errorf("cache: budget (%d B) must be at most Options.Budget (%d B)", budget, c.opts.Budget)
 	}
-	s := *c.space
-	s.budget = budget
-	payload := (budget - s.fixed - s.layout.Bytes()) &^ (slab.Align - 1)
+	s := c.space
+	payload := (max(0, budget) - s.fixed - s.layout.Bytes()) &^ (slab.Align - 1)
 	if payload < s.smallest {
 		return fmt.Errorf("%w: %d B must hold at least one slot (%d B) and metadata (%d B)", ErrBudget, budget, s.smallest, s.fixed+s.layout.Bytes())
 	}
@@ -263,12 +263,19 @@ func (c *Cache) rank() (*plan, error) {
 			}
 		}
 	})
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	for _, key := range rejected {
-		ch.rejectLocked(key)
+	for {
+		part := rejected[:min(len(rejected), changedRows)]
+		rejected = rejected[len(part):]
+		ch.mu.Lock()
+		for _, key := range part {
+			ch.rejectLocked(key)
+		}
+		failed := ch.publishLocked()
+		ch.mu.Unlock()
+		if failed != nil || len(rejected) == 0 {
+			return p, errors.Join(err, failed)
+		}
 	}
-	return p, errors.Join(err, ch.publishLocked())
 }
 
 // losers yields cached rows of one device, those worth least first.
@@ -336,10 +343,13 @@ func (c *Cache) shrink(ctx context.Context, p *plan) error {
 	for i, d := range c.devices {
 		for {
 			ch.mu.Lock()
-			over := d.used() - d.limit
+			over, err := d.used()-d.limit, ch.mu.err
 			ch.mu.Unlock()
 			if over <= 0 {
 				break
+			}
+			if err := errors.Join(err, ctx.Err()); err != nil { // else it might wait for what never comes
+				return err
 			}
 			before := over
 			if _, err := c.evict(c.losersAndAll(p, i), i, over); err != nil {

@@ -352,6 +352,29 @@ func TestSetBudget_ShrinksAndGrows(t *testing.T) {
 	}
 }
 
+// TestSetBudget_OversizeRows: the bits of rows that no slab holds are within the budget too.
+func TestSetBudget_OversizeRows(t *testing.T) {
+	const rows, rowBytes = 4000, 5000
+	data := make([]byte, rows*rowBytes)
+	copy(data, noise(1, rowBytes, 1))
+	p := &scripted{ranking: rowKeys(0, rows)}
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "ibp8", Admission: p, Budget: 6_000, Device: "host"})
+	if _, misses := reasonsOf(t, c, data, 0, 1); misses[slab.Oversize] != 1 {
+		t.Fatalf("misses by reason %v", misses)
+	}
+	for budget := int64(6_000); ; budget -= 100 {
+		err := c.SetBudget(ctx, budget)
+		if errors.Is(err, cache.ErrBudget) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		refresh(t, c)
+		stats(t, c) // checks that the budget is kept
+	}
+}
+
 // TestRefresh_PolicyPanics: the cache reports it and serves on, whichever method it was.
 func TestRefresh_PolicyPanics(t *testing.T) {
 	data := normalTable(500, 16, 1)
@@ -445,6 +468,13 @@ func TestRefresh_Canceled(t *testing.T) {
 // TestRefresh_FragmentationIsBounded: after any number of cycles over rows of many lengths, the free pieces that are too
 // short for the longest row are at most a sixteenth of the slab and a window.
 func TestRefresh_FragmentationIsBounded(t *testing.T) {
+	t.Run("1 device", func(t *testing.T) { testFragmentation(t, 1, 0) })
+	// Rows of the first device are never ranked: it has nothing to move, and must not keep the others from it.
+	t.Run("2 devices", func(t *testing.T) { testFragmentation(t, 2, 1) })
+}
+
+// testFragmentation is TestRefresh_FragmentationIsBounded with rows of one device.
+func testFragmentation(t *testing.T, devices, owner int) {
 	const rows, rowBytes = 20_000, 400
 	r := rand.New(rand.NewPCG(1, 1))
 	data := make([]byte, rows*rowBytes)
@@ -456,15 +486,16 @@ func TestRefresh_FragmentationIsBounded(t *testing.T) {
 	p := &scripted{}
 	c := newCache(t, cache.Options{
 		Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "ibp8", Admission: p, Cold: true, Budget: 1 << 20,
-		Refresh: cache.RefreshOptions{MaxChurn: 0.3},
+		Refresh: cache.RefreshOptions{MaxChurn: 0.3}, Devices: devices, Device: "host",
 	})
 	worst := int64(0)
 	for cycle := range 60 {
 		var ranking []uint64
 		from := int64(cycle) * 37 % 15_000
-		for _, i := range r.Perm(rows)[:4000] {
-			if row := int64(i); row >= from && row < from+6000 {
-				ranking = append(ranking, hashmap.Key(0, row))
+		for _, i := range r.Perm(rows)[:4000*devices] {
+			key := hashmap.Key(0, int64(i))
+			if row := int64(i); row >= from && row < from+6000 && hashmap.Owner(key, devices) == owner {
+				ranking = append(ranking, key)
 			}
 		}
 		p.set("", ranking)
@@ -480,8 +511,8 @@ func TestRefresh_FragmentationIsBounded(t *testing.T) {
 		refresh(t, c)
 		s := stats(t, c)
 		worst = max(worst, s.HoleBytes)
-		payload := s.BudgetBytes - s.MetadataBytes
-		if s.HoleBytes > max(payload, 1<<20-s.MetadataBytes)/16+16*rowBytes {
+		payload := 1<<20 - s.MetadataBytes/int64(devices)
+		if s.HoleBytes > payload/16+16*rowBytes {
 			t.Fatalf("cycle %d: %d bytes of holes in a slab of %d, %+v", cycle, s.HoleBytes, payload, s.Changes)
 		}
 	}

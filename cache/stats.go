@@ -14,7 +14,7 @@ type Reason = slab.Reason
 // Reasons of misses.
 const (
 	Cold        = slab.Cold        // admission was never offered the row
-	Rejected    = slab.Rejected    // admission was offered the row, and others were worth more
+	Rejected    = slab.Rejected    // admission was offered the row, and others were worth more; or it was withdrawn long ago
 	Evicted     = slab.Evicted     // the row was cached and gave way to another
 	Invalidated = slab.Invalidated // the caller withdrew the row
 	Oversize    = slab.Oversize    // the row is larger than a slab

@@ -122,7 +122,7 @@ func (t Table) Rows() int { return t.source.Rows() }
 func (t Table) RowBytes() int { return t.source.RowBytes() }
 
 // WithCapacity returns the table with room for so many rows, those there are included, which Cache.Update may insert. Host
-// memory for them is taken by New. At most 2^56 - 2; fewer than there are stands for those.
+// memory for them is taken by New. At most 2^50 - 2; fewer than there are stands for those.
 func (t Table) WithCapacity(rows int64) Table {
 	t.capacity = rows
 	return t
@@ -145,7 +145,7 @@ func (t Table) validate() error {
 		return fmt.Errorf("cache: table %s: rows (%d) must be 1 to 2^50 - 2", t.name, n)
 	}
 	if t.capacity < 0 || t.capacity > hashmap.MaxRows {
-		return fmt.Errorf("cache: table %s: capacity (%d) must be 0 to 2^56 - 2", t.name, t.capacity)
+		return fmt.Errorf("cache: table %s: capacity (%d) must be 0 to 2^50 - 2", t.name, t.capacity)
 	}
 	return nil
 }

@@ -69,7 +69,8 @@ func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte
 }
 
 // Invalidate withdraws rows from the data store: their later lookups miss, with reason Invalidated, and are read from the
-// host tier until admission takes them again. Rows that are not cached stay as they are.
+// host tier until admission takes them again: by the next Refresh, if the policy ranks them high. Rows that are not cached
+// stay as they are. It waits for no batch. Row numbers outside the table are an error that wraps ErrRows, with nothing changed.
 func (c *Cache) Invalidate(table int, rows []int64) error {
 	if err := c.enter(); err != nil {
 		return err
@@ -157,12 +158,12 @@ func (c *Cache) updatePart(ctx context.Context, t *table, table int, rows []int6
 			reached++
 		}
 		err := ch.publishLocked()
+		if err == nil && longest > t.tier.Rows() { // what is new is there before anyone can ask for it, and counts before it is written
+			t.tier.Grow(longest)
+		}
 		ch.mu.Unlock()
 		if err != nil {
 			return done, err
-		}
-		if longest > t.tier.Rows() { // what is new is there before anyone can ask for it
-			t.tier.Grow(longest)
 		}
 		if done = reached; done < len(rows) {
 			ch.counts.waits.Add(1)

@@ -159,6 +159,52 @@ func TestUpdate_InsertsUpToTheCapacity(t *testing.T) {
 	}
 }
 
+// TestUpdate_InsertBesideRepack: rows that are inserted while others' growing moves a packed tier are not lost.
+func TestUpdate_InsertBesideRepack(t *testing.T) {
+	const rows, capacity, rowBytes = 400, 460, 256
+	for round := range 20 {
+		table, err := cache.FromBytes("x", cache.Uint8, make([]byte, rows*rowBytes), rowBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newCache(t, cache.Options{
+			Tables: []cache.Table{table.WithCapacity(capacity)}, Codec: "ibp8", HostTier: cache.Packed, Budget: 8_000, Device: "host", Cold: true,
+		})
+		data := noise(capacity, rowBytes, uint64(round))
+		var wg sync.WaitGroup
+		for g := range 3 {
+			wg.Go(func() {
+				from, to, step := int64(g-1), int64(rows), int64(2) // grow
+				if g == 0 {
+					from, to, step = rows, capacity, 1 // insert
+				}
+				for id := from; id < to; id += step {
+					if err := c.Update(ctx, 0, []int64{id}, data[id*rowBytes:][:rowBytes]); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if t.Failed() {
+			return
+		}
+		if s := settle(t, c); s.ChangeError != "" {
+			t.Fatal(s.ChangeError)
+		}
+		out := make([]byte, rowBytes)
+		for id := range int64(capacity) {
+			if err := c.Gather(ctx, 0, []int64{id}, out); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(out, data[id*rowBytes:][:rowBytes]) {
+				t.Fatalf("round %d: row %d is lost", round, id)
+			}
+		}
+	}
+}
+
 func TestUpdate_BadInput(t *testing.T) {
 	data := normalTable(10, 4, 7)
 	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "features", data, 16)}, Budget: 1000})
@@ -440,4 +486,99 @@ func TestUpdate_DeviceFails(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// TestSetBudget_AfterDeviceFailed: rows that a failed change left on their way take slots that nobody can free; SetBudget says
+// so instead of waiting for them.
+func TestSetBudget_AfterDeviceFailed(t *testing.T) {
+	var broken atomic.Bool
+	cache.OpenHostWith(t, func(n, workers int) []device.Device {
+		return []device.Device{brokenDevice{host.Open(n, workers)[0], &broken}}
+	})
+	const rows, rowBytes = 40, 64
+	data := noise(rows, rowBytes, 1)
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Budget: 8_000, Device: "host"})
+	if s := stats(t, c); s.Tables[0].CachedRows != rows {
+		t.Fatalf("%d rows cached", s.Tables[0].CachedRows)
+	}
+	ids := make([]int64, rows)
+	for i := range ids {
+		ids[i] = int64(i)
+	}
+	broken.Store(true)
+	if err := c.Update(ctx, 0, ids, data); err != nil {
+		t.Fatal(err)
+	}
+	for stats(t, c).ChangeError == "" {
+		time.Sleep(time.Millisecond)
+	}
+	done := make(chan error, 1)
+	go func() { done <- c.SetBudget(ctx, stats(t, c).MetadataBytes+4*rowBytes) }()
+	select {
+	case err := <-done:
+		if err == nil || !strings.Contains(err.Error(), "scripted to break") {
+			t.Errorf("SetBudget: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("SetBudget hangs")
+	}
+	gatherAll(t, c, data)
+}
+
+// batchlessDevice is a device on which batches fail while broken is true; changes work.
+type batchlessDevice struct {
+	device.Device
+	broken *atomic.Bool
+}
+
+func (d batchlessDevice) NewStream() (device.Stream, error) {
+	s, err := d.Device.NewStream()
+	return batchlessStream{s, d.broken}, err
+}
+
+func (d batchlessDevice) WrapStream(handle uintptr) (device.Stream, error) {
+	s, err := d.Device.WrapStream(handle)
+	return batchlessStream{s, d.broken}, err
+}
+
+type batchlessStream struct {
+	device.Stream
+	broken *atomic.Bool
+}
+
+func (s batchlessStream) Launch(k device.Kernel) error {
+	if name := k.Name(); name != "store" && name != "scatter" && s.broken.Load() {
+		return errors.New("scripted to break")
+	}
+	return s.Stream.Launch(k)
+}
+
+// TestUpdate_EpochsPass: epochs pass although nobody waits for batches, and although others fail while they are enqueued.
+func TestUpdate_EpochsPass(t *testing.T) {
+	var broken atomic.Bool
+	cache.OpenHostWith(t, func(n, workers int) []device.Device {
+		return []device.Device{batchlessDevice{host.Open(n, workers)[0], &broken}}
+	})
+	const rows, rowBytes = 100, 32
+	data := normalTable(rows, rowBytes/4, 1)
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: 4096, Device: "host", Overlay: 1})
+	bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for round := range 300 {
+		ids, out := []int64{1, 2, 3}, make([]byte, 3*rowBytes)
+		broken.Store(round%3 == 0)
+		_, err := c.On(0).GatherDevice(bounded, 0, 0, device.HostBuffer(cache.AsBytes(ids)), device.HostBuffer(out))
+		if failed := c.Gather(bounded, 0, []int64{5}, make([]byte, rowBytes)); (err != nil) != broken.Load() || (failed != nil) != broken.Load() {
+			t.Fatalf("%v, %v", err, failed)
+		}
+		broken.Store(false)
+		// Each row has the overlay to itself, so all epochs but the last pass meanwhile.
+		if err := c.Update(bounded, 0, []int64{4, 5, 6, 7, 8}, data[4*rowBytes:9*rowBytes]); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Refresh(bounded); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gatherAll(t, c, data)
 }

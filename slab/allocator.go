@@ -85,6 +85,9 @@ func (a *Allocator) Free(offset int64, slotBytes int) {
 	a.insert(start, n)
 }
 
+// NumExtents returns how many free extents there are.
+func (a *Allocator) NumExtents() int { return len(a.starts) }
+
 // Extents yields the byte offset and length of every free extent, in any order. The allocator must not change meanwhile.
 func (a *Allocator) Extents() iter.Seq2[int64, int64] {
 	return func(yield func(int64, int64) bool) {
@@ -98,36 +101,55 @@ func (a *Allocator) Extents() iter.Seq2[int64, int64] {
 
 // HoleBytes returns the bytes of the free extents that are shorter than slotBytes.
 func (a *Allocator) HoleBytes(slotBytes int) (sum int64) {
-	for _, e := range a.starts {
-		if e.units*Align < int64(slotBytes) {
-			sum += e.units * Align
+	units := (int64(slotBytes) + Align - 1) / Align
+	for b := range int(min(units, exactBins)) {
+		sum += int64(b) * int64(len(a.bins[b]))
+	}
+	for b := exactBins; b <= binOf(units); b++ {
+		for _, start := range a.bins[b] {
+			if n := a.starts[start].units; n < units {
+				sum += n
+			}
 		}
 	}
-	return sum
+	return sum * Align
 }
 
-// Claim hands out the free bytes of [from, to), as slots that it returns as pairs of offset and bytes: one for each extent
-// that reaches into it. from and to are multiples of Align.
-func (a *Allocator) Claim(from, to int64) (slots [][2]int64) {
+// Claim hands out the free bytes of the chosen windows, window w being [w × width, (w+1) × width), as slots that it returns
+// as pairs of offset and bytes: at least one for each extent that reaches into them. width is a multiple of Align. It takes
+// one pass over the free extents, however many windows there are.
+func (a *Allocator) Claim(width int64, chosen func(window int64) bool) (slots [][2]int64) {
+	reached := func(start, bytes int64) bool {
+		for w := start / width; w*width < start+bytes; w++ {
+			if chosen(w) {
+				return true
+			}
+		}
+		return false
+	}
 	var extents []int64
 	for start, bytes := range a.Extents() {
-		if start < to && start+bytes > from {
+		if reached(start, bytes) {
 			extents = append(extents, start/Align)
 		}
 	}
-	for _, extent := range extents {
-		end := extent + a.starts[extent].units
-		low, high := max(extent, from/Align), min(end, to/Align)
-		a.remove(extent)
-		if extent < low {
-			a.insert(extent, low-extent)
+	for _, at := range extents {
+		end := at + a.starts[at].units
+		a.remove(at)
+		for at < end {
+			claim, to := chosen(at*Align/width), at
+			for to < end && chosen(to*Align/width) == claim {
+				to = min(end, (to*Align/width+1)*width/Align)
+			}
+			if claim {
+				a.used += to - at
+				a.check.alloc(at, to-at)
+				slots = append(slots, [2]int64{at * Align, (to - at) * Align})
+			} else {
+				a.insert(at, to-at)
+			}
+			at = to
 		}
-		if high < end {
-			a.insert(high, end-high)
-		}
-		a.used += high - low
-		a.check.alloc(low, high-low)
-		slots = append(slots, [2]int64{low * Align, (high - low) * Align})
 	}
 	return slots
 }

@@ -97,7 +97,7 @@ func BenchmarkAllocator(b *testing.B) {
 	}
 }
 
-// TestAllocator_ClaimTakesWhatIsFree: Claim hands out exactly the free bytes of a stretch, in slots that are freed like others.
+// TestAllocator_ClaimTakesWhatIsFree: Claim hands out exactly the free bytes of the windows, in slots that are freed like others.
 func TestAllocator_ClaimTakesWhatIsFree(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
 	const payload = 40_000
@@ -117,25 +117,45 @@ func TestAllocator_ClaimTakesWhatIsFree(t *testing.T) {
 				live = live[:len(live)-1]
 			}
 		}
-		from := int64(r.IntN(payload/Align)) * Align
-		to := min(payload, from+int64(r.IntN(500))*Align)
-		free := to - from
+		width := int64(1+r.IntN(200)) * Align
+		windows := map[int64]bool{}
+		for w := range (payload + width - 1) / width {
+			windows[w] = r.IntN(3) == 0
+		}
+		chosen := func(w int64) bool { return windows[w] }
+		inside := func(from, to int64) (sum int64) {
+			for at := from; at < to; at += Align {
+				if chosen(at / width) {
+					sum += Align
+				}
+			}
+			return sum
+		}
+		free := inside(0, payload)
 		for _, s := range live {
-			free -= max(0, min(s.offset+s.bytes, to)-max(s.offset, from))
+			free -= inside(s.offset, s.offset+s.bytes)
 		}
-		used, holes := a.Used(), a.HoleBytes(payload+Align)
-		if holes != payload-used {
-			t.Fatalf("%d free bytes in all extents, want %d", holes, payload-used)
+		used := a.Used()
+		for _, n := range []int64{payload + Align, Align, 5*Align + 1, int64(r.IntN(40)) * Align, 3000 * Align} {
+			holes := int64(0)
+			for _, bytes := range a.Extents() {
+				if bytes < n {
+					holes += bytes
+				}
+			}
+			if got := a.HoleBytes(int(n)); got != holes || n > payload && holes != payload-used {
+				t.Fatalf("%d free bytes in extents shorter than %d, want %d; %d bytes are used", got, n, holes, used)
+			}
 		}
-		claimed := a.Claim(from, to)
+		claimed := a.Claim(width, chosen)
 		for _, s := range claimed {
-			if free -= s[1]; s[0] < from || s[0]+s[1] > to || s[1] <= 0 {
-				t.Fatalf("claimed %d bytes at %d of [%d, %d)", s[1], s[0], from, to)
+			if free -= s[1]; inside(s[0], s[0]+s[1]) != s[1] || s[1] <= 0 {
+				t.Fatalf("claimed %d bytes at %d", s[1], s[0])
 			}
 			live = append(live, slot{s[0], s[1]})
 		}
-		if free != 0 || len(a.Claim(from, to)) != 0 {
-			t.Fatalf("%d free bytes of [%d, %d) are not claimed", free, from, to)
+		if free != 0 || len(a.Claim(width, chosen)) != 0 {
+			t.Fatalf("%d free bytes of the windows are not claimed", free)
 		}
 		for _, s := range live {
 			a.Free(s.offset, int(s.bytes))

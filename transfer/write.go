@@ -56,10 +56,14 @@ type Written struct{ Index, Value uint64 }
 
 // Write replaces a row by its stored bytes. No batch may read the row from the tier before the caller has stored the
 // returned word on every device; ok is false where none changes. The stored bytes must be the codec's, or the row as it is;
-// they may lie anywhere but in the tier. Writes must not run at once; ErrFull changes nothing.
+// they may lie anywhere but in the tier. Writes must not run at once; ErrFull changes nothing. Rows must be below Rows: Repack
+// keeps no others.
 func (t *Tier) Write(row int64, stored []byte, compressed bool) (w Written, ok bool, err error) {
 	t.writes.Lock()
 	defer t.writes.Unlock()
+	if rows := t.Rows(); row >= rows {
+		return w, false, fmt.Errorf("transfer: row %d: must be 0 to %d", row, rows-1)
+	}
 	before, _, err := t.Stored(row)
 	if err != nil {
 		return w, false, err
