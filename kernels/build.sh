@@ -1,13 +1,15 @@
 #!/bin/sh
-# Compiles the kernels to PTX in ptx/, with the clang given. No CUDA toolkit is needed. make kernels runs this.
+# Compiles the kernels to PTX with the clang given, and packs it into ptx/. No CUDA toolkit is needed. make kernels runs this.
 set -eu
 clang=$1
 cd "$(dirname "$0")"
+build=$(mktemp -d)
+trap 'rm -rf "$build"' EXIT
 compile() { # module source macros...
 	module=$1 source=$2
 	shift 2
 	"$clang" -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 --cuda-feature=+ptx80 -nocudainc -nocudalib \
-		-std=c++17 -Wall -Werror -O3 -S "$@" -o "ptx/$module.ptx" "$source.cu"
+		-std=c++17 -Wall -Werror -O3 -S "$@" -o "$build/$module.ptx" "$source.cu"
 }
 compile lookup lookup
 compile order order
@@ -31,3 +33,4 @@ for codec in raw:0 ibp4:4 ibp8:8; do
 	compile "serve_${codec%:*}" serve "-DROW_CHUNK=${codec#*:}"
 	compile "share_${codec%:*}" share "-DROW_CHUNK=${codec#*:}"
 done
+go run ./gen/pack "$build" ptx

@@ -6,20 +6,32 @@ import (
 	"embed"
 	"fmt"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/device/cuda"
 )
 
-//go:embed ptx/*.ptx
+//go:embed ptx/*.ptx.zst
 var ptx embed.FS
 
-// module returns the module of that name. Its absence is a fault of the build.
-func module(name string) *cuda.Module {
-	text, err := ptx.ReadFile("ptx/" + name + ".ptx")
+// ptxText returns the PTX of the module of that name. Its absence is a fault of the build.
+func ptxText(name string) ([]byte, error) {
+	packed, err := ptx.ReadFile("ptx/" + name + ".ptx.zst")
 	if err != nil {
 		panic(err)
 	}
-	return &cuda.Module{Name: name, PTX: string(text)}
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	return d.DecodeAll(packed, nil)
+}
+
+// module returns the module of that name.
+func module(name string) *cuda.Module {
+	return &cuda.Module{Name: name, PTX: func() ([]byte, error) { return ptxText(name) }}
 }
 
 // Threads of a block of all kernels that do not say otherwise.

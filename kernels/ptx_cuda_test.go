@@ -3,7 +3,6 @@
 package kernels
 
 import (
-	"path"
 	"regexp"
 	"strconv"
 	"strings"
@@ -67,12 +66,13 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, file := range files {
-		text, err := ptx.ReadFile(path.Join("ptx", file.Name()))
+		module := strings.TrimSuffix(file.Name(), ".ptx.zst")
+		text, err := ptxText(module)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, entry := range ptxEntry.FindAllStringSubmatch(string(text), -1) {
-			id := [2]string{strings.TrimSuffix(file.Name(), ".ptx"), entry[1]}
+			id := [2]string{module, entry[1]}
 			bytes, ok := want[id]
 			if !ok {
 				t.Errorf("%v is in the PTX, and this test does not know who launches it", id)
@@ -94,7 +94,7 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 func TestPTX_BlocksFitLaunchBounds(t *testing.T) {
 	for _, op := range []string{"decode", "decodeWords", "find"} {
 		for v, codec := range variants {
-			text, err := ptx.ReadFile("ptx/" + op + "_" + codec + ".ptx")
+			text, err := ptxText(op + "_" + codec)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -40,7 +40,8 @@ func TestFunction_PTXRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	module := &cuda.Module{Name: "broken", PTX: ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry f(.param .u64 p) { bogus.u32 %r1; }\n"}
+	const text = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry f(.param .u64 p) { bogus.u32 %r1; }\n"
+	module := &cuda.Module{Name: "broken", PTX: func() ([]byte, error) { return []byte(text), nil }}
 	err = cuda.NewFunction[struct{ P uint64 }](module, "f").Launch(s.(*cuda.Stream), 1, 32, 0, &struct{ P uint64 }{})
 	if err == nil || !strings.Contains(err.Error(), "module broken") || !strings.Contains(err.Error(), "bogus") {
 		t.Errorf("got %v", err)

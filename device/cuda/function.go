@@ -16,7 +16,8 @@ import (
 // Module is PTX that devices load when they first need it.
 type Module struct {
 	Name string
-	PTX  string
+	// PTX returns the text, for each device once.
+	PTX func() ([]byte, error)
 }
 
 // Function is a kernel of a module. It takes one parameter, a struct A by value.
@@ -59,8 +60,11 @@ func (f *Function[A]) on(d *Device) (*loaded, error) {
 	}
 	m := d.modules[f.module]
 	if m == nil {
-		var err error
-		if m, err = d.ctx.LoadModule([]byte(f.module.PTX), driver.JITOptions{}); err != nil {
+		text, err := f.module.PTX()
+		if err == nil {
+			m, err = d.ctx.LoadModule(text, driver.JITOptions{})
+		}
+		if err != nil {
 			return nil, d.note(fmt.Errorf("cuda: module %s: %w", f.module.Name, err))
 		}
 		d.modules[f.module] = m

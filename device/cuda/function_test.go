@@ -51,7 +51,7 @@ func TestFunction_LaunchBegun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ended.Close()
-	kernel := cuda.NewFunction[struct{ P uint64 }](&cuda.Module{Name: "spin", PTX: spin}, "spin")
+	kernel := cuda.NewFunction[struct{ P uint64 }](&cuda.Module{Name: "spin", PTX: func() ([]byte, error) { return []byte(spin), nil }}, "spin")
 	if err := kernel.LaunchBegun(s.(*cuda.Stream), 3, 32, 0, &struct{ P uint64 }{flag.Addr()}, begun); err != nil {
 		t.Fatal(err)
 	}

@@ -84,7 +84,7 @@ func TestRecord_MustCoverEverything(t *testing.T) {
 func TestHashSources_CommentsApart(t *testing.T) {
 	hash := func(code string) string {
 		dir := t.TempDir()
-		for name, text := range map[string]string{"a.go": code, "plain.go": "package a", "k.ptx": "ptx"} {
+		for name, text := range map[string]string{"a.go": code, "plain.go": "package a", "k.ptx.zst": ""} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}

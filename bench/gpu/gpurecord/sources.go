@@ -12,11 +12,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // Sources are hashes of the code that only a GPU can test.
 type Sources struct {
-	// PTX covers the compiled kernels; Go the Go and C sources of the tag cuda, tests apart, without comments.
+	// PTX covers the compiled kernels, unpacked; Go the Go and C sources of the tag cuda, tests apart, without comments.
 	PTX string `json:"ptx"`
 	Go  string `json:"go"`
 }
@@ -35,7 +37,7 @@ func hashSources(root string) (s Sources, err error) {
 			return fs.SkipDir
 		}
 		switch {
-		case strings.HasSuffix(name, ".ptx"):
+		case strings.HasSuffix(name, ".ptx.zst"):
 			ptx = append(ptx, path)
 		case strings.HasSuffix(name, "_test.go"):
 		case strings.HasSuffix(name, ".go"):
@@ -82,6 +84,10 @@ func hashFiles(root string, paths []string) (string, error) {
 		switch filepath.Ext(path) {
 		case ".go":
 			b = goTokens(b)
+		case ".zst":
+			if b, err = unpack(b); err != nil {
+				return "", fmt.Errorf("%s: %w", path, err)
+			}
 		case ".c":
 			b = spaces.ReplaceAll(cComment.ReplaceAll(b, []byte(" ")), []byte(" "))
 		}
@@ -93,6 +99,15 @@ func hashFiles(root string, paths []string) (string, error) {
 		h.Write(b)
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+func unpack(packed []byte) ([]byte, error) {
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	return d.DecodeAll(packed, nil)
 }
 
 // goTokens returns a Go file's tokens, which comments are none of.
