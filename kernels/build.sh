@@ -1,11 +1,16 @@
 #!/bin/sh
 # Compiles the kernels to PTX with the clang given, and packs it into ptx/. No CUDA toolkit is needed. make kernels runs this.
+# "build.sh list" says what it would compile instead: the emulator compiles the same.
 set -eu
 clang=$1
 cd "$(dirname "$0")"
 build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
 compile() { # module source macros...
+	if [ "$clang" = list ]; then
+		echo "$@"
+		return
+	fi
 	module=$1 source=$2
 	shift 2
 	"$clang" -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 --cuda-feature=+ptx80 -nocudainc -nocudalib \
@@ -33,4 +38,4 @@ for codec in raw:0 ibp4:4 ibp8:8; do
 	compile "serve_${codec%:*}" serve "-DROW_CHUNK=${codec#*:}"
 	compile "share_${codec%:*}" share "-DROW_CHUNK=${codec#*:}"
 done
-go run ./gen/pack "$build" ptx
+[ "$clang" = list ] || go run ./gen/pack "$build" ptx
