@@ -1,0 +1,4 @@
+package sleek
+
+// Name is the name of the lossless codec.
+const Name = "sleek"
