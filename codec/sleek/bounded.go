@@ -8,37 +8,37 @@ import (
 )
 
 // bounded maps words to the codes of the error-bounded mode and back. With quantum 2ε = 2^(exp+1), an element below the
-// threshold, 2^m quanta (m: bits of mantissa), becomes the nearest multiple of the quantum; from the threshold on, a
+// threshold, 2^m quanta, becomes the nearest multiple of the quantum; from the threshold on, a
 // mantissa's last bit is worth a quantum or more, and the bit pattern is kept. Either way the magnitude's code is one
 // of an unbroken range: the multiple, or the pattern less offset.
 type bounded struct {
 	layout
 	exp       int    // ε = 2^exp
-	mantissa  uint   // m
+	m         uint   // bits of mantissa
 	threshold uint64 // its biased exponent
 	offset    uint64 // what is taken from patterns from the threshold on
 }
 
-// newBounded rounds the bound down to a power of two, and further down to the largest with which all finite elements are below a finite
-// threshold.
-func newBounded(l layout, bound float64) (*bounded, error) {
+func checkBound(bound float64) error {
 	if !(bound > 0) || math.IsInf(bound, 1) {
-		return nil, fmt.Errorf("sleek: bound (%g) must be positive and finite", bound)
+		return fmt.Errorf("sleek: bound (%g) must be positive and finite", bound)
 	}
-	_, exp := math.Frexp(bound) // bound in [2^(exp-1), 2^exp)
-	return boundedAt(l, exp-1), nil
+	return nil
 }
 
-// boundedAt returns the mode with a bound of 2^exp, or the nearest that the layout has.
+// newBounded rounds the bound down to a power of two.
+func newBounded(l layout, bound float64) *bounded {
+	_, exp := math.Frexp(bound) // bound in [2^(exp-1), 2^exp)
+	return boundedAt(l, exp-1)
+}
+
+// boundedAt returns the mode with a bound of 2^exp, or the nearest of the layout: at the small end elements are multiples of the
+// quantum anyway, and at the large end no finite element may be rounded to infinity.
 func boundedAt(l layout, exp int) *bounded {
-	m := 8*l.word - 1 - l.exponent
-	bias := 1<<(l.exponent-1) - 1
-	// A multiple of the quantum below the smallest subnormal element is lossless; above 2^E - 2 the threshold is no number.
-	threshold := min(max(exp+1+bias+m, 1), 1<<l.exponent-2)
-	return &bounded{
-		layout: l, exp: threshold - 1 - bias - m, mantissa: uint(m), threshold: uint64(threshold),
-		offset: uint64(threshold-1) << m,
-	}
+	toBiased := 1<<(l.exponent-1) - 1 + l.mantissa() + 1
+	threshold := min(max(exp+toBiased, 1), 1<<l.exponent-2)
+	m := uint(l.mantissa())
+	return &bounded{layout: l, exp: threshold - toBiased, m: m, threshold: uint64(threshold), offset: uint64(threshold-1) << m}
 }
 
 func (b *bounded) bound() float64 { return math.Ldexp(1, b.exp) }
@@ -76,14 +76,14 @@ func (b *bounded) decode(part []byte) {
 func (b *bounded) code(word uint64) uint64 {
 	high := uint64(1) << (8*b.word - 1)
 	magnitude, negative := word&(high-1), word&high != 0
-	exponent := magnitude >> b.mantissa
+	exponent := magnitude >> b.m
 	if exponent >= b.threshold {
 		magnitude -= b.offset
 	} else {
 		if exponent == 0 {
 			exponent = 1 // subnormal: no leading one
 		} else {
-			magnitude = magnitude&(1<<b.mantissa-1) | 1<<b.mantissa
+			magnitude = magnitude&(1<<b.m-1) | 1<<b.m
 		}
 		shift := b.threshold - exponent
 		magnitude = (magnitude + 1<<shift>>1) >> shift // a shift of 64 or more gives 0
@@ -103,12 +103,12 @@ func (b *bounded) wordOf(z uint64) uint64 {
 	if magnitude == 0 {
 		return 0
 	}
-	if magnitude >= 1<<b.mantissa {
+	if magnitude >= 1<<b.m {
 		return ((magnitude + b.offset) & (high - 1)) | sign
 	}
 	// The multiple's highest bit becomes the leading one; without enough room above exponent 1 it is subnormal.
-	shift := min(b.mantissa+1-uint(bits.Len64(magnitude)), uint(b.threshold-1))
+	shift := min(b.m+1-uint(bits.Len64(magnitude)), uint(b.threshold-1))
 	magnitude <<= shift
 	exponent := b.threshold - 1 - uint64(shift) // less one where the leading one adds to it
-	return magnitude + exponent<<b.mantissa | sign
+	return magnitude + exponent<<b.m | sign
 }

@@ -3,6 +3,7 @@ package sleek
 import (
 	"fmt"
 
+	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -22,6 +23,28 @@ type Codec struct {
 	bounded   *bounded
 }
 
+// New returns the codec for rows of dtype's elements with subchunks of the given length, a power of two from 16 to 1024 bytes.
+func New(dtype codec.DType, rowBytes, subchunk int) (*Codec, error) {
+	l, err := layoutOf(dtype)
+	if err != nil {
+		return nil, err
+	}
+	return newCodec(l, rowBytes, subchunk, nil)
+}
+
+// NewBounded returns the codec in the error-bounded mode: no finite element read back differs from what it was by more than bound,
+// a positive and finite number, which is rounded down to a power of two.
+func NewBounded(bound float64, dtype codec.DType, rowBytes, subchunk int) (*Codec, error) {
+	l, err := layoutOf(dtype)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkBound(bound); err != nil {
+		return nil, err
+	}
+	return newCodec(l, rowBytes, subchunk, newBounded(l, bound))
+}
+
 func newCodec(l layout, rowBytes, subchunk int, b *bounded) (*Codec, error) {
 	if rowBytes < 1 || rowBytes > slab.MaxRowBytes {
 		return nil, fmt.Errorf("sleek: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
@@ -35,12 +58,12 @@ func newCodec(l layout, rowBytes, subchunk int, b *bounded) (*Codec, error) {
 	}, nil
 }
 
-// Name implements codec.Codec: "sleek", or with the bound in force "sleek:0.5".
+// Name implements codec.Codec: "sleek", or with the bound in force "sleek-eb:0.5".
 func (c *Codec) Name() string {
 	if c.bounded == nil {
-		return Name
+		return name
 	}
-	return fmt.Sprintf("%s:%g", Name, c.Bound())
+	return fmt.Sprintf("%s:%g", boundedName, c.Bound())
 }
 
 // Bound returns the largest absolute difference between an element and what is read back, 0 if there is none.
@@ -50,6 +73,9 @@ func (c *Codec) Bound() float64 {
 	}
 	return c.bounded.bound()
 }
+
+// MetadataBytes implements codec.Codec: all that the kernels need is in their arguments.
+func (c *Codec) MetadataBytes() int64 { return 0 }
 
 // RowBytes implements codec.Codec.
 func (c *Codec) RowBytes() int { return c.rowBytes }

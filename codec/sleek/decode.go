@@ -128,17 +128,13 @@ func (c *Codec) inverse(z uint64) uint64 {
 	if c.bounded != nil {
 		return z
 	}
-	l := &c.lanes
-	s, u := z&l.low, z>>1&l.body
-	v := u | (u+l.carry)&^l.body
-	v ^= (v ^ (l.fold - u)) & (s * l.full)
-	return v>>1&l.body | v&l.low<<((l.width-1)&63)
+	return c.lanes.inverse(z)
 }
 
 // Stored implements codec.Codec.
 func (c *Codec) Stored(src []byte) (int, error) {
 	if len(src) < c.subchunks {
-		return 0, codec.CorruptError(Name, "stored row (%d bytes) is shorter than its widths (%d)", len(src), c.subchunks)
+		return 0, codec.CorruptError(name, "stored row (%d bytes) is shorter than its widths (%d)", len(src), c.subchunks)
 	}
 	sum, most := 0, byte(0)
 	for _, n := range src[:c.subchunks] {
@@ -146,14 +142,14 @@ func (c *Codec) Stored(src []byte) (int, error) {
 		most = max(most, n)
 	}
 	if uint(most) > c.lanes.width {
-		return 0, codec.CorruptError(Name, "width (%d bits) is more than a word's (%d)", most, c.lanes.width)
+		return 0, codec.CorruptError(name, "width (%d bits) is more than a word's (%d)", most, c.lanes.width)
 	}
 	last := c.subchunks - 1
 	full := c.subchunk / c.word
 	payload := sum*full - int(src[last])*(full-c.words(last))
 	n := c.subchunks + (payload+7)/8
 	if n > len(src) {
-		return 0, codec.CorruptError(Name, "stored row (%d bytes) ends before its payload (%d)", len(src), n)
+		return 0, codec.CorruptError(name, "stored row (%d bytes) ends before its payload (%d)", len(src), n)
 	}
 	return n, nil
 }

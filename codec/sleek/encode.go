@@ -24,7 +24,7 @@ func (c *Codec) encode(dst, row []byte) int {
 	w := bitio.NewWriter(dst, 8*c.subchunks)
 	var codes [maxSubchunk / 8]uint64
 	for i := range c.subchunks {
-		part := row[i*c.subchunk:min((i+1)*c.subchunk, len(row))]
+		part := row[i*c.subchunk : min((i+1)*c.subchunk, len(row))]
 		n := c.code(codes[:], part)
 		dst[i] = byte(n)
 		c.lanes.pack(&w, codes[:], c.words(i), n)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"hash/crc32"
+	"maps"
 	"slices"
 
 	"github.com/tensorcache/tensorcache/codec"
@@ -29,6 +30,8 @@ const (
 	modeBounded
 )
 
+func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // MarshalBinary implements codec.Codec.
@@ -41,38 +44,38 @@ func (c *Codec) MarshalBinary() ([]byte, error) {
 	b = binary.LittleEndian.AppendUint32(b, uint32(c.rowBytes))
 	b = binary.LittleEndian.AppendUint16(b, uint16(c.subchunk))
 	b = binary.LittleEndian.AppendUint16(b, uint16(int16(exp)))
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli)), nil
+	return binary.LittleEndian.AppendUint32(b, checksum(b)), nil
 }
 
 // Unmarshal restores a codec from MarshalBinary's bytes. Anything else is codec.ErrCorrupt.
 func Unmarshal(b []byte) (*Codec, error) {
 	if len(b) != metadataBytes || !bytes.HasPrefix(b, []byte(metadataMagic)) {
-		return nil, codec.CorruptError(Name, "metadata (%d bytes) is not %d bytes that begin with %q", len(b), metadataBytes, metadataMagic)
+		return nil, codec.CorruptError(name, "metadata (%d bytes) is not %d bytes that begin with %q", len(b), metadataBytes, metadataMagic)
 	}
 	if b[4] != metadataVersion {
-		return nil, codec.CorruptError(Name, "metadata version (%d) is not %d", b[4], metadataVersion)
+		return nil, codec.CorruptError(name, "metadata version (%d) is not %d", b[4], metadataVersion)
 	}
 	body, sum := b[:len(b)-4], binary.LittleEndian.Uint32(b[len(b)-4:])
-	if got := crc32.Checksum(body, castagnoli); got != sum {
-		return nil, codec.CorruptError(Name, "metadata checksum (%08x) is not %08x", got, sum)
+	if got := checksum(body); got != sum {
+		return nil, codec.CorruptError(name, "metadata checksum (%08x) is not %08x", got, sum)
 	}
 	l := layout{int(b[5]), int(b[6])}
-	if !slices.Contains(layouts[:], l) {
-		return nil, codec.CorruptError(Name, "word (%d bytes, %d bits of exponent) is of no element type", l.word, l.exponent)
+	if !slices.Contains(slices.Collect(maps.Values(layouts)), l) {
+		return nil, codec.CorruptError(name, "word (%d bytes, %d bits of exponent) is of no element type", l.word, l.exponent)
 	}
 	var of *bounded
 	exp := int(int16(binary.LittleEndian.Uint16(b[14:])))
 	switch mode := b[7]; {
 	case mode == modeBounded:
 		if of = boundedAt(l, exp); of.exp != exp {
-			return nil, codec.CorruptError(Name, "bound (2^%d) is not one of the element type's", exp)
+			return nil, codec.CorruptError(name, "bound (2^%d) is not one of the element type's", exp)
 		}
 	case mode != modeLossless || exp != 0:
-		return nil, codec.CorruptError(Name, "mode (%d, bound 2^%d) is neither lossless nor bounded", mode, exp)
+		return nil, codec.CorruptError(name, "mode (%d, bound 2^%d) is neither lossless nor bounded", mode, exp)
 	}
 	c, err := newCodec(l, int(binary.LittleEndian.Uint32(b[8:])), int(binary.LittleEndian.Uint16(b[12:])), of)
 	if err != nil {
-		return nil, codec.CorruptError(Name, "%v", err)
+		return nil, codec.CorruptError(name, "%v", err)
 	}
 	return c, nil
 }

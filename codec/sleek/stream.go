@@ -29,17 +29,12 @@ const (
 	streamTrailer  = 2
 )
 
-func streamCodec(l layout) *Codec {
-	c, err := newCodec(l, streamChunk, streamSubchunk, nil)
+// AppendStream appends the stream form of data, dtype's elements, to dst.
+func AppendStream(dst, data []byte, dtype codec.DType) ([]byte, error) {
+	c, err := New(dtype, streamChunk, streamSubchunk)
 	if err != nil {
-		panic(err) // constants
+		return dst, err
 	}
-	return c
-}
-
-// appendStream appends the stream form of data, words of l, to dst.
-func appendStream(dst, data []byte, l layout) []byte {
-	c := streamCodec(l)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(len(data)))
 	chunks := (len(data) + streamChunk - 1) / streamChunk
 	lengths := len(dst)
@@ -60,18 +55,22 @@ func appendStream(dst, data []byte, l layout) []byte {
 		}
 		binary.LittleEndian.PutUint16(dst[lengths+2*i:], uint16(len(dst)-before))
 	}
-	return dst
+	return dst, nil
 }
 
-// decodeStream returns the data of a stream, which must be whole.
-func decodeStream(stream []byte, l layout) ([]byte, error) {
+// DecodeStream returns the data of a stream, dtype's elements. The stream must be whole.
+func DecodeStream(stream []byte, dtype codec.DType) ([]byte, error) {
+	c, err := New(dtype, streamChunk, streamSubchunk)
+	if err != nil {
+		return nil, err
+	}
 	if len(stream) < streamHeader {
-		return nil, codec.CorruptError(Name, "stream (%d bytes) is shorter than its header (%d)", len(stream), streamHeader)
+		return nil, codec.CorruptError(name, "stream (%d bytes) is shorter than its header (%d)", len(stream), streamHeader)
 	}
 	size, rest := binary.LittleEndian.Uint64(stream), stream[streamHeader:]
 	// A chunk takes two bytes at the least, so a size in proportion to the stream cannot overflow.
 	if size/streamChunk > uint64(len(rest))/2 || (size+streamChunk-1)/streamChunk > uint64(len(rest))/2 {
-		return nil, codec.CorruptError(Name, "stream (%d bytes) is shorter than the lengths of its chunks (%d bytes of data)", len(stream), size)
+		return nil, codec.CorruptError(name, "stream (%d bytes) is shorter than the lengths of its chunks (%d bytes of data)", len(stream), size)
 	}
 	chunks := int((size + streamChunk - 1) / streamChunk)
 	lengths, rest := rest[:2*chunks], rest[2*chunks:]
@@ -80,9 +79,8 @@ func decodeStream(stream []byte, l layout) ([]byte, error) {
 		sum += int(binary.LittleEndian.Uint16(lengths[2*i:]))
 	}
 	if sum != len(rest) {
-		return nil, codec.CorruptError(Name, "stream's chunks (%d bytes) are not as long as their lengths say (%d)", len(rest), sum)
+		return nil, codec.CorruptError(name, "stream's chunks (%d bytes) are not as long as their lengths say (%d)", len(rest), sum)
 	}
-	c := streamCodec(l)
 	data := make([]byte, size)
 	whole := make([]byte, streamChunk)
 	for i := range chunks {
@@ -104,15 +102,15 @@ func decodeStream(stream []byte, l layout) ([]byte, error) {
 
 func (c *Codec) decodeChunk(whole, chunk []byte, size int) error {
 	if len(chunk) < streamTrailer {
-		return codec.CorruptError(Name, "chunk (%d bytes) is shorter than its trailer (%d)", len(chunk), streamTrailer)
+		return codec.CorruptError(name, "chunk (%d bytes) is shorter than its trailer (%d)", len(chunk), streamTrailer)
 	}
 	body, trailer := chunk[:len(chunk)-streamTrailer], chunk[len(chunk)-streamTrailer:]
 	if got := int(binary.LittleEndian.Uint16(trailer)); got != size {
-		return codec.CorruptError(Name, "chunk's data (%d bytes) must be %d", got, size)
+		return codec.CorruptError(name, "chunk's data (%d bytes) must be %d", got, size)
 	}
 	n, err := c.Decode(whole, body)
 	if err == nil && n != len(body) {
-		err = codec.CorruptError(Name, "chunk's words (%d bytes) must end at its trailer (%d)", n, len(body))
+		err = codec.CorruptError(name, "chunk's words (%d bytes) must end at its trailer (%d)", n, len(body))
 	}
 	return err
 }

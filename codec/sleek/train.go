@@ -4,8 +4,30 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/slab"
 )
+
+// Train makes the codec whose subchunk length stores the sample's rows, of dtype's elements and back to back, in the fewest bytes.
+func Train(sample []byte, rowBytes int, dtype codec.DType) (*Codec, error) {
+	l, err := layoutOf(dtype)
+	if err != nil {
+		return nil, err
+	}
+	return train(sample, rowBytes, l, nil)
+}
+
+// TrainBounded is Train for the error-bounded mode: see [NewBounded].
+func TrainBounded(sample []byte, rowBytes int, dtype codec.DType, bound float64) (*Codec, error) {
+	l, err := layoutOf(dtype)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkBound(bound); err != nil {
+		return nil, err
+	}
+	return train(sample, rowBytes, l, newBounded(l, bound))
+}
 
 // train makes the codec whose subchunk length stores the sample's rows in the fewest bytes; of two as good, the longer.
 func train(sample []byte, rowBytes int, l layout, b *bounded) (*Codec, error) {

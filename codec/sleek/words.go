@@ -1,19 +1,27 @@
 package sleek
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/internal/dtype"
+)
 
 // layout is how the words of a row are made up: one bit of sign, the exponent's bits, the mantissa's.
 type layout struct{ word, exponent int } // bytes, bits
 
-var (
-	float16  = layout{2, 5}
-	bfloat16 = layout{2, 8}
-	float32s = layout{4, 8}
-	float64s = layout{8, 11}
-)
+// layouts are those of the element types that the codec takes.
+var layouts = map[codec.DType]layout{dtype.Float16: {2, 5}, dtype.BFloat16: {2, 8}, dtype.Float32: {4, 8}, dtype.Float64: {8, 11}}
 
-// layouts are those of all element types that the codec takes.
-var layouts = [...]layout{float16, bfloat16, float32s, float64s}
+func layoutOf(of codec.DType) (layout, error) {
+	l, ok := layouts[of]
+	if !ok {
+		return l, codec.DTypeError(name, "element type (%v) must be float16, bfloat16, float32 or float64", of)
+	}
+	return l, nil
+}
+
+func (l layout) mantissa() int { return 8*l.word - 1 - l.exponent }
 
 // lanes holds constants that work on all words of a 64-bit group at once: four of 16 bits, two of 32 or one of 64.
 // The low bit of a word is that of its lane, and no operation carries from lane to lane.
@@ -38,9 +46,9 @@ func lanesOf(l layout) lanes {
 // becomes the lowest bit of the word; exponents 1 to 2^(E-1), so turned, are subtracted from fold (the lowest bit of
 // the code says so); what is left of the exponent begins at 0.
 func (l *lanes) forward(x uint64) uint64 {
-	v := x<<1&^l.low | x>>(l.width-1)&l.low
+	v := x<<1&^l.low | x>>((l.width-1)&63)&l.low
 	u := v & l.body
-	s := ((u + l.carry) ^ v) >> (l.width - 1) & l.low
+	s := ((u + l.carry) ^ v) >> ((l.width - 1) & 63) & l.low
 	u ^= (u ^ (l.fold-u)&l.body) & (s * l.full)
 	return u<<1 | s
 }
@@ -50,7 +58,7 @@ func (l *lanes) inverse(z uint64) uint64 {
 	s, u := z&l.low, z>>1&l.body
 	v := u | (u+l.carry)&^l.body
 	v ^= (v ^ (l.fold - u)) & (s * l.full)
-	return v>>1&l.body | v&l.low<<(l.width-1)
+	return v>>1&l.body | v&l.low<<((l.width-1)&63)
 }
 
 // widest returns the bits that the widest of the group's words takes; x may be the words of several groups, ORed.

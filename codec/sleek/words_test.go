@@ -4,6 +4,8 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/internal/dtype"
 )
 
 // transcribed are the steps of SLEEK's transform as published for float32, with the exponent's bits as a parameter.
@@ -40,7 +42,7 @@ func transcribedInverse(v uint64, l layout) uint64 {
 }
 
 func TestForward_Golden(t *testing.T) {
-	l := lanesOf(float32s)
+	l := lanesOf(layouts[dtype.Float32])
 	for in, out := range map[uint64]uint64{
 		0: 0, 0x80000000: 2, 0x3f800000: 0x03ffffff, 0xbf800000: 0x03fffffd, 0x40490fdb: 0x00dbc093, 0x7f800000: 0xfe000000,
 		0x7fc00000: 0xff000000, 0xffffffff: 0xfffffffe, 1: 4,
