@@ -181,10 +181,12 @@ template <class R> INLINE void serveRows(const ServeArgs &a)
 {
 	extern __shared__ u32x4 dynamic[];
 	__shared__ u32x4 lists[WARPS][32];
-	__shared__ u32 reasons[NUM_REASONS];
+	__shared__ u32 reasons[NUM_REASONS], peers;
 	u32 tid = threadID(), lane = laneID();
 	if (tid < NUM_REASONS)
 		reasons[tid] = 0;
+	if (tid == 0)
+		peers = 0;
 	const typename R::Context context = R::context(a, (u8 *)dynamic);
 	u32x4 *list = lists[tid / 32];
 	u8 *stage = (u8 *)dynamic + a.codec.metaBytes + tid / 32 * R::warpBytes(a);
@@ -205,6 +207,11 @@ template <class R> INLINE void serveRows(const ServeArgs &a)
 			list[k] = u32x4{(u32)word, (u32)(word >> 32), i, 0};
 			if (k < R::TILES) // later ones are asked for by the decoder
 				prefetchRow<1>(a, word, 0);
+		}
+		if (a.lookup.peers != 0) {
+			u32 away = ballot(~0u, (hits >> lane & 1) != 0 && inPeers(a.lookup.peers, word));
+			if (lane == 0 && away != 0)
+				__atomic_fetch_add(&peers, popcount(away), __ATOMIC_RELAXED);
 		}
 		if (misses != 0) {
 			u32 why = NUM_REASONS;
@@ -237,6 +244,8 @@ template <class R> INLINE void serveRows(const ServeArgs &a)
 	for (u32 k = 0; k < NUM_REASONS; k++)
 		if (reasons[k] != 0)
 			atomicAdd(&count->reasons[k], reasons[k]);
+	if (peers != 0)
+		atomicAdd(&count->peers, peers);
 	asm volatile("fence.acq_rel.gpu;" ::: "memory");
 	u32 before = atomicAdd(&count->hits, 1);
 	asm volatile("fence.acq_rel.gpu;" ::: "memory");

@@ -34,7 +34,7 @@ type Sharer struct {
 	host         *kernels.ShareHost
 	ready        [kernels.SharePieces]atomic.Uint32 // the number of the share whose piece is gathered
 	enqueued     atomic.Uint32                      // ShareFetches
-	failed       atomic.Bool                        // copies or fetches could not be enqueued: nothing is shared any more
+	failed       atomic.Bool                        // copies or launches could not be enqueued: nothing is shared any more
 	closing      atomic.Bool
 	workers      sync.WaitGroup
 	wake         chan struct{}   // the first worker's
@@ -191,7 +191,7 @@ func (s *Sharer) writeValue(offset int64, value uint32) error {
 	return s.copies.(device.ValueWriter).WriteValue32(s.terms.Device.Slice(offset, offset+4), value)
 }
 
-// expect makes the workers look for a share that is about to be enqueued. If that fails, forget takes it back.
+// expect makes the workers look for a share that is about to be enqueued.
 func (s *Sharer) expect() {
 	s.enqueued.Add(1)
 	select {
@@ -199,8 +199,6 @@ func (s *Sharer) expect() {
 	default:
 	}
 }
-
-func (s *Sharer) forget() { s.enqueued.Add(^uint32(0)) }
 
 // spin waits a little, and now and then lets other goroutines run.
 func spin(i *int) {
@@ -249,7 +247,7 @@ func (s *Sharer) lead() {
 				continue
 			}
 			idle := time.Since(since)
-			if idle > shareLinger && atomic.LoadUint32(&s.host.Retired) == s.enqueued.Load() {
+			if idle > shareLinger && (s.failed.Load() || atomic.LoadUint32(&s.host.Retired) == s.enqueued.Load()) {
 				break
 			}
 			if idle > shareSpin {

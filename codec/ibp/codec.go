@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -45,7 +46,7 @@ func New(chunk, rowBytes int, mask, bitval []byte) (*Codec, error) {
 	c.groups = make([]group, (rowBytes+7)/8)
 	for g := range c.groups {
 		valid := groupBits(rowBytes, g)
-		m, v := groupWord(mask, g)|^valid, groupWord(bitval, g)&valid
+		m, v := bitio.Group(mask, g)|^valid, bitio.Group(bitval, g)&valid
 		if v&^m != 0 {
 			return nil, fmt.Errorf("ibp: bitval (%016x) has bits outside mask (%016x) in bytes %d to %d", v, m, 8*g, 8*g+7)
 		}
@@ -116,17 +117,6 @@ func (g *group) expandShort(x uint64) uint64 {
 	x ^= (x ^ x<<2) & m[1]
 	x ^= (x ^ x<<1) & m[0]
 	return x ^ (x^g.val)&g.mask
-}
-
-// groupWord returns the eight bytes of b at group g, zero beyond its end.
-func groupWord(b []byte, g int) uint64 {
-	b = b[8*g:]
-	if len(b) >= 8 {
-		return binary.LittleEndian.Uint64(b)
-	}
-	var last [8]byte
-	copy(last[:], b)
-	return binary.LittleEndian.Uint64(last[:])
 }
 
 // groupBits has ones where group g holds bits of the row.

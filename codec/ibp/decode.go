@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 )
 
 // Decode implements codec.Codec.
@@ -51,11 +52,11 @@ func decodePairs(groups []group, row, src []byte, pos int, part uint64) int {
 		if n := int(g.kept); n != 0 || sel != ^uint64(0) { // sparse tables are mostly the other way
 			low := 32 - (32-int(g.low))&int(first)
 			if pos <= last {
-				x = load64(base, pos>>3) >> (pos & 7) & half
+				x = bitio.Load(base, pos>>3) >> (pos & 7) & half
 				next := pos + low
-				x |= load64(base, next>>3) >> (next & 7) << 32
+				x |= bitio.Load(base, next>>3) >> (next & 7) << 32
 			} else {
-				x = window(src, pos)&half | window(src, pos+low)<<32
+				x = bitio.Window(src, pos)&half | bitio.Window(src, pos+low)<<32
 			}
 			pos += low + 32 - (32-n+int(g.low))&int(second)
 			if g.short {
@@ -67,15 +68,10 @@ func decodePairs(groups []group, row, src []byte, pos int, part uint64) int {
 		if 8*i+8 <= len(row) {
 			binary.LittleEndian.PutUint64(row[8*i:], x)
 		} else {
-			putTail(row[8*i:], x)
+			bitio.PutTail(row[8*i:], x)
 		}
 	}
 	return pos
-}
-
-// load64 reads 8 bytes at p + i, which the caller knows to be there.
-func load64(p *byte, i int) uint64 {
-	return binary.LittleEndian.Uint64((*[8]byte)(unsafe.Add(unsafe.Pointer(p), i))[:])
 }
 
 func (c *Codec) decode8(row, src []byte) int {
@@ -89,7 +85,7 @@ func (c *Codec) decode8(row, src []byte) int {
 		var x uint64
 		switch i := pos >> 3; {
 		case part&1 == 0:
-			x = window(src, pos)
+			x = bitio.Window(src, pos)
 			pos += 64
 		case gr.short && gr.kept <= 57 && i+8 <= len(src): // one load holds the kept bits at any bit offset
 			x = gr.expandShort(binary.LittleEndian.Uint64(src[i:]) >> (pos & 7))
@@ -97,14 +93,14 @@ func (c *Codec) decode8(row, src []byte) int {
 		case gr.kept == 0:
 			x = gr.val
 		default:
-			x = gr.expand(window(src, pos))
+			x = gr.expand(bitio.Window(src, pos))
 			pos += int(gr.kept)
 		}
 		part >>= 1
 		if 8*g+8 <= len(row) {
 			binary.LittleEndian.PutUint64(row[8*g:], x)
 		} else {
-			putTail(row[8*g:], x)
+			bitio.PutTail(row[8*g:], x)
 		}
 	}
 	return pos
@@ -113,7 +109,7 @@ func (c *Codec) decode8(row, src []byte) int {
 // participation returns 64 participation bits from bit 64·block on; those past the last chunk are ones, as the missing
 // second chunk of the last group participates.
 func (c *Codec) participation(src []byte, block int) uint64 {
-	part := window(src, 64*block)
+	part := bitio.Window(src, 64*block)
 	if rest := c.chunks - 64*block; rest < 64 {
 		part |= ^uint64(0) << rest
 	}
@@ -146,28 +142,4 @@ func (c *Codec) Stored(src []byte) (int, error) {
 		return 0, codec.CorruptError(c.name, "stored row (%d bytes) ends before its payload (%d)", len(src), n)
 	}
 	return n, nil
-}
-
-// window returns 64 bits of src from bit pos on, zeros beyond its end.
-func window(src []byte, pos int) uint64 {
-	i, shift := pos>>3, uint(pos&7)
-	if i+9 <= len(src) {
-		b := src[i : i+9]
-		return binary.LittleEndian.Uint64(b)>>shift | uint64(b[8])<<1<<(63-shift)
-	}
-	return windowAtEnd(src, i, shift)
-}
-
-func windowAtEnd(src []byte, i int, shift uint) uint64 {
-	var b [9]byte
-	if i < len(src) {
-		copy(b[:], src[i:])
-	}
-	return binary.LittleEndian.Uint64(b[:])>>shift | uint64(b[8])<<1<<(63-shift)
-}
-
-func putTail(row []byte, x uint64) {
-	for i := range row {
-		row[i] = byte(x >> (8 * i))
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 )
 
 // The layout of the paper's own code, for reading and writing its data; the cache does not use it. V participation
@@ -77,7 +78,7 @@ func (c *Codec) chunkAt(row []byte, j int) (x, mask, val uint64) {
 		shift = j % 2 * 32
 	}
 	if row != nil {
-		x = groupWord(row, j*c.chunk/8) >> shift
+		x = bitio.Group(row, j*c.chunk/8) >> shift
 	}
 	mask, val = gr.mask>>shift, gr.val>>shift
 	if c.chunk == 4 {

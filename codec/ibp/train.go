@@ -8,6 +8,7 @@ import (
 	"math/bits"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -139,7 +140,7 @@ func (c *Codec) rowBits(row []byte) int {
 	n := c.chunks
 	for g := range c.groups {
 		gr := &c.groups[g]
-		bad := groupWord(row, g)&gr.mask ^ gr.val
+		bad := bitio.Group(row, g)&gr.mask ^ gr.val
 		switch {
 		case bad == 0:
 			n += int(gr.kept)
