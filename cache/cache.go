@@ -74,7 +74,7 @@ func New(o Options) (_ *Cache, err error) {
 		return nil, err
 	}
 	for i, d := range devices {
-		c.devices = append(c.devices, &deviceState{cache: c, index: i, device: d})
+		c.devices = append(c.devices, &deviceState{cache: c, index: i, device: d, peers: uint8(1<<len(devices)-1) &^ (1 << i)})
 	}
 	if err := c.loadTables(); err != nil {
 		return nil, err

@@ -114,7 +114,7 @@ func (l *lane) enqueueOn(s, side device.Stream, table int, rows, out device.Buff
 	l.batch++
 	lookup := kernels.Lookup{
 		Map: d.hashes, Layout: d.layout, Table: table, Limit: d.cache.tables[table].tier.Rows(), Rows: rows,
-		Rejected: t.rejected, Oversize: t.oversize, Out: out, RowBytes: t.tier.RowBytes, Counters: l.counters,
+		Rejected: t.rejected, Oversize: t.oversize, Peers: d.peers, Out: out, RowBytes: t.tier.RowBytes, Counters: l.counters,
 		Samples: d.sampling(), Ring: d.ring,
 	}
 	var err error
@@ -202,6 +202,7 @@ func (l *lane) published() bool { return kernels.Published(l.result, l.batch) }
 // outcome is what a batch did, summed over its parts.
 type outcome struct {
 	hits, misses, hostBytes int64
+	peers                   int64 // hits in slabs of other devices
 	reasons                 [slab.NumReasons]int64
 	corrupt, outOfRange     int64
 	// One of the corrupt rows' positions, and the first one out of range.
@@ -213,6 +214,7 @@ func (o *outcome) add(c *kernels.Counters, from int) {
 	o.hits += int64(c.Hits)
 	o.misses += int64(c.Misses)
 	o.hostBytes += int64(c.HostBytes)
+	o.peers += int64(c.Peers)
 	for r, n := range c.Reasons {
 		o.reasons[r] += int64(n)
 	}
@@ -232,6 +234,7 @@ func (o *outcome) add(c *kernels.Counters, from int) {
 func (o *outcome) report(d *deviceState, table, n int) error {
 	t := d.cache.tables[table]
 	t.counts.add(o)
+	d.counts.add(o)
 	d.table(table).learn(o)
 	switch {
 	case o.corrupt != 0:

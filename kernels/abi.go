@@ -91,8 +91,10 @@ type Counters struct {
 	Share uint32
 	// HostBytes is the sum of the stored bytes of the missed rows.
 	HostBytes uint64
-	// Batch, of a published result, is the number of the batch whose counters these are.
-	Batch uint64
+	// Peers counts the hits in slabs of other devices: see LookupArgs.
+	Peers uint32
+	// Batch, of a published result, is the lower half of the number of the batch whose counters these are.
+	Batch uint32
 }
 
 const CountersBytes = 64
@@ -170,6 +172,7 @@ const SampleRecordBytes = 16
 
 var _ = [1]int{}[unsafe.Sizeof(SampleRecord{})-SampleRecordBytes]
 
+// LookupArgs are the rows of a batch. Peers has a bit for each slab of another device.
 type LookupArgs struct {
 	Map      uint64
 	Rows     uint64
@@ -181,7 +184,8 @@ type LookupArgs struct {
 	Limit    int64
 	Count    uint32
 	Buckets  uint32
-	Table    uint32
+	Table    uint16
+	Peers    uint16
 	RowBytes uint32
 	Samples  Sampling
 }

@@ -79,8 +79,10 @@ struct Counters {
 	u32 share;
 	// HostBytes is the sum of the stored bytes of the missed rows.
 	u64 hostBytes;
-	// Batch, of a published result, is the number of the batch whose counters these are.
-	u64 batch;
+	// Peers counts the hits in slabs of other devices: see LookupArgs.
+	u32 peers;
+	// Batch, of a published result, is the lower half of the number of the batch whose counters these are.
+	u32 batch;
 };
 ABI_SIZE(Counters, 64);
 
@@ -142,6 +144,7 @@ struct SampleRecord {
 };
 ABI_SIZE(SampleRecord, 16);
 
+// LookupArgs are the rows of a batch. Peers has a bit for each slab of another device.
 struct LookupArgs {
 	u64 map;
 	u64 rows;
@@ -153,7 +156,8 @@ struct LookupArgs {
 	i64 limit;
 	u32 count;
 	u32 buckets;
-	u32 table;
+	u16 table;
+	u16 peers;
 	u32 rowBytes;
 	Sampling samples;
 };

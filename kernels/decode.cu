@@ -112,6 +112,11 @@ struct Looked {
 		u64 word = ok ? findWord(l.map, l.buckets, keyOf(of)) : ~0xffull;
 		bool hit = located(word); // no row out of range has a location
 		hits += popcount(ballot(~0u, hit));
+		if (l.peers != 0) {
+			u32 peers = ballot(~0u, hit && inPeers(l.peers, word));
+			if (peers != 0)
+				peersAside(l.counters, popcount(peers));
+		}
 		if (ballot(~0u, ok && !hit) != 0)
 			missAside(l.counters, l.found + (u64)(count - 1) * sizeof(Found), ok && !hit, of, row, word, l.rejected, l.oversize);
 		if (in && !ok)

@@ -114,10 +114,12 @@ template <int CHUNK, int STEPS, int LANES> INLINE void serveRows(const ServeArgs
 {
 	extern __shared__ u32x4 dynamic[];
 	__shared__ u32x4 lists[WARPS][32];
-	__shared__ u32 reasons[NUM_REASONS];
+	__shared__ u32 reasons[NUM_REASONS], peers;
 	u32 tid = threadID(), lane = laneID();
 	if (tid < NUM_REASONS)
 		reasons[tid] = 0;
+	if (tid == 0)
+		peers = 0;
 	if (CHUNK != 0)
 		loadMeta(a.codec, (u8 *)dynamic);
 	else
@@ -142,6 +144,11 @@ template <int CHUNK, int STEPS, int LANES> INLINE void serveRows(const ServeArgs
 			list[k] = u32x4{(u32)word, (u32)(word >> 32), i, 0};
 			if (k < 32 / LANES) // later ones are asked for by the decoder
 				prefetchRow<1>(a, word, 0);
+		}
+		if (a.lookup.peers != 0) {
+			u32 away = ballot(~0u, (hits >> lane & 1) != 0 && inPeers(a.lookup.peers, word));
+			if (lane == 0 && away != 0)
+				__atomic_fetch_add(&peers, popcount(away), __ATOMIC_RELAXED);
 		}
 		if (misses != 0) {
 			u32 why = NUM_REASONS;
@@ -174,6 +181,8 @@ template <int CHUNK, int STEPS, int LANES> INLINE void serveRows(const ServeArgs
 	for (u32 k = 0; k < NUM_REASONS; k++)
 		if (reasons[k] != 0)
 			atomicAdd(&count->reasons[k], reasons[k]);
+	if (peers != 0)
+		atomicAdd(&count->peers, peers);
 	asm volatile("fence.acq_rel.gpu;" ::: "memory");
 	u32 before = atomicAdd(&count->hits, 1);
 	asm volatile("fence.acq_rel.gpu;" ::: "memory");
