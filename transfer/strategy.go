@@ -86,7 +86,7 @@ func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 		bytes = min(bytes, max(header, usual+usual/32))
 	}
 	t.terms.Slot = (bytes + 15) &^ 15
-	rows := s.staging.Size() / int64(t.terms.Slot)
+	rows := s.terms.Stage.Size() / int64(t.terms.Slot)
 	t.terms.MaxPieces = int(min(rows/int64(t.terms.Piece), kernels.SharePieces, int64(kernels.ShareUnits*t.terms.Unit/t.terms.Piece)))
 	s.mu.Lock()
 	defer s.mu.Unlock()
