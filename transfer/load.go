@@ -210,7 +210,9 @@ func (t *Tier) train(o Options, p *prepared) error {
 func (t *Tier) encode(o Options, p *prepared) error {
 	if c, ok := t.codec.(codec.OnDevice); ok && p.loader != nil {
 		defer p.loader.close()
-		return t.encodeOnDevice(p.loader, c)
+		if form := c.DeviceForm(); kernels.Encodes(form, t.rowBytes) && int64(len(form.Metadata)) <= maxMetadata(t.rowBytes) {
+			return t.encodeOnDevice(p.loader, c, form)
+		}
 	}
 	return t.encodeOnHost(o.Workers)
 }

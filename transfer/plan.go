@@ -80,7 +80,7 @@ func (p *Plan) enqueueShared(s device.Stream, b Batch, terms kernels.Share) erro
 // share that nothing lists or closes: workers must not wait for it.
 func (p *Plan) Enqueued(err error) {
 	if err != nil && p.sharer != nil {
-		p.sharer.failed.Store(true)
+		p.sharer.fail()
 	}
 	p.sharer = nil
 }
