@@ -35,6 +35,9 @@ type lane struct {
 	decode  kernels.Decode
 	publish kernels.Publish
 	plan    transfer.Plan
+
+	traced *tracedBatch // the batch that runs, if it is sampled
+	timers [numPoints]device.Timer
 }
 
 // laneBytes is a lane's own device memory.
@@ -83,6 +86,7 @@ func (l *lane) close() {
 			e.Close()
 		}
 	}
+	l.closeTimers()
 	for _, b := range []device.Buffer{l.counters, l.buckets, l.result} {
 		d.Free(b)
 	}
@@ -100,7 +104,8 @@ func (l *lane) enqueue(s device.Stream, table int, rows, out device.Buffer) erro
 		Samples: d.sampling(), Ring: d.ring,
 	}
 	var err error
-	how := t.strategy(rows.Size() / 8)
+	how := l.strategy(t, rows.Size()/8)
+	l.mark(s, pointBegun)
 	switch {
 	case l.lists.Size() == 0:
 		l.serve = kernels.Serve{
@@ -115,6 +120,7 @@ func (l *lane) enqueue(s device.Stream, table int, rows, out device.Buffer) erro
 	if err != nil {
 		return err
 	}
+	l.mark(s, pointDone)
 	return s.Record(l.done)
 }
 
@@ -152,18 +158,22 @@ func (l *lane) enqueueStages(s device.Stream, t *tableOnDevice, lookup kernels.L
 	if err := s.Launch(&l.lookup); err != nil {
 		return err
 	}
+	l.mark(s, pointLookedUp)
 	if err := l.plan.Enqueue(s, t.tier, t.codec, batch, l.begun); err != nil {
 		return err
 	}
+	l.mark(s, pointFetched)
 	// The reading of misses takes longest: the decoding waits until it has begun, on every multiprocessor. Where the two
 	// began together, the reading was left with those multiprocessors that the decoder freed first: 327 instead of 277 us for
 	// 40,000 misses of 256 bytes on an H200.
 	if err := l.side.Wait(l.begun); err != nil {
 		return err
 	}
+	l.mark(l.side, pointDecoding)
 	if err := l.side.Launch(&l.decode); err != nil {
 		return err
 	}
+	l.mark(l.side, pointDecoded)
 	if err := l.side.Record(l.decoded); err != nil {
 		return err
 	}
