@@ -62,7 +62,7 @@ func (l *lane) closeTimers() {
 	}
 }
 
-// timelines relates a device's timeline to the host's clock.
+// timeline relates a device's timeline to the host's clock.
 type timeline struct {
 	sync.Mutex
 	stream device.Stream
@@ -151,6 +151,9 @@ func (l *lane) traceDone(from int) (at time.Time) {
 	part := b.parts
 	b.parts++
 	b.takeMisses(l)
+	if b.run == sideBySide {
+		b.fetch, b.hostShare = l.plan.Chosen()
+	}
 	d := l.owner
 	if b.failed.Load() {
 		return at
