@@ -81,7 +81,7 @@ func New(o Options) (_ *Cache, err error) {
 		return nil, err
 	}
 	for i, d := range devices {
-		c.devices = append(c.devices, &deviceState{cache: c, index: i, device: d})
+		c.devices = append(c.devices, &deviceState{cache: c, index: i, device: d, peers: uint8(1<<len(devices)-1) &^ (1 << i)})
 	}
 	if err := c.loadTables(ctx); err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (c *Cache) loadTables(ctx context.Context) error {
 		}
 		watch := c.watchTable(ctx, t.name)
 		tier, err := transfer.Load(c.devices[0].device, t.source, transfer.Options{
-			Codec: c.opts.Codec, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers, Capacity: t.capacity,
+			Codec: c.opts.Codec, DType: t.dtype, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers, Capacity: t.capacity,
 		})
 		if err != nil {
 			err = fmt.Errorf("cache: table %s: %w", t.name, err)
