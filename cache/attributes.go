@@ -69,6 +69,7 @@ const (
 	keyPath      = attribute.Key("tensorcache.io.path")
 	keyDirection = attribute.Key("tensorcache.io.direction")
 	keyAction    = attribute.Key("tensorcache.refresh.action")
+	keySource    = attribute.Key("tensorcache.hit.slab")
 	keyState     = attribute.Key("tensorcache.slab.state")
 	keyKind      = attribute.Key("tensorcache.metadata.kind")
 	keyMultiple  = attribute.Key("tensorcache.budget.multiple")

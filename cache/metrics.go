@@ -177,7 +177,7 @@ func (f *maker) gauge(name, unit, what string) metric.Float64ObservableGauge {
 // observables makes the instruments that are read from Stats, and returns what reads them.
 func (t *telemetry) observables(f *maker) (read func(metric.Observer, *Stats)) {
 	lookups := f.counter("tensorcache.lookups", "{row}", "Rows looked up, duplicates included.")
-	hits := f.counter("tensorcache.hits", "{row}", "Lookups that found their row in a slab or in the overlay.")
+	hits := f.counter("tensorcache.hits", "{row}", "Lookups that found their row in a slab, by whose, or in the overlay.")
 	misses := f.counter("tensorcache.misses", "{row}", "Lookups that did not, by reason.")
 	gathers := f.counter("tensorcache.gathers", "{batch}", "Gathers that have finished.")
 	io := f.counter("tensorcache.io", "By", "Bytes moved, by path and direction.")
@@ -218,7 +218,8 @@ func (t *telemetry) observables(f *maker) (read func(metric.Observer, *Stats)) {
 			table := keyTable.String(ts.Name)
 			of := with(table)
 			o.ObserveInt64(lookups, ts.Lookups, of)
-			o.ObserveInt64(hits, ts.Hits, of)
+			o.ObserveInt64(hits, ts.LocalHits, with(table, keySource.String("own")))
+			o.ObserveInt64(hits, ts.PeerHits, with(table, keySource.String("peer")))
 			o.ObserveInt64(gathers, ts.Gathers, of)
 			o.ObserveInt64(rows, ts.CachedRows, of)
 			o.ObserveInt64(tableRows, ts.Rows, of)
@@ -251,8 +252,10 @@ func (t *telemetry) observables(f *maker) (read func(metric.Observer, *Stats)) {
 		o.ObserveInt64(waits, n.UpdateWaits, all)
 		o.ObserveInt64(samples, n.SampledAccesses, all)
 		o.ObserveInt64(lost, n.LostAccesses, all)
-		o.ObserveInt64(slabs, s.PayloadBytes, with(keyState.String("used")))
-		o.ObserveInt64(slabs, s.FreeBytes, with(keyState.String("free")))
+		for i, d := range s.Devices {
+			o.ObserveInt64(slabs, d.PayloadBytes, with(keyDevice.Int(i), keyState.String("used")))
+			o.ObserveInt64(slabs, d.FreeBytes, with(keyDevice.Int(i), keyState.String("free")))
+		}
 		for kind, bytes := range map[string]int64{"map": s.MetadataBytes, "codec": s.CodecBytes, "index": s.IndexBytes} {
 			o.ObserveInt64(metadata, bytes, with(keyKind.String(kind)))
 		}
