@@ -18,8 +18,11 @@ const (
 	storingRounds = 2
 )
 
-// clusterCounts are the numbers of masks that are tried.
-var clusterCounts = [...]int{2, 4, 8, 16}
+// clusterCounts are the numbers of masks that are tried. If the first does not save clusterGain of what one mask stores, metadata
+// aside, no other will.
+var clusterCounts = [...]int{8, 16, 4, 2}
+
+const clusterGain = 0.01
 
 // TrainClustered makes the clustered codec with the given chunk length whose masks and stored rows together take the fewest
 // bytes of the sample: one mask where more do not pay for themselves on the sample alone, of which tables are a multiple.
@@ -30,39 +33,56 @@ func TrainClustered(sample []byte, rowBytes, chunk int) (*Clustered, error) {
 	if err := checkSample(sample, rowBytes); err != nil {
 		return nil, err
 	}
-	whole, err := Train(sample, rowBytes, chunk)
-	if err != nil {
-		return nil, err
-	}
-	mask, bitval := whole.MaskBitval()
-	best, err := NewClustered(chunk, rowBytes, []Masks{{mask, bitval}})
-	if err != nil {
-		return nil, err
-	}
 	rows := len(sample) / rowBytes
-	fewest := best.sampleBytes(sample) + best.MetadataBytes()
-	// Rows evenly spread over the sample.
+	// Rows evenly spread over the sample, and others between them, where there are so many, to judge masks by.
 	n := max(1, min(rows, clusterRows, clusterBytes/rowBytes))
-	part := make([]byte, 0, n*rowBytes)
-	for i := range n {
-		part = append(part, sample[i*rows/n*rowBytes:][:rowBytes]...)
-	}
-	for _, k := range clusterCounts {
-		if k > n || best.MetadataBytes()/int64(len(best.sets))*int64(k) > int64(len(sample)) {
-			break
+	spread := func(after int) []byte {
+		part := make([]byte, 0, n*rowBytes)
+		for i := range n {
+			part = append(part, sample[(i*rows/n+after)*rowBytes:][:rowBytes]...)
 		}
-		c, err := trainClusters(part, rowBytes, chunk, k)
+		return part
+	}
+	part := spread(0)
+	judged := part
+	if rows >= 2*n {
+		judged = spread(rows / n / 2)
+	}
+	one, err := Train(part, rowBytes, chunk)
+	if err != nil {
+		return nil, err
+	}
+	var best *Clustered
+	single := one.sampleBytes(judged)
+	net := func(bytes int64, sets int) int64 {
+		return bytes*int64(rows)/int64(n) + int64(coderBytes(chunk, rowBytes, sets))
+	}
+	fewest := net(single, 1)
+	for i, k := range clusterCounts {
+		if k > n || int64(coderBytes(chunk, rowBytes, k)) > int64(len(sample)) {
+			continue
+		}
+		c, bytes, err := trainClusters(part, judged, rowBytes, chunk, k)
 		if err != nil {
 			return nil, err
 		}
-		if c == nil {
+		if i == 0 && (c == nil || float64(bytes) > (1-clusterGain)*float64(single)) {
 			break
 		}
-		if bytes := c.sampleBytes(sample) + c.MetadataBytes(); bytes < fewest {
-			best, fewest = c, bytes
+		if c != nil && net(bytes, len(c.sets)) < fewest {
+			best, fewest = c, net(bytes, len(c.sets))
 		}
 	}
-	return best, nil
+	if best != nil {
+		return best, nil
+	}
+	if n < rows {
+		if one, err = Train(sample, rowBytes, chunk); err != nil {
+			return nil, err
+		}
+	}
+	mask, bitval := one.MaskBitval()
+	return NewClustered(chunk, rowBytes, []Masks{{mask, bitval}})
 }
 
 // sampleBytes is what the sample's rows take, those that do not shrink counted raw.
@@ -74,16 +94,16 @@ func (c *Clustered) sampleBytes(sample []byte) (sum int64) {
 	return sum
 }
 
-// trainClusters makes a codec of k masks, or of fewer where clusters are left empty; nil where only one is not.
-func trainClusters(sample []byte, rowBytes, chunk, k int) (best *Clustered, err error) {
+// trainClusters makes a codec of k masks, or of fewer where clusters are left empty, and returns what the judged rows take; nil
+// where only one is not empty.
+func trainClusters(sample, judged []byte, rowBytes, chunk, k int) (best *Clustered, fewest int64, err error) {
 	of := means(sample, rowBytes, k)
-	fewest := int64(0)
 	for range storingRounds {
 		c, err := masksOf(sample, rowBytes, chunk, of, k)
 		if c == nil || err != nil {
-			return best, err
+			return best, fewest, err
 		}
-		if bytes := c.sampleBytes(sample); best == nil || bytes < fewest {
+		if bytes := c.sampleBytes(judged); best == nil || bytes < fewest {
 			best, fewest = c, bytes
 		}
 		for i := range of {
@@ -91,7 +111,7 @@ func trainClusters(sample []byte, rowBytes, chunk, k int) (best *Clustered, err 
 			of[i] = int(set.index)
 		}
 	}
-	return best, nil
+	return best, fewest, nil
 }
 
 // masksOf trains a mask for each cluster, given each row's.
