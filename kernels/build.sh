@@ -8,7 +8,10 @@ build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
 compile() { # module source macros...
 	if [ "$clang" = list ]; then
-		echo "$@"
+		printf '%s %s' "$1" "$2"
+		shift 2
+		for macro; do printf " '%s'" "$macro"; done
+		echo
 		return
 	fi
 	module=$1 source=$2
@@ -37,5 +40,19 @@ for codec in raw:0 ibp4:4 ibp8:8; do
 	compile "fetch_${codec%:*}" fetch "-DROW_CHUNK=${codec#*:}"
 	compile "serve_${codec%:*}" serve "-DROW_CHUNK=${codec#*:}"
 	compile "share_${codec%:*}" share "-DROW_CHUNK=${codec#*:}"
+done
+# Codecs with a coder, see coder.h: name, struct, header, narrowest tile, and macros of its own.
+coder() {
+	name=$1 struct=$2 header=$3 lanes=$4
+	shift 4
+	set -- "-DROW_CODER=$struct" "-DROW_HEADER=\"$header\"" "-DROW_LANES=$lanes" "$@"
+	compile "decode_$name" coder_decode "$@"
+	compile "fetch_$name" coder_fetch "$@"
+	compile "serve_$name" serve "$@"
+	case " $encoders " in *" $name "*) compile "encode_$name" coder_encode "$@" ;; esac
+}
+encoders="ibpc2 ibpc4 ibpc8"
+for chunk in 2 4 8; do
+	coder "ibpc$chunk" IbpCoder coder_ibp.h 8 "-DROW_CHUNK=$chunk"
 done
 [ "$clang" = list ] || go run ./gen/pack "$build" ptx

@@ -23,6 +23,9 @@ type Plan struct {
 	terms kernels.Share
 	open  kernels.ShareOpen
 	share kernels.ShareFetch
+	hosts uint32 // the part of the last batch's misses that the host's processors were to gather, in 65536ths
+	// sharer is that of a shared batch until it is known to be enqueued.
+	sharer *Sharer
 }
 
 // Where the reach of the device's address translation covers the table, or a batch is so small that launches cost more than
@@ -35,6 +38,8 @@ const (
 // Enqueue puts the misses in address order where that pays, then reads them into the output: straight from the host tier, or
 // part of them through the host's processors. begun passes when the reading has begun.
 func (p *Plan) Enqueue(s device.Stream, tier kernels.HostRows, c kernels.Codec, b Batch, begun device.Event) error {
+	p.hosts = 0
+	p.sharer = nil
 	p.fetch = kernels.Fetch{Misses: b.Found, AtBack: true, Counters: b.Counters, Tier: tier, Codec: c, Out: b.Out, Begun: begun}
 	rows := b.Found.Size() / kernels.FoundBytes
 	always := b.Share != nil && b.Share.always
@@ -58,19 +63,38 @@ func (p *Plan) Enqueue(s device.Stream, tier kernels.HostRows, c kernels.Codec, 
 }
 
 func (p *Plan) enqueueShared(s device.Stream, b Batch, terms kernels.Share) error {
-	p.terms = terms
+	p.terms, p.hosts = terms, terms.Fraction
 	p.open = kernels.ShareOpen{Counters: b.Counters, Share: &p.terms}
 	p.share = kernels.ShareFetch{Fetch: p.fetch, Share: &p.terms}
-	sharer := b.Share.sharer
-	sharer.expect()
-	if err := s.Launch(&p.open); err != nil {
-		sharer.forget()
-		return err
+	p.sharer = b.Share.sharer
+	p.sharer.expect()
+	err := s.Launch(&p.open)
+	if err == nil {
+		err = s.Launch(&p.share)
 	}
-	if err := s.Launch(&p.share); err != nil { // nothing lists or closes what has been opened: workers must not wait for it
-		sharer.failed.Store(true)
-		sharer.forget()
-		return err
+	if err != nil {
+		p.Enqueued(err)
 	}
-	return nil
+	return err
+}
+
+// Enqueued says whether all that Enqueue launched has been enqueued, where launches are collected. After an error there may be a
+// share that nothing lists or closes: workers must not wait for it.
+func (p *Plan) Enqueued(err error) {
+	if err != nil && p.sharer != nil {
+		p.sharer.fail()
+	}
+	p.sharer = nil
+}
+
+// Chosen says how the last batch's misses were to be read: "zero_copy", "zero_copy_ordered", or "shared"; and which part of them the
+// host's processors were to gather.
+func (p *Plan) Chosen() (strategy string, hostShare float64) {
+	switch {
+	case p.hosts != 0:
+		return "shared", float64(p.hosts) / 65536
+	case !p.fetch.AtBack:
+		return "zero_copy_ordered", 0
+	}
+	return "zero_copy", 0
 }

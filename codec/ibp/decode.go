@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 )
 
 // Decode implements codec.Codec.
@@ -14,9 +15,12 @@ func (c *Codec) Decode(row, src []byte) (int, error) {
 	}
 	row = row[:c.rowBytes]
 	var pos int
-	if c.chunk == 4 {
+	switch c.chunk {
+	case 2:
+		pos = c.decode2(row, src)
+	case 4:
 		pos = c.decode4(row, src)
-	} else {
+	default:
 		pos = c.decode8(row, src)
 	}
 	n := (pos + 7) / 8
@@ -26,9 +30,39 @@ func (c *Codec) Decode(row, src []byte) (int, error) {
 	return n, nil
 }
 
-// decode4 returns the bit position after the payload, which may lie beyond src: bits beyond it read as zeros.
+// decode2 returns the bit position after the payload, which may lie beyond src: bits beyond it read as zeros.
+func (c *Codec) decode2(row, src []byte) int {
+	pos := c.chunks + c.lead
+	var part uint64
+	for g := range c.groups {
+		gr := &c.groups[g]
+		if g&15 == 0 {
+			part = c.participation(src, g>>4)
+		}
+		stored := bitio.Window(src, pos)
+		var x, sel uint64
+		at := uint64(0)
+		for j, kept := range gr.each {
+			on := -(part >> j & 1)
+			x |= stored >> (at & 63) & 0xffff << (16 * j)
+			sel |= on & 0xffff << (16 * j)
+			at += 16 - (16-uint64(kept))&on
+		}
+		part >>= 4
+		pos += int(at)
+		x ^= (x ^ gr.expandShort(x)) & sel
+		if 8*g+8 <= len(row) {
+			binary.LittleEndian.PutUint64(row[8*g:], x)
+		} else {
+			bitio.PutTail(row[8*g:], x)
+		}
+	}
+	return pos
+}
+
+// decode4 returns what decode2 does.
 func (c *Codec) decode4(row, src []byte) int {
-	pos := c.chunks
+	pos := c.chunks + c.lead
 	for first := 0; first < len(c.groups); first += 32 {
 		groups := c.groups[first:min(first+32, len(c.groups))]
 		pos = decodePairs(groups, row[8*first:], src, pos, c.participation(src, first/32))
@@ -51,11 +85,11 @@ func decodePairs(groups []group, row, src []byte, pos int, part uint64) int {
 		if n := int(g.kept); n != 0 || sel != ^uint64(0) { // sparse tables are mostly the other way
 			low := 32 - (32-int(g.low))&int(first)
 			if pos <= last {
-				x = load64(base, pos>>3) >> (pos & 7) & half
+				x = bitio.Load(base, pos>>3) >> (pos & 7) & half
 				next := pos + low
-				x |= load64(base, next>>3) >> (next & 7) << 32
+				x |= bitio.Load(base, next>>3) >> (next & 7) << 32
 			} else {
-				x = window(src, pos)&half | window(src, pos+low)<<32
+				x = bitio.Window(src, pos)&half | bitio.Window(src, pos+low)<<32
 			}
 			pos += low + 32 - (32-n+int(g.low))&int(second)
 			if g.short {
@@ -67,19 +101,14 @@ func decodePairs(groups []group, row, src []byte, pos int, part uint64) int {
 		if 8*i+8 <= len(row) {
 			binary.LittleEndian.PutUint64(row[8*i:], x)
 		} else {
-			putTail(row[8*i:], x)
+			bitio.PutTail(row[8*i:], x)
 		}
 	}
 	return pos
 }
 
-// load64 reads 8 bytes at p + i, which the caller knows to be there.
-func load64(p *byte, i int) uint64 {
-	return binary.LittleEndian.Uint64((*[8]byte)(unsafe.Add(unsafe.Pointer(p), i))[:])
-}
-
 func (c *Codec) decode8(row, src []byte) int {
-	pos := c.chunks
+	pos := c.chunks + c.lead
 	var part uint64
 	for g := range c.groups {
 		gr := &c.groups[g]
@@ -89,7 +118,7 @@ func (c *Codec) decode8(row, src []byte) int {
 		var x uint64
 		switch i := pos >> 3; {
 		case part&1 == 0:
-			x = window(src, pos)
+			x = bitio.Window(src, pos)
 			pos += 64
 		case gr.short && gr.kept <= 57 && i+8 <= len(src): // one load holds the kept bits at any bit offset
 			x = gr.expandShort(binary.LittleEndian.Uint64(src[i:]) >> (pos & 7))
@@ -97,14 +126,14 @@ func (c *Codec) decode8(row, src []byte) int {
 		case gr.kept == 0:
 			x = gr.val
 		default:
-			x = gr.expand(window(src, pos))
+			x = gr.expand(bitio.Window(src, pos))
 			pos += int(gr.kept)
 		}
 		part >>= 1
 		if 8*g+8 <= len(row) {
 			binary.LittleEndian.PutUint64(row[8*g:], x)
 		} else {
-			putTail(row[8*g:], x)
+			bitio.PutTail(row[8*g:], x)
 		}
 	}
 	return pos
@@ -113,11 +142,26 @@ func (c *Codec) decode8(row, src []byte) int {
 // participation returns 64 participation bits from bit 64·block on; those past the last chunk are ones, as the missing
 // second chunk of the last group participates.
 func (c *Codec) participation(src []byte, block int) uint64 {
-	part := window(src, 64*block)
+	part := bitio.Window(src, 64*block)
 	if rest := c.chunks - 64*block; rest < 64 {
 		part |= ^uint64(0) << rest
 	}
 	return part
+}
+
+// stored returns the bits that the group takes when its chunks participate as the low bits of part say.
+func (g *group) stored(chunk int, part uint64) int {
+	switch chunk {
+	case 8:
+		return 64 - int(64-g.kept)*int(part&1)
+	case 4:
+		return 64 - int(32-g.low)*int(part&1) - int(32-(g.kept-g.low))*int(part>>1&1)
+	}
+	n := 64
+	for j, kept := range g.each {
+		n -= int(16-kept) * int(part>>j&1)
+	}
+	return n
 }
 
 // Stored implements codec.Codec.
@@ -125,20 +169,13 @@ func (c *Codec) Stored(src []byte) (int, error) {
 	if len(src) < (c.chunks+7)/8 {
 		return 0, codec.CorruptError(c.name, "stored row (%d bytes) is shorter than its participation bits (%d)", len(src), (c.chunks+7)/8)
 	}
-	pos := c.chunks
+	pos := c.chunks + c.lead
 	perBlock := 8 * c.chunk // groups whose participation bits fill 64 bits
 	for first := 0; first < len(c.groups); first += perBlock {
 		part := c.participation(src, first/perBlock)
 		for g := first; g < min(first+perBlock, len(c.groups)); g++ {
-			gr := &c.groups[g]
-			if c.chunk == 8 {
-				pos += 64 - int(64-gr.kept)*int(part&1)
-				part >>= 1
-				continue
-			}
-			high := gr.kept - gr.low
-			pos += 64 - int(32-gr.low)*int(part&1) - int(32-high)*int(part>>1&1)
-			part >>= 2
+			pos += c.groups[g].stored(c.chunk, part)
+			part >>= 8 / c.chunk
 		}
 	}
 	n := (pos + 7) / 8
@@ -146,28 +183,4 @@ func (c *Codec) Stored(src []byte) (int, error) {
 		return 0, codec.CorruptError(c.name, "stored row (%d bytes) ends before its payload (%d)", len(src), n)
 	}
 	return n, nil
-}
-
-// window returns 64 bits of src from bit pos on, zeros beyond its end.
-func window(src []byte, pos int) uint64 {
-	i, shift := pos>>3, uint(pos&7)
-	if i+9 <= len(src) {
-		b := src[i : i+9]
-		return binary.LittleEndian.Uint64(b)>>shift | uint64(b[8])<<1<<(63-shift)
-	}
-	return windowAtEnd(src, i, shift)
-}
-
-func windowAtEnd(src []byte, i int, shift uint) uint64 {
-	var b [9]byte
-	if i < len(src) {
-		copy(b[:], src[i:])
-	}
-	return binary.LittleEndian.Uint64(b[:])>>shift | uint64(b[8])<<1<<(63-shift)
-}
-
-func putTail(row []byte, x uint64) {
-	for i := range row {
-		row[i] = byte(x >> (8 * i))
-	}
 }

@@ -4,10 +4,11 @@ import (
 	"encoding/binary"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 )
 
 // EncodeBound implements codec.Codec: participation bits, every chunk whole, and room for the last 8-byte store.
-func (c *Codec) EncodeBound() int { return (c.chunks+7)/8 + 8*len(c.groups) + 16 }
+func (c *Codec) EncodeBound() int { return (c.chunks+c.lead+7)/8 + 8*len(c.groups) + bitio.Slack }
 
 // Encode implements codec.Codec.
 func (c *Codec) Encode(dst, row []byte) (int, error) {
@@ -21,25 +22,34 @@ func (c *Codec) Encode(dst, row []byte) (int, error) {
 // encode writes the stored form, however long it is.
 func (c *Codec) encode(dst, row []byte) int {
 	const half = 1<<32 - 1
-	w := bitWriter{dst: dst, next: c.chunks >> 3, fill: uint(c.chunks & 7)}
-	tail := dst[w.next:][:1]
+	w := bitio.NewWriter(dst, c.chunks)
+	w.Put(c.index, uint(c.lead))
+	tail := dst[c.chunks>>3:][:1]
 	var part uint64 // participation bits not yet stored
 	var partFill uint
 	partNext := 0
 	perGroup := uint(8 / c.chunk)
 	for g := range c.groups {
 		gr := &c.groups[g]
-		x := groupWord(row, g)
+		x := bitio.Group(row, g)
 		bad := x&gr.mask ^ gr.val
 		var p uint64
-		if perGroup == 1 {
+		switch perGroup {
+		case 1:
 			if bad == 0 {
 				p = 1
-				w.put(gr.pack(x), uint(gr.kept))
+				w.Put(gr.pack(x), uint(gr.kept))
 			} else {
-				w.put(x, 64)
+				w.Put(x, 64)
 			}
-		} else {
+		case 4:
+			packed := gr.pack(x)
+			for j, kept := range gr.each {
+				on := uint64((int64(bad>>(16*j)&0xffff) - 1) >> 63)
+				p |= on & 1 << j
+				w.Put((packed&on|x&^on)>>(16*j)&0xffff, uint(16-(16-uint64(kept))&on))
+			}
+		default:
 			// Branch-free, as in decode4: first and second are all ones where that chunk participates.
 			first := uint64((int64(bad&half) - 1) >> 63)
 			second := uint64((int64(bad>>32) - 1) >> 63)
@@ -48,7 +58,7 @@ func (c *Codec) encode(dst, row []byte) int {
 			x = gr.pack(x)&sel | x&^sel
 			low := 32 - (32-uint64(gr.low))&first
 			high := 32 - (32-uint64(gr.kept-gr.low))&second
-			w.put(x&half|x>>32<<low, uint(low+high))
+			w.Put(x&half|x>>32<<low, uint(low+high))
 		}
 		part |= p << partFill
 		if partFill += perGroup; partFill == 64 {
@@ -59,7 +69,7 @@ func (c *Codec) encode(dst, row []byte) int {
 			}
 		}
 	}
-	end := w.finish()
+	end := w.Finish()
 	for ; partNext < c.chunks>>3; partNext++ {
 		dst[partNext] = byte(part)
 		part >>= 8
@@ -68,29 +78,4 @@ func (c *Codec) encode(dst, row []byte) int {
 		tail[0] |= byte(part) & (1<<rest - 1)
 	}
 	return end
-}
-
-// bitWriter appends bits low to high. fill bits of pending, fewer than 64, wait for their store at next.
-type bitWriter struct {
-	dst     []byte
-	next    int
-	pending uint64
-	fill    uint
-}
-
-// put appends the low n bits of x, n ≤ 64; the bits of x above them must be zero.
-func (w *bitWriter) put(x uint64, n uint) {
-	w.pending |= x << (w.fill & 63)
-	if w.fill += n; w.fill >= 64 {
-		binary.LittleEndian.PutUint64(w.dst[w.next:], w.pending)
-		w.next += 8
-		w.fill -= 64
-		w.pending = x >> (n - w.fill) // the bits of x that did not fit; 64 shifts to zero
-	}
-}
-
-// finish stores what is pending and returns the length of the stream in bytes.
-func (w *bitWriter) finish() int {
-	binary.LittleEndian.PutUint64(w.dst[w.next:], w.pending)
-	return w.next + int(w.fill+7)/8
 }
