@@ -74,7 +74,7 @@ func New(o Options) (_ *Cache, err error) {
 		return nil, err
 	}
 	for i, d := range devices {
-		c.devices = append(c.devices, &deviceState{cache: c, index: i, device: d})
+		c.devices = append(c.devices, &deviceState{cache: c, index: i, device: d, peers: uint8(1<<len(devices)-1) &^ (1 << i)})
 	}
 	if err := c.loadTables(); err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (c *Cache) loadTables() error {
 			return fmt.Errorf("cache: table %s: must not be given to New twice", t.name)
 		}
 		tier, err := transfer.Load(c.devices[0].device, t.source, transfer.Options{
-			Codec: c.opts.Codec, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers, Capacity: t.capacity,
+			Codec: c.opts.Codec, DType: t.dtype, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers, Capacity: t.capacity,
 		})
 		if err != nil {
 			return fmt.Errorf("cache: table %s: %w", t.name, err)

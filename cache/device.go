@@ -23,6 +23,8 @@ type deviceState struct {
 	cache  *Cache
 	index  int
 	device device.Device
+	peers  uint8 // bits of the slabs that are other devices'
+	counts deviceCounts
 
 	slab   device.Buffer
 	slots  *slab.Allocator

@@ -19,6 +19,7 @@ type lane struct {
 	running      bool   // a batch has begun and not ended
 	epoch        uint64 // that batch, of the device's epochs
 	stream, side device.Stream
+	sequence     device.Sequence // of what a batch enqueues; nil where the device has none
 	slabs        []device.Buffer
 	// Points of a batch: the reading of misses has begun, hits are decoded, all is done.
 	begun, decoded, done device.Event
@@ -47,6 +48,9 @@ func (l *lane) open() (err error) {
 	}
 	if l.side, err = d.NewStream(); err != nil {
 		return err
+	}
+	if q, ok := d.(device.Sequencer); ok {
+		l.sequence = q.NewSequence()
 	}
 	for _, e := range []*device.Event{&l.begun, &l.decoded, &l.done} {
 		if *e, err = d.NewEvent(); err != nil {
@@ -91,12 +95,26 @@ func (l *lane) close() {
 // enqueue enqueues a batch on stream s. When done has passed, out is written and result holds the batch's counters. It
 // allocates nothing. After an error the lane is fit for the next batch once abandon has returned.
 func (l *lane) enqueue(s device.Stream, table int, rows, out device.Buffer) error {
+	if l.sequence == nil {
+		return l.enqueueOn(s, l.side, table, rows, out)
+	}
+	err := l.enqueueOn(l.sequence.On(s), l.sequence.On(l.side), table, rows, out)
+	if err == nil {
+		err = l.sequence.Enqueue()
+	} else {
+		l.sequence.Drop()
+	}
+	l.plan.Enqueued(err)
+	return err
+}
+
+func (l *lane) enqueueOn(s, side device.Stream, table int, rows, out device.Buffer) error {
 	d := l.owner
 	t := d.table(table)
 	l.batch++
 	lookup := kernels.Lookup{
 		Map: d.hashes, Layout: d.layout, Table: table, Limit: d.cache.tables[table].tier.Rows(), Rows: rows,
-		Rejected: t.rejected, Oversize: t.oversize, Out: out, RowBytes: t.tier.RowBytes, Counters: l.counters,
+		Rejected: t.rejected, Oversize: t.oversize, Peers: d.peers, Out: out, RowBytes: t.tier.RowBytes, Counters: l.counters,
 		Samples: d.sampling(), Ring: d.ring,
 	}
 	var err error
@@ -110,7 +128,7 @@ func (l *lane) enqueue(s device.Stream, table int, rows, out device.Buffer) erro
 	case how == hitsFirst:
 		err = l.enqueueHitsFirst(s, t, lookup)
 	default:
-		err = l.enqueueStages(s, t, lookup)
+		err = l.enqueueStages(s, side, t, lookup)
 	}
 	if err != nil {
 		return err
@@ -136,7 +154,7 @@ func (l *lane) enqueueHitsFirst(s device.Stream, t *tableOnDevice, lookup kernel
 }
 
 // enqueueStages enqueues lookup, then misses, and hits beside them.
-func (l *lane) enqueueStages(s device.Stream, t *tableOnDevice, lookup kernels.Lookup) error {
+func (l *lane) enqueueStages(s, side device.Stream, t *tableOnDevice, lookup kernels.Lookup) error {
 	n := lookup.Rows.Size() / 8 * kernels.FoundBytes
 	batch := transfer.Batch{
 		Found: l.lists.Slice(0, n), Ordered: l.lists.Slice(n, 2*n), Counters: l.counters, Buckets: l.buckets, Out: lookup.Out,
@@ -158,13 +176,13 @@ func (l *lane) enqueueStages(s device.Stream, t *tableOnDevice, lookup kernels.L
 	// The reading of misses takes longest: the decoding waits until it has begun, on every multiprocessor. Where the two
 	// began together, the reading was left with those multiprocessors that the decoder freed first: 327 instead of 277 us for
 	// 40,000 misses of 256 bytes on an H200.
-	if err := l.side.Wait(l.begun); err != nil {
+	if err := side.Wait(l.begun); err != nil {
 		return err
 	}
-	if err := l.side.Launch(&l.decode); err != nil {
+	if err := side.Launch(&l.decode); err != nil {
 		return err
 	}
-	if err := l.side.Record(l.decoded); err != nil {
+	if err := side.Record(l.decoded); err != nil {
 		return err
 	}
 	if err := s.Wait(l.decoded); err != nil {
@@ -184,6 +202,7 @@ func (l *lane) published() bool { return kernels.Published(l.result, l.batch) }
 // outcome is what a batch did, summed over its parts.
 type outcome struct {
 	hits, misses, hostBytes int64
+	peers                   int64 // hits in slabs of other devices
 	reasons                 [slab.NumReasons]int64
 	corrupt, outOfRange     int64
 	// One of the corrupt rows' positions, and the first one out of range.
@@ -195,6 +214,7 @@ func (o *outcome) add(c *kernels.Counters, from int) {
 	o.hits += int64(c.Hits)
 	o.misses += int64(c.Misses)
 	o.hostBytes += int64(c.HostBytes)
+	o.peers += int64(c.Peers)
 	for r, n := range c.Reasons {
 		o.reasons[r] += int64(n)
 	}
@@ -214,6 +234,7 @@ func (o *outcome) add(c *kernels.Counters, from int) {
 func (o *outcome) report(d *deviceState, table, n int) error {
 	t := d.cache.tables[table]
 	t.counts.add(o)
+	d.counts.add(o)
 	d.table(table).learn(o)
 	switch {
 	case o.corrupt != 0:

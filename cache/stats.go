@@ -55,6 +55,8 @@ type Stats struct {
 	Estimate *Estimate
 	// Tables are the statistics of each table.
 	Tables []TableStats
+	// Devices are the statistics of each device, and of its slab.
+	Devices []DeviceStats
 }
 
 // Changes counts what was changed in a cache that serves.
@@ -81,12 +83,24 @@ type TableStats struct {
 	RawBytes, StoredBytes int64
 	// Lookups = Hits + Misses. Duplicates within a batch count each.
 	Gathers, Lookups, Hits, Misses int64
+	// Hits = LocalHits + PeerHits. PeerHits were read from the slab of another device than the one that served the batch;
+	// LocalHits from its own, or from host memory where the row was just updated. Misses were read from the host tier.
+	LocalHits, PeerHits int64
 	// MissesByReason is indexed by Reason and sums to Misses.
 	MissesByReason [slab.NumReasons]int64
 	// HostBytesMoved is the stored bytes of the missed rows.
 	HostBytesMoved int64
 	// MissStrategy says, for each device, how misses are fetched from the host tier.
 	MissStrategy []MissStrategy
+}
+
+// DeviceStats is the part of one device: what its slab holds, and what the batches did that ran there, whichever slab they
+// read.
+type DeviceStats struct {
+	// PayloadBytes and FreeBytes are those of the device's slab.
+	PayloadBytes, FreeBytes int64
+	// Lookups = LocalHits + PeerHits + Misses, as in TableStats.
+	Gathers, Lookups, LocalHits, PeerHits, Misses int64
 }
 
 // MissStrategy says how a device fetches a table's misses.
@@ -101,6 +115,8 @@ func (s Stats) Sub(earlier Stats) Stats {
 		t.Gathers -= e.Gathers
 		t.Lookups -= e.Lookups
 		t.Hits -= e.Hits
+		t.LocalHits -= e.LocalHits
+		t.PeerHits -= e.PeerHits
 		t.Misses -= e.Misses
 		t.HostBytesMoved -= e.HostBytesMoved
 		for r := range t.MissesByReason {
@@ -109,6 +125,17 @@ func (s Stats) Sub(earlier Stats) Stats {
 		tables[i] = t
 	}
 	s.Tables = tables
+	devices := make([]DeviceStats, len(s.Devices))
+	for i, d := range s.Devices {
+		e := earlier.Devices[i]
+		d.Gathers -= e.Gathers
+		d.Lookups -= e.Lookups
+		d.LocalHits -= e.LocalHits
+		d.PeerHits -= e.PeerHits
+		d.Misses -= e.Misses
+		devices[i] = d
+	}
+	s.Devices = devices
 	now, then := &s.Changes, &earlier.Changes
 	s.Changes = Changes{
 		now.Cycles - then.Cycles, now.AdmittedRows - then.AdmittedRows, now.EvictedRows - then.EvictedRows,
@@ -175,8 +202,11 @@ func (ch *changes) read(s *Stats) {
 	defer ch.mu.Unlock()
 	longest := c.longestSlot()
 	for _, d := range c.devices {
-		s.PayloadBytes += d.used()
-		s.FreeBytes += max(0, d.limit-d.used())
+		one := DeviceStats{PayloadBytes: d.used(), FreeBytes: max(0, d.limit-d.used())}
+		d.counts.read(&one)
+		s.Devices = append(s.Devices, one)
+		s.PayloadBytes += one.PayloadBytes
+		s.FreeBytes += one.FreeBytes
 		s.HoleBytes += d.slots.HoleBytes(longest)
 	}
 	s.OverlayBytes, s.OverlayCapacity, s.OverlayRows = c.overlay.slots.Used(), c.overlay.slots.Capacity(), int64(len(ch.mu.fresh))
@@ -211,6 +241,7 @@ func (ch *changes) read(s *Stats) {
 type tableCounts struct {
 	cached        atomic.Int64
 	gathers, hits atomic.Int64
+	peers         atomic.Int64 // of the hits
 	reasons       [slab.NumReasons]atomic.Int64
 	hostBytes     atomic.Int64
 }
@@ -218,6 +249,9 @@ type tableCounts struct {
 func (c *tableCounts) add(batch *outcome) {
 	c.gathers.Add(1)
 	c.hits.Add(batch.hits)
+	if batch.peers != 0 {
+		c.peers.Add(batch.peers)
+	}
 	c.hostBytes.Add(batch.hostBytes)
 	for r, n := range batch.reasons {
 		c.reasons[r].Add(n)
@@ -233,4 +267,23 @@ func (c *tableCounts) read(s *TableStats) {
 		s.Misses += s.MissesByReason[r]
 	}
 	s.Lookups = s.Hits + s.Misses
+	s.PeerHits = min(c.peers.Load(), s.Hits)
+	s.LocalHits = s.Hits - s.PeerHits
+}
+
+// deviceCounts are the counters of the batches that ran on a device.
+type deviceCounts struct{ gathers, local, peers, misses atomic.Int64 }
+
+func (c *deviceCounts) add(batch *outcome) {
+	c.gathers.Add(1)
+	c.local.Add(batch.hits - batch.peers)
+	if batch.peers != 0 {
+		c.peers.Add(batch.peers)
+	}
+	c.misses.Add(batch.misses)
+}
+
+func (c *deviceCounts) read(s *DeviceStats) {
+	s.Gathers, s.LocalHits, s.PeerHits, s.Misses = c.gathers.Load(), c.local.Load(), c.peers.Load(), c.misses.Load()
+	s.Lookups = s.LocalHits + s.PeerHits + s.Misses
 }

@@ -73,6 +73,24 @@ type ValueWriter interface {
 	WriteValue32(dst Buffer, value uint32) error
 }
 
+// Sequencer is a Device whose driver is better called once for several pieces of work.
+type Sequencer interface {
+	// NewSequence returns an empty sequence.
+	NewSequence() Sequence
+}
+
+// Sequence is work for streams of one device, collected and then enqueued in its order. It allocates nothing once it has been
+// used. Used by one goroutine at a time.
+type Sequence interface {
+	// On returns stream s as one whose launches, records and waits are collected; any other call enqueues first what has been
+	// collected. It is valid until the sequence is enqueued or dropped, and is not closed.
+	On(s Stream) Stream
+	// Enqueue enqueues what has been collected. After an error some of it may have been, and the rest is dropped.
+	Enqueue() error
+	// Drop drops what has been collected.
+	Drop()
+}
+
 // Event is a point in a stream.
 type Event interface {
 	// Passed says whether the event has passed, and Synchronize blocks until it has.

@@ -60,6 +60,13 @@ ASIDE void missAside(u64 counters, u64 list, bool missed, i64 row, u32 position,
 	}
 }
 
+// peersAside counts hits in slabs of other devices.
+ASIDE void peersAside(u64 counters, u32 hits)
+{
+	if (laneID() == 0)
+		atomicAdd(&((Counters *)counters)->peers, hits);
+}
+
 // rangeAside counts a row number out of range and zeroes its output.
 ASIDE void rangeAside(u64 counters, u64 out, u32 rowBytes, u32 position)
 {

@@ -193,6 +193,7 @@ INLINE bool located(u64 word) { return word >> 44 != 0xfffff; }
 INLINE bool compressedAt(u64 word) { return word >> 43 & 1; }
 INLINE u64 offsetAt(u64 word) { return word & 0xffffffffffull; }
 INLINE u32 slabAt(u64 word) { return (u32)(word >> 40) & 7; }
+INLINE bool inPeers(u32 peers, u64 word) { return (peers >> slabAt(word) & 1) != 0; }
 INLINE u32 storedAt(u64 word) { return (u32)(word >> 44); }
 
 // bitAt returns a row's bit, LSB first in 64-bit words; bits is 0 where there are none.

@@ -60,10 +60,12 @@ struct Split {
 KERNEL void __launch_bounds__(256, 6) lookupKernel(const LookupArgs a)
 {
 	__shared__ Warp warps[WARPS];
-	__shared__ u32 warpHits[WARPS], warpMisses[WARPS], reasons[NUM_REASONS];
+	__shared__ u32 warpHits[WARPS], warpMisses[WARPS], reasons[NUM_REASONS], peers;
 	u32 tid = threadID(), warp = tid / 32, lane = tid & 31, position = blockID() * THREADS + tid;
 	if (tid < NUM_REASONS)
 		reasons[tid] = 0;
+	if (tid == 0)
+		peers = 0;
 	Counters *count = (Counters *)a.counters;
 	const u64x2 *map = (const u64x2 *)a.map + lane % TILE;
 	Warp &w = warps[warp];
@@ -120,6 +122,11 @@ KERNEL void __launch_bounds__(256, 6) lookupKernel(const LookupArgs a)
 	u32x4 *found = (u32x4 *)a.found;
 	if (lane < s.hits)
 		found[warpHits[warp] + lane] = w.found[lane];
+	if (a.peers != 0) { // the slab is in a word's upper half
+		u32 away = ballot(~0u, lane < s.hits && inPeers(a.peers, (u64)w.found[lane].y << 32));
+		if (lane == 0 && away != 0)
+			atomicAdd(&peers, popcount(away));
+	}
 	u32 why = NUM_REASONS;
 	if (lane < s.misses) {
 		u32x4 f = w.found[31 - lane];
@@ -153,4 +160,6 @@ KERNEL void __launch_bounds__(256, 6) lookupKernel(const LookupArgs a)
 	blockSync();
 	if (tid < NUM_REASONS && reasons[tid] != 0)
 		atomicAdd(&count->reasons[tid], reasons[tid]);
+	if (tid == 0 && peers != 0)
+		atomicAdd(&count->peers, peers);
 }

@@ -17,6 +17,8 @@ type Lookup struct {
 	Table int
 	Limit int64
 	Rows  device.Buffer
+	// Peers has a bit for each slab ID that is another device's: hits there are counted.
+	Peers uint8
 	// Rejected and Oversize have a bit per row, LSB first in 64-bit words, for the rows that the hashmap does not hold
 	// for that reason; empty when there are none.
 	Rejected, Oversize device.Buffer
@@ -26,7 +28,7 @@ type Lookup struct {
 	// Found receives the batch's hits from its front and its misses from its back, in any order. It has room for
 	// exactly one Found a row.
 	Found device.Buffer
-	// Counters receives Hits, Misses, Reasons and OutOfRange.
+	// Counters receives Hits, Misses, Reasons, Peers and OutOfRange.
 	Counters device.Buffer
 	// Samples says which accesses to append to which ring: SampleRing.Sampling. The zero value keeps none.
 	Samples Sampling
@@ -47,7 +49,7 @@ func (k *Lookup) RunHost(w device.Workers) {
 	m := hashmap.View(k.Map.Bytes(), k.Layout)
 	w.For(len(rows), lookupGrain, func(from, to int) {
 		var part [lookupGrain]Found
-		hits, misses := 0, lookupGrain
+		hits, misses, peers := 0, lookupGrain, uint32(0)
 		for i := from; i < to; i++ {
 			if uint64(rows[i]) >= uint64(k.Limit) {
 				clear(k.Out.Bytes()[i*k.RowBytes:][:k.RowBytes])
@@ -57,6 +59,7 @@ func (k *Lookup) RunHost(w device.Workers) {
 			if l := k.find(m, rows[i], uint32(i)); l.Valid() {
 				part[hits] = Found{Word: uint64(l), Position: uint32(i)}
 				hits++
+				peers += k.peer(l)
 			} else {
 				misses--
 				part[misses] = Found{Word: uint64(rows[i]), Position: uint32(i), Reason: uint32(l.Reason())}
@@ -64,6 +67,9 @@ func (k *Lookup) RunHost(w device.Workers) {
 		}
 		end := int(atomic.AddUint32(&count.Hits, uint32(hits)))
 		copy(found[end-hits:end], part[:hits])
+		if peers != 0 {
+			atomic.AddUint32(&count.Peers, peers)
+		}
 		n := lookupGrain - misses
 		end = int(atomic.AddUint32(&count.Misses, uint32(n)))
 		copy(found[len(found)-end:], part[misses:])
@@ -98,6 +104,9 @@ func (k *Lookup) find(m *hashmap.Map, row int64, position uint32) slab.Location 
 	}
 	return l
 }
+
+// peer returns 1 for a hit in another device's slab, else 0.
+func (k *Lookup) peer(l slab.Location) uint32 { return uint32(k.Peers) >> l.Slab() & 1 }
 
 func bitAt(bits device.Buffer, row int64) bool {
 	return bits.Size() != 0 && atomic.LoadUint64(&view[uint64](bits)[row>>6])>>(row&63)&1 != 0

@@ -20,7 +20,7 @@ func (k *Lookup) args() LookupArgs {
 	return LookupArgs{
 		Map: k.Map.Addr(), Rows: k.Rows.Addr(), Found: k.Found.Addr(), Counters: k.Counters.Addr(), Out: k.Out.Addr(),
 		Rejected: k.Rejected.Addr(), Oversize: k.Oversize.Addr(), Limit: k.Limit, Count: uint32(k.Rows.Size() / 8),
-		Buckets: k.Layout.Buckets, Table: uint32(k.Table), RowBytes: uint32(k.RowBytes),
+		Buckets: k.Layout.Buckets, Table: uint16(k.Table), Peers: uint16(k.Peers), RowBytes: uint32(k.RowBytes),
 		Samples: k.Samples,
 	}
 }

@@ -59,7 +59,7 @@ func TestLookup_SplitsLikeAMap(t *testing.T) {
 					for i := range rows {
 						rows[i] = draw()
 					}
-					checkLookup(t, Lookup{Map: mem.Buffer, Layout: layout, Table: 3, Limit: modelRows}, rows, model, workers)
+					checkLookup(t, Lookup{Map: mem.Buffer, Layout: layout, Table: 3, Limit: modelRows, Peers: 0xa6}, rows, model, workers)
 				})
 			}
 		}
@@ -129,6 +129,7 @@ func checkLookup(t *testing.T, k Lookup, rows []int64, model map[int64]slab.Loca
 			t.Fatalf("row %d (%v) lies at %d, with %d hits at the front", row, l, i, count.Hits)
 		case hit:
 			want.Hits++
+			want.Peers += uint32(k.Peers) >> l.Slab() & 1
 			if slab.Location(f.Word) != l || f.Reason != 0 {
 				t.Fatalf("row %d was found at %v, want %v", row, slab.Location(f.Word), l)
 			}

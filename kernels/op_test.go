@@ -186,7 +186,7 @@ func TestLookup_EqualsHost(t *testing.T) {
 					k := kernels.Lookup{
 						Map: b.put(asBytes(image)), Layout: layout, Table: table, Limit: tableRows, Rows: b.put(asBytes(rows)),
 						Rejected: b.put(asBytes(rejected)), Oversize: b.put(asBytes(oversize)), Out: out.rows, RowBytes: rowBytes,
-						Found: b.alloc(int64(n) * kernels.FoundBytes), Counters: b.alloc(kernels.CountersBytes),
+						Found: b.alloc(int64(n) * kernels.FoundBytes), Counters: b.alloc(kernels.CountersBytes), Peers: 0xa6,
 					}
 					b.launch(&k)
 					res := lookupResult{count: b.counters(k.Counters), out: out.read(b)}
@@ -296,7 +296,7 @@ func batchFor(rowBytes int) int {
 func trained(t testing.TB, name string, data []byte, rowBytes int) codec.Codec {
 	t.Helper()
 	sample := data[:min(len(data), max(rowBytes, 1<<18/rowBytes*rowBytes))]
-	c, err := registry.Train(name, sample, rowBytes)
+	c, err := registry.Train(name, sample, rowBytes, gputest.DType(rowBytes))
 	if err != nil {
 		t.Fatal(err)
 	}

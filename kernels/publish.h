@@ -14,7 +14,7 @@ INLINE void publish(Counters *count, const Counters &c, u64 result, u64 batch)
 #pragma unroll
 	for (u32 i = 0; i < 3; i++)
 		to[i] = from[i];
-	to[3] = u64x2{c.hostBytes, batch};
+	to[3] = u64x2{c.hostBytes, batch << 32 | c.peers};
 }
 
 // countersNow returns counters that other blocks have added to.

@@ -36,6 +36,7 @@ func (k *Serve) RunHost(w device.Workers) {
 		}
 		atomic.AddUint32(&count.Hits, done.Hits)
 		atomic.AddUint32(&count.Misses, done.Misses)
+		atomic.AddUint32(&count.Peers, done.Peers)
 		atomic.AddUint64(&count.HostBytes, done.HostBytes)
 		for r, n := range done.Reasons {
 			atomic.AddUint32(&count.Reasons[r], n)
@@ -56,6 +57,7 @@ func (k *Serve) serve(m *hashmap.Map, row int64, i int, done *Counters) {
 	l := k.Lookup.find(m, row, uint32(i))
 	if l.Valid() {
 		done.Hits++
+		done.Peers += k.Lookup.peer(l)
 		want := l.Stored(len(out))
 		n, ok := restore(k.Codec.Codec, out, k.Slabs[l.Slab()].Bytes()[l.Offset():][:want], l.Compressed())
 		if !ok || n != want || l.Compressed() && want >= len(out) { // as in Decode
@@ -90,11 +92,11 @@ func (k *Publish) RunHost(device.Workers) { publish(CountersView(k.Counters), k.
 func publish(count *Counters, result device.Buffer, batch uint64) {
 	to := CountersView(result)
 	*to = *count
-	atomic.StoreUint64(&to.Batch, batch)
+	atomic.StoreUint32(&to.Batch, uint32(batch))
 	*count = Counters{}
 }
 
 // Published says whether a batch's last kernel is at its end. The result can be read once the kernel has ended.
 func Published(result device.Buffer, batch uint64) bool {
-	return atomic.LoadUint64(&CountersView(result).Batch) == batch
+	return atomic.LoadUint32(&CountersView(result).Batch) == uint32(batch)
 }

@@ -111,7 +111,7 @@ func (in *serveInput) serve(b *bench, alter func(kernels.HostRows)) serveResult 
 		Lookup: kernels.Lookup{
 			Map: b.put(asBytes(in.image)), Layout: in.layout, Table: serveTable, Limit: int64(in.rows), Rows: b.put(asBytes(in.batch)),
 			Rejected: b.put(asBytes(in.rejected)), Oversize: b.put(asBytes(in.oversize)), Out: out.rows, RowBytes: in.rowBytes,
-			Counters: b.alloc(kernels.CountersBytes),
+			Counters: b.alloc(kernels.CountersBytes), Peers: 1 << 1,
 		},
 		Codec: attached, Tier: rows, Result: result, Batch: 7,
 	}
@@ -135,6 +135,19 @@ func (in *serveInput) serve(b *bench, alter func(kernels.HostRows)) serveResult 
 		b.t.Fatal("not published")
 	}
 	return serveResult{*kernels.CountersView(result), b.counters(k.Lookup.Counters), out.read(b)}
+}
+
+// peers returns how many of the batch's rows lie in slab 1, which is another device's.
+func (in *serveInput) peers() (n uint32) {
+	m := hashmap.View(asBytes(in.image), in.layout)
+	for _, row := range in.batch {
+		if uint64(row) < uint64(in.rows) {
+			if l := m.Find(hashmap.Key(serveTable, row)); l.Valid() && l.Slab() == 1 {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 func TestServe_EqualsHost(t *testing.T) { testServe(t, false) }
@@ -169,6 +182,9 @@ func testServe(t *testing.T, find bool) {
 						}
 						if got.left != (kernels.Counters{}) {
 							t.Fatalf("counters left behind: %+v", got.left)
+						}
+						if c := got.count; c.Peers != in.peers() {
+							t.Fatalf("%d hits in the other slab, want %d", c.Peers, in.peers())
 						}
 						if c := got.count; int(c.Hits+c.Misses+c.OutOfRange) != n || c.Batch != 7 || share == .5 && n > 100 && (c.Hits == 0 || c.Misses == 0) {
 							t.Fatalf("counters of %d rows: %+v", n, c)
@@ -279,12 +295,12 @@ func testServeIndexTooLong(t *testing.T, find bool) {
 // TestPublish_LeavesZeros: the counters go to the result with the batch's number, and are zero afterwards.
 func TestPublish_LeavesZeros(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
-	counters := kernels.Counters{Hits: 1, Misses: 2, Reasons: [5]uint32{3, 4, 5, 6, 7}, Corrupt: 8, CorruptPosition: 9, OutOfRange: 10, NotFirst: 11, HostBytes: 1 << 40}
+	counters := kernels.Counters{Hits: 1, Misses: 2, Reasons: [5]uint32{3, 4, 5, 6, 7}, Corrupt: 8, CorruptPosition: 9, OutOfRange: 10, NotFirst: 11, HostBytes: 1 << 40, Peers: 12}
 	both(t, gpu, reason, func(b *bench) kernels.Counters {
 		result, err := b.d.AllocHost(kernels.CountersBytes, "test")
 		b.check(err)
 		defer b.d.Free(result)
-		k := kernels.Publish{Counters: b.put(asBytes([]kernels.Counters{counters})), Result: result, Batch: 1 << 33}
+		k := kernels.Publish{Counters: b.put(asBytes([]kernels.Counters{counters})), Result: result, Batch: 1<<33 | 7}
 		b.launch(&k)
 		if left := b.counters(k.Counters); left != (kernels.Counters{}) {
 			b.t.Fatalf("counters left behind: %+v", left)
@@ -292,7 +308,7 @@ func TestPublish_LeavesZeros(t *testing.T) {
 		return *kernels.CountersView(device.HostBuffer(result.Bytes()))
 	}, func(t *testing.T, _, got kernels.Counters) {
 		want := counters
-		want.Batch = 1 << 33
+		want.Batch = 7
 		if got != want {
 			t.Fatalf("published %+v, want %+v", got, want)
 		}

@@ -30,8 +30,9 @@ type Source interface {
 
 // Options say how to load a tier.
 type Options struct {
-	// Codec is a name that registry.Train takes.
+	// Codec is a name that registry.Train takes, and DType the type of the rows' elements, for codecs that look at them.
 	Codec string
+	DType codec.DType
 	Mode  Mode
 	// Seed picks the sampled rows.
 	Seed uint64
@@ -201,7 +202,7 @@ func (t *Tier) train(o Options, p *prepared) error {
 		}
 	}
 	var err error
-	t.codec, err = registry.Train(o.Codec, codec.Gather(t.host.Mem.Bytes(), p.sample, t.rowBytes, t.host.Stride), t.rowBytes)
+	t.codec, err = registry.Train(o.Codec, codec.Gather(t.host.Mem.Bytes(), p.sample, t.rowBytes, t.host.Stride), t.rowBytes, o.DType)
 	return err
 }
 
@@ -209,7 +210,9 @@ func (t *Tier) train(o Options, p *prepared) error {
 func (t *Tier) encode(o Options, p *prepared) error {
 	if c, ok := t.codec.(codec.OnDevice); ok && p.loader != nil {
 		defer p.loader.close()
-		return t.encodeOnDevice(p.loader, c)
+		if form := c.DeviceForm(); kernels.Encodes(form, t.rowBytes) && int64(len(form.Metadata)) <= maxMetadata(t.rowBytes) {
+			return t.encodeOnDevice(p.loader, c, form)
+		}
 	}
 	return t.encodeOnHost(o.Workers)
 }

@@ -23,6 +23,8 @@ type Plan struct {
 	terms kernels.Share
 	open  kernels.ShareOpen
 	share kernels.ShareFetch
+	// sharer is that of a shared batch until it is known to be enqueued.
+	sharer *Sharer
 }
 
 // Where the reach of the device's address translation covers the table, or a batch is so small that launches cost more than
@@ -35,6 +37,7 @@ const (
 // Enqueue puts the misses in address order where that pays, then reads them into the output: straight from the host tier, or
 // part of them through the host's processors. begun passes when the reading has begun.
 func (p *Plan) Enqueue(s device.Stream, tier kernels.HostRows, c kernels.Codec, b Batch, begun device.Event) error {
+	p.sharer = nil
 	p.fetch = kernels.Fetch{Misses: b.Found, AtBack: true, Counters: b.Counters, Tier: tier, Codec: c, Out: b.Out, Begun: begun}
 	rows := b.Found.Size() / kernels.FoundBytes
 	always := b.Share != nil && b.Share.always
@@ -61,16 +64,23 @@ func (p *Plan) enqueueShared(s device.Stream, b Batch, terms kernels.Share) erro
 	p.terms = terms
 	p.open = kernels.ShareOpen{Counters: b.Counters, Share: &p.terms}
 	p.share = kernels.ShareFetch{Fetch: p.fetch, Share: &p.terms}
-	sharer := b.Share.sharer
-	sharer.expect()
-	if err := s.Launch(&p.open); err != nil {
-		sharer.forget()
-		return err
+	p.sharer = b.Share.sharer
+	p.sharer.expect()
+	err := s.Launch(&p.open)
+	if err == nil {
+		err = s.Launch(&p.share)
 	}
-	if err := s.Launch(&p.share); err != nil { // nothing lists or closes what has been opened: workers must not wait for it
-		sharer.failed.Store(true)
-		sharer.forget()
-		return err
+	if err != nil {
+		p.Enqueued(err)
 	}
-	return nil
+	return err
+}
+
+// Enqueued says whether all that Enqueue launched has been enqueued, where launches are collected. After an error there may be a
+// share that nothing lists or closes: workers must not wait for it.
+func (p *Plan) Enqueued(err error) {
+	if err != nil && p.sharer != nil {
+		p.sharer.fail()
+	}
+	p.sharer = nil
 }

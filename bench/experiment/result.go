@@ -47,13 +47,18 @@ type Result struct {
 	} `json:"cache"`
 	// Results cover the measured batches only.
 	Results struct {
-		Lookups        int64   `json:"lookups"`
-		Hits           int64   `json:"hits"`
-		Misses         int64   `json:"misses"`
-		HitRatio       float64 `json:"hit_ratio"`
-		ByteHitRatio   float64 `json:"byte_hit_ratio"`
-		HostBytesRaw   int64   `json:"host_bytes_raw"`
-		HostBytesMoved int64   `json:"host_bytes_moved"`
+		Lookups      int64   `json:"lookups"`
+		Hits         int64   `json:"hits"`
+		Misses       int64   `json:"misses"`
+		HitRatio     float64 `json:"hit_ratio"`
+		ByteHitRatio float64 `json:"byte_hit_ratio"`
+		// HitsBySlab are the hits read from the slab of the device that served the batch, and from another's.
+		HitsBySlab struct {
+			Local int64 `json:"local"`
+			Peer  int64 `json:"peer"`
+		} `json:"hits_by_slab"`
+		HostBytesRaw   int64 `json:"host_bytes_raw"`
+		HostBytesMoved int64 `json:"host_bytes_moved"`
 		Speed
 	} `json:"results"`
 	Uncompressed   Uncompressed     `json:"uncompressed"`

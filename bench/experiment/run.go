@@ -409,6 +409,7 @@ func (m *measurement) describe(res *Result) {
 	c.CodecBytes, c.IndexBytes, c.HostBytes, c.RowsCached = s.CodecBytes, s.IndexBytes, s.HostBytes, t.CachedRows
 	q := &res.Results
 	q.Lookups, q.Hits, q.Misses, q.HitRatio = t.Lookups, t.Hits, t.Misses, ratio(t.Hits, t.Lookups)
+	q.HitsBySlab.Local, q.HitsBySlab.Peer = t.LocalHits, t.PeerHits
 	q.ByteHitRatio = q.HitRatio // rows of one table are equally long
 	q.HostBytesRaw, q.HostBytesMoved = t.Misses*int64(t.RowBytes), t.HostBytesMoved
 	q.Speed = m.speed

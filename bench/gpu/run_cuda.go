@@ -11,6 +11,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/dtype"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -166,7 +167,7 @@ func (r *runner) load(of func() (*filled, error), rowBytes int) (*transfer.Tier,
 	if err != nil {
 		return nil, err
 	}
-	return transfer.Load(r.d, transfer.SourceOf(whole(f.host.Bytes(), rowBytes), rowBytes), transfer.Options{Codec: codecName, Seed: seed})
+	return transfer.Load(r.d, transfer.SourceOf(whole(f.host.Bytes(), rowBytes), rowBytes), transfer.Options{Codec: codecName, DType: dtype.Float32, Seed: seed})
 }
 
 // whole returns as many bytes as whole rows take.

@@ -48,6 +48,13 @@ func Run(w io.Writer, r *experiment.Result) error {
 	if _, err := fmt.Fprintf(w, "%-10s %s of %s lookups:%s\n", "misses", count(q.Misses), count(q.Lookups), reasons(r)); err != nil {
 		return err
 	}
+	if r.Device.Count > 1 {
+		share := func(n int64) string { return percent(float64(n) / float64(max(1, q.Lookups))) }
+		if _, err := fmt.Fprintf(w, "%-10s %s from the own slab, %s from a peer's, %s from the host\n", "read",
+			share(q.HitsBySlab.Local), share(q.HitsBySlab.Peer), share(q.Misses)); err != nil {
+			return err
+		}
+	}
 	if err := online(w, r.Online); err != nil {
 		return err
 	}

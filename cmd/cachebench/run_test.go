@@ -25,7 +25,7 @@ table.name s  table.rows i  table.row_bytes i  table.dtype s
 workload.kind s  workload.batches i  workload.ids i  workload.training_batches i  workload.training_measured b
 cache.policy s  cache.codec s  cache.compression_ratio f  cache.budget_bytes i  cache.metadata_bytes i
 cache.payload_bytes i  cache.codec_bytes i  cache.index_bytes i  cache.host_bytes i  cache.rows_cached i
-results.lookups i  results.hits i  results.misses i  results.hit_ratio f  results.byte_hit_ratio f
+results.lookups i  results.hits i  results.hits_by_slab.local i  results.hits_by_slab.peer i  results.misses i  results.hit_ratio f  results.byte_hit_ratio f
 results.host_bytes_raw i  results.host_bytes_moved i  results.lookups_per_second f  results.output_gb_per_second f
 results.batch_latency_ms.p50 f  results.batch_latency_ms.p95 f  results.batch_latency_ms.p99 f
 uncompressed.rows_cached i  uncompressed.hit_ratio f  uncompressed.host_bytes_moved i
@@ -91,6 +91,24 @@ func TestRun_JSONKeysAndTypes(t *testing.T) {
 			t.Fatal(err)
 		}
 		checkKeys(t, v, runKeys)
+	}
+}
+
+// TestRun_Devices: four emulated devices serve the same hits as their slabs together hold, a quarter of them from the own one.
+func TestRun_Devices(t *testing.T) {
+	t.Parallel()
+	args := append([]string{"run", "--json", "--device", "host", "--devices", "4", "--verify"}, small...)
+	r := decode[experiment.Result](t, succeed(t, args...))
+	q := &r.Results
+	if r.Device.Count != 4 || r.Mismatches != 0 || r.VerifiedRows != q.Lookups {
+		t.Errorf("%d devices, %d of %d rows differ", r.Device.Count, r.Mismatches, r.VerifiedRows)
+	}
+	if local, peer := q.HitsBySlab.Local, q.HitsBySlab.Peer; local+peer != q.Hits || local < q.Hits/8 || local > q.Hits/2 {
+		t.Errorf("%d local hits and %d of peers' slabs, of %d", local, peer, q.Hits)
+	}
+	text := succeed(t, append([]string{"run", "--device", "host", "--devices", "4"}, small...)...)
+	if !strings.Contains(text, "from the own slab") || !strings.Contains(text, "device     4 × host") {
+		t.Errorf("no hits by slab:\n%s", text)
 	}
 }
 

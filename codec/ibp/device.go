@@ -55,7 +55,7 @@ func (c *Codec) deviceBytes() int {
 // DeviceForm implements codec.OnDevice.
 func (c *Codec) DeviceForm() codec.DeviceForm {
 	f := codec.DeviceForm{
-		Metadata: make([]byte, 0, c.deviceBytes()), Chunk: c.chunk, Steps: c.steps(), Chunks: c.chunks, Still: c.still(),
+		Kernel: c.name, Metadata: make([]byte, 0, c.deviceBytes()), Chunk: c.chunk, Steps: c.steps(), Chunks: c.chunks, Still: c.still(),
 	}
 	for at := 0; at < c.rowBytes; at += blockBytes {
 		var planes [8][blockBytes]byte // mask, bitval, moves

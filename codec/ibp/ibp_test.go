@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/internal/dtype"
 )
 
 var _ codec.Codec = (*Codec)(nil)
@@ -192,8 +193,8 @@ func TestRoundTrip_ArbitraryBytes(t *testing.T) {
 		rows := len(table) / rowBytes
 		table = table[:rows*rowBytes]
 		sampled := rapid.IntRange(1, rows).Draw(t, "sampled")
-		for _, train := range []func([]byte, int) (codec.Codec, error){IBP4.Train, IBP8.Train, IBP.Train} {
-			c, err := train(table[:sampled*rowBytes], rowBytes)
+		for _, train := range []func([]byte, int, codec.DType) (codec.Codec, error){IBP4.Train, IBP8.Train, IBP.Train} {
+			c, err := train(table[:sampled*rowBytes], rowBytes, dtype.Uint8)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -403,7 +404,7 @@ func benchmarkRows(b *testing.B, decode bool) {
 						binary.LittleEndian.PutUint32(table[i:], x)
 					}
 				}
-				c, err := f.Train(table[:1<<20], bc.rowBytes)
+				c, err := f.Train(table[:1<<20], bc.rowBytes, dtype.Float32)
 				if err != nil {
 					b.Fatal(err)
 				}

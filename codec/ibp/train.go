@@ -371,19 +371,21 @@ func (p *planes) grow() (mask, val uint64) {
 
 // Families of the registry.
 var (
-	IBP4 = codec.Family{Name: "ibp4", Train: trainFixed(4), Unmarshal: unmarshal}
-	IBP8 = codec.Family{Name: "ibp8", Train: trainFixed(8), Unmarshal: unmarshal}
+	IBP4 = codec.Family{Name: "ibp4", GPURate: 0.95, Train: trainFixed(4), Unmarshal: unmarshal}
+	IBP8 = codec.Family{Name: "ibp8", GPURate: 0.95, Train: trainFixed(8), Unmarshal: unmarshal}
 	IBP  = codec.Family{
-		Name: "ibp",
-		Train: func(sample []byte, rowBytes int) (codec.Codec, error) {
+		Name: "ibp", Choice: true, GPURate: 0.95,
+		Train: func(sample []byte, rowBytes int, _ codec.DType) (codec.Codec, error) {
 			return asCodec(TrainBest(sample, rowBytes))
 		},
 		Unmarshal: unmarshal,
 	}
 )
 
-func trainFixed(chunk int) func([]byte, int) (codec.Codec, error) {
-	return func(sample []byte, rowBytes int) (codec.Codec, error) { return asCodec(Train(sample, rowBytes, chunk)) }
+func trainFixed(chunk int) func([]byte, int, codec.DType) (codec.Codec, error) {
+	return func(sample []byte, rowBytes int, _ codec.DType) (codec.Codec, error) {
+		return asCodec(Train(sample, rowBytes, chunk))
+	}
 }
 
 // asCodec keeps a nil *Codec from becoming a non-nil interface.

@@ -91,6 +91,10 @@ func (f *Function[A]) Launch(s *Stream, blocks, threads, shared int, args *A) er
 	if err != nil {
 		return err
 	}
+	if s.sequence != nil {
+		s.sequence.Launch(s.stream, l.function, blocks, threads, shared, unsafe.Pointer(args), unsafe.Sizeof(*args), nil)
+		return nil
+	}
 	return s.device.note(l.function.Launch(s.stream, driver.Dim3{X: uint32(blocks)}, driver.Dim3{X: uint32(threads)}, shared,
 		unsafe.Pointer(args), firstParameter))
 }
@@ -107,7 +111,12 @@ func (f *Function[A]) LaunchBegun(s *Stream, blocks, threads, shared int, args *
 	if err != nil {
 		return err
 	}
-	return s.device.note(l.function.LaunchBegun(s.stream, blocks, threads, shared, unsafe.Pointer(args), begun.(*Event).event))
+	event := begun.(*Event).event
+	if s.sequence != nil {
+		s.sequence.Launch(s.stream, l.function, blocks, threads, shared, unsafe.Pointer(args), unsafe.Sizeof(*args), event)
+		return nil
+	}
+	return s.device.note(l.function.LaunchBegun(s.stream, blocks, threads, shared, unsafe.Pointer(args), event))
 }
 
 // Resident returns how many blocks the device runs at once.

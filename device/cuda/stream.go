@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"time"
 	"unsafe"
@@ -13,8 +14,9 @@ import (
 
 // Stream is a CUDA stream. It implements device.Stream.
 type Stream struct {
-	device *Device
-	stream *driver.Stream
+	device   *Device
+	stream   *driver.Stream
+	sequence *driver.Sequence // where launches, records and waits are collected, nil where they are enqueued
 }
 
 // Kernel is a device.Kernel that can run on a GPU.
@@ -54,7 +56,10 @@ func (s *Stream) Copy(dst, src device.Buffer) error {
 	if n == 0 {
 		return nil
 	}
-	var err error
+	err := s.flush()
+	if err != nil {
+		return err
+	}
 	switch to, from := dst.Bytes(), src.Bytes(); {
 	case to == nil && from == nil:
 		err = s.stream.CopyAsync(driver.DevicePtr(dst.Addr()), driver.DevicePtr(src.Addr()), n)
@@ -73,6 +78,9 @@ func (s *Stream) Fill(dst device.Buffer, value byte) error {
 	if dst.Size() == 0 {
 		return nil
 	}
+	if err := s.flush(); err != nil {
+		return err
+	}
 	return s.device.note(s.stream.Fill8Async(driver.DevicePtr(dst.Addr()), value, dst.Size()))
 }
 
@@ -81,30 +89,49 @@ func (s *Stream) WriteValue32(dst device.Buffer, value uint32) error {
 	if dst.Size() != 4 {
 		return fmt.Errorf("cuda: value of 4 bytes written to %d", dst.Size())
 	}
+	if err := s.flush(); err != nil {
+		return err
+	}
 	return s.device.note(s.stream.WriteValue32(driver.DevicePtr(dst.Addr()), value))
 }
 
 // Record implements device.Stream.
 func (s *Stream) Record(e device.Event) error {
+	if s.sequence != nil {
+		s.sequence.Record(s.stream, e.(*Event).event)
+		return nil
+	}
 	return s.device.note(e.(*Event).event.Record(s.stream))
 }
 
 // Wait implements device.Stream.
 func (s *Stream) Wait(e device.Event) error {
+	if s.sequence != nil {
+		s.sequence.Wait(s.stream, e.(*Event).event)
+		return nil
+	}
 	return s.device.note(s.stream.WaitEvent(e.(*Event).event))
 }
 
 // Synchronize implements device.Stream.
-func (s *Stream) Synchronize() error { return s.device.note(s.stream.Synchronize()) }
+func (s *Stream) Synchronize() error {
+	return errors.Join(s.flush(), s.device.note(s.stream.Synchronize()))
+}
 
 // Capturing implements device.Stream.
 func (s *Stream) Capturing() (bool, error) {
+	if err := s.flush(); err != nil {
+		return false, err
+	}
 	on, err := s.stream.IsCapturing()
 	return on, s.device.note(err)
 }
 
 // WhileCapturing runs f with the stream capturing a graph, which is then dropped.
 func (s *Stream) WhileCapturing(f func() error) error {
+	if err := s.flush(); err != nil {
+		return err
+	}
 	return s.device.note(s.stream.WhileCapturing(f))
 }
 

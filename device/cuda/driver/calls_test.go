@@ -142,19 +142,6 @@ func init() {
 			check(s.WaitValue32(h.DevicePtr(), 1, WaitEQ))
 		}))
 	}
-	children["benchmark"] = func() {
-		c := must(must(OpenDevice(0)).Retain())
-		s := must(c.NewStream(0))
-		k := must(NewKernel[launchArgs](must(c.LoadModule([]byte("x"), JITOptions{})), "k"))
-		r := testing.Benchmark(func(b *testing.B) {
-			b.ReportAllocs()
-			a := exampleArgs
-			for b.Loop() {
-				check(k.Launch(s, Dim3{X: 1}, Dim3{X: 32}, 0, &a))
-			}
-		})
-		fmt.Println(r.String(), r.MemString())
-	}
 }
 
 func exampleCopy() cu.Memcpy3dPeerParam {

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 // runChild runs a child and returns what it printed and what the fake driver recorded.
-func runChild(t *testing.T, name string, env ...string) (printed string, calls []string) {
+func runChild(t testing.TB, name string, env ...string) (printed string, calls []string) {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -57,7 +57,7 @@ var fakes struct {
 }
 
 // fakeDriver returns the setting of the loader for the fake driver, or for the one without newer entries.
-func fakeDriver(t *testing.T, old bool) string {
+func fakeDriver(t testing.TB, old bool) string {
 	t.Helper()
 	cc := os.Getenv("CC")
 	if cc == "" {

@@ -294,15 +294,52 @@ int tensorcache_launch(uintptr_t ctx, uintptr_t function, uint32_t grid_x, uint3
 		(CUstream)stream, params, NULL));
 }
 
-int tensorcache_launch_begun(uintptr_t ctx, uintptr_t function, uint32_t grid, uint32_t block, uint32_t shared,
-	uintptr_t stream, const void *arg, uintptr_t event)
+static CUresult launch_begun(CUfunction function, uint32_t grid, uint32_t block, uint32_t shared, CUstream stream,
+	const void *arg, CUevent event)
 {
 	void *params[] = {(void *)arg};
 	CUlaunchAttribute begun = {.id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT};
-	begun.value.launchCompletionEvent.event = (CUevent)event;
+	begun.value.launchCompletionEvent.event = event;
 	CUlaunchConfig config = {
 		.gridDimX = grid, .gridDimY = 1, .gridDimZ = 1, .blockDimX = block, .blockDimY = 1, .blockDimZ = 1,
-		.sharedMemBytes = shared, .hStream = (CUstream)stream, .attrs = &begun, .numAttrs = 1,
+		.sharedMemBytes = shared, .hStream = stream, .attrs = &begun, .numAttrs = 1,
 	};
-	IN_CONTEXT(ctx, cuLaunchKernelEx(&config, (CUfunction)function, params, NULL));
+	return cuLaunchKernelEx(&config, function, params, NULL);
+}
+
+int tensorcache_launch_begun(uintptr_t ctx, uintptr_t function, uint32_t grid, uint32_t block, uint32_t shared,
+	uintptr_t stream, const void *arg, uintptr_t event)
+{
+	IN_CONTEXT(ctx, launch_begun((CUfunction)function, grid, block, shared, (CUstream)stream, arg, (CUevent)event));
+}
+
+static CUresult enqueue(const struct tensorcache_command *c, const uint64_t *args)
+{
+	CUstream stream = (CUstream)c->stream;
+	void *params[] = {(void *)(args + c->args)};
+	switch (c->what) {
+	case TENSORCACHE_RECORD:
+		return cuEventRecord((CUevent)c->event, stream);
+	case TENSORCACHE_WAIT:
+		return cuStreamWaitEvent(stream, (CUevent)c->event, 0);
+	}
+	if (c->event != 0)
+		return launch_begun((CUfunction)c->function, c->blocks, c->threads, c->shared, stream, params[0], (CUevent)c->event);
+	return cuLaunchKernel((CUfunction)c->function, c->blocks, 1, 1, c->threads, 1, 1, c->shared, stream, params, NULL);
+}
+
+static CUresult enqueue_all(const struct tensorcache_command *commands, uint32_t count, const uint64_t *args, uint32_t *enqueued)
+{
+	CUresult result = CUDA_SUCCESS;
+	for (*enqueued = 0; *enqueued < count; ++*enqueued)
+		if ((result = enqueue(commands + *enqueued, args)) != CUDA_SUCCESS)
+			break;
+	return result;
+}
+
+int tensorcache_enqueue(uintptr_t ctx, const struct tensorcache_command *commands, uint32_t count, const uint64_t *args,
+	uint32_t *enqueued)
+{
+	*enqueued = 0;
+	IN_CONTEXT(ctx, enqueue_all(commands, count, args, enqueued));
 }

@@ -11,6 +11,18 @@
 /* The most parameters a kernel may have here. */
 #define TENSORCACHE_MAX_PARAMS 64
 
+/* One piece of work for a stream. */
+enum tensorcache_what { TENSORCACHE_LAUNCH, TENSORCACHE_RECORD, TENSORCACHE_WAIT };
+
+struct tensorcache_command {
+	uint32_t what;
+	uint32_t args; /* a launch: where its one parameter lies, in words of 8 bytes */
+	uintptr_t stream;
+	uintptr_t function;
+	uintptr_t event; /* a launch: 0, or passes once all blocks have begun */
+	uint32_t blocks, threads, shared;
+};
+
 /* What the JIT compiler is told and says. Logs are NUL-terminated; NULL: not wanted. */
 struct tensorcache_jit {
 	uint32_t max_registers;      /* 0: no limit */
@@ -92,5 +104,9 @@ int tensorcache_launch(uintptr_t ctx, uintptr_t function, uint32_t grid_x, uint3
 /* The same, of one parameter; the event passes once all blocks have begun. Drivers before CUDA 12.3 know no such events. */
 int tensorcache_launch_begun(uintptr_t ctx, uintptr_t function, uint32_t grid, uint32_t block, uint32_t shared,
 	uintptr_t stream, const void *arg, uintptr_t event);
+
+/* Several commands in one call, up to the first that fails; *enqueued is how many did not. */
+int tensorcache_enqueue(uintptr_t ctx, const struct tensorcache_command *commands, uint32_t count, const uint64_t *args,
+	uint32_t *enqueued);
 
 #endif

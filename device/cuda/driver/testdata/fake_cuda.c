@@ -13,6 +13,17 @@
 
 #include "cuda.h"
 
+/* The settings, asked for once: asking takes longer than all else here. */
+static const char *log_path, *failures;
+
+__attribute__((constructor)) static void settings(void)
+{
+	log_path = getenv("FAKE_CUDA_LOG");
+	if (log_path != NULL && *log_path == '\0')
+		log_path = NULL;
+	failures = getenv("FAKE_CUDA_FAIL");
+}
+
 static int number(const char *name, int otherwise)
 {
 	const char *text = getenv(name);
@@ -21,16 +32,15 @@ static int number(const char *name, int otherwise)
 
 static void record(const char *format, ...)
 {
-	const char *path = getenv("FAKE_CUDA_LOG");
 	char line[512];
 	va_list args;
-	if (path == NULL)
+	if (log_path == NULL)
 		return;
 	va_start(args, format);
 	int n = vsnprintf(line, sizeof line - 1, format, args);
 	va_end(args);
 	line[n++] = '\n';
-	int file = open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+	int file = open(log_path, O_WRONLY | O_CREAT | O_APPEND, 0666);
 	if (write(file, line, (size_t)n) != n)
 		abort();
 	close(file);
@@ -38,8 +48,7 @@ static void record(const char *format, ...)
 
 static CUresult failure(const char *entry)
 {
-	const char *list = getenv("FAKE_CUDA_FAIL");
-	const char *at = list != NULL ? strstr(list, entry) : NULL;
+	const char *at = failures != NULL ? strstr(failures, entry) : NULL;
 	return at != NULL && at[strlen(entry)] == '=' ? (CUresult)atoi(at + strlen(entry) + 1) : CUDA_SUCCESS;
 }
 
@@ -497,8 +506,17 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
 	(void)module;
 	if (strcmp(name, "missing") == 0)
 		return CUDA_ERROR_NOT_FOUND;
-	*function = HANDLE(CUfunction, 0xf00);
+	*function = HANDLE(CUfunction, strcmp(name, "one") == 0 ? 0x10e : 0xf00);
 	return CUDA_SUCCESS;
+}
+
+/* Logs the launch of the kernel "one", whose one parameter is two words. */
+static void record_one(CUfunction function, unsigned int grid, unsigned int block, unsigned int shared, CUstream stream,
+	void **params, CUevent begun)
+{
+	const unsigned long long *words = params[0];
+	record("launch in %p %p grid %u block %u shared %u stream %p begun %p: %#llx %#llx", (void *)stack[depth - 1],
+		(void *)function, grid, block, shared, (void *)stream, (void *)begun, words[0], words[1]);
 }
 
 CUresult cuLaunchKernel(CUfunction function, unsigned int gridX, unsigned int gridY, unsigned int gridZ,
@@ -506,8 +524,12 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int gridX, unsigned int gr
 	unsigned int sharedBytes, CUstream stream, void **params, void **extra)
 {
 	ENTER_CONTEXT(cuLaunchKernel);
-	if (getenv("FAKE_CUDA_LOG") == NULL)
+	if (log_path == NULL)
 		return CUDA_SUCCESS;
+	if (function == HANDLE(CUfunction, 0x10e)) {
+		record_one(function, gridX, blockX, sharedBytes, stream, params, NULL);
+		return CUDA_SUCCESS;
+	}
 	const unsigned char *last = params[4];
 	record("cuLaunchKernel in %p %p grid %u %u %u block %u %u %u shared %u stream %p extra %p: %#llx %#llx %d %u "
 	       "%u %u %u",
@@ -515,5 +537,26 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int gridX, unsigned int gr
 		(void *)stream, (void *)extra, *(unsigned long long *)params[0], *(unsigned long long *)params[1],
 		*(short *)params[2], *(unsigned char *)params[3], ((const unsigned int *)last)[0],
 		((const unsigned int *)last)[1], ((const unsigned int *)last)[2]);
+	return CUDA_SUCCESS;
+}
+
+#ifndef OLD
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params, void **extra)
+{
+	ENTER_CONTEXT(cuLaunchKernelEx);
+	(void)extra;
+	if (config->numAttrs != 1 || config->attrs[0].id != CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (log_path != NULL)
+		record_one(function, config->gridDimX, config->blockDimX, config->sharedMemBytes, config->hStream, params,
+			config->attrs[0].value.launchCompletionEvent.event);
+	return CUDA_SUCCESS;
+}
+#endif
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
+{
+	ENTER_CONTEXT(cuStreamWaitEvent);
+	record("cuStreamWaitEvent %p %p %u", (void *)stream, (void *)event, flags);
 	return CUDA_SUCCESS;
 }

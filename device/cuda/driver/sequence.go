@@ -1,0 +1,89 @@
+//go:build cuda
+
+package driver
+
+/*
+#include "shim.h"
+
+#cgo noescape tensorcache_enqueue
+#cgo nocallback tensorcache_enqueue
+*/
+import "C"
+
+import (
+	"slices"
+	"unsafe"
+)
+
+// Sequence is work for streams of one context: collected, and then enqueued in its order by one call from Go, which makes the
+// context current once. Once its memory has grown to what is usual it allocates nothing. Not safe for concurrent use.
+type Sequence struct {
+	ctx       *Context
+	commands  []C.struct_tensorcache_command
+	functions []*Function // the commands', nil where none is launched
+	args      []uint64    // the kernels' parameters
+}
+
+// NewSequence returns an empty sequence.
+func (c *Context) NewSequence() *Sequence { return &Sequence{ctx: c} }
+
+// Launch collects the launch of a kernel with one parameter of so many bytes at args, which are copied. begun, if not nil, was
+// made without EventTiming and passes once all blocks have begun; that asks for a driver that SignalsBegin.
+func (q *Sequence) Launch(s *Stream, f *Function, blocks, threads, shared int, args unsafe.Pointer, bytes uintptr, begun *Event) {
+	c := C.struct_tensorcache_command{
+		what: C.TENSORCACHE_LAUNCH, stream: s.handle, function: f.handle, args: C.uint32_t(len(q.args)),
+		blocks: C.uint32_t(blocks), threads: C.uint32_t(threads), shared: C.uint32_t(shared),
+	}
+	if begun != nil {
+		c.event = begun.handle
+	}
+	at, words := len(q.args), int(bytes+7)/8
+	q.args = slices.Grow(q.args, words)[:at+words]
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(q.args[at:]))), bytes), unsafe.Slice((*byte)(args), bytes))
+	q.add(c, f)
+}
+
+// Record collects Event.Record.
+func (q *Sequence) Record(s *Stream, e *Event) {
+	q.add(C.struct_tensorcache_command{what: C.TENSORCACHE_RECORD, stream: s.handle, event: e.handle}, nil)
+}
+
+// Wait collects Stream.WaitEvent.
+func (q *Sequence) Wait(s *Stream, e *Event) {
+	q.add(C.struct_tensorcache_command{what: C.TENSORCACHE_WAIT, stream: s.handle, event: e.handle}, nil)
+}
+
+func (q *Sequence) add(c C.struct_tensorcache_command, f *Function) {
+	q.commands = append(q.commands, c)
+	q.functions = append(q.functions, f)
+}
+
+// Drop forgets what has been collected.
+func (q *Sequence) Drop() {
+	q.commands, q.functions, q.args = q.commands[:0], q.functions[:0], q.args[:0]
+}
+
+// Enqueue enqueues what has been collected, up to the first failure, and forgets it.
+func (q *Sequence) Enqueue() error {
+	if len(q.commands) == 0 {
+		return nil
+	}
+	defer q.Drop()
+	var enqueued C.uint32_t
+	r := C.tensorcache_enqueue(q.ctx.handle, unsafe.SliceData(q.commands), C.uint32_t(len(q.commands)),
+		(*C.uint64_t)(unsafe.SliceData(q.args)), &enqueued)
+	if r == 0 {
+		return nil
+	}
+	if int(enqueued) == len(q.commands) { // all, and then the context was lost
+		return q.ctx.check(r, "cuCtxPopCurrent")
+	}
+	switch c := &q.commands[enqueued]; c.what {
+	case C.TENSORCACHE_RECORD:
+		return q.ctx.check(r, "cuEventRecord")
+	case C.TENSORCACHE_WAIT:
+		return q.ctx.check(r, "cuStreamWaitEvent")
+	default:
+		return q.functions[enqueued].launchError(r, Dim3{X: uint32(c.blocks)}, Dim3{X: uint32(c.threads)}, int(c.shared))
+	}
+}
