@@ -205,20 +205,16 @@ func TestRoundTrip_ArbitraryBytes(t *testing.T) {
 		rowBytes := rapid.IntRange(1, 600).Draw(t, "row bytes")
 		table := rapid.SliceOfN(rapid.Byte(), rowBytes, rowBytes*6).Draw(t, "table")
 		for i := range table { // else nothing shrinks
-			if rapid.Bool().Draw(t, "zeros") {
-				table[i] = 0
-			}
+			table[i] &= 0xc7 >> (i & 7)
 		}
 		rows := len(table) / rowBytes
 		table = table[:rows*rowBytes]
 		sampled := rapid.IntRange(1, rows).Draw(t, "sampled")
-		for _, elementBytes := range []int{2, 4, 8} {
-			c, err := Train(table[:sampled*rowBytes], rowBytes, elementBytes)
-			if err != nil {
-				t.Fatal(err)
-			}
-			roundTrip(t, c, table)
+		c, err := Train(table[:sampled*rowBytes], rowBytes, rapid.SampledFrom([]int{2, 4, 8}).Draw(t, "element bytes"))
+		if err != nil {
+			t.Fatal(err)
 		}
+		roundTrip(t, c, table)
 	})
 }
 

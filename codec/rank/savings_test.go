@@ -1,50 +1,10 @@
 package rank
 
 import (
-	"encoding/binary"
-	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"testing"
 
-	"github.com/tensorcache/tensorcache/internal/npy"
+	"github.com/tensorcache/tensorcache/codec/internal/realdata"
 )
-
-// realTable reads a table of the real inputs, or skips the test where they are not.
-func realTable(t *testing.T, file string) (table []byte, rowBytes int) {
-	dir := os.Getenv("TENSORCACHE_DATA")
-	if dir == "" {
-		dir = "../../../shared/data"
-	}
-	r, err := npy.Open(filepath.Join(dir, file), 2, "features")
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Skipf("real tables are not here: %v", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	table = make([]byte, r.Rows()*r.RowBytes())
-	for rest := table; len(rest) > 0; {
-		n, err := r.Read(rest)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rest = rest[n*r.RowBytes():]
-	}
-	return table, r.RowBytes()
-}
-
-// bfloat16 rounds float32 elements to nearest even; none of the tables has NaNs.
-func bfloat16(table []byte) []byte {
-	half := make([]byte, 0, len(table)/2)
-	for ; len(table) > 0; table = table[4:] {
-		u := binary.LittleEndian.Uint32(table)
-		half = binary.LittleEndian.AppendUint16(half, uint16((u+0x7fff+u>>16&1)>>16))
-	}
-	return half
-}
 
 // TestTrain_SavingsOnRealTables trains on whole tables and holds the savings, in % of bytes, against what planes of
 // exponents alone saved in a prototype, or more.
@@ -64,9 +24,9 @@ func TestTrain_SavingsOnRealTables(t *testing.T) {
 			name += " as bfloat16"
 		}
 		t.Run(name, func(t *testing.T) {
-			table, rowBytes := realTable(t, c.file)
+			table, rowBytes := realdata.Table(t, c.file)
 			if c.bfloat16 {
-				table, rowBytes = bfloat16(table), rowBytes/2
+				table, rowBytes = realdata.BFloat16(table), rowBytes/2
 			}
 			codec, err := Train(table, rowBytes, c.elementBytes)
 			if err != nil {
