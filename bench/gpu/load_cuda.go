@@ -30,6 +30,7 @@ func (r *runner) loads() error {
 		}
 		var t transfer.Timings // of the last load
 		load := func(bytes []byte, onHost bool) (seconds float64, codec string, ratio float64, err error) {
+			t = transfer.Timings{} // loads add to it
 			tier, err := transfer.Load(r.d, transfer.SourceOf(whole(bytes, rowBytes), rowBytes), transfer.Options{
 				Codec: "ibp", DType: dtype.Float32, Seed: seed, Timings: &t, OnHost: onHost,
 			})
