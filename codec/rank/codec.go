@@ -160,6 +160,3 @@ func (c *Codec) Name() string { return "rank" }
 
 // RowBytes implements codec.Codec.
 func (c *Codec) RowBytes() int { return c.rowBytes }
-
-// MetadataBytes implements codec.Codec.
-func (c *Codec) MetadataBytes() int64 { return tableBytes }
