@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/pprof"
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/kernels"
@@ -68,11 +69,12 @@ func (c *Cache) nextDevice() *deviceState {
 func (d *deviceState) gatherAsync(ctx context.Context, table int, rows []int64, out []byte) *Pending {
 	p := &Pending{done: make(chan struct{})}
 	if err := d.cache.enter(); err != nil {
-		p.err = err
+		p.err = d.cache.telemetry.refused(err)
 		close(p.done)
 		return p
 	}
 	go func() {
+		pprof.SetGoroutineLabels(d.cache.labels(ctx, "gather"))
 		defer d.cache.leave()
 		defer close(p.done)
 		p.err = d.gatherEntered(ctx, table, rows, out)
@@ -82,7 +84,7 @@ func (d *deviceState) gatherAsync(ctx context.Context, table int, rows []int64, 
 
 func (d *deviceState) gather(ctx context.Context, table int, rows []int64, out []byte) error {
 	if err := d.cache.enter(); err != nil {
-		return err
+		return d.cache.telemetry.refused(err)
 	}
 	defer d.cache.leave()
 	return d.gatherEntered(ctx, table, rows, out)
@@ -90,6 +92,14 @@ func (d *deviceState) gather(ctx context.Context, table int, rows []int64, out [
 
 // gatherEntered is Gather. REQUIRES: the cache is entered.
 func (d *deviceState) gatherEntered(ctx context.Context, table int, rows []int64, out []byte) error {
+	o := d.observe(ctx, table, len(rows))
+	err := d.gatherBatch(ctx, table, rows, out, o.traced)
+	o.end(err)
+	return err
+}
+
+// gatherBatch is Gather, of a batch that is sampled if traced is not nil.
+func (d *deviceState) gatherBatch(ctx context.Context, table int, rows []int64, out []byte, traced *tracedBatch) error {
 	if table < 0 || table >= len(d.cache.tables) {
 		return fmt.Errorf("cache: table (%d) must be 0 to %d", table, len(d.cache.tables)-1)
 	}
@@ -124,10 +134,11 @@ func (d *deviceState) gatherEntered(ctx context.Context, table int, rows []int64
 		}
 		defer func() { d.stagings <- area }()
 	}
-	l, err := d.acquire(ctx, d.table(table), part)
+	l, err := d.acquire(ctx, d.table(table), part, traced != nil)
 	if err != nil {
 		return err
 	}
+	l.trace(traced)
 	l.begin()
 	defer d.releaseLane(l, nil)
 	var done outcome
@@ -143,6 +154,7 @@ func (d *deviceState) gatherEntered(ctx context.Context, table int, rows []int64
 			return d.wrap(err, len(rows), t)
 		}
 		done.add(kernels.CountersView(l.result), from)
+		l.traceDone(from)
 	}
 	return done.report(d, table, len(rows))
 }

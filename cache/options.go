@@ -63,6 +63,8 @@ type Options struct {
 	// Overlay is the bytes of page-locked host memory for rows that Update has published and the host tier does not have
 	// yet: at least the longest row's are taken. Default 16 MiB.
 	Overlay int64
+	// Telemetry says how the cache is observed. Default: by the global OpenTelemetry providers, if there are any.
+	Telemetry TelemetryOptions
 	// Seed picks the rows that codecs are trained on. Any value; equal seeds give equal caches unless the policy says
 	// otherwise.
 	Seed uint64
@@ -98,6 +100,7 @@ func (o *Options) EnsureDefaults() {
 		o.Overlay = 16 << 20
 	}
 	o.Refresh.ensureDefaults()
+	o.Telemetry.ensureDefaults()
 	if o.Training == nil {
 		o.Training = func(func(int, []int64) bool) {}
 	}
@@ -148,6 +151,7 @@ func (o *Options) Validate() error {
 		fault("cache: Overlay (%d B) must be 0 to 2^59 B", o.Overlay)
 	}
 	o.Refresh.validate(fault)
+	o.Telemetry.validate(fault)
 	if o.Capture != nil && o.Refresh.Accesses == 0 && o.Refresh.Keys == 0 {
 		fault("cache: Capture needs Refresh.Accesses or Refresh.Keys (0, 0) above 0")
 	}

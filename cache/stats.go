@@ -65,7 +65,8 @@ type Changes struct {
 	// admit because the hashmap was full. RefreshedBytes is what they wrote to slabs.
 	Cycles, AdmittedRows, EvictedRows, MovedRows, RefusedRows, RefreshedBytes int64
 	// UpdatedRows and InvalidatedRows are Update's and Invalidate's; UpdateWaits how often an Update waited for room.
-	UpdatedRows, InvalidatedRows, UpdateWaits int64
+	// HostBytesWritten is what updates have written to the host tier so far.
+	UpdatedRows, InvalidatedRows, UpdateWaits, HostBytesWritten int64
 	// SampledAccesses were read from the sample rings, LostAccesses overwritten there before that.
 	SampledAccesses, LostAccesses int64
 }
@@ -141,6 +142,7 @@ func (s Stats) Sub(earlier Stats) Stats {
 		now.Cycles - then.Cycles, now.AdmittedRows - then.AdmittedRows, now.EvictedRows - then.EvictedRows,
 		now.MovedRows - then.MovedRows, now.RefusedRows - then.RefusedRows, now.RefreshedBytes - then.RefreshedBytes,
 		now.UpdatedRows - then.UpdatedRows, now.InvalidatedRows - then.InvalidatedRows, now.UpdateWaits - then.UpdateWaits,
+		now.HostBytesWritten - then.HostBytesWritten,
 		now.SampledAccesses - then.SampledAccesses, now.LostAccesses - then.LostAccesses,
 	}
 	return s
@@ -218,13 +220,8 @@ func (ch *changes) read(s *Stats) {
 		filled := rows*int64(ch.now()) - ch.mu.bornSum
 		s.AdmittedAge = time.Duration(max(0, filled/rows)) * (100 * time.Millisecond)
 	}
-	n := &ch.counts
-	s.Changes = Changes{
-		Cycles: n.cycles.Load(), AdmittedRows: n.admitted.Load(), EvictedRows: n.evicted.Load(), MovedRows: n.moved.Load(),
-		RefusedRows: n.refused.Load(), RefreshedBytes: n.bytes.Load(), UpdatedRows: n.updated.Load(),
-		InvalidatedRows: n.invalidated.Load(), UpdateWaits: n.waits.Load(),
-		SampledAccesses: c.learner.samples.Load(), LostAccesses: c.learner.lost.Load(),
-	}
+	s.Changes = ch.counts.read()
+	s.Changes.SampledAccesses, s.Changes.LostAccesses = c.learner.samples.Load(), c.learner.lost.Load()
 	text := func(err error) string {
 		if err == nil {
 			return ""

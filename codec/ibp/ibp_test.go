@@ -118,7 +118,7 @@ func TestRoundTrip_ModelAllLengths(t *testing.T) {
 		lengths = append(lengths, 1<<20-1)
 	}
 	for _, n := range lengths {
-		for _, chunk := range []int{4, 8} {
+		for _, chunk := range []int{2, 4, 8} {
 			c := randomCodec(r, chunk, n)
 			row, got := make([]byte, n), make([]byte, n)
 			dst := make([]byte, c.EncodeBound())
@@ -215,7 +215,7 @@ func TestRoundTrip_ArbitraryBytes(t *testing.T) {
 
 func TestDecode_TruncatedIsCorrupt(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	for _, chunk := range []int{4, 8} {
+	for _, chunk := range []int{2, 4, 8} {
 		c := randomCodec(r, chunk, 133)
 		row, dst := make([]byte, 133), make([]byte, c.EncodeBound())
 		randomRow(r, c, row)
@@ -260,7 +260,7 @@ func TestMetadata_RoundTripAndDamage(t *testing.T) {
 
 func TestNew_BadInput(t *testing.T) {
 	for want, call := range map[string]func() (*Codec, error){
-		"ibp: chunk (5 bytes) must be 4 or 8":                           func() (*Codec, error) { return New(5, 8, nil, nil) },
+		"ibp: chunk (5 bytes) must be 2, 4 or 8":                        func() (*Codec, error) { return New(5, 8, nil, nil) },
 		"ibp: row (0 bytes) must be 1 to 1048575":                       func() (*Codec, error) { return New(4, 0, nil, nil) },
 		"ibp: row (1048576 bytes) must be 1 to 1048575":                 func() (*Codec, error) { return Train(nil, 1<<20, 4) },
 		"ibp: mask and bitval (4 and 8 bytes) must have 8 bytes each":   func() (*Codec, error) { return New(4, 7, make([]byte, 4), make([]byte, 8)) },
@@ -337,7 +337,7 @@ func TestTrain_InvariantTableCostsParticipationBitsOnly(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	r := rand.New(rand.NewPCG(9, 10))
 	for _, n := range []int{1, 7, 8, 12, 64, 257} {
-		for _, chunk := range []int{4, 8} {
+		for _, chunk := range []int{2, 4, 8} {
 			c := randomCodec(r, chunk, n)
 			row, dst := make([]byte, n), make([]byte, c.EncodeBound())
 			randomRow(r, c, row)

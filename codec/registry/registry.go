@@ -12,7 +12,7 @@ import (
 )
 
 // families, in the order in which they are listed and tried.
-var families = []codec.Family{ibp.IBP, ibp.IBP4, ibp.IBP8}
+var families = []codec.Family{ibp.IBP, ibp.IBP2, ibp.IBP4, ibp.IBP8, ibp.IBPC}
 
 const (
 	// None is the name under which rows are stored as they are.
