@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/realdata"
 )
 
 var _ codec.Codec = (*Codec)(nil)
@@ -512,4 +513,21 @@ func benchmarkRows(b *testing.B, decode bool) {
 			})
 		}
 	}
+}
+
+// TestGolden_Stored pins the format: the rows of the GPU's tests, too, are encoded by what it pins.
+func TestGolden_Stored(t *testing.T) {
+	var codecs []codec.Codec
+	var rows [][]byte
+	for _, elementBytes := range []int{2, 4, 8} {
+		for _, rowBytes := range []int{46, 130, 259, 1031} {
+			table := normal(uint64(rowBytes), 3*rowBytes, 1, elementBytes)[:3*rowBytes]
+			c, err := Train(table, rowBytes, elementBytes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			codecs, rows = append(codecs, c), append(rows, table[:rowBytes])
+		}
+	}
+	realdata.Golden(t, Family.Unmarshal, codecs, rows)
 }

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/realdata"
 )
 
 var _ codec.Codec = (*Codec)(nil)
@@ -587,4 +588,21 @@ func benchmarkRows(b *testing.B, decode bool) {
 			})
 		}
 	}
+}
+
+// TestGolden_Stored pins the format.
+func TestGolden_Stored(t *testing.T) {
+	var codecs []codec.Codec
+	var rows [][]byte
+	for _, layout := range []Layout{{1, 0}, bf16, f32, f64} {
+		for _, rowBytes := range []int{130, 1031} {
+			table := normal(uint64(rowBytes), 40*rowBytes/layout.ElementBytes, layout)[:39*rowBytes]
+			c, err := Train(table, rowBytes, layout)
+			if err != nil {
+				t.Fatal(err)
+			}
+			codecs, rows = append(codecs, c), append(rows, table[:rowBytes])
+		}
+	}
+	realdata.Golden(t, Family.Unmarshal, codecs, rows)
 }

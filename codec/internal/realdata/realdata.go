@@ -1,4 +1,4 @@
-// Package realdata reads the real tables that tests of codecs hold their savings on. They are not part of the project.
+// Package realdata reads the real tables that tests of codecs hold their savings on, which are not part of the project, and golden rows.
 package realdata
 
 import (
