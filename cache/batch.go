@@ -48,6 +48,9 @@ func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows,
 	if stream == perThreadStream {
 		return nil, fmt.Errorf("cache: stream (%#x) must not be the per-thread default stream: goroutines have no thread of their own", stream)
 	}
+	if d.isLost() {
+		return nil, d.lostError()
+	}
 	s, err := d.device.WrapStream(stream)
 	if err != nil {
 		return nil, err
@@ -68,7 +71,10 @@ func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows,
 	if err != nil {
 		return nil, err
 	}
-	l.begin()
+	if err := l.begin(ctx); err != nil {
+		d.releaseLane(l, nil)
+		return nil, err
+	}
 	if err := l.enqueue(s, table, rows, out); err != nil {
 		l.abandon(s)
 		d.releaseLane(l, nil)
