@@ -53,11 +53,11 @@ func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows,
 	}
 	s, err := d.device.WrapStream(stream)
 	if err != nil {
-		return nil, err
+		return nil, d.orLost(err)
 	}
 	capturing, err := s.Capturing()
 	if err != nil {
-		return nil, err
+		return nil, d.orLost(err)
 	}
 	if capturing {
 		return nil, fmt.Errorf("%w: %#x", ErrCapturing, stream)
@@ -69,7 +69,7 @@ func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows,
 	}
 	l, err := d.acquire(ctx, d.table(table), int(n))
 	if err != nil {
-		return nil, err
+		return nil, d.orLost(err)
 	}
 	if err := l.begin(ctx); err != nil {
 		d.releaseLane(l, nil)

@@ -151,7 +151,7 @@ func (d *deviceState) gatherEntered(ctx context.Context, table int, rows []int64
 	}
 	l, err := d.acquire(ctx, d.table(table), part)
 	if err != nil {
-		return err
+		return d.orLost(err)
 	}
 	defer d.releaseLane(l, nil)
 	if err := l.begin(ctx); err != nil {

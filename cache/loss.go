@@ -32,6 +32,14 @@ func (d *deviceState) lostError() error {
 	return fmt.Errorf("%w: device %d: %w", ErrDevice, d.index, d.device.Err())
 }
 
+// orLost returns err, or what it comes from if the device has failed for good.
+func (d *deviceState) orLost(err error) error {
+	if d.device.Err() != nil {
+		return d.lostError()
+	}
+	return err
+}
+
 // survives says whether the cache serves on although a device has returned an error: if that is lost, and another one is not.
 func (c *Cache) survives(d *deviceState) bool {
 	if d.isLost() {

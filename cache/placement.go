@@ -208,9 +208,7 @@ func (c *Cache) decide(policy admission.Policy, payload []int64) {
 	}
 	now, best := problem.Predict(hot), problem.Solve()
 	if m.plan != (placement.Plan{}) && best.Nanos > betterBy*now.Nanos {
-		why := m.plan.Why
-		m.plan = now
-		m.plan.Why, m.why = why, why
+		m.plan, m.why = now, now.Why
 		return
 	}
 	m.plan, m.why = best, best.Why

@@ -418,7 +418,7 @@ func (c *Cache) shrink(ctx context.Context, p *plan) error {
 			ch.mu.Lock()
 			over, err := d.used()-d.limit, ch.mu.err
 			ch.mu.Unlock()
-			if over <= 0 {
+			if over <= 0 || d.isLost() {
 				break
 			}
 			if err := errors.Join(err, ctx.Err()); err != nil { // else it might wait for what never comes

@@ -58,8 +58,9 @@ func (p Problem) Predict(hotBytes int64) Plan {
 	for _, n := range p.Payload {
 		largest = max(largest, n)
 	}
-	q := p.predict(min(hotBytes, largest))
-	q.Partition, q.Replicate = p.predict(0).Nanos, p.predict(largest).Nanos
+	q, partition := p.predict(min(hotBytes, largest)), p.predict(0)
+	q.Partition, q.Replicate = partition.Nanos, p.predict(largest).Nanos
+	q.Why = p.why(q, partition)
 	return q
 }
 
