@@ -1,10 +1,12 @@
 package cache
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
@@ -29,6 +31,7 @@ type Cache struct {
 	refresher refresher
 	overlay   overlay
 	snapshots snapshots
+	telemetry telemetry
 
 	// gate lets calls in until Close, which waits for those under way.
 	gate struct {
@@ -56,6 +59,10 @@ type table struct {
 func New(o Options) (_ *Cache, err error) {
 	o.EnsureDefaults()
 	c := &Cache{opts: o}
+	c.telemetry.open(c, o.Telemetry)
+	begun := time.Now()
+	ctx, load := c.watchLoad()
+	defer func() { c.loaded(load, begun, err) }()
 	c.learner.cache, c.learner.policy = c, o.Admission
 	c.budget.Store(o.Budget)
 	c.gate.idle = sync.NewCond(&c.gate)
@@ -80,12 +87,13 @@ func New(o Options) (_ *Cache, err error) {
 	for i, d := range devices {
 		c.devices = append(c.devices, &deviceState{cache: c, index: i, device: d})
 	}
-	if err := c.loadTables(); err != nil {
+	if err := c.loadTables(ctx); err != nil {
 		return nil, err
 	}
 	if err := c.fill(); err != nil {
 		return nil, err
 	}
+	c.telemetry.serve()
 	return c, nil
 }
 
@@ -102,18 +110,23 @@ func openDevices(o *Options) ([]device.Device, error) {
 
 var openHost = host.Open // tests have slower ones
 
-func (c *Cache) loadTables() error {
+func (c *Cache) loadTables(ctx context.Context) error {
 	for _, t := range c.opts.Tables {
 		if t.used.Swap(true) {
 			return fmt.Errorf("cache: table %s: must not be given to New twice", t.name)
 		}
+		watch := c.watchTable(ctx, t.name)
 		tier, err := transfer.Load(c.devices[0].device, t.source, transfer.Options{
-			Codec: c.opts.Codec, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers, Capacity: t.capacity,
+			Codec: c.opts.Codec, DType: t.dtype, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers, Capacity: t.capacity,
 		})
 		if err != nil {
-			return fmt.Errorf("cache: table %s: %w", t.name, err)
+			err = fmt.Errorf("cache: table %s: %w", t.name, err)
+			watch.end(err)
+			return err
 		}
 		c.tables = append(c.tables, &table{name: t.name, dtype: t.dtype, tier: tier})
+		c.tables[len(c.tables)-1].describe(watch)
+		watch.end(nil)
 	}
 	c.opts.Tables = nil // the sources are not kept
 	return nil
@@ -130,6 +143,7 @@ func (c *Cache) opened() (devices []device.Device) {
 // Close refuses further calls, waits for those and for batches under way, then frees all memory. Closing a closed cache
 // waits for the same and does nothing. A cache whose device has failed closes too.
 func (c *Cache) Close() error {
+	c.telemetry.close() // before the gate closes: collections under way come through it
 	g := &c.gate
 	g.Lock()
 	defer g.Unlock()
@@ -146,6 +160,7 @@ func (c *Cache) Close() error {
 
 // release frees what New built, however far it got.
 func (c *Cache) release() error {
+	c.telemetry.close()
 	c.changes.end()
 	c.captureRest()
 	c.learner.close()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/pprof"
 	"sync"
 	"time"
 
@@ -44,10 +45,12 @@ type changes struct {
 		running  bool          // the goroutine
 		progress chan struct{} // closed, and replaced, after each group
 		err      error         // a change failed half way: nothing can be changed any more
+		by       *cause        // on whose behalf the lock is held, if that is a sampled operation
 	}
-	copies  copySets
-	started time.Time
-	counts  changeCounts
+	copies    copySets
+	started   time.Time
+	counts    changeCounts
+	evictions evictions
 }
 
 // retired is what waits for the batches that may still read it.
@@ -161,12 +164,14 @@ func (ch *changes) admittedLocked(key uint64) {
 	}
 }
 
-// withdrawnLocked counts a row that is admitted no longer; its key is still in the index. REQUIRES: ch.mu is locked.
+// withdrawnLocked counts and remembers a row that is admitted no longer; its key is still in the index. REQUIRES: ch.mu is locked.
 func (ch *changes) withdrawnLocked(key uint64) {
 	table, _ := hashmap.SplitKey(key)
 	ch.cache.tables[table].counts.cached.Add(-1)
 	if s, ok := ch.mu.index.Slot(key); ok {
 		ch.mu.bornSum -= int64(ch.mu.born[s])
+		age := time.Duration(ch.now()-ch.mu.born[s]) * (100 * time.Millisecond)
+		ch.evictions.add(withdrawal{key, time.Now(), age, ch.mu.by})
 	}
 }
 
@@ -349,6 +354,7 @@ func (ch *changes) workLocked() {
 
 // work deals with one group after the other until there is none.
 func (ch *changes) work() {
+	pprof.SetGoroutineLabels(ch.cache.labels(ch.life, "retire")) // not those of whoever retired something
 	for {
 		ch.mu.Lock()
 		group := ch.mu.open

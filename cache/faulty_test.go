@@ -2,7 +2,6 @@ package cache_test
 
 import (
 	"errors"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,9 +10,6 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
 )
-
-// quiet is a logger that drops everything.
-var quiet = slog.New(slog.DiscardHandler)
 
 // faulty are emulated devices that can be lost, as GPUs are by a sticky error, and that may not all read each other's memory.
 type faulty struct {

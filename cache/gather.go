@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/pprof"
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/kernels"
@@ -22,7 +23,7 @@ const maxBatch = 1<<31 - 1
 // is an error that wraps ErrDevice.
 func (c *Cache) Gather(ctx context.Context, table int, rows []int64, out []byte) error {
 	if err := c.enter(); err != nil {
-		return err
+		return c.telemetry.refused(err)
 	}
 	defer c.leave()
 	return c.gatherEntered(ctx, table, rows, out)
@@ -30,7 +31,7 @@ func (c *Cache) Gather(ctx context.Context, table int, rows []int64, out []byte)
 
 // GatherAsync is Gather that returns at once. rows and out must stay as they are until the Pending is done.
 func (c *Cache) GatherAsync(ctx context.Context, table int, rows []int64, out []byte) *Pending {
-	return c.async(func() error { return c.gatherEntered(ctx, table, rows, out) })
+	return c.async(ctx, func() error { return c.gatherEntered(ctx, table, rows, out) })
 }
 
 // gatherEntered is Gather on any device that is not lost. REQUIRES: the cache is entered.
@@ -59,7 +60,7 @@ func (v View) Gather(ctx context.Context, table int, rows []int64, out []byte) e
 
 // GatherAsync is Cache.GatherAsync on the view's device.
 func (v View) GatherAsync(ctx context.Context, table int, rows []int64, out []byte) *Pending {
-	return v.device.cache.async(func() error { return v.device.gatherEntered(ctx, table, rows, out) })
+	return v.device.cache.async(ctx, func() error { return v.device.gatherEntered(ctx, table, rows, out) })
 }
 
 // Pending is a Gather under way. It is safe for concurrent use.
@@ -87,14 +88,15 @@ func (c *Cache) nextDevice() *deviceState {
 }
 
 // async runs a Gather in a goroutine.
-func (c *Cache) async(gather func() error) *Pending {
+func (c *Cache) async(ctx context.Context, gather func() error) *Pending {
 	p := &Pending{done: make(chan struct{})}
 	if err := c.enter(); err != nil {
-		p.err = err
+		p.err = c.telemetry.refused(err)
 		close(p.done)
 		return p
 	}
 	go func() {
+		pprof.SetGoroutineLabels(c.labels(ctx, "gather"))
 		defer c.leave()
 		defer close(p.done)
 		p.err = gather()
@@ -104,7 +106,7 @@ func (c *Cache) async(gather func() error) *Pending {
 
 func (d *deviceState) gather(ctx context.Context, table int, rows []int64, out []byte) error {
 	if err := d.cache.enter(); err != nil {
-		return err
+		return d.cache.telemetry.refused(err)
 	}
 	defer d.cache.leave()
 	return d.gatherEntered(ctx, table, rows, out)
@@ -112,6 +114,14 @@ func (d *deviceState) gather(ctx context.Context, table int, rows []int64, out [
 
 // gatherEntered is Gather. REQUIRES: the cache is entered.
 func (d *deviceState) gatherEntered(ctx context.Context, table int, rows []int64, out []byte) error {
+	o := d.observe(ctx, table, len(rows))
+	err := d.gatherBatch(ctx, table, rows, out, o.traced)
+	o.end(err)
+	return err
+}
+
+// gatherBatch is Gather, of a batch that is sampled if traced is not nil.
+func (d *deviceState) gatherBatch(ctx context.Context, table int, rows []int64, out []byte, traced *tracedBatch) error {
 	if table < 0 || table >= len(d.cache.tables) {
 		return fmt.Errorf("cache: table (%d) must be 0 to %d", table, len(d.cache.tables)-1)
 	}
@@ -149,7 +159,7 @@ func (d *deviceState) gatherEntered(ctx context.Context, table int, rows []int64
 		}
 		defer func() { d.stagings <- area }()
 	}
-	l, err := d.acquire(ctx, d.table(table), part)
+	l, err := d.acquire(ctx, d.table(table), part, traced != nil)
 	if err != nil {
 		return d.orLost(err)
 	}
@@ -157,6 +167,7 @@ func (d *deviceState) gatherEntered(ctx context.Context, table int, rows []int64
 	if err := l.begin(ctx); err != nil {
 		return err
 	}
+	l.trace(traced)
 	var done outcome
 	for from := 0; from < len(rows); from += part {
 		to := min(from+part, len(rows))
@@ -170,6 +181,7 @@ func (d *deviceState) gatherEntered(ctx context.Context, table int, rows []int64
 			return d.wrap(err, len(rows), t)
 		}
 		done.add(kernels.CountersView(l.result), from)
+		l.traceDone(from)
 	}
 	return done.report(d, table, len(rows))
 }

@@ -38,6 +38,9 @@ type lane struct {
 	decode  kernels.Decode
 	publish kernels.Publish
 	plan    transfer.Plan
+
+	traced *tracedBatch // the batch that runs, if it is sampled
+	timers [numPoints]device.Timer
 }
 
 // laneBytes is a lane's own device memory.
@@ -83,6 +86,7 @@ func (l *lane) close() {
 			e.Close()
 		}
 	}
+	l.closeTimers()
 	for _, b := range []device.Buffer{l.counters, l.buckets, l.result} {
 		d.Free(b)
 	}
@@ -114,7 +118,8 @@ func (l *lane) enqueueOn(s, side device.Stream, table int, rows, out device.Buff
 		Samples: d.sampling(), Ring: d.ring,
 	}
 	var err error
-	how := t.strategy(rows.Size() / 8)
+	how := l.strategy(t, rows.Size()/8)
+	l.mark(s, pointBegun)
 	switch {
 	case l.lists.Size() == 0:
 		l.serve = kernels.Serve{
@@ -129,6 +134,7 @@ func (l *lane) enqueueOn(s, side device.Stream, table int, rows, out device.Buff
 	if err != nil {
 		return err
 	}
+	l.mark(s, pointDone)
 	return s.Record(l.done)
 }
 
@@ -166,18 +172,22 @@ func (l *lane) enqueueStages(s, side device.Stream, t *tableOnDevice, lookup ker
 	if err := s.Launch(&l.lookup); err != nil {
 		return err
 	}
+	l.mark(s, pointLookedUp)
 	if err := l.plan.Enqueue(s, t.tier, t.codec, batch, l.begun); err != nil {
 		return err
 	}
+	l.mark(s, pointFetched)
 	// The reading of misses takes longest: the decoding waits until it has begun, on every multiprocessor. Where the two
 	// began together, the reading was left with those multiprocessors that the decoder freed first: 327 instead of 277 us for
 	// 40,000 misses of 256 bytes on an H200.
 	if err := side.Wait(l.begun); err != nil {
 		return err
 	}
+	l.mark(side, pointDecoding)
 	if err := side.Launch(&l.decode); err != nil {
 		return err
 	}
+	l.mark(side, pointDecoded)
 	if err := side.Record(l.decoded); err != nil {
 		return err
 	}

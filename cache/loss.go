@@ -75,7 +75,7 @@ func (c *Cache) lose(d *deviceState) bool {
 	}
 	d.lost.Store(true) // after pausing: lanes that are opened from now on may not begin with old maps
 	l.mu.todo = append(l.mu.todo, d.index)
-	c.opts.Logger.Error("device lost: its rows are withdrawn, the others serve on", "device", d.index, "error", d.device.Err())
+	c.telemetry.opts.Logger.Error("device lost: its rows are withdrawn, the others serve on", c.logName(), "device", d.index, "error", d.device.Err())
 	if !l.mu.running {
 		l.mu.running = true
 		c.changes.tasks.Go(c.settleLosses)

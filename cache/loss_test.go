@@ -41,7 +41,7 @@ func TestLoss_OthersServeOn(t *testing.T) {
 				m := newModel(rows, rows, rowBytes)
 				c := newCache(t, cache.Options{
 					Tables: []cache.Table{fromBytes(t, "x", m.source(), rowBytes)}, Budget: 16_000, Devices: n, Device: "host",
-					Placement: placement, Admission: &randomPolicy{}, Logger: quiet,
+					Placement: placement, Admission: &randomPolicy{},
 				})
 				ids := make([]int64, rows)
 				for i := range ids {
@@ -120,7 +120,7 @@ func TestLoss_BesideClose(t *testing.T) {
 		m := newModel(rows, rows, rowBytes)
 		c := newCache(t, cache.Options{
 			Tables: []cache.Table{fromBytes(t, "x", m.source(), rowBytes)}, Budget: 10_000, Devices: []int{2, 8}[round%2], Device: "host", Overlay: 1,
-			Admission: &randomPolicy{}, Refresh: cache.RefreshOptions{Interval: time.Millisecond}, Logger: quiet,
+			Admission: &randomPolicy{}, Refresh: cache.RefreshOptions{Interval: time.Millisecond},
 		})
 		var wg sync.WaitGroup
 		var stop atomic.Bool

@@ -160,7 +160,7 @@ func runModel(t *testing.T, operations int64, o cache.Options, devices int, f *f
 		o.Tables = append(o.Tables, table.WithCapacity(capacity))
 	}
 	snapshot := filepath.Join(t.TempDir(), "snapshot")
-	o.Admission, o.Devices, o.Logger = &randomPolicy{}, devices, quiet
+	o.Admission, o.Devices = &randomPolicy{}, devices
 	var lost atomic.Int64 // how many of lose are
 	mayFail := func(device int) bool {
 		at := slices.Index(lose, device)

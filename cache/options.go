@@ -3,7 +3,6 @@ package cache
 import (
 	"encoding/binary"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"slices"
 
@@ -51,8 +50,6 @@ type Options struct {
 	// Rates are what PlacementAuto weighs copies by: `cachebench devices --measure` measures them. Without them it copies
 	// nothing, and Stats.Placement has no predictions. Default: none.
 	Rates Rates
-	// Logger hears of devices that are lost, and of devices that cannot read each other's memory. Default slog.Default().
-	Logger *slog.Logger
 	// Codec is "auto" (default; whatever stores each table in the fewest bytes), "none", "ibp", "ibp4" or "ibp8".
 	Codec string
 	// HostTier is InPlace (default) or Packed.
@@ -79,6 +76,8 @@ type Options struct {
 	// Overlay is the bytes of page-locked host memory for rows that Update has published and the host tier does not have
 	// yet: at least the longest row's are taken. Default 16 MiB.
 	Overlay int64
+	// Telemetry says how the cache is observed. Default: by the global OpenTelemetry providers, if there are any.
+	Telemetry TelemetryOptions
 	// Seed picks the rows that codecs are trained on. Any value; equal seeds give equal caches unless the policy says
 	// otherwise.
 	Seed uint64
@@ -104,9 +103,6 @@ func (o *Options) EnsureDefaults() {
 	if o.Placement == "" {
 		o.Placement = PlacementAuto
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
 	if len(o.Budgets) > 0 && o.Budget == 0 {
 		o.Budget = slices.Max(o.Budgets)
 	}
@@ -123,6 +119,7 @@ func (o *Options) EnsureDefaults() {
 		o.Overlay = 16 << 20
 	}
 	o.Refresh.ensureDefaults()
+	o.Telemetry.ensureDefaults()
 	if o.Training == nil {
 		o.Training = func(func(int, []int64) bool) {}
 	}
@@ -232,6 +229,7 @@ func (o *Options) Validate() error {
 		fault("cache: Overlay (%d B) must be 0 to 2^59 B", o.Overlay)
 	}
 	o.Refresh.validate(fault)
+	o.Telemetry.validate(fault)
 	if o.Capture != nil && o.Refresh.Accesses == 0 && o.Refresh.Keys == 0 {
 		fault("cache: Capture needs Refresh.Accesses or Refresh.Keys (0, 0) above 0")
 	}

@@ -62,7 +62,7 @@ func (c *Cache) place() {
 	c.spread.Store(newSpread(cliques, c.space.payloads(1)))
 	if len(cliques) > 1 {
 		for _, members := range cliques {
-			c.opts.Logger.Warn("devices cannot all read each other's memory: each set has a cache of its own", "set", members, "of", len(devices))
+			c.telemetry.opts.Logger.Warn("devices cannot all read each other's memory: each set has a cache of its own", c.logName(), "set", members, "of", len(devices))
 		}
 	}
 	decided := func(hot int64, why string) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math/bits"
+	"runtime/pprof"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,6 +70,7 @@ func (o *RefreshOptions) validate(fault func(string, ...any)) {
 // refresher changes what is admitted, one cycle at a time.
 type refresher struct {
 	cycle sync.Mutex
+	by    *cause   // the cycle under way; guarded by cycle
 	last  struct { // of the last cycle
 		sync.Mutex
 		err error
@@ -80,13 +82,15 @@ type changeCounts struct {
 	cycles, admitted, evicted, moved, refused, copied atomic.Int64 // rows
 	bytes                                             atomic.Int64 // written to slabs by cycles
 	updated, invalidated, waits                       atomic.Int64
+	hostBytes                                         atomic.Int64 // written to the host tier
 }
 
 // startRefresh begins the background cycles.
 func (c *Cache) startRefresh() {
 	ch := &c.changes
-	every := func(interval time.Duration, f func()) {
+	every := func(task string, interval time.Duration, f func()) {
 		ch.tasks.Go(func() {
+			pprof.SetGoroutineLabels(c.labels(ch.life, task))
 			timer := time.NewTimer(interval)
 			defer timer.Stop()
 			for {
@@ -101,10 +105,10 @@ func (c *Cache) startRefresh() {
 		})
 	}
 	if c.devices[0].ring != nil {
-		every(drainInterval, c.learner.drain)
+		every("learn", drainInterval, c.learner.drain)
 	}
 	if interval := c.opts.Refresh.Interval; interval > 0 {
-		every(interval, func() { c.runCycle(ch.life, nil) })
+		every("refresh", interval, func() { c.runCycle(ch.life, nil) })
 	}
 }
 
@@ -141,6 +145,8 @@ func (c *Cache) runCycle(ctx context.Context, budget *int64) (err error) {
 	r := &c.refresher
 	r.cycle.Lock()
 	defer r.cycle.Unlock()
+	ctx, watch := c.watchCycle(ctx, budget)
+	defer func() { watch.end(err) }()
 	defer func() {
 		r.last.Lock()
 		defer r.last.Unlock()
@@ -360,12 +366,14 @@ func (c *Cache) evict(losers iter.Seq[uint64], device int, bytes int64, retired 
 		part := keys[:min(len(keys), changedRows)]
 		keys = keys[len(part):]
 		ch.mu.Lock()
+		ch.mu.by = c.refresher.by
 		for _, key := range part {
 			if p := ch.placesOf(key); p.valid() && ch.mu.fresh[key] == nil {
 				ch.evictLocked(key, p, slab.Evicted)
 				ch.counts.evicted.Add(1)
 			}
 		}
+		ch.mu.by = nil
 		err := ch.publishLocked()
 		ch.mu.Unlock()
 		if err != nil {

@@ -69,7 +69,8 @@ type Changes struct {
 	// CopiedRows were cached already and got slots in further slabs.
 	CopiedRows int64
 	// UpdatedRows and InvalidatedRows are Update's and Invalidate's; UpdateWaits how often an Update waited for room.
-	UpdatedRows, InvalidatedRows, UpdateWaits int64
+	// HostBytesWritten is what updates have written to the host tier so far.
+	UpdatedRows, InvalidatedRows, UpdateWaits, HostBytesWritten int64
 	// SampledAccesses were read from the sample rings, LostAccesses overwritten there before that.
 	SampledAccesses, LostAccesses int64
 }
@@ -151,18 +152,21 @@ func (s Stats) Sub(earlier Stats) Stats {
 		now.Cycles - then.Cycles, now.AdmittedRows - then.AdmittedRows, now.EvictedRows - then.EvictedRows,
 		now.MovedRows - then.MovedRows, now.RefusedRows - then.RefusedRows, now.RefreshedBytes - then.RefreshedBytes,
 		now.CopiedRows - then.CopiedRows, now.UpdatedRows - then.UpdatedRows, now.InvalidatedRows - then.InvalidatedRows, now.UpdateWaits - then.UpdateWaits,
+		now.HostBytesWritten - then.HostBytesWritten,
 		now.SampledAccesses - then.SampledAccesses, now.LostAccesses - then.LostAccesses,
 	}
 	return s
 }
 
-// Stats returns the statistics as of now. Gathers under way may be counted in one table and not yet in another; batches of
+// Stats returns the statistics as of now, the samples of finished Gathers included: it may have the policy and the callbacks of
+// Options called. Gathers under way may be counted in one table and not yet in another; batches of
 // GatherDevice count once they have finished.
 func (c *Cache) Stats() (Stats, error) {
 	if err := c.enter(); err != nil {
 		return Stats{}, err
 	}
 	defer c.leave()
+	c.learner.drainIfIdle()
 	s := Stats{}
 	c.changes.read(&s)
 	c.placementStats(&s)
@@ -242,13 +246,8 @@ func (ch *changes) read(s *Stats) {
 		filled := rows*int64(ch.now()) - ch.mu.bornSum
 		s.AdmittedAge = time.Duration(max(0, filled/rows)) * (100 * time.Millisecond)
 	}
-	n := &ch.counts
-	s.Changes = Changes{
-		Cycles: n.cycles.Load(), AdmittedRows: n.admitted.Load(), EvictedRows: n.evicted.Load(), MovedRows: n.moved.Load(),
-		RefusedRows: n.refused.Load(), RefreshedBytes: n.bytes.Load(), UpdatedRows: n.updated.Load(),
-		CopiedRows: n.copied.Load(), InvalidatedRows: n.invalidated.Load(), UpdateWaits: n.waits.Load(),
-		SampledAccesses: c.learner.samples.Load(), LostAccesses: c.learner.lost.Load(),
-	}
+	s.Changes = ch.counts.read()
+	s.Changes.SampledAccesses, s.Changes.LostAccesses = c.learner.samples.Load(), c.learner.lost.Load()
 	text := func(err error) string {
 		if err == nil {
 			return ""

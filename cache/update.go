@@ -45,11 +45,13 @@ const (
 // Rows on their way to the host tier are bounded by Options.Overlay: Update waits for earlier ones when there are more,
 // which takes as long as the longest batch under way. ctx bounds that; the error then says how many rows are updated, a
 // prefix of those given.
-func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte) error {
+func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte) (err error) {
 	if err := c.enter(); err != nil {
 		return err
 	}
 	defer c.leave()
+	ctx, watch := c.watchChange(ctx, "update", table, rows, len(data))
+	defer func() { watch.end(err) }()
 	t, err := c.tableFor(table, rows, true)
 	if err != nil {
 		return err
@@ -72,16 +74,18 @@ func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte
 // Invalidate withdraws rows from the data store: their later lookups miss, with reason Invalidated, and are read from the
 // host tier until admission takes them again: by the next Refresh, if the policy ranks them high. Rows that are not cached
 // stay as they are. It waits for no batch. Row numbers outside the table are an error that wraps ErrRows, with nothing changed.
-func (c *Cache) Invalidate(table int, rows []int64) error {
+func (c *Cache) Invalidate(table int, rows []int64) (err error) {
 	if err := c.enter(); err != nil {
 		return err
 	}
 	defer c.leave()
+	_, watch := c.watchChange(context.Background(), "invalidate", table, rows, 0)
+	defer func() { watch.end(err) }()
 	if _, err := c.tableFor(table, rows, false); err != nil {
 		return err
 	}
 	for from := 0; from < len(rows); from += updateRows {
-		if err := c.changes.invalidate(table, rows[from:min(from+updateRows, len(rows))]); err != nil {
+		if err := c.changes.invalidate(table, rows[from:min(from+updateRows, len(rows))], watch.cause()); err != nil {
 			return err
 		}
 	}
@@ -269,6 +273,7 @@ func (ch *changes) advanceFreshLocked(f *fresh) error {
 		if err := c.writeHostRow(f.key, stored, f.compressed); err != nil {
 			return err
 		}
+		ch.counts.hostBytes.Add(int64(len(stored)))
 		f.written = true
 		if f.admitted {
 			if err := c.reslotLocked(f, stored); err != nil {
@@ -378,9 +383,11 @@ func (c *Cache) repack(i int) error {
 }
 
 // invalidate withdraws rows.
-func (ch *changes) invalidate(table int, rows []int64) error {
+func (ch *changes) invalidate(table int, rows []int64, by *cause) error {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
+	ch.mu.by = by
+	defer func() { ch.mu.by = nil }()
 	if ch.mu.err != nil {
 		return ch.mu.err
 	}

@@ -13,13 +13,20 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+
+	"github.com/tensorcache/tensorcache/internal/dtype"
 )
+
+// DType is the type of a table's elements: its constants are package dtype's. Bytes of no type are dtype.Uint8.
+type DType = dtype.Type
 
 var (
 	// ErrIncompressible is a normal outcome of Encode: the row is stored raw.
 	ErrIncompressible = errors.New("codec: row does not shrink")
 	// ErrCorrupt is returned for stored bytes or metadata that no encoder writes.
 	ErrCorrupt = errors.New("codec: corrupt data")
+	// ErrDType is returned by Train for element types, or row lengths, that the codec cannot serve: auto-selection passes on.
+	ErrDType = errors.New("codec: element type not served")
 )
 
 // Codec transforms the rows of one table.
@@ -48,8 +55,21 @@ type Codec interface {
 type Family struct {
 	// Name as the command line takes it.
 	Name string
-	// Train makes a codec for rows like those of the sample, which lie back to back in it.
-	Train func(sample []byte, rowBytes int) (Codec, error)
+	// Option is what the family takes after a colon in its name, for usage texts: "BOUND" of "sleek-eb:BOUND". Such a family has
+	// WithOption instead of Train. "" for none.
+	Option string
+	// WithOption returns the family for what followed the colon, its Name being the whole, or an error that says what it must be.
+	WithOption func(option string) (Family, error)
+	// Lossy says that rows may come back changed: used when asked for by name only, never picked by auto-selection.
+	Lossy bool
+	// Choice says that the family picks among others, which auto-selection tries themselves.
+	Choice bool
+	// GPURate is what the decoding of hits on a GPU writes a second as a share of what copying rows as they are does, for
+	// auto-selection; 0 for codecs that GPUs cannot decode. Declared from measurements: see docs/performance.md.
+	GPURate float64
+	// Train makes a codec for rows of dtype's elements like those of the sample, which lie back to back in it. An element type
+	// or row length that it cannot serve is an error that wraps ErrDType.
+	Train func(sample []byte, rowBytes int, dtype DType) (Codec, error)
 	// Unmarshal restores a codec from MarshalBinary's bytes.
 	Unmarshal func(metadata []byte) (Codec, error)
 }
@@ -59,11 +79,30 @@ func CorruptError(codec, format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", ErrCorrupt, codec, fmt.Sprintf(format, args...))
 }
 
+// DTypeError wraps ErrDType with the codec and what it cannot serve.
+func DTypeError(codec, format string, args ...any) error {
+	return fmt.Errorf("%w: %s: %s", ErrDType, codec, fmt.Sprintf(format, args...))
+}
+
+// Params are how many numbers of its own a codec gives its kernels.
+const Params = 4
+
 // DeviceForm is a codec's metadata as the kernels read it, and what a row's decoding needs besides.
 type DeviceForm struct {
-	// Metadata is the device metadata, a multiple of 16 bytes.
+	// Kernel names the kernels that decode the rows: "ibp4" and "ibp8", or one that package kernels lists among its coders.
+	Kernel string
+	// Metadata is the device metadata, a multiple of 16 bytes. It may be empty.
 	Metadata []byte
-	// Chunk is the chunk length in bytes and Steps the steps of expansion in the metadata: they pick the kernel.
+	// Params are the kernels' RowCodec.params.
+	Params [Params]uint32
+	// Head is how many bytes at a stored row's front say how long it is: those that StoredLength of the kernels reads. At most
+	// the row's. 0 for IBP, whose kernels know.
+	Head int
+	// Scratch is the shared memory that the decoding of a row takes besides the row, in bytes, a multiple of 16; EncodeScratch
+	// the same of encoding.
+	Scratch, EncodeScratch int
+
+	// IBP's kernels only. Chunk is the chunk length in bytes and Steps the steps of expansion in the metadata.
 	Chunk, Steps int
 	// Chunks is the number of chunks of a row, and KeptBits what its payload takes when all of them participate.
 	Chunks, KeptBits int

@@ -50,6 +50,9 @@ const DecodeStages = 6
 
 const DecodeTickets = 32
 
+// CoderAhead is the rows that a tile has on their way to shared memory while a coder decodes one.
+const CoderAhead = 2
+
 // How a row's bytes are stored: by units of so many bytes.
 const Store16 = 0
 
@@ -114,22 +117,30 @@ const HostTierBytes = 40
 
 var _ = [1]int{}[unsafe.Sizeof(HostTier{})-HostTierBytes]
 
-// RowCodec is a codec's device metadata and what a row's decoding needs besides. The metadata is a block of
+// CodecParams is how many numbers of its own a codec gives its kernels.
+const CodecParams = 4
+
+// RowCodec is a codec's device metadata and what a row's decoding needs besides. IBP's metadata is a block of
 // (2 + steps) × 128 + 64 bytes for every StepWords words of the row; see docs/format/ibp.md.
 type RowCodec struct {
-	Meta      uint64
+	Meta uint64
+	// MetaBytes is what of the metadata a kernel puts in shared memory: all, or 0 where it reads them in place.
 	MetaBytes uint32
 	RowBytes  uint32
-	// Chunks is V, and KeptBits what a row's payload takes when all its chunks participate.
+	// IBP only: Chunks is V, and KeptBits what a row's payload takes when all its chunks participate.
 	Chunks   uint32
 	KeptBits uint32
 	// Quads is the number of 16-byte pieces of a row.
 	Quads uint32
 	// Store says by which units rows are written.
 	Store uint32
+	// Codecs other than IBP: see coder.h. Scratch is the shared memory of each row that is being coded, beside the row.
+	Params  [CodecParams]uint32
+	Scratch uint32
+	_       uint32
 }
 
-const RowCodecBytes = 32
+const RowCodecBytes = 56
 
 var _ = [1]int{}[unsafe.Sizeof(RowCodec{})-RowCodecBytes]
 
@@ -220,7 +231,7 @@ type DecodeArgs struct {
 	StageBytes uint32
 }
 
-const DecodeArgsBytes = 128
+const DecodeArgsBytes = 152
 
 var _ = [1]int{}[unsafe.Sizeof(DecodeArgs{})-DecodeArgsBytes]
 
@@ -230,7 +241,7 @@ type FindArgs struct {
 	Decode DecodeArgs
 }
 
-const FindArgsBytes = 256
+const FindArgsBytes = 280
 
 var _ = [1]int{}[unsafe.Sizeof(FindArgs{})-FindArgsBytes]
 
@@ -248,7 +259,7 @@ type FetchArgs struct {
 	StageBytes uint32
 }
 
-const FetchArgsBytes = 112
+const FetchArgsBytes = 136
 
 var _ = [1]int{}[unsafe.Sizeof(FetchArgs{})-FetchArgsBytes]
 
@@ -267,7 +278,7 @@ type ServeArgs struct {
 	Batch    uint64
 }
 
-const ServeArgsBytes = 296
+const ServeArgsBytes = 320
 
 var _ = [1]int{}[unsafe.Sizeof(ServeArgs{})-ServeArgsBytes]
 
@@ -401,7 +412,7 @@ type ShareFetchArgs struct {
 	Share ShareArgs
 }
 
-const ShareFetchArgsBytes = 184
+const ShareFetchArgsBytes = 208
 
 var _ = [1]int{}[unsafe.Sizeof(ShareFetchArgs{})-ShareFetchArgsBytes]
 
@@ -491,7 +502,7 @@ type EncodeArgs struct {
 	Codec    RowCodec
 }
 
-const EncodeArgsBytes = 96
+const EncodeArgsBytes = 120
 
 var _ = [1]int{}[unsafe.Sizeof(EncodeArgs{})-EncodeArgsBytes]
 

@@ -44,6 +44,9 @@ typedef long long i64;
 #define DECODE_STAGES 6
 #define DECODE_TICKETS 32
 
+// CoderAhead is the rows that a tile has on their way to shared memory while a coder decodes one.
+#define CODER_AHEAD 2
+
 // How a row's bytes are stored: by units of so many bytes.
 #define STORE_16 0
 #define STORE_8 1
@@ -96,21 +99,29 @@ struct HostTier {
 };
 ABI_SIZE(HostTier, 40);
 
-// RowCodec is a codec's device metadata and what a row's decoding needs besides. The metadata is a block of
+// CodecParams is how many numbers of its own a codec gives its kernels.
+#define CODEC_PARAMS 4
+
+// RowCodec is a codec's device metadata and what a row's decoding needs besides. IBP's metadata is a block of
 // (2 + steps) × 128 + 64 bytes for every StepWords words of the row; see docs/format/ibp.md.
 struct RowCodec {
 	u64 meta;
+	// MetaBytes is what of the metadata a kernel puts in shared memory: all, or 0 where it reads them in place.
 	u32 metaBytes;
 	u32 rowBytes;
-	// Chunks is V, and KeptBits what a row's payload takes when all its chunks participate.
+	// IBP only: Chunks is V, and KeptBits what a row's payload takes when all its chunks participate.
 	u32 chunks;
 	u32 keptBits;
 	// Quads is the number of 16-byte pieces of a row.
 	u32 quads;
 	// Store says by which units rows are written.
 	u32 store;
+	// Codecs other than IBP: see coder.h. Scratch is the shared memory of each row that is being coded, beside the row.
+	u32 params[CODEC_PARAMS];
+	u32 scratch;
+	u32 reserved;
 };
-ABI_SIZE(RowCodec, 32);
+ABI_SIZE(RowCodec, 56);
 
 // What a sampled access was kept for: a share of all accesses, or every access to a share of the keys.
 #define SAMPLED_ACCESS 1
@@ -185,14 +196,14 @@ struct DecodeArgs {
 	// StageBytes is the shared memory of one row.
 	u32 stageBytes;
 };
-ABI_SIZE(DecodeArgs, 128);
+ABI_SIZE(DecodeArgs, 152);
 
 // FindArgs are rows to be looked up and, where they hit, decoded; decode has no list.
 struct FindArgs {
 	LookupArgs lookup;
 	DecodeArgs decode;
 };
-ABI_SIZE(FindArgs, 256);
+ABI_SIZE(FindArgs, 280);
 
 struct FetchArgs {
 	// Misses is the first miss, and Step the distance to the next in bytes: negative where they lie at a list's back.
@@ -207,7 +218,7 @@ struct FetchArgs {
 	// StageBytes is the shared memory of one row.
 	u32 stageBytes;
 };
-ABI_SIZE(FetchArgs, 112);
+ABI_SIZE(FetchArgs, 136);
 
 // ServeArgs are a batch whose rows are looked up and written by one kernel. Lookup's found is not used.
 struct ServeArgs {
@@ -223,7 +234,7 @@ struct ServeArgs {
 	u64 result;
 	u64 batch;
 };
-ABI_SIZE(ServeArgs, 296);
+ABI_SIZE(ServeArgs, 320);
 
 // PublishArgs are counters to be copied to page-locked memory.
 struct PublishArgs {
@@ -334,7 +345,7 @@ struct ShareFetchArgs {
 	FetchArgs fetch;
 	ShareArgs share;
 };
-ABI_SIZE(ShareFetchArgs, 184);
+ABI_SIZE(ShareFetchArgs, 208);
 
 // MapArgs are entries to be put into a hashmap, or keys to be erased with a reason.
 struct MapArgs {
@@ -409,7 +420,7 @@ struct EncodeArgs {
 	u32 rowBytes;
 	RowCodec codec;
 };
-ABI_SIZE(EncodeArgs, 96);
+ABI_SIZE(EncodeArgs, 120);
 
 // SampleArgs is a training sample: rows of rowWords words back to back. Plane b of word w has a bit a row, at
 // (w × 32 + b) × planeWords; words counts the planes' words, zeros beyond the row's.

@@ -33,4 +33,18 @@ for codec in raw:0 ibp4:4 ibp8:8; do
 	compile "serve_${codec%:*}" serve "-DROW_CHUNK=${codec#*:}"
 	compile "share_${codec%:*}" share "-DROW_CHUNK=${codec#*:}"
 done
+# Codecs with a coder, see coder.h: name, struct, header, narrowest tile, and macros of its own.
+coder() {
+	name=$1 struct=$2 header=$3 lanes=$4
+	shift 4
+	set -- "-DROW_CODER=$struct" "-DROW_HEADER=\"$header\"" "-DROW_LANES=$lanes" "$@"
+	compile "decode_$name" coder_decode "$@"
+	compile "fetch_$name" coder_fetch "$@"
+	compile "serve_$name" serve "$@"
+	case " $encoders " in *" $name "*) compile "encode_$name" coder_encode "$@" ;; esac
+}
+encoders="ibpc2 ibpc4 ibpc8"
+for chunk in 2 4 8; do
+	coder "ibpc$chunk" IbpCoder coder_ibp.h 8 "-DROW_CHUNK=$chunk"
+done
 go run ./gen/pack "$build" ptx

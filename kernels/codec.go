@@ -13,7 +13,15 @@ type Codec struct {
 	Form codec.DeviceForm
 }
 
-// MaxMetadataBytes is the device metadata of any codec for rows of that length: see docs/format/ibp.md.
+// HeadBytes returns how many bytes at a stored row's front say how long it is.
+func (c *Codec) HeadBytes() int {
+	if c.Form.Head != 0 {
+		return c.Form.Head
+	}
+	return (c.Form.Chunks + 31) / 32 * 4
+}
+
+// MaxMetadataBytes is the device metadata of IBP with one mask for rows of that length: see docs/format/ibp.md.
 func MaxMetadataBytes(rowBytes int) int64 {
 	const maxSteps = 6
 	return int64((rowBytes+127)/128) * ((2+maxSteps)*128 + 64)
@@ -27,6 +35,9 @@ func AttachCodec(d device.Device, c codec.Codec) (Codec, error) {
 		return k, nil
 	}
 	k.Form = on.DeviceForm()
+	if len(k.Form.Metadata) == 0 {
+		return k, nil
+	}
 	var err error
 	if k.Meta, err = d.Alloc(int64(len(k.Form.Metadata)), "codec metadata"); err != nil {
 		return Codec{}, err

@@ -1,4 +1,4 @@
-#include "decode.h"
+#include "ticket.h"
 #ifdef ROW_FIND
 #include "find.h"
 #include "sample.h"
@@ -10,35 +10,6 @@
 // With ROW_FIND, the same for a batch whose rows are looked up on the way, where a tile decodes a row.
 #define KIND_STILL 1
 #define KIND_WORDS 2
-
-INLINE u64 slabOf(const DecodeArgs &a, u64 word)
-{
-	u64 slab = a.slabs[0];
-#pragma unroll
-	for (u32 i = 1; i < MAX_SLABS; i++) // selects, not an indexed parameter
-		slab = slabAt(word) == i ? a.slabs[i] : slab;
-	return slab;
-}
-
-// A Ticket is a row to decode. Its length is the row's for raw rows, less for others, 0 for none; BAD_LENGTH, which is below 0,
-// for locations of compressed rows that are no shorter than the row, which no encoder makes.
-struct Ticket {
-	u64 stored;
-	u32 position, length;
-};
-static_assert(2 * sizeof(Ticket) == DECODE_TICKETS, "DECODE_TICKETS");
-constexpr u32 BAD_LENGTH = 1u << 31;
-
-INLINE Ticket ticketOf(const DecodeArgs &a, u32x4 found)
-{
-	u64 word = (u64)found.y << 32 | found.x;
-	u32 length = storedAt(word), rowBytes = a.codec.rowBytes;
-	Ticket t;
-	t.stored = slabOf(a, word) + offsetAt(word);
-	t.position = found.z;
-	t.length = !compressedAt(word) ? rowBytes : length - 1 < rowBytes - 1 ? length : BAD_LENGTH;
-	return t;
-}
 
 // storeHalves writes a tile's quads to a row that begins at any multiple of 8 bytes by units of 16 bytes that begin at
 // multiples of 16: where the row begins between, most lanes write the second half of the quad before and the first of their

@@ -74,6 +74,9 @@ func (k *Decode) RunCUDA(s *cuda.Stream) error {
 	if err != nil {
 		return err
 	}
+	if c, ok := codedKernels[k.Codec.Form.Kernel]; ok {
+		return k.runCoded(s, c, &args, n)
+	}
 	kernels := decodeKernels
 	switch {
 	case l.words:
@@ -86,12 +89,8 @@ func (k *Decode) RunCUDA(s *cuda.Stream) error {
 	if err != nil {
 		return err
 	}
-	if sms := s.Device().Multiprocessors(); k.Leave != 0 {
-		all, err := f.Resident(s.Device(), l.threads, l.shared)
-		if err != nil {
-			return err
-		}
-		grid = min(grid, max(1, all/sms-k.Leave)*sms)
+	if grid, err = leave(s, f, grid, l.threads, l.shared, k.Leave); err != nil {
+		return err
 	}
 	return f.Launch(s, grid, l.threads, l.shared, &args)
 }

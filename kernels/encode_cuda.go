@@ -48,6 +48,9 @@ func (k *Encode) RunCUDA(s *cuda.Stream) error {
 	if k.Lengths.Size() != 0 {
 		args.Lengths = k.Lengths.Addr()
 	}
+	if c, ok := codedKernels[k.Codec.Form.Kernel]; ok {
+		return k.runCoded(s, c, &args)
+	}
 	shapes := encodeKernels[variantOf(k.Codec.Form)]
 	if row.RowBytes >= LongRow {
 		return k.runLong(s, shapes.long, &args)

@@ -19,6 +19,9 @@ func (k *Fetch) RunCUDA(s *cuda.Stream) error {
 	if err != nil {
 		return err
 	}
+	if c, ok := codedKernels[k.Codec.Form.Kernel]; ok {
+		return k.runCoded(s, c, &args, n)
+	}
 	rowBytes := k.Tier.RowBytes
 	// A warp takes a row of any length: narrower tiles ask for lines one after the other, and were seen to be slower from
 	// 256 bytes up (41 against 48 GB/s there).
@@ -42,14 +45,14 @@ func (k *Fetch) RunCUDA(s *cuda.Stream) error {
 	return f.LaunchBegun(s, grid, 32*warps, shared, &args, k.Begun)
 }
 
-// ahead returns how many bytes of a compressed row in place to read first: its participation bits at least.
-func (h *HostRows) ahead(c RowCodec) uint32 { return max(uint32(h.Ahead), (c.Chunks+31)/32*4) }
+// ahead returns how many bytes of a compressed row in place to read first: what says how long it is at least.
+func (h *HostRows) ahead(c Codec) uint32 { return uint32(max(h.Ahead, c.HeadBytes())) }
 
 func (k *Fetch) args() (FetchArgs, error) {
 	row, err := rowCodec(k.Codec, k.Tier.RowBytes, k.Out.Addr())
 	args := FetchArgs{
 		Misses: k.Misses.Addr(), Step: FoundBytes, Counters: k.Counters.Addr(), Out: k.Out.Addr(), Tier: k.Tier.args(), Codec: row,
-		Ahead: k.Tier.ahead(row),
+		Ahead: k.Tier.ahead(k.Codec),
 	}
 	if k.AtBack {
 		args.Misses += uint64(k.Misses.Size() - FoundBytes)

@@ -16,6 +16,12 @@ func (k *Find) RunCUDA(s *cuda.Stream) error {
 		return nil
 	}
 	hits := k.hits()
+	if _, coded := codedKernels[k.Codec.Form.Kernel]; coded {
+		if err := k.Lookup.RunCUDA(s); err != nil {
+			return err
+		}
+		return hits.RunCUDA(s)
+	}
 	args, l, err := hits.plan(n)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -103,7 +104,7 @@ func newTable(t testing.TB, codecName string, rows, rowBytes int, r *rand.Rand) 
 	}
 	tb := &table{rowBytes: rowBytes}
 	var err error
-	if tb.codec, err = registry.Train(codecName, all, rowBytes); err != nil {
+	if tb.codec, err = registry.Train(codecName, all, rowBytes, gputest.DType(rowBytes)); err != nil {
 		t.Fatal(err)
 	}
 	for ; len(all) > 0; all = all[rowBytes:] {

@@ -296,7 +296,7 @@ func batchFor(rowBytes int) int {
 func trained(t testing.TB, name string, data []byte, rowBytes int) codec.Codec {
 	t.Helper()
 	sample := data[:min(len(data), max(rowBytes, 1<<18/rowBytes*rowBytes))]
-	c, err := registry.Train(name, sample, rowBytes)
+	c, err := registry.Train(name, sample, rowBytes, gputest.DType(rowBytes))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,12 +69,13 @@ func fitWarps(s *cuda.Stream, fixed, perWarp int) int {
 
 // rowCodec returns a codec as launch arguments, for output at address out.
 func rowCodec(c Codec, rowBytes int, out uint64) (RowCodec, error) {
-	if c.Codec != nil && c.Meta.Addr() == 0 {
+	if c.Codec != nil && !Decodes(c.Form) {
 		return RowCodec{}, fmt.Errorf("kernels: codec %s does not run on GPUs", c.Name())
 	}
 	r := RowCodec{
 		Meta: c.Meta.Addr(), MetaBytes: uint32(c.Meta.Size()), RowBytes: uint32(rowBytes),
 		Chunks: uint32(c.Form.Chunks), KeptBits: uint32(c.Form.KeptBits), Quads: uint32((rowBytes + 15) / 16),
+		Params: c.Form.Params, Scratch: uint32(c.Form.Scratch),
 	}
 	switch at := out | uint64(rowBytes); {
 	case at%16 == 0:

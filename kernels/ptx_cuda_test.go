@@ -48,6 +48,19 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 	for _, e := range encodeKernels {
 		name(want, e.short, e.long)
 	}
+	for _, c := range codedKernels {
+		for _, f := range c.decode {
+			name(want, f)
+		}
+		for _, f := range c.serve {
+			name(want, f)
+		}
+		name(want, c.decodeLong)
+		name(want, c.fetch, c.fetchLong)
+		if c.encode != nil {
+			name(want, c.encode)
+		}
+	}
 	name(want, shareOpenKernel)
 	name(want, publishKernel)
 	name(want, lookupKernel)

@@ -29,16 +29,20 @@ func (k *Serve) RunCUDA(s *cuda.Stream) error {
 		return err
 	}
 	args := ServeArgs{
-		Lookup: k.Lookup.args(), Tier: k.Tier.args(), Codec: row, Ahead: k.Tier.ahead(row),
+		Lookup: k.Lookup.args(), Tier: k.Tier.args(), Codec: row, Ahead: k.Tier.ahead(k.Codec),
 		StageBytes: uint32((k.Lookup.RowBytes + stageSlack + 127) &^ 127), Result: k.Result.Addr(), Batch: k.Batch,
 	}
 	for i, b := range k.Slabs {
 		args.Slabs[i] = b.Addr()
 	}
 	shape, tiles := serveShape(k.Lookup.RowBytes)
-	f := serveKernels[variantOf(k.Codec.Form)][shape]
-	warps := fitWarps(s, int(row.MetaBytes), int(args.StageBytes))
-	shared := int(row.MetaBytes) + warps*int(args.StageBytes)
+	f, perWarp := serveKernels[variantOf(k.Codec.Form)][shape], int(args.StageBytes)
+	if c, ok := codedKernels[k.Codec.Form.Kernel]; ok {
+		f, tiles, perWarp = serveCoded(s, c, &args)
+	}
+	meta := int(args.Codec.MetaBytes)
+	warps := fitWarps(s, meta, perWarp)
+	shared := meta + warps*perWarp
 	grid, err := residentOf(s, f, 32*warps, shared, n, warps*tiles)
 	if err != nil {
 		return err

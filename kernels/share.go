@@ -75,7 +75,7 @@ func Counted(word, number uint32) uint32 {
 }
 
 // ShareFits says whether ShareFetch serves rows of that length.
-func ShareFits(rowBytes int) bool { return rowBytes <= maxShareRow }
+func ShareFits(rowBytes int) bool { return rowBytes <= MaxShareRow }
 
 // ShareBlocks is how many blocks read a large table's rows from the host tier. Few: with more, or more requests of each, the
 // device's address translation is the slower. Seen on an H200, 16 GB, 16 / 24 / 32 / 66 blocks: rows of 256 bytes 15.3 / 13.3 /
@@ -87,8 +87,8 @@ func ShareBlocks(rowBytes int) int {
 	return 24
 }
 
-// maxShareRow is the longest row that the lanes of a warp ask for at once, wherever it begins in its line.
-const maxShareRow = 768
+// MaxShareRow is the longest row that the lanes of a warp ask for at once, wherever it begins in its line.
+const MaxShareRow = 768
 
 // ShareOpen opens a share of a batch's misses, if none is open: Counters.Share says which.
 type ShareOpen struct {

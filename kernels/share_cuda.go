@@ -35,6 +35,12 @@ func (k *ShareFetch) RunCUDA(s *cuda.Stream) error {
 	if n == 0 {
 		return nil
 	}
+	if _, coded := codedKernels[k.Codec.Form.Kernel]; coded {
+		if k.Share != nil {
+			return errors.New("kernels: codec does not share misses")
+		}
+		return k.Fetch.RunCUDA(s)
+	}
 	fetch, err := k.args()
 	if err != nil {
 		return err

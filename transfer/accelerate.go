@@ -237,9 +237,12 @@ func (t *Tier) newDeviceEncoding() *deviceEncoding {
 	return e
 }
 
+// maxMetadata is the device metadata that there is room for while a table is encoded; the host encodes with more.
+func maxMetadata(rowBytes int) int64 { return max(64<<10, kernels.MaxMetadataBytes(rowBytes)) }
+
 func (e *deviceEncoding) parts() []sized {
 	parts := []sized{
-		{&e.meta, kernels.MaxMetadataBytes(e.t.rowBytes)},
+		{&e.meta, maxMetadata(e.t.rowBytes)},
 		{&e.k.Bits, e.t.host.Compressed.Size()},
 		{&e.k.Lengths, e.t.lengths().Size()},
 		{&e.k.Totals, kernels.EncodeTotalsBytes},
@@ -252,10 +255,9 @@ func (e *deviceEncoding) parts() []sized {
 }
 
 // encodeOnDevice is encode on the device. The rows are back in their places when it returns.
-func (t *Tier) encodeOnDevice(l *loader, c codec.OnDevice) (err error) {
+func (t *Tier) encodeOnDevice(l *loader, c codec.OnDevice, form codec.DeviceForm) (err error) {
 	e := t.newDeviceEncoding()
 	l.take(e.parts())
-	form := c.DeviceForm()
 	e.k.Codec = kernels.Codec{Codec: c, Meta: e.meta.Slice(0, int64(len(form.Metadata))), Form: form}
 	// All three streams, whatever happens: the memory must be idle when it is freed.
 	defer func() { err = errors.Join(err, l.in.Synchronize(), l.s.Synchronize(), l.out.Synchronize()) }()

@@ -1,10 +1,12 @@
 package transfer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,8 +32,9 @@ type Source interface {
 
 // Options say how to load a tier.
 type Options struct {
-	// Codec is a name that registry.Train takes.
+	// Codec is a name that registry.Train takes, and DType the type of the rows' elements, for codecs that look at them.
 	Codec string
+	DType codec.DType
 	Mode  Mode
 	// Seed picks the sampled rows.
 	Seed uint64
@@ -72,7 +75,7 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	// What needs no row is ready when the last one has been read.
 	var p prepared
 	var preparing sync.WaitGroup
-	preparing.Go(func() { p = t.prepare(o) })
+	preparing.Go(func() { pprof.Do(context.Background(), loadLabels, func(context.Context) { p = t.prepare(o) }) })
 	defer func() {
 		preparing.Wait()
 		p.loader.close()
@@ -201,7 +204,7 @@ func (t *Tier) train(o Options, p *prepared) error {
 		}
 	}
 	var err error
-	t.codec, err = registry.Train(o.Codec, codec.Gather(t.host.Mem.Bytes(), p.sample, t.rowBytes, t.host.Stride), t.rowBytes)
+	t.codec, err = registry.Train(o.Codec, codec.Gather(t.host.Mem.Bytes(), p.sample, t.rowBytes, t.host.Stride), t.rowBytes, o.DType)
 	return err
 }
 
@@ -209,7 +212,9 @@ func (t *Tier) train(o Options, p *prepared) error {
 func (t *Tier) encode(o Options, p *prepared) error {
 	if c, ok := t.codec.(codec.OnDevice); ok && p.loader != nil {
 		defer p.loader.close()
-		return t.encodeOnDevice(p.loader, c)
+		if form := c.DeviceForm(); kernels.Encodes(form, t.rowBytes) && int64(len(form.Metadata)) <= maxMetadata(t.rowBytes) {
+			return t.encodeOnDevice(p.loader, c, form)
+		}
 	}
 	return t.encodeOnHost(o.Workers)
 }
@@ -259,6 +264,9 @@ func (t *Tier) encodeOnHost(workers int) error {
 	return nil
 }
 
+// loadLabels are the profiler labels of goroutines that load.
+var loadLabels = pprof.Labels("tensorcache.task", "load")
+
 // eachPart calls a function for parts of the rows, on goroutines that each make one of their own.
 func (t *Tier) eachPart(workers int, makeDo func() func(from, to int64) error) error {
 	if workers <= 0 {
@@ -270,6 +278,7 @@ func (t *Tier) eachPart(workers int, makeDo func() func(from, to int64) error) e
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
+			pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), loadLabels))
 			do := makeDo()
 			for errs[w] == nil {
 				from := (next.Add(1) - 1) * part

@@ -12,6 +12,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/dtype"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -180,7 +181,7 @@ func TestLoad_SeedPicksTheSample(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for seed := range uint64(5) {
-		c, err := registry.Train("ibp8", codec.Sample(data, rows, rowBytes, rowBytes, seed), rowBytes)
+		c, err := registry.Train("ibp8", codec.Sample(data, rows, rowBytes, rowBytes, seed), rowBytes, dtype.Float32)
 		if err != nil {
 			t.Fatal(err)
 		}

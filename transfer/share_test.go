@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -255,14 +256,12 @@ func (s *sharing) setFraction(f float64) {
 // the next batches are right too.
 func TestShare_StalledWorker(t *testing.T) {
 	onDevices(t, func(t *testing.T, d device.Device) {
-		s := newSharing(t, d, 5000, 128, InPlace, "ibp4", ShareOptions{Threads: 2, Piece: 16, Unit: 16, Timeout: time.Millisecond})
 		var once sync.Once
 		stalled := make(chan struct{})
-		s.sharer.mu.Lock()
-		s.sharer.stall = func(int) {
-			once.Do(func() { close(stalled); time.Sleep(100 * time.Millisecond) })
-		}
-		s.sharer.mu.Unlock()
+		s := newSharing(t, d, 5000, 128, InPlace, "ibp4", ShareOptions{
+			Threads: 2, Piece: 16, Unit: 16, Timeout: time.Millisecond,
+			stall: func(int, bool) { once.Do(func() { close(stalled); time.Sleep(100 * time.Millisecond) }) },
+		})
 		r := rand.New(rand.NewPCG(3, 3))
 		plan := new(Plan)
 		after := 5
@@ -278,6 +277,61 @@ func TestShare_StalledWorker(t *testing.T) {
 				if time.Now().After(deadline) {
 					t.Fatal("no worker took part")
 				}
+			}
+		}
+	})
+}
+
+// TestShare_LateWorker puts a worker aside with a piece it has claimed: the first worker gathers it too, and neither the batch
+// nor the device waits for the late one.
+func TestShare_LateWorker(t *testing.T) {
+	onDevices(t, func(t *testing.T, d device.Device) {
+		late, release := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		s := newSharing(t, d, 5000, 128, InPlace, "ibp4", ShareOptions{
+			Threads: 2, Piece: 16, Unit: 16, Timeout: time.Minute,
+			stall: func(_ int, first bool) {
+				if first {
+					time.Sleep(50 * time.Microsecond) // so that the other one finds pieces to claim
+					return
+				}
+				once.Do(func() { close(late); <-release })
+			},
+		})
+		r := rand.New(rand.NewPCG(8, 8))
+		plan := new(Plan)
+		gather := func() kernels.ShareTimes {
+			s.setFraction(0.9)
+			if err := s.gather(plan, s.random(2000, r)); err != nil {
+				t.Fatal(err)
+			}
+			times, ok := s.sharer.host.LastTimes()
+			if !ok || times.GaveUp != 0 {
+				t.Fatalf("%+v, %v", times, ok)
+			}
+			return times
+		}
+		isLate := func() bool {
+			select {
+			case <-late:
+				return true
+			default:
+				return false
+			}
+		}
+		for deadline := time.Now().Add(20 * time.Second); !isLate(); {
+			gather()
+			if time.Now().After(deadline) {
+				t.Fatal("only one worker took part")
+			}
+		}
+		if times := gather(); times.Staged != 0 {
+			t.Errorf("a share opened while a worker was at the last one: %+v", times)
+		}
+		close(release)
+		for deadline := time.Now().Add(20 * time.Second); gather().Staged == 0; {
+			if time.Now().After(deadline) {
+				t.Fatal("the host took part no more")
 			}
 		}
 	})
@@ -301,6 +355,7 @@ func TestShare_WorkersStop(t *testing.T) {
 		}
 		time.Sleep(5 * time.Millisecond)
 		s.sharer.closing.Store(true)
+		atomic.StoreUint32(&s.sharer.work.stopped, 1)
 		wg.Wait()
 	})
 }
@@ -365,7 +420,7 @@ func TestShare_FetchNotLaunched(t *testing.T) {
 	if st := s.table.Stats(); st.Alone != 3 {
 		t.Errorf("%+v", st)
 	}
-	for deadline := time.Now().Add(10 * time.Second); s.sharer.work.Load() != 0 || s.sharer.hot.Load(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); atomic.LoadUint32(&s.sharer.work.working) != 0 || atomic.LoadUint32(&s.sharer.work.hot) != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("workers still look for the share")
 		}

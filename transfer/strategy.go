@@ -61,7 +61,7 @@ func Shareable(tier kernels.HostRows) bool {
 // tier must stay until the Sharer is closed.
 func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 	always := s != nil && s.terms.Least == 1
-	if s == nil || !kernels.ShareFits(tier.RowBytes) || !always && !Shareable(tier) {
+	if s == nil || !kernels.Shares(c, tier.RowBytes) || !always && !Shareable(tier) {
 		return nil
 	}
 	t := &ShareTable{sharer: s, tier: tier, terms: s.terms, always: always}
@@ -78,7 +78,7 @@ func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 	// What is moved of each row: its usual length and a little, or all where rows are raw. The device reads the rest itself.
 	bytes := tier.RowBytes
 	if c.Codec != nil {
-		header := (c.Form.Chunks + 31) / 32 * 4
+		header := c.HeadBytes()
 		usual := tier.Ahead
 		if usual == 0 { // packed: lengths are in the index
 			usual = tier.RowBytes
@@ -86,7 +86,7 @@ func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 		bytes = min(bytes, max(header, usual+usual/32))
 	}
 	t.terms.Slot = (bytes + 15) &^ 15
-	rows := s.staging.Size() / int64(t.terms.Slot)
+	rows := s.terms.Stage.Size() / int64(t.terms.Slot)
 	t.terms.MaxPieces = int(min(rows/int64(t.terms.Piece), kernels.SharePieces, int64(kernels.ShareUnits*t.terms.Unit/t.terms.Piece)))
 	s.mu.Lock()
 	defer s.mu.Unlock()

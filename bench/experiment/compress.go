@@ -75,7 +75,7 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		c, err := registry.Train(name, sample, table.RowBytes)
+		c, err := registry.Train(name, sample, table.RowBytes, table.DType)
 		if err != nil {
 			return nil, err
 		}

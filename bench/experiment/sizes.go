@@ -33,7 +33,9 @@ func measureSizes(t *dataset.Table, cfg *Config, codec string) (*sizes, error) {
 	}
 	home := host.Open(1, cfg.Workers)[0]
 	defer home.Close()
-	tier, err := transfer.Load(home, transfer.SourceOf(t.Data, t.RowBytes), transfer.Options{Codec: codec, Mode: mode, Seed: cfg.Seed, Workers: cfg.Workers})
+	tier, err := transfer.Load(home, transfer.SourceOf(t.Data, t.RowBytes), transfer.Options{
+		Codec: codec, DType: t.DType, Mode: mode, Seed: cfg.Seed, Workers: cfg.Workers,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("codec %s: %w", codec, err)
 	}

@@ -36,7 +36,10 @@ func (r *runner) serve(source []byte, rowBytes int, o cache.Options) (*served, e
 	if err != nil {
 		return nil, err
 	}
-	o.Tables, o.Device, o.Codec, o.Admission, o.Seed = []cache.Table{table}, "cuda", codecName, admission.NewStaticFrequency(), seed
+	o.Tables, o.Device, o.Codec, o.Seed = []cache.Table{table}, "cuda", codecName, seed
+	if o.Admission == nil {
+		o.Admission = admission.NewStaticFrequency()
+	}
 	if s.cache, err = cache.New(o); err != nil {
 		return nil, err
 	}
@@ -181,16 +184,22 @@ func (s *served) result(name string, batch int) Result {
 // gathers measures whole batches of a cache that holds about half of its table. tier has the same rows in the same layout as
 // the cache's own host tier, and is needed for gather-misses only.
 func (r *runner) gathers(rowBytes int, tier *transfer.Tier) error {
-	small := rowBytes == smallRow && r.has("small-batch", "small-batch-caller", "caller")
-	if !r.has("gather-hits", "gather-misses", "gather-80") && !small {
+	small := []string{"small-batch", "small-batch-caller", "caller"}
+	if rowBytes != smallRow {
+		small = nil
+	}
+	if !r.has(append(small, "gather-hits", "gather-misses", "gather-80")...) {
 		return nil
 	}
 	table, err := r.normalRows()
 	if err != nil {
 		return err
 	}
-	s, err := r.serve(table.host.Bytes(), rowBytes, cache.Options{Budget: r.o.TableBytes / 2})
-	if err != nil {
+	var s *served
+	if err := r.measure(setup, func() (err error) {
+		s, err = r.serve(table.host.Bytes(), rowBytes, cache.Options{Budget: r.o.TableBytes / 2})
+		return err
+	}); err != nil {
 		return err
 	}
 	defer s.cache.Close()
@@ -207,17 +216,15 @@ func (r *runner) gathers(rowBytes int, tier *transfer.Tier) error {
 		{"gather-80", func() error { return s.gather80(table, out) }},
 	} {
 		if r.has(c.name) {
-			if err := c.run(); err != nil {
-				return fmt.Errorf("%s: %w", c.name, err)
+			if err := r.measure(c.name, c.run); err != nil {
+				return err
 			}
 		}
 	}
-	if small {
-		if err := s.smallBatches(table); err != nil {
-			return fmt.Errorf("small batches: %w", err)
-		}
+	if !r.has(small...) {
+		return nil
 	}
-	return nil
+	return r.measure("small-batch", func() error { return s.smallBatches(table) })
 }
 
 func (s *served) gatherHits(table *filled, out device.Buffer) error {
@@ -289,18 +296,22 @@ func sectorsOf(tier *transfer.Tier, batches [][]int64) (float64, error) {
 }
 
 // gather80 compares a batch of 80 % hits with the slower of its hits and its misses alone: what it would take if the two
-// overlapped in full.
+// overlapped in full. Each run comes behind other work that clears the device's caches: hits or misses alone, back to back, find
+// there what the other kind would have driven out.
 func (s *served) gather80(table *filled, out device.Buffer) error {
 	hits := s.o.Batch * 8 / 10
 	mixed, hit, miss := s.batches(hits, s.o.Batch-hits)
+	busy, err := s.alloc(s.busyBytes())
+	if err != nil {
+		return err
+	}
 	var seconds [3]float64
 	var t [3]turns
 	for i, numbers := range [][][]int64{mixed, hit, miss} {
-		var err error
 		if t[i], err = s.upload(numbers); err != nil {
 			return err
 		}
-		if seconds[i], err = s.gather(t[i], out); err != nil {
+		if seconds[i], err = s.gatherAfter(s.o.Runs, func() error { return s.stream.Fill(busy, 0) }, t[i], out); err != nil {
 			return err
 		}
 	}
@@ -311,7 +322,7 @@ func (s *served) gather80(table *filled, out device.Buffer) error {
 	x := s.result("gather-80", s.o.Batch)
 	x.Value, x.Baseline, x.BaselineValue = s.speed(t[0], seconds[0]), "the slower of its hits and its misses alone", s.speed(t[0], max(seconds[1], seconds[2]))
 	x.Further = []Further{{UnsortedZeroCopy + ", of all rows", s.speed(t[0], plain)}}
-	x.Detail = fmt.Sprintf("µs: %.0f; hits alone %.0f, misses alone %.0f", seconds[0]*1e6, seconds[1]*1e6, seconds[2]*1e6)
+	x.Detail = fmt.Sprintf("µs, each behind other work: %.0f; hits alone %.0f, misses alone %.0f", seconds[0]*1e6, seconds[1]*1e6, seconds[2]*1e6)
 	s.add(x)
 	return nil
 }

@@ -31,6 +31,10 @@ func (x *Result) setGoal() {
 		}
 	case "gather-80":
 		atLeast(RatioAtLeast, step{0, 0.9})
+	case "sampling":
+		atLeast(RatioAtLeast, step{0, 0.99})
+	case "refresh":
+		atLeast(RatioAtLeast, step{0, 1 / 1.15})
 	case "lookup":
 		atLeast(ValueAtLeast, step{0, 20})
 	case "load":

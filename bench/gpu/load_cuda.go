@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/tensorcache/tensorcache/internal/dtype"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -29,8 +30,9 @@ func (r *runner) loads() error {
 		}
 		var t transfer.Timings // of the last load
 		load := func(bytes []byte, onHost bool) (seconds float64, codec string, ratio float64, err error) {
+			t = transfer.Timings{} // loads add to it
 			tier, err := transfer.Load(r.d, transfer.SourceOf(whole(bytes, rowBytes), rowBytes), transfer.Options{
-				Codec: "auto", Seed: seed, Timings: &t, OnHost: onHost,
+				Codec: "ibp", DType: dtype.Float32, Seed: seed, Timings: &t, OnHost: onHost,
 			})
 			if err != nil {
 				return 0, "", 0, err

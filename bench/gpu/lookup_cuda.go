@@ -25,8 +25,8 @@ func (r *runner) lookup() error {
 	if err != nil {
 		return err
 	}
-	const batch = 1 << 20
-	found, err := r.alloc(batch * kernels.FoundBytes)
+	batch := min(1<<20, r.o.Entries)
+	found, err := r.alloc(int64(batch) * kernels.FoundBytes)
 	if err != nil {
 		return err
 	}
@@ -74,8 +74,8 @@ func (r *runner) lookup() error {
 			what = "misses"
 		}
 		r.add(Result{
-			Case: "lookup", RowBytes: 8, Codec: what, TableBytes: layout.Bytes(), Batch: batch, Value: batch / took / 1e9, Unit: "Gkeys/s",
-			Baseline: "plain gather of one random slot a key", BaselineValue: batch / plain / 1e9,
+			Case: "lookup", RowBytes: 8, Codec: what, TableBytes: layout.Bytes(), Batch: batch, Value: float64(batch) / took / 1e9, Unit: "Gkeys/s",
+			Baseline: "plain gather of one random slot a key", BaselineValue: float64(batch) / plain / 1e9,
 			Detail: fmt.Sprintf("%.1f M entries, load %.2f, %.2f bytes an entry", float64(r.o.Entries)/1e6, float64(r.o.Entries)/float64(layout.Slots()), float64(layout.Bytes())/float64(r.o.Entries)),
 		})
 	}

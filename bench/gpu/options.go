@@ -16,9 +16,9 @@ type Options struct {
 	Cases []string
 	// RowBytes are the row lengths, multiples of 4; default 256, 400, 512, 1024, 2408, 4096.
 	RowBytes []int
-	// TableBytes is the size of the tables, at least 16 MiB; default 2 GiB.
+	// TableBytes is the size of the tables, at least 1 MiB; default 2 GiB.
 	TableBytes int64
-	// LargeTableBytes is the size of the table of gather-misses-large, at least 16 MiB; default 16 GiB.
+	// LargeTableBytes is the size of the table of gather-misses-large, at least 1 MiB; default 16 GiB.
 	LargeTableBytes int64
 	// HostThreads are the threads that the host may spend on the misses of gather-misses-large, each measured; default 15
 	// and 4.
@@ -36,14 +36,14 @@ type Options struct {
 // Cases are the names of all cases.
 var Cases = []string{
 	"link", "device-copy", "hit-decode", "miss-fetch", "gather-hits", "gather-misses", "gather-80", "gather-misses-large", "lookup", "load",
-	"small-batch", "small-batch-caller", "caller", "memory",
+	"small-batch", "small-batch-caller", "caller", "sampling", "refresh", "memory",
 }
 
 // LargeRows are the row lengths of gather-misses-large, as far as they are measured at all.
 var LargeRows = []int{256, 512}
 
 const (
-	minTableBytes = 16 << 20
+	minTableBytes = 1 << 20
 	maxBatch      = 1 << 24
 )
 

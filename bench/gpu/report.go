@@ -19,6 +19,15 @@ type Report struct {
 	Results []Result `json:"results"`
 	// Skipped are cases that this machine could not run.
 	Skipped []Skipped `json:"skipped,omitempty"`
+	// Took says how long the cases took in all, in the order in which they were first run; "setup" is the making of what several
+	// use.
+	Took []Took `json:"took,omitempty"`
+}
+
+// Took is how long a case took.
+type Took struct {
+	Case    string  `json:"case"`
+	Seconds float64 `json:"seconds"`
 }
 
 // Skipped is a case that was not measured.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/dtype"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -55,7 +56,7 @@ type runner struct {
 	o       Options
 	d       *cuda.Device
 	stream  device.Stream
-	timers  []*cuda.Event // before and after what is timed
+	timers  []device.Timer // before and after what is timed
 	start   time.Time
 	buffers []device.Buffer // freed between cases
 	kept    []device.Buffer // freed at the end
@@ -77,11 +78,32 @@ func (r *runner) has(names ...string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(r.o.Cases, n) })
 }
 
+// measure runs a case and notes how long it took.
+func (r *runner) measure(name string, run func() error) error {
+	start := time.Now()
+	if err := run(); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	i := slices.IndexFunc(r.report.Took, func(t Took) bool { return t.Case == name })
+	if i < 0 {
+		i = len(r.report.Took)
+		r.report.Took = append(r.report.Took, Took{Case: name})
+	}
+	r.report.Took[i].Seconds += time.Since(start).Seconds()
+	return nil
+}
+
+// setup is the name of what several cases use.
+const setup = "setup"
+
 func (r *runner) run() error {
 	if r.has("link", "device-copy") {
-		if err := r.reportLink(); err != nil {
-			return fmt.Errorf("link: %w", err)
+		if err := r.measure("link", r.reportLink); err != nil {
+			return err
 		}
+	}
+	if err := r.measure(setup, r.tables); err != nil {
+		return err
 	}
 	for _, rowBytes := range r.o.RowBytes {
 		if err := r.rows(rowBytes); err != nil {
@@ -91,50 +113,75 @@ func (r *runner) run() error {
 	for _, c := range []struct {
 		name string
 		run  func() error
-	}{{"lookup", r.lookup}, {"load", r.loads}, {"memory", r.memory}, {"gather-misses-large", r.large}} {
+	}{
+		{"lookup", r.lookup}, {"load", r.loads}, {"sampling", r.sampling}, {"refresh", r.refresh}, {"memory", r.memory},
+		{"gather-misses-large", r.large},
+	} {
 		if !r.has(c.name) {
 			continue
 		}
 		if c.name == "gather-misses-large" { // it needs the memory
 			r.forget()
 		}
-		if err := c.run(); err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
+		if err := r.measure(c.name, c.run); err != nil {
+			return err
 		}
 		r.free()
+	}
+	for _, t := range r.report.Took {
+		fmt.Fprintf(r.o.Log, "%6.1fs %-19s took %.1f s\n", time.Since(r.start).Seconds(), t.Case, t.Seconds)
+	}
+	return nil
+}
+
+// tables makes the tables that are needed.
+func (r *runner) tables() error {
+	if r.has("hit-decode", "miss-fetch", "gather-misses", "gather-hits", "gather-80", "small-batch", "small-batch-caller", "caller", "load", "sampling", "refresh", "memory") {
+		if _, err := r.normalRows(); err != nil {
+			return err
+		}
+	}
+	if r.has("hit-decode") {
+		if _, err := r.sparseRows(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 // rows runs the cases that are measured for each row length.
 func (r *runner) rows(rowBytes int) error {
+	defer r.free()
+	var tier *transfer.Tier
 	if r.has("hit-decode", "miss-fetch", "gather-misses") {
-		tier, err := r.load(r.normalRows, rowBytes)
-		if err != nil {
+		if err := r.measure(setup, func() (err error) {
+			tier, err = r.load(r.normalRows, rowBytes)
+			return err
+		}); err != nil {
 			return err
 		}
 		defer tier.Close()
-		if r.has("hit-decode") {
-			if err := r.hitDecode(tier, r.normalRows, tier.Codec().Name()); err != nil {
-				return fmt.Errorf("hit-decode: %w", err)
-			}
-			r.free()
-			if err := r.sparseDecode(rowBytes); err != nil {
-				return fmt.Errorf("hit-decode of sparse rows: %w", err)
-			}
-			r.free()
-		}
-		if r.has("miss-fetch") {
-			if err := r.missFetch(tier); err != nil {
-				return fmt.Errorf("miss-fetch: %w", err)
-			}
-			r.free()
-		}
-		defer r.free()
-		return r.gathers(rowBytes, tier)
 	}
-	defer r.free()
-	return r.gathers(rowBytes, nil)
+	if r.has("hit-decode") {
+		if err := r.measure("hit-decode", func() error {
+			err := r.hitDecode(tier, r.normalRows, tier.Codec().Name())
+			r.free()
+			if err != nil {
+				return err
+			}
+			return r.sparseDecode(rowBytes)
+		}); err != nil {
+			return err
+		}
+		r.free()
+	}
+	if r.has("miss-fetch") {
+		if err := r.measure("miss-fetch", func() error { return r.missFetch(tier) }); err != nil {
+			return err
+		}
+		r.free()
+	}
+	return r.gathers(rowBytes, tier)
 }
 
 // normalRows and sparseRows return the tables that cases share.
@@ -166,7 +213,7 @@ func (r *runner) load(of func() (*filled, error), rowBytes int) (*transfer.Tier,
 	if err != nil {
 		return nil, err
 	}
-	return transfer.Load(r.d, transfer.SourceOf(whole(f.host.Bytes(), rowBytes), rowBytes), transfer.Options{Codec: codecName, Seed: seed})
+	return transfer.Load(r.d, transfer.SourceOf(whole(f.host.Bytes(), rowBytes), rowBytes), transfer.Options{Codec: codecName, DType: dtype.Float32, Seed: seed})
 }
 
 // whole returns as many bytes as whole rows take.

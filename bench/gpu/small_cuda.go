@@ -20,6 +20,9 @@ import (
 // the batch takes.
 const busyBytes = 512 << 20
 
+// busyBytes is so much, but for tiny tables, which are for tests.
+func (r *runner) busyBytes() int64 { return min(busyBytes, r.o.TableBytes) }
+
 // smallBatches measures batches that are over in microseconds: on the device, as seen by the caller, and the caller's own
 // part.
 func (s *served) smallBatches(table *filled) error {
@@ -85,7 +88,7 @@ func (s *served) smallOnDevice(t turns, mem, out device.Buffer, label, baseline 
 	if err != nil {
 		return err
 	}
-	busy, err := s.d.Alloc(busyBytes, "benchmark")
+	busy, err := s.d.Alloc(s.busyBytes(), "benchmark")
 	if err != nil {
 		return err
 	}

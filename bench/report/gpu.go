@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
@@ -21,6 +22,16 @@ func GPU(w io.Writer, r *gpu.Report) error {
 	}
 	if _, err := fmt.Fprintf(w, "%s\n%s\n", machine(r), t.Render()); err != nil {
 		return err
+	}
+	if len(r.Took) > 0 {
+		took, sum := make([]string, 0, len(r.Took)), 0.
+		for _, t := range r.Took {
+			took = append(took, fmt.Sprintf("%s %.1f", t.Case, t.Seconds))
+			sum += t.Seconds
+		}
+		if _, err := fmt.Fprintf(w, "took %.0f s: %s\n", sum, strings.Join(took, ", ")); err != nil {
+			return err
+		}
 	}
 	for _, s := range r.Skipped {
 		if _, err := fmt.Fprintf(w, "%s not measured: %s\n", s.Case, s.Reason); err != nil {

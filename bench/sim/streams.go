@@ -74,7 +74,7 @@ func (s *Stream) sample(seed uint64, batches int) error {
 
 // store measures what each row of the table takes.
 func (s *Stream) store(t *dataset.Table, share float64) error {
-	c, err := registry.Train(registry.Auto, codec.Sample(t.Data, int64(t.Rows), t.RowBytes, int64(t.RowBytes), 1), t.RowBytes)
+	c, err := registry.Train(registry.Auto, codec.Sample(t.Data, int64(t.Rows), t.RowBytes, int64(t.RowBytes), 1), t.RowBytes, t.DType)
 	if err != nil {
 		return err
 	}

@@ -12,29 +12,33 @@ import (
 // Codec is IBP for the rows of one table. It implements [codec.Codec].
 type Codec struct {
 	name     string
-	chunk    int // S: bytes of a chunk, 4 or 8
+	chunk    int // S: bytes of a chunk, 2, 4 or 8
 	rowBytes int
 	chunks   int // V
 	groups   []group
+	// Of a set of Clustered: its number, stored in lead bits before the payload.
+	index uint64
+	lead  int
 }
 
-// group is eight bytes of a row: two 4-byte chunks or one 8-byte chunk, packed and expanded as one 64-bit word. The
-// chunks of a pair move within their halves, so that each may participate or not.
+// group is eight bytes of a row: four 2-byte chunks, two 4-byte chunks or one 8-byte chunk, packed and expanded as one 64-bit
+// word. Chunks move within their part of it, so that each may participate or not.
 type group struct {
 	mask, val uint64
 	// moves[i] are the bits that step i of packing shifts right by 1<<i, and that expanding, last step first, shifts
 	// back: branch-free steps instead of a loop over the mask's bits (Hacker's Delight, section 7-4).
 	moves [6]uint64
-	kept  uint8 // bits kept when all of the group participates
-	low   uint8 // S = 4: bits kept of the first chunk
-	short bool  // no bit moves by 16 or more
+	kept  uint8    // bits kept when all of the group participates
+	low   uint8    // S = 4: bits kept of the first chunk
+	each  [4]uint8 // S = 2: bits kept of each chunk
+	short bool     // no bit moves by 16 or more
 }
 
 // New returns the codec with the given mask and bitval, each the row's bytes padded to whole chunks. bitval must be
 // zero wherever mask is. Padding bits are set as the format wants them.
 func New(chunk, rowBytes int, mask, bitval []byte) (*Codec, error) {
-	if chunk != 4 && chunk != 8 {
-		return nil, fmt.Errorf("ibp: chunk (%d bytes) must be 4 or 8", chunk)
+	if chunk != 2 && chunk != 4 && chunk != 8 {
+		return nil, fmt.Errorf("ibp: chunk (%d bytes) must be 2, 4 or 8", chunk)
 	}
 	if rowBytes < 1 || rowBytes > slab.MaxRowBytes {
 		return nil, fmt.Errorf("ibp: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
@@ -61,15 +65,16 @@ func newGroup(mask, val uint64, chunk int) group {
 		kept: uint8(bits.OnesCount64(^mask)),
 		low:  uint8(bits.OnesCount32(^uint32(mask))),
 	}
-	if chunk == 8 {
-		g.moves = moves(mask)
-	} else {
-		// The upper half of each word is kept in place by a mask of zeros there.
-		g.moves = moves(mask & (1<<32 - 1))
-		high := moves(mask >> 32)
-		for i := range g.moves {
-			g.moves[i] = g.moves[i]&(1<<32-1) | high[i]<<32
+	// The bits above each chunk are kept in place by a mask of zeros there.
+	width := 8 * chunk
+	part := uint64(1)<<(width-1)<<1 - 1
+	for at := 0; at < 64; at += width {
+		for i, m := range moves(mask >> at & part) {
+			g.moves[i] |= m & part << at
 		}
+	}
+	for j := range g.each {
+		g.each[j] = uint8(bits.OnesCount16(^uint16(mask >> (16 * j))))
 	}
 	g.short = g.moves[4]|g.moves[5] == 0
 	return g
@@ -127,17 +132,22 @@ func groupBits(rowBytes, g int) uint64 {
 	return ^uint64(0)
 }
 
-// Name implements codec.Codec: "ibp4" or "ibp8".
+// Name implements codec.Codec: "ibp2", "ibp4" or "ibp8".
 func (c *Codec) Name() string { return c.name }
 
 // RowBytes implements codec.Codec.
 func (c *Codec) RowBytes() int { return c.rowBytes }
 
-// ChunkBytes returns the chunk length, 4 or 8.
+// ChunkBytes returns the chunk length, 2, 4 or 8.
 func (c *Codec) ChunkBytes() int { return c.chunk }
 
 // MetadataBytes implements codec.Codec.
-func (c *Codec) MetadataBytes() int64 { return int64(c.deviceBytes()) }
+func (c *Codec) MetadataBytes() int64 {
+	if c.chunk == 2 {
+		return int64(coderBytes(c.chunk, c.rowBytes, 1))
+	}
+	return int64(blocksBytes(c.chunk, c.rowBytes, c.steps()))
+}
 
 // MaskBitval returns copies of the table's mask and bitval, padded to whole chunks.
 func (c *Codec) MaskBitval() (mask, bitval []byte) {

@@ -15,9 +15,12 @@ func (c *Codec) Decode(row, src []byte) (int, error) {
 	}
 	row = row[:c.rowBytes]
 	var pos int
-	if c.chunk == 4 {
+	switch c.chunk {
+	case 2:
+		pos = c.decode2(row, src)
+	case 4:
 		pos = c.decode4(row, src)
-	} else {
+	default:
 		pos = c.decode8(row, src)
 	}
 	n := (pos + 7) / 8
@@ -27,9 +30,39 @@ func (c *Codec) Decode(row, src []byte) (int, error) {
 	return n, nil
 }
 
-// decode4 returns the bit position after the payload, which may lie beyond src: bits beyond it read as zeros.
+// decode2 returns the bit position after the payload, which may lie beyond src: bits beyond it read as zeros.
+func (c *Codec) decode2(row, src []byte) int {
+	pos := c.chunks + c.lead
+	var part uint64
+	for g := range c.groups {
+		gr := &c.groups[g]
+		if g&15 == 0 {
+			part = c.participation(src, g>>4)
+		}
+		stored := bitio.Window(src, pos)
+		var x, sel uint64
+		at := uint64(0)
+		for j, kept := range gr.each {
+			on := -(part >> j & 1)
+			x |= stored >> (at & 63) & 0xffff << (16 * j)
+			sel |= on & 0xffff << (16 * j)
+			at += 16 - (16-uint64(kept))&on
+		}
+		part >>= 4
+		pos += int(at)
+		x ^= (x ^ gr.expandShort(x)) & sel
+		if 8*g+8 <= len(row) {
+			binary.LittleEndian.PutUint64(row[8*g:], x)
+		} else {
+			bitio.PutTail(row[8*g:], x)
+		}
+	}
+	return pos
+}
+
+// decode4 returns what decode2 does.
 func (c *Codec) decode4(row, src []byte) int {
-	pos := c.chunks
+	pos := c.chunks + c.lead
 	for first := 0; first < len(c.groups); first += 32 {
 		groups := c.groups[first:min(first+32, len(c.groups))]
 		pos = decodePairs(groups, row[8*first:], src, pos, c.participation(src, first/32))
@@ -75,7 +108,7 @@ func decodePairs(groups []group, row, src []byte, pos int, part uint64) int {
 }
 
 func (c *Codec) decode8(row, src []byte) int {
-	pos := c.chunks
+	pos := c.chunks + c.lead
 	var part uint64
 	for g := range c.groups {
 		gr := &c.groups[g]
@@ -116,25 +149,33 @@ func (c *Codec) participation(src []byte, block int) uint64 {
 	return part
 }
 
+// stored returns the bits that the group takes when its chunks participate as the low bits of part say.
+func (g *group) stored(chunk int, part uint64) int {
+	switch chunk {
+	case 8:
+		return 64 - int(64-g.kept)*int(part&1)
+	case 4:
+		return 64 - int(32-g.low)*int(part&1) - int(32-(g.kept-g.low))*int(part>>1&1)
+	}
+	n := 64
+	for j, kept := range g.each {
+		n -= int(16-kept) * int(part>>j&1)
+	}
+	return n
+}
+
 // Stored implements codec.Codec.
 func (c *Codec) Stored(src []byte) (int, error) {
 	if len(src) < (c.chunks+7)/8 {
 		return 0, codec.CorruptError(c.name, "stored row (%d bytes) is shorter than its participation bits (%d)", len(src), (c.chunks+7)/8)
 	}
-	pos := c.chunks
+	pos := c.chunks + c.lead
 	perBlock := 8 * c.chunk // groups whose participation bits fill 64 bits
 	for first := 0; first < len(c.groups); first += perBlock {
 		part := c.participation(src, first/perBlock)
 		for g := first; g < min(first+perBlock, len(c.groups)); g++ {
-			gr := &c.groups[g]
-			if c.chunk == 8 {
-				pos += 64 - int(64-gr.kept)*int(part&1)
-				part >>= 1
-				continue
-			}
-			high := gr.kept - gr.low
-			pos += 64 - int(32-gr.low)*int(part&1) - int(32-high)*int(part>>1&1)
-			part >>= 2
+			pos += c.groups[g].stored(c.chunk, part)
+			part >>= 8 / c.chunk
 		}
 	}
 	n := (pos + 7) / 8

@@ -2,6 +2,7 @@ package ibp
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math/bits"
 
 	"github.com/tensorcache/tensorcache/codec"
@@ -17,6 +18,11 @@ import (
 // mask, bitval and the moves are as in the group, in the row's order. Kept before is, for each quad, the kept bits of all
 // chunks before it, 32 bits; masked the masked bits of each of its chunks, a byte each, 0 for chunks past the row's last.
 // s is the number of steps that the kernels are compiled for: 3 or 5 for S = 4, 4 or 6 for S = 8.
+// For S = 2, s is 4, and masked has 8 bytes for each quad: 64 bytes, not 32, at the block's end.
+//
+// Tables of several masks, and those of S = 2, whose kernels are a coder's, have the blocks of each set behind 32 bits for each
+// set, padded to a quad: its kept bits. Their s is all that the chunk length may need.
+
 const (
 	blockBytes = 128 // of the row
 	quadBytes  = 16
@@ -32,11 +38,14 @@ func (c *Codec) still() bool {
 	return true
 }
 
+// allSteps is what any mask may need, by the chunk length.
+var allSteps = map[int]int{2: 4, 4: 5, 8: 6}
+
 // steps returns the number of expansion steps in the device metadata.
 func (c *Codec) steps() int {
-	few, all := 3, 5
-	if c.chunk == 8 {
-		few, all = 4, 6
+	few, all := allSteps[c.chunk]-2, allSteps[c.chunk]
+	if c.chunk == 2 {
+		return all
 	}
 	for i := range c.groups {
 		for _, m := range c.groups[i].moves[few:] {
@@ -48,18 +57,53 @@ func (c *Codec) steps() int {
 	return few
 }
 
-func (c *Codec) deviceBytes() int {
-	return (c.rowBytes + blockBytes - 1) / blockBytes * ((2+c.steps())*blockBytes + 64)
+// blocksBytes is the length of the blocks of rows, of so many steps.
+func blocksBytes(chunk, rowBytes, steps int) int {
+	perBlock := (2+steps)*blockBytes + 64
+	if chunk == 2 {
+		perBlock += 32
+	}
+	return (rowBytes + blockBytes - 1) / blockBytes * perBlock
 }
 
 // DeviceForm implements codec.OnDevice.
 func (c *Codec) DeviceForm() codec.DeviceForm {
-	f := codec.DeviceForm{
-		Metadata: make([]byte, 0, c.deviceBytes()), Chunk: c.chunk, Steps: c.steps(), Chunks: c.chunks, Still: c.still(),
+	if c.chunk == 2 {
+		return coderForm([]*Codec{c}, 0)
 	}
+	f := codec.DeviceForm{Kernel: c.name, Chunk: c.chunk, Steps: c.steps(), Chunks: c.chunks, Still: c.still()}
+	f.Metadata, f.KeptBits = c.appendBlocks(make([]byte, 0, blocksBytes(c.chunk, c.rowBytes, f.Steps)), f.Steps)
+	return f
+}
+
+// coderBytes is the device metadata of so many sets.
+func coderBytes(chunk, rowBytes, sets int) int {
+	return (4*sets+quadBytes-1)/quadBytes*quadBytes + sets*blocksBytes(chunk, rowBytes, allSteps[chunk])
+}
+
+// coderForm is the device form of a codec of several sets, or of one of S = 2.
+func coderForm(sets []*Codec, lead int) codec.DeviceForm {
+	c := sets[0]
+	head := (4*len(sets) + quadBytes - 1) / quadBytes * quadBytes
+	b := make([]byte, head, coderBytes(c.chunk, c.rowBytes, len(sets)))
+	for i, set := range sets {
+		var kept int
+		b, kept = set.appendBlocks(b, allSteps[c.chunk])
+		binary.LittleEndian.PutUint32(b[4*i:], uint32(kept))
+	}
+	return codec.DeviceForm{
+		Kernel: fmt.Sprintf("ibpc%d", c.chunk), Metadata: b, Head: min(c.rowBytes, (c.chunks+lead+31)/32*4),
+		Params: [codec.Params]uint32{uint32(c.chunks), uint32(lead), uint32(len(sets)), uint32(blocksBytes(c.chunk, c.rowBytes, allSteps[c.chunk]))},
+	}
+}
+
+// appendBlocks appends the blocks of so many steps, and returns what a row's payload takes when all chunks participate.
+func (c *Codec) appendBlocks(b []byte, steps int) (_ []byte, keptBits int) {
+	perQuad := quadBytes / c.chunk // chunks
 	for at := 0; at < c.rowBytes; at += blockBytes {
 		var planes [8][blockBytes]byte // mask, bitval, moves
-		var kept, masked [blockBytes / quadBytes]uint32
+		var kept [blockBytes / quadBytes]uint32
+		masked := make([]byte, blockBytes/quadBytes*max(4, perQuad))
 		for i := range blockBytes / 8 {
 			g := group{mask: ^uint64(0)}
 			if at/8+i < len(c.groups) {
@@ -70,29 +114,25 @@ func (c *Codec) DeviceForm() codec.DeviceForm {
 			}
 			quad := i / 2
 			if i%2 == 0 {
-				kept[quad] = uint32(f.KeptBits)
+				kept[quad] = uint32(keptBits)
 			}
 			for j := range 8 / c.chunk {
-				chunk := (at+8*i)/c.chunk + j
-				if chunk >= c.chunks {
+				if (at+8*i)/c.chunk+j >= c.chunks {
 					continue
 				}
-				n := bits.OnesCount64(g.mask)
-				if c.chunk == 4 {
-					n = bits.OnesCount32(uint32(g.mask >> (32 * j)))
-				}
-				f.KeptBits += 8*c.chunk - n
-				masked[quad] |= uint32(n) << (8 * (i%2*(8/c.chunk) + j))
+				width := 8 * c.chunk
+				n := bits.OnesCount64(g.mask >> (width * j) << (64 - width))
+				keptBits += width - n
+				masked[quad*max(4, perQuad)+i%2*(8/c.chunk)+j] = byte(n)
 			}
 		}
-		for p := range 2 + f.Steps {
-			f.Metadata = append(f.Metadata, planes[p][:]...)
+		for p := range 2 + steps {
+			b = append(b, planes[p][:]...)
 		}
-		for _, words := range [...][8]uint32{kept, masked} {
-			for _, w := range words {
-				f.Metadata = binary.LittleEndian.AppendUint32(f.Metadata, w)
-			}
+		for _, k := range kept {
+			b = binary.LittleEndian.AppendUint32(b, k)
 		}
+		b = append(b, masked...)
 	}
-	return f
+	return b, keptBits
 }

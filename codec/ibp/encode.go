@@ -8,7 +8,7 @@ import (
 )
 
 // EncodeBound implements codec.Codec: participation bits, every chunk whole, and room for the last 8-byte store.
-func (c *Codec) EncodeBound() int { return (c.chunks+7)/8 + 8*len(c.groups) + bitio.Slack }
+func (c *Codec) EncodeBound() int { return (c.chunks+c.lead+7)/8 + 8*len(c.groups) + bitio.Slack }
 
 // Encode implements codec.Codec.
 func (c *Codec) Encode(dst, row []byte) (int, error) {
@@ -23,6 +23,7 @@ func (c *Codec) Encode(dst, row []byte) (int, error) {
 func (c *Codec) encode(dst, row []byte) int {
 	const half = 1<<32 - 1
 	w := bitio.NewWriter(dst, c.chunks)
+	w.Put(c.index, uint(c.lead))
 	tail := dst[c.chunks>>3:][:1]
 	var part uint64 // participation bits not yet stored
 	var partFill uint
@@ -33,14 +34,22 @@ func (c *Codec) encode(dst, row []byte) int {
 		x := bitio.Group(row, g)
 		bad := x&gr.mask ^ gr.val
 		var p uint64
-		if perGroup == 1 {
+		switch perGroup {
+		case 1:
 			if bad == 0 {
 				p = 1
 				w.Put(gr.pack(x), uint(gr.kept))
 			} else {
 				w.Put(x, 64)
 			}
-		} else {
+		case 4:
+			packed := gr.pack(x)
+			for j, kept := range gr.each {
+				on := uint64((int64(bad>>(16*j)&0xffff) - 1) >> 63)
+				p |= on & 1 << j
+				w.Put((packed&on|x&^on)>>(16*j)&0xffff, uint(16-(16-uint64(kept))&on))
+			}
+		default:
 			// Branch-free, as in decode4: first and second are all ones where that chunk participates.
 			first := uint64((int64(bad&half) - 1) >> 63)
 			second := uint64((int64(bad>>32) - 1) >> 63)

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/internal/dtype"
 )
 
 var _ codec.Codec = (*Codec)(nil)
@@ -117,7 +118,7 @@ func TestRoundTrip_ModelAllLengths(t *testing.T) {
 		lengths = append(lengths, 1<<20-1)
 	}
 	for _, n := range lengths {
-		for _, chunk := range []int{4, 8} {
+		for _, chunk := range []int{2, 4, 8} {
 			c := randomCodec(r, chunk, n)
 			row, got := make([]byte, n), make([]byte, n)
 			dst := make([]byte, c.EncodeBound())
@@ -192,8 +193,8 @@ func TestRoundTrip_ArbitraryBytes(t *testing.T) {
 		rows := len(table) / rowBytes
 		table = table[:rows*rowBytes]
 		sampled := rapid.IntRange(1, rows).Draw(t, "sampled")
-		for _, train := range []func([]byte, int) (codec.Codec, error){IBP4.Train, IBP8.Train, IBP.Train} {
-			c, err := train(table[:sampled*rowBytes], rowBytes)
+		for _, train := range []func([]byte, int, codec.DType) (codec.Codec, error){IBP4.Train, IBP8.Train, IBP.Train} {
+			c, err := train(table[:sampled*rowBytes], rowBytes, dtype.Uint8)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -214,7 +215,7 @@ func TestRoundTrip_ArbitraryBytes(t *testing.T) {
 
 func TestDecode_TruncatedIsCorrupt(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	for _, chunk := range []int{4, 8} {
+	for _, chunk := range []int{2, 4, 8} {
 		c := randomCodec(r, chunk, 133)
 		row, dst := make([]byte, 133), make([]byte, c.EncodeBound())
 		randomRow(r, c, row)
@@ -259,7 +260,7 @@ func TestMetadata_RoundTripAndDamage(t *testing.T) {
 
 func TestNew_BadInput(t *testing.T) {
 	for want, call := range map[string]func() (*Codec, error){
-		"ibp: chunk (5 bytes) must be 4 or 8":                           func() (*Codec, error) { return New(5, 8, nil, nil) },
+		"ibp: chunk (5 bytes) must be 2, 4 or 8":                        func() (*Codec, error) { return New(5, 8, nil, nil) },
 		"ibp: row (0 bytes) must be 1 to 1048575":                       func() (*Codec, error) { return New(4, 0, nil, nil) },
 		"ibp: row (1048576 bytes) must be 1 to 1048575":                 func() (*Codec, error) { return Train(nil, 1<<20, 4) },
 		"ibp: mask and bitval (4 and 8 bytes) must have 8 bytes each":   func() (*Codec, error) { return New(4, 7, make([]byte, 4), make([]byte, 8)) },
@@ -336,7 +337,7 @@ func TestTrain_InvariantTableCostsParticipationBitsOnly(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	r := rand.New(rand.NewPCG(9, 10))
 	for _, n := range []int{1, 7, 8, 12, 64, 257} {
-		for _, chunk := range []int{4, 8} {
+		for _, chunk := range []int{2, 4, 8} {
 			c := randomCodec(r, chunk, n)
 			row, dst := make([]byte, n), make([]byte, c.EncodeBound())
 			randomRow(r, c, row)
@@ -403,7 +404,7 @@ func benchmarkRows(b *testing.B, decode bool) {
 						binary.LittleEndian.PutUint32(table[i:], x)
 					}
 				}
-				c, err := f.Train(table[:1<<20], bc.rowBytes)
+				c, err := f.Train(table[:1<<20], bc.rowBytes, dtype.Float32)
 				if err != nil {
 					b.Fatal(err)
 				}

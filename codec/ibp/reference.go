@@ -73,18 +73,13 @@ func (c *Codec) referenceHeader() int { return ((c.chunks+7)/8 + c.chunk - 1) / 
 
 // chunkAt returns chunk j of row (zero for a nil row) with its mask and bitval.
 func (c *Codec) chunkAt(row []byte, j int) (x, mask, val uint64) {
-	gr, shift := &c.groups[j*c.chunk/8], 0
-	if c.chunk == 4 {
-		shift = j % 2 * 32
-	}
+	gr, shift := &c.groups[j*c.chunk/8], j*c.chunk%8*8
 	if row != nil {
 		x = bitio.Group(row, j*c.chunk/8) >> shift
 	}
 	mask, val = gr.mask>>shift, gr.val>>shift
-	if c.chunk == 4 {
-		x, mask, val = x&0xffffffff, mask&0xffffffff, val&0xffffffff
-	}
-	return x, mask, val
+	of := uint64(1)<<(8*c.chunk-1)<<1 - 1
+	return x & of, mask & of, val & of
 }
 
 // wordWriter appends bits to little-endian words of width bits, from the highest bit down.

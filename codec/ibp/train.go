@@ -41,7 +41,7 @@ func SearchOf(sample []byte, rowBytes int) (Search, error) {
 	return &search{sample, rowBytes}, nil
 }
 
-// Train makes the codec with the given chunk length (4 or 8 bytes) that stores the sample's rows in the fewest bytes.
+// Train makes the codec with the given chunk length (2, 4 or 8 bytes) that stores the sample's rows in the fewest bytes.
 func Train(sample []byte, rowBytes, chunk int) (*Codec, error) {
 	s, err := SearchOf(sample, rowBytes)
 	if err != nil {
@@ -137,27 +137,29 @@ func (c *Codec) sampleBytes(sample []byte) int64 {
 
 // rowBits is the length of a row's stored form in bits.
 func (c *Codec) rowBits(row []byte) int {
-	n := c.chunks
+	n := c.chunks + c.lead
 	for g := range c.groups {
 		gr := &c.groups[g]
 		bad := bitio.Group(row, g)&gr.mask ^ gr.val
-		switch {
-		case bad == 0:
+		if bad == 0 {
 			n += int(gr.kept)
-		case c.chunk == 8:
-			n += 64
-		default:
-			low, high := int(gr.low), int(gr.kept-gr.low)
-			if uint32(bad) != 0 {
-				low = 32
-			}
-			if bad>>32 != 0 {
-				high = 32
-			}
-			n += low + high
+			continue
 		}
+		n += gr.stored(c.chunk, participating(c.chunk, bad))
 	}
 	return n
+}
+
+// participating returns a bit for each chunk of a group: whether its bits of bad are all zeros.
+func participating(chunk int, bad uint64) (part uint64) {
+	width := 8 * chunk
+	of := uint64(1)<<(width-1)<<1 - 1
+	for j := 0; j*width < 64; j++ {
+		if bad>>(j*width)&of == 0 {
+			part |= 1 << j
+		}
+	}
+	return part
 }
 
 // candidatesOf returns the masks to choose from: grown ones first, then those given, cut to whole chunks.
@@ -371,19 +373,30 @@ func (p *planes) grow() (mask, val uint64) {
 
 // Families of the registry.
 var (
-	IBP4 = codec.Family{Name: "ibp4", Train: trainFixed(4), Unmarshal: unmarshal}
-	IBP8 = codec.Family{Name: "ibp8", Train: trainFixed(8), Unmarshal: unmarshal}
+	IBP2 = codec.Family{Name: "ibp2", GPURate: 0.85, Train: train2, Unmarshal: unmarshal}
+	IBP4 = codec.Family{Name: "ibp4", GPURate: 0.95, Train: trainFixed(4), Unmarshal: unmarshal}
+	IBP8 = codec.Family{Name: "ibp8", GPURate: 0.95, Train: trainFixed(8), Unmarshal: unmarshal}
 	IBP  = codec.Family{
-		Name: "ibp",
-		Train: func(sample []byte, rowBytes int) (codec.Codec, error) {
+		Name: "ibp", Choice: true, GPURate: 0.95,
+		Train: func(sample []byte, rowBytes int, _ codec.DType) (codec.Codec, error) {
 			return asCodec(TrainBest(sample, rowBytes))
 		},
 		Unmarshal: unmarshal,
 	}
 )
 
-func trainFixed(chunk int) func([]byte, int) (codec.Codec, error) {
-	return func(sample []byte, rowBytes int) (codec.Codec, error) { return asCodec(Train(sample, rowBytes, chunk)) }
+// train2 serves tables of 16-bit elements only: the others lose a participation bit every 2 bytes for nothing.
+func train2(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
+	if dtype.Size() != 2 {
+		return nil, codec.DTypeError("ibp2", "elements (%v) must have 16 bits", dtype)
+	}
+	return asCodec(Train(sample, rowBytes, 2))
+}
+
+func trainFixed(chunk int) func([]byte, int, codec.DType) (codec.Codec, error) {
+	return func(sample []byte, rowBytes int, _ codec.DType) (codec.Codec, error) {
+		return asCodec(Train(sample, rowBytes, chunk))
+	}
 }
 
 // asCodec keeps a nil *Codec from becoming a non-nil interface.

@@ -2,6 +2,7 @@
 package registry
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,10 +12,7 @@ import (
 )
 
 // families, in the order in which they are listed and tried.
-var families = []codec.Family{ibp.IBP, ibp.IBP4, ibp.IBP8}
-
-// concrete are the families that auto-selection tries: those that are not a choice among others.
-var concrete = []codec.Family{ibp.IBP4, ibp.IBP8}
+var families = []codec.Family{ibp.IBP, ibp.IBP2, ibp.IBP4, ibp.IBP8, ibp.IBPC}
 
 const (
 	// None is the name under which rows are stored as they are.
@@ -23,46 +21,86 @@ const (
 	Auto = "auto"
 )
 
-// Names returns the names that Train accepts.
+// Names returns the names that Train accepts, but for those with options.
 func Names() []string {
 	names := []string{Auto, None}
 	for _, f := range families {
-		names = append(names, f.Name)
+		if f.Option == "" {
+			names = append(names, f.Name)
+		}
 	}
 	return names
 }
 
-// Concrete returns the names of the codecs that transform rows in their own way, in listing order.
+// Usage returns the names that Train accepts, with a word for the option where there is one.
+func Usage() []string {
+	names := Names()
+	for _, f := range families {
+		if f.Option != "" {
+			names = append(names, f.Name+":"+f.Option)
+		}
+	}
+	return names
+}
+
+// Concrete returns the names of the codecs that transform rows in their own way and without loss, in listing order.
 func Concrete() []string {
 	var names []string
-	for _, f := range concrete {
+	for _, f := range concrete() {
 		names = append(names, f.Name)
 	}
 	return names
 }
 
-// Check returns an error that lists the known names when name is not one of them.
-func Check(name string) error {
-	if !slices.Contains(Names(), name) {
-		return fmt.Errorf("codec: unknown codec (%q) must be one of %s", name, strings.Join(Names(), ", "))
-	}
-	return nil
+// concrete returns the families that auto-selection tries.
+func concrete() []codec.Family {
+	return slices.DeleteFunc(slices.Clone(families), func(f codec.Family) bool { return f.Choice || f.Lossy || f.Option != "" })
 }
 
-// Train makes the named codec for rows like those of sample, which lie back to back in it. None gives a nil codec, and
-// so does Auto when no codec shrinks the sample.
-func Train(name string, sample []byte, rowBytes int) (codec.Codec, error) {
-	if err := Check(name); err != nil {
-		return nil, err
+// Check returns an error when Train does not accept the name: it lists those that are, or says what is wrong with an option.
+func Check(name string) error {
+	if name == Auto || name == None {
+		return nil
 	}
+	_, err := Family(name)
+	return err
+}
+
+// Family returns the family of that name, with its option if it has one.
+func Family(name string) (codec.Family, error) {
+	base, option, _ := strings.Cut(name, ":")
+	i := slices.IndexFunc(families, func(f codec.Family) bool { return f.Name == base })
+	if i < 0 || families[i].Option == "" && base != name {
+		return codec.Family{}, fmt.Errorf("codec: unknown codec (%q) must be one of %s", name, strings.Join(Usage(), ", "))
+	}
+	f := families[i]
+	if f.Option == "" {
+		return f, nil
+	}
+	if base == name {
+		return f, fmt.Errorf("codec: codec (%q) must have an option, as in %s:%s", name, base, f.Option)
+	}
+	f, err := f.WithOption(option)
+	if err != nil {
+		return f, fmt.Errorf("codec: codec (%q): %w", name, err)
+	}
+	return f, nil
+}
+
+// Train makes the named codec for rows of dtype's elements like those of sample, which lie back to back in it. None gives a nil
+// codec, and so does Auto when no codec shrinks the sample.
+func Train(name string, sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
 	switch name {
 	case None:
 		return nil, nil
 	case Auto:
-		return auto(sample, rowBytes)
+		return auto(sample, rowBytes, dtype)
 	}
-	i := slices.IndexFunc(families, func(f codec.Family) bool { return f.Name == name })
-	return families[i].Train(sample, rowBytes)
+	f, err := Family(name)
+	if err != nil {
+		return nil, err
+	}
+	return f.Train(sample, rowBytes, dtype)
 }
 
 // TrainOn is Train on a search of IBP's, which a device may have made; ok is false for names that are none of IBP's doing.
@@ -87,10 +125,13 @@ func TrainOn(name string, s ibp.Search) (c codec.Codec, ok bool, err error) {
 }
 
 // auto picks the codec that stores the sample in the fewest bytes.
-func auto(sample []byte, rowBytes int) (best codec.Codec, err error) {
+func auto(sample []byte, rowBytes int, dtype codec.DType) (best codec.Codec, err error) {
 	fewest := int64(len(sample))
-	for _, f := range concrete {
-		c, err := f.Train(sample, rowBytes)
+	for _, f := range concrete() {
+		c, err := f.Train(sample, rowBytes, dtype)
+		if errors.Is(err, codec.ErrDType) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

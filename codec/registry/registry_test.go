@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/internal/dtype"
 )
 
 func TestTrain_AutoPicksTheSmallest(t *testing.T) {
@@ -28,7 +29,7 @@ func TestTrain_AutoPicksTheSmallest(t *testing.T) {
 		name, want string
 		sample     []byte
 	}{{Auto, "ibp4", mixed}, {Auto, "", noise}, {None, "", mixed}, {"ibp8", "ibp8", noise}, {"ibp", "ibp8", bytes.Repeat([]byte{1}, 4096)}} {
-		got, err := Train(c.name, c.sample, 64)
+		got, err := Train(c.name, c.sample, 64, dtype.Float32)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,8 +44,8 @@ func TestTrain_AutoPicksTheSmallest(t *testing.T) {
 }
 
 func TestTrain_UnknownName(t *testing.T) {
-	_, err := Train("zip", nil, 4)
-	if want := `codec: unknown codec ("zip") must be one of auto, none, ibp, ibp4, ibp8`; err == nil || err.Error() != want {
+	_, err := Train("zip", nil, 4, dtype.Float32)
+	if want := `codec: unknown codec ("zip") must be one of auto, none, ibp, ibp2, ibp4, ibp8, ibpc`; err == nil || err.Error() != want {
 		t.Fatalf("got %v, want %s", err, want)
 	}
 }
@@ -55,7 +56,10 @@ func TestNames_AllTrain(t *testing.T) {
 		if err := Check(name); err != nil {
 			t.Error(err)
 		}
-		c, err := Train(name, sample, 24)
+		c, err := Train(name, sample, 24, dtype.Float32)
+		if errors.Is(err, codec.ErrDType) {
+			c, err = Train(name, sample, 24, dtype.BFloat16)
+		}
 		if err != nil {
 			t.Errorf("Train(%s): %v", name, err)
 			continue
@@ -69,7 +73,10 @@ func TestNames_AllTrain(t *testing.T) {
 // TestConcrete_NamesThemselves: reports list a codec under the name that its tables have.
 func TestConcrete_NamesThemselves(t *testing.T) {
 	for _, name := range Concrete() {
-		c, err := Train(name, make([]byte, 4096), 64)
+		c, err := Train(name, make([]byte, 4096), 64, dtype.Float32)
+		if errors.Is(err, codec.ErrDType) {
+			c, err = Train(name, make([]byte, 4096), 64, dtype.BFloat16)
+		}
 		if err != nil || c.Name() != name {
 			t.Errorf("Train(%s) gives %v, %v", name, c, err)
 		}
@@ -78,10 +85,13 @@ func TestConcrete_NamesThemselves(t *testing.T) {
 
 // TestFamilies_Unmarshal: every family restores its own codecs, and only from whole metadata.
 func TestFamilies_Unmarshal(t *testing.T) {
-	row := []byte("a row that repeats itself, mostly")
+	row := []byte("a row that repeats itself; mostly.")
 	sample := bytes.Repeat(row, 20)
 	for _, f := range families {
-		c, err := f.Train(sample, len(row))
+		if f.Option != "" {
+			continue
+		}
+		c, err := f.Train(sample, len(row), dtype.BFloat16)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +126,7 @@ func TestTrain_BadSamples(t *testing.T) {
 			{8, 0, "ibp: row (0 bytes) must be 1 to 1048575"},
 			{1 << 20, 1 << 20, "ibp: row (1048576 bytes) must be 1 to 1048575"},
 		} {
-			if _, err := Train(name, make([]byte, c.sample), c.row); err == nil || err.Error() != c.want {
+			if _, err := Train(name, make([]byte, c.sample), c.row, dtype.Uint8); err == nil || err.Error() != c.want {
 				t.Errorf("Train(%s): got %v, want %s", name, err, c.want)
 			}
 		}

@@ -316,8 +316,14 @@ func (d *Device) NewEvent() (device.Event, error) {
 	return e, nil
 }
 
-// NewTimer returns an event whose Since tells time.
-func (d *Device) NewTimer() (*Event, error) { return d.newEvent(driver.EventTiming) }
+// NewTimer implements device.Device.
+func (d *Device) NewTimer() (device.Timer, error) {
+	e, err := d.newEvent(driver.EventTiming)
+	if err != nil {
+		return nil, err // not a nil *Event
+	}
+	return e, nil
+}
 
 func (d *Device) newEvent(flags driver.EventFlags) (*Event, error) {
 	e, err := d.ctx.NewEvent(flags)

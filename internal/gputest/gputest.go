@@ -12,6 +12,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/dtype"
 )
 
 // Require skips or fails the test where there is no usable GPU.
@@ -50,6 +51,17 @@ func OpenIfAny(t testing.TB) (device.Device, error) {
 		return nil, err
 	}
 	return Open(t), nil
+}
+
+// DType is the element type that tests take rows of that length to be of: the widest float whose multiple it is, up to float32.
+func DType(rowBytes int) dtype.Type {
+	switch {
+	case rowBytes%4 == 0:
+		return dtype.Float32
+	case rowBytes%2 == 0:
+		return dtype.BFloat16
+	}
+	return dtype.Uint8
 }
 
 // Kinds are the kinds of rows that Rows makes.

@@ -4,82 +4,47 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strings"
+
+	"github.com/tensorcache/tensorcache/internal/dtype"
 )
 
-// DType is the type of an array's elements. The zero value is Invalid.
-type DType uint8
+// DType is the type of an array's elements. A .npy file holds all of them but BFloat16, which exists for callers that cast.
+type DType = dtype.Type
 
-// The element types. A .npy file holds all of them but BFloat16, which exists for
-// callers that cast.
+// The element types.
 const (
-	Invalid DType = iota
-	Float16
-	BFloat16
-	Float32
-	Float64
-	Int8
-	Int16
-	Int32
-	Int64
-	Uint8
-	Uint16
-	Uint32
-	Uint64
-	Bool
+	Invalid  = dtype.Invalid
+	Float16  = dtype.Float16
+	BFloat16 = dtype.BFloat16
+	Float32  = dtype.Float32
+	Float64  = dtype.Float64
+	Int8     = dtype.Int8
+	Int16    = dtype.Int16
+	Int32    = dtype.Int32
+	Int64    = dtype.Int64
+	Uint8    = dtype.Uint8
+	Uint16   = dtype.Uint16
+	Uint32   = dtype.Uint32
+	Uint64   = dtype.Uint64
+	Bool     = dtype.Bool
 )
 
-// dtypes has, for each DType, numpy's name, the bytes of an element and the code in a
-// header's descr ("" where npy has none).
-var dtypes = [...]struct {
-	name string
-	size int
-	code string
-}{
-	Invalid:  {"invalid", 0, ""},
-	Float16:  {"float16", 2, "f2"},
-	BFloat16: {"bfloat16", 2, ""},
-	Float32:  {"float32", 4, "f4"},
-	Float64:  {"float64", 8, "f8"},
-	Int8:     {"int8", 1, "i1"},
-	Int16:    {"int16", 2, "i2"},
-	Int32:    {"int32", 4, "i4"},
-	Int64:    {"int64", 8, "i8"},
-	Uint8:    {"uint8", 1, "u1"},
-	Uint16:   {"uint16", 2, "u2"},
-	Uint32:   {"uint32", 4, "u4"},
-	Uint64:   {"uint64", 8, "u8"},
-	Bool:     {"bool", 1, "b1"},
+// codes has, for each DType, the code in a header's descr, "" where npy has none.
+var codes = [...]string{
+	Float16: "f2", Float32: "f4", Float64: "f8", Int8: "i1", Int16: "i2", Int32: "i4", Int64: "i8", Uint8: "u1", Uint16: "u2",
+	Uint32: "u4", Uint64: "u8", Bool: "b1",
 }
 
-// Size returns the bytes of one element, 0 for Invalid and unknown values.
-func (d DType) Size() int {
-	if int(d) >= len(dtypes) {
-		return 0
-	}
-	return dtypes[d].size
-}
-
-// String returns numpy's name, "float32" for example.
-func (d DType) String() string {
-	if int(d) >= len(dtypes) {
-		return fmt.Sprintf("DType(%d)", uint8(d))
-	}
-	return dtypes[d].name
-}
-
-// isInt says whether d is a signed or unsigned integer; bool is not.
-func (d DType) isInt() bool { return d >= Int8 && d <= Uint64 }
-
-// descr returns what numpy writes for d in little-endian order, "" where npy has
+// descrOf returns what numpy writes for d in little-endian order, "" where npy has
 // no code for d.
-func (d DType) descr() string {
-	if int(d) >= len(dtypes) || dtypes[d].code == "" {
+func descrOf(d DType) string {
+	if int(d) >= len(codes) || codes[d] == "" {
 		return ""
 	}
-	if dtypes[d].size == 1 {
-		return "|" + dtypes[d].code
+	if d.Size() == 1 {
+		return "|" + codes[d]
 	}
-	return "<" + dtypes[d].code
+	return "<" + codes[d]
 }
 
 // nativeBig says whether this machine is big-endian.
@@ -104,8 +69,8 @@ func parseDescr(descr string) (d DType, big bool, err error) {
 	case "V2", "bfloat16":
 		return Invalid, false, errBFloat16(descr)
 	}
-	for d := range dtypes {
-		if code != "" && code == dtypes[d].code {
+	for d := range codes {
+		if code != "" && code == codes[d] {
 			return DType(d), big, nil
 		}
 	}
@@ -120,9 +85,9 @@ func errBFloat16(descr string) error {
 
 func errDescr(shown string) error {
 	var names []string
-	for _, t := range dtypes {
-		if t.code != "" {
-			names = append(names, t.name)
+	for d, code := range codes {
+		if code != "" {
+			names = append(names, DType(d).String())
 		}
 	}
 	return faultf(ErrDType, "dtype (%s) must be one of %s", shown, strings.Join(names, ", "))

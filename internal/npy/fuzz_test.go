@@ -40,7 +40,7 @@ func fuzzOpen(t *testing.T, b []byte, c choice) int {
 	if err != nil || !bytes.Equal(data, again) || r.DType() != r2.DType() || !slices.Equal(r.Shape(), r2.Shape()) {
 		t.Fatalf("%v %v became %v %v (%v)", r.DType(), r.Shape(), r2.DType(), r2.Shape(), err)
 	}
-	if len(r.Shape()) == 1 && r.DType().isInt() {
+	if len(r.Shape()) == 1 && r.DType().IsInt() {
 		r3, err := openBytes(b, c)
 		if err != nil {
 			t.Fatal(err)

@@ -303,7 +303,7 @@ func (r *Reader) ReadInts() ([]int64, error) {
 	if rank := len(r.head.shape); rank != 1 {
 		return nil, inFile(r.name, faultf(ErrShape, "rank (%d) of shape %s must be 1", rank, shapeString(r.head.shape)))
 	}
-	if !r.head.dtype.isInt() {
+	if !r.head.dtype.IsInt() {
 		return nil, inFile(r.name, faultf(ErrDType, "dtype (%s) must be an integer", r.head.dtype))
 	}
 	var ints []int64

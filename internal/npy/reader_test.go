@@ -32,7 +32,7 @@ func TestReader_EveryDTypeAndByteOrder(t *testing.T) {
 						slices.Reverse(stored[i : i+d.Size()])
 					}
 				}
-				b := file(1, dict("'"+order+d.descr()[1:]+"'", "False", "(2, 3)"), stored)
+				b := file(1, dict("'"+order+descrOf(d)[1:]+"'", "False", "(2, 3)"), stored)
 				r, err := openBytes(b, choice{})
 				if err != nil {
 					t.Fatal(err)
@@ -345,7 +345,7 @@ func TestReader_FortranOrder(t *testing.T) {
 					if big {
 						order = ">"
 					}
-					b := file(1, dict("'"+order+d.descr()[1:]+"'", "True", shapeString(shape)), data)
+					b := file(1, dict("'"+order+descrOf(d)[1:]+"'", "True", shapeString(shape)), data)
 					z := archiveOf(t, member{"a.npy", zip.Deflate, b})
 					for name, b := range map[string][]byte{"npy": b, "npz": z} {
 						r, err := openBytes(b, choice{})

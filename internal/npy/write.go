@@ -23,7 +23,7 @@ const (
 // It returns ErrDType for Invalid and BFloat16, which the format cannot hold, ErrShape
 // if shape and data do not agree, and w's errors.
 func Write(w io.Writer, dtype DType, shape []int, data []byte) error {
-	descr := dtype.descr()
+	descr := descrOf(dtype)
 	switch {
 	case dtype == BFloat16:
 		return errBFloat16(dtype.String())

@@ -1,0 +1,173 @@
+package ibp
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math/bits"
+
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/bitio"
+)
+
+// Clustered is IBP with several masks for a table, for data with local trends: each row is stored by the mask that makes it
+// shortest, whose number, in ⌈log₂ k⌉ bits, lies between its participation bits and its payload. It implements [codec.Codec].
+type Clustered struct {
+	sets []*Codec
+	lead int // bits of a set's number
+}
+
+// MaxClusters is the most masks that a table can have.
+const MaxClusters = 256
+
+// NewClustered returns the codec of 1 to MaxClusters masks and bitvals, each as New takes them.
+func NewClustered(chunk, rowBytes int, masks []Masks) (*Clustered, error) {
+	if n := len(masks); n < 1 || n > MaxClusters {
+		return nil, fmt.Errorf("ibp: clusters (%d) must be 1 to %d", n, MaxClusters)
+	}
+	c := &Clustered{lead: bits.Len(uint(len(masks) - 1))}
+	for i, m := range masks {
+		set, err := New(chunk, rowBytes, m.Mask, m.Bitval)
+		if err != nil {
+			return nil, fmt.Errorf("ibp: cluster %d: %w", i, err)
+		}
+		set.name, set.index, set.lead = "ibpc", uint64(i), c.lead
+		c.sets = append(c.sets, set)
+	}
+	return c, nil
+}
+
+// Name implements codec.Codec: "ibpc".
+func (c *Clustered) Name() string { return "ibpc" }
+
+// RowBytes implements codec.Codec.
+func (c *Clustered) RowBytes() int { return c.sets[0].rowBytes }
+
+// Clusters returns the number of masks.
+func (c *Clustered) Clusters() int { return len(c.sets) }
+
+// EncodeBound implements codec.Codec.
+func (c *Clustered) EncodeBound() int { return c.sets[0].EncodeBound() }
+
+// Encode implements codec.Codec.
+func (c *Clustered) Encode(dst, row []byte) (int, error) {
+	set, n := c.best(row[:c.RowBytes()])
+	if n >= c.RowBytes() {
+		return 0, codec.ErrIncompressible
+	}
+	return set.encode(dst[:set.EncodeBound()], row[:c.RowBytes()]), nil
+}
+
+// best returns the set that stores the row in the fewest bits, the first of several, and the bytes that takes.
+func (c *Clustered) best(row []byte) (best *Codec, bytes int) {
+	fewest := 0
+	for _, set := range c.sets {
+		if n := set.rowBits(row); best == nil || n < fewest {
+			best, fewest = set, n
+		}
+	}
+	return best, (fewest + 7) / 8
+}
+
+// Decode implements codec.Codec.
+func (c *Clustered) Decode(row, src []byte) (int, error) {
+	set, err := c.setOf(src)
+	if err != nil {
+		return 0, err
+	}
+	return set.Decode(row, src)
+}
+
+// Stored implements codec.Codec.
+func (c *Clustered) Stored(src []byte) (int, error) {
+	set, err := c.setOf(src)
+	if err != nil {
+		return 0, err
+	}
+	return set.Stored(src)
+}
+
+// setOf returns the set that the row at the front of src is stored by.
+func (c *Clustered) setOf(src []byte) (*Codec, error) {
+	head := c.sets[0].chunks + c.lead
+	if 8*len(src) < head {
+		return nil, codec.CorruptError("ibpc", "stored row (%d bytes) is shorter than its head (%d bits)", len(src), head)
+	}
+	i := bitio.Window(src, c.sets[0].chunks) & (1<<c.lead - 1)
+	if i >= uint64(len(c.sets)) {
+		return nil, codec.CorruptError("ibpc", "cluster (%d) is not one of %d", i, len(c.sets))
+	}
+	return c.sets[i], nil
+}
+
+// MetadataBytes implements codec.Codec.
+func (c *Clustered) MetadataBytes() int64 {
+	return int64(coderBytes(c.sets[0].chunk, c.RowBytes(), len(c.sets)))
+}
+
+// DeviceForm implements codec.OnDevice.
+func (c *Clustered) DeviceForm() codec.DeviceForm { return coderForm(c.sets, c.lead) }
+
+// Serialised: "TCIC", version 1, 3 zeros, the number of sets in 32 bits; then for each set its own serialised form behind its
+// length in 32 bits; CRC32C of all before it.
+const (
+	clusteredMagic   = "TCIC"
+	clusteredVersion = 1
+	clusteredHeader  = 12
+)
+
+// MarshalBinary implements codec.Codec.
+func (c *Clustered) MarshalBinary() ([]byte, error) {
+	b := append([]byte(clusteredMagic), clusteredVersion, 0, 0, 0)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(c.sets)))
+	for _, set := range c.sets {
+		one, err := set.MarshalBinary()
+		if err != nil {
+			return nil, err
+		}
+		b = append(binary.LittleEndian.AppendUint32(b, uint32(len(one))), one...)
+	}
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli)), nil
+}
+
+// UnmarshalClustered restores a codec from MarshalBinary's bytes. Anything else is codec.ErrCorrupt.
+func UnmarshalClustered(b []byte) (*Clustered, error) {
+	if len(b) < clusteredHeader+4 || string(b[:4]) != clusteredMagic {
+		return nil, codec.CorruptError("ibpc", "metadata (%d bytes) has no %q header", len(b), clusteredMagic)
+	}
+	if b[4] != clusteredVersion || b[5]|b[6]|b[7] != 0 {
+		return nil, codec.CorruptError("ibpc", "metadata version (%x) is not %d", b[4:8], clusteredVersion)
+	}
+	body, sum := b[:len(b)-4], binary.LittleEndian.Uint32(b[len(b)-4:])
+	if got := crc32.Checksum(body, castagnoli); got != sum {
+		return nil, codec.CorruptError("ibpc", "metadata checksum (%08x) is not %08x", got, sum)
+	}
+	count, rest := binary.LittleEndian.Uint32(b[8:]), body[clusteredHeader:]
+	if count < 1 || count > MaxClusters {
+		return nil, codec.CorruptError("ibpc", "clusters (%d) are not 1 to %d", count, MaxClusters)
+	}
+	var masks []Masks
+	var first *Codec
+	for i := range count {
+		if len(rest) < 4 || uint32(len(rest)-4) < binary.LittleEndian.Uint32(rest) {
+			return nil, codec.CorruptError("ibpc", "metadata end in cluster %d of %d", i, count)
+		}
+		n := binary.LittleEndian.Uint32(rest)
+		set, err := Unmarshal(rest[4:][:n])
+		if err != nil {
+			return nil, err
+		}
+		if rest = rest[4+n:]; first == nil {
+			first = set
+		}
+		if set.chunk != first.chunk || set.rowBytes != first.rowBytes {
+			return nil, codec.CorruptError("ibpc", "cluster %d has chunks of %d and rows of %d bytes, the first has %d and %d", i, set.chunk, set.rowBytes, first.chunk, first.rowBytes)
+		}
+		mask, bitval := set.MaskBitval()
+		masks = append(masks, Masks{mask, bitval})
+	}
+	if len(rest) != 0 {
+		return nil, codec.CorruptError("ibpc", "metadata have %d bytes after the last cluster", len(rest))
+	}
+	return NewClustered(first.chunk, first.rowBytes, masks)
+}

@@ -1,0 +1,105 @@
+#include "coder.h"
+#include "ticket.h"
+
+// Reads the hits of a batch from the slabs and writes their rows to the output, by a coder: ROW_CODER of ROW_HEADER.
+
+// A tile of N lanes decodes a row; the tiles of the grid take the hits in turns. Rows are staged in shared memory by
+// asynchronous copies: one is being decoded while CODER_AHEAD more are on their way. A lane knows one of the tile's next rows, N at a
+// time, and the list is read as much ahead. Shared memory: the metadata, then for each tile CODER_AHEAD + 1 stages and its scratch.
+template <class C, int N> INLINE void decodeCoded(const DecodeArgs &a)
+{
+	extern __shared__ u32x4 dynamic[];
+	const Tile<N> tile = Tile<N>::make();
+	const u8 *meta = (const u8 *)dynamic;
+	loadMeta(a.codec, (u8 *)dynamic);
+	u8 *ring = (u8 *)dynamic + a.codec.metaBytes + threadID() / N * ((CODER_AHEAD + 1) * a.stageBytes + a.codec.scratch);
+	u8 *scratch = ring + (CODER_AHEAD + 1) * a.stageBytes;
+	// Few rows are spread over all blocks.
+	u32 first = threadID() / N * gridBlocks() + blockID(), tiles = blockThreads() / N * gridBlocks();
+	u32 hits = ((const Counters *)a.counters)->hits;
+	auto make = [&](u32 k) { // the tile's k-th row
+		u32 i = first + k * tiles;
+		Ticket t{0, 0, 0};
+		if (i < hits)
+			t = ticketOf(a, loadConst((const u32x4 *)a.found + i));
+		return t;
+	};
+	Ticket known = make(tile.lane), next = make(N + tile.lane);
+	auto stage = [&](u32 k, u32 slot) {
+		if (k != 0 && k % N == 0) {
+			known = next;
+			next = make(k + N + tile.lane);
+		}
+		Ticket t;
+		u32 low = tile.from((u32)known.stored, k % N), high = tile.from((u32)(known.stored >> 32), k % N);
+		t.stored = (u64)high << 32 | low;
+		t.position = tile.from(known.position, k % N);
+		t.length = tile.from(known.length, k % N);
+		u32 to = sharedAddress(ring + slot * a.stageBytes);
+		for (u32 at = tile.lane * 16; (int)at < (int)t.length; at += N * 16)
+			copyAsync16(to + at, t.stored + at);
+		copyCommit();
+		return t;
+	};
+	Ticket coming[CODER_AHEAD];
+#pragma unroll
+	for (u32 i = 0; i < CODER_AHEAD; i++)
+		coming[i] = stage(i, i);
+	u32 slot = 0;
+	for (u32 k = 0; first + k * tiles < hits; k++) {
+		Ticket t = coming[0], last = stage(k + CODER_AHEAD, slot == 0 ? CODER_AHEAD : slot - 1);
+#pragma unroll
+		for (u32 i = 1; i < CODER_AHEAD; i++)
+			coming[i - 1] = coming[i];
+		coming[CODER_AHEAD - 1] = last;
+		copyWaitGroups<CODER_AHEAD>();
+		tile.sync(); // all lanes' copies are there
+		u8 *row = (u8 *)a.out + (u64)t.position * a.codec.rowBytes;
+		Words<SHARED> stored{(const u32 *)(ring + slot * a.stageBytes), 0, (t.length + 3) / 4};
+		bool ok = t.length != BAD_LENGTH;
+		if (t.length == a.codec.rowBytes)
+			tileCopy<N>(a.codec, stored, tile.lane, row);
+		else if (ok)
+			ok = C::decode(a.codec, meta, stored, t.length, scratch, tile, row);
+		if (!ok && tile.lane == 0)
+			corruptRow(a.counters, t.position);
+		tile.sync(); // the stage is free
+		slot = slot == CODER_AHEAD ? 0 : slot + 1;
+	}
+	copyWaitGroups<0>();
+}
+
+// A warp decodes a row that no stage has room for, where it lies, with the metadata where they lie. Shared memory: each warp's scratch.
+template <class C> INLINE void decodeCodedLong(const DecodeArgs &a)
+{
+	extern __shared__ u32x4 dynamic[];
+	const Tile<32> tile = Tile<32>::make();
+	u8 *scratch = (u8 *)dynamic + threadID() / 32 * a.codec.scratch;
+	u32 hits = ((const Counters *)a.counters)->hits, warps = blockThreads() / 32 * gridBlocks();
+	for (u32 i = threadID() / 32 * gridBlocks() + blockID(); i < hits; i += warps) {
+		Ticket t = ticketOf(a, loadConst((const u32x4 *)a.found + i));
+		u8 *row = (u8 *)a.out + (u64)t.position * a.codec.rowBytes;
+		bool ok = t.length != BAD_LENGTH;
+		Words<GLOBAL> stored{(const u32 *)t.stored, 0, ok ? (t.length + 3) / 4 : 0};
+		if (t.length == a.codec.rowBytes)
+			tileCopy<32>(a.codec, stored, tile.lane, row);
+		else if (ok)
+			ok = C::decode(a.codec, (const u8 *)a.codec.meta, stored, t.length, scratch, tile, row);
+		if (!ok && tile.lane == 0)
+			corruptRow(a.counters, t.position);
+		tile.sync(); // the scratch is free
+	}
+}
+
+#define CODED(lanes)                                                                                                             \
+	KERNEL void __launch_bounds__(256, ROW_CODER::BLOCKS) decode##lanes(const DecodeArgs a) { decodeCoded<ROW_CODER, lanes>(a); }
+
+CODED(32)
+#if ROW_LANES <= 16
+CODED(16)
+#endif
+#if ROW_LANES <= 8
+CODED(8)
+#endif
+static_assert(ROW_CODER::LANES == ROW_LANES, "ROW_LANES");
+KERNEL void __launch_bounds__(256) decodeLong(const DecodeArgs a) { decodeCodedLong<ROW_CODER>(a); }

@@ -1,0 +1,66 @@
+#include "coder_fetch.h"
+
+// Reads the misses of a batch from the host tier, over the link, and writes their rows to the output, by a coder: ROW_CODER of
+// ROW_HEADER. Rows come to shared memory as in fetch.cu.
+
+// A warp fetches a row; the warps of the grid take the misses in turns. Shared memory: the metadata, if they fit, then for each warp
+// stageBytes and its scratch.
+template <class C> INLINE void fetchCoded(const FetchArgs &a)
+{
+	extern __shared__ u32x4 dynamic[];
+	const Tile<32> tile = Tile<32>::make();
+	const u8 *meta = metaOf(a.codec, (u8 *)dynamic);
+	u8 *stage = (u8 *)dynamic + a.codec.metaBytes + threadID() / 32 * (a.stageBytes + a.codec.scratch);
+	u8 *scratch = stage + a.stageBytes;
+	u32 misses = ((const Counters *)a.counters)->misses, warps = gridBlocks() * (blockThreads() / 32);
+	bool byLine = a.codec.rowBytes >= LINE_ROW;
+	u64 moved = 0;
+	for (u32 i = (blockID() * blockThreads() + threadID()) / 32; i < misses; i += warps) {
+		Miss m = missOf(a, loadConst((const u32x4 *)(a.misses + i * a.step)));
+		u32 length = fetchRow<C>(a.codec, meta, m, a.ahead, stage, scratch, tile, byLine);
+		if (length != 0)
+			moved += length;
+		else if (tile.lane == 0)
+			corruptRow(a.counters, m.position);
+		tile.sync(); // stage and scratch are free
+	}
+	if (tile.lane == 0 && moved != 0)
+		addHostBytes(a.counters, moved);
+}
+
+// A warp reads a row that no stage has room for where it lies. Shared memory: each warp's scratch.
+template <class C> INLINE void fetchCodedLong(const FetchArgs &a)
+{
+	extern __shared__ u32x4 dynamic[];
+	const Tile<32> tile = Tile<32>::make();
+	u8 *scratch = (u8 *)dynamic + threadID() / 32 * a.codec.scratch;
+	const u8 *meta = (const u8 *)a.codec.meta;
+	u32 misses = ((const Counters *)a.counters)->misses, warps = gridBlocks() * (blockThreads() / 32);
+	u64 moved = 0;
+	for (u32 i = threadID() / 32 * gridBlocks() + blockID(); i < misses; i += warps) {
+		Miss m = missOf(a, loadConst((const u32x4 *)(a.misses + i * a.step)));
+		Words<GLOBAL> stored{(const u32 *)m.at, 0, (m.length + 3) / 4};
+		bool ok = true;
+		if (!m.compressed) {
+			copyRow(a.codec, stored, tile, m.row);
+		} else {
+			if (!m.known) {
+				u32 length = C::storedLength(a.codec, meta, stored, tile);
+				ok = length - 1 < m.length;
+				m.length = length;
+				stored.limit = (length + 3) / 4;
+			}
+			ok = ok && m.length != 0 && C::decode(a.codec, meta, stored, m.length, scratch, tile, m.row);
+		}
+		if (ok)
+			moved += m.length;
+		else if (tile.lane == 0)
+			corruptRow(a.counters, m.position);
+		tile.sync(); // the scratch is free
+	}
+	if (tile.lane == 0 && moved != 0)
+		addHostBytes(a.counters, moved);
+}
+
+KERNEL void __launch_bounds__(256) fetch32(const FetchArgs a) { fetchCoded<ROW_CODER>(a); }
+KERNEL void __launch_bounds__(256) fetchLong(const FetchArgs a) { fetchCodedLong<ROW_CODER>(a); }

@@ -1,0 +1,156 @@
+//go:build cuda && linux
+
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/tensorcache/tensorcache/device/cuda"
+)
+
+// coderKernels are the kernels of one coder. Tiles are by their lanes.
+type coderKernels struct {
+	decode     map[int]*cuda.Function[DecodeArgs]
+	decodeLong *cuda.Function[DecodeArgs]
+	fetch      *cuda.Function[FetchArgs]
+	fetchLong  *cuda.Function[FetchArgs]
+	serve      map[int]*cuda.Function[ServeArgs]
+	encode     *cuda.Function[EncodeArgs]
+}
+
+var codedKernels = map[string]coderKernels{}
+
+func init() {
+	for name, c := range coders {
+		decode, fetch, serve := module("decode_"+name), module("fetch_"+name), module("serve_"+name)
+		k := coderKernels{
+			decode:     map[int]*cuda.Function[DecodeArgs]{},
+			decodeLong: cuda.NewFunction[DecodeArgs](decode, "decodeLong"),
+			fetch:      cuda.NewFunction[FetchArgs](fetch, "fetch32"),
+			fetchLong:  cuda.NewFunction[FetchArgs](fetch, "fetchLong"),
+			serve:      map[int]*cuda.Function[ServeArgs]{},
+		}
+		for lanes := 32; lanes >= c.lanes; lanes /= 2 {
+			k.decode[lanes] = cuda.NewFunction[DecodeArgs](decode, fmt.Sprint("decode", lanes))
+			if lanes != 16 {
+				k.serve[lanes] = cuda.NewFunction[ServeArgs](serve, fmt.Sprint("serve", lanes))
+			}
+		}
+		if c.encodes {
+			k.encode = cuda.NewFunction[EncodeArgs](module("encode_"+name), "encode32")
+		}
+		codedKernels[name] = k
+	}
+}
+
+// tileOf returns the lanes that a row takes, of kernels by their lanes: one for each of its quads, up to a warp.
+func tileOf[A any](kernels map[int]*cuda.Function[A], rowBytes int) int {
+	for lanes := 8; lanes < 32; lanes *= 2 {
+		if kernels[lanes] != nil && lanes*16 >= rowBytes {
+			return lanes
+		}
+	}
+	return 32
+}
+
+// fits says whether a block of one warp has so much shared memory.
+func fits(s *cuda.Stream, shared int) bool {
+	limit := s.Device().MaxShared()
+	if sharedLimit != 0 {
+		limit = min(limit, sharedLimit)
+	}
+	return shared+staticShared <= limit
+}
+
+// maxSharedMeta is the metadata that blocks copy to shared memory, at most, where they can read it in place as well: more would
+// leave no room for rows.
+const maxSharedMeta = 48 << 10
+
+// metaInPlace leaves the metadata where they are if they do not fit shared memory beside one warp's.
+func metaInPlace(s *cuda.Stream, row *RowCodec, perWarp int) {
+	if row.MetaBytes > maxSharedMeta || !fits(s, int(row.MetaBytes)+perWarp) {
+		row.MetaBytes = 0
+	}
+}
+
+// runCoded is RunCUDA for a coder's rows.
+func (k *Decode) runCoded(s *cuda.Stream, c coderKernels, args *DecodeArgs, n int) error {
+	stage := (k.RowBytes+15)&^15 + 32
+	args.StageBytes = uint32(stage)
+	lanes := tileOf(c.decode, k.RowBytes)
+	perWarp := 32 / lanes * ((CoderAhead+1)*stage + int(args.Codec.Scratch))
+	meta := int(args.Codec.MetaBytes)
+	f := c.decode[lanes]
+	if k.RowBytes >= LongRow || meta > maxSharedMeta || !fits(s, meta+perWarp) {
+		f, meta, perWarp, lanes = c.decodeLong, 0, int(args.Codec.Scratch), 32
+	}
+	warps := fitWarps(s, meta, perWarp)
+	threads, shared := 32*warps, meta+warps*perWarp
+	grid, err := residentOf(s, f, threads, shared, n, max(1, threads/lanes/2)) // few rows: more blocks
+	if err != nil {
+		return err
+	}
+	if grid, err = leave(s, f, grid, threads, shared, k.Leave); err != nil {
+		return err
+	}
+	return f.Launch(s, grid, threads, shared, args)
+}
+
+// leave takes blocks off a grid, so many of those that each multiprocessor could run; one always runs.
+func leave[A any](s *cuda.Stream, f *cuda.Function[A], grid, threads, shared, blocks int) (int, error) {
+	if blocks == 0 {
+		return grid, nil
+	}
+	all, err := f.Resident(s.Device(), threads, shared)
+	sms := s.Device().Multiprocessors()
+	return min(grid, max(1, all/sms-blocks)*sms), err
+}
+
+// runCoded is RunCUDA for a coder's rows.
+func (k *Fetch) runCoded(s *cuda.Stream, c coderKernels, args *FetchArgs, n int) error {
+	stage := (k.Tier.RowBytes + stageSlack + 127) &^ 127
+	args.StageBytes = uint32(stage)
+	perWarp := stage + int(args.Codec.Scratch)
+	metaInPlace(s, &args.Codec, perWarp)
+	f := c.fetch
+	if !fits(s, perWarp) {
+		f, perWarp = c.fetchLong, int(args.Codec.Scratch)
+	}
+	meta := int(args.Codec.MetaBytes)
+	warps := fitWarps(s, meta, perWarp)
+	shared := meta + warps*perWarp
+	grid, err := residentOf(s, f, 32*warps, shared, n, warps)
+	if err != nil {
+		return err
+	}
+	grid = min(grid, s.Device().Multiprocessors()) // as for IBP's
+	return f.LaunchBegun(s, grid, 32*warps, shared, args, k.Begun)
+}
+
+// serveCoded returns the kernel of a small batch of a coder's rows, the tiles of its warps, and what a warp takes of shared memory.
+func serveCoded(s *cuda.Stream, c coderKernels, args *ServeArgs) (f *cuda.Function[ServeArgs], tiles, perWarp int) {
+	lanes := tileOf(c.serve, int(args.Codec.RowBytes)/2) // two quads a lane
+	tiles = 32 / lanes
+	perWarp = int(args.StageBytes) + tiles*int(args.Codec.Scratch)
+	metaInPlace(s, &args.Codec, perWarp)
+	return c.serve[lanes], tiles, perWarp
+}
+
+// runCoded is RunCUDA for a coder's rows.
+func (k *Encode) runCoded(s *cuda.Stream, c coderKernels, args *EncodeArgs) error {
+	if c.encode == nil || args.Codec.RowBytes >= LongRow {
+		return fmt.Errorf("kernels: codec %s does not encode rows of %d bytes on GPUs", k.Codec.Name(), args.Codec.RowBytes)
+	}
+	args.Codec.Scratch = uint32(k.Codec.Form.EncodeScratch)
+	args.RowBytes = (args.Codec.RowBytes + stageSlack + 127) &^ 127
+	perWarp := 2*int(args.RowBytes) + int(args.Codec.Scratch)
+	metaInPlace(s, &args.Codec, perWarp)
+	meta := int(args.Codec.MetaBytes)
+	warps := fitWarps(s, meta, perWarp)
+	shared := meta + warps*perWarp
+	grid, err := residentOf(s, c.encode, 32*warps, shared, int(k.Count), warps)
+	if err != nil {
+		return err
+	}
+	return c.encode.Launch(s, grid, 32*warps, shared, args)
+}

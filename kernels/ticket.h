@@ -1,0 +1,32 @@
+// Hits as the kernels that decode them from a list see them.
+#pragma once
+#include "decode.h"
+
+INLINE u64 slabOf(const DecodeArgs &a, u64 word)
+{
+	u64 slab = a.slabs[0];
+#pragma unroll
+	for (u32 i = 1; i < MAX_SLABS; i++) // selects, not an indexed parameter
+		slab = slabAt(word) == i ? a.slabs[i] : slab;
+	return slab;
+}
+
+// A Ticket is a row to decode. Its length is the row's for raw rows, less for others, 0 for none; BAD_LENGTH, which is below 0,
+// for locations of compressed rows that are no shorter than the row, which no encoder makes.
+struct Ticket {
+	u64 stored;
+	u32 position, length;
+};
+static_assert(2 * sizeof(Ticket) == DECODE_TICKETS, "DECODE_TICKETS");
+constexpr u32 BAD_LENGTH = 1u << 31;
+
+INLINE Ticket ticketOf(const DecodeArgs &a, u32x4 found)
+{
+	u64 word = (u64)found.y << 32 | found.x;
+	u32 length = storedAt(word), rowBytes = a.codec.rowBytes;
+	Ticket t;
+	t.stored = slabOf(a, word) + offsetAt(word);
+	t.position = found.z;
+	t.length = !compressedAt(word) ? rowBytes : length - 1 < rowBytes - 1 ? length : BAD_LENGTH;
+	return t;
+}
