@@ -58,6 +58,7 @@ type Telemetry struct {
 		impatient bool  // a flush has run out of time: no other one is waited for
 		failures  int   // of exporters
 		last      error // of those
+		spans     error // why the last spans that were not delivered were not
 		metrics   error // why the last metrics were not delivered
 	}
 }
@@ -237,10 +238,10 @@ func (t *Telemetry) Close() error {
 	defer t.mu.Unlock()
 	var errs []error
 	if ended, delivered := t.ended.Load(), t.delivered.Load(); delivered < ended {
-		errs = append(errs, fmt.Errorf("telemetry: %d of %d spans were not delivered: %w", ended-delivered, ended, cmpError(t.mu.last)))
+		errs = append(errs, fmt.Errorf("telemetry: %d of %d spans were not delivered: %w", ended-delivered, ended, firstError(t.mu.spans)))
 	}
 	if err := errors.Join(lastMetrics, t.mu.metrics); err != nil {
-		errs = append(errs, fmt.Errorf("telemetry: metrics were not delivered: %w", cmpError(t.mu.metrics, lastMetrics)))
+		errs = append(errs, fmt.Errorf("telemetry: metrics were not delivered: %w", firstError(t.mu.metrics, lastMetrics)))
 	} else if len(errs) == 0 && t.mu.failures > 0 {
 		errs = append(errs, fmt.Errorf("telemetry: %d exports failed: %w", t.mu.failures, t.mu.last))
 	}
@@ -250,7 +251,7 @@ func (t *Telemetry) Close() error {
 // errQueue stands for spans that found the queue full.
 var errQueue = errors.New("the queue was full")
 
-func cmpError(errs ...error) error {
+func firstError(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
 			return err
@@ -282,6 +283,10 @@ func (e *countingExporter) ExportSpans(ctx context.Context, spans []sdktrace.Rea
 	err := e.SpanExporter.ExportSpans(ctx, spans)
 	if err == nil {
 		e.t.delivered.Add(int64(len(spans)))
+		return nil
 	}
+	e.t.mu.Lock()
+	defer e.t.mu.Unlock()
+	e.t.mu.spans = err
 	return err
 }
