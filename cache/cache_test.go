@@ -460,7 +460,7 @@ func TestNew_BadOptions(t *testing.T) {
 		"cache: Budget (0 B) must be at least one slot (16 B) and its hashmap":        {Tables: good()},
 		"cache: Device (\"gpu\") must be auto, host or cuda":                          {Tables: good(), Budget: 4096, Device: "gpu"},
 		"cache: Devices (9) must be 1 to 8\ncache: Workers (-1) must not be negative": {Tables: good(), Budget: 4096, Devices: 9, Workers: -1},
-		"codec: unknown codec (\"zip\") must be one of auto, none, ibp, ibp4, ibp8":   {Tables: good(), Budget: 4096, Codec: "zip"},
+		"codec: unknown codec (\"zip\") must be one of auto, none, ibp, ibp2, ibp4, ibp8, ibpc":   {Tables: good(), Budget: 4096, Codec: "zip"},
 		"cache: HostTier (mode(7)) must be InPlace or Packed":                         {Tables: good(), Budget: 4096, HostTier: 7},
 		"cache: table must come from Open, FromSlice or FromBytes":                    {Tables: make([]cache.Table, 1), Budget: 4096},
 	} {

@@ -116,7 +116,7 @@ func TestFamilies_Unmarshal(t *testing.T) {
 }
 
 func TestTrain_BadSamples(t *testing.T) {
-	for _, name := range []string{Auto, "ibp", "ibp4", "ibp8"} {
+	for _, name := range []string{"ibp", "ibp4", "ibp8", "ibpc"} {
 		for _, c := range []struct {
 			sample, row int
 			want        string
