@@ -32,6 +32,10 @@ test-cuda: $(CUDA_STUB) # the CUDA build; its GPU tests skip where there is no G
 # Packages whose values are used by several goroutines at once.
 CONCURRENT = ./cache/... ./device/... ./hashmap ./kernels ./transfer ./bench/workload ./bench/trace ./codec/...
 
+.PHONY: collector
+collector: ## the OpenTelemetry Collector of the tests, a module of its own, at build/otel-collector: minutes the first time
+	cd internal/oteltest/collector && $(GO) build -o ../../../build/otel-collector .
+
 race: ## the concurrent packages under the race detector
 	$(GO) test -race -short -timeout 10m $(CONCURRENT)
 
@@ -53,7 +57,7 @@ test-long: ## the exhaustive runs; the last result is docs/results/test-long.txt
 	@mkdir -p docs/results
 	@set -o pipefail; { echo "make test-long: $$($(GO) env GOVERSION GOOS GOARCH | xargs)"; \
 	   { $(GO) test -tags long -timeout 60m -run '^TestLong_' -v ./... && \
-	     $(GO) test -race -tags long,invariants -timeout 60m -run '^TestLong_EqualsVersionedMap' -v ./cache; } 2>&1 | grep -vE '^(=== |PASS$$)|no test'; } | tee docs/results/test-long.txt
+	     $(GO) test -race -tags long,invariants -timeout 4h -run '^TestLong_EqualsVersionedMap' -v ./cache; } 2>&1 | grep -vE '^(=== |PASS$$)|no test'; } | tee docs/results/test-long.txt
 
 bench: ## benchmarks of the codec, the hashmap, the workloads and the simulations
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./codec/ibp ./hashmap ./slab ./bench/workload ./bench/trace ./bench/sim/demand ./cache/mrc

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/kernels"
@@ -26,9 +27,19 @@ const perThreadStream = 2
 func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows, out device.Buffer) (*Batch, error) {
 	d := v.device
 	if err := d.cache.enter(); err != nil {
-		return nil, err
+		return nil, d.cache.telemetry.refused(err)
 	}
 	defer d.cache.leave()
+	o := d.observe(ctx, table, int(min(rows.Size()/8, maxBatch)))
+	b, err := d.gatherDevice(ctx, stream, table, rows, out, &o)
+	if err != nil {
+		o.end(err)
+	}
+	return b, err
+}
+
+// gatherDevice is GatherDevice. The batch ends what is observed of it. REQUIRES: the cache is entered.
+func (d *deviceState) gatherDevice(ctx context.Context, stream uintptr, table int, rows, out device.Buffer, o *observed) (*Batch, error) {
 	if table < 0 || table >= len(d.cache.tables) {
 		return nil, fmt.Errorf("cache: table (%d) must be 0 to %d", table, len(d.cache.tables)-1)
 	}
@@ -48,13 +59,16 @@ func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows,
 	if stream == perThreadStream {
 		return nil, fmt.Errorf("cache: stream (%#x) must not be the per-thread default stream: goroutines have no thread of their own", stream)
 	}
+	if d.isLost() {
+		return nil, d.lostError()
+	}
 	s, err := d.device.WrapStream(stream)
 	if err != nil {
-		return nil, err
+		return nil, d.orLost(err)
 	}
 	capturing, err := s.Capturing()
 	if err != nil {
-		return nil, err
+		return nil, d.orLost(err)
 	}
 	if capturing {
 		return nil, fmt.Errorf("%w: %#x", ErrCapturing, stream)
@@ -62,13 +76,18 @@ func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows,
 	if n == 0 {
 		b := &Batch{}
 		b.mu.settled = true
+		o.end(nil)
 		return b, nil
 	}
-	l, err := d.acquire(ctx, d.table(table), int(n))
+	l, err := d.acquire(ctx, d.table(table), int(n), o.traced != nil)
 	if err != nil {
+		return nil, d.orLost(err)
+	}
+	if err := l.begin(ctx); err != nil {
+		d.releaseLane(l, nil)
 		return nil, err
 	}
-	l.begin()
+	l.trace(o.traced)
 	if err := l.enqueue(s, table, rows, out); err != nil {
 		l.abandon(s)
 		d.releaseLane(l, nil)
@@ -81,7 +100,7 @@ func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows,
 	}
 	b := &d.lanes.unused[0]
 	d.lanes.unused = d.lanes.unused[1:]
-	b.table, b.rows, b.mu.lane = table, int(n), l
+	b.table, b.rows, b.observed, b.mu.lane = table, int(n), *o, l
 	d.lanes.flight = append(d.lanes.flight, b)
 	d.changedLocked()
 	return b, nil
@@ -91,6 +110,7 @@ func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows,
 // later, its error unseen.
 type Batch struct {
 	table, rows int
+	observed    observed // ended by whoever settles the batch
 
 	mu struct {
 		sync.Mutex
@@ -161,7 +181,8 @@ func (b *Batch) settle() error {
 	if l := b.use(); l != nil {
 		failure := l.done.Synchronize() // not under the lock: others may ask meanwhile
 		b.mu.Lock()
-		if !b.mu.settled {
+		first, at := !b.mu.settled, time.Time{}
+		if first {
 			b.mu.settled = true
 			if failure != nil {
 				b.mu.err = l.wrap(failure, b)
@@ -169,10 +190,16 @@ func (b *Batch) settle() error {
 				var o outcome
 				o.add(kernels.CountersView(l.result), 0)
 				b.mu.err = o.report(l.owner, b.table, b.rows)
+				at = l.traceDone(0)
 			}
 		}
+		err := b.mu.err
 		b.mu.Unlock()
 		b.unuse()
+		if first {
+			b.observed.endAt(err, at)
+			b.observed = observed{}
+		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,10 +1,12 @@
 package cache
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
@@ -19,14 +21,18 @@ type Cache struct {
 	tables  []*table
 	devices []*deviceState
 	turn    atomic.Uint64 // the device that serves the next Gather
-	budget  atomic.Int64  // bytes per device, as of now
+	budget  atomic.Int64  // bytes per device, as of now; Options.Budgets bound it
 	space   *space
+	spread  atomic.Pointer[spread]
+	placing placing
+	losses  losses
 
 	learner   learner
 	changes   changes
 	refresher refresher
 	overlay   overlay
 	snapshots snapshots
+	telemetry telemetry
 
 	// gate lets calls in until Close, which waits for those under way.
 	gate struct {
@@ -54,6 +60,10 @@ type table struct {
 func New(o Options) (_ *Cache, err error) {
 	o.EnsureDefaults()
 	c := &Cache{opts: o}
+	c.telemetry.open(c, o.Telemetry)
+	begun := time.Now()
+	ctx, load := c.watchLoad()
+	defer func() { c.loaded(load, begun, err) }()
 	c.learner.cache, c.learner.policy = c, o.Admission
 	c.budget.Store(o.Budget)
 	c.gate.idle = sync.NewCond(&c.gate)
@@ -70,26 +80,28 @@ func New(o Options) (_ *Cache, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	devices, err := openDevices(o)
+	devices, err := openDevices(&o)
 	if err != nil {
 		return nil, err
 	}
+	c.opts = o
 	for i, d := range devices {
-		c.devices = append(c.devices, &deviceState{cache: c, index: i, device: d, peers: uint8(1<<len(devices)-1) &^ (1 << i)})
+		c.devices = append(c.devices, &deviceState{cache: c, index: i, device: d})
 	}
-	if err := c.loadTables(); err != nil {
+	if err := c.loadTables(ctx); err != nil {
 		return nil, err
 	}
 	if err := c.fill(); err != nil {
 		return nil, err
 	}
+	c.telemetry.serve()
 	return c, nil
 }
 
 // openDevices opens the backend.
-func openDevices(o Options) ([]device.Device, error) {
-	if o.Device == "cuda" || o.Device == "auto" && cuda.Usable() == nil && cuda.Count() >= o.Devices {
-		devices, err := cuda.Open(o.Devices)
+func openDevices(o *Options) ([]device.Device, error) {
+	if o.Device == "cuda" || o.Device == "auto" && o.fitsGPUs() {
+		devices, err := cuda.OpenGPUs(o.gpus())
 		if o.Device == "cuda" || !errors.Is(err, cuda.ErrUnsupported) {
 			return devices, err
 		}
@@ -105,7 +117,7 @@ func (c *Cache) share(t Table, raw float64) int64 {
 	return int64(min(maxBudget, all*float64(t.Rows())*float64(t.RowBytes())/raw))
 }
 
-func (c *Cache) loadTables() error {
+func (c *Cache) loadTables(ctx context.Context) error {
 	raw := 0.0
 	for _, t := range c.opts.Tables {
 		raw += float64(t.Rows()) * float64(t.RowBytes())
@@ -118,22 +130,38 @@ func (c *Cache) loadTables() error {
 		if name == "" {
 			name = c.opts.Codec
 		}
+		watch := c.watchTable(ctx, t.name)
 		tier, err := transfer.Load(c.devices[0].device, t.source, transfer.Options{
 			Codec: name, DType: t.dtype, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers, Capacity: t.capacity,
 			Terms: registry.Terms{Budget: c.share(t, raw), Link: c.opts.Link},
 		})
 		if err != nil {
-			return fmt.Errorf("cache: table %s: %w", t.name, err)
+			err = fmt.Errorf("cache: table %s: %w", t.name, err)
+			watch.end(err)
+			return err
 		}
 		c.tables = append(c.tables, &table{name: t.name, dtype: t.dtype, tier: tier})
+		loaded := c.tables[len(c.tables)-1]
+		loaded.describe(watch)
+		c.logChoice(loaded)
+		watch.end(nil)
 	}
 	c.opts.Tables = nil // the sources are not kept
 	return nil
 }
 
+// opened returns the devices.
+func (c *Cache) opened() (devices []device.Device) {
+	for _, d := range c.devices {
+		devices = append(devices, d.device)
+	}
+	return devices
+}
+
 // Close refuses further calls, waits for those and for batches under way, then frees all memory. Closing a closed cache
 // waits for the same and does nothing. A cache whose device has failed closes too.
 func (c *Cache) Close() error {
+	c.telemetry.close() // before the gate closes: collections under way come through it
 	g := &c.gate
 	g.Lock()
 	defer g.Unlock()
@@ -150,6 +178,7 @@ func (c *Cache) Close() error {
 
 // release frees what New built, however far it got.
 func (c *Cache) release() error {
+	c.telemetry.close()
 	c.changes.end()
 	c.captureRest()
 	c.learner.close()
@@ -173,7 +202,7 @@ func (c *Cache) release() error {
 	return errors.Join(errs...)
 }
 
-// enter begins a call; leave ends it. After a device has failed every call does with its error.
+// enter begins a call; leave ends it. After all devices have failed every call does with an error.
 func (c *Cache) enter() error {
 	c.gate.Lock()
 	defer c.gate.Unlock()
@@ -181,8 +210,8 @@ func (c *Cache) enter() error {
 		return ErrClosed
 	}
 	for _, d := range c.devices {
-		if err := d.device.Err(); err != nil {
-			return fmt.Errorf("%w: device %d: %w", ErrDevice, d.index, err)
+		if !d.isLost() && d.device.Err() != nil && !c.lose(d) {
+			return d.lostError()
 		}
 	}
 	c.gate.inside++

@@ -23,7 +23,7 @@ type deviceState struct {
 	cache  *Cache
 	index  int
 	device device.Device
-	peers  uint8 // bits of the slabs that are other devices'
+	lost   atomic.Bool // the device has failed for good, and the cache serves on without it
 	counts deviceCounts
 
 	slab   device.Buffer
@@ -34,6 +34,8 @@ type deviceState struct {
 	aside  int64 // bytes of slots handed out to make free space whole: rows have them twice, or none has them
 	tables []atomic.Pointer[tableOnDevice]
 	epochs epochs
+
+	timeline timeline
 
 	ring    *kernels.SampleRing // nil: no sampling
 	sampled atomic.Uint32       // batches so far
@@ -117,10 +119,10 @@ func (d *deviceState) changedLocked() {
 const pollBatches = 50 * time.Microsecond
 
 // acquire returns an idle lane for a batch of n rows, with lists if it is to have a launch a stage, waiting for one if need
-// be. It settles device batches that have finished, whose callers may never ask.
-func (d *deviceState) acquire(ctx context.Context, t *tableOnDevice, n int) (*lane, error) {
+// be. Batches that are traced have lists if there is room. It settles device batches that have finished, whose callers may never ask.
+func (d *deviceState) acquire(ctx context.Context, t *tableOnDevice, n int, traced bool) (*lane, error) {
 	want := int64(0)
-	if t.strategy(int64(n)) != oneLaunch {
+	if traced || t.strategy(int64(n)) != oneLaunch {
 		want = int64(n) * listBytes
 	}
 	for {
@@ -256,6 +258,7 @@ func (d *deviceState) openLane() (*lane, error) {
 // releaseLane makes a lane idle; if b is not nil, it leaves flight at the same time.
 func (d *deviceState) releaseLane(l *lane, b *Batch) {
 	l.end()
+	l.traced = nil
 	d.lanes.Lock()
 	defer d.lanes.Unlock()
 	d.lanes.flight = slices.DeleteFunc(d.lanes.flight, func(f *Batch) bool { return f == b })
@@ -296,6 +299,7 @@ func (d *deviceState) close() {
 	for _, l := range d.lanes.all {
 		l.close()
 	}
+	d.timeline.close()
 	if d.sharer != nil {
 		d.sharer.Close()
 		d.sharer = nil

@@ -24,3 +24,13 @@ func serveOnly(s strategy) (undo func()) {
 	only = s
 	return func() { only = 0 }
 }
+
+// IsPlaceholder says whether a provider is known as the one of a process that has set none.
+func IsPlaceholder(p any) bool { return isPlaceholder(p) }
+
+// HoldEpoch has a batch begin on the first device that ends when the function that it returns is called.
+func HoldEpoch(c *Cache) (end func()) {
+	e := &c.devices[0].epochs
+	n := e.begin()
+	return func() { e.end(n) }
+}

@@ -20,7 +20,9 @@ type lane struct {
 	epoch        uint64 // that batch, of the device's epochs
 	stream, side device.Stream
 	sequence     device.Sequence // of what a batch enqueues; nil where the device has none
+	spread       *spread         // what slabs and peers are of
 	slabs        []device.Buffer
+	peers        uint8 // bits of the slabs that are other devices'
 	// Points of a batch: the reading of misses has begun, hits are decoded, all is done.
 	begun, decoded, done device.Event
 
@@ -36,6 +38,9 @@ type lane struct {
 	decode  kernels.Decode
 	publish kernels.Publish
 	plan    transfer.Plan
+
+	traced *tracedBatch // the batch that runs, if it is sampled
+	timers [numPoints]device.Timer
 }
 
 // laneBytes is a lane's own device memory.
@@ -66,12 +71,6 @@ func (l *lane) open() (err error) {
 	if l.result, err = d.AllocHost(kernels.CountersBytes, "batch counters"); err != nil {
 		return err
 	}
-	for _, d := range l.owner.cache.devices {
-		l.slabs = append(l.slabs, d.slab)
-	}
-	if o := &l.owner.cache.overlay; !o.far {
-		l.slabs = append(l.slabs, o.mem)
-	}
 	return nil
 }
 
@@ -87,6 +86,7 @@ func (l *lane) close() {
 			e.Close()
 		}
 	}
+	l.closeTimers()
 	for _, b := range []device.Buffer{l.counters, l.buckets, l.result} {
 		d.Free(b)
 	}
@@ -114,11 +114,12 @@ func (l *lane) enqueueOn(s, side device.Stream, table int, rows, out device.Buff
 	l.batch++
 	lookup := kernels.Lookup{
 		Map: d.hashes, Layout: d.layout, Table: table, Limit: d.cache.tables[table].tier.Rows(), Rows: rows,
-		Rejected: t.rejected, Oversize: t.oversize, Peers: d.peers, Out: out, RowBytes: t.tier.RowBytes, Counters: l.counters,
+		Rejected: t.rejected, Oversize: t.oversize, Peers: l.peers, Out: out, RowBytes: t.tier.RowBytes, Counters: l.counters,
 		Samples: d.sampling(), Ring: d.ring,
 	}
 	var err error
-	how := t.strategy(rows.Size() / 8)
+	how := l.strategy(t, rows.Size()/8)
+	l.mark(s, pointBegun)
 	switch {
 	case l.lists.Size() == 0:
 		l.serve = kernels.Serve{
@@ -133,6 +134,7 @@ func (l *lane) enqueueOn(s, side device.Stream, table int, rows, out device.Buff
 	if err != nil {
 		return err
 	}
+	l.mark(s, pointDone)
 	return s.Record(l.done)
 }
 
@@ -170,18 +172,22 @@ func (l *lane) enqueueStages(s, side device.Stream, t *tableOnDevice, lookup ker
 	if err := s.Launch(&l.lookup); err != nil {
 		return err
 	}
+	l.mark(s, pointLookedUp)
 	if err := l.plan.Enqueue(s, t.tier, t.codec, batch, l.begun); err != nil {
 		return err
 	}
+	l.mark(s, pointFetched)
 	// The reading of misses takes longest: the decoding waits until it has begun, on every multiprocessor. Where the two
 	// began together, the reading was left with those multiprocessors that the decoder freed first: 327 instead of 277 us for
 	// 40,000 misses of 256 bytes on an H200.
 	if err := side.Wait(l.begun); err != nil {
 		return err
 	}
+	l.mark(side, pointDecoding)
 	if err := side.Launch(&l.decode); err != nil {
 		return err
 	}
+	l.mark(side, pointDecoded)
 	if err := side.Record(l.decoded); err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ type learner struct {
 	slotBytes func(key uint64) int
 	estimator estimator
 	samples   atomic.Int64
+	observed  atomic.Int64 // accesses that the policy was told of
 	lost      atomic.Int64 // overwritten in the ring before they were read
 
 	panicked atomic.Pointer[error]
@@ -120,6 +121,19 @@ func (d *deviceState) sampling() kernels.Sampling {
 func (l *learner) drain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.drainLocked()
+}
+
+// drainIfIdle is drain, unless the policy or the caller is being called, who may be the one that asks.
+func (l *learner) drainIfIdle() {
+	if l.mu.TryLock() {
+		defer l.mu.Unlock()
+		l.drainLocked()
+	}
+}
+
+// drainLocked is drain. REQUIRES: l.mu is locked.
+func (l *learner) drainLocked() {
 	c := l.cache
 	if l.mu.rows == nil {
 		l.mu.rows, l.mu.keys = make([][]int64, len(c.tables)), make([][]int64, len(c.tables))
@@ -176,6 +190,7 @@ func (l *learner) drain() {
 func (l *learner) observeLocked(table int) {
 	if rows := l.mu.rows[table]; len(rows) > 0 {
 		l.callLocked(func(p admission.Policy) { p.Observe(table, rows) })
+		l.observed.Add(int64(len(rows)))
 		l.mu.rows[table] = rows[:0]
 	}
 }

@@ -104,6 +104,19 @@ func (t *tableOnDevice) strategy(n int64) strategy {
 	return sideBySide
 }
 
+// strategy is the table's, or of a traced batch that has lists the one with all stages.
+func (l *lane) strategy(t *tableOnDevice, n int64) strategy {
+	how := t.strategy(n)
+	if b := l.traced; b != nil {
+		b.planned, b.run = how, sideBySide
+		if l.lists.Size() == 0 {
+			b.run = oneLaunch
+		}
+		how = b.run
+	}
+	return how
+}
+
 // short says whether one launch can serve the table's rows.
 func (t *tableOnDevice) short() bool { return t.tier.RowBytes < kernels.LongRow }
 

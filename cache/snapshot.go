@@ -1,11 +1,13 @@
 package cache
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -36,16 +38,21 @@ type snapshots struct {
 // place only once it is complete and on disk: at any moment, through any crash, the file is the old one or the new one. A
 // file of that name with ".tmp" behind it is written meanwhile; two caches must not write to one path at once. Rows that
 // are admitted or evicted meanwhile may be in it or not. It is safe for concurrent use, and waits for nothing but the disk.
-func (c *Cache) Snapshot(path string) error {
+func (c *Cache) Snapshot(path string) (err error) {
 	if err := c.enter(); err != nil {
 		return err
 	}
 	defer c.leave()
+	_, watch := c.telemetry.start(context.Background(), "snapshot", "")
+	defer func() { watch.end(err) }()
 	c.snapshots.Lock()
 	defer c.snapshots.Unlock()
-	if err := writeAtomically(path, c.encodeSnapshot()); err != nil {
+	contents := c.encodeSnapshot()
+	watch.set(keyChangedBytes.Int(len(contents)))
+	if err := writeAtomically(path, contents); err != nil {
 		return fmt.Errorf("cache: snapshot: %w", err)
 	}
+	c.telemetry.opts.Logger.Info("snapshot written", c.logName(), slog.String("path", path), slog.Int("bytes", len(contents)))
 	return nil
 }
 

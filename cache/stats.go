@@ -24,7 +24,7 @@ const (
 // Stats is what a cache holds and what it has done since New. Each Gather counts as a whole when it
 // returns, each GatherDevice once it has finished.
 type Stats struct {
-	// BudgetBytes is the budget of all devices together. MetadataBytes are the hashmaps, the row bits and the
+	// BudgetBytes is the budget of all devices together, but those that are lost. MetadataBytes are the hashmaps, the row bits and the
 	// slabs' tail slack; PayloadBytes the slots of cached rows. MetadataBytes + PayloadBytes ≤ BudgetBytes.
 	BudgetBytes, MetadataBytes, PayloadBytes int64
 	// CodecBytes is the codec metadata of all tables, once; IndexBytes the packed host tiers' indices on all devices.
@@ -58,6 +58,8 @@ type Stats struct {
 	Tables []TableStats
 	// Devices are the statistics of each device, and of its slab.
 	Devices []DeviceStats
+	// Placement is which rows lie in which slabs.
+	Placement Placement
 }
 
 // Changes counts what was changed in a cache that serves.
@@ -65,8 +67,11 @@ type Changes struct {
 	// Cycles of refreshing, and the rows that they admitted, took slots from, moved to make free space whole, and could not
 	// admit because the hashmap was full. RefreshedBytes is what they wrote to slabs.
 	Cycles, AdmittedRows, EvictedRows, MovedRows, RefusedRows, RefreshedBytes int64
+	// CopiedRows were cached already and got slots in further slabs.
+	CopiedRows int64
 	// UpdatedRows and InvalidatedRows are Update's and Invalidate's; UpdateWaits how often an Update waited for room.
-	UpdatedRows, InvalidatedRows, UpdateWaits int64
+	// HostBytesWritten is what updates have written to the host tier so far.
+	UpdatedRows, InvalidatedRows, UpdateWaits, HostBytesWritten int64
 	// SampledAccesses were read from the sample rings, LostAccesses overwritten there before that.
 	SampledAccesses, LostAccesses int64
 }
@@ -106,8 +111,14 @@ type CodecChoice = registry.Choice
 // DeviceStats is the part of one device: what its slab holds, and what the batches did that ran there, whichever slab they
 // read.
 type DeviceStats struct {
-	// PayloadBytes and FreeBytes are those of the device's slab.
-	PayloadBytes, FreeBytes int64
+	// BudgetBytes, PayloadBytes and FreeBytes are the device's part of those of Stats.
+	BudgetBytes, PayloadBytes, FreeBytes int64
+	// Load is the share of all hits that the slab is expected to serve, 0 to 1, by how often the policy says that its rows are
+	// looked up; 0 for all where it does not say.
+	Load float64
+	// Lost says that the device has failed for good, and Error how: its slab's rows are withdrawn, and its batches fail.
+	Lost  bool
+	Error string
 	// Lookups = LocalHits + PeerHits + Misses, as in TableStats.
 	Gathers, Lookups, LocalHits, PeerHits, Misses int64
 }
@@ -149,23 +160,35 @@ func (s Stats) Sub(earlier Stats) Stats {
 	s.Changes = Changes{
 		now.Cycles - then.Cycles, now.AdmittedRows - then.AdmittedRows, now.EvictedRows - then.EvictedRows,
 		now.MovedRows - then.MovedRows, now.RefusedRows - then.RefusedRows, now.RefreshedBytes - then.RefreshedBytes,
-		now.UpdatedRows - then.UpdatedRows, now.InvalidatedRows - then.InvalidatedRows, now.UpdateWaits - then.UpdateWaits,
+		now.CopiedRows - then.CopiedRows, now.UpdatedRows - then.UpdatedRows, now.InvalidatedRows - then.InvalidatedRows, now.UpdateWaits - then.UpdateWaits,
+		now.HostBytesWritten - then.HostBytesWritten,
 		now.SampledAccesses - then.SampledAccesses, now.LostAccesses - then.LostAccesses,
 	}
 	return s
 }
 
-// Stats returns the statistics as of now. Gathers under way may be counted in one table and not yet in another; batches of
+// Stats returns the statistics as of now, the samples of finished Gathers included: it may have the policy and the callbacks of
+// Options called. Gathers under way may be counted in one table and not yet in another; batches of
 // GatherDevice count once they have finished.
 func (c *Cache) Stats() (Stats, error) {
 	if err := c.enter(); err != nil {
 		return Stats{}, err
 	}
 	defer c.leave()
-	s := Stats{BudgetBytes: c.budget.Load() * int64(len(c.devices))}
+	c.learner.drainIfIdle()
+	s := Stats{}
 	c.changes.read(&s)
+	c.placementStats(&s)
+	for i := range s.Devices {
+		if !s.Devices[i].Lost {
+			s.BudgetBytes += s.Devices[i].BudgetBytes
+		}
+	}
 	hashes := int64(0)
 	for _, d := range c.devices {
+		if d.isLost() {
+			continue
+		}
 		d.settleFinished()
 		s.MetadataBytes += d.hashes.Size() + slab.TailSlack
 		hashes += d.hashes.Size()
@@ -211,8 +234,13 @@ func (ch *changes) read(s *Stats) {
 	defer ch.mu.Unlock()
 	longest := c.longestSlot()
 	for _, d := range c.devices {
-		one := DeviceStats{PayloadBytes: d.used(), FreeBytes: max(0, d.limit-d.used())}
+		one := DeviceStats{}
 		d.counts.read(&one)
+		if d.isLost() {
+			s.Devices = append(s.Devices, one)
+			continue
+		}
+		one.PayloadBytes, one.FreeBytes = d.used(), max(0, d.limit-d.used())
 		s.Devices = append(s.Devices, one)
 		s.PayloadBytes += one.PayloadBytes
 		s.FreeBytes += one.FreeBytes
@@ -227,13 +255,8 @@ func (ch *changes) read(s *Stats) {
 		filled := rows*int64(ch.now()) - ch.mu.bornSum
 		s.AdmittedAge = time.Duration(max(0, filled/rows)) * (100 * time.Millisecond)
 	}
-	n := &ch.counts
-	s.Changes = Changes{
-		Cycles: n.cycles.Load(), AdmittedRows: n.admitted.Load(), EvictedRows: n.evicted.Load(), MovedRows: n.moved.Load(),
-		RefusedRows: n.refused.Load(), RefreshedBytes: n.bytes.Load(), UpdatedRows: n.updated.Load(),
-		InvalidatedRows: n.invalidated.Load(), UpdateWaits: n.waits.Load(),
-		SampledAccesses: c.learner.samples.Load(), LostAccesses: c.learner.lost.Load(),
-	}
+	s.Changes = ch.counts.read()
+	s.Changes.SampledAccesses, s.Changes.LostAccesses = c.learner.samples.Load(), c.learner.lost.Load()
 	text := func(err error) string {
 		if err == nil {
 			return ""

@@ -10,6 +10,7 @@ package device
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // ErrOutOfMemory is wrapped by allocation errors when the device has too little memory left.
@@ -20,6 +21,8 @@ type Info struct {
 	Kind  string // "host" or "cuda"
 	Name  string // what the device calls itself
 	Index int    // place among the devices of the backend
+	// HostLink is how many bytes a second the device can read from host memory by what its link is made for, 0 if not known.
+	HostLink int64
 }
 
 // Device is one GPU, or one that the host emulates.
@@ -39,10 +42,18 @@ type Device interface {
 	WrapStream(handle uintptr) (Stream, error)
 	// NewEvent returns an event that counts as passed until it is recorded.
 	NewEvent() (Event, error)
+	// NewTimer returns an event that remembers when it passed.
+	NewTimer() (Timer, error)
 	// Err returns the error after which the device can do nothing more, or nil.
 	Err() error
 	// Close gives the device back. Its buffers, streams and events must be closed before.
 	Close() error
+}
+
+// PeerReader is a Device whose kernels may not be able to read every other device's memory. Those of other devices can.
+type PeerReader interface {
+	// CanRead says whether the device's kernels read memory that other has allocated.
+	CanRead(other Device) bool
 }
 
 // Stream is a queue of work that a device does in order. Work on different streams may overlap.
@@ -97,6 +108,14 @@ type Event interface {
 	Passed() (bool, error)
 	Synchronize() error
 	Close()
+}
+
+// Timer is an Event that remembers when it last passed. Recording one costs a little more.
+type Timer interface {
+	Event
+	// Since returns the time from when start passed to when this one did. Both are of one device, and have passed; the
+	// difference is known to half a microsecond, and to a ten-millionth of itself.
+	Since(start Timer) (time.Duration, error)
 }
 
 // Kernel is one operation with its launch arguments.

@@ -1,10 +1,12 @@
 package transfer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -75,7 +77,7 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	// What needs no row is ready when the last one has been read.
 	var p prepared
 	var preparing sync.WaitGroup
-	preparing.Go(func() { p = t.prepare(o) })
+	preparing.Go(func() { pprof.Do(context.Background(), loadLabels, func(context.Context) { p = t.prepare(o) }) })
 	defer func() {
 		preparing.Wait()
 		p.loader.close()
@@ -286,6 +288,9 @@ func (t *Tier) encodeOnHost(workers int) error {
 	return nil
 }
 
+// loadLabels are the profiler labels of goroutines that load.
+var loadLabels = pprof.Labels("tensorcache.task", "load")
+
 // eachPart calls a function for parts of the rows, on goroutines that each make one of their own.
 func (t *Tier) eachPart(workers int, makeDo func() func(from, to int64) error) error {
 	if workers <= 0 {
@@ -297,6 +302,7 @@ func (t *Tier) eachPart(workers int, makeDo func() func(from, to int64) error) e
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
+			pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), loadLabels))
 			do := makeDo()
 			for errs[w] == nil {
 				from := (next.Add(1) - 1) * part

@@ -23,6 +23,7 @@ type Plan struct {
 	terms kernels.Share
 	open  kernels.ShareOpen
 	share kernels.ShareFetch
+	hosts uint32 // the part of the last batch's misses that the host's processors were to gather, in 65536ths
 	// sharer is that of a shared batch until it is known to be enqueued.
 	sharer *Sharer
 }
@@ -37,6 +38,7 @@ const (
 // Enqueue puts the misses in address order where that pays, then reads them into the output: straight from the host tier, or
 // part of them through the host's processors. begun passes when the reading has begun.
 func (p *Plan) Enqueue(s device.Stream, tier kernels.HostRows, c kernels.Codec, b Batch, begun device.Event) error {
+	p.hosts = 0
 	p.sharer = nil
 	p.fetch = kernels.Fetch{Misses: b.Found, AtBack: true, Counters: b.Counters, Tier: tier, Codec: c, Out: b.Out, Begun: begun}
 	rows := b.Found.Size() / kernels.FoundBytes
@@ -61,7 +63,7 @@ func (p *Plan) Enqueue(s device.Stream, tier kernels.HostRows, c kernels.Codec, 
 }
 
 func (p *Plan) enqueueShared(s device.Stream, b Batch, terms kernels.Share) error {
-	p.terms = terms
+	p.terms, p.hosts = terms, terms.Fraction
 	p.open = kernels.ShareOpen{Counters: b.Counters, Share: &p.terms}
 	p.share = kernels.ShareFetch{Fetch: p.fetch, Share: &p.terms}
 	p.sharer = b.Share.sharer
@@ -83,4 +85,16 @@ func (p *Plan) Enqueued(err error) {
 		p.sharer.fail()
 	}
 	p.sharer = nil
+}
+
+// Chosen says how the last batch's misses were to be read: "zero_copy", "zero_copy_ordered", or "shared"; and which part of them the
+// host's processors were to gather.
+func (p *Plan) Chosen() (strategy string, hostShare float64) {
+	switch {
+	case p.hosts != 0:
+		return "shared", float64(p.hosts) / 65536
+	case !p.fetch.AtBack:
+		return "zero_copy_ordered", 0
+	}
+	return "zero_copy", 0
 }

@@ -1,9 +1,11 @@
 package transfer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
+	"runtime/pprof"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -139,11 +141,14 @@ func NewSharer(d device.Device, o ShareOptions) (_ *Sharer, err error) {
 	for range s.threads - 1 {
 		wake := make(chan struct{}, 1)
 		s.wakeOthers = append(s.wakeOthers, wake)
-		s.workers.Go(func() { s.help(wake) })
+		s.workers.Go(func() { pprof.Do(context.Background(), shareLabels, func(context.Context) { s.help(wake) }) })
 	}
-	s.workers.Go(s.lead)
+	s.workers.Go(func() { pprof.Do(context.Background(), shareLabels, func(context.Context) { s.lead() }) })
 	return s, nil
 }
+
+// shareLabels are the workers' profiler labels.
+var shareLabels = pprof.Labels("tensorcache.task", "share")
 
 // StageBytes returns the staging memory, page-locked and on the device.
 func (s *Sharer) StageBytes() (host, onDevice int64) {

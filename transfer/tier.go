@@ -140,6 +140,16 @@ func (t *Tier) StoredBytes(row int64) (int, error) {
 	return len(stored), err
 }
 
+// TryStoredBytes is StoredBytes that does not wait for a Write or a Repack under way.
+func (t *Tier) TryStoredBytes(row int64) (n int, ok bool) {
+	if !t.writes.TryRLock() {
+		return 0, false
+	}
+	defer t.writes.RUnlock()
+	stored, _, err := t.Stored(row)
+	return len(stored), err == nil
+}
+
 // SlotBytes returns what the row takes in a slab. It may be called beside Write.
 func (t *Tier) SlotBytes(row int64) (int, error) {
 	n, err := t.StoredBytes(row)

@@ -56,7 +56,7 @@ type runner struct {
 	o       Options
 	d       *cuda.Device
 	stream  device.Stream
-	timers  []*cuda.Event // before and after what is timed
+	timers  []device.Timer // before and after what is timed
 	start   time.Time
 	buffers []device.Buffer // freed between cases
 	kept    []device.Buffer // freed at the end

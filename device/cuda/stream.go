@@ -138,7 +138,7 @@ func (s *Stream) WhileCapturing(f func() error) error {
 // Close implements device.Stream.
 func (s *Stream) Close() { s.device.note(s.stream.Destroy()) }
 
-// Event is a CUDA event. It implements device.Event.
+// Event is a CUDA event. It implements device.Event and, made by NewTimer, device.Timer.
 type Event struct {
 	device *Device
 	event  *driver.Event
@@ -153,8 +153,11 @@ func (e *Event) Passed() (bool, error) {
 // Synchronize implements device.Event.
 func (e *Event) Synchronize() error { return e.device.note(e.event.Synchronize()) }
 
-// Since returns the time since a timer that passed earlier; both come from NewTimer.
-func (e *Event) Since(start *Event) (time.Duration, error) { return e.event.Since(start.event) }
+// Since implements device.Timer, for events that NewTimer made.
+func (e *Event) Since(start device.Timer) (time.Duration, error) {
+	took, err := e.event.Since(start.(*Event).event)
+	return took, e.device.note(err)
+}
 
 // Close implements device.Event.
 func (e *Event) Close() { e.device.note(e.event.Destroy()) }

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/device"
@@ -68,6 +69,9 @@ func (d *Device) WrapStream(uintptr) (device.Stream, error) { return stream{d.wo
 // NewEvent implements device.Device.
 func (d *Device) NewEvent() (device.Event, error) { return event{}, nil }
 
+// NewTimer implements device.Device.
+func (d *Device) NewTimer() (device.Timer, error) { return &timer{}, nil }
+
 // Err implements device.Device: nothing fails here.
 func (d *Device) Err() error { return nil }
 
@@ -106,18 +110,38 @@ func (s stream) WriteValue32(dst device.Buffer, value uint32) error {
 	return nil
 }
 
-// Work is done when it has been enqueued, so an event has always passed.
-func (s stream) Record(device.Event) error { return nil }
-func (s stream) Wait(device.Event) error   { return nil }
-func (s stream) Synchronize() error        { return nil }
-func (s stream) Capturing() (bool, error)  { return false, nil }
-func (s stream) Close()                    {}
+// Record implements device.Stream. Work is done when it has been enqueued, so an event has always passed.
+func (s stream) Record(e device.Event) error {
+	if t, ok := e.(*timer); ok {
+		t.passed.Store(int64(time.Since(began)))
+	}
+	return nil
+}
+
+func (s stream) Wait(device.Event) error  { return nil }
+func (s stream) Synchronize() error       { return nil }
+func (s stream) Capturing() (bool, error) { return false, nil }
+func (s stream) Close()                   {}
 
 type event struct{}
 
 func (event) Passed() (bool, error) { return true, nil }
 func (event) Synchronize() error    { return nil }
 func (event) Close()                {}
+
+// began is when the timers of all devices are at 0.
+var began = time.Now()
+
+// timer is an event that remembers when it passed, by the host's monotonic clock.
+type timer struct {
+	event
+	passed atomic.Int64 // nanoseconds since began
+}
+
+// Since implements device.Timer.
+func (t *timer) Since(start device.Timer) (time.Duration, error) {
+	return time.Duration(t.passed.Load() - start.(*timer).passed.Load()), nil
+}
 
 // workers is a number of goroutines.
 type workers int

@@ -1,0 +1,231 @@
+package ndzip
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/codec/internal/bitio"
+)
+
+// Groups, W words of W bits each, are coded one after the other: all heads, then all columns. Each word's residual is what
+// it adds to the word before, which the first one does not have; the sign is the lowest bit of both, and a negative
+// residual has all bits but the highest turned over, so that small ones of either sign have zeros on top.
+
+// encodeGroups writes the heads and columns of groups at the front of src to dst, which must have room for them as if no column was
+// zero, and returns their length.
+func encodeGroups(dst, src []byte, word, groups int) int {
+	end := groups * word
+	switch word {
+	case 2:
+		last := uint16(0)
+		for g := range groups {
+			end, last = encode16(dst, src[32*g:][:32], 2*g, end, last)
+		}
+	case 4:
+		last := uint32(0)
+		for g := range groups {
+			end, last = encode32(dst, src[128*g:][:128], 4*g, end, last)
+		}
+	default:
+		last := uint64(0)
+		for g := range groups {
+			end, last = encode64(dst, src[512*g:][:512], 8*g, end, last)
+		}
+	}
+	return end
+}
+
+// decodeGroups writes groups to dst. src must be as long as columnBytes says.
+func decodeGroups(dst, src []byte, word, groups int) {
+	heads, columns := src[:groups*word], src[groups*word:]
+	var last16 uint16
+	var last32 uint32
+	var last64 uint64
+	var end [8*64 + 8]byte
+	for g := range groups {
+		n := columnBytes(heads[g*word:][:word], word)
+		in := columns
+		if len(in) < n+8 { // decoders load eight bytes for each column, and once beyond them
+			in = end[:]
+			copy(in, columns)
+		}
+		base := unsafe.SliceData(in)
+		switch word {
+		case 2:
+			last16 = decode16(dst[32*g:][:32], binary.LittleEndian.Uint16(heads[2*g:]), base, last16)
+		case 4:
+			last32 = decode32(dst[128*g:][:128], binary.LittleEndian.Uint32(heads[4*g:]), base, last32)
+		default:
+			last64 = decode64(dst[512*g:][:512], binary.LittleEndian.Uint64(heads[8*g:]), base, last64)
+		}
+		columns = columns[n:]
+	}
+}
+
+// columnBytes returns the length of the columns of which there are heads.
+func columnBytes(heads []byte, word int) int {
+	n := 0
+	for ; len(heads) >= 8; heads = heads[8:] {
+		n += bits.OnesCount64(binary.LittleEndian.Uint64(heads))
+	}
+	for _, b := range heads {
+		n += bits.OnesCount8(b)
+	}
+	return n * word
+}
+
+// Each of the functions below codes one group: encoders put the head at dst[head:] and the columns at dst[end:], storing a word
+// beyond them, and return their end. All take and return the last word coded, rotated. Columns are taken without a branch on the head's bits, which are noise.
+
+func encode16(dst, src []byte, head, end int, last uint16) (int, uint16) {
+	var m [4]uint64
+	src = src[:32]
+	all := uint64(0)
+	for k := range m {
+		x := binary.LittleEndian.Uint64(src[8*k:])
+		x = x<<1&^low16 | x>>15&low16
+		before := x<<16 | uint64(last)
+		last = uint16(x >> 48)
+		r := (x | high16) - before&^high16 ^ (x^^before)&high16 // lane by lane
+		r ^= r >> 15 & low16 * 0x7fff
+		all |= r
+		m[k] = r
+	}
+	all |= all >> 32
+	heads := uint16(all | all>>16)
+	binary.LittleEndian.PutUint16(dst[head:], heads)
+	transpose16(&m)
+	for _, x := range m {
+		for range 4 {
+			binary.LittleEndian.PutUint16(dst[end:], uint16(x))
+			end += int(heads >> 15 << 1)
+			heads <<= 1
+			x >>= 16
+		}
+	}
+	return end, last
+}
+
+const (
+	low16  = 0x0001000100010001
+	high16 = 0x8000800080008000
+)
+
+func decode16(dst []byte, head uint16, columns *byte, last uint16) uint16 {
+	var m [4]uint64
+	dst = dst[:32]
+	at, h := 0, uint64(head)<<48
+	for k := range m {
+		var x uint64
+		for lane := 0; lane < 64; lane += 16 {
+			on := uint64(int64(h) >> 63)
+			x |= bitio.Load(columns, at) & 0xffff & on << lane
+			at += int(on & 2)
+			h <<= 1
+		}
+		m[k] = x
+	}
+	transpose16(&m)
+	for k, r := range m {
+		r ^= r >> 15 & low16 * 0x7fff
+		r = add16(r, r<<16)
+		r = add16(r, r<<32)
+		r = add16(r, uint64(last)*low16)
+		last = uint16(r >> 48)
+		binary.LittleEndian.PutUint64(dst[8*k:], r>>1&^high16|r&low16<<15)
+	}
+	return last
+}
+
+// add16 adds lane by lane.
+func add16(x, y uint64) uint64 { return (x&^high16 + y&^high16) ^ (x^y)&high16 }
+
+func encode32(dst, src []byte, head, end int, last uint32) (int, uint32) {
+	var m [16]uint64
+	src = src[:128]
+	all := uint32(0)
+	for k := range m {
+		x := bits.RotateLeft32(binary.LittleEndian.Uint32(src[8*k:]), 1)
+		y := bits.RotateLeft32(binary.LittleEndian.Uint32(src[8*k+4:]), 1)
+		r, s := x-last, y-x
+		last = y
+		r ^= uint32(int32(r)>>31) & 0x7fffffff
+		s ^= uint32(int32(s)>>31) & 0x7fffffff
+		all |= r | s
+		m[k] = uint64(r) | uint64(s)<<32
+	}
+	binary.LittleEndian.PutUint32(dst[head:], all)
+	transpose32(&m)
+	for _, x := range m {
+		binary.LittleEndian.PutUint32(dst[end:], uint32(x))
+		end += int(all >> 31 << 2)
+		binary.LittleEndian.PutUint32(dst[end:], uint32(x>>32))
+		end += int(all >> 30 & 1 << 2)
+		all <<= 2
+	}
+	return end, last
+}
+
+func decode32(dst []byte, head uint32, columns *byte, last uint32) uint32 {
+	var m [16]uint64
+	dst = dst[:128]
+	at := 0
+	for k := range m {
+		on, next := int32(head)>>31, int32(head<<1)>>31
+		head <<= 2
+		x := uint32(bitio.Load(columns, at)) & uint32(on)
+		at += int(on & 4)
+		y := uint32(bitio.Load(columns, at)) & uint32(next)
+		at += int(next & 4)
+		m[k] = uint64(x) | uint64(y)<<32
+	}
+	transpose32(&m)
+	for k, r := range m {
+		r ^= r >> 31 & 0x100000001 * 0x7fffffff
+		x := last + uint32(r)
+		last = x + uint32(r>>32)
+		binary.LittleEndian.PutUint64(dst[8*k:], uint64(bits.RotateLeft32(x, -1))|uint64(bits.RotateLeft32(last, -1))<<32)
+	}
+	return last
+}
+
+func encode64(dst, src []byte, head, end int, last uint64) (int, uint64) {
+	var m [64]uint64
+	src = src[:512]
+	all := uint64(0)
+	for k := range m {
+		x := bits.RotateLeft64(binary.LittleEndian.Uint64(src[8*k:]), 1)
+		r := x - last
+		last = x
+		r ^= uint64(int64(r)>>63) & (1<<63 - 1)
+		all |= r
+		m[k] = r
+	}
+	binary.LittleEndian.PutUint64(dst[head:], all)
+	transpose64(&m)
+	for _, x := range m {
+		binary.LittleEndian.PutUint64(dst[end:], x)
+		end += int(all >> 63 << 3)
+		all <<= 1
+	}
+	return end, last
+}
+
+func decode64(dst []byte, head uint64, columns *byte, last uint64) uint64 {
+	var m [64]uint64
+	dst = dst[:512]
+	at := 0
+	for k := range m {
+		on := uint64(int64(head) >> 63)
+		head <<= 1
+		m[k] = bitio.Load(columns, at) & on
+		at += int(on & 8)
+	}
+	transpose64(&m)
+	for k, r := range m {
+		last += r ^ uint64(int64(r)>>63)&(1<<63-1)
+		binary.LittleEndian.PutUint64(dst[8*k:], bits.RotateLeft64(last, -1))
+	}
+	return last
+}

@@ -1,0 +1,80 @@
+package ndzip
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/internal/npy"
+)
+
+// dataDir is where real inputs are, if anywhere.
+func dataDir() string {
+	if dir := os.Getenv("TENSORCACHE_DATA"); dir != "" {
+		return dir
+	}
+	return "../../../shared/data"
+}
+
+// realTable skips the test where the table is not.
+func realTable(t *testing.T, file string) (table []byte, rowBytes int) {
+	t.Helper()
+	r, err := npy.Open(filepath.Join(dataDir(), file), 2, "features")
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skipf("real tables are not here: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	rowBytes = r.RowBytes()
+	table = make([]byte, r.Rows()*rowBytes)
+	for rest := table; len(rest) > 0; {
+		n, err := r.Read(rest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest = rest[n*rowBytes:]
+	}
+	return table, rowBytes
+}
+
+// TestEncode_SavingsOnRealTables holds the savings against the least that they should reach.
+func TestEncode_SavingsOnRealTables(t *testing.T) {
+	for _, tc := range []struct {
+		file  string
+		of    codec.DType
+		least float64 // %
+	}{
+		{"cora.npz", dtype.Float32, 63.1}, {"pubmed_tx.npz", dtype.Float32, 19.1}, {"reddit.npz", dtype.Float32, 11.8},
+		{"ncf_user.npy", dtype.Float32, 0}, {"sz_testdouble.npy", dtype.Float64, 25.7}, {"sz_testfloat.npy", dtype.Float32, 26.6},
+		{"ncf_user.npy", dtype.BFloat16, 7.6}, {"reddit.npz", dtype.BFloat16, 34.1},
+	} {
+		t.Run(tc.file+"/"+tc.of.String(), func(t *testing.T) {
+			table, rowBytes := realTable(t, tc.file)
+			if tc.of == dtype.BFloat16 { // the upper halves of float32
+				for i := 0; i < len(table); i += 4 {
+					copy(table[i/2:], table[i+2:i+4])
+				}
+				table, rowBytes = table[:len(table)/2], rowBytes/2
+			}
+			c, err := New(tc.of, rowBytes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dst, sum := make([]byte, c.EncodeBound()), 0
+			for at := 0; at < len(table); at += rowBytes {
+				sum += min(c.encode(dst, table[at:][:rowBytes]), rowBytes)
+			}
+			s := 100 * (1 - float64(sum)/float64(len(table)))
+			t.Logf("%.2f %%", s)
+			if s < tc.least {
+				t.Errorf("saving %.2f %%, want at least %.1f %%", s, tc.least)
+			}
+		})
+	}
+}

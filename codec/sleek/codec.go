@@ -1,0 +1,89 @@
+package sleek
+
+import (
+	"fmt"
+
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// The lengths a subchunk may have, in bytes, all powers of two between these.
+const (
+	minSubchunk = 16
+	maxSubchunk = 1024
+)
+
+// Codec is SLEEK for the rows of one table. It implements [codec.Codec].
+type Codec struct {
+	layout
+	lanes     lanes
+	rowBytes  int
+	subchunk  int // G
+	subchunks int // ⌈R/G⌉
+	bounded   *bounded
+}
+
+// New returns the codec for rows of dtype's elements with subchunks of the given length, a power of two from 16 to 1024 bytes.
+func New(dtype codec.DType, rowBytes, subchunk int) (*Codec, error) {
+	l, err := layoutOf(dtype)
+	if err != nil {
+		return nil, err
+	}
+	return newCodec(l, rowBytes, subchunk, nil)
+}
+
+// NewBounded returns the codec in the error-bounded mode: no finite element read back differs from what it was by more than bound,
+// a positive and finite number, which is rounded down to a power of two.
+func NewBounded(bound float64, dtype codec.DType, rowBytes, subchunk int) (*Codec, error) {
+	l, err := layoutOf(dtype)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkBound(bound); err != nil {
+		return nil, err
+	}
+	return newCodec(l, rowBytes, subchunk, newBounded(l, bound))
+}
+
+func newCodec(l layout, rowBytes, subchunk int, b *bounded) (*Codec, error) {
+	if rowBytes < 1 || rowBytes > slab.MaxRowBytes {
+		return nil, fmt.Errorf("sleek: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
+	}
+	if subchunk < minSubchunk || subchunk > maxSubchunk || subchunk&(subchunk-1) != 0 {
+		return nil, fmt.Errorf("sleek: subchunk (%d bytes) must be a power of two from %d to %d", subchunk, minSubchunk, maxSubchunk)
+	}
+	return &Codec{
+		layout: l, lanes: lanesOf(l), rowBytes: rowBytes, subchunk: subchunk,
+		subchunks: (rowBytes + subchunk - 1) / subchunk, bounded: b,
+	}, nil
+}
+
+// Name implements codec.Codec: "sleek", or with the bound in force "sleek-eb:0.5".
+func (c *Codec) Name() string {
+	if c.bounded == nil {
+		return name
+	}
+	return fmt.Sprintf("%s:%g", boundedName, c.Bound())
+}
+
+// Bound returns the largest absolute difference between an element and what is read back, 0 if there is none.
+func (c *Codec) Bound() float64 {
+	if c.bounded == nil {
+		return 0
+	}
+	return c.bounded.bound()
+}
+
+// MetadataBytes implements codec.Codec: all that the kernels need is in their arguments.
+func (c *Codec) MetadataBytes() int64 { return 0 }
+
+// RowBytes implements codec.Codec.
+func (c *Codec) RowBytes() int { return c.rowBytes }
+
+// SubchunkBytes returns the length of a subchunk, G.
+func (c *Codec) SubchunkBytes() int { return c.subchunk }
+
+// words returns the number of words of subchunk i, the row's last one being padded.
+func (c *Codec) words(i int) int {
+	return (min(c.subchunk, c.rowBytes-i*c.subchunk) + c.word - 1) / c.word
+}
