@@ -120,7 +120,7 @@ func TestFamilies_Unmarshal(t *testing.T) {
 }
 
 func TestTrain_BadSamples(t *testing.T) {
-	for _, name := range []string{"ibp", "ibp4", "ibp8", "ibpc"} {
+	for _, name := range []string{"ibp", "ibp4", "ibp8"} {
 		for _, c := range []struct {
 			sample, row int
 			want        string
