@@ -45,8 +45,8 @@ $(EMULATOR)/modules/%.so: $(EMULATOR)/modules/%.o $(EMULATOR)/lib/dynamic.o | $(
 EMULATED_PACKAGES ?= ./device/cuda/... ./kernels
 EMULATED_FLAGS    ?= -short
 # Tests of packages that others do without a GPU, by name.
-EMULATED_BESIDE   ?= ./transfer ./cache
-EMULATED_NAMES    ?= GPU|Cuda|CUDA|Share|GatherDevice
+EMULATED_BESIDE   ?= ./cache
+EMULATED_NAMES    ?= GPU|Cuda|CUDA|GatherDevice
 EMULATED_TEST      = $(CUDA_ENV) LD_LIBRARY_PATH=$(EMULATOR) TENSORCACHE_REQUIRE_GPU=1 \
 	$(GO) test $(CUDA_TAGS),invariants -timeout 15m $(EMULATED_FLAGS)
 
