@@ -24,11 +24,12 @@ func (r *runner) sparseDecode(rowBytes int) error {
 	if tier.Codec() == nil {
 		return fmt.Errorf("rows of %d bytes stay raw", rowBytes)
 	}
-	return r.hitDecode(tier, r.sparseRows, SparseCodec, r.d)
+	return r.hitDecode(tier, r.sparseRows, "hit-decode", SparseCodec, r.d)
 }
 
-// hitDecode decodes rows of a slab in a device's memory, beside a plain gather of the same rows uncompressed from there.
-func (r *runner) hitDecode(tier *transfer.Tier, of func() (*filled, error), label string, in *cuda.Device) error {
+// hitDecode decodes rows of a slab in a device's memory, for the case of that name, beside a plain gather of the same rows
+// uncompressed from there.
+func (r *runner) hitDecode(tier *transfer.Tier, of func() (*filled, error), name, label string, in *cuda.Device) error {
 	table, err := of()
 	if err != nil {
 		return err
@@ -131,11 +132,11 @@ func (r *runner) hitDecode(tier *transfer.Tier, of func() (*filled, error), labe
 	}
 	bytes, total := float64(batch*rowBytes)/1e9, tier.Totals()
 	x := Result{
-		Case: "hit-decode", RowBytes: rowBytes, Codec: label, TableBytes: int64(rows * rowBytes), Batch: batch, Value: bytes / decode, Unit: "GB/s",
+		Case: name, RowBytes: rowBytes, Codec: label, TableBytes: int64(rows * rowBytes), Batch: batch, Value: bytes / decode, Unit: "GB/s",
 		Baseline: "plain gather, uncompressed", BaselineValue: bytes / plain, Compression: float64(total.RawBytes) / float64(total.StoredBytes),
 	}
 	if in != r.d {
-		x.Case, x.Baseline = "peer-hits", "plain gather of the peer's memory, uncompressed"
+		x.Baseline = "plain gather of the peer's memory, uncompressed"
 		x.Detail = fmt.Sprintf("goal × ratio %.3f", x.Compression)
 	}
 	if label == SparseCodec {
