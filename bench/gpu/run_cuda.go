@@ -191,6 +191,14 @@ func (r *runner) rows(rowBytes int) error {
 		}
 		r.free()
 	}
+	if r.pairs("peer-hits") {
+		if err := r.measure("peer-hits", func() error {
+			return r.hitDecode(tier, r.normalRows, "peer-hits", tier.Codec().Name(), r.peer)
+		}); err != nil {
+			return err
+		}
+		r.free()
+	}
 	if r.has("hit-codecs") {
 		if err := r.measure("hit-codecs", func() error { return r.hitCodecs(rowBytes) }); err != nil {
 			return err
