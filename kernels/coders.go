@@ -15,6 +15,14 @@ var coders = map[string]coder{
 	"ibpc2": {8, true},
 	"ibpc4": {8, true},
 	"ibpc8": {8, true},
+
+	"sleek16": {8, true},
+	"sleek32": {8, true},
+	"sleek64": {8, true},
+
+	"ndzip16": {16, false},
+	"ndzip32": {32, false},
+	"ndzip64": {32, false},
 }
 
 // Decodes says whether GPUs have kernels for rows of such a codec.
