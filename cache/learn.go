@@ -120,6 +120,19 @@ func (d *deviceState) sampling() kernels.Sampling {
 func (l *learner) drain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.drainLocked()
+}
+
+// drainIfIdle is drain, unless the policy or the caller is being called, who may be the one that asks.
+func (l *learner) drainIfIdle() {
+	if l.mu.TryLock() {
+		defer l.mu.Unlock()
+		l.drainLocked()
+	}
+}
+
+// drainLocked is drain. REQUIRES: l.mu is locked.
+func (l *learner) drainLocked() {
 	c := l.cache
 	if l.mu.rows == nil {
 		l.mu.rows, l.mu.keys = make([][]int64, len(c.tables)), make([][]int64, len(c.tables))

@@ -148,13 +148,15 @@ func (s Stats) Sub(earlier Stats) Stats {
 	return s
 }
 
-// Stats returns the statistics as of now. Gathers under way may be counted in one table and not yet in another; batches of
+// Stats returns the statistics as of now, the samples of finished Gathers included: it may have the policy and the callbacks of
+// Options called. Gathers under way may be counted in one table and not yet in another; batches of
 // GatherDevice count once they have finished.
 func (c *Cache) Stats() (Stats, error) {
 	if err := c.enter(); err != nil {
 		return Stats{}, err
 	}
 	defer c.leave()
+	c.learner.drainIfIdle()
 	s := Stats{BudgetBytes: c.budget.Load() * int64(len(c.devices))}
 	c.changes.read(&s)
 	hashes := int64(0)

@@ -1,11 +1,19 @@
 #!/bin/sh
 # Compiles the kernels to PTX with the clang given, and packs it into ptx/. No CUDA toolkit is needed. make kernels runs this.
+# "build.sh list" says what it would compile instead: the emulator compiles the same.
 set -eu
 clang=$1
 cd "$(dirname "$0")"
 build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
 compile() { # module source macros...
+	if [ "$clang" = list ]; then
+		printf '%s %s' "$1" "$2"
+		shift 2
+		for macro; do printf " '%s'" "$macro"; done
+		echo
+		return
+	fi
 	module=$1 source=$2
 	shift 2
 	"$clang" -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 --cuda-feature=+ptx80 -nocudainc -nocudalib \
@@ -53,4 +61,4 @@ done
 coder ndzip16 NdzipCoder coder_ndzip.h 16 -DROW_WIDTH=16
 coder ndzip32 NdzipCoder coder_ndzip.h 32 -DROW_WIDTH=32
 coder ndzip64 NdzipCoder coder_ndzip.h 32 -DROW_WIDTH=64
-go run ./gen/pack "$build" ptx
+[ "$clang" = list ] || go run ./gen/pack "$build" ptx

@@ -32,6 +32,10 @@ func TestRun_ColdLearns(t *testing.T) {
 	if o := r.Online; o.Cycles != 4 || o.SampledAccesses != r.Results.Lookups || o.LostAccesses != 0 {
 		t.Errorf("%+v, %d lookups", o, r.Results.Lookups)
 	}
+	// Batches after the last cycle count too.
+	if r := cold("--sample-rate", "1", "--refresh-batches", "7"); r.Online.SampledAccesses != r.Results.Lookups {
+		t.Errorf("%+v, %d lookups", r.Online, r.Results.Lookups)
+	}
 	r.Online.AdmittedAge, again.Online.AdmittedAge = 0, 0
 	if a, b := timeless(r), timeless(again); fmt.Sprint(a.Results, *a.Online) != fmt.Sprint(b.Results, *b.Online) {
 		t.Errorf("the same seed gave\n%+v %+v\nand\n%+v %+v", a.Results, *a.Online, b.Results, *b.Online)
