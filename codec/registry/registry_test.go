@@ -45,7 +45,7 @@ func TestTrain_AutoPicksTheSmallest(t *testing.T) {
 
 func TestTrain_UnknownName(t *testing.T) {
 	_, err := Train("zip", nil, 4, dtype.Float32)
-	if want := `codec: unknown codec ("zip") must be one of auto, none, ibp, ibp2, ibp4, ibp8, ibpc`; err == nil || err.Error() != want {
+	if want := `codec: unknown codec ("zip") must be one of auto, none, ibp, ibp2, ibp4, ibp8, ibpc, sleek, ndzip, sleek-eb:BOUND`; err == nil || err.Error() != want {
 		t.Fatalf("got %v, want %s", err, want)
 	}
 }
@@ -85,7 +85,7 @@ func TestConcrete_NamesThemselves(t *testing.T) {
 
 // TestFamilies_Unmarshal: every family restores its own codecs, and only from whole metadata.
 func TestFamilies_Unmarshal(t *testing.T) {
-	row := []byte("a row that repeats itself; mostly.")
+	row := bytes.Repeat([]byte{0x80, 0x3f}, 17) // ones, which every codec shrinks
 	sample := bytes.Repeat(row, 20)
 	for _, f := range families {
 		if f.Option != "" {
