@@ -20,8 +20,11 @@ type Cache struct {
 	tables  []*table
 	devices []*deviceState
 	turn    atomic.Uint64 // the device that serves the next Gather
-	budget  atomic.Int64  // bytes per device, as of now
+	budget  atomic.Int64  // bytes per device, as of now; Options.Budgets bound it
 	space   *space
+	spread  atomic.Pointer[spread]
+	placing placing
+	losses  losses
 
 	learner   learner
 	changes   changes
@@ -76,12 +79,13 @@ func New(o Options) (_ *Cache, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	devices, err := openDevices(o)
+	devices, err := openDevices(&o)
 	if err != nil {
 		return nil, err
 	}
+	c.opts = o
 	for i, d := range devices {
-		c.devices = append(c.devices, &deviceState{cache: c, index: i, device: d, peers: uint8(1<<len(devices)-1) &^ (1 << i)})
+		c.devices = append(c.devices, &deviceState{cache: c, index: i, device: d})
 	}
 	if err := c.loadTables(ctx); err != nil {
 		return nil, err
@@ -94,9 +98,9 @@ func New(o Options) (_ *Cache, err error) {
 }
 
 // openDevices opens the backend.
-func openDevices(o Options) ([]device.Device, error) {
-	if o.Device == "cuda" || o.Device == "auto" && cuda.Usable() == nil && cuda.Count() >= o.Devices {
-		devices, err := cuda.Open(o.Devices)
+func openDevices(o *Options) ([]device.Device, error) {
+	if o.Device == "cuda" || o.Device == "auto" && o.fitsGPUs() {
+		devices, err := cuda.OpenGPUs(o.gpus())
 		if o.Device == "cuda" || !errors.Is(err, cuda.ErrUnsupported) {
 			return devices, err
 		}
@@ -126,6 +130,14 @@ func (c *Cache) loadTables(ctx context.Context) error {
 	}
 	c.opts.Tables = nil // the sources are not kept
 	return nil
+}
+
+// opened returns the devices.
+func (c *Cache) opened() (devices []device.Device) {
+	for _, d := range c.devices {
+		devices = append(devices, d.device)
+	}
+	return devices
 }
 
 // Close refuses further calls, waits for those and for batches under way, then frees all memory. Closing a closed cache
@@ -172,7 +184,7 @@ func (c *Cache) release() error {
 	return errors.Join(errs...)
 }
 
-// enter begins a call; leave ends it. After a device has failed every call does with its error.
+// enter begins a call; leave ends it. After all devices have failed every call does with an error.
 func (c *Cache) enter() error {
 	c.gate.Lock()
 	defer c.gate.Unlock()
@@ -180,8 +192,8 @@ func (c *Cache) enter() error {
 		return ErrClosed
 	}
 	for _, d := range c.devices {
-		if err := d.device.Err(); err != nil {
-			return fmt.Errorf("%w: device %d: %w", ErrDevice, d.index, err)
+		if !d.isLost() && d.device.Err() != nil && !c.lose(d) {
+			return d.lostError()
 		}
 	}
 	c.gate.inside++

@@ -48,7 +48,7 @@ func (w *cycleWatch) end(err error) {
 func (n *changeCounts) read() Changes {
 	return Changes{
 		Cycles: n.cycles.Load(), AdmittedRows: n.admitted.Load(), EvictedRows: n.evicted.Load(), MovedRows: n.moved.Load(),
-		RefusedRows: n.refused.Load(), RefreshedBytes: n.bytes.Load(), UpdatedRows: n.updated.Load(),
+		RefusedRows: n.refused.Load(), RefreshedBytes: n.bytes.Load(), CopiedRows: n.copied.Load(), UpdatedRows: n.updated.Load(),
 		InvalidatedRows: n.invalidated.Load(), UpdateWaits: n.waits.Load(), HostBytesWritten: n.hostBytes.Load(),
 	}
 }
