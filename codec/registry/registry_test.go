@@ -45,7 +45,7 @@ func TestTrain_AutoPicksTheSmallest(t *testing.T) {
 
 func TestTrain_UnknownName(t *testing.T) {
 	_, err := Train("zip", nil, 4, dtype.Float32)
-	if want := `codec: unknown codec ("zip") must be one of auto, none, ibp, ibp2, ibp4, ibp8, ibpc, sleek, ndzip, sleek-eb:BOUND`; err == nil || err.Error() != want {
+	if want := `codec: unknown codec ("zip") must be one of auto, none, ibp, ibp2, ibp4, ibp8, ibpc, rank, zipnn, sleek, ndzip, sleek-eb:BOUND`; err == nil || err.Error() != want {
 		t.Fatalf("got %v, want %s", err, want)
 	}
 }
