@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/device/host"
@@ -110,14 +111,29 @@ func openDevices(o *Options) ([]device.Device, error) {
 
 var openHost = host.Open // tests have slower ones
 
+// share returns the bytes of all budgets that a table's rows get if they get as many as others, byte for byte.
+func (c *Cache) share(t Table, raw float64) int64 {
+	all := float64(c.opts.Budget) * float64(len(c.devices))
+	return int64(min(maxBudget, all*float64(t.Rows())*float64(t.RowBytes())/raw))
+}
+
 func (c *Cache) loadTables(ctx context.Context) error {
+	raw := 0.0
+	for _, t := range c.opts.Tables {
+		raw += float64(t.Rows()) * float64(t.RowBytes())
+	}
 	for _, t := range c.opts.Tables {
 		if t.used.Swap(true) {
 			return fmt.Errorf("cache: table %s: must not be given to New twice", t.name)
 		}
+		name := t.codec
+		if name == "" {
+			name = c.opts.Codec
+		}
 		watch := c.watchTable(ctx, t.name)
 		tier, err := transfer.Load(c.devices[0].device, t.source, transfer.Options{
-			Codec: c.opts.Codec, DType: t.dtype, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers, Capacity: t.capacity,
+			Codec: name, DType: t.dtype, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers, Capacity: t.capacity,
+			Terms: registry.Terms{Budget: c.share(t, raw), Link: c.opts.Link},
 		})
 		if err != nil {
 			err = fmt.Errorf("cache: table %s: %w", t.name, err)
@@ -125,7 +141,9 @@ func (c *Cache) loadTables(ctx context.Context) error {
 			return err
 		}
 		c.tables = append(c.tables, &table{name: t.name, dtype: t.dtype, tier: tier})
-		c.tables[len(c.tables)-1].describe(watch)
+		loaded := c.tables[len(c.tables)-1]
+		loaded.describe(watch)
+		c.logChoice(loaded)
 		watch.end(nil)
 	}
 	c.opts.Tables = nil // the sources are not kept

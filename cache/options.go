@@ -50,8 +50,14 @@ type Options struct {
 	// Rates are what PlacementAuto weighs copies by: `cachebench devices --measure` measures them. Without them it copies
 	// nothing, and Stats.Placement has no predictions. Default: none.
 	Rates Rates
-	// Codec is "auto" (default; whatever stores each table in the fewest bytes), "none", "ibp", "ibp4" or "ibp8".
+	// Codec is "none", the name of a codec (docs/codecs.md lists them), or "auto" (default): for each table the one that is predicted to
+	// deliver the most bytes of hits a second with this budget and Link; TableStats.Choice says why. Table.WithCodec names another for
+	// one table. Codecs that lose bits are used by name only.
 	Codec string
+	// Link is the bytes a second at which one device reads misses from the host tier, for "auto". Default: 55e9, PCIe 5 x16. The host
+	// backend picks as GPUs behind that link would, so that a cache is the same on both; with NoLink, "auto" measures how fast this
+	// machine's processors decode, and picks what suits them, with little regard to Seed: often rows as they are.
+	Link float64
 	// HostTier is InPlace (default) or Packed.
 	HostTier HostTier
 	// Admission decides which rows are cached; it belongs to the cache from New on. Default: admission.NewFrequency().
@@ -88,6 +94,9 @@ type Options struct {
 	// batch. Default half of GOMAXPROCS, at most 8; negative for none.
 	HostThreads int
 }
+
+// NoLink, as Options.Link, says that there is no GPU: "auto" is to pick what this machine's processors decode best.
+const NoLink = registry.NoLink
 
 // maxBudget keeps sums over devices from overflowing.
 const maxBudget = 1 << 59
@@ -221,6 +230,9 @@ func (o *Options) Validate() error {
 	o.validateDevices(fault)
 	if err := registry.Check(o.Codec); err != nil {
 		fault("%v", err)
+	}
+	if o.Link != NoLink && !(o.Link >= 0 && o.Link <= 1e15) {
+		fault("cache: Link (%g B/s) must be 0 to 1e15, or NoLink", o.Link)
 	}
 	if o.HostTier != InPlace && o.HostTier != Packed {
 		fault("cache: HostTier (%v) must be InPlace or Packed", o.HostTier)

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -81,6 +82,11 @@ type TableStats struct {
 	// Codec is the codec's name, "none" when all rows are raw.
 	Codec string
 	DType DType
+	// Choice is how "auto" came to the codec, nil where the codec was named.
+	Choice *CodecChoice
+	// TrainedRatio is RawBytes ÷ StoredBytes of the rows that the table was loaded with, by a sample of which the codec was
+	// trained. Where Update has written rows of another kind, RawBytes ÷ StoredBytes has become less than that.
+	TrainedRatio float64
 	// Rows of the table, and how many of them are stored raw, and cached.
 	Rows, RawRows, CachedRows int64
 	RowBytes                  int
@@ -98,6 +104,9 @@ type TableStats struct {
 	// MissStrategy says, for each device, how misses are fetched from the host tier.
 	MissStrategy []MissStrategy
 }
+
+// CodecChoice is why a codec was chosen: the candidates, and what was predicted of them.
+type CodecChoice = registry.Choice
 
 // DeviceStats is the part of one device: what its slab holds, and what the batches did that ran there, whichever slab they
 // read.
@@ -199,7 +208,7 @@ func (c *Cache) Stats() (Stats, error) {
 	for i, t := range c.tables {
 		total := t.tier.Totals()
 		ts := TableStats{
-			Name: t.name, Codec: "none", DType: t.dtype,
+			Name: t.name, Codec: "none", DType: t.dtype, Choice: t.tier.Choice(), TrainedRatio: t.tier.TrainedRatio(),
 			Rows: total.Rows, RawRows: total.RawRows, RowBytes: t.tier.RowBytes(), RawBytes: total.RawBytes, StoredBytes: total.StoredBytes,
 		}
 		if codec := t.tier.Codec(); codec != nil {

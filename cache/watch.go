@@ -87,6 +87,14 @@ func (t *table) describe(o operation) {
 	o.set(keyTableRows.Int64(total.Rows), keyTableRaw.Int64(total.RawBytes), keyTableStored.Int64(total.StoredBytes), keyCodec.String(codec))
 }
 
+// logChoice says in the log how auto-selection came to a table's codec.
+func (c *Cache) logChoice(t *table) {
+	if choice := t.tier.Choice(); choice != nil {
+		c.telemetry.opts.Logger.Info("codec picked", c.logName(), slog.String("table", t.name), slog.String("codec", choice.Codec),
+			slog.String("reason", choice.Reason))
+	}
+}
+
 // loaded ends New's span and says in the log what was loaded.
 func (c *Cache) loaded(o operation, begun time.Time, err error) {
 	log := c.telemetry.opts.Logger
