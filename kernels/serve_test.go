@@ -88,7 +88,7 @@ func newServeInputOf(t *testing.T, data []byte, rowBytes, n int, name string, of
 // load returns the host tier; its codec is the same on every device.
 func (in *serveInput) load(t testing.TB, d device.Device) *transfer.Tier {
 	t.Helper()
-	tier, err := transfer.Load(d, transfer.SourceOf(in.data, in.rowBytes), transfer.Options{Codec: in.name, DType: in.dtype, Mode: in.mode, Seed: 1})
+	tier, err := transfer.Load(d, transfer.SourceOf(in.data, in.rowBytes), transfer.Options{Codec: in.name, DType: in.dtype, Mode: in.mode, Seed: 1, OnHost: short()})
 	if err != nil {
 		t.Fatal(err)
 	}

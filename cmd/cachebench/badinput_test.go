@@ -190,8 +190,8 @@ func TestRun_BadFlags(t *testing.T) {
 		{"--features FEATURES --ids IDS --policy static-degree", "--policy static-degree needs a --graph: none is generated for --ids (IDS)"},
 		{"--features FEATURES --ids IDS --policy static-pagerank", "--policy static-pagerank needs a --graph: none is generated for --ids (IDS)"},
 		{"--features FEATURES --ids IDS --warmup-batches 1", "--warmup-batches (1) must leave some of the 1 batches of IDS to measure"},
-		{"--features FEATURES --ids IDS --budget 100", "--budget (100): cache: budget too small: Budget (100 B) must hold at least one slot (16 B) and its metadata: 224 B in all"},
-		{"--features FEATURES --ids IDS --budget 1%", "--budget (1%): cache: budget too small: Budget (3 B) must hold at least one slot (16 B) and its metadata: 224 B in all"},
+		{"--features FEATURES --ids IDS --codec ibp4 --budget 100", "--budget (100): cache: budget too small: Budget (100 B) must hold at least one slot (16 B) and its metadata: 224 B in all"},
+		{"--features FEATURES --ids IDS --codec ibp4 --budget 1%", "--budget (1%): cache: budget too small: Budget (3 B) must hold at least one slot (16 B) and its metadata: 224 B in all"},
 	} {
 		t.Run(c.flags, func(t *testing.T) {
 			t.Parallel()
