@@ -1,5 +1,7 @@
 package gpu
 
+import "github.com/tensorcache/tensorcache/internal/dtype"
+
 // setGoal gives a result the goal of its case. Goals were set for an H200 and the default options. REQUIRES: what tells
 // the case's variants apart is filled in.
 func (x *Result) setGoal() {
@@ -18,6 +20,10 @@ func (x *Result) setGoal() {
 			return
 		}
 		atLeast(RatioAtLeast, step{1024, 0.90}, step{400, 0.85}, step{256, 0.75})
+	case codecCase:
+		if goal := codecGoals[x.Codec]; goal != 0 {
+			atLeast(RatioAtLeast, step{512, goal})
+		}
 	case "gather-hits":
 		atLeast(RatioAtLeast, step{512, 0.70}, step{256, 0.55})
 	case "gather-misses":
@@ -56,6 +62,18 @@ func (x *Result) setGoal() {
 			x.Goal, x.GoalOf = x.BaselineValue, ValueAtMost
 		}
 	}
+}
+
+// codecCase is the case that decodes hits of every codec.
+const codecCase = "hit-codecs"
+
+// codecLabel is its results' Codec.
+func codecLabel(codec string, of dtype.Type) string { return codec + " " + of.String() }
+
+// codecGoals are its goals, of rows of 512 bytes and more; those of IBP are hit-decode's.
+var codecGoals = map[string]float64{
+	codecLabel("rank", dtype.Float32): 0.6, codecLabel("rank", dtype.BFloat16): 0.5, codecLabel("sleek", dtype.Float32): 0.8,
+	codecLabel("ndzip", dtype.Float32): 0.4, codecLabel("zipnn", dtype.Float32): 0.25,
 }
 
 // step is a goal of rows from so many bytes on.

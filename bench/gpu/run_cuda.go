@@ -63,9 +63,9 @@ type runner struct {
 	report  Report
 
 	// What several cases use, made when the first one needs it.
-	normals, sparse *filled
-	stage           device.Buffer
-	link            *link
+	normals, sparse, bfloats *filled
+	stage                    device.Buffer
+	link                     *link
 }
 
 // filled is a table of one pattern: page-locked, and on the device.
@@ -136,7 +136,7 @@ func (r *runner) run() error {
 
 // tables makes the tables that are needed.
 func (r *runner) tables() error {
-	if r.has("hit-decode", "miss-fetch", "gather-misses", "gather-hits", "gather-80", "small-batch", "small-batch-caller", "caller", "load", "sampling", "refresh", "memory") {
+	if r.has("hit-decode", "miss-fetch", "gather-misses", "gather-hits", "gather-80", "small-batch", "small-batch-caller", "caller", "load", "sampling", "refresh", "memory", codecCase) {
 		if _, err := r.normalRows(); err != nil {
 			return err
 		}
@@ -164,13 +164,19 @@ func (r *runner) rows(rowBytes int) error {
 	}
 	if r.has("hit-decode") {
 		if err := r.measure("hit-decode", func() error {
-			err := r.hitDecode(tier, r.normalRows, tier.Codec().Name())
+			err := r.hitDecode("hit-decode", tier, r.normalRows, tier.Codec().Name())
 			r.free()
 			if err != nil {
 				return err
 			}
 			return r.sparseDecode(rowBytes)
 		}); err != nil {
+			return err
+		}
+		r.free()
+	}
+	if r.has(codecCase) {
+		if err := r.measure(codecCase, func() error { return r.hitCodecs(rowBytes) }); err != nil {
 			return err
 		}
 		r.free()
@@ -249,7 +255,7 @@ func (r *runner) forget() {
 	for _, b := range append(r.kept, r.stage) {
 		r.d.Free(b)
 	}
-	r.kept, r.stage, r.normals, r.sparse = nil, device.Buffer{}, nil, nil
+	r.kept, r.stage, r.normals, r.sparse, r.bfloats = nil, device.Buffer{}, nil, nil, nil
 }
 
 func (r *runner) release() {
