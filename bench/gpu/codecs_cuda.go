@@ -4,6 +4,7 @@ package gpu
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 
@@ -14,49 +15,54 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// codecTableBytes is the size of the tables of hit-codecs, at most: far beyond the L2, and every codec encodes it in seconds.
+// codecTableBytes is the most of a table that each codec is measured on: what a batch of hitDecode reads.
 const codecTableBytes = 512 << 20
 
-// halves returns N(0,1) elements rounded to bfloat16, two a word.
-func halves() pattern {
-	half := func(r *rand.Rand) uint32 {
-		u := math.Float32bits(float32(r.NormFloat64()))
-		return (u + 0x7fff + u>>16&1) >> 16
-	}
-	return newPattern(func(r *rand.Rand) float32 { return math.Float32frombits(half(r) | half(r)<<16) })
-}
-
-// bfloatRows is normalRows of 16-bit elements.
-func (r *runner) bfloatRows() (*filled, error) { return r.shared(&r.bfloats, halves) }
-
-// hitCodecs decodes hits of every codec that GPUs have kernels for, of N(0,1) float32 and bfloat16 rows.
+// hitCodecs is hitDecode by every codec that GPUs decode and that serves the elements, but for hitDecode's own: float32 and bfloat16.
 func (r *runner) hitCodecs(rowBytes int) error {
-	for _, table := range []struct {
-		dtype codec.DType
-		of    func() (*filled, error)
-	}{{dtype.Float32, r.normalRows}, {dtype.BFloat16, r.bfloatRows}} {
-		f, err := table.of()
+	for _, of := range []struct {
+		rows   func() (*filled, error)
+		dtype  codec.DType
+		suffix string
+	}{{r.normalRows, dtype.Float32, ""}, {r.halfRows, dtype.BFloat16, BFloat16Suffix}} {
+		f, err := of.rows()
 		if err != nil {
 			return err
 		}
-		data := whole(f.host.Bytes()[:min(f.host.Size(), codecTableBytes)], rowBytes)
+		table := whole(f.host.Bytes()[:min(f.host.Size(), codecTableBytes)], rowBytes)
 		for _, name := range registry.Concrete() {
-			tier, err := transfer.Load(r.d, transfer.SourceOf(data, rowBytes), transfer.Options{Codec: name, DType: table.dtype, Seed: seed})
-			if errors.Is(err, codec.ErrDType) {
+			if name == codecName && of.dtype == dtype.Float32 {
 				continue
 			}
-			if err != nil {
-				return err
-			}
-			if on, ok := tier.Codec().(codec.OnDevice); ok && kernels.Decodes(on.DeviceForm()) {
-				err = r.hitDecode(codecCase, tier, table.of, codecLabel(name, table.dtype))
-			}
-			tier.Close()
-			r.free()
-			if err != nil {
-				return err
+			if err := r.hitCodec(table, rowBytes, name, of.dtype, of.rows, name+of.suffix); err != nil {
+				return fmt.Errorf("%s of %v: %w", name, of.dtype, err)
 			}
 		}
 	}
 	return nil
+}
+
+func (r *runner) hitCodec(table []byte, rowBytes int, name string, elements codec.DType, of func() (*filled, error), label string) error {
+	defer r.free()
+	tier, err := transfer.Load(r.d, transfer.SourceOf(table, rowBytes), transfer.Options{Codec: name, DType: elements, Seed: seed})
+	if errors.Is(err, codec.ErrDType) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer tier.Close()
+	on, ok := tier.Codec().(codec.OnDevice)
+	if !ok || !kernels.Decodes(on.DeviceForm()) {
+		return nil
+	}
+	return r.hitDecode(tier, of, "hit-codecs", label)
+}
+
+// halves returns pairs of N(0,1) bfloat16 elements.
+func halves() pattern {
+	return newPattern(func(r *rand.Rand) float32 {
+		low, high := math.Float32bits(float32(r.NormFloat64())), math.Float32bits(float32(r.NormFloat64()))
+		return math.Float32frombits(low>>16 | high&0xffff0000)
+	})
 }

@@ -23,11 +23,11 @@ func (r *runner) sparseDecode(rowBytes int) error {
 	if tier.Codec() == nil {
 		return fmt.Errorf("rows of %d bytes stay raw", rowBytes)
 	}
-	return r.hitDecode("hit-decode", tier, r.sparseRows, SparseCodec)
+	return r.hitDecode(tier, r.sparseRows, "hit-decode", SparseCodec)
 }
 
-// hitDecode decodes rows of a slab, beside a plain gather of the same rows uncompressed, for the case of that name.
-func (r *runner) hitDecode(name string, tier *transfer.Tier, of func() (*filled, error), label string) error {
+// hitDecode decodes rows of a slab, for the case of that name, beside a plain gather of the same rows uncompressed.
+func (r *runner) hitDecode(tier *transfer.Tier, of func() (*filled, error), name, label string) error {
 	table, err := of()
 	if err != nil {
 		return err

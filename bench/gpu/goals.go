@@ -1,7 +1,5 @@
 package gpu
 
-import "github.com/tensorcache/tensorcache/internal/dtype"
-
 // setGoal gives a result the goal of its case. Goals were set for an H200 and the default options. REQUIRES: what tells
 // the case's variants apart is filled in.
 func (x *Result) setGoal() {
@@ -20,8 +18,8 @@ func (x *Result) setGoal() {
 			return
 		}
 		atLeast(RatioAtLeast, step{1024, 0.90}, step{400, 0.85}, step{256, 0.75})
-	case codecCase:
-		if goal := codecGoals[x.Codec]; goal != 0 {
+	case "hit-codecs":
+		if goal, ok := codecGoals[x.Codec]; ok {
 			atLeast(RatioAtLeast, step{512, goal})
 		}
 	case "gather-hits":
@@ -64,17 +62,8 @@ func (x *Result) setGoal() {
 	}
 }
 
-// codecCase is the case that decodes hits of every codec.
-const codecCase = "hit-codecs"
-
-// codecLabel is its results' Codec.
-func codecLabel(codec string, of dtype.Type) string { return codec + " " + of.String() }
-
-// codecGoals are its goals, of rows of 512 bytes and more; those of IBP are hit-decode's.
-var codecGoals = map[string]float64{
-	codecLabel("rank", dtype.Float32): 0.6, codecLabel("rank", dtype.BFloat16): 0.5, codecLabel("sleek", dtype.Float32): 0.8,
-	codecLabel("ndzip", dtype.Float32): 0.4, codecLabel("zipnn", dtype.Float32): 0.25,
-}
+// codecGoals are those of hit-codecs, for rows of 512 bytes and more.
+var codecGoals = map[string]float64{"rank": 0.6, "sleek": 0.8, "ndzip": 0.4, "zipnn": 0.25, "rank" + BFloat16Suffix: 0.5}
 
 // step is a goal of rows from so many bytes on.
 type step struct {
@@ -85,6 +74,8 @@ type step struct {
 const (
 	// SparseCodec labels 0/1 rows; rows of other labels are N(0,1).
 	SparseCodec = "ibp4 sparse"
+	// BFloat16Suffix follows the codec's name in labels of bfloat16 rows of hit-codecs; others are float32.
+	BFloat16Suffix = " bfloat16"
 	// smallRow and hitBatch are the row length of small batches, and the batch of hits that has a goal.
 	smallRow = 512
 	hitBatch = 4096

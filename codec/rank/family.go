@@ -2,7 +2,8 @@ package rank
 
 import "github.com/tensorcache/tensorcache/codec"
 
-// Family is that of the registry. It serves elements of 2, 4 and 8 bytes, floats or integers.
+// Family is that of the registry. It serves elements of 2, 4 and 8 bytes, floats or integers. GPURate is the goal, until it is
+// measured.
 var Family = codec.Family{
 	Name: "rank", GPURate: 0.6,
 	Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {

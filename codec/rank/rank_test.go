@@ -19,7 +19,7 @@ import (
 
 var _ codec.Codec = (*Codec)(nil)
 
-// normal returns rows of N(0,1) elements: float32, float64, or with 2 bytes bfloat16 and with 3 float16-like.
+// normal returns rows of N(0,1) elements: bfloat16, float32 or float64.
 func normal(seed uint64, rows, columns, elementBytes int) []byte {
 	r := rand.New(rand.NewPCG(seed, 8))
 	var b []byte

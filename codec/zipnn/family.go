@@ -17,7 +17,7 @@ func LayoutsOf(t codec.DType) []Layout {
 	return []Layout{{t.Size(), 0}}
 }
 
-// Family is that of the registry. It serves all element types.
+// Family is that of the registry. It serves all element types. GPURate is the goal, until it is measured.
 var Family = codec.Family{
 	Name: "zipnn", GPURate: 0.25,
 	Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
