@@ -31,6 +31,10 @@ func TestGPUs_EqualHost(t *testing.T) {
 		data := gputest.Rows("mixed", rows, rowBytes, 1)
 		r := rand.New(rand.NewPCG(1, uint64(n)))
 		training := zipf(r, rows, 4*rows)
+		sizes := []int{1, 33, 3000}
+		if testing.Short() {
+			sizes = []int{1, 300}
+		}
 		for _, placement := range []string{cache.PlacementPartition, cache.PlacementReplicate, cache.PlacementAuto} {
 			var caches []*cache.Cache
 			for _, backend := range []string{"host", "cuda"} {
@@ -39,7 +43,7 @@ func TestGPUs_EqualHost(t *testing.T) {
 					Admission: admission.NewFrequency(), Training: batches(0, training), Seed: 1, Placement: placement, Rates: hotRates,
 				}))
 			}
-			for _, size := range []int{1, 33, 3000} {
+			for _, size := range sizes {
 				ids := zipf(r, rows, size)
 				for i := range n {
 					var outs [2][]byte
