@@ -30,6 +30,7 @@ INLINE u32 maximum(u32 a, u32 b) { return a > b ? a : b; }
 
 INLINE u32 ballot(u32 lanes, bool vote) { return __nvvm_vote_ballot_sync(lanes, vote); }
 INLINE u32 popcount(u32 x) { return __builtin_popcount(x); }
+INLINE u32 lowestBit(u32 x) { return __builtin_ctz(x); } // x is not 0
 
 // Shuffles within tiles of WIDTH lanes, a power of two; lanes names the tile's lanes.
 template <int WIDTH> INLINE u32 tileFrom(u32 lanes, u32 x, u32 lane)

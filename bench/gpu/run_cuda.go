@@ -12,6 +12,7 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/internal/experiments"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -24,6 +25,10 @@ func Run(o Options) (_ *Report, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+	on, err := experiments.Named()
+	if err != nil {
+		return nil, err
+	}
 	devices, err := cuda.Open(1)
 	if err != nil {
 		return nil, err
@@ -31,7 +36,7 @@ func Run(o Options) (_ *Report, err error) {
 	d := devices[0].(*cuda.Device)
 	defer func() { err = errors.Join(err, d.Close()) }()
 	r := &runner{o: o, d: d, start: time.Now(), report: Report{
-		Device: d.Info().Name, Driver: driverVersion() + ", " + cuda.Driver(), Commit: commit,
+		Device: d.Info().Name, Driver: driverVersion() + ", " + cuda.Driver(), Commit: commit, Experiments: on,
 	}}
 	defer r.release()
 	if r.stream, err = d.NewStream(); err != nil {
