@@ -32,6 +32,10 @@ test-cuda: $(CUDA_STUB) # the CUDA build; its GPU tests skip where there is no G
 # Packages whose values are used by several goroutines at once.
 CONCURRENT = ./cache/... ./device/... ./hashmap ./kernels ./transfer ./bench/workload ./bench/trace ./codec/...
 
+.PHONY: collector
+collector: ## the OpenTelemetry Collector of the tests, a module of its own, at build/otel-collector: minutes the first time
+	cd internal/oteltest/collector && $(GO) build -o ../../../build/otel-collector .
+
 race: ## the concurrent packages under the race detector
 	$(GO) test -race -short -timeout 10m $(CONCURRENT)
 

@@ -1,6 +1,7 @@
 # The CUDA build and the GPU's evidence. Include it in the top Makefile, whose folder is the module's root. GPU tests run
 # where there is a GPU; elsewhere "make gpu-bundle" packs them for a host that has one and no Go.
 include device/cuda/driver/cuda.mk
+include device/cuda/emulator/emulator.mk
 
 # Kernels are compiled by this clang and no other, so that the committed PTX can be checked.
 CLANG         ?= clang-19

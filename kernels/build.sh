@@ -1,11 +1,19 @@
 #!/bin/sh
 # Compiles the kernels to PTX with the clang given, and packs it into ptx/. No CUDA toolkit is needed. make kernels runs this.
+# "build.sh list" says what it would compile instead: the emulator compiles the same.
 set -eu
 clang=$1
 cd "$(dirname "$0")"
 build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
 compile() { # module source macros...
+	if [ "$clang" = list ]; then
+		printf '%s %s' "$1" "$2"
+		shift 2
+		for macro; do printf " '%s'" "$macro"; done
+		echo
+		return
+	fi
 	module=$1 source=$2
 	shift 2
 	"$clang" -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 --cuda-feature=+ptx80 -nocudainc -nocudalib \
@@ -48,4 +56,4 @@ encoders="ibpc2 ibpc4 ibpc8"
 for chunk in 2 4 8; do
 	coder "ibpc$chunk" IbpCoder coder_ibp.h 8 "-DROW_CHUNK=$chunk"
 done
-go run ./gen/pack "$build" ptx
+[ "$clang" = list ] || go run ./gen/pack "$build" ptx

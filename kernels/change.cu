@@ -11,7 +11,7 @@ KERNEL void storeKernel(const StoreArgs a)
 	for (u32 n = blockID() * blockThreads() + threadID(); n < a.count; n += gridBlocks() * blockThreads()) {
 		u64 index = words[2 * n], value = words[2 * n + 1];
 		if (index < (u64)a.limit)
-			asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(target + index), "l"(value) : "memory");
+			storeSystem(target + index, value);
 	}
 }
 

@@ -2,6 +2,10 @@
 #pragma once
 #include "abi.h"
 
+#ifdef EMULATED
+#include "emulated.h"
+#else
+
 #define __global__ __attribute__((global))
 #define __device__ __attribute__((device))
 #define __shared__ __attribute__((shared))
@@ -20,17 +24,10 @@ INLINE u32 threadID() { return __nvvm_read_ptx_sreg_tid_x(); }
 INLINE u32 blockID() { return __nvvm_read_ptx_sreg_ctaid_x(); }
 INLINE u32 blockThreads() { return __nvvm_read_ptx_sreg_ntid_x(); }
 INLINE u32 gridBlocks() { return __nvvm_read_ptx_sreg_nctaid_x(); }
-INLINE u32 laneID() { return threadID() & 31; }
 INLINE void blockSync() { __syncthreads(); }
 INLINE void warpSync(u32 lanes) { __nvvm_bar_warp_sync(lanes); }
 
-INLINE u32 minimum(u32 a, u32 b) { return a < b ? a : b; }
-INLINE u64 minimum64(u64 a, u64 b) { return a < b ? a : b; }
-INLINE u32 maximum(u32 a, u32 b) { return a > b ? a : b; }
-
 INLINE u32 ballot(u32 lanes, bool vote) { return __nvvm_vote_ballot_sync(lanes, vote); }
-INLINE u32 popcount(u32 x) { return __builtin_popcount(x); }
-INLINE u32 lowestBit(u32 x) { return __builtin_ctz(x); } // x is not 0
 
 // Shuffles within tiles of WIDTH lanes, a power of two; lanes names the tile's lanes.
 template <int WIDTH> INLINE u32 tileFrom(u32 lanes, u32 x, u32 lane)
@@ -188,6 +185,71 @@ INLINE void copyAsync16(u32 shared, u64 global)
 INLINE void copyCommit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> INLINE void copyWaitGroups() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 INLINE void copyWait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// loadSlot sees another kernel's stores. No bucket is read twice soon: without a place in L1 it is 1 to 3 % faster.
+INLINE u64x2 loadSlot(const u64x2 *p)
+{
+	u64x2 x;
+	asm volatile("ld.relaxed.gpu.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];" : "=l"(x.x), "=l"(x.y) : "l"(p));
+	return x;
+}
+
+// Words that other kernels, or the host and other devices, see and write while this one runs.
+INLINE u64 loadDevice(const u64 *p)
+{
+	u64 x;
+	asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(p) : "memory");
+	return x;
+}
+INLINE void storeDevice(u64 *p, u64 x) { asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory"); }
+INLINE void fenceDevice() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+INLINE void storeSystem(u64 *p, u64 x) { asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory"); }
+INLINE u32 loadSystem(const u32 *p)
+{
+	u32 x;
+	asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+	return x;
+}
+INLINE void storeSystem(u32 *p, u32 x) { asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(x) : "memory"); }
+INLINE void fenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+INLINE u32 exchange(u32 *p, u32 x)
+{
+	u32 before;
+	asm volatile("atom.acq_rel.gpu.global.exch.b32 %0, [%1], %2;" : "=r"(before) : "l"(p), "r"(x) : "memory");
+	return before;
+}
+INLINE void atomicMax(u64 *p, u64 x) { asm volatile("red.global.max.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory"); }
+INLINE u64 nanos()
+{
+	u64 t;
+	asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+	return t;
+}
+INLINE void sleepNanos(u32 n) { asm volatile("nanosleep.u32 %0;" ::"r"(n)); }
+
+// Rows of the host tier, and rows that have arrived while the kernel runs.
+INLINE u32x4 loadTier(u64 p)
+{
+	u32x4 x;
+	asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(p));
+	return x;
+}
+INLINE u32x4 loadArrived(u64 p)
+{
+	u32x4 x;
+	asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(p));
+	return x;
+}
+
+#endif // EMULATED
+
+INLINE u32 laneID() { return threadID() & 31; }
+
+INLINE u32 minimum(u32 a, u32 b) { return a < b ? a : b; }
+INLINE u64 minimum64(u64 a, u64 b) { return a < b ? a : b; }
+INLINE u32 maximum(u32 a, u32 b) { return a > b ? a : b; }
+INLINE u32 popcount(u32 x) { return __builtin_popcount(x); }
+INLINE u32 lowestBit(u32 x) { return __builtin_ctz(x); } // x is not 0
 
 // A location word: see package slab.
 INLINE bool located(u64 word) { return word >> 44 != 0xfffff; }

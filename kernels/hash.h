@@ -51,11 +51,3 @@ struct Probe {
 		return (word & ~((u64)NO_HINT << hintShift())) | (u64)hint << hintShift();
 	}
 };
-
-// loadSlot sees another kernel's stores. No bucket is read twice soon: without a place in L1 it is 1 to 3 % faster.
-INLINE u64x2 loadSlot(const u64x2 *p)
-{
-	u64x2 x;
-	asm volatile("ld.relaxed.gpu.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];" : "=l"(x.x), "=l"(x.y) : "l"(p));
-	return x;
-}

@@ -4,15 +4,6 @@
 // them, and the outcome is that of the host's writer byte for byte. Finds may run meanwhile: a location is stored before
 // its key, and hints before both, each by one 8-byte store. results receives 1 where the entry was put or the key was found, else 0.
 
-INLINE void store(u64 *p, u64 x) { asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory"); }
-INLINE u64 load(const u64 *p)
-{
-	u64 x;
-	asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(p) : "memory");
-	return x;
-}
-INLINE void fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
-
 // Bucket is the keys of a bucket, read at once.
 struct Bucket {
 	u64 *slots;
@@ -24,7 +15,7 @@ struct Bucket {
 		b.slots = (u64 *)map + (u64)bucket * (2 * BUCKET_SLOTS);
 #pragma unroll
 		for (u32 i = 0; i < BUCKET_SLOTS; i++)
-			b.key[i] = load(b.slots + 2 * i);
+			b.key[i] = loadDevice(b.slots + 2 * i);
 		return b;
 	}
 	// slotOf returns a key's slot or 0; free the first that Insert may use, or 0.
@@ -41,7 +32,7 @@ struct Bucket {
 	{
 #pragma unroll
 		for (u32 i = 0; i < BUCKET_SLOTS; i++)
-			if (key[i] == EMPTY_KEY || ((key[i] | HINT_BITS) == DELETED_KEY && load(slots + 2 * i + 1) == ~0ull))
+			if (key[i] == EMPTY_KEY || ((key[i] | HINT_BITS) == DELETED_KEY && loadDevice(slots + 2 * i + 1) == ~0ull))
 				return slots + 2 * i;
 		return 0;
 	}
@@ -68,12 +59,12 @@ INLINE bool put(const MapArgs &a, u64 key, u64 location)
 	for (Probe p = Probe::of(hashOf(key), a.buckets);;) {
 		Bucket b = Bucket::at(a.map, p.bucket);
 		if (u64 *known = b.slotOf(key)) {
-			store(known + 1, location);
+			storeDevice(known + 1, location);
 			return true;
 		}
 		if (free == 0)
 			free = b.free();
-		u64 have = load(b.hinted(p));
+		u64 have = loadDevice(b.hinted(p));
 		for (u32 i = 0; i < hints; i++)
 			if (word[i] == b.hinted(p))
 				have = with[i];
@@ -94,10 +85,10 @@ INLINE bool put(const MapArgs &a, u64 key, u64 location)
 	if (free == 0)
 		return false;
 	for (u32 i = 0; i < hints; i++)
-		store(word[i], with[i]);
-	store(free + 1, location);
-	fence();
-	store(free, key | (load(free) & HINT_BITS));
+		storeDevice(word[i], with[i]);
+	storeDevice(free + 1, location);
+	fenceDevice();
+	storeDevice(free, key | (loadDevice(free) & HINT_BITS));
 	return true;
 }
 
@@ -117,11 +108,11 @@ KERNEL void eraseKernel(const MapArgs a)
 		for (;;) {
 			Bucket b = Bucket::at(a.map, p.bucket);
 			slot = b.slotOf(key);
-			if (slot != 0 || !p.follow(p.hint(load(b.hinted(p))), a.buckets))
+			if (slot != 0 || !p.follow(p.hint(loadDevice(b.hinted(p))), a.buckets))
 				break;
 		}
 		if (slot != 0)
-			store(slot + 1, ~0xffull | a.reason);
+			storeDevice(slot + 1, ~0xffull | a.reason);
 		((u32 *)a.results)[n] = slot != 0;
 	}
 }

@@ -25,9 +25,9 @@ KERNEL void __launch_bounds__(1024) orderCountKernel(const OrderArgs a)
 	}
 	blockSync();
 	if (tid == 0) {
-		asm volatile("fence.acq_rel.gpu;" ::: "memory");
+		fenceDevice();
 		before = atomicAdd(ended, 1);
-		asm volatile("fence.acq_rel.gpu;" ::: "memory");
+		fenceDevice();
 	}
 	blockSync();
 	if (before != gridBlocks() - 1)

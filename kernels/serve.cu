@@ -38,7 +38,7 @@ template <int LANES> INLINE void prefetchRow(const ServeArgs &a, u64 word, u32 l
 	const u8 *p = (const u8 *)slabOf(a, word) + offsetAt(word);
 	u32 length = compressedAt(word) ? storedAt(word) : a.codec.rowBytes;
 	for (u32 o = lane * 128; o < length; o += LANES * 128)
-		asm volatile("prefetch.global.L2 [%0];" ::"l"(p + o));
+		prefetchL2(p + o);
 }
 
 INLINE u64 wordOf(u32x4 f) { return (u64)f.y << 32 | f.x; }
@@ -246,9 +246,9 @@ template <class R> INLINE void serveRows(const ServeArgs &a)
 			atomicAdd(&count->reasons[k], reasons[k]);
 	if (peers != 0)
 		atomicAdd(&count->peers, peers);
-	asm volatile("fence.acq_rel.gpu;" ::: "memory");
+	fenceDevice();
 	u32 before = atomicAdd(&count->hits, 1);
-	asm volatile("fence.acq_rel.gpu;" ::: "memory");
+	fenceDevice();
 	if (before != gridBlocks() - 1)
 		return;
 	Counters c = countersNow(count);

@@ -14,43 +14,6 @@
 
 constexpr int ROWS = 4, PARTS = 2;
 
-INLINE u32 loadSystem(const u32 *p)
-{
-	u32 x;
-	asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
-	return x;
-}
-INLINE void storeSystem(u32 *p, u32 x) { asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(x) : "memory"); }
-INLINE void fenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-INLINE u32 exchange(u32 *p, u32 x)
-{
-	u32 before;
-	asm volatile("atom.acq_rel.gpu.global.exch.b32 %0, [%1], %2;" : "=r"(before) : "l"(p), "r"(x) : "memory");
-	return before;
-}
-INLINE void atomicMax(u64 *p, u64 x) { asm volatile("red.global.max.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory"); }
-INLINE u64 nanos()
-{
-	u64 t;
-	asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-	return t;
-}
-INLINE void sleepNanos(u32 n) { asm volatile("nanosleep.u32 %0;" ::"r"(n)); }
-
-// Rows of the host tier, and rows that have arrived while the kernel runs.
-INLINE u32x4 loadTier(u64 p)
-{
-	u32x4 x;
-	asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(p));
-	return x;
-}
-INLINE u32x4 loadArrived(u64 p)
-{
-	u32x4 x;
-	asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(p));
-	return x;
-}
-
 // fetchUnit fetches the misses from up to to. STAGED says that the first slot bytes of each have arrived. REQUIRES: stage has
 // room for the row's bytes, a sector before them and what a window reads past them.
 template <int CHUNK, int STEPS, int LANES, bool STAGED, class M>

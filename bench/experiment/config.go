@@ -4,6 +4,7 @@ package experiment
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strconv"
 	"strings"
@@ -76,6 +77,10 @@ type Config struct {
 	Verify bool
 	// Capture is a trace to write the measured accesses to: see bench/trace. Default: none.
 	Capture string
+	// Logger hears what the measured caches log. Default: none.
+	Logger *slog.Logger
+	// Closing, unless nil, is called when a cache has been measured, before it is closed: its metrics are there for the last time.
+	Closing func()
 	Online
 }
 

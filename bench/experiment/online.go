@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache"
@@ -211,6 +213,7 @@ func (r *run) replay(ctx context.Context, what string, policy admission.Policy, 
 	c, err := cache.New(cache.Options{
 		Tables: []cache.Table{table}, Budget: r.budget, Device: r.cfg.Device, Devices: r.cfg.Devices, Codec: r.cfg.Codec, HostTier: mode,
 		Admission: policy, Training: learnFrom(ctx, training, trainFrom, trainTo), Seed: r.cfg.Seed, Workers: r.cfg.Workers,
+		Telemetry: cache.TelemetryOptions{TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider()},
 	})
 	if err != nil {
 		return 0, 0, fmt.Errorf("%s: %w", what, err)

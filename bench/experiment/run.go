@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,8 +94,8 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, *Series
 // measurePlain measures the uncompressed cache.
 func (r *run) measurePlain(ctx context.Context, lookups int64) (*Uncompressed, error) {
 	series := r.series
-	r.series = false
-	defer func() { r.series = series }()
+	r.series, r.name = false, "uncompressed"
+	defer func() { r.series, r.name = series, "" }()
 	m, err := r.measure(ctx, registry.None, transfer.InPlace.String(), false)
 	if errors.Is(err, cache.ErrBudget) { // not one uncompressed row fits, so all of them are read from the host
 		return &Uncompressed{HostBytesMoved: lookups * int64(r.table.RowBytes)}, nil
@@ -122,7 +123,9 @@ type run struct {
 	trainFirst, trainLast int
 
 	verified, mismatches int64
-	capture              *capture // of the cache that is measured; nil: none
+	capture              *capture                 // of the cache that is measured; nil: none
+	name                 string                   // of the cache that is measured, for telemetry; "" for the run's own
+	explain              func(*cache.Cache) error // called with a measured cache; nil: not
 }
 
 // load loads or generates the table and the graph.
@@ -307,7 +310,7 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	c, err := cache.New(cache.Options{
 		Tables: []cache.Table{table}, Budget: r.budget, Device: r.cfg.Device, Devices: r.cfg.Devices, Codec: codec, HostTier: mode,
 		Admission: policy, Training: r.learn(ctx), Seed: r.cfg.Seed, Workers: r.cfg.Workers,
-		Cold: r.cfg.Cold, Refresh: r.cfg.Online.options(),
+		Cold: r.cfg.Cold, Refresh: r.cfg.Online.options(), Telemetry: cache.TelemetryOptions{Name: cmp.Or(r.name, "cachebench"), Logger: r.cfg.Logger},
 	})
 	if errors.Is(err, cache.ErrBudget) {
 		return nil, fmt.Errorf("--budget (%s): %w", r.cfg.Budget, err)
@@ -380,6 +383,14 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 		return nil, err
 	}
 	m.stats = m.stats.Sub(before)
+	if r.explain != nil {
+		if err := r.explain(c); err != nil {
+			return nil, err
+		}
+	}
+	if r.cfg.Closing != nil {
+		r.cfg.Closing()
+	}
 	if series != nil {
 		m.series = series.end(times)
 	}

@@ -20,6 +20,7 @@ func newRun() *cobra.Command {
 	cfg := experiment.NewConfig()
 	var asJSON bool
 	var configFile string
+	var watch telemetryFlags
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run a workload through the cache and through an uncompressed one of the same budget",
@@ -40,6 +41,11 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 			if err := checkUnused(cmd); err != nil {
 				return err
 			}
+			end, err := watch.start(cmd, &cfg)
+			if err != nil {
+				return err
+			}
+			defer end()
 			bar := newProgress(cmd.ErrOrStderr())
 			res, err := experiment.Run(cmd.Context(), cfg, bar)
 			bar.close()
@@ -52,15 +58,21 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	f := cmd.Flags()
 	f.SortFlags = false
 	addWorkload(f, &cfg)
-	f.StringVar(&cfg.Budget, "budget", cfg.Budget, "device memory per device: 1% of the table's raw bytes, or 64MiB")
-	f.StringVar(&cfg.Policy, "policy", cfg.Policy, "admission: "+strings.Join(admission.Names(), ", "))
-	f.StringVar(&cfg.Codec, "codec", cfg.Codec, strings.Join(registry.Names(), ", "))
-	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
+	addCache(f, &cfg)
 	addCaches(f, &cfg)
+	watch.add(f)
 	f.StringVar(&cfg.Capture, "capture", "", "also write the measured accesses, and whether they hit, to this trace: FILE.tct")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")
 	return cmd
+}
+
+// addCache defines the flags of the cache that sweeps have lists of.
+func addCache(f *pflag.FlagSet, cfg *experiment.Config) {
+	f.StringVar(&cfg.Budget, "budget", cfg.Budget, "device memory per device: 1% of the table's raw bytes, or 64MiB")
+	f.StringVar(&cfg.Policy, "policy", cfg.Policy, "admission: "+strings.Join(admission.Names(), ", "))
+	f.StringVar(&cfg.Codec, "codec", cfg.Codec, strings.Join(registry.Names(), ", "))
+	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
 }
 
 // addWorkload defines the flags of table and workload.

@@ -1,0 +1,292 @@
+// Package telemetry sets up OpenTelemetry for a command, by the standard OTEL_* environment variables, and Prometheus's endpoint.
+//
+// What cannot be delivered is dropped and counted: exporters never fail a run, and hold it up for [Patience] at most where they
+// are flushed.
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/otlptranslator"
+	"go.opentelemetry.io/contrib/exporters/autoexport"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/exporters/stdout/stdoutmetric"
+	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+)
+
+// Patience is how long Flush and Close wait for exporters, each.
+const Patience = 3 * time.Second
+
+// Options say what is set up.
+type Options struct {
+	// Service is the service's name, unless OTEL_SERVICE_NAME is set.
+	Service string
+	// MetricsAddr is where Prometheus can scrape, at /metrics: "9464", ":9464" and "localhost:9464" are the same, since no host
+	// means this machine only. "": nowhere.
+	MetricsAddr string
+	// Console is where OTEL_TRACES_EXPORTER=console and OTEL_METRICS_EXPORTER=console write to.
+	Console io.Writer
+}
+
+// Telemetry is what Start has set up. It is safe for concurrent use.
+type Telemetry struct {
+	tracer  *sdktrace.TracerProvider // nil: none
+	meter   *sdkmetric.MeterProvider // nil: none
+	server  *http.Server
+	address string
+
+	ended, delivered atomic.Int64 // sampled spans
+	mu               struct {
+		sync.Mutex
+		impatient bool  // a flush has run out of time: no other one is waited for
+		failures  int   // of exporters
+		last      error // of those
+		spans     error // why the last spans that were not delivered were not
+		metrics   error // why the last metrics were not delivered
+	}
+}
+
+// enabled says whether a signal is to be exported: where nothing names an exporter or an endpoint, nothing is.
+func enabled(signal string) bool {
+	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
+		return false
+	}
+	if e := os.Getenv("OTEL_" + signal + "_EXPORTER"); e != "" {
+		return e != "none"
+	}
+	return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != ""
+}
+
+// Start sets the global providers as the environment and the options say; where they say nothing, it leaves them alone. An error
+// is for settings that make no sense, or an address that cannot be listened on. Close ends it.
+func Start(ctx context.Context, o Options) (_ *Telemetry, err error) {
+	t := &Telemetry{}
+	defer func() {
+		if err != nil {
+			t.Close()
+		}
+	}()
+	traces, metrics := enabled("TRACES"), enabled("METRICS")
+	if !traces && !metrics && o.MetricsAddr == "" {
+		return t, nil
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.failed))
+	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", o.Service)), resource.WithTelemetrySDK(), resource.WithHost(),
+		resource.WithProcessPID(), resource.WithFromEnv())
+	if err != nil {
+		return nil, fmt.Errorf("telemetry: %w", err)
+	}
+	if traces {
+		var exporter sdktrace.SpanExporter
+		if os.Getenv("OTEL_TRACES_EXPORTER") == "console" {
+			exporter, err = stdouttrace.New(stdouttrace.WithWriter(o.Console))
+		} else {
+			exporter, err = autoexport.NewSpanExporter(ctx)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("telemetry: traces: %w", err)
+		}
+		batches := sdktrace.NewBatchSpanProcessor(&countingExporter{exporter, t})
+		t.tracer = sdktrace.NewTracerProvider(sdktrace.WithResource(about), sdktrace.WithSpanProcessor(&countingProcessor{batches, t}))
+		otel.SetTracerProvider(t.tracer)
+	}
+	if metrics || o.MetricsAddr != "" {
+		with := []sdkmetric.Option{sdkmetric.WithResource(about)}
+		if metrics {
+			var reader sdkmetric.Reader
+			if os.Getenv("OTEL_METRICS_EXPORTER") == "console" {
+				var exporter sdkmetric.Exporter
+				exporter, err = stdoutmetric.New(stdoutmetric.WithWriter(o.Console))
+				reader = sdkmetric.NewPeriodicReader(exporter)
+			} else {
+				reader, err = autoexport.NewMetricReader(ctx)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("telemetry: metrics: %w", err)
+			}
+			with = append(with, sdkmetric.WithReader(reader))
+		}
+		if o.MetricsAddr != "" {
+			reader, err := t.serve(o.MetricsAddr)
+			if err != nil {
+				return nil, err
+			}
+			with = append(with, sdkmetric.WithReader(reader))
+		}
+		t.meter = sdkmetric.NewMeterProvider(with...)
+		otel.SetMeterProvider(t.meter)
+	}
+	return t, nil
+}
+
+// serve listens for Prometheus.
+func (t *Telemetry) serve(address string) (sdkmetric.Reader, error) {
+	if !strings.Contains(address, ":") {
+		address = ":" + address
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("telemetry: address of metrics (%q): %w", address, err)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	registry := prometheus.NewRegistry()
+	reader, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes))
+	if err != nil {
+		return nil, fmt.Errorf("telemetry: %w", err)
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		return nil, fmt.Errorf("telemetry: address of metrics: %w", err)
+	}
+	t.address = l.Addr().String()
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	t.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go t.server.Serve(l)
+	return reader, nil
+}
+
+// MetricsURL returns where Prometheus can scrape, "" if nowhere.
+func (t *Telemetry) MetricsURL() string {
+	if t.address == "" {
+		return ""
+	}
+	return "http://" + t.address + "/metrics"
+}
+
+// failed is told of exporters' errors.
+func (t *Telemetry) failed(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.failures++
+	t.mu.last = err
+}
+
+// Flush delivers what there is so far, metrics as of now. It waits for Patience at most, and once that was not enough not at all
+// any more.
+func (t *Telemetry) Flush() {
+	t.mu.Lock()
+	impatient := t.mu.impatient
+	t.mu.Unlock()
+	if impatient {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	t.wait(ctx, (*sdkmetric.MeterProvider).ForceFlush, (*sdktrace.TracerProvider).ForceFlush)
+}
+
+// wait has both providers do something, at once.
+func (t *Telemetry) wait(ctx context.Context, metrics func(*sdkmetric.MeterProvider, context.Context) error, traces func(*sdktrace.TracerProvider, context.Context) error) {
+	var wg sync.WaitGroup
+	var failures [2]error
+	if t.meter != nil {
+		wg.Go(func() { failures[0] = metrics(t.meter, ctx) })
+	}
+	if t.tracer != nil {
+		wg.Go(func() { failures[1] = traces(t.tracer, ctx) })
+	}
+	wg.Wait()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.metrics = failures[0]
+	for _, err := range failures {
+		if err != nil {
+			t.mu.last = err
+		}
+	}
+	t.mu.impatient = t.mu.impatient || ctx.Err() != nil
+}
+
+// Close delivers what is left, within Patience, and ends everything. The error says what was not delivered; it is no reason for
+// the command to fail.
+func (t *Telemetry) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	t.mu.Lock()
+	if t.mu.impatient { // what has failed before is given a last chance, a short one
+		cancel()
+		ctx, cancel = context.WithTimeout(context.Background(), Patience/10)
+		defer cancel()
+	}
+	lastMetrics := t.mu.metrics
+	t.mu.Unlock()
+	t.wait(ctx, (*sdkmetric.MeterProvider).Shutdown, (*sdktrace.TracerProvider).Shutdown)
+	if t.server != nil {
+		t.server.Close()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var errs []error
+	if ended, delivered := t.ended.Load(), t.delivered.Load(); delivered < ended {
+		errs = append(errs, fmt.Errorf("telemetry: %d of %d spans were not delivered: %w", ended-delivered, ended, firstError(t.mu.spans)))
+	}
+	if err := errors.Join(lastMetrics, t.mu.metrics); err != nil {
+		errs = append(errs, fmt.Errorf("telemetry: metrics were not delivered: %w", firstError(t.mu.metrics, lastMetrics)))
+	} else if len(errs) == 0 && t.mu.failures > 0 {
+		errs = append(errs, fmt.Errorf("telemetry: %d exports failed: %w", t.mu.failures, t.mu.last))
+	}
+	return errors.Join(errs...)
+}
+
+// errQueue stands for spans that found the queue full.
+var errQueue = errors.New("the queue was full")
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return errQueue
+}
+
+// countingProcessor counts the spans that are to be delivered.
+type countingProcessor struct {
+	sdktrace.SpanProcessor
+	t *Telemetry
+}
+
+func (p *countingProcessor) OnEnd(s sdktrace.ReadOnlySpan) {
+	if s.SpanContext().IsSampled() {
+		p.t.ended.Add(1)
+	}
+	p.SpanProcessor.OnEnd(s)
+}
+
+// countingExporter counts the spans that are.
+type countingExporter struct {
+	sdktrace.SpanExporter
+	t *Telemetry
+}
+
+func (e *countingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	err := e.SpanExporter.ExportSpans(ctx, spans)
+	if err == nil {
+		e.t.delivered.Add(int64(len(spans)))
+		return nil
+	}
+	e.t.mu.Lock()
+	defer e.t.mu.Unlock()
+	e.t.mu.spans = err
+	return err
+}

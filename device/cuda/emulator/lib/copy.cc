@@ -1,0 +1,248 @@
+// Driver entries of memory: allocation, copies and fills.
+#include "emulator.h"
+
+#include <cstring>
+
+using namespace emulator;
+
+// IN_CONTEXT returns from the entry where the thread has no context, or a lost one.
+#define IN_CONTEXT(d)                                \
+	Device *d = current();                       \
+	if (d == nullptr)                            \
+		return CUDA_ERROR_INVALID_CONTEXT;   \
+	if (d->error != 0)                           \
+	return (CUresult)d->error.load()
+
+EXPORT CUresult cuMemGetInfo(size_t *free, size_t *total)
+{
+	IN_CONTEXT(d);
+	*total = (size_t)settings().deviceBytes;
+	*free = *total - usedBytes(d->ordinal);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemAlloc(CUdeviceptr *p, size_t bytes)
+{
+	IN_CONTEXT(d);
+	if (bytes == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	*p = allocate(bytes, Kind::Device, d->ordinal);
+	return *p != 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// Freeing waits for what runs, as it does on GPUs.
+EXPORT CUresult cuMemFree(CUdeviceptr p)
+{
+	Device *d = current();
+	if (d == nullptr)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (p == 0)
+		return (CUresult)d->error.load();
+	drainDevice(d);
+	if (!release(p, Kind::Device))
+		return CUDA_ERROR_INVALID_VALUE;
+	return (CUresult)d->error.load();
+}
+
+EXPORT CUresult cuMemHostAlloc(void **p, size_t bytes, unsigned int)
+{
+	IN_CONTEXT(d);
+	*p = (void *)allocate(bytes, Kind::Host, d->ordinal);
+	return *p != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+EXPORT CUresult cuMemFreeHost(void *p)
+{
+	Device *d = current();
+	if (d == nullptr)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	for (int i = 0; device(i) != nullptr; i++)
+		drainDevice(device(i));
+	if (!release((uint64_t)p, Kind::Host))
+		return CUDA_ERROR_INVALID_VALUE;
+	return (CUresult)d->error.load();
+}
+
+EXPORT CUresult cuMemHostGetDevicePointer(CUdeviceptr *device, void *host, unsigned int)
+{
+	Allocation a;
+	if (!find((uint64_t)host, &a) || a.kind == Kind::Device)
+		return CUDA_ERROR_INVALID_VALUE;
+	*device = (CUdeviceptr)host;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemHostRegister(void *p, size_t bytes, unsigned int)
+{
+	IN_CONTEXT(d);
+	if (bytes == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	return enlist((uint64_t)p, bytes, d->ordinal) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+}
+
+EXPORT CUresult cuMemHostUnregister(void *p)
+{
+	IN_CONTEXT(d);
+	drainDevice(d);
+	return release((uint64_t)p, Kind::Registered) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+
+EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **values, CUdeviceptr p)
+{
+	Allocation a = {};
+	bool known = find(p, &a);
+	for (unsigned i = 0; i < count; i++)
+		switch (attributes[i]) {
+		case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+			*(unsigned *)values[i] = !known ? 0 : a.kind == Kind::Device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+			break;
+		case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+			*(int *)values[i] = known ? a.device : -2;
+			break;
+		case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+			*(char *)values[i] = 0;
+			break;
+		case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+			*(CUdeviceptr *)values[i] = a.start;
+			break;
+		case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+			*(size_t *)values[i] = a.bytes;
+			break;
+		case CU_POINTER_ATTRIBUTE_CONTEXT:
+			*(CUcontext *)values[i] = known ? contextOf(device(a.device)) : nullptr;
+			break;
+		default:
+			return CUDA_ERROR_INVALID_VALUE;
+		}
+	return CUDA_SUCCESS;
+}
+
+// guarded is work of a stream that a lost device does not do, and that loses the device where it faults.
+static std::function<void()> guarded(Device *d, std::function<void()> work)
+{
+	return [d, work = std::move(work)] {
+		if (d->error != 0)
+			return;
+		Fault f = protect(work);
+		if (f.error != CUDA_SUCCESS)
+			lose(d, f.error, f.why);
+	};
+}
+
+#define ON_STREAM(s, handle)                 \
+	CUresult why;                        \
+	Stream *s = streamOf(handle, &why);  \
+	if (s == nullptr)                    \
+	return why
+
+static CUresult copy(Stream *s, uint64_t to, uint64_t from, size_t bytes)
+{
+	return enqueue(s, guarded(s->device, [=] { memmove((void *)to, (const void *)from, bytes); }));
+}
+
+EXPORT CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
+{
+	ON_STREAM(s, stream);
+	Allocation a;
+	if (!within(to, bytes))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (find((uint64_t)from, &a))
+		return within((uint64_t)from, bytes) ? copy(s, to, (uint64_t)from, bytes) : CUDA_ERROR_INVALID_VALUE;
+	// Pageable memory has been read when the call returns.
+	auto staged = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + bytes);
+	return enqueue(s, guarded(s->device, [=] { memcpy((void *)to, staged->data(), bytes); }));
+}
+
+EXPORT CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+	ON_STREAM(s, stream);
+	Allocation a;
+	if (!within(from, bytes))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (find((uint64_t)to, &a))
+		return within((uint64_t)to, bytes) ? copy(s, (uint64_t)to, from, bytes) : CUDA_ERROR_INVALID_VALUE;
+	// Pageable memory has been written when the call returns.
+	CUresult r = copy(s, (uint64_t)to, from, bytes);
+	if (s->capturing)
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	drain(s);
+	return r != CUDA_SUCCESS ? r : (CUresult)s->device->error.load();
+}
+
+EXPORT CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+	ON_STREAM(s, stream);
+	if (!within(to, bytes) || !within(from, bytes))
+		return CUDA_ERROR_INVALID_VALUE;
+	return copy(s, to, from, bytes);
+}
+
+EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext toContext, CUdeviceptr from, CUcontext fromContext, size_t bytes, CUstream stream)
+{
+	if (deviceOf(toContext) == nullptr || deviceOf(fromContext) == nullptr)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return cuMemcpyDtoDAsync(to, from, bytes, stream);
+}
+
+EXPORT CUresult cuMemsetD8Async(CUdeviceptr p, unsigned char value, size_t count, CUstream stream)
+{
+	ON_STREAM(s, stream);
+	if (!within(p, count))
+		return CUDA_ERROR_INVALID_VALUE;
+	return enqueue(s, guarded(s->device, [=] {
+		if (value == 0)
+			zero(p, count);
+		else
+			memset((void *)p, value, count);
+	}));
+}
+
+EXPORT CUresult cuMemsetD32Async(CUdeviceptr p, unsigned int value, size_t count, CUstream stream)
+{
+	ON_STREAM(s, stream);
+	if (!within(p, count * 4) || p % 4 != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	return enqueue(s, guarded(s->device, [=] {
+		for (size_t i = 0; i < count; i++)
+			((unsigned *)p)[i] = value;
+	}));
+}
+
+EXPORT CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr p, cuuint32_t value, unsigned int)
+{
+	ON_STREAM(s, stream);
+	if (!within(p, 4) || p % 4 != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	return enqueue(s, guarded(s->device, [=] { __atomic_store_n((uint32_t *)p, value, __ATOMIC_SEQ_CST); }));
+}
+
+EXPORT CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr p, cuuint32_t value, unsigned int flags)
+{
+	ON_STREAM(s, stream);
+	if (!within(p, 4) || p % 4 != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	Device *d = s->device;
+	return enqueue(s, guarded(d, [=] {
+		for (;;) {
+			uint32_t x = __atomic_load_n((uint32_t *)p, __ATOMIC_ACQUIRE);
+			bool met = false;
+			switch (flags & 3) {
+			case CU_STREAM_WAIT_VALUE_GEQ:
+				met = (int32_t)(x - value) >= 0;
+				break;
+			case CU_STREAM_WAIT_VALUE_EQ:
+				met = x == value;
+				break;
+			case CU_STREAM_WAIT_VALUE_AND:
+				met = (x & value) != 0;
+				break;
+			case CU_STREAM_WAIT_VALUE_NOR:
+				met = ~(x | value) != 0;
+				break;
+			}
+			if (met || d->error != 0)
+				return;
+			std::this_thread::sleep_for(std::chrono::microseconds(50));
+		}
+	}));
+}

@@ -1,0 +1,188 @@
+// A CUDA driver whose devices are made of threads of the host: see doc.go of package emulator. This is what its parts share.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdarg>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cuda.h"
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace emulator {
+
+// Settings are what environment variables say; docs/gpu.md lists them.
+struct Settings {
+	int devices, multiprocessors, blocks, sharedBytes, slowdown, launchMicros;
+	int64_t deviceBytes, hostBytes;
+	uint64_t seed;
+	double timeout; // seconds
+};
+const Settings &settings();
+
+// say writes a line to standard error.
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+std::string text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+// Memory.
+
+enum class Kind { Device, Host, Registered };
+
+struct Allocation {
+	uint64_t start, bytes;
+	Kind kind;
+	int device;
+	uint64_t mapStart, mapBytes; // pages, the unreachable ones around it included
+};
+
+void initMemory();
+// allocate returns 0 where there is no room.
+uint64_t allocate(uint64_t bytes, Kind kind, int device);
+bool enlist(uint64_t start, uint64_t bytes, int device); // registered host memory
+// release returns what was at start, if that is of the kind, and makes it unreachable.
+bool release(uint64_t start, Kind kind);
+bool find(uint64_t address, Allocation *found);
+// within says whether all the bytes belong to one allocation.
+bool within(uint64_t address, uint64_t bytes);
+// describe says what an address is, for people.
+std::string describe(uint64_t address);
+uint64_t usedBytes(int device);
+// overrun returns a text about an allocation the bytes behind which were written, or an empty one.
+std::string overrun();
+// zero is memset(to, 0, bytes), by fresh pages where there are many.
+void zero(uint64_t to, uint64_t bytes);
+
+// Devices and contexts: a device has one context, its primary one.
+
+struct Stream;
+
+struct Device {
+	int ordinal;
+	std::mutex mu;
+	int retained = 0;              // guarded by mu
+	std::set<Stream *> streams;    // guarded by mu
+	Stream *legacy = nullptr;      // the default stream. guarded by mu
+	std::set<int> peers;           // whose memory it reaches. guarded by mu
+	std::atomic<int> error{0};     // sticky
+	std::atomic<int64_t> launches{0};
+	std::atomic<int> failAfter{-1}, failWith{0}; // launches until it fails
+	std::atomic<int> launchMicros{0};
+};
+Device *device(int ordinal); // nullptr where there is none
+Device *current();           // the calling thread's, or nullptr
+inline CUcontext contextOf(Device *d) { return (CUcontext)d; }
+Device *deviceOf(CUcontext c); // nullptr for what is no context
+// lose makes an error sticky, and says why.
+void lose(Device *d, CUresult error, const std::string &why);
+
+// Streams run what is enqueued in a thread of their own.
+
+struct Mark { // a point in a stream
+	bool passed = false;
+	double seconds = 0;
+};
+
+struct Event {
+	unsigned flags;
+	std::shared_ptr<Mark> mark; // guarded by the marks' lock
+};
+
+struct Stream {
+	Device *device;
+	int priority = 0;
+	std::mutex mu;
+	std::condition_variable changed;
+	std::deque<std::function<void()>> queue; // guarded by mu
+	bool busy = false, dying = false;        // guarded by mu
+	std::atomic<bool> capturing{false};
+	uint64_t number;
+};
+
+CUresult newStream(Device *d, int priority, Stream **made);
+CUresult enqueue(Stream *s, std::function<void()> work);
+// drain waits until all that was enqueued has been done.
+void drain(Stream *s);
+void drainDevice(Device *d);
+void endStream(Stream *s);
+Stream *streamOf(CUstream handle, CUresult *why); // nullptr: why says so
+Stream *defaultStream(Device *d);
+CUresult recordEvent(Event *e, Stream *s);
+void setMark(Event *e, const std::shared_ptr<Mark> &m);
+std::shared_ptr<Mark> markOf(Event *e);
+void pass(const std::shared_ptr<Mark> &m);
+bool hasPassed(const std::shared_ptr<Mark> &m);
+void awaitMark(const std::shared_ptr<Mark> &m);
+double now(); // seconds
+
+// Modules.
+
+struct Entry {
+	std::string name;
+	std::vector<unsigned> offsets, sizes; // of the parameters
+	unsigned maxThreads = 1024, staticShared = 0, bytes = 0;
+};
+
+struct Module;
+struct Function {
+	Module *module;
+	Entry entry;
+	void *code;
+	std::atomic<int> dynamicLimit{48 << 10};
+};
+
+struct Module {
+	std::string name;
+	void *library;
+	std::map<std::string, std::unique_ptr<Function>> functions;
+};
+
+CUresult loadModule(const char *text, std::string *log, Module **made);
+int residentBlocks(const Function *f, unsigned threads, unsigned shared); // of a multiprocessor
+
+// Launches.
+
+struct Launch {
+	Device *device;
+	const Function *function;
+	unsigned blocks, threads, shared;
+	std::vector<uint64_t> arguments;
+	std::shared_ptr<Mark> begun; // may be none
+	uint64_t seed;
+};
+void runLaunch(const Launch &l);
+
+// Faults: work is done under protection, where a fault of memory ends it.
+
+struct Fault {
+	CUresult error = CUDA_SUCCESS;
+	std::string why;
+};
+void initFaults();
+// protect runs work, and returns what went wrong in it.
+Fault protect(const std::function<void()> &work);
+// fault ends the work under way in the calling thread.
+[[noreturn]] void fault(CUresult error, const std::string &why);
+// running says what the calling thread runs, for people: the kernel, block and lane.
+std::string running();
+// stackOf says whose lane's stack an address is beyond.
+bool beyondStack(uint64_t address);
+
+} // namespace emulator
+
+extern "C" {
+void emulator_switch(void **from, void *to);
+int emulator_protect(void **keep, void (*work)(void *), void *argument);
+[[noreturn]] void emulator_recover(void *kept);
+void emulator_begin();
+void emulator_end();
+}
