@@ -59,13 +59,16 @@ func (d *deviceState) gatherDevice(ctx context.Context, stream uintptr, table in
 	if stream == perThreadStream {
 		return nil, fmt.Errorf("cache: stream (%#x) must not be the per-thread default stream: goroutines have no thread of their own", stream)
 	}
+	if d.isLost() {
+		return nil, d.lostError()
+	}
 	s, err := d.device.WrapStream(stream)
 	if err != nil {
-		return nil, err
+		return nil, d.orLost(err)
 	}
 	capturing, err := s.Capturing()
 	if err != nil {
-		return nil, err
+		return nil, d.orLost(err)
 	}
 	if capturing {
 		return nil, fmt.Errorf("%w: %#x", ErrCapturing, stream)
@@ -78,10 +81,13 @@ func (d *deviceState) gatherDevice(ctx context.Context, stream uintptr, table in
 	}
 	l, err := d.acquire(ctx, d.table(table), int(n), o.traced != nil)
 	if err != nil {
+		return nil, d.orLost(err)
+	}
+	if err := l.begin(ctx); err != nil {
+		d.releaseLane(l, nil)
 		return nil, err
 	}
 	l.trace(o.traced)
-	l.begin()
 	if err := l.enqueue(s, table, rows, out); err != nil {
 		l.abandon(s)
 		d.releaseLane(l, nil)

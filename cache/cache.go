@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/device/host"
@@ -20,8 +21,11 @@ type Cache struct {
 	tables  []*table
 	devices []*deviceState
 	turn    atomic.Uint64 // the device that serves the next Gather
-	budget  atomic.Int64  // bytes per device, as of now
+	budget  atomic.Int64  // bytes per device, as of now; Options.Budgets bound it
 	space   *space
+	spread  atomic.Pointer[spread]
+	placing placing
+	losses  losses
 
 	learner   learner
 	changes   changes
@@ -76,12 +80,13 @@ func New(o Options) (_ *Cache, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	devices, err := openDevices(o)
+	devices, err := openDevices(&o)
 	if err != nil {
 		return nil, err
 	}
+	c.opts = o
 	for i, d := range devices {
-		c.devices = append(c.devices, &deviceState{cache: c, index: i, device: d, peers: uint8(1<<len(devices)-1) &^ (1 << i)})
+		c.devices = append(c.devices, &deviceState{cache: c, index: i, device: d})
 	}
 	if err := c.loadTables(ctx); err != nil {
 		return nil, err
@@ -94,9 +99,9 @@ func New(o Options) (_ *Cache, err error) {
 }
 
 // openDevices opens the backend.
-func openDevices(o Options) ([]device.Device, error) {
-	if o.Device == "cuda" || o.Device == "auto" && cuda.Usable() == nil && cuda.Count() >= o.Devices {
-		devices, err := cuda.Open(o.Devices)
+func openDevices(o *Options) ([]device.Device, error) {
+	if o.Device == "cuda" || o.Device == "auto" && o.fitsGPUs() {
+		devices, err := cuda.OpenGPUs(o.gpus())
 		if o.Device == "cuda" || !errors.Is(err, cuda.ErrUnsupported) {
 			return devices, err
 		}
@@ -106,14 +111,29 @@ func openDevices(o Options) ([]device.Device, error) {
 
 var openHost = host.Open // tests have slower ones
 
+// share returns the bytes of all budgets that a table's rows get if they get as many as others, byte for byte.
+func (c *Cache) share(t Table, raw float64) int64 {
+	all := float64(c.opts.Budget) * float64(len(c.devices))
+	return int64(min(maxBudget, all*float64(t.Rows())*float64(t.RowBytes())/raw))
+}
+
 func (c *Cache) loadTables(ctx context.Context) error {
+	raw := 0.0
+	for _, t := range c.opts.Tables {
+		raw += float64(t.Rows()) * float64(t.RowBytes())
+	}
 	for _, t := range c.opts.Tables {
 		if t.used.Swap(true) {
 			return fmt.Errorf("cache: table %s: must not be given to New twice", t.name)
 		}
+		name := t.codec
+		if name == "" {
+			name = c.opts.Codec
+		}
 		watch := c.watchTable(ctx, t.name)
 		tier, err := transfer.Load(c.devices[0].device, t.source, transfer.Options{
-			Codec: c.opts.Codec, DType: t.dtype, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers, Capacity: t.capacity,
+			Codec: name, DType: t.dtype, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers, Capacity: t.capacity,
+			Terms: registry.Terms{Budget: c.share(t, raw), Link: c.opts.Link},
 		})
 		if err != nil {
 			err = fmt.Errorf("cache: table %s: %w", t.name, err)
@@ -121,11 +141,21 @@ func (c *Cache) loadTables(ctx context.Context) error {
 			return err
 		}
 		c.tables = append(c.tables, &table{name: t.name, dtype: t.dtype, tier: tier})
-		c.tables[len(c.tables)-1].describe(watch)
+		loaded := c.tables[len(c.tables)-1]
+		loaded.describe(watch)
+		c.logChoice(loaded)
 		watch.end(nil)
 	}
 	c.opts.Tables = nil // the sources are not kept
 	return nil
+}
+
+// opened returns the devices.
+func (c *Cache) opened() (devices []device.Device) {
+	for _, d := range c.devices {
+		devices = append(devices, d.device)
+	}
+	return devices
 }
 
 // Close refuses further calls, waits for those and for batches under way, then frees all memory. Closing a closed cache
@@ -172,7 +202,7 @@ func (c *Cache) release() error {
 	return errors.Join(errs...)
 }
 
-// enter begins a call; leave ends it. After a device has failed every call does with its error.
+// enter begins a call; leave ends it. After all devices have failed every call does with an error.
 func (c *Cache) enter() error {
 	c.gate.Lock()
 	defer c.gate.Unlock()
@@ -180,8 +210,8 @@ func (c *Cache) enter() error {
 		return ErrClosed
 	}
 	for _, d := range c.devices {
-		if err := d.device.Err(); err != nil {
-			return fmt.Errorf("%w: device %d: %w", ErrDevice, d.index, err)
+		if !d.isLost() && d.device.Err() != nil && !c.lose(d) {
+			return d.lostError()
 		}
 	}
 	c.gate.inside++

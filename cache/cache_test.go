@@ -18,6 +18,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -456,13 +457,13 @@ func TestNew_OversizeRows(t *testing.T) {
 func TestNew_BadOptions(t *testing.T) {
 	good := func() []cache.Table { return []cache.Table{fromBytes(t, "f", make([]byte, 5440), 272)} }
 	for want, o := range map[string]cache.Options{
-		"cache: Tables (0) must be 1 to 256":                                          {Budget: 1},
-		"cache: Budget (0 B) must be at least one slot (16 B) and its hashmap":        {Tables: good()},
-		"cache: Device (\"gpu\") must be auto, host or cuda":                          {Tables: good(), Budget: 4096, Device: "gpu"},
-		"cache: Devices (9) must be 1 to 8\ncache: Workers (-1) must not be negative": {Tables: good(), Budget: 4096, Devices: 9, Workers: -1},
-		"codec: unknown codec (\"zip\") must be one of auto, none, ibp, ibp4, ibp8":   {Tables: good(), Budget: 4096, Codec: "zip"},
-		"cache: HostTier (mode(7)) must be InPlace or Packed":                         {Tables: good(), Budget: 4096, HostTier: 7},
-		"cache: table must come from Open, FromSlice or FromBytes":                    {Tables: make([]cache.Table, 1), Budget: 4096},
+		"cache: Tables (0) must be 1 to 256":                                                    {Budget: 1},
+		"cache: Budget (0 B) must be at least one slot (16 B) and its hashmap":                  {Tables: good()},
+		"cache: Device (\"gpu\") must be auto, host or cuda":                                    {Tables: good(), Budget: 4096, Device: "gpu"},
+		"cache: Devices (9) must be 1 to 8\ncache: Workers (-1) must not be negative":           {Tables: good(), Budget: 4096, Devices: 9, Workers: -1},
+		"codec: unknown codec (\"zip\") must be one of " + strings.Join(registry.Usage(), ", "): {Tables: good(), Budget: 4096, Codec: "zip"},
+		"cache: HostTier (mode(7)) must be InPlace or Packed":                                   {Tables: good(), Budget: 4096, HostTier: 7},
+		"cache: table must come from Open, FromSlice or FromBytes":                              {Tables: make([]cache.Table, 1), Budget: 4096},
 	} {
 		_, err := cache.New(o)
 		if err == nil || !errors.Is(err, cache.ErrOptions) || err.Error() != want {

@@ -27,10 +27,11 @@ type changes struct {
 
 	mu struct {
 		sync.Mutex
-		index *hashmap.Map // what the map of every device holds
-		log   storeLog     // stores that the devices' maps have not seen yet
-		sides []*side      // one a device
-		born  []uint32     // for each map slot, when its row was admitted
+		// index has what the maps of the devices hold, the first of its places for a row that has several: copies has them all.
+		index *hashmap.Map
+		log   storeLog // stores that the devices' maps have not seen yet
+		sides []*side  // one a device
+		born  []uint32 // for each map slot, when its row was admitted
 		// bornSum is the sum of born over the admitted rows.
 		bornSum int64
 
@@ -46,6 +47,7 @@ type changes struct {
 		err      error         // a change failed half way: nothing can be changed any more
 		by       *cause        // on whose behalf the lock is held, if that is a sampled operation
 	}
+	copies    copySets
 	started   time.Time
 	counts    changeCounts
 	evictions evictions
@@ -79,8 +81,9 @@ type retiredBuffer struct {
 	buffer device.Buffer
 }
 
-// startChanges makes the writing side, once maps and slabs are filled.
-func (c *Cache) startChanges() error {
+// startChanges makes the writing side, once maps and slabs are filled. several are the rows whose places not every map names
+// alike.
+func (c *Cache) startChanges(several []entry) error {
 	ch := &c.changes
 	ch.cache, ch.started = c, time.Now()
 	ch.life, ch.stop = context.WithCancel(context.Background())
@@ -92,7 +95,7 @@ func (c *Cache) startChanges() error {
 	layout := c.devices[0].layout
 	image := c.devices[0].hashes.Bytes()
 	mirrored := 0 // devices whose map is the index itself
-	if image == nil {
+	if image == nil || len(c.devices) > 1 {
 		image = alignedBytes(layout.Bytes())
 		if err := device.Download(c.devices[0].device, image, c.devices[0].hashes); err != nil {
 			return err
@@ -101,6 +104,12 @@ func (c *Cache) startChanges() error {
 		mirrored = 1
 	}
 	m.index = hashmap.View(image, layout)
+	for _, e := range several {
+		if slot, ok := m.index.Slot(e.key); ok { // else there was no room in the map
+			m.index.Insert(e.key, e.places.first)
+			ch.copies.put(slot, layout.Slots(), len(c.devices), e.places)
+		}
+	}
 	m.born = make([]uint32, layout.Slots())
 	if mirrored < len(c.devices) {
 		m.index.OnStore(m.log.add)
@@ -166,14 +175,44 @@ func (ch *changes) withdrawnLocked(key uint64) {
 	}
 }
 
-// insertLocked publishes a location. REQUIRES: ch.mu is locked.
-func (ch *changes) insertLocked(key uint64, l slab.Location) bool {
+// placesOf returns where a row lies. It may be called beside changes; then what it returns may have changed already.
+func (ch *changes) placesOf(key uint64) places { return ch.placesAt(key, ch.mu.index.Find(key)) }
+
+// placesAt is placesOf for a key whose word in the index is l.
+func (ch *changes) placesAt(key uint64, l slab.Location) places {
+	if l.Valid() && ch.copies.rows.Load() > 0 {
+		if slot, ok := ch.mu.index.Slot(key); ok {
+			return ch.copies.get(slot, l)
+		}
+	}
+	return places{first: l}
+}
+
+// insertLocked publishes where a row lies, or returns false where the maps have no slot for it. REQUIRES: ch.mu is locked.
+func (ch *changes) insertLocked(key uint64, p places) bool {
 	ch.mu.log.operation()
-	return ch.mu.index.Insert(key, l)
+	ch.mu.log.views = ch.cache.views(p)
+	defer func() { ch.mu.log.views = nil }()
+	if !ch.mu.index.Insert(key, p.first) {
+		return false
+	}
+	ch.noteCopiesLocked(key, p)
+	return true
+}
+
+// noteCopiesLocked notes the places of a row whose first is in the index, or that has none. REQUIRES: ch.mu is locked.
+func (ch *changes) noteCopiesLocked(key uint64, p places) {
+	if len(p.more) == 0 && ch.copies.rows.Load() == 0 {
+		return
+	}
+	if slot, ok := ch.mu.index.Slot(key); ok {
+		ch.copies.put(slot, ch.mu.index.Layout().Slots(), len(ch.cache.devices), p)
+	}
 }
 
 // eraseLocked withdraws a key's location, and remembers that its map slot says why. REQUIRES: ch.mu is locked.
 func (ch *changes) eraseLocked(key uint64, why slab.Reason) {
+	ch.noteCopiesLocked(key, nowhere())
 	ch.mu.log.operation()
 	ch.mu.index.Erase(key, why)
 	if why == slab.Cold || why == slab.Rejected || why == slab.Oversize { // the row bits say so too
@@ -212,18 +251,25 @@ func (ch *changes) deleteLocked(key uint64) bool {
 	return ok
 }
 
-// retireLocked gives a published slot back once no batch can read it. REQUIRES: ch.mu is locked.
-func (ch *changes) retireLocked(key uint64, l slab.Location) {
+// retireLocked gives slots back once no batch can read them. REQUIRES: ch.mu is locked.
+func (ch *changes) retireLocked(key uint64, p places) {
+	for l := range p.all() {
+		bytes := ch.cache.slotBytes(key, l)
+		ch.mu.open.slots = append(ch.mu.open.slots, slot{device: l.Slab(), offset: l.Offset(), bytes: bytes})
+	}
+}
+
+// slotBytes returns what a row takes at a place in a slab.
+func (c *Cache) slotBytes(key uint64, l slab.Location) int {
 	table, _ := hashmap.SplitKey(key)
-	bytes := slab.SlotBytes(l.Stored(ch.cache.tables[table].tier.RowBytes()))
-	ch.mu.open.slots = append(ch.mu.open.slots, slot{device: l.Slab(), offset: l.Offset(), bytes: bytes})
+	return slab.SlotBytes(l.Stored(c.tables[table].tier.RowBytes()))
 }
 
 // evictLocked withdraws an admitted row. REQUIRES: ch.mu is locked; the row is not fresh.
-func (ch *changes) evictLocked(key uint64, l slab.Location, why slab.Reason) {
+func (ch *changes) evictLocked(key uint64, p places, why slab.Reason) {
 	ch.withdrawnLocked(key)
 	ch.eraseLocked(key, why)
-	ch.retireLocked(key, l)
+	ch.retireLocked(key, p)
 }
 
 // publishLocked lets every device see the maps as the index has them: batches that begin after it returns do. An error is
@@ -233,12 +279,13 @@ func (ch *changes) publishLocked() error {
 		return ch.mu.err
 	}
 	var errs []error
-	for _, wave := range ch.mu.log.waves {
-		for i, d := range ch.cache.devices {
-			if s := ch.mu.sides[i]; s.hasMap {
-				errs = append(errs, s.store(d.hashes, wave))
+	for w := range ch.mu.log.waves {
+		errs = append(errs, ch.onSidesLocked(func(i int, s *side) error {
+			if !s.hasMap {
+				return nil
 			}
-		}
+			return s.store(ch.cache.devices[i].hashes, ch.mu.log.wave(w, i))
+		}))
 	}
 	ch.mu.log.clear()
 	for table, changed := range ch.mu.rejected {
@@ -250,17 +297,42 @@ func (ch *changes) publishLocked() error {
 			words = append(words, word{uint64(index), value})
 		}
 		clear(changed)
-		for i, d := range ch.cache.devices {
-			errs = append(errs, ch.mu.sides[i].store(d.table(table).rejected, words))
-		}
+		errs = append(errs, ch.onSidesLocked(func(i int, s *side) error {
+			return s.store(ch.cache.devices[i].table(table).rejected, words)
+		}))
 	}
-	for _, s := range ch.mu.sides {
-		errs = append(errs, s.finish())
-	}
+	errs = append(errs, ch.onSidesLocked(func(_ int, s *side) error { return s.finish() }))
 	if !ch.mu.open.empty() {
 		ch.workLocked()
 	}
 	return ch.failLocked(errors.Join(errs...))
+}
+
+// onSidesLocked does something on every device that is not lost. Errors of one that is lost meanwhile do not count, as long as
+// there are others. REQUIRES: ch.mu is locked.
+func (ch *changes) onSidesLocked(f func(i int, s *side) error) error {
+	var errs []error
+	for i, d := range ch.cache.devices {
+		if d.isLost() {
+			continue
+		}
+		if err := f(i, ch.mu.sides[i]); err != nil && !ch.cache.survives(d) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// putLocked has a row written to a slot, unless the device is lost. REQUIRES: ch.mu is locked.
+func (ch *changes) putLocked(l slab.Location, stored []byte) error {
+	d := ch.cache.devices[l.Slab()]
+	if d.isLost() {
+		return nil
+	}
+	if err := ch.mu.sides[d.index].put(l.Offset(), stored); err != nil && !ch.cache.survives(d) {
+		return err
+	}
+	return nil
 }
 
 // failLocked notes an error after which the devices may hold anything. REQUIRES: ch.mu is locked.
@@ -368,7 +440,13 @@ func (ch *changes) freeLocked(s slot) error {
 	if s.aside {
 		d.aside -= int64(s.bytes)
 	}
-	return poison(ch.mu.sides[s.device], s)
+	if d.isLost() {
+		return nil
+	}
+	if err := poison(ch.mu.sides[s.device], s); err != nil && !ch.cache.survives(d) {
+		return err
+	}
+	return nil
 }
 
 // flush waits until everything that has been retired so far is dealt with.
@@ -412,6 +490,10 @@ type storeLog struct {
 	waves [][]word
 	last  map[int64][2]int // of a word: its last wave, and place in it
 	next  int              // first wave for the next store
+	// views, unless nil, are what each device's map is to have for the location that the operation stores; differing has them
+	// for words of each wave, by their place.
+	views     []slab.Location
+	differing []map[int][]slab.Location
 }
 
 // operation begins an operation.
@@ -421,6 +503,7 @@ func (l *storeLog) add(index int64, value uint64) {
 	wave := l.next
 	if at, ok := l.last[index]; ok && at[0] >= wave {
 		l.waves[at[0]][at[1]].value = value
+		l.differ(index, at[0], at[1])
 		l.next = at[0] + 1
 		return
 	}
@@ -432,12 +515,40 @@ func (l *storeLog) add(index int64, value uint64) {
 	}
 	l.last[index] = [2]int{wave, len(l.waves[wave])}
 	l.waves[wave] = append(l.waves[wave], word{uint64(index), value})
+	l.differ(index, wave, len(l.waves[wave])-1)
 	l.next = wave + 1
+}
+
+// differ notes whether devices have different values of a word. Locations are the odd words of a map.
+func (l *storeLog) differ(index int64, wave, place int) {
+	if l.views == nil || index%2 == 0 {
+		if wave < len(l.differing) {
+			delete(l.differing[wave], place)
+		}
+		return
+	}
+	for len(l.differing) <= wave {
+		l.differing = append(l.differing, map[int][]slab.Location{})
+	}
+	l.differing[wave][place] = l.views
+}
+
+// wave returns a wave's words as device i is to have them, until the next call.
+func (l *storeLog) wave(n, i int) []word {
+	if n < len(l.differing) {
+		for place, views := range l.differing[n] {
+			l.waves[n][place].value = uint64(views[i])
+		}
+	}
+	return l.waves[n]
 }
 
 func (l *storeLog) clear() {
 	for i := range l.waves {
 		l.waves[i] = l.waves[i][:0]
+	}
+	for i := range l.differing {
+		clear(l.differing[i])
 	}
 	clear(l.last)
 	l.next = 0

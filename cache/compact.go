@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -31,8 +30,11 @@ func (c *Cache) longestSlot() int {
 
 // compact empties windows until holes are within their bound, or so many bytes are moved.
 func (c *Cache) compact(ctx context.Context, most int64) error {
-	for i := range c.devices {
+	for i, d := range c.devices {
 		for range compactRounds {
+			if d.isLost() {
+				break
+			}
 			moved, err := c.compactDevice(ctx, i, most)
 			if err != nil {
 				return err
@@ -103,15 +105,18 @@ func (c *Cache) compactDevice(ctx context.Context, device int, most int64) (int6
 	}
 	ch.mu.Unlock()
 
-	var keys []uint64
+	var rows []wanted
 	moving := map[uint64]slab.Location{}
-	for key, l := range ch.mu.index.All() {
-		if !c.overlay.has(l) && l.Slab() == device && hashmap.Owner(key, len(c.devices)) == device && chosen[l.Offset()/width] {
-			keys = append(keys, key)
+	for key, first := range ch.mu.index.All() {
+		if c.overlay.has(first) {
+			continue
+		}
+		if l, ok := ch.placesAt(key, first).in(device); ok && chosen[l.Offset()/width] {
+			rows = append(rows, wanted{key: key})
 			moving[key] = l
 		}
 	}
-	moved, err := c.admitRows(ctx, keys, moving)
+	moved, err := c.admitRows(ctx, rows, moving)
 	ch.mu.Lock()
 	ch.mu.open.slots = append(ch.mu.open.slots, claimed...)
 	ch.workLocked()

@@ -23,7 +23,7 @@ type deviceState struct {
 	cache  *Cache
 	index  int
 	device device.Device
-	peers  uint8 // bits of the slabs that are other devices'
+	lost   atomic.Bool // the device has failed for good, and the cache serves on without it
 	counts deviceCounts
 
 	slab   device.Buffer

@@ -51,9 +51,7 @@ func (e *epochs) end(n uint64) {
 	}
 }
 
-// begin counts the batch that the lane is about to enqueue, end that nothing of it runs any more.
-func (l *lane) begin() { l.running, l.epoch = true, l.owner.epochs.begin() }
-
+// end counts that nothing of the lane's batch runs any more.
 func (l *lane) end() {
 	if l.running {
 		l.running = false

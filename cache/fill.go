@@ -25,6 +25,7 @@ func (c *Cache) fill() error {
 	if err := c.train(space); err != nil {
 		return err
 	}
+	c.place()
 	keys, err := c.choose(space)
 	if err != nil {
 		return err
@@ -32,13 +33,14 @@ func (c *Cache) fill() error {
 	if err := c.allocate(space); err != nil {
 		return err
 	}
-	if err := c.admit(keys); err != nil {
+	several, err := c.admit(keys)
+	if err != nil {
 		return err
 	}
 	if err := c.openRings(); err != nil {
 		return err
 	}
-	if err := c.startChanges(); err != nil {
+	if err := c.startChanges(several); err != nil {
 		return err
 	}
 	restored := keys[:c.snapshots.restored]
@@ -58,25 +60,34 @@ func (c *Cache) fill() error {
 	return nil
 }
 
-// space is how one device's budget is divided; all devices divide it alike.
+// space is how the devices' budgets are divided. All maps are equally large.
 type space struct {
-	budget  int64
+	budgets []int64
 	fixed   int64 // tail slack and row bits: compressed, rejected, and, once known, oversize
 	layout  hashmap.Layout
-	payload int64 // for slots
+	payload []int64 // for slots
 	// smallest is about the shortest slot there is; entries is what the hashmap has room for at least.
 	smallest, entries int64
 }
 
-// payloadFor returns what is left for slots beside a hashmap of the given entries.
-func (s *space) payloadFor(entries int64) int64 {
+// payloadFor returns what a budget leaves for slots beside a hashmap of the given entries.
+func (s *space) payloadFor(budget, entries int64) int64 {
 	entries = max(entries, s.entries)
-	return (s.budget - s.fixed - hashmap.LayoutFor(entries).Bytes()) &^ (slab.Align - 1)
+	return (budget - s.fixed - hashmap.LayoutFor(entries).Bytes()) &^ (slab.Align - 1)
+}
+
+// payloads returns that for each device, at least 0.
+func (s *space) payloads(entries int64) []int64 {
+	all := make([]int64, len(s.budgets))
+	for i, b := range s.budgets {
+		all[i] = max(0, s.payloadFor(b, entries))
+	}
+	return all
 }
 
 // divideBudget checks that the budget holds something.
 func (c *Cache) divideBudget() (*space, error) {
-	s := &space{budget: c.opts.Budget, fixed: slab.TailSlack}
+	s := &space{budgets: c.opts.budgets(), fixed: slab.TailSlack}
 	smallest := int64(0)
 	for _, t := range c.tables {
 		s.fixed += t.tier.BitmaskBytes() + bitsetBytes(t.tier.Capacity())
@@ -88,9 +99,14 @@ func (c *Cache) divideBudget() (*space, error) {
 			smallest = n
 		}
 	}
-	if s.payloadFor(1) < smallest {
-		least := smallest + s.fixed + hashmap.LayoutFor(1).Bytes()
-		return nil, fmt.Errorf("%w: Budget (%d B) must hold at least one slot (%d B) and its metadata: %d B in all", ErrBudget, s.budget, smallest, least)
+	for i, b := range s.budgets {
+		if s.payloadFor(b, 1) < smallest {
+			least, of := smallest+s.fixed+hashmap.LayoutFor(1).Bytes(), ""
+			if len(c.opts.Budgets) > 0 {
+				of = fmt.Sprintf(" of device %d", i)
+			}
+			return nil, fmt.Errorf("%w: Budget%s (%d B) must hold at least one slot (%d B) and its metadata: %d B in all", ErrBudget, of, b, smallest, least)
+		}
 	}
 	s.smallest = smallest
 	return s, nil
@@ -147,6 +163,7 @@ func (c *Cache) train(s *space) error {
 		if err := c.learner.call(func(policy admission.Policy) { policy.Observe(table, rows) }); err != nil {
 			return err
 		}
+		c.learner.observed.Add(int64(len(rows)))
 		batch++
 	}
 	c.opts.Training = nil
@@ -161,26 +178,35 @@ func (c *Cache) estimate(s *space) (bytes, rowsCached int64) {
 		slots += t.tier.Totals().SlotBytes
 		rows += t.tier.Rows()
 	}
-	devices := int64(len(c.devices))
+	var budget, devices float64
+	for _, b := range s.budgets {
+		budget += float64(b - s.fixed)
+		devices++
+	}
 	mean := max(slab.Align, slots/rows)
-	// Entries e satisfy devices × (budget - fixed - map(e)) = e × mean, map(e) being e × SlotBytes / Load.
-	entries := float64(devices) * float64(s.budget-s.fixed) / (float64(mean) + float64(devices)*hashmap.SlotBytes/hashmap.Load)
+	// Entries e satisfy the sum over devices of budget - fixed - map(e) = e × mean, map(e) being e × SlotBytes / Load. Where rows
+	// are copied fewer fit: the map is not smaller for that, since copies may go.
+	entries := budget / (float64(mean) + devices*hashmap.SlotBytes/hashmap.Load)
 	rowsCached = max(1, int64(min(entries, float64(rows))))
-	payload := s.payloadFor(rowsCached)
-	return min(slots, devices*max(0, min(payload, slots))), rowsCached
+	for _, payload := range s.payloads(rowsCached) {
+		bytes += min(payload, slots)
+	}
+	return min(slots, bytes), rowsCached
 }
 
 // choose walks the policy's ranking, then the rows it did not offer, until the budget is spent, and fixes the map's
 // size. Free space costs nothing to fill, and a row nobody asked for yet may still be asked for. What is offered beyond
 // that is noted as rejected.
 func (c *Cache) choose(s *space) (keys []uint64, err error) {
-	devices := int64(len(c.devices))
+	sp := c.spread.Load()
 	offered := make([]bitset, len(c.tables))
 	for i, t := range c.tables {
 		offered[i] = newBitset(t.tier.Capacity())
 		t.rejected = newBitset(t.tier.Capacity())
 	}
-	bytes, full := int64(0), false
+	// What the rows take in each clique's slabs, and of that by rows that are copied.
+	used, full := make([]int64, len(sp.cliques)), false
+	bytes, hot := int64(0), c.placing.hot.Load()
 	take := func(ranking iter.Seq[uint64], offer bool) error {
 		for key := range ranking {
 			table, row := hashmap.SplitKey(key)
@@ -194,11 +220,24 @@ func (c *Cache) choose(s *space) (keys []uint64, err error) {
 				if err != nil {
 					return err
 				}
-				if room := s.payloadFor(1); int64(n) > room {
+				if room := s.payloadFor(slices.Max(s.budgets), 1); int64(n) > room {
 					t.addOversize(row)
 					continue
 				}
-				full = s.payloadFor(int64(len(keys))+1) < (bytes+int64(n)+devices-1)/devices
+				full = true
+				for q, members := range sp.cliques {
+					room, takes := int64(0), int64(n)
+					for _, i := range members {
+						room += max(0, s.payloadFor(s.budgets[i], int64(len(keys))+1))
+					}
+					if bytes+int64(n) <= hot {
+						takes *= int64(len(members))
+					}
+					if used[q]+takes <= room {
+						used[q] += takes
+						full = false
+					}
+				}
 				if !full {
 					bytes += int64(n)
 					keys = append(keys, key)
@@ -235,17 +274,21 @@ func (c *Cache) choose(s *space) (keys []uint64, err error) {
 		}
 	}
 	s.layout = hashmap.LayoutFor(max(1, int64(len(keys)), s.entries))
-	s.payload = s.payloadFor(max(1, int64(len(keys))))
+	s.payload = s.payloads(max(1, int64(len(keys))))
 	// No more than all rows could ever take, were they raw and all on one device.
 	most := int64(0)
 	for _, t := range c.tables {
 		most += t.tier.Capacity() * int64(slab.SlotBytes(t.tier.RowBytes()))
 	}
-	s.payload = min(s.payload, most, slab.MaxBytes-slab.TailSlack)
+	for i := range s.payload {
+		s.payload[i] = min(s.payload[i], most, slab.MaxBytes-slab.TailSlack)
+	}
 	for _, t := range c.tables { // seldom any: then rows larger than a slab are known only now
 		if len(t.oversize) != 0 {
 			bits := bitsetBytes(t.tier.Capacity())
-			s.payload = max(0, s.payload-bits)
+			for i := range s.payload {
+				s.payload[i] = max(0, s.payload[i]-bits)
+			}
 			s.fixed += bits // for later budgets
 		}
 	}
@@ -290,18 +333,18 @@ func allRows(table int, rows int64) iter.Seq[uint64] {
 
 // allocate takes the budget from every device.
 func (c *Cache) allocate(s *space) (err error) {
-	if err := c.openOverlay(s.payload); err != nil {
+	if err := c.openOverlay(s.payload[0]); err != nil {
 		return err
 	}
 	for i, d := range c.devices {
-		if d.slab, err = d.device.Alloc(c.overlay.extend(i, s.payload+slab.TailSlack), "slab"); err != nil {
+		if d.slab, err = d.device.Alloc(c.overlay.extend(i, s.payload[i]+slab.TailSlack), "slab"); err != nil {
 			return err
 		}
 		if d.hashes, err = d.device.Alloc(s.layout.Bytes(), "hashmap"); err != nil {
 			return err
 		}
 		d.layout = s.layout
-		d.slots = slab.NewAllocator(s.payload)
+		d.slots = slab.NewAllocator(s.payload[i])
 		d.limit = d.slots.Capacity()
 		d.tables = make([]atomic.Pointer[tableOnDevice], len(c.tables))
 		for i, t := range c.tables {
@@ -315,79 +358,113 @@ func (c *Cache) allocate(s *space) (err error) {
 	return nil
 }
 
-// admit places rows in the slab of their owner, as far as it has room, builds the hashmaps, and lets the devices know
-// which rows were declined.
-func (c *Cache) admit(keys []uint64) error {
+// entry is a row and its places.
+type entry struct {
+	key    uint64
+	places places
+}
+
+// admit places rows in slabs, as far as they have room, builds the hashmaps, and lets the devices know which rows were
+// declined. It returns the rows whose places not every map names alike.
+func (c *Cache) admit(keys []uint64) (several []entry, err error) {
 	writers := make([]*slabWriter, len(c.devices))
 	for i, d := range c.devices {
 		w, err := newSlabWriter(d)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer w.close()
 		writers[i] = w
 	}
 	entries := make([]hashmap.Entry, 0, len(keys))
+	sp, bytes, hot := c.spread.Load(), int64(0), c.placing.hot.Load()
 	for _, key := range keys {
 		table, row := hashmap.SplitKey(key)
 		t := c.tables[table]
 		stored, compressed, err := t.tier.Stored(row)
 		if err != nil {
-			return fmt.Errorf("cache: table %s: %w", t.name, err)
+			return nil, fmt.Errorf("cache: table %s: %w", t.name, err)
 		}
-		owner := hashmap.Owner(key, len(c.devices))
-		offset, ok := c.devices[owner].slots.Alloc(slab.SlotBytes(len(stored)))
-		if !ok { // rows are spread by hash, so one slab is full before the others
+		n := slab.SlotBytes(len(stored))
+		bytes += int64(n)
+		var all []slab.Location
+		for i := range slabsOf(sp.targets(key, bytes <= hot, nowhere())) {
+			offset, ok := c.devices[i].slots.Alloc(n)
+			if !ok { // rows are spread by hash, so one slab is full before the others
+				continue
+			}
+			if err := writers[i].write(offset, stored); err != nil {
+				return nil, err
+			}
+			all = append(all, locationOf(i, offset, len(stored), compressed))
+		}
+		if len(all) == 0 {
 			t.rejected.add(row)
 			continue
 		}
-		if err := writers[owner].write(offset, stored); err != nil {
-			return err
+		p := placesOf(all)
+		if len(c.devices) > 1 && c.views(p) != nil {
+			several = append(several, entry{key, p})
 		}
-		l := slab.Raw(owner, offset)
-		if compressed {
-			l = slab.Compressed(owner, offset, len(stored))
-		}
-		entries = append(entries, hashmap.Entry{Key: key, Location: l})
+		entries = append(entries, hashmap.Entry{Key: key, Location: p.first})
 	}
 	for _, w := range writers {
 		if err := w.flush(); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if err := c.buildMaps(entries); err != nil {
-		return err
+	if err := c.buildMaps(entries, several); err != nil {
+		return nil, err
 	}
 	for _, d := range c.devices {
 		for i, t := range c.tables {
 			var err error
 			if d.table(i).rejected, err = d.upload(t.rejected, "rejected rows"); err != nil {
-				return err
+				return nil, err
 			}
 			if d.table(i).oversize, err = d.upload(t.oversize, "oversize rows"); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
-	return nil
+	return several, nil
+}
+
+// locationOf returns the location word of a row in a slot.
+func locationOf(id int, offset int64, stored int, compressed bool) slab.Location {
+	if compressed {
+		return slab.Compressed(id, offset, stored)
+	}
+	return slab.Raw(id, offset)
 }
 
 // buildMaps builds the hashmaps.
-func (c *Cache) buildMaps(entries []hashmap.Entry) error {
-	rejected, err := c.buildOnDevices(entries)
+func (c *Cache) buildMaps(entries []hashmap.Entry, several []entry) error {
+	rejected, err := c.buildOnDevices(entries, several)
 	if errors.Is(err, errBuildOnHost) {
-		rejected, err = c.buildOnHost(entries)
+		rejected, err = c.buildOnHost(entries, several)
 	}
 	if err != nil {
 		return err
 	}
-	for _, e := range rejected {
-		table, row := hashmap.SplitKey(e.Key)
-		t := c.tables[table]
-		t.rejected.add(row)
-		n := slab.SlotBytes(e.Location.Stored(t.tier.RowBytes()))
-		c.devices[e.Location.Slab()].slots.Free(e.Location.Offset(), n)
-		t.counts.cached.Add(-1)
+	if len(rejected) > 0 {
+		copied := map[uint64]places{}
+		for _, e := range several {
+			copied[e.key] = e.places
+		}
+		for _, e := range rejected {
+			table, row := hashmap.SplitKey(e.Key)
+			t := c.tables[table]
+			t.rejected.add(row)
+			p, ok := copied[e.Key]
+			if !ok {
+				p = places{first: e.Location}
+			}
+			for l := range p.all() {
+				c.devices[l.Slab()].slots.Free(l.Offset(), c.slotBytes(e.Key, l))
+			}
+			t.counts.cached.Add(-1)
+		}
 	}
 	for _, e := range entries {
 		table, _ := hashmap.SplitKey(e.Key)
@@ -399,14 +476,30 @@ func (c *Cache) buildMaps(entries []hashmap.Entry) error {
 // errBuildOnHost says that the host must build the maps: devices do not say which entries do not fit.
 var errBuildOnHost = errors.New("cache: the hashmap is to be built on the host")
 
+// seenBy sets the locations of those entries that several names, in the same order, to what device i is to see.
+func (c *Cache) seenBy(i int, entries []hashmap.Entry, several []entry) {
+	at := 0
+	for _, e := range several {
+		for entries[at].Key != e.key {
+			at++
+		}
+		entries[at].Location = c.views(e.places)[i]
+	}
+}
+
 // buildOnDevices has every device build its hashmap.
-func (c *Cache) buildOnDevices(entries []hashmap.Entry) (rejected []hashmap.Entry, err error) {
+func (c *Cache) buildOnDevices(entries []hashmap.Entry, several []entry) (rejected []hashmap.Entry, err error) {
 	layout, n := c.devices[0].layout, int64(len(entries))
 	if c.devices[0].hashes.Bytes() != nil || n == 0 || !kernels.CanBuild(layout, n) {
 		return nil, errBuildOnHost
 	}
-	raw := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(entries))), n*hashmap.SlotBytes)
+	own := entries
+	if len(several) > 0 {
+		own = slices.Clone(entries)
+	}
+	raw := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(own))), n*hashmap.SlotBytes)
 	for _, d := range c.devices {
+		c.seenBy(d.index, own, several)
 		k := kernels.Build{Map: d.hashes, Layout: layout}
 		sizes := []int64{int64(len(raw)), kernels.BuildScratchBytes(layout, n), 4}
 		buffers := []*device.Buffer{&k.Entries, &k.Scratch, &k.Failed}
@@ -441,16 +534,23 @@ func (c *Cache) buildOnDevices(entries []hashmap.Entry) (rejected []hashmap.Entr
 }
 
 // buildOnHost builds the hashmap, where it rejects what does not fit, and copies it to every device.
-func (c *Cache) buildOnHost(entries []hashmap.Entry) (rejected []hashmap.Entry, err error) {
+func (c *Cache) buildOnHost(entries []hashmap.Entry, several []entry) (rejected []hashmap.Entry, err error) {
 	layout := c.devices[0].layout
 	image := c.devices[0].hashes.Bytes()
 	if image == nil {
 		image = make([]byte, layout.Bytes())
 	}
-	if rejected, err = hashmap.View(image, layout).Build(entries); err != nil {
+	built := hashmap.View(image, layout)
+	if rejected, err = built.Build(entries); err != nil {
 		return nil, err
 	}
-	for _, d := range c.devices {
+	for i := range c.devices {
+		d := c.devices[len(c.devices)-1-i] // the first one's map may be the image
+		for _, e := range several {
+			if _, ok := built.Slot(e.key); ok {
+				built.Insert(e.key, c.views(e.places)[d.index])
+			}
+		}
 		if b := d.hashes.Bytes(); b != nil && &b[0] == &image[0] {
 			continue
 		}

@@ -19,14 +19,30 @@ const maxBatch = 1<<31 - 1
 //
 // Row numbers outside the table give an error that wraps ErrRows and names the first one and their count; an output of
 // the wrong size one that wraps ErrOutput. out is untouched then. ctx is checked before work begins; once begun, a
-// batch is finished, since out is being written.
+// batch is finished, since out is being written. When a device fails for good, another one serves the batch; On that device it
+// is an error that wraps ErrDevice.
 func (c *Cache) Gather(ctx context.Context, table int, rows []int64, out []byte) error {
-	return c.nextDevice().gather(ctx, table, rows, out)
+	if err := c.enter(); err != nil {
+		return c.telemetry.refused(err)
+	}
+	defer c.leave()
+	return c.gatherEntered(ctx, table, rows, out)
 }
 
 // GatherAsync is Gather that returns at once. rows and out must stay as they are until the Pending is done.
 func (c *Cache) GatherAsync(ctx context.Context, table int, rows []int64, out []byte) *Pending {
-	return c.nextDevice().gatherAsync(ctx, table, rows, out)
+	return c.async(ctx, func() error { return c.gatherEntered(ctx, table, rows, out) })
+}
+
+// gatherEntered is Gather on any device that is not lost. REQUIRES: the cache is entered.
+func (c *Cache) gatherEntered(ctx context.Context, table int, rows []int64, out []byte) error {
+	for {
+		d := c.nextDevice()
+		err := d.gatherEntered(ctx, table, rows, out)
+		if err == nil || !errors.Is(err, ErrDevice) || !c.survives(d) {
+			return err
+		}
+	}
 }
 
 // On returns the cache as seen from device i, 0 ≤ i < Devices(): its Gathers run there. It panics for other i.
@@ -44,7 +60,7 @@ func (v View) Gather(ctx context.Context, table int, rows []int64, out []byte) e
 
 // GatherAsync is Cache.GatherAsync on the view's device.
 func (v View) GatherAsync(ctx context.Context, table int, rows []int64, out []byte) *Pending {
-	return v.device.gatherAsync(ctx, table, rows, out)
+	return v.device.cache.async(ctx, func() error { return v.device.gatherEntered(ctx, table, rows, out) })
 }
 
 // Pending is a Gather under way. It is safe for concurrent use.
@@ -63,21 +79,27 @@ func (p *Pending) Wait() error {
 }
 
 func (c *Cache) nextDevice() *deviceState {
-	return c.devices[(c.turn.Add(1)-1)%uint64(len(c.devices))]
+	for {
+		d := c.devices[(c.turn.Add(1)-1)%uint64(len(c.devices))]
+		if !d.isLost() { // as one is always
+			return d
+		}
+	}
 }
 
-func (d *deviceState) gatherAsync(ctx context.Context, table int, rows []int64, out []byte) *Pending {
+// async runs a Gather in a goroutine.
+func (c *Cache) async(ctx context.Context, gather func() error) *Pending {
 	p := &Pending{done: make(chan struct{})}
-	if err := d.cache.enter(); err != nil {
-		p.err = d.cache.telemetry.refused(err)
+	if err := c.enter(); err != nil {
+		p.err = c.telemetry.refused(err)
 		close(p.done)
 		return p
 	}
 	go func() {
-		pprof.SetGoroutineLabels(d.cache.labels(ctx, "gather"))
-		defer d.cache.leave()
+		pprof.SetGoroutineLabels(c.labels(ctx, "gather"))
+		defer c.leave()
 		defer close(p.done)
-		p.err = d.gatherEntered(ctx, table, rows, out)
+		p.err = gather()
 	}()
 	return p
 }
@@ -119,6 +141,9 @@ func (d *deviceState) gatherBatch(ctx context.Context, table int, rows []int64, 
 	if len(rows) == 0 {
 		return nil
 	}
+	if d.isLost() {
+		return d.lostError()
+	}
 	staged := d.slab.Bytes() == nil // then the device cannot address Go memory either
 	part := len(rows)
 	var area *staging
@@ -136,11 +161,13 @@ func (d *deviceState) gatherBatch(ctx context.Context, table int, rows []int64, 
 	}
 	l, err := d.acquire(ctx, d.table(table), part, traced != nil)
 	if err != nil {
+		return d.orLost(err)
+	}
+	defer d.releaseLane(l, nil)
+	if err := l.begin(ctx); err != nil {
 		return err
 	}
 	l.trace(traced)
-	l.begin()
-	defer d.releaseLane(l, nil)
 	var done outcome
 	for from := 0; from < len(rows); from += part {
 		to := min(from+part, len(rows))

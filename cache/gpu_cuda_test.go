@@ -114,12 +114,13 @@ func TestGPU_CapturingStream(t *testing.T) {
 // its budget and the codec's tables stays within the bound, and so does what Stats says of it.
 func TestGPU_MemoryBeyondBudget(t *testing.T) {
 	gpu := gputest.Open(t)
-	const rowBytes, rows, n, streams = 64, 200_000, 1 << 20, 12
+	const rowBytes = 64
+	rows, n, streams := gputest.Few(200_000, 20_000), int64(gputest.Few(1<<20, 1<<15)), gputest.Few(12, 4)
 	data := gputest.Rows("mixed", rows, rowBytes, 1)
 	defer cache.ServeApart()()
 	var s []device.Stream
 	var batches []*deviceBatch
-	ids := zipf(rand.New(rand.NewPCG(1, 1)), rows, n)
+	ids := zipf(rand.New(rand.NewPCG(1, 1)), rows, int(n))
 	for range streams {
 		one, err := gpu.NewStream()
 		if err != nil {
@@ -159,9 +160,10 @@ func TestGPU_MemoryBeyondBudget(t *testing.T) {
 // TestGPU_GatherAllocatesNothing: not on the caller's thread, however a batch is served.
 func TestGPU_GatherAllocatesNothing(t *testing.T) {
 	gpu := gputest.Open(t)
-	data := gputest.Rows("mixed", 20_000, 512, 1)
-	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: 4 << 20, Device: "cuda"})
-	ids := zipf(rand.New(rand.NewPCG(1, 1)), 20_000, 500)
+	rows := gputest.Few(20_000, 2000)
+	data := gputest.Rows("mixed", rows, 512, 1)
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: int64(len(data) * 2 / 5), Device: "cuda"})
+	ids := zipf(rand.New(rand.NewPCG(1, 1)), rows, 500)
 	batch, out := putBatch(t, gpu, ids, 512), make([]byte, 500*512)
 	s, err := gpu.NewStream()
 	if err != nil {

@@ -106,6 +106,9 @@ func testGatherDeviceOnHost(t *testing.T) {
 func TestGPU_EqualsHost(t *testing.T) {
 	gpu := gputest.Open(t)
 	lengths := []int{4, 36, 128, 401, 512, 2408, 9000}
+	if testing.Short() {
+		lengths = []int{36, 401, 512}
+	}
 	for i := range 3 * len(lengths) {
 		rowBytes := lengths[i%len(lengths)]
 		for _, mode := range []cache.HostTier{cache.InPlace, cache.Packed} {
@@ -116,7 +119,7 @@ func TestGPU_EqualsHost(t *testing.T) {
 				case 2:
 					t.Cleanup(cache.ServeHitsFirst())
 				}
-				rows := max(300, min(20_000, 8<<20/rowBytes))
+				rows := max(300, min(gputest.Few(20_000, 2000), 8<<20/rowBytes))
 				data := gputest.Rows("mixed", rows, rowBytes, 1)
 				r := rand.New(rand.NewPCG(uint64(rowBytes), 4))
 				training := zipf(r, rows, 4*rows)
@@ -127,7 +130,7 @@ func TestGPU_EqualsHost(t *testing.T) {
 						Codec: "auto", HostTier: mode, Admission: admission.NewStaticFrequency(), Training: batches(0, training), Seed: 1,
 					}))
 				}
-				for _, n := range []int{0, 1, 31, 32, 33, 1000, 50_000} {
+				for _, n := range []int{0, 1, 31, 32, 33, 1000, gputest.Few(50_000, 5000)} {
 					n = min(n, 64<<20/rowBytes)
 					ids := zipf(r, rows, n)
 					for _, c := range caches {
@@ -176,13 +179,14 @@ func TestGPU_ConcurrentStreams(t *testing.T) {
 }
 
 func testConcurrentStreams(t *testing.T, gpu device.Device) {
-	const rowBytes, rows = 512, 20_000
+	const rowBytes = 512
+	rows := gputest.Few(20_000, 2000)
 	data := gputest.Rows("mixed", rows, rowBytes, 1)
 	var wg sync.WaitGroup
 	for k := range 2 {
-		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: 4 << 20, Device: "cuda"})
+		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: int64(len(data) * 2 / 5), Device: "cuda"})
 		for g := range 4 {
-			ids := zipf(rand.New(rand.NewPCG(uint64(k), uint64(g))), rows, 3000)
+			ids := zipf(rand.New(rand.NewPCG(uint64(k), uint64(g))), rows, gputest.Few(3000, 1000))
 			batch := putBatch(t, gpu, ids, rowBytes)
 			s, err := gpu.NewStream()
 			if err != nil {
@@ -190,7 +194,7 @@ func testConcurrentStreams(t *testing.T, gpu device.Device) {
 			}
 			wg.Go(func() {
 				defer s.Close()
-				for range 20 {
+				for range gputest.Few(20, 5) {
 					if g == 0 {
 						out := make([]byte, len(ids)*rowBytes)
 						if err := c.Gather(ctx, 0, ids, out); err != nil {
@@ -236,10 +240,11 @@ func streamHandle(s device.Stream) uintptr { return s.(interface{ Handle() uintp
 // TestGPU_CloseFreesEverything compares the device's free memory before and after caches with work done.
 func TestGPU_CloseFreesEverything(t *testing.T) {
 	gpu := gputest.Open(t)
-	data := gputest.Rows("mixed", 40_000, 512, 1)
+	rows := gputest.Few(40_000, 4000)
+	data := gputest.Rows("mixed", rows, 512, 1)
 	run := func() {
 		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: 8 << 20, Device: "cuda"})
-		ids := zipf(rand.New(rand.NewPCG(1, 1)), 40_000, 100_000)
+		ids := zipf(rand.New(rand.NewPCG(1, 1)), rows, gputest.Few(100_000, 5000))
 		out := make([]byte, len(ids)*512)
 		if err := c.Gather(ctx, 0, ids, out); err != nil {
 			t.Fatal(err)

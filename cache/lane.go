@@ -20,7 +20,9 @@ type lane struct {
 	epoch        uint64 // that batch, of the device's epochs
 	stream, side device.Stream
 	sequence     device.Sequence // of what a batch enqueues; nil where the device has none
+	spread       *spread         // what slabs and peers are of
 	slabs        []device.Buffer
+	peers        uint8 // bits of the slabs that are other devices'
 	// Points of a batch: the reading of misses has begun, hits are decoded, all is done.
 	begun, decoded, done device.Event
 
@@ -69,12 +71,6 @@ func (l *lane) open() (err error) {
 	if l.result, err = d.AllocHost(kernels.CountersBytes, "batch counters"); err != nil {
 		return err
 	}
-	for _, d := range l.owner.cache.devices {
-		l.slabs = append(l.slabs, d.slab)
-	}
-	if o := &l.owner.cache.overlay; !o.far {
-		l.slabs = append(l.slabs, o.mem)
-	}
 	return nil
 }
 
@@ -118,7 +114,7 @@ func (l *lane) enqueueOn(s, side device.Stream, table int, rows, out device.Buff
 	l.batch++
 	lookup := kernels.Lookup{
 		Map: d.hashes, Layout: d.layout, Table: table, Limit: d.cache.tables[table].tier.Rows(), Rows: rows,
-		Rejected: t.rejected, Oversize: t.oversize, Peers: d.peers, Out: out, RowBytes: t.tier.RowBytes, Counters: l.counters,
+		Rejected: t.rejected, Oversize: t.oversize, Peers: l.peers, Out: out, RowBytes: t.tier.RowBytes, Counters: l.counters,
 		Samples: d.sampling(), Ring: d.ring,
 	}
 	var err error

@@ -20,6 +20,7 @@ type learner struct {
 	slotBytes func(key uint64) int
 	estimator estimator
 	samples   atomic.Int64
+	observed  atomic.Int64 // accesses that the policy was told of
 	lost      atomic.Int64 // overwritten in the ring before they were read
 
 	panicked atomic.Pointer[error]
@@ -189,6 +190,7 @@ func (l *learner) drainLocked() {
 func (l *learner) observeLocked(table int) {
 	if rows := l.mu.rows[table]; len(rows) > 0 {
 		l.callLocked(func(p admission.Policy) { p.Observe(table, rows) })
+		l.observed.Add(int64(len(rows)))
 		l.mu.rows[table] = rows[:0]
 	}
 }

@@ -11,12 +11,11 @@ import (
 // TestLong_EqualsVersionedMap is TestCache_EqualsVersionedMap with 10 M operations; make test-long runs it under the race
 // detector too.
 func TestLong_EqualsVersionedMap(t *testing.T) {
-	cache.OpenHostWith(t, openSlow)
 	defer cache.ServeApart()()
 	for name, m := range modelCases {
 		t.Run(name, func(t *testing.T) {
 			m.o.Device = "host"
-			runModel(t, 10_000_000/int64(len(modelCases)), m.o, m.devices)
+			runModel(t, 10_000_000/int64(len(modelCases)), m.o, m.devices, openFaulty(t, m.islands), m.lose)
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -126,6 +127,12 @@ func (p *randomPolicy) Start(problem admission.Problem) error {
 	return nil
 }
 func (p *randomPolicy) Observe(int, []int64) {}
+
+// Explain makes the first rows of each table the hot ones.
+func (p *randomPolicy) Explain(key uint64) admission.Estimate {
+	_, row := hashmap.SplitKey(key)
+	return admission.Estimate{Frequency: 1000 / float64(1+row)}
+}
 func (p *randomPolicy) Rank() iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
 		for t, n := range p.rows {
@@ -140,8 +147,9 @@ func (p *randomPolicy) Rank() iter.Seq[uint64] {
 func (p *randomPolicy) Resize(int64) {}
 func (p *randomPolicy) Close()       {}
 
-// runModel runs operations from several goroutines on a cache that changes in every way it can.
-func runModel(t *testing.T, operations int64, o cache.Options, devices int) {
+// runModel runs operations from several goroutines on a cache that changes in every way it can. Devices of f, if any, are lost
+// on the way.
+func runModel(t *testing.T, operations int64, o cache.Options, devices int, f *faulty, lose []int) {
 	const rows, capacity, rowBytes = 600, 700, 120
 	models := []*model{newModel(rows, capacity, rowBytes), newModel(rows, capacity, rowBytes)}
 	for i, m := range models {
@@ -153,6 +161,14 @@ func runModel(t *testing.T, operations int64, o cache.Options, devices int) {
 	}
 	snapshot := filepath.Join(t.TempDir(), "snapshot")
 	o.Admission, o.Devices = &randomPolicy{}, devices
+	var lost atomic.Int64 // how many of lose are
+	mayFail := func(device int) bool {
+		at := slices.Index(lose, device)
+		return at >= 0 && int64(at) < lost.Load()
+	}
+	if len(o.Budgets) > 0 {
+		o.Budget = slices.Max(o.Budgets)
+	}
 	o.Refresh = cache.RefreshOptions{Interval: 2 * time.Millisecond, MaxChurn: 0.3}
 	c := newCache(t, o)
 	var left, updates, inserted atomic.Int64
@@ -177,15 +193,31 @@ func runModel(t *testing.T, operations int64, o cache.Options, devices int) {
 				}
 				return ids
 			}
-			for left.Add(-1) >= 0 {
+			for {
+				now := left.Add(-1)
+				if now < 0 {
+					break
+				}
+				if n := lost.Load(); g == 0 && int(n) < len(lose) && now < operations*(int64(len(lose))-n)/int64(len(lose)+1) {
+					lost.Add(1)
+					f.lose(lose[n])
+				}
 				table := r.IntN(2)
 				m := models[table]
 				switch x := r.IntN(1000); {
 				case x < 900:
 					ids := pick(m, r.Int64N(24), c.Rows(table))
-					if !fail("Gather", m.gather(func(rows []int64, out []byte) error {
-						return c.On(r.IntN(devices)).Gather(ctx, table, rows, out)
-					}, ids)) {
+					device := r.IntN(devices + 1)
+					err := m.gather(func(rows []int64, out []byte) error {
+						if device == devices {
+							return c.Gather(ctx, table, rows, out)
+						}
+						return c.On(device).Gather(ctx, table, rows, out)
+					}, ids)
+					if errors.Is(err, cache.ErrDevice) && mayFail(device) {
+						continue
+					}
+					if !fail("Gather", err) {
 						return
 					}
 				case x < 960:
@@ -251,7 +283,15 @@ func runModel(t *testing.T, operations int64, o cache.Options, devices int) {
 		t.Fatalf("errors: %q, %q", s.ChangeError, s.PolicyError)
 	}
 	n := s.Changes
-	t.Logf("%d operations, %d updates (%d insert), %+v", operations, updates.Load(), inserted.Load(), n)
+	t.Logf("%d operations, %d updates (%d insert), %+v, %+v", operations, updates.Load(), inserted.Load(), n, s.Placement)
+	for i, d := range s.Devices {
+		if d.Lost != mayFail(i) {
+			t.Errorf("device %d: %+v", i, d)
+		}
+		if live := !d.Lost; live && operations > 1000 && (d.LocalHits+d.PeerHits == 0 || d.Lookups != d.LocalHits+d.PeerHits+d.Misses) {
+			t.Errorf("device %d: %+v", i, d)
+		}
+	}
 	if updates.Load() > 1000 && (n.Cycles == 0 || n.AdmittedRows == 0 || n.EvictedRows == 0 || inserted.Load() == 0 || n.InvalidatedRows == 0) {
 		t.Fatalf("something never happened: %+v", n)
 	}
@@ -262,17 +302,30 @@ func runModel(t *testing.T, operations int64, o cache.Options, devices int) {
 }
 
 // modelCases are the caches that the model is held against.
-var modelCases = map[string]struct {
+var modelCases = map[string]modelCase{
+	"in place":           {o: cache.Options{Budget: 60_000, HostTier: cache.InPlace}, devices: 1},
+	"packed":             {o: cache.Options{Budget: 60_000, HostTier: cache.Packed}, devices: 1},
+	"3 devices":          {o: cache.Options{Budget: 30_000, HostTier: cache.Packed, Codec: "ibp4"}, devices: 3},
+	"8 devices":          {o: cache.Options{Budget: 12_000, HostTier: cache.InPlace, Codec: "ibp8"}, devices: 8},
+	"overlay of one row": {o: cache.Options{Budget: 60_000, Overlay: 1, Cold: true}, devices: 1},
+	"raw rows":           {o: cache.Options{Budget: 60_000, Codec: "none", HostTier: cache.Packed}, devices: 2},
+	"copied":             {o: cache.Options{Budget: 60_000, Placement: cache.PlacementReplicate}, devices: 4, lose: []int{2, 0}},
+	"hot rows copied":    {o: cache.Options{Budget: 30_000, Rates: hotRates, Codec: "ibp4"}, devices: 4, lose: []int{0}},
+	"uneven":             {o: cache.Options{Budgets: []int64{40_000, 16_000, 24_000}, Rates: hotRates, HostTier: cache.Packed}, devices: 3},
+	"islands":            {o: cache.Options{Budget: 30_000, Codec: "ibp4"}, devices: 5, islands: []int{0, 0, 1, 2, 1}, lose: []int{1, 3}},
+	"8 islands":          {o: cache.Options{Budget: 40_000, Codec: "ibp8"}, devices: 8, islands: []int{0, 1, 2, 3, 4, 5, 6, 7}, lose: []int{0, 4}},
+	"8 devices, 7 lost":  {o: cache.Options{Budget: 20_000, Codec: "none", Rates: hotRates}, devices: 8, lose: []int{3, 0, 1, 7, 6, 2, 5}},
+}
+
+type modelCase struct {
 	o       cache.Options
 	devices int
-}{
-	"in place":           {cache.Options{Budget: 60_000, HostTier: cache.InPlace}, 1},
-	"packed":             {cache.Options{Budget: 60_000, HostTier: cache.Packed}, 1},
-	"3 devices":          {cache.Options{Budget: 30_000, HostTier: cache.Packed, Codec: "ibp4"}, 3},
-	"8 devices":          {cache.Options{Budget: 12_000, HostTier: cache.InPlace, Codec: "ibp8"}, 8},
-	"overlay of one row": {cache.Options{Budget: 60_000, Overlay: 1, Cold: true}, 1},
-	"raw rows":           {cache.Options{Budget: 60_000, Codec: "none", HostTier: cache.Packed}, 2},
+	islands []int // devices that read each other's memory
+	lose    []int // devices that are lost, one after the other
 }
+
+// hotRates are rates by which copying some of the rows pays.
+var hotRates = cache.Rates{Local: 100, Peer: 1, Host: 3}
 
 // slowDevice is a device whose batches are now and then held up between their lookup and what follows: what they have found
 // must stay as it is for so long.
@@ -304,12 +357,11 @@ func openSlow(n, workers int) []device.Device {
 // TestCache_EqualsVersionedMap: whatever goes on beside it, a Gather returns for each row a version that was current during
 // the call. It runs a million operations.
 func TestCache_EqualsVersionedMap(t *testing.T) {
-	cache.OpenHostWith(t, openSlow)
 	defer cache.ServeApart()() // else a batch this small is one launch, and not held up in between
 	for name, m := range modelCases {
 		t.Run(name, func(t *testing.T) {
 			m.o.Device = "host"
-			runModel(t, 1_000_000/int64(len(modelCases)), m.o, m.devices)
+			runModel(t, 1_000_000/int64(len(modelCases)), m.o, m.devices, openFaulty(t, m.islands), m.lose)
 		})
 	}
 }
@@ -363,7 +415,7 @@ func TestClose_BesideChanges(t *testing.T) {
 }
 
 // TestGPU_EqualsVersionedMap is TestCache_EqualsVersionedMap on a GPU, by way of Gather into Go memory.
-func TestGPU_EqualsVersionedMap(t *testing.T) { runModelOnGPU(t, 60_000) }
+func TestGPU_EqualsVersionedMap(t *testing.T) { runModelOnGPU(t, int64(gputest.Few(60_000, 6000))) }
 
 func runModelOnGPU(t *testing.T, operations int64) {
 	gputest.Require(t)
@@ -371,7 +423,7 @@ func runModelOnGPU(t *testing.T, operations int64) {
 		t.Run(name, func(t *testing.T) {
 			m := modelCases[name]
 			m.o.Device = "cuda"
-			runModel(t, operations/3, m.o, 1)
+			runModel(t, operations/3, m.o, 1, nil, nil)
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"runtime"
+	"slices"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
@@ -32,13 +33,31 @@ type Options struct {
 	// memory. Codec metadata (Stats.CodecBytes) and a packed host tier's index come on top; with 8 devices, the overlay too,
 	// on the first of them. At most 2^59. No default.
 	Budget int64
+	// Budgets, unless empty, are the bytes of each device, in their order, instead of Budget.
+	Budgets []int64
 	// Device is the backend: "cuda" is NVIDIA GPUs, "host" their emulation in Go memory, "auto" (default) cuda where there
 	// are as many GPUs as Devices, of compute capability 8.0 on, that can read each other's memory, else host.
 	Device string
-	// Devices is how many devices the data store spans, 1 to 8. Default 1.
+	// Devices is how many devices the data store spans, 1 to 8: the first GPUs, unless GPUs names them. Default 1, or as many as
+	// GPUs names.
 	Devices int
-	// Codec is "auto" (default; whatever stores each table in the fewest bytes), "none", "ibp", "ibp4" or "ibp8".
+	// GPUs are the ordinals of the GPUs that the data store spans, each once, in the order in which On counts them; On(i) is
+	// GPU GPUs[i]. The host backend emulates as many devices. Default: the first Devices ones.
+	GPUs []int
+	// Placement says which rows lie in which slabs where there are several devices: PlacementAuto (default), PlacementPartition or
+	// PlacementReplicate.
+	Placement string
+	// Rates are what PlacementAuto weighs copies by: `cachebench devices --measure` measures them. Without them it copies
+	// nothing, and Stats.Placement has no predictions. Default: none.
+	Rates Rates
+	// Codec is "none", the name of a codec (docs/codecs.md lists them), or "auto" (default): for each table the one that is predicted to
+	// deliver the most bytes of hits a second with this budget and Link; TableStats.Choice says why. Table.WithCodec names another for
+	// one table. Codecs that lose bits are used by name only.
 	Codec string
+	// Link is the bytes a second at which one device reads misses from the host tier, for "auto". Default: 55e9, PCIe 5 x16. The host
+	// backend picks as GPUs behind that link would, so that a cache is the same on both; with NoLink, "auto" measures how fast this
+	// machine's processors decode, and picks what suits them, with little regard to Seed: often rows as they are.
+	Link float64
 	// HostTier is InPlace (default) or Packed.
 	HostTier HostTier
 	// Admission decides which rows are cached; it belongs to the cache from New on. Default: admission.NewFrequency().
@@ -76,6 +95,9 @@ type Options struct {
 	HostThreads int
 }
 
+// NoLink, as Options.Link, says that there is no GPU: "auto" is to pick what this machine's processors decode best.
+const NoLink = registry.NoLink
+
 // maxBudget keeps sums over devices from overflowing.
 const maxBudget = 1 << 59
 
@@ -85,7 +107,13 @@ func (o *Options) EnsureDefaults() {
 		o.Device = "auto"
 	}
 	if o.Devices == 0 {
-		o.Devices = 1
+		o.Devices = max(1, len(o.GPUs))
+	}
+	if o.Placement == "" {
+		o.Placement = PlacementAuto
+	}
+	if len(o.Budgets) > 0 && o.Budget == 0 {
+		o.Budget = slices.Max(o.Budgets)
 	}
 	if o.Codec == "" {
 		o.Codec = registry.Auto
@@ -103,6 +131,78 @@ func (o *Options) EnsureDefaults() {
 	o.Telemetry.ensureDefaults()
 	if o.Training == nil {
 		o.Training = func(func(int, []int64) bool) {}
+	}
+}
+
+// budgets returns each device's.
+func (o *Options) budgets() []int64 {
+	if len(o.Budgets) > 0 {
+		return o.Budgets
+	}
+	return slices.Repeat([]int64{o.Budget}, o.Devices)
+}
+
+// gpus returns the GPUs' ordinals.
+func (o *Options) gpus() []int {
+	if len(o.GPUs) > 0 {
+		return o.GPUs
+	}
+	all := make([]int, o.Devices)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// fitsGPUs says whether there are the GPUs that the options ask for.
+func (o *Options) fitsGPUs() bool { return cuda.Usable() == nil && slices.Max(o.gpus()) < cuda.Count() }
+
+// validateDevices is Validate of what says which devices, and how rows lie on them.
+func (o *Options) validateDevices(fault func(string, ...any)) {
+	if o.Devices < 1 || o.Devices > slab.MaxSlabs {
+		fault("cache: Devices (%d) must be 1 to %d", o.Devices, slab.MaxSlabs)
+	}
+	if len(o.GPUs) > 0 && len(o.GPUs) != o.Devices {
+		fault("cache: GPUs (%v) must be as many as Devices (%d)", o.GPUs, o.Devices)
+	}
+	for i, g := range o.GPUs {
+		if g < 0 {
+			fault("cache: GPUs (%d) must not be negative", g)
+		}
+		if slices.Contains(o.GPUs[:i], g) {
+			fault("cache: GPUs (%d) must not be named twice", g)
+		}
+	}
+	switch o.Device {
+	case "auto", "host":
+	case "cuda":
+		if err := cuda.Usable(); err != nil {
+			fault("cache: Device (cuda) is not usable: %v", err)
+		} else if n := cuda.Count(); len(o.GPUs) > 0 && slices.Max(o.GPUs) >= n {
+			fault("cache: GPUs (%d) must be 0 to %d, the GPUs there are", slices.Max(o.GPUs), n-1)
+		} else if o.Devices > n {
+			fault("cache: Devices (%d) must be 1 to %d, the GPUs there are", o.Devices, n)
+		}
+	default:
+		fault("cache: Device (%q) must be auto, host or cuda", o.Device)
+	}
+	if len(o.Budgets) > 0 && len(o.Budgets) != o.Devices {
+		fault("cache: Budgets (%d of them) must be one for each of the %d devices", len(o.Budgets), o.Devices)
+	}
+	for i, b := range o.Budgets {
+		if b < 1 || b > maxBudget {
+			fault("cache: Budgets (%d B for device %d) must be 1 B to 2^59 B", b, i)
+		}
+	}
+	switch o.Placement {
+	case PlacementAuto, PlacementPartition, PlacementReplicate:
+	default:
+		fault("cache: Placement (%q) must be %s, %s or %s", o.Placement, PlacementAuto, PlacementPartition, PlacementReplicate)
+	}
+	if (o.Rates != Rates{}) {
+		if err := o.Rates.Validate(); err != nil {
+			fault("cache: Rates: %v", err)
+		}
 	}
 }
 
@@ -127,22 +227,12 @@ func (o *Options) Validate() error {
 	if o.Budget > maxBudget {
 		fault("cache: Budget (%d B) must be at most 2^59 B", o.Budget)
 	}
-	switch o.Device {
-	case "auto", "host":
-	case "cuda":
-		if err := cuda.Usable(); err != nil {
-			fault("cache: Device (cuda) is not usable: %v", err)
-		} else if n := cuda.Count(); o.Devices > n {
-			fault("cache: Devices (%d) must be 1 to %d, the GPUs there are", o.Devices, n)
-		}
-	default:
-		fault("cache: Device (%q) must be auto, host or cuda", o.Device)
-	}
-	if o.Devices < 1 || o.Devices > slab.MaxSlabs {
-		fault("cache: Devices (%d) must be 1 to %d", o.Devices, slab.MaxSlabs)
-	}
+	o.validateDevices(fault)
 	if err := registry.Check(o.Codec); err != nil {
 		fault("%v", err)
+	}
+	if o.Link != NoLink && !(o.Link >= 0 && o.Link <= 1e15) {
+		fault("cache: Link (%g B/s) must be 0 to 1e15, or NoLink", o.Link)
 	}
 	if o.HostTier != InPlace && o.HostTier != Packed {
 		fault("cache: HostTier (%v) must be InPlace or Packed", o.HostTier)

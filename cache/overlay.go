@@ -58,19 +58,28 @@ func (o *overlay) extend(i int, bytes int64) int64 {
 	return bytes
 }
 
+// seen returns the word that device i's map is to have of a location in the overlay. Where the overlay is in the first
+// device's slab, which not every device reads, the others have the host memory under that slab's ID.
+func (o *overlay) seen(s *spread, i int, l slab.Location) slab.Location {
+	if o.far && !s.reads(i, 0) {
+		l -= slab.Location(o.base)
+	}
+	return l
+}
+
 // has says whether a location lies in the overlay.
 func (o *overlay) has(l slab.Location) bool {
 	return l.Slab() == o.slab && l.Offset() >= o.base
 }
 
-// put writes a row to a free slot; ok is false when there is none.
+// put writes a row to a free slot; ok is false when there is none. side is the first device's, nil if that is lost.
 func (o *overlay) put(side *side, stored []byte, compressed bool) (s slot, ok bool, err error) {
 	s.bytes = overlaySlot(len(stored), compressed)
 	if s.offset, ok = o.slots.Alloc(s.bytes); !ok {
 		return s, false, nil
 	}
 	copy(o.mem.Bytes()[s.offset:], stored)
-	if o.far {
+	if o.far && side != nil {
 		err = side.put(o.base+s.offset, stored)
 	}
 	return s, true, err

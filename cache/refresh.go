@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math/bits"
 	"runtime/pprof"
 	"sync"
 	"sync/atomic"
@@ -78,10 +79,10 @@ type refresher struct {
 
 // changeCounts are the counters of what was changed.
 type changeCounts struct {
-	cycles, admitted, evicted, moved, refused atomic.Int64 // rows
-	bytes                                     atomic.Int64 // written to slabs by cycles
-	updated, invalidated, waits               atomic.Int64
-	hostBytes                                 atomic.Int64 // written to the host tier
+	cycles, admitted, evicted, moved, refused, copied atomic.Int64 // rows
+	bytes                                             atomic.Int64 // written to slabs by cycles
+	updated, invalidated, waits                       atomic.Int64
+	hostBytes                                         atomic.Int64 // written to the host tier
 }
 
 // startRefresh begins the background cycles.
@@ -186,12 +187,13 @@ func (c *Cache) limit(budget int64) error {
 	if payload < s.smallest {
 		return fmt.Errorf("%w: %d B must hold at least one slot (%d B) and metadata (%d B)", ErrBudget, budget, s.smallest, s.fixed+s.layout.Bytes())
 	}
-	total := int64(0)
 	c.changes.mu.Lock()
 	for _, d := range c.devices {
-		d.limit = min(payload, d.slots.Capacity())
-		total += d.limit
+		if !d.isLost() {
+			d.limit = min(payload, d.slots.Capacity())
+		}
 	}
+	total := c.capacityLocked()
 	c.changes.mu.Unlock()
 	c.budget.Store(budget)
 	// A policy that panics is reported by the cycle that follows.
@@ -212,17 +214,25 @@ func (d *deviceState) alloc(bytes int) (offset int64, ok bool) {
 
 // plan is what a cycle means to do.
 type plan struct {
-	// newcomers are the rows to admit, best first, and surplus the cached rows that the policy ranks too low to stay, best
-	// first. Cached rows that it does not rank at all are worth less than those.
-	newcomers, surplus []uint64
-	ranked             []bitset
+	// newcomers are the rows to admit, and the cached ones to copy, best first; fewer are cached rows that are to lie in fewer
+	// slabs. surplus are the cached rows that the policy ranks too low to stay, best first. Cached rows that it does not rank at
+	// all are worth less than those.
+	newcomers, fewer []wanted
+	surplus          []uint64
+	ranked           []bitset
+}
+
+// wanted are the slabs, as bits, that a row is to lie in.
+type wanted struct {
+	key   uint64
+	slabs uint8
 }
 
 // rank walks the policy's ranking.
 func (c *Cache) rank() (*plan, error) {
 	p := &plan{}
-	devices := len(c.devices)
-	limit, used := make([]int64, devices), make([]int64, devices)
+	sp := c.spread.Load()
+	limit, used := make([]int64, len(c.devices)), make([]int64, len(c.devices))
 	ch := &c.changes
 	ch.mu.Lock()
 	for i, d := range c.devices {
@@ -233,8 +243,12 @@ func (c *Cache) rank() (*plan, error) {
 		p.ranked = append(p.ranked, newBitset(t.tier.Capacity()))
 	}
 	var rejected []uint64
-	bytes := int64(0)
+	bytes, ranked := int64(0), int64(0) // to be written, and of all rows so far
 	err := c.learner.call(func(policy admission.Policy) {
+		if len(c.devices) > 1 && decideAt(ch.counts.cycles.Load()+1) {
+			c.decide(policy, limit)
+		}
+		hot := c.placing.hot.Load()
 		for key := range policy.Rank() {
 			table, row := hashmap.SplitKey(key)
 			if table >= len(c.tables) || row >= c.tables[table].tier.Rows() || p.ranked[table].has(row) {
@@ -242,29 +256,48 @@ func (c *Cache) rank() (*plan, error) {
 			}
 			t := c.tables[table]
 			p.ranked[table].add(row)
-			l := ch.mu.index.Find(key) // may be read beside its writer
-			cached := l.Valid() && !c.overlay.has(l)
-			owner := hashmap.Owner(key, devices)
+			now := ch.placesOf(key) // may be read beside its writer
+			cached := now.valid() && !c.overlay.has(now.first)
+			if !cached {
+				now = nowhere()
+			}
+			targets := sp.targets(key, ranked < hot, now)
+			fits := func(n int) (slabs uint8) {
+				for i := range slabsOf(targets) {
+					if used[i]+int64(n) <= limit[i] {
+						slabs |= 1 << i
+					}
+				}
+				return slabs
+			}
 			n := int(c.space.smallest)
 			if cached {
-				n = slab.SlotBytes(l.Stored(t.tier.RowBytes()))
-			} else if used[owner]+int64(n) <= limit[owner] { // else its length does not matter, and is in memory gone cold
+				n = c.slotBytes(key, now.first)
+			} else if fits(n) != 0 { // else its length does not matter, and is in memory gone cold
 				var err error
 				if n, err = t.tier.SlotBytes(row); err != nil {
 					continue // a corrupt row is for Gather to report
 				}
 			}
-			switch fits := used[owner]+int64(n) <= limit[owner]; {
-			case fits && cached:
-				used[owner] += int64(n)
-			case fits:
-				used[owner] += int64(n)
-				if bytes += int64(n); bytes <= c.opts.Refresh.MaxBytes {
-					p.newcomers = append(p.newcomers, key)
+			if ranked += int64(n); ranked > hot { // it may be the last one to be copied, or not
+				targets = sp.targets(key, false, now)
+			}
+			into := fits(n)
+			for i := range slabsOf(into) {
+				used[i] += int64(n)
+			}
+			have := now.slabs()
+			if into != 0 && into&^have != 0 {
+				if bytes += int64(n * bits.OnesCount8(into&^have)); bytes <= c.opts.Refresh.MaxBytes {
+					p.newcomers = append(p.newcomers, wanted{key, into})
 				}
-			case cached:
+			}
+			switch {
+			case into != 0 && have&^into != 0:
+				p.fewer = append(p.fewer, wanted{key, into})
+			case into == 0 && cached:
 				p.surplus = append(p.surplus, key)
-			case !t.rejected.hasShared(row):
+			case into == 0 && !t.rejected.hasShared(row):
 				rejected = append(rejected, key)
 			}
 		}
@@ -284,39 +317,48 @@ func (c *Cache) rank() (*plan, error) {
 	}
 }
 
+// lies says whether a row has a slot in a device's slab.
+func (c *Cache) lies(key uint64, device int) bool {
+	p := c.changes.placesOf(key)
+	return p.valid() && !c.overlay.has(p.first) && p.slabs()>>device&1 != 0
+}
+
 // losers yields cached rows of one device, those worth least first.
 func (c *Cache) losers(p *plan, device int) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
-		for key, l := range c.changes.mu.index.All() {
+		for key := range c.changes.mu.index.All() {
 			table, row := hashmap.SplitKey(key)
-			if !c.overlay.has(l) && l.Slab() == device && !p.ranked[table].has(row) && !yield(key) {
+			if !p.ranked[table].has(row) && c.lies(key, device) && !yield(key) {
 				return
 			}
 		}
 		for i := len(p.surplus) - 1; i >= 0; i-- {
-			if hashmap.Owner(p.surplus[i], len(c.devices)) == device && !yield(p.surplus[i]) {
+			if c.lies(p.surplus[i], device) && !yield(p.surplus[i]) {
 				return
 			}
 		}
 	}
 }
 
-// evict withdraws rows of a device until so many bytes of slots are retired, and returns how many are.
-func (c *Cache) evict(losers iter.Seq[uint64], device int, bytes int64) (evicted int64, err error) {
+// evict withdraws rows of a device until so many bytes of its slots are retired. It adds what is retired of each slab to retired.
+func (c *Cache) evict(losers iter.Seq[uint64], device int, bytes int64, retired []int64) error {
 	if bytes <= 0 {
-		return 0, nil
+		return nil
 	}
 	ch := &c.changes
 	// Choosing does not need the lock, and takes long where most rows stay.
 	var keys []uint64
+	evicted := int64(0)
 	for key := range losers {
-		l := ch.mu.index.Find(key)
-		if !l.Valid() || c.overlay.has(l) || l.Slab() != device {
+		p := ch.placesOf(key)
+		if !p.valid() || c.overlay.has(p.first) || p.slabs()>>device&1 == 0 {
 			continue
 		}
-		table, _ := hashmap.SplitKey(key)
 		keys = append(keys, key)
-		if evicted += int64(slab.SlotBytes(l.Stored(c.tables[table].tier.RowBytes()))); evicted >= bytes {
+		for l := range p.all() {
+			retired[l.Slab()] += int64(c.slotBytes(key, l))
+		}
+		if evicted += int64(c.slotBytes(key, p.first)); evicted >= bytes {
 			break
 		}
 	}
@@ -326,8 +368,8 @@ func (c *Cache) evict(losers iter.Seq[uint64], device int, bytes int64) (evicted
 		ch.mu.Lock()
 		ch.mu.by = c.refresher.by
 		for _, key := range part {
-			if l := ch.mu.index.Find(key); l.Valid() && ch.mu.fresh[key] == nil {
-				ch.evictLocked(key, l, slab.Evicted)
+			if p := ch.placesOf(key); p.valid() && ch.mu.fresh[key] == nil {
+				ch.evictLocked(key, p, slab.Evicted)
 				ch.counts.evicted.Add(1)
 			}
 		}
@@ -335,10 +377,41 @@ func (c *Cache) evict(losers iter.Seq[uint64], device int, bytes int64) (evicted
 		err := ch.publishLocked()
 		ch.mu.Unlock()
 		if err != nil {
-			return evicted, err
+			return err
 		}
 	}
-	return evicted, nil
+	return nil
+}
+
+// thin withdraws the slots of rows that are to lie in fewer slabs, and adds what is retired of each slab to retired.
+func (c *Cache) thin(rows []wanted, retired []int64) error {
+	ch := &c.changes
+	for len(rows) > 0 {
+		part := rows[:min(len(rows), changedRows)]
+		rows = rows[len(part):]
+		ch.mu.Lock()
+		for _, w := range part {
+			p := ch.placesOf(w.key)
+			if !p.valid() || ch.mu.fresh[w.key] != nil {
+				continue
+			}
+			left, gone := p.within(w.slabs)
+			if !left.valid() || !gone.valid() { // it is to be elsewhere first, or has changed
+				continue
+			}
+			ch.insertLocked(w.key, left)
+			ch.retireLocked(w.key, gone)
+			for l := range gone.all() {
+				retired[l.Slab()] += int64(c.slotBytes(w.key, l))
+			}
+		}
+		err := ch.publishLocked()
+		ch.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // changedRows is how many rows are changed under the writers' lock at a time, so that Update waits for less than a
@@ -353,14 +426,14 @@ func (c *Cache) shrink(ctx context.Context, p *plan) error {
 			ch.mu.Lock()
 			over, err := d.used()-d.limit, ch.mu.err
 			ch.mu.Unlock()
-			if over <= 0 {
+			if over <= 0 || d.isLost() {
 				break
 			}
 			if err := errors.Join(err, ctx.Err()); err != nil { // else it might wait for what never comes
 				return err
 			}
 			before := over
-			if _, err := c.evict(c.losersAndAll(p, i), i, over); err != nil {
+			if err := c.evict(c.losersAndAll(p, i), i, over, make([]int64, len(c.devices))); err != nil {
 				return err
 			}
 			if err := ch.flush(ctx); err != nil {
@@ -399,20 +472,25 @@ func (c *Cache) losersAndAll(p *plan, device int) iter.Seq[uint64] {
 // replace evicts what must give way to newcomers, admits them, and compacts what is left free.
 func (c *Cache) replace(ctx context.Context, p *plan) error {
 	ch := &c.changes
-	need := make([]int64, len(c.devices))
-	for _, key := range p.newcomers {
-		table, row := hashmap.SplitKey(key)
+	need, retired := make([]int64, len(c.devices)), make([]int64, len(c.devices))
+	for _, w := range p.newcomers {
+		table, row := hashmap.SplitKey(w.key)
 		n, err := c.tables[table].tier.SlotBytes(row)
 		if err == nil {
-			need[hashmap.Owner(key, len(c.devices))] += int64(n)
+			for i := range slabsOf(w.slabs &^ ch.placesOf(w.key).slabs()) {
+				need[i] += int64(n)
+			}
 		}
+	}
+	if err := c.thin(p.fewer, retired); err != nil {
+		return err
 	}
 	for i, d := range c.devices {
 		ch.mu.Lock()
-		free := d.limit - d.used()
+		free, limit := d.limit-d.used()+retired[i], d.limit
 		ch.mu.Unlock()
-		churn := int64(c.opts.Refresh.MaxChurn * float64(d.limit))
-		if _, err := c.evict(c.losers(p, i), i, min(need[i]-free, churn)); err != nil {
+		churn := int64(c.opts.Refresh.MaxChurn * float64(limit))
+		if err := c.evict(c.losers(p, i), i, min(need[i]-free, churn), retired); err != nil {
 			return err
 		}
 	}
@@ -424,129 +502,4 @@ func (c *Cache) replace(ctx context.Context, p *plan) error {
 		return err
 	}
 	return c.compact(ctx, c.opts.Refresh.MaxBytes-written)
-}
-
-// admitted is a row on its way to a slot.
-type admitted struct {
-	key      uint64
-	location slab.Location
-	from     slab.Location // where it is cached so far, if it moves, else no location
-}
-
-// admitRows writes rows to free slots and publishes them an epoch later: then no kernel can have read the slot before, not
-// even the bytes of it that share a sector with a neighbour's. Rows that moving has a location for move from there; others
-// must not be cached yet. Rows without a place stay as they are. It returns the bytes written.
-func (c *Cache) admitRows(ctx context.Context, keys []uint64, moving map[uint64]slab.Location) (bytes int64, err error) {
-	ch := &c.changes
-	var all []admitted
-	for len(keys) > 0 && err == nil {
-		part := keys[:min(len(keys), changedRows)]
-		keys = keys[len(part):]
-		ch.mu.Lock()
-		for _, key := range part {
-			from, moves := moving[key]
-			if !moves {
-				from = slab.NoLocation(slab.Cold)
-			}
-			var a admitted
-			var ok bool
-			if a, ok, err = c.writeRowLocked(key, from); err != nil {
-				err = ch.failLocked(err)
-				break
-			}
-			if ok {
-				all = append(all, a)
-				table, _ := hashmap.SplitKey(key)
-				bytes += int64(slab.SlotBytes(a.location.Stored(c.tables[table].tier.RowBytes())))
-			}
-		}
-		err = errors.Join(err, ch.publishLocked())
-		ch.mu.Unlock()
-	}
-	if len(all) == 0 || err != nil {
-		return bytes, err
-	}
-	ch.counts.bytes.Add(bytes)
-	waited := c.waitEpoch(ctx)
-	for len(all) > 0 {
-		part := all[:min(len(all), changedRows)]
-		all = all[len(part):]
-		ch.mu.Lock()
-		for _, a := range part {
-			c.publishRowLocked(a, waited == nil)
-		}
-		err = errors.Join(err, ch.publishLocked())
-		ch.mu.Unlock()
-	}
-	return bytes, errors.Join(waited, err)
-}
-
-// writeRowLocked writes a row to a free slot, if there is one. REQUIRES: c.changes.mu is locked.
-func (c *Cache) writeRowLocked(key uint64, from slab.Location) (a admitted, ok bool, err error) {
-	ch := &c.changes
-	if ch.mu.err != nil {
-		return a, false, ch.mu.err
-	}
-	l := ch.mu.index.Find(key)
-	if ch.mu.fresh[key] != nil || l.Valid() != from.Valid() || l.Valid() && l != from {
-		return a, false, nil
-	}
-	table, row := hashmap.SplitKey(key)
-	stored, compressed, err := c.tables[table].tier.Stored(row)
-	if err != nil {
-		return a, false, nil // a corrupt row is for Gather to report
-	}
-	owner := hashmap.Owner(key, len(c.devices))
-	d, bytes := c.devices[owner], slab.SlotBytes(len(stored))
-	var offset int64
-	if from.Valid() {
-		if offset, ok = d.slots.Alloc(bytes); ok {
-			d.aside += int64(bytes)
-		}
-	} else {
-		offset, ok = d.alloc(bytes)
-	}
-	if !ok {
-		return a, false, nil
-	}
-	a = admitted{key, slab.Raw(owner, offset), from}
-	if compressed {
-		a.location = slab.Compressed(owner, offset, len(stored))
-	}
-	ch.mu.admitting[key] = struct{}{}
-	return a, true, ch.mu.sides[owner].put(offset, stored)
-}
-
-// publishRowLocked publishes a row that was written, unless it has changed since. REQUIRES: c.changes.mu is locked.
-func (c *Cache) publishRowLocked(a admitted, publish bool) {
-	ch := &c.changes
-	_, unchanged := ch.mu.admitting[a.key]
-	delete(ch.mu.admitting, a.key)
-	moves := a.from.Valid()
-	if moves {
-		unchanged = unchanged && ch.mu.index.Find(a.key) == a.from
-	}
-	published := publish && unchanged && ch.mu.err == nil
-	if published && !ch.insertLocked(a.key, a.location) { // a full map is a rejection
-		ch.counts.refused.Add(1)
-		published = false
-	}
-	unused := a.location
-	if published {
-		unused = a.from
-	}
-	if unused.Valid() {
-		ch.retireLocked(a.key, unused)
-		slots := ch.mu.open.slots
-		slots[len(slots)-1].aside = moves
-	}
-	if !published {
-		return
-	}
-	if moves {
-		ch.counts.moved.Add(1)
-		return
-	}
-	ch.admittedLocked(a.key)
-	ch.counts.admitted.Add(1)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/slab/placement"
 )
 
 // scripted is a policy that ranks as it is told and counts what it observes.
@@ -494,7 +496,7 @@ func testFragmentation(t *testing.T, devices, owner int) {
 		from := int64(cycle) * 37 % 15_000
 		for _, i := range r.Perm(rows)[:4000*devices] {
 			key := hashmap.Key(0, int64(i))
-			if row := int64(i); row >= from && row < from+6000 && hashmap.Owner(key, devices) == owner {
+			if row := int64(i); row >= from && row < from+6000 && placement.NewPartition(slices.Repeat([]int64{1}, devices)).Owner(key) == owner {
 				ranking = append(ranking, key)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -23,7 +24,7 @@ const (
 // Stats is what a cache holds and what it has done since New. Each Gather counts as a whole when it
 // returns, each GatherDevice once it has finished.
 type Stats struct {
-	// BudgetBytes is the budget of all devices together. MetadataBytes are the hashmaps, the row bits and the
+	// BudgetBytes is the budget of all devices together, but those that are lost. MetadataBytes are the hashmaps, the row bits and the
 	// slabs' tail slack; PayloadBytes the slots of cached rows. MetadataBytes + PayloadBytes ≤ BudgetBytes.
 	BudgetBytes, MetadataBytes, PayloadBytes int64
 	// CodecBytes is the codec metadata of all tables, once; IndexBytes the packed host tiers' indices on all devices.
@@ -57,6 +58,8 @@ type Stats struct {
 	Tables []TableStats
 	// Devices are the statistics of each device, and of its slab.
 	Devices []DeviceStats
+	// Placement is which rows lie in which slabs.
+	Placement Placement
 }
 
 // Changes counts what was changed in a cache that serves.
@@ -64,6 +67,8 @@ type Changes struct {
 	// Cycles of refreshing, and the rows that they admitted, took slots from, moved to make free space whole, and could not
 	// admit because the hashmap was full. RefreshedBytes is what they wrote to slabs.
 	Cycles, AdmittedRows, EvictedRows, MovedRows, RefusedRows, RefreshedBytes int64
+	// CopiedRows were cached already and got slots in further slabs.
+	CopiedRows int64
 	// UpdatedRows and InvalidatedRows are Update's and Invalidate's; UpdateWaits how often an Update waited for room.
 	// HostBytesWritten is what updates have written to the host tier so far.
 	UpdatedRows, InvalidatedRows, UpdateWaits, HostBytesWritten int64
@@ -77,6 +82,11 @@ type TableStats struct {
 	// Codec is the codec's name, "none" when all rows are raw.
 	Codec string
 	DType DType
+	// Choice is how "auto" came to the codec, nil where the codec was named.
+	Choice *CodecChoice
+	// TrainedRatio is RawBytes ÷ StoredBytes of the rows that the table was loaded with, by a sample of which the codec was
+	// trained. Where Update has written rows of another kind, RawBytes ÷ StoredBytes has become less than that.
+	TrainedRatio float64
 	// Rows of the table, and how many of them are stored raw, and cached.
 	Rows, RawRows, CachedRows int64
 	RowBytes                  int
@@ -95,11 +105,20 @@ type TableStats struct {
 	MissStrategy []MissStrategy
 }
 
+// CodecChoice is why a codec was chosen: the candidates, and what was predicted of them.
+type CodecChoice = registry.Choice
+
 // DeviceStats is the part of one device: what its slab holds, and what the batches did that ran there, whichever slab they
 // read.
 type DeviceStats struct {
-	// PayloadBytes and FreeBytes are those of the device's slab.
-	PayloadBytes, FreeBytes int64
+	// BudgetBytes, PayloadBytes and FreeBytes are the device's part of those of Stats.
+	BudgetBytes, PayloadBytes, FreeBytes int64
+	// Load is the share of all hits that the slab is expected to serve, 0 to 1, by how often the policy says that its rows are
+	// looked up; 0 for all where it does not say.
+	Load float64
+	// Lost says that the device has failed for good, and Error how: its slab's rows are withdrawn, and its batches fail.
+	Lost  bool
+	Error string
 	// Lookups = LocalHits + PeerHits + Misses, as in TableStats.
 	Gathers, Lookups, LocalHits, PeerHits, Misses int64
 }
@@ -141,7 +160,7 @@ func (s Stats) Sub(earlier Stats) Stats {
 	s.Changes = Changes{
 		now.Cycles - then.Cycles, now.AdmittedRows - then.AdmittedRows, now.EvictedRows - then.EvictedRows,
 		now.MovedRows - then.MovedRows, now.RefusedRows - then.RefusedRows, now.RefreshedBytes - then.RefreshedBytes,
-		now.UpdatedRows - then.UpdatedRows, now.InvalidatedRows - then.InvalidatedRows, now.UpdateWaits - then.UpdateWaits,
+		now.CopiedRows - then.CopiedRows, now.UpdatedRows - then.UpdatedRows, now.InvalidatedRows - then.InvalidatedRows, now.UpdateWaits - then.UpdateWaits,
 		now.HostBytesWritten - then.HostBytesWritten,
 		now.SampledAccesses - then.SampledAccesses, now.LostAccesses - then.LostAccesses,
 	}
@@ -157,10 +176,19 @@ func (c *Cache) Stats() (Stats, error) {
 	}
 	defer c.leave()
 	c.learner.drainIfIdle()
-	s := Stats{BudgetBytes: c.budget.Load() * int64(len(c.devices))}
+	s := Stats{}
 	c.changes.read(&s)
+	c.placementStats(&s)
+	for i := range s.Devices {
+		if !s.Devices[i].Lost {
+			s.BudgetBytes += s.Devices[i].BudgetBytes
+		}
+	}
 	hashes := int64(0)
 	for _, d := range c.devices {
+		if d.isLost() {
+			continue
+		}
 		d.settleFinished()
 		s.MetadataBytes += d.hashes.Size() + slab.TailSlack
 		hashes += d.hashes.Size()
@@ -180,7 +208,7 @@ func (c *Cache) Stats() (Stats, error) {
 	for i, t := range c.tables {
 		total := t.tier.Totals()
 		ts := TableStats{
-			Name: t.name, Codec: "none", DType: t.dtype,
+			Name: t.name, Codec: "none", DType: t.dtype, Choice: t.tier.Choice(), TrainedRatio: t.tier.TrainedRatio(),
 			Rows: total.Rows, RawRows: total.RawRows, RowBytes: t.tier.RowBytes(), RawBytes: total.RawBytes, StoredBytes: total.StoredBytes,
 		}
 		if codec := t.tier.Codec(); codec != nil {
@@ -206,8 +234,13 @@ func (ch *changes) read(s *Stats) {
 	defer ch.mu.Unlock()
 	longest := c.longestSlot()
 	for _, d := range c.devices {
-		one := DeviceStats{PayloadBytes: d.used(), FreeBytes: max(0, d.limit-d.used())}
+		one := DeviceStats{}
 		d.counts.read(&one)
+		if d.isLost() {
+			s.Devices = append(s.Devices, one)
+			continue
+		}
+		one.PayloadBytes, one.FreeBytes = d.used(), max(0, d.limit-d.used())
 		s.Devices = append(s.Devices, one)
 		s.PayloadBytes += one.PayloadBytes
 		s.FreeBytes += one.FreeBytes

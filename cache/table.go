@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/npy"
 	"github.com/tensorcache/tensorcache/slab"
@@ -41,7 +42,8 @@ type Table struct {
 	close  func() error
 	used   *atomic.Bool // New has taken it
 
-	capacity int64 // rows; 0: as many as there are
+	capacity int64  // rows; 0: as many as there are
+	codec    string // "": Options.Codec
 }
 
 // Element is a Go type of table elements.
@@ -128,6 +130,12 @@ func (t Table) WithCapacity(rows int64) Table {
 	return t
 }
 
+// WithCodec returns the table with a codec of its own, a name as Options.Codec takes it; "" stands for that of the Options.
+func (t Table) WithCodec(name string) Table {
+	t.codec = name
+	return t
+}
+
 // DType returns the element type.
 func (t Table) DType() DType { return t.dtype }
 
@@ -143,6 +151,11 @@ func (t Table) validate() error {
 	}
 	if n := int64(t.Rows()); n < 1 || n > hashmap.MaxRows {
 		return fmt.Errorf("cache: table %s: rows (%d) must be 1 to 2^50 - 2", t.name, n)
+	}
+	if t.codec != "" {
+		if err := registry.Check(t.codec); err != nil {
+			return fmt.Errorf("cache: table %s: %w", t.name, err)
+		}
 	}
 	if t.capacity < 0 || t.capacity > hashmap.MaxRows {
 		return fmt.Errorf("cache: table %s: capacity (%d) must be 0 to 2^50 - 2", t.name, t.capacity)

@@ -23,8 +23,9 @@ type fresh struct {
 	replaced   bool // there is a newer version
 	written    bool // the host tier has it
 	admitted   bool
-	reslot     slab.Location // written: its place in a slab, or no location
-	reason     slab.Reason   // of misses, if it is not admitted
+	homes      uint8       // bits of the slabs that it was in before
+	reslot     places      // written: its places in slabs
+	reason     slab.Reason // of misses, if it is not admitted
 }
 
 // updateRows and updateBytes bound the rows that are published together, under the writers' lock.
@@ -183,33 +184,39 @@ func (c *Cache) updatePart(ctx context.Context, t *table, table int, rows []int6
 // REQUIRES: ch.mu is locked.
 func (ch *changes) refreshRowLocked(key uint64, stored []byte, compressed bool) (wait <-chan struct{}, err error) {
 	c := ch.cache
-	old := ch.mu.index.Find(key)
+	old := ch.placesOf(key)
 	if _, known := ch.mu.index.Slot(key); !known && !ch.makeRoomLocked(key) {
 		if ch.mu.open.empty() { // what makes room is being dealt with
 			return ch.mu.progress, nil
 		}
 		return ch.mu.open.done, nil
 	}
-	place, ok, err := c.overlay.put(ch.mu.sides[0], stored, compressed)
+	first := c.devices[0]
+	var side *side
+	if !first.isLost() {
+		side = ch.mu.sides[0]
+	}
+	place, ok, err := c.overlay.put(side, stored, compressed)
+	if err == nil && ok && c.overlay.far && side != nil { // the row must be there before its location is
+		err = side.finish()
+	}
+	if err != nil && c.survives(first) {
+		err = nil // the host memory has it
+	}
 	if !ok || err != nil {
 		return ch.mu.progress, err
 	}
-	f := &fresh{key: key, place: place, bytes: len(stored), compressed: compressed, reslot: slab.NoLocation(slab.Cold)}
+	f := &fresh{key: key, place: place, bytes: len(stored), compressed: compressed, reslot: nowhere()}
 	if before := ch.mu.fresh[key]; before != nil {
-		f.admitted, f.reason = before.admitted, before.reason
+		f.admitted, f.reason, f.homes = before.admitted, before.reason, before.homes
 		ch.replaceLocked(before)
-	} else if old.Valid() {
-		f.admitted, f.reason = true, slab.Evicted
+	} else if old.valid() {
+		f.admitted, f.reason, f.homes = true, slab.Evicted, old.slabs()
 		ch.retireLocked(key, old)
 	} else {
-		f.reason = old.Reason()
+		f.reason = old.first.Reason()
 	}
-	if c.overlay.far { // the row must be there before its location is
-		if err := ch.mu.sides[0].finish(); err != nil {
-			return nil, err
-		}
-	}
-	if !ch.insertLocked(key, c.overlay.location(place, len(stored), compressed)) {
+	if !ch.insertLocked(key, places{first: c.overlay.location(place, len(stored), compressed)}) {
 		return nil, fmt.Errorf("cache: no map slot for key %#x, which has one", key)
 	}
 	delete(ch.mu.admitting, key)
@@ -228,10 +235,8 @@ func (ch *changes) replaceLocked(f *fresh) {
 
 // dropSlotLocked gives back the slot that a row was written to but never published at. REQUIRES: ch.mu is locked.
 func (ch *changes) dropSlotLocked(f *fresh) {
-	if f.reslot.Valid() {
-		ch.retireLocked(f.key, f.reslot)
-		f.reslot = slab.NoLocation(slab.Cold)
-	}
+	ch.retireLocked(f.key, f.reslot)
+	f.reslot = nowhere()
 }
 
 // makeRoomLocked says whether the maps have a slot for a key that they do not hold. If not, it sees to it that some
@@ -252,7 +257,7 @@ func (ch *changes) makeRoomLocked(key uint64) bool {
 		victim, found = rival, true
 	}
 	if found {
-		ch.evictLocked(victim, ch.mu.index.Find(victim), slab.Evicted)
+		ch.evictLocked(victim, ch.placesOf(victim), slab.Evicted)
 		ch.deleteLocked(victim)
 		ch.counts.evicted.Add(1)
 	}
@@ -271,16 +276,10 @@ func (ch *changes) advanceFreshLocked(f *fresh) error {
 		ch.counts.hostBytes.Add(int64(len(stored)))
 		f.written = true
 		if f.admitted {
-			owner := hashmap.Owner(f.key, len(c.devices))
-			if offset, ok := c.devices[owner].alloc(slab.SlotBytes(f.bytes)); ok {
-				f.reslot = slab.Raw(owner, offset)
-				if f.compressed {
-					f.reslot = slab.Compressed(owner, offset, f.bytes)
-				}
-				if err := ch.mu.sides[owner].put(offset, stored); err != nil {
-					return err
-				}
-			} else {
+			if err := c.reslotLocked(f, stored); err != nil {
+				return err
+			}
+			if !f.reslot.valid() {
 				ch.withdrawnLocked(f.key)
 				f.admitted, f.reason = false, slab.Evicted
 				ch.counts.evicted.Add(1)
@@ -291,11 +290,40 @@ func (ch *changes) advanceFreshLocked(f *fresh) error {
 	}
 	delete(ch.mu.fresh, f.key)
 	ch.mu.open.overlay = append(ch.mu.open.overlay, f.place)
-	if f.reslot.Valid() {
+	if f.reslot.valid() {
 		ch.insertLocked(f.key, f.reslot)
-	} else {
-		ch.eraseLocked(f.key, f.reason)
+		return nil
 	}
+	if f.admitted { // its slots were on a device that is lost now
+		ch.withdrawnLocked(f.key)
+		f.reason = slab.Evicted
+		c.losses.rows.Add(1)
+	}
+	ch.eraseLocked(f.key, f.reason)
+	return nil
+}
+
+// reslotLocked writes a row's new version to the slabs that it was in, or else to where it belongs, as far as they have room.
+// REQUIRES: c.changes.mu is locked.
+func (c *Cache) reslotLocked(f *fresh, stored []byte) error {
+	sp := c.spread.Load()
+	homes := f.homes & sp.live
+	if homes == 0 {
+		homes = sp.targets(f.key, false, nowhere())
+	}
+	var all []slab.Location
+	for i := range slabsOf(homes) {
+		offset, ok := c.devices[i].alloc(slab.SlotBytes(f.bytes))
+		if !ok {
+			continue
+		}
+		l := locationOf(i, offset, f.bytes, f.compressed)
+		if err := c.changes.putLocked(l, stored); err != nil {
+			return err
+		}
+		all = append(all, l)
+	}
+	f.reslot = placesOf(all)
 	return nil
 }
 
@@ -313,17 +341,14 @@ func (c *Cache) writeHostRow(key uint64, stored []byte, compressed bool) error {
 	if err != nil || !changed {
 		return err
 	}
-	for j, d := range c.devices {
-		rows := d.table(i).tier
+	return c.changes.onSidesLocked(func(j int, s *side) error {
+		rows := c.devices[j].table(i).tier
 		target := rows.Index
 		if t.tier.Mode() == InPlace {
 			target = rows.Compressed
 		}
-		if err := c.changes.mu.sides[j].store(target, []word{{w.Index, w.Value}}); err != nil {
-			return err
-		}
-	}
-	return nil
+		return s.store(target, []word{{w.Index, w.Value}})
+	})
 }
 
 // repack gives a packed table new memory with room for rows that grow. REQUIRES: c.changes.mu is locked.
@@ -337,7 +362,13 @@ func (c *Cache) repack(i int) error {
 	home := c.devices[0].device
 	open.buffers = append(open.buffers, retiredBuffer{home, old.Mem}, retiredBuffer{home, old.Index})
 	for _, d := range c.devices {
+		if d.isLost() {
+			continue
+		}
 		rows, err := t.tier.AttachRows(d.device)
+		if err != nil && c.survives(d) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -370,8 +401,8 @@ func (ch *changes) invalidate(table int, rows []int64, by *cause) error {
 				ch.dropSlotLocked(f)
 				ch.counts.invalidated.Add(1)
 			}
-		} else if l := ch.mu.index.Find(key); l.Valid() {
-			ch.evictLocked(key, l, slab.Invalidated)
+		} else if p := ch.placesOf(key); p.valid() {
+			ch.evictLocked(key, p, slab.Invalidated)
 			ch.counts.invalidated.Add(1)
 		}
 	}

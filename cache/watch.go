@@ -48,7 +48,7 @@ func (w *cycleWatch) end(err error) {
 func (n *changeCounts) read() Changes {
 	return Changes{
 		Cycles: n.cycles.Load(), AdmittedRows: n.admitted.Load(), EvictedRows: n.evicted.Load(), MovedRows: n.moved.Load(),
-		RefusedRows: n.refused.Load(), RefreshedBytes: n.bytes.Load(), UpdatedRows: n.updated.Load(),
+		RefusedRows: n.refused.Load(), RefreshedBytes: n.bytes.Load(), CopiedRows: n.copied.Load(), UpdatedRows: n.updated.Load(),
 		InvalidatedRows: n.invalidated.Load(), UpdateWaits: n.waits.Load(), HostBytesWritten: n.hostBytes.Load(),
 	}
 }
@@ -85,6 +85,14 @@ func (t *table) describe(o operation) {
 		codec = k.Name()
 	}
 	o.set(keyTableRows.Int64(total.Rows), keyTableRaw.Int64(total.RawBytes), keyTableStored.Int64(total.StoredBytes), keyCodec.String(codec))
+}
+
+// logChoice says in the log how auto-selection came to a table's codec.
+func (c *Cache) logChoice(t *table) {
+	if choice := t.tier.Choice(); choice != nil {
+		c.telemetry.opts.Logger.Info("codec picked", c.logName(), slog.String("table", t.name), slog.String("codec", choice.Codec),
+			slog.String("reason", choice.Reason))
+	}
 }
 
 // loaded ends New's span and says in the log what was loaded.

@@ -50,6 +50,12 @@ type Device interface {
 	Close() error
 }
 
+// PeerReader is a Device whose kernels may not be able to read every other device's memory. Those of other devices can.
+type PeerReader interface {
+	// CanRead says whether the device's kernels read memory that other has allocated.
+	CanRead(other Device) bool
+}
+
 // Stream is a queue of work that a device does in order. Work on different streams may overlap.
 type Stream interface {
 	// Launch enqueues a kernel. The kernel's arguments must stay valid until it has run.

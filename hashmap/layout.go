@@ -53,7 +53,7 @@ func SplitKey(key uint64) (table int, row int64) { return int(key >> 56), int64(
 func isKey(key uint64) bool { return key&hintBits == 0 && key|hintBits < deletedKey }
 
 // Hash mixes a key's bits; it is a bijection (the finaliser of MurmurHash3). The upper half picks the home bucket. The lower
-// half picks the slab (see Owner), the group and the buckets after the home.
+// half picks the slab (see package placement), the group and the buckets after the home.
 func Hash(key uint64) uint64 {
 	key ^= key >> 33
 	key *= 0xff51afd7ed558ccd
@@ -61,9 +61,6 @@ func Hash(key uint64) uint64 {
 	key *= 0xc4ceb9fe1a85ec53
 	return key ^ key>>33
 }
-
-// Owner returns which of n slabs a key's row lies in when rows are partitioned by hash.
-func Owner(key uint64, n int) int { return int(Hash(key) & 0xffffffff * uint64(n) >> 32) }
 
 // Layout is the geometry of a map.
 type Layout struct {

@@ -232,24 +232,25 @@ func (m *Map) Reclaim(slot int64) {
 	m.store(int(2*slot+1), uint64(reclaimed))
 }
 
-// slot returns the index of key's words, or -1.
+// slot returns the index of key's words, or -1. It may be called beside the writer.
 func (m *Map) slot(key uint64) int {
 	p, want := m.layout.probe(Hash(key)), key|hintBits
 	hintWord, _ := p.hintAt()
 	for {
 		b := m.bucket(p.bucket)
 		for i := 0; i < len(b); i += 2 {
-			if b[i]|hintBits == want {
+			if atomic.LoadUint64(&b[i])|hintBits == want {
 				return 2*BucketSlots*int(p.bucket) + i
 			}
 		}
-		if !p.follow(p.hint(b[hintWord])) {
+		if !p.follow(p.hint(atomic.LoadUint64(&b[hintWord]))) {
 			return -1
 		}
 	}
 }
 
 // Slot returns the number of the slot that holds key, below Layout.Slots; ok is false when the map does not hold it.
+// It may be called beside the writer, as Find may.
 func (m *Map) Slot(key uint64) (slot int64, ok bool) {
 	i := m.slot(key)
 	return int64(i / 2), i >= 0

@@ -52,8 +52,14 @@ coder() {
 	compile "serve_$name" serve "$@"
 	case " $encoders " in *" $name "*) compile "encode_$name" coder_encode "$@" ;; esac
 }
-encoders="ibpc2 ibpc4 ibpc8"
+encoders="ibpc2 ibpc4 ibpc8 rank2 rank4 rank8"
 for chunk in 2 4 8; do
 	coder "ibpc$chunk" IbpCoder coder_ibp.h 8 "-DROW_CHUNK=$chunk"
+done
+for element in 2 4 8; do
+	coder "rank$element" RankCoder coder_rank.h 8 "-DROW_ELEMENT=$element"
+done
+for element in 1 2 4 8; do
+	coder "zipnn$element" ZipnnCoder coder_zipnn.h 8 "-DROW_ELEMENT=$element"
 done
 [ "$clang" = list ] || go run ./gen/pack "$build" ptx

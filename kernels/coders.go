@@ -8,13 +8,25 @@ type coder struct {
 	lanes int
 	// encodes says whether there is an encoder, too.
 	encodes bool
+	// quads is how many 16-byte pieces of a row a lane is given when hits are decoded; 0 is 1.
+	quads int
 }
 
 // coders, by the name that DeviceForm.Kernel has and their modules end in. build.sh compiles them.
 var coders = map[string]coder{
-	"ibpc2": {8, true},
-	"ibpc4": {8, true},
-	"ibpc8": {8, true},
+	"ibpc2": {lanes: 8, encodes: true},
+	"ibpc4": {lanes: 8, encodes: true},
+	"ibpc8": {lanes: 8, encodes: true},
+
+	"rank2": {lanes: 8, encodes: true},
+	"rank4": {lanes: 8, encodes: true},
+	"rank8": {lanes: 8, encodes: true},
+
+	// Only as many lanes decode as a row has halves of regions, about one for 128 bytes; all put the bytes together.
+	"zipnn1": {lanes: 8, quads: 4},
+	"zipnn2": {lanes: 8, quads: 4},
+	"zipnn4": {lanes: 8, quads: 4},
+	"zipnn8": {lanes: 8, quads: 4},
 }
 
 // Decodes says whether GPUs have kernels for rows of such a codec.

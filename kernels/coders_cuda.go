@@ -10,6 +10,7 @@ import (
 
 // coderKernels are the kernels of one coder. Tiles are by their lanes.
 type coderKernels struct {
+	quads      int // as coder's, at least 1
 	decode     map[int]*cuda.Function[DecodeArgs]
 	decodeLong *cuda.Function[DecodeArgs]
 	fetch      *cuda.Function[FetchArgs]
@@ -24,6 +25,7 @@ func init() {
 	for name, c := range coders {
 		decode, fetch, serve := module("decode_"+name), module("fetch_"+name), module("serve_"+name)
 		k := coderKernels{
+			quads:      max(1, c.quads),
 			decode:     map[int]*cuda.Function[DecodeArgs]{},
 			decodeLong: cuda.NewFunction[DecodeArgs](decode, "decodeLong"),
 			fetch:      cuda.NewFunction[FetchArgs](fetch, "fetch32"),
@@ -77,7 +79,7 @@ func metaInPlace(s *cuda.Stream, row *RowCodec, perWarp int) {
 func (k *Decode) runCoded(s *cuda.Stream, c coderKernels, args *DecodeArgs, n int) error {
 	stage := (k.RowBytes+15)&^15 + 32
 	args.StageBytes = uint32(stage)
-	lanes := tileOf(c.decode, k.RowBytes)
+	lanes := tileOf(c.decode, k.RowBytes/c.quads)
 	perWarp := 32 / lanes * ((CoderAhead+1)*stage + int(args.Codec.Scratch))
 	meta := int(args.Codec.MetaBytes)
 	f := c.decode[lanes]

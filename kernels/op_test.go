@@ -120,8 +120,8 @@ func (o output) read(b *bench) []byte {
 	return all[from:][:o.rows.Size()]
 }
 
-// short says whether to run with few and small inputs: for compute-sanitizer, and where there is no GPU to hold against
-// the host.
+// short says whether to run with few and small inputs, encoded by the host: for compute-sanitizer and the emulated GPU, and where
+// there is no GPU to hold against the host.
 func short() bool { return testing.Short() || cuda.Usable() != nil }
 
 // batchSizes are those that tests run with.
@@ -531,7 +531,7 @@ func TestFetch_EqualsHost(t *testing.T) {
 						misses[i] = kernels.Found{Word: uint64(i * 7919 % rows), Position: uint32(n - 1 - i)}
 					}
 					both(t, gpu, reason, func(b *bench) decodeResult {
-						tier, err := transfer.Load(b.d, transfer.SourceOf(data, rowBytes), transfer.Options{Codec: name, Mode: mode, Seed: 1})
+						tier, err := transfer.Load(b.d, transfer.SourceOf(data, rowBytes), transfer.Options{Codec: name, Mode: mode, Seed: 1, OnHost: short()})
 						b.check(err)
 						defer tier.Close()
 						k, out, detach := fetchOf(b, tier, misses)
@@ -575,7 +575,7 @@ func TestFetch_Corrupt(t *testing.T) {
 				misses[i] = kernels.Found{Word: uint64(i), Position: uint32(i)}
 			}
 			both(t, gpu, reason, func(b *bench) kernels.Counters {
-				tier, err := transfer.Load(b.d, transfer.SourceOf(data, rowBytes), transfer.Options{Codec: "ibp4", Seed: 1})
+				tier, err := transfer.Load(b.d, transfer.SourceOf(data, rowBytes), transfer.Options{Codec: "ibp4", Seed: 1, OnHost: short()})
 				b.check(err)
 				defer tier.Close()
 				k, out, detach := fetchOf(b, tier, misses)

@@ -82,7 +82,7 @@ func newServeInput(t *testing.T, rowBytes, rows, n int, name string, mode transf
 // load returns the host tier; its codec is the same on every device.
 func (in *serveInput) load(t testing.TB, d device.Device) *transfer.Tier {
 	t.Helper()
-	tier, err := transfer.Load(d, transfer.SourceOf(in.data, in.rowBytes), transfer.Options{Codec: in.name, Mode: in.mode, Seed: 1})
+	tier, err := transfer.Load(d, transfer.SourceOf(in.data, in.rowBytes), transfer.Options{Codec: in.name, DType: gputest.DType(in.rowBytes), Mode: in.mode, Seed: 1, OnHost: short()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -123,8 +123,8 @@ func (s *deviceSearch) parts() []sized {
 	}
 }
 
-// trainOnDevice is the mask search on the device. ok is false where the codec is none that it knows.
-func (t *Tier) trainOnDevice(l *loader, name string, rows []int64) (c codec.Codec, ok bool, err error) {
+// searchOnDevice is the mask search on the device, of the given rows.
+func (t *Tier) searchOnDevice(l *loader, rows []int64) (ibp.Search, error) {
 	s := newDeviceSearch(l, len(rows), t.rowBytes)
 	l.take(s.parts())
 	if err := errors.Join(
@@ -134,9 +134,9 @@ func (t *Tier) trainOnDevice(l *loader, name string, rows []int64) (c codec.Code
 		l.s.Launch(&kernels.Planes{Sample: s.Sample}),
 		l.s.Synchronize(), // the row numbers must stay where they are until they are copied
 	); err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	return registry.TrainOn(name, s)
+	return s, nil
 }
 
 func asBytes[T any](v []T) []byte {

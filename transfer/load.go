@@ -35,6 +35,8 @@ type Options struct {
 	// Codec is a name that registry.Train takes, and DType the type of the rows' elements, for codecs that look at them.
 	Codec string
 	DType codec.DType
+	// Terms are those of auto-selection, for Codec registry.Auto; Rows is filled in.
+	Terms registry.Terms
 	Mode  Mode
 	// Seed picks the sampled rows.
 	Seed uint64
@@ -108,6 +110,7 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 		d.Free(t.host.Compressed)
 		t.host.Compressed = device.Buffer{}
 	}
+	t.trained = t.total
 	if o.Mode == Packed {
 		done := o.step(func(t *Timings) *time.Duration { return &t.Pack })
 		if err := t.pack(o.Workers); err != nil {
@@ -196,15 +199,36 @@ func (t *Tier) read(src Source) error {
 
 // train makes the codec from a sample of the rows.
 func (t *Tier) train(o Options, p *prepared) error {
+	if o.Codec == registry.None {
+		return nil
+	}
+	var onDevice func(name string) (codec.Codec, bool, error) // nil: not
 	if p.loader != nil {
-		c, ok, err := t.trainOnDevice(p.loader, o.Codec, p.sample)
-		if ok || err != nil {
+		search, err := t.searchOnDevice(p.loader, p.sample)
+		if err != nil {
+			return err
+		}
+		onDevice = func(name string) (codec.Codec, bool, error) { return registry.TrainOn(name, search) }
+		if c, ok, err := onDevice(o.Codec); ok || err != nil {
 			t.codec = c
 			return err
 		}
 	}
+	sample := codec.Gather(t.host.Mem.Bytes(), p.sample, t.rowBytes, t.host.Stride)
 	var err error
-	t.codec, err = registry.Train(o.Codec, codec.Gather(t.host.Mem.Bytes(), p.sample, t.rowBytes, t.host.Stride), t.rowBytes, o.DType)
+	if o.Codec != registry.Auto {
+		t.codec, err = registry.Train(o.Codec, sample, t.rowBytes, o.DType)
+		return err
+	}
+	terms := o.Terms
+	terms.Rows = t.rows
+	if onDevice != nil {
+		terms.Train = func(f codec.Family) (codec.Codec, bool, error) { return onDevice(f.Name) }
+	}
+	var choice registry.Choice
+	if t.codec, choice, err = registry.Pick(sample, t.rowBytes, o.DType, terms); err == nil {
+		t.choice = &choice
+	}
 	return err
 }
 

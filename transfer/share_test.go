@@ -168,7 +168,7 @@ func TestShare_RowsOfEveryKind(t *testing.T) {
 				s := newSharing(t, d, 3000, c.rowBytes, c.mode, c.codec, ShareOptions{Threads: 3, Piece: 8, Unit: 4, StageBytes: 1 << 20, Timeout: time.Second})
 				r := rand.New(rand.NewPCG(1, uint64(c.rowBytes)))
 				plan := new(Plan)
-				for _, n := range []int{1, 7, 8, 9, 63, 64, 65, 1000, 5001} {
+				for _, n := range []int{1, 7, 8, 9, 63, 64, 65, 1000, gputest.Few(5001, 1501)} {
 					rows := s.random(n, r)
 					if err := s.gather(plan, rows); err != nil {
 						t.Fatalf("batch of %d: %v", n, err)
@@ -222,21 +222,22 @@ func TestShare_HostTakesPart(t *testing.T) {
 		s := newSharing(t, d, 20000, 256, InPlace, "ibp4", ShareOptions{Threads: 2, Piece: 16, Unit: 8, Timeout: 10 * time.Second})
 		r := rand.New(rand.NewPCG(2, 2))
 		plan := new(Plan)
+		misses := gputest.Few(4000, 1000)
 		for _, fraction := range []float64{0, 0.5, 1} {
 			staged := uint32(0)
-			for range 20 { // a share that opens before the host is done with the last one has none of the host's
+			for range gputest.Few(20, 5) { // a share that opens before the host is done with the last one has none of the host's
 				s.setFraction(fraction)
-				if err := s.gather(plan, s.random(4000, r)); err != nil {
+				if err := s.gather(plan, s.random(misses, r)); err != nil {
 					t.Fatal(err)
 				}
 				times, ok := s.sharer.host.LastTimes()
-				if !ok || times.Misses != 4000 || times.GaveUp != 0 {
+				if !ok || int(times.Misses) != misses || times.GaveUp != 0 {
 					t.Fatalf("fraction %v: %+v, %v", fraction, times, ok)
 				}
 				staged = max(staged, times.Staged)
 				time.Sleep(time.Millisecond)
 			}
-			if fraction == 0 && staged != 0 || fraction > 0 && staged == 0 || staged > uint32(4000*fraction) {
+			if fraction == 0 && staged != 0 || fraction > 0 && staged == 0 || staged > uint32(float64(misses)*fraction) {
 				t.Errorf("fraction %v: %d rows came through the host", fraction, staged)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
@@ -58,7 +59,9 @@ type Tier struct {
 	host     kernels.HostRows // its buffers lie in host memory
 	writes   sync.RWMutex     // held by Write and Repack, and by readers beside them
 	total    Totals
-	tail     *slab.Allocator // packed: the places behind the rows as loaded
+	trained  Totals           // as loaded
+	choice   *registry.Choice // nil: the codec was named
+	tail     *slab.Allocator  // packed: the places behind the rows as loaded
 	tailFrom int64
 	owned    int64 // packed: rows from here on have no place of their own before tailFrom
 }
@@ -91,6 +94,14 @@ func (t *Tier) Totals() Totals {
 	total.Rows = t.Rows()
 	return total
 }
+
+// TrainedRatio returns raw ÷ stored bytes of the rows that the table was loaded with: later ones may compress otherwise.
+func (t *Tier) TrainedRatio() float64 {
+	return float64(t.trained.RawBytes) / float64(max(1, t.trained.StoredBytes))
+}
+
+// Choice returns how auto-selection came to the codec; nil where the codec was named.
+func (t *Tier) Choice() *registry.Choice { return t.choice }
 
 // HostBytes returns the host memory of the rows, and IndexBytes what a packed tier's index takes on each device.
 func (t *Tier) HostBytes() int64 {

@@ -10,6 +10,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/device"
 )
 
 // CompressConfig says which codecs to try on which table.
@@ -17,7 +18,7 @@ type CompressConfig struct {
 	// Features is a NumPy file; "" generates the default table of a run.
 	Features string
 	Cast     string
-	// Codec is one codec, or "" for all of them.
+	// Codec is one codec or baseline, or "" for all of them that can serve the table's elements.
 	Codec string
 	Seed  uint64
 }
@@ -37,24 +38,37 @@ type CodecResult struct {
 	// Speeds are GB of rows a second on one core.
 	EncodeGBPerSecond float64 `json:"encode_gb_per_second"`
 	DecodeGBPerSecond float64 `json:"decode_gb_per_second"`
-	// RoundTrip is "ok", or where the first difference is.
+	// GPU speeds, of hits that are decoded from the device's memory and of rows that are encoded there; 0 where there is no GPU, or no
+	// kernel for it.
+	GPUEncodeGBPerSecond float64 `json:"gpu_encode_gb_per_second,omitempty"`
+	GPUDecodeGBPerSecond float64 `json:"gpu_decode_gb_per_second,omitempty"`
+	// RoundTrip is "ok", or where the first difference is. Rows of a lossy codec are "lossy".
 	RoundTrip string `json:"round_trip"`
 }
 
+// RoundTripLossy is CodecResult.RoundTrip of a lossy codec whose rows all decode.
+const RoundTripLossy = "lossy"
+
 // Compress trains the codecs on a sample of the table, encodes and decodes all of its rows, and compares them.
 func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]CodecResult, error) {
-	names := registry.Concrete()
+	names := append(registry.Concrete(), baselineNames...)
 	if cfg.Codec != "" {
-		if err := registry.Check(cfg.Codec); err != nil {
+		if err := registry.Check(cfg.Codec); err != nil && baselines[cfg.Codec] == nil {
 			return nil, err
 		}
 		names = []string{cfg.Codec}
+	}
+	gpu, err := openGPU()
+	if err != nil {
+		return nil, err
+	}
+	if gpu != nil {
+		defer gpu.Close()
 	}
 	if err := dataset.CheckCast(cfg.Cast); err != nil {
 		return nil, err
 	}
 	var table *dataset.Table
-	var err error
 	if cfg.Features != "" {
 		progress.Stage("reading the features", 0)
 		table, err = dataset.Load(cfg.Features)
@@ -75,14 +89,15 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		c, err := registry.Train(name, sample, table.RowBytes, table.DType)
+		c, err := trainNamed(name, sample, table)
+		if errors.Is(err, codec.ErrDType) && cfg.Codec == "" {
+			progress.Step()
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
-		if c == nil {
-			c = raw{table.RowBytes}
-		}
-		res, err := tryCodec(c, table)
+		res, err := tryCodec(c, table, gpu)
 		if err != nil {
 			return nil, fmt.Errorf("codec %s: %w", name, err)
 		}
@@ -92,10 +107,28 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 	return results, nil
 }
 
+// trainNamed makes a codec or a baseline.
+func trainNamed(name string, sample []byte, table *dataset.Table) (codec.Codec, error) {
+	if of := baselines[name]; of != nil {
+		return of(table.RowBytes)
+	}
+	c, err := registry.Train(name, sample, table.RowBytes, table.DType)
+	if c == nil && err == nil {
+		c = raw{table.RowBytes}
+	}
+	return c, err
+}
+
 // leastTime is how long speeds are measured for: small tables are gone through several times.
 const leastTime = 100 * time.Millisecond
 
-func tryCodec(c codec.Codec, t *dataset.Table) (CodecResult, error) {
+// lossy says whether rows of the named codec may come back changed.
+func lossy(name string) bool {
+	f, err := registry.Family(name)
+	return err == nil && f.Lossy
+}
+
+func tryCodec(c codec.Codec, t *dataset.Table, gpu device.Device) (CodecResult, error) {
 	res := CodecResult{Codec: c.Name(), Rows: t.Rows, RowBytes: t.RowBytes, MetadataBytes: c.MetadataBytes(), RoundTrip: "ok"}
 	stored := make([]byte, 0, len(t.Data))
 	lengths := make([]int, t.Rows) // 0: raw
@@ -142,6 +175,17 @@ func tryCodec(c codec.Codec, t *dataset.Table) (CodecResult, error) {
 	}
 	if res.DecodeGBPerSecond, err = timeRows(t, step); err != nil {
 		res.RoundTrip = err.Error()
+		return res, nil
+	}
+	if gpu != nil {
+		speeds, err := measureGPU(gpu, c, t, stored, lengths)
+		if err != nil {
+			return res, err
+		}
+		res.GPUEncodeGBPerSecond, res.GPUDecodeGBPerSecond = speeds.encode, speeds.decode
+	}
+	if lossy(c.Name()) {
+		res.RoundTrip = RoundTripLossy
 		return res, nil
 	}
 	for i := range int64(t.Rows) {

@@ -12,6 +12,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
+	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device/cuda"
@@ -65,8 +66,10 @@ type Config struct {
 	// Budget is per device, as a share of the table's raw bytes ("5%") or in bytes ("64MiB").
 	Budget string
 	// Policy is one of admission.Names.
-	Policy   string
-	Codec    string
+	Policy string
+	Codec  string
+	// Link is what codec "auto" picks for: GB/s at which GPUs read misses, "" for the default, "none" for the processors here.
+	Link     string
 	HostTier string
 	Device   string
 	Devices  int
@@ -93,6 +96,15 @@ func NewConfig() Config {
 	}
 }
 
+// link returns Link as cache.Options takes it. REQUIRES: c is valid.
+func (c *Config) link() float64 {
+	if c.Link == "none" {
+		return cache.NoLink
+	}
+	gb, _ := strconv.ParseFloat(c.Link, 64)
+	return gb * 1e9
+}
+
 // Validate reports every field out of range and every contradiction, all at once. Fields go by the names of their flags.
 func (c *Config) Validate() error {
 	var errs []error
@@ -106,6 +118,9 @@ func (c *Config) Validate() error {
 	}
 	if err := registry.Check(c.Codec); err != nil {
 		errs = append(errs, err)
+	}
+	if gb, err := strconv.ParseFloat(c.Link, 64); c.Link != "" && c.Link != "none" && (err != nil || !(gb > 0 && gb <= 1e6)) {
+		fault("--link (%q) must be GB/s above 0, or none", c.Link)
 	}
 	if err := dataset.CheckCast(c.Cast); err != nil {
 		errs = append(errs, err)

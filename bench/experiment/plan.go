@@ -30,7 +30,7 @@ type PlanConfig struct {
 // NewPlanConfig returns the default plan.
 func NewPlanConfig() PlanConfig {
 	return PlanConfig{
-		Config: NewConfig(), Target: 0.9, Codecs: append([]string{registry.None}, registry.Concrete()...),
+		Config: NewConfig(), Target: 0.9, Codecs: []string{registry.None, "ibp4", "ibp8"},
 		Policies: []string{admission.Default, "static-freq", "static-optimal"},
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/tensorcache/tensorcache/cache"
 )
 
 // Result is what a run found. Its JSON form is what `cachebench run --json` prints.
@@ -34,6 +36,8 @@ type Result struct {
 	Cache struct {
 		Policy string `json:"policy"`
 		Codec  string `json:"codec"`
+		// CodecChoice is why "auto" picked it, with what was predicted of the others; not there if the codec was named.
+		CodecChoice *cache.CodecChoice `json:"codec_choice,omitempty"`
 		// CompressionRatio is raw ÷ stored bytes of the whole table.
 		CompressionRatio float64 `json:"compression_ratio"`
 		// Bytes are summed over devices; codec bytes count once and lie outside the budget.

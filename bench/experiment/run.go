@@ -310,7 +310,7 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	c, err := cache.New(cache.Options{
 		Tables: []cache.Table{table}, Budget: r.budget, Device: r.cfg.Device, Devices: r.cfg.Devices, Codec: codec, HostTier: mode,
 		Admission: policy, Training: r.learn(ctx), Seed: r.cfg.Seed, Workers: r.cfg.Workers,
-		Cold: r.cfg.Cold, Refresh: r.cfg.Online.options(), Telemetry: cache.TelemetryOptions{Name: cmp.Or(r.name, "cachebench"), Logger: r.cfg.Logger},
+		Cold: r.cfg.Cold, Refresh: r.cfg.Online.options(), Link: r.cfg.link(), Telemetry: cache.TelemetryOptions{Name: cmp.Or(r.name, "cachebench"), Logger: r.cfg.Logger},
 	})
 	if errors.Is(err, cache.ErrBudget) {
 		return nil, fmt.Errorf("--budget (%s): %w", r.cfg.Budget, err)
@@ -415,6 +415,7 @@ func (m *measurement) describe(res *Result) {
 	res.Device.Kind, res.Device.Name, res.Device.Count = m.device.kind, m.device.name, m.device.count
 	res.Workload.IDs = m.ids
 	c := &res.Cache
+	c.CodecChoice = t.Choice
 	c.Codec, c.CompressionRatio = t.Codec, ratio(t.RawBytes, t.StoredBytes)
 	c.BudgetBytes, c.MetadataBytes, c.PayloadBytes = s.BudgetBytes, s.MetadataBytes, s.PayloadBytes
 	c.CodecBytes, c.IndexBytes, c.HostBytes, c.RowsCached = s.CodecBytes, s.IndexBytes, s.HostBytes, t.CachedRows

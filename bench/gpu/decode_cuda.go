@@ -23,11 +23,11 @@ func (r *runner) sparseDecode(rowBytes int) error {
 	if tier.Codec() == nil {
 		return fmt.Errorf("rows of %d bytes stay raw", rowBytes)
 	}
-	return r.hitDecode(tier, r.sparseRows, SparseCodec)
+	return r.hitDecode(tier, r.sparseRows, "hit-decode", SparseCodec)
 }
 
-// hitDecode decodes rows of a slab, beside a plain gather of the same rows uncompressed.
-func (r *runner) hitDecode(tier *transfer.Tier, of func() (*filled, error), label string) error {
+// hitDecode decodes rows of a slab, for the case of that name, beside a plain gather of the same rows uncompressed.
+func (r *runner) hitDecode(tier *transfer.Tier, of func() (*filled, error), name, label string) error {
 	table, err := of()
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func (r *runner) hitDecode(tier *transfer.Tier, of func() (*filled, error), labe
 	}
 	bytes, total := float64(batch*rowBytes)/1e9, tier.Totals()
 	x := Result{
-		Case: "hit-decode", RowBytes: rowBytes, Codec: label, TableBytes: int64(rows * rowBytes), Batch: batch, Value: bytes / decode, Unit: "GB/s",
+		Case: name, RowBytes: rowBytes, Codec: label, TableBytes: int64(rows * rowBytes), Batch: batch, Value: bytes / decode, Unit: "GB/s",
 		Baseline: "plain gather, uncompressed", BaselineValue: bytes / plain, Compression: float64(total.RawBytes) / float64(total.StoredBytes),
 	}
 	if label == SparseCodec {

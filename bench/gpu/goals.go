@@ -18,6 +18,10 @@ func (x *Result) setGoal() {
 			return
 		}
 		atLeast(RatioAtLeast, step{1024, 0.90}, step{400, 0.85}, step{256, 0.75})
+	case "hit-codecs":
+		if goal, ok := codecGoals[x.Codec]; ok {
+			atLeast(RatioAtLeast, step{512, goal})
+		}
 	case "gather-hits":
 		atLeast(RatioAtLeast, step{512, 0.70}, step{256, 0.55})
 	case "gather-misses":
@@ -58,6 +62,9 @@ func (x *Result) setGoal() {
 	}
 }
 
+// codecGoals are those of hit-codecs, for rows of 512 bytes and more.
+var codecGoals = map[string]float64{"rank": 0.6, "sleek": 0.8, "ndzip": 0.4, "zipnn": 0.25, "rank" + BFloat16Suffix: 0.5}
+
 // step is a goal of rows from so many bytes on.
 type step struct {
 	from int
@@ -67,6 +74,8 @@ type step struct {
 const (
 	// SparseCodec labels 0/1 rows; rows of other labels are N(0,1).
 	SparseCodec = "ibp4 sparse"
+	// BFloat16Suffix follows the codec's name in labels of bfloat16 rows of hit-codecs; others are float32.
+	BFloat16Suffix = " bfloat16"
 	// smallRow and hitBatch are the row length of small batches, and the batch of hits that has a goal.
 	smallRow = 512
 	hitBatch = 4096

@@ -68,9 +68,9 @@ type runner struct {
 	report  Report
 
 	// What several cases use, made when the first one needs it.
-	normals, sparse *filled
-	stage           device.Buffer
-	link            *link
+	normals, sparse, half *filled
+	stage                 device.Buffer
+	link                  *link
 }
 
 // filled is a table of one pattern: page-locked, and on the device.
@@ -141,7 +141,12 @@ func (r *runner) run() error {
 
 // tables makes the tables that are needed.
 func (r *runner) tables() error {
-	if r.has("hit-decode", "miss-fetch", "gather-misses", "gather-hits", "gather-80", "small-batch", "small-batch-caller", "caller", "load", "sampling", "refresh", "memory") {
+	if r.has("hit-codecs") {
+		if _, err := r.halfRows(); err != nil {
+			return err
+		}
+	}
+	if r.has("hit-codecs", "hit-decode", "miss-fetch", "gather-misses", "gather-hits", "gather-80", "small-batch", "small-batch-caller", "caller", "load", "sampling", "refresh", "memory") {
 		if _, err := r.normalRows(); err != nil {
 			return err
 		}
@@ -169,13 +174,19 @@ func (r *runner) rows(rowBytes int) error {
 	}
 	if r.has("hit-decode") {
 		if err := r.measure("hit-decode", func() error {
-			err := r.hitDecode(tier, r.normalRows, tier.Codec().Name())
+			err := r.hitDecode(tier, r.normalRows, "hit-decode", tier.Codec().Name())
 			r.free()
 			if err != nil {
 				return err
 			}
 			return r.sparseDecode(rowBytes)
 		}); err != nil {
+			return err
+		}
+		r.free()
+	}
+	if r.has("hit-codecs") {
+		if err := r.measure("hit-codecs", func() error { return r.hitCodecs(rowBytes) }); err != nil {
 			return err
 		}
 		r.free()
@@ -189,9 +200,10 @@ func (r *runner) rows(rowBytes int) error {
 	return r.gathers(rowBytes, tier)
 }
 
-// normalRows and sparseRows return the tables that cases share.
+// normalRows, sparseRows and halfRows return the tables that cases share.
 func (r *runner) normalRows() (*filled, error) { return r.shared(&r.normals, normals) }
 func (r *runner) sparseRows() (*filled, error) { return r.shared(&r.sparse, sparse) }
+func (r *runner) halfRows() (*filled, error)   { return r.shared(&r.half, halves) }
 
 func (r *runner) shared(f **filled, make func() pattern) (*filled, error) {
 	if *f != nil {
@@ -254,7 +266,7 @@ func (r *runner) forget() {
 	for _, b := range append(r.kept, r.stage) {
 		r.d.Free(b)
 	}
-	r.kept, r.stage, r.normals, r.sparse = nil, device.Buffer{}, nil, nil
+	r.kept, r.stage, r.normals, r.sparse, r.half = nil, device.Buffer{}, nil, nil, nil
 }
 
 func (r *runner) release() {

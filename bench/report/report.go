@@ -4,6 +4,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -35,6 +36,7 @@ func Run(w io.Writer, r *experiment.Result) error {
 		{"device", fmt.Sprintf("%d × %s (%s)", r.Device.Count, r.Device.Kind, r.Device.Name)},
 		{"workload", fmt.Sprintf("%s, %s, %s", r.Workload.Kind, plural(r.Workload.Batches, "batch", "batches"), plural(int(r.Workload.IDs), "ID", "IDs"))},
 		{"admission", c.Policy + training(r)},
+		{"codec", chosen(r)},
 		{"budget", fmt.Sprintf("%s: payload %s, metadata %s; beside it %s", bytesOf(c.BudgetBytes), bytesOf(c.PayloadBytes), bytesOf(c.MetadataBytes), beside(r))},
 	}
 	for _, l := range lines {
@@ -111,6 +113,14 @@ func reasons(r *experiment.Result) string {
 	return s[1:]
 }
 
+// chosen says which codec there is and, if it was picked, why.
+func chosen(r *experiment.Result) string {
+	if c := r.Cache.CodecChoice; c != nil {
+		return c.Codec + ", picked: " + c.Reason
+	}
+	return r.Cache.Codec
+}
+
 // beside is the device memory outside the budget.
 func beside(r *experiment.Result) string {
 	s := "codec tables " + bytesOf(r.Cache.CodecBytes)
@@ -129,12 +139,27 @@ func plural(n int, one, many string) string {
 
 // Compress prints what the codecs did to a table.
 func Compress(w io.Writer, results []experiment.CodecResult) error {
-	t := newTable("codec", "ratio", "saving", "rows raw", "metadata", "encode GB/s", "decode GB/s", "round trip")
+	header := []any{"codec", "ratio", "saving", "rows raw", "metadata", "encode GB/s", "decode GB/s"}
+	onGPU := slices.ContainsFunc(results, func(r experiment.CodecResult) bool { return r.GPUDecodeGBPerSecond != 0 })
+	if onGPU {
+		header = append(header, "GPU encode", "GPU decode")
+	}
+	t := newTable(append(header, "round trip")...)
+	speed := func(x float64) string {
+		if x == 0 {
+			return "–"
+		}
+		return fmt.Sprintf("%.2f", x)
+	}
 	for _, r := range results {
-		t.AppendRow(table.Row{
+		row := table.Row{
 			r.Codec, fmt.Sprintf("%.3f", r.Ratio), fmt.Sprintf("%.2f %%", r.SavingPercent), count(int64(r.RawRows)), bytesOf(r.MetadataBytes),
-			fmt.Sprintf("%.2f", r.EncodeGBPerSecond), fmt.Sprintf("%.2f", r.DecodeGBPerSecond), r.RoundTrip,
-		})
+			speed(r.EncodeGBPerSecond), speed(r.DecodeGBPerSecond),
+		}
+		if onGPU {
+			row = append(row, speed(r.GPUEncodeGBPerSecond), speed(r.GPUDecodeGBPerSecond))
+		}
+		t.AppendRow(append(row, r.RoundTrip))
 	}
 	if len(results) > 0 {
 		if _, err := fmt.Fprintf(w, "%s rows of %s B, speeds on one core\n", count(int64(results[0].Rows)), count(int64(results[0].RowBytes))); err != nil {

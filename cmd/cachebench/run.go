@@ -71,7 +71,7 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 func addCache(f *pflag.FlagSet, cfg *experiment.Config) {
 	f.StringVar(&cfg.Budget, "budget", cfg.Budget, "device memory per device: 1% of the table's raw bytes, or 64MiB")
 	f.StringVar(&cfg.Policy, "policy", cfg.Policy, "admission: "+strings.Join(admission.Names(), ", "))
-	f.StringVar(&cfg.Codec, "codec", cfg.Codec, strings.Join(registry.Names(), ", "))
+	f.StringVar(&cfg.Codec, "codec", cfg.Codec, strings.Join(registry.Usage(), ", "))
 	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
 }
 
@@ -102,6 +102,7 @@ func addCaches(f *pflag.FlagSet, cfg *experiment.Config) {
 	f.Float64Var(&cfg.RefreshChurn, "refresh-churn", cfg.RefreshChurn, "most of the cache that a cycle replaces, 0 to 1")
 	f.StringVar(&cfg.RefreshBytes, "refresh-bytes", "", "most bytes that a cycle writes (default: 256MiB)")
 	f.Float64Var(&cfg.SampleRate, "sample-rate", cfg.SampleRate, "share of accesses that the policy observes, 0 to 1")
+	f.StringVar(&cfg.Link, "link", "", "what codec auto picks for: GB/s at which a GPU reads misses (55), or none: this machine's processors")
 	f.StringVar(&cfg.Device, "device", cfg.Device, "backend: auto, host or cuda")
 	f.IntVar(&cfg.Devices, "devices", cfg.Devices, "devices that the cache spans, 1 to 8")
 	f.IntVar(&cfg.Workers, "workers", 0, "goroutines of the host (default: one a processor)")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,7 +24,8 @@ const runKeys = `
 device.kind s  device.name s  device.count i
 table.name s  table.rows i  table.row_bytes i  table.dtype s
 workload.kind s  workload.batches i  workload.ids i  workload.training_batches i  workload.training_measured b
-cache.policy s  cache.codec s  cache.compression_ratio f  cache.budget_bytes i  cache.metadata_bytes i
+cache.policy s  cache.codec s  cache.codec_choice.codec s  cache.codec_choice.reason s  cache.codec_choice.candidates a
+cache.compression_ratio f  cache.budget_bytes i  cache.metadata_bytes i
 cache.payload_bytes i  cache.codec_bytes i  cache.index_bytes i  cache.host_bytes i  cache.rows_cached i
 results.lookups i  results.hits i  results.hits_by_slab.local i  results.hits_by_slab.peer i  results.misses i  results.hit_ratio f  results.byte_hit_ratio f
 results.host_bytes_raw i  results.host_bytes_moved i  results.lookups_per_second f  results.output_gb_per_second f
@@ -56,6 +58,8 @@ func flatten(prefix string, v any, keys map[string]string) {
 		keys[prefix] = "s"
 	case bool:
 		keys[prefix] = "b"
+	case []any:
+		keys[prefix] = "a"
 	case json.Number:
 		keys[prefix] = "f"
 		if _, err := strconv.ParseInt(v.String(), 10, 64); err == nil {
@@ -269,7 +273,11 @@ func TestRun_SameSeedSameResult(t *testing.T) {
 			continue // ristretto seeds its sketch at random
 		}
 		flags := slices.Concat(small, []string{"--policy", policy, "--seed"})
-		a, b, other := timeless(run(t, append(flags, "7")...)), timeless(run(t, append(flags, "7", "--workers", "1")...)), timeless(run(t, append(flags, "8")...))
+		first, second := run(t, append(flags, "7")...), run(t, append(flags, "7", "--workers", "1")...)
+		if !reflect.DeepEqual(first.Cache.CodecChoice, second.Cache.CodecChoice) {
+			t.Errorf("%s: seed 7 chose %+v and %+v", policy, first.Cache.CodecChoice, second.Cache.CodecChoice)
+		}
+		a, b, other := timeless(first), timeless(second), timeless(run(t, append(flags, "8")...))
 		b.Device.Name = a.Device.Name // says how many workers
 		if fmt.Sprint(a) != fmt.Sprint(b) {
 			t.Errorf("%s: seed 7 gave\n%+v\nand\n%+v", policy, a, b)

@@ -57,7 +57,7 @@ same command continues an interrupted sweep.`,
 	addWorkload(f, &cfg.Config)
 	f.StringSliceVar(&cfg.Budgets, "budget", []string{cfg.Budget}, "device memory per device: 1% of the table's raw bytes, or 64MiB")
 	f.StringSliceVar(&cfg.Policies, "policy", []string{cfg.Policy}, "admission: "+strings.Join(admission.Names(), ", "))
-	f.StringSliceVar(&cfg.Codecs, "codec", []string{cfg.Codec}, strings.Join(registry.Names(), ", "))
+	f.StringSliceVar(&cfg.Codecs, "codec", []string{cfg.Codec}, strings.Join(registry.Usage(), ", "))
 	f.StringSliceVar(&cfg.HostTiers, "host-tier", []string{cfg.HostTier}, "layout of the rows in host memory: inplace, packed")
 	f.IntVar(&cfg.Seeds, "seeds", 1, "how often to run the grid: with --seed, --seed + 1 and so on")
 	addCaches(f, &cfg.Config)

@@ -12,10 +12,12 @@ import (
 // Clusters are found on at most so many rows and bytes of the sample, by so many rounds of k-means on bit distance, then so many
 // in which rows go to the mask that stores them in the fewest bits.
 const (
-	clusterRows   = 2048
-	clusterBytes  = 2 << 20
-	meansRounds   = 5
-	storingRounds = 2
+	clusterRows  = 2048
+	clusterBytes = 2 << 20
+	meansRounds  = 5
+	// Fewer rows have no clusters worth their masks.
+	leastClustered = 64
+	storingRounds  = 2
 )
 
 // clusterCounts are the numbers of masks that are tried. If the first does not save clusterGain of what one mask stores, metadata
@@ -36,6 +38,14 @@ func TrainClustered(sample []byte, rowBytes, chunk int) (*Clustered, error) {
 	rows := len(sample) / rowBytes
 	// Rows evenly spread over the sample, and others between them, where there are so many, to judge masks by.
 	n := max(1, min(rows, clusterRows, clusterBytes/rowBytes))
+	if n < leastClustered {
+		one, err := Train(sample, rowBytes, chunk)
+		if err != nil {
+			return nil, err
+		}
+		mask, bitval := one.MaskBitval()
+		return NewClustered(chunk, rowBytes, []Masks{{mask, bitval}})
+	}
 	spread := func(after int) []byte {
 		part := make([]byte, 0, n*rowBytes)
 		for i := range n {
@@ -231,11 +241,17 @@ func distance(a, b []uint64) (n int) {
 	return n
 }
 
+// maxClusteredRow bounds the metadata, which are several times a row for each mask.
+const maxClusteredRow = 32 << 10
+
 // IBPC is the family of clustered codecs: its chunks are as long as the table's elements, or 4 bytes for those of one or two,
 // whichever stores the sample in fewer bytes.
 var IBPC = codec.Family{
 	Name: "ibpc", GPURate: 0.8,
 	Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
+		if rowBytes > maxClusteredRow {
+			return nil, codec.DTypeError("ibpc", "row (%d bytes) must be at most %d", rowBytes, maxClusteredRow)
+		}
 		chunks := map[int][]int{2: {2, 4}, 8: {8}}[dtype.Size()]
 		if chunks == nil {
 			chunks = []int{4}

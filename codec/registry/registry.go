@@ -2,17 +2,18 @@
 package registry
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/ibp"
+	"github.com/tensorcache/tensorcache/codec/rank"
+	"github.com/tensorcache/tensorcache/codec/zipnn"
 )
 
 // families, in the order in which they are listed and tried.
-var families = []codec.Family{ibp.IBP, ibp.IBP2, ibp.IBP4, ibp.IBP8, ibp.IBPC}
+var families = []codec.Family{ibp.IBP, ibp.IBP2, ibp.IBP4, ibp.IBP8, ibp.IBPC, rank.Family, zipnn.Family}
 
 const (
 	// None is the name under which rows are stored as they are.
@@ -88,13 +89,14 @@ func Family(name string) (codec.Family, error) {
 }
 
 // Train makes the named codec for rows of dtype's elements like those of sample, which lie back to back in it. None gives a nil
-// codec, and so does Auto when no codec shrinks the sample.
+// codec; Auto is Pick for a GPU behind the usual link, and gives nil when no codec pays.
 func Train(name string, sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
 	switch name {
 	case None:
 		return nil, nil
 	case Auto:
-		return auto(sample, rowBytes, dtype)
+		c, _, err := Pick(sample, rowBytes, dtype, Terms{})
+		return c, err
 	}
 	f, err := Family(name)
 	if err != nil {
@@ -103,61 +105,22 @@ func Train(name string, sample []byte, rowBytes int, dtype codec.DType) (codec.C
 	return f.Train(sample, rowBytes, dtype)
 }
 
-// TrainOn is Train on a search of IBP's, which a device may have made; ok is false for names that are none of IBP's doing.
-// It picks what Train would.
+// TrainOn is Train on a search of IBP's, which a device may have made; ok is false for names that are none of that search's doing.
+// It makes what Train would.
 func TrainOn(name string, s ibp.Search) (c codec.Codec, ok bool, err error) {
-	var best *ibp.Codec
-	var bytes int64
+	var made *ibp.Codec
 	switch name {
 	case ibp.IBP4.Name:
-		best, bytes, err = ibp.TrainOn(s, 4)
+		made, _, err = ibp.TrainOn(s, 4)
 	case ibp.IBP8.Name:
-		best, bytes, err = ibp.TrainOn(s, 8)
-	case ibp.IBP.Name, Auto:
-		best, bytes, err = ibp.TrainBestOn(s)
+		made, _, err = ibp.TrainOn(s, 8)
+	case ibp.IBP.Name:
+		made, _, err = ibp.TrainBestOn(s)
 	default:
 		return nil, false, nil
 	}
-	if err != nil || name == Auto && bytes >= int64(s.Rows())*int64(s.RowBytes()) {
+	if err != nil {
 		return nil, true, err
 	}
-	return best, true, nil
-}
-
-// auto picks the codec that stores the sample in the fewest bytes.
-func auto(sample []byte, rowBytes int, dtype codec.DType) (best codec.Codec, err error) {
-	fewest := int64(len(sample))
-	for _, f := range concrete() {
-		c, err := f.Train(sample, rowBytes, dtype)
-		if errors.Is(err, codec.ErrDType) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		n, err := storedBytes(c, sample)
-		if err != nil {
-			return nil, err
-		}
-		if n < fewest {
-			best, fewest = c, n
-		}
-	}
-	return best, nil
-}
-
-// storedBytes is what the sample takes with c, rows that do not shrink counted raw.
-func storedBytes(c codec.Codec, sample []byte) (int64, error) {
-	dst := make([]byte, c.EncodeBound())
-	var sum int64
-	for ; len(sample) > 0; sample = sample[c.RowBytes():] {
-		n, err := c.Encode(dst, sample[:c.RowBytes()])
-		if err == codec.ErrIncompressible {
-			n = c.RowBytes()
-		} else if err != nil {
-			return 0, err
-		}
-		sum += int64(n)
-	}
-	return sum, nil
+	return made, true, nil
 }

@@ -20,6 +20,9 @@ func Usable() error { return ErrNotBuilt }
 // Open returns the first n GPUs.
 func Open(int) ([]device.Device, error) { return nil, ErrNotBuilt }
 
+// OpenGPUs returns the GPUs of the given ordinals.
+func OpenGPUs([]int) ([]device.Device, error) { return nil, ErrNotBuilt }
+
 // Count returns the number of GPUs that the driver lists.
 func Count() int { return 0 }
 

@@ -5,6 +5,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -18,9 +19,10 @@ import (
 type Device struct {
 	ordinal   int
 	name      string
-	sms       int  // multiprocessors
-	maxShared int  // bytes of dynamic shared memory that a block can have
-	signals   bool // launches can signal that they have begun
+	sms       int   // multiprocessors
+	maxShared int   // bytes of dynamic shared memory that a block can have
+	reads     []int // ordinals of the GPUs whose memory kernels can read
+	signals   bool  // launches can signal that they have begun
 	ctx       *driver.Context
 	side      *driver.Stream // for what allocation does; guarded by mu
 	failed    atomic.Pointer[error]
@@ -32,8 +34,8 @@ type Device struct {
 	compiled sync.Map                   // *Function[A] → *loaded
 }
 
-// ErrUnsupported is wrapped by Open's error for GPUs that the kernels do not run on, or that cannot read each other's
-// memory.
+// ErrUnsupported is wrapped by Open's error for GPUs that the kernels do not run on, or whose access to each other's memory
+// fails.
 var ErrUnsupported = errors.New("cuda: unsupported")
 
 // Usable returns nil if there is a device to open, or an error that says why not.
@@ -63,13 +65,35 @@ func supported(dev driver.Device) error {
 	return nil
 }
 
-// Open returns the first n GPUs, each with access to the others' memory.
-func Open(n int) (_ []device.Device, err error) {
+// Open returns the first n GPUs: see OpenGPUs.
+func Open(n int) ([]device.Device, error) {
 	if err := Usable(); err != nil {
 		return nil, err
 	}
 	if have := driver.NumDevices(); n < 1 || n > have {
 		return nil, fmt.Errorf("cuda: devices (%d) must be 1 to %d", n, have)
+	}
+	ordinals := make([]int, n)
+	for i := range ordinals {
+		ordinals[i] = i
+	}
+	return OpenGPUs(ordinals)
+}
+
+// OpenGPUs returns the GPUs of the given ordinals, each once, with access to the memory of all those of them that they can
+// reach: see CanRead.
+func OpenGPUs(ordinals []int) (_ []device.Device, err error) {
+	if err := Usable(); err != nil {
+		return nil, err
+	}
+	have := driver.NumDevices()
+	for i, n := range ordinals {
+		if n < 0 || n >= have {
+			return nil, fmt.Errorf("cuda: GPU (%d) must be 0 to %d", n, have-1)
+		}
+		if slices.Contains(ordinals[:i], n) {
+			return nil, fmt.Errorf("cuda: GPU (%d) must not be named twice", n)
+		}
 	}
 	var devices []device.Device
 	defer func() {
@@ -79,8 +103,8 @@ func Open(n int) (_ []device.Device, err error) {
 			}
 		}
 	}()
-	for i := range n {
-		d, err := open(i)
+	for _, n := range ordinals {
+		d, err := open(n)
 		if err != nil {
 			return nil, err
 		}
@@ -91,12 +115,39 @@ func Open(n int) (_ []device.Device, err error) {
 			if d == peer {
 				continue
 			}
-			if err := d.(*Device).ctx.EnablePeer(peer.(*Device).ctx); err != nil {
-				return nil, fmt.Errorf("%w: device %d cannot read device %d's memory: %w", ErrUnsupported, d.Info().Index, peer.Info().Index, err)
+			if err := d.(*Device).enablePeer(peer.(*Device)); err != nil {
+				return nil, err
 			}
 		}
 	}
 	return devices, nil
+}
+
+// enablePeer lets the device's kernels read a peer's memory, if they can reach it.
+func (d *Device) enablePeer(peer *Device) error {
+	own, err := driver.OpenDevice(d.ordinal)
+	if err != nil {
+		return err
+	}
+	of, err := driver.OpenDevice(peer.ordinal)
+	if err != nil {
+		return err
+	}
+	can, err := own.CanAccessPeer(of)
+	if err != nil || !can {
+		return err
+	}
+	if err := d.ctx.EnablePeer(peer.ctx); err != nil {
+		return fmt.Errorf("%w: device %d cannot read device %d's memory: %w", ErrUnsupported, d.ordinal, peer.ordinal, err)
+	}
+	d.reads = append(d.reads, peer.ordinal)
+	return nil
+}
+
+// CanRead implements device.PeerReader, for devices that were opened together.
+func (d *Device) CanRead(other device.Device) bool {
+	of, ok := other.(*Device)
+	return ok && (of == d || slices.Contains(d.reads, of.ordinal))
 }
 
 func open(ordinal int) (*Device, error) {

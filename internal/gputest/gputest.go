@@ -64,6 +64,14 @@ func DType(rowBytes int) dtype.Type {
 	return dtype.Uint8
 }
 
+// Few returns how many of something a test takes: n, or few with -short, as tests run on the emulated GPU.
+func Few(n, few int) int {
+	if testing.Short() {
+		return few
+	}
+	return n
+}
+
 // Kinds are the kinds of rows that Rows makes.
 var Kinds = []string{"normal", "double", "sparse", "constant", "random", "mixed", "special"}
 

@@ -252,13 +252,13 @@ static void runBlocks(Runner *r)
 		if (r->ran != r->slept) {
 			active = now();
 			idle = 0;
-		} else if (++idle > 50 && ended < launch.blocks) { // all that do not wait spin
+		} else if (++idle > 4 && ended < launch.blocks) { // all that do not wait spin
 			if (now() - active > settings().timeout)
 				fault(CUDA_ERROR_LAUNCH_TIMEOUT, text("blocks spin for %g s; block %u:", settings().timeout, r->blocks[0]->number) +
 						       stateOf(*r->blocks[0]));
 			if (launch.device->error != 0)
 				fault((CUresult)launch.device->error.load(), "the device is lost");
-			usleep(20);
+			usleep(50);
 		}
 		for (Block *b : r->blocks)
 			for (Warp &w : b->warp)

@@ -1,6 +1,6 @@
 #include "gpu.h"
 
-// The kernels that tests bring as PTX of their own: see package cuda.
+// The kernels that tests bring as PTX of their own: see packages cuda and emulator.
 
 struct SpinArgs {
 	u64 flag;
@@ -11,4 +11,69 @@ KERNEL void spin(const SpinArgs a)
 {
 	while (loadSystem((const u32 *)a.flag) == 0)
 		sleepNanos(100);
+}
+
+// Faults that the emulator is to find, by kernels of one block that write what they see to out, a word a thread.
+
+struct FaultArgs {
+	u64 out;
+	u32 words, mode;
+};
+
+// Writes a word behind the words, by a plain store or by a checked one.
+KERNEL void writeBehind(const FaultArgs a)
+{
+	if (threadID() == 0 && a.mode == 0)
+		((volatile u32 *)a.out)[a.words] = 1;
+	if (threadID() == 0 && a.mode == 1)
+		storeOut((u32 *)a.out + a.words, 1u);
+}
+
+// Writes two words at an address that is no multiple of 8.
+KERNEL void notAligned(const FaultArgs a) { *(u64 *)((u32 *)a.out + 1) = 1; }
+
+// Half a warp votes and the other half does not, or half the block comes to its barrier and the others wait in a vote.
+KERNEL void diverged(const FaultArgs a)
+{
+	bool half = threadID() % 32 < 16;
+	if (a.mode == 0 && half)
+		ballot(~0u, true);
+	if (a.mode == 0 && !half)
+		warpSync(0xffff0000);
+	if (a.mode == 0 && !half)
+		blockSync();
+	if (a.mode == 1)
+		tileFrom<32>(half ? 0xffff : 0xffff0000, 1, threadID() % 32 ^ 16);
+	((u32 *)a.out)[threadID()] = 1;
+}
+
+// Each thread reads what its neighbour has written to shared memory, with or without meeting it between.
+KERNEL void neighbour(const FaultArgs a)
+{
+	__shared__ u32 words[1024];
+	u32 t = threadID();
+	words[t] = t;
+	if (a.mode == 1)
+		warpSync(~0u);
+	if (a.mode == 2)
+		blockSync();
+	((u32 *)a.out)[t] = words[(t + (a.mode == 2 ? 33 : 1)) % blockThreads()];
+}
+
+// Copies a word to shared memory and reads it there, waiting for the copy or not.
+KERNEL void copied(const FaultArgs a)
+{
+	extern __shared__ u32x4 dynamic[];
+	u32 t = threadID(), *stage = (u32 *)dynamic;
+	copyAsync4(stage + t, a.out + 4 * t);
+	if (a.mode == 1)
+		copyWait();
+	((u32 *)a.out)[t + blockThreads()] = stage[t];
+}
+
+// Reads a word of dynamic shared memory behind what the launch asked for.
+KERNEL void sharedBehind(const FaultArgs a)
+{
+	extern __shared__ u32x4 dynamic[];
+	((u32 *)a.out)[threadID()] = ((volatile u32 *)dynamic)[a.words + threadID()];
 }

@@ -1,0 +1,106 @@
+package cache_test
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/host"
+)
+
+// faulty are emulated devices that can be lost, as GPUs are by a sticky error, and that may not all read each other's memory.
+type faulty struct {
+	devices []*faultyDevice
+	// islands are the devices that read each other's memory, by device; nil: all.
+	islands []int
+}
+
+var errScriptedLoss = errors.New("scripted to be lost")
+
+// openFaulty has caches on the host backend use faulty devices until the test ends.
+func openFaulty(t *testing.T, islands []int) *faulty {
+	f := &faulty{islands: islands}
+	cache.OpenHostWith(t, func(n, workers int) []device.Device {
+		f.devices = nil
+		devices := host.Open(n, workers)
+		for i, d := range devices {
+			f.devices = append(f.devices, &faultyDevice{Device: slowDevice{d}, all: f, index: i})
+			devices[i] = f.devices[i]
+		}
+		return devices
+	})
+	return f
+}
+
+// lose has a device fail from now on.
+func (f *faulty) lose(i int) { f.devices[i].lost.Store(true) }
+
+// spoil overwrites the slab of a device, as the memory of a lost one is anything.
+func (f *faulty) spoil(i int) {
+	d := f.devices[i]
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for j := range d.slab.Bytes() {
+		d.slab.Bytes()[j] = 0xdb
+	}
+}
+
+type faultyDevice struct {
+	device.Device
+	all   *faulty
+	index int
+	lost  atomic.Bool
+	mu    sync.Mutex
+	slab  device.Buffer
+}
+
+func (d *faultyDevice) Err() error {
+	if d.lost.Load() {
+		return errScriptedLoss
+	}
+	return d.Device.Err()
+}
+
+func (d *faultyDevice) CanRead(other device.Device) bool {
+	return d.all.islands == nil || d.all.islands[d.index] == d.all.islands[other.(*faultyDevice).index]
+}
+
+func (d *faultyDevice) Alloc(bytes int64, what string) (device.Buffer, error) {
+	if err := d.Err(); err != nil {
+		return device.Buffer{}, err
+	}
+	b, err := d.Device.Alloc(bytes, what)
+	if what == "slab" {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.slab = b
+	}
+	return b, err
+}
+
+func (d *faultyDevice) NewStream() (device.Stream, error) {
+	s, err := d.Device.NewStream()
+	return faultyStream{s, d}, errors.Join(err, d.Err())
+}
+
+func (d *faultyDevice) WrapStream(handle uintptr) (device.Stream, error) {
+	s, err := d.Device.WrapStream(handle)
+	return faultyStream{s, d}, errors.Join(err, d.Err())
+}
+
+type faultyStream struct {
+	device.Stream
+	d *faultyDevice
+}
+
+func (s faultyStream) Launch(k device.Kernel) error {
+	if err := s.d.Err(); err != nil {
+		return err
+	}
+	return errors.Join(s.Stream.Launch(k), s.d.Err()) // it may be lost meanwhile
+}
+
+func (s faultyStream) Synchronize() error { return errors.Join(s.Stream.Synchronize(), s.d.Err()) }

@@ -1,0 +1,157 @@
+package cache_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/device"
+)
+
+// settled waits until the cache has withdrawn the slabs of lost devices.
+func settled(t *testing.T, c *cache.Cache, lost ...int) cache.Stats {
+	t.Helper()
+	out := make([]byte, c.RowBytes(0))
+	if err := c.Gather(ctx, 0, []int64{0}, out); err != nil { // waits for that
+		t.Fatal(err)
+	}
+	s := stats(t, c)
+	for _, i := range lost {
+		if d := s.Devices[i]; !d.Lost || !strings.Contains(d.Error, "scripted to be lost") || d.PayloadBytes != 0 || d.BudgetBytes < 0 {
+			t.Fatalf("device %d: %+v", i, d)
+		}
+	}
+	return s
+}
+
+// TestLoss_OthersServeOn loses devices one by one: all rows are right on the others whatever the lost slabs hold, rows go to the
+// slabs that are left, updates go on, and only the loss of the last device ends it.
+func TestLoss_OthersServeOn(t *testing.T) {
+	const rows, rowBytes = 600, 64
+	for _, n := range []int{2, 3, 8} {
+		for _, placement := range []string{cache.PlacementPartition, cache.PlacementReplicate} {
+			t.Run(fmt.Sprintf("%d devices/%s", n, placement), func(t *testing.T) {
+				f := openFaulty(t, nil)
+				m := newModel(rows, rows, rowBytes)
+				c := newCache(t, cache.Options{
+					Tables: []cache.Table{fromBytes(t, "x", m.source(), rowBytes)}, Budget: 16_000, Devices: n, Device: "host",
+					Placement: placement, Admission: &randomPolicy{},
+				})
+				ids := make([]int64, rows)
+				for i := range ids {
+					ids[i] = int64(i)
+				}
+				before := stats(t, c)
+				if n > 1 && (before.Placement.CopiedRows > 0) != (placement == cache.PlacementReplicate) {
+					t.Fatalf("%d rows are copied", before.Placement.CopiedRows)
+				}
+				for lost := range n - 1 {
+					if err := m.update(c, 0, []int64{5, 7, 9, int64(20 + lost)}); err != nil { // on their way when the device is lost
+						t.Fatal(err)
+					}
+					f.lose(lost)
+					if err := c.On(lost).Gather(ctx, 0, ids, make([]byte, rows*rowBytes)); !errors.Is(err, cache.ErrDevice) || !strings.Contains(err.Error(), fmt.Sprintf("device %d: scripted", lost)) {
+						t.Fatalf("Gather on the lost device: %v", err)
+					}
+					if _, err := c.On(lost).GatherDevice(ctx, 0, 0, device.HostBuffer(cache.AsBytes(ids)), device.HostBuffer(make([]byte, rows*rowBytes))); !errors.Is(err, cache.ErrDevice) {
+						t.Fatalf("GatherDevice on the lost device: %v", err)
+					}
+					s := settled(t, c, lost)
+					if s.ChangeError != "" {
+						t.Fatal(s.ChangeError)
+					}
+					f.spoil(lost)
+					for i := lost + 1; i < n; i++ {
+						if err := m.gather(func(rows []int64, out []byte) error { return c.On(i).Gather(ctx, 0, rows, out) }, ids); err != nil {
+							t.Fatalf("device %d after losing %d: %v", i, lost, err)
+						}
+					}
+					for range 2 * n { // none is sent to the lost one
+						if err := m.gather(func(rows []int64, out []byte) error { return c.GatherAsync(ctx, 0, rows, out).Wait() }, ids); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if err := m.update(c, 0, ids[:50]); err != nil {
+						t.Fatal(err)
+					}
+					for range 3 {
+						if err := c.Refresh(ctx); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, ids); err != nil {
+						t.Fatal(err)
+					}
+				}
+				s := settled(t, c)
+				left := s.Devices[n-1]
+				if s.PayloadBytes != left.PayloadBytes || left.PayloadBytes < 4*left.FreeBytes || s.BudgetBytes != left.BudgetBytes {
+					t.Errorf("the last slab holds %d bytes and has %d free; all hold %d; budgets %d, %d", left.PayloadBytes, left.FreeBytes, s.PayloadBytes, left.BudgetBytes, s.BudgetBytes)
+				}
+				if placement == cache.PlacementPartition && s.Placement.LostRows == 0 {
+					t.Error("no row was lost with its slab")
+				}
+				f.lose(n - 1)
+				if err := c.Gather(ctx, 0, ids, make([]byte, rows*rowBytes)); !errors.Is(err, cache.ErrDevice) {
+					t.Errorf("Gather without devices: %v", err)
+				}
+				if _, err := c.Stats(); !errors.Is(err, cache.ErrDevice) {
+					t.Errorf("Stats without devices: %v", err)
+				}
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// TestLoss_BesideClose: a device that is lost while the cache is closed does not keep that from ending.
+func TestLoss_BesideClose(t *testing.T) {
+	const rows, rowBytes = 300, 64
+	for round := range 40 {
+		f := openFaulty(t, nil)
+		m := newModel(rows, rows, rowBytes)
+		c := newCache(t, cache.Options{
+			Tables: []cache.Table{fromBytes(t, "x", m.source(), rowBytes)}, Budget: 10_000, Devices: []int{2, 8}[round%2], Device: "host", Overlay: 1,
+			Admission: &randomPolicy{}, Refresh: cache.RefreshOptions{Interval: time.Millisecond},
+		})
+		var wg sync.WaitGroup
+		var stop atomic.Bool
+		for g := range 4 {
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(uint64(g), uint64(round)))
+				for !stop.Load() {
+					ids := []int64{r.Int64N(rows)}
+					var err error
+					if g == 0 {
+						err = m.update(c, 0, ids)
+					} else {
+						err = m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, ids)
+					}
+					if errors.Is(err, cache.ErrClosed) {
+						return
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		time.Sleep(time.Duration(round) * 50 * time.Microsecond)
+		f.lose(0)
+		time.Sleep(time.Duration(round%7) * 50 * time.Microsecond)
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		stop.Store(true)
+		wg.Wait()
+	}
+}

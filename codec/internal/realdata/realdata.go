@@ -1,0 +1,49 @@
+// Package realdata reads the real tables that tests of codecs hold their savings on, which are not part of the project, and golden rows.
+package realdata
+
+import (
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/internal/npy"
+)
+
+// Table returns the rows of a table, back to back, or skips the test where there is none: they lie in $TENSORCACHE_DATA or in
+// shared/data beside the project, which the tests of a package in codec/ run three folders below.
+func Table(t testing.TB, file string) (table []byte, rowBytes int) {
+	dir := os.Getenv("TENSORCACHE_DATA")
+	if dir == "" {
+		dir = "../../../shared/data"
+	}
+	r, err := npy.Open(filepath.Join(dir, file), 2, "features")
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skipf("real tables are not here: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	table = make([]byte, r.Rows()*r.RowBytes())
+	for rest := table; len(rest) > 0; {
+		n, err := r.Read(rest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest = rest[n*r.RowBytes():]
+	}
+	return table, r.RowBytes()
+}
+
+// BFloat16 returns float32 elements, none of them NaN, rounded to the nearest bfloat16, to even between two.
+func BFloat16(table []byte) []byte {
+	half := make([]byte, 0, len(table)/2)
+	for ; len(table) > 0; table = table[4:] {
+		u := binary.LittleEndian.Uint32(table)
+		half = binary.LittleEndian.AppendUint16(half, uint16((u+0x7fff+u>>16&1)>>16))
+	}
+	return half
+}

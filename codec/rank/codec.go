@@ -1,0 +1,162 @@
+package rank
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tensorcache/tensorcache/codec/internal/bitio"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// Limits of the format.
+const (
+	maxLevels    = 8
+	maxDigitBits = 4
+	minSymbol    = 2  // bits
+	maxSymbol    = 12 // bits
+
+	segmentBytes    = 512 // of the row
+	segmentElements = segmentBytes / 2
+
+	tableBytes = maxLevels << maxDigitBits * 2 // of the symbols by level and digit
+
+	// segmentBound is the most bytes that a segment takes, begun at any bit, and what its decoding loads beyond.
+	segmentBound = 1 + (segmentElements*(maxLevels*maxDigitBits+16)+7)/8 + bitio.Slack
+)
+
+// Shape is what a codec does with each element, and the symbols it knows.
+type Shape struct {
+	// ElementBytes is 2, 4 or 8.
+	ElementBytes int
+	// Rotate is by how many bits an element is rotated left before its leading bits are its symbol: 0 or 1.
+	Rotate int
+	// SymbolBits is T, 2 to 12 and less than the element's bits.
+	SymbolBits int
+	// Digits are the digits' lengths in bits, 1 to 4, of 1 to 8 levels.
+	Digits []int
+	// Symbols are those that the levels' digits name, in order: 2^d - 1 for a level of d bits, all different.
+	Symbols []uint16
+}
+
+// Codec is rank planes for the rows of one table. It implements [codec.Codec].
+type Codec struct {
+	shape    Shape
+	rowBytes int
+	elements int // whole ones in a row
+	segment  int // elements of a segment
+	header   int // bytes of the length
+	rest     int // bits of a rest
+	raw      int // bits of the digits before a symbol that is written as such
+	levels   []level
+	place    uint // symbols in tables are shifted left by it: their place in elements of 2 bytes
+
+	// codes has, for each symbol, its level and, in the low four bits, its digit; level len(levels) for those without.
+	codes []uint8
+	// first has the symbols of 4 digits of level 0 by these digits, or of 2 where digits have more than 2 bits.
+	first [256]uint64
+}
+
+// level is one level's digits: bits each, whose symbols are symbols, shifted by Codec.place.
+type level struct {
+	bits    uint
+	symbols [1 << maxDigitBits]uint16
+}
+
+// New returns the codec of that shape for rows of rowBytes.
+func New(rowBytes int, s Shape) (*Codec, error) {
+	if rowBytes < 1 || rowBytes > slab.MaxRowBytes {
+		return nil, fmt.Errorf("rank: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
+	}
+	width := 8 * s.ElementBytes
+	if err := checkElement(s.ElementBytes); err != nil {
+		return nil, err
+	}
+	if s.Rotate != 0 && s.Rotate != 1 {
+		return nil, fmt.Errorf("rank: rotation (%d bits) must be 0 or 1", s.Rotate)
+	}
+	if s.SymbolBits < minSymbol || s.SymbolBits > maxSymbol {
+		return nil, fmt.Errorf("rank: symbol (%d bits) must be %d to %d", s.SymbolBits, minSymbol, maxSymbol)
+	}
+	if len(s.Digits) < 1 || len(s.Digits) > maxLevels {
+		return nil, fmt.Errorf("rank: levels (%d) must be 1 to %d", len(s.Digits), maxLevels)
+	}
+	c := &Codec{
+		shape: Shape{s.ElementBytes, s.Rotate, s.SymbolBits, slices.Clone(s.Digits), slices.Clone(s.Symbols)}, rowBytes: rowBytes,
+		elements: rowBytes / s.ElementBytes, segment: segmentBytes / s.ElementBytes, header: headerBytes(rowBytes),
+		rest: width - s.SymbolBits, raw: 0, codes: make([]uint8, 1<<s.SymbolBits),
+	}
+	if width == 16 {
+		c.place = uint(c.rest)
+	}
+	for i := range c.codes {
+		c.codes[i] = uint8(len(s.Digits) << 4)
+	}
+	next := s.Symbols
+	for k, bits := range s.Digits {
+		if bits < 1 || bits > maxDigitBits {
+			return nil, fmt.Errorf("rank: digit (%d bits) of level %d must have 1 to %d", bits, k, maxDigitBits)
+		}
+		l := level{bits: uint(bits)}
+		if len(next) < 1<<bits-1 {
+			return nil, fmt.Errorf("rank: symbols (%d) must be as many as the digits %v name", len(s.Symbols), s.Digits)
+		}
+		for d, symbol := range next[:1<<bits-1] {
+			if int(symbol) >= len(c.codes) {
+				return nil, fmt.Errorf("rank: symbol (%#x) must have %d bits", symbol, s.SymbolBits)
+			}
+			if int(c.codes[symbol]>>4) != len(s.Digits) {
+				return nil, fmt.Errorf("rank: symbol (%#x) must have one digit", symbol)
+			}
+			c.codes[symbol] = uint8(k<<4 | d)
+			l.symbols[d] = symbol << c.place
+		}
+		next = next[1<<bits-1:]
+		c.levels = append(c.levels, l)
+		c.raw += bits
+	}
+	if len(next) != 0 {
+		return nil, fmt.Errorf("rank: symbols (%d) must be as many as the digits %v name", len(s.Symbols), s.Digits)
+	}
+	l := &c.levels[0]
+	digits := 4
+	if l.bits > 2 {
+		digits = 2
+	}
+	for i := range c.first {
+		for d := range digits {
+			c.first[i] |= uint64(l.symbols[i>>(d*int(l.bits))&(1<<l.bits-1)]) << (16 * d)
+		}
+	}
+	return c, nil
+}
+
+func checkElement(bytes int) error {
+	if bytes != 2 && bytes != 4 && bytes != 8 {
+		return fmt.Errorf("rank: element (%d bytes) must be 2, 4 or 8", bytes)
+	}
+	return nil
+}
+
+// headerBytes is the length of the length.
+func headerBytes(rowBytes int) int {
+	switch {
+	case rowBytes < 256:
+		return 0
+	case rowBytes < 1<<16:
+		return 2
+	}
+	return 3
+}
+
+// Shape returns a copy of the codec's shape.
+func (c *Codec) Shape() Shape {
+	s := c.shape
+	s.Digits, s.Symbols = slices.Clone(s.Digits), slices.Clone(s.Symbols)
+	return s
+}
+
+// Name implements codec.Codec.
+func (c *Codec) Name() string { return "rank" }
+
+// RowBytes implements codec.Codec.
+func (c *Codec) RowBytes() int { return c.rowBytes }

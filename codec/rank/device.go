@@ -1,0 +1,43 @@
+package rank
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/tensorcache/tensorcache/codec"
+)
+
+// DeviceForm implements codec.OnDevice. The kernels are those for the element's length; kernels/coder_rank.h says what they read:
+// the symbols by level and digit, 16 bits each, and the codes by symbol, a byte each.
+func (c *Codec) DeviceForm() codec.DeviceForm {
+	s := &c.shape
+	f := codec.DeviceForm{Kernel: fmt.Sprint("rank", s.ElementBytes), Head: c.header}
+	if f.Head == 0 {
+		f.Head = c.rowBytes // the length follows from digits all over the row
+	}
+	var digits uint32
+	for k := range maxLevels {
+		var symbols [1 << maxDigitBits]uint16
+		if k < len(c.levels) {
+			digits |= uint32(c.levels[k].bits) << (4 * k)
+			symbols = c.levels[k].symbols
+		}
+		for _, symbol := range symbols {
+			f.Metadata = binary.LittleEndian.AppendUint16(f.Metadata, symbol>>c.place)
+		}
+	}
+	f.Metadata = append(f.Metadata, c.codes...)
+	for len(f.Metadata)%16 != 0 {
+		f.Metadata = append(f.Metadata, 0)
+	}
+	f.Params = [codec.Params]uint32{
+		uint32(c.elements), uint32(s.Rotate | s.SymbolBits<<8 | len(s.Digits)<<16), digits, uint32(c.header),
+	}
+	// Of a segment: its symbols, and two lists of its elements.
+	f.Scratch = 4 * min(c.segment, (c.elements+15)&^15)
+	f.EncodeScratch = f.Scratch
+	return f
+}
+
+// MetadataBytes implements codec.Codec.
+func (c *Codec) MetadataBytes() int64 { return int64(tableBytes + (len(c.codes)+15)&^15) }

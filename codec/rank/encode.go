@@ -1,0 +1,93 @@
+package rank
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/bitio"
+)
+
+// EncodeBound implements codec.Codec: every element with a digit in each level and as it is.
+func (c *Codec) EncodeBound() int {
+	return c.header + c.rowBytes + (c.elements*c.raw+7)/8 + bitio.Slack
+}
+
+// Encode implements codec.Codec.
+func (c *Codec) Encode(dst, row []byte) (int, error) {
+	n := c.encode(dst[:c.EncodeBound()], row[:c.rowBytes])
+	if n >= c.rowBytes {
+		return 0, codec.ErrIncompressible
+	}
+	for i := range c.header {
+		dst[i] = byte(n >> (8 * i))
+	}
+	return n, nil
+}
+
+// encode writes the stored form but for its length, which it returns.
+func (c *Codec) encode(dst, row []byte) int {
+	w := bitio.NewWriter(dst, 8*c.header)
+	for rest := row[:c.elements*c.shape.ElementBytes]; len(rest) > 0; {
+		n := min(len(rest), segmentBytes)
+		c.encodeSegment(&w, rest[:n])
+		rest = rest[n:]
+	}
+	for _, b := range row[c.elements*c.shape.ElementBytes:] {
+		w.Put(uint64(b), 8)
+	}
+	return w.Finish()
+}
+
+func (c *Codec) encodeSegment(w *bitio.Writer, row []byte) {
+	var rests [segmentElements]uint64
+	var symbols [segmentElements]uint16
+	var codes, list [segmentElements]uint8
+	n := c.split(rests[:], symbols[:], row)
+	for i := range n {
+		codes[i] = c.codes[symbols[i]]
+		list[i] = uint8(i)
+	}
+	passed := n // elements in the list: those that no level so far has a symbol for
+	for k := range c.levels {
+		size := c.levels[k].bits
+		escape := uint8(1<<size - 1)
+		next := 0
+		for _, i := range list[:passed] {
+			digit := codes[i] & 15
+			list[next] = i
+			if int(codes[i]>>4) != k {
+				digit = escape
+				next++
+			}
+			w.Put(uint64(digit), size)
+		}
+		passed = next
+	}
+	for _, i := range list[:passed] {
+		w.Put(uint64(symbols[i]), uint(c.shape.SymbolBits))
+	}
+	for _, x := range rests[:n] {
+		w.Put(x, uint(c.rest))
+	}
+}
+
+// split cuts a segment's elements in symbols and rests, and returns how many they are.
+func (c *Codec) split(rests []uint64, symbols []uint16, row []byte) int {
+	rotate, rest := c.shape.Rotate, uint(c.rest)
+	mask := uint64(1)<<rest - 1
+	n := len(row) / c.shape.ElementBytes
+	for i := range n {
+		var x uint64
+		switch c.shape.ElementBytes {
+		case 2:
+			x = uint64(bits.RotateLeft16(binary.LittleEndian.Uint16(row[2*i:]), rotate))
+		case 4:
+			x = uint64(bits.RotateLeft32(binary.LittleEndian.Uint32(row[4*i:]), rotate))
+		default:
+			x = bits.RotateLeft64(binary.LittleEndian.Uint64(row[8*i:]), rotate)
+		}
+		rests[i], symbols[i] = x&mask, uint16(x>>rest)
+	}
+	return n
+}

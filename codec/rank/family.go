@@ -1,0 +1,26 @@
+package rank
+
+import "github.com/tensorcache/tensorcache/codec"
+
+// Family is that of the registry. It serves elements of 2, 4 and 8 bytes, floats or integers. GPURate is the goal, until it is
+// measured.
+var Family = codec.Family{
+	Name: "rank", GPURate: 0.6,
+	Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
+		if checkElement(dtype.Size()) != nil {
+			return nil, codec.DTypeError("rank", "element (%v, %d bytes) must have 2, 4 or 8", dtype, dtype.Size())
+		}
+		c, err := Train(sample, rowBytes, dtype.Size())
+		if err != nil {
+			return nil, err
+		}
+		return c, nil
+	},
+	Unmarshal: func(metadata []byte) (codec.Codec, error) {
+		c, err := Unmarshal(metadata)
+		if err != nil {
+			return nil, err
+		}
+		return c, nil
+	},
+}

@@ -1,0 +1,131 @@
+package rank
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+const (
+	// trainElements is how many of a sample's elements are counted, in whole rows spread over it: more change nothing.
+	trainElements = 1 << 20
+	// topBits are those of an element that are counted: enough for the longest symbol below a rotated-out sign.
+	topBits = maxSymbol + 1
+	// A level costs time, too: it must save 1/levelPrice bits an element.
+	levelPrice = 64
+)
+
+// Train makes the codec that stores the sample's rows in about the fewest bytes. They lie back to back, rows of elements of
+// elementBytes, 2, 4 or 8. It tries every length of symbol, with the sign and without it, and for each finds the best digits.
+func Train(sample []byte, rowBytes, elementBytes int) (*Codec, error) {
+	switch {
+	case rowBytes < 1 || rowBytes > slab.MaxRowBytes:
+		return nil, fmt.Errorf("rank: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
+	case len(sample) == 0:
+		return nil, errors.New("rank: sample (0 rows) must have at least one row")
+	case len(sample)%rowBytes != 0:
+		return nil, fmt.Errorf("rank: sample (%d bytes) must be a multiple of the row (%d bytes)", len(sample), rowBytes)
+	}
+	if err := checkElement(elementBytes); err != nil {
+		return nil, err
+	}
+	counts := countTops(sample, rowBytes, elementBytes)
+	var best Shape
+	var least int64
+	for rotate := range 2 {
+		for bits := minSymbol; bits <= min(maxSymbol, 8*elementBytes-1); bits++ {
+			folded := fold(counts, rotate, bits)
+			ranked := make([]uint16, len(folded))
+			for i := range ranked {
+				ranked[i] = uint16(i)
+			}
+			slices.SortFunc(ranked, func(a, b uint16) int {
+				return cmp.Or(cmp.Compare(folded[b], folded[a]), cmp.Compare(a, b))
+			})
+			digits, cost := digitsFor(folded, ranked, bits)
+			cost += int64(8*elementBytes-bits) * sum(folded) * levelPrice
+			if best.Digits != nil && cost >= least {
+				continue
+			}
+			symbols := 0
+			for _, d := range digits {
+				symbols += 1<<d - 1
+			}
+			best = Shape{elementBytes, rotate, bits, digits, ranked[:symbols]}
+			least = cost
+		}
+	}
+	return New(rowBytes, best)
+}
+
+// countTops counts elements by their leading topBits bits.
+func countTops(sample []byte, rowBytes, elementBytes int) []int64 {
+	counts := make([]int64, 1<<topBits)
+	rows, perRow := len(sample)/rowBytes, rowBytes/elementBytes
+	if perRow == 0 {
+		return counts
+	}
+	take := max(1, min(rows, trainElements/perRow))
+	for i := range take {
+		row := sample[i*rows/take*rowBytes:][:perRow*elementBytes]
+		// The leading bytes of an element are its last two.
+		for at := elementBytes - 2; at < len(row); at += elementBytes {
+			counts[binary.LittleEndian.Uint16(row[at:])>>(16-topBits)]++
+		}
+	}
+	return counts
+}
+
+// fold returns how often each symbol of that many bits occurs.
+func fold(counts []int64, rotate, bits int) []int64 {
+	folded := make([]int64, 1<<bits)
+	for top, n := range counts {
+		folded[top>>(topBits-rotate-bits)&(1<<bits-1)] += n
+	}
+	return folded
+}
+
+func sum(counts []int64) (n int64) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+// digitsFor returns the lengths of the levels' digits that cost the least for symbols ranked so, and the cost, in bits ×
+// levelPrice: what the levels and symbols as such take of all elements counted, and the levels' price. At least one level.
+func digitsFor(counts []int64, ranked []uint16, symbolBits int) ([]int, int64) {
+	const ranks = maxLevels * (1<<maxDigitBits - 1)
+	last := min(len(ranked), ranks)
+	var beyond [ranks + 1]int64 // elements of that rank and those after it
+	total := sum(counts)
+	beyond[0] = total
+	for i := range last {
+		beyond[i+1] = beyond[i] - counts[ranked[i]]
+	}
+	// cost[l][i] is that of the elements of rank i and beyond with up to l levels, bits[l][i] the first one's digits.
+	var cost [maxLevels + 1][ranks + 1]int64
+	var bits [maxLevels + 1][ranks + 1]int
+	for l := range cost {
+		for i := range last + 1 {
+			cost[l][i] = beyond[i] * int64(symbolBits) * levelPrice
+			for d := 1; l > 0 && d <= maxDigitBits && i+1<<d-1 <= last; d++ {
+				c := beyond[i]*int64(d)*levelPrice + total + cost[l-1][i+1<<d-1]
+				if c < cost[l][i] || i == 0 && bits[l][i] == 0 {
+					cost[l][i], bits[l][i] = c, d
+				}
+			}
+		}
+	}
+	var digits []int
+	for l, i := maxLevels, 0; l > 0 && bits[l][i] != 0; l-- {
+		d := bits[l][i]
+		digits = append(digits, d)
+		i += 1<<d - 1
+	}
+	return digits, cost[maxLevels][0]
+}

@@ -1,0 +1,146 @@
+package registry
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/internal/dtype"
+)
+
+// normal returns rows of N(0,1) float32.
+func normal(rows, rowBytes int) []byte {
+	r := rand.New(rand.NewPCG(7, 7))
+	var b []byte
+	for range rows * rowBytes / 4 {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(r.NormFloat64())))
+	}
+	return b
+}
+
+// TestPick_SameTermsSameChoice: what GPUs are to decode is chosen by the sample alone, and explained.
+func TestPick_SameTermsSameChoice(t *testing.T) {
+	sample := normal(1000, 256)
+	var first Choice
+	for i := range 3 {
+		c, choice, err := Pick(sample, 256, dtype.Float32, Terms{Rows: 1 << 20, Budget: 16 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c == nil || c.Name() != choice.Codec || choice.Reason == "" {
+			t.Fatalf("picked %v, choice %+v", c, choice)
+		}
+		if i == 0 {
+			first = choice
+		} else if fmt.Sprint(first) != fmt.Sprint(choice) {
+			t.Fatalf("%+v, at first %+v", choice, first)
+		}
+	}
+	for i, c := range first.Candidates {
+		if c.Skipped == "" && (c.Ratio < 1 || c.HitRatio <= 0 || c.HitGBPerSecond <= 0 || c.DecodeGBPerSecond <= 0) {
+			t.Errorf("candidate %+v", c)
+		}
+		if i > 0 && c.HitGBPerSecond > first.Candidates[i-1].HitGBPerSecond {
+			t.Errorf("%s comes after %s", c.Codec, first.Candidates[i-1].Codec)
+		}
+		if c.Codec == "ibp2" && c.Skipped == "" {
+			t.Error("ibp2 was tried on float32")
+		}
+	}
+	if n := len(first.Candidates); n != len(Concrete())+1 {
+		t.Errorf("%d candidates, want %d and none", n, len(Concrete()))
+	}
+}
+
+// TestPick_WeighsHitsAndMisses: where the link is the limit the ratio decides; where all rows are cached, how fast they decode does.
+func TestPick_WeighsHitsAndMisses(t *testing.T) {
+	sample := normal(1000, 256)
+	table := int64(1 << 20 * 256)
+	for _, c := range []struct {
+		name   string
+		budget int64
+		want   func(c codec.Codec) bool
+	}{
+		{"a tenth cached", table / 10, func(c codec.Codec) bool { return c != nil }},
+		{"all cached", 2 * table, func(c codec.Codec) bool { return c == nil }},
+	} {
+		got, choice, err := Pick(sample, 256, dtype.Float32, Terms{Rows: 1 << 20, Budget: c.budget})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !c.want(got) {
+			t.Errorf("%s: %s, %s", c.name, choice.Codec, choice.Reason)
+		}
+	}
+	// Metadata of the budget's size leave nothing to cache.
+	got, choice, err := Pick(sample, 256, dtype.Float32, Terms{Rows: 1 << 20, Budget: 1000})
+	if err != nil || got != nil {
+		t.Errorf("1000 bytes: %s, %s, %v", choice.Codec, choice.Reason, err)
+	}
+}
+
+// TestPick_NoLink measures: what hardly shrinks is not worth decoding, zeros are.
+func TestPick_NoLink(t *testing.T) {
+	for name, sample := range map[string][]byte{"noise": normal(500, 256), "zeros": make([]byte, 256*500)} {
+		c, choice, err := Pick(sample, 256, dtype.Float32, Terms{Rows: 1 << 20, Budget: 1 << 22, Link: NoLink})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "noise" && c != nil {
+			t.Errorf("%s: %s, %s", name, choice.Codec, choice.Reason)
+		}
+		for _, x := range choice.Candidates {
+			if x.Skipped == "" && x.DecodeGBPerSecond <= 0 {
+				t.Errorf("%s: %+v", name, x)
+			}
+		}
+	}
+}
+
+func TestPick_BadSamples(t *testing.T) {
+	for _, c := range []struct {
+		sample, row int
+		want        string
+	}{
+		{0, 8, "codec: sample (0 bytes) must be a positive multiple of the row (8 bytes)"},
+		{12, 8, "codec: sample (12 bytes) must be a positive multiple of the row (8 bytes)"},
+		{8, 0, "codec: row (0 bytes) must be 1 to 1048575"},
+		{1 << 20, 1 << 20, "codec: row (1048576 bytes) must be 1 to 1048575"},
+	} {
+		if _, _, err := Pick(make([]byte, c.sample), c.row, dtype.Uint8, Terms{}); err == nil || err.Error() != c.want {
+			t.Errorf("got %v, want %s", err, c.want)
+		}
+	}
+}
+
+// TestPick_NothingShrinks keeps rows as they are.
+func TestPick_NothingShrinks(t *testing.T) {
+	noise := make([]byte, 64*300)
+	rand.NewChaCha8([32]byte{3}).Read(noise)
+	c, choice, err := Pick(noise, 64, dtype.Uint8, Terms{})
+	if err != nil || c != nil || choice.Codec != None {
+		t.Fatalf("%v, %+v, %v", c, choice, err)
+	}
+}
+
+// TestPick_AsksTrainFirst: what a device can train is not trained here, and an error of it ends the search.
+func TestPick_AsksTrainFirst(t *testing.T) {
+	sample := bytes.Repeat([]byte("rows that repeat themselves."), 100)
+	asked := map[string]bool{}
+	_, _, err := Pick(sample, 28, dtype.Float32, Terms{Train: func(f codec.Family) (codec.Codec, bool, error) {
+		asked[f.Name] = true
+		return nil, false, nil
+	}})
+	if err != nil || !asked["ibp4"] || !asked["ibpc"] || asked["ibp"] {
+		t.Fatalf("asked for %v, %v", asked, err)
+	}
+	failure := fmt.Errorf("the device is lost")
+	_, _, err = Pick(sample, 28, dtype.Float32, Terms{Train: func(codec.Family) (codec.Codec, bool, error) { return nil, false, failure }})
+	if err == nil {
+		t.Fatal("no error")
+	}
+}

@@ -1,0 +1,127 @@
+package zipnn
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// PlaneKind is how a byte plane is stored.
+type PlaneKind uint8
+
+// The kinds.
+const (
+	Raw      PlaneKind = iota // as it is
+	Constant                  // not at all: rows in which it differs do not shrink
+	Coded                     // by a Huffman code
+)
+
+// Plane is a byte plane of a table's elements.
+type Plane struct {
+	Kind PlaneKind
+	// Value is that of a constant plane.
+	Value byte
+	// Lengths are those of a coded plane's codes, in bits, 0 for values without one, at most 12; the last is the escape's. They must
+	// make a complete code, and the escape must have one if a value has none.
+	Lengths [symbols]uint8
+}
+
+// Codec is ZipNN for the rows of one table. It implements [codec.Codec].
+type Codec struct {
+	layout   Layout
+	order    order
+	rowBytes int
+	elements int
+	field    int // bytes of a bit count or an offset
+	regions  int
+	head     int // bytes before the code bits: their number and the regions' ends
+	rawBytes int // of raw planes and tail bytes
+	planes   []Plane
+
+	coded  []coded
+	raw    []int // the raw planes
+	filled []int // the constant ones
+}
+
+// coded is a coded plane.
+type coded struct {
+	plane int
+	*codebook
+}
+
+// New returns the codec of rows of rowBytes with a plane for each byte of an element, lowest first.
+func New(rowBytes int, layout Layout, planes []Plane) (*Codec, error) {
+	if rowBytes < 1 || rowBytes > slab.MaxRowBytes {
+		return nil, fmt.Errorf("zipnn: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
+	}
+	if err := layout.check(); err != nil {
+		return nil, err
+	}
+	if len(planes) != layout.ElementBytes {
+		return nil, fmt.Errorf("zipnn: planes (%d) must be one for each byte of an element (%d)", len(planes), layout.ElementBytes)
+	}
+	c := &Codec{layout: layout, order: layout.order(), rowBytes: rowBytes, elements: rowBytes / layout.ElementBytes, planes: slices.Clone(planes)}
+	c.rawBytes = rowBytes % layout.ElementBytes
+	for i := range planes {
+		switch p := &planes[i]; p.Kind {
+		case Raw:
+			c.raw = append(c.raw, i)
+			c.rawBytes += c.elements
+		case Constant:
+			c.filled = append(c.filled, i)
+		case Coded:
+			book, err := newCodebook(&p.Lengths)
+			if err != nil {
+				return nil, fmt.Errorf("%w (plane %d)", err, i)
+			}
+			if p.Lengths[escape] == 0 && slices.Contains(p.Lengths[:], 0) && slices.Index(p.Lengths[:], 0) != escape {
+				return nil, fmt.Errorf("zipnn: plane %d must have an escape code: value %d has none", i, slices.Index(p.Lengths[:], 0))
+			}
+			c.coded = append(c.coded, coded{i, book})
+		default:
+			return nil, fmt.Errorf("zipnn: kind (%d) of plane %d must be 0 to %d", p.Kind, i, Coded)
+		}
+	}
+	c.field, c.regions = fieldBytes(rowBytes), regions(rowBytes)
+	if c.rawBytes == 0 && len(c.coded) == 0 {
+		c.head = 1 // a row of constants is a byte of 0, as no stored row is empty
+	}
+	if len(c.coded) > 0 {
+		c.head = c.field * c.regions
+	}
+	return c, nil
+}
+
+// fieldBytes is the length of a number of code bits, of which a row that shrinks has fewer than its own.
+func fieldBytes(rowBytes int) int {
+	if rowBytes < 8<<10 {
+		return 2
+	}
+	return 3
+}
+
+// regions is the number of regions in a row: their ends take less than half a percent of it.
+func regions(rowBytes int) int {
+	if rowBytes < 8<<10 {
+		return min(16, 1+rowBytes/512)
+	}
+	return min(16, 1+rowBytes/1024)
+}
+
+// region returns the elements of region g.
+func (c *Codec) region(g int) (first, end int) {
+	return g * c.elements / c.regions, (g + 1) * c.elements / c.regions
+}
+
+// Layout returns the table's.
+func (c *Codec) Layout() Layout { return c.layout }
+
+// Planes returns a copy of the codec's planes, lowest byte first.
+func (c *Codec) Planes() []Plane { return slices.Clone(c.planes) }
+
+// Name implements codec.Codec.
+func (c *Codec) Name() string { return "zipnn" }
+
+// RowBytes implements codec.Codec.
+func (c *Codec) RowBytes() int { return c.rowBytes }

@@ -1,0 +1,121 @@
+package zipnn
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+)
+
+const (
+	maxCode = 12  // bits of the longest code: tables of 2^12 entries
+	escape  = 256 // the symbol of values without a code; their 8 bits follow
+	symbols = 257
+)
+
+// codeLengths returns the lengths of an optimal prefix code for symbols that occur so often, none longer than maxCode; 0 for those
+// that do not occur. At least two must. By package-merge (Larmore and Hirschberg, 1990).
+func codeLengths(counts *[symbols]int64) (lengths [symbols]uint8) {
+	// A node is a symbol or a package of two nodes of the list before.
+	type node struct {
+		weight      int64
+		symbol      int
+		left, right *node
+	}
+	var leaves []*node
+	for s, n := range counts {
+		if n > 0 {
+			leaves = append(leaves, &node{weight: n, symbol: s})
+		}
+	}
+	slices.SortStableFunc(leaves, func(a, b *node) int { return cmp.Compare(a.weight, b.weight) })
+	list := leaves
+	for range maxCode - 1 {
+		var merged []*node
+		packages := list
+		next := leaves
+		for len(next) > 0 || len(packages) > 1 {
+			if len(packages) < 2 || len(next) > 0 && next[0].weight <= packages[0].weight+packages[1].weight {
+				merged, next = append(merged, next[0]), next[1:]
+				continue
+			}
+			merged = append(merged, &node{weight: packages[0].weight + packages[1].weight, left: packages[0], right: packages[1]})
+			packages = packages[2:]
+		}
+		list = merged
+	}
+	var count func(*node)
+	count = func(n *node) {
+		if n.left == nil {
+			lengths[n.symbol]++
+			return
+		}
+		count(n.left)
+		count(n.right)
+	}
+	for _, n := range list[:2*len(leaves)-2] {
+		count(n)
+	}
+	return lengths
+}
+
+// code is a symbol's code: length bits, the first being the highest of msb and the lowest of lsb.
+type code struct {
+	msb, lsb uint16
+	length   uint8
+}
+
+// entry is what a table says of the bits ahead: length << 9 | symbol.
+type entry uint16
+
+func (e entry) symbol() int { return int(e & 511) }
+func (e entry) length() int { return int(e >> 9) }
+
+// codebook is a canonical prefix code: codes of equal length follow each other in the symbols' order, longer ones after shorter ones.
+type codebook struct {
+	codes [symbols]code
+	// ahead is by the next maxCode bits, the first being the lowest; back by the same, the first being the highest.
+	ahead, back [1 << maxCode]entry
+}
+
+// newCodebook returns the code with these lengths, or an error unless they make a complete prefix code.
+func newCodebook(lengths *[symbols]uint8) (*codebook, error) {
+	var of [maxCode + 1]int
+	used := 0
+	for s, n := range lengths {
+		if n > maxCode {
+			return nil, fmt.Errorf("zipnn: code of %d (%d bits) must have at most %d", s, n, maxCode)
+		}
+		if n > 0 {
+			used += 1 << (maxCode - n)
+			of[n]++
+		}
+	}
+	if used > 1<<maxCode {
+		return nil, errors.New("zipnn: code lengths must not be over-subscribed")
+	}
+	if used < 1<<maxCode {
+		return nil, errors.New("zipnn: code lengths must make a complete code")
+	}
+	var next [maxCode + 2]int
+	for n := 1; n <= maxCode; n++ {
+		next[n+1] = (next[n] + of[n]) << 1
+	}
+	b := &codebook{}
+	for s, n := range lengths {
+		if n == 0 {
+			continue
+		}
+		c := code{msb: uint16(next[n]), length: n}
+		c.lsb = bits.Reverse16(c.msb) >> (16 - n)
+		next[n]++
+		b.codes[s] = c
+		e := entry(int(n)<<9 | s)
+		for rest := range 1 << (maxCode - n) {
+			b.ahead[int(c.lsb)|rest<<n] = e
+			b.back[int(c.msb)<<(maxCode-n)|rest] = e
+		}
+	}
+	return b, nil
+}

@@ -1,0 +1,76 @@
+package zipnn
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Layout says what an element is.
+type Layout struct {
+	// ElementBytes is 1, 2, 4 or 8.
+	ElementBytes int
+	// ExponentBits is the length of the exponent below the sign bit: 8 for bfloat16 and float32, 11 for float64. It is
+	// brought to the top, the sign below it. 0 leaves elements as they are.
+	ExponentBits int
+}
+
+// check returns an error for layouts that are none.
+func (l Layout) check() error {
+	if l.ElementBytes != 1 && l.ElementBytes != 2 && l.ElementBytes != 4 && l.ElementBytes != 8 {
+		return fmt.Errorf("zipnn: element (%d bytes) must be 1, 2, 4 or 8", l.ElementBytes)
+	}
+	if l.ExponentBits < 0 || l.ExponentBits > 8*l.ElementBytes-2 {
+		return fmt.Errorf("zipnn: exponent (%d bits) must leave a sign and a mantissa in %d bytes", l.ExponentBits, l.ElementBytes)
+	}
+	return nil
+}
+
+// order moves the fields of all elements in 8 bytes at once.
+type order struct {
+	exponent, sign, low uint64 // their bits before the change, in each element
+	shift               uint   // by which the sign moves
+	as                  bool   // elements stay as they are
+}
+
+func (l Layout) order() order {
+	w := 8 * l.ElementBytes
+	low := uint64(1)<<(w-1-l.ExponentBits) - 1
+	o := order{low: low, exponent: (uint64(1)<<(w-1) - 1) &^ low, sign: 1 << (w - 1), shift: uint(l.ExponentBits), as: l.ExponentBits == 0}
+	for ; w < 64; w *= 2 {
+		o.exponent |= o.exponent << w
+		o.sign |= o.sign << w
+		o.low |= o.low << w
+	}
+	return o
+}
+
+// apply brings the exponents to the top.
+func (o *order) apply(x uint64) uint64 {
+	return x&o.exponent<<1 | x&o.sign>>o.shift | x&o.low
+}
+
+// undo is the inverse of apply.
+func (o *order) undo(x uint64) uint64 {
+	return x>>1&o.exponent | x<<o.shift&o.sign | x&o.low
+}
+
+// undoAll undoes apply in b, whole elements.
+func (o *order) undoAll(b []byte) { o.all(b, o.undo) }
+
+// applyAll applies the order in b, whole elements.
+func (o *order) applyAll(b []byte) { o.all(b, o.apply) }
+
+func (o *order) all(b []byte, f func(uint64) uint64) {
+	if o.as {
+		return
+	}
+	for ; len(b) >= 8; b = b[8:] {
+		binary.LittleEndian.PutUint64(b, f(binary.LittleEndian.Uint64(b)))
+	}
+	if len(b) > 0 {
+		var last [8]byte
+		copy(last[:], b)
+		binary.LittleEndian.PutUint64(last[:], f(binary.LittleEndian.Uint64(last[:])))
+		copy(b, last[:])
+	}
+}

@@ -1,0 +1,101 @@
+package zipnn
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+const (
+	// trainElements is how many of a sample's elements are counted, in whole rows spread over it.
+	trainElements = 1 << 20
+	// A plane is coded if that takes at most this share of it.
+	codedShare = 0.95
+)
+
+// Train makes the codec for the sample's rows, which lie back to back, rows of elements of the layout, of those given, that stores
+// them in the fewest bytes.
+func Train(sample []byte, rowBytes int, layouts ...Layout) (*Codec, error) {
+	switch {
+	case rowBytes < 1 || rowBytes > slab.MaxRowBytes:
+		return nil, fmt.Errorf("zipnn: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
+	case len(sample) == 0:
+		return nil, errors.New("zipnn: sample (0 rows) must have at least one row")
+	case len(sample)%rowBytes != 0:
+		return nil, fmt.Errorf("zipnn: sample (%d bytes) must be a multiple of the row (%d bytes)", len(sample), rowBytes)
+	}
+	var best []Plane
+	var chosen Layout
+	var fewest int64
+	for _, layout := range layouts {
+		if err := layout.check(); err != nil {
+			return nil, err
+		}
+		counts := countPlanes(sample, rowBytes, layout)
+		planes := make([]Plane, layout.ElementBytes)
+		var bits int64
+		for i := range planes {
+			var n int64
+			planes[i], n = choose(&counts[i])
+			bits += n
+		}
+		if best == nil || bits < fewest {
+			best, chosen, fewest = planes, layout, bits
+		}
+	}
+	return New(rowBytes, chosen, best)
+}
+
+// choose returns how a plane whose values occur so often is stored, and the bits that takes.
+func choose(counts *[symbols]int64) (Plane, int64) {
+	var all int64
+	seen, last := 0, 0
+	for value, n := range counts[:escape] {
+		all += n
+		if n > 0 {
+			seen, last = seen+1, value
+		}
+	}
+	switch seen {
+	case 0:
+		return Plane{Kind: Raw}, 0
+	case 1:
+		return Plane{Kind: Constant, Value: byte(last)}, 0
+	}
+	if seen < escape {
+		counts[escape] = 1
+	}
+	lengths := codeLengths(counts)
+	var bits int64
+	for value, n := range counts[:escape] {
+		bits += n * int64(lengths[value])
+	}
+	if float64(bits) > codedShare*8*float64(all) {
+		return Plane{Kind: Raw}, 8 * all
+	}
+	return Plane{Kind: Coded, Lengths: lengths}, bits
+}
+
+// countPlanes counts the values of each byte plane.
+func countPlanes(sample []byte, rowBytes int, layout Layout) [][symbols]int64 {
+	size := layout.ElementBytes
+	counts := make([][symbols]int64, size)
+	rows, perRow := len(sample)/rowBytes, rowBytes/size
+	if perRow == 0 {
+		return counts
+	}
+	take := max(1, min(rows, trainElements/perRow))
+	o := layout.order()
+	row := make([]byte, perRow*size)
+	for i := range take {
+		copy(row, sample[i*rows/take*rowBytes:])
+		o.applyAll(row)
+		for p := range counts {
+			for at := p; at < len(row); at += size {
+				counts[p][row[at]]++
+			}
+		}
+	}
+	return counts
+}

@@ -1,0 +1,51 @@
+//go:build cuda && linux
+
+package emulator
+
+/*
+#cgo LDFLAGS: -ldl
+#define _GNU_SOURCE
+#include <dlfcn.h>
+
+// The library is the emulator only where it has this; it is loaded by then, under the name that others load it by.
+static void *entry(const char *name)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+	return library != NULL ? dlsym(library, name) : NULL;
+}
+
+static int present(void) { return entry("tensorcache_emulator_fail") != NULL; }
+
+static void fail(int device, int error, int launches)
+{
+	void (*f)(int, int, int) = (void (*)(int, int, int))entry("tensorcache_emulator_fail");
+	if (f != NULL)
+		f(device, error, launches);
+}
+
+static void slow(int device, int micros)
+{
+	void (*f)(int, int) = (void (*)(int, int))entry("tensorcache_emulator_slow");
+	if (f != NULL)
+		f(device, micros);
+}
+*/
+import "C"
+
+import (
+	"time"
+
+	"github.com/tensorcache/tensorcache/device/cuda/driver"
+)
+
+// Present says whether the driver is the emulator.
+func Present() bool { return driver.LoadError() == nil && C.present() != 0 }
+
+// Fail loses a device, with an error that stays, at the launch after so many from now; at once if launches is below 0. The device is sound
+// again when all that opened it have closed it. It does nothing where the driver is not the emulator.
+func Fail(ordinal int, with driver.Result, launches int) {
+	C.fail(C.int(ordinal), C.int(with), C.int(launches))
+}
+
+// Slow makes each launch of a device take so much longer; 0 ends it. It does nothing where the driver is not the emulator.
+func Slow(ordinal int, by time.Duration) { C.slow(C.int(ordinal), C.int(by.Microseconds())) }

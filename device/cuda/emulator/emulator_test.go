@@ -1,0 +1,182 @@
+//go:build cuda && linux
+
+package emulator_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/device/cuda/driver"
+	"github.com/tensorcache/tensorcache/device/cuda/emulator"
+	"github.com/tensorcache/tensorcache/internal/gputest"
+)
+
+// args are the FaultArgs of lib/tests.cu.
+type args struct {
+	Out         uint64
+	Words, Mode uint32
+}
+
+// ptx is what the driver reads of a kernel in lib/tests.cu: its name and its argument.
+func ptx(name string) string {
+	return fmt.Sprintf(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry %s(\n\t.param .align 8 .b8 args[16]\n)\n{\n\tret;\n}\n", name)
+}
+
+// open returns a device, or skips the test where the driver is not the emulator.
+func open(t *testing.T) *cuda.Device {
+	t.Helper()
+	if !emulator.Present() {
+		t.Skip("not the emulated GPU")
+	}
+	return gputest.Open(t).(*cuda.Device)
+}
+
+// run launches a kernel of one block on memory of so many words, and returns them, all ones before.
+func run(t *testing.T, d *cuda.Device, kernel string, threads, shared, words int, a args) ([]uint32, error) {
+	t.Helper()
+	m, err := d.Alloc(int64(4*words), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Free(m)
+	s, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Fill(m, 0xff); err != nil {
+		t.Fatal(err)
+	}
+	a.Out = m.Addr()
+	f := cuda.NewFunction[args](&cuda.Module{Name: kernel, PTX: func() ([]byte, error) { return []byte(ptx(kernel)), nil }}, kernel)
+	if err := f.Launch(s.(*cuda.Stream), 1, threads, shared, &a); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Synchronize(); err != nil {
+		return nil, err
+	}
+	out := make([]uint32, words)
+	raw := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(out))), 4*words)
+	return out, device.Download(d, raw, m)
+}
+
+func resultOf(err error) (r driver.Result) {
+	errors.As(err, &r)
+	return r
+}
+
+// TestEmulator_FindsFaults runs kernels with faults, each on a device of its own, since it is lost. Their like without the fault pass.
+func TestEmulator_FindsFaults(t *testing.T) {
+	const bad, misaligned, failed = driver.Result(700), driver.Result(716), driver.Result(719)
+	for _, c := range []struct {
+		kernel          string
+		threads, shared int
+		words           int
+		args            args
+		want            driver.Result
+	}{
+		{"writeBehind", 32, 0, 1024, args{Words: 1023}, 0},
+		{"writeBehind", 32, 0, 1024, args{Words: 1024}, bad},
+		{"writeBehind", 32, 0, 1024, args{Words: 1024, Mode: 1}, bad},
+		{"writeBehind", 32, 0, 1000, args{Words: 1001}, bad}, // between the memory and the next page
+		{"writeBehind", 32, 0, 64, args{Words: 1 << 24}, bad},
+		{"notAligned", 1, 0, 64, args{}, misaligned},
+		{"diverged", 64, 0, 64, args{Mode: 0}, failed},
+		{"diverged", 64, 0, 64, args{Mode: 1}, failed},
+		{"diverged", 64, 0, 64, args{Mode: 2}, 0},
+		{"sharedBehind", 32, 4096, 64, args{Words: 992}, 0},
+		{"sharedBehind", 32, 4096, 64, args{Words: 1024}, bad},
+	} {
+		t.Run(fmt.Sprintf("%s/%d", c.kernel, c.args), func(t *testing.T) {
+			d := open(t)
+			_, err := run(t, d, c.kernel, c.threads, c.shared, c.words, c.args)
+			if got := resultOf(err); got != c.want {
+				t.Fatalf("result %v, want %v", got, c.want)
+			}
+			if (c.want != 0) != (d.Err() != nil) {
+				t.Errorf("the device's error is %v", d.Err())
+			}
+		})
+	}
+}
+
+// TestEmulator_FindsMissingMeetings: without a meeting between, lanes see what others had not written yet, and copies that had not arrived.
+func TestEmulator_FindsMissingMeetings(t *testing.T) {
+	for _, c := range []struct {
+		kernel string
+		mode   uint32
+		sound  bool
+	}{{"neighbour", 0, false}, {"neighbour", 1, false}, {"neighbour", 2, true}, {"copied", 0, false}, {"copied", 1, true}} {
+		t.Run(fmt.Sprintf("%s/%d", c.kernel, c.mode), func(t *testing.T) {
+			d := open(t)
+			const threads = 256
+			out, err := run(t, d, c.kernel, threads, 4*threads, 2*threads, args{Mode: c.mode})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want []uint32
+			for i := range uint32(threads) {
+				if c.kernel == "copied" {
+					want = append(want, ^uint32(0))
+				} else {
+					want = append(want, (i+33)%threads)
+				}
+			}
+			got := out[:threads]
+			if c.kernel == "copied" {
+				got = out[threads:]
+			}
+			if c.kernel == "neighbour" && c.mode < 2 {
+				for i := range want {
+					want[i] = (uint32(i) + 1) % threads
+				}
+			}
+			if slices.Equal(got, want) != c.sound {
+				t.Errorf("sound: %v, want %v", !c.sound, c.sound)
+			}
+		})
+	}
+}
+
+// TestFail_LosesOneDevice: at the launch that it was told, until the device is opened anew.
+func TestFail_LosesOneDevice(t *testing.T) {
+	t.Run("lost", func(t *testing.T) {
+		d := open(t)
+		emulator.Fail(0, driver.Result(214), 1)
+		if _, err := run(t, d, "diverged", 32, 0, 64, args{Mode: 2}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := run(t, d, "diverged", 32, 0, 64, args{Mode: 2}); resultOf(err) != 214 {
+			t.Fatalf("the second launch: %v", err)
+		}
+		if _, err := d.Alloc(16, "test"); resultOf(err) != 214 {
+			t.Errorf("Alloc after it: %v", err)
+		}
+	})
+	t.Run("anew", func(t *testing.T) {
+		if _, err := run(t, open(t), "diverged", 32, 0, 64, args{Mode: 2}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestSlow_DelaysLaunches holds a slowed launch against the time it was slowed by.
+func TestSlow_DelaysLaunches(t *testing.T) {
+	d := open(t)
+	const by = 50 * time.Millisecond
+	emulator.Slow(0, by)
+	defer emulator.Slow(0, 0)
+	begun := time.Now()
+	if _, err := run(t, d, "diverged", 32, 0, 64, args{Mode: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begun); took < by {
+		t.Errorf("took %v, want at least %v", took, by)
+	}
+}

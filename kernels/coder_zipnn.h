@@ -1,0 +1,224 @@
+// ZipNN: see docs/format/zipnn.md. ROW_ELEMENT is the bytes of an element: 1, 2, 4 or 8.
+//
+// Params: the row's elements; exponent bits, the length of a field << 8, regions << 16 and the coded planes << 24; the planes'
+// kinds, two bits each, lowest first: 0 raw, 1 constant, 2 coded; and the bytes before the code bits, raw planes << 16. Metadata:
+// the planes' constant values, a byte each, padded to 16; then for each coded plane, lowest first, 4096 entries of 16 bits by the next 12 bits,
+// the first being the lowest: length << 9 | symbol.
+//
+// A lane decodes half a region: upwards from its first bit, or downwards from its last. Rows below LONG_ROW are decoded to bytes in
+// the scratch memory, plane by plane, and put together by quads; of longer ones each lane writes its elements.
+#pragma once
+#include "coder.h"
+
+struct ZipnnCoder {
+	static constexpr int LANES = 8, BLOCKS = 3;
+	static constexpr u32 EACH = 16 / ROW_ELEMENT, TABLE = 4096, ESCAPE = 256;
+	static constexpr u32 RAW = 0, CONSTANT = 1;
+
+	struct Shape {
+		u32 elements, exponent, field, regions, coded, kinds, head, raw, tail, stride;
+		const u8 *values;
+		const u16 *tables;
+		INLINE u32 kind(u32 plane) const { return kinds >> 2 * plane & 3; }
+		// rawBytes is the bytes behind the code bits.
+		INLINE u32 rawBytes() const { return raw * elements + tail; }
+		// first is the first element of a region.
+		INLINE u32 first(u32 region) const { return region * elements / regions; }
+	};
+	static INLINE Shape shapeOf(const RowCodec &codec, const u8 *meta)
+	{
+		Shape s;
+		s.elements = codec.params[0];
+		s.exponent = codec.params[1] & 0xff, s.field = codec.params[1] >> 8 & 0xff, s.regions = codec.params[1] >> 16 & 0xff;
+		s.coded = codec.params[1] >> 24, s.kinds = codec.params[2], s.head = codec.params[3] & 0xffff, s.raw = codec.params[3] >> 16;
+		s.tail = codec.rowBytes - s.elements * ROW_ELEMENT;
+		s.stride = (s.elements + 15) & ~15u;
+		s.values = meta;
+		s.tables = (const u16 *)(meta + 16);
+		return s;
+	}
+
+	template <class W> static INLINE u32 numberAt(const Shape &s, const W &stored, u32 i)
+	{
+		return bitsAt(stored, 8 * s.field * i) & (s.field == 2 ? 0xffff : 0xffffff);
+	}
+
+	// codeBits is the number of a row's code bits, and lengthOf the row's length that follows from it, 0 if there is none.
+	template <class W> static INLINE u32 codeBits(const Shape &s, const W &stored) { return s.coded == 0 ? 0 : numberAt(s, stored, 0); }
+	static INLINE u32 lengthOf(const RowCodec &codec, const Shape &s, u32 bits)
+	{
+		u32 n = s.head + (bits + 7) / 8 + s.rawBytes();
+		return n < codec.rowBytes ? n : 0;
+	}
+
+	template <int N, class W>
+	static INLINE u32 storedLength(const RowCodec &codec, const u8 *meta, const W &stored, const Tile<N> &)
+	{
+		Shape s = shapeOf(codec, meta);
+		return lengthOf(codec, s, codeBits(s, stored));
+	}
+
+	// next decodes a value at bit position at, which it moves on.
+	template <class W> static INLINE u32 next(const W &stored, const u16 *table, u32 &at, bool down)
+	{
+		u32 x, bits;
+		if (down) {
+			x = funnelWrap(stored.at(at / 32 - 1), stored.at(at / 32), at); // the 32 bits below
+			bits = __builtin_bitreverse32(x);
+		} else {
+			bits = x = bitsAt(stored, at);
+		}
+		u32 entry = table[bits & (TABLE - 1)], length = entry >> 9, value = entry & 511;
+		if (value == ESCAPE) {
+			value = down ? x << length >> 24 : x >> length & 0xff;
+			length += 8;
+		}
+		at = down ? at - length : at + length;
+		return value & 0xff;
+	}
+
+	// reorder is the inverse of bringing the exponent to the top.
+	static INLINE u64 reorder(const Shape &s, u64 x)
+	{
+		constexpr u32 width = 8 * ROW_ELEMENT;
+		u64 low = ((u64)1 << (width - 1 - s.exponent)) - 1, sign = (u64)1 << (width - 1), exponent = (sign - 1) & ~low;
+		if (width == 16) // two elements
+			low |= low << 16, sign |= sign << 16, exponent |= exponent << 16;
+		if (width == 8)
+			return x;
+		return (x >> 1 & exponent) | (x << s.exponent & sign) | (x & low);
+	}
+
+	// planeBytes returns EACH bytes of a plane from element first on, a multiple of EACH, four a word.
+	template <class W>
+	static INLINE void planeBytes(const Shape &s, const W &stored, u32 payload, u32 plane, const u8 *decoded, u32 first, u32 (&x)[4])
+	{
+		u32 kind = s.kind(plane);
+		u32 of = 0; // the planes before that are as this
+#pragma unroll
+		for (u32 p = 0; p < ROW_ELEMENT; p++)
+			of += p < plane && s.kind(p) == kind;
+#pragma unroll
+		for (u32 i = 0; i < (EACH + 3) / 4; i++) {
+			if (kind == RAW)
+				x[i] = bitsAt(stored, 8 * (payload + of * s.elements + first + 4 * i));
+			else if (kind == CONSTANT)
+				x[i] = s.values[plane] * 0x01010101u;
+			else if (EACH >= 4)
+				x[i] = *(const u32 *)(decoded + of * s.stride + first + 4 * i);
+			else
+				x[i] = *(const u16 *)(decoded + of * s.stride + first);
+		}
+	}
+
+	// joinQuad returns the elements from first on, in row order.
+	template <class W> static INLINE u32x4 joinQuad(const Shape &s, const W &stored, u32 payload, const u8 *decoded, u32 first)
+	{
+		u32 y[4], p[ROW_ELEMENT][4];
+#pragma unroll
+		for (u32 i = 0; i < ROW_ELEMENT; i++)
+			planeBytes(s, stored, payload, i, decoded, first, p[i]);
+#if ROW_ELEMENT == 1
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			y[i] = p[0][i];
+#elif ROW_ELEMENT == 2
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			y[i] = (u32)reorder(s, permute(p[0][i / 2], p[1][i / 2], i & 1 ? 0x7362 : 0x5140));
+#elif ROW_ELEMENT == 4
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			u32 low = permute(p[0][0], p[1][0], i == 0 ? 0x5140 : 0x7362), high = permute(p[2][0], p[3][0], i == 0 ? 0x5140 : 0x7362);
+			y[2 * i] = (u32)reorder(s, permute(low, high, 0x5410));
+			y[2 * i + 1] = (u32)reorder(s, permute(low, high, 0x7632));
+		}
+#else
+		u32 two[4];
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			two[i] = permute(p[2 * i][0], p[2 * i + 1][0], 0x5140);
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			u32 pick = i == 0 ? 0x5410 : 0x7632;
+			u64 z = reorder(s, (u64)permute(two[2], two[3], pick) << 32 | permute(two[0], two[1], pick));
+			y[2 * i] = (u32)z, y[2 * i + 1] = (u32)(z >> 32);
+		}
+#endif
+		return u32x4{y[0], y[1], y[2], y[3]};
+	}
+
+	// storeElement writes element i.
+	static INLINE void storeElement(const RowCodec &codec, u8 *row, u32 i, u64 x)
+	{
+		if (ROW_ELEMENT == 1)
+			row[i] = (u8)x;
+		else if (ROW_ELEMENT == 2)
+			storeHalf(codec, row, i, (u32)x);
+		else if (ROW_ELEMENT == 4)
+			storeWord(codec, row, i, (u32)x);
+		else
+			storeDouble(codec, row, i, x);
+	}
+
+	template <int N, class W>
+	static INLINE bool decode(const RowCodec &codec, const u8 *meta, const W &stored, u32 length, u8 *scratch, const Tile<N> &tile, u8 *row)
+	{
+		Shape s = shapeOf(codec, meta);
+		u32 bits = codeBits(s, stored), start = 8 * s.head, payload = s.head + (bits + 7) / 8;
+		if (lengthOf(codec, s, bits) != length || length == 0)
+			return false;
+		bool direct = codec.rowBytes >= LONG_ROW, ok = true;
+		u32 halves = direct || s.coded != 0 ? 2 * s.regions : 0;
+#pragma unroll 1
+		for (u32 from = 0; from < halves; from += N) {
+			u32 half = from + tile.lane, at = 0, region = half / 2;
+			bool in = half < halves, down = half & 1;
+			if (in) {
+				u32 begin = region == 0 || s.coded == 0 ? 0 : numberAt(s, stored, region);
+				u32 end = region + 1 == s.regions || s.coded == 0 ? bits : numberAt(s, stored, region + 1);
+				ok = ok && begin <= end && end <= bits;
+				u32 first = s.first(region), last = s.first(region + 1), middle = (first + last + 1) / 2;
+				at = start + (down ? end : begin);
+#pragma unroll 1
+				for (u32 e = down ? middle : first, to = down ? last : middle; e < to; e++) {
+					u64 x = 0;
+					u32 coded = 0, raw = 0;
+#pragma unroll 1
+					for (u32 p = 0; p < ROW_ELEMENT; p++) {
+						u32 kind = s.kind(p), value = 0;
+						if (kind == RAW) {
+							if (direct)
+								value = bitsAt(stored, 8 * (payload + raw * s.elements + e)) & 0xff;
+							raw++;
+						} else if (kind == CONSTANT) {
+							if (direct)
+								value = s.values[p];
+						} else {
+							value = next(stored, s.tables + coded * TABLE, at, down);
+							if (!direct)
+								scratch[coded * s.stride + e] = (u8)value;
+							coded++;
+						}
+						x |= (u64)value << 8 * p;
+					}
+					if (direct)
+						storeElement(codec, row, e, reorder(s, x));
+				}
+			}
+			// The decoders of a region must have met.
+			u32 other = tile.from(at, tile.lane ^ 1);
+			ok = ok && (!in || at == other);
+		}
+		ok = tile.vote(!ok) == 0;
+		tile.sync(); // the scratch memory is written
+		if (!direct)
+#pragma unroll 1
+			for (u32 first = tile.lane * EACH; first < s.elements; first += N * EACH)
+				storeQuad(row, first / EACH, joinQuad(s, stored, payload, scratch, first), codec.rowBytes, codec.store);
+		tile.sync(); // the last quad's lane wrote over the tail bytes
+		if (tile.lane < s.tail)
+			row[s.elements * ROW_ELEMENT + tile.lane] = (u8)bitsAt(stored, 8 * (length - s.tail + tile.lane));
+		return ok;
+	}
+};

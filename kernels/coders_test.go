@@ -1,0 +1,273 @@
+package kernels_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// A coded is a table whose rows are stored by a codec with kernels of its own: codecs that look at the elements' type.
+type coded struct {
+	name     string
+	dtype    codec.DType
+	rowBytes int
+}
+
+// codedTables are codecs and element types with the row lengths at which they change: around tiles, segments, regions and lengths
+// in front, not all of them whole elements, and lengths that are decoded where they lie.
+func codedTables() (tables []coded) {
+	lengths := []int{40, 130, 255, 256, 513, 1030, 4096, 8193}
+	if !short() {
+		lengths = append(lengths, 16, 62, 64, 126, 128, 136, 250, 260, 384, 508, 512, 516, 520, 1022, 1024, 1032, 1500, 2050, 3333, 8184, 8192, 20_000, 65_540, slab.MaxRowBytes)
+	}
+	for _, c := range []coded{{"rank", dtype.Float32, 0}, {"rank", dtype.BFloat16, 0}, {"rank", dtype.Float64, 0}, {"rank", dtype.Float16, 0},
+		{"zipnn", dtype.Float32, 0}, {"zipnn", dtype.BFloat16, 0}, {"zipnn", dtype.Float64, 0}, {"zipnn", dtype.Int8, 0}} {
+		for _, n := range lengths {
+			tables = append(tables, coded{c.name, c.dtype, n})
+		}
+	}
+	return tables
+}
+
+func (c coded) String() string { return fmt.Sprintf("%s/%v/row=%d", c.name, c.dtype, c.rowBytes) }
+
+// rows returns N(0,1) elements, in every fifth row bytes at random, so that it is stored raw.
+func (c coded) rows(n int) []byte {
+	r := rand.New(rand.NewPCG(uint64(c.rowBytes), 11))
+	var all []byte
+	for i := range n {
+		row := make([]byte, 0, c.rowBytes+8)
+		for len(row) < c.rowBytes {
+			x := r.NormFloat64()
+			if r.IntN(100) == 0 {
+				x *= 1e-9 // an element that the sample may have none of
+			}
+			switch {
+			case i%5 == 4:
+				row = binary.LittleEndian.AppendUint32(row, r.Uint32())
+			case c.dtype == dtype.Float32:
+				row = binary.LittleEndian.AppendUint32(row, math.Float32bits(float32(x)))
+			case c.dtype == dtype.Float64:
+				row = binary.LittleEndian.AppendUint64(row, math.Float64bits(x))
+			case c.dtype == dtype.Int8:
+				row = append(row, byte(int8(10*r.NormFloat64())))
+			case c.dtype == dtype.Float16: // near enough: normal numbers with the right exponents
+				u := math.Float32bits(float32(x))
+				row = binary.LittleEndian.AppendUint16(row, uint16(u>>16&0x8000|max(0, (u>>23&255)-111)&31<<10|u>>13&0x3ff))
+			default:
+				row = binary.LittleEndian.AppendUint16(row, uint16(math.Float32bits(float32(x))>>16))
+			}
+		}
+		all = append(all, row[:c.rowBytes]...)
+	}
+	return all
+}
+
+func (c coded) train(t testing.TB, data []byte) codec.Codec {
+	k, err := registry.Train(c.name, data[:len(data)/c.rowBytes/2*c.rowBytes], c.rowBytes, c.dtype)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func TestCoders_Decode(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	for i, table := range codedTables() {
+		t.Run(table.String(), func(t *testing.T) {
+			n := max(6, min(200, batchFor(table.rowBytes)))
+			rows := min(n, 40)
+			data := table.rows(rows)
+			c := table.train(t, data)
+			slabs, hits := encodeSlabs(c, data, table.rowBytes, n, 2)
+			skew := int64([]int{0, 0, 4, 8, 1}[i%5])
+			both(t, gpu, reason, func(b *bench) decodeResult {
+				k, out := decodeOf(b, c, slabs, hits, table.rowBytes, skew)
+				b.launch(k)
+				return decodeResult{b.counters(k.Counters), out.read(b)}
+			}, func(t *testing.T, want, got decodeResult) {
+				equalDecode(t, want, got)
+				compressed := 0
+				for i, h := range hits {
+					if !bytes.Equal(got.out[i*table.rowBytes:][:table.rowBytes], data[i*7919%rows*table.rowBytes:][:table.rowBytes]) {
+						t.Fatalf("row %d differs from its source", i)
+					}
+					if slab.Location(h.Word).Compressed() {
+						compressed++
+					}
+				}
+				if compressed == 0 || compressed == n {
+					t.Errorf("%d of %d rows are compressed, want some and not all", compressed, n)
+				}
+			})
+		})
+	}
+}
+
+// TestCoders_DecodeCorrupt damages rows and their lengths: the host's decoder says which are corrupt, and nothing outside the output is
+// written.
+func TestCoders_DecodeCorrupt(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	for _, table := range codedTables() {
+		if table.rowBytes > 40_000 {
+			continue
+		}
+		t.Run(table.String(), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(uint64(table.rowBytes), 9))
+			n := max(6, min(200, batchFor(table.rowBytes)))
+			data := table.rows(n)
+			c := table.train(t, data)
+			slabs, hits := encodeSlabs(c, data, table.rowBytes, n, 1)
+			end := int64(len(slabs[0]) - slab.TailSlack)
+			for i := range hits {
+				l := slab.Location(hits[i].Word)
+				if !l.Compressed() {
+					continue
+				}
+				stored := slabs[0][l.Offset():][:l.Stored(0)]
+				switch r.IntN(4) {
+				case 0:
+					hits[i].Word = uint64(slab.Compressed(0, l.Offset(), 1+r.IntN(min(table.rowBytes+8, int(end-l.Offset())))))
+				case 1:
+					stored[r.IntN(min(len(stored), 8))] ^= 1 << r.IntN(8)
+				case 2:
+					stored[r.IntN(len(stored))] ^= 1 << r.IntN(8)
+				default:
+					for j := range stored[min(len(stored), 3):] {
+						stored[j] = byte(r.Uint32())
+					}
+				}
+			}
+			both(t, gpu, reason, func(b *bench) uint32 {
+				k, out := decodeOf(b, c, slabs, hits, table.rowBytes, 0)
+				b.launch(k)
+				out.read(b)
+				return b.counters(k.Counters).Corrupt
+			}, func(t *testing.T, want, got uint32) {
+				if want != got || got == 0 {
+					t.Fatalf("%d corrupt rows, want %d", got, want)
+				}
+			})
+		})
+	}
+}
+
+func TestCoders_Fetch(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	for i, table := range codedTables() {
+		for _, mode := range []transfer.Mode{transfer.InPlace, transfer.Packed} {
+			t.Run(fmt.Sprintf("%v/%v", table, mode), func(t *testing.T) {
+				rows := max(4, min(40, batchFor(table.rowBytes)))
+				data := table.rows(rows)
+				misses := make([]kernels.Found, rows+3)
+				for i := range misses {
+					misses[i] = kernels.Found{Word: uint64(i * 7919 % rows), Position: uint32(len(misses) - 1 - i)}
+				}
+				both(t, gpu, reason, func(b *bench) decodeResult {
+					tier, err := transfer.Load(b.d, transfer.SourceOf(data, table.rowBytes), transfer.Options{
+						Codec: table.name, DType: table.dtype, Mode: mode, Seed: uint64(i),
+					})
+					b.check(err)
+					defer tier.Close()
+					k, out, detach := fetchOf(b, tier, misses)
+					defer detach()
+					b.launch(k)
+					return decodeResult{b.counters(k.Counters), out.read(b)}
+				}, func(t *testing.T, want, got decodeResult) {
+					equalDecode(t, want, got)
+					for _, m := range misses {
+						if !bytes.Equal(got.out[int(m.Position)*table.rowBytes:][:table.rowBytes], data[int(m.Word)*table.rowBytes:][:table.rowBytes]) {
+							t.Fatalf("row %d differs from its source", m.Word)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestCoders_Encode holds rows encoded by a GPU against the Go encoder's, byte for byte, bytes after each stored row included.
+func TestCoders_Encode(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	for _, table := range codedTables() {
+		t.Run(table.String(), func(t *testing.T) {
+			n := max(4, min(100, batchFor(table.rowBytes)))
+			data := table.rows(n)
+			c := table.train(t, data)
+			if !kernels.Encodes(c.(codec.OnDevice).DeviceForm(), table.rowBytes) {
+				t.Skip("no encoder on GPUs")
+			}
+			stride := (table.rowBytes+3)&^3 + 4
+			source := bytes.Repeat([]byte{0xa5}, n*stride+slab.TailSlack)
+			for r := range n {
+				copy(source[r*stride:], data[r*table.rowBytes:][:table.rowBytes])
+			}
+			both(t, gpu, reason, func(b *bench) [][]byte {
+				attached, err := kernels.AttachCodec(b.d, c)
+				b.check(err)
+				defer b.d.Free(attached.Meta)
+				k := kernels.Encode{
+					Stride: int64(stride), Codec: attached, Bits: b.alloc(int64(n+63) / 64 * 8), Lengths: b.alloc(int64(n) * 4),
+					Totals: b.alloc(kernels.EncodeTotalsBytes), Scratch: b.alloc(kernels.EncodeScratchBytes(table.rowBytes, int64(n))),
+					Rows: b.put(source), Count: int64(n),
+				}
+				b.launch(&k)
+				totals := *kernels.EncodeTotalsView(device.HostBuffer(b.get(k.Totals)))
+				return [][]byte{b.get(k.Rows), b.get(k.Bits), b.get(k.Lengths), []byte(fmt.Sprint(totals))}
+			}, func(t *testing.T, want, got [][]byte) {
+				for i, what := range []string{"stored rows", "bits", "lengths", "totals"} {
+					if !bytes.Equal(want[i], got[i]) {
+						t.Errorf("%s differ", what)
+					}
+				}
+				if bytes.Equal(got[0], source) {
+					t.Error("no row was stored")
+				}
+			})
+		})
+	}
+}
+
+// TestCoders_Serve has small batches of hits and misses served by one kernel.
+func TestCoders_Serve(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	for i, rowBytes := range []int{62, 64, 256, 390, 1028, 4096} {
+		for _, name := range []string{"rank", "zipnn"} {
+			for _, mode := range []transfer.Mode{transfer.InPlace, transfer.Packed} {
+				t.Run(fmt.Sprintf("%s/row=%d/%v", name, rowBytes, mode), func(t *testing.T) {
+					n := min(300, batchFor(rowBytes))
+					in := newServeInput(t, rowBytes, max(2, min(n, 101)), n, name, mode, .5, rand.New(rand.NewPCG(uint64(rowBytes), 3)))
+					in.skew, in.find = int64([]int{0, 4, 8}[i%3]), i%2 == 1
+					both(t, gpu, reason, func(b *bench) serveResult {
+						return in.serve(b, func(kernels.HostRows) {})
+					}, func(t *testing.T, want, got serveResult) {
+						if want.count != got.count || got.count.Corrupt != 0 {
+							t.Fatalf("counters %+v, want %+v", got.count, want.count)
+						}
+						for i, row := range in.batch {
+							source := make([]byte, rowBytes)
+							if uint64(row) < uint64(in.rows) {
+								source = in.data[int(row)*rowBytes:][:rowBytes]
+							}
+							if !bytes.Equal(got.out[i*rowBytes:][:rowBytes], source) {
+								t.Fatalf("row %d at position %d differs from its source", row, i)
+							}
+						}
+					})
+				})
+			}
+		}
+	}
+}
