@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"context"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/device"
@@ -33,4 +34,12 @@ func HoldEpoch(c *Cache) (end func()) {
 	e := &c.devices[0].epochs
 	n := e.begin()
 	return func() { e.end(n) }
+}
+
+// Observe does what a Gather of the first device does for telemetry alone, and says whether it would be traced.
+func Observe(ctx context.Context, c *Cache) (traced bool) {
+	o := c.devices[0].observe(ctx, 0, 1000)
+	traced = o.traced != nil
+	o.end(nil)
+	return traced
 }

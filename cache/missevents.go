@@ -54,13 +54,13 @@ func (b *tracedBatch) explainMisses() {
 	estimates := make([]admission.Estimate, len(b.misses))
 	known := c.learner.tryExplain(b.where.table, b.misses, estimates)
 	var links map[*cause][]int64
-	const most = 12 // attributes of an event
-	all := make([]attribute.KeyValue, 0, most*len(b.misses))
+	// Used by every event: NewEventConfig, by which SDKs read options, copies attributes.
+	var room [12]attribute.KeyValue
 	now := time.Now()
+	options := []trace.EventOption{trace.WithTimestamp(now), nil}
 	for i, f := range b.misses {
 		row, reason := int64(f.Word), slab.Reason(min(f.Reason, slab.NumReasons-1))
-		from := len(all)
-		all = append(all, keyRow.Int64(row), keyReason.String(reason.String()), keySampled.Bool(true))
+		all := append(room[:0], keyRow.Int64(row), keyReason.String(reason.String()), keySampled.Bool(true))
 		if n, ok := t.tier.TryStoredBytes(row); ok {
 			all = append(all, keyStored.Int(n))
 		}
@@ -81,7 +81,8 @@ func (b *tracedBatch) explainMisses() {
 				}
 			}
 		}
-		b.span.AddEvent("tensorcache.miss", trace.WithTimestamp(now), trace.WithAttributes(all[from:]...))
+		options[1] = trace.WithAttributes(all...)
+		b.span.AddEvent("tensorcache.miss", options...)
 	}
 	for by, rows := range links {
 		b.span.AddLink(trace.Link{SpanContext: by.span, Attributes: []attribute.KeyValue{keyEvictedBy.String(by.what), keyLinkRows.Int64Slice(rows)}})

@@ -54,10 +54,9 @@ func (o *observed) end(err error) { o.endAt(err, time.Time{}) }
 // endAt is end for a Gather that finished at a time, unless that is zero: now.
 func (o *observed) endAt(err error, at time.Time) {
 	if m := o.metering; m != nil {
-		if err != nil {
+		if w := &o.where; err != nil {
 			o.telemetry.failed(o.ctx, "gather", err)
-		}
-		if w := &o.where; w.table >= 0 && w.table < len(m.gather) {
+		} else {
 			took := time.Since(o.begun)
 			if !at.IsZero() {
 				took = at.Sub(o.begun)

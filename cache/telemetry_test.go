@@ -1,9 +1,16 @@
 package cache_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"os"
+	"regexp"
+	"runtime/pprof"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -647,5 +654,133 @@ func TestExplain_EqualsCached(t *testing.T) {
 	}
 	if _, err := c.Explain(2, nil); err == nil || err.Error() != "cache: table (2) must be 0 to 1" {
 		t.Errorf("table 2: %v", err)
+	}
+}
+
+// TestDocs_Metrics holds the table of docs/tracing.md against the instruments that there are: names, kinds, units and attributes.
+func TestDocs_Metrics(t *testing.T) {
+	b, err := os.ReadFile("../docs/tracing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(b), "\n## Metrics\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	documented := map[string]string{}
+	for line := range strings.Lines(section) {
+		if cells := strings.Split(line, "|"); strings.HasPrefix(line, "| `") && len(cells) == 7 {
+			keys := regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[4], -1)
+			var names []string
+			for _, k := range keys {
+				names = append(names, k[1])
+			}
+			slices.Sort(names)
+			documented[strings.Trim(cells[1], " `")] = fmt.Sprint(strings.TrimSpace(cells[2]), " ", strings.Trim(cells[3], " `"), " ", names)
+		}
+	}
+	r := newRecorder(t, sdktrace.AlwaysSample())
+	o := r.options()
+	o.HostLink = 1e9
+	c, _ := tracedCache(t, o, cache.RefreshOptions{Accesses: 1, Keys: 1})
+	out := make([]byte, 2000*128)
+	if err := c.Gather(ctx, 0, zipf(rand.New(rand.NewPCG(1, 2)), 2000, 2000), out); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Refresh(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Gather(ctx, 0, []int64{-1}, out[:128]); err == nil {
+		t.Fatal("row -1 is gathered")
+	}
+	r.collect(t)
+	time.Sleep(120 * time.Millisecond) // the use of the link is that between two collections
+	var rm metricdata.ResourceMetrics
+	if err := r.reader.Collect(ctx, &rm); err != nil {
+		t.Fatal(err)
+	}
+	there := map[string]string{}
+	for _, scope := range rm.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			kind, sets := "", []attribute.Set{}
+			switch d := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				if kind = "counter"; !d.IsMonotonic {
+					kind = "up-down counter"
+				}
+				for _, p := range d.DataPoints {
+					sets = append(sets, p.Attributes)
+				}
+			case metricdata.Gauge[float64]:
+				kind = "gauge"
+				for _, p := range d.DataPoints {
+					sets = append(sets, p.Attributes)
+				}
+			case metricdata.Histogram[float64]:
+				kind = "histogram"
+				for _, p := range d.DataPoints {
+					sets = append(sets, p.Attributes)
+				}
+			case metricdata.Histogram[int64]:
+				kind = "histogram"
+				for _, p := range d.DataPoints {
+					sets = append(sets, p.Attributes)
+				}
+			}
+			names := []string{}
+			for _, set := range sets {
+				for _, kv := range set.ToSlice() {
+					if key := string(kv.Key); key != "tensorcache.cache.name" && !slices.Contains(names, key) {
+						names = append(names, key)
+					}
+				}
+			}
+			slices.Sort(names)
+			there[m.Name] = fmt.Sprint(kind, " ", m.Unit, " ", names)
+		}
+	}
+	for name, want := range there {
+		if documented[name] != want {
+			t.Errorf("%s is %q, documented %q", name, want, documented[name])
+		}
+	}
+	for name := range documented {
+		if there[name] == "" {
+			t.Errorf("%s is documented, and there is none", name)
+		}
+	}
+}
+
+// TestLabels_Goroutines looks for the cache's own goroutines in a profile, and for its log.
+func TestLabels_Goroutines(t *testing.T) {
+	var log bytes.Buffer
+	c, data := tracedCache(t, cache.TelemetryOptions{Name: "labelled", Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))},
+		cache.RefreshOptions{Accesses: 1, Interval: time.Hour})
+	end := cache.HoldEpoch(c) // what is retired waits
+	if err := c.Update(ctx, 0, []int64{1}, data[:128]); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{`"tensorcache.task":"learn"`, `"tensorcache.task":"refresh"`, `"tensorcache.task":"retire"`, `"tensorcache.cache.name":"labelled"`}
+	var profile bytes.Buffer
+	for deadline := time.Now().Add(10 * time.Second); len(want) > 0 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		profile.Reset()
+		if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
+			t.Fatal(err)
+		}
+		want = slices.DeleteFunc(want, func(s string) bool { return strings.Contains(profile.String(), s) })
+	}
+	if len(want) > 0 {
+		t.Errorf("no goroutine has %v:\n%s", want, &profile)
+	}
+	end()
+	if err := c.Refresh(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetBudget(ctx, 1); err == nil {
+		t.Fatal("a budget of 1 B")
+	}
+	c.Close()
+	for _, want := range []string{"level=INFO msg=loaded cache=labelled", "level=DEBUG msg=refreshed cache=labelled", "level=WARN msg=\"refresh failed\" cache=labelled"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %q:\n%s", want, &log)
+		}
 	}
 }

@@ -33,6 +33,7 @@ func codedTables() (tables []coded) {
 		lengths = append(lengths, 16, 62, 64, 126, 128, 136, 250, 260, 384, 508, 512, 516, 520, 1022, 1024, 1032, 1500, 2050, 3333, 8184, 8192, 20_000, 65_540, slab.MaxRowBytes)
 	}
 	for _, c := range []coded{{"rank", dtype.Float32, 0}, {"rank", dtype.BFloat16, 0}, {"rank", dtype.Float64, 0}, {"rank", dtype.Float16, 0},
+		{"ibp2", dtype.BFloat16, 0}, {"ibpc", dtype.Float32, 0}, {"ibpc", dtype.BFloat16, 0}, {"ibpc", dtype.Float64, 0},
 		{"zipnn", dtype.Float32, 0}, {"zipnn", dtype.BFloat16, 0}, {"zipnn", dtype.Float64, 0}, {"zipnn", dtype.Int8, 0}} {
 		for _, n := range lengths {
 			tables = append(tables, coded{c.name, c.dtype, n})
@@ -244,7 +245,7 @@ func TestCoders_Encode(t *testing.T) {
 func TestCoders_Serve(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
 	for i, rowBytes := range []int{62, 64, 256, 390, 1028, 4096} {
-		for _, name := range []string{"rank", "zipnn"} {
+		for _, name := range []string{"ibpc", "rank", "zipnn"} {
 			for _, mode := range []transfer.Mode{transfer.InPlace, transfer.Packed} {
 				t.Run(fmt.Sprintf("%s/row=%d/%v", name, rowBytes, mode), func(t *testing.T) {
 					n := min(300, batchFor(rowBytes))
@@ -269,5 +270,71 @@ func TestCoders_Serve(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestCoders_Clusters decodes and encodes rows of several kinds, which ibpc stores by several masks.
+func TestCoders_Clusters(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	const rowBytes, n = 264, 400
+	for _, of := range []codec.DType{dtype.BFloat16, dtype.Float32, dtype.Float64} {
+		t.Run(of.String(), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(1, 2))
+			kinds := make([]byte, 4*rowBytes)
+			for i := range kinds {
+				kinds[i] = byte(r.Uint32())
+			}
+			data := make([]byte, 0, n*rowBytes)
+			for i := range n {
+				row := bytes.Clone(kinds[i%4*rowBytes:][:rowBytes])
+				for j := 0; j < rowBytes; j += of.Size() {
+					row[j] = byte(r.Uint32())
+				}
+				if i%10 == 9 {
+					for j := range row {
+						row[j] = byte(r.Uint32())
+					}
+				}
+				data = append(data, row...)
+			}
+			c, err := registry.Train("ibpc", data, rowBytes, of)
+			if err != nil {
+				t.Fatal(err)
+			}
+			form := c.(codec.OnDevice).DeviceForm()
+			if form.Params[2] < 2 {
+				t.Fatalf("%d masks, want several", form.Params[2])
+			}
+			slabs, hits := encodeSlabs(c, data, rowBytes, n, 2)
+			stride := rowBytes + 4
+			source := bytes.Repeat([]byte{0xa5}, n*stride+slab.TailSlack)
+			for r := range n {
+				copy(source[r*stride:], data[r*rowBytes:][:rowBytes])
+			}
+			both(t, gpu, reason, func(b *bench) [][]byte {
+				k, out := decodeOf(b, c, slabs, hits, rowBytes, 0)
+				b.launch(k)
+				if count := b.counters(k.Counters); count.Corrupt != 0 {
+					b.t.Errorf("%d rows corrupt", count.Corrupt)
+				}
+				e := kernels.Encode{
+					Stride: int64(stride), Codec: k.Codec, Bits: b.alloc(int64(n+63) / 64 * 8), Lengths: b.alloc(int64(n) * 4),
+					Totals: b.alloc(kernels.EncodeTotalsBytes), Scratch: b.alloc(16), Rows: b.put(source), Count: int64(n),
+				}
+				b.launch(&e)
+				return [][]byte{out.read(b), b.get(e.Rows), b.get(e.Bits), b.get(e.Lengths)}
+			}, func(t *testing.T, want, got [][]byte) {
+				for i, what := range []string{"decoded rows", "stored rows", "bits", "lengths"} {
+					if !bytes.Equal(want[i], got[i]) {
+						t.Errorf("%s differ", what)
+					}
+				}
+				for i := range hits {
+					if !bytes.Equal(got[0][i*rowBytes:][:rowBytes], data[i*7919%n*rowBytes:][:rowBytes]) {
+						t.Fatalf("row %d differs from its source", i)
+					}
+				}
+			})
+		})
 	}
 }

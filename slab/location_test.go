@@ -95,3 +95,29 @@ func FuzzLocation(f *testing.F) {
 		}
 	})
 }
+
+// TestLocation_EverySlabAndOffset: words of all eight slabs, up to the last offset, raw and compressed.
+func TestLocation_EverySlabAndOffset(t *testing.T) {
+	offsets := []int64{0, Align, 1<<32 - Align, 1 << 32, 1<<39 + Align, MaxBytes - Align, MaxBytes - 1}
+	seen := map[Location]bool{}
+	for id := range MaxSlabs {
+		for _, offset := range offsets {
+			for _, stored := range []int{0, 1, 511, 1 << 19, MaxStored} {
+				l := Raw(id, offset)
+				if stored > 0 {
+					l = Compressed(id, offset, stored)
+				}
+				if !l.Valid() || l.Slab() != id || l.Offset() != offset || l.Compressed() != (stored > 0) || stored > 0 && l.Stored(9) != stored || stored == 0 && l.Stored(9) != 9 {
+					t.Fatalf("slab %d offset %d stored %d reads back as %v", id, offset, stored, l)
+				}
+				if seen[l] {
+					t.Fatalf("%v is the word of two places", l)
+				}
+				seen[l] = true
+			}
+		}
+	}
+	if MaxSlabs != 8 || MaxBytes != 1<<40 {
+		t.Errorf("%d slabs of %d bytes", MaxSlabs, int64(MaxBytes))
+	}
+}

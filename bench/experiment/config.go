@@ -16,7 +16,6 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device/cuda"
-	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -73,7 +72,11 @@ type Config struct {
 	HostTier string
 	Device   string
 	Devices  int
-	Workers  int
+	// GPUs are the GPUs to use, "0,2" or "all"; "" takes the first Devices ones.
+	GPUs string
+	// Placement is one of cache's; Rates what it weighs by: a file that `devices --measure` wrote, or "local=1900,peer=350,host=50".
+	Placement, Rates string
+	Workers          int
 	// Seed is of everything generated and sampled, but that DataSeed, unless 0, is of the generated table and graph.
 	Seed, DataSeed uint64
 	// Verify compares every gathered row with its source.
@@ -91,7 +94,7 @@ type Config struct {
 func NewConfig() Config {
 	return Config{
 		Vertices: defaultVertices, Fanouts: []int{15, 10}, Batches: Default, WarmupBatches: Default,
-		Budget: "5%", Policy: admission.Default, Codec: registry.Auto, HostTier: "inplace", Device: "auto", Devices: 1, Seed: 1,
+		Budget: "5%", Policy: admission.Default, Codec: registry.Auto, HostTier: "inplace", Device: "auto", Devices: 1, Placement: cache.PlacementAuto, Seed: 1,
 		Online: Online{RefreshChurn: defaultRefreshChurn, SampleRate: defaultSampleRate},
 	}
 }
@@ -137,9 +140,7 @@ func (c *Config) Validate() error {
 	default:
 		fault("unknown device (%q) must be one of auto, host, cuda", c.Device)
 	}
-	if c.Devices < 1 || c.Devices > slab.MaxSlabs {
-		fault("--devices (%d) must be 1 to %d", c.Devices, slab.MaxSlabs)
-	}
+	c.validateDevices(fault)
 	c.Online.validate(c.Policy, fault)
 	if c.Batches < 1 && c.Batches != Default {
 		fault("--batches (%d) must be at least 1", c.Batches)
@@ -194,6 +195,9 @@ func (c *Config) Settings() map[string]any {
 	for key, text := range map[string]string{"features": c.Features, "cast": c.Cast, "graph": c.Graph, "ids": c.IDs, "refresh_bytes": c.RefreshBytes} {
 		set(key, text, text != "")
 	}
+	set("gpus", c.GPUs, c.GPUs != "")
+	set("placement", c.Placement, c.Placement != cache.PlacementAuto)
+	set("rates", c.Rates, c.Rates != "")
 	set("vertices", c.Vertices, c.Features == "" && c.Graph == "")
 	set("fanouts", c.Fanouts, c.IDs == "")
 	set("batch_size", c.BatchSize, c.BatchSize != 0)

@@ -210,11 +210,15 @@ func (r *run) replay(ctx context.Context, what string, policy admission.Policy, 
 	if err != nil {
 		return 0, 0, err
 	}
-	c, err := cache.New(cache.Options{
-		Tables: []cache.Table{table}, Budget: r.budget, Device: r.cfg.Device, Devices: r.cfg.Devices, Codec: r.cfg.Codec, HostTier: mode,
+	o, err := r.cfg.spread(cache.Options{
+		Tables: []cache.Table{table}, Budget: r.budget, Codec: r.cfg.Codec, HostTier: mode,
 		Admission: policy, Training: learnFrom(ctx, training, trainFrom, trainTo), Seed: r.cfg.Seed, Workers: r.cfg.Workers,
 		Telemetry: cache.TelemetryOptions{TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider()},
 	})
+	if err != nil {
+		return 0, 0, err
+	}
+	c, err := cache.New(o)
 	if err != nil {
 		return 0, 0, fmt.Errorf("%s: %w", what, err)
 	}

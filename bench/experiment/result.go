@@ -49,6 +49,8 @@ type Result struct {
 		HostBytes     int64 `json:"host_bytes"`
 		RowsCached    int64 `json:"rows_cached"`
 	} `json:"cache"`
+	// Placement is there if the cache spanned several devices.
+	Placement *Placed `json:"placement,omitempty"`
 	// Results cover the measured batches only.
 	Results struct {
 		Lookups      int64   `json:"lookups"`

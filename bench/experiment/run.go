@@ -307,11 +307,15 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	if err != nil {
 		return nil, err
 	}
-	c, err := cache.New(cache.Options{
-		Tables: []cache.Table{table}, Budget: r.budget, Device: r.cfg.Device, Devices: r.cfg.Devices, Codec: codec, HostTier: mode,
+	o, err := r.cfg.spread(cache.Options{
+		Tables: []cache.Table{table}, Budget: r.budget, Codec: codec, HostTier: mode,
 		Admission: policy, Training: r.learn(ctx), Seed: r.cfg.Seed, Workers: r.cfg.Workers,
 		Cold: r.cfg.Cold, Refresh: r.cfg.Online.options(), Link: r.cfg.link(), Telemetry: cache.TelemetryOptions{Name: cmp.Or(r.name, "cachebench"), Logger: r.cfg.Logger},
 	})
+	if err != nil {
+		return nil, err
+	}
+	c, err := cache.New(o)
 	if errors.Is(err, cache.ErrBudget) {
 		return nil, fmt.Errorf("--budget (%s): %w", r.cfg.Budget, err)
 	}
@@ -419,6 +423,7 @@ func (m *measurement) describe(res *Result) {
 	c.Codec, c.CompressionRatio = t.Codec, ratio(t.RawBytes, t.StoredBytes)
 	c.BudgetBytes, c.MetadataBytes, c.PayloadBytes = s.BudgetBytes, s.MetadataBytes, s.PayloadBytes
 	c.CodecBytes, c.IndexBytes, c.HostBytes, c.RowsCached = s.CodecBytes, s.IndexBytes, s.HostBytes, t.CachedRows
+	res.Placement = newPlaced(&s)
 	q := &res.Results
 	q.Lookups, q.Hits, q.Misses, q.HitRatio = t.Lookups, t.Hits, t.Misses, ratio(t.Hits, t.Lookups)
 	q.HitsBySlab.Local, q.HitsBySlab.Peer = t.LocalHits, t.PeerHits

@@ -56,7 +56,7 @@ func (r *runner) hitCodec(table []byte, rowBytes int, name string, elements code
 	if !ok || !kernels.Decodes(on.DeviceForm()) {
 		return nil
 	}
-	return r.hitDecode(tier, of, "hit-codecs", label)
+	return r.hitDecode(tier, of, "hit-codecs", label, r.d)
 }
 
 // halves returns pairs of N(0,1) bfloat16 elements.

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
@@ -23,11 +24,12 @@ func (r *runner) sparseDecode(rowBytes int) error {
 	if tier.Codec() == nil {
 		return fmt.Errorf("rows of %d bytes stay raw", rowBytes)
 	}
-	return r.hitDecode(tier, r.sparseRows, "hit-decode", SparseCodec)
+	return r.hitDecode(tier, r.sparseRows, "hit-decode", SparseCodec, r.d)
 }
 
-// hitDecode decodes rows of a slab, for the case of that name, beside a plain gather of the same rows uncompressed.
-func (r *runner) hitDecode(tier *transfer.Tier, of func() (*filled, error), name, label string) error {
+// hitDecode decodes rows of a slab in a device's memory, for the case of that name, beside a plain gather of the same rows
+// uncompressed from there.
+func (r *runner) hitDecode(tier *transfer.Tier, of func() (*filled, error), name, label string, in *cuda.Device) error {
 	table, err := of()
 	if err != nil {
 		return err
@@ -66,9 +68,17 @@ func (r *runner) hitDecode(tier *transfer.Tier, of func() (*filled, error), name
 			copy(image.Bytes()[locations[i].Offset():], s)
 		}
 	})
-	mem, err := r.put(image.Bytes())
+	mem, err := putOn(in, image.Bytes())
 	if err != nil {
 		return err
+	}
+	defer in.Free(mem)
+	plainMem := table.mem
+	if in != r.d {
+		if plainMem, err = putOn(in, table.host.Bytes()); err != nil {
+			return err
+		}
+		defer in.Free(plainMem)
 	}
 	codec, err := kernels.AttachCodec(r.d, tier.Codec())
 	if err != nil {
@@ -99,7 +109,7 @@ func (r *runner) hitDecode(tier *transfer.Tier, of func() (*filled, error), name
 			return err
 		}
 		decodes[s] = kernels.Decode{Found: found, Counters: counters, Slabs: []device.Buffer{mem}, Codec: codec, Out: out, RowBytes: rowBytes}
-		gathers[s] = kernels.Gather{Mem: table.mem, Rows: idBuffer, Out: out, RowBytes: rowBytes}
+		gathers[s] = kernels.Gather{Mem: plainMem, Rows: idBuffer, Out: out, RowBytes: rowBytes}
 		numbers[s] = ids
 	}
 	plain, err := r.time(func(i int) error { return r.stream.Launch(&gathers[i%sets]) })
@@ -125,11 +135,24 @@ func (r *runner) hitDecode(tier *transfer.Tier, of func() (*filled, error), name
 		Case: name, RowBytes: rowBytes, Codec: label, TableBytes: int64(rows * rowBytes), Batch: batch, Value: bytes / decode, Unit: "GB/s",
 		Baseline: "plain gather, uncompressed", BaselineValue: bytes / plain, Compression: float64(total.RawBytes) / float64(total.StoredBytes),
 	}
+	if in != r.d {
+		x.Baseline = "plain gather of the peer's memory, uncompressed"
+		x.Detail = fmt.Sprintf("goal × ratio %.3f", x.Compression)
+	}
 	if label == SparseCodec {
 		x.Detail = fmt.Sprintf("0/1 at %g %% density, ratio %.1f; %.1f in slots", 100*density, x.Compression, float64(total.RawBytes)/float64(total.SlotBytes))
 	}
 	r.add(x)
 	return nil
+}
+
+// putOn puts data in a device's memory.
+func putOn(d *cuda.Device, data []byte) (device.Buffer, error) {
+	b, err := d.Alloc(int64(len(data)), "benchmark")
+	if err != nil {
+		return b, err
+	}
+	return b, device.Upload(d, b, data)
 }
 
 // lastSet is the set of batches that the last of so many timed runs took.

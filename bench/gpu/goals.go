@@ -55,6 +55,22 @@ func (x *Result) setGoal() {
 		if x.Unit == "allocations" {
 			x.Goal = 0
 		}
+	case "peer-hits": // compression multiplies the link's bandwidth
+		atLeast(RatioAtLeast, step{1024, 0.90 * x.Compression}, step{512, 0.87 * x.Compression})
+	case "pair-throughput":
+		if x.Unit == "points" {
+			x.Goal, x.GoalOf = 1, ValueAtMost
+		} else {
+			x.Goal, x.GoalOf = 1.8, RatioAtLeast
+		}
+	case "pair-placement":
+		if x.Unit == "%" {
+			x.Goal, x.GoalOf = 15, ValueAtMost
+		} else {
+			x.Goal, x.GoalOf = 1, RatioAtLeast
+		}
+	case "pair-refresh":
+		x.Goal, x.GoalOf = 1.2*x.BaselineValue, ValueAtMost
 	case "memory":
 		if x.Codec == oneBatch {
 			x.Goal, x.GoalOf = x.BaselineValue, ValueAtMost

@@ -37,7 +37,11 @@ type Options struct {
 var Cases = []string{
 	"link", "device-copy", "hit-decode", "hit-codecs", "miss-fetch", "gather-hits", "gather-misses", "gather-80", "gather-misses-large", "lookup", "load",
 	"small-batch", "small-batch-caller", "caller", "sampling", "refresh", "memory",
+	"peer-hits", "pair-throughput", "pair-placement", "pair-refresh",
 }
+
+// PairCases are those that take two GPUs, which read each other's memory.
+var PairCases = []string{"peer-hits", "pair-throughput", "pair-placement", "pair-refresh"}
 
 // LargeRows are the row lengths of gather-misses-large, as far as they are measured at all.
 var LargeRows = []int{256, 512}

@@ -99,7 +99,7 @@ const (
 )
 
 // lessIsBetter are the units of which less is better.
-var lessIsBetter = []string{"us", "MiB", "allocations"}
+var lessIsBetter = []string{"us", "MiB", "allocations", "points", "%"}
 
 // complete fills in the ratio, and whether the goal is reached.
 func (x *Result) complete() {

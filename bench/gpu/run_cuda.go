@@ -29,16 +29,25 @@ func Run(o Options) (_ *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	devices, err := cuda.Open(1)
+	count := 1
+	if cuda.Count() > 1 && slices.ContainsFunc(o.Cases, func(c string) bool { return slices.Contains(PairCases, c) }) {
+		count = 2
+	}
+	devices, err := cuda.Open(count)
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		for _, d := range devices {
+			err = errors.Join(err, d.Close())
+		}
+	}()
 	d := devices[0].(*cuda.Device)
-	defer func() { err = errors.Join(err, d.Close()) }()
 	r := &runner{o: o, d: d, start: time.Now(), report: Report{
 		Device: d.Info().Name, Driver: driverVersion() + ", " + cuda.Driver(), Commit: commit, Experiments: on,
 	}}
 	defer r.release()
+	r.findPeer(devices)
 	if r.stream, err = d.NewStream(); err != nil {
 		return nil, err
 	}
@@ -60,6 +69,7 @@ const warmups = 3
 type runner struct {
 	o       Options
 	d       *cuda.Device
+	peer    *cuda.Device // whose memory d reads; nil where there is none
 	stream  device.Stream
 	timers  []device.Timer // before and after what is timed
 	start   time.Time
@@ -120,9 +130,10 @@ func (r *runner) run() error {
 		run  func() error
 	}{
 		{"lookup", r.lookup}, {"load", r.loads}, {"sampling", r.sampling}, {"refresh", r.refresh}, {"memory", r.memory},
+		{"pair-throughput", r.pairThroughput}, {"pair-placement", r.pairPlacement}, {"pair-refresh", r.pairRefresh},
 		{"gather-misses-large", r.large},
 	} {
-		if !r.has(c.name) {
+		if !r.has(c.name) || slices.Contains(PairCases, c.name) && !r.pairs(c.name) {
 			continue
 		}
 		if c.name == "gather-misses-large" { // it needs the memory
@@ -146,7 +157,7 @@ func (r *runner) tables() error {
 			return err
 		}
 	}
-	if r.has("hit-codecs", "hit-decode", "miss-fetch", "gather-misses", "gather-hits", "gather-80", "small-batch", "small-batch-caller", "caller", "load", "sampling", "refresh", "memory") {
+	if r.has("hit-codecs", "hit-decode", "miss-fetch", "gather-misses", "gather-hits", "gather-80", "small-batch", "small-batch-caller", "caller", "load", "sampling", "refresh", "memory") || r.pairs(PairCases...) {
 		if _, err := r.normalRows(); err != nil {
 			return err
 		}
@@ -163,7 +174,7 @@ func (r *runner) tables() error {
 func (r *runner) rows(rowBytes int) error {
 	defer r.free()
 	var tier *transfer.Tier
-	if r.has("hit-decode", "miss-fetch", "gather-misses") {
+	if r.has("hit-decode", "miss-fetch", "gather-misses") || r.pairs("peer-hits") {
 		if err := r.measure(setup, func() (err error) {
 			tier, err = r.load(r.normalRows, rowBytes)
 			return err
@@ -174,12 +185,20 @@ func (r *runner) rows(rowBytes int) error {
 	}
 	if r.has("hit-decode") {
 		if err := r.measure("hit-decode", func() error {
-			err := r.hitDecode(tier, r.normalRows, "hit-decode", tier.Codec().Name())
+			err := r.hitDecode(tier, r.normalRows, "hit-decode", tier.Codec().Name(), r.d)
 			r.free()
 			if err != nil {
 				return err
 			}
 			return r.sparseDecode(rowBytes)
+		}); err != nil {
+			return err
+		}
+		r.free()
+	}
+	if r.pairs("peer-hits") {
+		if err := r.measure("peer-hits", func() error {
+			return r.hitDecode(tier, r.normalRows, "peer-hits", tier.Codec().Name(), r.peer)
 		}); err != nil {
 			return err
 		}

@@ -2,7 +2,10 @@
 
 package gpu
 
-import "github.com/tensorcache/tensorcache/device/cuda"
+import (
+	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/slab/placement"
+)
 
 // Run measures the first GPU.
 func Run(o Options) (*Report, error) {
@@ -11,4 +14,9 @@ func Run(o Options) (*Report, error) {
 		return nil, err
 	}
 	return nil, cuda.Usable()
+}
+
+// MeasureRates needs a build with the tag cuda.
+func MeasureRates(RateOptions) (placement.Measured, error) {
+	return placement.Measured{}, cuda.ErrNotBuilt
 }

@@ -56,6 +56,9 @@ func Run(w io.Writer, r *experiment.Result) error {
 			share(q.HitsBySlab.Local), share(q.HitsBySlab.Peer), share(q.Misses)); err != nil {
 			return err
 		}
+		if _, err := fmt.Fprintf(w, "%-10s %s\n", "placement", placed(r.Placement)); err != nil {
+			return err
+		}
 	}
 	if err := online(w, r.Online); err != nil {
 		return err
@@ -65,6 +68,25 @@ func Run(w io.Writer, r *experiment.Result) error {
 		return err
 	}
 	return nil
+}
+
+// placed says how rows lie in the slabs, and how evenly.
+func placed(p *experiment.Placed) string {
+	if p == nil {
+		return "unknown"
+	}
+	s := p.Why
+	if p.CopiedRows > 0 {
+		s += fmt.Sprintf("; %s have several slots", plural(int(p.CopiedRows), "row", "rows"))
+	}
+	least, most := 1.0, 0.0
+	for _, d := range p.Slabs {
+		least, most = min(least, d.Load), max(most, d.Load)
+	}
+	if most > 0 {
+		s += fmt.Sprintf("; the slabs serve %s to %s of the hits", percent(least), percent(most))
+	}
+	return s
 }
 
 // online prints how the cache changed.

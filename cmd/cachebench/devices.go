@@ -5,17 +5,31 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tensorcache/tensorcache/bench/gpu"
 	"github.com/tensorcache/tensorcache/bench/report"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/slab/placement"
 )
 
 func newDevices() *cobra.Command {
-	var asJSON bool
+	var asJSON, measure bool
+	var measured gpu.RateOptions
+	var declared string
 	cmd := &cobra.Command{
 		Use:   "devices",
-		Short: "List the GPUs, or say why none is usable",
-		Args:  cobra.NoArgs,
+		Short: "List the GPUs, or say why none is usable; --measure: how fast they read their own memory, each other's and the host's",
+		Example: `  cachebench devices
+  cachebench devices --measure > rates.json && cachebench run --gpus all --rates rates.json`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, name := range []string{"gpus", "row-bytes", "batch", "table-bytes", "runs", "declare"} {
+				if cmd.Flags().Changed(name) && !measure {
+					return fmt.Errorf("--%s means nothing without --measure", name)
+				}
+			}
+			if measure {
+				return printRates(cmd, measured, declared)
+			}
 			gpus, why := cuda.List()
 			w := cmd.OutOrStdout()
 			if asJSON {
@@ -39,6 +53,32 @@ func newDevices() *cobra.Command {
 			return report.Devices(w, cuda.Driver(), gpus)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	f := cmd.Flags()
+	f.SortFlags = false
+	measured.EnsureDefaults()
+	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	f.BoolVar(&measure, "measure", false, "measure what run --rates takes, and print it as JSON")
+	f.IntSliceVar(&measured.GPUs, "gpus", nil, "GPUs to measure (default: all)")
+	f.IntVar(&measured.RowBytes, "row-bytes", measured.RowBytes, "length of the rows that are read")
+	f.IntVar(&measured.Batch, "batch", measured.Batch, "rows read at once")
+	f.Int64Var(&measured.TableBytes, "table-bytes", measured.TableBytes, "memory that rows are read of, on each GPU and of the host")
+	f.IntVar(&measured.Runs, "runs", measured.Runs, "times each is measured; the median counts")
+	f.StringVar(&declared, "declare", "", "measure nothing, and print these: local=1900,peer=350,host=50 (GB/s), overhead=20 (us)")
 	return cmd
+}
+
+// printRates prints measured rates, or declared ones, for machines that emulate GPUs.
+func printRates(cmd *cobra.Command, o gpu.RateOptions, declared string) error {
+	if declared != "" {
+		rates, err := placement.ParseRates(declared)
+		if err != nil {
+			return fmt.Errorf("--declare (%q): %w", declared, err)
+		}
+		return writeJSON(cmd.OutOrStdout(), placement.Measured{Rates: rates, Source: "declared", Emulated: true})
+	}
+	m, err := gpu.MeasureRates(o)
+	if err != nil {
+		return fmt.Errorf("--measure: %w", err)
+	}
+	return writeJSON(cmd.OutOrStdout(), m)
 }

@@ -110,6 +110,15 @@ func TestRun_Devices(t *testing.T) {
 	if local, peer := q.HitsBySlab.Local, q.HitsBySlab.Peer; local+peer != q.Hits || local < q.Hits/8 || local > q.Hits/2 {
 		t.Errorf("%d local hits and %d of peers' slabs, of %d", local, peer, q.Hits)
 	}
+	if p := r.Placement; p == nil || p.HotBytes != 0 || len(p.Slabs) != 4 || !strings.Contains(p.Why, "Options.Rates") {
+		t.Errorf("placement: %+v", p)
+	}
+	// Where peers are slow and misses are fast, everything is copied: all hits are local, and there are fewer.
+	copied := decode[experiment.Result](t, succeed(t, append([]string{"run", "--json", "--device", "host", "--gpus", "0,2", "--rates", "local=100,peer=0.1,host=90"}, small...)...))
+	if h := copied.Results.HitsBySlab; copied.Device.Count != 2 || h.Peer != 0 || h.Local == 0 || copied.Placement.CopiedRows == 0 || copied.Placement.RowNanos <= 0 ||
+		copied.Placement.RowNanos >= copied.Placement.PartitionNanos {
+		t.Errorf("%+v of %d devices, %+v", h, copied.Device.Count, copied.Placement)
+	}
 	text := succeed(t, append([]string{"run", "--device", "host", "--devices", "4"}, small...)...)
 	if !strings.Contains(text, "from the own slab") || !strings.Contains(text, "device     4 × host") {
 		t.Errorf("no hits by slab:\n%s", text)

@@ -20,6 +20,7 @@ type Device struct {
 	ordinal   int
 	name      string
 	sms       int   // multiprocessors
+	link      int64 // to the host, bytes a second; 0 if not known
 	maxShared int   // bytes of dynamic shared memory that a block can have
 	reads     []int // ordinals of the GPUs whose memory kernels can read
 	signals   bool  // launches can signal that they have begun
@@ -159,6 +160,9 @@ func open(ordinal int) (*Device, error) {
 	if d.name, err = dev.Name(); err != nil {
 		return nil, err
 	}
+	if bus, err := dev.PCIBusID(); err == nil {
+		d.link = linkBytes(hostLink(bus))
+	}
 	if d.sms, err = dev.Attribute(cu.MultiprocessorCount); err != nil {
 		return nil, err
 	}
@@ -179,7 +183,7 @@ func open(ordinal int) (*Device, error) {
 
 // Info implements device.Device.
 func (d *Device) Info() device.Info {
-	return device.Info{Kind: "cuda", Name: d.name, Index: d.ordinal}
+	return device.Info{Kind: "cuda", Name: d.name, Index: d.ordinal, HostLink: d.link}
 }
 
 // Context returns the device's context, for what this package has no call for.

@@ -1,5 +1,7 @@
 package cuda
 
+import "fmt"
+
 // GPU is what there is to know of a GPU before it is opened.
 type GPU struct {
 	Index             int    `json:"index"`
@@ -14,4 +16,19 @@ type GPU struct {
 	// over NVLink.
 	Peers   []int `json:"peers"`
 	Atomics []int `json:"peers_with_native_atomics"`
+}
+
+// linkBytes returns how many bytes a second a link such as GPU.HostLink carries each way, without the packets' own; 0 if that is not
+// known.
+func linkBytes(link string) int64 {
+	var speed float64 // transfers a second and lane, in 10^9: bits
+	var lanes int
+	if n, err := fmt.Sscanf(link, "%f GT/s PCIe x%d", &speed, &lanes); err != nil || n != 2 || !(speed > 0 && speed < 1e6) || lanes < 1 || lanes > 64 {
+		return 0
+	}
+	coding := 128. / 130
+	if speed < 8 {
+		coding = 8. / 10
+	}
+	return int64(speed * 1e9 / 8 * coding * float64(lanes))
 }

@@ -44,6 +44,35 @@ func Open(t testing.TB) device.Device {
 	return devices[0]
 }
 
+// RequireGPUs skips the test where there are fewer than n usable GPUs, or where they cannot all read each other's memory, and
+// else logs how many it covers, for the record of the GPU's tests.
+func RequireGPUs(t testing.TB, n int) {
+	t.Helper()
+	Require(t)
+	if have := cuda.Count(); have < n {
+		t.Skipf("needs %d GPUs, there are %d", n, have)
+	}
+	devices, err := cuda.Open(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := true
+	for _, d := range devices {
+		for _, other := range devices {
+			all = all && d.(device.PeerReader).CanRead(other)
+		}
+	}
+	for _, d := range devices {
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !all {
+		t.Skipf("the first %d GPUs cannot all read each other's memory", n)
+	}
+	t.Logf("gpus: %d", n)
+}
+
 // OpenIfAny is Open for tests that have something to do without a GPU too: it returns nil and the reason.
 func OpenIfAny(t testing.TB) (device.Device, error) {
 	t.Helper()

@@ -2,9 +2,7 @@
 package oteltest
 
 import (
-	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -149,55 +147,9 @@ func (c *Collector) Stop(t testing.TB) *Received {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	r := &Received{}
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<28)
-	for lines.Scan() {
-		if err := r.add(lines.Bytes()); err != nil {
-			t.Fatalf("%v in %.200s", err, lines.Bytes())
-		}
-	}
-	if err := lines.Err(); err != nil {
+	r, err := Read(f)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return r
-}
-
-// add takes in a line: one request, of traces or of metrics.
-func (r *Received) add(line []byte) error {
-	var x struct {
-		ResourceSpans []struct {
-			Resource   struct{ Attributes attributes }
-			ScopeSpans []struct {
-				Scope struct{ Name string }
-				Spans []Span
-			}
-		}
-		ResourceMetrics []struct {
-			Resource     struct{ Attributes attributes }
-			ScopeMetrics []struct {
-				Scope   struct{ Name string }
-				Metrics []metric
-			}
-		}
-	}
-	if err := json.Unmarshal(line, &x); err != nil {
-		return err
-	}
-	for _, rs := range x.ResourceSpans {
-		for _, ss := range rs.ScopeSpans {
-			for _, s := range ss.Spans {
-				s.Service, s.Scope = rs.Resource.Attributes.Map()["service.name"], ss.Scope.Name
-				r.Spans = append(r.Spans, s)
-			}
-		}
-	}
-	for _, rm := range x.ResourceMetrics {
-		for _, sm := range rm.ScopeMetrics {
-			for _, m := range sm.Metrics {
-				r.Points = append(r.Points, m.points()...)
-			}
-		}
-	}
-	return nil
 }

@@ -1,7 +1,10 @@
 package oteltest
 
 import (
+	"bufio"
+	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -40,6 +43,7 @@ type Span struct {
 type Point struct {
 	Name, Unit string
 	Attributes map[string]string
+	Nanos      int64 // when, since 1970
 	Value      float64
 }
 
@@ -110,10 +114,11 @@ type metric struct {
 }
 
 type point struct {
-	Attributes attributes
-	AsInt      *string
-	AsDouble   *float64
-	Count      *string
+	Attributes   attributes
+	TimeUnixNano int64 `json:"timeUnixNano,string"`
+	AsInt        *string
+	AsDouble     *float64
+	Count        *string
 }
 
 func (m *metric) points() (all []Point) {
@@ -122,7 +127,7 @@ func (m *metric) points() (all []Point) {
 			continue
 		}
 		for _, p := range d.DataPoints {
-			out := Point{Name: m.Name, Unit: m.Unit, Attributes: p.Attributes.Map()}
+			out := Point{Name: m.Name, Unit: m.Unit, Attributes: p.Attributes.Map(), Nanos: p.TimeUnixNano}
 			switch {
 			case p.AsInt != nil:
 				out.Value, _ = strconv.ParseFloat(*p.AsInt, 64)
@@ -135,4 +140,56 @@ func (m *metric) points() (all []Point) {
 		}
 	}
 	return all
+}
+
+// Read reads what a Collector's file exporter has written.
+func Read(from io.Reader) (*Received, error) {
+	r := &Received{}
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, 1<<28)
+	for lines.Scan() {
+		if err := r.add(lines.Bytes()); err != nil {
+			return nil, fmt.Errorf("oteltest: %w in %.200s", err, lines.Bytes())
+		}
+	}
+	return r, lines.Err()
+}
+
+// add takes in a line: one request, of traces or of metrics.
+func (r *Received) add(line []byte) error {
+	var x struct {
+		ResourceSpans []struct {
+			Resource   struct{ Attributes attributes }
+			ScopeSpans []struct {
+				Scope struct{ Name string }
+				Spans []Span
+			}
+		}
+		ResourceMetrics []struct {
+			Resource     struct{ Attributes attributes }
+			ScopeMetrics []struct {
+				Scope   struct{ Name string }
+				Metrics []metric
+			}
+		}
+	}
+	if err := json.Unmarshal(line, &x); err != nil {
+		return err
+	}
+	for _, rs := range x.ResourceSpans {
+		for _, ss := range rs.ScopeSpans {
+			for _, s := range ss.Spans {
+				s.Service, s.Scope = rs.Resource.Attributes.Map()["service.name"], ss.Scope.Name
+				r.Spans = append(r.Spans, s)
+			}
+		}
+	}
+	for _, rm := range x.ResourceMetrics {
+		for _, sm := range rm.ScopeMetrics {
+			for _, m := range sm.Metrics {
+				r.Points = append(r.Points, m.points()...)
+			}
+		}
+	}
+	return nil
 }

@@ -21,7 +21,11 @@ type Record struct {
 	Device string `json:"device"`
 	Driver string `json:"driver"`
 	Sources
-	Tests []Test `json:"tests"`
+	// GPUs are how many GPUs the machine had, and Counts the numbers of GPUs that tests of several covered: those that logged
+	// "gpus: N" and passed.
+	GPUs   int    `json:"gpus,omitempty"`
+	Counts []int  `json:"gpu_counts,omitempty"`
+	Tests  []Test `json:"tests"`
 	// Sanitizer are compute-sanitizer's runs over the op tests; empty where the tool was missing.
 	Sanitizer []Sanitizer `json:"sanitizer"`
 }
@@ -34,6 +38,7 @@ type Test struct {
 	Seconds  float64  `json:"seconds"`
 	Subtests int      `json:"subtests,omitempty"`
 	Failed   []string `json:"failed,omitempty"`
+	counts   []int    // of GPUs that it covered
 }
 
 // Sanitizer is one run of compute-sanitizer.
@@ -94,6 +99,9 @@ func (r Record) String() string {
 		subtests += t.Subtests
 	}
 	text := fmt.Sprintf("%s, %s: %d tests passed (%d subtests), %d failed, %d skipped", r.Device, r.Driver, n["pass"], subtests, n["fail"], n["skip"])
+	if len(r.Counts) > 0 {
+		text += fmt.Sprintf("; tests of several GPUs covered %v of %d", r.Counts, r.GPUs)
+	}
 	for _, s := range r.Sanitizer {
 		text += fmt.Sprintf("; %s over %d tests: %s", s.Tool, s.Tests, s.Summary)
 	}
@@ -113,7 +121,7 @@ func collectRecord(dir string) (r Record, err error) {
 	if err != nil {
 		return r, err
 	}
-	r.Device = devices[0].Info().Name
+	r.Device, r.GPUs = devices[0].Info().Name, cuda.Count()
 	if err := devices[0].Close(); err != nil {
 		return r, err
 	}
@@ -133,6 +141,17 @@ func collectRecord(dir string) (r Record, err error) {
 		if err != nil {
 			return r, err
 		}
+		for _, t := range tests {
+			if t.Result != "pass" {
+				continue
+			}
+			for _, n := range t.counts {
+				if !slices.Contains(r.Counts, n) {
+					r.Counts = append(r.Counts, n)
+				}
+			}
+		}
+		slices.Sort(r.Counts)
 		for i := range tests {
 			tests[i].Package = parts[0]
 		}
@@ -154,6 +173,7 @@ var (
 	ended   = regexp.MustCompile(`^(\s*)--- (PASS|FAIL|SKIP): (\S+) \((\d+\.\d+)s\)`)
 	summary = regexp.MustCompile(`^=+ ((?:ERROR|RACECHECK) SUMMARY: .*)`)
 	clean   = regexp.MustCompile(`SUMMARY: 0 (errors|hazards displayed \(0 errors, 0 warnings\))`)
+	covers  = regexp.MustCompile(`: gpus: ([1-8])$`)
 	crashed = regexp.MustCompile(`^(panic:|fatal error:|SIG|signal |FAIL$)`)
 )
 
@@ -165,6 +185,7 @@ func readLog(path string) (tests []Test, sanitizer string, err error) {
 	}
 	defer f.Close()
 	subtests, failed := map[string]int{}, map[string][]string{}
+	var counts []int // logged since the last test ended, which go test -v prints before that
 	broken, finished := false, false
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
@@ -175,6 +196,10 @@ func readLog(path string) (tests []Test, sanitizer string, err error) {
 		}
 		broken = broken || crashed.MatchString(line)
 		finished = finished || line == "PASS"
+		if m := covers.FindStringSubmatch(line); m != nil {
+			n, _ := strconv.Atoi(m[1])
+			counts = append(counts, n)
+		}
 		m := ended.FindStringSubmatch(line)
 		if m == nil {
 			continue
@@ -188,7 +213,8 @@ func readLog(path string) (tests []Test, sanitizer string, err error) {
 			continue
 		}
 		seconds, _ := strconv.ParseFloat(m[4], 64)
-		tests = append(tests, Test{Name: top, Result: strings.ToLower(m[2]), Seconds: seconds})
+		tests = append(tests, Test{Name: top, Result: strings.ToLower(m[2]), Seconds: seconds, counts: counts})
+		counts = nil
 	}
 	for i, t := range tests {
 		tests[i].Subtests, tests[i].Failed = subtests[t.Name], failed[t.Name]

@@ -16,7 +16,13 @@ func TestReadLog_TestsAndSanitizer(t *testing.T) {
     --- PASS: TestA/x (0.01s)
     --- FAIL: TestA/y/z (0.01s)
 --- SKIP: TestB (0.00s)
+=== RUN   TestC
+=== RUN   TestC/2
+    gpus_test.go:31: gpus: 2
+=== RUN   TestC/4
+    gpus_test.go:31: gpus: 4
 --- PASS: TestC (0.25s)
+    --- PASS: TestC/2 (0.1s)
 PASS
 ========= ERROR SUMMARY: 0 errors
 `
@@ -30,6 +36,9 @@ PASS
 	a := tests[0]
 	if a.Name != "TestA" || a.Result != "fail" || a.Seconds != 1.5 || a.Subtests != 2 || len(a.Failed) != 1 || a.Failed[0] != "y/z" {
 		t.Errorf("%+v", a)
+	}
+	if c := tests[2].counts; len(tests[0].counts) != 0 || len(c) != 2 || c[0] != 2 || c[1] != 4 {
+		t.Errorf("counts of GPUs: %+v", tests)
 	}
 	if tests[1].Result != "skip" || tests[2].Result != "pass" {
 		t.Errorf("%+v", tests)

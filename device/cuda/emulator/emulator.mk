@@ -42,10 +42,15 @@ $(EMULATOR)/modules/%.so: $(EMULATOR)/modules/%.o $(EMULATOR)/lib/dynamic.o | $(
 	@$(CLANG) -shared -Wl,-z,defs -o $@ $^ $(EMULATOR)/libcuda.so.1
 .SECONDARY: $(EMULATOR)/lib/dynamic.o
 
-EMULATED_PACKAGES ?= ./device/cuda/... ./kernels ./transfer ./cache
+EMULATED_PACKAGES ?= ./device/cuda/... ./kernels
 EMULATED_FLAGS    ?= -short
+# Tests of packages that others do without a GPU, by name.
+EMULATED_BESIDE   ?= ./cache
+EMULATED_NAMES    ?= GPU|Cuda|CUDA|GatherDevice
+EMULATED_TEST      = $(CUDA_ENV) LD_LIBRARY_PATH=$(EMULATOR) TENSORCACHE_REQUIRE_GPU=1 \
+	$(GO) test $(CUDA_TAGS),invariants -timeout 15m $(EMULATED_FLAGS)
 
 .PHONY: test-emulated
 test-emulated: emulator $(CUDA_STUB) # the GPU's tests on the emulated GPU
-	$(CUDA_ENV) LD_LIBRARY_PATH=$(EMULATOR) TENSORCACHE_REQUIRE_GPU=1 \
-		$(GO) test $(CUDA_TAGS),invariants -timeout 15m $(EMULATED_FLAGS) $(EMULATED_PACKAGES)
+	$(EMULATED_TEST) $(EMULATED_PACKAGES)
+	@if [ "$(origin EMULATED_PACKAGES)" = file ]; then set -x; $(EMULATED_TEST) -run '$(EMULATED_NAMES)' $(EMULATED_BESIDE); fi

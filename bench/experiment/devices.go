@@ -1,0 +1,129 @@
+package experiment
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/slab/placement"
+)
+
+// Placed is how the rows of a cache of several devices are placed: see cache.Placement.
+type Placed struct {
+	HotBytes       int64   `json:"hot_bytes"`
+	CopiedRows     int64   `json:"copied_rows"`
+	Why            string  `json:"why"`
+	RowNanos       float64 `json:"predicted_row_ns"`
+	PartitionNanos float64 `json:"predicted_partition_row_ns"`
+	ReplicateNanos float64 `json:"predicted_replicate_row_ns"`
+	// Slabs are what each device's slab holds, and the share of the hits that it is expected to serve.
+	Slabs []PlacedSlab `json:"slabs"`
+}
+
+// PlacedSlab is one slab's part.
+type PlacedSlab struct {
+	BudgetBytes  int64   `json:"budget_bytes"`
+	PayloadBytes int64   `json:"payload_bytes"`
+	Load         float64 `json:"load"`
+}
+
+func newPlaced(s *cache.Stats) *Placed {
+	if len(s.Devices) < 2 {
+		return nil
+	}
+	p := s.Placement
+	out := &Placed{p.HotBytes, p.CopiedRows, p.Why, p.RowNanos, p.PartitionNanos, p.ReplicateNanos, nil}
+	for _, d := range s.Devices {
+		out.Slabs = append(out.Slabs, PlacedSlab{d.BudgetBytes, d.PayloadBytes, d.Load})
+	}
+	return out
+}
+
+// gpus returns the GPUs that the config names, none if it does not.
+func (c *Config) gpus() (list []int, err error) {
+	switch {
+	case c.GPUs == "":
+		return nil, nil
+	case c.GPUs != "all":
+	case c.Device == "host":
+		return nil, errors.New("--gpus all means nothing with --device host: name numbers, as many as devices to emulate")
+	default:
+		if err := cuda.Usable(); err != nil {
+			return nil, fmt.Errorf("--gpus all: %w", err)
+		}
+		for i := range min(cuda.Count(), slab.MaxSlabs) {
+			list = append(list, i)
+		}
+		return list, nil
+	}
+	for part := range strings.SplitSeq(c.GPUs, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(part))
+		if err != nil || n < 0 || slices.Contains(list, n) {
+			return nil, fmt.Errorf("--gpus (%q) must be all, or numbers of GPUs with commas between them, each once", c.GPUs)
+		}
+		list = append(list, n)
+	}
+	if len(list) > slab.MaxSlabs {
+		return nil, fmt.Errorf("--gpus (%d of them) must be 1 to %d", len(list), slab.MaxSlabs)
+	}
+	return list, nil
+}
+
+// rates returns the rates that the config names: in itself, or in a file.
+func (c *Config) rates() (r cache.Rates, err error) {
+	if c.Rates == "" {
+		return r, nil
+	}
+	if strings.Contains(c.Rates, "=") {
+		if r, err = placement.ParseRates(c.Rates); err != nil {
+			err = fmt.Errorf("--rates (%q): %w", c.Rates, err)
+		}
+		return r, err
+	}
+	f, err := os.Open(c.Rates)
+	if err != nil {
+		return r, fmt.Errorf("--rates: %w", err)
+	}
+	defer f.Close()
+	m, err := placement.DecodeRates(f)
+	if err != nil {
+		return r, fmt.Errorf("--rates (%s): %w", c.Rates, err)
+	}
+	return m.Rates, nil
+}
+
+func (c *Config) validateDevices(fault func(string, ...any)) {
+	if c.Devices < 1 || c.Devices > slab.MaxSlabs {
+		fault("--devices (%d) must be 1 to %d", c.Devices, slab.MaxSlabs)
+	}
+	gpus, err := c.gpus()
+	if err != nil {
+		fault("%w", err)
+	}
+	if len(gpus) > 0 && c.Devices != 1 && c.Devices != len(gpus) {
+		fault("--devices (%d) and --gpus (%s) contradict each other", c.Devices, c.GPUs)
+	}
+	if !slices.Contains([]string{cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate}, c.Placement) {
+		fault("--placement (%q) must be %s, %s or %s", c.Placement, cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate)
+	}
+	if _, err := c.rates(); err != nil {
+		fault("%w", err)
+	}
+}
+
+// spread sets what the config says of devices. REQUIRES: the config is valid.
+func (c *Config) spread(o cache.Options) (cache.Options, error) {
+	var err, failed error
+	o.Device, o.Devices, o.Placement = c.Device, c.Devices, c.Placement
+	if o.GPUs, err = c.gpus(); len(o.GPUs) > 0 {
+		o.Devices = len(o.GPUs)
+	}
+	o.Rates, failed = c.rates()
+	return o, errors.Join(err, failed)
+}

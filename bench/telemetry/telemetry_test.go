@@ -1,0 +1,274 @@
+package telemetry
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"go.opentelemetry.io/otel"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// scrape reads the endpoint as Prometheus does.
+func scrape(t *testing.T, url string) map[string]*dto.MetricFamily {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		b, _ := io.ReadAll(resp.Body)
+		t.Fatalf("%s: %s", resp.Status, b)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+// value returns the value of the only metric of a family whose labels include those given, "key=value".
+func value(t *testing.T, families map[string]*dto.MetricFamily, name string, with ...string) float64 {
+	t.Helper()
+	var found []*dto.Metric
+	for _, m := range families[name].GetMetric() {
+		labels := map[string]string{}
+		for _, l := range m.Label {
+			labels[l.GetName()] = l.GetValue()
+		}
+		if !slices.ContainsFunc(with, func(kv string) bool { k, v, _ := strings.Cut(kv, "="); return labels[k] != v }) {
+			found = append(found, m)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%d metrics %s %v of %v", len(found), name, with, families[name])
+	}
+	switch m := found[0]; {
+	case m.Counter != nil:
+		return m.Counter.GetValue()
+	case m.Gauge != nil:
+		return m.Gauge.GetValue()
+	default:
+		return float64(m.Histogram.GetSampleCount())
+	}
+}
+
+// serve has a cache serve under the endpoint, and returns it with the endpoint's address.
+func serve(t *testing.T) (c *cache.Cache, url string) {
+	t.Helper()
+	for _, name := range []string{"OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT"} {
+		t.Setenv(name, "")
+	}
+	running, err := Start(context.Background(), Options{Service: "test", MetricsAddr: "0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := running.Close(); err != nil {
+			t.Error(err)
+		}
+		otel.SetMeterProvider(metricnoop.NewMeterProvider())
+	})
+	r := rand.New(rand.NewPCG(1, 1))
+	values := make([]float32, 4000*32)
+	for i := range values {
+		values[i] = float32(r.NormFloat64())
+	}
+	table, err := cache.FromSlice("x", values, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err = cache.New(cache.Options{
+		Tables: []cache.Table{table}, Budget: 150_000, Device: "host", Refresh: cache.RefreshOptions{Accesses: 1, Keys: 1},
+		Telemetry: cache.TelemetryOptions{Name: "scraped", HostLink: 1e9},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c, running.MetricsURL()
+}
+
+// TestScrape_EqualsStats parses what a scrape returns and holds it against Stats.
+func TestScrape_EqualsStats(t *testing.T) {
+	c, url := serve(t)
+	if !strings.HasPrefix(url, "http://127.0.0.1:") {
+		t.Errorf("metrics at %s: not only this machine's", url)
+	}
+	work(t, c)
+	f := scrape(t, url)
+	s, err := c.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ts := s.Tables[0]
+	if ts.Misses == 0 || ts.Hits == 0 || s.Changes.AdmittedRows == 0 {
+		t.Fatalf("nothing to see: %+v", s)
+	}
+	sum := 0.0
+	for reason, n := range ts.MissesByReason {
+		got := value(t, f, "tensorcache_misses_total", "tensorcache_miss_reason="+slab.Reason(reason).String())
+		if sum += got; got != float64(n) {
+			t.Errorf("misses, %v: %v, want %d", slab.Reason(reason), got, n)
+		}
+	}
+	if sum != float64(ts.Misses) {
+		t.Errorf("misses by reason sum to %v, want %d", sum, ts.Misses)
+	}
+	for name, want := range map[string]float64{
+		"tensorcache_lookups_total": float64(ts.Lookups), "tensorcache_gathers_total": float64(ts.Gathers), "tensorcache_rows_cached": float64(ts.CachedRows),
+		"tensorcache_gather_duration_seconds": float64(ts.Gathers), "tensorcache_budget_limit_bytes": float64(s.BudgetBytes), "tensorcache_sample_drops_total": float64(s.Changes.LostAccesses),
+	} {
+		if got := value(t, f, name, "tensorcache_cache_name=scraped"); got != want {
+			t.Errorf("%s = %v, want %v", name, got, want)
+		}
+	}
+	for path, want := range map[string]int64{"host_tier": ts.HostBytesMoved, "output": ts.Lookups * 128, "slab": s.Changes.RefreshedBytes} {
+		direction := "write"
+		if path == "host_tier" {
+			direction = "read"
+		}
+		if got := value(t, f, "tensorcache_io_bytes_total", "tensorcache_io_path="+path, "tensorcache_io_direction="+direction); got != float64(want) {
+			t.Errorf("bytes, %s: %v, want %d", path, got, want)
+		}
+	}
+}
+
+// work has the cache gather, refresh, update and fail.
+func work(t *testing.T, c *cache.Cache) {
+	t.Helper()
+	ctx := context.Background()
+	z := rand.NewZipf(rand.New(rand.NewPCG(2, 2)), 1.1, 4, 3999)
+	out := make([]byte, 1000*128)
+	for range 10 {
+		rows := make([]int64, 1000)
+		for i := range rows {
+			rows[i] = (int64(z.Uint64()) + 2000) % 4000
+		}
+		if err := c.Gather(ctx, 0, rows, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Refresh(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Update(ctx, 0, []int64{1}, out[:128]); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Refresh(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Gather(ctx, 0, []int64{-1}, out[:128]); err == nil {
+		t.Fatal("row -1 is gathered")
+	}
+}
+
+// TestDashboard_Queries holds the metrics and labels that the dashboard asks for against those that the endpoint has.
+func TestDashboard_Queries(t *testing.T) {
+	b, err := os.ReadFile("../../docs/dashboards/tensorcache.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board struct {
+		Title  string
+		Panels []struct {
+			Title   string
+			Type    string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(b, &board); err != nil {
+		t.Fatal(err)
+	}
+	c, url := serve(t)
+	work(t, c)
+	scrape(t, url)
+	time.Sleep(150 * time.Millisecond) // the use of the host link is that between two scrapes
+	names, labels := map[string]bool{}, map[string]bool{"le": true}
+	for name, f := range scrape(t, url) {
+		names[name] = true
+		if f.GetType() == dto.MetricType_HISTOGRAM {
+			names[name+"_bucket"], names[name+"_sum"], names[name+"_count"] = true, true, true
+		}
+		for _, m := range f.Metric {
+			for _, l := range m.Label {
+				labels[l.GetName()] = true
+			}
+		}
+	}
+	// No span is sampled here; TestMetrics_EqualStats of package cache has its name.
+	names["tensorcache_stage_duration_seconds_bucket"], labels["tensorcache_stage"] = true, true
+	word := regexp.MustCompile(`tensorcache_[a-z_]+`)
+	queries, asked := 0, map[string]bool{}
+	for _, p := range board.Panels {
+		if p.Type == "row" {
+			continue
+		}
+		if len(p.Targets) == 0 {
+			t.Errorf("panel %q asks for nothing", p.Title)
+		}
+		for _, q := range p.Targets {
+			queries++
+			if strings.Count(q.Expr, "(") != strings.Count(q.Expr, ")") || strings.Count(q.Expr, "{") != strings.Count(q.Expr, "}") {
+				t.Errorf("panel %q: %s", p.Title, q.Expr)
+			}
+			found := word.FindAllString(q.Expr, -1)
+			if len(found) == 0 {
+				t.Errorf("panel %q asks for no metric: %s", p.Title, q.Expr)
+			}
+			for _, w := range found {
+				if !names[w] && !labels[w] {
+					t.Errorf("panel %q asks for %s, which there is not: %s", p.Title, w, q.Expr)
+				}
+				asked[w] = true
+			}
+		}
+	}
+	for _, must := range []string{"tensorcache_misses_total", "tensorcache_miss_reason", "tensorcache_estimated_hit_ratio", "tensorcache_host_link_utilization_ratio", "tensorcache_gather_duration_seconds_bucket"} {
+		if !asked[must] {
+			t.Errorf("nothing asks for %s", must)
+		}
+	}
+	if queries < 15 {
+		t.Errorf("%d queries", queries)
+	}
+	t.Log(fmt.Sprint(slices.Sorted(maps.Keys(names))))
+}
+
+// TestStart_BadSettings names what is wrong.
+func TestStart_BadSettings(t *testing.T) {
+	for name, c := range map[string]struct{ env, value, addr, want string }{
+		"exporter": {"OTEL_TRACES_EXPORTER", "nonsense", "", "telemetry: traces: "},
+		"metrics":  {"OTEL_METRICS_EXPORTER", "nonsense", "", "telemetry: metrics: "},
+		"protocol": {"OTEL_EXPORTER_OTLP_PROTOCOL", "smoke", "", "telemetry: traces: "},
+		"address":  {"OTEL_TRACES_EXPORTER", "none", "localhost:99999", "telemetry: address of metrics: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(c.env, c.value)
+			if name == "protocol" {
+				t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+			}
+			if _, err := Start(context.Background(), Options{MetricsAddr: c.addr}); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+				t.Errorf("error %v, want %s…", err, c.want)
+			}
+		})
+	}
+}

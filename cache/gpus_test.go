@@ -1,0 +1,129 @@
+package cache_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/internal/gputest"
+)
+
+// eachCount runs a test for the numbers of GPUs that there may be.
+func eachCount(t *testing.T, test func(t *testing.T, n int)) {
+	for _, n := range []int{2, 4, 8} {
+		t.Run(fmt.Sprintf("gpus=%d", n), func(t *testing.T) {
+			gputest.RequireGPUs(t, n)
+			test(t, n)
+		})
+	}
+}
+
+// TestGPUs_EqualHost: the same rows, hits and misses, of whatever slab, as the host's emulation, from every GPU, for every
+// placement.
+func TestGPUs_EqualHost(t *testing.T) {
+	eachCount(t, func(t *testing.T, n int) {
+		const rows, rowBytes = 6000, 256
+		data := gputest.Rows("mixed", rows, rowBytes, 1)
+		r := rand.New(rand.NewPCG(1, uint64(n)))
+		training := zipf(r, rows, 4*rows)
+		sizes := []int{1, 33, 3000}
+		if testing.Short() {
+			sizes = []int{1, 300}
+		}
+		for _, placement := range []string{cache.PlacementPartition, cache.PlacementReplicate, cache.PlacementAuto} {
+			var caches []*cache.Cache
+			for _, backend := range []string{"host", "cuda"} {
+				caches = append(caches, newCache(t, cache.Options{
+					Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: 200_000, Device: backend, Devices: n, Codec: "ibp4",
+					Admission: admission.NewFrequency(), Training: batches(0, training), Seed: 1, Placement: placement, Rates: hotRates,
+				}))
+			}
+			for _, size := range sizes {
+				ids := zipf(r, rows, size)
+				for i := range n {
+					var outs [2][]byte
+					for k, c := range caches {
+						outs[k] = make([]byte, size*rowBytes)
+						if err := c.On(i).Gather(ctx, 0, ids, outs[k]); err != nil {
+							t.Fatal(err)
+						}
+					}
+					checkRows(t, data, rowBytes, ids, outs[1])
+					if !bytes.Equal(outs[0], outs[1]) {
+						t.Fatal("rows differ")
+					}
+				}
+			}
+			a, b := stats(t, caches[0]), stats(t, caches[1])
+			if fmt.Sprintf("%+v%+v", a.Devices, a.Placement) != fmt.Sprintf("%+v%+v", b.Devices, b.Placement) {
+				t.Errorf("%s: host %+v %+v\nGPU %+v %+v", placement, a.Devices, a.Placement, b.Devices, b.Placement)
+			}
+			if copied := b.Placement.CopiedRows > 0; copied == (placement == cache.PlacementPartition) {
+				t.Errorf("%s: %d rows are copied: %s", placement, b.Placement.CopiedRows, b.Placement.Why)
+			}
+		}
+	})
+}
+
+// TestGPUs_PeerReadsBesideRefresh: a million rows on every GPU, most of them of peers' slabs, while rows are exchanged and
+// updated: none is wrong.
+func TestGPUs_PeerReadsBesideRefresh(t *testing.T) {
+	eachCount(t, func(t *testing.T, n int) {
+		rows, total := int64(20_000), int64(1_000_000)
+		if testing.Short() {
+			rows, total = 2000, 20_000
+		}
+		const rowBytes, batch = 256, 2000
+		for _, placement := range []string{cache.PlacementPartition, cache.PlacementAuto} {
+			m := newModel(int(rows), int(rows), rowBytes)
+			c := newCache(t, cache.Options{
+				Tables: []cache.Table{fromBytes(t, "x", m.source(), rowBytes)}, Budget: 64 * rows, Device: "cuda", Devices: n, Codec: "ibp4",
+				Placement: placement, Rates: hotRates, Admission: &randomPolicy{}, Refresh: cache.RefreshOptions{MaxChurn: 0.3},
+			})
+			var wg, changing sync.WaitGroup
+			var done atomic.Bool
+			changing.Go(func() {
+				r := rand.New(rand.NewPCG(1, 1))
+				for !done.Load() {
+					if err := c.Refresh(ctx); err != nil {
+						t.Error(err)
+						return
+					}
+					first := r.Int64N(rows - 8)
+					if err := m.update(c, 0, []int64{first, first + 3, first + 7}); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+			for i := range n {
+				wg.Go(func() {
+					r := rand.New(rand.NewPCG(uint64(i), 2))
+					for read := int64(0); read < total; read += batch {
+						ids := make([]int64, batch)
+						for k := range ids {
+							ids[k] = r.Int64N(rows)
+						}
+						if err := m.gather(func(rows []int64, out []byte) error { return c.On(i).Gather(ctx, 0, rows, out) }, ids); err != nil {
+							t.Errorf("GPU %d: %v", i, err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			done.Store(true)
+			changing.Wait()
+			s := stats(t, c)
+			if s.Tables[0].PeerHits == 0 || s.Changes.AdmittedRows == 0 || s.Changes.UpdatedRows == 0 {
+				t.Errorf("%s: %d peer hits, %+v", placement, s.Tables[0].PeerHits, s.Changes)
+			}
+			t.Logf("%s: %d rows read, %d of peers' slabs, %d admitted", placement, s.Tables[0].Lookups, s.Tables[0].PeerHits, s.Changes.AdmittedRows)
+		}
+	})
+}

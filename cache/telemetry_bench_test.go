@@ -1,0 +1,82 @@
+package cache_test
+
+import (
+	"context"
+	"testing"
+
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/tensorcache/tensorcache/cache"
+)
+
+// discard is an exporter to nowhere.
+type discard struct{}
+
+func (discard) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return nil }
+func (discard) Shutdown(context.Context) error                             { return nil }
+
+// sdk returns providers that sample a share of the batches and export to nowhere.
+func sdk(share float64) cache.TelemetryOptions {
+	return cache.TelemetryOptions{
+		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithBatcher(discard{}), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(share)))),
+		MeterProvider:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())),
+	}
+}
+
+// untraced are contexts and options with which nothing is traced, before any span is started.
+func untraced(t testing.TB) map[string]func() (context.Context, *cache.Cache) {
+	parent := trace.ContextWithSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}}))
+	open := func(o cache.TelemetryOptions) *cache.Cache {
+		c, _ := tracedCache(t, o, cache.RefreshOptions{})
+		return c
+	}
+	return map[string]func() (context.Context, *cache.Cache){
+		"no SDK":          func() (context.Context, *cache.Cache) { return ctx, open(cache.TelemetryOptions{}) },
+		"no-op providers": func() (context.Context, *cache.Cache) { return ctx, open(noop()) },
+		"unsampled parent": func() (context.Context, *cache.Cache) {
+			o := sdk(1)
+			o.MeterProvider = metricnoop.NewMeterProvider()
+			return parent, open(o)
+		},
+	}
+}
+
+func noop() cache.TelemetryOptions {
+	return cache.TelemetryOptions{TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider()}
+}
+
+// TestTelemetry_CostsNothing has untraced batches allocate nothing for telemetry.
+func TestTelemetry_CostsNothing(t *testing.T) {
+	for name, open := range untraced(t) {
+		t.Run(name, func(t *testing.T) {
+			ctx, c := open()
+			if cache.Observe(ctx, c) {
+				t.Fatal("traced")
+			}
+			if n := testing.AllocsPerRun(1000, func() { cache.Observe(ctx, c) }); n != 0 {
+				t.Errorf("%v allocations", n)
+			}
+		})
+	}
+	c, _ := tracedCache(t, sdk(1), cache.RefreshOptions{})
+	if !cache.Observe(ctx, c) {
+		t.Error("not traced by an SDK that samples everything")
+	}
+}
+
+// BenchmarkTelemetry_Untraced is what telemetry costs a batch that is not traced.
+func BenchmarkTelemetry_Untraced(b *testing.B) {
+	for name, open := range untraced(b) {
+		b.Run(name, func(b *testing.B) {
+			ctx, c := open()
+			b.ReportAllocs()
+			for b.Loop() {
+				cache.Observe(ctx, c)
+			}
+		})
+	}
+}
