@@ -59,8 +59,8 @@ test-long: ## the exhaustive runs; the last result is docs/results/test-long.txt
 	   { $(GO) test -tags long -timeout 60m -run '^TestLong_' -v ./... && \
 	     $(GO) test -race -tags long,invariants -timeout 4h -run '^TestLong_EqualsVersionedMap' -v ./cache; } 2>&1 | grep -vE '^(=== |PASS$$)|no test'; } | tee docs/results/test-long.txt
 
-bench: ## benchmarks of the codec, the hashmap, the workloads and the simulations
-	$(GO) test -run '^$$' -bench . -benchtime 1s ./codec/ibp ./hashmap ./slab ./bench/workload ./bench/trace ./bench/sim/demand ./cache/mrc
+bench: ## benchmarks of the codecs, the hashmap, the workloads and the simulations
+	$(GO) test -run '^$$' -bench . -benchtime 1s ./codec/ibp ./codec/sleek ./codec/ndzip ./hashmap ./slab ./bench/workload ./bench/trace ./bench/sim/demand ./cache/mrc
 
 check: ## everything that CI checks
 	.ci/run

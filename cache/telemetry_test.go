@@ -161,7 +161,7 @@ func TestTrace_Gather(t *testing.T) {
 		"tensorcache.miss.events": 32,
 	} {
 		if v, ok := at[key]; !ok || v.AsInt64() != want {
-			t.Errorf("%s = %v, want %d", key, v.Emit(), want)
+			t.Errorf("%s = %v, want %d", key, v.String(), want)
 		}
 	}
 	if ts.Misses == 0 || ts.Hits == 0 || ts.HostBytesMoved == 0 {

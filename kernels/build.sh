@@ -52,7 +52,7 @@ coder() {
 	compile "serve_$name" serve "$@"
 	case " $encoders " in *" $name "*) compile "encode_$name" coder_encode "$@" ;; esac
 }
-encoders="ibpc2 ibpc4 ibpc8 rank2 rank4 rank8"
+encoders="ibpc2 ibpc4 ibpc8 rank2 rank4 rank8 sleek16 sleek32 sleek64"
 for chunk in 2 4 8; do
 	coder "ibpc$chunk" IbpCoder coder_ibp.h 8 "-DROW_CHUNK=$chunk"
 done
@@ -62,4 +62,10 @@ done
 for element in 1 2 4 8; do
 	coder "zipnn$element" ZipnnCoder coder_zipnn.h 8 "-DROW_ELEMENT=$element"
 done
+for width in 16 32 64; do
+	coder "sleek$width" SleekCoder coder_sleek.h 8 "-DROW_WIDTH=$width"
+done
+coder ndzip16 NdzipCoder coder_ndzip.h 16 -DROW_WIDTH=16
+coder ndzip32 NdzipCoder coder_ndzip.h 32 -DROW_WIDTH=32
+coder ndzip64 NdzipCoder coder_ndzip.h 32 -DROW_WIDTH=64
 [ "$clang" = list ] || go run ./gen/pack "$build" ptx

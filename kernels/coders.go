@@ -27,6 +27,14 @@ var coders = map[string]coder{
 	"zipnn2": {lanes: 8, quads: 4},
 	"zipnn4": {lanes: 8, quads: 4},
 	"zipnn8": {lanes: 8, quads: 4},
+
+	"sleek16": {lanes: 8, encodes: true},
+	"sleek32": {lanes: 8, encodes: true},
+	"sleek64": {lanes: 8, encodes: true},
+
+	"ndzip16": {lanes: 16},
+	"ndzip32": {lanes: 32},
+	"ndzip64": {lanes: 32},
 }
 
 // Decodes says whether GPUs have kernels for rows of such a codec.

@@ -22,6 +22,7 @@ type serveInput struct {
 	data               []byte
 	rowBytes, rows     int
 	name               string
+	dtype              codec.DType
 	codec              codec.Codec
 	mode               transfer.Mode
 	slabs              [][]byte
@@ -37,9 +38,14 @@ const serveTable = 3
 
 func newServeInput(t *testing.T, rowBytes, rows, n int, name string, mode transfer.Mode, share float64, r *rand.Rand) *serveInput {
 	t.Helper()
-	in := &serveInput{
-		data: gputest.Rows("mixed", rows, rowBytes, uint64(rowBytes)), rowBytes: rowBytes, rows: rows, mode: mode, name: name,
-	}
+	return newServeInputOf(t, gputest.Rows("mixed", rows, rowBytes, uint64(rowBytes)), rowBytes, n, name, gputest.DType(rowBytes), mode, share, r)
+}
+
+// newServeInputOf is newServeInput for given rows.
+func newServeInputOf(t *testing.T, data []byte, rowBytes, n int, name string, of codec.DType, mode transfer.Mode, share float64, r *rand.Rand) *serveInput {
+	t.Helper()
+	rows := len(data) / rowBytes
+	in := &serveInput{data: data, rowBytes: rowBytes, rows: rows, mode: mode, name: name, dtype: of}
 	tier := in.load(t, host.Open(1, 2)[0])
 	defer tier.Close()
 	in.codec = tier.Codec()
@@ -82,7 +88,7 @@ func newServeInput(t *testing.T, rowBytes, rows, n int, name string, mode transf
 // load returns the host tier; its codec is the same on every device.
 func (in *serveInput) load(t testing.TB, d device.Device) *transfer.Tier {
 	t.Helper()
-	tier, err := transfer.Load(d, transfer.SourceOf(in.data, in.rowBytes), transfer.Options{Codec: in.name, DType: gputest.DType(in.rowBytes), Mode: in.mode, Seed: 1, OnHost: short()})
+	tier, err := transfer.Load(d, transfer.SourceOf(in.data, in.rowBytes), transfer.Options{Codec: in.name, DType: in.dtype, Mode: in.mode, Seed: 1, OnHost: short()})
 	if err != nil {
 		t.Fatal(err)
 	}

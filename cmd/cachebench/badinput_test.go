@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/npy"
 )
@@ -158,7 +159,7 @@ func TestRun_BadFlags(t *testing.T) {
 		{"--budget=", `--budget ("")` + sizes},
 		{"--budget 99999999999999999999", `--budget ("99999999999999999999")` + sizes},
 		{"--policy mru", `unknown policy ("mru") must be one of ` + policies},
-		{"--codec zip", `codec: unknown codec ("zip") must be one of auto, none, ibp, ibp4, ibp8`},
+		{"--codec zip", `codec: unknown codec ("zip") must be one of ` + strings.Join(registry.Usage(), ", ")},
 		{"--device tpu", `unknown device ("tpu") must be one of auto, host, cuda`},
 		{"--cast f8", `dataset: unknown cast ("f8") must be bf16 or f16`},
 		{"--host-tier disk", `transfer: unknown host tier ("disk") must be inplace or packed`},
@@ -181,7 +182,7 @@ func TestRun_BadFlags(t *testing.T) {
 		{"-x", "unknown shorthand flag: 'x' in -x"},
 		{"extra", `unknown command "extra" for "cachebench run"`},
 		{"--policy mru --codec zip --devices 9", `unknown policy ("mru") must be one of ` + policies + "\n" +
-			`codec: unknown codec ("zip") must be one of auto, none, ibp, ibp4, ibp8` + "\n--devices (9) must be 1 to 8"},
+			`codec: unknown codec ("zip") must be one of ` + strings.Join(registry.Usage(), ", ") + "\n--devices (9) must be 1 to 8"},
 		{"--vertices 10 --features FEATURES", "--vertices and --features contradict each other"},
 		{"--vertices 10 --graph GRAPH", "--vertices and --graph contradict each other"},
 		{"--fanouts 2 --ids IDS", "--fanouts and --ids contradict each other"},
@@ -189,8 +190,8 @@ func TestRun_BadFlags(t *testing.T) {
 		{"--features FEATURES --ids IDS --policy static-degree", "--policy static-degree needs a --graph: none is generated for --ids (IDS)"},
 		{"--features FEATURES --ids IDS --policy static-pagerank", "--policy static-pagerank needs a --graph: none is generated for --ids (IDS)"},
 		{"--features FEATURES --ids IDS --warmup-batches 1", "--warmup-batches (1) must leave some of the 1 batches of IDS to measure"},
-		{"--features FEATURES --ids IDS --budget 100", "--budget (100): cache: budget too small: Budget (100 B) must hold at least one slot (16 B) and its metadata: 224 B in all"},
-		{"--features FEATURES --ids IDS --budget 1%", "--budget (1%): cache: budget too small: Budget (3 B) must hold at least one slot (16 B) and its metadata: 224 B in all"},
+		{"--features FEATURES --ids IDS --codec ibp4 --budget 100", "--budget (100): cache: budget too small: Budget (100 B) must hold at least one slot (16 B) and its metadata: 224 B in all"},
+		{"--features FEATURES --ids IDS --codec ibp4 --budget 1%", "--budget (1%): cache: budget too small: Budget (3 B) must hold at least one slot (16 B) and its metadata: 224 B in all"},
 	} {
 		t.Run(c.flags, func(t *testing.T) {
 			t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/internal/npy"
 )
 
@@ -61,7 +62,7 @@ func TestPlan_BadInput(t *testing.T) {
 		{"--target-hit most", `--target-hit ("most") must be a hit rate such as 90%`},
 		{"--gpu-memory 0", `--gpu-memory ("0") must be a size: 80GiB, 80GB, bytes`},
 		{"--gpu-memory large", `--gpu-memory ("large") must be a size: 80GiB, 80GB, bytes`},
-		{"--policy mru,freq --codec zip", `unknown policy ("mru") must be one of freq, glru-2q, glru-arc, lru, static-degree, static-freq, static-optimal, static-pagerank, tinylfu` + "\n" + `codec: unknown codec ("zip") must be one of auto, none, ibp, ibp4, ibp8`},
+		{"--policy mru,freq --codec zip", `unknown policy ("mru") must be one of freq, glru-2q, glru-arc, lru, static-degree, static-freq, static-optimal, static-pagerank, tinylfu` + "\n" + `codec: unknown codec ("zip") must be one of ` + strings.Join(registry.Usage(), ", ")},
 		{"--trace a --ids b", "--ids and --trace contradict each other"},
 		{"--trace missing", "workload: open missing: no such file or directory"},
 		{"--sample-rate 0", "--sample-rate (0) must be above 0"},

@@ -8,12 +8,16 @@ import (
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/ibp"
+	"github.com/tensorcache/tensorcache/codec/ndzip"
 	"github.com/tensorcache/tensorcache/codec/rank"
+	"github.com/tensorcache/tensorcache/codec/sleek"
 	"github.com/tensorcache/tensorcache/codec/zipnn"
 )
 
 // families, in the order in which they are listed and tried.
-var families = []codec.Family{ibp.IBP, ibp.IBP2, ibp.IBP4, ibp.IBP8, ibp.IBPC, rank.Family, zipnn.Family}
+var families = []codec.Family{
+	ibp.IBP, ibp.IBP2, ibp.IBP4, ibp.IBP8, ibp.IBPC, rank.Family, zipnn.Family, sleek.SLEEK, sleek.Bounded, ndzip.NDZip,
+}
 
 const (
 	// None is the name under which rows are stored as they are.

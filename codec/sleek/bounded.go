@@ -98,7 +98,7 @@ func (b *bounded) code(word uint64) uint64 {
 // wordOf returns the word of a code.
 func (b *bounded) wordOf(z uint64) uint64 {
 	high := uint64(1) << (8*b.word - 1)
-	z++ // as code had it; the code of all ones is one that code never gives
+	z = (z + 1) & (high - 1 + high) // as code had it; it never gives all ones
 	magnitude, sign := z>>1, (z&1^1)*high
 	if magnitude == 0 {
 		return 0

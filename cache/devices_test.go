@@ -1,0 +1,52 @@
+package cache_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/cache"
+)
+
+// TestNew_BadDevices: each fault is named, with its value and what it must be.
+func TestNew_BadDevices(t *testing.T) {
+	for want, o := range map[string]cache.Options{
+		"cache: Devices (9) must be 1 to 8":                                               {Devices: 9},
+		"cache: GPUs ([0 2]) must be as many as Devices (3)":                              {Devices: 3, GPUs: []int{0, 2}},
+		"cache: GPUs (-1) must not be negative":                                           {GPUs: []int{-1}},
+		"cache: GPUs (2) must not be named twice":                                         {GPUs: []int{2, 2}},
+		"cache: Budgets (1 of them) must be one for each of the 2 devices":                {Devices: 2, Budgets: []int64{5000}},
+		"cache: Budgets (0 B for device 1) must be 1 B to 2^59 B":                         {Devices: 2, Budgets: []int64{5000, 0}},
+		`cache: Placement ("hot") must be auto, partition or replicate`:                   {Placement: "hot"},
+		"cache: Rates: placement: rate peer (0 GB/s) must be above 0, at most 10^6":       {Rates: cache.Rates{Local: 1, Host: 1}},
+		"cache: budget too small: Budget of device 1 (100 B) must hold at least one slot": {Devices: 2, Budgets: []int64{5000, 100}},
+	} {
+		o.Tables, o.Device = []cache.Table{fromBytes(t, "x", normalTable(50, 8, 1), 32)}, "host"
+		if o.Budget == 0 && len(o.Budgets) == 0 {
+			o.Budget = 5000
+		}
+		c, err := cache.New(o)
+		if err == nil {
+			c.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v\nwant %s", err, want)
+		}
+	}
+}
+
+// TestNew_Budgets: each device's slab is as large as its budget lets it, and rows follow.
+func TestNew_Budgets(t *testing.T) {
+	budgets := []int64{40_000, 12_000, 20_000}
+	c := newCache(t, cache.Options{
+		Tables: []cache.Table{fromBytes(t, "x", noise(4000, 64, 1), 64)}, Budgets: budgets, Devices: 3, Device: "host", Codec: "none",
+	})
+	s := stats(t, c)
+	if s.BudgetBytes != 72_000 || s.MetadataBytes+s.PayloadBytes > s.BudgetBytes {
+		t.Errorf("%d bytes of metadata and %d of payload, of %d", s.MetadataBytes, s.PayloadBytes, s.BudgetBytes)
+	}
+	for i, d := range s.Devices {
+		if d.BudgetBytes != budgets[i] || d.PayloadBytes > budgets[i] || float64(d.FreeBytes) > 0.15*float64(d.PayloadBytes) {
+			t.Errorf("device %d: %+v", i, d)
+		}
+	}
+}
