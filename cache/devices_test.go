@@ -36,12 +36,12 @@ func TestNew_BadDevices(t *testing.T) {
 
 // TestNew_Budgets: each device's slab is as large as its budget lets it, and rows follow.
 func TestNew_Budgets(t *testing.T) {
-	budgets := []int64{40_000, 12_000, 20_000}
+	budgets := []int64{90_000, 45_000, 65_000}
 	c := newCache(t, cache.Options{
 		Tables: []cache.Table{fromBytes(t, "x", noise(4000, 64, 1), 64)}, Budgets: budgets, Devices: 3, Device: "host", Codec: "none",
 	})
 	s := stats(t, c)
-	if s.BudgetBytes != 72_000 || s.MetadataBytes+s.PayloadBytes > s.BudgetBytes {
+	if s.BudgetBytes != 200_000 || s.MetadataBytes+s.PayloadBytes > s.BudgetBytes {
 		t.Errorf("%d bytes of metadata and %d of payload, of %d", s.MetadataBytes, s.PayloadBytes, s.BudgetBytes)
 	}
 	for i, d := range s.Devices {

@@ -59,7 +59,9 @@ type placing struct {
 func (c *Cache) place() {
 	devices := c.opened()
 	cliques := findCliques(devices)
-	c.spread.Store(newSpread(cliques, c.space.payloads(1)))
+	_, entries := c.estimate(c.space) // the map takes its share of small budgets
+	payload := c.space.payloads(entries)
+	c.spread.Store(newSpread(cliques, payload))
 	if len(cliques) > 1 {
 		for _, members := range cliques {
 			c.telemetry.opts.Logger.Warn("devices cannot all read each other's memory: each set has a cache of its own", c.logName(), "set", members, "of", len(devices))
@@ -83,11 +85,9 @@ func (c *Cache) place() {
 		decided(0, "partitioned: Options.Rates, by which copies are weighed, are not given")
 	}
 	if !c.opts.Cold {
-		c.learner.call(func(policy admission.Policy) { c.decide(policy, c.space.payloads(c.space.entries)) })
+		c.learner.call(func(policy admission.Policy) { c.decide(policy, payload) })
 	}
-	c.changes.mu.Lock()
-	capacity := c.capacityOf(c.space.payloads(c.space.entries))
-	c.changes.mu.Unlock()
+	capacity := c.capacityOf(payload)
 	if c.placing.hot.Load() > 0 {
 		c.learner.call(func(p admission.Policy) { p.Resize(capacity) })
 	}
