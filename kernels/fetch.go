@@ -18,6 +18,8 @@ type Fetch struct {
 	Out device.Buffer
 	// Begun, if not nil, passes once the reading has begun, so that what runs beside it does not take its place.
 	Begun device.Event
+	// Merge has a GPU read a row once that several misses near each other in the list ask for. An experiment.
+	Merge bool
 }
 
 // Name implements device.Kernel.

@@ -47,10 +47,10 @@ func TestFetch_RowsOfEveryLength(t *testing.T) {
 					want[m.Position] = tb.rows[m.Word]
 					moved += uint64(len(tb.stored[m.Word]))
 				}
-				for _, atBack := range []bool{false, true} {
+				for i, atBack := range []bool{false, true, false, true} {
 					list, counters := missBuffers(t, n, misses, atBack)
 					out := output(t, n, tb.rowBytes)
-					run(t, 4, &Fetch{Misses: list.Buffer, AtBack: atBack, Counters: counters.Buffer, Tier: tier, Codec: Codec{Codec: tb.codec}, Out: out.Buffer})
+					run(t, 4, &Fetch{Misses: list.Buffer, AtBack: atBack, Counters: counters.Buffer, Tier: tier, Codec: Codec{Codec: tb.codec}, Out: out.Buffer, Merge: i > 1})
 					checkOutput(t, out, tb.rowBytes, want)
 					if c := CountersView(counters.Buffer); c.Corrupt != 0 || c.HostBytes != moved {
 						t.Fatalf("packed %v, at back %v: counters are %+v, want %d host bytes", packed, atBack, *c, moved)
@@ -82,7 +82,10 @@ func TestFetch_BatchSizes(t *testing.T) {
 			}
 			list, counters := buffers(t, nil, misses)
 			out := output(t, n, tb.rowBytes)
-			run(t, 1+n%4, &Fetch{Misses: list.Buffer, AtBack: true, Counters: counters.Buffer, Tier: tier, Codec: Codec{Codec: tb.codec}, Out: out.Buffer})
+			run(t, 1+n%4, &Fetch{
+				Misses: list.Buffer, AtBack: true, Counters: counters.Buffer, Tier: tier, Codec: Codec{Codec: tb.codec}, Out: out.Buffer,
+				Merge: n%2 == 0,
+			})
 			checkOutput(t, out, tb.rowBytes, want)
 			if c := CountersView(counters.Buffer); c.HostBytes != moved {
 				t.Errorf("packed %v, batch of %d: %d host bytes, want %d", packed, n, c.HostBytes, moved)
@@ -103,12 +106,13 @@ func TestFetch_CorruptRowsAreCounted(t *testing.T) {
 					tb.checkShape(t)
 					tier, _ := tb.tier(t, packed, 0x55)
 					var misses []Found
-					want := make([][]byte, len(tb.rows))
+					rows := uint32(len(tb.rows))
+					want := make([][]byte, 2*rows)
 					bad := map[uint32]bool{}
-					for row := range tb.rows {
-						p := uint32(len(tb.rows) - 1 - row)
-						misses = append(misses, Found{Word: uint64(row), Position: p})
-						want[p] = tb.rows[row]
+					for row := range tb.rows { // each is asked for twice
+						p := rows - 1 - uint32(row)
+						misses = append(misses, Found{Word: uint64(row), Position: p}, Found{Word: uint64(row), Position: rows + p})
+						want[p], want[rows+p] = tb.rows[row], tb.rows[row]
 						if !tb.compressed(row) || r.IntN(3) != 0 {
 							continue
 						}
@@ -127,14 +131,17 @@ func TestFetch_CorruptRowsAreCounted(t *testing.T) {
 						got := make([]byte, rowBytes)
 						stored, _ := tier.Stored(int64(row))
 						if m, err := tb.codec.Decode(got, bytes.Clone(stored)); err != nil || packed && m != len(stored) {
-							bad[p] = true
+							bad[p], bad[rows+p] = true, true
 						} else {
-							want[p] = got
+							want[p], want[rows+p] = got, got
 						}
 					}
 					list, counters := buffers(t, nil, misses)
 					out := output(t, len(misses), rowBytes)
-					run(t, 4, &Fetch{Misses: list.Buffer, AtBack: true, Counters: counters.Buffer, Tier: tier, Codec: Codec{Codec: tb.codec}, Out: out.Buffer})
+					run(t, 4, &Fetch{
+						Misses: list.Buffer, AtBack: true, Counters: counters.Buffer, Tier: tier, Codec: Codec{Codec: tb.codec}, Out: out.Buffer,
+						Merge: r.IntN(2) == 0,
+					})
 					for p := range bad {
 						want[p] = bytes.Clone(out.Bytes()[int(p)*rowBytes:][:rowBytes]) // undefined
 					}

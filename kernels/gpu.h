@@ -249,6 +249,7 @@ INLINE u32 minimum(u32 a, u32 b) { return a < b ? a : b; }
 INLINE u64 minimum64(u64 a, u64 b) { return a < b ? a : b; }
 INLINE u32 maximum(u32 a, u32 b) { return a > b ? a : b; }
 INLINE u32 popcount(u32 x) { return __builtin_popcount(x); }
+INLINE u32 lowestBit(u32 x) { return __builtin_ctz(x); } // x is not 0
 
 // A location word: see package slab.
 INLINE bool located(u64 word) { return word >> 44 != 0xfffff; }

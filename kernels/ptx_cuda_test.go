@@ -42,7 +42,7 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 	want := named{}
 	nameAll(want, decodeKernels, decodeStillKernels, decodeWordsKernels)
 	nameAll(want, findKernels, findStillKernels)
-	nameAll(want, fetchKernels)
+	nameAll(want, fetchKernels, fetchMergedKernels)
 	nameAll(want, serveKernels)
 	nameAll(want, shareKernels)
 	for _, e := range encodeKernels {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 	"sync/atomic"
+	"time"
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
@@ -20,7 +21,11 @@ type SampleRing struct {
 	mask    uint64
 	tail    uint64 // of the reader
 	late    uint64 // where the last Drain ended although later records were there; 1 more, and 0 for nowhere
+	since   time.Time
 }
+
+// lateAfter is how long a record may be on its way when later ones are there.
+var lateAfter = 10 * time.Millisecond
 
 // NewSampleRing returns a ring of so many records, a power of two.
 func NewSampleRing(d device.Device, capacity int) (_ *SampleRing, err error) {
@@ -80,8 +85,8 @@ func sampleCheck(key uint64, lap uint32) uint32 {
 }
 
 // Drain yields the records written since the last call, with what each was kept for, and returns how many were
-// overwritten before they were read. A record that is not there yet ends the call; the next one goes on with it, or counts it
-// as lost if later ones are there: its writer was overtaken by a whole ring, and has put an old record in the place of a new one.
+// overwritten before they were read. A record that is not there yet ends the call; the next one goes on with it, or, if that is
+// lateAfter later, counts it as lost if later ones are there: its writer was overtaken by a whole ring, and has put an old record in the place of a new one.
 func (r *SampleRing) Drain(yield func(key uint64, kept uint32)) (lost uint64) {
 	words := view[uint64](r.records)
 	for {
@@ -97,17 +102,20 @@ func (r *SampleRing) Drain(yield func(key uint64, kept uint32)) (lost uint64) {
 			continue
 		}
 		if lap != want || check&^3 != sampleCheck(key, lap) {
-			if r.late == r.tail+1 {
-				r.tail++
+			switch {
+			case !r.later(words):
 				r.late = 0
-				lost++
-				continue
+				return lost
+			case r.late != r.tail+1:
+				r.late, r.since = r.tail+1, time.Now()
+				return lost
+			case time.Since(r.since) < lateAfter:
+				return lost
 			}
+			r.tail++
 			r.late = 0
-			if r.later(words) {
-				r.late = r.tail + 1
-			}
-			return lost
+			lost++
+			continue
 		}
 		yield(key, check&3)
 		r.tail++

@@ -17,6 +17,8 @@ type Report struct {
 	Driver  string   `json:"driver"`
 	Commit  string   `json:"commit"`
 	Results []Result `json:"results"`
+	// Experiments that were on, of package experiments.
+	Experiments []string `json:"experiments,omitempty"`
 	// Skipped are cases that this machine could not run.
 	Skipped []Skipped `json:"skipped,omitempty"`
 	// Took says how long the cases took in all, in the order in which they were first run; "setup" is the making of what several

@@ -12,6 +12,7 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/internal/experiments"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -22,6 +23,10 @@ var commit = "unknown"
 func Run(o Options) (_ *Report, err error) {
 	o.EnsureDefaults()
 	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	on, err := experiments.Named()
+	if err != nil {
 		return nil, err
 	}
 	count := 1
@@ -39,7 +44,7 @@ func Run(o Options) (_ *Report, err error) {
 	}()
 	d := devices[0].(*cuda.Device)
 	r := &runner{o: o, d: d, start: time.Now(), report: Report{
-		Device: d.Info().Name, Driver: driverVersion() + ", " + cuda.Driver(), Commit: commit,
+		Device: d.Info().Name, Driver: driverVersion() + ", " + cuda.Driver(), Commit: commit, Experiments: on,
 	}}
 	defer r.release()
 	r.findPeer(devices)

@@ -43,7 +43,11 @@ func GPU(w io.Writer, r *gpu.Report) error {
 
 // machine says what was measured.
 func machine(r *gpu.Report) string {
-	return fmt.Sprintf("%s, driver %s, commit %s", r.Device, r.Driver, r.Commit)
+	with := ""
+	if len(r.Experiments) > 0 {
+		with = ", with " + strings.Join(r.Experiments, " and ")
+	}
+	return fmt.Sprintf("%s, driver %s, commit %s%s", r.Device, r.Driver, r.Commit, with)
 }
 
 // figure prints three or more digits.

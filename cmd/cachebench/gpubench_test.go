@@ -49,7 +49,7 @@ func TestGPUBench_BadFlags(t *testing.T) {
 	for want, flags := range map[string][]string{
 		`gpu-bench: case ("hits") must be one of ` + strings.Join(gpu.Cases, ", "):                                                     {"--cases", "lookup,hits"},
 		"gpu-bench: row (6 bytes) must be a multiple of 4 from 4 to 1048572":                                                           {"--rows", "512,6"},
-		"gpu-bench: table (7 bytes) must be 1048576 to 2^40 - 1":                                                                      {"--table-bytes", "7"},
+		"gpu-bench: table (7 bytes) must be 1048576 to 2^40 - 1":                                                                       {"--table-bytes", "7"},
 		"gpu-bench: runs (-1) must be 1 to 10000":                                                                                      {"--runs", "-1"},
 		"--from and --cases contradict each other":                                                                                     {"--from", gpuExample, "--cases", "lookup"},
 		"--from and --host-threads contradict each other":                                                                              {"--from", gpuExample, "--host-threads", "4"},
