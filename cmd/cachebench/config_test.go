@@ -96,8 +96,8 @@ func TestConfig_EqualsFlags(t *testing.T) {
 		"--host-tier packed --device host --devices 2 --workers 1 --seed 9 --cast bf16 --features " + features)
 	byFile, byFlags := decode[experiment.Result](t, succeed(t, "run", "--config", config)), run(t, flags...)
 	check(t, "run --config", &byFile)
-	if got, want := fmt.Sprintf("%+v", timeless(&byFile)), fmt.Sprintf("%+v", timeless(byFlags)); got != want {
-		t.Errorf("by file\n%s\nby flags\n%s", got, want)
+	if got, want := timeless(&byFile), timeless(byFlags); !reflect.DeepEqual(got, want) {
+		t.Errorf("by file\n%+v\nby flags\n%+v", got, want)
 	}
 	// Flags override, before or after --config, also with the flag's default value and a different number of list elements.
 	for _, args := range [][]string{{"--config", config, "--devices", "1", "--fanouts", "4"}, {"--fanouts", "4", "--devices", "1", "--config", config}} {
