@@ -113,9 +113,9 @@ func TestRun_Devices(t *testing.T) {
 	if p := r.Placement; p == nil || p.HotBytes != 0 || len(p.Slabs) != 4 || !strings.Contains(p.Why, "Options.Rates") {
 		t.Errorf("placement: %+v", p)
 	}
-	// Where peers are slow and misses are fast, everything is copied: all hits are local, and there are fewer.
+	// Where peers are slow and misses are fast, all that is worth it is copied; what room is left has rows of either slab.
 	copied := decode[experiment.Result](t, succeed(t, append([]string{"run", "--json", "--device", "host", "--gpus", "0,2", "--rates", "local=100,peer=0.1,host=90"}, small...)...))
-	if h := copied.Results.HitsBySlab; copied.Device.Count != 2 || h.Peer != 0 || h.Local == 0 || copied.Placement.CopiedRows == 0 || copied.Placement.RowNanos <= 0 ||
+	if h := copied.Results.HitsBySlab; copied.Device.Count != 2 || h.Peer > h.Local/16 || copied.Placement.CopiedRows == 0 || copied.Placement.RowNanos <= 0 ||
 		copied.Placement.RowNanos >= copied.Placement.PartitionNanos {
 		t.Errorf("%+v of %d devices, %+v", h, copied.Device.Count, copied.Placement)
 	}
@@ -426,10 +426,10 @@ func TestRun_AcceptedTables(t *testing.T) {
 		r.Table.Name = ""
 		results[c.name] = r
 	}
-	want := fmt.Sprint(results["plain"])
+	want := results["plain"]
 	for _, same := range []string{"Fortran order", "big-endian", "rank 3", "npz, the only array", "npz, a named array"} {
-		if got := fmt.Sprint(results[same]); got != want {
-			t.Errorf("%s:\n got %s\nwant %s", same, got, want)
+		if got := results[same]; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", same, got, want)
 		}
 	}
 }
