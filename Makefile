@@ -25,9 +25,10 @@ test: $(CUDA_STUB) ## all tests, with internal checks on; at most 8 minutes on t
 	@if [ -n "$(CUDA_STUB)" ]; then $(CUDA_ENV) $(MAKE) --no-print-directory test-cuda; else echo "no C compiler: the CUDA build is not tested"; fi
 
 .PHONY: test-cuda
-test-cuda: $(CUDA_STUB) # the CUDA build; its GPU tests skip where there is no GPU
+test-cuda: $(CUDA_STUB) # what the CUDA build has of its own; GPU tests skip where there is no GPU
 	$(CUDA_ENV) $(GO) vet $(CUDA_TAGS) ./...
-	$(CUDA_ENV) $(GO) test -tags cuda,invariants -timeout 8m ./device/... ./kernels/... ./transfer ./cache/... ./cmd/... ./bench/gpu
+	$(CUDA_ENV) $(GO) test -tags cuda,invariants -timeout 8m ./device/... ./kernels/... ./transfer ./bench/gpu
+	$(CUDA_ENV) $(GO) test -tags cuda,invariants -timeout 8m -run 'GPU|Device|Options' ./cache ./cmd/...
 
 # Packages whose values are used by several goroutines at once.
 CONCURRENT = ./cache/... ./device/... ./hashmap ./kernels ./transfer ./bench/workload ./bench/trace ./codec/...

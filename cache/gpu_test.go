@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -145,7 +146,7 @@ func TestGPU_EqualsHost(t *testing.T) {
 				for _, s := range []*cache.Stats{&a, &b} { // page-locked memory is rounded, Go memory is not staged, time goes by
 					s.HostBytes, s.StagingBytes, s.AdmittedAge = 0, 0, 0
 				}
-				if fmt.Sprintf("%+v", a) != fmt.Sprintf("%+v", b) {
+				if !reflect.DeepEqual(a, b) {
 					t.Fatalf("statistics differ:\n%+v\n%+v", a, b)
 				}
 				ids := append(zipf(r, rows, 5000), -1, int64(rows))

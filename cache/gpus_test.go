@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -60,7 +61,7 @@ func TestGPUs_EqualHost(t *testing.T) {
 				}
 			}
 			a, b := stats(t, caches[0]), stats(t, caches[1])
-			if fmt.Sprintf("%+v%+v", a.Devices, a.Placement) != fmt.Sprintf("%+v%+v", b.Devices, b.Placement) {
+			if !reflect.DeepEqual(a.Devices, b.Devices) || !reflect.DeepEqual(a.Placement, b.Placement) {
 				t.Errorf("%s: host %+v %+v\nGPU %+v %+v", placement, a.Devices, a.Placement, b.Devices, b.Placement)
 			}
 			if copied := b.Placement.CopiedRows > 0; copied == (placement == cache.PlacementPartition) {

@@ -23,10 +23,12 @@ func (d *Device) NewSequence() device.Sequence {
 
 // On implements device.Sequence.
 func (q *Sequence) On(s device.Stream) device.Stream {
-	on := &Stream{}
+	var on *Stream
 	if q.used < len(q.streams) {
 		on = &q.streams[q.used]
 		q.used++
+	} else {
+		on = &Stream{}
 	}
 	*on = Stream{device: q.device, stream: s.(*Stream).stream, sequence: q.calls}
 	return on
