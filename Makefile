@@ -38,7 +38,7 @@ collector: ## the OpenTelemetry Collector of the tests, a module of its own, at 
 	cd internal/oteltest/collector && $(GO) build -o ../../../build/otel-collector .
 
 race: ## the concurrent packages under the race detector
-	$(GO) test -race -short -timeout 10m $(CONCURRENT)
+	$(GO) test -race -short -timeout 20m $(CONCURRENT)
 
 fuzz: ## every fuzz target for FUZZTIME
 	.ci/fuzz $(FUZZTIME)
