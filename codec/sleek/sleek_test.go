@@ -372,8 +372,13 @@ func FuzzDecode(f *testing.F) {
 		}
 		dst := make([]byte, c.EncodeBound())
 		again := make([]byte, c.RowBytes())
-		if k, err := c.Decode(again, dst[:c.encode(dst, row)]); err != nil || k > n+c.word || c.bounded == nil && !bytes.Equal(row, again) {
-			t.Fatalf("the decoded row encodes to %d bytes (from %d), %v", k, n, err)
+		k, err := c.Decode(again, dst[:c.encode(dst, row)])
+		if err != nil || c.bounded == nil && !bytes.Equal(row, again) {
+			t.Fatalf("the decoded row encodes to %d bytes (from %d), which decode to %x, not %x, %v", k, n, again, row, err)
+		}
+		// Where a row ends inside a word, stored garbage may have had other bits there than the zeros of an encoder.
+		if k > n && c.rowBytes%c.word == 0 {
+			t.Fatalf("the decoded row encodes to %d bytes (from %d)", k, n)
 		}
 	})
 }
