@@ -16,7 +16,7 @@ GPU_RESULTS   ?= $(GPU_BUNDLE)/results
 # Real tables that codecs are tried on, of $(DATA).
 GPU_DATA      := cora.npz reddit.npz ncf_user.npy
 
-.PHONY: cuda-stub kernels check-kernels gpu-bundle gpu-pack gpu-test gpu-bench gpu-collect gpu-docs check-gpu-record gpu-owed
+.PHONY: cuda-stub kernels check-kernels gpu-bundle gpu-pack gpu-test gpu-bench gpu-collect gpu-figures gpu-docs check-gpu-record gpu-owed
 cuda-stub: $(CUDA_STUB)
 
 # Regenerates the PTX and the ABI constants.
@@ -54,6 +54,12 @@ gpu-test: gpu-bundle
 gpu-bench: gpu-bundle
 	cd $(GPU_BUNDLE) && ./run.sh bench
 	$(MAKE) --no-print-directory gpu-figures
+
+# Merges the figures of such folders into docs/results/gpu-bench.json. Nothing is replaced by less than a whole run.
+gpu-figures:
+	go run ./cmd/cachebench gpu-bench $(foreach r,$(GPU_RESULTS),$(patsubst %,--from %,$(wildcard $(r)/bench-*.json))) --whole --json >build/gpu-bench.json
+	cp build/gpu-bench.json docs/results/gpu-bench.json
+	$(MAKE) --no-print-directory gpu-docs
 
 # Makes the record of folders of results, or of their .tar.gz, which one bundle left on one machine or several.
 gpu-collect:

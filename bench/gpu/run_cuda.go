@@ -118,17 +118,17 @@ func (r *runner) measure(name string, run func() error) error {
 		return nil
 	}
 	err = fmt.Errorf("%s: %w", name, err)
-	if name == setup || r.stream.Synchronize() != nil {
-		return err
-	}
-	fmt.Fprintf(r.o.Log, "%6.1fs FAILED: %v\n", time.Since(r.start).Seconds(), err)
-	r.failed = append(r.failed, err)
 	for i, s := range r.report.Incomplete {
 		if s.Case == name || slices.Contains(measuredWith[name], s.Case) {
 			r.report.Incomplete[i].Reason = err.Error()
 		}
 	}
 	r.save()
+	if name == setup || r.stream.Synchronize() != nil {
+		return err
+	}
+	fmt.Fprintf(r.o.Log, "%6.1fs FAILED: %v\n", time.Since(r.start).Seconds(), err)
+	r.failed = append(r.failed, err)
 	return nil
 }
 
@@ -156,7 +156,10 @@ const setup = "setup"
 
 func (r *runner) run() error {
 	if r.has("link", "device-copy") {
-		if err := errors.Join(r.measure("link", r.reportLink), r.finish("link", "device-copy")); err != nil {
+		if err := r.measure("link", r.reportLink); err != nil {
+			return err
+		}
+		if err := r.finish("link", "device-copy"); err != nil {
 			return err
 		}
 	}
@@ -187,7 +190,10 @@ func (r *runner) run() error {
 		}
 		err := r.measure(c.name, c.run)
 		r.free()
-		if err := errors.Join(err, r.finish(c.name)); err != nil {
+		if err != nil {
+			return err
+		}
+		if err := r.finish(c.name); err != nil {
 			return err
 		}
 	}

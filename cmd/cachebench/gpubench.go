@@ -20,7 +20,7 @@ func newGPUBench() *cobra.Command {
 	var o gpu.Options
 	var from []string
 	var out, plot string
-	var asJSON, asMarkdown bool
+	var asJSON, asMarkdown, whole bool
 	var measuring []string // flags that say what to measure
 	cmd := &cobra.Command{
 		Use:   "gpu-bench",
@@ -54,6 +54,11 @@ func newGPUBench() *cobra.Command {
 			if res == nil {
 				return err
 			}
+			if whole {
+				if err := errors.Join(err, res.Whole()); err != nil {
+					return err
+				}
+			}
 			if out != "" { // in whole, and with how long the cases took
 				err = errors.Join(err, saveReport(out, res))
 			}
@@ -78,6 +83,7 @@ func newGPUBench() *cobra.Command {
 	measuring = []string{"cases", "rows", "table-bytes", "large-table-bytes", "host-threads", "batch", "entries", "runs"}
 	f.StringSliceVar(&from, "from", nil, "FILE.json that --json printed, or several of one build to merge: report that instead of measuring")
 	f.StringVar(&out, "out", "", "FILE.json: keep the report there, renewed after each result, so that a run that is killed leaves what it measured")
+	f.BoolVar(&whole, "whole", false, "report nothing, and say why, where a case is incomplete")
 	f.StringVar(&plot, "plot", "", "FILE.svg or FILE.png: draw GB/s over row bytes")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	f.BoolVar(&asMarkdown, "markdown", false, "print Markdown tables")

@@ -147,6 +147,7 @@ func TestGPUBench_Merge(t *testing.T) {
 	if r, err := gpu.ReadReport(out); err != nil || len(r.Results) != 2 || len(r.Incomplete) != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
+	refuse(t, "report (1 cases incomplete) must be whole: load: not finished", "gpu-bench", "--from", one+","+two, "--whole")
 	refuse(t, "--from ("+one+","+other+"): reports (d, driver v, commit c [], and d, driver v, commit e []) must be of one device, driver and build",
 		"gpu-bench", "--from", one+","+other)
 }

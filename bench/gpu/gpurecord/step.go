@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -176,10 +177,15 @@ func printSteps(w io.Writer, dir string) error {
 	return errors.Join(t.Flush(), errors.Join(bad...))
 }
 
+// firstLine is what a table has room for.
 func firstLine(s string) string {
-	line, _, more := bytes.Cut([]byte(s), []byte("\n"))
-	if more {
-		return string(line) + " …"
+	line, _, more := strings.Cut(s, "\n")
+	const most = 160
+	if len(line) > most {
+		line, more = strings.ToValidUTF8(line[:most], ""), true
 	}
-	return string(line)
+	if more {
+		line += " …"
+	}
+	return line
 }
