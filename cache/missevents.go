@@ -122,7 +122,7 @@ func (b *tracedBatch) explainMisses() {
 			e := &s.estimates[i]
 			all = append(all, keyFrequency.Float64(e.Frequency), keyScore.Float64(e.Score), keyVictim.Float64(e.Victim))
 		}
-		if w := &s.withdrawn[i]; (reason == slab.Evicted || reason == slab.Invalidated) && !w.at.IsZero() {
+		if w := &s.withdrawn[i]; !w.at.IsZero() { // whatever the reason: what was withdrawn long ago counts as rejected
 			all = append(all, keyEvictedAge.Float64(w.age.Seconds()), keyEvictedSince.Float64(now.Sub(w.at).Seconds()),
 				keyEvictedTime.String(when.text(w.at)))
 			if w.by != nil {

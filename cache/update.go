@@ -256,6 +256,7 @@ func (ch *changes) makeRoomLocked(key uint64) bool {
 			continue
 		}
 		if ch.deleteLocked(rival) { // it only said why it has no location
+			ch.rejectLocked(rival)
 			return false
 		}
 		victim, found = rival, true
@@ -263,6 +264,7 @@ func (ch *changes) makeRoomLocked(key uint64) bool {
 	if found {
 		ch.evictLocked(victim, ch.placesOf(victim), slab.Evicted)
 		ch.deleteLocked(victim)
+		ch.rejectLocked(victim)
 		ch.counts.evicted.Add(1)
 	}
 	return false // if all rivals are fresh or deleted, they make room by themselves

@@ -385,6 +385,9 @@ func TestUpdate_FullMap(t *testing.T) {
 	if int64(len(byUpdate)) != s.Changes.EvictedRows {
 		t.Errorf("%d rows were evicted by the update, %d in all", len(byUpdate), s.Changes.EvictedRows)
 	}
+	if cold := explainedRows(t, c, func(e cache.Explanation) bool { return e.Eviction != nil && e.Reason == cache.Cold && !e.Cached }); len(cold) > 0 {
+		t.Errorf("%d rows that were evicted count as never offered", len(cold))
+	}
 }
 
 // TestUpdate_OversizeRows: rows that no slab holds are updated too.
