@@ -68,6 +68,7 @@ type look struct {
 type level struct {
 	bits    uint
 	symbols [1 << maxDigitBits]uint16
+	passed  [1 << maxDigitBits]uint8 // 1 for the digit that passes elements on
 }
 
 // New returns the codec of that shape for rows of rowBytes.
@@ -118,6 +119,7 @@ func New(rowBytes int, s Shape) (*Codec, error) {
 			c.codes[symbol] = uint8(k<<4 | d)
 			l.symbols[d] = symbol << c.place
 		}
+		l.passed[1<<bits-1] = 1
 		next = next[1<<bits-1:]
 		c.levels = append(c.levels, l)
 		c.raw += bits

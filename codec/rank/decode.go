@@ -124,15 +124,16 @@ func (c *Codec) decodeSymbols(symbols *[segmentElements + 32]uint16, n int, src 
 			return pos
 		}
 		mask, next := uint64(1)<<l.bits-1, 0
+		size := l.bits & 7
 		for first := 0; first < passed; first += 8 {
 			w := bitio.Load(base, start>>3) >> (start & 7)
 			start += 8 * int(l.bits)
 			for _, i := range list[first:min(first+8, passed)] {
 				digit := w & mask
-				w >>= l.bits & 7
+				w >>= size
 				symbols[i] = l.symbols[digit&15]
 				list[next&255] = i
-				next += int((digit + 1) >> (l.bits & 7))
+				next += int(l.passed[digit&15])
 			}
 		}
 		passed = next
