@@ -132,6 +132,37 @@ func benchmarkCodec(b *testing.B, f codec.Family, decode bool, table []byte, row
 	b.ReportMetric(float64(len(table))/float64(total), "ratio")
 }
 
+// BenchmarkTrain trains every codec on 10,000 rows of 512 bytes, which is the sample of cachebench's default table, and picks one.
+// It reports the milliseconds of processors that each takes.
+func BenchmarkTrain(b *testing.B) {
+	const rowBytes = 512
+	table := speedTable("normal", dtype.Float32)
+	sample := append(bytes.Clone(table), table...)[:10_000*rowBytes]
+	run := func(name string, train func() error) {
+		b.Run("codec="+name, func(b *testing.B) {
+			start := processorTime(b)
+			for range b.N {
+				if err := train(); errors.Is(err, codec.ErrDType) {
+					b.Skip(err)
+				} else if err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64((processorTime(b)-start).Microseconds())/1e3/float64(b.N), "cpu-ms/op")
+		})
+	}
+	for _, f := range concrete() {
+		run(f.Name, func() error {
+			_, err := f.Train(sample, rowBytes, dtype.Float32)
+			return err
+		})
+	}
+	run(Auto, func() error {
+		_, _, err := Pick(sample, rowBytes, dtype.Float32, Terms{})
+		return err
+	})
+}
+
 // processorTime returns what the process has used of the processors.
 func processorTime(b *testing.B) time.Duration {
 	var u syscall.Rusage

@@ -141,7 +141,7 @@ func TestRoundTrip_ModelAllLengths(t *testing.T) {
 				if !bytes.Equal(dst[:stored], want) {
 					t.Fatalf("%v row %d G %d: stored form differs from the model's:\n%x\n%x", of, n, c.subchunk, dst[:stored], want)
 				}
-				if sum := c.sampleBytes(row); sum != int64(min(stored, n)) {
+				if sum := sampleBytes(row, []*Codec{c})[0]; sum != int64(min(stored, n)) {
 					t.Fatalf("%v row %d: training counts %d bytes, want %d", of, n, sum, stored)
 				}
 				for _, src := range [][]byte{dst[:stored:stored], dst} {
@@ -451,6 +451,41 @@ func benchmarkRows(b *testing.B, decode bool) {
 				}
 				b.ReportMetric(float64(len(table))/float64(total), "ratio")
 			})
+		}
+	}
+}
+
+// TestTrain_CountsWhatIsStored holds the bytes that training counts, for all subchunk lengths in one pass, on what each codec stores.
+func TestTrain_CountsWhatIsStored(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for _, rowBytes := range []int{1, 15, 16, 17, 100, 128, 1000, 1024, 1025, 3001} {
+		for _, of := range dtypes {
+			l, err := layoutOf(of)
+			if err != nil {
+				t.Fatal(err)
+			}
+			table := make([]byte, 20*rowBytes)
+			for i := range 20 {
+				randomRow(r, l, table[i*rowBytes:][:rowBytes])
+			}
+			var codecs []*Codec
+			for subchunk := maxSubchunk; subchunk >= minSubchunk; subchunk /= 2 {
+				c, err := newCodec(l, rowBytes, subchunk, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				codecs = append(codecs, c)
+			}
+			for k, got := range sampleBytes(table, codecs) {
+				want := int64(0)
+				dst := make([]byte, codecs[k].EncodeBound())
+				for i := range 20 {
+					want += int64(min(rowBytes, codecs[k].encode(dst, table[i*rowBytes:][:rowBytes])))
+				}
+				if got != want {
+					t.Errorf("%v row %d G %d: training counts %d bytes, want %d", of, rowBytes, codecs[k].subchunk, got, want)
+				}
+			}
 		}
 	}
 }
