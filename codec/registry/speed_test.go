@@ -68,14 +68,16 @@ func benchmarkCodecs(b *testing.B, decode bool) {
 		b.Fatal(err)
 	}
 	families = append(families, bounded)
+	tables := []struct {
+		data string
+		of   codec.DType
+	}{{"normal", dtype.Float32}, {"normal", dtype.BFloat16}, {"normal", dtype.Float64}, {"walk", dtype.Float32}, {"sparse", dtype.Float32}}
 	for _, f := range families {
-		for _, data := range []string{"normal", "walk", "sparse"} {
-			for _, of := range []codec.DType{dtype.Float32, dtype.BFloat16, dtype.Float64} {
-				for _, rowBytes := range speedRows {
-					b.Run(fmt.Sprintf("codec=%s/data=%s/type=%v/row=%d", f.Name, data, of, rowBytes), func(b *testing.B) {
-						benchmarkCodec(b, f, decode, speedTable(data, of), rowBytes, of)
-					})
-				}
+		for _, t := range tables {
+			for _, rowBytes := range speedRows {
+				b.Run(fmt.Sprintf("codec=%s/data=%s/type=%v/row=%d", f.Name, t.data, t.of, rowBytes), func(b *testing.B) {
+					benchmarkCodec(b, f, decode, speedTable(t.data, t.of), rowBytes, t.of)
+				})
 			}
 		}
 		for _, file := range []string{"cora.npz", "pubmed_tx.npz", "reddit.npz", "ncf_user.npy"} {

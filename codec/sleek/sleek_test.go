@@ -388,9 +388,6 @@ func resum(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b[:metadataBytes-4], checksum(b[:metadataBytes-4]))
 }
 
-func BenchmarkDecode(b *testing.B) { benchmarkRows(b, true) }
-func BenchmarkEncode(b *testing.B) { benchmarkRows(b, false) }
-
 // normal returns words of N(0,1).
 func normal(words int, of codec.DType) []byte {
 	r := rand.New(rand.NewPCG(7, 8))
@@ -410,49 +407,6 @@ func normal(words int, of codec.DType) []byte {
 		}
 	}
 	return b
-}
-
-// benchmarkRows runs over 4 MiB of N(0,1) of several types and row lengths.
-func benchmarkRows(b *testing.B, decode bool) {
-	for _, bc := range []struct {
-		family string
-		of     codec.DType
-	}{{"sleek", dtype.Float32}, {"sleek", dtype.Float64}, {"sleek", dtype.BFloat16}, {"sleek", dtype.Float16}, {"sleek-eb:0.001", dtype.Float32}} {
-		for _, rowBytes := range []int{128, 512, 4096} {
-			b.Run(fmt.Sprintf("codec=%s/%v/row=%d", bc.family, bc.of, rowBytes), func(b *testing.B) {
-				table := normal(4<<20/bc.of.Size(), bc.of)
-				c, err := Train(table[:1<<20], rowBytes, bc.of)
-				if bc.family != "sleek" {
-					c, err = TrainBounded(table[:1<<20], rowBytes, bc.of, 0.001)
-				}
-				if err != nil {
-					b.Fatal(err)
-				}
-				rows, total := len(table)/rowBytes, 0
-				stored := make([][]byte, rows)
-				dst := make([]byte, c.EncodeBound())
-				for i := range stored {
-					n := c.encode(dst, table[i*rowBytes:][:rowBytes])
-					stored[i] = bytes.Clone(dst[:n])
-					total += n
-				}
-				row := make([]byte, rowBytes)
-				b.SetBytes(int64(rowBytes))
-				b.ReportAllocs()
-				b.ResetTimer()
-				for i := range b.N {
-					if decode {
-						if _, err := c.Decode(row, stored[i%rows]); err != nil {
-							b.Fatal(err)
-						}
-					} else {
-						c.encode(dst, table[i%rows*rowBytes:][:rowBytes])
-					}
-				}
-				b.ReportMetric(float64(len(table))/float64(total), "ratio")
-			})
-		}
-	}
 }
 
 // TestTrain_CountsWhatIsStored holds the bytes that training counts, for all subchunk lengths in one pass, on what each codec stores.
