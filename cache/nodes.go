@@ -33,8 +33,8 @@ type HostMemory struct {
 type hostNodes struct {
 	tier    []int // of the host tier and the overlay; none: anywhere
 	why     string
-	devices []int // the node of each device, or UnknownNode
-	near    []int // the node for what only that device reads, or UnknownNode
+	devices []int   // the node of each device, or UnknownNode
+	near    []int   // the node for what only that device reads, or UnknownNode
 	cpus    [][]int // the processors of that node; none: those of any
 	refused bool    // memory could not be laid there, and lies anywhere
 }
@@ -81,7 +81,7 @@ func (c *Cache) placeHost() error {
 	}
 	for _, n := range asked {
 		if !slices.Contains(usable, n) {
-			return fmt.Errorf("cache: HostNodes (%d) must be nodes whose memory this process can have: %s", n, orNone(usable))
+			return &optionsError{[]string{fmt.Sprintf("cache: HostNodes (%d) must be a node whose memory this process can have: %s", n, orNone(usable))}}
 		}
 	}
 	if len(asked) == 0 && len(usable) < 2 {
@@ -148,7 +148,7 @@ func (c *Cache) checkNodes(t *table) {
 
 // hostMemory returns where the host tiers lie.
 func (c *Cache) hostMemory() HostMemory {
-	h := HostMemory{Nodes: c.nodes.tier, Why: c.nodes.why}
+	h := HostMemory{Nodes: slices.Clone(c.nodes.tier), Why: c.nodes.why}
 	for _, t := range c.tables {
 		h.Held = numa.Add(h.Held, t.tier.Nodes().Held)
 	}
