@@ -21,12 +21,12 @@ type NodeBytes = numa.Held
 // HostMemory says on which memory nodes (NUMA) of the host the host tiers lie, and why.
 type HostMemory struct {
 	// Nodes are those that the host tiers' pages were to be laid on in turns; empty: wherever the system puts them.
-	Nodes []int
+	Nodes []int `json:"nodes,omitempty"`
 	// Held is what was found there when the tables had been loaded, or packed anew: exactly, or of large ones by looking at 1,024
 	// pages each. Empty where Nodes is, or where the system does not say.
-	Held []NodeBytes
+	Held []NodeBytes `json:"held,omitempty"`
 	// Why says how the nodes were chosen, or why none were; "" on machines that are not known to have several.
-	Why string
+	Why string `json:"why"`
 }
 
 // hostNodes is where a cache has its host memory, and its threads.

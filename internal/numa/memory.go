@@ -13,8 +13,8 @@ func (m *Memory) Bytes() []byte { return m.mapped }
 
 // Held is how much of some memory lies on a node.
 type Held struct {
-	Node  int
-	Bytes int64
+	Node  int   `json:"node"`
+	Bytes int64 `json:"bytes"`
 }
 
 // Add returns the sums by node, ascending.
