@@ -406,11 +406,11 @@ func (p *planes) grow() (mask, val uint64) {
 
 // Families of the registry.
 var (
-	IBP2 = codec.Family{Name: "ibp2", GPURate: 0.85, Train: train2, Unmarshal: unmarshal}
-	IBP4 = codec.Family{Name: "ibp4", GPURate: 0.95, Train: trainFixed(4), Unmarshal: unmarshal}
-	IBP8 = codec.Family{Name: "ibp8", GPURate: 0.95, Train: trainFixed(8), Unmarshal: unmarshal}
+	IBP2 = codec.Family{Name: "ibp2", GPURate: codec.RateOnGPU("ibp2"), Train: train2, Unmarshal: unmarshal}
+	IBP4 = codec.Family{Name: "ibp4", GPURate: codec.RateOnGPU("ibp4"), Train: trainFixed(4), Unmarshal: unmarshal}
+	IBP8 = codec.Family{Name: "ibp8", GPURate: codec.RateOnGPU("ibp8"), Train: trainFixed(8), Unmarshal: unmarshal}
 	IBP  = codec.Family{
-		Name: "ibp", Choice: true, GPURate: 0.95,
+		Name: "ibp", Choice: true, GPURate: codec.RateOnGPU("ibp4"),
 		Train: func(sample []byte, rowBytes int, _ codec.DType) (codec.Codec, error) {
 			return asCodec(TrainBest(sample, rowBytes))
 		},
