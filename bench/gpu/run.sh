@@ -32,7 +32,7 @@ step() {
 tests() {
 	package=$1 seconds=$2 processes=$3
 	shift 3
-	step "$package" "$seconds" -tests "$package" -stall "${STALL:-90s}" -workers "$processes" "$@" -- "./$package.test" ${SHORT:+-test.short}
+	step "$package" "$seconds" -tests "$package" -stall "${STALL:-150s}" -workers "$processes" "$@" -- "./$package.test" ${SHORT:+-test.short}
 }
 
 # sanitize TOOL
