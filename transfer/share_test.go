@@ -68,15 +68,15 @@ func (s *sharing) gatherAlone(rows []int64) error {
 	})
 }
 
-// gatherBy reads the rows as misses of one batch on a stream of its own, at the back of a list twice as long, and checks all
+// gatherBy reads the rows as misses of one batch on a stream of its own, at the back of a list that is longer, and checks all
 // that the batch leaves. Rows that do not decode are counted, their output is not looked at.
 func (s *sharing) gatherBy(rows []int64, enqueue func(device.Stream, Batch, device.Event) error) error {
 	rowBytes := s.tier.RowBytes()
 	n := len(rows)
-	list := make([]kernels.Found, 2*n)
+	list := make([]kernels.Found, 2*n+1)
 	want, moved, corrupt := make([]byte, n*rowBytes), uint64(0), 0
 	for i, r := range rows {
-		list[n+i] = kernels.Found{Word: uint64(r), Position: uint32(i)}
+		list[n+1+i] = kernels.Found{Word: uint64(r), Position: uint32(i)}
 		if s.corrupt[r] {
 			corrupt++
 			continue
@@ -104,7 +104,7 @@ func (s *sharing) gatherBy(rows []int64, enqueue func(device.Stream, Batch, devi
 	}()
 	batch := Batch{
 		Found: alloc(len(list) * kernels.FoundBytes), Ordered: alloc(len(list) * kernels.FoundBytes), Counters: alloc(kernels.CountersBytes),
-		Buckets: alloc(kernels.OrderBytes), Out: alloc(n * rowBytes), Share: s.table,
+		Buckets: alloc(kernels.OrderBytes), Out: alloc(max(n, 1) * rowBytes), Share: s.table,
 	}
 	counters := []kernels.Counters{{Misses: uint32(n)}}
 	stream, err := s.d.NewStream()
@@ -121,7 +121,7 @@ func (s *sharing) gatherBy(rows []int64, enqueue func(device.Stream, Batch, devi
 	err = errors.Join(
 		device.Upload(s.d, batch.Found, asBytes(list)), device.Upload(s.d, batch.Counters, asBytes(counters)),
 		enqueue(stream, batch, event), stream.Synchronize(),
-		device.Download(s.d, got, batch.Out), device.Download(s.d, asBytes(counters), batch.Counters),
+		device.Download(s.d, got, batch.Out.Slice(0, int64(n*rowBytes))), device.Download(s.d, asBytes(counters), batch.Counters),
 	)
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func TestShare_RowsOfEveryKind(t *testing.T) {
 				s := newSharing(t, d, 3000, c.rowBytes, c.mode, c.codec, ShareOptions{Threads: 3, Piece: 8, Unit: 4, StageBytes: 1 << 20, Timeout: time.Second})
 				r := rand.New(rand.NewPCG(1, uint64(c.rowBytes)))
 				plan := new(Plan)
-				for _, n := range []int{1, 7, 8, 9, 63, 64, 65, 1000, gputest.Few(5001, 1501)} {
+				for _, n := range []int{0, 1, 7, 8, 9, 63, 64, 65, gputest.Few(1000, 300), gputest.Few(5001, 1001)} {
 					rows := s.random(n, r)
 					if err := s.gather(plan, rows); err != nil {
 						t.Fatalf("batch of %d: %v", n, err)
@@ -177,7 +177,7 @@ func TestShare_RowsOfEveryKind(t *testing.T) {
 						t.Fatalf("batch of %d alone: %v", n, err)
 					}
 				}
-				if st := s.table.Stats(); st.Strategy != "shared" || st.Shared != 9 {
+				if st := s.table.Stats(); st.Strategy != "shared" || st.Shared != 10 {
 					t.Errorf("%+v", st)
 				}
 			})
@@ -429,10 +429,25 @@ func TestShare_FetchNotLaunched(t *testing.T) {
 }
 
 func TestSharer_BadOptions(t *testing.T) {
-	for _, o := range []ShareOptions{{Piece: 10, Unit: 3}, {Threads: -1}} {
-		if s, err := NewSharer(newDevice(), o); err == nil {
+	for _, c := range []struct {
+		o    ShareOptions
+		want string
+	}{
+		{ShareOptions{Piece: 10, Unit: 3}, "transfer: Piece (10 rows) must be a multiple of Unit (3 rows)"},
+		{ShareOptions{Piece: 96}, "transfer: Piece (96 rows) must be a multiple of Unit (64 rows)"},
+		{ShareOptions{Piece: -64}, "transfer: Piece (-64 rows) must be a multiple of Unit (64 rows)"},
+		{ShareOptions{Unit: -64}, "transfer: Piece (256 rows) must be a multiple of Unit (-64 rows)"},
+		{ShareOptions{Threads: -1}, "transfer: Threads (-1) must be 1 to 1024"},
+		{ShareOptions{Threads: 1025}, "transfer: Threads (1025) must be 1 to 1024"},
+		{ShareOptions{StageBytes: -1}, "transfer: StageBytes (-1 B) must be positive"},
+		{ShareOptions{Timeout: -time.Second}, "transfer: Timeout (-1s) must not be negative"},
+	} {
+		s, err := NewSharer(newDevice(), c.o)
+		if err == nil {
 			s.Close()
-			t.Errorf("%+v is taken", o)
+			t.Errorf("%+v is taken", c.o)
+		} else if err.Error() != c.want {
+			t.Errorf("%+v: %v, want %s", c.o, err, c.want)
 		}
 	}
 }
@@ -456,13 +471,15 @@ func TestShareTable_Learns(t *testing.T) {
 		name          string
 		alone, host   uint64 // nanoseconds a row, of the device alone and of the host alone
 		shared        float64
+		late          bool // the host never gathers anything: the device gives up
 		dropped       bool
 		fractionFloor float64
 		fractionCeil  float64
 	}{
-		{"the host is twice as fast", 30, 15, 12, false, 0.6, 0.73},
-		{"the host is slow", 20, 180, 19, false, 0.05, 0.15},
-		{"sharing does not pay", 20, 20, 25, true, 0, 1},
+		{"the host is twice as fast", 30, 15, 12, false, false, 0.6, 0.73},
+		{"the host is slow", 20, 180, 19, false, false, 0.05, 0.15},
+		{"sharing does not pay", 20, 20, 25, false, true, 0, 1},
+		{"the host never comes", 20, 20, 25, true, true, 0.05, 0.06},
 	} {
 		table := s.Table(kernels.HostRows{Mem: mem, Stride: 256, RowBytes: 256}, kernels.Codec{})
 		const rows = 200_000
@@ -479,11 +496,14 @@ func TestShareTable_Learns(t *testing.T) {
 				times.Nanos = uint64(c.shared * rows)
 				times.HostNanos = uint64(times.Staged) * c.host
 				times.OwnNanos = uint64(rows-times.Staged) * c.alone
+				if c.late {
+					times.Taken, times.Staged, times.HostNanos, times.GaveUp = times.Staged, 0, 0, 1
+				}
 			}
 			s.host.SetTimes(times)
 		}
 		st := table.Stats()
-		if (st.Strategy != "shared") != c.dropped || st.Fraction < c.fractionFloor || st.Fraction > c.fractionCeil || shared == 0 || shared == 200 {
+		if (st.Strategy != "shared") != c.dropped || st.Fraction < c.fractionFloor || st.Fraction > c.fractionCeil || shared == 0 || shared == 200 || c.late != (st.GaveUp != 0) {
 			t.Errorf("%s: %d of 200 shared, %+v", c.name, shared, st)
 		}
 	}
