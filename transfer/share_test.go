@@ -168,7 +168,11 @@ func TestShare_RowsOfEveryKind(t *testing.T) {
 				s := newSharing(t, d, 3000, c.rowBytes, c.mode, c.codec, ShareOptions{Threads: 3, Piece: 8, Unit: 4, StageBytes: 1 << 20, Timeout: time.Second})
 				r := rand.New(rand.NewPCG(1, uint64(c.rowBytes)))
 				plan := new(Plan)
-				for _, n := range []int{0, 1, 7, 8, 9, 63, 64, 65, gputest.Few(1000, 300), gputest.Few(5001, 1001)} {
+				sizes := []int{0, 1, 7, 8, 9, 63, 64, 65, 1000, 5001}
+				if testing.Short() {
+					sizes = []int{0, 1, 9, 65, 1001}
+				}
+				for _, n := range sizes {
 					rows := s.random(n, r)
 					if err := s.gather(plan, rows); err != nil {
 						t.Fatalf("batch of %d: %v", n, err)
@@ -177,7 +181,7 @@ func TestShare_RowsOfEveryKind(t *testing.T) {
 						t.Fatalf("batch of %d alone: %v", n, err)
 					}
 				}
-				if st := s.table.Stats(); st.Strategy != "shared" || st.Shared != 10 {
+				if st := s.table.Stats(); st.Strategy != "shared" || int(st.Shared) != len(sizes) {
 					t.Errorf("%+v", st)
 				}
 			})
@@ -205,9 +209,9 @@ func TestShare_CorruptRowsAreCounted(t *testing.T) {
 				s.corrupt[row] = true
 			}
 			plan := new(Plan)
-			for range 5 {
+			for range gputest.Few(5, 3) {
 				s.setFraction(0.5)
-				if err := s.gather(plan, s.random(3000, r)); err != nil {
+				if err := s.gather(plan, s.random(gputest.Few(3000, 1000), r)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -347,7 +351,7 @@ func TestShare_WorkersStop(t *testing.T) {
 			wg.Go(func() {
 				r := rand.New(rand.NewPCG(4, uint64(g)))
 				plan := new(Plan)
-				for range 40 {
+				for range gputest.Few(40, 10) {
 					if err := s.gather(plan, s.random(1000, r)); err != nil {
 						t.Error(err)
 					}
