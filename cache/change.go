@@ -45,7 +45,8 @@ type changes struct {
 		running  bool          // the goroutine
 		progress chan struct{} // closed, and replaced, after each group
 		err      error         // a change failed half way: nothing can be changed any more
-		by       *cause        // on whose behalf the lock is held, if that is a sampled operation
+		by       *cause        // on whose behalf rows are withdrawn, nil if nobody knows
+		at       time.Time     // when all of these are withdrawn; the zero value: now
 	}
 	copies    copySets
 	started   time.Time
@@ -171,7 +172,19 @@ func (ch *changes) withdrawnLocked(key uint64) {
 	if s, ok := ch.mu.index.Slot(key); ok {
 		ch.mu.bornSum -= int64(ch.mu.born[s])
 		age := time.Duration(ch.now()-ch.mu.born[s]) * (100 * time.Millisecond)
-		ch.evictions.add(withdrawal{key, time.Now(), age, ch.mu.by})
+		at := ch.mu.at
+		if at.IsZero() {
+			at = time.Now()
+		}
+		ch.evictions.add(withdrawal{key, at, age, ch.mu.by})
+	}
+}
+
+// behalfLocked has what is withdrawn from now on remembered as withdrawn by someone at this moment, until it is called with nil or
+// the lock is given up. REQUIRES: ch.mu is locked.
+func (ch *changes) behalfLocked(by *cause) {
+	if ch.mu.by, ch.mu.at = by, (time.Time{}); by != nil {
+		ch.mu.at = time.Now()
 	}
 }
 

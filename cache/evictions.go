@@ -24,14 +24,22 @@ type withdrawal struct {
 	key uint64
 	at  time.Time
 	age time.Duration // since it was admitted, or since the cache was filled
-	by  *cause        // nil: not known, or its span is not sampled
+	by  *cause        // nil: not known
 }
 
-// cause is a sampled operation that withdrew rows.
+// cause is an operation that withdrew rows.
 type cause struct {
 	what string
-	span trace.SpanContext
+	span trace.SpanContext // the zero value if it was not sampled
 }
+
+// unsampledCauses are operations without a span, by what they are.
+var unsampledCauses = map[string]*cause{
+	"refresh": {what: "refresh"}, "update": {what: "update"}, "invalidate": {what: "invalidate"},
+}
+
+// lossOfDevice withdraws what only the lost device had.
+var lossOfDevice = &cause{what: "device_loss"}
 
 func (e *evictions) at(key uint64) *withdrawal {
 	return &e.records[hashmap.Hash(key)&(evictionRecords-1)]
@@ -50,9 +58,26 @@ func (e *evictions) add(w withdrawal) {
 func (e *evictions) find(key uint64) (w withdrawal, ok bool) {
 	e.Lock()
 	defer e.Unlock()
+	return e.findLocked(key)
+}
+
+// findAll appends what find returns of each row of a table, the zero value where that is not remembered.
+func (e *evictions) findAll(table int, rows []int64, all []withdrawal) []withdrawal {
+	e.Lock()
+	defer e.Unlock()
+	for _, row := range rows {
+		w, _ := e.findLocked(hashmap.Key(table, row))
+		all = append(all, w)
+	}
+	return all
+}
+
+func (e *evictions) findLocked(key uint64) (w withdrawal, ok bool) {
 	if e.records == nil {
 		return w, false
 	}
-	w = *e.at(key)
-	return w, w.key == key && !w.at.IsZero()
+	if w = *e.at(key); w.key != key || w.at.IsZero() {
+		return withdrawal{}, false
+	}
+	return w, true
 }

@@ -37,7 +37,7 @@ type Eviction struct {
 	At time.Time
 	// Age is how long the row had been cached.
 	Age time.Duration
-	// By is "refresh", "update" or "invalidate", and Span its span, where that was sampled.
+	// By is "refresh", "update", "invalidate" or "device_loss", and Span its span, where that was sampled.
 	By   string
 	Span trace.SpanContext
 }

@@ -207,6 +207,9 @@ func (c *Cache) choose(s *space) (keys []uint64, err error) {
 	// What the rows take in each clique's slabs, and of that by rows that are copied.
 	used, full := make([]int64, len(sp.cliques)), false
 	bytes, hot := int64(0), c.placing.hot.Load()
+	if err := c.markOversize(s, offered); err != nil {
+		return nil, err
+	}
 	take := func(ranking iter.Seq[uint64], offer bool) error {
 		for key := range ranking {
 			table, row := hashmap.SplitKey(key)
@@ -219,10 +222,6 @@ func (c *Cache) choose(s *space) (keys []uint64, err error) {
 				n, err := t.tier.SlotBytes(row)
 				if err != nil {
 					return err
-				}
-				if room := s.payloadFor(slices.Max(s.budgets), 1); int64(n) > room {
-					t.addOversize(row)
-					continue
 				}
 				full = true
 				for q, members := range sp.cliques {
@@ -283,7 +282,7 @@ func (c *Cache) choose(s *space) (keys []uint64, err error) {
 	for i := range s.payload {
 		s.payload[i] = min(s.payload[i], most, slab.MaxBytes-slab.TailSlack)
 	}
-	for _, t := range c.tables { // seldom any: then rows larger than a slab are known only now
+	for _, t := range c.tables { // seldom any
 		if len(t.oversize) != 0 {
 			bits := bitsetBytes(t.tier.Capacity())
 			for i := range s.payload {
@@ -314,11 +313,29 @@ func (c *Cache) observeRestored() ([]uint64, error) {
 	return keys, nil
 }
 
-func (t *table) addOversize(row int64) {
-	if t.oversize == nil {
-		t.oversize = newBitset(t.tier.Capacity())
+// markOversize notes the rows larger than a slab as such, whoever might offer them later, and as offered. Where not even a raw one
+// is, it looks at none.
+func (c *Cache) markOversize(s *space, offered []bitset) error {
+	largest := s.payloadFor(slices.Max(s.budgets), 1)
+	for i, t := range c.tables {
+		if int64(slab.SlotBytes(t.tier.RowBytes())) <= largest {
+			continue
+		}
+		for row := range t.tier.Rows() {
+			n, err := t.tier.SlotBytes(row)
+			if err != nil {
+				return err
+			}
+			if int64(n) > largest {
+				if t.oversize == nil {
+					t.oversize = newBitset(t.tier.Capacity())
+				}
+				t.oversize.add(row)
+				offered[i].add(row)
+			}
+		}
 	}
-	t.oversize.add(row)
+	return nil
 }
 
 func allRows(table int, rows int64) iter.Seq[uint64] {

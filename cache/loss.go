@@ -163,9 +163,11 @@ func (c *Cache) withdrawSlab(lost int) {
 		part := keys[:min(len(keys), changedRows)]
 		keys = keys[len(part):]
 		ch.mu.Lock()
+		ch.behalfLocked(lossOfDevice)
 		for _, key := range part {
 			ch.withdrawCopyLocked(key, gone)
 		}
+		ch.behalfLocked(nil)
 		ch.publishLocked()
 		ch.mu.Unlock()
 	}

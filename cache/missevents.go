@@ -2,6 +2,7 @@ package cache
 
 import (
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -37,6 +38,10 @@ func (b *tracedBatch) takeMisses(l *lane) {
 		}
 		list, misses = device.HostBuffer(window[:n*kernels.FoundBytes]), n
 	}
+	if b.scratch == nil {
+		b.scratch = missScratches.Get().(*missScratch)
+		b.misses = b.scratch.misses[:0]
+	}
 	all := kernels.FoundView(list)
 	n := min(int64(room), misses)
 	for i := range n {
@@ -44,36 +49,85 @@ func (b *tracedBatch) takeMisses(l *lane) {
 	}
 }
 
-// explainMisses adds the batch's misses to its span: each as an event, and a link to each sampled cycle that evicted some.
+// missScratch is what explaining a batch's misses needs, kept for later batches.
+type missScratch struct {
+	misses    []kernels.Found
+	rows      []int64
+	stored    []int // of each row, negative where that is not known
+	estimates []admission.Estimate
+	withdrawn []withdrawal
+	// attributes are an event's. Options that add the first so many of them are made once, for that takes memory: they may be used
+	// again, since NewEventConfig, by which SDKs read options, copies attributes.
+	attributes [missAttributes]attribute.KeyValue
+	with       [missAttributes + 1]trace.EventOption
+	options    [2]trace.EventOption
+}
+
+// missAttributes is how many attributes a miss's event has at most.
+const missAttributes = 11
+
+var missScratches = sync.Pool{New: func() any {
+	s := &missScratch{}
+	for n := range s.with {
+		s.with[n] = trace.WithAttributes(s.attributes[:n]...)
+	}
+	return s
+}}
+
+// look fills in what is known of the misses of a table, taking each lock once, and returns whether the policy has said something.
+func (s *missScratch) look(c *Cache, table int, misses []kernels.Found) (known bool) {
+	n := len(misses)
+	s.rows, s.withdrawn = s.rows[:0], s.withdrawn[:0]
+	if cap(s.stored) < n {
+		s.stored, s.estimates = make([]int, n), make([]admission.Estimate, n)
+	}
+	s.stored, s.estimates = s.stored[:n], s.estimates[:n]
+	for _, f := range misses {
+		s.rows = append(s.rows, int64(f.Word))
+	}
+	c.tables[table].tier.TryStoredBytes(s.rows, s.stored)
+	s.withdrawn = c.changes.evictions.findAll(table, s.rows, s.withdrawn)
+	return c.learner.tryExplain(table, s.rows, s.estimates)
+}
+
+// sampledMiss, and missReasons by reason, are attributes of events.
+var (
+	sampledMiss = keySampled.Bool(true)
+	missReasons = func() (all [slab.NumReasons]attribute.KeyValue) {
+		for r := range all {
+			all[r] = keyReason.String(slab.Reason(r).String())
+		}
+		return all
+	}()
+)
+
+// explainMisses adds the batch's misses to its span: each as an event, and a link to each sampled operation that withdrew some.
 func (b *tracedBatch) explainMisses() {
-	if len(b.misses) == 0 {
+	s := b.scratch
+	if s == nil {
 		return
 	}
-	c := b.where.device.cache
-	t := c.tables[b.where.table]
-	estimates := make([]admission.Estimate, len(b.misses))
-	known := c.learner.tryExplain(b.where.table, b.misses, estimates)
+	known := s.look(b.where.device.cache, b.where.table, b.misses)
 	var links map[*cause][]int64
-	// Used by every event: NewEventConfig, by which SDKs read options, copies attributes.
-	var room [12]attribute.KeyValue
 	now := time.Now()
-	options := []trace.EventOption{trace.WithTimestamp(now), nil}
+	s.options[0] = trace.WithTimestamp(now)
+	var when moment
 	for i, f := range b.misses {
 		row, reason := int64(f.Word), slab.Reason(min(f.Reason, slab.NumReasons-1))
-		all := append(room[:0], keyRow.Int64(row), keyReason.String(reason.String()), keySampled.Bool(true))
-		if n, ok := t.tier.TryStoredBytes(row); ok {
+		all := append(s.attributes[:0], keyRow.Int64(row), missReasons[reason], sampledMiss)
+		if n := s.stored[i]; n >= 0 {
 			all = append(all, keyStored.Int(n))
 		}
 		if known {
-			e := &estimates[i]
+			e := &s.estimates[i]
 			all = append(all, keyFrequency.Float64(e.Frequency), keyScore.Float64(e.Score), keyVictim.Float64(e.Victim))
 		}
-		if reason == slab.Evicted || reason == slab.Invalidated {
-			if w, ok := c.changes.evictions.find(hashmap.Key(b.where.table, row)); ok {
-				all = append(all, keyEvictedAge.Float64(w.age.Seconds()), keyEvictedSince.Float64(now.Sub(w.at).Seconds()),
-					keyEvictedTime.String(w.at.UTC().Format(time.RFC3339Nano)))
-				if w.by != nil {
-					all = append(all, keyEvictedBy.String(w.by.what))
+		if w := &s.withdrawn[i]; !w.at.IsZero() { // whatever the reason: what was withdrawn long ago counts as rejected
+			all = append(all, keyEvictedAge.Float64(w.age.Seconds()), keyEvictedSince.Float64(now.Sub(w.at).Seconds()),
+				keyEvictedTime.String(when.text(w.at)))
+			if w.by != nil {
+				all = append(all, keyEvictedBy.String(w.by.what))
+				if w.by.span.IsSampled() {
 					if links == nil {
 						links = map[*cause][]int64{}
 					}
@@ -81,17 +135,32 @@ func (b *tracedBatch) explainMisses() {
 				}
 			}
 		}
-		options[1] = trace.WithAttributes(all...)
-		b.span.AddEvent("tensorcache.miss", options...)
+		s.options[1] = s.with[len(all)]
+		b.span.AddEvent("tensorcache.miss", s.options[:]...)
 	}
 	for by, rows := range links {
 		b.span.AddLink(trace.Link{SpanContext: by.span, Attributes: []attribute.KeyValue{keyEvictedBy.String(by.what), keyLinkRows.Int64Slice(rows)}})
 	}
+	s.misses, b.scratch, b.misses = b.misses[:0], nil, nil
+	missScratches.Put(s)
 }
 
-// tryExplain asks the policy about misses of a table, unless it is busy: batches do not wait for it. It returns whether the policy
+// moment is a time as text, kept because rows are withdrawn many at a time.
+type moment struct {
+	at      time.Time
+	written string
+}
+
+func (m *moment) text(at time.Time) string {
+	if m.written == "" || !m.at.Equal(at) {
+		m.at, m.written = at, at.UTC().Format(time.RFC3339Nano)
+	}
+	return m.written
+}
+
+// tryExplain asks the policy about rows of a table, unless it is busy: batches do not wait for it. It returns whether the policy
 // has said something.
-func (l *learner) tryExplain(table int, misses []kernels.Found, estimates []admission.Estimate) (known bool) {
+func (l *learner) tryExplain(table int, rows []int64, estimates []admission.Estimate) (known bool) {
 	if !l.mu.TryLock() {
 		return false
 	}
@@ -101,8 +170,8 @@ func (l *learner) tryExplain(table int, misses []kernels.Found, estimates []admi
 		if !ok {
 			return
 		}
-		for i, f := range misses {
-			estimates[i] = e.Explain(hashmap.Key(table, int64(f.Word)))
+		for i, row := range rows {
+			estimates[i] = e.Explain(hashmap.Key(table, row))
 		}
 		known = true
 	})

@@ -87,7 +87,8 @@ type tracedBatch struct {
 	hostShare    float64
 	done         outcome
 	parts        int
-	misses       []kernels.Found // those that become events
+	misses       []kernels.Found // those that become events; of scratch
+	scratch      *missScratch    // nil: there are none
 	failed       atomic.Bool     // no times are known: a timer could not be recorded or read
 }
 

@@ -366,14 +366,14 @@ func (c *Cache) evict(losers iter.Seq[uint64], device int, bytes int64, retired 
 		part := keys[:min(len(keys), changedRows)]
 		keys = keys[len(part):]
 		ch.mu.Lock()
-		ch.mu.by = c.refresher.by
+		ch.behalfLocked(c.refresher.by)
 		for _, key := range part {
 			if p := ch.placesOf(key); p.valid() && ch.mu.fresh[key] == nil {
 				ch.evictLocked(key, p, slab.Evicted)
 				ch.counts.evicted.Add(1)
 			}
 		}
-		ch.mu.by = nil
+		ch.behalfLocked(nil)
 		err := ch.publishLocked()
 		ch.mu.Unlock()
 		if err != nil {

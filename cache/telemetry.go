@@ -213,10 +213,10 @@ func (o operation) end(err error) {
 	o.span.End()
 }
 
-// cause returns the operation as what withdraws rows, nil if its span is not sampled.
+// cause returns the operation as what withdraws rows.
 func (o operation) cause() *cause {
 	if o.span == nil || !o.span.SpanContext().IsSampled() {
-		return nil
+		return unsampledCauses[o.what]
 	}
 	return &cause{o.what, o.span.SpanContext()}
 }

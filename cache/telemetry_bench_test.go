@@ -2,6 +2,7 @@ package cache_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
@@ -79,4 +80,45 @@ func BenchmarkTelemetry_Untraced(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkTelemetry_Traced is what telemetry itself costs a batch that is traced, with 32 events: all but the launch a stage, and but
+// the times of the device.
+func BenchmarkTelemetry_Traced(b *testing.B) {
+	for _, evicted := range []bool{false, true} {
+		b.Run(fmt.Sprint("evicted=", evicted), func(b *testing.B) {
+			c, _ := tracedCache(b, sdk(1), cache.RefreshOptions{Accesses: 1, MaxChurn: 1})
+			rows := missed(b, c, evicted)
+			run := cache.Traced(ctx, c, rows)
+			b.ReportAllocs()
+			busy := processorTime(b)
+			for b.Loop() {
+				run()
+			}
+			b.ReportMetric(float64(processorTime(b)-busy)/1e3/float64(b.N), "cpu-µs/op")
+		})
+	}
+}
+
+// missed returns 32 rows that miss, evicted ones by a cycle that was traced.
+func missed(t testing.TB, c *cache.Cache, evicted bool) (rows []int64) {
+	all := make([]int64, 2000)
+	for i := range all {
+		all[i] = int64(i)
+	}
+	if evicted { // those that were cold become hot
+		for range 20 {
+			if err := c.Gather(ctx, 0, all[1000:], make([]byte, 1000*128)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.Refresh(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows = explainedRows(t, c, func(e cache.Explanation) bool { return !e.Cached && (e.Reason == cache.Evicted) == evicted })
+	if len(rows) < 32 {
+		t.Fatalf("%d rows miss", len(rows))
+	}
+	return rows[:32]
 }

@@ -38,8 +38,15 @@ func BenchmarkTelemetry_Paired(b *testing.B) {
 		name    string
 		options cache.TelemetryOptions
 		size    int
-	}{{"none against itself", noop(), 26_400}, {"1 %", sdk(0.01), 26_400}, {"all", sdk(1), 26_400}, {"all, 1000 rows", sdk(1), 1000}} {
+		apart   bool // untraced batches have a launch a stage too
+	}{
+		{"none against itself", noop(), 26_400, false}, {"1 %", sdk(0.01), 26_400, false}, {"all", sdk(1), 26_400, false},
+		{"all, 1000 rows", sdk(1), 1000, false}, {"all, 1000 rows, stages apart in both", sdk(1), 1000, true},
+	} {
 		b.Run(with.name, func(b *testing.B) {
+			if with.apart {
+				defer cache.ServeApart()()
+			}
 			observed := open(with.options)
 			r := rand.New(rand.NewPCG(2, 2))
 			took := func(c *cache.Cache, ids []int64) (wall, cpu time.Duration) {

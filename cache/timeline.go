@@ -172,6 +172,12 @@ func (l *lane) traceDone(from int) (at time.Time) {
 		b.failed.Store(true)
 		return at
 	}
+	b.stages(part, &times)
+	return times[pointDone]
+}
+
+// stages adds the spans of a part's stages, by when its points passed.
+func (b *tracedBatch) stages(part int, times *[numPoints]time.Time) {
 	for _, stage := range [...]struct {
 		name     string
 		from, to point
@@ -185,5 +191,4 @@ func (l *lane) traceDone(from int) (at time.Time) {
 			m.stageDuration.Record(b.ctx, times[stage.to].Sub(times[stage.from]).Seconds(), m.stage[b.where.table][stage.name]...)
 		}
 	}
-	return times[pointDone]
 }

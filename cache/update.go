@@ -26,6 +26,7 @@ type fresh struct {
 	homes      uint8       // bits of the slabs that it was in before
 	reslot     places      // written: its places in slabs
 	reason     slab.Reason // of misses, if it is not admitted
+	by         *cause      // the update
 }
 
 // updateRows and updateBytes bound the rows that are published together, under the writers' lock.
@@ -60,10 +61,10 @@ func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte
 	if len(data) != len(rows)*rowBytes {
 		return fmt.Errorf("%w: %d bytes for %d rows of table %s must be %d", ErrOutput, len(data), len(rows), t.name, len(rows)*rowBytes)
 	}
-	part := max(1, min(updateRows, updateBytes/rowBytes))
+	part, by := max(1, min(updateRows, updateBytes/rowBytes)), watch.cause()
 	for from := 0; from < len(rows); from += part {
 		to := min(from+part, len(rows))
-		n, err := c.updatePart(ctx, t, table, rows[from:to], data[from*rowBytes:to*rowBytes])
+		n, err := c.updatePart(ctx, t, table, rows[from:to], data[from*rowBytes:to*rowBytes], by)
 		if err != nil {
 			return fmt.Errorf("cache: Update of table %s: %d of %d rows are updated: %w", t.name, from+n, len(rows), err)
 		}
@@ -109,8 +110,8 @@ func (c *Cache) tableFor(table int, rows []int64, grow bool) (*table, error) {
 	return t, nil
 }
 
-// updatePart updates rows and returns how many.
-func (c *Cache) updatePart(ctx context.Context, t *table, table int, rows []int64, data []byte) (done int, err error) {
+// updatePart updates rows on someone's behalf and returns how many.
+func (c *Cache) updatePart(ctx context.Context, t *table, table int, rows []int64, data []byte, by *cause) (done int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -147,12 +148,14 @@ func (c *Cache) updatePart(ctx context.Context, t *table, table int, rows []int6
 			ch.mu.Unlock()
 			return done, ch.mu.err
 		}
+		ch.behalfLocked(by)
 		reached, wait := done, (<-chan struct{})(nil)
 		for reached < len(rows) {
 			var err error
 			wait, err = ch.refreshRowLocked(hashmap.Key(table, rows[reached]), all[reached].stored, all[reached].compressed)
 			if err != nil {
 				err = ch.failLocked(err)
+				ch.behalfLocked(nil)
 				ch.mu.Unlock()
 				return done, err
 			}
@@ -162,6 +165,7 @@ func (c *Cache) updatePart(ctx context.Context, t *table, table int, rows []int6
 			longest = max(longest, rows[reached]+1)
 			reached++
 		}
+		ch.behalfLocked(nil)
 		err := ch.publishLocked()
 		if err == nil && longest > t.tier.Rows() { // what is new is there before anyone can ask for it, and counts before it is written
 			t.tier.Grow(longest)
@@ -206,7 +210,7 @@ func (ch *changes) refreshRowLocked(key uint64, stored []byte, compressed bool) 
 	if !ok || err != nil {
 		return ch.mu.progress, err
 	}
-	f := &fresh{key: key, place: place, bytes: len(stored), compressed: compressed, reslot: nowhere()}
+	f := &fresh{key: key, place: place, bytes: len(stored), compressed: compressed, reslot: nowhere(), by: ch.mu.by}
 	if before := ch.mu.fresh[key]; before != nil {
 		f.admitted, f.reason, f.homes = before.admitted, before.reason, before.homes
 		ch.replaceLocked(before)
@@ -252,6 +256,7 @@ func (ch *changes) makeRoomLocked(key uint64) bool {
 			continue
 		}
 		if ch.deleteLocked(rival) { // it only said why it has no location
+			ch.rejectLocked(rival)
 			return false
 		}
 		victim, found = rival, true
@@ -259,6 +264,7 @@ func (ch *changes) makeRoomLocked(key uint64) bool {
 	if found {
 		ch.evictLocked(victim, ch.placesOf(victim), slab.Evicted)
 		ch.deleteLocked(victim)
+		ch.rejectLocked(victim)
 		ch.counts.evicted.Add(1)
 	}
 	return false // if all rivals are fresh or deleted, they make room by themselves
@@ -279,8 +285,10 @@ func (ch *changes) advanceFreshLocked(f *fresh) error {
 			if err := c.reslotLocked(f, stored); err != nil {
 				return err
 			}
-			if !f.reslot.valid() {
+			if !f.reslot.valid() { // there is no room for the newer version
+				ch.behalfLocked(f.by)
 				ch.withdrawnLocked(f.key)
+				ch.behalfLocked(nil)
 				f.admitted, f.reason = false, slab.Evicted
 				ch.counts.evicted.Add(1)
 			}
@@ -295,7 +303,9 @@ func (ch *changes) advanceFreshLocked(f *fresh) error {
 		return nil
 	}
 	if f.admitted { // its slots were on a device that is lost now
+		ch.behalfLocked(lossOfDevice)
 		ch.withdrawnLocked(f.key)
+		ch.behalfLocked(nil)
 		f.reason = slab.Evicted
 		c.losses.rows.Add(1)
 	}
@@ -386,8 +396,8 @@ func (c *Cache) repack(i int) error {
 func (ch *changes) invalidate(table int, rows []int64, by *cause) error {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	ch.mu.by = by
-	defer func() { ch.mu.by = nil }()
+	ch.behalfLocked(by)
+	defer ch.behalfLocked(nil)
 	if ch.mu.err != nil {
 		return ch.mu.err
 	}

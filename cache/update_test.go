@@ -381,6 +381,13 @@ func TestUpdate_FullMap(t *testing.T) {
 	if s.Changes.EvictedRows == 0 || s.Tables[0].CachedRows >= cached {
 		t.Fatalf("%d rows cached, %d before, %+v", s.Tables[0].CachedRows, cached, s.Changes)
 	}
+	byUpdate := explainedRows(t, c, func(e cache.Explanation) bool { return !e.Cached && e.Eviction != nil && e.Eviction.By == "update" })
+	if int64(len(byUpdate)) != s.Changes.EvictedRows {
+		t.Errorf("%d rows were evicted by the update, %d in all", len(byUpdate), s.Changes.EvictedRows)
+	}
+	if cold := explainedRows(t, c, func(e cache.Explanation) bool { return e.Eviction != nil && e.Reason == cache.Cold && !e.Cached }); len(cold) > 0 {
+		t.Errorf("%d rows that were evicted count as never offered", len(cold))
+	}
 }
 
 // TestUpdate_OversizeRows: rows that no slab holds are updated too.

@@ -64,6 +64,8 @@ type Tier struct {
 	tail     *slab.Allocator  // packed: the places behind the rows as loaded
 	tailFrom int64
 	owned    int64 // packed: rows from here on have no place of their own before tailFrom
+	nodes    []int // of the host, on which the rows are to lie; none: anywhere
+	lies     NodeMemory
 }
 
 // Totals describe all rows of a tier.
@@ -140,14 +142,21 @@ func (t *Tier) StoredBytes(row int64) (int, error) {
 	return len(stored), err
 }
 
-// TryStoredBytes is StoredBytes that does not wait for a Write or a Repack under way.
-func (t *Tier) TryStoredBytes(row int64) (n int, ok bool) {
-	if !t.writes.TryRLock() {
-		return 0, false
+// TryStoredBytes fills in the lengths of rows as stored, without waiting for a Write or a Repack under way: where there is one, and of
+// corrupt rows, they are negative.
+func (t *Tier) TryStoredBytes(rows []int64, lengths []int) {
+	known := t.writes.TryRLock()
+	if known {
+		defer t.writes.RUnlock()
 	}
-	defer t.writes.RUnlock()
-	stored, _, err := t.Stored(row)
-	return len(stored), err == nil
+	for i, row := range rows {
+		lengths[i] = -1
+		if known {
+			if stored, _, err := t.Stored(row); err == nil {
+				lengths[i] = len(stored)
+			}
+		}
+	}
 }
 
 // SlotBytes returns what the row takes in a slab. It may be called beside Write.

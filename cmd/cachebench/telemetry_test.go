@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -123,6 +124,74 @@ func checkReceived(t *testing.T, r *oteltest.Received, res experiment.Result) {
 	}
 	if v, ok := r.Last("tensorcache.lookups", "tensorcache.cache.name=uncompressed"); !ok || v != float64(q.Lookups) {
 		t.Errorf("lookups of the uncompressed cache: %v (there: %v), want %d", v, ok, q.Lookups)
+	}
+}
+
+// TestTelemetry_CollectorAddsUp has several devices follow a workload that drifts, with cycles beside the batches: what the result
+// says of the measured batches are the sums of their spans, and the metrics those of all.
+func TestTelemetry_CollectorAddsUp(t *testing.T) {
+	for _, placement := range []string{"partition", "replicate"} {
+		t.Run(placement, func(t *testing.T) {
+			collector := oteltest.Start(t)
+			args := append(slices.Clone(online), "--devices", "3", "--placement", placement, "--refresh-interval", "1ms")
+			stdout, stderr := observed(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.HTTP}, args...)
+			if stderr != "" {
+				t.Errorf("stderr %q", stderr)
+			}
+			r, res := collector.Stop(t), decode[experiment.Result](t, stdout)
+			var batches []oteltest.Span
+			for _, s := range r.Spans {
+				if strings.HasPrefix(s.Name, "gather ") && s.Attributes.Map()["tensorcache.cache.name"] == "cachebench" {
+					batches = append(batches, s)
+				}
+			}
+			slices.SortFunc(batches, func(a, b oteltest.Span) int { return cmp.Compare(a.StartTimeUnixNano, b.StartTimeUnixNano) })
+			if len(batches) <= res.Workload.Batches || res.Workload.Batches == 0 {
+				t.Fatalf("%d batches have spans, %d were measured after others", len(batches), res.Workload.Batches)
+			}
+			sum := func(batches []oteltest.Span, key string) (n int64) {
+				for _, s := range batches {
+					v, err := s.Int("tensorcache.batch." + key)
+					if err != nil {
+						t.Fatal(err)
+					}
+					n += v
+				}
+				return n
+			}
+			measured, q := batches[len(batches)-res.Workload.Batches:], res.Results
+			want := map[string]int64{"rows": q.Lookups, "hits": q.Hits, "misses": q.Misses, "host_bytes": q.HostBytesMoved}
+			reasons, metrics := int64(0), map[string]float64{}
+			for reason, n := range res.MissesByReason {
+				reasons += n
+				want["misses_"+reason] = n
+			}
+			for key, n := range want {
+				if got := sum(measured, key); got != n {
+					t.Errorf("spans of the measured batches have %d %s, the result %d", got, key, n)
+				}
+			}
+			if reasons != q.Misses || q.HitsBySlab.Local+q.HitsBySlab.Peer != q.Hits || res.MissesByReason["evicted"] == 0 || placement == "partition" && q.HitsBySlab.Peer == 0 {
+				t.Errorf("misses by reason sum to %d: %v, %+v", reasons, res.MissesByReason, q)
+			}
+			for _, slab := range []string{"own", "peer"} {
+				v, _ := r.Last("tensorcache.hits", "tensorcache.cache.name=cachebench", "tensorcache.hit.slab="+slab)
+				metrics["hits"] += v
+			}
+			for reason := range res.MissesByReason {
+				v, _ := r.Last("tensorcache.misses", "tensorcache.cache.name=cachebench", "tensorcache.miss.reason="+reason)
+				metrics["misses"] += v
+				if n := sum(batches, "misses_"+reason); v != float64(n) {
+					t.Errorf("metric of misses, %s: %v, spans of all batches %d", reason, v, n)
+				}
+			}
+			metrics["rows"], _ = r.Last("tensorcache.lookups", "tensorcache.cache.name=cachebench")
+			for key, v := range metrics {
+				if n := sum(batches, key); v != float64(n) {
+					t.Errorf("metric of %s: %v, spans of all batches %d", key, v, n)
+				}
+			}
+		})
 	}
 }
 
