@@ -15,7 +15,7 @@ import (
 // eventually waits until a condition holds.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(50 * time.Microsecond) {
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(50 * time.Microsecond) {
 		if time.Now().After(deadline) {
 			t.Fatal(what)
 		}
