@@ -33,7 +33,7 @@ func newSharing(t testing.TB, d device.Device, rows, rowBytes int, mode Mode, co
 	t.Helper()
 	s := &sharing{t: t, d: d, data: rowsOf(rows, rowBytes, 1)}
 	var err error
-	if s.tier, err = Load(d, SourceOf(s.data, rowBytes), Options{Codec: codec, Mode: mode, Workers: 2}); err != nil {
+	if s.tier, err = Load(d, SourceOf(s.data, rowBytes), Options{Codec: codec, Mode: mode, Workers: 2, OnHost: true}); err != nil {
 		t.Fatal(err)
 	}
 	if s.rows, s.codec, err = s.tier.Attach(d); err != nil {
