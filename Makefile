@@ -61,7 +61,8 @@ test-long: ## the exhaustive runs; the last result is docs/results/test-long.txt
 	     $(GO) test -race -tags long,invariants -timeout 4h -run '^TestLong_EqualsVersionedMap' -v ./cache; } 2>&1 | grep -vE '^(=== |PASS$$)|no test'; } | tee docs/results/test-long.txt
 
 bench: ## benchmarks of the codecs, the hashmap, the workloads and the simulations
-	$(GO) test -run '^$$' -bench . -benchtime 1s ./codec/ibp ./codec/sleek ./codec/ndzip ./hashmap ./slab ./bench/workload ./bench/trace ./bench/sim/demand ./cache/mrc
+	$(GO) test -run '^$$' -bench . -benchtime 200ms ./codec/registry
+	$(GO) test -run '^$$' -bench . -benchtime 1s ./hashmap ./slab ./bench/workload ./bench/trace ./bench/sim/demand ./cache/mrc
 
 check: ## everything that CI checks
 	.ci/run

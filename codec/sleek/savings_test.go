@@ -67,7 +67,9 @@ func TestTrain_SavingsOnRealTables(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			saving := func(c *Codec) float64 { return 100 * (1 - float64(c.sampleBytes(table))/float64(len(table))) }
+			saving := func(c *Codec) float64 {
+				return 100 * (1 - float64(sampleBytes(table, []*Codec{c})[0])/float64(len(table)))
+			}
 			for g := minSubchunk; g <= maxSubchunk; g *= 2 {
 				c, err := New(tc.of, rowBytes, g)
 				if err != nil {
