@@ -12,7 +12,11 @@ GPU_COMMIT     = github.com/tensorcache/tensorcache/bench/gpu.commit=$$(git desc
 GPU_RECORD    := docs/results/gpu-test.json
 GPU_OWED      := docs/results/gpu-owed.json
 
-.PHONY: cuda-stub kernels check-kernels gpu-bundle gpu-test gpu-bench gpu-docs check-gpu-record
+GPU_RESULTS   ?= $(GPU_BUNDLE)/results
+# Real tables that codecs are tried on, of $(DATA).
+GPU_DATA      := cora.npz reddit.npz ncf_user.npy
+
+.PHONY: cuda-stub kernels check-kernels gpu-bundle gpu-pack gpu-test gpu-bench gpu-collect gpu-figures gpu-docs check-gpu-record gpu-owed
 cuda-stub: $(CUDA_STUB)
 
 # Regenerates the PTX and the ABI constants.
@@ -33,22 +37,38 @@ gpu-bundle: $(CUDA_STUB)
 	$(CUDA_ENV) go build -trimpath $(CUDA_TAGS) -ldflags="-s -w -X $(GPU_COMMIT)" -o $(GPU_BUNDLE)/ ./cmd/cachebench ./bench/gpu/gpurecord
 	go run ./bench/gpu/gpurecord -sources > $(GPU_BUNDLE)/sources.json
 	cp bench/gpu/run.sh $(GPU_BUNDLE)/run.sh
+	mkdir $(GPU_BUNDLE)/data && for f in $(GPU_DATA); do [ ! -e $(DATA)/$$f ] || cp $(DATA)/$$f $(GPU_BUNDLE)/data/; done
 	@du -sm $(GPU_BUNDLE)
+
+# The bundle in one file, for a host that it has to travel to: the binaries share most of what is in them, which a window over all of
+# them finds. Python's tarfile unpacks it where there is no xz.
+gpu-pack: gpu-bundle
+	tar -C $(dir $(GPU_BUNDLE)) --sort=name --owner=0 --group=0 -cf - $(notdir $(GPU_BUNDLE)) | xz -T1 --lzma2=preset=9,dict=96MiB >$(GPU_BUNDLE).tar.xz
+	@du -m $(GPU_BUNDLE).tar.xz
 
 # Runs the bundle here and keeps its record.
 gpu-test: gpu-bundle
-	cd $(GPU_BUNDLE) && ./run.sh test
-	mkdir -p $(dir $(GPU_RECORD)) && cp $(GPU_BUNDLE)/gpu-test.json $(GPU_RECORD) && rm -f $(GPU_OWED)
+	cd $(GPU_BUNDLE) && ./run.sh test; ./run.sh sanitize; [ "$$(./cachebench devices | grep -c CUDA)" -lt 2 ] || ./run.sh pair
+	$(MAKE) --no-print-directory gpu-collect
 
 gpu-bench: gpu-bundle
 	cd $(GPU_BUNDLE) && ./run.sh bench
-	test -s $(GPU_BUNDLE)/gpu-bench.json
-	mkdir -p docs/results && cp $(GPU_BUNDLE)/gpu-bench.json docs/results/gpu-bench.json
+	$(MAKE) --no-print-directory gpu-figures
+
+# Merges the figures of such folders into docs/results/gpu-bench.json. Nothing is replaced by less than a whole run.
+gpu-figures:
+	go run ./cmd/cachebench gpu-bench $(foreach r,$(GPU_RESULTS),$(patsubst %,--from %,$(wildcard $(r)/bench-*.json))) --whole --json >build/gpu-bench.json
+	cp build/gpu-bench.json docs/results/gpu-bench.json
 	$(MAKE) --no-print-directory gpu-docs
 
-# Rewrites the plot and the tables of docs/performance.md from the committed figures.
+# Makes the record of folders of results, or of their .tar.gz, which one bundle left on one machine or several.
+gpu-collect:
+	mkdir -p $(dir $(GPU_RECORD)) && go run ./bench/gpu/gpurecord -collect -out $(GPU_RECORD) $(GPU_RESULTS) && rm -f $(GPU_OWED)
+
+# Rewrites what the documentation and auto-selection have of the committed figures: the plot and the tables of docs/performance.md,
+# and the rates of codec/gpurates.go.
 gpu-docs:
-	go test ./cmd/cachebench -run '^TestGPUBench_Docs$$' -update
+	go test ./cmd/cachebench -run '^TestGPUBench_(Docs|Rates)$$' -update
 
 # Says whether the committed record is of the committed code, or what is owed.
 check-gpu-record:

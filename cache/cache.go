@@ -25,6 +25,7 @@ type Cache struct {
 	space   *space
 	spread  atomic.Pointer[spread]
 	placing placing
+	nodes   hostNodes
 	losses  losses
 
 	learner   learner
@@ -88,6 +89,9 @@ func New(o Options) (_ *Cache, err error) {
 	for i, d := range devices {
 		c.devices = append(c.devices, &deviceState{cache: c, index: i, device: d})
 	}
+	if err := c.placeHost(); err != nil {
+		return nil, err
+	}
 	if err := c.loadTables(ctx); err != nil {
 		return nil, err
 	}
@@ -132,7 +136,7 @@ func (c *Cache) loadTables(ctx context.Context) error {
 		}
 		watch := c.watchTable(ctx, t.name)
 		tier, err := transfer.Load(c.devices[0].device, t.source, transfer.Options{
-			Codec: name, DType: t.dtype, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers, Capacity: t.capacity,
+			Codec: name, DType: t.dtype, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers, Capacity: t.capacity, Nodes: c.nodes.tier,
 			Terms: registry.Terms{Budget: c.share(t, raw), Link: c.opts.Link},
 		})
 		if err != nil {
@@ -144,8 +148,10 @@ func (c *Cache) loadTables(ctx context.Context) error {
 		loaded := c.tables[len(c.tables)-1]
 		loaded.describe(watch)
 		c.logChoice(loaded)
+		c.checkNodes(loaded)
 		watch.end(nil)
 	}
+	c.logNodes()
 	c.opts.Tables = nil // the sources are not kept
 	return nil
 }

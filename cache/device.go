@@ -92,7 +92,7 @@ func (d *deviceState) shareMisses(threads int) error {
 			continue
 		}
 		if d.sharer == nil {
-			s, err := transfer.NewSharer(d.device, transfer.ShareOptions{Threads: threads})
+			s, err := transfer.NewSharer(d.device, transfer.ShareOptions{Threads: threads, Nodes: d.near(), CPUs: d.cache.nodes.cpus[d.index]})
 			if errors.Is(err, transfer.ErrNoShare) || errors.Is(err, device.ErrOutOfMemory) {
 				return nil // misses are fetched all the same
 			}

@@ -17,6 +17,13 @@ func OpenHostWith(t testing.TB, open func(n, workers int) []device.Device) {
 	t.Cleanup(func() { openHost = was })
 }
 
+// ReadMachineFrom has caches read the machine's memory nodes under root until the test ends.
+func ReadMachineFrom(t testing.TB, root string) {
+	was := sysRoot
+	sysRoot = root
+	t.Cleanup(func() { sysRoot = was })
+}
+
 // ServeApart has every batch served by a launch a stage until the function that it returns is called. No Gather may be under
 // way.
 func ServeApart() (undo func()) { return serveOnly(sideBySide) }

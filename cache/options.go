@@ -60,6 +60,11 @@ type Options struct {
 	Link float64
 	// HostTier is InPlace (default) or Packed.
 	HostTier HostTier
+	// HostNodes are the memory nodes (NUMA) of the host on which the host tier lies, by the system's numbers, each once: page by page
+	// in turns, where a node is full elsewhere. AnyNode alone leaves memory and threads where the system puts them. Default: where
+	// the machine is known to have several, those nearest to the devices, if the system says so of every device, and the process has no memory policy of
+	// its own. Stats.HostMemory says which, and why. Nodes whose memory cannot be had are an error of New; a system that refuses to lay memory on them is logged.
+	HostNodes []int
 	// Admission decides which rows are cached; it belongs to the cache from New on. Default: admission.NewFrequency().
 	Admission admission.Policy
 	// Training yields the batches (table, row numbers) from which the policy learns before the cache is filled. A
@@ -228,6 +233,7 @@ func (o *Options) Validate() error {
 		fault("cache: Budget (%d B) must be at most 2^59 B", o.Budget)
 	}
 	o.validateDevices(fault)
+	o.validateNodes(fault)
 	if err := registry.Check(o.Codec); err != nil {
 		fault("%v", err)
 	}

@@ -46,7 +46,7 @@ func (c *Cache) openOverlay(payload int64) error {
 		o.base = (payload + slab.TailSlack + overlayAlign - 1) &^ (overlayAlign - 1)
 	}
 	var err error
-	o.mem, err = c.devices[0].device.AllocHost(size+slab.TailSlack, "overlay")
+	o.mem, _, err = device.AllocHostOn(c.devices[0].device, c.nodes.tier, size+slab.TailSlack, "overlay")
 	return err
 }
 

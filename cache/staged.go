@@ -40,9 +40,9 @@ func (a *staging) reserve(o *deviceState, rows, bytes int64) error {
 		what  string
 		alloc func(int64, string) (device.Buffer, error)
 	}{
-		{&a.rows, rows * 8, "batch row numbers", d.AllocHost},
+		{&a.rows, rows * 8, "batch row numbers", o.allocNear},
 		{&a.out, bytes, "batch output", d.Alloc},
-		{&a.received, bytes, "batch output", d.AllocHost},
+		{&a.received, bytes, "batch output", o.allocNear},
 	} {
 		if g.bytes <= g.b.Size() {
 			continue

@@ -34,8 +34,9 @@ type Stats struct {
 	// beside 32 bytes a row of the largest batch. StagingBytes is what Gathers into Go memory pass through on devices that
 	// cannot address it, page-locked and the device's: at most 4 batches, of at most 64 MiB of output unless a row is longer.
 	ScratchBytes, StagingBytes int64
-	// HostBytes is the host tiers' memory.
-	HostBytes int64
+	// HostBytes is the host tiers' memory, and HostMemory where it lies.
+	HostBytes  int64
+	HostMemory HostMemory
 	// FreeBytes is what the slots within the budget have left, and HoleBytes the part of all free slab bytes that lies in pieces
 	// too short for the longest row.
 	FreeBytes, HoleBytes int64
@@ -113,6 +114,8 @@ type CodecChoice = registry.Choice
 type DeviceStats struct {
 	// BudgetBytes, PayloadBytes and FreeBytes are the device's part of those of Stats.
 	BudgetBytes, PayloadBytes, FreeBytes int64
+	// Node is the memory node (NUMA) of the host that the device is attached to, UnknownNode where the system does not say.
+	Node int
 	// Load is the share of all hits that the slab is expected to serve, 0 to 1, by how often the policy says that its rows are
 	// looked up; 0 for all where it does not say.
 	Load float64
@@ -205,6 +208,7 @@ func (c *Cache) Stats() (Stats, error) {
 			s.MetadataBytes += t.tier.Compressed.Size() + t.rejected.Size() + t.oversize.Size()
 		}
 	}
+	s.HostMemory = c.hostMemory()
 	for i, t := range c.tables {
 		total := t.tier.Totals()
 		ts := TableStats{
@@ -234,7 +238,7 @@ func (ch *changes) read(s *Stats) {
 	defer ch.mu.Unlock()
 	longest := c.longestSlot()
 	for _, d := range c.devices {
-		one := DeviceStats{}
+		one := DeviceStats{Node: c.nodes.devices[d.index]}
 		d.counts.read(&one)
 		if d.isLost() {
 			s.Devices = append(s.Devices, one)

@@ -65,7 +65,7 @@ type Family struct {
 	// Choice says that the family picks among others, which auto-selection tries themselves.
 	Choice bool
 	// GPURate is what the decoding of hits on a GPU writes a second as a share of what copying rows as they are does, for
-	// auto-selection; 0 for codecs that GPUs cannot decode. Declared from measurements: see docs/performance.md.
+	// auto-selection; 0 for codecs that GPUs cannot decode. RateOnGPU has them all.
 	GPURate float64
 	// Train makes a codec for rows of dtype's elements like those of the sample, which lie back to back in it. An element type
 	// or row length that it cannot serve is an error that wraps ErrDType.

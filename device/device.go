@@ -23,6 +23,8 @@ type Info struct {
 	Index int    // place among the devices of the backend
 	// HostLink is how many bytes a second the device can read from host memory by what its link is made for, 0 if not known.
 	HostLink int64
+	// Address is the device's on the PCI bus, such as "0000:1b:00.0"; "" where it has none.
+	Address string
 }
 
 // Device is one GPU, or one that the host emulates.

@@ -44,6 +44,9 @@ type Options struct {
 	Capacity int64
 	// Workers is the number of goroutines that encode; 0 means GOMAXPROCS.
 	Workers int
+	// Nodes are the memory nodes of the host on which the rows are to lie, page by page in turns. None: wherever the device's backend
+	// puts them.
+	Nodes []int
 	// OnHost keeps mask search and encoding on the host where the device could do them.
 	OnHost bool
 	// Timings, if not nil, receives how long the steps took.
@@ -65,7 +68,7 @@ func (o *Options) step(field func(*Timings) *time.Duration) func() {
 // Load copies all rows of src to host memory, trains the codec on a sample of them and encodes them. It needs host
 // memory for the table once, and, packed, once more for the stored rows.
 func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
-	t := &Tier{mode: o.Mode, rows: int64(src.Rows()), rowBytes: src.RowBytes(), home: d, capacity: max(o.Capacity, int64(src.Rows()))}
+	t := &Tier{mode: o.Mode, rows: int64(src.Rows()), rowBytes: src.RowBytes(), home: d, nodes: o.Nodes, capacity: max(o.Capacity, int64(src.Rows()))}
 	defer func() {
 		if err != nil {
 			t.Close()
@@ -118,6 +121,7 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 		}
 		done()
 	}
+	t.look()
 	return t, nil
 }
 
@@ -137,7 +141,7 @@ func (t *Tier) prepare(o Options) (p prepared) {
 // alloc allocates the tier's memory: the rows' and their bits, or their index.
 func (t *Tier) alloc(o Options) (err error) {
 	stride := roundUp(int64(t.rowBytes))
-	mem, err := t.home.AllocHost(t.capacity*stride+slab.TailSlack, "host tier")
+	mem, err := t.allocRows(t.capacity*stride + slab.TailSlack)
 	if err != nil {
 		return err
 	}
@@ -349,7 +353,7 @@ func (t *Tier) pack(workers int) error {
 		}
 	}
 	size = t.spare(locations, size, false)
-	packed, err := t.home.AllocHost(size+slab.TailSlack, "host tier")
+	packed, err := t.allocRows(size + slab.TailSlack)
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,7 @@ type Sharer struct {
 	enqueued   atomic.Uint32 // ShareFetches
 	failed     atomic.Bool   // copies or launches could not be enqueued: nothing is shared any more
 	closing    atomic.Bool
+	kept       atomic.Int32 // workers that are kept to ShareOptions.CPUs
 	workers    sync.WaitGroup
 	wake       chan struct{}   // the first worker's
 	wakeOthers []chan struct{} // the others'
@@ -63,6 +64,11 @@ type ShareOptions struct {
 	Piece, Unit int
 	// Timeout is how long the device waits for an arrival. Default 1 ms.
 	Timeout time.Duration
+	// Nodes are the memory nodes of the host on which the page-locked memory is to lie. None: wherever the backend puts it.
+	Nodes []int
+	// CPUs are processors that the workers are kept to, the first excepted, if there are as many that they may run on. None: they run
+	// anywhere.
+	CPUs []int
 	// Always shares batches however small, tables too, and whether it pays or not: for tests.
 	Always bool
 
@@ -115,13 +121,17 @@ func NewSharer(d device.Device, o ShareOptions) (_ *Sharer, err error) {
 	} else {
 		t.Least = shareBatch
 	}
+	allocHost := func(bytes int64, what string) (device.Buffer, error) {
+		b, _, err := device.AllocHostOn(d, o.Nodes, bytes, what)
+		return b, err
+	}
 	for _, b := range []struct {
 		buffer *device.Buffer
 		bytes  int64
 		alloc  func(int64, string) (device.Buffer, error)
 	}{
-		{&t.Host, kernels.ShareHostBytes, d.AllocHost}, {&t.List, int64(kernels.SharePieces*o.Piece) * 8, d.AllocHost},
-		{&s.staging, o.StageBytes + shareSpares*int64(o.Piece)*kernels.MaxShareRow, d.AllocHost},
+		{&t.Host, kernels.ShareHostBytes, allocHost}, {&t.List, int64(kernels.SharePieces*o.Piece) * 8, allocHost},
+		{&s.staging, o.StageBytes + shareSpares*int64(o.Piece)*kernels.MaxShareRow, allocHost},
 		{&t.Device, kernels.ShareDeviceBytes, d.Alloc}, {&t.Stage, o.StageBytes, d.Alloc},
 	} {
 		if *b.buffer, err = b.alloc(b.bytes, "staging of misses"); err != nil {
@@ -141,7 +151,9 @@ func NewSharer(d device.Device, o ShareOptions) (_ *Sharer, err error) {
 	for range s.threads - 1 {
 		wake := make(chan struct{}, 1)
 		s.wakeOthers = append(s.wakeOthers, wake)
-		s.workers.Go(func() { pprof.Do(context.Background(), shareLabels, func(context.Context) { s.help(wake) }) })
+		s.workers.Go(func() {
+			pprof.Do(context.Background(), shareLabels, func(context.Context) { s.keep(o.CPUs); s.help(wake) })
+		})
 	}
 	s.workers.Go(func() { pprof.Do(context.Background(), shareLabels, func(context.Context) { s.lead() }) })
 	return s, nil

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
@@ -122,6 +123,20 @@ func (s *Sharer) lead() {
 		}
 		s.cool()
 	}
+}
+
+// keep keeps a worker to those of the given processors, for as long as it lives: its thread ends with it. Not the first one, which
+// yields to other goroutines while it looks for work: on a thread of its own that takes two switches.
+func (s *Sharer) keep(cpus []int) {
+	if len(cpus) == 0 {
+		return
+	}
+	runtime.LockOSThread()
+	if n, err := numa.KeepThread(cpus, s.threads); err != nil || n == 0 {
+		runtime.UnlockOSThread()
+		return
+	}
+	s.kept.Add(1)
 }
 
 // help is every other worker.

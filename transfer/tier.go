@@ -64,6 +64,8 @@ type Tier struct {
 	tail     *slab.Allocator  // packed: the places behind the rows as loaded
 	tailFrom int64
 	owned    int64 // packed: rows from here on have no place of their own before tailFrom
+	nodes    []int // of the host, on which the rows are to lie; none: anywhere
+	lies     NodeMemory
 }
 
 // Totals describe all rows of a tier.

@@ -174,7 +174,7 @@ func (t *Tier) Repack() (old kernels.HostRows, err error) {
 		size += roundUp(int64(l.Stored(t.rowBytes)))
 	}
 	size = next.spare(to, size, true)
-	mem, err := t.home.AllocHost(size+slab.TailSlack, "host tier")
+	mem, err := t.allocRows(size + slab.TailSlack)
 	if err != nil {
 		t.home.Free(index)
 		return old, err
@@ -186,5 +186,6 @@ func (t *Tier) Repack() (old kernels.HostRows, err error) {
 	t.host.Mem, t.host.Index = mem, index
 	t.tail, t.tailFrom = next.tail, next.tailFrom
 	t.owned = next.owned
+	t.look()
 	return old, nil
 }

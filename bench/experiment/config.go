@@ -76,7 +76,9 @@ type Config struct {
 	GPUs string
 	// Placement is one of cache's; Rates what it weighs by: a file that `devices --measure` wrote, or "local=1900,peer=350,host=50".
 	Placement, Rates string
-	Workers          int
+	// HostNodes are the memory nodes of the host tier: "0,1", or "any"; "" leaves the choice to the cache.
+	HostNodes string
+	Workers   int
 	// Seed is of everything generated and sampled, but that DataSeed, unless 0, is of the generated table and graph.
 	Seed, DataSeed uint64
 	// Verify compares every gathered row with its source.
@@ -198,6 +200,7 @@ func (c *Config) Settings() map[string]any {
 	set("gpus", c.GPUs, c.GPUs != "")
 	set("placement", c.Placement, c.Placement != cache.PlacementAuto)
 	set("rates", c.Rates, c.Rates != "")
+	set("host_nodes", c.HostNodes, c.HostNodes != "")
 	set("vertices", c.Vertices, c.Features == "" && c.Graph == "")
 	set("fanouts", c.Fanouts, c.IDs == "")
 	set("batch_size", c.BatchSize, c.BatchSize != 0)

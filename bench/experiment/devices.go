@@ -75,6 +75,24 @@ func (c *Config) gpus() (list []int, err error) {
 	return list, nil
 }
 
+// hostNodes returns the memory nodes that the config names, none if it does not.
+func (c *Config) hostNodes() (nodes []int, err error) {
+	switch c.HostNodes {
+	case "":
+		return nil, nil
+	case "any":
+		return []int{cache.AnyNode}, nil
+	}
+	for part := range strings.SplitSeq(c.HostNodes, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(part))
+		if err != nil || n < 0 || slices.Contains(nodes, n) {
+			return nil, fmt.Errorf("--host-nodes (%q) must be any, or numbers of memory nodes with commas between them, each once", c.HostNodes)
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes, nil
+}
+
 // rates returns the rates that the config names: in itself, or in a file.
 func (c *Config) rates() (r cache.Rates, err error) {
 	if c.Rates == "" {
@@ -115,15 +133,19 @@ func (c *Config) validateDevices(fault func(string, ...any)) {
 	if _, err := c.rates(); err != nil {
 		fault("%w", err)
 	}
+	if _, err := c.hostNodes(); err != nil {
+		fault("%w", err)
+	}
 }
 
 // spread sets what the config says of devices. REQUIRES: the config is valid.
 func (c *Config) spread(o cache.Options) (cache.Options, error) {
-	var err, failed error
+	var err, failed, unknown error
 	o.Device, o.Devices, o.Placement = c.Device, c.Devices, c.Placement
 	if o.GPUs, err = c.gpus(); len(o.GPUs) > 0 {
 		o.Devices = len(o.GPUs)
 	}
 	o.Rates, failed = c.rates()
-	return o, errors.Join(err, failed)
+	o.HostNodes, unknown = c.hostNodes()
+	return o, errors.Join(err, failed, unknown)
 }

@@ -192,6 +192,7 @@ func TestMakePlan_RealData(t *testing.T) {
 			c := NewPlanConfig()
 			c.Features = dataFile(t, name)
 			c.Graph, c.Target = c.Features, target
+			c.Codecs = []string{"none", "ibp4"}
 			checkPrediction(t, c)
 		})
 	}

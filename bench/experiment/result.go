@@ -49,6 +49,8 @@ type Result struct {
 		HostBytes     int64 `json:"host_bytes"`
 		RowsCached    int64 `json:"rows_cached"`
 	} `json:"cache"`
+	// HostMemory is there if memory nodes of the host were chosen, or there was a choice.
+	HostMemory *cache.HostMemory `json:"host_memory,omitempty"`
 	// Placement is there if the cache spanned several devices.
 	Placement *Placed `json:"placement,omitempty"`
 	// Results cover the measured batches only.

@@ -424,6 +424,9 @@ func (m *measurement) describe(res *Result) {
 	c.BudgetBytes, c.MetadataBytes, c.PayloadBytes = s.BudgetBytes, s.MetadataBytes, s.PayloadBytes
 	c.CodecBytes, c.IndexBytes, c.HostBytes, c.RowsCached = s.CodecBytes, s.IndexBytes, s.HostBytes, t.CachedRows
 	res.Placement = newPlaced(&s)
+	if s.HostMemory.Why != "" {
+		res.HostMemory = &s.HostMemory
+	}
 	q := &res.Results
 	q.Lookups, q.Hits, q.Misses, q.HitRatio = t.Lookups, t.Hits, t.Misses, ratio(t.Hits, t.Lookups)
 	q.HitsBySlab.Local, q.HitsBySlab.Peer = t.LocalHits, t.PeerHits

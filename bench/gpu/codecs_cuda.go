@@ -19,7 +19,9 @@ import (
 const codecTableBytes = 512 << 20
 
 // hitCodecs is hitDecode by every codec that GPUs decode and that serves the elements, but for hitDecode's own: float32 and bfloat16.
+// One that fails stops no other.
 func (r *runner) hitCodecs(rowBytes int) error {
+	var failed []error
 	for _, of := range []struct {
 		rows   func() (*filled, error)
 		dtype  codec.DType
@@ -35,11 +37,11 @@ func (r *runner) hitCodecs(rowBytes int) error {
 				continue
 			}
 			if err := r.hitCodec(table, rowBytes, name, of.dtype, of.rows, name+of.suffix); err != nil {
-				return fmt.Errorf("%s of %v: %w", name, of.dtype, err)
+				failed = append(failed, fmt.Errorf("%s of %v, %d bytes: %w", name, of.dtype, rowBytes, err))
 			}
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 func (r *runner) hitCodec(table []byte, rowBytes int, name string, elements codec.DType, of func() (*filled, error), label string) error {

@@ -14,7 +14,8 @@ import (
 // loadRuns is how often a table is loaded, after a smaller one that warms up: most of the time goes into page-locking.
 const loadRuns = 3
 
-// loads measures mask search and compression of a table that lies in page-locked memory.
+// loads measures mask search and compression of a table that lies in page-locked memory, by one codec: what choosing among all of them
+// costs besides is the host's work.
 func (r *runner) loads() error {
 	table, err := r.normalRows()
 	if err != nil {
@@ -32,7 +33,7 @@ func (r *runner) loads() error {
 		load := func(bytes []byte, onHost bool) (seconds float64, codec string, ratio float64, err error) {
 			t = transfer.Timings{} // loads add to it
 			tier, err := transfer.Load(r.d, transfer.SourceOf(whole(bytes, rowBytes), rowBytes), transfer.Options{
-				Codec: "ibp", DType: dtype.Float32, Seed: seed, Timings: &t, OnHost: onHost,
+				Codec: codecName, DType: dtype.Float32, Seed: seed, Timings: &t, OnHost: onHost,
 			})
 			if err != nil {
 				return 0, "", 0, err

@@ -31,6 +31,9 @@ type Options struct {
 	Runs int
 	// Log receives each result as it comes; default none.
 	Log io.Writer
+	// Save, if not nil, is given the report as it stands, marked incomplete, after each result and each case, so that a run that is
+	// killed leaves what it measured. An error ends the run.
+	Save func(*Report) error
 }
 
 // Cases are the names of all cases.

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strings"
 )
 
 // Report is what Run measured.
@@ -21,6 +22,8 @@ type Report struct {
 	Experiments []string `json:"experiments,omitempty"`
 	// Skipped are cases that this machine could not run.
 	Skipped []Skipped `json:"skipped,omitempty"`
+	// Incomplete are cases that were to be measured and are not, or not in whole: their results, if any, are those they came to.
+	Incomplete []Skipped `json:"incomplete,omitempty"`
 	// Took says how long the cases took in all, in the order in which they were first run; "setup" is the making of what several
 	// use.
 	Took []Took `json:"took,omitempty"`
@@ -30,6 +33,18 @@ type Report struct {
 type Took struct {
 	Case    string  `json:"case"`
 	Seconds float64 `json:"seconds"`
+}
+
+// Whole returns an error that names what is incomplete.
+func (r *Report) Whole() error {
+	if len(r.Incomplete) == 0 {
+		return nil
+	}
+	names := make([]string, len(r.Incomplete))
+	for i, s := range r.Incomplete {
+		names[i] = s.Case + ": " + s.Reason
+	}
+	return fmt.Errorf("report (%d cases incomplete) must be whole: %s", len(names), strings.Join(names, "; "))
 }
 
 // Skipped is a case that was not measured.
@@ -149,8 +164,13 @@ func DecodeReport(from io.Reader) (*Report, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("must hold one JSON object: more follows it")
 	}
-	if len(r.Results) == 0 {
+	if len(r.Results) == 0 && len(r.Incomplete) == 0 {
 		return nil, errors.New("results (none) must be at least one")
+	}
+	for _, s := range r.Incomplete {
+		if !slices.Contains(Cases, s.Case) {
+			return nil, fmt.Errorf("incomplete case (%q) must be a case of gpu-bench", s.Case)
+		}
 	}
 	for i := range r.Results {
 		x := &r.Results[i]

@@ -19,7 +19,8 @@ import (
 // commit is what the binary was built from; the linker sets it.
 var commit = "unknown"
 
-// Run measures the first GPU.
+// Run measures the first GPU. A case that fails is left incomplete, and the others are measured still; the report is of what was
+// measured, also beside an error, but nil where nothing could be.
 func Run(o Options) (_ *Report, err error) {
 	o.EnsureDefaults()
 	if err := o.Validate(); err != nil {
@@ -47,6 +48,11 @@ func Run(o Options) (_ *Report, err error) {
 		Device: d.Info().Name, Driver: driverVersion() + ", " + cuda.Driver(), Commit: commit, Experiments: on,
 	}}
 	defer r.release()
+	for _, c := range Cases {
+		if r.has(c) {
+			r.report.Incomplete = append(r.report.Incomplete, Skipped{c, cutOff})
+		}
+	}
 	r.findPeer(devices)
 	if r.stream, err = d.NewStream(); err != nil {
 		return nil, err
@@ -58,11 +64,12 @@ func Run(o Options) (_ *Report, err error) {
 		}
 		r.timers = append(r.timers, t)
 	}
-	if err := r.run(); err != nil {
-		return nil, err
-	}
-	return &r.report, nil
+	err = r.run()
+	return &r.report, errors.Join(append(r.failed, err)...)
 }
+
+// cutOff is why a case is incomplete that has not failed.
+const cutOff = "not finished"
 
 const warmups = 3
 
@@ -76,6 +83,8 @@ type runner struct {
 	buffers []device.Buffer // freed between cases
 	kept    []device.Buffer // freed at the end
 	report  Report
+	failed  []error // cases
+	unsaved error   // what Options.Save returned
 
 	// What several cases use, made when the first one needs it.
 	normals, sparse, half *filled
@@ -93,19 +102,53 @@ func (r *runner) has(names ...string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(r.o.Cases, n) })
 }
 
-// measure runs a case and notes how long it took.
+// measure runs a case, or a part of it, and notes how long it took. A case that fails is noted and is no error, unless nothing
+// else can be measured after it: then the device has failed, or what several cases use is missing.
 func (r *runner) measure(name string, run func() error) error {
 	start := time.Now()
-	if err := run(); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
+	fmt.Fprintf(r.o.Log, "%6.1fs %s …\n", start.Sub(r.start).Seconds(), name)
+	err := run()
 	i := slices.IndexFunc(r.report.Took, func(t Took) bool { return t.Case == name })
 	if i < 0 {
 		i = len(r.report.Took)
 		r.report.Took = append(r.report.Took, Took{Case: name})
 	}
 	r.report.Took[i].Seconds += time.Since(start).Seconds()
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("%s: %w", name, err)
+	for i, s := range r.report.Incomplete {
+		if s.Case == name || slices.Contains(measuredWith[name], s.Case) {
+			r.report.Incomplete[i].Reason = err.Error()
+		}
+	}
+	r.save()
+	if name == setup || r.stream.Synchronize() != nil {
+		return err
+	}
+	fmt.Fprintf(r.o.Log, "%6.1fs FAILED: %v\n", time.Since(r.start).Seconds(), err)
+	r.failed = append(r.failed, err)
 	return nil
+}
+
+// measuredWith are cases that others measure too.
+var measuredWith = map[string][]string{"link": {"device-copy"}, "small-batch": {"small-batch-caller", "caller"}}
+
+// finish notes that cases are measured in whole, unless they failed.
+func (r *runner) finish(names ...string) error {
+	r.report.Incomplete = slices.DeleteFunc(r.report.Incomplete, func(s Skipped) bool {
+		return s.Reason == cutOff && slices.Contains(names, s.Case)
+	})
+	r.save()
+	return r.unsaved
+}
+
+// save gives the report away as it stands. REQUIRES: finish follows, which says what went wrong.
+func (r *runner) save() {
+	if r.o.Save != nil && r.unsaved == nil {
+		r.unsaved = r.o.Save(&r.report)
+	}
 }
 
 // setup is the name of what several cases use.
@@ -116,6 +159,9 @@ func (r *runner) run() error {
 		if err := r.measure("link", r.reportLink); err != nil {
 			return err
 		}
+		if err := r.finish("link", "device-copy"); err != nil {
+			return err
+		}
 	}
 	if err := r.measure(setup, r.tables); err != nil {
 		return err
@@ -124,6 +170,9 @@ func (r *runner) run() error {
 		if err := r.rows(rowBytes); err != nil {
 			return fmt.Errorf("rows of %d bytes: %w", rowBytes, err)
 		}
+	}
+	if err := r.finish(perRow...); err != nil {
+		return err
 	}
 	for _, c := range []struct {
 		name string
@@ -139,10 +188,14 @@ func (r *runner) run() error {
 		if c.name == "gather-misses-large" { // it needs the memory
 			r.forget()
 		}
-		if err := r.measure(c.name, c.run); err != nil {
+		err := r.measure(c.name, c.run)
+		r.free()
+		if err != nil {
 			return err
 		}
-		r.free()
+		if err := r.finish(c.name); err != nil {
+			return err
+		}
 	}
 	for _, t := range r.report.Took {
 		fmt.Fprintf(r.o.Log, "%6.1fs %-19s took %.1f s\n", time.Since(r.start).Seconds(), t.Case, t.Seconds)
@@ -168,6 +221,11 @@ func (r *runner) tables() error {
 		}
 	}
 	return nil
+}
+
+// perRow are the cases of rows.
+var perRow = []string{
+	"hit-decode", "hit-codecs", "miss-fetch", "gather-hits", "gather-misses", "gather-80", "small-batch", "small-batch-caller", "caller", "peer-hits",
 }
 
 // rows runs the cases that are measured for each row length.
@@ -390,12 +448,14 @@ func (r *runner) add(x Result) {
 	fmt.Fprintf(r.o.Log, "%6.1fs %-19s %5d %-11s %9d %10.2f %-8s %10.2f %7.2f  %s  %s\n", time.Since(r.start).Seconds(),
 		x.Case, x.RowBytes, x.Codec, x.Batch, x.Value, x.Unit, x.BaselineValue, x.Ratio, goal, x.Detail)
 	r.report.Results = append(r.report.Results, x)
+	r.save()
 }
 
 func (r *runner) skip(name, format string, args ...any) {
 	s := Skipped{name, fmt.Sprintf(format, args...)}
 	fmt.Fprintf(r.o.Log, "%6.1fs %-19s skipped: %s\n", time.Since(r.start).Seconds(), s.Case, s.Reason)
 	r.report.Skipped = append(r.report.Skipped, s)
+	r.report.Incomplete = slices.DeleteFunc(r.report.Incomplete, func(s Skipped) bool { return s.Case == name })
 }
 
 // sets is how many batches take turns, so that no run finds its rows in a cache.

@@ -3,7 +3,10 @@
 package gpu
 
 import (
+	"errors"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/internal/gputest"
@@ -20,6 +23,14 @@ func TestRun_EveryCase(t *testing.T) {
 	for _, cases := range [][]string{Cases, {"lookup"}, {"gather-80"}, {"caller"}, {"sampling"}} {
 		o := tiny
 		o.Cases = cases
+		saves, first, last := 0, 0, 0 // how many cases were incomplete
+		o.Save = func(r *Report) error {
+			if last = len(r.Incomplete); saves == 0 {
+				first = last
+			}
+			saves++
+			return nil
+		}
 		report, err := Run(o)
 		if err != nil {
 			t.Fatalf("%v: %v", cases, err)
@@ -41,5 +52,41 @@ func TestRun_EveryCase(t *testing.T) {
 		if len(report.Took) == 0 {
 			t.Errorf("%v took no time", cases)
 		}
+		if err := report.Whole(); err != nil || saves < len(report.Results) || first == 0 || last != 0 {
+			t.Errorf("%v: %d saves, %d cases incomplete at first and %d at last, %v", cases, saves, first, last, err)
+		}
+	}
+	o := tiny
+	o.Cases = []string{"link", "lookup"}
+	o.Save = func(*Report) error { return os.ErrPermission }
+	if r, err := Run(o); !errors.Is(err, os.ErrPermission) || r == nil || len(r.Incomplete) == 0 {
+		t.Errorf("a report that cannot be saved: %+v, %v", r, err)
+	}
+}
+
+// TestRunner_FailedCases: a case that fails is incomplete, with those that are measured by the way, and the run goes on.
+func TestRunner_FailedCases(t *testing.T) {
+	d := gputest.Open(t)
+	stream, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	var log strings.Builder
+	r := &runner{o: Options{Log: &log}, stream: stream}
+	for _, c := range []string{"lookup", "small-batch", "caller"} {
+		r.report.Incomplete = append(r.report.Incomplete, Skipped{c, cutOff})
+	}
+	if err := errors.Join(r.measure("small-batch", func() error { return errors.New("it broke") }), r.finish("small-batch", "caller"), r.finish("lookup")); err != nil {
+		t.Fatal(err)
+	}
+	if want := []Skipped{{"small-batch", "small-batch: it broke"}, {"caller", "small-batch: it broke"}}; !slices.Equal(r.report.Incomplete, want) {
+		t.Errorf("%+v, want %+v", r.report.Incomplete, want)
+	}
+	if len(r.failed) != 1 || !strings.Contains(log.String(), "FAILED: small-batch: it broke") {
+		t.Errorf("%v; %s", r.failed, log.String())
+	}
+	if err := r.measure(setup, func() error { return os.ErrClosed }); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("without what all use: %v", err)
 	}
 }

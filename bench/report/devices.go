@@ -12,10 +12,10 @@ import (
 
 // Devices prints the GPUs.
 func Devices(w io.Writer, driver string, gpus []cuda.GPU) error {
-	t := newTable("GPU", "name", "compute", "PCI", "memory", "free", "host link", "reads peers", "native atomics")
+	t := newTable("GPU", "name", "compute", "PCI", "memory", "free", "host link", "node", "reads peers", "native atomics")
 	for _, g := range gpus {
 		t.AppendRow(table.Row{
-			g.Index, g.Name, g.ComputeCapability, g.PCIBusID, bytesOf(g.MemoryBytes), bytesOf(g.FreeBytes), orUnknown(g.HostLink), indices(g.Peers), indices(g.Atomics),
+			g.Index, g.Name, g.ComputeCapability, g.PCIBusID, bytesOf(g.MemoryBytes), bytesOf(g.FreeBytes), orUnknown(g.HostLink), node(g.Node), indices(g.Peers), indices(g.Atomics),
 		})
 	}
 	_, err := fmt.Fprintf(w, "driver: %s\n%s\n", driver, t.Render())
@@ -27,6 +27,13 @@ func orUnknown(s string) string {
 		return "unknown"
 	}
 	return s
+}
+
+func node(n int) string {
+	if n < 0 {
+		return "unknown"
+	}
+	return fmt.Sprint(n)
 }
 
 func indices(list []int) string {

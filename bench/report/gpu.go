@@ -33,6 +33,11 @@ func GPU(w io.Writer, r *gpu.Report) error {
 			return err
 		}
 	}
+	for _, s := range r.Incomplete {
+		if _, err := fmt.Fprintf(w, "INCOMPLETE %s: %s\n", s.Case, s.Reason); err != nil {
+			return err
+		}
+	}
 	for _, s := range r.Skipped {
 		if _, err := fmt.Fprintf(w, "%s not measured: %s\n", s.Case, s.Reason); err != nil {
 			return err

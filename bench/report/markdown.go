@@ -44,6 +44,9 @@ func GPUMarkdown(w io.Writer, r *gpu.Report) error {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s %s | %s | %s | %s | %s |\n", x.Case, rows, count(int64(x.Batch)), figure(x.Value), unit(x.Unit), baseline, ifAny(x.Ratio), goalOf(x), reached)
 	}
+	for _, s := range r.Incomplete {
+		fmt.Fprintf(&b, "\n%s is incomplete: %s.\n", s.Case, s.Reason)
+	}
 	for _, s := range r.Skipped {
 		fmt.Fprintf(&b, "\n%s was not measured: %s.\n", s.Case, s.Reason)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -38,6 +39,9 @@ func Run(w io.Writer, r *experiment.Result) error {
 		{"admission", c.Policy + training(r)},
 		{"codec", chosen(r)},
 		{"budget", fmt.Sprintf("%s: payload %s, metadata %s; beside it %s", bytesOf(c.BudgetBytes), bytesOf(c.PayloadBytes), bytesOf(c.MetadataBytes), beside(r))},
+	}
+	if h := r.HostMemory; h != nil {
+		lines = append(lines, [2]string{"host nodes", onNodes(h)})
 	}
 	for _, l := range lines {
 		if _, err := fmt.Fprintf(w, "%-10s %s\n", l[0], l[1]); err != nil {
@@ -68,6 +72,18 @@ func Run(w io.Writer, r *experiment.Result) error {
 		return err
 	}
 	return nil
+}
+
+// onNodes says on which memory nodes the host tier lies, and why.
+func onNodes(h *cache.HostMemory) string {
+	if len(h.Nodes) == 0 {
+		return "wherever the system puts it: " + h.Why
+	}
+	s := indices(h.Nodes) + ": " + h.Why
+	for i, held := range h.Held {
+		s += fmt.Sprintf("%s %s on %d", map[bool]string{true: ";", false: ","}[i == 0], bytesOf(held.Bytes), held.Node)
+	}
+	return s
 }
 
 // placed says how rows lie in the slabs, and how evenly.

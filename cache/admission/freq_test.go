@@ -106,6 +106,7 @@ func zipf(r *rand.Rand, rows uint64, shift int64) func() int64 {
 // TestFrequency_FollowsDrift: the hot set changes abruptly, and within four refreshes of four accesses for each row that fits
 // most of what the new one deserves is offered first. Without the contest of horizons it takes ten times as long.
 func TestFrequency_FollowsDrift(t *testing.T) {
+	skipUnderRaceDetector(t)
 	const rows, fits = 100_003, 2000
 	p := problem([]int64{rows}, nil)
 	p.Capacity = fits * 112
@@ -214,6 +215,14 @@ func TestFrequency_Untracked(t *testing.T) {
 	}
 }
 
+// skipUnderRaceDetector is for tests of one goroutine that are long under the race detector.
+func skipUnderRaceDetector(t *testing.T) {
+	t.Helper()
+	if raceDetector {
+		t.Skip("the race detector is slow")
+	}
+}
+
 // memory is the bytes that the policy holds.
 func (f *frequency) memory() int64 {
 	return int64(len(f.buckets))*int64(unsafe.Sizeof(freqBucket{})) + int64(len(f.sketch.blocks))*int64(unsafe.Sizeof(sketchBlock{})) +
@@ -222,6 +231,7 @@ func (f *frequency) memory() int64 {
 
 // TestFrequency_Memory checks what NewFrequency's comment says, with everything tracked that there is room for.
 func TestFrequency_Memory(t *testing.T) {
+	skipUnderRaceDetector(t)
 	for _, c := range []struct{ rows, fits int64 }{{1 << 40, 1}, {1 << 40, 50_000}, {1 << 56 / 3, 200_000}, {200_000, 200_000}, {1000, 10}, {1, 1}} {
 		p := Problem{Rows: []int64{c.rows, c.rows}, Capacity: c.fits * 64,
 			SlotBytes: func(uint64) int { return 64 }, StoredBytes: func(uint64) int { return 60 }}
@@ -453,9 +463,7 @@ func observed(b testing.TB, name string, fits int64) (Policy, []int64) {
 
 // TestFrequency_Speed wants a small part of what BenchmarkObserve shows (27 M/s), so that a busy machine does not fail it.
 func TestFrequency_Speed(t *testing.T) {
-	if raceDetector {
-		t.Skip("the race detector is slow")
-	}
+	skipUnderRaceDetector(t)
 	p, rows := observed(t, "freq", 25_000)
 	best := time.Duration(math.MaxInt64)
 	for range 5 {

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/slab/placement"
 )
 
@@ -31,5 +33,29 @@ func TestDevices_DeclaredRates(t *testing.T) {
 	r = decode[experiment.Result](t, succeed(t, append(args, "--rates", "local=100,peer=90,host=0.1")...))
 	if p := r.Placement; p.HotBytes != 0 || p.CopiedRows != 0 || !strings.Contains(p.Why, "partitioned") || p.ReplicateNanos <= p.RowNanos {
 		t.Errorf("%+v", p)
+	}
+}
+
+// TestRun_HostNodes: the host tier lies on the nodes that are named, and the output says so; without them it says nothing of one node.
+func TestRun_HostNodes(t *testing.T) {
+	t.Parallel()
+	args := append([]string{"run", "--device", "host", "--verify"}, small...)
+	r := decode[experiment.Result](t, succeed(t, append(args, "--json", "--host-nodes", "any")...))
+	if h := r.HostMemory; h == nil || h.Nodes != nil || h.Held != nil || h.Why != "as Options.HostNodes says" {
+		t.Errorf("%+v", h)
+	}
+	if out := succeed(t, append(args, "--host-nodes", "any")...); !strings.Contains(out, "host nodes wherever the system puts it: as Options.HostNodes says\n") {
+		t.Error(out)
+	}
+	machine, err := numa.Read("/")
+	if err != nil || len(machine.Usable()) == 0 {
+		t.Skipf("this machine's memory nodes are not known: %v", err)
+	}
+	node := fmt.Sprint(machine.Usable()[0])
+	if out := succeed(t, append(args, "--json", "--host-nodes", node)...); !strings.Contains(out, `"host_memory": {`) || decode[experiment.Result](t, out).Mismatches != 0 {
+		t.Error(out)
+	}
+	if out := succeed(t, args...); len(machine.Usable()) == 1 && strings.Contains(out, "host nodes") {
+		t.Error(out)
 	}
 }

@@ -18,8 +18,9 @@ import (
 
 func newGPUBench() *cobra.Command {
 	var o gpu.Options
-	var from, plot string
-	var asJSON, asMarkdown bool
+	var from []string
+	var out, plot string
+	var asJSON, asMarkdown, whole bool
 	var measuring []string // flags that say what to measure
 	cmd := &cobra.Command{
 		Use:   "gpu-bench",
@@ -30,7 +31,7 @@ func newGPUBench() *cobra.Command {
 				return errors.New("--json and --markdown contradict each other")
 			}
 			for _, name := range measuring {
-				if from != "" && cmd.Flags().Changed(name) {
+				if len(from) > 0 && cmd.Flags().Changed(name) {
 					return fmt.Errorf("--from and --%s contradict each other", name)
 				}
 			}
@@ -41,19 +42,31 @@ func newGPUBench() *cobra.Command {
 			}
 			var res *gpu.Report
 			var err error
-			if from != "" {
-				res, err = gpu.ReadReport(from)
+			if len(from) > 0 {
+				res, err = readReports(from)
 			} else {
 				o.Log = cmd.ErrOrStderr()
+				if out != "" {
+					o.Save = func(r *gpu.Report) error { return saveReport(out, r) }
+				}
 				res, err = gpu.Run(o)
 			}
-			if err != nil {
+			if res == nil {
 				return err
 			}
-			if err := printGPU(cmd.OutOrStdout(), res, asJSON, asMarkdown); err != nil || plot == "" {
-				return err
+			if whole {
+				if err := errors.Join(err, res.Whole()); err != nil {
+					return err
+				}
 			}
-			return writePlot(plot, res)
+			if out != "" { // in whole, and with how long the cases took
+				err = errors.Join(err, saveReport(out, res))
+			}
+			err = errors.Join(err, printGPU(cmd.OutOrStdout(), res, asJSON, asMarkdown))
+			if plot != "" {
+				err = errors.Join(err, writePlot(plot, res))
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()
@@ -68,11 +81,47 @@ func newGPUBench() *cobra.Command {
 	f.IntVar(&o.Entries, "entries", o.Entries, "entries of the hashmap for lookup")
 	f.IntVar(&o.Runs, "runs", o.Runs, "times each is measured; the median counts")
 	measuring = []string{"cases", "rows", "table-bytes", "large-table-bytes", "host-threads", "batch", "entries", "runs"}
-	f.StringVar(&from, "from", "", "FILE.json that --json printed: report that instead of measuring")
+	f.StringSliceVar(&from, "from", nil, "FILE.json that --json printed, or several of one build to merge: report that instead of measuring")
+	f.StringVar(&out, "out", "", "FILE.json: keep the report there, renewed after each result, so that a run that is killed leaves what it measured")
+	f.BoolVar(&whole, "whole", false, "report nothing, and say why, where a case is incomplete")
 	f.StringVar(&plot, "plot", "", "FILE.svg or FILE.png: draw GB/s over row bytes")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	f.BoolVar(&asMarkdown, "markdown", false, "print Markdown tables")
 	return cmd
+}
+
+func readReports(paths []string) (*gpu.Report, error) {
+	var all []*gpu.Report
+	for _, path := range paths {
+		r, err := gpu.ReadReport(path)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	if len(all) == 1 {
+		return all[0], nil
+	}
+	r, err := gpu.Merge(all...)
+	if err != nil {
+		return nil, fmt.Errorf("--from (%s): %w", strings.Join(paths, ","), err)
+	}
+	return r, nil
+}
+
+// saveReport replaces a file: whoever reads it finds a whole report, of before or of now.
+func saveReport(path string, r *gpu.Report) error {
+	var b bytes.Buffer
+	if err := writeJSON(&b, r); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", b.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("--out (%q): %w", path, err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("--out (%q): %w", path, err)
+	}
+	return nil
 }
 
 func printGPU(w io.Writer, r *gpu.Report, asJSON, asMarkdown bool) error {

@@ -35,17 +35,55 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// command returns cachebench, not started. It is killed after a minute.
+// command returns cachebench, not started. It is killed after some minutes, which is for runs that hang: the machine may be busy.
 func command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Env = append(os.Environ(), asCommand+"=1")
+	return cmd
+}
+
+// interrupt ends a command under way as ^C does. The command was made by interruptible, so that a signal which comes before it
+// listens is ignored; one is sent until it ends.
+func interrupt(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		cmd.Wait()
+	}()
+	start := time.Now()
+	for again := time.NewTicker(200 * time.Millisecond); ; {
+		if err := cmd.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Error(err)
+		}
+		select {
+		case <-ended:
+			// On a busy machine seconds pass; without an end of its own, each of these commands would go on for a minute at least.
+			if d := time.Since(start); d > 20*time.Second {
+				t.Errorf("took %v to end", d)
+			}
+			return
+		case <-again.C:
+		}
+	}
+}
+
+// interruptible is command, to begin with deaf to interrupts.
+func interruptible(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := command(t, args...)
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Path, cmd.Args = sh, slices.Concat([]string{"sh", "-c", `trap "" INT; exec "$@"`, "sh"}, []string{cmd.Path}, args)
 	return cmd
 }
 
@@ -82,8 +120,11 @@ func refuse(t *testing.T, want string, args ...string) {
 	}
 }
 
-// small are the flags of a generated run that takes no time.
-var small = []string{"--vertices", "2000", "--batches", "6", "--warmup-batches", "4", "--batch-size", "16"}
+// generated are the flags of a small generated table and workload.
+var generated = []string{"--vertices", "2000", "--batches", "6", "--warmup-batches", "4", "--batch-size", "16"}
+
+// small are the flags of a generated run that takes no time; most of a run with the default codec is the training of all there are.
+var small = slices.Concat(generated, []string{"--codec", "ibp4"})
 
 // run runs `cachebench run --json --verify` and checks what must hold of every result.
 func run(t *testing.T, flags ...string) *experiment.Result {

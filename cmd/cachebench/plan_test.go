@@ -13,7 +13,7 @@ import (
 
 func TestPlan_Output(t *testing.T) {
 	t.Parallel()
-	flags := slices.Concat([]string{"plan", "--target-hit", "60%", "--gpu-memory", "80GiB", "--check"}, small)
+	flags := slices.Concat([]string{"plan", "--target-hit", "60%", "--gpu-memory", "80GiB", "--check"}, generated)
 	// Which accesses a cache that follows them samples first depends on its workers.
 	golden(t, "plan.golden", strings.NewReplacer("+#", "±#", "-#", "±#").Replace(mask(succeed(t, flags...))))
 	res := decode[experiment.PlanResult](t, succeed(t, append(flags, "--json")...))
@@ -30,9 +30,9 @@ func TestPlan_Output(t *testing.T) {
 // TestPlan_BudgetReachesTheTarget in a run of its own.
 func TestPlan_BudgetReachesTheTarget(t *testing.T) {
 	t.Parallel()
-	res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", "--json", "--target-hit", "0.4", "--policy", "static-freq", "--codec", "ibp4"}, small)...))
+	res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", "--json", "--target-hit", "0.4", "--policy", "static-freq"}, small)...))
 	p := res.Plans[0]
-	r := run(t, slices.Concat([]string{"--policy", "static-freq", "--codec", "ibp4", "--budget", strconv.FormatInt(p.BudgetBytes, 10)}, small)...)
+	r := run(t, slices.Concat([]string{"--policy", "static-freq", "--budget", strconv.FormatInt(p.BudgetBytes, 10)}, small)...)
 	if r.Results.HitRatio != p.PredictedHitRatio || r.Results.HitRatio < 0.4 || r.Cache.RowsCached != p.Rows || r.Cache.MetadataBytes+r.Cache.PayloadBytes > p.BudgetBytes || r.Cache.PayloadBytes != p.PayloadBytes {
 		t.Errorf("planned %+v\nran %+v", p, r)
 	}

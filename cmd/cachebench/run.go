@@ -108,6 +108,7 @@ func addCaches(f *pflag.FlagSet, cfg *experiment.Config) {
 	f.StringVar(&cfg.GPUs, "gpus", "", "GPUs that the cache spans: 0,2 or all (default: the first --devices)")
 	f.StringVar(&cfg.Placement, "placement", cfg.Placement, "which rows lie in which slabs: auto, partition or replicate")
 	f.StringVar(&cfg.Rates, "rates", "", "what --placement auto weighs by: FILE.json of devices --measure, or local=1900,peer=350,host=50 (GB/s)")
+	f.StringVar(&cfg.HostNodes, "host-nodes", "", "memory nodes (NUMA) of the host tier: 0,1 or any (default: those nearest to the GPUs)")
 	f.IntVar(&cfg.Workers, "workers", 0, "goroutines of the host (default: one a processor)")
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of everything generated and sampled")
 	f.Uint64Var(&cfg.DataSeed, "data-seed", 0, "another seed of the generated table and graph (default: --seed)")

@@ -88,7 +88,7 @@ func checkKeys(t *testing.T, object any, wanted string) {
 func TestRun_JSONKeysAndTypes(t *testing.T) {
 	t.Parallel()
 	for _, flags := range [][]string{nil, {"--budget", "500%"}} { // all values 0 that may be
-		d := json.NewDecoder(strings.NewReader(succeed(t, slices.Concat([]string{"run", "--json"}, small, flags)...)))
+		d := json.NewDecoder(strings.NewReader(succeed(t, slices.Concat([]string{"run", "--json"}, generated, flags)...)))
 		d.UseNumber()
 		var v any
 		if err := d.Decode(&v); err != nil {
@@ -127,7 +127,7 @@ func TestRun_Devices(t *testing.T) {
 
 func TestRun_Defaults(t *testing.T) {
 	t.Parallel()
-	r := decode[experiment.Result](t, succeed(t, append([]string{"run", "--json"}, small...)...))
+	r := decode[experiment.Result](t, succeed(t, append([]string{"run", "--json"}, generated...)...))
 	if r.VerifiedRows != 0 || r.Mismatches != 0 {
 		t.Errorf("verified %d rows without --verify", r.VerifiedRows)
 	}
@@ -286,6 +286,9 @@ func TestRun_SameSeedSameResult(t *testing.T) {
 			continue // ristretto seeds its sketch at random
 		}
 		flags := slices.Concat(small, []string{"--policy", policy, "--seed"})
+		if policy == admission.Default { // with the default codec too
+			flags = slices.Concat(generated, []string{"--policy", policy, "--seed"})
+		}
 		first, second := run(t, append(flags, "7")...), run(t, append(flags, "7", "--workers", "1")...)
 		a, b, other := timeless(first), timeless(second), timeless(run(t, append(flags, "8")...))
 		b.Device.Name = a.Device.Name // says how many workers
@@ -414,11 +417,11 @@ func TestRun_AcceptedTables(t *testing.T) {
 		{"rows of 1 byte", file(npyOf(t, npy.Uint8, noise(5000), 5000, 1)), 5000, 1, nil},
 		{"rows of 1 bool", file(npyOf(t, npy.Bool, make([]byte, 500), 500, 1)), 500, 1, nil},
 		{"rows of 3 bytes", file(npyOf(t, npy.Int8, noise(300), 100, 3)), 100, 3, []string{"--host-tier", "packed"}},
-		{"rows of 1 MiB - 1", file(npyOf(t, npy.Uint8, mib, 3, 1<<20-1)), 3, 1<<20 - 1, []string{"--budget", "1100KiB", "--batches", "2"}},
-		{"rows of 1 MiB - 1, compressible", file(npyOf(t, npy.Uint8, make([]byte, len(mib)), 3, 1<<20-1)), 3, 1<<20 - 1, []string{"--budget", "1100KiB", "--batches", "2", "--host-tier", "packed"}},
+		{"rows of 1 MiB - 1", file(npyOf(t, npy.Uint8, mib, 3, 1<<20-1)), 3, 1<<20 - 1, []string{"--budget", "1100KiB", "--batches", "2", "--fanouts", "3"}},
+		{"rows of 1 MiB - 1, compressible", file(npyOf(t, npy.Uint8, make([]byte, len(mib)), 3, 1<<20-1)), 3, 1<<20 - 1, []string{"--budget", "1100KiB", "--batches", "2", "--fanouts", "3", "--host-tier", "packed"}},
 		{"one row", file(npyOf(t, npy.Float64, noise(80), 1, 10)), 1, 80, nil},
 	} {
-		flags := []string{"--features", c.path, "--budget", "4KiB", "--batches", "4", "--warmup-batches", "2", "--batch-size", "8", "--policy", "static-freq"}
+		flags := []string{"--features", c.path, "--budget", "4KiB", "--batches", "4", "--warmup-batches", "2", "--batch-size", "8", "--policy", "static-freq", "--codec", "ibp4"}
 		r := timeless(run(t, append(flags, c.flags...)...))
 		if r.Table.Rows != int64(c.rows) || r.Table.RowBytes != c.rowBytes {
 			t.Errorf("%s: table %+v", c.name, r.Table)

@@ -247,7 +247,7 @@ const maxClusteredRow = 32 << 10
 // IBPC is the family of clustered codecs: its chunks are as long as the table's elements, or 4 bytes for those of one or two,
 // whichever stores the sample in fewer bytes.
 var IBPC = codec.Family{
-	Name: "ibpc", GPURate: 0.8,
+	Name: "ibpc", GPURate: codec.RateOnGPU("ibpc"),
 	Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
 		if rowBytes > maxClusteredRow {
 			return nil, codec.DTypeError("ibpc", "row (%d bytes) must be at most %d", rowBytes, maxClusteredRow)

@@ -288,8 +288,6 @@ func normal(rows, cols int, scale func(int) float64) []byte {
 	return b
 }
 
-func unit(int) float64 { return 1 }
-
 // TestTrain_GrownMasksBeatOneThreshold holds the reason for growing masks: columns of unequal scale.
 func TestTrain_GrownMasksBeatOneThreshold(t *testing.T) {
 	scale := func(j int) float64 { return math.Exp(math.Sin(float64(j)) * 1.5) }
@@ -378,63 +376,4 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("the decoded row encodes to %d bytes (from %d), %v", k, n, err)
 		}
 	})
-}
-
-func BenchmarkDecode(b *testing.B) { benchmarkRows(b, true) }
-func BenchmarkEncode(b *testing.B) { benchmarkRows(b, false) }
-
-// benchmarkRows runs over 4 MiB of N(0,1) float32 rows of several lengths, and 0/1 rows at 5 % density.
-func benchmarkRows(b *testing.B, decode bool) {
-	for _, bc := range []struct {
-		name     string
-		rowBytes int
-		sparse   bool
-	}{{"dense/row=256", 256, false}, {"dense/row=512", 512, false}, {"dense/row=4096", 4096, false}, {"sparse/row=512", 512, true}} {
-		for _, f := range []codec.Family{IBP4, IBP8} {
-			b.Run("codec="+f.Name+"/"+bc.name, func(b *testing.B) {
-				rows := 4 << 20 / bc.rowBytes
-				table := normal(rows, bc.rowBytes/4, unit)
-				if bc.sparse {
-					r := rand.New(rand.NewPCG(1, 1))
-					for i := 0; i < len(table); i += 4 {
-						x := uint32(0)
-						if r.IntN(20) == 0 {
-							x = math.Float32bits(1)
-						}
-						binary.LittleEndian.PutUint32(table[i:], x)
-					}
-				}
-				c, err := f.Train(table[:1<<20], bc.rowBytes, dtype.Float32)
-				if err != nil {
-					b.Fatal(err)
-				}
-				stored := make([][]byte, rows)
-				dst := make([]byte, c.EncodeBound())
-				total := 0
-				for i := range stored {
-					n, err := c.Encode(dst, table[i*bc.rowBytes:])
-					if err != nil {
-						b.Fatal(err)
-					}
-					stored[i] = bytes.Clone(dst[:n])
-					total += n
-				}
-				row := make([]byte, bc.rowBytes)
-				b.SetBytes(int64(bc.rowBytes))
-				b.ReportAllocs()
-				b.ResetTimer()
-				for i := range b.N {
-					if decode {
-						_, err = c.Decode(row, stored[i%rows])
-					} else {
-						_, err = c.Encode(dst, table[i%rows*bc.rowBytes:])
-					}
-					if err != nil {
-						b.Fatal(err)
-					}
-				}
-				b.ReportMetric(float64(len(table))/float64(total), "ratio")
-			})
-		}
-	}
 }

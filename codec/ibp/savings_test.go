@@ -1,41 +1,17 @@
 package ibp
 
 import (
-	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"testing"
 
-	"github.com/tensorcache/tensorcache/internal/npy"
+	"github.com/tensorcache/tensorcache/codec/internal/realdata"
 )
 
 // TestTrain_SavingsOnRealTables trains on whole tables and holds the savings against the
 // least that the byte-tight layout should reach. With -v it prints the table of docs/performance.md, with the best single threshold in both layouts.
 func TestTrain_SavingsOnRealTables(t *testing.T) {
-	dir := os.Getenv("TENSORCACHE_DATA")
-	if dir == "" {
-		dir = "../../../shared/data"
-	}
 	for file, least := range map[string]float64{"cora.npz": 95.6, "pubmed_tx.npz": 86.7, "reddit.npz": 21.5, "ncf_user.npy": 12.7, "sz_testdouble.npy": 14.7} {
 		t.Run(file, func(t *testing.T) {
-			r, err := npy.Open(filepath.Join(dir, file), 2, "features")
-			if errors.Is(err, fs.ErrNotExist) {
-				t.Skipf("real tables are not here: %v", err)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer r.Close()
-			rowBytes := r.RowBytes()
-			table := make([]byte, r.Rows()*rowBytes)
-			for rest := table; len(rest) > 0; {
-				n, err := r.Read(rest)
-				if err != nil {
-					t.Fatal(err)
-				}
-				rest = rest[n*rowBytes:]
-			}
+			table, rowBytes := realdata.Table(t, file)
 			search, err := SearchOf(table, rowBytes)
 			if err != nil {
 				t.Fatal(err)

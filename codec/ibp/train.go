@@ -1,11 +1,13 @@
 package ibp
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/bitio"
@@ -58,16 +60,16 @@ func TrainOn(s Search, chunk int) (*Codec, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	best, bytes, err := pick(s, chunk, byThreshold)
+	best, fewest, err := pick(s, chunk, byThreshold)
 	if err != nil {
 		return nil, 0, err
 	}
 	c, err := New(chunk, s.RowBytes(), best.Mask, best.Bitval)
-	return c, bytes, err
+	return c, fewest, err
 }
 
 // pick returns the masks that store the rows in the fewest bytes, grown ones or those given.
-func pick(s Search, chunk int, byThreshold []Masks) (best Masks, bytes int64, err error) {
+func pick(s Search, chunk int, byThreshold []Masks) (best Masks, fewest int64, err error) {
 	candidates, err := candidatesOf(s, chunk, byThreshold)
 	if err != nil {
 		return best, 0, err
@@ -77,11 +79,11 @@ func pick(s Search, chunk int, byThreshold []Masks) (best Masks, bytes int64, er
 		return best, 0, err
 	}
 	for i, m := range candidates {
-		if i == 0 || stored[i] < bytes {
-			best, bytes = m, stored[i]
+		if i == 0 || stored[i] < fewest {
+			best, fewest = m, stored[i]
 		}
 	}
-	return best, bytes, nil
+	return best, fewest, nil
 }
 
 // TrainBest makes the codec of either chunk length that stores the sample in fewer bytes.
@@ -100,18 +102,18 @@ func TrainBestOn(s Search) (*Codec, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	chunk, best, bytes := 0, Masks{}, int64(0)
+	chunk, best, fewest := 0, Masks{}, int64(0)
 	for _, try := range [...]int{4, 8} {
 		m, n, err := pick(s, try, byThreshold)
 		if err != nil {
 			return nil, 0, err
 		}
-		if chunk == 0 || n < bytes {
-			chunk, best, bytes = try, m, n
+		if chunk == 0 || n < fewest {
+			chunk, best, fewest = try, m, n
 		}
 	}
 	c, err := New(chunk, s.RowBytes(), best.Mask, best.Bitval)
-	return c, bytes, err
+	return c, fewest, err
 }
 
 func checkSample(sample []byte, rowBytes int) error {
@@ -135,17 +137,34 @@ func (c *Codec) sampleBytes(sample []byte) int64 {
 	return sum
 }
 
-// rowBits is the length of a row's stored form in bits.
+// rowBits is the length of a row's stored form in bits. It does not branch on which chunks of 4 bytes participate, which is noise.
 func (c *Codec) rowBits(row []byte) int {
 	n := c.chunks + c.lead
+	if c.chunk != 4 {
+		for g := range c.groups {
+			gr := &c.groups[g]
+			bad := bitio.Group(row, g)&gr.mask ^ gr.val
+			if bad == 0 {
+				n += int(gr.kept)
+				continue
+			}
+			n += gr.stored(c.chunk, participating(c.chunk, bad))
+		}
+		return n
+	}
+	row = row[:c.rowBytes]
 	for g := range c.groups {
 		gr := &c.groups[g]
-		bad := bitio.Group(row, g)&gr.mask ^ gr.val
-		if bad == 0 {
-			n += int(gr.kept)
-			continue
+		var x uint64
+		if len(row) >= 8 {
+			x = binary.LittleEndian.Uint64(row)
+			row = row[8:]
+		} else {
+			x = bitio.Group(row, 0)
 		}
-		n += gr.stored(c.chunk, participating(c.chunk, bad))
+		bad := x&gr.mask ^ gr.val
+		first, second := (bad&(1<<32-1)-1)>>63, (bad>>32-1)>>63 // 1 for those that participate
+		n += gr.stored(4, first|second<<1)
 	}
 	return n
 }
@@ -251,6 +270,11 @@ func (s *search) Grow(chunk int) (Masks, error) {
 func (s *search) StoredBytes(chunk int, of []Masks) ([]int64, error) {
 	stored := make([]int64, len(of))
 	for i, m := range of {
+		// Thresholds often give the same masks.
+		if same := slices.IndexFunc(of[:i], func(o Masks) bool { return bytes.Equal(o.Mask, m.Mask) && bytes.Equal(o.Bitval, m.Bitval) }); same >= 0 {
+			stored[i] = stored[same]
+			continue
+		}
 		c, err := New(chunk, s.rowBytes, m.Mask, m.Bitval)
 		if err != nil {
 			return nil, err
@@ -279,21 +303,20 @@ func newPlanes(rows, width int) *planes {
 // load transposes the chunk at byte offset at of every row; bytes beyond the row are zero.
 func (p *planes) load(sample []byte, rowBytes, at int) {
 	n := min(p.width/8, rowBytes-at)
+	mask := uint64(1)<<(8*n-1)<<1 - 1
 	var block [64]uint64
 	for w := range p.alive {
-		for i := range block {
-			block[i] = 0
-			if r := 64*w + i; r < p.rows {
-				chunk := sample[r*rowBytes+at:]
-				if len(chunk) >= 8 {
-					block[i] = binary.LittleEndian.Uint64(chunk) & (1<<(8*n-1)<<1 - 1)
-				} else {
-					for j := range n {
-						block[i] |= uint64(chunk[j]) << (8 * j)
-					}
-				}
+		rows := min(64, p.rows-64*w)
+		chunk := sample[64*w*rowBytes+at:]
+		for i := range rows {
+			if len(chunk) >= 8 {
+				block[i] = binary.LittleEndian.Uint64(chunk) & mask
+			} else {
+				block[i] = bitio.Group(chunk[:n], 0)
 			}
+			chunk = chunk[min(rowBytes, len(chunk)):]
 		}
+		clear(block[rows:])
 		transpose(&block)
 		for b := range p.width {
 			p.plane[b][w] = block[b]
@@ -301,14 +324,24 @@ func (p *planes) load(sample []byte, rowBytes, at int) {
 	}
 }
 
-// transpose turns bit j of word i into bit i of word j.
+// transpose turns bit j of word i into bit i of word j: blocks of 32, 16, ... 1 bits are exchanged (Hacker's Delight, section 7-3).
 func transpose(a *[64]uint64) {
-	m := uint64(1<<32 - 1)
-	for j := 32; j != 0; j, m = j>>1, m^m<<(j>>1) {
-		for k := 0; k < 64; k = ((k | j) + 1) &^ j {
-			t := (a[k]>>j ^ a[k|j]) & m
-			a[k] ^= t << j
-			a[k|j] ^= t
+	exchange(a, 32, 0x00000000ffffffff)
+	exchange(a, 16, 0x0000ffff0000ffff)
+	exchange(a, 8, 0x00ff00ff00ff00ff)
+	exchange(a, 4, 0x0f0f0f0f0f0f0f0f)
+	exchange(a, 2, 0x3333333333333333)
+	exchange(a, 1, 0x5555555555555555)
+}
+
+func exchange(a *[64]uint64, j int, m uint64) {
+	shift := uint(j) & 63
+	for first := 0; first < 64; first += 2 * j {
+		upper, lower := a[first:first+j], a[first+j:first+2*j]
+		for k, x := range upper {
+			t := (x>>shift ^ lower[k]) & m
+			upper[k] = x ^ t<<shift
+			lower[k] ^= t
 		}
 	}
 }
@@ -373,11 +406,11 @@ func (p *planes) grow() (mask, val uint64) {
 
 // Families of the registry.
 var (
-	IBP2 = codec.Family{Name: "ibp2", GPURate: 0.85, Train: train2, Unmarshal: unmarshal}
-	IBP4 = codec.Family{Name: "ibp4", GPURate: 0.95, Train: trainFixed(4), Unmarshal: unmarshal}
-	IBP8 = codec.Family{Name: "ibp8", GPURate: 0.95, Train: trainFixed(8), Unmarshal: unmarshal}
+	IBP2 = codec.Family{Name: "ibp2", GPURate: codec.RateOnGPU("ibp2"), Train: train2, Unmarshal: unmarshal}
+	IBP4 = codec.Family{Name: "ibp4", GPURate: codec.RateOnGPU("ibp4"), Train: trainFixed(4), Unmarshal: unmarshal}
+	IBP8 = codec.Family{Name: "ibp8", GPURate: codec.RateOnGPU("ibp8"), Train: trainFixed(8), Unmarshal: unmarshal}
 	IBP  = codec.Family{
-		Name: "ibp", Choice: true, GPURate: 0.95,
+		Name: "ibp", Choice: true, GPURate: codec.RateOnGPU("ibp4"),
 		Train: func(sample []byte, rowBytes int, _ codec.DType) (codec.Codec, error) {
 			return asCodec(TrainBest(sample, rowBytes))
 		},

@@ -7,9 +7,9 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 )
 
-// NDZip is the family of the registry. Its GPURate is the goal: it has not been measured.
+// NDZip is the family of the registry.
 var NDZip = codec.Family{
-	Name: name, GPURate: 0.4,
+	Name: name, GPURate: codec.RateOnGPU(name),
 	Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
 		return asCodec(train(sample, rowBytes, dtype))
 	},

@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
-	"fmt"
-	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -330,62 +328,4 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("the decoded row encodes to %d bytes (from %d), %v", k, n, err)
 		}
 	})
-}
-
-func BenchmarkDecode(b *testing.B) { benchmarkRows(b, true) }
-func BenchmarkEncode(b *testing.B) { benchmarkRows(b, false) }
-
-// normal returns words of N(0,1); for float16 those of a bfloat16 table serve, whose bits cost as much to code.
-func normal(words int, of codec.DType) []byte {
-	r := rand.New(rand.NewPCG(7, 8))
-	var b []byte
-	for range words {
-		f := r.NormFloat64()
-		switch of {
-		case dtype.Float64:
-			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(f))
-		case dtype.Float32:
-			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(f)))
-		default:
-			b = binary.LittleEndian.AppendUint16(b, uint16(math.Float32bits(float32(f))>>16))
-		}
-	}
-	return b
-}
-
-// benchmarkRows runs over 4 MiB of N(0,1) of several types and row lengths.
-func benchmarkRows(b *testing.B, decode bool) {
-	for _, of := range dtypes[1:] {
-		for _, rowBytes := range []int{512, 4096} {
-			b.Run(fmt.Sprintf("codec=ndzip/%v/row=%d", of, rowBytes), func(b *testing.B) {
-				table := normal(4<<20/of.Size(), of)
-				c, err := New(of, rowBytes)
-				if err != nil {
-					b.Fatal(err)
-				}
-				rows, total := len(table)/rowBytes, 0
-				stored := make([][]byte, rows)
-				dst := make([]byte, c.EncodeBound())
-				for i := range stored {
-					n := c.encode(dst, table[i*rowBytes:][:rowBytes])
-					stored[i] = bytes.Clone(dst[:n])
-					total += n
-				}
-				row := make([]byte, rowBytes)
-				b.SetBytes(int64(rowBytes))
-				b.ReportAllocs()
-				b.ResetTimer()
-				for i := range b.N {
-					if decode {
-						if _, err := c.Decode(row, stored[i%rows]); err != nil {
-							b.Fatal(err)
-						}
-					} else {
-						c.encode(dst, table[i%rows*rowBytes:][:rowBytes])
-					}
-				}
-				b.ReportMetric(float64(len(table))/float64(total), "ratio")
-			})
-		}
-	}
 }

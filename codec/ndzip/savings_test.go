@@ -1,47 +1,12 @@
 package ndzip
 
 import (
-	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/realdata"
 	"github.com/tensorcache/tensorcache/internal/dtype"
-	"github.com/tensorcache/tensorcache/internal/npy"
 )
-
-// dataDir is where real inputs are, if anywhere.
-func dataDir() string {
-	if dir := os.Getenv("TENSORCACHE_DATA"); dir != "" {
-		return dir
-	}
-	return "../../../shared/data"
-}
-
-// realTable skips the test where the table is not.
-func realTable(t *testing.T, file string) (table []byte, rowBytes int) {
-	t.Helper()
-	r, err := npy.Open(filepath.Join(dataDir(), file), 2, "features")
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Skipf("real tables are not here: %v", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	rowBytes = r.RowBytes()
-	table = make([]byte, r.Rows()*rowBytes)
-	for rest := table; len(rest) > 0; {
-		n, err := r.Read(rest)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rest = rest[n*rowBytes:]
-	}
-	return table, rowBytes
-}
 
 // TestEncode_SavingsOnRealTables holds the savings against the least that they should reach.
 func TestEncode_SavingsOnRealTables(t *testing.T) {
@@ -55,7 +20,7 @@ func TestEncode_SavingsOnRealTables(t *testing.T) {
 		{"ncf_user.npy", dtype.BFloat16, 7.6}, {"reddit.npz", dtype.BFloat16, 34.1},
 	} {
 		t.Run(tc.file+"/"+tc.of.String(), func(t *testing.T) {
-			table, rowBytes := realTable(t, tc.file)
+			table, rowBytes := realdata.Table(t, tc.file)
 			if tc.of == dtype.BFloat16 { // the upper halves of float32
 				for i := 0; i < len(table); i += 4 {
 					copy(table[i/2:], table[i+2:i+4])

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -20,8 +19,10 @@ const (
 
 	tableBytes = maxLevels << maxDigitBits * 2 // of the symbols by level and digit
 
-	// segmentBound is the most bytes that a segment takes, begun at any bit, and what its decoding loads beyond.
-	segmentBound = 1 + (segmentElements*(maxLevels*maxDigitBits+16)+7)/8 + bitio.Slack
+	// A segment with so many bits of rests has its levels at least eight bytes before its end.
+	restSlack = 64 + 8
+	// shortBound is the most bytes that a segment with fewer takes, begun at any bit, and what its decoding loads beyond.
+	shortBound = 1 + (restSlack/(16-maxSymbol)*(maxLevels*maxDigitBits+maxSymbol)+restSlack+7)/8 + 8
 )
 
 // Shape is what a codec does with each element, and the symbols it knows.
@@ -52,14 +53,22 @@ type Codec struct {
 
 	// codes has, for each symbol, its level and, in the low four bits, its digit; level len(levels) for those without.
 	codes []uint8
-	// first has the symbols of 4 digits of level 0 by these digits, or of 2 where digits have more than 2 bits.
-	first [256]uint64
+	// first is by 4 digits of level 0, or by 2 where digits have more than 2 bits.
+	first [256]look
+}
+
+// look is what digits of level 0 say of their elements.
+type look struct {
+	symbols uint64 // the first one's lowest
+	passed  uint32 // the places among them, a byte each, of those that are passed on
+	count   uint32 // of them
 }
 
 // level is one level's digits: bits each, whose symbols are symbols, shifted by Codec.place.
 type level struct {
 	bits    uint
 	symbols [1 << maxDigitBits]uint16
+	passed  [1 << maxDigitBits]uint8 // 1 for the digit that passes elements on
 }
 
 // New returns the codec of that shape for rows of rowBytes.
@@ -110,6 +119,7 @@ func New(rowBytes int, s Shape) (*Codec, error) {
 			c.codes[symbol] = uint8(k<<4 | d)
 			l.symbols[d] = symbol << c.place
 		}
+		l.passed[1<<bits-1] = 1
 		next = next[1<<bits-1:]
 		c.levels = append(c.levels, l)
 		c.raw += bits
@@ -123,8 +133,14 @@ func New(rowBytes int, s Shape) (*Codec, error) {
 		digits = 2
 	}
 	for i := range c.first {
+		f := &c.first[i]
 		for d := range digits {
-			c.first[i] |= uint64(l.symbols[i>>(d*int(l.bits))&(1<<l.bits-1)]) << (16 * d)
+			digit := i >> (d * int(l.bits)) & (1<<l.bits - 1)
+			f.symbols |= uint64(l.symbols[digit]) << (16 * d)
+			if digit == 1<<l.bits-1 {
+				f.passed |= uint32(d) << (8 * f.count)
+				f.count++
+			}
 		}
 	}
 	return c, nil

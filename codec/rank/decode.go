@@ -2,7 +2,6 @@ package rank
 
 import (
 	"encoding/binary"
-	"math/bits"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/codec"
@@ -17,16 +16,13 @@ func (c *Codec) Decode(row, src []byte) (int, error) {
 	}
 	pos := 8 * c.header
 	whole := c.elements * c.shape.ElementBytes
-	for at := 0; at < whole; at += segmentBytes {
+	for at := 0; at < whole && pos <= 8*len(src); at += segmentBytes {
 		part := row[at:min(at+segmentBytes, whole)]
-		if pos>>3+segmentBound <= len(src) {
+		if len(part)/c.shape.ElementBytes*c.rest < restSlack {
+			pos = c.decodeShort(part, src, pos)
+		} else {
 			pos = c.decodeSegment(part, src, pos)
-			continue
 		}
-		if pos > 8*len(src) {
-			break
-		}
-		pos = c.decodeLast(part, src, pos)
 	}
 	for i := whole; i < c.rowBytes; i++ {
 		row[i] = byte(bitio.Window(src, pos))
@@ -59,145 +55,99 @@ func (c *Codec) length(src []byte) int {
 	return n
 }
 
-// decodeLast is decodeSegment where src may end before what decoding loads: bits beyond it are zeros.
-func (c *Codec) decodeLast(row, src []byte, pos int) int {
-	var padded [segmentBound]byte
+// decodeShort is decodeSegment of a segment whose rests are too short for it: bits beyond the end of src are zeros.
+func (c *Codec) decodeShort(row, src []byte, pos int) int {
+	var padded [shortBound]byte
 	copy(padded[:], src[pos>>3:])
 	return c.decodeSegment(row, padded[:], pos&7) + pos&^7
 }
 
-// decodeSegment writes a segment's elements to row and returns the bit position after it. src has segmentBound bytes from
-// the one that pos is in.
+// decodeSegment writes a segment's elements to row and returns the bit position after it, which is beyond the end of src if the segment
+// would be. It has at least restSlack bits of rests, so that what is before them can be loaded eight bytes at a time.
 func (c *Codec) decodeSegment(row, src []byte, pos int) int {
 	var symbols [segmentElements + 32]uint16 // level 0 is decoded 8, 16 or 32 elements at a time
 	n := len(row) / c.shape.ElementBytes
 	pos = c.decodeSymbols(&symbols, n, src, pos)
-	base := unsafe.SliceData(src)
+	end := pos + n*c.rest
+	if end > 8*len(src) {
+		return end
+	}
 	switch c.shape.ElementBytes {
 	case 2:
-		c.join16(row, &symbols, base, pos)
+		c.join16(row, &symbols, src, pos)
 	case 4:
-		rest, rotate := uint(c.rest), -c.shape.Rotate
-		mask := uint32(1)<<rest - 1
-		for i, at := 0, pos; i < n; i++ {
-			x := uint32(bitio.Load(base, at>>3)>>(at&7))&mask | uint32(symbols[i&255])<<rest
-			binary.LittleEndian.PutUint32(row[4*i:], bits.RotateLeft32(x, rotate))
-			at += int(rest)
-		}
+		c.join32(row, &symbols, src, pos)
 	default:
-		rest, rotate := uint(c.rest), -c.shape.Rotate
-		mask := uint64(1)<<rest - 1
-		for i, at := 0, pos; i < n; i++ {
-			// A rest has up to 62 bits: one load holds it at few bit positions.
-			x := bitio.Load(base, at>>3)>>(at&7) | bitio.Load(base, at>>3+1)>>56<<1<<(63-at&7)
-			binary.LittleEndian.PutUint64(row[8*i:], bits.RotateLeft64(x&mask|uint64(symbols[i&255])<<rest, rotate))
-			at += int(rest)
-		}
+		c.join64(row, &symbols, src, pos)
 	}
-	return pos + n*c.rest
+	return end
 }
 
 // decodeSymbols decodes a segment's levels: the symbols of its n elements, shifted by c.place. It returns the bit position
-// where the rests begin.
+// where the rests begin, which leaves less than them in src if the levels do not end before.
 func (c *Codec) decodeSymbols(symbols *[segmentElements + 32]uint16, n int, src []byte, pos int) int {
-	base := unsafe.SliceData(src)
 	var list [segmentElements + 32]uint8
-	passed := 0
-	l := &c.levels[0]
-	each, lanes, step := 4, 4*int(l.bits), 32/int(l.bits) // digits and bits a look-up, digits a load
-	if l.bits > 2 {
-		each, lanes, step = 2, 2*int(l.bits), 8
+	base, last := unsafe.SliceData(src), 8*len(src)-n*c.rest
+	size := c.levels[0].bits
+	start := pos
+	if pos += n * int(size); pos > last {
+		return pos
 	}
+	passed, to := 0, 0
+	each, lanes, step := 4, 4*size, 32/int(size) // digits and bits a look-up, digits a load
+	if size > 2 {
+		each, lanes, step = 2, 2*size, 8
+	}
+	mask := uint64(1)<<lanes - 1
+	first, place := unsafe.Pointer(&symbols[0]), unsafe.SliceData(list[:])
 	for i := 0; i < n; i += step {
-		at := pos + i*int(l.bits)
-		w := bitio.Load(base, at>>3) >> (at & 7)
-		// Bit i·bits of escapes is set where digit i is all ones.
-		var escapes uint64
-		switch l.bits {
-		case 1:
-			escapes = w & 0xffffffff
-		case 2:
-			escapes = w & (w >> 1) & 0x55555555
-		case 3:
-			escapes = w & (w >> 1) & (w >> 2) & 0x249249
-		default:
-			escapes = w & (w >> 1) & (w >> 2) & (w >> 3) & 0x11111111
-		}
-		to := unsafe.Pointer(&symbols[i])
-		if each == 4 {
-			for j := 0; j < step; j += 4 {
-				*(*uint64)(unsafe.Add(to, 2*j)) = c.first[uint8(w)&(1<<lanes-1)]
-				w >>= lanes
-			}
-		} else {
-			for j := 0; j < 8; j += 2 {
-				*(*uint32)(unsafe.Add(to, 2*j)) = uint32(c.first[uint8(w)&(1<<lanes-1)])
-				w >>= lanes
-			}
+		w := bitio.Load(base, start>>3) >> (start & 7)
+		start += 32
+		if size == 3 {
+			start -= 8
 		}
 		if left := n - i; left < step {
-			escapes &= 1<<(left*int(l.bits)) - 1
+			w &= 1<<(uint(left)*size&63) - 1 // no digit beyond the segment is passed on
 		}
-		for ; escapes != 0; escapes &= escapes - 1 {
-			d := uint(bits.TrailingZeros64(escapes))
-			if l.bits == 3 {
-				d = d * 43 >> 7
-			} else {
-				d >>= l.bits >> 1
-			}
-			list[passed&255] = uint8(i + int(d))
-			passed++
+		for to = i; to < i+step; to += each {
+			f := &c.first[w&mask&255]
+			w >>= lanes & 15
+			*(*uint64)(unsafe.Add(first, 2*to)) = f.symbols
+			*(*uint32)(unsafe.Add(unsafe.Pointer(place), passed)) = f.passed + uint32(to)*0x01010101
+			passed += int(f.count)
 		}
 	}
-	pos += n * int(l.bits)
 	for k := 1; k < len(c.levels) && passed > 0; k++ {
 		l := &c.levels[k]
-		mask := uint64(1)<<l.bits - 1
-		next := 0
+		start = pos
+		if pos += passed * int(l.bits); pos > last {
+			return pos
+		}
+		mask, next := uint64(1)<<l.bits-1, 0
+		size := l.bits & 7
 		for first := 0; first < passed; first += 8 {
-			w := bitio.Load(base, pos>>3) >> (pos & 7)
+			w := bitio.Load(base, start>>3) >> (start & 7)
+			start += 8 * int(l.bits)
 			for _, i := range list[first:min(first+8, passed)] {
 				digit := w & mask
-				w >>= l.bits
+				w >>= size
 				symbols[i] = l.symbols[digit&15]
 				list[next&255] = i
-				next += int((digit + 1) >> l.bits)
-				pos += int(l.bits)
+				next += int(l.passed[digit&15])
 			}
 		}
 		passed = next
 	}
-	mask := uint64(1)<<c.shape.SymbolBits - 1
+	start = pos
+	if pos += passed * c.shape.SymbolBits; pos > last {
+		return pos
+	}
+	mask = uint64(1)<<c.shape.SymbolBits - 1
 	for _, i := range list[:passed] {
-		symbols[i] = uint16(bitio.Load(base, pos>>3)>>(pos&7)&mask) << c.place
-		pos += c.shape.SymbolBits
+		symbols[i] = uint16(bitio.Load(base, start>>3)>>(start&7)&mask) << c.place
+		start += c.shape.SymbolBits
 	}
 	return pos
-}
-
-// join16 writes elements of 2 bytes, four at a time: the symbols are in their places already.
-func (c *Codec) join16(row []byte, symbols *[segmentElements + 32]uint16, base *byte, pos int) {
-	const low = 0x0001000100010001
-	rest := uint(c.rest)
-	pair := uint64(1)<<(2*rest) - 1            // two rests
-	one := (uint64(1)<<rest - 1) * (1<<32 | 1) // the first of each pair
-	up, spread := 16-rest, (32 - 2*rest)       // by how much the second of each pair, and the second pair, move
-	rotate := uint64(c.shape.Rotate)
-	for i := 0; i < len(row); i += 8 {
-		w := bitio.Load(base, pos>>3) >> (pos & 7)
-		pos += 4 * int(rest)
-		w = w&pair | w&(pair<<(2*rest))<<spread
-		w = w&one | w&(one<<rest)<<up
-		w |= *(*uint64)(unsafe.Pointer(&symbols[i>>1&255]))
-		if rotate != 0 {
-			w = w>>1&^(low<<15) | w&low<<15
-		}
-		if i+8 <= len(row) {
-			binary.LittleEndian.PutUint64(row[i:], w)
-		} else {
-			bitio.PutTail(row[i:], w)
-		}
-	}
 }
 
 // Stored implements codec.Codec.

@@ -2,10 +2,9 @@ package rank
 
 import "github.com/tensorcache/tensorcache/codec"
 
-// Family is that of the registry. It serves elements of 2, 4 and 8 bytes, floats or integers. GPURate is the goal, until it is
-// measured.
+// Family is that of the registry. It serves elements of 2, 4 and 8 bytes, floats or integers.
 var Family = codec.Family{
-	Name: "rank", GPURate: 0.6,
+	Name: "rank", GPURate: codec.RateOnGPU("rank"),
 	Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
 		if checkElement(dtype.Size()) != nil {
 			return nil, codec.DTypeError("rank", "element (%v, %d bytes) must have 2, 4 or 8", dtype, dtype.Size())

@@ -8,7 +8,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -472,47 +471,6 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("the decoded row does not decode again: %v", err)
 		}
 	})
-}
-
-func BenchmarkDecode(b *testing.B) { benchmarkRows(b, true) }
-func BenchmarkEncode(b *testing.B) { benchmarkRows(b, false) }
-
-// benchmarkRows runs over 4 MiB of N(0,1) rows.
-func benchmarkRows(b *testing.B, decode bool) {
-	for _, elementBytes := range []int{2, 4, 8} {
-		for _, rowBytes := range []int{256, 512, 4096} {
-			b.Run(strings.Join([]string{"codec=rank", map[int]string{2: "bf16", 4: "f32", 8: "f64"}[elementBytes], "row=" + map[int]string{256: "256", 512: "512", 4096: "4096"}[rowBytes]}, "/"), func(b *testing.B) {
-				table := normal(7, 4<<20/rowBytes, rowBytes/elementBytes, elementBytes)
-				c, err := Train(table, rowBytes, elementBytes)
-				if err != nil {
-					b.Fatal(err)
-				}
-				rows := len(table) / rowBytes
-				stored := make([][]byte, rows)
-				dst, row := make([]byte, c.EncodeBound()), make([]byte, rowBytes)
-				for i := range stored {
-					n, err := c.Encode(dst, table[i*rowBytes:])
-					if err != nil {
-						b.Fatal(err)
-					}
-					stored[i] = bytes.Clone(dst[:n])
-				}
-				b.SetBytes(int64(rowBytes))
-				b.ReportAllocs()
-				b.ResetTimer()
-				for i := range b.N {
-					if decode {
-						_, err = c.Decode(row, stored[i%rows])
-					} else {
-						_, err = c.Encode(dst, table[i%rows*rowBytes:])
-					}
-					if err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		}
-	}
 }
 
 // TestGolden_Stored pins the format: the rows of the GPU's tests, too, are encoded by what it pins.

@@ -130,7 +130,7 @@ func TestBounded_RowsKeepTheBound(t *testing.T) {
 				}
 			}
 		}
-		n := c.sampleBytes(table)
+		n := sampleBytes(table, []*Codec{c})[0]
 		if n >= last {
 			t.Errorf("bound %g: %d bytes, as much as with a hundredth of it (%d)", bound, n, last)
 		}

@@ -21,6 +21,9 @@ type Codec struct {
 	subchunk  int // G
 	subchunks int // ⌈R/G⌉
 	bounded   *bounded
+
+	perGroup   uint // words in eight bytes
+	full, last int  // words in a subchunk, and in the last one
 }
 
 // New returns the codec for rows of dtype's elements with subchunks of the given length, a power of two from 16 to 1024 bytes.
@@ -52,10 +55,12 @@ func newCodec(l layout, rowBytes, subchunk int, b *bounded) (*Codec, error) {
 	if subchunk < minSubchunk || subchunk > maxSubchunk || subchunk&(subchunk-1) != 0 {
 		return nil, fmt.Errorf("sleek: subchunk (%d bytes) must be a power of two from %d to %d", subchunk, minSubchunk, maxSubchunk)
 	}
-	return &Codec{
+	c := &Codec{
 		layout: l, lanes: lanesOf(l), rowBytes: rowBytes, subchunk: subchunk,
-		subchunks: (rowBytes + subchunk - 1) / subchunk, bounded: b,
-	}, nil
+		subchunks: (rowBytes + subchunk - 1) / subchunk, bounded: b, perGroup: uint(8 / l.word), full: subchunk / l.word,
+	}
+	c.last = c.words(c.subchunks - 1)
+	return c, nil
 }
 
 // Name implements codec.Codec: "sleek", or with the bound in force "sleek-eb:0.5".

@@ -1,7 +1,6 @@
 package sleek
 
 import (
-	"encoding/binary"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/codec"
@@ -19,25 +18,27 @@ func (c *Codec) Decode(row, src []byte) (int, error) {
 	for i := range c.subchunks {
 		n := uint(src[i])
 		part := row[i*c.subchunk : min((i+1)*c.subchunk, c.rowBytes)]
-		c.unpack(part, src, pos, n)
-		pos += c.words(i) * int(n)
+		next := pos + c.full*int(n)
+		if len(part) == c.subchunk && next>>3+slack <= len(src) {
+			c.unpackFrom(part, unsafe.SliceData(src[pos>>3:]), uint(pos&7), n)
+		} else {
+			c.unpack(part, src, pos, n)
+		}
+		pos = next
 	}
+	c.wordsOf(row[:len(row)&^7])
 	return stored, nil
 }
 
-// slack is the number of bytes that the loads of unpacking may touch beyond the last word's.
-const slack = 24
+// slack is the number of bytes that the loads of unpacking may touch beyond the last code's.
+const slack = 16
 
-// unpack stores a subchunk's words, which lie from bit pos of src on, n bits each.
+// unpack stores a subchunk's codes, which lie from bit pos of src on, n bits each; or, of a group that the row ends within, words.
 func (c *Codec) unpack(part, src []byte, pos int, n uint) {
-	if n == 0 {
-		clear(part)
-		return
-	}
 	at, bit := pos>>3, uint(pos&7)
-	perGroup := n * (64 / c.lanes.width)
+	perGroup := n * c.perGroup
 	whole := len(part) >> 3
-	if at+int(bit+perGroup*uint(whole))>>3+slack > len(src) {
+	if n > 0 && at+int(bit+perGroup*uint(whole))>>3+slack > len(src) {
 		whole = max(0, 8*(len(src)-at-slack)-7) / int(perGroup)
 	}
 	if whole > 0 {
@@ -49,7 +50,7 @@ func (c *Codec) unpack(part, src []byte, pos int, n uint) {
 	}
 }
 
-// unpackEnd is unpack where src ends too soon for unpackFrom, or the row does within a group. src has the words of all
+// unpackEnd is unpack where src ends too soon for unpackFrom, or the row does within a group. src has the codes of all
 // but slack + 9 bytes less, and those of one group more that may be cut.
 func (c *Codec) unpackEnd(part, src []byte, bit, n uint) {
 	var in [2*slack + 24]byte
@@ -60,75 +61,89 @@ func (c *Codec) unpackEnd(part, src []byte, bit, n uint) {
 		var last [8]byte
 		bit += n * uint(whole/c.word)
 		c.unpackFrom(last[:], unsafe.SliceData(in[bit>>3:]), bit&7, n)
+		c.wordsOf(last[:])
 		copy(rest, last[:])
 	}
 }
 
-// unpackFrom stores whole groups of eight bytes.
+// unpackFrom stores whole groups of eight bytes. Codes are moved to their places by multiplication, which needs no register of its
+// own as shifts do.
 func (c *Codec) unpackFrom(part []byte, base *byte, bit, n uint) {
+	to, groups := unsafe.SliceData(part), len(part)/8
 	switch {
+	case n == 0:
+		clear(part)
 	case c.lanes.width == 64:
-		c.unpack64(part, base, bit, n)
+		unpack64(to, base, groups, bit, n)
+	case c.lanes.width == 16 && n <= 14:
+		unpack14(to, base, groups, bit, n)
 	case c.lanes.width == 16:
-		c.unpack16(part, base, bit, n)
+		unpack16(to, base, groups, bit, n)
 	case n <= 28:
-		c.unpack28(part, base, bit, n)
+		unpack28(to, base, groups, bit, n)
 	default:
-		c.unpack32(part, base, bit, n)
-	}
-	if c.bounded != nil {
-		c.bounded.decode(part)
+		unpack32(to, base, groups, bit, n)
 	}
 }
 
-func (c *Codec) unpack64(part []byte, base *byte, bit, n uint) {
+func unpack64(to, base *byte, groups int, bit, n uint) {
 	mask := ^uint64(0) >> (-n & 63)
-	for ; len(part) >= 8; part = part[8:] {
-		i, shift := int(bit>>3), bit&7
-		x := (bitio.Load(base, i)>>shift | bitio.Load(base, i+8)<<1<<(63-shift)) & mask
+	for i := range groups {
+		at, shift := int(bit>>3), bit&7
+		bitio.Store(to, 8*i, (bitio.Load(base, at)>>shift|bitio.Load(base, at+8)<<1<<(63-shift))&mask)
 		bit += n
-		binary.LittleEndian.PutUint64(part, c.inverse(x))
 	}
 }
 
-func (c *Codec) unpack32(part []byte, base *byte, bit, n uint) {
+func unpack32(to, base *byte, groups int, bit, n uint) {
 	mask := uint64(1)<<n - 1
-	for ; len(part) >= 8; part = part[8:] {
+	for i := range groups {
 		next := bit + n
 		x := bitio.Load(base, int(bit>>3))>>(bit&7)&mask | bitio.Load(base, int(next>>3))>>(next&7)&mask<<32
 		bit = next + n
-		binary.LittleEndian.PutUint64(part, c.inverse(x))
+		bitio.Store(to, 8*i, x)
 	}
 }
 
 // unpack28 is unpack32 for two words that one load holds at any bit.
-func (c *Codec) unpack28(part []byte, base *byte, bit, n uint) {
-	low := uint64(1)<<n - 1
-	high, up := low<<32, (32-n)&63
-	for ; len(part) >= 8; part = part[8:] {
+func unpack28(to, base *byte, groups int, bit, n uint) {
+	low, up := uint64(1)<<n-1, uint64(1)<<(32-n)
+	for i := range groups {
 		x := bitio.Load(base, int(bit>>3)) >> (bit & 7)
 		bit += 2 * n
-		binary.LittleEndian.PutUint64(part, c.inverse(x&low|x<<up&high))
+		bitio.Store(to, 8*i, x&low|x*up&(low<<32))
 	}
 }
 
-func (c *Codec) unpack16(part []byte, base *byte, bit, n uint) {
-	low := uint64(1)<<n - 1
-	high, up := low<<16, (16-n)&63
-	for ; len(part) >= 8; part = part[8:] {
+func unpack16(to, base *byte, groups int, bit, n uint) {
+	low, up := uint64(1)<<n-1, uint64(1)<<(16-n)
+	for i := range groups {
 		next := bit + 2*n
 		x, y := bitio.Load(base, int(bit>>3))>>(bit&7), bitio.Load(base, int(next>>3))>>(next&7)
 		bit = next + 2*n
-		binary.LittleEndian.PutUint64(part, c.inverse(x&low|x<<up&high|(y&low|y<<up&high)<<32))
+		bitio.Store(to, 8*i, x&low|x*up&(low<<16)|(y&low|y*up&(low<<16))<<32)
 	}
 }
 
-// inverse is the identity in the bounded mode.
-func (c *Codec) inverse(z uint64) uint64 {
-	if c.bounded != nil {
-		return z
+// unpack14 is unpack16 for four words that one load holds at any bit.
+func unpack14(to, base *byte, groups int, bit, n uint) {
+	pair, spread := uint64(1)<<(2*n)-1, uint64(1)<<(32-2*n) // the first two codes, and by what the others are multiplied
+	low, up := (uint64(1)<<n-1)*0x100000001, uint64(1)<<(16-n)
+	for i := range groups {
+		x := bitio.Load(base, int(bit>>3)) >> (bit & 7)
+		bit += 4 * n
+		x = x&pair | x*spread&(pair<<32)
+		bitio.Store(to, 8*i, x&low|x*up&(low<<16))
 	}
-	return c.lanes.inverse(z)
+}
+
+// wordsOf turns codes, in groups of eight bytes, into the words that have them.
+func (c *Codec) wordsOf(codes []byte) {
+	if c.bounded != nil {
+		c.bounded.decode(codes)
+	} else {
+		c.lanes.inverseAll(codes)
+	}
 }
 
 // Stored implements codec.Codec.
@@ -144,9 +159,7 @@ func (c *Codec) Stored(src []byte) (int, error) {
 	if uint(most) > c.lanes.width {
 		return 0, codec.CorruptError(name, "width (%d bits) is more than a word's (%d)", most, c.lanes.width)
 	}
-	last := c.subchunks - 1
-	full := c.subchunk / c.word
-	payload := sum*full - int(src[last])*(full-c.words(last))
+	payload := sum*c.full - int(src[c.subchunks-1])*(c.full-c.last)
 	n := c.subchunks + (payload+7)/8
 	if n > len(src) {
 		return 0, codec.CorruptError(name, "stored row (%d bytes) ends before its payload (%d)", len(src), n)

@@ -15,9 +15,9 @@ const (
 
 // Families of the registry.
 var (
-	// SLEEK is the lossless codec. Its GPURate is the goal: it has not been measured.
+	// SLEEK is the lossless codec.
 	SLEEK = codec.Family{
-		Name: name, GPURate: 0.8,
+		Name: name, GPURate: codec.RateOnGPU(name),
 		Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
 			return asCodec(Train(sample, rowBytes, dtype))
 		},

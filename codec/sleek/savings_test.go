@@ -1,47 +1,12 @@
 package sleek
 
 import (
-	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/realdata"
 	"github.com/tensorcache/tensorcache/internal/dtype"
-	"github.com/tensorcache/tensorcache/internal/npy"
 )
-
-// dataDir is where real inputs are, if anywhere.
-func dataDir() string {
-	if dir := os.Getenv("TENSORCACHE_DATA"); dir != "" {
-		return dir
-	}
-	return "../../../shared/data"
-}
-
-// realTable skips the test where the table is not.
-func realTable(t *testing.T, file string) (table []byte, rowBytes int) {
-	t.Helper()
-	r, err := npy.Open(filepath.Join(dataDir(), file), 2, "features")
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Skipf("real tables are not here: %v", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	rowBytes = r.RowBytes()
-	table = make([]byte, r.Rows()*rowBytes)
-	for rest := table; len(rest) > 0; {
-		n, err := r.Read(rest)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rest = rest[n*rowBytes:]
-	}
-	return table, rowBytes
-}
 
 // TestTrain_SavingsOnRealTables trains on whole tables and holds the savings against the least that they should reach. With
 // -v it prints them for every subchunk length.
@@ -56,7 +21,7 @@ func TestTrain_SavingsOnRealTables(t *testing.T) {
 		{"reddit.npz", dtype.BFloat16, 17.9}, {"sz_testfloat.npy", dtype.Float32, 14.8},
 	} {
 		t.Run(tc.file+"/"+tc.of.String(), func(t *testing.T) {
-			table, rowBytes := realTable(t, tc.file)
+			table, rowBytes := realdata.Table(t, tc.file)
 			if tc.of == dtype.BFloat16 { // the upper halves of float32
 				for i := 0; i < len(table); i += 4 {
 					copy(table[i/2:], table[i+2:i+4])
@@ -67,7 +32,9 @@ func TestTrain_SavingsOnRealTables(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			saving := func(c *Codec) float64 { return 100 * (1 - float64(c.sampleBytes(table))/float64(len(table))) }
+			saving := func(c *Codec) float64 {
+				return 100 * (1 - float64(sampleBytes(table, []*Codec{c})[0])/float64(len(table)))
+			}
 			for g := minSubchunk; g <= maxSubchunk; g *= 2 {
 				c, err := New(tc.of, rowBytes, g)
 				if err != nil {

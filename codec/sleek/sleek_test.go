@@ -141,7 +141,7 @@ func TestRoundTrip_ModelAllLengths(t *testing.T) {
 				if !bytes.Equal(dst[:stored], want) {
 					t.Fatalf("%v row %d G %d: stored form differs from the model's:\n%x\n%x", of, n, c.subchunk, dst[:stored], want)
 				}
-				if sum := c.sampleBytes(row); sum != int64(min(stored, n)) {
+				if sum := sampleBytes(row, []*Codec{c})[0]; sum != int64(min(stored, n)) {
 					t.Fatalf("%v row %d: training counts %d bytes, want %d", of, n, sum, stored)
 				}
 				for _, src := range [][]byte{dst[:stored:stored], dst} {
@@ -388,9 +388,6 @@ func resum(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b[:metadataBytes-4], checksum(b[:metadataBytes-4]))
 }
 
-func BenchmarkDecode(b *testing.B) { benchmarkRows(b, true) }
-func BenchmarkEncode(b *testing.B) { benchmarkRows(b, false) }
-
 // normal returns words of N(0,1).
 func normal(words int, of codec.DType) []byte {
 	r := rand.New(rand.NewPCG(7, 8))
@@ -412,45 +409,37 @@ func normal(words int, of codec.DType) []byte {
 	return b
 }
 
-// benchmarkRows runs over 4 MiB of N(0,1) of several types and row lengths.
-func benchmarkRows(b *testing.B, decode bool) {
-	for _, bc := range []struct {
-		family string
-		of     codec.DType
-	}{{"sleek", dtype.Float32}, {"sleek", dtype.Float64}, {"sleek", dtype.BFloat16}, {"sleek", dtype.Float16}, {"sleek-eb:0.001", dtype.Float32}} {
-		for _, rowBytes := range []int{128, 512, 4096} {
-			b.Run(fmt.Sprintf("codec=%s/%v/row=%d", bc.family, bc.of, rowBytes), func(b *testing.B) {
-				table := normal(4<<20/bc.of.Size(), bc.of)
-				c, err := Train(table[:1<<20], rowBytes, bc.of)
-				if bc.family != "sleek" {
-					c, err = TrainBounded(table[:1<<20], rowBytes, bc.of, 0.001)
-				}
+// TestTrain_CountsWhatIsStored holds the bytes that training counts, for all subchunk lengths in one pass, on what each codec stores.
+func TestTrain_CountsWhatIsStored(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for _, rowBytes := range []int{1, 15, 16, 17, 100, 128, 1000, 1024, 1025, 3001} {
+		for _, of := range dtypes {
+			l, err := layoutOf(of)
+			if err != nil {
+				t.Fatal(err)
+			}
+			table := make([]byte, 20*rowBytes)
+			for i := range 20 {
+				randomRow(r, l, table[i*rowBytes:][:rowBytes])
+			}
+			var codecs []*Codec
+			for subchunk := maxSubchunk; subchunk >= minSubchunk; subchunk /= 2 {
+				c, err := newCodec(l, rowBytes, subchunk, nil)
 				if err != nil {
-					b.Fatal(err)
+					t.Fatal(err)
 				}
-				rows, total := len(table)/rowBytes, 0
-				stored := make([][]byte, rows)
-				dst := make([]byte, c.EncodeBound())
-				for i := range stored {
-					n := c.encode(dst, table[i*rowBytes:][:rowBytes])
-					stored[i] = bytes.Clone(dst[:n])
-					total += n
+				codecs = append(codecs, c)
+			}
+			for k, got := range sampleBytes(table, codecs) {
+				want := int64(0)
+				dst := make([]byte, codecs[k].EncodeBound())
+				for i := range 20 {
+					want += int64(min(rowBytes, codecs[k].encode(dst, table[i*rowBytes:][:rowBytes])))
 				}
-				row := make([]byte, rowBytes)
-				b.SetBytes(int64(rowBytes))
-				b.ReportAllocs()
-				b.ResetTimer()
-				for i := range b.N {
-					if decode {
-						if _, err := c.Decode(row, stored[i%rows]); err != nil {
-							b.Fatal(err)
-						}
-					} else {
-						c.encode(dst, table[i%rows*rowBytes:][:rowBytes])
-					}
+				if got != want {
+					t.Errorf("%v row %d G %d: training counts %d bytes, want %d", of, rowBytes, codecs[k].subchunk, got, want)
 				}
-				b.ReportMetric(float64(len(table))/float64(total), "ratio")
-			})
+			}
 		}
 	}
 }

@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"io/fs"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/realdata"
 	"github.com/tensorcache/tensorcache/internal/dtype"
 )
 
@@ -18,14 +16,8 @@ import (
 func TestStream_GoldenFiles(t *testing.T) {
 	for file, of := range map[string]codec.DType{"sz_testfloat": dtype.Float32, "sz_testdouble": dtype.Float64} {
 		t.Run(file, func(t *testing.T) {
-			data, _ := realTable(t, file+".npy")
-			want, err := os.ReadFile(filepath.Join(dataDir(), "golden", file+".sleek"))
-			if errors.Is(err, fs.ErrNotExist) {
-				t.Skipf("golden streams are not here: %v", err)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			data, _ := realdata.Table(t, file+".npy")
+			want := realdata.File(t, "golden", file+".sleek")
 			got, err := AppendStream(nil, data, of)
 			if err != nil || !bytes.Equal(got, want) {
 				t.Errorf("stream of %d bytes, %v, differs from the golden one of %d", len(got), err, len(want))

@@ -39,30 +39,52 @@ func train(sample []byte, rowBytes int, l layout, b *bounded) (*Codec, error) {
 	case len(sample)%rowBytes != 0:
 		return nil, fmt.Errorf("sleek: sample (%d bytes) must be a multiple of the row (%d bytes)", len(sample), rowBytes)
 	}
-	var best *Codec
-	fewest := int64(0)
+	var codecs []*Codec
 	for subchunk := maxSubchunk; subchunk >= minSubchunk; subchunk /= 2 {
 		c, err := newCodec(l, rowBytes, subchunk, b)
 		if err != nil {
 			return nil, err
 		}
-		if n := c.sampleBytes(sample); best == nil || n < fewest {
-			best, fewest = c, n
+		codecs = append(codecs, c)
+	}
+	var best *Codec
+	fewest := int64(0)
+	for i, n := range sampleBytes(sample, codecs) {
+		if best == nil || n < fewest {
+			best, fewest = codecs[i], n
 		}
 	}
 	return best, nil
 }
 
-// sampleBytes is what the sample's rows take, those that do not shrink counted raw.
-func (c *Codec) sampleBytes(sample []byte) (sum int64) {
+// sampleBytes is what the sample's rows take by each of the codecs, each with half as long subchunks as the one
+// before. Rows that do not shrink are counted raw.
+func sampleBytes(sample []byte, codecs []*Codec) []int64 {
+	sums := make([]int64, len(codecs))
+	finest := codecs[len(codecs)-1]
 	var codes [maxSubchunk / 8]uint64
-	for ; len(sample) > 0; sample = sample[c.rowBytes:] {
-		row, bits := sample[:c.rowBytes], 0
-		for i := range c.subchunks {
-			n := c.code(codes[:], row[i*c.subchunk:min((i+1)*c.subchunk, len(row))])
-			bits += c.words(i) * int(n)
+	widths := make([]uint8, finest.subchunks) // of the subchunks of a codec: a longer one's is that of the wider half
+	for rowBytes := finest.rowBytes; len(sample) > 0; sample = sample[rowBytes:] {
+		row := sample[:rowBytes]
+		for i := range widths {
+			widths[i] = uint8(finest.code(codes[:], row[i*finest.subchunk:min((i+1)*finest.subchunk, rowBytes)]))
 		}
-		sum += int64(min(c.subchunks+(bits+7)/8, c.rowBytes))
+		for k := len(codecs) - 1; k >= 0; k-- {
+			c, bits := codecs[k], 0
+			if c != finest {
+				for i := range c.subchunks {
+					widths[i] = widths[2*i]
+					if next := 2*i + 1; next < codecs[k+1].subchunks {
+						widths[i] = max(widths[i], widths[next])
+					}
+				}
+			}
+			for _, n := range widths[:c.subchunks] {
+				bits += int(n)
+			}
+			bits = bits*c.full - int(widths[c.subchunks-1])*(c.full-c.last)
+			sums[k] += int64(min(c.subchunks+(bits+7)/8, rowBytes))
+		}
 	}
-	return sum
+	return sums
 }

@@ -2,8 +2,10 @@ package sleek
 
 import (
 	"math/bits"
+	"unsafe"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 	"github.com/tensorcache/tensorcache/internal/dtype"
 )
 
@@ -53,12 +55,18 @@ func (l *lanes) forward(x uint64) uint64 {
 	return u<<1 | s
 }
 
-// inverse undoes forward, for codes that forward never gives as well.
-func (l *lanes) inverse(z uint64) uint64 {
-	s, u := z&l.low, z>>1&l.body
-	v := u | (u+l.carry)&^l.body
-	v ^= (v ^ (l.fold - u)) & (s * l.full)
-	return v>>1&l.body | v&l.low<<((l.width-1)&63)
+// inverseAll undoes forward in groups of eight bytes, for codes that forward never gives as well.
+func (l *lanes) inverseAll(groups []byte) {
+	// Constants in registers; multiplications instead of shifts, which need one of their own.
+	low, body, carry, fold, full, high := l.low, l.body, l.carry, l.fold, l.full, uint64(1)<<((l.width-1)&63)
+	p := unsafe.SliceData(groups)
+	for i := 0; i+8 <= len(groups); i += 8 {
+		z := bitio.Load(p, i)
+		s, u := z&low, z>>1&body
+		v := u | (u+carry)&^body
+		v ^= (v ^ (fold - u)) & (s * full)
+		bitio.Store(p, i, v>>1&body|v&low*high)
+	}
 }
 
 // widest returns the bits that the widest of the group's words takes; x may be the words of several groups, ORed.

@@ -40,8 +40,9 @@ type Codec struct {
 	planes   []Plane
 
 	coded  []coded
-	raw    []int // the raw planes
-	filled []int // the constant ones
+	raw    []int      // the raw planes
+	filled []int      // the constant ones
+	fill   [8][8]byte // their values, eight times
 }
 
 // coded is a coded plane.
@@ -70,6 +71,9 @@ func New(rowBytes int, layout Layout, planes []Plane) (*Codec, error) {
 			c.rawBytes += c.elements
 		case Constant:
 			c.filled = append(c.filled, i)
+			for k := range c.fill[i] {
+				c.fill[i][k] = p.Value
+			}
 		case Coded:
 			book, err := newCodebook(&p.Lengths)
 			if err != nil {
@@ -82,6 +86,9 @@ func New(rowBytes int, layout Layout, planes []Plane) (*Codec, error) {
 		default:
 			return nil, fmt.Errorf("zipnn: kind (%d) of plane %d must be 0 to %d", p.Kind, i, Coded)
 		}
+	}
+	if len(c.coded) == 1 {
+		c.coded[0].fillRuns()
 	}
 	c.field, c.regions = fieldBytes(rowBytes), regions(rowBytes)
 	if c.rawBytes == 0 && len(c.coded) == 0 {

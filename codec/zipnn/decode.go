@@ -42,114 +42,71 @@ func (c *Codec) Decode(row, src []byte) (int, error) {
 		return 0, err
 	}
 	row = row[:c.rowBytes]
-	size := c.layout.ElementBytes
-	if len(c.coded) > 0 {
-		bits, start := c.number(src, 0), 0
-		for g := range c.regions {
-			end := bits
-			if g < c.regions-1 {
-				end = c.number(src, 1+g)
-			}
-			if end < start || end > bits {
-				return 0, codec.CorruptError("zipnn", "region %d of the row ends at bit %d, outside %d to %d", g, end, start, bits)
-			}
-			first, last := c.region(g)
-			if !c.decodeRegion(row[first*size:], last-first, src[c.head:], start, end) {
-				return 0, codec.CorruptError("zipnn", "the codes of region %d do not fill its %d bits", g, end-start)
-			}
-			start = end
+	whole := c.elements * c.layout.ElementBytes
+	raw := src[n-c.rawBytes : n]
+	copy(row[whole:], raw[len(c.raw)*c.elements:])
+	if len(c.coded) == 0 {
+		c.join(row, raw, nil, 0, c.elements)
+		return n, nil
+	}
+	bits, start := c.number(src, 0), 0
+	for g := range c.regions {
+		end := bits
+		if g < c.regions-1 {
+			end = c.number(src, 1+g)
 		}
-	}
-	at := n - c.rawBytes
-	for _, p := range c.raw {
-		spread(row[p:], src[at:at+c.elements], size)
-		at += c.elements
-	}
-	for _, p := range c.filled {
-		value := c.planes[p].Value
-		for e := range c.elements {
-			row[e*size+p] = value
+		if end < start || end > bits {
+			return 0, codec.CorruptError("zipnn", "region %d of the row ends at bit %d, outside %d to %d", g, end, start, bits)
 		}
+		first, last := c.region(g)
+		r := region{first: first, middle: (first + last + 1) / 2, last: last, f: 8*c.head + start, b: 8*c.head + end}
+		if len(c.coded) == 1 {
+			c.decodeOne(row, raw, src, &r)
+		} else {
+			c.decodeSeveral(row, raw, src, &r)
+		}
+		if r.f != r.b {
+			return 0, codec.CorruptError("zipnn", "the codes of region %d do not fill its %d bits", g, end-start)
+		}
+		start = end
 	}
-	c.order.undoAll(row[:c.elements*size])
-	copy(row[c.elements*size:], src[at:n])
 	return n, nil
 }
 
-// spread writes a plane's bytes to every size'th of row.
-func spread(row, plane []byte, size int) {
-	for i, at := 0, 0; i < len(plane) && at < len(row); i, at = i+1, at+size {
-		row[at] = plane[i]
+// region is what is left to do of a region: elements first to middle - 1, decoded from bit f of the stored row upwards, and middle to
+// last - 1, from bit b downwards. Where f and b do not meet in the end, some of what was read was not the region's: the row is corrupt.
+type region struct{ first, middle, last, f, b int }
+
+// above returns at least 57 bits of src from bit pos on, zeros beyond its end.
+func above(src []byte, pos int) uint64 {
+	if i := pos >> 3; i <= len(src)-8 {
+		return bitio.Load(unsafe.SliceData(src), i) >> (pos & 7)
 	}
+	return bitio.Window(src, pos)
 }
 
-// decodeRegion decodes the coded planes of n elements to row, from bit start of src upwards and from bit end downwards in
-// turns, so that neither waits for the other. It returns whether they meet.
-func (c *Codec) decodeRegion(row []byte, n int, src []byte, start, end int) bool {
-	size := c.layout.ElementBytes
-	other := (n + 1) / 2 * size // from an element to the one that is decoded downwards with it
-	base := unsafe.SliceData(src)
-	safe := len(src) - 8 // up to this byte, 8 can be loaded
-	f, b := start, end
-	for at := 0; at < n/2*size; at += size {
-		for i := range c.coded {
-			p := &c.coded[i]
-			var w uint64
-			if f>>3 <= safe {
-				w = bitio.Load(base, f>>3) >> (f & 7)
-			} else {
-				w = bitio.Window(src, f)
-			}
-			e := p.ahead[w&(1<<maxCode-1)]
-			f += e.length()
-			if e.symbol() == escape {
-				e = entry(w >> e.length() & 255)
-				f += 8
-			}
-			row[at+p.plane] = byte(e)
-			if f > b {
-				return false
-			}
-			if from := b>>3 - 7; from >= 0 && from <= safe {
-				w = bitio.Load(base, from) << (8 - b&7)
-			} else {
-				w = below(src, b)
-			}
-			e = p.back[w>>(64-maxCode)]
-			b -= e.length()
-			if e.symbol() == escape {
-				e = entry(w << e.length() >> 56)
-				b -= 8
-			}
-			row[at+other+p.plane] = byte(e)
-			if f > b {
-				return false
-			}
-		}
-	}
-	if n%2 == 1 {
-		for i := range c.coded {
-			p := &c.coded[i]
-			w := bitio.Window(src, f)
-			e := p.ahead[w&(1<<maxCode-1)]
-			f += e.length()
-			if e.symbol() == escape {
-				e = entry(w >> e.length() & 255)
-				f += 8
-			}
-			row[other-size+p.plane] = byte(e)
-			if f > b {
-				return false
-			}
-		}
-	}
-	return f == b
-}
-
-// below returns the 64 bits of src below bit pos, the nearest being the highest, zeros below its first and beyond its end.
+// below returns at least 57 bits of src below bit pos, the nearest being the highest, zeros below its first. pos is not beyond src.
 func below(src []byte, pos int) uint64 {
-	if pos < 64 {
-		return bitio.Window(src, 0) << (64 - pos)
+	if i := (pos+7)>>3 - 8; i >= 0 {
+		return bitio.Load(unsafe.SliceData(src), i) << (-pos & 7)
 	}
-	return bitio.Window(src, pos-64)
+	return bitio.Window(src, 0) << (64 - max(pos, 0))
+}
+
+// up returns the value whose code, and what may follow it, are the lowest bits of w, and how many they are.
+func (p *codebook) up(w uint64) (byte, int) {
+	e := p.ahead[w&(1<<maxCode-1)]
+	if e.symbol() != escape {
+		return byte(e), e.length()
+	}
+	return byte(w >> e.length()), e.length() + 8
+}
+
+// down is up for the highest bits of w.
+func (p *codebook) down(w uint64) (byte, int) {
+	e := p.back[w>>(64-maxCode)]
+	if e.symbol() != escape {
+		return byte(e), e.length()
+	}
+	return byte(w << e.length() >> 56), e.length() + 8
 }

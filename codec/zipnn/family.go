@@ -17,9 +17,9 @@ func LayoutsOf(t codec.DType) []Layout {
 	return []Layout{{t.Size(), 0}}
 }
 
-// Family is that of the registry. It serves all element types. GPURate is the goal, until it is measured.
+// Family is that of the registry. It serves all element types.
 var Family = codec.Family{
-	Name: "zipnn", GPURate: 0.25,
+	Name: "zipnn", GPURate: codec.RateOnGPU("zipnn"),
 	Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
 		if LayoutsOf(dtype)[0].check() != nil {
 			return nil, codec.DTypeError("zipnn", "element (%v, %d bytes) must have 1, 2, 4 or 8", dtype, dtype.Size())

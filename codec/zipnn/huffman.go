@@ -77,6 +77,9 @@ type codebook struct {
 	codes [symbols]code
 	// ahead is by the next maxCode bits, the first being the lowest; back by the same, the first being the highest.
 	ahead, back [1 << maxCode]entry
+	// runs is by the next runBits bits, the first being the lowest; of runs of at most 1 << shift values.
+	runs  *[1 << runBits]run
+	shift uint
 }
 
 // newCodebook returns the code with these lengths, or an error unless they make a complete prefix code.

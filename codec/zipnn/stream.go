@@ -186,3 +186,10 @@ func decodeBlock(chunk []byte, p, size int, src []byte, scratch *huff0.Scratch) 
 	}
 	return rest, nil
 }
+
+// spread writes a plane's bytes to every size'th of row.
+func spread(row, plane []byte, size int) {
+	for i, at := 0, 0; i < len(plane) && at < len(row); i, at = i+1, at+size {
+		row[at] = plane[i]
+	}
+}

@@ -550,46 +550,6 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func BenchmarkDecode(b *testing.B) { benchmarkRows(b, true) }
-func BenchmarkEncode(b *testing.B) { benchmarkRows(b, false) }
-
-func benchmarkRows(b *testing.B, decode bool) {
-	for name, layout := range map[string]Layout{"bf16": bf16, "f32": f32, "f64": f64} {
-		for _, rowBytes := range []int{256, 512, 4096} {
-			b.Run(fmt.Sprintf("codec=zipnn/%s/row=%d", name, rowBytes), func(b *testing.B) {
-				table := normal(7, 4<<20/layout.ElementBytes, layout)
-				c, err := Train(table, rowBytes, layout)
-				if err != nil {
-					b.Fatal(err)
-				}
-				rows := len(table) / rowBytes
-				stored := make([][]byte, rows)
-				dst, row := make([]byte, c.EncodeBound()), make([]byte, rowBytes)
-				for i := range stored {
-					n, err := c.Encode(dst, table[i*rowBytes:])
-					if err != nil {
-						b.Fatal(err)
-					}
-					stored[i] = bytes.Clone(dst[:n])
-				}
-				b.SetBytes(int64(rowBytes))
-				b.ReportAllocs()
-				b.ResetTimer()
-				for i := range b.N {
-					if decode {
-						_, err = c.Decode(row, stored[i%rows])
-					} else {
-						_, err = c.Encode(dst, table[i%rows*rowBytes:])
-					}
-					if err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		}
-	}
-}
-
 // TestGolden_Stored pins the format.
 func TestGolden_Stored(t *testing.T) {
 	var codecs []codec.Codec

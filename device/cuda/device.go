@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -19,17 +20,18 @@ import (
 type Device struct {
 	ordinal   int
 	name      string
-	sms       int   // multiprocessors
-	link      int64 // to the host, bytes a second; 0 if not known
-	maxShared int   // bytes of dynamic shared memory that a block can have
-	reads     []int // ordinals of the GPUs whose memory kernels can read
-	signals   bool  // launches can signal that they have begun
+	sms       int    // multiprocessors
+	address   string // on the PCI bus; "" if not known
+	link      int64  // to the host, bytes a second; 0 if not known
+	maxShared int    // bytes of dynamic shared memory that a block can have
+	reads     []int  // ordinals of the GPUs whose memory kernels can read
+	signals   bool   // launches can signal that they have begun
 	ctx       *driver.Context
 	side      *driver.Stream // for what allocation does; guarded by mu
 	failed    atomic.Pointer[error]
 
 	mu       sync.Mutex
-	buffers  map[uint64]*driver.HostMem // by address; nil for device memory. guarded by mu
+	buffers  map[uint64]pageLocked      // by address; nil for device memory. guarded by mu
 	modules  map[*Module]*driver.Module // guarded by mu
 	wrapped  map[uintptr]*Stream        // by handle. guarded by mu
 	compiled sync.Map                   // *Function[A] → *loaded
@@ -156,12 +158,12 @@ func open(ordinal int) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{ordinal: ordinal, signals: driver.SignalsBegin(), buffers: map[uint64]*driver.HostMem{}, modules: map[*Module]*driver.Module{}, wrapped: map[uintptr]*Stream{}}
+	d := &Device{ordinal: ordinal, signals: driver.SignalsBegin(), buffers: map[uint64]pageLocked{}, modules: map[*Module]*driver.Module{}, wrapped: map[uintptr]*Stream{}}
 	if d.name, err = dev.Name(); err != nil {
 		return nil, err
 	}
 	if bus, err := dev.PCIBusID(); err == nil {
-		d.link = linkBytes(hostLink(bus))
+		d.address, d.link = strings.ToLower(bus), linkBytes(hostLink(bus))
 	}
 	if d.sms, err = dev.Attribute(cu.MultiprocessorCount); err != nil {
 		return nil, err
@@ -183,7 +185,7 @@ func open(ordinal int) (*Device, error) {
 
 // Info implements device.Device.
 func (d *Device) Info() device.Info {
-	return device.Info{Kind: "cuda", Name: d.name, Index: d.ordinal, HostLink: d.link}
+	return device.Info{Kind: "cuda", Name: d.name, Index: d.ordinal, HostLink: d.link, Address: d.address}
 }
 
 // Context returns the device's context, for what this package has no call for.

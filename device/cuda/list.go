@@ -12,6 +12,8 @@ type GPU struct {
 	FreeBytes         int64  `json:"free_bytes"`
 	// HostLink is the PCIe link to the host as the system knows it, such as "32.0 GT/s PCIe x16"; "" where it does not.
 	HostLink string `json:"host_link"`
+	// Node is the memory node (NUMA) of the host that it is attached to; -1 where the system does not say.
+	Node int `json:"numa_node"`
 	// Peers are the indices of the GPUs whose memory it can read, Atomics those on which it has native atomics too, as
 	// over NVLink.
 	Peers   []int `json:"peers"`

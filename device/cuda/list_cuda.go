@@ -11,6 +11,7 @@ import (
 	"gorgonia.org/cu"
 
 	"github.com/tensorcache/tensorcache/device/cuda/driver"
+	"github.com/tensorcache/tensorcache/internal/numa"
 )
 
 // Driver returns the version of CUDA that the driver supports.
@@ -46,6 +47,9 @@ func describe(g *GPU, d driver.Device, all []driver.Device) (err error) {
 		return err
 	}
 	g.HostLink = hostLink(g.PCIBusID)
+	if g.Node, err = numa.PCINode("/", g.PCIBusID); err != nil {
+		g.Node = numa.Unknown
+	}
 	major, minor, err := d.ComputeCapability()
 	if err != nil {
 		return err

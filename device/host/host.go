@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/numa"
 )
 
 // align is the alignment of every allocation: one 128-byte line, as on a GPU.
@@ -23,6 +24,7 @@ const align = 128
 type Device struct {
 	index   int
 	workers workers
+	onNodes sync.Map // *byte, where it begins → *numa.Memory: what AllocHostOn has laid
 }
 
 // Open returns n emulated devices that run their kernels on the given number of goroutines; 0 means GOMAXPROCS.
@@ -57,8 +59,26 @@ func (d *Device) AllocHost(bytes int64, what string) (device.Buffer, error) {
 	return d.Alloc(bytes, what)
 }
 
-// Free implements device.Device. The garbage collector does the work.
-func (d *Device) Free(device.Buffer) {}
+// AllocHostOn implements device.NodeAllocator. The memory is not the Go heap's.
+func (d *Device) AllocHostOn(nodes []int, bytes int64, what string) (device.Buffer, error) {
+	if err := device.CheckSize(bytes, what); err != nil {
+		return device.Buffer{}, err
+	}
+	m, err := numa.Alloc(max(bytes, 1), nodes)
+	if err != nil {
+		return device.Buffer{}, fmt.Errorf("host: allocation for %s: %w", what, err)
+	}
+	b := m.Bytes()[:bytes:bytes]
+	d.onNodes.Store(unsafe.SliceData(b), m)
+	return device.HostBuffer(b), nil
+}
+
+// Free implements device.Device. The garbage collector does the work, but for what AllocHostOn allocated.
+func (d *Device) Free(b device.Buffer) {
+	if m, ok := d.onNodes.LoadAndDelete(unsafe.SliceData(b.Bytes())); ok {
+		m.(*numa.Memory).Free()
+	}
+}
 
 // NewStream implements device.Device.
 func (d *Device) NewStream() (device.Stream, error) { return stream{d.workers}, nil }

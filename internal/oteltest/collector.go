@@ -69,7 +69,7 @@ func Start(t testing.TB) *Collector {
 	t.Helper()
 	binary := build(t)
 	dir := t.TempDir()
-	grpc, http := freePort(t), freePort(t)
+	grpc, http := freePorts(t)
 	c := &Collector{
 		HTTP: "http://127.0.0.1:" + strconv.Itoa(http), GRPC: "http://127.0.0.1:" + strconv.Itoa(grpc), output: filepath.Join(dir, "received.jsonl"),
 	}
@@ -92,7 +92,7 @@ service:
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.end() })
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if listens(grpc) && listens(http) {
 			return c
 		}
@@ -103,14 +103,18 @@ service:
 	}
 }
 
-func freePort(t testing.TB) int {
+// freePorts returns two ports that nobody listens on.
+func freePorts(t testing.TB) (a, b int) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for _, port := range []*int{&a, &b} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // once there are both, which thus differ
+		*port = l.Addr().(*net.TCPAddr).Port
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return a, b
 }
 
 func listens(port int) bool {
@@ -128,7 +132,7 @@ func (c *Collector) end() error {
 		return nil
 	}
 	c.cmd.Process.Signal(os.Interrupt)
-	kill := time.AfterFunc(20*time.Second, func() { c.cmd.Process.Kill() })
+	kill := time.AfterFunc(time.Minute, func() { c.cmd.Process.Kill() })
 	defer kill.Stop()
 	return c.cmd.Wait()
 }

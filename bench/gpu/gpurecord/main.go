@@ -1,7 +1,11 @@
 // Command gpurecord keeps the evidence of GPU tests: which code ran on which device, and how each test ended.
 //
 //	gpurecord -sources                     print the hashes of the code in this repository
-//	gpurecord -collect DIR -out FILE       make a record of a bundle's logs
+//	gpurecord -begin -dir DIR              begin a folder of results of this bundle on this machine
+//	gpurecord -step NAME -dir DIR … -- COMMAND
+//	                                       run a step within limits of its own, and note how it went
+//	gpurecord -steps -dir DIR              print how the steps went
+//	gpurecord -collect -out FILE DIR…      make a record of folders of results, or of their .tar.gz
 //	gpurecord -check FILE [-owed FILE]     say whether a record is of the code in this repository
 //	gpurecord -owe WHY -owed FILE          note that the code in this repository has yet to run on a GPU
 //
@@ -15,6 +19,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"time"
 )
 
 func main() {
@@ -26,21 +31,48 @@ func main() {
 
 func run() error {
 	sources := flag.Bool("sources", false, "print the hashes of the code")
-	collect := flag.String("collect", "", "folder of a bundle whose logs to collect")
+	collect := flag.Bool("collect", false, "make a record of the folders of results that follow")
 	out := flag.String("out", "gpu-test.json", "record to write")
 	check := flag.String("check", "", "record to check")
 	owe := flag.String("owe", "", "why the code has not run on a GPU")
 	owed := flag.String("owed", "", "file of the note that it has not")
+	opening := flag.Bool("begin", false, "begin a folder of results")
+	dir := flag.String("dir", "results", "folder of results")
+	steps := flag.Bool("steps", false, "print how the steps went")
+	var o stepOptions
+	flag.StringVar(&o.name, "step", "", "name of the step to run")
+	flag.DurationVar(&o.limit, "limit", 10*time.Minute, "the most that the step may take")
+	flag.Int64Var(&o.until, "until", 0, "Unix seconds at which all steps must have ended; 0 for no such time")
+	flag.DurationVar(&o.stall, "stall", 0, "the longest that the command may be silent; 0 for ever")
+	var tests suite
+	flag.StringVar(&tests.pkg, "tests", "", "package: the command is a test binary of it, whose tests are run by several processes")
+	flag.StringVar(&tests.pattern, "run", ".", "tests to run, as of go test")
+	flag.StringVar(&tests.tool, "tool", "", "tool of compute-sanitizer to run them under")
+	flag.IntVar(&tests.workers, "workers", 1, "processes at once")
 	flag.Parse()
 	switch {
+	case *opening:
+		return begin(*dir, ".")
+	case o.name != "":
+		o.dir, o.command = *dir, flag.Args()
+		if tests.pkg != "" {
+			tests.dir, tests.stall, tests.command = o.dir, o.stall, o.command
+			o.suite = &tests
+		}
+		return runStep(o)
+	case *steps:
+		return printSteps(os.Stdout, *dir)
 	case *sources:
 		s, err := hashSources(".")
 		if err != nil {
 			return err
 		}
 		return json.NewEncoder(os.Stdout).Encode(s)
-	case *collect != "":
-		r, err := collectRecord(*collect)
+	case *collect:
+		if flag.NArg() == 0 {
+			return errors.New("folders of results (none) must follow -collect")
+		}
+		r, err := collectRecord(flag.Args())
 		if err != nil {
 			return err
 		}
@@ -58,7 +90,7 @@ func run() error {
 	case *check != "":
 		return checkRecord(*check, *owed)
 	}
-	return errors.New("one of -sources, -collect, -check, and -owe with -owed must be given")
+	return errors.New("one of -sources, -begin, -step, -steps, -collect, -check, and -owe with -owed must be given")
 }
 
 // checkRecord says what of a record does not hold for the code in this repository. owedPath, if not empty, is where a note may

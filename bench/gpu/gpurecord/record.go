@@ -1,19 +1,12 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/tensorcache/tensorcache/device/cuda"
 )
 
 // Record says which code was tested on what, and how it went.
@@ -21,27 +14,26 @@ type Record struct {
 	Device string `json:"device"`
 	Driver string `json:"driver"`
 	Sources
-	// GPUs are how many GPUs the machine had, and Counts the numbers of GPUs that tests of several covered: those that logged
+	// GPUs are how many GPUs a machine had at most, and Counts the numbers of GPUs that tests of several covered: those that logged
 	// "gpus: N" and passed.
-	GPUs   int    `json:"gpus,omitempty"`
-	Counts []int  `json:"gpu_counts,omitempty"`
-	Tests  []Test `json:"tests"`
+	GPUs   int   `json:"gpus,omitempty"`
+	Counts []int `json:"gpu_counts,omitempty"`
+	// Runs are the runs that the record is of, one for each folder of results.
+	Runs  []Run  `json:"runs,omitempty"`
+	Tests []Test `json:"tests"`
+	// Missing are tests that were to be run and were not: PACKAGE.TEST, or PACKAGE.TOOL.TEST.
+	Missing []string `json:"missing,omitempty"`
 	// Sanitizer are compute-sanitizer's runs over the op tests; empty where the tool was missing.
 	Sanitizer []Sanitizer `json:"sanitizer"`
 }
 
-// Test is a test function; its subtests are counted.
-type Test struct {
-	Package  string   `json:"package"`
-	Name     string   `json:"name"`
-	Result   string   `json:"result"` // pass, fail or skip
-	Seconds  float64  `json:"seconds"`
-	Subtests int      `json:"subtests,omitempty"`
-	Failed   []string `json:"failed,omitempty"`
-	counts   []int    // of GPUs that it covered
+// Run is what one folder of results is of.
+type Run struct {
+	Machine
+	Steps []Step `json:"steps,omitempty"`
 }
 
-// Sanitizer is one run of compute-sanitizer.
+// Sanitizer is what a tool of compute-sanitizer says of a package's tests.
 type Sanitizer struct {
 	Tool    string `json:"tool"`
 	Package string `json:"package"`
@@ -56,12 +48,18 @@ var (
 	tools    = []string{"memcheck", "racecheck"}
 )
 
+// emulated is what devices are called that run kernels on the host.
+var emulated = regexp.MustCompile(`(?i)emulat`)
+
 // fault says what in the record is not as it should be.
 func (r Record) fault() error { return errors.Join(r.failures(), r.gaps()) }
 
 // failures says what went wrong.
 func (r Record) failures() error {
 	var errs []error
+	if emulated.MatchString(r.Device) {
+		errs = append(errs, fmt.Errorf("device (%s) must not be an emulated one", r.Device))
+	}
 	for _, t := range r.Tests {
 		if t.Result == "fail" {
 			errs = append(errs, fmt.Errorf("%s.%s failed", t.Package, t.Name))
@@ -88,6 +86,13 @@ func (r Record) gaps() error {
 			errs = append(errs, fmt.Errorf("%s did not run", tool))
 		}
 	}
+	if n := len(r.Missing); n > 0 {
+		names, more := r.Missing, ""
+		if n > 8 {
+			names, more = names[:8], ", …"
+		}
+		errs = append(errs, fmt.Errorf("%d tests did not run: %s%s", n, strings.Join(names, ", "), more))
+	}
 	return errors.Join(errs...)
 }
 
@@ -108,119 +113,109 @@ func (r Record) String() string {
 	return text
 }
 
-// collectRecord reads sources.json, PACKAGE.log and PACKAGE.TOOL.log in a bundle's folder.
-func collectRecord(dir string) (r Record, err error) {
-	b, err := os.ReadFile(filepath.Join(dir, "sources.json"))
-	if err != nil {
-		return r, err
-	}
-	if err := json.Unmarshal(b, &r.Sources); err != nil {
-		return r, err
-	}
-	devices, err := cuda.Open(1)
-	if err != nil {
-		return r, err
-	}
-	r.Device, r.GPUs = devices[0].Info().Name, cuda.Count()
-	if err := devices[0].Close(); err != nil {
-		return r, err
-	}
-	version, err := exec.Command("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").Output()
-	if err != nil {
-		return r, fmt.Errorf("nvidia-smi: %w", err)
-	}
-	r.Driver, _, _ = strings.Cut(strings.TrimSpace(string(version)), "\n")
-	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
-	if err != nil {
-		return r, err
-	}
-	slices.Sort(logs)
-	for _, path := range logs {
-		parts := strings.Split(strings.TrimSuffix(filepath.Base(path), ".log"), ".")
-		tests, summary, err := readLog(path)
+// collectRecord makes one record of the results of several runs of the same code, on one machine or several.
+func collectRecord(paths []string) (r Record, err error) {
+	var logs []testLog
+	wanted := map[[2]string]bool{} // packages with a tool or "", by test
+	for i, path := range paths {
+		from, err := readResults(path)
 		if err != nil {
 			return r, err
 		}
-		for _, t := range tests {
-			if t.Result != "pass" {
-				continue
-			}
-			for _, n := range t.counts {
-				if !slices.Contains(r.Counts, n) {
-					r.Counts = append(r.Counts, n)
-				}
+		var s Sources
+		run := Run{}
+		if err := errors.Join(from.decode(sourcesFile, &s), from.decode(machineFile, &run.Machine)); err != nil {
+			return r, err
+		}
+		if i > 0 && s != r.Sources {
+			return r, fmt.Errorf("%s is of other code than %s: results of one bundle can be merged", path, paths[0])
+		}
+		r.Sources = s
+		if run.Steps, err = readSteps(from.files[stepsFile]); err != nil {
+			return r, fmt.Errorf("%s: %w", path, err)
+		}
+		of, err := from.logs()
+		if err != nil {
+			return r, err
+		}
+		logs = append(logs, of...)
+		for _, base := range from.named(".list") {
+			for name := range strings.Lines(string(from.files[base+".list"])) {
+				wanted[[2]string{base, strings.TrimSpace(name)}] = true
 			}
 		}
-		slices.Sort(r.Counts)
-		for i := range tests {
-			tests[i].Package = parts[0]
-		}
-		if len(parts) == 1 {
-			r.Tests = append(r.Tests, tests...)
+		r.Runs = append(r.Runs, run)
+		r.GPUs = max(r.GPUs, run.GPUs)
+		r.Device, r.Driver = beside(r.Device, run.Device), beside(r.Driver, run.Driver)
+	}
+	var plain []testLog
+	under := map[[2]string][]testLog{} // by package and tool
+	for _, l := range logs {
+		if l.tool == "" {
+			plain = append(plain, l)
 			continue
 		}
-		passed := slices.ContainsFunc(tests, func(t Test) bool { return t.Result == "pass" })
-		failed := slices.ContainsFunc(tests, func(t Test) bool { return t.Result == "fail" })
-		r.Sanitizer = append(r.Sanitizer, Sanitizer{
-			Tool: parts[1], Package: parts[0], Tests: len(tests), Summary: summary,
-			Clean: passed && !failed && clean.MatchString(summary),
-		})
+		under[[2]string{l.pkg, l.tool}] = append(under[[2]string{l.pkg, l.tool}], l)
 	}
+	r.Tests = merge(plain)
+	for _, t := range r.Tests {
+		delete(wanted, [2]string{t.Package, t.Name})
+		for _, n := range t.counts {
+			if t.Result == "pass" && !slices.Contains(r.Counts, n) {
+				r.Counts = append(r.Counts, n)
+			}
+		}
+	}
+	slices.Sort(r.Counts)
+	for k, logs := range under {
+		x := sanitized(k[0], k[1], logs)
+		for _, t := range merge(logs) {
+			delete(wanted, [2]string{x.Package + "." + x.Tool, t.Name})
+		}
+		r.Sanitizer = append(r.Sanitizer, x)
+	}
+	slices.SortFunc(r.Sanitizer, func(a, b Sanitizer) int {
+		return cmp.Or(cmp.Compare(a.Tool, b.Tool), cmp.Compare(a.Package, b.Package))
+	})
+	for k := range wanted {
+		r.Missing = append(r.Missing, k[0]+"."+k[1])
+	}
+	slices.Sort(r.Missing)
 	return r, nil
 }
 
-var (
-	ended   = regexp.MustCompile(`^(\s*)--- (PASS|FAIL|SKIP): (\S+) \((\d+\.\d+)s\)`)
-	summary = regexp.MustCompile(`^=+ ((?:ERROR|RACECHECK) SUMMARY: .*)`)
-	clean   = regexp.MustCompile(`SUMMARY: 0 (errors|hazards displayed \(0 errors, 0 warnings\))`)
-	covers  = regexp.MustCompile(`: gpus: ([1-8])$`)
-	crashed = regexp.MustCompile(`^(panic:|fatal error:|SIG|signal |FAIL$)`)
-)
+// beside adds a name to others, unless it is there.
+func beside(names, name string) string {
+	if names == "" || slices.Contains(strings.Split(names, " and "), name) {
+		return cmp.Or(names, name)
+	}
+	return names + " and " + name
+}
 
-// readLog reads what go test -v printed, perhaps under compute-sanitizer.
-func readLog(path string) (tests []Test, sanitizer string, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, "", err
-	}
-	defer f.Close()
-	subtests, failed := map[string]int{}, map[string][]string{}
-	var counts []int // logged since the last test ended, which go test -v prints before that
-	broken, finished := false, false
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		line := lines.Text()
-		if m := summary.FindStringSubmatch(line); m != nil {
-			sanitizer = m[1]
+// sanitized sums up what a tool found in several processes.
+func sanitized(pkg, tool string, logs []testLog) Sanitizer {
+	tests := merge(logs)
+	x := Sanitizer{Tool: tool, Package: pkg, Tests: len(tests)}
+	x.Clean = slices.ContainsFunc(tests, func(t Test) bool { return t.Result == "pass" })
+	var clean, other []string
+	for _, l := range logs {
+		switch {
+		case l.clean() && !l.void():
+			clean = append(clean, l.summary)
+		case !l.clean():
+			other = append(other, cmp.Or(l.summary, fmt.Sprintf("%d complaints, then cut off", l.complaints)))
 		}
-		broken = broken || crashed.MatchString(line)
-		finished = finished || line == "PASS"
-		if m := covers.FindStringSubmatch(line); m != nil {
-			n, _ := strconv.Atoi(m[1])
-			counts = append(counts, n)
-		}
-		m := ended.FindStringSubmatch(line)
-		if m == nil {
-			continue
-		}
-		top, sub, nested := strings.Cut(m[3], "/")
-		if nested {
-			subtests[top]++
-			if m[2] == "FAIL" {
-				failed[top] = append(failed[top], sub)
-			}
-			continue
-		}
-		seconds, _ := strconv.ParseFloat(m[4], 64)
-		tests = append(tests, Test{Name: top, Result: strings.ToLower(m[2]), Seconds: seconds, counts: counts})
-		counts = nil
 	}
-	for i, t := range tests {
-		tests[i].Subtests, tests[i].Failed = subtests[t.Name], failed[t.Name]
+	for _, t := range tests {
+		if t.Result == "fail" {
+			other = append(other, t.Name+" failed")
+		}
 	}
-	if broken || !finished { // killed, or never started
-		tests = append(tests, Test{Name: "(the test binary)", Result: "fail"})
+	x.Clean = x.Clean && len(other) == 0
+	all := other
+	if len(other) == 0 {
+		all = slices.Compact(clean)
 	}
-	return tests, sanitizer, lines.Err()
+	x.Summary = strings.Join(all, "; ")
+	return x
 }

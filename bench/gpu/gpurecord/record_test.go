@@ -2,63 +2,11 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 )
-
-func TestReadLog_TestsAndSanitizer(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "kernels.memcheck.log")
-	log := `========= COMPUTE-SANITIZER
-=== RUN   TestA
-=== RUN   TestA/x
---- FAIL: TestA (1.50s)
-    --- PASS: TestA/x (0.01s)
-    --- FAIL: TestA/y/z (0.01s)
---- SKIP: TestB (0.00s)
-=== RUN   TestC
-=== RUN   TestC/2
-    gpus_test.go:31: gpus: 2
-=== RUN   TestC/4
-    gpus_test.go:31: gpus: 4
---- PASS: TestC (0.25s)
-    --- PASS: TestC/2 (0.1s)
-PASS
-========= ERROR SUMMARY: 0 errors
-`
-	if err := os.WriteFile(path, []byte(log), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	tests, summary, err := readLog(path)
-	if err != nil || len(tests) != 3 || summary != "ERROR SUMMARY: 0 errors" || !clean.MatchString(summary) {
-		t.Fatalf("%+v, %q, %v", tests, summary, err)
-	}
-	a := tests[0]
-	if a.Name != "TestA" || a.Result != "fail" || a.Seconds != 1.5 || a.Subtests != 2 || len(a.Failed) != 1 || a.Failed[0] != "y/z" {
-		t.Errorf("%+v", a)
-	}
-	if c := tests[2].counts; len(tests[0].counts) != 0 || len(c) != 2 || c[0] != 2 || c[1] != 4 {
-		t.Errorf("counts of GPUs: %+v", tests)
-	}
-	if tests[1].Result != "skip" || tests[2].Result != "pass" {
-		t.Errorf("%+v", tests)
-	}
-	if err := (Record{Tests: tests}).fault(); err == nil || !strings.Contains(err.Error(), "TestA failed") {
-		t.Errorf("fault: %v", err)
-	}
-}
-
-// TestReadLog_Unfinished: a binary that was killed leaves no verdict, and that is a failure.
-func TestReadLog_Unfinished(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "cache.log")
-	if err := os.WriteFile(path, []byte("--- PASS: TestA (1.50s)\n=== RUN   TestB\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	tests, _, err := readLog(path)
-	if err != nil || len(tests) != 2 || tests[1].Result != "fail" {
-		t.Errorf("%+v, %v", tests, err)
-	}
-}
 
 // TestRecord_MustCoverEverything: every package and both sanitizers.
 func TestRecord_MustCoverEverything(t *testing.T) {
@@ -86,6 +34,108 @@ func TestRecord_MustCoverEverything(t *testing.T) {
 		r.Sanitizer = append(r.Sanitizer[:i], r.Sanitizer[i+1:]...)
 		if err := r.fault(); err == nil || !strings.Contains(err.Error(), tool+" did not run") {
 			t.Errorf("without %s: %v", tool, err)
+		}
+	}
+}
+
+// results of a run, as steps leave them.
+func folder(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestCollect_Merges: results of one GPU and of two make one record, whichever way round: what only the second machine could run
+// passed, the counts of GPUs and what neither ran are listed, and the record says which machines it is of.
+func TestCollect_Merges(t *testing.T) {
+	const sources = `{"ptx":"p","go":"g"}`
+	one := folder(t, map[string]string{
+		sourcesFile: sources, machineFile: `{"device":"GPU X","driver":"1","gpus":1}`,
+		stepsFile:                `{"name":"cache","begin":5,"seconds":2,"limit_seconds":9,"result":"ok"}` + "\n",
+		"cache.list":             "TestA\nTestGPUs\nTestNever\n",
+		"cache.1.log":            "=== RUN   TestA\n--- PASS: TestA (1.00s)\n=== RUN   TestGPUs\n--- SKIP: TestGPUs (0.00s)\nPASS\n",
+		"kernels.memcheck.1.log": "=== RUN   TestK\n--- PASS: TestK (1.00s)\nPASS\n========= ERROR SUMMARY: 0 errors\n",
+		"kernels.memcheck.list":  "TestK\nTestL\n",
+		"kernels.memcheck.2.log": "=== RUN   TestL\n--- PASS: TestL (1.00s)\n", // cut off: nobody knows what the tool saw
+	})
+	two := folder(t, map[string]string{
+		sourcesFile: sources, machineFile: `{"device":"GPU X","driver":"1","gpus":2}`,
+		"cache.1.log": "=== RUN   TestGPUs\n    a.go:1: gpus: 2\n--- PASS: TestGPUs (3.00s)\nPASS\n",
+	})
+	for _, paths := range [][]string{{one, two}, {two, one}} {
+		r, err := collectRecord(paths)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Device != "GPU X" || r.Driver != "1" || r.GPUs != 2 || len(r.Counts) != 1 || r.Counts[0] != 2 || len(r.Runs) != 2 || r.PTX != "p" {
+			t.Errorf("%+v", r)
+		}
+		if len(r.Tests) != 2 || r.Tests[0].Result != "pass" || r.Tests[1].Name != "TestGPUs" || r.Tests[1].Result != "pass" || r.Tests[1].Seconds != 3 {
+			t.Errorf("%+v", r.Tests)
+		}
+		if got := strings.Join(r.Missing, " "); got != "cache.TestNever kernels.memcheck.TestL" {
+			t.Errorf("missing: %s", got)
+		}
+		if err := r.fault(); err == nil || !strings.Contains(err.Error(), "2 tests did not run: cache.TestNever") {
+			t.Errorf("fault: %v", err)
+		}
+		if s := r.Sanitizer; len(s) != 1 || !s[0].Clean || s[0].Tests != 1 || s[0].Summary != "ERROR SUMMARY: 0 errors" {
+			t.Errorf("%+v", s)
+		}
+	}
+	other := folder(t, map[string]string{sourcesFile: `{"ptx":"q","go":"g"}`, machineFile: `{}`})
+	if _, err := collectRecord([]string{one, other}); err == nil || !strings.Contains(err.Error(), "is of other code than") {
+		t.Errorf("other code: %v", err)
+	}
+	if _, err := collectRecord([]string{t.TempDir()}); err == nil || !strings.Contains(err.Error(), "has no sources.json") {
+		t.Errorf("an empty folder: %v", err)
+	}
+}
+
+// TestCollect_Archive: the .tar.gz of a folder is as good as the folder.
+func TestCollect_Archive(t *testing.T) {
+	dir := folder(t, map[string]string{
+		sourcesFile: `{"ptx":"p","go":"g"}`, machineFile: `{"device":"Emulated GPU","gpus":1}`,
+		"cache.1.log": "=== RUN   TestA\n--- PASS: TestA (1.00s)\nPASS\n",
+	})
+	path := filepath.Join(t.TempDir(), "r.tar.gz")
+	if out, err := exec.Command("tar", "-C", filepath.Dir(dir), "-czf", path, filepath.Base(dir)).CombinedOutput(); err != nil {
+		t.Skipf("no tar: %v: %s", err, out)
+	}
+	r, err := collectRecord([]string{path})
+	if err != nil || len(r.Tests) != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if err := r.failures(); err == nil || !strings.Contains(err.Error(), "must not be an emulated one") {
+		t.Errorf("an emulated GPU: %v", err)
+	}
+	if err := os.Truncate(path, 40); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := collectRecord([]string{path}); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("a cut archive: %v", err)
+	}
+}
+
+// TestSanitized: one unclean process makes the tool unclean, and so does what it complained of before it was cut off.
+func TestSanitized(t *testing.T) {
+	const ok = "=== RUN   TestA\n--- PASS: TestA (1.00s)\nPASS\n========= ERROR SUMMARY: 0 errors\n"
+	for want, texts := range map[string][]string{
+		"ERROR SUMMARY: 0 errors":    {ok, ok},
+		"ERROR SUMMARY: 3 errors":    {ok, strings.Replace(ok, "0 errors", "3 errors", 1)},
+		"1 complaints, then cut off": {ok, "=== RUN   TestB\n========= Invalid __global__ read of size 4 bytes\n"},
+	} {
+		var logs []testLog
+		for _, text := range texts {
+			logs = append(logs, parseLog("kernels", "memcheck", []byte(text)))
+		}
+		if s := sanitized("kernels", "memcheck", logs); s.Summary != want || s.Clean != (want == "ERROR SUMMARY: 0 errors") {
+			t.Errorf("%q: %+v", want, s)
 		}
 	}
 }

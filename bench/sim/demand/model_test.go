@@ -389,7 +389,7 @@ func TestRun_Bound(t *testing.T) {
 		}
 	})
 	for name := range traceFiles {
-		if name == "oltp" && testing.Short() {
+		if name == "oltp" { // takes as long as the others together; TestRun_ReferenceMissRatios holds belady itself on it
 			continue
 		}
 		tr := load(t, name).Unit()

@@ -45,6 +45,11 @@ func Load(p *byte, i int) uint64 {
 	return binary.LittleEndian.Uint64((*[8]byte)(unsafe.Add(unsafe.Pointer(p), i))[:])
 }
 
+// Store writes 8 bytes at p + i, which the caller knows to be there.
+func Store(p *byte, i int, x uint64) {
+	binary.LittleEndian.PutUint64((*[8]byte)(unsafe.Add(unsafe.Pointer(p), i))[:], x)
+}
+
 // Window returns 64 bits of src from bit pos on, zeros beyond its end.
 func Window(src []byte, pos int) uint64 {
 	i, shift := pos>>3, uint(pos&7)

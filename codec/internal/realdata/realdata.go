@@ -12,14 +12,33 @@ import (
 	"github.com/tensorcache/tensorcache/internal/npy"
 )
 
-// Table returns the rows of a table, back to back, or skips the test where there is none: they lie in $TENSORCACHE_DATA or in
-// shared/data beside the project, which the tests of a package in codec/ run three folders below.
-func Table(t testing.TB, file string) (table []byte, rowBytes int) {
+// find returns the path of a real input: they lie in $TENSORCACHE_DATA or in shared/data beside the project, which the tests of a
+// package in codec/ run three folders below.
+func find(name ...string) string {
 	dir := os.Getenv("TENSORCACHE_DATA")
 	if dir == "" {
 		dir = "../../../shared/data"
 	}
-	r, err := npy.Open(filepath.Join(dir, file), 2, "features")
+	return filepath.Join(append([]string{dir}, name...)...)
+}
+
+// File returns what a file of golden output holds, by a codec's own encoder, or skips the test where there is none.
+func File(t testing.TB, name ...string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(find(name...))
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skipf("golden streams are not here: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// Table returns the rows of a table, back to back, or skips the test where there is none.
+func Table(t testing.TB, file string) (table []byte, rowBytes int) {
+	t.Helper()
+	r, err := npy.Open(find(file), 2, "features")
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skipf("real tables are not here: %v", err)
 	}

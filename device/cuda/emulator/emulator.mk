@@ -48,7 +48,7 @@ EMULATED_FLAGS    ?= -short
 EMULATED_BESIDE   ?= ./cache
 EMULATED_NAMES    ?= GPU|Cuda|CUDA|GatherDevice
 EMULATED_TEST      = $(CUDA_ENV) LD_LIBRARY_PATH=$(EMULATOR) TENSORCACHE_REQUIRE_GPU=1 \
-	$(GO) test $(CUDA_TAGS),invariants -timeout 15m $(EMULATED_FLAGS)
+	$(GO) test -vet=off $(CUDA_TAGS),invariants -timeout 15m $(EMULATED_FLAGS)
 
 .PHONY: test-emulated
 test-emulated: emulator $(CUDA_STUB) # the GPU's tests on the emulated GPU

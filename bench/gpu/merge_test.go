@@ -1,0 +1,90 @@
+package gpu
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestMerge: of each case the report that has it in whole, in the order of the cases; what nobody could measure stays said.
+func TestMerge(t *testing.T) {
+	t.Parallel()
+	report := func(results string, change func(*Report)) *Report {
+		r := &Report{Device: "d", Driver: "v", Commit: "c", Took: []Took{{"setup", 1}}}
+		for _, c := range strings.Fields(results) {
+			r.Results = append(r.Results, Result{Case: c, Value: 1})
+		}
+		if change != nil {
+			change(r)
+		}
+		return r
+	}
+	one := report("lookup link hit-decode", func(r *Report) {
+		r.Incomplete = []Skipped{{"hit-decode", "not finished"}, {"load", "load: it broke"}}
+		r.Skipped = []Skipped{{"peer-hits", "needs two GPUs"}, {"gather-misses-large", "host memory"}}
+	})
+	two := report("hit-decode peer-hits hit-decode", func(r *Report) { r.Results[0].Value = 2 })
+	m, err := Merge(one, two)
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := ""
+	for _, x := range m.Results {
+		have += fmt.Sprintf("%s %g, ", x.Case, x.Value)
+	}
+	if have != "link 1, hit-decode 2, hit-decode 1, lookup 1, peer-hits 1, " {
+		t.Error(have)
+	}
+	if len(m.Skipped) != 1 || m.Skipped[0].Case != "gather-misses-large" || len(m.Incomplete) != 1 || m.Incomplete[0].Case != "load" {
+		t.Errorf("%+v", m)
+	}
+	if err := m.Whole(); err == nil || err.Error() != "report (1 cases incomplete) must be whole: load: load: it broke" {
+		t.Error(err)
+	}
+	if err := two.Whole(); err != nil {
+		t.Error(err)
+	}
+	if len(m.Took) != 1 || m.Took[0].Seconds != 2 {
+		t.Errorf("%+v", m.Took)
+	}
+	for want, others := range map[string][]*Report{
+		"case (link) must be in one of the reports":      {one, report("link", nil)},
+		"must be of one device, driver and build":        {one, report("load", func(r *Report) { r.Commit = "d" })},
+		"[], and d, driver v, commit c [x]) must be of":  {one, report("load", func(r *Report) { r.Experiments = []string{"x"} })},
+		"reports (none) must be at least one":            nil,
+		"and e, driver v, commit c []) must be of one d": {one, report("load", func(r *Report) { r.Device = "e" })},
+	} {
+		if _, err := Merge(others...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v\nwant %s", err, want)
+		}
+	}
+}
+
+// TestCodecRates: medians of the ratios of rows from 512 bytes on, of float32 rows where the codec serves those.
+func TestCodecRates(t *testing.T) {
+	t.Parallel()
+	r := &Report{}
+	add := func(name, codec string, rowBytes int, ratio float64) {
+		r.Results = append(r.Results, Result{Case: name, Codec: codec, RowBytes: rowBytes, Ratio: ratio})
+	}
+	add("hit-decode", "ibp4", 512, 0.96)
+	add("hit-decode", SparseCodec, 512, 7)
+	if len(r.CodecRates()) != 0 {
+		t.Errorf("without hit-codecs: %v", r.CodecRates())
+	}
+	add("hit-codecs", "rank", 256, 0.1)
+	add("hit-codecs", "rank", 512, 0.611)
+	add("hit-codecs", "rank", 1024, 0.8)
+	add("hit-codecs", "rank", 4096, 0.7)
+	add("hit-codecs", "rank"+BFloat16Suffix, 512, 0.2)
+	add("hit-codecs", "ibp2"+BFloat16Suffix, 512, 0.84999)
+	add("hit-codecs", "ibp2"+BFloat16Suffix, 1024, 0.86)
+	got := fmt.Sprint(r.CodecRates())
+	if want := "map[ibp2:0.85 ibp4:0.96 rank:0.7]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	r.Incomplete = []Skipped{{"hit-codecs", "x"}}
+	if len(r.CodecRates()) != 0 {
+		t.Errorf("incomplete: %v", r.CodecRates())
+	}
+}

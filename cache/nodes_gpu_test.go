@@ -1,0 +1,86 @@
+package cache_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/numa"
+	"github.com/tensorcache/tensorcache/internal/numa/numatest"
+)
+
+// TestGPU_HostNodes: a host tier, an overlay and staging that lie on a node of this machine which is said to be the GPU's, beside
+// another: the same bytes in Go memory and device memory, before and after rows are written, and all is given back.
+func TestGPU_HostNodes(t *testing.T) {
+	gpu := gputest.Open(t)
+	machine, err := numa.Read("/")
+	if err != nil || len(machine.Usable()) == 0 || machine.Usable()[0] > 1 {
+		t.Skipf("this machine's memory nodes are not known: %v", err)
+	}
+	node := machine.Usable()[0]
+	if m, err := numa.Alloc(1, []int{node}); err != nil {
+		t.Skip(err)
+	} else {
+		m.Free()
+	}
+	m := numatest.Two()
+	m.PCI = map[string]string{gpu.Info().Address: string(rune('0' + node))}
+	cache.ReadMachineFrom(t, m.Write(t))
+	for _, mode := range []cache.HostTier{cache.InPlace, cache.Packed} {
+		const rows, rowBytes = 2000, 256
+		data := gputest.Rows("mixed", rows, rowBytes, 1)
+		c := newCache(t, cache.Options{
+			Tables: []cache.Table{fromBytes(t, "x", slices.Clone(data), rowBytes)}, Budget: 100_000, Device: "cuda", Codec: "ibp4", HostTier: mode,
+			Admission: admission.NewFrequency(), Seed: 1,
+		})
+		r := rand.New(rand.NewPCG(1, 1))
+		check := func() {
+			t.Helper()
+			gatherAll(t, c, data)
+			ids := zipf(r, rows, 1000)
+			batch := putBatch(t, gpu, ids, rowBytes)
+			p, err := c.On(0).GatherDevice(ctx, 0, 0, batch.rows, batch.out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			checkRows(t, data, rowBytes, ids, batch.read(t))
+		}
+		check()
+		fresh := noise(300, rowBytes, 5)
+		ids := make([]int64, 300)
+		for i := range ids {
+			ids[i] = int64(i * 5)
+			copy(data[i*5*rowBytes:][:rowBytes], fresh[i*rowBytes:])
+		}
+		if err := c.Update(ctx, 0, ids, fresh); err != nil {
+			t.Fatal(err)
+		}
+		check()
+		s := settle(t, c)
+		check()
+		h, sum := s.HostMemory, int64(0)
+		for _, held := range h.Held {
+			sum += held.Bytes
+			if len(machine.Usable()) == 1 && held.Node != node {
+				t.Errorf("%+v", h)
+			}
+		}
+		if !slices.Equal(h.Nodes, []int{node}) || h.Why != "nearest to every device" || s.Devices[0].Node != node {
+			t.Errorf("%+v, device at %d", h, s.Devices[0].Node)
+		}
+		if len(h.Held) == 0 {
+			t.Logf("the system does not say where memory lies")
+		} else if sum > s.HostBytes || sum < s.HostBytes*9/10 {
+			t.Errorf("%v: %+v, of %d bytes", mode, h, s.HostBytes)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

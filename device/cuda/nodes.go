@@ -1,0 +1,55 @@
+//go:build cuda && linux
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/cuda/driver"
+	"github.com/tensorcache/tensorcache/internal/numa"
+)
+
+// pageLocked is page-locked memory, to be freed.
+type pageLocked interface{ Free() error }
+
+// onNodes is memory that lies on nodes of the host and was page-locked after.
+type onNodes struct {
+	locked *driver.HostMem
+	memory *numa.Memory
+}
+
+// Free unlocks and frees the memory. What cannot be unlocked, because the context is lost, stays: other devices may read it.
+func (m *onNodes) Free() error {
+	if err := m.locked.Free(); err != nil {
+		return err
+	}
+	return m.memory.Free()
+}
+
+// AllocHostOn implements device.NodeAllocator. The memory is mapped and page-locked: the driver's own lies where the driver puts it.
+func (d *Device) AllocHostOn(nodes []int, bytes int64, what string) (device.Buffer, error) {
+	if err := device.CheckSize(bytes, what); err != nil {
+		return device.Buffer{}, err
+	}
+	memory, err := numa.Alloc(max(bytes, 1), nodes)
+	if err != nil {
+		return device.Buffer{}, fmt.Errorf("cuda: allocation for %s: %w", what, err)
+	}
+	at := unsafe.Pointer(unsafe.SliceData(memory.Bytes()))
+	locked, err := d.ctx.RegisterHost(at, int64(len(memory.Bytes())))
+	if err != nil {
+		return device.Buffer{}, d.allocError(errors.Join(err, memory.Free()), bytes, "page-locked "+what)
+	}
+	m := &onNodes{locked, memory}
+	address := uint64(locked.DevicePtr())
+	if address != uint64(uintptr(at)) { // it could be another for each device
+		return device.Buffer{}, errors.Join(fmt.Errorf("cuda: page-locked memory for %s on device %d has another address there", what, d.ordinal), m.Free())
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.buffers[address] = m
+	return device.MappedBuffer(memory.Bytes()[:bytes:bytes], address), nil
+}
