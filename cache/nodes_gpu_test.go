@@ -3,6 +3,7 @@ package cache_test
 import (
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/cache"
@@ -82,5 +83,28 @@ func TestGPU_HostNodes(t *testing.T) {
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestGPU_HostNodesRefused: on a machine that is said to have a node which this one lacks, page-locked memory is the driver's, and the
+// cache as good as any.
+func TestGPU_HostNodesRefused(t *testing.T) {
+	gpu := gputest.Open(t)
+	const missing = 900
+	if m, err := numa.Alloc(1, []int{missing}); err == nil {
+		m.Free()
+		t.Skipf("this machine has a node %d", missing)
+	}
+	m := numatest.Machine{
+		Online: "0,900", Nodes: map[int]numatest.Node{0: {CPUs: "0-1", KiB: 1 << 20, Distances: "10 20"}, missing: {CPUs: "2-3", KiB: 1 << 20, Distances: "20 10"}},
+		PCI: map[string]string{gpu.Info().Address: "900"},
+	}
+	cache.ReadMachineFrom(t, m.Write(t))
+	data := gputest.Rows("mixed", 1000, 256, 1)
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 256)}, Budget: 50_000, Device: "cuda", Codec: "ibp4", Seed: 1})
+	gatherAll(t, c, data)
+	s := stats(t, c)
+	if h := s.HostMemory; h.Nodes != nil || h.Held != nil || !strings.Contains(h.Why, "refused by the system: memory (") || s.Devices[0].Node != missing {
+		t.Errorf("%+v, device at %d", h, s.Devices[0].Node)
 	}
 }

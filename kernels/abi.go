@@ -355,7 +355,9 @@ type ShareDevice struct {
 	Arrived uint32
 	Quiet   uint32
 	Pieces  uint32
-	// Back is where the GPU's own part begins by now, Next the next unit of the host's part, in units.
+	// Listed is how many of the pieces blocks have begun to list. Back is where the GPU's own part begins by now, Next the next unit
+	// of the host's part, in units.
+	Listed  uint32
 	Back    uint32
 	Next    uint32
 	Exited  uint32
@@ -363,6 +365,7 @@ type ShareDevice struct {
 	GaveUp  uint32
 	Staged  uint32
 	Stolen  uint32
+	_       uint32
 	Began   uint64
 	OwnEnd  uint64
 	HostEnd uint64
@@ -370,7 +373,7 @@ type ShareDevice struct {
 	Taken [ShareUnits]uint32
 }
 
-const ShareDeviceBytes = 32840
+const ShareDeviceBytes = 32848
 
 var _ = [1]int{}[unsafe.Sizeof(ShareDevice{})-ShareDeviceBytes]
 

@@ -298,7 +298,9 @@ struct ShareDevice {
 	u32 arrived;
 	u32 quiet;
 	u32 pieces;
-	// Back is where the GPU's own part begins by now, Next the next unit of the host's part, in units.
+	// Listed is how many of the pieces blocks have begun to list. Back is where the GPU's own part begins by now, Next the next unit
+	// of the host's part, in units.
+	u32 listed;
 	u32 back;
 	u32 next;
 	u32 exited;
@@ -306,13 +308,14 @@ struct ShareDevice {
 	u32 gaveUp;
 	u32 staged;
 	u32 stolen;
+	u32 reserved;
 	u64 began;
 	u64 ownEnd;
 	u64 hostEnd;
 	// Taken has the number of the share in which a unit was taken last.
 	u32 taken[SHARE_UNITS];
 };
-ABI_SIZE(ShareDevice, 32840);
+ABI_SIZE(ShareDevice, 32848);
 
 // ShareArgs say how a batch's misses are shared. Unit and Piece are in rows, Piece being a multiple of Unit; Slot is the bytes
 // that the host moves of each row, a multiple of 16. Fraction, of 65536, of the misses are the host's, no more than MaxPieces

@@ -97,6 +97,28 @@ INLINE void listPiece(const ShareFetchArgs &a, u32 number, u32 piece)
 		storeSystem(&((ShareHost *)a.share.host)->listed[piece], number);
 }
 
+// listPieces lists the pieces that no block has begun to list. A block does so before it waits for what the host gathers: what is not
+// listed then is in the hands of blocks that run, however few of the grid the device holds at once. All threads of the block
+// take part; p is a word of its shared memory.
+INLINE void listPieces(const ShareFetchArgs &a, u32 number, u32 pieces, u32 *p)
+{
+	u32 *listed = &((ShareDevice *)a.share.device)->listed;
+	blockSync(); // nobody reads p any more
+	if (threadID() == 0)
+		*p = atomicAdd(listed, 1);
+	for (;;) {
+		blockSync();
+		u32 piece = *p, next = 0;
+		if (piece >= pieces)
+			return;
+		if (threadID() == 0)
+			next = atomicAdd(listed, 1); // it arrives while the piece is listed
+		listPiece(a, number, piece);
+		if (threadID() == 0)
+			*p = next;
+	}
+}
+
 constexpr u32 NONE = ~0u, SKIP = ~0u - 1, OWN = 1u << 31; // units, and OWN: not from what arrived
 
 // counted returns the count of a word that has the number of its share beside it.
@@ -210,8 +232,7 @@ template <int CHUNK, int STEPS, int LANES> INLINE void shareFetch(const ShareFet
 	u32 hostUnits = number != 0 ? d->pieces * (a.share.piece / unit) : 0, alone = blockID();
 	bool own = number == 0 || blockID() < a.share.own;
 	if (!own)
-		for (u32 p = blockID() - a.share.own; p < d->pieces; p += gridBlocks() - a.share.own)
-			listPiece(a, number, p);
+		listPieces(a, number, d->pieces, &taken);
 	for (;;) {
 		u32 u = alone; // without a share the blocks take the units in turns
 		if (number == 0) {
@@ -229,6 +250,7 @@ template <int CHUNK, int STEPS, int LANES> INLINE void shareFetch(const ShareFet
 			if (!own)
 				break;
 			own = false;
+			listPieces(a, number, d->pieces, &taken);
 			continue;
 		}
 		if (u == SKIP)
@@ -292,7 +314,8 @@ KERNEL void shareOpenKernel(const ShareOpenArgs a)
 	d->number = number;
 	d->pieces = pieces;
 	d->back = (misses + a.share.unit - 1) / a.share.unit;
-	d->next = d->exited = d->gaveUp = d->staged = d->stolen = 0;
+	d->arrived = number << 12; // whatever share of an equal number in those bits it was of
+	d->listed = d->next = d->exited = d->gaveUp = d->staged = d->stolen = 0;
 	d->began = d->ownEnd = d->hostEnd = nanos();
 	h->pieces = pieces;
 	h->tier = a.share.tier;

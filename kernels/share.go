@@ -114,6 +114,7 @@ func (k *ShareOpen) RunHost(device.Workers) {
 		d.Number = 1
 	}
 	d.Pieces, d.Back, d.Next = uint32(pieces), uint32((int(c.Misses)+k.Unit-1)/k.Unit), 0
+	atomic.StoreUint32(&d.Arrived, CountWord(d.Number, 0)) // whatever share of an equal number in those bits it was of
 	d.GaveUp, d.Staged, d.Stolen = 0, 0, 0
 	d.Began = uint64(time.Now().UnixNano())
 	d.OwnEnd, d.HostEnd = d.Began, d.Began

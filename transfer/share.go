@@ -53,14 +53,14 @@ type Sharer struct {
 
 // ShareOptions say how a device's misses are shared. The zero value of a field is its default.
 type ShareOptions struct {
-	// Threads is how many goroutines gather rows, each keeping a processor busy during a batch. Default: half of GOMAXPROCS, at
-	// most 8.
+	// Threads is how many goroutines gather rows, each keeping a processor busy during a batch: 1 to 1024. Default: half of
+	// GOMAXPROCS, at most 8.
 	Threads int
 	// StageBytes is the staging memory, as much page-locked as on the device. Default 128 MiB, 262,144 rows of 512 bytes: what a
 	// batch has more of is the device's own.
 	StageBytes int64
-	// Piece and Unit are the rows that a worker and the device take at a time; Unit divides Piece. Defaults 256, and 64 for rows
-	// of up to 256 bytes, else 32.
+	// Piece and Unit are the rows that a worker and the device take at a time; Unit, the default too, divides Piece. Defaults 256,
+	// and 64 for rows of up to 256 bytes, else 32.
 	Piece, Unit int
 	// Timeout is how long the device waits for an arrival. Default 1 ms.
 	Timeout time.Duration
@@ -75,10 +75,38 @@ type ShareOptions struct {
 	stall func(piece int, first bool) // tests: workers are Go, and call it before they gather a piece
 }
 
+// validate checks options whose defaults are set, but for Unit.
+func (o *ShareOptions) validate() error {
+	unit := o.Unit
+	if unit == 0 {
+		unit = shareUnit(0)
+	}
+	switch {
+	case o.Threads < 1 || o.Threads > maxShareThreads:
+		return fmt.Errorf("transfer: Threads (%d) must be 1 to %d", o.Threads, maxShareThreads)
+	case o.Piece < 1 || unit < 1 || o.Piece%unit != 0:
+		return fmt.Errorf("transfer: Piece (%d rows) must be a multiple of Unit (%d rows)", o.Piece, unit)
+	case o.StageBytes < 1:
+		return fmt.Errorf("transfer: StageBytes (%d B) must be positive", o.StageBytes)
+	case o.Timeout < 0:
+		return fmt.Errorf("transfer: Timeout (%v) must not be negative", o.Timeout)
+	}
+	return nil
+}
+
+// shareUnit is the default of Unit; that of short rows is a multiple of the others.
+func shareUnit(rowBytes int) int {
+	if rowBytes <= 256 {
+		return 64
+	}
+	return 32
+}
+
 const (
 	defaultStageBytes = 128 << 20
-	defaultPiece      = 256 // of 64, 128 and 256 rows the fastest on an H200, by 5 to 10 % over 128
-	maxDefaultThreads = 8   // of 16 processors: 15 threads were slower than 8
+	defaultPiece      = 256  // of 64, 128 and 256 rows the fastest on an H200, by 5 to 10 % over 128
+	maxShareThreads   = 1024 // each may claim a piece too many, and ShareHost.Claimed counts to 4095
+	maxDefaultThreads = 8    // of 16 processors: 15 threads were slower than 8
 	defaultTimeout    = time.Millisecond
 	shareHostBlocks   = 16 // blocks that begin with the host's part: 32 were no faster
 	arrivedOffset     = int64(unsafe.Offsetof(kernels.ShareDevice{}.Arrived))
@@ -105,8 +133,8 @@ func NewSharer(d device.Device, o ShareOptions) (_ *Sharer, err error) {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
 	}
-	if o.Unit != 0 && o.Piece%o.Unit != 0 || o.Threads < 0 {
-		return nil, fmt.Errorf("transfer: %d threads, pieces of %d rows and units of %d: there must be threads, and units divide pieces", o.Threads, o.Piece, o.Unit)
+	if err := o.validate(); err != nil {
+		return nil, err
 	}
 	s := &Sharer{device: d, threads: o.Threads, stall: o.stall, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	defer func() {

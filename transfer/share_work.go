@@ -117,6 +117,9 @@ func (s *Sharer) lead() {
 				break
 			}
 			if idle > shareSpin {
+				if s.device.Err() != nil { // nothing that is enqueued will end
+					s.fail()
+				}
 				s.cool()
 				time.Sleep(shareSleep)
 			}
@@ -178,7 +181,6 @@ func (s *Sharer) serve(number uint32) {
 		s.heat()
 		atomic.StoreUint32(&s.work.working, number)
 		s.deliver()
-		atomic.StoreUint32(&s.work.working, 0)
 		for i := 0; atomic.LoadUint32(&s.work.inside) != 0; spin(&i) {
 		}
 	}
@@ -190,7 +192,8 @@ func (s *Sharer) serve(number uint32) {
 	}
 }
 
-// deliver gathers pieces along with the other workers, and enqueues the copies of all.
+// deliver gathers pieces along with the other workers, and enqueues the copies of all. When it returns no worker joins, and those that
+// have joined are at nothing that is wanted.
 func (s *Sharer) deliver() {
 	sent, turns, spares := uint32(0), 0, 0
 	claimed := func() uint32 {
@@ -206,10 +209,16 @@ func (s *Sharer) deliver() {
 			sent, turns, spares = sent+1, 0, spares+1
 		}
 	}
+	// A worker that has joined may claim one piece yet: it is sent too, and no other worker joins.
+	atomic.StoreUint32(&s.work.working, 0)
 	since := time.Now()
-	for i := 0; sent < claimed() && !s.over(); spin(&i) {
+	for i := 0; (atomic.LoadUint32(&s.work.inside) != 0 || sent < claimed()) && !s.over(); spin(&i) {
 		if end := s.send(sent); end != sent {
 			sent, since = end, time.Now()
+			continue
+		}
+		if sent == claimed() {
+			since = time.Now()
 			continue
 		}
 		if i%32 == 0 && spares < shareSpares && time.Since(since) > shareLateAfter && s.gatherAgain(sent, spares) {

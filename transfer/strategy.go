@@ -71,12 +71,8 @@ func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 	}
 	t := &ShareTable{sharer: s, tier: tier, terms: s.terms, always: always}
 	t.mu.fraction = shareBeginsAt
-	switch {
-	case t.terms.Unit != 0:
-	case tier.RowBytes <= 256:
-		t.terms.Unit = 64
-	default:
-		t.terms.Unit = 32
+	if t.terms.Unit == 0 {
+		t.terms.Unit = shareUnit(tier.RowBytes)
 	}
 	t.terms.Own = kernels.ShareBlocks(tier.RowBytes)
 	t.terms.Blocks = t.terms.Own + shareHostBlocks

@@ -185,7 +185,9 @@ func TestKeepThread_EndsWithItsGoroutine(t *testing.T) {
 				}
 				time.Sleep(5 * time.Millisecond)
 			}
-			kept = n
+			if kept = n; n == 0 { // the process's first thread
+				runtime.UnlockOSThread()
+			}
 			result <- err
 		}()
 		err := <-result

@@ -42,7 +42,7 @@ $(EMULATOR)/modules/%.so: $(EMULATOR)/modules/%.o $(EMULATOR)/lib/dynamic.o | $(
 	@$(CLANG) -shared -Wl,-z,defs -o $@ $^ $(EMULATOR)/libcuda.so.1
 .SECONDARY: $(EMULATOR)/lib/dynamic.o
 
-EMULATED_PACKAGES ?= ./device/cuda/... ./kernels
+EMULATED_PACKAGES ?= ./device/cuda/... ./kernels ./transfer
 EMULATED_FLAGS    ?= -short
 # Tests of packages that others do without a GPU, by name.
 EMULATED_BESIDE   ?= ./cache
