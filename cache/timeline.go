@@ -66,14 +66,15 @@ func (l *lane) closeTimers() {
 type timeline struct {
 	sync.Mutex
 	stream device.Stream
-	timer  device.Timer
-	at     time.Time // when the timer passed
+	// timer passed at a time that is known; spare is to be the next one.
+	timer, spare device.Timer
+	at           time.Time
 }
 
 const (
 	// timelineAge is how long a relation is used: the device's timers are 32-bit floats of milliseconds, and clocks drift.
 	timelineAge = time.Second
-	// timelineTries is how often the relation is measured at most, until one took less than timelineError.
+	// timelineTries is how often the relation is measured at most, until one took less than timelineError. The quickest counts.
 	timelineTries = 4
 	timelineError = 20 * time.Microsecond
 )
@@ -83,16 +84,9 @@ func (k *timeline) times(d device.Device, timers []device.Timer, at []time.Time)
 	k.Lock()
 	defer k.Unlock()
 	if k.timer == nil {
-		s, err := d.NewStream()
-		if err != nil {
+		if err := k.openLocked(d); err != nil {
 			return err
 		}
-		t, err := d.NewTimer()
-		if err != nil {
-			s.Close()
-			return err
-		}
-		k.stream, k.timer = s, t
 	}
 	if time.Since(k.at) > timelineAge {
 		if err := k.relateLocked(); err != nil {
@@ -109,19 +103,42 @@ func (k *timeline) times(d device.Device, timers []device.Timer, at []time.Time)
 	return nil
 }
 
-// relateLocked measures when the timer passes by the host's clock: between before and after. REQUIRES: k is locked.
-func (k *timeline) relateLocked() error {
-	for range timelineTries {
-		before := time.Now()
-		if err := k.stream.Record(k.timer); err != nil {
+// openLocked makes what relating takes. REQUIRES: k is locked.
+func (k *timeline) openLocked(d device.Device) error {
+	s, err := d.NewStream()
+	if err != nil {
+		return err
+	}
+	var timers [2]device.Timer
+	for i := range timers {
+		if timers[i], err = d.NewTimer(); err != nil {
+			if i > 0 {
+				timers[0].Close()
+			}
+			s.Close()
 			return err
 		}
-		if err := k.timer.Synchronize(); err != nil {
-			k.at = time.Time{}
+	}
+	k.stream, k.timer, k.spare = s, timers[0], timers[1]
+	return nil
+}
+
+// relateLocked measures when a timer passes by the host's clock: between before and after. REQUIRES: k is locked.
+func (k *timeline) relateLocked() error {
+	best := time.Duration(0)
+	for try := range timelineTries {
+		before := time.Now()
+		if err := k.stream.Record(k.spare); err != nil {
+			return err
+		}
+		if err := k.spare.Synchronize(); err != nil {
 			return err
 		}
 		took := time.Since(before)
-		k.at = before.Add(took / 2)
+		if try == 0 || took < best {
+			best, k.at = took, before.Add(took/2)
+			k.timer, k.spare = k.spare, k.timer
+		}
 		if took < timelineError {
 			break
 		}
@@ -134,8 +151,9 @@ func (k *timeline) close() {
 	defer k.Unlock()
 	if k.timer != nil {
 		k.timer.Close()
+		k.spare.Close()
 		k.stream.Close()
-		k.stream, k.timer = nil, nil
+		k.stream, k.timer, k.spare = nil, nil, nil
 	}
 }
 

@@ -2,18 +2,12 @@ package telemetry
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"net/http"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -179,78 +173,6 @@ func work(t *testing.T, c *cache.Cache) {
 	if err := c.Gather(ctx, 0, []int64{-1}, out[:128]); err == nil {
 		t.Fatal("row -1 is gathered")
 	}
-}
-
-// TestDashboard_Queries holds the metrics and labels that the dashboard asks for against those that the endpoint has.
-func TestDashboard_Queries(t *testing.T) {
-	b, err := os.ReadFile("../../docs/dashboards/tensorcache.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var board struct {
-		Title  string
-		Panels []struct {
-			Title   string
-			Type    string
-			Targets []struct{ Expr string }
-		}
-	}
-	if err := json.Unmarshal(b, &board); err != nil {
-		t.Fatal(err)
-	}
-	c, url := serve(t)
-	work(t, c)
-	scrape(t, url)
-	time.Sleep(150 * time.Millisecond) // the use of the host link is that between two scrapes
-	names, labels := map[string]bool{}, map[string]bool{"le": true}
-	for name, f := range scrape(t, url) {
-		names[name] = true
-		if f.GetType() == dto.MetricType_HISTOGRAM {
-			names[name+"_bucket"], names[name+"_sum"], names[name+"_count"] = true, true, true
-		}
-		for _, m := range f.Metric {
-			for _, l := range m.Label {
-				labels[l.GetName()] = true
-			}
-		}
-	}
-	// No span is sampled here; TestMetrics_EqualStats of package cache has its name.
-	names["tensorcache_stage_duration_seconds_bucket"], labels["tensorcache_stage"] = true, true
-	word := regexp.MustCompile(`tensorcache_[a-z_]+`)
-	queries, asked := 0, map[string]bool{}
-	for _, p := range board.Panels {
-		if p.Type == "row" {
-			continue
-		}
-		if len(p.Targets) == 0 {
-			t.Errorf("panel %q asks for nothing", p.Title)
-		}
-		for _, q := range p.Targets {
-			queries++
-			if strings.Count(q.Expr, "(") != strings.Count(q.Expr, ")") || strings.Count(q.Expr, "{") != strings.Count(q.Expr, "}") {
-				t.Errorf("panel %q: %s", p.Title, q.Expr)
-			}
-			found := word.FindAllString(q.Expr, -1)
-			if len(found) == 0 {
-				t.Errorf("panel %q asks for no metric: %s", p.Title, q.Expr)
-			}
-			for _, w := range found {
-				if !names[w] && !labels[w] {
-					t.Errorf("panel %q asks for %s, which there is not: %s", p.Title, w, q.Expr)
-				}
-				asked[w] = true
-			}
-		}
-	}
-	for _, must := range []string{"tensorcache_misses_total", "tensorcache_miss_reason", "tensorcache_estimated_hit_ratio", "tensorcache_host_link_utilization_ratio", "tensorcache_gather_duration_seconds_bucket"} {
-		if !asked[must] {
-			t.Errorf("nothing asks for %s", must)
-		}
-	}
-	if queries < 15 {
-		t.Errorf("%d queries", queries)
-	}
-	t.Log(fmt.Sprint(slices.Sorted(maps.Keys(names))))
 }
 
 // TestStart_BadSettings names what is wrong.
