@@ -355,10 +355,10 @@ func openSlow(n, workers int) []device.Device {
 }
 
 // TestCache_EqualsVersionedMap: whatever goes on beside it, a Gather returns for each row a version that was current during
-// the call. It runs 600,000 operations, with -short (under the race detector, where TestLong has ten million) 200,000.
+// the call. It runs a million operations, with -short (under the race detector, where TestLong has ten million) 200,000.
 func TestCache_EqualsVersionedMap(t *testing.T) {
 	defer cache.ServeApart()() // else a batch this small is one launch, and not held up in between
-	operations := int64(600_000)
+	operations := int64(1_000_000)
 	if testing.Short() {
 		operations = 200_000
 	}
