@@ -152,6 +152,10 @@ func (c *Cache) withdrawSlab(lost int) {
 	c.spread.Store(c.spread.Load().without(lost))
 	c.devices[lost].limit = 0
 	capacity := c.capacityLocked()
+	// From here on nothing is published in the lost slab: rows that go back to slots while keys are collected would not be among them.
+	for _, f := range ch.mu.fresh {
+		f.reslot, _ = f.reslot.within(^gone)
+	}
 	ch.mu.Unlock()
 	var keys []uint64
 	for key, l := range ch.mu.index.All() {
@@ -172,10 +176,11 @@ func (c *Cache) withdrawSlab(lost int) {
 		ch.mu.Unlock()
 	}
 	ch.mu.Lock()
-	for key, f := range ch.mu.fresh {
-		f.reslot, _ = f.reslot.within(^gone)
-		if l := ch.mu.index.Find(key); overlay && l.Valid() {
-			ch.insertLocked(key, places{first: l})
+	if overlay {
+		for key := range ch.mu.fresh {
+			if l := ch.mu.index.Find(key); l.Valid() {
+				ch.insertLocked(key, places{first: l})
+			}
 		}
 	}
 	ch.publishLocked()

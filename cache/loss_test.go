@@ -155,3 +155,56 @@ func TestLoss_BesideClose(t *testing.T) {
 		wg.Wait()
 	}
 }
+
+// TestLoss_BesideUpdates: rows that are on their way back from an update when their slab is lost are not published there.
+func TestLoss_BesideUpdates(t *testing.T) {
+	const rows, rowBytes, devices = 4000, 64, 3
+	for round := range 20 {
+		f := openFaulty(t, nil)
+		m := newModel(rows, rows, rowBytes)
+		c := newCache(t, cache.Options{
+			Tables: []cache.Table{fromBytes(t, "x", m.source(), rowBytes)}, Budget: 80_000, Devices: devices, Device: "host",
+			Overlay: 1 << 20, Admission: &randomPolicy{},
+		})
+		var wg sync.WaitGroup
+		var stop atomic.Bool
+		for g := range 2 {
+			wg.Go(func() {
+				for from := int64(0); !stop.Load(); from = (from + 250) % rows {
+					var ids []int64
+					for id := from + int64(g); id < from+250; id += 2 {
+						ids = append(ids, id)
+					}
+					if err := m.update(c, 0, ids); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		lost := round % devices
+		all := make([]int64, rows)
+		for i := range all {
+			all[i] = int64(i)
+		}
+		time.Sleep(time.Duration(1+round%5) * 300 * time.Microsecond)
+		f.lose(lost)
+		for range 4 {
+			for i := range devices {
+				if i != lost {
+					if err := m.gather(func(rows []int64, out []byte) error { return c.On(i).Gather(ctx, 0, rows, out) }, all); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		}
+		stop.Store(true)
+		wg.Wait()
+		if s := settled(t, c, lost); s.ChangeError != "" {
+			t.Fatal(s.ChangeError)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
