@@ -4,20 +4,23 @@
 set -eu
 clang=$1
 cd "$(dirname "$0")"
-build=$(mktemp -d)
-trap 'rm -rf "$build"' EXIT
+if [ "$clang" != list ]; then
+	build=$(mktemp -d)
+	trap 'rm -rf "$build"' EXIT
+	./build.sh list | xargs -L 1 -P "$(getconf _NPROCESSORS_ONLN)" sh -c '
+		clang=$1 build=$2 module=$3 source=$4
+		shift 4
+		"$clang" -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 --cuda-feature=+ptx80 -nocudainc -nocudalib \
+			-std=c++17 -Wall -Werror -O3 -S "$@" -o "$build/$module.ptx" "$source.cu"
+	' sh "$clang" "$build"
+	go run ./gen/pack "$build" ptx
+	exit
+fi
 compile() { # module source macros...
-	if [ "$clang" = list ]; then
-		printf '%s %s' "$1" "$2"
-		shift 2
-		for macro; do printf " '%s'" "$macro"; done
-		echo
-		return
-	fi
-	module=$1 source=$2
+	printf '%s %s' "$1" "$2"
 	shift 2
-	"$clang" -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 --cuda-feature=+ptx80 -nocudainc -nocudalib \
-		-std=c++17 -Wall -Werror -O3 -S "$@" -o "$build/$module.ptx" "$source.cu"
+	for macro; do printf " '%s'" "$macro"; done
+	echo
 }
 compile lookup lookup
 compile order order
@@ -68,4 +71,3 @@ done
 coder ndzip16 NdzipCoder coder_ndzip.h 16 -DROW_WIDTH=16
 coder ndzip32 NdzipCoder coder_ndzip.h 32 -DROW_WIDTH=32
 coder ndzip64 NdzipCoder coder_ndzip.h 32 -DROW_WIDTH=64
-[ "$clang" = list ] || go run ./gen/pack "$build" ptx
