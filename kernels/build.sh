@@ -41,7 +41,6 @@ for codec in raw:0 ibp4:4 ibp8:8; do
 	compile "find_${codec%:*}" decode "-DROW_CHUNK=${codec#*:}" -DROW_KIND=0 -DROW_FIND
 	compile "decodeWords_${codec%:*}" decode "-DROW_CHUNK=${codec#*:}" -DROW_KIND=2
 	compile "fetch_${codec%:*}" fetch "-DROW_CHUNK=${codec#*:}"
-	compile "fetchMerged_${codec%:*}" fetch "-DROW_CHUNK=${codec#*:}" -DROW_MERGE
 	compile "serve_${codec%:*}" serve "-DROW_CHUNK=${codec#*:}"
 	compile "share_${codec%:*}" share "-DROW_CHUNK=${codec#*:}"
 done

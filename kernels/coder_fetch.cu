@@ -1,4 +1,5 @@
 #include "coder_fetch.h"
+#include "merge.h"
 
 // Reads the misses of a batch from the host tier, over the link, and writes their rows to the output, by a coder: ROW_CODER of
 // ROW_HEADER. Rows come to shared memory as in fetch.cu.
@@ -13,16 +14,24 @@ template <class C> INLINE void fetchCoded(const FetchArgs &a)
 	u8 *stage = (u8 *)dynamic + a.codec.metaBytes + threadID() / 32 * (a.stageBytes + a.codec.scratch);
 	u8 *scratch = stage + a.stageBytes;
 	u32 misses = ((const Counters *)a.counters)->misses, warps = gridBlocks() * (blockThreads() / 32);
-	bool byLine = a.codec.rowBytes >= LINE_ROW;
+	bool byLine = a.codec.rowBytes >= LINE_ROW, merges = mergesRows(a, misses);
 	u64 moved = 0;
 	for (u32 i = (blockID() * blockThreads() + threadID()) / 32; i < misses; i += warps) {
-		Miss m = missOf(a, loadConst((const u32x4 *)(a.misses + i * a.step)));
-		u32 length = fetchRow<C>(a.codec, meta, m, a.ahead, stage, scratch, tile, byLine);
-		if (length != 0)
-			moved += length;
-		else if (tile.lane == 0)
-			corruptRow(a.counters, m.position);
-		tile.sync(); // stage and scratch are free
+		u32x4 found = loadConst((const u32x4 *)(a.misses + i * a.step));
+		Peers peers = merges ? peersOf(a, i, misses, tile.lane, found) : noPeers();
+		if (!peers.first)
+			continue;
+		Miss m = missOf(a, found);
+		Words<SHARED> stored = stageRow<C>(a.codec, meta, m, a.ahead, stage, tile, byLine);
+		do {
+			if (peers.left())
+				m.position = peers.next(), m.row = (u8 *)a.out + (u64)m.position * a.codec.rowBytes;
+			if (writeRow<C>(a.codec, meta, m, stored, scratch, tile))
+				moved += m.length;
+			else if (tile.lane == 0)
+				corruptRow(a.counters, m.position);
+			tile.sync(); // the scratch is free, and then the stage
+		} while (peers.left());
 	}
 	if (tile.lane == 0 && moved != 0)
 		addHostBytes(a.counters, moved);

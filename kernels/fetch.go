@@ -9,7 +9,8 @@ import (
 // Fetch reads the misses of a batch from the host tier and writes their rows to the output.
 type Fetch struct {
 	// Misses holds the batch's misses at its front, as Order leaves them, or at its back, as Lookup does; Counters says how
-	// many and receives HostBytes and Corrupt.
+	// many and receives HostBytes and Corrupt. A row that misses near each other at the front ask for is read once, where a GPU does
+	// it; HostBytes counts it for each of them.
 	Misses, Counters device.Buffer
 	AtBack           bool
 	Tier             HostRows
@@ -18,8 +19,6 @@ type Fetch struct {
 	Out device.Buffer
 	// Begun, if not nil, passes once the reading has begun, so that what runs beside it does not take its place.
 	Begun device.Event
-	// Merge has a GPU read a row once that several misses near each other in the list ask for. An experiment.
-	Merge bool
 }
 
 // Name implements device.Kernel.

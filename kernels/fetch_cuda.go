@@ -4,10 +4,7 @@ package kernels
 
 import "github.com/tensorcache/tensorcache/device/cuda"
 
-var (
-	fetchKernels       = functions[FetchArgs]("fetch", "32", "Long")
-	fetchMergedKernels = functions[FetchArgs]("fetchMerged", "32")
-)
+var fetchKernels = functions[FetchArgs]("fetch", "32", "Long")
 
 // The shared memory beside a staged row's bytes: the rest of its first and last line, and what a window reads past its end.
 const stageSlack = 2*128 + 32
@@ -39,9 +36,6 @@ func (k *Fetch) RunCUDA(s *cuda.Stream) error {
 		rows = 1
 	}
 	f := fetchKernels[variantOf(k.Codec.Form)][shape]
-	if k.Merge && shape == "32" {
-		f = fetchMergedKernels[variantOf(k.Codec.Form)][shape]
-	}
 	grid, err := residentOf(s, f, 32*warps, shared, n, rows)
 	if err != nil {
 		return err

@@ -169,10 +169,13 @@ template <class C, int N> struct Coded {
 	{
 		Miss m = missOf(a.tier, a.lookup.out, a.codec.rowBytes, f);
 		warpSync(~0u); // the stage is free
-		u32 length = fetchRow<C>(a.codec, meta, m, a.ahead, stage, stage + a.stageBytes, Tile<32>::make(), a.codec.rowBytes >= LINE_ROW);
-		if (length == 0 && lane == 0)
+		const Tile<32> tile = Tile<32>::make();
+		Words<SHARED> stored = stageRow<C>(a.codec, meta, m, a.ahead, stage, tile, a.codec.rowBytes >= LINE_ROW);
+		if (writeRow<C>(a.codec, meta, m, stored, stage + a.stageBytes, tile))
+			return m.length;
+		if (lane == 0)
 			corruptRow(a.lookup.counters, m.position);
-		return length;
+		return 0;
 	}
 };
 #endif

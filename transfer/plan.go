@@ -2,7 +2,6 @@ package transfer
 
 import (
 	"github.com/tensorcache/tensorcache/device"
-	"github.com/tensorcache/tensorcache/internal/experiments"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
@@ -49,7 +48,7 @@ func (p *Plan) Enqueue(s device.Stream, tier kernels.HostRows, c kernels.Codec, 
 		if err := s.Launch(&p.order); err != nil {
 			return err
 		}
-		p.fetch.Misses, p.fetch.AtBack, p.fetch.Merge = b.Ordered, false, experiments.On(experiments.MergeMisses)
+		p.fetch.Misses, p.fetch.AtBack = b.Ordered, false
 	}
 	if b.Share != nil {
 		if terms, ok := b.Share.next(rows); ok {

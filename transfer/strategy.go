@@ -3,7 +3,6 @@ package transfer
 import (
 	"sync"
 
-	"github.com/tensorcache/tensorcache/internal/experiments"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
@@ -54,12 +53,8 @@ type ShareStats struct {
 
 // Shareable says whether sharing a table's misses is worth trying.
 func Shareable(tier kernels.HostRows) bool {
-	least := int64(shareTier)
-	if experiments.On(experiments.ShareSmall) {
-		least = 1 << 30
-	}
 	// Packed rows may move when they are written, and a worker that is late still reads where they lay.
-	return tier.Stride != 0 && tier.Mem.Size() >= least && tier.RowBytes <= shareRow && kernels.ShareFits(tier.RowBytes)
+	return tier.Stride != 0 && tier.Mem.Size() >= shareTier && tier.RowBytes <= shareRow && kernels.ShareFits(tier.RowBytes)
 }
 
 // Table registers a table's host tier as the device's kernels see it, or returns nil where sharing is not worth trying. The

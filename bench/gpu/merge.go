@@ -15,13 +15,13 @@ func Merge(reports ...*Report) (*Report, error) {
 		return nil, errors.New("reports (none) must be at least one")
 	}
 	first := reports[0]
-	m := &Report{Device: first.Device, Driver: first.Driver, Commit: first.Commit, Experiments: first.Experiments}
+	m := &Report{Device: first.Device, Driver: first.Driver, Commit: first.Commit}
 	for _, c := range Cases {
 		var whole, broken, skipped *Report
 		for _, r := range reports {
-			if r.Device != m.Device || r.Driver != m.Driver || r.Commit != m.Commit || !slices.Equal(r.Experiments, m.Experiments) {
-				return nil, fmt.Errorf("reports (%s, driver %s, commit %s %v, and %s, driver %s, commit %s %v) must be of one device, driver and build",
-					m.Device, m.Driver, m.Commit, m.Experiments, r.Device, r.Driver, r.Commit, r.Experiments)
+			if r.Device != m.Device || r.Driver != m.Driver || r.Commit != m.Commit {
+				return nil, fmt.Errorf("reports (%s, driver %s, commit %s, and %s, driver %s, commit %s) must be of one device, driver and build",
+					m.Device, m.Driver, m.Commit, r.Device, r.Driver, r.Commit)
 			}
 			of := func(s Skipped) bool { return s.Case == c }
 			switch {

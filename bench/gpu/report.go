@@ -18,8 +18,6 @@ type Report struct {
 	Driver  string   `json:"driver"`
 	Commit  string   `json:"commit"`
 	Results []Result `json:"results"`
-	// Experiments that were on, of package experiments.
-	Experiments []string `json:"experiments,omitempty"`
 	// Skipped are cases that this machine could not run.
 	Skipped []Skipped `json:"skipped,omitempty"`
 	// Incomplete are cases that were to be measured and are not, or not in whole: their results, if any, are those they came to.

@@ -12,7 +12,6 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/dtype"
-	"github.com/tensorcache/tensorcache/internal/experiments"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -24,10 +23,6 @@ var commit = "unknown"
 func Run(o Options) (_ *Report, err error) {
 	o.EnsureDefaults()
 	if err := o.Validate(); err != nil {
-		return nil, err
-	}
-	on, err := experiments.Named()
-	if err != nil {
 		return nil, err
 	}
 	count := 1
@@ -45,7 +40,7 @@ func Run(o Options) (_ *Report, err error) {
 	}()
 	d := devices[0].(*cuda.Device)
 	r := &runner{o: o, d: d, start: time.Now(), report: Report{
-		Device: d.Info().Name, Driver: driverVersion() + ", " + cuda.Driver(), Commit: commit, Experiments: on,
+		Device: d.Info().Name, Driver: driverVersion() + ", " + cuda.Driver(), Commit: commit,
 	}}
 	defer r.release()
 	for _, c := range Cases {

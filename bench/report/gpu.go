@@ -48,11 +48,7 @@ func GPU(w io.Writer, r *gpu.Report) error {
 
 // machine says what was measured.
 func machine(r *gpu.Report) string {
-	with := ""
-	if len(r.Experiments) > 0 {
-		with = ", with " + strings.Join(r.Experiments, " and ")
-	}
-	return fmt.Sprintf("%s, driver %s, commit %s%s", r.Device, r.Driver, r.Commit, with)
+	return fmt.Sprintf("%s, driver %s, commit %s", r.Device, r.Driver, r.Commit)
 }
 
 // figure prints three or more digits.
