@@ -42,7 +42,7 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 	want := named{}
 	nameAll(want, decodeKernels, decodeStillKernels, decodeWordsKernels)
 	nameAll(want, findKernels, findStillKernels)
-	nameAll(want, fetchKernels, fetchMergedKernels)
+	nameAll(want, fetchKernels)
 	nameAll(want, serveKernels)
 	nameAll(want, shareKernels)
 	for _, e := range encodeKernels {
@@ -63,6 +63,7 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 	}
 	name(want, shareOpenKernel)
 	name(want, publishKernel)
+	name(want, sampleKernel)
 	name(want, lookupKernel)
 	name(want, orderCountKernel, orderPlaceKernel)
 	name(want, insertKernel, eraseKernel)

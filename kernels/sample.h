@@ -17,7 +17,7 @@ INLINE void appendSample(const Sampling &s, u64 key, u32 kept, u32 lane)
 	if (kept != 0) {
 		u64 at = ((u64)high << 32 | low) + popcount(lanes & ((1u << lane) - 1));
 		u64 slot = at & s.mask;
-		u32 lap = (u32)((at - slot) / ((u64)s.mask + 1)) + 1;
+		u32 lap = (u32)(at >> popcount(s.mask)) + 1; // a division would take longer than all the rest
 		u32 check = (u32)(hashOf(key ^ lap) >> 34) << 2 | kept;
 		*(u32x4 *)((SampleRecord *)s.ring + slot) = u32x4{(u32)key, (u32)(key >> 32), lap, check};
 	}
@@ -25,9 +25,10 @@ INLINE void appendSample(const Sampling &s, u64 key, u32 kept, u32 lane)
 
 INLINE u32 sampled(const Sampling &s, u64 key, u32 position)
 {
-	u32 access = (u32)(hashOf(s.accessSeed ^ position) >> 32);
-	u32 id = (u32)(hashOf(s.keySeed ^ key) >> 32);
-	return (access < s.accessBelow ? SAMPLED_ACCESS : 0) | (id < s.keyBelow ? SAMPLED_KEY : 0);
+	u32 kept = (u32)(hashOf(s.accessSeed ^ position) >> 32) < s.accessBelow ? SAMPLED_ACCESS : 0;
+	if (s.keyBelow != 0 && (u32)(hashOf(s.keySeed ^ key) >> 32) < s.keyBelow)
+		kept |= SAMPLED_KEY;
+	return kept;
 }
 
 // sampleAside is for kernels that sample seldom: see ASIDE.

@@ -30,7 +30,7 @@ const (
 	// least of what is to be replaced must have been.
 	churn         = 0.01
 	refreshEvery  = 250 * time.Millisecond
-	refreshTurns  = 3
+	refreshTurns  = 2
 	refreshAtMost = 10 * time.Second
 	least         = 0.9
 	// refreshGathers is how many Gathers, for each of Options.Runs, a turn has at least: enough for a p99.
@@ -90,19 +90,19 @@ func (r *runner) sampling() error {
 	return nil
 }
 
-// rotating is a policy that wants rows of consecutive numbers: with the time that passes while it is on others, the next ones instead
-// of the first.
+// rotating is a policy that wants rows of consecutive numbers, and, while it is on, with the time that passes the next ones instead of
+// the first.
 type rotating struct {
 	problem admission.Problem
-	clock   struct {
+	cached  int64 // rows, of which churn are replaced a second
+
+	mu struct {
 		sync.Mutex
-		cached  int64
-		on      bool
-		began   time.Time     // when it was turned on
-		before  time.Duration // that it had been on before
-		asked   time.Time     // the last time for a ranking, and how long after the time before
-		between time.Duration
-		from    int64
+		on    bool
+		began time.Time     // when it was turned on
+		cycle time.Duration // that the last cycle took
+		base  int64         // the first row that was wanted then
+		from  int64         // the first one now
 	}
 }
 
@@ -112,34 +112,31 @@ func (p *rotating) Observe(int, []int64)             {}
 func (p *rotating) Resize(capacity int64)            { p.problem.Capacity = capacity }
 func (p *rotating) Close()                           {}
 
-// turn turns the clock on or off, and returns the first row that is wanted.
+// turn turns it on or off and returns the first row that is wanted.
 func (p *rotating) turn(on bool) (from int64) {
-	c := &p.clock
-	c.Lock()
-	defer c.Unlock()
-	if c.on && !on {
-		c.before += time.Since(c.began)
-	}
-	c.on, c.began, c.asked = on, time.Now(), time.Time{}
-	return c.from
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.on, p.mu.began, p.mu.base = on, time.Now(), p.mu.from
+	return p.mu.from
 }
 
-// advance returns the first row that is wanted now: what is to be replaced by the end of the cycle that asks, if it takes as long as
-// the one before.
+// took says how long a cycle took.
+func (p *rotating) took(cycle time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.cycle = cycle
+}
+
+// advance returns the first row that is wanted: what is to be replaced by the end of the cycle that asks, if it takes as long as the one
+// before.
 func (p *rotating) advance() int64 {
-	c := &p.clock
-	c.Lock()
-	defer c.Unlock()
-	if !c.on {
-		return c.from
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.on {
+		gone := time.Since(p.mu.began) + p.mu.cycle
+		p.mu.from = max(p.mu.from, p.mu.base+int64(math.Ceil(gone.Seconds()*churn*float64(p.cached))))
 	}
-	now := time.Now()
-	if !c.asked.IsZero() {
-		c.between = now.Sub(c.asked)
-	}
-	c.asked = now
-	c.from = max(c.from, int64(math.Ceil((c.before+now.Sub(c.began)+c.between).Seconds()*churn*float64(c.cached))))
-	return c.from
+	return p.mu.from
 }
 
 func (p *rotating) Rank() iter.Seq[uint64] {
@@ -169,64 +166,55 @@ func (r *runner) refresh() error {
 		return err
 	}
 	defer s.cache.Close()
-	policy.clock.cached = s.cached
+	policy.cached = s.cached
+	start := time.Now()
+	if err := s.cache.Refresh(context.Background()); err != nil {
+		return err
+	}
+	policy.took(time.Since(start))
 	out, err := r.alloc(int64(r.o.Batch) * smallRow)
 	if err != nil {
 		return err
 	}
 	var times [2][]float64
-	var replaced, cycles int64
-	var refreshed float64 // seconds
+	var all churned
 	for range refreshTurns {
 		t, err := s.lasting(policy.turn(false))
 		if err != nil {
 			return err
 		}
-		took, err := s.byTheClock(t, out, func() (bool, error) { return true, nil })
+		ended := make(chan struct{})
+		close(ended)
+		took, err := s.byTheClock(t, out, ended)
 		if err != nil {
 			return err
 		}
 		times[0] = append(times[0], took...)
-		before, err := s.cache.Stats()
-		if err != nil {
-			return err
-		}
 		policy.turn(true)
-		start, stop := time.Now(), s.refreshing()
-		var rows, n int64
-		took, err = s.byTheClock(t, out, func() (bool, error) {
-			now, err := s.cache.Stats()
-			if err != nil {
-				return false, err
-			}
-			rows, n = now.Changes.AdmittedRows-before.Changes.AdmittedRows, now.Changes.Cycles-before.Changes.Cycles
-			passed := time.Since(start)
-			a, want := float64(rows)/float64(s.cached)/passed.Seconds(), least*churn
-			if n >= 2 && a >= want {
-				return true, nil
-			}
-			if passed > refreshAtMost {
-				return false, fmt.Errorf("cycles (%d in %.1f s) have replaced %.3f %% of the cache a second, which must be at least %.3f", n, passed.Seconds(), 100*a, 100*want)
-			}
-			return false, nil
-		})
-		passed := time.Since(start).Seconds()
-		policy.turn(false)
-		if err = errors.Join(err, stop()); err != nil {
+		ended = make(chan struct{})
+		var c churned
+		var failed error
+		go func() {
+			defer close(ended)
+			c, failed = s.refreshing(policy)
+		}()
+		took, err = s.byTheClock(t, out, ended)
+		<-ended
+		if err = errors.Join(err, failed); err != nil {
 			return err
 		}
 		if err := s.check("Gather", out, s.source, t.numbers[0], s.rowBytes); err != nil {
 			return err
 		}
 		times[1] = append(times[1], took...)
-		replaced, cycles, refreshed = replaced+rows, cycles+n, refreshed+passed
+		all.rows, all.cycles, all.seconds = all.rows+c.rows, all.cycles+c.cycles, all.seconds+c.seconds
 	}
 	x := s.result("refresh", r.o.Batch)
 	x.Codec, x.Unit, x.Baseline = "80 % hits", "us", "p99 without refreshing"
 	x.Value, x.BaselineValue = p99(times[1])*1e6, p99(times[0])*1e6
 	x.Further = []Further{{"median", median(times[1]) * 1e6}, {"median without refreshing", median(times[0]) * 1e6}}
 	x.Detail = fmt.Sprintf("GatherDevice and Wait by the host's clock, of %d Gathers and %d without; %.2f %% of the cache replaced a second, by %d cycles; medians %.0f and %.0f",
-		len(times[1]), len(times[0]), 100*float64(replaced)/float64(s.cached)/refreshed, cycles, x.Further[0].Value, x.Further[1].Value)
+		len(times[1]), len(times[0]), 100*all.rate(s.cached), all.cycles, x.Further[0].Value, x.Further[1].Value)
 	r.add(x)
 	return nil
 }
@@ -248,14 +236,15 @@ func (s *served) lasting(from int64) (turns, error) {
 	return s.upload(numbers)
 }
 
-// byTheClock returns how long each of many Gathers took, the last one of the first set. It ends when done says so, which is asked
-// now and then.
-func (s *served) byTheClock(t turns, out device.Buffer, done func() (bool, error)) (times []float64, err error) {
+// byTheClock returns how long each of many Gathers took, the last one of the first set. They go on until ended is closed.
+func (s *served) byTheClock(t turns, out device.Buffer, ended <-chan struct{}) (times []float64, err error) {
 	view, handle := s.cache.On(0), s.stream.(*cuda.Stream).Handle()
 	for i := 0; ; i++ {
-		if i >= refreshGathers*s.o.Runs && i%refreshGathers == 1 {
-			if end, err := done(); end || err != nil {
-				return times, err
+		if i >= refreshGathers*s.o.Runs && i%sets == 1 {
+			select {
+			case <-ended:
+				return times, nil
+			default:
 			}
 		}
 		begin := time.Now()
@@ -272,26 +261,42 @@ func (s *served) byTheClock(t turns, out device.Buffer, done func() (bool, error
 	}
 }
 
-// refreshing refreshes the cache until the returned function is called.
-func (s *served) refreshing() (stop func() error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	var failed error
-	wg.Go(func() {
-		ticker := time.NewTicker(refreshEvery)
-		defer ticker.Stop()
-		for ctx.Err() == nil && failed == nil {
-			failed = s.cache.Refresh(context.Background())
-			select {
-			case <-ctx.Done():
-			case <-ticker.C:
-			}
+// churned is what cycles have replaced.
+type churned struct {
+	rows, cycles int64
+	seconds      float64
+}
+
+// rate is the share of so many cached rows that was replaced a second.
+func (c *churned) rate(cached int64) float64 { return float64(c.rows) / float64(cached) / c.seconds }
+
+// refreshing refreshes the cache by two cycles, or more, until as much is replaced as is to be.
+func (s *served) refreshing(policy *rotating) (c churned, err error) {
+	start := time.Now()
+	for {
+		before, err := s.cache.Stats()
+		if err != nil {
+			return c, err
 		}
-	})
-	return func() error {
-		cancel()
-		wg.Wait()
-		return failed
+		begin := time.Now()
+		if err := s.cache.Refresh(context.Background()); err != nil {
+			return c, err
+		}
+		after, err := s.cache.Stats()
+		if err != nil {
+			return c, err
+		}
+		took := time.Since(begin)
+		policy.took(took)
+		c.rows, c.cycles, c.seconds = c.rows+after.Changes.AdmittedRows-before.Changes.AdmittedRows, c.cycles+1, time.Since(start).Seconds()
+		if c.cycles >= 2 && c.rate(s.cached) >= least*churn {
+			return c, nil
+		}
+		if c.seconds > refreshAtMost.Seconds() {
+			return c, fmt.Errorf("cycles (%d in %.1f s) have replaced %.3f %% of the cache a second, which must be at least %.3f",
+				c.cycles, c.seconds, 100*c.rate(s.cached), 100*least*churn)
+		}
+		time.Sleep(refreshEvery - took)
 	}
 }
 
