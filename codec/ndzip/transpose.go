@@ -12,8 +12,7 @@ const (
 	mask1  = 0x5555555555555555
 )
 
-func transpose16(m *[4]uint64) {
-	a, b, c, d := m[0], m[1], m[2], m[3]
+func transpose16(a, b, c, d uint64) (uint64, uint64, uint64, uint64) {
 	t := (a ^ c>>8) & mask8
 	a, c = a^t, c^t<<8
 	t = (b ^ d>>8) & mask8
@@ -22,7 +21,7 @@ func transpose16(m *[4]uint64) {
 	a, b = a^t, b^t<<4
 	t = (c ^ d>>4) & mask4
 	c, d = c^t, d^t<<4
-	m[0], m[1], m[2], m[3] = within16(a), within16(b), within16(c), within16(d)
+	return within16(a), within16(b), within16(c), within16(d)
 }
 
 // within16 does the steps of 2 and 1, whose rows lie in one word.
