@@ -28,7 +28,7 @@ Policies that are filled once are predicted exactly, those that follow the
 accesses by simulation.`,
 		Example: `  cachebench plan --features embeddings.npy --trace lookups.tct --target-hit 90% --gpu-memory 80GiB
   cachebench plan --target-hit 50% --check`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if configFile != "" {
 				if err := applyConfigFile(cmd.Flags(), configFile); err != nil {
