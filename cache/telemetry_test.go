@@ -659,6 +659,9 @@ func TestExplain_EqualsCached(t *testing.T) {
 
 // TestDocs_Metrics holds the table of docs/tracing.md against the instruments that there are: names, kinds, units and attributes.
 func TestDocs_Metrics(t *testing.T) {
+	if _, err := os.Stat("../go.mod"); err != nil {
+		t.Skip("needs the repository: a test binary runs alone here")
+	}
 	b, err := os.ReadFile("../docs/tracing.md")
 	if err != nil {
 		t.Fatal(err)

@@ -36,6 +36,9 @@ func codedTables() (tables []coded) {
 		{"ibp2", dtype.BFloat16, 0}, {"ibpc", dtype.Float32, 0}, {"ibpc", dtype.BFloat16, 0}, {"ibpc", dtype.Float64, 0},
 		{"zipnn", dtype.Float32, 0}, {"zipnn", dtype.BFloat16, 0}, {"zipnn", dtype.Float64, 0}, {"zipnn", dtype.Int8, 0}} {
 		for _, n := range lengths {
+			if c.name == "ibpc" && n > 32<<10 { // it serves no longer rows
+				continue
+			}
 			tables = append(tables, coded{c.name, c.dtype, n})
 		}
 	}
