@@ -2,8 +2,9 @@
 //
 // Params: the row's elements; exponent bits, the length of a field << 8, regions << 16 and the coded planes << 24; the planes'
 // kinds, two bits each, lowest first: 0 raw, 1 constant, 2 coded; and the bytes before the code bits, raw planes << 16. Metadata:
-// the planes' constant values, a byte each, padded to 16; then for each coded plane, lowest first, 4096 entries of 16 bits by the next 12 bits,
-// the first being the lowest: length << 9 | symbol.
+// the planes' constant values, a byte each, padded to 8; 2^32 / regions, rounded up, 0 if that is 1; padded to 16. Then tables by the next
+// 12 bits, the first being the lowest. For each coded plane, lowest first, 16 bits: length << 9 | symbol. Of an only coded plane
+// instead 32 bits, of up to two values: codec/zipnn/device.go.
 //
 // A lane decodes half a region: upwards from its first bit, or downwards from its last. Rows below LONG_ROW are decoded to bytes in
 // the scratch memory, plane by plane, and put together by quads; of longer ones each lane writes its elements.
@@ -17,14 +18,14 @@ struct ZipnnCoder {
 	static constexpr u32 FLOATS = CODED << 2 * (ROW_ELEMENT - 1); // kinds of most floats' planes: raw but the highest
 
 	struct Shape {
-		u32 elements, exponent, field, regions, coded, kinds, head, raw, tail, stride;
+		u32 elements, exponent, field, regions, coded, kinds, head, raw, tail, stride, inverse;
 		const u8 *values;
 		const u8 *tables;
 		INLINE u32 kind(u32 plane) const { return kinds >> 2 * plane & 3; }
 		// rawBytes is the bytes behind the code bits.
 		INLINE u32 rawBytes() const { return raw * elements + tail; }
-		// first is the first element of a region.
-		INLINE u32 first(u32 region) const { return region * elements / regions; }
+		// first is the first element of a region: region * elements / regions.
+		INLINE u32 first(u32 region) const { return region == regions ? elements : (u32)((u64)(region * elements) * inverse >> 32); }
 	};
 	static INLINE Shape shapeOf(const RowCodec &codec, const u8 *meta)
 	{
@@ -35,6 +36,7 @@ struct ZipnnCoder {
 		s.tail = codec.rowBytes - s.elements * ROW_ELEMENT;
 		s.stride = (s.elements + 15) & ~15u;
 		s.values = meta;
+		s.inverse = *(const u32 *)(meta + 8);
 		s.tables = meta + 16;
 		return s;
 	}

@@ -9,7 +9,8 @@ import (
 
 // What the kernels read: see kernels/coder_zipnn.h.
 const (
-	deviceValues = 16           // bytes: the constant planes' values
+	deviceValues = 16           // bytes: the constant planes' values, and
+	deviceRegion = 8            // from here on 2^32 / regions
 	deviceTable  = 2 << maxCode // bytes of a coded plane's table, where there are several
 	devicePairs  = 4 << maxCode // of the only one's
 	longRow      = 8 << 10      // rows from here on are not put together in shared memory: the kernels' LONG_ROW
@@ -22,6 +23,9 @@ func (c *Codec) DeviceForm() codec.DeviceForm {
 		f.Head = 1 // the length is known
 	}
 	f.Metadata = make([]byte, deviceValues, c.MetadataBytes())
+	if c.regions > 1 {
+		binary.LittleEndian.PutUint32(f.Metadata[deviceRegion:], uint32((1<<32+uint64(c.regions)-1)/uint64(c.regions)))
+	}
 	var kinds uint32
 	for i := range c.planes {
 		f.Metadata[i] = c.planes[i].Value
