@@ -35,7 +35,6 @@ type lane struct {
 	find    kernels.Find
 	fetch   kernels.Fetch
 	lookup  kernels.Lookup
-	sample  kernels.AppendSamples
 	decode  kernels.Decode
 	publish kernels.Publish
 	plan    transfer.Plan
@@ -165,8 +164,6 @@ func (l *lane) enqueueStages(s, side device.Stream, t *tableOnDevice, lookup ker
 	}
 	l.lookup = lookup
 	l.lookup.Found = batch.Found
-	l.sample = kernels.AppendSamples{Table: lookup.Table, Limit: lookup.Limit, Rows: lookup.Rows, Samples: lookup.Samples, Ring: lookup.Ring}
-	l.lookup.Samples, l.lookup.Ring = kernels.Sampling{}, nil
 	l.decode = kernels.Decode{
 		Found: batch.Found, Counters: l.counters, Slabs: l.slabs, Codec: t.codec, Out: lookup.Out, RowBytes: t.tier.RowBytes,
 		Leave: 1, // for fetch
@@ -191,11 +188,6 @@ func (l *lane) enqueueStages(s, side device.Stream, t *tableOnDevice, lookup ker
 		return err
 	}
 	l.mark(side, pointDecoded)
-	if l.sample.Ring != nil { // beside the reading, which takes longer than the decoding
-		if err := side.Launch(&l.sample); err != nil {
-			return err
-		}
-	}
 	if err := side.Record(l.decoded); err != nil {
 		return err
 	}

@@ -89,7 +89,9 @@ func (k *Lookup) RunHost(w device.Workers) {
 func (k *Lookup) find(m *hashmap.Map, row int64, position uint32) slab.Location {
 	key := hashmap.Key(k.Table, row)
 	if k.Ring != nil {
-		k.Ring.sample(&k.Samples, key, position)
+		if kept := k.Samples.keeps(key, position); kept != 0 {
+			k.Ring.append(key, kept)
+		}
 	}
 	l := m.Find(key)
 	if !l.Valid() && l.Reason() == slab.Cold { // the hashmap knows nothing of rows it never held

@@ -63,7 +63,6 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 	}
 	name(want, shareOpenKernel)
 	name(want, publishKernel)
-	name(want, sampleKernel)
 	name(want, lookupKernel)
 	name(want, orderCountKernel, orderPlaceKernel)
 	name(want, insertKernel, eraseKernel)

@@ -79,39 +79,6 @@ func (r *SampleRing) append(key uint64, kept uint32) {
 	atomic.StoreUint64(&words[1], uint64(sampleCheck(key, lap)|kept)<<32|uint64(lap))
 }
 
-// AppendSamples appends the samples of a batch's accesses that its Lookup would, which has no Ring then: for batches that have work beside
-// which that costs no time.
-type AppendSamples struct {
-	// Table is the table's number, Limit its number of rows, and Rows the batch: int64 row numbers. Those out of range are not sampled.
-	Table   int
-	Limit   int64
-	Rows    device.Buffer
-	Samples Sampling
-	Ring    *SampleRing
-}
-
-// Name implements device.Kernel.
-func (k *AppendSamples) Name() string { return "sample" }
-
-// RunHost implements device.Kernel.
-func (k *AppendSamples) RunHost(w device.Workers) {
-	rows := view[int64](k.Rows)
-	w.For(len(rows), lookupGrain, func(from, to int) {
-		for i := from; i < to; i++ {
-			if uint64(rows[i]) < uint64(k.Limit) {
-				k.Ring.sample(&k.Samples, hashmap.Key(k.Table, rows[i]), uint32(i))
-			}
-		}
-	})
-}
-
-// sample appends a record of an access if it is kept, on the host.
-func (r *SampleRing) sample(s *Sampling, key uint64, position uint32) {
-	if kept := s.keeps(key, position); kept != 0 {
-		r.append(key, kept)
-	}
-}
-
 // sampleCheck returns the upper bits of a record's check.
 func sampleCheck(key uint64, lap uint32) uint32 {
 	return uint32(hashmap.Hash(key^uint64(lap))>>34) << 2

@@ -38,7 +38,11 @@ func (x *Result) setGoal() {
 	case "sampling":
 		atLeast(RatioAtLeast, step{0, 0.99})
 	case "refresh":
-		atLeast(RatioAtLeast, step{0, 1 / 1.15})
+		if x.Unit == churnUnit {
+			atLeast(ValueAtLeast, step{0, leastChurn})
+		} else {
+			atLeast(RatioAtLeast, step{0, 1 / 1.15})
+		}
 	case "lookup":
 		atLeast(ValueAtLeast, step{0, 20})
 	case "load":
@@ -95,6 +99,9 @@ const (
 	// smallRow and hitBatch are the row length of small batches, and the batch of hits that has a goal.
 	smallRow = 512
 	hitBatch = 4096
+	// churnUnit is that of how much refreshing replaces, which is meant to be 1 and must be leastChurn for the other figures to be of it.
+	churnUnit  = "% a second"
+	leastChurn = 0.9
 	// oneBatch labels the memory of a cache that served one batch at a time.
 	oneBatch = "1 batch"
 )
