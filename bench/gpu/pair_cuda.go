@@ -25,6 +25,8 @@ const (
 	pairBudget  = 20 // the table's bytes by this
 	pairBatches = 8  // different ones, that take turns
 	pairRounds  = 20 // batches timed on each GPU, times Options.Runs
+	pairCycles  = 5  // cycles of refreshing while batches are timed
+	pairLimit   = 10 // seconds, within which they must end
 )
 
 // findPeer finds the GPU whose memory the first one reads, or says why cases are skipped.
@@ -151,8 +153,9 @@ func (l *load) percentile(p float64) float64 {
 	return float64(l.times[int(p*float64(len(l.times)-1))].Nanoseconds()) / 1e3
 }
 
-// run has every GPU serve so many batches, one after the other, all GPUs at once. Each GPU's last output is compared.
-func (p *pair) run(rounds int) (l load, err error) {
+// run has every GPU serve so many batches, one after the other, all GPUs at once, and so many cycles of refreshing end meanwhile.
+// Each GPU's last output is compared.
+func (p *pair) run(rounds int, cycles int64) (l load, err error) {
 	for range warmups {
 		if _, err := p.serve(pairBatches); err != nil {
 			return l, err
@@ -162,17 +165,24 @@ func (p *pair) run(rounds int) (l load, err error) {
 	if err != nil {
 		return l, err
 	}
-	start := time.Now()
-	if l.times, err = p.serve(rounds); err != nil {
-		return l, err
+	after := before
+	for len(l.times) == 0 || after.Changes.Cycles < before.Changes.Cycles+cycles {
+		start := time.Now()
+		times, err := p.serve(rounds)
+		if err != nil {
+			return l, err
+		}
+		l.times = append(l.times, times...)
+		l.seconds += time.Since(start).Seconds()
+		if after, err = p.cache.Stats(); err != nil {
+			return l, err
+		}
+		if n := after.Changes.Cycles - before.Changes.Cycles; n < cycles && (after.RefreshError != "" || l.seconds > pairLimit) {
+			return l, fmt.Errorf("cycles of refreshing (%d in %.1f s) must be %d: %q", n, l.seconds, cycles, after.RefreshError)
+		}
 	}
-	l.seconds = time.Since(start).Seconds()
 	l.bytes = float64(len(l.times)) * float64(p.o.Batch*smallRow)
 	slices.Sort(l.times)
-	after, err := p.cache.Stats()
-	if err != nil {
-		return l, err
-	}
 	l.stats = after.Sub(before)
 	for _, g := range p.gpus {
 		got := make([]byte, min(g.out.Size(), 1<<20)/smallRow*smallRow)
@@ -213,14 +223,18 @@ func (p *pair) serve(rounds int) (times []time.Duration, err error) {
 	return slices.Concat(each...), errors.Join(errs...)
 }
 
-// measurePair opens a cache, runs it, and closes it.
+// measurePair opens a cache, runs it, and closes it. One that refreshes in the background ends some cycles meanwhile.
 func (r *runner) measurePair(gpus int, o cache.Options) (l load, err error) {
 	p, err := r.openPair(gpus, o)
 	if err != nil {
 		return l, err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	return p.run(pairRounds * r.o.Runs)
+	cycles := int64(0)
+	if o.Refresh.Interval > 0 {
+		cycles = pairCycles
+	}
+	return p.run(pairRounds*r.o.Runs, cycles)
 }
 
 func (r *runner) pairResult(name, unit string) Result {
@@ -302,9 +316,12 @@ func (r *runner) pairRefresh() error {
 	if err != nil {
 		return err
 	}
+	n := changing.stats.Changes
+	if n.AdmittedRows == 0 {
+		return fmt.Errorf("%d cycles of refreshing have admitted no row", n.Cycles)
+	}
 	x := r.pairResult("pair-refresh", "us")
 	x.Value, x.Baseline, x.BaselineValue = changing.percentile(0.99), "p99 without refreshing", still.percentile(0.99)
-	n := changing.stats.Changes
 	x.Detail = fmt.Sprintf("p99; p50 %.0f and %.0f; %d cycles admitted %d rows", changing.percentile(0.5), still.percentile(0.5), n.Cycles, n.AdmittedRows)
 	r.add(x)
 	return nil
