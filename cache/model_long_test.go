@@ -19,6 +19,3 @@ func TestLong_EqualsVersionedMap(t *testing.T) {
 		})
 	}
 }
-
-// TestLong_GPUEqualsVersionedMap is TestGPU_EqualsVersionedMap with 1 M operations.
-func TestLong_GPUEqualsVersionedMap(t *testing.T) { runModelOnGPU(t, 1_000_000) }

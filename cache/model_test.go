@@ -419,10 +419,9 @@ func TestClose_BesideChanges(t *testing.T) {
 }
 
 // TestGPU_EqualsVersionedMap is TestCache_EqualsVersionedMap on a GPU, by way of Gather into Go memory.
-func TestGPU_EqualsVersionedMap(t *testing.T) { runModelOnGPU(t, int64(gputest.Few(60_000, 6000))) }
-
-func runModelOnGPU(t *testing.T, operations int64) {
+func TestGPU_EqualsVersionedMap(t *testing.T) {
 	gputest.Require(t)
+	operations := int64(gputest.Few(1_000_000, 6000))
 	for _, name := range []string{"in place", "packed", "overlay of one row"} {
 		t.Run(name, func(t *testing.T) {
 			m := modelCases[name]
