@@ -32,7 +32,7 @@ type gathering struct {
 	options      RateOptions
 	gpus         []*reader
 	cached, rows int64
-	owner        *placement.Partition
+	own, others  [8][]int64 // rows that each GPU, by its place, has in its slab, and reads of others'
 	peers        bool
 }
 
@@ -138,9 +138,23 @@ func (g *gathering) open() error {
 	if err != nil {
 		return errors.Join(err, g.cache.Close())
 	}
-	g.rows, g.cached, g.owner = stats.Tables[0].Rows, stats.Tables[0].CachedRows, placement.NewPartition(weights)
-	if g.cached < 1000 || g.cached > g.rows/2 {
-		return errors.Join(fmt.Errorf("rates: cached rows (%d) must be 1000 to half of %d: the table is too small", g.cached, g.rows), g.cache.Close())
+	g.rows, g.cached = stats.Tables[0].Rows, stats.Tables[0].CachedRows
+	owner := placement.NewPartition(weights)
+	for row := range g.cached * 9 / 10 { // the last ones may not have found room in every slab
+		for i, of := 0, owner.Owner(hashmap.Key(0, row)); i < len(g.gpus); i++ {
+			if i == of {
+				g.own[i] = append(g.own[i], row)
+			} else {
+				g.others[i] = append(g.others[i], row)
+			}
+		}
+	}
+	enough := g.cached < g.rows/2
+	for i := range g.gpus {
+		enough = enough && len(g.own[i]) > 0 && (len(g.gpus) == 1 || len(g.others[i]) > 0)
+	}
+	if !enough {
+		return errors.Join(fmt.Errorf("rates: table (%d rows, of which %d are cached) is too small", g.rows, g.cached), g.cache.Close())
 	}
 	return nil
 }
@@ -167,16 +181,13 @@ func (b rateBatch) same(gpu int, random *rand.Rand) []int64 {
 	})
 }
 
-// of returns rows that are surely cached: the last ones of the ranking may not have found room in every slab.
-func (g *gathering) of(gpu int, own bool) func(*rand.Rand) int64 {
-	return func(random *rand.Rand) int64 {
-		for {
-			row := random.Int64N(g.cached * 9 / 10)
-			if (g.owner.Owner(hashmap.Key(0, row)) == gpu) == own {
-				return row
-			}
-		}
+// of returns rows at random of those of the GPU's own slab, or of the others'.
+func (b rateBatch) of(gpu int, own bool) func(*rand.Rand) int64 {
+	rows := b.others[gpu]
+	if own {
+		rows = b.own[gpu]
 	}
+	return func(random *rand.Rand) int64 { return rows[random.IntN(len(rows))] }
 }
 
 func (b rateBatch) make(random *rand.Rand, hit func(*rand.Rand) int64) []int64 {
