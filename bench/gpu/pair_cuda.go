@@ -257,7 +257,7 @@ func (r *runner) pairLoad(placement string) (l load, err error) {
 	if l, ok := r.pairLoads[placement]; ok {
 		return l, nil
 	}
-	if r.rates.Overhead == 0 {
+	if r.pairLoads == nil {
 		o := RateOptions{GPUs: []int{r.d.Info().Index, r.peer.Info().Index}, RowBytes: smallRow, Batch: max(32, r.o.Batch), TableBytes: min(r.o.TableBytes, 2<<30), Runs: r.o.Runs}
 		measured, err := MeasureRates(o)
 		if err != nil {
