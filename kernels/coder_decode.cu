@@ -36,9 +36,6 @@ template <class C, int N> INLINE void decodeCoded(const DecodeArgs &a)
 		t.position = tile.from(known.position, k % N);
 		t.length = tile.from(known.length, k % N);
 		u32 to = sharedAddress(ring + slot * a.stageBytes);
-#ifndef V_STAGE
-#pragma unroll 1
-#endif
 		for (u32 at = tile.lane * 16; (int)at < (int)t.length; at += N * 16)
 			copyAsync16(to + at, t.stored + at);
 		copyCommit();

@@ -4,20 +4,14 @@
 // length's bytes. Metadata: for each of 8 levels the 16 symbols of its digits, 16 bits each; then for each symbol a byte, level
 // << 4 | digit, which encoding reads.
 //
-// A lane has whole quads, keeps their digits of level 0, and merges the symbols of later levels into them. Level 1 is decoded likewise; from
-// level 2 on each lane has an element. Where there are too many for that, levels are lists in shared memory, made by ballots.
+// A lane has whole quads, keeps their digits of level 0, and merges the symbols of later levels into them. Levels of more elements than
+// the tile has lanes are passes over lists in shared memory, made by ballots; from then on each lane has an element.
 #pragma once
 #include "coder.h"
 #include "encode.h"
 
 struct RankCoder {
-	static constexpr int LANES = 8, BLOCKS =
-#ifdef V_BLOCKS
-	V_BLOCKS;
-#else
-	3;
-#endif
-
+	static constexpr int LANES = 8, BLOCKS = 3;
 	static constexpr u32 WIDTH = 8 * ROW_ELEMENT, EACH = 16 / ROW_ELEMENT, SEGMENT = 512 / ROW_ELEMENT; // EACH: elements a quad
 	static constexpr u32 LEVEL_SYMBOLS = 16, LEVELS = 8;
 
@@ -74,66 +68,60 @@ struct RankCoder {
 	// A lane has QUADS quads of a segment, lane, lane + N and so on: 32 quads a segment.
 	template <int N> static constexpr u32 QUADS = 32 / N;
 
-	// Digits are COUNT digits of a level, 2, 4 or 8, as nibbles, the first one lowest, and a bit, each nibble's lowest, for those that pass
-	// their elements on.
-	template <u32 COUNT> struct Digits {
-		u32 nibbles, passed;
-		// of takes the first in digits of w, of bits bits each; the others are 0.
-		static INLINE Digits of(u32 w, u32 bits, u32 in)
+	// Spread takes a quad's digits apart, to nibbles, the first one lowest: the upper half of the digits is moved up, then that of each
+	// half, then that of each quarter, by a product each.
+	struct Spread {
+		u32 bits, digits, high4, by4, high2, by2, high1, by1, pad;
+		static INLINE Spread of(u32 bits)
 		{
-			u32 valid = funnel(~0u, 0, 32 - 4 * minimum(in, COUNT)), lowest = 0x11111111 & (~0u >> (32 - 4 * COUNT));
-			Digits x;
-			if (bits == 2) {
-				w = COUNT == 8 ? (w & 0xff) | (w << 8 & 0xff0000) : w & 0xff;
-				w = (w | w << 4) & 0x0f0f0f0f;
-				x.nibbles = (w | w << 2) & 0x33333333 & valid;
-				x.passed = x.nibbles & x.nibbles >> 1 & lowest;
-				return x;
-			}
-			// The upper half of the digits is moved up, then that of each half, then that of each quarter.
-			u32 one = (1u << bits) - 1, two = (1u << 2 * bits) - 1, four = (1u << 4 * bits) - 1;
-			w &= ~0u >> (32 - COUNT * bits);
-			if (COUNT == 8)
-				w += (w >> 4 * bits & four) * ((1u << 16) - (1u << 4 * bits));
-			w += (w >> 2 * bits & two * 0x00010001) * ((1u << 8) - (1u << 2 * bits));
-			w += (w >> bits & one * 0x01010101) * ((1u << 4) - (1u << bits));
-			x.nibbles = w & one * 0x11111111 & valid;
-			u32 y = x.nibbles | (15 - one) * 0x11111111;
-			y &= y >> 2;
-			x.passed = y & y >> 1 & lowest;
+			Spread x;
+			u32 one = (1u << bits) - 1, two = (1u << 2 * bits) - 1, four = bits == 4 ? 0xffff : (1u << 4 * bits) - 1;
+			x.bits = bits;
+			x.digits = EACH == 8 ? (bits == 4 ? ~0u : (1u << 8 * bits % 32) - 1) : EACH == 4 ? four : two;
+			x.high4 = four << 4 * bits, x.by4 = (1u << (16 - 4 * bits)) - 1;
+			x.high2 = (two << 2 * bits) * 0x00010001, x.by2 = (1u << (8 - 2 * bits)) - 1;
+			x.high1 = (one << bits) * 0x01010101, x.by1 = (1u << (4 - bits)) - 1;
+			x.pad = (15 - one) * 0x11111111;
+			return x;
+		}
+		INLINE u32 operator()(u32 w) const
+		{
+			w &= digits;
+			if (EACH == 8)
+				w += (w & high4) * by4;
+			if (EACH >= 4)
+				w += (w & high2) * by2;
+			return w + (w & high1) * by1;
+		}
+		// passed returns a bit, the lowest, for each nibble that passes its element on.
+		INLINE u32 passed(u32 nibbles) const
+		{
+			u32 x = nibbles | pad;
+			x &= x >> 2;
+			return x & x >> 1 & (EACH == 8 ? 0x11111111 : EACH == 4 ? 0x1111 : 0x11);
+		}
+	};
+
+	// Named are the symbols of level 0's digits below 8, low bytes and high bytes.
+	struct Named {
+		u32 low[2], high[2];
+		static INLINE Named of(const Shape &s)
+		{
+			u32x4 x = *(const u32x4 *)s.symbols;
+			return Named{{permute(x.x, x.y, 0x6420), permute(x.z, x.w, 0x6420)}, {permute(x.x, x.y, 0x7531), permute(x.z, x.w, 0x7531)}};
+		}
+		// bytes returns byte 0 or 1 of the symbols of four nibbles of level 0.
+		INLINE u32 bytes(const Shape &s, u32 byte, u32 nibbles) const
+		{
+			if (s.bits(0) <= 3)
+				return byte == 0 ? permute(low[0], low[1], nibbles) : permute(high[0], high[1], nibbles);
+			u32 x = 0;
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				x |= (s.symbols[nibbles >> 4 * i & 15] >> 8 * byte & 0xff) << 8 * i;
 			return x;
 		}
 	};
-
-	// Named are a byte, 0 or 1, of the symbols of a level's digits below 8.
-	struct Named {
-		u32 low, high;
-		static INLINE Named of(const Shape &s, u32 level, u32 byte)
-		{
-			u32x4 x = ((const u32x4 *)s.symbols)[2 * level];
-			u32 picks = byte == 0 ? 0x6420 : 0x7531;
-			return Named{permute(x.x, x.y, picks), permute(x.z, x.w, picks)};
-		}
-	};
-
-	// offsets returns the sum of the counts, at most MOST, of the lanes before, and that of all of them.
-	template <u32 MOST, int N> static INLINE u32 offsets(const Tile<N> &tile, u32 count, u32 &all)
-	{
-#ifdef V_BALLOT
-		u32 sum = 0;
-		all = 0;
-#pragma unroll
-		for (u32 b = 0; 1u << b <= MOST; b++) {
-			u32 votes = tile.vote(count >> b & 1);
-			sum += before(tile, votes) << b, all += popcount(votes) << b;
-		}
-		return sum;
-#else
-		u32 sums = tile.scan(count);
-		all = tile.from(sums, N - 1);
-		return sums - count;
-#endif
-	}
 
 	// wordIn returns the 32 bits from a bit position on, as bitsAt does where the row has them.
 	template <class W> static INLINE u32 wordIn(const W &stored, u32 bit)
@@ -152,53 +140,17 @@ struct RankCoder {
 			scratch[s.segment + i] = (u8)(symbol >> 8);
 	}
 
-	// four returns a byte, 0 or 1, of the symbols of four elements of a level, given their nibbles, which of these pass them on, and the place of
-	// the first one passed on among the bytes of those, list.
-	static INLINE u32 four(const Shape &s, u32 level, u32 byte, const Named &named, u32 nibbles, u32 passed, const u8 *list, u32 at)
-	{
-		const u32 *words = (const u32 *)list + at / 4;
-		u32 later = funnelWrap(words[0], words[1], 8 * at), own;
-		if (s.bits(level) <= 3) {
-			own = permute(named.low, named.high, nibbles);
-		} else {
-			own = 0;
-#pragma unroll
-			for (int i = 0; i < 4; i++)
-				own |= (s.symbols[level * LEVEL_SYMBOLS + (nibbles >> 4 * i & 15)] >> 8 * byte & 0xff) << 8 * i;
-		}
-		// Of those passed on it is later's byte, as many on as nibbles before it have passed theirs on.
-		u32 all = (passed & 0xffff) * 15, picks = ((passed & 0xffff) * 0x1114 & all) | (0x3210 & ~all);
-		return permute(own, later, picks);
-	}
-
 	// laterLevels decodes the levels from 1 on, of passed elements, which begin at bit pos, and returns where they end.
 	template <int N, class W>
 	static INLINE u32 laterLevels(const Shape &s, const W &stored, u32 pos, u32 passed, u8 *scratch, const Tile<N> &tile)
 	{
-		constexpr u32 COUNT = N == 8 || EACH == 8 ? 8 : 4; // a lane's digits of level 1
-		u32 k = 1, last = (1u << s.symbol) - 1;
-		u8 *to = scratch, *list = listIn(scratch, s, 0), *other = listIn(scratch, s, 1);
+		u8 *list = listIn(scratch, s, 0), *other = listIn(scratch, s, 1);
+		u32 k = 1, digits = s.digits >> 4, last = (1u << s.symbol) - 1;
 		bool listed = false; // else the list is all of them
-
-		// Level 1 is decoded as level 0 is, if that leaves each lane an element for the other levels: their symbols are put where the lists
-		// would be. Whoever asks for four of them there reads 8 bytes.
-		Digits<COUNT> digits{0, 0};
-		u32 first = tile.lane * COUNT, place = 0, named1 = 0;
-		bool twice = false;
-		if (s.levels > 1 && passed - 1 < N * COUNT && s.segment >= N + 8) {
-			named1 = passed;
-			u32 bits = s.bits(1);
-			digits = Digits<COUNT>::of(wordIn(stored, pos + first * bits), bits, passed - minimum(first, passed));
-			u32 next;
-			place = offsets<COUNT>(tile, popcount(digits.passed), next);
-			twice = next <= N;
-			if (twice)
-				k = 2, pos += passed * bits, passed = next, to = list;
-		}
 		// While there are more than the tile has lanes, a level is a pass over the list and makes the next one, by ballots.
 #pragma unroll 1
-		for (; passed > N && k < s.levels; k++) {
-			u32 bits = s.bits(k), ones = (1u << bits) - 1, next = 0;
+		for (; passed > N && k < s.levels; k++, digits >>= 4) {
+			u32 bits = digits & 15, ones = (1u << bits) - 1, next = 0;
 			const u16 *of = s.symbols + k * LEVEL_SYMBOLS;
 #pragma unroll 1
 			for (u32 from = 0; from < passed; from += N) {
@@ -235,8 +187,8 @@ struct RankCoder {
 		if (in && listed)
 			entry = list[i];
 #pragma unroll 1
-		for (; passed != 0 && k < s.levels; k++) {
-			u32 bits = s.bits(k), ones = (1u << bits) - 1;
+		for (; passed != 0 && k < s.levels; k++, digits >>= 4) {
+			u32 bits = digits & 15, ones = (1u << bits) - 1;
 			u32 digit = wordIn(stored, pos + i * bits) & ones;
 			named = on ? k * LEVEL_SYMBOLS + digit : named;
 			on = on && digit == ones;
@@ -253,22 +205,19 @@ struct RankCoder {
 			pos += passed * s.symbol;
 		}
 		if (in)
-			put(s, to, entry, symbol);
-		if (!twice)
-			return pos;
-		tile.sync(); // those symbols are there
-		if (first < named1) {
-#pragma unroll
-			for (u32 g = 0; g < COUNT / 4; g++) {
-				u32 nibbles = digits.nibbles >> 16 * g, passes = digits.passed >> 16 * g;
-				*(u32 *)(scratch + first + 4 * g) = four(s, 1, 0, Named::of(s, 1, 0), nibbles, passes, to, place);
-				if (s.symbol > 8)
-					*(u32 *)(scratch + s.segment + first + 4 * g) =
-						four(s, 1, 1, Named::of(s, 1, 1), nibbles, passes, to + s.segment, place);
-				place += popcount(passes & 0xffff);
-			}
-		}
+			put(s, scratch, entry, symbol);
 		return pos;
+	}
+
+	// four returns a byte of the symbols of four elements, given their nibbles of level 0, which of these pass them on, and the place of the
+	// first one passed on among the bytes of those, list.
+	static INLINE u32 four(const Shape &s, const Named &named, u32 byte, u32 nibbles, u32 passed, const u8 *list, u32 at)
+	{
+		const u32 *words = (const u32 *)list + at / 4;
+		u32 later = funnelWrap(words[0], words[1], 8 * at);
+		// The i-th byte is later's, as many on as nibbles before it have passed theirs on, or level 0's.
+		u32 all = (passed & 0xffff) * 15, picks = ((passed & 0xffff) * 0x1114 & all) | (0x3210 & ~all);
+		return permute(named.bytes(s, byte, nibbles & 0xffff), later, picks);
 	}
 
 	// joinQuad puts a quad's symbols, whose low and high bytes are given, and its rests, from bit position at on, together.
@@ -340,55 +289,45 @@ struct RankCoder {
 
 	// segment decodes the n elements that begin at bit pos, from element from of the row on, and returns where they end.
 	template <int N, class W>
-	static INLINE u32 segment(const RowCodec &codec, const Shape &s, const Named &named, const W &stored, u32 pos, u32 from, u32 n,
-				  u8 *scratch, const Tile<N> &tile, u8 *row)
+	static INLINE u32 segment(const RowCodec &codec, const Shape &s, const Spread &spread, const Named &named, const W &stored, u32 pos,
+				  u32 from, u32 n, u8 *scratch, const Tile<N> &tile, u8 *row)
 	{
 		constexpr u32 K = QUADS<N>, FIELD = 32 / K; // a quad's count of those passed on has FIELD bits
-		Digits<EACH> digits[K];
-		u32 counts = 0, bits = s.bits(0);
+		u32 nibbles[K], counts = 0;
 #pragma unroll
 		for (u32 q = 0; q < K; q++) {
-			u32 first = (q * N + tile.lane) * EACH;
-			digits[q] = Digits<EACH>::of(wordIn(stored, pos + first * bits), bits, n - minimum(first, n));
-			counts |= popcount(digits[q].passed) << FIELD % 32 * q;
+			u32 first = (q * N + tile.lane) * EACH, in = 4 * minimum(n - minimum(first, n), EACH); // bits of nibbles
+			nibbles[q] = spread(wordIn(stored, pos + first * spread.bits)) & funnel(~0u, 0, 32 - in);
+			counts |= popcount(spread.passed(nibbles[q])) << FIELD % 32 * q;
 		}
-		u32 all, sums, passed = 0;
-		if (K == 1) {
-			sums = offsets<EACH>(tile, counts, all);
-		} else {
-			sums = tile.scan(counts), all = tile.from(sums, N - 1);
-			sums -= counts; // those of the lanes before
-		}
-		u32 places[K];	// those before the lane's quad
+		u32 sums = tile.scan(counts), all = tile.from(sums, N - 1), passed = 0;
+		sums -= counts; // those of the lanes before
+		u32 places[K]; // those before the lane's quad
 #pragma unroll
 		for (u32 q = 0; q < K; q++) {
 			u32 field = K == 1 ? ~0u : (1u << FIELD % 32) - 1;
 			places[q] = passed + (sums >> FIELD % 32 * q & field);
 			passed += all >> FIELD % 32 * q & field;
 		}
-		pos = laterLevels(s, stored, pos + n * bits, passed, scratch, tile);
+		pos += n * spread.bits;
+		pos = laterLevels(s, stored, pos, passed, scratch, tile);
 		tile.sync(); // the symbols are there
-#ifdef V_UNROLL
-#pragma unroll
-#else
 #pragma unroll 1
-#endif
 		for (u32 q = 0; q < K; q++) {
-			u32 first = (q * N + tile.lane) * EACH, at = places[0];
+			u32 first = (q * N + tile.lane) * EACH, at = places[0], on = spread.passed(nibbles[0]);
 			u32 lows[2], highs[2] = {0, 0};
 #pragma unroll
 			for (u32 g = 0; g < (EACH + 3) / 4; g++) {
-				u32 nibbles = digits[0].nibbles >> 16 * g, passes = digits[0].passed >> 16 * g;
-				lows[g] = four(s, 0, 0, named, nibbles, passes, scratch, at);
+				lows[g] = four(s, named, 0, nibbles[0] >> 16 * g, on >> 16 * g, scratch, at);
 				if (s.symbol > 8)
-					highs[g] = four(s, 0, 1, Named::of(s, 0, 1), nibbles, passes, scratch + s.segment, at);
-				at += popcount(passes & 0xffff);
+					highs[g] = four(s, named, 1, nibbles[0] >> 16 * g, on >> 16 * g, scratch + s.segment, at);
+				at += popcount(on & 0xffff);
 			}
 			if (first < n)
 				storeQuad(row, (from + first) / EACH, joinQuad(s, stored, lows, highs, pos + first * s.rest), codec.rowBytes, codec.store);
 #pragma unroll
 			for (u32 i = 1; i < K; i++)
-				digits[i - 1] = digits[i], places[i - 1] = places[i];
+				nibbles[i - 1] = nibbles[i], places[i - 1] = places[i];
 		}
 		tile.sync(); // the scratch memory is free
 		return pos + n * s.rest;
@@ -398,11 +337,12 @@ struct RankCoder {
 	static INLINE bool decode(const RowCodec &codec, const u8 *meta, const W &stored, u32 length, u8 *scratch, const Tile<N> &tile, u8 *row)
 	{
 		Shape s = shapeOf(codec, meta);
-		Named named = Named::of(s, 0, 0);
+		Spread spread = Spread::of(s.bits(0));
+		Named named = Named::of(s);
 		u32 pos = 8 * s.header;
 #pragma unroll 1
 		for (u32 from = 0; from < s.elements && pos / 8 <= length; from += SEGMENT)
-			pos = segment(codec, s, named, stored, pos, from, minimum(s.elements - from, SEGMENT), scratch, tile, row);
+			pos = segment(codec, s, spread, named, stored, pos, from, minimum(s.elements - from, SEGMENT), scratch, tile, row);
 		// The last quad's lane wrote over the tail bytes: they come after tile.sync.
 		u32 tail = tailBytes(codec, s);
 		if (tile.lane < tail)
