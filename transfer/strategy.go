@@ -20,6 +20,12 @@ const (
 	shareBeginsAt = 0.5     // the host's part before anything is known
 )
 
+// The blocks that begin with the device's own part of a shared batch, and with the host's.
+const (
+	shareOwnBlocks  = 24
+	shareHostBlocks = 48
+)
+
 // ShareTable is a table whose misses a Sharer helps with: what has been learnt about it. Safe for concurrent use.
 type ShareTable struct {
 	sharer *Sharer
@@ -74,8 +80,6 @@ func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 	if t.terms.Unit == 0 {
 		t.terms.Unit = shareUnit(tier.RowBytes)
 	}
-	t.terms.Own = kernels.ShareBlocks(tier.RowBytes)
-	t.terms.Blocks = t.terms.Own + shareHostBlocks
 	// What is moved of each row: its usual length and a little, or all where rows are raw. The device reads the rest itself.
 	bytes := tier.RowBytes
 	if c.Codec != nil {
@@ -127,8 +131,12 @@ func (t *ShareTable) next(rows int64) (kernels.Share, bool) {
 	}
 	if alone {
 		t.mu.aloneN++
+		terms.Own = kernels.ShareBlocks(t.tier.RowBytes)
+		terms.Blocks = terms.Own
 	} else {
 		t.mu.sharedN++
+		terms.Own = shareOwnBlocks
+		terms.Blocks = terms.Own + shareHostBlocks
 		terms.Fraction = uint32(t.mu.fraction * 65536)
 	}
 	return terms, true
