@@ -25,7 +25,7 @@ func newGPUBench() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gpu-bench",
 		Short: "Measure the first GPU: each operation beside a plain kernel on the same rows",
-		Args:  cobra.NoArgs,
+		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON && asMarkdown {
 				return errors.New("--json and --markdown contradict each other")
