@@ -20,14 +20,20 @@ const (
 	shareBeginsAt = 0.5     // the host's part before anything is known
 )
 
-// The blocks that begin with the device's own part of a shared batch, and with the host's. While copies cross the link too, the device's
-// own reads take longer, and more blocks of them pay than of a batch alone (kernels.ShareBlocks); what has arrived is decoded by 1.2 GB/s
-// a block, so that with few blocks the host had gathered all when half of it was written. Seen on an H200, 16 GB, 256-byte rows,
-// own and host's blocks 16+16 / 24+16 / 16+32: with 15 threads 27.5 / 29.9 / 34.2 GB/s, with 4 threads 23.3 / 26.5 / 23.0.
-const (
-	shareOwnBlocks  = 24
-	shareHostBlocks = 32
-)
+// shareHostBlocks is the blocks that begin with the host's part of a shared batch: with 16 the host had gathered all when half of it was
+// written, 48 to 96 were no faster.
+const shareHostBlocks = 32
+
+// shareBlocks is the blocks that begin with the device's own part of a shared batch, and those of a batch alone. While copies cross the
+// link too, the device's reads take longer, and more of them pay. Seen on an H200, 16 GB: 256-byte rows, 24 / 32 / 40 blocks with 15 threads
+// 37.3 / 38.6 / 37.7 GB/s, with 4 threads 31.9 / 34.2 / 32.3; 512-byte rows 42.4 / 44.4 / 45.9 and 34.5 / 38.8 / 41.9. Alone, 16 / 24 / 32
+// / 48 blocks: 12.7 / 15.3 / 15.2 / 15.4 and 16.3 / 23.8 / 29.6 / 31.3.
+func shareBlocks(rowBytes int) (own, alone int) {
+	if rowBytes <= 256 {
+		return 32, 24
+	}
+	return 40, 48
+}
 
 // ShareTable is a table whose misses a Sharer helps with: what has been learnt about it. Safe for concurrent use.
 type ShareTable struct {
@@ -132,13 +138,13 @@ func (t *ShareTable) next(rows int64) (kernels.Share, bool) {
 			t.mu.dropped, t.mu.batches = true, 0
 		}
 	}
+	ownBlocks, aloneBlocks := shareBlocks(t.tier.RowBytes)
 	if alone {
 		t.mu.aloneN++
-		terms.Own = kernels.ShareBlocks(t.tier.RowBytes)
-		terms.Blocks = terms.Own
+		terms.Own, terms.Blocks = aloneBlocks, aloneBlocks
 	} else {
 		t.mu.sharedN++
-		terms.Own = shareOwnBlocks
+		terms.Own = ownBlocks
 		terms.Blocks = terms.Own + shareHostBlocks
 		terms.Fraction = uint32(t.mu.fraction * 65536)
 	}

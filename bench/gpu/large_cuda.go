@@ -91,4 +91,4 @@ func (r *runner) largeMisses(host device.Buffer, rowBytes, threads int, o cache.
 }
 
 // learningRuns is how many batches come before the measured ones: a cache may learn how to share a batch with the host.
-const learningRuns = 20
+const learningRuns = 100
