@@ -6,6 +6,7 @@ import "github.com/tensorcache/tensorcache/device/cuda"
 
 var (
 	findKernels      = functions[FindArgs]("find", "8", "16", "32")
+	findPeersKernels = functions[FindArgs]("findPeers", "8", "16", "32")
 	findStillKernels = functionsOf[FindArgs](stillVariants, "findStill", "8", "16", "32")
 )
 
@@ -27,7 +28,10 @@ func (k *Find) RunCUDA(s *cuda.Stream) error {
 		return err
 	}
 	kernels := findKernels
-	if l.still {
+	switch {
+	case l.peers:
+		kernels = findPeersKernels
+	case l.still:
 		kernels = findStillKernels
 	}
 	f := kernels[variantOf(k.Codec.Form)][l.shape]
