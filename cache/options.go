@@ -35,8 +35,9 @@ type Options struct {
 	Budget int64
 	// Budgets, unless empty, are the bytes of each device, in their order, instead of Budget.
 	Budgets []int64
-	// Device is the backend: "cuda" is NVIDIA GPUs, "host" their emulation in Go memory, "auto" (default) cuda where there
-	// are as many GPUs as Devices, of compute capability 8.0 on, that can read each other's memory, else host.
+	// Device is the backend: "cuda" is NVIDIA GPUs, "host" their emulation in Go memory, "auto" (default) cuda where the build
+	// has it (docs/gpu.md) and there are the GPUs asked for, of compute capability 8.0 on, else host; DeviceInfo says which. GPUs
+	// that cannot read each other's memory have caches of their own: Stats.Placement.Cliques.
 	Device string
 	// Devices is how many devices the data store spans, 1 to 8: the first GPUs, unless GPUs names them. Default 1, or as many as
 	// GPUs names.

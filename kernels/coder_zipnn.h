@@ -2,8 +2,9 @@
 //
 // Params: the row's elements; exponent bits, the length of a field << 8, regions << 16 and the coded planes << 24; the planes'
 // kinds, two bits each, lowest first: 0 raw, 1 constant, 2 coded; and the bytes before the code bits, raw planes << 16. Metadata:
-// the planes' constant values, a byte each, padded to 16; then for each coded plane, lowest first, 4096 entries of 16 bits by the next 12 bits,
-// the first being the lowest: length << 9 | symbol.
+// the planes' constant values, a byte each, padded to 8; 2^32 / regions, rounded up, 0 if that is 1; padded to 16. Then tables by the next
+// 12 bits, the first being the lowest. For each coded plane, lowest first, 16 bits: length << 9 | symbol. Of an only coded plane
+// instead 32 bits, of up to two values: codec/zipnn/device.go.
 //
 // A lane decodes half a region: upwards from its first bit, or downwards from its last. Rows below LONG_ROW are decoded to bytes in
 // the scratch memory, plane by plane, and put together by quads; of longer ones each lane writes its elements.
@@ -12,18 +13,19 @@
 
 struct ZipnnCoder {
 	static constexpr int LANES = 8, BLOCKS = 3;
-	static constexpr u32 EACH = 16 / ROW_ELEMENT, TABLE = 4096, ESCAPE = 256;
-	static constexpr u32 RAW = 0, CONSTANT = 1;
+	static constexpr u32 EACH = 16 / ROW_ELEMENT, TABLE = 4096, ESCAPE = 256, ESCAPES = 1 << 28;
+	static constexpr u32 RAW = 0, CONSTANT = 1, CODED = 2;
+	static constexpr u32 FLOATS = CODED << 2 * (ROW_ELEMENT - 1); // kinds of most floats' planes: raw but the highest
 
 	struct Shape {
-		u32 elements, exponent, field, regions, coded, kinds, head, raw, tail, stride;
+		u32 elements, exponent, field, regions, coded, kinds, head, raw, tail, stride, inverse;
 		const u8 *values;
-		const u16 *tables;
+		const u8 *tables;
 		INLINE u32 kind(u32 plane) const { return kinds >> 2 * plane & 3; }
 		// rawBytes is the bytes behind the code bits.
 		INLINE u32 rawBytes() const { return raw * elements + tail; }
-		// first is the first element of a region.
-		INLINE u32 first(u32 region) const { return region * elements / regions; }
+		// first is the first element of a region: region * elements / regions.
+		INLINE u32 first(u32 region) const { return region == regions ? elements : (u32)((u64)(region * elements) * inverse >> 32); }
 	};
 	static INLINE Shape shapeOf(const RowCodec &codec, const u8 *meta)
 	{
@@ -34,7 +36,8 @@ struct ZipnnCoder {
 		s.tail = codec.rowBytes - s.elements * ROW_ELEMENT;
 		s.stride = (s.elements + 15) & ~15u;
 		s.values = meta;
-		s.tables = (const u16 *)(meta + 16);
+		s.inverse = *(const u32 *)(meta + 8);
+		s.tables = meta + 16;
 		return s;
 	}
 
@@ -58,23 +61,67 @@ struct ZipnnCoder {
 		return lengthOf(codec, s, codeBits(s, stored));
 	}
 
-	// next decodes a value at bit position at, which it moves on.
-	template <class W> static INLINE u32 next(const W &stored, const u16 *table, u32 &at, bool down)
+	// load reads a word of the row, limit + 4 at most.
+	template <Space SPACE> static INLINE u32 load(const Words<SPACE> &stored, u32 w)
 	{
-		u32 x, bits;
-		if (down) {
-			x = funnelWrap(stored.at(at / 32 - 1), stored.at(at / 32), at); // the 32 bits below
-			bits = __builtin_bitreverse32(x);
+		return SPACE == GLOBAL ? loadConst(stored.p + w) : stored.p[w];
+	}
+
+	// window returns the next 32 bits from bit position at on, upwards or downwards, the first being the lowest.
+	template <class W> static INLINE u32 window(const W &stored, u32 at, bool down)
+	{
+		u32 high = minimum(at / 32 + !down, stored.limit + 1), low = maximum(high, 1) - 1;
+		u32 x = funnelWrap(load(stored, low), load(stored, high), at);
+		return down ? __builtin_bitreverse32(x) : x;
+	}
+	static INLINE u32 moved(u32 at, u32 bits, bool down) { return down ? at - bits : at + bits; }
+
+	// next decodes a value of a coded plane at bit position at, which it moves on.
+	template <class W> static INLINE u32 next(const Shape &s, const W &stored, u32 coded, u32 &at, bool down)
+	{
+		u32 x = window(stored, at, down), length, value;
+		bool escape;
+		if (s.coded == 1) {
+			u32 entry = ((const u32 *)s.tables)[x & (TABLE - 1)];
+			length = entry >> 24 & 15, value = entry >> 8, escape = entry & ESCAPES;
 		} else {
-			bits = x = bitsAt(stored, at);
+			u32 entry = ((const u16 *)s.tables)[coded * TABLE + (x & (TABLE - 1))];
+			length = entry >> 9, value = entry, escape = entry & ESCAPE;
 		}
-		u32 entry = table[bits & (TABLE - 1)], length = entry >> 9, value = entry & 511;
-		if (value == ESCAPE) {
-			value = down ? x << length >> 24 : x >> length & 0xff;
+		if (escape) {
+			value = x >> length;
 			length += 8;
+			if (down)
+				value = __builtin_bitreverse32(value) >> 24;
 		}
-		at = down ? at - length : at + length;
+		at = moved(at, length, down);
 		return value & 0xff;
+	}
+
+	// decodePairs decodes the values of the only coded plane of elements from e to to.
+	template <class W>
+	static INLINE void decodePairs(const Shape &s, const W &stored, u8 *decoded, u32 e, u32 to, u32 &at, bool down)
+	{
+		const u32 *table = (const u32 *)s.tables;
+#pragma unroll 1
+		while (e + 4 <= to) { // what a look-up has less than two values of is written over
+			u32 x = window(stored, at, down);
+			u32 a = table[x & (TABLE - 1)];
+			x = funnelWrap(x, 0, a);
+			u32 b = table[x & (TABLE - 1)];
+			decoded[e] = (u8)(a >> 8);
+			decoded[e + 1] = (u8)(a >> 16);
+			e += a >> 30;
+			decoded[e] = (u8)(b >> 8);
+			decoded[e + 1] = (u8)(b >> 16);
+			e += b >> 30;
+			at = moved(at, (a + b) & 0xff, down);
+			if (b & ESCAPES) // or a
+				decoded[e++] = (u8)next(s, stored, 0, at, down);
+		}
+#pragma unroll 1
+		for (; e < to; e++)
+			decoded[e] = (u8)next(s, stored, 0, at, down);
 	}
 
 	// reorder is the inverse of bringing the exponent to the top.
@@ -98,16 +145,17 @@ struct ZipnnCoder {
 #pragma unroll
 		for (u32 p = 0; p < ROW_ELEMENT; p++)
 			of += p < plane && s.kind(p) == kind;
+		u32 begin = payload + of * s.elements; // raw planes lie within the stored length
 #pragma unroll
 		for (u32 i = 0; i < (EACH + 3) / 4; i++) {
-			if (kind == RAW)
-				x[i] = bitsAt(stored, 8 * (payload + of * s.elements + first + 4 * i));
-			else if (kind == CONSTANT)
+			if (kind == CONSTANT)
 				x[i] = s.values[plane] * 0x01010101u;
+			else if (kind != RAW)
+				x[i] = EACH >= 4 ? *(const u32 *)(decoded + of * s.stride + first + 4 * i) : *(const u16 *)(decoded + of * s.stride + first);
 			else if (EACH >= 4)
-				x[i] = *(const u32 *)(decoded + of * s.stride + first + 4 * i);
+				x[i] = funnelWrap(load(stored, begin / 4 + first / 4 + i), load(stored, begin / 4 + first / 4 + i + 1), 8 * begin);
 			else
-				x[i] = *(const u16 *)(decoded + of * s.stride + first);
+				x[i] = bitsAt(stored, 8 * (begin + first));
 		}
 	}
 
@@ -122,18 +170,7 @@ struct ZipnnCoder {
 #pragma unroll
 		for (int i = 0; i < 4; i++)
 			y[i] = p[0][i];
-#elif ROW_ELEMENT == 2
-#pragma unroll
-		for (int i = 0; i < 4; i++)
-			y[i] = (u32)reorder(s, permute(p[0][i / 2], p[1][i / 2], i & 1 ? 0x7362 : 0x5140));
-#elif ROW_ELEMENT == 4
-#pragma unroll
-		for (int i = 0; i < 2; i++) {
-			u32 low = permute(p[0][0], p[1][0], i == 0 ? 0x5140 : 0x7362), high = permute(p[2][0], p[3][0], i == 0 ? 0x5140 : 0x7362);
-			y[2 * i] = (u32)reorder(s, permute(low, high, 0x5410));
-			y[2 * i + 1] = (u32)reorder(s, permute(low, high, 0x7632));
-		}
-#else
+#elif ROW_ELEMENT == 8
 		u32 two[4];
 #pragma unroll
 		for (int i = 0; i < 4; i++)
@@ -144,8 +181,42 @@ struct ZipnnCoder {
 			u64 z = reorder(s, (u64)permute(two[2], two[3], pick) << 32 | permute(two[0], two[1], pick));
 			y[2 * i] = (u32)z, y[2 * i + 1] = (u32)(z >> 32);
 		}
+#else
+		constexpr u32 top = ROW_ELEMENT - 1;
+		if (s.exponent == 8) // a plane: four elements at once
+#pragma unroll
+			for (u32 i = 0; i < EACH / 4; i++) {
+				u32 exponents = p[top][i], rest = p[top - 1][i];
+				p[top][i] = (exponents >> 1 & 0x7f7f7f7f) | (rest & 0x80808080);
+				p[top - 1][i] = (exponents << 7 & 0x80808080) | (rest & 0x7f7f7f7f);
+			}
+#if ROW_ELEMENT == 2
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			y[i] = permute(p[0][i / 2], p[1][i / 2], i & 1 ? 0x7362 : 0x5140);
+#else
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			u32 low = permute(p[0][0], p[1][0], i == 0 ? 0x5140 : 0x7362), high = permute(p[2][0], p[3][0], i == 0 ? 0x5140 : 0x7362);
+			y[2 * i] = permute(low, high, 0x5410);
+			y[2 * i + 1] = permute(low, high, 0x7632);
+		}
+#endif
+		if (s.exponent != 8 && s.exponent != 0)
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				y[i] = (u32)reorder(s, y[i]);
 #endif
 		return u32x4{y[0], y[1], y[2], y[3]};
+	}
+
+	// joinRow writes a row's whole elements.
+	template <int N, class W>
+	static INLINE void joinRow(const RowCodec &codec, const Shape &s, const W &stored, u32 payload, const u8 *decoded, const Tile<N> &tile, u8 *row)
+	{
+#pragma unroll 1
+		for (u32 first = tile.lane * EACH; first < s.elements; first += N * EACH)
+			storeQuad(row, first / EACH, joinQuad(s, stored, payload, decoded, first), codec.rowBytes, codec.store);
 	}
 
 	// storeElement writes element i.
@@ -159,6 +230,30 @@ struct ZipnnCoder {
 			storeWord(codec, row, i, (u32)x);
 		else
 			storeDouble(codec, row, i, x);
+	}
+
+	// decodeDirect decodes and writes elements from e to to, a lane by itself.
+	template <class W>
+	static INLINE void decodeDirect(const RowCodec &codec, const Shape &s, const W &stored, u32 payload, u32 e, u32 to, u32 &at, bool down,
+					u8 *row)
+	{
+#pragma unroll 1
+		for (; e < to; e++) {
+			u64 x = 0;
+			u32 coded = 0, raw = 0;
+#pragma unroll 1
+			for (u32 p = 0; p < ROW_ELEMENT; p++) {
+				u32 kind = s.kind(p), value;
+				if (kind == RAW)
+					value = bitsAt(stored, 8 * (payload + raw++ * s.elements + e)) & 0xff;
+				else if (kind == CONSTANT)
+					value = s.values[p];
+				else
+					value = next(s, stored, coded++, at, down);
+				x |= (u64)value << 8 * p;
+			}
+			storeElement(codec, row, e, reorder(s, x));
+		}
 	}
 
 	template <int N, class W>
@@ -180,31 +275,17 @@ struct ZipnnCoder {
 				ok = ok && begin <= end && end <= bits;
 				u32 first = s.first(region), last = s.first(region + 1), middle = (first + last + 1) / 2;
 				at = start + (down ? end : begin);
+				u32 from = down ? middle : first, to = down ? last : middle;
+				if (direct)
+					decodeDirect(codec, s, stored, payload, from, to, at, down, row);
+				else if (s.coded == 1)
+					decodePairs(s, stored, scratch, from, to, at, down);
+				else
 #pragma unroll 1
-				for (u32 e = down ? middle : first, to = down ? last : middle; e < to; e++) {
-					u64 x = 0;
-					u32 coded = 0, raw = 0;
+					for (u32 e = from; e < to; e++)
 #pragma unroll 1
-					for (u32 p = 0; p < ROW_ELEMENT; p++) {
-						u32 kind = s.kind(p), value = 0;
-						if (kind == RAW) {
-							if (direct)
-								value = bitsAt(stored, 8 * (payload + raw * s.elements + e)) & 0xff;
-							raw++;
-						} else if (kind == CONSTANT) {
-							if (direct)
-								value = s.values[p];
-						} else {
-							value = next(stored, s.tables + coded * TABLE, at, down);
-							if (!direct)
-								scratch[coded * s.stride + e] = (u8)value;
-							coded++;
-						}
-						x |= (u64)value << 8 * p;
-					}
-					if (direct)
-						storeElement(codec, row, e, reorder(s, x));
-				}
+						for (u32 p = 0; p < s.coded; p++)
+							scratch[p * s.stride + e] = (u8)next(s, stored, p, at, down);
 			}
 			// The decoders of a region must have met.
 			u32 other = tile.from(at, tile.lane ^ 1);
@@ -212,10 +293,13 @@ struct ZipnnCoder {
 		}
 		ok = tile.vote(!ok) == 0;
 		tile.sync(); // the scratch memory is written
-		if (!direct)
-#pragma unroll 1
-			for (u32 first = tile.lane * EACH; first < s.elements; first += N * EACH)
-				storeQuad(row, first / EACH, joinQuad(s, stored, payload, scratch, first), codec.rowBytes, codec.store);
+		if (!direct && s.kinds == FLOATS && s.exponent == (ROW_ELEMENT == 2 || ROW_ELEMENT == 4 ? 8 : 0)) {
+			Shape floats = s; // of known planes
+			floats.kinds = FLOATS, floats.exponent = ROW_ELEMENT == 2 || ROW_ELEMENT == 4 ? 8 : 0;
+			joinRow(codec, floats, stored, payload, scratch, tile, row);
+		} else if (!direct) {
+			joinRow(codec, s, stored, payload, scratch, tile, row);
+		}
 		tile.sync(); // the last quad's lane wrote over the tail bytes
 		if (tile.lane < s.tail)
 			row[s.elements * ROW_ELEMENT + tile.lane] = (u8)bitsAt(stored, 8 * (length - s.tail + tile.lane));

@@ -11,6 +11,7 @@ import (
 // coderKernels are the kernels of one coder. Tiles are by their lanes.
 type coderKernels struct {
 	quads      int // as coder's, at least 1
+	fill       bool
 	decode     map[int]*cuda.Function[DecodeArgs]
 	decodeLong *cuda.Function[DecodeArgs]
 	fetch      *cuda.Function[FetchArgs]
@@ -26,6 +27,7 @@ func init() {
 		decode, fetch, serve := module("decode_"+name), module("fetch_"+name), module("serve_"+name)
 		k := coderKernels{
 			quads:      max(1, c.quads),
+			fill:       c.fill,
 			decode:     map[int]*cuda.Function[DecodeArgs]{},
 			decodeLong: cuda.NewFunction[DecodeArgs](decode, "decodeLong"),
 			fetch:      cuda.NewFunction[FetchArgs](fetch, "fetch32"),
@@ -87,6 +89,9 @@ func (k *Decode) runCoded(s *cuda.Stream, c coderKernels, args *DecodeArgs, n in
 		f, meta, perWarp, lanes = c.decodeLong, 0, int(args.Codec.Scratch), 32
 	}
 	warps := fitWarps(s, meta, perWarp)
+	if c.fill {
+		warps = fillWarps(s, meta, perWarp, warps)
+	}
 	threads, shared := 32*warps, meta+warps*perWarp
 	grid, err := residentOf(s, f, threads, shared, n, max(1, threads/lanes/2)) // few rows: more blocks
 	if err != nil {
@@ -96,6 +101,24 @@ func (k *Decode) runCoded(s *cuda.Stream, c coderKernels, args *DecodeArgs, n in
 		return err
 	}
 	return f.Launch(s, grid, threads, shared, args)
+}
+
+// fillWarps returns how many warps, of those given at most, a block has for a multiprocessor to have most, as far as shared memory goes:
+// that of a multiprocessor is a block's most and the 1 KiB that each block takes beside its own. More than three full
+// blocks have no registers.
+func fillWarps(s *cuda.Stream, fixed, perWarp, warps int) int {
+	const reserved = 1 << 10
+	resident := func(warps int) int {
+		blocks := (s.Device().MaxShared() + reserved) / (fixed + warps*perWarp + reserved)
+		return min(blocks*warps, 3*blockThreads/32)
+	}
+	best := warps
+	for warps /= 2; warps > 0; warps /= 2 {
+		if resident(warps) > resident(best) {
+			best = warps
+		}
+	}
+	return best
 }
 
 // leave takes blocks off a grid, so many of those that each multiprocessor could run; one always runs.

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 
 	"github.com/tensorcache/tensorcache/codec"
-	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/internal/dtype"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/transfer"
@@ -18,7 +17,7 @@ import (
 // codecTableBytes is the most of a table that each codec is measured on: what a batch of hitDecode reads.
 const codecTableBytes = 512 << 20
 
-// hitCodecs is hitDecode by every codec that GPUs decode and that serves the elements, but for hitDecode's own: float32 and bfloat16.
+// hitCodecs is hitDecode by every codec asked for that GPUs decode and that serves the elements, but for hitDecode's own: float32 and bfloat16.
 // One that fails stops no other.
 func (r *runner) hitCodecs(rowBytes int) error {
 	var failed []error
@@ -32,7 +31,7 @@ func (r *runner) hitCodecs(rowBytes int) error {
 			return err
 		}
 		table := whole(f.host.Bytes()[:min(f.host.Size(), codecTableBytes)], rowBytes)
-		for _, name := range registry.Concrete() {
+		for _, name := range r.o.Codecs {
 			if name == codecName && of.dtype == dtype.Float32 {
 				continue
 			}

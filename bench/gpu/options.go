@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -14,6 +15,8 @@ import (
 type Options struct {
 	// Cases to run, by name; default all.
 	Cases []string
+	// Codecs are those that hit-codecs measures, of those that auto-selection tries (registry.Concrete); default all.
+	Codecs []string
 	// RowBytes are the row lengths, multiples of 4; default 256, 400, 512, 1024, 2408, 4096.
 	RowBytes []int
 	// TableBytes is the size of the tables, at least 1 MiB; default 2 GiB.
@@ -59,6 +62,9 @@ func (o *Options) EnsureDefaults() {
 	if len(o.Cases) == 0 {
 		o.Cases = slices.Clone(Cases)
 	}
+	if len(o.Codecs) == 0 {
+		o.Codecs = registry.Concrete()
+	}
 	if len(o.RowBytes) == 0 {
 		o.RowBytes = []int{256, 400, 512, 1024, 2408, 4096}
 	}
@@ -92,6 +98,11 @@ func (o *Options) Validate() error {
 	for _, c := range o.Cases {
 		if !slices.Contains(Cases, c) {
 			fault("case (%q) must be one of %s", c, strings.Join(Cases, ", "))
+		}
+	}
+	for _, c := range o.Codecs {
+		if !slices.Contains(registry.Concrete(), c) {
+			fault("codec (%q) must be one of %s", c, strings.Join(registry.Concrete(), ", "))
 		}
 	}
 	for _, n := range o.RowBytes {

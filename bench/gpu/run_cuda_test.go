@@ -64,6 +64,24 @@ func TestRun_EveryCase(t *testing.T) {
 	}
 }
 
+// TestRun_SomeCodecs: hit-codecs measures the codecs asked for, in both kinds of elements as far as they serve them.
+func TestRun_SomeCodecs(t *testing.T) {
+	gputest.Require(t)
+	report, err := Run(Options{
+		Cases: []string{"hit-codecs"}, Codecs: []string{"rank", "ibp2"}, RowBytes: []int{256}, TableBytes: 1 << 20, Batch: 500, Runs: 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var have []string
+	for _, x := range report.Results {
+		have = append(have, x.Codec)
+	}
+	if want := []string{"rank", "rank" + BFloat16Suffix, "ibp2" + BFloat16Suffix}; !slices.Equal(have, want) {
+		t.Errorf("measured %q, not %q", have, want)
+	}
+}
+
 // TestRunner_FailedCases: a case that fails is incomplete, with those that are measured by the way, and the run goes on.
 func TestRunner_FailedCases(t *testing.T) {
 	d := gputest.Open(t)

@@ -74,6 +74,20 @@ func enabled(signal string) bool {
 	return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != ""
 }
 
+// settings returns the variables that choose a signal's exporter, with their values, for errors.
+func settings(signal string) string {
+	var set []string
+	for _, name := range []string{"OTEL_" + signal + "_EXPORTER", "OTEL_EXPORTER_OTLP_" + signal + "_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
+		if value := os.Getenv(name); value != "" {
+			set = append(set, fmt.Sprintf("%s (%q)", name, value))
+		}
+	}
+	if len(set) == 0 {
+		return "exporter (otlp)"
+	}
+	return strings.Join(set, ", ")
+}
+
 // Start sets the global providers as the environment and the options say; where they say nothing, it leaves them alone. An error
 // is for settings that make no sense, or an address that cannot be listened on. Close ends it.
 func Start(ctx context.Context, o Options) (_ *Telemetry, err error) {
@@ -101,7 +115,7 @@ func Start(ctx context.Context, o Options) (_ *Telemetry, err error) {
 			exporter, err = autoexport.NewSpanExporter(ctx)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("telemetry: traces: %w", err)
+			return nil, fmt.Errorf("telemetry: traces: %s: %w", settings("TRACES"), err)
 		}
 		batches := sdktrace.NewBatchSpanProcessor(&countingExporter{exporter, t})
 		t.tracer = sdktrace.NewTracerProvider(sdktrace.WithResource(about), sdktrace.WithSpanProcessor(&countingProcessor{batches, t}))
@@ -119,7 +133,7 @@ func Start(ctx context.Context, o Options) (_ *Telemetry, err error) {
 				reader, err = autoexport.NewMetricReader(ctx)
 			}
 			if err != nil {
-				return nil, fmt.Errorf("telemetry: metrics: %w", err)
+				return nil, fmt.Errorf("telemetry: metrics: %s: %w", settings("METRICS"), err)
 			}
 			with = append(with, sdkmetric.WithReader(reader))
 		}
@@ -155,7 +169,7 @@ func (t *Telemetry) serve(address string) (sdkmetric.Reader, error) {
 	}
 	l, err := net.Listen("tcp", net.JoinHostPort(host, port))
 	if err != nil {
-		return nil, fmt.Errorf("telemetry: address of metrics: %w", err)
+		return nil, fmt.Errorf("telemetry: address of metrics (%q): %w", address, err)
 	}
 	t.address = l.Addr().String()
 	mux := http.NewServeMux()

@@ -178,10 +178,10 @@ func work(t *testing.T, c *cache.Cache) {
 // TestStart_BadSettings names what is wrong.
 func TestStart_BadSettings(t *testing.T) {
 	for name, c := range map[string]struct{ env, value, addr, want string }{
-		"exporter": {"OTEL_TRACES_EXPORTER", "nonsense", "", "telemetry: traces: "},
-		"metrics":  {"OTEL_METRICS_EXPORTER", "nonsense", "", "telemetry: metrics: "},
-		"protocol": {"OTEL_EXPORTER_OTLP_PROTOCOL", "smoke", "", "telemetry: traces: "},
-		"address":  {"OTEL_TRACES_EXPORTER", "none", "localhost:99999", "telemetry: address of metrics: "},
+		"exporter": {"OTEL_TRACES_EXPORTER", "nonsense", "", `telemetry: traces: OTEL_TRACES_EXPORTER ("nonsense"): `},
+		"metrics":  {"OTEL_METRICS_EXPORTER", "nonsense", "", `telemetry: metrics: OTEL_METRICS_EXPORTER ("nonsense"): `},
+		"protocol": {"OTEL_EXPORTER_OTLP_PROTOCOL", "smoke", "", `telemetry: traces: OTEL_EXPORTER_OTLP_PROTOCOL ("smoke"): `},
+		"address":  {"OTEL_TRACES_EXPORTER", "none", "localhost:99999", `telemetry: address of metrics ("localhost:99999"): `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(c.env, c.value)

@@ -347,8 +347,9 @@ func (f *frequency) Explain(key uint64) Estimate {
 	i := b.find(key)
 	if i < 0 {
 		e.Frequency = float64(f.sketch.estimate(hash)) * float64(f.promoted[k])
-		e.Score = e.Frequency * float64(f.size(key).value())
-		e.Rejected = e.Frequency > 0
+		if e.Frequency > 0 { // the size takes longer than all else
+			e.Score, e.Rejected = e.Frequency*float64(f.size(key).value()), true
+		}
 		return e
 	}
 	e.Frequency = float64(b.counts[i][k]) / f.ageing.exact[k]

@@ -180,7 +180,7 @@ func TestRun_BadFlags(t *testing.T) {
 		{"--budget", "flag needs an argument: --budget"},
 		{"--bogus", "unknown flag: --bogus"},
 		{"-x", "unknown shorthand flag: 'x' in -x"},
-		{"extra", `unknown command "extra" for "cachebench run"`},
+		{"extra", `run: argument ("extra") must be the value of a flag: cachebench run --help lists them`},
 		{"--policy mru --codec zip --devices 9", `unknown policy ("mru") must be one of ` + policies + "\n" +
 			`codec: unknown codec ("zip") must be one of ` + strings.Join(registry.Usage(), ", ") + "\n--devices (9) must be 1 to 8"},
 		{"--vertices 10 --features FEATURES", "--vertices and --features contradict each other"},

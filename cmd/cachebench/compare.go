@@ -24,7 +24,7 @@ A and B are directories of a sweep, or files of what run --json printed, one or
 more objects each. Exit status 2 if a metric is worse beyond noise, else 0.`,
 		Example: `  cachebench compare before after
   cachebench compare a.json b.json --json`,
-		Args: cobra.ExactArgs(2),
+		Args: takes("A", "B"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := experiment.Compare(args[0], args[1], alpha)
 			if err != nil {

@@ -48,7 +48,7 @@ func TestCompare_Output(t *testing.T) {
 	if len(c.Groups) != 1 || c.Count(experiment.Same)+c.Count(experiment.Noise) != 8 {
 		t.Errorf("compared with itself: %+v", c)
 	}
-	refuse(t, "accepts 2 arg(s), received 1", "compare", a)
+	refuse(t, "compare: arguments (1) must be 2: A B", "compare", a)
 	refuse(t, "compare: --alpha (2) must be above 0 and below 1", "compare", a, b, "--alpha", "2")
 }
 

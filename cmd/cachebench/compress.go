@@ -20,7 +20,7 @@ func newCompress() *cobra.Command {
 		Short: "Compress a table with every codec, and with zstd and lz4 row by row, and compare them",
 		Example: `  cachebench compress --features cora.npz
   cachebench compress --features embeddings.npy --cast bf16 --json`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			bar := newProgress(cmd.ErrOrStderr())
 			results, err := experiment.Compress(cmd.Context(), cfg, bar)

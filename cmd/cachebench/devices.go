@@ -20,7 +20,7 @@ func newDevices() *cobra.Command {
 		Short: "List the GPUs, or say why none is usable; --measure: how fast they read their own memory, each other's and the host's",
 		Example: `  cachebench devices
   cachebench devices --measure > rates.json && cachebench run --gpus all --rates rates.json`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range []string{"gpus", "row-bytes", "batch", "table-bytes", "runs", "declare"} {
 				if cmd.Flags().Changed(name) && !measure {
@@ -63,7 +63,7 @@ func newDevices() *cobra.Command {
 	f.IntVar(&measured.Batch, "batch", measured.Batch, "rows read at once")
 	f.Int64Var(&measured.TableBytes, "table-bytes", measured.TableBytes, "memory that rows are read of, on each GPU and of the host")
 	f.IntVar(&measured.Runs, "runs", measured.Runs, "times each is measured; the median counts")
-	f.StringVar(&declared, "declare", "", "measure nothing, and print these: local=1900,peer=350,host=50 (GB/s), overhead=20 (us)")
+	f.StringVar(&declared, "declare", "", "with --measure: measure nothing, and print these: local=1900,peer=350,host=50 (GB/s), overhead=20 (us)")
 	return cmd
 }
 

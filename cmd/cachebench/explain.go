@@ -27,7 +27,7 @@ row where it is cached, or why not: with the policy's estimate of its frequency,
 the least score that there was room for.`,
 		Example: `  cachebench explain --rows 1,17,1000-1010
   cachebench explain --rows 0-99 --features cora.npz --graph cora.npz --budget 1% --json`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := parseRows(rows)
 			if err != nil {

@@ -25,7 +25,7 @@ func newGPUBench() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gpu-bench",
 		Short: "Measure the first GPU: each operation beside a plain kernel on the same rows",
-		Args:  cobra.NoArgs,
+		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON && asMarkdown {
 				return errors.New("--json and --markdown contradict each other")
@@ -73,6 +73,7 @@ func newGPUBench() *cobra.Command {
 	f.SortFlags = false
 	o.EnsureDefaults()
 	f.StringSliceVar(&o.Cases, "cases", o.Cases, "what to measure: "+strings.Join(gpu.Cases, ", "))
+	f.StringSliceVar(&o.Codecs, "codecs", o.Codecs, "codecs that hit-codecs measures, of those that auto-selection tries")
 	f.IntSliceVar(&o.RowBytes, "rows", o.RowBytes, "row lengths, bytes, multiples of 4")
 	f.Int64Var(&o.TableBytes, "table-bytes", o.TableBytes, "size of the tables")
 	f.Int64Var(&o.LargeTableBytes, "large-table-bytes", o.LargeTableBytes, "size of the table of gather-misses-large")
@@ -80,7 +81,7 @@ func newGPUBench() *cobra.Command {
 	f.IntVar(&o.Batch, "batch", o.Batch, "rows of a batch")
 	f.IntVar(&o.Entries, "entries", o.Entries, "entries of the hashmap for lookup")
 	f.IntVar(&o.Runs, "runs", o.Runs, "times each is measured; the median counts")
-	measuring = []string{"cases", "rows", "table-bytes", "large-table-bytes", "host-threads", "batch", "entries", "runs"}
+	measuring = []string{"cases", "codecs", "rows", "table-bytes", "large-table-bytes", "host-threads", "batch", "entries", "runs"}
 	f.StringSliceVar(&from, "from", nil, "FILE.json that --json printed, or several of one build to merge: report that instead of measuring")
 	f.StringVar(&out, "out", "", "FILE.json: keep the report there, renewed after each result, so that a run that is killed leaves what it measured")
 	f.BoolVar(&whole, "whole", false, "report nothing, and say why, where a case is incomplete")

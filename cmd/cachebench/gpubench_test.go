@@ -13,6 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/gpu"
 	"github.com/tensorcache/tensorcache/bench/report"
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/registry"
 )
 
 const gpuExample = "../../bench/report/testdata/gpu.json"
@@ -52,6 +53,8 @@ func TestGPUBench_BadFlags(t *testing.T) {
 	old := write(t, "r.json", []byte(`{"results":[{"case":"gather"}]}`))
 	for want, flags := range map[string][]string{
 		`gpu-bench: case ("hits") must be one of ` + strings.Join(gpu.Cases, ", "):                                                     {"--cases", "lookup,hits"},
+		`gpu-bench: codec ("zip") must be one of ` + strings.Join(registry.Concrete(), ", "):                                           {"--codecs", "rank,zip"},
+		"--from and --codecs contradict each other":                                                                                    {"--from", gpuExample, "--codecs", "rank"},
 		"gpu-bench: row (6 bytes) must be a multiple of 4 from 4 to 1048572":                                                           {"--rows", "512,6"},
 		"gpu-bench: table (7 bytes) must be 1048576 to 2^40 - 1":                                                                       {"--table-bytes", "7"},
 		"gpu-bench: runs (-1) must be 1 to 10000":                                                                                      {"--runs", "-1"},

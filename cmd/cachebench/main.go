@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -65,6 +66,20 @@ func exit(err error) {
 		os.Exit(s.status)
 	}
 	os.Exit(1)
+}
+
+// takes refuses all but as many arguments as there are names. A command without any is told its files by flags.
+func takes(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		_, name, _ := strings.Cut(cmd.CommandPath(), " ")
+		switch {
+		case len(names) == 0 && len(args) > 0:
+			return fmt.Errorf("%s: argument (%q) must be the value of a flag: %s --help lists them", name, args[0], cmd.CommandPath())
+		case len(args) != len(names):
+			return fmt.Errorf("%s: arguments (%d) must be %d: %s", name, len(args), len(names), strings.Join(names, " "))
+		}
+		return nil
+	}
 }
 
 func newRoot() *cobra.Command {

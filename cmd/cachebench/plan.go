@@ -28,7 +28,7 @@ Policies that are filled once are predicted exactly, those that follow the
 accesses by simulation.`,
 		Example: `  cachebench plan --features embeddings.npy --trace lookups.tct --target-hit 90% --gpu-memory 80GiB
   cachebench plan --target-hit 50% --check`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if configFile != "" {
 				if err := applyConfigFile(cmd.Flags(), configFile); err != nil {
@@ -72,7 +72,7 @@ accesses by simulation.`,
 	f.SortFlags = false
 	addWorkload(f, &cfg.Config)
 	f.StringVar(&trace, "trace", "", "trace whose IDs are row numbers, as --ids")
-	f.StringVar(&target, "target-hit", target, "hit rate to reach")
+	f.StringVar(&target, "target-hit", target, "hit rate to reach: 90% or 0.9")
 	f.StringVar(&memory, "gpu-memory", "", "memory of each device, such as 80GiB: say what fits, and what hit rate it gives")
 	f.StringSliceVar(&cfg.Policies, "policy", cfg.Policies, "admission: "+strings.Join(admission.Names(), ", "))
 	f.StringSliceVar(&cfg.Codecs, "codec", cfg.Codecs, strings.Join(registry.Usage(), ", "))

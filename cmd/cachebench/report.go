@@ -30,7 +30,7 @@ Result files are cells.jsonl of sweep, and what run, simulate, compress and
 gpu-bench print with --json, whatever their names (.json, .jsonl).`,
 		Example: `  cachebench sweep results --budget 1%,5%,10% --seeds 3 && cachebench report results
   cachebench run --json >results/run.json && cachebench report results --title "cora at 1 %"`,
-		Args: cobra.ExactArgs(1),
+		Args: takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := args[0]
 			if out == "" {

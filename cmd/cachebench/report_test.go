@@ -84,7 +84,7 @@ func TestReport_BadInput(t *testing.T) {
 	refuse(t, "report: stat "+none+": no such file or directory", "report", none)
 	refuse(t, `--out ("`+full+`/good.json") must end in .html`, "report", full, "--out", filepath.Join(full, "good.json"))
 	refuse(t, "--out: folder ("+none+") must exist", "report", full, "--out", filepath.Join(none, "a.html"))
-	refuse(t, "accepts 1 arg(s), received 0", "report")
+	refuse(t, "report: arguments (0) must be 1: DIR", "report")
 
 	// What cannot be read is named; the rest is reported.
 	stdout, stderr, status := cachebench(t, "report", full)

@@ -31,7 +31,7 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 		Example: `  cachebench run
   cachebench run --features cora.npz --graph cora.npz --budget 1% --verify
   cachebench run --features embeddings.npy --ids trace.txt --budget 64MiB --json`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if configFile != "" {
 				if err := applyConfigFile(cmd.Flags(), configFile); err != nil {
@@ -98,7 +98,7 @@ func addCaches(f *pflag.FlagSet, cfg *experiment.Config) {
 	f.BoolVar(&cfg.Cold, "cold", false, "begin with an empty cache: warm-up batches run through it, unmeasured")
 	f.IntVar(&cfg.Drift, "drift", 0, "exchange the hot rows after so many batches; a static cache is shown beside")
 	f.IntVar(&cfg.RefreshBatches, "refresh-batches", 0, "batches between refresh cycles")
-	f.DurationVar(&cfg.RefreshInterval, "refresh-interval", 0, "time between refresh cycles in the background (100ms)")
+	f.DurationVar(&cfg.RefreshInterval, "refresh-interval", 0, "time between refresh cycles in the background instead, such as 100ms")
 	f.Float64Var(&cfg.RefreshChurn, "refresh-churn", cfg.RefreshChurn, "most of the cache that a cycle replaces, 0 to 1")
 	f.StringVar(&cfg.RefreshBytes, "refresh-bytes", "", "most bytes that a cycle writes (default: 256MiB)")
 	f.Float64Var(&cfg.SampleRate, "sample-rate", cfg.SampleRate, "share of accesses that the policy observes, 0 to 1")

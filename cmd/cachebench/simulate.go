@@ -25,7 +25,7 @@ LRU's whole miss-ratio curve is computed instead, in one pass.`,
 		Example: `  cachebench simulate --trace cloudphysics.oracleGeneral.zst --policy lru,s3fifo,belady --sizes 1%,5%,64MiB
   cachebench simulate --trace oltp.arc --unit-size --policy arc,freq --sizes 500,10% --json
   cachebench simulate --trace oltp.arc --unit-size --mrc shards --shards-ids 8192`,
-		Args: cobra.NoArgs,
+		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkSimulateFlags(cmd); err != nil {
 				return err

@@ -29,7 +29,7 @@ Each finished cell is a line of DIR/cells.jsonl and a row of DIR/cells.csv. The
 same command continues an interrupted sweep.`,
 		Example: `  cachebench sweep results --policy freq,static-freq --budget 1%,5%,10% --codec none,ibp4 --seeds 5
   cachebench report results`,
-		Args: cobra.ExactArgs(1),
+		Args: takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if configFile != "" {
 				if err := applyConfigFile(cmd.Flags(), configFile); err != nil {

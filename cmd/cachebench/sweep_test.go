@@ -257,7 +257,7 @@ func TestSweep_BadInput(t *testing.T) {
 	t.Parallel()
 	file := write(t, "file", nil)
 	for _, c := range []struct{ flags, want string }{
-		{"", "accepts 1 arg(s), received 0"},
+		{"", "sweep: arguments (0) must be 1: "},
 		{"DIR --seeds 0", "--seeds (0) must be at least 1"},
 		{"DIR --seed 0 --seeds 2", "--seed (0) must be at least 1 with --seeds (2)"},
 		{"DIR --codec none,none", "--codec (none,none) must not have a value twice: none"},

@@ -31,7 +31,7 @@ func newTraceInfo() *cobra.Command {
 		Short: "Read a trace and say what is in it",
 		Example: `  cachebench trace info w01.oracleGeneral.zst
   cachebench trace info requests.csv --json`,
-		Args: cobra.ExactArgs(1),
+		Args: takes("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			r, err := trace.Open(args[0], o)
 			if err != nil {
@@ -69,7 +69,7 @@ func newTraceConvert() *cobra.Command {
 be left out by --gets. Next accesses of oraclegeneral are computed.`,
 		Example: `  cachebench trace convert requests.csv requests.tct.zst
   cachebench trace convert capture.tct misses.oracleGeneral --misses`,
-		Args: cobra.ExactArgs(2),
+		Args: takes("FROM", "TO"),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if filter.Limit < 0 {
 				return fmt.Errorf("--limit (%d) must not be negative", filter.Limit)
@@ -133,7 +133,7 @@ func newTraceGenerate() *cobra.Command {
 		Example: `  cachebench trace generate mix --mix zipf:1.0 --rows 1000000 --batches 5000 --out zipf.oracleGeneral.zst
   cachebench trace generate dlrm --turnover 50 --out dlrm.tct
   cachebench trace generate sampling --graph rmat --vertices 6000000 --degree 16 --weighted --out rmat.tct`,
-		Args: cobra.ExactArgs(1),
+		Args: takes("WORKLOAD"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec.Kind = args[0]
 			if rowBytes < 0 {
@@ -141,7 +141,7 @@ func newTraceGenerate() *cobra.Command {
 			}
 			for name, kinds := range workload.SpecFields {
 				if cmd.Flags().Changed(name) && !strings.Contains(" "+kinds+" ", " "+spec.Kind+" ") {
-					return fmt.Errorf("--%s means nothing for %s, but for %s", name, spec.Kind, strings.ReplaceAll(kinds, " ", ", "))
+					return fmt.Errorf("--%s means nothing for %s, only for %s", name, spec.Kind, strings.ReplaceAll(kinds, " ", ", "))
 				}
 			}
 			for _, name := range []string{"batches", "batch-size", "rows", "active", "vertices", "degree"} {

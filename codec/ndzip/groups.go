@@ -3,9 +3,6 @@ package ndzip
 import (
 	"encoding/binary"
 	"math/bits"
-	"unsafe"
-
-	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 )
 
 // Groups, W words of W bits each, are coded one after the other: all heads, then all columns. Each word's residual is what
@@ -36,33 +33,6 @@ func encodeGroups(dst, src []byte, word, groups int) int {
 	return end
 }
 
-// decodeGroups writes groups to dst. src must be as long as columnBytes says.
-func decodeGroups(dst, src []byte, word, groups int) {
-	heads, columns := src[:groups*word], src[groups*word:]
-	var last16 uint16
-	var last32 uint32
-	var last64 uint64
-	var end [8*64 + 8]byte
-	for g := range groups {
-		n := columnBytes(heads[g*word:][:word], word)
-		in := columns
-		if len(in) < n+8 { // decoders load eight bytes for each column, and once beyond them
-			in = end[:]
-			copy(in, columns)
-		}
-		base := unsafe.SliceData(in)
-		switch word {
-		case 2:
-			last16 = decode16(dst[32*g:][:32], binary.LittleEndian.Uint16(heads[2*g:]), base, last16)
-		case 4:
-			last32 = decode32(dst[128*g:][:128], binary.LittleEndian.Uint32(heads[4*g:]), base, last32)
-		default:
-			last64 = decode64(dst[512*g:][:512], binary.LittleEndian.Uint64(heads[8*g:]), base, last64)
-		}
-		columns = columns[n:]
-	}
-}
-
 // columnBytes returns the length of the columns of which there are heads.
 func columnBytes(heads []byte, word int) int {
 	n := 0
@@ -75,8 +45,9 @@ func columnBytes(heads []byte, word int) int {
 	return n * word
 }
 
-// Each of the functions below codes one group: encoders put the head at dst[head:] and the columns at dst[end:], storing a word
-// beyond them, and return their end. All take and return the last word coded, rotated. Columns are taken without a branch on the head's bits, which are noise.
+// Each of the functions below codes one group: it puts the head at dst[head:] and the columns at dst[end:], storing a word
+// beyond them, and returns their end. All take and return the last word coded, rotated. Columns are stored without a branch on the head's
+// bits, which are noise.
 
 func encode16(dst, src []byte, head, end int, last uint16) (int, uint16) {
 	var m [4]uint64
@@ -95,7 +66,7 @@ func encode16(dst, src []byte, head, end int, last uint16) (int, uint16) {
 	all |= all >> 32
 	heads := uint16(all | all>>16)
 	binary.LittleEndian.PutUint16(dst[head:], heads)
-	transpose16(&m)
+	m[0], m[1], m[2], m[3] = transpose16(m[0], m[1], m[2], m[3])
 	for _, x := range m {
 		for range 4 {
 			binary.LittleEndian.PutUint16(dst[end:], uint16(x))
@@ -111,35 +82,6 @@ const (
 	low16  = 0x0001000100010001
 	high16 = 0x8000800080008000
 )
-
-func decode16(dst []byte, head uint16, columns *byte, last uint16) uint16 {
-	var m [4]uint64
-	dst = dst[:32]
-	at, h := 0, uint64(head)<<48
-	for k := range m {
-		var x uint64
-		for lane := 0; lane < 64; lane += 16 {
-			on := uint64(int64(h) >> 63)
-			x |= bitio.Load(columns, at) & 0xffff & on << lane
-			at += int(on & 2)
-			h <<= 1
-		}
-		m[k] = x
-	}
-	transpose16(&m)
-	for k, r := range m {
-		r ^= r >> 15 & low16 * 0x7fff
-		r = add16(r, r<<16)
-		r = add16(r, r<<32)
-		r = add16(r, uint64(last)*low16)
-		last = uint16(r >> 48)
-		binary.LittleEndian.PutUint64(dst[8*k:], r>>1&^high16|r&low16<<15)
-	}
-	return last
-}
-
-// add16 adds lane by lane.
-func add16(x, y uint64) uint64 { return (x&^high16 + y&^high16) ^ (x^y)&high16 }
 
 func encode32(dst, src []byte, head, end int, last uint32) (int, uint32) {
 	var m [16]uint64
@@ -167,29 +109,6 @@ func encode32(dst, src []byte, head, end int, last uint32) (int, uint32) {
 	return end, last
 }
 
-func decode32(dst []byte, head uint32, columns *byte, last uint32) uint32 {
-	var m [16]uint64
-	dst = dst[:128]
-	at := 0
-	for k := range m {
-		on, next := int32(head)>>31, int32(head<<1)>>31
-		head <<= 2
-		x := uint32(bitio.Load(columns, at)) & uint32(on)
-		at += int(on & 4)
-		y := uint32(bitio.Load(columns, at)) & uint32(next)
-		at += int(next & 4)
-		m[k] = uint64(x) | uint64(y)<<32
-	}
-	transpose32(&m)
-	for k, r := range m {
-		r ^= r >> 31 & 0x100000001 * 0x7fffffff
-		x := last + uint32(r)
-		last = x + uint32(r>>32)
-		binary.LittleEndian.PutUint64(dst[8*k:], uint64(bits.RotateLeft32(x, -1))|uint64(bits.RotateLeft32(last, -1))<<32)
-	}
-	return last
-}
-
 func encode64(dst, src []byte, head, end int, last uint64) (int, uint64) {
 	var m [64]uint64
 	src = src[:512]
@@ -210,22 +129,4 @@ func encode64(dst, src []byte, head, end int, last uint64) (int, uint64) {
 		all <<= 1
 	}
 	return end, last
-}
-
-func decode64(dst []byte, head uint64, columns *byte, last uint64) uint64 {
-	var m [64]uint64
-	dst = dst[:512]
-	at := 0
-	for k := range m {
-		on := uint64(int64(head) >> 63)
-		head <<= 1
-		m[k] = bitio.Load(columns, at) & on
-		at += int(on & 8)
-	}
-	transpose64(&m)
-	for k, r := range m {
-		last += r ^ uint64(int64(r)>>63)&(1<<63-1)
-		binary.LittleEndian.PutUint64(dst[8*k:], bits.RotateLeft64(last, -1))
-	}
-	return last
 }

@@ -74,7 +74,7 @@ type Choice struct {
 	Codec string `json:"codec"`
 	// Reason says why, in a sentence.
 	Reason string `json:"reason"`
-	// Candidates are all that were considered, the best first.
+	// Candidates are all that were considered, the most predicted bytes of hits first: the chosen one is first or nearly as good.
 	Candidates []Candidate `json:"candidates"`
 }
 

@@ -24,6 +24,7 @@ type Codec struct {
 
 	perGroup   uint // words in eight bytes
 	full, last int  // words in a subchunk, and in the last one
+	blocks     blocks
 }
 
 // New returns the codec for rows of dtype's elements with subchunks of the given length, a power of two from 16 to 1024 bytes.
@@ -60,6 +61,7 @@ func newCodec(l layout, rowBytes, subchunk int, b *bounded) (*Codec, error) {
 		subchunks: (rowBytes + subchunk - 1) / subchunk, bounded: b, perGroup: uint(8 / l.word), full: subchunk / l.word,
 	}
 	c.last = c.words(c.subchunks - 1)
+	c.blocks = blocksOf(c)
 	return c, nil
 }
 

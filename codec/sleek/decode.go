@@ -14,6 +14,18 @@ func (c *Codec) Decode(row, src []byte) (int, error) {
 		return 0, err
 	}
 	row = row[:c.rowBytes]
+	if c.blocks == (blocks{}) {
+		c.decodeSubchunks(row, src)
+	} else if done, at := c.decodeBlocks(row, src[:stored]); done < len(row) {
+		rest := row[done:]
+		c.unpack(rest, src, 8*at, uint(src[c.subchunks-1]))
+		c.wordsOf(rest[:len(rest)&^7])
+	}
+	return stored, nil
+}
+
+// decodeSubchunks decodes a row: codes first, then words from them, whose constants stay in registers.
+func (c *Codec) decodeSubchunks(row, src []byte) {
 	pos := 8 * c.subchunks
 	for i := range c.subchunks {
 		n := uint(src[i])
@@ -27,7 +39,6 @@ func (c *Codec) Decode(row, src []byte) (int, error) {
 		pos = next
 	}
 	c.wordsOf(row[:len(row)&^7])
-	return stored, nil
 }
 
 // slack is the number of bytes that the loads of unpacking may touch beyond the last code's.

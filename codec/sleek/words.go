@@ -1,6 +1,7 @@
 package sleek
 
 import (
+	"encoding/binary"
 	"math/bits"
 	"unsafe"
 
@@ -67,6 +68,14 @@ func (l *lanes) inverseAll(groups []byte) {
 		v ^= (v ^ (fold - u)) & (s * full)
 		bitio.Store(p, i, v>>1&body|v&low*high)
 	}
+}
+
+// inverse undoes forward in one group.
+func (l *lanes) inverse(z uint64) uint64 {
+	var group [8]byte
+	binary.LittleEndian.PutUint64(group[:], z)
+	l.inverseAll(group[:])
+	return binary.LittleEndian.Uint64(group[:])
 }
 
 // widest returns the bits that the widest of the group's words takes; x may be the words of several groups, ORed.

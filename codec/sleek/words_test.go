@@ -1,7 +1,6 @@
 package sleek
 
 import (
-	"encoding/binary"
 	"math/bits"
 	"math/rand/v2"
 	"testing"
@@ -104,11 +103,4 @@ func TestForward_EqualsPublishedSteps(t *testing.T) {
 			check(x & (l.low * (1<<(l.width-1) | 0xff))) // subnormal ones and zeros
 		}
 	}
-}
-
-// inverse undoes forward.
-func (l *lanes) inverse(z uint64) uint64 {
-	b := binary.LittleEndian.AppendUint64(nil, z)
-	l.inverseAll(b)
-	return binary.LittleEndian.Uint64(b)
 }
