@@ -50,9 +50,6 @@ const DecodeStages = 6
 
 const DecodeTickets = 32
 
-// PEER_SKEW is the most bytes by which a stage begins before a row that may lie in a peer's slab.
-const PeerSkew = 112
-
 // CoderAhead is the rows that a tile has on their way to shared memory while a coder decodes one.
 const CoderAhead = 2
 

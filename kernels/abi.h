@@ -44,9 +44,6 @@ typedef long long i64;
 #define DECODE_STAGES 6
 #define DECODE_TICKETS 32
 
-// PEER_SKEW is the most bytes by which a stage begins before a row that may lie in a peer's slab.
-#define PEER_SKEW 112
-
 // CoderAhead is the rows that a tile has on their way to shared memory while a coder decodes one.
 #define CODER_AHEAD 2
 

@@ -40,7 +40,6 @@ for codec in raw:0 ibp4:4 ibp8:8; do
 	compile "decode_${codec%:*}" decode "-DROW_CHUNK=${codec#*:}" -DROW_KIND=0
 	compile "find_${codec%:*}" decode "-DROW_CHUNK=${codec#*:}" -DROW_KIND=0 -DROW_FIND
 	compile "decodePeers_${codec%:*}" decode "-DROW_CHUNK=${codec#*:}" -DROW_KIND=0 -DROW_PEERS
-	compile "findPeers_${codec%:*}" decode "-DROW_CHUNK=${codec#*:}" -DROW_KIND=0 -DROW_PEERS -DROW_FIND
 	compile "decodeWords_${codec%:*}" decode "-DROW_CHUNK=${codec#*:}" -DROW_KIND=2
 	compile "fetch_${codec%:*}" fetch "-DROW_CHUNK=${codec#*:}"
 	compile "fetchMerged_${codec%:*}" fetch "-DROW_CHUNK=${codec#*:}" -DROW_MERGE

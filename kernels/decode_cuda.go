@@ -62,10 +62,7 @@ func (k *Decode) plan(n int) (DecodeArgs, launch, error) {
 		l.rows = max(2, 64/lanes)
 		l.words = row.Store == Store4 || row.Store == Store1
 		l.still = k.Codec.Form.Still
-		if l.peers = k.Peers != 0 && !l.words; l.peers {
-			args.StageBytes += PeerSkew
-			l.shared += threads / lanes * DecodeStages * PeerSkew
-		}
+		l.peers = k.Peers != 0 && !l.words
 	}
 	return args, l, err
 }

@@ -6,7 +6,6 @@ import "github.com/tensorcache/tensorcache/device/cuda"
 
 var (
 	findKernels      = functions[FindArgs]("find", "8", "16", "32")
-	findPeersKernels = functions[FindArgs]("findPeers", "8", "16", "32")
 	findStillKernels = functionsOf[FindArgs](stillVariants, "findStill", "8", "16", "32")
 )
 
@@ -28,14 +27,11 @@ func (k *Find) RunCUDA(s *cuda.Stream) error {
 		return err
 	}
 	kernels := findKernels
-	switch {
-	case l.peers:
-		kernels = findPeersKernels
-	case l.still:
+	if l.still {
 		kernels = findStillKernels
 	}
 	f := kernels[variantOf(k.Codec.Form)][l.shape]
-	if f == nil || l.words { // a block decodes a row, or stores need registers
+	if f == nil || l.words || l.peers { // a block decodes a row, stores need registers, or rows are read from a list only
 		if err := k.Lookup.RunCUDA(s); err != nil {
 			return err
 		}
