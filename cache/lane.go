@@ -166,7 +166,7 @@ func (l *lane) enqueueStages(s, side device.Stream, t *tableOnDevice, lookup ker
 	l.lookup.Found = batch.Found
 	l.decode = kernels.Decode{
 		Found: batch.Found, Counters: l.counters, Slabs: l.slabs, Codec: t.codec, Out: lookup.Out, RowBytes: t.tier.RowBytes,
-		Leave: 1, // for fetch
+		Peers: l.peers, Leave: 1, // for fetch
 	}
 	l.publish = kernels.Publish{Counters: l.counters, Result: l.result, Batch: l.batch}
 	if err := s.Launch(&l.lookup); err != nil {

@@ -169,7 +169,7 @@ func (c *Cache) decide(policy admission.Policy, payload []int64) {
 			continue
 		}
 		t := c.tables[table].tier
-		f := explainer.Explain(key).Frequency
+		f := max(0, explainer.Explain(key).Frequency-1) // the ranking is by chance too: what is left without one access
 		known += f
 		if slots > room { // missed however rows are placed
 			total := t.Totals()

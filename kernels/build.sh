@@ -39,6 +39,7 @@ compile findStill_ibp8 decode -DROW_CHUNK=8 -DROW_KIND=1 -DROW_FIND
 for codec in raw:0 ibp4:4 ibp8:8; do
 	compile "decode_${codec%:*}" decode "-DROW_CHUNK=${codec#*:}" -DROW_KIND=0
 	compile "find_${codec%:*}" decode "-DROW_CHUNK=${codec#*:}" -DROW_KIND=0 -DROW_FIND
+	compile "decodePeers_${codec%:*}" decode "-DROW_CHUNK=${codec#*:}" -DROW_KIND=0 -DROW_PEERS
 	compile "decodeWords_${codec%:*}" decode "-DROW_CHUNK=${codec#*:}" -DROW_KIND=2
 	compile "fetch_${codec%:*}" fetch "-DROW_CHUNK=${codec#*:}"
 	compile "fetchMerged_${codec%:*}" fetch "-DROW_CHUNK=${codec#*:}" -DROW_MERGE

@@ -4,8 +4,8 @@
 // length's bytes. Metadata: for each of 8 levels the 16 symbols of its digits, 16 bits each; then for each symbol a byte, level
 // << 4 | digit, which encoding reads.
 //
-// A level's elements are lists in shared memory: a lane takes a digit of the list, whatever element it is of, and those passed on are
-// a new list, made by ballots. Only level 0, which has a digit for every element, is decoded by quads, and so are the rests.
+// A lane has whole quads, keeps their digits of level 0, and merges the symbols of later levels into them. Levels of more elements than
+// the tile has lanes are passes over lists in shared memory, made by ballots; from then on each lane has an element.
 #pragma once
 #include "coder.h"
 #include "encode.h"
@@ -33,8 +33,7 @@ struct RankCoder {
 		return s;
 	}
 
-	// The scratch memory: a segment's symbols, and two lists of its elements.
-	static INLINE u16 *symbolsIn(u8 *scratch) { return (u16 *)scratch; }
+	// The scratch memory: two bytes for each element of a segment, and two lists of such elements.
 	static INLINE u8 *listIn(u8 *scratch, const Shape &s, u32 which) { return scratch + (2 + which) * s.segment; }
 
 	template <int N> static INLINE u32 before(const Tile<N> &tile, u32 votes) { return popcount(votes & ((1u << tile.lane) - 1)); }
@@ -66,126 +65,210 @@ struct RankCoder {
 		return n < codec.rowBytes ? n : 0;
 	}
 
-	// firstLevel decodes level 0 of n elements: the symbols of those that it names, and the list of the others, whose number it returns.
-	template <int N, class W>
-	static INLINE u32 firstLevel(const Shape &s, const W &stored, u32 pos, u32 n, u8 *scratch, const Tile<N> &tile)
-	{
-		u32 bits = s.bits(0), ones = (1u << bits) - 1;
-		u32 every = bits == 1 ? ~0u : bits == 2 ? 0x55555555 : bits == 3 ? 0x09249249 : 0x11111111;
-		u32 divide = 0x10000 / bits + 1; // 16 bits of a reciprocal: bit positions are below 32
-		u16 *symbols = symbolsIn(scratch);
-		u8 *list = listIn(scratch, s, 0);
-		u32 lut[2] = {((const u32 *)s.symbols)[0], ((const u32 *)s.symbols)[1]};
-		u32 passed = 0;
-#pragma unroll 1
-		for (u32 from = 0; from < n; from += N * EACH) {
-			u32 first = from + tile.lane * EACH, mask = 0;
-			if (first < n) {
-				u32 w = bitsAt(stored, pos + first * bits);
-				u32 two[EACH / 2]; // symbols
-#pragma unroll
-				for (u32 i = 0; i < EACH / 2; i++) {
-					u32 a = w >> 2 * i * bits & ones, b = w >> (2 * i + 1) * bits & ones;
-					if (bits <= 2)
-						two[i] = permute(lut[0], lut[1], (a | b << 8) * 0x22 + 0x1010);
-					else
-						two[i] = s.symbols[a] | (u32)s.symbols[b] << 16;
-				}
-				u32 *to = (u32 *)(symbols + first);
-#pragma unroll
-				for (u32 i = 0; i < EACH / 2; i++)
-					to[i] = two[i];
-				mask = w & every;
-#pragma unroll
-				for (u32 i = 1; i < 4; i++)
-					mask &= i < bits ? w >> i : ~0u;
-				u32 valid = minimum(n - first, EACH) * bits; // 1 to 32
-				mask &= ~0u >> (32 - valid);
-			}
-			u32 mine = popcount(mask), sum = tile.scan(mine), at = passed + sum - mine;
-#pragma unroll 1
-			for (; mask != 0; mask &= mask - 1)
-				list[at++] = (u8)(first + (__builtin_ctz(mask) * divide >> 16));
-			passed += tile.from(sum, N - 1);
+	// A lane has QUADS quads of a segment, lane, lane + N and so on: 32 quads a segment.
+	template <int N> static constexpr u32 QUADS = 32 / N;
+
+	// Spread takes a quad's digits apart, to nibbles, the first one lowest: the upper half of the digits is moved up, then that of each
+	// half, then that of each quarter, by a product each.
+	struct Spread {
+		u32 bits, digits, high4, by4, high2, by2, high1, by1, pad;
+		static INLINE Spread of(u32 bits)
+		{
+			Spread x;
+			u32 one = (1u << bits) - 1, two = (1u << 2 * bits) - 1, four = bits == 4 ? 0xffff : (1u << 4 * bits) - 1;
+			x.bits = bits;
+			x.digits = EACH == 8 ? (bits == 4 ? ~0u : (1u << 8 * bits % 32) - 1) : EACH == 4 ? four : two;
+			x.high4 = four << 4 * bits, x.by4 = (1u << (16 - 4 * bits)) - 1;
+			x.high2 = (two << 2 * bits) * 0x00010001, x.by2 = (1u << (8 - 2 * bits)) - 1;
+			x.high1 = (one << bits) * 0x01010101, x.by1 = (1u << (4 - bits)) - 1;
+			x.pad = (15 - one) * 0x11111111;
+			return x;
 		}
-		tile.sync();
-		return passed;
+		INLINE u32 operator()(u32 w) const
+		{
+			w &= digits;
+			if (EACH == 8)
+				w += (w & high4) * by4;
+			if (EACH >= 4)
+				w += (w & high2) * by2;
+			return w + (w & high1) * by1;
+		}
+		// passed returns a bit, the lowest, for each nibble that passes its element on.
+		INLINE u32 passed(u32 nibbles) const
+		{
+			u32 x = nibbles | pad;
+			x &= x >> 2;
+			return x & x >> 1 & (EACH == 8 ? 0x11111111 : EACH == 4 ? 0x1111 : 0x11);
+		}
+	};
+
+	// Named are the symbols of level 0's digits below 8, low bytes and high bytes.
+	struct Named {
+		u32 low[2], high[2];
+		static INLINE Named of(const Shape &s)
+		{
+			u32x4 x = *(const u32x4 *)s.symbols;
+			return Named{{permute(x.x, x.y, 0x6420), permute(x.z, x.w, 0x6420)}, {permute(x.x, x.y, 0x7531), permute(x.z, x.w, 0x7531)}};
+		}
+		// bytes returns byte 0 or 1 of the symbols of four nibbles of level 0.
+		INLINE u32 bytes(const Shape &s, u32 byte, u32 nibbles) const
+		{
+			if (s.bits(0) <= 3)
+				return byte == 0 ? permute(low[0], low[1], nibbles) : permute(high[0], high[1], nibbles);
+			u32 x = 0;
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				x |= (s.symbols[nibbles >> 4 * i & 15] >> 8 * byte & 0xff) << 8 * i;
+			return x;
+		}
+	};
+
+	// wordIn returns the 32 bits from a bit position on, as bitsAt does where the row has them.
+	template <class W> static INLINE u32 wordIn(const W &stored, u32 bit)
+	{
+		u32 x[5];
+		stored.window(bit / 32, x);
+		return funnelWrap(x[0], x[1], bit);
 	}
 
-	// segmentSymbols decodes the levels of n elements that begin at bit pos: symbols to the scratch memory. pos is then where the
-	// rests begin.
-	template <int N, class W>
-	static INLINE void segmentSymbols(const Shape &s, const W &stored, u32 &pos, u32 n, u8 *scratch, const Tile<N> &tile)
+	// The scratch memory when decoding: bytes 0 and 1 of the symbols of the elements that level 0 passed on, in their order, and two
+	// lists of such elements, by their number in that order.
+	static INLINE void put(const Shape &s, u8 *scratch, u32 i, u32 symbol)
 	{
-		u16 *symbols = symbolsIn(scratch);
-		u32 passed = firstLevel(s, stored, pos, n, scratch, tile);
-		pos += n * s.bits(0);
+		scratch[i] = (u8)symbol;
+		if (s.symbol > 8)
+			scratch[s.segment + i] = (u8)(symbol >> 8);
+	}
+
+	// laterLevels decodes the levels from 1 on, of passed elements, which begin at bit pos, and returns where they end.
+	template <int N, class W>
+	static INLINE u32 laterLevels(const Shape &s, const W &stored, u32 pos, u32 passed, u8 *scratch, const Tile<N> &tile)
+	{
 		u8 *list = listIn(scratch, s, 0), *other = listIn(scratch, s, 1);
+		u32 k = 1, digits = s.digits >> 4, last = (1u << s.symbol) - 1;
+		bool listed = false; // else the list is all of them
+		// While there are more than the tile has lanes, a level is a pass over the list and makes the next one, by ballots.
 #pragma unroll 1
-		for (u32 k = 1; k < s.levels && passed != 0; k++) {
-			u32 bits = s.bits(k), ones = (1u << bits) - 1, next = 0;
+		for (; passed > N && k < s.levels; k++, digits >>= 4) {
+			u32 bits = digits & 15, ones = (1u << bits) - 1, next = 0;
 			const u16 *of = s.symbols + k * LEVEL_SYMBOLS;
 #pragma unroll 1
 			for (u32 from = 0; from < passed; from += N) {
-				u32 i = from + tile.lane, digit = 0, element = 0;
+				u32 i = from + tile.lane, entry = i;
 				bool in = i < passed;
+				u32 digit = wordIn(stored, pos + i * bits) & ones;
 				if (in) {
-					digit = bitsAt(stored, pos + i * bits) & ones;
-					element = list[i];
+					if (listed)
+						entry = list[i];
+					put(s, scratch, entry, of[digit]); // one passed on is put again
 				}
 				bool on = in && digit == ones;
-				if (in && !on)
-					symbols[element] = of[digit];
 				u32 votes = tile.vote(on);
 				if (on)
-					other[next + before(tile, votes)] = (u8)element;
+					other[next + before(tile, votes)] = (u8)entry;
 				next += popcount(votes);
 			}
 			pos += passed * bits;
 			passed = next;
 			u8 *t = list;
 			list = other, other = t;
+			listed = true;
 			tile.sync(); // the new list is there, and the old one read
 		}
+		if (passed > N) {
 #pragma unroll 1
-		for (u32 i = tile.lane; i < passed; i += N)
-			symbols[list[i]] = (u16)(bitsAt(stored, pos + i * s.symbol) & ((1u << s.symbol) - 1));
-		pos += passed * s.symbol;
-		tile.sync();
+			for (u32 i = tile.lane; i < passed; i += N)
+				put(s, scratch, listed ? list[i] : i, wordIn(stored, pos + i * s.symbol) & last);
+			return pos + passed * s.symbol;
+		}
+		// From there on each lane takes its element through all levels: i is the element's place in the level, if it is still on.
+		bool in = tile.lane < passed, on = in;
+		u32 i = tile.lane, entry = i, symbol = 0, named = 0;
+		if (in && listed)
+			entry = list[i];
+#pragma unroll 1
+		for (; passed != 0 && k < s.levels; k++, digits >>= 4) {
+			u32 bits = digits & 15, ones = (1u << bits) - 1;
+			u32 digit = wordIn(stored, pos + i * bits) & ones;
+			named = on ? k * LEVEL_SYMBOLS + digit : named;
+			on = on && digit == ones;
+			u32 votes = tile.vote(on);
+			i = before(tile, votes);
+			pos += passed * bits;
+			passed = popcount(votes);
+		}
+		if (in)
+			symbol = s.symbols[named];
+		if (passed != 0) {
+			u32 x = wordIn(stored, pos + i * s.symbol) & last;
+			symbol = on ? x : symbol;
+			pos += passed * s.symbol;
+		}
+		if (in)
+			put(s, scratch, entry, symbol);
+		return pos;
 	}
 
-	// joinQuad puts symbols, in words, and rests, from bit position at on, together.
-	template <class W> static INLINE u32x4 joinQuad(const Shape &s, const W &stored, const u16 *symbols, u32 at)
+	// four returns a byte of the symbols of four elements, given their nibbles of level 0, which of these pass them on, and the place of the
+	// first one passed on among the bytes of those, list.
+	static INLINE u32 four(const Shape &s, const Named &named, u32 byte, u32 nibbles, u32 passed, const u8 *list, u32 at)
+	{
+		const u32 *words = (const u32 *)list + at / 4;
+		u32 later = funnelWrap(words[0], words[1], 8 * at);
+		// The i-th byte is later's, as many on as nibbles before it have passed theirs on, or level 0's.
+		u32 all = (passed & 0xffff) * 15, picks = ((passed & 0xffff) * 0x1114 & all) | (0x3210 & ~all);
+		return permute(named.bytes(s, byte, nibbles & 0xffff), later, picks);
+	}
+
+	// joinQuad puts a quad's symbols, whose low and high bytes are given, and its rests, from bit position at on, together.
+	template <class W> static INLINE u32x4 joinQuad(const Shape &s, const W &stored, const u32 *lows, const u32 *highs, u32 at)
 	{
 		u32 x[5], b[4];
 		stored.window(at / 32, x);
 #pragma unroll
 		for (int i = 0; i < 4; i++)
 			b[i] = funnelWrap(x[i], x[i + 1], at);
-		const u32 *two = (const u32 *)symbols;
 		u32 y[4];
 #if ROW_ELEMENT == 2
-		u32 low = (1u << s.rest) - 1;
+		if (s.symbol == 8) { // whole bytes
 #pragma unroll
-		for (int i = 0; i < 4; i++) {
-			y[i] = (b[0] & low) | (b[0] >> s.rest & low) << 16 | two[i] << s.rest;
-			if (s.rotate)
+			for (int i = 0; i < 4; i++)
+				y[i] = permute(b[i / 2], lows[i / 2], i % 2 ? 0x7362 : 0x5140);
+		} else {
+			u32 low = (1u << s.rest) - 1;
+#pragma unroll
+			for (int i = 0; i < 4; i++) {
+				y[i] = (b[0] & low) | (b[0] >> s.rest & low) << 16 | permute(lows[i / 2], highs[i / 2], i % 2 ? 0x7362 : 0x5140) << s.rest;
+#pragma unroll
+				for (int j = 0; j + i < 3; j++)
+					b[j] = funnel(b[j], b[j + 1], 2 * s.rest);
+			}
+		}
+		if (s.rotate) {
+#pragma unroll
+			for (int i = 0; i < 4; i++)
 				y[i] = (y[i] >> 1 & 0x7fff7fff) | (y[i] & 0x00010001) << 15;
-#pragma unroll
-			for (int j = 0; j + i < 3; j++)
-				b[j] = funnel(b[j], b[j + 1], 2 * s.rest);
 		}
 #elif ROW_ELEMENT == 4
-		u32 low = (1u << s.rest) - 1;
+		if (s.symbol == 8) {
+			y[0] = permute(b[0], lows[0], 0x4210);
+			y[1] = permute(funnel(b[0], b[1], 24), lows[0], 0x5210);
+			y[2] = permute(funnel(b[1], b[2], 16), lows[0], 0x6210);
+			y[3] = permute(b[2], lows[0], 0x7321);
+		} else {
+			u32 low = (1u << s.rest) - 1;
 #pragma unroll
-		for (int i = 0; i < 4; i++) {
-			u32 symbol = i & 1 ? two[i / 2] >> 16 : two[i / 2] & 0xffff;
-			y[i] = (b[0] & low) | symbol << s.rest;
-			if (s.rotate)
+			for (int i = 0; i < 4; i++) {
+				y[i] = (b[0] & low) | permute(lows[0], highs[0], i | (4 + i) << 4) << s.rest;
+#pragma unroll
+				for (int j = 0; j + i < 3; j++)
+					b[j] = funnel(b[j], b[j + 1], s.rest);
+			}
+		}
+		if (s.rotate) {
+#pragma unroll
+			for (int i = 0; i < 4; i++)
 				y[i] = y[i] >> 1 | y[i] << 31;
-#pragma unroll
-			for (int j = 0; j + i < 3; j++)
-				b[j] = funnel(b[j], b[j + 1], s.rest);
 		}
 #else
 		// A rest has 52 to 62 bits.
@@ -195,7 +278,7 @@ struct RankCoder {
 		};
 #pragma unroll
 		for (int i = 0; i < 2; i++) {
-			u64 z = (rests[i] & low) | (u64)(i == 0 ? two[0] & 0xffff : two[0] >> 16) << s.rest;
+			u64 z = (rests[i] & low) | (u64)permute(lows[0], highs[0], i | (4 + i) << 4) << s.rest;
 			if (s.rotate)
 				z = z >> 1 | z << 63;
 			y[2 * i] = (u32)z, y[2 * i + 1] = (u32)(z >> 32);
@@ -204,23 +287,62 @@ struct RankCoder {
 		return u32x4{y[0], y[1], y[2], y[3]};
 	}
 
+	// segment decodes the n elements that begin at bit pos, from element from of the row on, and returns where they end.
+	template <int N, class W>
+	static INLINE u32 segment(const RowCodec &codec, const Shape &s, const Spread &spread, const Named &named, const W &stored, u32 pos,
+				  u32 from, u32 n, u8 *scratch, const Tile<N> &tile, u8 *row)
+	{
+		constexpr u32 K = QUADS<N>, FIELD = 32 / K; // a quad's count of those passed on has FIELD bits
+		u32 nibbles[K], counts = 0;
+#pragma unroll
+		for (u32 q = 0; q < K; q++) {
+			u32 first = (q * N + tile.lane) * EACH, in = 4 * minimum(n - minimum(first, n), EACH); // bits of nibbles
+			nibbles[q] = spread(wordIn(stored, pos + first * spread.bits)) & funnel(~0u, 0, 32 - in);
+			counts |= popcount(spread.passed(nibbles[q])) << FIELD % 32 * q;
+		}
+		u32 sums = tile.scan(counts), all = tile.from(sums, N - 1), passed = 0;
+		sums -= counts; // those of the lanes before
+		u32 places[K]; // those before the lane's quad
+#pragma unroll
+		for (u32 q = 0; q < K; q++) {
+			u32 field = K == 1 ? ~0u : (1u << FIELD % 32) - 1;
+			places[q] = passed + (sums >> FIELD % 32 * q & field);
+			passed += all >> FIELD % 32 * q & field;
+		}
+		pos += n * spread.bits;
+		pos = laterLevels(s, stored, pos, passed, scratch, tile);
+		tile.sync(); // the symbols are there
+#pragma unroll 1
+		for (u32 q = 0; q < K; q++) {
+			u32 first = (q * N + tile.lane) * EACH, at = places[0], on = spread.passed(nibbles[0]);
+			u32 lows[2], highs[2] = {0, 0};
+#pragma unroll
+			for (u32 g = 0; g < (EACH + 3) / 4; g++) {
+				lows[g] = four(s, named, 0, nibbles[0] >> 16 * g, on >> 16 * g, scratch, at);
+				if (s.symbol > 8)
+					highs[g] = four(s, named, 1, nibbles[0] >> 16 * g, on >> 16 * g, scratch + s.segment, at);
+				at += popcount(on & 0xffff);
+			}
+			if (first < n)
+				storeQuad(row, (from + first) / EACH, joinQuad(s, stored, lows, highs, pos + first * s.rest), codec.rowBytes, codec.store);
+#pragma unroll
+			for (u32 i = 1; i < K; i++)
+				nibbles[i - 1] = nibbles[i], places[i - 1] = places[i];
+		}
+		tile.sync(); // the scratch memory is free
+		return pos + n * s.rest;
+	}
+
 	template <int N, class W>
 	static INLINE bool decode(const RowCodec &codec, const u8 *meta, const W &stored, u32 length, u8 *scratch, const Tile<N> &tile, u8 *row)
 	{
 		Shape s = shapeOf(codec, meta);
+		Spread spread = Spread::of(s.bits(0));
+		Named named = Named::of(s);
 		u32 pos = 8 * s.header;
 #pragma unroll 1
-		for (u32 from = 0; from < s.elements && pos / 8 <= length; from += SEGMENT) {
-			u32 n = minimum(s.elements - from, SEGMENT);
-			segmentSymbols(s, stored, pos, n, scratch, tile);
-#pragma unroll 1
-			for (u32 first = tile.lane * EACH; first < n; first += N * EACH) {
-				u32x4 x = joinQuad(s, stored, symbolsIn(scratch) + first, pos + first * s.rest);
-				storeQuad(row, (from + first) / EACH, x, codec.rowBytes, codec.store);
-			}
-			pos += n * s.rest;
-			tile.sync(); // the scratch memory is free
-		}
+		for (u32 from = 0; from < s.elements && pos / 8 <= length; from += SEGMENT)
+			pos = segment(codec, s, spread, named, stored, pos, from, minimum(s.elements - from, SEGMENT), scratch, tile, row);
 		// The last quad's lane wrote over the tail bytes: they come after tile.sync.
 		u32 tail = tailBytes(codec, s);
 		if (tile.lane < tail)

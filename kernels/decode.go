@@ -18,6 +18,8 @@ type Decode struct {
 	// Out receives row i of the batch at i × RowBytes.
 	Out      device.Buffer
 	RowBytes int
+	// Peers has a bit for each slab ID that is another device's.
+	Peers uint8
 	// Leave is how many of the blocks that each multiprocessor could run are left to kernels on other streams; one always runs.
 	Leave int
 }

@@ -7,6 +7,7 @@ import "github.com/tensorcache/tensorcache/device/cuda"
 var (
 	decodeKernels      = functions[DecodeArgs]("decode", "8", "16", "32", "Wide", "Long")
 	decodeStillKernels = functionsOf[DecodeArgs](stillVariants, "decodeStill", "8", "16", "32", "Wide")
+	decodePeersKernels = functions[DecodeArgs]("decodePeers", "8", "16", "32", "Wide")
 	decodeWordsKernels = functions[DecodeArgs]("decodeWords", "8", "16", "32", "Wide")
 )
 
@@ -41,6 +42,7 @@ type launch struct {
 	threads, shared int
 	rows            int // a block's, of a small batch: it has more blocks rather than more warps a block
 	words, still    bool
+	peers           bool
 }
 
 // plan returns the arguments and the launch for a batch of n rows.
@@ -60,6 +62,7 @@ func (k *Decode) plan(n int) (DecodeArgs, launch, error) {
 		l.rows = max(2, 64/lanes)
 		l.words = row.Store == Store4 || row.Store == Store1
 		l.still = k.Codec.Form.Still
+		l.peers = k.Peers != 0 && !l.words
 	}
 	return args, l, err
 }
@@ -81,6 +84,8 @@ func (k *Decode) RunCUDA(s *cuda.Stream) error {
 	switch {
 	case l.words:
 		kernels = decodeWordsKernels
+	case l.peers:
+		kernels = decodePeersKernels
 	case l.still:
 		kernels = decodeStillKernels
 	}

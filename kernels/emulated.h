@@ -113,6 +113,7 @@ INLINE void copyAsync16(void *shared, u64 global) { emulatedCopy(shared, global,
 INLINE void copyAsync4(void *shared, u64 global) { emulatedCopy(shared, global, 4); }
 INLINE u32 sharedAddress(const void *p) { return emulatedSharedAddress(p); }
 INLINE void copyAsync16(u32 shared, u64 global) { emulatedCopy(emulatedSharedPointer(shared), global, 16); }
+INLINE void copyCached16(u32 shared, u64 global) { copyAsync16(shared, global); }
 INLINE void copyCommit() { emulatedCopyCommit(); }
 template <int N> INLINE void copyWaitGroups() { emulatedCopyWait(N); }
 INLINE void copyWait() { emulatedCopyWait(~0u); }

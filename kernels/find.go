@@ -27,6 +27,7 @@ func (k *Find) RunHost(w device.Workers) {
 func (k *Find) hits() *Decode {
 	k.decode = Decode{
 		Found: k.Lookup.Found, Counters: k.Lookup.Counters, Slabs: k.Slabs, Codec: k.Codec, Out: k.Lookup.Out, RowBytes: k.Lookup.RowBytes,
+		Peers: k.Lookup.Peers,
 	}
 	return &k.decode
 }

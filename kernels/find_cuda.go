@@ -31,7 +31,7 @@ func (k *Find) RunCUDA(s *cuda.Stream) error {
 		kernels = findStillKernels
 	}
 	f := kernels[variantOf(k.Codec.Form)][l.shape]
-	if f == nil || l.words { // a block decodes a row, or stores need registers
+	if f == nil || l.words || l.peers { // a block decodes a row, stores need registers, or rows are read from a list only
 		if err := k.Lookup.RunCUDA(s); err != nil {
 			return err
 		}

@@ -182,6 +182,10 @@ INLINE void copyAsync16(u32 shared, u64 global)
 {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
 }
+INLINE void copyCached16(u32 shared, u64 global)
+{
+	asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+}
 INLINE void copyCommit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> INLINE void copyWaitGroups() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 INLINE void copyWait() { asm volatile("cp.async.wait_all;" ::: "memory"); }

@@ -327,7 +327,7 @@ func TestDecode_EqualsHost(t *testing.T) {
 	for i, rowBytes := range rowLengths() {
 		for _, name := range []string{"none", "ibp4", "ibp8"} {
 			kinds := []string{"mixed", gputest.Kinds[i%len(gputest.Kinds)]}
-			for _, kind := range kinds {
+			for j, kind := range kinds {
 				t.Run(fmt.Sprintf("row=%d/%s/%s", rowBytes, name, kind), func(t *testing.T) {
 					n := batchFor(rowBytes)
 					distinct := min(n, 300)
@@ -337,6 +337,7 @@ func TestDecode_EqualsHost(t *testing.T) {
 					skew := int64([]int{0, 0, 4, 8, 1}[i%5])
 					both(t, gpu, reason, func(b *bench) decodeResult {
 						k, out := decodeOf(b, c, slabs, hits, rowBytes, skew)
+						k.Peers = uint8(i+j) & 1
 						b.launch(k)
 						return decodeResult{b.counters(k.Counters), out.read(b)}
 					}, func(t *testing.T, want, got decodeResult) {
@@ -424,6 +425,7 @@ func TestDecode_Corrupt(t *testing.T) {
 				}
 				both(t, gpu, reason, func(b *bench) uint32 {
 					k, out := decodeOf(b, c, slabs, hits, rowBytes, 0)
+					k.Peers = uint8(rowBytes>>9) & 1
 					b.launch(k)
 					out.read(b)
 					return b.counters(k.Counters).Corrupt

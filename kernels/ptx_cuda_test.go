@@ -40,7 +40,7 @@ var (
 // function's parameter is as long as its struct. It needs no GPU.
 func TestPTX_FunctionsAndArguments(t *testing.T) {
 	want := named{}
-	nameAll(want, decodeKernels, decodeStillKernels, decodeWordsKernels)
+	nameAll(want, decodeKernels, decodeStillKernels, decodePeersKernels, decodeWordsKernels)
 	nameAll(want, findKernels, findStillKernels)
 	nameAll(want, fetchKernels, fetchMergedKernels)
 	nameAll(want, serveKernels)
@@ -105,7 +105,7 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 
 // TestPTX_BlocksFitLaunchBounds: no row's decoder is launched with more threads than it was compiled for.
 func TestPTX_BlocksFitLaunchBounds(t *testing.T) {
-	for _, op := range []string{"decode", "decodeWords", "find"} {
+	for _, op := range []string{"decode", "decodePeers", "decodeWords", "find"} {
 		for v, codec := range variants {
 			text, err := ptxText(op + "_" + codec)
 			if err != nil {

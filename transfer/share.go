@@ -108,7 +108,6 @@ const (
 	maxShareThreads   = 1024 // each may claim a piece too many, and ShareHost.Claimed counts to 4095
 	maxDefaultThreads = 8    // of 16 processors: 15 threads were slower than 8
 	defaultTimeout    = time.Millisecond
-	shareHostBlocks   = 16 // blocks that begin with the host's part: 32 were no faster
 	arrivedOffset     = int64(unsafe.Offsetof(kernels.ShareDevice{}.Arrived))
 	quietOffset       = int64(unsafe.Offsetof(kernels.ShareDevice{}.Quiet))
 )

@@ -518,3 +518,31 @@ func TestShareTable_Learns(t *testing.T) {
 		t.Errorf("without: %+v", st)
 	}
 }
+
+// TestShareTable_OneBatchLate: one batch that takes ten times as long does not end sharing.
+func TestShareTable_OneBatchLate(t *testing.T) {
+	s, err := NewSharer(newDevice(), ShareOptions{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	table := s.Table(kernels.HostRows{Mem: device.Buffer{}.Slice(0, shareTier), Stride: 256, RowBytes: 256}, kernels.Codec{})
+	const rows = 200_000
+	for i := range 60 {
+		terms, _ := table.next(rows)
+		times := kernels.ShareTimes{Stamp: uint32(i + 1), Tier: table.terms.Tier, Misses: rows, Nanos: 20 * rows, OwnNanos: 20 * rows}
+		if terms.Fraction != 0 {
+			times.Staged = uint32(uint64(rows) * uint64(terms.Fraction) >> 16)
+			times.Nanos, times.HostNanos, times.OwnNanos = 10*rows, 10*rows, 10*rows
+			if i == 40 {
+				times.Nanos = 200 * rows
+			}
+		} else if i > 0 {
+			t.Fatalf("batch %d is fetched alone: %+v", i, table.Stats())
+		}
+		s.host.SetTimes(times)
+	}
+	if st := table.Stats(); st.Strategy != "shared" || st.Shared != 59 {
+		t.Errorf("%+v", st)
+	}
+}

@@ -112,6 +112,11 @@ func (r *runner) hitDecode(tier *transfer.Tier, of func() (*filled, error), name
 		gathers[s] = kernels.Gather{Mem: plainMem, Rows: idBuffer, Out: out, RowBytes: rowBytes}
 		numbers[s] = ids
 	}
+	if in != r.d {
+		for s := range decodes {
+			decodes[s].Peers = 1
+		}
+	}
 	plain, err := r.time(func(i int) error { return r.stream.Launch(&gathers[i%sets]) })
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/numa"
 )
 
 // largeBudget is the share of the large table's bytes that is cached.
@@ -19,7 +20,7 @@ func (r *runner) large() error {
 	// The rows uncompressed, for the baseline and as the source, and a cache's host tier.
 	const slack = 4 << 30
 	need := 2*r.o.LargeTableBytes + r.o.LargeTableBytes/largeBudget + slack
-	if have, err := hostMemory(); err != nil {
+	if have, err := numa.Available(); err != nil {
 		return err
 	} else if have < need {
 		r.skip("gather-misses-large", "host memory (%d bytes available) must be %d for two tables of %d", have, need, r.o.LargeTableBytes)
@@ -90,4 +91,4 @@ func (r *runner) largeMisses(host device.Buffer, rowBytes, threads int, o cache.
 }
 
 // learningRuns is how many batches come before the measured ones: a cache may learn how to share a batch with the host.
-const learningRuns = 20
+const learningRuns = 100

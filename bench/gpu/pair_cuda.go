@@ -25,6 +25,10 @@ const (
 	pairBudget  = 20 // the table's bytes by this
 	pairBatches = 8  // different ones, that take turns
 	pairRounds  = 20 // batches timed on each GPU, times Options.Runs
+	pairCycles  = 3  // cycles of refreshing while batches are timed
+	pairLimit   = 10 // seconds, within which they must end
+	// pairHead is the part of the rows that shuffling ranks all: the first ones.
+	pairHead = 200
 )
 
 // findPeer finds the GPU whose memory the first one reads, or says why cases are skipped.
@@ -151,8 +155,9 @@ func (l *load) percentile(p float64) float64 {
 	return float64(l.times[int(p*float64(len(l.times)-1))].Nanoseconds()) / 1e3
 }
 
-// run has every GPU serve so many batches, one after the other, all GPUs at once. Each GPU's last output is compared.
-func (p *pair) run(rounds int) (l load, err error) {
+// run has every GPU serve so many batches, one after the other, all GPUs at once, and so many cycles of refreshing end meanwhile.
+// Each GPU's last output is compared.
+func (p *pair) run(rounds int, cycles int64) (l load, err error) {
 	for range warmups {
 		if _, err := p.serve(pairBatches); err != nil {
 			return l, err
@@ -162,17 +167,29 @@ func (p *pair) run(rounds int) (l load, err error) {
 	if err != nil {
 		return l, err
 	}
-	start := time.Now()
-	if l.times, err = p.serve(rounds); err != nil {
-		return l, err
+	after := before
+	for {
+		start := time.Now()
+		times, err := p.serve(rounds)
+		if err != nil {
+			return l, err
+		}
+		l.times = append(l.times, times...)
+		l.seconds += time.Since(start).Seconds()
+		if after, err = p.cache.Stats(); err != nil {
+			return l, err
+		}
+		done := after.Sub(before).Changes
+		if cycles == 0 || done.Cycles >= cycles && done.AdmittedRows > 0 {
+			break
+		}
+		if after.RefreshError != "" || l.seconds > pairLimit {
+			return l, fmt.Errorf("cycles of refreshing (%d in %.1f s, %d rows admitted) must be %d, and admit some: %q",
+				done.Cycles, l.seconds, done.AdmittedRows, cycles, after.RefreshError)
+		}
 	}
-	l.seconds = time.Since(start).Seconds()
 	l.bytes = float64(len(l.times)) * float64(p.o.Batch*smallRow)
 	slices.Sort(l.times)
-	after, err := p.cache.Stats()
-	if err != nil {
-		return l, err
-	}
 	l.stats = after.Sub(before)
 	for _, g := range p.gpus {
 		got := make([]byte, min(g.out.Size(), 1<<20)/smallRow*smallRow)
@@ -213,14 +230,18 @@ func (p *pair) serve(rounds int) (times []time.Duration, err error) {
 	return slices.Concat(each...), errors.Join(errs...)
 }
 
-// measurePair opens a cache, runs it, and closes it.
+// measurePair opens a cache, runs it, and closes it. One that refreshes in the background ends some cycles meanwhile.
 func (r *runner) measurePair(gpus int, o cache.Options) (l load, err error) {
 	p, err := r.openPair(gpus, o)
 	if err != nil {
 		return l, err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	return p.run(pairRounds * r.o.Runs)
+	cycles := int64(0)
+	if o.Refresh.Interval > 0 {
+		cycles = pairCycles
+	}
+	return p.run(pairRounds*r.o.Runs, cycles)
 }
 
 func (r *runner) pairResult(name, unit string) Result {
@@ -231,13 +252,33 @@ func hitRate(s cache.Stats) float64 {
 	return float64(s.Tables[0].Hits) / float64(max(1, s.Tables[0].Lookups))
 }
 
+// pairLoad is the load of two GPUs by a placement, which several cases look at.
+func (r *runner) pairLoad(placement string) (l load, err error) {
+	if l, ok := r.pairLoads[placement]; ok {
+		return l, nil
+	}
+	if r.pairLoads == nil {
+		o := RateOptions{GPUs: []int{r.d.Info().Index, r.peer.Info().Index}, RowBytes: smallRow, Batch: max(32, r.o.Batch), TableBytes: min(r.o.TableBytes, 2<<30), Runs: r.o.Runs}
+		measured, err := MeasureRates(o)
+		if err != nil {
+			return l, err
+		}
+		r.rates, r.pairLoads = measured.Rates, map[string]load{}
+	}
+	if l, err = r.measurePair(2, cache.Options{Placement: placement, Rates: r.rates}); err != nil {
+		return l, fmt.Errorf("%s: %w", placement, err)
+	}
+	r.pairLoads[placement] = l
+	return l, nil
+}
+
 // pairThroughput compares two GPUs with one of the same budget each, and the hit rate with that of one of twice the budget.
 func (r *runner) pairThroughput() error {
 	one, err := r.measurePair(1, cache.Options{})
 	if err != nil {
 		return err
 	}
-	two, err := r.measurePair(2, cache.Options{Placement: cache.PlacementPartition})
+	two, err := r.pairLoad(cache.PlacementAuto)
 	if err != nil {
 		return err
 	}
@@ -247,8 +288,7 @@ func (r *runner) pairThroughput() error {
 	}
 	x := r.pairResult("pair-throughput", "GB/s")
 	x.Value, x.Baseline, x.BaselineValue = two.bytes/1e9/two.seconds, "one GPU", one.bytes/1e9/one.seconds
-	x.Detail = fmt.Sprintf("hit rates %.2f %% and %.2f %%; %.2f %% of lookups read of the peer", 100*hitRate(one.stats), 100*hitRate(two.stats),
-		100*float64(two.stats.Tables[0].PeerHits)/float64(max(1, two.stats.Tables[0].Lookups)))
+	x.Detail = fmt.Sprintf("hit rates %.2f %% and %.2f %%; %.2f %% of lookups read of the peer", 100*hitRate(one.stats), 100*hitRate(two.stats), 100*peerRate(two.stats))
 	r.add(x)
 	y := r.pairResult("pair-throughput", "points")
 	y.Value = 100 * math.Abs(hitRate(two.stats)-hitRate(twice.stats))
@@ -257,46 +297,45 @@ func (r *runner) pairThroughput() error {
 	return nil
 }
 
+func peerRate(s cache.Stats) float64 {
+	return float64(s.Tables[0].PeerHits) / float64(max(1, s.Tables[0].Lookups))
+}
+
 // pairPlacement compares placements by the time of a batch, and the model's prediction with that.
 func (r *runner) pairPlacement() error {
-	o := RateOptions{GPUs: []int{r.d.Info().Index, r.peer.Info().Index}, RowBytes: smallRow, Batch: max(32, r.o.Batch), TableBytes: min(r.o.TableBytes, 2<<30), Runs: r.o.Runs}
-	measured, err := MeasureRates(o)
-	if err != nil {
-		return err
-	}
 	loads := map[string]load{}
 	for _, placement := range []string{cache.PlacementPartition, cache.PlacementReplicate, cache.PlacementAuto} {
-		l, err := r.measurePair(2, cache.Options{Placement: placement, Rates: measured.Rates})
+		l, err := r.pairLoad(placement)
 		if err != nil {
-			return fmt.Errorf("%s: %w", placement, err)
+			return err
 		}
 		loads[placement] = l
 		s := l.stats.Placement
-		predicted := measured.Overhead + float64(r.o.Batch)*s.RowNanos/1e3
+		predicted := r.rates.Overhead + float64(r.o.Batch)*s.RowNanos/1e3
 		y := r.pairResult("pair-placement", "%")
 		y.Codec = codecName + " " + placement
 		y.Value = 100 * math.Abs(predicted/l.percentile(0.5)-1)
-		y.Detail = fmt.Sprintf("predicted %.0f µs, measured %.0f; %s", predicted, l.percentile(0.5), s.Why)
+		y.Detail = fmt.Sprintf("predicted %.0f µs, measured %.0f; hits %.2f %%, of peers %.2f %%; %s", predicted, l.percentile(0.5), 100*hitRate(l.stats), 100*peerRate(l.stats), s.Why)
 		r.add(y)
 	}
 	x := r.pairResult("pair-placement", "us")
 	partition, replicate, chosen := loads[cache.PlacementPartition], loads[cache.PlacementReplicate], loads[cache.PlacementAuto]
 	x.Value, x.Baseline, x.BaselineValue = chosen.percentile(0.5), "the better of partition and replicate", min(partition.percentile(0.5), replicate.percentile(0.5))
-	x.Detail = fmt.Sprintf("partition %.0f, replicate %.0f; hit rates %.2f %%, %.2f %%, chosen %.2f %%; rates %.0f, %.0f, %.1f GB/s; %s",
-		partition.percentile(0.5), replicate.percentile(0.5), 100*hitRate(partition.stats), 100*hitRate(replicate.stats), 100*hitRate(chosen.stats),
-		measured.Local, measured.Peer, measured.Host, chosen.stats.Placement.Why)
+	m := r.rates
+	x.Detail = fmt.Sprintf("partition %.0f, replicate %.0f; rates local %.0f, peer %.0f, host %.1f GB/s, overhead %.1f µs, row %.3f ns, beside %.2f, same row %.1f ns",
+		partition.percentile(0.5), replicate.percentile(0.5), m.Local, m.Peer, m.Host, m.Overhead, m.Row, m.Beside, m.Same)
 	r.add(x)
 	return nil
 }
 
 // pairRefresh compares the slowest batches beside cycles of refreshing with those without.
 func (r *runner) pairRefresh() error {
-	still, err := r.measurePair(2, cache.Options{})
+	still, err := r.measurePair(2, cache.Options{Admission: r.shuffling()})
 	if err != nil {
 		return err
 	}
 	changing, err := r.measurePair(2, cache.Options{
-		Admission: &shuffling{Policy: admission.NewFrequency()},
+		Admission: r.shuffling(),
 		Refresh:   cache.RefreshOptions{Interval: 20 * time.Millisecond, Accesses: 1. / 16, MaxChurn: 0.02},
 	})
 	if err != nil {
@@ -310,18 +349,27 @@ func (r *runner) pairRefresh() error {
 	return nil
 }
 
-// shuffling is a policy that leaves out a twentieth of its ranking, another one each time, so that cycles have work.
+// shuffling is a policy that leaves out a twentieth of its ranking but for the first rows, another one each time, so that cycles
+// have work and hits stay as they are.
+//
+// It is no admission.Explainer, so nothing is copied.
 type shuffling struct {
 	admission.Policy
+	head  int // rows
 	cycle uint64
+}
+
+func (r *runner) shuffling() *shuffling {
+	return &shuffling{Policy: admission.NewFrequency(), head: int(r.o.TableBytes / smallRow / pairHead)}
 }
 
 func (p *shuffling) Rank() iter.Seq[uint64] {
 	p.cycle++
 	random := rand.New(rand.NewPCG(p.cycle, 5))
 	return func(yield func(uint64) bool) {
+		n := 0
 		for key := range p.Policy.Rank() {
-			if random.IntN(20) != 0 && !yield(key) {
+			if n++; (n <= p.head || random.IntN(20) != 0) && !yield(key) {
 				return
 			}
 		}

@@ -13,9 +13,9 @@ import (
 	"github.com/tensorcache/tensorcache/slab/placement"
 )
 
-// MeasureRates measures how fast GPUs read random rows of their own memory, of each other's, and of page-locked memory in order,
-// as misses are read. Several GPUs read at once, each from the next one, as the batches of a cache do; Pairs are measured one by
-// one. The rates are those of the slowest GPU.
+// MeasureRates measures what Gathers take, by the host's clock, of a cache over the GPUs, whose table is of N(0,1) float32 rows: all
+// GPUs run at once, and the slowest one counts. Devices and Pairs are plain reads of uncompressed rows: of each GPU's own memory, of
+// page-locked memory in order, and, one pair after the other, of each other's memory.
 func MeasureRates(o RateOptions) (m placement.Measured, err error) {
 	o.EnsureDefaults()
 	if err := o.Validate(); err != nil {
@@ -76,27 +76,16 @@ func MeasureRates(o RateOptions) (m placement.Measured, err error) {
 		}
 		return least, each, nil
 	}
-	local, locals, err := together(func(i int) (device.Buffer, bool) { return all[i].mem, true }, false)
+	_, locals, err := together(func(i int) (device.Buffer, bool) { return all[i].mem, true }, false)
 	if err != nil {
 		return m, err
 	}
-	host, hosts, err := together(func(i int) (device.Buffer, bool) { return all[i].host, true }, true)
+	_, hosts, err := together(func(i int) (device.Buffer, bool) { return all[i].host, true }, true)
 	if err != nil {
 		return m, err
 	}
-	m.Local, m.Host, m.Peer = local, host, host // without peers, nothing is read of them
 	for i, r := range all {
 		m.Devices = append(m.Devices, placement.DeviceRates{Index: r.d.Info().Index, Local: locals[i], Host: hosts[i]})
-	}
-	peer, _, err := together(func(i int) (device.Buffer, bool) {
-		next := all[(i+1)%len(all)]
-		return next.mem, next != all[i] && all[i].d.CanRead(next.d)
-	}, false)
-	if err != nil {
-		return m, err
-	}
-	if peer > 0 {
-		m.Peer = peer
 	}
 	for _, r := range all {
 		for _, of := range all {
@@ -114,13 +103,7 @@ func MeasureRates(o RateOptions) (m placement.Measured, err error) {
 			m.Pairs = append(m.Pairs, placement.PairRate{From: r.d.Info().Index, To: of.d.Info().Index, Rate: gbps(seconds)})
 		}
 	}
-	few := o
-	few.Batch = 32
-	if err := all[0].enqueue(all[0].mem, false, few); err != nil {
-		return m, err
-	}
-	seconds, err := all[0].wait()
-	m.Overhead = seconds * 1e6
+	m.Rates, err = gatherRates(o, all)
 	return m, errors.Join(err, m.Validate())
 }
 

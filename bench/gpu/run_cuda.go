@@ -13,6 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/dtype"
 	"github.com/tensorcache/tensorcache/internal/experiments"
+	"github.com/tensorcache/tensorcache/slab/placement"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -90,6 +91,8 @@ type runner struct {
 	normals, sparse, half *filled
 	stage                 device.Buffer
 	link                  *link
+	rates                 placement.Rates // of two GPUs
+	pairLoads             map[string]load // of two GPUs, by placement
 }
 
 // filled is a table of one pattern: page-locked, and on the device.

@@ -3,30 +3,10 @@
 package gpu
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"strings"
 )
-
-// hostMemory returns the bytes of memory that the host can still give: what Linux counts as available, or what is left to
-// the control group where that is less.
-func hostMemory() (int64, error) {
-	b, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, err
-	}
-	free, err := available(string(b))
-	if err != nil {
-		return 0, err
-	}
-	limit, err1 := os.ReadFile("/sys/fs/cgroup/memory.max")
-	used, err2 := os.ReadFile("/sys/fs/cgroup/memory.current")
-	if errors.Join(err1, err2) == nil {
-		free = min(free, groupLeft(string(limit), string(used)))
-	}
-	return free, nil
-}
 
 // driverVersion returns the version of the kernel's NVIDIA driver, or "unknown".
 func driverVersion() string {

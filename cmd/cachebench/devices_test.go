@@ -15,9 +15,9 @@ import (
 // TestDevices_DeclaredRates: what devices --measure --declare prints, run --rates reads.
 func TestDevices_DeclaredRates(t *testing.T) {
 	t.Parallel()
-	out := succeed(t, "devices", "--measure", "--declare", "local=100,peer=0.1,host=90,overhead=7")
+	out := succeed(t, "devices", "--measure", "--declare", "local=100,peer=0.1,host=90,overhead=7,row=0.1,beside=0.5,same=15")
 	m := decode[placement.Measured](t, out)
-	if (m.Rates != placement.Rates{Local: 100, Peer: 0.1, Host: 90, Overhead: 7}) || !m.Emulated {
+	if (m.Rates != placement.Rates{Local: 100, Peer: 0.1, Host: 90, Overhead: 7, Row: 0.1, Beside: 0.5, Same: 15}) || !m.Emulated {
 		t.Fatalf("%+v", m)
 	}
 	path := filepath.Join(t.TempDir(), "rates.json")

@@ -233,10 +233,15 @@ func (d *Device) Alloc(bytes int64, what string) (device.Buffer, error) {
 	return device.DeviceBuffer(uint64(p), bytes), nil
 }
 
-// AllocHost implements device.Device. The memory is page-locked.
+// AllocHost implements device.Device. The memory is page-locked, and of huge pages if it is large and the system gives them.
 func (d *Device) AllocHost(bytes int64, what string) (device.Buffer, error) {
 	if err := device.CheckSize(bytes, what); err != nil {
 		return device.Buffer{}, err
+	}
+	if mapsHost(bytes) {
+		if b, err := d.allocMapped(nil, bytes, what); err == nil {
+			return b, nil
+		}
 	}
 	m, err := d.ctx.AllocHost(max(bytes, 1))
 	if err != nil {

@@ -80,3 +80,39 @@ func TestDevice_AllocHostOn(t *testing.T) {
 		}
 	}
 }
+
+// TestDevice_AllocHostLarge: memory that is mapped instead of the driver's is zeroed, copied from and to, and had again.
+func TestDevice_AllocHostLarge(t *testing.T) {
+	d := gputest.Open(t)
+	s, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const size = 64<<20 + 5
+	on, err := d.Alloc(size, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Free(on)
+	for range 2 {
+		b, err := d.AllocHost(size, "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := b.Bytes()
+		if b.Size() != size || len(m) != size || cap(m) != size || bytes.Count(m, []byte{0}) != size {
+			t.Fatalf("%d bytes of %d, or not zeroed", len(m), b.Size())
+		}
+		m[0], m[size/2], m[size-1] = 1, 2, 3
+		err = errors.Join(s.Copy(on, b), s.Synchronize())
+		clear(m)
+		if err = errors.Join(err, s.Copy(b, on), s.Synchronize()); err != nil || m[0] != 1 || m[size/2] != 2 || m[size-1] != 3 {
+			t.Fatal("not as copied", err)
+		}
+		d.Free(b)
+	}
+	if err := d.Err(); err != nil {
+		t.Fatal(err)
+	}
+}

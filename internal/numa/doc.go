@@ -1,5 +1,6 @@
 // Package numa knows the memory nodes of this machine: which there are, which one a PCI device is attached to, how to lay memory on some
-// of them, and how to keep a thread to the processors of one. Linux only; elsewhere, and in containers and virtual machines that hide
+// of them, how to keep a thread to the processors of one, and how much memory is
+// left. Linux only; elsewhere, and in containers and virtual machines that hide
 // it, the topology is not known and memory cannot be laid. There is no libnuma here: files and four system calls.
 //
 // Terms: a *node* is some memory and the processors near it, by Linux's number, from 0, with gaps. It may have no memory, or no

@@ -1,6 +1,7 @@
 package numa_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -114,14 +115,26 @@ func TestAlloc_Refused(t *testing.T) {
 		{5000, []int{0, 60000}, true, "numa: refused by the system: memory (5000 bytes) on nodes 0, 60000: mbind: "},
 		{5000, []int{-1}, false, "numa: nodes (-1) must be 0 to 65535"},
 		{5000, []int{65536}, false, "numa: nodes (65536) must be 0 to 65535"},
-		{0, []int{0}, false, "numa: memory (0 bytes on 1 nodes) must be at least a byte on one node"},
-		{1, nil, false, "numa: memory (1 bytes on 0 nodes) must be"},
+		{0, []int{0}, false, "numa: memory (0 bytes) must be at least a byte"},
 		{1 << 60, []int{0}, false, "numa: memory (1152921504606846976 bytes) cannot be mapped"},
 	} {
 		m, err := numa.Alloc(c.bytes, c.nodes)
 		if m != nil || err == nil || !strings.HasPrefix(err.Error(), c.want) || errors.Is(err, numa.ErrRefused) != c.refused {
 			t.Errorf("%d bytes on %v: %v", c.bytes, c.nodes, err)
 		}
+	}
+}
+
+// TestAlloc_NoNodes: memory is wherever the system puts it, by no policy of its own.
+func TestAlloc_NoNodes(t *testing.T) {
+	m := alloc(t, 3<<20, nil)
+	b := m.Bytes()
+	if len(b) != 3<<20 || bytes.Count(b, []byte{0}) != len(b) {
+		t.Fatalf("%d bytes, or not zeroed", len(b))
+	}
+	b[0], b[len(b)-1] = 1, 1
+	if mode := policy(t, b); mode == unix.MPOL_INTERLEAVE {
+		t.Errorf("policy %d", mode)
 	}
 }
 

@@ -1,6 +1,9 @@
 package placement
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Curve is what the rows of a ranking take and give, added up from the best row on.
 type Curve struct {
@@ -12,7 +15,7 @@ type Curve struct {
 
 // point is a sum over rows. Frequencies are in lookups, bytes weighted by them but for slots.
 type point struct {
-	slots                 int64
+	slots, count          int64 // count are the rows
 	lookups, rows, stored float64
 }
 
@@ -22,6 +25,7 @@ const maxPoints = 4096
 // Add adds the next row of the ranking: what it takes in a slab, its length, its stored length, and how often it is looked up.
 func (c *Curve) Add(slotBytes, rowBytes, storedBytes int, frequency float64) {
 	c.sum.slots += int64(slotBytes)
+	c.sum.count++
 	c.sum.add(rowBytes, storedBytes, frequency)
 	if n := len(c.points); n == 0 || c.sum.slots-c.points[n-1].slots >= c.step {
 		c.points = append(c.points, c.sum)
@@ -42,6 +46,19 @@ func (c *Curve) AddTail(rowBytes, storedBytes, lookups float64) {
 	c.tail.lookups += lookups
 	c.tail.rows += lookups * rowBytes
 	c.tail.stored += lookups * storedBytes
+}
+
+// next returns the lookups of the row after those whose slots take so many bytes, as the mean of the rows of its step.
+func (c *Curve) next(slots int64) float64 {
+	i, _ := slices.BinarySearchFunc(c.points, slots+1, func(p point, slots int64) int { return cmp.Compare(p.slots, slots) })
+	from, to := point{}, c.sum
+	if i > 0 {
+		from = c.points[i-1]
+	}
+	if i < len(c.points) {
+		to = c.points[i]
+	}
+	return (to.lookups - from.lookups) / float64(max(1, to.count-from.count))
 }
 
 func (p *point) add(rowBytes, storedBytes int, frequency float64) {
@@ -79,9 +96,9 @@ func (c *Curve) at(slots int64) point {
 	}
 	share := float64(slots-from.slots) / float64(max(1, to.slots-from.slots))
 	between := func(a, b float64) float64 { return a + share*(b-a) }
-	return point{slots, between(from.lookups, to.lookups), between(from.rows, to.rows), between(from.stored, to.stored)}
+	return point{slots, from.count, between(from.lookups, to.lookups), between(from.rows, to.rows), between(from.stored, to.stored)}
 }
 
 func (p point) minus(q point) point {
-	return point{p.slots - q.slots, p.lookups - q.lookups, p.rows - q.rows, p.stored - q.stored}
+	return point{p.slots - q.slots, p.count - q.count, p.lookups - q.lookups, p.rows - q.rows, p.stored - q.stored}
 }

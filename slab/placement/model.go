@@ -18,6 +18,8 @@ type Plan struct {
 	// Nanos is what a looked-up row takes, the mean over all lookups and devices: a batch of n rows takes Rates.Overhead and n
 	// times that. Partition and Replicate are the same without copies, and with copies of everything.
 	Nanos, Partition, Replicate float64
+	// Hits and Misses are what reading them takes of Nanos, if nothing were read beside them.
+	Hits, Misses float64
 	// Local, Peer and Host are the shares of lookups that are read from the own slab, from a peer's and from the host tier.
 	Local, Peer, Host float64
 	// Why says it in words.
@@ -48,7 +50,7 @@ func (p Problem) Solve() Plan {
 	}
 	consider(replicate)
 	best.Partition, best.Replicate = partition.Nanos, replicate.Nanos
-	best.Why = p.why(best, partition)
+	best.Why = p.why(best, partition, replicate)
 	return best
 }
 
@@ -58,15 +60,15 @@ func (p Problem) Predict(hotBytes int64) Plan {
 	for _, n := range p.Payload {
 		largest = max(largest, n)
 	}
-	q, partition := p.predict(min(hotBytes, largest)), p.predict(0)
-	q.Partition, q.Replicate = partition.Nanos, p.predict(largest).Nanos
-	q.Why = p.why(q, partition)
+	q, partition, replicate := p.predict(min(hotBytes, largest)), p.predict(0), p.predict(largest)
+	q.Partition, q.Replicate = partition.Nanos, replicate.Nanos
+	q.Why = p.why(q, partition, replicate)
 	return q
 }
 
 // predict is the cost model. A device reads its own slab and its peers' by one kernel, whose warps wait for either: their times
-// add up. Misses are read beside that: the longer of the two counts. A row of a peer's slab takes as long as its stored bytes
-// take to arrive, or its own to be decoded, whichever is longer.
+// add up. Misses are read beside that: the longer of the two counts, and of the shorter one the part that Rates.Beside says. A row
+// of a peer's slab takes as long as its stored bytes take to arrive, or its own to be decoded, whichever is longer.
 func (p Problem) predict(hot int64) Plan {
 	rest := int64(0)
 	for _, n := range p.Payload {
@@ -84,6 +86,10 @@ func (p Problem) predict(hot int64) Plan {
 		return q
 	}
 	r := p.Rates // GB/s are bytes a nanosecond
+	hottest := 0.0
+	if rest > 0 && len(p.Payload) > 1 {
+		hottest = p.Curve.next(hot)
+	}
 	for _, n := range p.Payload {
 		own, share := 1.0, 0.0 // of the copied and of the divided rows that lie here
 		if hot > n {
@@ -98,41 +104,38 @@ func (p Problem) predict(hot int64) Plan {
 		localRows, peerRows := part(copied.rows, divided.rows)
 		_, peerStored := part(copied.stored, divided.stored)
 		hits := localRows/r.Local + max(peerStored/r.Peer, peerRows/r.Local)
-		q.Nanos += max(hits, missed.stored/r.Host)
+		misses := missed.stored / r.Host
+		q.Nanos += max(hits, misses) + r.Beside*min(hits, misses) + r.Row*all
+		q.Nanos += r.Same * hottest * (1 - share)
+		q.Hits += hits
+		q.Misses += misses
 		local, peer := part(copied.lookups, divided.lookups)
 		q.Local += local
 		q.Peer += peer
 	}
 	n := float64(len(p.Payload)) * all
-	q.Nanos, q.Local, q.Peer, q.Host = q.Nanos/n, q.Local/n, q.Peer/n, missed.lookups/all
+	q.Nanos, q.Hits, q.Misses = q.Nanos/n, q.Hits/n, q.Misses/n
+	q.Local, q.Peer, q.Host = q.Local/n, q.Peer/n, missed.lookups/all
 	return q
 }
 
-func (p Problem) why(best, partition Plan) string {
-	figures := fmt.Sprintf("%.3g ns a row; partitioned %.3g, all copied %.3g", best.Nanos, best.Partition, best.Replicate)
+// why says which plan is the best one, and what all three are predicted to take.
+func (p Problem) why(best, partition, replicate Plan) string {
+	of := func(q Plan) string {
+		return fmt.Sprintf("%.3g ns a row (hits %.3g beside misses %.3g)", q.Nanos, q.Hits, q.Misses)
+	}
+	figures := fmt.Sprintf("partitioned %s, all copied %s", of(partition), of(replicate))
 	switch {
 	case len(p.Payload) == 1:
 		return "one device"
 	case p.Curve.sum.lookups == 0:
 		return "partitioned: nothing is known of the lookups yet"
-	case best.HotBytes == 0 && best.Host > 0 && p.missBound(partition):
+	case best.HotBytes == 0 && best.Misses >= best.Hits:
 		return "partitioned: reading misses takes longer than reading hits of peers beside them, and copies would cost hits: " + figures
 	case best.HotBytes == 0:
 		return "partitioned: copies would cost more by misses than they save of peers' reads: " + figures
 	case best.Peer == 0:
 		return "all copied: peers' reads cost more than the misses that the copies make: " + figures
 	}
-	return fmt.Sprintf("the first %d bytes of the ranking copied, the others partitioned: %s", best.HotBytes, figures)
-}
-
-// missBound says whether misses alone take as long as a plan does.
-func (p Problem) missBound(q Plan) bool {
-	cached := p.Curve.at(q.HotBytes)
-	rest := int64(0)
-	for _, n := range p.Payload {
-		rest += max(0, n-q.HotBytes)
-	}
-	cached = p.Curve.at(q.HotBytes + rest)
-	stored := p.Curve.sum.stored - cached.stored + p.Curve.tail.stored
-	return stored/p.Rates.Host >= q.Nanos*(p.Curve.sum.lookups+p.Curve.tail.lookups)*(1-1e-9)
+	return fmt.Sprintf("the first %d bytes of the ranking copied, the others partitioned: %s; %s", best.HotBytes, of(best), figures)
 }

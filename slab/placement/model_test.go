@@ -29,6 +29,11 @@ func TestProblem_Extremes(t *testing.T) {
 		"slow misses":          {placement.Rates{Local: 1000, Peer: 900, Host: 0.01}, func(n int64) bool { return n == 0 }, "misses"},
 		"slow peers":           {placement.Rates{Local: 1000, Peer: 0.001, Host: 900}, func(n int64) bool { return n == 64*500 }, "all copied"},
 		"something in between": {placement.Rates{Local: 100, Peer: 1, Host: 2}, func(n int64) bool { return n > 0 && n < 64*500 }, "first"},
+		"misses take longest":  {placement.Rates{Local: 1000, Peer: 300, Host: 50}, func(n int64) bool { return n == 0 }, "misses"},
+		"so they do, yet hits take from them": {
+			placement.Rates{Local: 1000, Peer: 300, Host: 50, Beside: 0.3}, func(n int64) bool { return n > 0 && n < 64*500 }, "first",
+		},
+		"the first row queues": {placement.Rates{Local: 1000, Peer: 300, Host: 50, Same: 10}, func(n int64) bool { return n > 0 && n < 64*100 }, "first"},
 	} {
 		p := placement.Problem{Rates: x.rates, Payload: payload, Curve: zipf(10_000)}
 		plan := p.Solve()
@@ -45,12 +50,45 @@ func TestProblem_Extremes(t *testing.T) {
 	}
 }
 
+// TestProblem_Terms: what each rate adds to the time, of ten rows of which each device holds the first five or every other one.
+func TestProblem_Terms(t *testing.T) {
+	c := &placement.Curve{}
+	for _, f := range []float64{50, 8, 7, 6, 5, 5, 5, 5, 5, 4} {
+		c.Add(64, 64, 32, f)
+	}
+	c.AddTail(64, 32, 100)
+	for _, x := range []struct {
+		name                 string
+		rates                placement.Rates
+		partition, replicate float64 // nanoseconds, of 200 lookups
+	}{
+		// Half of the hits are a peer's; with copies, 24 lookups more miss.
+		{"hits", placement.Rates{Local: 2, Peer: 0.5, Host: 1e6}, 50*32 + 50*64, 76 * 32},
+		{"misses", placement.Rates{Local: 1e6, Peer: 1e6, Host: 0.25}, 100 * 128, 124 * 128},
+		{"beside", placement.Rates{Local: 2, Peer: 0.5, Host: 0.25, Beside: 0.5}, 100*128 + 2400, 124*128 + 1216},
+		{"row", placement.Rates{Local: 1e6, Peer: 1e6, Host: 0.25, Row: 3}, 100*128 + 600, 124*128 + 600},
+		{"same", placement.Rates{Local: 1e6, Peer: 1e6, Host: 0.25, Same: 4}, 100*128 + 100, 124 * 128},
+	} {
+		p := placement.Problem{Rates: x.rates, Payload: []int64{5 * 64, 5 * 64}, Curve: c}
+		plan := p.Predict(0)
+		for _, y := range []struct{ got, want float64 }{{plan.Nanos, x.partition}, {plan.Partition, x.partition}, {plan.Replicate, x.replicate}} {
+			if math.Abs(y.got*200/y.want-1) > 0.01 {
+				t.Errorf("%s: %g ns, want %g: %s", x.name, y.got*200, y.want, plan.Why)
+			}
+		}
+	}
+	same := placement.Problem{Rates: placement.Rates{Local: 1e6, Peer: 1e6, Host: 0.25, Same: 4}, Payload: []int64{5 * 64, 5 * 64}, Curve: c}
+	if got, want := same.Predict(64).Nanos*200, 104*128+8*4/2.; math.Abs(got/want-1) > 0.01 {
+		t.Errorf("the first row copied: %g ns, want %g", got, want)
+	}
+}
+
 // TestProblem_NothingIsBetter: no split of a fine grid is predicted to take less, for random problems.
 func TestProblem_NothingIsBetter(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 50 {
 		p := placement.Problem{
-			Rates: placement.Rates{Local: 1 + 100*r.Float64(), Peer: 0.1 + 10*r.Float64(), Host: 0.1 + 10*r.Float64()}, Curve: zipf(1 + r.IntN(3000)),
+			Rates: placement.Rates{Local: 1 + 100*r.Float64(), Peer: 0.1 + 10*r.Float64(), Host: 0.1 + 10*r.Float64(), Beside: r.Float64(), Row: r.Float64(), Same: 10 * r.Float64()}, Curve: zipf(1 + r.IntN(3000)),
 		}
 		largest := int64(0)
 		for range 1 + r.IntN(8) {
@@ -72,11 +110,14 @@ func TestRates_BadInput(t *testing.T) {
 	for text, want := range map[string]string{
 		"local=1,peer=2":                    "placement: rate host (0 GB/s) must be above 0, at most 10^6",
 		"local=1,peer=-2,host=3":            "placement: rate peer (-2 GB/s) must be above 0, at most 10^6",
-		"local=1,local=2":                   `placement: rate ("local=2") must be one of local, peer, host and overhead, each once`,
-		"speed=1":                           `placement: rate ("speed=1") must be one of local, peer, host and overhead, each once`,
+		"local=1,local=2":                   `placement: rate ("local=2") must be one of local, peer, host, overhead, row, beside and same, each once`,
+		"speed=1":                           `placement: rate ("speed=1") must be one of local, peer, host, overhead, row, beside and same, each once`,
 		"local":                             `placement: rate ("local") must be name=number`,
 		"local=NaN":                         `placement: rate ("local=NaN") must be name=number`,
 		"local=1,peer=1,host=1,overhead=-1": "placement: overhead (-1 us) must be 0 to 10^9",
+		"local=1,peer=1,host=1,row=-1":      "placement: row (-1 ns) must be 0 to 10^9",
+		"local=1,peer=1,host=1,same=1e10":   "placement: same (1e+10 ns) must be 0 to 10^9",
+		"local=1,peer=1,host=1,beside=1.5":  "placement: beside (1.5) must be 0 to 1",
 	} {
 		if _, err := placement.ParseRates(text); err == nil || err.Error() != want {
 			t.Errorf("%q: got %v\nwant %s", text, err, want)

@@ -12,12 +12,17 @@ import (
 
 // Rates are how fast a device reads rows at random, all rows of a batch together. Local is the bytes of decoded rows from its
 // own slab, Peer and Host the stored bytes from another device's slab and from the host tier; 10^9 bytes a second. Overhead is
-// what a batch takes besides, in microseconds.
+// what a batch takes besides, in microseconds, and Row what every row of it does, in nanoseconds: its lookup above all. Hits are
+// read beside misses; Beside is the share, 0 to 1, of the shorter of the two times that the batch takes longer all the same. Reads of
+// one row of a peer's slab queue up: Same is what each takes of a batch, in nanoseconds, beyond what it takes by Peer.
 type Rates struct {
 	Local    float64 `json:"local_gb_per_second"`
 	Peer     float64 `json:"peer_gb_per_second"`
 	Host     float64 `json:"host_gb_per_second"`
 	Overhead float64 `json:"batch_overhead_us"`
+	Row      float64 `json:"row_ns,omitempty"`
+	Beside   float64 `json:"beside,omitempty"`
+	Same     float64 `json:"same_row_ns,omitempty"`
 }
 
 // Measured are rates and how they were come by, as `cachebench devices --measure` writes them.
@@ -62,6 +67,17 @@ func (r Rates) Validate() error {
 	if !(r.Overhead >= 0 && r.Overhead <= 1e9) {
 		errs = append(errs, fmt.Errorf("placement: overhead (%g us) must be 0 to 10^9", r.Overhead))
 	}
+	for _, x := range []struct {
+		what  string
+		value float64
+	}{{"row", r.Row}, {"same", r.Same}} {
+		if !(x.value >= 0 && x.value <= 1e9) {
+			errs = append(errs, fmt.Errorf("placement: %s (%g ns) must be 0 to 10^9", x.what, x.value))
+		}
+	}
+	if !(r.Beside >= 0 && r.Beside <= 1) {
+		errs = append(errs, fmt.Errorf("placement: beside (%g) must be 0 to 1", r.Beside))
+	}
 	return errors.Join(errs...)
 }
 
@@ -78,7 +94,8 @@ func DecodeRates(from io.Reader) (m Measured, err error) {
 	return m, m.Validate()
 }
 
-// ParseRates reads rates as a flag has them: "local=1900,peer=350,host=50", GB/s, and perhaps "overhead=20", in microseconds.
+// ParseRates reads rates as a flag has them: "local=1900,peer=350,host=50", GB/s, and perhaps "overhead=20", in
+// microseconds, "row=0.1" and "same=15", in nanoseconds, and "beside=0.5".
 func ParseRates(text string) (r Rates, err error) {
 	given := map[string]bool{}
 	for part := range strings.SplitSeq(text, ",") {
@@ -87,9 +104,9 @@ func ParseRates(text string) (r Rates, err error) {
 		if err != nil || math.IsNaN(value) {
 			return r, fmt.Errorf("placement: rate (%q) must be name=number", part)
 		}
-		to := map[string]*float64{"local": &r.Local, "peer": &r.Peer, "host": &r.Host, "overhead": &r.Overhead}[name]
+		to := map[string]*float64{"local": &r.Local, "peer": &r.Peer, "host": &r.Host, "overhead": &r.Overhead, "row": &r.Row, "beside": &r.Beside, "same": &r.Same}[name]
 		if to == nil || given[name] {
-			return r, fmt.Errorf("placement: rate (%q) must be one of local, peer, host and overhead, each once", part)
+			return r, fmt.Errorf("placement: rate (%q) must be one of local, peer, host, overhead, row, beside and same, each once", part)
 		}
 		*to, given[name] = value, true
 	}

@@ -1,0 +1,103 @@
+package kernels_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/codec/rank"
+	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// rankRows returns rows of a shape's symbols: each row has its own share of elements that a level passes on, from none to most, so
+// that lists are empty, fit a tile, and exceed it. Their last bytes are those of no whole element.
+func rankRows(r *rand.Rand, s rank.Shape, n, rowBytes int) []byte {
+	var all []byte
+	width := 8 * s.ElementBytes
+	for i := range n {
+		share := []float64{0, 0.05, 0.25, 0.6, 0.9}[i%5]
+		row := make([]byte, 0, rowBytes+8)
+		for len(row) < rowBytes {
+			symbol, named := uint64(r.IntN(1<<s.SymbolBits)), s.Symbols
+			for _, bits := range s.Digits {
+				if r.Float64() >= share {
+					symbol = uint64(named[r.IntN(1<<bits-1)])
+					break
+				}
+				named = named[1<<bits-1:]
+			}
+			x := symbol<<(width-s.SymbolBits) | r.Uint64()&(1<<(width-s.SymbolBits)-1)
+			if s.Rotate == 1 {
+				x = x>>1 | x&1<<(width-1)
+			}
+			row = binary.LittleEndian.AppendUint64(row, x)[:len(row)+s.ElementBytes]
+		}
+		all = append(all, row[:rowBytes]...)
+	}
+	return all
+}
+
+// TestCoders_RankShapes decodes rows of rank planes of many shapes: all lengths of level 0's digits, symbols of more and fewer bits than
+// a byte, one level and eight; some rows are damaged, and the host's decoder says which of these are corrupt.
+func TestCoders_RankShapes(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	all, compressed := 0, 0
+	for i, digits := range [][]int{{1}, {2}, {3}, {4}, {1, 3, 4}, {2, 1, 2, 3}, {3, 2, 1, 1, 1}, {4, 4, 4, 2}, {1, 1, 1, 1, 1, 1, 1, 1}, {2, 2, 2, 2, 2, 2, 2, 2}} {
+		for _, elementBytes := range []int{2, 4, 8} {
+			for j, rowBytes := range []int{48, 200, 256, 516, 1031, 2050, 4096, 9000} {
+				r := rand.New(rand.NewPCG(uint64(rowBytes*elementBytes), uint64(i)))
+				s := rank.Shape{ElementBytes: elementBytes, Rotate: (i + j) % 2, Digits: digits}
+				names := 0
+				for _, bits := range digits {
+					names += 1<<bits - 1
+				}
+				for s.SymbolBits = 2 + (5*i+3*j+elementBytes)%11; 1<<s.SymbolBits < names; s.SymbolBits++ {
+				}
+				for _, symbol := range r.Perm(1 << s.SymbolBits)[:names] {
+					s.Symbols = append(s.Symbols, uint16(symbol))
+				}
+				t.Run(fmt.Sprintf("element=%d/symbol=%d/digits=%v/row=%d", elementBytes, s.SymbolBits, digits, rowBytes), func(t *testing.T) {
+					c, err := rank.New(rowBytes, s)
+					if err != nil {
+						t.Fatal(err)
+					}
+					const rows = 30
+					data := rankRows(r, s, rows, rowBytes)
+					slabs, hits := encodeSlabs(c, data, rowBytes, rows, 1)
+					damaged := make([]bool, rows)
+					for k, h := range hits {
+						l := slab.Location(h.Word)
+						if all++; !l.Compressed() {
+							continue
+						}
+						if compressed++; r.IntN(4) == 0 {
+							slabs[0][l.Offset()+int64(r.IntN(l.Stored(0)))] ^= 1 << r.IntN(8)
+							damaged[k] = true
+						}
+					}
+					both(t, gpu, reason, func(b *bench) decodeResult {
+						k, out := decodeOf(b, c, slabs, hits, rowBytes, 0)
+						b.launch(k)
+						return decodeResult{b.counters(k.Counters), out.read(b)}
+					}, func(t *testing.T, want, got decodeResult) {
+						if want.count.Corrupt != got.count.Corrupt {
+							t.Errorf("%d corrupt rows, want %d", got.count.Corrupt, want.count.Corrupt)
+						}
+						for k := range hits {
+							row := got.out[k*rowBytes:][:rowBytes]
+							if !damaged[k] && !bytes.Equal(row, data[k*7919%rows*rowBytes:][:rowBytes]) {
+								t.Fatalf("row %d differs from its source", k)
+							}
+						}
+					})
+				})
+			}
+		}
+	}
+	if compressed < all/2 {
+		t.Errorf("%d of %d rows are compressed, want most", compressed, all)
+	}
+}
