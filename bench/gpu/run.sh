@@ -17,6 +17,8 @@ cd "$(dirname "$0")" || exit 1
 results=${RESULTS:-results}
 archive=${ARCHIVE:-$results.tar.gz}
 deadline=$(($(date +%s) + ${LIMIT:-3600}))
+processors=$(nproc)
+[ "$processors" -ge 8 ] || processors=8
 export TENSORCACHE_REQUIRE_GPU=1
 # The driver compiles the kernels once for all processes.
 export CUDA_CACHE_PATH="${CUDA_CACHE_PATH:-$PWD/jit}" CUDA_CACHE_MAXSIZE=4294967296
@@ -88,13 +90,15 @@ trap 'kill $packer 2>/dev/null' EXIT
 
 case $part in
 test)
-	# These time nothing and measure no memory: all at once.
-	if wanted kernels "$@"; then tests kernels 400 4 & fi
-	k=$!
-	if wanted transfer "$@"; then tests transfer 300 1; fi
-	if wanted device_cuda "$@"; then tests device_cuda 120 1; fi
-	[ "$k" = "$packer" ] || wait "$k"
-	if wanted cache "$@"; then tests cache 400 1; fi # measures the GPU's free memory
+	# These measure a GPU's free memory, take all of it, or break it: alone.
+	if wanted cache "$@"; then tests cache 100 1 -run '^TestGPU_(MemoryBeyondBudget|CloseFreesEverything|OutOfMemory|LostDevice)$'; fi
+	# The others time nothing: all at once.
+	running=
+	if wanted kernels "$@"; then tests kernels 400 $((processors / 4)) & running="$running $!"; fi
+	if wanted cache "$@"; then tests cache 400 $((processors / 8)) & running="$running $!"; fi
+	if wanted transfer "$@"; then tests transfer 300 1 & running="$running $!"; fi
+	if wanted device_cuda "$@"; then tests device_cuda 120 1 & running="$running $!"; fi
+	for p in $running; do wait "$p"; done
 	;;
 sanitize)
 	if command -v compute-sanitizer >/dev/null; then
