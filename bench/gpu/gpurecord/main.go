@@ -19,6 +19,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -119,11 +120,15 @@ func checkRecord(path, owedPath string) error {
 	if fault != nil {
 		return fmt.Errorf("%s: %w; run make gpu-test on a GPU", path, fault)
 	}
-	if err := o.settle(r.Sources, now); err != nil {
+	if err := o.settle(r.Sources, now, r.gaps()); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	fmt.Println(r)
-	if o != nil {
+	switch {
+	case o == nil:
+	case r.Sources == now:
+		fmt.Printf("OWED: %s: %s\n", strings.ReplaceAll(r.gaps().Error(), "\n", ", "), o.Why)
+	default:
 		fmt.Printf("OWED: this code has changed since, and has not run on a GPU: %s\n", o.Why)
 	}
 	return nil

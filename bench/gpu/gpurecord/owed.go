@@ -8,10 +8,10 @@ import (
 	"os"
 )
 
-// Owed notes that code has yet to run on a GPU.
+// Owed notes that code has yet to run on a GPU, or under compute-sanitizer.
 type Owed struct {
 	Sources
-	// Why says what changed since the record.
+	// Why says what changed since the record, or what the record lacks.
 	Why string `json:"why"`
 }
 
@@ -49,11 +49,14 @@ func readOwed(path string) (*Owed, error) {
 	return o, nil
 }
 
-// settle says why code is neither what was tested nor, to the byte, what the note owes tests of. o may be nil.
-func (o *Owed) settle(tested, now Sources) error {
+// settle says why code is neither what was tested, by a record that may have gaps, nor, to the byte, what the note owes tests of. o may
+// be nil.
+func (o *Owed) settle(tested, now Sources, gaps error) error {
 	switch {
-	case tested == now && o != nil:
+	case tested == now && o != nil && gaps == nil:
 		return errors.New("the code is what was tested: nothing is owed, the note must go")
+	case tested == now && o != nil && o.Sources != now:
+		return errors.New("the note that tests are owed is of other code")
 	case tested == now:
 		return nil
 	case o == nil:
