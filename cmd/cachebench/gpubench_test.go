@@ -151,7 +151,7 @@ func TestGPUBench_Merge(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	refuse(t, "report (1 cases incomplete) must be whole: load: not finished", "gpu-bench", "--from", one+","+two, "--whole")
-	refuse(t, "--from ("+one+","+other+"): reports (d, driver v, commit c [], and d, driver v, commit e []) must be of one device, driver and build",
+	refuse(t, "--from ("+one+","+other+"): reports (d, driver v, commit c, and d, driver v, commit e) must be of one device, driver and build",
 		"gpu-bench", "--from", one+","+other)
 }
 

@@ -277,8 +277,16 @@ func reason(candidates []Candidate, best int, terms Terms) string {
 			next = i
 		}
 	}
-	if next >= 0 {
-		s += fmt.Sprintf("; next is %s with %.2f", candidates[next].Codec, candidates[next].HitGBPerSecond)
+	if next < 0 {
+		return s
 	}
-	return s
+	n := candidates[next]
+	if n.HitGBPerSecond <= b.HitGBPerSecond {
+		return s + fmt.Sprintf("; next is %s with %.2f", n.Codec, n.HitGBPerSecond)
+	}
+	why := "saves less"
+	if n.DecodeGBPerSecond < b.DecodeGBPerSecond {
+		why = "decodes slower"
+	}
+	return s + fmt.Sprintf("; %s, with %.2f, is judged equal and %s", n.Codec, n.HitGBPerSecond, why)
 }
