@@ -79,7 +79,7 @@ func ShareFits(rowBytes int) bool { return rowBytes <= MaxShareRow }
 
 // ShareBlocks is how many blocks read a large table's rows from the host tier. Few: with more, or more requests of each, the
 // device's address translation is the slower. Seen on an H200, 16 GB, 16 / 24 / 32 / 66 blocks: rows of 256 bytes 15.3 / 13.3 /
-// 13.7 / 11.7 GB/s, of 512 bytes 21 / 30 / 30 / 25 GB/s.
+// 13.7 / 11.7 GB/s, of 512 bytes 21 / 30 / 30 / 25 GB/s. Later runs favoured more (transfer's shareBlocks): to be measured again without a sharer.
 func ShareBlocks(rowBytes int) int {
 	if rowBytes <= 256 {
 		return 16

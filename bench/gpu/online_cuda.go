@@ -26,11 +26,12 @@ const (
 	// onlineTurns is how often with and without take turns.
 	onlineTurns = 5
 	// churn is the share of the cache that is replaced a second while refreshing is measured, by cycles at least refreshEvery apart:
-	// one takes longer than that where millions of rows are ranked. A turn lasts for two of them, and until enough is replaced, or for about
+	// one takes longer than that where millions of rows are ranked. A turn lasts for refreshCycles of them at least, and until enough is replaced, or for about
 	// refreshAtMost.
 	churn         = 0.01
+	refreshCycles = 2
 	refreshEvery  = 250 * time.Millisecond
-	refreshTurns  = 2
+	refreshTurns  = 2 // of each: with and without
 	refreshAtMost = 10 * time.Second
 	// refreshGathers is how many Gathers, for each of Options.Runs, a turn has at least: enough for a p99.
 	refreshGathers = 100
@@ -291,7 +292,7 @@ func (s *served) refreshing(policy *rotating) (c churned, err error) {
 		took := time.Since(begin)
 		policy.took(took)
 		c.rows, c.cycles, c.seconds = c.rows+after.Changes.AdmittedRows-before.Changes.AdmittedRows, c.cycles+1, time.Since(start).Seconds()
-		if c.cycles >= 2 && (c.rate(s.cached) >= leastChurn/100 || c.seconds > refreshAtMost.Seconds()) {
+		if c.cycles >= refreshCycles && (c.rate(s.cached) >= leastChurn/100 || c.seconds > refreshAtMost.Seconds()) {
 			return c, nil
 		}
 		time.Sleep(refreshEvery - took)

@@ -60,7 +60,7 @@ func (d *Device) allocMapped(nodes []int, bytes int64, what string) (device.Buff
 }
 
 // mappedHost is from how many bytes on host memory is mapped and page-locked, instead of the driver's own, whose pages processors
-// see as small ones. 16 GiB are there seconds sooner, and processors gather rows at random from 2 MiB pages by 5 to 15 % faster beside an
+// see as small ones. 16 GiB are there seconds sooner, and processors gather rows at random from 2 MiB pages by about 5 % faster beside an
 // H200 (1.3 to 1.5 times on a 2-core virtual machine). Little memory is not worth a mapping.
 const mappedHost = 64 << 20
 
