@@ -265,8 +265,11 @@ func TestInvalidate_MissesUntilAdmittedAgain(t *testing.T) {
 		t.Fatalf("%d rows cached, %d before; %+v", s.Tables[0].CachedRows, cached, s.Changes)
 	}
 	refresh(t, c)
-	if hits, _ := reasonsOf(t, c, data, 0, 100); hits != 100 || stats(t, c).Tables[0].CachedRows != cached {
-		t.Fatalf("%d hits after a refresh", hits)
+	// The last row's slot may still wait for its epoch: then a row that nobody ranks gives way.
+	hits, _ := reasonsOf(t, c, data, 0, 100)
+	s := stats(t, c)
+	if evicted := s.Changes.EvictedRows; hits != 100 || evicted > 1 || s.Tables[0].CachedRows+evicted != cached {
+		t.Fatalf("%d hits after a refresh, %d rows cached, %d before; %+v", hits, s.Tables[0].CachedRows, cached, s.Changes)
 	}
 }
 
