@@ -36,7 +36,6 @@ type lane struct {
 	fetch   kernels.Fetch
 	lookup  kernels.Lookup
 	decode  kernels.Decode
-	publish kernels.Publish
 	plan    transfer.Plan
 
 	traced *tracedBatch // the batch that runs, if it is sampled
@@ -143,16 +142,17 @@ func (l *lane) enqueueHitsFirst(s device.Stream, t *tableOnDevice, lookup kernel
 	lookup.Found = l.lists.Slice(0, lookup.Rows.Size()/8*kernels.FoundBytes)
 	l.find = kernels.Find{Lookup: lookup, Slabs: l.slabs, Codec: t.codec}
 	l.fetch = kernels.Fetch{
-		Misses: lookup.Found, AtBack: true, Counters: l.counters, Tier: t.tier, Codec: t.codec, Out: lookup.Out,
+		Misses: lookup.Found, AtBack: true, Counters: l.counters, Tier: t.tier, Codec: t.codec, Out: lookup.Out, End: l.ending(1),
 	}
-	l.publish = kernels.Publish{Counters: l.counters, Result: l.result, Batch: l.batch}
 	if err := s.Launch(&l.find); err != nil {
 		return err
 	}
-	if err := s.Launch(&l.fetch); err != nil {
-		return err
-	}
-	return s.Launch(&l.publish)
+	return s.Launch(&l.fetch)
+}
+
+// ending is how the batch that is being enqueued ends, by so many kernels that may run at once.
+func (l *lane) ending(n int) kernels.Ending {
+	return kernels.Ending{Result: l.result, Batch: l.batch, Kernels: n}
 }
 
 // enqueueStages enqueues lookup, then misses, and hits beside them.
@@ -160,15 +160,15 @@ func (l *lane) enqueueStages(s, side device.Stream, t *tableOnDevice, lookup ker
 	n := lookup.Rows.Size() / 8 * kernels.FoundBytes
 	batch := transfer.Batch{
 		Found: l.lists.Slice(0, n), Ordered: l.lists.Slice(n, 2*n), Counters: l.counters, Buckets: l.buckets, Out: lookup.Out,
-		Share: t.share,
+		Share: t.share, End: l.ending(2), Counted: true,
 	}
 	l.lookup = lookup
-	l.lookup.Found = batch.Found
+	l.lookup.Found, l.lookup.Pages = batch.Found, batch.Pages(t.tier)
 	l.decode = kernels.Decode{
 		Found: batch.Found, Counters: l.counters, Slabs: l.slabs, Codec: t.codec, Out: lookup.Out, RowBytes: t.tier.RowBytes,
 		Peers: l.peers, Leave: 1, // for fetch
+		End: batch.End,
 	}
-	l.publish = kernels.Publish{Counters: l.counters, Result: l.result, Batch: l.batch}
 	if err := s.Launch(&l.lookup); err != nil {
 		return err
 	}
@@ -191,10 +191,7 @@ func (l *lane) enqueueStages(s, side device.Stream, t *tableOnDevice, lookup ker
 	if err := side.Record(l.decoded); err != nil {
 		return err
 	}
-	if err := s.Wait(l.decoded); err != nil {
-		return err
-	}
-	return s.Launch(&l.publish)
+	return s.Wait(l.decoded)
 }
 
 // abandon waits for what was enqueued of a batch on stream s before an error.

@@ -76,8 +76,8 @@ const FoundBytes = 16
 
 var _ = [1]int{}[unsafe.Sizeof(Found{})-FoundBytes]
 
-// Counters is what a batch leaves behind, one per batch in device memory. It must be zero before the batch; Serve and Publish
-// leave it so.
+// Counters is what a batch leaves behind, one per batch in device memory. It must be zero before the batch; the kernels
+// that end it leave it so.
 type Counters struct {
 	// Hits counts, while Serve runs, its blocks that have ended.
 	Hits   uint32
@@ -96,13 +96,27 @@ type Counters struct {
 	HostBytes uint64
 	// Peers counts the hits in slabs of other devices: see LookupArgs.
 	Peers uint32
-	// Batch, of a published result, is the lower half of the number of the batch whose counters these are.
+	// Batch, of a published result, is the lower half of the number of the batch whose counters these are. Until then it counts what has
+	// ended of the kernels that end a batch: see BatchEnd.
 	Batch uint32
 }
 
 const CountersBytes = 64
 
 var _ = [1]int{}[unsafe.Sizeof(Counters{})-CountersBytes]
+
+// BatchEnd is how a batch ends whose last kernels may run at once: of so many, the last block of the last one to end copies the
+// counters to result, page-locked memory, with the batch's number, and zeroes them. Result 0: the kernel is not one of them.
+type BatchEnd struct {
+	Result  uint64
+	Batch   uint64
+	Kernels uint32
+	_       uint32
+}
+
+const BatchEndBytes = 24
+
+var _ = [1]int{}[unsafe.Sizeof(BatchEnd{})-BatchEndBytes]
 
 // HostTier is a table's host tier: see HostRows.
 type HostTier struct {
@@ -183,6 +197,19 @@ const SampleRecordBytes = 16
 
 var _ = [1]int{}[unsafe.Sizeof(SampleRecord{})-SampleRecordBytes]
 
+// PageArgs are the buckets, by pages of the host tier, that misses are counted in: so many counts, starts and, at last, a word.
+type PageArgs struct {
+	Buckets uint64
+	Stride  int64
+	Index   uint64
+	Shift   uint32
+	_       uint32
+}
+
+const PageArgsBytes = 32
+
+var _ = [1]int{}[unsafe.Sizeof(PageArgs{})-PageArgsBytes]
+
 // LookupArgs are the rows of a batch. Peers has a bit for each slab of another device.
 type LookupArgs struct {
 	Map      uint64
@@ -205,17 +232,26 @@ const LookupArgsBytes = 128
 
 var _ = [1]int{}[unsafe.Sizeof(LookupArgs{})-LookupArgsBytes]
 
+// SplitArgs are rows to be looked up and split. Pages has buckets where the misses are to be counted for Order.
+type SplitArgs struct {
+	Lookup LookupArgs
+	Pages  PageArgs
+}
+
+const SplitArgsBytes = 160
+
+var _ = [1]int{}[unsafe.Sizeof(SplitArgs{})-SplitArgsBytes]
+
 type OrderArgs struct {
 	Found    uint64
 	Counters uint64
 	Ordered  uint64
-	Buckets  uint64
-	Tier     HostTier
+	Pages    PageArgs
 	Count    uint32
-	Shift    uint32
+	_        uint32
 }
 
-const OrderArgsBytes = 80
+const OrderArgsBytes = 64
 
 var _ = [1]int{}[unsafe.Sizeof(OrderArgs{})-OrderArgsBytes]
 
@@ -229,9 +265,10 @@ type DecodeArgs struct {
 	Count uint32
 	// StageBytes is the shared memory of one row.
 	StageBytes uint32
+	End        BatchEnd
 }
 
-const DecodeArgsBytes = 152
+const DecodeArgsBytes = 176
 
 var _ = [1]int{}[unsafe.Sizeof(DecodeArgs{})-DecodeArgsBytes]
 
@@ -241,7 +278,7 @@ type FindArgs struct {
 	Decode DecodeArgs
 }
 
-const FindArgsBytes = 280
+const FindArgsBytes = 304
 
 var _ = [1]int{}[unsafe.Sizeof(FindArgs{})-FindArgsBytes]
 
@@ -257,9 +294,10 @@ type FetchArgs struct {
 	Ahead uint32
 	// StageBytes is the shared memory of one row.
 	StageBytes uint32
+	End        BatchEnd
 }
 
-const FetchArgsBytes = 136
+const FetchArgsBytes = 160
 
 var _ = [1]int{}[unsafe.Sizeof(FetchArgs{})-FetchArgsBytes]
 
@@ -281,17 +319,6 @@ type ServeArgs struct {
 const ServeArgsBytes = 320
 
 var _ = [1]int{}[unsafe.Sizeof(ServeArgs{})-ServeArgsBytes]
-
-// PublishArgs are counters to be copied to page-locked memory.
-type PublishArgs struct {
-	Counters uint64
-	Result   uint64
-	Batch    uint64
-}
-
-const PublishArgsBytes = 24
-
-var _ = [1]int{}[unsafe.Sizeof(PublishArgs{})-PublishArgsBytes]
 
 // A share is a batch whose misses the host's processors and the GPU fetch together: see package transfer. There is room for so
 // many pieces and units.
@@ -415,7 +442,7 @@ type ShareFetchArgs struct {
 	Share ShareArgs
 }
 
-const ShareFetchArgsBytes = 208
+const ShareFetchArgsBytes = 232
 
 var _ = [1]int{}[unsafe.Sizeof(ShareFetchArgs{})-ShareFetchArgsBytes]
 

@@ -64,8 +64,8 @@ struct Found {
 };
 ABI_SIZE(Found, 16);
 
-// Counters is what a batch leaves behind, one per batch in device memory. It must be zero before the batch; Serve and Publish
-// leave it so.
+// Counters is what a batch leaves behind, one per batch in device memory. It must be zero before the batch; the kernels
+// that end it leave it so.
 struct Counters {
 	// Hits counts, while Serve runs, its blocks that have ended.
 	u32 hits;
@@ -84,10 +84,21 @@ struct Counters {
 	u64 hostBytes;
 	// Peers counts the hits in slabs of other devices: see LookupArgs.
 	u32 peers;
-	// Batch, of a published result, is the lower half of the number of the batch whose counters these are.
+	// Batch, of a published result, is the lower half of the number of the batch whose counters these are. Until then it counts what has
+	// ended of the kernels that end a batch: see BatchEnd.
 	u32 batch;
 };
 ABI_SIZE(Counters, 64);
+
+// BatchEnd is how a batch ends whose last kernels may run at once: of so many, the last block of the last one to end copies the
+// counters to result, page-locked memory, with the batch's number, and zeroes them. Result 0: the kernel is not one of them.
+struct BatchEnd {
+	u64 result;
+	u64 batch;
+	u32 kernels;
+	u32 reserved;
+};
+ABI_SIZE(BatchEnd, 24);
 
 // HostTier is a table's host tier: see HostRows.
 struct HostTier {
@@ -155,6 +166,16 @@ struct SampleRecord {
 };
 ABI_SIZE(SampleRecord, 16);
 
+// PageArgs are the buckets, by pages of the host tier, that misses are counted in: so many counts, starts and, at last, a word.
+struct PageArgs {
+	u64 buckets;
+	i64 stride;
+	u64 index;
+	u32 shift;
+	u32 reserved;
+};
+ABI_SIZE(PageArgs, 32);
+
 // LookupArgs are the rows of a batch. Peers has a bit for each slab of another device.
 struct LookupArgs {
 	u64 map;
@@ -174,16 +195,22 @@ struct LookupArgs {
 };
 ABI_SIZE(LookupArgs, 128);
 
+// SplitArgs are rows to be looked up and split. Pages has buckets where the misses are to be counted for Order.
+struct SplitArgs {
+	LookupArgs lookup;
+	PageArgs pages;
+};
+ABI_SIZE(SplitArgs, 160);
+
 struct OrderArgs {
 	u64 found;
 	u64 counters;
 	u64 ordered;
-	u64 buckets;
-	HostTier tier;
+	PageArgs pages;
 	u32 count;
-	u32 shift;
+	u32 reserved;
 };
-ABI_SIZE(OrderArgs, 80);
+ABI_SIZE(OrderArgs, 64);
 
 struct DecodeArgs {
 	u64 found;
@@ -195,15 +222,16 @@ struct DecodeArgs {
 	u32 count;
 	// StageBytes is the shared memory of one row.
 	u32 stageBytes;
+	BatchEnd end;
 };
-ABI_SIZE(DecodeArgs, 152);
+ABI_SIZE(DecodeArgs, 176);
 
 // FindArgs are rows to be looked up and, where they hit, decoded; decode has no list.
 struct FindArgs {
 	LookupArgs lookup;
 	DecodeArgs decode;
 };
-ABI_SIZE(FindArgs, 280);
+ABI_SIZE(FindArgs, 304);
 
 struct FetchArgs {
 	// Misses is the first miss, and Step the distance to the next in bytes: negative where they lie at a list's back.
@@ -217,8 +245,9 @@ struct FetchArgs {
 	u32 ahead;
 	// StageBytes is the shared memory of one row.
 	u32 stageBytes;
+	BatchEnd end;
 };
-ABI_SIZE(FetchArgs, 136);
+ABI_SIZE(FetchArgs, 160);
 
 // ServeArgs are a batch whose rows are looked up and written by one kernel. Lookup's found is not used.
 struct ServeArgs {
@@ -236,13 +265,6 @@ struct ServeArgs {
 };
 ABI_SIZE(ServeArgs, 320);
 
-// PublishArgs are counters to be copied to page-locked memory.
-struct PublishArgs {
-	u64 counters;
-	u64 result;
-	u64 batch;
-};
-ABI_SIZE(PublishArgs, 24);
 // A share is a batch whose misses the host's processors and the GPU fetch together: see package transfer. There is room for so
 // many pieces and units.
 #define SHARE_PIECES 2048
@@ -348,7 +370,7 @@ struct ShareFetchArgs {
 	FetchArgs fetch;
 	ShareArgs share;
 };
-ABI_SIZE(ShareFetchArgs, 208);
+ABI_SIZE(ShareFetchArgs, 232);
 
 // MapArgs are entries to be put into a hashmap, or keys to be erased with a reason.
 struct MapArgs {

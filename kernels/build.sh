@@ -24,7 +24,6 @@ compile() { # module source macros...
 }
 compile lookup lookup
 compile order order
-compile publish publish
 compile baseline baseline
 compile hashmap hashmap
 compile build build

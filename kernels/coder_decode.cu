@@ -1,4 +1,5 @@
 #include "coder.h"
+#include "publish.h"
 #include "ticket.h"
 
 // Reads the hits of a batch from the slabs and writes their rows to the output, by a coder: ROW_CODER of ROW_HEADER.
@@ -92,7 +93,11 @@ template <class C> INLINE void decodeCodedLong(const DecodeArgs &a)
 }
 
 #define CODED(lanes)                                                                                                             \
-	KERNEL void __launch_bounds__(256, ROW_CODER::BLOCKS) decode##lanes(const DecodeArgs a) { decodeCoded<ROW_CODER, lanes>(a); }
+	KERNEL void __launch_bounds__(256, ROW_CODER::BLOCKS) decode##lanes(const DecodeArgs a)                                     \
+	{                                                                                                                           \
+		decodeCoded<ROW_CODER, lanes>(a);                                                                               \
+		endBatch<END_DECODE>(a.counters, a.end);                                                                        \
+	}
 
 CODED(32)
 #if ROW_LANES <= 16
@@ -102,4 +107,8 @@ CODED(16)
 CODED(8)
 #endif
 static_assert(ROW_CODER::LANES == ROW_LANES, "ROW_LANES");
-KERNEL void __launch_bounds__(256) decodeLong(const DecodeArgs a) { decodeCodedLong<ROW_CODER>(a); }
+KERNEL void __launch_bounds__(256) decodeLong(const DecodeArgs a)
+{
+	decodeCodedLong<ROW_CODER>(a);
+	endBatch<END_DECODE>(a.counters, a.end);
+}

@@ -1,5 +1,6 @@
 #include "coder_fetch.h"
 #include "merge.h"
+#include "publish.h"
 
 // Reads the misses of a batch from the host tier, over the link, and writes their rows to the output, by a coder: ROW_CODER of
 // ROW_HEADER. Rows come to shared memory as in fetch.cu.
@@ -71,5 +72,14 @@ template <class C> INLINE void fetchCodedLong(const FetchArgs &a)
 		addHostBytes(a.counters, moved);
 }
 
-KERNEL void __launch_bounds__(256) fetch32(const FetchArgs a) { fetchCoded<ROW_CODER>(a); }
-KERNEL void __launch_bounds__(256) fetchLong(const FetchArgs a) { fetchCodedLong<ROW_CODER>(a); }
+KERNEL void __launch_bounds__(256) fetch32(const FetchArgs a)
+{
+	if (missesOf(a) != 0)
+		fetchCoded<ROW_CODER>(a);
+	endBatch<END_FETCH>(a.counters, a.end);
+}
+KERNEL void __launch_bounds__(256) fetchLong(const FetchArgs a)
+{
+	fetchCodedLong<ROW_CODER>(a);
+	endBatch<END_FETCH>(a.counters, a.end);
+}

@@ -1,3 +1,4 @@
+#include "publish.h"
 #include "ticket.h"
 #ifdef ROW_FIND
 #include "find.h"
@@ -320,14 +321,20 @@ template <int CHUNK, int STEPS> INLINE void decodeLongRows(const DecodeArgs &a)
 	KERNEL void __launch_bounds__(256, blocks) name##lanes##x##steps(const DecodeArgs a)                                        \
 	{                                                                                                                           \
 		decodeRows<ROW_CHUNK, steps, lanes, false, ROW_KIND>(a, Listed(a));                                             \
+		endBatch<END_DECODE>(a.counters, a.end);                                                                        \
 	}
 #define BLOCKS(name, steps, blocks)                                                                                             \
 	KERNEL void __launch_bounds__(512, blocks) name##Widex##steps(const DecodeArgs a)                                           \
 	{                                                                                                                           \
 		decodeRows<ROW_CHUNK, steps, 32, true, ROW_KIND>(a, Listed(a));                                                 \
+		endBatch<END_DECODE>(a.counters, a.end);                                                                        \
 	}
 #define LONG(steps)                                                                                                             \
-	KERNEL void __launch_bounds__(256) decodeLongx##steps(const DecodeArgs a) { decodeLongRows<ROW_CHUNK, steps>(a); }
+	KERNEL void __launch_bounds__(256) decodeLongx##steps(const DecodeArgs a)                                                   \
+	{                                                                                                                           \
+		decodeLongRows<ROW_CHUNK, steps>(a);                                                                            \
+		endBatch<END_DECODE>(a.counters, a.end);                                                                        \
+	}
 #define DECODE(name, steps, blocks, wide)                                                                                       \
 	TILES(name, 8, steps, blocks)                                                                                               \
 	TILES(name, 16, steps, blocks)                                                                                              \

@@ -22,6 +22,8 @@ type Decode struct {
 	Peers uint8
 	// Leave is how many of the blocks that each multiprocessor could run are left to kernels on other streams; one always runs.
 	Leave int
+	// End is how the batch ends, if this kernel is one of those that end it.
+	End Ending
 }
 
 // rowGrain is the number of rows a goroutine decodes at a time: some 100 µs of work at 512 bytes a row.
@@ -47,6 +49,7 @@ func (k *Decode) RunHost(w device.Workers) {
 			}
 		}
 	})
+	k.End.runHost(count)
 }
 
 // restore writes a row from its stored bytes and returns how many of them it took.

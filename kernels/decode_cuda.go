@@ -50,7 +50,7 @@ func (k *Decode) plan(n int) (DecodeArgs, launch, error) {
 	row, err := rowCodec(k.Codec, k.RowBytes, k.Out.Addr())
 	args := DecodeArgs{
 		Found: k.Found.Addr(), Counters: k.Counters.Addr(), Out: k.Out.Addr(), Codec: row,
-		Count: uint32(n), StageBytes: uint32(stageBytes(k.RowBytes)),
+		Count: uint32(n), StageBytes: uint32(stageBytes(k.RowBytes)), End: k.End.args(),
 	}
 	for i, b := range k.Slabs {
 		args.Slabs[i] = b.Addr()

@@ -200,7 +200,7 @@ func TestDecode_BesideFetch(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		run(t, 2, &Order{Found: found.Buffer, Counters: counters.Buffer, Ordered: ordered.Buffer, Buckets: buckets.Buffer, Tier: tier},
+		run(t, 2, &Order{Found: found.Buffer, Counters: counters.Buffer, Ordered: ordered.Buffer, Pages: Pages{Buckets: buckets.Buffer, Tier: tier}},
 			&Fetch{Misses: ordered.Buffer, Counters: counters.Buffer, Tier: tier, Codec: Codec{Codec: tb.codec}, Out: out.Buffer})
 	}()
 	run(t, 2, &Decode{Found: found.Buffer, Counters: counters.Buffer, Slabs: buffersOf(slabs), Codec: Codec{Codec: tb.codec}, Out: out.Buffer, RowBytes: tb.rowBytes})

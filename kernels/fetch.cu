@@ -1,4 +1,5 @@
 #include "merge.h"
+#include "publish.h"
 
 // Reads the misses of a batch from the host tier, over the link, and writes their rows to the output. Compiled once for
 // each ROW_CHUNK, as decode.cu is.
@@ -147,8 +148,17 @@ template <int CHUNK, int STEPS> INLINE void fetchLongRows(const FetchArgs &a)
 }
 
 #define FETCH(steps)                                                                                                             \
-	KERNEL void __launch_bounds__(256) fetch32x##steps(const FetchArgs a) { fetchRows<ROW_CHUNK, steps>(a); }                    \
-	KERNEL void __launch_bounds__(256) fetchLongx##steps(const FetchArgs a) { fetchLongRows<ROW_CHUNK, steps>(a); }
+	KERNEL void __launch_bounds__(256) fetch32x##steps(const FetchArgs a)                                                        \
+	{                                                                                                                           \
+		if (missesOf(a) != 0)                                                                                           \
+			fetchRows<ROW_CHUNK, steps>(a);                                                                         \
+		endBatch<END_FETCH>(a.counters, a.end);                                                                         \
+	}                                                                                                                           \
+	KERNEL void __launch_bounds__(256) fetchLongx##steps(const FetchArgs a)                                                      \
+	{                                                                                                                           \
+		fetchLongRows<ROW_CHUNK, steps>(a);                                                                             \
+		endBatch<END_FETCH>(a.counters, a.end);                                                                         \
+	}
 
 #if ROW_CHUNK == 4
 FETCH(3)

@@ -19,6 +19,8 @@ type Fetch struct {
 	Out device.Buffer
 	// Begun, if not nil, passes once the reading has begun, so that what runs beside it does not take its place.
 	Begun device.Event
+	// End is how the batch ends, if this kernel is one of those that end it.
+	End Ending
 }
 
 // Name implements device.Kernel.
@@ -34,6 +36,7 @@ func (k *Fetch) RunHost(w device.Workers) {
 			k.restore(count, m, stored, compressed)
 		}
 	})
+	k.End.runHost(count)
 }
 
 // list returns the misses.

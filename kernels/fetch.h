@@ -34,6 +34,9 @@ INLINE Miss missOf(const HostTier &tier, u64 out, u32 rowBytes, u32x4 found)
 
 INLINE Miss missOf(const FetchArgs &a, u32x4 found) { return missOf(a.tier, a.out, a.codec.rowBytes, found); }
 
+// missesOf returns the batch's misses: often there are none where hits come first, and then a kernel has nothing to prepare for.
+INLINE u32 missesOf(const FetchArgs &a) { return ((const Counters *)a.counters)->misses; }
+
 constexpr u32 LINE_ROW = 2048; // see fetch.cu
 
 // stageBytes copies the sectors of [from, to) to shared memory; base, the first line, goes to its start. It does not wait.

@@ -52,7 +52,7 @@ func (k *Fetch) args() (FetchArgs, error) {
 	row, err := rowCodec(k.Codec, k.Tier.RowBytes, k.Out.Addr())
 	args := FetchArgs{
 		Misses: k.Misses.Addr(), Step: FoundBytes, Counters: k.Counters.Addr(), Out: k.Out.Addr(), Tier: k.Tier.args(), Codec: row,
-		Ahead: k.Tier.ahead(k.Codec),
+		Ahead: k.Tier.ahead(k.Codec), End: k.End.args(),
 	}
 	if k.AtBack {
 		args.Misses += uint64(k.Misses.Size() - FoundBytes)

@@ -1,3 +1,4 @@
+#include "order.h"
 #include "sample.h"
 
 // Finds the rows of a batch in the hashmap and splits them into hits and misses.
@@ -57,8 +58,9 @@ struct Split {
 	}
 };
 
-KERNEL void __launch_bounds__(256, 6) lookupKernel(const LookupArgs a)
+KERNEL void __launch_bounds__(256, 6) lookupKernel(const SplitArgs args)
 {
+	const LookupArgs &a = args.lookup;
 	__shared__ Warp warps[WARPS];
 	__shared__ u32 warpHits[WARPS], warpMisses[WARPS], reasons[NUM_REASONS], peers;
 	u32 tid = threadID(), warp = tid / 32, lane = tid & 31, position = blockID() * THREADS + tid;
@@ -135,6 +137,8 @@ KERNEL void __launch_bounds__(256, 6) lookupKernel(const LookupArgs a)
 			f.w = bitAt(a.oversize, missed) ? 4 : bitAt(a.rejected, missed) ? 1 : 0;
 		}
 		found[a.count - 1 - warpMisses[warp] - lane] = f;
+		if (args.pages.buckets != 0)
+			countMiss(args.pages, (u64)f.y << 32 | f.x);
 		why = minimum(f.w, NUM_REASONS - 1);
 	}
 	// A ballot a reason: nearly all misses have the same one, and would queue at one counter.
@@ -162,4 +166,6 @@ KERNEL void __launch_bounds__(256, 6) lookupKernel(const LookupArgs a)
 		atomicAdd(&count->reasons[tid], reasons[tid]);
 	if (tid == 0 && peers != 0)
 		atomicAdd(&count->peers, peers);
+	if (args.pages.buckets != 0)
+		endCounting<THREADS>(args.pages, warpHits);
 }

@@ -34,6 +34,8 @@ type Lookup struct {
 	Samples Sampling
 	// Ring is the ring of Samples; the host's execution writes through it.
 	Ring *SampleRing
+	// Pages, if it has Buckets, are those in which to count the misses for Order.
+	Pages Pages
 }
 
 // Name implements device.Kernel.

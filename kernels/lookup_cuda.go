@@ -4,7 +4,7 @@ package kernels
 
 import "github.com/tensorcache/tensorcache/device/cuda"
 
-var lookupKernel = cuda.NewFunction[LookupArgs](module("lookup"), "lookupKernel")
+var lookupKernel = cuda.NewFunction[SplitArgs](module("lookup"), "lookupKernel")
 
 // RunCUDA implements cuda.Kernel.
 func (k *Lookup) RunCUDA(s *cuda.Stream) error {
@@ -12,7 +12,7 @@ func (k *Lookup) RunCUDA(s *cuda.Stream) error {
 	if n == 0 {
 		return nil
 	}
-	args := k.args()
+	args := SplitArgs{Lookup: k.args(), Pages: k.Pages.args()}
 	return lookupKernel.Launch(s, (n+blockThreads-1)/blockThreads, blockThreads, 0, &args)
 }
 

@@ -245,8 +245,10 @@ func TestOrder_SortsByPage(t *testing.T) {
 				both(t, gpu, reason, func(b *bench) []kernels.Found {
 					k := kernels.Order{
 						Found: b.put(asBytes(f)), Counters: b.put(asBytes(count)), Ordered: b.alloc(int64(len(f)) * kernels.FoundBytes),
-						Buckets: b.alloc(kernels.OrderBytes),
-						Tier:    kernels.HostRows{Mem: device.DeviceBuffer(0, rows*max(stride, 444)), Stride: stride, RowBytes: 440},
+						Pages: kernels.Pages{
+							Buckets: b.alloc(kernels.OrderBytes),
+							Tier:    kernels.HostRows{Mem: device.DeviceBuffer(0, rows*max(stride, 444)), Stride: stride, RowBytes: 440},
+						},
 					}
 					if stride == 0 {
 						k.Tier.Index = b.put(asBytes(index))

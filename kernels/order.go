@@ -14,6 +14,13 @@ type Order struct {
 	Found, Counters device.Buffer
 	// Ordered has the size of Found and receives the misses at its front.
 	Ordered device.Buffer
+	Pages
+	// Counted says that Lookup has counted the misses in the same buckets, where it ran on a GPU.
+	Counted bool
+}
+
+// Pages are the buckets, by pages of a host tier, that misses are put in order by.
+type Pages struct {
 	// Buckets is scratch memory of OrderBytes, zeroed once.
 	Buckets device.Buffer
 	Tier    HostRows
@@ -26,9 +33,9 @@ const OrderBytes = (2*OrderBuckets + 32) * 4
 func (k *Order) Name() string { return "order" }
 
 // shift is log2 of the bytes of a bucket: a page, or several where the table has more pages than there are buckets.
-func (k *Order) shift() int {
+func (p *Pages) shift() int {
 	shift := OrderPageBits
-	for k.Tier.Mem.Size()>>shift >= OrderBuckets {
+	for p.Tier.Mem.Size()>>shift >= OrderBuckets {
 		shift++
 	}
 	return shift

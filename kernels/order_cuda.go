@@ -21,17 +21,23 @@ func (k *Order) RunCUDA(s *cuda.Stream) error {
 		return nil
 	}
 	args := OrderArgs{
-		Found: k.Found.Addr(), Counters: k.Counters.Addr(), Ordered: k.Ordered.Addr(), Buckets: k.Buckets.Addr(),
-		Tier: k.Tier.args(), Count: uint32(n), Shift: uint32(k.shift()),
+		Found: k.Found.Addr(), Counters: k.Counters.Addr(), Ordered: k.Ordered.Addr(), Pages: k.Pages.args(), Count: uint32(n),
 	}
 	grid, err := resident(s, orderPlaceKernel, 0, n, blockThreads)
 	if err != nil {
 		return err
 	}
-	return errors.Join(
-		orderCountKernel.Launch(s, min((n+countThreads-1)/countThreads, s.Device().Multiprocessors()), countThreads, 0, &args),
-		orderPlaceKernel.Launch(s, grid, blockThreads, 0, &args),
-	)
+	if !k.Counted {
+		err = orderCountKernel.Launch(s, min((n+countThreads-1)/countThreads, s.Device().Multiprocessors()), countThreads, 0, &args)
+	}
+	return errors.Join(err, orderPlaceKernel.Launch(s, grid, blockThreads, 0, &args))
+}
+
+func (p *Pages) args() PageArgs {
+	if p.Buckets.Size() == 0 {
+		return PageArgs{}
+	}
+	return PageArgs{Buckets: p.Buckets.Addr(), Stride: p.Tier.Stride, Index: p.Tier.Index.Addr(), Shift: uint32(p.shift())}
 }
 
 // countThreads is the threads of a block that counts: the last one scans all buckets.

@@ -62,7 +62,6 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 		}
 	}
 	name(want, shareOpenKernel)
-	name(want, publishKernel)
 	name(want, lookupKernel)
 	name(want, orderCountKernel, orderPlaceKernel)
 	name(want, insertKernel, eraseKernel)

@@ -26,3 +26,27 @@ INLINE Counters countersNow(const Counters *count)
 		((u64x2 *)&c)[i] = loadShared((const u64x2 *)count + i);
 	return c;
 }
+
+// What Counters.batch counts meanwhile: blocks of the kernels that fetch, blocks of those that decode, and kernels.
+constexpr u32 END_FETCH = 1, END_DECODE = 1 << 15, END_BLOCKS = (1 << 15) - 1, END_KERNEL = 1u << 30;
+
+// endBatch publishes a batch's counters if this block is the last one of the last kernel. All threads of the block call it at their end,
+// PART being END_FETCH or END_DECODE.
+template <u32 PART> INLINE void endBatch(u64 counters, const BatchEnd &end)
+{
+	if (end.result == 0)
+		return;
+	blockSync();
+	if (threadID() != 0)
+		return;
+	Counters *count = (Counters *)counters;
+	fenceDevice();
+	u32 before = atomicAdd(&count->batch, PART);
+	if ((before / PART & END_BLOCKS) != gridBlocks() - 1)
+		return;
+	fenceDevice();
+	if (end.kernels > 1 && atomicAdd(&count->batch, END_KERNEL) / END_KERNEL != end.kernels - 1)
+		return;
+	fenceDevice();
+	publish(count, countersNow(count), end.result, end.batch);
+}

@@ -17,7 +17,7 @@ type Serve struct {
 	Slabs []device.Buffer
 	Codec Codec
 	Tier  HostRows
-	// Result and Batch are as in Publish.
+	// Result and Batch are as in Ending.
 	Result device.Buffer
 	Batch  uint64
 }
@@ -74,29 +74,4 @@ func (k *Serve) serve(m *hashmap.Map, row int64, i int, done *Counters) {
 		return
 	}
 	done.HostBytes += uint64(n)
-}
-
-// Publish ends a batch: its counters go to Result, page-locked memory of CountersBytes, with the batch's number, and are zero
-// for the next one.
-type Publish struct {
-	Counters, Result device.Buffer
-	Batch            uint64
-}
-
-// Name implements device.Kernel.
-func (k *Publish) Name() string { return "publish" }
-
-// RunHost implements device.Kernel.
-func (k *Publish) RunHost(device.Workers) { publish(CountersView(k.Counters), k.Result, k.Batch) }
-
-func publish(count *Counters, result device.Buffer, batch uint64) {
-	to := CountersView(result)
-	*to = *count
-	atomic.StoreUint32(&to.Batch, uint32(batch))
-	*count = Counters{}
-}
-
-// Published says whether a batch's last kernel is at its end. The result can be read once the kernel has ended.
-func Published(result device.Buffer, batch uint64) bool {
-	return atomic.LoadUint32(&CountersView(result).Batch) == uint32(batch)
 }

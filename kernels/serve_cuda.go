@@ -4,10 +4,7 @@ package kernels
 
 import "github.com/tensorcache/tensorcache/device/cuda"
 
-var (
-	serveKernels  = functions[ServeArgs]("serve", "8", "16", "32")
-	publishKernel = cuda.NewFunction[PublishArgs](module("publish"), "publishKernel")
-)
+var serveKernels = functions[ServeArgs]("serve", "8", "16", "32")
 
 // serveShape returns the lanes that decode a hit, so many that one scan, of two quads a lane, covers the row, up to a warp;
 // and the tiles of so many lanes in a warp.
@@ -53,9 +50,4 @@ func (k *Serve) RunCUDA(s *cuda.Stream) error {
 	args.WarpRows = uint32(up(share, tiles) * tiles)
 	args.Part = uint32(up(up(share, up(share, 32)), tiles) * tiles)
 	return f.Launch(s, grid, 32*warps, shared, &args)
-}
-
-// RunCUDA implements cuda.Kernel.
-func (k *Publish) RunCUDA(s *cuda.Stream) error {
-	return publishKernel.Launch(s, 1, 1, 0, &PublishArgs{Counters: k.Counters.Addr(), Result: k.Result.Addr(), Batch: k.Batch})
 }

@@ -31,7 +31,7 @@ type serveInput struct {
 	rejected, oversize []uint64
 	batch              []int64
 	skew               int64
-	find               bool // by Find, Fetch and Publish instead of Serve
+	find               bool // by Find and Fetch instead of Serve
 }
 
 const serveTable = 3
@@ -132,8 +132,8 @@ func (in *serveInput) serve(b *bench, alter func(kernels.HostRows)) serveResult 
 		b.launch(&kernels.Find{Lookup: k.Lookup, Slabs: k.Slabs, Codec: k.Codec})
 		b.launch(&kernels.Fetch{
 			Misses: k.Lookup.Found, AtBack: true, Counters: k.Lookup.Counters, Tier: rows, Codec: attached, Out: out.rows,
+			End: kernels.Ending{Result: result, Batch: 7, Kernels: 1},
 		})
-		b.launch(&kernels.Publish{Counters: k.Lookup.Counters, Result: result, Batch: 7})
 	} else {
 		b.launch(&k)
 	}
@@ -296,27 +296,4 @@ func testServeIndexTooLong(t *testing.T, find bool) {
 			})
 		})
 	}
-}
-
-// TestPublish_LeavesZeros: the counters go to the result with the batch's number, and are zero afterwards.
-func TestPublish_LeavesZeros(t *testing.T) {
-	gpu, reason := gputest.OpenIfAny(t)
-	counters := kernels.Counters{Hits: 1, Misses: 2, Reasons: [5]uint32{3, 4, 5, 6, 7}, Corrupt: 8, CorruptPosition: 9, OutOfRange: 10, NotFirst: 11, HostBytes: 1 << 40, Peers: 12}
-	both(t, gpu, reason, func(b *bench) kernels.Counters {
-		result, err := b.d.AllocHost(kernels.CountersBytes, "test")
-		b.check(err)
-		defer b.d.Free(result)
-		k := kernels.Publish{Counters: b.put(asBytes([]kernels.Counters{counters})), Result: result, Batch: 1<<33 | 7}
-		b.launch(&k)
-		if left := b.counters(k.Counters); left != (kernels.Counters{}) {
-			b.t.Fatalf("counters left behind: %+v", left)
-		}
-		return *kernels.CountersView(device.HostBuffer(result.Bytes()))
-	}, func(t *testing.T, _, got kernels.Counters) {
-		want := counters
-		want.Batch = 7
-		if got != want {
-			t.Fatalf("published %+v, want %+v", got, want)
-		}
-	})
 }

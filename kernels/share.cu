@@ -1,4 +1,5 @@
 #include "fetch.h"
+#include "publish.h"
 
 // Fetches the misses of a batch of small rows, sharing them with the host's processors where a share is open: see package
 // transfer and ShareArgs. Compiled once for each ROW_CHUNK, as decode.cu is.
@@ -284,8 +285,16 @@ template <int CHUNK, int STEPS, int LANES> INLINE void shareFetch(const ShareFet
 }
 
 #define SHARE(steps)                                                                                                             \
-	KERNEL void __launch_bounds__(256) shareFetch16x##steps(const ShareFetchArgs a) { shareFetch<ROW_CHUNK, steps, 16>(a); }     \
-	KERNEL void __launch_bounds__(256) shareFetch32x##steps(const ShareFetchArgs a) { shareFetch<ROW_CHUNK, steps, 32>(a); }
+	KERNEL void __launch_bounds__(256) shareFetch16x##steps(const ShareFetchArgs a)                                              \
+	{                                                                                                                           \
+		shareFetch<ROW_CHUNK, steps, 16>(a);                                                                            \
+		endBatch<END_FETCH>(a.fetch.counters, a.fetch.end);                                                             \
+	}                                                                                                                           \
+	KERNEL void __launch_bounds__(256) shareFetch32x##steps(const ShareFetchArgs a)                                              \
+	{                                                                                                                           \
+		shareFetch<ROW_CHUNK, steps, 32>(a);                                                                            \
+		endBatch<END_FETCH>(a.fetch.counters, a.fetch.end);                                                             \
+	}
 
 #if ROW_CHUNK == 4
 SHARE(3)

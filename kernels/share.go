@@ -207,6 +207,7 @@ func (k *ShareFetch) RunHost(w device.Workers) {
 	count.Share = 0
 	atomic.StoreUint32(&d.Owner, 0)
 	atomic.StoreUint32(&h.Retired, atomic.AddUint32(&d.Retired, 1))
+	k.End.runHost(count)
 }
 
 // rows fetches misses, the first of them being the list's from-th.

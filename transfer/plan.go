@@ -8,9 +8,13 @@ import (
 // Batch is what the misses of one Gather need: what its lookup found, scratch memory, and the output.
 type Batch struct {
 	Found, Counters device.Buffer
+	// Counted says that the lookup has counted the misses in Pages.
+	Counted bool
 	// Ordered has the size of Found, and Buckets kernels.OrderBytes.
 	Ordered, Buckets device.Buffer
 	Out              device.Buffer
+	// End is how the batch ends, one of its kernels being the reading of the misses.
+	End kernels.Ending
 	// Share is the table's, nil where its misses are not shared. It must be nil while the stream captures a graph.
 	Share *ShareTable
 }
@@ -35,16 +39,25 @@ const (
 	orderedBatch = 4096      // rows
 )
 
+// Pages returns what the batch's lookup is to count its misses in, if it is to be Counted: without buckets where they are read in any
+// order.
+func (b *Batch) Pages(tier kernels.HostRows) kernels.Pages {
+	always := b.Share != nil && b.Share.always
+	if always || tier.Mem.Size() >= orderedTier && b.Found.Size()/kernels.FoundBytes >= orderedBatch {
+		return kernels.Pages{Buckets: b.Buckets, Tier: tier}
+	}
+	return kernels.Pages{}
+}
+
 // Enqueue puts the misses in address order where that pays, then reads them into the output: straight from the host tier, or
 // part of them through the host's processors. begun passes when the reading has begun.
 func (p *Plan) Enqueue(s device.Stream, tier kernels.HostRows, c kernels.Codec, b Batch, begun device.Event) error {
 	p.hosts = 0
 	p.sharer = nil
-	p.fetch = kernels.Fetch{Misses: b.Found, AtBack: true, Counters: b.Counters, Tier: tier, Codec: c, Out: b.Out, Begun: begun}
+	p.fetch = kernels.Fetch{Misses: b.Found, AtBack: true, Counters: b.Counters, Tier: tier, Codec: c, Out: b.Out, Begun: begun, End: b.End}
 	rows := b.Found.Size() / kernels.FoundBytes
-	always := b.Share != nil && b.Share.always
-	if always || tier.Mem.Size() >= orderedTier && rows >= orderedBatch {
-		p.order = kernels.Order{Found: b.Found, Counters: b.Counters, Ordered: b.Ordered, Buckets: b.Buckets, Tier: tier}
+	if pages := b.Pages(tier); pages.Buckets.Size() != 0 {
+		p.order = kernels.Order{Found: b.Found, Counters: b.Counters, Ordered: b.Ordered, Pages: pages, Counted: b.Counted}
 		if err := s.Launch(&p.order); err != nil {
 			return err
 		}

@@ -209,7 +209,7 @@ func (r *runner) missFetch(tier *transfer.Tier) error {
 		if err != nil {
 			return err
 		}
-		orders[s] = kernels.Order{Found: found, Counters: counters, Ordered: ordered, Buckets: buckets, Tier: tierRows}
+		orders[s] = kernels.Order{Found: found, Counters: counters, Ordered: ordered, Pages: kernels.Pages{Buckets: buckets, Tier: tierRows}}
 		fetches[s] = kernels.Fetch{Misses: ordered, Counters: counters, Tier: tierRows, Codec: codec, Out: out}
 		gathers[s] = kernels.Gather{Mem: table.host, Rows: idBuffer, Out: out, RowBytes: rowBytes}
 	}
