@@ -36,9 +36,9 @@ test-cuda: $(CUDA_STUB) # what the CUDA build has of its own; GPU tests skip whe
 	$(if $(wildcard /dev/nvidia0),,$(CUDA_ENV) $(GO) test -vet=off -tags cuda,invariants -timeout 8m -run 'GPU|CUDA|PTX' $(CUDA_ALIKE))
 
 # Packages whose values are used by several goroutines at once. Codecs are not changed once they are made; they read rows by unsafe
-# pointers, which the race detector's build checks too.
+# pointers, which the race detector's build checks too, and of kernels with fewer lengths of rows (internal/race).
 CONCURRENT = ./cache/... ./device/... ./hashmap ./kernels ./transfer ./bench/workload
-UNSAFE     = ./codec/...
+UNSAFE     = ./codec/... ./kernels
 
 .PHONY: collector
 collector: ## the OpenTelemetry Collector of the tests, a module of its own, at build/otel-collector: minutes the first time
