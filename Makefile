@@ -12,7 +12,10 @@ FUZZTIME  ?= 10s
 SHELL     := /bin/bash
 comma     := ,
 
-.PHONY: run build test test-long race fuzz lint bench check clean
+.PHONY: help run build test test-long race fuzz lint bench check clean
+
+help: ## what there is to make
+	@sed -n 's/^\([a-z-]*\):[^#=]*##* \(.*\)/\1:\2/p' $(filter-out %.d %/modules.mk,$(MAKEFILE_LIST)) | awk -F: '{ n = $$1; sub(/^[^:]*:/, ""); printf "%-18s%s\n", n, $$0 }'
 
 run: build ## the main job: a generated graph through the cache and an uncompressed one beside it
 	build/cachebench run
