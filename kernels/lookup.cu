@@ -6,7 +6,8 @@
 // A lane hashes a row number; four lanes read a bucket, a slot each, so that a bucket is one access of memory, and a warp has
 // four such loads in flight, for eight rows each. Rows whose bucket sends them on queue up in a ring, and the warp takes eight
 // of them at a time. Hits and misses gather in shared memory; a block claims the room for all of its own by one atomic
-// operation, and writes them in runs. Row numbers out of range are counted and their output is zeroed. The grid covers the
+// operation, and writes them in runs. Row numbers out of range are counted and their output is zeroed. Where the misses are to be put in
+// order, they are counted by page, and the last block turns the counts into starts: order.h. The grid covers the
 // batch. found and the map are 16-byte aligned; the map may change meanwhile, under the rules of package hashmap.
 //
 // Measured on an H200 with 1 Mi rows, 20 M entries, load 0.8, against 44.5 us: 45.1 with 32 registers, where sampling spills

@@ -22,12 +22,21 @@ type Module struct {
 
 // Function is a kernel of a module. It takes one parameter, a struct A by value.
 type Function[A any] struct {
-	module *Module
-	name   string
+	module   *Module
+	name     string
+	carveout int // percent; 0: the driver's choice
 }
 
 // NewFunction names a kernel; nothing is loaded yet.
-func NewFunction[A any](m *Module, name string) *Function[A] { return &Function[A]{m, name} }
+func NewFunction[A any](m *Module, name string) *Function[A] { return &Function[A]{module: m, name: name} }
+
+// PreferShared asks that multiprocessors keep all the memory that they can for shared memory while the kernel runs, before it is first
+// launched; and returns f. By default the driver leaves to it what the kernel's own blocks can use, and until they have ended no block
+// of another kernel begins there that needs more.
+func (f *Function[A]) PreferShared() *Function[A] {
+	f.carveout = 100
+	return f
+}
 
 // Name returns the kernel's name.
 func (f *Function[A]) Name() string { return f.name }
@@ -79,6 +88,11 @@ func (f *Function[A]) on(d *Device) (*loaded, error) {
 	}
 	if err := k.SetAttribute(driver.MaxDynamicShared, d.maxShared-static); err != nil {
 		return nil, d.note(err)
+	}
+	if f.carveout != 0 {
+		if err := k.SetAttribute(driver.SharedCarveout, f.carveout); err != nil {
+			return nil, d.note(err)
+		}
 	}
 	l := &loaded{function: k.Function}
 	d.compiled.Store(f, l)
