@@ -12,7 +12,10 @@ FUZZTIME  ?= 10s
 SHELL     := /bin/bash
 comma     := ,
 
-.PHONY: run build test test-long race fuzz lint bench check clean
+.PHONY: help run build test test-long race fuzz lint bench check clean
+
+help: ## what there is to make
+	@sed -n 's/^\([a-z-]*\):[^#=]*##* \(.*\)/\1:\2/p' $(filter-out %.d %/modules.mk,$(MAKEFILE_LIST)) | awk -F: '{ n = $$1; sub(/^[^:]*:/, ""); printf "%-18s%s\n", n, $$0 }'
 
 run: build ## the main job: a generated graph through the cache and an uncompressed one beside it
 	build/cachebench run
@@ -36,9 +39,9 @@ test-cuda: $(CUDA_STUB) # what the CUDA build has of its own; GPU tests skip whe
 	$(if $(wildcard /dev/nvidia0),,$(CUDA_ENV) $(GO) test -vet=off -tags cuda,invariants -timeout 8m -run 'GPU|CUDA|PTX' $(CUDA_ALIKE))
 
 # Packages whose values are used by several goroutines at once. Codecs are not changed once they are made; they read rows by unsafe
-# pointers, which the race detector's build checks too.
+# pointers, which the race detector's build checks too, and of kernels with fewer lengths of rows (internal/race).
 CONCURRENT = ./cache/... ./device/... ./hashmap ./kernels ./transfer ./bench/workload
-UNSAFE     = ./codec/...
+UNSAFE     = ./codec/... ./kernels
 
 .PHONY: collector
 collector: ## the OpenTelemetry Collector of the tests, a module of its own, at build/otel-collector: minutes the first time

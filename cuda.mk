@@ -19,13 +19,11 @@ GPU_DATA      := cora.npz reddit.npz ncf_user.npy
 .PHONY: cuda-stub kernels check-kernels gpu-bundle gpu-pack gpu-test gpu-bench gpu-collect gpu-figures gpu-docs check-gpu-record gpu-owed
 cuda-stub: $(CUDA_STUB)
 
-# Regenerates the PTX and the ABI constants.
-kernels:
+kernels: # the PTX and the ABI constants, of the sources
 	@$(CLANG) --version | grep -q 'version $(CLANG_VERSION)' || { echo "kernels: $(CLANG) must be version $(CLANG_VERSION)"; exit 1; }
 	cd kernels && go run ./gen && ./build.sh $(CLANG)
 
-# Says whether the committed PTX is what the sources compile to.
-check-kernels: kernels
+check-kernels: kernels # says whether the committed PTX is what the sources compile to
 	git diff --exit-code -- kernels/ptx kernels/abi.go
 
 gpu-bundle: $(CUDA_STUB)
@@ -46,8 +44,7 @@ gpu-pack: gpu-bundle
 	tar -C $(dir $(GPU_BUNDLE)) --sort=name --owner=0 --group=0 -cf - $(notdir $(GPU_BUNDLE)) | xz -T1 --lzma2=preset=9,dict=96MiB >$(GPU_BUNDLE).tar.xz
 	@du -m $(GPU_BUNDLE).tar.xz
 
-# Runs the bundle here and keeps its record.
-gpu-test: gpu-bundle
+gpu-test: gpu-bundle # runs the bundle here and keeps its record
 	cd $(GPU_BUNDLE) && { ./run.sh test; ./run.sh sanitize; grep -q '"gpus":1}' results/machine.json || ./run.sh pair; true; }
 	$(MAKE) --no-print-directory gpu-collect
 
@@ -73,8 +70,7 @@ gpu-collect:
 gpu-docs:
 	go test ./cmd/cachebench -run '^TestGPUBench_(Docs|Rates)$$' -update
 
-# Says whether the committed record is of the committed code, or what is owed.
-check-gpu-record:
+check-gpu-record: # says whether the committed record is of the committed code, or what is owed
 	go run ./bench/gpu/gpurecord -check $(GPU_RECORD) -owed $(GPU_OWED)
 
 # Where there is no GPU: notes that the code has changed since the record. make gpu-owed WHY="what changed"

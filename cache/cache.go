@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,7 +83,7 @@ func New(o Options) (_ *Cache, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	devices, err := openDevices(&o)
+	devices, err := c.openDevices(&o)
 	if err != nil {
 		return nil, err
 	}
@@ -105,13 +106,21 @@ func New(o Options) (_ *Cache, err error) {
 	return c, nil
 }
 
-// openDevices opens the backend.
-func openDevices(o *Options) ([]device.Device, error) {
-	if o.Device == "cuda" || o.Device == "auto" && o.fitsGPUs() {
+// openDevices opens the backend, and says in the log why auto takes the host's.
+func (c *Cache) openDevices(o *Options) ([]device.Device, error) {
+	var why error
+	if o.Device == "auto" {
+		why = o.fitsGPUs()
+	}
+	if o.Device == "cuda" || o.Device == "auto" && why == nil {
 		devices, err := cuda.OpenGPUs(o.gpus())
 		if o.Device == "cuda" || !errors.Is(err, cuda.ErrUnsupported) {
 			return devices, err
 		}
+		why = err
+	}
+	if o.Device == "auto" {
+		c.telemetry.opts.Logger.Info("host backend taken", c.logName(), slog.Any("reason", why))
 	}
 	return openHost(o.Devices, o.Workers), nil
 }

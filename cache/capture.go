@@ -13,13 +13,17 @@ type Sample struct {
 }
 
 // Cached appends to dst whether each row would be a hit in a batch that begins now, and returns the extended slice. A row
-// number out of range is not cached. It panics when there is no such table.
+// number out of range is not cached; a table that there is none of is an error.
 func (c *Cache) Cached(table int, rows []int64, dst []bool) ([]bool, error) {
 	if err := c.enter(); err != nil {
 		return dst, err
 	}
 	defer c.leave()
-	limit := c.tables[table].tier.Rows()
+	t, err := c.tableFor(table, nil, false)
+	if err != nil {
+		return dst, err
+	}
+	limit := t.tier.Rows()
 	for _, row := range rows {
 		in := row >= 0 && row < limit
 		dst = append(dst, in && c.changes.mu.index.Find(hashmap.Key(table, row)).Valid()) // may be read beside its writer

@@ -53,6 +53,9 @@ func TestCache_Cached(t *testing.T) {
 			}
 		}
 		compare()
+		if _, err := c.Cached(1, ids, nil); err == nil || err.Error() != "cache: table (1) must be 0 to 0" {
+			t.Errorf("no such table: %v", err)
+		}
 		if got, err := c.Cached(0, []int64{-1, rows, 1 << 60}, nil); err != nil || got[0] || got[1] || got[2] {
 			t.Errorf("rows out of range: %v, %v", got, err)
 		}

@@ -18,8 +18,8 @@ var (
 	// beyond its capacity, with nothing touched; and by Batch.Wait's, with their rows zeroed and the others written.
 	ErrRows = errors.New("cache: row numbers out of range")
 	// ErrOutput is wrapped by Gather's and GatherDevice's error for an output of the wrong size, which is then untouched, and
-	// by Update's for data of the wrong size.
-	ErrOutput = errors.New("cache: output of the wrong size")
+	// by Update's for data of the wrong size, of which nothing is taken.
+	ErrOutput = errors.New("cache: wrong size")
 	// ErrDevice is wrapped by every call's error once a device has failed for good. Close still works.
 	ErrDevice = errors.New("cache: device failed")
 	// ErrCapturing is wrapped by GatherDevice's error for a stream that is capturing a graph: the batches of a replay

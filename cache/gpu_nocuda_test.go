@@ -3,6 +3,8 @@
 package cache_test
 
 import (
+	"bytes"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -16,5 +18,19 @@ func TestNew_CudaNotBuilt(t *testing.T) {
 	_, err := cache.New(cache.Options{Tables: []cache.Table{fromBytes(t, "x", make([]byte, 64), 16)}, Budget: 1 << 20, Device: "cuda"})
 	if err == nil || !strings.Contains(err.Error(), "Device (cuda) is not usable: cuda: not in this build") {
 		t.Errorf("New: %v", err)
+	}
+}
+
+// TestNew_AutoSaysWhyHost: an operator who expected GPUs reads in the log why there are none.
+func TestNew_AutoSaysWhyHost(t *testing.T) {
+	for device, want := range map[string]string{"auto": `level=INFO msg="host backend taken" cache=here reason="cuda: not in this build`, "host": ""} {
+		var log bytes.Buffer
+		newCache(t, cache.Options{
+			Tables: []cache.Table{fromBytes(t, "x", make([]byte, 64), 16)}, Budget: 1 << 20, Device: device,
+			Telemetry: cache.TelemetryOptions{Name: "here", Logger: slog.New(slog.NewTextHandler(&log, nil))},
+		})
+		if got := strings.Contains(log.String(), "host backend"); got != (want != "") || !strings.Contains(log.String(), want) {
+			t.Errorf("%s: the log should have %q:\n%s", device, want, &log)
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/gputest"
 )
 
 // settled waits until the cache has withdrawn the slabs of lost devices.
@@ -159,7 +160,7 @@ func TestLoss_BesideClose(t *testing.T) {
 // TestLoss_BesideUpdates: rows that are on their way back from an update when their slab is lost are not published there.
 func TestLoss_BesideUpdates(t *testing.T) {
 	const rows, rowBytes, devices = 4000, 64, 3
-	for round := range 20 {
+	for round := range gputest.Few(20, 9) {
 		f := openFaulty(t, nil)
 		m := newModel(rows, rows, rowBytes)
 		c := newCache(t, cache.Options{

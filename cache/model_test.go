@@ -355,12 +355,12 @@ func openSlow(n, workers int) []device.Device {
 }
 
 // TestCache_EqualsVersionedMap: whatever goes on beside it, a Gather returns for each row a version that was current during
-// the call. It runs a million operations, with -short (under the race detector, where TestLong has ten million) 200,000.
+// the call. It runs a million operations, with -short (under the race detector, where TestLong has ten million) 80,000.
 func TestCache_EqualsVersionedMap(t *testing.T) {
 	defer cache.ServeApart()() // else a batch this small is one launch, and not held up in between
 	operations := int64(1_000_000)
 	if testing.Short() {
-		operations = 200_000
+		operations = 80_000
 	}
 	for name, m := range modelCases {
 		t.Run(name, func(t *testing.T) {
@@ -374,7 +374,8 @@ func TestCache_EqualsVersionedMap(t *testing.T) {
 func TestClose_BesideChanges(t *testing.T) {
 	cache.OpenHostWith(t, openSlow)
 	const rows, rowBytes = 300, 120
-	for round := range 30 {
+	rounds := gputest.Few(30, 12)
+	for round := range rounds {
 		m := newModel(rows, rows, rowBytes)
 		path := filepath.Join(t.TempDir(), "snapshot")
 		c := newCache(t, cache.Options{
@@ -410,7 +411,7 @@ func TestClose_BesideChanges(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(time.Duration(round) * 100 * time.Microsecond)
+		time.Sleep(time.Duration(round) * 3 * time.Millisecond / time.Duration(rounds))
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}

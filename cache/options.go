@@ -161,8 +161,16 @@ func (o *Options) gpus() []int {
 	return all
 }
 
-// fitsGPUs says whether there are the GPUs that the options ask for.
-func (o *Options) fitsGPUs() bool { return cuda.Usable() == nil && slices.Max(o.gpus()) < cuda.Count() }
+// fitsGPUs returns why there are not the GPUs that the options ask for, nil where there are.
+func (o *Options) fitsGPUs() error {
+	if err := cuda.Usable(); err != nil {
+		return err
+	}
+	if last, n := slices.Max(o.gpus()), cuda.Count(); last >= n {
+		return fmt.Errorf("cache: GPU (%d) must be one of the %d that there are", last, n)
+	}
+	return nil
+}
 
 // validateDevices is Validate of what says which devices, and how rows lie on them.
 func (o *Options) validateDevices(fault func(string, ...any)) {

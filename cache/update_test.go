@@ -211,8 +211,8 @@ func TestUpdate_BadInput(t *testing.T) {
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
 	for want, err := range map[string]error{
-		"cache: table (1) must be 0 to 0": c.Update(ctx, 1, nil, nil),
-		"cache: output of the wrong size: 15 bytes for 1 rows of table features must be 16":                                        c.Update(ctx, 0, []int64{1}, make([]byte, 15)),
+		"cache: table (1) must be 0 to 0":                                                                                          c.Update(ctx, 1, nil, nil),
+		"cache: wrong size: 15 bytes for 1 rows of table features must be 16":                                                      c.Update(ctx, 0, []int64{1}, make([]byte, 15)),
 		"cache: row numbers out of range: row number (10) at position 1 must be 0 to 9, the capacity of table features":            c.Update(ctx, 0, []int64{1, 10}, make([]byte, 32)),
 		"cache: Update of table features: 0 of 1 rows are updated: context canceled":                                               c.Update(canceled, 0, []int64{1}, make([]byte, 16)),
 		"cache: row numbers out of range: row number (10) at position 0 must be 0 to 9 of table features; 1 of 1 are out of range": c.Invalidate(0, []int64{10}),

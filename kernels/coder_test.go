@@ -12,6 +12,7 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
@@ -69,7 +70,7 @@ func coderRows(of dtype.Type, n, rowBytes int, seed uint64) []byte {
 // coderLengths are the row lengths that coders are tested with: around quads, groups, tiles and long rows.
 func coderLengths() []int {
 	if short() {
-		return []int{2, 8, 62, 64, 130, 256, 400, 514, 1000, 1024, 2052, 4096, 8192, 20_006}
+		return race.Some([]int{2, 8, 62, 64, 130, 256, 400, 514, 1000, 1024, 2052, 4096, 8192, 20_006})
 	}
 	return append(rowLengths(), 30, 32, 34, 62, 66, 126, 130, 254, 258, 510, 514, 1022, 1026, 1536, 2056, 8198, 20_006)
 }
@@ -115,7 +116,7 @@ func TestCoder_DecodesHits(t *testing.T) {
 func TestCoder_CorruptHits(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
 	for _, c := range coderCases {
-		for _, rowBytes := range []int{64, 256, 512, 1000, 1024, 2408, 4096, 8192, 20_006} {
+		for _, rowBytes := range race.Some([]int{64, 256, 512, 1000, 1024, 2408, 4096, 8192, 20_006}) {
 			t.Run(fmt.Sprintf("%v/row=%d", c, rowBytes), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(rowBytes), 9))
 				n := min(600, batchFor(rowBytes))
@@ -194,7 +195,7 @@ func TestCoder_FetchesMisses(t *testing.T) {
 func TestCoder_CorruptMisses(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
 	for _, c := range coderCases {
-		for _, rowBytes := range []int{64, 256, 1000, 4096, 20_000} {
+		for _, rowBytes := range race.Some([]int{64, 256, 1000, 4096, 20_000}) {
 			t.Run(fmt.Sprintf("%v/row=%d", c, rowBytes), func(t *testing.T) {
 				n := min(300, batchFor(rowBytes))
 				data := coderRows(c.of, n, rowBytes, 3)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -22,7 +23,7 @@ func rowLengths() []int {
 // forEachTable runs a test for every codec and row length.
 func forEachTable(t *testing.T, test func(t *testing.T, tb *table, r *rand.Rand)) {
 	for _, name := range []string{"none", "ibp4", "ibp8"} {
-		for _, rowBytes := range rowLengths() {
+		for _, rowBytes := range race.Some(rowLengths()) {
 			t.Run(fmt.Sprintf("codec=%s/row=%d", name, rowBytes), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(rowBytes), 4))
 				tb := newTable(t, name, max(20, min(150, 1<<18/rowBytes)), rowBytes, r)

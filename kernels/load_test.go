@@ -121,7 +121,7 @@ func TestLoad_EqualsHost(t *testing.T) {
 	for _, rowBytes := range lengths {
 		n := max(40, min(5000, 1<<19/rowBytes))
 		if short() {
-			n = 100
+			n = min(100, max(40, 1<<17/rowBytes))
 		}
 		tables = append(tables, table{n, rowBytes})
 	}
@@ -129,11 +129,15 @@ func TestLoad_EqualsHost(t *testing.T) {
 		tables = append(tables, table{200_001, 500})
 	}
 	for i, tb := range tables {
-		for _, kind := range kinds {
+		for j, kind := range kinds {
 			if tb.rows > 5000 && kind != "mixed" {
 				continue
 			}
-			for _, name := range []string{"auto", "ibp4", "ibp8"} {
+			names := []string{"auto", "ibp4", "ibp8"}
+			if short() && tb.rowBytes >= kernels.LongRow { // emulated, the search takes seconds
+				names = names[1+j%2:][:1]
+			}
+			for _, name := range names {
 				mode := []transfer.Mode{transfer.InPlace, transfer.Packed}[(i+len(kind)+len(name))%2]
 				t.Run(fmt.Sprintf("row=%d/%s/%s/%v", tb.rowBytes, kind, name, mode), func(t *testing.T) {
 					testLoad(t, gpu, gputest.Rows(kind, tb.rows, tb.rowBytes, 3), tb.rowBytes, transfer.Options{Codec: name, Seed: 4, Mode: mode})

@@ -16,6 +16,7 @@ import (
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
@@ -274,7 +275,7 @@ func TestOrder_SortsByPage(t *testing.T) {
 // rowLengths are those that tests run with: around every boundary of the decoders, and some at random.
 func rowLengths() []int {
 	if short() {
-		return []int{4, 7, 64, 256, 400, 512, 516, 1001, 2408, 4096, 8196, 20_000}
+		return race.Some([]int{4, 7, 64, 256, 400, 512, 516, 1001, 2408, 4096, 8196, 20_000})
 	}
 	lengths := []int{1, 3, 4, 7, 8, 12, 16, 20, 60, 64, 100, 124, 128, 132, 252, 256, 260, 400, 401, 512, 513, 516, 520,
 		528, 640, 1000, 1001, 1023, 1024, 1028, 1500, 2044, 2048, 2052, 2408, 3000, 3333, 4092, 4096, 4100, 8188, 8191, 8192, 8196, 12_345, 65_536, 100_004, slab.MaxRowBytes}
@@ -404,7 +405,7 @@ func decodeOf(b *bench, c codec.Codec, slabs [][]byte, hits []kernels.Found, row
 // outside the output written. The sanitizer sees to reads.
 func TestDecode_Corrupt(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
-	for _, rowBytes := range []int{4, 64, 256, 512, 1000, 2408, 4096, 8192, 40_000} {
+	for _, rowBytes := range race.Some([]int{4, 64, 256, 512, 1000, 2408, 4096, 8192, 40_000}) {
 		for _, name := range []string{"ibp4", "ibp8"} {
 			t.Run(fmt.Sprintf("row=%d/%s", rowBytes, name), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(rowBytes), 9))
@@ -484,7 +485,7 @@ func TestDecode_ManyRows(t *testing.T) {
 // TestGather_EqualsHost holds the benchmarks' baseline against the host, with more units than the grid has threads.
 func TestGather_EqualsHost(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
-	for _, rowBytes := range []int{4, 8, 12, 16, 404, 512, 2408} {
+	for _, rowBytes := range race.Some([]int{4, 8, 12, 16, 404, 512, 2408}) {
 		for _, n := range []int{1, 1000, 12_000_000 / rowBytes} {
 			if short() {
 				n = min(n, 1000)
@@ -568,7 +569,7 @@ func fetchOf(b *bench, tier *transfer.Tier, misses []kernels.Found) (*kernels.Fe
 // TestFetch_Corrupt flips bits of rows in place.
 func TestFetch_Corrupt(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
-	for _, rowBytes := range []int{64, 256, 1000, 4096, 20_000} {
+	for _, rowBytes := range race.Some([]int{64, 256, 1000, 4096, 20_000}) {
 		t.Run(fmt.Sprint("row=", rowBytes), func(t *testing.T) {
 			n := min(1000, batchFor(rowBytes))
 			data := gputest.Rows("normal", n, rowBytes, 5)

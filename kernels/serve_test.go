@@ -12,6 +12,7 @@ import (
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
@@ -223,7 +224,7 @@ func TestFind_Corrupt(t *testing.T) { testServeCorrupt(t, true) }
 func testServeCorrupt(t *testing.T, find bool) {
 	t.Helper()
 	gpu, reason := gputest.OpenIfAny(t)
-	for _, rowBytes := range []int{64, 256, 1000, 4096} {
+	for _, rowBytes := range race.Some([]int{64, 256, 1000, 4096}) {
 		for _, name := range []string{"ibp4", "ibp8"} {
 			t.Run(fmt.Sprintf("row=%d/%s", rowBytes, name), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(rowBytes), 3))
@@ -268,7 +269,7 @@ func TestFind_IndexTooLong(t *testing.T) { testServeIndexTooLong(t, true) }
 func testServeIndexTooLong(t *testing.T, find bool) {
 	t.Helper()
 	gpu, reason := gputest.OpenIfAny(t)
-	for _, rowBytes := range []int{64, 256, 1000, 4096} {
+	for _, rowBytes := range race.Some([]int{64, 256, 1000, 4096}) {
 		t.Run(fmt.Sprint("row=", rowBytes), func(t *testing.T) {
 			in := newServeInput(t, rowBytes, 300, 600, "ibp4", transfer.Packed, .5, rand.New(rand.NewPCG(uint64(rowBytes), 4)))
 			in.find = find

@@ -25,7 +25,7 @@ func TestGPU_LittleSharedMemory(t *testing.T) {
 	for _, rowBytes := range lengths {
 		for _, codec := range []string{"none", "ibp4", "ibp8"} {
 			t.Run(fmt.Sprintf("row=%d/%s", rowBytes, codec), func(t *testing.T) {
-				const rows = 300
+				rows := gputest.Few(300, 48)
 				data := gputest.Rows("mixed", rows, rowBytes, 1)
 				table, err := cache.FromBytes("x", cache.Uint8, data, rowBytes)
 				if err != nil {

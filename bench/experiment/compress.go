@@ -122,8 +122,8 @@ func trainNamed(name string, sample []byte, table *dataset.Table) (codec.Codec, 
 // leastTime is how long speeds are measured for: small tables are gone through several times.
 const leastTime = 100 * time.Millisecond
 
-// lossy says whether rows of the named codec may come back changed.
-func lossy(name string) bool {
+// Lossy says whether rows of the named codec may come back changed.
+func Lossy(name string) bool {
 	f, err := registry.Family(name)
 	return err == nil && f.Lossy
 }
@@ -184,7 +184,7 @@ func tryCodec(c codec.Codec, t *dataset.Table, gpu device.Device) (CodecResult, 
 		}
 		res.GPUEncodeGBPerSecond, res.GPUDecodeGBPerSecond = speeds.encode, speeds.decode
 	}
-	if lossy(c.Name()) {
+	if Lossy(c.Name()) {
 		res.RoundTrip = RoundTripLossy
 		return res, nil
 	}

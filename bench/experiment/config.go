@@ -33,6 +33,8 @@ const (
 	trainingSeed     = 0x747261696e // flipped into the seed for pre-sampled batches
 	minimumVertices  = 1
 	maximumVertices  = 1<<31 - 1
+	maximumBatch     = 1 << 24
+	maximumWorkers   = 1024
 	replayTrainShare = 4 // one batch in so many trains by default, with row numbers from a file
 )
 
@@ -153,8 +155,14 @@ func (c *Config) Validate() error {
 	if c.BatchSize < 0 {
 		fault("--batch-size (%d) must be at least 1", c.BatchSize)
 	}
+	if c.BatchSize > maximumBatch {
+		fault("--batch-size (%d) must be at most %d", c.BatchSize, maximumBatch)
+	}
 	if c.Workers < 0 {
 		fault("--workers (%d) must not be negative", c.Workers)
+	}
+	if c.Workers > maximumWorkers {
+		fault("--workers (%d) must be at most %d", c.Workers, maximumWorkers)
 	}
 	if c.Vertices < minimumVertices || c.Vertices > maximumVertices {
 		fault("--vertices (%d) must be %d to %d", c.Vertices, minimumVertices, maximumVertices)

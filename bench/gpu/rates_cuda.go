@@ -48,39 +48,27 @@ func MeasureRates(o RateOptions) (m placement.Measured, err error) {
 		all = append(all, r)
 	}
 	gbps := func(seconds float64) float64 { return float64(o.Batch*o.RowBytes) / 1e9 / seconds }
-	// together times all devices at once, each reading what from says, and returns the slowest one's GB/s and all of them.
-	together := func(from func(i int) (device.Buffer, bool), sorted bool) (least float64, each []float64, err error) {
-		for i, r := range all {
-			mem, ok := from(i)
-			if !ok {
-				each = append(each, 0)
-				continue
+	// together times all devices at once, each reading its own of what, and returns the GB/s of each.
+	together := func(what func(r *reader) device.Buffer, sorted bool) (rates []float64, err error) {
+		for _, r := range all {
+			if err := r.enqueue(what(r), sorted, o); err != nil {
+				return nil, err
 			}
-			if err := r.enqueue(mem, sorted, o); err != nil {
-				return 0, nil, err
-			}
-			each = append(each, 1)
 		}
-		for i, r := range all {
-			if each[i] == 0 {
-				continue
-			}
+		for _, r := range all {
 			seconds, err := r.wait()
 			if err != nil {
-				return 0, nil, err
+				return nil, err
 			}
-			each[i] = gbps(seconds)
-			if least == 0 || each[i] < least {
-				least = each[i]
-			}
+			rates = append(rates, gbps(seconds))
 		}
-		return least, each, nil
+		return rates, nil
 	}
-	_, locals, err := together(func(i int) (device.Buffer, bool) { return all[i].mem, true }, false)
+	locals, err := together(func(r *reader) device.Buffer { return r.mem }, false)
 	if err != nil {
 		return m, err
 	}
-	_, hosts, err := together(func(i int) (device.Buffer, bool) { return all[i].host, true }, true)
+	hosts, err := together(func(r *reader) device.Buffer { return r.host }, true)
 	if err != nil {
 		return m, err
 	}

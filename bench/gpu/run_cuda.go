@@ -16,9 +16,6 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// commit is what the binary was built from; the linker sets it.
-var commit = "unknown"
-
 // Run measures the first GPU. A case that fails is left incomplete, and the others are measured still; the report is of what was
 // measured, also beside an error, but nil where nothing could be.
 func Run(o Options) (_ *Report, err error) {
@@ -41,7 +38,7 @@ func Run(o Options) (_ *Report, err error) {
 	}()
 	d := devices[0].(*cuda.Device)
 	r := &runner{o: o, d: d, start: time.Now(), report: Report{
-		Device: d.Info().Name, Driver: driverVersion() + ", " + cuda.Driver(), Commit: commit,
+		Device: d.Info().Name, Driver: driverVersion() + ", " + cuda.Driver(), Commit: Commit(),
 	}}
 	defer r.release()
 	for _, c := range Cases {

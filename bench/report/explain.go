@@ -21,7 +21,7 @@ func Explained(w io.Writer, rows []experiment.Explained) error {
 		if e.Compressed {
 			stored = fmt.Sprint(e.StoredBytes)
 		}
-		frequency, score, victim := "", "", ""
+		frequency, score, victim := "-", "-", "-" // a policy that explains nothing
 		if p := e.Policy; p != nil {
 			frequency, score, victim = fmt.Sprintf("%.1f", p.Frequency), fmt.Sprintf("%.4g", p.Score), fmt.Sprintf("%.4g", p.VictimScore)
 		}

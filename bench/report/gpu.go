@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -16,7 +17,7 @@ func GPU(w io.Writer, r *gpu.Report) error {
 	for i := range r.Results {
 		x := &r.Results[i]
 		t.AppendRow(table.Row{
-			x.Case, x.RowBytes, x.Codec, bytesOf(x.TableBytes), count(int64(x.Batch)), figure(x.Value), x.Unit, ifAny(x.BaselineValue), ifAny(x.Ratio),
+			x.Case, x.RowBytes, x.Codec, bytesOf(x.TableBytes), count(int64(x.Batch)), gpuValue(x), x.Unit, ifAny(x.BaselineValue), gpuRatio(x),
 			goalOf(x), reachedOf(x), x.Baseline, x.Detail,
 		})
 	}
@@ -67,6 +68,34 @@ func ifAny(x float64) string {
 		return "–"
 	}
 	return figure(x)
+}
+
+// besideGoal prints a figure of a result that misses its goal, with more digits where rounding would hide that.
+func besideGoal(x *gpu.Result, v float64) string {
+	text := figure(v)
+	for digits := 3; x.GoalOf != "" && !x.Reached && digits < 9; digits++ {
+		shown, err := strconv.ParseFloat(text, 64)
+		if err != nil || x.GoalOf == gpu.ValueAtMost && shown > x.Goal || x.GoalOf != gpu.ValueAtMost && shown < x.Goal {
+			break
+		}
+		text = strconv.FormatFloat(v, 'f', digits, 64)
+	}
+	return text
+}
+
+// gpuValue prints a result's value, gpuRatio what it is of its baseline.
+func gpuValue(x *gpu.Result) string {
+	if x.GoalOf == gpu.RatioAtLeast {
+		return figure(x.Value)
+	}
+	return besideGoal(x, x.Value)
+}
+
+func gpuRatio(x *gpu.Result) string {
+	if x.Ratio == 0 || x.GoalOf != gpu.RatioAtLeast {
+		return ifAny(x.Ratio)
+	}
+	return besideGoal(x, x.Ratio)
 }
 
 func goalOf(x *gpu.Result) string {

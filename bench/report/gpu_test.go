@@ -62,6 +62,28 @@ func TestGPU_Golden(t *testing.T) {
 	}
 }
 
+// TestGPU_MissedGoalsShow: no figure is rounded to a goal that it misses.
+func TestGPU_MissedGoalsShow(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		x            gpu.Result
+		value, ratio string
+	}{
+		{gpu.Result{Value: 471, Ratio: 0.988, Goal: 0.99, GoalOf: gpu.RatioAtLeast}, "471", "0.988"},
+		{gpu.Result{Value: 471, Ratio: 0.9896, Goal: 0.99, GoalOf: gpu.RatioAtLeast}, "471", "0.9896"},
+		{gpu.Result{Value: 471, Ratio: 0.98, Goal: 0.99, GoalOf: gpu.RatioAtLeast}, "471", "0.98"},
+		{gpu.Result{Value: 471, Ratio: 0.991, Goal: 0.99, GoalOf: gpu.RatioAtLeast, Reached: true}, "471", "0.99"},
+		{gpu.Result{Value: 20.04, Ratio: 0.5, Goal: 20, GoalOf: gpu.ValueAtMost}, "20.040", "0.50"},
+		{gpu.Result{Value: 27.2, Ratio: 0.5, Goal: 20, GoalOf: gpu.ValueAtMost}, "27.2", "0.50"},
+		{gpu.Result{Value: 299.7, Goal: 300, GoalOf: gpu.ValueAtLeast}, "299.700", "–"},
+		{gpu.Result{Value: 1.004, Ratio: 1.004}, "1.00", "1.00"},
+	} {
+		if value, ratio := gpuValue(&c.x), gpuRatio(&c.x); value != c.value || ratio != c.ratio {
+			t.Errorf("%+v: %s and %s, want %s and %s", c.x, value, ratio, c.value, c.ratio)
+		}
+	}
+}
+
 // TestGPUPlot_Text: what a reader needs to know is in the picture, and in valid XML.
 func TestGPUPlot_Text(t *testing.T) {
 	t.Parallel()

@@ -66,7 +66,7 @@ func gpuResults(r *Results) section {
 			reached := reachedOf(x)
 			t.Rows = append(t.Rows, []entry{
 				{Text: x.Case}, {Text: strings.TrimPrefix(strings.TrimSuffix(x.Codec+"; "+x.Detail, "; "), "; ")}, n(float64(x.RowBytes), count(int64(x.RowBytes))), n(float64(x.Batch), count(int64(x.Batch))),
-				n(x.Value, figure(x.Value)), {Text: unit(x.Unit)}, n(x.BaselineValue, ifAny(x.BaselineValue)), n(x.Ratio, ifAny(x.Ratio)), {Text: goalOf(x)}, {Text: reached, Bad: reached == "no"},
+				n(x.Value, gpuValue(x)), {Text: unit(x.Unit)}, n(x.BaselineValue, ifAny(x.BaselineValue)), n(x.Ratio, gpuRatio(x)), {Text: goalOf(x)}, {Text: reached, Bad: reached == "no"},
 			})
 		}
 		s.Tables = append(s.Tables, t)

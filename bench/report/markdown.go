@@ -42,7 +42,7 @@ func GPUMarkdown(w io.Writer, r *gpu.Report) error {
 		if reached == "no" {
 			reached = "**no**"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s %s | %s | %s | %s | %s |\n", x.Case, rows, count(int64(x.Batch)), figure(x.Value), unit(x.Unit), baseline, ifAny(x.Ratio), goalOf(x), reached)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s %s | %s | %s | %s | %s |\n", x.Case, rows, count(int64(x.Batch)), gpuValue(x), unit(x.Unit), baseline, gpuRatio(x), goalOf(x), reached)
 	}
 	for _, s := range r.Incomplete {
 		fmt.Fprintf(&b, "\n%s is incomplete: %s.\n", s.Case, s.Reason)
@@ -97,11 +97,7 @@ func against(x *gpu.Result) string {
 	case x.Reached:
 		return fmt.Sprintf("%.2f (≥ %.2f)", x.Ratio, x.Goal)
 	}
-	ratio := fmt.Sprintf("%.2f", x.Ratio)
-	if ratio == fmt.Sprintf("%.2f", x.Goal) { // rounded up to what it misses
-		ratio = fmt.Sprintf("%.3f", x.Ratio)
-	}
-	return fmt.Sprintf("**%s** (≥ %.2f)", ratio, x.Goal)
+	return fmt.Sprintf("**%s** (≥ %.2f)", gpuRatio(x), x.Goal)
 }
 
 func unit(u string) string {

@@ -36,7 +36,8 @@ type Summary struct {
 	// IDs are distinct ones; OnceIDs of them occur in a single get. Both are of gets.
 	IDs     int64 `json:"ids"`
 	OnceIDs int64 `json:"ids_once"`
-	// RequestedBytes are the sizes of all gets, WorkingSetBytes those of the distinct IDs, each as last seen.
+	// RequestedBytes are the sizes of all gets, WorkingSetBytes those of the distinct IDs of all operations, each as its first request
+	// has it.
 	RequestedBytes  float64 `json:"requested_bytes"`
 	WorkingSetBytes float64 `json:"working_set_bytes"`
 	SmallestBytes   int64   `json:"smallest_bytes"`
@@ -55,8 +56,8 @@ type Summary struct {
 
 // seen is what Summarize keeps of an ID.
 type seen struct {
-	size  int64
-	often bool // more than once
+	size int64 // of the first request
+	gets int8  // 2: two or more
 }
 
 // Summarize reads a trace to its end. Its memory grows with the distinct IDs, about 40 bytes each.
@@ -79,10 +80,12 @@ func Summarize(ctx context.Context, r Reader) (Summary, error) {
 	if failure == io.EOF {
 		failure = nil
 	}
-	s.IDs = int64(len(ids))
 	for _, id := range ids {
 		s.WorkingSetBytes += float64(id.size)
-		if !id.often {
+		if id.gets > 0 {
+			s.IDs++
+		}
+		if id.gets == 1 {
 			s.OnceIDs++
 		}
 	}
@@ -108,6 +111,14 @@ func (s *Summary) add(r *Request, ids map[uint64]seen) {
 	if r.Next != Unknown {
 		s.NextKnown++
 	}
+	id, known := ids[r.ID]
+	if !known {
+		id.size = r.Size
+	}
+	if r.Op == Get {
+		id.gets = min(2, id.gets+1)
+	}
+	ids[r.ID] = id
 	switch r.Op {
 	case Set:
 		s.Sets++
@@ -125,6 +136,4 @@ func (s *Summary) add(r *Request, ids map[uint64]seen) {
 	}
 	s.RequestedBytes += float64(r.Size)
 	s.SmallestBytes, s.LargestBytes = min(s.SmallestBytes, r.Size), max(s.LargestBytes, r.Size)
-	_, often := ids[r.ID]
-	ids[r.ID] = seen{r.Size, often}
 }

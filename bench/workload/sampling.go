@@ -59,8 +59,8 @@ func (o *SamplingOptions) Validate() error {
 			fault("Fanouts[%d] (%d) must be at least 1", i, f)
 		}
 	}
-	if o.BatchSize < 1 {
-		fault("BatchSize (%d) must be at least 1", o.BatchSize)
+	if o.BatchSize < 1 || o.BatchSize > math.MaxInt32 {
+		fault("BatchSize (%d) must be in [1, %d]", o.BatchSize, math.MaxInt32)
 	}
 	if o.Batches < 1 {
 		fault("Batches (%d) must be at least 1", o.Batches)

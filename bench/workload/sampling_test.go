@@ -323,10 +323,11 @@ func TestNeighborSampling_OptionErrors(t *testing.T) {
 		{SamplingOptions{Graph: &Graph{Indptr: []int64{0, 1}, Indices: []int32{4}}, Fanouts: []int{2, 0}, BatchSize: -1, Batches: -2},
 			"workload: sampling: graph: indices[0] (4) must be in [0, 1)\n" +
 				"workload: sampling: Fanouts[1] (0) must be at least 1\n" +
-				"workload: sampling: BatchSize (-1) must be at least 1\n" +
+				"workload: sampling: BatchSize (-1) must be in [1, 2147483647]\n" +
 				"workload: sampling: Batches (-2) must be at least 1"},
 		{SamplingOptions{Graph: one, Batches: 1 << 40, BatchSize: 1 << 40},
-			"workload: sampling: Batches × BatchSize (1099511627776 × 1099511627776) must be at most 9223372036854775807 seeds"},
+			"workload: sampling: BatchSize (1099511627776) must be in [1, 2147483647]\n" +
+				"workload: sampling: Batches × BatchSize (1099511627776 × 1099511627776) must be at most 9223372036854775807 seeds"},
 	} {
 		if _, err := NewNeighborSampling(c.o); err == nil || err.Error() != c.want {
 			t.Errorf("got  %v\nwant %s", err, c.want)

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 func frequencyOf(t testing.TB, p Problem) *frequency { return start(t, NewFrequency(), p).(*frequency) }
@@ -218,7 +219,7 @@ func TestFrequency_Untracked(t *testing.T) {
 // skipUnderRaceDetector is for tests of one goroutine that are long under the race detector.
 func skipUnderRaceDetector(t *testing.T) {
 	t.Helper()
-	if raceDetector {
+	if race.Enabled {
 		t.Skip("the race detector is slow")
 	}
 }

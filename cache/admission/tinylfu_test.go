@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // trained returns a policy that has seen batches in which the first 50 of each table's 4000 rows are asked for far more
@@ -93,7 +94,7 @@ func TestTinyLFU_Resize(t *testing.T) {
 }
 
 func TestTinyLFU_FrequentRowsAreResident(t *testing.T) {
-	if raceDetector {
+	if race.Enabled {
 		t.Skip("under the race detector sync.Pool drops the buffers in which ristretto collects accesses, so it counts hardly any")
 	}
 	p, _ := trained(t, 40_000) // the 100 frequent rows take about 11,000

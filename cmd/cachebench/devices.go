@@ -22,13 +22,20 @@ func newDevices() *cobra.Command {
   cachebench devices --measure > rates.json && cachebench run --gpus all --rates rates.json`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, name := range []string{"gpus", "row-bytes", "batch", "table-bytes", "runs", "declare"} {
+			declares := cmd.Flags().Changed("declare")
+			for _, name := range []string{"gpus", "row-bytes", "batch", "table-bytes", "runs"} {
+				if cmd.Flags().Changed(name) && declares {
+					return fmt.Errorf("--%s and --declare contradict each other: what is declared is not measured", name)
+				}
 				if cmd.Flags().Changed(name) && !measure {
 					return fmt.Errorf("--%s means nothing without --measure", name)
 				}
 			}
+			if declares {
+				return declareRates(cmd, declared)
+			}
 			if measure {
-				return printRates(cmd, measured, declared)
+				return measureRates(cmd, measured)
 			}
 			gpus, why := cuda.List()
 			w := cmd.OutOrStdout()
@@ -63,19 +70,20 @@ func newDevices() *cobra.Command {
 	f.IntVar(&measured.Batch, "batch", measured.Batch, "rows read at once")
 	f.Int64Var(&measured.TableBytes, "table-bytes", measured.TableBytes, "memory that rows are read of, on each GPU and of the host")
 	f.IntVar(&measured.Runs, "runs", measured.Runs, "times each is measured; the median counts")
-	f.StringVar(&declared, "declare", "", "with --measure: measure nothing, and print these: local=1900,peer=350,host=50 (GB/s), overhead=20 (us), row=0.1 and same=15 (ns), beside=0.5")
+	f.StringVar(&declared, "declare", "", "measure nothing, and print such a file of these: local=1900,peer=350,host=50 (GB/s), overhead=20 (us), row=0.1 and same=15 (ns), beside=0.5")
 	return cmd
 }
 
-// printRates prints measured rates, or declared ones, for machines that emulate GPUs.
-func printRates(cmd *cobra.Command, o gpu.RateOptions, declared string) error {
-	if declared != "" {
-		rates, err := placement.ParseRates(declared)
-		if err != nil {
-			return fmt.Errorf("--declare (%q): %w", declared, err)
-		}
-		return writeJSON(cmd.OutOrStdout(), placement.Measured{Rates: rates, Source: "declared", Emulated: true})
+// declareRates prints rates that the user names, for machines that emulate GPUs.
+func declareRates(cmd *cobra.Command, declared string) error {
+	rates, err := placement.ParseRates(declared)
+	if err != nil {
+		return fmt.Errorf("--declare (%q): %w", declared, err)
 	}
+	return writeJSON(cmd.OutOrStdout(), placement.Measured{Rates: rates, Source: "declared", Emulated: true})
+}
+
+func measureRates(cmd *cobra.Command, o gpu.RateOptions) error {
 	m, err := gpu.MeasureRates(o)
 	if err != nil {
 		return fmt.Errorf("--measure: %w", err)

@@ -12,10 +12,12 @@ import (
 	"github.com/tensorcache/tensorcache/slab/placement"
 )
 
-// TestDevices_DeclaredRates: what devices --measure --declare prints, run --rates reads.
+// TestDevices_DeclaredRates: what devices --declare prints, run --rates reads.
 func TestDevices_DeclaredRates(t *testing.T) {
 	t.Parallel()
-	out := succeed(t, "devices", "--measure", "--declare", "local=100,peer=0.1,host=90,overhead=7,row=0.1,beside=0.5,same=15")
+	out := succeed(t, "devices", "--declare", "local=100,peer=0.1,host=90,overhead=7,row=0.1,beside=0.5,same=15")
+	refuse(t, "--batch and --declare contradict each other: what is declared is not measured", "devices", "--declare", "local=1,peer=1,host=1", "--batch", "9")
+	refuse(t, "--batch means nothing without --measure", "devices", "--batch", "9")
 	m := decode[placement.Measured](t, out)
 	if (m.Rates != placement.Rates{Local: 100, Peer: 0.1, Host: 90, Overhead: 7, Row: 0.1, Beside: 0.5, Same: 15}) || !m.Emulated {
 		t.Fatalf("%+v", m)

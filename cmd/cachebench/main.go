@@ -8,12 +8,17 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tensorcache/tensorcache/bench/gpu"
 )
 
 var (
@@ -82,10 +87,23 @@ func takes(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// backends says which are in the build, without loading a driver.
+func backends() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "-tags" && slices.Contains(strings.Split(s.Value, ","), "cuda") {
+				return "CUDA and host backends"
+			}
+		}
+	}
+	return "host backend only"
+}
+
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "cachebench",
 		Short:         "Study a GPU-resident compressed tensor cache on your data and access pattern",
+		Version:       fmt.Sprintf("%s, %s %s/%s, %s", gpu.Commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH, backends()),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

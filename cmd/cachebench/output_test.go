@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -60,6 +61,17 @@ func TestPrintRun_Mismatches(t *testing.T) {
 	}
 	if err := printRun(&bytes.Buffer{}, &experiment.Result{VerifiedRows: 10}, false); err != nil {
 		t.Error(err)
+	}
+	res.Cache.Codec = "sleek-eb:0.01"
+	if err := printRun(&bytes.Buffer{}, res, false); err == nil || !strings.HasPrefix(err.Error(), "rows differ from their source: 3 of 10; codec sleek-eb:0.01 keeps elements within its bound") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRoot_Version(t *testing.T) {
+	t.Parallel()
+	if out := succeed(t, "--version"); !strings.HasPrefix(out, "cachebench version ") || !strings.Contains(out, runtime.Version()) || !strings.Contains(out, "host backend") {
+		t.Error(out)
 	}
 }
 

@@ -125,6 +125,9 @@ func printRun(w io.Writer, res *experiment.Result, asJSON bool) (err error) {
 	}
 	if err == nil && res.Mismatches > 0 {
 		err = fmt.Errorf("%w: %d of %d", errMismatch, res.Mismatches, res.VerifiedRows)
+		if experiment.Lossy(res.Cache.Codec) {
+			err = fmt.Errorf("%w; codec %s keeps elements within its bound, and --verify is of codecs that give every bit back", err, res.Cache.Codec)
+		}
 	}
 	return err
 }

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"gorgonia.org/cu"
+
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 type launchArgs struct {
@@ -245,7 +247,7 @@ cuda: cuMemcpyHtoDAsync of 5 bytes on device 0: CUDA_ERROR_INVALID_VALUE (invali
 }
 
 func TestCalls_AllocateNothing(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	got, _ := runChild(t, "allocations", fakeDriver(t, false), "FAKE_CUDA_LOG=/dev/null")

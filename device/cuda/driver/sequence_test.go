@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"unsafe"
+
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // one is what the fake driver's kernel "one" takes.
@@ -152,7 +154,7 @@ cuda: cuStreamWaitEvent on device 1: CUDA_ERROR_INVALID_HANDLE (invalid handle) 
 }
 
 func TestSequence_AllocatesNothing(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	if got, _ := runChild(t, "sequence allocations", fakeDriver(t, false), "FAKE_CUDA_LOG=/dev/null"); got != "0\n" {

@@ -1,38 +1,49 @@
 # The emulated GPU: a libcuda.so.1 that runs the kernels on the host's processors. Include it after cuda.mk. It has the modules that
 # kernels/build.sh lists, each a shared object of its own.
-EMULATOR     := $(CURDIR)/build/emulator
+#
+# What is compiled are copies of the sources, renewed where they differ, and all that make compares the age of lies in one folder: so a
+# folder that was built on another branch, or copied from another clone, has what differs built anew, whatever the files' times are.
+EMULATOR     := build/emulator
 EMULATOR_DIR := device/cuda/emulator
-EMULATOR_CXX  = $(CLANG) -x c++ -std=c++17 -O2 -g1 -fPIC -fvisibility=hidden -Wall -Werror
+EMULATOR_SRC := $(EMULATOR)/src
+EMULATOR_CXX  = $(CLANG) -x c++ -std=c++17 -O2 -g1 -fPIC -fvisibility=hidden -Wall -Werror -ffile-prefix-map=$(EMULATOR_SRC)/=
 
 # Kernels: shared variables are thread-local ones, whose addresses the emulator gives (-femulated-tls); accesses that are not aligned trap.
-EMULATOR_KERNEL = $(EMULATOR_CXX) -DEMULATED -I$(EMULATOR_DIR)/lib -Ikernels -femulated-tls -fno-exceptions -fno-strict-aliasing \
-	-fsanitize=alignment -fsanitize-trap=alignment -Wno-unknown-pragmas -Wno-pass-failed -MMD -MP
+EMULATOR_KERNEL = $(EMULATOR_CXX) -DEMULATED -I$(EMULATOR_SRC)/$(EMULATOR_DIR)/lib -I$(EMULATOR_SRC)/kernels -femulated-tls -fno-exceptions \
+	-fno-strict-aliasing -fsanitize=alignment -fsanitize-trap=alignment -Wno-unknown-pragmas -Wno-pass-failed -MMD -MP
 
-EMULATOR_LIB := $(patsubst $(EMULATOR_DIR)/lib/%.cc,$(EMULATOR)/lib/%.o,$(wildcard $(EMULATOR_DIR)/lib/*.cc)) $(EMULATOR)/lib/fiber.o
+EMULATOR_SOURCES := $(wildcard kernels/*.cu kernels/*.h $(EMULATOR_DIR)/lib/* device/cuda/driver/include/*)
+EMULATOR_LIB     := $(patsubst $(EMULATOR_DIR)/lib/%.cc,$(EMULATOR)/lib/%.o,$(wildcard $(EMULATOR_DIR)/lib/*.cc)) $(EMULATOR)/lib/fiber.o
 
+# A module's flags are a file, too, and so are those of all.
 .PHONY: emulator
 emulator: # build/emulator/libcuda.so.1 and its modules
-	@mkdir -p $(EMULATOR)/lib $(EMULATOR)/modules
-	@{ kernels/build.sh list; echo tests ../$(EMULATOR_DIR)/lib/tests; } | \
+	@mkdir -p $(EMULATOR)/lib $(EMULATOR)/modules $(sort $(dir $(EMULATOR_SOURCES:%=$(EMULATOR_SRC)/%)))
+	@set -e; renew() { cmp -s $$1.new $$1 && rm $$1.new || mv $$1.new $$1; }; \
+	for f in $(EMULATOR_SOURCES); do cmp -s $$f $(EMULATOR_SRC)/$$f || cp $$f $(EMULATOR_SRC)/$$f; done; \
+	(cd $(EMULATOR_SRC) && find * -type f) | while read -r f; do [ -e $$f ] || rm $(EMULATOR_SRC)/$$f; done; \
+	{ echo '$(EMULATOR_KERNEL)'; $(CLANG) --version; } >$(EMULATOR)/flags.new; renew $(EMULATOR)/flags; \
+	{ kernels/build.sh list; echo tests ../$(EMULATOR_DIR)/lib/tests; } | \
 	while read -r module source macros; do \
-		printf 'EMULATOR_MODULES += %s\n$$(EMULATOR)/modules/%s.o: kernels/%s.cu\n\t@echo emulator: %s; $$(EMULATOR_KERNEL) %s -c -o $$@ $$<\n' \
-			"$$module" "$$module" "$$source" "$$module" "$$macros"; \
-	done >$(EMULATOR)/modules.mk.new
-	@cmp -s $(EMULATOR)/modules.mk.new $(EMULATOR)/modules.mk || mv $(EMULATOR)/modules.mk.new $(EMULATOR)/modules.mk
+		echo "$$source $$macros" >$(EMULATOR)/modules/$$module.flags.new; renew $(EMULATOR)/modules/$$module.flags; \
+		printf 'EMULATOR_MODULES += %s\n$$(EMULATOR)/modules/%s.o: $$(EMULATOR_SRC)/kernels/%s.cu $$(EMULATOR)/modules/%s.flags\n\t@echo emulator: %s; $$(EMULATOR_KERNEL) %s -c -o $$@ $$<\n' \
+			"$$module" "$$module" "$$source" "$$module" "$$module" "$$macros"; \
+	done >$(EMULATOR)/modules.mk.new; renew $(EMULATOR)/modules.mk; \
+	go run ./$(EMULATOR_DIR)/modules kernels/ptx >$(EMULATOR)/modules.txt.new && renew $(EMULATOR)/modules.txt
 	@$(MAKE) --no-print-directory -j2 emulator-built
 
 -include $(EMULATOR)/modules.mk $(wildcard $(EMULATOR)/modules/*.d $(EMULATOR)/lib/*.d)
 
 .PHONY: emulator-built
-emulator-built: $(EMULATOR)/modules.txt $(EMULATOR_MODULES:%=$(EMULATOR)/modules/%.so)
+emulator-built: $(EMULATOR_MODULES:%=$(EMULATOR)/modules/%.so)
+	@:
 
-$(EMULATOR)/modules.txt: $(wildcard kernels/ptx/*.zst)
-	go run ./$(EMULATOR_DIR)/modules kernels/ptx >$@.new && mv $@.new $@
+$(EMULATOR_LIB) $(EMULATOR)/lib/dynamic.o $(EMULATOR_MODULES:%=$(EMULATOR)/modules/%.o): $(EMULATOR)/flags
 
-$(EMULATOR)/lib/%.o: $(EMULATOR_DIR)/lib/%.cc
-	@$(EMULATOR_CXX) -MMD -MP -Wextra -Idevice/cuda/driver/include -c -o $@ $<
+$(EMULATOR)/lib/%.o: $(EMULATOR_SRC)/$(EMULATOR_DIR)/lib/%.cc
+	@$(EMULATOR_CXX) -MMD -MP -Wextra -I$(EMULATOR_SRC)/device/cuda/driver/include -c -o $@ $<
 
-$(EMULATOR)/lib/%.o: $(EMULATOR_DIR)/lib/%.S
+$(EMULATOR)/lib/%.o: $(EMULATOR_SRC)/$(EMULATOR_DIR)/lib/%.S
 	@$(CLANG) -c -o $@ $<
 
 $(EMULATOR)/libcuda.so.1: $(EMULATOR_LIB)
@@ -47,10 +58,16 @@ EMULATED_FLAGS    ?= -short
 # Tests of packages that others do without a GPU, by name.
 EMULATED_BESIDE   ?= ./cache
 EMULATED_NAMES    ?= GPU|Cuda|CUDA|GatherDevice
-EMULATED_TEST      = $(CUDA_ENV) LD_LIBRARY_PATH=$(EMULATOR) TENSORCACHE_REQUIRE_GPU=1 \
+EMULATED_TEST      = $(CUDA_ENV) LD_LIBRARY_PATH=$(CURDIR)/$(EMULATOR) TENSORCACHE_REQUIRE_GPU=1 \
 	$(GO) test -vet=off $(CUDA_TAGS),invariants -timeout 15m $(EMULATED_FLAGS)
 
-.PHONY: test-emulated
+# The emulated GPU keeps one processor busy, mostly: all tests are run by two commands side by side, others by one.
+.PHONY: test-emulated emulated-packages emulated-beside
 test-emulated: emulator $(CUDA_STUB) # the GPU's tests on the emulated GPU
-	$(EMULATED_TEST) $(EMULATED_PACKAGES)
-	@if [ "$(origin EMULATED_PACKAGES)" = file ]; then set -x; $(EMULATED_TEST) -run '$(EMULATED_NAMES)' $(EMULATED_BESIDE); fi
+	@$(MAKE) --no-print-directory -j2 --output-sync emulated-packages $(if $(filter file,$(origin EMULATED_PACKAGES)),emulated-beside)
+
+emulated-packages:
+	$(EMULATED_TEST) -p 1 $(EMULATED_PACKAGES)
+
+emulated-beside:
+	$(EMULATED_TEST) -run '$(EMULATED_NAMES)' $(EMULATED_BESIDE)

@@ -1,0 +1,17 @@
+package gpu
+
+import "runtime/debug"
+
+// commit is what the binary was built from, where the linker sets it, as make build does.
+var commit string
+
+// Commit returns what the binary was built from: a commit, a module's version, or "unknown".
+func Commit() string {
+	if commit != "" {
+		return commit
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return "unknown"
+}

@@ -1,6 +1,0 @@
-//go:build race
-
-package admission
-
-// raceDetector says that the race detector is on.
-const raceDetector = true

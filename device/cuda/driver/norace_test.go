@@ -1,5 +1,0 @@
-//go:build cuda && !race
-
-package driver
-
-const raceEnabled = false
