@@ -77,9 +77,10 @@ func Counted(word, number uint32) uint32 {
 // ShareFits says whether ShareFetch serves rows of that length.
 func ShareFits(rowBytes int) bool { return rowBytes <= MaxShareRow }
 
-// ShareBlocks is how many blocks read a large table's rows from the host tier. Few: with more, or more requests of each, the
-// device's address translation is the slower. Seen on an H200, 16 GB, 16 / 24 / 32 / 66 blocks: rows of 256 bytes 15.3 / 13.3 /
-// 13.7 / 11.7 GB/s, of 512 bytes 21 / 30 / 30 / 25 GB/s. Later runs favoured more (transfer's shareBlocks): to be measured again without a sharer.
+// ShareBlocks is how many blocks read a large table's rows from the host tier, taking units in turns. Few: with more, or more requests of
+// each, the device's address translation is the slower. Seen on an H200, 16 GiB, 16 / 24 / 32 / 48 / 66 blocks: rows of 256 bytes
+// 15.0 / 12.9 / 13.3 / 12.9 / 12.0 GB/s, of 512 bytes 19.9 / 28.4 / 27.3 / 25.7 / 24.5. With a Share blocks take units from a counter,
+// and more of them pay (transfer's shareBlocks).
 func ShareBlocks(rowBytes int) int {
 	if rowBytes <= 256 {
 		return 16

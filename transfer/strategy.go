@@ -44,6 +44,7 @@ type ShareTable struct {
 	mu struct {
 		sync.Mutex
 		stamp           uint32  // the last times seen
+		split           split
 		fraction        float64 // the host's part
 		alone, shared   float64 // nanoseconds a miss
 		batches         int     // since the last decision
@@ -80,7 +81,7 @@ func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 		return nil
 	}
 	t := &ShareTable{sharer: s, tier: tier, terms: s.terms, always: always}
-	t.mu.fraction = shareBeginsAt
+	t.mu.fraction = t.mu.split.fraction()
 	if t.terms.Unit == 0 {
 		t.terms.Unit = shareUnit(tier.RowBytes)
 	}
@@ -159,19 +160,11 @@ func (t *ShareTable) learnLocked() {
 		return
 	}
 	t.mu.shared = blend(t.mu.shared, each)
-	best := t.mu.fraction
-	staged, own := float64(times.Staged), float64(times.Misses)-float64(times.Staged)
-	switch {
-	case times.Taken != 0 || own <= 0:
-		best = staged / float64(times.Misses)
-	case times.HostNanos != 0 && times.OwnNanos != 0:
-		host, device := staged/float64(times.HostNanos), own/float64(times.OwnNanos)
-		best = host / (host + device)
-	}
 	if times.GaveUp != 0 {
 		t.mu.gaveUp++
 	}
-	t.mu.fraction = min(0.95, max(0.05, (t.mu.fraction+best)/2))
+	t.mu.split.learn(times)
+	t.mu.fraction = t.mu.split.fraction()
 }
 
 // blend is a mean that forgets. One time that is far beyond the others, because the system had put a thread aside, counts as twice the

@@ -13,7 +13,11 @@ static constexpr uint8_t UNWRITTEN = 0xa7; // what shared memory has in it when 
 static std::mutex mu;
 static std::vector<Block *> unused;    // guarded by mu
 static std::vector<uint8_t *> stacks;  // unused. guarded by mu
-static std::set<uint64_t> stackGuards; // the pages below all stacks. guarded by mu
+static std::set<uint64_t> stackGuards; // the pages below stacks. guarded by mu
+
+// A guarded stack takes two mappings, of which Linux allows a process 65,530: where many streams run wide blocks at once, further stacks
+// have no guard.
+static constexpr size_t GUARDS = 16384;
 
 static uint8_t *pages(uint64_t bytes, int access)
 {
@@ -33,8 +37,8 @@ static uint8_t *takeStackLocked()
 		uint8_t *p = pages(n * (STACK + PAGE), PROT_READ | PROT_WRITE);
 		for (int i = 0; i < n; i++) {
 			uint8_t *guard = p + (uint64_t)i * (STACK + PAGE);
-			mprotect(guard, PAGE, PROT_NONE);
-			stackGuards.insert((uint64_t)guard);
+			if (stackGuards.size() < GUARDS && mprotect(guard, PAGE, PROT_NONE) == 0)
+				stackGuards.insert((uint64_t)guard);
 			stacks.push_back(guard + PAGE + STACK - (uint64_t)(i % 16) * 192);
 		}
 	}
@@ -71,6 +75,8 @@ Block *takeBlock(uint32_t lanes)
 void giveBlock(Block *b)
 {
 	std::lock_guard<std::mutex> lock(mu);
+	stacks.insert(stacks.end(), b->stacks.rbegin(), b->stacks.rend()); // the next block may be of other threads, and a thousand of them
+	b->stacks.clear();
 	unused.push_back(b);
 }
 
