@@ -43,7 +43,7 @@ type ShareTable struct {
 
 	mu struct {
 		sync.Mutex
-		stamp           uint32  // the last times seen
+		stamp           uint32 // the last times seen
 		split           split
 		fraction        float64 // the host's part
 		alone, shared   float64 // nanoseconds a miss
