@@ -31,12 +31,12 @@ type lane struct {
 	batch             uint64        // the last batch's number
 	lists             device.Buffer // of hits and misses, if the batch has a launch a stage: the device's scratch
 
-	serve   kernels.Serve
-	find    kernels.Find
-	fetch   kernels.Fetch
-	lookup  kernels.Lookup
-	decode  kernels.Decode
-	plan    transfer.Plan
+	serve  kernels.Serve
+	find   kernels.Find
+	fetch  kernels.Fetch
+	lookup kernels.Lookup
+	decode kernels.Decode
+	plan   transfer.Plan
 
 	traced *tracedBatch // the batch that runs, if it is sampled
 	timers [numPoints]device.Timer

@@ -28,7 +28,9 @@ type Function[A any] struct {
 }
 
 // NewFunction names a kernel; nothing is loaded yet.
-func NewFunction[A any](m *Module, name string) *Function[A] { return &Function[A]{module: m, name: name} }
+func NewFunction[A any](m *Module, name string) *Function[A] {
+	return &Function[A]{module: m, name: name}
+}
 
 // PreferShared asks that multiprocessors keep all the memory that they can for shared memory while the kernel runs, before it is first
 // launched; and returns f. By default the driver leaves to it what the kernel's own blocks can use, and until they have ended no block
