@@ -19,7 +19,7 @@ func TestEnding_PublishesOnce(t *testing.T) {
 	for _, c := range []struct {
 		codec    string
 		rowBytes int
-	}{{"none", 64}, {"ibp4", 512}, {"ibp4", 404}, {"ibp8", 2048}, {"ibp4", 8192}, {"zipnn", 256}, {"rank", 20_000}} {
+	}{{"none", 64}, {"ibp4", 512}, {"ibp4", 404}, {"ibp8", 2048}, {"ibp4", 8192}, {"zipnn", 256}, {"zipnn", 1024}, {"rank", 512}, {"rank", 20_000}} {
 		t.Run(fmt.Sprintf("%s/row=%d", c.codec, c.rowBytes), func(t *testing.T) {
 			const rows = 100
 			rowBytes := c.rowBytes
