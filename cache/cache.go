@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,7 +94,9 @@ func New(o Options) (_ *Cache, err error) {
 	if err := c.placeHost(); err != nil {
 		return nil, err
 	}
-	if err := c.loadTables(ctx); err != nil {
+	ahead, stop := c.trainAhead()
+	defer stop()
+	if err := c.loadTables(ctx, ahead); err != nil {
 		return nil, err
 	}
 	if err := c.fill(); err != nil {
@@ -130,23 +133,27 @@ func (c *Cache) share(t Table, raw float64) int64 {
 	return int64(min(maxBudget, all*float64(t.Rows())*float64(t.RowBytes())/raw))
 }
 
-func (c *Cache) loadTables(ctx context.Context) error {
+// codecOf returns the name of a table's codec.
+func (c *Cache) codecOf(t Table) string { return cmp.Or(t.codec, c.opts.Codec) }
+
+func (c *Cache) loadTables(ctx context.Context, ahead []trainingBatch) error {
 	raw := 0.0
 	for _, t := range c.opts.Tables {
 		raw += float64(t.Rows()) * float64(t.RowBytes())
 	}
-	for _, t := range c.opts.Tables {
+	for i, t := range c.opts.Tables {
 		if t.used.Swap(true) {
 			return fmt.Errorf("cache: table %s: must not be given to New twice", t.name)
 		}
-		name := t.codec
-		if name == "" {
-			name = c.opts.Codec
+		name := c.codecOf(t)
+		terms := registry.Terms{Budget: c.share(t, raw), Link: c.opts.Link}
+		if p := tablePopularity(ahead, i, int64(t.Rows())); p != nil {
+			terms.HitRatio = p.hitRatio
 		}
 		watch := c.watchTable(ctx, t.name)
 		tier, err := transfer.Load(c.devices[0].device, t.source, transfer.Options{
 			Codec: name, DType: t.dtype, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers, Capacity: t.capacity, Nodes: c.nodes.tier,
-			Terms: registry.Terms{Budget: c.share(t, raw), Link: c.opts.Link},
+			Terms: terms,
 		})
 		if err != nil {
 			err = fmt.Errorf("cache: table %s: %w", t.name, err)

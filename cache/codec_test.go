@@ -3,6 +3,7 @@ package cache_test
 import (
 	"bytes"
 	"context"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -44,6 +45,53 @@ func TestStats_CodecsOfTables(t *testing.T) {
 	_, err = cache.New(cache.Options{Tables: []cache.Table{table().WithCodec("zip")}, Budget: 1 << 16, Device: "host"})
 	if err == nil || !strings.Contains(err.Error(), `cache: table t: codec: unknown codec ("zip")`) {
 		t.Errorf("codec zip: %v", err)
+	}
+}
+
+// TestNew_AutoHeedsTraining: rows that are looked up alike hit by how many fit, so that a codec which makes all of them fit is worth its
+// decoding; a few hot rows fit as they are.
+func TestNew_AutoHeedsTraining(t *testing.T) {
+	const rows, rowBytes = 2000, 512
+	data := make([]byte, rows*rowBytes)
+	for i := range rows { // a row number and zeros
+		data[i*rowBytes], data[i*rowBytes+1] = byte(i), byte(i>>8)
+	}
+	for name, within := range map[string]int64{"alike": rows, "hot": 20} {
+		r := rand.New(rand.NewPCG(3, 4))
+		c, err := cache.New(cache.Options{
+			Tables: []cache.Table{fromBytes(t, "t", data, rowBytes)}, Budget: 200_000, Device: "host", Link: cache.NoLink,
+			Training: func(yield func(int, []int64) bool) {
+				for range 20 {
+					batch := make([]int64, 500)
+					for i := range batch {
+						batch[i] = r.Int64N(within)
+					}
+					if !yield(0, batch) {
+						return
+					}
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		s, err := c.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		choice := s.Tables[0].Choice
+		if !strings.Contains(choice.Reason, "of lookups by the training batches") {
+			t.Errorf("%s: %s", name, choice.Reason)
+		}
+		for _, candidate := range choice.Candidates {
+			if want := map[string]float64{"alike": 0.175, "hot": 1}[name]; candidate.Codec == "none" && math.Abs(candidate.HitRatio-want) > 0.03 {
+				t.Errorf("%s: rows as they are promise %.3f of the lookups, want %.3f", name, candidate.HitRatio, want)
+			}
+			if candidate.Codec == "ibp4" && candidate.HitRatio < 0.99 {
+				t.Errorf("%s: ibp4 promises %.3f of the lookups, want all", name, candidate.HitRatio)
+			}
+		}
 	}
 }
 

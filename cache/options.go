@@ -52,7 +52,7 @@ type Options struct {
 	// nothing, and Stats.Placement has no predictions. Default: none.
 	Rates Rates
 	// Codec is "none", the name of a codec (docs/codecs.md lists them), or "auto" (default): for each table the one that is predicted to
-	// deliver the most bytes of hits a second with this budget and Link; TableStats.Choice says why. Table.WithCodec names another for
+	// deliver the most bytes of hits a second with this budget, Link and Training; TableStats.Choice says why. Table.WithCodec names another for
 	// one table. Codecs that lose bits are used by name only.
 	Codec string
 	// Link is the bytes a second at which one device reads misses from the host tier, for "auto". Default: 55e9, PCIe 5 x16. The host
@@ -69,7 +69,8 @@ type Options struct {
 	// Admission decides which rows are cached; it belongs to the cache from New on. Default: admission.NewFrequency().
 	Admission admission.Policy
 	// Training yields the batches (table, row numbers) from which the policy learns before the cache is filled. A
-	// yielded slice is used until the next one is asked for. Default: none.
+	// yielded slice is used until the next one is asked for. Where a codec is to be picked, up to 2 Mi lookups of them are read before the
+	// tables are, and say how many of the lookups the rows that fit would get. Default: none.
 	Training admission.Training
 	// Cold leaves the cache empty at first; else New fills it, with what the policy ranks highest after Training, then with
 	// rows nobody asked for.

@@ -53,6 +53,9 @@ const DecodeTickets = 32
 // CoderAhead is the rows that a tile has on their way to shared memory while a coder decodes one.
 const CoderAhead = 2
 
+// RankTable is the words of the table that decodes digits of rank planes four at a time: coder_rank_bytes.h.
+const RankTable = 272
+
 // How a row's bytes are stored: by units of so many bytes.
 const Store16 = 0
 

@@ -47,6 +47,9 @@ typedef long long i64;
 // CoderAhead is the rows that a tile has on their way to shared memory while a coder decodes one.
 #define CODER_AHEAD 2
 
+// RankTable is the words of the table that decodes digits of rank planes four at a time: coder_rank_bytes.h.
+#define RANK_TABLE 272
+
 // How a row's bytes are stored: by units of so many bytes.
 #define STORE_16 0
 #define STORE_8 1

@@ -59,11 +59,12 @@ encoders="ibpc2 ibpc4 ibpc8 rank2 rank4 rank8 sleek16 sleek32 sleek64"
 for chunk in 2 4 8; do
 	coder "ibpc$chunk" IbpCoder coder_ibp.h 8 "-DROW_CHUNK=$chunk"
 done
-for element in 2 4 8; do
-	coder "rank$element" RankCoder coder_rank.h 8 "-DROW_ELEMENT=$element"
+for element in 2 4; do
+	coder "rank$element" RankCoder coder_rank.h 8 "-DROW_ELEMENT=$element" -DROW_BYTES=RankBytes
 done
+coder rank8 RankCoder coder_rank.h 8 -DROW_ELEMENT=8
 for element in 1 2 4 8; do
-	coder "zipnn$element" ZipnnCoder coder_zipnn.h 8 "-DROW_ELEMENT=$element"
+	coder "zipnn$element" ZipnnCoder coder_zipnn.h 8 "-DROW_ELEMENT=$element" -DROW_ONE
 done
 for width in 16 32 64; do
 	coder "sleek$width" SleekCoder coder_sleek.h 8 "-DROW_WIDTH=$width"

@@ -3,19 +3,34 @@
 
 // Reads the hits of a batch from the slabs and writes their rows to the output, by a coder: ROW_CODER of ROW_HEADER.
 
+// A coder whose decode all tiles of a warp call together, with a plan made once and a table in shared memory, says so: RankBytes.
+template <class C, class = void> constexpr bool togetherOf = false;
+template <class C> constexpr bool togetherOf<C, decltype((void)C::TOGETHER)> = C::TOGETHER;
+
 // A tile of N lanes decodes a row; the tiles of the grid take the hits in turns. Rows are staged in shared memory by
-// asynchronous copies: one is being decoded while CODER_AHEAD more are on their way. A lane knows one of the tile's next rows, N at a
-// time, and the list is read as much ahead. Shared memory: the metadata, then for each tile CODER_AHEAD + 1 stages and its scratch.
-template <class C, int N> INLINE void decodeCoded(const DecodeArgs &a)
+// asynchronous copies: one is being decoded while AHEAD more are on their way. A lane knows one of the tile's next rows, N at a
+// time, and the list is read as much ahead. Shared memory: the metadata, then for each tile AHEAD + 1 stages and its scratch.
+//
+// The tiles of a warp take their k-th rows together, until the first of them, which has the earliest hits, has none left: what tiles of a warp meet
+// for by themselves costs several times as much.
+template <class C, int N, int AHEAD> INLINE void decodeCoded(const DecodeArgs &a, const u32 *table)
 {
 	extern __shared__ u32x4 dynamic[];
 	const Tile<N> tile = Tile<N>::make();
 	const u8 *meta = (const u8 *)dynamic;
 	loadMeta(a.codec, (u8 *)dynamic);
-	u8 *ring = (u8 *)dynamic + a.codec.metaBytes + threadID() / N * ((CODER_AHEAD + 1) * a.stageBytes + a.codec.scratch);
-	u8 *scratch = ring + (CODER_AHEAD + 1) * a.stageBytes;
+	auto plan = [&] {
+		if constexpr (togetherOf<C>)
+			return C::plan(a.codec, meta, table);
+		else
+			return 0;
+	}();
+	u8 *ring = (u8 *)dynamic + a.codec.metaBytes + threadID() / N * ((AHEAD + 1) * a.stageBytes + a.codec.scratch);
+	u8 *scratch = ring + (AHEAD + 1) * a.stageBytes;
+	const u32 ringAt = sharedAddress(ring), lastStage = AHEAD * a.stageBytes;
 	// Few rows are spread over all blocks.
 	u32 first = threadID() / N * gridBlocks() + blockID(), tiles = blockThreads() / N * gridBlocks();
+	u32 firstOfWarp = threadID() / 32 * (32 / N) * gridBlocks() + blockID();
 	u32 hits = ((const Counters *)a.counters)->hits;
 	auto make = [&](u32 k) { // the tile's k-th row
 		u32 i = first + k * tiles;
@@ -25,46 +40,52 @@ template <class C, int N> INLINE void decodeCoded(const DecodeArgs &a)
 		return t;
 	};
 	Ticket known = make(tile.lane), next = make(N + tile.lane);
-	auto stage = [&](u32 k, u32 slot) {
+	auto stage = [&](u32 k, u32 to) { // the tile's k-th row, to a stage
+		to += ringAt;
 		if (k != 0 && k % N == 0) {
 			known = next;
 			next = make(k + N + tile.lane);
 		}
 		Ticket t;
-		u32 low = tile.from((u32)known.stored, k % N), high = tile.from((u32)(known.stored >> 32), k % N);
+		u32 low = tileFrom<N>(~0u, (u32)known.stored, k % N), high = tileFrom<N>(~0u, (u32)(known.stored >> 32), k % N);
 		t.stored = (u64)high << 32 | low;
-		t.position = tile.from(known.position, k % N);
-		t.length = tile.from(known.length, k % N);
-		u32 to = sharedAddress(ring + slot * a.stageBytes);
+		t.position = tileFrom<N>(~0u, known.position, k % N);
+		t.length = tileFrom<N>(~0u, known.length, k % N);
+#pragma unroll 1
 		for (u32 at = tile.lane * 16; (int)at < (int)t.length; at += N * 16)
 			copyAsync16(to + at, t.stored + at);
 		copyCommit();
 		return t;
 	};
-	Ticket coming[CODER_AHEAD];
+	Ticket coming[AHEAD];
 #pragma unroll
-	for (u32 i = 0; i < CODER_AHEAD; i++)
-		coming[i] = stage(i, i);
-	u32 slot = 0;
-	for (u32 k = 0; first + k * tiles < hits; k++) {
-		Ticket t = coming[0], last = stage(k + CODER_AHEAD, slot == 0 ? CODER_AHEAD : slot - 1);
+	for (u32 i = 0; i < AHEAD; i++)
+		coming[i] = stage(i, i * a.stageBytes);
+	u32 slot = 0, free = lastStage;
+	for (u32 k = 0; firstOfWarp + k * tiles < hits; k++) {
+		Ticket t = coming[0], last = stage(k + AHEAD, free);
 #pragma unroll
-		for (u32 i = 1; i < CODER_AHEAD; i++)
+		for (u32 i = 1; i < AHEAD; i++)
 			coming[i - 1] = coming[i];
-		coming[CODER_AHEAD - 1] = last;
-		copyWaitGroups<CODER_AHEAD>();
-		tile.sync(); // all lanes' copies are there
+		coming[AHEAD - 1] = last;
+		copyWaitGroups<AHEAD>();
+		warpSync(~0u); // all lanes' copies are there
 		u8 *row = (u8 *)a.out + (u64)t.position * a.codec.rowBytes;
-		Words<SHARED> stored{(const u32 *)(ring + slot * a.stageBytes), 0, (t.length + 3) / 4};
-		bool ok = t.length != BAD_LENGTH;
-		if (t.length == a.codec.rowBytes)
+		Words<SHARED> stored{(const u32 *)(ring + slot), 0, (minimum(t.length, a.codec.rowBytes) + 3) / 4};
+		bool raw = t.length == a.codec.rowBytes, coded = !raw && (int)t.length > 0, ok = (int)t.length >= 0;
+		if (raw)
 			tileCopy<N>(a.codec, stored, tile.lane, row);
-		else if (ok)
+		if constexpr (togetherOf<C>) {
+			bool was = C::template decode<N>(plan, stored, coded ? t.length : 0, scratch, tile, row);
+			ok = coded ? was : ok;
+		} else if (coded) {
 			ok = C::decode(a.codec, meta, stored, t.length, scratch, tile, row);
+		}
 		if (!ok && tile.lane == 0)
 			corruptRow(a.counters, t.position);
-		tile.sync(); // the stage is free
-		slot = slot == CODER_AHEAD ? 0 : slot + 1;
+		warpSync(~0u); // the stages are free
+		free = slot;
+		slot = slot == lastStage ? 0 : slot + a.stageBytes;
 	}
 	copyWaitGroups<0>();
 }
@@ -91,15 +112,43 @@ template <class C> INLINE void decodeCodedLong(const DecodeArgs &a)
 	}
 }
 
+// The macros that build.sh gives name the kernels that there are besides: decodeOne, with one row on its way, and decodeBytes.
 #define CODED(lanes)                                                                                                             \
-	KERNEL void __launch_bounds__(256, ROW_CODER::BLOCKS) decode##lanes(const DecodeArgs a) { decodeCoded<ROW_CODER, lanes>(a); }
+	KERNEL void __launch_bounds__(256, ROW_CODER::BLOCKS) decode##lanes(const DecodeArgs a)                                  \
+	{                                                                                                                        \
+		decodeCoded<ROW_CODER, lanes, CODER_AHEAD>(a, 0);                                                                \
+	}
+#define ONE(lanes)                                                                                                               \
+	KERNEL void __launch_bounds__(256, ROW_CODER::BLOCKS) decodeOne##lanes(const DecodeArgs a)                               \
+	{                                                                                                                        \
+		decodeCoded<ROW_CODER, lanes, 1>(a, 0);                                                                          \
+	}
+#define BYTES(lanes)                                                                                                             \
+	KERNEL void __launch_bounds__(256, ROW_BYTES::BLOCKS) decodeBytes##lanes(const DecodeArgs a)                             \
+	{                                                                                                                        \
+		__shared__ u32 table[ROW_BYTES::TABLE];                                                                          \
+		ROW_BYTES::fill(table);                                                                                          \
+		decodeCoded<ROW_BYTES, lanes, 1>(a, table);                                                                      \
+	}
 
+#ifdef ROW_ONE
+CODED(8)
+ONE(8)
+ONE(16)
+ONE(32)
+#else
 CODED(32)
 #if ROW_LANES <= 16
 CODED(16)
 #endif
 #if ROW_LANES <= 8
 CODED(8)
+#endif
+#endif
+#ifdef ROW_BYTES
+BYTES(8)
+BYTES(16)
+BYTES(32)
 #endif
 static_assert(ROW_CODER::LANES == ROW_LANES, "ROW_LANES");
 KERNEL void __launch_bounds__(256) decodeLong(const DecodeArgs a) { decodeCodedLong<ROW_CODER>(a); }

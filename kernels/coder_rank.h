@@ -33,8 +33,8 @@ struct RankCoder {
 		return s;
 	}
 
-	// The scratch memory: two bytes for each element of a segment, and two lists of such elements.
-	static INLINE u8 *listIn(u8 *scratch, const Shape &s, u32 which) { return scratch + (2 + which) * s.segment; }
+	// The scratch memory: a byte for each element of a segment, two where symbols have more than 8 bits, and two lists of such elements.
+	static INLINE u8 *listIn(u8 *scratch, const Shape &s, u32 which) { return scratch + ((s.symbol > 8 ? 2 : 1) + which) * s.segment; }
 
 	template <int N> static INLINE u32 before(const Tile<N> &tile, u32 votes) { return popcount(votes & ((1u << tile.lane) - 1)); }
 
@@ -140,12 +140,12 @@ struct RankCoder {
 			scratch[s.segment + i] = (u8)(symbol >> 8);
 	}
 
-	// laterLevels decodes the levels from 1 on, of passed elements, which begin at bit pos, and returns where they end.
+	// laterLevels decodes the levels from k on, of passed elements, which begin at bit pos, and returns where they end.
 	template <int N, class W>
-	static INLINE u32 laterLevels(const Shape &s, const W &stored, u32 pos, u32 passed, u8 *scratch, const Tile<N> &tile)
+	static INLINE u32 laterLevels(const Shape &s, const W &stored, u32 k, u32 pos, u32 passed, u8 *scratch, const Tile<N> &tile)
 	{
 		u8 *list = listIn(scratch, s, 0), *other = listIn(scratch, s, 1);
-		u32 k = 1, digits = s.digits >> 4, last = (1u << s.symbol) - 1;
+		u32 digits = s.digits >> 4 * k, last = (1u << s.symbol) - 1;
 		bool listed = false; // else the list is all of them
 		// While there are more than the tile has lanes, a level is a pass over the list and makes the next one, by ballots.
 #pragma unroll 1
@@ -310,7 +310,7 @@ struct RankCoder {
 			passed += all >> FIELD % 32 * q & field;
 		}
 		pos += n * spread.bits;
-		pos = laterLevels(s, stored, pos, passed, scratch, tile);
+		pos = laterLevels(s, stored, 1, pos, passed, scratch, tile);
 		tile.sync(); // the symbols are there
 #pragma unroll 1
 		for (u32 q = 0; q < K; q++) {
@@ -430,3 +430,7 @@ struct RankCoder {
 		return length;
 	}
 };
+
+#ifdef ROW_BYTES
+#include "coder_rank_bytes.h"
+#endif

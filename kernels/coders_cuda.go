@@ -8,11 +8,10 @@ import (
 	"github.com/tensorcache/tensorcache/device/cuda"
 )
 
-// coderKernels are the kernels of one coder. Tiles are by their lanes.
+// coderKernels are the kernels of one coder: those that decode hits by their names, small batches by the lanes of tiles.
 type coderKernels struct {
-	quads      int // as coder's, at least 1
-	fill       bool
-	decode     map[int]*cuda.Function[DecodeArgs]
+	coder
+	decode     map[string]*cuda.Function[DecodeArgs]
 	decodeLong *cuda.Function[DecodeArgs]
 	fetch      *cuda.Function[FetchArgs]
 	fetchLong  *cuda.Function[FetchArgs]
@@ -26,19 +25,20 @@ func init() {
 	for name, c := range coders {
 		decode, fetch, serve := module("decode_"+name), module("fetch_"+name), module("serve_"+name)
 		k := coderKernels{
-			quads:      max(1, c.quads),
-			fill:       c.fill,
-			decode:     map[int]*cuda.Function[DecodeArgs]{},
+			coder:      c,
+			decode:     map[string]*cuda.Function[DecodeArgs]{},
 			decodeLong: cuda.NewFunction[DecodeArgs](decode, "decodeLong"),
 			fetch:      cuda.NewFunction[FetchArgs](fetch, "fetch32"),
 			fetchLong:  cuda.NewFunction[FetchArgs](fetch, "fetchLong"),
 			serve:      map[int]*cuda.Function[ServeArgs]{},
 		}
 		for lanes := 32; lanes >= c.lanes; lanes /= 2 {
-			k.decode[lanes] = cuda.NewFunction[DecodeArgs](decode, fmt.Sprint("decode", lanes))
 			if lanes != 16 {
 				k.serve[lanes] = cuda.NewFunction[ServeArgs](serve, fmt.Sprint("serve", lanes))
 			}
+		}
+		for _, name := range c.hitKernels() {
+			k.decode[name] = cuda.NewFunction[DecodeArgs](decode, name)
 		}
 		if c.encodes {
 			k.encode = cuda.NewFunction[EncodeArgs](module("encode_"+name), "encode32")
@@ -81,16 +81,16 @@ func metaInPlace(s *cuda.Stream, row *RowCodec, perWarp int) {
 func (k *Decode) runCoded(s *cuda.Stream, c coderKernels, args *DecodeArgs, n int) error {
 	stage := (k.RowBytes+15)&^15 + 32
 	args.StageBytes = uint32(stage)
-	lanes := tileOf(c.decode, k.RowBytes/c.quads)
-	perWarp := 32 / lanes * ((CoderAhead+1)*stage + int(args.Codec.Scratch))
-	meta := int(args.Codec.MetaBytes)
-	f := c.decode[lanes]
+	d := c.hits(&args.Codec)
+	perWarp := 32 / d.lanes * ((d.ahead+1)*stage + int(args.Codec.Scratch))
+	meta, lanes := int(args.Codec.MetaBytes), d.lanes
+	f := c.decode[d.kernel()]
 	if k.RowBytes >= LongRow || meta > maxSharedMeta || !fits(s, meta+perWarp) {
 		f, meta, perWarp, lanes = c.decodeLong, 0, int(args.Codec.Scratch), 32
 	}
 	warps := fitWarps(s, meta, perWarp)
-	if c.fill {
-		warps = fillWarps(s, meta, perWarp, warps)
+	if d.fill {
+		warps = fillWarps(s, meta+d.table, perWarp, warps)
 	}
 	threads, shared := 32*warps, meta+warps*perWarp
 	grid, err := residentOf(s, f, threads, shared, n, max(1, threads/lanes/2)) // few rows: more blocks

@@ -127,3 +127,26 @@ func TestPTX_BlocksFitLaunchBounds(t *testing.T) {
 		}
 	}
 }
+
+// TestPTX_HitKernels: whatever the rows, the kernel that decodes a coder's hits is one that it has, with tiles as wide as its name says.
+func TestPTX_HitKernels(t *testing.T) {
+	for name, c := range codedKernels {
+		seen := map[string]bool{}
+		for rowBytes := 1; rowBytes < LongRow; rowBytes++ {
+			for _, row := range []RowCodec{
+				{Store: Store1}, {Store: Store16}, {Store: Store16, Params: [4]uint32{0, 4<<16 | 8<<8 | 1, 0x3222}},
+				{Store: Store8, Params: [4]uint32{0, 4<<16 | 8<<8 | 1, 0x3222}},
+			} {
+				row.RowBytes = uint32(rowBytes)
+				d := c.hits(&row)
+				if c.decode[d.kernel()] == nil || d.lanes < c.lanes || d.lanes > 32 || d.ahead < 1 || d.ahead > CoderAhead {
+					t.Fatalf("%s: rows of %d bytes, %+v: %+v, which there is not", name, rowBytes, row, d)
+				}
+				seen[d.kernel()] = true
+			}
+		}
+		if len(seen) != len(c.decode) {
+			t.Errorf("%s: %d kernels are launched, want all %d", name, len(seen), len(c.decode))
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/codec/rank"
+	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/slab"
@@ -41,8 +42,56 @@ func rankRows(r *rand.Rand, s rank.Shape, n, rowBytes int) []byte {
 	return all
 }
 
+// rankDecodes decodes rows of a shape, some of them damaged: the host's decoder says which of these are corrupt. It returns how many
+// rows there were, and how many of them were compressed.
+func rankDecodes(t *testing.T, gpu device.Device, reason error, r *rand.Rand, s rank.Shape, rowBytes int) (all, compressed int) {
+	c, err := rank.New(rowBytes, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rows = 30
+	data := rankRows(r, s, rows, rowBytes)
+	slabs, hits := encodeSlabs(c, data, rowBytes, rows, 1)
+	damaged := make([]bool, rows)
+	for k, h := range hits {
+		l := slab.Location(h.Word)
+		if all++; !l.Compressed() {
+			continue
+		}
+		if compressed++; r.IntN(4) == 0 {
+			slabs[0][l.Offset()+int64(r.IntN(l.Stored(0)))] ^= 1 << r.IntN(8)
+			damaged[k] = true
+		}
+	}
+	both(t, gpu, reason, func(b *bench) decodeResult {
+		k, out := decodeOf(b, c, slabs, hits, rowBytes, 0)
+		b.launch(k)
+		return decodeResult{b.counters(k.Counters), out.read(b)}
+	}, func(t *testing.T, want, got decodeResult) {
+		if want.count.Corrupt != got.count.Corrupt {
+			t.Errorf("%d corrupt rows, want %d", got.count.Corrupt, want.count.Corrupt)
+		}
+		for k := range hits {
+			row := got.out[k*rowBytes:][:rowBytes]
+			if !damaged[k] && !bytes.Equal(row, data[k*7919%rows*rowBytes:][:rowBytes]) {
+				t.Fatalf("row %d differs from its source", k)
+			}
+		}
+	})
+	return all, compressed
+}
+
+// names returns how many symbols digits of these lengths name.
+func names(digits []int) int {
+	n := 0
+	for _, bits := range digits {
+		n += 1<<bits - 1
+	}
+	return n
+}
+
 // TestCoders_RankShapes decodes rows of rank planes of many shapes: all lengths of level 0's digits, symbols of more and fewer bits than
-// a byte, one level and eight; some rows are damaged, and the host's decoder says which of these are corrupt.
+// a byte, one level and eight.
 func TestCoders_RankShapes(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
 	all, compressed := 0, 0
@@ -51,49 +100,38 @@ func TestCoders_RankShapes(t *testing.T) {
 			for j, rowBytes := range race.Some([]int{48, 200, 256, 516, 1031, 2050, 4096, 9000}) {
 				r := rand.New(rand.NewPCG(uint64(rowBytes*elementBytes), uint64(i)))
 				s := rank.Shape{ElementBytes: elementBytes, Rotate: (i + j) % 2, Digits: digits}
-				names := 0
-				for _, bits := range digits {
-					names += 1<<bits - 1
+				for s.SymbolBits = 2 + (5*i+3*j+elementBytes)%11; 1<<s.SymbolBits < names(digits); s.SymbolBits++ {
 				}
-				for s.SymbolBits = 2 + (5*i+3*j+elementBytes)%11; 1<<s.SymbolBits < names; s.SymbolBits++ {
-				}
-				for _, symbol := range r.Perm(1 << s.SymbolBits)[:names] {
+				for _, symbol := range r.Perm(1 << s.SymbolBits)[:names(digits)] {
 					s.Symbols = append(s.Symbols, uint16(symbol))
 				}
 				t.Run(fmt.Sprintf("element=%d/symbol=%d/digits=%v/row=%d", elementBytes, s.SymbolBits, digits, rowBytes), func(t *testing.T) {
-					c, err := rank.New(rowBytes, s)
-					if err != nil {
-						t.Fatal(err)
-					}
-					const rows = 30
-					data := rankRows(r, s, rows, rowBytes)
-					slabs, hits := encodeSlabs(c, data, rowBytes, rows, 1)
-					damaged := make([]bool, rows)
-					for k, h := range hits {
-						l := slab.Location(h.Word)
-						if all++; !l.Compressed() {
-							continue
-						}
-						if compressed++; r.IntN(4) == 0 {
-							slabs[0][l.Offset()+int64(r.IntN(l.Stored(0)))] ^= 1 << r.IntN(8)
-							damaged[k] = true
-						}
-					}
-					both(t, gpu, reason, func(b *bench) decodeResult {
-						k, out := decodeOf(b, c, slabs, hits, rowBytes, 0)
-						b.launch(k)
-						return decodeResult{b.counters(k.Counters), out.read(b)}
-					}, func(t *testing.T, want, got decodeResult) {
-						if want.count.Corrupt != got.count.Corrupt {
-							t.Errorf("%d corrupt rows, want %d", got.count.Corrupt, want.count.Corrupt)
-						}
-						for k := range hits {
-							row := got.out[k*rowBytes:][:rowBytes]
-							if !damaged[k] && !bytes.Equal(row, data[k*7919%rows*rowBytes:][:rowBytes]) {
-								t.Fatalf("row %d differs from its source", k)
-							}
-						}
-					})
+					a, c := rankDecodes(t, gpu, reason, r, s, rowBytes)
+					all, compressed = all+a, compressed+c
+				})
+			}
+		}
+	}
+	if compressed < all/2 {
+		t.Errorf("%d of %d rows are compressed, want most", compressed, all)
+	}
+}
+
+// TestCoders_RankBytes decodes rows of shapes that hits have kernels of their own for, of one segment and several, with the last one short.
+func TestCoders_RankBytes(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	all, compressed := 0, 0
+	for i, digits := range [][]int{{2, 2}, {2, 1}, {2, 2, 2, 2}, {2, 1, 2, 3}, {2, 2, 4, 3}, {2, 1, 1, 1, 1, 1, 1, 1}} {
+		for _, elementBytes := range []int{2, 4} {
+			for _, rowBytes := range []int{16, 48, 144, 256, 400, 512, 528, 1024, 1520, 2048, 3088, 4096, 8176} {
+				r := rand.New(rand.NewPCG(uint64(rowBytes*elementBytes), uint64(i)))
+				s := rank.Shape{ElementBytes: elementBytes, Rotate: 1, SymbolBits: 8, Digits: digits}
+				for _, symbol := range r.Perm(256)[:names(digits)] {
+					s.Symbols = append(s.Symbols, uint16(symbol))
+				}
+				t.Run(fmt.Sprintf("element=%d/digits=%v/row=%d", elementBytes, digits, rowBytes), func(t *testing.T) {
+					a, c := rankDecodes(t, gpu, reason, r, s, rowBytes)
+					all, compressed = all+a, compressed+c
 				})
 			}
 		}

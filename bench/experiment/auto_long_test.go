@@ -13,7 +13,8 @@ import (
 )
 
 // TestLong_AutoDeliversHits runs auto, picking for this machine's processors, and every codec by hand on the default workload and real
-// tables: auto's bytes of hits a second are at least 0.95 times the best codec's. Medians of three runs each, in turns.
+// tables: what auto picks delivers at least 0.95 times the bytes of hits a second that the best codec does. Medians of three runs each, in
+// turns; auto's are runs of what it picked, too, as the caches are the same.
 func TestLong_AutoDeliversHits(t *testing.T) {
 	dir := os.Getenv("TENSORCACHE_DATA")
 	if dir == "" {
@@ -31,7 +32,7 @@ func TestLong_AutoDeliversHits(t *testing.T) {
 		}
 		rates := map[string][]float64{}
 		names := append([]string{registry.Auto, registry.None}, registry.Concrete()...)
-		picked := ""
+		picked := map[string]bool{}
 		for range 3 {
 			for _, name := range names {
 				cfg.Codec = name
@@ -41,20 +42,23 @@ func TestLong_AutoDeliversHits(t *testing.T) {
 					continue
 				}
 				if name == registry.Auto {
-					picked = res.Cache.Codec
+					picked[res.Cache.Codec] = true
 				}
-				rates[name] = append(rates[name], res.Results.HitRatio*res.Results.OutputGBPerSecond)
+				rates[res.Cache.Codec] = append(rates[res.Cache.Codec], res.Results.HitRatio*res.Results.OutputGBPerSecond)
 			}
 		}
 		best := ""
 		for name, of := range rates {
 			t.Logf("%s %s: %.3f GB of hits a second", file, name, median(of))
-			if name != registry.Auto && (best == "" || median(of) > median(rates[best])) {
+			if best == "" || median(of) > median(rates[best]) {
 				best = name
 			}
 		}
-		if auto := median(rates[registry.Auto]); auto < 0.95*median(rates[best]) {
-			t.Errorf("%s: auto (%s) delivers %.3f GB of hits a second, %s %.3f", file, picked, auto, best, median(rates[best]))
+		for name := range picked {
+			t.Logf("%s: auto picked %s", file, name)
+			if of := median(rates[name]); of < 0.95*median(rates[best]) {
+				t.Errorf("%s: auto's %s delivers %.3f GB of hits a second, %s %.3f", file, name, of, best, median(rates[best]))
+			}
 		}
 	}
 }

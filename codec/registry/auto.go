@@ -23,6 +23,8 @@ type Terms struct {
 	// Link is the bytes a second at which a GPU reads misses from the host tier; 0 for DefaultLink. NoLink: there is no GPU; hits
 	// and misses are decoded by this machine's processors, whose speed is measured on the sample.
 	Link float64
+	// HitRatio, if not nil, returns the share of the lookups, 0 to 1, that hit where so many of the table's rows are cached.
+	HitRatio func(rows float64) float64
 	// Train, if not nil, trains a family in some faster way than its own; ok is false if it knows none. It is called for one family
 	// after the other.
 	Train func(f codec.Family) (c codec.Codec, ok bool, err error)
@@ -39,8 +41,8 @@ const (
 const (
 	// gpuGather is the bytes of rows a second that a GPU copies from its memory as they are: docs/performance.md.
 	gpuGather = 1200e9
-	// hitPower is the power of the cached share of the rows with which the hit rate grows. The power laws of bench/workload hit 40 % with
-	// 5 % of the rows cached: 0.3; uniform accesses would have 1.
+	// hitPower is the power of the cached share of the rows with which the hit rate grows where nobody knows better. The power laws of
+	// bench/workload hit 40 % with 5 % of the rows cached: 0.3; uniform accesses would have 1.
 	hitPower = 0.3
 	// entryBytes is what a cached row takes beside its slot: a hashmap slot at its load.
 	entryBytes = 20
@@ -82,8 +84,8 @@ type Choice struct {
 // a second, nil for rows as they are. Codecs that cannot serve dtype, and those that no GPU can decode where one is to, are passed
 // over. With the same sample and terms it picks the same, unless terms.Link is NoLink: then it measures.
 //
-// The model: of a second's batches, the share h of lookups hits; h grows with the share of the table that is cached, as a power
-// of it. A GPU decodes hits at its codec's declared share of what copying takes, beside misses, whose stored bytes cross the link: the
+// The model: of a second's batches, the share h of lookups hits: terms.HitRatio says, or else it grows with the share of the table that
+// is cached, as a power of it. A GPU decodes hits at its codec's declared share of what copying takes, beside misses, whose stored bytes cross the link: the
 // longer of the two is the time. Without a GPU hits and misses are decoded alike, at the speed measured.
 func Pick(sample []byte, rowBytes int, dtype codec.DType, terms Terms) (codec.Codec, Choice, error) {
 	if rowBytes < 1 || rowBytes > slab.MaxRowBytes {
@@ -179,8 +181,12 @@ func judge(to *Candidate, rate float64, c codec.Codec, sample []byte, rowBytes i
 	if terms.Budget == 0 {
 		budget = terms.Rows * int64(rowBytes) / 10
 	}
-	cached := float64(max(0, budget)) / (float64(slots)/rows + entryBytes)
-	to.HitRatio = math.Pow(min(1, cached/float64(terms.Rows)), hitPower)
+	cached := min(float64(terms.Rows), float64(max(0, budget))/(float64(slots)/rows+entryBytes))
+	if terms.HitRatio != nil {
+		to.HitRatio = terms.HitRatio(cached)
+	} else {
+		to.HitRatio = math.Pow(cached/float64(terms.Rows), hitPower)
+	}
 	var seconds float64 // a byte of output
 	if terms.Link > 0 {
 		decode := gpuGather * rate
@@ -270,7 +276,11 @@ func reason(candidates []Candidate, best int, terms Terms) string {
 	if terms.Link > 0 {
 		where = fmt.Sprintf("decoded by a GPU behind a link of %.0f GB/s", terms.Link/1e9)
 	}
-	s := fmt.Sprintf("%.2f GB of hits a second predicted (%.1f %% of lookups, ratio %.3f), %s", b.HitGBPerSecond, 100*b.HitRatio, b.Ratio, where)
+	from := "by the training batches"
+	if terms.HitRatio == nil {
+		from = "by a power law"
+	}
+	s := fmt.Sprintf("%.2f GB of hits a second predicted (%.1f %% of lookups %s, ratio %.3f), %s", b.HitGBPerSecond, 100*b.HitRatio, from, b.Ratio, where)
 	next := -1
 	for i, c := range candidates {
 		if i != best && c.Skipped == "" && (next < 0 || c.HitGBPerSecond > candidates[next].HitGBPerSecond) {

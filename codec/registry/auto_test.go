@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/codec"
@@ -80,6 +81,32 @@ func TestPick_WeighsHitsAndMisses(t *testing.T) {
 	got, choice, err := Pick(sample, 256, dtype.Float32, Terms{Rows: 1 << 20, Budget: 1000})
 	if err != nil || got != nil && got.MetadataBytes() != 0 {
 		t.Errorf("1000 bytes: %s, %s, %v", choice.Codec, choice.Reason, err)
+	}
+}
+
+// TestPick_HitRatioOfTerms: what the terms say of hits is what is weighed, of the rows that fit.
+func TestPick_HitRatioOfTerms(t *testing.T) {
+	sample := normal(1000, 256)
+	for name, law := range map[string]func(rows float64) float64{
+		"uniform": func(rows float64) float64 { return rows / (1 << 20) },
+		"none":    func(float64) float64 { return 0 },
+	} {
+		_, choice, err := Pick(sample, 256, dtype.Float32, Terms{Rows: 1 << 20, Budget: 16 << 20, HitRatio: law})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range choice.Candidates {
+			if c.Skipped != "" {
+				continue
+			}
+			fit := float64(16<<20-c.MetadataBytes) / (256/c.Ratio + entryBytes)
+			if want := law(fit); math.Abs(c.HitRatio-want) > 0.05*want {
+				t.Errorf("%s: %s: %v of the lookups, want %v", name, c.Codec, c.HitRatio, want)
+			}
+		}
+		if want := "by the training batches"; !strings.Contains(choice.Reason, want) {
+			t.Errorf("%s: %s, want %q in it", name, choice.Reason, want)
+		}
 	}
 }
 

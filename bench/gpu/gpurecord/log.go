@@ -33,15 +33,17 @@ type testLog struct {
 	// summary is the tool's, "" where it did not come to it. complaints are others of its lines that tell of faults.
 	summary    string
 	complaints int
+	// idle says that the tool had nothing to look at: the process ended without a call of the driver. Its exit status is the tool's then.
+	idle bool
 }
 
 func (l *testLog) unended() bool { return !l.finished }
 
 // void says that the tests ran under a tool that was cut off before it could say what it had found.
-func (l *testLog) void() bool { return l.tool != "" && l.summary == "" }
+func (l *testLog) void() bool { return l.tool != "" && l.summary == "" && !l.idle }
 
 func (l *testLog) clean() bool {
-	return l.complaints == 0 && (l.void() || clean.MatchString(l.summary))
+	return l.complaints == 0 && (l.void() || l.idle || clean.MatchString(l.summary))
 }
 
 var (
@@ -50,6 +52,7 @@ var (
 	summary  = regexp.MustCompile(`^=+ ((?:ERROR|RACECHECK) SUMMARY: .*)`)
 	clean    = regexp.MustCompile(`SUMMARY: 0 (errors|hazards displayed \(0 errors, 0 warnings\))`)
 	complain = regexp.MustCompile(`^=+ (Invalid|Misaligned|Error: |Race reported|Barrier error)`)
+	unused   = regexp.MustCompile(`^=+ Error: Target application terminated before first instrumented API call`)
 	covers   = regexp.MustCompile(`: gpus: ([1-8])$`)
 	crashed  = regexp.MustCompile(`^(panic:|fatal error:|SIG|signal )`)
 )
@@ -67,7 +70,10 @@ func parseLog(pkg, tool string, text []byte) testLog {
 		if m := summary.FindStringSubmatch(line); m != nil {
 			l.summary = m[1]
 		}
-		if complain.MatchString(line) {
+		switch {
+		case unused.MatchString(line):
+			l.idle = l.finished
+		case complain.MatchString(line):
 			l.complaints++
 		}
 		if why, ok := strings.CutPrefix(line, noted); ok {
@@ -110,6 +116,11 @@ func parseLog(pkg, tool string, text []byte) testLog {
 	}
 	for i, t := range l.tests {
 		l.tests[i].Subtests, l.tests[i].Failed = subtests[t.Name], failed[t.Name]
+	}
+	for i, t := range l.tests {
+		if l.idle && t.Result == "pass" {
+			l.tests[i].Result = "skip" // the tool saw nothing of it
+		}
 	}
 	if l.void() { // what ended, ended unseen
 		l.tests = slices.DeleteFunc(l.tests, func(t Test) bool { return t.Result != "fail" })

@@ -42,6 +42,29 @@ FAIL
 	}
 }
 
+// TestParseLog_ToolSawNothing: compute-sanitizer fails where no call of the driver came to it, which is no fault of tests that need none;
+// where the process had not ended, it is.
+func TestParseLog_ToolSawNothing(t *testing.T) {
+	const text = "=== RUN   TestA\n--- PASS: TestA (0.00s)\n%s\n========= Error: Target application terminated before first instrumented API call\n"
+	l := parseLog("kernels", "memcheck", fmt.Appendf(nil, text, "PASS"))
+	if len(l.tests) != 1 || l.tests[0].Result != "skip" || !l.clean() || l.void() || l.unended() {
+		t.Errorf("%+v", l)
+	}
+	beside := parseLog("kernels", "memcheck", []byte("=== RUN   TestB\n--- PASS: TestB (0.00s)\nPASS\n========= ERROR SUMMARY: 0 errors\n"))
+	if s := sanitized("kernels", "memcheck", []testLog{l, beside}); !s.Clean || s.Tests != 1 || s.Summary != "ERROR SUMMARY: 0 errors" {
+		t.Errorf("%+v", s)
+	}
+	if s := sanitized("kernels", "memcheck", []testLog{l}); s.Clean {
+		t.Errorf("a tool that saw nothing is clean: %+v", s)
+	}
+	if l := parseLog("kernels", "memcheck", fmt.Appendf(nil, text, "")); len(l.tests) != 0 || l.idle || !l.void() {
+		t.Errorf("cut off: %+v", l)
+	}
+	if l := parseLog("kernels", "memcheck", fmt.Appendf(nil, text, "FAIL")); len(l.tests) != 2 || l.tests[1].Name != theBinary {
+		t.Errorf("failed: %+v", l)
+	}
+}
+
 // TestParseLog_Ends: who is to blame for how a process ended.
 func TestParseLog_Ends(t *testing.T) {
 	const a = "=== RUN   TestA\n--- PASS: TestA (1.50s)\n"

@@ -195,12 +195,17 @@ func beside(names, name string) string {
 // sanitized sums up what a tool found in several processes.
 func sanitized(pkg, tool string, logs []testLog) Sanitizer {
 	tests := merge(logs)
-	x := Sanitizer{Tool: tool, Package: pkg, Tests: len(tests)}
-	x.Clean = slices.ContainsFunc(tests, func(t Test) bool { return t.Result == "pass" })
+	x := Sanitizer{Tool: tool, Package: pkg}
+	for _, t := range tests {
+		if t.Result != "skip" {
+			x.Tests++
+		}
+		x.Clean = x.Clean || t.Result == "pass"
+	}
 	var clean, other []string
 	for _, l := range logs {
 		switch {
-		case l.clean() && !l.void():
+		case l.clean() && !l.void() && !l.idle:
 			clean = append(clean, l.summary)
 		case !l.clean():
 			other = append(other, cmp.Or(l.summary, fmt.Sprintf("%d complaints, then cut off", l.complaints)))

@@ -1,0 +1,247 @@
+// Hits of rank planes whose symbols are bytes: docs/format/rank.md, Decoding on a GPU. ROW_ELEMENT is 2 or 4.
+#pragma once
+#include "coder_rank.h"
+
+// RankBytes decodes hits of what most tables of floats train to, rows as long as whole quads of elements whose symbols are bytes, rotated
+// (T = 8, rot 1), with digits of 2 bits in level 0 and of 1 or 2 in level 1. All tiles of a warp go the same way, so that votes and
+// shuffles are the warp's: those of a tile cost several times as much. A tile whose row is corrupt, or that has none to decode, goes along:
+// it decodes what there is, at the beginning of its stage, and stores nothing.
+//
+// A quad's digits are looked up four at a time: a table has the picks of a byte permutation of the symbols that the level names and of those
+// that later levels do, in the order in which they were passed on. So levels 0 and 1 are one look-up and one permutation each; of the
+// elements that come to level 2, few, each lane takes one through all others.
+struct RankBytes : RankCoder {
+	static constexpr bool TOGETHER = true;
+	static constexpr u32 TABLE = 256 + 16; // entries by four digits of 2 bits, then of 1 bit
+	static_assert(TABLE == RANK_TABLE, "RANK_TABLE");
+
+	// fill makes the table: picks, then 8 × the elements passed on << 16, and their number << 24.
+	static INLINE void fill(u32 *table)
+	{
+		for (u32 i = threadID(); i < TABLE; i += blockThreads()) {
+			u32 bits = i < 256 ? 2 : 1, ones = (1u << bits) - 1, picks = 0, passed = 0;
+#pragma unroll
+			for (u32 j = 0; j < 4; j++) {
+				u32 digit = (i & 255) >> bits * j & ones;
+				picks |= (digit == ones ? 4 + passed : digit) << 4 * j;
+				passed += digit == ones;
+			}
+			table[i] = picks | passed << 19 | passed << 24;
+		}
+	}
+
+	static constexpr u32 GROUPS = EACH / 4, REST = WIDTH - 8; // four elements are a group
+
+	// turned has each byte as it lies in a row: rotated right by one bit, where a symbol lies in one byte and the next one's top bit.
+	static INLINE u32 turned(u32 x) { return ROW_ELEMENT == 2 ? (x >> 1 & 0x7f7f7f7f) | (x << 7 & 0x80808080) : x; }
+	// namedBy returns the symbols of a level's first three digits, a byte each.
+	static INLINE u32 namedBy(const Shape &s, u32 level)
+	{
+		u32x2 x = *(const u32x2 *)(s.symbols + level * LEVEL_SYMBOLS);
+		return turned(permute(x.x, x.y, 0x6420));
+	}
+	static INLINE u32 bitsPassed(u32 entry) { return permute(entry, 0, 0x4442); }
+
+	// Each is what the lane knows of a quad of a level: its groups' entries; and their number passed on, summed.
+	struct Each {
+		u32 entry[GROUPS];
+		INLINE u32 sum() const { return GROUPS == 2 ? entry[0] + entry[GROUPS - 1] : entry[0]; }
+	};
+	// pack has a byte for each quad of the lane: how many elements it passes on.
+	template <u32 K> static INLINE u32 pack(const Each (&e)[K])
+	{
+		if (K == 1)
+			return e[0].sum() >> 24;
+		u32 low = permute(e[0].sum(), e[K - 1 < 1 ? 0 : 1].sum(), 0x73);
+		if (K == 2)
+			return low & 0xffff;
+		return permute(low, permute(e[K - 1 < 2 ? 0 : 2].sum(), e[K - 1 < 3 ? 0 : 3].sum(), 0x73), 0x5410);
+	}
+	// places returns how many elements are passed on before each quad of the lane, and of all.
+	template <int N, u32 K> static INLINE u32 places(const Each (&e)[K], u32 (&at)[K])
+	{
+		u32 own = pack<K>(e), sums = tileScan<N>(~0u, own), all = tileFrom<N>(~0u, sums, N - 1);
+		if (K == 1) {
+			at[0] = sums - own;
+			return all;
+		}
+		sums += all * 0x01010100 - own;
+#pragma unroll
+		for (u32 q = 0; q < K; q++)
+			at[q] = sums >> 8 * q & 0xff;
+		return byteSum(all);
+	}
+	// merge returns the quad's symbols, of those that the level names and later ones, the first of which are in x and y.
+	static INLINE void merge(const Each &e, u32 named, u32 x, u32 y, u32 (&to)[GROUPS])
+	{
+		to[0] = permute(named, x, e.entry[0]);
+		if (GROUPS == 2)
+			to[GROUPS - 1] = permute(named, funnel(x, y, bitsPassed(e.entry[0])), e.entry[GROUPS - 1]);
+	}
+
+	// chains decodes the levels from 2 on of passed elements of each tile, E × N at most, each by one lane, and returns where they end.
+	template <int E, int N>
+	static INLINE u32 chains(const Shape &s, const Words<SHARED> &stored, u32 pos, u32 passed, u8 *scratch, const Tile<N> &tile)
+	{
+		u32 mine = N == 32 ? ~0u : ((1u << N % 32) - 1) << (laneID() & ~(N - 1)), below = mine & ((1u << laneID()) - 1);
+		bool on[E];
+		u32 place[E], named[E], digits = s.digits >> 8, symbols = 2 * LEVEL_SYMBOLS, left = passed, any = 0;
+#pragma unroll
+		for (int e = 0; e < E; e++) {
+			place[e] = tile.lane + e * N, named[e] = 0;
+			on[e] = place[e] < passed;
+			any |= ballot(~0u, on[e]);
+		}
+#pragma unroll 1
+		for (; any != 0 && digits != 0; digits >>= 4, symbols += LEVEL_SYMBOLS) { // digits of no bits are past the last level
+			u32 bits = digits & 15, ones = (1u << bits) - 1, next = 0;
+			any = 0;
+#pragma unroll
+			for (int e = 0; e < E; e++) {
+				u32 digit = wordIn(stored, pos + place[e] * bits) & ones;
+				named[e] = on[e] ? symbols + digit : named[e];
+				on[e] = on[e] && digit == ones;
+				u32 votes = ballot(~0u, on[e]);
+				place[e] = next + popcount(votes & below);
+				next += popcount(votes & mine);
+				any |= votes;
+			}
+			pos += left * bits;
+			left = next;
+		}
+#pragma unroll
+		for (int e = 0; e < E; e++) {
+			u32 symbol = s.symbols[named[e]];
+			if (any != 0)
+				symbol = on[e] ? wordIn(stored, pos + place[e] * 8) : symbol;
+			if (tile.lane + e * N < passed)
+				scratch[tile.lane + e * N] = (u8)turned(symbol & 0xff);
+		}
+		return pos + left * (any != 0 ? 8 : 0);
+	}
+
+	// lastLevels is chains for any number of elements.
+	template <int N>
+	static INLINE u32 lastLevels(const Shape &s, const Words<SHARED> &stored, u32 pos, u32 passed, u8 *scratch, const Tile<N> &tile)
+	{
+		constexpr int MORE = N == 8 ? 3 : N == 16 ? 2 : 1;
+		if (ballot(~0u, passed > N) == 0)
+			return chains<1>(s, stored, pos, passed, scratch, tile);
+		if (MORE > 1 && ballot(~0u, passed > MORE * N) == 0)
+			return chains<MORE>(s, stored, pos, passed, scratch, tile);
+		pos = laterLevels(s, stored, 2, pos, passed, scratch, tile);
+		if (ROW_ELEMENT == 2) {
+			tile.sync();
+			for (u32 i = 4 * tile.lane; i < passed; i += 4 * N)
+				*(u32 *)(scratch + i) = turned(*(u32 *)(scratch + i));
+		}
+		return pos;
+	}
+
+	// join puts a quad's symbols and its rests, from bit position at on, together.
+	static INLINE u32x4 join(const u32 (&symbols)[GROUPS], const Words<SHARED> &stored, u32 at)
+	{
+		const u32 *p = stored.p + at / 32;
+		u32 y[4];
+#if ROW_ELEMENT == 2
+		u32 x[3] = {p[0], p[1], p[2]};
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			u32 rests = funnelWrap(x[i], x[i + 1], at);
+			u32 high = (symbols[i] & 0x7f7f7f7f) | (rests << 7 & 0x80808080), low = (rests >> 1 & 0x7f7f7f7f) | (symbols[i] & 0x80808080);
+			y[2 * i] = permute(low, high, 0x5140);
+			y[2 * i + 1] = permute(low, high, 0x7362);
+		}
+#else
+		u32 x[4] = {p[0], p[1], p[2], p[3]}, b[3], s = symbols[0];
+#pragma unroll
+		for (int i = 0; i < 3; i++)
+			b[i] = funnelWrap(x[i], x[i + 1], at);
+		y[0] = permute(b[0], s, 0x4210);
+		y[1] = permute(funnel(b[0], b[1], 24), s, 0x5210);
+		y[2] = permute(funnel(b[1], b[2], 16), s, 0x6210);
+		y[3] = permute(b[2], s, 0x7321);
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			y[i] = funnelWrap(y[i], y[i], 1);
+#endif
+		return u32x4{y[0], y[1], y[2], y[3]};
+	}
+
+	// Plan is what all rows have in common.
+	struct Plan {
+		Shape s;
+		const u32 *table, *table1; // level 0's and level 1's
+		u32 bits1, named0, named1;
+	};
+	static INLINE Plan plan(const RowCodec &codec, const u8 *meta, const u32 *table)
+	{
+		Plan p;
+		p.s = shapeOf(codec, meta);
+		p.s.symbol = 8, p.s.rest = REST;
+		p.bits1 = p.s.bits(1);
+		p.table = table, p.table1 = table + (p.bits1 == 1 ? 256 : 0);
+		p.named0 = namedBy(p.s, 0), p.named1 = namedBy(p.s, 1);
+		return p;
+	}
+
+	// decode is called by all lanes of a warp together; tiles without a row to decode have length 0.
+	template <int N>
+	static INLINE bool decode(const Plan &plan, const Words<SHARED> &stored, u32 length, u8 *scratch, const Tile<N> &tile, u8 *row)
+	{
+		constexpr u32 K = QUADS<N>;
+		const Shape &s = plan.s;
+		const u32 bits1 = plan.bits1, group1 = (1u << 4 * bits1) - 1;
+		u32 pos = 8 * s.header, end = 8 * length;
+		bool ok = length != 0 && (s.header == 0 || lengthIn(s, stored) == length);
+#pragma unroll 1
+		for (u32 from = 0;;) {
+			u32 n = minimum(s.elements - from, SEGMENT);
+			ok = ok && pos + 2 * n <= end;
+			pos = ok ? pos : 0; // of a row that is not, anything is decoded, at its beginning
+			Each e[K], f[K];
+#pragma unroll
+			for (u32 q = 0; q < K; q++) {
+				u32 first = (q * N + tile.lane) * EACH, at = first < n ? pos + 2 * first : 0;
+				u32 x = funnelWrap(stored.p[at / 32], stored.p[at / 32 + 1], at);
+				x = first < n ? x : 0;
+#pragma unroll
+				for (u32 g = 0; g < GROUPS; g++)
+					e[q].entry[g] = plan.table[x >> 8 * g & 0xff];
+			}
+			u32 at[K], passed = places<N, K>(e, at);
+			pos += 2 * n;
+			ok = ok && pos + passed * bits1 <= end;
+			pos = ok ? pos : 0;
+#pragma unroll
+			for (u32 q = 0; q < K; q++) {
+				u32 bit = pos + at[q] * bits1, bits = (e[q].sum() >> 24) * bits1;
+				u32 x = funnelWrap(stored.p[bit / 32], stored.p[bit / 32 + 1], bit) & ~(~0u << bits);
+				f[q].entry[0] = plan.table1[x & group1];
+				if (GROUPS == 2)
+					f[q].entry[GROUPS - 1] = plan.table1[x >> 4 * bits1];
+			}
+			pos += passed * bits1;
+			u32 later = places<N, K>(f, at);
+			pos = lastLevels(s, stored, pos, later, scratch, tile);
+			ok = ok && pos + n * REST <= end;
+			u32 have = ok ? n : 0;
+			warpSync(~0u); // the symbols are there
+#pragma unroll
+			for (u32 q = 0; q < K; q++) {
+				u32 first = (q * N + tile.lane) * EACH, symbols[GROUPS], these[GROUPS];
+				const u32 *p = (const u32 *)scratch + at[q] / 4;
+				u32 x = funnelWrap(p[0], p[1], 8 * at[q]), y = GROUPS == 2 ? funnelWrap(p[1], p[2], 8 * at[q]) : 0;
+				merge(f[q], plan.named1, x, y, these);
+				merge(e[q], plan.named0, these[0], these[GROUPS - 1], symbols);
+				if (first < have)
+					storeOut((u32x4 *)(row + (from + first) * ROW_ELEMENT), join(symbols, stored, pos + first * REST));
+			}
+			pos += n * REST, from += SEGMENT;
+			if (from >= s.elements)
+				break;
+			warpSync(~0u); // the scratch memory is free
+		}
+		return ok && (pos + 7) / 8 == length;
+	}
+};
