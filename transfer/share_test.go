@@ -459,6 +459,17 @@ func TestSharer_BadOptions(t *testing.T) {
 	}
 }
 
+func TestSharer_LeavesProcessorsFree(t *testing.T) {
+	for _, c := range []struct{ threads, processors, near, want int }{
+		{15, 16, 0, 12}, {15, 16, 16, 12}, {15, 32, 0, 15}, {15, 32, 16, 12}, {15, 32, 8, 15}, {15, 19, 0, 15}, {15, 10, 0, 8}, {15, 2, 2, 8},
+		{8, 8, 8, 8}, {4, 2, 0, 4}, {1, 1, 1, 1}, {1024, 128, 0, 124},
+	} {
+		if got := activeThreads(c.threads, c.processors, c.near); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}
+
 // TestShareTable_Learns feeds the planner with how shares went.
 func TestShareTable_Learns(t *testing.T) {
 	d := newDevice()
