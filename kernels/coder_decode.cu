@@ -4,7 +4,7 @@
 
 // Reads the hits of a batch from the slabs and writes their rows to the output, by a coder: ROW_CODER of ROW_HEADER.
 
-// A coder whose decode all tiles of a warp call together, with a plan made once and a table in shared memory, says so: RankBytes.
+// A coder whose decode all tiles of a warp call together, with a table in shared memory, says so: RankBytes.
 template <class C, class = void> constexpr bool togetherOf = false;
 template <class C> constexpr bool togetherOf<C, decltype((void)C::TOGETHER)> = C::TOGETHER;
 
@@ -20,15 +20,8 @@ template <class C, int N, int AHEAD> INLINE void decodeCoded(const DecodeArgs &a
 	const Tile<N> tile = Tile<N>::make();
 	const u8 *meta = (const u8 *)dynamic;
 	loadMeta(a.codec, (u8 *)dynamic);
-	auto plan = [&] {
-		if constexpr (togetherOf<C>)
-			return C::plan(a.codec, meta, table);
-		else
-			return 0;
-	}();
 	u8 *ring = (u8 *)dynamic + a.codec.metaBytes + threadID() / N * ((AHEAD + 1) * a.stageBytes + a.codec.scratch);
 	u8 *scratch = ring + (AHEAD + 1) * a.stageBytes;
-	const u32 ringAt = sharedAddress(ring), lastStage = AHEAD * a.stageBytes;
 	// Few rows are spread over all blocks.
 	u32 first = threadID() / N * gridBlocks() + blockID(), tiles = blockThreads() / N * gridBlocks();
 	u32 firstOfWarp = threadID() / 32 * (32 / N) * gridBlocks() + blockID();
@@ -41,8 +34,7 @@ template <class C, int N, int AHEAD> INLINE void decodeCoded(const DecodeArgs &a
 		return t;
 	};
 	Ticket known = make(tile.lane), next = make(N + tile.lane);
-	auto stage = [&](u32 k, u32 to) { // the tile's k-th row, to a stage
-		to += ringAt;
+	auto stage = [&](u32 k, u32 slot) {
 		if (k != 0 && k % N == 0) {
 			known = next;
 			next = make(k + N + tile.lane);
@@ -52,6 +44,7 @@ template <class C, int N, int AHEAD> INLINE void decodeCoded(const DecodeArgs &a
 		t.stored = (u64)high << 32 | low;
 		t.position = tileFrom<N>(~0u, known.position, k % N);
 		t.length = tileFrom<N>(~0u, known.length, k % N);
+		u32 to = sharedAddress(ring + slot * a.stageBytes);
 #pragma unroll 1
 		for (u32 at = tile.lane * 16; (int)at < (int)t.length; at += N * 16)
 			copyAsync16(to + at, t.stored + at);
@@ -61,10 +54,10 @@ template <class C, int N, int AHEAD> INLINE void decodeCoded(const DecodeArgs &a
 	Ticket coming[AHEAD];
 #pragma unroll
 	for (u32 i = 0; i < AHEAD; i++)
-		coming[i] = stage(i, i * a.stageBytes);
-	u32 slot = 0, free = lastStage;
+		coming[i] = stage(i, i);
+	u32 slot = 0;
 	for (u32 k = 0; firstOfWarp + k * tiles < hits; k++) {
-		Ticket t = coming[0], last = stage(k + AHEAD, free);
+		Ticket t = coming[0], last = stage(k + AHEAD, slot == 0 ? AHEAD : slot - 1);
 #pragma unroll
 		for (u32 i = 1; i < AHEAD; i++)
 			coming[i - 1] = coming[i];
@@ -72,12 +65,12 @@ template <class C, int N, int AHEAD> INLINE void decodeCoded(const DecodeArgs &a
 		copyWaitGroups<AHEAD>();
 		warpSync(~0u); // all lanes' copies are there
 		u8 *row = (u8 *)a.out + (u64)t.position * a.codec.rowBytes;
-		Words<SHARED> stored{(const u32 *)(ring + slot), 0, (minimum(t.length, a.codec.rowBytes) + 3) / 4};
+		Words<SHARED> stored{(const u32 *)(ring + slot * a.stageBytes), 0, (t.length + 3) / 4};
 		bool raw = t.length == a.codec.rowBytes, coded = !raw && (int)t.length > 0, ok = (int)t.length >= 0;
 		if (raw)
 			tileCopy<N>(a.codec, stored, tile.lane, row);
 		if constexpr (togetherOf<C>) {
-			bool was = C::template decode<N>(plan, stored, coded ? t.length : 0, scratch, tile, row);
+			bool was = C::template decode<N>(a.codec, meta, table, stored, coded ? t.length : 0, scratch, tile, row);
 			ok = coded ? was : ok;
 		} else if (coded) {
 			ok = C::decode(a.codec, meta, stored, t.length, scratch, tile, row);
@@ -85,8 +78,7 @@ template <class C, int N, int AHEAD> INLINE void decodeCoded(const DecodeArgs &a
 		if (!ok && tile.lane == 0)
 			corruptRow(a.counters, t.position);
 		warpSync(~0u); // the stages are free
-		free = slot;
-		slot = slot == lastStage ? 0 : slot + a.stageBytes;
+		slot = slot == AHEAD ? 0 : slot + 1;
 	}
 	copyWaitGroups<0>();
 }

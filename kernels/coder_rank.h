@@ -33,8 +33,8 @@ struct RankCoder {
 		return s;
 	}
 
-	// The scratch memory: a byte for each element of a segment, two where symbols have more than 8 bits, and two lists of such elements.
-	static INLINE u8 *listIn(u8 *scratch, const Shape &s, u32 which) { return scratch + ((s.symbol > 8 ? 2 : 1) + which) * s.segment; }
+	// The scratch memory: two bytes for each element of a segment, and two lists of such elements.
+	static INLINE u8 *listIn(u8 *scratch, const Shape &s, u32 which) { return scratch + (2 + which) * s.segment; }
 
 	template <int N> static INLINE u32 before(const Tile<N> &tile, u32 votes) { return popcount(votes & ((1u << tile.lane) - 1)); }
 

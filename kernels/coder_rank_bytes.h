@@ -4,8 +4,8 @@
 
 // RankBytes decodes hits of what most tables of floats train to, rows as long as whole quads of elements whose symbols are bytes, rotated
 // (T = 8, rot 1), with digits of 2 bits in level 0 and of 1 or 2 in level 1. All tiles of a warp go the same way, so that votes and
-// shuffles are the warp's: those of a tile cost several times as much. A tile whose row is corrupt, or that has none to decode, goes along:
-// it decodes what there is, at the beginning of its stage, and stores nothing.
+// shuffles are the warp's: those of a tile cost several times as much. A tile whose row is corrupt, or that has none to decode, goes along
+// with a row of no elements passed on, and stores nothing.
 //
 // A quad's digits are looked up four at a time: a table has the picks of a byte permutation of the symbols that the level names and of those
 // that later levels do, in the order in which they were passed on. So levels 0 and 1 are one look-up and one permutation each; of the
@@ -79,62 +79,39 @@ struct RankBytes : RankCoder {
 			to[GROUPS - 1] = permute(named, funnel(x, y, bitsPassed(e.entry[0])), e.entry[GROUPS - 1]);
 	}
 
-	// chains decodes the levels from 2 on of passed elements of each tile, E × N at most, each by one lane, and returns where they end.
-	template <int E, int N>
-	static INLINE u32 chains(const Shape &s, const Words<SHARED> &stored, u32 pos, u32 passed, u8 *scratch, const Tile<N> &tile)
-	{
-		u32 mine = N == 32 ? ~0u : ((1u << N % 32) - 1) << (laneID() & ~(N - 1)), below = mine & ((1u << laneID()) - 1);
-		bool on[E];
-		u32 place[E], named[E], digits = s.digits >> 8, symbols = 2 * LEVEL_SYMBOLS, left = passed, any = 0;
-#pragma unroll
-		for (int e = 0; e < E; e++) {
-			place[e] = tile.lane + e * N, named[e] = 0;
-			on[e] = place[e] < passed;
-			any |= ballot(~0u, on[e]);
-		}
-#pragma unroll 1
-		for (; any != 0 && digits != 0; digits >>= 4, symbols += LEVEL_SYMBOLS) { // digits of no bits are past the last level
-			u32 bits = digits & 15, ones = (1u << bits) - 1, next = 0;
-			any = 0;
-#pragma unroll
-			for (int e = 0; e < E; e++) {
-				u32 digit = wordIn(stored, pos + place[e] * bits) & ones;
-				named[e] = on[e] ? symbols + digit : named[e];
-				on[e] = on[e] && digit == ones;
-				u32 votes = ballot(~0u, on[e]);
-				place[e] = next + popcount(votes & below);
-				next += popcount(votes & mine);
-				any |= votes;
-			}
-			pos += left * bits;
-			left = next;
-		}
-#pragma unroll
-		for (int e = 0; e < E; e++) {
-			u32 symbol = s.symbols[named[e]];
-			if (any != 0)
-				symbol = on[e] ? wordIn(stored, pos + place[e] * 8) : symbol;
-			if (tile.lane + e * N < passed)
-				scratch[tile.lane + e * N] = (u8)turned(symbol & 0xff);
-		}
-		return pos + left * (any != 0 ? 8 : 0);
-	}
-
-	// lastLevels is chains for any number of elements.
+	// lastLevels decodes the levels from 2 on of passed elements of each tile and returns where they end.
 	template <int N>
 	static INLINE u32 lastLevels(const Shape &s, const Words<SHARED> &stored, u32 pos, u32 passed, u8 *scratch, const Tile<N> &tile)
 	{
-		constexpr int MORE = N == 8 ? 3 : N == 16 ? 2 : 1;
-		if (ballot(~0u, passed > N) == 0)
-			return chains<1>(s, stored, pos, passed, scratch, tile);
-		if (MORE > 1 && ballot(~0u, passed > MORE * N) == 0)
-			return chains<MORE>(s, stored, pos, passed, scratch, tile);
-		pos = laterLevels(s, stored, 2, pos, passed, scratch, tile);
-		if (ROW_ELEMENT == 2) {
-			tile.sync();
-			for (u32 i = 4 * tile.lane; i < passed; i += 4 * N)
-				*(u32 *)(scratch + i) = turned(*(u32 *)(scratch + i));
+		if (ballot(~0u, passed > N) != 0) {
+			pos = laterLevels(s, stored, 2, pos, passed, scratch, tile);
+			if (ROW_ELEMENT == 2) {
+				tile.sync();
+				for (u32 i = 4 * tile.lane; i < passed; i += 4 * N)
+					*(u32 *)(scratch + i) = turned(*(u32 *)(scratch + i));
+			}
+			return pos;
 		}
+		u32 mine = N == 32 ? ~0u : ((1u << N % 32) - 1) << (laneID() & ~(N - 1)), below = mine & ((1u << laneID()) - 1);
+		bool in = tile.lane < passed, on = in;
+		u32 i = tile.lane, named = 0, digits = s.digits >> 8, symbols = 2 * LEVEL_SYMBOLS, votes = ballot(~0u, on);
+#pragma unroll 1
+		for (u32 k = 2; votes != 0 && k < s.levels; k++, digits >>= 4, symbols += LEVEL_SYMBOLS) {
+			u32 bits = digits & 15, ones = (1u << bits) - 1, digit = wordIn(stored, pos + i * bits) & ones;
+			named = on ? symbols + digit : named;
+			pos += popcount(votes & mine) * bits;
+			on = on && digit == ones;
+			votes = ballot(~0u, on);
+			i = popcount(votes & below);
+		}
+		u32 symbol = s.symbols[named];
+		if (votes != 0) {
+			u32 x = wordIn(stored, pos + i * 8);
+			symbol = on ? x : symbol;
+			pos += popcount(votes & mine) * 8;
+		}
+		if (in)
+			scratch[tile.lane] = (u8)turned(symbol & 0xff);
 		return pos;
 	}
 
@@ -168,46 +145,32 @@ struct RankBytes : RankCoder {
 		return u32x4{y[0], y[1], y[2], y[3]};
 	}
 
-	// Plan is what all rows have in common.
-	struct Plan {
-		Shape s;
-		const u32 *table, *table1; // level 0's and level 1's
-		u32 bits1, named0, named1;
-	};
-	static INLINE Plan plan(const RowCodec &codec, const u8 *meta, const u32 *table)
-	{
-		Plan p;
-		p.s = shapeOf(codec, meta);
-		p.s.symbol = 8, p.s.rest = REST;
-		p.bits1 = p.s.bits(1);
-		p.table = table, p.table1 = table + (p.bits1 == 1 ? 256 : 0);
-		p.named0 = namedBy(p.s, 0), p.named1 = namedBy(p.s, 1);
-		return p;
-	}
-
 	// decode is called by all lanes of a warp together; tiles without a row to decode have length 0.
 	template <int N>
-	static INLINE bool decode(const Plan &plan, const Words<SHARED> &stored, u32 length, u8 *scratch, const Tile<N> &tile, u8 *row)
+	static INLINE bool decode(const RowCodec &codec, const u8 *meta, const u32 *table, const Words<SHARED> &stored, u32 length, u8 *scratch,
+				  const Tile<N> &tile, u8 *row)
 	{
 		constexpr u32 K = QUADS<N>;
-		const Shape &s = plan.s;
-		const u32 bits1 = plan.bits1, group1 = (1u << 4 * bits1) - 1;
+		Shape s = shapeOf(codec, meta);
+		s.symbol = 8, s.rest = REST;
+		const u32 bits1 = s.bits(1), base1 = bits1 == 1 ? 256 : 0, group1 = (1u << 4 * bits1) - 1;
+		const u32 named0 = namedBy(s, 0), named1 = namedBy(s, 1);
 		u32 pos = 8 * s.header, end = 8 * length;
 		bool ok = length != 0 && (s.header == 0 || lengthIn(s, stored) == length);
 #pragma unroll 1
-		for (u32 from = 0;;) {
+		for (u32 from = 0; from < s.elements; from += SEGMENT) {
 			u32 n = minimum(s.elements - from, SEGMENT);
 			ok = ok && pos + 2 * n <= end;
-			pos = ok ? pos : 0; // of a row that is not, anything is decoded, at its beginning
+			u32 have = ok ? n : 0;
 			Each e[K], f[K];
 #pragma unroll
 			for (u32 q = 0; q < K; q++) {
-				u32 first = (q * N + tile.lane) * EACH, at = first < n ? pos + 2 * first : 0;
+				u32 first = (q * N + tile.lane) * EACH, at = first < have ? pos + 2 * first : 0;
 				u32 x = funnelWrap(stored.p[at / 32], stored.p[at / 32 + 1], at);
-				x = first < n ? x : 0;
+				x = first < have ? x : 0;
 #pragma unroll
 				for (u32 g = 0; g < GROUPS; g++)
-					e[q].entry[g] = plan.table[x >> 8 * g & 0xff];
+					e[q].entry[g] = table[x >> 8 * g & 0xff];
 			}
 			u32 at[K], passed = places<N, K>(e, at);
 			pos += 2 * n;
@@ -215,31 +178,30 @@ struct RankBytes : RankCoder {
 			pos = ok ? pos : 0;
 #pragma unroll
 			for (u32 q = 0; q < K; q++) {
-				u32 bit = pos + at[q] * bits1, bits = (e[q].sum() >> 24) * bits1;
-				u32 x = funnelWrap(stored.p[bit / 32], stored.p[bit / 32 + 1], bit) & ~(~0u << bits);
-				f[q].entry[0] = plan.table1[x & group1];
+				u32 bit = ok ? pos + at[q] * bits1 : 0, bits = (e[q].sum() >> 24) * bits1;
+				u32 x = funnelWrap(stored.p[bit / 32], stored.p[bit / 32 + 1], bit);
+				x = ok ? x & ~(~0u << bits) : 0;
+				f[q].entry[0] = table[base1 + (x & group1)];
 				if (GROUPS == 2)
-					f[q].entry[GROUPS - 1] = plan.table1[x >> 4 * bits1];
+					f[q].entry[GROUPS - 1] = table[base1 + (x >> 4 * bits1)];
 			}
-			pos += passed * bits1;
+			pos += ok ? passed * bits1 : 0;
 			u32 later = places<N, K>(f, at);
 			pos = lastLevels(s, stored, pos, later, scratch, tile);
 			ok = ok && pos + n * REST <= end;
-			u32 have = ok ? n : 0;
+			have = ok ? n : 0;
 			warpSync(~0u); // the symbols are there
 #pragma unroll
 			for (u32 q = 0; q < K; q++) {
 				u32 first = (q * N + tile.lane) * EACH, symbols[GROUPS], these[GROUPS];
 				const u32 *p = (const u32 *)scratch + at[q] / 4;
 				u32 x = funnelWrap(p[0], p[1], 8 * at[q]), y = GROUPS == 2 ? funnelWrap(p[1], p[2], 8 * at[q]) : 0;
-				merge(f[q], plan.named1, x, y, these);
-				merge(e[q], plan.named0, these[0], these[GROUPS - 1], symbols);
+				merge(f[q], named1, x, y, these);
+				merge(e[q], named0, these[0], these[GROUPS - 1], symbols);
 				if (first < have)
 					storeOut((u32x4 *)(row + (from + first) * ROW_ELEMENT), join(symbols, stored, pos + first * REST));
 			}
-			pos += n * REST, from += SEGMENT;
-			if (from >= s.elements)
-				break;
+			pos += n * REST;
 			warpSync(~0u); // the scratch memory is free
 		}
 		return ok && (pos + 7) / 8 == length;

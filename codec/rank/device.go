@@ -34,7 +34,7 @@ func (c *Codec) DeviceForm() codec.DeviceForm {
 		uint32(c.elements), uint32(s.Rotate | s.SymbolBits<<8 | len(s.Digits)<<16), digits, uint32(c.header),
 	}
 	// Of a segment: its symbols, and two lists of its elements.
-	f.Scratch = ((s.SymbolBits+7)/8 + 2) * min(c.segment, (c.elements+15)&^15)
+	f.Scratch = 4 * min(c.segment, (c.elements+15)&^15)
 	f.EncodeScratch = f.Scratch
 	return f
 }
