@@ -121,6 +121,44 @@ func TestCoders_Decode(t *testing.T) {
 	}
 }
 
+// TestCoders_ManyRows decodes so many rows on so few blocks that each tile goes through its stages and its part of the list several
+// times, and some tiles of a warp have one row less than the others.
+func TestCoders_ManyRows(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	for _, name := range []string{"rank", "zipnn", "sleek", "ndzip", "ibpc"} {
+		for _, of := range []codec.DType{dtype.Float32, dtype.BFloat16} {
+			for _, rowBytes := range race.Some([]int{256, 512, 1024, 1040, 4096}) {
+				table := coded{name, of, rowBytes}
+				t.Run(table.String(), func(t *testing.T) {
+					n, distinct := 30_000_000/rowBytes+3, 101
+					if short() {
+						n = 1003
+					}
+					data := table.rows(distinct)
+					c := table.train(t, data)
+					slabs, hits := encodeSlabs(c, data, rowBytes, n, 3)
+					both(t, gpu, reason, func(b *bench) decodeResult {
+						k, out := decodeOf(b, c, slabs, hits, rowBytes, 0)
+						k.Leave = 100
+						b.launch(k)
+						return decodeResult{b.counters(k.Counters), out.read(b)}
+					}, func(t *testing.T, want, got decodeResult) {
+						equalDecode(t, want, got)
+						if got.count.Corrupt != 0 {
+							t.Fatalf("%d rows corrupt", got.count.Corrupt)
+						}
+						for i := range hits {
+							if !bytes.Equal(got.out[i*rowBytes:][:rowBytes], data[i*7919%distinct*rowBytes:][:rowBytes]) {
+								t.Fatalf("row %d differs from its source", i)
+							}
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
 // TestCoders_DecodeCorrupt damages rows and their lengths: the host's decoder says which are corrupt, and nothing outside the output is
 // written.
 func TestCoders_DecodeCorrupt(t *testing.T) {
