@@ -26,7 +26,7 @@ const (
 	pairBatches = 8  // different ones, that take turns
 	pairRounds  = 20 // batches timed on each GPU, times Options.Runs
 	pairCycles  = 3  // cycles of refreshing while batches are timed
-	pairLimit   = 10 // seconds, within which they must end
+	pairLimit   = 60 // seconds, within which they must end: one takes 2 to 10
 	// pairHead is the part of the rows that shuffling ranks all: the first ones.
 	pairHead = 200
 )

@@ -163,9 +163,6 @@ func TestGPUBench_Docs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := res.Whole(); err != nil {
-		t.Fatalf("docs/results/gpu-bench.json: %v; measure those cases, and merge: cachebench gpu-bench --from", err)
-	}
 	var table, plot bytes.Buffer
 	if err := report.GPUMarkdown(&table, res); err != nil {
 		t.Fatal(err)
@@ -181,6 +178,11 @@ func TestGPUBench_Docs(t *testing.T) {
 	_, after, ended := strings.Cut(rest, end)
 	if !found || !ended {
 		t.Fatalf("docs/performance.md has no place for the tables, between %q and %q", begin, end)
+	}
+	for _, s := range res.Incomplete {
+		if !strings.Contains(after, "**`"+s.Case+"`**") {
+			t.Errorf("docs/performance.md must say below the tables why **`%s`** is incomplete (%s): or measure it, and merge: cachebench gpu-bench --from", s.Case, s.Reason)
+		}
 	}
 	for path, want := range map[string]string{docs + "performance.md": before + begin + table.String() + end + after, docs + "results/gpu-bench.svg": plot.String()} {
 		if *update {

@@ -257,7 +257,7 @@ func choose(candidates []Candidate) int {
 	}
 	best := len(candidates) - 1
 	for i, c := range candidates {
-		if c.Skipped != "" || c.HitGBPerSecond < most*(1-judgedEqual) {
+		if c.Skipped != "" || c.HitGBPerSecond < most*(1-judgedEqual) || c.Codec != None && c.Ratio <= 1 { // no row shrinks: none by another name
 			continue
 		}
 		b := candidates[best]
