@@ -5,8 +5,10 @@ package experiment
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/codec/registry"
@@ -14,7 +16,8 @@ import (
 
 // TestLong_AutoDeliversHits runs auto, picking for this machine's processors, and every codec by hand on the default workload and real
 // tables: what auto picks delivers at least 0.95 times the bytes of hits a second that the best codec does. Medians of three runs each, in
-// turns; auto's are runs of what it picked, too, as the caches are the same.
+// turns; auto's are runs of what it picked, too, as the caches are the same. Where that is not the best, or not one codec, these run eight
+// times more: one run differs from the next by a tenth.
 func TestLong_AutoDeliversHits(t *testing.T) {
 	dir := os.Getenv("TENSORCACHE_DATA")
 	if dir == "" {
@@ -30,10 +33,8 @@ func TestLong_AutoDeliversHits(t *testing.T) {
 				continue
 			}
 		}
-		rates := map[string][]float64{}
-		names := append([]string{registry.Auto, registry.None}, registry.Concrete()...)
-		picked := map[string]bool{}
-		for range 3 {
+		rates, picked := map[string][]float64{}, map[string]bool{}
+		turn := func(names []string) {
 			for _, name := range names {
 				cfg.Codec = name
 				res, err := Run(context.Background(), cfg, Quiet{})
@@ -47,13 +48,29 @@ func TestLong_AutoDeliversHits(t *testing.T) {
 				rates[res.Cache.Codec] = append(rates[res.Cache.Codec], res.Results.HitRatio*res.Results.OutputGBPerSecond)
 			}
 		}
-		best := ""
-		for name, of := range rates {
-			t.Logf("%s %s: %.3f GB of hits a second", file, name, median(of))
-			if best == "" || median(of) > median(rates[best]) {
-				best = name
+		fastest := func() (best string) {
+			for name, of := range rates {
+				if best == "" || median(of) > median(rates[best]) {
+					best = name
+				}
+			}
+			return best
+		}
+		for range 3 {
+			turn(append([]string{registry.Auto, registry.None}, registry.Concrete()...))
+		}
+		if contenders := slices.Sorted(maps.Keys(picked)); len(contenders) > 1 || !picked[fastest()] {
+			if !picked[fastest()] {
+				contenders = append(contenders, fastest())
+			}
+			for range 8 {
+				turn(contenders)
 			}
 		}
+		for name, of := range rates {
+			t.Logf("%s %s: %.3f GB of hits a second, of %d runs", file, name, median(of), len(of))
+		}
+		best := fastest()
 		for name := range picked {
 			t.Logf("%s: auto picked %s", file, name)
 			if of := median(rates[name]); of < 0.95*median(rates[best]) {
