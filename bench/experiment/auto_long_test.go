@@ -23,59 +23,66 @@ func TestLong_AutoDeliversHits(t *testing.T) {
 	if dir == "" {
 		dir = "../../../shared/data"
 	}
-	for _, file := range []string{"", "cora.npz", "reddit.npz", "ncf_user.npy"} {
-		cfg := NewConfig()
-		cfg.Device, cfg.Link = "host", "none"
-		if file != "" {
-			cfg.Features = filepath.Join(dir, file)
-			if _, err := os.Stat(cfg.Features); errors.Is(err, os.ErrNotExist) {
-				t.Logf("%s is not here", file)
-				continue
-			}
-		}
-		rates, picked := map[string][]float64{}, map[string]bool{}
-		turn := func(names []string) {
-			for _, name := range names {
-				cfg.Codec = name
-				res, err := Run(context.Background(), cfg, Quiet{})
-				if err != nil {
-					t.Logf("%s %s: %v", file, name, err) // not for these elements
-					continue
+	for _, file := range []string{"default", "cora.npz", "reddit.npz", "ncf_user.npy"} {
+		t.Run(file, func(t *testing.T) {
+			cfg := NewConfig()
+			cfg.Device, cfg.Link = "host", "none"
+			if file != "default" {
+				cfg.Features = filepath.Join(dir, file)
+				if _, err := os.Stat(cfg.Features); errors.Is(err, os.ErrNotExist) {
+					t.Skip("it is not here")
 				}
-				if name == registry.Auto {
-					picked[res.Cache.Codec] = true
-				}
-				rates[res.Cache.Codec] = append(rates[res.Cache.Codec], res.Results.HitRatio*res.Results.OutputGBPerSecond)
 			}
-		}
-		fastest := func() (best string) {
+			as := func(res *Result) string { // a codec by which no row shrinks keeps rows as they are
+				if res.Cache.CompressionRatio == 1 {
+					return registry.None
+				}
+				return res.Cache.Codec
+			}
+			rates, picked := map[string][]float64{}, map[string]bool{}
+			turn := func(names []string) {
+				for _, name := range names {
+					cfg.Codec = name
+					res, err := Run(context.Background(), cfg, Quiet{})
+					if err != nil {
+						t.Logf("%s: %v", name, err) // not for these elements
+						continue
+					}
+					if name == registry.Auto {
+						picked[as(res)] = true
+					}
+					rates[as(res)] = append(rates[as(res)], res.Results.HitRatio*res.Results.OutputGBPerSecond)
+				}
+			}
+			fastest := func() (best string) {
+				for name, of := range rates {
+					if best == "" || median(of) > median(rates[best]) {
+						best = name
+					}
+				}
+				return best
+			}
+			for range 3 {
+				turn(append([]string{registry.Auto, registry.None}, registry.Concrete()...))
+			}
+			if contenders := slices.Sorted(maps.Keys(picked)); len(contenders) > 1 || !picked[fastest()] {
+				if !picked[fastest()] {
+					contenders = append(contenders, fastest())
+				}
+				for range 8 {
+					turn(contenders)
+				}
+			}
 			for name, of := range rates {
-				if best == "" || median(of) > median(rates[best]) {
-					best = name
+				t.Logf("%s: %.3f GB of hits a second, of %d runs", name, median(of), len(of))
+			}
+			best := fastest()
+			for name := range picked {
+				t.Logf("auto picked %s", name)
+				if of := median(rates[name]); of < 0.95*median(rates[best]) {
+					t.Errorf("auto's %s delivers %.3f GB of hits a second, %s %.3f", name, of, best, median(rates[best]))
 				}
 			}
-			return best
-		}
-		for range 3 {
-			turn(append([]string{registry.Auto, registry.None}, registry.Concrete()...))
-		}
-		if contenders := slices.Sorted(maps.Keys(picked)); len(contenders) > 1 || !picked[fastest()] {
-			if !picked[fastest()] {
-				contenders = append(contenders, fastest())
-			}
-			for range 8 {
-				turn(contenders)
-			}
-		}
-		for name, of := range rates {
-			t.Logf("%s %s: %.3f GB of hits a second, of %d runs", file, name, median(of), len(of))
-		}
-		best := fastest()
-		for name := range picked {
-			t.Logf("%s: auto picked %s", file, name)
-			if of := median(rates[name]); of < 0.95*median(rates[best]) {
-				t.Errorf("%s: auto's %s delivers %.3f GB of hits a second, %s %.3f", file, name, of, best, median(rates[best]))
-			}
-		}
+		})
 	}
 }
