@@ -58,7 +58,7 @@ func TestNew_AutoHeedsTraining(t *testing.T) {
 	}
 	for name, within := range map[string]int64{"alike": rows, "hot": 20} {
 		r := rand.New(rand.NewPCG(3, 4))
-		c, err := cache.New(cache.Options{
+		c := newCache(t, cache.Options{
 			Tables: []cache.Table{fromBytes(t, "t", data, rowBytes)}, Budget: 200_000, Device: "host", Link: cache.NoLink,
 			Training: func(yield func(int, []int64) bool) {
 				for range 20 {
@@ -72,15 +72,7 @@ func TestNew_AutoHeedsTraining(t *testing.T) {
 				}
 			},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		s, err := c.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
-		choice := s.Tables[0].Choice
+		choice := stats(t, c).Tables[0].Choice
 		if !strings.Contains(choice.Reason, "of lookups by the training batches") {
 			t.Errorf("%s: %s", name, choice.Reason)
 		}

@@ -143,15 +143,7 @@ func TestCoders_ManyRows(t *testing.T) {
 						b.launch(k)
 						return decodeResult{b.counters(k.Counters), out.read(b)}
 					}, func(t *testing.T, want, got decodeResult) {
-						equalDecode(t, want, got)
-						if got.count.Corrupt != 0 {
-							t.Fatalf("%d rows corrupt", got.count.Corrupt)
-						}
-						for i := range hits {
-							if !bytes.Equal(got.out[i*rowBytes:][:rowBytes], data[i*7919%distinct*rowBytes:][:rowBytes]) {
-								t.Fatalf("row %d differs from its source", i)
-							}
-						}
+						equalSources(t, want, got, hits, data, rowBytes)
 					})
 				})
 			}

@@ -469,17 +469,23 @@ func TestDecode_ManyRows(t *testing.T) {
 					b.launch(k)
 					return decodeResult{b.counters(k.Counters), out.read(b)}
 				}, func(t *testing.T, want, got decodeResult) {
-					equalDecode(t, want, got)
-					if got.count.Corrupt != 0 {
-						t.Fatalf("%d rows corrupt", got.count.Corrupt)
-					}
-					for i := range hits {
-						if !bytes.Equal(got.out[i*rowBytes:][:rowBytes], data[i*7919%distinct*rowBytes:][:rowBytes]) {
-							t.Fatalf("row %d differs from its source", i)
-						}
-					}
+					equalSources(t, want, got, hits, data, rowBytes)
 				})
 			})
+		}
+	}
+}
+
+// equalSources holds rows of hits, which encodeSlabs has made of data, against it: none is corrupt.
+func equalSources(t *testing.T, want, got decodeResult, hits []kernels.Found, data []byte, rowBytes int) {
+	t.Helper()
+	equalDecode(t, want, got)
+	if got.count.Corrupt != 0 {
+		t.Fatalf("%d rows corrupt", got.count.Corrupt)
+	}
+	for i := range hits {
+		if !bytes.Equal(got.out[i*rowBytes:][:rowBytes], data[i*7919%(len(data)/rowBytes)*rowBytes:][:rowBytes]) {
+			t.Fatalf("row %d differs from its source", i)
 		}
 	}
 }
