@@ -147,8 +147,10 @@ func (c *Cache) loadTables(ctx context.Context, ahead []trainingBatch) error {
 		}
 		name := c.codecOf(t)
 		terms := registry.Terms{Budget: c.share(t, raw), Link: c.opts.Link}
-		if p := tablePopularity(ahead, i, int64(t.Rows())); p != nil {
-			terms.HitRatio = p.hitRatio
+		if name == registry.Auto {
+			if p := tablePopularity(ahead, i, int64(t.Rows())); p != nil {
+				terms.HitRatio = p.hitRatio
+			}
 		}
 		watch := c.watchTable(ctx, t.name)
 		tier, err := transfer.Load(c.devices[0].device, t.source, transfer.Options{

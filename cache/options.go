@@ -97,8 +97,8 @@ type Options struct {
 	// Workers is how many goroutines the host uses for loading, and the host backend for each batch. Default GOMAXPROCS.
 	Workers int
 	// HostThreads is how many goroutines a GPU has help it with the misses of small rows (up to 768 B) of large tables (from
-	// 4 GiB), in batches of 16,384 rows and more: each keeps a processor busy then; more than 8 leave 4
-	// processors free. Whether they do is measured batch by batch. Default half of GOMAXPROCS, at most 8; negative for none.
+	// 4 GiB), in batches of 16,384 rows and more: each keeps a processor busy then; of more than 8 only
+	// as many work as leave 4 processors free, but 8 at least. Whether they do is measured batch by batch. Default half of GOMAXPROCS, at most 8; negative for none.
 	HostThreads int
 }
 

@@ -2,7 +2,9 @@ package cache
 
 import (
 	"iter"
+	"maps"
 	"slices"
+	"sort"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
@@ -111,29 +113,18 @@ func tablePopularity(batches []trainingBatch, table int, rows int64) popularity 
 		seen++
 	}
 	levels[0] = level{max(0, rows-seen), int64(len(after)) - asked}
-	all := make([]int, 0, len(levels))
-	for times := range levels {
-		all = append(all, times)
-	}
-	slices.Sort(all)
-	slices.Reverse(all)
-	p, at := popularity{{}}, popular{}
-	for _, times := range all {
-		at.rows += float64(levels[times].rows)
-		at.share += float64(levels[times].lookups) / float64(len(after))
-		p = append(p, at)
+	p, sum := popularity{{}}, level{}
+	for _, times := range slices.Backward(slices.Sorted(maps.Keys(levels))) {
+		sum.rows += levels[times].rows
+		sum.lookups += levels[times].lookups
+		p = append(p, popular{float64(sum.rows), float64(sum.lookups) / float64(len(after))})
 	}
 	return p
 }
 
 // hitRatio returns the share of the lookups, 0 to 1, that so many cached rows get.
 func (p popularity) hitRatio(rows float64) float64 {
-	i, _ := slices.BinarySearchFunc(p, rows, func(at popular, rows float64) int {
-		if at.rows < rows {
-			return -1
-		}
-		return 1
-	})
+	i := sort.Search(len(p), func(i int) bool { return p[i].rows >= rows })
 	switch {
 	case i == 0:
 		return 0

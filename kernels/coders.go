@@ -53,8 +53,8 @@ var coders = map[string]coder{
 	"ndzip64": {lanes: 32},
 }
 
-// hitDecoder is a kernel that decodes hits: its tiles' lanes, and the rows that a tile has on their way to shared memory. There is one of each
-// kind for tiles of any width. A block has table bytes of shared memory of its own.
+// hitDecoder is a kernel that decodes hits: its tiles' lanes, and the rows that a tile has on their way to shared memory. hitKernels lists those that
+// there are. A block has table bytes of shared memory of its own.
 type hitDecoder struct {
 	kind         string
 	lanes, ahead int

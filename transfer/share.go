@@ -53,8 +53,8 @@ type Sharer struct {
 
 // ShareOptions say how a device's misses are shared. The zero value of a field is its default.
 type ShareOptions struct {
-	// Threads is how many goroutines gather rows, each keeping a processor busy during a batch: 1 to 1024. More than 8 leave 4 of
-	// the processors that they may run on free. Default: half of GOMAXPROCS, at most 8.
+	// Threads is how many goroutines gather rows, each keeping a processor busy during a batch: 1 to 1024. Of more than 8
+	// only as many work as leave 4 of the processors that they may run on free, but 8 at least. Default: half of GOMAXPROCS, at most 8.
 	Threads int
 	// StageBytes is the staging memory, as much page-locked as on the device. Default 128 MiB, 262,144 rows of 512 bytes: what a
 	// batch has more of is the device's own.
@@ -191,7 +191,7 @@ func NewSharer(d device.Device, o ShareOptions) (_ *Sharer, err error) {
 		wake := make(chan struct{}, 1)
 		s.wakeOthers = append(s.wakeOthers, wake)
 		s.workers.Go(func() {
-			pprof.Do(context.Background(), shareLabels, func(context.Context) { s.keep(o.CPUs); s.help(wake) })
+			pprof.Do(context.Background(), shareLabels, func(context.Context) { s.keep(o.CPUs, o.Threads); s.help(wake) })
 		})
 	}
 	s.workers.Go(func() { pprof.Do(context.Background(), shareLabels, func(context.Context) { s.lead() }) })

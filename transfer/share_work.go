@@ -131,14 +131,14 @@ func (s *Sharer) lead() {
 	}
 }
 
-// keep keeps a worker to those of the given processors, for as long as it lives: its thread ends with it. Not the first one, which
+// keep keeps a worker to those of the given processors, if they are as many as least, for as long as it lives: its thread ends with it. Not the first one, which
 // yields to other goroutines while it looks for work: on a thread of its own that takes two switches.
-func (s *Sharer) keep(cpus []int) {
+func (s *Sharer) keep(cpus []int, least int) {
 	if len(cpus) == 0 {
 		return
 	}
 	runtime.LockOSThread()
-	if n, err := numa.KeepThread(cpus, s.threads); err != nil || n == 0 {
+	if n, err := numa.KeepThread(cpus, least); err != nil || n == 0 {
 		runtime.UnlockOSThread()
 		return
 	}

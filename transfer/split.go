@@ -17,7 +17,7 @@ import (
 type split struct {
 	odds   [splitRecent]float64 // logarithms, a ring
 	learnt int                  // shares that are or were in it
-	gaveUp int                  // the last shares on end in which the device gave up waiting
+	gaveUp bool                 // the device gave up waiting in the last share
 }
 
 const (
@@ -37,11 +37,11 @@ func (s *split) fraction() float64 {
 	return min(splitMost, max(splitLeast, 1/(1+math.Exp(-odds[n/2]))))
 }
 
-// learn takes in how a share went of which part was to be the host's.
+// learn takes in the times of a share that has ended.
 func (s *split) learn(t kernels.ShareTimes) {
-	if t.GaveUp == 0 {
-		s.gaveUp = 0
-	} else if s.gaveUp++; s.gaveUp == 1 {
+	before := s.gaveUp
+	s.gaveUp = t.GaveUp != 0
+	if s.gaveUp && !before {
 		return // a thread was put aside: unless that happens again it says nothing
 	}
 	s.odds[s.learnt%splitRecent] = math.Log(evenOdds(t))

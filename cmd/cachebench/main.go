@@ -89,7 +89,7 @@ func takes(names ...string) cobra.PositionalArgs {
 
 // backends says which are in the build, without loading a driver.
 func backends() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
+	if info, ok := debug.ReadBuildInfo(); ok && runtime.GOOS == "linux" {
 		for _, s := range info.Settings {
 			if s.Key == "-tags" && slices.Contains(strings.Split(s.Value, ","), "cuda") {
 				return "CUDA and host backends"

@@ -95,8 +95,8 @@ accesses by simulation.`,
 func parsePercent(text string) (float64, error) {
 	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
 	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if err != nil {
-		return 0, fmt.Errorf("--target-hit (%q) must be a hit rate such as 90%%", text)
+	if err != nil || !percent && v > 1 {
+		return 0, fmt.Errorf("--target-hit (%q) must be a hit rate such as 90%% or 0.9", text)
 	}
 	if percent {
 		v /= 100

@@ -59,7 +59,7 @@ func TestPlan_BadInput(t *testing.T) {
 		{"--target-hit 0%", "--target-hit (0 %) must be above 0 % and at most 100 %"},
 		{"--target-hit 101%", "--target-hit (101 %) must be above 0 % and at most 100 %"},
 		{"--target-hit NaN", "--target-hit (NaN %) must be above 0 % and at most 100 %"},
-		{"--target-hit most", `--target-hit ("most") must be a hit rate such as 90%`},
+		{"--target-hit most", `--target-hit ("most") must be a hit rate such as 90% or 0.9`},
 		{"--gpu-memory 0", `--gpu-memory ("0") must be a size: 80GiB, 80GB, bytes`},
 		{"--gpu-memory large", `--gpu-memory ("large") must be a size: 80GiB, 80GB, bytes`},
 		{"--policy mru,freq --codec zip", `unknown policy ("mru") must be one of freq, glru-2q, glru-arc, lru, static-degree, static-freq, static-optimal, static-pagerank, tinylfu` + "\n" + `codec: unknown codec ("zip") must be one of ` + strings.Join(registry.Usage(), ", ")},

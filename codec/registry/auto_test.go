@@ -171,3 +171,26 @@ func TestPick_AsksTrainFirst(t *testing.T) {
 		t.Fatal("no error")
 	}
 }
+
+// TestChoose_PassesOverSkipped: what is passed over is no measure for the others.
+func TestChoose_PassesOverSkipped(t *testing.T) {
+	all := []Candidate{
+		{Codec: "sleek", Skipped: "no row shrinks", HitGBPerSecond: 1.05}, {Codec: "ibp4", Ratio: 1.2, HitGBPerSecond: 1.04, DecodeGBPerSecond: 1},
+		{Codec: None, Ratio: 1, HitGBPerSecond: 1, DecodeGBPerSecond: 9},
+	}
+	if best := choose(all); all[best].Codec != "ibp4" {
+		t.Errorf("%s, want ibp4", all[best].Codec)
+	}
+	// Rows that no codec shrinks are no candidate's but none's.
+	noise := make([]byte, 64*300)
+	rand.NewChaCha8([32]byte{3}).Read(noise)
+	_, choice, err := Pick(noise, 64, dtype.Uint8, Terms{Link: NoLink})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range choice.Candidates {
+		if c.Codec != None && (c.Skipped == "") != (c.Ratio > 1) {
+			t.Errorf("%+v", c)
+		}
+	}
+}

@@ -33,17 +33,17 @@ type testLog struct {
 	// summary is the tool's, "" where it did not come to it. complaints are others of its lines that tell of faults.
 	summary    string
 	complaints int
-	// idle says that the tool had nothing to look at: the process ended without a call of the driver. Its exit status is the tool's then.
-	idle bool
+	// untouched says that the tool had nothing to look at: the process ended without a call of the driver. Its exit status is the tool's then.
+	untouched bool
 }
 
 func (l *testLog) unended() bool { return !l.finished }
 
 // void says that the tests ran under a tool that was cut off before it could say what it had found.
-func (l *testLog) void() bool { return l.tool != "" && l.summary == "" && !l.idle }
+func (l *testLog) void() bool { return l.tool != "" && l.summary == "" && !l.untouched }
 
 func (l *testLog) clean() bool {
-	return l.complaints == 0 && (l.void() || l.idle || clean.MatchString(l.summary))
+	return l.complaints == 0 && (l.void() || l.untouched || clean.MatchString(l.summary))
 }
 
 var (
@@ -72,7 +72,7 @@ func parseLog(pkg, tool string, text []byte) testLog {
 		}
 		switch {
 		case unused.MatchString(line):
-			l.idle = l.finished
+			l.untouched = true
 		case complain.MatchString(line):
 			l.complaints++
 		}
@@ -117,8 +117,9 @@ func parseLog(pkg, tool string, text []byte) testLog {
 	for i, t := range l.tests {
 		l.tests[i].Subtests, l.tests[i].Failed = subtests[t.Name], failed[t.Name]
 	}
+	l.untouched = l.untouched && l.finished
 	for i, t := range l.tests {
-		if l.idle && t.Result == "pass" {
+		if l.untouched && t.Result == "pass" {
 			l.tests[i].Result = "skip" // the tool saw nothing of it
 		}
 	}

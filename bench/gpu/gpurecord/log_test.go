@@ -57,7 +57,7 @@ func TestParseLog_ToolSawNothing(t *testing.T) {
 	if s := sanitized("kernels", "memcheck", []testLog{l}); s.Clean {
 		t.Errorf("a tool that saw nothing is clean: %+v", s)
 	}
-	if l := parseLog("kernels", "memcheck", fmt.Appendf(nil, text, "")); len(l.tests) != 0 || l.idle || !l.void() {
+	if l := parseLog("kernels", "memcheck", fmt.Appendf(nil, text, "")); len(l.tests) != 0 || l.untouched || !l.void() {
 		t.Errorf("cut off: %+v", l)
 	}
 	if l := parseLog("kernels", "memcheck", fmt.Appendf(nil, text, "FAIL")); len(l.tests) != 2 || l.tests[1].Name != theBinary {

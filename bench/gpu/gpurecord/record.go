@@ -205,7 +205,7 @@ func sanitized(pkg, tool string, logs []testLog) Sanitizer {
 	var clean, other []string
 	for _, l := range logs {
 		switch {
-		case l.clean() && !l.void() && !l.idle:
+		case l.clean() && !l.void() && !l.untouched:
 			clean = append(clean, l.summary)
 		case !l.clean():
 			other = append(other, cmp.Or(l.summary, fmt.Sprintf("%d complaints, then cut off", l.complaints)))

@@ -222,7 +222,7 @@ func (s *suite) process(ctx context.Context, tests []string) error {
 		return err
 	}
 	l := parseLog(s.pkg, s.tool, text)
-	if ran != nil && !l.unended() && !l.idle && !slices.ContainsFunc(l.tests, func(t Test) bool { return t.Result == "fail" }) {
+	if ran != nil && !l.unended() && !l.untouched && !slices.ContainsFunc(l.tests, func(t Test) bool { return t.Result == "fail" }) {
 		// It failed, and no test says so: nobody is to think it passed.
 		f, err := os.OpenFile(log.Name(), os.O_WRONLY|os.O_APPEND, 0)
 		if err != nil {
