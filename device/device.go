@@ -37,6 +37,8 @@ type Device interface {
 	AllocHost(bytes int64, what string) (Buffer, error)
 	// Free gives a buffer of Alloc or AllocHost back. Nothing may use it any more. The zero Buffer is ignored.
 	Free(Buffer)
+	// NeedsStaging says that kernels and copies cannot address Go memory: row numbers and rows pass through page-locked memory.
+	NeedsStaging() bool
 	// NewStream returns a new stream.
 	NewStream() (Stream, error)
 	// WrapStream returns a stream for the backend's own handle of one (a CUstream), which stays the caller's: Close

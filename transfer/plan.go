@@ -14,8 +14,18 @@ type Batch struct {
 	Ordered, Buckets device.Buffer
 	Out              device.Buffer
 	// End is how the batch ends, one of its kernels being the reading of the misses.
-	End kernels.Ending
-	// Share is the table's, nil where its misses are not shared. It must be nil while the stream captures a graph.
+	End     kernels.Ending
+	Reading Reading
+}
+
+// Reading is how a batch's misses are read. The zero value has the GPU read them in any order.
+type Reading struct {
+	// Ordered has them grouped by the page of their host address first.
+	Ordered bool
+	// Units has few blocks read units of neighbouring misses, which suits tables that are BeyondTranslation. It needs Ordered.
+	Units bool
+	// Share has the host's processors read a part of them where the table's planner says so. It needs Ordered. nil: the GPU alone.
+	// It must be nil while the stream captures a graph.
 	Share *ShareTable
 }
 
@@ -32,25 +42,15 @@ type Plan struct {
 	sharer *Sharer
 }
 
-// Where the reach of the device's address translation covers the table, or a batch is so small that launches cost more than
-// translation, misses are read in any order.
-const (
-	orderedTier  = 512 << 20 // bytes
-	orderedBatch = 4096      // rows
-)
-
-// Pages returns what the batch's lookup is to count its misses in, if it is to be Counted: without buckets where they are read in any
-// order.
+// Pages returns what the batch's lookup is to count its misses in: no buckets where misses are read in any order.
 func (b *Batch) Pages(tier kernels.HostRows) kernels.Pages {
-	always := b.Share != nil && b.Share.always
-	if always || tier.Mem.Size() >= orderedTier && b.Found.Size()/kernels.FoundBytes >= orderedBatch {
+	if b.Reading.Ordered {
 		return kernels.Pages{Buckets: b.Buckets, Tier: tier}
 	}
 	return kernels.Pages{}
 }
 
-// Enqueue puts the misses in address order where that pays, then reads them into the output: straight from the host tier, or
-// part of them through the host's processors. begun passes when the reading has begun.
+// Enqueue reads the misses into the output as b.Reading says. begun passes when the reading has begun.
 func (p *Plan) Enqueue(s device.Stream, tier kernels.HostRows, c kernels.Codec, b Batch, begun device.Event) error {
 	p.hosts = 0
 	p.sharer = nil
@@ -63,12 +63,12 @@ func (p *Plan) Enqueue(s device.Stream, tier kernels.HostRows, c kernels.Codec, 
 		}
 		p.fetch.Misses, p.fetch.AtBack = b.Ordered, false
 	}
-	if b.Share != nil {
-		if terms, ok := b.Share.next(rows); ok {
+	if share := b.Reading.Share; share != nil && b.Reading.Ordered {
+		if terms, ok := share.next(rows); ok {
 			return p.enqueueShared(s, b, terms)
 		}
 	}
-	if tier.Mem.Size() >= shareTier && tier.RowBytes <= shareRow && !p.fetch.AtBack {
+	if b.Reading.Units && b.Reading.Ordered {
 		p.share = kernels.ShareFetch{Fetch: p.fetch}
 		return s.Launch(&p.share)
 	}
@@ -79,7 +79,7 @@ func (p *Plan) enqueueShared(s device.Stream, b Batch, terms kernels.Share) erro
 	p.terms, p.hosts = terms, terms.Fraction
 	p.open = kernels.ShareOpen{Counters: b.Counters, Share: &p.terms}
 	p.share = kernels.ShareFetch{Fetch: p.fetch, Share: &p.terms}
-	p.sharer = b.Share.sharer
+	p.sharer = b.Reading.Share.sharer
 	p.sharer.expect()
 	err := s.Launch(&p.open)
 	if err == nil {

@@ -68,10 +68,19 @@ type ShareStats struct {
 	SharedNanos, AloneNanos float64
 }
 
+// BeyondTranslation says whether a table is so large, and its rows so short, that a GPU's reads of its misses cost address
+// translation, not bytes.
+func BeyondTranslation(tier kernels.HostRows) bool {
+	return tier.Mem.Size() >= shareTier && tier.RowBytes <= shareRow
+}
+
+// Always says whether every batch of the table is shared, as tests have it.
+func (t *ShareTable) Always() bool { return t != nil && t.always }
+
 // Shareable says whether sharing a table's misses is worth trying.
 func Shareable(tier kernels.HostRows) bool {
 	// Packed rows may move when they are written, and a worker that is late still reads where they lay.
-	return tier.Stride != 0 && tier.Mem.Size() >= shareTier && tier.RowBytes <= shareRow && tier.RowBytes <= kernels.MaxShareRow
+	return tier.Stride != 0 && BeyondTranslation(tier) && tier.RowBytes <= kernels.MaxShareRow
 }
 
 // Table registers a table's host tier as the device's kernels see it, or returns nil where sharing is not worth trying. The

@@ -95,6 +95,9 @@ func (d *Device) NewTimer() (device.Timer, error) { return &timer{}, nil }
 // Err implements device.Device: nothing fails here.
 func (d *Device) Err() error { return nil }
 
+// NeedsStaging implements device.Device.
+func (d *Device) NeedsStaging() bool { return false }
+
 // Close implements device.Device.
 func (d *Device) Close() error { return nil }
 

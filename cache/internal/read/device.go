@@ -186,5 +186,6 @@ func (d *Device) Close() {
 	}
 	d.Device.Free(d.Slab)
 	d.Device.Free(d.Map)
-	*d = Device{Index: d.Index, Device: d.Device, set: d.set}
+	d.Slab, d.Map, d.Ring, d.Sharer, d.tables, d.lanes = device.Buffer{}, device.Buffer{}, nil, nil, nil, nil
+	d.mu.scratch = scratch{}
 }

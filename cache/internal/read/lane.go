@@ -283,7 +283,7 @@ func (l *lane) abandon(s device.Stream) error {
 }
 
 // published says whether the lane's last batch is finished or about to be, without a call of the driver.
-func (l *lane) published() bool { return kernels.Published(l.result, l.batch) }
+func (l *lane) published() bool { return l.ending(0).Published() }
 
 // release makes a lane idle. If b is not nil, b leaves the batches under way at the same time.
 func (d *Device) release(l *lane, b *Batch) {

@@ -2,6 +2,7 @@ package read
 
 import (
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -77,6 +78,7 @@ func decide(t *TableView, n int64, traced bool) (r route, planned Launches) {
 	}
 	r.misses = transfer.Reading{
 		Ordered: t.Share.Always() || t.Rows.Mem.Size() >= orderedTier && n >= orderedRows,
+		Units:   transfer.BeyondTranslation(t.Rows),
 		Share:   t.Share,
 	}
 	return r, planned
@@ -91,7 +93,7 @@ func (r *route) lists(n int) int64 {
 }
 
 // long says whether the table's rows are too long for one launch.
-func (t *TableView) long() bool { return t.Rows.RowBytes >= kernels.LongRow }
+func (t *TableView) long() bool { return t.Rows.RowBytes >= abi.LongRow }
 
 // enqueue enqueues what the route says on stream s, with hits on side where they are served beside the misses.
 func (r *route) enqueue(l *lane, s, side device.Stream, lookup kernels.Lookup) error {

@@ -229,4 +229,3 @@ func (k *timeline) close() {
 		k.stream, k.timer, k.spare = nil, nil, nil
 	}
 }
-
