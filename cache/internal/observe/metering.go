@@ -66,7 +66,7 @@ func (t *Telemetry) followMeter(p metric.MeterProvider) *metering {
 	if err := t.instruments(now); err != nil {
 		otel.Handle(err)
 	} else {
-		now.live = !isPlaceholder(p)
+		now.live = !IsPlaceholder(p)
 	}
 	t.replaceMeterLocked(have, now)
 	return now

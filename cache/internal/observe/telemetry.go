@@ -30,7 +30,6 @@ type Options struct {
 	TracerProvider trace.TracerProvider
 	MeterProvider  metric.MeterProvider
 	MissEvents     int
-	HostLink       int64
 	Logger         *slog.Logger
 	Errors         []ErrorKind
 }
@@ -73,14 +72,17 @@ func New(o Options, set *read.Set) *Telemetry {
 	}
 	t.Log = o.Logger.With(slog.String("cache", t.name))
 	// The global providers of now may be placeholders for those that will be set.
-	if p := t.opts.TracerProvider; p != nil && isPlaceholder(p) {
+	if p := t.opts.TracerProvider; p != nil && IsPlaceholder(p) {
 		t.opts.TracerProvider = nil
 	}
-	if p := t.opts.MeterProvider; p != nil && isPlaceholder(p) {
+	if p := t.opts.MeterProvider; p != nil && IsPlaceholder(p) {
 		t.opts.MeterProvider = nil
 	}
 	return t
 }
+
+// SetSet sets the devices and tables, when they are known.
+func (t *Telemetry) SetSet(set *read.Set) { t.set = set }
 
 // Serve begins to observe batches. The tables and devices of the set must be complete.
 func (t *Telemetry) Serve(sources Sources, gauges func(*Maker) func(metric.Observer)) {
@@ -139,7 +141,7 @@ func (t *Telemetry) tracer() *tracing {
 
 func (t *Telemetry) followTracer(p trace.TracerProvider) *tracing {
 	now := &tracing{provider: p, same: reflect.ValueOf(p).Comparable()}
-	if _, noop := p.(tracenoop.TracerProvider); !noop && !isPlaceholder(p) {
+	if _, noop := p.(tracenoop.TracerProvider); !noop && !IsPlaceholder(p) {
 		now.tracer = p.Tracer(Scope)
 		for _, table := range t.set.Tables {
 			var devices [][]trace.SpanStartOption
@@ -155,9 +157,9 @@ func (t *Telemetry) followTracer(p trace.TracerProvider) *tracing {
 	return now
 }
 
-// isPlaceholder says whether a provider is the global one of a process that has set none. What it makes does nothing, or
+// IsPlaceholder says whether a provider is the global one of a process that has set none. What it makes does nothing, or
 // forwards to the first one that is set: then that is the global one.
-func isPlaceholder(p any) bool {
+func IsPlaceholder(p any) bool {
 	t := reflect.TypeOf(p)
 	return t.Kind() == reflect.Pointer && strings.HasSuffix(t.Elem().PkgPath(), "/otel/internal/global")
 }
