@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -57,8 +58,8 @@ func TestGPUDocs(t *testing.T) {
 		}
 	}
 	for name, reason := range missedCases(res) {
-		if !strings.Contains(want["performance.md"], "- **`"+name+"`**") {
-			t.Errorf("docs/performance.md must have a line that begins with - **`%s`** and says why the case %s", name, reason)
+		if !strings.Contains(want["performance.md"], "\n| **`"+name+"`** |") {
+			t.Errorf("docs/performance.md must have a line that begins with | **`%s`** | and says why the case %s", name, reason)
 		}
 	}
 }
@@ -68,7 +69,7 @@ func TestGPUDocs_Blocks(t *testing.T) {
 	t.Parallel()
 	r := example(t)
 	block := func(name, body string) string { return blockBegin + name + blockName + body + blockEnd }
-	for _, name := range []string{"machine", "headline", "hits", "misses", "codecs", "missed", "lookup", "lookup load memory"} {
+	for _, name := range []string{"machine", "headline", "hits", "misses", "codecs", "lookup", "lookup load/512 memory/MiB"} {
 		text, err := renewBlocks("before\n"+block(name, "stale\n")+"between\n"+block("machine", "")+"after\n", r)
 		if err != nil || strings.Contains(text, "stale") || !strings.HasPrefix(text, "before\n") || !strings.HasSuffix(text, blockEnd+"after\n") || !strings.Contains(text, "between\n") {
 			t.Errorf("%s: %v, %q", name, err, text)
@@ -78,8 +79,8 @@ func TestGPUDocs_Blocks(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		block("other", ""):                 "block (other) must be a list of cases, or machine, headline, hits, misses, codecs or missed",
-		block("lookup other", ""):          "block (lookup other) must be a list of cases, or machine, headline, hits, misses, codecs or missed",
+		block("other", ""):                 "block (other) must be a list of cases, or machine, headline, hits, misses or codecs",
+		block("lookup other", ""):          "block (lookup other) must be a list of cases, or machine, headline, hits, misses or codecs",
 		blockBegin + "machine" + blockName: "block (machine) must end in <!-- end -->",
 		blockBegin + "machine -->\n":       "block must begin with a line of the form <!-- figures: NAME; make gpu-docs -->",
 	} {
@@ -100,8 +101,8 @@ func TestGPUDocs_Missed(t *testing.T) {
 		},
 		Incomplete: []gpu.Skipped{{Case: "pair-refresh", Reason: "cut off"}},
 	}
-	text, err := figures("missed", r)
-	if want := "| case | rows | batch | value | beside | ratio | goal |\n|---|---|---|---|---|---|---|\n| `lookup` | hits | 0 | 19.0 Gkeys/s | – | – | ≥ 20 |\n| `pair-refresh` | | | incomplete | | | |\n"; err != nil || text != want {
+	text, err := figures("lookup link/512 pair-refresh", r)
+	if want := "| case | rows | batch | value | beside | ratio | goal |\n|---|---|---|---|---|---|---|\n| `lookup` | hits | 0 | 19.0 Gkeys/s | – | – | **≥ 20** |\n| `pair-refresh` | | | incomplete | | | |\n"; err != nil || text != want {
 		t.Errorf("%v, %q, want %q", err, text, want)
 	}
 	if missed := missedCases(r); len(missed) != 2 || missed["lookup"] != "misses a goal" || missed["pair-refresh"] != "is incomplete (cut off)" {
@@ -149,7 +150,8 @@ func renewBlocks(text string, r *gpu.Report) (string, error) {
 	}
 }
 
-// figures renders one block: by its name, or, of a list of cases, a line for each of their results.
+// figures renders one block. Its name is one of those below, or a list of cases. CASE/X is those results of the case whose row length or
+// unit is X.
 func figures(name string, r *gpu.Report) (string, error) {
 	switch name {
 	case "machine":
@@ -162,32 +164,38 @@ func figures(name string, r *gpu.Report) (string, error) {
 		return missFigures(r), nil
 	case "codecs":
 		return codecFigures(r), nil
-	case "missed":
-		missed := caseLines(r, func(x *gpu.Result) bool { return x.GoalOf != "" && !x.Reached })
-		for _, s := range r.Incomplete {
-			missed += "| `" + s.Case + "` | | | incomplete | | | |\n"
+	}
+	only := map[string]string{}
+	for _, field := range strings.Fields(name) {
+		c, which, _ := strings.Cut(field, "/")
+		only[c] = which
+	}
+	for c := range only {
+		if slices.Contains(gpu.Cases, c) {
+			continue
 		}
-		return missed, nil
+		return "", fmt.Errorf("block (%s) must be a list of cases, or machine, headline, hits, misses or codecs", name)
 	}
-	cases := strings.Fields(name)
-	if len(cases) == 0 || slices.ContainsFunc(cases, func(c string) bool { return !slices.Contains(gpu.Cases, c) }) {
-		return "", fmt.Errorf("block (%s) must be a list of cases, or machine, headline, hits, misses, codecs or missed", name)
-	}
-	return caseLines(r, func(x *gpu.Result) bool { return slices.Contains(cases, x.Case) }), nil
+	return caseFigures(r, only), nil
 }
 
-// caseLines is a table with a line for each result that keep picks, in the order of gpu.Cases.
-func caseLines(r *gpu.Report, keep func(*gpu.Result) bool) string {
+// caseFigures is a table with a line for each result of the cases, in the order of gpu.Cases. A case whose value in only is not empty has the
+// results of that row length or unit. Goals that are missed are bold.
+func caseFigures(r *gpu.Report, only map[string]string) string {
 	var b strings.Builder
 	b.WriteString("| case | rows | batch | value | beside | ratio | goal |\n|---|---|---|---|---|---|---|\n")
 	for _, name := range gpu.Cases {
 		for i := range r.Results {
 			x := &r.Results[i]
-			if x.Case != name || !keep(x) {
+			which, ok := only[name]
+			if !ok || x.Case != name || which != "" && which != x.Unit && which != strconv.Itoa(x.RowBytes) {
 				continue
 			}
-			rows := x.Codec
-			if x.RowBytes != 0 {
+			rows, goal := x.Codec, goalOf(x)
+			if x.GoalOf != "" && !x.Reached {
+				goal = "**" + goal + "**"
+			}
+			if x.RowBytes != 0 && x.Case != "lookup" {
 				rows = strings.TrimSpace(fmt.Sprintf("%d B %s", x.RowBytes, x.Codec))
 			}
 			if x.Case == "gather-misses-large" {
@@ -197,7 +205,12 @@ func caseLines(r *gpu.Report, keep func(*gpu.Result) bool) string {
 			if x.BaselineValue != 0 {
 				beside = figure(x.BaselineValue) + " (" + x.Baseline + ")"
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s %s | %s | %s | %s |\n", x.Case, rows, count(int64(x.Batch)), gpuValue(x), unit(x.Unit), beside, gpuRatio(x), goalOf(x))
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s %s | %s | %s | %s |\n", x.Case, rows, count(int64(x.Batch)), gpuValue(x), unit(x.Unit), beside, gpuRatio(x), goal)
+		}
+		for _, s := range r.Incomplete {
+			if _, ok := only[name]; ok && s.Case == name {
+				b.WriteString("| `" + name + "` | | | incomplete | | | |\n")
+			}
 		}
 	}
 	return b.String()
@@ -269,6 +282,7 @@ func codecFigures(r *gpu.Report) string {
 			codecs = append(codecs, name)
 		}
 	}
+	slices.Sort(codecs)
 	var b strings.Builder
 	b.WriteString("| codec |")
 	for _, element := range []string{"float32", "bfloat16"} {
