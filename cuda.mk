@@ -74,8 +74,8 @@ gpu-collect:
 # Renews what is made from the committed figures: docs/results/gpu-bench.md and its plot, the marked blocks of docs/performance.md and
 # README.md, and the codecs' rates in codec/gpurates.go.
 gpu-docs:
-	go test ./bench/report -run '^TestGPUDocs$$' -update
 	go test ./cmd/cachebench -run '^TestGPUBench_Rates$$' -update
+	go test ./bench/report -run '^TestGPUDocs$$' -update
 
 check-gpu-record: # says whether the committed record is of the committed code, or what is owed
 	go run ./bench/gpu/gpurecord -check $(GPU_RECORD) -owed $(GPU_OWED)
