@@ -213,9 +213,9 @@ func TestHostNodes_Bad(t *testing.T) {
 		"cache: HostNodes (-2) must not be negative, but for AnyNode alone":                             {-2},
 		"cache: HostNodes (-1) must not be negative, but for AnyNode alone":                             {0, -1},
 		"cache: HostNodes (1) must not be named twice":                                                  {1, 0, 1},
-		"cache: HostNodes (1) must be a node whose memory this process can have: 0, 2, 3":               {0, 1},
-		"cache: HostNodes (4) must be a node whose memory this process can have: 0, 2, 3":               {4},
-		"cache: HostNodes (0) must be a node whose memory this process can have: the system names none": {0},
+		"cache: Host.Nodes (1) must be a node whose memory this process can have: 0, 2, 3":               {0, 1},
+		"cache: Host.Nodes (4) must be a node whose memory this process can have: 0, 2, 3":               {4},
+		"cache: Host.Nodes (0) must be a node whose memory this process can have: the system names none": {0},
 	} {
 		m := uneven
 		if strings.HasSuffix(want, "none") {
