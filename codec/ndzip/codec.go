@@ -1,11 +1,9 @@
 package ndzip
 
 import (
-	"fmt"
-
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 	"github.com/tensorcache/tensorcache/internal/dtype"
-	"github.com/tensorcache/tensorcache/slab"
 )
 
 const name = "ndzip"
@@ -36,8 +34,8 @@ func New(dtype codec.DType, rowBytes int) (*Codec, error) {
 }
 
 func newCodec(word, rowBytes int) (*Codec, error) {
-	if rowBytes < 1 || rowBytes > slab.MaxRowBytes {
-		return nil, fmt.Errorf("ndzip: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
+	if err := rowcodec.CheckRow(name, rowBytes); err != nil {
+		return nil, err
 	}
 	return &Codec{word, rowBytes, rowBytes / groupBytes(word)}, nil
 }

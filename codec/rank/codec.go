@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
 // Limits of the format.
@@ -73,8 +73,8 @@ type level struct {
 
 // New returns the codec of that shape for rows of rowBytes.
 func New(rowBytes int, s Shape) (*Codec, error) {
-	if rowBytes < 1 || rowBytes > slab.MaxRowBytes {
-		return nil, fmt.Errorf("rank: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
+	if err := rowcodec.CheckRow("rank", rowBytes); err != nil {
+		return nil, err
 	}
 	width := 8 * s.ElementBytes
 	if err := checkElement(s.ElementBytes); err != nil {
@@ -162,13 +162,6 @@ func headerBytes(rowBytes int) int {
 		return 2
 	}
 	return 3
-}
-
-// Shape returns a copy of the codec's shape.
-func (c *Codec) Shape() Shape {
-	s := c.shape
-	s.Digits, s.Symbols = slices.Clone(s.Digits), slices.Clone(s.Symbols)
-	return s
 }
 
 // Name implements codec.Codec.

@@ -3,16 +3,12 @@ package rank
 import (
 	"cmp"
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"slices"
 
-	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
 const (
-	// trainElements is how many of a sample's elements are counted, in whole rows spread over it: more change nothing.
-	trainElements = 1 << 20
 	// topBits are those of an element that are counted: enough for the longest symbol below a rotated-out sign.
 	topBits = maxSymbol + 1
 	// A level costs time, too: it must save 1/levelPrice bits an element.
@@ -22,13 +18,8 @@ const (
 // Train makes the codec that stores the sample's rows in about the fewest bytes. They lie back to back, rows of elements of
 // elementBytes, 2, 4 or 8. It tries every length of symbol, with the sign and without it, and for each finds the best digits.
 func Train(sample []byte, rowBytes, elementBytes int) (*Codec, error) {
-	switch {
-	case rowBytes < 1 || rowBytes > slab.MaxRowBytes:
-		return nil, fmt.Errorf("rank: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
-	case len(sample) == 0:
-		return nil, errors.New("rank: sample (0 rows) must have at least one row")
-	case len(sample)%rowBytes != 0:
-		return nil, fmt.Errorf("rank: sample (%d bytes) must be a multiple of the row (%d bytes)", len(sample), rowBytes)
+	if err := rowcodec.CheckSample("rank", sample, rowBytes); err != nil {
+		return nil, err
 	}
 	if err := checkElement(elementBytes); err != nil {
 		return nil, err
@@ -65,13 +56,7 @@ func Train(sample []byte, rowBytes, elementBytes int) (*Codec, error) {
 // countTops counts elements by their leading topBits bits.
 func countTops(sample []byte, rowBytes, elementBytes int) []int64 {
 	counts := make([]int64, 1<<topBits)
-	rows, perRow := len(sample)/rowBytes, rowBytes/elementBytes
-	if perRow == 0 {
-		return counts
-	}
-	take := max(1, min(rows, trainElements/perRow))
-	for i := range take {
-		row := sample[i*rows/take*rowBytes:][:perRow*elementBytes]
+	for row := range rowcodec.SpreadRows(sample, rowBytes, elementBytes) {
 		// The leading bytes of an element are its last two.
 		for at := elementBytes - 2; at < len(row); at += elementBytes {
 			counts[binary.LittleEndian.Uint16(row[at:])>>(16-topBits)]++

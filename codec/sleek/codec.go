@@ -3,8 +3,7 @@ package sleek
 import (
 	"fmt"
 
-	"github.com/tensorcache/tensorcache/codec"
-	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
 // The lengths a subchunk may have, in bytes, all powers of two between these.
@@ -27,31 +26,10 @@ type Codec struct {
 	blocks     blocks
 }
 
-// New returns the codec for rows of dtype's elements with subchunks of the given length, a power of two from 16 to 1024 bytes.
-func New(dtype codec.DType, rowBytes, subchunk int) (*Codec, error) {
-	l, err := layoutOf(dtype)
-	if err != nil {
-		return nil, err
-	}
-	return newCodec(l, rowBytes, subchunk, nil)
-}
-
-// NewBounded returns the codec in the error-bounded mode: no finite element read back differs from what it was by more than bound,
-// a positive and finite number, which is rounded down to a power of two.
-func NewBounded(bound float64, dtype codec.DType, rowBytes, subchunk int) (*Codec, error) {
-	l, err := layoutOf(dtype)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkBound(bound); err != nil {
-		return nil, err
-	}
-	return newCodec(l, rowBytes, subchunk, newBounded(l, bound))
-}
-
+// newCodec returns the codec for rows of rowBytes in subchunks of the given length; b is nil for the lossless mode.
 func newCodec(l layout, rowBytes, subchunk int, b *bounded) (*Codec, error) {
-	if rowBytes < 1 || rowBytes > slab.MaxRowBytes {
-		return nil, fmt.Errorf("sleek: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
+	if err := rowcodec.CheckRow("sleek", rowBytes); err != nil {
+		return nil, err
 	}
 	if subchunk < minSubchunk || subchunk > maxSubchunk || subchunk&(subchunk-1) != 0 {
 		return nil, fmt.Errorf("sleek: subchunk (%d bytes) must be a power of two from %d to %d", subchunk, minSubchunk, maxSubchunk)

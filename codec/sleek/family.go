@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
 // The codecs' names. The bounded one's is followed by a colon and its bound.
@@ -19,7 +20,7 @@ var (
 	SLEEK = codec.Family{
 		Name: name, GPURate: codec.RateOnGPU(name),
 		Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
-			return asCodec(Train(sample, rowBytes, dtype))
+			return rowcodec.AsCodec(Train(sample, rowBytes, dtype))
 		},
 		Unmarshal: unmarshal,
 	}
@@ -36,7 +37,7 @@ var (
 			return codec.Family{
 				Name: boundedName + ":" + option, Lossy: true,
 				Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
-					return asCodec(TrainBounded(sample, rowBytes, dtype, bound))
+					return rowcodec.AsCodec(TrainBounded(sample, rowBytes, dtype, bound))
 				},
 				Unmarshal: unmarshal,
 			}, err
@@ -45,12 +46,4 @@ var (
 	}
 )
 
-func unmarshal(b []byte) (codec.Codec, error) { return asCodec(Unmarshal(b)) }
-
-// asCodec keeps a nil *Codec from becoming a non-nil interface.
-func asCodec(c *Codec, err error) (codec.Codec, error) {
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
-}
+func unmarshal(b []byte) (codec.Codec, error) { return rowcodec.AsCodec(Unmarshal(b)) }

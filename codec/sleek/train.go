@@ -1,11 +1,8 @@
 package sleek
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/tensorcache/tensorcache/codec"
-	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
 // Train makes the codec whose subchunk length stores the sample's rows, of dtype's elements and back to back, in the fewest bytes.
@@ -31,13 +28,8 @@ func TrainBounded(sample []byte, rowBytes int, dtype codec.DType, bound float64)
 
 // train makes the codec whose subchunk length stores the sample's rows in the fewest bytes; of two as good, the longer.
 func train(sample []byte, rowBytes int, l layout, b *bounded) (*Codec, error) {
-	switch {
-	case rowBytes < 1 || rowBytes > slab.MaxRowBytes:
-		return nil, fmt.Errorf("sleek: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
-	case len(sample) == 0:
-		return nil, errors.New("sleek: sample (0 rows) must have at least one row")
-	case len(sample)%rowBytes != 0:
-		return nil, fmt.Errorf("sleek: sample (%d bytes) must be a multiple of the row (%d bytes)", len(sample), rowBytes)
+	if err := rowcodec.CheckSample("sleek", sample, rowBytes); err != nil {
+		return nil, err
 	}
 	var codecs []*Codec
 	for subchunk := maxSubchunk; subchunk >= minSubchunk; subchunk /= 2 {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
 // PlaneKind is how a byte plane is stored.
@@ -53,8 +53,8 @@ type coded struct {
 
 // New returns the codec of rows of rowBytes with a plane for each byte of an element, lowest first.
 func New(rowBytes int, layout Layout, planes []Plane) (*Codec, error) {
-	if rowBytes < 1 || rowBytes > slab.MaxRowBytes {
-		return nil, fmt.Errorf("zipnn: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
+	if err := rowcodec.CheckRow("zipnn", rowBytes); err != nil {
+		return nil, err
 	}
 	if err := layout.check(); err != nil {
 		return nil, err
@@ -120,12 +120,6 @@ func regions(rowBytes int) int {
 func (c *Codec) region(g int) (first, end int) {
 	return g * c.elements / c.regions, (g + 1) * c.elements / c.regions
 }
-
-// Layout returns the table's.
-func (c *Codec) Layout() Layout { return c.layout }
-
-// Planes returns a copy of the codec's planes, lowest byte first.
-func (c *Codec) Planes() []Plane { return slices.Clone(c.planes) }
 
 // Name implements codec.Codec.
 func (c *Codec) Name() string { return "zipnn" }

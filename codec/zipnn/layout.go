@@ -54,23 +54,18 @@ func (o *order) undo(x uint64) uint64 {
 	return x>>1&o.exponent | x<<o.shift&o.sign | x&o.low
 }
 
-// undoAll undoes apply in b, whole elements.
-func (o *order) undoAll(b []byte) { o.all(b, o.undo) }
-
-// applyAll applies the order in b, whole elements.
-func (o *order) applyAll(b []byte) { o.all(b, o.apply) }
-
-func (o *order) all(b []byte, f func(uint64) uint64) {
+// applyAll applies the order to b, which holds whole elements.
+func (o *order) applyAll(b []byte) {
 	if o.as {
 		return
 	}
 	for ; len(b) >= 8; b = b[8:] {
-		binary.LittleEndian.PutUint64(b, f(binary.LittleEndian.Uint64(b)))
+		binary.LittleEndian.PutUint64(b, o.apply(binary.LittleEndian.Uint64(b)))
 	}
 	if len(b) > 0 {
 		var last [8]byte
 		copy(last[:], b)
-		binary.LittleEndian.PutUint64(last[:], f(binary.LittleEndian.Uint64(last[:])))
+		binary.LittleEndian.PutUint64(last[:], o.apply(binary.LittleEndian.Uint64(last[:])))
 		copy(b, last[:])
 	}
 }
