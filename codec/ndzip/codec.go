@@ -8,14 +8,14 @@ import (
 
 const name = "ndzip"
 
-// Codec is ndzip for the rows of one table. It implements [codec.Codec].
+// Codec stores the rows of one table. It implements [codec.Codec].
 type Codec struct {
 	word     int // bytes
 	rowBytes int
-	groups   int // whole ones of the row
+	groups   int // whole groups of the row
 }
 
-// wordOf returns the bytes of a word of the element types that the codec takes.
+// wordOf returns the bytes of a word of an element type, or an error if the codec does not serve the type.
 func wordOf(of codec.DType) (int, error) {
 	switch of {
 	case dtype.Float16, dtype.BFloat16, dtype.Float32, dtype.Float64:
@@ -40,7 +40,7 @@ func newCodec(word, rowBytes int) (*Codec, error) {
 	return &Codec{word, rowBytes, rowBytes / groupBytes(word)}, nil
 }
 
-// groupBytes is the length of a group: as many words as a word has bits.
+// groupBytes returns the length of a group, which has as many words as a word has bits.
 func groupBytes(word int) int { return 8 * word * word }
 
 // Name implements codec.Codec.
@@ -52,7 +52,7 @@ func (c *Codec) RowBytes() int { return c.rowBytes }
 // MetadataBytes implements codec.Codec: nothing is learned of a table.
 func (c *Codec) MetadataBytes() int64 { return 0 }
 
-// EncodeBound implements codec.Codec: heads, all columns, the remainder, and a word that is stored beyond the columns.
+// EncodeBound implements codec.Codec: heads, all columns, the remainder, and a word that is written beyond the columns.
 func (c *Codec) EncodeBound() int { return (c.groups+1)*c.word + c.rowBytes }
 
 // Encode implements codec.Codec.

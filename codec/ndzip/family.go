@@ -5,7 +5,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
-// NDZip is the family of the registry.
+// NDZip makes the codecs. It serves floats of 2, 4 and 8 bytes.
 var NDZip = codec.Family{
 	Name: name, GPURate: codec.RateOnGPU(name),
 	Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
@@ -14,7 +14,7 @@ var NDZip = codec.Family{
 	Unmarshal: func(b []byte) (codec.Codec, error) { return rowcodec.AsCodec(Unmarshal(b)) },
 }
 
-// train is New, which has nothing to learn, for a sample that is one.
+// train returns New's codec, which learns nothing, after checking the sample.
 func train(sample []byte, rowBytes int, dtype codec.DType) (*Codec, error) {
 	c, err := New(dtype, rowBytes)
 	if err != nil {

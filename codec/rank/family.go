@@ -5,7 +5,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
-// Family is that of the registry. It serves elements of 2, 4 and 8 bytes, floats or integers.
+// Family makes the codecs. It serves elements of 2, 4 and 8 bytes, floats and integers.
 var Family = codec.Family{
 	Name: "rank", GPURate: codec.RateOnGPU("rank"),
 	Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {

@@ -44,7 +44,7 @@ func Unmarshal(b []byte) (*Codec, error) {
 	return parse(body)
 }
 
-// parse reads metadata without its checksum, of a version that is known.
+// parse reads metadata without its checksum.
 func parse(body []byte) (*Codec, error) {
 	s := Shape{ElementBytes: int(body[5]), Rotate: int(body[6]), SymbolBits: int(body[7])}
 	levels, rest := int(body[12]), body[metadataHeader:]

@@ -6,13 +6,13 @@ import (
 	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
-// The lengths a subchunk may have, in bytes, all powers of two between these.
+// Subchunk lengths in bytes are the powers of two from minSubchunk to maxSubchunk.
 const (
 	minSubchunk = 16
 	maxSubchunk = 1024
 )
 
-// Codec is SLEEK for the rows of one table. It implements [codec.Codec].
+// Codec stores the rows of one table. It implements [codec.Codec].
 type Codec struct {
 	layout
 	lanes     lanes
@@ -22,7 +22,7 @@ type Codec struct {
 	bounded   *bounded
 
 	perGroup   uint // words in eight bytes
-	full, last int  // words in a subchunk, and in the last one
+	full, last int  // words in a whole subchunk, and in the last one
 	blocks     blocks
 }
 
@@ -43,7 +43,7 @@ func newCodec(l layout, rowBytes, subchunk int, b *bounded) (*Codec, error) {
 	return c, nil
 }
 
-// Name implements codec.Codec: "sleek", or with the bound in force "sleek-eb:0.5".
+// Name implements codec.Codec: "sleek", or "sleek-eb:0.5" with the rounded bound.
 func (c *Codec) Name() string {
 	if c.bounded == nil {
 		return name
@@ -51,7 +51,7 @@ func (c *Codec) Name() string {
 	return fmt.Sprintf("%s:%g", boundedName, c.Bound())
 }
 
-// Bound returns the largest absolute difference between an element and what is read back, 0 if there is none.
+// Bound returns the largest absolute error of an element, 0 in the lossless mode.
 func (c *Codec) Bound() float64 {
 	if c.bounded == nil {
 		return 0
@@ -59,7 +59,7 @@ func (c *Codec) Bound() float64 {
 	return c.bounded.bound()
 }
 
-// MetadataBytes implements codec.Codec: all that the kernels need is in their arguments.
+// MetadataBytes implements codec.Codec. It is 0: kernels have all parameters in their arguments.
 func (c *Codec) MetadataBytes() int64 { return 0 }
 
 // RowBytes implements codec.Codec.
@@ -68,7 +68,7 @@ func (c *Codec) RowBytes() int { return c.rowBytes }
 // SubchunkBytes returns the length of a subchunk, G.
 func (c *Codec) SubchunkBytes() int { return c.subchunk }
 
-// words returns the number of words of subchunk i, the row's last one being padded.
+// words returns the number of words of subchunk i, a padded last word included.
 func (c *Codec) words(i int) int {
 	return (min(c.subchunk, c.rowBytes-i*c.subchunk) + c.word - 1) / c.word
 }

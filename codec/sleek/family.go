@@ -8,13 +8,13 @@ import (
 	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
-// The codecs' names. The bounded one's is followed by a colon and its bound.
+// The codecs' names. The name of the bounded one is followed by a colon and the bound.
 const (
 	name        = "sleek"
 	boundedName = "sleek-eb"
 )
 
-// Families of the registry.
+// The families.
 var (
 	// SLEEK is the lossless codec.
 	SLEEK = codec.Family{
@@ -24,7 +24,7 @@ var (
 		},
 		Unmarshal: unmarshal,
 	}
-	// Bounded is the error-bounded mode. Its option is the largest absolute difference that an element may have.
+	// Bounded is the error-bounded mode. Its option is the largest absolute error of an element.
 	Bounded = codec.Family{
 		Name: boundedName, Option: "BOUND", Lossy: true,
 		WithOption: func(option string) (codec.Family, error) {

@@ -5,7 +5,8 @@ import (
 	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
-// Train makes the codec whose subchunk length stores the sample's rows, of dtype's elements and back to back, in the fewest bytes.
+// Train makes the codec with the subchunk length that stores the sample in the fewest bytes. The sample is rows back to back,
+// of elements of dtype.
 func Train(sample []byte, rowBytes int, dtype codec.DType) (*Codec, error) {
 	l, err := layoutOf(dtype)
 	if err != nil {
@@ -14,7 +15,8 @@ func Train(sample []byte, rowBytes int, dtype codec.DType) (*Codec, error) {
 	return train(sample, rowBytes, l, nil)
 }
 
-// TrainBounded is Train for the error-bounded mode: see [NewBounded].
+// TrainBounded is Train for the error-bounded mode: no finite element of a decoded row differs from the original by more than
+// bound, which must be positive and finite and is rounded down to a power of two.
 func TrainBounded(sample []byte, rowBytes int, dtype codec.DType, bound float64) (*Codec, error) {
 	l, err := layoutOf(dtype)
 	if err != nil {
@@ -26,7 +28,7 @@ func TrainBounded(sample []byte, rowBytes int, dtype codec.DType, bound float64)
 	return train(sample, rowBytes, l, newBounded(l, bound))
 }
 
-// train makes the codec whose subchunk length stores the sample's rows in the fewest bytes; of two as good, the longer.
+// train tries all subchunk lengths. Of two that are equally good, it takes the longer.
 func train(sample []byte, rowBytes int, l layout, b *bounded) (*Codec, error) {
 	if err := rowcodec.CheckSample("sleek", sample, rowBytes); err != nil {
 		return nil, err
@@ -49,13 +51,13 @@ func train(sample []byte, rowBytes int, l layout, b *bounded) (*Codec, error) {
 	return best, nil
 }
 
-// sampleBytes is what the sample's rows take by each of the codecs, each with half as long subchunks as the one
-// before. Rows that do not shrink are counted raw.
+// sampleBytes returns the stored bytes of the sample by each of the codecs. The subchunks of each codec must be half as long as
+// those of the one before. Rows that do not shrink count as raw.
 func sampleBytes(sample []byte, codecs []*Codec) []int64 {
 	sums := make([]int64, len(codecs))
 	finest := codecs[len(codecs)-1]
 	var codes [maxSubchunk / 8]uint64
-	widths := make([]uint8, finest.subchunks) // of the subchunks of a codec: a longer one's is that of the wider half
+	widths := make([]uint8, finest.subchunks) // of the subchunks; a longer subchunk has the width of its wider half
 	for rowBytes := finest.rowBytes; len(sample) > 0; sample = sample[rowBytes:] {
 		row := sample[:rowBytes]
 		for i := range widths {

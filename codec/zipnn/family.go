@@ -6,8 +6,8 @@ import (
 	"github.com/tensorcache/tensorcache/internal/dtype"
 )
 
-// layoutsOf returns how elements of a type may be coded: float16 and integers as they are, and float64, whose exponent is no whole
-// byte, either way.
+// layoutsOf returns the layouts that training tries for an element type. float16 and integers are not reordered. float64 is tried
+// both ways, because its exponent is not a whole byte.
 func layoutsOf(t codec.DType) []Layout {
 	switch t {
 	case dtype.BFloat16, dtype.Float32:
@@ -18,7 +18,7 @@ func layoutsOf(t codec.DType) []Layout {
 	return []Layout{{t.Size(), 0}}
 }
 
-// Family is that of the registry. It serves all element types.
+// Family makes the codecs. It serves all element types.
 var Family = codec.Family{
 	Name: "zipnn", GPURate: codec.RateOnGPU("zipnn"),
 	Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {

@@ -50,7 +50,7 @@ func Unmarshal(b []byte) (*Codec, error) {
 	return parse(body)
 }
 
-// parse reads metadata without its checksum, of a version that is known.
+// parse reads metadata without its checksum.
 func parse(body []byte) (*Codec, error) {
 	if body[7] != 0 {
 		return nil, codec.CorruptError("zipnn", "metadata byte 7 (%02x) is not 0", body[7])

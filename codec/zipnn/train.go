@@ -5,12 +5,12 @@ import (
 )
 
 const (
-	// A plane is coded if that takes at most this share of it.
+	// A plane is coded if its codes take at most this share of its bytes.
 	codedShare = 0.95
 )
 
-// Train makes the codec for the sample's rows, which lie back to back, rows of elements of the layout, of those given, that stores
-// them in the fewest bytes.
+// Train makes the codec that stores the sample in the fewest bytes, with one of the given layouts. The sample is rows back to
+// back.
 func Train(sample []byte, rowBytes int, layouts ...Layout) (*Codec, error) {
 	if err := rowcodec.CheckSample("zipnn", sample, rowBytes); err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func Train(sample []byte, rowBytes int, layouts ...Layout) (*Codec, error) {
 	return New(rowBytes, chosen, best)
 }
 
-// choose returns how a plane whose values occur so often is stored, and the bits that takes.
+// choose returns how to store a plane with these counts of values, and the bits that this takes.
 func choose(counts *[symbols]int64) (Plane, int64) {
 	var all int64
 	seen, last := 0, 0
