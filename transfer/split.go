@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 // split learns the fraction of a table's misses that the host's processors should gather, so that host and device finish at the
@@ -38,7 +38,7 @@ func (s *split) fraction() float64 {
 }
 
 // learn adds the times of a shared batch that has ended.
-func (s *split) learn(t kernels.ShareTimes) {
+func (s *split) learn(t abi.ShareTimes) {
 	before := s.gaveUp
 	s.gaveUp = t.GaveUp != 0
 	if s.gaveUp && !before {
@@ -50,7 +50,7 @@ func (s *split) learn(t kernels.ShareTimes) {
 
 // evenOdds returns the odds at which both sides of a shared batch would have finished together at their measured speeds.
 // Misses that the device took over from the host count as the device's.
-func evenOdds(t kernels.ShareTimes) float64 {
+func evenOdds(t abi.ShareTimes) float64 {
 	host, device := float64(t.Staged), float64(t.Misses)-float64(t.Staged)
 	if t.GaveUp == 0 && t.HostNanos != 0 && t.OwnNanos != 0 {
 		host, device = host/float64(t.HostNanos), device/float64(t.OwnNanos)

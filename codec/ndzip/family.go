@@ -5,7 +5,10 @@ import (
 	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
-// NDZip makes the codecs. It serves floats of 2, 4 and 8 bytes.
+// Families are those of the registry.
+var Families = []codec.Family{NDZip}
+
+// NDZip is the codec's family.
 var NDZip = codec.Family{
 	Name: name, GPURate: codec.RateOnGPU(name),
 	Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {

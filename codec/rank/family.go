@@ -5,7 +5,10 @@ import (
 	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
-// Family makes the codecs. It serves elements of 2, 4 and 8 bytes, floats and integers.
+// Families are those of the registry.
+var Families = []codec.Family{Family}
+
+// Family is the codec's. It serves elements of 2, 4 and 8 bytes, floats or integers.
 var Family = codec.Family{
 	Name: "rank", GPURate: codec.RateOnGPU("rank"),
 	Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {

@@ -14,7 +14,9 @@ const (
 	boundedName = "sleek-eb"
 )
 
-// The families.
+// Families are those of the registry.
+var Families = []codec.Family{SLEEK, Bounded}
+
 var (
 	// SLEEK is the lossless codec.
 	SLEEK = codec.Family{
