@@ -100,7 +100,7 @@ func (l *loader) read(dst []byte, src device.Buffer) error {
 	return errors.Join(l.s.Copy(device.HostBuffer(dst), src), l.s.Synchronize())
 }
 
-// deviceSearch implements ibp.Search on the device.
+// deviceSearch is the device's ibp.Search.
 type deviceSearch struct {
 	w *loader
 	kernels.Sample
@@ -124,7 +124,7 @@ func (s *deviceSearch) parts() []sized {
 	}
 }
 
-// searchOnDevice returns the mask search of the given rows.
+// searchOnDevice is the mask search on the device, of the given rows.
 func (t *Tier) searchOnDevice(l *loader, rows []int64) (ibp.Search, error) {
 	s := newDeviceSearch(l, len(rows), t.rowBytes)
 	l.take(s.parts())
@@ -238,7 +238,7 @@ func (t *Tier) newDeviceEncoding() *deviceEncoding {
 	return e
 }
 
-// maxMetadata is the most bytes of device metadata for which the device encodes. With more, the host does.
+// maxMetadata is the device metadata that there is room for while a table is encoded; the host encodes with more.
 func maxMetadata(rowBytes int) int64 { return max(64<<10, kernels.MaxMetadataBytes(rowBytes)) }
 
 func (e *deviceEncoding) parts() []sized {

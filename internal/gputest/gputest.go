@@ -82,8 +82,7 @@ func OpenIfAny(t testing.TB) (device.Device, error) {
 	return Open(t), nil
 }
 
-// DType returns the element type that tests assume for rows of this length: float32, bfloat16 or uint8, the widest that
-// divides it.
+// DType is the element type that tests take rows of that length to be of: the widest float whose multiple it is, up to float32.
 func DType(rowBytes int) dtype.Type {
 	switch {
 	case rowBytes%4 == 0:
