@@ -44,12 +44,12 @@ type resident struct {
 	hits int64
 }
 
-// ristretto counts accesses in the background and drops those that arrive too fast. At full speed it loses nine accesses in
-// ten, and its hit rate on the default workload varies by 8 points. With these waits it loses a quarter, the hit rate is
-// steady, and Observe takes half as long again (docs/admission.md).
+// ristretto counts accesses in the background and drops what it cannot keep up with: fed at full speed it loses nine in
+// ten, and its hit rate on the default workload varies by 8 points. Waiting for it this often loses a quarter and gives a
+// steady one, for half as much time again (docs/admission.md).
 const (
 	setsPerWait  = 128
-	getsPerYield = 64 // length of ristretto's buffer of accesses
+	getsPerYield = 64 // its buffer of accesses
 )
 
 // countersPerRow is the number of counters for each row that fits, as ristretto advises. It also sets how fast counts age. Ten
