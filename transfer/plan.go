@@ -5,12 +5,13 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// Batch is what the misses of one Gather need: what its lookup found, scratch memory, and the output.
+// Batch has the buffers that reading the misses of one Gather needs.
 type Batch struct {
+	// Found and Counters are the results of the lookup.
 	Found, Counters device.Buffer
-	// Counted says that the lookup has counted the misses in Pages.
+	// Counted says that the lookup has counted the misses by page: see Pages.
 	Counted bool
-	// Ordered has the size of Found, and Buckets kernels.OrderBytes.
+	// Ordered and Buckets are scratch memory: the size of Found, and kernels.OrderBytes.
 	Ordered, Buckets device.Buffer
 	Out              device.Buffer
 	// End is how the batch ends, one of its kernels being the reading of the misses.
@@ -29,16 +30,16 @@ type Reading struct {
 	Share *ShareTable
 }
 
-// Plan enqueues the reads of a batch's misses on a stream. It keeps its kernels between batches, so that a batch
-// allocates nothing; not safe for concurrent use.
+// Plan enqueues the reads of a batch's misses on a stream. It reuses its kernels, so that a batch allocates nothing. Not safe
+// for concurrent use.
 type Plan struct {
 	order kernels.Order
 	fetch kernels.Fetch
 	terms kernels.Share
 	open  kernels.ShareOpen
 	share kernels.ShareFetch
-	hosts uint32 // the part of the last batch's misses that the host's processors were to gather, in 65536ths
-	// sharer is that of a shared batch until it is known to be enqueued.
+	hosts uint32 // planned fraction of the last batch's misses for the host's processors, in 65536ths
+	// sharer is the Sharer of a shared batch that may not have been enqueued yet, or nil.
 	sharer *Sharer
 }
 
@@ -91,8 +92,8 @@ func (p *Plan) enqueueShared(s device.Stream, b Batch, terms kernels.Share) erro
 	return err
 }
 
-// Enqueued says whether all that Enqueue launched has been enqueued, where launches are collected. After an error there may be a
-// share that nothing lists or closes: workers must not wait for it.
+// Enqueued is called with the result of enqueueing, if launches are collected in a sequence. After an error the kernels of a
+// shared batch may be missing, and workers must not wait for them.
 func (p *Plan) Enqueued(err error) {
 	if err != nil && p.sharer != nil {
 		p.sharer.fail()
@@ -100,8 +101,8 @@ func (p *Plan) Enqueued(err error) {
 	p.sharer = nil
 }
 
-// Chosen says how the last batch's misses were to be read: "zero_copy", "zero_copy_ordered", or "shared"; and which part of them the
-// host's processors were to gather.
+// Chosen returns how the last batch's misses are read, "zero_copy", "zero_copy_ordered" or "shared", and the planned fraction of
+// them for the host's processors.
 func (p *Plan) Chosen() (strategy string, hostShare float64) {
 	switch {
 	case p.hosts != 0:

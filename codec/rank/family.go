@@ -1,25 +1,21 @@
 package rank
 
-import "github.com/tensorcache/tensorcache/codec"
+import (
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
+)
 
-// Family is that of the registry. It serves elements of 2, 4 and 8 bytes, floats or integers.
+// Families are those of the registry.
+var Families = []codec.Family{Family}
+
+// Family is the codec's. It serves elements of 2, 4 and 8 bytes, floats or integers.
 var Family = codec.Family{
 	Name: "rank", GPURate: codec.RateOnGPU("rank"),
 	Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
 		if checkElement(dtype.Size()) != nil {
 			return nil, codec.DTypeError("rank", "element (%v, %d bytes) must have 2, 4 or 8", dtype, dtype.Size())
 		}
-		c, err := Train(sample, rowBytes, dtype.Size())
-		if err != nil {
-			return nil, err
-		}
-		return c, nil
+		return rowcodec.AsCodec(Train(sample, rowBytes, dtype.Size()))
 	},
-	Unmarshal: func(metadata []byte) (codec.Codec, error) {
-		c, err := Unmarshal(metadata)
-		if err != nil {
-			return nil, err
-		}
-		return c, nil
-	},
+	Unmarshal: func(metadata []byte) (codec.Codec, error) { return rowcodec.AsCodec(Unmarshal(metadata)) },
 }

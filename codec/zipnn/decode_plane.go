@@ -6,18 +6,19 @@ import (
 	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 )
 
-// pieceOne is how many elements of each half of a region are decoded before they are joined with the other planes.
-const pieceOne = 128
+// planePiece is the number of elements of each half of a region that are decoded before they are joined with the other planes.
+const planePiece = 128
 
-// piece holds the values of both halves of a piece, and what is stored beyond them.
-type piece [2][pieceOne + 8]byte
+// piece holds the values of both halves of a piece, and room for stores beyond them.
+type piece [2][planePiece + 8]byte
 
-// decodeOne decodes a region to row where one plane is coded, from both ends in turns, so that neither waits for the other.
-func (c *Codec) decodeOne(row, raw, src []byte, r *region) {
+// decodePlane decodes a region to row if one plane is coded. It decodes from both ends in turns, so that the loads of one overlap
+// with the work of the other.
+func (c *Codec) decodePlane(row, raw, src []byte, r *region) {
 	var values piece
 	p := &c.coded[0]
 	for next := r.middle; r.first < r.middle; {
-		n, m := min(pieceOne, r.middle-r.first), min(pieceOne, r.last-next)
+		n, m := min(planePiece, r.middle-r.first), min(planePiece, r.last-next)
 		p.decode(&values, n, m, src, r)
 		c.join(row, raw, values[0][:], r.first, n)
 		c.join(row, raw, values[1][:], next, m)
@@ -25,14 +26,14 @@ func (c *Codec) decodeOne(row, raw, src []byte, r *region) {
 	}
 }
 
-// decode decodes n values of the first half and m of the other one: by look-ups that give several values each, where there are
-// so many.
+// decode decodes n values of the first half and m of the second. Lookups give up to maxRun values each, as long as at least so
+// many are left.
 func (p *codebook) decode(values *piece, n, m int, src []byte, r *region) {
 	f, b := r.f, r.b
 	up, down := &values[0][0], &values[1][0]
 	i, j := 0, 0
 	for {
-		// As many look-ups as one load has bits for, none of which can give more values than there are.
+		// One load has the bits of four lookups. None of them may give more values than are left.
 		turns := min(4, min(n-i, m-j)>>p.shift)
 		if turns <= 0 {
 			break
@@ -90,22 +91,22 @@ func (p *codebook) decode(values *piece, n, m int, src []byte, r *region) {
 	r.f, r.b = f, b
 }
 
-// A look-up of runBits bits gives at most maxRun values.
+// A lookup of runBits bits gives at most maxRun values.
 const (
 	runBits = 11
 	maxRun  = 7
 )
 
-// run is what runBits bits ahead say: up to maxRun values, the first one lowest, and in the highest byte how many << 4 | bits of their codes.
-// 0 if the first one is escaped or has a longer code.
+// run is a table entry for runBits bits: up to maxRun values, the first one lowest, and in the highest byte
+// number of values << 4 | bits of their codes. It is 0 if the first value is escaped or its code is longer.
 type run uint64
 
 func (r run) values() int { return int(r >> 60) }
 func (r run) bits() int   { return int(r >> 56 & 15) }
 
-// fillRuns makes the table of runs of at most 1 << shift values, and no more than fit.
+// fillRuns makes the table of runs.
 func (b *codebook) fillRuns() {
-	// The bits of a value, if all codes come as often as they are short.
+	// The mean bits of a value, if codes are as frequent as their lengths suggest.
 	mean := 0.0
 	for _, k := range b.codes {
 		if k.length > 0 {
