@@ -10,6 +10,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/internal/race"
@@ -88,114 +89,119 @@ func TestCodecs_EveryPath(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
 	defer kernels.FindWithAll()()
 	for i, table := range listedTables() {
-		rowBytes := table.rowBytes
-		const distinct = 60
-		n := min(1003, 400_000/rowBytes)
-		if !short() {
-			n = min(20_003, 4_000_000/rowBytes)
-		}
-		data := table.listedRows(distinct)
-		run := func(path string, read func(b *bench) decodeResult, sources func(c codec.Codec) [][]byte) {
-			t.Run(fmt.Sprintf("%v/%s", table, path), func(t *testing.T) {
-				both(t, gpu, reason, read, func(t *testing.T, want, got decodeResult) {
-					equalDecode(t, want, got)
-					if got.count.Corrupt != 0 {
-						t.Fatalf("%d corrupt rows", got.count.Corrupt)
-					}
-					c, err := registry.Train(table.name, data, rowBytes, table.dtype)
-					if err != nil {
-						t.Fatal(err)
-					}
-					for i, row := range sources(c) {
-						if !bytes.Equal(got.out[i*rowBytes:][:rowBytes], row) {
-							t.Fatalf("row at position %d differs from its source", i)
-						}
-					}
-				})
-			})
-		}
-		served := func(c codec.Codec) (rows [][]byte) {
-			for r := range distinct {
-				rows = append(rows, servedRow(t, c, data[r*rowBytes:][:rowBytes]))
-			}
-			return rows
-		}
-		// Hits, in two slabs.
-		for _, peers := range []uint8{0, 1 << 1} {
-			c := table.trained(t, data)
-			slabs, hits := encodeSlabs(c, data, rowBytes, n, 2)
-			run([]string{"own slab", "peer's slab"}[min(peers, 1)], func(b *bench) decodeResult {
-				k, out := decodeOf(b, c, slabs, hits, rowBytes, int64([]int{0, 0, 4, 8, 1}[i%5]))
-				k.Peers, k.Leave = peers, 100
-				b.launch(k)
-				return decodeResult{b.counters(k.Counters), out.read(b)}
-			}, func(c codec.Codec) (rows [][]byte) {
-				all := served(c)
-				for i := range hits {
-					rows = append(rows, all[i*7919%distinct])
+		t.Run(table.String(), func(t *testing.T) { testEveryPath(t, gpu, reason, i, table) })
+	}
+}
+
+// testEveryPath is TestCodecs_EveryPath for table i.
+func testEveryPath(t *testing.T, gpu device.Device, reason error, i int, table coded) {
+	rowBytes := table.rowBytes
+	const distinct = 60
+	n := min(1003, 400_000/rowBytes)
+	if !short() {
+		n = min(20_003, 4_000_000/rowBytes)
+	}
+	data := table.listedRows(distinct)
+	run := func(path string, read func(b *bench) decodeResult, sources func(c codec.Codec) [][]byte) {
+		t.Run(path, func(t *testing.T) {
+			both(t, gpu, reason, read, func(t *testing.T, want, got decodeResult) {
+				equalDecode(t, want, got)
+				if got.count.Corrupt != 0 {
+					t.Fatalf("%d corrupt rows", got.count.Corrupt)
 				}
-				return rows
-			})
-		}
-		// Misses.
-		misses := make([]kernels.Found, n)
-		for i := range misses {
-			misses[i] = kernels.Found{Word: uint64(i * 31 / 4 % distinct), Position: uint32(n - 1 - i)}
-		}
-		missed := func(c codec.Codec) [][]byte {
-			rows, all := make([][]byte, n), served(c)
-			for _, m := range misses {
-				rows[m.Position] = all[m.Word]
-			}
-			return rows
-		}
-		for _, mode := range []transfer.Mode{transfer.InPlace, transfer.Packed} {
-			for _, path := range []string{"ordered", "at the back", "shared"} {
-				if path == "shared" && rowBytes > kernels.MaxShareRow {
-					continue
+				c, err := registry.Train(table.name, data, rowBytes, table.dtype)
+				if err != nil {
+					t.Fatal(err)
 				}
-				run(fmt.Sprintf("misses/%v/%s", mode, path), func(b *bench) decodeResult {
-					tier, err := transfer.Load(b.d, transfer.SourceOf(data, rowBytes), transfer.Options{
-						Codec: table.name, DType: table.dtype, Mode: mode, OnHost: true,
-					})
-					b.check(err)
-					defer tier.Close()
-					k, out, detach := fetchOf(b, tier, misses)
-					defer detach()
-					k.AtBack = path == "at the back"
-					if path == "shared" {
-						b.launch(&kernels.ShareFetch{Fetch: *k})
-					} else {
-						b.launch(k)
+				for i, row := range sources(c) {
+					if !bytes.Equal(got.out[i*rowBytes:][:rowBytes], row) {
+						t.Fatalf("row at position %d differs from its source", i)
 					}
-					return decodeResult{b.counters(k.Counters), out.read(b)}
-				}, missed)
-			}
+				}
+			})
+		})
+	}
+	served := func(c codec.Codec) (rows [][]byte) {
+		for r := range distinct {
+			rows = append(rows, servedRow(t, c, data[r*rowBytes:][:rowBytes]))
 		}
-		// Hits and misses of one batch.
-		if rowBytes >= 8192 {
-			continue
-		}
-		in := newServeInputOf(t, data, rowBytes, n, table.name, table.dtype, transfer.InPlace, .5, rand.New(rand.NewPCG(uint64(i), 1)))
-		batch := func(c codec.Codec) (rows [][]byte) {
+		return rows
+	}
+	// Hits, in two slabs.
+	for _, peers := range []uint8{0, 1 << 1} {
+		c := table.trained(t, data)
+		slabs, hits := encodeSlabs(c, data, rowBytes, n, 2)
+		run([]string{"own slab", "peer's slab"}[min(peers, 1)], func(b *bench) decodeResult {
+			k, out := decodeOf(b, c, slabs, hits, rowBytes, int64([]int{0, 0, 4, 8, 1}[i%5]))
+			k.Peers, k.Leave = peers, 100
+			b.launch(k)
+			return decodeResult{b.counters(k.Counters), out.read(b)}
+		}, func(c codec.Codec) (rows [][]byte) {
 			all := served(c)
-			for _, row := range in.batch {
-				if uint64(row) < distinct {
-					rows = append(rows, all[row])
-				} else {
-					rows = append(rows, make([]byte, rowBytes))
-				}
+			for i := range hits {
+				rows = append(rows, all[i*7919%distinct])
 			}
 			return rows
+		})
+	}
+	// Misses.
+	misses := make([]kernels.Found, n)
+	for i := range misses {
+		misses[i] = kernels.Found{Word: uint64(i * 31 / 4 % distinct), Position: uint32(n - 1 - i)}
+	}
+	missed := func(c codec.Codec) [][]byte {
+		rows, all := make([][]byte, n), served(c)
+		for _, m := range misses {
+			rows[m.Position] = all[m.Word]
 		}
-		for _, find := range []bool{false, true} {
-			run(map[bool]string{false: "one launch", true: "find"}[find], func(b *bench) decodeResult {
-				in := *in
-				in.find, in.oneDevice, in.skew = find, find, int64([]int{0, 4, 8}[i%3])
-				r := in.serve(b, func(kernels.HostRows) {})
-				return decodeResult{r.count, r.out}
-			}, batch)
+		return rows
+	}
+	for _, mode := range []transfer.Mode{transfer.InPlace, transfer.Packed} {
+		for _, path := range []string{"ordered", "at the back", "shared"} {
+			if path == "shared" && rowBytes > kernels.MaxShareRow {
+				continue
+			}
+			run(fmt.Sprintf("misses/%v/%s", mode, path), func(b *bench) decodeResult {
+				tier, err := transfer.Load(b.d, transfer.SourceOf(data, rowBytes), transfer.Options{
+					Codec: table.name, DType: table.dtype, Mode: mode, OnHost: true,
+				})
+				b.check(err)
+				defer tier.Close()
+				k, out, detach := fetchOf(b, tier, misses)
+				defer detach()
+				k.AtBack = path == "at the back"
+				if path == "shared" {
+					b.launch(&kernels.ShareFetch{Fetch: *k})
+				} else {
+					b.launch(k)
+				}
+				return decodeResult{b.counters(k.Counters), out.read(b)}
+			}, missed)
 		}
+	}
+	// Hits and misses of one batch.
+	if rowBytes >= 8192 {
+		return
+	}
+	in := newServeInputOf(t, data, rowBytes, n, table.name, table.dtype, transfer.InPlace, .5, rand.New(rand.NewPCG(uint64(i), 1)))
+	batch := func(c codec.Codec) (rows [][]byte) {
+		all := served(c)
+		for _, row := range in.batch {
+			if uint64(row) < distinct {
+				rows = append(rows, all[row])
+			} else {
+				rows = append(rows, make([]byte, rowBytes))
+			}
+		}
+		return rows
+	}
+	for _, find := range []bool{false, true} {
+		run(map[bool]string{false: "one launch", true: "find"}[find], func(b *bench) decodeResult {
+			in := *in
+			in.find, in.oneDevice, in.skew = find, find, int64([]int{0, 4, 8}[i%3])
+			r := in.serve(b, func(kernels.HostRows) {})
+			return decodeResult{r.count, r.out}
+		}, batch)
 	}
 }
 

@@ -204,35 +204,40 @@ func TestShare_RowsOfEveryKind(t *testing.T) {
 func TestShare_EveryCodec(t *testing.T) {
 	onDevices(t, func(t *testing.T, d device.Device) {
 		for _, name := range registry.Concrete() {
-			shrunk := int64(0)
-			for i, of := range []codec.DType{dtype.Float32, dtype.BFloat16, dtype.Float64} {
-				for j, rowBytes := range []int{256, 520} {
-					mode := Mode((i + j) % 2)
-					data := gputest.FloatRows(of, 1000, rowBytes, 1)
-					if _, err := registry.Train(name, data, rowBytes, of); errors.Is(err, codec.ErrDType) {
-						continue
+			t.Run(name, func(t *testing.T) {
+				shrunk := int64(0)
+				for i, of := range []codec.DType{dtype.Float32, dtype.BFloat16, dtype.Float64} {
+					for j, rowBytes := range []int{256, 520} {
+						t.Run(fmt.Sprintf("%v/row=%d/%v", of, rowBytes, Mode((i+j)%2)), func(t *testing.T) {
+							shrunk += testShareCodec(t, d, rowBytes, Options{Codec: name, DType: of, Mode: Mode((i + j) % 2)})
+						})
 					}
-					t.Run(fmt.Sprintf("%s/%v/row=%d/%v", name, of, rowBytes, mode), func(t *testing.T) {
-						s := newSharingOf(t, d, data, rowBytes, Options{Codec: name, DType: of, Mode: mode},
-							ShareOptions{Threads: 2, Piece: 8, Unit: 4, StageBytes: 1 << 20, Timeout: time.Second})
-						shrunk += s.tier.Rows() - s.tier.Totals().RawRows
-						r, plan := rand.New(rand.NewPCG(1, uint64(rowBytes))), new(Plan)
-						for _, n := range []int{9, 1003} {
-							if err := s.gather(plan, s.random(n, r)); err != nil {
-								t.Fatalf("batch of %d: %v", n, err)
-							}
-						}
-						if st := s.table.Stats(); st.Strategy != "shared" || st.Shared != 2 {
-							t.Errorf("%+v", st)
-						}
-					})
 				}
-			}
-			if shrunk == 0 {
-				t.Errorf("%s: no row shrinks", name)
-			}
+				if shrunk == 0 {
+					t.Errorf("%s: no row shrinks", name)
+				}
+			})
 		}
 	})
+}
+
+// testShareCodec shares rows of a codec, and returns how many of the table shrink.
+func testShareCodec(t *testing.T, d device.Device, rowBytes int, load Options) int64 {
+	data := gputest.FloatRows(load.DType, 1000, rowBytes, 1)
+	if _, err := registry.Train(load.Codec, data, rowBytes, load.DType); errors.Is(err, codec.ErrDType) {
+		return 0
+	}
+	s := newSharingOf(t, d, data, rowBytes, load, ShareOptions{Threads: 2, Piece: 8, Unit: 4, StageBytes: 1 << 20, Timeout: time.Second})
+	r, plan := rand.New(rand.NewPCG(1, uint64(rowBytes))), new(Plan)
+	for _, n := range []int{9, 1003} {
+		if err := s.gather(plan, s.random(n, r)); err != nil {
+			t.Fatalf("batch of %d: %v", n, err)
+		}
+	}
+	if st := s.table.Stats(); st.Strategy != "shared" || st.Shared != 2 {
+		t.Errorf("%+v", st)
+	}
+	return s.tier.Rows() - s.tier.Totals().RawRows
 }
 
 // TestShare_CorruptRowsAreCounted lets rows lose their participation bits: they would be longer than a row may be.

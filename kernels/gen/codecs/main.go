@@ -94,7 +94,8 @@ func readList(path string) (names []string, err error) {
 func readCoders(names, folders []string) (all []coder, err error) {
 	seen := map[string]bool{}
 	for _, name := range append([]string{raw}, names...) {
-		header, text, err := findHeader("coder_"+name+".h", folders)
+		header := "coder_" + name + ".h"
+		text, err := findHeader(header, folders)
 		if err != nil {
 			return nil, err
 		}
@@ -117,16 +118,15 @@ func readCoders(names, folders []string) (all []coder, err error) {
 	return all, nil
 }
 
-// findHeader returns the path and the text of a header, or nothing where no folder has it.
-func findHeader(name string, folders []string) (path, text string, err error) {
+// findHeader returns the text of a header, "" where no folder has it.
+func findHeader(name string, folders []string) (text string, err error) {
 	for _, folder := range folders {
-		path := filepath.Join(folder, name)
-		text, err := os.ReadFile(path)
+		text, err := os.ReadFile(filepath.Join(folder, name))
 		if !errors.Is(err, fs.ErrNotExist) {
-			return path, string(text), err
+			return string(text), err
 		}
 	}
-	return "", "", nil
+	return "", nil
 }
 
 // parse reads a KERNELS line behind its first word.
