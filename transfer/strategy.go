@@ -93,7 +93,7 @@ func Shareable(tier kernels.HostRows) bool {
 // Sharer.
 func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 	always := s != nil && s.terms.Least == 1
-	if s == nil || !c.Shares(tier.RowBytes) || !always && !Shareable(tier) {
+	if s == nil || tier.RowBytes > kernels.MaxShareRow || !always && !Shareable(tier) {
 		return nil
 	}
 	t := &ShareTable{sharer: s, tier: tier, terms: s.terms, always: always}
@@ -105,7 +105,7 @@ func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 	// device reads the rest of longer rows itself.
 	bytes := tier.RowBytes
 	if c.Codec != nil {
-		header := c.HeadBytes()
+		header := c.Form.Head
 		usual := tier.Ahead
 		if usual == 0 { // packed: lengths are in the index
 			usual = tier.RowBytes
