@@ -14,7 +14,7 @@ var (
 
 // RunCUDA implements cuda.Kernel.
 func (k *Find) RunCUDA(s *cuda.Stream) error {
-	n := int(k.Lookup.Rows.Size() / 8)
+	n := k.Lookup.numRows()
 	if n == 0 {
 		return nil
 	}

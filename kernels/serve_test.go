@@ -34,6 +34,7 @@ type serveInput struct {
 	batch              []int64
 	skew               int64
 	find               bool // by Find and Fetch instead of Serve
+	int32s             bool // row numbers are int32
 }
 
 const serveTable = 3
@@ -117,7 +118,7 @@ func (in *serveInput) serve(b *bench, alter func(kernels.HostRows)) serveResult 
 	defer b.d.Free(result)
 	k := kernels.Serve{
 		Lookup: kernels.Lookup{
-			Map: b.put(asBytes(in.image)), Layout: in.layout, Table: serveTable, Limit: int64(in.rows), Rows: b.put(asBytes(in.batch)),
+			Map: b.put(asBytes(in.image)), Layout: in.layout, Table: serveTable, Limit: int64(in.rows), Rows: b.putRows(in.batch, in.int32s), Int32: in.int32s,
 			Rejected: b.put(asBytes(in.rejected)), Oversize: b.put(asBytes(in.oversize)), Out: out.rows, RowBytes: in.rowBytes,
 			Counters: b.alloc(kernels.CountersBytes), Peers: 1 << 1,
 		},
@@ -183,7 +184,14 @@ func testServe(t *testing.T, find bool) {
 					in := newServeInput(t, rowBytes, max(2, min(n, 301)), n, name, mode, share, r)
 					in.skew, in.find = int64([]int{0, 0, 4, 8, 1}[i%5]), find
 					both(t, gpu, reason, func(b *bench) serveResult {
-						return in.serve(b, func(kernels.HostRows) {})
+						in.int32s = false
+						want := in.serve(b, func(kernels.HostRows) {})
+						in.int32s = true
+						got := in.serve(b, func(kernels.HostRows) {})
+						if want.count != got.count || got.left != want.left || !bytes.Equal(want.out, got.out) {
+							b.t.Fatalf("%v: int32 row numbers: counters %+v, want %+v, or other rows", b.d.Info(), got.count, want.count)
+						}
+						return got
 					}, func(t *testing.T, want, got serveResult) {
 						if want.count != got.count || got.count.Corrupt != 0 {
 							t.Fatalf("counters %+v, want %+v", got.count, want.count)
