@@ -25,12 +25,12 @@ cuda-env: $(CUDA_STUB) ## prints the cgo variables that a program of your own ne
 	@test -n "$(CUDA_STUB)" || { echo "cuda-env: needs a C compiler and linux/amd64 or linux/arm64" >&2; exit 1; }
 	@echo 'export $(CUDA_CGO)'
 
-kernels: # the PTX and the ABI constants, of the sources
+kernels: # of the sources the PTX and the ABI constants, of the list of codecs the tables in Go
 	@$(CLANG) --version | grep -q 'version $(CLANG_VERSION)' || { echo "kernels: $(CLANG) must be version $(CLANG_VERSION)"; exit 1; }
-	cd kernels && go run ./gen && ./build.sh $(CLANG)
+	cd kernels && go run ./gen && go run ./gen/codecs go && ./build.sh $(CLANG)
 
 check-kernels: kernels # says whether the committed PTX is what the sources compile to
-	git diff --exit-code -- kernels/ptx internal/abi/abi.go
+	git diff --exit-code -- kernels/ptx internal/abi/abi.go kernels/coderlist.go codec/registry/families.go
 
 gpu-bundle: $(CUDA_STUB)
 	@test -n "$(CUDA_STUB)" || { echo "gpu-bundle: needs a C compiler and linux/amd64 or linux/arm64"; exit 1; }

@@ -70,8 +70,18 @@ type Family struct {
 	// Train makes a codec for rows of dtype's elements like those of the sample, which lie back to back in it. An element type
 	// or row length that it cannot serve is an error that wraps ErrDType.
 	Train func(sample []byte, rowBytes int, dtype DType) (Codec, error)
+	// TrainOn, if not nil, makes what Train would, of a sample that a device holds.
+	TrainOn func(sample DeviceSample, dtype DType) (Codec, error)
 	// Unmarshal restores a codec from MarshalBinary's bytes.
 	Unmarshal func(metadata []byte) (Codec, error)
+}
+
+// DeviceSample is a training sample in a device's memory. A family asserts the further interface that its training needs, such as
+// ibp.Search, and returns an error where the device does not have it.
+type DeviceSample interface {
+	// Rows is the number of rows of the sample, and RowBytes the length of each.
+	Rows() int
+	RowBytes() int
 }
 
 // CorruptError wraps ErrCorrupt with what was found.
@@ -87,27 +97,20 @@ func DTypeError(codec, format string, args ...any) error {
 // Params are how many numbers of its own a codec gives its kernels.
 const Params = 4
 
-// DeviceForm is a codec's metadata as the kernels read it, and what a row's decoding needs besides.
+// DeviceForm is a codec's metadata as its kernels read them, and what else the kernels need to decode a row.
 type DeviceForm struct {
-	// Kernel names the kernels that decode the rows: "ibp4" and "ibp8", or one that package kernels lists among its coders.
+	// Kernel names the kernels that decode the rows: the name of a KERNELS line in a header of package kernels.
 	Kernel string
 	// Metadata is the device metadata, a multiple of 16 bytes. It may be empty.
 	Metadata []byte
-	// Params are the kernels' RowCodec.params.
+	// Params are the kernels' RowCodec.params. The header of the kernels says what they mean.
 	Params [Params]uint32
-	// Head is how many bytes at a stored row's front say how long it is: those that StoredLength of the kernels reads. At most
-	// the row's. 0 for IBP, whose kernels know.
+	// Head is the number of bytes at the front of a stored row that say how long the row is: the bytes that the kernels' storedLength
+	// reads. At most the row's length.
 	Head int
 	// Scratch is the shared memory that the decoding of a row takes besides the row, in bytes, a multiple of 16; EncodeScratch
 	// the same of encoding.
 	Scratch, EncodeScratch int
-
-	// IBP's kernels only. Chunk is the chunk length in bytes and Steps the steps of expansion in the metadata.
-	Chunk, Steps int
-	// Chunks is the number of chunks of a row, and KeptBits what its payload takes when all of them participate.
-	Chunks, KeptBits int
-	// Still says that no kept bit of any chunk is moved when the chunk is packed: Steps can be left out.
-	Still bool
 }
 
 // OnDevice is a codec that the kernels can decode.

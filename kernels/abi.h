@@ -113,29 +113,25 @@ struct HostTier {
 };
 ABI_SIZE(HostTier, 40);
 
-// CodecParams is how many numbers of its own a codec gives its kernels.
+// CodecParams is the number of 32-bit parameters that a codec gives its kernels.
 #define CODEC_PARAMS 4
 
-// RowCodec is a codec's device metadata and what a row's decoding needs besides. IBP's metadata is a block of
-// (2 + steps) × 128 + 64 bytes for every StepWords words of the row; see docs/format/ibp.md.
+// RowCodec is a codec's device metadata and what else its kernels need to decode a row: see coder.h.
 struct RowCodec {
 	u64 meta;
-	// MetaBytes is what of the metadata a kernel puts in shared memory: all, or 0 where it reads them in place.
+	// MetaBytes is the length of the metadata if a kernel copies them to shared memory, and 0 if it reads them in place.
 	u32 metaBytes;
 	u32 rowBytes;
-	// IBP only: Chunks is V, and KeptBits what a row's payload takes when all its chunks participate.
-	u32 chunks;
-	u32 keptBits;
 	// Quads is the number of 16-byte pieces of a row.
 	u32 quads;
-	// Store says by which units rows are written.
+	// Store is one of the STORE constants: the units by which rows are written.
 	u32 store;
-	// Codecs other than IBP: see coder.h. Scratch is the shared memory of each row that is being coded, beside the row.
 	u32 params[CODEC_PARAMS];
+	// Scratch is the shared memory, in bytes, that coding a row takes beside the row.
 	u32 scratch;
 	u32 reserved;
 };
-ABI_SIZE(RowCodec, 56);
+ABI_SIZE(RowCodec, 48);
 
 // What a sampled access was kept for: a share of all accesses, or every access to a share of the keys.
 #define SAMPLED_ACCESS 1
@@ -230,14 +226,14 @@ struct DecodeArgs {
 	u32 stageBytes;
 	BatchEnd end;
 };
-ABI_SIZE(DecodeArgs, 176);
+ABI_SIZE(DecodeArgs, 168);
 
 // FindArgs are rows to be looked up and, where they hit, decoded; decode has no list.
 struct FindArgs {
 	LookupArgs lookup;
 	DecodeArgs decode;
 };
-ABI_SIZE(FindArgs, 304);
+ABI_SIZE(FindArgs, 296);
 
 struct FetchArgs {
 	// Misses is the first miss, and Step the distance to the next in bytes: negative where they lie at a list's back.
@@ -253,7 +249,7 @@ struct FetchArgs {
 	u32 stageBytes;
 	BatchEnd end;
 };
-ABI_SIZE(FetchArgs, 160);
+ABI_SIZE(FetchArgs, 152);
 
 // ServeArgs are a batch whose rows are looked up and written by one kernel. Lookup's found is not used.
 struct ServeArgs {
@@ -269,7 +265,7 @@ struct ServeArgs {
 	u64 result;
 	u64 batch;
 };
-ABI_SIZE(ServeArgs, 320);
+ABI_SIZE(ServeArgs, 312);
 
 // A share is a batch whose misses the host's processors and the GPU fetch together: see package transfer. There is room for so
 // many pieces and units.
@@ -376,7 +372,7 @@ struct ShareFetchArgs {
 	FetchArgs fetch;
 	ShareArgs share;
 };
-ABI_SIZE(ShareFetchArgs, 232);
+ABI_SIZE(ShareFetchArgs, 224);
 
 // MapArgs are entries to be put into a hashmap, or keys to be erased with a reason.
 struct MapArgs {
@@ -451,7 +447,7 @@ struct EncodeArgs {
 	u32 rowBytes;
 	RowCodec codec;
 };
-ABI_SIZE(EncodeArgs, 120);
+ABI_SIZE(EncodeArgs, 112);
 
 // SampleArgs is a training sample: rows of rowWords words back to back. Plane b of word w has a bit a row, at
 // (w × 32 + b) × planeWords; words counts the planes' words, zeros beyond the row's.

@@ -13,20 +13,6 @@ type Codec struct {
 	Form codec.DeviceForm
 }
 
-// HeadBytes returns how many bytes at a stored row's front say how long it is.
-func (c *Codec) HeadBytes() int {
-	if c.Form.Head != 0 {
-		return c.Form.Head
-	}
-	return (c.Form.Chunks + 31) / 32 * 4
-}
-
-// MaxMetadataBytes is the device metadata of IBP with one mask for rows of that length: see docs/format/ibp.md.
-func MaxMetadataBytes(rowBytes int) int64 {
-	const maxSteps = 6
-	return int64((rowBytes+127)/128) * ((2+maxSteps)*128 + 64)
-}
-
 // AttachCodec puts a codec's metadata in a device's memory, where the caller frees it. c may be nil.
 func AttachCodec(d device.Device, c codec.Codec) (Codec, error) {
 	k := Codec{Codec: c}

@@ -111,10 +111,18 @@ template <int N, class W> INLINE void copyRow(const RowCodec &codec, const W &st
 		storeWord(codec, row, w, stored.at(w));
 }
 
+// sharedMetaOf says whether a coder wants its metadata in shared memory whatever their length: SHARED_META.
+template <class C, class = void> constexpr bool sharedMetaOf = false;
+template <class C> constexpr bool sharedMetaOf<C, decltype((void)C::SHARED_META)> = C::SHARED_META;
+
+// smallOf says whether a coder's functions are small enough to be compiled into a kernel several times: SMALL.
+template <class C, class = void> constexpr bool smallOf = false;
+template <class C> constexpr bool smallOf<C, decltype((void)C::SMALL)> = C::SMALL;
+
 // metaOf returns the metadata, copied to shared memory where they fit. All threads of the block call it.
-INLINE const u8 *metaOf(const RowCodec &codec, u8 *shared)
+template <class C> INLINE const u8 *metaOf(const RowCodec &codec, u8 *shared)
 {
-	if (codec.metaBytes == 0)
+	if (!sharedMetaOf<C> && codec.metaBytes == 0)
 		return (const u8 *)codec.meta;
 	loadMeta(codec, shared);
 	return shared;

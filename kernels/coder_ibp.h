@@ -1,10 +1,45 @@
-// IBP of 2-byte chunks, and clustered IBP of 2, 4 or 8: see docs/format/ibp.md. ROW_CHUNK is the chunk.
+// KERNELS ibp4x3 IbpMask lanes=8 encode pairs fixed find ROW_CHUNK=4 ROW_STEPS=3
+// KERNELS ibp4x5 IbpMask lanes=8 encode pairs find ROW_CHUNK=4 ROW_STEPS=5
+// KERNELS ibp8x4 IbpMask lanes=8 encode pairs fixed find ROW_CHUNK=8 ROW_STEPS=4
+// KERNELS ibp8x6 IbpMask lanes=8 encode pairs find ROW_CHUNK=8 ROW_STEPS=6
+// KERNELS ibpc2 IbpSets lanes=8 encode ROW_CHUNK=2
+// KERNELS ibpc4 IbpSets lanes=8 encode ROW_CHUNK=4
+// KERNELS ibpc8 IbpSets lanes=8 encode ROW_CHUNK=8
 //
-// Params: the chunks of a row, the bits of the set's number behind the participation bits (0 where there is one set), the sets,
-// and the metadata of each. Metadata: 32 bits for each set, its kept bits, padded to 16 bytes; then for each set the blocks that
-// decode.h describes, of 4, 5 or 6 steps for chunks of 2, 4 or 8, or of 2-byte chunks those below.
+// IBP: see docs/format/ibp.md. ROW_CHUNK is the chunk, in bytes.
+//
+// IbpMask is IBP with one mask, of chunks of 4 or 8 bytes. ROW_STEPS is the steps of expansion that the metadata have. Params: the chunks of
+// a row; the bits of its payload when all chunks participate; and 1 if a bit moves when a chunk is packed, else 0. Metadata: the blocks that
+// decode.h describes. Its hits, encoding and long misses have kernels of their own: decode_pairs.cu, encode_quads.cu and fetch_long.h.
+//
+// IbpSets is IBP of 2-byte chunks, and clustered IBP of 2, 4 or 8. Params: the chunks of a row, the bits of the set's number behind the
+// participation bits (0 where there is one set), the sets, and the metadata of each. Metadata: 32 bits for each set, its kept bits, padded
+// to 16 bytes; then for each set the blocks that decode.h describes, of 4, 5 or 6 steps for chunks of 2, 4 or 8, or of 2-byte chunks those
+// below.
 #pragma once
+#include "coder.h"
 #include "encode.h"
+
+#ifdef ROW_STEPS
+struct IbpMask {
+	static constexpr int LANES = 8, BLOCKS = 3, CHUNK = ROW_CHUNK, STEPS = ROW_STEPS;
+	static constexpr bool SHARED_META = true, SMALL = true;
+	using Blocks = Meta<SHARED, STEPS>;
+
+	template <int N, class W>
+	static INLINE u32 storedLength(const RowCodec &codec, const u8 *meta, const W &stored, const Tile<N> &tile)
+	{
+		return storedBytes(codec, tileExcess<CHUNK, N>(stored, Blocks{meta}, tile.lanes, tile.lane, 0, codec.quads));
+	}
+
+	template <int N, class W>
+	static INLINE bool decode(const RowCodec &codec, const u8 *meta, const W &stored, u32 length, u8 *, const Tile<N> &tile, u8 *row)
+	{
+		u32 excess = tileDecode<CHUNK, STEPS, N>(codec, stored, stored, Blocks{meta}, tile.lanes, tile.lane, 0, codec.quads, 0, row);
+		return storedBytes(codec, excess) == length;
+	}
+};
+#else
 
 // Meta2 are the blocks for chunks of 2 bytes: masked has 8 bytes a quad, one for each chunk.
 struct Meta2 {
@@ -20,7 +55,7 @@ struct Meta2 {
 INLINE u32x2 bytesOf8(u32 bits) { return u32x2{bytesOf(bits & 15), bytesOf(bits >> 4 & 15)}; }
 INLINE u32 excessOf(u32x2 masked, u32x2 part) { return byteSum(masked.x & ~part.x) + byteSum(masked.y & ~part.y); }
 
-struct IbpCoder {
+struct IbpSets {
 	static constexpr int LANES = 8, BLOCKS = 3, STEPS = ROW_CHUNK == 2 ? 4 : ROW_CHUNK == 4 ? 5 : 6;
 
 	// Set is a mask and bitval with what derives from them, and what the row's stored form begins with.
@@ -148,8 +183,8 @@ struct IbpCoder {
 	static INLINE RowCodec plain(const RowCodec &codec, const Set &set)
 	{
 		RowCodec c = codec;
-		c.chunks = set.before;
-		c.keptBits = set.kept;
+		c.params[0] = set.before;
+		c.params[1] = set.kept;
 		return c;
 	}
 
@@ -220,3 +255,4 @@ struct IbpCoder {
 		return (bits + 7) / 8;
 	}
 };
+#endif

@@ -1,3 +1,7 @@
+// KERNELS sleek16 SleekCoder lanes=8 encode ROW_WIDTH=16
+// KERNELS sleek32 SleekCoder lanes=8 encode ROW_WIDTH=32
+// KERNELS sleek64 SleekCoder lanes=8 encode ROW_WIDTH=64
+//
 // SLEEK: see docs/format/sleek.md. ROW_WIDTH is W: 16, 32 or 64.
 //
 // A lane decodes quads, words that have one width: at most 128 bits, which begin where a scan of the quads before says. Params: the

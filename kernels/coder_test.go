@@ -2,7 +2,6 @@ package kernels_test
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -33,41 +32,6 @@ var coderCases = []coderCase{
 	{"ndzip", dtype.Float16}, {"ndzip", dtype.Float32}, {"ndzip", dtype.Float64},
 }
 
-// coderRows returns rows of words of a case's type: most of them walk, so that neighbours are alike, with exponents that every coder
-// can do something with; some are of few non-zero words, and some are noise.
-func coderRows(of dtype.Type, n, rowBytes int, seed uint64) []byte {
-	r := rand.New(rand.NewPCG(seed, 11))
-	word := of.Size()
-	exponent := map[dtype.Type]int{dtype.Float16: 5, dtype.BFloat16: 8, dtype.Float32: 8, dtype.Float64: 11}[of]
-	mantissa := 8*word - 1 - exponent
-	var b [8]byte
-	data := make([]byte, 0, n*rowBytes+8)
-	for i := range n {
-		kind, shift := (i+int(seed))%5, r.IntN(8*word)
-		x := uint64(1<<(exponent-1)-1)<<mantissa | r.Uint64()>>(64-mantissa)
-		end := len(data) + rowBytes
-		for len(data) < end {
-			switch kind {
-			case 0:
-				x = r.Uint64()
-			case 1:
-				x = 0
-				if r.IntN(16) == 0 {
-					x = r.Uint64() >> 1 & (3<<(8*word-3) - 1)
-				}
-			case 2: // around one, of either sign
-				x = uint64(1<<(exponent-1)-1-r.IntN(4))<<mantissa | r.Uint64()>>(64-mantissa) | r.Uint64()&1<<(8*word-1)
-			default:
-				x += r.Uint64() >> (64 - 8*word + shift)
-			}
-			binary.LittleEndian.PutUint64(b[:], x)
-			data = append(data, b[:word]...)
-		}
-		data = data[:end]
-	}
-	return data
-}
-
 // coderLengths are the row lengths that coders are tested with: around quads, groups, tiles and long rows.
 func coderLengths() []int {
 	if short() {
@@ -93,7 +57,7 @@ func TestCoder_DecodesHits(t *testing.T) {
 			t.Run(fmt.Sprintf("%v/row=%d", c, rowBytes), func(t *testing.T) {
 				n := batchFor(rowBytes)
 				distinct := min(n, 100)
-				data := coderRows(c.of, distinct, rowBytes, uint64(i))
+				data := gputest.FloatRows(c.of, distinct, rowBytes, uint64(i))
 				trained := c.train(t, data, rowBytes)
 				slabs, hits := encodeSlabs(trained, data, rowBytes, n, 2)
 				skew := int64([]int{0, 0, 4, 8, 1}[i%5])
@@ -121,7 +85,7 @@ func TestCoder_CorruptHits(t *testing.T) {
 			t.Run(fmt.Sprintf("%v/row=%d", c, rowBytes), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(rowBytes), 9))
 				n := min(600, batchFor(rowBytes))
-				data := coderRows(c.of, n, rowBytes, 5)
+				data := gputest.FloatRows(c.of, n, rowBytes, 5)
 				trained := c.train(t, data, rowBytes)
 				slabs, hits := encodeSlabs(trained, data, rowBytes, n, 1)
 				end := int64(len(slabs[0]) - slab.TailSlack)
@@ -168,7 +132,7 @@ func TestCoder_FetchesMisses(t *testing.T) {
 			t.Run(fmt.Sprintf("%v/row=%d/%v", c, rowBytes, mode), func(t *testing.T) {
 				n := batchFor(rowBytes)
 				rows := min(n, 100)
-				data := coderRows(c.of, rows, rowBytes, uint64(i))
+				data := gputest.FloatRows(c.of, rows, rowBytes, uint64(i))
 				misses := make([]kernels.Found, n)
 				for i := range misses {
 					misses[i] = kernels.Found{Word: uint64(i * 7919 % rows), Position: uint32(n - 1 - i)}
@@ -199,7 +163,7 @@ func TestCoder_CorruptMisses(t *testing.T) {
 		for _, rowBytes := range race.Some([]int{64, 256, 1000, 4096, 20_000}) {
 			t.Run(fmt.Sprintf("%v/row=%d", c, rowBytes), func(t *testing.T) {
 				n := min(300, batchFor(rowBytes))
-				data := coderRows(c.of, n, rowBytes, 3)
+				data := gputest.FloatRows(c.of, n, rowBytes, 3)
 				misses := make([]kernels.Found, n)
 				for i := range misses {
 					misses[i] = kernels.Found{Word: uint64(i), Position: uint32(i)}
@@ -243,7 +207,7 @@ func TestCoder_ServesSmallBatches(t *testing.T) {
 			t.Run(fmt.Sprintf("%v/row=%d/%v", c, rowBytes, mode), func(t *testing.T) {
 				n := min(600, batchFor(rowBytes)) - i%3
 				rows := max(2, min(n, 101))
-				in := newServeInputOf(t, coderRows(c.of, rows, rowBytes, uint64(i)), rowBytes, n, c.codec, c.of, mode, .5, rand.New(rand.NewPCG(uint64(rowBytes), 3)))
+				in := newServeInputOf(t, gputest.FloatRows(c.of, rows, rowBytes, uint64(i)), rowBytes, n, c.codec, c.of, mode, .5, rand.New(rand.NewPCG(uint64(rowBytes), 3)))
 				in.skew = int64([]int{0, 0, 4, 8, 1}[i%5])
 				both(t, gpu, reason, func(b *bench) serveResult {
 					return in.serve(b, func(kernels.HostRows) {})
@@ -265,7 +229,7 @@ func TestCoder_EncodesLikeGo(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
 	for _, c := range coderCases {
 		for i, rowBytes := range coderLengths() {
-			data := coderRows(c.of, min(300, batchFor(rowBytes)), rowBytes, uint64(i))
+			data := gputest.FloatRows(c.of, min(300, batchFor(rowBytes)), rowBytes, uint64(i))
 			trained := c.train(t, data, rowBytes)
 			if on, ok := trained.(codec.OnDevice); !ok || !kernels.Encodes(on.DeviceForm(), rowBytes) {
 				continue

@@ -7,90 +7,156 @@ import (
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-// coder is what there are kernels for beside IBP's: see coder.h.
+// coder describes the kernels of a KERNELS line (gen/codecs), by which rows of a codec are decoded and encoded: see coder.h.
 type coder struct {
 	// lanes is the narrowest tile that can decode a row: 8, 16 or 32. The C++ struct says the same.
 	lanes int
-	// encodes says whether there is an encoder, too.
+	// encodes says whether there is an encoder.
 	encodes bool
-	// quads is how many 16-byte pieces of a row a lane is given when hits are decoded; 0 is 1.
+	// quads is the number of 16-byte pieces of a row that each lane decodes of a hit; 0 is 1.
 	quads int
-	// fill says whether blocks that decode hits have fewer warps where shared memory then leaves room for more of them.
+	// fill says that blocks that decode hits have fewer warps where shared memory then leaves room for more of them.
 	fill bool
-	// one is the row length from which a tile has one row on its way to shared memory while it decodes a hit, instead of CoderAhead: that
-	// leaves room for more warps. 0 is none.
+	// one is the row length, in bytes, from which a tile prefetches one hit to shared memory while it decodes another, instead of
+	// abi.CoderAhead: that leaves room for more warps. 0 is none.
 	one int
-	// bytes says whether hits have decoders of their own where symbols are bytes: RankBytes of coder_rank_bytes.h.
+	// bytes says that hits whose symbols are bytes have decoders of their own: RankBytes of coder_rank_bytes.h.
 	bytes bool
+	// pairs says that hits are decoded two at a time (decode_pairs.cu), by tiles or, of rows of more than 32 quads, by blocks; that long
+	// rows are encoded and fetched by blocks (encode_quads.cu, fetch_long.h); and that metadata always fit shared memory.
+	pairs bool
+	// fixed says that tables none of whose bits move (Params[2] is 0) have kernels of their own for hits. Only with pairs.
+	fixed bool
+	// finds says that Find looks up and decodes in one launch. Measured on an H200 for IBP and for rows as they are, which it serves
+	// faster; the others have the kernels and have not been measured.
+	finds bool
 }
 
-// coders, by the name that DeviceForm.Kernel has and their modules end in. build.sh compiles them.
-var coders = map[string]coder{
-	"ibpc2": {lanes: 8, encodes: true},
-	"ibpc4": {lanes: 8, encodes: true},
-	"ibpc8": {lanes: 8, encodes: true},
+// blockThreads are the threads of a block of all kernels that do not say otherwise.
+const blockThreads = 256
 
-	// H200, GB/s of output by 1, 2 and 4 quads a lane, where RankBytes does not serve: float32 rows of 512 B 901, 1029, 1152, bfloat16 ones 721,
-	// 790, 649, whose lists are twice as long.
-	"rank2": {lanes: 8, encodes: true, quads: 2, bytes: true},
-	"rank4": {lanes: 8, encodes: true, quads: 4, bytes: true},
-	"rank8": {lanes: 8, encodes: true},
+// raw is the name of the kernels for tables without a codec.
+const raw = "raw"
 
-	// Only as many lanes decode as a row has halves of regions, about one for 256 bytes; all put the bytes together. Measured on an
-	// H200, float32, of the plain gather: 8 quads 0.69 to 0.72, 0.76 and 0.78 at 512, 1024 and 4096 bytes, 4 quads 0.73 and 0.66 at
-	// the first two, 16 quads 0.36 at the last; whole blocks 0.58 and 0.61 at 1024 and 4096 bytes. With one row on its way 0.73, 0.83 and
-	// 0.92 instead of 0.75, 0.77 and 0.78.
-	"zipnn1": {lanes: 8, quads: 8, fill: true, one: 1024},
-	"zipnn2": {lanes: 8, quads: 8, fill: true, one: 1024},
-	"zipnn4": {lanes: 8, quads: 8, fill: true, one: 1024},
-	"zipnn8": {lanes: 8, quads: 8, fill: true, one: 1024},
+// findWithAll makes Find take its kernels of every coder: for tests.
+var findWithAll = false
 
-	"sleek16": {lanes: 8, encodes: true},
-	"sleek32": {lanes: 8, encodes: true},
-	"sleek64": {lanes: 8, encodes: true},
-
-	"ndzip16": {lanes: 16},
-	"ndzip32": {lanes: 32},
-	"ndzip64": {lanes: 32},
+// hitKernel is a kernel that decodes hits. Its name is op, form and shape.
+type hitKernel struct {
+	// op is "decode", "decodePeers", for lists with rows of other devices, or "find", which looks the rows up.
+	op string
+	// form is empty or names a specialised kernel: "One" (coder.one), "Bytes" (coder.bytes), "Fixed" (coder.fixed), or "Words", for pairs of
+	// rows that do not begin at multiples of 8 bytes.
+	form string
+	// shape is the lanes that decode a row, "Wide" for a block with a lane for each quad, or "Long" for rows without a stage.
+	shape string
+	// lanes is the threads that decode a row.
+	lanes int
+	// ahead is the rows that a tile has on their way to shared memory. Not for pairs.
+	ahead int
+	fill  bool
+	// table is the bytes of shared memory that a block has of its own.
+	table int
 }
 
-// hitDecoder is a kernel that decodes hits: its tiles' lanes, and the rows that a tile has on their way to shared memory. hitKernels lists those that
-// there are. A block has table bytes of shared memory of its own.
-type hitDecoder struct {
-	kind         string
-	lanes, ahead int
-	fill         bool
-	table        int
-}
+func (h hitKernel) name() string { return h.op + h.form + h.shape }
 
-func (d hitDecoder) kernel() string { return fmt.Sprint(d.kind, d.lanes) }
-
-// hits returns the kernel for hits of such rows.
-func (c coder) hits(row *abi.RowCodec) hitDecoder {
+// hits returns the kernel for hits of such rows. Its op is "decode" where the coder has no kernel of the given op.
+func (c coder) hits(row *abi.RowCodec, op string) hitKernel {
 	rowBytes := int(row.RowBytes)
-	d := hitDecoder{kind: "decode", lanes: c.tile(rowBytes / max(1, c.quads)), ahead: abi.CoderAhead, fill: c.fill}
+	if op == "find" && !c.finds && !findWithAll {
+		op = "decode"
+	}
+	if c.pairs {
+		return c.pairHits(row, op)
+	}
+	h := hitKernel{op: op, lanes: c.tile(rowBytes / max(1, c.quads)), ahead: abi.CoderAhead, fill: c.fill}
 	if c.one != 0 && rowBytes >= c.one {
-		d.kind, d.ahead = "decodeOne", 1
+		h.form, h.ahead = "One", 1
 	}
 	if c.bytes && rankBytes(row) {
-		d = hitDecoder{"decodeBytes", rankBytesTile(rowBytes), 1, true, 4 * abi.RankTable}
+		h = hitKernel{op: op, form: "Bytes", lanes: rankBytesTile(rowBytes), ahead: 1, fill: true, table: 4 * abi.RankTable}
 	}
-	return d
+	h.shape = fmt.Sprint(h.lanes)
+	return h
 }
 
-// hitKernels returns the names of all that hits can return.
-func (c coder) hitKernels() (all []string) {
-	for lanes := c.lanes; lanes <= 32; lanes *= 2 {
-		if lanes <= c.tile(c.one/max(1, c.quads)) || c.one == 0 {
-			all = append(all, hitDecoder{kind: "decode", lanes: lanes}.kernel())
-		}
-		if c.one != 0 && lanes >= c.tile(c.one/max(1, c.quads)) {
-			all = append(all, hitDecoder{kind: "decodeOne", lanes: lanes}.kernel())
-		}
-		if c.bytes {
-			all = append(all, hitDecoder{kind: "decodeBytes", lanes: lanes}.kernel())
+// pairHits is hits for pairs.
+func (c coder) pairHits(row *abi.RowCodec, op string) hitKernel {
+	shape, _, lanes := decodeShape(int(row.RowBytes))
+	h := hitKernel{op: op, shape: shape, lanes: lanes}
+	switch words := row.Store == abi.Store4 || row.Store == abi.Store1; {
+	case shape == "Long":
+		h.op = "decode"
+	case words:
+		h.op, h.form = "decode", "Words"
+	case op != "decodePeers" && c.fixed && row.Params[2] == 0:
+		h.form = "Fixed"
+	}
+	if h.op == "find" && shape == "Wide" {
+		h.op = "decode"
+	}
+	return h
+}
+
+// decodeShape returns the kernel for rows of that length, a block's threads and the lanes that decode a row: as many as it
+// has quads, rounded up to a tile or to warps.
+func decodeShape(rowBytes int) (shape string, threads, lanes int) {
+	quads := (rowBytes + 15) / 16
+	switch {
+	case rowBytes >= abi.LongRow:
+		return "Long", blockThreads, blockThreads
+	case quads > 32:
+		threads = (quads + 31) &^ 31
+		return "Wide", threads, threads
+	case quads > 16:
+		return "32", blockThreads, 32
+	case quads > 8:
+		return "16", blockThreads, 16
+	}
+	return "8", blockThreads, 8
+}
+
+// A kernelName is the name of a kernel and of the module that it is in.
+type kernelName struct{ module, function string }
+
+// hitKernels returns the names of all kernels that hits can return.
+func (c coder) hitKernels() (all []kernelName) {
+	add := func(module, op, form string, shapes ...string) {
+		for _, shape := range shapes {
+			all = append(all, kernelName{module, op + form + shape})
 		}
 	}
+	if c.pairs {
+		tiles := []string{"8", "16", "32"}
+		forms := []string{""}
+		if c.fixed {
+			forms = append(forms, "Fixed")
+		}
+		for _, form := range forms {
+			add("decode"+form, "decode", form, append(tiles, "Wide")...)
+			add("find"+form, "find", form, tiles...)
+		}
+		add("decodePeers", "decodePeers", "", append(tiles, "Wide")...)
+		add("decodeWords", "decode", "Words", append(tiles, "Wide")...)
+		add("decode", "decode", "", "Long")
+		return all
+	}
+	for _, op := range []string{"decode", "decodePeers", "find"} {
+		for lanes := c.lanes; lanes <= 32; lanes *= 2 {
+			shape, atOne := fmt.Sprint(lanes), c.tile(c.one/max(1, c.quads))
+			if lanes <= atOne || c.one == 0 {
+				add(op, op, "", shape)
+			}
+			if c.one != 0 && lanes >= atOne {
+				add(op, op, "One", shape)
+			}
+			if c.bytes {
+				add(op, op, "Bytes", shape)
+			}
+		}
+	}
+	add("decode", "decode", "", "Long")
 	return all
 }
 
@@ -101,6 +167,36 @@ func (c coder) tile(rowBytes int) int {
 		lanes *= 2
 	}
 	return lanes
+}
+
+// serveTile returns the lanes that decode a hit of a small batch.
+func (c coder) serveTile(rowBytes int) int {
+	switch {
+	case c.pairs && rowBytes > 768, !c.pairs && rowBytes/2 > 128, c.lanes > 8: // two quads a lane
+		return 32
+	case c.pairs && rowBytes > 400: // so many that one scan, of two quads a lane, covers the row
+		return 16
+	}
+	return 8
+}
+
+// serveTiles returns all that serveTile can return.
+func (c coder) serveTiles() []int {
+	switch {
+	case c.pairs:
+		return []int{8, 16, 32}
+	case c.lanes > 8:
+		return []int{32}
+	}
+	return []int{8, 32}
+}
+
+// shareTile returns the lanes that fetch a row of a shared batch: tiles of 16 lanes ask for two rows at once, where a row is no longer.
+func (c coder) shareTile(rowBytes int) int {
+	if rowBytes <= 256 && c.lanes <= 16 {
+		return 16
+	}
+	return 32
 }
 
 // rankBytes says whether RankBytes decodes such rows of rank planes: they are whole quads, stored so, of elements rotated whose symbols are
@@ -122,22 +218,24 @@ func rankBytesTile(rowBytes int) int {
 	return 32
 }
 
+// coderOf returns the coder of a codec's form, the zero form being that of tables without a codec.
+func coderOf(f codec.DeviceForm) (name string, c coder, ok bool) {
+	name = f.Kernel
+	if name == "" {
+		name = raw
+	}
+	c, ok = coders[name]
+	return name, c, ok
+}
+
 // Decodes says whether GPUs have kernels for rows of such a codec.
 func Decodes(f codec.DeviceForm) bool {
-	_, coded := coders[f.Kernel]
-	return coded || f.Kernel == "ibp4" || f.Kernel == "ibp8"
+	_, _, ok := coderOf(f)
+	return ok && f.Kernel != ""
 }
 
 // Encodes says whether GPUs have a kernel that encodes rows of that length.
 func Encodes(f codec.DeviceForm, rowBytes int) bool {
-	if c, coded := coders[f.Kernel]; coded {
-		return c.encodes && rowBytes < abi.LongRow
-	}
-	return Decodes(f)
-}
-
-// Shares reports whether ShareFetch serves rows of this codec that are rowBytes long.
-func (c *Codec) Shares(rowBytes int) bool {
-	_, coded := coders[c.Form.Kernel]
-	return rowBytes <= MaxShareRow && !coded
+	_, c, ok := coderOf(f)
+	return ok && c.encodes && (c.pairs || rowBytes < abi.LongRow)
 }

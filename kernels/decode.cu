@@ -1,389 +1,179 @@
+#include "coder.h"
 #include "publish.h"
 #include "ticket.h"
 #ifdef ROW_FIND
-#include "find.h"
-#include "sample.h"
+#include "looked.h"
 #endif
 
-// Reads the hits of a batch from the slabs and writes their rows to the output. Compiled for each ROW_CHUNK, 4 and 8 bytes, and 0
-// for tables whose rows are all raw; and for each ROW_KIND, in modules of their own so that the driver compiles what is used:
-// 0 writes rows by units of 16 and 8 bytes, KIND_STILL too, for codecs that move no bit, and KIND_WORDS by units of 4 and 1.
-// With ROW_FIND, the same for a batch whose rows are looked up on the way, where a tile decodes a row.
-#define KIND_STILL 1
-#define KIND_WORDS 2
+// Reads the hits of a batch from the slabs and writes their rows to the output, by a coder: ROW_CODER of ROW_HEADER. With ROW_PEERS some
+// rows of the list lie in slabs of other devices. With ROW_FIND there is no list: the kernel looks the rows up.
 
-// copyRow16 copies 16 bytes of a row to shared memory. With ROW_PEERS, for lists some of whose rows lie in slabs of other devices,
-// through the first-level cache, which asks a link for whole sectors and lines: rows of peers come 1.6 times as fast. It may keep bytes
-// beside the row that change later; so only lists are read so, whose rows all lay there before the kernel began.
-INLINE void copyRow16(u32 shared, u64 global)
-{
-#ifdef ROW_PEERS
-	copyCached16(shared, global);
-#else
-	copyAsync16(shared, global);
-#endif
-}
+// A coder whose decode all tiles of a warp call together, with a table in shared memory, says so: RankBytes.
+template <class C, class = void> constexpr bool togetherOf = false;
+template <class C> constexpr bool togetherOf<C, decltype((void)C::TOGETHER)> = C::TOGETHER;
 
-// storeHalves writes a tile's quads to a row that begins at any multiple of 8 bytes by units of 16 bytes that begin at
-// multiples of 16: where the row begins between, most lanes write the second half of the quad before and the first of their
-// own. left is the bytes from the lane's quad to the row's end, and at most 0 for lanes without one. All lanes of the warp call it.
-template <int LANES> INLINE void storeHalves(u8 *p, u32x4 x, i32 left)
-{
-	bool first = laneID() % LANES == 0, last = laneID() % LANES == LANES - 1 || left <= 16;
-	u32x4 unit = {tileBefore<LANES>(x.z), tileBefore<LANES>(x.w), x.x, x.y};
-	if (left <= 0)
-		return;
-	if ((u64)p & 8) {
-		if (first)
-			*(u32x2 *)p = x.xy;
-		else
-			*(u32x4 *)(p - 8) = unit;
-		if (last && left > 8) // no lane writes it
-			*(u32x2 *)(p + 8) = x.zw;
-	} else if (left > 8) {
-		*(u32x4 *)p = x;
-	} else {
-		*(u32x2 *)p = x.xy;
-	}
-}
-
-// Listed are the tickets of a batch's list of hits.
+// Listed makes the tickets of a batch's list of hits.
 struct Listed {
 	const DecodeArgs &a;
-	u32 count; // rows to be taken in turns
-	u32x4 next; // of the row that make is asked for next
-
-	INLINE Listed(const DecodeArgs &args) : a(args), count(0), next{0, 0, 0, 0} {}
-	INLINE void begin(u32 row, u32)
-	{
-		if (row < a.count)
-			next = loadConst((const u32x4 *)a.found + row);
-		count = ((const Counters *)a.counters)->hits;
-	}
-	INLINE Ticket make(u32 row, u32 step)
+	u32 count;
+	INLINE Listed(const DecodeArgs &args) : a(args), count(0) {}
+	INLINE void begin(u32, u32) { count = ((const Counters *)a.counters)->hits; }
+	INLINE Ticket make(u32 row, u32)
 	{
 		Ticket t{0, 0, 0};
 		if (row < count)
-			t = ticketOf(a, next);
-		if (row + step < count)
-			next = loadConst((const u32x4 *)a.found + row + step);
+			t = ticketOf(a, loadConst((const u32x4 *)a.found + row));
 		return t;
 	}
 	INLINE void end() {}
 };
 
-#ifdef ROW_FIND
-// Looked are the tickets of a batch whose rows are looked up on the way: misses get none, and go to the list's back. A lane
-// knows the numbers of its next two rows, and asks the L2 for the nearer one's bucket.
-struct Looked {
-	const DecodeArgs &a;
-	const LookupArgs &l;
-	u32 count;
-	u32 hits; // of the warp
-	i64 next, after;
-
-	INLINE Looked(const FindArgs &args) : a(args.decode), l(args.lookup), count(args.lookup.count), hits(0), next(-1), after(-1) {}
-	INLINE i64 number(u32 row) const { return row < count ? rowAt(l, row) : -1; }
-	INLINE void begin(u32 row, u32 step) { next = number(row), after = number(row + step); }
-	INLINE Ticket make(u32 row, u32 step)
-	{
-		i64 of = next;
-		next = after;
-		after = number(row + 2 * step);
-		if ((u64)next < (u64)l.limit)
-			prefetchL2((const u8 *)l.map + (u64)Probe::of(hashOf(keyOf(next)), l.buckets).bucket * BUCKET_BYTES);
-		bool in = row < count, ok = in && (u64)of < (u64)l.limit;
-		u64 word = ok ? findWord(l.map, l.buckets, keyOf(of)) : ~0xffull;
-		bool hit = located(word); // no row out of range has a location
-		hits += popcount(ballot(~0u, hit));
-		if (l.peers != 0) {
-			u32 peers = ballot(~0u, hit && inPeers(l.peers, word));
-			if (peers != 0)
-				peersAside(l.counters, popcount(peers));
-		}
-		if (ballot(~0u, ok && !hit) != 0)
-			missAside(l.counters, l.found + (u64)(count - 1) * sizeof(Found), ok && !hit, of, row, word, l.rejected, l.oversize);
-		if (in && !ok)
-			rangeAside(l.counters, l.out, l.rowBytes, row);
-		const Sampling &s = l.samples;
-		if (s.ring != 0)
-			sampleAside(s.ring, s.head, s.accessSeed, s.keySeed, s.mask, s.accessBelow, s.keyBelow, keyOf(of), ok, row);
-		Ticket t{0, 0, 0};
-		if (hit)
-			t = ticketOf(a, u32x4{(u32)word, (u32)(word >> 32), row, 0});
-		return t;
-	}
-	INLINE void end() const
-	{
-		if (laneID() == 0)
-			atomicAdd(&((Counters *)l.counters)->hits, hits);
-	}
-	INLINE u64 keyOf(i64 row) const { return (u64)l.table << 56 | (u64)row; }
-};
-#endif
-
-// A group of lanes decodes two rows at a time; the groups of the grid take the hits in turns. A group is a tile of LANES lanes
-// or, if WIDE, a block, with a lane for each quad of a row. A lane decodes the same quad of all rows, so that the quad's
-// metadata stay in registers.
+// A tile of N lanes decodes a row; the tiles of the grid take the hits in turns. Rows are staged in shared memory by
+// asynchronous copies: one is being decoded while AHEAD more are on their way. A lane knows one of the tile's next rows, N at a
+// time, and the list is read as much ahead. Shared memory: the metadata, then for each tile AHEAD + 1 stages and its scratch.
 //
-// Rows are staged in shared memory by asynchronous copies, whose latency and that of the list of hits are thus hidden: a
-// group decodes a pair of rows while the next has arrived, whose bits it scans, and a third is on its way. One pair more
-// is 3 to 8 % slower, and so is bringing rows in with an L2 policy. Shared memory: DECODE_TICKETS a thread, then DECODE_STAGES × stageBytes a group.
-template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND, class SOURCE> INLINE void decodeRows(const DecodeArgs &a, SOURCE rows)
+// The tiles of a warp take their k-th rows together, until the first of them, which has the earliest hits, has none left: what tiles of a warp meet
+// for by themselves costs several times as much.
+template <class C, int N, int AHEAD, class SOURCE> INLINE void decodeCoded(const DecodeArgs &a, const u32 *table, SOURCE rows)
 {
 	extern __shared__ u32x4 dynamic[];
-	__shared__ u32 excess[2][LONG_ROW / 512]; // of the warps' quads, if WIDE: of two rows in one word, for two pairs
-	constexpr int C = CHUNK ? CHUNK : 4;
-	constexpr int MOVES = KIND == KIND_STILL ? 0 : STEPS;
-	constexpr u32 N = 16 / C, PAIRS = DECODE_STAGES / 2; // chunks a quad
-	const u32 tid = threadID(), lane = tid % LANES, warp = tid / 32, column = WIDE ? tid : lane;
-	const u32 rowBytes = a.codec.rowBytes, quads = a.codec.quads, stageBytes = a.stageBytes, pairBytes = 2 * stageBytes;
-	const bool used = column < quads, last = WIDE ? tid == blockThreads() - 1 : lane == LANES - 1;
-
-	// A group's rows are first and first + 1, those two 2 × groups on, and so forth. Few rows are spread over all blocks.
-	constexpr u32 TILES = WIDE ? 1 : 32 / LANES; // groups of a warp
-	u32 warpAt = WIDE ? blockID() : blockID() + warp * gridBlocks();
-	u32 groups = (WIDE ? 1 : blockThreads() / LANES) * gridBlocks();
-	u32 lead = 2 * warpAt * TILES; // the warp's first row
-	u32 ahead = lead + (WIDE ? 0 : laneID() / LANES * 2) + lane / 2 * 2 * groups + (lane & 1); // the row of the lane's next ticket
-	rows.begin(ahead, LANES * groups);
+	const Tile<N> tile = Tile<N>::make();
+	const u8 *meta = (const u8 *)dynamic;
+	loadMeta(a.codec, (u8 *)dynamic);
+	u8 *ring = (u8 *)dynamic + a.codec.metaBytes + threadID() / N * ((AHEAD + 1) * a.stageBytes + a.codec.scratch);
+	u8 *scratch = ring + (AHEAD + 1) * a.stageBytes;
+	// Few rows are spread over all blocks.
+	u32 first = threadID() / N * gridBlocks() + blockID(), tiles = blockThreads() / N * gridBlocks();
+	u32 firstOfWarp = threadID() / 32 * (32 / N) * gridBlocks() + blockID();
+	auto numberOf = [&](u32 k) { return first + k * tiles; }; // the tile's k-th row
+	rows.begin(numberOf(tile.lane), N * tiles);
 	u32 hits = rows.count;
-
-	Planes<MOVES> planes = {};
-	u32 masked = 0, bitsBefore = 0;
-	if (CHUNK != 0 && used) {
-		Meta<GLOBAL, STEPS> meta{(const u8 *)a.codec.meta};
-		planes = meta.template planes<MOVES>(column);
-		masked = meta.masked(column);
-		bitsBefore = a.codec.chunks + meta.keptBefore(column);
-	}
-	if (lead >= hits)
-		return;
-
-	Ticket *tickets = (Ticket *)dynamic + (tid - lane) * 2; // two rounds of LANES
-	u8 *ring = (u8 *)dynamic + blockThreads() * DECODE_TICKETS + (WIDE ? 0 : tid / LANES * PAIRS * pairBytes);
-	u32 ringAddress = sharedAddress(ring) + column * 16;
-
-	// Starts the copies of a group's rows j and j + 1; every LANES rows, each lane makes out a ticket for one.
-	auto stage = [&](u32 slot, u32 j) {
-		if ((j & (LANES - 1)) == 0) {
-			tickets[(j & LANES) + lane] = rows.make(ahead, LANES * groups);
-			ahead += LANES * groups;
-			warpSync(~0u);
+	Ticket known = rows.make(numberOf(tile.lane), N * tiles), next = rows.make(numberOf(N + tile.lane), N * tiles);
+	auto stage = [&](u32 k, u32 slot) {
+		if (k != 0 && k % N == 0) {
+			known = next;
+			next = rows.make(numberOf(k + N + tile.lane), N * tiles);
 		}
-		const u32x4 *pair = (const u32x4 *)&tickets[j & (2 * LANES - 1)];
-		u32x4 t0 = pair[0], t1 = pair[1];
-		if ((int)(column * 16) < (int)t0.w)
-			copyRow16(ringAddress + slot, ((u64)t0.y << 32 | t0.x) + column * 16);
-		if ((int)(column * 16) < (int)t1.w)
-			copyRow16(ringAddress + slot + stageBytes, ((u64)t1.y << 32 | t1.x) + column * 16);
+		Ticket t;
+		u32 low = tileFrom<N>(~0u, (u32)known.stored, k % N), high = tileFrom<N>(~0u, (u32)(known.stored >> 32), k % N);
+		t.stored = (u64)high << 32 | low;
+		t.position = tileFrom<N>(~0u, known.position, k % N);
+		t.length = tileFrom<N>(~0u, known.length, k % N);
+		u32 to = sharedAddress(ring + slot * a.stageBytes);
+#pragma unroll 1
+		for (u32 at = tile.lane * 16; (int)at < (int)t.length; at += N * 16)
+			copyRow16(to + at, t.stored + at);
 		copyCommit();
+		return t;
 	};
-	auto groupSync = [&] {
-		if (WIDE)
-			blockSync();
-		else
-			warpSync(~0u);
-	};
-
-	// Finds out which chunks of a pair of rows participate, and the excess up to each quad: one scan for both rows.
-	u32 part0 = 0, part1 = 0, through = 0, before = 0;
-	auto scan = [&](u32 slot, u32 parity) {
-		const u8 *bits = ring + slot + column * N / 32 * 4;
-		part0 = bytesOf(*(const u32 *)bits >> (column * N & 31) & ((1 << N) - 1));
-		part1 = bytesOf(*(const u32 *)(bits + stageBytes) >> (column * N & 31) & ((1 << N) - 1));
-		u32 more = byteSum(masked & ~part0) + (byteSum(masked & ~part1) << 16);
-		through = tileScan<LANES>(~0u, more);
-		before = through - more;
-		if (WIDE && lane == 31)
-			excess[parity][warp] = through;
-	};
-	auto quadAt = [&](const u8 *row, u32 at, u32 part) {
-		const u32 *w = (const u32 *)(row + at / 32 * 4);
-		u32 x[5] = {w[0], w[1], w[2], w[3], w[4]};
-		return expandQuad<C>(x, at, planes, part, masked);
-	};
-
-	const u32 store = a.codec.store, bitsOfRow = a.codec.chunks + a.codec.keptBits;
-	u8 *out = (u8 *)a.out + column * 16;
-	auto put = [&](u8 *p, u32x4 x, bool active) {
-		if (KIND != KIND_WORDS)
-			storeHalves<LANES>(p, x, active ? rowBytes - column * 16 : 0);
-		else if (active)
-			storeQuad(p - column * 16, column, x, rowBytes, store == STORE_4 ? STORE_4 : STORE_1);
-	};
-
+	Ticket coming[AHEAD];
 #pragma unroll
-	for (u32 i = 0; i < PAIRS - 1; i++)
-		stage(i * pairBytes, 2 * i);
-	copyWaitGroups<PAIRS - 2>();
-	groupSync();
-	if (CHUNK != 0)
-		scan(0, 0);
-	u32 slot = 0, freed = (PAIRS - 1) * pairBytes;
-	for (u32 j = 0; lead < hits; lead += 2 * groups, j += 2) {
-		copyWaitGroups<PAIRS - 3>();
-		groupSync(); // the next pair is there, and the one before has been read
-		stage(freed, j + 2 * (PAIRS - 1));
-		freed = slot;
-		const u8 *row = ring + slot;
-		slot = slot + pairBytes == PAIRS * pairBytes ? 0 : slot + pairBytes;
-		u32 p0 = part0, p1 = part1, to = through, from = before, warps = 0;
-		if (WIDE && CHUNK != 0)
-			warps = warpSum(lane < warp ? excess[j >> 1 & 1][lane] : 0); // below 2^16 each: at most 15 warps × 32 quads × 128
-		if (CHUNK != 0)
-			scan(slot, ~(j >> 1) & 1);
-		const Ticket *t = &tickets[j & (2 * LANES - 1)];
-		u32x2 t0 = *(const u32x2 *)&t[0].position, t1 = *(const u32x2 *)&t[1].position;
-		u32x4 x0 = {0, 0, 0, 0}, x1 = x0;
-		if (CHUNK != 0) {
-			x0 = quadAt(row, bitsBefore + (warps & 0xffff) + (from & 0xffff), p0);
-			x1 = quadAt(row + stageBytes, bitsBefore + (warps >> 16) + (from >> 16), p1);
+	for (u32 i = 0; i < AHEAD; i++)
+		coming[i] = stage(i, i);
+	u32 slot = 0;
+	for (u32 k = 0; firstOfWarp + k * tiles < hits; k++) {
+		Ticket t = coming[0], last = stage(k + AHEAD, slot == 0 ? AHEAD : slot - 1);
+#pragma unroll
+		for (u32 i = 1; i < AHEAD; i++)
+			coming[i - 1] = coming[i];
+		coming[AHEAD - 1] = last;
+		copyWaitGroups<AHEAD>();
+		warpSync(~0u); // all lanes' copies are there
+		u8 *row = (u8 *)a.out + (u64)t.position * a.codec.rowBytes;
+		Words<SHARED> stored{(const u32 *)(ring + slot * a.stageBytes), 0, (t.length + 3) / 4};
+		bool raw = t.length == a.codec.rowBytes, coded = !raw && (int)t.length > 0, ok = (int)t.length >= 0;
+		if (raw)
+			tileCopy<N>(a.codec, stored, tile.lane, row);
+		if constexpr (togetherOf<C>) {
+			bool was = C::template decode<N>(a.codec, meta, table, stored, coded ? t.length : 0, scratch, tile, row);
+			ok = coded ? was : ok;
+		} else if (coded) {
+			ok = C::decode(a.codec, meta, stored, t.length, scratch, tile, row);
 		}
-		bool raw0 = t0.y == rowBytes, raw1 = t1.y == rowBytes;
-		if (CHUNK == 0 || ballot(~0u, raw0 || raw1)) {
-			if (used && raw0)
-				x0 = *(const u32x4 *)(row + column * 16);
-			if (used && raw1)
-				x1 = *(const u32x4 *)(row + stageBytes + column * 16);
-		}
-		bool write0 = used && (CHUNK ? t0.y != 0 : raw0), write1 = used && (CHUNK ? t1.y != 0 : raw1);
-		u8 *out0 = out + (u64)t0.x * rowBytes, *out1 = out + (u64)t1.x * rowBytes;
-		if (KIND != KIND_WORDS && store == STORE_16) {
-			if (write0)
-				*(u32x4 *)out0 = x0;
-			if (write1)
-				*(u32x4 *)out1 = x1;
-		} else {
-			put(out0, x0, write0);
-			put(out1, x1, write1);
-		}
-		bool bad0 = t0.y != 0 && !raw0 && (CHUNK == 0 || (bitsOfRow + (warps & 0xffff) + (to & 0xffff) + 7) / 8 != t0.y);
-		bool bad1 = t1.y != 0 && !raw1 && (CHUNK == 0 || (bitsOfRow + (warps >> 16) + (to >> 16) + 7) / 8 != t1.y);
-		if (last && (bad0 || bad1)) {
-			if (bad0)
-				corruptRow(a.counters, t0.x);
-			if (bad1)
-				corruptRow(a.counters, t1.x);
-		}
+		if (!ok && tile.lane == 0)
+			corruptRow(a.counters, t.position);
+		warpSync(~0u); // the stages are free
+		slot = slot == AHEAD ? 0 : slot + 1;
 	}
+	copyWaitGroups<0>();
 	rows.end();
 }
 
-// A block decodes a row: its warps first sum the excess of each segment, then decode segments. Shared memory: none.
-template <int CHUNK, int STEPS> INLINE void decodeLongRows(const DecodeArgs &a)
+// A warp decodes a row that no stage has room for, where it lies, with the metadata where they lie. Shared memory: each warp's scratch.
+template <class C> INLINE void decodeCodedLong(const DecodeArgs &a)
 {
-	__shared__ u32 excess[MAX_SEGMENTS + 1];
-	constexpr int C = CHUNK ? CHUNK : 4;
-	Meta<GLOBAL, STEPS> meta{(const u8 *)a.codec.meta};
-	u32 tid = threadID(), lane = tid & 31, warp = tid / 32, warps = blockThreads() / 32;
-	u32 hits = ((const Counters *)a.counters)->hits;
-	u32 segments = (a.codec.quads + SEGMENT_QUADS - 1) / SEGMENT_QUADS;
-	for (u32 i = blockID(); i < hits; i += gridBlocks()) {
+	extern __shared__ u32x4 dynamic[];
+	const Tile<32> tile = Tile<32>::make();
+	u8 *scratch = (u8 *)dynamic + threadID() / 32 * a.codec.scratch;
+	u32 hits = ((const Counters *)a.counters)->hits, warps = blockThreads() / 32 * gridBlocks();
+	for (u32 i = threadID() / 32 * gridBlocks() + blockID(); i < hits; i += warps) {
 		Ticket t = ticketOf(a, loadConst((const u32x4 *)a.found + i));
 		u8 *row = (u8 *)a.out + (u64)t.position * a.codec.rowBytes;
-		bool raw = t.length == a.codec.rowBytes;
-		Words<GLOBAL> words{(const u32 *)t.stored, 0, ((raw ? t.length : minimum(t.length, a.codec.rowBytes)) + 3) / 4};
-		if (raw || CHUNK == 0 || t.length == BAD_LENGTH) {
-			if (raw)
-				tileCopy<256>(a.codec, words, tid, row);
-			else if (tid == 0)
-				corruptRow(a.counters, t.position);
-			continue;
-		}
-		blockSync(); // excess is free
-		for (u32 s = warp; s < segments; s += warps) {
-			u32 from = s * SEGMENT_QUADS, to = minimum(from + SEGMENT_QUADS, a.codec.quads);
-			u32 sum = tileExcess<C, 32>(words, meta, ~0u, lane, from, to);
-			if (lane == 0)
-				excess[s + 1] = sum;
-		}
-		blockSync();
-		if (tid == 0) {
-			excess[0] = 0;
-			for (u32 s = 0; s < segments; s++)
-				excess[s + 1] += excess[s];
-			if (storedBytes(a.codec, excess[segments]) != t.length)
-				corruptRow(a.counters, t.position);
-		}
-		blockSync();
-		for (u32 s = warp; s < segments; s += warps) {
-			u32 from = s * SEGMENT_QUADS, to = minimum(from + SEGMENT_QUADS, a.codec.quads);
-			tileDecode<C, STEPS, 32>(a.codec, words, words, meta, ~0u, lane, from, to, excess[s], row);
-		}
+		bool ok = t.length != BAD_LENGTH;
+		Words<GLOBAL> stored{(const u32 *)t.stored, 0, ok ? (t.length + 3) / 4 : 0};
+		if (t.length == a.codec.rowBytes)
+			tileCopy<32>(a.codec, stored, tile.lane, row);
+		else if (ok)
+			ok = C::decode(a.codec, (const u8 *)a.codec.meta, stored, t.length, scratch, tile, row);
+		if (!ok && tile.lane == 0)
+			corruptRow(a.counters, t.position);
+		tile.sync(); // the scratch is free
 	}
 }
 
-// Launch bounds: of tiles, three blocks an SM at up to 80 registers a thread are 3 to 6 % faster than four at 64, which
-// spill; without moves nothing spills, and four are 5 % faster. Of blocks that decode a row each, 64 registers are faster
-// than 80, by 4 to 18 %; but 76 than 64 where words are stored, by 6 %.
-#define TILES(name, lanes, steps, blocks)                                                                                       \
-	KERNEL void __launch_bounds__(256, blocks) name##lanes##x##steps(const DecodeArgs a)                                        \
-	{                                                                                                                           \
-		decodeRows<ROW_CHUNK, steps, lanes, false, ROW_KIND>(a, Listed(a));                                             \
-		endBatch<END_DECODE>(a.counters, a.end);                                                                        \
-	}
-#define BLOCKS(name, steps, blocks)                                                                                             \
-	KERNEL void __launch_bounds__(512, blocks) name##Widex##steps(const DecodeArgs a)                                           \
-	{                                                                                                                           \
-		decodeRows<ROW_CHUNK, steps, 32, true, ROW_KIND>(a, Listed(a));                                                 \
-		endBatch<END_DECODE>(a.counters, a.end);                                                                        \
-	}
-#define LONG(steps)                                                                                                             \
-	KERNEL void __launch_bounds__(256) decodeLongx##steps(const DecodeArgs a)                                                   \
-	{                                                                                                                           \
-		decodeLongRows<ROW_CHUNK, steps>(a);                                                                            \
-		endBatch<END_DECODE>(a.counters, a.end);                                                                        \
-	}
-#define DECODE(name, steps, blocks, wide)                                                                                       \
-	TILES(name, 8, steps, blocks)                                                                                               \
-	TILES(name, 16, steps, blocks)                                                                                              \
-	TILES(name, 32, steps, blocks)                                                                                              \
-	BLOCKS(name, steps, wide)
-#define DECODE_LONG(steps) LONG(steps) // with steps expanded
-
-#if ROW_CHUNK == 4
-#define FEW 3
-#define ALL 5
-#elif ROW_CHUNK == 8
-#define FEW 4
-#define ALL 6
-#else
-#define FEW 0
-#endif
-
+// The kernels, by the form: decode and, of some coders, decodeOne, with one row on its way, and decodeBytes, whose name says the coder's.
 #ifdef ROW_FIND
-#define FIND(name, lanes, steps, blocks)                                                                                        \
-	KERNEL void __launch_bounds__(256, blocks) name##lanes##x##steps(const FindArgs a)                                          \
-	{                                                                                                                           \
-		decodeRows<ROW_CHUNK, steps, lanes, false, ROW_KIND>(a.decode, Looked(a));                                              \
+#define ROWS(form, lanes, coder, ahead, table)                                                                                   \
+	KERNEL void __launch_bounds__(256, coder::BLOCKS) find##form##lanes(const FindArgs a)                                    \
+	{                                                                                                                        \
+		decodeCoded<coder, lanes, ahead>(a.decode, table<coder>(), Looked(a));                                           \
 	}
-#define FINDS(name, steps, blocks) FIND(name, 8, steps, blocks) FIND(name, 16, steps, blocks) FIND(name, 32, steps, blocks)
-#if ROW_KIND == KIND_STILL
-FINDS(findStill, FEW, 4)
 #else
-FINDS(find, FEW, 3)
-#ifdef ALL
-FINDS(find, ALL, 3)
-#endif
-#endif
-#elif ROW_KIND == KIND_STILL
-DECODE(decodeStill, FEW, 4, 2)
-#elif ROW_KIND == KIND_WORDS
-DECODE(decodeWords, FEW, 3, 1)
-#ifdef ALL
-DECODE(decodeWords, ALL, 3, 1)
-#endif
-#elif defined ROW_PEERS
-DECODE(decodePeers, FEW, 3, 2)
-#ifdef ALL
-DECODE(decodePeers, ALL, 3, 2)
-#endif
+#ifdef ROW_PEERS
+#define NAME(form, lanes) decodePeers##form##lanes
 #else
-DECODE(decode, FEW, 3, 2)
-DECODE_LONG(FEW)
-#ifdef ALL
-DECODE(decode, ALL, 3, 2)
-DECODE_LONG(ALL)
+#define NAME(form, lanes) decode##form##lanes
 #endif
+#define ROWS(form, lanes, coder, ahead, table)                                                                                   \
+	KERNEL void __launch_bounds__(256, coder::BLOCKS) NAME(form, lanes)(const DecodeArgs a)                                  \
+	{                                                                                                                        \
+		decodeCoded<coder, lanes, ahead>(a, table<coder>(), Listed(a));                                                  \
+		endBatch<END_DECODE>(a.counters, a.end);                                                                         \
+	}
+#endif
+template <class C> INLINE const u32 *noTable() { return 0; }
+template <class C> INLINE const u32 *filledTable()
+{
+	__shared__ u32 table[C::TABLE];
+	C::fill(table);
+	return table;
+}
+
+#ifdef ROW_ONE
+ROWS(, 8, ROW_CODER, CODER_AHEAD, noTable)
+ROWS(One, 8, ROW_CODER, 1, noTable)
+ROWS(One, 16, ROW_CODER, 1, noTable)
+ROWS(One, 32, ROW_CODER, 1, noTable)
+#else
+ROWS(, 32, ROW_CODER, CODER_AHEAD, noTable)
+#if ROW_LANES <= 16
+ROWS(, 16, ROW_CODER, CODER_AHEAD, noTable)
+#endif
+#if ROW_LANES <= 8
+ROWS(, 8, ROW_CODER, CODER_AHEAD, noTable)
+#endif
+#endif
+#ifdef ROW_BYTES
+ROWS(Bytes, 8, ROW_BYTES, 1, filledTable)
+ROWS(Bytes, 16, ROW_BYTES, 1, filledTable)
+ROWS(Bytes, 32, ROW_BYTES, 1, filledTable)
+#endif
+static_assert(ROW_CODER::LANES == ROW_LANES, "ROW_LANES");
+
+#if !defined ROW_FIND && !defined ROW_PEERS
+KERNEL void __launch_bounds__(256) decodeLong(const DecodeArgs a)
+{
+	decodeCodedLong<ROW_CODER>(a);
+	endBatch<END_DECODE>(a.counters, a.end);
+}
 #endif

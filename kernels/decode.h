@@ -64,6 +64,11 @@ template <Space SPACE, int STEPS> struct Meta {
 	INLINE u32 masked(u32 quad) const { return word(quad, 1); }
 };
 
+// The params of IBP with one mask: the bits in front of a row's payload, which are its participation bits, one a chunk; and the bits of
+// the payload of a row all of whose chunks participate.
+INLINE u32 headBits(const RowCodec &codec) { return codec.params[0]; }
+INLINE u32 keptBits(const RowCodec &codec) { return codec.params[1]; }
+
 // bytesOf returns a byte of ones for each bit that is set of the lowest four, the others being 0.
 INLINE u32 bytesOf(u32 bits) { return permute(bits * 0x10204080, 0, 0xba98); }
 
@@ -185,12 +190,12 @@ INLINE u32 tileDecode(const RowCodec &codec, const H &header, const W &payload, 
 		u32 sums = tileScan<LANES>(lanes, moreA | moreB << 16);
 		u32 all = tileFrom<LANES>(lanes, sums, LANES - 1);
 		if (a) {
-			u32 at = codec.chunks + meta.keptBefore(qa) + excess + (sums & 0xffff) - moreA;
+			u32 at = headBits(codec) + meta.keptBefore(qa) + excess + (sums & 0xffff) - moreA;
 			storeQuad(row, qa, decodeQuad<CHUNK, STEPS>(payload, meta, qa, at, partA, maskedA), codec.rowBytes, codec.store);
 		}
 		excess += all & 0xffff;
 		if (b) {
-			u32 at = codec.chunks + meta.keptBefore(qb) + excess + (sums >> 16) - moreB;
+			u32 at = headBits(codec) + meta.keptBefore(qb) + excess + (sums >> 16) - moreB;
 			storeQuad(row, qb, decodeQuad<CHUNK, STEPS>(payload, meta, qb, at, partB, maskedB), codec.rowBytes, codec.store);
 		}
 		excess += all >> 16;
@@ -220,7 +225,7 @@ INLINE void tileCopy(const RowCodec &codec, const W &words, u32 lane, u8 *row)
 }
 
 // storedBytes returns the stored length of a row of that excess.
-INLINE u32 storedBytes(const RowCodec &codec, u32 excess) { return (codec.chunks + codec.keptBits + excess + 7) / 8; }
+INLINE u32 storedBytes(const RowCodec &codec, u32 excess) { return (headBits(codec) + keptBits(codec) + excess + 7) / 8; }
 
 INLINE void corruptRow(u64 counters, u32 position)
 {

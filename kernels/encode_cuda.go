@@ -9,29 +9,6 @@ import (
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-// encodeShapes are the kernels of one variant.
-type encodeShapes struct {
-	short, long *cuda.Function[abi.EncodeArgs]
-}
-
-var encodeKernels = map[variant]encodeShapes{}
-
-func init() {
-	modules := map[string]*cuda.Module{}
-	for v, name := range variants {
-		if v.chunk == 0 {
-			continue
-		}
-		if modules[name] == nil {
-			modules[name] = module("encode_" + name)
-		}
-		encodeKernels[v] = encodeShapes{
-			cuda.NewFunction[abi.EncodeArgs](modules[name], fmt.Sprintf("encodex%d", v.steps)),
-			cuda.NewFunction[abi.EncodeArgs](modules[name], fmt.Sprintf("encodeLongx%d", v.steps)),
-		}
-	}
-}
-
 // RunCUDA implements cuda.Kernel.
 func (k *Encode) RunCUDA(s *cuda.Stream) error {
 	if k.Count == 0 {
@@ -51,22 +28,25 @@ func (k *Encode) RunCUDA(s *cuda.Stream) error {
 	if k.Lengths.Size() != 0 {
 		args.Lengths = k.Lengths.Addr()
 	}
-	if c, ok := codedKernels[k.Codec.Form.Kernel]; ok {
-		return k.runCoded(s, c, &args)
+	c := kernelsOf(k.Codec)
+	if !Encodes(k.Codec.Form, k.Codec.RowBytes()) {
+		return fmt.Errorf("kernels: codec %s does not encode rows of %d bytes on GPUs", k.Codec.Name(), args.Codec.RowBytes)
 	}
-	shapes := encodeKernels[variantOf(k.Codec.Form)]
 	if row.RowBytes >= abi.LongRow {
-		return k.runLong(s, shapes.long, &args)
+		return k.runLong(s, c.encodeLong, &args)
 	}
-	args.RowBytes = uint32((k.Codec.RowBytes() + stageSlack + 127) &^ 127)
-	warps := fitWarps(s, int(row.MetaBytes), 2*int(args.RowBytes))
-	shared := int(row.MetaBytes) + warps*2*int(args.RowBytes)
-	f := shapes.short
-	grid, err := residentOf(s, f, 32*warps, shared, int(k.Count), warps)
+	args.Codec.Scratch = uint32(k.Codec.Form.EncodeScratch)
+	args.RowBytes = (args.Codec.RowBytes + stageSlack + 127) &^ 127
+	perWarp := 2*int(args.RowBytes) + int(args.Codec.Scratch)
+	c.metaInPlace(s, &args.Codec, perWarp)
+	meta := int(args.Codec.MetaBytes)
+	warps := fitWarps(s, meta, perWarp)
+	shared := meta + warps*perWarp
+	grid, err := residentOf(s, c.encode, 32*warps, shared, int(k.Count), warps)
 	if err != nil {
 		return err
 	}
-	return f.Launch(s, grid, 32*warps, shared, &args)
+	return c.encode.Launch(s, grid, 32*warps, shared, &args)
 }
 
 func (k *Encode) runLong(s *cuda.Stream, f *cuda.Function[abi.EncodeArgs], args *abi.EncodeArgs) error {

@@ -7,17 +7,6 @@ import (
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-var fetchKernels = functions[abi.FetchArgs]("fetch", "32", "Long")
-
-// The decoder begins while misses are read, and needs more shared memory beside the reading than the reading does itself. Where the driver left
-// room for the latter alone, most hits waited until all misses were there: 80 % hits of 200,000 rows took 459 instead of 421 µs at 512 bytes on an
-// H200, and 865 instead of 796 at 1024; 95 % hits 190 instead of 160 at 512.
-func init() {
-	for _, shapes := range fetchKernels {
-		shapes["32"].PreferShared()
-	}
-}
-
 // The shared memory beside a staged row's bytes: the rest of its first and last line, and what a window reads past its end.
 const stageSlack = 2*128 + 32
 
@@ -31,23 +20,29 @@ func (k *Fetch) RunCUDA(s *cuda.Stream) error {
 	if err != nil {
 		return err
 	}
-	if c, ok := codedKernels[k.Codec.Form.Kernel]; ok {
-		return k.runCoded(s, c, &args, n)
-	}
-	rowBytes := k.Tier.RowBytes
+	c := kernelsOf(k.Codec)
 	// A warp takes a row of any length: narrower tiles ask for lines one after the other, and were seen to be slower from
 	// 256 bytes up (41 against 48 GB/s there).
-	shape, stage, meta := "32", rowBytes, int(args.Codec.MetaBytes)
-	if rowBytes >= abi.LongRow {
-		shape, stage, meta = "Long", abi.SegmentQuads*16, 0
+	f, stage, long := c.fetch, k.Tier.RowBytes, k.Tier.RowBytes >= abi.LongRow
+	if c.pairs && long { // a block takes a row, in segments
+		f, stage = c.fetchLong, abi.SegmentQuads*16
 	}
 	args.StageBytes = uint32((stage + stageSlack + 127) &^ 127)
-	warps := fitWarps(s, meta, int(args.StageBytes))
-	rows, shared := warps, meta+warps*int(args.StageBytes)
-	if shape == "Long" {
+	scratch := int(args.Codec.Scratch)
+	perWarp := int(args.StageBytes) + scratch
+	c.metaInPlace(s, &args.Codec, perWarp)
+	if !c.pairs && !fits(s, perWarp) { // a warp reads a row where it lies
+		f, perWarp = c.fetchLong, scratch
+	}
+	meta := int(args.Codec.MetaBytes)
+	if f == c.fetchLong {
+		meta = 0
+	}
+	warps := fitWarps(s, meta, perWarp)
+	rows, shared := warps, meta+warps*perWarp
+	if c.pairs && long {
 		rows = 1
 	}
-	f := fetchKernels[variantOf(k.Codec.Form)][shape]
 	grid, err := residentOf(s, f, 32*warps, shared, n, rows)
 	if err != nil {
 		return err
@@ -58,7 +53,7 @@ func (k *Fetch) RunCUDA(s *cuda.Stream) error {
 }
 
 // ahead returns how many bytes of a compressed row in place to read first: what says how long it is at least.
-func (h *HostRows) ahead(c Codec) uint32 { return uint32(max(h.Ahead, c.HeadBytes())) }
+func (h *HostRows) ahead(c Codec) uint32 { return uint32(max(h.Ahead, c.Form.Head)) }
 
 func (k *Fetch) args() (abi.FetchArgs, error) {
 	row, err := rowCodec(k.Codec, k.Tier.RowBytes, k.Out.Addr())

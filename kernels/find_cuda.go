@@ -7,34 +7,22 @@ import (
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-var (
-	findKernels      = functions[abi.FindArgs]("find", "8", "16", "32")
-	findStillKernels = functionsOf[abi.FindArgs](stillVariants, "findStill", "8", "16", "32")
-)
-
-// RunCUDA implements cuda.Kernel.
+// RunCUDA implements cuda.Kernel. It is two launches where hits have no kernel that looks rows up: blocks decode rows, rows do not begin at
+// multiples of 8 bytes, rows of other devices are read, which is done from a list only, or it does not pay (coder.finds).
 func (k *Find) RunCUDA(s *cuda.Stream) error {
 	n := k.Lookup.numRows()
 	if n == 0 {
 		return nil
 	}
 	hits := k.hits()
-	if _, coded := codedKernels[k.Codec.Form.Kernel]; coded {
-		if err := k.Lookup.RunCUDA(s); err != nil {
-			return err
-		}
-		return hits.RunCUDA(s)
-	}
-	args, l, err := hits.plan(n)
+	args, err := hits.args(n)
 	if err != nil {
 		return err
 	}
-	kernels := findKernels
-	if l.still {
-		kernels = findStillKernels
-	}
-	f := kernels[variantOf(k.Codec.Form)][l.shape]
-	if f == nil || l.words || l.peers { // a block decodes a row, stores need registers, or rows are read from a list only
+	c := kernelsOf(k.Codec)
+	l := c.launchOf(s, &args, "find")
+	f := c.find[l.name()]
+	if f == nil || hits.Peers != 0 {
 		if err := k.Lookup.RunCUDA(s); err != nil {
 			return err
 		}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
@@ -34,9 +33,6 @@ func ptxText(name string) ([]byte, error) {
 func module(name string) *cuda.Module {
 	return &cuda.Module{Name: name, PTX: func() ([]byte, error) { return ptxText(name) }}
 }
-
-// Threads of a block of all kernels that do not say otherwise.
-const blockThreads = 256
 
 // resident returns a grid for work that a kernel's blocks take in turns: no more blocks than run at once.
 func resident[A any](s *cuda.Stream, f *cuda.Function[A], shared, work, perBlock int) (int, error) {
@@ -75,7 +71,7 @@ func rowCodec(c Codec, rowBytes int, out uint64) (abi.RowCodec, error) {
 	}
 	r := abi.RowCodec{
 		Meta: c.Meta.Addr(), MetaBytes: uint32(c.Meta.Size()), RowBytes: uint32(rowBytes),
-		Chunks: uint32(c.Form.Chunks), KeptBits: uint32(c.Form.KeptBits), Quads: uint32((rowBytes + 15) / 16),
+		Quads:  uint32((rowBytes + 15) / 16),
 		Params: c.Form.Params, Scratch: uint32(c.Form.Scratch),
 	}
 	switch at := out | uint64(rowBytes); {
@@ -89,34 +85,4 @@ func rowCodec(c Codec, rowBytes int, out uint64) (abi.RowCodec, error) {
 		r.Store = abi.Store1
 	}
 	return r, nil
-}
-
-// variant picks among the kernels compiled for a codec's form: "raw", "ibp4" or "ibp8", and the steps.
-type variant struct{ chunk, steps int }
-
-func variantOf(f codec.DeviceForm) variant { return variant{f.Chunk, f.Steps} }
-
-var variants = map[variant]string{{0, 0}: "raw", {4, 3}: "ibp4", {4, 5}: "ibp4", {8, 4}: "ibp8", {8, 6}: "ibp8"}
-
-// stillVariants are the variants of codecs that move no bit.
-var stillVariants = map[variant]string{{4, 3}: "ibp4", {8, 4}: "ibp8"}
-
-// functions makes a function for each variant and shape, from modules named after the codec.
-func functions[A any](op string, shapes ...string) map[variant]map[string]*cuda.Function[A] {
-	return functionsOf[A](variants, op, shapes...)
-}
-
-func functionsOf[A any](variants map[variant]string, op string, shapes ...string) map[variant]map[string]*cuda.Function[A] {
-	modules := map[string]*cuda.Module{}
-	all := map[variant]map[string]*cuda.Function[A]{}
-	for v, name := range variants {
-		if modules[name] == nil {
-			modules[name] = module(op + "_" + name)
-		}
-		all[v] = map[string]*cuda.Function[A]{}
-		for _, shape := range shapes {
-			all[v][shape] = cuda.NewFunction[A](modules[name], fmt.Sprintf("%s%sx%d", op, shape, v.steps))
-		}
-	}
-	return all
 }

@@ -3,7 +3,9 @@
 package kernels
 
 import (
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,16 +24,6 @@ func name[A any](all named, functions ...*cuda.Function[A]) {
 	}
 }
 
-func nameAll[A any](all named, maps ...map[variant]map[string]*cuda.Function[A]) {
-	for _, m := range maps {
-		for _, shapes := range m {
-			for _, f := range shapes {
-				name(all, f)
-			}
-		}
-	}
-}
-
 var (
 	ptxEntry = regexp.MustCompile(`(?s)\.visible \.entry (\w+)\((.*?)\)`)
 	ptxParam = regexp.MustCompile(`\.param \.align 8 \.b8 \w+\[(\d+)\]`)
@@ -41,25 +33,17 @@ var (
 // function's parameter is as long as its struct. It needs no GPU.
 func TestPTX_FunctionsAndArguments(t *testing.T) {
 	want := named{}
-	nameAll(want, decodeKernels, decodeStillKernels, decodePeersKernels, decodeWordsKernels)
-	nameAll(want, findKernels, findStillKernels)
-	nameAll(want, fetchKernels)
-	nameAll(want, serveKernels)
-	nameAll(want, shareKernels)
-	for _, e := range encodeKernels {
-		name(want, e.short, e.long)
-	}
 	for _, c := range codedKernels {
-		for _, f := range c.decode {
-			name(want, f)
-		}
-		for _, f := range c.serve {
-			name(want, f)
-		}
-		name(want, c.decodeLong)
+		name(want, slices.Collect(maps.Values(c.decode))...)
+		name(want, slices.Collect(maps.Values(c.find))...)
+		name(want, slices.Collect(maps.Values(c.serve))...)
+		name(want, slices.Collect(maps.Values(c.share))...)
 		name(want, c.fetch, c.fetchLong)
 		if c.encode != nil {
 			name(want, c.encode)
+		}
+		if c.encodeLong != nil {
+			name(want, c.encodeLong)
 		}
 	}
 	name(want, shareOpenKernel)
@@ -105,48 +89,75 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 
 // TestPTX_BlocksFitLaunchBounds: no row's decoder is launched with more threads than it was compiled for.
 func TestPTX_BlocksFitLaunchBounds(t *testing.T) {
-	for _, op := range []string{"decode", "decodePeers", "decodeWords", "find"} {
-		for v, codec := range variants {
-			text, err := ptxText(op + "_" + codec)
+	threads := regexp.MustCompile(`(?s)\.entry (\w+)\(.*?\)\s*\.maxntid (\d+), 1, 1`)
+	for name, c := range coders {
+		if !c.pairs {
+			continue
+		}
+		most := map[string]int{}
+		for _, k := range c.hitKernels() {
+			text, err := ptxText(k.module + "_" + name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			most := map[string]int{}
-			for _, entry := range regexp.MustCompile(`(?s)\.entry (\w+)\(.*?\)\s*\.maxntid (\d+), 1, 1`).FindAllStringSubmatch(string(text), -1) {
+			for _, entry := range threads.FindAllStringSubmatch(string(text), -1) {
 				most[entry[1]], _ = strconv.Atoi(entry[2])
 			}
-			for rowBytes := 1; rowBytes <= abi.LongRow; rowBytes++ {
-				shape, threads, _ := decodeShape(rowBytes)
-				if op != "decode" && shape == "Long" || op == "find" && shape == "Wide" {
-					continue
-				}
-				if name := op + shape + "x" + strconv.Itoa(v.steps); threads > most[name] {
-					t.Fatalf("rows of %d bytes: %s with %d threads, compiled for %d", rowBytes, name, threads, most[name])
+		}
+		for rowBytes := 1; rowBytes <= abi.LongRow; rowBytes++ {
+			_, threads, _ := decodeShape(rowBytes)
+			for _, op := range []string{"decode", "decodePeers", "find"} {
+				for _, row := range rowsOf(rowBytes) {
+					if h := c.hits(&row, op); threads > most[h.name()] {
+						t.Fatalf("%s, rows of %d bytes: %s with %d threads, compiled for %d", name, rowBytes, h.name(), threads, most[h.name()])
+					}
 				}
 			}
 		}
 	}
 }
 
-// TestPTX_HitKernels: whatever the rows, the kernel that decodes a coder's hits is one that it has, with tiles as wide as its name says.
+// rowsOf returns rows of a length by which kernels are picked differently.
+func rowsOf(rowBytes int) []abi.RowCodec {
+	rows := []abi.RowCodec{
+		{Store: abi.Store1}, {Store: abi.Store16}, {Store: abi.Store16, Params: [4]uint32{0, 4<<16 | 8<<8 | 1, 0x3222}},
+		{Store: abi.Store8, Params: [4]uint32{0, 4<<16 | 8<<8 | 1, 0x3222}},
+	}
+	for i := range rows {
+		rows[i].RowBytes = uint32(rowBytes)
+	}
+	return rows
+}
+
+// TestPTX_HitKernels: whatever the rows, the kernel that decodes a coder's hits is one that it has, with tiles as wide as its name says; and
+// each kernel is for some rows.
 func TestPTX_HitKernels(t *testing.T) {
+	defer FindWithAll()()
 	for name, c := range codedKernels {
 		seen := map[string]bool{}
-		for rowBytes := 1; rowBytes < abi.LongRow; rowBytes++ {
-			for _, row := range []abi.RowCodec{
-				{Store: abi.Store1}, {Store: abi.Store16}, {Store: abi.Store16, Params: [4]uint32{0, 4<<16 | 8<<8 | 1, 0x3222}},
-				{Store: abi.Store8, Params: [4]uint32{0, 4<<16 | 8<<8 | 1, 0x3222}},
-			} {
-				row.RowBytes = uint32(rowBytes)
-				d := c.hits(&row)
-				if c.decode[d.kernel()] == nil || d.lanes < c.lanes || d.lanes > 32 || d.ahead < 1 || d.ahead > abi.CoderAhead {
-					t.Fatalf("%s: rows of %d bytes, %+v: %+v, which there is not", name, rowBytes, row, d)
+		for rowBytes := 1; rowBytes <= abi.LongRow; rowBytes++ {
+			for _, row := range rowsOf(rowBytes) {
+				for _, op := range []string{"decode", "decodePeers", "find"} {
+					h := c.hits(&row, op)
+					seen[h.name()] = true
+					if c.decode[h.name()] == nil && c.find[h.name()] == nil {
+						t.Fatalf("%s: rows of %d bytes, %+v: %s of %+v, which there is not", name, rowBytes, row, op, h)
+					}
+					if !c.pairs && (h.lanes < c.lanes || h.lanes > 32 || h.ahead < 1 || h.ahead > abi.CoderAhead) {
+						t.Fatalf("%s: rows of %d bytes: %+v", name, rowBytes, h)
+					}
 				}
-				seen[d.kernel()] = true
+			}
+			if lanes := c.serveTile(rowBytes); c.serve[lanes] == nil {
+				t.Fatalf("%s: rows of %d bytes: no kernel for small batches of %d lanes", name, rowBytes, lanes)
+			}
+			if lanes := c.shareTile(rowBytes); c.share[lanes] == nil {
+				t.Fatalf("%s: rows of %d bytes: no kernel for shared misses of %d lanes", name, rowBytes, lanes)
 			}
 		}
-		if len(seen) != len(c.decode) {
-			t.Errorf("%s: %d kernels are launched, want all %d", name, len(seen), len(c.decode))
+		seen["decodeLong"] = true
+		if len(seen) != len(c.decode)+len(c.find) {
+			t.Errorf("%s: %d kernels are launched, want all %d", name, len(seen), len(c.decode)+len(c.find))
 		}
 	}
 }

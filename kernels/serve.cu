@@ -1,14 +1,10 @@
-#ifdef ROW_CODER
 #include "coder_fetch.h"
-#else
-#include "fetch.h"
-#endif
 #include "find.h"
 #include "publish.h"
 #include "sample.h"
 
-// Looks up the rows of a batch and writes them, hits from the slabs and misses from the host tier, in one launch. Compiled
-// once for each ROW_CHUNK, as decode.cu is, and for each ROW_CODER.
+// Looks up the rows of a batch and writes them, hits from the slabs and misses from the host tier, in one launch, by a coder: ROW_CODER of
+// ROW_HEADER.
 //
 // Each warp goes its own way over warpRows rows, a part at a time: a lane looks up a row, the warp's list takes hits from the
 // front and misses from the back, warps fetch misses and tiles decode hits. So no list leaves the multiprocessor, and the
@@ -43,101 +39,15 @@ template <int LANES> INLINE void prefetchRow(const ServeArgs &a, u64 word, u32 l
 
 INLINE u64 wordOf(u32x4 f) { return (u64)f.y << 32 | f.x; }
 
-#ifndef ROW_CODER
-// Rows are served by IBP's kernels or, below, by a coder: hits and miss are given what context returns. TILES is the tiles of a warp that
-// decode hits.
-template <int CHUNK, int STEPS, int LANES> struct Rows {
-	using Context = Meta<SHARED, STEPS>;
-	static INLINE Context context(const ServeArgs &a, u8 *shared)
-	{
-		if (CHUNK != 0)
-			loadMeta(a.codec, shared);
-		else
-			blockSync();
-		return Context{shared};
-	}
-	static constexpr u32 TILES = 32 / LANES;
-	static INLINE u32 warpBytes(const ServeArgs &a) { return a.stageBytes; }
-
-	// hits decodes the hits of a list, a tile of LANES lanes each.
-	static INLINE void hits(const ServeArgs &a, const Context &meta, const u8 *, const u32x4 *list, u32 hits)
-	{
-		u32 lane = laneID() % LANES;
-		u32 lanes = LANES == 32 ? ~0u : ((1u << (LANES & 31)) - 1) << (laneID() & ~(LANES - 1));
-		for (u32 i = laneID() / LANES; i < hits; i += TILES) {
-			u32x4 f = list[i];
-			u64 word = wordOf(f);
-			if (i + TILES < hits)
-				prefetchRow<LANES>(a, wordOf(list[i + TILES]), lane);
-			const u32 *stored = (const u32 *)(slabOf(a, word) + offsetAt(word));
-			u8 *row = rowOf(a, f.z);
-			if (!compressedAt(word)) {
-				tileCopy<LANES>(a.codec, Words<GLOBAL>{stored, 0, (a.codec.rowBytes + 3) / 4}, lane, row);
-				continue;
-			}
-			if (CHUNK == 0) {
-				if (lane == 0)
-					corruptRow(a.lookup.counters, f.z);
-				continue;
-			}
-			u32 length = storedAt(word);
-			Words<GLOBAL> words{stored, 0, (length + 3) / 4};
-			u32 excess = tileDecode<CHUNK ? CHUNK : 4, STEPS, LANES>(a.codec, words, words, meta, lanes, lane, 0, a.codec.quads, 0, row);
-			if (lane == 0 && (storedBytes(a.codec, excess) != length || length >= a.codec.rowBytes))
-				corruptRow(a.lookup.counters, f.z);
-		}
-	}
-
-	// miss fetches a row and returns its stored bytes, 0 if it is corrupt.
-	static INLINE u32 miss(const ServeArgs &a, const Context &meta, u8 *stage, u32x4 f, u32 lane)
-	{
-		constexpr int C = CHUNK ? CHUNK : 4;
-		Miss m = missOf(a.tier, a.lookup.out, a.codec.rowBytes, f);
-		if (m.compressed && CHUNK == 0) {
-			if (lane == 0)
-				corruptRow(a.lookup.counters, m.position);
-			return 0;
-		}
-		auto staged = [&](u64 base, u64 from, u64 to) {
-			stageBytes<32>(stage, base, from, to, lane, a.codec.rowBytes >= LINE_ROW);
-			copyWait();
-			warpSync(~0u);
-		};
-		u64 base = m.at & ~127ull;
-		u32 first = m.known ? m.length : minimum(a.ahead, m.length);
-		warpSync(~0u); // the stage is free
-		staged(base, m.at, m.at + first);
-		Words<SHARED> words{(const u32 *)(stage + (m.at - base)), 0, (m.length + 3) / 4};
-		if (!m.compressed) {
-			tileCopy<32>(a.codec, words, lane, m.row);
-			return m.length;
-		}
-		bool ok = true;
-		if (!m.known) {
-			u32 length = storedBytes(a.codec, tileExcess<C, 32>(words, meta, ~0u, lane, 0, a.codec.quads));
-			ok = length <= m.length;
-			m.length = minimum(length, m.length);
-			u64 have = (m.at + first + 31) & ~31ull;
-			if (m.at + m.length > have)
-				staged(base, have, m.at + m.length);
-		}
-		u32 excess = tileDecode<C, STEPS, 32>(a.codec, words, words, meta, ~0u, lane, 0, a.codec.quads, 0, m.row);
-		if (ok && storedBytes(a.codec, excess) == m.length)
-			return m.length;
-		if (lane == 0)
-			corruptRow(a.lookup.counters, m.position);
-		return 0;
-	}
-};
-#else
+// Coded serves rows by a coder. hits and miss are given what context returns. TILES is the tiles of a warp that decode hits.
 template <class C, int N> struct Coded {
 	using Context = const u8 *; // the metadata
 	static constexpr u32 TILES = 32 / N;
 	static INLINE Context context(const ServeArgs &a, u8 *shared)
 	{
-		if (a.codec.metaBytes == 0)
+		if (!sharedMetaOf<C> && a.codec.metaBytes == 0)
 			blockSync();
-		return metaOf(a.codec, shared);
+		return metaOf<C>(a.codec, shared);
 	}
 	static INLINE u32 warpBytes(const ServeArgs &a) { return a.stageBytes + TILES * a.codec.scratch; }
 
@@ -178,7 +88,6 @@ template <class C, int N> struct Coded {
 		return 0;
 	}
 };
-#endif
 
 template <class R> INLINE void serveRows(const ServeArgs &a)
 {
@@ -262,25 +171,14 @@ template <class R> INLINE void serveRows(const ServeArgs &a)
 	publish(count, c, a.result, a.batch);
 }
 
-#define SERVE(name, ...)                                                                                                         \
-	KERNEL void __launch_bounds__(256, 4) name(const ServeArgs a) { serveRows<__VA_ARGS__>(a); }
-#define SERVES(steps)                                                                                                            \
-	SERVE(serve8x##steps, Rows<ROW_CHUNK, steps, 8>)                                                                          \
-	SERVE(serve16x##steps, Rows<ROW_CHUNK, steps, 16>)                                                                        \
-	SERVE(serve32x##steps, Rows<ROW_CHUNK, steps, 32>)
+#define SERVE(lanes)                                                                                                             \
+	KERNEL void __launch_bounds__(256, 4) serve##lanes(const ServeArgs a) { serveRows<Coded<ROW_CODER, lanes>>(a); }
 
-#ifdef ROW_CODER
-// Small batches wait for launches more than for lanes: one narrow kernel is enough.
-SERVE(serve32, Coded<ROW_CODER, 32>)
-#if ROW_LANES <= 8
-SERVE(serve8, Coded<ROW_CODER, 8>)
+// Small batches wait for launches more than for lanes: one narrow kernel is enough, but for those tuned most.
+SERVE(32)
+#ifdef ROW_PAIRS
+SERVE(16)
 #endif
-#elif ROW_CHUNK == 4
-SERVES(3)
-SERVES(5)
-#elif ROW_CHUNK == 8
-SERVES(4)
-SERVES(6)
-#else
-SERVES(0)
+#if ROW_LANES <= 8
+SERVE(8)
 #endif

@@ -7,20 +7,6 @@ import (
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-var serveKernels = functions[abi.ServeArgs]("serve", "8", "16", "32")
-
-// serveShape returns the lanes that decode a hit, so many that one scan, of two quads a lane, covers the row, up to a warp;
-// and the tiles of so many lanes in a warp.
-func serveShape(rowBytes int) (shape string, tiles int) {
-	switch {
-	case rowBytes > 768:
-		return "32", 1
-	case rowBytes > 400:
-		return "16", 2
-	}
-	return "8", 4
-}
-
 // RunCUDA implements cuda.Kernel.
 func (k *Serve) RunCUDA(s *cuda.Stream) error {
 	n := k.Lookup.numRows()
@@ -35,11 +21,11 @@ func (k *Serve) RunCUDA(s *cuda.Stream) error {
 	for i, b := range k.Slabs {
 		args.Slabs[i] = b.Addr()
 	}
-	shape, tiles := serveShape(k.Lookup.RowBytes)
-	f, perWarp := serveKernels[variantOf(k.Codec.Form)][shape], int(args.StageBytes)
-	if c, ok := codedKernels[k.Codec.Form.Kernel]; ok {
-		f, tiles, perWarp = serveCoded(s, c, &args)
-	}
+	c := kernelsOf(k.Codec)
+	lanes := c.serveTile(k.Lookup.RowBytes)
+	f, tiles := c.serve[lanes], 32/lanes
+	perWarp := int(args.StageBytes) + tiles*int(args.Codec.Scratch)
+	c.metaInPlace(s, &args.Codec, perWarp)
 	meta := int(args.Codec.MetaBytes)
 	warps := fitWarps(s, meta, perWarp)
 	shared := meta + warps*perWarp

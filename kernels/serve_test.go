@@ -35,6 +35,7 @@ type serveInput struct {
 	skew               int64
 	find               bool // by Find and Fetch instead of Serve
 	int32s             bool // row numbers are int32
+	oneDevice          bool // slab 1 is the device's own, not another one's: Find is one launch only then
 }
 
 const serveTable = 3
@@ -120,9 +121,12 @@ func (in *serveInput) serve(b *bench, alter func(kernels.HostRows)) serveResult 
 		Lookup: kernels.Lookup{
 			Map: b.put(asBytes(in.image)), Layout: in.layout, Table: serveTable, Limit: int64(in.rows), Rows: b.putRows(in.batch, in.int32s), Int32: in.int32s,
 			Rejected: b.put(asBytes(in.rejected)), Oversize: b.put(asBytes(in.oversize)), Out: out.rows, RowBytes: in.rowBytes,
-			Counters: b.alloc(kernels.CountersBytes), Peers: 1 << 1,
+			Counters: b.alloc(kernels.CountersBytes),
 		},
 		Codec: attached, Tier: rows, Result: result, Batch: 7,
+	}
+	if !in.oneDevice {
+		k.Lookup.Peers = 1 << 1
 	}
 	for _, s := range in.slabs {
 		k.Slabs = append(k.Slabs, b.put(s))
@@ -148,6 +152,9 @@ func (in *serveInput) serve(b *bench, alter func(kernels.HostRows)) serveResult 
 
 // peers returns how many of the batch's rows lie in slab 1, which is another device's.
 func (in *serveInput) peers() (n uint32) {
+	if in.oneDevice {
+		return 0
+	}
 	m := hashmap.View(asBytes(in.image), in.layout)
 	for _, row := range in.batch {
 		if uint64(row) < uint64(in.rows) {
@@ -182,7 +189,7 @@ func testServe(t *testing.T, find bool) {
 					}
 					r := rand.New(rand.NewPCG(uint64(rowBytes), 3))
 					in := newServeInput(t, rowBytes, max(2, min(n, 301)), n, name, mode, share, r)
-					in.skew, in.find = int64([]int{0, 0, 4, 8, 1}[i%5]), find
+					in.skew, in.find, in.oneDevice = int64([]int{0, 0, 4, 8, 1}[i%5]), find, find && (i+int(mode))%2 == 0
 					both(t, gpu, reason, func(b *bench) serveResult {
 						in.int32s = false
 						want := in.serve(b, func(kernels.HostRows) {})
@@ -239,7 +246,7 @@ func testServeCorrupt(t *testing.T, find bool) {
 				r := rand.New(rand.NewPCG(uint64(rowBytes), 3))
 				rows := 300
 				in := newServeInput(t, rowBytes, rows, 600, name, transfer.InPlace, .5, r)
-				in.find = find
+				in.find, in.oneDevice = find, find
 				for i := range in.slabs {
 					for range rows {
 						in.slabs[i][r.IntN(len(in.slabs[i])-slab.TailSlack)] ^= 1 << r.IntN(8)
@@ -281,7 +288,7 @@ func testServeIndexTooLong(t *testing.T, find bool) {
 	for _, rowBytes := range race.Some([]int{64, 256, 1000, 4096}) {
 		t.Run(fmt.Sprint("row=", rowBytes), func(t *testing.T) {
 			in := newServeInput(t, rowBytes, 300, 600, "ibp4", transfer.Packed, .5, rand.New(rand.NewPCG(uint64(rowBytes), 4)))
-			in.find = find
+			in.find, in.oneDevice = find, find
 			both(t, gpu, reason, func(b *bench) kernels.Counters {
 				got := in.serve(b, func(h kernels.HostRows) {
 					index := make([]uint64, in.rows)

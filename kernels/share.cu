@@ -1,8 +1,9 @@
+#include "coder.h"
 #include "fetch.h"
 #include "publish.h"
 
 // Fetches the misses of a batch of small rows, sharing them with the host's processors where a share is open: see package
-// transfer and ShareArgs. Compiled once for each ROW_CHUNK, as decode.cu is.
+// transfer and ShareArgs. Rows are decoded by a coder: ROW_CODER of ROW_HEADER.
 //
 // The misses are cut into units. The GPU reads its own part, from the back of the list, straight from the host tier; the
 // host's part, at the front, arrives in pieces in the device's memory. Blocks that have finished their own part take over what
@@ -15,16 +16,26 @@
 
 constexpr int ROWS = 4, PARTS = 2;
 
+// one returns element r of an array in registers: a select, where r is not known at compile time.
+template <class T> INLINE T one(const T (&x)[ROWS], int r)
+{
+	T y = x[0];
+#pragma unroll
+	for (int i = 1; i < ROWS; i++)
+		y = r == i ? x[i] : y;
+	return y;
+}
+
 // fetchUnit fetches the misses from up to to. STAGED says that the first slot bytes of each have arrived. REQUIRES: stage has
 // room for the row's bytes, a sector before them and what a window reads past them.
-template <int CHUNK, int STEPS, int LANES, bool STAGED, class M>
-INLINE u64 fetchUnit(const ShareFetchArgs &args, const M &meta, u8 *stage, u32 lanes, u32 lane, u32 from, u32 to)
+template <class C, int LANES, bool STAGED>
+INLINE u64 fetchUnit(const ShareFetchArgs &args, const u8 *meta, u8 *stage, u8 *scratch, const Tile<LANES> &tile, u32 from, u32 to)
 {
-	constexpr int C = CHUNK ? CHUNK : 4;
 	const FetchArgs &a = args.fetch;
-	u32 tile = threadID() / LANES, tiles = blockThreads() / LANES;
+	const u32 lane = tile.lane;
+	u32 first = from + threadID() / LANES, tiles = blockThreads() / LANES;
 	u64 moved = 0;
-	for (u32 i = from + tile; i < to; i += tiles * ROWS) {
+	for (u32 i = first; i < to; i += tiles * ROWS) {
 		Miss m[ROWS];
 		u32x4 x[ROWS][PARTS];
 #pragma unroll
@@ -44,43 +55,61 @@ INLINE u64 fetchUnit(const ShareFetchArgs &args, const M &meta, u8 *stage, u32 l
 					x[r][p] = STAGED ? loadArrived(at) : loadTier(at);
 			}
 		}
-#pragma unroll
-		for (int r = 0; r < ROWS; r++) {
-			u32 k = i + r * tiles;
-			if (k >= to)
-				break;
-			u32 skip = STAGED ? 0 : (u32)m[r].at & 31;
-			u32 first = m[r].known ? m[r].length : minimum(a.ahead, m[r].length);
+		// Writes a miss whose first bytes are those of the lanes.
+		auto write = [&](Miss m, const u32x4(&x)[PARTS]) {
+			u32 skip = STAGED ? 0 : (u32)m.at & 31;
+			u32 first = m.known ? m.length : minimum(a.ahead, m.length);
 			u32 have = STAGED ? args.share.slot : ((skip + first + 31) & ~31u) - skip;
 #pragma unroll
 			for (int p = 0; p < PARTS; p++)
 				if ((p * LANES + lane) * 16 < skip + have)
-					((u32x4 *)stage)[p * LANES + lane] = x[r][p];
-			warpSync(lanes);
+					((u32x4 *)stage)[p * LANES + lane] = x[p];
+			tile.sync();
 			u32 *row = (u32 *)(stage + skip);
-			Words<SHARED> words{row, 0, (m[r].length + 3) / 4};
-			bool ok = !m[r].compressed || CHUNK != 0;
-			if (ok && m[r].compressed && !m[r].known) {
-				u32 length = storedBytes(a.codec, tileExcess<C, LANES>(words, meta, lanes, lane, 0, a.codec.quads));
-				ok = length <= m[r].length;
-				m[r].length = minimum(length, m[r].length);
+			Words<SHARED> stored{row, 0, (m.length + 3) / 4};
+			bool ok = true;
+			if (m.compressed && !m.known) {
+				u32 length = C::storedLength(a.codec, meta, stored, tile);
+				ok = length - 1 < m.length;
+				m.length = ok ? length : 0;
+				stored.limit = (m.length + 3) / 4;
 			}
-			if (have < m[r].length) {
-				for (u32 w = have / 4 + lane; w * 4 < m[r].length; w += LANES)
-					row[w] = loadConst((const u32 *)m[r].at + w);
-				warpSync(lanes);
+			if (have < m.length) {
+				for (u32 w = have / 4 + lane; w * 4 < m.length; w += LANES)
+					row[w] = loadConst((const u32 *)m.at + w);
+				tile.sync();
 			}
-			if (!m[r].compressed) {
-				tileCopy<LANES>(a.codec, words, lane, m[r].row);
-			} else if (CHUNK != 0) {
-				u32 excess = tileDecode<C, STEPS, LANES>(a.codec, words, words, meta, lanes, lane, 0, a.codec.quads, 0, m[r].row);
-				ok = ok && storedBytes(a.codec, excess) == m[r].length;
-			}
+			if (!m.compressed)
+				tileCopy<LANES>(a.codec, stored, lane, m.row);
+			else
+				ok = ok && m.length != 0 && C::decode(a.codec, meta, stored, m.length, scratch, tile, m.row);
 			if (ok)
-				moved += m[r].length;
+				moved += m.length;
 			else if (lane == 0)
-				corruptRow(a.counters, m[r].position);
-			warpSync(lanes); // the stage is free
+				corruptRow(a.counters, m.position);
+			tile.sync(); // the stage and the scratch are free
+		};
+		if constexpr (smallOf<C>) {
+#pragma unroll
+			for (int r = 0; r < ROWS; r++) {
+				if (i + r * tiles >= to)
+					break;
+				write(m[r], x[r]);
+			}
+		} else {
+			// Larger decoders are there once.
+#pragma unroll 1
+			for (int r = 0; r < ROWS && i + r * tiles < to; r++) {
+				u32x4 of[PARTS];
+#pragma unroll
+				for (int p = 0; p < PARTS; p++) {
+					of[p] = x[0][p];
+#pragma unroll
+					for (int s = 1; s < ROWS; s++)
+						of[p] = r == s ? x[s][p] : of[p];
+				}
+				write(one(m, r), of);
+			}
 		}
 	}
 	return moved;
@@ -215,17 +244,16 @@ INLINE void closeShare(const ShareFetchArgs &a, u32 number, u32 misses)
 	retire(a.share);
 }
 
-// Tiles of LANES lanes. Shared memory: the codec's metadata, then stageBytes for each tile.
-template <int CHUNK, int STEPS, int LANES> INLINE void shareFetch(const ShareFetchArgs &a)
+// Tiles of LANES lanes. Shared memory: the metadata, if they fit, then stageBytes and the scratch for each tile.
+template <class C, int LANES> INLINE void shareFetch(const ShareFetchArgs &a)
 {
 	extern __shared__ u32x4 dynamic[];
 	__shared__ u32 taken;
-	if (CHUNK != 0)
-		loadMeta(a.fetch.codec, (u8 *)dynamic);
-	Meta<SHARED, STEPS> meta{(const u8 *)dynamic};
-	u32 tid = threadID(), lane = tid % LANES;
-	u32 lanes = LANES == 32 ? ~0u : ((1u << (LANES & 31)) - 1) << (laneID() & ~(LANES - 1));
-	u8 *stage = (u8 *)dynamic + a.fetch.codec.metaBytes + tid / LANES * a.fetch.stageBytes;
+	const u8 *meta = metaOf<C>(a.fetch.codec, (u8 *)dynamic);
+	const Tile<LANES> tile = Tile<LANES>::make();
+	u32 tid = threadID(), lane = tile.lane;
+	u8 *stage = (u8 *)dynamic + a.fetch.codec.metaBytes + tid / LANES * (a.fetch.stageBytes + a.fetch.codec.scratch);
+	u8 *scratch = stage + a.fetch.stageBytes;
 	const Counters *counters = (const Counters *)a.fetch.counters;
 	u32 misses = counters->misses, number = a.share.device != 0 ? counters->share : 0, unit = a.share.unit;
 	u64 moved = 0;
@@ -260,10 +288,10 @@ template <int CHUNK, int STEPS, int LANES> INLINE void shareFetch(const ShareFet
 		u &= ~OWN;
 		u32 from = u * unit, to = minimum(from + unit, misses);
 		if (!staged) {
-			moved += fetchUnit<CHUNK, STEPS, LANES, false>(a, meta, stage, lanes, lane, from, to);
+			moved += fetchUnit<C, LANES, false>(a, meta, stage, scratch, tile, from, to);
 			continue;
 		}
-		moved += fetchUnit<CHUNK, STEPS, LANES, true>(a, meta, stage, lanes, lane, from, to);
+		moved += fetchUnit<C, LANES, true>(a, meta, stage, scratch, tile, from, to);
 		if (tid == 0) {
 			atomicAdd(&d->staged, 1);
 			atomicMax(&d->hostEnd, nanos());
@@ -284,52 +312,14 @@ template <int CHUNK, int STEPS, int LANES> INLINE void shareFetch(const ShareFet
 	}
 }
 
-#define SHARE(steps)                                                                                                             \
-	KERNEL void __launch_bounds__(256) shareFetch16x##steps(const ShareFetchArgs a)                                              \
-	{                                                                                                                           \
-		shareFetch<ROW_CHUNK, steps, 16>(a);                                                                            \
-		endBatch<END_FETCH>(a.fetch.counters, a.fetch.end);                                                             \
-	}                                                                                                                           \
-	KERNEL void __launch_bounds__(256) shareFetch32x##steps(const ShareFetchArgs a)                                              \
-	{                                                                                                                           \
-		shareFetch<ROW_CHUNK, steps, 32>(a);                                                                            \
-		endBatch<END_FETCH>(a.fetch.counters, a.fetch.end);                                                             \
+#define SHARE(lanes)                                                                                                             \
+	KERNEL void __launch_bounds__(256) shareFetch##lanes(const ShareFetchArgs a)                                             \
+	{                                                                                                                        \
+		shareFetch<ROW_CODER, lanes>(a);                                                                                 \
+		endBatch<END_FETCH>(a.fetch.counters, a.fetch.end);                                                              \
 	}
 
-#if ROW_CHUNK == 4
-SHARE(3)
-SHARE(5)
-#elif ROW_CHUNK == 8
-SHARE(4)
-SHARE(6)
-#else
-SHARE(0)
-
-// Opens a share of the batch's misses, unless another one is open. Where the host has not finished with the last one, its part
-// is empty. One thread.
-KERNEL void shareOpenKernel(const ShareOpenArgs a)
-{
-	ShareDevice *d = (ShareDevice *)a.share.device;
-	ShareHost *h = (ShareHost *)a.share.host;
-	Counters *counters = (Counters *)a.counters;
-	u32 misses = counters->misses;
-	if (misses < a.share.least || exchange(&d->owner, 1) != 0)
-		return;
-	u32 pieces = minimum((u32)((u64)misses * a.share.fraction >> 16) / a.share.piece, a.share.maxPieces);
-	if (loadSystem(&d->quiet) != d->number)
-		pieces = 0;
-	u32 number = d->number + 1;
-	number += number == 0;
-	d->number = number;
-	d->pieces = pieces;
-	d->back = (misses + a.share.unit - 1) / a.share.unit;
-	d->arrived = number << 12; // whatever share of an equal number in those bits it was of
-	d->listed = d->next = d->exited = d->gaveUp = d->staged = d->stolen = 0;
-	d->began = d->ownEnd = d->hostEnd = nanos();
-	h->pieces = pieces;
-	h->tier = a.share.tier;
-	h->low = ~0u;
-	counters->share = number;
-	storeSystem(&h->opened, number);
-}
+#if ROW_LANES <= 16
+SHARE(16)
 #endif
+SHARE(32)

@@ -3,16 +3,11 @@
 package kernels
 
 import (
-	"errors"
-
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-var (
-	shareKernels    = functions[abi.ShareFetchArgs]("share", "Fetch16", "Fetch32")
-	shareOpenKernel = cuda.NewFunction[abi.ShareOpenArgs](shareKernels[variant{}]["Fetch32"].Module(), "shareOpenKernel")
-)
+var shareOpenKernel = cuda.NewFunction[abi.ShareOpenArgs](module("share_open"), "shareOpenKernel")
 
 func (s *Share) args() abi.ShareArgs {
 	return abi.ShareArgs{
@@ -36,33 +31,21 @@ func (k *ShareFetch) RunCUDA(s *cuda.Stream) error {
 	if n == 0 {
 		return nil
 	}
-	if _, coded := codedKernels[k.Codec.Form.Kernel]; coded {
-		if k.Share != nil {
-			return errors.New("kernels: codec does not share misses")
-		}
-		return k.Fetch.RunCUDA(s)
-	}
 	fetch, err := k.args()
 	if err != nil {
 		return err
 	}
-	// Tiles of 16 lanes ask for two rows at once, where a row is no longer.
-	shape, lanes := "Fetch32", 32
-	if k.Tier.RowBytes <= 256 {
-		shape, lanes = "Fetch16", 16
-	}
+	c := kernelsOf(k.Codec)
+	lanes := c.shareTile(k.Tier.RowBytes)
 	args := abi.ShareFetchArgs{Fetch: fetch, Share: abi.ShareArgs{Unit: aloneUnit}}
 	blocks := shareBlocks(k.Tier.RowBytes)
 	if k.Share != nil {
 		args.Share, blocks = k.Share.args(), k.Share.Blocks
 	}
-	meta := int(fetch.Codec.MetaBytes)
 	args.Fetch.StageBytes = uint32((k.Tier.RowBytes + 32 + stageSlack + 127) &^ 127)
-	perWarp := 32 / lanes * int(args.Fetch.StageBytes)
+	perWarp := 32 / lanes * int(args.Fetch.StageBytes+args.Fetch.Codec.Scratch)
+	c.metaInPlace(s, &args.Fetch.Codec, perWarp)
+	meta := int(args.Fetch.Codec.MetaBytes)
 	warps := fitWarps(s, meta, perWarp)
-	f := shareKernels[variantOf(k.Codec.Form)][shape]
-	if f == nil {
-		return errors.New("kernels: codec does not run on GPUs")
-	}
-	return f.LaunchBegun(s, blocks, 32*warps, meta+warps*perWarp, &args, k.Begun)
+	return c.share[lanes].LaunchBegun(s, blocks, 32*warps, meta+warps*perWarp, &args, k.Begun)
 }

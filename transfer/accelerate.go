@@ -100,7 +100,7 @@ func (l *loader) read(dst []byte, src device.Buffer) error {
 	return errors.Join(l.s.Copy(device.HostBuffer(dst), src), l.s.Synchronize())
 }
 
-// deviceSearch is the device's ibp.Search.
+// deviceSearch is a sample in a device's memory. It implements codec.DeviceSample, and ibp.Search.
 type deviceSearch struct {
 	w *loader
 	kernels.Sample
@@ -124,8 +124,8 @@ func (s *deviceSearch) parts() []sized {
 	}
 }
 
-// searchOnDevice is the mask search on the device, of the given rows.
-func (t *Tier) searchOnDevice(l *loader, rows []int64) (ibp.Search, error) {
+// sampleOnDevice copies the given rows to the device as a training sample.
+func (t *Tier) sampleOnDevice(l *loader, rows []int64) (codec.DeviceSample, error) {
 	s := newDeviceSearch(l, len(rows), t.rowBytes)
 	l.take(s.parts())
 	if err := errors.Join(
@@ -239,7 +239,7 @@ func (t *Tier) newDeviceEncoding() *deviceEncoding {
 }
 
 // maxMetadata is the device metadata that there is room for while a table is encoded; the host encodes with more.
-func maxMetadata(rowBytes int) int64 { return max(64<<10, kernels.MaxMetadataBytes(rowBytes)) }
+func maxMetadata(rowBytes int) int64 { return max(64<<10, ibp.MaxDeviceMetadata(rowBytes)) }
 
 func (e *deviceEncoding) parts() []sized {
 	parts := []sized{

@@ -206,32 +206,39 @@ func (t *Tier) train(o Options, p *prepared) error {
 	if o.Codec == registry.None {
 		return nil
 	}
-	var onDevice func(name string) (codec.Codec, bool, error) // nil: not
-	if p.loader != nil {
-		search, err := t.searchOnDevice(p.loader, p.sample)
+	var onDevice codec.DeviceSample
+	// trainOn trains a family on the device, if the family can and the device has a part in the load.
+	trainOn := func(f codec.Family) (c codec.Codec, ok bool, err error) {
+		if p.loader == nil || f.TrainOn == nil {
+			return nil, false, nil
+		}
+		if onDevice == nil {
+			if onDevice, err = t.sampleOnDevice(p.loader, p.sample); err != nil {
+				return nil, true, err
+			}
+		}
+		c, err = f.TrainOn(onDevice, o.DType)
+		return c, true, err
+	}
+	sample := func() []byte { return codec.Gather(t.host.Mem.Bytes(), p.sample, t.rowBytes, t.host.Stride) }
+	if o.Codec != registry.Auto {
+		f, err := registry.Family(o.Codec)
 		if err != nil {
 			return err
 		}
-		onDevice = func(name string) (codec.Codec, bool, error) { return registry.TrainOn(name, search) }
-		if c, ok, err := onDevice(o.Codec); ok || err != nil {
-			t.codec = c
-			return err
+		c, ok, err := trainOn(f)
+		if !ok {
+			c, err = f.Train(sample(), t.rowBytes, o.DType)
 		}
-	}
-	sample := codec.Gather(t.host.Mem.Bytes(), p.sample, t.rowBytes, t.host.Stride)
-	var err error
-	if o.Codec != registry.Auto {
-		t.codec, err = registry.Train(o.Codec, sample, t.rowBytes, o.DType)
+		t.codec = c
 		return err
 	}
 	terms := o.Terms
 	terms.Rows = t.rows
-	if onDevice != nil {
-		terms.Train = func(f codec.Family) (codec.Codec, bool, error) { return onDevice(f.Name) }
-	}
-	var choice registry.Choice
-	if t.codec, choice, err = registry.Pick(sample, t.rowBytes, o.DType, terms); err == nil {
-		t.choice = &choice
+	terms.Train = trainOn
+	c, choice, err := registry.Pick(sample(), t.rowBytes, o.DType, terms)
+	if err == nil {
+		t.codec, t.choice = c, &choice
 	}
 	return err
 }

@@ -10,8 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/abi"
+	"github.com/tensorcache/tensorcache/internal/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/kernels"
 )
@@ -32,9 +35,16 @@ type sharing struct {
 
 func newSharing(t testing.TB, d device.Device, rows, rowBytes int, mode Mode, codec string, o ShareOptions) *sharing {
 	t.Helper()
-	s := &sharing{t: t, d: d, data: rowsOf(rows, rowBytes, 1)}
+	return newSharingOf(t, d, rowsOf(rows, rowBytes, 1), rowBytes, Options{Codec: codec, Mode: mode}, o)
+}
+
+// newSharingOf is newSharing for given rows.
+func newSharingOf(t testing.TB, d device.Device, data []byte, rowBytes int, load Options, o ShareOptions) *sharing {
+	t.Helper()
+	s := &sharing{t: t, d: d, data: data}
+	load.Workers, load.OnHost = 2, true
 	var err error
-	if s.tier, err = Load(d, SourceOf(s.data, rowBytes), Options{Codec: codec, Mode: mode, Workers: 2, OnHost: true}); err != nil {
+	if s.tier, err = Load(d, SourceOf(s.data, rowBytes), load); err != nil {
 		t.Fatal(err)
 	}
 	if s.rows, s.codec, err = s.tier.Attach(d); err != nil {
@@ -188,6 +198,46 @@ func TestShare_RowsOfEveryKind(t *testing.T) {
 			})
 		}
 	})
+}
+
+// TestShare_EveryCodec has the rows of every codec of the registry shared, by either width of tiles, in place and packed.
+func TestShare_EveryCodec(t *testing.T) {
+	onDevices(t, func(t *testing.T, d device.Device) {
+		for _, name := range registry.Concrete() {
+			t.Run(name, func(t *testing.T) {
+				shrunk := int64(0)
+				for i, of := range []codec.DType{dtype.Float32, dtype.BFloat16, dtype.Float64} {
+					for j, rowBytes := range []int{256, 520} {
+						t.Run(fmt.Sprintf("%v/row=%d/%v", of, rowBytes, Mode((i+j)%2)), func(t *testing.T) {
+							shrunk += testShareCodec(t, d, rowBytes, Options{Codec: name, DType: of, Mode: Mode((i + j) % 2)})
+						})
+					}
+				}
+				if shrunk == 0 {
+					t.Errorf("%s: no row shrinks", name)
+				}
+			})
+		}
+	})
+}
+
+// testShareCodec shares rows of a codec, and returns how many of the table shrink.
+func testShareCodec(t *testing.T, d device.Device, rowBytes int, load Options) int64 {
+	data := gputest.FloatRows(load.DType, 1000, rowBytes, 1)
+	if _, err := registry.Train(load.Codec, data, rowBytes, load.DType); errors.Is(err, codec.ErrDType) {
+		return 0
+	}
+	s := newSharingOf(t, d, data, rowBytes, load, ShareOptions{Threads: 2, Piece: 8, Unit: 4, StageBytes: 1 << 20, Timeout: time.Second})
+	r, plan := rand.New(rand.NewPCG(1, uint64(rowBytes))), new(Plan)
+	for _, n := range []int{9, 1003} {
+		if err := s.gather(plan, s.random(n, r)); err != nil {
+			t.Fatalf("batch of %d: %v", n, err)
+		}
+	}
+	if st := s.table.Stats(); st.Strategy != "shared" || st.Shared != 2 {
+		t.Errorf("%+v", st)
+	}
+	return s.tier.Rows() - s.tier.Totals().RawRows
 }
 
 // TestShare_CorruptRowsAreCounted lets rows lose their participation bits: they would be longer than a row may be.

@@ -78,7 +78,7 @@ func Shareable(tier kernels.HostRows) bool {
 // tier must stay until the Sharer is closed.
 func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 	always := s != nil && s.terms.Least == 1
-	if s == nil || !c.Shares(tier.RowBytes) || !always && !Shareable(tier) {
+	if s == nil || tier.RowBytes > kernels.MaxShareRow || !always && !Shareable(tier) {
 		return nil
 	}
 	t := &ShareTable{sharer: s, tier: tier, terms: s.terms, always: always}
@@ -89,7 +89,7 @@ func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 	// What is moved of each row: its usual length and a little, or all where rows are raw. The device reads the rest itself.
 	bytes := tier.RowBytes
 	if c.Codec != nil {
-		header := c.HeadBytes()
+		header := c.Form.Head
 		usual := tier.Ahead
 		if usual == 0 { // packed: lengths are in the index
 			usual = tier.RowBytes

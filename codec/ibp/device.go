@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/tensorcache/tensorcache/codec"
 )
@@ -17,7 +18,7 @@ import (
 //
 // mask, bitval and the moves are as in the group, in the row's order. Kept before is, for each quad, the kept bits of all
 // chunks before it, 32 bits; masked the masked bits of each of its chunks, a byte each, 0 for chunks past the row's last.
-// s is the number of steps that the kernels are compiled for: 3 or 5 for S = 4, 4 or 6 for S = 8.
+// s is the number of steps that the kernels are compiled for, and ends their name: ibp4x3 and ibp4x5 for S = 4, ibp8x4 and ibp8x6 for S = 8.
 // For S = 2, s is 4, and masked has 8 bytes for each quad: 64 bytes, not 32, at the block's end.
 //
 // Tables of several masks, and those of S = 2, whose kernels are a coder's, have the blocks of each set behind 32 bits for each
@@ -28,14 +29,9 @@ const (
 	quadBytes  = 16
 )
 
-// still says that no bit moves when a chunk is packed.
-func (c *Codec) still() bool {
-	for i := range c.groups {
-		if c.groups[i].moves != [6]uint64{} {
-			return false
-		}
-	}
-	return true
+// movesBits says whether a bit moves when a chunk is packed.
+func (c *Codec) movesBits() bool {
+	return slices.ContainsFunc(c.groups, func(g group) bool { return g.moves != [6]uint64{} })
 }
 
 // allSteps is what any mask may need, by the chunk length.
@@ -71,10 +67,20 @@ func (c *Codec) DeviceForm() codec.DeviceForm {
 	if c.chunk == 2 {
 		return coderForm([]*Codec{c}, 0)
 	}
-	f := codec.DeviceForm{Kernel: c.name, Chunk: c.chunk, Steps: c.steps(), Chunks: c.chunks, Still: c.still()}
-	f.Metadata, f.KeptBits = c.appendBlocks(make([]byte, 0, blocksBytes(c.chunk, c.rowBytes, f.Steps)), f.Steps)
+	steps := c.steps()
+	metadata, keptBits := c.appendBlocks(make([]byte, 0, blocksBytes(c.chunk, c.rowBytes, steps)), steps)
+	f := codec.DeviceForm{
+		Kernel: fmt.Sprintf("ibp%dx%d", c.chunk, steps), Metadata: metadata, Head: min(c.rowBytes, (c.chunks+31)/32*4),
+		Params: [codec.Params]uint32{uint32(c.chunks), uint32(keptBits)},
+	}
+	if c.movesBits() {
+		f.Params[2] = 1
+	}
 	return f
 }
+
+// MaxDeviceMetadata is the device metadata, in bytes, that a codec with one mask has at most for rows of that length.
+func MaxDeviceMetadata(rowBytes int) int64 { return int64(blocksBytes(8, rowBytes, allSteps[8])) }
 
 // coderBytes is the device metadata of so many sets.
 func coderBytes(chunk, rowBytes, sets int) int {

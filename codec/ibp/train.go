@@ -20,9 +20,7 @@ var thresholds = [...]float64{0.70, 0.75, 0.80, 0.85, 0.90, 0.95, 1.00}
 // Search is what mask search asks of a sample: see [SearchOf] for the host's. Devices have one of their own, with the same
 // answers.
 type Search interface {
-	// Rows is the number of rows and RowBytes their length.
-	Rows() int
-	RowBytes() int
+	codec.DeviceSample
 	// Ones returns how many rows have each bit of the row set.
 	Ones() ([]uint32, error)
 	// Grow returns masks grown chunk by chunk: see planes.grow.
@@ -404,19 +402,44 @@ func (p *planes) grow() (mask, val uint64) {
 	return mask, val
 }
 
-// Families of the registry.
+// Families are those of the registry.
+var Families = []codec.Family{IBP, IBP2, IBP4, IBP8, IBPC}
+
+// The families of one mask a table. IBP picks the better of IBP4 and IBP8.
 var (
 	IBP2 = codec.Family{Name: "ibp2", GPURate: codec.RateOnGPU("ibp2"), Train: train2, Unmarshal: unmarshal}
-	IBP4 = codec.Family{Name: "ibp4", GPURate: codec.RateOnGPU("ibp4"), Train: trainFixed(4), Unmarshal: unmarshal}
-	IBP8 = codec.Family{Name: "ibp8", GPURate: codec.RateOnGPU("ibp8"), Train: trainFixed(8), Unmarshal: unmarshal}
+	IBP4 = codec.Family{Name: "ibp4", GPURate: codec.RateOnGPU("ibp4"), Train: trainFixed(4), TrainOn: trainFixedOn(4), Unmarshal: unmarshal}
+	IBP8 = codec.Family{Name: "ibp8", GPURate: codec.RateOnGPU("ibp8"), Train: trainFixed(8), TrainOn: trainFixedOn(8), Unmarshal: unmarshal}
 	IBP  = codec.Family{
 		Name: "ibp", Choice: true, GPURate: codec.RateOnGPU("ibp4"),
 		Train: func(sample []byte, rowBytes int, _ codec.DType) (codec.Codec, error) {
 			return asCodec(TrainBest(sample, rowBytes))
 		},
+		TrainOn: trainOn(func(s Search) (*Codec, error) {
+			c, _, err := TrainBestOn(s)
+			return c, err
+		}),
 		Unmarshal: unmarshal,
 	}
 )
+
+// trainOn returns a family's TrainOn, by a training on a Search.
+func trainOn(train func(Search) (*Codec, error)) func(codec.DeviceSample, codec.DType) (codec.Codec, error) {
+	return func(sample codec.DeviceSample, _ codec.DType) (codec.Codec, error) {
+		s, ok := sample.(Search)
+		if !ok {
+			return nil, fmt.Errorf("ibp: device's sample (%T) must be a Search", sample)
+		}
+		return asCodec(train(s))
+	}
+}
+
+func trainFixedOn(chunk int) func(codec.DeviceSample, codec.DType) (codec.Codec, error) {
+	return trainOn(func(s Search) (*Codec, error) {
+		c, _, err := TrainOn(s, chunk)
+		return c, err
+	})
+}
 
 // train2 serves tables of 16-bit elements only: the others lose a participation bit every 2 bytes for nothing.
 func train2(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {

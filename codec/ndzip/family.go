@@ -7,7 +7,10 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 )
 
-// NDZip is the family of the registry.
+// Families are those of the registry.
+var Families = []codec.Family{NDZip}
+
+// NDZip is the codec's family.
 var NDZip = codec.Family{
 	Name: name, GPURate: codec.RateOnGPU(name),
 	Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {

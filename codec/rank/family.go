@@ -2,7 +2,10 @@ package rank
 
 import "github.com/tensorcache/tensorcache/codec"
 
-// Family is that of the registry. It serves elements of 2, 4 and 8 bytes, floats or integers.
+// Families are those of the registry.
+var Families = []codec.Family{Family}
+
+// Family is the codec's. It serves elements of 2, 4 and 8 bytes, floats or integers.
 var Family = codec.Family{
 	Name: "rank", GPURate: codec.RateOnGPU("rank"),
 	Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {

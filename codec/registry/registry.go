@@ -1,4 +1,4 @@
-// Package registry lists the codecs and picks one for a table. A new codec is one line here.
+// Package registry serves the codecs of codec/codecs.list by name, and picks one for a table.
 package registry
 
 import (
@@ -7,17 +7,7 @@ import (
 	"strings"
 
 	"github.com/tensorcache/tensorcache/codec"
-	"github.com/tensorcache/tensorcache/codec/ibp"
-	"github.com/tensorcache/tensorcache/codec/ndzip"
-	"github.com/tensorcache/tensorcache/codec/rank"
-	"github.com/tensorcache/tensorcache/codec/sleek"
-	"github.com/tensorcache/tensorcache/codec/zipnn"
 )
-
-// families, in the order in which they are listed and tried.
-var families = []codec.Family{
-	ibp.IBP, ibp.IBP2, ibp.IBP4, ibp.IBP8, ibp.IBPC, rank.Family, zipnn.Family, sleek.SLEEK, sleek.Bounded, ndzip.NDZip,
-}
 
 const (
 	// None is the name under which rows are stored as they are.
@@ -107,24 +97,4 @@ func Train(name string, sample []byte, rowBytes int, dtype codec.DType) (codec.C
 		return nil, err
 	}
 	return f.Train(sample, rowBytes, dtype)
-}
-
-// TrainOn is Train on a search of IBP's, which a device may have made; ok is false for names that are none of that search's doing.
-// It makes what Train would.
-func TrainOn(name string, s ibp.Search) (c codec.Codec, ok bool, err error) {
-	var made *ibp.Codec
-	switch name {
-	case ibp.IBP4.Name:
-		made, _, err = ibp.TrainOn(s, 4)
-	case ibp.IBP8.Name:
-		made, _, err = ibp.TrainOn(s, 8)
-	case ibp.IBP.Name:
-		made, _, err = ibp.TrainBestOn(s)
-	default:
-		return nil, false, nil
-	}
-	if err != nil {
-		return nil, true, err
-	}
-	return made, true, nil
 }

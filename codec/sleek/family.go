@@ -13,7 +13,9 @@ const (
 	boundedName = "sleek-eb"
 )
 
-// Families of the registry.
+// Families are those of the registry.
+var Families = []codec.Family{SLEEK, Bounded}
+
 var (
 	// SLEEK is the lossless codec.
 	SLEEK = codec.Family{

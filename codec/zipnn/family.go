@@ -17,7 +17,10 @@ func LayoutsOf(t codec.DType) []Layout {
 	return []Layout{{t.Size(), 0}}
 }
 
-// Family is that of the registry. It serves all element types.
+// Families are those of the registry.
+var Families = []codec.Family{Family}
+
+// Family is the codec's. It serves all element types.
 var Family = codec.Family{
 	Name: "zipnn", GPURate: codec.RateOnGPU("zipnn"),
 	Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {

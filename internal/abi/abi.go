@@ -134,30 +134,26 @@ const HostTierBytes = 40
 
 var _ = [1]int{}[unsafe.Sizeof(HostTier{})-HostTierBytes]
 
-// CodecParams is how many numbers of its own a codec gives its kernels.
+// CodecParams is the number of 32-bit parameters that a codec gives its kernels.
 const CodecParams = 4
 
-// RowCodec is a codec's device metadata and what a row's decoding needs besides. IBP's metadata is a block of
-// (2 + steps) × 128 + 64 bytes for every StepWords words of the row; see docs/format/ibp.md.
+// RowCodec is a codec's device metadata and what else its kernels need to decode a row: see coder.h.
 type RowCodec struct {
 	Meta uint64
-	// MetaBytes is what of the metadata a kernel puts in shared memory: all, or 0 where it reads them in place.
+	// MetaBytes is the length of the metadata if a kernel copies them to shared memory, and 0 if it reads them in place.
 	MetaBytes uint32
 	RowBytes  uint32
-	// IBP only: Chunks is V, and KeptBits what a row's payload takes when all its chunks participate.
-	Chunks   uint32
-	KeptBits uint32
 	// Quads is the number of 16-byte pieces of a row.
 	Quads uint32
-	// Store says by which units rows are written.
-	Store uint32
-	// Codecs other than IBP: see coder.h. Scratch is the shared memory of each row that is being coded, beside the row.
-	Params  [CodecParams]uint32
+	// Store is one of the STORE constants: the units by which rows are written.
+	Store  uint32
+	Params [CodecParams]uint32
+	// Scratch is the shared memory, in bytes, that coding a row takes beside the row.
 	Scratch uint32
 	_       uint32
 }
 
-const RowCodecBytes = 56
+const RowCodecBytes = 48
 
 var _ = [1]int{}[unsafe.Sizeof(RowCodec{})-RowCodecBytes]
 
@@ -274,7 +270,7 @@ type DecodeArgs struct {
 	End        BatchEnd
 }
 
-const DecodeArgsBytes = 176
+const DecodeArgsBytes = 168
 
 var _ = [1]int{}[unsafe.Sizeof(DecodeArgs{})-DecodeArgsBytes]
 
@@ -284,7 +280,7 @@ type FindArgs struct {
 	Decode DecodeArgs
 }
 
-const FindArgsBytes = 304
+const FindArgsBytes = 296
 
 var _ = [1]int{}[unsafe.Sizeof(FindArgs{})-FindArgsBytes]
 
@@ -303,7 +299,7 @@ type FetchArgs struct {
 	End        BatchEnd
 }
 
-const FetchArgsBytes = 160
+const FetchArgsBytes = 152
 
 var _ = [1]int{}[unsafe.Sizeof(FetchArgs{})-FetchArgsBytes]
 
@@ -322,7 +318,7 @@ type ServeArgs struct {
 	Batch    uint64
 }
 
-const ServeArgsBytes = 320
+const ServeArgsBytes = 312
 
 var _ = [1]int{}[unsafe.Sizeof(ServeArgs{})-ServeArgsBytes]
 
@@ -448,7 +444,7 @@ type ShareFetchArgs struct {
 	Share ShareArgs
 }
 
-const ShareFetchArgsBytes = 232
+const ShareFetchArgsBytes = 224
 
 var _ = [1]int{}[unsafe.Sizeof(ShareFetchArgs{})-ShareFetchArgsBytes]
 
@@ -538,7 +534,7 @@ type EncodeArgs struct {
 	Codec    RowCodec
 }
 
-const EncodeArgsBytes = 120
+const EncodeArgsBytes = 112
 
 var _ = [1]int{}[unsafe.Sizeof(EncodeArgs{})-EncodeArgsBytes]
 

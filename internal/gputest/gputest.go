@@ -82,6 +82,41 @@ func OpenIfAny(t testing.TB) (device.Device, error) {
 	return Open(t), nil
 }
 
+// FloatRows returns rows of a float type: most of them walk, so that neighbours are alike, with exponents that every codec
+// can do something with; some are of few non-zero words, and some are noise.
+func FloatRows(of dtype.Type, n, rowBytes int, seed uint64) []byte {
+	r := rand.New(rand.NewPCG(seed, 11))
+	word := of.Size()
+	exponent := map[dtype.Type]int{dtype.Float16: 5, dtype.BFloat16: 8, dtype.Float32: 8, dtype.Float64: 11}[of]
+	mantissa := 8*word - 1 - exponent
+	var b [8]byte
+	data := make([]byte, 0, n*rowBytes+8)
+	for i := range n {
+		kind, shift := (i+int(seed))%5, r.IntN(8*word)
+		x := uint64(1<<(exponent-1)-1)<<mantissa | r.Uint64()>>(64-mantissa)
+		end := len(data) + rowBytes
+		for len(data) < end {
+			switch kind {
+			case 0:
+				x = r.Uint64()
+			case 1:
+				x = 0
+				if r.IntN(16) == 0 {
+					x = r.Uint64() >> 1 & (3<<(8*word-3) - 1)
+				}
+			case 2: // around one, of either sign
+				x = uint64(1<<(exponent-1)-1-r.IntN(4))<<mantissa | r.Uint64()>>(64-mantissa) | r.Uint64()&1<<(8*word-1)
+			default:
+				x += r.Uint64() >> (64 - 8*word + shift)
+			}
+			binary.LittleEndian.PutUint64(b[:], x)
+			data = append(data, b[:word]...)
+		}
+		data = data[:end]
+	}
+	return data
+}
+
 // DType is the element type that tests take rows of that length to be of: the widest float whose multiple it is, up to float32.
 func DType(rowBytes int) dtype.Type {
 	switch {

@@ -1,0 +1,302 @@
+#include "coder.h"
+#include "publish.h"
+#include "ticket.h"
+#ifdef ROW_FIND
+#include "looked.h"
+#endif
+
+// Decodes hits two rows at a time: the kernels of IBP with one mask and of tables without a codec, in place of decode.cu. ROW_CODER says
+// the chunk length, 0 without a codec, and the steps of expansion. ROW_KIND picks one of the forms, each a module of its own, so that the
+// driver compiles only what is used:
+// 0 writes rows by units of 16 and 8 bytes;
+// KIND_FIXED does the same for tables whose masks move no bit when a chunk is packed, and leaves expansion out;
+// KIND_WORDS writes rows by units of 4 bytes and of 1.
+// With ROW_PEERS some rows of the list lie in slabs of other devices. With ROW_FIND there is no list: the kernel looks the rows up.
+#define KIND_FIXED 1
+#define KIND_WORDS 2
+
+// storeHalves writes a tile's quads to a row that begins at any multiple of 8 bytes by units of 16 bytes that begin at
+// multiples of 16: where the row begins between, most lanes write the second half of the quad before and the first of their
+// own. left is the bytes from the lane's quad to the row's end, and at most 0 for lanes without one. All lanes of the warp call it.
+template <int LANES> INLINE void storeHalves(u8 *p, u32x4 x, i32 left)
+{
+	bool first = laneID() % LANES == 0, last = laneID() % LANES == LANES - 1 || left <= 16;
+	u32x4 unit = {tileBefore<LANES>(x.z), tileBefore<LANES>(x.w), x.x, x.y};
+	if (left <= 0)
+		return;
+	if ((u64)p & 8) {
+		if (first)
+			*(u32x2 *)p = x.xy;
+		else
+			*(u32x4 *)(p - 8) = unit;
+		if (last && left > 8) // no lane writes it
+			*(u32x2 *)(p + 8) = x.zw;
+	} else if (left > 8) {
+		*(u32x4 *)p = x;
+	} else {
+		*(u32x2 *)p = x.xy;
+	}
+}
+
+// Listed are the tickets of a batch's list of hits.
+struct Listed {
+	const DecodeArgs &a;
+	u32 count; // rows to be taken in turns
+	u32x4 next; // of the row that make is asked for next
+
+	INLINE Listed(const DecodeArgs &args) : a(args), count(0), next{0, 0, 0, 0} {}
+	INLINE void begin(u32 row, u32)
+	{
+		if (row < a.count)
+			next = loadConst((const u32x4 *)a.found + row);
+		count = ((const Counters *)a.counters)->hits;
+	}
+	INLINE Ticket make(u32 row, u32 step)
+	{
+		Ticket t{0, 0, 0};
+		if (row < count)
+			t = ticketOf(a, next);
+		if (row + step < count)
+			next = loadConst((const u32x4 *)a.found + row + step);
+		return t;
+	}
+	INLINE void end() {}
+};
+
+// A group of lanes decodes two rows at a time; the groups of the grid take the hits in turns. A group is a tile of LANES lanes
+// or, if WIDE, a block, with a lane for each quad of a row. A lane decodes the same quad of all rows, so that the quad's
+// metadata stay in registers.
+//
+// Rows are staged in shared memory by asynchronous copies, whose latency and that of the list of hits are thus hidden: a
+// group decodes a pair of rows while the next has arrived, whose bits it scans, and a third is on its way. One pair more
+// is 3 to 8 % slower, and so is bringing rows in with an L2 policy. Shared memory: DECODE_TICKETS a thread, then DECODE_STAGES × stageBytes a group.
+template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND, class SOURCE> INLINE void decodeRows(const DecodeArgs &a, SOURCE rows)
+{
+	extern __shared__ u32x4 dynamic[];
+	__shared__ u32 excess[2][LONG_ROW / 512]; // of the warps' quads, if WIDE: of two rows in one word, for two pairs
+	constexpr int C = CHUNK ? CHUNK : 4;
+	constexpr int MOVES = KIND == KIND_FIXED ? 0 : STEPS;
+	constexpr u32 N = 16 / C, PAIRS = DECODE_STAGES / 2; // chunks a quad
+	const u32 tid = threadID(), lane = tid % LANES, warp = tid / 32, column = WIDE ? tid : lane;
+	const u32 rowBytes = a.codec.rowBytes, quads = a.codec.quads, stageBytes = a.stageBytes, pairBytes = 2 * stageBytes;
+	const bool used = column < quads, last = WIDE ? tid == blockThreads() - 1 : lane == LANES - 1;
+
+	// A group's rows are first and first + 1, those two 2 × groups on, and so forth. Few rows are spread over all blocks.
+	constexpr u32 TILES = WIDE ? 1 : 32 / LANES; // groups of a warp
+	u32 warpAt = WIDE ? blockID() : blockID() + warp * gridBlocks();
+	u32 groups = (WIDE ? 1 : blockThreads() / LANES) * gridBlocks();
+	u32 lead = 2 * warpAt * TILES; // the warp's first row
+	u32 ahead = lead + (WIDE ? 0 : laneID() / LANES * 2) + lane / 2 * 2 * groups + (lane & 1); // the row of the lane's next ticket
+	rows.begin(ahead, LANES * groups);
+	u32 hits = rows.count;
+
+	Planes<MOVES> planes = {};
+	u32 masked = 0, bitsBefore = 0;
+	if (CHUNK != 0 && used) {
+		Meta<GLOBAL, STEPS> meta{(const u8 *)a.codec.meta};
+		planes = meta.template planes<MOVES>(column);
+		masked = meta.masked(column);
+		bitsBefore = headBits(a.codec) + meta.keptBefore(column);
+	}
+	if (lead >= hits)
+		return;
+
+	Ticket *tickets = (Ticket *)dynamic + (tid - lane) * 2; // two rounds of LANES
+	u8 *ring = (u8 *)dynamic + blockThreads() * DECODE_TICKETS + (WIDE ? 0 : tid / LANES * PAIRS * pairBytes);
+	u32 ringAddress = sharedAddress(ring) + column * 16;
+
+	// Starts the copies of a group's rows j and j + 1; every LANES rows, each lane makes out a ticket for one.
+	auto stage = [&](u32 slot, u32 j) {
+		if ((j & (LANES - 1)) == 0) {
+			tickets[(j & LANES) + lane] = rows.make(ahead, LANES * groups);
+			ahead += LANES * groups;
+			warpSync(~0u);
+		}
+		const u32x4 *pair = (const u32x4 *)&tickets[j & (2 * LANES - 1)];
+		u32x4 t0 = pair[0], t1 = pair[1];
+		if ((int)(column * 16) < (int)t0.w)
+			copyRow16(ringAddress + slot, ((u64)t0.y << 32 | t0.x) + column * 16);
+		if ((int)(column * 16) < (int)t1.w)
+			copyRow16(ringAddress + slot + stageBytes, ((u64)t1.y << 32 | t1.x) + column * 16);
+		copyCommit();
+	};
+	auto groupSync = [&] {
+		if (WIDE)
+			blockSync();
+		else
+			warpSync(~0u);
+	};
+
+	// Finds out which chunks of a pair of rows participate, and the excess up to each quad: one scan for both rows.
+	u32 part0 = 0, part1 = 0, through = 0, before = 0;
+	auto scan = [&](u32 slot, u32 parity) {
+		const u8 *bits = ring + slot + column * N / 32 * 4;
+		part0 = bytesOf(*(const u32 *)bits >> (column * N & 31) & ((1 << N) - 1));
+		part1 = bytesOf(*(const u32 *)(bits + stageBytes) >> (column * N & 31) & ((1 << N) - 1));
+		u32 more = byteSum(masked & ~part0) + (byteSum(masked & ~part1) << 16);
+		through = tileScan<LANES>(~0u, more);
+		before = through - more;
+		if (WIDE && lane == 31)
+			excess[parity][warp] = through;
+	};
+	auto quadAt = [&](const u8 *row, u32 at, u32 part) {
+		const u32 *w = (const u32 *)(row + at / 32 * 4);
+		u32 x[5] = {w[0], w[1], w[2], w[3], w[4]};
+		return expandQuad<C>(x, at, planes, part, masked);
+	};
+
+	const u32 store = a.codec.store, bitsOfRow = headBits(a.codec) + keptBits(a.codec);
+	u8 *out = (u8 *)a.out + column * 16;
+	auto put = [&](u8 *p, u32x4 x, bool active) {
+		if (KIND != KIND_WORDS)
+			storeHalves<LANES>(p, x, active ? rowBytes - column * 16 : 0);
+		else if (active)
+			storeQuad(p - column * 16, column, x, rowBytes, store == STORE_4 ? STORE_4 : STORE_1);
+	};
+
+#pragma unroll
+	for (u32 i = 0; i < PAIRS - 1; i++)
+		stage(i * pairBytes, 2 * i);
+	copyWaitGroups<PAIRS - 2>();
+	groupSync();
+	if (CHUNK != 0)
+		scan(0, 0);
+	u32 slot = 0, freed = (PAIRS - 1) * pairBytes;
+	for (u32 j = 0; lead < hits; lead += 2 * groups, j += 2) {
+		copyWaitGroups<PAIRS - 3>();
+		groupSync(); // the next pair is there, and the one before has been read
+		stage(freed, j + 2 * (PAIRS - 1));
+		freed = slot;
+		const u8 *row = ring + slot;
+		slot = slot + pairBytes == PAIRS * pairBytes ? 0 : slot + pairBytes;
+		u32 p0 = part0, p1 = part1, to = through, from = before, warps = 0;
+		if (WIDE && CHUNK != 0)
+			warps = warpSum(lane < warp ? excess[j >> 1 & 1][lane] : 0); // below 2^16 each: at most 15 warps × 32 quads × 128
+		if (CHUNK != 0)
+			scan(slot, ~(j >> 1) & 1);
+		const Ticket *t = &tickets[j & (2 * LANES - 1)];
+		u32x2 t0 = *(const u32x2 *)&t[0].position, t1 = *(const u32x2 *)&t[1].position;
+		u32x4 x0 = {0, 0, 0, 0}, x1 = x0;
+		if (CHUNK != 0) {
+			x0 = quadAt(row, bitsBefore + (warps & 0xffff) + (from & 0xffff), p0);
+			x1 = quadAt(row + stageBytes, bitsBefore + (warps >> 16) + (from >> 16), p1);
+		}
+		bool raw0 = t0.y == rowBytes, raw1 = t1.y == rowBytes;
+		if (CHUNK == 0 || ballot(~0u, raw0 || raw1)) {
+			if (used && raw0)
+				x0 = *(const u32x4 *)(row + column * 16);
+			if (used && raw1)
+				x1 = *(const u32x4 *)(row + stageBytes + column * 16);
+		}
+		bool write0 = used && (CHUNK ? t0.y != 0 : raw0), write1 = used && (CHUNK ? t1.y != 0 : raw1);
+		u8 *out0 = out + (u64)t0.x * rowBytes, *out1 = out + (u64)t1.x * rowBytes;
+		if (KIND != KIND_WORDS && store == STORE_16) {
+			if (write0)
+				*(u32x4 *)out0 = x0;
+			if (write1)
+				*(u32x4 *)out1 = x1;
+		} else {
+			put(out0, x0, write0);
+			put(out1, x1, write1);
+		}
+		bool bad0 = t0.y != 0 && !raw0 && (CHUNK == 0 || (bitsOfRow + (warps & 0xffff) + (to & 0xffff) + 7) / 8 != t0.y);
+		bool bad1 = t1.y != 0 && !raw1 && (CHUNK == 0 || (bitsOfRow + (warps >> 16) + (to >> 16) + 7) / 8 != t1.y);
+		if (last && (bad0 || bad1)) {
+			if (bad0)
+				corruptRow(a.counters, t0.x);
+			if (bad1)
+				corruptRow(a.counters, t1.x);
+		}
+	}
+	rows.end();
+}
+
+// A block decodes a row: its warps first sum the excess of each segment, then decode segments. Shared memory: none.
+template <int CHUNK, int STEPS> INLINE void decodeLongRows(const DecodeArgs &a)
+{
+	__shared__ u32 excess[MAX_SEGMENTS + 1];
+	constexpr int C = CHUNK ? CHUNK : 4;
+	Meta<GLOBAL, STEPS> meta{(const u8 *)a.codec.meta};
+	u32 tid = threadID(), lane = tid & 31, warp = tid / 32, warps = blockThreads() / 32;
+	u32 hits = ((const Counters *)a.counters)->hits;
+	u32 segments = (a.codec.quads + SEGMENT_QUADS - 1) / SEGMENT_QUADS;
+	for (u32 i = blockID(); i < hits; i += gridBlocks()) {
+		Ticket t = ticketOf(a, loadConst((const u32x4 *)a.found + i));
+		u8 *row = (u8 *)a.out + (u64)t.position * a.codec.rowBytes;
+		bool raw = t.length == a.codec.rowBytes;
+		Words<GLOBAL> words{(const u32 *)t.stored, 0, ((raw ? t.length : minimum(t.length, a.codec.rowBytes)) + 3) / 4};
+		if (raw || CHUNK == 0 || t.length == BAD_LENGTH) {
+			if (raw)
+				tileCopy<256>(a.codec, words, tid, row);
+			else if (tid == 0)
+				corruptRow(a.counters, t.position);
+			continue;
+		}
+		blockSync(); // excess is free
+		for (u32 s = warp; s < segments; s += warps) {
+			u32 from = s * SEGMENT_QUADS, to = minimum(from + SEGMENT_QUADS, a.codec.quads);
+			u32 sum = tileExcess<C, 32>(words, meta, ~0u, lane, from, to);
+			if (lane == 0)
+				excess[s + 1] = sum;
+		}
+		blockSync();
+		if (tid == 0) {
+			excess[0] = 0;
+			for (u32 s = 0; s < segments; s++)
+				excess[s + 1] += excess[s];
+			if (storedBytes(a.codec, excess[segments]) != t.length)
+				corruptRow(a.counters, t.position);
+		}
+		blockSync();
+		for (u32 s = warp; s < segments; s += warps) {
+			u32 from = s * SEGMENT_QUADS, to = minimum(from + SEGMENT_QUADS, a.codec.quads);
+			tileDecode<C, STEPS, 32>(a.codec, words, words, meta, ~0u, lane, from, to, excess[s], row);
+		}
+	}
+}
+
+// Launch bounds: of tiles, three blocks an SM at up to 80 registers a thread are 3 to 6 % faster than four at 64, which
+// spill; without moves nothing spills, and four are 5 % faster. Of blocks that decode a row each, 64 registers are faster
+// than 80, by 4 to 18 %; but 76 than 64 where words are stored, by 6 %.
+#define TILE(name, lanes, blocks)                                                                                                \
+	KERNEL void __launch_bounds__(256, blocks) name##lanes(const DecodeArgs a)                                               \
+	{                                                                                                                        \
+		decodeRows<CHUNK, STEPS, lanes, false, ROW_KIND>(a, Listed(a));                                                  \
+		endBatch<END_DECODE>(a.counters, a.end);                                                                         \
+	}
+#define DECODE(name, blocks, wide)                                                                                               \
+	TILE(name, 8, blocks)                                                                                                    \
+	TILE(name, 16, blocks)                                                                                                   \
+	TILE(name, 32, blocks)                                                                                                   \
+	KERNEL void __launch_bounds__(512, wide) name##Wide(const DecodeArgs a)                                                  \
+	{                                                                                                                        \
+		decodeRows<CHUNK, STEPS, 32, true, ROW_KIND>(a, Listed(a));                                                      \
+		endBatch<END_DECODE>(a.counters, a.end);                                                                         \
+	}
+#define FIND(name, lanes, blocks)                                                                                                \
+	KERNEL void __launch_bounds__(256, blocks) name##lanes(const FindArgs a)                                                 \
+	{                                                                                                                        \
+		decodeRows<CHUNK, STEPS, lanes, false, ROW_KIND>(a.decode, Looked(a));                                           \
+	}
+#define FINDS(name, blocks) FIND(name, 8, blocks) FIND(name, 16, blocks) FIND(name, 32, blocks)
+
+constexpr int CHUNK = ROW_CODER::CHUNK, STEPS = ROW_CODER::STEPS;
+
+#if defined ROW_FIND && ROW_KIND == KIND_FIXED
+FINDS(findFixed, 4)
+#elif defined ROW_FIND
+FINDS(find, 3)
+#elif defined ROW_PEERS
+DECODE(decodePeers, 3, 2)
+#elif ROW_KIND == KIND_FIXED
+DECODE(decodeFixed, 4, 2)
+#elif ROW_KIND == KIND_WORDS
+DECODE(decodeWords, 3, 1)
+#else
+DECODE(decode, 3, 2)
+KERNEL void __launch_bounds__(256) decodeLong(const DecodeArgs a)
+{
+	decodeLongRows<CHUNK, STEPS>(a);
+	endBatch<END_DECODE>(a.counters, a.end);
+}
+#endif

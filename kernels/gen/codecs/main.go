@@ -1,0 +1,247 @@
+// Command codecs writes what follows from the list of codecs, codec/codecs.list, and from the KERNELS lines at the head of their headers,
+// kernels/coder_NAME.h. It runs in the folder of package kernels:
+//
+//	codecs modules   prints the modules to compile, as build.sh does: module, source, macros
+//	codecs go        writes coderlist.go and ../codec/registry/families.go
+//
+// A KERNELS line describes the kernels of one coder (coder.h):
+//
+//	// KERNELS name struct lanes=N [quads=N] [one=N] [bytes=STRUCT] [fill] [encode] [pairs] [fixed] [find] [MACRO=value]...
+//
+// name is what codec.DeviceForm.Kernel says; type coder of package kernels explains the words in lower case. The others are macros of the
+// header's own.
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"go/format"
+	"io/fs"
+	"log"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// raw is the coder of tables without a codec: it has a header and no package.
+const raw = "raw"
+
+// coder is a KERNELS line.
+type coder struct {
+	name, header, class string
+	numbers             map[string]string // lanes, quads, one
+	bytes               string
+	words               map[string]bool // fill, encode, pairs, fixed, find
+	macros              []string
+}
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("codecs: ")
+	list := flag.String("list", "../codec/codecs.list", "the list of codecs")
+	headers := flag.String("headers", ".", "the folders of headers, with commas between")
+	to := flag.String("to", "..", "the folder below which Go files are written")
+	flag.Parse()
+	names, err := readList(*list)
+	if err != nil {
+		log.Fatal(err)
+	}
+	coders, err := readCoders(names, strings.Split(*headers, ","))
+	if err != nil {
+		log.Fatal(err)
+	}
+	switch flag.Arg(0) {
+	case "modules":
+		for _, c := range coders {
+			for _, m := range c.modules() {
+				fmt.Println(m)
+			}
+		}
+	case "go":
+		err = errors.Join(
+			write(filepath.Join(*to, "kernels/coderlist.go"), coderTable(coders)), write(filepath.Join(*to, "codec/registry/families.go"), families(names)),
+		)
+	default:
+		err = errors.New("usage: codecs [flags] modules|go")
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// readList returns the names in a list of codecs.
+func readList(path string) (names []string, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(text)) {
+		line, _, _ = strings.Cut(line, "#")
+		switch words := strings.Fields(line); {
+		case len(words) > 1 || len(words) == 1 && slices.Contains(names, words[0]):
+			return nil, fmt.Errorf("%s: line %q must be one name, named once", path, strings.TrimSpace(line))
+		case len(words) == 1:
+			names = append(names, words[0])
+		}
+	}
+	return names, nil
+}
+
+// readCoders returns the coders of the codecs' headers, those of raw first.
+func readCoders(names, folders []string) (all []coder, err error) {
+	seen := map[string]bool{}
+	for _, name := range append([]string{raw}, names...) {
+		header := "coder_" + name + ".h"
+		text, err := findHeader(header, folders)
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(text) {
+			rest, ok := strings.CutPrefix(line, "// KERNELS ")
+			if !ok {
+				continue
+			}
+			c, err := parse(rest, header)
+			if err == nil && seen[c.name] {
+				err = fmt.Errorf("coder (%s) is there twice", c.name)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", header, err)
+			}
+			seen[c.name] = true
+			all = append(all, c)
+		}
+	}
+	return all, nil
+}
+
+// findHeader returns the text of a header, "" where no folder has it.
+func findHeader(name string, folders []string) (text string, err error) {
+	for _, folder := range folders {
+		text, err := os.ReadFile(filepath.Join(folder, name))
+		if !errors.Is(err, fs.ErrNotExist) {
+			return string(text), err
+		}
+	}
+	return "", nil
+}
+
+// parse reads a KERNELS line behind its first word.
+func parse(line, header string) (coder, error) {
+	words := strings.Fields(line)
+	if len(words) < 2 {
+		return coder{}, fmt.Errorf("line %q must have a name and a struct", line)
+	}
+	c := coder{name: words[0], class: words[1], header: header, numbers: map[string]string{}, words: map[string]bool{}}
+	for _, word := range words[2:] {
+		key, value, has := strings.Cut(word, "=")
+		switch {
+		case has && slices.Contains([]string{"lanes", "quads", "one"}, key):
+			c.numbers[key] = value
+		case has && key == "bytes":
+			c.bytes = value
+		case has && strings.ToUpper(key) == key:
+			c.macros = append(c.macros, "-D"+word)
+		case !has && slices.Contains([]string{"fill", "encode", "pairs", "fixed", "find"}, key):
+			c.words[key] = true
+		default:
+			return c, fmt.Errorf("coder %s: %q is not understood", c.name, word)
+		}
+	}
+	if !slices.Contains([]string{"8", "16", "32"}, c.numbers["lanes"]) {
+		return c, fmt.Errorf("coder %s: lanes (%q) must be 8, 16 or 32", c.name, c.numbers["lanes"])
+	}
+	return c, nil
+}
+
+// modules returns what is compiled for a coder.
+func (c *coder) modules() (lines []string) {
+	macros := append([]string{"-DROW_CODER=" + c.class, `-DROW_HEADER="` + c.header + `"`, "-DROW_LANES=" + c.numbers["lanes"]}, c.macros...)
+	if c.bytes != "" {
+		macros = append(macros, "-DROW_BYTES="+c.bytes)
+	}
+	if c.numbers["one"] != "" {
+		macros = append(macros, "-DROW_ONE")
+	}
+	add := func(op, source string, more ...string) {
+		line := op + "_" + c.name + " " + source
+		for _, m := range slices.Concat(macros, more) {
+			line += " '" + m + "'"
+		}
+		lines = append(lines, line)
+	}
+	decode, encode := "decode", "encode"
+	if c.words["pairs"] {
+		macros = append(macros, "-DROW_PAIRS")
+		decode, encode = "decode_pairs", "encode_quads"
+		add("decodeWords", decode, "-DROW_KIND=2")
+		if c.words["fixed"] {
+			add("decodeFixed", decode, "-DROW_KIND=1")
+			add("findFixed", decode, "-DROW_KIND=1", "-DROW_FIND")
+		}
+		macros = append(macros, "-DROW_KIND=0")
+	}
+	add("decode", decode)
+	add("decodePeers", decode, "-DROW_PEERS")
+	add("find", decode, "-DROW_FIND")
+	add("fetch", "fetch")
+	add("serve", "serve")
+	add("share", "share")
+	if c.words["encode"] {
+		add("encode", encode)
+	}
+	return lines
+}
+
+const generated = "// Code generated by kernels/gen/codecs from codec/codecs.list. DO NOT EDIT.\n\n"
+
+// coderTable returns the Go table of the coders.
+func coderTable(coders []coder) []byte {
+	var out bytes.Buffer
+	out.WriteString(generated + "package kernels\n\n// coders are the kernels, by the name that codec.DeviceForm.Kernel has and their modules end in.\nvar coders = map[string]coder{\n")
+	for _, c := range coders {
+		fmt.Fprintf(&out, "%q: {lanes: %s", c.name, c.numbers["lanes"])
+		for _, key := range []string{"quads", "one"} {
+			if c.numbers[key] != "" {
+				fmt.Fprintf(&out, ", %s: %s", key, c.numbers[key])
+			}
+		}
+		if c.bytes != "" {
+			out.WriteString(", bytes: true")
+		}
+		for _, word := range [][2]string{{"fill", "fill"}, {"encode", "encodes"}, {"pairs", "pairs"}, {"fixed", "fixed"}, {"find", "finds"}} {
+			if c.words[word[0]] {
+				fmt.Fprintf(&out, ", %s: true", word[1])
+			}
+		}
+		out.WriteString("},\n")
+	}
+	out.WriteString("}\n")
+	return out.Bytes()
+}
+
+// families returns the registry's list of families.
+func families(names []string) []byte {
+	var out bytes.Buffer
+	out.WriteString(generated + "package registry\n\nimport (\n\"slices\"\n\n\"github.com/tensorcache/tensorcache/codec\"\n")
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		fmt.Fprintf(&out, "%q\n", "github.com/tensorcache/tensorcache/codec/"+name)
+	}
+	out.WriteString(")\n\n// families, in the order in which they are listed and tried.\nvar families = slices.Concat([]codec.Family{}")
+	for _, name := range names {
+		fmt.Fprintf(&out, ", %s.Families", name)
+	}
+	out.WriteString(")\n")
+	return out.Bytes()
+}
+
+func write(path string, source []byte) error {
+	source, err := format.Source(source)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return os.WriteFile(path, source, 0o644)
+}
