@@ -1,59 +1,78 @@
-// What a codec other than IBP gives its kernels, and what they give it. IBP has kernels of its own, tuned to its chunks; every
-// other codec writes one struct, its coder, and coder_decode.cu, coder_fetch.cu, coder_encode.cu and serve.cu make kernels of it:
-// hits from the slabs, misses from the host tier, in place or packed, small batches, and encoding.
+// The contract between a codec and its kernels. A codec writes one struct, its coder. These files make kernels of it:
 //
-// To add a codec: write coder_<name>.h with a struct in it, a line in build.sh, a line in coders (coders.go), and DeviceForm in
-// its Go package, whose Kernel is that name. coder_ibp.h is the example. The coder:
+//	decode.cu   hits of a list, from slabs; with ROW_PEERS also from slabs of other devices; with ROW_FIND looked up on the way
+//	fetch.cu    misses, from the host tier, in place or packed
+//	share.cu    misses that the host's processors help with
+//	serve.cu    small batches, hits and misses in one launch
+//	encode.cu   encoding
+//
+// A coder may have tuned kernels in place of some of these: IBP with one mask has decode_pairs.cu, encode_quads.cu and fetch_long.h, and
+// rank has RankBytes.
+//
+// To add a codec NAME: write the Go package codec/NAME with its Families and, in its DeviceForm, the name of the kernels; write
+// kernels/coder_NAME.h with the struct, beginning with a KERNELS line for each set of kernels; and put NAME in codec/codecs.list.
+// "make kernels" does the rest. gen/codecs/testdata has the smallest example. A KERNELS line is
+//
+//	// KERNELS name struct lanes=N [quads=N] [one=N] [bytes=STRUCT] [fill] [encode] [pairs] [fixed] [find] [MACRO=value]...
+//
+// where name is what DeviceForm.Kernel says, lanes is the struct's LANES, encode says that there is an encoder, and the rest tunes the
+// kernels: type coder in coders.go explains it. The struct:
 //
 //	struct SomeCoder {
-//		// The narrowest tile that can decode a row: 8, 16 or 32 lanes. Tiles as wide as a row has 16-byte quads are
-//		// used, up to a warp; coders.go must say the same.
+//		// The narrowest tile that can decode a row: 8, 16 or 32 lanes. A row gets a tile with a lane for each of its 16-byte
+//		// quads, but at least LANES and at most a warp.
 //		static constexpr int LANES = 8;
-//		// Blocks of 256 threads a multiprocessor, for the launch bounds of decoding: 3 leaves 80 registers, 4 leaves 64.
+//		// Blocks of 256 threads per multiprocessor, for the launch bounds of decoding: 3 leaves 80 registers, 4 leaves 64.
 //		static constexpr int BLOCKS = 3;
 //
-//		// storedLength returns the length in bytes of the stored row whose first bytes are there: DeviceForm.Head of
-//		// them at least. 0 if no encoder writes such a row. All lanes return the same. Kernels check that the length
-//		// is at most the row's.
+//		// storedLength returns the length in bytes of a stored row of which the first DeviceForm.Head bytes are there, or 0 if no
+//		// encoder writes such a row. All lanes return the same. Kernels check that the length is at most the row's.
 //		template <int N, class W>
 //		static INLINE u32 storedLength(const RowCodec &codec, const u8 *meta, const W &stored, const Tile<N> &tile);
 //
-//		// decode writes the row whose stored form has so many bytes, 1 to the row's, and says whether it was one: all
-//		// lanes return the same. A row whose content does not end exactly there is corrupt.
+//		// decode writes the row whose stored form has length bytes, at least 1 and at most the row's, and returns whether the stored
+//		// form is valid. All lanes return the same. A row whose content does not end exactly at length is corrupt.
 //		template <int N, class W>
 //		static INLINE bool decode(const RowCodec &codec, const u8 *meta, const W &stored, u32 length, u8 *scratch,
 //					  const Tile<N> &tile, u8 *row);
 //
-//		// encode, if the codec encodes on GPUs, writes the stored form of a row in shared memory, whose last word is padded
-//		// with zeros, to out, words of shared memory that are zeros, and returns its length; or the row's length or more if it
-//		// does not shrink. It writes no word from room on: a row that does not shrink need not fit.
+//		// encode, if the codec encodes on GPUs, writes the stored form of a row to out and returns its length, or the row's length
+//		// or more if the row does not shrink. words is the row in shared memory, the last word padded with zeros. out is
+//		// shared memory of room words, all zeros at first. encode writes no word from room on: a row that does not shrink
+//		// need not fit.
 //		static INLINE u32 encode(const RowCodec &codec, const u8 *meta, const u32 *words, u32 *out, u32 room, u8 *scratch,
 //					 const Tile<32> &tile);
 //	};
 //
-// codec has the row's length, the table's params and how rows are written; meta the device metadata, aligned to 16 bytes, in
-// shared memory or, of long rows and where it is too large, in global memory: no kernel that runs at the same time writes it. Metadata
-// come from a codec, which is trusted; stored bytes are not. stored are the row's words (decode.h), in shared memory or, of long
-// rows and in small batches, in global memory, aligned to 4 bytes. at(w) may be asked for any word, and gives garbage past the
-// last one, as window does; so may the last word's bytes past the length be. Whoever reads stored.p itself stays below limit + 4
-// words. scratch is DeviceForm.Scratch bytes (encoding: EncodeScratch) of shared memory for the tile alone, aligned to 16, with
-// anything in it. row is written by the stores below, and never outside the row: each byte once or more, by any lane. What is written of a corrupt
-// row does not matter.
+// codec has the row's length, the table's params and the units by which rows are written.
 //
-// All lanes of a tile call these functions together, and so must they call the tile's; the other tiles of the warp are
-// elsewhere. Lanes that exchange through scratch call tile.sync between. No function may use blockSync or static shared memory.
+// meta is the device metadata, aligned to 16 bytes. It lies in shared memory or, for long rows and where it is too large, in global memory,
+// where no kernel that runs at the same time writes it. Metadata come from a codec and are trusted. Stored bytes are not.
+//
+// stored is the words of the stored row (decode.h), aligned to 4 bytes. It lies in shared memory or, for long rows and in small batches,
+// in global memory. at(w) and window may be asked for any word. Past the last word, and past length within the last word, they return
+// garbage. Code that reads stored.p itself stays below word limit + 4.
+//
+// scratch is DeviceForm.Scratch bytes (for encode: EncodeScratch) of shared memory, aligned to 16, for this tile alone. Its content is
+// undefined at first.
+//
+// row is written by the store functions below, never outside the row; each byte is written at least once, by any lane. What is written
+// for a corrupt row does not matter.
+//
+// All lanes of a tile call a coder's functions together, and the functions of the tile too. Other tiles of the warp may be elsewhere.
+// Lanes that exchange data through scratch call tile.sync in between. No function may use blockSync or static shared memory.
 #pragma once
 #include "decode.h"
 
 // Tile is N lanes of a warp, 8, 16 or 32, that work on a row together.
 template <int N> struct Tile {
-	u32 lanes; // its lanes of the warp, a bit each
+	u32 lanes; // the tile's lanes of the warp, a bit each
 	u32 lane;  // 0 to N - 1
 	static INLINE Tile make()
 	{
 		return Tile{N == 32 ? ~0u : ((1u << (N & 31)) - 1) << (laneID() & ~(N - 1)), threadID() % N};
 	}
-	// ballot returns the lanes' votes, lane 0's in bit 0.
+	// vote returns the lanes' votes, that of lane 0 in bit 0.
 	INLINE u32 vote(bool yes) const { return ballot(lanes, yes) >> (N == 32 ? 0 : laneID() & ~(N - 1)); }
 	INLINE u32 from(u32 x, u32 of) const { return tileFrom<N>(lanes, x, of); }
 	INLINE u32 scan(u32 x) const { return tileScan<N>(lanes, x); } // inclusive
@@ -61,7 +80,7 @@ template <int N> struct Tile {
 	INLINE void sync() const { warpSync(lanes); }
 };
 
-// storeWord writes word i of a row, as far as it belongs to the row: streaming, where rows begin at words.
+// storeWord writes word i of a row, except for bytes past the row's end. The store is a streaming one where rows begin at words.
 INLINE void storeWord(const RowCodec &codec, u8 *row, u32 i, u32 x)
 {
 	u8 *p = row + i * 4;
@@ -104,18 +123,18 @@ template <class W> INLINE u64 bits64At(const W &stored, u32 bit)
 	return (u64)funnelWrap(b, c, bit) << 32 | funnelWrap(a, b, bit);
 }
 
-// copyRow writes a raw row, a word a lane.
+// copyRow writes a raw row. Each lane writes words.
 template <int N, class W> INLINE void copyRow(const RowCodec &codec, const W &stored, const Tile<N> &tile, u8 *row)
 {
 	for (u32 w = tile.lane; w * 4 < codec.rowBytes; w += N)
 		storeWord(codec, row, w, stored.at(w));
 }
 
-// sharedMetaOf says whether a coder wants its metadata in shared memory whatever their length: SHARED_META.
+// sharedMetaOf says whether a coder's metadata always go to shared memory: its SHARED_META. The default is: where they fit.
 template <class C, class = void> constexpr bool sharedMetaOf = false;
 template <class C> constexpr bool sharedMetaOf<C, decltype((void)C::SHARED_META)> = C::SHARED_META;
 
-// smallOf says whether a coder's functions are small enough to be compiled into a kernel several times: SMALL.
+// smallOf says whether a coder's functions are small enough to be compiled into a kernel several times: its SMALL. The default is no.
 template <class C, class = void> constexpr bool smallOf = false;
 template <class C> constexpr bool smallOf<C, decltype((void)C::SMALL)> = C::SMALL;
 

@@ -31,14 +31,14 @@ func pack(from, to string) error {
 	if err != nil {
 		return err
 	}
-	fresh := map[string]bool{}
+	packed := map[string]bool{}
 	for _, source := range sources {
 		text, err := os.ReadFile(source)
 		if err != nil {
 			return err
 		}
 		name := filepath.Base(source) + ".zst"
-		fresh[name] = true
+		packed[name] = true
 		if err := os.WriteFile(filepath.Join(to, name), enc.EncodeAll(text, nil), 0o644); err != nil {
 			return err
 		}
@@ -48,7 +48,7 @@ func pack(from, to string) error {
 		return err
 	}
 	for _, file := range there {
-		if !fresh[file.Name()] && strings.Contains(file.Name(), ".ptx") {
+		if !packed[file.Name()] && strings.Contains(file.Name(), ".ptx") {
 			if err := os.Remove(filepath.Join(to, file.Name())); err != nil {
 				return err
 			}
