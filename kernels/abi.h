@@ -175,7 +175,10 @@ struct PageArgs {
 };
 ABI_SIZE(PageArgs, 32);
 
-// LookupArgs are the rows of a batch. Peers has a bit for each slab of another device.
+// Added to LookupArgs.Table if row numbers are int32, not int64. Keys take the table's lower 8 bits only.
+#define INT32_ROWS 0x100
+
+// LookupArgs are the rows of a batch. Table is the table's number, 0 to 255, and may have INT32_ROWS. Peers has a bit for each slab of another device.
 struct LookupArgs {
 	u64 map;
 	u64 rows;

@@ -209,7 +209,10 @@ const PageArgsBytes = 32
 
 var _ = [1]int{}[unsafe.Sizeof(PageArgs{})-PageArgsBytes]
 
-// LookupArgs are the rows of a batch. Peers has a bit for each slab of another device.
+// Added to LookupArgs.Table if row numbers are int32, not int64. Keys take the table's lower 8 bits only.
+const Int32Rows = 0x100
+
+// LookupArgs are the rows of a batch. Table is the table's number, 0 to 255, and may have INT32_ROWS. Peers has a bit for each slab of another device.
 type LookupArgs struct {
 	Map      uint64
 	Rows     uint64
