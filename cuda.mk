@@ -1,6 +1,6 @@
 # The CUDA build and the GPU's evidence. Include it in the top Makefile, whose folder is the module's root. GPU tests run
 # where there is a GPU; elsewhere "make gpu-bundle" packs them for a host that has one and no Go.
-include device/cuda/driver/cuda.mk
+include device/cuda/internal/driver/cuda.mk
 include device/cuda/emulator/emulator.mk
 
 # Kernels are compiled by this clang and no other, so that the committed PTX can be checked.
@@ -28,7 +28,7 @@ kernels: # the PTX and the ABI constants, of the sources
 	cd kernels && go run ./gen && ./build.sh $(CLANG)
 
 check-kernels: kernels # says whether the committed PTX is what the sources compile to
-	git diff --exit-code -- kernels/ptx kernels/abi.go
+	git diff --exit-code -- kernels/ptx internal/abi/abi.go
 
 gpu-bundle: $(CUDA_STUB)
 	@test -n "$(CUDA_STUB)" || { echo "gpu-bundle: needs a C compiler and linux/amd64 or linux/arm64"; exit 1; }

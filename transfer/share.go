@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
@@ -33,7 +34,7 @@ type Sharer struct {
 	terms      kernels.Share
 	staging    device.Buffer // page-locked
 	copies     device.Stream
-	host       *kernels.ShareHost
+	host       *abi.ShareHost
 	enqueued   atomic.Uint32 // ShareFetches
 	failed     atomic.Bool   // copies or launches could not be enqueued: nothing is shared any more
 	closing    atomic.Bool
@@ -109,8 +110,8 @@ const (
 	maxDefaultThreads = 8    // of 16 processors: 15 threads were slower than 8
 	spareProcessors   = 4    // see activeThreads
 	defaultTimeout    = time.Millisecond
-	arrivedOffset     = int64(unsafe.Offsetof(kernels.ShareDevice{}.Arrived))
-	quietOffset       = int64(unsafe.Offsetof(kernels.ShareDevice{}.Quiet))
+	arrivedOffset     = int64(unsafe.Offsetof(abi.ShareDevice{}.Arrived))
+	quietOffset       = int64(unsafe.Offsetof(abi.ShareDevice{}.Quiet))
 )
 
 // ErrNoShare is wrapped by NewSharer's error where the device cannot share.
@@ -169,9 +170,9 @@ func NewSharer(d device.Device, o ShareOptions) (_ *Sharer, err error) {
 		bytes  int64
 		alloc  func(int64, string) (device.Buffer, error)
 	}{
-		{&t.Host, kernels.ShareHostBytes, allocHost}, {&t.List, int64(kernels.SharePieces*o.Piece) * 8, allocHost},
+		{&t.Host, abi.ShareHostBytes, allocHost}, {&t.List, int64(abi.SharePieces*o.Piece) * 8, allocHost},
 		{&s.staging, o.StageBytes + shareSpares*int64(o.Piece)*kernels.MaxShareRow, allocHost},
-		{&t.Device, kernels.ShareDeviceBytes, d.Alloc}, {&t.Stage, o.StageBytes, d.Alloc},
+		{&t.Device, abi.ShareDeviceBytes, d.Alloc}, {&t.Stage, o.StageBytes, d.Alloc},
 	} {
 		if *b.buffer, err = b.alloc(b.bytes, "staging of misses"); err != nil {
 			return nil, err

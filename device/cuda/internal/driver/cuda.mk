@@ -12,7 +12,7 @@ endif
 GOOS   ?= $(shell go env GOOS)
 GOARCH ?= $(shell go env GOARCH)
 
-CUDA_DIR      := $(CURDIR)/device/cuda/driver
+CUDA_DIR      := $(CURDIR)/device/cuda/internal/driver
 CUDA_PLATFORM := $(GOOS)_$(GOARCH)
 
 ifneq ($(filter linux_amd64 linux_arm64,$(CUDA_PLATFORM)),)
