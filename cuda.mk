@@ -20,8 +20,12 @@ GPU_RESULTS   ?= $(GPU_BUNDLE)/results
 # Real tables that codecs are tried on, of $(DATA).
 GPU_DATA      := cora.npz reddit.npz ncf_user.npy
 
-.PHONY: cuda-stub kernels check-kernels gpu-bundle gpu-pack gpu-test gpu-bench gpu-collect gpu-figures gpu-docs check-gpu-record gpu-owed
+.PHONY: cuda-stub cuda-env kernels check-kernels gpu-bundle gpu-pack gpu-test gpu-bench gpu-collect gpu-figures gpu-docs check-gpu-record gpu-owed
 cuda-stub: $(CUDA_STUB)
+
+cuda-env: $(CUDA_STUB) ## prints the cgo variables that a program of your own needs for -tags cuda
+	@test -n "$(CUDA_STUB)" || { echo "cuda-env: needs a C compiler and linux/amd64 or linux/arm64" >&2; exit 1; }
+	@echo 'export $(CUDA_CGO)'
 
 kernels: # the PTX and the ABI constants, of the sources
 	@$(CLANG) --version | grep -q 'version $(CLANG_VERSION)' || { echo "kernels: $(CLANG) must be version $(CLANG_VERSION)"; exit 1; }

@@ -117,8 +117,8 @@ const (
 // ErrNoShare is wrapped by NewSharer's error where the device cannot share.
 var ErrNoShare = errors.New("transfer: misses cannot be shared")
 
-// DefaultShareThreads is how many threads a Sharer has unless it is told: they leave processors free.
-func DefaultShareThreads() int { return min(maxDefaultThreads, runtime.GOMAXPROCS(0)/2) }
+// defaultShareThreads is how many threads a Sharer has unless it is told: they leave processors free.
+func defaultShareThreads() int { return min(maxDefaultThreads, runtime.GOMAXPROCS(0)/2) }
 
 // activeThreads is how many of the threads gather, of so many processors, and so many near the device, which the workers are kept to if
 // there are as many. Were all of them busy with it, the system would put a thread aside for milliseconds, the first worker's or the
@@ -134,7 +134,7 @@ func activeThreads(threads, processors, near int) int {
 // NewSharer allocates a device's staging memory and starts its workers.
 func NewSharer(d device.Device, o ShareOptions) (_ *Sharer, err error) {
 	if o.Threads == 0 {
-		o.Threads = max(1, DefaultShareThreads())
+		o.Threads = max(1, defaultShareThreads())
 	}
 	if o.StageBytes == 0 {
 		o.StageBytes = defaultStageBytes
