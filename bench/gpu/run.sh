@@ -47,13 +47,13 @@ tests() {
 	ended "$name" "$begin" $?
 }
 
-# step NAME SECONDS OUTPUT COMMAND… runs a command with its output in a file, unless it has ended well before.
+# step NAME SECONDS OUTPUT COMMAND… runs a command with its output in a file, and its messages in NAME.log, unless it has ended well before.
 step() {
 	name=$1 seconds=$(within "$2") output=$3 begin=$(date +%s)
 	shift 3
 	[ ! -e "$results/$name.ok" ] || return 0
 	if [ "$seconds" -ge 2 ]; then
-		timeout --foreground -s QUIT -k 10 "$seconds" "$@" >>"$output" 2>>"$results/$name.txt" && : >"$results/$name.ok"
+		timeout --foreground -s QUIT -k 10 "$seconds" "$@" >"$output" 2>"$results/$name.log" && : >"$results/$name.ok"
 		ended "$name" "$begin" $?
 	else
 		log "$name: no time was left"
@@ -72,7 +72,6 @@ bench() {
 json() {
 	name=$1
 	shift
-	rm -f "$results/$name.json"
 	step "$name" 60 "$results/$name.json" ./cachebench "$@" --json
 }
 
@@ -86,7 +85,8 @@ wanted() {
 }
 
 pack() {
-	tar -czf "$archive.$1" "$results" && mv -f "$archive.$1" "$archive"
+	tar -czf "$archive.$1" "$results" # 1: a file changed meanwhile
+	[ $? -le 1 ] && mv -f "$archive.$1" "$archive"
 }
 
 part=${1:-}
@@ -98,9 +98,7 @@ test | sanitize | bench | real | pair) shift ;;
 	;;
 esac
 ./gpurecord begin -dir "$results" || exit 1
-(
-	while sleep 15; do pack during; done 2>/dev/null
-) &
+(while sleep 15 && kill -0 $$; do pack during; done) >/dev/null 2>&1 &
 packer=$!
 trap 'kill $packer 2>/dev/null' EXIT
 
