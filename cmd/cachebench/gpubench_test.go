@@ -63,8 +63,8 @@ func TestGPUBench_BadFlags(t *testing.T) {
 		"--json and --markdown contradict each other":                                                                                  {"--json", "--markdown"},
 		"report: open " + in("none.json") + ": no such file or directory":                                                              {"--from", in("none.json")},
 		"report " + old + `: result 0: case ("gather") must be a case of gpu-bench`:                                                    {"--from", old},
-		`--plot ("p.jpg") must end in .svg or .png`:                                                                                    {"--from", gpuExample, "--plot", "p.jpg"},
-		`--plot ("p") must end in .svg or .png`:                                                                                        {"--plot", "p"},
+		`--plot ("p.jpg") must end in .svg`:                                                                                            {"--from", gpuExample, "--plot", "p.jpg"},
+		`--plot ("p") must end in .svg`:                                                                                                {"--plot", "p"},
 		`--plot ("` + in("no/p.svg") + `") must be a file that can be written: open ` + in("no/p.svg") + ": no such file or directory": {"--from", gpuExample, "--plot", in("no/p.svg")},
 	} {
 		refuse(t, want, append([]string{"gpu-bench"}, flags...)...)
@@ -167,7 +167,7 @@ func TestGPUBench_Docs(t *testing.T) {
 	if err := report.GPUMarkdown(&table, res); err != nil {
 		t.Fatal(err)
 	}
-	if err := report.GPUPlot(&plot, res, "svg"); err != nil {
+	if err := report.GPUPlot(&plot, res); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(docs + "performance.md")
