@@ -2,7 +2,6 @@
 package experiment
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -16,6 +15,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/faults"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -114,72 +114,45 @@ func (c *Config) link() float64 {
 
 // Validate reports every field out of range and every contradiction, all at once. Fields go by the names of their flags.
 func (c *Config) Validate() error {
-	var errs []error
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if _, err := c.budget(1 << 40); err != nil {
-		errs = append(errs, err)
-	}
+	var f faults.List
+	_, err := c.budget(1 << 40)
+	f.Add(err)
 	policy, err := admission.Lookup(c.Policy)
-	if err != nil {
-		errs = append(errs, err)
-	}
-	if err := registry.Check(c.Codec); err != nil {
-		errs = append(errs, err)
-	}
-	if gb, err := strconv.ParseFloat(c.Link, 64); c.Link != "" && c.Link != "none" && (err != nil || !(gb > 0 && gb <= 1e6)) {
-		fault("--link (%q) must be GB/s above 0, or none", c.Link)
-	}
-	if err := dataset.CheckCast(c.Cast); err != nil {
-		errs = append(errs, err)
-	}
-	if _, err := transfer.ParseMode(c.HostTier); err != nil {
-		errs = append(errs, err)
-	}
+	f.Add(err)
+	f.Add(registry.Check(c.Codec))
+	gb, err := strconv.ParseFloat(c.Link, 64)
+	f.If(c.Link != "" && c.Link != "none" && (err != nil || !(gb > 0 && gb <= 1e6)), "--link (%q) must be GB/s above 0, or none", c.Link)
+	f.Add(dataset.CheckCast(c.Cast))
+	_, err = transfer.ParseMode(c.HostTier)
+	f.Add(err)
 	switch c.Device {
 	case "auto", "host":
 	case "cuda":
-		if err := cuda.Usable(); err != nil {
-			fault("--device cuda is not usable: %w", err)
-		}
+		err := cuda.Usable()
+		f.If(err != nil, "--device cuda is not usable: %w", err)
 	default:
-		fault("unknown device (%q) must be one of auto, host, cuda", c.Device)
+		f.Addf("unknown device (%q) must be one of auto, host, cuda", c.Device)
 	}
-	c.validateDevices(fault)
-	c.Online.validate(c.Policy, fault)
-	if c.Batches < 1 && c.Batches != Default {
-		fault("--batches (%d) must be at least 1", c.Batches)
-	}
-	if c.WarmupBatches < 0 && c.WarmupBatches != Default {
-		fault("--warmup-batches (%d) must not be negative", c.WarmupBatches)
-	}
-	if c.BatchSize < 0 {
-		fault("--batch-size (%d) must be at least 1", c.BatchSize)
-	}
-	if c.BatchSize > maximumBatch {
-		fault("--batch-size (%d) must be at most %d", c.BatchSize, maximumBatch)
-	}
-	if c.Workers < 0 {
-		fault("--workers (%d) must not be negative", c.Workers)
-	}
-	if c.Workers > maximumWorkers {
-		fault("--workers (%d) must be at most %d", c.Workers, maximumWorkers)
-	}
-	if c.Vertices < minimumVertices || c.Vertices > maximumVertices {
-		fault("--vertices (%d) must be %d to %d", c.Vertices, minimumVertices, maximumVertices)
-	}
-	for _, f := range c.Fanouts {
-		if f < 1 {
-			fault("--fanouts (%d) must be at least 1", f)
-		}
+	c.validateDevices(&f)
+	c.Online.validate(c.Policy, &f)
+	f.If(c.Batches < 1 && c.Batches != Default, "--batches (%d) must be at least 1", c.Batches)
+	f.If(c.WarmupBatches < 0 && c.WarmupBatches != Default, "--warmup-batches (%d) must not be negative", c.WarmupBatches)
+	f.If(c.BatchSize < 0, "--batch-size (%d) must be at least 1", c.BatchSize)
+	f.If(c.BatchSize > maximumBatch, "--batch-size (%d) must be at most %d", c.BatchSize, maximumBatch)
+	f.If(c.Workers < 0, "--workers (%d) must not be negative", c.Workers)
+	f.If(c.Workers > maximumWorkers, "--workers (%d) must be at most %d", c.Workers, maximumWorkers)
+	f.If(c.Vertices < minimumVertices || c.Vertices > maximumVertices, "--vertices (%d) must be %d to %d", c.Vertices, minimumVertices, maximumVertices)
+	for _, n := range c.Fanouts {
+		f.If(n < 1, "--fanouts (%d) must be at least 1", n)
 	}
 	if c.IDs != "" {
 		if needs := policy.Learns == admission.FromGraph; needs && c.Graph == "" {
-			fault("--policy %s needs a --graph: none is generated for --ids (%s)", c.Policy, c.IDs)
+			f.Addf("--policy %s needs a --graph: none is generated for --ids (%s)", c.Policy, c.IDs)
 		} else if !needs && c.Graph != "" {
-			fault("--graph (%s) and --ids (%s) contradict each other: the workload is one or the other", c.Graph, c.IDs)
+			f.Addf("--graph (%s) and --ids (%s) contradict each other: the workload is one or the other", c.Graph, c.IDs)
 		}
 	}
-	return errors.Join(errs...)
+	return f.Err()
 }
 
 // dataSeed is the seed of the generated table and graph.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/faults"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/slab/placement"
 )
@@ -116,26 +117,16 @@ func (c *Config) rates() (r cache.Rates, err error) {
 	return m.Rates, nil
 }
 
-func (c *Config) validateDevices(fault func(string, ...any)) {
-	if c.Devices < 1 || c.Devices > slab.MaxSlabs {
-		fault("--devices (%d) must be 1 to %d", c.Devices, slab.MaxSlabs)
-	}
+func (c *Config) validateDevices(f *faults.List) {
+	f.If(c.Devices < 1 || c.Devices > slab.MaxSlabs, "--devices (%d) must be 1 to %d", c.Devices, slab.MaxSlabs)
 	gpus, err := c.gpus()
-	if err != nil {
-		fault("%w", err)
-	}
-	if len(gpus) > 0 && c.Devices != 1 && c.Devices != len(gpus) {
-		fault("--devices (%d) and --gpus (%s) contradict each other", c.Devices, c.GPUs)
-	}
-	if !slices.Contains([]string{cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate}, c.Placement) {
-		fault("--placement (%q) must be %s, %s or %s", c.Placement, cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate)
-	}
-	if _, err := c.rates(); err != nil {
-		fault("%w", err)
-	}
-	if _, err := c.hostNodes(); err != nil {
-		fault("%w", err)
-	}
+	f.Add(err)
+	f.If(len(gpus) > 0 && c.Devices != 1 && c.Devices != len(gpus), "--devices (%d) and --gpus (%s) contradict each other", c.Devices, c.GPUs)
+	f.If(!slices.Contains([]string{cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate}, c.Placement), "--placement (%q) must be %s, %s or %s", c.Placement, cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate)
+	_, err = c.rates()
+	f.Add(err)
+	_, err = c.hostNodes()
+	f.Add(err)
 }
 
 // spread sets what the config says of devices. REQUIRES: the config is valid.

@@ -13,6 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/internal/faults"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -48,28 +49,15 @@ func (o *Online) on() bool {
 	return o.Cold || o.Drift > 0 || o.RefreshBatches > 0 || o.RefreshInterval > 0
 }
 
-func (o *Online) validate(policy string, fault func(string, ...any)) {
-	if o.Drift < 0 {
-		fault("--drift (%d) must not be negative", o.Drift)
-	}
-	if o.RefreshBatches < 0 {
-		fault("--refresh-batches (%d) must not be negative", o.RefreshBatches)
-	}
-	if o.RefreshInterval < 0 {
-		fault("--refresh-interval (%v) must not be negative", o.RefreshInterval)
-	}
-	if !(o.RefreshChurn >= 0 && o.RefreshChurn <= 1) {
-		fault("--refresh-churn (%v) must be 0 to 1", o.RefreshChurn)
-	}
-	if !(o.SampleRate >= 0 && o.SampleRate <= 1) {
-		fault("--sample-rate (%v) must be 0 to 1", o.SampleRate)
-	}
-	if _, err := o.refreshBytes(); err != nil {
-		fault("--refresh-bytes (%q) must be a size: 64MiB, 64MB, bytes", o.RefreshBytes)
-	}
-	if o.Cold && policy == "static-optimal" {
-		fault("--cold and --policy static-optimal contradict each other: it learns from what is measured, beforehand")
-	}
+func (o *Online) validate(policy string, f *faults.List) {
+	f.If(o.Drift < 0, "--drift (%d) must not be negative", o.Drift)
+	f.If(o.RefreshBatches < 0, "--refresh-batches (%d) must not be negative", o.RefreshBatches)
+	f.If(o.RefreshInterval < 0, "--refresh-interval (%v) must not be negative", o.RefreshInterval)
+	f.If(!(o.RefreshChurn >= 0 && o.RefreshChurn <= 1), "--refresh-churn (%v) must be 0 to 1", o.RefreshChurn)
+	f.If(!(o.SampleRate >= 0 && o.SampleRate <= 1), "--sample-rate (%v) must be 0 to 1", o.SampleRate)
+	_, err := o.refreshBytes()
+	f.If(err != nil, "--refresh-bytes (%q) must be a size: 64MiB, 64MB, bytes", o.RefreshBytes)
+	f.If(o.Cold && policy == "static-optimal", "--cold and --policy static-optimal contradict each other: it learns from what is measured, beforehand")
 }
 
 func (o *Online) refreshBytes() (int64, error) {

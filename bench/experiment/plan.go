@@ -2,7 +2,6 @@ package experiment
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/faults"
 )
 
 // PlanConfig asks how many bytes a hit ratio takes.
@@ -102,36 +102,22 @@ type PlanResult struct {
 
 // Validate reports all faults at once.
 func (p *PlanConfig) Validate() error {
-	var errs []error
-	if !(p.Target > 0 && p.Target <= 1) {
-		errs = append(errs, fmt.Errorf("--target-hit (%g %%) must be above 0 %% and at most 100 %%", 100*p.Target))
-	}
-	if p.GPUMemory < 0 {
-		errs = append(errs, fmt.Errorf("--gpu-memory (%d B) must not be negative", p.GPUMemory))
-	}
-	if !(p.SampleRate > 0) {
-		errs = append(errs, fmt.Errorf("--sample-rate (%v) must be above 0", p.SampleRate))
-	}
-	if !(p.RefreshChurn > 0) {
-		errs = append(errs, fmt.Errorf("--refresh-churn (%v) must be above 0", p.RefreshChurn))
-	}
-	if p.RefreshInterval != 0 {
-		errs = append(errs, fmt.Errorf("--refresh-interval (%v) must be 0: a plan goes by batches", p.RefreshInterval))
-	}
+	var f faults.List
+	f.If(!(p.Target > 0 && p.Target <= 1), "--target-hit (%g %%) must be above 0 %% and at most 100 %%", 100*p.Target)
+	f.If(p.GPUMemory < 0, "--gpu-memory (%d B) must not be negative", p.GPUMemory)
+	f.If(!(p.SampleRate > 0), "--sample-rate (%v) must be above 0", p.SampleRate)
+	f.If(!(p.RefreshChurn > 0), "--refresh-churn (%v) must be above 0", p.RefreshChurn)
+	f.If(p.RefreshInterval != 0, "--refresh-interval (%v) must be 0: a plan goes by batches", p.RefreshInterval)
 	for _, a := range []axis{{"policy", p.Policies}, {"codec", p.Codecs}} {
-		if len(a.values) == 0 {
-			errs = append(errs, fmt.Errorf("--%s () must have at least one value", a.flag))
-		}
+		f.If(len(a.values) == 0, "--%s () must have at least one value", a.flag)
 	}
 	for _, policy := range p.Policies {
 		for _, codec := range p.Codecs {
 			c := p.at(policy, codec)
-			if err := c.Validate(); err != nil {
-				errs = append(errs, err)
-			}
+			f.Add(c.Validate())
 		}
 	}
-	return errors.Join(once(errs)...)
+	return once(f.Err())
 }
 
 // at returns the run that a plan is for: policies that follow the accesses begin with an empty cache.

@@ -6,13 +6,13 @@
 package sim
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
 	"slices"
 
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/faults"
 )
 
 // Stream is a sequence of batches over one table, and what its rows weigh.
@@ -53,39 +53,21 @@ type Options struct {
 
 // EnsureDefaults replaces zero fields by their defaults.
 func (o *Options) EnsureDefaults() {
-	if o.Every == 0 {
-		o.Every = 4
-	}
-	if o.Churn == 0 {
-		o.Churn = 1
-	}
-	if o.Evict == 0 {
-		o.Evict = 1
-	}
-	if o.Sampling == 0 {
-		o.Sampling = 1
-	}
+	o.Every = cmp.Or(o.Every, 4)
+	o.Churn = cmp.Or(o.Churn, 1)
+	o.Evict = cmp.Or(o.Evict, 1)
+	o.Sampling = cmp.Or(o.Sampling, 1)
 }
 
 // Validate reports every field out of range.
 func (o *Options) Validate() error {
-	var errs []error
-	if o.FillAfter < 0 {
-		errs = append(errs, fmt.Errorf("sim: FillAfter (%d) must not be negative", o.FillAfter))
-	}
-	if o.Every < 1 {
-		errs = append(errs, fmt.Errorf("sim: Every (%d) must be at least 1", o.Every))
-	}
-	if !(o.Churn > 0) {
-		errs = append(errs, fmt.Errorf("sim: Churn (%g) must be above 0", o.Churn))
-	}
-	if !(o.Evict > 0) {
-		errs = append(errs, fmt.Errorf("sim: Evict (%g) must be above 0", o.Evict))
-	}
-	if !(o.Sampling > 0 && o.Sampling <= 1) {
-		errs = append(errs, fmt.Errorf("sim: Sampling (%g) must be above 0 and at most 1", o.Sampling))
-	}
-	return errors.Join(errs...)
+	f := faults.List{}
+	f.If(o.FillAfter < 0, "sim: FillAfter (%d) must not be negative", o.FillAfter)
+	f.If(o.Every < 1, "sim: Every (%d) must be at least 1", o.Every)
+	f.If(!(o.Churn > 0), "sim: Churn (%g) must be above 0", o.Churn)
+	f.If(!(o.Evict > 0), "sim: Evict (%g) must be above 0", o.Evict)
+	f.If(!(o.Sampling > 0 && o.Sampling <= 1), "sim: Sampling (%g) must be above 0 and at most 1", o.Sampling)
+	return f.Err()
 }
 
 // Outcome is what a policy achieved over the measured batches.

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -18,6 +17,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/trace"
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/internal/faults"
 )
 
 // Config says what to simulate on a trace. Fields go by the names of their flags.
@@ -101,11 +101,12 @@ type job struct {
 	admission *admission.Spec
 }
 
-func (c *Config) policies() (jobs []job, errs []error) {
+func (c *Config) policies() (jobs []job, err error) {
+	var f faults.List
 	known := PolicyNames()
 	for _, name := range c.Policies {
 		if !slices.Contains(known, name) {
-			errs = append(errs, fmt.Errorf("unknown policy (%q) must be one of %s", name, strings.Join(known, ", ")))
+			f.Addf("unknown policy (%q) must be one of %s", name, strings.Join(known, ", "))
 			continue
 		}
 		if p, err := demand.Lookup(name); err == nil {
@@ -113,47 +114,33 @@ func (c *Config) policies() (jobs []job, errs []error) {
 			continue
 		}
 		spec, err := admission.Lookup(strings.TrimPrefix(name, admissionPrefix))
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
+		f.Add(err)
 		jobs = append(jobs, job{name: name, admission: &spec})
 	}
-	return jobs, errs
+	return jobs, f.Err()
 }
 
 // Validate reports every field out of range, before anything is read.
 func (c *Config) Validate() error {
-	_, errs := c.policies()
-	if len(c.Policies) == 0 {
-		errs = append(errs, errors.New("--policy must name at least one policy"))
-	}
-	errs = append(errs, c.validateSource()...)
-	if len(c.Sizes) == 0 {
-		errs = append(errs, errors.New("--sizes must name at least one size"))
-	}
-	if c.RefreshRequests < 0 {
-		errs = append(errs, fmt.Errorf("--refresh-requests (%d) must not be negative", c.RefreshRequests))
-	}
-	if c.Workers < 0 {
-		errs = append(errs, fmt.Errorf("--workers (%d) must not be negative", c.Workers))
-	}
-	return errors.Join(errs...)
+	var f faults.List
+	_, err := c.policies()
+	f.Add(err)
+	f.If(len(c.Policies) == 0, "--policy must name at least one policy")
+	c.validateSource(&f)
+	f.If(len(c.Sizes) == 0, "--sizes must name at least one size")
+	f.If(c.RefreshRequests < 0, "--refresh-requests (%d) must not be negative", c.RefreshRequests)
+	f.If(c.Workers < 0, "--workers (%d) must not be negative", c.Workers)
+	return f.Err()
 }
 
-func (c *Config) validateSource() (errs []error) {
-	if c.Trace == "" {
-		errs = append(errs, errors.New("--trace must name a file"))
-	}
-	if c.Format != "" && !slices.ContainsFunc(trace.Formats(), func(f string) bool { return strings.EqualFold(f, c.Format) }) {
-		errs = append(errs, fmt.Errorf("--format (%q) must be one of %s", c.Format, strings.Join(trace.Formats(), ", ")))
-	}
+func (c *Config) validateSource(f *faults.List) {
+	f.If(c.Trace == "", "--trace must name a file")
+	known := slices.ContainsFunc(trace.Formats(), func(name string) bool { return strings.EqualFold(name, c.Format) })
+	f.If(c.Format != "" && !known, "--format (%q) must be one of %s", c.Format, strings.Join(trace.Formats(), ", "))
 	for _, size := range c.Sizes {
-		if _, err := c.size(size, 1<<40); err != nil {
-			errs = append(errs, err)
-		}
+		_, err := c.size(size, 1<<40)
+		f.Add(err)
 	}
-	return errs
 }
 
 // size returns the cache size that a text means for a working set.

@@ -1,8 +1,8 @@
 package workload
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
+	"github.com/tensorcache/tensorcache/internal/faults"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -46,12 +46,8 @@ func (o *DLRMOptions) EnsureDefaults() {
 			o.Tables[i].Lookups = 1
 		}
 	}
-	if o.BatchSize == 0 {
-		o.BatchSize = 2048
-	}
-	if o.Batches == 0 {
-		o.Batches = 200
-	}
+	o.BatchSize = cmp.Or(o.BatchSize, 2048)
+	o.Batches = cmp.Or(o.Batches, 200)
 }
 
 // maxExponent bounds the exponents of Zipf's law: beyond, the first rank has all.
@@ -62,33 +58,22 @@ const maxRows = 1 << 50
 
 // Validate reports every field out of range.
 func (o *DLRMOptions) Validate() error {
-	var errs []error
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("workload: DLRM: "+format, args...)) }
+	f := faults.List{Prefix: "workload: DLRM: "}
 	rows, lookups := int64(0), 0
 	for i, t := range o.Tables {
 		if t.Rows < 1 || t.Rows > maxRows-rows {
-			fault("Tables[%d].Rows (%d) must be at least 1, of all tables at most %d", i, t.Rows, int64(maxRows))
+			f.Addf("Tables[%d].Rows (%d) must be at least 1, of all tables at most %d", i, t.Rows, int64(maxRows))
 			continue
 		}
 		rows += t.Rows
-		if !(t.Exponent >= 0 && t.Exponent <= maxExponent) {
-			fault("Tables[%d].Exponent (%g) must be in [0, %d]", i, t.Exponent, maxExponent)
-		}
-		if t.Lookups < 1 || t.Lookups > 1<<20 {
-			fault("Tables[%d].Lookups (%d) must be in [1, %d]", i, t.Lookups, 1<<20)
-		}
+		f.If(!(t.Exponent >= 0 && t.Exponent <= maxExponent), "Tables[%d].Exponent (%g) must be in [0, %d]", i, t.Exponent, maxExponent)
+		f.If(t.Lookups < 1 || t.Lookups > 1<<20, "Tables[%d].Lookups (%d) must be in [1, %d]", i, t.Lookups, 1<<20)
 		lookups += t.Lookups
 	}
-	if o.BatchSize < 1 || lookups > 0 && o.BatchSize > math.MaxInt32/lookups {
-		fault("BatchSize (%d) must be at least 1, a batch at most %d lookups", o.BatchSize, math.MaxInt32)
-	}
-	if o.Batches < 1 {
-		fault("Batches (%d) must be at least 1", o.Batches)
-	}
-	if o.Turnover < 0 {
-		fault("Turnover (%d) must not be negative", o.Turnover)
-	}
-	return errors.Join(errs...)
+	f.If(o.BatchSize < 1 || lookups > 0 && o.BatchSize > math.MaxInt32/lookups, "BatchSize (%d) must be at least 1, a batch at most %d lookups", o.BatchSize, math.MaxInt32)
+	f.If(o.Batches < 1, "Batches (%d) must be at least 1", o.Batches)
+	f.If(o.Turnover < 0, "Turnover (%d) must not be negative", o.Turnover)
+	return f.Err()
 }
 
 // DLRM is the access pattern of embedding tables: in each batch, for each table, BatchSize × Lookups rows, drawn by Zipf's

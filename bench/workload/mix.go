@@ -1,8 +1,9 @@
 package workload
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
+	"github.com/tensorcache/tensorcache/internal/faults"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -48,53 +49,34 @@ type MixOptions struct {
 
 // EnsureDefaults replaces zero fields by their defaults.
 func (o *MixOptions) EnsureDefaults() {
-	if o.Rows == 0 {
-		o.Rows = 1_000_000
-	}
+	o.Rows = cmp.Or(o.Rows, 1_000_000)
 	if len(o.Parts) == 0 {
 		o.Parts = []MixPart{{Pattern: Zipf, Share: 1, Exponent: 1}}
 	}
 	o.Parts = slices.Clone(o.Parts)
-	if o.BatchSize == 0 {
-		o.BatchSize = 4096
-	}
-	if o.Batches == 0 {
-		o.Batches = 200
-	}
+	o.BatchSize = cmp.Or(o.BatchSize, 4096)
+	o.Batches = cmp.Or(o.Batches, 200)
 }
 
 // Validate reports every field out of range.
 func (o *MixOptions) Validate() error {
-	var errs []error
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("workload: mix: "+format, args...)) }
-	if o.Rows < 1 || o.Rows > maxRows {
-		fault("Rows (%d) must be in [1, %d]", o.Rows, int64(maxRows))
-	}
+	f := faults.List{Prefix: "workload: mix: "}
+	f.If(o.Rows < 1 || o.Rows > maxRows, "Rows (%d) must be in [1, %d]", o.Rows, int64(maxRows))
 	for i, p := range o.Parts {
-		if !(p.Share > 0 && p.Share <= 1e9) {
-			fault("Parts[%d].Share (%g) must be above 0 and at most 1e9", i, p.Share)
-		}
+		f.If(!(p.Share > 0 && p.Share <= 1e9), "Parts[%d].Share (%g) must be above 0 and at most 1e9", i, p.Share)
 		switch p.Pattern {
 		case Zipf:
-			if !(p.Exponent >= 0 && p.Exponent <= maxExponent) {
-				fault("Parts[%d].Exponent (%g) must be in [0, %d]", i, p.Exponent, maxExponent)
-			}
+			f.If(!(p.Exponent >= 0 && p.Exponent <= maxExponent), "Parts[%d].Exponent (%g) must be in [0, %d]", i, p.Exponent, maxExponent)
 		case Loop:
-			if p.Length < 1 || p.Length > o.Rows {
-				fault("Parts[%d].Length (%d) must be in [1, %d], the rows", i, p.Length, o.Rows)
-			}
+			f.If(p.Length < 1 || p.Length > o.Rows, "Parts[%d].Length (%d) must be in [1, %d], the rows", i, p.Length, o.Rows)
 		case Uniform, Scan:
 		default:
-			fault("Parts[%d].Pattern (%q) must be zipf, uniform, scan or loop", i, p.Pattern)
+			f.Addf("Parts[%d].Pattern (%q) must be zipf, uniform, scan or loop", i, p.Pattern)
 		}
 	}
-	if o.BatchSize < max(len(o.Parts), 1) || o.BatchSize > math.MaxInt32 {
-		fault("BatchSize (%d) must be in [%d, %d]", o.BatchSize, max(len(o.Parts), 1), math.MaxInt32)
-	}
-	if o.Batches < 1 || o.BatchSize > 0 && o.Batches > math.MaxInt/o.BatchSize {
-		fault("Batches (%d) must be at least 1", o.Batches)
-	}
-	return errors.Join(errs...)
+	f.If(o.BatchSize < max(len(o.Parts), 1) || o.BatchSize > math.MaxInt32, "BatchSize (%d) must be in [%d, %d]", o.BatchSize, max(len(o.Parts), 1), math.MaxInt32)
+	f.If(o.Batches < 1 || o.BatchSize > 0 && o.Batches > math.MaxInt/o.BatchSize, "Batches (%d) must be at least 1", o.Batches)
+	return f.Err()
 }
 
 // ParseMix reads parts such as "zipf:0.9=70%,scan=20%,loop:10000=10%": a pattern, its exponent or length, its share. A single
