@@ -79,9 +79,10 @@ func (o *DLRMOptions) Validate() error {
 // DLRM is the access pattern of embedding tables: in each batch, for each table, BatchSize × Lookups rows, drawn by Zipf's
 // law, duplicates included. A table's row r has the number r + the rows of the tables before.
 type DLRM struct {
+	tabled
 	o    DLRMOptions
 	law  []zipf
-	base []int64 // and the number of rows at the end
+	base []int64 // of each table: the rows of those before
 }
 
 // NewDLRM checks the options and returns the workload.
@@ -90,25 +91,14 @@ func NewDLRM(o DLRMOptions) (*DLRM, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	w := &DLRM{o: o, base: []int64{0}}
-	for i, t := range o.Tables {
+	w := &DLRM{tabled: tabled{kind: "dlrm", batches: o.Batches}, o: o}
+	for _, t := range o.Tables {
 		w.law = append(w.law, newZipf(t.Rows, t.Exponent))
-		w.base = append(w.base, w.base[i]+t.Rows)
+		w.base = append(w.base, w.rows)
+		w.rows += t.Rows
 	}
 	return w, nil
 }
-
-// Kind returns "dlrm".
-func (w *DLRM) Kind() string { return "dlrm" }
-
-// Batches is the number of batches.
-func (w *DLRM) Batches() int { return w.o.Batches }
-
-// Rows is the number of rows of all tables.
-func (w *DLRM) Rows() int64 { return w.base[len(w.o.Tables)] }
-
-// RowBytes returns 0: rows have no size of their own.
-func (w *DLRM) RowBytes(int64) int64 { return 0 }
 
 // NewCursor returns a cursor without scratch.
 func (w *DLRM) NewCursor() Cursor { return &dlrmCursor{w: w} }

@@ -66,9 +66,9 @@ func (o *KVBlocksOptions) Validate() error {
 // KVBlocks is the access pattern of prefix caching: a batch is a request, which looks up its prompt's blocks and all blocks
 // of its conversation so far, in order, and then those that it adds. Numbers of turns and blocks are geometric.
 type KVBlocks struct {
+	tabled
 	o        KVBlocksOptions
 	requests []kvRequest
-	rows     int64
 }
 
 // kvRequest is blocks [prompt, prompt + PromptBlocks) and [first, first + blocks).
@@ -89,7 +89,7 @@ func NewKVBlocks(o KVBlocksOptions) (*KVBlocks, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	w := &KVBlocks{o: o, rows: int64(o.Prompts) * int64(o.PromptBlocks)}
+	w := &KVBlocks{tabled: tabled{"kv-blocks", o.Requests, int64(o.Prompts) * int64(o.PromptBlocks)}, o: o}
 	r := newStream(o.Seed, purposeConversations, 0)
 	prompts := newZipf(int64(o.Prompts), 1)
 	active := make([]kvConversation, o.Active)
@@ -122,15 +122,6 @@ func geometric(r *rand.PCG, mean float64) int64 {
 	}
 	return 1 + int64(math.Log(u)/math.Log1p(-1/mean))
 }
-
-// Kind returns "kv-blocks".
-func (w *KVBlocks) Kind() string { return "kv-blocks" }
-
-// Batches is the number of requests.
-func (w *KVBlocks) Batches() int { return len(w.requests) }
-
-// Rows is the number of blocks.
-func (w *KVBlocks) Rows() int64 { return w.rows }
 
 // RowBytes returns BlockBytes.
 func (w *KVBlocks) RowBytes(int64) int64 { return w.o.BlockBytes }

@@ -123,6 +123,7 @@ func ParseMix(text string) ([]MixPart, error) {
 
 // Mix is an access pattern of several parts. Every batch holds the same number of lookups of each, evenly interleaved.
 type Mix struct {
+	tabled
 	o      MixOptions
 	law    []zipf
 	spread permutation
@@ -142,7 +143,7 @@ func NewMix(o MixOptions) (*Mix, error) {
 	if len(o.Parts) > maxParts {
 		return nil, fmt.Errorf("workload: mix: Parts (%d) must be at most %d", len(o.Parts), maxParts)
 	}
-	w := &Mix{o: o, spread: newPermutation(int(o.Rows), o.Seed, 0), counts: make([]int64, len(o.Parts))}
+	w := &Mix{tabled: tabled{"mix", o.Batches, o.Rows}, o: o, spread: newPermutation(int(o.Rows), o.Seed, 0), counts: make([]int64, len(o.Parts))}
 	sum := 0.0
 	for _, p := range o.Parts {
 		w.law = append(w.law, newZipf(o.Rows, p.Exponent))
@@ -161,18 +162,6 @@ func NewMix(o MixOptions) (*Mix, error) {
 	}
 	return w, nil
 }
-
-// Kind returns "mix".
-func (w *Mix) Kind() string { return "mix" }
-
-// Batches is the number of batches.
-func (w *Mix) Batches() int { return w.o.Batches }
-
-// Rows is the number of rows.
-func (w *Mix) Rows() int64 { return w.o.Rows }
-
-// RowBytes returns 0: rows have no size of their own.
-func (w *Mix) RowBytes(int64) int64 { return 0 }
 
 // NewCursor returns a cursor with scratch of 8 bytes a part.
 func (w *Mix) NewCursor() Cursor { return &mixCursor{w: w, next: make([]int64, len(w.o.Parts))} }

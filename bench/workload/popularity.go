@@ -95,6 +95,7 @@ func (o *PopularityOptions) Validate() error {
 // Popularity is the access pattern of popularity buckets. Rows [0, PopularRows) are in them, in an order of their own; those
 // from there on are asked for once.
 type Popularity struct {
+	tabled
 	o       PopularityOptions
 	buckets aliasTable
 	first   []int64 // of each bucket, before scaling; and their sum
@@ -110,7 +111,7 @@ func NewPopularity(o PopularityOptions) (*Popularity, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	w := &Popularity{o: o, buckets: newAliasTable(slices.Clone(o.Weights)), first: []int64{0}, spread: newPermutation(int(o.Rows), o.Seed, 0)}
+	w := &Popularity{tabled: tabled{"popularity", o.Batches, o.Rows}, o: o, buckets: newAliasTable(slices.Clone(o.Weights)), first: []int64{0}, spread: newPermutation(int(o.Rows), o.Seed, 0)}
 	for i, b := range o.Buckets {
 		w.first = append(w.first, w.first[i]+b)
 	}
@@ -120,23 +121,15 @@ func NewPopularity(o PopularityOptions) (*Popularity, error) {
 			w.lones++
 		}
 	}
+	w.rows += int64(o.Batches) * w.lones
 	if len(o.SizeWeights) > 0 {
 		w.sizes = newAliasTable(slices.Clone(o.SizeWeights))
 	}
 	return w, nil
 }
 
-// Kind returns "popularity".
-func (w *Popularity) Kind() string { return "popularity" }
-
-// Batches is the number of batches.
-func (w *Popularity) Batches() int { return w.o.Batches }
-
 // PopularRows are those that lookups by popularity ask for.
 func (w *Popularity) PopularRows() int64 { return w.o.Rows }
-
-// Rows is the number of rows, those asked for once included.
-func (w *Popularity) Rows() int64 { return w.o.Rows + int64(w.o.Batches)*w.lones }
 
 // RowBytes returns a row's length.
 func (w *Popularity) RowBytes(row int64) int64 {
