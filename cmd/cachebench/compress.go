@@ -22,9 +22,9 @@ func newCompress() *cobra.Command {
   cachebench compress --features embeddings.npy --cast bf16 --json`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			bar := newProgress(cmd.ErrOrStderr())
-			results, err := experiment.Compress(cmd.Context(), cfg, bar)
-			bar.close()
+			results, err := withProgress(cmd, func(bar *progress) ([]experiment.CodecResult, error) {
+				return experiment.Compress(cmd.Context(), cfg, bar)
+			})
 			if err != nil {
 				return err
 			}
@@ -42,12 +42,8 @@ func newCompress() *cobra.Command {
 }
 
 // printCompress prints the results; the first codec that does not round-trip is an error after that.
-func printCompress(w io.Writer, results []experiment.CodecResult, asJSON bool) (err error) {
-	if asJSON {
-		err = writeJSON(w, results)
-	} else {
-		err = report.Compress(w, results)
-	}
+func printCompress(w io.Writer, results []experiment.CodecResult, asJSON bool) error {
+	err := show(w, asJSON, results, report.Compress)
 	for _, r := range results {
 		if err == nil && r.RoundTrip != "ok" && r.RoundTrip != experiment.RoundTripLossy {
 			err = fmt.Errorf("codec %s: %w: %s", r.Codec, errMismatch, r.RoundTrip)

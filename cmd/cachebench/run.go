@@ -33,12 +33,7 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
   cachebench run --features embeddings.npy --ids trace.txt --budget 64MiB --json`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if configFile != "" {
-				if err := applyConfigFile(cmd.Flags(), configFile); err != nil {
-					return err
-				}
-			}
-			if err := checkUnused(cmd); err != nil {
+			if err := checkFlags(cmd, configFile); err != nil {
 				return err
 			}
 			end, err := watch.start(cmd, &cfg)
@@ -46,9 +41,7 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 				return err
 			}
 			defer end()
-			bar := newProgress(cmd.ErrOrStderr())
-			res, err := experiment.Run(cmd.Context(), cfg, bar)
-			bar.close()
+			res, err := withProgress(cmd, func(bar *progress) (*experiment.Result, error) { return experiment.Run(cmd.Context(), cfg, bar) })
 			if err != nil {
 				return err
 			}
@@ -117,12 +110,8 @@ func addCaches(f *pflag.FlagSet, cfg *experiment.Config) {
 }
 
 // printRun prints the result; mismatches are an error after that.
-func printRun(w io.Writer, res *experiment.Result, asJSON bool) (err error) {
-	if asJSON {
-		err = writeJSON(w, res)
-	} else {
-		err = report.Run(w, res)
-	}
+func printRun(w io.Writer, res *experiment.Result, asJSON bool) error {
+	err := show(w, asJSON, res, report.Run)
 	if err == nil && res.Mismatches > 0 {
 		err = fmt.Errorf("%w: %d of %d", errMismatch, res.Mismatches, res.VerifiedRows)
 		if experiment.Lossy(res.Cache.Codec) {
@@ -132,8 +121,13 @@ func printRun(w io.Writer, res *experiment.Result, asJSON bool) (err error) {
 	return err
 }
 
-// checkUnused refuses flags that the others make meaningless.
-func checkUnused(cmd *cobra.Command) error {
+// checkFlags takes in the config file, if there is one, and refuses flags that others make meaningless.
+func checkFlags(cmd *cobra.Command, configFile string) error {
+	if configFile != "" {
+		if err := applyConfigFile(cmd.Flags(), configFile); err != nil {
+			return err
+		}
+	}
 	changed := func(name string) bool { return cmd.Flags().Changed(name) }
 	for _, c := range [][2]string{{"vertices", "features"}, {"vertices", "graph"}, {"fanouts", "ids"}, {"weighted", "ids"}} {
 		if changed(c[0]) && changed(c[1]) {
@@ -158,6 +152,14 @@ func checkUnused(cmd *cobra.Command) error {
 		}
 	}
 	return nil
+}
+
+// show prints a result: as JSON, or as print does.
+func show[T any](w io.Writer, asJSON bool, v T, print func(io.Writer, T) error) error {
+	if asJSON {
+		return writeJSON(w, v)
+	}
+	return print(w, v)
 }
 
 func writeJSON(w io.Writer, v any) error {
