@@ -63,17 +63,26 @@ func (c *Config) gpus() (list []int, err error) {
 		}
 		return list, nil
 	}
-	for part := range strings.SplitSeq(c.GPUs, ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(part))
-		if err != nil || n < 0 || slices.Contains(list, n) {
-			return nil, fmt.Errorf("--gpus (%q) must be all, or numbers of GPUs with commas between them, each once", c.GPUs)
-		}
-		list = append(list, n)
+	list, ok := numbers(c.GPUs)
+	if !ok {
+		return nil, fmt.Errorf("--gpus (%q) must be all, or numbers of GPUs with commas between them, each once", c.GPUs)
 	}
 	if len(list) > slab.MaxSlabs {
 		return nil, fmt.Errorf("--gpus (%d of them) must be 1 to %d", len(list), slab.MaxSlabs)
 	}
 	return list, nil
+}
+
+// numbers reads a list such as 0,2, of which none is negative or occurs twice.
+func numbers(text string) (list []int, ok bool) {
+	for part := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(part))
+		if err != nil || n < 0 || slices.Contains(list, n) {
+			return nil, false
+		}
+		list = append(list, n)
+	}
+	return list, true
 }
 
 // hostNodes returns the memory nodes that the config names, none if it does not.
@@ -84,12 +93,9 @@ func (c *Config) hostNodes() (nodes []int, err error) {
 	case "any":
 		return []int{cache.AnyNode}, nil
 	}
-	for part := range strings.SplitSeq(c.HostNodes, ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(part))
-		if err != nil || n < 0 || slices.Contains(nodes, n) {
-			return nil, fmt.Errorf("--host-nodes (%q) must be any, or numbers of memory nodes with commas between them, each once", c.HostNodes)
-		}
-		nodes = append(nodes, n)
+	nodes, ok := numbers(c.HostNodes)
+	if !ok {
+		return nil, fmt.Errorf("--host-nodes (%q) must be any, or numbers of memory nodes with commas between them, each once", c.HostNodes)
 	}
 	return nodes, nil
 }

@@ -7,14 +7,11 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
-	metricnoop "go.opentelemetry.io/otel/metric/noop"
-	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/internal/faults"
-	"github.com/tensorcache/tensorcache/transfer"
 )
 
 // Online says how a run's caches follow the workload. The zero value leaves them as they were filled.
@@ -169,17 +166,20 @@ func (r *run) drift() {
 // measureDrift measures the caches beside a drifting one.
 func (r *run) measureDrift(ctx context.Context) (*DriftResult, error) {
 	d := &DriftResult{}
-	hits, lookups, err := r.replay(ctx, "a static cache", admission.NewStaticFrequency(), r.training, r.trainFirst, r.trainLast, r.first, r.last)
+	static := *r
+	hits, lookups, err := static.replay(ctx, "static-freq")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("a static cache: %w", err)
 	}
 	d.StaticHitRatio = ratio(hits, lookups)
 	hits = 0
 	for from := r.first; from < r.last; from += r.cfg.Drift {
-		to := min(from+r.cfg.Drift, r.last)
-		n, _, err := r.replay(ctx, "the best cache of a phase", admission.NewStaticOptimal(), r.measured, from, to, from, to)
+		best := *r
+		best.first, best.last = from, min(from+r.cfg.Drift, r.last)
+		best.training, best.trainFirst, best.trainLast = r.measured, best.first, best.last
+		n, _, err := best.replay(ctx, "static-optimal")
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("the best cache of a phase: %w", err)
 		}
 		hits += n
 		d.Phases++
@@ -188,51 +188,18 @@ func (r *run) measureDrift(ctx context.Context) (*DriftResult, error) {
 	return d, nil
 }
 
-// replay runs batches [from, to) through a static cache whose policy learns from others.
-func (r *run) replay(ctx context.Context, what string, policy admission.Policy, training workload.Workload, trainFrom, trainTo, from, to int) (hits, lookups int64, err error) {
-	mode, err := transfer.ParseMode(r.cfg.HostTier)
+// replay measures a cache of another policy that stays as it is filled, without telemetry.
+func (r *run) replay(ctx context.Context, policy string) (hits, lookups int64, err error) {
+	r.cfg.Online, r.cfg.Logger, r.cfg.Closing = Online{}, nil, nil
+	r.series, r.explain, r.silent = false, nil, true
+	if r.spec, err = admission.Lookup(policy); err != nil {
+		return 0, 0, err
+	}
+	m, err := r.measure(ctx, r.cfg.Codec, r.cfg.HostTier, false)
 	if err != nil {
 		return 0, 0, err
 	}
-	table, err := r.table.Open()
-	if err != nil {
-		return 0, 0, err
-	}
-	o, err := r.cfg.spread(cache.Options{
-		Tables: []cache.Table{table}, Budget: r.budget, Codec: r.cfg.Codec, HostTier: mode,
-		Admission: policy, Training: learnFrom(ctx, training, trainFrom, trainTo), Seed: r.cfg.Seed, Workers: r.cfg.Workers,
-		Telemetry: cache.TelemetryOptions{TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider()},
-	})
-	if err != nil {
-		return 0, 0, err
-	}
-	c, err := cache.New(o)
-	if err != nil {
-		return 0, 0, fmt.Errorf("%s: %w", what, err)
-	}
-	defer c.Close()
-	r.progress.Stage("measuring "+what, to-from)
-	cursor := r.measured.NewCursor()
-	var rows []int64
-	var out []byte
-	for i := from; i < to; i++ {
-		if err := ctx.Err(); err != nil {
-			return 0, 0, err
-		}
-		rows = cursor.Batch(i, rows[:0])
-		if n := len(rows) * r.table.RowBytes; n > cap(out) {
-			out = make([]byte, n+n/4)
-		}
-		if err := c.Gather(ctx, 0, rows, out[:len(rows)*r.table.RowBytes]); err != nil {
-			return 0, 0, err
-		}
-		r.progress.Step()
-	}
-	s, err := c.Stats()
-	if err != nil {
-		return 0, 0, err
-	}
-	return s.Tables[0].Hits, s.Tables[0].Lookups, nil
+	return m.stats.Tables[0].Hits, m.stats.Tables[0].Lookups, nil
 }
 
 // learnFrom yields batches [from, to) of a workload, which may be nil.

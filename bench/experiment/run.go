@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"time"
 
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache"
@@ -126,6 +129,7 @@ type run struct {
 	capture              *capture                 // of the cache that is measured; nil: none
 	name                 string                   // of the cache that is measured, for telemetry; "" for the run's own
 	explain              func(*cache.Cache) error // called with a measured cache; nil: not
+	silent               bool                     // whether the cache that is measured is without telemetry
 }
 
 // load loads or generates the table and the graph.
@@ -307,10 +311,14 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	if err != nil {
 		return nil, err
 	}
+	telemetry := cache.TelemetryOptions{Name: cmp.Or(r.name, "cachebench"), Logger: r.cfg.Logger}
+	if r.silent {
+		telemetry.TracerProvider, telemetry.MeterProvider = tracenoop.NewTracerProvider(), metricnoop.NewMeterProvider()
+	}
 	o, err := r.cfg.spread(cache.Options{
 		Tables: []cache.Table{table}, Budget: r.budget, Codec: codec, HostTier: mode,
 		Admission: policy, Training: r.learn(ctx), Seed: r.cfg.Seed, Workers: r.cfg.Workers,
-		Cold: r.cfg.Cold, Refresh: r.cfg.Online.options(), Link: r.cfg.link(), Telemetry: cache.TelemetryOptions{Name: cmp.Or(r.name, "cachebench"), Logger: r.cfg.Logger},
+		Cold: r.cfg.Cold, Refresh: r.cfg.Online.options(), Link: r.cfg.link(), Telemetry: telemetry,
 	})
 	if err != nil {
 		return nil, err

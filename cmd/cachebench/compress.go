@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,8 +13,11 @@ import (
 	"github.com/tensorcache/tensorcache/codec/registry"
 )
 
+// minTime is how long compress measures a speed; 0 for the default. Tests, which need no exact speeds, set it.
+var minTime time.Duration
+
 func newCompress() *cobra.Command {
-	cfg := experiment.CompressConfig{}
+	cfg := experiment.CompressConfig{MinTime: minTime}
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "compress",
