@@ -19,7 +19,7 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// Default is the value of Batches and WarmupBatches that stands for the workload's own default.
+// Default, as a value of Batches or WarmupBatches, stands for the default of the workload.
 const Default = -1
 
 // Defaults of a run.
@@ -38,8 +38,8 @@ const (
 	replayTrainShare = 4 // one batch in so many trains by default, with row numbers from a file
 )
 
-// Config says what a run does: one cache over one table, one workload. Zero values of strings mean that nothing was
-// given; NewConfig has the defaults.
+// Config says what a run does: one workload on one table, through one cache. An empty string means that nothing was given.
+// NewConfig returns the defaults.
 type Config struct {
 	// Features is a NumPy file; "" generates rows of 128 float32, one for each vertex of the graph.
 	Features string
@@ -60,8 +60,8 @@ type Config struct {
 	// Batches is the number of measured batches: 200 by default, with IDs all there are.
 	Batches int
 	// WarmupBatches is the number of batches the policy learns from before the cache is filled: 50 by default, sampled
-	// with another seed. With IDs, as many from the start of the file, which are then not measured; by default, the
-	// first quarter, rounded down, trains and is measured as well.
+	// with another seed. With IDs, these are the first batches of the file, and they are not measured; by default the
+	// first quarter of the batches, rounded down, trains the policy and is measured too.
 	WarmupBatches int
 
 	// Budget is per device, as a share of the table's raw bytes ("5%") or in bytes ("64MiB").
@@ -69,27 +69,29 @@ type Config struct {
 	// Policy is one of admission.Names.
 	Policy string
 	Codec  string
-	// Link is what codec "auto" picks for: GB/s at which GPUs read misses, "" for the default, "none" for the processors here.
+	// Link is the GB/s at which GPUs read misses, which codec "auto" picks for: "" for the default, "none" to pick for this machine's
+	// processors.
 	Link     string
 	HostTier string
 	Device   string
 	Devices  int
 	// GPUs are the GPUs to use, "0,2" or "all"; "" takes the first Devices ones.
 	GPUs string
-	// Placement is one of cache's; Rates what it weighs by: a file that `devices --measure` wrote, or "local=1900,peer=350,host=50".
+	// Placement is one of package cache's. Rates are the speeds that it calculates with: a file that `devices --measure` wrote, or
+	// "local=1900,peer=350,host=50".
 	Placement, Rates string
 	// HostNodes are the memory nodes of the host tier: "0,1", or "any"; "" leaves the choice to the cache.
 	HostNodes string
 	Workers   int
-	// Seed is of everything generated and sampled, but that DataSeed, unless 0, is of the generated table and graph.
+	// Seed seeds every generator and sampler. DataSeed, if not 0, replaces it for the generated table and graph.
 	Seed, DataSeed uint64
 	// Verify compares every gathered row with its source.
 	Verify bool
 	// Capture is a trace to write the measured accesses to: see bench/trace. Default: none.
 	Capture string
-	// Logger hears what the measured caches log. Default: none.
+	// Logger gets what the measured caches log. Default: none.
 	Logger *slog.Logger
-	// Closing, unless nil, is called when a cache has been measured, before it is closed: its metrics are there for the last time.
+	// Closing, unless nil, is called after a cache has been measured and before it is closed, while its metrics can still be read.
 	Closing func()
 	Online
 }
@@ -163,8 +165,8 @@ func (c *Config) dataSeed() uint64 {
 	return c.DataSeed
 }
 
-// Settings returns the config as a file for `cachebench run --config` has it: flags as keys, underscores for dashes, without
-// those that mean nothing here or stand for the workload's own default.
+// Settings returns the config as `cachebench run --config` reads it: flags as keys, underscores for dashes. It leaves out flags
+// without a meaning here and those at the workload's default.
 func (c *Config) Settings() map[string]any {
 	m := map[string]any{
 		"budget": c.Budget, "policy": c.Policy, "codec": c.Codec, "host_tier": c.HostTier, "device": c.Device, "devices": c.Devices,

@@ -16,13 +16,13 @@ import (
 
 // Online says how a run's caches follow the workload. The zero value leaves them as they were filled.
 type Online struct {
-	// Cold has them empty at first: the batches that would train the policy are run through the cache instead, and not
+	// Cold begins with empty caches: the batches that would train the policy are run through the cache instead, and are not
 	// measured.
 	Cold bool
-	// Drift exchanges the hot rows after so many measured batches. 0: never. A static cache is measured beside.
+	// Drift makes other rows the hot ones after so many measured batches. 0: never. A static cache is measured too.
 	Drift int
-	// RefreshBatches is the number of batches between cycles, RefreshInterval the time between cycles in the background. If
-	// neither is given, Cold and Drift have a cycle every 5 batches.
+	// RefreshBatches is the number of batches between refresh cycles, RefreshInterval the time between cycles in the background.
+	// If neither is given, Cold and Drift run a cycle every 5 batches.
 	RefreshBatches  int
 	RefreshInterval time.Duration
 	// RefreshChurn is cache.RefreshOptions.MaxChurn, RefreshBytes its MaxBytes as text ("" for the default), and
@@ -37,8 +37,8 @@ const (
 	defaultRefreshBatches = 5
 	defaultRefreshChurn   = 0.25
 	defaultRefreshBytes   = 256 << 20 // cache.RefreshOptions.MaxBytes
-	// Of all accesses: runs are short. The default policy, cold and warmed up by 50 batches of the default workload, hits
-	// 34.9 % then, and 28.0 % where it observes a sixteenth; 35.8 % is the most there is.
+	// All accesses are sampled, because runs are short. The default policy, cold and warmed up by 50 batches of the default workload,
+	// hits 34.9 % with that, and 28.0 % if it observes a sixteenth; 35.8 % is the best possible.
 	defaultSampleRate = 1
 )
 
@@ -85,7 +85,7 @@ func (o *Online) every() int {
 	return o.RefreshBatches
 }
 
-// OnlineResult is what a run with Online found besides.
+// OnlineResult is what a run with Online reports in addition.
 type OnlineResult struct {
 	// Changes are those during the measured batches.
 	Cycles          int64   `json:"cycles"`

@@ -14,9 +14,9 @@ import (
 	"github.com/tensorcache/tensorcache/internal/faults"
 )
 
-// PlanConfig asks how many bytes a hit ratio takes.
+// PlanConfig asks how many bytes of device memory a hit ratio takes.
 type PlanConfig struct {
-	// Config is the table, the workload and the caches. Its Budget, Policy, Codec and Cold do not count.
+	// Config is the table, the workload and the caches. Its Budget, Policy, Codec and Cold are ignored.
 	Config
 	Policies, Codecs []string
 	// Target is the hit ratio, above 0 and at most 1.
@@ -55,8 +55,9 @@ type Plan struct {
 	Reached bool `json:"reached"`
 	// Rows are those that the cache holds.
 	Rows int64 `json:"rows"`
-	// BudgetBytes is for --budget, on each device: PayloadBytes and MetadataBytes. BesideBytes is codec tables and the index
-	// of a packed host tier, on each device outside the budget; TotalBytes is all of it on all devices.
+	// BudgetBytes is the value for --budget, of each device: payload and metadata. PayloadBytes and MetadataBytes are sums over the
+	// devices. BesideBytes is device memory outside the budget, on each device: codec tables and the index of a packed host tier.
+	// TotalBytes is all of that on all devices.
 	BudgetBytes   int64 `json:"budget_bytes"`
 	PayloadBytes  int64 `json:"payload_bytes"`
 	MetadataBytes int64 `json:"metadata_bytes"`

@@ -20,7 +20,7 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// Progress hears of a run's stages. Its methods are called from one goroutine.
+// Progress is told of a run's stages. Its methods are called from one goroutine.
 type Progress interface {
 	// Stage begins a stage of the given number of steps; 0 when it has none.
 	Stage(name string, steps int)
@@ -53,7 +53,7 @@ func Run(ctx context.Context, cfg Config, progress Progress) (*Result, error) {
 	return res, err
 }
 
-// result measures the cache, and the uncompressed one beside it unless that is known already.
+// result measures the cache, and the uncompressed one to compare with unless its figures are given.
 func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, *Series, error) {
 	cfg := &r.cfg
 	res := &Result{MissesByReason: map[string]int64{}}
@@ -249,7 +249,8 @@ func (r *run) prepareReplay() error {
 	return nil
 }
 
-// suitTraining lets the oracle learn from what will be measured, and policies that know the graph from nothing.
+// suitTraining sets which batches train the policy, where that depends on it: the oracle learns from the batches that will be measured,
+// policies that use the graph from none.
 func (r *run) suitTraining() {
 	switch r.spec.Learns {
 	case admission.FromFuture:

@@ -27,14 +27,14 @@ type SweepConfig struct {
 	// first one.
 	Config
 	Policies, Budgets, Codecs, HostTiers []string
-	// Seeds is how often the grid is measured, with seeds counted up from Config.Seed. They are of batches and caches;
-	// the generated table and graph are those of the first seed.
+	// Seeds is how often the grid is measured, with seeds Config.Seed, Config.Seed + 1 and so on for batches and caches.
+	// The generated table and graph are those of the first seed.
 	Seeds int
 	// Dir is where the results go. A sweep that is there already is continued.
 	Dir string
 }
 
-// SweepProgress hears of a sweep.
+// SweepProgress is told of a sweep.
 type SweepProgress interface {
 	Progress
 	// Cells begins the measurements: of total cells, done are in the directory already.
@@ -227,7 +227,7 @@ func (s *SweepConfig) measure(ctx context.Context, sampled *run, p Point, plain 
 	return &Cell{Config: r.cfg.Settings(), Seed: p.Seed, Seconds: time.Since(start).Seconds(), Result: res, Series: series}, nil
 }
 
-// checksum is of everything that was loaded or generated: files may change between the parts of a sweep.
+// checksum returns a checksum of everything that was loaded or generated: files may change between the parts of a sweep.
 func (r *run) checksum() string {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	sum := crc32.Update(0, table, r.table.Data)

@@ -1,6 +1,6 @@
-// Package sim finds out, without a cache, what one would miss. [Run] runs an admission policy over a stream of batches, with a
-// model of a cache that is refreshed on line: no rows, no devices, only the set of admitted rows and their slot bytes; it
-// is what docs/admission.md is measured with. [Simulate] runs policies over a trace, at many cache sizes side by side: those
+// Package sim computes what a cache would miss, without a cache. [Run] runs an admission policy over a stream of batches, with a
+// model of a cache that is refreshed as it runs: no row contents and no devices, only the set of admitted rows and their slot
+// bytes. The figures of docs/admission.md come from it. [Simulate] runs policies over a trace, at many cache sizes side by side: those
 // of package demand, whose caches are filled on every miss, and admission policies by Run. [MissRatios] computes LRU's whole
 // miss-ratio curve from a trace. Nothing here is safe for concurrent use.
 package sim
@@ -21,14 +21,14 @@ type Stream struct {
 	// Batches are all accesses; the first Warmup are not measured.
 	Batches workload.Workload
 	Warmup  int
-	// Phase is the number of batches, from the first measured one, that a static-optimal of its own is taken for; 0: all.
+	// Phase is the number of batches between two changes of the hot rows, counted from the first measured batch; 0: they do not change.
 	Phase int
 	// Slot and Stored are the slot bytes and stored bytes of each row.
 	Slot, Stored []uint32
 	// Capacity is the slot bytes of the cache.
 	Capacity int64
-	// Entries is how many rows the cache's hashmap is for, which says in what order rows are evicted that the policy does not
-	// rank. Default 0: those of the highest numbers first.
+	// Entries is the number of rows that the cache's hashmap is made for. Rows that the policy does not rank are evicted in the
+	// order of that hashmap. Default 0: those of the highest numbers first.
 	Entries int64
 	// Graph is what was sampled; without one, policies that learn from it cannot run.
 	Graph *workload.Graph

@@ -69,6 +69,11 @@ func TestGPUBench_BadFlags(t *testing.T) {
 	} {
 		refuse(t, want, append([]string{"gpu-bench"}, flags...)...)
 	}
+	// A PNG file is not drawn any more: the same as SVG, with a notice.
+	out, stderr, status := cachebench(t, "gpu-bench", "--from", gpuExample, "--plot", in("q.png"))
+	if _, err := os.Stat(in("q.svg")); err != nil || status != 0 || out == "" || !strings.Contains(stderr, "--plot draws SVG only, to "+in("q.svg")) {
+		t.Errorf("--plot of a PNG file: status %d, %q, %v", status, stderr, err)
+	}
 	// A path is tried before anything is measured, and nothing is left there.
 	if _, stderr, status := cachebench(t, "gpu-bench", "--from", old, "--plot", in("p.png")); status != 1 || !strings.Contains(stderr, "gather") {
 		t.Errorf("status %d, %q", status, stderr)

@@ -21,7 +21,7 @@ func newTrace() *cobra.Command {
 	return cmd
 }
 
-const formatHelp = "format, where content and name do not say: "
+const formatHelp = "format, if content and name do not tell it: "
 
 func newTraceInfo() *cobra.Command {
 	var o trace.Options
