@@ -1,6 +1,6 @@
 # The CUDA build and the GPU's evidence. Include it in the top Makefile, whose folder is the module's root. GPU tests run
 # where there is a GPU; elsewhere "make gpu-bundle" packs them for a host that has one and no Go.
-include device/cuda/driver/cuda.mk
+include device/cuda/internal/driver/cuda.mk
 include device/cuda/emulator/emulator.mk
 
 # Kernels are compiled by this clang and no other, so that the committed PTX can be checked.
@@ -18,15 +18,19 @@ GPU_RESULTS   ?= $(GPU_BUNDLE)/results
 # Real tables that codecs are tried on, of $(DATA).
 GPU_DATA      := cora.npz reddit.npz ncf_user.npy
 
-.PHONY: cuda-stub kernels check-kernels gpu-bundle gpu-pack gpu-test gpu-bench gpu-collect gpu-figures gpu-docs check-gpu-record gpu-owed
+.PHONY: cuda-stub cuda-env kernels check-kernels gpu-bundle gpu-pack gpu-test gpu-bench gpu-collect gpu-figures gpu-docs check-gpu-record gpu-owed
 cuda-stub: $(CUDA_STUB)
+
+cuda-env: $(CUDA_STUB) ## prints the cgo variables that a program of your own needs for -tags cuda
+	@test -n "$(CUDA_STUB)" || { echo "cuda-env: needs a C compiler and linux/amd64 or linux/arm64" >&2; exit 1; }
+	@echo 'export $(CUDA_CGO)'
 
 kernels: # the PTX and the ABI constants, of the sources
 	@$(CLANG) --version | grep -q 'version $(CLANG_VERSION)' || { echo "kernels: $(CLANG) must be version $(CLANG_VERSION)"; exit 1; }
 	cd kernels && go run ./gen && ./build.sh $(CLANG)
 
 check-kernels: kernels # says whether the committed PTX is what the sources compile to
-	git diff --exit-code -- kernels/ptx kernels/abi.go
+	git diff --exit-code -- kernels/ptx internal/abi/abi.go
 
 gpu-bundle: $(CUDA_STUB)
 	@test -n "$(CUDA_STUB)" || { echo "gpu-bundle: needs a C compiler and linux/amd64 or linux/arm64"; exit 1; }

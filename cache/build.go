@@ -62,7 +62,7 @@ func (c *Cache) seenBy(i int, entries []hashmap.Entry, several []entry) {
 // buildOnDevices has every device build its hashmap.
 func (c *Cache) buildOnDevices(entries []hashmap.Entry, several []entry) (rejected []hashmap.Entry, err error) {
 	layout, n := c.devices[0].layout, int64(len(entries))
-	if c.devices[0].hashes.Bytes() != nil || n == 0 || !kernels.CanBuild(layout, n) {
+	if c.devices[0].hashes.Bytes() != nil || n == 0 || !(&kernels.Build{Layout: layout}).Fits(n) {
 		return nil, errBuildOnHost
 	}
 	own := entries
@@ -73,7 +73,7 @@ func (c *Cache) buildOnDevices(entries []hashmap.Entry, several []entry) (reject
 	for _, d := range c.devices {
 		c.seenBy(d.index, own, several)
 		k := kernels.Build{Map: d.hashes, Layout: layout}
-		sizes := []int64{int64(len(raw)), kernels.BuildScratchBytes(layout, n), 4}
+		sizes := []int64{int64(len(raw)), k.ScratchBytes(n), 4}
 		buffers := []*device.Buffer{&k.Entries, &k.Scratch, &k.Failed}
 		defer func() {
 			for _, b := range buffers {

@@ -200,7 +200,7 @@ func (l *lane) abandon(s device.Stream) error {
 }
 
 // published says whether the lane's last batch is finished or about to be, without a call of the driver.
-func (l *lane) published() bool { return kernels.Published(l.result, l.batch) }
+func (l *lane) published() bool { return l.ending(0).Published() }
 
 // outcome is what a batch did, summed over its parts.
 type outcome struct {

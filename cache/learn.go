@@ -8,6 +8,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
@@ -153,15 +154,15 @@ func (l *learner) drainLocked() {
 			if c.opts.Capture != nil {
 				l.mu.taken = append(l.mu.taken, Sample{
 					Table: table, Row: row, Missed: !c.changes.mu.index.Find(key).Valid(), // may be read beside its writer
-					ByAccess: kept&kernels.SampledAccess != 0, ByKey: kept&kernels.SampledKey != 0,
+					ByAccess: kept&abi.SampledAccess != 0, ByKey: kept&abi.SampledKey != 0,
 				})
 			}
-			if kept&kernels.SampledAccess != 0 {
+			if kept&abi.SampledAccess != 0 {
 				if l.mu.rows[table] = append(l.mu.rows[table], row); len(l.mu.rows[table]) >= learnBatch {
 					l.observeLocked(table)
 				}
 			}
-			if kept&kernels.SampledKey != 0 {
+			if kept&abi.SampledKey != 0 {
 				l.estimator.access(key, l.slotBytes(key))
 				if c.opts.Refresh.OnKeys != nil {
 					l.mu.keys[table] = append(l.mu.keys[table], row)

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
@@ -118,7 +119,7 @@ func (l *lane) strategy(t *tableOnDevice, n int64) strategy {
 }
 
 // short says whether one launch can serve the table's rows.
-func (t *tableOnDevice) short() bool { return t.tier.RowBytes < kernels.LongRow }
+func (t *tableOnDevice) short() bool { return t.tier.RowBytes < abi.LongRow }
 
 // learn notes a finished batch's share of misses: the next one's is likely to be about the same.
 func (t *tableOnDevice) learn(o *outcome) {

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -22,7 +23,7 @@ type side struct {
 }
 
 func newSide(d *deviceState, hasMap bool) (*side, error) {
-	s := &side{owner: d, hasMap: hasMap, stageBytes: 4 << 20, itemsBytes: 8192 * kernels.ScatterItemBytes, wordsBytes: 1 << 20}
+	s := &side{owner: d, hasMap: hasMap, stageBytes: 4 << 20, itemsBytes: 8192 * abi.ScatterItemBytes, wordsBytes: 1 << 20}
 	for _, t := range d.cache.tables {
 		s.stageBytes = max(s.stageBytes, int64(slab.SlotBytes(t.tier.RowBytes())))
 	}
@@ -90,11 +91,11 @@ func (s *side) put(offset int64, stored []byte) error {
 		}
 	}
 	copy(s.stage.Bytes()[s.stageUsed:], stored)
-	kernels.ScatterItemsView(s.items)[s.itemsUsed/kernels.ScatterItemBytes] = kernels.ScatterItem{
+	kernels.ScatterItemsView(s.items)[s.itemsUsed/abi.ScatterItemBytes] = kernels.ScatterItem{
 		To: uint64(offset), From: uint32(s.stageUsed), Bytes: uint32(len(stored)),
 	}
 	s.stageUsed += n
-	s.itemsUsed += kernels.ScatterItemBytes
+	s.itemsUsed += abi.ScatterItemBytes
 	return nil
 }
 

@@ -1,5 +1,5 @@
 // What Go and CUDA code share: constants and the layouts of structures in device memory and of launch arguments.
-// abi.go is generated from this file: see gen. Only "#define NAME number", "struct Name { ... };" with members of the
+// internal/abi/abi.go is generated from this file: see gen. Only "#define NAME number", "struct Name { ... };" with members of the
 // types below, and ABI_SIZE are understood.
 #pragma once
 

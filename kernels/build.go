@@ -3,6 +3,7 @@ package kernels
 import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 // Build fills a hashmap with entries, to the bytes of hashmap.Map.Build. Where entries do not fit their probes, or keys are
@@ -16,14 +17,12 @@ type Build struct {
 	Failed device.Buffer
 }
 
-// BuildScratchBytes is the size of Build's scratch memory.
-func BuildScratchBytes(l hashmap.Layout, entries int64) int64 {
-	return newBuildScratch(l, entries).bytes
-}
+// ScratchBytes returns the size of Scratch for that many entries, in bytes. It needs Layout only.
+func (k *Build) ScratchBytes(entries int64) int64 { return newBuildScratch(k.Layout, entries).bytes }
 
-// CanBuild says whether Build takes so many entries.
-func CanBuild(l hashmap.Layout, entries int64) bool {
-	return entries < 1<<29 && l.Buckets < 1<<29 && entries <= l.Slots()
+// Fits reports whether Build takes that many entries. It needs Layout only.
+func (k *Build) Fits(entries int64) bool {
+	return entries < 1<<29 && k.Layout.Buckets < 1<<29 && entries <= k.Layout.Slots()
 }
 
 // buildRounds is how many rounds Build tries before it leaves the map to the host. At Load 5 M entries take 19, and one more
@@ -46,11 +45,11 @@ func newBuildScratch(l hashmap.Layout, entries int64) (s buildScratch) {
 	s.room = entries/4 + 1024
 	s.starts, s.ends = at(int64(l.Buckets)*4), at(int64(l.Buckets)*4)
 	s.sorted, s.sums, s.lengths = at(entries*hashmap.SlotBytes), at(int64(buildParts(l))*4), at(4*(buildRounds+1))
-	s.pending, s.wants = at(2*4*s.room), at(s.room*BuildWantBytes)
+	s.pending, s.wants = at(2*4*s.room), at(s.room*abi.BuildWantBytes)
 	return s
 }
 
-func buildParts(l hashmap.Layout) int { return (int(l.Buckets) + ScanPart - 1) / ScanPart }
+func buildParts(l hashmap.Layout) int { return (int(l.Buckets) + abi.ScanPart - 1) / abi.ScanPart }
 
 // Name implements device.Kernel.
 func (k *Build) Name() string { return "build" }

@@ -8,12 +8,13 @@ import (
 
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 var buildModule = module("build")
 
-func buildFunction(name string) *cuda.Function[BuildArgs] {
-	return cuda.NewFunction[BuildArgs](buildModule, "build"+name+"Kernel")
+func buildFunction(name string) *cuda.Function[abi.BuildArgs] {
+	return cuda.NewFunction[abi.BuildArgs](buildModule, "build"+name+"Kernel")
 }
 
 var (
@@ -24,13 +25,13 @@ var (
 	buildTake  = buildFunction("Take")
 	buildEnd   = buildFunction("End")
 	// A scan in three passes: sum the parts, scan the sums, scan the parts.
-	buildSums = [3]*cuda.Function[BuildArgs]{buildFunction("SumParts"), buildFunction("SumSums"), buildFunction("SumApply")}
+	buildSums = [3]*cuda.Function[abi.BuildArgs]{buildFunction("SumParts"), buildFunction("SumSums"), buildFunction("SumApply")}
 )
 
 // RunCUDA implements cuda.Kernel.
 func (k *Build) RunCUDA(s *cuda.Stream) error {
 	n := k.Entries.Size() / hashmap.SlotBytes
-	if !CanBuild(k.Layout, n) {
+	if !k.Fits(n) {
 		return fmt.Errorf("kernels: hashmap of %d buckets cannot be built of %d entries here", k.Layout.Buckets, n)
 	}
 	at, buckets := newBuildScratch(k.Layout, n), int64(k.Layout.Buckets)
@@ -38,12 +39,12 @@ func (k *Build) RunCUDA(s *cuda.Stream) error {
 	starts, ends := k.Scratch.Slice(at.starts, at.starts+buckets*4), k.Scratch.Slice(at.ends, at.ends+buckets*4)
 	// Claims take the place of starts and ends, which are done with by then.
 	claims := k.Scratch.Slice(at.starts, at.starts+buckets*8)
-	args := BuildArgs{
+	args := abi.BuildArgs{
 		Map: k.Map.Addr(), Entries: k.Entries.Addr(), Sorted: addr + uint64(at.sorted), Starts: starts.Addr(), Ends: ends.Addr(),
 		Sums: addr + uint64(at.sums), Failed: k.Failed.Addr(), Pending: addr + uint64(at.pending), Lengths: addr + uint64(at.lengths),
 		Wants: addr + uint64(at.wants), Claims: claims.Addr(), Room: uint32(at.room), Count: uint32(n), Buckets: k.Layout.Buckets, Parts: uint32(buildParts(k.Layout)),
 	}
-	each := func(f *cuda.Function[BuildArgs], work int64) error {
+	each := func(f *cuda.Function[abi.BuildArgs], work int64) error {
 		grid, err := resident(s, f, 0, int(work), blockThreads)
 		if err != nil {
 			return err

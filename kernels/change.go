@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 // Store stores words of 64 bits where lookups and fetches load them, each by one store and in any order: words of a
@@ -45,6 +46,17 @@ func (k *Scatter) RunHost(device.Workers) {
 		copy(mem[item.To:], stage[item.From:][:item.Bytes])
 	}
 }
+
+// ScatterItem is one row that Scatter copies.
+type ScatterItem struct {
+	// To is the row's slot in Slab, and From its place in Stage, a multiple of 16; both are offsets in bytes.
+	To   uint64
+	From uint32
+	// Bytes is the length to copy.
+	Bytes uint32
+}
+
+var _ = ScatterItem(abi.ScatterItem{})
 
 // ScatterItemsView views a buffer as the items of a Scatter.
 func ScatterItemsView(b device.Buffer) []ScatterItem { return view[ScatterItem](b) }

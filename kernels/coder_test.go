@@ -10,6 +10,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/internal/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/internal/race"
@@ -235,7 +236,7 @@ func TestCoder_ServesSmallBatches(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
 	for _, c := range coderCases {
 		for i, rowBytes := range coderLengths() {
-			if rowBytes >= kernels.LongRow {
+			if rowBytes >= abi.LongRow {
 				continue
 			}
 			mode := []transfer.Mode{transfer.InPlace, transfer.Packed}[i%2]
@@ -286,7 +287,7 @@ func TestCoder_EncodesLikeGo(t *testing.T) {
 					defer b.d.Free(attached.Meta)
 					k := kernels.Encode{
 						Rows: mem, Stride: int64(stride), Count: int64(n), Codec: attached, Bits: b.alloc(int64(n+63) / 64 * 8), Lengths: b.alloc(int64(n) * 4),
-						Totals: b.alloc(kernels.EncodeTotalsBytes), Scratch: b.alloc(kernels.EncodeScratchBytes(rowBytes, int64(n))),
+						Totals: b.alloc(abi.EncodeTotalsBytes), Scratch: b.alloc(kernels.EncodeScratchBytes(rowBytes, int64(n))),
 					}
 					b.launch(&k)
 					return result{b.get(mem), b.get(k.Bits), b.get(k.Lengths), *kernels.EncodeTotalsView(device.HostBuffer(b.get(k.Totals)))}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 // coder is what there are kernels for beside IBP's: see coder.h.
@@ -65,14 +66,14 @@ type hitDecoder struct {
 func (d hitDecoder) kernel() string { return fmt.Sprint(d.kind, d.lanes) }
 
 // hits returns the kernel for hits of such rows.
-func (c coder) hits(row *RowCodec) hitDecoder {
+func (c coder) hits(row *abi.RowCodec) hitDecoder {
 	rowBytes := int(row.RowBytes)
-	d := hitDecoder{kind: "decode", lanes: c.tile(rowBytes / max(1, c.quads)), ahead: CoderAhead, fill: c.fill}
+	d := hitDecoder{kind: "decode", lanes: c.tile(rowBytes / max(1, c.quads)), ahead: abi.CoderAhead, fill: c.fill}
 	if c.one != 0 && rowBytes >= c.one {
 		d.kind, d.ahead = "decodeOne", 1
 	}
 	if c.bytes && rankBytes(row) {
-		d = hitDecoder{"decodeBytes", rankBytesTile(rowBytes), 1, true, 4 * RankTable}
+		d = hitDecoder{"decodeBytes", rankBytesTile(rowBytes), 1, true, 4 * abi.RankTable}
 	}
 	return d
 }
@@ -104,9 +105,9 @@ func (c coder) tile(rowBytes int) int {
 
 // rankBytes says whether RankBytes decodes such rows of rank planes: they are whole quads, stored so, of elements rotated whose symbols are
 // bytes, with digits of 2 bits in level 0 and of 1 or 2 in level 1.
-func rankBytes(row *RowCodec) bool {
+func rankBytes(row *abi.RowCodec) bool {
 	shape, digits := row.Params[1], row.Params[2]
-	return row.Store == Store16 && shape&0xffff == 8<<8|1 && shape>>16 >= 2 && digits&15 == 2 && (digits>>4&15 == 1 || digits>>4&15 == 2)
+	return row.Store == abi.Store16 && shape&0xffff == 8<<8|1 && shape>>16 >= 2 && digits&15 == 2 && (digits>>4&15 == 1 || digits>>4&15 == 2)
 }
 
 // rankBytesTile returns the lanes of RankBytes. Measured on an H200, of the plain gather, by 8, 16 and 32 lanes: float32 0.85, 0.89 and 0.57 at 512
@@ -130,13 +131,13 @@ func Decodes(f codec.DeviceForm) bool {
 // Encodes says whether GPUs have a kernel that encodes rows of that length.
 func Encodes(f codec.DeviceForm, rowBytes int) bool {
 	if c, coded := coders[f.Kernel]; coded {
-		return c.encodes && rowBytes < LongRow
+		return c.encodes && rowBytes < abi.LongRow
 	}
 	return Decodes(f)
 }
 
-// Shares says whether ShareFetch serves rows of that codec and length.
-func Shares(c Codec, rowBytes int) bool {
+// Shares reports whether ShareFetch serves rows of this codec that are rowBytes long.
+func (c *Codec) Shares(rowBytes int) bool {
 	_, coded := coders[c.Form.Kernel]
-	return ShareFits(rowBytes) && !coded
+	return rowBytes <= MaxShareRow && !coded
 }

@@ -6,17 +6,18 @@ import (
 	"fmt"
 
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 // coderKernels are the kernels of one coder: those that decode hits by their names, small batches by the lanes of tiles.
 type coderKernels struct {
 	coder
-	decode     map[string]*cuda.Function[DecodeArgs]
-	decodeLong *cuda.Function[DecodeArgs]
-	fetch      *cuda.Function[FetchArgs]
-	fetchLong  *cuda.Function[FetchArgs]
-	serve      map[int]*cuda.Function[ServeArgs]
-	encode     *cuda.Function[EncodeArgs]
+	decode     map[string]*cuda.Function[abi.DecodeArgs]
+	decodeLong *cuda.Function[abi.DecodeArgs]
+	fetch      *cuda.Function[abi.FetchArgs]
+	fetchLong  *cuda.Function[abi.FetchArgs]
+	serve      map[int]*cuda.Function[abi.ServeArgs]
+	encode     *cuda.Function[abi.EncodeArgs]
 }
 
 var codedKernels = map[string]coderKernels{}
@@ -26,22 +27,22 @@ func init() {
 		decode, fetch, serve := module("decode_"+name), module("fetch_"+name), module("serve_"+name)
 		k := coderKernels{
 			coder:      c,
-			decode:     map[string]*cuda.Function[DecodeArgs]{},
-			decodeLong: cuda.NewFunction[DecodeArgs](decode, "decodeLong"),
-			fetch:      cuda.NewFunction[FetchArgs](fetch, "fetch32"),
-			fetchLong:  cuda.NewFunction[FetchArgs](fetch, "fetchLong"),
-			serve:      map[int]*cuda.Function[ServeArgs]{},
+			decode:     map[string]*cuda.Function[abi.DecodeArgs]{},
+			decodeLong: cuda.NewFunction[abi.DecodeArgs](decode, "decodeLong"),
+			fetch:      cuda.NewFunction[abi.FetchArgs](fetch, "fetch32"),
+			fetchLong:  cuda.NewFunction[abi.FetchArgs](fetch, "fetchLong"),
+			serve:      map[int]*cuda.Function[abi.ServeArgs]{},
 		}
 		for lanes := 32; lanes >= c.lanes; lanes /= 2 {
 			if lanes != 16 {
-				k.serve[lanes] = cuda.NewFunction[ServeArgs](serve, fmt.Sprint("serve", lanes))
+				k.serve[lanes] = cuda.NewFunction[abi.ServeArgs](serve, fmt.Sprint("serve", lanes))
 			}
 		}
 		for _, name := range c.hitKernels() {
-			k.decode[name] = cuda.NewFunction[DecodeArgs](decode, name)
+			k.decode[name] = cuda.NewFunction[abi.DecodeArgs](decode, name)
 		}
 		if c.encodes {
-			k.encode = cuda.NewFunction[EncodeArgs](module("encode_"+name), "encode32")
+			k.encode = cuda.NewFunction[abi.EncodeArgs](module("encode_"+name), "encode32")
 		}
 		codedKernels[name] = k
 	}
@@ -71,21 +72,21 @@ func fits(s *cuda.Stream, shared int) bool {
 const maxSharedMeta = 48 << 10
 
 // metaInPlace leaves the metadata where they are if they do not fit shared memory beside one warp's.
-func metaInPlace(s *cuda.Stream, row *RowCodec, perWarp int) {
+func metaInPlace(s *cuda.Stream, row *abi.RowCodec, perWarp int) {
 	if row.MetaBytes > maxSharedMeta || !fits(s, int(row.MetaBytes)+perWarp) {
 		row.MetaBytes = 0
 	}
 }
 
 // runCoded is RunCUDA for a coder's rows.
-func (k *Decode) runCoded(s *cuda.Stream, c coderKernels, args *DecodeArgs, n int) error {
+func (k *Decode) runCoded(s *cuda.Stream, c coderKernels, args *abi.DecodeArgs, n int) error {
 	stage := (k.RowBytes+15)&^15 + 32
 	args.StageBytes = uint32(stage)
 	d := c.hits(&args.Codec)
 	perWarp := 32 / d.lanes * ((d.ahead+1)*stage + int(args.Codec.Scratch))
 	meta, lanes := int(args.Codec.MetaBytes), d.lanes
 	f := c.decode[d.kernel()]
-	if k.RowBytes >= LongRow || meta > maxSharedMeta || !fits(s, meta+perWarp) {
+	if k.RowBytes >= abi.LongRow || meta > maxSharedMeta || !fits(s, meta+perWarp) {
 		f, meta, perWarp, lanes = c.decodeLong, 0, int(args.Codec.Scratch), 32
 	}
 	warps := fitWarps(s, meta, perWarp)
@@ -132,7 +133,7 @@ func leave[A any](s *cuda.Stream, f *cuda.Function[A], grid, threads, shared, bl
 }
 
 // runCoded is RunCUDA for a coder's rows.
-func (k *Fetch) runCoded(s *cuda.Stream, c coderKernels, args *FetchArgs, n int) error {
+func (k *Fetch) runCoded(s *cuda.Stream, c coderKernels, args *abi.FetchArgs, n int) error {
 	stage := (k.Tier.RowBytes + stageSlack + 127) &^ 127
 	args.StageBytes = uint32(stage)
 	perWarp := stage + int(args.Codec.Scratch)
@@ -153,7 +154,7 @@ func (k *Fetch) runCoded(s *cuda.Stream, c coderKernels, args *FetchArgs, n int)
 }
 
 // serveCoded returns the kernel of a small batch of a coder's rows, the tiles of its warps, and what a warp takes of shared memory.
-func serveCoded(s *cuda.Stream, c coderKernels, args *ServeArgs) (f *cuda.Function[ServeArgs], tiles, perWarp int) {
+func serveCoded(s *cuda.Stream, c coderKernels, args *abi.ServeArgs) (f *cuda.Function[abi.ServeArgs], tiles, perWarp int) {
 	lanes := tileOf(c.serve, int(args.Codec.RowBytes)/2) // two quads a lane
 	tiles = 32 / lanes
 	perWarp = int(args.StageBytes) + tiles*int(args.Codec.Scratch)
@@ -162,8 +163,8 @@ func serveCoded(s *cuda.Stream, c coderKernels, args *ServeArgs) (f *cuda.Functi
 }
 
 // runCoded is RunCUDA for a coder's rows.
-func (k *Encode) runCoded(s *cuda.Stream, c coderKernels, args *EncodeArgs) error {
-	if c.encode == nil || args.Codec.RowBytes >= LongRow {
+func (k *Encode) runCoded(s *cuda.Stream, c coderKernels, args *abi.EncodeArgs) error {
+	if c.encode == nil || args.Codec.RowBytes >= abi.LongRow {
 		return fmt.Errorf("kernels: codec %s does not encode rows of %d bytes on GPUs", k.Codec.Name(), args.Codec.RowBytes)
 	}
 	args.Codec.Scratch = uint32(k.Codec.Form.EncodeScratch)

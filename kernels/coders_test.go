@@ -11,6 +11,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/internal/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/internal/race"
@@ -255,7 +256,7 @@ func TestCoders_Encode(t *testing.T) {
 				defer b.d.Free(attached.Meta)
 				k := kernels.Encode{
 					Stride: int64(stride), Codec: attached, Bits: b.alloc(int64(n+63) / 64 * 8), Lengths: b.alloc(int64(n) * 4),
-					Totals: b.alloc(kernels.EncodeTotalsBytes), Scratch: b.alloc(kernels.EncodeScratchBytes(table.rowBytes, int64(n))),
+					Totals: b.alloc(abi.EncodeTotalsBytes), Scratch: b.alloc(kernels.EncodeScratchBytes(table.rowBytes, int64(n))),
 					Rows: b.put(source), Count: int64(n),
 				}
 				b.launch(&k)
@@ -353,7 +354,7 @@ func TestCoders_Clusters(t *testing.T) {
 				}
 				e := kernels.Encode{
 					Stride: int64(stride), Codec: k.Codec, Bits: b.alloc(int64(n+63) / 64 * 8), Lengths: b.alloc(int64(n) * 4),
-					Totals: b.alloc(kernels.EncodeTotalsBytes), Scratch: b.alloc(16), Rows: b.put(source), Count: int64(n),
+					Totals: b.alloc(abi.EncodeTotalsBytes), Scratch: b.alloc(16), Rows: b.put(source), Count: int64(n),
 				}
 				b.launch(&e)
 				return [][]byte{out.read(b), b.get(e.Rows), b.get(e.Bits), b.get(e.Lengths)}

@@ -2,13 +2,16 @@
 
 package kernels
 
-import "github.com/tensorcache/tensorcache/device/cuda"
+import (
+	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/abi"
+)
 
 var (
-	decodeKernels      = functions[DecodeArgs]("decode", "8", "16", "32", "Wide", "Long")
-	decodeStillKernels = functionsOf[DecodeArgs](stillVariants, "decodeStill", "8", "16", "32", "Wide")
-	decodePeersKernels = functions[DecodeArgs]("decodePeers", "8", "16", "32", "Wide")
-	decodeWordsKernels = functions[DecodeArgs]("decodeWords", "8", "16", "32", "Wide")
+	decodeKernels      = functions[abi.DecodeArgs]("decode", "8", "16", "32", "Wide", "Long")
+	decodeStillKernels = functionsOf[abi.DecodeArgs](stillVariants, "decodeStill", "8", "16", "32", "Wide")
+	decodePeersKernels = functions[abi.DecodeArgs]("decodePeers", "8", "16", "32", "Wide")
+	decodeWordsKernels = functions[abi.DecodeArgs]("decodeWords", "8", "16", "32", "Wide")
 )
 
 // decodeShape returns the kernel for rows of that length, a block's threads and the lanes that decode a row: as many as it
@@ -16,7 +19,7 @@ var (
 func decodeShape(rowBytes int) (shape string, threads, lanes int) {
 	quads := (rowBytes + 15) / 16
 	switch {
-	case rowBytes >= LongRow:
+	case rowBytes >= abi.LongRow:
 		return "Long", blockThreads, blockThreads
 	case quads > 32:
 		threads = (quads + 31) &^ 31
@@ -46,9 +49,9 @@ type launch struct {
 }
 
 // plan returns the arguments and the launch for a batch of n rows.
-func (k *Decode) plan(n int) (DecodeArgs, launch, error) {
+func (k *Decode) plan(n int) (abi.DecodeArgs, launch, error) {
 	row, err := rowCodec(k.Codec, k.RowBytes, k.Out.Addr())
-	args := DecodeArgs{
+	args := abi.DecodeArgs{
 		Found: k.Found.Addr(), Counters: k.Counters.Addr(), Out: k.Out.Addr(), Codec: row,
 		Count: uint32(n), StageBytes: uint32(stageBytes(k.RowBytes)), End: k.End.args(),
 	}
@@ -58,9 +61,9 @@ func (k *Decode) plan(n int) (DecodeArgs, launch, error) {
 	shape, threads, lanes := decodeShape(k.RowBytes)
 	l := launch{shape: shape, threads: threads, rows: 1}
 	if shape != "Long" {
-		l.shared = threads*DecodeTickets + threads/lanes*DecodeStages*int(args.StageBytes)
+		l.shared = threads*abi.DecodeTickets + threads/lanes*abi.DecodeStages*int(args.StageBytes)
 		l.rows = max(2, 64/lanes)
-		l.words = row.Store == Store4 || row.Store == Store1
+		l.words = row.Store == abi.Store4 || row.Store == abi.Store1
 		l.still = k.Codec.Form.Still
 		l.peers = k.Peers != 0 && !l.words
 	}

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -28,7 +29,7 @@ type Encode struct {
 // EncodeScratchBytes is the scratch memory for so many rows: from LongRow on, a row's stored form does not fit a
 // multiprocessor's memory.
 func EncodeScratchBytes(rowBytes int, rows int64) int64 {
-	if rowBytes < LongRow {
+	if rowBytes < abi.LongRow {
 		return 0
 	}
 	return min(rows, maxEncodeBlocks) * longRowScratch(rowBytes)
@@ -41,6 +42,17 @@ const maxEncodeBlocks = 264
 func longRowScratch(rowBytes int) int64 {
 	return int64((rowBytes+3)/4*33/8+8+15) &^ 15
 }
+
+// EncodeTotals adds up a table's rows as Encode stores them.
+type EncodeTotals struct {
+	// RawRows counts the rows that do not shrink and stay as they are.
+	RawRows uint64
+	// StoredBytes is the sum of the rows' stored lengths, and SlotBytes that of the slots they need.
+	StoredBytes uint64
+	SlotBytes   uint64
+}
+
+var _ = EncodeTotals(abi.EncodeTotals{})
 
 // EncodeTotalsView views a buffer as totals.
 func EncodeTotalsView(b device.Buffer) *EncodeTotals { return &view[EncodeTotals](b)[0] }

@@ -6,10 +6,13 @@ import (
 	"fmt"
 
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 // encodeShapes are the kernels of one variant.
-type encodeShapes struct{ short, long *cuda.Function[EncodeArgs] }
+type encodeShapes struct {
+	short, long *cuda.Function[abi.EncodeArgs]
+}
 
 var encodeKernels = map[variant]encodeShapes{}
 
@@ -23,8 +26,8 @@ func init() {
 			modules[name] = module("encode_" + name)
 		}
 		encodeKernels[v] = encodeShapes{
-			cuda.NewFunction[EncodeArgs](modules[name], fmt.Sprintf("encodex%d", v.steps)),
-			cuda.NewFunction[EncodeArgs](modules[name], fmt.Sprintf("encodeLongx%d", v.steps)),
+			cuda.NewFunction[abi.EncodeArgs](modules[name], fmt.Sprintf("encodex%d", v.steps)),
+			cuda.NewFunction[abi.EncodeArgs](modules[name], fmt.Sprintf("encodeLongx%d", v.steps)),
 		}
 	}
 }
@@ -38,7 +41,7 @@ func (k *Encode) RunCUDA(s *cuda.Stream) error {
 	if err != nil {
 		return err
 	}
-	args := EncodeArgs{
+	args := abi.EncodeArgs{
 		Rows: k.Rows.Addr(), Stride: k.Stride, First: uint64(k.First), Count: uint32(k.Count), Codec: row,
 		Totals: k.Totals.Addr(), Scratch: k.Scratch.Addr(),
 	}
@@ -52,7 +55,7 @@ func (k *Encode) RunCUDA(s *cuda.Stream) error {
 		return k.runCoded(s, c, &args)
 	}
 	shapes := encodeKernels[variantOf(k.Codec.Form)]
-	if row.RowBytes >= LongRow {
+	if row.RowBytes >= abi.LongRow {
 		return k.runLong(s, shapes.long, &args)
 	}
 	args.RowBytes = uint32((k.Codec.RowBytes() + stageSlack + 127) &^ 127)
@@ -66,7 +69,7 @@ func (k *Encode) RunCUDA(s *cuda.Stream) error {
 	return f.Launch(s, grid, 32*warps, shared, &args)
 }
 
-func (k *Encode) runLong(s *cuda.Stream, f *cuda.Function[EncodeArgs], args *EncodeArgs) error {
+func (k *Encode) runLong(s *cuda.Stream, f *cuda.Function[abi.EncodeArgs], args *abi.EncodeArgs) error {
 	args.RowBytes = uint32(longRowScratch(k.Codec.RowBytes()))
 	if need := EncodeScratchBytes(k.Codec.RowBytes(), k.Count); k.Scratch.Size() < need {
 		return fmt.Errorf("kernels: scratch memory of encode (%d bytes) must be %d", k.Scratch.Size(), need)

@@ -2,9 +2,12 @@
 
 package kernels
 
-import "github.com/tensorcache/tensorcache/device/cuda"
+import (
+	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/abi"
+)
 
-var fetchKernels = functions[FetchArgs]("fetch", "32", "Long")
+var fetchKernels = functions[abi.FetchArgs]("fetch", "32", "Long")
 
 // The decoder begins while misses are read, and needs more shared memory beside the reading than the reading does itself. Where the driver left
 // room for the latter alone, most hits waited until all misses were there: 80 % hits of 200,000 rows took 459 instead of 421 µs at 512 bytes on an
@@ -35,8 +38,8 @@ func (k *Fetch) RunCUDA(s *cuda.Stream) error {
 	// A warp takes a row of any length: narrower tiles ask for lines one after the other, and were seen to be slower from
 	// 256 bytes up (41 against 48 GB/s there).
 	shape, stage, meta := "32", rowBytes, int(args.Codec.MetaBytes)
-	if rowBytes >= LongRow {
-		shape, stage, meta = "Long", SegmentQuads*16, 0
+	if rowBytes >= abi.LongRow {
+		shape, stage, meta = "Long", abi.SegmentQuads*16, 0
 	}
 	args.StageBytes = uint32((stage + stageSlack + 127) &^ 127)
 	warps := fitWarps(s, meta, int(args.StageBytes))
@@ -57,9 +60,9 @@ func (k *Fetch) RunCUDA(s *cuda.Stream) error {
 // ahead returns how many bytes of a compressed row in place to read first: what says how long it is at least.
 func (h *HostRows) ahead(c Codec) uint32 { return uint32(max(h.Ahead, c.HeadBytes())) }
 
-func (k *Fetch) args() (FetchArgs, error) {
+func (k *Fetch) args() (abi.FetchArgs, error) {
 	row, err := rowCodec(k.Codec, k.Tier.RowBytes, k.Out.Addr())
-	args := FetchArgs{
+	args := abi.FetchArgs{
 		Misses: k.Misses.Addr(), Step: FoundBytes, Counters: k.Counters.Addr(), Out: k.Out.Addr(), Tier: k.Tier.args(), Codec: row,
 		Ahead: k.Tier.ahead(k.Codec), End: k.End.args(),
 	}

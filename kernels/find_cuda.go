@@ -2,11 +2,14 @@
 
 package kernels
 
-import "github.com/tensorcache/tensorcache/device/cuda"
+import (
+	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/abi"
+)
 
 var (
-	findKernels      = functions[FindArgs]("find", "8", "16", "32")
-	findStillKernels = functionsOf[FindArgs](stillVariants, "findStill", "8", "16", "32")
+	findKernels      = functions[abi.FindArgs]("find", "8", "16", "32")
+	findStillKernels = functionsOf[abi.FindArgs](stillVariants, "findStill", "8", "16", "32")
 )
 
 // RunCUDA implements cuda.Kernel.
@@ -41,5 +44,5 @@ func (k *Find) RunCUDA(s *cuda.Stream) error {
 	if err != nil {
 		return err
 	}
-	return f.Launch(s, grid, l.threads, l.shared, &FindArgs{Lookup: k.Lookup.args(), Decode: args})
+	return f.Launch(s, grid, l.threads, l.shared, &abi.FindArgs{Lookup: k.Lookup.args(), Decode: args})
 }

@@ -6,13 +6,14 @@ import (
 	"fmt"
 
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 var (
 	gatherModule   = module("baseline")
-	gather16Kernel = cuda.NewFunction[GatherArgs](gatherModule, "gather16Kernel")
-	gather8Kernel  = cuda.NewFunction[GatherArgs](gatherModule, "gather8Kernel")
-	gather4Kernel  = cuda.NewFunction[GatherArgs](gatherModule, "gather4Kernel")
+	gather16Kernel = cuda.NewFunction[abi.GatherArgs](gatherModule, "gather16Kernel")
+	gather8Kernel  = cuda.NewFunction[abi.GatherArgs](gatherModule, "gather8Kernel")
+	gather4Kernel  = cuda.NewFunction[abi.GatherArgs](gatherModule, "gather4Kernel")
 )
 
 // RunCUDA implements cuda.Kernel.
@@ -34,7 +35,7 @@ func (k *Gather) RunCUDA(s *cuda.Stream) error {
 	if err != nil {
 		return err
 	}
-	return f.Launch(s, grid, blockThreads, 0, &GatherArgs{
+	return f.Launch(s, grid, blockThreads, 0, &abi.GatherArgs{
 		Mem: k.Mem.Addr(), Rows: k.Rows.Addr(), Out: k.Out.Addr(), Count: uint32(n), RowBytes: uint32(k.RowBytes),
 	})
 }

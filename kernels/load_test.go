@@ -10,6 +10,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
@@ -59,7 +60,7 @@ func TestEncode_EqualsHost(t *testing.T) {
 						defer b.d.Free(attached.Meta)
 						k := kernels.Encode{
 							Stride: int64(stride), Codec: attached, Bits: b.alloc(int64(n+63) / 64 * 8), Lengths: b.alloc(int64(n) * 4),
-							Totals: b.alloc(kernels.EncodeTotalsBytes), Scratch: b.alloc(kernels.EncodeScratchBytes(rowBytes, int64(n))),
+							Totals: b.alloc(abi.EncodeTotalsBytes), Scratch: b.alloc(kernels.EncodeScratchBytes(rowBytes, int64(n))),
 						}
 						first := int64(n/2 + 1)
 						for _, part := range [][2]int64{{first, int64(n)}, {0, first}} {
@@ -134,7 +135,7 @@ func TestLoad_EqualsHost(t *testing.T) {
 				continue
 			}
 			names := []string{"auto", "ibp4", "ibp8"}
-			if short() && tb.rowBytes >= kernels.LongRow { // emulated, the search takes seconds
+			if short() && tb.rowBytes >= abi.LongRow { // emulated, the search takes seconds
 				names = names[1+j%2:][:1]
 			}
 			for _, name := range names {
@@ -268,8 +269,8 @@ func TestBuild_EqualsHost(t *testing.T) {
 				both(t, gpu, reason, func(b *bench) []byte {
 					k := &kernels.Build{
 						Map: b.alloc(layout.Bytes()), Layout: layout, Entries: b.put(asBytes(entries)), Failed: b.alloc(4),
-						Scratch: b.alloc(kernels.BuildScratchBytes(layout, int64(n))),
 					}
+					k.Scratch = b.alloc(k.ScratchBytes(int64(n)))
 					b.launch(k)
 					failed := b.get(k.Failed)
 					if binary.LittleEndian.Uint32(failed) != 0 {

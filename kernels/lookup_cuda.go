@@ -2,9 +2,12 @@
 
 package kernels
 
-import "github.com/tensorcache/tensorcache/device/cuda"
+import (
+	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/abi"
+)
 
-var lookupKernel = cuda.NewFunction[SplitArgs](module("lookup"), "lookupKernel")
+var lookupKernel = cuda.NewFunction[abi.SplitArgs](module("lookup"), "lookupKernel")
 
 // RunCUDA implements cuda.Kernel.
 func (k *Lookup) RunCUDA(s *cuda.Stream) error {
@@ -12,15 +15,15 @@ func (k *Lookup) RunCUDA(s *cuda.Stream) error {
 	if n == 0 {
 		return nil
 	}
-	args := SplitArgs{Lookup: k.args(), Pages: k.Pages.args()}
+	args := abi.SplitArgs{Lookup: k.args(), Pages: k.Pages.args()}
 	return lookupKernel.Launch(s, (n+blockThreads-1)/blockThreads, blockThreads, 0, &args)
 }
 
-func (k *Lookup) args() LookupArgs {
-	return LookupArgs{
+func (k *Lookup) args() abi.LookupArgs {
+	return abi.LookupArgs{
 		Map: k.Map.Addr(), Rows: k.Rows.Addr(), Found: k.Found.Addr(), Counters: k.Counters.Addr(), Out: k.Out.Addr(),
 		Rejected: k.Rejected.Addr(), Oversize: k.Oversize.Addr(), Limit: k.Limit, Count: uint32(k.Rows.Size() / 8),
 		Buckets: k.Layout.Buckets, Table: uint16(k.Table), Peers: uint16(k.Peers), RowBytes: uint32(k.RowBytes),
-		Samples: k.Samples,
+		Samples: k.Samples.args,
 	}
 }

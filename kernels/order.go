@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -27,15 +28,15 @@ type Pages struct {
 }
 
 // OrderBytes is the size of Order's scratch memory.
-const OrderBytes = (2*OrderBuckets + 32) * 4
+const OrderBytes = (2*abi.OrderBuckets + 32) * 4
 
 // Name implements device.Kernel.
 func (k *Order) Name() string { return "order" }
 
 // shift is log2 of the bytes of a bucket: a page, or several where the table has more pages than there are buckets.
 func (p *Pages) shift() int {
-	shift := OrderPageBits
-	for p.Tier.Mem.Size()>>shift >= OrderBuckets {
+	shift := abi.OrderPageBits
+	for p.Tier.Mem.Size()>>shift >= abi.OrderBuckets {
 		shift++
 	}
 	return shift
@@ -51,7 +52,7 @@ func (k *Order) RunHost(device.Workers) {
 		return
 	}
 	shift := k.shift()
-	var starts [OrderBuckets + 1]uint32
+	var starts [abi.OrderBuckets + 1]uint32
 	for _, m := range misses {
 		starts[k.Tier.offset(int64(m.Word))>>shift+1]++
 	}

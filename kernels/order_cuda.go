@@ -6,12 +6,13 @@ import (
 	"errors"
 
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 var (
 	orderModule      = module("order")
-	orderCountKernel = cuda.NewFunction[OrderArgs](orderModule, "orderCountKernel")
-	orderPlaceKernel = cuda.NewFunction[OrderArgs](orderModule, "orderPlaceKernel")
+	orderCountKernel = cuda.NewFunction[abi.OrderArgs](orderModule, "orderCountKernel")
+	orderPlaceKernel = cuda.NewFunction[abi.OrderArgs](orderModule, "orderPlaceKernel")
 )
 
 // RunCUDA implements cuda.Kernel.
@@ -20,7 +21,7 @@ func (k *Order) RunCUDA(s *cuda.Stream) error {
 	if n == 0 {
 		return nil
 	}
-	args := OrderArgs{
+	args := abi.OrderArgs{
 		Found: k.Found.Addr(), Counters: k.Counters.Addr(), Ordered: k.Ordered.Addr(), Pages: k.Pages.args(), Count: uint32(n),
 	}
 	grid, err := resident(s, orderPlaceKernel, 0, n, blockThreads)
@@ -33,16 +34,16 @@ func (k *Order) RunCUDA(s *cuda.Stream) error {
 	return errors.Join(err, orderPlaceKernel.Launch(s, grid, blockThreads, 0, &args))
 }
 
-func (p *Pages) args() PageArgs {
+func (p *Pages) args() abi.PageArgs {
 	if p.Buckets.Size() == 0 {
-		return PageArgs{}
+		return abi.PageArgs{}
 	}
-	return PageArgs{Buckets: p.Buckets.Addr(), Stride: p.Tier.Stride, Index: p.Tier.Index.Addr(), Shift: uint32(p.shift())}
+	return abi.PageArgs{Buckets: p.Buckets.Addr(), Stride: p.Tier.Stride, Index: p.Tier.Index.Addr(), Shift: uint32(p.shift())}
 }
 
 // countThreads is the threads of a block that counts: the last one scans all buckets.
 const countThreads = 1024
 
-func (h *HostRows) args() HostTier {
-	return HostTier{Mem: h.Mem.Addr(), Bytes: h.Mem.Size(), Stride: h.Stride, Compressed: h.Compressed.Addr(), Index: h.Index.Addr()}
+func (h *HostRows) args() abi.HostTier {
+	return abi.HostTier{Mem: h.Mem.Addr(), Bytes: h.Mem.Size(), Stride: h.Stride, Compressed: h.Compressed.Addr(), Index: h.Index.Addr()}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -70,8 +71,8 @@ func TestOrder_ByPage(t *testing.T) {
 				batch[i] = batch[r.IntN(i+1)]
 			}
 		}
-		checkOrder(t, inPlace, batch, func(row int64) int64 { return row * stride >> OrderPageBits })
-		checkOrder(t, packed, batch, func(row int64) int64 { return (rows - 1 - row) * stride >> OrderPageBits })
+		checkOrder(t, inPlace, batch, func(row int64) int64 { return row * stride >> abi.OrderPageBits })
+		checkOrder(t, packed, batch, func(row int64) int64 { return (rows - 1 - row) * stride >> abi.OrderPageBits })
 	}
 }
 
@@ -83,12 +84,12 @@ func TestOrder_ManyPages(t *testing.T) {
 		size int64
 		page int
 	}{
-		{OrderBuckets<<OrderPageBits - 1, OrderPageBits},
-		{OrderBuckets << OrderPageBits, OrderPageBits + 1},
-		{OrderBuckets<<OrderPageBits + slab.TailSlack, OrderPageBits + 1},
-		{OrderBuckets<<OrderPageBits + stride, OrderPageBits + 1},
-		{(OrderBuckets + 2) << OrderPageBits, OrderPageBits + 1},
-		{37 << 30, OrderPageBits + 6},
+		{abi.OrderBuckets<<abi.OrderPageBits - 1, abi.OrderPageBits},
+		{abi.OrderBuckets << abi.OrderPageBits, abi.OrderPageBits + 1},
+		{abi.OrderBuckets<<abi.OrderPageBits + slab.TailSlack, abi.OrderPageBits + 1},
+		{abi.OrderBuckets<<abi.OrderPageBits + stride, abi.OrderPageBits + 1},
+		{(abi.OrderBuckets + 2) << abi.OrderPageBits, abi.OrderPageBits + 1},
+		{37 << 30, abi.OrderPageBits + 6},
 		{slab.MaxBytes - 1, 26},
 	} {
 		rows := c.size / stride

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 //go:embed ptx/*.ptx.zst
@@ -68,24 +69,24 @@ func fitWarps(s *cuda.Stream, fixed, perWarp int) int {
 }
 
 // rowCodec returns a codec as launch arguments, for output at address out.
-func rowCodec(c Codec, rowBytes int, out uint64) (RowCodec, error) {
+func rowCodec(c Codec, rowBytes int, out uint64) (abi.RowCodec, error) {
 	if c.Codec != nil && !Decodes(c.Form) {
-		return RowCodec{}, fmt.Errorf("kernels: codec %s does not run on GPUs", c.Name())
+		return abi.RowCodec{}, fmt.Errorf("kernels: codec %s does not run on GPUs", c.Name())
 	}
-	r := RowCodec{
+	r := abi.RowCodec{
 		Meta: c.Meta.Addr(), MetaBytes: uint32(c.Meta.Size()), RowBytes: uint32(rowBytes),
 		Chunks: uint32(c.Form.Chunks), KeptBits: uint32(c.Form.KeptBits), Quads: uint32((rowBytes + 15) / 16),
 		Params: c.Form.Params, Scratch: uint32(c.Form.Scratch),
 	}
 	switch at := out | uint64(rowBytes); {
 	case at%16 == 0:
-		r.Store = Store16
+		r.Store = abi.Store16
 	case at%8 == 0:
-		r.Store = Store8
+		r.Store = abi.Store8
 	case at%4 == 0:
-		r.Store = Store4
+		r.Store = abi.Store4
 	default:
-		r.Store = Store1
+		r.Store = abi.Store1
 	}
 	return r, nil
 }

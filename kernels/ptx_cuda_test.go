@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 // named are the functions that Go asks for: the bytes of their arguments, by module and name.
@@ -114,7 +115,7 @@ func TestPTX_BlocksFitLaunchBounds(t *testing.T) {
 			for _, entry := range regexp.MustCompile(`(?s)\.entry (\w+)\(.*?\)\s*\.maxntid (\d+), 1, 1`).FindAllStringSubmatch(string(text), -1) {
 				most[entry[1]], _ = strconv.Atoi(entry[2])
 			}
-			for rowBytes := 1; rowBytes <= LongRow; rowBytes++ {
+			for rowBytes := 1; rowBytes <= abi.LongRow; rowBytes++ {
 				shape, threads, _ := decodeShape(rowBytes)
 				if op != "decode" && shape == "Long" || op == "find" && shape == "Wide" {
 					continue
@@ -131,14 +132,14 @@ func TestPTX_BlocksFitLaunchBounds(t *testing.T) {
 func TestPTX_HitKernels(t *testing.T) {
 	for name, c := range codedKernels {
 		seen := map[string]bool{}
-		for rowBytes := 1; rowBytes < LongRow; rowBytes++ {
-			for _, row := range []RowCodec{
-				{Store: Store1}, {Store: Store16}, {Store: Store16, Params: [4]uint32{0, 4<<16 | 8<<8 | 1, 0x3222}},
-				{Store: Store8, Params: [4]uint32{0, 4<<16 | 8<<8 | 1, 0x3222}},
+		for rowBytes := 1; rowBytes < abi.LongRow; rowBytes++ {
+			for _, row := range []abi.RowCodec{
+				{Store: abi.Store1}, {Store: abi.Store16}, {Store: abi.Store16, Params: [4]uint32{0, 4<<16 | 8<<8 | 1, 0x3222}},
+				{Store: abi.Store8, Params: [4]uint32{0, 4<<16 | 8<<8 | 1, 0x3222}},
 			} {
 				row.RowBytes = uint32(rowBytes)
 				d := c.hits(&row)
-				if c.decode[d.kernel()] == nil || d.lanes < c.lanes || d.lanes > 32 || d.ahead < 1 || d.ahead > CoderAhead {
+				if c.decode[d.kernel()] == nil || d.lanes < c.lanes || d.lanes > 32 || d.ahead < 1 || d.ahead > abi.CoderAhead {
 					t.Fatalf("%s: rows of %d bytes, %+v: %+v, which there is not", name, rowBytes, row, d)
 				}
 				seen[d.kernel()] = true

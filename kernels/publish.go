@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 // Ending has a kernel end its batch, alone or as one of two that may run at once: the last one to end copies the counters to Result,
@@ -15,8 +16,8 @@ type Ending struct {
 	Kernels int
 }
 
-func (e *Ending) args() BatchEnd {
-	return BatchEnd{Result: e.Result.Addr(), Batch: e.Batch, Kernels: uint32(e.Kernels)}
+func (e *Ending) args() abi.BatchEnd {
+	return abi.BatchEnd{Result: e.Result.Addr(), Batch: e.Batch, Kernels: uint32(e.Kernels)}
 }
 
 // runHost is called at a kernel's end.
@@ -33,7 +34,7 @@ func publish(count *Counters, result device.Buffer, batch uint64) {
 	*count = Counters{}
 }
 
-// Published says whether a batch's last kernel is at its end. The result can be read once the kernel has ended.
-func Published(result device.Buffer, batch uint64) bool {
-	return atomic.LoadUint32(&CountersView(result).Batch) == uint32(batch)
+// Published reports whether the batch's last kernel has written the counters to Result. They can be read once that kernel has ended.
+func (e Ending) Published() bool {
+	return atomic.LoadUint32(&CountersView(e.Result).Batch) == uint32(e.Batch)
 }

@@ -67,7 +67,7 @@ func TestEnding_PublishesOnce(t *testing.T) {
 					if n.kernels == 1 {
 						launches = []func() error{func() error { return b.s.Launch(&fetch) }}
 					}
-					if kernels.Published(result, batch) {
+					if (kernels.Ending{Result: result, Batch: batch}).Published() {
 						b.t.Fatal("published before the batch")
 					}
 					for _, launch := range launches {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 // SampleRing is a bounded ring of sampled accesses in page-locked memory, which Lookup appends to on one device and the
@@ -33,7 +34,7 @@ func NewSampleRing(d device.Device, capacity int) (_ *SampleRing, err error) {
 		return nil, fmt.Errorf("kernels: sample ring's capacity (%d) must be a power of two up to 2^31", capacity)
 	}
 	r := &SampleRing{d: d, mask: uint64(capacity - 1)}
-	if r.records, err = d.AllocHost(int64(capacity)*SampleRecordBytes, "sample ring"); err != nil {
+	if r.records, err = d.AllocHost(int64(capacity)*abi.SampleRecordBytes, "sample ring"); err != nil {
 		return nil, err
 	}
 	if r.head, err = d.Alloc(8, "sample ring"); err != nil {
@@ -49,23 +50,26 @@ func (r *SampleRing) Close() {
 	r.d.Free(r.head)
 }
 
+// Sampling says which accesses of a batch Lookup appends to a SampleRing. The zero value keeps none.
+type Sampling struct{ args abi.Sampling }
+
 // Sampling returns what a Lookup of the given batch number keeps: this share of all accesses, and every access to this
 // share of the keys, both 0 to 1.
 func (r *SampleRing) Sampling(seed uint64, batch uint32, accesses, keys float64) Sampling {
-	return Sampling{
+	return Sampling{abi.Sampling{
 		Ring: r.records.Addr(), Head: r.head.Addr(),
 		AccessSeed: hashmap.Hash(seed ^ uint64(batch)), KeySeed: hashmap.Hash(seed), Mask: uint32(r.mask),
 		AccessBelow: uint32(accesses * math.MaxUint32), KeyBelow: uint32(keys * math.MaxUint32),
-	}
+	}}
 }
 
 // keeps returns what an access is kept for.
 func (s *Sampling) keeps(key uint64, position uint32) (kept uint32) {
-	if uint32(hashmap.Hash(s.AccessSeed^uint64(position))>>32) < s.AccessBelow {
-		kept = SampledAccess
+	if uint32(hashmap.Hash(s.args.AccessSeed^uint64(position))>>32) < s.args.AccessBelow {
+		kept = abi.SampledAccess
 	}
-	if s.KeyBelow != 0 && uint32(hashmap.Hash(s.KeySeed^key)>>32) < s.KeyBelow {
-		kept |= SampledKey
+	if s.args.KeyBelow != 0 && uint32(hashmap.Hash(s.args.KeySeed^key)>>32) < s.args.KeyBelow {
+		kept |= abi.SampledKey
 	}
 	return kept
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 // TestSampleRing_GivesUpOvertakenRecord: a record that an overtaken writer has put an old one in the place of is waited for
@@ -23,14 +24,14 @@ func TestSampleRing_GivesUpOvertakenRecord(t *testing.T) {
 		return keys, lost
 	}
 	for key := range uint64(8) {
-		r.append(key, SampledAccess)
+		r.append(key, abi.SampledAccess)
 	}
 	old := slices.Clone(view[uint64](r.records)[2*2:][:2]) // record 2, which record 10 is to take the place of
 	if keys, lost := drain(); len(keys) != 8 || lost != 0 {
 		t.Fatalf("read %v, lost %d", keys, lost)
 	}
 	for key := uint64(8); key < 13; key++ {
-		r.append(key, SampledAccess)
+		r.append(key, abi.SampledAccess)
 	}
 	copy(view[uint64](r.records)[2*2:], old)
 	for i, want := range []struct {
@@ -41,7 +42,7 @@ func TestSampleRing_GivesUpOvertakenRecord(t *testing.T) {
 			t.Errorf("drain %d: read %v, lost %d, want %+v", i, keys, lost, want)
 		}
 	}
-	r.append(13, SampledAccess)
+	r.append(13, abi.SampledAccess)
 	if keys, lost := drain(); !slices.Equal(keys, []uint64{13}) || lost != 0 {
 		t.Errorf("at the end: read %v, lost %d", keys, lost)
 	}

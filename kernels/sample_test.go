@@ -10,6 +10,7 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/kernels"
 )
@@ -76,10 +77,10 @@ func TestSamples_EqualHost(t *testing.T) {
 					if table, row := hashmap.SplitKey(s.key); table != 3 || row < 0 || row >= limit {
 						t.Fatalf("sample of key %#x", s.key)
 					}
-					if s.kept&kernels.SampledAccess != 0 {
+					if s.kept&abi.SampledAccess != 0 {
 						access++
 					}
-					if s.kept&kernels.SampledKey != 0 {
+					if s.kept&abi.SampledKey != 0 {
 						byKey[s.key]++
 					}
 				}
@@ -168,7 +169,7 @@ func TestSampleRing_BesideReader(t *testing.T) {
 	go func() { wg.Wait(); close(done) }()
 	seen, lost := map[uint64]int{}, uint64(0)
 	count := func(key uint64, kept uint32) {
-		if kept != kernels.SampledAccess|kernels.SampledKey {
+		if kept != abi.SampledAccess|abi.SampledKey {
 			t.Errorf("key %#x kept for %d", key, kept)
 		}
 		seen[key]++

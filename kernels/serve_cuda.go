@@ -2,9 +2,12 @@
 
 package kernels
 
-import "github.com/tensorcache/tensorcache/device/cuda"
+import (
+	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/abi"
+)
 
-var serveKernels = functions[ServeArgs]("serve", "8", "16", "32")
+var serveKernels = functions[abi.ServeArgs]("serve", "8", "16", "32")
 
 // serveShape returns the lanes that decode a hit, so many that one scan, of two quads a lane, covers the row, up to a warp;
 // and the tiles of so many lanes in a warp.
@@ -25,7 +28,7 @@ func (k *Serve) RunCUDA(s *cuda.Stream) error {
 	if err != nil {
 		return err
 	}
-	args := ServeArgs{
+	args := abi.ServeArgs{
 		Lookup: k.Lookup.args(), Tier: k.Tier.args(), Codec: row, Ahead: k.Tier.ahead(k.Codec),
 		StageBytes: uint32((k.Lookup.RowBytes + stageSlack + 127) &^ 127), Result: k.Result.Addr(), Batch: k.Batch,
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/kernels"
@@ -125,7 +126,7 @@ func (in *serveInput) serve(b *bench, alter func(kernels.HostRows)) serveResult 
 	for _, s := range in.slabs {
 		k.Slabs = append(k.Slabs, b.put(s))
 	}
-	if kernels.Published(result, 7) {
+	if (kernels.Ending{Result: result, Batch: 7}).Published() {
 		b.t.Fatal("published before the batch")
 	}
 	if in.find {
@@ -138,7 +139,7 @@ func (in *serveInput) serve(b *bench, alter func(kernels.HostRows)) serveResult 
 	} else {
 		b.launch(&k)
 	}
-	if !kernels.Published(result, 7) {
+	if !(kernels.Ending{Result: result, Batch: 7}).Published() {
 		b.t.Fatal("not published")
 	}
 	return serveResult{*kernels.CountersView(result), b.counters(k.Lookup.Counters), out.read(b)}
@@ -167,7 +168,7 @@ func testServe(t *testing.T, find bool) {
 	gpu, reason := gputest.OpenIfAny(t)
 	lengths := rowLengths()
 	for i, rowBytes := range lengths {
-		if rowBytes >= kernels.LongRow {
+		if rowBytes >= abi.LongRow {
 			continue
 		}
 		for _, name := range []string{"none", "ibp4", "ibp8"} {

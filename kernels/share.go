@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 // Share is the memory and the terms of batches whose misses the host's processors and a device fetch together. One batch at
@@ -29,59 +30,17 @@ type Share struct {
 }
 
 // HostView views a share's Host buffer, and DeviceView its Device buffer where the host can address it.
-func (s *Share) HostView() *ShareHost     { return &view[ShareHost](s.Host)[0] }
-func (s *Share) deviceView() *ShareDevice { return &view[ShareDevice](s.Device)[0] }
+func (s *Share) HostView() *abi.ShareHost     { return &view[abi.ShareHost](s.Host)[0] }
+func (s *Share) deviceView() *abi.ShareDevice { return &view[abi.ShareDevice](s.Device)[0] }
 
 // ListView views a share's List: where rows begin in the host tier's memory.
 func (s *Share) ListView() []uint64 { return view[uint64](s.List) }
 
-// LastTimes returns how the share went that ended last; false where none has or one is ending just now.
-func (h *ShareHost) LastTimes() (t ShareTimes, ok bool) {
-	closed := atomic.LoadUint32(&h.Closed)
-	from := &h.Times
-	t = ShareTimes{
-		Stamp: atomic.LoadUint32(&from.Stamp), Tier: atomic.LoadUint32(&from.Tier), Misses: atomic.LoadUint32(&from.Misses),
-		Staged: atomic.LoadUint32(&from.Staged), Taken: atomic.LoadUint32(&from.Taken), GaveUp: atomic.LoadUint32(&from.GaveUp),
-		OwnNanos: atomic.LoadUint64(&from.OwnNanos), HostNanos: atomic.LoadUint64(&from.HostNanos), Nanos: atomic.LoadUint64(&from.Nanos),
-	}
-	return t, closed != 0 && t.Stamp == closed && atomic.LoadUint32(&from.Stamp) == closed
-}
-
-// SetTimes says how a share went, and that it has ended.
-func (h *ShareHost) SetTimes(t ShareTimes) {
-	to := &h.Times
-	atomic.StoreUint32(&to.Stamp, 0)
-	atomic.StoreUint32(&to.Tier, t.Tier)
-	atomic.StoreUint32(&to.Misses, t.Misses)
-	atomic.StoreUint32(&to.Staged, t.Staged)
-	atomic.StoreUint32(&to.Taken, t.Taken)
-	atomic.StoreUint32(&to.GaveUp, t.GaveUp)
-	atomic.StoreUint64(&to.OwnNanos, t.OwnNanos)
-	atomic.StoreUint64(&to.HostNanos, t.HostNanos)
-	atomic.StoreUint64(&to.Nanos, t.Nanos)
-	atomic.StoreUint32(&to.Stamp, t.Stamp)
-	atomic.StoreUint32(&h.Closed, t.Stamp)
-}
-
-// CountWord is a count of a share's pieces with its number beside it: ShareDevice.Arrived, ShareHost.Claimed.
-func CountWord(number, pieces uint32) uint32 { return number<<12 | pieces }
-
-// Counted returns the count of such a word, 0 if it is another share's.
-func Counted(word, number uint32) uint32 {
-	if word>>12 == number&0xfffff {
-		return word & 0xfff
-	}
-	return 0
-}
-
-// ShareFits says whether ShareFetch serves rows of that length.
-func ShareFits(rowBytes int) bool { return rowBytes <= MaxShareRow }
-
-// ShareBlocks is how many blocks read a large table's rows from the host tier, taking units in turns. Few: with more, or more requests of
+// shareBlocks is how many blocks read a large table's rows from the host tier, taking units in turns. Few: with more, or more requests of
 // each, the device's address translation is the slower. Seen on an H200, 16 GiB, 16 / 24 / 32 / 48 / 66 blocks: rows of 256 bytes
 // 15.0 / 12.9 / 13.3 / 12.9 / 12.0 GB/s, of 512 bytes 19.9 / 28.4 / 27.3 / 25.7 / 24.5. With a Share blocks take units from a counter,
 // and more of them pay (transfer's shareBlocks).
-func ShareBlocks(rowBytes int) int {
+func shareBlocks(rowBytes int) int {
 	if rowBytes <= 256 {
 		return 16
 	}
@@ -115,7 +74,7 @@ func (k *ShareOpen) RunHost(device.Workers) {
 		d.Number = 1
 	}
 	d.Pieces, d.Back, d.Next = uint32(pieces), uint32((int(c.Misses)+k.Unit-1)/k.Unit), 0
-	atomic.StoreUint32(&d.Arrived, CountWord(d.Number, 0)) // whatever share of an equal number in those bits it was of
+	atomic.StoreUint32(&d.Arrived, abi.CountWord(d.Number, 0)) // whatever share of an equal number in those bits it was of
 	d.GaveUp, d.Staged, d.Stolen = 0, 0, 0
 	d.Began = uint64(time.Now().UnixNano())
 	d.OwnEnd, d.HostEnd = d.Began, d.Began
@@ -127,7 +86,7 @@ func (k *ShareOpen) RunHost(device.Workers) {
 }
 
 // ShareFetch is Fetch for a batch that ShareOpen may have opened a share of, misses ordered. Share may be nil: then it is
-// Fetch by the same kernel. Rows must be such that ShareFits.
+// Fetch by the same kernel. Rows are at most MaxShareRow bytes.
 type ShareFetch struct {
 	Fetch
 	Share *Share
@@ -165,7 +124,7 @@ func (k *ShareFetch) RunHost(w device.Workers) {
 	}
 	own, before, since := true, uint32(0), time.Now()
 	for own || d.Next < hostUnits {
-		arrived := Counted(atomic.LoadUint32(&d.Arrived), number)
+		arrived := abi.Counted(atomic.LoadUint32(&d.Arrived), number)
 		if arrived != before {
 			before, since = arrived, time.Now()
 		}
@@ -188,7 +147,7 @@ func (k *ShareFetch) RunHost(w device.Workers) {
 			unit(d.Back, false)
 			d.OwnEnd = uint64(time.Now().UnixNano())
 		case own:
-			if d.Back == 0 || (d.Back-1)/perPiece < Counted(atomic.LoadUint32(&h.Claimed), number) || d.Taken[d.Back-1] == number {
+			if d.Back == 0 || (d.Back-1)/perPiece < abi.Counted(atomic.LoadUint32(&h.Claimed), number) || d.Taken[d.Back-1] == number {
 				own, since = false, time.Now()
 				continue
 			}
@@ -201,7 +160,7 @@ func (k *ShareFetch) RunHost(w device.Workers) {
 			time.Sleep(20 * time.Microsecond)
 		}
 	}
-	h.SetTimes(ShareTimes{
+	h.SetTimes(abi.ShareTimes{
 		Stamp: number, Tier: s.Tier, Misses: count.Misses, Staged: d.Staged * uint32(s.Unit), Taken: d.Stolen * uint32(s.Unit),
 		GaveUp: d.GaveUp, OwnNanos: d.OwnEnd - d.Began, HostNanos: d.HostEnd - d.Began, Nanos: uint64(time.Now().UnixNano()) - d.Began,
 	})

@@ -6,15 +6,16 @@ import (
 	"errors"
 
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 var (
-	shareKernels    = functions[ShareFetchArgs]("share", "Fetch16", "Fetch32")
-	shareOpenKernel = cuda.NewFunction[ShareOpenArgs](shareKernels[variant{}]["Fetch32"].Module(), "shareOpenKernel")
+	shareKernels    = functions[abi.ShareFetchArgs]("share", "Fetch16", "Fetch32")
+	shareOpenKernel = cuda.NewFunction[abi.ShareOpenArgs](shareKernels[variant{}]["Fetch32"].Module(), "shareOpenKernel")
 )
 
-func (s *Share) args() ShareArgs {
-	return ShareArgs{
+func (s *Share) args() abi.ShareArgs {
+	return abi.ShareArgs{
 		Host: s.Host.Addr(), Device: s.Device.Addr(), List: s.List.Addr(), Stage: s.Stage.Addr(), Tier: s.Tier, Unit: uint32(s.Unit),
 		Piece: uint32(s.Piece), Slot: uint32(s.Slot), Fraction: s.Fraction, MaxPieces: uint32(s.MaxPieces), Least: uint32(s.Least),
 		Own: uint32(s.Own), TimeoutNanos: uint64(s.Timeout),
@@ -23,7 +24,7 @@ func (s *Share) args() ShareArgs {
 
 // RunCUDA implements cuda.Kernel.
 func (k *ShareOpen) RunCUDA(s *cuda.Stream) error {
-	return shareOpenKernel.Launch(s, 1, 1, 0, &ShareOpenArgs{Counters: k.Counters.Addr(), Share: k.args()})
+	return shareOpenKernel.Launch(s, 1, 1, 0, &abi.ShareOpenArgs{Counters: k.Counters.Addr(), Share: k.args()})
 }
 
 // aloneUnit is the rows a unit of a batch that is not shared: neighbours' translations are shared in a multiprocessor.
@@ -50,8 +51,8 @@ func (k *ShareFetch) RunCUDA(s *cuda.Stream) error {
 	if k.Tier.RowBytes <= 256 {
 		shape, lanes = "Fetch16", 16
 	}
-	args := ShareFetchArgs{Fetch: fetch, Share: ShareArgs{Unit: aloneUnit}}
-	blocks := ShareBlocks(k.Tier.RowBytes)
+	args := abi.ShareFetchArgs{Fetch: fetch, Share: abi.ShareArgs{Unit: aloneUnit}}
+	blocks := shareBlocks(k.Tier.RowBytes)
 	if k.Share != nil {
 		args.Share, blocks = k.Share.args(), k.Share.Blocks
 	}

@@ -6,18 +6,19 @@ import (
 	"fmt"
 
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 var (
 	trainModule       = module("train")
-	planesKernel      = cuda.NewFunction[SampleArgs](trainModule, "planesKernel")
-	onesKernel        = cuda.NewFunction[SampleArgs](trainModule, "onesKernel")
-	growKernel        = cuda.NewFunction[SampleArgs](trainModule, "growKernel")
-	sampleBytesKernel = cuda.NewFunction[SampleBytesArgs](trainModule, "sampleBytesKernel")
+	planesKernel      = cuda.NewFunction[abi.SampleArgs](trainModule, "planesKernel")
+	onesKernel        = cuda.NewFunction[abi.SampleArgs](trainModule, "onesKernel")
+	growKernel        = cuda.NewFunction[abi.SampleArgs](trainModule, "growKernel")
+	sampleBytesKernel = cuda.NewFunction[abi.SampleBytesArgs](trainModule, "sampleBytesKernel")
 )
 
-func (s *Sample) args() SampleArgs {
-	return SampleArgs{
+func (s *Sample) args() abi.SampleArgs {
+	return abi.SampleArgs{
 		Rows: s.Rows.Addr(), Planes: s.Planes.Addr(), Count: uint32(s.Count), RowWords: uint32(s.RowWords()),
 		Words: uint32(s.Words()), PlaneWords: uint32(s.PlaneWords()),
 	}
@@ -64,7 +65,7 @@ func (k *SampleBytes) RunCUDA(s *cuda.Stream) error {
 	if err != nil {
 		return err
 	}
-	return sampleBytesKernel.Launch(s, grid, blockThreads, 0, &SampleBytesArgs{
+	return sampleBytesKernel.Launch(s, grid, blockThreads, 0, &abi.SampleBytesArgs{
 		Rows: k.Rows.Addr(), Masks: k.Masks.Addr(), Sums: k.Sums.Addr(), Count: uint32(k.Count), RowBytes: uint32(k.RowBytes),
 		RowWords: uint32(k.RowWords()), Words: uint32(k.Words()), ChunkWords: uint32(k.Chunk / 4), NumMasks: uint32(n),
 	})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -12,23 +13,17 @@ import (
 
 // abi.h has its own copy of what other packages define.
 var (
-	_ = [1]int{}[MaxSlabs-slab.MaxSlabs]
-	_ = [1]int{}[TailSlack-slab.TailSlack]
-	_ = [1]int{}[SlotAlign-slab.Align]
-	_ = [1]int{}[NumReasons-slab.NumReasons]
-	_ = [1]int{}[BucketSlots-hashmap.BucketSlots]
-	_ = [1]int{}[MaxProbe-hashmap.MaxProbe]
-	_ = [1]int{}[1<<HintShift-2-hashmap.MaxRows]
+	_ = [1]int{}[abi.MaxSlabs-slab.MaxSlabs]
+	_ = [1]int{}[abi.TailSlack-slab.TailSlack]
+	_ = [1]int{}[abi.SlotAlign-slab.Align]
+	_ = [1]int{}[abi.NumReasons-slab.NumReasons]
+	_ = [1]int{}[abi.BucketSlots-hashmap.BucketSlots]
+	_ = [1]int{}[abi.MaxProbe-hashmap.MaxProbe]
+	_ = [1]int{}[1<<abi.HintShift-2-hashmap.MaxRows]
 )
 
-// FoundView views a buffer as the hits and misses of a batch: hits from the front, misses from the back.
-func FoundView(b device.Buffer) []Found { return view[Found](b) }
-
-// CountersView views a buffer as counters.
-func CountersView(b device.Buffer) *Counters { return &view[Counters](b)[0] }
-
-// FirstOutOfRange returns the batch index of the first row number out of range. REQUIRES: c.OutOfRange > 0.
-func (c *Counters) FirstOutOfRange() int { return int(^c.NotFirst) }
+// MaxMasks is the most masks that SampleBytes takes.
+const MaxMasks = abi.MaxMasks
 
 // view reinterprets a buffer that the host can address and that is aligned for T.
 func view[T any](b device.Buffer) []T {

@@ -8,6 +8,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec/ibp"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -245,7 +246,7 @@ func (e *deviceEncoding) parts() []sized {
 		{&e.meta, maxMetadata(e.t.rowBytes)},
 		{&e.k.Bits, e.t.host.Compressed.Size()},
 		{&e.k.Lengths, e.t.lengths().Size()},
-		{&e.k.Totals, kernels.EncodeTotalsBytes},
+		{&e.k.Totals, abi.EncodeTotalsBytes},
 		{&e.k.Scratch, kernels.EncodeScratchBytes(e.t.rowBytes, e.piece)},
 	}
 	for i := range e.stages {

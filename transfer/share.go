@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
@@ -33,7 +34,7 @@ type Sharer struct {
 	terms      kernels.Share
 	staging    device.Buffer // page-locked
 	copies     device.Stream
-	host       *kernels.ShareHost
+	host       *abi.ShareHost
 	enqueued   atomic.Uint32 // ShareFetches
 	failed     atomic.Bool   // copies or launches could not be enqueued: nothing is shared any more
 	closing    atomic.Bool
@@ -109,15 +110,15 @@ const (
 	maxDefaultThreads = 8    // of 16 processors: 15 threads were slower than 8
 	spareProcessors   = 4    // see activeThreads
 	defaultTimeout    = time.Millisecond
-	arrivedOffset     = int64(unsafe.Offsetof(kernels.ShareDevice{}.Arrived))
-	quietOffset       = int64(unsafe.Offsetof(kernels.ShareDevice{}.Quiet))
+	arrivedOffset     = int64(unsafe.Offsetof(abi.ShareDevice{}.Arrived))
+	quietOffset       = int64(unsafe.Offsetof(abi.ShareDevice{}.Quiet))
 )
 
 // ErrNoShare is wrapped by NewSharer's error where the device cannot share.
 var ErrNoShare = errors.New("transfer: misses cannot be shared")
 
-// DefaultShareThreads is how many threads a Sharer has unless it is told: they leave processors free.
-func DefaultShareThreads() int { return min(maxDefaultThreads, runtime.GOMAXPROCS(0)/2) }
+// defaultShareThreads is how many threads a Sharer has unless it is told: they leave processors free.
+func defaultShareThreads() int { return min(maxDefaultThreads, runtime.GOMAXPROCS(0)/2) }
 
 // activeThreads is how many of the threads gather, of so many processors, and so many near the device, which the workers are kept to if
 // there are as many. Were all of them busy with it, the system would put a thread aside for milliseconds, the first worker's or the
@@ -133,7 +134,7 @@ func activeThreads(threads, processors, near int) int {
 // NewSharer allocates a device's staging memory and starts its workers.
 func NewSharer(d device.Device, o ShareOptions) (_ *Sharer, err error) {
 	if o.Threads == 0 {
-		o.Threads = max(1, DefaultShareThreads())
+		o.Threads = max(1, defaultShareThreads())
 	}
 	if o.StageBytes == 0 {
 		o.StageBytes = defaultStageBytes
@@ -169,9 +170,9 @@ func NewSharer(d device.Device, o ShareOptions) (_ *Sharer, err error) {
 		bytes  int64
 		alloc  func(int64, string) (device.Buffer, error)
 	}{
-		{&t.Host, kernels.ShareHostBytes, allocHost}, {&t.List, int64(kernels.SharePieces*o.Piece) * 8, allocHost},
+		{&t.Host, abi.ShareHostBytes, allocHost}, {&t.List, int64(abi.SharePieces*o.Piece) * 8, allocHost},
 		{&s.staging, o.StageBytes + shareSpares*int64(o.Piece)*kernels.MaxShareRow, allocHost},
-		{&t.Device, kernels.ShareDeviceBytes, d.Alloc}, {&t.Stage, o.StageBytes, d.Alloc},
+		{&t.Device, abi.ShareDeviceBytes, d.Alloc}, {&t.Stage, o.StageBytes, d.Alloc},
 	} {
 		if *b.buffer, err = b.alloc(b.bytes, "staging of misses"); err != nil {
 			return nil, err

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/device"
-	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 // eventually waits until a condition holds.
@@ -57,12 +57,12 @@ func TestSharer_PieceClaimedLast(t *testing.T) {
 		t.Errorf("workers may join share %d, want 1", n)
 	}
 	close(mayGather)
-	eventually(t, "the first piece does not arrive", func() bool { return word(arrivedOffset) == kernels.CountWord(1, 1) })
+	eventually(t, "the first piece does not arrive", func() bool { return word(arrivedOffset) == abi.CountWord(1, 1) })
 	eventually(t, "workers may still join", func() bool { return atomic.LoadUint32(&w.working) == 0 })
 	atomic.AddUint32(&h.Claimed, 1)
 	sharer.gatherPiece(1, 1)
 	atomic.StoreUint32(&w.ready[1], 1)
-	eventually(t, "the piece that was claimed last does not arrive", func() bool { return word(arrivedOffset) == kernels.CountWord(1, 2) })
+	eventually(t, "the piece that was claimed last does not arrive", func() bool { return word(arrivedOffset) == abi.CountWord(1, 2) })
 	if word(quietOffset) == 1 {
 		t.Error("the host says that it is done while a worker is at the share")
 	}
@@ -160,7 +160,7 @@ func TestShare_EqualNumbers(t *testing.T) {
 		if err := device.Download(d, asBytes(words), s.sharer.terms.Device.Slice(0, 16)); err != nil {
 			t.Fatal(err)
 		}
-		words[1], words[2], words[3] = number, kernels.CountWord(number+1-1<<20, 2048), number
+		words[1], words[2], words[3] = number, abi.CountWord(number+1-1<<20, 2048), number
 		if err := device.Upload(d, s.sharer.terms.Device.Slice(0, 16), asBytes(words)); err != nil {
 			t.Fatal(err)
 		}

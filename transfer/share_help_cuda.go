@@ -12,13 +12,13 @@ import "C"
 import (
 	"unsafe"
 
-	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 // What C knows of shareWork is where it has it.
 var (
 	_ = [1]int{}[unsafe.Offsetof(shareWork{}.ready)-C.offsetof_ready]
-	_ = [1]int{}[C.TENSORCACHE_SHARE_PIECES-kernels.SharePieces]
+	_ = [1]int{}[C.TENSORCACHE_SHARE_PIECES-abi.SharePieces]
 )
 
 // helpInC does what a worker does while it is to look for work, if there is C. One call does so for as many batches as come in a

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/device/cuda"
-	"github.com/tensorcache/tensorcache/device/cuda/driver"
 	"github.com/tensorcache/tensorcache/device/cuda/emulator"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 )
@@ -32,7 +31,7 @@ func TestShare_DeviceLost(t *testing.T) {
 			t.Cleanup(func() { _ = d.Close() }) // it was lost
 			s := newSharing(t, d, 5000, 128, InPlace, "ibp4", ShareOptions{Threads: 2, Piece: 16, Unit: 8, Timeout: time.Minute})
 			rows := s.random(500, rand.New(rand.NewPCG(12, 12)))
-			emulator.Fail(0, driver.Result(214), launches)
+			emulator.Fail(0, 214, launches)
 			if err := s.gather(new(Plan), rows); err == nil {
 				t.Fatalf("a batch of a device that was lost at launch %d succeeded", launches)
 			}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/kernels"
 )
@@ -308,7 +309,7 @@ func TestShare_LateWorker(t *testing.T) {
 		})
 		r := rand.New(rand.NewPCG(8, 8))
 		plan := new(Plan)
-		gather := func() kernels.ShareTimes {
+		gather := func() abi.ShareTimes {
 			s.setFraction(0.9)
 			if err := s.gather(plan, s.random(2000, r)); err != nil {
 				t.Fatal(err)
@@ -507,7 +508,7 @@ func TestShareTable_Learns(t *testing.T) {
 			if !ok {
 				t.Fatalf("%s: not measured", c.name)
 			}
-			times := kernels.ShareTimes{Stamp: uint32(i + 1), Tier: table.terms.Tier, Misses: rows, Nanos: c.alone * rows, OwnNanos: c.alone * rows}
+			times := abi.ShareTimes{Stamp: uint32(i + 1), Tier: table.terms.Tier, Misses: rows, Nanos: c.alone * rows, OwnNanos: c.alone * rows}
 			if terms.Fraction != 0 {
 				shared++
 				times.Staged = uint32(uint64(rows) * uint64(terms.Fraction) >> 16)
@@ -541,7 +542,7 @@ func TestShareTable_OneBatchLate(t *testing.T) {
 	const rows = 200_000
 	for i := range 60 {
 		terms, _ := table.next(rows)
-		times := kernels.ShareTimes{Stamp: uint32(i + 1), Tier: table.terms.Tier, Misses: rows, Nanos: 20 * rows, OwnNanos: 20 * rows}
+		times := abi.ShareTimes{Stamp: uint32(i + 1), Tier: table.terms.Tier, Misses: rows, Nanos: 20 * rows, OwnNanos: 20 * rows}
 		if terms.Fraction != 0 {
 			times.Staged = uint32(uint64(rows) * uint64(terms.Fraction) >> 16)
 			times.Nanos, times.HostNanos, times.OwnNanos = 10*rows, 10*rows, 10*rows

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/kernels"
 )
@@ -19,10 +20,10 @@ type shareWork struct {
 	list, staging, mem, memBytes         uintptr
 	opened, closed, low, claimed, listed uintptr
 	number, pieces, piece, unit, slot    uint32
-	working, inside                      uint32                      // the number of the share that workers may join, 0 for none; how many have joined
-	hot                                  uint32                      // not 0: workers look for work
-	stopped                              uint32                      // not 0: workers leave what they are at
-	ready                                [kernels.SharePieces]uint32 // the number of the share whose piece is gathered
+	working, inside                      uint32                  // the number of the share that workers may join, 0 for none; how many have joined
+	hot                                  uint32                  // not 0: workers look for work
+	stopped                              uint32                  // not 0: workers leave what they are at
+	ready                                [abi.SharePieces]uint32 // the number of the share whose piece is gathered
 	job                                  shareJob
 }
 
@@ -50,7 +51,7 @@ const (
 )
 
 // set makes j what workers are at. REQUIRES: nobody is inside.
-func (w *shareWork) set(j shareJob, host *kernels.ShareHost, staging device.Buffer) {
+func (w *shareWork) set(j shareJob, host *abi.ShareHost, staging device.Buffer) {
 	address := func(p *uint32) uintptr { return uintptr(unsafe.Pointer(p)) }
 	w.job = j
 	w.list, w.staging = uintptr(unsafe.Pointer(unsafe.SliceData(j.terms.List.Bytes()))), uintptr(unsafe.Pointer(unsafe.SliceData(staging.Bytes())))
@@ -180,7 +181,7 @@ func (s *Sharer) serve(number uint32) {
 	}
 	s.mu.Unlock()
 	if pieces != 0 {
-		atomic.StoreUint32(&s.host.Claimed, kernels.CountWord(number, 0))
+		atomic.StoreUint32(&s.host.Claimed, abi.CountWord(number, 0))
 		s.heat()
 		atomic.StoreUint32(&s.work.working, number)
 		s.deliver()
@@ -200,7 +201,7 @@ func (s *Sharer) serve(number uint32) {
 func (s *Sharer) deliver() {
 	sent, turns, spares, since := uint32(0), 0, 0, time.Now()
 	claimed := func() uint32 {
-		return min(kernels.Counted(atomic.LoadUint32(&s.host.Claimed), s.work.job.number), s.work.job.pieces)
+		return min(abi.Counted(atomic.LoadUint32(&s.host.Claimed), s.work.job.number), s.work.job.pieces)
 	}
 	for more := true; more; {
 		more = s.gather(true)
@@ -246,11 +247,11 @@ func (s *Sharer) over() bool {
 // gather claims a piece and gathers it; false says that there is none left. first says that the first worker does it.
 func (s *Sharer) gather(first bool) bool {
 	j, h := &s.work.job, s.host
-	next := kernels.Counted(atomic.LoadUint32(&h.Claimed), j.number)
+	next := abi.Counted(atomic.LoadUint32(&h.Claimed), j.number)
 	if next >= j.pieces || s.over() || uint64(next+1)*uint64(j.terms.Piece) > uint64(atomic.LoadUint32(&h.Low))*uint64(j.terms.Unit) {
 		return false
 	}
-	p := kernels.Counted(atomic.AddUint32(&h.Claimed, 1), j.number) - 1
+	p := abi.Counted(atomic.AddUint32(&h.Claimed, 1), j.number) - 1
 	if p >= j.pieces {
 		return false
 	}
@@ -318,7 +319,7 @@ func (s *Sharer) copy(from, to uint32, at int) {
 	n := int64(to-from) * bytes
 	err := s.copies.Copy(s.terms.Stage.Slice(int64(from)*bytes, int64(from)*bytes+n), s.staging.Slice(int64(at)*bytes, int64(at)*bytes+n))
 	if err == nil {
-		err = s.writeValue(arrivedOffset, kernels.CountWord(j.number, to))
+		err = s.writeValue(arrivedOffset, abi.CountWord(j.number, to))
 	}
 	if err != nil {
 		s.fail()

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
 // split learns which part of a table's misses the host's processors are to gather: that with which both sides end at once. The
@@ -38,7 +38,7 @@ func (s *split) fraction() float64 {
 }
 
 // learn takes in the times of a share that has ended.
-func (s *split) learn(t kernels.ShareTimes) {
+func (s *split) learn(t abi.ShareTimes) {
 	before := s.gaveUp
 	s.gaveUp = t.GaveUp != 0
 	if s.gaveUp && !before {
@@ -50,7 +50,7 @@ func (s *split) learn(t kernels.ShareTimes) {
 
 // evenOdds returns the odds with which both sides of a share would have ended at once, were they as fast as they were. What the
 // device took over of the host's part while it waited for nothing is its own.
-func evenOdds(t kernels.ShareTimes) float64 {
+func evenOdds(t abi.ShareTimes) float64 {
 	host, device := float64(t.Staged), float64(t.Misses)-float64(t.Staged)
 	if t.GaveUp == 0 && t.HostNanos != 0 && t.OwnNanos != 0 {
 		host, device = host/float64(t.HostNanos), device/float64(t.OwnNanos)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
@@ -26,7 +27,7 @@ const (
 )
 
 // share returns how a share goes, without noise if there is no r.
-func (m sides) share(fraction float64, r *rand.Rand) kernels.ShareTimes {
+func (m sides) share(fraction float64, r *rand.Rand) abi.ShareTimes {
 	host, device, stalled := m.host, m.device, false
 	if r != nil {
 		host *= math.Exp(m.noise * r.NormFloat64())
@@ -46,7 +47,7 @@ func (m sides) share(fraction float64, r *rand.Rand) kernels.ShareTimes {
 		ownEnd += alone + both
 	}
 	staged = max(0, staged)
-	t := kernels.ShareTimes{Misses: sideMisses}
+	t := abi.ShareTimes{Misses: sideMisses}
 	hostEnd := m.start + staged/host + m.tail
 	if stalled {
 		arrived := staged * r.Float64()
@@ -149,7 +150,7 @@ func TestSplit_OneLateShare(t *testing.T) {
 	s := new(split)
 	m.run(s, 20, nil)
 	settled := s.fraction()
-	for _, late := range []kernels.ShareTimes{
+	for _, late := range []abi.ShareTimes{
 		{Misses: sideMisses, Taken: uint32(settled * sideMisses), GaveUp: 1, OwnNanos: 3e6, Nanos: 3e6},
 		{Misses: sideMisses, Staged: uint32(settled * sideMisses), OwnNanos: 1e6, HostNanos: 12e6, Nanos: 12e6},
 		{Misses: sideMisses, Taken: uint32(settled * sideMisses), OwnNanos: 3e6, Nanos: 3e6}, // the host came too late
@@ -167,7 +168,7 @@ func TestSplit_HostThatNeverComes(t *testing.T) {
 	s := new(split)
 	for range 5 {
 		part := uint32(s.fraction() * sideMisses)
-		s.learn(kernels.ShareTimes{Misses: sideMisses, Taken: part, GaveUp: 1, OwnNanos: 3e6, Nanos: 3e6})
+		s.learn(abi.ShareTimes{Misses: sideMisses, Taken: part, GaveUp: 1, OwnNanos: 3e6, Nanos: 3e6})
 	}
 	if f := s.fraction(); f > splitLeast+1e-9 {
 		t.Errorf("after five shares that were given up %.3f", f)
@@ -191,7 +192,7 @@ func TestSplit_AnyTimes(t *testing.T) {
 	}
 	s := new(split)
 	for range 100_000 {
-		s.learn(kernels.ShareTimes{
+		s.learn(abi.ShareTimes{
 			Misses: number(), Staged: number(), Taken: number(), GaveUp: number(), OwnNanos: uint64(number()), HostNanos: uint64(number()),
 		})
 		if f := s.fraction(); !(f >= splitLeast && f <= splitMost) {
@@ -214,7 +215,7 @@ func TestShareTable_LateBatches(t *testing.T) {
 	off := 0
 	for i := range 300 {
 		terms, _ := table.next(sideMisses)
-		times := kernels.ShareTimes{Misses: sideMisses, OwnNanos: 3.3e6, Nanos: 3.3e6}
+		times := abi.ShareTimes{Misses: sideMisses, OwnNanos: 3.3e6, Nanos: 3.3e6}
 		if terms.Fraction != 0 {
 			f := float64(terms.Fraction) / 65536
 			times = m.share(f, r)

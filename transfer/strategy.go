@@ -3,6 +3,7 @@ package transfer
 import (
 	"sync"
 
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
@@ -70,14 +71,14 @@ type ShareStats struct {
 // Shareable says whether sharing a table's misses is worth trying.
 func Shareable(tier kernels.HostRows) bool {
 	// Packed rows may move when they are written, and a worker that is late still reads where they lay.
-	return tier.Stride != 0 && tier.Mem.Size() >= shareTier && tier.RowBytes <= shareRow && kernels.ShareFits(tier.RowBytes)
+	return tier.Stride != 0 && tier.Mem.Size() >= shareTier && tier.RowBytes <= shareRow && tier.RowBytes <= kernels.MaxShareRow
 }
 
 // Table registers a table's host tier as the device's kernels see it, or returns nil where sharing is not worth trying. The
 // tier must stay until the Sharer is closed.
 func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 	always := s != nil && s.terms.Least == 1
-	if s == nil || !kernels.Shares(c, tier.RowBytes) || !always && !Shareable(tier) {
+	if s == nil || !c.Shares(tier.RowBytes) || !always && !Shareable(tier) {
 		return nil
 	}
 	t := &ShareTable{sharer: s, tier: tier, terms: s.terms, always: always}
@@ -97,7 +98,7 @@ func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 	}
 	t.terms.Slot = (bytes + 15) &^ 15
 	rows := s.terms.Stage.Size() / int64(t.terms.Slot)
-	t.terms.MaxPieces = int(min(rows/int64(t.terms.Piece), kernels.SharePieces, int64(kernels.ShareUnits*t.terms.Unit/t.terms.Piece)))
+	t.terms.MaxPieces = int(min(rows/int64(t.terms.Piece), abi.SharePieces, int64(abi.ShareUnits*t.terms.Unit/t.terms.Piece)))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t.terms.Tier = uint32(len(s.mu.tables))

@@ -9,6 +9,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -108,7 +109,7 @@ func measureGPU(d device.Device, c codec.Codec, t *dataset.Table, stored []byte,
 	}
 	source := put(table)
 	encode := &kernels.Encode{
-		Rows: alloc(int64(len(table))), Stride: int64(stride), Count: int64(rows), Codec: attached, Totals: alloc(kernels.EncodeTotalsBytes),
+		Rows: alloc(int64(len(table))), Stride: int64(stride), Count: int64(rows), Codec: attached, Totals: alloc(abi.EncodeTotalsBytes),
 		Scratch: alloc(max(1, kernels.EncodeScratchBytes(t.RowBytes, int64(rows)))),
 	}
 	if err != nil {

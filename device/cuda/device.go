@@ -13,7 +13,7 @@ import (
 	"gorgonia.org/cu"
 
 	"github.com/tensorcache/tensorcache/device"
-	"github.com/tensorcache/tensorcache/device/cuda/driver"
+	"github.com/tensorcache/tensorcache/device/cuda/internal/driver"
 )
 
 // Device is one GPU. It implements device.Device.

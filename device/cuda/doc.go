@@ -1,5 +1,5 @@
-// Package cuda is the backend for NVIDIA GPUs, on the CUDA driver API as package driver has it. It exists under the
-// build tag cuda, on Linux; in other builds Open returns an error that says so.
+// Package cuda is the backend for NVIDIA GPUs, on the CUDA driver API. It exists under the build tag cuda, on Linux; in
+// other builds Open returns an error that says so.
 //
 // A [device.Kernel] runs here if it is a [Kernel] too: its RunCUDA enqueues the launches of its [Function]s, whose PTX the
 // driver compiles when a device first needs it.

@@ -10,7 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/device"
-	"github.com/tensorcache/tensorcache/device/cuda/driver"
+	"github.com/tensorcache/tensorcache/device/cuda/internal/driver"
 )
 
 // Module is PTX that devices load when they first need it.

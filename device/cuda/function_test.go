@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/device/cuda"
-	"github.com/tensorcache/tensorcache/device/cuda/driver"
+	"github.com/tensorcache/tensorcache/device/cuda/internal/driver"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"gorgonia.org/cu"
 
-	"github.com/tensorcache/tensorcache/device/cuda/driver"
+	"github.com/tensorcache/tensorcache/device/cuda/internal/driver"
 	"github.com/tensorcache/tensorcache/internal/numa"
 )
 

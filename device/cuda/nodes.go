@@ -8,7 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/device"
-	"github.com/tensorcache/tensorcache/device/cuda/driver"
+	"github.com/tensorcache/tensorcache/device/cuda/internal/driver"
 	"github.com/tensorcache/tensorcache/internal/numa"
 )
 

@@ -4,7 +4,7 @@ package cuda
 
 import (
 	"github.com/tensorcache/tensorcache/device"
-	"github.com/tensorcache/tensorcache/device/cuda/driver"
+	"github.com/tensorcache/tensorcache/device/cuda/internal/driver"
 )
 
 // Sequence collects work for streams and enqueues it by one call. It implements device.Sequence.

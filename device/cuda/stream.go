@@ -9,7 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/device"
-	"github.com/tensorcache/tensorcache/device/cuda/driver"
+	"github.com/tensorcache/tensorcache/device/cuda/internal/driver"
 )
 
 // Stream is a CUDA stream. It implements device.Stream.

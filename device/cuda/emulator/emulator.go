@@ -35,7 +35,7 @@ import "C"
 import (
 	"time"
 
-	"github.com/tensorcache/tensorcache/device/cuda/driver"
+	"github.com/tensorcache/tensorcache/device/cuda/internal/driver"
 )
 
 // Present says whether the driver is the emulator.

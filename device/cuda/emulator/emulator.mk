@@ -12,7 +12,7 @@ EMULATOR_CXX  = $(CLANG) -x c++ -std=c++17 -O2 -g1 -fPIC -fvisibility=hidden -Wa
 EMULATOR_KERNEL = $(EMULATOR_CXX) -DEMULATED -I$(EMULATOR_SRC)/$(EMULATOR_DIR)/lib -I$(EMULATOR_SRC)/kernels -femulated-tls -fno-exceptions \
 	-fno-strict-aliasing -fsanitize=alignment -fsanitize-trap=alignment -Wno-unknown-pragmas -Wno-pass-failed -MMD -MP
 
-EMULATOR_SOURCES := $(wildcard kernels/*.cu kernels/*.h $(EMULATOR_DIR)/lib/* device/cuda/driver/include/*)
+EMULATOR_SOURCES := $(wildcard kernels/*.cu kernels/*.h $(EMULATOR_DIR)/lib/* device/cuda/internal/driver/include/*)
 EMULATOR_LIB     := $(patsubst $(EMULATOR_DIR)/lib/%.cc,$(EMULATOR)/lib/%.o,$(wildcard $(EMULATOR_DIR)/lib/*.cc)) $(EMULATOR)/lib/fiber.o
 
 # A module's flags are a file, too, and so are those of all.
@@ -41,7 +41,7 @@ emulator-built: $(EMULATOR_MODULES:%=$(EMULATOR)/modules/%.so)
 $(EMULATOR_LIB) $(EMULATOR)/lib/dynamic.o $(EMULATOR_MODULES:%=$(EMULATOR)/modules/%.o): $(EMULATOR)/flags
 
 $(EMULATOR)/lib/%.o: $(EMULATOR_SRC)/$(EMULATOR_DIR)/lib/%.cc
-	@$(EMULATOR_CXX) -MMD -MP -Wextra -I$(EMULATOR_SRC)/device/cuda/driver/include -c -o $@ $<
+	@$(EMULATOR_CXX) -MMD -MP -Wextra -I$(EMULATOR_SRC)/device/cuda/internal/driver/include -c -o $@ $<
 
 $(EMULATOR)/lib/%.o: $(EMULATOR_SRC)/$(EMULATOR_DIR)/lib/%.S
 	@$(CLANG) -c -o $@ $<

@@ -12,8 +12,8 @@ import (
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
-	"github.com/tensorcache/tensorcache/device/cuda/driver"
 	"github.com/tensorcache/tensorcache/device/cuda/emulator"
+	"github.com/tensorcache/tensorcache/device/cuda/internal/driver"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 )
 

@@ -3,7 +3,7 @@
 #
 #   go build $(CUDA_TAGS) with $(CUDA_ENV) in the environment, after the target $(CUDA_STUB)
 #
-# Where there is no C compiler, or the target is no linux/amd64 or linux/arm64, all three are empty and the build is
+# Where there is no C compiler, or the target is no linux/amd64 or linux/arm64, all of these are empty and the build is
 # pure Go. To cross-compile: make GOARCH=arm64 CC=aarch64-linux-gnu-gcc.
 
 ifeq ($(origin CC),default)
@@ -12,7 +12,7 @@ endif
 GOOS   ?= $(shell go env GOOS)
 GOARCH ?= $(shell go env GOARCH)
 
-CUDA_DIR      := $(CURDIR)/device/cuda/driver
+CUDA_DIR      := $(CURDIR)/device/cuda/internal/driver
 CUDA_PLATFORM := $(GOOS)_$(GOARCH)
 
 ifneq ($(filter linux_amd64 linux_arm64,$(CUDA_PLATFORM)),)
@@ -22,8 +22,8 @@ CUDA_STAMP := $(firstword $(shell cat $(CUDA_DIR)/include/*.h $(CUDA_DIR)/stub/*
 CUDA_BUILD := $(CURDIR)/build/cuda/$(CUDA_PLATFORM)-$(CUDA_STAMP)
 CUDA_STUB  := $(CUDA_BUILD)/libcuda.a
 CUDA_TAGS  := -tags cuda
-CUDA_ENV   := CGO_ENABLED=1 CC=$(CC) GOOS=$(GOOS) GOARCH=$(GOARCH) \
-	CGO_CFLAGS="-g -O2 -I$(CUDA_DIR)/include" CGO_LDFLAGS="-L$(CUDA_BUILD) -lcuda -ldl -lpthread"
+CUDA_CGO   := CGO_CFLAGS="-g -O2 -I$(CUDA_DIR)/include" CGO_LDFLAGS="-L$(CUDA_BUILD) -lcuda -ldl -lpthread"
+CUDA_ENV   := CGO_ENABLED=1 CC=$(CC) GOOS=$(GOOS) GOARCH=$(GOARCH) $(CUDA_CGO)
 endif
 endif
 

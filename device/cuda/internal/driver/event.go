@@ -25,7 +25,7 @@ type EventFlags uint
 
 const (
 	EventTiming   EventFlags = 1 << iota // Elapsed works
-	EventBlocking                        // Synchronize sleeps instead of spinning
+	eventBlocking                        // Synchronize sleeps instead of spinning
 )
 
 // NewEvent makes an event; it counts as passed until it is first recorded.
@@ -35,7 +35,7 @@ func (c *Context) NewEvent(flags EventFlags) (*Event, error) {
 	if flags&EventTiming == 0 {
 		f |= cu.DisableTiming
 	}
-	if flags&EventBlocking != 0 {
+	if flags&eventBlocking != 0 {
 		f |= cu.BlockingSyncEvent
 	}
 	err := c.do("cuEventCreate", "", func() (err error) {

@@ -29,7 +29,7 @@ func NewKernel[A any](m *Module, name string) (*Kernel[A], error) {
 	for i, p := range params {
 		k.offsets[i] = p.offset
 	}
-	if !Has("cuFuncGetParamInfo") {
+	if !has("cuFuncGetParamInfo") {
 		return k, nil
 	}
 	for i := 0; ; i++ {
@@ -37,7 +37,7 @@ func NewKernel[A any](m *Module, name string) (*Kernel[A], error) {
 		switch {
 		case err != nil && i == len(params):
 			return k, nil
-		case errors.Is(err, InvalidValue):
+		case errors.Is(err, invalidValue):
 			return nil, layoutError[A](name, "the kernel has %d parameters, the struct %d", i, len(params))
 		case err != nil:
 			return nil, err

@@ -30,7 +30,7 @@ func init() {
 		d := must(OpenDevice(1))
 		peer := must(OpenDevice(0))
 		fmt.Println(must(d.UUID()), must(d.PCIBusID()), must(d.CanAccessPeer(peer)), must(d.Link(cu.PerformanceRank, peer)),
-			must(d.Attribute(HostNUMAID)))
+			must(d.Attribute(hostNUMAID)))
 		c := must(d.Retain())
 		pc := must(peer.Retain())
 		check(c.EnablePeer(pc))
@@ -49,7 +49,7 @@ func init() {
 		fmt.Println(string(h.Bytes()[100:127]), uintptr(h.DevicePtr()) == uintptr(h.Pointer()))
 		check(s.CopyPeerAsync(0x100000000001, pc, 0x200000000002, c, 5<<40))
 		check(s.Fill8Async(0x300000000003, 0xab, 6<<40))
-		check(s.WaitValue32(0x400000000004, 0xfffffff0, WaitAND))
+		check(s.WaitValue32(0x400000000004, 0xfffffff0, waitAND))
 		r := must(c.RegisterHost(unsafe.Add(h.Pointer(), 1<<20), 1<<40))
 		check(r.Free())
 		check(r.Free())
@@ -57,7 +57,7 @@ func init() {
 		fmt.Println(s.IsCapturing())
 		fmt.Println(s.Query())
 
-		e := must(c.NewEvent(EventTiming | EventBlocking))
+		e := must(c.NewEvent(EventTiming | eventBlocking))
 		check(e.Record(s))
 		fmt.Println(must(e.Since(e)))
 
@@ -83,7 +83,7 @@ func init() {
 		_, err = c.WrapStream(0x10000)
 		fmt.Println(err)
 		_, err = k.MaxActiveBlocks(128, 0) // an entry that the fake driver lacks
-		fmt.Println(err, errors.Is(err, NotFound))
+		fmt.Println(err, errors.Is(err, notFound))
 
 		check(cu.Memcpy3DPeer(exampleCopy()))
 		ref := must(cu.Module{}.TexRef("t"))
@@ -103,7 +103,7 @@ func init() {
 	children["old"] = func() {
 		c := must(must(OpenDevice(0)).Retain())
 		s := must(c.NewStream(0))
-		check(s.WaitValue32(0x400000000004, 7, WaitGEQ))
+		check(s.WaitValue32(0x400000000004, 7, waitGEQ))
 		_, err := s.IsCapturing()
 		fmt.Println(err)
 		m := must(c.LoadModule([]byte(".version 7.0"), JITOptions{}))
@@ -141,7 +141,7 @@ func init() {
 			_, err = s.IsCapturing()
 			check(err)
 			check(s.CopyToDeviceAsync(h.DevicePtr(), h.Pointer(), 16))
-			check(s.WaitValue32(h.DevicePtr(), 1, WaitEQ))
+			check(s.WaitValue32(h.DevicePtr(), 1, waitEQ))
 		}))
 	}
 }

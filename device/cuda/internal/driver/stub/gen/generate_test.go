@@ -22,7 +22,7 @@ func TestGenerate_Committed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if string(got) != want {
-			t.Errorf("%s is not what symbols.txt gives: run go generate ./device/cuda/driver", name)
+			t.Errorf("%s is not what symbols.txt gives: run go generate ./device/cuda/internal/driver", name)
 		}
 	}
 }

@@ -20,39 +20,39 @@ type Function struct {
 	name   string
 }
 
-// FunctionAttribute is a CUfunction_attribute.
-type FunctionAttribute int
+// functionAttribute is a CUfunction_attribute.
+type functionAttribute int
 
 // Attributes of functions; the last two can be set.
 const (
-	MaxThreads       FunctionAttribute = C.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
-	SharedBytes      FunctionAttribute = C.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES // static
-	LocalBytes       FunctionAttribute = C.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES  // per thread: spills show here
-	Registers        FunctionAttribute = C.CU_FUNC_ATTRIBUTE_NUM_REGS          // per thread
-	PTXVersion       FunctionAttribute = C.CU_FUNC_ATTRIBUTE_PTX_VERSION
-	BinaryVersion    FunctionAttribute = C.CU_FUNC_ATTRIBUTE_BINARY_VERSION
-	MaxDynamicShared FunctionAttribute = C.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-	SharedCarveout   FunctionAttribute = C.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT // percent of L1; -1: default
+	maxThreads       functionAttribute = C.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
+	SharedBytes      functionAttribute = C.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES // static
+	LocalBytes       functionAttribute = C.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES  // per thread: spills show here
+	Registers        functionAttribute = C.CU_FUNC_ATTRIBUTE_NUM_REGS          // per thread
+	ptxVersion       functionAttribute = C.CU_FUNC_ATTRIBUTE_PTX_VERSION
+	binaryVersion    functionAttribute = C.CU_FUNC_ATTRIBUTE_BINARY_VERSION
+	MaxDynamicShared functionAttribute = C.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+	SharedCarveout   functionAttribute = C.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT // percent of L1; -1: default
 )
 
 // Dim3 is the extent of a grid or block. Zeros in Y and Z count as 1.
 type Dim3 struct{ X, Y, Z uint32 }
 
-// MaxParams is the most parameters a kernel may have here.
-const MaxParams = C.TENSORCACHE_MAX_PARAMS
+// shimMaxParams is the most parameters a kernel may have here.
+const shimMaxParams = C.TENSORCACHE_MAX_PARAMS
 
 // Name returns the kernel's name.
 func (f *Function) Name() string { return f.name }
 
 // Attribute returns an attribute's value.
-func (f *Function) Attribute(a FunctionAttribute) (int, error) {
+func (f *Function) Attribute(a functionAttribute) (int, error) {
 	var v C.int
 	r := C.tensorcache_function_attribute(f.ctx.handle, f.handle, C.int(a), &v)
 	return int(v), f.check(r, "cuFuncGetAttribute")
 }
 
 // SetAttribute sets an attribute.
-func (f *Function) SetAttribute(a FunctionAttribute, value int) error {
+func (f *Function) SetAttribute(a functionAttribute, value int) error {
 	return f.check(C.tensorcache_function_set_attribute(f.ctx.handle, f.handle, C.int(a), C.int(value)),
 		"cuFuncSetAttribute")
 }
@@ -64,8 +64,8 @@ func (f *Function) MaxActiveBlocks(threads int, shared int64) (int, error) {
 	return int(blocks), f.check(r, "cuOccupancyMaxActiveBlocksPerMultiprocessor")
 }
 
-// Param returns where parameter i lies in the kernel's parameter space. Drivers before CUDA 12.4 return NotFound; an i
-// past the last parameter is InvalidValue.
+// Param returns where parameter i lies in the kernel's parameter space. Drivers before CUDA 12.4 return notFound; an i
+// past the last parameter is invalidValue.
 func (f *Function) Param(i int) (offset, bytes int64, err error) {
 	var o, n C.size_t
 	r := C.tensorcache_function_param(f.ctx.handle, f.handle, C.size_t(i), &o, &n)
@@ -86,7 +86,7 @@ func (f *Function) Launch(s *Stream, grid, block Dim3, shared int, args unsafe.P
 }
 
 // SignalsBegin says whether LaunchBegun works.
-func SignalsBegin() bool { return Version() >= 12030 && Has("cuLaunchKernelEx") }
+func SignalsBegin() bool { return Version() >= 12030 && has("cuLaunchKernelEx") }
 
 // LaunchBegun is Launch of a kernel with one parameter, at args; the event, made without EventTiming, passes once all of its
 // blocks have begun.

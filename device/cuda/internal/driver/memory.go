@@ -34,20 +34,20 @@ func (c *Context) Free(p DevicePtr) error {
 	return c.do("cuMemFree", fmt.Sprintf("of %#x", uint64(p)), func() error { return cu.MemFree(cu.DevicePtr(p)) })
 }
 
-// Kind says where memory lies.
-type Kind uint32
+// kind says where memory lies.
+type kind uint32
 
 // The kinds of memory.
 const (
-	KindUnknown Kind = 0 // the driver does not know the address: ordinary host memory, or none
-	KindHost    Kind = 1 // page-locked
-	KindDevice  Kind = 2
-	KindUnified Kind = 4
+	kindUnknown kind = 0 // the driver does not know the address: ordinary host memory, or none
+	kindHost    kind = 1 // page-locked
+	kindDevice  kind = 2
+	kindUnified kind = 4
 )
 
-// PointerInfo is what the driver knows about an address.
-type PointerInfo struct {
-	Kind    Kind
+// pointerInfo is what the driver knows about an address.
+type pointerInfo struct {
+	Kind    kind
 	Managed bool
 	Device  int       // ordinal of the device that the memory is on or was registered for; -1: unknown
 	Start   DevicePtr // of the allocation
@@ -56,16 +56,16 @@ type PointerInfo struct {
 }
 
 // Pointer returns what the driver knows about an address, of the host or a device.
-func (c *Context) Pointer(p DevicePtr) (PointerInfo, error) {
+func (c *Context) Pointer(p DevicePtr) (pointerInfo, error) {
 	var info C.struct_tensorcache_pointer
 	if r := C.tensorcache_pointer_info(c.handle, C.uint64_t(p), &info); r != 0 {
-		return PointerInfo{}, failed(r, "cuPointerGetAttributes", fmt.Sprintf("of %#x", uint64(p)), c.device.ordinal)
+		return pointerInfo{}, failed(r, "cuPointerGetAttributes", fmt.Sprintf("of %#x", uint64(p)), c.device.ordinal)
 	}
 	if info.memory_type == 0 {
-		return PointerInfo{Device: -1}, nil
+		return pointerInfo{Device: -1}, nil
 	}
-	return PointerInfo{
-		Kind:    Kind(info.memory_type),
+	return pointerInfo{
+		Kind:    kind(info.memory_type),
 		Managed: info.managed != 0,
 		Device:  int(info.device),
 		Start:   DevicePtr(info.start),

@@ -7,22 +7,22 @@ type Result int32
 
 // Results that callers tell apart.
 const (
-	Success                 Result = 0
-	InvalidValue            Result = 1
+	success                 Result = 0
+	invalidValue            Result = 1
 	OutOfMemory             Result = 2
-	NoDevice                Result = 100
-	InvalidContext          Result = 201
-	InvalidPTX              Result = 218
-	NotFound                Result = 500
-	NotReady                Result = 600
-	IllegalAddress          Result = 700
-	PeerAlreadyEnabled      Result = 704
-	HostAlreadyRegistered   Result = 712
-	LaunchFailed            Result = 719
-	NotPermitted            Result = 800
-	NotSupported            Result = 801
-	StreamCaptureImplicit   Result = 906
-	StreamCaptureNotAllowed Result = 900
+	noDevice                Result = 100
+	invalidContext          Result = 201
+	invalidPTX              Result = 218
+	notFound                Result = 500
+	notReady                Result = 600
+	illegalAddress          Result = 700
+	peerAlreadyEnabled      Result = 704
+	hostAlreadyRegistered   Result = 712
+	launchFailed            Result = 719
+	notPermitted            Result = 800
+	notSupported            Result = 801
+	streamCaptureImplicit   Result = 906
+	streamCaptureNotAllowed Result = 900
 )
 
 // Name returns the driver API's name of the result, such as CUDA_ERROR_OUT_OF_MEMORY.

@@ -26,7 +26,7 @@ func init() {
 		_, err = cu.GetDevice(0)
 		fmt.Println("get:", failedCU(err, "cuDeviceGet", "", 0))
 		fmt.Println("result:", Result(4242))
-		fmt.Println("has:", Has("cuMemAlloc_v2"), Has("cuStreamIsCapturing"), Has("cuNoSuchThing"))
+		fmt.Println("has:", has("cuMemAlloc_v2"), has("cuStreamIsCapturing"), has("cuNoSuchThing"))
 	}
 	children["race"] = func() {
 		var wrong atomic.Int64

@@ -46,7 +46,7 @@ func TestLayout_Refused(t *testing.T) {
 }
 
 func TestLayout_MaxParams(t *testing.T) {
-	if maxParams != MaxParams {
-		t.Errorf("maxParams is %d, the shim's is %d", maxParams, MaxParams)
+	if maxParams != shimMaxParams {
+		t.Errorf("maxParams is %d, the shim's is %d", maxParams, shimMaxParams)
 	}
 }

@@ -19,19 +19,19 @@ type Device struct {
 	cu      cu.Device
 }
 
-// Attribute is a CUdevice_attribute: those of gorgonia.org/cu and the newer ones below.
-type Attribute = cu.DeviceAttribute
+// attribute is a CUdevice_attribute: those of gorgonia.org/cu and the newer ones below.
+type attribute = cu.DeviceAttribute
 
 // Attributes that gorgonia.org/cu has no names for.
 const (
-	MaxSharedMemoryPerBlockOptin  Attribute = 97  // dynamic and static, after Function.SetAttribute
-	HostRegisterSupported         Attribute = 99  // RegisterHost works
-	ReadOnlyHostRegisterSupported Attribute = 113 // so does RegisterHost of read-only pages
-	HostNUMAID                    Attribute = 134 // NUMA node of the host nearest to the device; -1: none
+	MaxSharedMemoryPerBlockOptin  attribute = 97  // dynamic and static, after Function.SetAttribute
+	hostRegisterSupported         attribute = 99  // RegisterHost works
+	readOnlyHostRegisterSupported attribute = 113 // so does RegisterHost of read-only pages
+	hostNUMAID                    attribute = 134 // NUMA node of the host nearest to the device; -1: none
 )
 
-// LinkAttribute is a CUdevice_P2PAttribute: cu.PerformanceRank, cu.P2PAccessSupported, cu.P2PNativeAomicSupported.
-type LinkAttribute = cu.P2PAttribute
+// linkAttribute is a CUdevice_P2PAttribute: cu.PerformanceRank, cu.P2PAccessSupported, cu.P2PNativeAomicSupported.
+type linkAttribute = cu.P2PAttribute
 
 // NumDevices returns how many devices there are; 0 without a usable driver.
 func NumDevices() int {
@@ -100,7 +100,7 @@ func (d Device) TotalMemory() (int64, error) {
 }
 
 // Attribute returns an attribute's value.
-func (d Device) Attribute(a Attribute) (int, error) {
+func (d Device) Attribute(a attribute) (int, error) {
 	v, err := d.cu.Attribute(a)
 	if err != nil {
 		err = failedCU(err, "cuDeviceGetAttribute", fmt.Sprintf("%d", int(a)), d.ordinal)
@@ -126,7 +126,7 @@ func (d Device) CanAccessPeer(peer Device) (bool, error) {
 }
 
 // Link returns an attribute of the link from d to peer.
-func (d Device) Link(a LinkAttribute, peer Device) (int, error) {
+func (d Device) Link(a linkAttribute, peer Device) (int, error) {
 	v, err := d.cu.P2PAttribute(a, peer.cu)
 	if err != nil {
 		err = failedCU(err, "cuDeviceGetP2PAttribute", fmt.Sprintf("%d to device %d", a, peer.ordinal), d.ordinal)

@@ -110,19 +110,19 @@ func (s *Stream) WaitEvent(e *Event) error {
 	return s.ctx.check(C.tensorcache_stream_wait_event(s.ctx.handle, s.handle, e.handle), "cuStreamWaitEvent")
 }
 
-// Wait is a condition on a word in memory.
-type Wait uint32
+// wait is a condition on a word in memory.
+type wait uint32
 
 // The conditions.
 const (
-	WaitGEQ Wait = C.CU_STREAM_WAIT_VALUE_GEQ // int32(word - value) >= 0
-	WaitEQ  Wait = C.CU_STREAM_WAIT_VALUE_EQ  // word == value
-	WaitAND Wait = C.CU_STREAM_WAIT_VALUE_AND // word & value != 0
+	waitGEQ wait = C.CU_STREAM_WAIT_VALUE_GEQ // int32(word - value) >= 0
+	waitEQ  wait = C.CU_STREAM_WAIT_VALUE_EQ  // word == value
+	waitAND wait = C.CU_STREAM_WAIT_VALUE_AND // word & value != 0
 )
 
 // WaitValue32 makes the stream's later work wait until the word, 4-byte aligned in page-locked or device memory,
 // meets the condition.
-func (s *Stream) WaitValue32(p DevicePtr, value uint32, until Wait) error {
+func (s *Stream) WaitValue32(p DevicePtr, value uint32, until wait) error {
 	return s.ctx.check(C.tensorcache_stream_wait_value32(s.ctx.handle, s.handle, C.uint64_t(p), C.uint32_t(value),
 		C.uint(until)), "cuStreamWaitValue32")
 }
@@ -135,7 +135,7 @@ func (s *Stream) WriteValue32(p DevicePtr, value uint32) error {
 
 // ready turns CUDA_ERROR_NOT_READY into false.
 func (c *Context) ready(r C.int, call string) (bool, error) {
-	if Result(r) == NotReady {
+	if Result(r) == notReady {
 		return false, nil
 	}
 	return r == 0, c.check(r, call)

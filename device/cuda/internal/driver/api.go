@@ -59,8 +59,8 @@ func Version() int {
 	return max(cu.Version(), 0)
 }
 
-// Has says whether the driver has the entry, by its exported name, such as cuStreamWaitValue32_v2.
-func Has(entry string) bool {
+// has says whether the driver has the entry, by its exported name, such as cuStreamWaitValue32_v2.
+func has(entry string) bool {
 	name := C.CString(entry)
 	defer C.free(unsafe.Pointer(name))
 	return C.tensorcache_cuda_has(name) != 0
