@@ -165,26 +165,25 @@ func curveCharts(curves []MissRatioCurve) (charts []*chart) {
 	differ := slices.ContainsFunc(curves, func(m MissRatioCurve) bool {
 		return slices.ContainsFunc(m.Points, func(p CurvePoint) bool { return p.ByteMissRatio != 0 && p.ByteMissRatio != p.MissRatio })
 	})
-	for _, ratio := range []struct {
+	type kind struct {
 		title, name string
 		of          func(CurvePoint) float64
-		drawn       bool
-	}{
-		{"Miss-ratio curve: ", "miss ratio", func(p CurvePoint) float64 { return p.MissRatio }, true},
-		{"Byte miss-ratio curve: ", "byte miss ratio", func(p CurvePoint) float64 { return p.ByteMissRatio }, differ},
-	} {
+	}
+	kinds := []kind{{"Miss-ratio curve: ", "miss ratio", func(p CurvePoint) float64 { return p.MissRatio }}}
+	if differ {
+		kinds = append(kinds, kind{"Byte miss-ratio curve: ", "byte miss ratio", func(p CurvePoint) float64 { return p.ByteMissRatio }})
+	}
+	for _, k := range kinds {
 		of := map[string]*chart{}
 		for i := range curves {
 			m := &curves[i]
 			key := fmt.Sprint(m.inObjects(), m.Trace)
 			c := of[key]
 			if c == nil || len(c.lines) == looks {
-				c = &chart{title: ratio.title + cmp.Or(m.Trace, m.File), y: byPercent.named(ratio.name).zero()}
-				if ratio.drawn {
-					of[key], charts = c, append(charts, c)
-				}
+				c = &chart{title: k.title + cmp.Or(m.Trace, m.File), y: byPercent.named(k.name).zero()}
+				of[key], charts = c, append(charts, c)
 			}
-			c.addCurve(m, ratio.of)
+			c.addCurve(m, k.of)
 		}
 	}
 	return slices.DeleteFunc(charts, func(c *chart) bool { return len(xsOf(c.lines)) == 0 })

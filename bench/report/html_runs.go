@@ -56,8 +56,7 @@ func batches(x *group) (points []xy) {
 		for _, h := range all {
 			values = append(values, h[i])
 		}
-		slices.Sort(values)
-		points = append(points, xy{X: float64((i + 1) * each), Y: middle(values)})
+		points = append(points, xy{X: float64((i + 1) * each), Y: experiment.Median(values)})
 	}
 	return points
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -223,17 +224,16 @@ func Simulate(ctx context.Context, c Config, bar Progress) (*Simulation, error) 
 	}
 	var stream *Stream
 	if slices.ContainsFunc(jobs, func(j job) bool { return j.admission != nil }) {
-		stream = c.stream(t)
+		if stream, err = c.stream(t); err != nil {
+			return nil, err
+		}
 	}
 
 	bar.Stage("simulating", len(jobs))
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	out := &Simulation{Source: source, Results: make([]Result, len(jobs))}
-	workers := c.Workers
-	if workers == 0 {
-		workers = runtime.GOMAXPROCS(0)
-	}
+	workers := cmp.Or(c.Workers, runtime.GOMAXPROCS(0))
 	next := make(chan int)
 	var wg sync.WaitGroup
 	for range min(workers, len(jobs)) {
@@ -295,21 +295,22 @@ func (c *Config) run(ctx context.Context, j job, t *demand.Trace, stream *Stream
 	return nil
 }
 
-// stream returns the trace's gets as batches, one between any two refreshes.
-func (c *Config) stream(t *demand.Trace) *Stream {
-	g := &gets{ids: t.IDs, batch: c.RefreshRequests}
+// stream returns the trace's gets as batches, one between any two refreshes. REQUIRES: there is one.
+func (c *Config) stream(t *demand.Trace) (*Stream, error) {
+	ids := t.IDs
 	if t.Ops != nil {
-		g.ids = nil
+		ids = nil
 		for i, op := range t.Ops {
 			if op == trace.Get {
-				g.ids = append(g.ids, t.IDs[i])
+				ids = append(ids, t.IDs[i])
 			}
 		}
 	}
-	if g.batch == 0 {
-		g.batch = max(256, len(g.ids)/250)
+	gets, err := workload.NewReplay(ids, cmp.Or(c.RefreshRequests, max(256, len(ids)/250)))
+	if err != nil {
+		return nil, err
 	}
-	s := &Stream{Name: c.Trace, Batches: g, Slot: make([]uint32, t.Rows)}
+	s := &Stream{Name: c.Trace, Batches: gets, Slot: make([]uint32, t.Rows)}
 	for r := range s.Slot {
 		s.Slot[r] = 1
 		if t.Sizes != nil {
@@ -317,23 +318,5 @@ func (c *Config) stream(t *demand.Trace) *Stream {
 		}
 	}
 	s.Stored = s.Slot
-	return s
-}
-
-// gets is a trace's gets as a workload.
-type gets struct {
-	ids   []uint32
-	batch int
-}
-
-var _ workload.Workload = (*gets)(nil)
-
-func (g *gets) Kind() string               { return "trace" }
-func (g *gets) Batches() int               { return (len(g.ids) + g.batch - 1) / g.batch }
-func (g *gets) NewCursor() workload.Cursor { return g }
-func (g *gets) Batch(i int, dst []int64) []int64 {
-	for _, id := range g.ids[i*g.batch : min((i+1)*g.batch, len(g.ids))] {
-		dst = append(dst, int64(id))
-	}
-	return dst
+	return s, nil
 }

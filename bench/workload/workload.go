@@ -52,7 +52,7 @@ func (t *tabled) RowBytes(int64) int64 { return 0 }
 
 var (
 	_ Workload = (*NeighborSampling)(nil)
-	_ Workload = (*Replay)(nil)
+	_ Workload = (*Replay[int64])(nil)
 	_ Tabled   = (*DLRM)(nil)
 	_ Tabled   = (*KVBlocks)(nil)
 	_ Tabled   = (*Mix)(nil)
