@@ -1,9 +1,11 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
@@ -170,4 +172,47 @@ func (c *driftingCursor) Batch(i int, dst []int64) []int64 {
 		dst[n+j] = (dst[n+j] + shift) % c.d.rows
 	}
 	return dst
+}
+
+// Optimal returns what static-optimal achieves in the measured batches, chosen anew for each phase with that phase's own
+// accesses: the ceiling for a cache that does not change within a phase.
+func Optimal(s *Stream) *Outcome {
+	phase := s.Phase
+	if phase == 0 {
+		phase = s.Batches.Batches()
+	}
+	out := &Outcome{}
+	cursor := s.Batches.NewCursor()
+	counts := make([]int64, len(s.Slot))
+	var rows []int64
+	for first := s.Warmup; first < s.Batches.Batches(); first += phase {
+		clear(counts)
+		for i := first; i < min(first+phase, s.Batches.Batches()); i++ {
+			rows = cursor.Batch(i, rows[:0])
+			for _, r := range rows {
+				counts[r]++
+			}
+			out.Lookups += int64(len(rows))
+		}
+		var order []int64
+		for r, n := range counts {
+			if n > 0 {
+				order = append(order, int64(r))
+			}
+		}
+		slices.SortFunc(order, func(a, b int64) int {
+			if c := cmp.Compare(counts[b]*int64(s.Slot[a]), counts[a]*int64(s.Slot[b])); c != 0 {
+				return c
+			}
+			return cmp.Compare(a, b)
+		})
+		room := s.Capacity
+		for _, r := range order {
+			if room -= int64(s.Slot[r]); room < 0 {
+				break
+			}
+			out.Hits += counts[r]
+		}
+	}
+	return out
 }

@@ -1,4 +1,4 @@
-package telemetry
+package telemetry_test
 
 import (
 	"encoding/json"
@@ -25,11 +25,11 @@ type panel struct {
 	Panels      []panel
 }
 
-// series are the labels of each metric of a scrape.
-type series map[string]map[string]bool
+// scraped are the labels of each metric of a scrape.
+type scraped map[string]map[string]bool
 
-func newSeries(families map[string]*dto.MetricFamily) series {
-	all := series{}
+func newScraped(families map[string]*dto.MetricFamily) scraped {
+	all := scraped{}
 	for name, f := range families {
 		names, has := []string{name}, map[string]bool{}
 		if f.GetType() == dto.MetricType_HISTOGRAM {
@@ -50,7 +50,7 @@ func newSeries(families map[string]*dto.MetricFamily) series {
 
 // check holds a query against what there is: its metrics, the labels that they are chosen and summed by, and that counters are asked
 // for their rate. It returns the metrics.
-func (all series) check(expr string) (metrics []string, err error) {
+func (all scraped) check(expr string) (metrics []string, err error) {
 	// Grafana's variables, as values that they may have.
 	expr = strings.NewReplacer("$__rate_interval", "1m", "$cache", ".*").Replace(expr)
 	e, err := parser.ParseExpr(expr)
@@ -101,7 +101,7 @@ func (f inspect) Visit(node parser.Node, path []parser.Node) (parser.Visitor, er
 
 // TestDashboard_Queries parses every query of the dashboard as Prometheus does, and holds it against a scrape.
 func TestDashboard_Queries(t *testing.T) {
-	b, err := os.ReadFile("../../docs/dashboards/tensorcache.json")
+	b, err := os.ReadFile("../../../docs/dashboards/tensorcache.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestDashboard_Queries(t *testing.T) {
 	work(t, c)
 	scrape(t, url)
 	time.Sleep(150 * time.Millisecond) // the use of the host link is that between two scrapes
-	all := newSeries(scrape(t, url))
+	all := newScraped(scrape(t, url))
 	queries, asked := 0, map[string]bool{}
 	var check func(p panel)
 	check = func(p panel) {

@@ -1,4 +1,4 @@
-package oteltest
+package telemetry_test
 
 import (
 	"bufio"
@@ -149,7 +149,7 @@ func Read(from io.Reader) (*Received, error) {
 	lines.Buffer(nil, 1<<28)
 	for lines.Scan() {
 		if err := r.add(lines.Bytes()); err != nil {
-			return nil, fmt.Errorf("oteltest: %w in %.200s", err, lines.Bytes())
+			return nil, fmt.Errorf("received: %w in %.200s", err, lines.Bytes())
 		}
 	}
 	return r, lines.Err()

@@ -1,11 +1,8 @@
-// Command draw draws what a Collector's file exporter has written of cachebench, for docs/tracing.md: the trace with the most kinds of
-// misses as a waterfall, and metrics over time.
-//
-//	go run ./internal/oteltest/draw received.jsonl docs/dashboards
-package main
+package telemetry_test
 
 import (
 	"cmp"
+	"flag"
 	"fmt"
 	"html"
 	"log"
@@ -14,25 +11,30 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/tensorcache/tensorcache/internal/oteltest"
+	"testing"
 )
 
-func main() {
-	if len(os.Args) != 3 {
-		log.Fatal("usage: draw RECEIVED.jsonl FOLDER")
+var received = flag.String("received", "", "file that a Collector's file exporter has written of cachebench, for TestDraw")
+
+// TestDraw draws the pictures of docs/tracing.md: the trace with the most kinds of misses as a waterfall, and metrics over time.
+//
+//	go -C internal/interop test ./telemetry -run '^TestDraw$' -received /tmp/received.jsonl
+func TestDraw(t *testing.T) {
+	if *received == "" {
+		t.Skip("-received names no file")
 	}
-	f, err := os.Open(os.Args[1])
+	f, err := os.Open(*received)
 	if err != nil {
-		log.Fatal(err)
+		t.Fatal(err)
 	}
-	r, err := oteltest.Read(f)
+	defer f.Close()
+	r, err := Read(f)
 	if err != nil {
-		log.Fatal(err)
+		t.Fatal(err)
 	}
-	for name, draw := range map[string]func(*oteltest.Received) string{"trace.svg": trace, "metrics.svg": metrics} {
-		if err := os.WriteFile(filepath.Join(os.Args[2], name), []byte(draw(r)), 0o644); err != nil {
-			log.Fatal(err)
+	for name, draw := range map[string]func(*Received) string{"trace.svg": trace, "metrics.svg": metrics} {
+		if err := os.WriteFile(filepath.Join("../../../docs/dashboards", name), []byte(draw(r)), 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
@@ -54,8 +56,8 @@ func (p *picture) end(width, height int) string {
 }
 
 // trace draws the Gather whose events have the most reasons, the later the better.
-func trace(r *oteltest.Received) string {
-	var best *oteltest.Span
+func trace(r *Received) string {
+	var best *Span
 	most := 0
 	for i := range r.Spans {
 		s := &r.Spans[i]
@@ -72,13 +74,13 @@ func trace(r *oteltest.Received) string {
 	if best == nil {
 		log.Fatal("no Gather among the spans")
 	}
-	spans := []oteltest.Span{*best}
+	spans := []Span{*best}
 	for _, s := range r.Spans {
 		if s.ParentSpanID == best.SpanID {
 			spans = append(spans, s)
 		}
 	}
-	slices.SortStableFunc(spans[1:], func(a, b oteltest.Span) int { return cmp.Compare(a.StartTimeUnixNano, b.StartTimeUnixNano) })
+	slices.SortStableFunc(spans[1:], func(a, b Span) int { return cmp.Compare(a.StartTimeUnixNano, b.StartTimeUnixNano) })
 	const left, width = 150., 780.
 	p, y := &picture{}, 58.
 	p.text(16, 26, 15, "bold", "trace "+best.TraceID)
@@ -144,7 +146,7 @@ type series struct {
 }
 
 // over returns the series of an instrument by the values of an attribute.
-func over(r *oteltest.Received, name, by string) (all []*series) {
+func over(r *Received, name, by string) (all []*series) {
 	first := int64(0)
 	for _, p := range r.Points {
 		if p.Attributes["tensorcache.cache.name"] != "cachebench" {
@@ -183,7 +185,7 @@ func rates(all []*series) []*series {
 	return all
 }
 
-func metrics(r *oteltest.Received) string {
+func metrics(r *Received) string {
 	hits, lookups := rates(over(r, "tensorcache.hits", "tensorcache.hit.slab")), rates(over(r, "tensorcache.lookups", "tensorcache.table.name"))
 	ratio := []*series{}
 	for _, s := range hits {

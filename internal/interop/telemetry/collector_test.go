@@ -1,5 +1,6 @@
-// Package oteltest runs a real OpenTelemetry Collector for tests, and reads what it received.
-package oteltest
+// Package telemetry_test tests telemetry with a real OpenTelemetry Collector and with Prometheus's query parser. It is a module of its own,
+// so that they are no dependencies of tensorcache.
+package telemetry_test
 
 import (
 	"bytes"
@@ -9,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -32,28 +32,16 @@ type Collector struct {
 // asked for nor there already: the first build takes minutes, and a couple of hundred modules.
 func build(t testing.TB) string {
 	t.Helper()
-	_, self, _, ok := runtime.Caller(0)
 	required := os.Getenv(RequireEnv) != ""
-	dir, err := os.Getwd()
-	for err == nil && ok { // built with -trimpath, self is no path: look for the module's root
-		if _, e := os.Stat(filepath.Join(dir, "internal", "oteltest", "collector", "go.mod")); e == nil {
-			break
-		}
-		if parent := filepath.Dir(dir); parent != dir {
-			dir = parent
-			continue
-		}
-		err = fmt.Errorf("the Collector's source is not above the working directory (%s)", self)
-	}
+	binary, err := filepath.Abs("../../../build/otel-collector")
 	if err != nil {
 		t.Fatal(err)
 	}
-	binary := filepath.Join(dir, "build", "otel-collector")
 	if _, err := os.Stat(binary); err != nil && !required {
 		t.Skipf("no OpenTelemetry Collector: `make collector` builds one, %s=1 has the test do it", RequireEnv)
 	}
 	cmd := exec.Command("go", "build", "-o", binary, ".")
-	cmd.Dir = filepath.Join(dir, "internal", "oteltest", "collector")
+	cmd.Dir = "../collector"
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		if required {

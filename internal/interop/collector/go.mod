@@ -1,4 +1,4 @@
-module github.com/tensorcache/tensorcache/internal/oteltest/collector
+module github.com/tensorcache/tensorcache/internal/interop/collector
 
 go 1.26.0
 
