@@ -210,9 +210,9 @@ func TestHostNodes_Logged(t *testing.T) {
 // TestHostNodes_Bad: each fault is named, with its value and what it must be.
 func TestHostNodes_Bad(t *testing.T) {
 	for want, nodes := range map[string][]int{
-		"cache: HostNodes (-2) must not be negative, but for AnyNode alone":                             {-2},
-		"cache: HostNodes (-1) must not be negative, but for AnyNode alone":                             {0, -1},
-		"cache: HostNodes (1) must not be named twice":                                                  {1, 0, 1},
+		"cache: HostNodes (-2) must not be negative, but for AnyNode alone":                              {-2},
+		"cache: HostNodes (-1) must not be negative, but for AnyNode alone":                              {0, -1},
+		"cache: HostNodes (1) must not be named twice":                                                   {1, 0, 1},
 		"cache: Host.Nodes (1) must be a node whose memory this process can have: 0, 2, 3":               {0, 1},
 		"cache: Host.Nodes (4) must be a node whose memory this process can have: 0, 2, 3":               {4},
 		"cache: Host.Nodes (0) must be a node whose memory this process can have: the system names none": {0},
