@@ -18,8 +18,8 @@ func BenchmarkUpdate(b *testing.B) {
 		for _, n := range []int{1, 64, 1024} {
 			b.Run(fmt.Sprintf("%v/rows=%d", mode, n), func(b *testing.B) {
 				c := newCache(b, cache.Options{
-					Tables: []cache.Table{fromBytes(b, "x", data, rowBytes)}, Budget: int64(len(data) / 10), Codec: "ibp4", HostTier: mode,
-					Admission: admission.NewStaticFrequency(), Device: "host",
+					Tables: []cache.Table{fromBytes(b, "x", data, rowBytes)}, Budget: int64(len(data) / 10), Codec: "ibp4", Host: cache.HostOptions{Tier: mode},
+					Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency()}, Devices: cache.DeviceOptions{Backend: "host"},
 				})
 				r := rand.New(rand.NewPCG(1, 1))
 				ids := make([]int64, n)
@@ -44,7 +44,7 @@ func BenchmarkRefresh(b *testing.B) {
 	data := normalTable(rows, rowBytes/4, 1)
 	p := &scripted{ranking: rowKeys(0, rows)}
 	c := newCache(b, cache.Options{
-		Tables: []cache.Table{fromBytes(b, "x", data, rowBytes)}, Budget: int64(len(data) / 8), Codec: "ibp4", Admission: p, Device: "host",
+		Tables: []cache.Table{fromBytes(b, "x", data, rowBytes)}, Budget: int64(len(data) / 8), Codec: "ibp4", Admission: cache.AdmissionOptions{Policy: p}, Devices: cache.DeviceOptions{Backend: "host"},
 	})
 	from := int64(0)
 	before := stats(b, c)
@@ -69,7 +69,7 @@ func BenchmarkGather_Sampling(b *testing.B) {
 	for _, rate := range []float64{0, 1. / 16, 1} {
 		b.Run(fmt.Sprintf("rate=%v", rate), func(b *testing.B) {
 			c := newCache(b, cache.Options{
-				Tables: []cache.Table{fromBytes(b, "x", data, rowBytes)}, Budget: int64(len(data) / 10), Admission: &randomPolicy{}, Device: "host",
+				Tables: []cache.Table{fromBytes(b, "x", data, rowBytes)}, Budget: int64(len(data) / 10), Admission: cache.AdmissionOptions{Policy: &randomPolicy{}}, Devices: cache.DeviceOptions{Backend: "host"},
 				Refresh: cache.RefreshOptions{Accesses: rate},
 			})
 			ids := zipf(rand.New(rand.NewPCG(1, 1)), rows, 20_000)
@@ -89,7 +89,7 @@ func allCached(t testing.TB) (c *cache.Cache, data []byte, ids []int64, out []by
 	const rows, rowBytes = 20_000, 512
 	data = noise(rows, rowBytes, 1)
 	c = newCache(t, cache.Options{
-		Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: int64(2 * len(data)), Codec: "none", Device: "host", Workers: 1,
+		Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: int64(2 * len(data)), Codec: "none", Devices: cache.DeviceOptions{Backend: "host"}, Host: cache.HostOptions{Workers: 1},
 	})
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 1000 {

@@ -134,16 +134,16 @@ func TestGather_EqualsMap(t *testing.T) {
 		}
 		o := cache.Options{
 			Tables: tables, Budget: rapid.Int64Range(8000, 100_000).Draw(t, "budget"),
-			Devices:  rapid.IntRange(1, 8).Draw(t, "devices"),
-			Codec:    rapid.SampledFrom([]string{"auto", "none", "ibp", "ibp4", "ibp8"}).Draw(t, "codec"),
-			HostTier: rapid.SampledFrom([]cache.HostTier{cache.InPlace, cache.Packed}).Draw(t, "host tier"),
-			Training: batches(0, zipf(r, len(data[0])/tables[0].RowBytes(), 200)),
-			Seed:     seed, Workers: rapid.IntRange(0, 3).Draw(t, "workers"),
+			Devices:   cache.DeviceOptions{Count: rapid.IntRange(1, 8).Draw(t, "devices")},
+			Codec:     rapid.SampledFrom([]cache.Codec{"auto", "none", "ibp", "ibp4", "ibp8"}).Draw(t, "codec"),
+			Host:      cache.HostOptions{Tier: rapid.SampledFrom([]cache.HostTier{cache.InPlace, cache.Packed}).Draw(t, "host tier"), Workers: rapid.IntRange(0, 3).Draw(t, "workers")},
+			Admission: cache.AdmissionOptions{Training: batches(0, zipf(r, len(data[0])/tables[0].RowBytes(), 200))},
+			Seed:      seed,
 		}
 		if policy == "static-degree" {
-			o.Admission = admission.NewStaticDegree(degrees...)
+			o.Admission.Policy = admission.NewStaticDegree(degrees...)
 		} else {
-			o.Admission = policies[policy]()
+			o.Admission.Policy = policies[policy]()
 		}
 		c, err := cache.New(o)
 		if err != nil {
@@ -170,7 +170,7 @@ func TestGather_EqualsMap(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.MetadataBytes+s.PayloadBytes > s.BudgetBytes || s.BudgetBytes != o.Budget*int64(o.Devices) {
+		if s.MetadataBytes+s.PayloadBytes > s.BudgetBytes || s.BudgetBytes != o.Budget*int64(o.Devices.Count) {
 			t.Fatalf("metadata %d + payload %d, budget %d", s.MetadataBytes, s.PayloadBytes, s.BudgetBytes)
 		}
 		for i, ts := range s.Tables {
@@ -190,8 +190,8 @@ func TestGather_EveryDeviceGivesTheSameBytes(t *testing.T) {
 	data := normalTable(rows, rowBytes/4, 3)
 	r := rand.New(rand.NewPCG(4, 4))
 	c := newCache(t, cache.Options{
-		Tables: []cache.Table{fromBytes(t, "features", data, rowBytes)}, Budget: 100_000, Devices: 8,
-		Admission: admission.NewStaticFrequency(), Training: batches(0, zipf(r, rows, 4000)),
+		Tables: []cache.Table{fromBytes(t, "features", data, rowBytes)}, Budget: 100_000, Devices: cache.DeviceOptions{Count: 8},
+		Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency(), Training: batches(0, zipf(r, rows, 4000))},
 	})
 	ids := zipf(r, rows, 3000)
 	var hits int64
@@ -216,7 +216,7 @@ func TestGather_ConcurrentAndAsync(t *testing.T) {
 	const rows, rowBytes = 4000, 256
 	data := normalTable(rows, rowBytes/4, 5)
 	c := newCache(t, cache.Options{
-		Tables: []cache.Table{fromBytes(t, "a", data, rowBytes), fromBytes(t, "b", data[rowBytes:], rowBytes)}, Budget: 200_000, Devices: 2,
+		Tables: []cache.Table{fromBytes(t, "a", data, rowBytes), fromBytes(t, "b", data[rowBytes:], rowBytes)}, Budget: 200_000, Devices: cache.DeviceOptions{Count: 2},
 	})
 	var wg sync.WaitGroup
 	for g := range 12 {
@@ -348,7 +348,7 @@ func (c *slowContext) Err() error {
 func TestNew_BudgetLargerThanTableCachesAll(t *testing.T) {
 	data := normalTable(500, 32, 10)
 	for _, tier := range []cache.HostTier{cache.InPlace, cache.Packed} {
-		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "f", data, 128)}, Budget: 1 << 59, HostTier: tier, Devices: 2})
+		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "f", data, 128)}, Budget: 1 << 59, Host: cache.HostOptions{Tier: tier}, Devices: cache.DeviceOptions{Count: 2}})
 		rows := make([]int64, 500)
 		for i := range rows {
 			rows[i] = int64(499 - i)
@@ -395,7 +395,7 @@ func TestNew_LongestAndShortestRows(t *testing.T) {
 func TestNew_FullSlabMetadata(t *testing.T) {
 	data := normalTable(4000, 128, 12)
 	for _, devices := range []int{1, 2} {
-		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "f", data, 512)}, Budget: 300_000, Codec: "none", Devices: devices})
+		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "f", data, 512)}, Budget: 300_000, Codec: "none", Devices: cache.DeviceOptions{Count: devices}})
 		s := stats(t, c)
 		perRow := float64(s.MetadataBytes-int64(devices)*slab.TailSlack) / float64(s.Tables[0].CachedRows) / float64(devices)
 		if perRow > 24 || s.BudgetBytes-s.MetadataBytes-s.PayloadBytes > int64(devices)*20*512 {
@@ -417,7 +417,7 @@ func TestNew_MissesHaveReasons(t *testing.T) {
 	}
 	c := newCache(t, cache.Options{
 		Tables: []cache.Table{fromBytes(t, "f", data, rowBytes)}, Budget: 20_000, Codec: "none",
-		Admission: admission.NewStaticFrequency(), Training: batches(0, seen, seen[:100], seen[:100]),
+		Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency(), Training: batches(0, seen, seen[:100], seen[:100])},
 	})
 	all := make([]int64, rows)
 	for i := range all {
@@ -449,7 +449,7 @@ func TestNew_OversizeRows(t *testing.T) {
 		data[i] = byte(r.Uint32())
 	}
 	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "f", data, 100_000)}, Budget: 50_000, Codec: "ibp8",
-		Admission: admission.NewStaticFrequency(), Training: batches(0, []int64{0, 0, 1, 2})})
+		Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency(), Training: batches(0, []int64{0, 0, 1, 2})}})
 	out := make([]byte, len(data))
 	if err := c.Gather(ctx, 0, []int64{0, 1, 2}, out); err != nil {
 		t.Fatal(err)
@@ -462,13 +462,13 @@ func TestNew_OversizeRows(t *testing.T) {
 func TestNew_BadOptions(t *testing.T) {
 	good := func() []cache.Table { return []cache.Table{fromBytes(t, "f", make([]byte, 5440), 272)} }
 	for want, o := range map[string]cache.Options{
-		"cache: Tables (0) must be 1 to 256":                                                    {Budget: 1},
-		"cache: Budget (0 B) must be at least one slot (16 B) and its hashmap":                  {Tables: good()},
-		"cache: Device (\"gpu\") must be auto, host or cuda":                                    {Tables: good(), Budget: 4096, Device: "gpu"},
-		"cache: Devices (9) must be 1 to 8\ncache: Workers (-1) must not be negative":           {Tables: good(), Budget: 4096, Devices: 9, Workers: -1},
-		"codec: unknown codec (\"zip\") must be one of " + strings.Join(registry.Usage(), ", "): {Tables: good(), Budget: 4096, Codec: "zip"},
-		"cache: HostTier (mode(7)) must be InPlace or Packed":                                   {Tables: good(), Budget: 4096, HostTier: 7},
-		"cache: table must come from Open, FromSlice or FromBytes":                              {Tables: make([]cache.Table, 1), Budget: 4096},
+		"cache: Tables (0) must be 1 to 256":                                                     {Budget: 1},
+		"cache: Budget (0 B) must be at least one slot (16 B) and its hashmap":                   {Tables: good()},
+		"cache: Devices.Backend (\"gpu\") must be auto, host or cuda":                            {Tables: good(), Budget: 4096, Devices: cache.DeviceOptions{Backend: "gpu"}},
+		"cache: Devices.Count (9) must be 1 to 8\ncache: Host.Workers (-1) must not be negative": {Tables: good(), Budget: 4096, Devices: cache.DeviceOptions{Count: 9}, Host: cache.HostOptions{Workers: -1}},
+		"codec: unknown codec (\"zip\") must be one of " + strings.Join(registry.Usage(), ", "):  {Tables: good(), Budget: 4096, Codec: "zip"},
+		"cache: Host.Tier (\"flat\") must be inplace or packed":                                  {Tables: good(), Budget: 4096, Host: cache.HostOptions{Tier: "flat"}},
+		"cache: table must come from Open, FromSlice or FromBytes":                               {Tables: make([]cache.Table, 1), Budget: 4096},
 	} {
 		_, err := cache.New(o)
 		if err == nil || !errors.Is(err, cache.ErrOptions) || err.Error() != want {
@@ -492,10 +492,10 @@ func TestNew_BadOptions(t *testing.T) {
 		!strings.Contains(err.Error(), "cache: table long: row (1048576 bytes) must be shorter than 1 MiB (1048576)") {
 		t.Errorf("row of 1 MiB: %v", err)
 	}
-	if _, err := cache.New(cache.Options{Tables: good(), Budget: 4096, Admission: admission.NewStaticFrequency(), Training: batches(0, []int64{20})}); !errors.Is(err, cache.ErrRows) {
+	if _, err := cache.New(cache.Options{Tables: good(), Budget: 4096, Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency(), Training: batches(0, []int64{20})}}); !errors.Is(err, cache.ErrRows) {
 		t.Errorf("training row out of range: %v", err)
 	}
-	if _, err := cache.New(cache.Options{Tables: good(), Budget: 4096, Admission: admission.NewStaticDegree()}); err == nil {
+	if _, err := cache.New(cache.Options{Tables: good(), Budget: 4096, Admission: cache.AdmissionOptions{Policy: admission.NewStaticDegree()}}); err == nil {
 		t.Error("no in-degrees: no error")
 	}
 }

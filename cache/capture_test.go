@@ -13,7 +13,7 @@ func TestCache_Cached(t *testing.T) {
 	const rows, rowBytes = 500, 64
 	for _, devices := range []int{1, 3} {
 		c := newCache(t, cache.Options{
-			Tables: []cache.Table{fromBytes(t, "x", normalTable(rows, rowBytes/4, 1), rowBytes)}, Budget: 20_000, Devices: devices, Device: "host",
+			Tables: []cache.Table{fromBytes(t, "x", normalTable(rows, rowBytes/4, 1), rowBytes)}, Budget: 20_000, Devices: cache.DeviceOptions{Count: devices, Backend: "host"},
 		})
 		ids := make([]int64, rows)
 		for i := range ids {
@@ -74,7 +74,7 @@ func TestCache_Capture(t *testing.T) {
 	handed, lost := int64(0), int64(0)
 	tables := map[int]int{}
 	c := newCache(t, cache.Options{
-		Workers: 1, // of several, one that falls a whole ring behind leaves an old record, where reading waits
+		Host:    cache.HostOptions{Workers: 1}, // of several, one that falls a whole ring behind leaves an old record, where reading waits
 		Tables:  []cache.Table{fromBytes(t, "x", make([]byte, 4*rows), 4), fromBytes(t, "y", make([]byte, 40), 4)},
 		Budget:  200_000,
 		Refresh: cache.RefreshOptions{Accesses: 1},

@@ -17,7 +17,7 @@ func TestStats_CodecsOfTables(t *testing.T) {
 	data := bytes.Repeat([]byte("a table whose rows repeat, 32 B."), 2000)
 	table := func() cache.Table { return fromBytes(t, "t", data, 32) }
 	c, err := cache.New(cache.Options{
-		Tables: []cache.Table{table(), table().WithCodec("ibp8"), table().WithCodec("none")}, Budget: 1 << 16, Device: "host",
+		Tables: []cache.Table{table(), table().WithCodec("ibp8"), table().WithCodec("none")}, Budget: 1 << 16, Devices: cache.DeviceOptions{Backend: "host"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func TestStats_CodecsOfTables(t *testing.T) {
 			t.Errorf("table %d: %q, %v", i, out, err)
 		}
 	}
-	_, err = cache.New(cache.Options{Tables: []cache.Table{table().WithCodec("zip")}, Budget: 1 << 16, Device: "host"})
+	_, err = cache.New(cache.Options{Tables: []cache.Table{table().WithCodec("zip")}, Budget: 1 << 16, Devices: cache.DeviceOptions{Backend: "host"}})
 	if err == nil || !strings.Contains(err.Error(), `cache: table t: codec: unknown codec ("zip")`) {
 		t.Errorf("codec zip: %v", err)
 	}
@@ -59,8 +59,8 @@ func TestNew_AutoHeedsTraining(t *testing.T) {
 	for name, within := range map[string]int64{"alike": rows, "hot": 20} {
 		r := rand.New(rand.NewPCG(3, 4))
 		c := newCache(t, cache.Options{
-			Tables: []cache.Table{fromBytes(t, "t", data, rowBytes)}, Budget: 200_000, Device: "host", Link: cache.NoLink,
-			Training: func(yield func(int, []int64) bool) {
+			Tables: []cache.Table{fromBytes(t, "t", data, rowBytes)}, Budget: 200_000, Devices: cache.DeviceOptions{Backend: "host"}, Link: cache.NoLink,
+			Admission: cache.AdmissionOptions{Training: func(yield func(int, []int64) bool) {
 				for range 20 {
 					batch := make([]int64, 500)
 					for i := range batch {
@@ -70,7 +70,7 @@ func TestNew_AutoHeedsTraining(t *testing.T) {
 						return
 					}
 				}
-			},
+			}},
 		})
 		choice := stats(t, c).Tables[0].Choice
 		if !strings.Contains(choice.Reason, "of lookups by the training batches") {
@@ -91,8 +91,8 @@ func TestNew_AutoHeedsTraining(t *testing.T) {
 // that they compress less.
 func TestUpdate_OtherDistribution(t *testing.T) {
 	const rows, rowBytes = 500, 64
-	for _, codec := range []string{"auto", "ibp4", "ibpc"} {
-		c, err := cache.New(cache.Options{Tables: []cache.Table{fromBytes(t, "t", make([]byte, rows*rowBytes), rowBytes)}, Budget: 1 << 15, Device: "host", Codec: codec})
+	for _, codec := range []cache.Backend{"auto", "ibp4", "ibpc"} {
+		c, err := cache.New(cache.Options{Tables: []cache.Table{fromBytes(t, "t", make([]byte, rows*rowBytes), rowBytes)}, Budget: 1 << 15, Devices: cache.DeviceOptions{Backend: "host"}, Codec: cache.Codec(codec)})
 		if err != nil {
 			t.Fatal(err)
 		}

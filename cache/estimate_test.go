@@ -19,7 +19,7 @@ func TestStats_Estimate(t *testing.T) {
 		data[i] = byte(r.Uint32())
 	}
 	c := newCache(t, cache.Options{
-		Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: budget, Codec: "none", Admission: admission.NewFrequency(),
+		Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: budget, Codec: "none", Admission: cache.AdmissionOptions{Policy: admission.NewFrequency()},
 		Refresh: cache.RefreshOptions{Accesses: 1. / 16, Keys: 0.25},
 	})
 	if s := stats(t, c); s.Estimate != nil {

@@ -29,10 +29,9 @@ func Example() {
 		Tables: []cache.Table{embeddings()},
 		Budget: 16 << 10, // bytes for each device; the table has 64000
 		// Learn from one batch which rows are worth caching.
-		Admission: admission.NewStaticFrequency(),
-		Training: func(yield func(table int, rows []int64) bool) {
+		Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency(), Training: func(yield func(table int, rows []int64) bool) {
 			yield(0, []int64{7, 8, 9, 7})
-		},
+		}},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -107,8 +106,8 @@ func Example_online() {
 	c, err := cache.New(cache.Options{
 		Tables:    []cache.Table{embeddings().WithCapacity(2000)}, // room for 1000 more rows
 		Budget:    16 << 10,
-		Admission: admission.NewStaticFrequency(),
-		Cold:      true,
+		Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency(), Cold: true},
+
 		// Every access is observed; a service would have an Interval, and a share of them.
 		Refresh: cache.RefreshOptions{Accesses: 1},
 	})

@@ -22,7 +22,7 @@ type Explanation struct {
 	Offset          int64
 	Age             time.Duration
 	// Reason is why it is not cached: what its next miss is counted as.
-	Reason Reason
+	Reason slab.Reason
 	// Compressed and StoredBytes are of the newest version, wherever it is; SlotBytes is what it takes, or would take, in a slab.
 	Compressed             bool
 	StoredBytes, SlotBytes int

@@ -34,7 +34,7 @@ func TestNew_CudaWithoutDriver(t *testing.T) {
 	if cuda.Usable() == nil {
 		t.Skip("there is a driver")
 	}
-	_, err := cache.New(cache.Options{Tables: []cache.Table{fromBytes(t, "x", make([]byte, 64), 16)}, Budget: 1 << 20, Device: "cuda"})
+	_, err := cache.New(cache.Options{Tables: []cache.Table{fromBytes(t, "x", make([]byte, 64), 16)}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: "cuda"}})
 	if err == nil || !strings.Contains(err.Error(), "Device (cuda) is not usable: "+cuda.Usable().Error()) {
 		t.Errorf("New: %v", err)
 	}
@@ -53,7 +53,7 @@ func TestGPU_LostDevice(t *testing.T) {
 		return
 	}
 	data := gputest.Rows("mixed", 3000, 512, 1)
-	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: 1 << 20, Device: "cuda"})
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: "cuda"}})
 	ids := []int64{1, 2, 3}
 	b, err := c.On(0).GatherDevice(ctx, 0, 0, device.DeviceBuffer(1<<46, 24), device.DeviceBuffer(1<<45, 3*512))
 	if err == nil {
@@ -83,7 +83,7 @@ func TestGPU_LostDevice(t *testing.T) {
 func TestGPU_CapturingStream(t *testing.T) {
 	gpu := gputest.Open(t)
 	data := gputest.Rows("mixed", 3000, 512, 1)
-	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: 1 << 20, Device: "cuda"})
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: "cuda"}})
 	ids := []int64{1, 2, 3}
 	batch := putBatch(t, gpu, ids, 512)
 	s, err := gpu.NewStream()
@@ -130,7 +130,7 @@ func TestGPU_MemoryBeyondBudget(t *testing.T) {
 		s, batches = append(s, one), append(batches, putBatch(t, gpu, ids, rowBytes))
 	}
 	before := freeMemory(t, gpu)
-	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: 8 << 20, Device: "cuda", Codec: "ibp4"})
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: 8 << 20, Devices: cache.DeviceOptions{Backend: "cuda"}, Codec: "ibp4"})
 	for _, part := range []int64{1000, n / 3, n} { // growing, so that smaller lists are left over
 		for i, b := range batches {
 			if _, err := c.On(0).GatherDevice(ctx, streamHandle(s[i]), 0, b.rows.Slice(0, 8*part), b.out.Slice(0, rowBytes*part)); err != nil {
@@ -162,7 +162,7 @@ func TestGPU_GatherAllocatesNothing(t *testing.T) {
 	gpu := gputest.Open(t)
 	rows := gputest.Few(20_000, 2000)
 	data := gputest.Rows("mixed", rows, 512, 1)
-	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: int64(len(data) * 2 / 5), Device: "cuda"})
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: int64(len(data) * 2 / 5), Devices: cache.DeviceOptions{Backend: "cuda"}})
 	ids := zipf(rand.New(rand.NewPCG(1, 1)), rows, 500)
 	batch, out := putBatch(t, gpu, ids, 512), make([]byte, 500*512)
 	s, err := gpu.NewStream()
@@ -219,8 +219,8 @@ func BenchmarkGather_DefaultBatch(b *testing.B) {
 				gputest.Require(b)
 			}
 			c := newCache(b, cache.Options{
-				Tables: []cache.Table{fromBytes(b, "x", data, rowBytes)}, Budget: 12_800_000, Device: kind, Codec: "ibp4",
-				Admission: admission.NewStaticFrequency(), Training: batches(0, training, training[:20_000]),
+				Tables: []cache.Table{fromBytes(b, "x", data, rowBytes)}, Budget: 12_800_000, Devices: cache.DeviceOptions{Backend: cache.Backend(kind)}, Codec: "ibp4",
+				Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency(), Training: batches(0, training, training[:20_000])},
 			})
 			b.SetBytes(batchRows * rowBytes)
 			if !inDevice {
@@ -293,8 +293,8 @@ func BenchmarkGather_BesideRefresh(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			c := newCache(b, cache.Options{
-				Tables: []cache.Table{fromBytes(b, "x", data, rowBytes)}, Budget: 12_800_000, Device: "cuda", Codec: "ibp4",
-				Admission: &swinging{}, Refresh: c.refresh,
+				Tables: []cache.Table{fromBytes(b, "x", data, rowBytes)}, Budget: 12_800_000, Devices: cache.DeviceOptions{Backend: "cuda"}, Codec: "ibp4",
+				Admission: cache.AdmissionOptions{Policy: &swinging{}}, Refresh: c.refresh,
 			})
 			var times []time.Duration
 			begin, before := time.Now(), stats(b, c)

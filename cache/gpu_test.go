@@ -63,7 +63,7 @@ func TestGatherDevice_OnHost(t *testing.T) {
 
 func testGatherDeviceOnHost(t *testing.T) {
 	data := normalTable(500, 32, 1)
-	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 128)}, Budget: 30_000, Device: "host"})
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 128)}, Budget: 30_000, Devices: cache.DeviceOptions{Backend: "host"}})
 	rows := append(zipf(rand.New(rand.NewPCG(1, 1)), 500, 1000), -1, 500)
 	out := make([]byte, len(rows)*128)
 	b, err := c.On(0).GatherDevice(ctx, 0, 0, device.HostBuffer(cache.AsBytes(rows)), device.HostBuffer(out))
@@ -125,10 +125,10 @@ func TestGPU_EqualsHost(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(rowBytes), 4))
 				training := zipf(r, rows, 4*rows)
 				var caches []*cache.Cache
-				for _, backend := range []string{"host", "cuda"} {
+				for _, backend := range []cache.Backend{"host", "cuda"} {
 					caches = append(caches, newCache(t, cache.Options{
-						Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: int64(len(data)/3 + 20_000), Device: backend,
-						Codec: "auto", HostTier: mode, Admission: admission.NewStaticFrequency(), Training: batches(0, training), Seed: 1,
+						Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: int64(len(data)/3 + 20_000), Devices: cache.DeviceOptions{Backend: backend},
+						Codec: "auto", Host: cache.HostOptions{Tier: mode}, Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency(), Training: batches(0, training)}, Seed: 1,
 					}))
 				}
 				for _, n := range []int{0, 1, 31, 32, 33, 1000, gputest.Few(50_000, 5000)} {
@@ -186,7 +186,7 @@ func testConcurrentStreams(t *testing.T, gpu device.Device) {
 	data := gputest.Rows("mixed", rows, rowBytes, 1)
 	var wg sync.WaitGroup
 	for k := range 2 {
-		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: int64(len(data) * 2 / 5), Device: "cuda"})
+		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: int64(len(data) * 2 / 5), Devices: cache.DeviceOptions{Backend: "cuda"}})
 		for g := range 4 {
 			ids := zipf(rand.New(rand.NewPCG(uint64(k), uint64(g))), rows, gputest.Few(3000, 1000))
 			batch := putBatch(t, gpu, ids, rowBytes)
@@ -245,7 +245,7 @@ func TestGPU_CloseFreesEverything(t *testing.T) {
 	rows := gputest.Few(40_000, 4000)
 	data := gputest.Rows("mixed", rows, 512, 1)
 	run := func() {
-		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: 8 << 20, Device: "cuda"})
+		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: 8 << 20, Devices: cache.DeviceOptions{Backend: "cuda"}})
 		ids := zipf(rand.New(rand.NewPCG(1, 1)), rows, gputest.Few(100_000, 5000))
 		out := make([]byte, len(ids)*512)
 		if err := c.Gather(ctx, 0, ids, out); err != nil {
@@ -282,7 +282,7 @@ func TestGPU_OutOfMemory(t *testing.T) {
 	left := freeMemory(t, gpu)
 	for _, rows := range []int{400_000} {
 		ids := make([]int64, rows)
-		c, err := cache.New(cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: 1 << 20, Device: "cuda"})
+		c, err := cache.New(cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: "cuda"}})
 		if err != nil {
 			t.Logf("New: %v", err)
 			continue
@@ -307,7 +307,7 @@ func TestGPU_OutOfMemory(t *testing.T) {
 // TestGatherDevice_NobodyWaits: batches that nobody waits for give their lanes back, to callers that came before them too.
 func TestGatherDevice_NobodyWaits(t *testing.T) {
 	data := normalTable(100, 8, 1)
-	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 32)}, Budget: 4096, Device: "host"})
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 32)}, Budget: 4096, Devices: cache.DeviceOptions{Backend: "host"}})
 	bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for range 300 {

@@ -36,12 +36,12 @@ func TestGPUs_EqualHost(t *testing.T) {
 		if testing.Short() {
 			sizes = []int{1, 300}
 		}
-		for _, placement := range []string{cache.PlacementPartition, cache.PlacementReplicate, cache.PlacementAuto} {
+		for _, placement := range []cache.PlacementMode{cache.PlacementPartition, cache.PlacementReplicate, cache.PlacementAuto} {
 			var caches []*cache.Cache
-			for _, backend := range []string{"host", "cuda"} {
+			for _, backend := range []cache.Backend{"host", "cuda"} {
 				caches = append(caches, newCache(t, cache.Options{
-					Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: 200_000, Device: backend, Devices: n, Codec: "ibp4",
-					Admission: admission.NewFrequency(), Training: batches(0, training), Seed: 1, Placement: placement, Rates: hotRates,
+					Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: 200_000, Devices: cache.DeviceOptions{Backend: backend, Count: n, Placement: placement, Rates: hotRates}, Codec: "ibp4",
+					Admission: cache.AdmissionOptions{Policy: admission.NewFrequency(), Training: batches(0, training)}, Seed: 1,
 				}))
 			}
 			for _, size := range sizes {
@@ -83,11 +83,11 @@ func TestGPUs_PeerReadsBesideRefresh(t *testing.T) {
 			rows, total = 2000, 20_000
 		}
 		const rowBytes, batch = 256, 2000
-		for _, placement := range []string{cache.PlacementPartition, cache.PlacementAuto} {
+		for _, placement := range []cache.PlacementMode{cache.PlacementPartition, cache.PlacementAuto} {
 			m := newModel(int(rows), int(rows), rowBytes)
 			c := newCache(t, cache.Options{
-				Tables: []cache.Table{fromBytes(t, "x", m.source(), rowBytes)}, Budget: 64 * rows, Device: "cuda", Devices: n, Codec: "ibp4",
-				Placement: placement, Rates: hotRates, Admission: &randomPolicy{}, Refresh: cache.RefreshOptions{MaxChurn: 0.3},
+				Tables: []cache.Table{fromBytes(t, "x", m.source(), rowBytes)}, Budget: 64 * rows, Devices: cache.DeviceOptions{Backend: "cuda", Count: n, Placement: placement, Rates: hotRates}, Codec: "ibp4",
+				Admission: cache.AdmissionOptions{Policy: &randomPolicy{}}, Refresh: cache.RefreshOptions{MaxChurn: 0.3},
 			})
 			var wg, changing sync.WaitGroup
 			var done atomic.Bool

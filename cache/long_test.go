@@ -19,7 +19,7 @@ func TestLong_GatherEverywhere(t *testing.T) {
 		for _, tier := range []cache.HostTier{cache.InPlace, cache.Packed} {
 			t.Run(fmt.Sprintf("%s/%v", codec, tier), func(t *testing.T) {
 				c := newCache(t, cache.Options{
-					Tables: []cache.Table{fromBytes(t, "f", data, rowBytes)}, Budget: 100_000, Devices: 8, Codec: codec, HostTier: tier,
+					Tables: []cache.Table{fromBytes(t, "f", data, rowBytes)}, Budget: 100_000, Devices: cache.DeviceOptions{Count: 8}, Codec: cache.Codec(codec), Host: cache.HostOptions{Tier: tier},
 				})
 				var wg sync.WaitGroup
 				for g := range 8 {

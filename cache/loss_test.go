@@ -36,13 +36,13 @@ func settled(t *testing.T, c *cache.Cache, lost ...int) cache.Stats {
 func TestLoss_OthersServeOn(t *testing.T) {
 	const rows, rowBytes = 600, 64
 	for _, n := range []int{2, 3, 8} {
-		for _, placement := range []string{cache.PlacementPartition, cache.PlacementReplicate} {
+		for _, placement := range []cache.PlacementMode{cache.PlacementPartition, cache.PlacementReplicate} {
 			t.Run(fmt.Sprintf("%d devices/%s", n, placement), func(t *testing.T) {
 				f := openFaulty(t, nil)
 				m := newModel(rows, rows, rowBytes)
 				c := newCache(t, cache.Options{
-					Tables: []cache.Table{fromBytes(t, "x", m.source(), rowBytes)}, Budget: 16_000, Devices: n, Device: "host",
-					Placement: placement, Admission: &randomPolicy{},
+					Tables: []cache.Table{fromBytes(t, "x", m.source(), rowBytes)}, Budget: 16_000, Devices: cache.DeviceOptions{Count: n, Backend: "host", Placement: placement},
+					Admission: cache.AdmissionOptions{Policy: &randomPolicy{}},
 				})
 				ids := make([]int64, rows)
 				for i := range ids {
@@ -120,8 +120,8 @@ func TestLoss_BesideClose(t *testing.T) {
 		f := openFaulty(t, nil)
 		m := newModel(rows, rows, rowBytes)
 		c := newCache(t, cache.Options{
-			Tables: []cache.Table{fromBytes(t, "x", m.source(), rowBytes)}, Budget: 10_000, Devices: []int{2, 8}[round%2], Device: "host", Overlay: 1,
-			Admission: &randomPolicy{}, Refresh: cache.RefreshOptions{Interval: time.Millisecond},
+			Tables: []cache.Table{fromBytes(t, "x", m.source(), rowBytes)}, Budget: 10_000, Devices: cache.DeviceOptions{Count: []int{2, 8}[round%2], Backend: "host"}, Host: cache.HostOptions{Overlay: 1},
+			Admission: cache.AdmissionOptions{Policy: &randomPolicy{}}, Refresh: cache.RefreshOptions{Interval: time.Millisecond},
 		})
 		var wg sync.WaitGroup
 		var stop atomic.Bool
@@ -164,8 +164,8 @@ func TestLoss_BesideUpdates(t *testing.T) {
 		f := openFaulty(t, nil)
 		m := newModel(rows, rows, rowBytes)
 		c := newCache(t, cache.Options{
-			Tables: []cache.Table{fromBytes(t, "x", m.source(), rowBytes)}, Budget: 80_000, Devices: devices, Device: "host",
-			Overlay: 1 << 20, Admission: &randomPolicy{},
+			Tables: []cache.Table{fromBytes(t, "x", m.source(), rowBytes)}, Budget: 80_000, Devices: cache.DeviceOptions{Count: devices, Backend: "host"},
+			Host: cache.HostOptions{Overlay: 1 << 20}, Admission: cache.AdmissionOptions{Policy: &randomPolicy{}},
 		})
 		var wg sync.WaitGroup
 		var stop atomic.Bool

@@ -14,7 +14,7 @@ func TestLong_EqualsVersionedMap(t *testing.T) {
 	defer cache.ServeApart()()
 	for name, m := range modelCases {
 		t.Run(name, func(t *testing.T) {
-			m.o.Device = "host"
+			m.o.Devices.Backend = "host"
 			runModel(t, 10_000_000/int64(len(modelCases))+1, m.o, m.devices, openFaulty(t, m.islands), m.lose)
 		})
 	}

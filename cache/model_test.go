@@ -21,6 +21,7 @@ import (
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/slab/placement"
 )
 
 // model is a table whose rows have versions: version v of row r is written by versioned. It knows which versions were
@@ -160,7 +161,7 @@ func runModel(t *testing.T, operations int64, o cache.Options, devices int, f *f
 		o.Tables = append(o.Tables, table.WithCapacity(capacity))
 	}
 	snapshot := filepath.Join(t.TempDir(), "snapshot")
-	o.Admission, o.Devices = &randomPolicy{}, devices
+	o.Admission.Policy, o.Devices.Count = &randomPolicy{}, devices
 	var lost atomic.Int64 // how many of lose are
 	mayFail := func(device int) bool {
 		at := slices.Index(lose, device)
@@ -303,18 +304,18 @@ func runModel(t *testing.T, operations int64, o cache.Options, devices int, f *f
 
 // modelCases are the caches that the model is held against.
 var modelCases = map[string]modelCase{
-	"in place":           {o: cache.Options{Budget: 60_000, HostTier: cache.InPlace}, devices: 1},
-	"packed":             {o: cache.Options{Budget: 60_000, HostTier: cache.Packed}, devices: 1},
-	"3 devices":          {o: cache.Options{Budget: 30_000, HostTier: cache.Packed, Codec: "ibp4"}, devices: 3},
-	"8 devices":          {o: cache.Options{Budget: 12_000, HostTier: cache.InPlace, Codec: "ibp8"}, devices: 8},
-	"overlay of one row": {o: cache.Options{Budget: 60_000, Overlay: 1, Cold: true}, devices: 1},
-	"raw rows":           {o: cache.Options{Budget: 60_000, Codec: "none", HostTier: cache.Packed}, devices: 2},
-	"copied":             {o: cache.Options{Budget: 60_000, Placement: cache.PlacementReplicate}, devices: 4, lose: []int{2, 0}},
-	"hot rows copied":    {o: cache.Options{Budget: 30_000, Rates: hotRates, Codec: "ibp4"}, devices: 4, lose: []int{0}},
-	"uneven":             {o: cache.Options{Budgets: []int64{40_000, 16_000, 24_000}, Rates: hotRates, HostTier: cache.Packed}, devices: 3},
+	"in place":           {o: cache.Options{Budget: 60_000, Host: cache.HostOptions{Tier: cache.InPlace}}, devices: 1},
+	"packed":             {o: cache.Options{Budget: 60_000, Host: cache.HostOptions{Tier: cache.Packed}}, devices: 1},
+	"3 devices":          {o: cache.Options{Budget: 30_000, Host: cache.HostOptions{Tier: cache.Packed}, Codec: "ibp4"}, devices: 3},
+	"8 devices":          {o: cache.Options{Budget: 12_000, Host: cache.HostOptions{Tier: cache.InPlace}, Codec: "ibp8"}, devices: 8},
+	"overlay of one row": {o: cache.Options{Budget: 60_000, Host: cache.HostOptions{Overlay: 1}, Admission: cache.AdmissionOptions{Cold: true}}, devices: 1},
+	"raw rows":           {o: cache.Options{Budget: 60_000, Codec: "none", Host: cache.HostOptions{Tier: cache.Packed}}, devices: 2},
+	"copied":             {o: cache.Options{Budget: 60_000, Devices: cache.DeviceOptions{Placement: cache.PlacementReplicate}}, devices: 4, lose: []int{2, 0}},
+	"hot rows copied":    {o: cache.Options{Budget: 30_000, Devices: cache.DeviceOptions{Rates: hotRates}, Codec: "ibp4"}, devices: 4, lose: []int{0}},
+	"uneven":             {o: cache.Options{Budgets: []int64{40_000, 16_000, 24_000}, Devices: cache.DeviceOptions{Rates: hotRates}, Host: cache.HostOptions{Tier: cache.Packed}}, devices: 3},
 	"islands":            {o: cache.Options{Budget: 30_000, Codec: "ibp4"}, devices: 5, islands: []int{0, 0, 1, 2, 1}, lose: []int{1, 3}},
 	"8 islands":          {o: cache.Options{Budget: 40_000, Codec: "ibp8"}, devices: 8, islands: []int{0, 1, 2, 3, 4, 5, 6, 7}, lose: []int{0, 4}},
-	"8 devices, 7 lost":  {o: cache.Options{Budget: 20_000, Codec: "none", Rates: hotRates}, devices: 8, lose: []int{3, 0, 1, 7, 6, 2, 5}},
+	"8 devices, 7 lost":  {o: cache.Options{Budget: 20_000, Codec: "none", Devices: cache.DeviceOptions{Rates: hotRates}}, devices: 8, lose: []int{3, 0, 1, 7, 6, 2, 5}},
 }
 
 type modelCase struct {
@@ -325,7 +326,7 @@ type modelCase struct {
 }
 
 // hotRates are rates by which copying some of the rows pays.
-var hotRates = cache.Rates{Local: 100, Peer: 1, Host: 3}
+var hotRates = placement.Rates{Local: 100, Peer: 1, Host: 3}
 
 // slowDevice is a device whose batches are now and then held up between their lookup and what follows: what they have found
 // must stay as it is for so long.
@@ -364,7 +365,7 @@ func TestCache_EqualsVersionedMap(t *testing.T) {
 	}
 	for name, m := range modelCases {
 		t.Run(name, func(t *testing.T) {
-			m.o.Device = "host"
+			m.o.Devices.Backend = "host"
 			runModel(t, operations/int64(len(modelCases)), m.o, m.devices, openFaulty(t, m.islands), m.lose)
 		})
 	}
@@ -379,8 +380,8 @@ func TestClose_BesideChanges(t *testing.T) {
 		m := newModel(rows, rows, rowBytes)
 		path := filepath.Join(t.TempDir(), "snapshot")
 		c := newCache(t, cache.Options{
-			Tables: []cache.Table{fromBytes(t, "x", m.source(), rowBytes)}, Budget: 20_000, Devices: 1 + round%3, Device: "host", Overlay: 1,
-			Admission: &randomPolicy{}, Refresh: cache.RefreshOptions{Interval: time.Millisecond},
+			Tables: []cache.Table{fromBytes(t, "x", m.source(), rowBytes)}, Budget: 20_000, Devices: cache.DeviceOptions{Count: 1 + round%3, Backend: "host"}, Host: cache.HostOptions{Overlay: 1},
+			Admission: cache.AdmissionOptions{Policy: &randomPolicy{}}, Refresh: cache.RefreshOptions{Interval: time.Millisecond},
 		})
 		var wg sync.WaitGroup
 		for g := range 6 {
@@ -426,7 +427,7 @@ func TestGPU_EqualsVersionedMap(t *testing.T) {
 	for _, name := range []string{"in place", "packed", "overlay of one row"} {
 		t.Run(name, func(t *testing.T) {
 			m := modelCases[name]
-			m.o.Device = "cuda"
+			m.o.Devices.Backend = "cuda"
 			runModel(t, operations/3, m.o, 1, nil, nil)
 		})
 	}

@@ -34,8 +34,8 @@ func TestGPU_HostNodes(t *testing.T) {
 		const rows, rowBytes = 2000, 256
 		data := gputest.Rows("mixed", rows, rowBytes, 1)
 		c := newCache(t, cache.Options{
-			Tables: []cache.Table{fromBytes(t, "x", slices.Clone(data), rowBytes)}, Budget: 100_000, Device: "cuda", Codec: "ibp4", HostTier: mode,
-			Admission: admission.NewFrequency(), Seed: 1,
+			Tables: []cache.Table{fromBytes(t, "x", slices.Clone(data), rowBytes)}, Budget: 100_000, Devices: cache.DeviceOptions{Backend: "cuda"}, Codec: "ibp4", Host: cache.HostOptions{Tier: mode},
+			Admission: cache.AdmissionOptions{Policy: admission.NewFrequency()}, Seed: 1,
 		})
 		r := rand.New(rand.NewPCG(1, 1))
 		check := func() {
@@ -101,7 +101,7 @@ func TestGPU_HostNodesRefused(t *testing.T) {
 	}
 	cache.ReadMachineFrom(t, m.Write(t))
 	data := gputest.Rows("mixed", 1000, 256, 1)
-	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 256)}, Budget: 50_000, Device: "cuda", Codec: "ibp4", Seed: 1})
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 256)}, Budget: 50_000, Devices: cache.DeviceOptions{Backend: "cuda"}, Codec: "ibp4", Seed: 1})
 	gatherAll(t, c, data)
 	s := stats(t, c)
 	if h := s.HostMemory; h.Nodes != nil || h.Held != nil || !strings.Contains(h.Why, "refused by the system: memory (") || s.Devices[0].Node != missing {

@@ -117,8 +117,8 @@ func TestHostNodes_Chosen(t *testing.T) {
 			a := openAttached(t, c.machine)
 			data := noise(1000, 64, 1)
 			o := cache.Options{
-				Tables: []cache.Table{fromBytes(t, "x", slices.Clone(data), 64)}, Budget: 20_000, Device: "host", Devices: 2, Codec: "none", HostTier: cache.Packed,
-				Admission: admission.NewFrequency(), HostNodes: c.asked,
+				Tables: []cache.Table{fromBytes(t, "x", slices.Clone(data), 64)}, Budget: 20_000, Devices: cache.DeviceOptions{Backend: "host", Count: 2}, Codec: "none", Host: cache.HostOptions{Tier: cache.Packed, Nodes: c.asked},
+				Admission: cache.AdmissionOptions{Policy: admission.NewFrequency()},
 			}
 			served := newCache(t, o)
 			s := stats(t, served)
@@ -165,7 +165,7 @@ func TestHostNodes_Refused(t *testing.T) {
 	data := noise(500, 64, 1)
 	tables := []cache.Table{fromBytes(t, "x", data, 64), fromBytes(t, "y", data, 64)}
 	c := newCache(t, cache.Options{
-		Tables: tables, Budget: 20_000, Device: "host", Devices: 2, Codec: "none", Telemetry: cache.TelemetryOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))},
+		Tables: tables, Budget: 20_000, Devices: cache.DeviceOptions{Backend: "host", Count: 2}, Codec: "none", Telemetry: cache.TelemetryOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))},
 	})
 	gatherAll(t, c, data)
 	s := stats(t, c)
@@ -198,7 +198,7 @@ func TestHostNodes_Logged(t *testing.T) {
 		openAttached(t, m)
 		var log bytes.Buffer
 		newCache(t, cache.Options{
-			Tables: []cache.Table{fromBytes(t, "x", noise(50, 64, 1), 64)}, Budget: 5000, Device: "host", Codec: "none",
+			Tables: []cache.Table{fromBytes(t, "x", noise(50, 64, 1), 64)}, Budget: 5000, Devices: cache.DeviceOptions{Backend: "host"}, Codec: "none",
 			Telemetry: cache.TelemetryOptions{Name: "laid", Logger: slog.New(slog.NewTextHandler(&log, nil))},
 		})
 		if !strings.Contains(log.String(), want) || want == "" && strings.Contains(log.String(), "node") {
@@ -210,9 +210,9 @@ func TestHostNodes_Logged(t *testing.T) {
 // TestHostNodes_Bad: each fault is named, with its value and what it must be.
 func TestHostNodes_Bad(t *testing.T) {
 	for want, nodes := range map[string][]int{
-		"cache: HostNodes (-2) must not be negative, but for AnyNode alone":                              {-2},
-		"cache: HostNodes (-1) must not be negative, but for AnyNode alone":                              {0, -1},
-		"cache: HostNodes (1) must not be named twice":                                                   {1, 0, 1},
+		"cache: Host.Nodes (-2) must not be negative, but for AnyNode alone":                             {-2},
+		"cache: Host.Nodes (-1) must not be negative, but for AnyNode alone":                             {0, -1},
+		"cache: Host.Nodes (1) must not be named twice":                                                  {1, 0, 1},
 		"cache: Host.Nodes (1) must be a node whose memory this process can have: 0, 2, 3":               {0, 1},
 		"cache: Host.Nodes (4) must be a node whose memory this process can have: 0, 2, 3":               {4},
 		"cache: Host.Nodes (0) must be a node whose memory this process can have: the system names none": {0},
@@ -222,7 +222,7 @@ func TestHostNodes_Bad(t *testing.T) {
 			m = numatest.Machine{}
 		}
 		openAttached(t, m)
-		c, err := cache.New(cache.Options{Tables: []cache.Table{fromBytes(t, "x", noise(50, 64, 1), 64)}, Budget: 5000, Device: "host", HostNodes: nodes})
+		c, err := cache.New(cache.Options{Tables: []cache.Table{fromBytes(t, "x", noise(50, 64, 1), 64)}, Budget: 5000, Devices: cache.DeviceOptions{Backend: "host"}, Host: cache.HostOptions{Nodes: nodes}})
 		if err == nil {
 			c.Close()
 		}
@@ -243,8 +243,7 @@ func TestHostNodes_ThisMachine(t *testing.T) {
 	for _, mode := range []cache.HostTier{cache.InPlace, cache.Packed} {
 		data := normalTable(4000, 32, 1)
 		c := newCache(t, cache.Options{
-			Tables: []cache.Table{fromBytes(t, "x", slices.Clone(data), 128)}, Budget: 60_000, Device: "host", Devices: 3, Codec: "ibp4", HostTier: mode,
-			HostNodes: []int{node},
+			Tables: []cache.Table{fromBytes(t, "x", slices.Clone(data), 128)}, Budget: 60_000, Devices: cache.DeviceOptions{Backend: "host", Count: 3}, Codec: "ibp4", Host: cache.HostOptions{Tier: mode, Nodes: []int{node}},
 		})
 		gatherAll(t, c, data)
 		fresh := noise(1000, 128, 9) // longer than what they replace

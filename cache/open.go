@@ -42,7 +42,7 @@ func (c *Cache) openDevices() error {
 	if o.Capture != nil {
 		c.capture = &capture{cache: c, call: o.Capture}
 	}
-	lo := learn.Options{Policy: o.Admission, Set: c.set, OnKeys: o.Refresh.OnKeys}
+	lo := learn.Options{Policy: o.Admission.Policy, Set: c.set, OnKeys: o.Refresh.OnKeys}
 	if c.capture != nil {
 		lo.Capture = c.capture
 	}
@@ -51,7 +51,7 @@ func (c *Cache) openDevices() error {
 		Budget: o.Budget, Interval: o.Refresh.Interval, MaxChurn: o.Refresh.MaxChurn, MaxBytes: o.Refresh.MaxBytes, Closed: ErrClosed,
 	})
 	c.store = &place.Store{Set: c.set, Hot: place.NewHot(place.HotOptions{
-		Mode: o.Placement, Rates: o.Rates, Observed: c.learner.Observed.Load, Cached: c.writer.Cached,
+		Mode: string(o.Devices.Placement), Rates: o.Devices.Rates, Observed: c.learner.Observed.Load, Cached: c.writer.Cached,
 	}, len(devices))}
 	return nil
 }
@@ -60,25 +60,25 @@ func (c *Cache) openDevices() error {
 func (c *Cache) backend() ([]device.Device, error) {
 	o := &c.opts
 	var why error
-	if o.Device == "auto" {
+	if o.Devices.Backend == BackendAuto {
 		why = o.fitsGPUs()
 	}
-	if o.Device == "cuda" || o.Device == "auto" && why == nil {
+	if o.Devices.Backend == BackendCUDA || o.Devices.Backend == BackendAuto && why == nil {
 		devices, err := cuda.OpenGPUs(o.gpus())
-		if o.Device == "cuda" || !errors.Is(err, cuda.ErrUnsupported) {
+		if o.Devices.Backend == BackendCUDA || !errors.Is(err, cuda.ErrUnsupported) {
 			return devices, err
 		}
 		why = err
 	}
-	if o.Device == "auto" {
+	if o.Devices.Backend == BackendAuto {
 		c.watch.Log.Info("host backend taken", slog.Any("reason", why))
 	}
-	return openHost(o.Devices, o.Workers), nil
+	return openHost(o.Devices.Count, o.Host.Workers), nil
 }
 
 // chooseNodes chooses the memory nodes of the host tier.
 func (c *Cache) chooseNodes() error {
-	nodes, fault := place.ChooseNodes(sysRoot, c.set.Devices, c.opts.HostNodes, c.watch.Log)
+	nodes, fault := place.ChooseNodes(sysRoot, c.set.Devices, c.opts.Host.Nodes, c.watch.Log)
 	if fault != "" {
 		return &optionsError{[]string{fault}}
 	}
@@ -87,13 +87,13 @@ func (c *Cache) chooseNodes() error {
 }
 
 // codecOf returns the name of a table's codec.
-func (c *Cache) codecOf(t Table) string { return cmp.Or(t.codec, c.opts.Codec) }
+func (c *Cache) codecOf(t Table) Codec { return cmp.Or(t.codec, c.opts.Codec) }
 
 // loadTables reads, encodes and stores every table in the host tier.
 func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 	var ahead []learn.TrainingBatch // read before the tables, to say what "auto" picks codecs for
-	if slices.ContainsFunc(tables, func(t Table) bool { return c.codecOf(t) == registry.Auto }) {
-		ahead, c.opts.Training, c.stopTraining = learn.ReadAhead(c.opts.Training, learn.AheadLookups)
+	if slices.ContainsFunc(tables, func(t Table) bool { return c.codecOf(t) == CodecAuto }) {
+		ahead, c.opts.Admission.Training, c.stopTraining = learn.ReadAhead(c.opts.Admission.Training, learn.AheadLookups)
 	}
 	raw := 0.0
 	for _, t := range tables {
@@ -131,8 +131,12 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 }
 
 func (c *Cache) loadTable(t Table, terms registry.Terms) (*read.Table, error) {
+	mode, err := transfer.ParseMode(string(c.opts.Host.Tier))
+	if err != nil {
+		return nil, err
+	}
 	tier, err := transfer.Load(c.set.Devices[0].Device, t.source, transfer.Options{
-		Codec: c.codecOf(t), DType: t.dtype, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers, Capacity: t.capacity,
+		Codec: string(c.codecOf(t)), DType: t.dtype, Mode: mode, Seed: c.opts.Seed, Workers: c.opts.Host.Workers, Capacity: t.capacity,
 		Nodes: c.store.Nodes.Tier, Terms: terms,
 	})
 	if err != nil {
@@ -158,10 +162,10 @@ func codecName(t *read.Table) string {
 func (c *Cache) fill() error {
 	o := &c.opts
 	filled, err := fill.Fill(c.store, fill.Options{
-		Learner: c.learner, Log: c.watch.Log, Budgets: o.budgets(), OneBudget: len(o.Budgets) == 0, Overlay: o.Overlay, Training: o.Training,
-		Cold: o.Cold, Fixed: !o.Cold && o.Refresh.Interval == 0 && o.Refresh.Accesses == 0, Restored: c.readSnapshot(),
+		Learner: c.learner, Log: c.watch.Log, Budgets: o.budgets(), OneBudget: len(o.Budgets) == 0, Overlay: o.Host.Overlay, Training: o.Admission.Training,
+		Cold: o.Admission.Cold, Fixed: !o.Admission.Cold && o.Refresh.Interval == 0 && o.Refresh.Accesses == 0, Restored: c.readSnapshot(),
 	})
-	o.Training = nil
+	o.Admission.Training = nil
 	if err != nil {
 		return err
 	}
@@ -181,7 +185,7 @@ func (c *Cache) fill() error {
 
 // readSnapshot returns the keys of the snapshot that the options name, and notes why there are none.
 func (c *Cache) readSnapshot() []uint64 {
-	path := c.opts.Restore
+	path := c.opts.Admission.Restore
 	if path == "" {
 		return nil
 	}
@@ -232,7 +236,7 @@ func (c *Cache) serve() error {
 
 // shareMisses lets the host's processors help a device with the misses of the tables for which that is worth trying.
 func (c *Cache) shareMisses(d *read.Device) error {
-	if c.opts.HostThreads < 0 || !d.Device.NeedsStaging() { // a device in host memory gains nothing
+	if c.opts.Host.Threads < 0 || !d.Device.NeedsStaging() { // a device in host memory gains nothing
 		return nil
 	}
 	for i := range c.set.Tables {
@@ -242,7 +246,7 @@ func (c *Cache) shareMisses(d *read.Device) error {
 		}
 		if d.Sharer == nil {
 			s, err := transfer.NewSharer(d.Device, transfer.ShareOptions{
-				Threads: c.opts.HostThreads, Nodes: d.HostNodes, CPUs: c.store.Nodes.CPUs[d.Index],
+				Threads: c.opts.Host.Threads, Nodes: d.HostNodes, CPUs: c.store.Nodes.CPUs[d.Index],
 			})
 			if errors.Is(err, transfer.ErrNoShare) || errors.Is(err, device.ErrOutOfMemory) {
 				return nil // misses are fetched all the same

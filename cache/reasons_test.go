@@ -80,16 +80,16 @@ func newAddUp(t *testing.T, seed uint64) *addUp {
 	}
 	o := cache.Options{
 		Tables: []cache.Table{x.WithCapacity(addUpRows + 50), fromBytes(t, "y", noise(addUpLong, longBytes, seed), longBytes)},
-		Budget: int64(24_000 / devices), Devices: devices, Device: "host", Seed: seed, Telemetry: u.r.options(),
-		Refresh:   cache.RefreshOptions{Accesses: 1, MaxChurn: 1},
-		Placement: []string{cache.PlacementPartition, cache.PlacementReplicate}[seed/3%2],
-		Training:  batches(0, zipf(u.rng, addUpRows/2, 2000)),
+		Budget: int64(24_000 / devices), Devices: cache.DeviceOptions{Count: devices, Backend: "host", Placement: []cache.PlacementMode{cache.PlacementPartition, cache.PlacementReplicate}[seed/3%2]}, Seed: seed, Telemetry: u.r.options(),
+		Refresh: cache.RefreshOptions{Accesses: 1, MaxChurn: 1},
+
+		Admission: cache.AdmissionOptions{Training: batches(0, zipf(u.rng, addUpRows/2, 2000))},
 	}
 	if seed%2 == 0 {
-		o.HostTier = cache.Packed
+		o.Host.Tier = cache.Packed
 	}
 	if seed%3 == 0 {
-		o.Admission = &randomPolicy{}
+		o.Admission.Policy = &randomPolicy{}
 	}
 	u.c = newCache(t, o)
 	return u

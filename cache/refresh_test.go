@@ -113,10 +113,10 @@ func TestRefresh_FollowsTheRanking(t *testing.T) {
 	for _, devices := range []int{1, 4} {
 		p := &scripted{}
 		c := newCache(t, cache.Options{
-			Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Admission: p, Cold: true, Devices: devices,
+			Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Admission: cache.AdmissionOptions{Policy: p, Cold: true}, Devices: cache.DeviceOptions{Count: devices},
 			Budget: int64(cached*(rowBytes+40) + 1000), Refresh: cache.RefreshOptions{MaxChurn: 0.25},
 		})
-		if hits, misses := reasonsOf(t, c, data, 0, rows); hits != 0 || misses[cache.Cold] != rows {
+		if hits, misses := reasonsOf(t, c, data, 0, rows); hits != 0 || misses[slab.Cold] != rows {
 			t.Fatalf("cold: %d hits, misses %v", hits, misses)
 		}
 		refresh(t, c) // nothing is ranked
@@ -125,7 +125,7 @@ func TestRefresh_FollowsTheRanking(t *testing.T) {
 		}
 		p.set("", rowKeys(0, 50))
 		refresh(t, c)
-		if hits, misses := reasonsOf(t, c, data, 0, 60); hits != 50 || misses[cache.Cold] != 10 {
+		if hits, misses := reasonsOf(t, c, data, 0, 60); hits != 50 || misses[slab.Cold] != 10 {
 			t.Fatalf("50 ranked: %d hits, misses %v", hits, misses)
 		}
 		p.set("", rowKeys(0, rows))
@@ -135,7 +135,7 @@ func TestRefresh_FollowsTheRanking(t *testing.T) {
 			t.Fatalf("%d rows cached", full)
 		}
 		hits, misses := reasonsOf(t, c, data, 0, rows)
-		if hits != full || misses != [slab.NumReasons]int64{cache.Rejected: rows - full} {
+		if hits != full || misses != [slab.NumReasons]int64{slab.Rejected: rows - full} {
 			t.Fatalf("full: %d hits, misses %v", hits, misses)
 		}
 		// The second half takes over, a quarter of the slots at a time, rows that are not ranked at all first.
@@ -146,7 +146,7 @@ func TestRefresh_FollowsTheRanking(t *testing.T) {
 		if quarter := full / 4; n.EvictedRows < quarter-4 || n.EvictedRows > quarter+4*int64(devices) || n.AdmittedRows > n.EvictedRows+4*int64(devices) || n.AdmittedRows < n.EvictedRows-4 {
 			t.Fatalf("one cycle: %+v, %d rows cached", n, full)
 		}
-		if hits, misses := reasonsOf(t, c, data, 25, 500); misses[cache.Evicted] == 0 || misses[cache.Evicted] > n.EvictedRows || hits+misses[cache.Rejected]+misses[cache.Evicted] != 475 {
+		if hits, misses := reasonsOf(t, c, data, 25, 500); misses[slab.Evicted] == 0 || misses[slab.Evicted] > n.EvictedRows || hits+misses[slab.Rejected]+misses[slab.Evicted] != 475 {
 			t.Fatalf("after one cycle: %d hits, misses %v, %d evicted", hits, misses, n.EvictedRows)
 		}
 		if hits, _ := reasonsOf(t, c, data, 0, 25); hits != 25 {
@@ -167,7 +167,7 @@ func TestRefresh_BytesPerCycle(t *testing.T) {
 	data := normalTable(rows, rowBytes/4, 1)
 	p := &scripted{ranking: rowKeys(0, rows)}
 	c := newCache(t, cache.Options{
-		Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Admission: p, Cold: true, Budget: 60_000,
+		Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Admission: cache.AdmissionOptions{Policy: p, Cold: true}, Budget: 60_000,
 		Refresh: cache.RefreshOptions{MaxBytes: 10 * rowBytes},
 	})
 	for i := range int64(5) {
@@ -185,7 +185,7 @@ func TestRefresh_LearnsInTheBackground(t *testing.T) {
 	for _, devices := range []int{1, 3} {
 		p := &recent{}
 		c := newCache(t, cache.Options{
-			Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Admission: p, Cold: true, Devices: devices, Budget: 45_000,
+			Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Admission: cache.AdmissionOptions{Policy: p, Cold: true}, Devices: cache.DeviceOptions{Count: devices}, Budget: 45_000,
 			Refresh: cache.RefreshOptions{Interval: time.Millisecond, MaxChurn: 0.5},
 		})
 		r := rand.New(rand.NewPCG(1, 1))
@@ -250,7 +250,7 @@ func TestRefresh_Samples(t *testing.T) {
 	p := &scripted{}
 	keys := map[int64]int{}
 	c := newCache(t, cache.Options{
-		Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Admission: p, Budget: 20_000,
+		Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Admission: cache.AdmissionOptions{Policy: p}, Budget: 20_000,
 		Refresh: cache.RefreshOptions{Accesses: 0.25, Keys: 0.1, OnKeys: func(table int, rows []int64) {
 			for _, r := range rows {
 				keys[r]++
@@ -292,7 +292,7 @@ func TestRefresh_OverrunsAreCounted(t *testing.T) {
 	const rows = 100_000
 	p := &scripted{hold: make(chan struct{})}
 	c := newCache(t, cache.Options{
-		Tables: []cache.Table{fromBytes(t, "x", make([]byte, 4*rows), 4)}, Admission: p, Budget: 200_000,
+		Tables: []cache.Table{fromBytes(t, "x", make([]byte, 4*rows), 4)}, Admission: cache.AdmissionOptions{Policy: p}, Budget: 200_000,
 		Refresh: cache.RefreshOptions{Accesses: 1},
 	})
 	ids := make([]int64, rows)
@@ -320,7 +320,7 @@ func TestSetBudget_ShrinksAndGrows(t *testing.T) {
 	for _, devices := range []int{1, 3} {
 		p := &scripted{ranking: rowKeys(0, rows)}
 		c := newCache(t, cache.Options{
-			Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Admission: p, Budget: 40_000, Devices: devices,
+			Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Admission: cache.AdmissionOptions{Policy: p}, Budget: 40_000, Devices: cache.DeviceOptions{Count: devices},
 		})
 		full := stats(t, c)
 		for _, budget := range []int64{39_000, 25_000, full.MetadataBytes/int64(devices) + 10*rowBytes, 40_000} {
@@ -360,7 +360,7 @@ func TestSetBudget_OversizeRows(t *testing.T) {
 	data := make([]byte, rows*rowBytes)
 	copy(data, noise(1, rowBytes, 1))
 	p := &scripted{ranking: rowKeys(0, rows)}
-	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "ibp8", Admission: p, Budget: 6_000, Device: "host"})
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "ibp8", Admission: cache.AdmissionOptions{Policy: p}, Budget: 6_000, Devices: cache.DeviceOptions{Backend: "host"}})
 	if _, misses := reasonsOf(t, c, data, 0, 1); misses[slab.Oversize] != 1 {
 		t.Fatalf("misses by reason %v", misses)
 	}
@@ -384,7 +384,7 @@ func TestRefresh_PolicyPanics(t *testing.T) {
 	for _, method := range []string{"Observe", "Rank", "ranking", "Resize", "Close"} {
 		p := &scripted{ranking: rowKeys(0, 200)}
 		c := newCache(t, cache.Options{
-			Tables: []cache.Table{fromBytes(t, "x", data, 64)}, Admission: p, Budget: 20_000, Refresh: cache.RefreshOptions{Accesses: 1},
+			Tables: []cache.Table{fromBytes(t, "x", data, 64)}, Admission: cache.AdmissionOptions{Policy: p}, Budget: 20_000, Refresh: cache.RefreshOptions{Accesses: 1},
 		})
 		cached := stats(t, c).Tables[0].CachedRows
 		p.set(method, rowKeys(300, 500))
@@ -430,7 +430,7 @@ func TestRefresh_PolicyPanics(t *testing.T) {
 	for _, method := range []string{"Start", "Observe", "Rank"} {
 		p := &scripted{panics: method, ranking: rowKeys(0, 10)}
 		_, err := cache.New(cache.Options{
-			Tables: []cache.Table{fromBytes(t, "x", data, 64)}, Admission: p, Budget: 20_000, Training: batches(0, ids),
+			Tables: []cache.Table{fromBytes(t, "x", data, 64)}, Admission: cache.AdmissionOptions{Policy: p, Training: batches(0, ids)}, Budget: 20_000,
 		})
 		if !errors.Is(err, cache.ErrPolicy) || !strings.Contains(err.Error(), method) {
 			t.Errorf("New: %s: %v", method, err)
@@ -442,7 +442,7 @@ func TestRefresh_PolicyPanics(t *testing.T) {
 func TestRefresh_OddRankings(t *testing.T) {
 	data := normalTable(500, 16, 1)
 	p := &scripted{ranking: []uint64{5, 5, hashmap.Key(0, 500), hashmap.Key(0, 1<<50), hashmap.Key(1, 3), hashmap.Key(255, 1<<56-1), 5, 7}}
-	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 64)}, Admission: p, Budget: 20_000, Cold: true})
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 64)}, Admission: cache.AdmissionOptions{Policy: p, Cold: true}, Budget: 20_000})
 	refresh(t, c)
 	if s := stats(t, c); s.Tables[0].CachedRows != 2 {
 		t.Fatalf("%d rows cached", s.Tables[0].CachedRows)
@@ -451,7 +451,7 @@ func TestRefresh_OddRankings(t *testing.T) {
 
 func TestRefresh_Canceled(t *testing.T) {
 	data := normalTable(500, 16, 1)
-	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 64)}, Admission: &scripted{ranking: rowKeys(0, 400)}, Budget: 20_000, Cold: true})
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 64)}, Admission: cache.AdmissionOptions{Policy: &scripted{ranking: rowKeys(0, 400)}, Cold: true}, Budget: 20_000})
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
 	if err := c.Refresh(canceled); !errors.Is(err, context.Canceled) {
@@ -487,8 +487,8 @@ func testFragmentation(t *testing.T, devices, owner int) {
 	}
 	p := &scripted{}
 	c := newCache(t, cache.Options{
-		Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "ibp8", Admission: p, Cold: true, Budget: 1 << 20,
-		Refresh: cache.RefreshOptions{MaxChurn: 0.3}, Devices: devices, Device: "host",
+		Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "ibp8", Admission: cache.AdmissionOptions{Policy: p, Cold: true}, Budget: 1 << 20,
+		Refresh: cache.RefreshOptions{MaxChurn: 0.3}, Devices: cache.DeviceOptions{Count: devices, Backend: "host"},
 	})
 	worst := int64(0)
 	for cycle := range 60 {
@@ -534,7 +534,7 @@ func TestRefresh_SettlesDown(t *testing.T) {
 	data := normalTable(rows, rowBytes/4, 1)
 	for _, devices := range []int{1, 4} {
 		c := newCache(t, cache.Options{
-			Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Admission: &scripted{ranking: rowKeys(0, rows)}, Budget: 300_000, Devices: devices,
+			Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Admission: cache.AdmissionOptions{Policy: &scripted{ranking: rowKeys(0, rows)}}, Budget: 300_000, Devices: cache.DeviceOptions{Count: devices},
 		})
 		cached := stats(t, c).Tables[0].CachedRows
 		for range 10 {

@@ -26,7 +26,7 @@ func twoTables(t testing.TB) []cache.Table {
 // restored returns a cold cache that starts from a snapshot.
 func restored(t testing.TB, path string, tables []cache.Table, devices int) *cache.Cache {
 	t.Helper()
-	return newCache(t, cache.Options{Tables: tables, Cold: true, Restore: path, Budget: 60_000, Devices: devices, Admission: &scripted{}})
+	return newCache(t, cache.Options{Tables: tables, Admission: cache.AdmissionOptions{Cold: true, Restore: path, Policy: &scripted{}}, Budget: 60_000, Devices: cache.DeviceOptions{Count: devices}})
 }
 
 // cachedRows returns which rows hit.
@@ -58,7 +58,7 @@ func someRows(from, to int64) (keys []uint64) {
 func TestSnapshot_RestoresWhatWasCached(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "snapshot")
 	p := &scripted{ranking: someRows(50, 120)}
-	c := newCache(t, cache.Options{Tables: twoTables(t), Cold: true, Budget: 60_000, Admission: p})
+	c := newCache(t, cache.Options{Tables: twoTables(t), Admission: cache.AdmissionOptions{Cold: true, Policy: p}, Budget: 60_000})
 	if err := c.Snapshot(path); err != nil { // of nothing
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestSnapshot_RestoresWhatWasCached(t *testing.T) {
 	}
 	for _, devices := range []int{1, 3} {
 		p := &scripted{}
-		c := newCache(t, cache.Options{Tables: twoTables(t), Cold: true, Restore: path, Budget: 60_000, Devices: devices, Admission: p})
+		c := newCache(t, cache.Options{Tables: twoTables(t), Admission: cache.AdmissionOptions{Cold: true, Restore: path, Policy: p}, Budget: 60_000, Devices: cache.DeviceOptions{Count: devices}})
 		if s := stats(t, c); s.RestoreError != "" || s.RestoredRows != 140 || len(p.observed) != 140 {
 			t.Fatalf("%d rows restored, %d observed, %s", s.RestoredRows, len(p.observed), s.RestoreError)
 		}
@@ -89,13 +89,13 @@ func TestSnapshot_RestoresWhatWasCached(t *testing.T) {
 	}
 	// What does not fit any more is left out; so are rows that are not there any more. The rest is filled as ever.
 	shorter := []cache.Table{fromBytes(t, "first", normalTable(100, 16, 1), 64), fromBytes(t, "second", normalTable(300, 8, 2), 32)}
-	c = newCache(t, cache.Options{Tables: shorter, Restore: path, Budget: 5000, Admission: &scripted{}})
+	c = newCache(t, cache.Options{Tables: shorter, Admission: cache.AdmissionOptions{Restore: path, Policy: &scripted{}}, Budget: 5000})
 	if s := stats(t, c); s.RestoreError != "" || s.RestoredRows < 20 || s.RestoredRows >= 120 {
 		t.Fatalf("%d rows restored, %s", s.RestoredRows, s.RestoreError)
 	}
 	// Rows are spread over devices by hash: what finds its slab full is not restored.
 	for budget := int64(2500); budget < 4000; budget += 100 {
-		c := newCache(t, cache.Options{Tables: twoTables(t), Cold: true, Restore: path, Budget: budget, Devices: 3, Admission: &scripted{}})
+		c := newCache(t, cache.Options{Tables: twoTables(t), Admission: cache.AdmissionOptions{Cold: true, Restore: path, Policy: &scripted{}}, Budget: budget, Devices: cache.DeviceOptions{Count: 3}})
 		if s := stats(t, c); s.RestoredRows != s.Tables[0].CachedRows+s.Tables[1].CachedRows {
 			t.Fatalf("budget %d: %d rows restored, %d and %d cached", budget, s.RestoredRows, s.Tables[0].CachedRows, s.Tables[1].CachedRows)
 		}
@@ -105,7 +105,7 @@ func TestSnapshot_RestoresWhatWasCached(t *testing.T) {
 // TestSnapshot_DamageIsFound: one byte changed, or the end missing, anywhere: the cache says so and starts cold.
 func TestSnapshot_DamageIsFound(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "snapshot")
-	c := newCache(t, cache.Options{Tables: twoTables(t), Cold: true, Budget: 60_000, Admission: &scripted{ranking: someRows(3, 6)}})
+	c := newCache(t, cache.Options{Tables: twoTables(t), Admission: cache.AdmissionOptions{Cold: true, Policy: &scripted{ranking: someRows(3, 6)}}, Budget: 60_000})
 	refresh(t, c)
 	if err := c.Snapshot(path); err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ func TestSnapshot_KilledProcess(t *testing.T) {
 	if path := os.Getenv(variable); path != "" {
 		var caches []*cache.Cache
 		for _, ranking := range rankings {
-			c := newCache(t, cache.Options{Tables: twoTables(t), Cold: true, Budget: 60_000, Admission: &scripted{ranking: ranking}})
+			c := newCache(t, cache.Options{Tables: twoTables(t), Admission: cache.AdmissionOptions{Cold: true, Policy: &scripted{ranking: ranking}}, Budget: 60_000})
 			refresh(t, c)
 			caches = append(caches, c)
 		}

@@ -11,19 +11,6 @@ import (
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/slab"
-	"github.com/tensorcache/tensorcache/transfer"
-)
-
-// Reason says why a row missed. Where several apply, the later one is counted.
-type Reason = slab.Reason
-
-// Reasons of misses.
-const (
-	Cold        = slab.Cold        // admission was never offered the row
-	Rejected    = slab.Rejected    // admission was offered the row, and others were worth more; or it was withdrawn long ago
-	Evicted     = slab.Evicted     // the row was cached and gave way to another
-	Invalidated = slab.Invalidated // the caller withdrew the row
-	Oversize    = slab.Oversize    // the row is larger than a slab
 )
 
 // Stats is what a cache holds and what it has done since New. Each Gather counts as a whole when it
@@ -89,7 +76,7 @@ type TableStats struct {
 	Codec string
 	DType DType
 	// Choice is how "auto" came to the codec, nil where the codec was named.
-	Choice *CodecChoice
+	Choice *registry.Choice
 	// TrainedRatio is RawBytes ÷ StoredBytes of the rows that the table was loaded with, by a sample of which the codec was
 	// trained. Where Update has written rows of another kind, RawBytes ÷ StoredBytes has become less than that.
 	TrainedRatio float64
@@ -103,16 +90,13 @@ type TableStats struct {
 	// Hits = LocalHits + PeerHits. PeerHits were read from the slab of another device than the one that served the batch;
 	// LocalHits from its own, or from host memory where the row was just updated. Misses were read from the host tier.
 	LocalHits, PeerHits int64
-	// MissesByReason is indexed by Reason and sums to Misses.
+	// MissesByReason is indexed by slab.Reason and sums to Misses.
 	MissesByReason [slab.NumReasons]int64
 	// HostBytesMoved is the stored bytes of the missed rows.
 	HostBytesMoved int64
 	// MissStrategy says, for each device, how misses are fetched from the host tier.
 	MissStrategy []MissStrategy
 }
-
-// CodecChoice is why a codec was chosen: the candidates, and what was predicted of them.
-type CodecChoice = registry.Choice
 
 // DeviceStats is the part of one device: what its slab holds, and what the batches did that ran there, whichever slab they
 // read.
@@ -131,8 +115,18 @@ type DeviceStats struct {
 	Gathers, Lookups, LocalHits, PeerHits, Misses int64
 }
 
-// MissStrategy says how a device fetches a table's misses.
-type MissStrategy = transfer.ShareStats
+// MissStrategy says how a device fetches a table's misses from the host tier.
+type MissStrategy struct {
+	// Strategy is "zero-copy", "shared", or "zero-copy: sharing does not pay".
+	Strategy string
+	// Fraction is the fraction of a shared batch's misses that the host's processors gather, 0 to 1.
+	Fraction float64
+	// Shared and Alone are the numbers of batches with and without sharing. GaveUp is the number of shared batches in which the device
+	// timed out waiting for the host.
+	Shared, Alone, GaveUp int64
+	// SharedNanos and AloneNanos are the mean nanoseconds a miss, 0 if not measured.
+	SharedNanos, AloneNanos float64
+}
 
 // Sub returns the difference of what was done between two Stats of one cache: s is the later one. What the cache holds
 // is taken from s.
@@ -256,7 +250,7 @@ func (c *Cache) tableStats(s *Stats) {
 			s.CodecBytes += codec.MetadataBytes()
 		}
 		for _, d := range c.set.Devices {
-			one.MissStrategy = append(one.MissStrategy, d.Table(i).Share.Stats())
+			one.MissStrategy = append(one.MissStrategy, MissStrategy(d.Table(i).Share.Stats()))
 		}
 		s.IndexBytes += t.Tier.IndexBytes() * int64(len(c.set.Devices))
 		s.HostBytes += t.Tier.HostBytes()
@@ -289,8 +283,12 @@ func (c *Cache) placement(copied int64) Placement {
 // hostMemory returns where the host tiers lie.
 func (c *Cache) hostMemory(tables []*read.Table) HostMemory {
 	h := HostMemory{Nodes: slices.Clone(c.store.Nodes.Tier), Why: c.store.Nodes.Why}
+	var held []numa.Held
 	for _, t := range tables {
-		h.Held = numa.Add(h.Held, t.Tier.Nodes().Held)
+		held = numa.Add(held, t.Tier.Nodes().Held)
+	}
+	for _, n := range held {
+		h.Held = append(h.Held, NodeBytes(n))
 	}
 	return h
 }
@@ -318,8 +316,7 @@ type Placement struct {
 	// Why says how that was decided.
 	Why string
 	// RowNanos is what the cost model predicts that a looked-up row takes, in nanoseconds, PartitionNanos with no row copied,
-	// and ReplicateNanos with all; 0 where the model was not asked. A batch of n rows takes n times that and
-	// Options.Rates.Overhead.
+	// and ReplicateNanos with all; 0 where the model was not asked.
 	RowNanos, PartitionNanos, ReplicateNanos float64
 	// Cliques are the devices that read each other's slabs; each has a data store of its own.
 	Cliques [][]int
@@ -327,8 +324,11 @@ type Placement struct {
 	LostRows int64
 }
 
-// NodeBytes is how much of some memory lies on a memory node of the host.
-type NodeBytes = numa.Held
+// NodeBytes is how many bytes of some memory lie on a memory node of the host.
+type NodeBytes struct {
+	Node  int   `json:"node"`
+	Bytes int64 `json:"bytes"`
+}
 
 // HostMemory says on which memory nodes (NUMA) of the host the host tiers lie, and why.
 type HostMemory struct {

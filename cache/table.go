@@ -3,6 +3,7 @@ package cache
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"sync/atomic"
 	"unsafe"
 
@@ -42,8 +43,8 @@ type Table struct {
 	close  func() error
 	used   *atomic.Bool // New has taken it
 
-	capacity int64  // rows; 0: as many as there are
-	codec    string // "": Options.Codec
+	capacity int64 // rows; 0: as many as there are
+	codec    Codec // "": Options.Codec
 }
 
 // Element is a Go type of table elements.
@@ -51,34 +52,17 @@ type Element interface {
 	~float32 | ~float64 | ~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64
 }
 
+// dtypes are the element types of Go's numbers, named types included.
+var dtypes = map[reflect.Kind]DType{
+	reflect.Float32: Float32, reflect.Float64: Float64, reflect.Int8: Int8, reflect.Int16: Int16, reflect.Int32: Int32,
+	reflect.Int64: Int64, reflect.Uint8: Uint8, reflect.Uint16: Uint16, reflect.Uint32: Uint32, reflect.Uint64: Uint64,
+}
+
 // FromSlice returns a table of the rows that lie back to back in values, columns elements each. The values are copied
 // by New and must not change until then.
 func FromSlice[T Element](name string, values []T, columns int) (Table, error) {
-	var zero T
-	size := int(unsafe.Sizeof(zero))
-	dtype := Uint8
-	switch any(zero).(type) {
-	case float32:
-		dtype = Float32
-	case float64:
-		dtype = Float64
-	case int8:
-		dtype = Int8
-	case int16:
-		dtype = Int16
-	case int32:
-		dtype = Int32
-	case int64:
-		dtype = Int64
-	case uint16:
-		dtype = Uint16
-	case uint32:
-		dtype = Uint32
-	case uint64:
-		dtype = Uint64
-	default: // named types: by size
-		dtype = [...]DType{1: Uint8, 2: Uint16, 4: Uint32, 8: Uint64}[size]
-	}
+	kind := reflect.TypeFor[T]()
+	dtype, size := dtypes[kind.Kind()], int(kind.Size())
 	if columns < 1 {
 		return Table{}, fmt.Errorf("cache: table %s: columns (%d) must be at least 1", name, columns)
 	}
@@ -131,7 +115,7 @@ func (t Table) WithCapacity(rows int64) Table {
 }
 
 // WithCodec returns the table with a codec of its own, a name as Options.Codec takes it; "" stands for that of the Options.
-func (t Table) WithCodec(name string) Table {
+func (t Table) WithCodec(name Codec) Table {
 	t.codec = name
 	return t
 }
@@ -153,7 +137,7 @@ func (t Table) validate() error {
 		return fmt.Errorf("cache: table %s: rows (%d) must be 1 to 2^50 - 2", t.name, n)
 	}
 	if t.codec != "" {
-		if err := registry.Check(t.codec); err != nil {
+		if err := registry.Check(string(t.codec)); err != nil {
 			return fmt.Errorf("cache: table %s: %w", t.name, err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/slab"
 )
 
 // discard is an exporter to nowhere.
@@ -116,7 +117,7 @@ func missed(t testing.TB, c *cache.Cache, evicted bool) (rows []int64) {
 			t.Fatal(err)
 		}
 	}
-	rows = explainedRows(t, c, func(e cache.Explanation) bool { return !e.Cached && (e.Reason == cache.Evicted) == evicted })
+	rows = explainedRows(t, c, func(e cache.Explanation) bool { return !e.Cached && (e.Reason == slab.Evicted) == evicted })
 	if len(rows) < 32 {
 		t.Fatalf("%d rows miss", len(rows))
 	}

@@ -28,8 +28,8 @@ func BenchmarkTelemetry_Paired(b *testing.B) {
 	data := normalTable(50_000, 128, 1)
 	open := func(o cache.TelemetryOptions) *cache.Cache {
 		return newCache(b, cache.Options{
-			Tables: []cache.Table{fromBytes(b, "x", data, 512)}, Budget: int64(len(data) / 20), Device: "host", Seed: 1, Telemetry: o,
-			Admission: admission.NewFrequency(), Training: batches(0, zipf(rand.New(rand.NewPCG(1, 1)), 50_000, 200_000)),
+			Tables: []cache.Table{fromBytes(b, "x", data, 512)}, Budget: int64(len(data) / 20), Devices: cache.DeviceOptions{Backend: "host"}, Seed: 1, Telemetry: o,
+			Admission: cache.AdmissionOptions{Policy: admission.NewFrequency(), Training: batches(0, zipf(rand.New(rand.NewPCG(1, 1)), 50_000, 200_000))},
 		})
 	}
 	plain := open(noop())

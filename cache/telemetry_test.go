@@ -83,10 +83,10 @@ func (r *recorder) collect(t *testing.T) map[string]float64 {
 	for _, scope := range rm.ScopeMetrics {
 		for _, m := range scope.Metrics {
 			put := func(set attribute.Set, suffix string, v float64) {
-				if name, ok := set.Value("tensorcache.cache.name"); !ok || name.AsString() == "" {
+				if name, ok := set.Value("tensorcache.name"); !ok || name.AsString() == "" {
 					t.Errorf("%s has no cache's name: %v", m.Name, set.ToSlice())
 				}
-				set, _ = set.Filter(func(kv attribute.KeyValue) bool { return kv.Key != "tensorcache.cache.name" })
+				set, _ = set.Filter(func(kv attribute.KeyValue) bool { return kv.Key != "tensorcache.name" })
 				values[m.Name+suffix+"{"+set.Encoded(attribute.DefaultEncoder())+"}"] = v
 			}
 			switch d := m.Data.(type) {
@@ -130,8 +130,8 @@ func tracedCache(t testing.TB, o cache.TelemetryOptions, refresh cache.RefreshOp
 	t.Helper()
 	data := normalTable(2000, 32, 1)
 	return newCache(t, cache.Options{
-		Tables: []cache.Table{fromBytes(t, "x", data, 128)}, Budget: 130_000, Device: "host", Seed: 1, Telemetry: o, Refresh: refresh,
-		Training: batches(0, zipf(rand.New(rand.NewPCG(1, 1)), 2000, 4000)),
+		Tables: []cache.Table{fromBytes(t, "x", data, 128)}, Budget: 130_000, Devices: cache.DeviceOptions{Backend: "host"}, Seed: 1, Telemetry: o, Refresh: refresh,
+		Admission: cache.AdmissionOptions{Training: batches(0, zipf(rand.New(rand.NewPCG(1, 1)), 2000, 4000))},
 	}), data
 }
 
@@ -156,7 +156,7 @@ func TestTrace_Gather(t *testing.T) {
 	for key, want := range map[string]int64{
 		"tensorcache.device.index": 0, "tensorcache.batch.rows": 5000, "tensorcache.batch.hits": ts.Hits, "tensorcache.batch.misses": ts.Misses,
 		"tensorcache.batch.output_bytes": 5000 * 128, "tensorcache.batch.miss_bytes": ts.Misses * 128, "tensorcache.batch.host_bytes": ts.HostBytesMoved,
-		"tensorcache.batch.misses_cold": ts.MissesByReason[cache.Cold], "tensorcache.batch.misses_rejected": ts.MissesByReason[cache.Rejected],
+		"tensorcache.batch.misses_cold": ts.MissesByReason[slab.Cold], "tensorcache.batch.misses_rejected": ts.MissesByReason[slab.Rejected],
 		"tensorcache.batch.misses_evicted": 0, "tensorcache.batch.misses_invalidated": 0, "tensorcache.batch.misses_oversize": 0,
 		"tensorcache.miss.events": 32,
 	} {
@@ -168,7 +168,7 @@ func TestTrace_Gather(t *testing.T) {
 		t.Fatalf("nothing to see: %+v", ts)
 	}
 	for key, want := range map[string]string{
-		"tensorcache.table.name": "x", "tensorcache.cache.name": "test", "tensorcache.strategy.planned": "one_launch",
+		"tensorcache.table.name": "x", "tensorcache.name": "test", "tensorcache.strategy.planned": "one_launch",
 		"tensorcache.strategy.run": "side_by_side", "tensorcache.strategy.fetch": "zero_copy",
 	} {
 		if at[key].AsString() != want {
@@ -255,18 +255,18 @@ func TestTrace_LinksEvictions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	count := map[cache.Reason]int{}
+	count := map[slab.Reason]int{}
 	for _, e := range explained {
 		if e.Cached {
 			continue
 		}
 		count[e.Reason]++
-		if e.Reason == cache.Evicted && (e.Eviction == nil || e.Eviction.By != "refresh" || e.Eviction.Span.SpanID() != refresh.SpanContext().SpanID()) ||
-			e.Reason == cache.Invalidated && (e.Eviction == nil || e.Eviction.By != "invalidate") {
+		if e.Reason == slab.Evicted && (e.Eviction == nil || e.Eviction.By != "refresh" || e.Eviction.Span.SpanID() != refresh.SpanContext().SpanID()) ||
+			e.Reason == slab.Invalidated && (e.Eviction == nil || e.Eviction.By != "invalidate") {
 			t.Fatalf("row %d: %+v %+v", e.Row, e, e.Eviction)
 		}
 	}
-	if count[cache.Evicted] == 0 || count[cache.Invalidated] == 0 {
+	if count[slab.Evicted] == 0 || count[slab.Invalidated] == 0 {
 		t.Fatalf("reasons %v", count)
 	}
 	s := r.one(t, "gather x")
@@ -606,8 +606,8 @@ func TestTelemetry_Concurrent(t *testing.T) {
 func TestExplain_EqualsCached(t *testing.T) {
 	data := normalTable(1000, 32, 7)
 	c := newCache(t, cache.Options{
-		Tables: []cache.Table{fromBytes(t, "x", data, 128), fromBytes(t, "y", data[:500*128], 128)}, Budget: 60_000, Device: "host", Devices: 2,
-		Training: batches(1, zipf(rand.New(rand.NewPCG(1, 1)), 500, 1000)),
+		Tables: []cache.Table{fromBytes(t, "x", data, 128), fromBytes(t, "y", data[:500*128], 128)}, Budget: 60_000, Devices: cache.DeviceOptions{Backend: "host", Count: 2},
+		Admission: cache.AdmissionOptions{Training: batches(1, zipf(rand.New(rand.NewPCG(1, 1)), 500, 1000))},
 	})
 	for table, rows := range []int{1000, 500} {
 		var all []int64
@@ -731,7 +731,7 @@ func TestDocs_Metrics(t *testing.T) {
 			names := []string{}
 			for _, set := range sets {
 				for _, kv := range set.ToSlice() {
-					if key := string(kv.Key); key != "tensorcache.cache.name" && !slices.Contains(names, key) {
+					if key := string(kv.Key); key != "tensorcache.name" && !slices.Contains(names, key) {
 						names = append(names, key)
 					}
 				}
@@ -761,7 +761,7 @@ func TestLabels_Goroutines(t *testing.T) {
 	if err := c.Update(ctx, 0, []int64{1}, data[:128]); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{`"tensorcache.task":"learn"`, `"tensorcache.task":"refresh"`, `"tensorcache.task":"retire"`, `"tensorcache.cache.name":"labelled"`}
+	want := []string{`"tensorcache.task":"learn"`, `"tensorcache.task":"refresh"`, `"tensorcache.task":"retire"`, `"tensorcache.name":"labelled"`}
 	var profile bytes.Buffer
 	for deadline := time.Now().Add(10 * time.Second); len(want) > 0 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		profile.Reset()

@@ -16,6 +16,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/slab"
 )
 
 // noise fills rows that no codec shrinks.
@@ -72,7 +73,7 @@ func TestUpdate_RowsThatGrowShrinkAndTurnRaw(t *testing.T) {
 					data := bytes.Clone(small)
 					budget := int64(rows*rowBytes/2 + 9000)
 					c := newCache(t, cache.Options{
-						Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: codec, HostTier: mode, Admission: admission.NewStaticFrequency(), Budget: budget,
+						Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: cache.Codec(codec), Host: cache.HostOptions{Tier: mode}, Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency()}, Budget: budget,
 					})
 					r := rand.New(rand.NewPCG(3, 3))
 					cached := stats(t, c).Tables[0].CachedRows
@@ -97,7 +98,7 @@ func TestUpdate_RowsThatGrowShrinkAndTurnRaw(t *testing.T) {
 					}
 					s := settle(t, c)
 					fresh := newCache(t, cache.Options{
-						Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: codec, HostTier: mode, Admission: admission.NewStaticFrequency(), Budget: budget,
+						Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: cache.Codec(codec), Host: cache.HostOptions{Tier: mode}, Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency()}, Budget: budget,
 					})
 					// A codec trained on other rows may store rows differently; one that is none may not.
 					if f := stats(t, fresh).Tables[0]; codec == "none" && (f.StoredBytes != s.Tables[0].StoredBytes || f.RawRows != s.Tables[0].RawRows) {
@@ -123,7 +124,7 @@ func TestUpdate_InsertsUpToTheCapacity(t *testing.T) {
 			data := normalTable(rows, rowBytes/4, 1)
 			p := &scripted{}
 			c := newCache(t, cache.Options{
-				Tables: []cache.Table{fromBytes(t, "x", data, rowBytes).WithCapacity(capacity)}, HostTier: mode, Codec: codec, Budget: 20_000, Admission: p,
+				Tables: []cache.Table{fromBytes(t, "x", data, rowBytes).WithCapacity(capacity)}, Host: cache.HostOptions{Tier: mode}, Codec: cache.Codec(codec), Budget: 20_000, Admission: cache.AdmissionOptions{Policy: p},
 			})
 			if c.Rows(0) != rows {
 				t.Fatalf("%d rows", c.Rows(0))
@@ -168,7 +169,7 @@ func TestUpdate_InsertBesideRepack(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := newCache(t, cache.Options{
-			Tables: []cache.Table{table.WithCapacity(capacity)}, Codec: "ibp8", HostTier: cache.Packed, Budget: 8_000, Device: "host", Cold: true,
+			Tables: []cache.Table{table.WithCapacity(capacity)}, Codec: "ibp8", Host: cache.HostOptions{Tier: cache.Packed}, Budget: 8_000, Devices: cache.DeviceOptions{Backend: "host"}, Admission: cache.AdmissionOptions{Cold: true},
 		})
 		data := noise(capacity, rowBytes, uint64(round))
 		var wg sync.WaitGroup
@@ -238,7 +239,7 @@ func TestInvalidate_MissesUntilAdmittedAgain(t *testing.T) {
 	const rows, rowBytes = 500, 64
 	data := normalTable(rows, rowBytes/4, 1)
 	p := &scripted{ranking: rowKeys(0, 100)}
-	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Admission: p, Budget: 100*(rowBytes+24) + 1000})
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Admission: cache.AdmissionOptions{Policy: p}, Budget: 100*(rowBytes+24) + 1000})
 	cached := stats(t, c).Tables[0].CachedRows
 	if cached < 100 || cached > 200 {
 		t.Fatalf("%d rows cached", cached)
@@ -246,10 +247,10 @@ func TestInvalidate_MissesUntilAdmittedAgain(t *testing.T) {
 	if err := c.Invalidate(0, []int64{3, 5, 400, 3}); err != nil {
 		t.Fatal(err)
 	}
-	if hits, misses := reasonsOf(t, c, data, 0, 100); hits != 98 || misses[cache.Invalidated] != 2 {
+	if hits, misses := reasonsOf(t, c, data, 0, 100); hits != 98 || misses[slab.Invalidated] != 2 {
 		t.Fatalf("%d hits, misses %v", hits, misses)
 	}
-	if _, misses := reasonsOf(t, c, data, 400, 401); misses[cache.Invalidated] != 0 {
+	if _, misses := reasonsOf(t, c, data, 400, 401); misses[slab.Invalidated] != 0 {
 		t.Fatalf("a row that was not cached: %v", misses)
 	}
 	// A row in the overlay is withdrawn once the host tier has it.
@@ -258,7 +259,7 @@ func TestInvalidate_MissesUntilAdmittedAgain(t *testing.T) {
 	}
 	copy(data[7*rowBytes:], data[:rowBytes])
 	settle(t, c)
-	if _, misses := reasonsOf(t, c, data, 7, 8); misses[cache.Invalidated] != 1 {
+	if _, misses := reasonsOf(t, c, data, 7, 8); misses[slab.Invalidated] != 1 {
 		t.Fatalf("an updated row: %v", misses)
 	}
 	if s := stats(t, c); s.Tables[0].CachedRows != cached-3 || s.Changes.InvalidatedRows != 3 {
@@ -313,7 +314,7 @@ func TestUpdate_FullOverlayBlocks(t *testing.T) {
 	for _, mode := range []cache.HostTier{cache.InPlace, cache.Packed} {
 		old, data := noise(rows, rowBytes, 1), noise(rows, rowBytes, 2)
 		c := newCache(t, cache.Options{
-			Tables: []cache.Table{fromBytes(t, "x", old, rowBytes)}, Codec: "none", HostTier: mode, Budget: 20_000, Overlay: 20 * rowBytes, Device: "host",
+			Tables: []cache.Table{fromBytes(t, "x", old, rowBytes)}, Codec: "none", Host: cache.HostOptions{Tier: mode, Overlay: 20 * rowBytes}, Budget: 20_000, Devices: cache.DeviceOptions{Backend: "host"},
 		})
 		ids := make([]int64, rows)
 		for i := range ids {
@@ -368,7 +369,7 @@ func TestUpdate_FullOverlayBlocks(t *testing.T) {
 func TestUpdate_FullMap(t *testing.T) {
 	const rows, rowBytes = 5000, 16
 	data := noise(rows, rowBytes, 1)
-	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Budget: 3000, Overlay: 1 << 20})
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Budget: 3000, Host: cache.HostOptions{Overlay: 1 << 20}})
 	cached := stats(t, c).Tables[0].CachedRows
 	next := noise(rows, rowBytes, 2)
 	ids := make([]int64, rows)
@@ -388,7 +389,7 @@ func TestUpdate_FullMap(t *testing.T) {
 	if int64(len(byUpdate)) != s.Changes.EvictedRows {
 		t.Errorf("%d rows were evicted by the update, %d in all", len(byUpdate), s.Changes.EvictedRows)
 	}
-	if cold := explainedRows(t, c, func(e cache.Explanation) bool { return e.Eviction != nil && e.Reason == cache.Cold && !e.Cached }); len(cold) > 0 {
+	if cold := explainedRows(t, c, func(e cache.Explanation) bool { return e.Eviction != nil && e.Reason == slab.Cold && !e.Cached }); len(cold) > 0 {
 		t.Errorf("%d rows that were evicted count as never offered", len(cold))
 	}
 }
@@ -398,7 +399,7 @@ func TestUpdate_OversizeRows(t *testing.T) {
 	const rowBytes = 100_000
 	data := make([]byte, 3*rowBytes)
 	copy(data, noise(1, rowBytes, 1))
-	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "f", data, rowBytes)}, Budget: 50_000, Codec: "ibp8", Overlay: 1})
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "f", data, rowBytes)}, Budget: 50_000, Codec: "ibp8", Host: cache.HostOptions{Overlay: 1}})
 	for i := range 6 {
 		row := noise(1, rowBytes, uint64(i))
 		if i%3 == 2 {
@@ -452,8 +453,8 @@ func TestUpdate_DeviceFails(t *testing.T) {
 		})
 		data := noise(rows, rowBytes, 1)
 		c := newCache(t, cache.Options{
-			Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Budget: 8_000, Devices: 2, Overlay: 1, Device: "host",
-			Admission: &randomPolicy{}, Refresh: cache.RefreshOptions{Interval: time.Millisecond},
+			Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Budget: 8_000, Devices: cache.DeviceOptions{Count: 2, Backend: "host"}, Host: cache.HostOptions{Overlay: 1},
+			Admission: cache.AdmissionOptions{Policy: &randomPolicy{}}, Refresh: cache.RefreshOptions{Interval: time.Millisecond},
 		})
 		var wg sync.WaitGroup
 		for g := range 4 {
@@ -507,7 +508,7 @@ func TestSetBudget_AfterDeviceFailed(t *testing.T) {
 	})
 	const rows, rowBytes = 40, 64
 	data := noise(rows, rowBytes, 1)
-	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Budget: 8_000, Device: "host"})
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Budget: 8_000, Devices: cache.DeviceOptions{Backend: "host"}})
 	if s := stats(t, c); s.Tables[0].CachedRows != rows {
 		t.Fatalf("%d rows cached", s.Tables[0].CachedRows)
 	}
@@ -571,7 +572,7 @@ func TestUpdate_EpochsPass(t *testing.T) {
 	})
 	const rows, rowBytes = 100, 32
 	data := normalTable(rows, rowBytes/4, 1)
-	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: 4096, Device: "host", Overlay: 1})
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: 4096, Devices: cache.DeviceOptions{Backend: "host"}, Host: cache.HostOptions{Overlay: 1}})
 	bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for round := range 300 {

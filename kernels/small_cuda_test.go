@@ -31,7 +31,7 @@ func TestGPU_LittleSharedMemory(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				c, err := cache.New(cache.Options{Tables: []cache.Table{table}, Budget: int64(len(data) / 4), Device: "cuda", Codec: codec})
+				c, err := cache.New(cache.Options{Tables: []cache.Table{table}, Budget: int64(len(data) / 4), Devices: cache.DeviceOptions{Backend: "cuda"}, Codec: cache.Codec(codec)})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -100,7 +100,7 @@ type Config struct {
 func NewConfig() Config {
 	return Config{
 		Vertices: defaultVertices, Fanouts: []int{15, 10}, Batches: Default, WarmupBatches: Default,
-		Budget: "5%", Policy: admission.Default, Codec: registry.Auto, HostTier: "inplace", Device: "auto", Devices: 1, Placement: cache.PlacementAuto, Seed: 1,
+		Budget: "5%", Policy: admission.Default, Codec: registry.Auto, HostTier: "inplace", Device: "auto", Devices: 1, Placement: string(cache.PlacementAuto), Seed: 1,
 		Online: Online{RefreshChurn: defaultRefreshChurn, SampleRate: defaultSampleRate},
 	}
 }
@@ -181,7 +181,7 @@ func (c *Config) Settings() map[string]any {
 		set(key, text, text != "")
 	}
 	set("gpus", c.GPUs, c.GPUs != "")
-	set("placement", c.Placement, c.Placement != cache.PlacementAuto)
+	set("placement", c.Placement, c.Placement != string(cache.PlacementAuto))
 	set("rates", c.Rates, c.Rates != "")
 	set("host_nodes", c.HostNodes, c.HostNodes != "")
 	set("vertices", c.Vertices, c.Features == "" && c.Graph == "")

@@ -101,7 +101,7 @@ func (c *Config) hostNodes() (nodes []int, err error) {
 }
 
 // rates returns the rates that the config names: in itself, or in a file.
-func (c *Config) rates() (r cache.Rates, err error) {
+func (c *Config) rates() (r placement.Rates, err error) {
 	if c.Rates == "" {
 		return r, nil
 	}
@@ -128,7 +128,7 @@ func (c *Config) validateDevices(f *faults.List) {
 	gpus, err := c.gpus()
 	f.Add(err)
 	f.If(len(gpus) > 0 && c.Devices != 1 && c.Devices != len(gpus), "--devices (%d) and --gpus (%s) contradict each other", c.Devices, c.GPUs)
-	f.If(!slices.Contains([]string{cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate}, c.Placement), "--placement (%q) must be %s, %s or %s", c.Placement, cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate)
+	f.If(!slices.Contains([]cache.PlacementMode{cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate}, cache.PlacementMode(c.Placement)), "--placement (%q) must be %s, %s or %s", c.Placement, cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate)
 	_, err = c.rates()
 	f.Add(err)
 	_, err = c.hostNodes()
@@ -138,11 +138,11 @@ func (c *Config) validateDevices(f *faults.List) {
 // spread sets what the config says of devices. REQUIRES: the config is valid.
 func (c *Config) spread(o cache.Options) (cache.Options, error) {
 	var err, failed, unknown error
-	o.Device, o.Devices, o.Placement = c.Device, c.Devices, c.Placement
-	if o.GPUs, err = c.gpus(); len(o.GPUs) > 0 {
-		o.Devices = len(o.GPUs)
+	o.Devices.Backend, o.Devices.Count, o.Devices.Placement = cache.Backend(c.Device), c.Devices, cache.PlacementMode(c.Placement)
+	if o.Devices.GPUs, err = c.gpus(); len(o.Devices.GPUs) > 0 {
+		o.Devices.Count = len(o.Devices.GPUs)
 	}
-	o.Rates, failed = c.rates()
-	o.HostNodes, unknown = c.hostNodes()
+	o.Devices.Rates, failed = c.rates()
+	o.Host.Nodes, unknown = c.hostNodes()
 	return o, errors.Join(err, failed, unknown)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/codec/registry"
 )
 
 // Result is what a run found. Its JSON form is what `cachebench run --json` prints.
@@ -37,7 +38,7 @@ type Result struct {
 		Policy string `json:"policy"`
 		Codec  string `json:"codec"`
 		// CodecChoice is why "auto" picked it, with what was predicted of the others; not there if the codec was named.
-		CodecChoice *cache.CodecChoice `json:"codec_choice,omitempty"`
+		CodecChoice *registry.Choice `json:"codec_choice,omitempty"`
 		// CompressionRatio is raw ÷ stored bytes of the whole table.
 		CompressionRatio float64 `json:"compression_ratio"`
 		// Bytes are summed over devices; codec bytes count once and lie outside the budget.

@@ -304,10 +304,6 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	if err != nil {
 		return nil, err
 	}
-	mode, err := transfer.ParseMode(tier)
-	if err != nil {
-		return nil, err
-	}
 	policy, err := r.policy()
 	if err != nil {
 		return nil, err
@@ -317,9 +313,9 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 		telemetry.TracerProvider, telemetry.MeterProvider = tracenoop.NewTracerProvider(), metricnoop.NewMeterProvider()
 	}
 	o, err := r.cfg.spread(cache.Options{
-		Tables: []cache.Table{table}, Budget: r.budget, Codec: codec, HostTier: mode,
-		Admission: policy, Training: r.learn(ctx), Seed: r.cfg.Seed, Workers: r.cfg.Workers,
-		Cold: r.cfg.Cold, Refresh: r.cfg.Online.options(), Link: r.cfg.link(), Telemetry: telemetry,
+		Tables: []cache.Table{table}, Budget: r.budget, Codec: cache.Codec(codec), Host: cache.HostOptions{Tier: cache.HostTier(tier), Workers: r.cfg.Workers},
+		Admission: cache.AdmissionOptions{Policy: policy, Training: r.learn(ctx), Cold: r.cfg.Cold}, Seed: r.cfg.Seed,
+		Refresh: r.cfg.Online.options(), Link: r.cfg.link(), Telemetry: telemetry,
 	})
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ type served struct {
 // newCache returns a cache of one table.
 func newCache(source []byte, rowBytes int, o cache.Options) *cache.Cache {
 	t := get(cache.FromBytes("normals", cache.Float32, source, rowBytes))
-	o.Tables, o.Device, o.Codec, o.Seed = []cache.Table{t}, "cuda", codecName, seed
+	o.Tables, o.Devices.Backend, o.Codec, o.Seed = []cache.Table{t}, "cuda", codecName, seed
 	return get(cache.New(o))
 }
 
@@ -36,8 +36,8 @@ func newCache(source []byte, rowBytes int, o cache.Options) *cache.Cache {
 func (r *runner) serve(source []byte, rowBytes int, o cache.Options) *served {
 	s := &served{runner: r, source: whole(source, rowBytes), rowBytes: rowBytes}
 	s.rows = int64(len(s.source) / rowBytes)
-	if o.Admission == nil {
-		o.Admission = admission.NewStaticFrequency()
+	if o.Admission.Policy == nil {
+		o.Admission.Policy = admission.NewStaticFrequency()
 	}
 	s.cache = newCache(s.source, rowBytes, o)
 	s.gatherer = gathererOf(s.cache, 0, r.stream)

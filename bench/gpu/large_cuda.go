@@ -45,7 +45,7 @@ func (r *runner) large() {
 
 func (r *runner) largeMisses(host device.Buffer, rowBytes, threads int) {
 	o := cache.Options{Budget: r.o.LargeTableBytes / largeBudget}
-	o.HostThreads = threads
+	o.Host.Threads = threads
 	s := r.serve(host.Bytes(), rowBytes, o)
 	defer s.cache.Close()
 	t := s.batches(func(set uint64) []int64 { return powerLawRows(r.o.Batch, s.cached, s.rows, set) })

@@ -133,7 +133,7 @@ func (p *rotating) Rank() iter.Seq[uint64] {
 func (r *runner) refresh() {
 	policy := &rotating{}
 	s := r.serve(r.normalRows().host.Bytes(), smallRow, cache.Options{
-		Budget: r.o.TableBytes / 2, Admission: policy, Refresh: cache.RefreshOptions{MaxChurn: churn * refreshAtMost.Seconds()},
+		Budget: r.o.TableBytes / 2, Admission: cache.AdmissionOptions{Policy: policy}, Refresh: cache.RefreshOptions{MaxChurn: churn * refreshAtMost.Seconds()},
 	})
 	defer s.cache.Close()
 	policy.cached = s.cached

@@ -68,14 +68,14 @@ func (r *runner) openPair(p *pair, gpus int, o cache.Options) {
 	p.runner, p.source = r, whole(r.normalRows().host.Bytes(), smallRow)
 	rows := int64(len(p.source) / smallRow)
 	batch := func(seed uint64) []int64 { return powerLawRows(r.o.Batch, 1, rows, seed) }
-	o.Devices = gpus
+	o.Devices.Count = gpus
 	if o.Budget == 0 {
 		o.Budget = int64(len(p.source)) / pairBudget
 	}
-	if o.Admission == nil {
-		o.Admission = admission.NewFrequency()
+	if o.Admission.Policy == nil {
+		o.Admission.Policy = admission.NewFrequency()
 	}
-	o.Training = iter.Seq2[int, []int64](func(yield func(int, []int64) bool) {
+	o.Admission.Training = iter.Seq2[int, []int64](func(yield func(int, []int64) bool) {
 		for i := range uint64(4 * pairBatches) {
 			if !yield(0, batch(1000+i)) {
 				return
@@ -190,15 +190,17 @@ func hitRate(s cache.Stats) float64  { return shareOf(s.Tables[0].Hits, s) }
 func peerRate(s cache.Stats) float64 { return shareOf(s.Tables[0].PeerHits, s) }
 
 // pairLoad is the load of two GPUs with a placement, which several cases look at.
-func (r *runner) pairLoad(placement string) load {
+func (r *runner) pairLoad(placement cache.PlacementMode) load {
 	if l, ok := r.pairLoads[placement]; ok {
 		return l
 	}
 	if r.pairLoads == nil {
 		o := RateOptions{GPUs: []int{r.d.Info().Index, r.peer.Info().Index}, RowBytes: smallRow, Batch: max(32, r.o.Batch), TableBytes: min(r.o.TableBytes, 2<<30), Runs: r.o.Runs}
-		r.rates, r.pairLoads = get(MeasureRates(o)).Rates, map[string]load{}
+		r.rates, r.pairLoads = get(MeasureRates(o)).Rates, map[cache.PlacementMode]load{}
 	}
-	if err := try(func() { r.pairLoads[placement] = r.measurePair(2, cache.Options{Placement: placement, Rates: r.rates}) }); err != nil {
+	if err := try(func() {
+		r.pairLoads[placement] = r.measurePair(2, cache.Options{Devices: cache.DeviceOptions{Placement: placement, Rates: r.rates}})
+	}); err != nil {
 		must(fmt.Errorf("%s: %w", placement, err))
 	}
 	return r.pairLoads[placement]
@@ -221,14 +223,14 @@ func (r *runner) pairThroughput() {
 
 // pairPlacement compares placements by the time of a batch, and the cost model's prediction with that time.
 func (r *runner) pairPlacement() {
-	medians := map[string]float64{}
-	for _, placement := range []string{cache.PlacementPartition, cache.PlacementReplicate, cache.PlacementAuto} {
+	medians := map[cache.PlacementMode]float64{}
+	for _, placement := range []cache.PlacementMode{cache.PlacementPartition, cache.PlacementReplicate, cache.PlacementAuto} {
 		l := r.pairLoad(placement)
 		s, median := l.stats.Placement, l.percentile(0.5)
 		medians[placement] = median
 		predicted := float64(r.o.Batch) * s.RowNanos / 1e3
 		y := r.pairResult("pair-placement", "%")
-		y.Codec = codecName + " " + placement
+		y.Codec = codecName + " " + string(placement)
 		y.Value = 100 * math.Abs(predicted/median-1)
 		y.Detail = fmt.Sprintf("predicted %.0f µs, measured %.0f; hits %.2f %%, of peers %.2f %%; %s", predicted, median, hitRate(l.stats), peerRate(l.stats), s.Why)
 		r.add(y)
@@ -242,9 +244,9 @@ func (r *runner) pairPlacement() {
 
 // pairRefresh compares the slowest batches while the cache refreshes with those while it does not.
 func (r *runner) pairRefresh() {
-	still := r.measurePair(2, cache.Options{Admission: r.shuffling()})
+	still := r.measurePair(2, cache.Options{Admission: cache.AdmissionOptions{Policy: r.shuffling()}})
 	changing := r.measurePair(2, cache.Options{
-		Admission: r.shuffling(),
+		Admission: cache.AdmissionOptions{Policy: r.shuffling()},
 		Refresh:   cache.RefreshOptions{Interval: 20 * time.Millisecond, Accesses: 1. / 16, MaxChurn: 0.02},
 	})
 	x := r.pairResult("pair-refresh", "us")

@@ -146,11 +146,11 @@ func openGathering(o RateOptions, all []*reader) *gathering {
 	source := whole(all[0].host.Bytes(), o.RowBytes)
 	normals().fill(source)
 	options := cache.Options{
-		Devices: len(all), Placement: cache.PlacementPartition, Budget: int64(len(source) / 8 / len(all)), Admission: admission.NewStaticFrequency(),
+		Devices: cache.DeviceOptions{Count: len(all), Placement: cache.PlacementPartition}, Budget: int64(len(source) / 8 / len(all)), Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency()},
 	}
 	weights := make([]int64, len(all))
 	for i, r := range all {
-		options.GPUs, weights[i] = append(options.GPUs, r.d.Info().Index), 1
+		options.Devices.GPUs, weights[i] = append(options.Devices.GPUs, r.d.Info().Index), 1
 	}
 	g := &gathering{o: o, all: all, cache: newCache(source, o.RowBytes, options)}
 	err := try(func() {

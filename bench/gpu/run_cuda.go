@@ -71,8 +71,8 @@ type runner struct {
 	normals, sparse, halves *table
 	stage                   device.Buffer
 	link                    *link
-	rates                   placement.Rates // of two GPUs
-	pairLoads               map[string]load // of two GPUs, by placement
+	rates                   placement.Rates              // of two GPUs
+	pairLoads               map[cache.PlacementMode]load // of two GPUs, by placement
 }
 
 func (r *runner) open() {

@@ -41,7 +41,7 @@ func TestCapture(t *testing.T) {
 			t.Fatal(err)
 		}
 		cc, err := cache.New(cache.Options{
-			Tables: []cache.Table{first, table}, Budget: 20_000, Device: "host", Devices: c.devices, Codec: "none",
+			Tables: []cache.Table{first, table}, Budget: 20_000, Devices: cache.DeviceOptions{Backend: "host", Count: c.devices}, Codec: "none",
 			Refresh: cache.RefreshOptions{Accesses: c.accesses, Keys: c.keys}, Capture: capture.Add,
 		})
 		if err != nil {
@@ -151,7 +151,7 @@ func TestNewCapture_Refuses(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			_, err = cache.New(cache.Options{Tables: []cache.Table{table}, Budget: 1 << 20, Device: "host", Capture: func([]cache.Sample, int64) {}})
+			_, err = cache.New(cache.Options{Tables: []cache.Table{table}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: "host"}, Capture: func([]cache.Sample, int64) {}})
 			return err
 		},
 	} {
