@@ -36,8 +36,8 @@ func (s *Share) deviceView() *abi.ShareDevice { return &view[abi.ShareDevice](s.
 // ListView views a share's List: where rows begin in the host tier's memory.
 func (s *Share) ListView() []uint64 { return view[uint64](s.List) }
 
-// shareBlocks is how many blocks read a large table's rows from the host tier, taking units in turns. Few: with more, or more requests of
-// each, the device's address translation is the slower. Seen on an H200, 16 GiB, 16 / 24 / 32 / 48 / 66 blocks: rows of 256 bytes
+// shareBlocks returns the number of blocks that read a large table's rows from the host tier. They are few, because address translation becomes
+// slower with more blocks or more requests of each. Measured on an H200, 16 GiB, 16 / 24 / 32 / 48 / 66 blocks: rows of 256 bytes
 // 15.0 / 12.9 / 13.3 / 12.9 / 12.0 GB/s, of 512 bytes 19.9 / 28.4 / 27.3 / 25.7 / 24.5. With a Share blocks take units from a counter,
 // and more of them pay (transfer's shareBlocks).
 func shareBlocks(rowBytes int) int {
