@@ -71,10 +71,11 @@ gpu-collect:
 	go run ./bench/gpu/gpurecord -collect -out build/gpu-test.json $(GPU_RESULTS)
 	cp build/gpu-test.json $(GPU_RECORD) && rm -f $(GPU_OWED)
 
-# Rewrites what the documentation and auto-selection have of the committed figures: the plot and the tables of docs/performance.md,
-# and the rates of codec/gpurates.go.
+# Renews what is made from the committed figures: docs/results/gpu-bench.md and its plot, the marked blocks of docs/performance.md and
+# README.md, and the codecs' rates in codec/gpurates.go.
 gpu-docs:
-	go test ./cmd/cachebench -run '^TestGPUBench_(Docs|Rates)$$' -update
+	go test ./cmd/cachebench -run '^TestGPUBench_Rates$$' -update
+	go test ./bench/report -run '^TestGPUDocs$$' -update
 
 check-gpu-record: # says whether the committed record is of the committed code, or what is owed
 	go run ./bench/gpu/gpurecord -check $(GPU_RECORD) -owed $(GPU_OWED)

@@ -47,7 +47,7 @@ type resident struct {
 
 // ristretto counts accesses in the background and drops what it cannot keep up with: fed at full speed it loses nine in
 // ten, and its hit rate on the default workload varies by 8 points. Waiting for it this often loses a quarter and gives a
-// steady one, for half as much time again (docs/admission.md).
+// steady one, for half as much time again (docs/notebook/admission.md).
 const (
 	setsPerWait  = 128
 	getsPerYield = 64 // its buffer of accesses

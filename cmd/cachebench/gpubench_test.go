@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/bench/gpu"
-	"github.com/tensorcache/tensorcache/bench/report"
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
 )
@@ -153,45 +152,4 @@ func TestGPUBench_Merge(t *testing.T) {
 	refuse(t, "report (1 cases incomplete) must be whole: load: not finished", "gpu-bench", "--from", one+","+two, "--whole")
 	refuse(t, "--from ("+one+","+other+"): reports (d, driver v, commit c, and d, driver v, commit e) must be of one device, driver and build",
 		"gpu-bench", "--from", one+","+other)
-}
-
-// TestGPUBench_Docs: the tables and the plot of the documentation are those of the committed figures; -update makes them so.
-func TestGPUBench_Docs(t *testing.T) {
-	t.Parallel()
-	const docs, begin, end = "../../docs/", "<!-- from results/gpu-bench.json: make gpu-docs -->\n", "<!-- end -->"
-	res, err := gpu.ReadReport(docs + "results/gpu-bench.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var table, plot bytes.Buffer
-	if err := report.GPUMarkdown(&table, res); err != nil {
-		t.Fatal(err)
-	}
-	if err := report.GPUPlot(&plot, res, "svg"); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(docs + "performance.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, found := strings.Cut(string(text), begin)
-	_, after, ended := strings.Cut(rest, end)
-	if !found || !ended {
-		t.Fatalf("docs/performance.md has no place for the tables, between %q and %q", begin, end)
-	}
-	for _, s := range res.Incomplete {
-		if !strings.Contains(after, "**`"+s.Case+"`**") {
-			t.Errorf("docs/performance.md must say below the tables why **`%s`** is incomplete (%s): or measure it, and merge: cachebench gpu-bench --from", s.Case, s.Reason)
-		}
-	}
-	for path, want := range map[string]string{docs + "performance.md": before + begin + table.String() + end + after, docs + "results/gpu-bench.svg": plot.String()} {
-		if *update {
-			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if have, err := os.ReadFile(path); err != nil || string(have) != want {
-			t.Errorf("%s is not what results/gpu-bench.json gives; make gpu-docs rewrites it (%v)", strings.TrimPrefix(path, "../../"), err)
-		}
-	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // TestTrain_SavingsOnRealTables trains on whole tables and holds the savings against the
-// least that the byte-tight layout should reach. With -v it prints the table of docs/performance.md, with the best single threshold in both layouts.
+// least that the byte-tight layout should reach. With -v it prints the table of docs/notebook/codecs-on-processors.md, with the best single threshold in both layouts.
 func TestTrain_SavingsOnRealTables(t *testing.T) {
 	for file, least := range map[string]float64{"cora.npz": 95.6, "pubmed_tx.npz": 86.7, "reddit.npz": 21.5, "ncf_user.npy": 12.7, "sz_testdouble.npy": 14.7} {
 		t.Run(file, func(t *testing.T) {

@@ -1,0 +1,308 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/bench/gpu"
+)
+
+// Marks of generated text in documents. A block begins with a line that names it and ends with a line of its own.
+const (
+	blockBegin = "<!-- figures: "
+	blockName  = "; make gpu-docs -->\n"
+	blockEnd   = "<!-- end -->\n"
+)
+
+// TestGPUDocs checks that the documents' GPU figures and the plot are those of docs/results/gpu-bench.json. -update rewrites them.
+func TestGPUDocs(t *testing.T) {
+	t.Parallel()
+	const docs = "../../docs/"
+	res, err := gpu.ReadReport(docs + "results/gpu-bench.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tables, plot bytes.Buffer
+	tables.WriteString("<!-- Made from gpu-bench.json by make gpu-docs; do not edit. -->\n# GPU figures\n\n" +
+		"[The notebook](../notebook/measuring.md) describes the cases, [performance.md](../performance.md) the outcome.\n\n" +
+		"![GB/s of output by row length](gpu-bench.svg)\n\n")
+	if err := GPUMarkdown(&tables, res); err != nil {
+		t.Fatal(err)
+	}
+	if err := GPUPlot(&plot, res, "svg"); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"results/gpu-bench.md": tables.String(), "results/gpu-bench.svg": plot.String()}
+	for _, name := range []string{"performance.md", "../README.md"} {
+		text, err := os.ReadFile(docs + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want[name], err = renewBlocks(string(text), res); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, text := range want {
+		if *update && !t.Failed() {
+			if err := os.WriteFile(docs+name, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if have, err := os.ReadFile(docs + name); err != nil || string(have) != text {
+			t.Errorf("docs/%s is not what docs/results/gpu-bench.json gives; make gpu-docs rewrites it (%v)", name, err)
+		}
+	}
+	for name, reason := range missedCases(res) {
+		if !strings.Contains(want["performance.md"], "\n| **`"+name+"`** |") {
+			t.Errorf("docs/performance.md must have a line that begins with | **`%s`** | and says why the case %s", name, reason)
+		}
+	}
+}
+
+// TestGPUDocs_Blocks pins how blocks are renewed: text outside stays, and a block that nobody can render is an error.
+func TestGPUDocs_Blocks(t *testing.T) {
+	t.Parallel()
+	r := example(t)
+	block := func(name, body string) string { return blockBegin + name + blockName + body + blockEnd }
+	for _, name := range []string{"machine", "headline", "hits", "misses", "codecs", "lookup", "lookup load/512 memory/MiB"} {
+		text, err := renewBlocks("before\n"+block(name, "stale\n")+"between\n"+block("machine", "")+"after\n", r)
+		if err != nil || strings.Contains(text, "stale") || !strings.HasPrefix(text, "before\n") || !strings.HasSuffix(text, blockEnd+"after\n") || !strings.Contains(text, "between\n") {
+			t.Errorf("%s: %v, %q", name, err, text)
+		}
+		if again, err := renewBlocks(text, r); err != nil || again != text {
+			t.Errorf("%s renewed twice: %v, %q", name, err, again)
+		}
+	}
+	for text, want := range map[string]string{
+		block("other", ""):                 "block (other) must be a list of cases, or machine, headline, hits, misses or codecs",
+		block("lookup other", ""):          "block (lookup other) must be a list of cases, or machine, headline, hits, misses or codecs",
+		blockBegin + "machine" + blockName: "block (machine) must end in <!-- end -->",
+		blockBegin + "machine -->\n":       "block must begin with a line of the form <!-- figures: NAME; make gpu-docs -->",
+	} {
+		if _, err := renewBlocks(text, r); err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// TestGPUDocs_Missed pins that missed goals and incomplete cases are all listed.
+func TestGPUDocs_Missed(t *testing.T) {
+	t.Parallel()
+	r := &gpu.Report{
+		Results: []gpu.Result{
+			{Case: "lookup", Codec: "hits", Value: 19, Unit: "Gkeys/s", Goal: 20, GoalOf: gpu.ValueAtLeast},
+			{Case: "load", Value: 50, Unit: "GB/s", Goal: 20, GoalOf: gpu.ValueAtLeast, Reached: true},
+			{Case: "link", Value: 55, Unit: "GB/s"},
+		},
+		Incomplete: []gpu.Skipped{{Case: "pair-refresh", Reason: "cut off"}},
+	}
+	text, err := figures("lookup link/512 pair-refresh", r)
+	if want := "| case | rows | batch | value | beside | ratio | goal |\n|---|---|---|---|---|---|---|\n| `lookup` | hits | 0 | 19.0 Gkeys/s | – | – | **≥ 20** |\n| `pair-refresh` | | | incomplete | | | |\n"; err != nil || text != want {
+		t.Errorf("%v, %q, want %q", err, text, want)
+	}
+	if missed := missedCases(r); len(missed) != 2 || missed["lookup"] != "misses a goal" || missed["pair-refresh"] != "is incomplete (cut off)" {
+		t.Error(missed)
+	}
+}
+
+// missedCases returns the cases that miss a goal or are incomplete, with which of the two.
+func missedCases(r *gpu.Report) map[string]string {
+	missed := map[string]string{}
+	for _, x := range r.Results {
+		if x.GoalOf != "" && !x.Reached {
+			missed[x.Case] = "misses a goal"
+		}
+	}
+	for _, s := range r.Incomplete {
+		missed[s.Case] = "is incomplete (" + s.Reason + ")"
+	}
+	return missed
+}
+
+// renewBlocks returns the text with the content of every block replaced by the report's figures.
+func renewBlocks(text string, r *gpu.Report) (string, error) {
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, blockBegin)
+		b.WriteString(before)
+		if !found {
+			return b.String(), nil
+		}
+		name, rest, named := strings.Cut(rest, blockName)
+		if !named || strings.Contains(name, "\n") {
+			return "", fmt.Errorf("block must begin with a line of the form %sNAME%s", blockBegin, strings.TrimSuffix(blockName, "\n"))
+		}
+		_, after, ended := strings.Cut(rest, blockEnd)
+		if !ended {
+			return "", fmt.Errorf("block (%s) must end in %s", name, strings.TrimSuffix(blockEnd, "\n"))
+		}
+		body, err := figures(name, r)
+		if err != nil {
+			return "", err
+		}
+		b.WriteString(blockBegin + name + blockName + body + blockEnd)
+		text = after
+	}
+}
+
+// figures renders one block. Its name is one of those below, or a list of cases. CASE/X is those results of the case whose row length or
+// unit is X.
+func figures(name string, r *gpu.Report) (string, error) {
+	switch name {
+	case "machine":
+		return machine(r) + ".\n", nil
+	case "headline":
+		return headline(r), nil
+	case "hits":
+		return hitFigures(r), nil
+	case "misses":
+		return missFigures(r), nil
+	case "codecs":
+		return codecFigures(r), nil
+	}
+	only := map[string]string{}
+	for _, field := range strings.Fields(name) {
+		c, which, _ := strings.Cut(field, "/")
+		only[c] = which
+	}
+	for c := range only {
+		if slices.Contains(gpu.Cases, c) {
+			continue
+		}
+		return "", fmt.Errorf("block (%s) must be a list of cases, or machine, headline, hits, misses or codecs", name)
+	}
+	return caseFigures(r, only), nil
+}
+
+// caseFigures is a table with a line for each result of the cases, in the order of gpu.Cases. A case whose value in only is not empty has the
+// results of that row length or unit. Goals that are missed are bold.
+func caseFigures(r *gpu.Report, only map[string]string) string {
+	var b strings.Builder
+	b.WriteString("| case | rows | batch | value | beside | ratio | goal |\n|---|---|---|---|---|---|---|\n")
+	for _, name := range gpu.Cases {
+		for i := range r.Results {
+			x := &r.Results[i]
+			which, ok := only[name]
+			if !ok || x.Case != name || which != "" && which != x.Unit && which != strconv.Itoa(x.RowBytes) {
+				continue
+			}
+			rows, goal := x.Codec, goalOf(x)
+			if x.GoalOf != "" && !x.Reached {
+				goal = "**" + goal + "**"
+			}
+			if x.RowBytes != 0 && x.Case != "lookup" {
+				rows = strings.TrimSpace(fmt.Sprintf("%d B %s", x.RowBytes, x.Codec))
+			}
+			if x.Case == "gather-misses-large" {
+				rows += fmt.Sprintf(", %d host threads", x.HostThreads)
+			}
+			beside := "–"
+			if x.BaselineValue != 0 {
+				beside = figure(x.BaselineValue) + " (" + x.Baseline + ")"
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s %s | %s | %s | %s |\n", x.Case, rows, count(int64(x.Batch)), gpuValue(x), unit(x.Unit), beside, gpuRatio(x), goal)
+		}
+		for _, s := range r.Incomplete {
+			if _, ok := only[name]; ok && s.Case == name {
+				b.WriteString("| `" + name + "` | | | incomplete | | | |\n")
+			}
+		}
+	}
+	return b.String()
+}
+
+// result returns the case's result for rows of that length and codec, or one without figures.
+func result(r *gpu.Report, name string, rowBytes int, codec string) *gpu.Result {
+	for i := range r.Results {
+		if x := &r.Results[i]; x.Case == name && x.RowBytes == rowBytes && x.Codec == codec {
+			return x
+		}
+	}
+	return &gpu.Result{}
+}
+
+// rowLengths returns the row lengths of the results that keep picks, shortest first.
+func rowLengths(r *gpu.Report, keep func(gpu.Result) bool) []int {
+	var lengths []int
+	for _, x := range r.Results {
+		if keep(x) {
+			lengths = append(lengths, x.RowBytes)
+		}
+	}
+	slices.Sort(lengths)
+	return slices.Compact(lengths)
+}
+
+// headline is the README's sentence: the decoder on rows of 512 bytes, and two GPUs beside one.
+func headline(r *gpu.Report) string {
+	hits := result(r, "hit-decode", 512, "ibp4")
+	text := fmt.Sprintf("On an %s, compressed rows of 512 bytes are decoded out of GPU memory at **%s GB/s of output, %s × a plain gather** of the same rows uncompressed",
+		r.Device, figure(hits.Value), ifAny(hits.Ratio))
+	if pair := result(r, "pair-throughput", 512, "ibp4"); pair.Ratio != 0 {
+		text += fmt.Sprintf("; two GPUs that share their slabs over NVLink serve %s × what one does", figure(pair.Ratio))
+	}
+	return text + ":\n"
+}
+
+// hitFigures is a table of what hits take, by row length.
+func hitFigures(r *gpu.Report) string {
+	var b strings.Builder
+	b.WriteString("| row bytes | plain gather, uncompressed | decoded hits | ÷ plain gather | sparse rows | ÷ plain gather | whole Gather of hits | ÷ plain gather |\n|---|---|---|---|---|---|---|---|\n")
+	for _, n := range rowLengths(r, func(x gpu.Result) bool { return x.Case == "hit-decode" }) {
+		dense, sparse, whole := result(r, "hit-decode", n, "ibp4"), result(r, "hit-decode", n, gpu.SparseCodec), result(r, "gather-hits", n, "ibp4")
+		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s | %s | %s |\n", n, ifAny(dense.BaselineValue), ifAny(dense.Value), against(dense), ifAny(sparse.Value), against(sparse),
+			ifAny(whole.Value), against(whole))
+	}
+	return b.String()
+}
+
+// missFigures is a table of what misses take, alone and in a batch of 80 % hits, by row length.
+func missFigures(r *gpu.Report) string {
+	var b strings.Builder
+	b.WriteString("| row bytes | plain zero-copy, uncompressed | fetched misses | ÷ zero-copy | whole Gather of misses | ÷ limit of the link | whole Gather, 80 % hits | ÷ its slower part alone |\n|---|---|---|---|---|---|---|---|\n")
+	for _, n := range rowLengths(r, func(x gpu.Result) bool { return x.Case == "miss-fetch" }) {
+		fetch, whole, mixed := result(r, "miss-fetch", n, "ibp4"), result(r, "gather-misses", n, "ibp4"), result(r, "gather-80", n, "ibp4")
+		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s | %s | %s |\n", n, ifAny(fetch.BaselineValue), ifAny(fetch.Value), against(fetch), ifAny(whole.Value), against(whole),
+			ifAny(mixed.Value), against(mixed))
+	}
+	return b.String()
+}
+
+// codecFigures is a table of decoding speed ÷ that of a plain gather, by codec, element type and row length.
+func codecFigures(r *gpu.Report) string {
+	is := func(x gpu.Result) bool { return x.Case == "hit-codecs" }
+	lengths, codecs := rowLengths(r, is), []string{}
+	for _, x := range r.Results {
+		if name := strings.TrimSuffix(x.Codec, gpu.BFloat16Suffix); is(x) && !slices.Contains(codecs, name) {
+			codecs = append(codecs, name)
+		}
+	}
+	slices.Sort(codecs)
+	var b strings.Builder
+	b.WriteString("| codec |")
+	for _, element := range []string{"float32", "bfloat16"} {
+		for _, n := range lengths {
+			fmt.Fprintf(&b, " %s, %d B |", element, n)
+		}
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", 2*len(lengths)) + "\n")
+	for _, name := range codecs {
+		b.WriteString("| " + name + " |")
+		for _, suffix := range []string{"", gpu.BFloat16Suffix} {
+			for _, n := range lengths {
+				x := result(r, "hit-codecs", n, name+suffix)
+				if x.Ratio == 0 { // ibp4 of float32 has a case of its own
+					x = result(r, "hit-decode", n, name+suffix)
+				}
+				b.WriteString(" " + against(x) + " |")
+			}
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
