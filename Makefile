@@ -23,10 +23,14 @@ run: build ## the main job: a generated graph through the cache and an uncompres
 build: $(CUDA_STUB) ## the command, at build/cachebench
 	$(CUDA_ENV) $(GO) build $(CUDA_TAGS) -ldflags="-X $(GPU_COMMIT)" -o build/cachebench ./cmd/cachebench
 
-test: $(CUDA_STUB) ## all tests, with internal checks on; at most 8 minutes on two cores
+test: $(CUDA_STUB) ## all tests, with internal checks on; at most 5 minutes on two cores
 	$(GO) vet ./...
 	$(GO) test -vet=off -tags invariants -timeout 8m ./...
+	cd $(INTEROP) && $(GO) vet ./... && $(GO) test -vet=off -tags invariants -timeout 8m ./...
 	@if [ -n "$(CUDA_STUB)" ]; then $(CUDA_ENV) $(MAKE) --no-print-directory test-cuda; else echo "no C compiler: the CUDA build is not tested"; fi
+
+# Tests with the implementations of others (a Collector, Prometheus, npyio): a module of its own, so that nobody else depends on those.
+INTEROP = internal/interop
 
 # Packages that do the same in the CUDA build as in the other where there is no GPU, apart from tests that are named for one.
 CUDA_ALIKE = ./kernels ./transfer
@@ -45,7 +49,7 @@ UNSAFE     = ./codec/... ./kernels
 
 .PHONY: collector
 collector: ## the OpenTelemetry Collector of the tests, a module of its own, at build/otel-collector: minutes the first time
-	cd internal/oteltest/collector && $(GO) build -o ../../../build/otel-collector .
+	cd internal/interop/collector && $(GO) build -o ../../../build/otel-collector .
 
 race: ## the concurrent packages under the race detector
 	$(GO) test -vet=off -race -short -timeout 20m $(CONCURRENT)

@@ -7,7 +7,9 @@ include device/cuda/emulator/emulator.mk
 CLANG         ?= clang-19
 CLANG_VERSION := 19.1.7
 GPU_BUNDLE    := build/gpu
+# Packages that a record of GPU tests must cover, and their names there.
 GPU_PACKAGES  := kernels transfer cache device/cuda
+GPU_COVERED    = $(subst /,_,$(GPU_PACKAGES))
 GPU_COMMIT     = github.com/tensorcache/tensorcache/bench/gpu.commit=$$(git describe --always --dirty --abbrev=12)
 GPU_RECORD    := docs/results/gpu-test.json
 GPU_OWED      := docs/results/gpu-owed.json
@@ -39,7 +41,7 @@ gpu-bundle: $(CUDA_STUB)
 		$(CUDA_ENV) go test -c -trimpath $(CUDA_TAGS) -ldflags='-s -w' -o $(GPU_BUNDLE)/$$(echo $$p | tr / _).test ./$$p || exit 1; \
 	done
 	$(CUDA_ENV) go build -trimpath $(CUDA_TAGS) -ldflags="-s -w -X $(GPU_COMMIT)" -o $(GPU_BUNDLE)/ ./cmd/cachebench ./bench/gpu/gpurecord
-	go run ./bench/gpu/gpurecord -sources > $(GPU_BUNDLE)/sources.json
+	go run ./bench/gpu/gpurecord sources > $(GPU_BUNDLE)/sources.json
 	cp bench/gpu/run.sh $(GPU_BUNDLE)/run.sh
 	mkdir $(GPU_BUNDLE)/data && for f in $(GPU_DATA); do [ ! -e $(DATA)/$$f ] || cp $(DATA)/$$f $(GPU_BUNDLE)/data/; done
 	@du -sm $(GPU_BUNDLE)
@@ -64,11 +66,11 @@ gpu-figures:
 	cp build/gpu-bench.json docs/results/gpu-bench.json
 	$(MAKE) --no-print-directory gpu-docs
 
-# Makes the record of folders of results, or of their .tar.gz, which one bundle left on one machine or several. One that has failures or
-# gaps stays in build/gpu-test.json.
+# Makes the record of the folders of results that one bundle left on one machine or several. A record with failures or gaps stays in
+# build/gpu-test.json.
 gpu-collect:
 	@mkdir -p build $(dir $(GPU_RECORD))
-	go run ./bench/gpu/gpurecord -collect -out build/gpu-test.json $(GPU_RESULTS)
+	go run ./bench/gpu/gpurecord collect -packages "$(GPU_COVERED)" -out build/gpu-test.json $(GPU_RESULTS)
 	cp build/gpu-test.json $(GPU_RECORD) && rm -f $(GPU_OWED)
 
 # Renews what is made from the committed figures: docs/results/gpu-bench.md and its plot, the marked blocks of docs/performance.md and
@@ -78,8 +80,8 @@ gpu-docs:
 	go test ./bench/report -run '^TestGPUDocs$$' -update
 
 check-gpu-record: # says whether the committed record is of the committed code, or what is owed
-	go run ./bench/gpu/gpurecord -check $(GPU_RECORD) -owed $(GPU_OWED)
+	go run ./bench/gpu/gpurecord check -packages "$(GPU_COVERED)" -owed $(GPU_OWED) $(GPU_RECORD)
 
 # Where there is no GPU: notes that the code has changed since the record. make gpu-owed WHY="what changed"
 gpu-owed:
-	go run ./bench/gpu/gpurecord -owe "$(WHY)" -owed $(GPU_OWED)
+	go run ./bench/gpu/gpurecord owe -owed $(GPU_OWED) "$(WHY)"

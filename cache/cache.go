@@ -1,81 +1,52 @@
 package cache
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/cache/internal/change"
+	"github.com/tensorcache/tensorcache/cache/internal/learn"
+	"github.com/tensorcache/tensorcache/cache/internal/observe"
+	"github.com/tensorcache/tensorcache/cache/internal/place"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/device"
-	"github.com/tensorcache/tensorcache/device/cuda"
-	"github.com/tensorcache/tensorcache/device/host"
-	"github.com/tensorcache/tensorcache/transfer"
 )
 
 // Cache serves rows of its tables. Make one with New. It is safe for concurrent use.
 type Cache struct {
 	opts    Options
-	tables  []*table
-	devices []*deviceState
-	turn    atomic.Uint64 // the device that serves the next Gather
-	budget  atomic.Int64  // bytes per device, as of now; Options.Budgets bound it
-	space   *space
-	spread  atomic.Pointer[spread]
-	placing placing
-	nodes   hostNodes
-	losses  losses
+	watch   *observe.Telemetry
+	set     *read.Set // the devices and tables that batches read
+	store   *place.Store
+	learner *learn.Learner
+	writer  *change.Writer
+	capture *capture // nil without Options.Capture
+	link    linkUse
 
-	learner   learner
-	changes   changes
-	refresher refresher
-	overlay   overlay
-	snapshots snapshots
-	telemetry telemetry
+	stopTraining func() // ends the reading of training batches
 
-	// gate lets calls in until Close, which waits for those under way.
-	gate struct {
-		sync.Mutex
-		closed bool
-		inside int
-		idle   *sync.Cond // inside is 0
-	}
-}
-
-// table is one table as the cache holds it.
-type table struct {
-	name  string
-	dtype DType
-	tier  *transfer.Tier
-
-	// Bits of the rows that admission offered in vain. Host memory, as the devices' copies have them.
-	rejected, oversize bitset
-	counts             tableCounts
+	restored    int64 // rows that New took from a snapshot
+	restoredErr error // why New did not
+	gate        gate
 }
 
 // New loads the tables into the host tier, lets the admission policy learn from the training batches, and fills the
 // data store. It takes as long as reading and encoding every row does. On an error nothing is left behind; the tables
 // are closed in any case.
 func New(o Options) (_ *Cache, err error) {
+	defer func() { err = errors.Join(err, closeTables(o.Tables)) }()
 	o.EnsureDefaults()
-	c := &Cache{opts: o}
-	c.telemetry.open(c, o.Telemetry)
+	c := &Cache{opts: o, gate: newGate(), stopTraining: func() {}}
+	defer func() { c.stopTraining() }()
+	c.opts.Tables = nil // the sources are not kept
+	c.watch = observe.New(o.Telemetry.observe(), &read.Set{})
+	ctx, load := c.watch.Start(context.Background(), "load", "")
 	begun := time.Now()
-	ctx, load := c.watchLoad()
-	defer func() { c.loaded(load, begun, err) }()
-	c.learner.cache, c.learner.policy = c, o.Admission
-	c.budget.Store(o.Budget)
-	c.gate.idle = sync.NewCond(&c.gate)
+	defer func() { c.reportLoad(load, begun, err) }()
 	defer func() {
-		for _, t := range o.Tables {
-			if t.close != nil {
-				err = errors.Join(err, t.close())
-			}
-		}
 		if err != nil {
 			err = errors.Join(err, c.release())
 		}
@@ -83,198 +54,164 @@ func New(o Options) (_ *Cache, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	devices, err := c.openDevices(&o)
-	if err != nil {
+	if err := c.openDevices(); err != nil {
 		return nil, err
 	}
-	c.opts = o
-	for i, d := range devices {
-		c.devices = append(c.devices, &deviceState{cache: c, index: i, device: d})
-	}
-	if err := c.placeHost(); err != nil {
+	if err := c.chooseNodes(); err != nil {
 		return nil, err
 	}
-	ahead, stop := c.trainAhead()
-	defer stop()
-	if err := c.loadTables(ctx, ahead); err != nil {
+	if err := c.loadTables(ctx, o.Tables); err != nil {
 		return nil, err
 	}
 	if err := c.fill(); err != nil {
 		return nil, err
 	}
-	c.telemetry.serve()
-	return c, nil
-}
-
-// openDevices opens the backend, and says in the log why auto takes the host's.
-func (c *Cache) openDevices(o *Options) ([]device.Device, error) {
-	var why error
-	if o.Device == "auto" {
-		why = o.fitsGPUs()
-	}
-	if o.Device == "cuda" || o.Device == "auto" && why == nil {
-		devices, err := cuda.OpenGPUs(o.gpus())
-		if o.Device == "cuda" || !errors.Is(err, cuda.ErrUnsupported) {
-			return devices, err
-		}
-		why = err
-	}
-	if o.Device == "auto" {
-		c.telemetry.opts.Logger.Info("host backend taken", c.logName(), slog.Any("reason", why))
-	}
-	return openHost(o.Devices, o.Workers), nil
-}
-
-var openHost = host.Open // tests have slower ones
-
-// share returns the bytes of all budgets that a table's rows get if they get as many as others, byte for byte.
-func (c *Cache) share(t Table, raw float64) int64 {
-	all := float64(c.opts.Budget) * float64(len(c.devices))
-	return int64(min(maxBudget, all*float64(t.Rows())*float64(t.RowBytes())/raw))
-}
-
-// codecOf returns the name of a table's codec.
-func (c *Cache) codecOf(t Table) string { return cmp.Or(t.codec, c.opts.Codec) }
-
-func (c *Cache) loadTables(ctx context.Context, ahead []trainingBatch) error {
-	raw := 0.0
-	for _, t := range c.opts.Tables {
-		raw += float64(t.Rows()) * float64(t.RowBytes())
-	}
-	for i, t := range c.opts.Tables {
-		if t.used.Swap(true) {
-			return fmt.Errorf("cache: table %s: must not be given to New twice", t.name)
-		}
-		name := c.codecOf(t)
-		terms := registry.Terms{Budget: c.share(t, raw), Link: c.opts.Link}
-		if name == registry.Auto {
-			if p := tablePopularity(ahead, i, int64(t.Rows())); p != nil {
-				terms.HitRatio = p.hitRatio
-			}
-		}
-		watch := c.watchTable(ctx, t.name)
-		tier, err := transfer.Load(c.devices[0].device, t.source, transfer.Options{
-			Codec: name, DType: t.dtype, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers, Capacity: t.capacity, Nodes: c.nodes.tier,
-			Terms: terms,
-		})
-		if err != nil {
-			err = fmt.Errorf("cache: table %s: %w", t.name, err)
-			watch.end(err)
-			return err
-		}
-		c.tables = append(c.tables, &table{name: t.name, dtype: t.dtype, tier: tier})
-		loaded := c.tables[len(c.tables)-1]
-		loaded.describe(watch)
-		c.logChoice(loaded)
-		c.checkNodes(loaded)
-		watch.end(nil)
-	}
-	c.logNodes()
-	c.opts.Tables = nil // the sources are not kept
-	return nil
-}
-
-// opened returns the devices.
-func (c *Cache) opened() (devices []device.Device) {
-	for _, d := range c.devices {
-		devices = append(devices, d.device)
-	}
-	return devices
+	return c, c.serve()
 }
 
 // Close refuses further calls, waits for those and for batches under way, then frees all memory. Closing a closed cache
 // waits for the same and does nothing. A cache whose device has failed closes too.
 func (c *Cache) Close() error {
-	c.telemetry.close() // before the gate closes: collections under way come through it
-	g := &c.gate
-	g.Lock()
-	defer g.Unlock()
-	first := !g.closed
-	g.closed = true
-	for g.inside > 0 {
-		g.idle.Wait()
-	}
-	if !first {
+	c.watch.Close() // collections under way are calls too
+	if first := c.gate.close(); !first {
 		return nil
 	}
+	defer c.gate.finish()
 	return c.release()
 }
 
 // release frees what New built, however far it got.
 func (c *Cache) release() error {
-	c.telemetry.close()
-	c.changes.end()
-	c.captureRest()
-	c.learner.close()
-	for _, d := range c.devices {
-		d.drain() // before any memory goes: batches of one device read the others' slabs
+	c.watch.Close()
+	if c.set == nil {
+		return nil
 	}
-	for _, d := range c.devices {
-		d.close()
+	if c.writer != nil {
+		c.writer.End()
 	}
-	c.changes.free()
-	if len(c.devices) > 0 {
-		c.overlay.close(c.devices[0].device)
+	for _, d := range c.set.Devices {
+		d.Drain() // before any memory goes: batches of one device read the slabs of others
 	}
-	for _, t := range c.tables {
-		t.tier.Close()
+	if c.capture != nil && c.set.Devices[0].Ring != nil {
+		c.learner.Drain()
+	}
+	c.learner.Close()
+	for _, d := range c.set.Devices {
+		d.Close()
+	}
+	c.writer.Free()
+	if c.store.Overlay != nil {
+		c.set.Devices[0].Device.Free(c.store.Overlay.Mem)
+	}
+	for _, t := range c.set.Tables {
+		t.Tier.Close()
 	}
 	var errs []error
-	for _, d := range c.devices {
-		errs = append(errs, d.device.Close())
+	for _, d := range c.set.Devices {
+		errs = append(errs, d.Device.Close())
 	}
 	return errors.Join(errs...)
 }
 
-// enter begins a call; leave ends it. After all devices have failed every call does with an error.
-func (c *Cache) enter() error {
-	c.gate.Lock()
-	defer c.gate.Unlock()
-	if c.gate.closed {
-		return ErrClosed
+// Rows returns the number of rows of a table, those that Update has inserted included. It panics when there is no such
+// table.
+func (c *Cache) Rows(table int) int64 { return c.set.Tables[table].Tier.Rows() }
+
+// RowBytes returns the length of a table's rows in bytes. It panics when there is no such table.
+func (c *Cache) RowBytes(table int) int { return c.set.Tables[table].Tier.RowBytes() }
+
+// Devices returns the number of devices.
+func (c *Cache) Devices() int { return len(c.set.Devices) }
+
+// DeviceInfo returns what device i is: its kind, name and place.
+func (c *Cache) DeviceInfo(i int) device.Info { return c.set.Devices[i].Device.Info() }
+
+// reportLoad ends New's span and logs what was loaded.
+func (c *Cache) reportLoad(o observe.Operation, begun time.Time, err error) {
+	if err != nil {
+		o.End(err)
+		c.watch.Log.Error("not loaded", slog.Any("error", err))
+		return
 	}
-	for _, d := range c.devices {
-		if !d.isLost() && d.device.Err() != nil && !c.lose(d) {
-			return d.lostError()
+	rows, cached := int64(0), int64(0)
+	for _, t := range c.set.Tables {
+		rows += t.Tier.Rows()
+		cached += t.Counts.Cached.Load()
+	}
+	o.Set(observe.KeyTables.Int(len(c.set.Tables)), observe.KeyTableRows.Int64(rows), observe.KeyCached.Int64(cached),
+		observe.KeyRestored.Int64(c.restored), observe.KeyBudget.Int64(c.opts.Budget))
+	if c.restoredErr != nil {
+		o.Note(c.restoredErr) // New succeeds without the snapshot
+		c.watch.Log.Warn("snapshot not restored", slog.Any("error", c.restoredErr))
+	}
+	o.End(nil)
+	c.watch.Log.Info("loaded", slog.Duration("took", time.Since(begun)), slog.Int("tables", len(c.set.Tables)), slog.Int64("rows", rows),
+		slog.Int64("cached", cached), slog.Int64("restored", c.restored), slog.Int64("budget", c.opts.Budget), slog.Int("devices", len(c.set.Devices)))
+}
+
+// gate lets calls in until the cache closes, and counts those inside. It is one word, so that calls share no lock.
+type gate struct {
+	state    atomic.Int64  // calls inside, and closing
+	idle     chan struct{} // has a token when the last call has left a closing gate
+	finished chan struct{} // closed when Close has freed everything
+}
+
+const closing = 1 << 62
+
+func newGate() gate { return gate{idle: make(chan struct{}, 1), finished: make(chan struct{})} }
+
+// enter begins a call. If it returns true, leave ends the call.
+func (g *gate) enter() bool {
+	if g.state.Add(1)&closing == 0 {
+		return true
+	}
+	g.leave()
+	return false
+}
+
+func (g *gate) leave() {
+	if g.state.Add(-1) == closing {
+		select {
+		case g.idle <- struct{}{}:
+		default:
 		}
 	}
-	c.gate.inside++
+}
+
+// close lets nobody in any more and waits until nobody is inside. The first caller gets true, others only after finish.
+func (g *gate) close() (first bool) {
+	if g.state.Or(closing)&closing != 0 {
+		<-g.finished
+		return false
+	}
+	for g.state.Load() != closing {
+		<-g.idle
+	}
+	return true
+}
+
+func (g *gate) finish() { close(g.finished) }
+
+// enter begins a call of the cache; leave ends it. Once all devices have failed it returns their error.
+func (c *Cache) enter() error {
+	if !c.gate.enter() {
+		return ErrClosed
+	}
+	if err := c.set.Check(); err != nil {
+		c.gate.leave()
+		return err
+	}
 	return nil
 }
 
-func (c *Cache) leave() {
-	c.gate.Lock()
-	defer c.gate.Unlock()
-	if c.gate.inside--; c.gate.inside == 0 {
-		c.gate.idle.Broadcast()
+func (c *Cache) leave() { c.gate.leave() }
+
+func closeTables(tables []Table) error {
+	var errs []error
+	for _, t := range tables {
+		if t.close != nil {
+			errs = append(errs, t.close())
+		}
 	}
+	return errors.Join(errs...)
 }
-
-// Rows returns the number of rows of a table, those that Update has inserted included. It panics when there is no such
-// table.
-func (c *Cache) Rows(table int) int64 { return c.tables[table].tier.Rows() }
-
-// RowBytes returns the length of a table's rows. It panics when there is no such table.
-func (c *Cache) RowBytes(table int) int { return c.tables[table].tier.RowBytes() }
-
-// Devices returns the number of devices.
-func (c *Cache) Devices() int { return len(c.devices) }
-
-// DeviceInfo returns what device i is: its kind, name and place.
-func (c *Cache) DeviceInfo(i int) device.Info { return c.devices[i].device.Info() }
-
-// bitset is a set of row numbers. The zero value holds none and cannot be added to.
-type bitset []uint64
-
-func newBitset(rows int64) bitset { return make(bitset, bitsetBytes(rows)/8) }
-
-func bitsetBytes(rows int64) int64 { return (rows + 63) / 64 * 8 }
-
-func (b bitset) add(row int64) { b[row>>6] |= 1 << (row & 63) }
-
-// addShared is add beside hasShared of others; one goroutine adds at a time.
-func (b bitset) addShared(row int64) { atomic.StoreUint64(&b[row>>6], b[row>>6]|1<<(row&63)) }
-
-func (b bitset) hasShared(row int64) bool { return atomic.LoadUint64(&b[row>>6])>>(row&63)&1 != 0 }
-
-func (b bitset) has(row int64) bool { return len(b) != 0 && b[row>>6]>>(row&63)&1 != 0 }

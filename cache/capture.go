@@ -12,35 +12,20 @@ type Sample struct {
 	ByAccess, ByKey bool
 }
 
-// Cached appends to dst whether each row would be a hit in a batch that begins now, and returns the extended slice. A row
-// number out of range is not cached; a table that there is none of is an error.
-func (c *Cache) Cached(table int, rows []int64, dst []bool) ([]bool, error) {
-	if err := c.enter(); err != nil {
-		return dst, err
-	}
-	defer c.leave()
-	t, err := c.tableFor(table, nil, false)
-	if err != nil {
-		return dst, err
-	}
-	limit := t.tier.Rows()
-	for _, row := range rows {
-		in := row >= 0 && row < limit
-		dst = append(dst, in && c.changes.mu.index.Find(hashmap.Key(table, row)).Valid()) // may be read beside its writer
-	}
-	return dst, nil
+// capture collects the samples of one device for Options.Capture. The learner calls it from one goroutine at a time.
+type capture struct {
+	cache *Cache
+	call  func([]Sample, int64)
+	taken []Sample
 }
 
-// captureRest hands the last samples to Options.Capture. REQUIRES: nothing runs in the background, no call is inside.
-func (c *Cache) captureRest() {
-	if c.opts.Capture == nil {
-		return
-	}
-	for _, d := range c.devices {
-		if d.ring == nil {
-			return // New did not get that far
-		}
-		d.drain()
-	}
-	c.learner.drain()
+func (c *capture) Sample(key uint64, byAccess, byKey bool) {
+	table, row := hashmap.SplitKey(key)
+	missed := !c.cache.writer.Find(key).Valid()
+	c.taken = append(c.taken, Sample{Table: table, Row: row, Missed: missed, ByAccess: byAccess, ByKey: byKey})
+}
+
+func (c *capture) Drained(lost int64) {
+	c.call(c.taken, lost)
+	c.taken = c.taken[:0]
 }

@@ -49,70 +49,31 @@ func (c *Cache) Explain(table int, rows []int64) ([]Explanation, error) {
 		return nil, err
 	}
 	defer c.leave()
-	t, err := c.tableFor(table, rows, false)
-	if err != nil {
+	if _, err := c.tableFor(table, rows, false); err != nil {
 		return nil, err
 	}
 	all := make([]Explanation, len(rows))
-	for from := 0; from < len(rows); from += changedRows {
-		to := min(from+changedRows, len(rows))
-		c.locate(t, table, rows[from:to], all[from:to])
+	for i, w := range c.writer.Where(table, rows) {
+		e := &all[i]
+		*e = Explanation{
+			Table: table, Row: rows[i], Cached: w.Cached, Overlay: w.Overlay, Device: w.Device, Offset: w.Offset, Age: w.Age, Reason: w.Reason,
+			Compressed: w.Compressed, StoredBytes: w.Stored, SlotBytes: slab.SlotBytes(w.Stored),
+		}
+		if out := w.Withdrawn; !out.At.IsZero() {
+			e.Eviction = &Eviction{At: out.At, Age: out.Age}
+			if out.By != nil {
+				e.Eviction.By, e.Eviction.Span = out.By.What, out.By.Span
+			}
+		}
 	}
 	// A policy that panics has nothing to say, and is reported by Refresh.
-	c.learner.call(func(p admission.Policy) {
-		e, ok := p.(admission.Explainer)
-		if !ok {
-			return
-		}
-		for i, row := range rows {
-			estimate := e.Explain(hashmap.Key(table, row))
-			all[i].Policy = &estimate
+	c.learner.Call(func(p admission.Policy) {
+		if e, ok := p.(admission.Explainer); ok {
+			for i, row := range rows {
+				estimate := e.Explain(hashmap.Key(table, row))
+				all[i].Policy = &estimate
+			}
 		}
 	})
 	return all, nil
-}
-
-// locate fills in all but what the policy thinks.
-func (c *Cache) locate(t *table, table int, rows []int64, all []Explanation) {
-	ch := &c.changes
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	for i, row := range rows {
-		e, key := &all[i], hashmap.Key(table, row)
-		*e = Explanation{Table: table, Row: row, Device: -1}
-		if stored, compressed, err := t.tier.Stored(row); err == nil { // a corrupt row is for Gather to report
-			e.StoredBytes, e.Compressed = len(stored), compressed
-		}
-		l := ch.mu.index.Find(key)
-		e.Cached = l.Valid()
-		switch {
-		case e.Cached && c.overlay.has(l):
-			e.Overlay, e.Offset = true, l.Offset()-c.overlay.base
-		case e.Cached:
-			e.Device, e.Offset = l.Slab(), l.Offset()
-			if s, ok := ch.mu.index.Slot(key); ok {
-				e.Age = time.Duration(ch.now()-ch.mu.born[s]) * (100 * time.Millisecond)
-			}
-		default:
-			e.Reason = l.Reason()
-			if e.Reason == Cold { // the hashmap knows nothing of rows it never held
-				switch {
-				case t.oversize.has(row):
-					e.Reason = Oversize
-				case t.rejected.has(row):
-					e.Reason = Rejected
-				}
-			}
-		}
-		if e.Cached {
-			e.StoredBytes, e.Compressed = l.Stored(t.tier.RowBytes()), l.Compressed()
-		}
-		e.SlotBytes = slab.SlotBytes(e.StoredBytes)
-		if w, ok := ch.evictions.find(key); ok {
-			e.Eviction = &Eviction{At: w.at, Age: w.age}
-			if w.by != nil {
-				e.Eviction.By, e.Eviction.Span = w.by.what, w.by.span
-			}
-		}
-	}
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tensorcache/tensorcache/cache/internal/observe"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/kernels"
@@ -26,31 +28,27 @@ func ReadMachineFrom(t testing.TB, root string) {
 
 // ServeApart has every batch served by a launch a stage until the function that it returns is called. No Gather may be under
 // way.
-func ServeApart() (undo func()) { return serveOnly(sideBySide) }
+func ServeApart() (undo func()) { return serveOnly(read.SideBySide) }
 
 // ServeHitsFirst is ServeApart for the hits first.
-func ServeHitsFirst() (undo func()) { return serveOnly(hitsFirst) }
+func ServeHitsFirst() (undo func()) { return serveOnly(read.HitsFirst) }
 
-func serveOnly(s strategy) (undo func()) {
-	only = s
-	return func() { only = 0 }
+func serveOnly(l read.Launches) (undo func()) {
+	read.SetLaunches(l)
+	return func() { read.SetLaunches(0) }
 }
 
 // IsPlaceholder says whether a provider is known as the one of a process that has set none.
-func IsPlaceholder(p any) bool { return isPlaceholder(p) }
+func IsPlaceholder(p any) bool { return observe.IsPlaceholder(p) }
 
 // HoldEpoch has a batch begin on the first device that ends when the function that it returns is called.
-func HoldEpoch(c *Cache) (end func()) {
-	e := &c.devices[0].epochs
-	n := e.begin()
-	return func() { e.end(n) }
-}
+func HoldEpoch(c *Cache) (end func()) { return c.set.Devices[0].HoldEpoch() }
 
 // Observe does what a Gather of the first device does for telemetry alone, and says whether it would be traced.
 func Observe(ctx context.Context, c *Cache) (traced bool) {
-	o := c.devices[0].observe(ctx, 0, 1000)
-	traced = o.traced != nil
-	o.end(nil)
+	o := c.watch.Gather(ctx, 0, 0, 1000)
+	traced = o.Trace() != nil
+	o.End(nil)
 	return traced
 }
 
@@ -58,19 +56,19 @@ func Observe(ctx context.Context, c *Cache) (traced bool) {
 func Traced(ctx context.Context, c *Cache, rows []int64) (run func()) {
 	var misses []kernels.Found
 	for _, r := range rows {
-		reason := c.changes.mu.index.Find(hashmap.Key(0, r)).Reason()
+		reason := c.writer.Find(hashmap.Key(0, r)).Reason()
 		misses = append(misses, kernels.Found{Word: uint64(r), Reason: uint32(reason)})
 	}
 	return func() {
-		o := c.devices[0].observe(ctx, 0, 1000)
+		o := c.watch.Gather(ctx, 0, 0, 1000)
 		now := time.Now()
-		var times [numPoints]time.Time
+		var times [read.NumPoints]time.Time
 		for i := range times {
 			times[i] = now
 		}
-		o.traced.scratch = missScratches.Get().(*missScratch)
-		o.traced.misses = append(o.traced.scratch.misses[:0], misses...)
-		o.traced.stages(0, &times)
-		o.end(nil)
+		t := o.Trace()
+		t.Misses = append(t.Misses, misses...)
+		t.Stages(0, &times)
+		o.End(nil)
 	}
 }

@@ -109,9 +109,9 @@ func TestHostNodes_Chosen(t *testing.T) {
 		"at no memory":       {at(uneven, "4", "3"), nil, []int{2, 3}, []int{4, 3}, "devices are near several: pages in turns"},
 		"at an offline one":  {at(uneven, "3", "1"), nil, nil, []int{3, 1}, "the system does not say which node device 1 is near"},
 		"one is allowed":     {allowed, nil, nil, []int{0, 1}, ""},
-		"any node":           {at(numatest.Two(), "1", "1"), []int{cache.AnyNode}, nil, []int{1, 1}, "as Options.HostNodes says"},
-		"named":              {at(numatest.Two(), "1", "1"), []int{1, 0}, []int{0, 1}, []int{1, 1}, "as Options.HostNodes says"},
-		"named, one node":    {at(one, "-1", "-1"), []int{0}, []int{0}, []int{-1, -1}, "as Options.HostNodes says"},
+		"any node":           {at(numatest.Two(), "1", "1"), []int{cache.AnyNode}, nil, []int{1, 1}, "as Options.Host.Nodes says"},
+		"named":              {at(numatest.Two(), "1", "1"), []int{1, 0}, []int{0, 1}, []int{1, 1}, "as Options.Host.Nodes says"},
+		"named, one node":    {at(one, "-1", "-1"), []int{0}, []int{0}, []int{-1, -1}, "as Options.Host.Nodes says"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := openAttached(t, c.machine)
@@ -210,12 +210,12 @@ func TestHostNodes_Logged(t *testing.T) {
 // TestHostNodes_Bad: each fault is named, with its value and what it must be.
 func TestHostNodes_Bad(t *testing.T) {
 	for want, nodes := range map[string][]int{
-		"cache: HostNodes (-2) must not be negative, but for AnyNode alone":                             {-2},
-		"cache: HostNodes (-1) must not be negative, but for AnyNode alone":                             {0, -1},
-		"cache: HostNodes (1) must not be named twice":                                                  {1, 0, 1},
-		"cache: HostNodes (1) must be a node whose memory this process can have: 0, 2, 3":               {0, 1},
-		"cache: HostNodes (4) must be a node whose memory this process can have: 0, 2, 3":               {4},
-		"cache: HostNodes (0) must be a node whose memory this process can have: the system names none": {0},
+		"cache: HostNodes (-2) must not be negative, but for AnyNode alone":                              {-2},
+		"cache: HostNodes (-1) must not be negative, but for AnyNode alone":                              {0, -1},
+		"cache: HostNodes (1) must not be named twice":                                                   {1, 0, 1},
+		"cache: Host.Nodes (1) must be a node whose memory this process can have: 0, 2, 3":               {0, 1},
+		"cache: Host.Nodes (4) must be a node whose memory this process can have: 0, 2, 3":               {4},
+		"cache: Host.Nodes (0) must be a node whose memory this process can have: the system names none": {0},
 	} {
 		m := uneven
 		if strings.HasSuffix(want, "none") {

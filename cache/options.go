@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/slab/placement"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -268,4 +271,89 @@ func (o *Options) Validate() error {
 		return nil
 	}
 	return &optionsError{faults}
+}
+
+// Values of Options.Placement.
+const (
+	// PlacementAuto copies the rows looked up most to every slab, as far as the cost model says that it pays.
+	PlacementAuto = "auto"
+	// PlacementPartition has every row in one slab.
+	PlacementPartition = "partition"
+	// PlacementReplicate has every row in every slab, as far as it has room.
+	PlacementReplicate = "replicate"
+)
+
+// Rates are how fast a device reads its own slab, another's and the host tier: see package placement.
+type Rates = placement.Rates
+
+// RefreshOptions say how a cache follows its workload. The zero value of a field is its default; of all, a cache whose rows
+// change only by Refresh.
+type RefreshOptions struct {
+	// Interval is the time from the end of one cycle to the begin of the next. Default 0: none in the background.
+	Interval time.Duration
+	// MaxChurn is the share of a slab, 0 to 1, that one cycle takes from cached rows for others. Default 0.25.
+	MaxChurn float64
+	// MaxBytes is how many bytes one cycle writes to slabs, all devices together. Default 256 MiB.
+	MaxBytes int64
+	// Accesses is the share of all accesses, 0 to 1, that the policy observes. Default 1/16 where Interval is positive, else
+	// 0.
+	Accesses float64
+	// Keys is the share of all keys, 0 to 1, whose every access is sampled: Stats.Estimate is made from them, and OnKeys hears of
+	// them. 1/64 is plenty for millions of keys. Default 0.
+	Keys float64
+	// OnKeys is called by one goroutine at a time, not under any lock that Gather takes; rows are row numbers in about the
+	// order of access, used until it returns. It must not call the cache's Refresh, SetBudget or Close. Default: none.
+	OnKeys func(table int, rows []int64)
+}
+
+func (o *RefreshOptions) ensureDefaults() {
+	if o.MaxChurn == 0 {
+		// cachebench run --drift 200 --batches 800 reaches 0.896 of the best hit rate with 0.1, 0.918 with this, and 0.922
+		// with 1.
+		o.MaxChurn = 0.25
+	}
+	if o.MaxBytes == 0 {
+		o.MaxBytes = 256 << 20
+	}
+	if o.Accesses == 0 && o.Interval > 0 {
+		o.Accesses = 1. / 16
+	}
+}
+
+func (o *RefreshOptions) validate(fault func(string, ...any)) {
+	if o.Interval < 0 {
+		fault("cache: Refresh.Interval (%v) must not be negative", o.Interval)
+	}
+	for _, share := range []struct {
+		name  string
+		value float64
+	}{{"MaxChurn", o.MaxChurn}, {"Accesses", o.Accesses}, {"Keys", o.Keys}} {
+		if !(share.value >= 0 && share.value <= 1) {
+			fault("cache: Refresh.%s (%v) must be 0 to 1", share.name, share.value)
+		}
+	}
+	if o.MaxBytes < 0 {
+		fault("cache: Refresh.MaxBytes (%d B) must not be negative", o.MaxBytes)
+	}
+}
+
+// AnyNode, alone in Options.HostNodes, leaves host memory and threads where the system puts them.
+const AnyNode = -1
+
+// UnknownNode stands for the node of a device where the system does not say.
+const UnknownNode = numa.Unknown
+
+// validateNodes is Validate of HostNodes; whether the machine has them is known later.
+func (o *Options) validateNodes(fault func(string, ...any)) {
+	if slices.Equal(o.HostNodes, []int{AnyNode}) {
+		return
+	}
+	for i, n := range o.HostNodes {
+		if n < 0 {
+			fault("cache: HostNodes (%d) must not be negative, but for AnyNode alone", n)
+		}
+		if slices.Contains(o.HostNodes[:i], n) {
+			fault("cache: HostNodes (%d) must not be named twice", n)
+		}
+	}
 }

@@ -1,10 +1,15 @@
 package cache
 
 import (
-	"sync/atomic"
+	"fmt"
+	"slices"
 	"time"
 
+	"github.com/tensorcache/tensorcache/cache/internal/change"
+	"github.com/tensorcache/tensorcache/cache/internal/learn"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -178,148 +183,160 @@ func (c *Cache) Stats() (Stats, error) {
 		return Stats{}, err
 	}
 	defer c.leave()
-	c.learner.drainIfIdle()
-	s := Stats{}
-	c.changes.read(&s)
-	c.placementStats(&s)
-	for i := range s.Devices {
-		if !s.Devices[i].Lost {
-			s.BudgetBytes += s.Devices[i].BudgetBytes
+	c.learner.DrainIfIdle()
+	s := Stats{HostMemory: c.hostMemory(c.set.Tables), RestoredRows: c.restored, RestoreError: text(c.restoredErr)}
+	w := c.writer.State()
+	s.HoleBytes, s.AdmittedAge, s.OverlayBytes, s.OverlayRows = w.Holes, w.MeanAge, w.OverlayBytes, w.OverlayRows
+	s.OverlayCapacity = c.store.Overlay.Slots.Capacity()
+	s.PolicyError, s.RefreshError, s.ChangeError = text(c.learner.Failure()), text(w.CycleErr), text(w.Err)
+	s.Changes = c.changes()
+	s.Placement = c.placement(w.CopiedRows)
+	maps := c.deviceStats(&s, w)
+	c.tableStats(&s)
+	if e := c.learner.Estimate(s.BudgetBytes, s.MetadataBytes-maps, s.PayloadBytes+s.FreeBytes); e != nil {
+		s.Estimate = &Estimate{Accesses: e.Accesses, Keys: e.Keys, Rate: e.Rate}
+		for i, times := range learn.EstimatedTimes {
+			s.Estimate.Budgets = append(s.Estimate.Budgets, BudgetEstimate{times, e.HitRates[i]})
 		}
 	}
-	hashes := int64(0)
-	for _, d := range c.devices {
-		if d.isLost() {
-			continue
-		}
-		d.settleFinished()
-		s.MetadataBytes += d.hashes.Size() + slab.TailSlack
-		hashes += d.hashes.Size()
-		d.lanes.Lock()
-		s.ScratchBytes += d.lanes.scratch.bytes + int64(len(d.lanes.all))*laneBytes
-		d.lanes.Unlock()
-		s.StagingBytes += d.staged.Load()
-		if d.sharer != nil {
-			host, onDevice := d.sharer.StageBytes()
-			s.StagingBytes += host + onDevice
-		}
-		for i := range d.tables {
-			t := d.table(i)
-			s.MetadataBytes += t.tier.Compressed.Size() + t.rejected.Size() + t.oversize.Size()
-		}
-	}
-	s.HostMemory = c.hostMemory()
-	for i, t := range c.tables {
-		total := t.tier.Totals()
-		ts := TableStats{
-			Name: t.name, Codec: "none", DType: t.dtype, Choice: t.tier.Choice(), TrainedRatio: t.tier.TrainedRatio(),
-			Rows: total.Rows, RawRows: total.RawRows, RowBytes: t.tier.RowBytes(), RawBytes: total.RawBytes, StoredBytes: total.StoredBytes,
-		}
-		if codec := t.tier.Codec(); codec != nil {
-			ts.Codec = codec.Name()
-			s.CodecBytes += codec.MetadataBytes()
-		}
-		t.counts.read(&ts)
-		for _, d := range c.devices {
-			ts.MissStrategy = append(ts.MissStrategy, d.table(i).share.Stats())
-		}
-		s.IndexBytes += t.tier.IndexBytes() * int64(len(c.devices))
-		s.HostBytes += t.tier.HostBytes()
-		s.Tables = append(s.Tables, ts)
-	}
-	s.Estimate = c.learner.estimator.estimate(s.BudgetBytes, s.MetadataBytes-hashes, s.PayloadBytes+s.FreeBytes)
 	return s, nil
 }
 
-// read fills in what the writing side knows.
-func (ch *changes) read(s *Stats) {
-	c := ch.cache
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	longest := c.longestSlot()
-	for _, d := range c.devices {
-		one := DeviceStats{Node: c.nodes.devices[d.index]}
-		d.counts.read(&one)
-		if d.isLost() {
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// deviceStats fills in what the devices hold and have done, and returns the bytes of their hashmaps.
+func (c *Cache) deviceStats(s *Stats, w change.State) (maps int64) {
+	load := c.store.Hot.State().Load
+	for i, d := range c.set.Devices {
+		one := DeviceStats{
+			Node: c.store.Nodes.Devices[i], Load: load[i], BudgetBytes: min(c.store.Space.Budgets[i], w.Budget),
+			PayloadBytes: w.Used[i], FreeBytes: w.Free[i], Lost: d.IsLost(),
+		}
+		one.Gathers, one.LocalHits, one.PeerHits, one.Misses = d.Counts.Totals()
+		one.Lookups = one.LocalHits + one.PeerHits + one.Misses
+		if one.Lost {
+			one.Error = fmt.Sprint(d.Device.Err())
 			s.Devices = append(s.Devices, one)
 			continue
 		}
-		one.PayloadBytes, one.FreeBytes = d.used(), max(0, d.limit-d.used())
 		s.Devices = append(s.Devices, one)
+		s.BudgetBytes += one.BudgetBytes
 		s.PayloadBytes += one.PayloadBytes
 		s.FreeBytes += one.FreeBytes
-		s.HoleBytes += d.slots.HoleBytes(longest)
-	}
-	s.OverlayBytes, s.OverlayCapacity, s.OverlayRows = c.overlay.slots.Used(), c.overlay.slots.Capacity(), int64(len(ch.mu.fresh))
-	rows := int64(0)
-	for _, t := range c.tables {
-		rows += t.counts.cached.Load()
-	}
-	if rows > 0 {
-		filled := rows*int64(ch.now()) - ch.mu.bornSum
-		s.AdmittedAge = time.Duration(max(0, filled/rows)) * (100 * time.Millisecond)
-	}
-	s.Changes = ch.counts.read()
-	s.Changes.SampledAccesses, s.Changes.LostAccesses = c.learner.samples.Load(), c.learner.lost.Load()
-	text := func(err error) string {
-		if err == nil {
-			return ""
+		d.SettleFinished()
+		maps += d.Map.Size()
+		s.MetadataBytes += d.Map.Size() + slab.TailSlack
+		s.ScratchBytes += d.ScratchBytes()
+		s.StagingBytes += d.StagingBytes()
+		for table := range c.set.Tables {
+			t := d.Table(table)
+			s.MetadataBytes += t.Rows.Compressed.Size() + t.Rejected.Size() + t.Oversize.Size()
 		}
-		return err.Error()
 	}
-	c.refresher.last.Lock()
-	defer c.refresher.last.Unlock()
-	s.RestoredRows, s.RestoreError = c.snapshots.restored, text(c.snapshots.err)
-	s.PolicyError, s.RefreshError, s.ChangeError = text(c.learner.failure()), text(c.refresher.last.err), text(ch.mu.err)
+	return maps
 }
 
-// tableCounts are a table's counters.
-type tableCounts struct {
-	cached        atomic.Int64
-	gathers, hits atomic.Int64
-	peers         atomic.Int64 // of the hits
-	reasons       [slab.NumReasons]atomic.Int64
-	hostBytes     atomic.Int64
-}
-
-func (c *tableCounts) add(batch *outcome) {
-	c.gathers.Add(1)
-	c.hits.Add(batch.hits)
-	if batch.peers != 0 {
-		c.peers.Add(batch.peers)
-	}
-	c.hostBytes.Add(batch.hostBytes)
-	for r, n := range batch.reasons {
-		c.reasons[r].Add(n)
+// tableStats fills in what the tables hold, and what was done with them.
+func (c *Cache) tableStats(s *Stats) {
+	for i, t := range c.set.Tables {
+		total, done := t.Tier.Totals(), t.Counts.Totals()
+		one := TableStats{
+			Name: t.Name, Codec: codecName(t), DType: t.DType, Choice: t.Tier.Choice(), TrainedRatio: t.Tier.TrainedRatio(),
+			Rows: total.Rows, RawRows: total.RawRows, CachedRows: t.Counts.Cached.Load(), RowBytes: t.Tier.RowBytes(),
+			RawBytes: total.RawBytes, StoredBytes: total.StoredBytes,
+			Gathers: done.Gathers, Lookups: done.Hits + done.Misses, Hits: done.Hits, Misses: done.Misses,
+			LocalHits: done.Hits - done.PeerHits, PeerHits: done.PeerHits, MissesByReason: done.Reasons, HostBytesMoved: done.HostBytes,
+		}
+		if codec := t.Tier.Codec(); codec != nil {
+			s.CodecBytes += codec.MetadataBytes()
+		}
+		for _, d := range c.set.Devices {
+			one.MissStrategy = append(one.MissStrategy, d.Table(i).Share.Stats())
+		}
+		s.IndexBytes += t.Tier.IndexBytes() * int64(len(c.set.Devices))
+		s.HostBytes += t.Tier.HostBytes()
+		s.Tables = append(s.Tables, one)
 	}
 }
 
-func (c *tableCounts) read(s *TableStats) {
-	s.CachedRows = c.cached.Load()
-	s.Gathers, s.Hits, s.HostBytesMoved = c.gathers.Load(), c.hits.Load(), c.hostBytes.Load()
-	// Misses is the sum of its reasons, whatever is being counted at this moment.
-	for r := range c.reasons {
-		s.MissesByReason[r] = c.reasons[r].Load()
-		s.Misses += s.MissesByReason[r]
+// changes returns what was changed since New.
+func (c *Cache) changes() Changes {
+	n := &c.writer.Counts
+	return Changes{
+		Cycles: n.Cycles.Load(), AdmittedRows: n.Admitted.Load(), EvictedRows: n.Evicted.Load(), MovedRows: n.Moved.Load(),
+		RefusedRows: n.Refused.Load(), RefreshedBytes: n.Bytes.Load(), CopiedRows: n.Copied.Load(), UpdatedRows: n.Updated.Load(),
+		InvalidatedRows: n.Invalidated.Load(), UpdateWaits: n.Waits.Load(), HostBytesWritten: n.HostBytes.Load(),
+		SampledAccesses: c.learner.Samples.Load(), LostAccesses: c.learner.Lost.Load(),
 	}
-	s.Lookups = s.Hits + s.Misses
-	s.PeerHits = min(c.peers.Load(), s.Hits)
-	s.LocalHits = s.Hits - s.PeerHits
 }
 
-// deviceCounts are the counters of the batches that ran on a device.
-type deviceCounts struct{ gathers, local, peers, misses atomic.Int64 }
-
-func (c *deviceCounts) add(batch *outcome) {
-	c.gathers.Add(1)
-	c.local.Add(batch.hits - batch.peers)
-	if batch.peers != 0 {
-		c.peers.Add(batch.peers)
+// placement returns how rows are placed.
+func (c *Cache) placement(copied int64) Placement {
+	hot := c.store.Hot.State()
+	p := Placement{
+		HotBytes: min(c.store.Hot.Bytes.Load(), slices.Max(c.store.Space.Payload)), CopiedRows: copied, Why: hot.Why,
+		RowNanos: hot.Plan.Nanos, PartitionNanos: hot.Plan.Partition, ReplicateNanos: hot.Plan.Replicate,
+		Cliques: c.store.Spread.Load().Cliques, LostRows: c.writer.Counts.Lost.Load(),
 	}
-	c.misses.Add(batch.misses)
+	return p
 }
 
-func (c *deviceCounts) read(s *DeviceStats) {
-	s.Gathers, s.LocalHits, s.PeerHits, s.Misses = c.gathers.Load(), c.local.Load(), c.peers.Load(), c.misses.Load()
-	s.Lookups = s.LocalHits + s.PeerHits + s.Misses
+// hostMemory returns where the host tiers lie.
+func (c *Cache) hostMemory(tables []*read.Table) HostMemory {
+	h := HostMemory{Nodes: slices.Clone(c.store.Nodes.Tier), Why: c.store.Nodes.Why}
+	for _, t := range tables {
+		h.Held = numa.Add(h.Held, t.Tier.Nodes().Held)
+	}
+	return h
+}
+
+// Estimate says what the hit rate would be at other budgets, were the cache filled by LRU: about what it can expect, since
+// policies that follow frequency hit more than that more often than not. It is made by package mrc from every access, since New,
+// to a share of the keys, and is as good as the keys are many.
+type Estimate struct {
+	// Accesses are the lookups that it stands for; Keys are how many keys it keeps, of a share Rate of all.
+	Accesses int64
+	Keys     int
+	Rate     float64
+	// Budgets are the hit rates at half, once, twice and four times the budget.
+	Budgets []BudgetEstimate
+}
+
+// BudgetEstimate is the hit rate, 0 to 1, at so many times the budget.
+type BudgetEstimate struct{ Times, HitRate float64 }
+
+// Placement says how rows are placed in the slabs, and why.
+type Placement struct {
+	// HotBytes are the slot bytes, from the best row of the ranking on, that lie in every slab; rows after them lie in one.
+	// CopiedRows are how many rows have several slots now.
+	HotBytes, CopiedRows int64
+	// Why says how that was decided.
+	Why string
+	// RowNanos is what the cost model predicts that a looked-up row takes, in nanoseconds, PartitionNanos with no row copied,
+	// and ReplicateNanos with all; 0 where the model was not asked. A batch of n rows takes n times that and
+	// Options.Rates.Overhead.
+	RowNanos, PartitionNanos, ReplicateNanos float64
+	// Cliques are the devices that read each other's slabs; each has a data store of its own.
+	Cliques [][]int
+	// LostRows were in the slabs of lost devices only.
+	LostRows int64
+}
+
+// NodeBytes is how much of some memory lies on a memory node of the host.
+type NodeBytes = numa.Held
+
+// HostMemory says on which memory nodes (NUMA) of the host the host tiers lie, and why.
+type HostMemory struct {
+	// Nodes are those that the host tiers' pages were to be laid on in turns; empty: wherever the system puts them.
+	Nodes []int `json:"nodes,omitempty"`
+	// Held is what was found there when the tables had been loaded, or packed anew: exactly, or of large ones by looking at 1,024
+	// pages each. Empty where Nodes is, or where the system does not say.
+	Held []NodeBytes `json:"held,omitempty"`
+	// Why says how the nodes were chosen, or why none were; "" on machines that are not known to have several.
+	Why string `json:"why"`
 }

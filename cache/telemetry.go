@@ -1,20 +1,11 @@
 package cache
 
 import (
-	"context"
-	"fmt"
 	"log/slog"
-	"reflect"
-	"strconv"
-	"strings"
-	"sync"
-	"sync/atomic"
 
-	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/attribute"
+	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
-	tracenoop "go.opentelemetry.io/otel/trace/noop"
 )
 
 // TelemetryOptions say how a cache is observed, by OpenTelemetry and log/slog: docs/tracing.md. The zero value follows the
@@ -39,8 +30,6 @@ type TelemetryOptions struct {
 const (
 	defaultMissEvents = 32
 	maxMissEvents     = 1024
-	// scope is the instrumentation scope's name.
-	scope = "github.com/tensorcache/tensorcache/cache"
 )
 
 func (o *TelemetryOptions) ensureDefaults() {
@@ -61,192 +50,17 @@ func (o *TelemetryOptions) validate(fault func(string, ...any)) {
 	}
 }
 
-// telemetry is how a cache is observed. It follows providers that are replaced at run time: each call compares the provider of
-// now with that of the last one.
-type telemetry struct {
-	cache   *Cache
-	opts    TelemetryOptions
-	name    string
-	release func() // gives the name back
-
-	tracing  atomic.Pointer[tracing]
-	metering atomic.Pointer[metering]
-	mu       struct {
-		sync.Mutex
-		closed bool
-	}
-	link linkUse
-}
-
-func (t *telemetry) open(c *Cache, o TelemetryOptions) {
-	t.cache, t.opts, t.name, t.release = c, o, o.Name, func() {}
-	if t.name == "" {
-		t.name, t.release = names.take()
-	}
-	// The global ones of now may be placeholders for those that will be set.
-	if p := t.opts.TracerProvider; p != nil && isPlaceholder(p) {
-		t.opts.TracerProvider = nil
-	}
-	if p := t.opts.MeterProvider; p != nil && isPlaceholder(p) {
-		t.opts.MeterProvider = nil
+// observe returns the options as package observe takes them.
+func (o *TelemetryOptions) observe() observe.Options {
+	return observe.Options{
+		Name: o.Name, TracerProvider: o.TracerProvider, MeterProvider: o.MeterProvider, MissEvents: o.MissEvents, Logger: o.Logger,
+		Errors: errorKinds,
 	}
 }
 
-// serve begins what needs to know the tables and devices.
-func (t *telemetry) serve() {
-	t.tracing.Store(nil)
-	t.meters()
-}
-
-// close takes the cache's instruments from their provider. It waits for a collection under way, so no lock that Stats takes may
-// be held.
-func (t *telemetry) close() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.mu.closed {
-		return
-	}
-	t.mu.closed = true
-	if m := t.metering.Swap(nil); m != nil {
-		m.unregister()
-	}
-	t.release()
-}
-
-// tracing is what a tracer provider was asked for.
-type tracing struct {
-	provider trace.TracerProvider
-	same     bool         // providers can be compared with it
-	tracer   trace.Tracer // nil: the provider does nothing
-	// gather has the options of a Gather's span by table and device.
-	gather [][][]trace.SpanStartOption
-}
-
-// tracer returns what makes spans, nil when nothing does. It allocates nothing unless the provider is a new one.
-func (t *telemetry) tracer() *tracing {
-	p := t.opts.TracerProvider
-	if p == nil {
-		p = otel.GetTracerProvider()
-	}
-	have := t.tracing.Load()
-	if have == nil || !have.same || have.provider != p {
-		have = t.followTracer(p)
-	}
-	if have.tracer == nil {
-		return nil
-	}
-	return have
-}
-
-func (t *telemetry) followTracer(p trace.TracerProvider) *tracing {
-	now := &tracing{provider: p, same: reflect.ValueOf(p).Comparable()}
-	if _, noop := p.(tracenoop.TracerProvider); !noop && !isPlaceholder(p) {
-		now.tracer = p.Tracer(scope)
-		for _, table := range t.cache.tables {
-			var devices [][]trace.SpanStartOption
-			for d := range t.cache.devices {
-				devices = append(devices, []trace.SpanStartOption{trace.WithAttributes(
-					keyCache.String(t.name), keyTable.String(table.name), keyDevice.Int(d),
-				)})
-			}
-			now.gather = append(now.gather, devices)
-		}
-	}
-	t.tracing.Store(now)
-	return now
-}
-
-// isPlaceholder says whether a provider is the global one of a process that has set none. What it makes does nothing, or
-// forwards to the first one that is set: then that is the global one.
-func isPlaceholder(p any) bool {
-	t := reflect.TypeOf(p)
-	return t.Kind() == reflect.Pointer && strings.HasSuffix(t.Elem().PkgPath(), "/otel/internal/global")
-}
-
-// unsampled says whether the caller's span is one that is not sampled: then there is none for the call.
-func unsampled(ctx context.Context) bool {
-	s := trace.SpanContextFromContext(ctx)
-	return s.IsValid() && !s.IsSampled()
-}
-
-// operation is the span of a call other than Gather. The zero value is that of a call that has none.
-type operation struct {
-	telemetry *telemetry
-	what      string
-	span      trace.Span
-}
-
-// start begins the span of an operation, of a table if it is not "".
-func (t *telemetry) start(ctx context.Context, what, table string) (context.Context, operation) {
-	o := operation{telemetry: t, what: what}
-	tr := t.tracer()
-	if tr == nil || unsampled(ctx) {
-		return ctx, o
-	}
-	name, attributes := what, []attribute.KeyValue{keyCache.String(t.name)}
-	if table != "" {
-		name += " " + table
-		attributes = append(attributes, keyTable.String(table))
-	}
-	ctx, o.span = tr.tracer.Start(ctx, name, trace.WithAttributes(attributes...))
-	return ctx, o
-}
-
-// set adds attributes.
-func (o operation) set(attributes ...attribute.KeyValue) {
-	if o.span != nil {
-		o.span.SetAttributes(attributes...)
-	}
-}
-
-// end ends the operation, and counts its error.
-func (o operation) end(err error) {
-	if err != nil {
-		o.telemetry.failed(context.Background(), o.what, err)
-	}
-	if o.span == nil {
-		return
-	}
-	if err != nil {
-		recordError(o.span, err)
-	}
-	o.span.End()
-}
-
-// cause returns the operation as what withdraws rows.
-func (o operation) cause() *cause {
-	if o.span == nil || !o.span.SpanContext().IsSampled() {
-		return unsampledCauses[o.what]
-	}
-	return &cause{o.what, o.span.SpanContext()}
-}
-
-// names are the default names of the caches that are open.
-var names nameList
-
-type nameList struct {
-	sync.Mutex
-	taken []bool
-}
-
-// take returns a name that no other cache has until release is called.
-func (n *nameList) take() (name string, release func()) {
-	n.Lock()
-	defer n.Unlock()
-	i := 0
-	for i < len(n.taken) && n.taken[i] {
-		i++
-	}
-	if i == len(n.taken) {
-		n.taken = append(n.taken, false)
-	}
-	n.taken[i] = true
-	if name = "cache"; i > 0 {
-		name = fmt.Sprint("cache-", strconv.Itoa(i+1))
-	}
-	return name, func() {
-		n.Lock()
-		defer n.Unlock()
-		n.taken[i] = false
-	}
+// errorKinds are the values of attribute error.type.
+var errorKinds = []observe.ErrorKind{
+	{Err: ErrClosed, Kind: "closed"}, {Err: ErrOptions, Kind: "options"}, {Err: ErrPolicy, Kind: "policy"}, {Err: ErrBudget, Kind: "budget"},
+	{Err: ErrTable, Kind: "table"}, {Err: ErrRows, Kind: "rows"}, {Err: ErrOutput, Kind: "output"}, {Err: ErrDevice, Kind: "device"},
+	{Err: ErrCapturing, Kind: "capturing"}, {Err: ErrCorrupt, Kind: "corrupt"},
 }

@@ -2,37 +2,11 @@ package cache
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync/atomic"
 
-	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/cache/internal/observe"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/hashmap"
-	"github.com/tensorcache/tensorcache/slab"
-	"github.com/tensorcache/tensorcache/transfer"
-)
-
-// fresh is a row whose newest version lies in the overlay and is served from there. Once no batch reads the row from the
-// host tier, it is written there, and to a slab if it is admitted; an epoch later it is served from these, and another one
-// later its place in the overlay is free.
-type fresh struct {
-	key        uint64
-	place      slot // in the overlay
-	bytes      int  // stored
-	compressed bool
-	replaced   bool // there is a newer version
-	written    bool // the host tier has it
-	admitted   bool
-	homes      uint8       // bits of the slabs that it was in before
-	reslot     places      // written: its places in slabs
-	reason     slab.Reason // of misses, if it is not admitted
-	by         *cause      // the update
-}
-
-// updateRows and updateBytes bound the rows that are published together, under the writers' lock.
-const (
-	updateRows  = 1024
-	updateBytes = 1 << 20
 )
 
 // Update replaces rows[i] of the table by data[i × row bytes:], for every i; of a row number given twice the last counts.
@@ -51,23 +25,19 @@ func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte
 		return err
 	}
 	defer c.leave()
-	ctx, watch := c.watchChange(ctx, "update", table, rows, len(data))
-	defer func() { watch.end(err) }()
+	ctx, watch := c.startChange(ctx, "update", table, rows, len(data))
+	defer func() { watch.End(err) }()
 	t, err := c.tableFor(table, rows, true)
 	if err != nil {
 		return err
 	}
-	rowBytes := t.tier.RowBytes()
+	rowBytes := t.Tier.RowBytes()
 	if len(data) != len(rows)*rowBytes {
-		return fmt.Errorf("%w: %d bytes for %d rows of table %s must be %d", ErrOutput, len(data), len(rows), t.name, len(rows)*rowBytes)
+		return fmt.Errorf("%w: %d bytes for %d rows of table %s must be %d", ErrOutput, len(data), len(rows), t.Name, len(rows)*rowBytes)
 	}
-	part, by := max(1, min(updateRows, updateBytes/rowBytes)), watch.cause()
-	for from := 0; from < len(rows); from += part {
-		to := min(from+part, len(rows))
-		n, err := c.updatePart(ctx, t, table, rows[from:to], data[from*rowBytes:to*rowBytes], by)
-		if err != nil {
-			return fmt.Errorf("cache: Update of table %s: %d of %d rows are updated: %w", t.name, from+n, len(rows), err)
-		}
+	done, err := c.writer.Update(ctx, table, rows, data, watch.Cause())
+	if err != nil {
+		return fmt.Errorf("cache: Update of table %s: %d of %d rows are updated: %w", t.Name, done, len(rows), err)
 	}
 	return nil
 }
@@ -80,341 +50,84 @@ func (c *Cache) Invalidate(table int, rows []int64) (err error) {
 		return err
 	}
 	defer c.leave()
-	_, watch := c.watchChange(context.Background(), "invalidate", table, rows, 0)
-	defer func() { watch.end(err) }()
+	_, watch := c.startChange(context.Background(), "invalidate", table, rows, 0)
+	defer func() { watch.End(err) }()
 	if _, err := c.tableFor(table, rows, false); err != nil {
 		return err
 	}
-	for from := 0; from < len(rows); from += updateRows {
-		if err := c.changes.invalidate(table, rows[from:min(from+updateRows, len(rows))], watch.cause()); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.writer.Invalidate(table, rows, watch.Cause())
 }
 
-// tableFor returns the table and checks the row numbers, up to its capacity where it may grow.
-func (c *Cache) tableFor(table int, rows []int64, grow bool) (*table, error) {
-	if table < 0 || table >= len(c.tables) {
-		return nil, fmt.Errorf("cache: table (%d) must be 0 to %d", table, len(c.tables)-1)
+// Refresh runs one cycle: it hands the samples so far to the policy, asks it for its ranking, takes the slots of the rows
+// worth least, and admits those worth more in their place, within MaxChurn and MaxBytes. It returns when they are being
+// served. Gathers do not wait for it. Cycles run one at a time.
+//
+// Where slots of different sizes leave the free space in pieces, it moves rows: after a cycle that did not run out of
+// MaxBytes, free pieces too short for the longest row take at most a sixteenth of each slab, and a window (Stats.HoleBytes).
+//
+// An error wraps ErrPolicy when the policy panicked, now or before: what is cached then stays as it is.
+func (c *Cache) Refresh(ctx context.Context) error {
+	if err := c.enter(); err != nil {
+		return err
 	}
-	t := c.tables[table]
+	defer c.leave()
+	return c.writer.Refresh(ctx)
+}
+
+// SetBudget makes the bytes per device that slots, hashmap, row bits and tail slack may take less than Options.Budget, or
+// more again, up to that. It returns once rows have given way; more room is filled by later cycles. The memory stays the
+// cache's. An error wraps ErrBudget when the budget does not hold a single row, and nothing has changed then; one wraps
+// ErrPolicy when the policy has panicked, and rows have given way all the same.
+func (c *Cache) SetBudget(ctx context.Context, bytes int64) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	defer c.leave()
+	return c.writer.SetBudget(ctx, bytes)
+}
+
+// Cached appends to dst whether each row would be a hit in a batch that begins now, and returns the extended slice. A row
+// number out of range is not cached. An index of no table is an error that wraps ErrTable.
+func (c *Cache) Cached(table int, rows []int64, dst []bool) ([]bool, error) {
+	if err := c.enter(); err != nil {
+		return dst, err
+	}
+	defer c.leave()
+	if err := c.checkTable(table); err != nil {
+		return dst, err
+	}
+	limit := c.set.Tables[table].Tier.Rows()
+	for _, row := range rows {
+		in := row >= 0 && row < limit
+		dst = append(dst, in && c.writer.Find(hashmap.Key(table, row)).Valid())
+	}
+	return dst, nil
+}
+
+// startChange begins the span of a call that changes rows of a table.
+func (c *Cache) startChange(ctx context.Context, what string, table int, rows []int64, bytes int) (context.Context, observe.Operation) {
+	name := ""
+	if table >= 0 && table < len(c.set.Tables) {
+		name = c.set.Tables[table].Name
+	}
+	ctx, o := c.watch.Start(ctx, what, name)
+	o.Set(observe.KeyChangedRows.Int(len(rows)), observe.KeyChangedBytes.Int(bytes))
+	return ctx, o
+}
+
+// tableFor returns a table, and checks the row numbers: below its capacity where it may grow, else below its length.
+func (c *Cache) tableFor(table int, rows []int64, grow bool) (*read.Table, error) {
+	if err := c.checkTable(table); err != nil {
+		return nil, err
+	}
+	t := c.set.Tables[table]
 	if !grow {
-		return t, checkRows(rows, t)
+		return t, t.CheckRows(rows)
 	}
 	for i, r := range rows {
-		if uint64(r) >= uint64(t.tier.Capacity()) {
-			return nil, fmt.Errorf("%w: row number (%d) at position %d must be 0 to %d, the capacity of table %s", ErrRows, r, i, t.tier.Capacity()-1, t.name)
+		if uint64(r) >= uint64(t.Tier.Capacity()) {
+			return nil, fmt.Errorf("%w: row number (%d) at position %d must be 0 to %d, the capacity of table %s", ErrRows, r, i, t.Tier.Capacity()-1, t.Name)
 		}
 	}
 	return t, nil
-}
-
-// updatePart updates rows on someone's behalf and returns how many.
-func (c *Cache) updatePart(ctx context.Context, t *table, table int, rows []int64, data []byte, by *cause) (done int, err error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	rowBytes := t.tier.RowBytes()
-	type encoded struct {
-		stored     []byte
-		compressed bool
-	}
-	all := make([]encoded, len(rows))
-	var buf []byte
-	for i := range rows {
-		row := data[i*rowBytes:][:rowBytes]
-		all[i] = encoded{row, false}
-		if k := t.tier.Codec(); k != nil {
-			bound := k.EncodeBound()
-			if cap(buf)-len(buf) < bound {
-				buf = make([]byte, 0, max(bound, 64<<10))
-			}
-			dst := buf[len(buf) : len(buf)+bound]
-			switch n, err := k.Encode(dst, row); {
-			case err == nil:
-				all[i] = encoded{dst[:n:n], true}
-				buf = buf[:len(buf)+n]
-			case !errors.Is(err, codec.ErrIncompressible):
-				return 0, err
-			}
-		}
-	}
-	ch := &c.changes
-	longest := int64(0)
-	for done < len(rows) {
-		ch.mu.Lock()
-		if ch.mu.err != nil {
-			ch.mu.Unlock()
-			return done, ch.mu.err
-		}
-		ch.behalfLocked(by)
-		reached, wait := done, (<-chan struct{})(nil)
-		for reached < len(rows) {
-			var err error
-			wait, err = ch.refreshRowLocked(hashmap.Key(table, rows[reached]), all[reached].stored, all[reached].compressed)
-			if err != nil {
-				err = ch.failLocked(err)
-				ch.behalfLocked(nil)
-				ch.mu.Unlock()
-				return done, err
-			}
-			if wait != nil {
-				break
-			}
-			longest = max(longest, rows[reached]+1)
-			reached++
-		}
-		ch.behalfLocked(nil)
-		err := ch.publishLocked()
-		if err == nil && longest > t.tier.Rows() { // what is new is there before anyone can ask for it, and counts before it is written
-			t.tier.Grow(longest)
-		}
-		ch.mu.Unlock()
-		if err != nil {
-			return done, err
-		}
-		if done = reached; done < len(rows) {
-			ch.counts.waits.Add(1)
-			if err := ch.await(ctx, wait); err != nil {
-				return done, err
-			}
-		}
-	}
-	return done, nil
-}
-
-// refreshRowLocked puts a row's new version in the overlay and in the index; where that takes waiting, it returns for what.
-// REQUIRES: ch.mu is locked.
-func (ch *changes) refreshRowLocked(key uint64, stored []byte, compressed bool) (wait <-chan struct{}, err error) {
-	c := ch.cache
-	old := ch.placesOf(key)
-	if _, known := ch.mu.index.Slot(key); !known && !ch.makeRoomLocked(key) {
-		if ch.mu.open.empty() { // what makes room is being dealt with
-			return ch.mu.progress, nil
-		}
-		return ch.mu.open.done, nil
-	}
-	first := c.devices[0]
-	var side *side
-	if !first.isLost() {
-		side = ch.mu.sides[0]
-	}
-	place, ok, err := c.overlay.put(side, stored, compressed)
-	if err == nil && ok && c.overlay.far && side != nil { // the row must be there before its location is
-		err = side.finish()
-	}
-	if err != nil && c.survives(first) {
-		err = nil // the host memory has it
-	}
-	if !ok || err != nil {
-		return ch.mu.progress, err
-	}
-	f := &fresh{key: key, place: place, bytes: len(stored), compressed: compressed, reslot: nowhere(), by: ch.mu.by}
-	if before := ch.mu.fresh[key]; before != nil {
-		f.admitted, f.reason, f.homes = before.admitted, before.reason, before.homes
-		ch.replaceLocked(before)
-	} else if old.valid() {
-		f.admitted, f.reason, f.homes = true, slab.Evicted, old.slabs()
-		ch.retireLocked(key, old)
-	} else {
-		f.reason = old.first.Reason()
-	}
-	if !ch.insertLocked(key, places{first: c.overlay.location(place, len(stored), compressed)}) {
-		return nil, fmt.Errorf("cache: no map slot for key %#x, which has one", key)
-	}
-	delete(ch.mu.admitting, key)
-	ch.mu.fresh[key] = f
-	ch.mu.open.rows = append(ch.mu.open.rows, f)
-	ch.counts.updated.Add(1)
-	return nil, nil
-}
-
-// replaceLocked retires a version of a row that a newer one replaces. REQUIRES: ch.mu is locked.
-func (ch *changes) replaceLocked(f *fresh) {
-	f.replaced = true
-	ch.mu.open.overlay = append(ch.mu.open.overlay, f.place)
-	ch.dropSlotLocked(f)
-}
-
-// dropSlotLocked gives back the slot that a row was written to but never published at. REQUIRES: ch.mu is locked.
-func (ch *changes) dropSlotLocked(f *fresh) {
-	ch.retireLocked(f.key, f.reslot)
-	f.reslot = nowhere()
-}
-
-// makeRoomLocked says whether the maps have a slot for a key that they do not hold. If not, it sees to it that some
-// progress later they have. REQUIRES: ch.mu is locked.
-func (ch *changes) makeRoomLocked(key uint64) bool {
-	if ch.mu.index.Room(key) {
-		return true
-	}
-	var victim uint64
-	found := false
-	for rival := range ch.mu.index.Rivals(key) {
-		if ch.mu.fresh[rival] != nil {
-			continue
-		}
-		if ch.deleteLocked(rival) { // it only said why it has no location
-			ch.rejectLocked(rival)
-			return false
-		}
-		victim, found = rival, true
-	}
-	if found {
-		ch.evictLocked(victim, ch.placesOf(victim), slab.Evicted)
-		ch.deleteLocked(victim)
-		ch.rejectLocked(victim)
-		ch.counts.evicted.Add(1)
-	}
-	return false // if all rivals are fresh or deleted, they make room by themselves
-}
-
-// advanceFreshLocked takes a row a step on its way from the overlay, an epoch after the last one. REQUIRES: ch.mu is
-// locked.
-func (ch *changes) advanceFreshLocked(f *fresh) error {
-	c := ch.cache
-	if !f.written {
-		stored := c.overlay.stored(f.place, f.bytes)
-		if err := c.writeHostRow(f.key, stored, f.compressed); err != nil {
-			return err
-		}
-		ch.counts.hostBytes.Add(int64(len(stored)))
-		f.written = true
-		if f.admitted {
-			if err := c.reslotLocked(f, stored); err != nil {
-				return err
-			}
-			if !f.reslot.valid() { // there is no room for the newer version
-				ch.behalfLocked(f.by)
-				ch.withdrawnLocked(f.key)
-				ch.behalfLocked(nil)
-				f.admitted, f.reason = false, slab.Evicted
-				ch.counts.evicted.Add(1)
-			}
-		}
-		ch.mu.open.rows = append(ch.mu.open.rows, f)
-		return nil
-	}
-	delete(ch.mu.fresh, f.key)
-	ch.mu.open.overlay = append(ch.mu.open.overlay, f.place)
-	if f.reslot.valid() {
-		ch.insertLocked(f.key, f.reslot)
-		return nil
-	}
-	if f.admitted { // its slots were on a device that is lost now
-		ch.behalfLocked(lossOfDevice)
-		ch.withdrawnLocked(f.key)
-		ch.behalfLocked(nil)
-		f.reason = slab.Evicted
-		c.losses.rows.Add(1)
-	}
-	ch.eraseLocked(f.key, f.reason)
-	return nil
-}
-
-// reslotLocked writes a row's new version to the slabs that it was in, or else to where it belongs, as far as they have room.
-// REQUIRES: c.changes.mu is locked.
-func (c *Cache) reslotLocked(f *fresh, stored []byte) error {
-	sp := c.spread.Load()
-	homes := f.homes & sp.live
-	if homes == 0 {
-		homes = sp.targets(f.key, false, nowhere())
-	}
-	var all []slab.Location
-	for i := range slabsOf(homes) {
-		offset, ok := c.devices[i].alloc(slab.SlotBytes(f.bytes))
-		if !ok {
-			continue
-		}
-		l := locationOf(i, offset, f.bytes, f.compressed)
-		if err := c.changes.putLocked(l, stored); err != nil {
-			return err
-		}
-		all = append(all, l)
-	}
-	f.reslot = placesOf(all)
-	return nil
-}
-
-// writeHostRow writes a row to the host tier, which no batch reads it from, and lets the devices know.
-func (c *Cache) writeHostRow(key uint64, stored []byte, compressed bool) error {
-	i, row := hashmap.SplitKey(key)
-	t := c.tables[i]
-	w, changed, err := t.tier.Write(row, stored, compressed)
-	if errors.Is(err, transfer.ErrFull) {
-		if err := c.repack(i); err != nil {
-			return err
-		}
-		w, changed, err = t.tier.Write(row, stored, compressed)
-	}
-	if err != nil || !changed {
-		return err
-	}
-	return c.changes.onSidesLocked(func(j int, s *side) error {
-		rows := c.devices[j].table(i).tier
-		target := rows.Index
-		if t.tier.Mode() == InPlace {
-			target = rows.Compressed
-		}
-		return s.store(target, []word{{w.Index, w.Value}})
-	})
-}
-
-// repack gives a packed table new memory with room for rows that grow. REQUIRES: c.changes.mu is locked.
-func (c *Cache) repack(i int) error {
-	t := c.tables[i]
-	old, err := t.tier.Repack()
-	if err != nil {
-		return err
-	}
-	open := c.changes.mu.open
-	home := c.devices[0].device
-	open.buffers = append(open.buffers, retiredBuffer{home, old.Mem}, retiredBuffer{home, old.Index})
-	for _, d := range c.devices {
-		if d.isLost() {
-			continue
-		}
-		rows, err := t.tier.AttachRows(d.device)
-		if err != nil && c.survives(d) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		was := d.table(i)
-		open.buffers = append(open.buffers, retiredBuffer{d.device, was.tier.Index})
-		d.tables[i].Store(&tableOnDevice{
-			tier: rows, codec: was.codec, rejected: was.rejected, oversize: was.oversize, share: was.share,
-			hitShare: atomic.LoadUint32(&was.hitShare),
-		})
-	}
-	return nil
-}
-
-// invalidate withdraws rows.
-func (ch *changes) invalidate(table int, rows []int64, by *cause) error {
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	ch.behalfLocked(by)
-	defer ch.behalfLocked(nil)
-	if ch.mu.err != nil {
-		return ch.mu.err
-	}
-	for _, r := range rows {
-		key := hashmap.Key(table, r)
-		delete(ch.mu.admitting, key)
-		if f := ch.mu.fresh[key]; f != nil {
-			if f.admitted {
-				ch.withdrawnLocked(key)
-				f.admitted, f.reason = false, slab.Invalidated
-				ch.dropSlotLocked(f)
-				ch.counts.invalidated.Add(1)
-			}
-		} else if p := ch.placesOf(key); p.valid() {
-			ch.evictLocked(key, p, slab.Invalidated)
-			ch.counts.invalidated.Add(1)
-		}
-	}
-	return ch.publishLocked()
 }

@@ -2,17 +2,18 @@ package device
 
 import "errors"
 
-// NodeAllocator is a Device that can lay host memory on memory nodes (NUMA) of the host.
+// NodeAllocator is a Device that can place host memory on given memory nodes (NUMA) of the host.
 type NodeAllocator interface {
-	// AllocHostOn is AllocHost of memory that lies on the given nodes, page by page in turns; where those are full, elsewhere. Nodes
-	// are at least one, by the system's numbers. A node that cannot be had is an error.
+	// AllocHostOn is AllocHost for memory interleaved over the given nodes, page by page. nodes holds at least one of the
+	// system's node numbers. Pages for which the nodes have no room go to other nodes. A node that does not exist or may not
+	// be used is an error.
 	AllocHostOn(nodes []int, bytes int64, what string) (Buffer, error)
 }
 
-var errNoNodes = errors.New("device: the backend does not lay memory on nodes")
+var errNoNodes = errors.New("device: the backend cannot place memory on nodes")
 
-// AllocHostOn returns host memory of d on the given nodes; where there are none given, or that fails, it is d.AllocHost's, and refused
-// says why it lies where the system put it.
+// AllocHostOn returns host memory of d on the given nodes. If that fails, or no nodes are given, it returns memory of
+// d.AllocHost, and refused says why the nodes were not used (nil if none were given).
 func AllocHostOn(d Device, nodes []int, bytes int64, what string) (b Buffer, refused, err error) {
 	if len(nodes) > 0 {
 		refused = errNoNodes

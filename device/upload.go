@@ -2,12 +2,12 @@ package device
 
 import "errors"
 
-// Upload copies host memory to a buffer and waits for it.
+// Upload copies host memory to a buffer and returns when the copy is done.
 func Upload(d Device, dst Buffer, src []byte) error {
 	return transferNow(d, func(s Stream) error { return s.Copy(dst, HostBuffer(src)) })
 }
 
-// Download copies a buffer to host memory and waits for it.
+// Download copies a buffer to host memory and returns when the copy is done.
 func Download(d Device, dst []byte, src Buffer) error {
 	return transferNow(d, func(s Stream) error { return s.Copy(HostBuffer(dst), src) })
 }

@@ -5,12 +5,13 @@ import (
 	"slices"
 )
 
-// Build fills the map with the entries, whose order does not matter: equal entries give equal bytes. Each bucket takes the
-// first four by hash of the entries whose home it is. The others go on in rounds; in a round, each, seeing the map as the
-// round found it, follows hints to a bucket with a free slot, or to one without a hint for it, for which it chooses one as
-// Insert does. Where several want the same bucket's first free slot, or to set hints of the same bucket, the first by hash
-// gets its way, and who does not get all that it wants gets nothing in this round. The entries that do not fit within
-// MaxProbe are returned; their rows are not cached. No reader may run. Keys must be distinct and not reserved.
+// Build replaces the map's content by the entries. Equal sets of entries give equal bytes, whatever their order. Each bucket
+// takes the first four, by hash, of the entries whose home it is. The others are placed in rounds. In a round, each pending
+// entry follows hints from its home bucket, in the map as the round found it, to a bucket with a free slot or to one
+// without a hint for its group, for which it chooses a hint as Insert does. If several entries claim a bucket's free slot,
+// or its hints, the first by hash wins. An entry that does not win all its claims stays pending. Build returns the entries
+// that find no slot within MaxProbe hops; their rows are not cached. No reader may run. Keys must be distinct and not
+// reserved.
 func (m *Map) Build(entries []Entry) (rejected []Entry, err error) {
 	m.Clear()
 	sorted := make([]hashed, len(entries))
@@ -51,10 +52,10 @@ type hashed struct {
 	Entry
 }
 
-// step is what an entry wants in a round.
+// step holds the claims of an entry in a round.
 type step struct {
 	at       probe
-	hint     uint32 // to set in the probe's bucket, or noHint
+	hint     uint32 // to be set in the probe's bucket, or noHint
 	hasSlot  bool
 	slotFrom uint32 // the bucket of the slot
 }
@@ -64,7 +65,8 @@ func (m *Map) buildRounds(pending []hashed) (rejected []Entry) {
 	if len(pending) == 0 {
 		return nil
 	}
-	// The first, by hash, who wants something of a bucket in a round. A full bucket gives hints, another a slot.
+	// claims holds the first entry, by hash, that claims something of a bucket in a round: a hint of a full bucket, a slot
+	// of another.
 	type claim struct{ round, entry uint32 }
 	claims := make([]claim, m.layout.Buckets)
 	steps := make([]step, len(pending))
@@ -111,7 +113,7 @@ func (m *Map) buildRounds(pending []hashed) (rejected []Entry) {
 	return rejected
 }
 
-// buildStep returns what the entry of a hash wants, or false when it does not fit.
+// buildStep returns the claims of the entry with this hash, or false if MaxProbe hops reach no free slot.
 func (m *Map) buildStep(hash uint64) (s step, ok bool) {
 	p := m.layout.probe(hash)
 	word, _ := p.hintAt()
@@ -133,12 +135,12 @@ func (m *Map) buildStep(hash uint64) (s step, ok bool) {
 	}
 }
 
-// put stores an entry in a slot of a map that is being built.
+// put stores an entry in a slot. Only Build uses it.
 func (b *bucket) put(slot int, e Entry) {
 	b[2*slot], b[2*slot+1] = e.Key|hintBits, uint64(e.Location)
 }
 
-// taken returns how many slots of a bucket of a map that is being built are in use: the first ones.
+// taken returns the number of slots in use, which during Build are the first ones.
 func (b *bucket) taken() int {
 	n := 0
 	for n < BucketSlots && b[2*n] != EmptyKey {

@@ -1,12 +1,13 @@
 // Package hashmap is the hashmap that lies in GPU memory and maps row keys to location words: its memory layout, its
-// probe rule, and their execution on the host. The kernels execute the same rule.
+// probe rule, and a host implementation of both. The kernels implement the same rule.
 //
-// Open addressing over buckets of four slots, 64 bytes: what one access to DRAM moves. A key's home bucket comes from the
-// upper half of its hash. A full bucket sends keys on to other buckets, and remembers where to: it divides all keys into
-// eight groups, by their hash, and has a 3-bit hint for each. Hint h below 7 says that keys of the group that found the
-// bucket full went on to the bucket that the lower half of their hash, h and the number of hops so far make; 7, that none
-// did. So a lookup reads the home bucket and follows hints to the key, to a hint of 7, or for [MaxProbe] hops. At load
-// 0.8 that is 1.13 buckets for a key that is there and 1.05 for one that is not.
+// The map uses open addressing over buckets of four slots. A bucket is 64 bytes, which is what one DRAM access moves. The
+// upper half of a key's hash selects its home bucket. Keys that find a bucket full overflow to another one, and the full
+// bucket records where: it divides all keys into eight groups by their hash and holds a 3-bit hint for each group. A hint
+// h below 7 says that keys of the group have overflowed; their next bucket is a function of the lower half of the hash, h
+// and the number of hops so far. A hint of 7 says that no key of the group has overflowed. A lookup reads the home bucket
+// and follows hints until it finds the key, meets a hint of 7, or has made [MaxProbe] hops. At load 0.8 it reads 1.13
+// buckets for a key in the map and 1.05 for a key that is not.
 //
 //	bucket, 64 bytes, 64-byte aligned, little-endian
 //	0         8              16        24             32            48            64
@@ -21,13 +22,13 @@
 //	          all ones: empty; without the hints all ones but the last bit: deleted
 //	location  slab.Location; of a deleted slot: all ones once it may be used again
 //
-// Find runs concurrently with one writer. The writer keeps these rules, and no reader ever sees another row's location:
-//   - nothing relocates, an empty slot never becomes empty again, and a hint other than 7 changes to 7 only, once no key of
-//     its group lies beyond;
-//   - Insert stores hints, the location, then the key; re-inserting an erased key stores its location only;
-//   - Erase stores a word that is no location, with the reason of later misses;
-//   - Delete then changes the key to deleted; an epoch later (no reader can still hold the old key) Reclaim marks the
-//     slot, and only then Insert gives it to another key.
+// Find runs concurrently with one writer. The writer keeps these rules, so that no reader ever sees another row's location:
+//   - Keys never move. A used slot never becomes empty again. A hint other than 7 changes only to 7, and only once no key
+//     of its group has overflowed from the bucket.
+//   - Insert stores the hints, then the location, then the key. Re-inserting an erased key stores only its location.
+//   - Erase replaces the location by a word that holds the reason of later misses.
+//   - Delete marks the key of an erased slot as deleted. One epoch later, when no reader can still hold the old key,
+//     Reclaim marks the slot as reusable. Insert gives only reusable slots to other keys.
 //
-// [Map] is a view of memory it does not own. Writers serialise among themselves.
+// A [Map] is a view of memory that it does not own. Callers serialise its writers.
 package hashmap

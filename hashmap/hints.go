@@ -2,17 +2,17 @@ package hashmap
 
 import "math"
 
-// Hints that nothing needs any more make lookups of keys that are not there longer and longer: without more ado, after ten
-// times as many deletes as there are keys, such a lookup reads 10 buckets instead of 1.05. So the writer counts, from the
-// first Delete on, how many keys went on from each bucket, by group, and takes the hint back with the last of them: readers
-// that have followed it find nothing, as they would have.
+// Hints that no key needs any more lengthen the probes of absent keys: if they stayed, such a lookup would read 10 buckets
+// instead of 1.05 after ten deletes per key. So the writer counts, from the first Delete on, the keys of each group that
+// overflowed from each bucket, and resets the hint to noHint when the last of them is deleted. A reader that has already
+// followed the hint finds nothing, as it would have before.
 //
-// A count that has reached its limit stays there, and its hint too.
-const passLimit = math.MaxUint8
+// A count that has reached overflowLimit is no longer exact. It keeps this value, and its hint stays.
+const overflowLimit = math.MaxUint8
 
-// passes calls f for every bucket that a lookup of key, whose word has the index slot, goes on from: with the place of the
-// count, the index of the word with the hint, and the probe.
-func (m *Map) passes(key uint64, slot int, f func(count, word int, p *probe)) {
+// eachOverflow calls f for every bucket that a lookup of key overflows from on its way to the key word with index slot: with
+// the index of the count, the index of the word that holds the hint, and the probe.
+func (m *Map) eachOverflow(key uint64, slot int, f func(count, word int, p *probe)) {
 	last := uint32(slot / (2 * BucketSlots))
 	p := m.layout.probe(Hash(key))
 	hintWord, _ := p.hintAt()
@@ -26,33 +26,33 @@ func (m *Map) passes(key uint64, slot int, f func(count, word int, p *probe)) {
 	}
 }
 
-// pass counts the buckets that key goes on from to its slot.
-func (m *Map) pass(key uint64, slot int) {
-	m.passes(key, slot, func(count, _ int, _ *probe) {
-		if m.passed[count] < passLimit {
-			m.passed[count]++
+// addOverflows counts key in the buckets that it overflowed from.
+func (m *Map) addOverflows(key uint64, slot int) {
+	m.eachOverflow(key, slot, func(count, _ int, _ *probe) {
+		if m.overflows[count] < overflowLimit {
+			m.overflows[count]++
 		}
 	})
 }
 
-// unpass takes pass back, and the hints that nothing needs any more.
-func (m *Map) unpass(key uint64, slot int) {
-	m.passes(key, slot, func(count, word int, p *probe) {
-		if m.passed[count] == passLimit {
+// removeOverflows undoes addOverflows and resets hints that no key needs any more.
+func (m *Map) removeOverflows(key uint64, slot int) {
+	m.eachOverflow(key, slot, func(count, word int, p *probe) {
+		if m.overflows[count] == overflowLimit {
 			return
 		}
-		if m.passed[count]--; m.passed[count] == 0 {
+		if m.overflows[count]--; m.overflows[count] == 0 {
 			m.store(word, p.withHint(m.words[word], noHint))
 		}
 	})
 }
 
-// countPasses counts the buckets that all keys go on from.
-func (m *Map) countPasses() {
-	m.passed = make([]uint8, int(m.layout.Buckets)*groups)
+// countOverflows makes the counts for all keys in the map.
+func (m *Map) countOverflows() {
+	m.overflows = make([]uint8, int(m.layout.Buckets)*groups)
 	for i := 0; i < len(m.words); i += 2 {
 		if key := m.words[i]; key|hintBits < deletedKey {
-			m.pass(key&^hintBits, i)
+			m.addOverflows(key&^hintBits, i)
 		}
 	}
 }

@@ -13,10 +13,10 @@ const (
 	SlotBytes = 16
 	// BucketBytes is the size and alignment of a bucket.
 	BucketBytes = BucketSlots * SlotBytes
-	// MaxProbe is how many hops from its home a key may lie. The longest of 20 M keys' probes has 8 at
-	// load 0.8, of 4 M keys' 12 at 0.9.
+	// MaxProbe is the largest number of hops from a key's home bucket to its slot. Measured maxima: 8 hops among 20 M
+	// keys at load 0.8, 12 among 4 M keys at load 0.9.
 	MaxProbe = 15
-	// Load is the load that LayoutFor sizes for: 20 bytes an entry.
+	// Load is the share of slots in use that LayoutFor sizes for. It takes 20 bytes an entry.
 	Load = 0.8
 
 	// EmptyKey marks a slot that was never used.
@@ -28,17 +28,18 @@ const (
 
 	// MaxTables is the number of tables a key can name.
 	MaxTables = 256
-	// MaxRows is the number of rows of a table that keys can name; the last two of table 255 would be reserved keys.
+	// MaxRows is the number of rows of a table that keys can name. The last two row numbers would give reserved keys in
+	// table 255.
 	MaxRows = 1<<hintShift - 2
 )
 
-// Hints: two in the key of each slot.
+// The key word of each slot holds two hints.
 const (
 	hintShift = 50
 	hintWidth = 3
-	// noHint says that no key of the group went on; so an empty slot has none.
+	// noHint says that no key of the group has overflowed. Empty slots have it.
 	noHint = 1<<hintWidth - 1
-	// hintBits are those of a key word that hold hints.
+	// hintBits masks the hints in a key word.
 	hintBits = uint64(1<<(2*hintWidth)-1) << hintShift
 	groups   = 2 * BucketSlots
 )
@@ -49,11 +50,11 @@ func Key(table int, row int64) uint64 { return uint64(table)<<56 | uint64(row) }
 // SplitKey returns the table and row of a key.
 func SplitKey(key uint64) (table int, row int64) { return int(key >> 56), int64(key & (1<<56 - 1)) }
 
-// isKey says whether a key is one that Key makes.
+// isKey reports whether Key can return the value.
 func isKey(key uint64) bool { return key&hintBits == 0 && key|hintBits < deletedKey }
 
-// Hash mixes a key's bits; it is a bijection (the finaliser of MurmurHash3). The upper half picks the home bucket. The lower
-// half picks the slab (see package placement), the group and the buckets after the home.
+// Hash is the finaliser of MurmurHash3, a bijection. The upper half of the result selects the home bucket. The lower half
+// selects the slab (see package placement), the group, and the buckets after the home bucket.
 func Hash(key uint64) uint64 {
 	key ^= key >> 33
 	key *= 0xff51afd7ed558ccd
@@ -67,7 +68,7 @@ type Layout struct {
 	Buckets uint32
 }
 
-// LayoutFor returns the layout for the given number of entries at the load Load.
+// LayoutFor returns the layout for a number of entries at load [Load].
 func LayoutFor(entries int64) Layout {
 	const slotsPerTen = Load * 10 * BucketSlots
 	buckets := max(1, (10*entries+slotsPerTen-1)/slotsPerTen)
@@ -83,8 +84,7 @@ func (l Layout) Bytes() int64 { return int64(l.Buckets) * BucketBytes }
 // Slots is the number of slots.
 func (l Layout) Slots() int64 { return int64(l.Buckets) * BucketSlots }
 
-// home returns the bucket where a probe for the hash begins. It grows with the hash, so that sorting by hash sorts by
-// home.
+// home returns the bucket where a probe begins. It is monotonic in the hash: sorting by hash sorts by home bucket.
 func (l Layout) home(hash uint64) uint32 { return uint32(hash >> 32 * uint64(l.Buckets) >> 32) }
 
 // probe walks the buckets where a key may lie.
@@ -99,13 +99,13 @@ func (l Layout) probe(hash uint64) probe {
 	return probe{buckets: l.Buckets, low: uint32(hash), bucket: l.home(hash)}
 }
 
-// next returns the bucket that a hint means here. Every hop makes others of the same hint, lest a probe turn in a circle.
+// next returns the bucket that a hint leads to. The number of hops is part of the function, so that a probe does not cycle.
 func (p *probe) next(hint uint32) uint32 {
 	mixed := p.low*0x9e3779b1 + (p.hops<<hintWidth|hint)*0x85ebca6b
 	return uint32(uint64(mixed) * uint64(p.buckets) >> 32)
 }
 
-// follow goes where the hint says; it returns false at the probe's end.
+// follow moves the probe along a hint. It returns false where the probe ends.
 func (p *probe) follow(hint uint32) bool {
 	if hint == noHint || p.hops == MaxProbe {
 		return false
@@ -115,7 +115,7 @@ func (p *probe) follow(hint uint32) bool {
 	return true
 }
 
-// hintAt returns the index, among a bucket's words, of the key with the hint of the probe's group, and the hint's shift.
+// hintAt locates the hint of the probe's group: the index of its key word in a bucket, and its shift in that word.
 func (p *probe) hintAt() (word int, shift uint32) {
 	group := p.low % groups
 	return int(group &^ 1), hintShift + hintWidth*(group&1)

@@ -9,12 +9,12 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// Map is a view of a map's memory. Find is safe beside one writer; writers must not run at once.
+// Map is a view of a map's memory. Readers are safe beside one writer. Writers must not run at once.
 type Map struct {
-	layout  Layout
-	words   []uint64 // key and location of each slot
-	onStore func(word int64, value uint64)
-	passed  []uint8 // the writer's: see pass
+	layout    Layout
+	words     []uint64 // key and location of each slot
+	onStore   func(word int64, value uint64)
+	overflows []uint8 // used by the writer: see overflowLimit; nil before the first Delete
 }
 
 // Entry is a key and where its row lies.
@@ -38,12 +38,12 @@ func View(mem []byte, l Layout) *Map {
 // Layout returns the map's geometry.
 func (m *Map) Layout() Layout { return m.layout }
 
-// OnStore has every store of Insert, Erase, Delete and Reclaim reported to f: the index of a 64-bit word of the map's
-// memory and its new value. Whoever repeats the stores in their order on a copy of that memory keeps it equal, under the
-// same rules for its readers.
+// OnStore makes Insert, Erase, Delete and Reclaim report each of their stores to f: the index of a 64-bit word of the map's
+// memory and its new value. Repeating these stores in order on a copy of the memory keeps the copy equal, and keeps the
+// rules for its readers.
 func (m *Map) OnStore(f func(word int64, value uint64)) { m.onStore = f }
 
-// store is a store that readers may see.
+// store stores a word that readers may load at the same time.
 func (m *Map) store(word int, value uint64) {
 	atomic.StoreUint64(&m.words[word], value)
 	if m.onStore != nil {
@@ -60,7 +60,7 @@ func (m *Map) Clear() {
 	}
 }
 
-// Find returns the location of key, or the word that says why there is none; a key that is not in the map is cold.
+// Find returns the location of key, or the word with the reason why there is none: slab.Cold if the map does not hold key.
 func (m *Map) Find(key uint64) slab.Location {
 	p, want := m.layout.probe(Hash(key)), key|hintBits
 	hintWord, _ := p.hintAt()
@@ -77,8 +77,8 @@ func (m *Map) Find(key uint64) slab.Location {
 	}
 }
 
-// Insert publishes the location of key: a new key, an erased one, or one that moves. It returns false, and changes
-// nothing, when no slot within the key's probe is free: the row is then rejected.
+// Insert publishes the location of key, which may be new, erased, or present with another location. It returns false and
+// changes nothing when no slot within the key's probe is free. The caller then rejects the row.
 func (m *Map) Insert(key uint64, l slab.Location) bool {
 	if !isKey(key) {
 		panic(fmt.Sprintf("hashmap: key (%#x) is reserved", key))
@@ -95,23 +95,24 @@ func (m *Map) Insert(key uint64, l slab.Location) bool {
 	for _, h := range w.hinted[:w.hints] {
 		m.store(h.word, h.with)
 	}
-	if m.passed != nil {
-		m.pass(key, w.slot)
+	if m.overflows != nil {
+		m.addOverflows(key, w.slot)
 	}
 	m.store(w.slot+1, uint64(l))
 	m.store(w.slot, key|m.words[w.slot]&hintBits)
 	return true
 }
 
-// Room says whether Insert would put key.
+// Room reports whether Insert would succeed for key.
 func (m *Map) Room(key uint64) bool {
 	var w walk
 	m.walk(key, &w)
 	return w.slot >= 0
 }
 
-// Rivals yields the keys in the slots that key could be put in, erased ones too, those of its home bucket first: with one of
-// these gone, Insert finds a slot for key; with another gone, it may take hints that lead elsewhere. It is for the writer.
+// Rivals yields the keys, erased ones included, whose slots key could take: those of its home bucket first. After a key of
+// the home bucket is deleted and reclaimed, Insert finds a slot for key. After another one it may still find none. Only the
+// writer may call it.
 func (m *Map) Rivals(key uint64) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
 		var w walk
@@ -127,12 +128,12 @@ func (m *Map) Rivals(key uint64) iter.Seq[uint64] {
 	}
 }
 
-// walk is the way of a key that is to be put.
+// walk is the result of the search for a key's slot before an insert.
 type walk struct {
-	slot    int // index of its key word, or -1 when there is none for it
+	slot    int // index of the slot's key word, or -1 if no slot is free
 	buckets [MaxProbe + 1]uint32
 	seen    int
-	// The hints that will lead to the key, with the words that will hold them.
+	// The hints to set so that lookups reach the slot: the index of each key word and its new value.
 	hinted [MaxProbe]struct {
 		word int
 		with uint64
@@ -140,7 +141,7 @@ type walk struct {
 	hints int
 }
 
-// walk finds the slot of a key, or the one that it is to have.
+// walk finds the slot that holds key (known is true), or the one that it can take.
 func (m *Map) walk(key uint64, w *walk) (known bool) {
 	p, want := m.layout.probe(Hash(key)), key|hintBits
 	hintWord, _ := p.hintAt()
@@ -159,7 +160,7 @@ func (m *Map) walk(key uint64, w *walk) (known bool) {
 			}
 		}
 		word := b[hintWord]
-		for _, h := range w.hinted[:w.hints] { // a probe may come to the same bucket again
+		for _, h := range w.hinted[:w.hints] { // a probe may reach a bucket twice
 			if h.word == at+hintWord {
 				word = h.with
 			}
@@ -179,8 +180,8 @@ func (m *Map) walk(key uint64, w *walk) (known bool) {
 	}
 }
 
-// choose returns the first hint that leads from the probe's bucket to one with a free slot, or any where there is none: the
-// probe then goes on from there.
+// choose returns the first hint that leads to a bucket with a free slot. If there is none, it returns a hint that depends on
+// the hash, and the probe continues from its bucket.
 func (m *Map) choose(p *probe) (hint uint32, free bool) {
 	for hint = range uint32(noHint) {
 		b := m.bucket(p.next(hint))
@@ -193,13 +194,13 @@ func (m *Map) choose(p *probe) (hint uint32, free bool) {
 	return p.low >> 8 % noHint, false
 }
 
-// isFree says whether Insert may use the slot with word i.
+// isFree reports whether Insert may use the slot whose key is word i.
 func (b *bucket) isFree(i int) bool {
 	return b[i] == EmptyKey || b[i]|hintBits == deletedKey && slab.Location(b[i+1]) == reclaimed
 }
 
-// Erase withdraws the location of key; later finds miss with the reason. It returns false when key is not in the map.
-// The slot stays the key's until Delete.
+// Erase removes the location of key. Later calls of Find return the reason. Erase returns false if the map does not hold
+// key. The key keeps its slot until Delete.
 func (m *Map) Erase(key uint64, why slab.Reason) bool {
 	i := m.slot(key)
 	if i < 0 {
@@ -209,22 +210,22 @@ func (m *Map) Erase(key uint64, why slab.Reason) bool {
 	return true
 }
 
-// Delete takes an erased key out of the map and returns its slot, for Reclaim after an epoch; ok is false when the key
-// is not in the map or still has a location.
+// Delete removes an erased key from the map and returns its slot, to be passed to Reclaim one epoch later. ok is false if the
+// map does not hold the key, or holds it with a location.
 func (m *Map) Delete(key uint64) (slot int64, ok bool) {
 	i := m.slot(key)
 	if i < 0 || slab.Location(m.words[i+1]).Valid() {
 		return 0, false
 	}
-	if m.passed == nil {
-		m.countPasses()
+	if m.overflows == nil {
+		m.countOverflows()
 	}
-	m.unpass(key, i)
+	m.removeOverflows(key, i)
 	m.store(i, deletedKey&^hintBits|m.words[i]&hintBits)
 	return int64(i / 2), true
 }
 
-// Reclaim lets Insert use a slot that Delete returned an epoch ago.
+// Reclaim lets Insert reuse a slot that Delete returned. The epoch of the Delete must have passed.
 func (m *Map) Reclaim(slot int64) {
 	if m.words[2*slot]|hintBits != deletedKey {
 		panic(fmt.Sprintf("hashmap: slot %d is not deleted", slot))
@@ -232,7 +233,7 @@ func (m *Map) Reclaim(slot int64) {
 	m.store(int(2*slot+1), uint64(reclaimed))
 }
 
-// slot returns the index of key's words, or -1. It may be called beside the writer.
+// slot returns the index of key's key word, or -1. It is safe beside the writer.
 func (m *Map) slot(key uint64) int {
 	p, want := m.layout.probe(Hash(key)), key|hintBits
 	hintWord, _ := p.hintAt()
@@ -249,14 +250,14 @@ func (m *Map) slot(key uint64) int {
 	}
 }
 
-// Slot returns the number of the slot that holds key, below Layout.Slots; ok is false when the map does not hold it.
-// It may be called beside the writer, as Find may.
+// Slot returns the number of the slot that holds key, below Layout.Slots. ok is false if the map does not hold it. It is
+// safe beside the writer.
 func (m *Map) Slot(key uint64) (slot int64, ok bool) {
 	i := m.slot(key)
 	return int64(i / 2), i >= 0
 }
 
-// All yields the keys that have a location. Stores of the writer meanwhile may be seen or not.
+// All yields the keys that have a location. It may or may not see concurrent stores of the writer.
 func (m *Map) All() iter.Seq2[uint64, slab.Location] {
 	return func(yield func(uint64, slab.Location) bool) {
 		for i := 0; i < len(m.words); i += 2 {

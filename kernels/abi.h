@@ -178,7 +178,11 @@ struct PageArgs {
 };
 ABI_SIZE(PageArgs, 32);
 
-// LookupArgs are the rows of a batch to be looked up. Peers has a bit for each slab that lies on another device.
+// Int32Rows is added to LookupArgs.Table if row numbers are int32, not int64. Keys take the lower 8 bits of the table only.
+#define INT32_ROWS 0x100
+
+// LookupArgs are the rows of a batch to be looked up. Table is the table's number, 0 to 255, and may have INT32_ROWS. Peers has a bit for each
+// slab that lies on another device.
 struct LookupArgs {
 	u64 map;
 	u64 rows;

@@ -10,7 +10,7 @@ import (
 // RunCUDA implements cuda.Kernel. It is two launches where hits have no kernel that looks rows up: blocks decode rows, rows do not begin at
 // multiples of 8 bytes, rows of other devices are read, which is done from a list only, or it does not pay (coder.finds).
 func (k *Find) RunCUDA(s *cuda.Stream) error {
-	n := int(k.Lookup.Rows.Size() / 8)
+	n := k.Lookup.numRows()
 	if n == 0 {
 		return nil
 	}

@@ -265,3 +265,10 @@ INLINE u32 storedAt(u64 word) { return (u32)(word >> 44); }
 
 // bitAt returns a row's bit, LSB first in 64-bit words; bits is 0 where there are none.
 INLINE bool bitAt(u64 bits, i64 row) { return bits != 0 && loadConst((const u64 *)bits + (row >> 6)) >> (row & 63) & 1; }
+
+// rowAt returns row number i of a batch. All threads of a launch take the same branch. The test is a comparison of a.table, which
+// lookups hold in a register anyway: for an argument or a mask of its own, compilers keep another register across serve's loop, and spill.
+INLINE i64 rowAt(const LookupArgs &a, u32 i)
+{
+	return a.table >= INT32_ROWS ? (i64)(i32)loadConst((const u32 *)a.rows + i) : (i64)loadConst((const u64 *)a.rows + i);
+}

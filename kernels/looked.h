@@ -15,7 +15,7 @@ struct Looked {
 	i64 next, after;
 
 	INLINE Looked(const FindArgs &args) : a(args.decode), l(args.lookup), count(args.lookup.count), hits(0), next(-1), after(-1) {}
-	INLINE i64 number(u32 row) const { return row < count ? (i64)loadConst((const u64 *)l.rows + row) : -1; }
+	INLINE i64 number(u32 row) const { return row < count ? rowAt(l, row) : -1; }
 	INLINE void begin(u32 row, u32 step) { next = number(row), after = number(row + step); }
 	INLINE Ticket make(u32 row, u32 step)
 	{

@@ -73,7 +73,7 @@ KERNEL void __launch_bounds__(256, 6) lookupKernel(const SplitArgs args)
 	const u64x2 *map = (const u64x2 *)a.map + lane % TILE;
 	Warp &w = warps[warp];
 	{
-		i64 row = position < a.count ? (i64)loadConst((const u64 *)a.rows + position) : -1;
+		i64 row = position < a.count ? rowAt(a, position) : -1;
 		u64 key = (u64)a.table << 56 | (u64)row;
 		Probe p = Probe::of(hashOf(key), a.buckets);
 		u32 high = (u32)((key | HINT_BITS) >> 32), bucket = (u64)row < (u64)a.limit ? p.bucket : ~0u;

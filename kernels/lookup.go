@@ -13,10 +13,11 @@ type Lookup struct {
 	// Map is the hashmap's memory, of the given layout.
 	Map    device.Buffer
 	Layout hashmap.Layout
-	// Table is the table's number, Limit its number of rows, and Rows the batch: int64 row numbers.
+	// Table is the table's number and Limit its number of rows. Rows holds the batch's row numbers: int32 if Int32 is set, else int64.
 	Table int
 	Limit int64
 	Rows  device.Buffer
+	Int32 bool
 	// Peers has a bit for each slab ID that is another device's: hits there are counted.
 	Peers uint8
 	// Rejected and Oversize have a bit per row, LSB first in 64-bit words, for the rows that the hashmap does not hold
@@ -47,24 +48,25 @@ const lookupGrain = 512
 
 // RunHost implements device.Kernel.
 func (k *Lookup) RunHost(w device.Workers) {
-	rows, found, count := view[int64](k.Rows), FoundView(k.Found), CountersView(k.Counters)
+	rows, found, count := k.rowNumbers(), FoundView(k.Found), CountersView(k.Counters)
 	m := hashmap.View(k.Map.Bytes(), k.Layout)
-	w.For(len(rows), lookupGrain, func(from, to int) {
+	w.For(rows.len(), lookupGrain, func(from, to int) {
 		var part [lookupGrain]Found
 		hits, misses, peers := 0, lookupGrain, uint32(0)
 		for i := from; i < to; i++ {
-			if uint64(rows[i]) >= uint64(k.Limit) {
+			row := rows.at(i)
+			if uint64(row) >= uint64(k.Limit) {
 				clear(k.Out.Bytes()[i*k.RowBytes:][:k.RowBytes])
 				count.outOfRange(uint32(i))
 				continue
 			}
-			if l := k.find(m, rows[i], uint32(i)); l.Valid() {
+			if l := k.find(m, row, uint32(i)); l.Valid() {
 				part[hits] = Found{Word: uint64(l), Position: uint32(i)}
 				hits++
 				peers += k.peer(l)
 			} else {
 				misses--
-				part[misses] = Found{Word: uint64(rows[i]), Position: uint32(i), Reason: uint32(l.Reason())}
+				part[misses] = Found{Word: uint64(row), Position: uint32(i), Reason: uint32(l.Reason())}
 			}
 		}
 		end := int(atomic.AddUint32(&count.Hits, uint32(hits)))

@@ -11,7 +11,7 @@ var lookupKernel = cuda.NewFunction[abi.SplitArgs](module("lookup"), "lookupKern
 
 // RunCUDA implements cuda.Kernel.
 func (k *Lookup) RunCUDA(s *cuda.Stream) error {
-	n := int(k.Rows.Size() / 8)
+	n := k.numRows()
 	if n == 0 {
 		return nil
 	}
@@ -20,10 +20,14 @@ func (k *Lookup) RunCUDA(s *cuda.Stream) error {
 }
 
 func (k *Lookup) args() abi.LookupArgs {
-	return abi.LookupArgs{
+	args := abi.LookupArgs{
 		Map: k.Map.Addr(), Rows: k.Rows.Addr(), Found: k.Found.Addr(), Counters: k.Counters.Addr(), Out: k.Out.Addr(),
-		Rejected: k.Rejected.Addr(), Oversize: k.Oversize.Addr(), Limit: k.Limit, Count: uint32(k.Rows.Size() / 8),
+		Rejected: k.Rejected.Addr(), Oversize: k.Oversize.Addr(), Limit: k.Limit, Count: uint32(k.numRows()),
 		Buckets: k.Layout.Buckets, Table: uint16(k.Table), Peers: uint16(k.Peers), RowBytes: uint32(k.RowBytes),
 		Samples: k.Samples.args,
 	}
+	if k.Int32 {
+		args.Table |= abi.Int32Rows
+	}
+	return args
 }

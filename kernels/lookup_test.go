@@ -67,13 +67,26 @@ func TestLookup_SplitsLikeAMap(t *testing.T) {
 	mem.check(t, "hashmap")
 }
 
-// checkLookup runs the lookup on a batch and compares what it found with the model. Rows out of range are neither hits
-// nor misses, and their output is zeros; nothing else is written there.
+// checkLookup runs the lookup on a batch, of int64 and then of int32 row numbers, and compares what it found with the model. Rows out of
+// range are neither hits nor misses, and their output is zeros; nothing else is written there.
 func checkLookup(t *testing.T, k Lookup, rows []int64, model map[int64]slab.Location, workers int) {
 	t.Helper()
-	n := len(rows)
-	batch := alloc(t, int64(n)*8, 0xbb)
+	batch := alloc(t, int64(len(rows))*8, 0xbb)
 	copy(view[int64](batch.Buffer), rows)
+	checkLookupOf(t, k, batch, rows, model, workers)
+
+	k.Int32, batch, rows = true, alloc(t, int64(len(rows))*4, 0xbb), slices.Clone(rows)
+	for i, row := range rows {
+		rows[i] = max(math.MinInt32, min(row, math.MaxInt32)) // what is out of the table's range stays so
+		view[int32](batch.Buffer)[i] = int32(rows[i])
+	}
+	checkLookupOf(t, k, batch, rows, model, workers)
+}
+
+// checkLookupOf is checkLookup for a batch whose memory holds rows.
+func checkLookupOf(t *testing.T, k Lookup, batch guarded, rows []int64, model map[int64]slab.Location, workers int) {
+	t.Helper()
+	n := len(rows)
 	const rowBytes = 12
 	found, counters, out := alloc(t, int64(n)*FoundBytes, 0xf0), newCounters(t), output(t, n, rowBytes)
 	k.Rows, k.Found, k.Counters, k.Out, k.RowBytes = batch.Buffer, found.Buffer, counters.Buffer, out.Buffer, rowBytes
@@ -154,7 +167,7 @@ func isSet(bits device.Buffer, row int64) bool {
 func TestLookup_RowsOutOfRange(t *testing.T) {
 	mem, layout, model := lookupMap(t)
 	r := rand.New(rand.NewPCG(1, 2))
-	outside := []int64{-1, modelRows, modelRows + 1, math.MinInt64, math.MaxInt64, -modelRows, 1 << 32}
+	outside := []int64{-1, modelRows, modelRows + 1, math.MinInt64, math.MaxInt64, math.MinInt32, math.MaxInt32, -modelRows, 1 << 32}
 	for _, n := range batchSizes {
 		for _, share := range []int{1, 2, 50} { // one in so many
 			for _, workers := range []int{1, 4} {

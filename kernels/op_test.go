@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -70,6 +71,25 @@ func (b *bench) put(data []byte) device.Buffer {
 	m := b.alloc(int64(len(data)))
 	b.check(device.Upload(b.d, m, data))
 	return m
+}
+
+// putRows puts a batch's row numbers on the device, as int32 or int64.
+func (b *bench) putRows(rows []int64, int32s bool) device.Buffer {
+	b.t.Helper()
+	if int32s {
+		return b.put(asBytes(asInt32(rows)))
+	}
+	return b.put(asBytes(rows))
+}
+
+// asInt32 returns row numbers as int32. A number that does not fit becomes the nearest that does; tests have such numbers
+// only where they are out of a table's range, and it stays so.
+func asInt32(rows []int64) []int32 {
+	out := make([]int32, len(rows))
+	for i, row := range rows {
+		out[i] = int32(max(math.MinInt32, min(row, math.MaxInt32)))
+	}
+	return out
 }
 
 func (b *bench) get(m device.Buffer) []byte {
@@ -182,10 +202,10 @@ func TestLookup_EqualsHost(t *testing.T) {
 						rows[i] = 4
 					}
 				}
-				both(t, gpu, reason, func(b *bench) lookupResult {
+				lookup := func(b *bench, int32s bool) lookupResult {
 					out := b.output(int64(n*rowBytes), 0)
 					k := kernels.Lookup{
-						Map: b.put(asBytes(image)), Layout: layout, Table: table, Limit: tableRows, Rows: b.put(asBytes(rows)),
+						Map: b.put(asBytes(image)), Layout: layout, Table: table, Limit: tableRows, Rows: b.putRows(rows, int32s), Int32: int32s,
 						Rejected: b.put(asBytes(rejected)), Oversize: b.put(asBytes(oversize)), Out: out.rows, RowBytes: rowBytes,
 						Found: b.alloc(int64(n) * kernels.FoundBytes), Counters: b.alloc(kernels.CountersBytes), Peers: 0xa6,
 					}
@@ -195,7 +215,9 @@ func TestLookup_EqualsHost(t *testing.T) {
 						res.found = sortedFound(kernels.FoundView(device.HostBuffer(b.get(k.Found))), res.count)
 					}
 					return res
-				}, func(t *testing.T, want, got lookupResult) {
+				}
+				equal := func(t *testing.T, want, got lookupResult) {
+					t.Helper()
 					if want.count != got.count {
 						t.Fatalf("counters %+v, want %+v", got.count, want.count)
 					}
@@ -205,10 +227,42 @@ func TestLookup_EqualsHost(t *testing.T) {
 					if !bytes.Equal(want.out, got.out) {
 						t.Fatal("output differs")
 					}
-				})
+				}
+				both(t, gpu, reason, func(b *bench) lookupResult {
+					res := lookup(b, false)
+					equal(t, res, lookup(b, true))
+					return res
+				}, equal)
 			})
 		}
 	}
+}
+
+// TestLookup_NegativeInt32: an int32 is signed, even if the table has so many rows that its bits could be an unsigned row number.
+func TestLookup_NegativeInt32(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	rows := []int32{5, -1, math.MaxInt32, math.MinInt32, 0}
+	both(t, gpu, reason, func(b *bench) lookupResult {
+		layout := hashmap.LayoutFor(16)
+		m, out := b.alloc(layout.Bytes()), b.output(int64(len(rows)), 0)
+		b.check(b.s.Fill(m, 0xff))
+		k := kernels.Lookup{
+			Map: m, Layout: layout, Limit: 1 << 33, Rows: b.put(asBytes(rows)), Int32: true, Out: out.rows, RowBytes: 1,
+			Found: b.alloc(int64(len(rows)) * kernels.FoundBytes), Counters: b.alloc(kernels.CountersBytes),
+		}
+		b.launch(&k)
+		res := lookupResult{count: b.counters(k.Counters), out: out.read(b)}
+		res.found = sortedFound(kernels.FoundView(device.HostBuffer(b.get(k.Found))), res.count)
+		return res
+	}, func(t *testing.T, _, got lookupResult) {
+		want := []kernels.Found{{}, {}, {Word: 5}, {Word: math.MaxInt32, Position: 2}, {Position: 4}}
+		if !slices.Equal(got.found, want) || got.count.OutOfRange != 2 || got.count.FirstOutOfRange() != 1 {
+			t.Errorf("found %v, %+v", got.found, got.count)
+		}
+		if want := []byte{0xa5, 0, 0xa5, 0, 0xa5}; !bytes.Equal(got.out, want) {
+			t.Errorf("output %x, want %x", got.out, want)
+		}
+	})
 }
 
 // sortedFound orders hits and misses by position and clears what lies between them.

@@ -50,7 +50,7 @@ func TestLookup_CountsPages(t *testing.T) {
 					}
 					m, out := b.put(asBytes(image)), b.output(int64(n*8), 0)
 					for turn, hits := range []float64{0.5, 0, 1, 0.9} {
-						r := rand.New(rand.NewPCG(uint64(n), uint64(turn)))
+						r, int32s := rand.New(rand.NewPCG(uint64(n), uint64(turn))), turn%2 == 1
 						batch := make([]int64, n)
 						for i := range batch {
 							if batch[i] = cached + r.Int64N(rows-cached); r.Float64() < hits {
@@ -61,7 +61,7 @@ func TestLookup_CountsPages(t *testing.T) {
 							}
 						}
 						k := kernels.Lookup{
-							Map: m, Layout: layout, Table: table, Limit: rows, Rows: b.put(asBytes(batch)), Out: out.rows, RowBytes: 8,
+							Map: m, Layout: layout, Table: table, Limit: rows, Rows: b.putRows(batch, int32s), Int32: int32s, Out: out.rows, RowBytes: 8,
 							Found: b.alloc(int64(n) * kernels.FoundBytes), Counters: b.alloc(kernels.CountersBytes), Pages: pages,
 						}
 						ordered := b.alloc(k.Found.Size())

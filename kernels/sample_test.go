@@ -20,13 +20,13 @@ type sample struct {
 	kept uint32
 }
 
-// lookupSampled looks the rows up in an empty map, appending samples to the ring.
+// lookupSampled looks the rows up in an empty map, appending samples to the ring. Row numbers are int32 in every other batch.
 func (b *bench) lookupSampled(ring *kernels.SampleRing, batch uint32, rows []int64, limit int64, accesses, keys float64) {
-	layout := hashmap.LayoutFor(16)
+	layout, int32s := hashmap.LayoutFor(16), batch%2 == 1
 	m := b.alloc(layout.Bytes())
 	b.check(b.s.Fill(m, 0xff))
 	k := &kernels.Lookup{
-		Map: m, Layout: layout, Table: 3, Limit: limit, Rows: b.put(asBytes(rows)), Out: b.alloc(int64(len(rows))), RowBytes: 1,
+		Map: m, Layout: layout, Table: 3, Limit: limit, Rows: b.putRows(rows, int32s), Int32: int32s, Out: b.alloc(int64(len(rows))), RowBytes: 1,
 		Found: b.alloc(int64(len(rows)) * kernels.FoundBytes), Counters: b.put(asBytes(make([]kernels.Counters, 1))),
 		Samples: ring.Sampling(7, batch, accesses, keys), Ring: ring,
 	}

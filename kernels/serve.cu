@@ -109,7 +109,7 @@ template <class R> INLINE void serveRows(const ServeArgs &a)
 	for (u32 at = (u32)minimum64(from, to); at < to; at += a.part) {
 		u32 i = at + lane;
 		bool in = lane < a.part && i < to;
-		i64 row = in ? (i64)loadConst((const u64 *)a.lookup.rows + i) : -1;
+		i64 row = in ? rowAt(a.lookup, i) : -1;
 		bool ok = (u64)row < (u64)a.lookup.limit;
 		u64 key = (u64)a.lookup.table << 56 | (u64)row, word = ok ? findKey(a.lookup.map, a.lookup.buckets, key) : ~0xffull;
 		if (a.lookup.samples.ring != 0)

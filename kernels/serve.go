@@ -27,12 +27,12 @@ func (k *Serve) Name() string { return "serve" }
 
 // RunHost implements device.Kernel.
 func (k *Serve) RunHost(w device.Workers) {
-	rows, count := view[int64](k.Lookup.Rows), CountersView(k.Lookup.Counters)
+	rows, count := k.Lookup.rowNumbers(), CountersView(k.Lookup.Counters)
 	m := hashmap.View(k.Lookup.Map.Bytes(), k.Lookup.Layout)
-	w.For(len(rows), rowGrain, func(from, to int) {
+	w.For(rows.len(), rowGrain, func(from, to int) {
 		var done Counters
 		for i := from; i < to; i++ {
-			k.serve(m, rows[i], i, &done)
+			k.serve(m, rows.at(i), i, &done)
 		}
 		atomic.AddUint32(&count.Hits, done.Hits)
 		atomic.AddUint32(&count.Misses, done.Misses)

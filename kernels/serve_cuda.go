@@ -9,7 +9,7 @@ import (
 
 // RunCUDA implements cuda.Kernel.
 func (k *Serve) RunCUDA(s *cuda.Stream) error {
-	n := int(k.Lookup.Rows.Size() / 8)
+	n := k.Lookup.numRows()
 	row, err := rowCodec(k.Codec, k.Lookup.RowBytes, k.Lookup.Out.Addr())
 	if err != nil {
 		return err

@@ -34,6 +34,7 @@ type serveInput struct {
 	batch              []int64
 	skew               int64
 	find               bool // by Find and Fetch instead of Serve
+	int32s             bool // row numbers are int32
 	oneDevice          bool // slab 1 is the device's own, not another one's: Find is one launch only then
 }
 
@@ -118,7 +119,7 @@ func (in *serveInput) serve(b *bench, alter func(kernels.HostRows)) serveResult 
 	defer b.d.Free(result)
 	k := kernels.Serve{
 		Lookup: kernels.Lookup{
-			Map: b.put(asBytes(in.image)), Layout: in.layout, Table: serveTable, Limit: int64(in.rows), Rows: b.put(asBytes(in.batch)),
+			Map: b.put(asBytes(in.image)), Layout: in.layout, Table: serveTable, Limit: int64(in.rows), Rows: b.putRows(in.batch, in.int32s), Int32: in.int32s,
 			Rejected: b.put(asBytes(in.rejected)), Oversize: b.put(asBytes(in.oversize)), Out: out.rows, RowBytes: in.rowBytes,
 			Counters: b.alloc(kernels.CountersBytes),
 		},
@@ -190,7 +191,14 @@ func testServe(t *testing.T, find bool) {
 					in := newServeInput(t, rowBytes, max(2, min(n, 301)), n, name, mode, share, r)
 					in.skew, in.find, in.oneDevice = int64([]int{0, 0, 4, 8, 1}[i%5]), find, find && (i+int(mode))%2 == 0
 					both(t, gpu, reason, func(b *bench) serveResult {
-						return in.serve(b, func(kernels.HostRows) {})
+						in.int32s = false
+						want := in.serve(b, func(kernels.HostRows) {})
+						in.int32s = true
+						got := in.serve(b, func(kernels.HostRows) {})
+						if want.count != got.count || got.left != want.left || !bytes.Equal(want.out, got.out) {
+							b.t.Fatalf("%v: int32 row numbers: counters %+v, want %+v, or other rows", b.d.Info(), got.count, want.count)
+						}
+						return got
 					}, func(t *testing.T, want, got serveResult) {
 						if want.count != got.count || got.count.Corrupt != 0 {
 							t.Fatalf("counters %+v, want %+v", got.count, want.count)

@@ -6,16 +6,15 @@ import (
 	"math/bits"
 )
 
-// Allocator hands out the slots of one slab. Free extents are kept in bins by size and merged with their neighbours
-// when a slot is freed, so free space is never lost, only split. All bookkeeping is host memory and costs the budget
-// nothing.
+// Allocator allocates the slots of one slab. Freed slots are merged with free neighbours. The bookkeeping is host memory and
+// does not count against the cache's budget.
 //
-// An extent lies in the bin of its length in units (exactly, up to exactBins units; by power of two above), and Alloc
-// takes the smallest bin that fits: best fit for small slots, first fit within a factor of two for large ones.
-// Not safe for concurrent use.
+// Free extents are kept in bins by length in units of Align: one bin a length below exactBins units, one bin a power of two
+// above. Alloc takes the smallest bin that fits, which is best fit for small slots, and first fit within a factor of two
+// for large ones. Not safe for concurrent use.
 type Allocator struct {
-	units  int64 // capacity
-	used   int64
+	units  int64            // capacity, in units of Align
+	used   int64            // in units
 	bins   [numBins][]int64 // start units of the free extents of each bin
 	filled [numBins/64 + 1]uint64
 	starts map[int64]extent // free extents by their start unit
@@ -33,7 +32,7 @@ const (
 	numBins   = exactBins + 40
 )
 
-// NewAllocator returns an allocator of the slots in a payload of the given bytes, tail slack not included.
+// NewAllocator returns an allocator for the slots of a slab of the given bytes, not counting its tail slack.
 func NewAllocator(payload int64) *Allocator {
 	a := &Allocator{units: payload / Align, starts: map[int64]extent{}, ends: map[int64]int64{}}
 	if a.units > 0 {
@@ -45,7 +44,7 @@ func NewAllocator(payload int64) *Allocator {
 // Capacity returns the bytes that slots can occupy.
 func (a *Allocator) Capacity() int64 { return a.units * Align }
 
-// Used returns the bytes of all slots handed out.
+// Used returns the bytes of all allocated slots.
 func (a *Allocator) Used() int64 { return a.used * Align }
 
 // Alloc returns the byte offset of a free slot of slotBytes, a positive multiple of Align; ok is false when no free
@@ -67,8 +66,8 @@ func (a *Allocator) Alloc(slotBytes int) (offset int64, ok bool) {
 	return start * Align, true
 }
 
-// Free gives the slot at offset back. The slot must have been handed out with the same slotBytes; the caller must have
-// withdrawn its location from every map, and the epoch of the withdrawal must have passed.
+// Free frees the slot at offset. The slot must have been allocated with the same slotBytes. The caller must have removed its
+// location from every hashmap, and the epoch of the removal must have passed.
 func (a *Allocator) Free(offset int64, slotBytes int) {
 	start, n := offset/Align, int64(slotBytes/Align)
 	a.check.free(start, n)
@@ -115,9 +114,9 @@ func (a *Allocator) HoleBytes(slotBytes int) (sum int64) {
 	return sum * Align
 }
 
-// Claim hands out the free bytes of the chosen windows, window w being [w × width, (w+1) × width), as slots that it returns
-// as pairs of offset and bytes: at least one for each extent that reaches into them. width is a multiple of Align. It takes
-// one pass over the free extents, however many windows there are.
+// Claim allocates all free bytes of the chosen windows, where window w is [w × width, (w+1) × width). It returns them as slots,
+// pairs of offset and bytes, at least one for each free extent that overlaps a chosen window. width must be a multiple of
+// Align. Claim makes one pass over the free extents, however many windows there are.
 func (a *Allocator) Claim(width int64, chosen func(window int64) bool) (slots [][2]int64) {
 	reached := func(start, bytes int64) bool {
 		for w := start / width; w*width < start+bytes; w++ {

@@ -1,19 +1,19 @@
-// Package slab says where cached rows lie in GPU memory and hands out the places.
+// Package slab defines where cached rows lie in GPU memory, and allocates their slots.
 //
-// A slab is one contiguous allocation in one device's memory; a data store has at most [MaxSlabs] of them. A slot is one
-// row's place in a slab: the row's stored bytes rounded up to [Align]. The budget pays for slots, not for stored bytes.
-// Every slab ends in [TailSlack] bytes that belong to no slot, so that a decoder's vector reads of the last row stay
+// A slab is one contiguous allocation in the memory of one device. A cache has at most [MaxSlabs] of them. A slot is the
+// space of one row in a slab: the row's stored bytes rounded up to [Align]. Slots, not stored bytes, count against the
+// cache's budget. Every slab ends in [TailSlack] bytes that belong to no slot, so that the vector loads of a decoder stay
 // inside the allocation.
 //
-// The package holds formats and host algorithms; it touches no device memory. A [Location] is a value; an [Allocator] is
-// not safe for concurrent use, its owner serialises.
+// The package holds formats and host algorithms. It touches no device memory. A [Location] is a value. An [Allocator] is
+// not safe for concurrent use.
 package slab
 
 // Geometry of a slab.
 const (
 	// MaxSlabs is the number of slabs a location word can name.
 	MaxSlabs = 8
-	// MaxBytes is the size up to which a location word can address a slab.
+	// MaxBytes is the largest slab, in bytes, that a location word can address.
 	MaxBytes = 1 << offsetBits
 	// Align is the alignment and granularity of slots, in bytes: one 16-byte vector access.
 	Align = 16

@@ -2,7 +2,7 @@ package slab
 
 import "fmt"
 
-// Location is the packed 64-bit word that says where a cached row lies, or why it lies nowhere.
+// Location is the packed 64-bit word that says where a cached row lies, or why the row is not cached.
 //
 //	 63              44 43 42 40 39                                    0
 //	+------------------+--+-----+---------------------------------------+
@@ -14,8 +14,8 @@ import "fmt"
 //	[43]    compressed: the slot holds the codec's output; else the row as it is
 //	[63:44] compressed rows: stored length in bytes, 1..MaxStored; raw rows: 0 (the table knows the length)
 //
-// A word whose bits [63:44] are all ones is no location; its bits [7:0] are the [Reason], the others are ones. A
-// compressed row is shorter than its table's row, which is at most 1 MiB - 1 bytes, so no length collides with it.
+// A word whose bits [63:44] are all ones is no location: bits [7:0] are the [Reason], and the other bits are ones. No stored
+// length has this pattern, because a compressed row is shorter than its table's row, which has at most 1 MiB - 1 bytes.
 // The word is stored little-endian. The packed host tier's index uses the same word with slab ID 0.
 type Location uint64
 
@@ -35,14 +35,14 @@ const (
 	MaxRowBytes = 1<<lengthBits - 1
 )
 
-// Reason says why a row has no location. Where several apply, the larger value is reported.
+// Reason says why a row has no location. If several apply, the largest value is reported.
 type Reason uint8
 
 const (
 	Cold        Reason = iota // never offered to admission
-	Rejected                  // admission or a full map declined the row
-	Evicted                   // the row was cached and gave way to another
-	Invalidated               // the caller withdrew the row
+	Rejected                  // admission declined the row, or the hashmap was full
+	Evicted                   // the row was cached and replaced by another
+	Invalidated               // the caller invalidated the row
 	Oversize                  // the row's slot is larger than a slab
 	NumReasons  = 5
 )
@@ -59,14 +59,14 @@ func (r Reason) String() string {
 
 const noLocation = Location(1<<lengthBits-1) << lengthShift
 
-// NoLocation returns the word that says why a row lies nowhere.
+// NoLocation returns the word for a row that is not cached.
 func NoLocation(why Reason) Location { return ^Location(0xff) | Location(why) }
 
-// Raw returns the location of a row stored as it is. It panics on a slab ID or offset out of range, which is a bug.
+// Raw returns the location of an uncompressed row. It panics if the slab ID or the offset is out of range.
 func Raw(slabID int, offset int64) Location { return pack(slabID, offset) }
 
-// Compressed returns the location of a row stored by its table's codec in stored bytes, 1..MaxStored. It panics on a
-// field out of range, which is a bug.
+// Compressed returns the location of a row that its table's codec stored in 1..MaxStored bytes. It panics if a field is out
+// of range.
 func Compressed(slabID int, offset int64, stored int) Location {
 	if stored < 1 || stored > MaxStored {
 		panic(fmt.Sprintf("slab: stored length (%d) must be 1..%d", stored, MaxStored))

@@ -13,22 +13,22 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// loader is a device at work on a load, for which it has memory and streams from before the source is read to the end. Mask
-// search and encoding take the memory in turns; it is one allocation, since each takes the driver a tenth of a millisecond.
+// loader has the memory and the streams of a device that helps to load a table. Mask search and encoding use the memory one
+// after the other. It is one allocation, because each allocation takes the driver 0.1 ms.
 type loader struct {
 	d          device.Device
 	mem        device.Buffer
 	s, in, out device.Stream
 }
 
-// sized is memory that a task takes from its loader.
+// sized is a buffer that a task takes from its loader, and its length.
 type sized struct {
 	dst   *device.Buffer
 	bytes int64
 }
 
-// newLoader returns the device for a load with a sample of so many rows; nil where the host does it: it is its own device,
-// is told to, or the device's memory is too small.
+// newLoader returns the loader for a table with a sample of the given number of rows. It returns nil if the host does the work:
+// on the host backend, if the options say so, or if the device has too little memory.
 func (t *Tier) newLoader(o Options, sample int) (_ *loader, err error) {
 	if o.OnHost || o.Codec == registry.None || t.home.Info().Kind == "host" {
 		return nil, nil
@@ -51,7 +51,7 @@ func (t *Tier) newLoader(o Options, sample int) (_ *loader, err error) {
 	return l, nil
 }
 
-// ifMemory returns err unless it says that the device's memory is too small for what the host can do too.
+// ifMemory returns nil if err says that the device has too little memory, because the host can do the work, and else err.
 func ifMemory(err error) error {
 	if errors.Is(err, device.ErrOutOfMemory) {
 		return nil
@@ -59,7 +59,7 @@ func ifMemory(err error) error {
 	return err
 }
 
-// close gives the device's memory back. l may be nil.
+// close frees the memory and the streams. l may be nil.
 func (l *loader) close() {
 	if l == nil {
 		return
@@ -73,7 +73,7 @@ func (l *loader) close() {
 	*l = loader{d: l.d}
 }
 
-// padded is a length of memory with the slack that kernels may read behind it, aligned as allocations are.
+// padded returns the length with the slack that kernels may read behind it, rounded up to the alignment of allocations.
 func padded(n int64) int64 {
 	const align = 128
 	return (n + slab.TailSlack + align - 1) / align * align
@@ -86,7 +86,7 @@ func size(parts []sized) (sum int64) {
 	return sum
 }
 
-// take hands the loader's memory out, whatever it held.
+// take assigns parts of the loader's memory, whose content is undefined.
 func (l *loader) take(parts []sized) {
 	at := int64(0)
 	for _, p := range parts {
@@ -133,7 +133,7 @@ func (t *Tier) sampleOnDevice(l *loader, rows []int64) (codec.DeviceSample, erro
 		// Rows in place are padded with zeros to whole words.
 		l.s.Launch(&kernels.Gather{Mem: t.host.Mem, Rows: s.numbers, Out: s.Sample.Rows, RowBytes: 4 * s.RowWords()}),
 		l.s.Launch(&kernels.Planes{Sample: s.Sample}),
-		l.s.Synchronize(), // the row numbers must stay where they are until they are copied
+		l.s.Synchronize(), // rows must stay in place until it has been copied
 	); err != nil {
 		return nil, err
 	}
@@ -199,17 +199,17 @@ func (s *deviceSearch) StoredBytes(chunk int, of []ibp.Masks) ([]int64, error) {
 	return stored, nil
 }
 
-// Encoding on the device: pieces of the table go to device memory, are encoded there and go back, by three streams, so that
-// both directions of the link are busy. On an H200 pieces of 16 MiB move at 49.9 GB/s each way, of 8 MiB at 49.6, of 1 MiB
-// at 41.8; one long copy each way at 50.7; a fourth stage changes nothing. The first pieces double from firstBytes on and the
-// last halve to it, since only one direction is busy with them: 1 GiB takes 22.1 ms instead of 23.0. Tests make pieces tiny.
+// Encoding on the device: pieces of the table are copied to device memory, encoded there and copied back, on three streams, so
+// that both directions of the link are busy. Measured on an H200: pieces of 16 MiB move at 49.9 GB/s each way, of 8 MiB at
+// 49.6, of 1 MiB at 41.8, and one long copy at 50.7. A fourth stage changes nothing. Pieces grow from firstBytes at the start
+// and shrink to it at the end, when only one direction is busy: 1 GiB takes 22.1 ms instead of 23.0. Tests set small pieces.
 var (
 	pieceBytes  int64 = 16 << 20
 	firstBytes  int64 = 1 << 20
 	pieceStages       = 3
 )
 
-// stage is a piece's memory on the device, and what has become of the piece.
+// stage is the device memory of one piece, and the events of its progress.
 type stage struct {
 	rows                   device.Buffer
 	arrived, encoded, left device.Event
@@ -226,9 +226,9 @@ func (s *stage) close() {
 // deviceEncoding is the encoding of a table on the device.
 type deviceEncoding struct {
 	t      *Tier
-	k      kernels.Encode // of no rows yet
+	k      kernels.Encode // without rows
 	meta   device.Buffer
-	piece  int64 // rows
+	piece  int64 // rows of a piece
 	stages []stage
 }
 
@@ -255,12 +255,12 @@ func (e *deviceEncoding) parts() []sized {
 	return parts
 }
 
-// encodeOnDevice is encode on the device. The rows are back in their places when it returns.
+// encodeOnDevice is encode on the device. When it returns, the rows are back in host memory.
 func (t *Tier) encodeOnDevice(l *loader, c codec.OnDevice, form codec.DeviceForm) (err error) {
 	e := t.newDeviceEncoding()
 	l.take(e.parts())
 	e.k.Codec = kernels.Codec{Codec: c, Meta: e.meta.Slice(0, int64(len(form.Metadata))), Form: form}
-	// All three streams, whatever happens: the memory must be idle when it is freed.
+	// All three streams, also after an error: the memory must be idle when it is freed.
 	defer func() { err = errors.Join(err, l.in.Synchronize(), l.s.Synchronize(), l.out.Synchronize()) }()
 	if err := errors.Join(
 		l.s.Copy(e.k.Codec.Meta, device.HostBuffer(form.Metadata)), l.s.Fill(e.k.Bits, 0), l.s.Fill(e.k.Totals, 0),

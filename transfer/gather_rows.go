@@ -2,7 +2,7 @@
 
 package transfer
 
-// gatherRows copies the first slot bytes of each row that begins at one of the offsets in mem to dst, back to back.
+// gatherRows copies the slot bytes at each of the offsets in mem to dst, back to back.
 func gatherRows(dst []byte, slot int, mem []byte, offsets []uint64) {
 	for i, at := range offsets {
 		if at < uint64(len(mem)) {

@@ -7,8 +7,8 @@ import "C"
 
 import "unsafe"
 
-// gatherRows copies the first slot bytes of each row that begins at one of the offsets in mem to dst, back to back. Rows are
-// prefetched, and dst is written past the caches: a copy row by row waits for each row's memory in turn.
+// gatherRows copies the slot bytes at each of the offsets in mem to dst, back to back. It prefetches rows and writes dst with
+// non-temporal stores; a copy row by row would wait for the memory of each row.
 func gatherRows(dst []byte, slot int, mem []byte, offsets []uint64) {
 	_ = dst[:len(offsets)*slot]
 	C.tensorcache_gather_rows(unsafe.Pointer(unsafe.SliceData(dst)), C.size_t(slot), unsafe.Pointer(unsafe.SliceData(mem)),

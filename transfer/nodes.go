@@ -7,23 +7,23 @@ import (
 	"github.com/tensorcache/tensorcache/internal/numa"
 )
 
-// NodeMemory is where the memory of a tier's rows lies.
+// NodeMemory says on which memory nodes of the host a tier's rows are.
 type NodeMemory struct {
-	// Held are the bytes on each memory node of the host, found by looking at up to 1,024 pages when the rows had been laid; nil where
-	// no nodes were named, or the system does not say.
+	// Held has the bytes on each memory node, estimated from up to 1,024 pages after the rows were written. It is nil if no
+	// nodes were named or the system does not report them.
 	Held []numa.Held
-	// Refused says why the rows do not lie on the nodes that were named; nil where they do.
+	// Refused says why the rows are not on the named nodes. It is nil if they are.
 	Refused error
 }
 
-// Nodes returns where the rows lie.
+// Nodes returns the memory nodes of the rows.
 func (t *Tier) Nodes() NodeMemory {
 	t.writes.RLock()
 	defer t.writes.RUnlock()
 	return NodeMemory{slices.Clone(t.lies.Held), t.lies.Refused}
 }
 
-// allocRows allocates memory for rows, on the tier's nodes if they can be had.
+// allocRows allocates memory for rows, on the tier's nodes if possible.
 func (t *Tier) allocRows(bytes int64) (device.Buffer, error) {
 	b, refused, err := device.AllocHostOn(t.home, t.nodes, bytes, "host tier")
 	if err == nil {
@@ -32,7 +32,7 @@ func (t *Tier) allocRows(bytes int64) (device.Buffer, error) {
 	return b, err
 }
 
-// look finds out where the rows lie, now that they have been written.
+// look sets t.lies after the rows have been written.
 func (t *Tier) look() {
 	if len(t.nodes) == 0 || t.lies.Refused != nil {
 		return

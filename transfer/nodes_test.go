@@ -100,7 +100,7 @@ func TestTier_NodesRefused(t *testing.T) {
 				if lies.Refused != refused || n.laid[len(n.laid)-1] != "host tier on [1 3]" {
 					t.Errorf("%+v, %v", lies, n.laid)
 				}
-			} else if lies.Refused == nil || lies.Refused.Error() != "device: the backend does not lay memory on nodes" {
+			} else if lies.Refused == nil || lies.Refused.Error() != "device: the backend cannot place memory on nodes" {
 				t.Errorf("%+v", lies)
 			}
 			if lies.Held != nil {

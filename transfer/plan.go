@@ -5,52 +5,53 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// Batch is what the misses of one Gather need: what its lookup found, scratch memory, and the output.
+// Batch has the buffers that reading the misses of one Gather needs.
 type Batch struct {
+	// Found and Counters are the results of the lookup.
 	Found, Counters device.Buffer
-	// Counted says that the lookup has counted the misses in Pages.
+	// Counted says that the lookup has counted the misses by page: see Pages.
 	Counted bool
-	// Ordered has the size of Found, and Buckets kernels.OrderBytes.
+	// Ordered and Buckets are scratch memory: the size of Found, and kernels.OrderBytes.
 	Ordered, Buckets device.Buffer
 	Out              device.Buffer
 	// End is how the batch ends, one of its kernels being the reading of the misses.
-	End kernels.Ending
-	// Share is the table's, nil where its misses are not shared. It must be nil while the stream captures a graph.
+	End     kernels.Ending
+	Reading Reading
+}
+
+// Reading is how a batch's misses are read. The zero value has the GPU read them in any order.
+type Reading struct {
+	// Ordered has them grouped by the page of their host address first.
+	Ordered bool
+	// Units has few blocks read units of neighbouring misses, which suits tables that are BeyondTranslation. It needs Ordered.
+	Units bool
+	// Share has the host's processors read a part of them where the table's planner says so. It needs Ordered. nil: the GPU alone.
+	// It must be nil while the stream captures a graph.
 	Share *ShareTable
 }
 
-// Plan enqueues the reads of a batch's misses on a stream. It keeps its kernels between batches, so that a batch
-// allocates nothing; not safe for concurrent use.
+// Plan enqueues the reads of a batch's misses on a stream. It reuses its kernels, so that a batch allocates nothing. Not safe
+// for concurrent use.
 type Plan struct {
 	order kernels.Order
 	fetch kernels.Fetch
 	terms kernels.Share
 	open  kernels.ShareOpen
 	share kernels.ShareFetch
-	hosts uint32 // the part of the last batch's misses that the host's processors were to gather, in 65536ths
-	// sharer is that of a shared batch until it is known to be enqueued.
+	hosts uint32 // planned fraction of the last batch's misses for the host's processors, in 65536ths
+	// sharer is the Sharer of a shared batch that may not have been enqueued yet, or nil.
 	sharer *Sharer
 }
 
-// Where the reach of the device's address translation covers the table, or a batch is so small that launches cost more than
-// translation, misses are read in any order.
-const (
-	orderedTier  = 512 << 20 // bytes
-	orderedBatch = 4096      // rows
-)
-
-// Pages returns what the batch's lookup is to count its misses in, if it is to be Counted: without buckets where they are read in any
-// order.
+// Pages returns what the batch's lookup is to count its misses in: no buckets where misses are read in any order.
 func (b *Batch) Pages(tier kernels.HostRows) kernels.Pages {
-	always := b.Share != nil && b.Share.always
-	if always || tier.Mem.Size() >= orderedTier && b.Found.Size()/kernels.FoundBytes >= orderedBatch {
+	if b.Reading.Ordered {
 		return kernels.Pages{Buckets: b.Buckets, Tier: tier}
 	}
 	return kernels.Pages{}
 }
 
-// Enqueue puts the misses in address order where that pays, then reads them into the output: straight from the host tier, or
-// part of them through the host's processors. begun passes when the reading has begun.
+// Enqueue reads the misses into the output as b.Reading says. begun passes when the reading has begun.
 func (p *Plan) Enqueue(s device.Stream, tier kernels.HostRows, c kernels.Codec, b Batch, begun device.Event) error {
 	p.hosts = 0
 	p.sharer = nil
@@ -63,12 +64,12 @@ func (p *Plan) Enqueue(s device.Stream, tier kernels.HostRows, c kernels.Codec, 
 		}
 		p.fetch.Misses, p.fetch.AtBack = b.Ordered, false
 	}
-	if b.Share != nil {
-		if terms, ok := b.Share.next(rows); ok {
+	if share := b.Reading.Share; share != nil && b.Reading.Ordered {
+		if terms, ok := share.next(rows); ok {
 			return p.enqueueShared(s, b, terms)
 		}
 	}
-	if tier.Mem.Size() >= shareTier && tier.RowBytes <= shareRow && !p.fetch.AtBack {
+	if b.Reading.Units && b.Reading.Ordered {
 		p.share = kernels.ShareFetch{Fetch: p.fetch}
 		return s.Launch(&p.share)
 	}
@@ -79,7 +80,7 @@ func (p *Plan) enqueueShared(s device.Stream, b Batch, terms kernels.Share) erro
 	p.terms, p.hosts = terms, terms.Fraction
 	p.open = kernels.ShareOpen{Counters: b.Counters, Share: &p.terms}
 	p.share = kernels.ShareFetch{Fetch: p.fetch, Share: &p.terms}
-	p.sharer = b.Share.sharer
+	p.sharer = b.Reading.Share.sharer
 	p.sharer.expect()
 	err := s.Launch(&p.open)
 	if err == nil {
@@ -91,8 +92,8 @@ func (p *Plan) enqueueShared(s device.Stream, b Batch, terms kernels.Share) erro
 	return err
 }
 
-// Enqueued says whether all that Enqueue launched has been enqueued, where launches are collected. After an error there may be a
-// share that nothing lists or closes: workers must not wait for it.
+// Enqueued is called with the result of enqueueing, if launches are collected in a sequence. After an error the kernels of a
+// shared batch may be missing, and workers must not wait for them.
 func (p *Plan) Enqueued(err error) {
 	if err != nil && p.sharer != nil {
 		p.sharer.fail()
@@ -100,8 +101,8 @@ func (p *Plan) Enqueued(err error) {
 	p.sharer = nil
 }
 
-// Chosen says how the last batch's misses were to be read: "zero_copy", "zero_copy_ordered", or "shared"; and which part of them the
-// host's processors were to gather.
+// Chosen returns how the last batch's misses are read, "zero_copy", "zero_copy_ordered" or "shared", and the planned fraction of
+// them for the host's processors.
 func (p *Plan) Chosen() (strategy string, hostShare float64) {
 	switch {
 	case p.hosts != 0:

@@ -115,7 +115,7 @@ func (s *sharing) gatherBy(rows []int64, enqueue func(device.Stream, Batch, devi
 	}()
 	batch := Batch{
 		Found: alloc(len(list) * kernels.FoundBytes), Ordered: alloc(len(list) * kernels.FoundBytes), Counters: alloc(kernels.CountersBytes),
-		Buckets: alloc(kernels.OrderBytes), Out: alloc(max(n, 1) * rowBytes), Share: s.table,
+		Buckets: alloc(kernels.OrderBytes), Out: alloc(max(n, 1) * rowBytes), Reading: Reading{Ordered: true, Share: s.table},
 	}
 	counters := []kernels.Counters{{Misses: uint32(n)}}
 	stream, err := s.d.NewStream()

@@ -7,26 +7,26 @@ import (
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-// split learns which part of a table's misses the host's processors are to gather: that with which both sides end at once. The
-// zero value knows nothing. Not safe for concurrent use.
+// split learns the fraction of a table's misses that the host's processors should gather, so that host and device finish at the
+// same time. The zero value has learned nothing. Not safe for concurrent use.
 //
-// How fast either side was in a share says at which odds, the host's misses to the device's, both would have ended together;
-// the next share is split so. That moves what is seen too, as the host's start takes longer than a small part does, but
-// towards the same point from either side. The median of the last shares counts, not a mean: a share in which the system
-// put a thread aside says little of the next one, and a part that is too small costs as much as it is off.
+// The speeds of both sides in a shared batch give the odds, host misses to device misses, at which both would have finished
+// together. The median of the last odds is used for the next batch. A median ignores batches in which the system preempted a
+// thread, which say little about the next one. The odds change the measured speeds, because the host's start-up takes longer
+// than a small part of the misses; the iteration converges from either side all the same.
 type split struct {
-	odds   [splitRecent]float64 // logarithms, a ring
-	learnt int                  // shares that are or were in it
-	gaveUp bool                 // the device gave up waiting in the last share
+	odds   [splitRecent]float64 // logarithms of the last odds, a ring buffer
+	learnt int                  // number of odds put in
+	gaveUp bool                 // in the last batch the device timed out waiting for the host
 }
 
 const (
 	splitRecent = 5
-	splitLeast  = 0.05 // of the misses, or nothing would be seen of the host any more
+	splitLeast  = 0.05 // of the misses, so that the host's speed is still measured
 	splitMost   = 0.95
 )
 
-// fraction returns the host's part of the next share's misses.
+// fraction returns the host's fraction of the next batch's misses.
 func (s *split) fraction() float64 {
 	n := min(s.learnt, splitRecent)
 	if n == 0 {
@@ -37,24 +37,24 @@ func (s *split) fraction() float64 {
 	return min(splitMost, max(splitLeast, 1/(1+math.Exp(-odds[n/2]))))
 }
 
-// learn takes in the times of a share that has ended.
+// learn adds the times of a shared batch that has ended.
 func (s *split) learn(t abi.ShareTimes) {
 	before := s.gaveUp
 	s.gaveUp = t.GaveUp != 0
 	if s.gaveUp && !before {
-		return // a thread was put aside: unless that happens again it says nothing
+		return // probably a preempted thread: ignored unless it happens again
 	}
 	s.odds[s.learnt%splitRecent] = math.Log(evenOdds(t))
 	s.learnt++
 }
 
-// evenOdds returns the odds with which both sides of a share would have ended at once, were they as fast as they were. What the
-// device took over of the host's part while it waited for nothing is its own.
+// evenOdds returns the odds at which both sides of a shared batch would have finished together at their measured speeds.
+// Misses that the device took over from the host count as the device's.
 func evenOdds(t abi.ShareTimes) float64 {
 	host, device := float64(t.Staged), float64(t.Misses)-float64(t.Staged)
 	if t.GaveUp == 0 && t.HostNanos != 0 && t.OwnNanos != 0 {
 		host, device = host/float64(t.HostNanos), device/float64(t.OwnNanos)
-	} // else who took how long is not known: what they did counts
+	} // else the times are unknown, and the numbers of misses are used
 	const most = splitMost / (1 - splitMost)
 	if device <= 0 {
 		return most

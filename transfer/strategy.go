@@ -7,27 +7,32 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// Where sharing is tried: small rows of tables that the device's address translation does not cover, in batches long enough
-// for the host to take part. On an H200 and its host 2 GiB tables are read at the link's speed without.
+// Sharing is tried for small rows of large tables, which the device's TLB does not cover, in batches that are long enough for
+// the host to take part. An H200 reads tables of 2 GiB at the speed of the link without sharing.
 const (
-	shareTier     = 4 << 30 // bytes
-	shareRow      = 768     // bytes
-	shareBatch    = 16384   // rows
-	shareGain     = 0.97    // of the time alone, or sharing is dropped
-	shareTrial    = 8       // shared batches before that is decided, and after each dropping
-	shareRetry    = 256     // batches alone after a dropping
-	shareMeasure  = 64      // every so many batches one goes alone, to know what that takes
-	shareBeginsAt = 0.5     // the host's part before anything is known
+	shareTier     = 4 << 30 // least bytes of the tier
+	shareRow      = 768     // most bytes of a row
+	shareBatch    = 16384   // least rows of a batch
+	shareGain     = 0.97    // sharing stops if it takes more than this fraction of the time without
+	shareTrial    = 8       // shared batches before that decision
+	shareRetry    = 256     // batches without sharing before the next trial
+	shareMeasure  = 64      // one in so many batches is not shared, to measure its time
+	shareBeginsAt = 0.5     // the host's first fraction
 )
 
-// shareHostBlocks is the blocks that begin with the host's part of a shared batch: with 16 the host had gathered all when half of it was
-// written, 48 to 96 were no faster.
+// shareHostBlocks is the number of thread blocks that start on the host's part of a shared batch. With 16, the host had gathered
+// everything when half of it was written; 48 to 96 were no faster.
 const shareHostBlocks = 32
 
-// shareBlocks is the blocks that begin with the device's own part of a shared batch, and those of a batch alone. While copies cross the
-// link too, the device's reads take longer, and more of them pay. Seen on an H200, 16 GB: 256-byte rows, 24 / 32 / 40 blocks with 15 threads
-// 37.3 / 38.6 / 37.7 GB/s, with 4 threads 31.9 / 34.2 / 32.3; 512-byte rows 42.4 / 44.4 / 45.9 and 34.5 / 38.8 / 41.9. Alone, 16 / 24 / 32
-// / 48 blocks: 12.7 / 15.3 / 15.2 / 15.4 and 16.3 / 23.8 / 29.6 / 31.3.
+// shareBlocks returns the number of thread blocks that start on the device's own part of a shared batch, and that of a batch
+// without sharing. In a shared batch copies use the link too, so the device's reads take longer and need more blocks.
+// Measured on an H200 with a table of 16 GB, in GB/s:
+//
+//	                             256-byte rows              512-byte rows
+//	shared, 24 / 32 / 40 blocks
+//	    15 host threads          37.3 / 38.6 / 37.7         42.4 / 44.4 / 45.9
+//	    4 host threads           31.9 / 34.2 / 32.3         34.5 / 38.8 / 41.9
+//	alone, 16 / 24 / 32 / 48     12.7 / 15.3 / 15.2 / 15.4  16.3 / 23.8 / 29.6 / 31.3
 func shareBlocks(rowBytes int) (own, alone int) {
 	if rowBytes <= 256 {
 		return 32, 24
@@ -35,47 +40,57 @@ func shareBlocks(rowBytes int) (own, alone int) {
 	return 40, 48
 }
 
-// ShareTable is a table whose misses a Sharer helps with: what has been learnt about it. Safe for concurrent use.
+// ShareTable holds what a Sharer has measured of one table. Safe for concurrent use.
 type ShareTable struct {
 	sharer *Sharer
-	tier   kernels.HostRows // its memory is the host's
+	tier   kernels.HostRows
 	terms  kernels.Share
 	always bool
 
 	mu struct {
 		sync.Mutex
-		stamp           uint32 // the last times seen
+		stamp           uint32 // of the last times that were used
 		split           split
-		fraction        float64 // the host's part
-		alone, shared   float64 // nanoseconds a miss
+		fraction        float64 // of the misses, for the host
+		alone, shared   float64 // mean nanoseconds a miss, without and with sharing
 		batches         int     // since the last decision
 		alternate       int
 		dropped         bool
-		sharedN, aloneN int64 // batches enqueued
+		sharedN, aloneN int64 // numbers of batches
 		gaveUp          int64
 	}
 }
 
-// ShareStats say how a table's misses are fetched.
+// ShareStats describe how a table's misses are read.
 type ShareStats struct {
 	// Strategy is "zero-copy", "shared", or "zero-copy: sharing does not pay".
 	Strategy string
-	// Fraction is the part of a shared batch's misses that the host's processors gather.
+	// Fraction is the fraction of a shared batch's misses that the host's processors gather.
 	Fraction float64
-	// Batches enqueued to be shared, and not to be; and shares in which the host did not keep up with the time-out.
+	// Shared and Alone are the numbers of batches with and without sharing. GaveUp is the number of shared batches in which
+	// the device timed out waiting for the host.
 	Shared, Alone, GaveUp int64
-	// Nanoseconds a miss, shared and alone; 0 where not measured.
+	// SharedNanos and AloneNanos are the mean nanoseconds a miss, 0 if not measured.
 	SharedNanos, AloneNanos float64
 }
 
-// Shareable says whether sharing a table's misses is worth trying.
-func Shareable(tier kernels.HostRows) bool {
-	// Packed rows may move when they are written, and a worker that is late still reads where they lay.
-	return tier.Stride != 0 && tier.Mem.Size() >= shareTier && tier.RowBytes <= shareRow && tier.RowBytes <= kernels.MaxShareRow
+// BeyondTranslation says whether a table is so large, and its rows so short, that a GPU's reads of its misses cost address
+// translation, not bytes.
+func BeyondTranslation(tier kernels.HostRows) bool {
+	return tier.Mem.Size() >= shareTier && tier.RowBytes <= shareRow
 }
 
-// Table registers a table's host tier as the device's kernels see it, or returns nil where sharing is not worth trying. The
-// tier must stay until the Sharer is closed.
+// Always says whether every batch of the table is shared, as tests have it.
+func (t *ShareTable) Always() bool { return t != nil && t.always }
+
+// Shareable reports whether sharing a table's misses is worth trying.
+func Shareable(tier kernels.HostRows) bool {
+	// Packed rows may move when they are written, and a worker that is late still reads where they lay.
+	return tier.Stride != 0 && BeyondTranslation(tier) && tier.RowBytes <= kernels.MaxShareRow
+}
+
+// Table registers a table's host tier, or returns nil if sharing is not tried for it. The tier must not be closed before the
+// Sharer.
 func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 	always := s != nil && s.terms.Least == 1
 	if s == nil || tier.RowBytes > kernels.MaxShareRow || !always && !Shareable(tier) {
@@ -86,7 +101,8 @@ func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 	if t.terms.Unit == 0 {
 		t.terms.Unit = shareUnit(tier.RowBytes)
 	}
-	// What is moved of each row: its usual length and a little, or all where rows are raw. The device reads the rest itself.
+	// The bytes that the host copies of each row: a little more than the usual stored length, or the row if rows are raw. The
+	// device reads the rest of longer rows itself.
 	bytes := tier.RowBytes
 	if c.Codec != nil {
 		header := c.Form.Head
@@ -106,8 +122,8 @@ func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 	return t
 }
 
-// next learns from the last share that has ended and returns the terms of the next one; false says to fetch alone and
-// unmeasured.
+// next learns from the last shared batch that has ended, and returns the terms of the next one. If it returns false, the batch
+// is neither shared nor measured.
 func (t *ShareTable) next(rows int64) (kernels.Share, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -148,7 +164,7 @@ func (t *ShareTable) next(rows int64) (kernels.Share, bool) {
 	return terms, true
 }
 
-// learnLocked takes in the times of the last share, if it was this table's. REQUIRES: t.mu is locked.
+// learnLocked uses the times of the last batch, if it was this table's. REQUIRES: t.mu is locked.
 func (t *ShareTable) learnLocked() {
 	times, ok := t.sharer.host.LastTimes()
 	if !ok || times.Stamp == t.mu.stamp || times.Tier != t.terms.Tier || times.Misses == 0 {
@@ -168,8 +184,8 @@ func (t *ShareTable) learnLocked() {
 	t.mu.fraction = t.mu.split.fraction()
 }
 
-// blend is a mean that forgets. One time that is far beyond the others, because the system had put a thread aside, counts as twice the
-// mean: one of 10 ms was seen to end sharing that took less than half of the time alone.
+// blend returns an exponential moving average. A value above twice the mean counts as twice the mean: a single batch of 10 ms,
+// in which the system had preempted a thread, once stopped sharing that took less than half the time without.
 func blend(mean, x float64) float64 {
 	if mean == 0 {
 		return x
@@ -177,7 +193,7 @@ func blend(mean, x float64) float64 {
 	return 0.75*mean + 0.25*min(x, 2*mean)
 }
 
-// Stats returns how the table's misses are fetched as of now.
+// Stats returns the current state.
 func (t *ShareTable) Stats() ShareStats {
 	if t == nil {
 		return ShareStats{Strategy: "zero-copy"}

@@ -12,15 +12,15 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// Mode is how a host tier lays out its rows.
+// Mode is the layout of a host tier.
 type Mode uint8
 
 const (
-	InPlace Mode = iota // fixed stride, no index
-	Packed              // back to back, with an index
+	InPlace Mode = iota // rows at a fixed stride, no index
+	Packed              // rows back to back, with an index
 )
 
-// String returns the mode's name as the command line takes it.
+// String returns the mode's name, as flags take it.
 func (m Mode) String() string {
 	switch m {
 	case InPlace:
@@ -31,7 +31,7 @@ func (m Mode) String() string {
 	return fmt.Sprintf("mode(%d)", uint8(m))
 }
 
-// ParseMode returns the mode of that name.
+// ParseMode returns the mode with the given name.
 func ParseMode(name string) (Mode, error) {
 	for _, m := range []Mode{InPlace, Packed} {
 		if m.String() == name {
@@ -41,8 +41,8 @@ func ParseMode(name string) (Mode, error) {
 	return 0, fmt.Errorf("transfer: unknown host tier (%q) must be inplace or packed", name)
 }
 
-// align is the alignment of rows in the host tier: word loads. More would cost small rows host memory and, packed,
-// bytes moved.
+// align is the alignment of rows, in bytes, for word loads. A larger one would cost host memory for small rows and, if packed,
+// transferred bytes.
 const align = 4
 
 func roundUp(n int64) int64 { return (n + align - 1) &^ (align - 1) }
@@ -50,42 +50,45 @@ func roundUp(n int64) int64 { return (n + align - 1) &^ (align - 1) }
 // Tier is the host tier of one table.
 type Tier struct {
 	mode     Mode
-	rows     int64 // as loaded
-	added    atomic.Int64
-	capacity int64
+	rows     int64        // number of rows when loaded
+	added    atomic.Int64 // rows added since
+	capacity int64        // most rows
 	rowBytes int
-	codec    codec.Codec // nil: all rows raw
-	home     device.Device
-	host     kernels.HostRows // its buffers lie in host memory
-	writes   sync.RWMutex     // held by Write and Repack, and by readers beside them
+	codec    codec.Codec      // nil if all rows are raw
+	home     device.Device    // allocates the memory
+	host     kernels.HostRows // its buffers are host memory
+	writes   sync.RWMutex     // locked by Write, Grow and Repack, and for reading by methods that may run beside them
 	total    Totals
-	trained  Totals           // as loaded
-	choice   *registry.Choice // nil: the codec was named
-	tail     *slab.Allocator  // packed: the places behind the rows as loaded
+	trained  Totals           // totals when loaded
+	choice   *registry.Choice // nil if the codec was named
+	tail     *slab.Allocator  // packed: space behind the rows as loaded, from offset tailFrom
 	tailFrom int64
-	owned    int64 // packed: rows from here on have no place of their own before tailFrom
-	nodes    []int // of the host, on which the rows are to lie; none: anywhere
-	lies     NodeMemory
+	owned    int64      // packed: rows from this one on share the row of zeros until they are written
+	nodes    []int      // memory nodes that the rows should be on; empty for any
+	lies     NodeMemory // where the rows are
 }
 
-// Totals describe all rows of a tier.
+// Totals are sums over all rows of a tier.
 type Totals struct {
 	Rows, RawRows int64
-	// RawBytes is rows × row bytes; StoredBytes what the rows take as stored; SlotBytes what they would take in slabs.
+	// RawBytes is Rows × row bytes. StoredBytes is the length of all rows as stored. SlotBytes is the length of their slots if
+	// all were in slabs.
 	RawBytes, StoredBytes, SlotBytes int64
 }
 
-// Rows returns the number of rows, and Capacity what it can grow to.
-func (t *Tier) Rows() int64     { return t.rows + t.added.Load() }
+// Rows returns the number of rows.
+func (t *Tier) Rows() int64 { return t.rows + t.added.Load() }
+
+// Capacity returns the number of rows that the tier can grow to.
 func (t *Tier) Capacity() int64 { return t.capacity }
 
-// RowBytes returns the length of a row.
+// RowBytes returns the length of an uncompressed row.
 func (t *Tier) RowBytes() int { return t.rowBytes }
 
-// Mode returns how the rows are laid out.
+// Mode returns the layout.
 func (t *Tier) Mode() Mode { return t.mode }
 
-// Codec returns the table's codec, or nil when all rows are raw.
+// Codec returns the table's codec, or nil if all rows are raw.
 func (t *Tier) Codec() codec.Codec { return t.codec }
 
 // Totals returns the sums over all rows.
@@ -97,31 +100,32 @@ func (t *Tier) Totals() Totals {
 	return total
 }
 
-// TrainedRatio returns raw ÷ stored bytes of the rows that the table was loaded with: later ones may compress otherwise.
+// TrainedRatio returns raw ÷ stored bytes of the rows as loaded. Rows that were written later are not included.
 func (t *Tier) TrainedRatio() float64 {
 	return float64(t.trained.RawBytes) / float64(max(1, t.trained.StoredBytes))
 }
 
-// Choice returns how auto-selection came to the codec; nil where the codec was named.
+// Choice returns the reasons of auto-selection, or nil if the codec was named.
 func (t *Tier) Choice() *registry.Choice { return t.choice }
 
-// HostBytes returns the host memory of the rows, and IndexBytes what a packed tier's index takes on each device.
+// HostBytes returns the host memory of the rows, in bytes.
 func (t *Tier) HostBytes() int64 {
 	t.writes.RLock()
 	defer t.writes.RUnlock()
 	return t.host.Mem.Size()
 }
+
+// IndexBytes returns the memory of a packed tier's index on each device, in bytes.
 func (t *Tier) IndexBytes() int64 {
 	t.writes.RLock()
 	defer t.writes.RUnlock()
 	return t.host.Index.Size()
 }
 
-// BitmaskBytes returns what the bits that say compressed or raw take on each device.
+// BitmaskBytes returns the memory of the row bits on each device, in bytes.
 func (t *Tier) BitmaskBytes() int64 { return t.host.Compressed.Size() }
 
-// Stored returns the stored bytes of a row, exactly, and whether they are compressed. No Write may run before they are
-// used.
+// Stored returns the stored bytes of a row and whether they are compressed. The caller must not use them once a Write may run.
 func (t *Tier) Stored(row int64) (stored []byte, compressed bool, err error) {
 	stored, compressed = t.host.Stored(row)
 	if compressed && t.mode == InPlace {
@@ -134,7 +138,7 @@ func (t *Tier) Stored(row int64) (stored []byte, compressed bool, err error) {
 	return stored, compressed, nil
 }
 
-// StoredBytes returns the length of a row as stored. It may be called beside Write.
+// StoredBytes returns the length of a row as stored. It is safe beside Write.
 func (t *Tier) StoredBytes(row int64) (int, error) {
 	t.writes.RLock()
 	defer t.writes.RUnlock()
@@ -142,8 +146,8 @@ func (t *Tier) StoredBytes(row int64) (int, error) {
 	return len(stored), err
 }
 
-// TryStoredBytes fills in the lengths of rows as stored, without waiting for a Write or a Repack under way: where there is one, and of
-// corrupt rows, they are negative.
+// TryStoredBytes sets lengths to the lengths of the rows as stored. It does not wait: while a Write or Repack runs, and for
+// corrupt rows, lengths are -1.
 func (t *Tier) TryStoredBytes(rows []int64, lengths []int) {
 	known := t.writes.TryRLock()
 	if known {
@@ -159,14 +163,14 @@ func (t *Tier) TryStoredBytes(rows []int64, lengths []int) {
 	}
 }
 
-// SlotBytes returns what the row takes in a slab. It may be called beside Write.
+// SlotBytes returns the length of the row's slot in a slab. It is safe beside Write.
 func (t *Tier) SlotBytes(row int64) (int, error) {
 	n, err := t.StoredBytes(row)
 	return slab.SlotBytes(n), err
 }
 
-// Attach returns the tier and its codec as the kernels of device d see them, with bits, index and codec metadata in the
-// device's memory; Detach frees that.
+// Attach copies row bits, index and codec metadata to device d, and returns the tier and its codec for d's kernels. Detach
+// frees the copies.
 func (t *Tier) Attach(d device.Device) (rows kernels.HostRows, c kernels.Codec, err error) {
 	if rows, err = t.AttachRows(d); err != nil {
 		return rows, c, err
@@ -205,14 +209,14 @@ func (t *Tier) AttachRows(d device.Device) (rows kernels.HostRows, err error) {
 	return rows, nil
 }
 
-// Detach frees what Attach put in the device's memory.
+// Detach frees the device memory of Attach.
 func Detach(d device.Device, rows kernels.HostRows, c kernels.Codec) {
 	d.Free(rows.Compressed)
 	d.Free(rows.Index)
 	d.Free(c.Meta)
 }
 
-// Close frees the tier's memory. Nothing may read it any more.
+// Close frees the tier's memory, which must no longer be in use.
 func (t *Tier) Close() {
 	t.home.Free(t.host.Mem)
 	t.home.Free(t.host.Compressed)

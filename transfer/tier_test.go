@@ -147,12 +147,6 @@ func batchOf(t testing.TB, d device.Device, hits int, rows []int64, rowBytes int
 	return b
 }
 
-// large is a tier that claims to be so large that its misses are ordered: only its first bytes are memory.
-func large(rows kernels.HostRows) kernels.HostRows {
-	rows.Mem = device.Buffer{}.Slice(0, orderedTier)
-	return rows
-}
-
 // spy is a stream that knows what was launched. Fetches read from mem.
 type spy struct {
 	device.Stream
@@ -168,8 +162,8 @@ func (s *spy) Launch(k device.Kernel) error {
 	return s.Stream.Launch(k)
 }
 
-// TestPlan_OrdersWhereItPays: in large batches of a large table.
-func TestPlan_OrdersWhereItPays(t *testing.T) {
+// TestPlan_LaunchesWhatReadingSays pins the launches of each Reading.
+func TestPlan_LaunchesWhatReadingSays(t *testing.T) {
 	d := newDevice()
 	s, err := d.NewStream()
 	if err != nil {
@@ -180,24 +174,24 @@ func TestPlan_OrdersWhereItPays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	below := large(rows)
-	below.Mem = below.Mem.Slice(0, orderedTier-1)
 	for _, c := range []struct {
-		tier    kernels.HostRows
-		misses  int
-		ordered bool
-	}{{rows, orderedBatch, false}, {below, orderedBatch, false}, {large(rows), orderedBatch - 1, false}, {large(rows), orderedBatch, true}} {
-		want := []string{"fetch"}
-		if c.ordered {
-			want = []string{"order", "fetch"}
-		}
+		reading Reading
+		want    []string
+	}{
+		{Reading{}, []string{"fetch"}},
+		{Reading{Units: true}, []string{"fetch"}},
+		{Reading{Ordered: true}, []string{"order", "fetch"}},
+		{Reading{Ordered: true, Units: true}, []string{"order", "share-fetch"}},
+	} {
 		var p Plan
 		spied := &spy{Stream: s, mem: rows.Mem}
-		if err := p.Enqueue(spied, c.tier, kernels.Codec{}, batchOf(t, d, 0, make([]int64, c.misses), 8), nil); err != nil {
+		b := batchOf(t, d, 0, make([]int64, 5000), 8)
+		b.Reading = c.reading
+		if err := p.Enqueue(spied, rows, kernels.Codec{}, b, nil); err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(spied.launched, want) {
-			t.Errorf("%d misses in %d bytes: launched %v, want %v", c.misses, c.tier.Mem.Size(), spied.launched, want)
+		if !slices.Equal(spied.launched, c.want) {
+			t.Errorf("%+v: launched %v, want %v", c.reading, spied.launched, c.want)
 		}
 	}
 }
@@ -244,9 +238,7 @@ func TestPlan_ReadsMisses(t *testing.T) {
 				hits := []int{0, n / 3, 5000}[i%3]
 				b := batchOf(t, d, hits, batch, rowBytes)
 				rows := attached[table]
-				if i%2 == 0 {
-					rows = large(rows)
-				}
+				b.Reading.Ordered = i%2 == 0
 				if err := p.Enqueue(&spy{Stream: s, mem: attached[table].Mem}, rows, codecs[table], b, nil); err != nil {
 					t.Error(err)
 				}
@@ -297,7 +289,9 @@ func TestPlan_LaunchErrors(t *testing.T) {
 	for _, name := range []string{"order", "fetch"} {
 		var p Plan
 		spied := &spy{Stream: stuck{s, name}, mem: tier.host.Mem}
-		err := p.Enqueue(spied, large(tier.host), kernels.Codec{}, batchOf(t, d, 0, make([]int64, orderedBatch), 8), nil)
+		b := batchOf(t, d, 0, make([]int64, 5000), 8)
+		b.Reading.Ordered = true
+		err := p.Enqueue(spied, tier.host, kernels.Codec{}, b, nil)
 		if !errors.Is(err, errLaunch) || spied.launched[len(spied.launched)-1] != name {
 			t.Errorf("%s: got %v after %v", name, err, spied.launched)
 		}
@@ -313,21 +307,21 @@ func TestPlan_NoAllocationPerRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	rows := make([]int64, orderedBatch)
+	rows := make([]int64, 5000)
 	for i := range rows {
 		rows[i] = int64(len(rows)-i) % tier.Rows()
 	}
 	b := batchOf(t, d, 0, rows, 64)
 	var p Plan
 	spied := &spy{Stream: s, mem: tier.host.Mem}
-	for _, host := range []kernels.HostRows{tier.host, large(tier.host)} {
+	for _, b.Reading.Ordered = range []bool{false, true} {
 		if n := testing.AllocsPerRun(20, func() {
 			spied.launched = spied.launched[:0]
-			if err := p.Enqueue(spied, host, kernels.Codec{Codec: tier.Codec()}, b, nil); err != nil {
+			if err := p.Enqueue(spied, tier.host, kernels.Codec{Codec: tier.Codec()}, b, nil); err != nil {
 				t.Fatal(err)
 			}
 		}); n > 16 {
-			t.Errorf("a batch of %d rows of %d bytes in all allocates %v times", len(rows), host.Mem.Size(), n)
+			t.Errorf("a batch of %d rows, ordered %v, allocates %v times", len(rows), b.Reading.Ordered, n)
 		}
 	}
 }

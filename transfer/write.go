@@ -10,15 +10,15 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// ErrFull says that a packed tier has no place left for a row that grew: Repack makes some.
+// ErrFull is returned by Write if a packed tier has no space for a row. Repack makes space.
 var ErrFull = errors.New("transfer: packed host tier is full")
 
-// packedSpare is the share of a packed tier's bytes that is left free for rows that grow: one in so many.
+// One byte in packedSpare of a packed tier is free space for rows that grow.
 const packedSpare = 32
 
-// spare lays out what follows the rows of a packed tier of the given bytes: a row of zeros, which the rows up to the
-// capacity have in common until they are written, and places for them and for rows that grow. A tier that was never written
-// and cannot become longer has none. It returns the bytes in all.
+// spare lays out the memory behind the rows of a packed tier, which take size bytes. There is a row of zeros, which all rows up
+// to the capacity share until they are written, and space for these rows and for rows that grow. A tier that cannot grow
+// gets the space only with its first write. spare returns the total bytes.
 func (t *Tier) spare(locations []slab.Location, size int64, written bool) int64 {
 	more := t.capacity - t.rows
 	if more > 0 {
@@ -37,7 +37,7 @@ func (t *Tier) spare(locations []slab.Location, size int64, written bool) int64 
 	return t.tailFrom + t.tail.Capacity()
 }
 
-// Grow makes the tier at least so many rows long, up to its capacity; what is new reads as zeros until it is written.
+// Grow extends the tier to at least the given number of rows, which must not exceed the capacity. New rows are zeros.
 func (t *Tier) Grow(rows int64) {
 	t.writes.Lock()
 	defer t.writes.Unlock()
@@ -50,14 +50,13 @@ func (t *Tier) Grow(rows int64) {
 	}
 }
 
-// Written is the word that a Write changed in the devices' copies of row bits (in place) or index (packed): see
+// Written is a 64-bit word to be stored in every device's copy of the row bits (in place) or the index (packed): see
 // kernels.Store.
 type Written struct{ Index, Value uint64 }
 
-// Write replaces a row by its stored bytes. No batch may read the row from the tier before the caller has stored the
-// returned word on every device; ok is false where none changes. The stored bytes must be the codec's, or the row as it is;
-// they may lie anywhere but in the tier. Writes must not run at once; ErrFull changes nothing. Rows must be below Rows: Repack
-// keeps no others.
+// Write replaces a row, which must be below Rows. stored is the codec's output, or the row as it is, in memory outside the tier.
+// If ok is true, the caller must store the returned word on every device before any batch reads the row from the tier. If the
+// error is ErrFull, nothing has changed. Writes must not run concurrently.
 func (t *Tier) Write(row int64, stored []byte, compressed bool) (w Written, ok bool, err error) {
 	t.writes.Lock()
 	defer t.writes.Unlock()
@@ -83,7 +82,7 @@ func (t *Tier) Write(row int64, stored []byte, compressed bool) (w Written, ok b
 				w = Written{uint64(row >> 6), value}
 			}
 		} else if compressed {
-			return w, false, fmt.Errorf("transfer: row %d: a table of raw rows has no compressed one", row)
+			return w, false, fmt.Errorf("transfer: row %d: a table of raw rows cannot have a compressed one", row)
 		}
 	} else {
 		index := t.locations()
@@ -99,7 +98,7 @@ func (t *Tier) Write(row int64, stored []byte, compressed bool) (w Written, ok b
 				t.tail.Free(at-t.tailFrom, int(room))
 			}
 			at = t.tailFrom + offset
-		} else if t.inTail(l) { // the allocator must know what is in use
+		} else if t.inTail(l) { // allocate anew, because the length may have changed
 			t.tail.Free(at-t.tailFrom, int(room))
 			offset, _ := t.tail.Alloc(slab.SlotBytes(len(stored)))
 			at = t.tailFrom + offset
@@ -136,8 +135,7 @@ func (t *Tier) locations() []slab.Location {
 
 func (t *Tier) inTail(l slab.Location) bool { return l.Offset() >= t.tailFrom }
 
-// place returns the bytes of a row's own place in a packed tier: none for a row that was never written, whose zeros are
-// others' too.
+// place returns the bytes that a row may use where it lies in a packed tier: 0 for a row that shares the row of zeros.
 func (t *Tier) place(l slab.Location, row int64) int64 {
 	n := l.Stored(t.rowBytes)
 	switch {
@@ -149,9 +147,9 @@ func (t *Tier) place(l slab.Location, row int64) int64 {
 	return roundUp(int64(n))
 }
 
-// Repack moves the rows of a packed tier to new memory with room for more that grow, and returns the tier as devices should
-// see it, to be attached instead of what they have; the old memory is the caller's to free once no batch reads it. It needs
-// host memory for the tier once more meanwhile.
+// Repack moves the rows of a packed tier to new memory with free space, and returns the old memory. The caller must attach the
+// tier to the devices again, and free the old memory when no batch reads it any more. Until then the tier takes host memory
+// twice.
 func (t *Tier) Repack() (old kernels.HostRows, err error) {
 	t.writes.Lock()
 	defer t.writes.Unlock()

@@ -56,7 +56,7 @@ func TestLong_AutoDeliversHits(t *testing.T) {
 			}
 			fastest := func() (best string) {
 				for name, of := range rates {
-					if best == "" || median(of) > median(rates[best]) {
+					if best == "" || Median(of) > Median(rates[best]) {
 						best = name
 					}
 				}
@@ -74,13 +74,13 @@ func TestLong_AutoDeliversHits(t *testing.T) {
 				}
 			}
 			for name, of := range rates {
-				t.Logf("%s: %.3f GB of hits a second, of %d runs", name, median(of), len(of))
+				t.Logf("%s: %.3f GB of hits a second, of %d runs", name, Median(of), len(of))
 			}
 			best := fastest()
 			for name := range picked {
 				t.Logf("auto picked %s", name)
-				if of := median(rates[name]); of < 0.95*median(rates[best]) {
-					t.Errorf("auto's %s delivers %.3f GB of hits a second, %s %.3f", name, of, best, median(rates[best]))
+				if of := Median(rates[name]); of < 0.95*Median(rates[best]) {
+					t.Errorf("auto's %s delivers %.3f GB of hits a second, %s %.3f", name, of, best, Median(rates[best]))
 				}
 			}
 		})

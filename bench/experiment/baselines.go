@@ -9,9 +9,10 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 )
 
-// Everyday compressors, a row at a time, beside the codecs: what random access to rows costs them. The cache has none of them.
+// baselines are everyday compressors, a row at a time, beside the codecs: what random access to rows costs them. The cache has none of
+// them.
 var baselines = map[string]func(rowBytes int) (codec.Codec, error){
-	"zstd": func(rowBytes int) (codec.Codec, error) {
+	"zstd": func(rowBytes int) (codec.Codec, error) { // a frame a row, at the default level
 		e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true))
 		if err != nil {
 			return nil, err
@@ -20,57 +21,51 @@ var baselines = map[string]func(rowBytes int) (codec.Codec, error){
 		if err != nil {
 			return nil, err
 		}
-		return &zstdRows{raw{rowBytes}, e, d}, nil
+		return &baseline{raw{rowBytes}, "zstd",
+			func(dst, row []byte) int { return copy(dst, e.EncodeAll(row, dst[:0])) }, // dst itself, unless it was too short
+			func(row, src []byte) (int, error) {
+				out, err := d.DecodeAll(src, row[:0])
+				return len(out), err
+			}}, nil
 	},
-	"lz4": func(rowBytes int) (codec.Codec, error) { return &lz4Rows{raw: raw{rowBytes}}, nil },
+	"lz4": func(rowBytes int) (codec.Codec, error) { // a block a row
+		var c lz4.Compressor
+		return &baseline{raw{rowBytes}, "lz4",
+			func(dst, row []byte) int {
+				n, err := c.CompressBlock(row, dst)
+				if err != nil || n == 0 { // a row that does not shrink is an error or 0
+					return len(dst)
+				}
+				return n
+			},
+			func(row, src []byte) (int, error) { return lz4.UncompressBlock(src, row) }}, nil
+	},
 }
 
 // baselineNames are the baselines in listing order.
 var baselineNames = []string{"zstd", "lz4"}
 
-// zstdRows stores each row as a zstd frame at the default level.
-type zstdRows struct {
+// baseline stores rows as a general compressor does. encode gets a dst of a row's length, and returns at least that if it is too short.
+type baseline struct {
 	raw
-	encoder *zstd.Encoder
-	decoder *zstd.Decoder
+	name   string
+	encode func(dst, row []byte) int
+	decode func(row, src []byte) (int, error)
 }
 
-func (z *zstdRows) Name() string     { return "zstd" }
-func (z *zstdRows) EncodeBound() int { return z.rowBytes }
-func (z *zstdRows) Encode(dst, row []byte) (int, error) {
-	out := z.encoder.EncodeAll(row, dst[:0])
-	if len(out) >= z.rowBytes {
-		return 0, codec.ErrIncompressible
-	}
-	return copy(dst, out), nil // dst itself, unless it was too short for a moment
-}
-func (z *zstdRows) Decode(row, src []byte) (int, error) {
-	out, err := z.decoder.DecodeAll(src, row[:0])
-	if err == nil && len(out) != z.rowBytes {
-		err = fmt.Errorf("zstd: frame of %d bytes, want %d", len(out), z.rowBytes)
-	}
-	return len(src), err
-}
-
-// lz4Rows stores each row as an lz4 block.
-type lz4Rows struct {
-	raw
-	compressor lz4.Compressor
-}
-
-func (z *lz4Rows) Name() string     { return "lz4" }
-func (z *lz4Rows) EncodeBound() int { return z.rowBytes }
-func (z *lz4Rows) Encode(dst, row []byte) (int, error) {
-	n, err := z.compressor.CompressBlock(row, dst[:z.rowBytes])
-	if err != nil || n == 0 || n >= z.rowBytes { // it says so by an error or by 0
+func (b *baseline) Name() string     { return b.name }
+func (b *baseline) EncodeBound() int { return b.rowBytes }
+func (b *baseline) Encode(dst, row []byte) (int, error) {
+	n := b.encode(dst[:b.rowBytes], row)
+	if n >= b.rowBytes {
 		return 0, codec.ErrIncompressible
 	}
 	return n, nil
 }
-func (z *lz4Rows) Decode(row, src []byte) (int, error) {
-	n, err := lz4.UncompressBlock(src, row)
-	if err == nil && n != z.rowBytes {
-		err = fmt.Errorf("lz4: block of %d bytes, want %d", n, z.rowBytes)
+func (b *baseline) Decode(row, src []byte) (int, error) {
+	n, err := b.decode(row, src)
+	if err == nil && n != b.rowBytes {
+		err = fmt.Errorf("%s: %d bytes decoded, want %d", b.name, n, b.rowBytes)
 	}
 	return len(src), err
 }

@@ -261,8 +261,8 @@ func (c *Cell) csvRow() (row []string) {
 	return row
 }
 
-// median returns the middle of the values, of two their mean; 0 of none. It sorts them.
-func median(values []float64) float64 {
+// Median returns the middle of the values, or the mean of the two middle ones; 0 of none. It sorts them.
+func Median(values []float64) float64 {
 	slices.Sort(values)
 	n := len(values)
 	if n == 0 {

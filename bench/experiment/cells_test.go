@@ -108,7 +108,7 @@ func TestNewHistogram_BinsHoldTheirValues(t *testing.T) {
 
 func TestMedian(t *testing.T) {
 	for want, values := range map[float64][]float64{0: nil, 3: {3}, 2.5: {4, 1}, 5: {9, 5, 1}} {
-		if got := median(values); got != want {
+		if got := Median(values); got != want {
 			t.Errorf("median of %v is %v, want %v", values, got, want)
 		}
 	}

@@ -239,7 +239,7 @@ func compareGroups(name string, a, b []*Cell, alpha float64) GroupComparison {
 }
 
 func compareMetric(m Metric, a, b []float64, alpha float64) MetricComparison {
-	c := MetricComparison{Metric: m, A: median(a), B: median(b), NA: len(a), NB: len(b), P: 1}
+	c := MetricComparison{Metric: m, A: Median(a), B: Median(b), NA: len(a), NB: len(b), P: 1}
 	if c.A != 0 || c.B == 0 {
 		delta := 0.0
 		if c.A != 0 {

@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,8 @@ type CompressConfig struct {
 	// Codec is one codec or baseline, or "" for all of them that can serve the table's elements.
 	Codec string
 	Seed  uint64
+	// MinTime is how long each speed is measured for at least: small tables are gone through several times. Default 100 ms.
+	MinTime time.Duration
 }
 
 // CodecResult is what one codec does to a table. Its JSON form is an element of what `cachebench compress --json` prints.
@@ -97,7 +100,7 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 		if err != nil {
 			return nil, err
 		}
-		res, err := tryCodec(c, table, gpu)
+		res, err := tryCodec(c, table, gpu, cmp.Or(cfg.MinTime, 100*time.Millisecond))
 		if err != nil {
 			return nil, fmt.Errorf("codec %s: %w", name, err)
 		}
@@ -119,21 +122,18 @@ func trainNamed(name string, sample []byte, table *dataset.Table) (codec.Codec, 
 	return c, err
 }
 
-// leastTime is how long speeds are measured for: small tables are gone through several times.
-const leastTime = 100 * time.Millisecond
-
 // Lossy says whether rows of the named codec may come back changed.
 func Lossy(name string) bool {
 	f, err := registry.Family(name)
 	return err == nil && f.Lossy
 }
 
-func tryCodec(c codec.Codec, t *dataset.Table, gpu device.Device) (CodecResult, error) {
+func tryCodec(c codec.Codec, t *dataset.Table, gpu device.Device, minTime time.Duration) (CodecResult, error) {
 	res := CodecResult{Codec: c.Name(), Rows: t.Rows, RowBytes: t.RowBytes, MetadataBytes: c.MetadataBytes(), RoundTrip: "ok"}
 	stored := make([]byte, 0, len(t.Data))
 	lengths := make([]int, t.Rows) // 0: raw
 	dst := make([]byte, c.EncodeBound())
-	rate, err := timeRows(t, func(i int64) error {
+	rate, err := timeRows(t, minTime, func(i int64) error {
 		if i == 0 {
 			stored, res.RawRows = stored[:0], 0
 		}
@@ -173,7 +173,7 @@ func tryCodec(c codec.Codec, t *dataset.Table, gpu device.Device) (CodecResult, 
 		at = at[n:]
 		return nil
 	}
-	if res.DecodeGBPerSecond, err = timeRows(t, step); err != nil {
+	if res.DecodeGBPerSecond, err = timeRows(t, minTime, step); err != nil {
 		res.RoundTrip = err.Error()
 		return res, nil
 	}
@@ -201,10 +201,10 @@ func tryCodec(c codec.Codec, t *dataset.Table, gpu device.Device) (CodecResult, 
 	return res, nil
 }
 
-// timeRows calls step for every row in turn, all over again until leastTime has passed, and returns GB of rows a second.
-func timeRows(t *dataset.Table, step func(i int64) error) (float64, error) {
+// timeRows calls step for every row in turn, all over again until minTime has passed, and returns GB of rows a second.
+func timeRows(t *dataset.Table, minTime time.Duration, step func(i int64) error) (float64, error) {
 	start, passes := time.Now(), 0
-	for passes == 0 || time.Since(start) < leastTime {
+	for passes == 0 || time.Since(start) < minTime {
 		for i := range int64(t.Rows) {
 			if err := step(i); err != nil {
 				return 0, err

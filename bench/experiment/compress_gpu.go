@@ -139,5 +139,5 @@ func gpuRate(s device.Stream, bytes int, prepare func() error, k device.Kernel) 
 			times = append(times, time.Since(start).Seconds())
 		}
 	}
-	return float64(bytes) / 1e9 / max(median(times), 1e-9), nil
+	return float64(bytes) / 1e9 / max(Median(times), 1e-9), nil
 }

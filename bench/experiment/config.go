@@ -2,7 +2,6 @@
 package experiment
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -16,10 +15,11 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/faults"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// Default is the value of Batches and WarmupBatches that stands for the workload's own default.
+// Default, as a value of Batches or WarmupBatches, stands for the default of the workload.
 const Default = -1
 
 // Defaults of a run.
@@ -38,8 +38,8 @@ const (
 	replayTrainShare = 4 // one batch in so many trains by default, with row numbers from a file
 )
 
-// Config says what a run does: one cache over one table, one workload. Zero values of strings mean that nothing was
-// given; NewConfig has the defaults.
+// Config says what a run does: one workload on one table, through one cache. An empty string means that nothing was given.
+// NewConfig returns the defaults.
 type Config struct {
 	// Features is a NumPy file; "" generates rows of 128 float32, one for each vertex of the graph.
 	Features string
@@ -60,8 +60,8 @@ type Config struct {
 	// Batches is the number of measured batches: 200 by default, with IDs all there are.
 	Batches int
 	// WarmupBatches is the number of batches the policy learns from before the cache is filled: 50 by default, sampled
-	// with another seed. With IDs, as many from the start of the file, which are then not measured; by default, the
-	// first quarter, rounded down, trains and is measured as well.
+	// with another seed. With IDs, these are the first batches of the file, and they are not measured; by default the
+	// first quarter of the batches, rounded down, trains the policy and is measured too.
 	WarmupBatches int
 
 	// Budget is per device, as a share of the table's raw bytes ("5%") or in bytes ("64MiB").
@@ -69,27 +69,29 @@ type Config struct {
 	// Policy is one of admission.Names.
 	Policy string
 	Codec  string
-	// Link is what codec "auto" picks for: GB/s at which GPUs read misses, "" for the default, "none" for the processors here.
+	// Link is the GB/s at which GPUs read misses, which codec "auto" picks for: "" for the default, "none" to pick for this machine's
+	// processors.
 	Link     string
 	HostTier string
 	Device   string
 	Devices  int
 	// GPUs are the GPUs to use, "0,2" or "all"; "" takes the first Devices ones.
 	GPUs string
-	// Placement is one of cache's; Rates what it weighs by: a file that `devices --measure` wrote, or "local=1900,peer=350,host=50".
+	// Placement is one of package cache's. Rates are the speeds that it calculates with: a file that `devices --measure` wrote, or
+	// "local=1900,peer=350,host=50".
 	Placement, Rates string
 	// HostNodes are the memory nodes of the host tier: "0,1", or "any"; "" leaves the choice to the cache.
 	HostNodes string
 	Workers   int
-	// Seed is of everything generated and sampled, but that DataSeed, unless 0, is of the generated table and graph.
+	// Seed seeds every generator and sampler. DataSeed, if not 0, replaces it for the generated table and graph.
 	Seed, DataSeed uint64
 	// Verify compares every gathered row with its source.
 	Verify bool
 	// Capture is a trace to write the measured accesses to: see bench/trace. Default: none.
 	Capture string
-	// Logger hears what the measured caches log. Default: none.
+	// Logger gets what the measured caches log. Default: none.
 	Logger *slog.Logger
-	// Closing, unless nil, is called when a cache has been measured, before it is closed: its metrics are there for the last time.
+	// Closing, unless nil, is called after a cache has been measured and before it is closed, while its metrics can still be read.
 	Closing func()
 	Online
 }
@@ -114,72 +116,45 @@ func (c *Config) link() float64 {
 
 // Validate reports every field out of range and every contradiction, all at once. Fields go by the names of their flags.
 func (c *Config) Validate() error {
-	var errs []error
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if _, err := c.budget(1 << 40); err != nil {
-		errs = append(errs, err)
-	}
+	var f faults.List
+	_, err := c.budget(1 << 40)
+	f.Add(err)
 	policy, err := admission.Lookup(c.Policy)
-	if err != nil {
-		errs = append(errs, err)
-	}
-	if err := registry.Check(c.Codec); err != nil {
-		errs = append(errs, err)
-	}
-	if gb, err := strconv.ParseFloat(c.Link, 64); c.Link != "" && c.Link != "none" && (err != nil || !(gb > 0 && gb <= 1e6)) {
-		fault("--link (%q) must be GB/s above 0, or none", c.Link)
-	}
-	if err := dataset.CheckCast(c.Cast); err != nil {
-		errs = append(errs, err)
-	}
-	if _, err := transfer.ParseMode(c.HostTier); err != nil {
-		errs = append(errs, err)
-	}
+	f.Add(err)
+	f.Add(registry.Check(c.Codec))
+	gb, err := strconv.ParseFloat(c.Link, 64)
+	f.If(c.Link != "" && c.Link != "none" && (err != nil || !(gb > 0 && gb <= 1e6)), "--link (%q) must be GB/s above 0, or none", c.Link)
+	f.Add(dataset.CheckCast(c.Cast))
+	_, err = transfer.ParseMode(c.HostTier)
+	f.Add(err)
 	switch c.Device {
 	case "auto", "host":
 	case "cuda":
-		if err := cuda.Usable(); err != nil {
-			fault("--device cuda is not usable: %w", err)
-		}
+		err := cuda.Usable()
+		f.If(err != nil, "--device cuda is not usable: %w", err)
 	default:
-		fault("unknown device (%q) must be one of auto, host, cuda", c.Device)
+		f.Addf("unknown device (%q) must be one of auto, host, cuda", c.Device)
 	}
-	c.validateDevices(fault)
-	c.Online.validate(c.Policy, fault)
-	if c.Batches < 1 && c.Batches != Default {
-		fault("--batches (%d) must be at least 1", c.Batches)
-	}
-	if c.WarmupBatches < 0 && c.WarmupBatches != Default {
-		fault("--warmup-batches (%d) must not be negative", c.WarmupBatches)
-	}
-	if c.BatchSize < 0 {
-		fault("--batch-size (%d) must be at least 1", c.BatchSize)
-	}
-	if c.BatchSize > maximumBatch {
-		fault("--batch-size (%d) must be at most %d", c.BatchSize, maximumBatch)
-	}
-	if c.Workers < 0 {
-		fault("--workers (%d) must not be negative", c.Workers)
-	}
-	if c.Workers > maximumWorkers {
-		fault("--workers (%d) must be at most %d", c.Workers, maximumWorkers)
-	}
-	if c.Vertices < minimumVertices || c.Vertices > maximumVertices {
-		fault("--vertices (%d) must be %d to %d", c.Vertices, minimumVertices, maximumVertices)
-	}
-	for _, f := range c.Fanouts {
-		if f < 1 {
-			fault("--fanouts (%d) must be at least 1", f)
-		}
+	c.validateDevices(&f)
+	c.Online.validate(c.Policy, &f)
+	f.If(c.Batches < 1 && c.Batches != Default, "--batches (%d) must be at least 1", c.Batches)
+	f.If(c.WarmupBatches < 0 && c.WarmupBatches != Default, "--warmup-batches (%d) must not be negative", c.WarmupBatches)
+	f.If(c.BatchSize < 0, "--batch-size (%d) must be at least 1", c.BatchSize)
+	f.If(c.BatchSize > maximumBatch, "--batch-size (%d) must be at most %d", c.BatchSize, maximumBatch)
+	f.If(c.Workers < 0, "--workers (%d) must not be negative", c.Workers)
+	f.If(c.Workers > maximumWorkers, "--workers (%d) must be at most %d", c.Workers, maximumWorkers)
+	f.If(c.Vertices < minimumVertices || c.Vertices > maximumVertices, "--vertices (%d) must be %d to %d", c.Vertices, minimumVertices, maximumVertices)
+	for _, n := range c.Fanouts {
+		f.If(n < 1, "--fanouts (%d) must be at least 1", n)
 	}
 	if c.IDs != "" {
 		if needs := policy.Learns == admission.FromGraph; needs && c.Graph == "" {
-			fault("--policy %s needs a --graph: none is generated for --ids (%s)", c.Policy, c.IDs)
+			f.Addf("--policy %s needs a --graph: none is generated for --ids (%s)", c.Policy, c.IDs)
 		} else if !needs && c.Graph != "" {
-			fault("--graph (%s) and --ids (%s) contradict each other: the workload is one or the other", c.Graph, c.IDs)
+			f.Addf("--graph (%s) and --ids (%s) contradict each other: the workload is one or the other", c.Graph, c.IDs)
 		}
 	}
-	return errors.Join(errs...)
+	return f.Err()
 }
 
 // dataSeed is the seed of the generated table and graph.
@@ -190,8 +165,8 @@ func (c *Config) dataSeed() uint64 {
 	return c.DataSeed
 }
 
-// Settings returns the config as a file for `cachebench run --config` has it: flags as keys, underscores for dashes, without
-// those that mean nothing here or stand for the workload's own default.
+// Settings returns the config as `cachebench run --config` reads it: flags as keys, underscores for dashes. It leaves out flags
+// without a meaning here and those at the workload's default.
 func (c *Config) Settings() map[string]any {
 	m := map[string]any{
 		"budget": c.Budget, "policy": c.Policy, "codec": c.Codec, "host_tier": c.HostTier, "device": c.Device, "devices": c.Devices,

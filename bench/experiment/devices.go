@@ -10,6 +10,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/faults"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/slab/placement"
 )
@@ -62,17 +63,26 @@ func (c *Config) gpus() (list []int, err error) {
 		}
 		return list, nil
 	}
-	for part := range strings.SplitSeq(c.GPUs, ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(part))
-		if err != nil || n < 0 || slices.Contains(list, n) {
-			return nil, fmt.Errorf("--gpus (%q) must be all, or numbers of GPUs with commas between them, each once", c.GPUs)
-		}
-		list = append(list, n)
+	list, ok := numbers(c.GPUs)
+	if !ok {
+		return nil, fmt.Errorf("--gpus (%q) must be all, or numbers of GPUs with commas between them, each once", c.GPUs)
 	}
 	if len(list) > slab.MaxSlabs {
 		return nil, fmt.Errorf("--gpus (%d of them) must be 1 to %d", len(list), slab.MaxSlabs)
 	}
 	return list, nil
+}
+
+// numbers reads a list such as 0,2, of which none is negative or occurs twice.
+func numbers(text string) (list []int, ok bool) {
+	for part := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(part))
+		if err != nil || n < 0 || slices.Contains(list, n) {
+			return nil, false
+		}
+		list = append(list, n)
+	}
+	return list, true
 }
 
 // hostNodes returns the memory nodes that the config names, none if it does not.
@@ -83,12 +93,9 @@ func (c *Config) hostNodes() (nodes []int, err error) {
 	case "any":
 		return []int{cache.AnyNode}, nil
 	}
-	for part := range strings.SplitSeq(c.HostNodes, ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(part))
-		if err != nil || n < 0 || slices.Contains(nodes, n) {
-			return nil, fmt.Errorf("--host-nodes (%q) must be any, or numbers of memory nodes with commas between them, each once", c.HostNodes)
-		}
-		nodes = append(nodes, n)
+	nodes, ok := numbers(c.HostNodes)
+	if !ok {
+		return nil, fmt.Errorf("--host-nodes (%q) must be any, or numbers of memory nodes with commas between them, each once", c.HostNodes)
 	}
 	return nodes, nil
 }
@@ -116,26 +123,16 @@ func (c *Config) rates() (r cache.Rates, err error) {
 	return m.Rates, nil
 }
 
-func (c *Config) validateDevices(fault func(string, ...any)) {
-	if c.Devices < 1 || c.Devices > slab.MaxSlabs {
-		fault("--devices (%d) must be 1 to %d", c.Devices, slab.MaxSlabs)
-	}
+func (c *Config) validateDevices(f *faults.List) {
+	f.If(c.Devices < 1 || c.Devices > slab.MaxSlabs, "--devices (%d) must be 1 to %d", c.Devices, slab.MaxSlabs)
 	gpus, err := c.gpus()
-	if err != nil {
-		fault("%w", err)
-	}
-	if len(gpus) > 0 && c.Devices != 1 && c.Devices != len(gpus) {
-		fault("--devices (%d) and --gpus (%s) contradict each other", c.Devices, c.GPUs)
-	}
-	if !slices.Contains([]string{cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate}, c.Placement) {
-		fault("--placement (%q) must be %s, %s or %s", c.Placement, cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate)
-	}
-	if _, err := c.rates(); err != nil {
-		fault("%w", err)
-	}
-	if _, err := c.hostNodes(); err != nil {
-		fault("%w", err)
-	}
+	f.Add(err)
+	f.If(len(gpus) > 0 && c.Devices != 1 && c.Devices != len(gpus), "--devices (%d) and --gpus (%s) contradict each other", c.Devices, c.GPUs)
+	f.If(!slices.Contains([]string{cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate}, c.Placement), "--placement (%q) must be %s, %s or %s", c.Placement, cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate)
+	_, err = c.rates()
+	f.Add(err)
+	_, err = c.hostNodes()
+	f.Add(err)
 }
 
 // spread sets what the config says of devices. REQUIRES: the config is valid.

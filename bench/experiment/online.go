@@ -7,24 +7,22 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
-	metricnoop "go.opentelemetry.io/otel/metric/noop"
-	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
-	"github.com/tensorcache/tensorcache/transfer"
+	"github.com/tensorcache/tensorcache/internal/faults"
 )
 
 // Online says how a run's caches follow the workload. The zero value leaves them as they were filled.
 type Online struct {
-	// Cold has them empty at first: the batches that would train the policy are run through the cache instead, and not
+	// Cold begins with empty caches: the batches that would train the policy are run through the cache instead, and are not
 	// measured.
 	Cold bool
-	// Drift exchanges the hot rows after so many measured batches. 0: never. A static cache is measured beside.
+	// Drift makes other rows the hot ones after so many measured batches. 0: never. A static cache is measured too.
 	Drift int
-	// RefreshBatches is the number of batches between cycles, RefreshInterval the time between cycles in the background. If
-	// neither is given, Cold and Drift have a cycle every 5 batches.
+	// RefreshBatches is the number of batches between refresh cycles, RefreshInterval the time between cycles in the background.
+	// If neither is given, Cold and Drift run a cycle every 5 batches.
 	RefreshBatches  int
 	RefreshInterval time.Duration
 	// RefreshChurn is cache.RefreshOptions.MaxChurn, RefreshBytes its MaxBytes as text ("" for the default), and
@@ -39,8 +37,8 @@ const (
 	defaultRefreshBatches = 5
 	defaultRefreshChurn   = 0.25
 	defaultRefreshBytes   = 256 << 20 // cache.RefreshOptions.MaxBytes
-	// Of all accesses: runs are short. The default policy, cold and warmed up by 50 batches of the default workload, hits
-	// 34.9 % then, and 28.0 % where it observes a sixteenth; 35.8 % is the most there is.
+	// All accesses are sampled, because runs are short. The default policy, cold and warmed up by 50 batches of the default workload,
+	// hits 34.9 % with that, and 28.0 % if it observes a sixteenth; 35.8 % is the best possible.
 	defaultSampleRate = 1
 )
 
@@ -48,28 +46,15 @@ func (o *Online) on() bool {
 	return o.Cold || o.Drift > 0 || o.RefreshBatches > 0 || o.RefreshInterval > 0
 }
 
-func (o *Online) validate(policy string, fault func(string, ...any)) {
-	if o.Drift < 0 {
-		fault("--drift (%d) must not be negative", o.Drift)
-	}
-	if o.RefreshBatches < 0 {
-		fault("--refresh-batches (%d) must not be negative", o.RefreshBatches)
-	}
-	if o.RefreshInterval < 0 {
-		fault("--refresh-interval (%v) must not be negative", o.RefreshInterval)
-	}
-	if !(o.RefreshChurn >= 0 && o.RefreshChurn <= 1) {
-		fault("--refresh-churn (%v) must be 0 to 1", o.RefreshChurn)
-	}
-	if !(o.SampleRate >= 0 && o.SampleRate <= 1) {
-		fault("--sample-rate (%v) must be 0 to 1", o.SampleRate)
-	}
-	if _, err := o.refreshBytes(); err != nil {
-		fault("--refresh-bytes (%q) must be a size: 64MiB, 64MB, bytes", o.RefreshBytes)
-	}
-	if o.Cold && policy == "static-optimal" {
-		fault("--cold and --policy static-optimal contradict each other: it learns from what is measured, beforehand")
-	}
+func (o *Online) validate(policy string, f *faults.List) {
+	f.If(o.Drift < 0, "--drift (%d) must not be negative", o.Drift)
+	f.If(o.RefreshBatches < 0, "--refresh-batches (%d) must not be negative", o.RefreshBatches)
+	f.If(o.RefreshInterval < 0, "--refresh-interval (%v) must not be negative", o.RefreshInterval)
+	f.If(!(o.RefreshChurn >= 0 && o.RefreshChurn <= 1), "--refresh-churn (%v) must be 0 to 1", o.RefreshChurn)
+	f.If(!(o.SampleRate >= 0 && o.SampleRate <= 1), "--sample-rate (%v) must be 0 to 1", o.SampleRate)
+	_, err := o.refreshBytes()
+	f.If(err != nil, "--refresh-bytes (%q) must be a size: 64MiB, 64MB, bytes", o.RefreshBytes)
+	f.If(o.Cold && policy == "static-optimal", "--cold and --policy static-optimal contradict each other: it learns from what is measured, beforehand")
 }
 
 func (o *Online) refreshBytes() (int64, error) {
@@ -100,7 +85,7 @@ func (o *Online) every() int {
 	return o.RefreshBatches
 }
 
-// OnlineResult is what a run with Online found besides.
+// OnlineResult is what a run with Online reports in addition.
 type OnlineResult struct {
 	// Changes are those during the measured batches.
 	Cycles          int64   `json:"cycles"`
@@ -181,17 +166,20 @@ func (r *run) drift() {
 // measureDrift measures the caches beside a drifting one.
 func (r *run) measureDrift(ctx context.Context) (*DriftResult, error) {
 	d := &DriftResult{}
-	hits, lookups, err := r.replay(ctx, "a static cache", admission.NewStaticFrequency(), r.training, r.trainFirst, r.trainLast, r.first, r.last)
+	static := *r
+	hits, lookups, err := static.replay(ctx, "static-freq")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("a static cache: %w", err)
 	}
 	d.StaticHitRatio = ratio(hits, lookups)
 	hits = 0
 	for from := r.first; from < r.last; from += r.cfg.Drift {
-		to := min(from+r.cfg.Drift, r.last)
-		n, _, err := r.replay(ctx, "the best cache of a phase", admission.NewStaticOptimal(), r.measured, from, to, from, to)
+		best := *r
+		best.first, best.last = from, min(from+r.cfg.Drift, r.last)
+		best.training, best.trainFirst, best.trainLast = r.measured, best.first, best.last
+		n, _, err := best.replay(ctx, "static-optimal")
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("the best cache of a phase: %w", err)
 		}
 		hits += n
 		d.Phases++
@@ -200,51 +188,18 @@ func (r *run) measureDrift(ctx context.Context) (*DriftResult, error) {
 	return d, nil
 }
 
-// replay runs batches [from, to) through a static cache whose policy learns from others.
-func (r *run) replay(ctx context.Context, what string, policy admission.Policy, training workload.Workload, trainFrom, trainTo, from, to int) (hits, lookups int64, err error) {
-	mode, err := transfer.ParseMode(r.cfg.HostTier)
+// replay measures a cache of another policy that stays as it is filled, without telemetry.
+func (r *run) replay(ctx context.Context, policy string) (hits, lookups int64, err error) {
+	r.cfg.Online, r.cfg.Logger, r.cfg.Closing = Online{}, nil, nil
+	r.series, r.explain, r.silent = false, nil, true
+	if r.spec, err = admission.Lookup(policy); err != nil {
+		return 0, 0, err
+	}
+	m, err := r.measure(ctx, r.cfg.Codec, r.cfg.HostTier, false)
 	if err != nil {
 		return 0, 0, err
 	}
-	table, err := r.table.Open()
-	if err != nil {
-		return 0, 0, err
-	}
-	o, err := r.cfg.spread(cache.Options{
-		Tables: []cache.Table{table}, Budget: r.budget, Codec: r.cfg.Codec, HostTier: mode,
-		Admission: policy, Training: learnFrom(ctx, training, trainFrom, trainTo), Seed: r.cfg.Seed, Workers: r.cfg.Workers,
-		Telemetry: cache.TelemetryOptions{TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider()},
-	})
-	if err != nil {
-		return 0, 0, err
-	}
-	c, err := cache.New(o)
-	if err != nil {
-		return 0, 0, fmt.Errorf("%s: %w", what, err)
-	}
-	defer c.Close()
-	r.progress.Stage("measuring "+what, to-from)
-	cursor := r.measured.NewCursor()
-	var rows []int64
-	var out []byte
-	for i := from; i < to; i++ {
-		if err := ctx.Err(); err != nil {
-			return 0, 0, err
-		}
-		rows = cursor.Batch(i, rows[:0])
-		if n := len(rows) * r.table.RowBytes; n > cap(out) {
-			out = make([]byte, n+n/4)
-		}
-		if err := c.Gather(ctx, 0, rows, out[:len(rows)*r.table.RowBytes]); err != nil {
-			return 0, 0, err
-		}
-		r.progress.Step()
-	}
-	s, err := c.Stats()
-	if err != nil {
-		return 0, 0, err
-	}
-	return s.Tables[0].Hits, s.Tables[0].Lookups, nil
+	return m.stats.Tables[0].Hits, m.stats.Tables[0].Lookups, nil
 }
 
 // learnFrom yields batches [from, to) of a workload, which may be nil.

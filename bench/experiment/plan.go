@@ -2,7 +2,6 @@ package experiment
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -12,11 +11,12 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/faults"
 )
 
-// PlanConfig asks how many bytes a hit ratio takes.
+// PlanConfig asks how many bytes of device memory a hit ratio takes.
 type PlanConfig struct {
-	// Config is the table, the workload and the caches. Its Budget, Policy, Codec and Cold do not count.
+	// Config is the table, the workload and the caches. Its Budget, Policy, Codec and Cold are ignored.
 	Config
 	Policies, Codecs []string
 	// Target is the hit ratio, above 0 and at most 1.
@@ -55,8 +55,9 @@ type Plan struct {
 	Reached bool `json:"reached"`
 	// Rows are those that the cache holds.
 	Rows int64 `json:"rows"`
-	// BudgetBytes is for --budget, on each device: PayloadBytes and MetadataBytes. BesideBytes is codec tables and the index
-	// of a packed host tier, on each device outside the budget; TotalBytes is all of it on all devices.
+	// BudgetBytes is the value for --budget, of each device: payload and metadata. PayloadBytes and MetadataBytes are sums over the
+	// devices. BesideBytes is device memory outside the budget, on each device: codec tables and the index of a packed host tier.
+	// TotalBytes is all of that on all devices.
 	BudgetBytes   int64 `json:"budget_bytes"`
 	PayloadBytes  int64 `json:"payload_bytes"`
 	MetadataBytes int64 `json:"metadata_bytes"`
@@ -102,36 +103,22 @@ type PlanResult struct {
 
 // Validate reports all faults at once.
 func (p *PlanConfig) Validate() error {
-	var errs []error
-	if !(p.Target > 0 && p.Target <= 1) {
-		errs = append(errs, fmt.Errorf("--target-hit (%g %%) must be above 0 %% and at most 100 %%", 100*p.Target))
-	}
-	if p.GPUMemory < 0 {
-		errs = append(errs, fmt.Errorf("--gpu-memory (%d B) must not be negative", p.GPUMemory))
-	}
-	if !(p.SampleRate > 0) {
-		errs = append(errs, fmt.Errorf("--sample-rate (%v) must be above 0", p.SampleRate))
-	}
-	if !(p.RefreshChurn > 0) {
-		errs = append(errs, fmt.Errorf("--refresh-churn (%v) must be above 0", p.RefreshChurn))
-	}
-	if p.RefreshInterval != 0 {
-		errs = append(errs, fmt.Errorf("--refresh-interval (%v) must be 0: a plan goes by batches", p.RefreshInterval))
-	}
+	var f faults.List
+	f.If(!(p.Target > 0 && p.Target <= 1), "--target-hit (%g %%) must be above 0 %% and at most 100 %%", 100*p.Target)
+	f.If(p.GPUMemory < 0, "--gpu-memory (%d B) must not be negative", p.GPUMemory)
+	f.If(!(p.SampleRate > 0), "--sample-rate (%v) must be above 0", p.SampleRate)
+	f.If(!(p.RefreshChurn > 0), "--refresh-churn (%v) must be above 0", p.RefreshChurn)
+	f.If(p.RefreshInterval != 0, "--refresh-interval (%v) must be 0: a plan goes by batches", p.RefreshInterval)
 	for _, a := range []axis{{"policy", p.Policies}, {"codec", p.Codecs}} {
-		if len(a.values) == 0 {
-			errs = append(errs, fmt.Errorf("--%s () must have at least one value", a.flag))
-		}
+		f.If(len(a.values) == 0, "--%s () must have at least one value", a.flag)
 	}
 	for _, policy := range p.Policies {
 		for _, codec := range p.Codecs {
 			c := p.at(policy, codec)
-			if err := c.Validate(); err != nil {
-				errs = append(errs, err)
-			}
+			f.Add(c.Validate())
 		}
 	}
-	return errors.Join(once(errs)...)
+	return once(f.Err())
 }
 
 // at returns the run that a plan is for: policies that follow the accesses begin with an empty cache.

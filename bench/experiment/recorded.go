@@ -58,7 +58,7 @@ func (r *recorded) add(ctx context.Context, w workload.Workload, from, to int) (
 // record replaces a workload that is computed by its batches, unless they are too many. What is replayed is in memory as
 // it is.
 func record(ctx context.Context, w workload.Workload) (workload.Workload, error) {
-	if _, ok := w.(*workload.Replay); ok || w == nil {
+	if _, ok := w.(*workload.Replay[int64]); ok || w == nil {
 		return w, nil
 	}
 	r := &recorded{kind: w.Kind()}

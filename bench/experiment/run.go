@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"time"
 
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache"
@@ -17,7 +20,7 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// Progress hears of a run's stages. Its methods are called from one goroutine.
+// Progress is told of a run's stages. Its methods are called from one goroutine.
 type Progress interface {
 	// Stage begins a stage of the given number of steps; 0 when it has none.
 	Stage(name string, steps int)
@@ -50,7 +53,7 @@ func Run(ctx context.Context, cfg Config, progress Progress) (*Result, error) {
 	return res, err
 }
 
-// result measures the cache, and the uncompressed one beside it unless that is known already.
+// result measures the cache, and the uncompressed one to compare with unless its figures are given.
 func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, *Series, error) {
 	cfg := &r.cfg
 	res := &Result{MissesByReason: map[string]int64{}}
@@ -126,6 +129,7 @@ type run struct {
 	capture              *capture                 // of the cache that is measured; nil: none
 	name                 string                   // of the cache that is measured, for telemetry; "" for the run's own
 	explain              func(*cache.Cache) error // called with a measured cache; nil: not
+	silent               bool                     // whether the cache that is measured is without telemetry
 }
 
 // load loads or generates the table and the graph.
@@ -245,7 +249,8 @@ func (r *run) prepareReplay() error {
 	return nil
 }
 
-// suitTraining lets the oracle learn from what will be measured, and policies that know the graph from nothing.
+// suitTraining sets which batches train the policy, where that depends on it: the oracle learns from the batches that will be measured,
+// policies that use the graph from none.
 func (r *run) suitTraining() {
 	switch r.spec.Learns {
 	case admission.FromFuture:
@@ -307,10 +312,14 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	if err != nil {
 		return nil, err
 	}
+	telemetry := cache.TelemetryOptions{Name: cmp.Or(r.name, "cachebench"), Logger: r.cfg.Logger}
+	if r.silent {
+		telemetry.TracerProvider, telemetry.MeterProvider = tracenoop.NewTracerProvider(), metricnoop.NewMeterProvider()
+	}
 	o, err := r.cfg.spread(cache.Options{
 		Tables: []cache.Table{table}, Budget: r.budget, Codec: codec, HostTier: mode,
 		Admission: policy, Training: r.learn(ctx), Seed: r.cfg.Seed, Workers: r.cfg.Workers,
-		Cold: r.cfg.Cold, Refresh: r.cfg.Online.options(), Link: r.cfg.link(), Telemetry: cache.TelemetryOptions{Name: cmp.Or(r.name, "cachebench"), Logger: r.cfg.Logger},
+		Cold: r.cfg.Cold, Refresh: r.cfg.Online.options(), Link: r.cfg.link(), Telemetry: telemetry,
 	})
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ func Summarize(cells []Cell) []Summary {
 			for _, c := range group {
 				values = append(values, value(c.Result))
 			}
-			return median(values)
+			return Median(values)
 		}
 		hit := func(r *Result) float64 { return r.Results.HitRatio }
 		s := Summary{

@@ -18,6 +18,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/faults"
 )
 
 // SweepConfig is a grid of runs. Table and graph are made once, the batches once for each seed.
@@ -26,14 +27,14 @@ type SweepConfig struct {
 	// first one.
 	Config
 	Policies, Budgets, Codecs, HostTiers []string
-	// Seeds is how often the grid is measured, with seeds counted up from Config.Seed. They are of batches and caches;
-	// the generated table and graph are those of the first seed.
+	// Seeds is how often the grid is measured, with seeds Config.Seed, Config.Seed + 1 and so on for batches and caches.
+	// The generated table and graph are those of the first seed.
 	Seeds int
 	// Dir is where the results go. A sweep that is there already is continued.
 	Dir string
 }
 
-// SweepProgress hears of a sweep.
+// SweepProgress is told of a sweep.
 type SweepProgress interface {
 	Progress
 	// Cells begins the measurements: of total cells, done are in the directory already.
@@ -47,50 +48,38 @@ type SweepProgress interface {
 
 // Validate reports all faults of the grid and its cells at once, each once.
 func (s *SweepConfig) Validate() error {
-	var errs []error
-	fault := func(err error) { errs = append(errs, err) }
-	if s.Seeds < 1 {
-		fault(fmt.Errorf("--seeds (%d) must be at least 1", s.Seeds))
-	}
-	if s.Seeds > 1 && s.dataSeed() == 0 { // which stands for the cell's own
-		fault(fmt.Errorf("--seed (0) must be at least 1 with --seeds (%d)", s.Seeds))
-	}
-	if s.Dir == "" {
-		fault(errors.New("sweep: directory (\"\") must not be empty"))
-	}
-	axes := s.axes()
-	for _, a := range axes {
-		if len(a.values) == 0 {
-			fault(fmt.Errorf("--%s () must have at least one value", a.flag))
-		}
+	var f faults.List
+	f.If(s.Seeds < 1, "--seeds (%d) must be at least 1", s.Seeds)
+	// Seed 0 of the data stands for the cell's own seed.
+	f.If(s.Seeds > 1 && s.dataSeed() == 0, "--seed (0) must be at least 1 with --seeds (%d)", s.Seeds)
+	f.If(s.Dir == "", "sweep: directory (\"\") must not be empty")
+	for _, a := range s.axes() {
+		f.If(len(a.values) == 0, "--%s () must have at least one value", a.flag)
 		for i, v := range a.values {
-			if slices.Contains(a.values[:i], v) {
-				fault(fmt.Errorf("--%s (%s) must not have a value twice: %s", a.flag, strings.Join(a.values, ","), v))
-			}
+			f.If(slices.Contains(a.values[:i], v), "--%s (%s) must not have a value twice: %s", a.flag, strings.Join(a.values, ","), v)
 		}
 	}
 	for p := range s.points() {
 		if c := s.at(p); p.Seed == s.Seed {
-			if err := c.Validate(); err != nil {
-				fault(err)
-			}
+			f.Add(c.Validate())
 		}
 	}
-	return errors.Join(once(errs)...)
+	return once(f.Err())
 }
 
-// once returns the lines of the errors, each once: cells share most of their faults.
-func once(errs []error) (lines []error) {
-	seen := map[string]bool{}
-	for _, err := range errs {
-		for text := range strings.Lines(err.Error()) {
-			if text = strings.TrimSpace(text); !seen[text] {
-				seen[text] = true
-				lines = append(lines, errors.New(text))
-			}
-		}
+// once returns the lines of an error, each once: cells share most of their faults.
+func once(err error) error {
+	if err == nil {
+		return nil
 	}
-	return lines
+	var f faults.List
+	seen := map[string]bool{}
+	for text := range strings.Lines(err.Error()) {
+		text = strings.TrimSpace(text)
+		f.If(!seen[text], "%s", text)
+		seen[text] = true
+	}
+	return f.Err()
 }
 
 type axis struct {
@@ -238,7 +227,7 @@ func (s *SweepConfig) measure(ctx context.Context, sampled *run, p Point, plain 
 	return &Cell{Config: r.cfg.Settings(), Seed: p.Seed, Seconds: time.Since(start).Seconds(), Result: res, Series: series}, nil
 }
 
-// checksum is of everything that was loaded or generated: files may change between the parts of a sweep.
+// checksum returns a checksum of everything that was loaded or generated: files may change between the parts of a sweep.
 func (r *run) checksum() string {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	sum := crc32.Update(0, table, r.table.Data)

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// rateRows is the row length from which on codecs are rated: below, both they and copying wait for memory.
+// rateRows is the least row length, in bytes, that counts for a codec's rate. Shorter rows wait for memory, decoded or copied.
 const rateRows = 512
 
-// CodecRates returns each codec's codec.Family.GPURate, by name, as hit-codecs and hit-decode measured them: the median over the
-// row lengths from 512 bytes on of what decoding hits writes a second ÷ what a plain gather does, of float32 rows, or of bfloat16
-// ones where the codec serves no others; two decimals. It is empty where hit-codecs is not whole.
+// CodecRates returns codec.Family.GPURate of each codec, by name, from hit-codecs and hit-decode: the bytes that decoding hits writes a
+// second ÷ those of a plain gather, the median over rows of 512 bytes and more, to two decimals. Rates are of float32 rows, or of bfloat16
+// rows if the codec serves no float32. The map is empty if hit-codecs is not whole.
 func (r *Report) CodecRates() map[string]float64 {
 	rates := map[string]float64{}
 	is := func(s Skipped) bool { return s.Case == "hit-codecs" || s.Case == "hit-decode" }

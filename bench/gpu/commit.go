@@ -2,7 +2,7 @@ package gpu
 
 import "runtime/debug"
 
-// commit is what the binary was built from, where the linker sets it, as make build does.
+// commit is what the binary was built from. The linker sets it in make build.
 var commit string
 
 // Commit returns what the binary was built from: a commit, a module's version, or "unknown".

@@ -1,7 +1,7 @@
 package gpu
 
-// setGoal gives a result the goal of its case. Goals were set for an H200 and the default options. REQUIRES: what tells
-// the case's variants apart is filled in.
+// setGoal gives a result the goal of its case. Goals were set for an H200 and the default options. REQUIRES: Case, RowBytes, Codec, Unit,
+// Batch, HostThreads, Compression and BaselineValue are set.
 func (x *Result) setGoal() {
 	atLeast := func(of GoalOf, steps ...step) {
 		for _, s := range steps {
@@ -82,10 +82,10 @@ func (x *Result) setGoal() {
 	}
 }
 
-// codecGoals are those of hit-codecs, for rows of 512 bytes and more.
+// codecGoals are the goals of hit-codecs, for rows of 512 bytes and more.
 var codecGoals = map[string]float64{"rank": 0.6, "sleek": 0.8, "ndzip": 0.4, "zipnn": 0.25, "rank" + BFloat16Suffix: 0.5}
 
-// step is a goal of rows from so many bytes on.
+// step is a goal of rows of at least so many bytes.
 type step struct {
 	from int
 	goal float64
@@ -96,10 +96,10 @@ const (
 	SparseCodec = "ibp4 sparse"
 	// BFloat16Suffix follows the codec's name in labels of bfloat16 rows of hit-codecs; others are float32.
 	BFloat16Suffix = " bfloat16"
-	// smallRow and hitBatch are the row length of small batches, and the batch of hits that has a goal.
+	// smallRow is the row length of small batches, and hitBatch the size of the batch of hits that has a goal.
 	smallRow = 512
 	hitBatch = 4096
-	// churnUnit is that of how much refreshing replaces, which is meant to be 1 and must be leastChurn for the other figures to be of it.
+	// churnUnit is the unit of how much refreshing replaces. That should be 1, and must be leastChurn for the times of refresh to count.
 	churnUnit  = "% a second"
 	leastChurn = 0.9
 	// oneBatch labels the memory of a cache that served one batch at a time.

@@ -7,9 +7,8 @@ import (
 	"slices"
 )
 
-// Merge makes one report of several that were measured by the same binary on machines of the same kind: of different cases, or
-// some on one GPU and some on two. A case that one report has in whole counts as in that one; in whole in two is an error, since
-// nobody could say which holds.
+// Merge makes one report of several reports of different cases, which the same binary measured on machines of the same kind. If one report
+// has a case in whole and others have parts of it, the whole counts. A case that two reports have in whole is an error.
 func Merge(reports ...*Report) (*Report, error) {
 	if len(reports) == 0 {
 		return nil, errors.New("reports (none) must be at least one")

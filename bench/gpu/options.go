@@ -11,11 +11,11 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// Options say what to measure. The zero value of a field is its default.
+// Options say what Run measures. The zero value of a field is its default.
 type Options struct {
 	// Cases to run, by name; default all.
 	Cases []string
-	// Codecs are those that hit-codecs measures, of those that auto-selection tries (registry.Concrete); default all.
+	// Codecs are measured by hit-codecs, some of registry.Concrete; default all.
 	Codecs []string
 	// RowBytes are the row lengths, multiples of 4; default 256, 400, 512, 1024, 2408, 4096.
 	RowBytes []int
@@ -23,19 +23,19 @@ type Options struct {
 	TableBytes int64
 	// LargeTableBytes is the size of the table of gather-misses-large, at least 1 MiB; default 16 GiB.
 	LargeTableBytes int64
-	// HostThreads are the threads that the host may spend on the misses of gather-misses-large, each measured; default 15
+	// HostThreads are numbers of host threads for the misses of gather-misses-large, which is measured with each; default 15
 	// and 4.
 	HostThreads []int
-	// Batch is the rows of a batch whose misses cross the link; default 200,000.
+	// Batch is the number of rows of a large batch; default 200,000.
 	Batch int
-	// Entries is the size of the hashmap that lookup is measured on; default 20 million.
+	// Entries is the number of entries of the hashmap of lookup; default 20 million.
 	Entries int
-	// Runs is how often each is timed, after 3 runs untimed; default 10.
+	// Runs is how often each batch is timed, after 3 untimed runs; default 10.
 	Runs int
-	// Log receives each result as it comes; default none.
+	// Log receives a line for each result; default none.
 	Log io.Writer
-	// Save, if not nil, is given the report as it stands, marked incomplete, after each result and each case, so that a run that is
-	// killed leaves what it measured. An error ends the run.
+	// Save, if not nil, is called with the unfinished report after each result and each case, so that a run that is killed leaves what
+	// it measured. An error of Save ends the run.
 	Save func(*Report) error
 }
 
@@ -46,10 +46,10 @@ var Cases = []string{
 	"peer-hits", "pair-throughput", "pair-placement", "pair-refresh",
 }
 
-// PairCases are those that take two GPUs, which read each other's memory.
+// PairCases are the cases that need two GPUs that read each other's memory.
 var PairCases = []string{"peer-hits", "pair-throughput", "pair-placement", "pair-refresh"}
 
-// LargeRows are the row lengths of gather-misses-large, as far as they are measured at all.
+// LargeRows are the row lengths of gather-misses-large, if they are among Options.RowBytes.
 var LargeRows = []int{256, 512}
 
 const (

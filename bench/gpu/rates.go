@@ -5,15 +5,17 @@ import (
 	"fmt"
 )
 
-// RateOptions say how MeasureRates measures. The zero value of a field is its default.
+// RateOptions are the options of MeasureRates. The zero value of a field is its default.
 type RateOptions struct {
 	// GPUs are the ordinals of the GPUs; default all, at most 8.
 	GPUs []int
-	// RowBytes is the rows' length, a multiple of 4; default 512. Batch is how many are read at once; default 200,000.
-	RowBytes, Batch int
-	// TableBytes is the memory that rows are read of, on each device and of the host for each; default 2 GiB.
+	// RowBytes is the length of a row, a multiple of 4; default 512.
+	RowBytes int
+	// Batch is how many rows are read at once, 32 to 2^24; default 200,000.
+	Batch int
+	// TableBytes is the size of the memory that each device reads rows from, on each device and on the host; default 2 GiB.
 	TableBytes int64
-	// Runs is how often each is timed; default 10.
+	// Runs is how often each batch is timed; default 10.
 	Runs int
 }
 

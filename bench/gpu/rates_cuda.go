@@ -5,17 +5,23 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"sync"
+	"time"
 
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab/placement"
 )
 
-// MeasureRates measures what Gathers take, by the host's clock, of a cache over the GPUs, whose table is of N(0,1) float32 rows: all
-// GPUs run at once, and the slowest one counts. Devices and Pairs are plain reads of uncompressed rows: of each GPU's own memory, of
-// page-locked memory in order, and, one pair after the other, of each other's memory.
+// MeasureRates measures Gathers of a cache over the GPUs, whose table is of N(0,1) float32 rows, by the host's clock. All GPUs run at once,
+// and the slowest counts. Measured.Devices and Measured.Pairs are plain reads of uncompressed rows: of each GPU's own memory and of
+// page-locked memory in order, on all GPUs at once, and of each other's memory, one pair after the other.
 func MeasureRates(o RateOptions) (m placement.Measured, err error) {
 	o.EnsureDefaults()
 	if err := o.Validate(); err != nil {
@@ -30,169 +36,189 @@ func MeasureRates(o RateOptions) (m placement.Measured, err error) {
 	if err != nil {
 		return m, err
 	}
-	m.RowBytes, m.Batch, m.Source = o.RowBytes, o.Batch, fmt.Sprintf("%d × %s", len(devices), devices[0].Info().Name)
-	var all []*reader
-	defer func() {
-		for _, r := range all {
-			r.close()
-		}
-		for _, d := range devices {
-			err = errors.Join(err, d.Close())
-		}
-	}()
+	err = try(func() { m = measureRates(o, devices) })
 	for _, d := range devices {
-		r, err := newReader(d.(*cuda.Device), o)
-		if err != nil {
-			return m, err
-		}
-		all = append(all, r)
+		err = errors.Join(err, d.Close())
 	}
-	gbps := func(seconds float64) float64 { return float64(o.Batch*o.RowBytes) / 1e9 / seconds }
-	// together times all devices at once, each reading its own of what, and returns the GB/s of each.
-	together := func(what func(r *reader) device.Buffer, sorted bool) (rates []float64, err error) {
-		for _, r := range all {
-			if err := r.enqueue(what(r), sorted, o); err != nil {
-				return nil, err
-			}
-		}
-		for _, r := range all {
-			seconds, err := r.wait()
-			if err != nil {
-				return nil, err
-			}
-			rates = append(rates, gbps(seconds))
-		}
-		return rates, nil
-	}
-	locals, err := together(func(r *reader) device.Buffer { return r.mem }, false)
-	if err != nil {
-		return m, err
-	}
-	hosts, err := together(func(r *reader) device.Buffer { return r.host }, true)
-	if err != nil {
-		return m, err
-	}
-	for i, r := range all {
-		m.Devices = append(m.Devices, placement.DeviceRates{Index: r.d.Info().Index, Local: locals[i], Host: hosts[i]})
-	}
-	for _, r := range all {
-		for _, of := range all {
-			if r == of || !r.d.CanRead(of.d) {
-				continue
-			}
-			err := r.enqueue(of.mem, false, o)
-			if err != nil {
-				return m, err
-			}
-			seconds, err := r.wait()
-			if err != nil {
-				return m, err
-			}
-			m.Pairs = append(m.Pairs, placement.PairRate{From: r.d.Info().Index, To: of.d.Info().Index, Rate: gbps(seconds)})
-		}
-	}
-	m.Rates, err = gatherRates(o, all)
 	return m, errors.Join(err, m.Validate())
 }
 
 // reader is a device that reads rows.
 type reader struct {
-	d              *cuda.Device
-	stream         device.Stream
-	timers         []device.Timer // around each run
-	mem, host, out device.Buffer
-	rows, inOrder  device.Buffer
-	gathers        []kernels.Gather
-	buffers        []device.Buffer
+	*runner
+	index         int // among the readers
+	mem, host     device.Buffer
+	out           device.Buffer
+	rows, inOrder device.Buffer
 }
 
-func newReader(d *cuda.Device, o RateOptions) (r *reader, err error) {
-	r = &reader{d: d}
-	defer func() {
-		if err != nil {
-			r.close()
-		}
-	}()
-	if r.stream, err = d.NewStream(); err != nil {
-		return r, err
+// together runs a measurement on all devices at once and returns what each returned.
+func together[D, T any](all []D, measure func(D) T) []T {
+	var wg sync.WaitGroup
+	results, errs := make([]T, len(all)), make([]error, len(all))
+	for i, d := range all {
+		wg.Go(func() { errs[i] = try(func() { results[i] = measure(d) }) })
 	}
-	rows := randomRows(o.Batch, 0, o.TableBytes/int64(o.RowBytes), uint64(d.Info().Index))
-	for _, b := range []struct {
-		to    *device.Buffer
-		alloc func(int64, string) (device.Buffer, error)
-		bytes int64
-	}{
-		{&r.mem, d.Alloc, o.TableBytes}, {&r.host, d.AllocHost, o.TableBytes}, {&r.out, d.Alloc, int64(o.Batch * o.RowBytes)},
-		{&r.rows, d.Alloc, int64(o.Batch * 8)}, {&r.inOrder, d.Alloc, int64(o.Batch * 8)},
-	} {
-		if *b.to, err = b.alloc(b.bytes, "rates"); err != nil {
-			return r, err
-		}
-		r.buffers = append(r.buffers, *b.to)
-	}
-	if err := device.Upload(d, r.rows, asBytes(rows)); err != nil {
-		return r, err
-	}
-	slices.Sort(rows)
-	if err := device.Upload(d, r.inOrder, asBytes(rows)); err != nil {
-		return r, err
-	}
-	for range o.Runs + 1 {
-		t, err := d.NewTimer()
-		if err != nil {
-			return r, err
-		}
-		r.timers = append(r.timers, t)
-	}
-	return r, nil
+	wg.Wait()
+	must(errors.Join(errs...))
+	return results
 }
 
-// enqueue enqueues runs that read rows of mem, after some that are not timed.
-func (r *reader) enqueue(mem device.Buffer, sorted bool, o RateOptions) error {
-	rows := r.rows
-	if sorted {
-		rows = r.inOrder
+func measureRates(o RateOptions, devices []device.Device) placement.Measured {
+	m := placement.Measured{RowBytes: o.RowBytes, Batch: o.Batch, Source: fmt.Sprintf("%d × %s", len(devices), devices[0].Info().Name)}
+	var all []*reader
+	for i, d := range devices {
+		r := &reader{runner: &runner{o: Options{Runs: o.Runs}, d: d.(*cuda.Device)}, index: i}
+		defer r.release()
+		r.open()
+		r.mem, r.host = r.alloc(o.TableBytes), get(r.d.AllocHost(o.TableBytes, "rates"))
+		r.kept = append(r.kept, r.host)
+		r.out = r.alloc(int64(o.Batch * o.RowBytes))
+		rows := randomRows(o.Batch, 0, o.TableBytes/int64(o.RowBytes), uint64(d.Info().Index))
+		r.rows = r.put(asBytes(rows))
+		slices.Sort(rows)
+		r.inOrder = r.put(asBytes(rows))
+		all = append(all, r)
 	}
-	r.gathers = []kernels.Gather{{
-		Mem: mem, Rows: rows.Slice(0, int64(o.Batch*8)), Out: r.out.Slice(0, int64(o.Batch*o.RowBytes)), RowBytes: o.RowBytes,
-	}}
-	for range warmups {
-		if err := r.stream.Launch(&r.gathers[0]); err != nil {
-			return err
+	plain := func(r *reader, mem, rows device.Buffer) float64 { // GB/s
+		k := &kernels.Gather{Mem: mem, Rows: rows, Out: r.out, RowBytes: o.RowBytes}
+		return float64(o.Batch*o.RowBytes) / 1e9 / max(1e-9, r.time(func(int) error { return r.stream.Launch(k) }))
+	}
+	locals := together(all, func(r *reader) float64 { return plain(r, r.mem, r.rows) })
+	hosts := together(all, func(r *reader) float64 { return plain(r, r.host, r.inOrder) })
+	peers := len(all) > 1
+	for i, r := range all {
+		m.Devices = append(m.Devices, placement.DeviceRates{Index: r.d.Info().Index, Local: locals[i], Host: hosts[i]})
+		for _, of := range all {
+			if r == of {
+				continue
+			}
+			if !r.d.CanRead(of.d) {
+				peers = false
+				continue
+			}
+			m.Pairs = append(m.Pairs, placement.PairRate{From: r.d.Info().Index, To: of.d.Info().Index, Rate: plain(r, of.mem, r.rows)})
 		}
 	}
-	for _, t := range r.timers[:len(r.timers)-1] {
-		if err := errors.Join(r.stream.Record(t), r.stream.Launch(&r.gathers[0])); err != nil {
-			return err
-		}
+	if !peers {
+		all = all[:1]
 	}
-	return r.stream.Record(r.timers[len(r.timers)-1])
+	m.Rates = gatherRates(o, all)
+	return m
 }
 
-// wait returns the median seconds of the runs enqueued.
-func (r *reader) wait() (float64, error) {
-	if err := r.stream.Synchronize(); err != nil {
-		return 0, err
-	}
-	var times []float64
-	for i := range len(r.timers) - 1 {
-		d, err := r.timers[i+1].Since(r.timers[i])
-		if err != nil {
-			return 0, err
-		}
-		times = append(times, d.Seconds())
-	}
-	return max(median(times), 1e-9), nil
+// gathering is a cache over the devices, whose Gathers are timed. It holds the table's first rows, each in one slab.
+type gathering struct {
+	o            RateOptions
+	cache        *cache.Cache
+	all          []*reader
+	cached, rows int64
+	own, others  [8][]int64 // by device: cached rows in its slab, and in other slabs
 }
 
-func (r *reader) close() {
-	for _, t := range r.timers {
-		t.Close()
+// missesOf is the share of misses in the batches that measure misses: a fifth. Misses take longer than hits then.
+const missesOf = 5
+
+// gatherRates times batches of own hits, of peers' hits, and of own hits with misses. A batch takes as long as its hits or as its misses,
+// whichever is longer: that is the cost model.
+func gatherRates(o RateOptions, all []*reader) placement.Rates {
+	g := openGathering(o, all)
+	defer func() { must(g.cache.Close()) }()
+	many := max(1, o.Batch/missesOf)
+	few := max(1, many/2)
+	hit := g.nanos(true, 0) / float64(o.Batch)
+	mixed := g.nanos(true, many)
+	miss := mixed / float64(many)
+	if many > few { // what more misses cost, unless hits were what took long
+		miss = max(miss, (mixed-g.nanos(true, few))/float64(many-few))
 	}
-	for _, b := range r.buffers {
-		r.d.Free(b)
+	t := get(g.cache.Stats()).Tables[0]
+	stored := float64(t.StoredBytes) / float64(t.Rows)
+	r := placement.Rates{Local: float64(o.RowBytes) / hit, Host: stored / miss}
+	r.Peer = r.Host // without peers, nothing is read from them
+	if len(all) > 1 {
+		r.Peer = stored / (g.nanos(false, 0) / float64(o.Batch))
 	}
-	if r.stream != nil {
-		r.stream.Close()
+	return r
+}
+
+func openGathering(o RateOptions, all []*reader) *gathering {
+	source := whole(all[0].host.Bytes(), o.RowBytes)
+	normals().fill(source)
+	options := cache.Options{
+		Devices: len(all), Placement: cache.PlacementPartition, Budget: int64(len(source) / 8 / len(all)), Admission: admission.NewStaticFrequency(),
 	}
+	weights := make([]int64, len(all))
+	for i, r := range all {
+		options.GPUs, weights[i] = append(options.GPUs, r.d.Info().Index), 1
+	}
+	g := &gathering{o: o, all: all, cache: newCache(source, o.RowBytes, options)}
+	err := try(func() {
+		t := get(g.cache.Stats()).Tables[0]
+		g.rows, g.cached = t.Rows, t.CachedRows
+		owner := placement.NewPartition(weights)
+		for row := range g.cached * 9 / 10 { // the last rows may have found no room in some slab
+			of := owner.Owner(hashmap.Key(0, row))
+			for i := range all {
+				if i == of {
+					g.own[i] = append(g.own[i], row)
+				} else {
+					g.others[i] = append(g.others[i], row)
+				}
+			}
+		}
+		enough := g.cached < g.rows/2
+		for i := range all {
+			enough = enough && len(g.own[i]) > 0 && (len(all) == 1 || len(g.others[i]) > 0)
+		}
+		if !enough {
+			must(fmt.Errorf("rates: table (%d rows, of which %d are cached) is too small", g.rows, g.cached))
+		}
+	})
+	if err != nil {
+		must(errors.Join(err, g.cache.Close()))
+	}
+	return g
+}
+
+// nanos returns the median nanoseconds of a batch on the slowest device. The batch has so many misses. Its hits are in the device's own
+// slab, or in others.
+func (g *gathering) nanos(own bool, misses int) float64 {
+	before := get(g.cache.Stats())
+	seconds := together(g.all, func(r *reader) float64 {
+		hits := g.others[r.index]
+		if own {
+			hits = g.own[r.index]
+		}
+		defer func(n int) {
+			for _, b := range r.buffers[n:] {
+				r.d.Free(b)
+			}
+			r.buffers = r.buffers[:n]
+		}(len(r.buffers))
+		t := r.batches(func(set uint64) []int64 {
+			random := rand.New(rand.NewPCG(uint64(r.index), set))
+			rows := randomRows(g.o.Batch, g.cached*11/10, g.rows, set)
+			for i := misses; i < len(rows); i++ {
+				rows[i] = hits[random.IntN(len(hits))]
+			}
+			random.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
+			return rows
+		})
+		gatherer := gathererOf(g.cache, r.index, r.stream)
+		var times []float64
+		for i := range (warmups + g.o.Runs) * sets {
+			start := time.Now()
+			must(gatherer.gather(t.rows[i%sets], r.out))
+			if i >= warmups*sets {
+				times = append(times, time.Since(start).Seconds())
+			}
+		}
+		return median(times)
+	})
+	t := get(g.cache.Stats()).Sub(before).Tables[0]
+	if own && t.PeerHits > t.Lookups/100 || !own && t.LocalHits > t.Lookups/100 {
+		must(fmt.Errorf("rates: rows lie elsewhere than they should: %d hits are in the own slab, %d in peers'", t.LocalHits, t.PeerHits))
+	}
+	return slices.Max(seconds) * 1e9
 }

@@ -20,10 +20,9 @@ type Report struct {
 	Results []Result `json:"results"`
 	// Skipped are cases that this machine could not run.
 	Skipped []Skipped `json:"skipped,omitempty"`
-	// Incomplete are cases that were to be measured and are not, or not in whole: their results, if any, are those they came to.
+	// Incomplete are cases that are not measured, or not in whole, though they were to be. Results has what was measured of them.
 	Incomplete []Skipped `json:"incomplete,omitempty"`
-	// Took says how long the cases took in all, in the order in which they were first run; "setup" is the making of what several
-	// use.
+	// Took has the total time of each case, in the order of their first runs. "setup" makes what several cases use.
 	Took []Took `json:"took,omitempty"`
 }
 
@@ -33,7 +32,7 @@ type Took struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// Whole returns an error that names what is incomplete.
+// Whole returns an error that names the incomplete cases.
 func (r *Report) Whole() error {
 	if len(r.Incomplete) == 0 {
 		return nil
@@ -51,7 +50,7 @@ type Skipped struct {
 	Reason string `json:"reason"`
 }
 
-// Result is one case.
+// Result is a figure of a case.
 type Result struct {
 	Case       string  `json:"case"`
 	RowBytes   int     `json:"row_bytes"`
@@ -60,23 +59,22 @@ type Result struct {
 	Batch      int     `json:"batch"`
 	Value      float64 `json:"value"`
 	Unit       string  `json:"unit"`
-	// Baseline is what the value is compared with, "" where it is a limit itself; Ratio is how many times better the
-	// value is.
+	// Baseline is what the value is compared with, "" if it is a limit itself. Ratio is how many times better the value is.
 	Baseline      string  `json:"baseline"`
 	BaselineValue float64 `json:"baseline_value"`
 	Ratio         float64 `json:"ratio"`
-	// Goal is what was to be reached, of what GoalOf says; 0 and "" where nothing was.
+	// Goal is the bound that was set, and GoalOf says of what; 0 and "" if there is none.
 	Goal   float64 `json:"goal"`
 	GoalOf GoalOf  `json:"goal_of,omitempty"`
-	// Reached says that there is a goal and that it is reached.
+	// Reached says that there is a goal and the figure reaches it.
 	Reached bool `json:"reached"`
-	// Detail says what the other fields do not.
+	// Detail is further text.
 	Detail string `json:"detail,omitempty"`
-	// Compression is the bytes of the table's rows ÷ their stored bytes; 0 where nothing was compressed.
+	// Compression is the bytes of the table's rows ÷ their stored bytes; 0 if nothing was compressed.
 	Compression float64 `json:"compression,omitempty"`
-	// HostThreads are the threads that the host could spend on misses, where that was set.
+	// HostThreads is the number of threads that the host could use for misses, if the case sets it.
 	HostThreads int `json:"host_threads,omitempty"`
-	// Further are other figures of the same rows, in the value's unit.
+	// Further are other figures of the same rows, in the unit of Value.
 	Further []Further `json:"further,omitempty"`
 }
 
@@ -111,7 +109,7 @@ const (
 	ValueAtMost  GoalOf = "value at most"
 )
 
-// lessIsBetter are the units of which less is better.
+// lessIsBetter are the units of figures that are better if they are smaller.
 var lessIsBetter = []string{"us", "MiB", "allocations", "points", "%"}
 
 // complete fills in the ratio, and whether the goal is reached.

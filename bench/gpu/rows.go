@@ -9,13 +9,13 @@ import (
 	"sync"
 )
 
-// patternBytes is how many bytes of a table are distinct: rows repeat after them, but no batch notices.
+// patternBytes is after how many bytes a table repeats. No batch is faster for it: caches go by addresses.
 const patternBytes = 64 << 20
 
-// A pattern is what tables are filled with, over and over.
+// A pattern fills a table, over and over.
 type pattern []byte
 
-// newPattern calls value for every 32-bit element.
+// newPattern makes a pattern of 32-bit elements.
 func newPattern(value func(*rand.Rand) float32) pattern {
 	p := make(pattern, patternBytes)
 	const part = 1 << 20
@@ -52,8 +52,8 @@ func (p pattern) fill(table []byte) {
 	})
 }
 
-// powerLawRows returns row numbers of [from, to), the tail of a power law of exponent 1 over ranks from 1 on whose first
-// ranks are those below from. Ranks are scattered over the rows. REQUIRES: 0 < from < to.
+// powerLawRows returns row numbers of [from, to). Their ranks follow a power law of exponent 1 over ranks from 1 on, cut to ranks of
+// [from, to), and are scattered over the rows. REQUIRES: 0 < from < to.
 func powerLawRows(n int, from, to int64, seed uint64) []int64 {
 	rng := rand.New(rand.NewPCG(seed, 4))
 	rows := make([]int64, n)
@@ -65,7 +65,7 @@ func powerLawRows(n int, from, to int64, seed uint64) []int64 {
 	return rows
 }
 
-// scatter is a permutation of [0, n) without a pattern: a bijection of the next power of two, repeated until it is within.
+// scatter is a permutation of [0, n) that looks random: a bijection of the next power of two, repeated until the result is below n.
 func scatter(x, n int64) int64 {
 	width := max(2, bits.Len64(uint64(n-1)))
 	mask := uint64(1)<<width - 1
@@ -81,7 +81,7 @@ func scatter(x, n int64) int64 {
 	}
 }
 
-// sectorBytes is the unit in which the link's reads are counted.
+// sectorBytes is the unit in which a GPU reads host memory.
 const sectorBytes = 32
 
 // sectors returns the bytes of the sectors that [addr, addr+n) touches.

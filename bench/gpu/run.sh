@@ -1,17 +1,16 @@
 #!/bin/sh
-# Runs parts of a GPU bundle in its own folder. Needs a GPU and its driver, no Go and no CUDA toolkit; compute-sanitizer where it is.
+# Runs parts of a GPU bundle in its own folder. Needs a GPU and its driver, no Go and no CUDA toolkit. Runs compute-sanitizer if there is one.
 #
-#   ./run.sh test [PACKAGE…]      the tests of kernels, transfer, device_cuda and cache
-#   ./run.sh sanitize [TOOL…]     the kernels' tests under memcheck and racecheck: slow
+#   ./run.sh test [PACKAGE…]      the tests of the packages, default all
+#   ./run.sh sanitize [TOOL…]     the tests of kernels under memcheck and racecheck
 #   ./run.sh bench [GROUP…]       hot, online, codecs, large, batch: figures of one GPU
-#   ./run.sh real                 every codec on the tables of data/, where the bundle has them
+#   ./run.sh real                 every codec on the tables of data/
 #   ./run.sh pair                 on two GPUs: the tests that need several, and their figures
-#   ./run.sh steps                print how the steps went so far
 #
-# Each part is steps with limits of their own; one that fails or hangs stops no other. Results are in the folder $RESULTS (results)
-# and, renewed all the time, in $ARCHIVE ($RESULTS.tar.gz), so that a run that is killed leaves what it found. After $LIMIT seconds
-# (3600) nothing runs any more. Tests that have a result are not run again: the same command goes on where it was stopped.
-# Results of other machines go to other folders; "gpurecord -collect" makes one record of all.
+# Results are in the folder $RESULTS (results). A copy of it is in $ARCHIVE ($RESULTS.tar.gz), renewed every 15 s. Each test and each step
+# of a benchmark has its own limit. After $LIMIT seconds (3600) nothing runs any more. The same command goes on where it was stopped:
+# tests that have a result and steps that ended well do not run again. The exit status is 0 if everything that was asked for ended well.
+# Each machine needs a folder of its own. "gpurecord collect" makes one record of all.
 set -u
 cd "$(dirname "$0")" || exit 1
 results=${RESULTS:-results}
@@ -19,42 +18,61 @@ archive=${ARCHIVE:-$results.tar.gz}
 deadline=$(($(date +%s) + ${LIMIT:-3600}))
 processors=$(nproc)
 [ "$processors" -ge 8 ] || processors=8
+status=0
 export TENSORCACHE_REQUIRE_GPU=1
-# The driver compiles the kernels once for all processes.
+# The driver keeps compiled kernels here, for all processes.
 export CUDA_CACHE_PATH="${CUDA_CACHE_PATH:-$PWD/jit}" CUDA_CACHE_MAXSIZE=4294967296
 
-# step NAME SECONDS FLAGS… -- COMMAND runs a step; its output goes to the results.
-step() {
-	name=$1 seconds=$2
-	shift 2
-	./gpurecord -step "$name" -dir "$results" -limit "${seconds}s" -until "$deadline" "$@"
+# within SECONDS is the smaller of this and of what is left of $LIMIT.
+within() {
+	left=$((deadline - $(date +%s)))
+	[ "$left" -gt "$1" ] && left=$1
+	[ "$left" -gt 0 ] && echo "$left" || echo 0
 }
 
-# tests PACKAGE SECONDS PROCESSES FLAGS… runs a package's tests by several processes at once.
+# log WORDS… prints a line and keeps it.
+log() { echo "$(date +%T) $*" | tee -a "$results/steps.txt"; }
+
+# ended NAME BEGIN STATUS says how a step ended.
+ended() {
+	if [ "$3" -eq 0 ]; then how=ended; else how=FAILED status=1; fi
+	log "$1 $how after $(($(date +%s) - $2)) s"
+}
+
+# tests NAME SECONDS PROCESSES FLAGS… BINARY… runs tests that have no result yet, each in a process of its own.
 tests() {
-	package=$1 seconds=$2 processes=$3
+	name=$1 seconds=$(within "$2") processes=$3 begin=$(date +%s)
 	shift 3
-	step "$package" "$seconds" -tests "$package" -stall "${STALL:-150s}" -workers "$processes" "$@" -- "./$package.test" ${SHORT:+-test.short}
+	./gpurecord test -dir "$results" -limit "${seconds}s" -each "${EACH:-200}s" -workers "$processes" ${SHORT:+-short} "$@"
+	ended "$name" "$begin" $?
 }
 
-# sanitize TOOL
-sanitize() {
-	step "$1" 540 -tests kernels -tool "$1" -stall "${STALL:-240s}" -workers 3 -- ./kernels.test -test.short
+# step NAME SECONDS OUTPUT COMMAND… runs a command with its output in a file, and its messages in NAME.log, unless it has ended well before.
+step() {
+	name=$1 seconds=$(within "$2") output=$3 begin=$(date +%s)
+	shift 3
+	[ ! -e "$results/$name.ok" ] || return 0
+	if [ "$seconds" -ge 2 ]; then
+		timeout --foreground -s QUIT -k 10 "$seconds" "$@" >"$output" 2>"$results/$name.log" && : >"$results/$name.ok"
+		ended "$name" "$begin" $?
+	else
+		log "$name: no time was left"
+		status=1
+	fi
 }
 
 # bench GROUP SECONDS CASES FLAGS…
 bench() {
 	group=$1 seconds=$2 cases=$3
 	shift 3
-	step "bench-$group" "$seconds" -stall "${STALL:-120s}" -- \
-		./cachebench gpu-bench --cases "$cases" --out "$results/bench-$group.json" "$@" ${BENCH_FLAGS:-}
+	step "bench-$group" "$seconds" "$results/bench-$group.txt" ./cachebench gpu-bench --cases "$cases" --out "$results/bench-$group.json" "$@" ${BENCH_FLAGS:-}
 }
 
-# json NAME SECONDS ARGUMENTS… keeps what cachebench prints.
+# json NAME ARGUMENTS… keeps what cachebench prints.
 json() {
-	name=$1 seconds=$2
-	shift 2
-	step "$name" "$seconds" -stall "${STALL:-120s}" -- sh -c 'out=$1; shift; ./cachebench "$@" --json >"$out"' sh "$results/$name.json" "$@"
+	name=$1
+	shift
+	step "$name" 60 "$results/$name.json" ./cachebench "$@" --json
 }
 
 # wanted NAME LIST… says whether a name is in the list, or the list empty.
@@ -67,52 +85,41 @@ wanted() {
 }
 
 pack() {
-	tar -czf "$archive.$1" "$results"
-	mv -f "$archive.$1" "$archive"
+	tar -czf "$archive.$1" "$results" # 1: a file changed meanwhile
+	[ $? -le 1 ] && mv -f "$archive.$1" "$archive"
 }
 
-case ${1:-} in
-test | sanitize | bench | real | pair) ;;
-steps) exec ./gpurecord -steps -dir "$results" ;;
+part=${1:-}
+case $part in
+test | sanitize | bench | real | pair) shift ;;
 *)
 	sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 	;;
 esac
-part=$1
-shift
-./gpurecord -begin -dir "$results" || exit 1
-(
-	while sleep 15; do pack during; done 2>/dev/null
-) &
+./gpurecord begin -dir "$results" || exit 1
+(while sleep 15 && kill -0 $$; do pack during; done) >/dev/null 2>&1 &
 packer=$!
 trap 'kill $packer 2>/dev/null' EXIT
 
 case $part in
 test)
-	# These measure a GPU's free memory, take all of it, or break it: alone.
-	if wanted cache "$@"; then tests cache 100 1 -run '^TestGPU_(MemoryBeyondBudget|CloseFreesEverything|OutOfMemory|LostDevice)$'; fi
-	# The others time nothing: all at once.
-	running=
-	if wanted kernels "$@"; then tests kernels 400 $((processors / 4)) & running="$running $!"; fi
-	if wanted cache "$@"; then tests cache 400 $((processors / 8)) & running="$running $!"; fi
-	if wanted transfer "$@"; then tests transfer 300 1 & running="$running $!"; fi
-	if wanted device_cuda "$@"; then tests device_cuda 120 1 & running="$running $!"; fi
-	for p in $running; do wait "$p"; done
+	binaries=
+	for b in ./*.test; do if wanted "$(basename "$b" .test)" "$@"; then binaries="$binaries $b"; fi; done
+	[ -n "$binaries" ] || { echo "run.sh: packages ($*) must be some of $(echo ./*.test)" >&2; exit 2; }
+	# These measure a GPU's free memory, take all of it, or break it: one after the other.
+	tests tests-alone 100 1 -run '^TestGPU_(MemoryBeyondBudget|CloseFreesEverything|OutOfMemory|LostDevice)$' $binaries
+	# The others measure nothing. Those of kernels take longest, so they begin first.
+	case $binaries in *kernels*) binaries="./kernels.test $(echo "$binaries" | sed 's|\./kernels\.test||')" ;; esac
+	tests tests 500 "${WORKERS:-$((processors / 2))}" $binaries
 	;;
 sanitize)
-	if command -v compute-sanitizer >/dev/null; then
-		running=
-		for tool in memcheck racecheck; do
-			if wanted $tool "$@"; then
-				sanitize $tool &
-				running="$running $!"
-			fi
-		done
-		for p in $running; do wait "$p"; done
-	else
-		echo "run.sh: there is no compute-sanitizer" >&2
-	fi
+	command -v compute-sanitizer >/dev/null || { echo "run.sh: there is no compute-sanitizer" >&2; exit 1; }
+	tools=
+	for tool in memcheck racecheck; do if wanted $tool "$@"; then tools="$tools${tools:+,}$tool"; fi; done
+	[ -n "$tools" ] || { echo "run.sh: tools ($*) must be memcheck, racecheck" >&2; exit 2; }
+	SHORT=1
+	tests sanitize 540 6 -tools "$tools" ./kernels.test
 	;;
 bench)
 	if wanted hot "$@"; then
@@ -122,25 +129,23 @@ bench)
 	if wanted codecs "$@"; then bench codecs 240 hit-codecs --rows 256,512,1024,4096; fi
 	if wanted large "$@"; then bench large 240 gather-misses-large; fi
 	if wanted batch "$@"; then
-		json run-cuda 60 run --device cuda --verify
-		json run-host 60 run --device host --verify
-		step default-batch 90 -- ./cache.test -test.run '^$' -test.bench DefaultBatch -test.count 5
+		json run-cuda run --device cuda --verify
+		json run-host run --device host --verify
+		step default-batch 90 "$results/default-batch.txt" ./cache.test -test.run '^$' -test.bench DefaultBatch -test.count 5
 	fi
 	;;
 real)
 	for table in data/*.np[yz]; do
 		[ -e "$table" ] || continue
-		for codec in auto none ibp4 ibp8 ibpc rank zipnn sleek ndzip; do
-			json "real-$(basename "${table%.*}")-$codec" 60 run --device cuda --features "$table" --codec $codec --verify
+		for codec in $(./gpurecord codecs); do
+			json "real-$(basename "${table%.*}")-$codec" run --device cuda --features "$table" --codec "$codec" --verify
 		done
 	done
 	;;
 pair)
-	tests cache 240 1 -run '^TestGPUs_'
+	tests tests-pair 240 1 -run '^TestGPUs_' ./*.test
 	bench pair 240 peer-hits,pair-throughput,pair-placement,pair-refresh
 	;;
 esac
-./gpurecord -steps -dir "$results"
-status=$?
 pack last
 exit $status

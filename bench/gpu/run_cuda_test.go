@@ -95,7 +95,11 @@ func TestRunner_FailedCases(t *testing.T) {
 	for _, c := range []string{"lookup", "small-batch", "caller"} {
 		r.report.Incomplete = append(r.report.Incomplete, Skipped{c, cutOff})
 	}
-	if err := errors.Join(r.measure("small-batch", func() error { return errors.New("it broke") }), r.finish("small-batch", "caller"), r.finish("lookup")); err != nil {
+	if err := try(func() {
+		r.measure("small-batch", func() { must(errors.New("it broke")) })
+		r.finish("small-batch", "caller")
+		r.finish("lookup")
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if want := []Skipped{{"small-batch", "small-batch: it broke"}, {"caller", "small-batch: it broke"}}; !slices.Equal(r.report.Incomplete, want) {
@@ -104,7 +108,7 @@ func TestRunner_FailedCases(t *testing.T) {
 	if len(r.failed) != 1 || !strings.Contains(log.String(), "FAILED: small-batch: it broke") {
 		t.Errorf("%v; %s", r.failed, log.String())
 	}
-	if err := r.measure(setup, func() error { return os.ErrClosed }); !errors.Is(err, os.ErrClosed) {
+	if err := try(func() { r.measure(setup, func() { must(os.ErrClosed) }) }); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("without what all use: %v", err)
 	}
 }

@@ -8,19 +8,14 @@ import (
 	"strings"
 )
 
-// driverVersion returns the version of the kernel's NVIDIA driver, or "unknown".
+// driverVersion returns the version of the kernel's NVIDIA driver, or "unknown". Containers may not see the file.
 func driverVersion() string {
-	if b, err := os.ReadFile("/sys/module/nvidia/version"); err == nil {
-		return strings.TrimSpace(string(b))
+	b, err := os.ReadFile("/sys/module/nvidia/version")
+	if err != nil {
+		b, err = exec.Command("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0").Output()
 	}
-	if b, err := os.ReadFile("/proc/driver/nvidia/version"); err == nil {
-		if v := moduleVersion(string(b)); v != "" {
-			return v
-		}
+	if err != nil {
+		return "unknown"
 	}
-	// Containers may see neither file.
-	if b, err := exec.Command("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0").Output(); err == nil {
-		return strings.TrimSpace(string(b))
-	}
-	return "unknown"
+	return strings.TrimSpace(string(b))
 }

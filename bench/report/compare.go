@@ -69,15 +69,3 @@ func metric(name string, v float64) string {
 	}
 	return fmt.Sprintf("%.3f", v)
 }
-
-// printer keeps the first error.
-type printer struct {
-	w   io.Writer
-	err error
-}
-
-func (p *printer) printf(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.w, format, args...)
-	}
-}

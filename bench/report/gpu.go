@@ -21,30 +21,23 @@ func GPU(w io.Writer, r *gpu.Report) error {
 			goalOf(x), reachedOf(x), x.Baseline, x.Detail,
 		})
 	}
-	if _, err := fmt.Fprintf(w, "%s\n%s\n", machine(r), t.Render()); err != nil {
-		return err
-	}
+	out := &printer{w: w}
+	out.printf("%s\n%s\n", machine(r), t.Render())
 	if len(r.Took) > 0 {
 		took, sum := make([]string, 0, len(r.Took)), 0.
 		for _, t := range r.Took {
 			took = append(took, fmt.Sprintf("%s %.1f", t.Case, t.Seconds))
 			sum += t.Seconds
 		}
-		if _, err := fmt.Fprintf(w, "took %.0f s: %s\n", sum, strings.Join(took, ", ")); err != nil {
-			return err
-		}
+		out.printf("took %.0f s: %s\n", sum, strings.Join(took, ", "))
 	}
 	for _, s := range r.Incomplete {
-		if _, err := fmt.Fprintf(w, "INCOMPLETE %s: %s\n", s.Case, s.Reason); err != nil {
-			return err
-		}
+		out.printf("INCOMPLETE %s: %s\n", s.Case, s.Reason)
 	}
 	for _, s := range r.Skipped {
-		if _, err := fmt.Fprintf(w, "%s not measured: %s\n", s.Case, s.Reason); err != nil {
-			return err
-		}
+		out.printf("%s not measured: %s\n", s.Case, s.Reason)
 	}
-	return nil
+	return out.err
 }
 
 // machine says what was measured.

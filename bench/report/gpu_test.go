@@ -3,9 +3,7 @@ package report
 import (
 	"bytes"
 	"encoding/xml"
-	"errors"
 	"flag"
-	"image/png"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,7 +28,7 @@ func example(t *testing.T) *gpu.Report {
 func svg(t *testing.T, r *gpu.Report) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := GPUPlot(&b, r, "svg"); err != nil {
+	if err := GPUPlot(&b, r); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -132,21 +130,6 @@ func TestGPUPlot_DrawsTheFigures(t *testing.T) {
 	}
 }
 
-func TestGPUPlot_PNG(t *testing.T) {
-	t.Parallel()
-	var b bytes.Buffer
-	if err := GPUPlot(&b, example(t), "png"); err != nil {
-		t.Fatal(err)
-	}
-	picture, err := png.Decode(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if size := picture.Bounds().Size(); size.X < 1600 || size.Y < 700 {
-		t.Errorf("%v pixels are too few to read", size)
-	}
-}
-
 // TestGPUPlot_Parts: one panel suffices, one row length too; nothing does not.
 func TestGPUPlot_Parts(t *testing.T) {
 	t.Parallel()
@@ -156,11 +139,8 @@ func TestGPUPlot_Parts(t *testing.T) {
 		t.Error("hits of one row length: want one panel, without NaN")
 	}
 	r.Results = []gpu.Result{{Case: "lookup", RowBytes: 8, Value: 1}}
-	err := GPUPlot(&bytes.Buffer{}, r, "svg")
+	err := GPUPlot(&bytes.Buffer{}, r)
 	if want := "report: nothing to plot: no result of hit-decode, gather-hits, gather-misses or gather-misses-large"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
-	}
-	if err := GPUPlot(&bytes.Buffer{}, example(t), "jpg"); !errors.Is(err, ErrPlotFormat) || err.Error() != `report: plots are drawn as svg or png, not as "jpg"` {
-		t.Errorf("another format: %v", err)
 	}
 }

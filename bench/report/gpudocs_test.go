@@ -34,7 +34,7 @@ func TestGPUDocs(t *testing.T) {
 	if err := GPUMarkdown(&tables, res); err != nil {
 		t.Fatal(err)
 	}
-	if err := GPUPlot(&plot, res, "svg"); err != nil {
+	if err := GPUPlot(&plot, res); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]string{"results/gpu-bench.md": tables.String(), "results/gpu-bench.svg": plot.String()}

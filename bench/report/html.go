@@ -10,7 +10,7 @@ import (
 	"io"
 )
 
-//go:embed html/page.tmpl html/style.css html/page.js
+//go:embed html/page.tmpl html/plot.tmpl html/style.css html/chart.css html/page.js
 var parts embed.FS
 
 // HTMLOptions say what a page has beside its results.
@@ -25,7 +25,7 @@ type HTMLOptions struct {
 
 // HTML writes one page about the results, which needs no other file and no network; its links lead to WritePlots's files.
 func HTML(w io.Writer, r *Results, o HTMLOptions) error {
-	style, script := part("html/style.css"), part("html/page.js")
+	style, script := part("html/style.css")+part("html/chart.css"), part("html/page.js")
 	page := struct {
 		HTMLOptions
 		*Results
@@ -45,17 +45,20 @@ func HTML(w io.Writer, r *Results, o HTMLOptions) error {
 		}
 		for _, c := range s.charts {
 			v := c.view()
-			folder := cmp.Or(o.Plots, "plots")
-			v.PNG, v.SVG = folder+"/"+c.id+".png", folder+"/"+c.id+".svg"
+			v.SVG = cmp.Or(o.Plots, "plots") + "/" + c.id + ".svg"
 			s.Figures = append(s.Figures, v)
 		}
 		page.Sections = append(page.Sections, s)
 	}
-	t, err := template.New("page.tmpl").ParseFS(parts, "html/page.tmpl")
-	if err != nil {
-		return fmt.Errorf("report: %w", err)
+	return execute(w, "page.tmpl", page)
+}
+
+func execute(w io.Writer, name string, view any) error {
+	t, err := template.ParseFS(parts, "html/*.tmpl")
+	if err == nil {
+		err = t.ExecuteTemplate(w, name, view)
 	}
-	if err := t.Execute(w, page); err != nil {
+	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
 	return nil

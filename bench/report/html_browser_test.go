@@ -6,6 +6,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"image/color"
+	"image/png"
 	"net/url"
 	"os"
 	"os/exec"
@@ -389,6 +391,37 @@ func TestHTML_InBrowser(t *testing.T) {
 		b.mouse(b.middle("#hit-rate-1 .drawing svg"), false)
 		if tip := b.tip(); (display == "none") != hidden || slices.Contains(strings.Split(tip, "\n"), name) == hidden {
 			t.Errorf("hidden %v: display %q, tooltip %q", hidden, display, tip)
+		}
+	}
+
+	// A chart is saved as a PNG picture, as it is shown.
+	eval[any](b, `HTMLAnchorElement.prototype.click = function () { window.saved = [this.download, this.href]; }`)
+	for _, id := range []string{"hit-rate-1", "host-bytes"} {
+		b.mouse(b.middle("#"+id+" button.png"), true)
+		saved := eval[[]string](b, `new Promise(done => { const wait = () => window.saved ? done(window.saved) : setTimeout(wait, 10); wait(); })`)
+		eval[any](b, `delete window.saved`)
+		data, ok := strings.CutPrefix(saved[1], "data:image/png;base64,")
+		text, err := base64.StdEncoding.DecodeString(data)
+		if err != nil || !ok || saved[0] != id+".png" {
+			t.Fatalf("%s is saved as %s: %.40s, %v", id, saved[0], saved[1], err)
+		}
+		picture, err := png.Decode(bytes.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		size, colours := picture.Bounds().Size(), map[color.Color]int{}
+		for x := range size.X {
+			for y := range size.Y {
+				colours[picture.At(x, y)]++
+			}
+		}
+		if blue := colours[color.RGBA{0x00, 0x72, 0xb2, 0xff}] + colours[color.NRGBA{0x00, 0x72, 0xb2, 0xff}]; size.X < 1600 || size.Y < 700 || blue < 1000 {
+			t.Errorf("%s: %v pixels, %d of the first series, %d colours", id, size, blue, len(colours))
+		}
+		if dir := os.Getenv("TENSORCACHE_SCREENSHOTS"); dir != "" {
+			if err := os.WriteFile(filepath.Join(dir, saved[0]), text, 0o644); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 

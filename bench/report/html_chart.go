@@ -5,11 +5,9 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"gonum.org/v1/plot/plotter"
 )
 
-// A chart is drawn twice from one description: into the page (figureView) and by gonum as a file (plot).
+// chart is what a picture shows. view lays it out; the template "drawing" draws it, in the page and in a file of its own.
 type chart struct {
 	id, title, caption string
 	x, y               axis
@@ -24,19 +22,31 @@ type chart struct {
 type axis struct {
 	label string
 	log   bool
-	// fromZero and to widen what the values span.
+	// ticks are where the axis has ticks; nil for round values.
+	ticks []float64
+	// fromZero and lo to hi widen what the values span.
 	fromZero bool
 	lo, hi   float64
 	// tick writes round values, value any.
 	tick, value func(float64) string
 }
 
+type xy struct{ X, Y float64 }
+
 // series is a curve. look numbers its colour, dashes and mark.
 type series struct {
 	name   string
-	points plotter.XYs
+	points []xy
 	look   int
+	// kind is "", solid, dashed (what a line is compared with) or dotted (limits, without marks): how the line is drawn whatever its look.
+	kind string
 }
+
+const (
+	solid  = "solid"
+	dashed = "beside"
+	dotted = "limit"
+)
 
 // barSeries has a value for each category.
 type barSeries struct {
@@ -71,13 +81,13 @@ func (a axis) within(lo, hi float64) axis   { a.lo, a.hi = lo, hi; return a }
 func (a axis) logIf(values ...float64) axis { a.log = wide(values); return a }
 func short(x float64) string                { return strconv.FormatFloat(x, 'g', 4, 64) }
 func xsOf(all []series) (xs []float64) {
-	return coordinates(all, func(p plotter.XY) float64 { return p.X })
+	return coordinates(all, func(p xy) float64 { return p.X })
 }
 func ysOf(all []series) (ys []float64) {
-	return coordinates(all, func(p plotter.XY) float64 { return p.Y })
+	return coordinates(all, func(p xy) float64 { return p.Y })
 }
 
-func coordinates(all []series, of func(plotter.XY) float64) (values []float64) {
+func coordinates(all []series, of func(xy) float64) (values []float64) {
 	for _, s := range all {
 		for _, p := range s.points {
 			values = append(values, of(p))
@@ -127,19 +137,35 @@ func (a *axis) span(values []float64) (lo, hi float64) {
 		return lo, hi
 	}
 	if t := roundTicks(lo, hi); len(t) > 1 {
-		step := t[1].Value - t[0].Value
+		step := t[1] - t[0]
 		lo, hi = step*math.Floor(lo/step+1e-9), step*math.Ceil(hi/step-1e-9)
 	}
 	return lo, hi
 }
 
-// tickValues are at most nine.
-func (a *axis) tickValues(lo, hi float64) (ticks []float64) {
-	if !a.log || lo <= 0 {
-		for _, t := range roundTicks(lo-1e-9*(hi-lo), hi+1e-9*(hi-lo)) { // the ends are ticks, but for rounding
-			ticks = append(ticks, t.Value+0) // a negative zero is written so
+// roundTicks are at most eight multiples of 1, 2 or 5 times a power of ten.
+func roundTicks(lo, hi float64) (ticks []float64) {
+	power := math.Pow(10, math.Floor(math.Log10((hi-lo)/8)))
+	step := 10 * power
+	for _, s := range []float64{1, 2, 5} {
+		if (hi-lo)/(s*power) <= 8 {
+			step = s * power
+			break
 		}
-		return ticks
+	}
+	for k := math.Ceil(lo / step); k*step <= hi; k++ {
+		ticks = append(ticks, k*step+0) // + 0 makes a negative zero positive
+	}
+	return ticks
+}
+
+// tickValues are at most nine where the axis does not say.
+func (a *axis) tickValues(lo, hi float64) (ticks []float64) {
+	if a.ticks != nil {
+		return a.ticks
+	}
+	if !a.log || lo <= 0 {
+		return roundTicks(lo-1e-9*(hi-lo), hi+1e-9*(hi-lo)) // the ends are ticks, but for rounding
 	}
 	for _, steps := range [][]float64{{1, 2, 5}, {1, 3}, {1}} {
 		ticks = nil
@@ -171,12 +197,12 @@ func (a *axis) place(x, lo, hi float64) float64 {
 }
 
 // thin keeps at most n points, the first and last among them, evenly spread along the axis.
-func thin(points plotter.XYs, a axis, n int) plotter.XYs {
+func thin(points []xy, a axis, n int) []xy {
 	if len(points) <= n {
 		return points
 	}
 	lo, hi := points[0].X, points[len(points)-1].X
-	kept, last := plotter.XYs{}, -1
+	kept, last := []xy{}, -1
 	for i, p := range points {
 		if slot := int(a.place(p.X, lo, hi) * float64(n-1)); slot != last || i == len(points)-1 {
 			kept, last = append(kept, p), slot

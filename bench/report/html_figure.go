@@ -9,8 +9,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"gonum.org/v1/plot/plotter"
 )
 
 // figureView is a chart as the page's template draws it. All lengths are in the SVG's units.
@@ -28,20 +26,20 @@ type figureView struct {
 	Legend                   []legendView
 	Header                   []string
 	Rows                     []rowView
-	PNG, SVG                 string // files beside the page
+	SVG                      string // the file beside the page
 }
 
 type (
 	tickView   struct{ At, Label string }
 	legendView struct {
-		Name string
-		Look int
-		Mark string
+		Name, Kind string
+		Look       int
+		Mark       string
 	}
 	// curveView is a path and its marks.
 	curveView struct {
-		Index, Look int
-		Path, Marks string
+		Index, Look       int
+		Kind, Path, Marks string
 	}
 	// barView is a bar, or a mark (Path) of a dot chart, and the text beside it.
 	barView struct {
@@ -96,7 +94,6 @@ func (c *chart) view() figureView {
 func (c *chart) newView() figureView {
 	return figureView{
 		ID: c.id, Title: c.title, Caption: c.caption, Width: chartWidth, XLabel: c.x.label, YLabel: c.y.label,
-		PNG: "plots/" + c.id + ".png", SVG: "plots/" + c.id + ".svg",
 	}
 }
 
@@ -122,22 +119,24 @@ func (c *chart) lineView() figureView {
 	}
 	v.Header = []string{c.x.label}
 	var at []float64 // every x of a point
-	var drawn []plotter.XYs
+	var drawn [][]xy
 	for i, s := range c.lines {
 		points := thin(s.points, c.x, drawnPoints)
 		drawn = append(drawn, points)
-		curve := curveView{Index: i, Look: s.look}
+		curve := curveView{Index: i, Look: s.look % looks, Kind: s.kind}
+		marked := len(points) <= manyPoints && s.kind != dotted
 		var path, marks strings.Builder
 		for k, p := range points {
 			fmt.Fprintf(&path, "%c%s %s", "ML"[min(k, 1)], px(atX(p.X)), px(atY(p.Y)))
-			if len(points) <= manyPoints {
+			if marked {
 				marks.WriteString(mark(s.look, atX(p.X), atY(p.Y), 3.6))
 			}
 			at = append(at, p.X)
 		}
 		curve.Path, curve.Marks = path.String(), marks.String()
 		v.Curves = append(v.Curves, curve)
-		v.Legend = append(v.Legend, legendOf(s.name, s.look, len(points) <= manyPoints))
+		v.Legend = append(v.Legend, legendOf(s.name, s.look, marked))
+		v.Legend[i].Kind = s.kind
 		v.Header = append(v.Header, s.name)
 	}
 	slices.Sort(at)
@@ -160,7 +159,7 @@ func (c *chart) lineView() figureView {
 }
 
 func legendOf(name string, look int, marked bool) legendView {
-	l := legendView{Name: name, Look: look}
+	l := legendView{Name: name, Look: look % looks}
 	if marked {
 		l.Mark = mark(look, 13, 6, 3.6)
 	}

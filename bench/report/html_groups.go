@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
 )
 
 // group is the cells that differ in their seeds only. Figures of a group are medians over its cells.
@@ -206,21 +208,12 @@ func (x *group) figures(of func(*Cell) float64) (values []float64) {
 	return values
 }
 
-func (x *group) median(of func(*Cell) float64) float64 { return middle(x.figures(of)) }
-
-// middle is the median of sorted values.
-func middle(values []float64) float64 {
-	n := len(values)
-	if n == 0 {
-		return 0
-	}
-	return (values[(n-1)/2] + values[n/2]) / 2
-}
+func (x *group) median(of func(*Cell) float64) float64 { return experiment.Median(x.figures(of)) }
 
 // written is a group's median, and its range if there are several cells.
 func (x *group) written(of func(*Cell) float64, text func(float64) string) entry {
 	v := x.figures(of)
-	e := entry{Text: text(middle(v)), Sort: fmt.Sprintf("%g", middle(v))}
+	e := entry{Text: text(experiment.Median(v)), Sort: fmt.Sprintf("%g", experiment.Median(v))}
 	if lo, hi := text(v[0]), text(v[len(v)-1]); lo != hi {
 		if number, unit, ok := strings.Cut(lo, " "); ok && strings.HasSuffix(hi, " "+unit) {
 			lo = number

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"gonum.org/v1/plot/plotter"
-
 	"github.com/tensorcache/tensorcache/bench/sim"
 )
 
@@ -61,7 +59,7 @@ func measuredCurves(g *grouping) (charts []*chart) {
 		for i, x := range f.groups {
 			s := series{name: g.name(x, append(f.keys, "budget")...), look: i}
 			for _, x := range of[x].groups {
-				s.points = append(s.points, plotter.XY{X: x.median(budget), Y: x.median(missRatio)})
+				s.points = append(s.points, xy{X: x.median(budget), Y: x.median(missRatio)})
 			}
 			sortPoints(s.points)
 			c.lines = append(c.lines, s)
@@ -72,8 +70,8 @@ func measuredCurves(g *grouping) (charts []*chart) {
 	return charts
 }
 
-func sortPoints(p plotter.XYs) {
-	slices.SortStableFunc(p, func(a, b plotter.XY) int { return cmp.Compare(a.X, b.X) })
+func sortPoints(p []xy) {
+	slices.SortStableFunc(p, func(a, b xy) int { return cmp.Compare(a.X, b.X) })
 }
 
 // simulatedCharts show the policies of a simulation: as curves, or as bars if there is one size; bytes too if they differ.
@@ -115,7 +113,7 @@ func simulatedCharts(s *SimulationFile) (charts []*chart) {
 				l := series{name: name, look: i}
 				for k := range s.Points {
 					if p := &s.Points[k]; p.Policy == name {
-						l.points = append(l.points, plotter.XY{X: size(p), Y: ratio.of(p)})
+						l.points = append(l.points, xy{X: size(p), Y: ratio.of(p)})
 					}
 				}
 				sortPoints(l.points)
@@ -167,26 +165,25 @@ func curveCharts(curves []MissRatioCurve) (charts []*chart) {
 	differ := slices.ContainsFunc(curves, func(m MissRatioCurve) bool {
 		return slices.ContainsFunc(m.Points, func(p CurvePoint) bool { return p.ByteMissRatio != 0 && p.ByteMissRatio != p.MissRatio })
 	})
-	for _, ratio := range []struct {
+	type kind struct {
 		title, name string
 		of          func(CurvePoint) float64
-		drawn       bool
-	}{
-		{"Miss-ratio curve: ", "miss ratio", func(p CurvePoint) float64 { return p.MissRatio }, true},
-		{"Byte miss-ratio curve: ", "byte miss ratio", func(p CurvePoint) float64 { return p.ByteMissRatio }, differ},
-	} {
+	}
+	kinds := []kind{{"Miss-ratio curve: ", "miss ratio", func(p CurvePoint) float64 { return p.MissRatio }}}
+	if differ {
+		kinds = append(kinds, kind{"Byte miss-ratio curve: ", "byte miss ratio", func(p CurvePoint) float64 { return p.ByteMissRatio }})
+	}
+	for _, k := range kinds {
 		of := map[string]*chart{}
 		for i := range curves {
 			m := &curves[i]
 			key := fmt.Sprint(m.inObjects(), m.Trace)
 			c := of[key]
 			if c == nil || len(c.lines) == looks {
-				c = &chart{title: ratio.title + cmp.Or(m.Trace, m.File), y: byPercent.named(ratio.name).zero()}
-				if ratio.drawn {
-					of[key], charts = c, append(charts, c)
-				}
+				c = &chart{title: k.title + cmp.Or(m.Trace, m.File), y: byPercent.named(k.name).zero()}
+				of[key], charts = c, append(charts, c)
 			}
-			c.addCurve(m, ratio.of)
+			c.addCurve(m, k.of)
 		}
 	}
 	return slices.DeleteFunc(charts, func(c *chart) bool { return len(xsOf(c.lines)) == 0 })
@@ -202,7 +199,7 @@ func (c *chart) addCurve(m *MissRatioCurve, of func(CurvePoint) float64) {
 	}
 	for _, p := range m.Points {
 		if x := m.size(p); x > 0 { // a logarithm has no place for none, of which everything misses
-			l.points = append(l.points, plotter.XY{X: x, Y: of(p)})
+			l.points = append(l.points, xy{X: x, Y: of(p)})
 		}
 	}
 	sortPoints(l.points)

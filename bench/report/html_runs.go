@@ -4,8 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	"gonum.org/v1/plot/plotter"
-
 	"github.com/tensorcache/tensorcache/bench/experiment"
 )
 
@@ -32,7 +30,7 @@ func overTime(g *grouping) section {
 	for _, f := range g.facets(with, looks) {
 		c := &chart{title: titled("Hit rate over the batches", f), x: byCount.named("batch"), y: byPercent.named("hit rate")}
 		for i, x := range f.groups {
-			c.lines = append(c.lines, series{g.name(x, f.keys...), batches(x), i})
+			c.lines = append(c.lines, series{name: g.name(x, f.keys...), points: batches(x), look: i})
 		}
 		charts = append(charts, c)
 	}
@@ -41,7 +39,7 @@ func overTime(g *grouping) section {
 }
 
 // batches is the median hit rate of each point that every cell with a series has, at its last batch.
-func batches(x *group) (points plotter.XYs) {
+func batches(x *group) (points []xy) {
 	var all [][]float64
 	n, each := 0, 1
 	for _, c := range x.cells {
@@ -58,8 +56,7 @@ func batches(x *group) (points plotter.XYs) {
 		for _, h := range all {
 			values = append(values, h[i])
 		}
-		slices.Sort(values)
-		points = append(points, plotter.XY{X: float64((i + 1) * each), Y: middle(values)})
+		points = append(points, xy{X: float64((i + 1) * each), Y: experiment.Median(values)})
 	}
 	return points
 }
@@ -119,7 +116,7 @@ func latencies(g *grouping) section {
 			c := &chart{title: titled("Batches that took at most so long", f), y: byPercent.named("share of batches").within(0, 1)}
 			for i, x := range f.groups {
 				h, n := histogramOf(x)
-				c.lines = append(c.lines, series{g.name(x, f.keys...), cumulated(h, n), i})
+				c.lines = append(c.lines, series{name: g.name(x, f.keys...), points: cumulated(h, n), look: i})
 			}
 			c.x = byTime.named("time of a batch").logIf(xsOf(c.lines)...)
 			charts = append(charts, c)
@@ -168,13 +165,13 @@ func histogramOf(x *group) (sum experiment.Histogram, n int64) {
 
 // cumulated is the share of the values that are not above each bound, from the last bound that none is below to the first
 // that all are.
-func cumulated(h experiment.Histogram, n int64) (points plotter.XYs) {
+func cumulated(h experiment.Histogram, n int64) (points []xy) {
 	below := int64(0)
 	for i, b := range h.Bounds {
 		below += h.Counts[i]
-		p := plotter.XY{X: b, Y: float64(below) / float64(n)}
+		p := xy{X: b, Y: float64(below) / float64(n)}
 		if below == 0 && b > 0 {
-			points = plotter.XYs{p}
+			points = []xy{p}
 			continue
 		}
 		if b > 0 {

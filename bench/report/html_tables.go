@@ -41,23 +41,11 @@ func gpuResults(r *Results) section {
 	}
 	var charts []*chart
 	for _, f := range r.GPUs {
-		for _, p := range []struct {
-			title  string
-			curves []curve
-		}{{"Hits: rows from device memory", hitCurves(f.Report)}, {"Misses: rows from host memory", missCurves(f.Report)}} {
-			c := &chart{title: p.title, y: byNumber.named("GB/s of output").zero()}
-			for _, l := range p.curves {
-				if len(l.points) > 0 {
-					c.lines = append(c.lines, series{l.name, l.points, len(c.lines)})
-				}
-			}
+		for _, c := range gpuCharts(f.Report) {
 			if len(r.GPUs) > 1 {
 				c.title += ": " + f.File
 			}
-			c.x = byCount.named("row bytes").logIf(xsOf(c.lines)...)
-			if len(c.lines) > 0 {
-				charts = append(charts, c)
-			}
+			charts = append(charts, c)
 		}
 		t := tableView{Caption: f.File + ": " + machine(f.Report), Header: []string{"case", "rows", "row bytes", "batch", "value", "unit", "baseline", "ratio", "goal", "reached"}, Texts: 2, Folded: true}
 		for i := range f.Report.Results {

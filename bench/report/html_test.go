@@ -15,8 +15,6 @@ import (
 	"strings"
 	"testing"
 
-	"gonum.org/v1/plot/plotter"
-
 	"github.com/tensorcache/tensorcache/bench/experiment"
 )
 
@@ -294,17 +292,15 @@ func TestHTML_Deterministic(t *testing.T) {
 	}
 	for _, l := range links {
 		body := plots[0][l[1]]
-		if !strings.HasPrefix(body, "\x89PNG") && !strings.HasPrefix(body, "<?xml") {
+		if !strings.HasPrefix(body, "<?xml") || strings.Contains(body, "var(") || strings.Contains(body, "ZgotmplZ") {
 			t.Errorf("%s is no picture", l[1])
 		}
-		if strings.HasSuffix(l[1], ".svg") {
-			for d := xml.NewDecoder(strings.NewReader(body)); ; {
-				if _, err := d.Token(); errors.Is(err, io.EOF) {
-					break
-				} else if err != nil {
-					t.Errorf("%s: %v", l[1], err)
-					break
-				}
+		for d := xml.NewDecoder(strings.NewReader(body)); ; {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Errorf("%s: %v", l[1], err)
+				break
 			}
 		}
 	}
@@ -450,9 +446,9 @@ func TestGrouping_Facets(t *testing.T) {
 
 func TestChart_ThinAndSpan(t *testing.T) {
 	t.Parallel()
-	var points plotter.XYs
+	var points []xy
 	for i := range 10000 {
-		points = append(points, plotter.XY{X: float64(i + 1), Y: 0.5})
+		points = append(points, xy{X: float64(i + 1), Y: 0.5})
 	}
 	for _, a := range []axis{{}, {log: true}} {
 		kept := thin(points, a, 100)

@@ -14,10 +14,10 @@ import (
 // Plan prints how many bytes each policy and codec need.
 func Plan(w io.Writer, p *experiment.PlanResult) error {
 	out := &printer{w: w}
-	out.printf("%-10s %s: %s rows of %s B, %s\n", "table", p.Table.Name, count(p.Table.Rows), count(int64(p.Table.RowBytes)), bytesOf(p.Table.Rows*int64(p.Table.RowBytes)))
-	out.printf("%-10s %s, %s, %s lookups of %s rows; trained on %s\n", "workload", p.Workload.Kind, plural(p.Workload.Batches, "batch", "batches"),
+	out.line("table", "%s: %s rows of %s B, %s", p.Table.Name, count(p.Table.Rows), count(int64(p.Table.RowBytes)), bytesOf(p.Table.Rows*int64(p.Table.RowBytes)))
+	out.line("workload", "%s, %s, %s lookups of %s rows; trained on %s", p.Workload.Kind, plural(p.Workload.Batches, "batch", "batches"),
 		count(p.Workload.Lookups), count(p.Workload.Rows), plural(p.Workload.TrainingBatches, "batch", "batches"))
-	out.printf("%-10s hit rate %s\n\n", "target", percent(p.Target))
+	out.line("target", "hit rate %s\n", percent(p.Target))
 
 	header := []any{"policy", "codec", "ratio", "rows", "budget", "metadata", "beside", "total", "predicted"}
 	checked, unreached, simulated := false, false, false

@@ -32,46 +32,28 @@ func Run(w io.Writer, r *experiment.Result) error {
 	t := newTable("", "this cache", "uncompressed, same budget")
 	t.AppendRows(rows)
 
-	lines := [][2]string{
-		{"table", fmt.Sprintf("%s: %s rows of %s B (%s), %s", r.Table.Name, count(r.Table.Rows), count(int64(r.Table.RowBytes)), r.Table.DType, bytesOf(r.Table.Rows*int64(r.Table.RowBytes)))},
-		{"device", fmt.Sprintf("%d × %s (%s)", r.Device.Count, r.Device.Kind, r.Device.Name)},
-		{"workload", fmt.Sprintf("%s, %s, %s", r.Workload.Kind, plural(r.Workload.Batches, "batch", "batches"), plural(int(r.Workload.IDs), "ID", "IDs"))},
-		{"admission", c.Policy + training(r)},
-		{"codec", chosen(r)},
-		{"budget", fmt.Sprintf("%s: payload %s, metadata %s; beside it %s", bytesOf(c.BudgetBytes), bytesOf(c.PayloadBytes), bytesOf(c.MetadataBytes), beside(r))},
-	}
+	out := &printer{w: w}
+	out.line("table", "%s: %s rows of %s B (%s), %s", r.Table.Name, count(r.Table.Rows), count(int64(r.Table.RowBytes)), r.Table.DType, bytesOf(r.Table.Rows*int64(r.Table.RowBytes)))
+	out.line("device", "%d × %s (%s)", r.Device.Count, r.Device.Kind, r.Device.Name)
+	out.line("workload", "%s, %s, %s", r.Workload.Kind, plural(r.Workload.Batches, "batch", "batches"), plural(int(r.Workload.IDs), "ID", "IDs"))
+	out.line("admission", "%s%s", c.Policy, training(r))
+	out.line("codec", "%s", chosen(r))
+	out.line("budget", "%s: payload %s, metadata %s; beside it %s", bytesOf(c.BudgetBytes), bytesOf(c.PayloadBytes), bytesOf(c.MetadataBytes), beside(r))
 	if h := r.HostMemory; h != nil {
-		lines = append(lines, [2]string{"host nodes", onNodes(h)})
+		out.line("host nodes", "%s", onNodes(h))
 	}
-	for _, l := range lines {
-		if _, err := fmt.Fprintf(w, "%-10s %s\n", l[0], l[1]); err != nil {
-			return err
-		}
-	}
-	if _, err := fmt.Fprintf(w, "\n%s\n\n", t.Render()); err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintf(w, "%-10s %s of %s lookups:%s\n", "misses", count(q.Misses), count(q.Lookups), reasons(r)); err != nil {
-		return err
-	}
+	out.printf("\n%s\n\n", t.Render())
+	out.line("misses", "%s of %s lookups:%s", count(q.Misses), count(q.Lookups), reasons(r))
 	if r.Device.Count > 1 {
 		share := func(n int64) string { return percent(float64(n) / float64(max(1, q.Lookups))) }
-		if _, err := fmt.Fprintf(w, "%-10s %s from the own slab, %s from a peer's, %s from the host\n", "read",
-			share(q.HitsBySlab.Local), share(q.HitsBySlab.Peer), share(q.Misses)); err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintf(w, "%-10s %s\n", "placement", placed(r.Placement)); err != nil {
-			return err
-		}
+		out.line("read", "%s from the own slab, %s from a peer's, %s from the host", share(q.HitsBySlab.Local), share(q.HitsBySlab.Peer), share(q.Misses))
+		out.line("placement", "%s", placed(r.Placement))
 	}
-	if err := online(w, r.Online); err != nil {
-		return err
-	}
+	online(out, r.Online)
 	if r.VerifiedRows > 0 {
-		_, err := fmt.Fprintf(w, "%-10s %s rows compared with their source, %s differ\n", "verified", count(r.VerifiedRows), count(r.Mismatches))
-		return err
+		out.line("verified", "%s rows compared with their source, %s differ", count(r.VerifiedRows), count(r.Mismatches))
 	}
-	return nil
+	return out.err
 }
 
 // onNodes says on which memory nodes the host tier lies, and why.
@@ -106,18 +88,17 @@ func placed(p *experiment.Placed) string {
 }
 
 // online prints how the cache changed.
-func online(w io.Writer, o *experiment.OnlineResult) error {
+func online(out *printer, o *experiment.OnlineResult) {
 	if o == nil {
-		return nil
+		return
 	}
-	_, err := fmt.Fprintf(w, "%-10s %s: %s admitted, %s evicted, %s written; %s observed, %s lost\n", "refreshed",
+	out.line("refreshed", "%s: %s admitted, %s evicted, %s written; %s observed, %s lost",
 		plural(int(o.Cycles), "cycle", "cycles"), plural(int(o.AdmittedRows), "row", "rows"), count(o.EvictedRows), bytesOf(o.RefreshedBytes),
 		plural(int(o.SampledAccesses), "access", "accesses"), count(o.LostAccesses))
-	if d := o.Drift; d != nil && err == nil {
-		_, err = fmt.Fprintf(w, "%-10s %s: a static cache hits %s, the best of each phase %s; this one reaches %.3f of that\n", "drift",
+	if d := o.Drift; d != nil {
+		out.line("drift", "%s: a static cache hits %s, the best of each phase %s; this one reaches %.3f of that",
 			plural(d.Phases, "phase", "phases"), percent(d.StaticHitRatio), percent(d.OptimalHitRatio), d.Share)
 	}
-	return err
 }
 
 func training(r *experiment.Result) string {
@@ -199,13 +180,29 @@ func Compress(w io.Writer, results []experiment.CodecResult) error {
 		}
 		t.AppendRow(append(row, r.RoundTrip))
 	}
+	out := &printer{w: w}
 	if len(results) > 0 {
-		if _, err := fmt.Fprintf(w, "%s rows of %s B, speeds on one core\n", count(int64(results[0].Rows)), count(int64(results[0].RowBytes))); err != nil {
-			return err
-		}
+		out.printf("%s rows of %s B, speeds on one core\n", count(int64(results[0].Rows)), count(int64(results[0].RowBytes)))
 	}
-	_, err := fmt.Fprintln(w, t.Render())
-	return err
+	out.printf("%s\n", t.Render())
+	return out.err
+}
+
+// printer keeps the first error.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) printf(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format, args...)
+	}
+}
+
+// line prints a value with its name in front, in a column of its own.
+func (p *printer) line(name, format string, args ...any) {
+	p.printf("%-10s %s\n", name, fmt.Sprintf(format, args...))
 }
 
 // newTable returns a table whose columns but the first are aligned to the right.
@@ -214,11 +211,7 @@ func newTable(header ...any) table.Writer {
 	t.SetStyle(table.StyleLight)
 	t.Style().Format.Header = text.FormatDefault
 	t.AppendHeader(header)
-	var columns []table.ColumnConfig
-	for i := range header[1:] {
-		columns = append(columns, table.ColumnConfig{Number: i + 2, Align: text.AlignRight, AlignHeader: text.AlignRight})
-	}
-	t.SetColumnConfigs(columns)
+	alignLeft(t, 1)
 	return t
 }
 

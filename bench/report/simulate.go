@@ -33,27 +33,23 @@ func Simulation(w io.Writer, s *sim.Simulation) error {
 		last = r.Policy
 		t.AppendRow(append(row, rate(r.RequestsPerSecond)))
 	}
-	if err := sourceLine(w, &s.Source); err != nil {
-		return err
+	out := &printer{w: w}
+	out.source(&s.Source)
+	out.printf("\n%s\n", t.Render())
+	if larger {
+		out.printf("* holds the whole working set\n")
 	}
-	_, err := fmt.Fprintf(w, "\n%s\n", t.Render())
-	if larger && err == nil {
-		_, err = fmt.Fprintln(w, "* holds the whole working set")
-	}
-	return err
+	return out.err
 }
 
 // Curve prints a miss-ratio curve.
 func Curve(w io.Writer, c *sim.Curve) error {
-	if err := sourceLine(w, &c.Source); err != nil {
-		return err
-	}
+	out := &printer{w: w}
+	out.source(&c.Source)
 	if c.Method == sim.CurveExact {
-		if _, err := fmt.Fprintf(w, "%-10s exact LRU\n", "curve"); err != nil {
-			return err
-		}
-	} else if _, err := fmt.Fprintf(w, "%-10s LRU by SHARDS from %s IDs; miss ratios are off by %.4f on average\n", "curve", count(c.SampledIDs), c.Error); err != nil {
-		return err
+		out.line("curve", "exact LRU")
+	} else {
+		out.line("curve", "LRU by SHARDS from %s IDs; miss ratios are off by %.4f on average", count(c.SampledIDs), c.Error)
 	}
 	header := []any{"cache", "of working set", "miss ratio"}
 	if !c.UnitSize {
@@ -71,14 +67,12 @@ func Curve(w io.Writer, c *sim.Curve) error {
 		}
 		t.AppendRow(row)
 	}
-	_, err := fmt.Fprintf(w, "\n%s\n", t.Render())
-	return err
+	out.printf("\n%s\n", t.Render())
+	return out.err
 }
 
-func sourceLine(w io.Writer, s *sim.Source) error {
-	_, err := fmt.Fprintf(w, "%-10s %s: %s, %s, working set %s\n", "trace", s.Trace,
-		plural(int(s.Requests), "request", "requests"), plural(int(s.IDs), "ID", "IDs"), sizeOf(s, s.WorkingSet))
-	return err
+func (p *printer) source(s *sim.Source) {
+	p.line("trace", "%s: %s, %s, working set %s", s.Trace, plural(int(s.Requests), "request", "requests"), plural(int(s.IDs), "ID", "IDs"), sizeOf(s, s.WorkingSet))
 }
 
 // sizeOf is a cache size, in bytes or objects.

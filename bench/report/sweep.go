@@ -35,11 +35,10 @@ func Sweep(w io.Writer, cells []experiment.Summary) error {
 			percent(c.UncompressedHitRatio), bytesOf(int64(c.HostBytesMoved)), bytesOf(int64(c.UncompressedHostBytesMoved)),
 			rate(c.LookupsPerSecond), time.Duration(c.LatencyP50*float64(time.Millisecond)).Round(10*time.Microsecond).String()))
 	}
+	out := &printer{w: w}
 	if seeds > 1 {
-		if _, err := fmt.Fprintf(w, "medians over %d seeds\n", seeds); err != nil {
-			return err
-		}
+		out.printf("medians over %d seeds\n", seeds)
 	}
-	_, err := fmt.Fprintln(w, t.Render())
-	return err
+	out.printf("%s\n", t.Render())
+	return out.err
 }

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"io"
 	"strings"
 
@@ -39,30 +38,24 @@ func NewTraceInfo(file string, a trace.About, s trace.Summary) TraceInfo {
 
 // Trace prints what is in a trace.
 func Trace(w io.Writer, t TraceInfo) error {
-	lines := [][2]string{
-		{"trace", t.File},
-		{"format", t.Format + ": " + strings.Join(t.Holds, ", ")},
-		{"requests", fmt.Sprintf("%s: %s gets, %s sets, %s deletes", count(t.Requests), count(t.Gets), count(t.Sets), count(t.Deletes))},
-		{"IDs", fmt.Sprintf("%s in gets, %s of them once; %d to %d", count(t.IDs), count(t.OnceIDs), t.SmallestID, t.LargestID)},
-		{"cold", percent(t.ColdMissRatio) + " of gets miss in any cache that begins empty"},
-	}
+	out := &printer{w: w}
+	out.line("trace", "%s", t.File)
+	out.line("format", "%s: %s", t.Format, strings.Join(t.Holds, ", "))
+	out.line("requests", "%s: %s gets, %s sets, %s deletes", count(t.Requests), count(t.Gets), count(t.Sets), count(t.Deletes))
+	out.line("IDs", "%s in gets, %s of them once; %d to %d", count(t.IDs), count(t.OnceIDs), t.SmallestID, t.LargestID)
+	out.line("cold", "%s of gets miss in any cache that begins empty", percent(t.ColdMissRatio))
 	if t.LargestBytes > 0 {
-		lines = append(lines, [2]string{"bytes", fmt.Sprintf("%s requested, working set %s, objects %s to %s",
-			bytesOf(int64(t.RequestedBytes)), bytesOf(int64(t.WorkingSetBytes)), bytesOf(t.SmallestBytes), bytesOf(t.LargestBytes))})
+		out.line("bytes", "%s requested, working set %s, objects %s to %s",
+			bytesOf(int64(t.RequestedBytes)), bytesOf(int64(t.WorkingSetBytes)), bytesOf(t.SmallestBytes), bytesOf(t.LargestBytes))
 	}
 	if t.LastTime != t.FirstTime {
-		lines = append(lines, [2]string{"time", fmt.Sprintf("%d to %d", t.FirstTime, t.LastTime)})
+		out.line("time", "%d to %d", t.FirstTime, t.LastTime)
 	}
 	if n := t.Hits + t.Misses; n > 0 {
-		lines = append(lines, [2]string{"captured", fmt.Sprintf("%s hits, %s misses: %s hit", count(t.Hits), count(t.Misses), percent(float64(t.Hits)/float64(n)))})
+		out.line("captured", "%s hits, %s misses: %s hit", count(t.Hits), count(t.Misses), percent(float64(t.Hits)/float64(n)))
 	}
 	if t.Rate < 1 || t.LostAccesses > 0 {
-		lines = append(lines, [2]string{"sampled", fmt.Sprintf("%s, rate %g; %s accesses lost", t.Sampling, t.Rate, count(t.LostAccesses))})
+		out.line("sampled", "%s, rate %g; %s accesses lost", t.Sampling, t.Rate, count(t.LostAccesses))
 	}
-	for _, l := range lines {
-		if _, err := fmt.Fprintf(w, "%-10s %s\n", l[0], l[1]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return out.err
 }

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/sim/demand"
 	"github.com/tensorcache/tensorcache/bench/trace"
 	"github.com/tensorcache/tensorcache/cache/mrc"
+	"github.com/tensorcache/tensorcache/internal/faults"
 )
 
 // CurveConfig says which miss-ratio curve of LRU to compute from a trace.
@@ -61,23 +61,14 @@ const minCurveIDs = 8 * curveParts
 
 // Validate reports every field out of range.
 func (c *CurveConfig) Validate() error {
-	errs := c.validateSource()
-	if c.Method != CurveExact && c.Method != CurveShards {
-		errs = append(errs, fmt.Errorf("--mrc (%q) must be %s or %s", c.Method, CurveExact, CurveShards))
-	}
-	if c.Method == CurveExact && (c.Rate != 0 || c.MaxIDs != 0) {
-		errs = append(errs, errors.New("--mrc exact samples nothing: --shards-rate and --shards-ids are for --mrc shards"))
-	}
-	if !(c.Rate >= 0 && c.Rate <= 1) {
-		errs = append(errs, fmt.Errorf("--shards-rate (%g) must be above 0 and at most 1", c.Rate))
-	}
-	if c.MaxIDs != 0 && c.MaxIDs < minCurveIDs {
-		errs = append(errs, fmt.Errorf("--shards-ids (%d) must be at least %d", c.MaxIDs, minCurveIDs))
-	}
-	if c.Points < 0 || c.Points > 1_000_000 {
-		errs = append(errs, fmt.Errorf("--points (%d) must be 1 to 1000000", c.Points))
-	}
-	return errors.Join(errs...)
+	var f faults.List
+	c.validateSource(&f)
+	f.If(c.Method != CurveExact && c.Method != CurveShards, "--mrc (%q) must be %s or %s", c.Method, CurveExact, CurveShards)
+	f.If(c.Method == CurveExact && (c.Rate != 0 || c.MaxIDs != 0), "--mrc exact samples nothing: --shards-rate and --shards-ids are for --mrc shards")
+	f.If(!(c.Rate >= 0 && c.Rate <= 1), "--shards-rate (%g) must be above 0 and at most 1", c.Rate)
+	f.If(c.MaxIDs != 0 && c.MaxIDs < minCurveIDs, "--shards-ids (%d) must be at least %d", c.MaxIDs, minCurveIDs)
+	f.If(c.Points < 0 || c.Points > 1_000_000, "--points (%d) must be 1 to 1000000", c.Points)
+	return f.Err()
 }
 
 // MissRatios reads the trace and computes the curve in one pass over it.

@@ -7,9 +7,9 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// mapOrder keeps a hashmap as the cache does, because of the order that rows lie in it: rows that the policy does not rank
-// are evicted in that order. It is nearly that of their hashes, but a row that comes back may lie elsewhere. The order of
-// hashes itself would keep the same stale rows for ever: on reddit, LRU at 60 % hits 1.7 points less then.
+// mapOrder keeps a hashmap as the cache does, for the order of its entries: rows that the policy does not rank are evicted in
+// that order. It is nearly the order of their hashes, but a row that comes back may get another place. With the order of
+// hashes itself, the same stale rows would stay for ever: on reddit, LRU at 60 % would hit 1.7 points less.
 type mapOrder struct {
 	index  *hashmap.Map
 	erased []uint64 // keys whose map slots say why they are gone, oldest first

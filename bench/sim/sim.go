@@ -1,19 +1,18 @@
-// Package sim finds out, without a cache, what one would miss. [Run] runs an admission policy over a stream of batches, with a
-// model of a cache that is refreshed on line: no rows, no devices, only the set of admitted rows and their slot bytes; it
-// is what docs/admission.md is measured with. [Simulate] runs policies over a trace, at many cache sizes side by side: those
+// Package sim computes what a cache would miss, without a cache. [Run] runs an admission policy over a stream of batches, with a
+// model of a cache that is refreshed as it runs: no row contents and no devices, only the set of admitted rows and their slot
+// bytes. The figures of docs/admission.md come from it. [Simulate] runs policies over a trace, at many cache sizes side by side: those
 // of package demand, whose caches are filled on every miss, and admission policies by Run. [MissRatios] computes LRU's whole
 // miss-ratio curve from a trace. Nothing here is safe for concurrent use.
 package sim
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/faults"
 )
 
 // Stream is a sequence of batches over one table, and what its rows weigh.
@@ -22,14 +21,14 @@ type Stream struct {
 	// Batches are all accesses; the first Warmup are not measured.
 	Batches workload.Workload
 	Warmup  int
-	// Phase is the number of batches, from the first measured one, that a static-optimal of its own is taken for; 0: all.
+	// Phase is the number of batches between two changes of the hot rows, counted from the first measured batch; 0: they do not change.
 	Phase int
 	// Slot and Stored are the slot bytes and stored bytes of each row.
 	Slot, Stored []uint32
 	// Capacity is the slot bytes of the cache.
 	Capacity int64
-	// Entries is how many rows the cache's hashmap is for, which says in what order rows are evicted that the policy does not
-	// rank. Default 0: those of the highest numbers first.
+	// Entries is the number of rows that the cache's hashmap is made for. Rows that the policy does not rank are evicted in the
+	// order of that hashmap. Default 0: those of the highest numbers first.
 	Entries int64
 	// Graph is what was sampled; without one, policies that learn from it cannot run.
 	Graph *workload.Graph
@@ -54,39 +53,21 @@ type Options struct {
 
 // EnsureDefaults replaces zero fields by their defaults.
 func (o *Options) EnsureDefaults() {
-	if o.Every == 0 {
-		o.Every = 4
-	}
-	if o.Churn == 0 {
-		o.Churn = 1
-	}
-	if o.Evict == 0 {
-		o.Evict = 1
-	}
-	if o.Sampling == 0 {
-		o.Sampling = 1
-	}
+	o.Every = cmp.Or(o.Every, 4)
+	o.Churn = cmp.Or(o.Churn, 1)
+	o.Evict = cmp.Or(o.Evict, 1)
+	o.Sampling = cmp.Or(o.Sampling, 1)
 }
 
 // Validate reports every field out of range.
 func (o *Options) Validate() error {
-	var errs []error
-	if o.FillAfter < 0 {
-		errs = append(errs, fmt.Errorf("sim: FillAfter (%d) must not be negative", o.FillAfter))
-	}
-	if o.Every < 1 {
-		errs = append(errs, fmt.Errorf("sim: Every (%d) must be at least 1", o.Every))
-	}
-	if !(o.Churn > 0) {
-		errs = append(errs, fmt.Errorf("sim: Churn (%g) must be above 0", o.Churn))
-	}
-	if !(o.Evict > 0) {
-		errs = append(errs, fmt.Errorf("sim: Evict (%g) must be above 0", o.Evict))
-	}
-	if !(o.Sampling > 0 && o.Sampling <= 1) {
-		errs = append(errs, fmt.Errorf("sim: Sampling (%g) must be above 0 and at most 1", o.Sampling))
-	}
-	return errors.Join(errs...)
+	f := faults.List{}
+	f.If(o.FillAfter < 0, "sim: FillAfter (%d) must not be negative", o.FillAfter)
+	f.If(o.Every < 1, "sim: Every (%d) must be at least 1", o.Every)
+	f.If(!(o.Churn > 0), "sim: Churn (%g) must be above 0", o.Churn)
+	f.If(!(o.Evict > 0), "sim: Evict (%g) must be above 0", o.Evict)
+	f.If(!(o.Sampling > 0 && o.Sampling <= 1), "sim: Sampling (%g) must be above 0 and at most 1", o.Sampling)
+	return f.Err()
 }
 
 // Outcome is what a policy achieved over the measured batches.
@@ -253,47 +234,4 @@ func (c *cache) cached(yield func(int64) bool) {
 			return
 		}
 	}
-}
-
-// Optimal returns what static-optimal achieves in the measured batches, chosen anew for each phase with that phase's own
-// accesses: the ceiling for a cache that does not change within a phase.
-func Optimal(s *Stream) *Outcome {
-	phase := s.Phase
-	if phase == 0 {
-		phase = s.Batches.Batches()
-	}
-	out := &Outcome{}
-	cursor := s.Batches.NewCursor()
-	counts := make([]int64, len(s.Slot))
-	var rows []int64
-	for first := s.Warmup; first < s.Batches.Batches(); first += phase {
-		clear(counts)
-		for i := first; i < min(first+phase, s.Batches.Batches()); i++ {
-			rows = cursor.Batch(i, rows[:0])
-			for _, r := range rows {
-				counts[r]++
-			}
-			out.Lookups += int64(len(rows))
-		}
-		var order []int64
-		for r, n := range counts {
-			if n > 0 {
-				order = append(order, int64(r))
-			}
-		}
-		slices.SortFunc(order, func(a, b int64) int {
-			if c := cmp.Compare(counts[b]*int64(s.Slot[a]), counts[a]*int64(s.Slot[b])); c != 0 {
-				return c
-			}
-			return cmp.Compare(a, b)
-		})
-		room := s.Capacity
-		for _, r := range order {
-			if room -= int64(s.Slot[r]); room < 0 {
-				break
-			}
-			out.Hits += counts[r]
-		}
-	}
-	return out
 }

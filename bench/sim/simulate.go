@@ -1,8 +1,8 @@
 package sim
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -18,6 +18,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/trace"
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/internal/faults"
 )
 
 // Config says what to simulate on a trace. Fields go by the names of their flags.
@@ -101,11 +102,12 @@ type job struct {
 	admission *admission.Spec
 }
 
-func (c *Config) policies() (jobs []job, errs []error) {
+func (c *Config) policies() (jobs []job, err error) {
+	var f faults.List
 	known := PolicyNames()
 	for _, name := range c.Policies {
 		if !slices.Contains(known, name) {
-			errs = append(errs, fmt.Errorf("unknown policy (%q) must be one of %s", name, strings.Join(known, ", ")))
+			f.Addf("unknown policy (%q) must be one of %s", name, strings.Join(known, ", "))
 			continue
 		}
 		if p, err := demand.Lookup(name); err == nil {
@@ -113,47 +115,33 @@ func (c *Config) policies() (jobs []job, errs []error) {
 			continue
 		}
 		spec, err := admission.Lookup(strings.TrimPrefix(name, admissionPrefix))
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
+		f.Add(err)
 		jobs = append(jobs, job{name: name, admission: &spec})
 	}
-	return jobs, errs
+	return jobs, f.Err()
 }
 
 // Validate reports every field out of range, before anything is read.
 func (c *Config) Validate() error {
-	_, errs := c.policies()
-	if len(c.Policies) == 0 {
-		errs = append(errs, errors.New("--policy must name at least one policy"))
-	}
-	errs = append(errs, c.validateSource()...)
-	if len(c.Sizes) == 0 {
-		errs = append(errs, errors.New("--sizes must name at least one size"))
-	}
-	if c.RefreshRequests < 0 {
-		errs = append(errs, fmt.Errorf("--refresh-requests (%d) must not be negative", c.RefreshRequests))
-	}
-	if c.Workers < 0 {
-		errs = append(errs, fmt.Errorf("--workers (%d) must not be negative", c.Workers))
-	}
-	return errors.Join(errs...)
+	var f faults.List
+	_, err := c.policies()
+	f.Add(err)
+	f.If(len(c.Policies) == 0, "--policy must name at least one policy")
+	c.validateSource(&f)
+	f.If(len(c.Sizes) == 0, "--sizes must name at least one size")
+	f.If(c.RefreshRequests < 0, "--refresh-requests (%d) must not be negative", c.RefreshRequests)
+	f.If(c.Workers < 0, "--workers (%d) must not be negative", c.Workers)
+	return f.Err()
 }
 
-func (c *Config) validateSource() (errs []error) {
-	if c.Trace == "" {
-		errs = append(errs, errors.New("--trace must name a file"))
-	}
-	if c.Format != "" && !slices.ContainsFunc(trace.Formats(), func(f string) bool { return strings.EqualFold(f, c.Format) }) {
-		errs = append(errs, fmt.Errorf("--format (%q) must be one of %s", c.Format, strings.Join(trace.Formats(), ", ")))
-	}
+func (c *Config) validateSource(f *faults.List) {
+	f.If(c.Trace == "", "--trace must name a file")
+	known := slices.ContainsFunc(trace.Formats(), func(name string) bool { return strings.EqualFold(name, c.Format) })
+	f.If(c.Format != "" && !known, "--format (%q) must be one of %s", c.Format, strings.Join(trace.Formats(), ", "))
 	for _, size := range c.Sizes {
-		if _, err := c.size(size, 1<<40); err != nil {
-			errs = append(errs, err)
-		}
+		_, err := c.size(size, 1<<40)
+		f.Add(err)
 	}
-	return errs
 }
 
 // size returns the cache size that a text means for a working set.
@@ -236,17 +224,16 @@ func Simulate(ctx context.Context, c Config, bar Progress) (*Simulation, error) 
 	}
 	var stream *Stream
 	if slices.ContainsFunc(jobs, func(j job) bool { return j.admission != nil }) {
-		stream = c.stream(t)
+		if stream, err = c.stream(t); err != nil {
+			return nil, err
+		}
 	}
 
 	bar.Stage("simulating", len(jobs))
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	out := &Simulation{Source: source, Results: make([]Result, len(jobs))}
-	workers := c.Workers
-	if workers == 0 {
-		workers = runtime.GOMAXPROCS(0)
-	}
+	workers := cmp.Or(c.Workers, runtime.GOMAXPROCS(0))
 	next := make(chan int)
 	var wg sync.WaitGroup
 	for range min(workers, len(jobs)) {
@@ -308,21 +295,22 @@ func (c *Config) run(ctx context.Context, j job, t *demand.Trace, stream *Stream
 	return nil
 }
 
-// stream returns the trace's gets as batches, one between any two refreshes.
-func (c *Config) stream(t *demand.Trace) *Stream {
-	g := &gets{ids: t.IDs, batch: c.RefreshRequests}
+// stream returns the trace's gets as batches, one between any two refreshes. REQUIRES: there is one.
+func (c *Config) stream(t *demand.Trace) (*Stream, error) {
+	ids := t.IDs
 	if t.Ops != nil {
-		g.ids = nil
+		ids = nil
 		for i, op := range t.Ops {
 			if op == trace.Get {
-				g.ids = append(g.ids, t.IDs[i])
+				ids = append(ids, t.IDs[i])
 			}
 		}
 	}
-	if g.batch == 0 {
-		g.batch = max(256, len(g.ids)/250)
+	gets, err := workload.NewReplay(ids, cmp.Or(c.RefreshRequests, max(256, len(ids)/250)))
+	if err != nil {
+		return nil, err
 	}
-	s := &Stream{Name: c.Trace, Batches: g, Slot: make([]uint32, t.Rows)}
+	s := &Stream{Name: c.Trace, Batches: gets, Slot: make([]uint32, t.Rows)}
 	for r := range s.Slot {
 		s.Slot[r] = 1
 		if t.Sizes != nil {
@@ -330,23 +318,5 @@ func (c *Config) stream(t *demand.Trace) *Stream {
 		}
 	}
 	s.Stored = s.Slot
-	return s
-}
-
-// gets is a trace's gets as a workload.
-type gets struct {
-	ids   []uint32
-	batch int
-}
-
-var _ workload.Workload = (*gets)(nil)
-
-func (g *gets) Kind() string               { return "trace" }
-func (g *gets) Batches() int               { return (len(g.ids) + g.batch - 1) / g.batch }
-func (g *gets) NewCursor() workload.Cursor { return g }
-func (g *gets) Batch(i int, dst []int64) []int64 {
-	for _, id := range g.ids[i*g.batch : min((i+1)*g.batch, len(g.ids))] {
-		dst = append(dst, int64(id))
-	}
-	return dst
+	return s, nil
 }

@@ -1,7 +1,6 @@
 // Package telemetry sets up OpenTelemetry for a command, by the standard OTEL_* environment variables, and Prometheus's endpoint.
 //
-// What cannot be delivered is dropped and counted: exporters never fail a run, and hold it up for [Patience] at most where they
-// are flushed.
+// What cannot be delivered is dropped and counted. Exporters never fail a run, and a flush delays it by at most [Patience].
 package telemetry
 
 import (
@@ -31,7 +30,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// Patience is how long Flush and Close wait for exporters, each.
+// Patience is how long each of Flush and Close waits for exporters.
 const Patience = 3 * time.Second
 
 // Options say what is set up.
@@ -55,7 +54,7 @@ type Telemetry struct {
 	ended, delivered atomic.Int64 // sampled spans
 	mu               struct {
 		sync.Mutex
-		impatient bool  // a flush has run out of time: no other one is waited for
+		impatient bool  // a flush has timed out: later ones are not waited for
 		failures  int   // of exporters
 		last      error // of those
 		spans     error // why the last spans that were not delivered were not
@@ -88,8 +87,8 @@ func settings(signal string) string {
 	return strings.Join(set, ", ")
 }
 
-// Start sets the global providers as the environment and the options say; where they say nothing, it leaves them alone. An error
-// is for settings that make no sense, or an address that cannot be listened on. Close ends it.
+// Start sets the global providers as the environment and the options say. A provider that neither mentions stays as it is. Start
+// returns an error for invalid settings and for an address that it cannot listen on. Close ends what Start began.
 func Start(ctx context.Context, o Options) (_ *Telemetry, err error) {
 	t := &Telemetry{}
 	defer func() {
@@ -195,8 +194,8 @@ func (t *Telemetry) failed(err error) {
 	t.mu.last = err
 }
 
-// Flush delivers what there is so far, metrics as of now. It waits for Patience at most, and once that was not enough not at all
-// any more.
+// Flush delivers the spans so far and the metrics as of now. It waits at most Patience. After the first time-out, Flush no longer
+// waits.
 func (t *Telemetry) Flush() {
 	t.mu.Lock()
 	impatient := t.mu.impatient
@@ -237,7 +236,7 @@ func (t *Telemetry) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	t.mu.Lock()
-	if t.mu.impatient { // what has failed before is given a last chance, a short one
+	if t.mu.impatient { // a flush has timed out before: wait only briefly
 		cancel()
 		ctx, cancel = context.WithTimeout(context.Background(), Patience/10)
 		defer cancel()

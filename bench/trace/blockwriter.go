@@ -142,7 +142,7 @@ func (b *BlockWriter) finish() error {
 type blockEncoder struct{ b *BlockWriter }
 
 func newBlockEncoder(o *output) (encoder, error) {
-	b, err := NewBlockWriter(o.w, o.header)
+	b, err := NewBlockWriter(o.w, Header{})
 	return &blockEncoder{b}, err
 }
 

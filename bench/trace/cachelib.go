@@ -28,17 +28,16 @@ var cacheLibOps = map[string]Op{"GET": Get, "GET_LEASE": Get, "SET": Set, "SET_L
 // cacheLibDecoder reads the CSV that CacheLib's cachebench replays: op_count equal requests a line. Size is that of the
 // value. A key in decimal digits is its own ID, any other is hashed.
 type cacheLibDecoder struct {
-	lines
+	runDecoder
 	header  bool
 	columns [numColumns]int // where each is, -1 if it is not
 	least   int             // fields of a line: those of the header, if there is one
 	fields  [][]byte
-	request Request
-	left    uint64 // times that request is still to come
 }
 
 func newCacheLibDecoder(s *source) decoder {
-	d := &cacheLibDecoder{lines: lines{s: s, limit: maxLine}}
+	d := &cacheLibDecoder{runDecoder: runDecoder{lines: lines{s: s, limit: maxLine}, comments: "#"}}
+	d.parse = d.line
 	for i := range d.columns {
 		d.columns[i] = i
 	}
@@ -69,24 +68,7 @@ func cacheLibHeader(names [][]byte) (columns [numColumns]int, err error) {
 	return columns, nil
 }
 
-func (d *cacheLibDecoder) decode(dst []Request) (n int, err error) {
-	for ; n < len(dst); n++ {
-		for d.left == 0 {
-			if err := d.line(); err != nil {
-				return n, err
-			}
-		}
-		dst[n] = d.request
-		d.left--
-	}
-	return n, nil
-}
-
-func (d *cacheLibDecoder) line() error {
-	line, err := d.next("#")
-	if err != nil {
-		return err
-	}
+func (d *cacheLibDecoder) line(line []byte) (r Request, count uint64, err error) {
 	d.fields = d.fields[:0]
 	for len(line) > 0 {
 		field, rest, found := bytes.Cut(line, []byte{','})
@@ -99,49 +81,43 @@ func (d *cacheLibDecoder) line() error {
 		d.header = true
 		if columns, err := cacheLibHeader(d.fields); err == nil {
 			d.columns, d.least = columns, len(d.fields)
-			return nil
+			return r, 0, nil
 		}
 	}
-	return d.parse()
-}
-
-// parse reads a line's fields.
-func (d *cacheLibDecoder) parse() error {
 	if len(d.fields) < d.least {
-		return d.fault("line (%d fields) must have the header's %d", len(d.fields), d.least)
+		return r, 0, d.fault("line (%d fields) must have the header's %d", len(d.fields), d.least)
 	}
 	key := d.field(columnKey)
 	if len(key) == 0 {
-		return d.fault("key must not be empty")
+		return r, 0, d.fault("key must not be empty")
 	}
-	r := Request{ID: keyID(key), Next: Unknown}
+	r = Request{ID: keyID(key), Next: Unknown}
 	name := d.field(columnOp)
 	op, ok := cacheLibOps[string(name)]
 	if !ok {
 		op, ok = cacheLibOps[strings.ToUpper(string(name))]
 	}
 	if !ok {
-		return d.fault("op (%s) must be GET, GET_LEASE, SET, SET_LEASE or DELETE", shorten(name))
+		return r, 0, d.fault("op (%s) must be GET, GET_LEASE, SET, SET_LEASE or DELETE", shorten(name))
 	}
 	r.Op = op
 	size, err := d.number(columnSize, math.MaxInt64, -1)
 	if err != nil {
-		return err
+		return r, 0, err
 	}
-	count, err := d.number(columnCount, math.MaxUint32, 1)
+	count, err = d.number(columnCount, math.MaxUint32, 1)
 	if err != nil {
-		return err
+		return r, 0, err
 	}
 	time, err := d.number(columnTime, math.MaxInt64, 0)
 	if err != nil {
-		return err
+		return r, 0, err
 	}
 	if count == 0 {
-		return d.fault("op_count (0) must be at least 1")
+		return r, 0, d.fault("op_count (0) must be at least 1")
 	}
 	r.Size, r.Time = int64(size), int64(time)
-	d.request, d.left = r, count
-	return nil
+	return r, count, nil
 }
 
 // number returns a column's value; an empty one stands for missing, unless that is negative.
@@ -177,45 +153,20 @@ func keyID(key []byte) uint64 {
 	return h.Sum64()
 }
 
-// cacheLibEncoder writes equal requests in a row as one line.
-type cacheLibEncoder struct {
-	o       *output
-	request Request
-	count   uint32
-}
-
+// newCacheLibEncoder writes equal requests in a row as one line.
 func newCacheLibEncoder(o *output) (encoder, error) {
-	_, err := o.w.Write([]byte("key,op,size,op_count,key_size,op_time\n"))
-	return &cacheLibEncoder{o: o}, err
-}
-
-func (e *cacheLibEncoder) encode(requests []Request) error {
-	for _, r := range requests {
+	e := &runEncoder{o: o, most: math.MaxUint16} // CacheLib itself counts to 2^16 - 1
+	e.joins = func(r *Request) (bool, error) {
 		if r.Time < 0 {
-			return fmt.Errorf("%w: time (%d) must not be negative in cachelib", ErrFormat, r.Time)
+			return false, fmt.Errorf("%w: time (%d) must not be negative in cachelib", ErrFormat, r.Time)
 		}
 		r.Next, r.Outcome = 0, 0
-		// CacheLib itself counts to 2^16 - 1.
-		if e.count > 0 && e.count < math.MaxUint16 && r == e.request {
-			e.count++
-			continue
-		}
-		if err := e.end(); err != nil {
-			return err
-		}
-		e.request, e.count = r, 1
+		return *r == e.request, nil
 	}
-	return nil
-}
-
-// end writes the current line.
-func (e *cacheLibEncoder) end() error {
-	if e.count == 0 {
-		return nil
+	e.appendLine = func(text []byte) []byte {
+		r := &e.request
+		return fmt.Appendf(text, "%d,%s,%d,%d,8,%d\n", r.ID, strings.ToUpper(r.Op.String()), r.Size, e.count, r.Time)
 	}
-	r := &e.request
-	e.o.text = fmt.Appendf(e.o.text[:0], "%d,%s,%d,%d,8,%d\n", r.ID, strings.ToUpper(r.Op.String()), r.Size, e.count, r.Time)
-	e.count = 0
-	_, err := e.o.w.Write(e.o.text)
-	return err
+	_, err := o.w.Write([]byte("key,op,size,op_count,key_size,op_time\n"))
+	return e, err
 }

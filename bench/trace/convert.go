@@ -5,9 +5,9 @@ import (
 	"io"
 )
 
-// Filter says which requests of a trace are copied. The zero value is all of them.
+// Filter says which requests of a trace are copied. The zero value copies all.
 type Filter struct {
-	// Gets leaves out sets and deletes, Misses what is not known to have missed.
+	// Gets leaves out sets and deletes. Misses leaves out requests that are not known to have missed.
 	Gets, Misses bool
 	// Limit is the most requests that are copied, 0 for all.
 	Limit int64
@@ -16,8 +16,8 @@ type Filter struct {
 // Copied is what Copy did.
 type Copied struct{ Read, Written int64 }
 
-// Copy appends the requests of r that the filter lets through to w, to the end of r. Next accesses are kept only if every
-// request is: else they would be other requests' logical times.
+// Copy reads r to its end and appends the requests that the filter lets through to w. Next accesses are kept only if all requests
+// are: otherwise they would be the logical times of other requests.
 func Copy(ctx context.Context, w Writer, r Reader, f Filter) (c Copied, err error) {
 	buf := make([]Request, blockRequests)
 	for {

@@ -21,14 +21,7 @@ type encoder interface {
 
 // Create makes a trace. The format is what the name ends in, if Options do not say; .gz and .zst compress it. The file is
 // made beside path and takes its name when Close has succeeded.
-func Create(path string, o Options) (Writer, error) { return create(path, o, Header{}) }
-
-// CreateSampled is Create of a tct trace that says how its requests were chosen.
-func CreateSampled(path string, h Header) (Writer, error) {
-	return create(path, Options{Format: "tct"}, h)
-}
-
-func create(path string, o Options, h Header) (Writer, error) {
+func Create(path string, o Options) (Writer, error) {
 	f := byName(path)
 	if o.Format != "" {
 		var err error
@@ -42,9 +35,6 @@ func create(path string, o Options, h Header) (Writer, error) {
 	if f.encode == nil {
 		return nil, fmt.Errorf("trace: %s: %w: %s cannot be written", path, ErrFormat, f.name)
 	}
-	if err := h.validate(); err != nil {
-		return nil, fmt.Errorf("trace: %s: %w", path, err)
-	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // a device must not be replaced by a file
 		return nil, fmt.Errorf("trace: %s: must be a file, or not exist: it is of type %v", path, info.Mode().Type())
 	}
@@ -52,7 +42,6 @@ func create(path string, o Options, h Header) (Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	out.header = h
 	w := &writer{out: out, format: f}
 	if w.encoder, err = f.encode(out); err != nil {
 		w.err = out.fault(err)
@@ -133,12 +122,11 @@ func (w *writer) Discard() {
 
 // output is the file of a trace being made.
 type output struct {
-	path   string
-	header Header
-	files  []*os.File // temporary; the first is what becomes path
-	w      *bufio.Writer
-	pack   io.WriteCloser // between w and the file; nil: none
-	text   []byte         // scratch
+	path  string
+	files []*os.File // temporary; the first is what becomes path
+	w     *bufio.Writer
+	pack  io.WriteCloser // between w and the file; nil: none
+	text  []byte         // scratch
 }
 
 func newOutput(path string) (*output, error) {

@@ -65,126 +65,130 @@ func (l *lines) fault(format string, args ...any) error {
 	return l.s.fault(l.offset, l.s.line, corrupt(format, args...))
 }
 
-// idsDecoder reads one ID a line. Lines with # or * in front are comments; LIRS traces mark phases with *.
-type idsDecoder struct{ lines }
-
-func newIDsDecoder(s *source) decoder { return &idsDecoder{lines{s: s, limit: maxLine}} }
-
-func (d *idsDecoder) decode(dst []Request) (n int, err error) {
-	for ; n < len(dst); n++ {
-		line, err := d.next("#*")
-		if err != nil {
-			return n, err
-		}
-		id, ok := parseUint(line)
-		if !ok {
-			return n, d.fault("ID (%s) must be 0 to 2^64 - 1 in decimal digits", shorten(line))
-		}
-		dst[n] = Request{ID: id, Next: Unknown}
-	}
-	return n, nil
-}
-
-// idsEncoder writes one ID a line.
-type idsEncoder struct{ o *output }
-
-func newIDsEncoder(o *output) (encoder, error) { return &idsEncoder{o}, nil }
-
-func (e *idsEncoder) encode(requests []Request) error {
-	for _, r := range requests {
-		e.o.text = append(strconv.AppendUint(e.o.text[:0], r.ID, 10), '\n')
-		if _, err := e.o.w.Write(e.o.text); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (e *idsEncoder) end() error { return nil }
-
-// arcDecoder reads "start count ignore request", each line so many IDs from start on.
-type arcDecoder struct {
+// runDecoder reads formats whose lines are each a run of requests that are equal, or whose IDs are consecutive.
+type runDecoder struct {
 	lines
-	id, left uint64 // of the current line
-	time     int64
+	comments string // what lines that say nothing begin with
+	// parse returns a line's first request and how many there are, 0 for a line that has none.
+	parse   func(line []byte) (first Request, count uint64, err error)
+	step    uint64  // from one ID to the next
+	request Request // the next one
+	left    uint64  // of the current line
 }
 
-func newARCDecoder(s *source) decoder { return &arcDecoder{lines: lines{s: s, limit: maxLine}} }
-
-func (d *arcDecoder) decode(dst []Request) (n int, err error) {
+func (d *runDecoder) decode(dst []Request) (n int, err error) {
 	for ; n < len(dst); n++ {
-		if d.left == 0 {
-			if err := d.line(); err != nil {
+		for d.left == 0 {
+			line, err := d.next(d.comments)
+			if err != nil {
+				return n, err
+			}
+			if d.request, d.left, err = d.parse(line); err != nil {
 				return n, err
 			}
 		}
-		dst[n] = Request{ID: d.id, Next: Unknown, Time: d.time}
-		d.id++
+		dst[n] = d.request
+		d.request.ID += d.step
 		d.left--
 	}
 	return n, nil
 }
 
-func (d *arcDecoder) line() error {
-	line, err := d.next("#")
-	if err != nil {
-		return err
-	}
-	var v [4]uint64
-	n := 0
-	for f := range bytes.FieldsSeq(line) {
-		if n < len(v) {
-			var ok bool
-			if v[n], ok = parseUint(f); !ok {
-				return d.fault("field %d (%s) must be 0 to 2^64 - 1 in decimal digits", n+1, shorten(f))
-			}
-		}
-		n++
-	}
-	if n != len(v) {
-		return d.fault("fields (%d) must be 4: start, count, ignore, request", n)
-	}
-	if v[1] == 0 || v[1] > math.MaxUint32 || v[0] > math.MaxUint64-(v[1]-1) {
-		return d.fault("count (%d) must be 1 to 2^32 - 1, and the last ID from %d on below 2^64", v[1], v[0])
-	}
-	if v[3] > math.MaxInt64 {
-		return d.fault("request (%d) must be below 2^63", v[3])
-	}
-	d.id, d.left, d.time = v[0], v[1], int64(v[3])
-	return nil
+// runEncoder writes such formats.
+type runEncoder struct {
+	o          *output
+	request    Request // the first of the current run
+	count      uint64
+	most       uint64                         // requests of a run
+	joins      func(r *Request) (bool, error) // whether r goes on with the current run
+	appendLine func(text []byte) []byte
 }
 
-// arcEncoder writes runs of consecutive IDs as one line.
-type arcEncoder struct {
-	o         *output
-	id, count uint64
-	lines     uint64
-}
-
-func newARCEncoder(o *output) (encoder, error) { return &arcEncoder{o: o}, nil }
-
-func (e *arcEncoder) encode(requests []Request) error {
+func (e *runEncoder) encode(requests []Request) error {
 	for _, r := range requests {
-		if e.count > 0 && e.count < math.MaxUint32 && r.ID == e.id+e.count && r.ID != 0 {
+		joins, err := e.joins(&r)
+		if err != nil {
+			return err
+		}
+		if joins && e.count > 0 && e.count < e.most {
 			e.count++
 			continue
 		}
 		if err := e.end(); err != nil {
 			return err
 		}
-		e.id, e.count = r.ID, 1
+		e.request, e.count = r, 1
 	}
 	return nil
 }
 
 // end writes the current run.
-func (e *arcEncoder) end() error {
+func (e *runEncoder) end() error {
 	if e.count == 0 {
 		return nil
 	}
-	e.o.text = fmt.Appendf(e.o.text[:0], "%d %d 0 %d\n", e.id, e.count, e.lines)
+	e.o.text = e.appendLine(e.o.text[:0])
 	e.count = 0
-	e.lines++
 	_, err := e.o.w.Write(e.o.text)
 	return err
+}
+
+// newIDsDecoder reads one ID a line. Lines with # or * in front are comments; LIRS traces mark phases with *.
+func newIDsDecoder(s *source) decoder {
+	d := &runDecoder{lines: lines{s: s, limit: maxLine}, comments: "#*"}
+	d.parse = func(line []byte) (Request, uint64, error) {
+		id, ok := parseUint(line)
+		if !ok {
+			return Request{}, 0, d.fault("ID (%s) must be 0 to 2^64 - 1 in decimal digits", shorten(line))
+		}
+		return Request{ID: id, Next: Unknown}, 1, nil
+	}
+	return d
+}
+
+func newIDsEncoder(o *output) (encoder, error) {
+	e := &runEncoder{o: o, joins: func(*Request) (bool, error) { return false, nil }}
+	e.appendLine = func(text []byte) []byte { return append(strconv.AppendUint(text, e.request.ID, 10), '\n') }
+	return e, nil
+}
+
+// newARCDecoder reads "start count ignore request", each line so many IDs from start on.
+func newARCDecoder(s *source) decoder {
+	d := &runDecoder{lines: lines{s: s, limit: maxLine}, comments: "#", step: 1}
+	d.parse = func(line []byte) (r Request, count uint64, err error) {
+		var v [4]uint64
+		n := 0
+		for f := range bytes.FieldsSeq(line) {
+			if n < len(v) {
+				var ok bool
+				if v[n], ok = parseUint(f); !ok {
+					return r, 0, d.fault("field %d (%s) must be 0 to 2^64 - 1 in decimal digits", n+1, shorten(f))
+				}
+			}
+			n++
+		}
+		if n != len(v) {
+			return r, 0, d.fault("fields (%d) must be 4: start, count, ignore, request", n)
+		}
+		if v[1] == 0 || v[1] > math.MaxUint32 || v[0] > math.MaxUint64-(v[1]-1) {
+			return r, 0, d.fault("count (%d) must be 1 to 2^32 - 1, and the last ID from %d on below 2^64", v[1], v[0])
+		}
+		if v[3] > math.MaxInt64 {
+			return r, 0, d.fault("request (%d) must be below 2^63", v[3])
+		}
+		return Request{ID: v[0], Next: Unknown, Time: int64(v[3])}, v[1], nil
+	}
+	return d
+}
+
+// newARCEncoder writes runs of consecutive IDs as one line.
+func newARCEncoder(o *output) (encoder, error) {
+	e := &runEncoder{o: o, most: math.MaxUint32}
+	e.joins = func(r *Request) (bool, error) { return r.ID == e.request.ID+e.count && r.ID != 0, nil }
+	lines := 0
+	e.appendLine = func(text []byte) []byte {
+		lines++
+		return fmt.Appendf(text, "%d %d 0 %d\n", e.request.ID, e.count, lines-1)
+	}
+	return e, nil
 }

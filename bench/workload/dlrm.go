@@ -1,8 +1,8 @@
 package workload
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
+	"github.com/tensorcache/tensorcache/internal/faults"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -46,12 +46,8 @@ func (o *DLRMOptions) EnsureDefaults() {
 			o.Tables[i].Lookups = 1
 		}
 	}
-	if o.BatchSize == 0 {
-		o.BatchSize = 2048
-	}
-	if o.Batches == 0 {
-		o.Batches = 200
-	}
+	o.BatchSize = cmp.Or(o.BatchSize, 2048)
+	o.Batches = cmp.Or(o.Batches, 200)
 }
 
 // maxExponent bounds the exponents of Zipf's law: beyond, the first rank has all.
@@ -62,41 +58,31 @@ const maxRows = 1 << 50
 
 // Validate reports every field out of range.
 func (o *DLRMOptions) Validate() error {
-	var errs []error
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("workload: DLRM: "+format, args...)) }
+	f := faults.List{Prefix: "workload: DLRM: "}
 	rows, lookups := int64(0), 0
 	for i, t := range o.Tables {
 		if t.Rows < 1 || t.Rows > maxRows-rows {
-			fault("Tables[%d].Rows (%d) must be at least 1, of all tables at most %d", i, t.Rows, int64(maxRows))
+			f.Addf("Tables[%d].Rows (%d) must be at least 1, of all tables at most %d", i, t.Rows, int64(maxRows))
 			continue
 		}
 		rows += t.Rows
-		if !(t.Exponent >= 0 && t.Exponent <= maxExponent) {
-			fault("Tables[%d].Exponent (%g) must be in [0, %d]", i, t.Exponent, maxExponent)
-		}
-		if t.Lookups < 1 || t.Lookups > 1<<20 {
-			fault("Tables[%d].Lookups (%d) must be in [1, %d]", i, t.Lookups, 1<<20)
-		}
+		f.If(!(t.Exponent >= 0 && t.Exponent <= maxExponent), "Tables[%d].Exponent (%g) must be in [0, %d]", i, t.Exponent, maxExponent)
+		f.If(t.Lookups < 1 || t.Lookups > 1<<20, "Tables[%d].Lookups (%d) must be in [1, %d]", i, t.Lookups, 1<<20)
 		lookups += t.Lookups
 	}
-	if o.BatchSize < 1 || lookups > 0 && o.BatchSize > math.MaxInt32/lookups {
-		fault("BatchSize (%d) must be at least 1, a batch at most %d lookups", o.BatchSize, math.MaxInt32)
-	}
-	if o.Batches < 1 {
-		fault("Batches (%d) must be at least 1", o.Batches)
-	}
-	if o.Turnover < 0 {
-		fault("Turnover (%d) must not be negative", o.Turnover)
-	}
-	return errors.Join(errs...)
+	f.If(o.BatchSize < 1 || lookups > 0 && o.BatchSize > math.MaxInt32/lookups, "BatchSize (%d) must be at least 1, a batch at most %d lookups", o.BatchSize, math.MaxInt32)
+	f.If(o.Batches < 1, "Batches (%d) must be at least 1", o.Batches)
+	f.If(o.Turnover < 0, "Turnover (%d) must not be negative", o.Turnover)
+	return f.Err()
 }
 
 // DLRM is the access pattern of embedding tables: in each batch, for each table, BatchSize × Lookups rows, drawn by Zipf's
 // law, duplicates included. A table's row r has the number r + the rows of the tables before.
 type DLRM struct {
+	tabled
 	o    DLRMOptions
 	law  []zipf
-	base []int64 // and the number of rows at the end
+	base []int64 // of each table: the rows of those before
 }
 
 // NewDLRM checks the options and returns the workload.
@@ -105,25 +91,14 @@ func NewDLRM(o DLRMOptions) (*DLRM, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	w := &DLRM{o: o, base: []int64{0}}
-	for i, t := range o.Tables {
+	w := &DLRM{tabled: tabled{kind: "dlrm", batches: o.Batches}, o: o}
+	for _, t := range o.Tables {
 		w.law = append(w.law, newZipf(t.Rows, t.Exponent))
-		w.base = append(w.base, w.base[i]+t.Rows)
+		w.base = append(w.base, w.rows)
+		w.rows += t.Rows
 	}
 	return w, nil
 }
-
-// Kind returns "dlrm".
-func (w *DLRM) Kind() string { return "dlrm" }
-
-// Batches is the number of batches.
-func (w *DLRM) Batches() int { return w.o.Batches }
-
-// Rows is the number of rows of all tables.
-func (w *DLRM) Rows() int64 { return w.base[len(w.o.Tables)] }
-
-// RowBytes returns 0: rows have no size of their own.
-func (w *DLRM) RowBytes(int64) int64 { return 0 }
 
 // NewCursor returns a cursor without scratch.
 func (w *DLRM) NewCursor() Cursor { return &dlrmCursor{w: w} }

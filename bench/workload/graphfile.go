@@ -65,42 +65,40 @@ func (g *Graph) LoadWeights(path string) error {
 
 // readFloats reads one rank-1 array of float32 or float64 of an .npz file.
 func readFloats(path, array string) ([]float32, error) {
-	fault := func(err error) ([]float32, error) {
-		return nil, fmt.Errorf("workload: graph %s: array %s: %w", path, array, err)
-	}
-	r, err := npy.Open(path+":"+array, 1)
-	if err != nil {
-		return fault(err)
-	}
-	defer r.Close()
-	if t := r.DType(); len(r.Shape()) != 1 || t != npy.Float32 && t != npy.Float64 {
-		return fault(fmt.Errorf("array of rank %d and %v must be of rank 1 and float32 or float64", len(r.Shape()), t))
-	}
-	b := make([]byte, r.Rows()*r.RowBytes())
-	if _, err := r.Read(b); err != nil {
-		return fault(err)
-	}
-	values := make([]float32, len(b)/r.DType().Size())
-	for i := range values {
-		if r.DType() == npy.Float32 {
-			values[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-		} else {
-			values[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:])))
+	return readArray(path, array, func(r *npy.Reader) ([]float32, error) {
+		if t := r.DType(); len(r.Shape()) != 1 || t != npy.Float32 && t != npy.Float64 {
+			return nil, fmt.Errorf("array of rank %d and %v must be of rank 1 and float32 or float64", len(r.Shape()), t)
 		}
-	}
-	return values, nil
+		b := make([]byte, r.Rows()*r.RowBytes())
+		if _, err := r.Read(b); err != nil {
+			return nil, err
+		}
+		values := make([]float32, len(b)/r.DType().Size())
+		for i := range values {
+			if r.DType() == npy.Float32 {
+				values[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+			} else {
+				values[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:])))
+			}
+		}
+		return values, nil
+	})
 }
 
 // readInts reads one rank-1 integer array of an .npz file.
 func readInts(path, array string) ([]int64, error) {
+	return readArray(path, array, (*npy.Reader).ReadInts)
+}
+
+// readArray reads an array of a graph's file; errors name both.
+func readArray[T any](path, array string, read func(*npy.Reader) (T, error)) (v T, err error) {
 	r, err := npy.Open(path+":"+array, 1)
-	if err != nil {
-		return nil, fmt.Errorf("workload: graph %s: array %s: %w", path, array, err)
+	if err == nil {
+		defer r.Close()
+		v, err = read(r)
 	}
-	defer r.Close()
-	v, err := r.ReadInts()
 	if err != nil {
-		return nil, fmt.Errorf("workload: graph %s: array %s: %w", path, array, err)
+		err = fmt.Errorf("workload: graph %s: array %s: %w", path, array, err)
 	}
-	return v, nil
+	return v, err
 }

@@ -107,7 +107,7 @@ func TestReplay_CutsIntoBatches(t *testing.T) {
 }
 
 func TestReplay_Errors(t *testing.T) {
-	if _, err := NewReplay(nil, 4); err == nil || err.Error() != "workload: replay: row numbers (0) must be at least 1" {
+	if _, err := NewReplay[int64](nil, 4); err == nil || err.Error() != "workload: replay: row numbers (0) must be at least 1" {
 		t.Errorf("no ids: %v", err)
 	}
 	if _, err := NewReplay([]int64{1}, 0); err == nil || err.Error() != "workload: replay: batch size (0) must be at least 1" {

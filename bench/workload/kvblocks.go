@@ -1,8 +1,8 @@
 package workload
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
+	"github.com/tensorcache/tensorcache/internal/faults"
 	"math"
 	"math/rand/v2"
 )
@@ -31,29 +31,19 @@ type KVBlocksOptions struct {
 
 // EnsureDefaults replaces zero fields by their defaults.
 func (o *KVBlocksOptions) EnsureDefaults() {
-	setDefault(&o.Active, 64)
-	setDefault(&o.Prompts, 8)
-	setDefault(&o.PromptBlocks, 8)
-	setDefault(&o.Turns, 5)
-	setDefault(&o.FirstBlocks, 24)
-	setDefault(&o.TurnBlocks, 8)
-	setDefault(&o.BlockBytes, 64<<10)
-	setDefault(&o.Requests, 2000)
-}
-
-func setDefault[T comparable](p *T, v T) {
-	var zero T
-	if *p == zero {
-		*p = v
-	}
+	o.Active = cmp.Or(o.Active, 64)
+	o.Prompts = cmp.Or(o.Prompts, 8)
+	o.PromptBlocks = cmp.Or(o.PromptBlocks, 8)
+	o.Turns = cmp.Or(o.Turns, 5)
+	o.FirstBlocks = cmp.Or(o.FirstBlocks, 24)
+	o.TurnBlocks = cmp.Or(o.TurnBlocks, 8)
+	o.BlockBytes = cmp.Or(o.BlockBytes, 64<<10)
+	o.Requests = cmp.Or(o.Requests, 2000)
 }
 
 // Validate reports every field out of range.
 func (o *KVBlocksOptions) Validate() error {
-	var errs []error
-	fault := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("workload: KV blocks: "+format, args...))
-	}
+	f := faults.List{Prefix: "workload: KV blocks: "}
 	for _, n := range []struct {
 		name           string
 		v, least, most int
@@ -61,30 +51,24 @@ func (o *KVBlocksOptions) Validate() error {
 		{"Active", o.Active, 1, 1 << 24}, {"Prompts", o.Prompts, 1, 1 << 24}, {"PromptBlocks", o.PromptBlocks, 1, 1 << 20},
 		{"Requests", o.Requests, 1, 1 << 28},
 	} {
-		if n.v < n.least || n.v > n.most {
-			fault("%s (%d) must be in [%d, %d]", n.name, n.v, n.least, n.most)
-		}
+		f.If(n.v < n.least || n.v > n.most, "%s (%d) must be in [%d, %d]", n.name, n.v, n.least, n.most)
 	}
 	for _, m := range []struct {
 		name string
 		v    float64
 	}{{"Turns", o.Turns}, {"FirstBlocks", o.FirstBlocks}, {"TurnBlocks", o.TurnBlocks}} {
-		if !(m.v >= 1 && m.v <= 1<<16) {
-			fault("%s (%g) must be in [1, %d]", m.name, m.v, 1<<16)
-		}
+		f.If(!(m.v >= 1 && m.v <= 1<<16), "%s (%g) must be in [1, %d]", m.name, m.v, 1<<16)
 	}
-	if o.BlockBytes < 1 {
-		fault("BlockBytes (%d) must be at least 1", o.BlockBytes)
-	}
-	return errors.Join(errs...)
+	f.If(o.BlockBytes < 1, "BlockBytes (%d) must be at least 1", o.BlockBytes)
+	return f.Err()
 }
 
 // KVBlocks is the access pattern of prefix caching: a batch is a request, which looks up its prompt's blocks and all blocks
 // of its conversation so far, in order, and then those that it adds. Numbers of turns and blocks are geometric.
 type KVBlocks struct {
+	tabled
 	o        KVBlocksOptions
 	requests []kvRequest
-	rows     int64
 }
 
 // kvRequest is blocks [prompt, prompt + PromptBlocks) and [first, first + blocks).
@@ -105,7 +89,7 @@ func NewKVBlocks(o KVBlocksOptions) (*KVBlocks, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	w := &KVBlocks{o: o, rows: int64(o.Prompts) * int64(o.PromptBlocks)}
+	w := &KVBlocks{tabled: tabled{"kv-blocks", o.Requests, int64(o.Prompts) * int64(o.PromptBlocks)}, o: o}
 	r := newStream(o.Seed, purposeConversations, 0)
 	prompts := newZipf(int64(o.Prompts), 1)
 	active := make([]kvConversation, o.Active)
@@ -138,15 +122,6 @@ func geometric(r *rand.PCG, mean float64) int64 {
 	}
 	return 1 + int64(math.Log(u)/math.Log1p(-1/mean))
 }
-
-// Kind returns "kv-blocks".
-func (w *KVBlocks) Kind() string { return "kv-blocks" }
-
-// Batches is the number of requests.
-func (w *KVBlocks) Batches() int { return len(w.requests) }
-
-// Rows is the number of blocks.
-func (w *KVBlocks) Rows() int64 { return w.rows }
 
 // RowBytes returns BlockBytes.
 func (w *KVBlocks) RowBytes(int64) int64 { return w.o.BlockBytes }

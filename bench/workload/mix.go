@@ -1,8 +1,9 @@
 package workload
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
+	"github.com/tensorcache/tensorcache/internal/faults"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -48,53 +49,34 @@ type MixOptions struct {
 
 // EnsureDefaults replaces zero fields by their defaults.
 func (o *MixOptions) EnsureDefaults() {
-	if o.Rows == 0 {
-		o.Rows = 1_000_000
-	}
+	o.Rows = cmp.Or(o.Rows, 1_000_000)
 	if len(o.Parts) == 0 {
 		o.Parts = []MixPart{{Pattern: Zipf, Share: 1, Exponent: 1}}
 	}
 	o.Parts = slices.Clone(o.Parts)
-	if o.BatchSize == 0 {
-		o.BatchSize = 4096
-	}
-	if o.Batches == 0 {
-		o.Batches = 200
-	}
+	o.BatchSize = cmp.Or(o.BatchSize, 4096)
+	o.Batches = cmp.Or(o.Batches, 200)
 }
 
 // Validate reports every field out of range.
 func (o *MixOptions) Validate() error {
-	var errs []error
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("workload: mix: "+format, args...)) }
-	if o.Rows < 1 || o.Rows > maxRows {
-		fault("Rows (%d) must be in [1, %d]", o.Rows, int64(maxRows))
-	}
+	f := faults.List{Prefix: "workload: mix: "}
+	f.If(o.Rows < 1 || o.Rows > maxRows, "Rows (%d) must be in [1, %d]", o.Rows, int64(maxRows))
 	for i, p := range o.Parts {
-		if !(p.Share > 0 && p.Share <= 1e9) {
-			fault("Parts[%d].Share (%g) must be above 0 and at most 1e9", i, p.Share)
-		}
+		f.If(!(p.Share > 0 && p.Share <= 1e9), "Parts[%d].Share (%g) must be above 0 and at most 1e9", i, p.Share)
 		switch p.Pattern {
 		case Zipf:
-			if !(p.Exponent >= 0 && p.Exponent <= maxExponent) {
-				fault("Parts[%d].Exponent (%g) must be in [0, %d]", i, p.Exponent, maxExponent)
-			}
+			f.If(!(p.Exponent >= 0 && p.Exponent <= maxExponent), "Parts[%d].Exponent (%g) must be in [0, %d]", i, p.Exponent, maxExponent)
 		case Loop:
-			if p.Length < 1 || p.Length > o.Rows {
-				fault("Parts[%d].Length (%d) must be in [1, %d], the rows", i, p.Length, o.Rows)
-			}
+			f.If(p.Length < 1 || p.Length > o.Rows, "Parts[%d].Length (%d) must be in [1, %d], the rows", i, p.Length, o.Rows)
 		case Uniform, Scan:
 		default:
-			fault("Parts[%d].Pattern (%q) must be zipf, uniform, scan or loop", i, p.Pattern)
+			f.Addf("Parts[%d].Pattern (%q) must be zipf, uniform, scan or loop", i, p.Pattern)
 		}
 	}
-	if o.BatchSize < max(len(o.Parts), 1) || o.BatchSize > math.MaxInt32 {
-		fault("BatchSize (%d) must be in [%d, %d]", o.BatchSize, max(len(o.Parts), 1), math.MaxInt32)
-	}
-	if o.Batches < 1 || o.BatchSize > 0 && o.Batches > math.MaxInt/o.BatchSize {
-		fault("Batches (%d) must be at least 1", o.Batches)
-	}
-	return errors.Join(errs...)
+	f.If(o.BatchSize < max(len(o.Parts), 1) || o.BatchSize > math.MaxInt32, "BatchSize (%d) must be in [%d, %d]", o.BatchSize, max(len(o.Parts), 1), math.MaxInt32)
+	f.If(o.Batches < 1 || o.BatchSize > 0 && o.Batches > math.MaxInt/o.BatchSize, "Batches (%d) must be at least 1", o.Batches)
+	return f.Err()
 }
 
 // ParseMix reads parts such as "zipf:0.9=70%,scan=20%,loop:10000=10%": a pattern, its exponent or length, its share. A single
@@ -141,6 +123,7 @@ func ParseMix(text string) ([]MixPart, error) {
 
 // Mix is an access pattern of several parts. Every batch holds the same number of lookups of each, evenly interleaved.
 type Mix struct {
+	tabled
 	o      MixOptions
 	law    []zipf
 	spread permutation
@@ -160,7 +143,7 @@ func NewMix(o MixOptions) (*Mix, error) {
 	if len(o.Parts) > maxParts {
 		return nil, fmt.Errorf("workload: mix: Parts (%d) must be at most %d", len(o.Parts), maxParts)
 	}
-	w := &Mix{o: o, spread: newPermutation(int(o.Rows), o.Seed, 0), counts: make([]int64, len(o.Parts))}
+	w := &Mix{tabled: tabled{"mix", o.Batches, o.Rows}, o: o, spread: newPermutation(int(o.Rows), o.Seed, 0), counts: make([]int64, len(o.Parts))}
 	sum := 0.0
 	for _, p := range o.Parts {
 		w.law = append(w.law, newZipf(o.Rows, p.Exponent))
@@ -179,18 +162,6 @@ func NewMix(o MixOptions) (*Mix, error) {
 	}
 	return w, nil
 }
-
-// Kind returns "mix".
-func (w *Mix) Kind() string { return "mix" }
-
-// Batches is the number of batches.
-func (w *Mix) Batches() int { return w.o.Batches }
-
-// Rows is the number of rows.
-func (w *Mix) Rows() int64 { return w.o.Rows }
-
-// RowBytes returns 0: rows have no size of their own.
-func (w *Mix) RowBytes(int64) int64 { return 0 }
 
 // NewCursor returns a cursor with scratch of 8 bytes a part.
 func (w *Mix) NewCursor() Cursor { return &mixCursor{w: w, next: make([]int64, len(w.o.Parts))} }

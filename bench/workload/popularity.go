@@ -1,9 +1,10 @@
 package workload
 
 import (
+	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"github.com/tensorcache/tensorcache/internal/faults"
 	"math"
 	"math/bits"
 	"math/rand/v2"
@@ -35,15 +36,9 @@ type PopularityOptions struct {
 
 // EnsureDefaults replaces zero fields by their defaults.
 func (o *PopularityOptions) EnsureDefaults() {
-	if o.Rows == 0 {
-		o.Rows = sum(o.Buckets)
-	}
-	if o.BatchSize == 0 {
-		o.BatchSize = 4096
-	}
-	if o.Batches == 0 {
-		o.Batches = 200
-	}
+	o.Rows = cmp.Or(o.Rows, sum(o.Buckets))
+	o.BatchSize = cmp.Or(o.BatchSize, 4096)
+	o.Batches = cmp.Or(o.Batches, 200)
 }
 
 // sum adds up what is in range.
@@ -58,17 +53,12 @@ func sum(values []int64) (total int64) {
 
 // Validate reports every field out of range.
 func (o *PopularityOptions) Validate() error {
-	var errs []error
-	fault := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("workload: popularity: "+format, args...))
-	}
-	if len(o.Buckets) == 0 || len(o.Buckets) != len(o.Weights) || len(o.Buckets) > math.MaxInt32 {
-		fault("Buckets (%d) must be at least 1, and as many as Weights (%d)", len(o.Buckets), len(o.Weights))
-	}
+	f := faults.List{Prefix: "workload: popularity: "}
+	f.If(len(o.Buckets) == 0 || len(o.Buckets) != len(o.Weights) || len(o.Buckets) > math.MaxInt32, "Buckets (%d) must be at least 1, and as many as Weights (%d)", len(o.Buckets), len(o.Weights))
 	total := int64(0)
 	for i, b := range o.Buckets {
 		if b < 1 || b > maxRows-total {
-			fault("Buckets[%d] (%d) must be at least 1, their sum at most %d", i, b, int64(maxRows))
+			f.Addf("Buckets[%d] (%d) must be at least 1, their sum at most %d", i, b, int64(maxRows))
 			break
 		}
 		total += b
@@ -77,44 +67,35 @@ func (o *PopularityOptions) Validate() error {
 		all := 0.0
 		for i, w := range weights {
 			if !(w >= 0 && w <= 1e300) {
-				fault("%s[%d] (%g) must be at least 0 and at most 1e300", name, i, w)
+				f.Addf("%s[%d] (%g) must be at least 0 and at most 1e300", name, i, w)
 				return
 			}
 			all += w
 		}
-		if len(weights) > 0 && !(all > 0 && all <= 1e300) {
-			fault("%s' sum (%g) must be above 0 and at most 1e300", name, all)
-		}
+		f.If(len(weights) > 0 && !(all > 0 && all <= 1e300), "%s' sum (%g) must be above 0 and at most 1e300", name, all)
 	}
 	checkShares("Weights", o.Weights)
 	checkShares("SizeWeights", o.SizeWeights)
-	if o.Rows < 1 || o.Rows > max(total, 1) {
-		fault("Rows (%d) must be in [1, %d], the sum of Buckets", o.Rows, total)
-	}
-	if !(o.LoneShare >= 0 && o.LoneShare < 1) {
-		fault("LoneShare (%g) must be in [0, 1)", o.LoneShare)
-	}
+	f.If(o.Rows < 1 || o.Rows > max(total, 1), "Rows (%d) must be in [1, %d], the sum of Buckets", o.Rows, total)
+	f.If(!(o.LoneShare >= 0 && o.LoneShare < 1), "LoneShare (%g) must be in [0, 1)", o.LoneShare)
 	if n, w := len(o.Sizes), len(o.SizeWeights); n != w && n != w+1 || w == 0 && n != 0 || w > math.MaxInt32 {
-		fault("Sizes (%d) must be as many as SizeWeights (%d), or one more", n, w)
+		f.Addf("Sizes (%d) must be as many as SizeWeights (%d), or one more", n, w)
 	}
 	for i, s := range o.Sizes {
 		if s < 0 || s > maxRows || len(o.Sizes) > len(o.SizeWeights) && i > 0 && s < o.Sizes[i-1] {
-			fault("Sizes[%d] (%d) must be in [0, %d], and rise where they are limits", i, s, int64(maxRows))
+			f.Addf("Sizes[%d] (%d) must be in [0, %d], and rise where they are limits", i, s, int64(maxRows))
 			break
 		}
 	}
-	if o.BatchSize < 1 || o.BatchSize > math.MaxInt32 {
-		fault("BatchSize (%d) must be in [1, %d]", o.BatchSize, math.MaxInt32)
-	}
-	if o.Batches < 1 || o.BatchSize > 0 && int64(o.Batches) > maxRows/int64(o.BatchSize) {
-		fault("Batches (%d) must be at least 1, lookups at most %d", o.Batches, int64(maxRows))
-	}
-	return errors.Join(errs...)
+	f.If(o.BatchSize < 1 || o.BatchSize > math.MaxInt32, "BatchSize (%d) must be in [1, %d]", o.BatchSize, math.MaxInt32)
+	f.If(o.Batches < 1 || o.BatchSize > 0 && int64(o.Batches) > maxRows/int64(o.BatchSize), "Batches (%d) must be at least 1, lookups at most %d", o.Batches, int64(maxRows))
+	return f.Err()
 }
 
 // Popularity is the access pattern of popularity buckets. Rows [0, PopularRows) are in them, in an order of their own; those
 // from there on are asked for once.
 type Popularity struct {
+	tabled
 	o       PopularityOptions
 	buckets aliasTable
 	first   []int64 // of each bucket, before scaling; and their sum
@@ -130,7 +111,7 @@ func NewPopularity(o PopularityOptions) (*Popularity, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	w := &Popularity{o: o, buckets: newAliasTable(slices.Clone(o.Weights)), first: []int64{0}, spread: newPermutation(int(o.Rows), o.Seed, 0)}
+	w := &Popularity{tabled: tabled{"popularity", o.Batches, o.Rows}, o: o, buckets: newAliasTable(slices.Clone(o.Weights)), first: []int64{0}, spread: newPermutation(int(o.Rows), o.Seed, 0)}
 	for i, b := range o.Buckets {
 		w.first = append(w.first, w.first[i]+b)
 	}
@@ -140,23 +121,15 @@ func NewPopularity(o PopularityOptions) (*Popularity, error) {
 			w.lones++
 		}
 	}
+	w.rows += int64(o.Batches) * w.lones
 	if len(o.SizeWeights) > 0 {
 		w.sizes = newAliasTable(slices.Clone(o.SizeWeights))
 	}
 	return w, nil
 }
 
-// Kind returns "popularity".
-func (w *Popularity) Kind() string { return "popularity" }
-
-// Batches is the number of batches.
-func (w *Popularity) Batches() int { return w.o.Batches }
-
 // PopularRows are those that lookups by popularity ask for.
 func (w *Popularity) PopularRows() int64 { return w.o.Rows }
-
-// Rows is the number of rows, those asked for once included.
-func (w *Popularity) Rows() int64 { return w.o.Rows + int64(w.o.Batches)*w.lones }
 
 // RowBytes returns a row's length.
 func (w *Popularity) RowBytes(row int64) int64 {

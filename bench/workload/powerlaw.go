@@ -1,8 +1,8 @@
 package workload
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
+	"github.com/tensorcache/tensorcache/internal/faults"
 	"math"
 	"math/bits"
 	"math/rand/v2"
@@ -24,15 +24,9 @@ type GraphOptions struct {
 
 // EnsureDefaults replaces zero fields by their defaults.
 func (o *GraphOptions) EnsureDefaults() {
-	if o.Vertices == 0 {
-		o.Vertices = 500_000
-	}
-	if o.MeanDegree == 0 {
-		o.MeanDegree = 15
-	}
-	if o.Exponent == 0 {
-		o.Exponent = 0.75
-	}
+	o.Vertices = cmp.Or(o.Vertices, 500_000)
+	o.MeanDegree = cmp.Or(o.MeanDegree, 15)
+	o.Exponent = cmp.Or(o.Exponent, 0.75)
 }
 
 // maxEdges bounds generated graphs to 1 TiB of indices.
@@ -40,23 +34,14 @@ const maxEdges = 1 << 38
 
 // Validate reports every field out of range.
 func (o *GraphOptions) Validate() error {
-	var errs []error
-	fault := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("workload: power law: "+format, args...))
-	}
-	if o.Vertices < 1 || o.Vertices > math.MaxInt32 {
-		fault("Vertices (%d) must be in [1, %d]", o.Vertices, math.MaxInt32)
-	}
-	if o.MeanDegree < 1 {
-		fault("MeanDegree (%d) must be at least 1", o.MeanDegree)
-	}
-	if !(o.Exponent > 0) || math.IsInf(o.Exponent, 0) {
-		fault("Exponent (%g) must be finite and above 0", o.Exponent)
-	}
+	f := faults.List{Prefix: "workload: power law: "}
+	f.If(o.Vertices < 1 || o.Vertices > math.MaxInt32, "Vertices (%d) must be in [1, %d]", o.Vertices, math.MaxInt32)
+	f.If(o.MeanDegree < 1, "MeanDegree (%d) must be at least 1", o.MeanDegree)
+	f.If(!(o.Exponent > 0) || math.IsInf(o.Exponent, 0), "Exponent (%g) must be finite and above 0", o.Exponent)
 	if hi, lo := bits.Mul64(uint64(max(o.Vertices, 0)), uint64(max(o.MeanDegree, 0))); hi != 0 || lo > maxEdges {
-		fault("Vertices × MeanDegree (%d × %d) must be at most %d edges", o.Vertices, o.MeanDegree, int64(maxEdges))
+		f.Addf("Vertices × MeanDegree (%d × %d) must be at most %d edges", o.Vertices, o.MeanDegree, int64(maxEdges))
 	}
-	return errors.Join(errs...)
+	return f.Err()
 }
 
 // edgeBlock is the number of edges drawn from one stream. It is part of the

@@ -1,8 +1,8 @@
 package workload
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
+	"github.com/tensorcache/tensorcache/internal/faults"
 	"math"
 	"math/bits"
 	"math/rand/v2"
@@ -25,12 +25,8 @@ type RMATOptions struct {
 
 // EnsureDefaults replaces zero fields by their defaults.
 func (o *RMATOptions) EnsureDefaults() {
-	if o.Vertices == 0 {
-		o.Vertices = 500_000
-	}
-	if o.MeanDegree == 0 {
-		o.MeanDegree = 16
-	}
+	o.Vertices = cmp.Or(o.Vertices, 500_000)
+	o.MeanDegree = cmp.Or(o.MeanDegree, 16)
 	if o.A == 0 && o.B == 0 && o.C == 0 {
 		o.A, o.B, o.C = 0.57, 0.19, 0.19
 	}
@@ -38,25 +34,16 @@ func (o *RMATOptions) EnsureDefaults() {
 
 // Validate reports every field out of range.
 func (o *RMATOptions) Validate() error {
-	var errs []error
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("workload: R-MAT: "+format, args...)) }
-	if o.Vertices < 2 || o.Vertices > math.MaxInt32 {
-		fault("Vertices (%d) must be in [2, %d]", o.Vertices, math.MaxInt32)
-	}
-	if o.MeanDegree < 1 {
-		fault("MeanDegree (%d) must be at least 1", o.MeanDegree)
-	}
-	if !(o.A >= 0 && o.B >= 0 && o.C >= 0 && o.A+o.B+o.C <= 1+1e-9) {
-		fault("A, B, C (%g, %g, %g) must be at least 0, their sum at most 1", o.A, o.B, o.C)
-	}
+	f := faults.List{Prefix: "workload: R-MAT: "}
+	f.If(o.Vertices < 2 || o.Vertices > math.MaxInt32, "Vertices (%d) must be in [2, %d]", o.Vertices, math.MaxInt32)
+	f.If(o.MeanDegree < 1, "MeanDegree (%d) must be at least 1", o.MeanDegree)
+	f.If(!(o.A >= 0 && o.B >= 0 && o.C >= 0 && o.A+o.B+o.C <= 1+1e-9), "A, B, C (%g, %g, %g) must be at least 0, their sum at most 1", o.A, o.B, o.C)
 	if hi, lo := bits.Mul64(uint64(max(o.Vertices, 0)), uint64(max(o.MeanDegree, 0))); hi != 0 || lo > maxEdges {
-		fault("Vertices × MeanDegree (%d × %d) must be at most %d edges", o.Vertices, o.MeanDegree, int64(maxEdges))
+		f.Addf("Vertices × MeanDegree (%d × %d) must be at most %d edges", o.Vertices, o.MeanDegree, int64(maxEdges))
 	}
 	// Edges in the upper left quarter are among the vertices: they bound how often one is drawn again.
-	if o.Vertices&(o.Vertices-1) != 0 && o.A < 0.01 {
-		fault("A (%g) must be at least 0.01 where Vertices (%d) is no power of two", o.A, o.Vertices)
-	}
-	return errors.Join(errs...)
+	f.If(o.Vertices&(o.Vertices-1) != 0 && o.A < 0.01, "A (%g) must be at least 0.01 where Vertices (%d) is no power of two", o.A, o.Vertices)
+	return f.Err()
 }
 
 // RMAT generates a graph of Vertices × MeanDegree edges. Each edge descends into quarters of the adjacency matrix, whose

@@ -1,8 +1,8 @@
 package workload
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
+	"github.com/tensorcache/tensorcache/internal/faults"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -33,42 +33,27 @@ func (o *SamplingOptions) EnsureDefaults() {
 	if len(o.Fanouts) == 0 {
 		o.Fanouts = []int{15, 10}
 	}
-	if o.BatchSize == 0 {
-		o.BatchSize = 256
-	}
-	if o.Batches == 0 {
-		o.Batches = 200
-	}
+	o.BatchSize = cmp.Or(o.BatchSize, 256)
+	o.Batches = cmp.Or(o.Batches, 200)
 }
 
 // Validate reports every field out of range, and the first fault of the graph.
 func (o *SamplingOptions) Validate() error {
-	var errs []error
-	fault := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("workload: sampling: "+format, args...))
-	}
+	f := faults.List{Prefix: "workload: sampling: "}
 	if o.Graph == nil {
-		fault("Graph (nil) must be set")
+		f.Addf("Graph (nil) must be set")
 	} else if err := o.Graph.check(); err != nil {
-		fault("graph: %w", err)
+		f.Addf("graph: %w", err)
 	} else if o.Weighted && o.Graph.Weights == nil {
-		fault("Graph must have weights to be sampled by them")
+		f.Addf("Graph must have weights to be sampled by them")
 	}
-	for i, f := range o.Fanouts {
-		if f < 1 {
-			fault("Fanouts[%d] (%d) must be at least 1", i, f)
-		}
+	for i, n := range o.Fanouts {
+		f.If(n < 1, "Fanouts[%d] (%d) must be at least 1", i, n)
 	}
-	if o.BatchSize < 1 || o.BatchSize > math.MaxInt32 {
-		fault("BatchSize (%d) must be in [1, %d]", o.BatchSize, math.MaxInt32)
-	}
-	if o.Batches < 1 {
-		fault("Batches (%d) must be at least 1", o.Batches)
-	}
-	if o.BatchSize > 0 && o.Batches > math.MaxInt/o.BatchSize {
-		fault("Batches × BatchSize (%d × %d) must be at most %d seeds", o.Batches, o.BatchSize, math.MaxInt)
-	}
-	return errors.Join(errs...)
+	f.If(o.BatchSize < 1 || o.BatchSize > math.MaxInt32, "BatchSize (%d) must be in [1, %d]", o.BatchSize, math.MaxInt32)
+	f.If(o.Batches < 1, "Batches (%d) must be at least 1", o.Batches)
+	f.If(o.BatchSize > 0 && o.Batches > math.MaxInt/o.BatchSize, "Batches × BatchSize (%d × %d) must be at most %d seeds", o.Batches, o.BatchSize, math.MaxInt)
+	return f.Err()
 }
 
 // NeighborSampling is the access pattern of GraphSAGE-style training. The seeds

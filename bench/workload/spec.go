@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Spec describes one of the generated workloads in the words of a command line. Zero fields are the workload's defaults.
+// Spec describes a generated workload as the flags of a command line do. Zero fields stand for the workload's defaults.
 type Spec struct {
 	// Kind is one of Kinds.
 	Kind               string
@@ -29,7 +29,7 @@ type Spec struct {
 // Kinds are those of Spec.
 var Kinds = []string{"mix", "dlrm", "kv-blocks", "popularity", "sampling"}
 
-// SpecFields says for which kinds a field means anything, by the field's name on a command line.
+// SpecFields lists the kinds that use a field, by the field's flag. Fields that all kinds use are not listed.
 var SpecFields = map[string]string{
 	"batch-size": "mix dlrm popularity sampling", "rows": "mix popularity", "mix": "mix", "tables": "dlrm", "turnover": "dlrm",
 	"popularity": "popularity", "active": "kv-blocks", "graph": "sampling", "vertices": "sampling", "degree": "sampling",

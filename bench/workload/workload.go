@@ -31,9 +31,28 @@ type Tabled interface {
 	RowBytes(row int64) int64
 }
 
+// tabled is what the generated Tabled workloads have in common.
+type tabled struct {
+	kind    string
+	batches int
+	rows    int64
+}
+
+// Kind names the access pattern.
+func (t *tabled) Kind() string { return t.kind }
+
+// Batches is the number of batches.
+func (t *tabled) Batches() int { return t.batches }
+
+// Rows is the number of rows.
+func (t *tabled) Rows() int64 { return t.rows }
+
+// RowBytes returns 0: rows have no length of their own.
+func (t *tabled) RowBytes(int64) int64 { return 0 }
+
 var (
 	_ Workload = (*NeighborSampling)(nil)
-	_ Workload = (*Replay)(nil)
+	_ Workload = (*Replay[int64])(nil)
 	_ Tabled   = (*DLRM)(nil)
 	_ Tabled   = (*KVBlocks)(nil)
 	_ Tabled   = (*Mix)(nil)

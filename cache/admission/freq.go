@@ -10,35 +10,38 @@ import (
 
 var _ = register(Spec{Name: "freq", Online: true, New: simple(NewFrequency)})
 
-// NewFrequency returns the policy that ranks rows by how often they were accessed lately, times the host bytes a miss
-// moves, per slot byte.
+// NewFrequency returns the policy that ranks rows by their recent access frequency, times the host bytes that a miss reads,
+// per slot byte.
 //
-// It tracks the most frequent rows exactly, three times as many as fit in the slabs, and counts the others in a count-min
-// sketch, from which a row comes into the table when it beats the least of the tracked ones that share its place. Every
-// tracked row is counted at four ageing speeds at once, from nearly LRU to nearly LFU. The slowest ranks at first; where
-// another would have hit significantly more since the last Rank, it takes over, and if that is a faster one, what the
-// slower ones knew is outdated and replaced by its counts. So it learns from all of the past while the workload stays as it
-// is, and from what came after a drift as soon as the drift shows. Rows of the last ranking that fitted are ranked as if
-// they had been accessed a tenth more often, lest the cache writes rows for nothing.
+// A table tracks the most frequent rows exactly, three times as many as fit in the slabs. A count-min sketch counts the
+// other rows. A row of the sketch moves to the table when its count exceeds the lowest count of its bucket. Every tracked
+// row has four counts that age at different speeds, the horizons, from nearly LRU to nearly LFU. The slowest horizon ranks
+// at first. When another would have hit significantly more rows since the last Rank, it takes over. If that is a faster
+// one, the workload has changed, and its counts replace those of the slower ones. So the policy uses the whole past of a
+// stable workload, and only the accesses after a change. Rows that fit at the last ranking are ranked as if they had been
+// accessed a tenth more often, which reduces the rows that refreshes write.
 //
-// Host memory: 120 bytes for each row of mean slot bytes that fits, at least 2.6 MB, at most 120 bytes for each row of the
-// tables; and 1.5 MB. An access takes constant time, Rank and Resize time linear in the memory. Equal accesses give equal
-// rankings, however they are batched. The size of a row is asked for once while it is tracked.
+// Host memory: 1.5 MB, and 120 bytes for each row of mean slot bytes that fits, at least 2.6 MB, at most 120 bytes for each
+// row of the tables. Observe takes constant time an access; Rank and Resize take time linear in the memory. Equal accesses
+// give equal rankings, however they are batched. The size of a row is requested once while it is tracked.
 func NewFrequency() Policy { return &frequency{} }
 
 const (
-	// perRow is the tracked rows for each that fits. 2 cost 0.1 points of hit rate where the default workload is ranked once, after
-	// training, and 0.14 where one access in sixteen is sampled; 6 gain as much there, for twice the memory.
+	// perRow is the number of tracked rows for each that fits. With 2 the default workload loses 0.1 points of hit rate if it
+	// is ranked once, after training, and 0.14 if one access in sixteen is sampled. With 6 it gains as much, for twice the
+	// memory.
 	perRow = 3
-	// leastTracked is little memory, and 2 Ki cost the Mooncake trace 0.4 points.
+	// leastTracked is the least number of tracked rows. With 2048 the Mooncake trace loses 0.4 points of hit rate.
 	leastTracked = 1 << 16
-	// loyalty is the factor for rows of the last ranking that fitted. Without, refreshes write 2.8 % of the cache instead of 1.2 %
-	// on the default workload, and hit as much; 1.2 costs cora 0.3 points.
+	// loyalty multiplies the score of rows that fit at the last ranking. Without it, refreshes of the default workload write
+	// 2.8 % of the cache instead of 1.2 %, at the same hit rate. With 1.2 cora loses 0.3 points.
 	loyalty = 1.1
-	// keep is the horizon at which rows compete for entries; the one before costs the default workload 0.7 points.
+	// keep is the horizon whose counts decide which rows are tracked. With the next faster one the default workload loses 0.7
+	// points.
 	keep = 2
-	// sketchPeriod is the accesses to untracked rows for each entry after which the sketch is halved. It must forget soon after a
-	// drift (16 cost the drifting workload 0.4 points); 1 costs 0.25 where one access in sixteen is sampled.
+	// sketchPeriod is the number of accesses to untracked rows, per entry of the table, after which the sketch's counts are
+	// halved. With 16 the drifting workload loses 0.4 points. With 1 the default workload, one access in sixteen sampled,
+	// loses 0.25.
 	sketchPeriod = 4
 )
 
@@ -50,30 +53,30 @@ type frequency struct {
 	ageing   ageing
 	contest  contest
 	accesses uint64
-	promoted [horizons]float32 // part of a sketched count that is left at each horizon
-	victim   float64           // least score that fitted, in accesses
-	order    []uint32          // of the last Rank: entries, by bucket and place
+	promoted [horizons]float32 // factor from a count of the sketch to one of each horizon
+	victim   float64           // lowest score that fit at the last Rank, in accesses
+	order    []uint32          // the last ranking: bucket × freqWays + place of each row
 	bins     *freqBins
 }
 
-// freqBucket is where the keys with one range of hashes are tracked.
+// freqBucket tracks keys of one range of hashes.
 type freqBucket struct {
 	keys   [freqWays]uint64
-	counts [freqWays][horizons]float32 // accesses, each by its weight
+	counts [freqWays][horizons]float32 // sums of the weights of accesses
 	info   [freqWays]freqInfo
 }
 
 const (
 	freqWays = 8
-	noKey    = math.MaxUint64 // the reserved key
+	noKey    = math.MaxUint64 // marks an empty place
 )
 
-// freqInfo is what Rank knows of a tracked row:
+// freqInfo holds the size of a tracked row and the results of the last Rank:
 //
-//	[31:11] slot bytes; 0 until Rank has asked for it
+//	[31:11] slot bytes; 0 before the first Rank
 //	[10:5]  stored ÷ slot bytes, in 63rds
-//	[4]     the row fitted in the last ranking
-//	[3:0]   the row would have fitted if horizon 0 … 3 had ranked
+//	[4]     the row fit at the last Rank
+//	[3:0]   the row would have fit if horizon 0 … 3 had ranked
 type freqInfo uint32
 
 const (
@@ -99,8 +102,8 @@ func (f *frequency) Start(p Problem) error {
 	return nil
 }
 
-// Resize makes the table as large as the capacity asks for. Of rows that share a place too small for them, the most
-// frequent stay.
+// Resize changes the size of the table to suit the capacity. If a bucket of the new table is too small for its rows, the most
+// frequent ones stay.
 func (f *frequency) Resize(capacity int64) {
 	f.capacity = capacity
 	rows := float64(f.problem.rowsIn(capacity))
@@ -136,7 +139,7 @@ func (f *frequency) Resize(capacity int64) {
 	}
 }
 
-// bucket returns the bucket of a key's hash: the table is in the order of hashes.
+// bucket returns the bucket of a key's hash. Buckets are in the order of hashes.
 func (f *frequency) bucket(hash uint64) *freqBucket {
 	i, _ := bits.Mul64(hash, uint64(len(f.buckets)))
 	return &f.buckets[i]
@@ -152,7 +155,7 @@ func (b *freqBucket) find(key uint64) int {
 	return -1
 }
 
-// least returns the place of the least frequent key; of an empty one, -1 is the count.
+// least returns the place of the least frequent key and its count, or an empty place and -1.
 func (b *freqBucket) least() (at int, count float32) {
 	count = math.MaxFloat32
 	for i, k := range b.keys {
@@ -170,7 +173,7 @@ func (f *frequency) Observe(table int, rows []int64) {
 	var hashes [weighStep]uint64
 	for len(rows) > 0 {
 		n := min(len(rows), int(weighStep-f.accesses%weighStep))
-		// Touched first, several buckets are on their way from memory at a time.
+		// These loads have no dependencies, so that several buckets are fetched from memory at a time.
 		touched := uint64(0)
 		for i, r := range rows[:n] {
 			hashes[i] = hashmap.Hash(hashmap.Key(table, r))
@@ -191,7 +194,7 @@ func (f *frequency) Observe(table int, rows []int64) {
 	}
 }
 
-// touch keeps the compiler from dropping loads.
+// touch keeps the compiler from removing the loads that it depends on.
 //
 //go:noinline
 func (f *frequency) touch(uint64) {}
@@ -219,7 +222,7 @@ func (f *frequency) observe(key, hash uint64) {
 	}
 }
 
-// scale makes all counts at horizon k those at horizon from times factor.
+// scale sets all counts of horizon k to those of horizon from, times factor.
 func (f *frequency) scale(k, from int, factor float32) {
 	for i := range f.buckets {
 		for w := range freqWays {
@@ -229,9 +232,9 @@ func (f *frequency) scale(k, from int, factor float32) {
 	}
 }
 
-// freqBins sorts rows by score: one bin for each value of a float32's upper 16 bits, that is, within 0.8 %.
+// freqBins sorts rows by score, to within 0.8 %: a bin holds the scores with the same upper 16 bits of their float32.
 type freqBins struct {
-	// bytes are the slot bytes of the rows in each bin, by the score at each horizon and by the one that ranks.
+	// bytes holds the slot bytes of the rows in each bin: by the score of each horizon, and, last, by the ranking score.
 	bytes [horizons + 1][1 << 15]int64
 	rows  [1 << 15]uint32
 }
@@ -239,7 +242,7 @@ type freqBins struct {
 // bin returns the bin of a score, which is not negative.
 func bin(score float32) uint32 { return math.Float32bits(score) >> 16 }
 
-// cut returns the bin that does not fit as a whole, 0 if all do, and the bytes left for its rows.
+// cut returns the highest bin that does not fit as a whole, or 0 if all fit, and the bytes left for its rows.
 func cut(bytes *[1 << 15]int64, capacity int64) (at uint32, left int64) {
 	at = 1<<15 - 1
 	for ; at > 0 && bytes[at] <= capacity; at-- {
@@ -248,7 +251,7 @@ func cut(bytes *[1 << 15]int64, capacity int64) (at uint32, left int64) {
 	return at, capacity
 }
 
-// score is what the active horizon ranks an entry by, in weighted accesses.
+// score returns the ranking score of an entry, in weighted accesses of the active horizon.
 func (f *frequency) score(b *freqBucket, i int) float32 {
 	score := b.counts[i][f.contest.active] * b.info[i].value()
 	if b.info[i]&fitted != 0 {
@@ -257,7 +260,7 @@ func (f *frequency) score(b *freqBucket, i int) float32 {
 	return score
 }
 
-// size returns slot bytes and value of a row.
+// size returns a freqInfo with the slot bytes and the value of a row.
 func (f *frequency) size(key uint64) freqInfo {
 	slot := max(1, f.problem.SlotBytes(key))
 	value := min(1, float64(f.problem.StoredBytes(key))/float64(slot))
@@ -267,7 +270,7 @@ func (f *frequency) size(key uint64) freqInfo {
 func (f *frequency) Rank() iter.Seq[uint64] {
 	if was := f.contest.active; f.contest.decide() && f.contest.active < was {
 		now := f.contest.active
-		for k := now + 1; k < horizons; k++ { // what slower ones knew misled
+		for k := now + 1; k < horizons; k++ { // the counts of slower horizons are outdated
 			f.scale(k, now, float32(f.ageing.exact[k]/f.ageing.exact[now]))
 		}
 	}
@@ -299,7 +302,7 @@ func (f *frequency) Rank() iter.Seq[uint64] {
 		cuts[k], left[k] = cut(&bins.bytes[k], f.capacity)
 	}
 	f.victim = float64(math.Float32frombits(cuts[horizons]<<16)) / f.ageing.exact[f.contest.active]
-	// From here on, bins.rows is where the next row of the bin goes.
+	// From here on, bins.rows holds the position in order of the next row of each bin.
 	next := uint32(0)
 	for at := len(bins.rows) - 1; at >= 0; at-- {
 		next, bins.rows[at] = next+bins.rows[at], next
@@ -339,7 +342,7 @@ func (f *frequency) Rank() iter.Seq[uint64] {
 	}
 }
 
-// Explain tells by the horizon that ranks.
+// Explain implements Explainer, by the counts of the active horizon.
 func (f *frequency) Explain(key uint64) Estimate {
 	hash, k := hashmap.Hash(key), f.contest.active
 	e := Estimate{Victim: f.victim}
@@ -347,7 +350,7 @@ func (f *frequency) Explain(key uint64) Estimate {
 	i := b.find(key)
 	if i < 0 {
 		e.Frequency = float64(f.sketch.estimate(hash)) * float64(f.promoted[k])
-		if e.Frequency > 0 { // the size takes longer than all else
+		if e.Frequency > 0 { // size is the slowest step
 			e.Score, e.Rejected = e.Frequency*float64(f.size(key).value()), true
 		}
 		return e

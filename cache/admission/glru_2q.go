@@ -4,8 +4,8 @@ import lru "github.com/hashicorp/golang-lru/v2"
 
 var _ = register(Spec{Name: "glru-2q", Online: true, New: simple(New2Q)})
 
-// New2Q returns the policy that offers what golang-lru's 2Q holds with a place for every row of mean slot bytes that fits:
-// rows accessed once, then rows accessed again, the latest first. It is not the paper's 2Q.
+// New2Q returns the policy that ranks the content of golang-lru's 2Q, with one entry for each row of mean slot bytes that fits:
+// rows accessed once, then rows accessed again, the latest first. This differs from the 2Q of the paper.
 func New2Q() Policy {
 	return &recency{name: "glru-2q", make: func(rows int) (keeper, error) {
 		c, err := lru.New2Q[uint64, struct{}](rows)

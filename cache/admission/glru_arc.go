@@ -4,9 +4,9 @@ import "github.com/hashicorp/golang-lru/arc/v2"
 
 var _ = register(Spec{Name: "glru-arc", Online: true, New: simple(NewARC)})
 
-// NewARC returns the policy that offers what golang-lru's ARC holds with a place for every row of mean slot bytes that
-// fits: rows accessed again, then rows accessed once, the latest first. It is not the paper's ARC. After Resize it
-// learns anew which rows are accessed again.
+// NewARC returns the policy that ranks the content of golang-lru's ARC, with one entry for each row of mean slot bytes
+// that fits: rows accessed again, then rows accessed once, the latest first. This differs from the ARC of the paper. After
+// Resize all rows count as accessed once.
 func NewARC() Policy {
 	return &recency{name: "glru-arc", make: newARC}
 }

@@ -2,27 +2,27 @@ package admission
 
 import "math"
 
-// horizons is the number of ageing speeds at which freq counts side by side, fastest first.
+// horizons is the number of ageing speeds at which freq counts accesses, fastest first.
 const horizons = 4
 
-// halfLives are those of the counts at each horizon, in accesses per row that fits. The fastest acts like LRU, the slowest
-// hardly forgets. Measured on the streams of bench/sim: a fastest of 1 costs the Mooncake trace 0.6 points, and the two in
-// the middle hardly matter; a slowest of 256 forgets too soon where hits are rare (27 of cora's 2708 rows: hit rate 0.95
-// instead of 1.31 %, and every refresh replaces 90 % of them).
+// halfLives are the half-lives of the counts of each horizon, in accesses per row that fits. The fastest is nearly LRU, the
+// slowest nearly LFU. Measured on the streams of bench/sim: with a fastest of 1 the Mooncake trace loses 0.6 points of hit
+// rate. The two in the middle matter little. A slowest of 256 forgets too soon if hits are rare: with room for 27 of cora's
+// 2708 rows the hit rate is 0.95 instead of 1.31 %, and every refresh replaces 90 % of the rows.
 var halfLives = [horizons]float64{2, 12, 100, 4096}
 
-// surprise is how many standard deviations another horizon must be ahead before it takes over. From 2 to 6, hit rates
-// change by at most 0.1 points where all accesses are seen; at 2, chance replaces a third of small caches at every refresh.
-const surprise = 4
+// significance is the lead, in standard deviations, at which another horizon takes over. From 2 to 6, hit rates differ by at
+// most 0.1 points if all accesses are observed. At 2, chance replaces a third of small caches at every refresh.
+const significance = 4
 
-// ageing weighs accesses: instead of old counts getting smaller, the weight of a new access grows.
+// ageing holds the weights of accesses. Instead of decaying all counts, it increases the weight of new accesses.
 type ageing struct {
 	weight [horizons]float32
-	growth [horizons]float64 // in weighStep accesses
-	exact  [horizons]float64 // weight
+	growth [horizons]float64 // factor of the weight per weighStep accesses
+	exact  [horizons]float64 // the weight in double precision
 }
 
-// weighStep is the accesses that weigh the same.
+// weighStep is the number of consecutive accesses of equal weight.
 const weighStep = 64
 
 func newAgeing() ageing {
@@ -33,17 +33,17 @@ func newAgeing() ageing {
 	return a
 }
 
-// resize sets the half-lives for a cache of so many rows.
+// resize sets the half-lives for a cache that holds this number of rows.
 func (a *ageing) resize(rows float64) {
 	for k, h := range halfLives {
 		a.growth[k] = math.Exp2(weighStep / (h * max(rows, weighStep/4)))
 	}
 }
 
-// maxWeight bounds the weights so that sums of them stay finite; it is a power of two, which divides exactly.
+// maxWeight bounds the weights so that their sums stay finite. It is a power of two, so that dividing by it is exact.
 const maxWeight = 1 << 64
 
-// step says that weighStep accesses have passed. Where it returns true, counts at that horizon must be divided by maxWeight.
+// step is called after every weighStep accesses. The caller must divide the counts of the returned horizons by maxWeight.
 func (a *ageing) step() (divide [horizons]bool) {
 	for k := range horizons {
 		if a.exact[k] *= a.growth[k]; a.exact[k] >= maxWeight {
@@ -55,7 +55,7 @@ func (a *ageing) step() (divide [horizons]bool) {
 	return divide
 }
 
-// recent returns which part of a count is left, at horizon k, when it was gathered evenly over the given accesses.
+// recent returns the factor by which a count that was gathered evenly over the given accesses has aged at horizon k.
 func (a *ageing) recent(k int, accesses float64) float32 {
 	halfLives := math.Log2(a.growth[k]) * accesses / weighStep
 	if halfLives < 1e-9 {
@@ -64,20 +64,20 @@ func (a *ageing) recent(k int, accesses float64) float32 {
 	return float32((1 - math.Exp2(-halfLives)) / (halfLives * math.Ln2))
 }
 
-// contest decides which horizon ranks. Each has a set of rows that it would have had in the cache since the last Rank;
-// every access since is a vote for the horizons whose set has the row.
+// contest decides which horizon ranks. Each horizon has the set of rows that it would have cached at the last Rank. Every
+// access since then is a vote for the horizons whose sets contain the row.
 type contest struct {
 	active int
-	votes  [1 << horizons]float64 // since the last decision, by the horizons that had the row
-	// won and lost are the accesses that horizon k had and the active one had not, and the other way round, since k was last
-	// not ahead: evidence from before a drift does not count.
+	votes  [1 << horizons]float64 // accesses since the last decision, by the set of horizons that had the row
+	// won counts the accesses to rows that horizon k had and the active one had not; lost counts the reverse. Both restart
+	// when k is not ahead, so that evidence from before a change of the workload does not count.
 	won, lost [horizons]float64
 }
 
-// decide makes a horizon active that is significantly ahead of the active one, the one most so, and returns whether it is
-// another one. REQUIRES: the sets are chosen anew if so.
+// decide makes the horizon with the most significant lead over the active one active, and reports whether the active one has
+// changed. If so, the caller must choose the sets anew.
 func (c *contest) decide() bool {
-	best, most := c.active, float64(surprise)
+	best, most := c.active, float64(significance)
 	for k := range horizons {
 		for had, n := range c.votes {
 			switch mine, its := had>>k&1, had>>c.active&1; {

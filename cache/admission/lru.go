@@ -12,8 +12,8 @@ import (
 
 var _ = register(Spec{Name: "lru", Online: true, New: simple(NewLRU)})
 
-// NewLRU returns the policy that offers what golang-lru's LRU holds with a place for every row of mean slot bytes that
-// fits: the rows accessed last, the latest first.
+// NewLRU returns the policy that ranks the content of golang-lru's LRU, with one entry for each row of mean slot bytes that
+// fits: the last accessed rows, the latest first.
 func NewLRU() Policy {
 	return &recency{name: "lru", make: func(rows int) (keeper, error) {
 		c, err := lru.New[uint64, struct{}](rows)
@@ -30,18 +30,18 @@ func (k lruKeeper) resized(rows int) (keeper, error) {
 	return k, nil
 }
 
-// keeper is a cache of golang-lru.
+// keeper is one of golang-lru's caches.
 type keeper interface {
 	Get(uint64) (struct{}, bool)
 	Add(uint64, struct{})
 	Contains(uint64) bool
-	// Keys lists queue after queue, each from the oldest on.
+	// Keys returns the content, queue after queue, the oldest first in each.
 	Keys() []uint64
-	// resized returns it with another number of places.
+	// resized returns the cache with another number of entries.
 	resized(rows int) (keeper, error)
 }
 
-// recency is a policy that offers what a keeper holds, in the reverse order of its Keys.
+// recency is a policy that ranks the content of a keeper in the reverse order of its Keys.
 type recency struct {
 	name    string
 	make    func(rows int) (keeper, error)
@@ -53,14 +53,14 @@ func (p *recency) Name() string { return p.name }
 
 func (p *recency) Start(problem Problem) (err error) {
 	p.problem = problem
-	if p.keeper, err = p.make(p.places(problem.Capacity)); err != nil {
+	if p.keeper, err = p.make(p.entries(problem.Capacity)); err != nil {
 		return fmt.Errorf("admission: %s: %w", p.name, err)
 	}
 	return nil
 }
 
-// places is at least 2, 2Q's minimum.
-func (p *recency) places(capacity int64) int { return int(max(2, p.problem.rowsIn(capacity))) }
+// entries returns the number of entries for a capacity, at least 2, the minimum of 2Q.
+func (p *recency) entries(capacity int64) int { return int(max(2, p.problem.rowsIn(capacity))) }
 
 func (p *recency) Observe(table int, rows []int64) {
 	for _, r := range rows {
@@ -78,7 +78,7 @@ func (p *recency) Rank() iter.Seq[uint64] {
 }
 
 func (p *recency) Resize(capacity int64) {
-	if k, err := p.keeper.resized(p.places(capacity)); err == nil { // an error is for sizes below 2 only
+	if k, err := p.keeper.resized(p.entries(capacity)); err == nil { // fails only for sizes below 2
 		p.keeper = k
 	}
 }

@@ -1,9 +1,8 @@
-// Package admission decides, on the host, which rows deserve slab bytes.
+// Package admission ranks rows: a [Policy] decides, on the host, which rows the cache admits to slabs first.
 //
-// A [Policy] is made for one cache, which calls its methods from one goroutine at a time: Start once, Observe for
-// each batch of training accesses and, as long as the cache lives, for the accesses that were sampled, Rank for every
-// refresh, Close. A policy knows rows by the keys of package hashmap. It is one file of this package, which registers it
-// under its name: see [New].
+// A Policy belongs to one cache, which calls its methods from one goroutine at a time: Start once, Observe for each batch
+// of training accesses and for sampled accesses while the cache is open, Rank for every refresh, and Close. Rows are
+// named by the keys of package hashmap. Each policy is one file of this package and registers itself by name: see [New].
 package admission
 
 import (
@@ -14,59 +13,59 @@ import (
 
 // Policy ranks rows.
 type Policy interface {
-	// Name is the policy's name as the command line takes it.
+	// Name returns the policy's name, as flags take it.
 	Name() string
-	// Start tells the policy what it decides about. It is called once, before the other methods but Name and Close.
+	// Start gives the policy the tables and the capacity. It is called once, before all other methods except Name and Close.
 	Start(Problem) error
-	// Observe tells it of a batch of accesses, of training or sampled; duplicates count. It does not keep rows.
+	// Observe counts a batch of accesses, from training or sampled. Duplicates count. Observe does not keep the slice rows.
 	Observe(table int, rows []int64)
-	// Rank yields the keys of the rows that are worth admitting now, each once, the best first. The cache admits a prefix
-	// that fits; it counts the others as rejected, and rows that are not yielded as cold. Rank may be called again and
-	// again, each time from the current state; a ranking ends with the next call of any method.
+	// Rank yields the keys of the rows to admit, each once, the best first. The cache admits as long a prefix as fits. It
+	// counts misses of the other rows as rejected, and of rows that are not yielded as cold. Each call ranks anew. The
+	// sequence is valid until the next call of any method.
 	Rank() iter.Seq[uint64]
-	// Resize says that the slot bytes have changed to capacity.
+	// Resize changes Problem.Capacity, in bytes.
 	Resize(capacity int64)
-	// Close releases what the policy holds. It may be called at any time, more than once; after it, only Name and Close are.
+	// Close releases the policy's memory. It may be called at any time and more than once. After it only Name and Close may
+	// be called.
 	Close()
 }
 
-// Explainer is a Policy that can say what it thinks of a row, for the reasons of misses.
+// Explainer is a Policy that can report its estimate of one row, for telemetry of misses.
 type Explainer interface {
-	// Explain may be called as Observe may, and changes nothing.
+	// Explain returns the estimate. It follows the rules of Observe for callers, and changes nothing.
 	Explain(key uint64) Estimate
 }
 
-// Estimate is what a policy thinks of a row. Scores compare within one policy only.
+// Estimate is a policy's estimate of a row. Scores of different policies do not compare.
 type Estimate struct {
-	// Frequency is how many of the accesses that the policy remembers were to the row: old ones may count in part.
+	// Frequency is the number of remembered accesses to the row. Old accesses may count for less than one.
 	Frequency float64
-	// Score is what the row would be ranked by now, Victim the least score that the last Rank had room for, 0 while there
-	// is room for all.
+	// Score is the row's current score. Victim is the lowest score that fit the capacity at the last Rank, 0 if all rows fit.
 	Score, Victim float64
-	// Rejected says that the policy knows the row and found others worth more.
+	// Rejected says that the policy knows the row and ranked it below the rows that fit.
 	Rejected bool
 }
 
-// Problem is what a policy decides about.
+// Problem describes the tables and the space that a policy ranks rows for.
 type Problem struct {
 	// Rows is the number of rows of each table.
 	Rows []int64
-	// Capacity is about how many slot bytes the data store holds, all slabs together.
+	// Capacity is the approximate number of bytes for slots in all slabs together.
 	Capacity int64
-	// SlotBytes is what a row takes in a slab, at least 1, and StoredBytes what a miss of it moves from the host. Policies
-	// call them from within Start, Observe, Rank and Resize; answers may change over time.
+	// SlotBytes returns the bytes of a row's slot, at least 1. StoredBytes returns the bytes that a miss of the row reads from
+	// the host. Policies call them only within Start, Observe, Rank and Resize. Results may change over time.
 	SlotBytes, StoredBytes func(key uint64) int
 }
 
-// Training is a sequence of batches from which a policy learns before the cache is filled.
+// Training is a sequence of batches, each a table index and row numbers, that a policy observes before the cache is filled.
 type Training = iter.Seq2[int, []int64]
 
-// savedPerByte is the value of a row: the host bytes that its hits save per slab byte.
+// savedPerByte returns the value of a row: the host reads that its hits save, in bytes per slab byte.
 func (p *Problem) savedPerByte(key uint64, frequency float64) float64 {
 	return frequency * float64(p.StoredBytes(key)) / float64(p.SlotBytes(key))
 }
 
-// rows is the number of rows of all tables.
+// rows returns the number of rows of all tables.
 func (p *Problem) rows() int64 {
 	sum := int64(0)
 	for _, n := range p.Rows {
@@ -75,8 +74,8 @@ func (p *Problem) rows() int64 {
 	return sum
 }
 
-// rowsIn returns how many rows of mean size fit in capacity slot bytes, at least 1, at most all. The mean is that of rows
-// spread evenly over the tables.
+// rowsIn returns the number of rows of mean slot size that fit in capacity bytes, at least 1, at most all rows. The mean is of
+// rows at even distances over the tables.
 func (p *Problem) rowsIn(capacity int64) int64 {
 	const sampled = 4096
 	all := p.rows()

@@ -8,8 +8,8 @@ import (
 	"github.com/tensorcache/tensorcache/hashmap"
 )
 
-// scores ranks rows by value, highest first, equal ones by hash: row numbers often go with popularity, and a ranking that
-// leans on them would flatter whichever cache has more ties.
+// scores ranks rows by value, highest first, and rows of equal value by hash. Row numbers often correlate with popularity: to
+// break ties by them would favour policies with many ties.
 func scores(score iter.Seq2[uint64, float64]) []uint64 {
 	type scored struct {
 		key   uint64
@@ -32,7 +32,7 @@ func scores(score iter.Seq2[uint64, float64]) []uint64 {
 	return keys
 }
 
-// counts is how often each row of each table was accessed.
+// counts holds the number of accesses to each row of each table.
 type counts [][]uint32
 
 func newCounts(p Problem) counts {
@@ -49,7 +49,7 @@ func (c counts) observe(table int, rows []int64) {
 	}
 }
 
-// each yields every row that was accessed with value(key, count).
+// each yields the key of every accessed row and value(key, count).
 func (c counts) each(value func(key uint64, count float64) float64) iter.Seq2[uint64, float64] {
 	return func(yield func(uint64, float64) bool) {
 		for t, rows := range c {

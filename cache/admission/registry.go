@@ -7,48 +7,48 @@ import (
 	"strings"
 )
 
-// Default is the name of the default policy: the one that measures best (docs/admission.md).
+// Default is the default policy, the one with the highest measured hit rate (docs/admission.md).
 const Default = "freq"
 
-// Source says what a policy learns from.
+// Source says what a policy ranks by.
 type Source uint8
 
 // Sources.
 const (
 	FromAccesses Source = iota // training and sampled accesses
 	FromGraph                  // Inputs.Graphs
-	FromFuture                 // the accesses it will be measured on: no policy, but a ceiling of policies
+	FromFuture                 // the accesses it will be measured on: an upper bound for static policies
 )
 
-// Spec describes a policy to those who choose one by name.
+// Spec describes a policy.
 type Spec struct {
 	Name   string
 	Learns Source
-	// Online says that the ranking follows the accesses; otherwise it stays as it is first used.
+	// Online says that the ranking changes with the accesses. Otherwise the first ranking is final.
 	Online bool
 	// New makes the policy.
 	New func(Inputs) (Policy, error)
 }
 
-// Inputs are what a policy may need besides accesses.
+// Inputs are the data besides accesses that a policy may need.
 type Inputs struct {
-	// Graphs are the graphs that are sampled, one a table. Vertices are rows.
+	// Graphs has the graph that is sampled for each table. Its vertices are the table's rows.
 	Graphs []Graph
 }
 
-// Graph is a directed graph in CSR form: the neighbours of vertex v that sampling may go on to are
-// Indices[Indptr[v]:Indptr[v+1]]. It must be valid and not change while a policy uses it.
+// Graph is a directed graph in CSR form. The neighbours that sampling follows from vertex v are
+// Indices[Indptr[v]:Indptr[v+1]]. It must be valid, and must not change while a policy uses it.
 type Graph struct {
 	Indptr  []int64
 	Indices []int32
-	// Seeds are the vertices that batches start from; one that occurs n times does so n times as often. Default: all.
+	// Seeds are the vertices that batches start from. A vertex that is listed n times starts n times as many. Default: all.
 	Seeds []int32
 }
 
-// Vertices is the number of vertices.
+// Vertices returns the number of vertices.
 func (g *Graph) Vertices() int { return max(len(g.Indptr)-1, 0) }
 
-// inDegrees counts for every vertex the edges that point to it.
+// inDegrees returns the number of edges to each vertex.
 func (g *Graph) inDegrees() []uint32 {
 	d := make([]uint32, g.Vertices())
 	for _, v := range g.Indices {
@@ -59,7 +59,7 @@ func (g *Graph) inDegrees() []uint32 {
 
 var specs = map[string]Spec{}
 
-// register adds a policy, from a package variable of the policy's file.
+// register adds a policy. Each policy's file calls it to initialise a package variable.
 func register(s Spec) struct{} {
 	if _, ok := specs[s.Name]; ok {
 		panic("admission: policy " + s.Name + " is registered twice")
@@ -80,7 +80,7 @@ func Lookup(name string) (Spec, error) {
 	return s, nil
 }
 
-// New makes the named policy.
+// New returns the named policy, or an error if there is none of this name.
 func New(name string, in Inputs) (Policy, error) {
 	s, err := Lookup(name)
 	if err != nil {
@@ -89,7 +89,7 @@ func New(name string, in Inputs) (Policy, error) {
 	return s.New(in)
 }
 
-// simple is New of a policy that needs no inputs and cannot fail.
+// simple is Spec.New of a policy that needs no inputs.
 func simple(make func() Policy) func(Inputs) (Policy, error) {
 	return func(Inputs) (Policy, error) { return make(), nil }
 }

@@ -2,37 +2,37 @@ package admission
 
 import "math/bits"
 
-// sketch counts accesses of keys that are not worth an entry of their own: a count-min sketch with conservative update,
-// whose counters are halved every period accesses. The four counters of a key lie in one cache line. Counts stop at 255.
-// It is too high for keys that share all their counters with others, and never too low since the last halving.
+// sketch counts accesses to untracked keys. It is a count-min sketch with conservative update, whose counters are halved every
+// period accesses. The four counters of a key lie in one cache line. Counts saturate at 255. An estimate can be too high, for
+// keys that share all four counters with others, but not too low, apart from the halvings and the saturation.
 type sketch struct {
 	blocks []sketchBlock
-	added  uint64 // since the last halving
+	added  uint64 // accesses since the last halving
 	period uint64
 }
 
 type sketchBlock [64]uint8
 
-// newSketch returns a sketch of so many blocks of 64 bytes. REQUIRES: blocks > 0, period > 0.
+// newSketch returns a sketch with the given number of 64-byte blocks. REQUIRES: blocks > 0, period > 0.
 func newSketch(blocks int, period uint64) sketch {
 	return sketch{blocks: make([]sketchBlock, blocks), period: period}
 }
 
-// cells returns the block of a hash and the places of its counters, one in each quarter of it.
+// cells returns the block of a hash and the indices of its counters, one in each quarter of the block.
 func (s *sketch) cells(hash uint64) (b *sketchBlock, at [4]uint32) {
-	// Mixed again, as keys of one place of the table must not share counters.
+	// The hash is mixed again, so that keys of one bucket of the table do not share counters.
 	hi, lo := bits.Mul64(hash*0x9e3779b97f4a7c15, uint64(len(s.blocks)))
 	c := uint32(lo >> 32)
 	return &s.blocks[hi], [4]uint32{c >> 28, 16 + c>>24&15, 32 + c>>20&15, 48 + c>>16&15}
 }
 
-// estimate returns how often the key was added.
+// estimate returns the estimated count of a key.
 func (s *sketch) estimate(hash uint64) uint32 {
 	b, at := s.cells(hash)
 	return uint32(min(b[at[0]], b[at[1]], b[at[2]], b[at[3]]))
 }
 
-// add counts an access and returns the estimate, this one included.
+// add counts an access and returns the new estimate.
 func (s *sketch) add(hash uint64) uint32 {
 	b, at := s.cells(hash)
 	n := min(b[at[0]], b[at[1]], b[at[2]], b[at[3]])

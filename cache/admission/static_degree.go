@@ -16,14 +16,14 @@ var _ = register(Spec{Name: "static-degree", Learns: FromGraph, New: func(in Inp
 	return NewStaticDegree(degrees...), nil
 }})
 
-// NewStaticDegree returns the policy that ranks the vertices of each table by in-degree, times the host bytes a miss
-// moves, per slot byte (PaGraph, SoCC '20, with in-degree because neighbour sampling follows edges to their targets).
-// inDegrees has, for each table, one entry a row; rows beyond its end count as 0. It needs no training.
+// NewStaticDegree returns the policy that ranks the vertices of each table by in-degree, times the host bytes that a miss
+// reads, per slot byte. It is PaGraph's (SoCC '20), with in-degrees because sampling follows edges to their targets.
+// inDegrees has, for each table, one entry a row; rows beyond its end count as 0. The policy needs no training.
 func NewStaticDegree(inDegrees ...[]uint32) Policy {
 	return &staticScore[uint32]{name: "static-degree", what: "in-degrees", scores: inDegrees}
 }
 
-// staticScore ranks by a number that is known for every row from the start.
+// staticScore ranks rows by scores that do not change.
 type staticScore[T uint32 | float32] struct {
 	name, what string
 	problem    Problem

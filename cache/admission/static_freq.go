@@ -7,20 +7,20 @@ import (
 
 var _ = register(Spec{Name: "static-freq", New: simple(NewStaticFrequency)})
 
-// NewStaticFrequency returns the policy that ranks rows by how often they occur in the training batches, times the host
-// bytes a miss moves, per slot byte (pre-sampling, as in GNNLab, EuroSys '22). It takes 4 bytes of host memory a row until
-// its ranking is fixed: what is observed after the first Rank that yields anything changes nothing.
+// NewStaticFrequency returns the policy that ranks rows by their frequency in the training batches, times the host bytes that
+// a miss reads, per slot byte (pre-sampling, as in GNNLab, EuroSys '22). The first Rank that yields a row is final; later
+// accesses are ignored. Until then the policy takes 4 bytes of host memory a row.
 func NewStaticFrequency() Policy {
 	return &staticFrequency{name: "static-freq", value: (*Problem).savedPerByte}
 }
 
-// staticFrequency ranks by a value of the frequency.
+// staticFrequency ranks rows by a function of their frequency.
 type staticFrequency struct {
 	name    string
 	value   func(p *Problem, key uint64, frequency float64) float64
 	problem Problem
-	counts  counts   // nil once ranked
-	ranked  []uint64 // not empty once fixed
+	counts  counts   // nil after the final ranking
+	ranked  []uint64 // the final ranking, or empty
 }
 
 func (s *staticFrequency) Name() string { return s.name }

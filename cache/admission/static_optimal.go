@@ -2,8 +2,8 @@ package admission
 
 var _ = register(Spec{Name: "static-optimal", Learns: FromFuture, New: simple(NewStaticOptimal)})
 
-// NewStaticOptimal returns the ceiling of hit ratio for a static cache: train it with the very batches that will be
-// measured, and it ranks rows by their true frequency per slot byte. Otherwise it is as NewStaticFrequency.
+// NewStaticOptimal returns a policy that gives an upper bound for the hit ratio of static caches, if it is trained with the
+// batches that will be measured. It ranks rows by frequency per slot byte, and otherwise equals NewStaticFrequency.
 func NewStaticOptimal() Policy {
 	return &staticFrequency{name: "static-optimal", value: func(p *Problem, key uint64, n float64) float64 {
 		return n / float64(p.SlotBytes(key))

@@ -12,14 +12,14 @@ var _ = register(Spec{Name: "static-pagerank", Learns: FromGraph, New: func(in I
 const (
 	pageRankDamping = 0.85 // the usual one
 	pageRankRounds  = 100
-	pageRankChange  = 1e-7 // of the sum of all ranks, which is 1: stop below
+	pageRankChange  = 1e-7 // change of all ranks, whose sum is 1, below which the iteration stops
 )
 
 // NewStaticPageRank returns the policy that ranks the vertices of each table by weighted reverse PageRank, times the host
-// bytes a miss moves, per slot byte (Min et al., "Graph Neural Network Training with Data Tiering", KDD '22). Reverse,
-// because there an edge points to the vertex whose features are aggregated into; in a [Graph] sampling goes along edges,
-// so the random surfer does too. Weighted, because it starts from the graph's seeds. It needs no training; making it takes
-// up to a hundred passes over the edges.
+// bytes that a miss reads, per slot byte (Min et al., "Graph Neural Network Training with Data Tiering", KDD '22). The
+// random surfer follows the edges of a [Graph], as sampling does; the paper calls this reverse because its edges point the
+// other way. The rank is weighted because the surfer starts from the graph's seeds. The policy needs no training. Making it
+// takes up to a hundred passes over the edges.
 func NewStaticPageRank(graphs ...Graph) Policy {
 	ranks := make([][]float32, len(graphs))
 	for t := range graphs {
@@ -28,8 +28,8 @@ func NewStaticPageRank(graphs ...Graph) Policy {
 	return &staticScore[float32]{name: "static-pagerank", what: "graphs", scores: ranks}
 }
 
-// pageRank returns how often a surfer is at each vertex who starts at a seed, goes on to a random neighbour with
-// probability pageRankDamping, and otherwise, or where there is none, starts again.
+// pageRank returns the share of time that a random surfer spends at each vertex. The surfer starts at a random seed, moves to
+// a random neighbour with probability pageRankDamping, and otherwise, or at a vertex without neighbours, starts again.
 func pageRank(g *Graph) []float32 {
 	n := g.Vertices()
 	if n == 0 {

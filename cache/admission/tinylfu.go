@@ -16,12 +16,11 @@ import (
 
 var _ = register(Spec{Name: "tinylfu", Online: true, New: simple(NewTinyLFU)})
 
-// NewTinyLFU returns the policy that feeds the accesses through a ristretto cache (TinyLFU admission, sampled LFU
-// eviction), cost being slot bytes. It offers what that cache holds, rows with the most hits there per slot byte first,
-// and then what it rejected or evicted, the latest first, as many rows as fit in the slabs. Rows whose Set it dropped are
-// not offered.
+// NewTinyLFU returns the policy that passes the accesses to a ristretto cache (TinyLFU admission, sampled LFU eviction) whose
+// costs are slot bytes. It ranks the rows that this cache holds, by hits per slot byte, and then the rows that it rejected or
+// evicted, the latest first, at most as many as fit in the slabs. Rows whose Set ristretto dropped are not ranked.
 //
-// It is not reproducible: ristretto seeds its sketch at random and drops accesses when it is busy.
+// Rankings are not reproducible: ristretto seeds its sketch at random and drops accesses when it is busy.
 func NewTinyLFU() Policy { return &tinyLFU{} }
 
 type tinyLFU struct {
@@ -29,16 +28,16 @@ type tinyLFU struct {
 	lfu     *ristretto.Cache[uint64, *resident]
 	gets    int
 	sets    int
-	held    []*resident          // as of the last Rank, best first
-	index   map[uint64]*resident // of held; nil until it is needed
+	held    []*resident          // content of lfu at the last Rank, best first
+	index   map[uint64]*resident // held by key; nil until it is needed
 
 	mu struct {
 		sync.Mutex
-		refused *lru.Cache[uint64, struct{}] // rejected or evicted, latest last
+		refused *lru.Cache[uint64, struct{}] // rejected and evicted rows
 	}
 }
 
-// resident is a row's value in the cache.
+// resident is the value of a row in lfu.
 type resident struct {
 	key  uint64
 	slot int64 // bytes
@@ -53,9 +52,9 @@ const (
 	getsPerYield = 64 // its buffer of accesses
 )
 
-// countersPerRow is what ristretto advises for each row that fits; they also say how fast it ages. Ten for every row of the
-// tables (19 times as many on the default workload) hit 3 points less on the drifting one and 3.6 on the Mooncake trace,
-// and 2 more on reddit.
+// countersPerRow is the number of counters for each row that fits, as ristretto advises. It also sets how fast counts age. Ten
+// counters for every row of the tables, which is 19 times as many on the default workload, lose 3 points of hit rate on the
+// drifting workload and 3.6 on the Mooncake trace, and gain 2 on reddit.
 const countersPerRow = 10
 
 func (p *tinyLFU) Name() string { return "tinylfu" }
@@ -133,7 +132,7 @@ func (p *tinyLFU) Rank() iter.Seq[uint64] {
 	}
 }
 
-// find returns a row that was held at the last Rank, or nil. The cache itself would count it as an access.
+// find returns a row that was held at the last Rank, or nil. A lookup in lfu itself would count as an access.
 func (p *tinyLFU) find(key uint64) *resident {
 	if p.index == nil {
 		p.index = make(map[uint64]*resident, len(p.held))
@@ -144,7 +143,7 @@ func (p *tinyLFU) find(key uint64) *resident {
 	return p.index[key]
 }
 
-// Explain tells by hits in the cache, as of the last Rank. It does not know the frequency of rows that are not held.
+// Explain implements Explainer, by the hits in ristretto as of the last Rank. Rows that were not held have no frequency.
 func (p *tinyLFU) Explain(key uint64) Estimate {
 	score := func(row *resident) float64 { return float64(row.hits) / float64(row.slot) }
 	e := Estimate{}

@@ -6,17 +6,17 @@ import (
 	"slices"
 )
 
-// Point is the miss ratio of a cache of one size, by accesses and by the bytes that they ask for.
+// Point is the miss ratio of a cache of one size: the share of accesses that miss, and the share of bytes.
 type Point struct {
 	Size                     int64
 	MissRatio, ByteMissRatio float64
 }
 
-// histogram counts accesses by the least of some sizes at which they hit.
+// histogram counts accesses by the smallest of the given cache sizes at which they hit.
 type histogram struct {
 	sizes           []int64
 	hits, byteHits  []float64
-	requests, bytes int64 // all
+	requests, bytes int64 // of all accesses
 }
 
 func newHistogram(sizes []int64) (histogram, error) {
@@ -32,14 +32,14 @@ func newHistogram(sizes []int64) (histogram, error) {
 	return h, nil
 }
 
-// add counts accesses of a stack distance, worth weight of them.
+// add counts an access with this stack distance and row size as weight accesses.
 func (h *histogram) add(distance, size int64, weight float64) {
 	i, _ := slices.BinarySearch(h.sizes, distance)
 	h.hits[i] += weight
 	h.byteHits[i] += weight * float64(size)
 }
 
-// curve returns the points, each access counting scale times, with so many hits more that even the smallest cache has.
+// curve returns the points. All counts are multiplied by scale; more hits, of moreBytes bytes, are added at every size.
 func (h *histogram) curve(scale, more, moreBytes float64) []Point {
 	points := make([]Point, len(h.sizes))
 	for i, size := range h.sizes {
@@ -57,7 +57,7 @@ type Exact struct {
 	histogram histogram
 }
 
-// NewExact returns an empty curve for caches of these sizes, which must be positive and increase.
+// NewExact returns an empty curve for the given cache sizes, which must be positive and ascending.
 func NewExact(sizes []int64) (*Exact, error) {
 	h, err := newHistogram(sizes)
 	if err != nil {
@@ -66,7 +66,7 @@ func NewExact(sizes []int64) (*Exact, error) {
 	return &Exact{histogram: h}, nil
 }
 
-// Access counts an access. Rows are numbered from 0 on without large gaps.
+// Access counts an access. Row numbers start at 0; memory grows with the largest.
 func (e *Exact) Access(row uint32, size int64) {
 	others, known := e.stack.access(row, size)
 	e.histogram.requests++
@@ -76,10 +76,10 @@ func (e *Exact) Access(row uint32, size int64) {
 	}
 }
 
-// Touch is an access that is not counted: it only brings the row in.
+// Touch updates the stack as Access does, without counting an access.
 func (e *Exact) Touch(row uint32, size int64) { e.stack.access(row, size) }
 
-// Remove says that the row is withdrawn: its next access misses.
+// Remove removes a row: its next access misses.
 func (e *Exact) Remove(row uint32) { e.stack.remove(row) }
 
 // Curve returns the miss ratio at each size.

@@ -5,13 +5,13 @@ import (
 	"math/bits"
 )
 
-// distinct estimates how many hashes it was given, duplicates aside: HyperLogLog in 16 KiB, evaluated as LogLog-Beta does (Qin,
+// distinct estimates the number of distinct hashes. It is a HyperLogLog sketch of 16 KiB with the LogLog-Beta estimator (Qin,
 // Kim and Tung, 2016). The standard error is 0.8 %.
 type distinct struct {
 	registers [distinctRegisters]uint8
-	sum       float64 // of 2^-register
+	sum       float64 // of 2^-register over all registers
 	zeros     int
-	estimate  float64 // 0: not computed
+	estimate  float64 // 0 if not computed
 }
 
 const (

@@ -9,28 +9,27 @@ import (
 	"github.com/tensorcache/tensorcache/hashmap"
 )
 
-// ShardsOptions say what a Shards samples. The zero value of a field is its default.
+// ShardsOptions are the options of NewShards. A zero field means its default.
 type ShardsOptions struct {
-	// Sizes are the cache sizes of the curve; they must be positive and increase. No default.
+	// Sizes are the cache sizes of the curve, positive and ascending. Required.
 	Sizes []int64
-	// Rate is the share of IDs that are sampled, above 0 and at most 1. Default 1.
+	// Rate is the share of IDs to sample, above 0 and at most 1. Default 1.
 	Rate float64
-	// MaxIDs bounds the IDs that are kept: where there are more, Rate falls. Default 0: no bound.
+	// MaxIDs bounds the number of IDs that are kept. When there are more, the rate is lowered. Default 0: no bound.
 	MaxIDs int
-	// Parts divides the IDs that are sampled into so many samples, a power of two, of which Part is one. Curves of several
-	// parts tell how far one can be off. Default 1.
+	// Parts divides the sampled IDs into disjoint samples, of which this one is number Part, from 0. A power of two, 1 to 64.
+	// The differences between the curves of several parts show the sampling error. Default 1.
 	Parts, Part int
-	// GivenRate is the share of IDs whose accesses Access is told about; whoever chose them did so by another hash.
-	// Default 1: all.
+	// GivenRate is the share of IDs whose accesses are passed to Access, if the caller samples IDs by another hash. Default 1.
 	GivenRate float64
-	// Numbered says that IDs are 0, 1, 2, … in the order of their first access: then it is known how many there are, which is
-	// estimated otherwise.
+	// Numbered says that IDs are 0, 1, 2, … in the order of their first access. Their number is then known exactly;
+	// otherwise it is estimated.
 	Numbered bool
-	// Seed picks the IDs.
+	// Seed selects the sample.
 	Seed uint64
 }
 
-// EnsureDefaults sets the fields that are zero to their defaults.
+// EnsureDefaults replaces zero fields by their defaults.
 func (o *ShardsOptions) EnsureDefaults() {
 	if o.Rate == 0 {
 		o.Rate = 1
@@ -62,25 +61,25 @@ func (o *ShardsOptions) Validate() error {
 
 // Shards estimates a curve from the accesses to a sample of the IDs.
 //
-// The share of the IDs that are in the sample differs from Rate by chance, and of all errors that one is the largest: at 1 % of
-// cloudphysics' 48,974 IDs the curve is off by 0.038 on average, and by 0.007 where distances are scaled by the share of IDs that
-// are in the sample, and accesses by that of the first accesses. Hence the IDs are counted.
+// The share of IDs in the sample differs from Rate by chance, which is the largest source of error. With 1 % of the 48,974 IDs
+// of the cloudphysics trace, the mean error of the curve is 0.038. It is 0.007 if distances are scaled by the actual share of
+// IDs in the sample, and accesses by the actual share of first accesses. Shards therefore counts the distinct IDs.
 type Shards struct {
 	stack     stack
 	histogram histogram
 	options   ShardsOptions
 	seed      uint64
-	part      uint64 // of the hash
-	below     uint64 // hashes of sampled IDs are
+	part      uint64 // mask of the hash bits that select the part
+	below     uint64 // the hashes of sampled IDs are less
 	rate      float64
-	// weighed is the accesses, and weighedBytes the bytes, that the sampled ones stand for, first the IDs.
+	// Sums over the sample, each item weighted by 1/rate: accesses, their bytes, and IDs (first accesses).
 	weighed, weighedBytes, first float64
 	seen                         *distinct // nil if Numbered
-	numbered                     uint64    // IDs so far
+	numbered                     uint64    // number of IDs, if Numbered
 
-	rows map[uint64]uint32 // sampled IDs → rows of stack
-	ids  largest           // of rows, by hash
-	free []uint32
+	rows map[uint64]uint32 // sampled ID → row of stack
+	ids  largest           // sampled IDs by hash, if MaxIDs is set
+	free []uint32          // unused rows of stack
 }
 
 // NewShards returns an empty estimate.
@@ -106,13 +105,13 @@ func NewShards(o ShardsOptions) (*Shards, error) {
 	return s, nil
 }
 
-// given is about how many IDs Access was told of.
+// given returns the estimated number of distinct IDs passed to Access and Touch.
 func (s *Shards) given() float64 {
 	switch {
 	case s.seen == nil:
 		return float64(s.numbered)
 	case s.below == math.MaxUint64 && s.part == 0:
-		return float64(len(s.rows)) // all are in the sample
+		return float64(len(s.rows)) // the sample has all IDs
 	}
 	return s.seen.count()
 }
@@ -121,10 +120,10 @@ func (s *Shards) setRate() {
 	s.rate = float64(s.below) / (1 << 63) / 2 / float64(s.options.Parts) * s.options.GivenRate
 }
 
-// Rate is about the share of all IDs that is sampled now.
+// Rate returns the share of all IDs that is sampled now.
 func (s *Shards) Rate() float64 { return s.rate }
 
-// IDs is how many IDs are kept.
+// IDs returns the number of IDs that are kept.
 func (s *Shards) IDs() int { return len(s.rows) }
 
 // Access counts an access.
@@ -149,14 +148,14 @@ func (s *Shards) touch(id uint64, size int64, counts bool) {
 	if s.seen == nil {
 		s.numbered = max(s.numbered, id+1)
 	} else {
-		s.seen.add(hashmap.Hash(hash)) // those of sampled IDs are alike in their upper bits
+		s.seen.add(hashmap.Hash(hash)) // hashed again: the hashes of sampled IDs have similar upper bits
 	}
 	if hash < s.below && hash&s.part == uint64(s.options.Part) {
 		s.sample(id, hash, size, counts)
 	}
 }
 
-// Sizes and row numbers of forgotten IDs are used again, so a Shards with MaxIDs stays as large as it is.
+// sample handles an access to a sampled ID. Rows of forgotten IDs are reused, so that MaxIDs bounds the memory.
 func (s *Shards) sample(id, hash uint64, size int64, counts bool) {
 	weight := 1 / s.rate
 	row, ok := s.rows[id]
@@ -176,7 +175,7 @@ func (s *Shards) sample(id, hash uint64, size int64, counts bool) {
 		s.weighed += weight
 		s.weighedBytes += weight * float64(size)
 		if known {
-			// Others are a sample, the row itself is not.
+			// The other rows are a sample, so their size is scaled. The row itself is not.
 			scale := s.given() / float64(len(s.rows)) / s.options.GivenRate
 			s.histogram.add(int64(float64(others)*scale)+size, size, weight)
 		}
@@ -186,7 +185,7 @@ func (s *Shards) sample(id, hash uint64, size int64, counts bool) {
 	}
 }
 
-// forget lowers the rate so that the ID with the largest hash is not sampled any more.
+// forget lowers the rate until the ID with the largest hash is no longer sampled.
 func (s *Shards) forget() {
 	s.below = s.ids[0].hash
 	for len(s.ids) > 0 && s.ids[0].hash >= s.below {
@@ -199,11 +198,13 @@ func (s *Shards) forget() {
 	s.setRate()
 }
 
-// Curve returns the estimated miss ratios. It is adjusted: what the sampled accesses stand for differs from all accesses mostly by
-// whether IDs that are accessed very often are among them, and those hit in any cache.
+// Curve returns the estimated miss ratios. They include the adjustment of SHARDS: the weighted number of sampled accesses
+// differs from the number of all accesses mostly by the most frequent IDs, which hit in caches of any size, so the difference
+// counts as hits.
 func (s *Shards) Curve() []Point { return s.CurveOf(s.histogram.requests, s.histogram.bytes) }
 
-// CurveOf is Curve for when Access was told of some IDs only: of all accesses, and what they asked for, 0 if unknown.
+// CurveOf is Curve if Access saw only a part of the accesses (GivenRate): requests and bytes are those of all accesses, 0 if
+// unknown.
 func (s *Shards) CurveOf(requests, bytes int64) []Point {
 	h := s.histogram
 	h.requests, h.bytes = requests, bytes
@@ -214,7 +215,7 @@ func (s *Shards) CurveOf(requests, bytes int64) []Point {
 	return h.curve(scale, float64(requests)-scale*s.weighed, float64(bytes)-scale*s.weighedBytes)
 }
 
-// largest is a heap with the largest hash on top.
+// largest is a max-heap of IDs by hash.
 type largest []hashed
 
 type hashed struct{ hash, id uint64 }

@@ -1,18 +1,19 @@
 package mrc
 
-// stack finds stack distances. Each row's last access has a position; a Fenwick tree over the positions has the rows'
-// sizes.
+// stack computes stack distances. The last access of each row has a position. A Fenwick tree over the positions sums the
+// sizes of the rows.
 type stack struct {
-	tree  []int64  // sums; tree[0] is unused
-	owner []uint32 // the row at each position, from 1 on
-	at    []uint32 // each row's position, 0: none
-	size  []int64  // each row's
-	end   uint32   // the last position in use
+	tree  []int64  // Fenwick tree; tree[0] is unused
+	owner []uint32 // row at each position; positions start at 1
+	at    []uint32 // position of each row, 0 if it has none
+	size  []int64  // size of each row
+	end   uint32   // last position in use
 	live  int
 	total int64
 }
 
-// access returns the size of the other rows accessed since the row was, and whether it was at all; and makes it the latest.
+// access makes row the latest. known reports whether the row was accessed before, and others is the total size of the other
+// rows accessed since.
 func (s *stack) access(row uint32, size int64) (others int64, known bool) {
 	for int(row) >= len(s.at) {
 		s.at, s.size = append(s.at, 0), append(s.size, 0)
@@ -33,7 +34,7 @@ func (s *stack) access(row uint32, size int64) (others int64, known bool) {
 	return others, known
 }
 
-// remove forgets a row, if it is known.
+// remove removes a row if it is known.
 func (s *stack) remove(row uint32) {
 	if int(row) >= len(s.at) || s.at[row] == 0 {
 		return
@@ -44,7 +45,7 @@ func (s *stack) remove(row uint32) {
 	s.at[row] = 0
 }
 
-// until returns the size of the rows up to a position.
+// until returns the total size of the rows at positions 1 to p.
 func (s *stack) until(p uint32) (sum int64) {
 	for ; p > 0; p &= p - 1 {
 		sum += s.tree[p]
@@ -58,7 +59,7 @@ func (s *stack) add(p uint32, size int64) {
 	}
 }
 
-// compact takes positions without a row out, and makes the tree so large that this happens once in three times the rows.
+// compact removes positions without a row, and makes the tree at least four times as long as the number of rows.
 func (s *stack) compact() {
 	to := uint32(0)
 	owner := s.owner

@@ -30,11 +30,7 @@ more objects each. Exit status 2 if a metric is worse beyond noise, else 0.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				err = writeJSON(cmd.OutOrStdout(), c)
-			} else {
-				err = report.Compare(cmd.OutOrStdout(), c)
-			}
+			err = show(cmd.OutOrStdout(), asJSON, c, report.Compare)
 			if n := c.Count(experiment.Worse); err == nil && n > 0 {
 				err = statusError{fmt.Errorf("metrics that are worse beyond noise: %d", n), worse}
 			}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,8 +13,11 @@ import (
 	"github.com/tensorcache/tensorcache/codec/registry"
 )
 
+// minTime is how long compress measures a speed; 0 for the default. Tests, which need no exact speeds, set it.
+var minTime time.Duration
+
 func newCompress() *cobra.Command {
-	cfg := experiment.CompressConfig{}
+	cfg := experiment.CompressConfig{MinTime: minTime}
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "compress",
@@ -22,9 +26,9 @@ func newCompress() *cobra.Command {
   cachebench compress --features embeddings.npy --cast bf16 --json`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			bar := newProgress(cmd.ErrOrStderr())
-			results, err := experiment.Compress(cmd.Context(), cfg, bar)
-			bar.close()
+			results, err := withProgress(cmd, func(bar *progress) ([]experiment.CodecResult, error) {
+				return experiment.Compress(cmd.Context(), cfg, bar)
+			})
 			if err != nil {
 				return err
 			}
@@ -42,12 +46,8 @@ func newCompress() *cobra.Command {
 }
 
 // printCompress prints the results; the first codec that does not round-trip is an error after that.
-func printCompress(w io.Writer, results []experiment.CodecResult, asJSON bool) (err error) {
-	if asJSON {
-		err = writeJSON(w, results)
-	} else {
-		err = report.Compress(w, results)
-	}
+func printCompress(w io.Writer, results []experiment.CodecResult, asJSON bool) error {
+	err := show(w, asJSON, results, report.Compress)
 	for _, r := range results {
 		if err == nil && r.RoundTrip != "ok" && r.RoundTrip != experiment.RoundTripLossy {
 			err = fmt.Errorf("codec %s: %w: %s", r.Codec, errMismatch, r.RoundTrip)

@@ -68,9 +68,9 @@ func newDevices() *cobra.Command {
 	f.IntSliceVar(&measured.GPUs, "gpus", nil, "GPUs to measure (default: all)")
 	f.IntVar(&measured.RowBytes, "row-bytes", measured.RowBytes, "length of the rows that are read")
 	f.IntVar(&measured.Batch, "batch", measured.Batch, "rows read at once")
-	f.Int64Var(&measured.TableBytes, "table-bytes", measured.TableBytes, "memory that rows are read of, on each GPU and of the host")
+	f.Int64Var(&measured.TableBytes, "table-bytes", measured.TableBytes, "bytes that rows are read from, on each GPU and on the host")
 	f.IntVar(&measured.Runs, "runs", measured.Runs, "times each is measured; the median counts")
-	f.StringVar(&declared, "declare", "", "measure nothing, and print such a file of these: local=1900,peer=350,host=50 (GB/s), overhead=20 (us), row=0.1 and same=15 (ns), beside=0.5")
+	f.StringVar(&declared, "declare", "", "measure nothing, and print such a file of these: local=1900,peer=350,host=50 (GB/s)")
 	return cmd
 }
 

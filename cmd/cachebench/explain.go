@@ -33,7 +33,7 @@ the least score that there was room for.`,
 			if err != nil {
 				return err
 			}
-			if err := checkUnused(cmd); err != nil {
+			if err := checkFlags(cmd, ""); err != nil {
 				return err
 			}
 			end, err := watch.start(cmd, &cfg)
@@ -41,16 +41,13 @@ the least score that there was room for.`,
 				return err
 			}
 			defer end()
-			bar := newProgress(cmd.ErrOrStderr())
-			all, err := experiment.Explain(cmd.Context(), cfg, list, bar)
-			bar.close()
+			all, err := withProgress(cmd, func(bar *progress) ([]experiment.Explained, error) {
+				return experiment.Explain(cmd.Context(), cfg, list, bar)
+			})
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return writeJSON(cmd.OutOrStdout(), all)
-			}
-			return report.Explained(cmd.OutOrStdout(), all)
+			return show(cmd.OutOrStdout(), asJSON, all, report.Explained)
 		},
 	}
 	f := cmd.Flags()

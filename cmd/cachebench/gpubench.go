@@ -36,6 +36,10 @@ func newGPUBench() *cobra.Command {
 				}
 			}
 			if plot != "" {
+				if base, ok := strings.CutSuffix(plot, ".png"); ok {
+					plot = base + ".svg"
+					fmt.Fprintf(cmd.ErrOrStderr(), "cachebench: --plot draws SVG only, to %s: the page of cachebench report saves charts as PNG\n", plot)
+				}
 				if err := checkPlot(plot); err != nil {
 					return err
 				}
@@ -85,7 +89,7 @@ func newGPUBench() *cobra.Command {
 	f.StringSliceVar(&from, "from", nil, "FILE.json that --json printed, or several of one build to merge: report that instead of measuring")
 	f.StringVar(&out, "out", "", "FILE.json: keep the report there, renewed after each result, so that a run that is killed leaves what it measured")
 	f.BoolVar(&whole, "whole", false, "report nothing, and say why, where a case is incomplete")
-	f.StringVar(&plot, "plot", "", "FILE.svg or FILE.png: draw GB/s over row bytes")
+	f.StringVar(&plot, "plot", "", "FILE.svg: draw GB/s over row bytes")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	f.BoolVar(&asMarkdown, "markdown", false, "print Markdown tables")
 	return cmd
@@ -135,12 +139,10 @@ func printGPU(w io.Writer, r *gpu.Report, asJSON, asMarkdown bool) error {
 	return report.GPU(w, r)
 }
 
-func plotFormat(path string) string { return strings.TrimPrefix(filepath.Ext(path), ".") }
-
 // checkPlot says what is wrong with a plot's path before minutes of measuring.
 func checkPlot(path string) error {
-	if f := plotFormat(path); f != "svg" && f != "png" {
-		return fmt.Errorf("--plot (%q) must end in .svg or .png", path)
+	if filepath.Ext(path) != ".svg" {
+		return fmt.Errorf("--plot (%q) must end in .svg", path)
 	}
 	_, err := os.Lstat(path)
 	absent := errors.Is(err, fs.ErrNotExist)
@@ -157,7 +159,7 @@ func checkPlot(path string) error {
 
 func writePlot(path string, r *gpu.Report) error {
 	var b bytes.Buffer
-	if err := report.GPUPlot(&b, r, plotFormat(path)); err != nil {
+	if err := report.GPUPlot(&b, r); err != nil {
 		return fmt.Errorf("--plot (%q): %w", path, err)
 	}
 	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {

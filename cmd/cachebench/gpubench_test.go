@@ -62,11 +62,16 @@ func TestGPUBench_BadFlags(t *testing.T) {
 		"--json and --markdown contradict each other":                                                                                  {"--json", "--markdown"},
 		"report: open " + in("none.json") + ": no such file or directory":                                                              {"--from", in("none.json")},
 		"report " + old + `: result 0: case ("gather") must be a case of gpu-bench`:                                                    {"--from", old},
-		`--plot ("p.jpg") must end in .svg or .png`:                                                                                    {"--from", gpuExample, "--plot", "p.jpg"},
-		`--plot ("p") must end in .svg or .png`:                                                                                        {"--plot", "p"},
+		`--plot ("p.jpg") must end in .svg`:                                                                                            {"--from", gpuExample, "--plot", "p.jpg"},
+		`--plot ("p") must end in .svg`:                                                                                                {"--plot", "p"},
 		`--plot ("` + in("no/p.svg") + `") must be a file that can be written: open ` + in("no/p.svg") + ": no such file or directory": {"--from", gpuExample, "--plot", in("no/p.svg")},
 	} {
 		refuse(t, want, append([]string{"gpu-bench"}, flags...)...)
+	}
+	// A PNG file is not drawn any more: the same as SVG, with a notice.
+	out, stderr, status := cachebench(t, "gpu-bench", "--from", gpuExample, "--plot", in("q.png"))
+	if _, err := os.Stat(in("q.svg")); err != nil || status != 0 || out == "" || !strings.Contains(stderr, "--plot draws SVG only, to "+in("q.svg")) {
+		t.Errorf("--plot of a PNG file: status %d, %q, %v", status, stderr, err)
 	}
 	// A path is tried before anything is measured, and nothing is left there.
 	if _, stderr, status := cachebench(t, "gpu-bench", "--from", old, "--plot", in("p.png")); status != 1 || !strings.Contains(stderr, "gather") {

@@ -30,12 +30,7 @@ accesses by simulation.`,
   cachebench plan --target-hit 50% --check`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if configFile != "" {
-				if err := applyConfigFile(cmd.Flags(), configFile); err != nil {
-					return err
-				}
-			}
-			if err := checkUnused(cmd); err != nil {
+			if err := checkFlags(cmd, configFile); err != nil {
 				return err
 			}
 			if trace != "" {
@@ -56,16 +51,13 @@ accesses by simulation.`,
 				}
 				cfg.GPUMemory = int64(n)
 			}
-			bar := newProgress(cmd.ErrOrStderr())
-			res, err := experiment.MakePlan(cmd.Context(), cfg, bar)
-			bar.close()
+			res, err := withProgress(cmd, func(bar *progress) (*experiment.PlanResult, error) {
+				return experiment.MakePlan(cmd.Context(), cfg, bar)
+			})
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return writeJSON(cmd.OutOrStdout(), res)
-			}
-			return report.Plan(cmd.OutOrStdout(), res)
+			return show(cmd.OutOrStdout(), asJSON, res, report.Plan)
 		},
 	}
 	f := cmd.Flags()

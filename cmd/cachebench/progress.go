@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/spf13/cobra"
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 	"golang.org/x/term"
@@ -58,4 +59,11 @@ func (p *progress) close() {
 		p.endStage()
 		p.bars.Wait()
 	}
+}
+
+// withProgress shows the stages of some work.
+func withProgress[T any](cmd *cobra.Command, work func(*progress) (T, error)) (T, error) {
+	bar := newProgress(cmd.ErrOrStderr())
+	defer bar.close()
+	return work(bar)
 }

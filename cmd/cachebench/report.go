@@ -23,8 +23,8 @@ func newReport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report DIR",
 		Short: "Make one HTML page, and plots, of every result file in a folder",
-		Long: `Make one HTML page of every result file in a folder, and its plots as SVG and PNG
-in DIR/plots. The page needs no network and no other file.
+		Long: `Make one HTML page of every result file in a folder, and its plots as SVG in
+DIR/plots; the page saves them as PNG. The page needs no network and no other file.
 
 Result files are cells.jsonl of sweep, and what run, simulate, compress and
 gpu-bench print with --json, whatever their names (.json, .jsonl).`,

@@ -33,12 +33,7 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
   cachebench run --features embeddings.npy --ids trace.txt --budget 64MiB --json`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if configFile != "" {
-				if err := applyConfigFile(cmd.Flags(), configFile); err != nil {
-					return err
-				}
-			}
-			if err := checkUnused(cmd); err != nil {
+			if err := checkFlags(cmd, configFile); err != nil {
 				return err
 			}
 			end, err := watch.start(cmd, &cfg)
@@ -46,9 +41,7 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 				return err
 			}
 			defer end()
-			bar := newProgress(cmd.ErrOrStderr())
-			res, err := experiment.Run(cmd.Context(), cfg, bar)
-			bar.close()
+			res, err := withProgress(cmd, func(bar *progress) (*experiment.Result, error) { return experiment.Run(cmd.Context(), cfg, bar) })
 			if err != nil {
 				return err
 			}
@@ -96,18 +89,18 @@ func addWorkload(f *pflag.FlagSet, cfg *experiment.Config) {
 // addCaches defines the flags of the caches, but those that a sweep has lists of.
 func addCaches(f *pflag.FlagSet, cfg *experiment.Config) {
 	f.BoolVar(&cfg.Cold, "cold", false, "begin with an empty cache: warm-up batches run through it, unmeasured")
-	f.IntVar(&cfg.Drift, "drift", 0, "exchange the hot rows after so many batches; a static cache is shown beside")
+	f.IntVar(&cfg.Drift, "drift", 0, "make other rows hot after so many batches; a static cache is shown too")
 	f.IntVar(&cfg.RefreshBatches, "refresh-batches", 0, "batches between refresh cycles")
 	f.DurationVar(&cfg.RefreshInterval, "refresh-interval", 0, "time between refresh cycles in the background instead, such as 100ms")
 	f.Float64Var(&cfg.RefreshChurn, "refresh-churn", cfg.RefreshChurn, "most of the cache that a cycle replaces, 0 to 1")
 	f.StringVar(&cfg.RefreshBytes, "refresh-bytes", "", "most bytes that a cycle writes (default: 256MiB)")
 	f.Float64Var(&cfg.SampleRate, "sample-rate", cfg.SampleRate, "share of accesses that the policy observes, 0 to 1")
-	f.StringVar(&cfg.Link, "link", "", "what codec auto picks for: GB/s at which a GPU reads misses (55), or none: this machine's processors")
+	f.StringVar(&cfg.Link, "link", "", "GB/s at which a GPU reads misses (55), for codec auto; none: pick for this machine's processors")
 	f.StringVar(&cfg.Device, "device", cfg.Device, "backend: auto, host or cuda")
 	f.IntVar(&cfg.Devices, "devices", cfg.Devices, "devices that the cache spans, 1 to 8: the first GPUs")
 	f.StringVar(&cfg.GPUs, "gpus", "", "GPUs that the cache spans: 0,2 or all (default: the first --devices)")
 	f.StringVar(&cfg.Placement, "placement", cfg.Placement, "which rows lie in which slabs: auto, partition or replicate")
-	f.StringVar(&cfg.Rates, "rates", "", "what --placement auto weighs by: FILE.json of devices --measure, or local=1900,peer=350,host=50 (GB/s)")
+	f.StringVar(&cfg.Rates, "rates", "", "speeds for --placement auto: FILE.json of devices --measure, or local=1900,peer=350,host=50 (GB/s)")
 	f.StringVar(&cfg.HostNodes, "host-nodes", "", "memory nodes (NUMA) of the host tier: 0,1 or any (default: those nearest to the GPUs)")
 	f.IntVar(&cfg.Workers, "workers", 0, "goroutines of the host (default: one a processor)")
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of everything generated and sampled")
@@ -117,12 +110,8 @@ func addCaches(f *pflag.FlagSet, cfg *experiment.Config) {
 }
 
 // printRun prints the result; mismatches are an error after that.
-func printRun(w io.Writer, res *experiment.Result, asJSON bool) (err error) {
-	if asJSON {
-		err = writeJSON(w, res)
-	} else {
-		err = report.Run(w, res)
-	}
+func printRun(w io.Writer, res *experiment.Result, asJSON bool) error {
+	err := show(w, asJSON, res, report.Run)
 	if err == nil && res.Mismatches > 0 {
 		err = fmt.Errorf("%w: %d of %d", errMismatch, res.Mismatches, res.VerifiedRows)
 		if experiment.Lossy(res.Cache.Codec) {
@@ -132,8 +121,13 @@ func printRun(w io.Writer, res *experiment.Result, asJSON bool) (err error) {
 	return err
 }
 
-// checkUnused refuses flags that the others make meaningless.
-func checkUnused(cmd *cobra.Command) error {
+// checkFlags takes in the config file, if there is one, and refuses flags that others make meaningless.
+func checkFlags(cmd *cobra.Command, configFile string) error {
+	if configFile != "" {
+		if err := applyConfigFile(cmd.Flags(), configFile); err != nil {
+			return err
+		}
+	}
 	changed := func(name string) bool { return cmd.Flags().Changed(name) }
 	for _, c := range [][2]string{{"vertices", "features"}, {"vertices", "graph"}, {"fanouts", "ids"}, {"weighted", "ids"}} {
 		if changed(c[0]) && changed(c[1]) {
@@ -158,6 +152,14 @@ func checkUnused(cmd *cobra.Command) error {
 		}
 	}
 	return nil
+}
+
+// show prints a result: as JSON, or as print does.
+func show[T any](w io.Writer, asJSON bool, v T, print func(io.Writer, T) error) error {
+	if asJSON {
+		return writeJSON(w, v)
+	}
+	return print(w, v)
 }
 
 func writeJSON(w io.Writer, v any) error {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,17 +29,14 @@ LRU's whole miss-ratio curve is computed instead, in one pass.`,
 			if err := checkSimulateFlags(cmd); err != nil {
 				return err
 			}
-			bar := newProgress(cmd.ErrOrStderr())
 			if cfg.Method != "" {
-				curve, err := sim.MissRatios(cmd.Context(), cfg, bar)
-				bar.close()
+				curve, err := withProgress(cmd, func(bar *progress) (*sim.Curve, error) { return sim.MissRatios(cmd.Context(), cfg, bar) })
 				if err != nil {
 					return err
 				}
-				return printCurve(cmd.OutOrStdout(), curve, asJSON)
+				return show(cmd.OutOrStdout(), asJSON, curve, report.Curve)
 			}
-			s, err := sim.Simulate(cmd.Context(), cfg.Config, bar)
-			bar.close()
+			s, err := withProgress(cmd, func(bar *progress) (*sim.Simulation, error) { return sim.Simulate(cmd.Context(), cfg.Config, bar) })
 			if err != nil {
 				return err
 			}
@@ -99,11 +95,4 @@ func checkSimulateFlags(cmd *cobra.Command) error {
 		}
 	}
 	return nil
-}
-
-func printCurve(w io.Writer, c *sim.Curve, asJSON bool) error {
-	if asJSON {
-		return writeJSON(w, c)
-	}
-	return report.Curve(w, c)
 }

@@ -31,12 +31,7 @@ same command continues an interrupted sweep.`,
   cachebench report results`,
 		Args: takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if configFile != "" {
-				if err := applyConfigFile(cmd.Flags(), configFile); err != nil {
-					return err
-				}
-			}
-			if err := checkUnused(cmd); err != nil {
+			if err := checkFlags(cmd, configFile); err != nil {
 				return err
 			}
 			cfg.Dir = args[0]
@@ -49,7 +44,19 @@ same command continues an interrupted sweep.`,
 			if err != nil {
 				return err
 			}
-			return printSweep(cmd.OutOrStdout(), cells, asJSON)
+			if asJSON {
+				err = writeJSON(cmd.OutOrStdout(), cells)
+			} else {
+				err = report.Sweep(cmd.OutOrStdout(), experiment.Summarize(cells))
+			}
+			var differ, verified int64
+			for _, c := range cells {
+				differ, verified = differ+c.Result.Mismatches, verified+c.Result.VerifiedRows
+			}
+			if err == nil && differ > 0 {
+				err = fmt.Errorf("%w: %d of %d", errMismatch, differ, verified)
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()
@@ -64,23 +71,6 @@ same command continues an interrupted sweep.`,
 	f.BoolVar(&asJSON, "json", false, "print a JSON array of the cells, without their series")
 	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")
 	return cmd
-}
-
-// printSweep prints the cells; mismatches are an error after that.
-func printSweep(w io.Writer, cells []experiment.Cell, asJSON bool) (err error) {
-	if asJSON {
-		err = writeJSON(w, cells)
-	} else {
-		err = report.Sweep(w, experiment.Summarize(cells))
-	}
-	var differ, verified int64
-	for _, c := range cells {
-		differ, verified = differ+c.Result.Mismatches, verified+c.Result.VerifiedRows
-	}
-	if err == nil && differ > 0 {
-		err = fmt.Errorf("%w: %d of %d", errMismatch, differ, verified)
-	}
-	return err
 }
 
 // sweepProgress shows a bar on a terminal and prints lines elsewhere.

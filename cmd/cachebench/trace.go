@@ -21,7 +21,7 @@ func newTrace() *cobra.Command {
 	return cmd
 }
 
-const formatHelp = "format, where content and name do not say: "
+const formatHelp = "format, if content and name do not tell it: "
 
 func newTraceInfo() *cobra.Command {
 	var o trace.Options
@@ -46,10 +46,7 @@ func newTraceInfo() *cobra.Command {
 				return fmt.Errorf("%w; requests before that: %d", err, s.Requests)
 			}
 			info := report.NewTraceInfo(args[0], trace.Describe(r), s)
-			if asJSON {
-				return writeJSON(cmd.OutOrStdout(), info)
-			}
-			return report.Trace(cmd.OutOrStdout(), info)
+			return show(cmd.OutOrStdout(), asJSON, info, report.Trace)
 		},
 	}
 	cmd.Flags().StringVar(&o.Format, "format", "", formatHelp+strings.Join(trace.Formats(), ", "))

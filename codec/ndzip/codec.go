@@ -1,23 +1,21 @@
 package ndzip
 
 import (
-	"fmt"
-
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 	"github.com/tensorcache/tensorcache/internal/dtype"
-	"github.com/tensorcache/tensorcache/slab"
 )
 
 const name = "ndzip"
 
-// Codec is ndzip for the rows of one table. It implements [codec.Codec].
+// Codec stores the rows of one table. It implements [codec.Codec].
 type Codec struct {
 	word     int // bytes
 	rowBytes int
-	groups   int // whole ones of the row
+	groups   int // whole groups of the row
 }
 
-// wordOf returns the bytes of a word of the element types that the codec takes.
+// wordOf returns the bytes of a word of an element type, or an error if the codec does not serve the type.
 func wordOf(of codec.DType) (int, error) {
 	switch of {
 	case dtype.Float16, dtype.BFloat16, dtype.Float32, dtype.Float64:
@@ -36,13 +34,13 @@ func New(dtype codec.DType, rowBytes int) (*Codec, error) {
 }
 
 func newCodec(word, rowBytes int) (*Codec, error) {
-	if rowBytes < 1 || rowBytes > slab.MaxRowBytes {
-		return nil, fmt.Errorf("ndzip: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
+	if err := rowcodec.CheckRow(name, rowBytes); err != nil {
+		return nil, err
 	}
 	return &Codec{word, rowBytes, rowBytes / groupBytes(word)}, nil
 }
 
-// groupBytes is the length of a group: as many words as a word has bits.
+// groupBytes returns the length of a group, which has as many words as a word has bits.
 func groupBytes(word int) int { return 8 * word * word }
 
 // Name implements codec.Codec.
@@ -54,7 +52,7 @@ func (c *Codec) RowBytes() int { return c.rowBytes }
 // MetadataBytes implements codec.Codec: nothing is learned of a table.
 func (c *Codec) MetadataBytes() int64 { return 0 }
 
-// EncodeBound implements codec.Codec: heads, all columns, the remainder, and a word that is stored beyond the columns.
+// EncodeBound implements codec.Codec: heads, all columns, the remainder, and a word that is written beyond the columns.
 func (c *Codec) EncodeBound() int { return (c.groups+1)*c.word + c.rowBytes }
 
 // Encode implements codec.Codec.

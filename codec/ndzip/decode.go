@@ -8,7 +8,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 )
 
-// decodeGroups writes groups to dst. src must be as long as columnBytes says.
+// decodeGroups writes groups to dst. src must be the heads and their columns, as long as columnBytes says.
 func decodeGroups(dst, src []byte, word, groups int) {
 	heads, columns := src[:groups*word], src[groups*word:]
 	switch word {
@@ -21,23 +21,23 @@ func decodeGroups(dst, src []byte, word, groups int) {
 	}
 }
 
-// Decoders load eight bytes for each column or few, and once beyond the last: near their end, columns lie in a copy. They
-// take columns without a branch on a head's bits, which are noise.
+// Decoders load eight bytes for one or a few columns, also beyond the last column. So the last columns are read from a padded
+// copy. Decoders have no branches on a head's bits, which would be unpredictable.
 
-// reader is where the columns of the next group begin.
+// reader reads the columns of one group after the other.
 type reader struct {
 	columns []byte
-	base    *byte
-	at      int
-	safe    int // up to where columns can be read from where they are
+	base    *byte // columns[0]
+	at      int   // offset of the next group's columns
+	safe    int   // largest offset from which a group can be read without the copy
 }
 
-// newReader returns a reader of columns, of which a group has at most most bytes.
+// newReader returns a reader of columns. most is the most bytes that a group can have.
 func newReader(columns []byte, most int) reader {
 	return reader{columns, unsafe.SliceData(columns), 0, len(columns) - most - 8}
 }
 
-// fromEnd returns a reader of the columns that are left, most + 7 bytes at most, in a copy in end, which is eight bytes longer.
+// fromEnd returns a reader of the remaining columns, copied to end. They are at most most + 7 bytes; end is longer.
 func (r reader) fromEnd(end []byte) reader {
 	copy(end, r.columns[r.at:])
 	return reader{end, unsafe.SliceData(end), 0, len(end)}
@@ -54,16 +54,17 @@ func decodeGroups16(dst, heads, columns []byte) {
 	}
 }
 
-// spread says how as many lanes of 16 bits as four bits of a head have ones, packed into a word's low end, get to the lanes of
-// these bits, the highest bit's being the lowest lane: those that have two or three zeros before them move by two lanes,
-// then some by one.
-type spread struct {
-	stay2, move2, stay1, move1 uint64
-	bytes                      int // that the columns of these bits take
+// expansion16 moves the columns of four head bits from the low end of a word, where they are packed, to the 16-bit lanes of
+// their bits; the highest bit has the lowest lane. Columns with two or three zero bits before them move by two lanes first,
+// then some columns move by one.
+type expansion16 struct {
+	stay2, move2, stay1, move1 uint64 // masks of the columns that stay or move in each step
+	bytes                      int    // bytes of the packed columns
 	_                          [3]uint64
 }
 
-var spreads = func() (all [16]spread) {
+// expansions16 has the expansion of each value of four head bits.
+var expansions16 = func() (all [16]expansion16) {
 	for four := range all {
 		s, n := &all[four], 0
 		for lane := range 4 {
@@ -89,30 +90,30 @@ var spreads = func() (all [16]spread) {
 	return all
 }()
 
-// take returns four columns, zero where the head has a zero.
-func (s *spread) take(x uint64) uint64 {
+// take returns four columns; those of zero head bits are 0.
+func (s *expansion16) take(x uint64) uint64 {
 	x = x&s.stay2 | x&s.move2<<32
 	return x&s.stay1 | x&s.move1<<16
 }
 
-// decode16 decodes one group, as the functions below do: they take and return where its columns begin and end, and the last
-// word, rotated.
+// decode16 decodes one group, like decode32 and decode64 below. at is the offset of the group's columns, last the rotated word
+// before the group. It returns the columns' end and the group's last word.
 func decode16(dst *[32]byte, head uint, columns *byte, at int, last uint32) (int, uint32) {
-	s := &spreads[head>>12&15]
+	s := &expansions16[head>>12&15]
 	a := s.take(bitio.Load(columns, at))
 	at += s.bytes
-	s = &spreads[head>>8&15]
+	s = &expansions16[head>>8&15]
 	b := s.take(bitio.Load(columns, at))
 	at += s.bytes
 	var c, d uint64
-	if head&0xff == 0xff { // the mantissa's columns are there in all but smooth data
+	if head&0xff == 0xff { // usual, as a mantissa's low bits are rarely all zero
 		c, d = bitio.Load(columns, at), bitio.Load(columns, at+8)
 		at += 16
 	} else {
-		s = &spreads[head>>4&15]
+		s = &expansions16[head>>4&15]
 		c = s.take(bitio.Load(columns, at))
 		at += s.bytes
-		s = &spreads[head&15]
+		s = &expansions16[head&15]
 		d = s.take(bitio.Load(columns, at))
 		at += s.bytes
 	}
@@ -123,7 +124,7 @@ func decode16(dst *[32]byte, head uint, columns *byte, at int, last uint32) (int
 	return at, words16((*[8]byte)(dst[24:]), d, last)
 }
 
-// words16 stores four words of which r has the residuals. Of last and of what it returns the low 16 bits count.
+// words16 stores the four words whose residuals are in r. Only the low 16 bits of last and of the result are used.
 func words16(dst *[8]byte, r uint64, last uint32) uint32 {
 	signs := r & high16
 	r ^= signs - signs>>15
@@ -149,31 +150,31 @@ func decodeGroups32(dst, heads, columns []byte) {
 	}
 }
 
-// pair is for two columns of 32 bits what spread is for four of 16.
-type pair struct {
+// expansion32 is expansion16 for two columns of 32 bits.
+type expansion32 struct {
 	stay, move uint64
 	bytes      int
 	_          uint64
 }
 
-var pairs = [4]pair{1: {0, 1<<32 - 1, 4, 0}, 2: {1<<32 - 1, 0, 4, 0}, 3: {^uint64(0), 0, 8, 0}}
+var expansions32 = [4]expansion32{1: {0, 1<<32 - 1, 4, 0}, 2: {1<<32 - 1, 0, 4, 0}, 3: {^uint64(0), 0, 8, 0}}
 
-// take returns the two columns that end at at, and where they begin.
-func (p *pair) take(columns *byte, at int) (uint64, int) {
+// take returns the two columns that end at offset at, and the offset where they begin.
+func (p *expansion32) take(columns *byte, at int) (uint64, int) {
 	at -= p.bytes
 	x := bitio.Load(columns, at)
 	return x&p.stay | x&p.move<<32, at
 }
 
 func decode32(dst *[128]byte, head uint, columns *byte, at int, last uint32) (int, uint32) {
-	// Words of two rows each, by quarters whose columns are taken from their ends.
+	// Each quarter of the columns is read from its end, two columns at a time.
 	var m [16]uint64
 	at0 := at + 4*bits.OnesCount8(uint8(head>>24))
-	if head&0xffffff == 0xffffff { // the mantissa's columns are there in all but smooth data
+	if head&0xffffff == 0xffffff { // usual, as a mantissa's low bits are rarely all zero
 		at = at0
 		for k := 3; k >= 0; k-- {
 			var a uint64
-			a, at0 = pairs[head>>24&3].take(columns, at0)
+			a, at0 = expansions32[head>>24&3].take(columns, at0)
 			head >>= 2
 			m[k], m[k+4], m[k+8], m[k+12] = halve32(a,
 				bitio.Load(columns, at+8*k), bitio.Load(columns, at+8*k+32), bitio.Load(columns, at+8*k+64))
@@ -186,10 +187,10 @@ func decode32(dst *[128]byte, head uint, columns *byte, at int, last uint32) (in
 		at3 := at
 		for k := 3; k >= 0; k-- {
 			var a, b, c, d uint64
-			a, at0 = pairs[head>>24&3].take(columns, at0)
-			b, at1 = pairs[head>>16&3].take(columns, at1)
-			c, at2 = pairs[head>>8&3].take(columns, at2)
-			d, at3 = pairs[head&3].take(columns, at3)
+			a, at0 = expansions32[head>>24&3].take(columns, at0)
+			b, at1 = expansions32[head>>16&3].take(columns, at1)
+			c, at2 = expansions32[head>>8&3].take(columns, at2)
+			d, at3 = expansions32[head&3].take(columns, at3)
 			head >>= 2
 			m[k], m[k+4], m[k+8], m[k+12] = halve32(a, b, c, d)
 		}
@@ -206,7 +207,7 @@ func decode32(dst *[128]byte, head uint, columns *byte, at int, last uint32) (in
 	return at, last
 }
 
-// words32 stores two words of which r has the residuals, and returns the second.
+// words32 stores the two words whose residuals are in r, and returns the second.
 func words32(dst *[8]byte, r uint64, last uint32) uint32 {
 	signs := r & high32
 	r ^= signs - signs>>31

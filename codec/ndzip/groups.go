@@ -5,12 +5,8 @@ import (
 	"math/bits"
 )
 
-// Groups, W words of W bits each, are coded one after the other: all heads, then all columns. Each word's residual is what
-// it adds to the word before, which the first one does not have; the sign is the lowest bit of both, and a negative
-// residual has all bits but the highest turned over, so that small ones of either sign have zeros on top.
-
-// encodeGroups writes the heads and columns of groups at the front of src to dst, which must have room for them as if no column was
-// zero, and returns their length.
+// encodeGroups writes the heads and columns of the first groups of src to dst and returns their length. dst must have room
+// for all columns.
 func encodeGroups(dst, src []byte, word, groups int) int {
 	end := groups * word
 	switch word {
@@ -33,7 +29,7 @@ func encodeGroups(dst, src []byte, word, groups int) int {
 	return end
 }
 
-// columnBytes returns the length of the columns of which there are heads.
+// columnBytes returns the length of the columns of the given heads.
 func columnBytes(heads []byte, word int) int {
 	n := 0
 	for ; len(heads) >= 8; heads = heads[8:] {
@@ -45,9 +41,9 @@ func columnBytes(heads []byte, word int) int {
 	return n * word
 }
 
-// Each of the functions below codes one group: it puts the head at dst[head:] and the columns at dst[end:], storing a word
-// beyond them, and returns their end. All take and return the last word coded, rotated. Columns are stored without a branch on the head's
-// bits, which are noise.
+// Each of the functions below codes one group. It writes the head at dst[head:] and the columns at dst[end:], and returns the
+// columns' end, beyond which it may overwrite one word. last is the rotated word before the group; the group's last word is
+// returned. Columns are stored without branches on the head's bits, which would be unpredictable.
 
 func encode16(dst, src []byte, head, end int, last uint16) (int, uint16) {
 	var m [4]uint64
@@ -58,7 +54,7 @@ func encode16(dst, src []byte, head, end int, last uint16) (int, uint16) {
 		x = x<<1&^low16 | x>>15&low16
 		before := x<<16 | uint64(last)
 		last = uint16(x >> 48)
-		r := (x | high16) - before&^high16 ^ (x^^before)&high16 // lane by lane
+		r := (x | high16) - before&^high16 ^ (x^^before)&high16 // subtraction in each lane
 		r ^= r >> 15 & low16 * 0x7fff
 		all |= r
 		m[k] = r

@@ -1,8 +1,8 @@
 package ndzip
 
 // Square bit matrices are transposed by swapping blocks of half the size, then of a quarter, and so on (Hacker's Delight,
-// section 7-3). Column 0 is a row's highest bit. Rows lie in 64-bit words as they do in memory: four of 16 bits or two of 32, the
-// first one lowest.
+// section 7-3). Column 0 is the highest bit of a row. A 64-bit word holds four rows of 16 bits or two of 32, the first one
+// lowest.
 
 const (
 	mask16 = 0x0000ffff0000ffff
@@ -24,8 +24,8 @@ func transpose16(a, b, c, d uint64) (uint64, uint64, uint64, uint64) {
 	return within16(a), within16(b), within16(c), within16(d)
 }
 
-// within16 does the steps of 2 and 1, whose rows lie in one word. Multiplications are shifts for processors that shift
-// less than they multiply.
+// within16 does the steps of 2 and 1, whose rows lie in one word. It multiplies instead of shifting, because processors have
+// more throughput for that.
 func within16(x uint64) uint64 {
 	t := (x ^ x>>34) & 0x33333333
 	x ^= t * (1<<34 + 1)
@@ -43,7 +43,7 @@ func transpose32(m *[16]uint64) {
 	}
 }
 
-// halve32 does the steps of 16 and 8 for words that are four apart, finish32 those of 4, 2 and 1 for four words that follow each other.
+// halve32 does the steps of 16 and 8 on words that are four apart. finish32 does those of 4, 2 and 1 on four consecutive words.
 func halve32(a, b, c, d uint64) (uint64, uint64, uint64, uint64) {
 	t := (a ^ c>>16) & mask16
 	a, c = a^t, c^t<<16

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
 // Limits of the format.
@@ -14,67 +14,68 @@ const (
 	minSymbol    = 2  // bits
 	maxSymbol    = 12 // bits
 
-	segmentBytes    = 512 // of the row
+	segmentBytes    = 512 // bytes of the row in a segment
 	segmentElements = segmentBytes / 2
 
-	tableBytes = maxLevels << maxDigitBits * 2 // of the symbols by level and digit
+	tableBytes = maxLevels << maxDigitBits * 2 // table of symbols by level and digit
 
-	// A segment with so many bits of rests has its levels at least eight bytes before its end.
+	// In a segment with this many bits of rests, the levels end at least eight bytes before the segment.
 	restSlack = 64 + 8
-	// shortBound is the most bytes that a segment with fewer takes, begun at any bit, and what its decoding loads beyond.
+	// shortBound is the most bytes of a segment with fewer, from any first bit, and of the loads beyond its end.
 	shortBound = 1 + (restSlack/(16-maxSymbol)*(maxLevels*maxDigitBits+maxSymbol)+restSlack+7)/8 + 8
 )
 
-// Shape is what a codec does with each element, and the symbols it knows.
+// Shape is what training chooses for a table.
 type Shape struct {
 	// ElementBytes is 2, 4 or 8.
 	ElementBytes int
-	// Rotate is by how many bits an element is rotated left before its leading bits are its symbol: 0 or 1.
+	// Rotate is the number of bits, 0 or 1, by which elements are rotated left before they are split.
 	Rotate int
-	// SymbolBits is T, 2 to 12 and less than the element's bits.
+	// SymbolBits is T, the bits of a symbol: 2 to 12, less than the element's.
 	SymbolBits int
-	// Digits are the digits' lengths in bits, 1 to 4, of 1 to 8 levels.
+	// Digits has the digit length in bits, 1 to 4, of each of 1 to 8 levels.
 	Digits []int
-	// Symbols are those that the levels' digits name, in order: 2^d - 1 for a level of d bits, all different.
+	// Symbols are the symbols that the digits name, level by level: 2^d - 1 for a level of d bits, all different.
 	Symbols []uint16
 }
 
-// Codec is rank planes for the rows of one table. It implements [codec.Codec].
+// Codec stores the rows of one table. It implements [codec.Codec].
 type Codec struct {
 	shape    Shape
 	rowBytes int
-	elements int // whole ones in a row
+	elements int // whole elements of a row
 	segment  int // elements of a segment
-	header   int // bytes of the length
+	header   int // bytes of the length field
 	rest     int // bits of a rest
-	raw      int // bits of the digits before a symbol that is written as such
+	raw      int // bits of an element's digits in all levels
 	levels   []level
-	place    uint // symbols in tables are shifted left by it: their place in elements of 2 bytes
+	// symbolShift is the left shift of symbols in tables: for elements of 2 bytes their final position, else 0.
+	symbolShift uint
 
-	// codes has, for each symbol, its level and, in the low four bits, its digit; level len(levels) for those without.
+	// codes has level << 4 | digit of each symbol. Symbols without a digit have level len(levels).
 	codes []uint8
-	// first is by 4 digits of level 0, or by 2 where digits have more than 2 bits.
-	first [256]look
+	// first is the lookup table of level 0. Its index is 4 digits, or 2 if digits have more than 2 bits.
+	first [256]lookup
 }
 
-// look is what digits of level 0 say of their elements.
-type look struct {
-	symbols uint64 // the first one's lowest
-	passed  uint32 // the places among them, a byte each, of those that are passed on
-	count   uint32 // of them
+// lookup is the result of decoding some digits of level 0.
+type lookup struct {
+	symbols uint64 // 16 bits each, the first one lowest
+	passed  uint32 // indices, a byte each, of the elements that are passed on
+	count   uint32 // number of elements that are passed on
 }
 
-// level is one level's digits: bits each, whose symbols are symbols, shifted by Codec.place.
+// level has the bits of a digit and the symbols by digit, shifted by Codec.symbolShift.
 type level struct {
 	bits    uint
 	symbols [1 << maxDigitBits]uint16
 	passed  [1 << maxDigitBits]uint8 // 1 for the digit that passes elements on
 }
 
-// New returns the codec of that shape for rows of rowBytes.
+// New returns the codec with the given shape for rows of rowBytes.
 func New(rowBytes int, s Shape) (*Codec, error) {
-	if rowBytes < 1 || rowBytes > slab.MaxRowBytes {
-		return nil, fmt.Errorf("rank: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
+	if err := rowcodec.CheckRow("rank", rowBytes); err != nil {
+		return nil, err
 	}
 	width := 8 * s.ElementBytes
 	if err := checkElement(s.ElementBytes); err != nil {
@@ -95,7 +96,7 @@ func New(rowBytes int, s Shape) (*Codec, error) {
 		rest: width - s.SymbolBits, raw: 0, codes: make([]uint8, 1<<s.SymbolBits),
 	}
 	if width == 16 {
-		c.place = uint(c.rest)
+		c.symbolShift = uint(c.rest)
 	}
 	for i := range c.codes {
 		c.codes[i] = uint8(len(s.Digits) << 4)
@@ -117,7 +118,7 @@ func New(rowBytes int, s Shape) (*Codec, error) {
 				return nil, fmt.Errorf("rank: symbol (%#x) must have one digit", symbol)
 			}
 			c.codes[symbol] = uint8(k<<4 | d)
-			l.symbols[d] = symbol << c.place
+			l.symbols[d] = symbol << c.symbolShift
 		}
 		l.passed[1<<bits-1] = 1
 		next = next[1<<bits-1:]
@@ -153,7 +154,7 @@ func checkElement(bytes int) error {
 	return nil
 }
 
-// headerBytes is the length of the length.
+// headerBytes returns the bytes of the length field.
 func headerBytes(rowBytes int) int {
 	switch {
 	case rowBytes < 256:
@@ -162,13 +163,6 @@ func headerBytes(rowBytes int) int {
 		return 2
 	}
 	return 3
-}
-
-// Shape returns a copy of the codec's shape.
-func (c *Codec) Shape() Shape {
-	s := c.shape
-	s.Digits, s.Symbols = slices.Clone(s.Digits), slices.Clone(s.Symbols)
-	return s
 }
 
 // Name implements codec.Codec.

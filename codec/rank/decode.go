@@ -31,7 +31,7 @@ func (c *Codec) Decode(row, src []byte) (int, error) {
 	return c.end(src, pos)
 }
 
-// end returns the stored length of a row whose bits end at pos, if that is right.
+// end returns the stored length of a row whose bits end at pos, or an error if that contradicts the row.
 func (c *Codec) end(src []byte, pos int) (int, error) {
 	n := (pos + 7) / 8
 	if n > len(src) {
@@ -41,12 +41,12 @@ func (c *Codec) end(src []byte, pos int) (int, error) {
 		return 0, codec.CorruptError("rank", "stored row (%d bytes) is no shorter than the row (%d)", n, c.rowBytes)
 	}
 	if c.header != 0 && c.length(src) != n {
-		return 0, codec.CorruptError("rank", "stored row says that it has %d bytes, but its payload ends after %d", c.length(src), n)
+		return 0, codec.CorruptError("rank", "stored row's length field (%d) is not the end of its payload (%d)", c.length(src), n)
 	}
 	return n, nil
 }
 
-// length reads a row's length; there must be one.
+// length reads the length field of a stored row. REQUIRES: c.header != 0.
 func (c *Codec) length(src []byte) int {
 	n := int(binary.LittleEndian.Uint16(src))
 	if c.header == 3 {
@@ -55,17 +55,18 @@ func (c *Codec) length(src []byte) int {
 	return n
 }
 
-// decodeShort is decodeSegment of a segment whose rests are too short for it: bits beyond the end of src are zeros.
+// decodeShort is decodeSegment for segments with less than restSlack bits of rests. Bits beyond the end of src read as zeros.
 func (c *Codec) decodeShort(row, src []byte, pos int) int {
 	var padded [shortBound]byte
 	copy(padded[:], src[pos>>3:])
 	return c.decodeSegment(row, padded[:], pos&7) + pos&^7
 }
 
-// decodeSegment writes a segment's elements to row and returns the bit position after it, which is beyond the end of src if the segment
-// would be. It has at least restSlack bits of rests, so that what is before them can be loaded eight bytes at a time.
+// decodeSegment writes a segment's elements to row and returns the bit position of its end, which may lie beyond src: then row
+// is undefined. The segment must have at least restSlack bits of rests, so that the levels before them can be loaded eight
+// bytes at a time.
 func (c *Codec) decodeSegment(row, src []byte, pos int) int {
-	var symbols [segmentElements + 32]uint16 // level 0 is decoded 8, 16 or 32 elements at a time
+	var symbols [segmentElements + 32]uint16 // level 0 is decoded in steps of 8, 16 or 32 elements
 	n := len(row) / c.shape.ElementBytes
 	pos = c.decodeSymbols(&symbols, n, src, pos)
 	end := pos + n*c.rest
@@ -83,8 +84,8 @@ func (c *Codec) decodeSegment(row, src []byte, pos int) int {
 	return end
 }
 
-// decodeSymbols decodes a segment's levels: the symbols of its n elements, shifted by c.place. It returns the bit position
-// where the rests begin, which leaves less than them in src if the levels do not end before.
+// decodeSymbols decodes the levels of a segment to the symbols of its n elements, shifted by c.symbolShift. It returns the
+// bit position of the rests. If src does not hold all rests from there, the symbols are undefined.
 func (c *Codec) decodeSymbols(symbols *[segmentElements + 32]uint16, n int, src []byte, pos int) int {
 	var list [segmentElements + 32]uint8
 	base, last := unsafe.SliceData(src), 8*len(src)-n*c.rest
@@ -94,7 +95,7 @@ func (c *Codec) decodeSymbols(symbols *[segmentElements + 32]uint16, n int, src 
 		return pos
 	}
 	passed, to := 0, 0
-	each, lanes, step := 4, 4*size, 32/int(size) // digits and bits a look-up, digits a load
+	each, lanes, step := 4, 4*size, 32/int(size) // digits and bits per table lookup, digits per load
 	if size > 2 {
 		each, lanes, step = 2, 2*size, 8
 	}
@@ -107,7 +108,7 @@ func (c *Codec) decodeSymbols(symbols *[segmentElements + 32]uint16, n int, src 
 			start -= 8
 		}
 		if left := n - i; left < step {
-			w &= 1<<(uint(left)*size&63) - 1 // no digit beyond the segment is passed on
+			w &= 1<<(uint(left)*size&63) - 1 // digits beyond the segment must pass nothing on
 		}
 		for to = i; to < i+step; to += each {
 			f := &c.first[w&mask&255]
@@ -144,7 +145,7 @@ func (c *Codec) decodeSymbols(symbols *[segmentElements + 32]uint16, n int, src 
 	}
 	mask = uint64(1)<<c.shape.SymbolBits - 1
 	for _, i := range list[:passed] {
-		symbols[i] = uint16(bitio.Load(base, start>>3)>>(start&7)&mask) << c.place
+		symbols[i] = uint16(bitio.Load(base, start>>3)>>(start&7)&mask) << c.symbolShift
 		start += c.shape.SymbolBits
 	}
 	return pos
@@ -158,11 +159,11 @@ func (c *Codec) Stored(src []byte) (int, error) {
 	if c.header != 0 {
 		n := c.length(src)
 		if n > len(src) || n >= c.rowBytes {
-			return 0, codec.CorruptError("rank", "stored row (%d bytes, of a row of %d) says that it has %d", len(src), c.rowBytes, n)
+			return 0, codec.CorruptError("rank", "stored row's length field (%[3]d) must be at most the bytes given (%[1]d) and below the row's (%[2]d)", len(src), c.rowBytes, n)
 		}
 		return n, nil
 	}
-	n := c.elements // a row without a length is one segment
+	n := c.elements // a row without a length field is one segment
 	pos := 0
 	for _, l := range c.levels {
 		ones := 0

@@ -7,13 +7,13 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 )
 
-// DeviceForm implements codec.OnDevice. The kernels are those for the element's length; kernels/coder_rank.h says what they read:
-// the symbols by level and digit, 16 bits each, and the codes by symbol, a byte each.
+// DeviceForm implements codec.OnDevice. There are kernels for each element length. They read, as kernels/coder_rank.h says,
+// the symbols by level and digit, 16 bits each, and the codes by symbol, 8 bits each.
 func (c *Codec) DeviceForm() codec.DeviceForm {
 	s := &c.shape
 	f := codec.DeviceForm{Kernel: fmt.Sprint("rank", s.ElementBytes), Head: c.header}
 	if f.Head == 0 {
-		f.Head = c.rowBytes // the length follows from digits all over the row
+		f.Head = c.rowBytes // the length follows from the digits of the whole row
 	}
 	var digits uint32
 	for k := range maxLevels {
@@ -23,7 +23,7 @@ func (c *Codec) DeviceForm() codec.DeviceForm {
 			symbols = c.levels[k].symbols
 		}
 		for _, symbol := range symbols {
-			f.Metadata = binary.LittleEndian.AppendUint16(f.Metadata, symbol>>c.place)
+			f.Metadata = binary.LittleEndian.AppendUint16(f.Metadata, symbol>>c.symbolShift)
 		}
 	}
 	f.Metadata = append(f.Metadata, c.codes...)
@@ -33,7 +33,7 @@ func (c *Codec) DeviceForm() codec.DeviceForm {
 	f.Params = [codec.Params]uint32{
 		uint32(c.elements), uint32(s.Rotate | s.SymbolBits<<8 | len(s.Digits)<<16), digits, uint32(c.header),
 	}
-	// Of a segment: its symbols, and two lists of its elements.
+	// For the symbols of a segment and two lists of its elements.
 	f.Scratch = 4 * min(c.segment, (c.elements+15)&^15)
 	f.EncodeScratch = f.Scratch
 	return f

@@ -8,7 +8,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 )
 
-// EncodeBound implements codec.Codec: every element with a digit in each level and as it is.
+// EncodeBound implements codec.Codec. In the worst case every element has a digit in each level and its symbol as it is.
 func (c *Codec) EncodeBound() int {
 	return c.header + c.rowBytes + (c.elements*c.raw+7)/8 + bitio.Slack
 }
@@ -25,7 +25,7 @@ func (c *Codec) Encode(dst, row []byte) (int, error) {
 	return n, nil
 }
 
-// encode writes the stored form but for its length, which it returns.
+// encode writes the stored form without its length field, and returns its length.
 func (c *Codec) encode(dst, row []byte) int {
 	w := bitio.NewWriter(dst, 8*c.header)
 	for rest := row[:c.elements*c.shape.ElementBytes]; len(rest) > 0; {
@@ -48,7 +48,7 @@ func (c *Codec) encodeSegment(w *bitio.Writer, row []byte) {
 		codes[i] = c.codes[symbols[i]]
 		list[i] = uint8(i)
 	}
-	passed := n // elements in the list: those that no level so far has a symbol for
+	passed := n // length of list: the elements whose symbols no level so far has
 	for k := range c.levels {
 		size := c.levels[k].bits
 		escape := uint8(1<<size - 1)
@@ -72,7 +72,7 @@ func (c *Codec) encodeSegment(w *bitio.Writer, row []byte) {
 	}
 }
 
-// split cuts a segment's elements in symbols and rests, and returns how many they are.
+// split splits a segment's elements into symbols and rests, and returns their number.
 func (c *Codec) split(rests []uint64, symbols []uint16, row []byte) int {
 	rotate, rest := c.shape.Rotate, uint(c.rest)
 	mask := uint64(1)<<rest - 1

@@ -1,6 +1,9 @@
 package rank
 
-import "github.com/tensorcache/tensorcache/codec"
+import (
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
+)
 
 // Families are those of the registry.
 var Families = []codec.Family{Family}
@@ -12,17 +15,7 @@ var Family = codec.Family{
 		if checkElement(dtype.Size()) != nil {
 			return nil, codec.DTypeError("rank", "element (%v, %d bytes) must have 2, 4 or 8", dtype, dtype.Size())
 		}
-		c, err := Train(sample, rowBytes, dtype.Size())
-		if err != nil {
-			return nil, err
-		}
-		return c, nil
+		return rowcodec.AsCodec(Train(sample, rowBytes, dtype.Size()))
 	},
-	Unmarshal: func(metadata []byte) (codec.Codec, error) {
-		c, err := Unmarshal(metadata)
-		if err != nil {
-			return nil, err
-		}
-		return c, nil
-	},
+	Unmarshal: func(metadata []byte) (codec.Codec, error) { return rowcodec.AsCodec(Unmarshal(metadata)) },
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 )
 
-// The functions here put elements together from their symbols and the rests, which lie in src from bit pos on. src has them all.
+// These functions join symbols and rests to elements. The rests lie in src from bit pos on; src holds all of them.
 
-// join16 writes elements of 2 bytes, four at a time: the symbols are in their places already.
+// join16 writes elements of 2 bytes, four at a time. Their symbols are already shifted to their positions.
 func (c *Codec) join16(row []byte, symbols *[segmentElements + 32]uint16, src []byte, pos int) {
 	c.joinSteps(row, symbols, src, pos, 4*c.rest)
 }
 
-// join32 writes elements of 4 bytes, two at a time if one load has their rests.
+// join32 writes elements of 4 bytes, two at a time if one load holds both rests.
 func (c *Codec) join32(row []byte, symbols *[segmentElements + 32]uint16, src []byte, pos int) {
 	if c.rest <= 28 {
 		c.joinSteps(row, symbols, src, pos, 2*c.rest)
@@ -30,7 +30,7 @@ func (c *Codec) join32(row []byte, symbols *[segmentElements + 32]uint16, src []
 	}
 }
 
-// join64 writes elements of 8 bytes, whose rests have up to 62 bits: one load holds one at few bit positions.
+// join64 writes elements of 8 bytes. Their rests have up to 62 bits, so most need two loads.
 func (c *Codec) join64(row []byte, symbols *[segmentElements + 32]uint16, src []byte, pos int) {
 	base, last := unsafe.SliceData(src), len(src)-9
 	rest, rotate := uint(c.rest)&63, -c.shape.Rotate
@@ -48,8 +48,8 @@ func (c *Codec) join64(row []byte, symbols *[segmentElements + 32]uint16, src []
 	}
 }
 
-// joinSteps writes the row in steps of 8 bytes, with so many bits of rests each: as many as can be loaded from src eight bytes at a time, and
-// what is left beside the row and src.
+// joinSteps writes the row in steps of 8 bytes, each with the given bits of rests. Steps whose loads or stores would exceed
+// src or row use copies.
 func (c *Codec) joinSteps(row []byte, symbols *[segmentElements + 32]uint16, src []byte, pos, bits int) {
 	n := len(row) / 8
 	if (pos+(n-1)*bits)>>3 > len(src)-8 {
@@ -68,7 +68,7 @@ func (c *Codec) joinSteps(row []byte, symbols *[segmentElements + 32]uint16, src
 	}
 }
 
-// steps writes n steps to to.
+// steps writes n steps to the memory at to.
 func (c *Codec) steps(to, src *byte, symbols *uint16, pos, n int) {
 	if c.shape.ElementBytes == 2 {
 		c.steps16(to, src, symbols, uint(pos), n)
@@ -78,21 +78,21 @@ func (c *Codec) steps(to, src *byte, symbols *uint16, pos, n int) {
 }
 
 const (
-	low16 = 0x0001000100010001 // of each element in 8 bytes
+	low16 = 0x0001000100010001 // the lowest bit of each element in 8 bytes
 	low32 = 0x0000000100000001
 )
 
-// steps16 is steps for elements of 2 bytes. Rests are moved by multiplication, which needs no register of its own as shifts do.
+// steps16 is steps for elements of 2 bytes. It shifts rests by multiplying: variable shifts would need one more register.
 func (c *Codec) steps16(to, src *byte, symbols *uint16, pos uint, n int) {
 	rest := uint(c.rest) & 15
-	pair, spread := uint64(1)<<(2*rest)-1, uint64(1)<<(32-2*rest) // the first two rests, and by what the others are multiplied
-	one, up := (uint64(1)<<rest-1)*low32, uint64(1)<<(16-rest)    // the first rest of each two, and by what the other is multiplied
-	otherPair, other := pair<<(2*rest), one<<rest                 // the others
+	pair, pairUp := uint64(1)<<(2*rest)-1, uint64(1)<<(32-2*rest) // mask of the first two rests; factor that shifts the others
+	one, up := (uint64(1)<<rest-1)*low32, uint64(1)<<(16-rest)    // mask of the first rest of each pair; factor for the other
+	otherPair, other := pair<<(2*rest), one<<rest                 // masks of the others
 	rotate := c.shape.Rotate != 0
 	for i := 0; i < 8*n; i += 8 {
 		w := bitio.Load(src, int(pos>>3)) >> (pos & 7)
 		pos += 4 * rest
-		w = w&pair | w&otherPair*spread
+		w = w&pair | w&otherPair*pairUp
 		w = w&one | w&other*up | *(*uint64)(unsafe.Add(unsafe.Pointer(symbols), i))
 		if rotate {
 			w = w>>1&^(low16<<15) | w&low16<<15
@@ -104,14 +104,14 @@ func (c *Codec) steps16(to, src *byte, symbols *uint16, pos uint, n int) {
 // steps32 is steps for elements of 4 bytes.
 func (c *Codec) steps32(to, src *byte, symbols *uint16, pos uint, n int) {
 	rest := uint(c.rest) & 31
-	one, up := uint64(1)<<rest-1, uint64(1)<<(32-rest) // the first rest, and by what the other is multiplied
-	other, spread := one<<rest, uint64(1)<<rest        // the other, and by what symbols are
+	one, up := uint64(1)<<rest-1, uint64(1)<<(32-rest) // mask of the first rest; factor that shifts the other
+	other, symbolUp := one<<rest, uint64(1)<<rest      // mask of the other; factor that shifts symbols
 	rotate := c.shape.Rotate != 0
 	for i := range n {
 		w := bitio.Load(src, int(pos>>3)) >> (pos & 7)
 		pos += 2 * rest
 		x := uint64(*(*uint32)(unsafe.Add(unsafe.Pointer(symbols), 4*i)))
-		w = w&one | w&other*up | (x|x<<16)&0x0000ffff0000ffff*spread
+		w = w&one | w&other*up | (x|x<<16)&0x0000ffff0000ffff*symbolUp
 		if rotate {
 			w = w>>1&^(low32<<31) | w&low32<<31
 		}

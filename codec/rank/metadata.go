@@ -1,11 +1,10 @@
 package rank
 
 import (
-	"bytes"
 	"encoding/binary"
-	"hash/crc32"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
 // Serialised codec metadata, little-endian:
@@ -17,18 +16,14 @@ import (
 //	+------+-------+---------+------+------------+-----------+--------+--------+--------+-------+
 //
 // s is the sum of 2^d - 1 over the digits; the CRC covers all bytes before it.
-const (
-	metadataMagic   = "TCRK"
-	metadataVersion = 1
-	metadataHeader  = 13
-)
+var frame = rowcodec.Frame{Codec: "rank", Magic: "TCRK", Bytes: metadataHeader + 4}
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+const metadataHeader = 13
 
 // MarshalBinary implements codec.Codec.
 func (c *Codec) MarshalBinary() ([]byte, error) {
 	s := &c.shape
-	b := append([]byte(metadataMagic), metadataVersion, byte(s.ElementBytes), byte(s.Rotate), byte(s.SymbolBits))
+	b := frame.Begin(byte(s.ElementBytes), byte(s.Rotate), byte(s.SymbolBits))
 	b = binary.LittleEndian.AppendUint32(b, uint32(c.rowBytes))
 	b = append(b, byte(len(s.Digits)))
 	for _, d := range s.Digits {
@@ -37,25 +32,19 @@ func (c *Codec) MarshalBinary() ([]byte, error) {
 	for _, symbol := range s.Symbols {
 		b = binary.LittleEndian.AppendUint16(b, symbol)
 	}
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli)), nil
+	return rowcodec.Seal(b), nil
 }
 
 // Unmarshal restores a codec from MarshalBinary's bytes. Anything else is codec.ErrCorrupt.
 func Unmarshal(b []byte) (*Codec, error) {
-	if len(b) < metadataHeader+4 || !bytes.HasPrefix(b, []byte(metadataMagic)) {
-		return nil, codec.CorruptError("rank", "metadata (%d bytes) has no %q header", len(b), metadataMagic)
-	}
-	if b[4] != metadataVersion {
-		return nil, codec.CorruptError("rank", "metadata version (%d) is not %d", b[4], metadataVersion)
-	}
-	body, sum := b[:len(b)-4], binary.LittleEndian.Uint32(b[len(b)-4:])
-	if got := crc32.Checksum(body, castagnoli); got != sum {
-		return nil, codec.CorruptError("rank", "metadata checksum (%08x) is not %08x", got, sum)
+	body, err := frame.Open(b)
+	if err != nil {
+		return nil, err
 	}
 	return parse(body)
 }
 
-// parse reads metadata without its checksum, of a version that is known.
+// parse reads metadata without its checksum.
 func parse(body []byte) (*Codec, error) {
 	s := Shape{ElementBytes: int(body[5]), Rotate: int(body[6]), SymbolBits: int(body[7])}
 	levels, rest := int(body[12]), body[metadataHeader:]
@@ -69,8 +58,5 @@ func parse(body []byte) (*Codec, error) {
 		s.Symbols = append(s.Symbols, binary.LittleEndian.Uint16(rest))
 	}
 	c, err := New(int(binary.LittleEndian.Uint32(body[8:])), s)
-	if err != nil {
-		return nil, codec.CorruptError("rank", "%v", err)
-	}
-	return c, nil
+	return rowcodec.OrCorrupt("rank", c, err)
 }

@@ -266,7 +266,7 @@ func TestTrain_Normal(t *testing.T) {
 		}
 		size := 8 * float64(roundTrip(t, codec, table))
 		t.Logf("%d-byte elements, rows of %d bytes: %.2f %% over the entropy, saving %.2f %%, shape %v", c.elementBytes, c.rowBytes,
-			100*(size/ideal-1), 100*(1-size/8/float64(len(table))), codec.Shape().Digits)
+			100*(size/ideal-1), 100*(1-size/8/float64(len(table))), codec.shape.Digits)
 		if size > ideal*(1+c.over) {
 			t.Errorf("%d-byte elements, rows of %d bytes: %.2f %% over the entropy, want %.2f", c.elementBytes, c.rowBytes, 100*(size/ideal-1), 100*c.over)
 		}
@@ -377,7 +377,7 @@ func TestMetadata_RoundTripAndDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := again.Shape(); again.rowBytes != 100 || s.ElementBytes != 2 || !slices.Equal(s.Symbols, goldenShape.Symbols) || !slices.Equal(s.Digits, goldenShape.Digits) {
+	if s := again.shape; again.rowBytes != 100 || s.ElementBytes != 2 || !slices.Equal(s.Symbols, goldenShape.Symbols) || !slices.Equal(s.Digits, goldenShape.Digits) {
 		t.Fatalf("metadata reads back as %+v", s)
 	}
 	for i := range b {

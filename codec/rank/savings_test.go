@@ -33,7 +33,7 @@ func TestTrain_SavingsOnRealTables(t *testing.T) {
 				t.Fatal(err)
 			}
 			saving := 100 * (1 - float64(roundTrip(t, codec, table))/float64(len(table)))
-			s := codec.Shape()
+			s := codec.shape
 			t.Logf("saving %.2f %%: rotated by %d, symbols of %d bits, digits %v", saving, s.Rotate, s.SymbolBits, s.Digits)
 			if saving < c.least {
 				t.Errorf("saving %.2f %%, want at least %.1f %%", saving, c.least)

@@ -3,32 +3,23 @@ package rank
 import (
 	"cmp"
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"slices"
 
-	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
 const (
-	// trainElements is how many of a sample's elements are counted, in whole rows spread over it: more change nothing.
-	trainElements = 1 << 20
-	// topBits are those of an element that are counted: enough for the longest symbol below a rotated-out sign.
+	// topBits is the number of leading bits of an element that are counted: the longest symbol and the sign above it.
 	topBits = maxSymbol + 1
-	// A level costs time, too: it must save 1/levelPrice bits an element.
+	// A level must save at least 1/levelPrice bits an element, because it also costs decoding time.
 	levelPrice = 64
 )
 
-// Train makes the codec that stores the sample's rows in about the fewest bytes. They lie back to back, rows of elements of
-// elementBytes, 2, 4 or 8. It tries every length of symbol, with the sign and without it, and for each finds the best digits.
+// Train makes the codec that stores the sample in about the fewest bytes. The sample is rows back to back, of elements of
+// elementBytes: 2, 4 or 8. Train tries every symbol length, with and without rotation, each with its best digit lengths.
 func Train(sample []byte, rowBytes, elementBytes int) (*Codec, error) {
-	switch {
-	case rowBytes < 1 || rowBytes > slab.MaxRowBytes:
-		return nil, fmt.Errorf("rank: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
-	case len(sample) == 0:
-		return nil, errors.New("rank: sample (0 rows) must have at least one row")
-	case len(sample)%rowBytes != 0:
-		return nil, fmt.Errorf("rank: sample (%d bytes) must be a multiple of the row (%d bytes)", len(sample), rowBytes)
+	if err := rowcodec.CheckSample("rank", sample, rowBytes); err != nil {
+		return nil, err
 	}
 	if err := checkElement(elementBytes); err != nil {
 		return nil, err
@@ -62,17 +53,11 @@ func Train(sample []byte, rowBytes, elementBytes int) (*Codec, error) {
 	return New(rowBytes, best)
 }
 
-// countTops counts elements by their leading topBits bits.
+// countTops counts the sample's elements by their leading topBits bits.
 func countTops(sample []byte, rowBytes, elementBytes int) []int64 {
 	counts := make([]int64, 1<<topBits)
-	rows, perRow := len(sample)/rowBytes, rowBytes/elementBytes
-	if perRow == 0 {
-		return counts
-	}
-	take := max(1, min(rows, trainElements/perRow))
-	for i := range take {
-		row := sample[i*rows/take*rowBytes:][:perRow*elementBytes]
-		// The leading bytes of an element are its last two.
+	for row := range rowcodec.SpreadRows(sample, rowBytes, elementBytes) {
+		// The leading bits are in an element's last two bytes.
 		for at := elementBytes - 2; at < len(row); at += elementBytes {
 			counts[binary.LittleEndian.Uint16(row[at:])>>(16-topBits)]++
 		}
@@ -80,7 +65,7 @@ func countTops(sample []byte, rowBytes, elementBytes int) []int64 {
 	return counts
 }
 
-// fold returns how often each symbol of that many bits occurs.
+// fold returns the number of occurrences of each symbol of the given length.
 func fold(counts []int64, rotate, bits int) []int64 {
 	folded := make([]int64, 1<<bits)
 	for top, n := range counts {
@@ -96,18 +81,20 @@ func sum(counts []int64) (n int64) {
 	return n
 }
 
-// digitsFor returns the lengths of the levels' digits that cost the least for symbols ranked so, and the cost, in bits ×
-// levelPrice: what the levels and symbols as such take of all elements counted, and the levels' price. At least one level.
+// digitsFor returns the digit lengths, of at least one level, that cost the least for the ranked symbols, and their cost in
+// bits × levelPrice. The cost is the bits of digits and of symbols stored as they are, over all counted elements, and the
+// price of the levels.
 func digitsFor(counts []int64, ranked []uint16, symbolBits int) ([]int, int64) {
 	const ranks = maxLevels * (1<<maxDigitBits - 1)
 	last := min(len(ranked), ranks)
-	var beyond [ranks + 1]int64 // elements of that rank and those after it
+	var beyond [ranks + 1]int64 // number of elements with at least this rank
 	total := sum(counts)
 	beyond[0] = total
 	for i := range last {
 		beyond[i+1] = beyond[i] - counts[ranked[i]]
 	}
-	// cost[l][i] is that of the elements of rank i and beyond with up to l levels, bits[l][i] the first one's digits.
+	// cost[l][i] is the cost of the elements of rank i and above with at most l levels. bits[l][i] is the digit length of the
+	// first of these levels.
 	var cost [maxLevels + 1][ranks + 1]int64
 	var bits [maxLevels + 1][ranks + 1]int
 	for l := range cost {

@@ -10,18 +10,18 @@ import (
 	"github.com/tensorcache/tensorcache/internal/dtype"
 )
 
-// Eight codes of n bits take n bytes whatever n is: blocks of eight words begin at bytes, and where their codes lie depends on n
-// alone. Words come from codes by table, without a branch on n, which is noise where the data is. That is for 16 and 32-bit words, in
-// subchunks of whole blocks, and not for the error-bounded mode.
+// Eight codes of n bits take n bytes. So blocks of eight words begin at whole bytes, and the positions of their codes depend
+// only on n. Blocks are decoded by table lookups without branches on n, which would be unpredictable. This is for words of 16
+// and 32 bits in subchunks of whole blocks, in the lossless mode.
 const blockWords = 8
 
-// blocks are what decodes the blocks of one element type: one of them, or none if they are not decoded so.
+// blocks has the decoder of one element type's blocks, or none if rows are not decoded by blocks.
 type blocks struct {
 	of32 *blocks32
 	of16 *blocks16
 }
 
-// blocksOf returns what decodes c's blocks.
+// blocksOf returns the decoder of c's blocks.
 func blocksOf(c *Codec) (b blocks) {
 	if c.bounded != nil || c.subchunk < blockWords*c.word {
 		return b
@@ -43,7 +43,8 @@ var (
 	bfloat16Blocks = sync.OnceValue(func() *blocks16 { return newBlocks16(dtype.BFloat16) })
 )
 
-// decode fills part, whole blocks, with the words whose codes, n bits each, begin at from. Up to blockSlack bytes beyond them are loaded.
+// decode fills part, which is whole blocks, with the words whose codes begin at from and have n bits each. It may load up to
+// blockSlack bytes beyond the codes.
 func (b *blocks) decode(part []byte, from *byte, n uint) {
 	if b.of32 != nil {
 		b.of32.decode(part, from, n)
@@ -52,17 +53,17 @@ func (b *blocks) decode(part []byte, from *byte, n uint) {
 	}
 }
 
-// mostBlock is the length of the widest block's codes, and blockSlack that of what may be loaded beyond a block's.
+// mostBlock is the most bytes of a block's codes. blockSlack is the most bytes that may be loaded beyond them.
 const (
 	mostBlock  = 32
 	blockSlack = 8
 )
 
-// decodeBlocks decodes all whole blocks of a row, and returns how many of its bytes these are, and where their codes end. src is the
-// stored row and no more.
+// decodeBlocks decodes all whole blocks of a row. It returns their length in the row and the end of their codes in src, which
+// must be the stored row and no more.
 func (c *Codec) decodeBlocks(row, src []byte) (done, at int) {
-	var end [mostBlock + 2*blockSlack]byte // the last codes, which cannot be loaded from where they are
-	in, begin := src, 0                    // what codes are loaded from, and which byte of src it begins with
+	var end [mostBlock + 2*blockSlack]byte // padded copy of the last codes
+	in, begin := src, 0                    // source of loads, and its first byte's offset in src
 	block := blockWords * c.word
 	shift := bits.TrailingZeros(uint(block))
 	at = c.subchunks
@@ -83,26 +84,26 @@ func (c *Codec) decodeBlocks(row, src []byte) (done, at int) {
 	return done, at
 }
 
-// blocks32 are those of float32.
+// blocks32 decodes blocks of float32.
 type blocks32 struct {
-	// turns is what a word differs in from its code turned right by two, by the code's lowest bit, the table index's
-	// highest, and its highest seven: sign and mantissa are turned over or not, the exponent is another.
-	turns [256]uint32
-	// places say by the codes' width where the eight loads begin that have a code each, and what they are multiplied by so that it
-	// begins at bit 32.
-	places [33]struct{ at, up [blockWords]uint64 }
+	// flips is the XOR of a word and its code rotated right by two. The index is the code's lowest bit and its highest seven
+	// bits, from high to low.
+	flips [256]uint32
+	// offsets has, by the width of codes, the byte offset of the load for each of the eight codes, and the factor that shifts
+	// the code to bit 32.
+	offsets [33]struct{ at, up [blockWords]uint64 }
 }
 
 func newBlocks32() *blocks32 {
 	b := new(blocks32)
 	l := lanesOf(layouts[dtype.Float32])
-	for i := range b.turns {
+	for i := range b.flips {
 		code := uint32(i)<<25 | uint32(i)>>7
-		b.turns[i] = uint32(l.inverse(uint64(code))) ^ bits.RotateLeft32(code, -2)
+		b.flips[i] = uint32(l.inverse(uint64(code))) ^ bits.RotateLeft32(code, -2)
 	}
-	for n := range b.places {
+	for n := range b.offsets {
 		for i := range blockWords {
-			b.places[n].at[i], b.places[n].up[i] = uint64(i*n>>3), 1<<(32-i*n&7)
+			b.offsets[n].at[i], b.offsets[n].up[i] = uint64(i*n>>3), 1<<(32-i*n&7)
 		}
 	}
 	return b
@@ -111,15 +112,15 @@ func newBlocks32() *blocks32 {
 // word returns the word of the code that begins at bit 32.
 func (b *blocks32) word(x uint64, mask uint32) uint32 {
 	code := uint32(x>>32) & mask
-	return bits.RotateLeft32(code, -2) ^ b.turns[uint8(bits.RotateLeft32(code, 7))]
+	return bits.RotateLeft32(code, -2) ^ b.flips[uint8(bits.RotateLeft32(code, 7))]
 }
 
 func (b *blocks32) decode(part []byte, from *byte, n uint) {
-	at, up, mask := &b.places[n].at, &b.places[n].up, uint32(1<<n-1)
+	at, up, mask := &b.offsets[n].at, &b.offsets[n].up, uint32(1<<n-1)
 	for pos := 0; len(part) >= 32; part = part[32:] {
 		p, to := (*byte)(unsafe.Add(unsafe.Pointer(from), pos)), (*[32]byte)(part)
 		pos += int(n)
-		// Eight times, as a loop takes half as long again.
+		// Unrolled: a loop takes half as long again.
 		binary.LittleEndian.PutUint32(to[0:], b.word(bitio.Load(p, int(at[0]))*up[0], mask))
 		binary.LittleEndian.PutUint32(to[4:], b.word(bitio.Load(p, int(at[1]))*up[1], mask))
 		binary.LittleEndian.PutUint32(to[8:], b.word(bitio.Load(p, int(at[2]))*up[2], mask))
@@ -131,7 +132,7 @@ func (b *blocks32) decode(part []byte, from *byte, n uint) {
 	}
 }
 
-// blocks16 are those of float16 and bfloat16: the words of all codes. Those of a narrow width are close together.
+// blocks16 decodes blocks of float16 or bfloat16. It has the words of all codes; narrow codes use few cache lines of it.
 type blocks16 [1 << 16]uint16
 
 func newBlocks16(of dtype.Type) *blocks16 {
@@ -153,7 +154,7 @@ func (b *blocks16) decode(part []byte, from *byte, n uint) {
 	}
 }
 
-// four stores the words of the codes that x begins with.
+// four stores the words of the lowest four codes of x.
 func (b *blocks16) four(to *[8]byte, x, mask uint64, n uint) {
 	binary.LittleEndian.PutUint16(to[:], b[uint16(x&mask)])
 	x >>= n & 63

@@ -13,7 +13,7 @@ func TestDecodeBlocks_AsSubchunks(t *testing.T) {
 		for subchunk := minSubchunk; subchunk <= maxSubchunk; subchunk *= 2 {
 			for range 200 {
 				rowBytes := 1 + r.IntN(3*subchunk)
-				c, err := New(of, rowBytes, subchunk)
+				c, err := testCodec(of, rowBytes, subchunk)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -7,16 +7,16 @@ import (
 	"math/bits"
 )
 
-// bounded maps words to the codes of the error-bounded mode and back. With quantum 2ε = 2^(exp+1), an element below the
-// threshold, 2^m quanta, becomes the nearest multiple of the quantum; from the threshold on, a
-// mantissa's last bit is worth a quantum or more, and the bit pattern is kept. Either way the magnitude's code is one
-// of an unbroken range: the multiple, or the pattern less offset.
+// bounded maps words to the codes of the error-bounded mode and back. The quantum is 2ε = 2^(exp+1). The threshold is 2^m
+// quanta. An element below it becomes the nearest multiple of the quantum. From the threshold on, the last bit of a mantissa is
+// worth at least a quantum, and the bit pattern is kept. The code of the magnitude is the multiple, or the pattern less
+// offset; together they are one range without gaps.
 type bounded struct {
 	layout
 	exp       int    // ε = 2^exp
 	m         uint   // bits of mantissa
-	threshold uint64 // its biased exponent
-	offset    uint64 // what is taken from patterns from the threshold on
+	threshold uint64 // biased exponent of the threshold
+	offset    uint64 // subtracted from patterns from the threshold on
 }
 
 func checkBound(bound float64) error {
@@ -32,8 +32,8 @@ func newBounded(l layout, bound float64) *bounded {
 	return boundedAt(l, exp-1)
 }
 
-// boundedAt returns the mode with a bound of 2^exp, or the nearest of the layout: at the small end elements are multiples of the
-// quantum anyway, and at the large end no finite element may be rounded to infinity.
+// boundedAt returns the mode with a bound of 2^exp, limited to the range of the layout: below it all elements are multiples of
+// the quantum anyway, and above it a finite element could be rounded to infinity.
 func boundedAt(l layout, exp int) *bounded {
 	toBiased := 1<<(l.exponent-1) - 1 + l.mantissa() + 1
 	threshold := min(max(exp+toBiased, 1), 1<<l.exponent-2)
@@ -43,7 +43,7 @@ func boundedAt(l layout, exp int) *bounded {
 
 func (b *bounded) bound() float64 { return math.Ldexp(1, b.exp) }
 
-// codes maps the words of a 64-bit group.
+// codes returns the codes of the words of a 64-bit group.
 func (b *bounded) codes(x uint64) (z uint64) {
 	width := uint(8 * b.word)
 	full := ^uint64(0) >> (64 - width)
@@ -53,7 +53,7 @@ func (b *bounded) codes(x uint64) (z uint64) {
 	return z
 }
 
-// decode replaces the codes that lie in part, whole groups, by their words.
+// decode replaces the codes in part, which is whole groups, by their words.
 func (b *bounded) decode(part []byte) {
 	switch b.word {
 	case 8:
@@ -71,8 +71,7 @@ func (b *bounded) decode(part []byte) {
 	}
 }
 
-// code returns the code of a word: twice the magnitude's code less one, or 0 for both zeros; positive ones are one more than
-// negative ones.
+// code returns the code of a word whose magnitude has code c: 0 if c is 0, else 2c for positive and 2c - 1 for negative words.
 func (b *bounded) code(word uint64) uint64 {
 	high := uint64(1) << (8*b.word - 1)
 	magnitude, negative := word&(high-1), word&high != 0
@@ -98,7 +97,7 @@ func (b *bounded) code(word uint64) uint64 {
 // wordOf returns the word of a code.
 func (b *bounded) wordOf(z uint64) uint64 {
 	high := uint64(1) << (8*b.word - 1)
-	z = (z + 1) & (high - 1 + high) // as code had it; it never gives all ones
+	z = (z + 1) & (high - 1 + high) // code never returns all ones
 	magnitude, sign := z>>1, (z&1^1)*high
 	if magnitude == 0 {
 		return 0
@@ -106,9 +105,9 @@ func (b *bounded) wordOf(z uint64) uint64 {
 	if magnitude >= 1<<b.m {
 		return ((magnitude + b.offset) & (high - 1)) | sign
 	}
-	// The multiple's highest bit becomes the leading one; without enough room above exponent 1 it is subnormal.
+	// The highest bit of the multiple becomes the implicit one. Below exponent 1 the result is subnormal.
 	shift := min(b.m+1-uint(bits.Len64(magnitude)), uint(b.threshold-1))
 	magnitude <<= shift
-	exponent := b.threshold - 1 - uint64(shift) // less one where the leading one adds to it
+	exponent := b.threshold - 1 - uint64(shift) // one less, because the leading one adds 1
 	return magnitude + exponent<<b.m | sign
 }

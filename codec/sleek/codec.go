@@ -3,17 +3,16 @@ package sleek
 import (
 	"fmt"
 
-	"github.com/tensorcache/tensorcache/codec"
-	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
-// The lengths a subchunk may have, in bytes, all powers of two between these.
+// Subchunk lengths in bytes are the powers of two from minSubchunk to maxSubchunk.
 const (
 	minSubchunk = 16
 	maxSubchunk = 1024
 )
 
-// Codec is SLEEK for the rows of one table. It implements [codec.Codec].
+// Codec stores the rows of one table. It implements [codec.Codec].
 type Codec struct {
 	layout
 	lanes     lanes
@@ -23,35 +22,14 @@ type Codec struct {
 	bounded   *bounded
 
 	perGroup   uint // words in eight bytes
-	full, last int  // words in a subchunk, and in the last one
+	full, last int  // words in a whole subchunk, and in the last one
 	blocks     blocks
 }
 
-// New returns the codec for rows of dtype's elements with subchunks of the given length, a power of two from 16 to 1024 bytes.
-func New(dtype codec.DType, rowBytes, subchunk int) (*Codec, error) {
-	l, err := layoutOf(dtype)
-	if err != nil {
-		return nil, err
-	}
-	return newCodec(l, rowBytes, subchunk, nil)
-}
-
-// NewBounded returns the codec in the error-bounded mode: no finite element read back differs from what it was by more than bound,
-// a positive and finite number, which is rounded down to a power of two.
-func NewBounded(bound float64, dtype codec.DType, rowBytes, subchunk int) (*Codec, error) {
-	l, err := layoutOf(dtype)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkBound(bound); err != nil {
-		return nil, err
-	}
-	return newCodec(l, rowBytes, subchunk, newBounded(l, bound))
-}
-
+// newCodec returns the codec for rows of rowBytes in subchunks of the given length; b is nil for the lossless mode.
 func newCodec(l layout, rowBytes, subchunk int, b *bounded) (*Codec, error) {
-	if rowBytes < 1 || rowBytes > slab.MaxRowBytes {
-		return nil, fmt.Errorf("sleek: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
+	if err := rowcodec.CheckRow("sleek", rowBytes); err != nil {
+		return nil, err
 	}
 	if subchunk < minSubchunk || subchunk > maxSubchunk || subchunk&(subchunk-1) != 0 {
 		return nil, fmt.Errorf("sleek: subchunk (%d bytes) must be a power of two from %d to %d", subchunk, minSubchunk, maxSubchunk)
@@ -65,7 +43,7 @@ func newCodec(l layout, rowBytes, subchunk int, b *bounded) (*Codec, error) {
 	return c, nil
 }
 
-// Name implements codec.Codec: "sleek", or with the bound in force "sleek-eb:0.5".
+// Name implements codec.Codec: "sleek", or "sleek-eb:0.5" with the rounded bound.
 func (c *Codec) Name() string {
 	if c.bounded == nil {
 		return name
@@ -73,7 +51,7 @@ func (c *Codec) Name() string {
 	return fmt.Sprintf("%s:%g", boundedName, c.Bound())
 }
 
-// Bound returns the largest absolute difference between an element and what is read back, 0 if there is none.
+// Bound returns the largest absolute error of an element, 0 in the lossless mode.
 func (c *Codec) Bound() float64 {
 	if c.bounded == nil {
 		return 0
@@ -81,7 +59,7 @@ func (c *Codec) Bound() float64 {
 	return c.bounded.bound()
 }
 
-// MetadataBytes implements codec.Codec: all that the kernels need is in their arguments.
+// MetadataBytes implements codec.Codec. It is 0: kernels have all parameters in their arguments.
 func (c *Codec) MetadataBytes() int64 { return 0 }
 
 // RowBytes implements codec.Codec.
@@ -90,7 +68,7 @@ func (c *Codec) RowBytes() int { return c.rowBytes }
 // SubchunkBytes returns the length of a subchunk, G.
 func (c *Codec) SubchunkBytes() int { return c.subchunk }
 
-// words returns the number of words of subchunk i, the row's last one being padded.
+// words returns the number of words of subchunk i, a padded last word included.
 func (c *Codec) words(i int) int {
 	return (min(c.subchunk, c.rowBytes-i*c.subchunk) + c.word - 1) / c.word
 }

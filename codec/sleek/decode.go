@@ -24,7 +24,7 @@ func (c *Codec) Decode(row, src []byte) (int, error) {
 	return stored, nil
 }
 
-// decodeSubchunks decodes a row: codes first, then words from them, whose constants stay in registers.
+// decodeSubchunks decodes a row in two passes, codes first and then words, so that the constants of each stay in registers.
 func (c *Codec) decodeSubchunks(row, src []byte) {
 	pos := 8 * c.subchunks
 	for i := range c.subchunks {
@@ -41,10 +41,11 @@ func (c *Codec) decodeSubchunks(row, src []byte) {
 	c.wordsOf(row[:len(row)&^7])
 }
 
-// slack is the number of bytes that the loads of unpacking may touch beyond the last code's.
+// slack is the number of bytes beyond the last code that unpackFrom may load.
 const slack = 16
 
-// unpack stores a subchunk's codes, which lie from bit pos of src on, n bits each; or, of a group that the row ends within, words.
+// unpack stores a subchunk's codes, which have n bits each and begin at bit pos of src. If the row ends within a group of
+// eight bytes, it stores the words of this group instead.
 func (c *Codec) unpack(part, src []byte, pos int, n uint) {
 	at, bit := pos>>3, uint(pos&7)
 	perGroup := n * c.perGroup
@@ -61,8 +62,8 @@ func (c *Codec) unpack(part, src []byte, pos int, n uint) {
 	}
 }
 
-// unpackEnd is unpack where src ends too soon for unpackFrom, or the row does within a group. src has the codes of all
-// but slack + 9 bytes less, and those of one group more that may be cut.
+// unpackEnd is unpack for the last groups, for which unpackFrom could load beyond src, and for a last group that is not whole.
+// The codes are at most slack + 9 bytes and one group long.
 func (c *Codec) unpackEnd(part, src []byte, bit, n uint) {
 	var in [2*slack + 24]byte
 	copy(in[:], src)
@@ -77,8 +78,7 @@ func (c *Codec) unpackEnd(part, src []byte, bit, n uint) {
 	}
 }
 
-// unpackFrom stores whole groups of eight bytes. Codes are moved to their places by multiplication, which needs no register of its
-// own as shifts do.
+// unpackFrom stores whole groups of eight bytes. It shifts codes by multiplying: variable shifts would need one more register.
 func (c *Codec) unpackFrom(part []byte, base *byte, bit, n uint) {
 	to, groups := unsafe.SliceData(part), len(part)/8
 	switch {
@@ -116,7 +116,7 @@ func unpack32(to, base *byte, groups int, bit, n uint) {
 	}
 }
 
-// unpack28 is unpack32 for two words that one load holds at any bit.
+// unpack28 is unpack32 for n ≤ 28, so that one load holds two codes wherever they begin.
 func unpack28(to, base *byte, groups int, bit, n uint) {
 	low, up := uint64(1)<<n-1, uint64(1)<<(32-n)
 	for i := range groups {
@@ -136,19 +136,19 @@ func unpack16(to, base *byte, groups int, bit, n uint) {
 	}
 }
 
-// unpack14 is unpack16 for four words that one load holds at any bit.
+// unpack14 is unpack16 for n ≤ 14, so that one load holds four codes wherever they begin.
 func unpack14(to, base *byte, groups int, bit, n uint) {
-	pair, spread := uint64(1)<<(2*n)-1, uint64(1)<<(32-2*n) // the first two codes, and by what the others are multiplied
+	pair, pairUp := uint64(1)<<(2*n)-1, uint64(1)<<(32-2*n) // mask of the first two codes; factor that shifts the others
 	low, up := (uint64(1)<<n-1)*0x100000001, uint64(1)<<(16-n)
 	for i := range groups {
 		x := bitio.Load(base, int(bit>>3)) >> (bit & 7)
 		bit += 4 * n
-		x = x&pair | x*spread&(pair<<32)
+		x = x&pair | x*pairUp&(pair<<32)
 		bitio.Store(to, 8*i, x&low|x*up&(low<<16))
 	}
 }
 
-// wordsOf turns codes, in groups of eight bytes, into the words that have them.
+// wordsOf replaces codes, in groups of eight bytes, by their words.
 func (c *Codec) wordsOf(codes []byte) {
 	if c.bounded != nil {
 		c.bounded.decode(codes)

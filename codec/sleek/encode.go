@@ -5,7 +5,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 )
 
-// EncodeBound implements codec.Codec: the widths, every word whole, and room for the last store.
+// EncodeBound implements codec.Codec: the widths, every word in full, and room for the last store.
 func (c *Codec) EncodeBound() int {
 	return c.subchunks + (c.rowBytes+c.word-1)/c.word*c.word + bitio.Slack
 }
@@ -32,7 +32,7 @@ func (c *Codec) encode(dst, row []byte) int {
 	return w.Finish()
 }
 
-// code sets codes to those of a subchunk, in groups of eight bytes, and returns their width.
+// code computes the codes of a subchunk, in groups of eight bytes, and returns their width.
 func (c *Codec) code(codes []uint64, part []byte) uint {
 	all := uint64(0)
 	for g := range (len(part) + 7) / 8 {
@@ -48,7 +48,7 @@ func (c *Codec) code(codes []uint64, part []byte) uint {
 	return c.lanes.widest(all)
 }
 
-// pack appends the first words of codes, n bits each.
+// pack appends the first words codes, n bits each.
 func (l *lanes) pack(w *bitio.Writer, codes []uint64, words int, n uint) {
 	perGroup := int(64 / l.width)
 	for _, x := range codes[:words/perGroup] {

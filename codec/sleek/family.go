@@ -5,9 +5,10 @@ import (
 	"strconv"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
-// The codecs' names. The bounded one's is followed by a colon and its bound.
+// The codecs' names. The name of the bounded one is followed by a colon and the bound.
 const (
 	name        = "sleek"
 	boundedName = "sleek-eb"
@@ -21,11 +22,11 @@ var (
 	SLEEK = codec.Family{
 		Name: name, GPURate: codec.RateOnGPU(name),
 		Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
-			return asCodec(Train(sample, rowBytes, dtype))
+			return rowcodec.AsCodec(Train(sample, rowBytes, dtype))
 		},
 		Unmarshal: unmarshal,
 	}
-	// Bounded is the error-bounded mode. Its option is the largest absolute difference that an element may have.
+	// Bounded is the error-bounded mode. Its option is the largest absolute error of an element.
 	Bounded = codec.Family{
 		Name: boundedName, Option: "BOUND", Lossy: true,
 		WithOption: func(option string) (codec.Family, error) {
@@ -38,7 +39,7 @@ var (
 			return codec.Family{
 				Name: boundedName + ":" + option, Lossy: true,
 				Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
-					return asCodec(TrainBounded(sample, rowBytes, dtype, bound))
+					return rowcodec.AsCodec(TrainBounded(sample, rowBytes, dtype, bound))
 				},
 				Unmarshal: unmarshal,
 			}, err
@@ -47,12 +48,4 @@ var (
 	}
 )
 
-func unmarshal(b []byte) (codec.Codec, error) { return asCodec(Unmarshal(b)) }
-
-// asCodec keeps a nil *Codec from becoming a non-nil interface.
-func asCodec(c *Codec, err error) (codec.Codec, error) {
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
-}
+func unmarshal(b []byte) (codec.Codec, error) { return rowcodec.AsCodec(Unmarshal(b)) }

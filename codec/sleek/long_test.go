@@ -17,9 +17,9 @@ import (
 func TestLong_BoundedEveryFloat32(t *testing.T) {
 	const rowBytes = 16 << 10
 	for _, bound := range []float64{0, 1e-30, 1e-3, 1e6} {
-		c, err := New(dtype.Float32, rowBytes, 256)
+		c, err := testCodec(dtype.Float32, rowBytes, 256)
 		if bound != 0 {
-			c, err = NewBounded(bound, dtype.Float32, rowBytes, 256)
+			c, err = testBounded(bound, dtype.Float32, rowBytes, 256)
 		}
 		if err != nil {
 			t.Fatal(err)

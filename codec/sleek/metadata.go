@@ -1,13 +1,12 @@
 package sleek
 
 import (
-	"bytes"
 	"encoding/binary"
-	"hash/crc32"
 	"maps"
 	"slices"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
 // Serialised codec metadata, little-endian:
@@ -19,20 +18,14 @@ import (
 //	+------+-------+--------+----------+------+-----------+----------+---------+-------+
 //
 // Mode is 0 for lossless (then the bound's logarithm is 0) and 1 for bounded. The CRC covers all bytes before it.
-const (
-	metadataMagic   = "TCSL"
-	metadataVersion = 1
-	metadataBytes   = 20
-)
+const metadataBytes = 20
+
+var frame = rowcodec.Frame{Codec: name, Magic: "TCSL", Bytes: metadataBytes}
 
 const (
 	modeLossless = iota
 	modeBounded
 )
-
-func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // MarshalBinary implements codec.Codec.
 func (c *Codec) MarshalBinary() ([]byte, error) {
@@ -40,24 +33,20 @@ func (c *Codec) MarshalBinary() ([]byte, error) {
 	if c.bounded != nil {
 		mode, exp = modeBounded, c.bounded.exp
 	}
-	b := append([]byte(metadataMagic), metadataVersion, byte(c.word), byte(c.exponent), mode)
+	b := frame.Begin(byte(c.word), byte(c.exponent), mode)
 	b = binary.LittleEndian.AppendUint32(b, uint32(c.rowBytes))
 	b = binary.LittleEndian.AppendUint16(b, uint16(c.subchunk))
 	b = binary.LittleEndian.AppendUint16(b, uint16(int16(exp)))
-	return binary.LittleEndian.AppendUint32(b, checksum(b)), nil
+	return rowcodec.Seal(b), nil
 }
 
 // Unmarshal restores a codec from MarshalBinary's bytes. Anything else is codec.ErrCorrupt.
 func Unmarshal(b []byte) (*Codec, error) {
-	if len(b) != metadataBytes || !bytes.HasPrefix(b, []byte(metadataMagic)) {
-		return nil, codec.CorruptError(name, "metadata (%d bytes) is not %d bytes that begin with %q", len(b), metadataBytes, metadataMagic)
+	if _, err := frame.Open(b); err != nil {
+		return nil, err
 	}
-	if b[4] != metadataVersion {
-		return nil, codec.CorruptError(name, "metadata version (%d) is not %d", b[4], metadataVersion)
-	}
-	body, sum := b[:len(b)-4], binary.LittleEndian.Uint32(b[len(b)-4:])
-	if got := checksum(body); got != sum {
-		return nil, codec.CorruptError(name, "metadata checksum (%08x) is not %08x", got, sum)
+	if len(b) != metadataBytes {
+		return nil, codec.CorruptError(name, "metadata (%d bytes) must be %d bytes", len(b), metadataBytes)
 	}
 	l := layout{int(b[5]), int(b[6])}
 	if !slices.Contains(slices.Collect(maps.Values(layouts)), l) {
@@ -74,8 +63,5 @@ func Unmarshal(b []byte) (*Codec, error) {
 		return nil, codec.CorruptError(name, "mode (%d, bound 2^%d) is neither lossless nor bounded", mode, exp)
 	}
 	c, err := newCodec(l, int(binary.LittleEndian.Uint32(b[8:])), int(binary.LittleEndian.Uint16(b[12:])), of)
-	if err != nil {
-		return nil, codec.CorruptError(name, "%v", err)
-	}
-	return c, nil
+	return rowcodec.OrCorrupt(name, c, err)
 }

@@ -36,7 +36,7 @@ func TestTrain_SavingsOnRealTables(t *testing.T) {
 				return 100 * (1 - float64(sampleBytes(table, []*Codec{c})[0])/float64(len(table)))
 			}
 			for g := minSubchunk; g <= maxSubchunk; g *= 2 {
-				c, err := New(tc.of, rowBytes, g)
+				c, err := testCodec(tc.of, rowBytes, g)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 	"github.com/tensorcache/tensorcache/internal/dtype"
 )
 
@@ -32,7 +33,7 @@ func words(w ...uint32) []byte {
 
 // TestEncode_Golden: two subchunks of 16 bytes, of which the second is a word and a half, padded; widths 26 and 3.
 func TestEncode_Golden(t *testing.T) {
-	c, err := New(dtype.Float32, 22, 16)
+	c, err := testCodec(dtype.Float32, 22, 16)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,9 +108,9 @@ func randomRow(r *rand.Rand, l layout, row []byte) {
 // randomCodec is lossless, or with eb bounded by some power of two.
 func randomCodec(r *rand.Rand, of codec.DType, rowBytes int, eb bool) *Codec {
 	subchunk := minSubchunk << r.IntN(7)
-	c, err := New(of, rowBytes, subchunk)
+	c, err := testCodec(of, rowBytes, subchunk)
 	if eb {
-		c, err = NewBounded(math.Ldexp(1, r.IntN(24)-12), of, rowBytes, subchunk)
+		c, err = testBounded(math.Ldexp(1, r.IntN(24)-12), of, rowBytes, subchunk)
 	}
 	if err != nil {
 		panic(err)
@@ -260,7 +261,7 @@ func TestMetadata_RoundTripAndDamage(t *testing.T) {
 
 // TestUnmarshal_HostileMetadata: whole metadata with one field that no codec has.
 func TestUnmarshal_HostileMetadata(t *testing.T) {
-	c, err := NewBounded(0.5, dtype.Float32, 128, 64)
+	c, err := testBounded(0.5, dtype.Float32, 128, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,16 +291,16 @@ func TestUnmarshal_HostileMetadata(t *testing.T) {
 
 func TestNew_BadInput(t *testing.T) {
 	for want, call := range map[string]func() (*Codec, error){
-		"sleek: row (0 bytes) must be 1 to 1048575":                         func() (*Codec, error) { return New(dtype.Float32, 0, 64) },
+		"sleek: row (0 bytes) must be 1 to 1048575":                         func() (*Codec, error) { return testCodec(dtype.Float32, 0, 64) },
 		"sleek: row (1048576 bytes) must be 1 to 1048575":                   func() (*Codec, error) { return Train(nil, 1<<20, dtype.Float32) },
-		"sleek: subchunk (8 bytes) must be a power of two from 16 to 1024":  func() (*Codec, error) { return New(dtype.Float64, 8, 8) },
-		"sleek: subchunk (96 bytes) must be a power of two from 16 to 1024": func() (*Codec, error) { return New(dtype.Float64, 8, 96) },
+		"sleek: subchunk (8 bytes) must be a power of two from 16 to 1024":  func() (*Codec, error) { return testCodec(dtype.Float64, 8, 8) },
+		"sleek: subchunk (96 bytes) must be a power of two from 16 to 1024": func() (*Codec, error) { return testCodec(dtype.Float64, 8, 96) },
 		"sleek: sample (0 rows) must have at least one row":                 func() (*Codec, error) { return Train(nil, 8, dtype.Float16) },
 		"sleek: sample (9 bytes) must be a multiple of the row (8 bytes)":   func() (*Codec, error) { return Train(make([]byte, 9), 8, dtype.BFloat16) },
-		"sleek: bound (0) must be positive and finite":                      func() (*Codec, error) { return NewBounded(0, dtype.Float32, 8, 64) },
-		"sleek: bound (-1) must be positive and finite":                     func() (*Codec, error) { return NewBounded(-1, dtype.Float32, 8, 64) },
+		"sleek: bound (0) must be positive and finite":                      func() (*Codec, error) { return testBounded(0, dtype.Float32, 8, 64) },
+		"sleek: bound (-1) must be positive and finite":                     func() (*Codec, error) { return testBounded(-1, dtype.Float32, 8, 64) },
 		"sleek: bound (NaN) must be positive and finite":                    func() (*Codec, error) { return TrainBounded(make([]byte, 8), 8, dtype.Float32, math.NaN()) },
-		"sleek: bound (+Inf) must be positive and finite":                   func() (*Codec, error) { return NewBounded(math.Inf(1), dtype.Float32, 8, 64) },
+		"sleek: bound (+Inf) must be positive and finite":                   func() (*Codec, error) { return testBounded(math.Inf(1), dtype.Float32, 8, 64) },
 		"codec: element type not served: sleek: element type (int8) must be float16, bfloat16, float32 or float64": func() (*Codec, error) {
 			return Train(make([]byte, 8), 8, dtype.Int8)
 		},
@@ -355,8 +356,8 @@ func FuzzDecode(f *testing.F) {
 			}
 			// The checksum keeps the fuzzer out: make it right.
 			metadata = bytes.Clone(metadata)
-			copy(metadata, metadataMagic)
-			metadata[4], metadata[10], metadata[11] = metadataVersion, 0, 0
+			copy(metadata, frame.Begin())
+			metadata[10], metadata[11] = 0, 0
 			if c, err = Unmarshal(resum(metadata)); err != nil {
 				return
 			}
@@ -385,7 +386,7 @@ func FuzzDecode(f *testing.F) {
 
 // resum makes a metadata's checksum right.
 func resum(b []byte) []byte {
-	return binary.LittleEndian.AppendUint32(b[:metadataBytes-4], checksum(b[:metadataBytes-4]))
+	return rowcodec.Seal(b[:metadataBytes-4])
 }
 
 // normal returns words of N(0,1).

@@ -1,14 +1,12 @@
 package sleek
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/tensorcache/tensorcache/codec"
-	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
-// Train makes the codec whose subchunk length stores the sample's rows, of dtype's elements and back to back, in the fewest bytes.
+// Train makes the codec with the subchunk length that stores the sample in the fewest bytes. The sample is rows back to back,
+// of elements of dtype.
 func Train(sample []byte, rowBytes int, dtype codec.DType) (*Codec, error) {
 	l, err := layoutOf(dtype)
 	if err != nil {
@@ -17,7 +15,8 @@ func Train(sample []byte, rowBytes int, dtype codec.DType) (*Codec, error) {
 	return train(sample, rowBytes, l, nil)
 }
 
-// TrainBounded is Train for the error-bounded mode: see [NewBounded].
+// TrainBounded is Train for the error-bounded mode: no finite element of a decoded row differs from the original by more than
+// bound, which must be positive and finite and is rounded down to a power of two.
 func TrainBounded(sample []byte, rowBytes int, dtype codec.DType, bound float64) (*Codec, error) {
 	l, err := layoutOf(dtype)
 	if err != nil {
@@ -29,15 +28,10 @@ func TrainBounded(sample []byte, rowBytes int, dtype codec.DType, bound float64)
 	return train(sample, rowBytes, l, newBounded(l, bound))
 }
 
-// train makes the codec whose subchunk length stores the sample's rows in the fewest bytes; of two as good, the longer.
+// train tries all subchunk lengths. Of two that are equally good, it takes the longer.
 func train(sample []byte, rowBytes int, l layout, b *bounded) (*Codec, error) {
-	switch {
-	case rowBytes < 1 || rowBytes > slab.MaxRowBytes:
-		return nil, fmt.Errorf("sleek: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
-	case len(sample) == 0:
-		return nil, errors.New("sleek: sample (0 rows) must have at least one row")
-	case len(sample)%rowBytes != 0:
-		return nil, fmt.Errorf("sleek: sample (%d bytes) must be a multiple of the row (%d bytes)", len(sample), rowBytes)
+	if err := rowcodec.CheckSample("sleek", sample, rowBytes); err != nil {
+		return nil, err
 	}
 	var codecs []*Codec
 	for subchunk := maxSubchunk; subchunk >= minSubchunk; subchunk /= 2 {
@@ -57,13 +51,13 @@ func train(sample []byte, rowBytes int, l layout, b *bounded) (*Codec, error) {
 	return best, nil
 }
 
-// sampleBytes is what the sample's rows take by each of the codecs, each with half as long subchunks as the one
-// before. Rows that do not shrink are counted raw.
+// sampleBytes returns the stored bytes of the sample by each of the codecs. The subchunks of each codec must be half as long as
+// those of the one before. Rows that do not shrink count as raw.
 func sampleBytes(sample []byte, codecs []*Codec) []int64 {
 	sums := make([]int64, len(codecs))
 	finest := codecs[len(codecs)-1]
 	var codes [maxSubchunk / 8]uint64
-	widths := make([]uint8, finest.subchunks) // of the subchunks of a codec: a longer one's is that of the wider half
+	widths := make([]uint8, finest.subchunks) // of the subchunks; a longer subchunk has the width of its wider half
 	for rowBytes := finest.rowBytes; len(sample) > 0; sample = sample[rowBytes:] {
 		row := sample[:rowBytes]
 		for i := range widths {

@@ -10,10 +10,10 @@ import (
 	"github.com/tensorcache/tensorcache/internal/dtype"
 )
 
-// layout is how the words of a row are made up: one bit of sign, the exponent's bits, the mantissa's.
+// layout describes a floating-point word: one bit of sign, the exponent, the mantissa.
 type layout struct{ word, exponent int } // bytes, bits
 
-// layouts are those of the element types that the codec takes.
+// layouts has the layouts of the element types that the codec serves.
 var layouts = map[codec.DType]layout{dtype.Float16: {2, 5}, dtype.BFloat16: {2, 8}, dtype.Float32: {4, 8}, dtype.Float64: {8, 11}}
 
 func layoutOf(of codec.DType) (layout, error) {
@@ -26,15 +26,15 @@ func layoutOf(of codec.DType) (layout, error) {
 
 func (l layout) mantissa() int { return 8*l.word - 1 - l.exponent }
 
-// lanes holds constants that work on all words of a 64-bit group at once: four of 16 bits, two of 32 or one of 64.
-// The low bit of a word is that of its lane, and no operation carries from lane to lane.
+// lanes holds constants for operations on all words of a 64-bit group at once: four lanes of 16 bits, two of 32 or one of 64. No
+// operation carries from lane to lane.
 type lanes struct {
 	width uint   // bits of a lane, W
-	full  uint64 // 2^W - 1: a lane's bit, times this, fills the lane
+	full  uint64 // 2^W - 1; the product with a lane's low bit fills the lane
 	low   uint64 // the low bit of each lane
 	body  uint64 // all bits but the high one of each lane
-	carry uint64 // 2^(W-1) - 2^(W-E) in each lane: added to x < 2^(W-1), gives the high bit iff x ≥ 2^(W-E)
-	fold  uint64 // 2^(W-1) + 2^(W-E) - 1 in each lane: what exponents below the middle are subtracted from
+	carry uint64 // 2^(W-1) - 2^(W-E) in each lane; added to x < 2^(W-1), it sets the high bit iff x ≥ 2^(W-E)
+	fold  uint64 // 2^(W-1) + 2^(W-E) - 1 in each lane; words with exponents below the middle are subtracted from it
 }
 
 func lanesOf(l layout) lanes {
@@ -45,9 +45,9 @@ func lanesOf(l layout) lanes {
 	return lanes{width: width, full: full, low: low, body: low * (high - 1), carry: low * (high - one), fold: low * (high + one - 1)}
 }
 
-// forward maps words to codes that are small when the exponent is near its middle, or the word near zero: the sign
-// becomes the lowest bit of the word; exponents 1 to 2^(E-1), so turned, are subtracted from fold (the lowest bit of
-// the code says so); what is left of the exponent begins at 0.
+// forward returns the codes of a group. They are small if the exponent is near the middle of its range, or the word near zero.
+// It rotates each word left by one. Words with exponents from 1 to 2^(E-1) are subtracted from fold, which the code's lowest
+// bit records. From the others the middle of the exponent's range is subtracted.
 func (l *lanes) forward(x uint64) uint64 {
 	v := x<<1&^l.low | x>>((l.width-1)&63)&l.low
 	u := v & l.body
@@ -56,9 +56,9 @@ func (l *lanes) forward(x uint64) uint64 {
 	return u<<1 | s
 }
 
-// inverseAll undoes forward in groups of eight bytes, for codes that forward never gives as well.
+// inverseAll undoes forward in groups of eight bytes. It accepts all codes, also those that forward never returns.
 func (l *lanes) inverseAll(groups []byte) {
-	// Constants in registers; multiplications instead of shifts, which need one of their own.
+	// The constants stay in registers. Multiplications replace variable shifts, which need one more register.
 	low, body, carry, fold, full, high := l.low, l.body, l.carry, l.fold, l.full, uint64(1)<<((l.width-1)&63)
 	p := unsafe.SliceData(groups)
 	for i := 0; i+8 <= len(groups); i += 8 {
@@ -78,7 +78,7 @@ func (l *lanes) inverse(z uint64) uint64 {
 	return binary.LittleEndian.Uint64(group[:])
 }
 
-// widest returns the bits that the widest of the group's words takes; x may be the words of several groups, ORed.
+// widest returns the bits of the largest word of a group. x may be the OR of several groups.
 func (l *lanes) widest(x uint64) uint {
 	for shift := uint(32); shift >= l.width; shift >>= 1 {
 		x |= x >> shift

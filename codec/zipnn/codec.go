@@ -4,45 +4,45 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
 // PlaneKind is how a byte plane is stored.
 type PlaneKind uint8
 
-// The kinds.
+// The kinds of planes.
 const (
-	Raw      PlaneKind = iota // as it is
-	Constant                  // not at all: rows in which it differs do not shrink
-	Coded                     // by a Huffman code
+	Raw      PlaneKind = iota // stored as it is
+	Constant                  // not stored; rows with other values are stored raw
+	Coded                     // stored by a Huffman code
 )
 
 // Plane is a byte plane of a table's elements.
 type Plane struct {
 	Kind PlaneKind
-	// Value is that of a constant plane.
+	// Value is the value of a constant plane.
 	Value byte
-	// Lengths are those of a coded plane's codes, in bits, 0 for values without one, at most 12; the last is the escape's. They must
-	// make a complete code, and the escape must have one if a value has none.
+	// Lengths are the lengths of a coded plane's codes in bits, at most 12, and 0 for values without a code. The last is the
+	// length of the escape. The codes must be complete. If a value has no code, the escape must have one.
 	Lengths [symbols]uint8
 }
 
-// Codec is ZipNN for the rows of one table. It implements [codec.Codec].
+// Codec stores the rows of one table. It implements [codec.Codec].
 type Codec struct {
 	layout   Layout
 	order    order
 	rowBytes int
 	elements int
-	field    int // bytes of a bit count or an offset
+	field    int // bytes of a field of the head
 	regions  int
-	head     int // bytes before the code bits: their number and the regions' ends
-	rawBytes int // of raw planes and tail bytes
+	head     int // bytes of the fields before the code bits: their number and the regions' ends
+	rawBytes int // bytes of raw planes and tail
 	planes   []Plane
 
 	coded  []coded
 	raw    []int      // the raw planes
-	filled []int      // the constant ones
-	fill   [8][8]byte // their values, eight times
+	filled []int      // the constant planes
+	fill   [8][8]byte // their values, repeated eight times
 }
 
 // coded is a coded plane.
@@ -51,10 +51,10 @@ type coded struct {
 	*codebook
 }
 
-// New returns the codec of rows of rowBytes with a plane for each byte of an element, lowest first.
+// New returns the codec for rows of rowBytes. planes has one plane for each byte of an element, lowest first.
 func New(rowBytes int, layout Layout, planes []Plane) (*Codec, error) {
-	if rowBytes < 1 || rowBytes > slab.MaxRowBytes {
-		return nil, fmt.Errorf("zipnn: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
+	if err := rowcodec.CheckRow("zipnn", rowBytes); err != nil {
+		return nil, err
 	}
 	if err := layout.check(); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func New(rowBytes int, layout Layout, planes []Plane) (*Codec, error) {
 	}
 	c.field, c.regions = fieldBytes(rowBytes), regions(rowBytes)
 	if c.rawBytes == 0 && len(c.coded) == 0 {
-		c.head = 1 // a row of constants is a byte of 0, as no stored row is empty
+		c.head = 1 // no stored row is empty: a row of constants is a byte of 0
 	}
 	if len(c.coded) > 0 {
 		c.head = c.field * c.regions
@@ -100,7 +100,7 @@ func New(rowBytes int, layout Layout, planes []Plane) (*Codec, error) {
 	return c, nil
 }
 
-// fieldBytes is the length of a number of code bits, of which a row that shrinks has fewer than its own.
+// fieldBytes returns the bytes of a field. A row that shrinks has fewer code bits than bits, so its fields hold their number.
 func fieldBytes(rowBytes int) int {
 	if rowBytes < 8<<10 {
 		return 2
@@ -108,7 +108,7 @@ func fieldBytes(rowBytes int) int {
 	return 3
 }
 
-// regions is the number of regions in a row: their ends take less than half a percent of it.
+// regions returns the number of regions of a row. Their ends take less than half a percent of it.
 func regions(rowBytes int) int {
 	if rowBytes < 8<<10 {
 		return min(16, 1+rowBytes/512)
@@ -116,16 +116,10 @@ func regions(rowBytes int) int {
 	return min(16, 1+rowBytes/1024)
 }
 
-// region returns the elements of region g.
+// region returns the first element of region g and the end of the region.
 func (c *Codec) region(g int) (first, end int) {
 	return g * c.elements / c.regions, (g + 1) * c.elements / c.regions
 }
-
-// Layout returns the table's.
-func (c *Codec) Layout() Layout { return c.layout }
-
-// Planes returns a copy of the codec's planes, lowest byte first.
-func (c *Codec) Planes() []Plane { return slices.Clone(c.planes) }
 
 // Name implements codec.Codec.
 func (c *Codec) Name() string { return "zipnn" }

@@ -61,9 +61,9 @@ func (c *Codec) Decode(row, src []byte) (int, error) {
 		first, last := c.region(g)
 		r := region{first: first, middle: (first + last + 1) / 2, last: last, f: 8*c.head + start, b: 8*c.head + end}
 		if len(c.coded) == 1 {
-			c.decodeOne(row, raw, src, &r)
+			c.decodePlane(row, raw, src, &r)
 		} else {
-			c.decodeSeveral(row, raw, src, &r)
+			c.decodePlanes(row, raw, src, &r)
 		}
 		if r.f != r.b {
 			return 0, codec.CorruptError("zipnn", "the codes of region %d do not fill its %d bits", g, end-start)
@@ -73,11 +73,11 @@ func (c *Codec) Decode(row, src []byte) (int, error) {
 	return n, nil
 }
 
-// region is what is left to do of a region: elements first to middle - 1, decoded from bit f of the stored row upwards, and middle to
-// last - 1, from bit b downwards. Where f and b do not meet in the end, some of what was read was not the region's: the row is corrupt.
+// region is the part of a region that is still to be decoded: elements first to middle - 1 from bit f of the stored row upwards,
+// and middle to last - 1 from bit b downwards. If f and b differ in the end, the row is corrupt.
 type region struct{ first, middle, last, f, b int }
 
-// above returns at least 57 bits of src from bit pos on, zeros beyond its end.
+// above returns at least 57 bits of src from bit pos on. Bits beyond its end are zeros.
 func above(src []byte, pos int) uint64 {
 	if i := pos >> 3; i <= len(src)-8 {
 		return bitio.Load(unsafe.SliceData(src), i) >> (pos & 7)
@@ -85,7 +85,8 @@ func above(src []byte, pos int) uint64 {
 	return bitio.Window(src, pos)
 }
 
-// below returns at least 57 bits of src below bit pos, the nearest being the highest, zeros below its first. pos is not beyond src.
+// below returns at least 57 bits of src below bit pos, the nearest being the highest. Bits before its first are zeros. pos must
+// be in src or its end.
 func below(src []byte, pos int) uint64 {
 	if i := (pos+7)>>3 - 8; i >= 0 {
 		return bitio.Load(unsafe.SliceData(src), i) << (-pos & 7)
@@ -93,7 +94,7 @@ func below(src []byte, pos int) uint64 {
 	return bitio.Window(src, 0) << (64 - max(pos, 0))
 }
 
-// up returns the value whose code, and what may follow it, are the lowest bits of w, and how many they are.
+// up decodes the value whose code is in the lowest bits of w, and returns it with its number of bits.
 func (p *codebook) up(w uint64) (byte, int) {
 	e := p.ahead[w&(1<<maxCode-1)]
 	if e.symbol() != escape {
@@ -102,7 +103,7 @@ func (p *codebook) up(w uint64) (byte, int) {
 	return byte(w >> e.length()), e.length() + 8
 }
 
-// down is up for the highest bits of w.
+// down decodes the value whose code is in the highest bits of w, and returns it with its number of bits.
 func (p *codebook) down(w uint64) (byte, int) {
 	e := p.back[w>>(64-maxCode)]
 	if e.symbol() != escape {

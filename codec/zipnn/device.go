@@ -7,20 +7,20 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 )
 
-// What the kernels read: see kernels/coder_zipnn.h.
+// Layout of the device metadata, in bytes: see kernels/coder_zipnn.h.
 const (
-	deviceValues = 16           // bytes: the constant planes' values, and
-	deviceRegion = 8            // from here on 2^32 / regions
-	deviceTable  = 2 << maxCode // bytes of a coded plane's table, where there are several
-	devicePairs  = 4 << maxCode // of the only one's
-	longRow      = 8 << 10      // rows from here on are not put together in shared memory: the kernels' LONG_ROW
+	deviceValues = 16           // the values of constant planes, and at
+	deviceRegion = 8            // 2^32 / regions, rounded up
+	deviceTable  = 2 << maxCode // table of a coded plane, if there are two or more
+	devicePairs  = 4 << maxCode // table of the only coded plane
+	longRow      = 8 << 10      // rows of this length or more are not assembled in shared memory: LONG_ROW of the kernels
 )
 
-// DeviceForm implements codec.OnDevice. The kernels are those for the element's length.
+// DeviceForm implements codec.OnDevice. There are kernels for each element length.
 func (c *Codec) DeviceForm() codec.DeviceForm {
 	f := codec.DeviceForm{Kernel: fmt.Sprint("zipnn", c.layout.ElementBytes), Head: c.field}
 	if len(c.coded) == 0 {
-		f.Head = 1 // the length is known
+		f.Head = 1 // all stored rows have the same length
 	}
 	f.Metadata = make([]byte, deviceValues, c.MetadataBytes())
 	if c.regions > 1 {
@@ -58,13 +58,13 @@ func (c *Codec) MetadataBytes() int64 {
 	return int64(deviceValues + len(c.coded)*deviceTable)
 }
 
-// An entry of pairs, of the next maxCode bits, the first being the lowest:
+// An entry of the table of a single coded plane. Its index is the next maxCode bits, the first being the lowest:
 //
-//	[0:8]   bits of the values, 0 if the first is an escape
+//	[0:8]   bits of the values' codes, 0 if the first is an escape
 //	[8:24]  two values
-//	[24:28] bits of the first
-//	[28]    the first is an escape
-//	[30:32] values whose codes the bits hold whole, at most 2, and up to the first escape
+//	[24:28] bits of the first code
+//	[28]    the first code is an escape
+//	[30:32] number of values, 0 to 2, whose whole codes the bits hold, up to the first escape
 const (
 	pairValues = 8
 	pairFirst  = 24
@@ -72,7 +72,7 @@ const (
 	pairCount  = 30
 )
 
-// appendPairs appends the device's table of a plane that is the only coded one.
+// appendPairs appends the device's table of a single coded plane.
 func (b *codebook) appendPairs(to []byte) []byte {
 	for i, first := range b.ahead {
 		e := uint32(first.length()) << pairFirst

@@ -1,9 +1,9 @@
-// Package zipnn is ZipNN's idea (Hershcovitch et al., 2024) made for rows: an element's exponent, brought to the top, and
-// its other bytes are coded apart, by Huffman codes where that pays.
+// Package zipnn is a row codec after ZipNN (Hershcovitch et al., 2024). It separates the bytes of the elements into planes, so
+// that exponents are apart from mantissas, and stores each plane by a Huffman code if that saves space.
 //
-// Elements are reordered to exponent, sign, mantissa (a [Layout] says how; float16 and integers are not) and cut in byte planes.
-// A plane is constant, raw, or coded by one canonical Huffman code of at most 12 bits, the same for all rows of the table;
-// values that the sample had none of are an escape code and 8 bits.
+// The bits of float elements are reordered to exponent, sign, mantissa; [Layout] describes this. Plane i is byte i of every
+// element, the lowest first. A plane is constant, raw, or coded by one canonical Huffman code of at most 12 bits, the same for
+// all rows of the table. Values that did not occur in the sample are stored as an escape code and 8 bits.
 //
 // Stored form, little-endian; bit i of the code bits is bit i mod 8 of byte i / 8.
 //
@@ -12,15 +12,15 @@
 //	| 2 or 3 B  | G - 2, 2 or 3 B each| ⌈bits / 8⌉ B| n B each   |            |
 //	+-----------+---------------------+-------------+------------+------------+
 //
-// The fields have 2 bytes in rows below 8 KiB, else 3, and are absent where no plane is coded (a stored row that would be empty is a byte of 0). n is the row's elements, raw
-// planes come lowest first, tail bytes are those after the last whole element.
+// The fields have 2 bytes in rows below 8 KiB, else 3. They are absent if no plane is coded; a stored row that would be empty
+// is one byte of 0. n is the number of elements of the row. Raw planes follow in order, the lowest first. Tail bytes are
+// those after the last whole element.
 //
-// The elements are cut in G regions, region g those from ⌊g·n/G⌋ to ⌊(g+1)·n/G⌋. A region's first half, rounded up, is coded from
-// its first bit upwards, the other half from its last bit downwards, so that two decoders work on a region and meet in its middle: the
-// second one costs no bits. In either direction elements follow in order, each with its coded planes, lowest first, a code's first bit first.
-// Rows below 512 bytes have one region, others 1 + ⌊row bytes / 512⌋, or / 1024 where fields have 3 bytes, at most 16.
-//
-// The stream form, for cold storage and comparison, codes 256 KiB at a time with codes of their own: see [AppendStream].
+// The elements are divided into G regions: region g has elements ⌊g·n/G⌋ to ⌊(g+1)·n/G⌋ - 1. The first half of a region, rounded
+// up, is coded from the region's first bit upwards, the second half from its last bit downwards. So two decoders can work on
+// a region, without bits for a second start. In either direction elements follow in order, each with its coded planes, the
+// lowest first, and each code with its first bit first. Rows below 512 bytes have one region. Longer rows have
+// 1 + ⌊row bytes / 512⌋, or / 1024 if fields have 3 bytes, at most 16.
 //
 // A [Codec] is immutable and safe for concurrent use.
 package zipnn

@@ -5,7 +5,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 )
 
-// EncodeBound implements codec.Codec: every value escaped, and room for a reordered row.
+// EncodeBound implements codec.Codec: all values escaped, and room for a reordered row.
 func (c *Codec) EncodeBound() int {
 	return c.head + (len(c.coded)*c.elements*(maxCode+8)+7)/8 + c.rawBytes + bitio.Slack + c.rowBytes
 }
@@ -37,13 +37,13 @@ func (c *Codec) Encode(dst, row []byte) (int, error) {
 					n += c.coded[i].put(&w, reordered[e*size+c.coded[i].plane])
 				}
 			}
-			// Written upwards, the other half begins with what is decoded last.
+			// The second half is written in reverse: what is decoded last comes first.
 			for e := end - 1; e >= middle; e-- {
 				for i := len(c.coded) - 1; i >= 0; i-- {
 					n += c.coded[i].putBack(&w, reordered[e*size+c.coded[i].plane])
 				}
 			}
-			at := 0 // where the region's end is kept
+			at := 0 // offset of the field with the region's end
 			if g < c.regions-1 {
 				at = c.field * (1 + g)
 			}
@@ -66,7 +66,7 @@ func (c *Codec) Encode(dst, row []byte) (int, error) {
 	return end + copy(dst[end:], row[whole:]), nil
 }
 
-// put writes a value's code to be read upwards, and returns its bits.
+// put writes a value's code for reading upwards, and returns its bits.
 func (p *coded) put(w *bitio.Writer, value byte) int {
 	if k := &p.codes[value]; k.length > 0 {
 		w.Put(uint64(k.lsb), uint(k.length))
@@ -77,7 +77,7 @@ func (p *coded) put(w *bitio.Writer, value byte) int {
 	return int(k.length) + 8
 }
 
-// putBack is put for codes that are read downwards.
+// putBack writes a value's code for reading downwards, and returns its bits.
 func (p *coded) putBack(w *bitio.Writer, value byte) int {
 	if k := &p.codes[value]; k.length > 0 {
 		w.Put(uint64(k.msb), uint(k.length))

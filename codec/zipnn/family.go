@@ -2,12 +2,13 @@ package zipnn
 
 import (
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 	"github.com/tensorcache/tensorcache/internal/dtype"
 )
 
-// LayoutsOf returns how elements of a type may be coded: float16 and integers as they are, and float64, whose exponent is no whole
-// byte, either way.
-func LayoutsOf(t codec.DType) []Layout {
+// layoutsOf returns the layouts that training tries for an element type. float16 and integers are not reordered. float64 is tried
+// both ways, because its exponent is not a whole byte.
+func layoutsOf(t codec.DType) []Layout {
 	switch t {
 	case dtype.BFloat16, dtype.Float32:
 		return []Layout{{t.Size(), 8}}
@@ -24,20 +25,10 @@ var Families = []codec.Family{Family}
 var Family = codec.Family{
 	Name: "zipnn", GPURate: codec.RateOnGPU("zipnn"),
 	Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
-		if LayoutsOf(dtype)[0].check() != nil {
+		if layoutsOf(dtype)[0].check() != nil {
 			return nil, codec.DTypeError("zipnn", "element (%v, %d bytes) must have 1, 2, 4 or 8", dtype, dtype.Size())
 		}
-		c, err := Train(sample, rowBytes, LayoutsOf(dtype)...)
-		if err != nil {
-			return nil, err
-		}
-		return c, nil
+		return rowcodec.AsCodec(Train(sample, rowBytes, layoutsOf(dtype)...))
 	},
-	Unmarshal: func(metadata []byte) (codec.Codec, error) {
-		c, err := Unmarshal(metadata)
-		if err != nil {
-			return nil, err
-		}
-		return c, nil
-	},
+	Unmarshal: func(metadata []byte) (codec.Codec, error) { return rowcodec.AsCodec(Unmarshal(metadata)) },
 }

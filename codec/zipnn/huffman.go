@@ -10,12 +10,12 @@ import (
 
 const (
 	maxCode = 12  // bits of the longest code: tables of 2^12 entries
-	escape  = 256 // the symbol of values without a code; their 8 bits follow
+	escape  = 256 // the symbol for values without a code; the 8 bits of the value follow
 	symbols = 257
 )
 
-// codeLengths returns the lengths of an optimal prefix code for symbols that occur so often, none longer than maxCode; 0 for those
-// that do not occur. At least two must. By package-merge (Larmore and Hirschberg, 1990).
+// codeLengths returns the code lengths of an optimal prefix code for these counts, at most maxCode, and 0 for symbols that do not
+// occur. At least two symbols must occur. The algorithm is package-merge (Larmore and Hirschberg, 1990).
 func codeLengths(counts *[symbols]int64) (lengths [symbols]uint8) {
 	// A node is a symbol or a package of two nodes of the list before.
 	type node struct {
@@ -60,29 +60,29 @@ func codeLengths(counts *[symbols]int64) (lengths [symbols]uint8) {
 	return lengths
 }
 
-// code is a symbol's code: length bits, the first being the highest of msb and the lowest of lsb.
+// code is the code of a symbol. Its first bit is the highest of the length bits of msb and the lowest of lsb.
 type code struct {
 	msb, lsb uint16
 	length   uint8
 }
 
-// entry is what a table says of the bits ahead: length << 9 | symbol.
+// entry is an entry of a decoding table: length of the code << 9 | symbol.
 type entry uint16
 
 func (e entry) symbol() int { return int(e & 511) }
 func (e entry) length() int { return int(e >> 9) }
 
-// codebook is a canonical prefix code: codes of equal length follow each other in the symbols' order, longer ones after shorter ones.
+// codebook is a canonical prefix code: codes are in the order of length, and codes of equal length in the order of symbols.
 type codebook struct {
 	codes [symbols]code
-	// ahead is by the next maxCode bits, the first being the lowest; back by the same, the first being the highest.
+	// The index of ahead is the next maxCode bits, the first being the lowest. In the index of back the first is the highest.
 	ahead, back [1 << maxCode]entry
-	// runs is by the next runBits bits, the first being the lowest; of runs of at most 1 << shift values.
+	// The index of runs is the next runBits bits, the first being the lowest. A run has at most 1 << shift values.
 	runs  *[1 << runBits]run
 	shift uint
 }
 
-// newCodebook returns the code with these lengths, or an error unless they make a complete prefix code.
+// newCodebook returns the code with these lengths. It returns an error if they do not make a complete prefix code.
 func newCodebook(lengths *[symbols]uint8) (*codebook, error) {
 	var of [maxCode + 1]int
 	used := 0

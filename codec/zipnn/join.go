@@ -6,8 +6,8 @@ import (
 	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 )
 
-// join writes elements first to first + n - 1 to row, whose raw planes are raw; the values of coded planes lie in coded, one
-// plane's pieceSeveral after the one's before.
+// join writes elements first to first + n - 1 to row. raw has the raw planes of the row, coded the values of the coded planes,
+// each planesPiece bytes after the one before.
 func (c *Codec) join(row, raw, coded []byte, first, n int) {
 	if n <= 0 {
 		return
@@ -20,7 +20,7 @@ func (c *Codec) join(row, raw, coded []byte, first, n int) {
 	}
 	for i := range c.coded {
 		p := c.coded[i].plane
-		at.base[p], at.move[p] = unsafe.SliceData(coded[i*pieceSeveral:][:n]), -1
+		at.base[p], at.move[p] = unsafe.SliceData(coded[i*planesPiece:][:n]), -1
 	}
 	for _, p := range c.filled {
 		at.base[p] = &c.fill[p][0]
@@ -29,7 +29,7 @@ func (c *Codec) join(row, raw, coded []byte, first, n int) {
 		at.join(row, &c.order, size, n)
 		return
 	}
-	// Joined beside the row, as eight elements.
+	// Fewer than eight elements are joined in a copy.
 	var in [8][8]byte
 	var out [64]byte
 	for p := range size {
@@ -42,17 +42,17 @@ func (c *Codec) join(row, raw, coded []byte, first, n int) {
 	copy(row, out[:])
 }
 
-// planes are where the values of an element's byte planes lie: of element i, at base + i & move.
+// planes has the addresses of the byte planes: the value of element i is at base + i & move.
 type planes struct {
 	base [8]*byte
 	move [8]int // -1, or 0 for constants
 }
 
-// load returns a plane's values of elements i to i + 7.
+// load returns the values of elements i to i + 7 in plane p.
 func (at *planes) load(p, i int) uint64 { return bitio.Load(at.base[p], i&at.move[p]) }
 
-// join writes n elements, at least 8, to row, eight at a time, the last ones perhaps twice: square matrices of bytes, words of two
-// bytes and words of four bytes are transposed one after the other.
+// join writes n elements, at least 8, to row, eight at a time; some of the last eight may be written twice. It transposes bytes,
+// words of two bytes and words of four bytes, one after the other.
 func (at *planes) join(row []byte, order *order, size, n int) {
 	o, to := *order, unsafe.SliceData(row[:n*size])
 	for i := 0; ; i = min(i+8, n-8) {
@@ -96,7 +96,7 @@ func (at *planes) join(row []byte, order *order, size, n int) {
 	}
 }
 
-// swap8 exchanges the odd bytes of a and the even ones of b; swap16 and swap32 do so with words of two and four bytes.
+// swap8 exchanges the odd bytes of a and the even bytes of b. swap16 and swap32 do the same with words of two and four bytes.
 func swap8(a, b uint64) (uint64, uint64) {
 	t := (a>>8 ^ b) & 0x00ff00ff00ff00ff
 	return a ^ t<<8, b ^ t

@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// Layout says what an element is.
+// Layout describes an element.
 type Layout struct {
 	// ElementBytes is 1, 2, 4 or 8.
 	ElementBytes int
-	// ExponentBits is the length of the exponent below the sign bit: 8 for bfloat16 and float32, 11 for float64. It is
-	// brought to the top, the sign below it. 0 leaves elements as they are.
+	// ExponentBits is the length of the exponent below the sign bit: 8 for bfloat16 and float32, 11 for float64. The exponent
+	// is moved to the top, and the sign below it. 0 leaves elements as they are.
 	ExponentBits int
 }
 
-// check returns an error for layouts that are none.
+// check returns an error if the layout is invalid.
 func (l Layout) check() error {
 	if l.ElementBytes != 1 && l.ElementBytes != 2 && l.ElementBytes != 4 && l.ElementBytes != 8 {
 		return fmt.Errorf("zipnn: element (%d bytes) must be 1, 2, 4 or 8", l.ElementBytes)
@@ -25,11 +25,11 @@ func (l Layout) check() error {
 	return nil
 }
 
-// order moves the fields of all elements in 8 bytes at once.
+// order reorders the bits of all elements in 8 bytes at once.
 type order struct {
-	exponent, sign, low uint64 // their bits before the change, in each element
-	shift               uint   // by which the sign moves
-	as                  bool   // elements stay as they are
+	exponent, sign, low uint64 // masks of the bits before reordering, in each element
+	shift               uint   // shift of the sign
+	as                  bool   // elements are not reordered
 }
 
 func (l Layout) order() order {
@@ -44,7 +44,7 @@ func (l Layout) order() order {
 	return o
 }
 
-// apply brings the exponents to the top.
+// apply moves the exponents to the top.
 func (o *order) apply(x uint64) uint64 {
 	return x&o.exponent<<1 | x&o.sign>>o.shift | x&o.low
 }
@@ -54,23 +54,18 @@ func (o *order) undo(x uint64) uint64 {
 	return x>>1&o.exponent | x<<o.shift&o.sign | x&o.low
 }
 
-// undoAll undoes apply in b, whole elements.
-func (o *order) undoAll(b []byte) { o.all(b, o.undo) }
-
-// applyAll applies the order in b, whole elements.
-func (o *order) applyAll(b []byte) { o.all(b, o.apply) }
-
-func (o *order) all(b []byte, f func(uint64) uint64) {
+// applyAll applies the order to b, which holds whole elements.
+func (o *order) applyAll(b []byte) {
 	if o.as {
 		return
 	}
 	for ; len(b) >= 8; b = b[8:] {
-		binary.LittleEndian.PutUint64(b, f(binary.LittleEndian.Uint64(b)))
+		binary.LittleEndian.PutUint64(b, o.apply(binary.LittleEndian.Uint64(b)))
 	}
 	if len(b) > 0 {
 		var last [8]byte
 		copy(last[:], b)
-		binary.LittleEndian.PutUint64(last[:], f(binary.LittleEndian.Uint64(last[:])))
+		binary.LittleEndian.PutUint64(last[:], o.apply(binary.LittleEndian.Uint64(last[:])))
 		copy(b, last[:])
 	}
 }

@@ -1,11 +1,10 @@
 package zipnn
 
 import (
-	"bytes"
 	"encoding/binary"
-	"hash/crc32"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
 // Serialised codec metadata, little-endian:
@@ -18,18 +17,15 @@ import (
 //
 // A plane is its kind and its value, a byte each; of a coded plane, whose value is 0, 129 bytes follow: the lengths of the codes of
 // 0 to 255 and of the escape, four bits each, low ones first, the last four bits 0. The CRC covers all bytes before it.
-const (
-	metadataMagic   = "TCZN"
-	metadataVersion = 1
-	metadataHeader  = 12
-	lengthsBytes    = (symbols + 1) / 2
-)
+var frame = rowcodec.Frame{Codec: "zipnn", Magic: "TCZN", Bytes: metadataHeader + 4}
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+const metadataHeader = 12
+
+const lengthsBytes = (symbols + 1) / 2
 
 // MarshalBinary implements codec.Codec.
 func (c *Codec) MarshalBinary() ([]byte, error) {
-	b := append([]byte(metadataMagic), metadataVersion, byte(c.layout.ElementBytes), byte(c.layout.ExponentBits), 0)
+	b := frame.Begin(byte(c.layout.ElementBytes), byte(c.layout.ExponentBits), 0)
 	b = binary.LittleEndian.AppendUint32(b, uint32(c.rowBytes))
 	for i := range c.planes {
 		p := &c.planes[i]
@@ -42,25 +38,19 @@ func (c *Codec) MarshalBinary() ([]byte, error) {
 			b = append(b, packed[:]...)
 		}
 	}
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli)), nil
+	return rowcodec.Seal(b), nil
 }
 
 // Unmarshal restores a codec from MarshalBinary's bytes. Anything else is codec.ErrCorrupt.
 func Unmarshal(b []byte) (*Codec, error) {
-	if len(b) < metadataHeader+4 || !bytes.HasPrefix(b, []byte(metadataMagic)) {
-		return nil, codec.CorruptError("zipnn", "metadata (%d bytes) has no %q header", len(b), metadataMagic)
-	}
-	if b[4] != metadataVersion {
-		return nil, codec.CorruptError("zipnn", "metadata version (%d) is not %d", b[4], metadataVersion)
-	}
-	body, sum := b[:len(b)-4], binary.LittleEndian.Uint32(b[len(b)-4:])
-	if got := crc32.Checksum(body, castagnoli); got != sum {
-		return nil, codec.CorruptError("zipnn", "metadata checksum (%08x) is not %08x", got, sum)
+	body, err := frame.Open(b)
+	if err != nil {
+		return nil, err
 	}
 	return parse(body)
 }
 
-// parse reads metadata without its checksum, of a version that is known.
+// parse reads metadata without its checksum.
 func parse(body []byte) (*Codec, error) {
 	if body[7] != 0 {
 		return nil, codec.CorruptError("zipnn", "metadata byte 7 (%02x) is not 0", body[7])
@@ -88,8 +78,5 @@ func parse(body []byte) (*Codec, error) {
 		return nil, codec.CorruptError("zipnn", "metadata has %d bytes after its %d planes", len(rest), len(planes))
 	}
 	c, err := New(int(binary.LittleEndian.Uint32(body[8:])), Layout{int(body[5]), int(body[6])}, planes)
-	if err != nil {
-		return nil, codec.CorruptError("zipnn", "%v", err)
-	}
-	return c, nil
+	return rowcodec.OrCorrupt("zipnn", c, err)
 }

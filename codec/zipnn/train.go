@@ -1,29 +1,19 @@
 package zipnn
 
 import (
-	"errors"
-	"fmt"
-
-	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
 const (
-	// trainElements is how many of a sample's elements are counted, in whole rows spread over it.
-	trainElements = 1 << 20
-	// A plane is coded if that takes at most this share of it.
+	// A plane is coded if its codes take at most this share of its bytes.
 	codedShare = 0.95
 )
 
-// Train makes the codec for the sample's rows, which lie back to back, rows of elements of the layout, of those given, that stores
-// them in the fewest bytes.
+// Train makes the codec that stores the sample in the fewest bytes, with one of the given layouts. The sample is rows back to
+// back.
 func Train(sample []byte, rowBytes int, layouts ...Layout) (*Codec, error) {
-	switch {
-	case rowBytes < 1 || rowBytes > slab.MaxRowBytes:
-		return nil, fmt.Errorf("zipnn: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
-	case len(sample) == 0:
-		return nil, errors.New("zipnn: sample (0 rows) must have at least one row")
-	case len(sample)%rowBytes != 0:
-		return nil, fmt.Errorf("zipnn: sample (%d bytes) must be a multiple of the row (%d bytes)", len(sample), rowBytes)
+	if err := rowcodec.CheckSample("zipnn", sample, rowBytes); err != nil {
+		return nil, err
 	}
 	var best []Plane
 	var chosen Layout
@@ -47,7 +37,7 @@ func Train(sample []byte, rowBytes int, layouts ...Layout) (*Codec, error) {
 	return New(rowBytes, chosen, best)
 }
 
-// choose returns how a plane whose values occur so often is stored, and the bits that takes.
+// choose returns how to store a plane with these counts of values, and the bits that this takes.
 func choose(counts *[symbols]int64) (Plane, int64) {
 	var all int64
 	seen, last := 0, 0
@@ -81,15 +71,10 @@ func choose(counts *[symbols]int64) (Plane, int64) {
 func countPlanes(sample []byte, rowBytes int, layout Layout) [][symbols]int64 {
 	size := layout.ElementBytes
 	counts := make([][symbols]int64, size)
-	rows, perRow := len(sample)/rowBytes, rowBytes/size
-	if perRow == 0 {
-		return counts
-	}
-	take := max(1, min(rows, trainElements/perRow))
 	o := layout.order()
-	row := make([]byte, perRow*size)
-	for i := range take {
-		copy(row, sample[i*rows/take*rowBytes:])
+	row := make([]byte, rowBytes/size*size)
+	for part := range rowcodec.SpreadRows(sample, rowBytes, size) {
+		copy(row, part)
 		o.applyAll(row)
 		for p := range counts {
 			for at := p; at < len(row); at += size {

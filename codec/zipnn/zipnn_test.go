@@ -234,7 +234,12 @@ func TestRoundTrip_ModelAllLengths(t *testing.T) {
 					}
 				}
 			}
-			c.order.undoAll(reordered)
+			var element [8]byte
+			for i := 0; i < len(reordered); i += layout.ElementBytes {
+				copy(element[:], reordered[i:][:layout.ElementBytes])
+				binary.LittleEndian.PutUint64(element[:], c.order.undo(binary.LittleEndian.Uint64(element[:])))
+				copy(reordered[i:][:layout.ElementBytes], element[:])
+			}
 			for i := copy(row, reordered); i < n; i++ {
 				row[i] = byte(r.Uint32())
 			}

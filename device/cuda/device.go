@@ -197,6 +197,9 @@ func (d *Device) Multiprocessors() int { return d.sms }
 // MaxShared returns how many bytes of dynamic shared memory a block can have.
 func (d *Device) MaxShared() int { return d.maxShared }
 
+// NeedsStaging implements device.Device.
+func (d *Device) NeedsStaging() bool { return true }
+
 // Err implements device.Device.
 func (d *Device) Err() error {
 	if e := d.failed.Load(); e != nil {

@@ -1,8 +1,7 @@
-// Package host is the pure-Go backend: it emulates devices in the memory and on the processors of the host, so that
-// everything but the speed of a GPU can be used and tested anywhere.
+// Package host is the pure-Go backend. It emulates devices with the memory and the processors of the host.
 //
-// Streams run each kernel before Launch returns, its parallel parts on goroutines. Concurrency comes from callers that
-// use several streams at once.
+// A stream runs each kernel before Launch returns, its parallel parts on goroutines. Kernels overlap only if callers use
+// several streams from several goroutines.
 package host
 
 import (
@@ -24,7 +23,7 @@ const align = 128
 type Device struct {
 	index   int
 	workers workers
-	onNodes sync.Map // *byte, where it begins → *numa.Memory: what AllocHostOn has laid
+	onNodes sync.Map // memory of AllocHostOn: address (*byte) → *numa.Memory
 }
 
 // Open returns n emulated devices that run their kernels on the given number of goroutines; 0 means GOMAXPROCS.
@@ -73,7 +72,7 @@ func (d *Device) AllocHostOn(nodes []int, bytes int64, what string) (device.Buff
 	return device.HostBuffer(b), nil
 }
 
-// Free implements device.Device. The garbage collector does the work, but for what AllocHostOn allocated.
+// Free implements device.Device. It frees memory of AllocHostOn; the garbage collector frees the rest.
 func (d *Device) Free(b device.Buffer) {
 	if m, ok := d.onNodes.LoadAndDelete(unsafe.SliceData(b.Bytes())); ok {
 		m.(*numa.Memory).Free()
@@ -83,7 +82,7 @@ func (d *Device) Free(b device.Buffer) {
 // NewStream implements device.Device.
 func (d *Device) NewStream() (device.Stream, error) { return stream{d.workers}, nil }
 
-// WrapStream implements device.Device. Streams have no handles here: any will do.
+// WrapStream implements device.Device. The host backend has no handles and ignores the argument.
 func (d *Device) WrapStream(uintptr) (device.Stream, error) { return stream{d.workers}, nil }
 
 // NewEvent implements device.Device.
@@ -92,8 +91,11 @@ func (d *Device) NewEvent() (device.Event, error) { return event{}, nil }
 // NewTimer implements device.Device.
 func (d *Device) NewTimer() (device.Timer, error) { return &timer{}, nil }
 
-// Err implements device.Device: nothing fails here.
+// Err implements device.Device. It is always nil.
 func (d *Device) Err() error { return nil }
+
+// NeedsStaging implements device.Device.
+func (d *Device) NeedsStaging() bool { return false }
 
 // Close implements device.Device.
 func (d *Device) Close() error { return nil }
@@ -130,7 +132,7 @@ func (s stream) WriteValue32(dst device.Buffer, value uint32) error {
 	return nil
 }
 
-// Record implements device.Stream. Work is done when it has been enqueued, so an event has always passed.
+// Record implements device.Stream. Work is done before the call that enqueues it returns, so events have always passed.
 func (s stream) Record(e device.Event) error {
 	if t, ok := e.(*timer); ok {
 		t.passed.Store(int64(time.Since(began)))
@@ -149,10 +151,10 @@ func (event) Passed() (bool, error) { return true, nil }
 func (event) Synchronize() error    { return nil }
 func (event) Close()                {}
 
-// began is when the timers of all devices are at 0.
+// began is the zero of all timers.
 var began = time.Now()
 
-// timer is an event that remembers when it passed, by the host's monotonic clock.
+// timer is an event that keeps the time of its passing, by the host's monotonic clock.
 type timer struct {
 	event
 	passed atomic.Int64 // nanoseconds since began
@@ -163,10 +165,10 @@ func (t *timer) Since(start device.Timer) (time.Duration, error) {
 	return time.Duration(t.passed.Load() - start.(*timer).passed.Load()), nil
 }
 
-// workers is a number of goroutines.
+// workers is the number of goroutines that run a kernel's parallel parts.
 type workers int
 
-// For implements device.Workers. Parts are handed out one by one, so that uneven ones even out.
+// For implements device.Workers. Each goroutine takes one part at a time, which balances parts of unequal cost.
 func (w workers) For(n, grain int, body func(from, to int)) {
 	parts := (n + grain - 1) / grain
 	if parts <= 1 || w == 1 {

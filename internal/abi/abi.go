@@ -212,7 +212,11 @@ const PageArgsBytes = 32
 
 var _ = [1]int{}[unsafe.Sizeof(PageArgs{})-PageArgsBytes]
 
-// LookupArgs are the rows of a batch to be looked up. Peers has a bit for each slab that lies on another device.
+// Int32Rows is added to LookupArgs.Table if row numbers are int32, not int64. Keys take the lower 8 bits of the table only.
+const Int32Rows = 0x100
+
+// LookupArgs are the rows of a batch to be looked up. Table is the table's number, 0 to 255, and may have INT32_ROWS. Peers has a bit for each
+// slab that lies on another device.
 type LookupArgs struct {
 	Map      uint64
 	Rows     uint64

@@ -1,9 +1,9 @@
-// Package dtype names the types of a table's elements, for what reads tables and for what compresses them.
+// Package dtype defines the element types of tables.
 package dtype
 
 import "fmt"
 
-// Type is the type of an array's elements. The zero value is Invalid.
+// Type is an element type. The zero value is Invalid.
 type Type uint8
 
 // The element types.
@@ -24,7 +24,7 @@ const (
 	Bool
 )
 
-// types has, for each Type, numpy's name and the bytes of an element.
+// types holds the NumPy name and the bytes of an element of each Type.
 var types = [...]struct {
 	name string
 	size int
@@ -45,7 +45,7 @@ var types = [...]struct {
 	Bool:     {"bool", 1},
 }
 
-// Size returns the bytes of one element, 0 for Invalid and unknown values.
+// Size returns the bytes of an element, 0 for Invalid and unknown values.
 func (t Type) Size() int {
 	if int(t) >= len(types) {
 		return 0
@@ -53,7 +53,7 @@ func (t Type) Size() int {
 	return types[t].size
 }
 
-// String returns numpy's name, "float32" for example.
+// String returns the NumPy name, such as "float32".
 func (t Type) String() string {
 	if int(t) >= len(types) {
 		return fmt.Sprintf("DType(%d)", uint8(t))
@@ -61,8 +61,8 @@ func (t Type) String() string {
 	return types[t].name
 }
 
-// IsInt says whether t is a signed or unsigned integer; bool is not.
+// IsInt reports whether t is a signed or unsigned integer type. Bool is not.
 func (t Type) IsInt() bool { return t >= Int8 && t <= Uint64 }
 
-// IsFloat says whether t is a floating-point type.
+// IsFloat reports whether t is a floating-point type.
 func (t Type) IsFloat() bool { return t >= Float16 && t <= Float64 }

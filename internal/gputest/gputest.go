@@ -1,5 +1,5 @@
-// Package gputest opens GPUs for tests: a test that needs one skips where there is none, saying why, and fails instead
-// where the environment variable TENSORCACHE_REQUIRE_GPU is 1.
+// Package gputest opens GPUs for tests, and makes rows for them. A test that needs a GPU skips, with the reason, on machines
+// without one; if the environment variable TENSORCACHE_REQUIRE_GPU is 1, it fails instead.
 package gputest
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/tensorcache/tensorcache/internal/dtype"
 )
 
-// Require skips or fails the test where there is no usable GPU.
+// Require skips or fails the test if there is no usable GPU.
 func Require(t testing.TB) {
 	t.Helper()
 	err := cuda.Usable()
@@ -44,8 +44,8 @@ func Open(t testing.TB) device.Device {
 	return devices[0]
 }
 
-// RequireGPUs skips the test where there are fewer than n usable GPUs, or where they cannot all read each other's memory, and
-// else logs how many it covers, for the record of the GPU's tests.
+// RequireGPUs skips the test if there are fewer than n usable GPUs, or they cannot all read each other's memory. Otherwise it
+// logs n, which the record of GPU tests takes from the log.
 func RequireGPUs(t testing.TB, n int) {
 	t.Helper()
 	Require(t)
@@ -73,7 +73,7 @@ func RequireGPUs(t testing.TB, n int) {
 	t.Logf("gpus: %d", n)
 }
 
-// OpenIfAny is Open for tests that have something to do without a GPU too: it returns nil and the reason.
+// OpenIfAny is Open for tests that also do something without a GPU. If there is none, it returns nil and the reason.
 func OpenIfAny(t testing.TB) (device.Device, error) {
 	t.Helper()
 	if err := cuda.Usable(); err != nil && os.Getenv("TENSORCACHE_REQUIRE_GPU") != "1" {
@@ -128,7 +128,7 @@ func DType(rowBytes int) dtype.Type {
 	return dtype.Uint8
 }
 
-// Few returns how many of something a test takes: n, or few with -short, as tests run on the emulated GPU.
+// Few returns n, or few with -short, which is how tests run on the emulated GPU.
 func Few(n, few int) int {
 	if testing.Short() {
 		return few
@@ -136,10 +136,10 @@ func Few(n, few int) int {
 	return n
 }
 
-// Kinds are the kinds of rows that Rows makes.
+// Kinds are the kinds of rows that Rows generates.
 var Kinds = []string{"normal", "double", "sparse", "constant", "random", "mixed", "special"}
 
-// Rows returns n rows of rowBytes of a kind, back to back.
+// Rows returns n generated rows of rowBytes, back to back.
 func Rows(kind string, n, rowBytes int, seed uint64) []byte {
 	r := rand.New(rand.NewPCG(seed, 7))
 	row := func(kind string) []byte {

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-
-	"github.com/sbinet/npyio/npz"
 )
 
 // Offsets of fields in a zip's central directory record and local header.
@@ -208,21 +206,5 @@ func TestArrays_Lists(t *testing.T) {
 	}
 	if _, err := Arrays(t.TempDir()); !errors.Is(err, ErrFormat) {
 		t.Errorf("Arrays of a directory: %v", err)
-	}
-}
-
-func TestReader_ReadsNpzOfNpyio(t *testing.T) {
-	path := save(t, "a.npz", nil)
-	want := []int64{3, -1, 1 << 40}
-	if err := npz.Write(path, map[string]any{"indices": want}); err != nil {
-		t.Fatal(err)
-	}
-	r, err := Open(path, 1, "indices")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	if got, err := r.ReadInts(); err != nil || !slices.Equal(got, want) {
-		t.Errorf("ReadInts = %v, %v, want %v", got, err, want)
 	}
 }

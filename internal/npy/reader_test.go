@@ -13,8 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-
-	"github.com/sbinet/npyio"
 )
 
 var everyDType = []DType{
@@ -473,38 +471,6 @@ func TestOpen_EveryPrefixFails(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestReader_AgreesWithNpyio(t *testing.T) {
-	check := func(name string, v any, d DType) {
-		var buf bytes.Buffer
-		if err := npyio.Write(&buf, v); err != nil {
-			t.Fatal(err)
-		}
-		r, err := openBytes(buf.Bytes(), choice{})
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		var want bytes.Buffer
-		if err := binary.Write(&want, binary.LittleEndian, v); err != nil {
-			t.Fatal(err)
-		}
-		got, err := readRows(r, 2)
-		if err != nil || r.DType() != d || !bytes.Equal(got, want.Bytes()) {
-			t.Errorf("%s: %v %x, %v, want %x", name, r.DType(), got, err, want.Bytes())
-		}
-	}
-	check("float32", []float32{1, float32(math.Copysign(0, -1)), float32(math.Inf(1))}, Float32)
-	check("float64", []float64{1, -2, math.MaxFloat64}, Float64)
-	check("int8", []int8{-1, 2}, Int8)
-	check("int16", []int16{-1, 2}, Int16)
-	check("int32", []int32{-1, 2}, Int32)
-	check("int64", []int64{-1, 2}, Int64)
-	check("uint8", []uint8{1, 2}, Uint8)
-	check("uint16", []uint16{1, 2}, Uint16)
-	check("uint32", []uint32{1, 2}, Uint32)
-	check("uint64", []uint64{1, math.MaxUint64}, Uint64)
-	check("bool", []bool{true, false}, Bool)
 }
 
 func TestReader_RealFiles(t *testing.T) {

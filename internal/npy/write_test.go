@@ -7,8 +7,6 @@ import (
 	"math"
 	"slices"
 	"testing"
-
-	"github.com/sbinet/npyio"
 )
 
 func TestWrite_PinsBytes(t *testing.T) {
@@ -81,14 +79,6 @@ func TestWrite_ReturnsWriterErrors(t *testing.T) {
 		if err := Write(&failing{room}, Int8, []int{3}, make([]byte, 3)); !errors.Is(err, io.ErrClosedPipe) {
 			t.Errorf("room %d: error = %v", room, err)
 		}
-	}
-}
-
-func TestWrite_NpyioReads(t *testing.T) {
-	b := written(t, Float64, []int{2}, []byte{0, 0, 0, 0, 0, 0, 0xf8, 0x3f, 0, 0, 0, 0, 0, 0, 0, 0xc0})
-	var got []float64
-	if err := npyio.Read(bytes.NewReader(b), &got); err != nil || !slices.Equal(got, []float64{1.5, -2}) {
-		t.Errorf("npyio reads %v, %v", got, err)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Available returns the bytes of memory that the host can still give: what Linux counts as available, or what is left to the
-// control group where that is less.
+// Available returns the bytes of memory that can still be allocated: MemAvailable of Linux, or the rest of the control
+// group's limit if that is less.
 func Available() (int64, error) {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -31,7 +31,7 @@ func Available() (int64, error) {
 
 var memAvailable = regexp.MustCompile(`(?m)^MemAvailable: +(\d+) kB$`)
 
-// available reads /proc/meminfo.
+// available parses /proc/meminfo.
 func available(meminfo string) (int64, error) {
 	m := memAvailable.FindStringSubmatch(meminfo)
 	if m == nil {
@@ -44,7 +44,7 @@ func available(meminfo string) (int64, error) {
 	return kB << 10, nil
 }
 
-// groupLeft is what a control group's limit leaves; "max" is none.
+// groupLeft returns the bytes left below a control group's limit. A limit of "max" means none.
 func groupLeft(limit, used string) int64 {
 	l, err1 := strconv.ParseInt(strings.TrimSpace(limit), 10, 64)
 	u, err2 := strconv.ParseInt(strings.TrimSpace(used), 10, 64)

@@ -1,12 +1,12 @@
-// Package numa knows the memory nodes of this machine: which there are, which one a PCI device is attached to, how to lay memory on some
-// of them, how to keep a thread to the processors of one, and how much memory is
-// left. Linux only; elsewhere, and in containers and virtual machines that hide
-// it, the topology is not known and memory cannot be laid. There is no libnuma here: files and four system calls.
+// Package numa handles the memory nodes (NUMA) of this machine: it lists them, finds the node of a PCI device, allocates
+// memory on nodes, pins threads to the processors of a node, and reports how much memory is available. It works on Linux
+// only. On other systems, and in containers and virtual machines that hide the nodes, the topology is unknown and
+// allocations on nodes fail. The package reads /sys and /proc and makes four system calls; it does not use libnuma.
 //
-// Terms: a *node* is some memory and the processors near it, by Linux's number, from 0, with gaps. It may have no memory, or no
-// processors. What lies on a node is whole pages.
+// A node is a part of the memory and the processors near it. Linux numbers nodes from 0, with gaps. A node may have no
+// memory or no processors.
 //
-// Safe for concurrent use, but for a Memory and its Free.
+// All functions are safe for concurrent use. A Memory must not be used during or after its Free.
 package numa
 
 import (
@@ -14,10 +14,10 @@ import (
 	"strings"
 )
 
-// Unknown stands for the node of a device where the system does not say.
+// Unknown is returned for a device whose node the system does not report.
 const Unknown = -1
 
-// List returns nodes as people write them, such as "0, 2".
+// List formats nodes as "0, 2".
 func List(nodes []int) string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(nodes), " ", ", "), "[]")
 }

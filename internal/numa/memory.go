@@ -2,22 +2,22 @@ package numa
 
 import "errors"
 
-// ErrRefused is wrapped by errors of what the system does not offer, or does not allow this process.
+// ErrRefused is wrapped by errors for operations that the system does not support or does not allow this process.
 var ErrRefused = errors.New("numa: refused by the system")
 
-// Memory is zeroed memory, a whole number of pages, outside the Go heap. Child processes do not have it.
+// Memory is zeroed memory outside the Go heap, a whole number of pages. Child processes do not inherit it.
 type Memory struct{ mapped []byte }
 
 // Bytes returns the memory. It must not be used after Free.
 func (m *Memory) Bytes() []byte { return m.mapped }
 
-// Held is how much of some memory lies on a node.
+// Held is the number of bytes that lie on a node.
 type Held struct {
 	Node  int   `json:"node"`
 	Bytes int64 `json:"bytes"`
 }
 
-// Add returns the sums by node, ascending.
+// Add returns the sums of a and b by node. All three are in ascending order of nodes.
 func Add(a, b []Held) (sum []Held) {
 	for len(a) > 0 || len(b) > 0 {
 		switch {

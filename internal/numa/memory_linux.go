@@ -11,14 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hugePage is from how many bytes on memory is of huge pages, where the system gives them: large tables are allocated several times as
-// fast, and processors find rows at random in them with fewer misses of address translation.
-const hugePage = 2 << 20
+// Allocations of at least hugePageMin bytes ask for 2 MiB pages. Large tables are then allocated several times as fast, and
+// random reads miss the processor's TLB less often.
+const hugePageMin = 2 << 20
 
-// Alloc returns memory of at least the given bytes on the given nodes, page by page in turns; with one node, all on that; with none,
-// wherever the system puts it. Nodes that are full have others step in, so that nothing fails for want of a node. Pages are taken
-// when they are first written or page-locked.
-// It is an error that wraps ErrRefused if a node cannot be had.
+// Alloc returns memory of at least the given bytes, interleaved page by page over the given nodes. With no nodes, the system
+// places it. The nodes are a preference: when one is full, its pages go to other nodes. Physical pages are allocated when
+// they are first written or page-locked. If a node does not exist or may not be used, the error wraps ErrRefused.
 func Alloc(bytes int64, nodes []int) (*Memory, error) {
 	if bytes < 1 {
 		return nil, fmt.Errorf("numa: memory (%d bytes) must be at least a byte", bytes)
@@ -34,7 +33,7 @@ func Alloc(bytes int64, nodes []int) (*Memory, error) {
 	}
 	m := &Memory{mapped}
 	if len(nodes) > 0 {
-		mode := uintptr(unix.MPOL_PREFERRED) // not MPOL_BIND, which kills a process for want of a node's memory
+		mode := uintptr(unix.MPOL_PREFERRED) // with MPOL_BIND, a process is killed when the node is full
 		if len(nodes) > 1 {
 			mode = unix.MPOL_INTERLEAVE
 		}
@@ -43,12 +42,12 @@ func Alloc(bytes int64, nodes []int) (*Memory, error) {
 			return nil, refuse(m, bytes, nodes, "mbind", failed)
 		}
 	}
-	// Of page-locked memory a fork would leave the parent the copy, and devices the original.
+	// After a fork a write could give the parent a copy of page-locked memory, while devices still read the original.
 	if err := unix.Madvise(mapped, unix.MADV_DONTFORK); err != nil {
 		return nil, refuse(m, bytes, nodes, "madvise", err)
 	}
-	if len(mapped) >= hugePage {
-		unix.Madvise(mapped, unix.MADV_HUGEPAGE) // small pages do as well
+	if len(mapped) >= hugePageMin {
+		unix.Madvise(mapped, unix.MADV_HUGEPAGE) // a refusal leaves small pages
 	}
 	return m, nil
 }
@@ -58,7 +57,7 @@ func refuse(m *Memory, bytes int64, nodes []int, call string, err error) error {
 	return fmt.Errorf("%w: memory (%d bytes) on nodes %s: %s: %w", ErrRefused, bytes, List(nodes), call, err)
 }
 
-// Free gives the memory back. Nothing may use it any more. A second Free does nothing.
+// Free unmaps the memory. A second Free does nothing.
 func (m *Memory) Free() error {
 	mapped := m.mapped
 	if mapped == nil {
@@ -71,23 +70,24 @@ func (m *Memory) Free() error {
 	return nil
 }
 
-// looked is how many pages Where looks at.
-const looked = 1024
+// sampledPages is the most pages that Where asks about.
+const sampledPages = 1024
 
-// Where returns on which nodes memory lies that is not Go heap, ascending: exactly up to 1,024 pages, of more by that many taken at
-// random (the standard error is at most 1.6 % of the bytes). Pages that were never written lie nowhere.
+// Where returns the nodes, ascending, on which memory outside the Go heap lies. Up to 1,024 pages the result is exact; above,
+// it is estimated from 1,024 random pages, with a standard error of at most 1.6 % of the bytes. Pages that were never written
+// are on no node.
 func Where(b []byte) ([]Held, error) {
 	page := os.Getpagesize()
 	pages := (len(b) + page - 1) / page
 	if pages == 0 {
 		return nil, nil
 	}
-	random := rand.New(rand.NewPCG(uint64(pages), 1)) // at even distances all could be of one node
-	n := min(pages, looked)
+	random := rand.New(rand.NewPCG(uint64(pages), 1)) // pages at even distances could all be on one node
+	n := min(pages, sampledPages)
 	at, status := make([]uintptr, n), make([]int32, n)
 	for i := range at {
 		p := i
-		if pages > looked {
+		if pages > sampledPages {
 			p = random.IntN(pages)
 		}
 		at[i] = address(b) + uintptr(p*page)
@@ -110,8 +110,8 @@ func Where(b []byte) ([]Held, error) {
 	return held, nil
 }
 
-// OwnPolicy returns the memory policy that this process was started with, such as by numactl: "" where it has none, or the system
-// does not say.
+// OwnPolicy returns the memory policy that this process was started with, for example by numactl. It is "" if there is none
+// or the system does not report it.
 func OwnPolicy() string {
 	var mode int32
 	if _, _, failed := unix.Syscall6(unix.SYS_GET_MEMPOLICY, uintptr(unsafe.Pointer(&mode)), 0, 0, 0, 0, 0); failed != 0 {
@@ -133,7 +133,7 @@ func OwnPolicy() string {
 
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// maskOf returns a node mask as the kernel reads it: unsigned longs.
+// maskOf returns a node mask as the kernel reads it, in unsigned longs.
 func maskOf(nodes []int) ([]uint, error) {
 	if len(nodes) == 0 {
 		return nil, nil
@@ -148,5 +148,5 @@ func maskOf(nodes []int) ([]uint, error) {
 	return mask, nil
 }
 
-// maskBits is the length of a mask as the kernel wants it: it takes one off.
+// maskBits returns the length of a mask for the kernel, which subtracts one from it.
 func maskBits(mask []uint) uintptr { return uintptr(len(mask)*bits.UintSize + 1) }

@@ -9,7 +9,7 @@ func Alloc(bytes int64, nodes []int) (*Memory, error) {
 	return nil, fmt.Errorf("%w: memory (%d bytes) on nodes %s: Linux only", ErrRefused, bytes, List(nodes))
 }
 
-// Free gives the memory back.
+// Free unmaps the memory.
 func (m *Memory) Free() error { return nil }
 
 // Where returns on which nodes memory lies.

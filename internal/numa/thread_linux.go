@@ -6,9 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KeepThread keeps the calling thread to those of the given processors that it may run on, and says how many they are; fewer than
-// least of them, and it is left alone, as is the process's first thread, which Go never ends. REQUIRES: the goroutine is locked to its thread and ends without unlocking it, so that Go ends
-// the thread too: no other goroutine may run on it.
+// KeepThread pins the calling thread to those of the given processors that it may run on, and returns their number. If they
+// are fewer than least, or the thread is the process's first, which Go never ends, it changes nothing and returns 0.
+// REQUIRES: the goroutine is locked to its thread and ends without unlocking it. Go then ends the thread, and no other
+// goroutine runs on it.
 func KeepThread(cpus []int, least int) (kept int, err error) {
 	if unix.Gettid() == unix.Getpid() {
 		return 0, nil
@@ -27,7 +28,7 @@ func KeepThread(cpus []int, least int) (kept int, err error) {
 		return 0, nil
 	}
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return 0, fmt.Errorf("%w: a thread cannot be kept to %d processors: sched_setaffinity: %w", ErrRefused, kept, err)
+		return 0, fmt.Errorf("%w: a thread cannot be pinned to %d processors: sched_setaffinity: %w", ErrRefused, kept, err)
 	}
 	return kept, nil
 }

@@ -4,5 +4,5 @@ package numa
 
 import "fmt"
 
-// KeepThread keeps the calling thread to some processors.
+// KeepThread pins the calling thread to processors.
 func KeepThread([]int, int) (int, error) { return 0, fmt.Errorf("%w: Linux only", ErrRefused) }

@@ -12,27 +12,27 @@ import (
 	"strings"
 )
 
-// Node is a node that is online.
+// Node is an online node.
 type Node struct {
 	ID int
-	// CPUs are its processors that are online, ascending.
+	// CPUs are its online processors, ascending.
 	CPUs []int
-	// MemoryBytes is what it has in all; Usable says that there is some, and that this process may have of it.
+	// MemoryBytes is its total memory. Usable says that it has memory and that this process may allocate it.
 	MemoryBytes int64
 	Usable      bool
 
-	distances []int // to the nodes in their order
+	distances []int // to each of Topology.Nodes
 }
 
-// Topology is the nodes of a machine, ascending. The zero value is that of a machine that does not say.
+// Topology is the nodes of a machine, in ascending order of IDs. The zero value is an unknown topology.
 type Topology struct{ Nodes []Node }
 
-// most is one more than the highest number that a node or a processor may have here: Linux allows 1,024 nodes and 8,192 processors.
+// most bounds the numbers of nodes and processors that are accepted. Linux allows 1,024 nodes and 8,192 processors.
 const most = 1 << 16
 
-// Read reads the topology under root, "/" but for tests: sys/devices/system/node, and proc/self/status for the nodes that this process
-// may use. Where files are missing or may not be read it is the zero Topology: the system does not say. Files that say what cannot
-// be are an error.
+// Read reads the topology from sys/devices/system/node under root, and the nodes that this process may use from
+// proc/self/status. root is "/" except in tests. If files are missing or unreadable it returns the zero Topology. Malformed
+// files are an error.
 func Read(root string) (Topology, error) {
 	t, err := read(root)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
@@ -72,7 +72,7 @@ func read(root string) (t Topology, err error) {
 	return t, nil
 }
 
-// Node returns the node of an ID, if it is online.
+// Node returns the node with the given ID. ok is false if it is not online.
 func (t Topology) Node(id int) (n Node, ok bool) {
 	for _, n := range t.Nodes {
 		if n.ID == id {
@@ -82,7 +82,7 @@ func (t Topology) Node(id int) (n Node, ok bool) {
 	return Node{}, false
 }
 
-// Usable returns the IDs of the nodes whose memory can be had, ascending.
+// Usable returns the IDs of the nodes whose memory this process can allocate, ascending.
 func (t Topology) Usable() (ids []int) {
 	for _, n := range t.Nodes {
 		if n.Usable {
@@ -92,8 +92,8 @@ func (t Topology) Usable() (ids []int) {
 	return ids
 }
 
-// Nearest returns the node nearest to the given one whose memory can be had: itself, if it can, and of several the first. Unknown
-// where there is none, or the given one is not online.
+// Nearest returns the usable node nearest to the given one: the node itself if it is usable, and of equally near ones the
+// first. It returns Unknown if no node is usable or the given one is not online.
 func (t Topology) Nearest(id int) int {
 	from, ok := t.Node(id)
 	if !ok {
@@ -114,8 +114,8 @@ func (t Topology) Nearest(id int) int {
 	return t.Nodes[best].ID
 }
 
-// PCINode returns the node of the PCI device at an address such as "0000:1b:00.0", in either case of letters, or Unknown where the
-// system does not say: without such a file, and on machines with one node, in most containers and virtual machines.
+// PCINode returns the node of the PCI device at an address such as "0000:1b:00.0", in upper or lower case. It returns Unknown
+// if the system does not report the node, as on machines with one node and in most containers and virtual machines.
 func PCINode(root, address string) (int, error) {
 	if address == "" {
 		return Unknown, nil
@@ -135,7 +135,7 @@ func PCINode(root, address string) (int, error) {
 	return n, nil
 }
 
-// readNumbers reads a file of numbers and ranges, such as "0-3,8".
+// readNumbers reads a file with a list of numbers and ranges, such as "0-3,8".
 func readNumbers(path string) ([]int, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -148,7 +148,7 @@ func readNumbers(path string) ([]int, error) {
 	return numbers, nil
 }
 
-// parseNumbers returns the numbers of a list that Linux writes, ascending.
+// parseNumbers returns the numbers of a list in Linux's form, ascending.
 func parseNumbers(list string) (numbers []int, err error) {
 	bad := fmt.Errorf("(%.40q) must be ascending numbers and ranges below %d, such as 0-3,8", list, most)
 	if list == "" {
@@ -176,7 +176,7 @@ func parseNumbers(list string) (numbers []int, err error) {
 	return numbers, nil
 }
 
-// memTotal reads the bytes of a node from its meminfo.
+// memTotal reads the memory of a node, in bytes, from its meminfo.
 func memTotal(path string, id int) (int64, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -187,15 +187,15 @@ func memTotal(path string, id int) (int64, error) {
 		var kib int64
 		if n, _ := fmt.Sscanf(lines.Text(), "Node %d MemTotal: %d kB", &node, &kib); n == 2 {
 			if node != id || kib < 0 || kib > 1<<43 {
-				return 0, fmt.Errorf("%s (%.60q) must be of node %d and 0 to 2^43 kB", path, lines.Text(), id)
+				return 0, fmt.Errorf("%s (%.60q) must name node %d and have 0 to 2^43 kB", path, lines.Text(), id)
 			}
 			return kib << 10, nil
 		}
 	}
-	return 0, fmt.Errorf("%s (%.40q) must say MemTotal", path, text)
+	return 0, fmt.Errorf("%s (%.40q) must have MemTotal", path, text)
 }
 
-// distances reads a node's distances to all that are online.
+// distances reads a node's distances to all online nodes.
 func distances(path string, nodes int) ([]int, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -214,7 +214,7 @@ func distances(path string, nodes int) ([]int, error) {
 	return all, nil
 }
 
-// memsAllowed reads the nodes that a process may have memory of; restricted is false where the file does not say.
+// memsAllowed reads the nodes whose memory a process may allocate. restricted is false if the file does not list them.
 func memsAllowed(path string) (nodes []int, restricted bool, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

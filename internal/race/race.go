@@ -1,8 +1,8 @@
-// Package race says whether the race detector is on, for tests that it makes too long or that it disturbs.
+// Package race tells tests whether the race detector is on.
 package race
 
-// Some returns every fifth of the cases, the first among them, where the race detector is on, and else all: for cases that have the
-// same goroutines share the same memory, such as rows of other lengths.
+// Some returns every fifth case, starting with the first, if the race detector is on, and else all cases. It is for cases
+// that share memory between goroutines in the same way, such as different row lengths.
 func Some[T any](cases []T) []T {
 	if !Enabled {
 		return cases

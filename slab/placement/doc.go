@@ -1,9 +1,9 @@
 // Package placement decides which slabs of a data store hold which rows.
 //
-// A row either lies in one slab, which its key's hash picks ([Partition]), or has a copy in every slab. Copies are read
-// without a peer in between, and take the place of other rows. [Problem.Solve] weighs that: from how fast a device reads its
-// own slab, a peer's and the host tier, and from how often rows are looked up, it predicts what a batch takes for every split
-// of the ranking into copied and partitioned rows, and says which is best and why.
+// A row has a slot either in one slab, which the hash of its key picks ([Partition]), or in every slab. A device reads its own slab
+// faster than another's, so a copy in every slab saves time at each hit; but copies take the place of other rows, which then miss.
+// [Problem.Solve] weighs that. From how fast a device reads its own slab, another's and the host tier ([Rates]), and from how often rows
+// are looked up ([Curve]), it predicts the time of a batch for every split of the ranking into copied and partitioned rows.
 //
-// Nothing here is safe for concurrent use while it changes; a Partition that is not changed is.
+// A Partition is safe for concurrent use. Other values are not while one goroutine changes them.
 package placement

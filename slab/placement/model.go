@@ -1,40 +1,40 @@
 package placement
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
-// Problem is what Solve decides about: devices that read each other's slabs, all running batches of the same workload.
+// Problem describes 1 to 8 devices that read each other's slabs and run batches of the same workload at once.
 type Problem struct {
 	Rates Rates
-	// Payload is the bytes for slots of each device, 1 to 8.
+	// Payload has the bytes for slots of each device.
 	Payload []int64
-	// Curve is the ranking of the rows.
+	// Curve has the rows, ranked.
 	Curve *Curve
 }
 
-// Plan is how rows are placed: those whose slots take the first HotBytes of the ranking in every slab, those after them by
-// hash.
+// Plan is a split of the ranking: rows whose slots take the first HotBytes lie in every slab, the others in one.
 type Plan struct {
 	HotBytes int64
-	// Nanos is what a looked-up row takes, the mean over all lookups and devices: a batch of n rows takes Rates.Overhead and n
-	// times that. Partition and Replicate are the same without copies, and with copies of everything.
+	// Nanos is the predicted time of a looked-up row in nanoseconds, the mean over all lookups and devices: a batch of n rows takes
+	// n times that. Partition and Replicate are the same for no copies and for copies of everything.
 	Nanos, Partition, Replicate float64
-	// Hits and Misses are what reading them takes of Nanos, if nothing were read beside them.
+	// Hits and Misses are the times of reading only the hits and only the misses, in nanoseconds a looked-up row. Both are read at
+	// once: Nanos is about the larger one.
 	Hits, Misses float64
-	// Local, Peer and Host are the shares of lookups that are read from the own slab, from a peer's and from the host tier.
+	// Local, Peer and Host are the shares of lookups that read the own slab, another device's and the host tier.
 	Local, Peer, Host float64
-	// Why says it in words.
+	// Why is the reason, for people.
 	Why string
 }
 
-// BatchMicros predicts what a batch of n rows takes, in microseconds.
-func (p Plan) BatchMicros(r Rates, n int) float64 { return r.Overhead + float64(n)*p.Nanos/1e3 }
+// largest is the most that copies can take.
+func (p Problem) largest() int64 { return max(0, slices.Max(p.Payload)) }
 
-// Solve returns the plan with the least predicted time. Of plans that are equally good it takes the one with fewer copies.
+// Solve returns the plan with the least predicted time, and of equally good plans the one with fewer copies.
 func (p Problem) Solve() Plan {
-	largest := int64(0)
-	for _, n := range p.Payload {
-		largest = max(largest, n)
-	}
+	largest := p.largest()
 	best := p.predict(0)
 	partition, replicate := best, p.predict(largest)
 	consider := func(q Plan) {
@@ -54,21 +54,18 @@ func (p Problem) Solve() Plan {
 	return best
 }
 
-// Predict returns the plan with so many bytes of copies, and what it takes.
+// Predict returns the plan with so many bytes of copies.
 func (p Problem) Predict(hotBytes int64) Plan {
-	largest := int64(0)
-	for _, n := range p.Payload {
-		largest = max(largest, n)
-	}
+	largest := p.largest()
 	q, partition, replicate := p.predict(min(hotBytes, largest)), p.predict(0), p.predict(largest)
 	q.Partition, q.Replicate = partition.Nanos, replicate.Nanos
 	q.Why = p.why(q, partition, replicate)
 	return q
 }
 
-// predict is the cost model. A device reads its own slab and its peers' by one kernel, whose warps wait for either: their times
-// add up. Misses are read beside that: the longer of the two counts, and of the shorter one the part that Rates.Beside says. A row
-// of a peer's slab takes as long as its stored bytes take to arrive, or its own to be decoded, whichever is longer.
+// predict is the cost model. One kernel reads hits of the own slab and of peers' slabs, so their times add up. Misses are read at the
+// same time as hits, and the longer of the two counts. A row of a peer's slab takes as long as its stored bytes need to arrive or its
+// decoded bytes to be written, whichever is longer.
 func (p Problem) predict(hot int64) Plan {
 	rest := int64(0)
 	for _, n := range p.Payload {
@@ -76,7 +73,7 @@ func (p Problem) predict(hot int64) Plan {
 	}
 	copied := p.Curve.at(hot)
 	cached := p.Curve.at(hot + rest)
-	divided, missed := cached.minus(copied), p.Curve.sum.minus(cached)
+	partitioned, missed := cached.minus(copied), p.Curve.sum.minus(cached)
 	missed.lookups += p.Curve.tail.lookups
 	missed.rows += p.Curve.tail.rows
 	missed.stored += p.Curve.tail.stored
@@ -85,31 +82,26 @@ func (p Problem) predict(hot int64) Plan {
 	if all == 0 {
 		return q
 	}
-	r := p.Rates // GB/s are bytes a nanosecond
-	hottest := 0.0
-	if rest > 0 && len(p.Payload) > 1 {
-		hottest = p.Curve.next(hot)
-	}
+	r := p.Rates // 1 GB/s is 1 byte a nanosecond
 	for _, n := range p.Payload {
-		own, share := 1.0, 0.0 // of the copied and of the divided rows that lie here
+		own, share := 1.0, 0.0 // of the copied and of the partitioned rows, those that lie here
 		if hot > n {
 			own = float64(n) / float64(hot)
 		}
 		if rest > 0 {
 			share = float64(max(0, n-hot)) / float64(rest)
 		}
-		part := func(copied, divided float64) (local, peer float64) {
-			return own*copied + share*divided, (1-own)*copied + (1-share)*divided
+		part := func(copied, partitioned float64) (local, peer float64) {
+			return own*copied + share*partitioned, (1-own)*copied + (1-share)*partitioned
 		}
-		localRows, peerRows := part(copied.rows, divided.rows)
-		_, peerStored := part(copied.stored, divided.stored)
+		localRows, peerRows := part(copied.rows, partitioned.rows)
+		_, peerStored := part(copied.stored, partitioned.stored)
 		hits := localRows/r.Local + max(peerStored/r.Peer, peerRows/r.Local)
 		misses := missed.stored / r.Host
-		q.Nanos += max(hits, misses) + r.Beside*min(hits, misses) + r.Row*all
-		q.Nanos += r.Same * hottest * (1 - share)
+		q.Nanos += max(hits, misses)
 		q.Hits += hits
 		q.Misses += misses
-		local, peer := part(copied.lookups, divided.lookups)
+		local, peer := part(copied.lookups, partitioned.lookups)
 		q.Local += local
 		q.Peer += peer
 	}
@@ -119,7 +111,7 @@ func (p Problem) predict(hot int64) Plan {
 	return q
 }
 
-// why says which plan is the best one, and what all three are predicted to take.
+// why says what decided, with the predicted times of all three plans.
 func (p Problem) why(best, partition, replicate Plan) string {
 	of := func(q Plan) string {
 		return fmt.Sprintf("%.3g ns a row (hits %.3g beside misses %.3g)", q.Nanos, q.Hits, q.Misses)

@@ -10,50 +10,55 @@ import (
 	"strings"
 )
 
-// Rates are how fast a device reads rows at random, all rows of a batch together. Local is the bytes of decoded rows from its
-// own slab, Peer and Host the stored bytes from another device's slab and from the host tier; 10^9 bytes a second. Overhead is
-// what a batch takes besides, in microseconds, and Row what every row of it does, in nanoseconds: its lookup above all. Hits are
-// read beside misses; Beside is the share, 0 to 1, of the shorter of the two times that the batch takes longer all the same. Reads of
-// one row of a peer's slab queue up: Same is what each takes of a batch, in nanoseconds, beyond what it takes by Peer.
+// Rates are how fast a device reads random rows of a batch, in GB/s (10^9 bytes a second), above 0 and at most 10^6, while all devices
+// run batches.
 type Rates struct {
-	Local    float64 `json:"local_gb_per_second"`
-	Peer     float64 `json:"peer_gb_per_second"`
-	Host     float64 `json:"host_gb_per_second"`
-	Overhead float64 `json:"batch_overhead_us"`
-	Row      float64 `json:"row_ns,omitempty"`
-	Beside   float64 `json:"beside,omitempty"`
-	Same     float64 `json:"same_row_ns,omitempty"`
+	// Local is for hits in the device's own slab, in decoded bytes.
+	Local float64 `json:"local_gb_per_second"`
+	// Peer is for hits in another device's slab, in stored bytes.
+	Peer float64 `json:"peer_gb_per_second"`
+	// Host is for misses, in stored bytes of the host tier.
+	Host float64 `json:"host_gb_per_second"`
 }
 
-// Measured are rates and how they were come by, as `cachebench devices --measure` writes them.
+// withdrawn are terms of an earlier cost model: a batch's and a row's own time, the part of hits that misses do not hide, and reads of one
+// row that queue. Their JSON keys and names are still read, and ignored.
+type withdrawn struct {
+	Overhead float64 `json:"batch_overhead_us"`
+	Row      float64 `json:"row_ns"`
+	Beside   float64 `json:"beside"`
+	Same     float64 `json:"same_row_ns"`
+}
+
+// Measured are rates and where they come from: the JSON object of `cachebench devices --measure`.
 type Measured struct {
 	Rates
-	// Source says what the rates are of; Emulated that they are declared, not measured.
+	// Source names the devices. Emulated means that a user declared the rates.
 	Source   string `json:"source"`
 	Emulated bool   `json:"emulated,omitempty"`
-	// RowBytes and Batch are the rows that were read.
+	// RowBytes is the length of the rows that were read, and Batch how many were read at once.
 	RowBytes int `json:"row_bytes,omitempty"`
 	Batch    int `json:"batch,omitempty"`
-	// Devices are each device's own rates, and Pairs what device From reads of To's memory.
+	// Devices and Pairs are plain reads of uncompressed rows, to compare with.
 	Devices []DeviceRates `json:"devices,omitempty"`
 	Pairs   []PairRate    `json:"pairs,omitempty"`
 }
 
-// DeviceRates are one device's.
+// DeviceRates are what one device reads of its own memory and of page-locked memory, in GB/s.
 type DeviceRates struct {
 	Index int     `json:"index"`
 	Local float64 `json:"local_gb_per_second"`
 	Host  float64 `json:"host_gb_per_second"`
 }
 
-// PairRate is what one device reads of another's memory.
+// PairRate is what device From reads of device To's memory, in GB/s.
 type PairRate struct {
 	From int     `json:"from"`
 	To   int     `json:"to"`
 	Rate float64 `json:"gb_per_second"`
 }
 
-// Validate says which rates are out of range.
+// Validate reports all rates that are out of range.
 func (r Rates) Validate() error {
 	var errs []error
 	for _, x := range []struct {
@@ -64,20 +69,6 @@ func (r Rates) Validate() error {
 			errs = append(errs, fmt.Errorf("placement: rate %s (%g GB/s) must be above 0, at most 10^6", x.what, x.value))
 		}
 	}
-	if !(r.Overhead >= 0 && r.Overhead <= 1e9) {
-		errs = append(errs, fmt.Errorf("placement: overhead (%g us) must be 0 to 10^9", r.Overhead))
-	}
-	for _, x := range []struct {
-		what  string
-		value float64
-	}{{"row", r.Row}, {"same", r.Same}} {
-		if !(x.value >= 0 && x.value <= 1e9) {
-			errs = append(errs, fmt.Errorf("placement: %s (%g ns) must be 0 to 10^9", x.what, x.value))
-		}
-	}
-	if !(r.Beside >= 0 && r.Beside <= 1) {
-		errs = append(errs, fmt.Errorf("placement: beside (%g) must be 0 to 1", r.Beside))
-	}
 	return errors.Join(errs...)
 }
 
@@ -85,30 +76,35 @@ func (r Rates) Validate() error {
 func DecodeRates(from io.Reader) (m Measured, err error) {
 	d := json.NewDecoder(from)
 	d.DisallowUnknownFields()
-	if err := d.Decode(&m); err != nil {
+	var in struct {
+		Measured
+		withdrawn
+	}
+	if err := d.Decode(&in); err != nil {
 		return m, fmt.Errorf("placement: rates must be one JSON object as devices --measure writes it: %w", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return m, errors.New("placement: rates must be one JSON object: more follows it")
 	}
-	return m, m.Validate()
+	return in.Measured, in.Validate()
 }
 
-// ParseRates reads rates as a flag has them: "local=1900,peer=350,host=50", GB/s, and perhaps "overhead=20", in
-// microseconds, "row=0.1" and "same=15", in nanoseconds, and "beside=0.5".
+// ParseRates reads rates as a flag has them, in GB/s: "local=1900,peer=350,host=50".
 func ParseRates(text string) (r Rates, err error) {
-	given := map[string]bool{}
+	var old withdrawn
+	to := map[string]*float64{
+		"local": &r.Local, "peer": &r.Peer, "host": &r.Host, "overhead": &old.Overhead, "row": &old.Row, "beside": &old.Beside, "same": &old.Same,
+	}
 	for part := range strings.SplitSeq(text, ",") {
 		name, number, _ := strings.Cut(strings.TrimSpace(part), "=")
 		value, err := strconv.ParseFloat(number, 64)
 		if err != nil || math.IsNaN(value) {
 			return r, fmt.Errorf("placement: rate (%q) must be name=number", part)
 		}
-		to := map[string]*float64{"local": &r.Local, "peer": &r.Peer, "host": &r.Host, "overhead": &r.Overhead, "row": &r.Row, "beside": &r.Beside, "same": &r.Same}[name]
-		if to == nil || given[name] {
-			return r, fmt.Errorf("placement: rate (%q) must be one of local, peer, host, overhead, row, beside and same, each once", part)
+		if to[name] == nil {
+			return r, fmt.Errorf("placement: rate (%q) must be one of local, peer and host, each once", part)
 		}
-		*to, given[name] = value, true
+		*to[name], to[name] = value, nil
 	}
 	return r, r.Validate()
 }

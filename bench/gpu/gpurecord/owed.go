@@ -1,11 +1,10 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+	"strings"
 )
 
 // Owed notes that code has yet to run on a GPU, or under compute-sanitizer.
@@ -15,42 +14,58 @@ type Owed struct {
 	Why string `json:"why"`
 }
 
-func writeOwed(path, why string) error {
-	s, err := hashSources(".")
-	if err != nil {
-		return err
-	}
-	b, err := json.MarshalIndent(Owed{s, why}, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(b, '\n'), 0o644)
-}
-
-// readOwed returns the note at path, or nil where there is none.
+// readOwed returns the note at path, or nil if there is none.
 func readOwed(path string) (*Owed, error) {
-	if path == "" {
-		return nil, nil
-	}
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
 	o := new(Owed)
-	if err := json.Unmarshal(b, o); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if o.Why == "" {
+	switch err := readJSON(path, o); {
+	case path == "", errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case o.Why == "":
 		return nil, fmt.Errorf("%s: why must say what changed", path)
 	}
 	return o, nil
 }
 
-// settle says why code is neither what was tested, by a record that may have gaps, nor, to the byte, what the note owes tests of. o may
-// be nil.
+// check says what of a record does not hold for the code in this repository. owedPath is where a note may be that tests are owed.
+func check(path, owedPath string, packages []string) error {
+	var r Record
+	if err := readJSON(path, &r); err != nil {
+		return err
+	}
+	now, err := hashSources(".")
+	if err != nil {
+		return err
+	}
+	o, err := readOwed(owedPath)
+	if err != nil {
+		return err
+	}
+	gaps := r.gaps(packages)
+	fault := r.failures()
+	if o == nil {
+		fault = errors.Join(fault, gaps)
+	}
+	if fault != nil {
+		return fmt.Errorf("%s: %w; run make gpu-test on a GPU", path, fault)
+	}
+	if err := o.settle(r.Sources, now, gaps); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	fmt.Println(r)
+	switch {
+	case o == nil:
+	case r.Sources == now:
+		fmt.Printf("OWED: %s: %s\n", strings.ReplaceAll(gaps.Error(), "\n", ", "), o.Why)
+	default:
+		fmt.Printf("OWED: this code has changed since, and has not run on a GPU: %s\n", o.Why)
+	}
+	return nil
+}
+
+// settle returns an error unless now is the tested code, or the note is of exactly this code. A note beside a record of this code is for
+// the record's gaps. o may be nil.
 func (o *Owed) settle(tested, now Sources, gaps error) error {
 	switch {
 	case tested == now && o != nil && gaps == nil:

@@ -1,39 +1,47 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/tensorcache/tensorcache/device/cuda"
 )
 
-// Record says which code was tested on what, and how it went.
+// Record says which code was tested on which machines, and how it went.
 type Record struct {
 	Device string `json:"device"`
 	Driver string `json:"driver"`
 	Sources
-	// GPUs are how many GPUs a machine had at most, and Counts the numbers of GPUs that tests of several covered: those that logged
-	// "gpus: N" and passed.
+	// GPUs is the largest number of GPUs of a machine. Counts are the numbers of GPUs that passed tests covered.
 	GPUs   int   `json:"gpus,omitempty"`
 	Counts []int `json:"gpu_counts,omitempty"`
-	// Runs are the runs that the record is of, one for each folder of results.
-	Runs  []Run  `json:"runs,omitempty"`
-	Tests []Test `json:"tests"`
-	// Missing are tests that were to be run and were not: PACKAGE.TEST, or PACKAGE.TOOL.TEST.
+	// Runs has an entry for each folder of results.
+	Runs  []Machine `json:"runs,omitempty"`
+	Tests []Test    `json:"tests"`
+	// Missing are the tests without a result: PACKAGE.TEST or PACKAGE.TEST.TOOL.
 	Missing []string `json:"missing,omitempty"`
-	// Sanitizer are compute-sanitizer's runs over the op tests; empty where the tool was missing.
+	// Sanitizer has an entry for each tool of compute-sanitizer and package.
 	Sanitizer []Sanitizer `json:"sanitizer"`
 }
 
-// Run is what one folder of results is of.
-type Run struct {
-	Machine
-	Steps []Step `json:"steps,omitempty"`
+// Machine is where tests ran.
+type Machine struct {
+	Device string `json:"device"`
+	Driver string `json:"driver"`
+	GPUs   int    `json:"gpus"`
 }
 
-// Sanitizer is what a tool of compute-sanitizer says of a package's tests.
+// Sanitizer is what a tool of compute-sanitizer says of a package's tests. Tests that skip are not counted.
 type Sanitizer struct {
 	Tool    string `json:"tool"`
 	Package string `json:"package"`
@@ -42,17 +50,154 @@ type Sanitizer struct {
 	Clean   bool   `json:"clean"`
 }
 
-// What a record must cover.
-var (
-	packages = []string{"cache", "device_cuda", "kernels", "transfer"}
-	tools    = []string{"memcheck", "racecheck"}
+// Files of a folder of results, besides the ledger and the logs.
+const (
+	sourcesFile = "sources.json"
+	machineFile = "machine.json"
 )
 
-// emulated is what devices are called that run kernels on the host.
-var emulated = regexp.MustCompile(`(?i)emulat`)
+// begin makes a folder of results of a bundle on this machine. A folder of other code or of another machine is an error.
+func begin(dir, bundle string) error {
+	devices, err := cuda.Open(1)
+	if err != nil {
+		return err
+	}
+	m := Machine{devices[0].Info().Name, "unknown", cuda.Count()}
+	if err := devices[0].Close(); err != nil {
+		return err
+	}
+	if version, err := exec.Command("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").Output(); err == nil {
+		m.Driver, _, _ = strings.Cut(strings.TrimSpace(string(version)), "\n")
+	}
+	machine, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	sources, err := os.ReadFile(filepath.Join(bundle, sourcesFile))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for name, want := range map[string][]byte{sourcesFile: sources, machineFile: machine} {
+		path := filepath.Join(dir, name)
+		have, err := os.ReadFile(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			err = os.WriteFile(path, want, 0o644)
+		case err == nil && !bytes.Equal(have, want):
+			err = fmt.Errorf("%s (%s) is of other code or another machine (%s here): take another folder", path, bytes.TrimSpace(have), bytes.TrimSpace(want))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
-// fault says what in the record is not as it should be.
-func (r Record) fault() error { return errors.Join(r.failures(), r.gaps()) }
+// collect makes one record of folders of results of the same code, from one machine or several. Of a test's results a failure
+// counts more than a pass, and a pass more than a skip.
+func collect(dirs []string) (r Record, err error) {
+	rank := map[string]int{"": 0, "skip": 1, "pass": 2, "fail": 3}
+	all := map[key]Test{}
+	for i, dir := range dirs {
+		var s Sources
+		var m Machine
+		if err := errors.Join(readJSON(filepath.Join(dir, sourcesFile), &s), readJSON(filepath.Join(dir, machineFile), &m)); err != nil {
+			return r, fmt.Errorf("%s must be a folder of results: %w", dir, err)
+		}
+		if i > 0 && s != r.Sources {
+			return r, fmt.Errorf("%s is of other code than %s: only results of one bundle can be merged", dir, dirs[0])
+		}
+		r.Sources, r.Runs, r.GPUs = s, append(r.Runs, m), max(r.GPUs, m.GPUs)
+		r.Device, r.Driver = join(r.Device, m.Device), join(r.Driver, m.Driver)
+		tests, err := readLedger(dir)
+		if err != nil {
+			return r, err
+		}
+		for k, t := range tests {
+			if have, ok := all[k]; !ok || rank[t.Result] > rank[have.Result] {
+				all[k] = t
+			}
+		}
+	}
+	var under []Test
+	for _, t := range all {
+		switch {
+		case t.Result == "":
+			r.Missing = append(r.Missing, t.String())
+		case t.Tool != "":
+			under = append(under, t)
+		default:
+			r.Tests = append(r.Tests, t)
+			if t.Result == "pass" {
+				r.Counts = append(r.Counts, t.GPUs...)
+			}
+		}
+	}
+	slices.Sort(r.Missing)
+	slices.Sort(r.Counts)
+	r.Counts = slices.Compact(r.Counts)
+	for _, tests := range [][]Test{r.Tests, under} {
+		slices.SortFunc(tests, func(a, b Test) int {
+			return cmp.Or(cmp.Compare(a.Tool, b.Tool), cmp.Compare(a.Package, b.Package), cmp.Compare(a.Name, b.Name))
+		})
+	}
+	r.Sanitizer = sanitized(under)
+	return r, nil
+}
+
+func readJSON(path string, to any) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, to); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// join adds a name to others, unless it is one of them.
+func join(names, name string) string {
+	if names == "" || slices.Contains(strings.Split(names, " and "), name) {
+		return cmp.Or(names, name)
+	}
+	return names + " and " + name
+}
+
+// sanitized sums up what tools found, of tests sorted by tool and package.
+func sanitized(tests []Test) (all []Sanitizer) {
+	for _, t := range tests {
+		if n := len(all); n == 0 || all[n-1].Tool != t.Tool || all[n-1].Package != t.Package {
+			all = append(all, Sanitizer{Tool: t.Tool, Package: t.Package, Clean: true})
+		}
+		x := &all[len(all)-1]
+		if t.Result == "skip" {
+			continue
+		}
+		x.Tests++
+		summary := t.Summary
+		if t.Result == "fail" {
+			summary = fmt.Sprintf("%s: %s", t.Name, strings.Join(t.Failed, ", "))
+		}
+		switch {
+		case t.Result == "fail" && x.Clean, x.Summary == "":
+			x.Summary = summary
+		case t.Result == "fail":
+			x.Summary += "; " + summary
+		}
+		x.Clean = x.Clean && t.Result == "pass"
+	}
+	return slices.DeleteFunc(all, func(x Sanitizer) bool { return x.Tests == 0 })
+}
+
+// tools of compute-sanitizer that a record must cover.
+var tools = []string{"memcheck", "racecheck"}
+
+// emulated matches the names of devices that run kernels on the host.
+var emulated = regexp.MustCompile(`(?i)emulat`)
 
 // failures says what went wrong.
 func (r Record) failures() error {
@@ -62,7 +207,7 @@ func (r Record) failures() error {
 	}
 	for _, t := range r.Tests {
 		if t.Result == "fail" {
-			errs = append(errs, fmt.Errorf("%s.%s failed", t.Package, t.Name))
+			errs = append(errs, fmt.Errorf("%v failed", t))
 		}
 	}
 	for _, s := range r.Sanitizer {
@@ -74,7 +219,7 @@ func (r Record) failures() error {
 }
 
 // gaps says what the record does not cover.
-func (r Record) gaps() error {
+func (r Record) gaps(packages []string) error {
 	var errs []error
 	for _, p := range packages {
 		if !slices.ContainsFunc(r.Tests, func(t Test) bool { return t.Package == p && t.Result == "pass" }) {
@@ -111,116 +256,4 @@ func (r Record) String() string {
 		text += fmt.Sprintf("; %s over %d tests: %s", s.Tool, s.Tests, s.Summary)
 	}
 	return text
-}
-
-// collectRecord makes one record of the results of several runs of the same code, on one machine or several.
-func collectRecord(paths []string) (r Record, err error) {
-	var logs []testLog
-	wanted := map[[2]string]bool{} // packages with a tool or "", by test
-	for i, path := range paths {
-		from, err := readResults(path)
-		if err != nil {
-			return r, err
-		}
-		var s Sources
-		run := Run{}
-		if err := errors.Join(from.decode(sourcesFile, &s), from.decode(machineFile, &run.Machine)); err != nil {
-			return r, err
-		}
-		if i > 0 && s != r.Sources {
-			return r, fmt.Errorf("%s is of other code than %s: results of one bundle can be merged", path, paths[0])
-		}
-		r.Sources = s
-		if run.Steps, err = readSteps(from.files[stepsFile]); err != nil {
-			return r, fmt.Errorf("%s: %w", path, err)
-		}
-		of, err := from.logs()
-		if err != nil {
-			return r, err
-		}
-		logs = append(logs, of...)
-		for _, base := range from.named(".list") {
-			for name := range strings.Lines(string(from.files[base+".list"])) {
-				wanted[[2]string{base, strings.TrimSpace(name)}] = true
-			}
-		}
-		r.Runs = append(r.Runs, run)
-		r.GPUs = max(r.GPUs, run.GPUs)
-		r.Device, r.Driver = beside(r.Device, run.Device), beside(r.Driver, run.Driver)
-	}
-	var plain []testLog
-	under := map[[2]string][]testLog{} // by package and tool
-	for _, l := range logs {
-		if l.tool == "" {
-			plain = append(plain, l)
-			continue
-		}
-		under[[2]string{l.pkg, l.tool}] = append(under[[2]string{l.pkg, l.tool}], l)
-	}
-	r.Tests = merge(plain)
-	for _, t := range r.Tests {
-		delete(wanted, [2]string{t.Package, t.Name})
-		for _, n := range t.counts {
-			if t.Result == "pass" && !slices.Contains(r.Counts, n) {
-				r.Counts = append(r.Counts, n)
-			}
-		}
-	}
-	slices.Sort(r.Counts)
-	for k, logs := range under {
-		x := sanitized(k[0], k[1], logs)
-		for _, t := range merge(logs) {
-			delete(wanted, [2]string{x.Package + "." + x.Tool, t.Name})
-		}
-		r.Sanitizer = append(r.Sanitizer, x)
-	}
-	slices.SortFunc(r.Sanitizer, func(a, b Sanitizer) int {
-		return cmp.Or(cmp.Compare(a.Tool, b.Tool), cmp.Compare(a.Package, b.Package))
-	})
-	for k := range wanted {
-		r.Missing = append(r.Missing, k[0]+"."+k[1])
-	}
-	slices.Sort(r.Missing)
-	return r, nil
-}
-
-// beside adds a name to others, unless it is there.
-func beside(names, name string) string {
-	if names == "" || slices.Contains(strings.Split(names, " and "), name) {
-		return cmp.Or(names, name)
-	}
-	return names + " and " + name
-}
-
-// sanitized sums up what a tool found in several processes.
-func sanitized(pkg, tool string, logs []testLog) Sanitizer {
-	tests := merge(logs)
-	x := Sanitizer{Tool: tool, Package: pkg}
-	for _, t := range tests {
-		if t.Result != "skip" {
-			x.Tests++
-		}
-		x.Clean = x.Clean || t.Result == "pass"
-	}
-	var clean, other []string
-	for _, l := range logs {
-		switch {
-		case l.clean() && !l.void() && !l.untouched:
-			clean = append(clean, l.summary)
-		case !l.clean():
-			other = append(other, cmp.Or(l.summary, fmt.Sprintf("%d complaints, then cut off", l.complaints)))
-		}
-	}
-	for _, t := range tests {
-		if t.Result == "fail" {
-			other = append(other, t.Name+" failed")
-		}
-	}
-	x.Clean = x.Clean && len(other) == 0
-	all := other
-	if len(other) == 0 {
-		all = slices.Compact(clean)
-	}
-	x.Summary = strings.Join(all, "; ")
-	return x
 }

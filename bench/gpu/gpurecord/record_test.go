@@ -1,8 +1,8 @@
 package main
 
 import (
+	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,6 +10,7 @@ import (
 
 // TestRecord_MustCoverEverything: every package and both sanitizers.
 func TestRecord_MustCoverEverything(t *testing.T) {
+	packages := []string{"cache", "kernels"}
 	full := func() (r Record) {
 		for _, p := range packages {
 			r.Tests = append(r.Tests, Test{Package: p, Name: "TestA", Result: "pass"})
@@ -19,26 +20,47 @@ func TestRecord_MustCoverEverything(t *testing.T) {
 		}
 		return r
 	}
-	if err := full().fault(); err != nil {
+	if err := errors.Join(full().failures(), full().gaps(packages)); err != nil {
 		t.Errorf("a full record: %v", err)
 	}
 	for i, p := range packages {
 		r := full()
-		r.Tests = append(r.Tests[:i], r.Tests[i+1:]...)
-		if err := r.fault(); err == nil || !strings.Contains(err.Error(), "no test of "+p+" passed") {
+		r.Tests[i].Result = "skip"
+		if err := r.gaps(packages); err == nil || !strings.Contains(err.Error(), "no test of "+p+" passed") {
 			t.Errorf("without %s: %v", p, err)
 		}
 	}
 	for i, tool := range tools {
 		r := full()
 		r.Sanitizer = append(r.Sanitizer[:i], r.Sanitizer[i+1:]...)
-		if err := r.fault(); err == nil || !strings.Contains(err.Error(), tool+" did not run") {
+		if err := r.gaps(packages); err == nil || !strings.Contains(err.Error(), tool+" did not run") {
 			t.Errorf("without %s: %v", tool, err)
 		}
+		r = full()
+		r.Sanitizer[i].Clean, r.Sanitizer[i].Summary = false, "3 errors"
+		if err := r.failures(); err == nil || err.Error() != tool+" is not clean: 3 errors" {
+			t.Errorf("%s not clean: %v", tool, err)
+		}
+	}
+	r := full()
+	r.Tests[0].Result = "fail"
+	if err := r.failures(); err == nil || err.Error() != "cache.TestA failed" {
+		t.Errorf("a failure: %v", err)
 	}
 }
 
-// results of a run, as steps leave them.
+// TestRecord_Committed: the committed record is readable and has no failure.
+func TestRecord_Committed(t *testing.T) {
+	var r Record
+	if err := readJSON("../../../docs/results/gpu-test.json", &r); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.failures(); err != nil || len(r.Tests) == 0 || r.Device == "" || r.PTX == "" || r.Go == "" || len(r.Runs) == 0 || r.Runs[0].GPUs == 0 {
+		t.Errorf("%v: %v", r, err)
+	}
+}
+
+// folder makes a folder of results.
 func folder(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -50,25 +72,29 @@ func folder(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// TestCollect_Merges: results of one GPU and of two make one record, whichever way round: what only the second machine could run
-// passed, the counts of GPUs and what neither ran are listed, and the record says which machines it is of.
+// TestCollect_Merges: results of one GPU and of two make one record, whichever way round. What only the second machine could run
+// passed. The counts of GPUs and what neither machine ran are listed, and the record names the machines.
 func TestCollect_Merges(t *testing.T) {
 	const sources = `{"ptx":"p","go":"g"}`
 	one := folder(t, map[string]string{
 		sourcesFile: sources, machineFile: `{"device":"GPU X","driver":"1","gpus":1}`,
-		stepsFile:                `{"name":"cache","begin":5,"seconds":2,"limit_seconds":9,"result":"ok"}` + "\n",
-		"cache.list":             "TestA\nTestGPUs\nTestNever\n",
-		"cache.1.log":            "=== RUN   TestA\n--- PASS: TestA (1.00s)\n=== RUN   TestGPUs\n--- SKIP: TestGPUs (0.00s)\nPASS\n",
-		"kernels.memcheck.1.log": "=== RUN   TestK\n--- PASS: TestK (1.00s)\nPASS\n========= ERROR SUMMARY: 0 errors\n",
-		"kernels.memcheck.list":  "TestK\nTestL\n",
-		"kernels.memcheck.2.log": "=== RUN   TestL\n--- PASS: TestL (1.00s)\n", // cut off: nobody knows what the tool saw
+		ledgerFile: `{"package":"cache","name":"TestA","result":""}
+{"package":"cache","name":"TestGPUs","result":""}
+{"package":"cache","name":"TestNever","result":""}
+{"package":"kernels","name":"TestK","tool":"memcheck","result":""}
+{"package":"kernels","name":"TestL","tool":"memcheck","result":""}
+{"package":"kernels","name":"TestM","tool":"memcheck","result":"skip"}
+{"package":"cache","name":"TestA","result":"pass","seconds":1}
+{"package":"kernels","name":"TestK","tool":"memcheck","result":"pass","summary":"ERROR SUMMARY: 0 errors"}
+{"package":"cache","name":"TestGPUs","result":"skip"}
+{"package":"cache","name":"TestNever","res`, // cut short by a kill
 	})
 	two := folder(t, map[string]string{
 		sourcesFile: sources, machineFile: `{"device":"GPU X","driver":"1","gpus":2}`,
-		"cache.1.log": "=== RUN   TestGPUs\n    a.go:1: gpus: 2\n--- PASS: TestGPUs (3.00s)\nPASS\n",
+		ledgerFile: `{"package":"cache","name":"TestGPUs","result":"pass","seconds":3,"gpus":[2]}` + "\n",
 	})
-	for _, paths := range [][]string{{one, two}, {two, one}} {
-		r, err := collectRecord(paths)
+	for _, dirs := range [][]string{{one, two}, {two, one}} {
+		r, err := collect(dirs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,65 +104,48 @@ func TestCollect_Merges(t *testing.T) {
 		if len(r.Tests) != 2 || r.Tests[0].Result != "pass" || r.Tests[1].Name != "TestGPUs" || r.Tests[1].Result != "pass" || r.Tests[1].Seconds != 3 {
 			t.Errorf("%+v", r.Tests)
 		}
-		if got := strings.Join(r.Missing, " "); got != "cache.TestNever kernels.memcheck.TestL" {
+		if got := strings.Join(r.Missing, " "); got != "cache.TestNever kernels.TestL.memcheck" {
 			t.Errorf("missing: %s", got)
 		}
-		if err := r.fault(); err == nil || !strings.Contains(err.Error(), "2 tests did not run: cache.TestNever") {
-			t.Errorf("fault: %v", err)
+		if err := r.gaps(nil); err == nil || !strings.Contains(err.Error(), "2 tests did not run: cache.TestNever") {
+			t.Errorf("gaps: %v", err)
 		}
 		if s := r.Sanitizer; len(s) != 1 || !s[0].Clean || s[0].Tests != 1 || s[0].Summary != "ERROR SUMMARY: 0 errors" {
 			t.Errorf("%+v", s)
 		}
 	}
 	other := folder(t, map[string]string{sourcesFile: `{"ptx":"q","go":"g"}`, machineFile: `{}`})
-	if _, err := collectRecord([]string{one, other}); err == nil || !strings.Contains(err.Error(), "is of other code than") {
+	if _, err := collect([]string{one, other}); err == nil || !strings.Contains(err.Error(), "is of other code than") {
 		t.Errorf("other code: %v", err)
 	}
-	if _, err := collectRecord([]string{t.TempDir()}); err == nil || !strings.Contains(err.Error(), "has no sources.json") {
+	if _, err := collect([]string{t.TempDir()}); err == nil || !strings.Contains(err.Error(), "must be a folder of results") {
 		t.Errorf("an empty folder: %v", err)
 	}
-}
-
-// TestCollect_Archive: the .tar.gz of a folder is as good as the folder.
-func TestCollect_Archive(t *testing.T) {
-	dir := folder(t, map[string]string{
-		sourcesFile: `{"ptx":"p","go":"g"}`, machineFile: `{"device":"Emulated GPU","gpus":1}`,
-		"cache.1.log": "=== RUN   TestA\n--- PASS: TestA (1.00s)\nPASS\n",
-	})
-	path := filepath.Join(t.TempDir(), "r.tar.gz")
-	if out, err := exec.Command("tar", "-C", filepath.Dir(dir), "-czf", path, filepath.Base(dir)).CombinedOutput(); err != nil {
-		t.Skipf("no tar: %v: %s", err, out)
-	}
-	r, err := collectRecord([]string{path})
-	if err != nil || len(r.Tests) != 1 {
-		t.Fatalf("%+v, %v", r, err)
-	}
-	if err := r.failures(); err == nil || !strings.Contains(err.Error(), "must not be an emulated one") {
+	if err := (Record{Device: "Emulated GPU"}).failures(); err == nil || !strings.Contains(err.Error(), "must not be an emulated one") {
 		t.Errorf("an emulated GPU: %v", err)
 	}
-	if err := os.Truncate(path, 40); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := collectRecord([]string{path}); err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("a cut archive: %v", err)
-	}
 }
 
-// TestSanitized: one unclean process makes the tool unclean, and so does what it complained of before it was cut off.
+// TestSanitized: one test that is not clean makes the tool unclean. A tool that saw nothing did not run.
 func TestSanitized(t *testing.T) {
-	const ok = "=== RUN   TestA\n--- PASS: TestA (1.00s)\nPASS\n========= ERROR SUMMARY: 0 errors\n"
-	for want, texts := range map[string][]string{
-		"ERROR SUMMARY: 0 errors":    {ok, ok},
-		"ERROR SUMMARY: 3 errors":    {ok, strings.Replace(ok, "0 errors", "3 errors", 1)},
-		"1 complaints, then cut off": {ok, "=== RUN   TestB\n========= Invalid __global__ read of size 4 bytes\n"},
+	ok := Test{Package: "kernels", Name: "TestA", Tool: "memcheck", Result: "pass", Summary: "ERROR SUMMARY: 0 errors"}
+	skip, bad := ok, ok
+	skip.Result = "skip"
+	bad.Name, bad.Result, bad.Failed = "TestB", "fail", []string{"memcheck is not clean: ERROR SUMMARY: 3 errors"}
+	for _, c := range []struct {
+		tests []Test
+		want  string
+	}{
+		{[]Test{ok, skip, ok}, "ERROR SUMMARY: 0 errors"},
+		{[]Test{ok, bad, ok}, "TestB: memcheck is not clean: ERROR SUMMARY: 3 errors"},
 	} {
-		var logs []testLog
-		for _, text := range texts {
-			logs = append(logs, parseLog("kernels", "memcheck", []byte(text)))
+		s := sanitized(c.tests)
+		if len(s) != 1 || s[0].Summary != c.want || s[0].Clean != (c.tests[1].Result != "fail") || s[0].Tests != 2+len(c.tests[1].Failed) {
+			t.Errorf("want %q: %+v", c.want, s)
 		}
-		if s := sanitized("kernels", "memcheck", logs); s.Summary != want || s.Clean != (want == "ERROR SUMMARY: 0 errors") {
-			t.Errorf("%q: %+v", want, s)
-		}
+	}
+	if s := sanitized([]Test{skip}); len(s) != 0 {
+		t.Errorf("%+v", s)
 	}
 }
 

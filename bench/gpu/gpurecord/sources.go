@@ -7,6 +7,7 @@ import (
 	"go/scanner"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,49 +19,52 @@ import (
 
 // Sources are hashes of the code that only a GPU can test.
 type Sources struct {
-	// PTX covers the compiled kernels, unpacked; Go the Go and C sources of the tag cuda, tests apart, without comments.
+	// PTX is of the compiled kernels, unpacked.
 	PTX string `json:"ptx"`
-	Go  string `json:"go"`
+	// Go is of the Go files with the build tag cuda and of C files, without tests, comments and white space.
+	Go string `json:"go"`
 }
 
-// untested are folders whose code the GPU tests do not run.
+// untested are names of folders whose code GPU tests do not run.
 var untested = []string{"bench", "build", "cmd", "stub", "testdata"}
 
 func hashSources(root string) (s Sources, err error) {
-	var ptx, code []string
+	ptx, code := map[string][]byte{}, map[string][]byte{} // contents by path
 	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		name := e.Name()
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && path != root && (strings.HasPrefix(name, ".") || slices.Contains(untested, name)):
+			return fs.SkipDir
+		case e.IsDir(), strings.HasSuffix(name, "_test.go"), !strings.HasSuffix(name, ".ptx.zst") && !strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, ".c"):
+			return nil
+		}
+		b, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
-		name := e.Name()
-		if e.IsDir() && path != root && (strings.HasPrefix(name, ".") || slices.Contains(untested, name)) {
-			return fs.SkipDir
-		}
-		switch {
-		case strings.HasSuffix(name, ".ptx.zst"):
-			ptx = append(ptx, path)
-		case strings.HasSuffix(name, "_test.go"):
-		case strings.HasSuffix(name, ".go"):
-			b, err := os.ReadFile(path)
-			if err != nil {
-				return err
+		switch filepath.Ext(name) {
+		case ".zst":
+			if ptx[path], err = unzstd(b); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
 			}
+		case ".go":
 			if tagged.Match(b) {
-				code = append(code, path)
+				code[path] = goTokens(b)
 			}
-		case strings.HasSuffix(name, ".c"):
-			code = append(code, path)
+		case ".c":
+			code[path] = spaces.ReplaceAll(cComment.ReplaceAll(b, []byte(" ")), []byte(" "))
 		}
 		return nil
 	})
 	if err != nil {
 		return s, err
 	}
-	if s.PTX, err = hashFiles(root, ptx); err != nil {
-		return s, err
+	if len(ptx) == 0 || len(code) == 0 {
+		return s, fmt.Errorf("no sources under %s: run this in the repository's root", root)
 	}
-	s.Go, err = hashFiles(root, code)
-	return s, err
+	return Sources{hash(root, ptx), hash(root, code)}, nil
 }
 
 var (
@@ -69,39 +73,21 @@ var (
 	spaces   = regexp.MustCompile(`\s+`)
 )
 
-// hashFiles hashes names and contents, comments and white space of source files apart.
-func hashFiles(root string, paths []string) (string, error) {
-	if len(paths) == 0 {
-		return "", fmt.Errorf("no sources under %s: run this in the repository's root", root)
-	}
-	slices.Sort(paths)
+// hash is of the paths below root and the contents.
+func hash(root string, files map[string][]byte) string {
 	h := sha256.New()
-	for _, path := range paths {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return "", err
-		}
-		switch filepath.Ext(path) {
-		case ".go":
-			b = goTokens(b)
-		case ".zst":
-			if b, err = unpack(b); err != nil {
-				return "", fmt.Errorf("%s: %w", path, err)
-			}
-		case ".c":
-			b = spaces.ReplaceAll(cComment.ReplaceAll(b, []byte(" ")), []byte(" "))
-		}
+	for _, path := range slices.Sorted(maps.Keys(files)) {
 		rel, err := filepath.Rel(root, path)
 		if err != nil {
-			return "", err
+			panic(err) // path was found below root
 		}
-		fmt.Fprintf(h, "%s %d\n", filepath.ToSlash(rel), len(b))
-		h.Write(b)
+		fmt.Fprintf(h, "%s %d\n", filepath.ToSlash(rel), len(files[path]))
+		h.Write(files[path])
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return hex.EncodeToString(h.Sum(nil))
 }
 
-func unpack(packed []byte) ([]byte, error) {
+func unzstd(packed []byte) ([]byte, error) {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
 	if err != nil {
 		return nil, err
@@ -110,12 +96,11 @@ func unpack(packed []byte) ([]byte, error) {
 	return d.DecodeAll(packed, nil)
 }
 
-// goTokens returns a Go file's tokens, which comments are none of.
-func goTokens(src []byte) []byte {
+// goTokens returns the tokens of a Go file. Comments are not tokens.
+func goTokens(src []byte) (out []byte) {
 	var s scanner.Scanner
 	files := token.NewFileSet()
 	s.Init(files.AddFile("", files.Base(), len(src)), src, nil, 0)
-	var out []byte
 	for {
 		_, tok, text := s.Scan()
 		if tok == token.EOF {

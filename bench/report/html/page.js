@@ -98,6 +98,50 @@
       for (const e of svg.querySelectorAll(`[data-i="${i}"]`)) e.classList.toggle("off", !shown(i));
       hide();
     }));
+    figure.querySelector("button.png").addEventListener("click", async () => {
+      hide();
+      const a = document.createElement("a");
+      a.href = await picture(figure, svg, buttons.filter((_, i) => shown(i)));
+      a.download = figure.id + ".png";
+      a.click();
+    });
+  }
+
+  // picture draws a chart as it is shown, its title above and its legend below, and returns the PNG as an address.
+  async function picture(figure, svg, buttons) {
+    const scale = 3, top = 26, { width, height } = svg.viewBox.baseVal, rows = Math.ceil(buttons.length / 2);
+    const image = async (element, w, h) => {
+      const copy = element.cloneNode(true), from = [element, ...element.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")];
+      const styles = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "display", "font-size", "font-family"];
+      from.forEach((e, i) => styles.forEach((name) => to[i].style.setProperty(name, getComputedStyle(e).getPropertyValue(name))));
+      copy.setAttribute("width", w * scale);
+      copy.setAttribute("height", h * scale);
+      copy.setAttribute("viewBox", `0 0 ${w} ${h}`);
+      const img = new Image();
+      img.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(new XMLSerializer().serializeToString(copy));
+      await img.decode();
+      return img;
+    };
+    const canvas = document.createElement("canvas"), page = getComputedStyle(document.body);
+    canvas.width = width * scale;
+    canvas.height = (top + height + 18 * rows + 6) * scale;
+    const c = canvas.getContext("2d");
+    c.scale(scale, scale);
+    c.fillStyle = page.backgroundColor;
+    c.fillRect(0, 0, canvas.width, canvas.height);
+    c.fillStyle = page.color;
+    c.font = "bold 13px " + page.fontFamily;
+    c.textAlign = "center";
+    c.fillText(figure.querySelector(".title").textContent, width / 2, 17, width - 20);
+    c.drawImage(await image(svg, width, height), 0, top, width, height);
+    c.font = "12px " + page.fontFamily;
+    c.textAlign = "left";
+    for (const [i, button] of buttons.entries()) {
+      const x = 20 + (Math.floor(i / rows) * width) / 2, y = top + height + 18 * (i % rows);
+      c.drawImage(await image(button.querySelector("svg"), 26, 12), x, y, 26, 12);
+      c.fillText(button.textContent, x + 32, y + 10, width / 2 - 60);
+    }
+    return canvas.toDataURL("image/png");
   }
 
   for (const table of document.querySelectorAll("table.sortable")) {

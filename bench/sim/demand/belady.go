@@ -10,9 +10,7 @@ var _ = register(Policy{Name: "static-optimal", Future: true, Prefilled: true, N
 // belady evicts the row whose next access is the latest: with rows of one size, no cache that admits every row misses less, and if it
 // may decline the new row, none at all that starts empty. With sizes it is neither, but still a yardstick.
 type belady struct {
-	capacity, used int64
-	sizes
-	heap   heap // the latest next access on top
+	heaped // by the next access, the latest on top
 	bypass bool
 	*future
 }
@@ -24,7 +22,7 @@ type future struct {
 }
 
 func newBelady(c Config, bypass bool) *belady {
-	return &belady{capacity: c.Capacity, sizes: c.sizes, heap: newHeap(c.rows), bypass: bypass, future: c.future}
+	return &belady{heaped: newHeaped(c), bypass: bypass, future: c.future}
 }
 
 func (c *belady) access(id uint32) bool {
@@ -37,26 +35,13 @@ func (c *belady) access(id uint32) bool {
 	if size > c.capacity {
 		return false
 	}
-	if c.bypass {
-		c.heap.set(id, due)
-		c.used += size
-		size = 0
-	}
-	for c.used+size > c.capacity {
-		c.remove(c.heap.items[0].row)
-	}
 	if !c.bypass {
-		c.heap.set(id, due)
-		c.used += size
+		c.makeRoom(size, 0)
 	}
+	c.heap.set(id, due)
+	c.used += size
+	c.makeRoom(0, 0) // which may evict the row itself
 	return false
-}
-
-func (c *belady) remove(id uint32) {
-	if c.heap.has(id) {
-		c.heap.remove(id)
-		c.used -= c.bytes(id)
-	}
 }
 
 // beladySize evicts, of beladySamples rows picked at random, the one with the largest product of size and time to the next access,

@@ -160,3 +160,9 @@ func TestRun_ReferenceBytes(t *testing.T) {
 		t.Errorf("%d figures were compared", compared)
 	}
 }
+
+// MissRatio is misses ÷ requests.
+func (o *Outcome) MissRatio() float64 { return float64(o.Misses) / float64(max(1, o.Requests)) }
+
+// ByteMissRatio is the share of the bytes asked for that missed.
+func (o *Outcome) ByteMissRatio() float64 { return float64(o.MissBytes) / float64(max(1, o.Bytes)) }

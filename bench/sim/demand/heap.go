@@ -89,3 +89,30 @@ func (h *heap) put(i int, it item) {
 	h.items[i] = it
 	h.at[it.row] = uint32(i + 1)
 }
+
+// heaped is what caches have that evict the row with the least key.
+type heaped struct {
+	capacity, used int64
+	sizes
+	heap heap
+}
+
+func newHeaped(c Config) heaped {
+	return heaped{capacity: c.Capacity, sizes: c.sizes, heap: newHeap(c.rows)}
+}
+
+// makeRoom evicts rows until size fits, and returns the key of the last one evicted, or the given one if none was.
+func (c *heaped) makeRoom(size int64, key float64) float64 {
+	for c.used+size > c.capacity {
+		key = c.heap.items[0].key
+		c.remove(c.heap.items[0].row)
+	}
+	return key
+}
+
+func (c *heaped) remove(id uint32) {
+	if c.heap.has(id) {
+		c.heap.remove(id)
+		c.used -= c.bytes(id)
+	}
+}

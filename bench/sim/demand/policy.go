@@ -82,12 +82,6 @@ type Outcome struct {
 	Elapsed                            time.Duration
 }
 
-// MissRatio is misses ÷ requests.
-func (o *Outcome) MissRatio() float64 { return float64(o.Misses) / float64(max(1, o.Requests)) }
-
-// ByteMissRatio is the share of the bytes asked for that missed.
-func (o *Outcome) ByteMissRatio() float64 { return float64(o.MissBytes) / float64(max(1, o.Bytes)) }
-
 // pause is the requests between looks at the context.
 const pause = 1 << 20
 

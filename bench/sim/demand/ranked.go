@@ -7,16 +7,14 @@ var _ = register(Policy{Name: "gdsf", New: func(c Config) cache { return newRank
 // plus the priority that was evicted last (GDSF; Cherkasova, HP Labs 1998). Of equal priorities, the one that has it
 // longer goes.
 type ranked struct {
-	capacity, used int64
-	sizes
+	heaped
 	count  []uint32
-	heap   heap
 	greedy bool
 	clock  float64
 }
 
 func newRanked(c Config, greedy bool) *ranked {
-	return &ranked{capacity: c.Capacity, sizes: c.sizes, count: make([]uint32, c.rows), heap: newHeap(c.rows), greedy: greedy}
+	return &ranked{heaped: newHeaped(c), count: make([]uint32, c.rows), greedy: greedy}
 }
 
 func (c *ranked) access(id uint32) bool {
@@ -26,11 +24,7 @@ func (c *ranked) access(id uint32) bool {
 		if size > c.capacity {
 			return false
 		}
-		for c.used+size > c.capacity {
-			victim := c.heap.items[0]
-			c.clock = victim.key
-			c.remove(victim.row)
-		}
+		c.clock = c.makeRoom(size, c.clock)
 		c.used += size
 		c.count[id] = 0
 	}
@@ -42,11 +36,4 @@ func (c *ranked) access(id uint32) bool {
 	}
 	c.heap.set(id, priority)
 	return hit
-}
-
-func (c *ranked) remove(id uint32) {
-	if c.heap.has(id) {
-		c.heap.remove(id)
-		c.used -= c.bytes(id)
-	}
 }

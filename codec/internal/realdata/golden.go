@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/golden.txt anew")
 
-// Golden holds a codec against testdata/golden.txt of the test's package, whose lines are metadata, row and stored row in hexadecimal, or
-// with -update writes that from codecs and a row each.
+// Golden tests a codec against testdata/golden.txt of the test's package. A line is metadata, row and stored row in
+// hexadecimal. With -update it writes the file from the given codecs and rows, one row each.
 func Golden(t *testing.T, unmarshal func([]byte) (codec.Codec, error), codecs []codec.Codec, rows [][]byte) {
 	name := filepath.Join("testdata", "golden.txt")
 	if *update {

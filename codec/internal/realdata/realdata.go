@@ -1,4 +1,4 @@
-// Package realdata reads the real tables that tests of codecs hold their savings on, which are not part of the project, and golden rows.
+// Package realdata reads, for tests of codecs, real tables, which are not part of the repository, and golden rows.
 package realdata
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/tensorcache/tensorcache/internal/npy"
 )
 
-// find returns the path of a real input: they lie in $TENSORCACHE_DATA or in shared/data beside the project, which the tests of a
-// package in codec/ run three folders below.
+// find returns the path of a real input: in $TENSORCACHE_DATA, or else in shared/data beside the repository. Tests of packages
+// in codec/ run three folders below that.
 func find(name ...string) string {
 	dir := os.Getenv("TENSORCACHE_DATA")
 	if dir == "" {
@@ -22,7 +22,7 @@ func find(name ...string) string {
 	return filepath.Join(append([]string{dir}, name...)...)
 }
 
-// File returns what a file of golden output holds, by a codec's own encoder, or skips the test where there is none.
+// File returns a file that a codec's original encoder wrote, or skips the test if it does not exist.
 func File(t testing.TB, name ...string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(find(name...))
@@ -35,7 +35,7 @@ func File(t testing.TB, name ...string) []byte {
 	return b
 }
 
-// Table returns the rows of a table, back to back, or skips the test where there is none.
+// Table returns the rows of a table, back to back, or skips the test if it does not exist.
 func Table(t testing.TB, file string) (table []byte, rowBytes int) {
 	t.Helper()
 	r, err := npy.Open(find(file), 2, "features")
@@ -57,7 +57,7 @@ func Table(t testing.TB, file string) (table []byte, rowBytes int) {
 	return table, r.RowBytes()
 }
 
-// BFloat16 returns float32 elements, none of them NaN, rounded to the nearest bfloat16, to even between two.
+// BFloat16 rounds float32 elements, none of them NaN, to the nearest bfloat16, ties to even.
 func BFloat16(table []byte) []byte {
 	half := make([]byte, 0, len(table)/2)
 	for ; len(table) > 0; table = table[4:] {

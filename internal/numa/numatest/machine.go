@@ -1,4 +1,4 @@
-// Package numatest makes folders that read like a machine of several memory nodes, for tests.
+// Package numatest writes, for tests, folders with the /sys and /proc files of a machine with several memory nodes.
 package numatest
 
 import (
@@ -9,20 +9,19 @@ import (
 	"testing"
 )
 
-// Node is a node of such a machine.
+// Node is a memory node.
 type Node struct {
-	CPUs      string // as Linux lists them
+	CPUs      string // in Linux's form, such as "0-1"
 	KiB       int64
-	Distances string // to the nodes in their order
+	Distances string // to all nodes, such as "10 21"
 }
 
-// Machine is a machine: its nodes that are online by number, their list as Linux writes it, the nodes that a process may have memory of
-// ("": it does not say), and the nodes of PCI devices by address.
+// Machine is the content of the files.
 type Machine struct {
-	Online  string
-	Nodes   map[int]Node
-	Allowed string
-	PCI     map[string]string
+	Online  string            // the online nodes in Linux's form
+	Nodes   map[int]Node      // by number
+	Allowed string            // the nodes whose memory the process may allocate; "" for a file that does not list them
+	PCI     map[string]string // nodes of PCI devices by address
 }
 
 // Two returns a machine of two nodes, each with two processors.
@@ -30,7 +29,7 @@ func Two() Machine {
 	return Machine{Online: "0-1", Nodes: map[int]Node{0: {"0-1", 1 << 20, "10 21"}, 1: {"2-3", 1 << 20, "21 10"}}}
 }
 
-// Write returns a folder that reads like the root of such a machine.
+// Write writes the files to a temporary folder, the root, and returns it.
 func (m Machine) Write(t testing.TB) (root string) {
 	t.Helper()
 	root = t.TempDir()
@@ -53,7 +52,7 @@ func (m Machine) Write(t testing.TB) (root string) {
 	return root
 }
 
-// Put writes a file of such a machine.
+// Put writes a file below root.
 func Put(t testing.TB, root, path, contents string) {
 	t.Helper()
 	path = filepath.Join(root, path)

@@ -1,0 +1,157 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/tensorcache/tensorcache/cache/internal/place"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// admitted is a row on its way to slots.
+type admitted struct {
+	key      uint64
+	from, to place.Places // where it is cached so far, and where it is to be
+	moves    bool         // within a slab, to make free space whole
+}
+
+// admitRows writes rows to free slots and publishes them an epoch later: then no kernel can have read the slot before, not
+// even the bytes of it that share a sector with a neighbour's. Rows that moving has a location for move from there; others
+// get the slots that they do not have yet. Slabs without a place for a row stay without it. It returns the bytes written.
+func (w *Writer) admitRows(ctx context.Context, rows []wanted, moving map[uint64]slab.Location) (bytes int64, err error) {
+	var all []admitted
+	for len(rows) > 0 && err == nil {
+		part := rows[:min(len(rows), changedRows)]
+		rows = rows[len(part):]
+		w.mu.Lock()
+		for _, want := range part {
+			move, moves := moving[want.key]
+			if !moves {
+				move = slab.NoLocation(slab.Cold)
+			}
+			var a admitted
+			var n int
+			if a, n, err = w.writeRowLocked(want, move); err != nil {
+				err = w.failLocked(err)
+				break
+			}
+			if n > 0 {
+				all = append(all, a)
+				bytes += int64(n)
+			}
+		}
+		err = errors.Join(err, w.publishLocked())
+		w.mu.Unlock()
+	}
+	if len(all) == 0 || err != nil {
+		return bytes, err
+	}
+	w.Counts.Bytes.Add(bytes)
+	waited := w.set.WaitEpoch(ctx)
+	for len(all) > 0 {
+		part := all[:min(len(all), changedRows)]
+		all = all[len(part):]
+		w.mu.Lock()
+		for _, a := range part {
+			w.publishRowLocked(a, waited == nil)
+		}
+		err = errors.Join(err, w.publishLocked())
+		w.mu.Unlock()
+	}
+	return bytes, errors.Join(waited, err)
+}
+
+// writeRowLocked writes a row to free slots, as far as there are, and returns their bytes. move, if it is a location, is one of
+// the row's that is to be replaced by another one in the same slab.
+func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, bytes int, err error) {
+	if w.mu.err != nil {
+		return a, 0, w.mu.err
+	}
+	now := w.mu.index.places(want.key)
+	if w.mu.fresh[want.key] != nil {
+		return a, 0, nil
+	}
+	table, row := hashmap.SplitKey(want.key)
+	stored, compressed, err := w.set.Tables[table].Tier.Stored(row)
+	if err != nil {
+		return a, 0, nil // a corrupt row is for Gather to report
+	}
+	n := slab.SlotBytes(len(stored))
+	to := now.List()
+	write := func(i int, offset int64) (slab.Location, error) {
+		l := place.Location(i, offset, len(stored), compressed)
+		bytes += n
+		return l, w.mu.index.put(l, stored)
+	}
+	if move.Valid() {
+		at := slices.Index(to, move)
+		if at < 0 {
+			return a, 0, nil
+		}
+		d, of := w.set.Devices[move.Slab()], w.store.Slabs[move.Slab()]
+		offset, ok := of.Slots.Alloc(n)
+		if !ok || d.IsLost() {
+			return a, 0, nil
+		}
+		of.Aside += int64(n)
+		if to[at], err = write(d.Index, offset); err != nil {
+			return a, bytes, err
+		}
+	} else {
+		for i := range place.SlabsOf(want.slabs &^ now.Slabs()) {
+			offset, ok := w.store.Slabs[i].Alloc(n)
+			if !ok || w.set.Devices[i].IsLost() {
+				continue
+			}
+			l, err := write(i, offset)
+			if err != nil {
+				return a, bytes, err
+			}
+			to = append(to, l)
+		}
+	}
+	if bytes == 0 {
+		return a, 0, nil
+	}
+	w.mu.admitting[want.key] = struct{}{}
+	return admitted{want.key, now, place.Of(to), move.Valid()}, bytes, nil
+}
+
+// publishRowLocked publishes a row that was written, unless it has changed since.
+func (w *Writer) publishRowLocked(a admitted, publish bool) {
+	_, unchanged := w.mu.admitting[a.key]
+	delete(w.mu.admitting, a.key)
+	live := w.store.Spread.Load().Live
+	now := w.mu.index.places(a.key)
+	was, _ := a.from.Within(live) // what a lost device had is withdrawn already
+	to, _ := a.to.Within(live)
+	unchanged = unchanged && now.Valid() == was.Valid() && (!now.Valid() || now.Equal(was))
+	published := publish && unchanged && to.Valid() && w.mu.err == nil
+	if published && !w.mu.index.insert(a.key, to) { // a full map is a rejection
+		w.Counts.Refused.Add(1)
+		published = false
+	}
+	unused := a.to.Without(a.from)
+	if published {
+		unused = a.from.Without(a.to)
+	}
+	if unused.Valid() {
+		from := len(w.mu.retire.open.slots)
+		w.retireLocked(a.key, unused)
+		for i := range w.mu.retire.open.slots[from:] {
+			w.mu.retire.open.slots[from+i].aside = a.moves
+		}
+	}
+	switch {
+	case !published:
+	case a.moves:
+		w.Counts.Moved.Add(1)
+	case a.from.Valid():
+		w.Counts.Copied.Add(1)
+	default:
+		w.admittedLocked(a.key)
+		w.Counts.Admitted.Add(1)
+	}
+}

@@ -1,0 +1,119 @@
+package change
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// Slots of different sizes leave free pieces between them. Holes are the free pieces that the longest row does not fit in.
+// Where they take more than one byte in holeShare of a slab, windows of it are emptied: their free pieces are set aside,
+// their rows move to free slots elsewhere, and an epoch later each window is a free piece of its own. Windows with the
+// most holes come first.
+const (
+	holeShare     = 16
+	windowSlots   = 16 // of the longest row, in a window
+	smallSlab     = 4  // windows: smaller slabs are left alone
+	compactRounds = 4
+)
+
+// compact empties windows until holes are within their bound, or so many bytes are moved.
+func (w *Writer) compact(ctx context.Context, most int64) error {
+	for i, d := range w.set.Devices {
+		for range compactRounds {
+			if d.IsLost() {
+				break
+			}
+			moved, err := w.compactDevice(ctx, i, most)
+			if err != nil {
+				return err
+			}
+			if moved == 0 {
+				break
+			}
+			most -= moved
+		}
+	}
+	return nil
+}
+
+// compactDevice empties windows of one slab and returns the bytes moved: none when holes are within their bound.
+func (w *Writer) compactDevice(ctx context.Context, device int, most int64) (int64, error) {
+	of, longest := w.store.Slabs[device], w.store.LongestSlot()
+	width := int64(windowSlots * longest)
+	if of.Slots.Capacity() < smallSlab*width {
+		return 0, nil
+	}
+	w.mu.Lock()
+	holes := of.Slots.HoleBytes(longest)
+	excess := holes - of.Slots.Capacity()/holeShare
+	if excess <= 0 {
+		w.mu.Unlock()
+		return 0, nil
+	}
+	// Choosing does not need the lock, and takes long where windows are many.
+	extents := make([][2]int64, 0, of.Slots.NumExtents())
+	for start, bytes := range of.Slots.Extents() {
+		extents = append(extents, [2]int64{start, bytes})
+	}
+	w.mu.Unlock()
+	type window struct{ index, free, holes int64 }
+	all := make([]window, (of.Slots.Capacity()+width-1)/width)
+	for i := range all {
+		all[i].index = int64(i)
+	}
+	for _, e := range extents {
+		start, bytes := e[0], e[1]
+		for at := start; at < start+bytes; {
+			i := at / width
+			part := min((i+1)*width, start+bytes) - at
+			all[i].free += part
+			if bytes < int64(longest) {
+				all[i].holes += part
+			}
+			at += part
+		}
+	}
+	windows := slices.DeleteFunc(all, func(v window) bool { return v.holes == 0 })
+	slices.SortFunc(windows, func(a, b window) int { return cmp.Compare(b.holes, a.holes) })
+	chosen := map[int64]bool{}
+	live := int64(0)
+	for _, v := range windows {
+		if excess <= 0 || live+width-v.free > most {
+			break
+		}
+		chosen[v.index] = true
+		live += width - v.free
+		excess -= v.holes
+	}
+	var claimed []slot
+	w.mu.Lock()
+	for _, s := range of.Slots.Claim(width, func(i int64) bool { return chosen[i] }) {
+		claimed = append(claimed, slot{device: device, offset: s[0], bytes: int(s[1]), aside: true})
+		of.Aside += s[1]
+	}
+	w.mu.Unlock()
+
+	var rows []wanted
+	moving := map[uint64]slab.Location{}
+	for key, first := range w.mu.index.m.All() {
+		if w.store.Overlay.Has(first) {
+			continue
+		}
+		if l, ok := w.mu.index.placesAt(key, first).In(device); ok && chosen[l.Offset()/width] {
+			rows = append(rows, wanted{key: key})
+			moving[key] = l
+		}
+	}
+	moved, err := w.admitRows(ctx, rows, moving)
+	w.mu.Lock()
+	w.mu.retire.open.slots = append(w.mu.retire.open.slots, claimed...)
+	w.workLocked()
+	w.mu.Unlock()
+	if err == nil {
+		err = w.flush(ctx)
+	}
+	return moved, err
+}

@@ -1,0 +1,252 @@
+package change
+
+import (
+	"errors"
+
+	"github.com/tensorcache/tensorcache/cache/internal/place"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// index is where every cached row lies: what the maps of the devices hold. The host has it in memory of its own, but on the host
+// backend with one device, whose map it is. Changes reach the devices with publish. Whoever changes it holds Writer.mu; find and places
+// may be called beside that, and then return what may have changed already.
+type index struct {
+	set     *read.Set
+	store   *place.Store
+	retire  *retirement
+	mirrors []*mirror // one a device
+	// m has the first place of a row that has several; copies has all of them.
+	m      *hashmap.Map
+	copies place.Copies
+	log    storeLog // stores that the devices' maps have not seen yet
+	// erased are the keys whose map slots only say why they have no location, oldest first.
+	erased queue
+	// rejected are, for each table, words of the rejected rows' bits that the devices do not have yet.
+	rejected []map[int64]uint64
+}
+
+// newIndex reads the index from the first device's map. several are the rows whose places not every map names alike.
+func newIndex(store *place.Store, retire *retirement, several []Entry) (*index, error) {
+	x := &index{set: store.Set, store: store, retire: retire}
+	for range x.set.Tables {
+		x.rejected = append(x.rejected, map[int64]uint64{})
+	}
+	first := x.set.Devices[0]
+	layout, image := first.Layout, first.Map.Bytes()
+	mirrored := 0 // devices whose map is the index itself
+	if image == nil || len(x.set.Devices) > 1 {
+		image = AlignedBytes(layout.Bytes())
+		if err := device.Download(first.Device, image, first.Map); err != nil {
+			return nil, err
+		}
+	} else {
+		mirrored = 1
+	}
+	x.m = hashmap.View(image, layout)
+	for _, e := range several {
+		if slot, ok := x.m.Slot(e.Key); ok { // else there was no room in the map
+			x.m.Insert(e.Key, e.Places.First)
+			x.copies.Put(slot, layout.Slots(), len(x.set.Devices), e.Places)
+		}
+	}
+	if mirrored < len(x.set.Devices) {
+		x.m.OnStore(x.log.add)
+	}
+	for i, d := range x.set.Devices {
+		m, err := newMirror(d, x.set.Tables, i >= mirrored)
+		if err != nil {
+			return x, err
+		}
+		x.mirrors = append(x.mirrors, m)
+	}
+	return x, nil
+}
+
+func (x *index) close() {
+	for _, m := range x.mirrors {
+		m.close()
+	}
+}
+
+// find returns the word of a key: its first place, or why there is none.
+func (x *index) find(key uint64) slab.Location { return x.m.Find(key) }
+
+// places returns where a row lies.
+func (x *index) places(key uint64) place.Places { return x.placesAt(key, x.m.Find(key)) }
+
+// placesAt is places for a key whose word is l.
+func (x *index) placesAt(key uint64, l slab.Location) place.Places {
+	if l.Valid() && x.copies.Rows.Load() > 0 {
+		if slot, ok := x.m.Slot(key); ok {
+			return x.copies.Get(slot, l)
+		}
+	}
+	return place.Places{First: l}
+}
+
+// cached returns the places of a row in slabs, none if it lies in the overlay.
+func (x *index) cached(key uint64) place.Places {
+	p := x.places(key)
+	if !p.Valid() || x.store.Overlay.Has(p.First) {
+		return place.Nowhere()
+	}
+	return p
+}
+
+// insert notes where a row lies. It returns false where the maps have no slot for the row.
+func (x *index) insert(key uint64, p place.Places) bool {
+	x.log.operation()
+	x.log.views = x.store.Words(p)
+	defer func() { x.log.views = nil }()
+	if !x.m.Insert(key, p.First) {
+		return false
+	}
+	x.noteCopies(key, p)
+	return true
+}
+
+// noteCopies notes the places of a row whose first is in the index, or that has none.
+func (x *index) noteCopies(key uint64, p place.Places) {
+	if len(p.More) == 0 && x.copies.Rows.Load() == 0 {
+		return
+	}
+	if slot, ok := x.m.Slot(key); ok {
+		x.copies.Put(slot, x.m.Layout().Slots(), len(x.set.Devices), p)
+	}
+}
+
+// reasonShare is the share of map slots, one in so many, that may say why a row was withdrawn.
+const reasonShare = 16
+
+// erase withdraws a key's location, and remembers that its map slot says why.
+func (x *index) erase(key uint64, why slab.Reason) {
+	x.noteCopies(key, place.Nowhere())
+	x.log.operation()
+	x.m.Erase(key, why)
+	if why == slab.Cold || why == slab.Rejected || why == slab.Oversize { // the row bits say so too
+		x.delete(key)
+		return
+	}
+	x.erased.push(key)
+	// Reasons must not crowd out locations: what is forgotten counts as rejected.
+	for int64(x.erased.len()) > x.m.Layout().Slots()/reasonShare {
+		if key := x.erased.pop(); x.delete(key) {
+			x.reject(key)
+		}
+	}
+}
+
+// delete removes a key without a location from the maps, so that its slot can be another key's after an epoch.
+func (x *index) delete(key uint64) bool {
+	x.log.operation()
+	s, ok := x.m.Delete(key)
+	if ok {
+		x.retire.open.mapSlots = append(x.retire.open.mapSlots, s)
+	}
+	return ok
+}
+
+// reject notes a row as rejected by admission.
+func (x *index) reject(key uint64) {
+	table, row := hashmap.SplitKey(key)
+	if t := x.set.Tables[table]; !t.Rejected.Has(row) {
+		t.Rejected.AddShared(row)
+		x.rejected[table][row>>6] = t.Rejected[row>>6]
+	}
+}
+
+// publish lets every device see the index: batches that begin after it returns do.
+func (x *index) publish() error {
+	var errs []error
+	for wave := range x.log.waves {
+		errs = append(errs, x.onMirrors(func(i int, m *mirror) error {
+			if !m.hasMap {
+				return nil
+			}
+			return m.store(x.set.Devices[i].Map, x.log.wave(wave, i))
+		}))
+	}
+	x.log.clear()
+	for table, changed := range x.rejected {
+		if len(changed) == 0 {
+			continue
+		}
+		words := make([]word, 0, len(changed))
+		for index, value := range changed {
+			words = append(words, word{uint64(index), value})
+		}
+		clear(changed)
+		errs = append(errs, x.onMirrors(func(i int, m *mirror) error {
+			return m.store(x.set.Devices[i].Table(table).Rejected, words)
+		}))
+	}
+	errs = append(errs, x.onMirrors(func(_ int, m *mirror) error { return m.finish() }))
+	return errors.Join(errs...)
+}
+
+// onMirrors does something on every device that is not lost. Errors of a device that is lost meanwhile do not count, as long as there
+// are others.
+func (x *index) onMirrors(f func(i int, m *mirror) error) error {
+	var errs []error
+	for i, d := range x.set.Devices {
+		if d.IsLost() {
+			continue
+		}
+		if err := f(i, x.mirrors[i]); err != nil && !x.set.Survives(d) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// put has a row written to a slot that no batch reads, unless the device is lost. publish waits for it.
+func (x *index) put(l slab.Location, stored []byte) error {
+	d := x.set.Devices[l.Slab()]
+	if d.IsLost() {
+		return nil
+	}
+	if err := x.mirrors[d.Index].put(l.Offset(), stored); err != nil && !x.set.Survives(d) {
+		return err
+	}
+	return nil
+}
+
+// setHostRow writes a row to the host tier, where no batch reads it, and lets the devices know where it lies.
+func (x *index) setHostRow(table int, row int64, stored []byte, compressed bool) error {
+	t := x.set.Tables[table]
+	written, changed, err := t.Tier.Write(row, stored, compressed)
+	if err != nil || !changed {
+		return err
+	}
+	return x.onMirrors(func(i int, m *mirror) error {
+		rows := x.set.Devices[i].Table(table).Rows
+		target := rows.Index
+		if t.Tier.Mode() == transfer.InPlace {
+			target = rows.Compressed
+		}
+		return m.store(target, []word{{written.Index, written.Value}})
+	})
+}
+
+// queue is a queue of keys.
+type queue struct {
+	keys []uint64
+	head int
+}
+
+func (q *queue) len() int { return len(q.keys) - q.head }
+
+func (q *queue) push(key uint64) { q.keys = append(q.keys, key) }
+
+func (q *queue) pop() uint64 {
+	key := q.keys[q.head]
+	if q.head++; q.head > len(q.keys)/2 {
+		q.keys = q.keys[:copy(q.keys, q.keys[q.head:])]
+		q.head = 0
+	}
+	return key
+}

@@ -1,0 +1,124 @@
+package change
+
+import (
+	"sync"
+
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/cache/internal/observe"
+	"github.com/tensorcache/tensorcache/cache/internal/place"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// losses is what becomes of devices that fail for good. From the moment that one is known to, no batch begins on any device
+// until its locations are withdrawn from every map: on GPUs, reading its slab might take the reader down as well. Batches that
+// had begun before may fail or not; what they return without an error is right.
+type losses struct {
+	mu struct {
+		sync.Mutex
+		todo    []int
+		running bool
+		resume  func() // lets batches begin again
+	}
+}
+
+// lose gives a device up that has failed for good, if it is not the last one. It is called from within calls, and from what
+// runs in the background.
+func (w *Writer) lose(d *read.Device) bool {
+	l := &w.losses
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d.IsLost() {
+		return true
+	}
+	others := 0
+	for _, o := range w.set.Devices {
+		if o != d && !o.IsLost() && o.Device.Err() == nil {
+			others++
+		}
+	}
+	if others == 0 || w.life.Err() != nil {
+		return false
+	}
+	if resume := w.set.Pause(); resume != nil {
+		l.mu.resume = resume
+	}
+	d.SetLost() // after pausing: lanes that are opened from now on may not begin with old maps
+	l.mu.todo = append(l.mu.todo, d.Index)
+	w.watch.Log.Error("device lost: its rows are withdrawn, the others serve on", "device", d.Index, "error", d.Device.Err())
+	if !l.mu.running {
+		l.mu.running = true
+		w.tasks.Go(w.settleLosses)
+	}
+	return true
+}
+
+// settleLosses withdraws the slabs of lost devices, then lets batches begin again.
+func (w *Writer) settleLosses() {
+	l := &w.losses
+	for {
+		l.mu.Lock()
+		if len(l.mu.todo) == 0 {
+			l.mu.running = false
+			l.mu.resume()
+			l.mu.Unlock()
+			return
+		}
+		lost := l.mu.todo[0]
+		l.mu.todo = l.mu.todo[1:]
+		l.mu.Unlock()
+		w.withdrawSlab(lost)
+	}
+}
+
+// withdrawSlab takes the locations of a lost device's slab out of every map. No batch begins meanwhile.
+func (w *Writer) withdrawSlab(lost int) {
+	gone := uint8(1) << lost
+	overlay := w.store.Overlay.Far && lost == 0 // it has to be read elsewhere, under the same slab ID
+	if overlay && w.set.WaitEpoch(w.life) != nil {
+		return // the cache is being closed
+	}
+	w.mu.Lock()
+	w.store.SetSpread(w.store.Spread.Load().Without(lost))
+	w.store.Slabs[lost].Limit = 0
+	capacity := w.store.Capacity(w.store.Limits())
+	// From here on nothing is published in the lost slab: rows that go back to slots while keys are collected would not be among them.
+	for _, f := range w.mu.fresh {
+		f.reslot, _ = f.reslot.Within(^gone)
+	}
+	w.mu.Unlock()
+	var keys []uint64
+	for key, l := range w.mu.index.m.All() {
+		if p := w.mu.index.placesAt(key, l); !w.store.Overlay.Has(l) && p.Slabs()&gone != 0 {
+			keys = append(keys, key)
+		}
+	}
+	inParts(w, observe.LossOfDevice, keys, func(key uint64) { w.withdrawCopyLocked(key, gone) })
+	w.mu.Lock()
+	if overlay {
+		for key := range w.mu.fresh {
+			if l := w.mu.index.find(key); l.Valid() {
+				w.mu.index.insert(key, place.Places{First: l})
+			}
+		}
+	}
+	w.publishLocked()
+	w.mu.Unlock()
+	w.learner.Call(func(p admission.Policy) { p.Resize(capacity) })
+}
+
+// withdrawCopyLocked withdraws a row's places in slabs that are lost.
+func (w *Writer) withdrawCopyLocked(key uint64, gone uint8) {
+	p := w.mu.index.places(key)
+	if !p.Valid() || w.store.Overlay.Has(p.First) || p.Slabs()&gone == 0 {
+		return
+	}
+	left, _ := p.Within(^gone)
+	if left.Valid() {
+		w.mu.index.insert(key, left)
+		return
+	}
+	w.withdrawnLocked(key)
+	w.mu.index.erase(key, slab.Evicted)
+	w.Counts.Lost.Add(1)
+}

@@ -1,0 +1,117 @@
+package change
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/abi"
+	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// mirror writes to one device beside its batches, on a stream of its own, from page-locked memory. Writer.mu guards it.
+type mirror struct {
+	owner  *read.Device
+	hasMap bool // the device's map is a copy of the index, not the index itself
+	stream device.Stream
+	// Page-locked: rows on their way, where they go, and words. They are allocated with the first change.
+	stage, items, words                device.Buffer
+	stageUsed, itemsUsed, wordsUsed    int64
+	stageBytes, itemsBytes, wordsBytes int64
+}
+
+func newMirror(d *read.Device, tables []*read.Table, hasMap bool) (*mirror, error) {
+	m := &mirror{owner: d, hasMap: hasMap, stageBytes: 4 << 20, itemsBytes: 8192 * abi.ScatterItemBytes, wordsBytes: 1 << 20}
+	for _, t := range tables {
+		m.stageBytes = max(m.stageBytes, int64(slab.SlotBytes(t.Tier.RowBytes())))
+	}
+	var err error
+	m.stream, err = d.Device.NewStream()
+	return m, err
+}
+
+func (m *mirror) close() {
+	m.stream.Close()
+	for _, b := range []device.Buffer{m.stage, m.items, m.words} {
+		m.owner.Device.Free(b)
+	}
+}
+
+// open allocates what is not yet.
+func (m *mirror) open() error {
+	for _, b := range []struct {
+		buffer *device.Buffer
+		bytes  int64
+	}{{&m.stage, m.stageBytes}, {&m.items, m.itemsBytes}, {&m.words, m.wordsBytes}} {
+		if b.buffer.Size() != 0 {
+			continue
+		}
+		var err error
+		if *b.buffer, err = m.owner.Device.AllocHost(b.bytes, "changes"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// store enqueues stores of words, of distinct indices, to target. finish waits for them.
+func (m *mirror) store(target device.Buffer, words []word) error {
+	for len(words) > 0 {
+		if err := m.open(); err != nil {
+			return err
+		}
+		if m.wordsUsed == m.words.Size() {
+			if err := m.finish(); err != nil {
+				return err
+			}
+		}
+		n := min(int64(len(words))*16, m.words.Size()-m.wordsUsed)
+		part := m.words.Slice(m.wordsUsed, m.wordsUsed+n)
+		copy(part.Bytes(), unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), n))
+		if err := m.stream.Launch(&kernels.Store{Target: target, Words: part}); err != nil {
+			return err
+		}
+		m.wordsUsed += n
+		words = words[n/16:]
+	}
+	return nil
+}
+
+// put has a row written to its slot, which no batch reads. finish waits for it.
+func (m *mirror) put(offset int64, stored []byte) error {
+	if err := m.open(); err != nil {
+		return err
+	}
+	n := int64(slab.SlotBytes(len(stored)))
+	if m.stageUsed+n > m.stage.Size() || m.itemsUsed == m.items.Size() {
+		if err := m.finish(); err != nil {
+			return err
+		}
+	}
+	copy(m.stage.Bytes()[m.stageUsed:], stored)
+	kernels.ScatterItemsView(m.items)[m.itemsUsed/abi.ScatterItemBytes] = kernels.ScatterItem{
+		To: uint64(offset), From: uint32(m.stageUsed), Bytes: uint32(len(stored)),
+	}
+	m.stageUsed += n
+	m.itemsUsed += abi.ScatterItemBytes
+	return nil
+}
+
+// finish waits for everything that was put and stored.
+func (m *mirror) finish() error {
+	if m.itemsUsed > 0 {
+		if err := m.stream.Launch(&kernels.Scatter{Slab: m.owner.Slab, Stage: m.stage, Items: m.items.Slice(0, m.itemsUsed)}); err != nil {
+			return err
+		}
+	}
+	if m.itemsUsed == 0 && m.wordsUsed == 0 {
+		return nil
+	}
+	m.itemsUsed, m.stageUsed, m.wordsUsed = 0, 0, 0
+	if err := m.stream.Synchronize(); err != nil {
+		return fmt.Errorf("device %d: %w", m.owner.Index, err)
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package change_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/cache/internal/change"
+	"github.com/tensorcache/tensorcache/cache/internal/fill"
+	"github.com/tensorcache/tensorcache/cache/internal/learn"
+	"github.com/tensorcache/tensorcache/cache/internal/observe"
+	"github.com/tensorcache/tensorcache/cache/internal/place"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// open returns the store and writer of a cache of 64 raw rows of 64 bytes on the host backend.
+func open(t *testing.T) (*place.Store, *change.Writer) {
+	t.Helper()
+	set := read.NewSet(host.Open(1, 1), read.Sampling{})
+	d := set.Devices[0]
+	tier, err := transfer.Load(d.Device, transfer.SourceOf(make([]byte, 4096), 64), transfer.Options{Codec: "none"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set.SetTables([]*read.Table{{Name: "x", Tier: tier}})
+	learner := learn.New(learn.Options{Policy: admission.NewFrequency(), Set: set})
+	watch := observe.New(observe.Options{Logger: slog.New(slog.DiscardHandler)}, set)
+	w := change.New(set, learner, watch, change.Options{Budget: 4096})
+	store := &place.Store{Set: set, Hot: place.NewHot(place.HotOptions{}, 1)}
+	store.Nodes, _ = place.ChooseNodes("/", set.Devices, []int{place.AnyNode}, watch.Log)
+	filled, err := fill.Fill(store, fill.Options{
+		Learner: learner, Log: watch.Log, Budgets: []int64{4096}, OneBudget: true, Training: func(func(int, []int64) bool) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Open(store, filled.Several); err != nil {
+		t.Fatal(err)
+	}
+	d.Serve()
+	t.Cleanup(func() {
+		w.End()
+		d.Close()
+		w.Free()
+		tier.Close()
+		watch.Close()
+	})
+	return store, w
+}
+
+// TestOverlay_PlacesWaitTwice deals with a group that has a place of the overlay in it: the place is free after the next one.
+func TestOverlay_PlacesWaitTwice(t *testing.T) {
+	store, w := open(t)
+	slot, ok := store.Overlay.Put(make([]byte, 64), false)
+	if !ok {
+		t.Fatal("no place")
+	}
+	if used := w.DealOverlay(slot); used != int64(slot.Bytes) {
+		t.Errorf("%d bytes used after an epoch, want %d", used, slot.Bytes)
+	}
+	if err := w.Flush(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if used := w.State().OverlayBytes; used != 0 {
+		t.Errorf("%d bytes used after two epochs", used)
+	}
+}

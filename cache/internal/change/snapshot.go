@@ -1,0 +1,157 @@
+package change
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/dtype"
+)
+
+// snapshotMagic begins a snapshot; its last byte is the format's version.
+const snapshotMagic = "TCSNAP\x00\x01"
+
+// snapshotHeader is the length of magic and number of tables, and snapshotTable that of a table's fields before its name.
+const (
+	snapshotHeader = 16
+	snapshotTable  = 32
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// WriteSnapshot writes which rows are cached to a file, and returns its length in bytes. Package cache says what its caller is promised.
+func (w *Writer) WriteSnapshot(path string) (int, error) {
+	w.snapshot.Lock()
+	defer w.snapshot.Unlock()
+	contents := w.encodeSnapshot()
+	return len(contents), writeAtomically(path, contents)
+}
+
+// writeAtomically replaces a file's contents.
+func writeAtomically(path string, contents []byte) (err error) {
+	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(path + ".tmp")
+		}
+	}()
+	if _, err := f.Write(contents); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".tmp", path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	// Not every file system lets folders be synced; the rename itself is atomic on all.
+	dir.Sync()
+	return dir.Close()
+}
+
+// encodeSnapshot returns a snapshot of the admitted rows.
+func (w *Writer) encodeSnapshot() []byte {
+	rows := make([][]uint64, len(w.set.Tables))
+	var updated []uint64
+	for key, l := range w.mu.index.m.All() { // may be read beside its writer
+		if w.store.Overlay.Has(l) {
+			updated = append(updated, key)
+			continue
+		}
+		table, row := hashmap.SplitKey(key)
+		rows[table] = append(rows[table], uint64(row))
+	}
+	w.mu.Lock()
+	for _, key := range updated {
+		l := w.mu.index.find(key)
+		if f := w.mu.fresh[key]; f != nil && f.admitted || f == nil && l.Valid() { // it may have arrived since
+			table, row := hashmap.SplitKey(key)
+			rows[table] = append(rows[table], uint64(row))
+		}
+	}
+	w.mu.Unlock()
+	order := binary.LittleEndian
+	b := order.AppendUint64([]byte(snapshotMagic), uint64(len(w.set.Tables)))
+	b = order.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	for i, t := range w.set.Tables {
+		from := len(b)
+		b = order.AppendUint64(b, uint64(len(t.Name)))
+		b = order.AppendUint64(b, uint64(t.Tier.RowBytes()))
+		b = order.AppendUint64(b, uint64(t.DType))
+		b = order.AppendUint64(b, uint64(len(rows[i])))
+		b = append(b, t.Name...)
+		b = append(b, asBytes(rows[i])...)
+		b = order.AppendUint32(b, crc32.Checksum(b[from:], castagnoli))
+	}
+	return b
+}
+
+// DecodeSnapshot returns the keys of a snapshot of tables like these. Row numbers may be beyond the tables'.
+func DecodeSnapshot(b []byte, tables []*read.Table) (keys []uint64, err error) {
+	order, rest := binary.LittleEndian, b
+	fail := func(format string, args ...any) ([]uint64, error) {
+		return nil, fmt.Errorf("at byte %d: "+format, append([]any{len(b) - len(rest)}, args...)...)
+	}
+	checked := func(n int) bool { return crc32.Checksum(rest[:n], castagnoli) == order.Uint32(rest[n:]) }
+	if len(rest) < snapshotHeader+4 {
+		return fail("header: %w", io.ErrUnexpectedEOF)
+	}
+	if string(rest[:8]) != snapshotMagic {
+		return fail("not a snapshot of this version (%q)", rest[:8])
+	}
+	if !checked(snapshotHeader) {
+		return fail("header: wrong checksum")
+	}
+	if n := order.Uint64(rest[8:]); n != uint64(len(tables)) {
+		return fail("tables (%d) must be the cache's %d", n, len(tables))
+	}
+	rest = rest[snapshotHeader+4:]
+	for i, t := range tables {
+		if len(rest) < snapshotTable {
+			return fail("table %d: %w", i, io.ErrUnexpectedEOF)
+		}
+		name, rowBytes, elements, n := order.Uint64(rest), order.Uint64(rest[8:]), order.Uint64(rest[16:]), order.Uint64(rest[24:])
+		if name > math.MaxInt32 || n > uint64(len(rest))/8 || uint64(len(rest)) < snapshotTable+name+8*n+4 {
+			return fail("table %d: %w", i, io.ErrUnexpectedEOF)
+		}
+		size := int(snapshotTable + name + 8*n)
+		if !checked(size) {
+			return fail("table %d: wrong checksum", i)
+		}
+		if is := string(rest[snapshotTable:][:name]); is != t.Name || rowBytes != uint64(t.Tier.RowBytes()) || elements != uint64(t.DType) {
+			return fail("table %d: %s, rows of %d bytes of %v, must be the cache's: %s, rows of %d bytes of %v",
+				i, is, rowBytes, dtype.Type(elements), t.Name, t.Tier.RowBytes(), t.DType)
+		}
+		for at := snapshotTable + int(name); at < size; at += 8 {
+			row := order.Uint64(rest[at:])
+			if row >= hashmap.MaxRows {
+				return fail("table %d: row number (%d)", i, row)
+			}
+			keys = append(keys, hashmap.Key(i, int64(row)))
+		}
+		rest = rest[size+4:]
+	}
+	if len(rest) != 0 {
+		return fail("%d bytes too many", len(rest))
+	}
+	return keys, nil
+}
+
+func asBytes(words []uint64) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)
+}

@@ -1,0 +1,126 @@
+package change
+
+import (
+	"time"
+
+	"github.com/tensorcache/tensorcache/cache/internal/observe"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// Where says where a row is, or why it is not cached.
+type Where struct {
+	Cached, Overlay bool
+	Device          int // -1 unless a slab has the row
+	Offset          int64
+	Age             time.Duration
+	Reason          slab.Reason
+	Compressed      bool
+	Stored          int
+	Withdrawn       observe.Withdrawal // the zero value: never, or forgotten
+}
+
+// Where returns where rows of a table are.
+func (w *Writer) Where(table int, rows []int64) []Where {
+	all := make([]Where, len(rows))
+	for from := 0; from < len(rows); from += changedRows {
+		to := min(from+changedRows, len(rows))
+		w.wherePart(table, rows[from:to], all[from:to])
+	}
+	return all
+}
+
+func (w *Writer) wherePart(table int, rows []int64, all []Where) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t, overlay := w.set.Tables[table], w.store.Overlay
+	for i, row := range rows {
+		a, key := &all[i], hashmap.Key(table, row)
+		a.Device = -1
+		if stored, compressed, err := t.Tier.Stored(row); err == nil { // a corrupt row is for Gather to report
+			a.Stored, a.Compressed = len(stored), compressed
+		}
+		l := w.mu.index.find(key)
+		a.Cached = l.Valid()
+		switch {
+		case a.Cached && overlay.Has(l):
+			a.Overlay, a.Offset = true, l.Offset()-overlay.Base
+		case a.Cached:
+			a.Device, a.Offset = l.Slab(), l.Offset()
+			if s, ok := w.mu.index.m.Slot(key); ok {
+				a.Age = w.ageLocked(s)
+			}
+		default:
+			a.Reason = l.Reason()
+			if a.Reason == slab.Cold { // the hashmap knows nothing of rows that it never held
+				switch {
+				case t.Oversize.Has(row):
+					a.Reason = slab.Oversize
+				case t.Rejected.Has(row):
+					a.Reason = slab.Rejected
+				}
+			}
+		}
+		if a.Cached {
+			a.Stored, a.Compressed = l.Stored(t.Tier.RowBytes()), l.Compressed()
+		}
+		a.Withdrawn, _ = w.Withdrawn.Find(key)
+	}
+}
+
+// State is what a Writer knows at one moment.
+type State struct {
+	Budget       int64
+	Used, Free   []int64 // of each device: bytes of slots that rows take, and that they may take beside; 0 for lost devices
+	Holes        int64   // free bytes in pieces too short for the longest row
+	OverlayBytes int64
+	OverlayRows  int64
+	MeanAge      time.Duration // of the cached rows
+	CopiedRows   int64
+	// Err is the error after which nothing can be changed, CycleErr that of the last cycle.
+	Err, CycleErr error
+}
+
+// State returns what the writer knows.
+func (w *Writer) State() State {
+	s := State{Budget: w.budget.Load(), Used: make([]int64, len(w.set.Devices)), Free: make([]int64, len(w.set.Devices))}
+	w.mu.Lock()
+	longest := w.store.LongestSlot()
+	for i, of := range w.store.Slabs {
+		if !w.set.Devices[i].IsLost() {
+			s.Used[i], s.Free[i] = of.Used(), max(0, of.Limit-of.Used())
+			s.Holes += of.Slots.HoleBytes(longest)
+		}
+	}
+	s.OverlayBytes, s.OverlayRows = w.store.Overlay.Slots.Used(), int64(len(w.mu.fresh))
+	rows := int64(0)
+	for _, t := range w.set.Tables {
+		rows += t.Counts.Cached.Load()
+	}
+	if rows > 0 {
+		sum := rows*int64(w.now()) - w.mu.bornSum
+		s.MeanAge = time.Duration(max(0, sum/rows)) * age
+	}
+	s.CopiedRows, s.Err = w.mu.index.copies.Rows.Load(), w.mu.err
+	w.mu.Unlock()
+	w.cycle.last.Lock()
+	defer w.cycle.last.Unlock()
+	s.CycleErr = w.cycle.last.err
+	return s
+}
+
+// Cached returns the bytes of the slots that rows take on devices that are not lost, beyond so many bytes on each; ok is false before
+// Open.
+func (w *Writer) Cached(beyond int64) (used int64, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.index == nil {
+		return 0, false
+	}
+	for i, of := range w.store.Slabs {
+		if !w.set.Devices[i].IsLost() {
+			used += max(0, of.Used()-beyond)
+		}
+	}
+	return used, true
+}

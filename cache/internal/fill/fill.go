@@ -1,0 +1,408 @@
+// Package fill fills a cache before it serves: it divides the devices' budgets, has the admission policy learn from the training batches,
+// chooses rows by the policy's ranking, writes them to the slabs and builds the hashmaps.
+package fill
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"slices"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/cache/internal/change"
+	"github.com/tensorcache/tensorcache/cache/internal/learn"
+	"github.com/tensorcache/tensorcache/cache/internal/place"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// Options say what a cache is filled with.
+type Options struct {
+	Learner *learn.Learner
+	Log     *slog.Logger
+	// Budgets are the bytes of each device. OneBudget says that they were given as one.
+	Budgets   []int64
+	OneBudget bool
+	Overlay   int64 // bytes of the overlay, at least
+	Training  admission.Training
+	Cold      bool // admit nothing but Restored
+	Fixed     bool // what is admitted now stays: the hashmap is as large as that needs
+	// Restored are keys that are admitted before any others, and that the policy observes once.
+	Restored []uint64
+}
+
+// Filled is what was admitted.
+type Filled struct {
+	// Several are the rows whose places not every map names alike.
+	Several []change.Entry
+	// Restored are those of Options.Restored for which there was room by bytes. Slabs or maps may have had no place for some.
+	Restored []uint64
+}
+
+// filler is one run of Fill.
+type filler struct {
+	o        Options
+	set      *read.Set
+	store    *place.Store
+	restored int // keys chosen that were restored
+}
+
+// Fill fills the slabs and hashmaps of store's devices. It sets the fields of store that are not set. What they hold is to be freed
+// after an error too.
+func Fill(store *place.Store, o Options) (*Filled, error) {
+	f := &filler{o: o, set: store.Set, store: store}
+	var err error
+	if store.Space, err = place.NewSpace(o.Budgets, o.OneBudget, f.set.Tables); err != nil {
+		return nil, err
+	}
+	if err := f.train(); err != nil {
+		return nil, err
+	}
+	f.place()
+	keys, err := f.choose()
+	if err != nil {
+		return nil, err
+	}
+	if err := f.allocate(); err != nil {
+		return nil, err
+	}
+	several, err := f.admit(keys)
+	return &Filled{Several: several, Restored: keys[:f.restored]}, err
+}
+
+// place finds out which devices read each other's slabs, and which rows are to be copied.
+func (f *filler) place() {
+	devices := make([]device.Device, len(f.set.Devices))
+	for i, d := range f.set.Devices {
+		devices[i] = d.Device
+	}
+	cliques := place.FindCliques(devices)
+	_, entries := f.store.Space.Estimate(f.set.Tables) // the map takes its share of small budgets
+	payload := f.store.Space.Payloads(entries)
+	f.store.Spread.Store(place.NewSpread(cliques, payload))
+	if len(cliques) > 1 {
+		for _, members := range cliques {
+			f.o.Log.Warn("devices cannot all read each other's memory: each set has a cache of its own", "set", members, "of", len(devices))
+		}
+	}
+	if len(devices) == 1 {
+		return
+	}
+	if !f.o.Cold {
+		f.o.Learner.Call(func(policy admission.Policy) { f.store.Hot.Decide(f.store, policy, payload) })
+	}
+	capacity := f.store.Capacity(payload)
+	if f.store.Hot.Bytes.Load() > 0 {
+		f.o.Learner.Call(func(p admission.Policy) { p.Resize(capacity) })
+	}
+}
+
+// allocate takes the budget from every device.
+func (f *filler) allocate() (err error) {
+	s, home := f.store.Space, f.set.Devices[0].Device
+	f.store.Overlay, err = place.OpenOverlay(home, len(f.set.Devices), f.store.Nodes.Tier, f.set.Tables, f.o.Overlay, s.Payload[0])
+	if err != nil {
+		return err
+	}
+	for i, d := range f.set.Devices {
+		if d.Slab, err = d.Device.Alloc(f.store.Overlay.Extend(i, s.Payload[i]+slab.TailSlack), "slab"); err != nil {
+			return err
+		}
+		if d.Map, err = d.Device.Alloc(s.Layout.Bytes(), "hashmap"); err != nil {
+			return err
+		}
+		d.Layout = s.Layout
+		slots := slab.NewAllocator(s.Payload[i])
+		f.store.Slabs = append(f.store.Slabs, &place.Slab{Slots: slots, Limit: slots.Capacity()})
+		for i, t := range f.set.Tables {
+			rows, codec, err := t.Tier.Attach(d.Device)
+			if err != nil {
+				return err
+			}
+			d.SetTable(i, &read.TableView{Rows: rows, Codec: codec})
+		}
+	}
+	f.store.ShowSlabs()
+	return nil
+}
+
+// train starts the policy and lets it observe the training batches.
+func (f *filler) train() error {
+	p, s := admission.Problem{}, f.store.Space
+	p.Capacity, s.Entries = s.Estimate(f.set.Tables)
+	if f.o.Fixed {
+		s.Entries = 0
+	}
+	for _, t := range f.set.Tables {
+		p.Rows = append(p.Rows, t.Tier.Capacity())
+	}
+	// A row that does not read back is reported when it is admitted; here it counts as raw.
+	stored := func(key uint64) int {
+		table, row := hashmap.SplitKey(key)
+		t := f.set.Tables[table].Tier
+		n, err := t.StoredBytes(row)
+		if err != nil {
+			return t.RowBytes()
+		}
+		return n
+	}
+	p.StoredBytes = stored
+	p.SlotBytes = func(key uint64) int { return slab.SlotBytes(stored(key)) }
+	f.o.Learner.SetSlotBytes(p.SlotBytes)
+	var err error
+	if panicked := f.o.Learner.Call(func(policy admission.Policy) { err = policy.Start(p) }); panicked != nil || err != nil {
+		return errors.Join(panicked, err)
+	}
+	batch := 0
+	for table, rows := range f.o.Training {
+		if table < 0 || table >= len(f.set.Tables) {
+			return fmt.Errorf("cache: training batch %d: table (%d) must be 0 to %d", batch, table, len(f.set.Tables)-1)
+		}
+		if err := f.set.Tables[table].CheckRows(rows); err != nil {
+			return fmt.Errorf("cache: training batch %d: %w", batch, err)
+		}
+		if err := f.o.Learner.Call(func(policy admission.Policy) { policy.Observe(table, rows) }); err != nil {
+			return err
+		}
+		f.o.Learner.Observed.Add(int64(len(rows)))
+		batch++
+	}
+	return nil
+}
+
+// choose walks the policy's ranking, then the rows it did not offer, until the budget is spent, and fixes the map's
+// size. Free space costs nothing to fill, and a row nobody asked for yet may still be asked for. What is offered beyond
+// that is noted as rejected.
+func (f *filler) choose() (keys []uint64, err error) {
+	sp, s := f.store.Spread.Load(), f.store.Space
+	offered := make([]read.Bitset, len(f.set.Tables))
+	for i, t := range f.set.Tables {
+		offered[i] = read.NewBitset(t.Tier.Capacity())
+		t.Rejected = read.NewBitset(t.Tier.Capacity())
+	}
+	// What the rows take in each clique's slabs, and of that by rows that are copied.
+	used, full := make([]int64, len(sp.Cliques)), false
+	bytes, hot := int64(0), f.store.Hot.Bytes.Load()
+	if err := f.markOversize(offered); err != nil {
+		return nil, err
+	}
+	take := func(ranking iter.Seq[uint64], offer bool) error {
+		for key := range ranking {
+			table, row := hashmap.SplitKey(key)
+			if table >= len(f.set.Tables) || row >= f.set.Tables[table].Tier.Rows() || offered[table].Has(row) {
+				continue
+			}
+			t := f.set.Tables[table]
+			offered[table].Add(row)
+			if !full {
+				n, err := t.Tier.SlotBytes(row)
+				if err != nil {
+					return err
+				}
+				full = true
+				for q, members := range sp.Cliques {
+					room, takes := int64(0), int64(n)
+					for _, i := range members {
+						room += max(0, s.PayloadFor(s.Budgets[i], int64(len(keys))+1))
+					}
+					if bytes+int64(n) <= hot {
+						takes *= int64(len(members))
+					}
+					if used[q]+takes <= room {
+						used[q] += takes
+						full = false
+					}
+				}
+				if !full {
+					bytes += int64(n)
+					keys = append(keys, key)
+					continue
+				}
+			}
+			if !offer {
+				return nil
+			}
+			t.Rejected.Add(row)
+		}
+		return nil
+	}
+	restored, err := f.observeRestored()
+	if err != nil {
+		return nil, err
+	}
+	if err := take(slices.Values(restored), false); err != nil {
+		return nil, err
+	}
+	f.restored = len(keys)
+	if !f.o.Cold {
+		panicked := f.o.Learner.Call(func(policy admission.Policy) { err = take(policy.Rank(), true) })
+		if err := errors.Join(panicked, err); err != nil {
+			return nil, err
+		}
+	}
+	for i, t := range f.set.Tables {
+		if full || f.o.Cold {
+			break
+		}
+		if err := take(allRows(i, t.Tier.Rows()), false); err != nil {
+			return nil, err
+		}
+	}
+	s.Layout = hashmap.LayoutFor(max(1, int64(len(keys)), s.Entries))
+	s.Payload = s.Payloads(max(1, int64(len(keys))))
+	// No more than all rows could ever take, were they raw and all on one device.
+	most := int64(0)
+	for _, t := range f.set.Tables {
+		most += t.Tier.Capacity() * int64(slab.SlotBytes(t.Tier.RowBytes()))
+	}
+	for i := range s.Payload {
+		s.Payload[i] = min(s.Payload[i], most, slab.MaxBytes-slab.TailSlack)
+	}
+	for _, t := range f.set.Tables { // seldom any
+		if len(t.Oversize) != 0 {
+			bits := read.BitsetBytes(t.Tier.Capacity())
+			for i := range s.Payload {
+				s.Payload[i] = max(0, s.Payload[i]-bits)
+			}
+			s.Fixed += bits // for later budgets
+		}
+	}
+	return keys, nil
+}
+
+// observeRestored returns the keys of the snapshot to start from, after the policy has observed them.
+func (f *filler) observeRestored() ([]uint64, error) {
+	keys := f.o.Restored
+	rows := make([][]int64, len(f.set.Tables))
+	for _, key := range keys {
+		if table, row := hashmap.SplitKey(key); row < f.set.Tables[table].Tier.Rows() {
+			rows[table] = append(rows[table], row)
+		}
+	}
+	for table, all := range rows {
+		for part := range slices.Chunk(all, learn.ObserveRows) {
+			if err := f.o.Learner.Call(func(p admission.Policy) { p.Observe(table, part) }); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return keys, nil
+}
+
+// markOversize notes the rows larger than a slab as such, whoever might offer them later, and as offered. Where not even a raw one
+// is, it looks at none.
+func (f *filler) markOversize(offered []read.Bitset) error {
+	s := f.store.Space
+	largest := s.PayloadFor(slices.Max(s.Budgets), 1)
+	for i, t := range f.set.Tables {
+		if int64(slab.SlotBytes(t.Tier.RowBytes())) <= largest {
+			continue
+		}
+		for row := range t.Tier.Rows() {
+			n, err := t.Tier.SlotBytes(row)
+			if err != nil {
+				return err
+			}
+			if int64(n) > largest {
+				if t.Oversize == nil {
+					t.Oversize = read.NewBitset(t.Tier.Capacity())
+				}
+				t.Oversize.Add(row)
+				offered[i].Add(row)
+			}
+		}
+	}
+	return nil
+}
+
+func allRows(table int, rows int64) iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		for r := range rows {
+			if !yield(hashmap.Key(table, r)) {
+				return
+			}
+		}
+	}
+}
+
+// admit places rows in slabs, as far as they have room, builds the hashmaps, and lets the devices know which rows were
+// declined. It returns the rows whose places not every map names alike.
+func (f *filler) admit(keys []uint64) (several []change.Entry, err error) {
+	writers := make([]*slabWriter, len(f.set.Devices))
+	for i, d := range f.set.Devices {
+		w, err := newSlabWriter(d)
+		if err != nil {
+			return nil, err
+		}
+		defer w.close()
+		writers[i] = w
+	}
+	entries := make([]hashmap.Entry, 0, len(keys))
+	sp, bytes, hot := f.store.Spread.Load(), int64(0), f.store.Hot.Bytes.Load()
+	for _, key := range keys {
+		table, row := hashmap.SplitKey(key)
+		t := f.set.Tables[table]
+		stored, compressed, err := t.Tier.Stored(row)
+		if err != nil {
+			return nil, fmt.Errorf("cache: table %s: %w", t.Name, err)
+		}
+		n := slab.SlotBytes(len(stored))
+		bytes += int64(n)
+		var all []slab.Location
+		for i := range place.SlabsOf(sp.Targets(key, bytes <= hot, place.Nowhere())) {
+			offset, ok := f.store.Slabs[i].Slots.Alloc(n)
+			if !ok { // rows are spread by hash, so one slab is full before the others
+				continue
+			}
+			if err := writers[i].write(offset, stored); err != nil {
+				return nil, err
+			}
+			all = append(all, place.Location(i, offset, len(stored), compressed))
+		}
+		if len(all) == 0 {
+			t.Rejected.Add(row)
+			continue
+		}
+		p := place.Of(all)
+		if len(f.set.Devices) > 1 && f.store.Words(p) != nil {
+			several = append(several, change.Entry{Key: key, Places: p})
+		}
+		entries = append(entries, hashmap.Entry{Key: key, Location: p.First})
+	}
+	for _, w := range writers {
+		if err := w.flush(); err != nil {
+			return nil, err
+		}
+	}
+	if err := f.buildMaps(entries, several); err != nil {
+		return nil, err
+	}
+	for _, d := range f.set.Devices {
+		for i, t := range f.set.Tables {
+			var err error
+			if d.Table(i).Rejected, err = upload(d.Device, t.Rejected, "rejected rows"); err != nil {
+				return nil, err
+			}
+			if d.Table(i).Oversize, err = upload(d.Device, t.Oversize, "oversize rows"); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return several, nil
+}
+
+// upload puts a set of rows in the device's memory. An empty one takes none.
+func upload(d device.Device, set read.Bitset, what string) (device.Buffer, error) {
+	if len(set) == 0 {
+		return device.Buffer{}, nil
+	}
+	b, err := d.Alloc(int64(len(set))*8, what)
+	if err != nil {
+		return device.Buffer{}, err
+	}
+	return b, device.Upload(d, b, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(set))), len(set)*8))
+}

@@ -1,0 +1,136 @@
+package fill
+
+import (
+	"errors"
+	"slices"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/cache/internal/change"
+	"github.com/tensorcache/tensorcache/cache/internal/place"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/kernels"
+)
+
+// buildMaps builds the hashmaps.
+func (f *filler) buildMaps(entries []hashmap.Entry, several []change.Entry) error {
+	rejected, err := f.buildOnDevices(entries, several)
+	if errors.Is(err, errBuildOnHost) {
+		rejected, err = f.buildOnHost(entries, several)
+	}
+	if err != nil {
+		return err
+	}
+	if len(rejected) > 0 {
+		copied := map[uint64]place.Places{}
+		for _, e := range several {
+			copied[e.Key] = e.Places
+		}
+		for _, e := range rejected {
+			table, row := hashmap.SplitKey(e.Key)
+			t := f.set.Tables[table]
+			t.Rejected.Add(row)
+			p, ok := copied[e.Key]
+			if !ok {
+				p = place.Places{First: e.Location}
+			}
+			for l := range p.All() {
+				f.store.Slabs[l.Slab()].Slots.Free(l.Offset(), f.store.SlotBytes(e.Key, l))
+			}
+			t.Counts.Cached.Add(-1)
+		}
+	}
+	for _, e := range entries {
+		table, _ := hashmap.SplitKey(e.Key)
+		f.set.Tables[table].Counts.Cached.Add(1)
+	}
+	return nil
+}
+
+// errBuildOnHost says that the host must build the maps: devices do not say which entries do not fit.
+var errBuildOnHost = errors.New("cache: the hashmap is to be built on the host")
+
+// seenBy sets the locations of those entries that several names, in the same order, to what device i is to see.
+func (f *filler) seenBy(i int, entries []hashmap.Entry, several []change.Entry) {
+	at := 0
+	for _, e := range several {
+		for entries[at].Key != e.Key {
+			at++
+		}
+		entries[at].Location = f.store.Words(e.Places)[i]
+	}
+}
+
+// buildOnDevices has every device build its hashmap.
+func (f *filler) buildOnDevices(entries []hashmap.Entry, several []change.Entry) (rejected []hashmap.Entry, err error) {
+	layout, n := f.set.Devices[0].Layout, int64(len(entries))
+	if f.set.Devices[0].Map.Bytes() != nil || n == 0 || !(&kernels.Build{Layout: layout}).Fits(n) {
+		return nil, errBuildOnHost
+	}
+	own := entries
+	if len(several) > 0 {
+		own = slices.Clone(entries)
+	}
+	raw := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(own))), n*hashmap.SlotBytes)
+	for _, d := range f.set.Devices {
+		f.seenBy(d.Index, own, several)
+		k := kernels.Build{Map: d.Map, Layout: layout}
+		sizes := []int64{int64(len(raw)), k.ScratchBytes(n), 4}
+		buffers := []*device.Buffer{&k.Entries, &k.Scratch, &k.Failed}
+		defer func() {
+			for _, b := range buffers {
+				d.Device.Free(*b)
+			}
+		}()
+		for i, b := range buffers {
+			if *b, err = d.Device.Alloc(sizes[i], "building the hashmap"); errors.Is(err, device.ErrOutOfMemory) {
+				return nil, errBuildOnHost
+			} else if err != nil {
+				return nil, err
+			}
+		}
+		s, err := d.Device.NewStream()
+		if err != nil {
+			return nil, err
+		}
+		defer s.Close()
+		var failed [4]byte
+		if err := errors.Join(
+			s.Copy(k.Entries, device.HostBuffer(raw)), s.Launch(&k), s.Copy(device.HostBuffer(failed[:]), k.Failed), s.Synchronize(),
+		); err != nil {
+			return nil, err
+		}
+		if failed != [4]byte{} {
+			return nil, errBuildOnHost
+		}
+	}
+	return nil, nil
+}
+
+// buildOnHost builds the hashmap, where it rejects what does not fit, and copies it to every device.
+func (f *filler) buildOnHost(entries []hashmap.Entry, several []change.Entry) (rejected []hashmap.Entry, err error) {
+	layout := f.set.Devices[0].Layout
+	image := f.set.Devices[0].Map.Bytes()
+	if image == nil {
+		image = make([]byte, layout.Bytes())
+	}
+	built := hashmap.View(image, layout)
+	if rejected, err = built.Build(entries); err != nil {
+		return nil, err
+	}
+	for i := range f.set.Devices {
+		d := f.set.Devices[len(f.set.Devices)-1-i] // the first one's map may be the image
+		for _, e := range several {
+			if _, ok := built.Slot(e.Key); ok {
+				built.Insert(e.Key, f.store.Words(e.Places)[d.Index])
+			}
+		}
+		if b := d.Map.Bytes(); b != nil && &b[0] == &image[0] {
+			continue
+		}
+		if err := device.Upload(d.Device, d.Map, image); err != nil {
+			return nil, err
+		}
+	}
+	return rejected, nil
+}

@@ -1,0 +1,157 @@
+package observe
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+)
+
+// Gather is a Gather as telemetry sees it, from Begin to End. The zero value is one that nothing observes.
+type Gather struct {
+	telemetry *Telemetry
+	ctx       context.Context // with the span
+	metering  *metering       // nil: not measured
+	begun     time.Time       // where it is measured
+	span      *batchSpan      // nil: not sampled
+	device    int
+	table     int
+	rows      int
+}
+
+// Gather begins to observe a Gather of so many rows. Without providers it compares two pointers. A sampler is asked only where the
+// caller's span, if there is one, is sampled.
+func (t *Telemetry) Gather(ctx context.Context, device, table, rows int) Gather {
+	g := Gather{telemetry: t, ctx: ctx, device: device, table: table, rows: rows}
+	if m := t.meters(); m != nil {
+		g.metering, g.begun = m, time.Now()
+	}
+	tr := t.tracer()
+	if tr == nil || unsampled(ctx) || table >= len(tr.gather) {
+		return g
+	}
+	spanned, span := tr.tracer.Start(ctx, "gather "+t.set.Tables[table].Name, tr.gather[table][device]...)
+	if !span.IsRecording() {
+		span.End()
+		return g
+	}
+	g.ctx, g.span = spanned, newBatchSpan(t, spanned, span, tr, g.metering, table, rows)
+	return g
+}
+
+// Trace returns what is to record the batch, nil if it is not sampled.
+func (g *Gather) Trace() *read.Trace {
+	if g.span == nil {
+		return nil
+	}
+	return &g.span.Trace
+}
+
+// Watcher returns what is to hear of the end of the batch instead of End, nil if nothing observes the batch.
+func (g *Gather) Watcher() read.Watcher {
+	if g.metering == nil && g.span == nil {
+		return nil
+	}
+	return &watcher{*g}
+}
+
+type watcher struct{ gather Gather }
+
+// End implements read.Watcher.
+func (w *watcher) End(err error, at time.Time) { w.gather.endAt(err, at) }
+
+// End ends a Gather that has finished, or failed.
+func (g *Gather) End(err error) { g.endAt(err, time.Time{}) }
+
+// endAt is End for a Gather that finished at a time; the zero time is now.
+func (g *Gather) endAt(err error, at time.Time) {
+	if m := g.metering; m != nil {
+		if err != nil {
+			g.telemetry.Failed(g.ctx, "gather", err)
+		} else {
+			took := time.Since(g.begun)
+			if !at.IsZero() {
+				took = at.Sub(g.begun)
+			}
+			with := m.gather[g.table][g.device]
+			m.gatherDuration.Record(g.ctx, took.Seconds(), with...)
+			m.gatherRows.Record(g.ctx, int64(g.rows), with...)
+		}
+	}
+	if g.span != nil {
+		g.span.end(err, at)
+	}
+}
+
+// batchSpan is the span of a sampled batch.
+type batchSpan struct {
+	read.Trace
+	telemetry   *Telemetry
+	span        trace.Span
+	ctx         context.Context
+	tracing     *tracing
+	metering    *metering
+	table, rows int
+	scratch     *missScratch // nil: no misses become events
+}
+
+func newBatchSpan(t *Telemetry, ctx context.Context, span trace.Span, tr *tracing, m *metering, table, rows int) *batchSpan {
+	b := &batchSpan{telemetry: t, span: span, ctx: ctx, tracing: tr, metering: m, table: table, rows: rows}
+	b.Stages = b.stages
+	if b.MaxMisses = t.opts.MissEvents; b.MaxMisses > 0 {
+		b.scratch = missScratches.Get().(*missScratch)
+		b.Misses = b.scratch.misses[:0]
+	}
+	return b
+}
+
+// stages adds the spans of a part's stages, by when its points passed.
+func (b *batchSpan) stages(part int, times *[read.NumPoints]time.Time) {
+	for _, stage := range [...]struct {
+		name     string
+		from, to read.Point
+	}{
+		{stageLookup, read.PointBegun, read.PointLookedUp}, {stageMisses, read.PointLookedUp, read.PointFetched},
+		{stageHits, read.PointDecoding, read.PointDecoded},
+	} {
+		_, span := b.tracing.tracer.Start(b.ctx, stage.name, trace.WithTimestamp(times[stage.from]))
+		if part > 0 {
+			span.SetAttributes(KeyPart.Int(part))
+		}
+		span.End(trace.WithTimestamp(times[stage.to]))
+		if m := b.metering; m != nil {
+			m.stageDuration.Record(b.ctx, times[stage.to].Sub(times[stage.from]).Seconds(), m.stage[b.table][stage.name]...)
+		}
+	}
+}
+
+// end adds what is known of the batch to its span, and ends it.
+func (b *batchSpan) end(err error, at time.Time) {
+	if err != nil {
+		b.telemetry.recordError(b.span, err)
+	}
+	o, rowBytes := &b.Done, int64(b.telemetry.set.Tables[b.table].Tier.RowBytes())
+	attributes := []attribute.KeyValue{
+		KeyRows.Int(b.rows), KeyHits.Int64(o.Hits), KeyMisses.Int64(o.Misses), KeyOutputBytes.Int64(int64(b.rows) * rowBytes),
+		KeyMissBytes.Int64(o.Misses * rowBytes), KeyHostBytes.Int64(o.HostBytes), KeySampledCount.Int(len(b.Misses)),
+	}
+	for reason, n := range o.Reasons {
+		attributes = append(attributes, KeyReasons[reason].Int64(n))
+	}
+	if b.Planned != 0 {
+		attributes = append(attributes, KeyPlanned.String(b.Planned.String()), KeyRun.String(b.Run.String()))
+	}
+	if b.Fetch != "" {
+		attributes = append(attributes, KeyFetch.String(b.Fetch), KeyHostShare.Float64(b.HostShare))
+	}
+	b.span.SetAttributes(attributes...)
+	b.explainMisses()
+	if at.IsZero() {
+		b.span.End()
+		return
+	}
+	b.span.End(trace.WithTimestamp(at))
+}

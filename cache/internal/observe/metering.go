@@ -1,0 +1,181 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"reflect"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+)
+
+// metering is the instruments that a meter provider made. Counters and gauges are read from Stats when they are collected;
+// histograms, and errors, are recorded by calls.
+type metering struct {
+	provider metric.MeterProvider
+	same     bool // providers can be compared with it
+	live     bool // histograms are to be recorded
+	callback metric.Registration
+
+	gatherDuration, stageDuration metric.Float64Histogram
+	gatherRows                    metric.Int64Histogram
+	errors                        metric.Int64Counter
+	// Options of gatherDuration and gatherRows by table and device, and of stageDuration by table and stage.
+	gather [][][]metric.RecordOption
+	stage  []map[string][]metric.RecordOption
+}
+
+func (m *metering) unregister() {
+	if m.callback != nil {
+		m.callback.Unregister()
+	}
+}
+
+// meters returns the instruments to record, nil when nothing hears of them. It allocates nothing unless the provider is a new one.
+func (t *Telemetry) meters() *metering {
+	p := t.opts.MeterProvider
+	if p == nil {
+		p = otel.GetMeterProvider()
+	}
+	have := t.metering.Load()
+	if have == nil || !have.same || have.provider != p {
+		have = t.followMeter(p)
+	}
+	if !have.live {
+		return nil
+	}
+	return have
+}
+
+func (t *Telemetry) followMeter(p metric.MeterProvider) *metering {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	same := reflect.ValueOf(p).Comparable()
+	have := t.metering.Load()
+	if have != nil && have.same && same && have.provider == p { // another call was faster
+		return have
+	}
+	now := &metering{provider: p, same: same}
+	if _, noop := p.(metricnoop.MeterProvider); noop || t.mu.closed {
+		t.replaceMeterLocked(have, now)
+		return now
+	}
+	// A placeholder's instruments serve too: a cache that is idle when the provider is set has gauges all the same.
+	if err := t.instruments(now); err != nil {
+		otel.Handle(err)
+	} else {
+		now.live = !IsPlaceholder(p)
+	}
+	t.replaceMeterLocked(have, now)
+	return now
+}
+
+// replaceMeterLocked replaces the instruments. REQUIRES: t.mu is locked.
+func (t *Telemetry) replaceMeterLocked(old, now *metering) {
+	if old != nil {
+		old.unregister()
+	}
+	if t.mu.closed {
+		now.unregister()
+		return
+	}
+	t.metering.Store(now)
+}
+
+// seconds are the bounds of the histograms' buckets, from 5 µs on.
+var seconds = []float64{
+	5e-6, 10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1, 2.5, 5, 10,
+}
+
+// instruments makes and registers the instruments. Their names and units are the table of docs/tracing.md.
+func (t *Telemetry) instruments(m *metering) error {
+	meter := m.provider.Meter(Scope)
+	f := &Maker{meter: meter}
+	f.histogram(&m.gatherDuration, "tensorcache.gather.duration", "s", "Time of a Gather, from the call to its output being written.")
+	f.histogram(&m.stageDuration, "tensorcache.stage.duration", "s", "Time of a stage of a sampled batch on the device's timeline.")
+	var err error
+	m.gatherRows, err = meter.Int64Histogram("tensorcache.gather.rows", metric.WithUnit("{row}"),
+		metric.WithDescription("Rows of a Gather."), metric.WithExplicitBucketBoundaries(1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7))
+	f.note(err)
+	m.errors, err = meter.Int64Counter("tensorcache.errors", metric.WithUnit("{error}"), metric.WithDescription("Calls that failed."))
+	f.note(err)
+	read := t.gauges(f)
+	if f.err != nil {
+		return f.err
+	}
+	name := KeyCache.String(t.name)
+	for _, table := range t.set.Tables {
+		with := func(more attribute.KeyValue) []metric.RecordOption {
+			return []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(name, KeyTable.String(table.Name), more))}
+		}
+		var devices [][]metric.RecordOption
+		for d := range t.set.Devices {
+			devices = append(devices, with(KeyDevice.Int(d)))
+		}
+		m.gather = append(m.gather, devices)
+		stages := map[string][]metric.RecordOption{}
+		for _, stage := range []string{stageLookup, stageHits, stageMisses} {
+			stages[stage] = with(KeyStage.String(stage))
+		}
+		m.stage = append(m.stage, stages)
+	}
+	m.callback, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		read(o)
+		return nil
+	}, f.observed...)
+	return err
+}
+
+// Maker makes instruments, and keeps the errors.
+type Maker struct {
+	meter    metric.Meter
+	observed []metric.Observable
+	err      error
+}
+
+func (f *Maker) note(err error) { f.err = errors.Join(f.err, err) }
+
+func (f *Maker) histogram(h *metric.Float64Histogram, name, unit, what string) {
+	var err error
+	*h, err = f.meter.Float64Histogram(name, metric.WithUnit(unit), metric.WithDescription(what), metric.WithExplicitBucketBoundaries(seconds...))
+	f.note(err)
+}
+
+// Counter makes a counter that is read when it is collected.
+func (f *Maker) Counter(name, unit, what string) metric.Int64ObservableCounter {
+	i, err := f.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(what))
+	f.note(err)
+	f.observed = append(f.observed, i)
+	return i
+}
+
+// Level makes a gauge that may be summed over tables, kinds and caches.
+func (f *Maker) Level(name, unit, what string) metric.Int64ObservableUpDownCounter {
+	i, err := f.meter.Int64ObservableUpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(what))
+	f.note(err)
+	f.observed = append(f.observed, i)
+	return i
+}
+
+// Gauge makes a gauge.
+func (f *Maker) Gauge(name, unit, what string) metric.Float64ObservableGauge {
+	i, err := f.meter.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(what))
+	f.note(err)
+	f.observed = append(f.observed, i)
+	return i
+}
+
+// Failed counts a call that returned an error.
+func (t *Telemetry) Failed(ctx context.Context, what string, err error) {
+	if m := t.meters(); m != nil {
+		m.errors.Add(ctx, 1, metric.WithAttributes(KeyCache.String(t.name), KeyOperation.String(what), KeyError.String(t.errorKind(err))))
+	}
+}
+
+// Refused counts a Gather that did not get into the cache, and returns its error.
+func (t *Telemetry) Refused(err error) error {
+	t.Failed(context.Background(), "gather", err)
+	return err
+}

@@ -1,0 +1,83 @@
+package observe
+
+import (
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/tensorcache/tensorcache/hashmap"
+)
+
+// Withdrawn remembers when rows were withdrawn, how long they had been cached, and by what. It is a table by the keys' hashes in which
+// later rows overwrite earlier ones: bounded, and nearly exact for the last tenth of its size. It is safe for concurrent use.
+type Withdrawn struct {
+	sync.Mutex
+	records []Withdrawal // nil until the first
+}
+
+// evictionRecords is how many rows Withdrawn remembers at most: 1.5 MiB.
+const evictionRecords = 1 << 15
+
+// Withdrawal says when a row was withdrawn. The zero value is none.
+type Withdrawal struct {
+	Key uint64
+	At  time.Time
+	Age time.Duration // since it was admitted, or since the cache was filled
+	By  *Cause        // nil: not known
+}
+
+// Cause is an operation that withdrew rows.
+type Cause struct {
+	What string
+	Span trace.SpanContext // the zero value if it was not sampled
+}
+
+// unsampledCauses are operations without a span, by what they are.
+var unsampledCauses = map[string]*Cause{
+	"refresh": {What: "refresh"}, "update": {What: "update"}, "invalidate": {What: "invalidate"},
+}
+
+// LossOfDevice withdraws what only the lost device had.
+var LossOfDevice = &Cause{What: "device_loss"}
+
+func (e *Withdrawn) at(key uint64) *Withdrawal {
+	return &e.records[hashmap.Hash(key)&(evictionRecords-1)]
+}
+
+func (e *Withdrawn) Add(w Withdrawal) {
+	e.Lock()
+	defer e.Unlock()
+	if e.records == nil {
+		e.records = make([]Withdrawal, evictionRecords)
+	}
+	*e.at(w.Key) = w
+}
+
+// Find returns when a row was withdrawn last, if that is remembered.
+func (e *Withdrawn) Find(key uint64) (w Withdrawal, ok bool) {
+	e.Lock()
+	defer e.Unlock()
+	return e.findLocked(key)
+}
+
+// FindAll appends what Find returns of each row of a table, the zero value where that is not remembered.
+func (e *Withdrawn) FindAll(table int, rows []int64, all []Withdrawal) []Withdrawal {
+	e.Lock()
+	defer e.Unlock()
+	for _, row := range rows {
+		w, _ := e.findLocked(hashmap.Key(table, row))
+		all = append(all, w)
+	}
+	return all
+}
+
+func (e *Withdrawn) findLocked(key uint64) (w Withdrawal, ok bool) {
+	if e.records == nil {
+		return w, false
+	}
+	if w = *e.at(key); w.Key != key || w.At.IsZero() {
+		return Withdrawal{}, false
+	}
+	return w, true
+}

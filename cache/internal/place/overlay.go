@@ -1,0 +1,102 @@
+package place
+
+import (
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// Overlay holds the newest versions of rows that the host tier does not have yet. It is page-locked host memory, which the
+// Location words name like a slab of its own, after those of the devices: to a batch, a row there is a hit. Where the devices
+// take all slab IDs, it is an extension of the first device's slab instead, and the host memory its copy.
+//
+// Slots begin at multiples of a line, and compressed rows have room after their end for what decoding reads there: no access
+// to a slot brings along bytes of another, which a kernel that runs would find old when a row is published there.
+type Overlay struct {
+	Slab  int
+	Base  int64 // of the first slot in that slab
+	Far   bool  // in the first device's slab
+	Mem   device.Buffer
+	Slots *slab.Allocator
+}
+
+// OverlaySlot is a row's place in the overlay.
+type OverlaySlot struct {
+	Offset int64
+	Bytes  int
+}
+
+const (
+	overlayAlign = 128
+	// overlayPast is how far decoders read past a compressed row's end, rounded up to words: see kernels/decode.h.
+	overlayPast = 24
+)
+
+func overlaySlot(stored int, compressed bool) int {
+	if compressed {
+		stored += overlayPast
+	}
+	return (stored + overlayAlign - 1) &^ (overlayAlign - 1)
+}
+
+// OpenOverlay takes at least size bytes of host memory on the given memory nodes, enough for the longest row of every table. payload is
+// the bytes for slots of the first of so many devices.
+func OpenOverlay(d device.Device, devices int, nodes []int, tables []*read.Table, size, payload int64) (*Overlay, error) {
+	for _, t := range tables {
+		size = max(size, int64(overlaySlot(t.Tier.RowBytes(), t.Tier.Codec() != nil)))
+	}
+	size = size &^ (overlayAlign - 1)
+	o := &Overlay{Slab: devices, Slots: slab.NewAllocator(size)}
+	if o.Slab == slab.MaxSlabs {
+		o.Slab, o.Far = 0, true
+		o.Base = (payload + slab.TailSlack + overlayAlign - 1) &^ (overlayAlign - 1)
+	}
+	var err error
+	o.Mem, _, err = device.AllocHostOn(d, nodes, size+slab.TailSlack, "overlay")
+	return o, err
+}
+
+// Extend returns the bytes that device i's slab has beyond the given ones.
+func (o *Overlay) Extend(i int, bytes int64) int64 {
+	if o.Far && i == 0 {
+		return o.Base + o.Mem.Size()
+	}
+	return bytes
+}
+
+// Seen returns the word that device i's map is to have of a location in the overlay. Where the overlay is in the first
+// device's slab, which not every device reads, the others have the host memory under that slab's ID.
+func (o *Overlay) Seen(s *Spread, i int, l slab.Location) slab.Location {
+	if o.Far && !s.Reads(i, 0) {
+		l -= slab.Location(o.Base)
+	}
+	return l
+}
+
+// Has says whether a location lies in the overlay.
+func (o *Overlay) Has(l slab.Location) bool {
+	return l.Slab() == o.Slab && l.Offset() >= o.Base
+}
+
+// Put writes a row to a free slot of the host memory; ok is false when there is none.
+func (o *Overlay) Put(stored []byte, compressed bool) (s OverlaySlot, ok bool) {
+	s.Bytes = overlaySlot(len(stored), compressed)
+	if s.Offset, ok = o.Slots.Alloc(s.Bytes); ok {
+		copy(o.Mem.Bytes()[s.Offset:], stored)
+	}
+	return s, ok
+}
+
+// Stored returns the bytes of a row in a slot.
+func (o *Overlay) Stored(s OverlaySlot, n int) []byte { return o.Mem.Bytes()[s.Offset:][:n] }
+
+// Location returns the location word of a row in a slot.
+func (o *Overlay) Location(s OverlaySlot, n int, compressed bool) slab.Location {
+	if compressed {
+		return slab.Compressed(o.Slab, o.Base+s.Offset, n)
+	}
+	return slab.Raw(o.Slab, o.Base+s.Offset)
+}
+
+// Free gives a slot back.
+func (o *Overlay) Free(s OverlaySlot) { o.Slots.Free(s.Offset, s.Bytes) }

@@ -1,0 +1,93 @@
+package place
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// Places are where a row lies: its slots, at most one in each slab, or its place in the overlay. They are immutable.
+type Places struct {
+	First slab.Location
+	More  []slab.Location
+}
+
+// Nowhere returns no places.
+func Nowhere() Places { return Places{First: slab.NoLocation(slab.Cold)} }
+
+// Of returns the given places, of which the first is the one in the index.
+func Of(all []slab.Location) Places {
+	if len(all) == 0 {
+		return Nowhere()
+	}
+	return Places{all[0], all[1:len(all):len(all)]}
+}
+
+// Valid says whether there is a place.
+func (p Places) Valid() bool { return p.First.Valid() }
+
+// All yields the places.
+func (p Places) All() iter.Seq[slab.Location] {
+	return func(yield func(slab.Location) bool) {
+		if p.Valid() && yield(p.First) {
+			for _, l := range p.More {
+				if !yield(l) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// List returns the places in a slice of its own.
+func (p Places) List() []slab.Location { return slices.Collect(p.All()) }
+
+// In returns the place in a slab.
+func (p Places) In(id int) (slab.Location, bool) {
+	for l := range p.All() {
+		if l.Slab() == id {
+			return l, true
+		}
+	}
+	return 0, false
+}
+
+// Slabs returns the slabs as bits.
+func (p Places) Slabs() (bits uint8) {
+	for l := range p.All() {
+		bits |= 1 << l.Slab()
+	}
+	return bits
+}
+
+// Equal says whether p and q are the same places in the same order.
+func (p Places) Equal(q Places) bool { return p.First == q.First && slices.Equal(p.More, q.More) }
+
+// Within returns the places in the given slabs, and the others.
+func (p Places) Within(bits uint8) (in, out Places) {
+	if p.Slabs()&^bits == 0 {
+		return p, Nowhere()
+	}
+	var kept, dropped []slab.Location
+	for l := range p.All() {
+		if bits>>l.Slab()&1 != 0 {
+			kept = append(kept, l)
+		} else {
+			dropped = append(dropped, l)
+		}
+	}
+	return Of(kept), Of(dropped)
+}
+
+// Without returns the places of p that q does not have.
+func (p Places) Without(q Places) Places {
+	var left []slab.Location
+	other := q.List()
+	for l := range p.All() {
+		if !slices.Contains(other, l) {
+			left = append(left, l)
+		}
+	}
+	return Of(left)
+}

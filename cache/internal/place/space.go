@@ -1,0 +1,102 @@
+package place
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// Space is how the devices' budgets are divided. All maps are equally large.
+type Space struct {
+	Budgets []int64
+	Fixed   int64 // tail slack and row bits: compressed, rejected, and, once known, oversize
+	Layout  hashmap.Layout
+	Payload []int64 // for slots
+	// Smallest is about the shortest slot there is. Entries is the least that the hashmap has room for.
+	Smallest, Entries int64
+}
+
+// PayloadFor returns what a budget leaves for slots beside a hashmap of the given entries.
+func (s *Space) PayloadFor(budget, entries int64) int64 {
+	entries = max(entries, s.Entries)
+	return (budget - s.Fixed - hashmap.LayoutFor(entries).Bytes()) &^ (slab.Align - 1)
+}
+
+// Payloads returns that for each device, at least 0.
+func (s *Space) Payloads(entries int64) []int64 {
+	all := make([]int64, len(s.Budgets))
+	for i, b := range s.Budgets {
+		all[i] = max(0, s.PayloadFor(b, entries))
+	}
+	return all
+}
+
+// ErrBudget is wrapped by errors of budgets that do not hold a single row.
+var ErrBudget = errors.New("cache: budget too small")
+
+// NewSpace returns the space of devices' budgets, which must hold at least one row. single says that all devices have one budget.
+func NewSpace(budgets []int64, single bool, tables []*read.Table) (*Space, error) {
+	s := &Space{Budgets: budgets, Fixed: slab.TailSlack}
+	smallest := int64(0)
+	for _, t := range tables {
+		s.Fixed += t.Tier.BitmaskBytes() + read.BitsetBytes(t.Tier.Capacity())
+		n, err := smallestSlot(t)
+		if err != nil {
+			return nil, err
+		}
+		if smallest == 0 || n < smallest {
+			smallest = n
+		}
+	}
+	for i, b := range s.Budgets {
+		if s.PayloadFor(b, 1) < smallest {
+			least, of := smallest+s.Fixed+hashmap.LayoutFor(1).Bytes(), ""
+			if !single {
+				of = fmt.Sprintf(" of device %d", i)
+			}
+			return nil, fmt.Errorf("%w: Budget%s (%d B) must hold at least one slot (%d B) and its metadata: %d B in all", ErrBudget, of, b, smallest, least)
+		}
+	}
+	s.Smallest = smallest
+	return s, nil
+}
+
+// smallestSlot returns the least bytes that one of the table's first rows takes in a slab.
+func smallestSlot(t *read.Table) (int64, error) {
+	smallest := int64(slab.SlotBytes(t.Tier.RowBytes()))
+	for r := range min(t.Tier.Rows(), 1024) {
+		n, err := t.Tier.SlotBytes(r)
+		if err != nil {
+			return 0, err
+		}
+		smallest = min(smallest, int64(n))
+	}
+	return smallest, nil
+}
+
+// Estimate returns the slot bytes that all slabs together will hold if admitted rows are as large as the mean, and how many
+// rows that are.
+func (s *Space) Estimate(tables []*read.Table) (bytes, rowsCached int64) {
+	var slots, rows int64
+	for _, t := range tables {
+		slots += t.Tier.Totals().SlotBytes
+		rows += t.Tier.Rows()
+	}
+	var budget, devices float64
+	for _, b := range s.Budgets {
+		budget += float64(b - s.Fixed)
+		devices++
+	}
+	mean := max(slab.Align, slots/rows)
+	// Entries e satisfy the sum over devices of budget - fixed - map(e) = e × mean, map(e) being e × SlotBytes / Load. Where rows
+	// are copied fewer fit: the map is not smaller for that, since copies may go.
+	entries := budget / (float64(mean) + devices*hashmap.SlotBytes/hashmap.Load)
+	rowsCached = max(1, int64(min(entries, float64(rows))))
+	for _, payload := range s.Payloads(rowsCached) {
+		bytes += min(payload, slots)
+	}
+	return min(slots, bytes), rowsCached
+}

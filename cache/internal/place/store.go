@@ -1,0 +1,142 @@
+package place
+
+import (
+	"sync/atomic"
+
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// Store is the data store: the slabs of all devices, the overlay, and what says where rows may lie. Package change guards the slabs
+// and the overlay by its lock.
+type Store struct {
+	Set     *read.Set
+	Spread  atomic.Pointer[Spread]
+	Space   *Space
+	Slabs   []*Slab // one a device
+	Overlay *Overlay
+	Hot     *Hot
+	Nodes   *HostNodes
+}
+
+// Slab is the slots of one device.
+type Slab struct {
+	Slots *slab.Allocator
+	Limit int64 // bytes of slots that rows may take
+	// Aside is the bytes of slots taken to make free space whole: rows have such slots beside their own, or no row has them.
+	Aside int64
+}
+
+// Used returns the bytes of the slots that rows take.
+func (s *Slab) Used() int64 { return s.Slots.Used() - s.Aside }
+
+// Alloc returns a slot within the limit.
+func (s *Slab) Alloc(bytes int) (offset int64, ok bool) {
+	if s.Used()+int64(bytes) > s.Limit {
+		return 0, false
+	}
+	return s.Slots.Alloc(bytes)
+}
+
+// Location returns the location word of a row in a slot.
+func Location(id int, offset int64, stored int, compressed bool) slab.Location {
+	if compressed {
+		return slab.Compressed(id, offset, stored)
+	}
+	return slab.Raw(id, offset)
+}
+
+// SlotBytes returns what a row takes at a place in a slab.
+func (s *Store) SlotBytes(key uint64, l slab.Location) int {
+	table, _ := hashmap.SplitKey(key)
+	return s.Set.Tables[table].SlotBytes(l)
+}
+
+// LongestSlot returns the bytes of the longest slot that a row can need.
+func (s *Store) LongestSlot() int {
+	longest := 0
+	for _, t := range s.Set.Tables {
+		longest = max(longest, slab.SlotBytes(t.Tier.RowBytes()))
+	}
+	return longest
+}
+
+// Words returns the location word that each device is to have of a row, nil where all are p.First.
+func (s *Store) Words(p Places) []slab.Location {
+	sp, o := s.Spread.Load(), s.Overlay
+	in := p.Valid() && o.Has(p.First)
+	if !p.Valid() || in && !o.Far || !in && len(sp.Cliques) == 1 && len(p.More) == 0 {
+		return nil
+	}
+	words := make([]slab.Location, len(s.Set.Devices))
+	same := true
+	for i := range words {
+		if in {
+			words[i] = o.Seen(sp, i, p.First)
+		} else {
+			words[i] = sp.Seen(i, p)
+		}
+		same = same && words[i] == p.First
+	}
+	if same {
+		return nil
+	}
+	return words
+}
+
+// SetSpread has batches that begin from now on read the slabs by another spread.
+func (s *Store) SetSpread(sp *Spread) {
+	s.Spread.Store(sp)
+	s.ShowSlabs()
+}
+
+// ShowSlabs has every device read the slabs of its clique, and the overlay.
+func (s *Store) ShowSlabs() {
+	sp, o := s.Spread.Load(), s.Overlay
+	for i, d := range s.Set.Devices {
+		v := &read.View{Slabs: make([]device.Buffer, len(s.Set.Devices), len(s.Set.Devices)+1), Peers: sp.Peers(i)}
+		for j, other := range s.Set.Devices {
+			if sp.Reads(i, j) || i == j {
+				v.Slabs[j] = other.Slab
+			}
+		}
+		switch {
+		case !o.Far:
+			v.Slabs = append(v.Slabs, o.Mem)
+		case !sp.Reads(i, 0):
+			v.Slabs[0] = o.Mem
+		}
+		d.SetView(v)
+	}
+}
+
+// Limits returns the bytes of slots that rows may take on each device.
+func (s *Store) Limits() []int64 {
+	limits := make([]int64, len(s.Slabs))
+	for i, one := range s.Slabs {
+		limits[i] = one.Limit
+	}
+	return limits
+}
+
+// Capacity returns about how many slot bytes of different rows slabs of the given payloads hold.
+func (s *Store) Capacity(payload []int64) (most int64) {
+	sp, hot := s.Spread.Load(), s.Hot.Bytes.Load()
+	for _, members := range sp.Cliques {
+		largest, rest := int64(0), int64(0)
+		for _, i := range members {
+			if sp.Live>>i&1 != 0 {
+				largest = max(largest, payload[i])
+				rest += max(0, payload[i]-hot)
+			}
+		}
+		most = max(most, min(hot, largest)+rest)
+	}
+	slots := int64(0)
+	for _, t := range s.Set.Tables {
+		slots += t.Tier.Totals().SlotBytes
+	}
+	return min(most, slots)
+}

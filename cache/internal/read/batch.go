@@ -1,0 +1,250 @@
+package read
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/kernels"
+)
+
+// perThreadStream is CUDA's handle of the calling thread's default stream.
+const perThreadStream = 2
+
+// Watcher hears of the end of a batch.
+type Watcher interface {
+	// End is called once. at is when the batch finished by the device's timeline, or the zero time.
+	End(err error, at time.Time)
+}
+
+// Batch is a batch of GatherDevice under way. It is safe for concurrent use.
+type Batch struct {
+	table, rows int
+	watcher     Watcher // nil: nobody
+
+	mu struct {
+		sync.Mutex
+		lane    *lane // nil once it is given back
+		users   int   // calls that look at the lane's events; the last one gives the lane back
+		settled bool
+		err     error
+	}
+}
+
+// GatherDevice enqueues a batch on the caller's stream: rows and out are memory that the device addresses. The batch ends what w
+// watches; after an error nobody does. trace, if not nil, records the batch.
+func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, rows, out device.Buffer, w Watcher, trace *Trace) (*Batch, error) {
+	t := d.set.Tables[table]
+	n := rows.Size() / 8
+	switch want := n * int64(t.Tier.RowBytes()); {
+	case rows.Size()%8 != 0 || rows.Addr()%8 != 0:
+		return nil, fmt.Errorf("cache: row numbers (%d bytes at %#x) must be a multiple of 8 bytes, aligned to 8", rows.Size(), rows.Addr())
+	case n > MaxBatch:
+		return nil, fmt.Errorf("cache: batch (%d rows) must have at most %d", n, MaxBatch)
+	case out.Size() != want:
+		return nil, fmt.Errorf("%w: %d bytes for %d rows of table %s must be %d", ErrOutput, out.Size(), n, t.Name, want)
+	}
+	if n > 0 && d.Device.NeedsStaging() && (rows.Addr() == 0 || out.Addr() == 0) {
+		return nil, fmt.Errorf("cache: row numbers and output (at %#x and %#x) must be memory that device %d addresses", rows.Addr(), out.Addr(), d.Index)
+	}
+	s, err := d.callersStream(stream)
+	if err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		b := &Batch{}
+		b.mu.settled = true
+		if w != nil {
+			w.End(nil, time.Time{})
+		}
+		return b, nil
+	}
+	r, planned := decide(d.Table(table), n, trace != nil)
+	l, err := d.acquire(ctx, r, int(n))
+	if err != nil {
+		return nil, d.orLost(err)
+	}
+	if err := l.begin(ctx, table); err != nil {
+		d.release(l, nil)
+		return nil, err
+	}
+	l.startTrace(trace, planned)
+	if err := l.enqueue(s, table, rows, out); err != nil {
+		l.abandon(s)
+		d.release(l, nil)
+		return nil, d.wrap(err, int(n), t)
+	}
+	return d.track(l, table, int(n), w), nil
+}
+
+// callersStream returns the caller's stream, if batches can be enqueued on it.
+func (d *Device) callersStream(handle uintptr) (device.Stream, error) {
+	if handle == perThreadStream {
+		return nil, fmt.Errorf("cache: stream (%#x) must not be the per-thread default stream: goroutines have no thread of their own", handle)
+	}
+	if d.IsLost() {
+		return nil, d.LostError()
+	}
+	s, err := d.Device.WrapStream(handle)
+	if err != nil {
+		return nil, d.orLost(err)
+	}
+	capturing, err := s.Capturing()
+	if err != nil {
+		return nil, d.orLost(err)
+	}
+	if capturing {
+		return nil, fmt.Errorf("%w: %#x", ErrCapturing, handle)
+	}
+	return s, nil
+}
+
+// track adds the batch of a lane to those under way.
+func (d *Device) track(l *lane, table, rows int, w Watcher) *Batch {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.mu.unused) == 0 {
+		d.mu.unused = make([]Batch, 32)
+	}
+	b := &d.mu.unused[0]
+	d.mu.unused = d.mu.unused[1:]
+	b.table, b.rows, b.watcher, b.mu.lane = table, rows, w, l
+	d.mu.flight = append(d.mu.flight, b)
+	d.batches.Add(1)
+	d.progress.notify() // who waits for a lane polls from now on
+	return b
+}
+
+// forgetLocked removes a batch from those under way, if it is not nil. REQUIRES: d.mu is locked.
+func (d *Device) forgetLocked(b *Batch) {
+	if b != nil {
+		d.mu.flight = slices.DeleteFunc(d.mu.flight, func(f *Batch) bool { return f == b })
+		d.batches.Add(-1)
+	}
+}
+
+// use returns the batch's lane for a look at its events, nil when the batch is settled. unuse ends it.
+func (b *Batch) use() *lane {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.settled {
+		return nil
+	}
+	b.mu.users++
+	return b.mu.lane
+}
+
+func (b *Batch) unuse() {
+	b.mu.Lock()
+	b.mu.users--
+	l := b.mu.lane
+	last := b.mu.settled && b.mu.users == 0
+	if last {
+		b.mu.lane = nil
+	}
+	b.mu.Unlock()
+	if last {
+		l.owner.release(l, b)
+	}
+}
+
+// Done says whether the batch has finished, without waiting. Its error is the device's only, and nil once the batch is settled.
+func (b *Batch) Done() (bool, error) {
+	l := b.use()
+	if l == nil {
+		return true, nil
+	}
+	defer b.unuse()
+	done, err := l.done.Passed()
+	if err != nil {
+		return false, b.wrap(l, err)
+	}
+	return done, nil
+}
+
+// Wait blocks until the batch has finished, counts it once, and returns what was wrong with it.
+func (b *Batch) Wait() error {
+	if l := b.use(); l != nil {
+		failure := l.done.Synchronize() // not under the lock: others may ask meanwhile
+		b.mu.Lock()
+		first, at := !b.mu.settled, time.Time{}
+		if first {
+			b.mu.settled = true
+			if failure != nil {
+				b.mu.err = b.wrap(l, failure)
+			} else {
+				var o Outcome
+				o.add(kernels.CountersView(l.result), 0)
+				b.mu.err = o.report(l.owner, b.table, b.rows)
+				at = l.tracePart(0)
+			}
+		}
+		err := b.mu.err
+		b.mu.Unlock()
+		b.unuse()
+		if first && b.watcher != nil {
+			b.watcher.End(err, at)
+			b.watcher = nil
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.err
+}
+
+func (b *Batch) wrap(l *lane, err error) error {
+	return l.owner.wrap(err, b.rows, l.owner.set.Tables[b.table])
+}
+
+// flight returns the batches under way.
+func (d *Device) flight() []*Batch {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.mu.flight)
+}
+
+// SettleFinished settles the batches of GatherDevice that have published their counters, without a call of the driver.
+func (d *Device) SettleFinished() {
+	for i := 0; d.batches.Load() > 0; {
+		d.mu.Lock()
+		if i >= len(d.mu.flight) {
+			d.mu.Unlock()
+			return
+		}
+		b := d.mu.flight[i]
+		d.mu.Unlock()
+		if b.published() {
+			b.Wait()
+		}
+		d.mu.Lock()
+		if i < len(d.mu.flight) && d.mu.flight[i] == b { // not finished, or somebody else is settling it
+			i++
+		}
+		d.mu.Unlock()
+	}
+}
+
+// published says whether the batch is finished or about to be, without a call of the driver. Of a settled one it says no.
+func (b *Batch) published() bool {
+	l := b.use()
+	if l == nil {
+		return false
+	}
+	defer b.unuse()
+	return l.published()
+}
+
+// settleFailed settles the batches that will never publish, because the device has failed.
+func (d *Device) settleFailed() {
+	if d.batches.Load() == 0 {
+		return
+	}
+	for _, b := range d.flight() {
+		if _, err := b.Done(); err != nil {
+			b.Wait()
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package read
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// Device is what one device holds for batches. Package change fills the exported fields before Serve; afterwards only SetView
+// and SetTable change what batches read.
+type Device struct {
+	Index  int
+	Device device.Device
+	// Slab is the device's part of the data store, and Map its copy of the whole hashmap.
+	Slab, Map device.Buffer
+	Layout    hashmap.Layout // of Map
+	Ring      *kernels.SampleRing
+	Sharer    *transfer.Sharer // nil: no table's misses are shared with the host's processors
+	Counts    DeviceCounts
+	// HostNodes are the memory nodes for page-locked memory that only this device uses; none: any.
+	HostNodes []int
+
+	sampling Sampling
+	set      *Set
+	lost     atomic.Bool
+	view     atomic.Pointer[View]
+	tables   []atomic.Pointer[TableView]
+	sampled  atomic.Uint32 // batches so far
+	timeline timeline
+
+	// lanes are those opened so far, in front of nil ones. Who sets a lane's busy flag has it.
+	lanes    []atomic.Pointer[lane]
+	progress progress
+	batches  atomic.Int32 // len(mu.flight), for those who need not look
+	mu       struct {
+		sync.Mutex
+		opened  int // lanes opened or being opened
+		scratch scratch
+		flight  []*Batch // of GatherDevice, not settled
+		unused  []Batch  // made several at a time
+	}
+	stagings chan *staging // as many as may be used at once; nil for one not made yet
+	staged   atomic.Int64  // bytes of all stagings
+}
+
+// Sampling says which accesses batches append to the sample rings, as shares of all accesses and of all keys.
+type Sampling struct {
+	Seed           uint64
+	Accesses, Keys float64
+}
+
+// NewSet returns a set of devices that serve nothing yet.
+func NewSet(devices []device.Device, s Sampling) *Set {
+	set := &Set{}
+	for i, d := range devices {
+		set.Devices = append(set.Devices, &Device{Index: i, Device: d, set: set, sampling: s})
+	}
+	return set
+}
+
+// SetTables makes room for the views of tables, once they are loaded.
+func (s *Set) SetTables(tables []*Table) {
+	s.Tables = tables
+	for _, d := range s.Devices {
+		d.tables = make([]atomic.Pointer[TableView], len(tables))
+	}
+}
+
+// Table returns a table as batches that begin now read it, nil before SetTable.
+func (d *Device) Table(i int) *TableView {
+	if i >= len(d.tables) {
+		return nil
+	}
+	return d.tables[i].Load()
+}
+
+// SetTable has batches that begin from now on read a table by another view.
+func (d *Device) SetTable(i int, t *TableView) { d.tables[i].Store(t) }
+
+// SetView has batches that begin from now on read other slabs.
+func (d *Device) SetView(v *View) { d.view.Store(v) }
+
+// maxLanes is how many batches one device serves at once. More wait.
+func maxLanes() int { return 2 * runtime.GOMAXPROCS(0) }
+
+// Serve lets batches in, once the device holds everything else.
+func (d *Device) Serve() {
+	d.lanes = make([]atomic.Pointer[lane], maxLanes())
+	d.stagings = make(chan *staging, maxStagings)
+	for range maxStagings {
+		d.stagings <- nil
+	}
+}
+
+// nextSampling says which accesses of the next batch are sampled.
+func (d *Device) nextSampling() kernels.Sampling {
+	if d.Ring == nil {
+		return kernels.Sampling{}
+	}
+	s := &d.sampling
+	return d.Ring.Sampling(s.Seed, d.sampled.Add(1)<<3|uint32(d.Index), s.Accesses, s.Keys)
+}
+
+// allocNear returns page-locked memory that only this device reads and writes.
+func (d *Device) allocNear(bytes int64, what string) (device.Buffer, error) {
+	b, _, err := device.AllocHostOn(d.Device, d.HostNodes, bytes, what)
+	return b, err
+}
+
+// ScratchBytes returns the device memory of the lanes and of the batches' lists, and StagingBytes what batches for Go memory and
+// shared misses pass through.
+func (d *Device) ScratchBytes() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mu.scratch.bytes + int64(d.mu.opened)*laneBytes
+}
+
+// StagingBytes is documented at ScratchBytes.
+func (d *Device) StagingBytes() int64 {
+	n := d.staged.Load()
+	if d.Sharer != nil {
+		host, onDevice := d.Sharer.StageBytes()
+		n += host + onDevice
+	}
+	return n
+}
+
+// Drain settles the batches of GatherDevice and waits until all lanes are idle. No call may be under way.
+func (d *Device) Drain() {
+	for {
+		changed := d.progress.wait()
+		busy := false
+		for i := range d.lanes {
+			l := d.lanes[i].Load()
+			busy = busy || l != nil && l.busy.Load()
+		}
+		if !busy {
+			d.progress.done()
+			return
+		}
+		flight := d.flight()
+		for _, b := range flight {
+			b.Wait()
+		}
+		if len(flight) == 0 {
+			<-changed
+		}
+		d.progress.done()
+	}
+}
+
+// Close frees everything that the device holds, but not the device itself. No call may be under way.
+func (d *Device) Close() {
+	d.Drain()
+	for i := range d.lanes {
+		if l := d.lanes[i].Load(); l != nil {
+			l.close()
+		}
+	}
+	d.timeline.close()
+	if d.Sharer != nil {
+		d.Sharer.Close()
+	}
+	for _, b := range d.mu.scratch.idle {
+		d.Device.Free(b)
+	}
+	for range cap(d.stagings) {
+		if s := <-d.stagings; s != nil {
+			s.close(d.Device)
+		}
+	}
+	for i := range d.tables {
+		if t := d.Table(i); t != nil {
+			transfer.Detach(d.Device, t.Rows, t.Codec)
+			d.Device.Free(t.Rejected)
+			d.Device.Free(t.Oversize)
+		}
+	}
+	if d.Ring != nil {
+		d.Ring.Close()
+	}
+	d.Device.Free(d.Slab)
+	d.Device.Free(d.Map)
+	d.Slab, d.Map, d.Ring, d.Sharer, d.tables, d.lanes = device.Buffer{}, device.Buffer{}, nil, nil, nil, nil
+	d.mu.scratch = scratch{}
+}

@@ -1,0 +1,88 @@
+package read
+
+import (
+	"context"
+	"fmt"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/kernels"
+)
+
+// MaxBatch is the most rows of one batch: positions are 32 bits wide.
+const MaxBatch = 1<<31 - 1
+
+// Gather writes the rows of a table to out, which is Go memory, and returns when they are written. Arguments that are out of range
+// leave out untouched. trace, if not nil, records the batch. ctx is checked before work begins.
+func (d *Device) Gather(ctx context.Context, table int, rows []int64, out []byte, trace *Trace) error {
+	t := d.set.Tables[table]
+	rowBytes := t.Tier.RowBytes()
+	switch {
+	case len(rows) > MaxBatch:
+		return fmt.Errorf("cache: batch (%d rows) must have at most %d", len(rows), MaxBatch)
+	case len(out) != len(rows)*rowBytes:
+		return fmt.Errorf("%w: %d bytes for %d rows of table %s must be %d", ErrOutput, len(out), len(rows), t.Name, len(rows)*rowBytes)
+	}
+	if err := t.CheckRows(rows); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	if d.IsLost() {
+		return d.LostError()
+	}
+	part := len(rows)
+	var area *staging
+	if d.Device.NeedsStaging() {
+		part = max(1, min(part, stagedBytes/rowBytes))
+		var err error
+		if area, err = d.takeStaging(ctx); err != nil {
+			return err
+		}
+		defer func() { d.stagings <- area }()
+	}
+	r, planned := decide(d.Table(table), int64(part), trace != nil)
+	l, err := d.acquire(ctx, r, part)
+	if err != nil {
+		return d.orLost(err)
+	}
+	defer d.release(l, nil)
+	if err := l.begin(ctx, table); err != nil {
+		return err
+	}
+	l.startTrace(trace, planned)
+	var done Outcome
+	for from := 0; from < len(rows); from += part {
+		to := min(from+part, len(rows))
+		rows, out := rows[from:to], out[from*rowBytes:to*rowBytes]
+		if area != nil {
+			err = l.runStaged(area, table, rows, out)
+		} else {
+			err = l.run(table, rows, out)
+		}
+		if err != nil {
+			return d.wrap(err, len(rows), t)
+		}
+		done.add(kernels.CountersView(l.result), from)
+		l.tracePart(from)
+	}
+	return done.report(d, table, len(rows))
+}
+
+// run gathers into memory that the device can address.
+func (l *lane) run(table int, rows []int64, out []byte) error {
+	err := l.enqueue(l.stream, table, device.HostBuffer(bytesOf(rows)), device.HostBuffer(out))
+	if err == nil {
+		err = l.done.Synchronize()
+	}
+	return l.finish(err)
+}
+
+// bytesOf returns the memory of row numbers.
+func bytesOf(rows []int64) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(rows))), len(rows)*8)
+}

@@ -1,0 +1,114 @@
+package read
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// Outcome is what a batch did, summed over its parts.
+type Outcome struct {
+	Hits, Misses int64
+	PeerHits     int64 // hits in slabs of other devices
+	HostBytes    int64 // stored bytes of the missed rows
+	Reasons      [slab.NumReasons]int64
+
+	corrupt, outOfRange int64
+	// The position of one corrupt row, and of the first row number out of range.
+	corruptAt, outOfRangeAt int
+}
+
+// add adds the counters of a finished part whose rows begin at position from.
+func (o *Outcome) add(c *kernels.Counters, from int) {
+	o.Hits += int64(c.Hits)
+	o.Misses += int64(c.Misses)
+	o.HostBytes += int64(c.HostBytes)
+	o.PeerHits += int64(c.Peers)
+	for r, n := range c.Reasons {
+		o.Reasons[r] += int64(n)
+	}
+	if c.Corrupt != 0 {
+		o.corrupt += int64(c.Corrupt)
+		o.corruptAt = from + int(c.CorruptPosition)
+	}
+	if c.OutOfRange != 0 {
+		if o.outOfRange == 0 {
+			o.outOfRangeAt = from + c.FirstOutOfRange()
+		}
+		o.outOfRange += int64(c.OutOfRange)
+	}
+}
+
+// report counts a finished batch of n rows and returns what was wrong with it.
+func (o *Outcome) report(d *Device, table, n int) error {
+	t := d.set.Tables[table]
+	t.Counts.add(o)
+	d.Counts.add(o)
+	d.Table(table).learn(o)
+	switch {
+	case o.corrupt != 0:
+		return fmt.Errorf("%w: %d of %d rows of table %s do not decode, the one at position %d among them", ErrCorrupt, o.corrupt, n, t.Name, o.corruptAt)
+	case o.outOfRange != 0:
+		return fmt.Errorf("%w: %d of %d are not 0 to %d of table %s, the first at position %d; their rows are zeroed",
+			ErrRows, o.outOfRange, n, t.Tier.Rows()-1, t.Name, o.outOfRangeAt)
+	}
+	return nil
+}
+
+// TableCounts are a table's counters. Batches add to them, any goroutine may read them.
+type TableCounts struct {
+	Cached atomic.Int64 // rows that are admitted now; the writer's
+
+	gathers, hits, peerHits, hostBytes atomic.Int64
+	reasons                            [slab.NumReasons]atomic.Int64
+}
+
+// TableTotals is what TableCounts amount to at one moment. Misses is the sum of Reasons.
+type TableTotals struct {
+	Gathers, Hits, PeerHits, Misses, HostBytes int64
+	Reasons                                    [slab.NumReasons]int64
+}
+
+func (c *TableCounts) add(o *Outcome) {
+	c.gathers.Add(1)
+	c.hits.Add(o.Hits)
+	if o.PeerHits != 0 {
+		c.peerHits.Add(o.PeerHits)
+	}
+	c.hostBytes.Add(o.HostBytes)
+	for r, n := range o.Reasons {
+		if n != 0 {
+			c.reasons[r].Add(n)
+		}
+	}
+}
+
+// Totals reads the counters.
+func (c *TableCounts) Totals() TableTotals {
+	t := TableTotals{Gathers: c.gathers.Load(), Hits: c.hits.Load(), HostBytes: c.hostBytes.Load()}
+	for r := range c.reasons {
+		t.Reasons[r] = c.reasons[r].Load()
+		t.Misses += t.Reasons[r]
+	}
+	t.PeerHits = min(c.peerHits.Load(), t.Hits)
+	return t
+}
+
+// DeviceCounts are the counters of the batches that ran on a device.
+type DeviceCounts struct{ gathers, localHits, peerHits, misses atomic.Int64 }
+
+func (c *DeviceCounts) add(o *Outcome) {
+	c.gathers.Add(1)
+	c.localHits.Add(o.Hits - o.PeerHits)
+	if o.PeerHits != 0 {
+		c.peerHits.Add(o.PeerHits)
+	}
+	c.misses.Add(o.Misses)
+}
+
+// Totals reads the counters.
+func (c *DeviceCounts) Totals() (gathers, localHits, peerHits, misses int64) {
+	return c.gathers.Load(), c.localHits.Load(), c.peerHits.Load(), c.misses.Load()
+}

@@ -1,0 +1,65 @@
+package read
+
+import (
+	"testing"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// TestDecide_Launches pins how batches are served.
+func TestDecide_Launches(t *testing.T) {
+	for _, c := range []struct {
+		rowBytes     int
+		n            int64
+		hits, misses int64 // of the last batch
+		want         Launches
+	}{
+		{512, togetherRows, 0, 1, OneLaunch},
+		{512, togetherRows + 1, 0, 1, SideBySide},
+		{512, 200_000, 99, 1, HitsFirst},
+		{512, 200_000, 97, 3, SideBySide},
+		{512, 200_000, 0, 0, SideBySide}, // nothing is known
+		{8191, 10, 0, 1, OneLaunch},
+		{8192, 10, 1, 0, HitsFirst},
+		{8192, 10_000, 0, 1, SideBySide},
+	} {
+		table := &TableView{}
+		table.Rows.RowBytes = c.rowBytes
+		table.learn(&Outcome{Hits: c.hits, Misses: c.misses})
+		r, planned := decide(table, c.n, false)
+		if r.launches != c.want || planned != c.want {
+			t.Errorf("%+v: %v, planned %v", c, r.launches, planned)
+		}
+		if lists := r.lists(int(c.n)); (lists == 0) != (c.want == OneLaunch) {
+			t.Errorf("%+v: %d bytes of lists", c, lists)
+		}
+		if r, planned := decide(table, c.n, true); r.launches != SideBySide || planned != c.want {
+			t.Errorf("%+v traced: %v, planned %v", c, r.launches, planned)
+		}
+	}
+}
+
+// TestDecide_Misses pins how misses are read: in address order in large batches of large tables.
+func TestDecide_Misses(t *testing.T) {
+	for _, c := range []struct {
+		tier     int64
+		rowBytes int
+		n        int64
+		want     transfer.Reading
+	}{
+		{1 << 20, 512, orderedRows, transfer.Reading{}},
+		{orderedTier - 1, 512, orderedRows, transfer.Reading{}},
+		{orderedTier, 512, orderedRows - 1, transfer.Reading{}},
+		{orderedTier, 512, orderedRows, transfer.Reading{Ordered: true}},
+		{4 << 30, 768, orderedRows, transfer.Reading{Ordered: true, Units: true}},
+		{4<<30 - 1, 768, orderedRows, transfer.Reading{Ordered: true}},
+		{4 << 30, 769, orderedRows, transfer.Reading{Ordered: true}},
+	} {
+		table := &TableView{}
+		table.Rows.RowBytes, table.Rows.Mem = c.rowBytes, device.Buffer{}.Slice(0, c.tier)
+		if r, _ := decide(table, c.n, false); r.misses != c.want {
+			t.Errorf("%+v: %+v", c, r.misses)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package read
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// Table is one table of a cache.
+type Table struct {
+	Name  string
+	DType dtype.Type
+	Tier  *transfer.Tier
+
+	// Rejected are the rows that admission declined, Oversize those larger than any slab. The devices have copies of both.
+	Rejected, Oversize Bitset
+	Counts             TableCounts
+}
+
+// SlotBytes returns the bytes that a row with the given location takes in a slab.
+func (t *Table) SlotBytes(l slab.Location) int { return slab.SlotBytes(l.Stored(t.Tier.RowBytes())) }
+
+// CheckRows returns an error that wraps ErrRows for row numbers outside the table. It names the first and counts them.
+func (t *Table) CheckRows(rows []int64) error {
+	first, bad, limit := 0, 0, t.Tier.Rows()
+	for i, r := range rows {
+		if uint64(r) >= uint64(limit) {
+			if bad == 0 {
+				first = i
+			}
+			bad++
+		}
+	}
+	if bad == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: row number (%d) at position %d must be 0 to %d of table %s; %d of %d are out of range",
+		ErrRows, rows[first], first, limit-1, t.Name, bad, len(rows))
+}
+
+// Errors of batches. Package cache documents them.
+var (
+	ErrRows      = errors.New("cache: row numbers out of range")
+	ErrOutput    = errors.New("cache: wrong size")
+	ErrDevice    = errors.New("cache: device failed")
+	ErrCapturing = errors.New("cache: stream is capturing")
+	ErrCorrupt   = errors.New("cache: corrupt row")
+)
+
+// TableView is a table as the kernels of one device read it. It is immutable but for what is learnt of misses.
+type TableView struct {
+	Rows               kernels.HostRows
+	Codec              kernels.Codec
+	Rejected, Oversize device.Buffer
+	Share              *transfer.ShareTable // nil: misses are not shared with the host's processors
+
+	hitShare atomic.Uint32 // hits of the last finished batch, in parts of hitShareUnit
+}
+
+const hitShareUnit = 1 << 16
+
+// WithRows returns the view for host rows that lie elsewhere.
+func (t *TableView) WithRows(rows kernels.HostRows) *TableView {
+	v := &TableView{Rows: rows, Codec: t.Codec, Rejected: t.Rejected, Oversize: t.Oversize, Share: t.Share}
+	v.hitShare.Store(t.hitShare.Load())
+	return v
+}
+
+// learn notes the share of hits of a finished batch: the next batch of the table is likely to have about the same.
+func (t *TableView) learn(o *Outcome) {
+	if n := o.Hits + o.Misses; n > 0 {
+		t.hitShare.Store(uint32(o.Hits * hitShareUnit / n))
+	}
+}
+
+// missShare returns the expected share of misses, 0 to 1.
+func (t *TableView) missShare() float64 { return 1 - float64(t.hitShare.Load())/hitShareUnit }
+
+// Bitset is a set of row numbers. The zero value is empty and cannot be added to.
+type Bitset []uint64
+
+// NewBitset returns an empty set for rows 0 to rows-1.
+func NewBitset(rows int64) Bitset { return make(Bitset, BitsetBytes(rows)/8) }
+
+// BitsetBytes returns the memory of a set.
+func BitsetBytes(rows int64) int64 { return (rows + 63) / 64 * 8 }
+
+// Add adds a row. No other goroutine may use the set.
+func (b Bitset) Add(row int64) { b[row>>6] |= 1 << (row & 63) }
+
+// Has says whether a row is in the set. No other goroutine may add to it.
+func (b Bitset) Has(row int64) bool { return len(b) != 0 && b[row>>6]>>(row&63)&1 != 0 }
+
+// AddShared is Add while other goroutines call HasShared. One goroutine adds at a time.
+func (b Bitset) AddShared(row int64) { atomic.StoreUint64(&b[row>>6], b[row>>6]|1<<(row&63)) }
+
+// HasShared is Has while another goroutine calls AddShared.
+func (b Bitset) HasShared(row int64) bool { return atomic.LoadUint64(&b[row>>6])>>(row&63)&1 != 0 }

@@ -1,0 +1,22 @@
+package read
+
+// SetLaunches has every batch served by the given launches, 0 for the usual ones. Tests try all of them on small tables. No batch may be
+// under way.
+func SetLaunches(l Launches) { onlyLaunches = l }
+
+// HoldEpoch begins a batch that enqueues nothing, and ends when the returned function is called. Tests use it to hold epochs back.
+func (d *Device) HoldEpoch() (end func()) {
+	l := d.idleLane()
+	if l == nil {
+		d.mu.Lock()
+		d.mu.opened++
+		d.mu.Unlock()
+		var err error
+		if l, err = d.openLane(); err != nil {
+			panic(err)
+		}
+	}
+	l.running = true
+	l.words.begin()
+	return func() { d.release(l, nil) }
+}

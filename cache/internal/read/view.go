@@ -1,0 +1,111 @@
+package read
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/tensorcache/tensorcache/device"
+)
+
+// Set is the devices of a cache and the tables that they read.
+type Set struct {
+	Devices []*Device
+	Tables  []*Table
+	// Lose is asked when a device has failed for good. It says whether the cache serves on without the device. It may be called by
+	// several goroutines at once.
+	Lose func(*Device) bool
+
+	turn   atomic.Uint64 // of the next Gather on any device
+	fence  atomic.Uint64
+	paused atomic.Pointer[chan struct{}] // not nil: closed when batches may begin again
+}
+
+// View is the slabs that a device's location words name, by slab ID. It is immutable.
+type View struct {
+	Slabs []device.Buffer
+	Peers uint8 // bits of the slabs that lie on other devices
+}
+
+// Next returns the device that serves the next batch. The devices that are not lost take turns.
+func (s *Set) Next() *Device {
+	for {
+		d := s.Devices[(s.turn.Add(1)-1)%uint64(len(s.Devices))]
+		if !d.IsLost() { // true of at least one device
+			return d
+		}
+	}
+}
+
+// Pause keeps batches from beginning on any device until the returned function is called. It returns nil if they are
+// paused already.
+func (s *Set) Pause() (resume func()) {
+	c := make(chan struct{})
+	if !s.paused.CompareAndSwap(nil, &c) {
+		return nil
+	}
+	return func() {
+		s.paused.Store(nil)
+		close(c)
+	}
+}
+
+// whilePaused waits until batches may begin.
+func (s *Set) whilePaused(ctx context.Context) error {
+	for {
+		resume := s.paused.Load()
+		if resume == nil {
+			return nil
+		}
+		select {
+		case <-*resume:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Survives says whether the cache serves on after d has returned an error: if d is lost and another device is not.
+func (s *Set) Survives(d *Device) bool {
+	if d.IsLost() {
+		return true
+	}
+	return d.Device.Err() != nil && s.Lose != nil && s.Lose(d)
+}
+
+// Check gives up devices that have failed, and returns an error when the last one has.
+func (s *Set) Check() error {
+	for _, d := range s.Devices {
+		if !d.IsLost() && d.Device.Err() != nil && !s.Survives(d) {
+			return d.LostError()
+		}
+	}
+	return nil
+}
+
+// IsLost says whether the cache has given the device up.
+func (d *Device) IsLost() bool { return d.lost.Load() }
+
+// SetLost gives the device up. REQUIRES: batches are paused.
+func (d *Device) SetLost() { d.lost.Store(true) }
+
+// LostError is the error of calls for a device that has failed.
+func (d *Device) LostError() error {
+	return fmt.Errorf("%w: device %d: %w", ErrDevice, d.Index, d.Device.Err())
+}
+
+// orLost returns err, or LostError if the device has failed for good.
+func (d *Device) orLost(err error) error {
+	if d.Device.Err() != nil {
+		return d.LostError()
+	}
+	return err
+}
+
+// wrap adds to an error of the device what was being done.
+func (d *Device) wrap(err error, rows int, t *Table) error {
+	if d.Device.Err() != nil {
+		return fmt.Errorf("%w: Gather of %d rows of table %s on device %d: %w", ErrDevice, rows, t.Name, d.Index, err)
+	}
+	return fmt.Errorf("cache: Gather of %d rows of table %s on device %d: %w", rows, t.Name, d.Index, err)
+}

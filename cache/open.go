@@ -1,0 +1,269 @@
+package cache
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/cache/internal/change"
+	"github.com/tensorcache/tensorcache/cache/internal/fill"
+	"github.com/tensorcache/tensorcache/cache/internal/learn"
+	"github.com/tensorcache/tensorcache/cache/internal/observe"
+	"github.com/tensorcache/tensorcache/cache/internal/place"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// Tests replace these.
+var (
+	openHost = host.Open
+	sysRoot  = "/" // where the machine's memory nodes are read
+)
+
+// openDevices opens the backend, and makes the rooms of a cache around its devices.
+func (c *Cache) openDevices() error {
+	devices, err := c.backend()
+	if err != nil {
+		return err
+	}
+	o := &c.opts
+	c.set = read.NewSet(devices, read.Sampling{Seed: o.Seed, Accesses: o.Refresh.Accesses, Keys: o.Refresh.Keys})
+	c.watch.SetSet(c.set)
+	if o.Capture != nil {
+		c.capture = &capture{cache: c, call: o.Capture}
+	}
+	lo := learn.Options{Policy: o.Admission, Set: c.set, OnKeys: o.Refresh.OnKeys}
+	if c.capture != nil {
+		lo.Capture = c.capture
+	}
+	c.learner = learn.New(lo)
+	c.writer = change.New(c.set, c.learner, c.watch, change.Options{
+		Budget: o.Budget, Interval: o.Refresh.Interval, MaxChurn: o.Refresh.MaxChurn, MaxBytes: o.Refresh.MaxBytes, Closed: ErrClosed,
+	})
+	c.store = &place.Store{Set: c.set, Hot: place.NewHot(place.HotOptions{
+		Mode: o.Placement, Rates: o.Rates, Observed: c.learner.Observed.Load, Cached: c.writer.Cached,
+	}, len(devices))}
+	return nil
+}
+
+// backend opens the devices, and says in the log why auto takes the host's.
+func (c *Cache) backend() ([]device.Device, error) {
+	o := &c.opts
+	var why error
+	if o.Device == "auto" {
+		why = o.fitsGPUs()
+	}
+	if o.Device == "cuda" || o.Device == "auto" && why == nil {
+		devices, err := cuda.OpenGPUs(o.gpus())
+		if o.Device == "cuda" || !errors.Is(err, cuda.ErrUnsupported) {
+			return devices, err
+		}
+		why = err
+	}
+	if o.Device == "auto" {
+		c.watch.Log.Info("host backend taken", slog.Any("reason", why))
+	}
+	return openHost(o.Devices, o.Workers), nil
+}
+
+// chooseNodes chooses the memory nodes of the host tier.
+func (c *Cache) chooseNodes() error {
+	nodes, fault := place.ChooseNodes(sysRoot, c.set.Devices, c.opts.HostNodes, c.watch.Log)
+	if fault != "" {
+		return &optionsError{[]string{fault}}
+	}
+	c.store.Nodes = nodes
+	return nil
+}
+
+// codecOf returns the name of a table's codec.
+func (c *Cache) codecOf(t Table) string { return cmp.Or(t.codec, c.opts.Codec) }
+
+// loadTables reads, encodes and stores every table in the host tier.
+func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
+	var ahead []learn.TrainingBatch // read before the tables, to say what "auto" picks codecs for
+	if slices.ContainsFunc(tables, func(t Table) bool { return c.codecOf(t) == registry.Auto }) {
+		ahead, c.opts.Training, c.stopTraining = learn.ReadAhead(c.opts.Training, learn.AheadLookups)
+	}
+	raw := 0.0
+	for _, t := range tables {
+		raw += float64(t.Rows()) * float64(t.RowBytes())
+	}
+	var loaded []*read.Table
+	defer func() { c.set.SetTables(loaded) }()
+	for i, t := range tables {
+		if t.used.Swap(true) {
+			return fmt.Errorf("cache: table %s: must not be given to New twice", t.name)
+		}
+		// The table's share of all budgets, byte for byte.
+		share := float64(c.opts.Budget) * float64(len(c.set.Devices)) * float64(t.Rows()) * float64(t.RowBytes()) / raw
+		terms := registry.Terms{Budget: int64(min(maxBudget, share)), Link: c.opts.Link}
+		if p := learn.TablePopularity(ahead, i, int64(t.Rows())); p != nil {
+			terms.HitRatio = p.HitRatio
+		}
+		_, span := c.watch.Start(ctx, "load", t.name)
+		one, err := c.loadTable(t, terms)
+		if err != nil {
+			err = fmt.Errorf("cache: table %s: %w", t.name, err)
+			span.End(err)
+			return err
+		}
+		loaded = append(loaded, one)
+		total := one.Tier.Totals()
+		span.Set(observe.KeyTableRows.Int64(total.Rows), observe.KeyTableRaw.Int64(total.RawBytes), observe.KeyTableStored.Int64(total.StoredBytes),
+			observe.KeyCodec.String(codecName(one)))
+		span.End(nil)
+	}
+	if h := c.hostMemory(loaded); h.Why != "" && !c.store.Nodes.Refused {
+		c.watch.Log.Info("host memory nodes chosen", slog.Any("nodes", h.Nodes), slog.Any("held", h.Held), slog.String("reason", h.Why))
+	}
+	return nil
+}
+
+func (c *Cache) loadTable(t Table, terms registry.Terms) (*read.Table, error) {
+	tier, err := transfer.Load(c.set.Devices[0].Device, t.source, transfer.Options{
+		Codec: c.codecOf(t), DType: t.dtype, Mode: c.opts.HostTier, Seed: c.opts.Seed, Workers: c.opts.Workers, Capacity: t.capacity,
+		Nodes: c.store.Nodes.Tier, Terms: terms,
+	})
+	if err != nil {
+		return nil, err
+	}
+	loaded := &read.Table{Name: t.name, DType: t.dtype, Tier: tier}
+	if choice := tier.Choice(); choice != nil {
+		c.watch.Log.Info("codec picked", slog.String("table", t.name), slog.String("codec", choice.Codec), slog.String("reason", choice.Reason))
+	}
+	c.store.Nodes.Check(loaded, c.watch.Log)
+	return loaded, nil
+}
+
+// codecName returns the name of a table's codec, "none" where all rows are raw.
+func codecName(t *read.Table) string {
+	if k := t.Tier.Codec(); k != nil {
+		return k.Name()
+	}
+	return registry.None
+}
+
+// fill fills the slabs and opens the writer.
+func (c *Cache) fill() error {
+	o := &c.opts
+	filled, err := fill.Fill(c.store, fill.Options{
+		Learner: c.learner, Log: c.watch.Log, Budgets: o.budgets(), OneBudget: len(o.Budgets) == 0, Overlay: o.Overlay, Training: o.Training,
+		Cold: o.Cold, Fixed: !o.Cold && o.Refresh.Interval == 0 && o.Refresh.Accesses == 0, Restored: c.readSnapshot(),
+	})
+	o.Training = nil
+	if err != nil {
+		return err
+	}
+	if err := c.openRings(); err != nil {
+		return err
+	}
+	if err := c.writer.Open(c.store, filled.Several); err != nil {
+		return err
+	}
+	for _, key := range filled.Restored {
+		if c.writer.Find(key).Valid() {
+			c.restored++
+		}
+	}
+	return nil
+}
+
+// readSnapshot returns the keys of the snapshot that the options name, and notes why there are none.
+func (c *Cache) readSnapshot() []uint64 {
+	path := c.opts.Restore
+	if path == "" {
+		return nil
+	}
+	b, err := os.ReadFile(path)
+	if err == nil {
+		var keys []uint64
+		if keys, err = change.DecodeSnapshot(b, c.set.Tables); err == nil {
+			return keys
+		}
+		err = fmt.Errorf("%s: damaged or another cache's: %w", path, err)
+	}
+	c.restoredErr = fmt.Errorf("cache: snapshot: %w", err)
+	return nil
+}
+
+// openRings makes the rings to which batches append their samples.
+func (c *Cache) openRings() (err error) {
+	o := &c.opts.Refresh
+	if o.Accesses == 0 && o.Keys == 0 {
+		return nil
+	}
+	if o.Keys > 0 {
+		if err := c.learner.EstimateFrom(o.Keys, c.opts.Seed); err != nil {
+			return err
+		}
+	}
+	for _, d := range c.set.Devices {
+		if d.Ring, err = kernels.NewSampleRing(d.Device, learn.RingRecords); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve lets batches in.
+func (c *Cache) serve() error {
+	for i, d := range c.set.Devices {
+		d.HostNodes = c.store.Nodes.Near(i)
+		if err := c.shareMisses(d); err != nil {
+			return err
+		}
+		d.Serve()
+	}
+	c.writer.Start()
+	c.watch.Serve(sources{c}, c.gauges)
+	return nil
+}
+
+// shareMisses lets the host's processors help a device with the misses of the tables for which that is worth trying.
+func (c *Cache) shareMisses(d *read.Device) error {
+	if c.opts.HostThreads < 0 || !d.Device.NeedsStaging() { // a device in host memory gains nothing
+		return nil
+	}
+	for i := range c.set.Tables {
+		t := d.Table(i)
+		if !transfer.Shareable(t.Rows) {
+			continue
+		}
+		if d.Sharer == nil {
+			s, err := transfer.NewSharer(d.Device, transfer.ShareOptions{
+				Threads: c.opts.HostThreads, Nodes: d.HostNodes, CPUs: c.store.Nodes.CPUs[d.Index],
+			})
+			if errors.Is(err, transfer.ErrNoShare) || errors.Is(err, device.ErrOutOfMemory) {
+				return nil // misses are fetched all the same
+			}
+			if err != nil {
+				return err
+			}
+			d.Sharer = s
+		}
+		t.Share = d.Sharer.Table(t.Rows, t.Codec)
+	}
+	return nil
+}
+
+// sources answers telemetry's questions about sampled misses.
+type sources struct{ cache *Cache }
+
+func (s sources) Withdrawals(table int, rows []int64, all []observe.Withdrawal) []observe.Withdrawal {
+	return s.cache.writer.Withdrawn.FindAll(table, rows, all)
+}
+
+func (s sources) TryExplain(table int, rows []int64, estimates []admission.Estimate) bool {
+	return s.cache.learner.TryExplain(table, rows, estimates)
+}

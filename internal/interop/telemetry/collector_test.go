@@ -1,0 +1,147 @@
+// Package telemetry_test tests telemetry with a real OpenTelemetry Collector and with Prometheus's query parser. It is a module of its own,
+// so that they are no dependencies of tensorcache.
+package telemetry_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// RequireEnv makes the absence of a Collector a failure.
+const RequireEnv = "TENSORCACHE_REQUIRE_COLLECTOR"
+
+// Collector is a Collector under way.
+type Collector struct {
+	// HTTP and GRPC are its OTLP endpoints, as OTEL_EXPORTER_OTLP_ENDPOINT has them.
+	HTTP, GRPC string
+
+	cmd    *exec.Cmd
+	output string // what the file exporter writes
+	log    bytes.Buffer
+}
+
+// build builds the Collector, a module of its own, to a place that git ignores. It skips the test where the Collector is neither
+// asked for nor there already: the first build takes minutes, and a couple of hundred modules.
+func build(t testing.TB) string {
+	t.Helper()
+	required := os.Getenv(RequireEnv) != ""
+	binary, err := filepath.Abs("../../../build/otel-collector")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(binary); err != nil && !required {
+		t.Skipf("no OpenTelemetry Collector: `make collector` builds one, %s=1 has the test do it", RequireEnv)
+	}
+	cmd := exec.Command("go", "build", "-o", binary, ".")
+	cmd.Dir = "../collector"
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		if required {
+			t.Fatalf("building the Collector: %v\n%s", err, out)
+		}
+		t.Skipf("the Collector does not build here: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// Start starts a Collector that listens on free ports of this machine.
+func Start(t testing.TB) *Collector {
+	t.Helper()
+	binary := build(t)
+	dir := t.TempDir()
+	grpc, http := freePorts(t)
+	c := &Collector{
+		HTTP: "http://127.0.0.1:" + strconv.Itoa(http), GRPC: "http://127.0.0.1:" + strconv.Itoa(grpc), output: filepath.Join(dir, "received.jsonl"),
+	}
+	config := fmt.Sprintf(`
+receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:%d"}, http: {endpoint: "127.0.0.1:%d"}}}}
+exporters: {file: {path: %q}, debug: {}}
+service:
+  telemetry: {metrics: {level: none}, logs: {level: warn}}
+  pipelines:
+    traces: {receivers: [otlp], exporters: [file, debug]}
+    metrics: {receivers: [otlp], exporters: [file, debug]}
+`, grpc, http, c.output)
+	path := filepath.Join(dir, "config.yaml")
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.cmd = exec.Command(binary, "--config", "file:"+path)
+	c.cmd.Stdout, c.cmd.Stderr = &c.log, &c.log
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.end() })
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if listens(grpc) && listens(http) {
+			return c
+		}
+		if time.Now().After(deadline) {
+			c.end()
+			t.Fatalf("the Collector does not listen:\n%s", &c.log)
+		}
+	}
+}
+
+// freePorts returns two ports that nobody listens on.
+func freePorts(t testing.TB) (a, b int) {
+	t.Helper()
+	for _, port := range []*int{&a, &b} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // once there are both, which thus differ
+		*port = l.Addr().(*net.TCPAddr).Port
+	}
+	return a, b
+}
+
+func listens(port int) bool {
+	c, err := net.DialTimeout("tcp", "127.0.0.1:"+strconv.Itoa(port), time.Second)
+	if err != nil {
+		return false
+	}
+	c.Close()
+	return true
+}
+
+// end has the Collector write what it has and exit.
+func (c *Collector) end() error {
+	if c.cmd.ProcessState != nil {
+		return nil
+	}
+	c.cmd.Process.Signal(os.Interrupt)
+	kill := time.AfterFunc(time.Minute, func() { c.cmd.Process.Kill() })
+	defer kill.Stop()
+	return c.cmd.Wait()
+}
+
+// Stop ends the Collector and returns what it received.
+func (c *Collector) Stop(t testing.TB) *Received {
+	t.Helper()
+	if err := c.end(); err != nil {
+		t.Fatalf("the Collector: %v\n%s", err, &c.log)
+	}
+	f, err := os.Open(c.output)
+	if errors.Is(err, os.ErrNotExist) {
+		return &Received{}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
