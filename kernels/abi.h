@@ -24,33 +24,34 @@ typedef long long i64;
 #define NO_HINT 7
 #define SCAN_PART 4096
 
-// OrderPageBits is log2 of the smallest page that misses are grouped by. There are so many buckets for pages: fewer, and
-// counting them waits for itself (80 µs for 200,000 misses in 512 buckets on an H200).
+// OrderPageBits is log2 of the smallest page, in bytes, by which misses are grouped. OrderBuckets is the number of buckets of pages. With
+// fewer buckets many threads count in the same one and wait for each other: 80 µs for 200,000 misses in 512 buckets on an H200.
 #define ORDER_PAGE_BITS 16
 #define ORDER_BUCKETS 16384
 
-// StepWords is the 32-bit words of a row that one block of a codec's device metadata describes, and QuadWords those that
-// a lane decodes at a time.
+// StepWords is the number of 32-bit words of a row that one block of IBP's device metadata describes. QuadWords is the number that a lane
+// decodes at a time.
 #define STEP_WORDS 32
 #define QUAD_WORDS 4
 
-// LongRow is the row length in bytes from which a whole block of threads decodes a row, in segments of so many quads.
+// LongRow is the row length, in bytes, from which a whole block decodes a row of IBP, in segments of SegmentQuads quads. Other coders decode
+// such rows without a stage.
 #define LONG_ROW 8192
 #define SEGMENT_QUADS 256
 #define MAX_SEGMENTS 256
 
-// DecodeStages is the rows that a group of lanes holds in shared memory, of which it decodes two at a time, and
-// DecodeTickets the bytes of shared memory that each thread has for what it knows of the rows to come.
+// DecodeStages is the number of rows that a group of lanes has in shared memory while it decodes two of them. DecodeTickets is the shared
+// memory, in bytes, that a thread has for tickets: see decode_pairs.cu.
 #define DECODE_STAGES 6
 #define DECODE_TICKETS 32
 
-// CoderAhead is the rows that a tile has on their way to shared memory while a coder decodes one.
+// CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one.
 #define CODER_AHEAD 2
 
-// RankTable is the words of the table that decodes digits of rank planes four at a time: coder_rank_bytes.h.
+// RankTable is the length, in words, of the table by which coder_rank_bytes.h decodes four digits at a time.
 #define RANK_TABLE 272
 
-// How a row's bytes are stored: by units of so many bytes.
+// The units, in bytes, by which a row is written.
 #define STORE_16 0
 #define STORE_8 1
 #define STORE_4 2
@@ -67,8 +68,8 @@ struct Found {
 };
 ABI_SIZE(Found, 16);
 
-// Counters is what a batch leaves behind, one per batch in device memory. It must be zero before the batch; the kernels
-// that end it leave it so.
+// Counters counts what happened to the rows of one batch. It lies in device memory and must be zero before the batch. The kernels that end
+// the batch leave it zero.
 struct Counters {
 	// Hits counts, while Serve runs, its blocks that have ended.
 	u32 hits;
@@ -87,14 +88,15 @@ struct Counters {
 	u64 hostBytes;
 	// Peers counts the hits in slabs of other devices: see LookupArgs.
 	u32 peers;
-	// Batch, of a published result, is the lower half of the number of the batch whose counters these are. Until then it counts what has
-	// ended of the kernels that end a batch: see BatchEnd.
+	// Batch, in a published result, is the lower half of the batch's number. Before, it counts the blocks and kernels that have ended, of
+	// those kernels that end the batch: see BatchEnd.
 	u32 batch;
 };
 ABI_SIZE(Counters, 64);
 
-// BatchEnd is how a batch ends whose last kernels may run at once: of so many, the last block of the last one to end copies the
-// counters to result, page-locked memory, with the batch's number, and zeroes them. Result 0: the kernel is not one of them.
+// BatchEnd says how a batch ends. It has one or two last kernels, which may run at the same time. The last block of the one that ends last
+// copies the counters and the batch's number to result, which is page-locked memory, and zeroes the counters. kernels is the number of last
+// kernels. result is 0 for a kernel that is not one of them.
 struct BatchEnd {
 	u64 result;
 	u64 batch;
@@ -133,21 +135,22 @@ struct RowCodec {
 };
 ABI_SIZE(RowCodec, 48);
 
-// What a sampled access was kept for: a share of all accesses, or every access to a share of the keys.
+// Why an access was sampled: as one of a fraction of all accesses, or because its key is one of a fraction of the keys.
 #define SAMPLED_ACCESS 1
 #define SAMPLED_KEY 2
 
-// Sampling says which of a batch's accesses Lookup appends to a sample ring, and to which. An access is kept as
+// Sampling says which of a batch's accesses Lookup appends to a sample ring. An access is kept as
 // SAMPLED_ACCESS iff the upper half of hash(access seed ^ position) is below AccessBelow, and as SAMPLED_KEY iff that of
 // hash(key seed ^ key) is below KeyBelow.
 struct Sampling {
-	// Ring is the records' page-locked memory, 0 for no sampling; Head, in device memory, how many were claimed so far.
+	// Ring is the address of the records, in page-locked memory, or 0 for no sampling. Head is the address of the number of records claimed so
+	// far, in device memory.
 	u64 ring;
 	u64 head;
 	// AccessSeed is hash(seed ^ batch), and KeySeed hash(seed).
 	u64 accessSeed;
 	u64 keySeed;
-	// Mask is the records of the ring - 1, a power of two - 1.
+	// Mask is the number of records of the ring, a power of two, minus 1.
 	u32 mask;
 	u32 accessBelow;
 	u32 keyBelow;
@@ -155,9 +158,8 @@ struct Sampling {
 };
 ABI_SIZE(Sampling, 48);
 
-// SampleRecord is an access in a sample ring, written with one 16-byte store. Lap is its turn around the ring, from 1 on;
-// Check has what it was kept for in bits 1:0, and above them the upper bits of hash(key ^ lap), so that a reader knows a
-// record that is written by half.
+// SampleRecord is an access in a sample ring, written with one 16-byte store. Lap counts the rounds of the ring, from 1 on. Check has the
+// SAMPLED bits in bits 1:0 and the upper bits of hash(key ^ lap) above them, so that a reader recognizes a half-written record.
 struct SampleRecord {
 	u64 key;
 	u32 lap;
@@ -165,7 +167,8 @@ struct SampleRecord {
 };
 ABI_SIZE(SampleRecord, 16);
 
-// PageArgs are the buckets, by pages of the host tier, that misses are counted in: so many counts, starts and, at last, a word.
+// PageArgs are the buckets of pages of the host tier in which misses are counted. The memory has OrderBuckets counts, as many starts, and one
+// word: see order.h.
 struct PageArgs {
 	u64 buckets;
 	i64 stride;
@@ -175,10 +178,11 @@ struct PageArgs {
 };
 ABI_SIZE(PageArgs, 32);
 
-// Added to LookupArgs.Table if row numbers are int32, not int64. Keys take the table's lower 8 bits only.
+// Int32Rows is added to LookupArgs.Table if row numbers are int32, not int64. Keys take the lower 8 bits of the table only.
 #define INT32_ROWS 0x100
 
-// LookupArgs are the rows of a batch. Table is the table's number, 0 to 255, and may have INT32_ROWS. Peers has a bit for each slab of another device.
+// LookupArgs are the rows of a batch to be looked up. Table is the table's number, 0 to 255, and may have INT32_ROWS. Peers has a bit for each
+// slab that lies on another device.
 struct LookupArgs {
 	u64 map;
 	u64 rows;
@@ -197,7 +201,7 @@ struct LookupArgs {
 };
 ABI_SIZE(LookupArgs, 128);
 
-// SplitArgs are rows to be looked up and split. Pages has buckets where the misses are to be counted for Order.
+// SplitArgs are rows to be looked up and split into hits and misses. Pages has buckets if misses are to be counted for Order.
 struct SplitArgs {
 	LookupArgs lookup;
 	PageArgs pages;
@@ -220,7 +224,7 @@ struct DecodeArgs {
 	u64 out;
 	u64 slabs[MAX_SLABS];
 	RowCodec codec;
-	// Count is the length of the list, at least the hits.
+	// Count is the length of the list: at least the number of hits.
 	u32 count;
 	// StageBytes is the shared memory of one row.
 	u32 stageBytes;
@@ -228,7 +232,7 @@ struct DecodeArgs {
 };
 ABI_SIZE(DecodeArgs, 168);
 
-// FindArgs are rows to be looked up and, where they hit, decoded; decode has no list.
+// FindArgs are rows to be looked up and, if they hit, decoded. decode.found is not used.
 struct FindArgs {
 	LookupArgs lookup;
 	DecodeArgs decode;
@@ -236,14 +240,14 @@ struct FindArgs {
 ABI_SIZE(FindArgs, 296);
 
 struct FetchArgs {
-	// Misses is the first miss, and Step the distance to the next in bytes: negative where they lie at a list's back.
+	// Misses is the address of the first miss, and Step the distance to the next, in bytes: negative for misses at the back of a list.
 	u64 misses;
 	i64 step;
 	u64 counters;
 	u64 out;
 	HostTier tier;
 	RowCodec codec;
-	// Ahead is how many bytes of a compressed row in place are read before its length is known.
+	// Ahead is the number of bytes of a compressed row in place that are read before the row's length is known.
 	u32 ahead;
 	// StageBytes is the shared memory of one row.
 	u32 stageBytes;
@@ -259,7 +263,7 @@ struct ServeArgs {
 	RowCodec codec;
 	u32 ahead;
 	u32 stageBytes;
-	// A warp takes warpRows rows, part of them at a time, at most 32.
+	// A warp serves warpRows rows, in parts of part rows, at most 32.
 	u32 warpRows;
 	u32 part;
 	u64 result;
@@ -267,13 +271,13 @@ struct ServeArgs {
 };
 ABI_SIZE(ServeArgs, 312);
 
-// A share is a batch whose misses the host's processors and the GPU fetch together: see package transfer. There is room for so
-// many pieces and units.
+// A share is a batch whose misses the host's processors and the GPU fetch together: see package transfer. It has at most so many pieces
+// and units.
 #define SHARE_PIECES 2048
 #define SHARE_UNITS 8192
 
-// ShareTimes is how a share went: its misses, how many of them came through the host, and of those meant for the host how
-// many the GPU took over; and nanoseconds from the opening to the end of the GPU's own part, of the host's part, and of all.
+// ShareTimes is the outcome of a share: the misses; staged, those that the host gathered; taken, those of the host's part that the GPU took
+// over; and the nanoseconds from the opening to the end of the GPU's own part, of the host's part, and of the share.
 struct ShareTimes {
 	u32 stamp;
 	u32 tier;
@@ -288,42 +292,42 @@ struct ShareTimes {
 };
 ABI_SIZE(ShareTimes, 128);
 
-// ShareHost is what both sides write in page-locked memory during a share, by 128 bytes a writer.
+// ShareHost is the part of a share in page-locked memory, which both sides write. Each writer has 128-byte lines of its own.
 struct ShareHost {
-	// Opened is the number of the share that was opened last, Pieces how many of its pieces the host may gather, Tier whose
-	// rows they are. Written by the GPU, Opened last.
+	// Opened is the number of the share that was opened last, Pieces the number of its pieces that the host may gather, and Tier the host
+	// tier of its rows. Written by the GPU, Opened last.
 	u32 opened;
 	u32 pieces;
 	u32 tier;
 	u32 reserved1[29];
-	// Closed is the number of the share that ended last, Retired how many ShareFetches have ended. Low is the lowest unit of the
-	// host's pieces that the GPU has taken itself. Written by the GPU.
+	// Closed is the number of the share that ended last, Retired the number of ShareFetches that have ended, and Low the lowest unit of the
+	// host's part that the GPU has taken over. Written by the GPU.
 	u32 closed;
 	u32 retired;
 	u32 low;
 	u32 reserved2[29];
-	// Claimed has in bits 11:0 how many pieces the host has begun of the share whose number is in bits 31:12. Written by the host.
+	// Claimed has in bits 11:0 the number of pieces that the host has begun, and in bits 31:12 the share's number. Written by the host.
 	u32 claimed;
 	u32 reserved3[31];
-	// Times of the share before last or the last one, complete if Stamp is Closed. Written by the GPU.
+	// Times is that of the last share or of the one before. It is complete if its Stamp equals Closed. Written by the GPU.
 	ShareTimes times;
-	// Listed is, for each piece, the number of the share whose list is complete there. Written by the GPU.
+	// Listed has, for each piece, the number of the last share that has listed the piece completely. Written by the GPU.
 	u32 listed[SHARE_PIECES];
 };
 ABI_SIZE(ShareHost, 8704);
 
-// ShareDevice is a device's side of its shares, in its memory.
+// ShareDevice is the part of a share in the device's memory.
 struct ShareDevice {
 	// Owner is 1 while a share is open, Number that of the last one.
 	u32 owner;
 	u32 number;
-	// Arrived has in bits 11:0 how many pieces have arrived of the share whose number is in bits 31:12. Quiet is the number of the
-	// last share after which the host has finished. Written by the host's copy stream.
+	// Arrived has in bits 11:0 the number of pieces that have arrived, and in bits 31:12 the share's number. Quiet is the number of the last
+	// share with which the host has finished. Written by the host's copy stream.
 	u32 arrived;
 	u32 quiet;
 	u32 pieces;
-	// Listed is how many of the pieces blocks have begun to list. Back is where the GPU's own part begins by now, Next the next unit
-	// of the host's part, in units.
+	// Listed is the number of pieces that blocks have begun to list. Back is the unit that the GPU took last of its own part, and Next the
+	// next unit of the host's part.
 	u32 listed;
 	u32 back;
 	u32 next;
@@ -336,15 +340,15 @@ struct ShareDevice {
 	u64 began;
 	u64 ownEnd;
 	u64 hostEnd;
-	// Taken has the number of the share in which a unit was taken last.
+	// Taken has, for each unit, the number of the share in which the unit was taken last.
 	u32 taken[SHARE_UNITS];
 };
 ABI_SIZE(ShareDevice, 32848);
 
-// ShareArgs say how a batch's misses are shared. Unit and Piece are in rows, Piece being a multiple of Unit; Slot is the bytes
-// that the host moves of each row, a multiple of 16. Fraction, of 65536, of the misses are the host's, no more than MaxPieces
-// pieces, and none of a batch with fewer than Least misses. Own blocks begin with the GPU's own part, the others with the
-// host's. After TimeoutNanos without an arrival the GPU fetches all itself.
+// ShareArgs say how a batch's misses are shared. Unit and Piece are in rows; Piece is a multiple of Unit. Slot is the number of bytes of each
+// row that the host gathers, a multiple of 16. The host's part is Fraction / 65536 of the misses, at most MaxPieces pieces. A batch with
+// fewer than Least misses is not shared. Own blocks begin with the GPU's own part, the others with the host's. After TimeoutNanos
+// without an arrival the GPU fetches the rest itself.
 struct ShareArgs {
 	u64 host;
 	u64 device;
@@ -386,9 +390,9 @@ struct MapArgs {
 };
 ABI_SIZE(MapArgs, 40);
 
-// BuildWant is what an entry that its home has no slot for wants in a round.
+// BuildWant is what an entry asks for in a round if its home bucket has no slot for it.
 struct BuildWant {
-	// From is the bucket that is to have the hint, to the one that is to give a slot; all ones for none.
+	// From is the bucket that gets the hint, and To the bucket that gives a slot; all ones for none.
 	u32 from;
 	u32 to;
 	u32 hint;
@@ -396,9 +400,9 @@ struct BuildWant {
 };
 ABI_SIZE(BuildWant, 16);
 
-// BuildArgs are entries that a hashmap is built of. Starts and ends have 32 bits for each bucket, sums for each part of
-// SCAN_PART of them; sorted is as large as the entries; claims has 64 bits for each bucket; failed counts entries that do
-// not fit, those whose keys are reserved, and keys given twice.
+// BuildArgs are entries of which a hashmap is built. Starts and ends have 32 bits for each bucket, and sums for each SCAN_PART buckets. Sorted
+// is as large as the entries. Claims has 64 bits for each bucket. Failed counts entries that do not fit, reserved keys, and keys given
+// twice.
 struct BuildArgs {
 	u64 map;
 	u64 entries;
@@ -407,8 +411,8 @@ struct BuildArgs {
 	u64 ends;
 	u64 sums;
 	u64 failed;
-	// Pending has two lists of room entries, as their indices in sorted order, for rounds in turn, and lengths the length of
-	// each round's; wants is what this round's want.
+	// Pending has two lists of room entries each, which rounds use in turns. An entry is its index in sorted. Lengths has the length of each
+	// round's list, and wants the BuildWants of this round.
 	u64 pending;
 	u64 lengths;
 	u64 wants;
@@ -422,7 +426,7 @@ struct BuildArgs {
 };
 ABI_SIZE(BuildArgs, 112);
 
-// EncodeTotals adds up a table's rows as Encode stores them: how many stay raw, their bytes, and the bytes of their slots.
+// EncodeTotals are sums over a table's rows as Encode stores them: the rows that stay raw, the stored bytes, and the bytes of slots.
 struct EncodeTotals {
 	u64 rawRows;
 	u64 storedBytes;
@@ -435,26 +439,26 @@ struct EncodeArgs {
 	u64 rows;
 	i64 stride;
 	u64 first;
-	// Bits, unless 0, has a bit for each row of the table, to be set where the row shrinks; lengths, unless 0, receives each
-	// row's stored length in 32 bits, 0 where it does not shrink.
+	// Bits, unless 0, has a bit for each row of the table, which is set if the row shrinks. Lengths, unless 0, receives each row's stored
+	// length in 32 bits, 0 if the row does not shrink.
 	u64 bits;
 	u64 lengths;
 	u64 totals;
-	// Scratch is memory of rowBytes for each block that encodes long rows.
+	// Scratch has rowBytes bytes for each block that encodes long rows.
 	u64 scratch;
 	u32 count;
-	// RowBytes is the shared memory, or the scratch memory, that one row takes.
+	// RowBytes is the shared memory or, for long rows, the scratch memory that one row takes, in bytes.
 	u32 rowBytes;
 	RowCodec codec;
 };
 ABI_SIZE(EncodeArgs, 112);
 
-// SampleArgs is a training sample: rows of rowWords words back to back. Plane b of word w has a bit a row, at
-// (w × 32 + b) × planeWords; words counts the planes' words, zeros beyond the row's.
+// SampleArgs is a training sample: rows of rowWords words back to back. Plane b of word w has a bit for each row and begins at word
+// (w × 32 + b) × planeWords of planes. words is the number of words that have planes; those beyond rowWords are zeros.
 struct SampleArgs {
 	u64 rows;
 	u64 planes;
-	// Alive is scratch memory of planeWords words a chunk. Results receives a mask and a bitval of 64 bits each a chunk.
+	// Alive is scratch memory of planeWords words for each chunk. Results receives, for each chunk, a mask and a bitval of 64 bits each.
 	u64 alive;
 	u64 results;
 	u32 count;
@@ -466,8 +470,8 @@ struct SampleArgs {
 };
 ABI_SIZE(SampleArgs, 56);
 
-// SampleBytesArgs are a sample's rows whose stored bytes are to be summed, once for each of up to MAX_MASKS masks. Masks
-// has a mask of words and a bitval of words for each, zeros beyond the row's chunks; sums has 64 bits for each.
+// SampleBytesArgs are a sample's rows whose stored bytes are summed for each of up to MAX_MASKS masks. Masks has, for each, a mask and a bitval
+// of words words, which are zeros beyond the row's chunks. Sums has 64 bits for each.
 #define MAX_MASKS 8
 struct SampleBytesArgs {
 	u64 rows;
@@ -492,8 +496,8 @@ struct GatherArgs {
 };
 ABI_SIZE(GatherArgs, 32);
 
-// StoreArgs are words of 64 bits to be stored in memory that other kernels read: pairs of an index and a value, the
-// indices distinct and below limit.
+// StoreArgs are 64-bit words to be stored in memory that other kernels read. words has pairs of an index and a value. Indices are distinct;
+// those from limit on are ignored.
 struct StoreArgs {
 	u64 target;
 	u64 words;
@@ -503,7 +507,7 @@ struct StoreArgs {
 };
 ABI_SIZE(StoreArgs, 32);
 
-// ScatterItem is a row to be copied: bytes at from, a multiple of 16, go to the slot at to.
+// ScatterItem is a row to be copied: bytes bytes from offset from of the stage, a multiple of 16, to the slot at offset to.
 struct ScatterItem {
 	u64 to;
 	u32 from;

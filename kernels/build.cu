@@ -1,8 +1,9 @@
 #include "hash.h"
 
-// Builds a hashmap of all its entries at once, to the bytes of hashmap.Build. Entries are sorted by hash: those of each home
-// bucket are counted, put together, and sorted by insertion, few as they are. A home takes the first four. The others go on
-// in rounds, which hashmap.Build describes, each of two kernels: entries say what they want, then those that get it take it.
+// Builds a hashmap from all its entries at once, to the same bytes as hashmap.Build. Entries are sorted by hash: the entries of each home
+// bucket are counted, placed side by side, and sorted by insertion, since they are few. A home bucket takes its first four entries. The
+// others are placed in rounds, which hashmap.Build describes. A round is two kernels: in the first, entries claim what they need; in the
+// second, those whose claims won take it.
 
 INLINE u32 homeOfKey(const BuildArgs &a, u64 key) { return Probe::of(hashOf(key), a.buckets).bucket; }
 
@@ -186,8 +187,8 @@ KERNEL void buildClaimKernel(const BuildArgs a)
 	}
 }
 
-// Full buckets give hints, others slots, each to one entry: nobody else writes there. Who gets no slot is pending in the
-// next round.
+// A full bucket gives a hint and another one a slot, each to one entry, so no two threads write the same word. An entry without a slot is
+// pending in the next round.
 KERNEL void buildTakeKernel(const BuildArgs a)
 {
 	u64x2 *map = (u64x2 *)a.map;

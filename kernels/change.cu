@@ -1,6 +1,6 @@
 #include "gpu.h"
 
-// What changes in a cache that serves, beside the kernels that read it.
+// Kernels that change a cache while other kernels read it.
 
 // Stores words where other kernels load them, each by one 8-byte store, in any order: what must be seen in an order is
 // stored by launches in that order. words may be page-locked. The grid covers them in turns.

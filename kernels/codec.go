@@ -8,7 +8,7 @@ import (
 // Codec is a table's codec as the kernels of a device see it. The zero value is for tables whose rows are all raw.
 type Codec struct {
 	codec.Codec
-	// Meta is the device metadata in the device's memory, and Form what it says besides; empty where the codec has none.
+	// Meta is the device metadata, in the device's memory, and Form what else the kernels need. Both are empty without a codec.
 	Meta device.Buffer
 	Form codec.DeviceForm
 }

@@ -27,8 +27,8 @@ type coder struct {
 	pairs bool
 	// fixed says that tables none of whose bits move (Params[2] is 0) have kernels of their own for hits. Only with pairs.
 	fixed bool
-	// finds says that Find looks up and decodes in one launch. Measured on an H200 for IBP and for rows as they are, which it serves
-	// faster; the others have the kernels and have not been measured.
+	// finds says that Find looks up and decodes in one launch. The committed figures of IBP with one mask and of tables without a codec are
+	// of that launch. The other coders have the kernels too, but nobody has measured whether they are faster than two launches.
 	finds bool
 }
 
@@ -99,8 +99,8 @@ func (c coder) pairHits(row *abi.RowCodec, op string) hitKernel {
 	return h
 }
 
-// decodeShape returns the kernel for rows of that length, a block's threads and the lanes that decode a row: as many as it
-// has quads, rounded up to a tile or to warps.
+// decodeShape returns, for pairs, the shape of the kernel for rows of that length, the threads of a block, and the lanes that decode a row: the
+// row's quads, rounded up to a tile or to whole warps.
 func decodeShape(rowBytes int) (shape string, threads, lanes int) {
 	quads := (rowBytes + 15) / 16
 	switch {
@@ -199,15 +199,16 @@ func (c coder) shareTile(rowBytes int) int {
 	return 32
 }
 
-// rankBytes says whether RankBytes decodes such rows of rank planes: they are whole quads, stored so, of elements rotated whose symbols are
-// bytes, with digits of 2 bits in level 0 and of 1 or 2 in level 1.
+// rankBytes says whether RankBytes decodes such rows of rank planes. The rows must be whole quads, at multiples of 16 bytes, of rotated
+// elements whose symbols are bytes, with digits of 2 bits in level 0 and of 1 or 2 bits in level 1.
 func rankBytes(row *abi.RowCodec) bool {
 	shape, digits := row.Params[1], row.Params[2]
 	return row.Store == abi.Store16 && shape&0xffff == 8<<8|1 && shape>>16 >= 2 && digits&15 == 2 && (digits>>4&15 == 1 || digits>>4&15 == 2)
 }
 
-// rankBytesTile returns the lanes of RankBytes. Measured on an H200, of the plain gather, by 8, 16 and 32 lanes: float32 0.85, 0.89 and 0.57 at 512
-// bytes, 0.88, 0.90 and 0.73 at 1024, 0.41, 0.67 and 0.82 at 4096, where narrower tiles leave shared memory for few.
+// rankBytesTile returns the lanes of RankBytes. Measured on an H200 with float32 rows, as a share of the plain gather, with 8, 16 and 32 lanes:
+// 0.85, 0.89 and 0.57 at 512 bytes; 0.88, 0.90 and 0.73 at 1024; 0.41, 0.67 and 0.82 at 4096, where the stages of narrower tiles do not
+// fit shared memory many times.
 func rankBytesTile(rowBytes int) int {
 	switch {
 	case rowBytes <= 256:

@@ -93,11 +93,11 @@ func fits(s *cuda.Stream, shared int) bool {
 	return shared+staticShared <= limit
 }
 
-// maxSharedMeta is the metadata that blocks copy to shared memory, at most, where they can read it in place as well: more would
-// leave no room for rows.
+// maxSharedMeta is the longest metadata, in bytes, that blocks copy to shared memory if they can read them in place too. Longer ones would leave
+// no room for rows.
 const maxSharedMeta = 48 << 10
 
-// metaInPlace leaves the metadata where they are if they do not fit shared memory beside one warp's.
+// metaInPlace sets MetaBytes to 0, so that metadata are read in place, if they do not fit shared memory beside one warp's.
 func (c coder) metaInPlace(s *cuda.Stream, row *abi.RowCodec, perWarp int) {
 	if c.pairs {
 		return
@@ -107,15 +107,15 @@ func (c coder) metaInPlace(s *cuda.Stream, row *abi.RowCodec, perWarp int) {
 	}
 }
 
-// stageBytes returns the shared memory that a row is staged in. No bit position of a row is further than one bit a chunk
-// plus its bytes, and five words are read from there.
+// stageBytes returns the shared memory, in bytes, of a row's stage. The payload of a row ends at most one bit a chunk after the row's length, and
+// five words are read from each position.
 func stageBytes(rowBytes int) int {
 	quads := (rowBytes + 15) / 16
 	return (quads*16 + (quads+7)/8*4 + 20 + 15) &^ 15
 }
 
-// hitLaunch is how a kernel that decodes hits is launched. A block takes rows hits of a small batch: there are more blocks rather than
-// more warps a block.
+// hitLaunch is how a kernel that decodes hits is launched. rows is the fewest hits for which a block is launched: a small batch is spread over
+// many blocks.
 type hitLaunch struct {
 	hitKernel
 	threads, shared, rows int
@@ -153,9 +153,9 @@ func (c coder) launchOf(s *cuda.Stream, args *abi.DecodeArgs, op string) hitLaun
 	return l
 }
 
-// fillWarps returns how many warps, of those given at most, a block has for a multiprocessor to have most, as far as shared memory goes:
-// that of a multiprocessor is a block's most and the 1 KiB that each block takes beside its own. More than three full
-// blocks have no registers.
+// fillWarps returns the warps of a block, at most those given, with which a multiprocessor has room for the most warps. Shared memory is the
+// limit: a multiprocessor has as much as one block can have at most, and 1 KiB that each block takes beside its own. Registers suffice for
+// three full blocks.
 func fillWarps(s *cuda.Stream, fixed, perWarp, warps int) int {
 	const reserved = 1 << 10
 	resident := func(warps int) int {
@@ -171,7 +171,7 @@ func fillWarps(s *cuda.Stream, fixed, perWarp, warps int) int {
 	return best
 }
 
-// leave takes blocks off a grid, so many of those that each multiprocessor could run; one always runs.
+// leave makes a grid smaller, so that each multiprocessor could run so many blocks more. One block of it always runs.
 func leave[A any](s *cuda.Stream, f *cuda.Function[A], grid, threads, shared, blocks int) (int, error) {
 	if blocks == 0 {
 		return grid, nil

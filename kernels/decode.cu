@@ -8,7 +8,8 @@
 // Reads the hits of a batch from the slabs and writes their rows to the output, by a coder: ROW_CODER of ROW_HEADER. With ROW_PEERS some
 // rows of the list lie in slabs of other devices. With ROW_FIND there is no list: the kernel looks the rows up.
 
-// A coder whose decode all tiles of a warp call together, with a table in shared memory, says so: RankBytes.
+// togetherOf says that all tiles of a warp call the coder's decode at the same time, with a table in shared memory as an additional
+// argument: its TOGETHER. RankBytes is such a coder.
 template <class C, class = void> constexpr bool togetherOf = false;
 template <class C> constexpr bool togetherOf<C, decltype((void)C::TOGETHER)> = C::TOGETHER;
 
@@ -28,12 +29,12 @@ struct Listed {
 	INLINE void end() {}
 };
 
-// A tile of N lanes decodes a row; the tiles of the grid take the hits in turns. Rows are staged in shared memory by
-// asynchronous copies: one is being decoded while AHEAD more are on their way. A lane knows one of the tile's next rows, N at a
-// time, and the list is read as much ahead. Shared memory: the metadata, then for each tile AHEAD + 1 stages and its scratch.
+// A tile of N lanes decodes a row. The tiles of the grid take the hits in turns. Asynchronous copies stage rows in shared memory: while one
+// row is decoded, AHEAD more are being copied. Every N rows, each lane makes the ticket of one of the tile's next N rows; the list is read
+// N rows further ahead. Shared memory: the metadata, then for each tile AHEAD + 1 stages and the scratch.
 //
-// The tiles of a warp take their k-th rows together, until the first of them, which has the earliest hits, has none left: what tiles of a warp meet
-// for by themselves costs several times as much.
+// All tiles of a warp take their k-th rows at the same time, until the warp's first tile, which has the earliest hits, has none left.
+// Tiles that ran on their own would synchronize separately, which costs several times as much.
 template <class C, int N, int AHEAD, class SOURCE> INLINE void decodeCoded(const DecodeArgs &a, const u32 *table, SOURCE rows)
 {
 	extern __shared__ u32x4 dynamic[];
@@ -78,7 +79,7 @@ template <class C, int N, int AHEAD, class SOURCE> INLINE void decodeCoded(const
 			coming[i - 1] = coming[i];
 		coming[AHEAD - 1] = last;
 		copyWaitGroups<AHEAD>();
-		warpSync(~0u); // all lanes' copies are there
+		warpSync(~0u); // the copies of all lanes have arrived
 		u8 *row = (u8 *)a.out + (u64)t.position * a.codec.rowBytes;
 		Words<SHARED> stored{(const u32 *)(ring + slot * a.stageBytes), 0, (t.length + 3) / 4};
 		bool raw = t.length == a.codec.rowBytes, coded = !raw && (int)t.length > 0, ok = (int)t.length >= 0;
@@ -92,14 +93,15 @@ template <class C, int N, int AHEAD, class SOURCE> INLINE void decodeCoded(const
 		}
 		if (!ok && tile.lane == 0)
 			corruptRow(a.counters, t.position);
-		warpSync(~0u); // the stages are free
+		warpSync(~0u); // the stages may be reused
 		slot = slot == AHEAD ? 0 : slot + 1;
 	}
 	copyWaitGroups<0>();
 	rows.end();
 }
 
-// A warp decodes a row that no stage has room for, where it lies, with the metadata where they lie. Shared memory: each warp's scratch.
+// Decodes rows that are too long for a stage: a warp decodes a row directly from the slab, with the metadata in global memory. Shared memory:
+// the scratch of each warp.
 template <class C> INLINE void decodeCodedLong(const DecodeArgs &a)
 {
 	extern __shared__ u32x4 dynamic[];
@@ -121,7 +123,7 @@ template <class C> INLINE void decodeCodedLong(const DecodeArgs &a)
 	}
 }
 
-// The kernels, by the form: decode and, of some coders, decodeOne, with one row on its way, and decodeBytes, whose name says the coder's.
+// The kernels: op, form and lanes make the name. Form One has one row on its way instead of CODER_AHEAD; form Bytes is the coder ROW_BYTES.
 #ifdef ROW_FIND
 #define ROWS(form, lanes, coder, ahead, table)                                                                                   \
 	KERNEL void __launch_bounds__(256, coder::BLOCKS) find##form##lanes(const FindArgs a)                                    \

@@ -1,18 +1,19 @@
 // The decoder of rows as IBP stores them, by tiles of lanes. See docs/format/ibp.md for the device metadata.
 //
-// A lane decodes quads: four 4-byte chunks or two 8-byte chunks, at most 128 bits of payload, seen through a window of
-// five words at the quad's bit position. That is known from the table but for the chunks before it that do not
-// participate: each takes as many bits more as its mask has. One scan over the tile sums those of two quads a lane.
+// A lane decodes quads: four 4-byte chunks or two 8-byte chunks, which have at most 128 bits of payload. The lane reads them as a window of
+// five words at the quad's bit position. The metadata give the bit position for rows all of whose chunks participate. Each chunk before the
+// quad that does not participate takes as many bits more as its mask has ones: these bits are the excess. A scan over the tile sums the
+// excess, of two quads a lane at once.
 //
-// Rows are not trusted: no load reaches further than 20 bytes past the stored length, and a row whose payload does not
-// end where it should is corrupt.
+// Stored rows are not trusted. No load reaches further than 20 bytes past the stored length. A row whose payload does not end at the stored
+// length is corrupt.
 #pragma once
 #include "gpu.h"
 
-// Space is where a row's words lie.
+// Space is the memory in which words lie.
 enum Space { GLOBAL, SHARED };
 
-// Words are the words of a row from word base on; no word past limit + 4 is read.
+// Words are the words of a stored row. p points to word base of the row. No word past limit + 4 is read.
 template <Space SPACE> struct Words {
 	const u32 *p;
 	u32 base, limit;
@@ -30,12 +31,12 @@ template <Space SPACE> struct Words {
 	}
 };
 
-// Planes are what a quad is expanded by.
+// Planes are the metadata by which a quad is expanded.
 template <int STEPS> struct Planes {
 	u32x4 mask, val, moves[STEPS ? STEPS : 1];
 };
 
-// Meta is a codec's device metadata.
+// Meta is IBP's device metadata for one mask: see docs/format/ibp.md.
 template <Space SPACE, int STEPS> struct Meta {
 	static constexpr u32 BLOCK = (2 + STEPS) * 128 + 64;
 	const u8 *p;
@@ -49,7 +50,7 @@ template <Space SPACE, int STEPS> struct Meta {
 		const u32 *q = (const u32 *)(p + (quad / 8) * BLOCK + (2 + STEPS) * 128 + i * 32 + (quad % 8) * 4);
 		return SPACE == GLOBAL ? loadConst(q) : *q;
 	}
-	// planes returns a quad's planes, of the moves the first N.
+	// planes returns a quad's planes with the first N of the moves.
 	template <int N = STEPS> INLINE Planes<N> planes(u32 quad) const
 	{
 		Planes<N> x;
@@ -59,7 +60,7 @@ template <Space SPACE, int STEPS> struct Meta {
 			x.moves[i] = plane(quad, 2 + i);
 		return x;
 	}
-	// keptBefore is the kept bits of the chunks before the quad, and masked the masked bits of its chunks, a byte each.
+	// keptBefore returns the kept bits of all chunks before the quad, and masked the masked bits of each chunk of the quad, a byte each.
 	INLINE u32 keptBefore(u32 quad) const { return word(quad, 0); }
 	INLINE u32 masked(u32 quad) const { return word(quad, 1); }
 };
@@ -79,8 +80,8 @@ template <int CHUNK, class W> INLINE u32 quadBits(const W &words, u32 quad)
 	return bytesOf(words.at(quad * N / 32) >> (quad * N & 31) & ((1 << N) - 1));
 }
 
-// expandQuad returns a quad, given the five words that its bits begin in, at bit position at modulo 32, and its chunks'
-// participation and masked bits.
+// expandQuad returns a quad. x is the five words from the one on in which the quad's bits begin, at bit (at modulo 32). part and masked are
+// the participation and the masked bits of the quad's chunks.
 template <int CHUNK, int STEPS>
 INLINE u32x4 expandQuad(const u32 (&x)[5], u32 at, const Planes<STEPS> &planes, u32 part, u32 masked)
 {
@@ -168,8 +169,8 @@ INLINE void storeQuad(u8 *row, u32 quad, u32x4 x, u32 rowBytes, u32 store)
 	}
 }
 
-// tileDecode decodes quads from up to to of a row, whose payload bits begin at bit position at beyond what the table
-// says; it returns that excess after the last quad. header are the participation bits, payload the row's words.
+// tileDecode decodes the quads from up to to of a row. excess is the excess of the chunks before quad from; the excess of those before quad to
+// is returned. header has the participation bits, payload the row's words.
 template <int CHUNK, int STEPS, int LANES, class H, class W, class M>
 INLINE u32 tileDecode(const RowCodec &codec, const H &header, const W &payload, const M &meta, u32 lanes, u32 lane, u32 from,
 		      u32 to, u32 excess, u8 *row)
@@ -203,7 +204,7 @@ INLINE u32 tileDecode(const RowCodec &codec, const H &header, const W &payload, 
 	return excess;
 }
 
-// tileExcess returns what tileDecode would, without decoding.
+// tileExcess returns the excess of the quads from up to to, without decoding them.
 template <int CHUNK, int LANES, class H, class M>
 INLINE u32 tileExcess(const H &header, const M &meta, u32 lanes, u32 lane, u32 from, u32 to)
 {
@@ -224,7 +225,7 @@ INLINE void tileCopy(const RowCodec &codec, const W &words, u32 lane, u8 *row)
 	}
 }
 
-// storedBytes returns the stored length of a row of that excess.
+// storedBytes returns the stored length, in bytes, of a row with that excess.
 INLINE u32 storedBytes(const RowCodec &codec, u32 excess) { return (headBits(codec) + keptBits(codec) + excess + 7) / 8; }
 
 INLINE void corruptRow(u64 counters, u32 position)
@@ -234,7 +235,7 @@ INLINE void corruptRow(u64 counters, u32 position)
 	atomicAdd(&count->corrupt, 1);
 }
 
-// loadMeta copies the metadata to shared memory.
+// loadMeta copies the metadata to shared memory. All threads of the block call it.
 INLINE void loadMeta(const RowCodec &codec, u8 *shared)
 {
 	for (u32 i = threadID() * 16; i < codec.metaBytes; i += blockThreads() * 16)

@@ -15,9 +15,9 @@
 #define KIND_FIXED 1
 #define KIND_WORDS 2
 
-// storeHalves writes a tile's quads to a row that begins at any multiple of 8 bytes by units of 16 bytes that begin at
-// multiples of 16: where the row begins between, most lanes write the second half of the quad before and the first of their
-// own. left is the bytes from the lane's quad to the row's end, and at most 0 for lanes without one. All lanes of the warp call it.
+// storeHalves writes a tile's quads to a row that begins at a multiple of 8 bytes, by 16-byte stores at multiples of 16. Where the row does
+// not begin at a multiple of 16, most lanes write the second half of the quad before theirs and the first half of their own. left is the
+// bytes from the lane's quad to the row's end, 0 or less for a lane without a quad. All lanes of the warp call it.
 template <int LANES> INLINE void storeHalves(u8 *p, u32x4 x, i32 left)
 {
 	bool first = laneID() % LANES == 0, last = laneID() % LANES == LANES - 1 || left <= 16;
@@ -38,11 +38,11 @@ template <int LANES> INLINE void storeHalves(u8 *p, u32x4 x, i32 left)
 	}
 }
 
-// Listed are the tickets of a batch's list of hits.
+// Listed makes the tickets of a batch's list of hits. It reads the list one entry ahead.
 struct Listed {
 	const DecodeArgs &a;
-	u32 count; // rows to be taken in turns
-	u32x4 next; // of the row that make is asked for next
+	u32 count; // hits
+	u32x4 next; // the entry that the next call of make is for
 
 	INLINE Listed(const DecodeArgs &args) : a(args), count(0), next{0, 0, 0, 0} {}
 	INLINE void begin(u32 row, u32)
@@ -63,17 +63,18 @@ struct Listed {
 	INLINE void end() {}
 };
 
-// A group of lanes decodes two rows at a time; the groups of the grid take the hits in turns. A group is a tile of LANES lanes
-// or, if WIDE, a block, with a lane for each quad of a row. A lane decodes the same quad of all rows, so that the quad's
-// metadata stay in registers.
+// A group of lanes decodes two rows at a time. The groups of the grid take the hits in turns. A group is a tile of LANES lanes or, if WIDE,
+// a block. It has a lane for each quad of a row. A lane decodes the same quad of all rows, so the quad's metadata stay in registers.
 //
-// Rows are staged in shared memory by asynchronous copies, whose latency and that of the list of hits are thus hidden: a
-// group decodes a pair of rows while the next has arrived, whose bits it scans, and a third is on its way. One pair more
-// is 3 to 8 % slower, and so is bringing rows in with an L2 policy. Shared memory: DECODE_TICKETS a thread, then DECODE_STAGES × stageBytes a group.
+// Asynchronous copies stage rows in shared memory, three pairs of rows a group. While the group decodes one pair, the next pair has arrived
+// and its participation bits are scanned, and the third is being copied. This hides the latency of the copies and of the list. A fourth
+// pair was 3 to 8 % slower, and so were copies with an L2 policy.
+//
+// Shared memory: DECODE_TICKETS bytes a thread, then DECODE_STAGES × stageBytes a group.
 template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND, class SOURCE> INLINE void decodeRows(const DecodeArgs &a, SOURCE rows)
 {
 	extern __shared__ u32x4 dynamic[];
-	__shared__ u32 excess[2][LONG_ROW / 512]; // of the warps' quads, if WIDE: of two rows in one word, for two pairs
+	__shared__ u32 excess[2][LONG_ROW / 512]; // if WIDE, the excess of each warp's quads: two rows in one word, for two pairs
 	constexpr int C = CHUNK ? CHUNK : 4;
 	constexpr int MOVES = KIND == KIND_FIXED ? 0 : STEPS;
 	constexpr u32 N = 16 / C, PAIRS = DECODE_STAGES / 2; // chunks a quad
@@ -81,7 +82,7 @@ template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND, class SOURCE> IN
 	const u32 rowBytes = a.codec.rowBytes, quads = a.codec.quads, stageBytes = a.stageBytes, pairBytes = 2 * stageBytes;
 	const bool used = column < quads, last = WIDE ? tid == blockThreads() - 1 : lane == LANES - 1;
 
-	// A group's rows are first and first + 1, those two 2 × groups on, and so forth. Few rows are spread over all blocks.
+	// A group takes two neighbouring rows, then the two that come 2 × groups later, and so on. A small batch is spread over all blocks.
 	constexpr u32 TILES = WIDE ? 1 : 32 / LANES; // groups of a warp
 	u32 warpAt = WIDE ? blockID() : blockID() + warp * gridBlocks();
 	u32 groups = (WIDE ? 1 : blockThreads() / LANES) * gridBlocks();
@@ -105,7 +106,7 @@ template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND, class SOURCE> IN
 	u8 *ring = (u8 *)dynamic + blockThreads() * DECODE_TICKETS + (WIDE ? 0 : tid / LANES * PAIRS * pairBytes);
 	u32 ringAddress = sharedAddress(ring) + column * 16;
 
-	// Starts the copies of a group's rows j and j + 1; every LANES rows, each lane makes out a ticket for one.
+	// Starts the copies of a group's rows j and j + 1. Every LANES rows, each lane makes the ticket of one row.
 	auto stage = [&](u32 slot, u32 j) {
 		if ((j & (LANES - 1)) == 0) {
 			tickets[(j & LANES) + lane] = rows.make(ahead, LANES * groups);
@@ -127,7 +128,7 @@ template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND, class SOURCE> IN
 			warpSync(~0u);
 	};
 
-	// Finds out which chunks of a pair of rows participate, and the excess up to each quad: one scan for both rows.
+	// Reads which chunks of a pair of rows participate, and sums the excess up to each quad: one scan for both rows.
 	u32 part0 = 0, part1 = 0, through = 0, before = 0;
 	auto scan = [&](u32 slot, u32 parity) {
 		const u8 *bits = ring + slot + column * N / 32 * 4;
@@ -164,7 +165,7 @@ template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND, class SOURCE> IN
 	u32 slot = 0, freed = (PAIRS - 1) * pairBytes;
 	for (u32 j = 0; lead < hits; lead += 2 * groups, j += 2) {
 		copyWaitGroups<PAIRS - 3>();
-		groupSync(); // the next pair is there, and the one before has been read
+		groupSync(); // the next pair has arrived, and the pair before has been read
 		stage(freed, j + 2 * (PAIRS - 1));
 		freed = slot;
 		const u8 *row = ring + slot;
@@ -211,7 +212,7 @@ template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND, class SOURCE> IN
 	rows.end();
 }
 
-// A block decodes a row: its warps first sum the excess of each segment, then decode segments. Shared memory: none.
+// A block decodes a row. Its warps first sum the excess of each segment, then decode the segments. Dynamic shared memory: none.
 template <int CHUNK, int STEPS> INLINE void decodeLongRows(const DecodeArgs &a)
 {
 	__shared__ u32 excess[MAX_SEGMENTS + 1];
@@ -255,9 +256,9 @@ template <int CHUNK, int STEPS> INLINE void decodeLongRows(const DecodeArgs &a)
 	}
 }
 
-// Launch bounds: of tiles, three blocks an SM at up to 80 registers a thread are 3 to 6 % faster than four at 64, which
-// spill; without moves nothing spills, and four are 5 % faster. Of blocks that decode a row each, 64 registers are faster
-// than 80, by 4 to 18 %; but 76 than 64 where words are stored, by 6 %.
+// Launch bounds. Tiles: three blocks per multiprocessor with up to 80 registers a thread are 3 to 6 % faster than four
+// with 64, which spill. KIND_FIXED does not spill with 64, and four blocks are 5 % faster. Blocks that decode a row: 64 registers are 4 to
+// 18 % faster than 80, but for KIND_WORDS 76 are 6 % faster than 64.
 #define TILE(name, lanes, blocks)                                                                                                \
 	KERNEL void __launch_bounds__(256, blocks) name##lanes(const DecodeArgs a)                                               \
 	{                                                                                                                        \

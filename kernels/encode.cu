@@ -1,8 +1,8 @@
 #include "coder.h"
 #include "encode.h"
 
-// Encodes rows in their places, to the bytes that the Go encoder writes, by a coder: ROW_CODER of ROW_HEADER. Rows begin at
-// multiples of 4. Bytes that a stored row leaves free stay what they were.
+// Encodes rows in their places by a coder, ROW_CODER of ROW_HEADER, to the same bytes as the Go encoder. Rows begin at multiples of 4 bytes.
+// Bytes behind a stored row keep their values.
 
 // A warp encodes a row: it stages the row in shared memory, encodes it into a second buffer there, and writes that back if it is
 // shorter. Shared memory: the metadata, if they fit, then for each warp two buffers of a.rowBytes and its scratch.

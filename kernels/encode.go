@@ -11,18 +11,18 @@ import (
 
 // Encode encodes rows of a table in their places: rows First to First + Count - 1.
 type Encode struct {
-	// Rows holds the rows of Codec.RowBytes(), Stride apart, which is a multiple of 4; slab.TailSlack bytes follow the last.
-	// Each row that shrinks is replaced by its stored form; the bytes that leaves free stay what they were.
+	// Rows holds rows of Codec.RowBytes() bytes, Stride bytes apart, which is a multiple of 4. slab.TailSlack bytes follow the last row. A
+	// row that shrinks is replaced by its stored form; the bytes behind it keep their values.
 	Rows         device.Buffer
 	Stride       int64
 	First, Count int64
 	Codec        Codec
-	// Bits and Lengths are for the whole table, and may be empty. Bits has a bit for each row, in 64-bit words; those of rows
-	// that shrink are set. Lengths receives each row's stored length in 32 bits, 0 where it does not shrink.
+	// Bits and Lengths are for the whole table. Either may be empty. Bits has a bit for each row, in 64-bit words, which is set if the row
+	// shrinks. Lengths receives each row's stored length in 32 bits, 0 if the row does not shrink.
 	Bits, Lengths device.Buffer
 	// Totals is an EncodeTotals, to which the rows are added.
 	Totals device.Buffer
-	// Scratch has EncodeScratchBytes; what it holds is of no use afterwards.
+	// Scratch is scratch memory of EncodeScratchBytes.
 	Scratch device.Buffer
 }
 

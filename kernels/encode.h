@@ -1,4 +1,4 @@
-// The encoder's parts: see decode.h for the device metadata.
+// Parts of IBP's encoders. decode.h describes the device metadata.
 #pragma once
 #include "decode.h"
 
@@ -25,7 +25,7 @@ template <int CHUNK> INLINE u32 participation(u32x4 x, u32x4 mask, u32x4 val)
 	return ((bad.x | bad.y) == 0 ? 0xff : 0) | ((bad.z | bad.w) == 0 ? 0xff00 : 0);
 }
 
-// packQuad gathers the kept bits of a quad's chunks at their low ends, and says which chunks participate.
+// packQuad moves the kept bits of each chunk of a quad to the chunk's low end, and sets part to the participating chunks.
 template <int CHUNK, int STEPS, class M> INLINE u32x4 packQuad(const M &meta, u32 quad, u32x4 x, u32 &part)
 {
 	u32x4 mask = meta.plane(quad, 0);
@@ -61,8 +61,8 @@ INLINE void putBits(u32 *words, u32 bit, u64 x, u32 n)
 		atomicOrShared(words + bit / 32 + 1, (u32)(x >> 32));
 }
 
-// putQuad sets a quad's kept bits from a bit position on, and its participation bits as those of the quad-th quad of flags.
-// chunks are those of the row from this quad on.
+// putQuad writes a quad's kept bits to payload from a bit position on, and its participation bits to flags as those of quad number quad.
+// chunks is the number of the row's chunks from this quad on.
 template <int CHUNK>
 INLINE void putQuad(u32 *payload, u32 bit, u32 *flags, u32 quad, u32 chunks, u32x4 x, u32x4 packed, u32 part, u32 masked)
 {
@@ -88,11 +88,11 @@ INLINE void putQuad(u32 *payload, u32 bit, u32 *flags, u32 quad, u32 chunks, u32
 	atomicOrShared(flags + quad * N / 32, on << (quad * N & 31));
 }
 
-// Tally adds up rows for a table's totals.
+// Tally counts the rows that a thread has encoded, for EncodeTotals.
 struct Tally {
 	u64 raw, stored, slots;
 	INLINE void clear() { raw = stored = slots = 0; }
-	// add counts row i of the launch, and says in the table's bits and lengths how it is stored.
+	// add counts row i of the launch, and writes the row's bit and length.
 	INLINE void add(const EncodeArgs &a, u32 i, u32 length)
 	{
 		bool shrinks = length < a.codec.rowBytes;
@@ -106,7 +106,7 @@ struct Tally {
 		stored += n;
 		slots += (n + SLOT_ALIGN - 1) & ~(SLOT_ALIGN - 1);
 	}
-	// join adds another thread's rows to a tally in shared memory.
+	// join adds another thread's tally to this one, which lies in shared memory.
 	INLINE void join(const Tally &t)
 	{
 		__atomic_fetch_add(&raw, t.raw, __ATOMIC_RELAXED);

@@ -1,8 +1,8 @@
 #include "coder.h"
 #include "encode.h"
 
-// Encodes rows in their places, to the bytes that the Go encoder writes: IBP with one mask, in place of encode.cu.
-// Rows begin at multiples of 4. Bytes that a stored row leaves free stay what they were.
+// Encodes rows in their places by IBP with one mask, in place of encode.cu, to the same bytes as the Go encoder. Rows begin at multiples of
+// 4 bytes. Bytes behind a stored row keep their values.
 
 // A warp encodes a row: it stages the row in shared memory, packs its chunks into a second buffer there, and writes that
 // back if it is shorter. Shared memory: the codec's metadata, then two buffers of a.rowBytes for each warp. Rows must be
@@ -69,8 +69,8 @@ template <int CHUNK, int STEPS> INLINE void encodeRows(const EncodeArgs &a)
 		all.flush(a);
 }
 
-// A block encodes a row, a segment of a quad a thread at a time, into its scratch memory, and copies that to the row's
-// place if it is shorter. Shared memory: a segment's payload, 4 words a thread and 4 more, and its participation bits.
+// A block encodes a row into its scratch memory, in segments of one quad per thread, and copies the result to the row's place if it is
+// shorter. Shared memory: a segment's payload, 4 words a thread and 4 more, and the segment's participation bits.
 template <int CHUNK, int STEPS> INLINE void encodeLongRows(const EncodeArgs &a)
 {
 	extern __shared__ u32x4 dynamic[];
@@ -85,7 +85,7 @@ template <int CHUNK, int STEPS> INLINE void encodeLongRows(const EncodeArgs &a)
 	mine.clear();
 	for (u32 i = blockID(); i < a.count; i += gridBlocks()) {
 		u32 *row = (u32 *)(a.rows + (u64)i * a.stride);
-		u32 excess = 0, carry = 0; // carry is the word that the segment's payload begins in, as far as it is known
+		u32 excess = 0, carry = 0; // carry is the bits known so far of the word in which the segment's payload begins
 		for (u32 base = 0; base < quads; base += threads) {
 			for (u32 w = tid; w < 4 * threads + 4; w += threads)
 				packed[w] = w == 0 ? carry : 0;

@@ -5,16 +5,16 @@
 // Reads the misses of a batch from the host tier, over the link, and writes their rows to the output, by a coder: ROW_CODER of
 // ROW_HEADER.
 //
-// A row's bytes go to shared memory by asynchronous copies whose lanes ask for aligned lines of 128 bytes, the first and last
-// line trimmed to sectors of 32 bytes: 16 bytes a lane, so that a warp asks for four lines at once, or in rows of
-// LINE_ROW and more 4 bytes a lane, one line after the other. Seen on an H200 over PCIe 5: 53 against 46 GB/s at 512 bytes,
-// but 49 against 57 at 2408.
+// Asynchronous copies bring a row's bytes to shared memory, in aligned lines of 128 bytes. Of the first and the last line only the 32-byte
+// sectors of the row are read. In rows below LINE_ROW a lane copies 16 bytes, so that a warp asks for four lines at once. In longer rows a
+// lane copies 4 bytes, and a warp asks for one line after the other. On an H200 over PCIe 5, 16 bytes a lane read 53 GB/s at 512 bytes
+// against 46, but 49 against 57 at 2408.
 //
-// The length of a compressed row in place is not known before its first bytes are there: so many bytes are read first, the rest, seldom
-// more than a sector, once they have said where the row ends.
+// The length of a compressed row in place is not known before its first bytes have arrived. Therefore FetchArgs.ahead bytes are read first.
+// From them follows the row's length. The rest, seldom more than a sector, is read then.
 
-// A warp fetches a row; the warps of the grid take the misses in turns. Shared memory: the metadata, if they fit, then for each warp
-// stageBytes and its scratch.
+// A warp fetches a row. The warps of the grid take the misses in turns. Shared memory: the metadata, if they fit, then for each warp
+// stageBytes and the scratch.
 template <class C> INLINE void fetchCoded(const FetchArgs &a)
 {
 	extern __shared__ u32x4 dynamic[];
@@ -27,20 +27,20 @@ template <class C> INLINE void fetchCoded(const FetchArgs &a)
 	u64 moved = 0;
 	for (u32 i = (blockID() * blockThreads() + threadID()) / 32; i < misses; i += warps) {
 		u32x4 found = loadConst((const u32x4 *)(a.misses + i * a.step));
-		Peers peers = merges ? peersOf(a, i, misses, tile.lane, found) : noPeers();
-		if (!peers.first)
+		Repeats repeats = merges ? repeatsOf(a, i, misses, tile.lane, found) : noRepeats();
+		if (!repeats.first)
 			continue;
 		Miss m = missOf(a, found);
 		Words<SHARED> stored = stageRow<C>(a.codec, meta, m, a.ahead, stage, tile, byLine);
 		do {
-			if (peers.left())
-				m.position = peers.next(), m.row = (u8 *)a.out + (u64)m.position * a.codec.rowBytes;
+			if (repeats.left())
+				m.position = repeats.next(), m.row = (u8 *)a.out + (u64)m.position * a.codec.rowBytes;
 			if (writeRow<C>(a.codec, meta, m, stored, scratch, tile))
 				moved += m.length;
 			else if (tile.lane == 0)
 				corruptRow(a.counters, m.position);
-			tile.sync(); // the scratch is free, and then the stage
-		} while (peers.left());
+			tile.sync(); // the scratch may be reused, and after the loop the stage
+		} while (repeats.left());
 	}
 	if (tile.lane == 0 && moved != 0)
 		addHostBytes(a.counters, moved);
@@ -49,7 +49,7 @@ template <class C> INLINE void fetchCoded(const FetchArgs &a)
 #ifdef ROW_PAIRS
 #include "fetch_long.h"
 #else
-// A warp reads a row that no stage has room for where it lies. Shared memory: each warp's scratch.
+// Fetches rows that are too long for a stage: a warp decodes a row directly from the host tier. Shared memory: the scratch of each warp.
 template <class C> INLINE void fetchCodedLong(const FetchArgs &a)
 {
 	extern __shared__ u32x4 dynamic[];

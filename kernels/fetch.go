@@ -8,16 +8,16 @@ import (
 
 // Fetch reads the misses of a batch from the host tier and writes their rows to the output.
 type Fetch struct {
-	// Misses holds the batch's misses at its front, as Order leaves them, or at its back, as Lookup does; Counters says how
-	// many and receives HostBytes and Corrupt. A row that misses near each other at the front ask for is read once, where a GPU does
-	// it; HostBytes counts it for each of them.
+	// Misses holds the batch's misses: at its front, as Order leaves them, or, if AtBack, at its back, as Lookup does. Counters says how many
+	// there are and receives HostBytes and Corrupt. A GPU reads a row once for several misses of it near each other at the front.
+	// HostBytes counts the row for each of them.
 	Misses, Counters device.Buffer
 	AtBack           bool
 	Tier             HostRows
 	Codec            Codec
 	// Out receives row i of the batch at i × Tier.RowBytes.
 	Out device.Buffer
-	// Begun, if not nil, passes once the reading has begun, so that what runs beside it does not take its place.
+	// Begun, if not nil, is recorded when the reading has begun. A kernel that waits for it does not take the multiprocessors before.
 	Begun device.Event
 	// End is how the batch ends, if this kernel is one of those that end it.
 	End Ending

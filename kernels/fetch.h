@@ -1,4 +1,4 @@
-// Misses as the kernels that read the host tier see them.
+// What the kernels that read the host tier know of a miss.
 #pragma once
 #include "decode.h"
 
@@ -6,7 +6,7 @@ struct Miss {
 	u64 at; // address, a multiple of 4
 	u8 *row;
 	u32 position;
-	u32 length; // stored bytes; of a compressed row in place at most so many
+	u32 length; // stored bytes; an upper bound unless known
 	bool compressed, known;
 };
 
@@ -27,19 +27,20 @@ INLINE Miss missOf(const HostTier &tier, u64 out, u32 rowBytes, u32x4 found)
 		m.compressed = compressedAt(word);
 		m.known = true;
 		if (m.compressed)
-			m.length = minimum(storedAt(word), m.length); // the index is not trusted either: a stage has room for a row
+			m.length = minimum(storedAt(word), m.length); // the index is not trusted: a stage has room for one row
 	}
 	return m;
 }
 
 INLINE Miss missOf(const FetchArgs &a, u32x4 found) { return missOf(a.tier, a.out, a.codec.rowBytes, found); }
 
-// missesOf returns the batch's misses: often there are none where hits come first, and then a kernel has nothing to prepare for.
+// missesOf returns the number of the batch's misses. A kernel with none returns before it prepares anything.
 INLINE u32 missesOf(const FetchArgs &a) { return ((const Counters *)a.counters)->misses; }
 
 constexpr u32 LINE_ROW = 2048; // see fetch.cu
 
-// stageBytes copies the sectors of [from, to) to shared memory; base, the first line, goes to its start. It does not wait.
+// stageBytes starts the copies of the 32-byte sectors of [from, to) to shared memory, and does not wait for them. Address base, the first
+// line's, goes to the start of stage.
 template <int LANES> INLINE void stageBytes(u8 *stage, u64 base, u64 from, u64 to, u32 lane, bool byLine)
 {
 	from &= ~31ull;

@@ -2,8 +2,8 @@
 #pragma once
 #include "fetch.h"
 
-// A block fetches a row: its participation bits are read in place for the segments' bit positions, as in decodeLongRows;
-// then each warp stages and decodes segments. Shared memory: stageBytes for each warp, enough for a segment whole.
+// A block fetches a row. As in decodeLongRows, it first reads the participation bits in place, from which the segments' bit positions
+// follow. Then each warp stages and decodes segments. Shared memory: for each warp stageBytes, which is room for a whole segment.
 template <int CHUNK, int STEPS> INLINE void fetchLongRows(const FetchArgs &a)
 {
 	extern __shared__ u32x4 dynamic[];

@@ -2,8 +2,8 @@ package kernels
 
 import "github.com/tensorcache/tensorcache/device"
 
-// Find is Lookup and then Decode, in one launch where rows are short: what it finds it decodes, and no list of hits leaves the
-// multiprocessors. It suits batches that miss little; misses lie at the list's back, as Lookup leaves them, and wait for Fetch.
+// Find is Lookup and then Decode. For short rows, and codecs for which it pays, it is one launch: a row is decoded by the tile that found it, and
+// no list of hits is written. It suits batches with few misses. Misses lie at the back of the list, as Lookup leaves them, for Fetch.
 type Find struct {
 	// Lookup says what to look up and where the rows go. The front of its Found is scratch.
 	Lookup Lookup

@@ -1,8 +1,8 @@
-// The probe of one key a lane: see package hashmap. Lookup has its own, of four lanes a bucket.
+// Looks one key up per lane, by the probe of package hashmap. lookup.cu has another probe, with four lanes a bucket.
 #pragma once
 #include "hash.h"
 
-// findKey returns a key's location word, or no location with reason 0.
+// findKey returns the location word of a key. For a key that is not in the map it is one without a location, with reason 0.
 INLINE u64 findKey(u64 map, u32 buckets, u64 key)
 {
 	Probe p = Probe::of(hashOf(key), buckets);
@@ -25,7 +25,7 @@ INLINE u64 findKey(u64 map, u32 buckets, u64 key)
 	}
 }
 
-// missReason returns why a missed row has no location: the hashmap knows nothing of rows it never held.
+// missReason returns the reason of a miss: that of the location word or, for a row that the hashmap never held, that of the row bits.
 INLINE u32 missReason(u64 word, i64 row, u64 rejected, u64 oversize)
 {
 	u32 why = (u32)word & 0xff;
@@ -34,12 +34,12 @@ INLINE u32 missReason(u64 word, i64 row, u64 rejected, u64 oversize)
 	return minimum(why, NUM_REASONS - 1);
 }
 
-// What follows is for kernels that have no registers for it.
+// The functions below are called, not inlined, so that they take no registers of the kernels that use them.
 
 ASIDE u64 findWord(u64 map, u32 buckets, u64 key) { return findKey(map, buckets, key); }
 
-// missAside takes the rows of a warp's lanes, where missed says so, to the back of the list whose last entry is given, and
-// counts them.
+// missAside puts the rows of those lanes of a warp for which missed is true at the back of a list, and counts them by reason. list is the
+// address of the last entry.
 ASIDE void missAside(u64 counters, u64 list, bool missed, i64 row, u32 position, u64 word, u64 rejected, u64 oversize)
 {
 	Counters *count = (Counters *)counters;
@@ -60,14 +60,14 @@ ASIDE void missAside(u64 counters, u64 list, bool missed, i64 row, u32 position,
 	}
 }
 
-// peersAside counts hits in slabs of other devices.
+// peersAside adds to the count of hits in slabs of other devices.
 ASIDE void peersAside(u64 counters, u32 hits)
 {
 	if (laneID() == 0)
 		atomicAdd(&((Counters *)counters)->peers, hits);
 }
 
-// rangeAside counts a row number out of range and zeroes its output.
+// rangeAside counts a row number outside the table and zeroes its output row.
 ASIDE void rangeAside(u64 counters, u64 out, u32 rowBytes, u32 position)
 {
 	Counters *count = (Counters *)counters;

@@ -1,8 +1,8 @@
 #include "hash.h"
 
-// The writer's side of the hashmap, by one thread: batches of admission have some thousands of entries, nobody waits for
-// them, and the outcome is that of the host's writer byte for byte. Finds may run meanwhile: a location is stored before
-// its key, and hints before both, each by one 8-byte store. results receives 1 where the entry was put or the key was found, else 0.
+// The writer of the hashmap. One thread does the work: admission batches have some thousands of entries, nothing waits for them, and the
+// result must equal that of the host's writer byte for byte. Lookups may run meanwhile: hints are stored before a location, and the
+// location before its key, each by one 8-byte store. results receives 1 if the entry was put or the key was found, else 0.
 
 // Bucket is the keys of a bucket, read at once.
 struct Bucket {

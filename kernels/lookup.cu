@@ -3,16 +3,16 @@
 
 // Finds the rows of a batch in the hashmap and splits them into hits and misses.
 //
-// A lane hashes a row number; four lanes read a bucket, a slot each, so that a bucket is one access of memory, and a warp has
-// four such loads in flight, for eight rows each. Rows whose bucket sends them on queue up in a ring, and the warp takes eight
-// of them at a time. Hits and misses gather in shared memory; a block claims the room for all of its own by one atomic
-// operation, and writes them in runs. Row numbers out of range are counted and their output is zeroed. Where the misses are to be put in
-// order, they are counted by page, and the last block turns the counts into starts: order.h. The grid covers the
-// batch. found and the map are 16-byte aligned; the map may change meanwhile, under the rules of package hashmap.
+// A lane hashes a row number. Four lanes read a bucket, a slot each, so that a bucket is one memory access. A warp has four such loads in
+// flight, for eight rows each. Rows that must be looked for in a further bucket queue in a ring, from which the warp takes eight at a time.
+// Hits and misses are gathered in shared memory. A block claims room in the list for all of them by one atomic operation and writes them in
+// runs. Row numbers outside the table are counted, and their output is zeroed. If the misses are to be ordered, they are counted by page, and
+// the last block turns the counts into starts: order.h. The grid covers the batch. found and the map are aligned to 16 bytes. The map may
+// change meanwhile, under the rules of package hashmap.
 //
-// Measured on an H200 with 1 Mi rows, 20 M entries, load 0.8, against 44.5 us: 45.1 with 32 registers, where sampling spills
-// (49.6 against 47.3), and 45.9 with 48; 45.7 with 512 threads; 47.4 against 42.6 for misses with 128 threads. A first version
-// took 48 us, with two lanes or one a bucket 58 and 61, with 64 or 128 rows a warp 49 and 58, with claims by warps 67.
+// This takes 44.5 us on an H200 with 1 Mi rows, 20 M entries and load 0.8. Variants: 45.1 us with 32 registers, where sampling spills (49.6
+// against 47.3), and 45.9 with 48; 45.7 with 512 threads; 47.4 against 42.6 for misses with 128 threads. A first version took 48 us; with two
+// lanes or one lane a bucket 58 and 61, with 64 or 128 rows a warp 49 and 58, with claims by warps 67.
 constexpr u32 THREADS = 256, WARPS = THREADS / 32, TILE = BUCKET_SLOTS, TILES = 32 / TILE;
 
 // Warp is a warp's shared memory.
@@ -26,7 +26,7 @@ struct Warp {
 	u32x2 ring[32];
 };
 
-// Split is how far a warp's rows are split.
+// Split is the progress of a warp: its hits, misses and rows in the ring.
 struct Split {
 	u32 hits, misses, head, tail;
 

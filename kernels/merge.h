@@ -1,25 +1,25 @@
-// Misses of one row that a batch asks for several times. Of those near each other in the list the first one's warp fetches the row and
-// writes it for all: reads of the same row, of several warps at once, each cross the link.
+// Merges misses of the same row. Where several misses near each other in the list are of one row, the warp of the first fetches the row and
+// writes it for all of them. Without merging each of them would read the row over the link.
 #pragma once
 #include "fetch.h"
 
-// mergesRows says whether to look for them: in ordered lists, where misses of a row are near each other, and only where the batch misses
-// so large a part of the table that a few in a hundred of its misses are of rows that it misses before.
-constexpr u32 MERGE_ROWS = 32; // of the table, at most, for each miss
+// mergesRows says whether the kernel looks for such misses. It does in ordered lists, where misses of a row are near each other, and in
+// batches with at least one miss for every MERGE_ROWS rows of the table: then a few in a hundred misses repeat a row.
+constexpr u32 MERGE_ROWS = 32;
 INLINE bool mergesRows(const FetchArgs &a, u32 misses)
 {
 	return a.step > 0 && (u64)misses * MERGE_ROWS * a.codec.rowBytes >= (u64)a.tier.bytes;
 }
 
-// Peers are the misses of one row among the 64 that share a group with it in the list: a warp reads the group, lane l has the
-// positions of its misses l and l + 32.
-struct Peers {
-	u32 low, high; // bits of the group
+// Repeats are the misses of one row among the 64 misses of a group of the list. A warp reads the group: lane l has the batch positions of
+// the group's misses l and l + 32.
+struct Repeats {
+	u32 low, high; // a bit for each miss of the group that is of the row
 	u32 positions[2];
-	bool first; // the miss that was asked for is the first of them
+	bool first; // the miss that repeatsOf was called for is the first of them
 
 	INLINE bool left() const { return (low | high) != 0; }
-	// next takes a position. The whole warp calls it, and there are some left.
+	// next removes a miss and returns its batch position. REQUIRES: left(). The whole warp calls it.
 	INLINE u32 next()
 	{
 		u32 position;
@@ -34,13 +34,13 @@ struct Peers {
 	}
 };
 
-// noPeers is what a miss has that is fetched by itself.
-INLINE Peers noPeers() { return Peers{0, 0, {0, 0}, true}; }
+// noRepeats is the value for a miss that is fetched by itself.
+INLINE Repeats noRepeats() { return Repeats{0, 0, {0, 0}, true}; }
 
-// peersOf returns the peers of miss i, of being it. The whole warp calls it.
-INLINE Peers peersOf(const FetchArgs &a, u32 i, u32 misses, u32 lane, u32x4 of)
+// repeatsOf returns the misses of the same row as miss i, whose list entry is given. The whole warp calls it.
+INLINE Repeats repeatsOf(const FetchArgs &a, u32 i, u32 misses, u32 lane, u32x4 of)
 {
-	Peers p;
+	Repeats p;
 	u32 group = i & ~63u, bits[2];
 #pragma unroll
 	for (u32 half = 0; half < 2; half++) {

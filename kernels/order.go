@@ -8,19 +8,19 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// Order puts the misses of a batch in the order of their rows' host addresses, by page: what a GPU pays for on small
-// random rows of a large table is address translation, not bytes. Within a page the order is any.
+// Order sorts the misses of a batch by the page of their rows' host addresses. Small random rows of a large table cost a GPU address
+// translations, not bytes. The order within a page is not specified.
 type Order struct {
 	// Found holds the batch's misses at its back; Counters says how many.
 	Found, Counters device.Buffer
 	// Ordered has the size of Found and receives the misses at its front.
 	Ordered device.Buffer
 	Pages
-	// Counted says that Lookup has counted the misses in the same buckets, where it ran on a GPU.
+	// Counted says that a Lookup with the same Pages has counted the misses on a GPU.
 	Counted bool
 }
 
-// Pages are the buckets, by pages of a host tier, that misses are put in order by.
+// Pages are buckets of pages of a host tier. Misses are counted in them and sorted by them.
 type Pages struct {
 	// Buckets is scratch memory of OrderBytes, zeroed once.
 	Buckets device.Buffer
@@ -79,7 +79,7 @@ type HostRows struct {
 	Index device.Buffer
 	// RowBytes is the length of a row.
 	RowBytes int
-	// Ahead is how many bytes of a compressed row in place are worth reading before its length is known: about the mean.
+	// Ahead is the number of bytes of a compressed row in place to read before its length is known: about the mean stored length.
 	Ahead int
 }
 

@@ -1,5 +1,6 @@
-// The buckets of pages of the host tier that the misses of a batch are counted in, so that they can be put in the order of their rows'
-// addresses: the counts, the starts and the blocks that have ended. Counts and blocks are zero before and after.
+// Counts the misses of a batch by the page of the host tier that their rows lie in. A bucket is one page or several. From the counts follow
+// the places at which the misses of each bucket begin when they are put in the order of their rows' addresses. The memory holds the counts,
+// the starts, and the number of blocks that have ended. Counts and that number are zero before and after a batch.
 #pragma once
 #include "gpu.h"
 
@@ -14,8 +15,8 @@ INLINE void countMiss(const PageArgs &p, u64 row) { atomicAdd((u32 *)p.buckets +
 // countsOf adds up four counts.
 INLINE u32 countsOf(u64x2 four) { return (u32)four.x + (u32)(four.x >> 32) + (u32)four.y + (u32)(four.y >> 32); }
 
-// endCounting has the last block of the grid that calls it turn the counts into starts, and zero them. All threads of the block, so
-// many, call it after their counting; warps is shared memory of a word for each warp, which nobody reads any more.
+// endCounting turns the counts into starts and zeroes the counts. The last block of the grid that calls it does the work. All THREADS threads
+// of a block call it after they have counted. warps is shared memory that nobody else uses, a word for each warp.
 template <u32 THREADS> INLINE void endCounting(const PageArgs &p, u32 *warps)
 {
 	constexpr u32 WARPS = THREADS / 32, ROUND = 32 * 4, ROUNDS = ORDER_BUCKETS / WARPS / ROUND; // a warp's buckets are neighbours

@@ -7,12 +7,13 @@ import (
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-// Ending has a kernel end its batch, alone or as one of two that may run at once: the last one to end copies the counters to Result,
-// page-locked memory of CountersBytes, with the batch's number, and leaves them zero for the next batch. The zero value does nothing.
+// Ending makes a kernel one of the last kernels of its batch, of which there are one or two. The kernel that ends last copies the counters and
+// the batch's number to Result, page-locked memory of CountersBytes, and leaves the counters zero for the next batch. The zero value does
+// nothing.
 type Ending struct {
 	Result device.Buffer
 	Batch  uint64
-	// Kernels is how many end the batch: Decode and Fetch, or Fetch alone.
+	// Kernels is the number of last kernels: 2 for Decode and Fetch, 1 for Fetch alone.
 	Kernels int
 }
 

@@ -6,16 +6,16 @@
 // Looks up the rows of a batch and writes them, hits from the slabs and misses from the host tier, in one launch, by a coder: ROW_CODER of
 // ROW_HEADER.
 //
-// Each warp goes its own way over warpRows rows, a part at a time: a lane looks up a row, the warp's list takes hits from the
-// front and misses from the back, warps fetch misses and tiles decode hits. So no list leaves the multiprocessor, and the
-// lookups of some warps hide behind the decoding of others. Shared memory: the codec's metadata, then stageBytes for each
-// warp. The last block to end publishes the counters.
+// A warp works on warpRows rows on its own, in parts of at most 32 rows. Of each part every lane looks up a row. The warp keeps a list in
+// shared memory, hits at the front and misses at the back. Then the warp fetches the misses one by one, and its tiles decode the hits. No
+// list goes to global memory, and the lookups of some warps overlap with the decoding of others. The last block to end publishes the
+// counters. Shared memory: the codec's metadata, if they fit, then for each warp stageBytes and the scratch of its tiles.
 //
-// Measured on an H200, 200,000 hits: the 64 registers that four blocks an SM leave are best from 256 to 1024 bytes (154 us at
-// 1024; 168 with the 79 registers of three blocks, and 114 against 94 at 512 with the 48 of five), and cost 1 % at 4096, where
-// shared memory leaves three blocks. Asking the L2 for all hits of a part at once, not for the next one of each tile, takes
-// 110 us at 512 bytes against 91.
-constexpr u32 WARPS = 8; // of a block, at most
+// Measured on an H200, 200,000 hits: 64 registers (four blocks per multiprocessor) are best from 256 to 1024 bytes: 154 us at 1024 against
+// 168 with 79 registers (three blocks), and 94 us at 512 against 114 with 48 (five). At 4096 bytes, where shared memory leaves three
+// blocks, 64 registers cost 1 %. Prefetching all hits of a part at once, not only the next one of each tile, takes 110 us at 512 bytes
+// against 91.
+constexpr u32 WARPS = 8; // the most of a block
 
 INLINE u64 slabOf(const ServeArgs &a, u64 word)
 {
@@ -28,7 +28,7 @@ INLINE u64 slabOf(const ServeArgs &a, u64 word)
 
 INLINE u8 *rowOf(const ServeArgs &a, u32 position) { return (u8 *)a.lookup.out + (u64)position * a.codec.rowBytes; }
 
-// prefetchRow asks the L2 for a hit's bytes, by LANES lanes.
+// prefetchRow prefetches a hit's stored bytes to the L2, by LANES lanes.
 template <int LANES> INLINE void prefetchRow(const ServeArgs &a, u64 word, u32 lane)
 {
 	const u8 *p = (const u8 *)slabOf(a, word) + offsetAt(word);
@@ -39,7 +39,8 @@ template <int LANES> INLINE void prefetchRow(const ServeArgs &a, u64 word, u32 l
 
 INLINE u64 wordOf(u32x4 f) { return (u64)f.y << 32 | f.x; }
 
-// Coded serves rows by a coder. hits and miss are given what context returns. TILES is the tiles of a warp that decode hits.
+// Coded decodes hits and fetches misses by a coder. context returns what hits and miss take as their second argument. TILES is the number
+// of tiles of a warp that decode hits.
 template <class C, int N> struct Coded {
 	using Context = const u8 *; // the metadata
 	static constexpr u32 TILES = 32 / N;
@@ -117,7 +118,7 @@ template <class R> INLINE void serveRows(const ServeArgs &a)
 		if (hits >> lane & 1) {
 			u32 k = popcount(hits & below);
 			list[k] = u32x4{(u32)word, (u32)(word >> 32), i, 0};
-			if (k < R::TILES) // later ones are asked for by the decoder
+			if (k < R::TILES) // hits prefetches the later ones
 				prefetchRow<1>(a, word, 0);
 		}
 		if (a.lookup.peers != 0) {
@@ -174,7 +175,7 @@ template <class R> INLINE void serveRows(const ServeArgs &a)
 #define SERVE(lanes)                                                                                                             \
 	KERNEL void __launch_bounds__(256, 4) serve##lanes(const ServeArgs a) { serveRows<Coded<ROW_CODER, lanes>>(a); }
 
-// Small batches wait for launches more than for lanes: one narrow kernel is enough, but for those tuned most.
+// Small batches wait for launches more than for lanes. So one narrow kernel besides the widest is enough, except for the tuned coders.
 SERVE(32)
 #ifdef ROW_PAIRS
 SERVE(16)

@@ -8,8 +8,8 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// Serve is Lookup, Decode and Fetch in one launch, for rows shorter than LongRow: no list of hits and misses leaves the
-// multiprocessors, but misses are read in the batch's order. It publishes the counters.
+// Serve is Lookup, Decode and Fetch in one launch, for rows shorter than LongRow. It writes no list of hits and misses. It reads misses in the
+// batch's order. It publishes the counters.
 type Serve struct {
 	// Lookup says what to look up and where the rows go; its Found is not used.
 	Lookup Lookup
@@ -45,7 +45,7 @@ func (k *Serve) RunHost(w device.Workers) {
 	publish(count, k.Result, k.Batch)
 }
 
-// serve writes the batch's row i and counts it in done; what is wrong with it, it counts in the batch's counters.
+// serve writes row i of the batch and counts it in done. It counts a corrupt row and a row number out of range in the batch's counters.
 func (k *Serve) serve(m *hashmap.Map, row int64, i int, done *Counters) {
 	out := k.Lookup.Out.Bytes()[i*k.Lookup.RowBytes:][:k.Lookup.RowBytes]
 	count := CountersView(k.Lookup.Counters)

@@ -2,21 +2,21 @@
 #include "fetch.h"
 #include "publish.h"
 
-// Fetches the misses of a batch of small rows, sharing them with the host's processors where a share is open: see package
-// transfer and ShareArgs. Rows are decoded by a coder: ROW_CODER of ROW_HEADER.
+// Fetches the misses of a batch of small rows. If a share is open, the host's processors help: see package transfer and ShareArgs. Rows are
+// decoded by a coder: ROW_CODER of ROW_HEADER.
 //
-// The misses are cut into units. The GPU reads its own part, from the back of the list, straight from the host tier; the
-// host's part, at the front, arrives in pieces in the device's memory. Blocks that have finished their own part take over what
-// the host has not begun. Who writes a row is the GPU's decision alone: whatever the host does or leaves undone, every miss is
-// fetched once, and the host writes nothing but its staging memory.
+// The misses are cut into units. The GPU reads the units of its own part, which begins at the back of the list, from the host tier. The
+// host gathers the rows of its part, which begins at the front, in pieces, and copies them to the device's staging memory. Blocks that have
+// finished the GPU's part take over units that the host has not begun. The GPU alone decides who writes a row. So every miss is written
+// once whatever the host does, and the host writes only to its staging memory.
 //
-// A block takes a unit of neighbours, and a tile asks for ROWS rows of it at once, 16 bytes a lane. Where address translation is
-// the limit that is faster than a warp a row on all multiprocessors, as fetch.cu has it: 15.5 against 10.9 GB/s on 256-byte rows
-// of a 16 GB table on an H200, 30.3 against 22.3 on 512-byte rows. At 2 GB, where the link is, it is no faster.
+// A block takes a unit of neighbouring misses, and a tile reads ROWS rows of it at once, 16 bytes a lane. Where address translation is the
+// limit, this is faster than fetch.cu, where the warps of all multiprocessors read a row each: on an H200 with a 16 GB table 15.5 against
+// 10.9 GB/s with 256-byte rows, 30.3 against 22.3 with 512-byte rows. With a 2 GB table, where the link is the limit, it is no faster.
 
 constexpr int ROWS = 4, PARTS = 2;
 
-// one returns element r of an array in registers: a select, where r is not known at compile time.
+// one returns element r of an array in registers. Where r is not known at compile time, it selects among all elements.
 template <class T> INLINE T one(const T (&x)[ROWS], int r)
 {
 	T y = x[0];
@@ -26,8 +26,8 @@ template <class T> INLINE T one(const T (&x)[ROWS], int r)
 	return y;
 }
 
-// fetchUnit fetches the misses from up to to. STAGED says that the first slot bytes of each have arrived. REQUIRES: stage has
-// room for the row's bytes, a sector before them and what a window reads past them.
+// fetchUnit writes the misses from up to to, and returns their stored bytes. If STAGED, the first slot bytes of each row lie in the staging
+// memory; the rest is read from the host tier. REQUIRES: stage has room for a row, the sector before it and what a window reads past it.
 template <class C, int LANES, bool STAGED>
 INLINE u64 fetchUnit(const ShareFetchArgs &args, const u8 *meta, u8 *stage, u8 *scratch, const Tile<LANES> &tile, u32 from, u32 to)
 {
@@ -55,7 +55,7 @@ INLINE u64 fetchUnit(const ShareFetchArgs &args, const u8 *meta, u8 *stage, u8 *
 					x[r][p] = STAGED ? loadArrived(at) : loadTier(at);
 			}
 		}
-		// Writes a miss whose first bytes are those of the lanes.
+		// Writes a miss, of which the lanes have the first bytes in x.
 		auto write = [&](Miss m, const u32x4(&x)[PARTS]) {
 			u32 skip = STAGED ? 0 : (u32)m.at & 31;
 			u32 first = m.known ? m.length : minimum(a.ahead, m.length);
@@ -97,7 +97,7 @@ INLINE u64 fetchUnit(const ShareFetchArgs &args, const u8 *meta, u8 *stage, u8 *
 				write(m[r], x[r]);
 			}
 		} else {
-			// Larger decoders are there once.
+			// A large decoder is compiled into the kernel once, not ROWS times.
 #pragma unroll 1
 			for (int r = 0; r < ROWS && i + r * tiles < to; r++) {
 				u32x4 of[PARTS];
@@ -115,7 +115,7 @@ INLINE u64 fetchUnit(const ShareFetchArgs &args, const u8 *meta, u8 *stage, u8 *
 	return moved;
 }
 
-// listPiece writes where the rows of a piece lie to the host's list. All threads of the block take part.
+// listPiece writes the offsets of a piece's rows to the host's list. All threads of the block call it.
 INLINE void listPiece(const ShareFetchArgs &a, u32 number, u32 piece)
 {
 	u64 *list = (u64 *)a.share.list;
@@ -127,13 +127,13 @@ INLINE void listPiece(const ShareFetchArgs &a, u32 number, u32 piece)
 		storeSystem(&((ShareHost *)a.share.host)->listed[piece], number);
 }
 
-// listPieces lists the pieces that no block has begun to list. A block does so before it waits for what the host gathers: what is not
-// listed then is in the hands of blocks that run, however few of the grid the device holds at once. All threads of the block
-// take part; p is a word of its shared memory.
+// listPieces lists the pieces that no block has begun to list. A block calls it before it waits for the host. Each piece is then either
+// listed or being listed by a block that runs, even if the device holds only a few of the grid's blocks at once. All threads of the block
+// call it. p is a word of its shared memory.
 INLINE void listPieces(const ShareFetchArgs &a, u32 number, u32 pieces, u32 *p)
 {
 	u32 *listed = &((ShareDevice *)a.share.device)->listed;
-	blockSync(); // nobody reads p any more
+	blockSync(); // all threads have read p
 	if (threadID() == 0)
 		*p = atomicAdd(listed, 1);
 	for (;;) {
@@ -142,19 +142,19 @@ INLINE void listPieces(const ShareFetchArgs &a, u32 number, u32 pieces, u32 *p)
 		if (piece >= pieces)
 			return;
 		if (threadID() == 0)
-			next = atomicAdd(listed, 1); // it arrives while the piece is listed
+			next = atomicAdd(listed, 1); // in flight while the piece is listed
 		listPiece(a, number, piece);
 		if (threadID() == 0)
 			*p = next;
 	}
 }
 
-constexpr u32 NONE = ~0u, SKIP = ~0u - 1, OWN = 1u << 31; // units, and OWN: not from what arrived
+constexpr u32 NONE = ~0u, SKIP = ~0u - 1, OWN = 1u << 31; // values in place of a unit, and a bit: OWN, read the unit from the host tier
 
-// counted returns the count of a word that has the number of its share beside it.
+// counted returns the count in a word that holds a share's number and a count, or 0 if the number is another share's.
 INLINE u32 counted(u32 word, u32 number) { return word >> 12 == (number & 0xfffff) ? word & 0xfff : 0; }
 
-// ownUnit returns the next unit from the back, or NONE where the host has begun what is left. One thread calls it.
+// ownUnit takes the next unit from the back. It returns NONE if the host has begun all that is left. One thread calls it.
 INLINE u32 ownUnit(const ShareArgs &a, u32 number, u32 hostUnits)
 {
 	ShareDevice *d = (ShareDevice *)a.device;
@@ -172,7 +172,7 @@ INLINE u32 ownUnit(const ShareArgs &a, u32 number, u32 hostUnits)
 	return unit;
 }
 
-// hostUnit waits for the next unit of the host's part, or takes it over.
+// hostUnit takes the next unit of the host's part: it waits until the unit arrives or, after a time-out, takes it over.
 INLINE u32 hostUnit(const ShareArgs &a, u32 number, u32 hostUnits)
 {
 	ShareDevice *d = (ShareDevice *)a.device;
@@ -211,7 +211,7 @@ INLINE void retire(const ShareArgs &a)
 {
 	ShareDevice *d = (ShareDevice *)a.device;
 	u32 n = atomicAdd(&d->retired, 1) + 1;
-	for (;;) { // another one may end just now
+	for (;;) { // another ShareFetch may end at the same time
 		storeSystem(&((ShareHost *)a.host)->retired, n);
 		u32 now = loadSystem(&d->retired);
 		if (now == n)
@@ -263,7 +263,7 @@ template <class C, int LANES> INLINE void shareFetch(const ShareFetchArgs &a)
 	if (!own)
 		listPieces(a, number, d->pieces, &taken);
 	for (;;) {
-		u32 u = alone; // without a share the blocks take the units in turns
+		u32 u = alone; // without a share, blocks take every gridBlocks()-th unit
 		if (number == 0) {
 			if (u * unit >= misses)
 				break;

@@ -8,24 +8,24 @@ import (
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-// Share is the memory and the terms of batches whose misses the host's processors and a device fetch together. One batch at
-// a time is shared; see package transfer for the host's side.
+// Share is the memory and the parameters of batches whose misses the host's processors and a device fetch together. One batch at a time is
+// shared. Package transfer has the host's side.
 type Share struct {
-	// Host, a ShareHost, and List, 8 bytes for each row of SharePieces pieces, are page-locked; Device is a ShareDevice, and Stage
-	// Slot bytes for each row of MaxPieces pieces, in the device's memory. All zeroed before the first batch.
+	// Host, an abi.ShareHost, and List, 8 bytes for each row of abi.SharePieces pieces, are page-locked memory. Device, an abi.ShareDevice,
+	// and Stage, Slot bytes for each row of MaxPieces pieces, are the device's. All are zeroed before the first batch.
 	Host, List, Device, Stage device.Buffer
-	// Tier names the host tier to the host's side.
+	// Tier is the number by which the host's side knows the host tier.
 	Tier uint32
-	// Unit is the rows that the device takes at a time, Piece those that a host worker does: a multiple of Unit. Slot is the
-	// bytes of each row that the host moves, a multiple of 16; what a row has more the device reads itself.
+	// Unit is the number of rows that the device takes at a time, and Piece the number that a host worker takes, a multiple of Unit. Slot is
+	// the number of bytes of each row that the host gathers, a multiple of 16. The device reads the rest of a row itself.
 	Unit, Piece, Slot int
-	// Fraction, of 65536, of the misses are the host's, at most MaxPieces pieces; none of a batch with fewer than Least misses.
+	// The host's part is Fraction / 65536 of the misses, at most MaxPieces pieces. A batch with fewer than Least misses is not shared.
 	Fraction  uint32
 	MaxPieces int
 	Least     int
-	// Blocks is the grid, Own of them beginning with the device's own part.
+	// Blocks is the number of blocks of the grid. Own of them begin with the device's own part, the others with the host's.
 	Blocks, Own int
-	// Timeout is how long the device waits without an arrival before it fetches the rest itself.
+	// Timeout is how long the device waits for the next piece to arrive before it fetches the rest itself.
 	Timeout time.Duration
 }
 
@@ -36,8 +36,8 @@ func (s *Share) deviceView() *abi.ShareDevice { return &view[abi.ShareDevice](s.
 // ListView views a share's List: where rows begin in the host tier's memory.
 func (s *Share) ListView() []uint64 { return view[uint64](s.List) }
 
-// shareBlocks is how many blocks read a large table's rows from the host tier, taking units in turns. Few: with more, or more requests of
-// each, the device's address translation is the slower. Seen on an H200, 16 GiB, 16 / 24 / 32 / 48 / 66 blocks: rows of 256 bytes
+// shareBlocks returns the number of blocks that read a large table's rows from the host tier. They are few, because address translation becomes
+// slower with more blocks or more requests of each. Measured on an H200, 16 GiB, 16 / 24 / 32 / 48 / 66 blocks: rows of 256 bytes
 // 15.0 / 12.9 / 13.3 / 12.9 / 12.0 GB/s, of 512 bytes 19.9 / 28.4 / 27.3 / 25.7 / 24.5. With a Share blocks take units from a counter,
 // and more of them pay (transfer's shareBlocks).
 func shareBlocks(rowBytes int) int {
@@ -47,10 +47,10 @@ func shareBlocks(rowBytes int) int {
 	return 24
 }
 
-// MaxShareRow is the longest row that the lanes of a warp ask for at once, wherever it begins in its line.
+// MaxShareRow is the longest row, in bytes, that ShareFetch serves: the lanes of a warp read it at once, wherever it begins in its line.
 const MaxShareRow = 768
 
-// ShareOpen opens a share of a batch's misses, if none is open: Counters.Share says which.
+// ShareOpen opens a share of a batch's misses, unless another batch's is open. It sets Counters.Share to the share's number.
 type ShareOpen struct {
 	Counters device.Buffer
 	*Share
@@ -85,8 +85,8 @@ func (k *ShareOpen) RunHost(device.Workers) {
 	atomic.StoreUint32(&h.Opened, d.Number)
 }
 
-// ShareFetch is Fetch for a batch that ShareOpen may have opened a share of, misses ordered. Share may be nil: then it is
-// Fetch by the same kernel. Rows are at most MaxShareRow bytes.
+// ShareFetch is Fetch for a batch with ordered misses for which ShareOpen may have opened a share. If Share is nil, the device fetches all
+// misses by the same kernel. Rows have at most MaxShareRow bytes.
 type ShareFetch struct {
 	Fetch
 	Share *Share
@@ -170,7 +170,7 @@ func (k *ShareFetch) RunHost(w device.Workers) {
 	k.End.runHost(count)
 }
 
-// rows fetches misses, the first of them being the list's from-th.
+// rows fetches misses, of which the first is number from of the list.
 func (k *ShareFetch) rows(count *Counters, misses []Found, from int, staged bool) {
 	for i, m := range misses {
 		stored, compressed := k.Tier.Stored(int64(m.Word))

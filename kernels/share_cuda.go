@@ -22,7 +22,8 @@ func (k *ShareOpen) RunCUDA(s *cuda.Stream) error {
 	return shareOpenKernel.Launch(s, 1, 1, 0, &abi.ShareOpenArgs{Counters: k.Counters.Addr(), Share: k.args()})
 }
 
-// aloneUnit is the rows a unit of a batch that is not shared: neighbours' translations are shared in a multiprocessor.
+// aloneUnit is the rows of a unit in a batch that is not shared. Rows of a unit lie near each other, so that a multiprocessor's address
+// translations serve several.
 const aloneUnit = 64
 
 // RunCUDA implements cuda.Kernel.

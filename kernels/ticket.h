@@ -11,8 +11,8 @@ INLINE u64 slabOf(const DecodeArgs &a, u64 word)
 	return slab;
 }
 
-// A Ticket is a row to decode. Its length is the row's for raw rows, less for others, 0 for none; BAD_LENGTH, which is below 0,
-// for locations of compressed rows that are no shorter than the row, which no encoder makes.
+// A Ticket is a row to decode. length is its stored bytes: the row's length for a raw row, less for a compressed one, and 0 if there is no
+// row. It is BAD_LENGTH, which is negative as an int, for a compressed row no shorter than a raw one: no encoder makes such a row.
 struct Ticket {
 	u64 stored;
 	u32 position, length;

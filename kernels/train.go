@@ -11,21 +11,21 @@ type Sample struct {
 	// Rows holds Count rows of RowBytes, each padded to whole 32-bit words with zeros, back to back.
 	Rows            device.Buffer
 	Count, RowBytes int
-	// Planes has PlanesBytes. Plane b of the row's word w is a bit a row, PlaneWords words from (32 w + b) × PlaneWords
-	// on; the row is padded to a multiple of 8 bytes with zeros.
+	// Planes has PlanesBytes. Plane b of word w has bit b of word w of every row. It is PlaneWords words long and begins at word
+	// (32 w + b) × PlaneWords. Rows are padded to a multiple of 8 bytes with zeros.
 	Planes device.Buffer
 }
 
-// RowWords is the 32-bit words that a row takes in Rows.
+// RowWords returns the number of 32-bit words of a row in Rows.
 func (s *Sample) RowWords() int { return (s.RowBytes + 3) / 4 }
 
-// PlaneWords is the 32-bit words of a plane.
+// PlaneWords returns the number of 32-bit words of a plane.
 func (s *Sample) PlaneWords() int { return (s.Count + 31) / 32 }
 
-// Words is the words of a row, padded.
+// Words returns the number of 32-bit words of a padded row.
 func (s *Sample) Words() int { return (s.RowBytes + 7) / 8 * 2 }
 
-// PlanesBytes is the size of all planes.
+// PlanesBytes returns the size of all planes in bytes.
 func (s *Sample) PlanesBytes() int64 { return int64(s.Words()) * 32 * int64(s.PlaneWords()) * 4 }
 
 // Planes transposes the sample.
@@ -70,13 +70,13 @@ func (k *Ones) RunHost(device.Workers) {
 	}
 }
 
-// Grow grows a mask for each chunk: the bit and value that keep the most rows are added, one at a time, and the mask at
-// which rows kept × masked bits was largest is the chunk's. Package ibp says why.
+// Grow makes a mask for each chunk. It adds one bit at a time: the bit and value that keep the most rows. The chunk's mask is the one at which
+// rows kept × masked bits was largest. Package ibp says why.
 type Grow struct {
 	Sample
 	// Chunk is the chunk length in bytes, 4 or 8.
 	Chunk int
-	// Alive is scratch memory of AliveBytes. Masks receives a mask and a bitval of 64 bits each a chunk.
+	// Alive is scratch memory of AliveBytes. Masks receives, for each chunk, a mask and a bitval of 64 bits each.
 	Alive, Masks device.Buffer
 }
 

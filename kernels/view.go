@@ -10,6 +10,7 @@ import (
 )
 
 //go:generate go run ./gen
+//go:generate go run ./gen/codecs go
 
 // abi.h has its own copy of what other packages define.
 var (

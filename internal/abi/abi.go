@@ -25,38 +25,39 @@ const NoHint = 7
 
 const ScanPart = 4096
 
-// OrderPageBits is log2 of the smallest page that misses are grouped by. There are so many buckets for pages: fewer, and
-// counting them waits for itself (80 µs for 200,000 misses in 512 buckets on an H200).
+// OrderPageBits is log2 of the smallest page, in bytes, by which misses are grouped. OrderBuckets is the number of buckets of pages. With
+// fewer buckets many threads count in the same one and wait for each other: 80 µs for 200,000 misses in 512 buckets on an H200.
 const OrderPageBits = 16
 
 const OrderBuckets = 16384
 
-// StepWords is the 32-bit words of a row that one block of a codec's device metadata describes, and QuadWords those that
-// a lane decodes at a time.
+// StepWords is the number of 32-bit words of a row that one block of IBP's device metadata describes. QuadWords is the number that a lane
+// decodes at a time.
 const StepWords = 32
 
 const QuadWords = 4
 
-// LongRow is the row length in bytes from which a whole block of threads decodes a row, in segments of so many quads.
+// LongRow is the row length, in bytes, from which a whole block decodes a row of IBP, in segments of SegmentQuads quads. Other coders decode
+// such rows without a stage.
 const LongRow = 8192
 
 const SegmentQuads = 256
 
 const MaxSegments = 256
 
-// DecodeStages is the rows that a group of lanes holds in shared memory, of which it decodes two at a time, and
-// DecodeTickets the bytes of shared memory that each thread has for what it knows of the rows to come.
+// DecodeStages is the number of rows that a group of lanes has in shared memory while it decodes two of them. DecodeTickets is the shared
+// memory, in bytes, that a thread has for tickets: see decode_pairs.cu.
 const DecodeStages = 6
 
 const DecodeTickets = 32
 
-// CoderAhead is the rows that a tile has on their way to shared memory while a coder decodes one.
+// CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one.
 const CoderAhead = 2
 
-// RankTable is the words of the table that decodes digits of rank planes four at a time: coder_rank_bytes.h.
+// RankTable is the length, in words, of the table by which coder_rank_bytes.h decodes four digits at a time.
 const RankTable = 272
 
-// How a row's bytes are stored: by units of so many bytes.
+// The units, in bytes, by which a row is written.
 const Store16 = 0
 
 const Store8 = 1
@@ -79,8 +80,8 @@ const FoundBytes = 16
 
 var _ = [1]int{}[unsafe.Sizeof(Found{})-FoundBytes]
 
-// Counters is what a batch leaves behind, one per batch in device memory. It must be zero before the batch; the kernels
-// that end it leave it so.
+// Counters counts what happened to the rows of one batch. It lies in device memory and must be zero before the batch. The kernels that end
+// the batch leave it zero.
 type Counters struct {
 	// Hits counts, while Serve runs, its blocks that have ended.
 	Hits   uint32
@@ -99,8 +100,8 @@ type Counters struct {
 	HostBytes uint64
 	// Peers counts the hits in slabs of other devices: see LookupArgs.
 	Peers uint32
-	// Batch, of a published result, is the lower half of the number of the batch whose counters these are. Until then it counts what has
-	// ended of the kernels that end a batch: see BatchEnd.
+	// Batch, in a published result, is the lower half of the batch's number. Before, it counts the blocks and kernels that have ended, of
+	// those kernels that end the batch: see BatchEnd.
 	Batch uint32
 }
 
@@ -108,8 +109,9 @@ const CountersBytes = 64
 
 var _ = [1]int{}[unsafe.Sizeof(Counters{})-CountersBytes]
 
-// BatchEnd is how a batch ends whose last kernels may run at once: of so many, the last block of the last one to end copies the
-// counters to result, page-locked memory, with the batch's number, and zeroes them. Result 0: the kernel is not one of them.
+// BatchEnd says how a batch ends. It has one or two last kernels, which may run at the same time. The last block of the one that ends last
+// copies the counters and the batch's number to result, which is page-locked memory, and zeroes the counters. kernels is the number of last
+// kernels. result is 0 for a kernel that is not one of them.
 type BatchEnd struct {
 	Result  uint64
 	Batch   uint64
@@ -157,22 +159,23 @@ const RowCodecBytes = 48
 
 var _ = [1]int{}[unsafe.Sizeof(RowCodec{})-RowCodecBytes]
 
-// What a sampled access was kept for: a share of all accesses, or every access to a share of the keys.
+// Why an access was sampled: as one of a fraction of all accesses, or because its key is one of a fraction of the keys.
 const SampledAccess = 1
 
 const SampledKey = 2
 
-// Sampling says which of a batch's accesses Lookup appends to a sample ring, and to which. An access is kept as
+// Sampling says which of a batch's accesses Lookup appends to a sample ring. An access is kept as
 // SAMPLED_ACCESS iff the upper half of hash(access seed ^ position) is below AccessBelow, and as SAMPLED_KEY iff that of
 // hash(key seed ^ key) is below KeyBelow.
 type Sampling struct {
-	// Ring is the records' page-locked memory, 0 for no sampling; Head, in device memory, how many were claimed so far.
+	// Ring is the address of the records, in page-locked memory, or 0 for no sampling. Head is the address of the number of records claimed so
+	// far, in device memory.
 	Ring uint64
 	Head uint64
 	// AccessSeed is hash(seed ^ batch), and KeySeed hash(seed).
 	AccessSeed uint64
 	KeySeed    uint64
-	// Mask is the records of the ring - 1, a power of two - 1.
+	// Mask is the number of records of the ring, a power of two, minus 1.
 	Mask        uint32
 	AccessBelow uint32
 	KeyBelow    uint32
@@ -183,9 +186,8 @@ const SamplingBytes = 48
 
 var _ = [1]int{}[unsafe.Sizeof(Sampling{})-SamplingBytes]
 
-// SampleRecord is an access in a sample ring, written with one 16-byte store. Lap is its turn around the ring, from 1 on;
-// Check has what it was kept for in bits 1:0, and above them the upper bits of hash(key ^ lap), so that a reader knows a
-// record that is written by half.
+// SampleRecord is an access in a sample ring, written with one 16-byte store. Lap counts the rounds of the ring, from 1 on. Check has the
+// SAMPLED bits in bits 1:0 and the upper bits of hash(key ^ lap) above them, so that a reader recognizes a half-written record.
 type SampleRecord struct {
 	Key   uint64
 	Lap   uint32
@@ -196,7 +198,8 @@ const SampleRecordBytes = 16
 
 var _ = [1]int{}[unsafe.Sizeof(SampleRecord{})-SampleRecordBytes]
 
-// PageArgs are the buckets, by pages of the host tier, that misses are counted in: so many counts, starts and, at last, a word.
+// PageArgs are the buckets of pages of the host tier in which misses are counted. The memory has OrderBuckets counts, as many starts, and one
+// word: see order.h.
 type PageArgs struct {
 	Buckets uint64
 	Stride  int64
@@ -209,10 +212,11 @@ const PageArgsBytes = 32
 
 var _ = [1]int{}[unsafe.Sizeof(PageArgs{})-PageArgsBytes]
 
-// Added to LookupArgs.Table if row numbers are int32, not int64. Keys take the table's lower 8 bits only.
+// Int32Rows is added to LookupArgs.Table if row numbers are int32, not int64. Keys take the lower 8 bits of the table only.
 const Int32Rows = 0x100
 
-// LookupArgs are the rows of a batch. Table is the table's number, 0 to 255, and may have INT32_ROWS. Peers has a bit for each slab of another device.
+// LookupArgs are the rows of a batch to be looked up. Table is the table's number, 0 to 255, and may have INT32_ROWS. Peers has a bit for each
+// slab that lies on another device.
 type LookupArgs struct {
 	Map      uint64
 	Rows     uint64
@@ -234,7 +238,7 @@ const LookupArgsBytes = 128
 
 var _ = [1]int{}[unsafe.Sizeof(LookupArgs{})-LookupArgsBytes]
 
-// SplitArgs are rows to be looked up and split. Pages has buckets where the misses are to be counted for Order.
+// SplitArgs are rows to be looked up and split into hits and misses. Pages has buckets if misses are to be counted for Order.
 type SplitArgs struct {
 	Lookup LookupArgs
 	Pages  PageArgs
@@ -263,7 +267,7 @@ type DecodeArgs struct {
 	Out      uint64
 	Slabs    [MaxSlabs]uint64
 	Codec    RowCodec
-	// Count is the length of the list, at least the hits.
+	// Count is the length of the list: at least the number of hits.
 	Count uint32
 	// StageBytes is the shared memory of one row.
 	StageBytes uint32
@@ -274,7 +278,7 @@ const DecodeArgsBytes = 168
 
 var _ = [1]int{}[unsafe.Sizeof(DecodeArgs{})-DecodeArgsBytes]
 
-// FindArgs are rows to be looked up and, where they hit, decoded; decode has no list.
+// FindArgs are rows to be looked up and, if they hit, decoded. decode.found is not used.
 type FindArgs struct {
 	Lookup LookupArgs
 	Decode DecodeArgs
@@ -285,14 +289,14 @@ const FindArgsBytes = 296
 var _ = [1]int{}[unsafe.Sizeof(FindArgs{})-FindArgsBytes]
 
 type FetchArgs struct {
-	// Misses is the first miss, and Step the distance to the next in bytes: negative where they lie at a list's back.
+	// Misses is the address of the first miss, and Step the distance to the next, in bytes: negative for misses at the back of a list.
 	Misses   uint64
 	Step     int64
 	Counters uint64
 	Out      uint64
 	Tier     HostTier
 	Codec    RowCodec
-	// Ahead is how many bytes of a compressed row in place are read before its length is known.
+	// Ahead is the number of bytes of a compressed row in place that are read before the row's length is known.
 	Ahead uint32
 	// StageBytes is the shared memory of one row.
 	StageBytes uint32
@@ -311,7 +315,7 @@ type ServeArgs struct {
 	Codec      RowCodec
 	Ahead      uint32
 	StageBytes uint32
-	// A warp takes warpRows rows, part of them at a time, at most 32.
+	// A warp serves warpRows rows, in parts of part rows, at most 32.
 	WarpRows uint32
 	Part     uint32
 	Result   uint64
@@ -322,14 +326,14 @@ const ServeArgsBytes = 312
 
 var _ = [1]int{}[unsafe.Sizeof(ServeArgs{})-ServeArgsBytes]
 
-// A share is a batch whose misses the host's processors and the GPU fetch together: see package transfer. There is room for so
-// many pieces and units.
+// A share is a batch whose misses the host's processors and the GPU fetch together: see package transfer. It has at most so many pieces
+// and units.
 const SharePieces = 2048
 
 const ShareUnits = 8192
 
-// ShareTimes is how a share went: its misses, how many of them came through the host, and of those meant for the host how
-// many the GPU took over; and nanoseconds from the opening to the end of the GPU's own part, of the host's part, and of all.
+// ShareTimes is the outcome of a share: the misses; staged, those that the host gathered; taken, those of the host's part that the GPU took
+// over; and the nanoseconds from the opening to the end of the GPU's own part, of the host's part, and of the share.
 type ShareTimes struct {
 	Stamp     uint32
 	Tier      uint32
@@ -347,26 +351,26 @@ const ShareTimesBytes = 128
 
 var _ = [1]int{}[unsafe.Sizeof(ShareTimes{})-ShareTimesBytes]
 
-// ShareHost is what both sides write in page-locked memory during a share, by 128 bytes a writer.
+// ShareHost is the part of a share in page-locked memory, which both sides write. Each writer has 128-byte lines of its own.
 type ShareHost struct {
-	// Opened is the number of the share that was opened last, Pieces how many of its pieces the host may gather, Tier whose
-	// rows they are. Written by the GPU, Opened last.
+	// Opened is the number of the share that was opened last, Pieces the number of its pieces that the host may gather, and Tier the host
+	// tier of its rows. Written by the GPU, Opened last.
 	Opened uint32
 	Pieces uint32
 	Tier   uint32
 	_      [29]uint32
-	// Closed is the number of the share that ended last, Retired how many ShareFetches have ended. Low is the lowest unit of the
-	// host's pieces that the GPU has taken itself. Written by the GPU.
+	// Closed is the number of the share that ended last, Retired the number of ShareFetches that have ended, and Low the lowest unit of the
+	// host's part that the GPU has taken over. Written by the GPU.
 	Closed  uint32
 	Retired uint32
 	Low     uint32
 	_       [29]uint32
-	// Claimed has in bits 11:0 how many pieces the host has begun of the share whose number is in bits 31:12. Written by the host.
+	// Claimed has in bits 11:0 the number of pieces that the host has begun, and in bits 31:12 the share's number. Written by the host.
 	Claimed uint32
 	_       [31]uint32
-	// Times of the share before last or the last one, complete if Stamp is Closed. Written by the GPU.
+	// Times is that of the last share or of the one before. It is complete if its Stamp equals Closed. Written by the GPU.
 	Times ShareTimes
-	// Listed is, for each piece, the number of the share whose list is complete there. Written by the GPU.
+	// Listed has, for each piece, the number of the last share that has listed the piece completely. Written by the GPU.
 	Listed [SharePieces]uint32
 }
 
@@ -374,18 +378,18 @@ const ShareHostBytes = 8704
 
 var _ = [1]int{}[unsafe.Sizeof(ShareHost{})-ShareHostBytes]
 
-// ShareDevice is a device's side of its shares, in its memory.
+// ShareDevice is the part of a share in the device's memory.
 type ShareDevice struct {
 	// Owner is 1 while a share is open, Number that of the last one.
 	Owner  uint32
 	Number uint32
-	// Arrived has in bits 11:0 how many pieces have arrived of the share whose number is in bits 31:12. Quiet is the number of the
-	// last share after which the host has finished. Written by the host's copy stream.
+	// Arrived has in bits 11:0 the number of pieces that have arrived, and in bits 31:12 the share's number. Quiet is the number of the last
+	// share with which the host has finished. Written by the host's copy stream.
 	Arrived uint32
 	Quiet   uint32
 	Pieces  uint32
-	// Listed is how many of the pieces blocks have begun to list. Back is where the GPU's own part begins by now, Next the next unit
-	// of the host's part, in units.
+	// Listed is the number of pieces that blocks have begun to list. Back is the unit that the GPU took last of its own part, and Next the
+	// next unit of the host's part.
 	Listed  uint32
 	Back    uint32
 	Next    uint32
@@ -398,7 +402,7 @@ type ShareDevice struct {
 	Began   uint64
 	OwnEnd  uint64
 	HostEnd uint64
-	// Taken has the number of the share in which a unit was taken last.
+	// Taken has, for each unit, the number of the share in which the unit was taken last.
 	Taken [ShareUnits]uint32
 }
 
@@ -406,10 +410,10 @@ const ShareDeviceBytes = 32848
 
 var _ = [1]int{}[unsafe.Sizeof(ShareDevice{})-ShareDeviceBytes]
 
-// ShareArgs say how a batch's misses are shared. Unit and Piece are in rows, Piece being a multiple of Unit; Slot is the bytes
-// that the host moves of each row, a multiple of 16. Fraction, of 65536, of the misses are the host's, no more than MaxPieces
-// pieces, and none of a batch with fewer than Least misses. Own blocks begin with the GPU's own part, the others with the
-// host's. After TimeoutNanos without an arrival the GPU fetches all itself.
+// ShareArgs say how a batch's misses are shared. Unit and Piece are in rows; Piece is a multiple of Unit. Slot is the number of bytes of each
+// row that the host gathers, a multiple of 16. The host's part is Fraction / 65536 of the misses, at most MaxPieces pieces. A batch with
+// fewer than Least misses is not shared. Own blocks begin with the GPU's own part, the others with the host's. After TimeoutNanos
+// without an arrival the GPU fetches the rest itself.
 type ShareArgs struct {
 	Host         uint64
 	Device       uint64
@@ -463,9 +467,9 @@ const MapArgsBytes = 40
 
 var _ = [1]int{}[unsafe.Sizeof(MapArgs{})-MapArgsBytes]
 
-// BuildWant is what an entry that its home has no slot for wants in a round.
+// BuildWant is what an entry asks for in a round if its home bucket has no slot for it.
 type BuildWant struct {
-	// From is the bucket that is to have the hint, to the one that is to give a slot; all ones for none.
+	// From is the bucket that gets the hint, and To the bucket that gives a slot; all ones for none.
 	From uint32
 	To   uint32
 	Hint uint32
@@ -476,9 +480,9 @@ const BuildWantBytes = 16
 
 var _ = [1]int{}[unsafe.Sizeof(BuildWant{})-BuildWantBytes]
 
-// BuildArgs are entries that a hashmap is built of. Starts and ends have 32 bits for each bucket, sums for each part of
-// SCAN_PART of them; sorted is as large as the entries; claims has 64 bits for each bucket; failed counts entries that do
-// not fit, those whose keys are reserved, and keys given twice.
+// BuildArgs are entries of which a hashmap is built. Starts and ends have 32 bits for each bucket, and sums for each SCAN_PART buckets. Sorted
+// is as large as the entries. Claims has 64 bits for each bucket. Failed counts entries that do not fit, reserved keys, and keys given
+// twice.
 type BuildArgs struct {
 	Map     uint64
 	Entries uint64
@@ -487,8 +491,8 @@ type BuildArgs struct {
 	Ends    uint64
 	Sums    uint64
 	Failed  uint64
-	// Pending has two lists of room entries, as their indices in sorted order, for rounds in turn, and lengths the length of
-	// each round's; wants is what this round's want.
+	// Pending has two lists of room entries each, which rounds use in turns. An entry is its index in sorted. Lengths has the length of each
+	// round's list, and wants the BuildWants of this round.
 	Pending uint64
 	Lengths uint64
 	Wants   uint64
@@ -505,7 +509,7 @@ const BuildArgsBytes = 112
 
 var _ = [1]int{}[unsafe.Sizeof(BuildArgs{})-BuildArgsBytes]
 
-// EncodeTotals adds up a table's rows as Encode stores them: how many stay raw, their bytes, and the bytes of their slots.
+// EncodeTotals are sums over a table's rows as Encode stores them: the rows that stay raw, the stored bytes, and the bytes of slots.
 type EncodeTotals struct {
 	RawRows     uint64
 	StoredBytes uint64
@@ -521,15 +525,15 @@ type EncodeArgs struct {
 	Rows   uint64
 	Stride int64
 	First  uint64
-	// Bits, unless 0, has a bit for each row of the table, to be set where the row shrinks; lengths, unless 0, receives each
-	// row's stored length in 32 bits, 0 where it does not shrink.
+	// Bits, unless 0, has a bit for each row of the table, which is set if the row shrinks. Lengths, unless 0, receives each row's stored
+	// length in 32 bits, 0 if the row does not shrink.
 	Bits    uint64
 	Lengths uint64
 	Totals  uint64
-	// Scratch is memory of rowBytes for each block that encodes long rows.
+	// Scratch has rowBytes bytes for each block that encodes long rows.
 	Scratch uint64
 	Count   uint32
-	// RowBytes is the shared memory, or the scratch memory, that one row takes.
+	// RowBytes is the shared memory or, for long rows, the scratch memory that one row takes, in bytes.
 	RowBytes uint32
 	Codec    RowCodec
 }
@@ -538,12 +542,12 @@ const EncodeArgsBytes = 112
 
 var _ = [1]int{}[unsafe.Sizeof(EncodeArgs{})-EncodeArgsBytes]
 
-// SampleArgs is a training sample: rows of rowWords words back to back. Plane b of word w has a bit a row, at
-// (w × 32 + b) × planeWords; words counts the planes' words, zeros beyond the row's.
+// SampleArgs is a training sample: rows of rowWords words back to back. Plane b of word w has a bit for each row and begins at word
+// (w × 32 + b) × planeWords of planes. words is the number of words that have planes; those beyond rowWords are zeros.
 type SampleArgs struct {
 	Rows   uint64
 	Planes uint64
-	// Alive is scratch memory of planeWords words a chunk. Results receives a mask and a bitval of 64 bits each a chunk.
+	// Alive is scratch memory of planeWords words for each chunk. Results receives, for each chunk, a mask and a bitval of 64 bits each.
 	Alive      uint64
 	Results    uint64
 	Count      uint32
@@ -558,8 +562,8 @@ const SampleArgsBytes = 56
 
 var _ = [1]int{}[unsafe.Sizeof(SampleArgs{})-SampleArgsBytes]
 
-// SampleBytesArgs are a sample's rows whose stored bytes are to be summed, once for each of up to MAX_MASKS masks. Masks
-// has a mask of words and a bitval of words for each, zeros beyond the row's chunks; sums has 64 bits for each.
+// SampleBytesArgs are a sample's rows whose stored bytes are summed for each of up to MAX_MASKS masks. Masks has, for each, a mask and a bitval
+// of words words, which are zeros beyond the row's chunks. Sums has 64 bits for each.
 const MaxMasks = 8
 
 type SampleBytesArgs struct {
@@ -591,8 +595,8 @@ const GatherArgsBytes = 32
 
 var _ = [1]int{}[unsafe.Sizeof(GatherArgs{})-GatherArgsBytes]
 
-// StoreArgs are words of 64 bits to be stored in memory that other kernels read: pairs of an index and a value, the
-// indices distinct and below limit.
+// StoreArgs are 64-bit words to be stored in memory that other kernels read. words has pairs of an index and a value. Indices are distinct;
+// those from limit on are ignored.
 type StoreArgs struct {
 	Target uint64
 	Words  uint64
@@ -605,7 +609,7 @@ const StoreArgsBytes = 32
 
 var _ = [1]int{}[unsafe.Sizeof(StoreArgs{})-StoreArgsBytes]
 
-// ScatterItem is a row to be copied: bytes at from, a multiple of 16, go to the slot at to.
+// ScatterItem is a row to be copied: bytes bytes from offset from of the stage, a multiple of 16, to the slot at offset to.
 type ScatterItem struct {
 	To    uint64
 	From  uint32
