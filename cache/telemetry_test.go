@@ -83,10 +83,10 @@ func (r *recorder) collect(t *testing.T) map[string]float64 {
 	for _, scope := range rm.ScopeMetrics {
 		for _, m := range scope.Metrics {
 			put := func(set attribute.Set, suffix string, v float64) {
-				if name, ok := set.Value("tensorcache.name"); !ok || name.AsString() == "" {
+				if name, ok := set.Value("tensorcache.cache.name"); !ok || name.AsString() == "" {
 					t.Errorf("%s has no cache's name: %v", m.Name, set.ToSlice())
 				}
-				set, _ = set.Filter(func(kv attribute.KeyValue) bool { return kv.Key != "tensorcache.name" })
+				set, _ = set.Filter(func(kv attribute.KeyValue) bool { return kv.Key != "tensorcache.cache.name" })
 				values[m.Name+suffix+"{"+set.Encoded(attribute.DefaultEncoder())+"}"] = v
 			}
 			switch d := m.Data.(type) {
@@ -168,7 +168,7 @@ func TestTrace_Gather(t *testing.T) {
 		t.Fatalf("nothing to see: %+v", ts)
 	}
 	for key, want := range map[string]string{
-		"tensorcache.table.name": "x", "tensorcache.name": "test", "tensorcache.strategy.planned": "one_launch",
+		"tensorcache.table.name": "x", "tensorcache.cache.name": "test", "tensorcache.strategy.planned": "one_launch",
 		"tensorcache.strategy.run": "side_by_side", "tensorcache.strategy.fetch": "zero_copy",
 	} {
 		if at[key].AsString() != want {
@@ -731,7 +731,7 @@ func TestDocs_Metrics(t *testing.T) {
 			names := []string{}
 			for _, set := range sets {
 				for _, kv := range set.ToSlice() {
-					if key := string(kv.Key); key != "tensorcache.name" && !slices.Contains(names, key) {
+					if key := string(kv.Key); key != "tensorcache.cache.name" && !slices.Contains(names, key) {
 						names = append(names, key)
 					}
 				}
@@ -761,7 +761,7 @@ func TestLabels_Goroutines(t *testing.T) {
 	if err := c.Update(ctx, 0, []int64{1}, data[:128]); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{`"tensorcache.task":"learn"`, `"tensorcache.task":"refresh"`, `"tensorcache.task":"retire"`, `"tensorcache.name":"labelled"`}
+	want := []string{`"tensorcache.task":"learn"`, `"tensorcache.task":"refresh"`, `"tensorcache.task":"retire"`, `"tensorcache.cache.name":"labelled"`}
 	var profile bytes.Buffer
 	for deadline := time.Now().Add(10 * time.Second); len(want) > 0 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		profile.Reset()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/dtype"
