@@ -137,7 +137,12 @@ type Workers interface {
 	// For calls body for consecutive parts of [0, n), each at most grain long, some of them concurrently, and returns when
 	// all calls have returned.
 	For(n, grain int, body func(from, to int))
+	// Range is For by a method, which need not be allocated as a function must.
+	Range(n, grain int, r Ranger)
 }
+
+// Ranger does a part of the work of Workers.Range.
+type Ranger interface{ Range(from, to int) }
 
 // CheckSize returns an error, which wraps ErrOutOfMemory, unless bytes is 0 to 2^46.
 func CheckSize(bytes int64, what string) error {

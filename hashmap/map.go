@@ -29,10 +29,17 @@ type bucket [2 * BucketSlots]uint64
 // View returns the map that lies in mem, which must be l.Bytes() long and aligned to 8 bytes. The host must be
 // little-endian.
 func View(mem []byte, l Layout) *Map {
+	m := &Map{}
+	m.Read(mem, l)
+	return m
+}
+
+// Read makes m the map that View returns, without allocating.
+func (m *Map) Read(mem []byte, l Layout) {
 	if int64(len(mem)) != l.Bytes() || uintptr(unsafe.Pointer(unsafe.SliceData(mem)))%8 != 0 {
 		panic(fmt.Sprintf("hashmap: memory (%d bytes) must be %d bytes, aligned to 8", len(mem), l.Bytes()))
 	}
-	return &Map{layout: l, words: unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/8)}
+	m.layout, m.words = l, unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/8)
 }
 
 // Layout returns the map's geometry.

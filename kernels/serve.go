@@ -20,6 +20,13 @@ type Serve struct {
 	// Result and Batch are as in Ending.
 	Result device.Buffer
 	Batch  uint64
+
+	// host is what the host execution reads. It lies here so that a batch allocates nothing.
+	host struct {
+		table hashmap.Map
+		rows  rowNumbers
+		count *Counters
+	}
 }
 
 // Name implements device.Kernel.
@@ -27,22 +34,27 @@ func (k *Serve) Name() string { return "serve" }
 
 // RunHost implements device.Kernel.
 func (k *Serve) RunHost(w device.Workers) {
-	rows, count := k.Lookup.rowNumbers(), CountersView(k.Lookup.Counters)
-	m := hashmap.View(k.Lookup.Map.Bytes(), k.Lookup.Layout)
-	w.For(rows.len(), rowGrain, func(from, to int) {
-		var done Counters
-		for i := from; i < to; i++ {
-			k.serve(m, rows.at(i), i, &done)
-		}
-		atomic.AddUint32(&count.Hits, done.Hits)
-		atomic.AddUint32(&count.Misses, done.Misses)
-		atomic.AddUint32(&count.Peers, done.Peers)
-		atomic.AddUint64(&count.HostBytes, done.HostBytes)
-		for r, n := range done.Reasons {
-			atomic.AddUint32(&count.Reasons[r], n)
-		}
-	})
-	publish(count, k.Result, k.Batch)
+	h := &k.host
+	h.rows, h.count = k.Lookup.rowNumbers(), CountersView(k.Lookup.Counters)
+	h.table.Read(k.Lookup.Map.Bytes(), k.Lookup.Layout)
+	w.Range(h.rows.len(), rowGrain, k)
+	publish(h.count, k.Result, k.Batch)
+}
+
+// Range implements device.Ranger: it serves rows from to to-1.
+func (k *Serve) Range(from, to int) {
+	var done Counters
+	for i := from; i < to; i++ {
+		k.serve(&k.host.table, k.host.rows.at(i), i, &done)
+	}
+	count := k.host.count
+	atomic.AddUint32(&count.Hits, done.Hits)
+	atomic.AddUint32(&count.Misses, done.Misses)
+	atomic.AddUint32(&count.Peers, done.Peers)
+	atomic.AddUint64(&count.HostBytes, done.HostBytes)
+	for r, n := range done.Reasons {
+		atomic.AddUint32(&count.Reasons[r], n)
+	}
 }
 
 // serve writes row i of the batch and counts it in done. It counts a corrupt row and a row number out of range in the batch's counters.

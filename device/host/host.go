@@ -169,11 +169,19 @@ func (t *timer) Since(start device.Timer) (time.Duration, error) {
 type workers int
 
 // For implements device.Workers. Each goroutine takes one part at a time, which balances parts of unequal cost.
-func (w workers) For(n, grain int, body func(from, to int)) {
+func (w workers) For(n, grain int, body func(from, to int)) { w.Range(n, grain, rangeFunc(body)) }
+
+// rangeFunc is a function as a device.Ranger.
+type rangeFunc func(from, to int)
+
+func (f rangeFunc) Range(from, to int) { f(from, to) }
+
+// Range implements device.Workers.
+func (w workers) Range(n, grain int, r device.Ranger) {
 	parts := (n + grain - 1) / grain
 	if parts <= 1 || w == 1 {
 		for from := 0; from < n; from += grain {
-			body(from, min(from+grain, n))
+			r.Range(from, min(from+grain, n))
 		}
 		return
 	}
@@ -184,7 +192,7 @@ func (w workers) For(n, grain int, body func(from, to int)) {
 			if from >= n {
 				return
 			}
-			body(from, min(from+grain, n))
+			r.Range(from, min(from+grain, n))
 		}
 	}
 	var wg sync.WaitGroup
