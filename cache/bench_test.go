@@ -83,31 +83,34 @@ func BenchmarkGather_Sampling(b *testing.B) {
 	}
 }
 
-// allCached returns a cache on the host backend that has all its 20,000 raw rows of 512 bytes in its slab, and a batch of 1,000 random
+// allCached returns a cache on the host backend that has all its 20,000 raw rows of 512 bytes in its slab, and 64 batches of 1,000 random
 // ones.
-func allCached(t testing.TB) (c *cache.Cache, data []byte, ids []int64, out []byte) {
+func allCached(t testing.TB) (c *cache.Cache, data []byte, batches [64][]int64) {
 	const rows, rowBytes = 20_000, 512
 	data = noise(rows, rowBytes, 1)
 	c = newCache(t, cache.Options{
-		Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: int64(2 * len(data)), Codec: "none", Devices: cache.DeviceOptions{Backend: "host"}, Host: cache.HostOptions{Workers: 1},
+		Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: int64(2 * len(data)), Codec: "none",
+		Devices: cache.DeviceOptions{Backend: "host"}, Host: cache.HostOptions{Workers: 1},
 	})
 	r := rand.New(rand.NewPCG(1, 1))
-	for range 1000 {
-		ids = append(ids, r.Int64N(rows))
+	for i := range batches {
+		for range 1000 {
+			batches[i] = append(batches[i], r.Int64N(rows))
+		}
 	}
-	return c, data, ids, make([]byte, len(ids)*rowBytes)
+	return c, data, batches
 }
 
-// BenchmarkGather_Hits gathers 1,000 cached rows by one goroutine or more, beside a plain Go loop of copies.
+// BenchmarkGather_Hits gathers batches of 1,000 cached rows by one goroutine or two, beside a plain Go loop of copies.
 func BenchmarkGather_Hits(b *testing.B) {
-	c, data, ids, out := allCached(b)
-	for name, gather := range map[string]func(out []byte){
-		"cache": func(out []byte) {
+	c, data, batches := allCached(b)
+	for name, gather := range map[string]func(ids []int64, out []byte){
+		"cache": func(ids []int64, out []byte) {
 			if err := c.Gather(ctx, 0, ids, out); err != nil {
 				b.Error(err)
 			}
 		},
-		"copy": func(out []byte) {
+		"copy": func(ids []int64, out []byte) {
 			for i, id := range ids {
 				copy(out[i*512:][:512], data[id*512:])
 			}
@@ -115,14 +118,14 @@ func BenchmarkGather_Hits(b *testing.B) {
 	} {
 		for _, n := range []int{1, 2} {
 			b.Run(fmt.Sprintf("%s/goroutines=%d", name, n), func(b *testing.B) {
-				b.SetBytes(int64(len(out)))
+				b.SetBytes(1000 * 512)
 				b.ReportAllocs()
 				var wg sync.WaitGroup
-				for i := range n {
+				for g := range n {
 					wg.Go(func() {
-						own := make([]byte, len(out))
-						for range b.N/n + i%n {
-							gather(own)
+						out := make([]byte, 1000*512)
+						for i := g; i < b.N; i += n {
+							gather(batches[i%len(batches)], out)
 						}
 					})
 				}
@@ -134,9 +137,10 @@ func BenchmarkGather_Hits(b *testing.B) {
 
 // TestGather_SteadyStateAllocatesNothing: once a lane is open, a Gather on the host backend allocates no memory.
 func TestGather_SteadyStateAllocatesNothing(t *testing.T) {
-	c, _, ids, out := allCached(t)
+	c, _, batches := allCached(t)
+	out := make([]byte, 1000*512)
 	if n := testing.AllocsPerRun(100, func() {
-		if err := c.Gather(ctx, 0, ids, out); err != nil {
+		if err := c.Gather(ctx, 0, batches[0], out); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {

@@ -26,6 +26,24 @@ type Entry struct {
 // bucket is the keys and locations of a bucket's slots.
 type bucket [2 * BucketSlots]uint64
 
+// find returns the index of the location of a key, 0 if no slot holds the key. All four keys are compared without a branch: which slot
+// holds a key is random, and a mispredicted branch takes longer.
+func (b *bucket) find(want uint64) (at int) {
+	if atomic.LoadUint64(&b[0])|hintBits == want {
+		at = 1
+	}
+	if atomic.LoadUint64(&b[2])|hintBits == want {
+		at = 3
+	}
+	if atomic.LoadUint64(&b[4])|hintBits == want {
+		at = 5
+	}
+	if atomic.LoadUint64(&b[6])|hintBits == want {
+		at = 7
+	}
+	return at
+}
+
 // View returns the map that lies in mem, which must be l.Bytes() long and aligned to 8 bytes. The host must be
 // little-endian.
 func View(mem []byte, l Layout) *Map {
@@ -70,16 +88,28 @@ func (m *Map) Clear() {
 // Find returns the location of key, or the word with the reason why there is none: slab.Cold if the map does not hold key.
 func (m *Map) Find(key uint64) slab.Location {
 	p, want := m.layout.probe(Hash(key)), key|hintBits
-	hintWord, _ := p.hintAt()
 	for {
 		b := m.bucket(p.bucket)
-		for i := 0; i < len(b); i += 2 {
-			if atomic.LoadUint64(&b[i])|hintBits == want {
-				return slab.Location(atomic.LoadUint64(&b[i+1]))
-			}
+		if at := b.find(want); at != 0 {
+			return slab.Location(atomic.LoadUint64(&b[at]))
 		}
+		hintWord, _ := p.hintAt()
 		if !p.follow(p.hint(atomic.LoadUint64(&b[hintWord]))) {
 			return slab.NoLocation(slab.Cold)
+		}
+	}
+}
+
+// FindAll is Find of many keys. locations is as long as keys.
+func (m *Map) FindAll(keys []uint64, locations []slab.Location) {
+	locations = locations[:len(keys)]
+	for i, key := range keys {
+		hash, want := Hash(key), key|hintBits
+		b := m.bucket(m.layout.home(hash))
+		if at := b.find(want); at != 0 {
+			locations[i] = slab.Location(atomic.LoadUint64(&b[at]))
+		} else {
+			locations[i] = m.Find(key)
 		}
 	}
 }

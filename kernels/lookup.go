@@ -93,12 +93,21 @@ func (k *Lookup) RunHost(w device.Workers) {
 func (k *Lookup) find(m *hashmap.Map, row int64, position uint32) slab.Location {
 	key := hashmap.Key(k.Table, row)
 	if k.Ring != nil {
-		if kept := k.Samples.keeps(key, position); kept != 0 {
-			k.Ring.append(key, kept)
-		}
+		k.sample(key, position)
 	}
-	l := m.Find(key)
-	if !l.Valid() && l.Reason() == slab.Cold { // the hashmap knows nothing of rows it never held
+	return k.reason(m.Find(key), row)
+}
+
+// sample appends an access to the sample ring if it is to be kept.
+func (k *Lookup) sample(key uint64, position uint32) {
+	if kept := k.Samples.keeps(key, position); kept != 0 {
+		k.Ring.append(key, kept)
+	}
+}
+
+// reason returns what the hashmap found of a row; of rows that it never held, why they have no location.
+func (k *Lookup) reason(l slab.Location, row int64) slab.Location {
+	if !l.Valid() && l.Reason() == slab.Cold {
 		switch {
 		case bitAt(k.Oversize, row):
 			return slab.NoLocation(slab.Oversize)

@@ -26,6 +26,8 @@ type Serve struct {
 		table hashmap.Map
 		rows  rowNumbers
 		count *Counters
+		out   []byte
+		slabs [slab.MaxSlabs + 1][]byte // of raw rows
 	}
 }
 
@@ -37,6 +39,10 @@ func (k *Serve) RunHost(w device.Workers) {
 	h := &k.host
 	h.rows, h.count = k.Lookup.rowNumbers(), CountersView(k.Lookup.Counters)
 	h.table.Read(k.Lookup.Map.Bytes(), k.Lookup.Layout)
+	h.out = k.Lookup.Out.Bytes()
+	for i, s := range k.Slabs {
+		h.slabs[i] = s.Bytes()
+	}
 	w.Range(h.rows.len(), rowGrain, k)
 	publish(h.count, k.Result, k.Batch)
 }
@@ -44,8 +50,32 @@ func (k *Serve) RunHost(w device.Workers) {
 // Range implements device.Ranger: it serves rows from to to-1.
 func (k *Serve) Range(from, to int) {
 	var done Counters
-	for i := from; i < to; i++ {
-		k.serve(&k.host.table, k.host.rows.at(i), i, &done)
+	var keys [serveAhead]uint64
+	var locations [serveAhead]slab.Location
+	out, rowBytes := k.host.out, k.Lookup.RowBytes
+	for ; from < to; from += serveAhead {
+		n := min(serveAhead, to-from)
+		for j := range n {
+			keys[j] = hashmap.Key(k.Lookup.Table, k.host.rows.at(from+j))
+		}
+		k.host.table.FindAll(keys[:n], locations[:n])
+		if k.Lookup.Ring != nil {
+			for j, key := range keys[:n] {
+				if row := k.host.rows.at(from + j); uint64(row) < uint64(k.Lookup.Limit) {
+					k.Lookup.sample(key, uint32(from+j))
+				}
+			}
+		}
+		for j, l := range locations[:n] {
+			row := k.host.rows.at(from + j)
+			if l.Valid() && !l.Compressed() && uint64(row) < uint64(k.Lookup.Limit) {
+				copy(out[(from+j)*rowBytes:][:rowBytes], k.host.slabs[l.Slab()][l.Offset():][:rowBytes])
+				done.Hits++
+				done.Peers += k.Lookup.peer(l)
+				continue
+			}
+			k.serve(row, from+j, l, &done)
+		}
 	}
 	count := k.host.count
 	atomic.AddUint32(&count.Hits, done.Hits)
@@ -57,17 +87,19 @@ func (k *Serve) Range(from, to int) {
 	}
 }
 
-// serve writes row i of the batch and counts it in done. It counts a corrupt row and a row number out of range in the batch's counters.
-func (k *Serve) serve(m *hashmap.Map, row int64, i int, done *Counters) {
+// serveAhead is how many rows are looked up before the first of them is read, so that the processor's cache misses overlap.
+const serveAhead = 64
+
+// serve writes row i of the batch, which lies at l, and counts it in done. It counts a corrupt row and a row number out of range in the batch's counters.
+func (k *Serve) serve(row int64, i int, l slab.Location, done *Counters) {
 	out := k.Lookup.Out.Bytes()[i*k.Lookup.RowBytes:][:k.Lookup.RowBytes]
-	count := CountersView(k.Lookup.Counters)
+	count := k.host.count
 	if uint64(row) >= uint64(k.Lookup.Limit) {
 		clear(out)
 		count.outOfRange(uint32(i))
 		return
 	}
-	l := k.Lookup.find(m, row, uint32(i))
-	if l.Valid() {
+	if l = k.Lookup.reason(l, row); l.Valid() {
 		done.Hits++
 		done.Peers += k.Lookup.peer(l)
 		want := l.Stored(len(out))
