@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/npy"
 )
 
@@ -68,7 +68,7 @@ func TestRound_AllValuesAndMidpoints(t *testing.T) {
 // TestCast_BF16IsTopHalfRounded compares with the usual integer formula for float32 to bfloat16.
 func TestCast_BF16IsTopHalfRounded(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	source := &Table{Name: "t", DType: cache.Float32, Rows: 1000, RowBytes: 16}
+	source := &Table{Name: "t", DType: dtype.Float32, Rows: 1000, RowBytes: 16}
 	for range 4000 {
 		b := r.Uint32()
 		if math.IsNaN(float64(math.Float32frombits(b))) {
@@ -77,7 +77,7 @@ func TestCast_BF16IsTopHalfRounded(t *testing.T) {
 		source.Data = binary.LittleEndian.AppendUint32(source.Data, b)
 	}
 	got, err := source.Cast("bf16")
-	if err != nil || got.RowBytes != 8 || got.DType != cache.BFloat16 || len(got.Data) != 8000 {
+	if err != nil || got.RowBytes != 8 || got.DType != dtype.BFloat16 || len(got.Data) != 8000 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	for i := range 4000 {
@@ -90,7 +90,7 @@ func TestCast_BF16IsTopHalfRounded(t *testing.T) {
 }
 
 func TestCast_BadInput(t *testing.T) {
-	ints := &Table{Name: "labels", DType: cache.Int64}
+	ints := &Table{Name: "labels", DType: dtype.Int64}
 	if _, err := ints.Cast("f16"); err == nil || err.Error() != "dataset: labels: element type (int64) must be float32 or float64 to be cast to f16" {
 		t.Errorf("got %v", err)
 	}
@@ -110,7 +110,7 @@ func TestLoad_RowLimits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := npy.Write(f, npy.Uint8, []int{2, columns}, make([]byte, 2*columns)); err != nil {
+		if err := npy.Write(f, dtype.Uint8, []int{2, columns}, make([]byte, 2*columns)); err != nil {
 			t.Fatal(err)
 		}
 		f.Close()

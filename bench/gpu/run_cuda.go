@@ -10,7 +10,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/slab/placement"
 	"github.com/tensorcache/tensorcache/transfer"
 )

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/npy"
 )
 
@@ -216,10 +217,10 @@ func write(t testing.TB, name string, b []byte) string {
 }
 
 // npyOf returns an .npy file as numpy writes it.
-func npyOf(t testing.TB, dtype npy.DType, data []byte, shape ...int) []byte {
+func npyOf(t testing.TB, of dtype.Type, data []byte, shape ...int) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := npy.Write(&b, dtype, shape, data); err != nil {
+	if err := npy.Write(&b, of, shape, data); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -265,7 +266,7 @@ func ints(t testing.TB, values ...int64) []byte {
 	for _, v := range values {
 		b = binary.LittleEndian.AppendUint64(b, uint64(v))
 	}
-	return npyOf(t, npy.Int64, b, len(values))
+	return npyOf(t, dtype.Int64, b, len(values))
 }
 
 // noise returns bytes that no codec shrinks.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // Clusters are found on at most so many rows and bytes of the sample, by so many rounds of k-means on bit distance, then so many
@@ -248,11 +249,11 @@ const maxClusteredRow = 32 << 10
 // whichever stores the sample in fewer bytes.
 var IBPC = codec.Family{
 	Name: "ibpc", GPURate: codec.RateOnGPU("ibpc"),
-	Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
+	Train: func(sample []byte, rowBytes int, of dtype.Type) (codec.Codec, error) {
 		if rowBytes > maxClusteredRow {
 			return nil, codec.DTypeError("ibpc", "row (%d bytes) must be at most %d", rowBytes, maxClusteredRow)
 		}
-		chunks := map[int][]int{2: {2, 4}, 8: {8}}[dtype.Size()]
+		chunks := map[int][]int{2: {2, 4}, 8: {8}}[of.Size()]
 		if chunks == nil {
 			chunks = []int{4}
 		}

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tensorcache/tensorcache/codec"
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 var _ codec.OnDevice = (*Clustered)(nil)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/bitio"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -412,7 +413,7 @@ var (
 	IBP8 = codec.Family{Name: "ibp8", GPURate: codec.RateOnGPU("ibp8"), Train: trainFixed(8), TrainOn: trainFixedOn(8), Unmarshal: unmarshal}
 	IBP  = codec.Family{
 		Name: "ibp", Choice: true, GPURate: codec.RateOnGPU("ibp4"),
-		Train: func(sample []byte, rowBytes int, _ codec.DType) (codec.Codec, error) {
+		Train: func(sample []byte, rowBytes int, _ dtype.Type) (codec.Codec, error) {
 			return asCodec(TrainBest(sample, rowBytes))
 		},
 		TrainOn: trainOn(func(s Search) (*Codec, error) {
@@ -424,8 +425,8 @@ var (
 )
 
 // trainOn returns a family's TrainOn, by a training on a Search.
-func trainOn(train func(Search) (*Codec, error)) func(codec.DeviceSample, codec.DType) (codec.Codec, error) {
-	return func(sample codec.DeviceSample, _ codec.DType) (codec.Codec, error) {
+func trainOn(train func(Search) (*Codec, error)) func(codec.DeviceSample, dtype.Type) (codec.Codec, error) {
+	return func(sample codec.DeviceSample, _ dtype.Type) (codec.Codec, error) {
 		s, ok := sample.(Search)
 		if !ok {
 			return nil, fmt.Errorf("ibp: device's sample (%T) must be a Search", sample)
@@ -434,7 +435,7 @@ func trainOn(train func(Search) (*Codec, error)) func(codec.DeviceSample, codec.
 	}
 }
 
-func trainFixedOn(chunk int) func(codec.DeviceSample, codec.DType) (codec.Codec, error) {
+func trainFixedOn(chunk int) func(codec.DeviceSample, dtype.Type) (codec.Codec, error) {
 	return trainOn(func(s Search) (*Codec, error) {
 		c, _, err := TrainOn(s, chunk)
 		return c, err
@@ -442,15 +443,15 @@ func trainFixedOn(chunk int) func(codec.DeviceSample, codec.DType) (codec.Codec,
 }
 
 // train2 serves tables of 16-bit elements only: the others lose a participation bit every 2 bytes for nothing.
-func train2(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
-	if dtype.Size() != 2 {
-		return nil, codec.DTypeError("ibp2", "elements (%v) must have 16 bits", dtype)
+func train2(sample []byte, rowBytes int, of dtype.Type) (codec.Codec, error) {
+	if of.Size() != 2 {
+		return nil, codec.DTypeError("ibp2", "elements (%v) must have 16 bits", of)
 	}
 	return asCodec(Train(sample, rowBytes, 2))
 }
 
-func trainFixed(chunk int) func([]byte, int, codec.DType) (codec.Codec, error) {
-	return func(sample []byte, rowBytes int, _ codec.DType) (codec.Codec, error) {
+func trainFixed(chunk int) func([]byte, int, dtype.Type) (codec.Codec, error) {
+	return func(sample []byte, rowBytes int, _ dtype.Type) (codec.Codec, error) {
 		return asCodec(Train(sample, rowBytes, chunk))
 	}
 }
