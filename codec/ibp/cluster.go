@@ -2,11 +2,11 @@ package ibp
 
 import (
 	"encoding/binary"
-	"errors"
 	"math/bits"
 	"math/rand/v2"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 	"github.com/tensorcache/tensorcache/dtype"
 )
 
@@ -33,7 +33,7 @@ const clusterGain = 0.01
 // Unlike the paper's code, the masks of each cluster are those of the best threshold, or grown; rows move to the mask that suits
 // them once there are masks; and the best of all rounds is kept, not the last.
 func TrainClustered(sample []byte, rowBytes, chunk int) (*Clustered, error) {
-	if err := checkSample(sample, rowBytes); err != nil {
+	if err := rowcodec.CheckSample("ibp", sample, rowBytes); err != nil {
 		return nil, err
 	}
 	rows := len(sample) / rowBytes
@@ -271,13 +271,6 @@ var IBPC = codec.Family{
 		return best, nil
 	},
 	Unmarshal: func(metadata []byte) (codec.Codec, error) {
-		c, err := UnmarshalClustered(metadata)
-		if err != nil {
-			if !errors.Is(err, codec.ErrCorrupt) {
-				err = codec.CorruptError("ibpc", "%v", err)
-			}
-			return nil, err
-		}
-		return c, nil
+		return rowcodec.AsCodec(UnmarshalClustered(metadata))
 	},
 }

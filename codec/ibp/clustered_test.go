@@ -239,4 +239,4 @@ func FuzzClustered_HostileMetadata(f *testing.F) {
 	})
 }
 
-func crcOf(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+func crcOf(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
