@@ -374,18 +374,6 @@ struct ShareFetchArgs {
 };
 ABI_SIZE(ShareFetchArgs, 224);
 
-// MapArgs are entries to be put into a hashmap, or keys to be erased with a reason.
-struct MapArgs {
-	u64 map;
-	u64 entries;
-	u64 results;
-	u32 count;
-	u32 buckets;
-	u32 reason;
-	u32 reserved;
-};
-ABI_SIZE(MapArgs, 40);
-
 // BuildWant is what an entry that its home has no slot for wants in a round.
 struct BuildWant {
 	// From is the bucket that is to have the hint, to the one that is to give a slot; all ones for none.

@@ -331,17 +331,6 @@ type ShareFetchArgs struct {
 	Share ShareArgs
 }
 
-// MapArgs are entries to be put into a hashmap, or keys to be erased with a reason.
-type MapArgs struct {
-	Map     uint64
-	Entries uint64
-	Results uint64
-	Count   uint32
-	Buckets uint32
-	Reason  uint32
-	_       uint32
-}
-
 // BuildWant is what an entry that its home has no slot for wants in a round.
 type BuildWant struct {
 	From uint32
@@ -485,7 +474,6 @@ const (
 	ShareArgsBytes       = 72
 	ShareOpenArgsBytes   = 80
 	ShareFetchArgsBytes  = 224
-	MapArgsBytes         = 40
 	BuildWantBytes       = 16
 	BuildArgsBytes       = 112
 	EncodeTotalsBytes    = 24
@@ -521,7 +509,6 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(ShareArgs{})-ShareArgsBytes]
 	_ = [1]int{}[unsafe.Sizeof(ShareOpenArgs{})-ShareOpenArgsBytes]
 	_ = [1]int{}[unsafe.Sizeof(ShareFetchArgs{})-ShareFetchArgsBytes]
-	_ = [1]int{}[unsafe.Sizeof(MapArgs{})-MapArgsBytes]
 	_ = [1]int{}[unsafe.Sizeof(BuildWant{})-BuildWantBytes]
 	_ = [1]int{}[unsafe.Sizeof(BuildArgs{})-BuildArgsBytes]
 	_ = [1]int{}[unsafe.Sizeof(EncodeTotals{})-EncodeTotalsBytes]
