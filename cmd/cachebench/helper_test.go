@@ -20,7 +20,6 @@ import (
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/dtype"
-	"github.com/tensorcache/tensorcache/internal/npy"
 )
 
 // asCommand makes the test binary behave as cachebench.
@@ -216,14 +215,23 @@ func write(t testing.TB, name string, b []byte) string {
 	return path
 }
 
-// npyOf returns an .npy file as numpy writes it.
+// npyOf returns an .npy file of these elements, in C order.
 func npyOf(t testing.TB, of dtype.Type, data []byte, shape ...int) []byte {
 	t.Helper()
-	var b bytes.Buffer
-	if err := npy.Write(&b, of, shape, data); err != nil {
-		t.Fatal(err)
+	letter := "u"
+	switch {
+	case of == dtype.Bool:
+		letter = "b"
+	case of.IsFloat():
+		letter = "f"
+	case of <= dtype.Int64:
+		letter = "i"
 	}
-	return b.Bytes()
+	axes := ""
+	for _, n := range shape {
+		axes += fmt.Sprint(n, ",")
+	}
+	return rawNPY(fmt.Sprintf("'<%s%d'", letter, of.Size()), "False", "("+axes+")", data)
 }
 
 // rawNPY returns an .npy file with this text in its header, whatever it says.

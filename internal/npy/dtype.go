@@ -14,18 +14,6 @@ var codes = [...]string{
 	dtype.Uint32: "u4", dtype.Uint64: "u8", dtype.Bool: "b1",
 }
 
-// descrOf returns what numpy writes for d in little-endian order, "" where npy has
-// no code for d.
-func descrOf(d dtype.Type) string {
-	if int(d) >= len(codes) || codes[d] == "" {
-		return ""
-	}
-	if d.Size() == 1 {
-		return "|" + codes[d]
-	}
-	return "<" + codes[d]
-}
-
 // nativeBig says whether this machine is big-endian.
 var nativeBig = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 

@@ -100,7 +100,7 @@ func TestDType_Names(t *testing.T) {
 	if string(names) != want {
 		t.Errorf("names = %s, want %s", names, want)
 	}
-	if d := dtype.Bool + 1; d.Size() != 0 || d.String() != "dtype.Type(14)" {
+	if d := dtype.Bool + 1; d.Size() != 0 || d.String() != "DType(14)" {
 		t.Errorf("unknown dtype: %v, %d bytes", d, d.Size())
 	}
 }

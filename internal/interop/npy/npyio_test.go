@@ -62,14 +62,3 @@ func TestReader_AgreesWithNpyio(t *testing.T) {
 		r.Close()
 	}
 }
-
-func TestWrite_NpyioReads(t *testing.T) {
-	var b bytes.Buffer
-	if err := npy.Write(&b, dtype.Float64, []int{2}, []byte{0, 0, 0, 0, 0, 0, 0xf8, 0x3f, 0, 0, 0, 0, 0, 0, 0, 0xc0}); err != nil {
-		t.Fatal(err)
-	}
-	var got []float64
-	if err := npyio.Read(&b, &got); err != nil || !slices.Equal(got, []float64{1.5, -2}) {
-		t.Errorf("npyio reads %v, %v", got, err)
-	}
-}

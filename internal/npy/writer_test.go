@@ -64,3 +64,15 @@ func headerText(descr string, shape []int) string {
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(dict)+pad+1))
 	return string(b) + dict + strings.Repeat(" ", pad) + "\n"
 }
+
+// descrOf returns what numpy writes for d in little-endian order, "" where npy has
+// no code for d.
+func descrOf(d dtype.Type) string {
+	if int(d) >= len(codes) || codes[d] == "" {
+		return ""
+	}
+	if d.Size() == 1 {
+		return "|" + codes[d]
+	}
+	return "<" + codes[d]
+}
