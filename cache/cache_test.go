@@ -19,6 +19,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -44,7 +45,7 @@ func normalTable(rows, columns int, seed uint64) []byte {
 
 func fromBytes(t testing.TB, name string, data []byte, rowBytes int) cache.Table {
 	t.Helper()
-	table, err := cache.FromBytes(name, cache.Uint8, data, rowBytes)
+	table, err := cache.FromBytes(name, dtype.Uint8, data, rowBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +122,7 @@ func TestGather_EqualsMap(t *testing.T) {
 			rows := rapid.IntRange(1, 300).Draw(t, "rows")
 			rowBytes := rapid.OneOf(rapid.IntRange(1, 40), rapid.SampledFrom([]int{256, 400, 1001})).Draw(t, "row bytes")
 			d := normalTable(rows, (rowBytes+3)/4, seed+uint64(i))[:rows*rowBytes]
-			table, err := cache.FromBytes(fmt.Sprint("table", i), cache.Uint8, d, rowBytes)
+			table, err := cache.FromBytes(fmt.Sprint("table", i), dtype.Uint8, d, rowBytes)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -504,8 +505,8 @@ func TestTable_BadInput(t *testing.T) {
 	for want, call := range map[string]func() (cache.Table, error){
 		"cache: table f: columns (0) must be at least 1":                                 func() (cache.Table, error) { return cache.FromSlice("f", []float32{1}, 0) },
 		"cache: table f: data (12 bytes) must be a multiple of the row (8 bytes)":        func() (cache.Table, error) { return cache.FromSlice("f", []float32{1, 2, 3}, 2) },
-		"cache: table f: row (6 bytes) must be a positive multiple of float32's 4 bytes": func() (cache.Table, error) { return cache.FromBytes("f", cache.Float32, nil, 6) },
-		"cache: table f: element type (invalid) must be one of this package's":           func() (cache.Table, error) { return cache.FromBytes("f", 0, nil, 4) },
+		"cache: table f: row (6 bytes) must be a positive multiple of float32's 4 bytes": func() (cache.Table, error) { return cache.FromBytes("f", dtype.Float32, nil, 6) },
+		"cache: table f: element type (invalid) must be one of package dtype's":          func() (cache.Table, error) { return cache.FromBytes("f", 0, nil, 4) },
 	} {
 		if _, err := call(); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
@@ -517,10 +518,17 @@ func TestTable_BadInput(t *testing.T) {
 }
 
 func TestFromSlice_DTypes(t *testing.T) {
-	type label uint16
+	type (
+		label  uint16
+		weight float32
+	)
 	a, _ := cache.FromSlice("a", []float64{1, 2}, 1)
 	b, _ := cache.FromSlice("b", []label{1, 2, 3, 4}, 2)
-	if a.DType() != cache.Float64 || a.Rows() != 2 || b.DType() != cache.Uint16 || b.RowBytes() != 4 {
+	c, _ := cache.FromSlice("c", []weight{1, 2, 3, 4}, 2)
+	if a.DType() != dtype.Float64 || a.Rows() != 2 || b.DType() != dtype.Uint16 || b.RowBytes() != 4 {
 		t.Errorf("%v %d, %v %d", a.DType(), a.Rows(), b.DType(), b.RowBytes())
+	}
+	if c.DType() != dtype.Float32 || c.RowBytes() != 8 {
+		t.Errorf("a named float32: %v, rows of %d bytes", c.DType(), c.RowBytes())
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/slab/placement"
@@ -154,7 +155,7 @@ func runModel(t *testing.T, operations int64, o cache.Options, devices int, f *f
 	const rows, capacity, rowBytes = 600, 700, 120
 	models := []*model{newModel(rows, capacity, rowBytes), newModel(rows, capacity, rowBytes)}
 	for i, m := range models {
-		table, err := cache.FromBytes(fmt.Sprint("table", i), cache.Uint8, m.source(), rowBytes)
+		table, err := cache.FromBytes(fmt.Sprint("table", i), dtype.Uint8, m.source(), rowBytes)
 		if err != nil {
 			t.Fatal(err)
 		}

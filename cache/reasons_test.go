@@ -11,6 +11,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -74,7 +75,7 @@ const (
 func newAddUp(t *testing.T, seed uint64) *addUp {
 	u := &addUp{t: t, rng: rand.New(rand.NewPCG(seed, 7)), r: newRecorder(t, sdktrace.AlwaysSample()), faulty: openFaulty(t, nil)}
 	devices := 1 + int(seed%4)
-	x, err := cache.FromBytes("x", cache.Float32, normalTable(addUpRows, addUpBytes/4, seed), addUpBytes)
+	x, err := cache.FromBytes("x", dtype.Float32, normalTable(addUpRows, addUpBytes/4, seed), addUpBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

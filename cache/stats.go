@@ -9,6 +9,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/learn"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -74,7 +75,7 @@ type TableStats struct {
 	Name string
 	// Codec is the codec's name, "none" when all rows are raw.
 	Codec string
-	DType DType
+	DType dtype.Type
 	// Choice is how "auto" came to the codec, nil where the codec was named.
 	Choice *registry.Choice
 	// TrainedRatio is RawBytes ÷ StoredBytes of the rows that the table was loaded with, by a sample of which the codec was

@@ -8,37 +8,18 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/npy"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// DType is the element type of a table.
-type DType = npy.DType
-
-// Element types. BFloat16 tables come from memory: NumPy files cannot hold them.
-const (
-	Float16  = npy.Float16
-	BFloat16 = npy.BFloat16
-	Float32  = npy.Float32
-	Float64  = npy.Float64
-	Int8     = npy.Int8
-	Int16    = npy.Int16
-	Int32    = npy.Int32
-	Int64    = npy.Int64
-	Uint8    = npy.Uint8
-	Uint16   = npy.Uint16
-	Uint32   = npy.Uint32
-	Uint64   = npy.Uint64
-	Bool     = npy.Bool
-)
-
 // Table is the rows of one kind that a cache is to serve: an array of rank ≥ 2 whose last axis is the row. It is read
 // once, by New, which consumes it.
 type Table struct {
 	name   string
-	dtype  DType
+	dtype  dtype.Type
 	source transfer.Source
 	close  func() error
 	used   *atomic.Bool // New has taken it
@@ -52,35 +33,35 @@ type Element interface {
 	~float32 | ~float64 | ~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64
 }
 
-// dtypes are the element types of Go's numbers, named types included.
-var dtypes = map[reflect.Kind]DType{
-	reflect.Float32: Float32, reflect.Float64: Float64, reflect.Int8: Int8, reflect.Int16: Int16, reflect.Int32: Int32,
-	reflect.Int64: Int64, reflect.Uint8: Uint8, reflect.Uint16: Uint16, reflect.Uint32: Uint32, reflect.Uint64: Uint64,
+// dtypes has the element type of each kind of an Element.
+var dtypes = map[reflect.Kind]dtype.Type{
+	reflect.Float32: dtype.Float32, reflect.Float64: dtype.Float64,
+	reflect.Int8: dtype.Int8, reflect.Int16: dtype.Int16, reflect.Int32: dtype.Int32, reflect.Int64: dtype.Int64,
+	reflect.Uint8: dtype.Uint8, reflect.Uint16: dtype.Uint16, reflect.Uint32: dtype.Uint32, reflect.Uint64: dtype.Uint64,
 }
 
 // FromSlice returns a table of the rows that lie back to back in values, columns elements each. The values are copied
 // by New and must not change until then.
 func FromSlice[T Element](name string, values []T, columns int) (Table, error) {
-	kind := reflect.TypeFor[T]()
-	dtype, size := dtypes[kind.Kind()], int(kind.Size())
+	of := reflect.TypeFor[T]()
 	if columns < 1 {
 		return Table{}, fmt.Errorf("cache: table %s: columns (%d) must be at least 1", name, columns)
 	}
-	return FromBytes(name, dtype, AsBytes(values), columns*size)
+	return FromBytes(name, dtypes[of.Kind()], AsBytes(values), columns*int(of.Size()))
 }
 
-// FromBytes returns a table of the rows that lie back to back in data, rowBytes each, little-endian elements of dtype.
+// FromBytes returns a table of the rows that lie back to back in data, rowBytes each, little-endian elements of type of.
 // The data are copied by New and must not change until then.
-func FromBytes(name string, dtype DType, data []byte, rowBytes int) (Table, error) {
+func FromBytes(name string, of dtype.Type, data []byte, rowBytes int) (Table, error) {
 	switch {
-	case dtype.Size() == 0:
-		return Table{}, fmt.Errorf("cache: table %s: element type (%v) must be one of this package's", name, dtype)
-	case rowBytes < 1 || rowBytes%dtype.Size() != 0:
-		return Table{}, fmt.Errorf("cache: table %s: row (%d bytes) must be a positive multiple of %s's %d bytes", name, rowBytes, dtype, dtype.Size())
+	case of.Size() == 0:
+		return Table{}, fmt.Errorf("cache: table %s: element type (%v) must be one of package dtype's", name, of)
+	case rowBytes < 1 || rowBytes%of.Size() != 0:
+		return Table{}, fmt.Errorf("cache: table %s: row (%d bytes) must be a positive multiple of %s's %d bytes", name, rowBytes, of, of.Size())
 	case len(data)%rowBytes != 0:
 		return Table{}, fmt.Errorf("cache: table %s: data (%d bytes) must be a multiple of the row (%d bytes)", name, len(data), rowBytes)
 	}
-	return Table{name: name, dtype: dtype, source: transfer.SourceOf(data, rowBytes), close: func() error { return nil }, used: new(atomic.Bool)}, nil
+	return Table{name: name, dtype: of, source: transfer.SourceOf(data, rowBytes), close: func() error { return nil }, used: new(atomic.Bool)}, nil
 }
 
 // Open returns the table of a NumPy file: an .npy file, or an .npz archive's array "features" or its only array of rank
@@ -121,7 +102,7 @@ func (t Table) WithCodec(name Codec) Table {
 }
 
 // DType returns the element type.
-func (t Table) DType() DType { return t.dtype }
+func (t Table) DType() dtype.Type { return t.dtype }
 
 // Close releases a table that is not given to New.
 func (t Table) Close() error { return t.close() }

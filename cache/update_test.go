@@ -16,6 +16,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -164,7 +165,7 @@ func TestUpdate_InsertsUpToTheCapacity(t *testing.T) {
 func TestUpdate_InsertBesideRepack(t *testing.T) {
 	const rows, capacity, rowBytes = 400, 460, 256
 	for round := range 20 {
-		table, err := cache.FromBytes("x", cache.Uint8, make([]byte, rows*rowBytes), rowBytes)
+		table, err := cache.FromBytes("x", dtype.Uint8, make([]byte, rows*rowBytes), rowBytes)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,11 +14,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 )
-
-// DType is the type of a table's elements: its constants are package dtype's. Bytes of no type are dtype.Uint8.
-type DType = dtype.Type
 
 var (
 	// ErrIncompressible is a normal outcome of Encode: the row is stored raw.
@@ -67,11 +64,11 @@ type Family struct {
 	// GPURate is what the decoding of hits on a GPU writes a second as a share of what copying rows as they are does, for
 	// auto-selection; 0 for codecs that GPUs cannot decode. RateOnGPU has them all.
 	GPURate float64
-	// Train makes a codec for rows of dtype's elements like those of the sample, which lie back to back in it. An element type
+	// Train makes a codec for rows of of's elements like those of the sample, which lie back to back in it. An element type
 	// or row length that it cannot serve is an error that wraps ErrDType.
-	Train func(sample []byte, rowBytes int, dtype DType) (Codec, error)
+	Train func(sample []byte, rowBytes int, of dtype.Type) (Codec, error)
 	// TrainOn, if not nil, makes what Train would, of a sample that a device holds.
-	TrainOn func(sample DeviceSample, dtype DType) (Codec, error)
+	TrainOn func(sample DeviceSample, of dtype.Type) (Codec, error)
 	// Unmarshal restores a codec from MarshalBinary's bytes.
 	Unmarshal func(metadata []byte) (Codec, error)
 }

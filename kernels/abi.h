@@ -378,18 +378,6 @@ struct ShareFetchArgs {
 };
 ABI_SIZE(ShareFetchArgs, 224);
 
-// MapArgs are entries to be put into a hashmap, or keys to be erased with a reason.
-struct MapArgs {
-	u64 map;
-	u64 entries;
-	u64 results;
-	u32 count;
-	u32 buckets;
-	u32 reason;
-	u32 reserved;
-};
-ABI_SIZE(MapArgs, 40);
-
 // BuildWant is what an entry asks for in a round if its home bucket has no slot for it.
 struct BuildWant {
 	// From is the bucket that gets the hint, and To the bucket that gives a slot; all ones for none.

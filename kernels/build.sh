@@ -25,7 +25,6 @@ compile() { # module source macros...
 compile lookup lookup
 compile order order
 compile baseline baseline
-compile hashmap hashmap
 compile build build
 compile change change
 compile train train

@@ -11,7 +11,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/kernels"
@@ -39,7 +39,7 @@ func listedCodecs() (names []string) {
 func listedTables() (tables []coded) {
 	all := []int{256, 516, 1032, 4096, 8208}
 	for _, name := range listedCodecs() {
-		for i, of := range []codec.DType{dtype.Float32, dtype.BFloat16, dtype.Float64, dtype.Float16, dtype.Int8} {
+		for i, of := range []dtype.Type{dtype.Float32, dtype.BFloat16, dtype.Float64, dtype.Float16, dtype.Int8} {
 			lengths := all
 			if short() {
 				lengths = []int{all[i%len(all)], all[(i+1)%len(all)]}

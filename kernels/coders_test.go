@@ -11,8 +11,8 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/abi"
-	"github.com/tensorcache/tensorcache/internal/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/internal/race"
 	"github.com/tensorcache/tensorcache/kernels"
@@ -23,7 +23,7 @@ import (
 // A coded is a table whose rows are stored by a codec with kernels of its own: codecs that look at the elements' type.
 type coded struct {
 	name     string
-	dtype    codec.DType
+	dtype    dtype.Type
 	rowBytes int
 }
 
@@ -127,7 +127,7 @@ func TestCoders_Decode(t *testing.T) {
 func TestCoders_ManyRows(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
 	for _, name := range []string{"rank", "zipnn", "sleek", "ndzip", "ibpc"} {
-		for _, of := range []codec.DType{dtype.Float32, dtype.BFloat16} {
+		for _, of := range []dtype.Type{dtype.Float32, dtype.BFloat16} {
 			for _, rowBytes := range race.Some([]int{256, 512, 1024, 1040, 4096}) {
 				table := coded{name, of, rowBytes}
 				t.Run(table.String(), func(t *testing.T) {
@@ -312,7 +312,7 @@ func TestCoders_Serve(t *testing.T) {
 func TestCoders_Clusters(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
 	const rowBytes, n = 264, 400
-	for _, of := range []codec.DType{dtype.BFloat16, dtype.Float32, dtype.Float64} {
+	for _, of := range []dtype.Type{dtype.BFloat16, dtype.Float32, dtype.Float64} {
 		t.Run(of.String(), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
 			kinds := make([]byte, 4*rowBytes)

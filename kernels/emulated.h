@@ -119,7 +119,6 @@ template <int N> INLINE void copyWaitGroups() { emulatedCopyWait(N); }
 INLINE void copyWait() { emulatedCopyWait(~0u); }
 
 INLINE u64 loadDevice(const u64 *p) { return paused(__atomic_load_n(reached(p), __ATOMIC_RELAXED)); }
-INLINE void storeDevice(u64 *p, u64 x) { __atomic_store_n(written(p), x, __ATOMIC_RELAXED); }
 INLINE void fenceDevice() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 INLINE void storeSystem(u64 *p, u64 x) { __atomic_store_n(written(p), x, __ATOMIC_RELAXED); }
 

@@ -205,7 +205,6 @@ INLINE u64 loadDevice(const u64 *p)
 	asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(p) : "memory");
 	return x;
 }
-INLINE void storeDevice(u64 *p, u64 x) { asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory"); }
 INLINE void fenceDevice() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 INLINE void storeSystem(u64 *p, u64 x) { asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory"); }
 INLINE u32 loadSystem(const u32 *p)

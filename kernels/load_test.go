@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/device"
@@ -184,50 +182,6 @@ func testLoad(t *testing.T, d device.Device, data []byte, rowBytes int, o transf
 		if err != nil || coded != wantCoded || !bytes.Equal(want, got) {
 			t.Fatalf("row %d differs: %v", r, err)
 		}
-	}
-}
-
-// TestHashmap_WriterEqualsHost runs inserts and erases on a built map, nearly full, on both sides.
-func TestHashmap_WriterEqualsHost(t *testing.T) {
-	gpu, reason := gputest.OpenIfAny(t)
-	for _, n := range []int{1, 33, 5000} {
-		t.Run(fmt.Sprint("n=", n), func(t *testing.T) {
-			r := rand.New(rand.NewPCG(uint64(n), 1))
-			layout := hashmap.LayoutFor(int64(n))
-			image := make([]uint64, layout.Bytes()/8)
-			m := hashmap.View(asBytes(image), layout)
-			var entries, added []hashmap.Entry
-			for i := range n {
-				entries = append(entries, hashmap.Entry{Key: hashmap.Key(1, int64(i)), Location: slab.Raw(0, int64(16*i))})
-				added = append(added, hashmap.Entry{Key: hashmap.Key(1, r.Int64N(int64(2*n))), Location: slab.Compressed(1, int64(16*i), 9)})
-			}
-			if _, err := m.Build(entries); err != nil {
-				t.Fatal(err)
-			}
-			for i := range n / 3 { // slots that may be used again, and some that may not yet
-				key := hashmap.Key(1, int64(3*i))
-				m.Erase(key, slab.Evicted)
-				if slot, ok := m.Delete(key); ok && i%2 == 0 {
-					m.Reclaim(slot)
-				}
-			}
-			keys := make([]uint64, n)
-			for i := range keys {
-				keys[i] = hashmap.Key(1, int64(2*i))
-			}
-			both(t, gpu, reason, func(b *bench) [][]byte {
-				buffer := b.put(asBytes(image))
-				insert := &kernels.Insert{Map: buffer, Layout: layout, Entries: b.put(asBytes(added)), Results: b.alloc(int64(4 * n))}
-				b.launch(insert)
-				erase := &kernels.Erase{Map: buffer, Layout: layout, Keys: b.put(asBytes(keys)), Results: b.alloc(int64(4 * n)), Reason: slab.Invalidated}
-				b.launch(erase)
-				return [][]byte{b.get(buffer), b.get(insert.Results), b.get(erase.Results)}
-			}, func(t *testing.T, want, got [][]byte) {
-				if !slices.EqualFunc(want, got, bytes.Equal) {
-					t.Fatal("map or results differ")
-				}
-			})
-		})
 	}
 }
 

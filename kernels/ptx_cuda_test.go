@@ -49,7 +49,6 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 	name(want, shareOpenKernel)
 	name(want, lookupKernel)
 	name(want, orderCountKernel, orderPlaceKernel)
-	name(want, insertKernel, eraseKernel)
 	name(want, buildCount, buildPlace, buildSort, buildClaim, buildTake, buildEnd)
 	name(want, buildSums[:]...)
 	name(want, storeKernel)

@@ -10,6 +10,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/internal/gputest"
@@ -24,7 +25,7 @@ type serveInput struct {
 	data               []byte
 	rowBytes, rows     int
 	name               string
-	dtype              codec.DType
+	dtype              dtype.Type
 	codec              codec.Codec
 	mode               transfer.Mode
 	slabs              [][]byte
@@ -46,7 +47,7 @@ func newServeInput(t *testing.T, rowBytes, rows, n int, name string, mode transf
 }
 
 // newServeInputOf is newServeInput for given rows.
-func newServeInputOf(t *testing.T, data []byte, rowBytes, n int, name string, of codec.DType, mode transfer.Mode, share float64, r *rand.Rand) *serveInput {
+func newServeInputOf(t *testing.T, data []byte, rowBytes, n int, name string, of dtype.Type, mode transfer.Mode, share float64, r *rand.Rand) *serveInput {
 	t.Helper()
 	rows := len(data) / rowBytes
 	in := &serveInput{data: data, rowBytes: rowBytes, rows: rows, mode: mode, name: name, dtype: of}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/kernels"
 )
@@ -27,7 +28,7 @@ func TestGPU_LittleSharedMemory(t *testing.T) {
 			t.Run(fmt.Sprintf("row=%d/%s", rowBytes, codec), func(t *testing.T) {
 				rows := gputest.Few(300, 48)
 				data := gputest.Rows("mixed", rows, rowBytes, 1)
-				table, err := cache.FromBytes("x", cache.Uint8, data, rowBytes)
+				table, err := cache.FromBytes("x", dtype.Uint8, data, rowBytes)
 				if err != nil {
 					t.Fatal(err)
 				}

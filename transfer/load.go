@@ -16,6 +16,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -34,7 +35,7 @@ type Source interface {
 type Options struct {
 	// Codec is a name that registry.Train takes, and DType the type of the rows' elements, for codecs that look at them.
 	Codec string
-	DType codec.DType
+	DType dtype.Type
 	// Terms are those of auto-selection, for Codec registry.Auto; Rows is filled in.
 	Terms registry.Terms
 	Mode  Mode

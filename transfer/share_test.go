@@ -13,8 +13,8 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/abi"
-	"github.com/tensorcache/tensorcache/internal/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 	"github.com/tensorcache/tensorcache/kernels"
 )
@@ -206,7 +206,7 @@ func TestShare_EveryCodec(t *testing.T) {
 		for _, name := range registry.Concrete() {
 			t.Run(name, func(t *testing.T) {
 				shrunk := int64(0)
-				for i, of := range []codec.DType{dtype.Float32, dtype.BFloat16, dtype.Float64} {
+				for i, of := range []dtype.Type{dtype.Float32, dtype.BFloat16, dtype.Float64} {
 					for j, rowBytes := range []int{256, 520} {
 						t.Run(fmt.Sprintf("%v/row=%d/%v", of, rowBytes, Mode((i+j)%2)), func(t *testing.T) {
 							shrunk += testShareCodec(t, d, rowBytes, Options{Codec: name, DType: of, Mode: Mode((i + j) % 2)})

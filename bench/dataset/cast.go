@@ -5,18 +5,18 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // format is a binary floating-point format of 16 bits.
 type format struct {
-	dtype              cache.DType
+	dtype              dtype.Type
 	exponent, mantissa int // bits
 }
 
 var casts = map[string]format{
-	"bf16": {cache.BFloat16, 8, 7},
-	"f16":  {cache.Float16, 5, 10},
+	"bf16": {dtype.BFloat16, 8, 7},
+	"f16":  {dtype.Float16, 5, 10},
 }
 
 // CheckCast returns an error when there is no such cast; "" is none.
@@ -36,7 +36,7 @@ func (t *Table) Cast(name string) (*Table, error) {
 	if err := CheckCast(name); err != nil {
 		return nil, err
 	}
-	if t.DType != cache.Float32 && t.DType != cache.Float64 {
+	if t.DType != dtype.Float32 && t.DType != dtype.Float64 {
 		return nil, fmt.Errorf("dataset: %s: element type (%s) must be float32 or float64 to be cast to %s", t.Name, t.DType, name)
 	}
 	f, size := casts[name], t.DType.Size()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/npy"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -14,7 +15,7 @@ import (
 // Table is a table in memory: rows back to back, little-endian. It must not change while it is in use.
 type Table struct {
 	Name     string
-	DType    cache.DType
+	DType    dtype.Type
 	Rows     int
 	RowBytes int
 	Data     []byte
@@ -48,7 +49,7 @@ func Generate(rows, columns int, seed uint64) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Table{Name: "generated", DType: cache.Float32, Rows: rows, RowBytes: 4 * columns, Data: data}, nil
+	return &Table{Name: "generated", DType: dtype.Float32, Rows: rows, RowBytes: 4 * columns, Data: data}, nil
 }
 
 // Open returns the table as a cache takes it. The data are not copied before cache.New does.

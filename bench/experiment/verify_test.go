@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
-	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 func tableOf(rows, rowBytes int) *dataset.Table {
-	t := &dataset.Table{Name: "t", DType: cache.Uint8, Rows: rows, RowBytes: rowBytes, Data: make([]byte, rows*rowBytes)}
+	t := &dataset.Table{Name: "t", DType: dtype.Uint8, Rows: rows, RowBytes: rowBytes, Data: make([]byte, rows*rowBytes)}
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range t.Data {
 		t.Data[i] = byte(r.Uint32())

@@ -11,7 +11,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
@@ -40,7 +40,7 @@ func (r *runner) hitCodecs(rowBytes int) {
 	var failed []error
 	for _, of := range []struct {
 		table  *table
-		dtype  codec.DType
+		dtype  dtype.Type
 		suffix string
 	}{{r.normalRows(), dtype.Float32, ""}, {r.halfRows(), dtype.BFloat16, BFloat16Suffix}} {
 		rows := whole(of.table.host.Bytes()[:min(of.table.host.Size(), codecTableBytes)], rowBytes)
@@ -56,7 +56,7 @@ func (r *runner) hitCodecs(rowBytes int) {
 	must(errors.Join(failed...))
 }
 
-func (r *runner) hitCodec(rows []byte, rowBytes int, name string, elements codec.DType, of *table, label string) {
+func (r *runner) hitCodec(rows []byte, rowBytes int, name string, elements dtype.Type, of *table, label string) {
 	defer r.free()
 	tier, err := transfer.Load(r.d, transfer.SourceOf(rows, rowBytes), transfer.Options{Codec: name, DType: elements, Seed: seed})
 	if errors.Is(err, codec.ErrDType) {

@@ -12,6 +12,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -27,7 +28,7 @@ type served struct {
 
 // newCache returns a cache of one table.
 func newCache(source []byte, rowBytes int, o cache.Options) *cache.Cache {
-	t := get(cache.FromBytes("normals", cache.Float32, source, rowBytes))
+	t := get(cache.FromBytes("normals", dtype.Float32, source, rowBytes))
 	o.Tables, o.Devices.Backend, o.Codec, o.Seed = []cache.Table{t}, "cuda", codecName, seed
 	return get(cache.New(o))
 }

@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/npy"
 )
 
@@ -66,7 +67,7 @@ func (g *Graph) LoadWeights(path string) error {
 // readFloats reads one rank-1 array of float32 or float64 of an .npz file.
 func readFloats(path, array string) ([]float32, error) {
 	return readArray(path, array, func(r *npy.Reader) ([]float32, error) {
-		if t := r.DType(); len(r.Shape()) != 1 || t != npy.Float32 && t != npy.Float64 {
+		if t := r.DType(); len(r.Shape()) != 1 || t != dtype.Float32 && t != dtype.Float64 {
 			return nil, fmt.Errorf("array of rank %d and %v must be of rank 1 and float32 or float64", len(r.Shape()), t)
 		}
 		b := make([]byte, r.Rows()*r.RowBytes())
@@ -75,7 +76,7 @@ func readFloats(path, array string) ([]float32, error) {
 		}
 		values := make([]float32, len(b)/r.DType().Size())
 		for i := range values {
-			if r.DType() == npy.Float32 {
+			if r.DType() == dtype.Float32 {
 				values[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
 			} else {
 				values[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:])))

@@ -11,12 +11,12 @@ import (
 
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device/cuda"
-	"github.com/tensorcache/tensorcache/internal/npy"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 func TestRun_BadFiles(t *testing.T) {
 	t.Parallel()
-	good := npyOf(t, npy.Float32, smooth(80), 10, 8)
+	good := npyOf(t, dtype.Float32, smooth(80), 10, 8)
 	goodNPZ := npzOf(t, member{"features", good})
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -39,11 +39,11 @@ func TestRun_BadFiles(t *testing.T) {
 		"void.npy":        rawNPY("'|V2'", "False", "(2, 2)", make([]byte, 8)),
 		"fields.npy":      rawNPY("[('a', '<f4')]", "False", "(2, 2)", make([]byte, 16)),
 		"rank0.npy":       rawNPY("'<f4'", "False", "()", make([]byte, 4)),
-		"rank1.npy":       npyOf(t, npy.Float32, make([]byte, 20), 5),
-		"rows0.npy":       npyOf(t, npy.Float32, nil, 0, 4),
-		"columns0.npy":    npyOf(t, npy.Float32, nil, 4, 0),
-		"mib.npy":         npyOf(t, npy.Uint8, make([]byte, 2<<20), 2, 1<<20),
-		"labels.npy":      npyOf(t, npy.Int64, make([]byte, 80), 10, 1),
+		"rank1.npy":       npyOf(t, dtype.Float32, make([]byte, 20), 5),
+		"rows0.npy":       npyOf(t, dtype.Float32, nil, 0, 4),
+		"columns0.npy":    npyOf(t, dtype.Float32, nil, 4, 0),
+		"mib.npy":         npyOf(t, dtype.Uint8, make([]byte, 2<<20), 2, 1<<20),
+		"labels.npy":      npyOf(t, dtype.Int64, make([]byte, 80), 10, 1),
 		"ids":             []byte("0\n1\n9\n1\n"),
 		"ids-empty":       nil,
 		"ids-comments":    []byte("\n# none\n"),
@@ -57,7 +57,7 @@ func TestRun_BadFiles(t *testing.T) {
 		"start.npz":       graph(ints(t, 1, 2, 3, 3), ints(t, 1, 2, 0)),
 		"end.npz":         graph(ints(t, 0, 2, 3, 9), ints(t, 1, 2, 0)),
 		"no-indices.npz":  npzOf(t, member{"indptr", ints(t, 0, 1)}),
-		"floats.npz":      graph(npyOf(t, npy.Float32, smooth(3), 3), ints(t, 0)),
+		"floats.npz":      graph(npyOf(t, dtype.Float32, smooth(3), 3), ints(t, 0)),
 		"vertices.npz":    graph(ints(t, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1), ints(t, 0)),
 		"one-indptr.npz":  graph(ints(t, 0), ints(t, 0)),
 		"not-an-npz.json": []byte("{}"),
@@ -144,7 +144,7 @@ func TestRun_NoGPU(t *testing.T) {
 
 func TestRun_BadFlags(t *testing.T) {
 	t.Parallel()
-	features := write(t, "f.npy", npyOf(t, npy.Float32, smooth(80), 10, 8))
+	features := write(t, "f.npy", npyOf(t, dtype.Float32, smooth(80), 10, 8))
 	graph := write(t, "g.npz", npzOf(t, member{"indptr", ints(t, 0, 2, 3, 3)}, member{"indices", ints(t, 1, 2, 0)}))
 	ids := write(t, "ids", []byte("0\n1\n9\n"))
 	const sizes = " must be a positive percentage of the table or a size such as 64MiB"

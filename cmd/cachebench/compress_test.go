@@ -9,7 +9,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/codec/registry"
-	"github.com/tensorcache/tensorcache/internal/npy"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 const compressKeys = `codec s  rows i  row_bytes i  raw_rows i  metadata_bytes i  ratio f  saving_percent f
@@ -88,8 +88,8 @@ func TestCompress_SavingOnRealFiles(t *testing.T) {
 
 func TestCompress_Codecs(t *testing.T) {
 	t.Parallel()
-	smoothFile := write(t, "smooth.npy", npyOf(t, npy.Float32, smooth(500*16), 500, 16))
-	noiseFile := write(t, "noise.npy", npyOf(t, npy.Float32, noise(500*64), 500, 16))
+	smoothFile := write(t, "smooth.npy", npyOf(t, dtype.Float32, smooth(500*16), 500, 16))
+	noiseFile := write(t, "noise.npy", npyOf(t, dtype.Float32, noise(500*64), 500, 16))
 	for _, c := range []struct{ file, codec, want string }{
 		{smoothFile, "none", "none"}, {smoothFile, "ibp4", "ibp4"}, {smoothFile, "ibp8", "ibp8"}, {noiseFile, "auto", "none"},
 	} {
@@ -121,10 +121,10 @@ func TestCompress_AcceptedTables(t *testing.T) {
 	t.Parallel()
 	long := noise(2 * (1<<20 - 1))
 	for name, b := range map[string][]byte{
-		"1 byte":        npyOf(t, npy.Uint8, noise(1000), 1000, 1),
-		"1 MiB - 1":     npyOf(t, npy.Uint8, long, 2, 1<<20-1),
-		"zeros":         npyOf(t, npy.Float64, make([]byte, 8000), 10, 100),
-		"NaN":           npyOf(t, npy.Float32, bytes.Repeat([]byte{1, 0, 0xa0, 0x7f, 2, 0, 0x80, 0xff}, 500), 10, 100),
+		"1 byte":        npyOf(t, dtype.Uint8, noise(1000), 1000, 1),
+		"1 MiB - 1":     npyOf(t, dtype.Uint8, long, 2, 1<<20-1),
+		"zeros":         npyOf(t, dtype.Float64, make([]byte, 8000), 10, 100),
+		"NaN":           npyOf(t, dtype.Float32, bytes.Repeat([]byte{1, 0, 0xa0, 0x7f, 2, 0, 0x80, 0xff}, 500), 10, 100),
 		"Fortran order": rawNPY("'<f4'", "True", "(10, 100)", smooth(1000)),
 		"big-endian":    rawNPY("'>f8'", "False", "(10, 100)", noise(8000)),
 	} {
@@ -144,7 +144,7 @@ func TestCompress_BadFlags(t *testing.T) {
 
 func TestCompress_HumanOutput(t *testing.T) {
 	t.Parallel()
-	file := write(t, "t.npy", npyOf(t, npy.Float32, smooth(500*16), 500, 16))
+	file := write(t, "t.npy", npyOf(t, dtype.Float32, smooth(500*16), 500, 16))
 	golden(t, "compress.golden", mask(succeed(t, "compress", "--features", file, "--codec", "ibp4")+succeed(t, "compress", "--features", file, "--codec", "zstd")))
 	out := succeed(t, "compress", "--features", file)
 	for _, name := range append(registry.Concrete(), "zstd", "lz4") {

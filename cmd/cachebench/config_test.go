@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
-	"github.com/tensorcache/tensorcache/internal/npy"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 func TestParseConfig_Values(t *testing.T) {
@@ -87,7 +87,7 @@ func FuzzParseConfig(f *testing.F) {
 
 func TestConfig_EqualsFlags(t *testing.T) {
 	t.Parallel()
-	features := write(t, "f.npy", npyOf(t, npy.Float32, smooth(1000*32), 1000, 32))
+	features := write(t, "f.npy", npyOf(t, dtype.Float32, smooth(1000*32), 1000, 32))
 	config := write(t, "c.json", fmt.Appendf(nil, `{
 		"features": %q, "cast": "bf16", "fanouts": [4, 3], "batch_size": 8, "batches": 5, "warmup_batches": 3, "budget": "20%%",
 		"policy": "static-freq", "codec": "ibp4", "host_tier": "packed", "device": "host", "devices": 2, "workers": 1, "seed": 9, "verify": true, "json": true

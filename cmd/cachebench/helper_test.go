@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
-	"github.com/tensorcache/tensorcache/internal/npy"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // asCommand makes the test binary behave as cachebench.
@@ -215,14 +215,23 @@ func write(t testing.TB, name string, b []byte) string {
 	return path
 }
 
-// npyOf returns an .npy file as numpy writes it.
-func npyOf(t testing.TB, dtype npy.DType, data []byte, shape ...int) []byte {
+// npyOf returns an .npy file of these elements, in C order.
+func npyOf(t testing.TB, of dtype.Type, data []byte, shape ...int) []byte {
 	t.Helper()
-	var b bytes.Buffer
-	if err := npy.Write(&b, dtype, shape, data); err != nil {
-		t.Fatal(err)
+	letter := "u"
+	switch {
+	case of == dtype.Bool:
+		letter = "b"
+	case of.IsFloat():
+		letter = "f"
+	case of <= dtype.Int64:
+		letter = "i"
 	}
-	return b.Bytes()
+	axes := ""
+	for _, n := range shape {
+		axes += fmt.Sprint(n, ",")
+	}
+	return rawNPY(fmt.Sprintf("'<%s%d'", letter, of.Size()), "False", "("+axes+")", data)
 }
 
 // rawNPY returns an .npy file with this text in its header, whatever it says.
@@ -265,7 +274,7 @@ func ints(t testing.TB, values ...int64) []byte {
 	for _, v := range values {
 		b = binary.LittleEndian.AppendUint64(b, uint64(v))
 	}
-	return npyOf(t, npy.Int64, b, len(values))
+	return npyOf(t, dtype.Int64, b, len(values))
 }
 
 // noise returns bytes that no codec shrinks.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/codec/registry"
-	"github.com/tensorcache/tensorcache/internal/npy"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 func TestPlan_Output(t *testing.T) {
@@ -40,7 +40,7 @@ func TestPlan_BudgetReachesTheTarget(t *testing.T) {
 
 func TestPlan_Trace(t *testing.T) {
 	t.Parallel()
-	features := write(t, "f.npy", npyOf(t, npy.Float32, smooth(8000), 1000, 8))
+	features := write(t, "f.npy", npyOf(t, dtype.Float32, smooth(8000), 1000, 8))
 	var ids []int
 	for i := range 40000 {
 		ids = append(ids, i*i%977%(1+i%1000))

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tensorcache/tensorcache/internal/npy"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // TestReport_OfCommands: what the commands print is what the report reads.
@@ -21,7 +21,7 @@ func TestReport_OfCommands(t *testing.T) {
 		}
 	}
 	put("run.json", succeed(t, append([]string{"run", "--json"}, small...)...))
-	put("codecs.json", succeed(t, "compress", "--json", "--features", write(t, "table.npy", npyOf(t, npy.Float32, smooth(800), 100, 8))))
+	put("codecs.json", succeed(t, "compress", "--json", "--features", write(t, "table.npy", npyOf(t, dtype.Float32, smooth(800), 100, 8))))
 	put("gpu.json", readFile(t, filepath.Join("..", "..", "docs", "results", "gpu-bench.json")))
 	out := filepath.Join(dir, "report.html")
 	if got := succeed(t, "report", dir); got != out+"\n" {

@@ -16,7 +16,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
-	"github.com/tensorcache/tensorcache/internal/npy"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // runKeys are the keys of `run --json` and their types: s string, i integer, f number.
@@ -315,7 +315,7 @@ func TestRun_OptimalIsBest(t *testing.T) {
 
 func TestRun_IDs(t *testing.T) {
 	t.Parallel()
-	features := write(t, "f.npy", npyOf(t, npy.Float32, smooth(100*32), 100, 32))
+	features := write(t, "f.npy", npyOf(t, dtype.Float32, smooth(100*32), 100, 32))
 	r := rand.New(rand.NewPCG(1, 1))
 	list := make([]int, 1000)
 	for i := range list {
@@ -363,7 +363,7 @@ func TestRun_IDs(t *testing.T) {
 
 func TestRun_IDsSmallest(t *testing.T) {
 	t.Parallel()
-	one := write(t, "one.npy", npyOf(t, npy.Uint8, []byte{42}, 1, 1))
+	one := write(t, "one.npy", npyOf(t, dtype.Uint8, []byte{42}, 1, 1))
 	for name, text := range map[string]string{"one": "0", "same": strings.Repeat("0\n", 5000), "crlf": "\ufeff# rows\r\n\r\n 0\r\n0\r\n"} {
 		r := run(t, "--features", one, "--ids", write(t, name, []byte(text)), "--budget", "4KiB")
 		if r.Table.Rows != 1 || r.Results.Hits != r.Results.Lookups || r.Workload.IDs != int64(strings.Count(text, "0")) {
@@ -375,7 +375,7 @@ func TestRun_IDsSmallest(t *testing.T) {
 // TestRun_IDsWithDegrees: static-degree takes the graph for the degrees only; it may have fewer vertices than the table rows.
 func TestRun_IDsWithDegrees(t *testing.T) {
 	t.Parallel()
-	features := write(t, "f.npy", npyOf(t, npy.Float32, smooth(100*32), 100, 32))
+	features := write(t, "f.npy", npyOf(t, dtype.Float32, smooth(100*32), 100, 32))
 	graph := write(t, "g.npz", npzOf(t, member{"indptr", ints(t, 0, 0, 4)}, member{"indices", ints(t, 0, 1, 1, 1)}))
 	ids := write(t, "ids", []byte("1\n1\n99\n"))
 	if r := run(t, "--features", features, "--ids", ids, "--graph", graph, "--policy", "static-degree", "--budget", "1KiB"); r.Results.Hits < 2 {
@@ -406,20 +406,20 @@ func TestRun_AcceptedTables(t *testing.T) {
 		rows, rowBytes int
 		flags          []string
 	}{
-		{"plain", file(npyOf(t, npy.Float32, plain, rows, columns)), rows, 4 * columns, nil},
+		{"plain", file(npyOf(t, dtype.Float32, plain, rows, columns)), rows, 4 * columns, nil},
 		{"Fortran order", file(rawNPY("'<f4'", "True", shape, fortran)), rows, 4 * columns, nil},
 		{"big-endian", file(rawNPY("'>f4'", "False", shape, big)), rows, 4 * columns, nil},
-		{"rank 3", file(npyOf(t, npy.Float32, plain, 4, rows/4, columns)), rows, 4 * columns, nil},
-		{"npz, the only array", write(t, "t.npz", npzOf(t, member{"x", npyOf(t, npy.Float32, plain, rows, columns)})), rows, 4 * columns, nil},
-		{"npz, a named array", write(t, "t.npz", npzOf(t, member{"x", npyOf(t, npy.Float32, plain, rows, columns)}, member{"y", npyOf(t, npy.Float32, nans, rows, columns)})) + ":x", rows, 4 * columns, nil},
-		{"NaN payloads", file(npyOf(t, npy.Float32, nans, rows, columns)), rows, 4 * columns, nil},
-		{"NaN payloads cast", file(npyOf(t, npy.Float32, nans, rows, columns)), rows, 2 * columns, []string{"--cast", "bf16"}},
-		{"rows of 1 byte", file(npyOf(t, npy.Uint8, noise(5000), 5000, 1)), 5000, 1, nil},
-		{"rows of 1 bool", file(npyOf(t, npy.Bool, make([]byte, 500), 500, 1)), 500, 1, nil},
-		{"rows of 3 bytes", file(npyOf(t, npy.Int8, noise(300), 100, 3)), 100, 3, []string{"--host-tier", "packed"}},
-		{"rows of 1 MiB - 1", file(npyOf(t, npy.Uint8, mib, 3, 1<<20-1)), 3, 1<<20 - 1, []string{"--budget", "1100KiB", "--batches", "2", "--fanouts", "3"}},
-		{"rows of 1 MiB - 1, compressible", file(npyOf(t, npy.Uint8, make([]byte, len(mib)), 3, 1<<20-1)), 3, 1<<20 - 1, []string{"--budget", "1100KiB", "--batches", "2", "--fanouts", "3", "--host-tier", "packed"}},
-		{"one row", file(npyOf(t, npy.Float64, noise(80), 1, 10)), 1, 80, nil},
+		{"rank 3", file(npyOf(t, dtype.Float32, plain, 4, rows/4, columns)), rows, 4 * columns, nil},
+		{"npz, the only array", write(t, "t.npz", npzOf(t, member{"x", npyOf(t, dtype.Float32, plain, rows, columns)})), rows, 4 * columns, nil},
+		{"npz, a named array", write(t, "t.npz", npzOf(t, member{"x", npyOf(t, dtype.Float32, plain, rows, columns)}, member{"y", npyOf(t, dtype.Float32, nans, rows, columns)})) + ":x", rows, 4 * columns, nil},
+		{"NaN payloads", file(npyOf(t, dtype.Float32, nans, rows, columns)), rows, 4 * columns, nil},
+		{"NaN payloads cast", file(npyOf(t, dtype.Float32, nans, rows, columns)), rows, 2 * columns, []string{"--cast", "bf16"}},
+		{"rows of 1 byte", file(npyOf(t, dtype.Uint8, noise(5000), 5000, 1)), 5000, 1, nil},
+		{"rows of 1 bool", file(npyOf(t, dtype.Bool, make([]byte, 500), 500, 1)), 500, 1, nil},
+		{"rows of 3 bytes", file(npyOf(t, dtype.Int8, noise(300), 100, 3)), 100, 3, []string{"--host-tier", "packed"}},
+		{"rows of 1 MiB - 1", file(npyOf(t, dtype.Uint8, mib, 3, 1<<20-1)), 3, 1<<20 - 1, []string{"--budget", "1100KiB", "--batches", "2", "--fanouts", "3"}},
+		{"rows of 1 MiB - 1, compressible", file(npyOf(t, dtype.Uint8, make([]byte, len(mib)), 3, 1<<20-1)), 3, 1<<20 - 1, []string{"--budget", "1100KiB", "--batches", "2", "--fanouts", "3", "--host-tier", "packed"}},
+		{"one row", file(npyOf(t, dtype.Float64, noise(80), 1, 10)), 1, 80, nil},
 	} {
 		flags := []string{"--features", c.path, "--budget", "4KiB", "--batches", "4", "--warmup-batches", "2", "--batch-size", "8", "--policy", "static-freq", "--codec", "ibp4"}
 		r := timeless(run(t, append(flags, c.flags...)...))

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
-	"github.com/tensorcache/tensorcache/internal/npy"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // grid is a sweep of 8 cells that takes no time.
@@ -218,7 +218,7 @@ func TestSweep_RefusesAnotherSweep(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	features := filepath.Join(dir, "f.npy")
-	if err := os.WriteFile(features, npyOf(t, npy.Float32, smooth(8000), 1000, 8), 0o644); err != nil {
+	if err := os.WriteFile(features, npyOf(t, dtype.Float32, smooth(8000), 1000, 8), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	base := []string{"--features", features, "--batches", "2", "--warmup-batches", "1", "--batch-size", "4", "--budget", "20%"}
@@ -228,7 +228,7 @@ func TestSweep_RefusesAnotherSweep(t *testing.T) {
 	refuse(t, holds+"--budget is 20% there, 20%,30% here; --codec is auto there, none here; --cold is the default there, true here; --refresh-churn is the default there, 0.25 here; --sample-rate is the default there, 1 here",
 		append(slices.Clone(first), "--budget", "30%", "--codec", "none", "--cold")...)
 	refuse(t, holds+"--seeds is 1 there, 2 here", append(slices.Clone(first), "--seeds", "2")...)
-	if err := os.WriteFile(features, npyOf(t, npy.Float32, smooth(16000), 2000, 8), 0o644); err != nil {
+	if err := os.WriteFile(features, npyOf(t, dtype.Float32, smooth(16000), 2000, 8), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	// Finished sweeps need no data, so one cell has to be missing.

@@ -10,7 +10,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/bench/report"
 	"github.com/tensorcache/tensorcache/bench/trace"
-	"github.com/tensorcache/tensorcache/internal/npy"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // traceInfo runs `trace info --json`.
@@ -39,12 +39,12 @@ func TestCapture_EqualsRun(t *testing.T) {
 	if n := traceInfo(t, ids); n.Requests != info.Misses || n.NextKnown != n.Requests {
 		t.Errorf("%+v", n)
 	}
-	again := run(t, "--ids", ids, "--features", write(t, "t.npy", npyOf(t, npy.Float32, smooth(2000*8), 2000, 8)), "--batch-size", "100")
+	again := run(t, "--ids", ids, "--features", write(t, "t.npy", npyOf(t, dtype.Float32, smooth(2000*8), 2000, 8)), "--batch-size", "100")
 	if again.Workload.IDs != info.Misses {
 		t.Errorf("%d IDs replayed of %d", again.Workload.IDs, info.Misses)
 	}
 	refuse(t, fmt.Sprintf("trace %s: ID (%d) of get %d must be below 10, the rows of the table", ids, firstAbove(t, ids, 10).id, firstAbove(t, ids, 10).at),
-		"run", "--ids", ids, "--features", write(t, "u.npy", npyOf(t, npy.Float32, smooth(80), 10, 8)))
+		"run", "--ids", ids, "--features", write(t, "u.npy", npyOf(t, dtype.Float32, smooth(80), 10, 8)))
 }
 
 // TestRun_Weighted: weights change what is sampled; a graph without any is refused.

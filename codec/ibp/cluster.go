@@ -2,11 +2,12 @@ package ibp
 
 import (
 	"encoding/binary"
-	"errors"
 	"math/bits"
 	"math/rand/v2"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // Clusters are found on at most so many rows and bytes of the sample, by so many rounds of k-means on bit distance, then so many
@@ -32,7 +33,7 @@ const clusterGain = 0.01
 // Unlike the paper's code, the masks of each cluster are those of the best threshold, or grown; rows move to the mask that suits
 // them once there are masks; and the best of all rounds is kept, not the last.
 func TrainClustered(sample []byte, rowBytes, chunk int) (*Clustered, error) {
-	if err := checkSample(sample, rowBytes); err != nil {
+	if err := rowcodec.CheckSample("ibp", sample, rowBytes); err != nil {
 		return nil, err
 	}
 	rows := len(sample) / rowBytes
@@ -248,11 +249,11 @@ const maxClusteredRow = 32 << 10
 // whichever stores the sample in fewer bytes.
 var IBPC = codec.Family{
 	Name: "ibpc", GPURate: codec.RateOnGPU("ibpc"),
-	Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
+	Train: func(sample []byte, rowBytes int, of dtype.Type) (codec.Codec, error) {
 		if rowBytes > maxClusteredRow {
 			return nil, codec.DTypeError("ibpc", "row (%d bytes) must be at most %d", rowBytes, maxClusteredRow)
 		}
-		chunks := map[int][]int{2: {2, 4}, 8: {8}}[dtype.Size()]
+		chunks := map[int][]int{2: {2, 4}, 8: {8}}[of.Size()]
 		if chunks == nil {
 			chunks = []int{4}
 		}
@@ -270,13 +271,6 @@ var IBPC = codec.Family{
 		return best, nil
 	},
 	Unmarshal: func(metadata []byte) (codec.Codec, error) {
-		c, err := UnmarshalClustered(metadata)
-		if err != nil {
-			if !errors.Is(err, codec.ErrCorrupt) {
-				err = codec.CorruptError("ibpc", "%v", err)
-			}
-			return nil, err
-		}
-		return c, nil
+		return rowcodec.AsCodec(UnmarshalClustered(metadata))
 	},
 }

@@ -3,11 +3,11 @@ package ibp
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"math/bits"
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/bitio"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
 // Clustered is IBP with several masks for a table, for data with local trends: each row is stored by the mask that makes it
@@ -110,15 +110,13 @@ func (c *Clustered) DeviceForm() codec.DeviceForm { return coderForm(c.sets, c.l
 
 // Serialised: "TCIC", version 1, 3 zeros, the number of sets in 32 bits; then for each set its own serialised form behind its
 // length in 32 bits; CRC32C of all before it.
-const (
-	clusteredMagic   = "TCIC"
-	clusteredVersion = 1
-	clusteredHeader  = 12
-)
+const clusteredHeader = 12
+
+var clusteredFrame = rowcodec.Frame{Codec: "ibpc", Magic: "TCIC", Bytes: clusteredHeader + 4}
 
 // MarshalBinary implements codec.Codec.
 func (c *Clustered) MarshalBinary() ([]byte, error) {
-	b := append([]byte(clusteredMagic), clusteredVersion, 0, 0, 0)
+	b := clusteredFrame.Begin(0, 0, 0)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(c.sets)))
 	for _, set := range c.sets {
 		one, err := set.MarshalBinary()
@@ -127,20 +125,17 @@ func (c *Clustered) MarshalBinary() ([]byte, error) {
 		}
 		b = append(binary.LittleEndian.AppendUint32(b, uint32(len(one))), one...)
 	}
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli)), nil
+	return rowcodec.Seal(b), nil
 }
 
 // UnmarshalClustered restores a codec from MarshalBinary's bytes. Anything else is codec.ErrCorrupt.
 func UnmarshalClustered(b []byte) (*Clustered, error) {
-	if len(b) < clusteredHeader+4 || string(b[:4]) != clusteredMagic {
-		return nil, codec.CorruptError("ibpc", "metadata (%d bytes) has no %q header", len(b), clusteredMagic)
+	body, err := clusteredFrame.Open(b)
+	if err != nil {
+		return nil, err
 	}
-	if b[4] != clusteredVersion || b[5]|b[6]|b[7] != 0 {
-		return nil, codec.CorruptError("ibpc", "metadata version (%x) is not %d", b[4:8], clusteredVersion)
-	}
-	body, sum := b[:len(b)-4], binary.LittleEndian.Uint32(b[len(b)-4:])
-	if got := crc32.Checksum(body, castagnoli); got != sum {
-		return nil, codec.CorruptError("ibpc", "metadata checksum (%08x) is not %08x", got, sum)
+	if b[5]|b[6]|b[7] != 0 {
+		return nil, codec.CorruptError("ibpc", "metadata bytes 5 to 7 (%x) are not 0", b[5:8])
 	}
 	count, rest := binary.LittleEndian.Uint32(b[8:]), body[clusteredHeader:]
 	if count < 1 || count > MaxClusters {
@@ -169,5 +164,6 @@ func UnmarshalClustered(b []byte) (*Clustered, error) {
 	if len(rest) != 0 {
 		return nil, codec.CorruptError("ibpc", "metadata have %d bytes after the last cluster", len(rest))
 	}
-	return NewClustered(first.chunk, first.rowBytes, masks)
+	c, err := NewClustered(first.chunk, first.rowBytes, masks)
+	return rowcodec.OrCorrupt("ibpc", c, err)
 }

@@ -6,7 +6,7 @@ import (
 	"math/bits"
 
 	"github.com/tensorcache/tensorcache/codec/internal/bitio"
-	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 )
 
 // Codec is IBP for the rows of one table. It implements [codec.Codec].
@@ -40,8 +40,8 @@ func New(chunk, rowBytes int, mask, bitval []byte) (*Codec, error) {
 	if chunk != 2 && chunk != 4 && chunk != 8 {
 		return nil, fmt.Errorf("ibp: chunk (%d bytes) must be 2, 4 or 8", chunk)
 	}
-	if rowBytes < 1 || rowBytes > slab.MaxRowBytes {
-		return nil, fmt.Errorf("ibp: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
+	if err := rowcodec.CheckRow("ibp", rowBytes); err != nil {
+		return nil, err
 	}
 	c := &Codec{name: fmt.Sprintf("ibp%d", chunk), chunk: chunk, rowBytes: rowBytes, chunks: (rowBytes + chunk - 1) / chunk}
 	if n := c.chunks * chunk; len(mask) != n || len(bitval) != n {

@@ -15,7 +15,5 @@
 // Padding bits of the last chunk have mask 1 and bitval 0, so they are never stored unless that chunk does not
 // participate. A chunk at position j costs 1 + kept(j) bits when it participates and 1 + W when it does not.
 //
-// The layout of the paper's own code is in reference.go, for interchange only.
-//
 // A [Codec] is immutable and safe for concurrent use.
 package ibp

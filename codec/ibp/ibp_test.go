@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tensorcache/tensorcache/codec"
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 var _ codec.Codec = (*Codec)(nil)
@@ -193,7 +193,7 @@ func TestRoundTrip_ArbitraryBytes(t *testing.T) {
 		rows := len(table) / rowBytes
 		table = table[:rows*rowBytes]
 		sampled := rapid.IntRange(1, rows).Draw(t, "sampled")
-		for _, train := range []func([]byte, int, codec.DType) (codec.Codec, error){IBP4.Train, IBP8.Train, IBP.Train} {
+		for _, train := range []func([]byte, int, dtype.Type) (codec.Codec, error){IBP4.Train, IBP8.Train, IBP.Train} {
 			c, err := train(table[:sampled*rowBytes], rowBytes, dtype.Uint8)
 			if err != nil {
 				t.Fatal(err)

@@ -3,7 +3,6 @@ package ibp
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -11,7 +10,8 @@ import (
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/bitio"
-	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // thresholds of the paper's sweep: a bit is invariant when it has one value in at least this share of the rows.
@@ -35,7 +35,7 @@ type Masks struct{ Mask, Bitval []byte }
 
 // SearchOf returns the search of the rows that lie back to back in sample.
 func SearchOf(sample []byte, rowBytes int) (Search, error) {
-	if err := checkSample(sample, rowBytes); err != nil {
+	if err := rowcodec.CheckSample("ibp", sample, rowBytes); err != nil {
 		return nil, err
 	}
 	return &search{sample, rowBytes}, nil
@@ -112,18 +112,6 @@ func TrainBestOn(s Search) (*Codec, int64, error) {
 	}
 	c, err := New(chunk, s.RowBytes(), best.Mask, best.Bitval)
 	return c, fewest, err
-}
-
-func checkSample(sample []byte, rowBytes int) error {
-	switch {
-	case rowBytes < 1 || rowBytes > slab.MaxRowBytes:
-		return fmt.Errorf("ibp: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
-	case len(sample) == 0:
-		return errors.New("ibp: sample (0 rows) must have at least one row")
-	case len(sample)%rowBytes != 0:
-		return fmt.Errorf("ibp: sample (%d bytes) must be a multiple of the row (%d bytes)", len(sample), rowBytes)
-	}
-	return nil
 }
 
 // sampleBytes is what the sample's rows take, those that do not shrink counted raw.
@@ -412,8 +400,8 @@ var (
 	IBP8 = codec.Family{Name: "ibp8", GPURate: codec.RateOnGPU("ibp8"), Train: trainFixed(8), TrainOn: trainFixedOn(8), Unmarshal: unmarshal}
 	IBP  = codec.Family{
 		Name: "ibp", Choice: true, GPURate: codec.RateOnGPU("ibp4"),
-		Train: func(sample []byte, rowBytes int, _ codec.DType) (codec.Codec, error) {
-			return asCodec(TrainBest(sample, rowBytes))
+		Train: func(sample []byte, rowBytes int, _ dtype.Type) (codec.Codec, error) {
+			return rowcodec.AsCodec(TrainBest(sample, rowBytes))
 		},
 		TrainOn: trainOn(func(s Search) (*Codec, error) {
 			c, _, err := TrainBestOn(s)
@@ -424,17 +412,17 @@ var (
 )
 
 // trainOn returns a family's TrainOn, by a training on a Search.
-func trainOn(train func(Search) (*Codec, error)) func(codec.DeviceSample, codec.DType) (codec.Codec, error) {
-	return func(sample codec.DeviceSample, _ codec.DType) (codec.Codec, error) {
+func trainOn(train func(Search) (*Codec, error)) func(codec.DeviceSample, dtype.Type) (codec.Codec, error) {
+	return func(sample codec.DeviceSample, _ dtype.Type) (codec.Codec, error) {
 		s, ok := sample.(Search)
 		if !ok {
 			return nil, fmt.Errorf("ibp: device's sample (%T) must be a Search", sample)
 		}
-		return asCodec(train(s))
+		return rowcodec.AsCodec(train(s))
 	}
 }
 
-func trainFixedOn(chunk int) func(codec.DeviceSample, codec.DType) (codec.Codec, error) {
+func trainFixedOn(chunk int) func(codec.DeviceSample, dtype.Type) (codec.Codec, error) {
 	return trainOn(func(s Search) (*Codec, error) {
 		c, _, err := TrainOn(s, chunk)
 		return c, err
@@ -442,23 +430,15 @@ func trainFixedOn(chunk int) func(codec.DeviceSample, codec.DType) (codec.Codec,
 }
 
 // train2 serves tables of 16-bit elements only: the others lose a participation bit every 2 bytes for nothing.
-func train2(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
-	if dtype.Size() != 2 {
-		return nil, codec.DTypeError("ibp2", "elements (%v) must have 16 bits", dtype)
+func train2(sample []byte, rowBytes int, of dtype.Type) (codec.Codec, error) {
+	if of.Size() != 2 {
+		return nil, codec.DTypeError("ibp2", "elements (%v) must have 16 bits", of)
 	}
-	return asCodec(Train(sample, rowBytes, 2))
+	return rowcodec.AsCodec(Train(sample, rowBytes, 2))
 }
 
-func trainFixed(chunk int) func([]byte, int, codec.DType) (codec.Codec, error) {
-	return func(sample []byte, rowBytes int, _ codec.DType) (codec.Codec, error) {
-		return asCodec(Train(sample, rowBytes, chunk))
+func trainFixed(chunk int) func([]byte, int, dtype.Type) (codec.Codec, error) {
+	return func(sample []byte, rowBytes int, _ dtype.Type) (codec.Codec, error) {
+		return rowcodec.AsCodec(Train(sample, rowBytes, chunk))
 	}
-}
-
-// asCodec keeps a nil *Codec from becoming a non-nil interface.
-func asCodec(c *Codec, err error) (codec.Codec, error) {
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
 }

@@ -3,7 +3,7 @@ package ndzip
 import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 const name = "ndzip"
@@ -16,7 +16,7 @@ type Codec struct {
 }
 
 // wordOf returns the bytes of a word of an element type, or an error if the codec does not serve the type.
-func wordOf(of codec.DType) (int, error) {
+func wordOf(of dtype.Type) (int, error) {
 	switch of {
 	case dtype.Float16, dtype.BFloat16, dtype.Float32, dtype.Float64:
 		return of.Size(), nil
@@ -25,8 +25,8 @@ func wordOf(of codec.DType) (int, error) {
 }
 
 // New returns the codec for rows of dtype's elements.
-func New(dtype codec.DType, rowBytes int) (*Codec, error) {
-	word, err := wordOf(dtype)
+func New(of dtype.Type, rowBytes int) (*Codec, error) {
+	word, err := wordOf(of)
 	if err != nil {
 		return nil, err
 	}

@@ -5,9 +5,8 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/realdata"
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // TestEncode_GoldenFiles compares rows with files that ndzip's own programs wrote for one-dimensional arrays. Such a file is
@@ -19,7 +18,7 @@ import (
 //	| from row 0 on          |         |       |       |     |                |
 //	+------------------------+---------+-------+-------+-----+----------------+
 func TestEncode_GoldenFiles(t *testing.T) {
-	for file, of := range map[string]codec.DType{"sz_testfloat": dtype.Float32, "sz_testdouble": dtype.Float64, "ncf_user": dtype.Float32} {
+	for file, of := range map[string]dtype.Type{"sz_testfloat": dtype.Float32, "sz_testdouble": dtype.Float64, "ncf_user": dtype.Float32} {
 		t.Run(file, func(t *testing.T) {
 			data, _ := realdata.Table(t, file+".npy")
 			golden := realdata.File(t, "golden", file+".ndzip")

@@ -12,13 +12,13 @@ import (
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 var (
 	_ codec.Codec = (*Codec)(nil)
 
-	dtypes = []codec.DType{dtype.Float16, dtype.BFloat16, dtype.Float32, dtype.Float64}
+	dtypes = []dtype.Type{dtype.Float16, dtype.BFloat16, dtype.Float32, dtype.Float64}
 )
 
 // TestEncode_Golden: a group of bfloat16, worked out by hand, and a remainder of a word and a half.

@@ -3,16 +3,15 @@ package ndzip
 import (
 	"testing"
 
-	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/realdata"
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // TestEncode_SavingsOnRealTables holds the savings against the least that they should reach.
 func TestEncode_SavingsOnRealTables(t *testing.T) {
 	for _, tc := range []struct {
 		file  string
-		of    codec.DType
+		of    dtype.Type
 		least float64 // %
 	}{
 		{"cora.npz", dtype.Float32, 63.1}, {"pubmed_tx.npz", dtype.Float32, 19.1}, {"reddit.npz", dtype.Float32, 11.8},

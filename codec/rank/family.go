@@ -3,6 +3,7 @@ package rank
 import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // Families are those of the registry.
@@ -11,11 +12,11 @@ var Families = []codec.Family{Family}
 // Family is the codec's. It serves elements of 2, 4 and 8 bytes, floats or integers.
 var Family = codec.Family{
 	Name: "rank", GPURate: codec.RateOnGPU("rank"),
-	Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
-		if checkElement(dtype.Size()) != nil {
-			return nil, codec.DTypeError("rank", "element (%v, %d bytes) must have 2, 4 or 8", dtype, dtype.Size())
+	Train: func(sample []byte, rowBytes int, of dtype.Type) (codec.Codec, error) {
+		if checkElement(of.Size()) != nil {
+			return nil, codec.DTypeError("rank", "element (%v, %d bytes) must have 2, 4 or 8", of, of.Size())
 		}
-		return rowcodec.AsCodec(Train(sample, rowBytes, dtype.Size()))
+		return rowcodec.AsCodec(Train(sample, rowBytes, of.Size()))
 	},
 	Unmarshal: func(metadata []byte) (codec.Codec, error) { return rowcodec.AsCodec(Unmarshal(metadata)) },
 }

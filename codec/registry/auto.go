@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -87,7 +88,7 @@ type Choice struct {
 // The model: of a second's batches, the share h of lookups hits: terms.HitRatio says, or else it grows with the share of the table that
 // is cached, as a power of it. A GPU decodes hits at its codec's declared share of what copying takes, beside misses, whose stored bytes cross the link: the
 // longer of the two is the time. Without a GPU hits and misses are decoded alike, at the speed measured.
-func Pick(sample []byte, rowBytes int, dtype codec.DType, terms Terms) (codec.Codec, Choice, error) {
+func Pick(sample []byte, rowBytes int, of dtype.Type, terms Terms) (codec.Codec, Choice, error) {
 	if rowBytes < 1 || rowBytes > slab.MaxRowBytes {
 		return nil, Choice{}, fmt.Errorf("codec: row (%d bytes) must be 1 to %d", rowBytes, slab.MaxRowBytes)
 	}
@@ -116,7 +117,7 @@ func Pick(sample []byte, rowBytes int, dtype codec.DType, terms Terms) (codec.Co
 				continue
 			}
 		}
-		training.Go(func() { codecs[i], errs[i] = f.Train(sample, rowBytes, dtype) })
+		training.Go(func() { codecs[i], errs[i] = f.Train(sample, rowBytes, of) })
 	}
 	training.Wait()
 	judged := judgedSample(sample, rowBytes)

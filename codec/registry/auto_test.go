@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/codec"
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // normal returns rows of N(0,1) float32.

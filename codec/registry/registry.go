@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 const (
@@ -84,17 +85,17 @@ func Family(name string) (codec.Family, error) {
 
 // Train makes the named codec for rows of dtype's elements like those of sample, which lie back to back in it. None gives a nil
 // codec; Auto is Pick for a GPU behind the usual link, and gives nil when no codec pays.
-func Train(name string, sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
+func Train(name string, sample []byte, rowBytes int, of dtype.Type) (codec.Codec, error) {
 	switch name {
 	case None:
 		return nil, nil
 	case Auto:
-		c, _, err := Pick(sample, rowBytes, dtype, Terms{})
+		c, _, err := Pick(sample, rowBytes, of, Terms{})
 		return c, err
 	}
 	f, err := Family(name)
 	if err != nil {
 		return nil, err
 	}
-	return f.Train(sample, rowBytes, dtype)
+	return f.Train(sample, rowBytes, of)
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/codec"
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 func TestTrain_AutoPicksTheSmallest(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/realdata"
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // BenchmarkDecode and BenchmarkEncode run every codec over the same tables. Beside GB/s by the clock (MB/s of Go's) they report
@@ -46,7 +46,7 @@ var speedFloats = sync.OnceValue(func() map[string][]float64 {
 })
 
 // speedTable returns 4 MiB of elements.
-func speedTable(data string, of codec.DType) []byte {
+func speedTable(data string, of dtype.Type) []byte {
 	var table []byte
 	for _, f := range speedFloats()[data][:4<<20/max(4, of.Size())] {
 		switch of {
@@ -70,7 +70,7 @@ func benchmarkCodecs(b *testing.B, decode bool) {
 	families = append(families, bounded)
 	tables := []struct {
 		data string
-		of   codec.DType
+		of   dtype.Type
 	}{{"normal", dtype.Float32}, {"normal", dtype.BFloat16}, {"normal", dtype.Float64}, {"walk", dtype.Float32}, {"sparse", dtype.Float32}}
 	for _, f := range families {
 		for _, t := range tables {
@@ -90,7 +90,7 @@ func benchmarkCodecs(b *testing.B, decode bool) {
 	}
 }
 
-func benchmarkCodec(b *testing.B, f codec.Family, decode bool, table []byte, rowBytes int, of codec.DType) {
+func benchmarkCodec(b *testing.B, f codec.Family, decode bool, table []byte, rowBytes int, of dtype.Type) {
 	c, err := f.Train(table[:min(len(table), 1<<20)/rowBytes*rowBytes], rowBytes, of)
 	if errors.Is(err, codec.ErrDType) {
 		b.Skip(err)

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/codec/internal/bitio"
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // Eight codes of n bits take n bytes. So blocks of eight words begin at whole bytes, and the positions of their codes depend

@@ -6,8 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/tensorcache/tensorcache/codec"
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // TestBounded_Golden: with a bound of 1/8 multiples of 1/4 are codes, and from 2^21 on patterns.
@@ -63,7 +62,7 @@ var bounds = []float64{1e-300, 5e-324, 1e-45, 1e-7, 1e-3, 0.5, 1, 77, 1e9, 1e30,
 
 // TestBounded_EveryHalfWord takes all words of the 16-bit types.
 func TestBounded_EveryHalfWord(t *testing.T) {
-	for _, of := range []codec.DType{dtype.Float16, dtype.BFloat16} {
+	for _, of := range []dtype.Type{dtype.Float16, dtype.BFloat16} {
 		l := layouts[of]
 		for _, bound := range bounds {
 			b := newBounded(l, bound)
@@ -80,7 +79,7 @@ func TestBounded_EveryHalfWord(t *testing.T) {
 // TestBounded_Sampled takes words of float32 and float64 with exponents around the threshold, at both ends and anywhere.
 func TestBounded_Sampled(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, of := range []codec.DType{dtype.Float32, dtype.Float64} {
+	for _, of := range []dtype.Type{dtype.Float32, dtype.Float64} {
 		l := layouts[of]
 		width, m := 8*l.word, l.mantissa()
 		for _, bound := range bounds {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // The codecs' names. The name of the bounded one is followed by a colon and the bound.
@@ -21,8 +22,8 @@ var (
 	// SLEEK is the lossless codec.
 	SLEEK = codec.Family{
 		Name: name, GPURate: codec.RateOnGPU(name),
-		Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
-			return rowcodec.AsCodec(Train(sample, rowBytes, dtype))
+		Train: func(sample []byte, rowBytes int, of dtype.Type) (codec.Codec, error) {
+			return rowcodec.AsCodec(Train(sample, rowBytes, of))
 		},
 		Unmarshal: unmarshal,
 	}
@@ -38,8 +39,8 @@ var (
 			}
 			return codec.Family{
 				Name: boundedName + ":" + option, Lossy: true,
-				Train: func(sample []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
-					return rowcodec.AsCodec(TrainBounded(sample, rowBytes, dtype, bound))
+				Train: func(sample []byte, rowBytes int, of dtype.Type) (codec.Codec, error) {
+					return rowcodec.AsCodec(TrainBounded(sample, rowBytes, of, bound))
 				},
 				Unmarshal: unmarshal,
 			}, err

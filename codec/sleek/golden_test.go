@@ -5,13 +5,12 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/realdata"
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // testCodec returns the lossless codec with the given subchunk length.
-func testCodec(of codec.DType, rowBytes, subchunk int) (*Codec, error) {
+func testCodec(of dtype.Type, rowBytes, subchunk int) (*Codec, error) {
 	l, err := layoutOf(of)
 	if err != nil {
 		return nil, err
@@ -20,7 +19,7 @@ func testCodec(of codec.DType, rowBytes, subchunk int) (*Codec, error) {
 }
 
 // testBounded returns the error-bounded codec with the given subchunk length.
-func testBounded(bound float64, of codec.DType, rowBytes, subchunk int) (*Codec, error) {
+func testBounded(bound float64, of dtype.Type, rowBytes, subchunk int) (*Codec, error) {
 	l, err := layoutOf(of)
 	if err != nil {
 		return nil, err
@@ -44,7 +43,7 @@ func testBounded(bound float64, of codec.DType, rowBytes, subchunk int) (*Codec,
 // padded with zeros.
 func TestEncode_GoldenFiles(t *testing.T) {
 	const chunkBytes = 16 << 10
-	for file, of := range map[string]codec.DType{"sz_testfloat": dtype.Float32, "sz_testdouble": dtype.Float64} {
+	for file, of := range map[string]dtype.Type{"sz_testfloat": dtype.Float32, "sz_testdouble": dtype.Float64} {
 		t.Run(file, func(t *testing.T) {
 			data, _ := realdata.Table(t, file+".npy")
 			golden := realdata.File(t, "golden", file+".sleek")

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // TestLong_BoundedEveryFloat32 sends all 2^32 words of float32 through stored rows with each of three bounds, and losslessly.

@@ -3,9 +3,8 @@ package sleek
 import (
 	"testing"
 
-	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/realdata"
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // TestTrain_SavingsOnRealTables trains on whole tables and holds the savings against the least that they should reach. With
@@ -13,7 +12,7 @@ import (
 func TestTrain_SavingsOnRealTables(t *testing.T) {
 	for _, tc := range []struct {
 		file  string
-		of    codec.DType
+		of    dtype.Type
 		least float64 // %
 	}{
 		{"cora.npz", dtype.Float32, 89.7}, {"pubmed_tx.npz", dtype.Float32, 65.3}, {"reddit.npz", dtype.Float32, 8.9},

@@ -14,13 +14,13 @@ import (
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 var (
 	_ codec.Codec = (*Codec)(nil)
 
-	dtypes = []codec.DType{dtype.Float16, dtype.BFloat16, dtype.Float32, dtype.Float64}
+	dtypes = []dtype.Type{dtype.Float16, dtype.BFloat16, dtype.Float32, dtype.Float64}
 )
 
 func words(w ...uint32) []byte {
@@ -106,7 +106,7 @@ func randomRow(r *rand.Rand, l layout, row []byte) {
 }
 
 // randomCodec is lossless, or with eb bounded by some power of two.
-func randomCodec(r *rand.Rand, of codec.DType, rowBytes int, eb bool) *Codec {
+func randomCodec(r *rand.Rand, of dtype.Type, rowBytes int, eb bool) *Codec {
 	subchunk := minSubchunk << r.IntN(7)
 	c, err := testCodec(of, rowBytes, subchunk)
 	if eb {
@@ -390,7 +390,7 @@ func resum(b []byte) []byte {
 }
 
 // normal returns words of N(0,1).
-func normal(words int, of codec.DType) []byte {
+func normal(words int, of dtype.Type) []byte {
 	r := rand.New(rand.NewPCG(7, 8))
 	var b []byte
 	for range words {

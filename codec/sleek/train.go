@@ -1,14 +1,14 @@
 package sleek
 
 import (
-	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // Train makes the codec with the subchunk length that stores the sample in the fewest bytes. The sample is rows back to back,
 // of elements of dtype.
-func Train(sample []byte, rowBytes int, dtype codec.DType) (*Codec, error) {
-	l, err := layoutOf(dtype)
+func Train(sample []byte, rowBytes int, of dtype.Type) (*Codec, error) {
+	l, err := layoutOf(of)
 	if err != nil {
 		return nil, err
 	}
@@ -17,8 +17,8 @@ func Train(sample []byte, rowBytes int, dtype codec.DType) (*Codec, error) {
 
 // TrainBounded is Train for the error-bounded mode: no finite element of a decoded row differs from the original by more than
 // bound, which must be positive and finite and is rounded down to a power of two.
-func TrainBounded(sample []byte, rowBytes int, dtype codec.DType, bound float64) (*Codec, error) {
-	l, err := layoutOf(dtype)
+func TrainBounded(sample []byte, rowBytes int, of dtype.Type, bound float64) (*Codec, error) {
+	l, err := layoutOf(of)
 	if err != nil {
 		return nil, err
 	}

@@ -7,16 +7,16 @@ import (
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/bitio"
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // layout describes a floating-point word: one bit of sign, the exponent, the mantissa.
 type layout struct{ word, exponent int } // bytes, bits
 
 // layouts has the layouts of the element types that the codec serves.
-var layouts = map[codec.DType]layout{dtype.Float16: {2, 5}, dtype.BFloat16: {2, 8}, dtype.Float32: {4, 8}, dtype.Float64: {8, 11}}
+var layouts = map[dtype.Type]layout{dtype.Float16: {2, 5}, dtype.BFloat16: {2, 8}, dtype.Float32: {4, 8}, dtype.Float64: {8, 11}}
 
-func layoutOf(of codec.DType) (layout, error) {
+func layoutOf(of dtype.Type) (layout, error) {
 	l, ok := layouts[of]
 	if !ok {
 		return l, codec.DTypeError(name, "element type (%v) must be float16, bfloat16, float32 or float64", of)

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // transcribed are the steps of SLEEK's transform as published for float32, with the exponent's bits as a parameter.

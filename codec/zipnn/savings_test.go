@@ -3,9 +3,8 @@ package zipnn
 import (
 	"testing"
 
-	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/internal/realdata"
-	"github.com/tensorcache/tensorcache/internal/dtype"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // TestTrain_SavingsOnRealTables trains on whole tables and holds the savings, in % of bytes, against those of an independent
@@ -13,7 +12,7 @@ import (
 func TestTrain_SavingsOnRealTables(t *testing.T) {
 	for _, c := range []struct {
 		file     string
-		dtype    codec.DType
+		dtype    dtype.Type
 		bfloat16 bool
 		least    float64
 	}{

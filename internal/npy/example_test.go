@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/npy"
 )
 
@@ -18,7 +19,7 @@ func ExampleReader_Read() {
 	}
 	defer os.RemoveAll(dir)
 	var array bytes.Buffer
-	if err := npy.Write(&array, npy.Uint8, []int{3, 2}, []byte{1, 2, 3, 4, 5, 6}); err != nil {
+	if err := npy.Write(&array, dtype.Uint8, []int{3, 2}, []byte{1, 2, 3, 4, 5, 6}); err != nil {
 		log.Fatal(err)
 	}
 	path := filepath.Join(dir, "features.npy")

@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // fuzzOpen reads a file through the API. What is accepted must survive Write and a
@@ -69,8 +71,8 @@ func FuzzNPY(f *testing.F) {
 	for _, d := range everyDType {
 		f.Add(written(f, d, []int{2, 3}, sequence(6*d.Size())))
 	}
-	f.Add(written(f, Int32, []int{5}, sequence(20)))
-	f.Add(written(f, Float64, []int{2, 3, 2}, sequence(96)))
+	f.Add(written(f, dtype.Int32, []int{5}, sequence(20)))
+	f.Add(written(f, dtype.Float64, []int{2, 3, 2}, sequence(96)))
 	f.Add(file(2, dict("'>f4'", "True", "(2, 3)"), sequence(24)))
 	f.Add(file(3, dict("'>u2'", "True", "(2, 3, 2)"), sequence(24)))
 	f.Add(file(1, dict("[('a', '<f4')]", "False", "(2,)"), sequence(8)))
@@ -91,7 +93,7 @@ func FuzzNPZ(f *testing.F) {
 	f.Add(v)
 	f.Add(file(2, dict("'>i4'", "True", "(3, 4)"), sequence(48)))
 	// A member that inflates by nearly deflate's limit.
-	f.Add(archiveOf(f, member{"a.npy", zip.Deflate, written(f, Uint8, []int{1000, 300}, make([]byte, 300000))}))
+	f.Add(archiveOf(f, member{"a.npy", zip.Deflate, written(f, dtype.Uint8, []int{1000, 300}, make([]byte, 300000))}))
 	lie := archiveOf(f, member{"a.npy", zip.Deflate, file(1, dict("'|u1'", "True", "(100, 10)"), make([]byte, 600))})
 	size := central(lie)[centralSize:]
 	binary.LittleEndian.PutUint32(size, binary.LittleEndian.Uint32(size)+400)

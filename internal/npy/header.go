@@ -7,6 +7,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 const (
@@ -23,7 +25,7 @@ const (
 
 // header is what stands before an array's data, checked.
 type header struct {
-	dtype   DType
+	dtype   dtype.Type
 	big     bool // elements are big-endian
 	fortran bool // the first axis varies fastest
 	shape   []int
@@ -183,7 +185,7 @@ func (h *header) checkData(present, needed int64) error {
 }
 
 // shapeBytes returns the bytes of an array; ok is false if they overflow an int.
-func shapeBytes(d DType, shape []int) (n int, ok bool) {
+func shapeBytes(d dtype.Type, shape []int) (n int, ok bool) {
 	n = d.Size()
 	zero := false
 	for _, axis := range shape {

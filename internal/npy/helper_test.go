@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // file builds an .npy of the given version from a header's text and its data.
@@ -54,7 +56,7 @@ func archiveOf(t testing.TB, members ...member) []byte {
 }
 
 // written returns what Write makes of an array.
-func written(t testing.TB, d DType, shape []int, data []byte) []byte {
+func written(t testing.TB, d dtype.Type, shape []int, data []byte) []byte {
 	t.Helper()
 	var buf bytes.Buffer
 	if err := Write(&buf, d, shape, data); err != nil {

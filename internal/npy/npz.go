@@ -11,29 +11,6 @@ import (
 // maxListed bounds how many arrays an error lists.
 const maxListed = 16
 
-// Arrays lists the arrays of the .npz archive at path, without ".npy", in the order of
-// the archive. Members that are no arrays by name or content are left out. It returns ErrArray if there is
-// none, and ErrFormat if the file is no archive or names an array twice.
-func Arrays(path string) ([]string, error) {
-	f, size, err := openFile(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	archived, err := isArchive(path, f)
-	if err != nil {
-		return nil, err
-	}
-	if !archived {
-		return nil, inFile(path, faultf(ErrFormat, "file (an .npy array) must be an .npz archive"))
-	}
-	a, err := newArchive(path, f, size)
-	if err != nil {
-		return nil, err
-	}
-	return a.arrays, nil
-}
-
 // archive is the directory of an .npz.
 type archive struct {
 	file    string

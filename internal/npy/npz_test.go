@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // Offsets of fields in a zip's central directory record and local header.
@@ -21,8 +23,10 @@ const (
 func central(b []byte) []byte { return b[bytes.Index(b, []byte("PK\x01\x02")):] }
 
 // matrix returns an .npy of rank 2, vector one of rank 1.
-func matrix(t testing.TB) []byte { return written(t, Uint8, []int{2, 3}, []byte{1, 2, 3, 4, 5, 6}) }
-func vector(t testing.TB) []byte { return written(t, Uint8, []int{6}, []byte{6, 5, 4, 3, 2, 1}) }
+func matrix(t testing.TB) []byte {
+	return written(t, dtype.Uint8, []int{2, 3}, []byte{1, 2, 3, 4, 5, 6})
+}
+func vector(t testing.TB) []byte { return written(t, dtype.Uint8, []int{6}, []byte{6, 5, 4, 3, 2, 1}) }
 
 func TestOpen_ChoosesArray(t *testing.T) {
 	const d = zip.Deflate
@@ -97,7 +101,7 @@ func TestOpen_ListsAtMostSome(t *testing.T) {
 // Both the directory and the member's bytes may lie, in either direction.
 func TestOpen_RejectsArchives(t *testing.T) {
 	le := binary.LittleEndian
-	big := written(t, Uint8, []int{100, 10}, make([]byte, 1000))
+	big := written(t, dtype.Uint8, []int{100, 10}, make([]byte, 1000))
 	claims := file(1, dict("'|u1'", "False", "(100, 1000000)"), nil)
 	for _, c := range []struct {
 		name  string
@@ -181,7 +185,7 @@ func TestReader_CorruptDeflateData(t *testing.T) {
 	for i := range data {
 		data[i] = byte(i * i >> 7)
 	}
-	b := archiveOf(t, member{"a.npy", zip.Deflate, written(t, Uint8, []int{1 << 10, 1 << 10}, data)})
+	b := archiveOf(t, member{"a.npy", zip.Deflate, written(t, dtype.Uint8, []int{1 << 10, 1 << 10}, data)})
 	for i := 2000; i < 2100; i++ {
 		b[i] ^= 0x55
 	}
@@ -207,4 +211,27 @@ func TestArrays_Lists(t *testing.T) {
 	if _, err := Arrays(t.TempDir()); !errors.Is(err, ErrFormat) {
 		t.Errorf("Arrays of a directory: %v", err)
 	}
+}
+
+// Arrays lists the arrays of the .npz archive at path, without ".npy", in the order of
+// the archive. Members that are no arrays by name or content are left out. It returns ErrArray if there is
+// none, and ErrFormat if the file is no archive or names an array twice.
+func Arrays(path string) ([]string, error) {
+	f, size, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	archived, err := isArchive(path, f)
+	if err != nil {
+		return nil, err
+	}
+	if !archived {
+		return nil, inFile(path, faultf(ErrFormat, "file (an .npy array) must be an .npz archive"))
+	}
+	a, err := newArchive(path, f, size)
+	if err != nil {
+		return nil, err
+	}
+	return a.arrays, nil
 }

@@ -12,6 +12,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // bufferBytes is large enough that a system call, or a call into inflate, costs
@@ -173,7 +175,7 @@ func isArchive(file string, f io.ReaderAt) (bool, error) {
 func (r *Reader) Name() string { return r.name }
 
 // DType returns the type of the elements.
-func (r *Reader) DType() DType { return r.head.dtype }
+func (r *Reader) DType() dtype.Type { return r.head.dtype }
 
 // Shape returns the axes in elements, all of them positive. It is the caller's copy.
 func (r *Reader) Shape() []int { return slices.Clone(r.head.shape) }
@@ -326,26 +328,26 @@ func (r *Reader) ReadInts() ([]int64, error) {
 }
 
 // appendInts appends little-endian elements, of which the first has the given index.
-func appendInts(ints []int64, b []byte, d DType, index int) ([]int64, error) {
+func appendInts(ints []int64, b []byte, d dtype.Type, index int) ([]int64, error) {
 	le := binary.LittleEndian
 	for size := d.Size(); len(b) > 0; b, index = b[size:], index+1 {
 		var v int64
 		switch d {
-		case Int8:
+		case dtype.Int8:
 			v = int64(int8(b[0]))
-		case Int16:
+		case dtype.Int16:
 			v = int64(int16(le.Uint16(b)))
-		case Int32:
+		case dtype.Int32:
 			v = int64(int32(le.Uint32(b)))
-		case Int64:
+		case dtype.Int64:
 			v = int64(le.Uint64(b))
-		case Uint8:
+		case dtype.Uint8:
 			v = int64(b[0])
-		case Uint16:
+		case dtype.Uint16:
 			v = int64(le.Uint16(b))
-		case Uint32:
+		case dtype.Uint32:
 			v = int64(le.Uint32(b))
-		case Uint64:
+		case dtype.Uint64:
 			u := le.Uint64(b)
 			if u > math.MaxInt64 {
 				return nil, faultf(ErrDType, "value (%d) at index %d must fit in int64", u, index)

@@ -13,10 +13,12 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
-var everyDType = []DType{
-	Float16, Float32, Float64, Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32, Uint64, Bool,
+var everyDType = []dtype.Type{
+	dtype.Float16, dtype.Float32, dtype.Float64, dtype.Int8, dtype.Int16, dtype.Int32, dtype.Int64, dtype.Uint8, dtype.Uint16, dtype.Uint32, dtype.Uint64, dtype.Bool,
 }
 
 func TestReader_EveryDTypeAndByteOrder(t *testing.T) {
@@ -150,7 +152,7 @@ func TestOpen_RejectsHeaders(t *testing.T) {
 }
 
 func TestOpen_RejectsFiles(t *testing.T) {
-	good := written(t, Float32, []int{2, 3}, sequence(24))
+	good := written(t, dtype.Float32, []int{2, 3}, sequence(24))
 	patched := func(i int, v byte) []byte {
 		b := bytes.Clone(good)
 		b[i] = v
@@ -198,7 +200,7 @@ func TestOpen_RejectsPaths(t *testing.T) {
 			t.Errorf("%s: %v, want fs.ErrNotExist alone", name, err)
 		}
 	}
-	path := save(t, "really.npz", written(t, Int8, []int{1}, []byte{1}))
+	path := save(t, "really.npz", written(t, dtype.Int8, []int{1}, []byte{1}))
 	_, err := Open(path+":x", 1)
 	checkText(t, err, `array ("x") must be asked of an .npz archive`)
 	_, err = Open(path, 2)
@@ -211,7 +213,7 @@ func TestOpen_RejectsPaths(t *testing.T) {
 func TestOpen_FileNameWithColon(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f.npz:x")
-	if err := os.WriteFile(path, written(t, Int8, []int{2}, []byte{1, 2}), 0o600); err != nil {
+	if err := os.WriteFile(path, written(t, dtype.Int8, []int{2}, []byte{1, 2}), 0o600); err != nil {
 		t.Skipf("no colons in names here: %v", err)
 	}
 	r, err := Open(path, 1)
@@ -226,7 +228,7 @@ func TestOpen_FileNameWithColon(t *testing.T) {
 
 func TestReader_Read(t *testing.T) {
 	data := sequence(7 * 12)
-	r, err := openBytes(written(t, Float32, []int{7, 3}, data), choice{})
+	r, err := openBytes(written(t, dtype.Float32, []int{7, 3}, data), choice{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +269,7 @@ func TestReader_RankDefinesRows(t *testing.T) {
 		rows, rowBytes int
 	}{{[]int{6}, 6, 2}, {[]int{6, 1}, 6, 2}, {[]int{1, 6}, 1, 12}, {[]int{2, 3, 5}, 6, 10}, {[]int{2, 1, 3, 1}, 6, 2}} {
 		n := c.rows * c.rowBytes
-		r, err := openBytes(written(t, Int16, c.shape, make([]byte, n)), choice{})
+		r, err := openBytes(written(t, dtype.Int16, c.shape, make([]byte, n)), choice{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -279,7 +281,7 @@ func TestReader_RankDefinesRows(t *testing.T) {
 
 // A file may change between Open and Read.
 func TestReader_FileChangesAfterOpen(t *testing.T) {
-	good := written(t, Uint8, []int{1000, 8}, sequence(8000))
+	good := written(t, dtype.Uint8, []int{1000, 8}, sequence(8000))
 	for _, c := range []struct {
 		name string
 		size int
@@ -319,7 +321,7 @@ func element(data []byte, shape, index []int, size int) []byte {
 
 func TestReader_FortranOrder(t *testing.T) {
 	for _, shape := range [][]int{{6}, {2, 3}, {5, 1}, {1, 5}, {2, 3, 4}, {3, 1, 2, 5}} {
-		for _, d := range []DType{Int8, Float16, Float32, Float64} {
+		for _, d := range []dtype.Type{dtype.Int8, dtype.Float16, dtype.Float32, dtype.Float64} {
 			for _, big := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%v/%v/big=%t", shape, d, big), func(t *testing.T) {
 					total, _ := shapeBytes(d, shape)
@@ -373,18 +375,18 @@ func TestReader_FortranOrderByHand(t *testing.T) {
 func TestReader_ReadInts(t *testing.T) {
 	le := binary.LittleEndian
 	for _, c := range []struct {
-		d    DType
+		d    dtype.Type
 		data []byte
 		want []int64
 	}{
-		{Int8, []byte{0x80, 0x7f}, []int64{-128, 127}},
-		{Int16, le.AppendUint16(nil, 0x8000), []int64{math.MinInt16}},
-		{Int32, le.AppendUint32(nil, 0xffffffff), []int64{-1}},
-		{Int64, le.AppendUint64(nil, 1<<63), []int64{math.MinInt64}},
-		{Uint8, []byte{0x80, 0xff}, []int64{128, 255}},
-		{Uint16, le.AppendUint16(nil, 0xffff), []int64{65535}},
-		{Uint32, le.AppendUint32(nil, 0xffffffff), []int64{math.MaxUint32}},
-		{Uint64, le.AppendUint64(nil, math.MaxInt64), []int64{math.MaxInt64}},
+		{dtype.Int8, []byte{0x80, 0x7f}, []int64{-128, 127}},
+		{dtype.Int16, le.AppendUint16(nil, 0x8000), []int64{math.MinInt16}},
+		{dtype.Int32, le.AppendUint32(nil, 0xffffffff), []int64{-1}},
+		{dtype.Int64, le.AppendUint64(nil, 1<<63), []int64{math.MinInt64}},
+		{dtype.Uint8, []byte{0x80, 0xff}, []int64{128, 255}},
+		{dtype.Uint16, le.AppendUint16(nil, 0xffff), []int64{65535}},
+		{dtype.Uint32, le.AppendUint32(nil, 0xffffffff), []int64{math.MaxUint32}},
+		{dtype.Uint64, le.AppendUint64(nil, math.MaxInt64), []int64{math.MaxInt64}},
 	} {
 		b := written(t, c.d, []int{len(c.want)}, c.data)
 		for _, b := range [][]byte{b, archiveOf(t, member{"a.npy", zip.Deflate, b})} {
@@ -406,7 +408,7 @@ func TestReader_ReadIntsReadsTheRest(t *testing.T) {
 	for i := range n {
 		data = binary.LittleEndian.AppendUint32(data, uint32(i))
 	}
-	r, err := openBytes(written(t, Int32, []int{n}, data), choice{})
+	r, err := openBytes(written(t, dtype.Int32, []int{n}, data), choice{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -426,16 +428,16 @@ func TestReader_ReadIntsRejects(t *testing.T) {
 	large := make([]byte, 50_000*8)
 	binary.LittleEndian.PutUint64(large[40_000*8:], math.MaxUint64)
 	for _, c := range []struct {
-		d     DType
+		d     dtype.Type
 		shape []int
 		data  []byte
 		kind  error
 		want  string
 	}{
-		{Uint64, []int{50_000}, large, ErrDType, "value (18446744073709551615) at index 40000 must fit in int64"},
-		{Float32, []int{1}, make([]byte, 4), ErrDType, "dtype (float32) must be an integer"},
-		{Bool, []int{1}, make([]byte, 1), ErrDType, "dtype (bool) must be an integer"},
-		{Int32, []int{1, 2}, make([]byte, 8), ErrShape, "rank (2) of shape (1, 2) must be 1"},
+		{dtype.Uint64, []int{50_000}, large, ErrDType, "value (18446744073709551615) at index 40000 must fit in int64"},
+		{dtype.Float32, []int{1}, make([]byte, 4), ErrDType, "dtype (float32) must be an integer"},
+		{dtype.Bool, []int{1}, make([]byte, 1), ErrDType, "dtype (bool) must be an integer"},
+		{dtype.Int32, []int{1, 2}, make([]byte, 8), ErrShape, "rank (2) of shape (1, 2) must be 1"},
 	} {
 		r, err := openBytes(written(t, c.d, c.shape, c.data), choice{})
 		if err != nil {
@@ -451,7 +453,7 @@ func TestReader_ReadIntsRejects(t *testing.T) {
 
 // Every prefix of a file is truncated somewhere, whatever it lacks.
 func TestOpen_EveryPrefixFails(t *testing.T) {
-	array := written(t, Float32, []int{3, 4}, sequence(48))
+	array := written(t, dtype.Float32, []int{3, 4}, sequence(48))
 	for name, b := range map[string][]byte{
 		"npy":       array,
 		"fortran":   file(2, dict("'<f4'", "True", "(3, 4)"), sequence(48)),
@@ -476,18 +478,18 @@ func TestOpen_EveryPrefixFails(t *testing.T) {
 func TestReader_RealFiles(t *testing.T) {
 	for _, c := range []struct {
 		file, array string
-		d           DType
+		d           dtype.Type
 		shape       []int
 	}{
-		{"cora.npz", "features", Float32, []int{2708, 1433}},
-		{"cora.npz", "indptr", Int64, []int{2709}},
-		{"cora.npz", "indices", Int64, []int{10556}},
-		{"pubmed_tx.npz", "features", Float32, []int{1000, 500}},
-		{"pubmed_graph.npz", "indptr", Int64, []int{19718}},
-		{"reddit.npz", "features", Float32, []int{10984, 64}},
-		{"ncf_user.npy", "", Float32, []int{6040, 32}},
-		{"sz_testfloat.npy", "", Float32, []int{8, 8, 128}},
-		{"sz_testdouble.npy", "", Float64, []int{8, 8, 8, 128}},
+		{"cora.npz", "features", dtype.Float32, []int{2708, 1433}},
+		{"cora.npz", "indptr", dtype.Int64, []int{2709}},
+		{"cora.npz", "indices", dtype.Int64, []int{10556}},
+		{"pubmed_tx.npz", "features", dtype.Float32, []int{1000, 500}},
+		{"pubmed_graph.npz", "indptr", dtype.Int64, []int{19718}},
+		{"reddit.npz", "features", dtype.Float32, []int{10984, 64}},
+		{"ncf_user.npy", "", dtype.Float32, []int{6040, 32}},
+		{"sz_testfloat.npy", "", dtype.Float32, []int{8, 8, 128}},
+		{"sz_testdouble.npy", "", dtype.Float64, []int{8, 8, 8, 128}},
 	} {
 		t.Run(c.file+":"+c.array, func(t *testing.T) {
 			path := dataFile(t, c.file)
@@ -503,7 +505,7 @@ func TestReader_RealFiles(t *testing.T) {
 			if r.Name() != name || r.DType() != c.d || !slices.Equal(r.Shape(), c.shape) {
 				t.Fatalf("%s is %v %v, want %v %v", r.Name(), r.DType(), r.Shape(), c.d, c.shape)
 			}
-			if c.d == Int64 {
+			if c.d == dtype.Int64 {
 				ints, err := r.ReadInts()
 				if err != nil || len(ints) != c.shape[0] {
 					t.Errorf("%d ints, %v", len(ints), err)
@@ -534,7 +536,7 @@ func TestReader_RealFiles(t *testing.T) {
 func BenchmarkRead(b *testing.B) {
 	const rows, rowBytes = 1 << 15, 1 << 10
 	data := sequence(rows * rowBytes)
-	c := written(b, Float32, []int{rows, rowBytes / 4}, data)
+	c := written(b, dtype.Float32, []int{rows, rowBytes / 4}, data)
 	for _, k := range []struct {
 		name string
 		file []byte

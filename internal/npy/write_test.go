@@ -7,10 +7,12 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 func TestWrite_PinsBytes(t *testing.T) {
-	got := written(t, Float32, []int{6040, 32}, make([]byte, 6040*32*4))
+	got := written(t, dtype.Float32, []int{6040, 32}, make([]byte, 6040*32*4))
 	want := "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (6040, 32), }" +
 		"                                                      \n"
 	if string(got[:128]) != want {
@@ -21,7 +23,7 @@ func TestWrite_PinsBytes(t *testing.T) {
 func TestWrite_AlignsData(t *testing.T) {
 	for rank := range maxRank + 1 {
 		shape := slices.Repeat([]int{1}, rank)
-		b := written(t, Bool, shape, []byte{1})
+		b := written(t, dtype.Bool, shape, []byte{1})
 		if (len(b)-1)%headerAlign != 0 {
 			t.Errorf("rank %d: data at %d", rank, len(b)-1)
 		}
@@ -36,19 +38,19 @@ func TestWrite_AlignsData(t *testing.T) {
 
 func TestWrite_Rejects(t *testing.T) {
 	for _, c := range []struct {
-		d     DType
+		d     dtype.Type
 		shape []int
 		data  []byte
 		kind  error
 		want  string
 	}{
-		{Invalid, []int{1}, nil, ErrDType, "npy: dtype (invalid) must be one of float16"},
-		{DType(99), []int{1}, nil, ErrDType, "npy: dtype (DType(99)) must be one of float16"},
-		{BFloat16, []int{1}, make([]byte, 2), ErrDType, "npy cannot hold bfloat16"},
-		{Int8, []int{2, 3}, make([]byte, 5), ErrShape, "npy: data bytes (5) must be 6 for shape (2, 3) of int8"},
-		{Int8, []int{-1, -6}, make([]byte, 6), ErrShape, "npy: shape (-1, -6) of int8 must need at most"},
-		{Int16, []int{math.MaxInt}, nil, ErrShape, "must need at most"},
-		{Int8, make([]int, 65), nil, ErrShape, "npy: rank (65) must be at most 64"},
+		{dtype.Invalid, []int{1}, nil, ErrDType, "npy: dtype (invalid) must be one of float16"},
+		{dtype.Type(99), []int{1}, nil, ErrDType, "npy: dtype (DType(99)) must be one of float16"},
+		{dtype.BFloat16, []int{1}, make([]byte, 2), ErrDType, "npy cannot hold bfloat16"},
+		{dtype.Int8, []int{2, 3}, make([]byte, 5), ErrShape, "npy: data bytes (5) must be 6 for shape (2, 3) of int8"},
+		{dtype.Int8, []int{-1, -6}, make([]byte, 6), ErrShape, "npy: shape (-1, -6) of int8 must need at most"},
+		{dtype.Int16, []int{math.MaxInt}, nil, ErrShape, "must need at most"},
+		{dtype.Int8, make([]int, 65), nil, ErrShape, "npy: rank (65) must be at most 64"},
 	} {
 		err := Write(io.Discard, c.d, c.shape, c.data)
 		if !errors.Is(err, c.kind) {
@@ -59,7 +61,7 @@ func TestWrite_Rejects(t *testing.T) {
 }
 
 func TestWrite_ZeroAxis(t *testing.T) {
-	_, err := openBytes(written(t, Int8, []int{0, 3}, nil), choice{})
+	_, err := openBytes(written(t, dtype.Int8, []int{0, 3}, nil), choice{})
 	if !errors.Is(err, ErrShape) {
 		t.Errorf("error = %v, want ErrShape", err)
 	}
@@ -76,7 +78,7 @@ func (f *failing) Write(b []byte) (int, error) {
 
 func TestWrite_ReturnsWriterErrors(t *testing.T) {
 	for _, room := range []int{0, 128} {
-		if err := Write(&failing{room}, Int8, []int{3}, make([]byte, 3)); !errors.Is(err, io.ErrClosedPipe) {
+		if err := Write(&failing{room}, dtype.Int8, []int{3}, make([]byte, 3)); !errors.Is(err, io.ErrClosedPipe) {
 			t.Errorf("room %d: error = %v", room, err)
 		}
 	}
@@ -86,7 +88,7 @@ func TestDType_Names(t *testing.T) {
 	want := "invalid float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool"
 	sizes := []int{0, 2, 2, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1}
 	var names []byte
-	for d := Invalid; d <= Bool; d++ {
+	for d := dtype.Invalid; d <= dtype.Bool; d++ {
 		if d > 0 {
 			names = append(names, ' ')
 		}
@@ -98,7 +100,7 @@ func TestDType_Names(t *testing.T) {
 	if string(names) != want {
 		t.Errorf("names = %s, want %s", names, want)
 	}
-	if d := Bool + 1; d.Size() != 0 || d.String() != "DType(14)" {
+	if d := dtype.Bool + 1; d.Size() != 0 || d.String() != "DType(14)" {
 		t.Errorf("unknown dtype: %v, %d bytes", d, d.Size())
 	}
 }

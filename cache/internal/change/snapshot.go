@@ -12,8 +12,8 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/hashmap"
-	"github.com/tensorcache/tensorcache/internal/dtype"
 )
 
 // snapshotMagic begins a snapshot; its last byte is the format's version.

@@ -29,7 +29,7 @@ func init() {
 	children["calls"] = func() {
 		d := must(OpenDevice(1))
 		peer := must(OpenDevice(0))
-		fmt.Println(must(d.UUID()), must(d.PCIBusID()), must(d.CanAccessPeer(peer)), must(d.Link(cu.PerformanceRank, peer)),
+		fmt.Println(must(d.PCIBusID()), must(d.CanAccessPeer(peer)), must(d.Link(cu.PerformanceRank, peer)),
 			must(d.Attribute(hostNUMAID)))
 		c := must(d.Retain())
 		pc := must(peer.Retain())
@@ -157,7 +157,7 @@ func exampleCopy() cu.Memcpy3dPeerParam {
 
 func TestCalls_Arguments(t *testing.T) {
 	got, calls := runChild(t, "calls", fakeDriver(t, false))
-	want := `GPU-22222222-2222-2222-2222-222222222222 0000:1C:00.0 true 110 1341
+	want := `0000:1C:00.0 true 110 1341
 0 -5 5497558138882 0xc0de0001
 sent to the device and back true
 {Kind:2 Managed:true Device:1 Start:305418240 Bytes:7696581394432 Context:3235774465}

@@ -34,7 +34,7 @@ $(CUDA_BUILD)/loader.o: $(CUDA_DIR)/stub/loader.c $(CUDA_DIR)/stub/symbols.h $(w
 	@mkdir -p $(@D)
 	$(CC) $(CUDA_CFLAGS) -c -o $@ $<
 
-$(CUDA_BUILD)/stubs.o: $(CUDA_DIR)/stub/stubs.S
+$(CUDA_BUILD)/stubs.o: $(CUDA_DIR)/stub/stubs.S $(CUDA_DIR)/stub/symbols.h
 	@mkdir -p $(@D)
 	$(CC) $(CUDA_CFLAGS) -c -o $@ $<
 

@@ -24,10 +24,8 @@ type attribute = cu.DeviceAttribute
 
 // Attributes that gorgonia.org/cu has no names for.
 const (
-	MaxSharedMemoryPerBlockOptin  attribute = 97  // dynamic and static, after Function.SetAttribute
-	hostRegisterSupported         attribute = 99  // RegisterHost works
-	readOnlyHostRegisterSupported attribute = 113 // so does RegisterHost of read-only pages
-	hostNUMAID                    attribute = 134 // NUMA node of the host nearest to the device; -1: none
+	MaxSharedMemoryPerBlockOptin attribute = 97  // dynamic and static, after Function.SetAttribute
+	hostNUMAID                   attribute = 134 // NUMA node of the host nearest to the device; -1: none
 )
 
 // linkAttribute is a CUdevice_P2PAttribute: cu.PerformanceRank, cu.P2PAccessSupported, cu.P2PNativeAomicSupported.
@@ -76,12 +74,6 @@ func (d Device) Ordinal() int { return d.ordinal }
 func (d Device) Name() (string, error) {
 	name, err := d.cu.Name()
 	return name, failedCU(err, "cuDeviceGetName", "", d.ordinal)
-}
-
-// UUID returns the device's unique ID as nvidia-smi writes it.
-func (d Device) UUID() (string, error) {
-	id, err := d.cu.UUID()
-	return "GPU-" + id.String(), failedCU(err, "cuDeviceGetUuid", "", d.ordinal)
 }
 
 // PCIBusID returns domain, bus, device and function, such as "0000:1B:00.0".

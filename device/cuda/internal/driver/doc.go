@@ -33,5 +33,3 @@
 // The caller owns everything it makes and destroys it in the reverse order; nothing has a finalizer. Copies are
 // asynchronous: Go memory used in one must be pinned (runtime.Pinner) until the stream has passed it.
 package driver
-
-//go:generate go run ./stub/gen

@@ -4,11 +4,10 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 )
 
-// The header declares the entries of symbols.txt, no more and no fewer.
+// The header declares the entries of symbols.h, which is sorted, no more and no fewer.
 func TestHeader_Symbols(t *testing.T) {
 	header := readFile(t, "include/cuda.h")
 	exported := map[string]string{}
@@ -28,11 +27,8 @@ func TestHeader_Symbols(t *testing.T) {
 		t.Errorf("renamed but not declared: %v", exported)
 	}
 	var listed []string
-	for line := range strings.Lines(readFile(t, "stub/symbols.txt")) {
-		line, _, _ = strings.Cut(line, "#")
-		if fields := strings.Fields(line); len(fields) > 0 {
-			listed = append(listed, fields[0])
-		}
+	for _, m := range regexp.MustCompile(`(?m)^(?:SYMBOL|RENAMED)\((cu\w+)`).FindAllStringSubmatch(readFile(t, "stub/symbols.h"), -1) {
+		listed = append(listed, m[1])
 	}
 	slices.Sort(declared)
 	if !slices.Equal(declared, listed) {

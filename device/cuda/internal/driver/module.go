@@ -93,18 +93,6 @@ func (m *Module) Function(name string) (*Function, error) {
 	return f, nil
 }
 
-// Global returns the address and bytes of a global variable of the module.
-func (m *Module) Global(name string) (DevicePtr, int64, error) {
-	text := C.CString(name)
-	defer C.free(unsafe.Pointer(text))
-	var p C.uint64_t
-	var n C.size_t
-	if r := C.tensorcache_module_global(m.ctx.handle, m.handle, text, &p, &n); r != 0 {
-		return 0, 0, failed(r, "cuModuleGetGlobal", fmt.Sprintf("%q", name), m.ctx.device.ordinal)
-	}
-	return DevicePtr(p), int64(n), nil
-}
-
 func charPointer(b []byte) *C.char { return (*C.char)(unsafe.Pointer(unsafe.SliceData(b))) }
 
 // logText returns a zero-terminated log on one line.

@@ -256,11 +256,6 @@ int tensorcache_module_function(uintptr_t ctx, uintptr_t module, const char *nam
 	IN_CONTEXT(ctx, cuModuleGetFunction((CUfunction *)function, (CUmodule)module, name));
 }
 
-int tensorcache_module_global(uintptr_t ctx, uintptr_t module, const char *name, uint64_t *pointer, size_t *bytes)
-{
-	IN_CONTEXT(ctx, cuModuleGetGlobal((CUdeviceptr *)pointer, bytes, (CUmodule)module, name));
-}
-
 int tensorcache_function_attribute(uintptr_t ctx, uintptr_t function, int attribute, int *value)
 {
 	IN_CONTEXT(ctx, cuFuncGetAttribute(value, (CUfunction_attribute)attribute, (CUfunction)function));

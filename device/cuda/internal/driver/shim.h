@@ -88,7 +88,6 @@ int tensorcache_module_load(uintptr_t ctx, const char *image, struct tensorcache
 	uintptr_t *module);
 int tensorcache_module_unload(uintptr_t ctx, uintptr_t module);
 int tensorcache_module_function(uintptr_t ctx, uintptr_t module, const char *name, uintptr_t *function);
-int tensorcache_module_global(uintptr_t ctx, uintptr_t module, const char *name, uint64_t *pointer, size_t *bytes);
 int tensorcache_function_attribute(uintptr_t ctx, uintptr_t function, int attribute, int *value);
 int tensorcache_function_set_attribute(uintptr_t ctx, uintptr_t function, int attribute, int value);
 int tensorcache_function_param(uintptr_t ctx, uintptr_t function, size_t index, size_t *offset, size_t *bytes);

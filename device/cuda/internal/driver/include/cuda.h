@@ -4,7 +4,7 @@
  *
  * Names that the driver exports in several versions are mapped to the version that every driver since CUDA 11 exports,
  * with the layouts below: a newer toolkit's header would pick newer versions, with which gorgonia.org/cu does not
- * compile. symbols.txt lists the exported names; a test holds the two together.
+ * compile. symbols.h lists the exported names; a test holds the two together.
  */
 #ifndef TENSORCACHE_CUDA_H
 #define TENSORCACHE_CUDA_H

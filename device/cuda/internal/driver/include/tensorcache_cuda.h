@@ -12,7 +12,7 @@ extern "C" {
  */
 const char *tensorcache_cuda_load_error(void);
 
-/* Whether the driver is usable and has the entry, one of those in symbols.txt. */
+/* Whether the driver is usable and has the entry, one of those in symbols.h. */
 int tensorcache_cuda_has(const char *symbol);
 
 #ifdef __cplusplus

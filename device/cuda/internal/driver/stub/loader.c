@@ -1,5 +1,5 @@
 /*
- * The hand-written half of the stub library: finds the driver and its entries. See doc.go for what the library is.
+ * Finds the driver and its entries for the stub library. See doc.go for what the library is.
  *
  * The driver is loaded and initialized once, at the first call of any entry but cuInit; a program that makes none pays
  * nothing. Everything here may be called from any thread.
@@ -12,8 +12,27 @@
 #include <string.h>
 
 #include "cuda.h"
-#include "symbols.h"
 #include "tensorcache_cuda.h"
+
+enum {
+#define SYMBOL(name) SYMBOL_##name,
+#define RENAMED(name, older) SYMBOL_##name,
+#include "symbols.h"
+#undef SYMBOL
+#undef RENAMED
+	SYMBOLS
+};
+
+static const struct {
+	const char *name;
+	const char *older; /* NULL: always so named */
+} symbols[SYMBOLS] = {
+#define SYMBOL(name) {#name, NULL},
+#define RENAMED(name, older) {#name, #older},
+#include "symbols.h"
+#undef SYMBOL
+#undef RENAMED
+};
 
 #define HIDDEN __attribute__((visibility("hidden")))
 
@@ -29,8 +48,8 @@ static char reason[640]; /* why not usable */
 static void *find(unsigned int index)
 {
 	void *entry = dlsym(library, symbols[index].name);
-	if (entry == NULL && symbols[index].fallback != NULL)
-		entry = dlsym(library, symbols[index].fallback);
+	if (entry == NULL && symbols[index].older != NULL)
+		entry = dlsym(library, symbols[index].older);
 	return entry;
 }
 

@@ -1,5 +1,15 @@
-/* Generated from symbols.txt by go generate. DO NOT EDIT. */
-
+/*
+ * The code of every entry, and the table of where each goes. Each architecture has a macro for one stub, and the
+ * routine behind a stub's first call.
+ *
+ * A stub jumps to the address in its slot and touches no register that can hold an argument. At first that address is
+ * the stub's own second half, which names its slot and goes on to the routine; that one saves all argument registers,
+ * asks tensorcache_cuda_bind for the entry (which also stores it in the slot), restores them and jumps there. The
+ * stack is as the caller left it, so arguments on it arrive too.
+ *
+ * Stubs are hidden: they serve the program or library they are linked into and never stand in for the driver's own
+ * entries in the rest of the process.
+ */
 #if defined(__x86_64__)
 
 .macro STUB name, index
@@ -136,6 +146,7 @@
 #error "the CUDA stub library has no code for this architecture"
 #endif
 
+/* The slots: 8 bytes each, in the order of symbols.h, written with release order by tensorcache_cuda_bind. */
 	.section .data.tensorcache_cuda_slots, "aw", %progbits
 	.p2align 3
 	.globl tensorcache_cuda_slots
@@ -143,179 +154,9 @@
 	.type tensorcache_cuda_slots, %object
 tensorcache_cuda_slots:
 
-STUB cuArray3DCreate_v2, 0
-STUB cuArray3DGetDescriptor_v2, 1
-STUB cuArrayCreate_v2, 2
-STUB cuArrayDestroy, 3
-STUB cuArrayGetDescriptor_v2, 4
-STUB cuCtxCreate_v2, 5
-STUB cuCtxDestroy_v2, 6
-STUB cuCtxDisablePeerAccess, 7
-STUB cuCtxEnablePeerAccess, 8
-STUB cuCtxGetApiVersion, 9
-STUB cuCtxGetCacheConfig, 10
-STUB cuCtxGetCurrent, 11
-STUB cuCtxGetDevice, 12
-STUB cuCtxGetFlags, 13
-STUB cuCtxGetLimit, 14
-STUB cuCtxGetSharedMemConfig, 15
-STUB cuCtxGetStreamPriorityRange, 16
-STUB cuCtxPopCurrent_v2, 17
-STUB cuCtxPushCurrent_v2, 18
-STUB cuCtxResetPersistingL2Cache, 19
-STUB cuCtxSetCacheConfig, 20
-STUB cuCtxSetCurrent, 21
-STUB cuCtxSetLimit, 22
-STUB cuCtxSetSharedMemConfig, 23
-STUB cuCtxSynchronize, 24
-STUB cuDeviceCanAccessPeer, 25
-STUB cuDeviceGet, 26
-STUB cuDeviceGetAttribute, 27
-STUB cuDeviceGetCount, 28
-STUB cuDeviceGetName, 29
-STUB cuDeviceGetP2PAttribute, 30
-STUB cuDeviceGetPCIBusId, 31
-STUB cuDeviceGetUuid, 32
-STUB cuDevicePrimaryCtxGetState, 33
-STUB cuDevicePrimaryCtxRelease_v2, 34
-STUB cuDevicePrimaryCtxReset_v2, 35
-STUB cuDevicePrimaryCtxRetain, 36
-STUB cuDevicePrimaryCtxSetFlags_v2, 37
-STUB cuDeviceTotalMem_v2, 38
-STUB cuDriverGetVersion, 39
-STUB cuEventCreate, 40
-STUB cuEventDestroy_v2, 41
-STUB cuEventElapsedTime, 42
-STUB cuEventQuery, 43
-STUB cuEventRecord, 44
-STUB cuEventSynchronize, 45
-STUB cuFuncGetAttribute, 46
-STUB cuFuncGetParamInfo, 47
-STUB cuFuncSetAttribute, 48
-STUB cuFuncSetCacheConfig, 49
-STUB cuFuncSetSharedMemConfig, 50
-STUB cuGetErrorName, 51
-STUB cuGetErrorString, 52
-STUB cuGraphAddChildGraphNode, 53
-STUB cuGraphAddDependencies, 54
-STUB cuGraphAddEmptyNode, 55
-STUB cuGraphAddHostNode, 56
-STUB cuGraphAddKernelNode, 57
-STUB cuGraphAddMemcpyNode, 58
-STUB cuGraphAddMemsetNode, 59
-STUB cuGraphClone, 60
-STUB cuGraphCreate, 61
-STUB cuGraphDestroy, 62
-STUB cuGraphDestroyNode, 63
-STUB cuGraphExecDestroy, 64
-STUB cuGraphGetEdges, 65
-STUB cuInit, 66
-STUB cuLaunchKernel, 67
-STUB cuLaunchKernelEx, 68
-STUB cuLinkAddData_v2, 69
-STUB cuLinkAddFile_v2, 70
-STUB cuLinkComplete, 71
-STUB cuLinkCreate_v2, 72
-STUB cuLinkDestroy, 73
-STUB cuMemAdvise, 74
-STUB cuMemAllocManaged, 75
-STUB cuMemAllocPitch_v2, 76
-STUB cuMemAlloc_v2, 77
-STUB cuMemFreeHost, 78
-STUB cuMemFree_v2, 79
-STUB cuMemGetAddressRange_v2, 80
-STUB cuMemGetInfo_v2, 81
-STUB cuMemHostAlloc, 82
-STUB cuMemHostGetDevicePointer_v2, 83
-STUB cuMemHostRegister_v2, 84
-STUB cuMemHostUnregister, 85
-STUB cuMemPrefetchAsync, 86
-STUB cuMemcpy, 87
-STUB cuMemcpy2DAsync_v2, 88
-STUB cuMemcpy2DUnaligned_v2, 89
-STUB cuMemcpy2D_v2, 90
-STUB cuMemcpy3DAsync_v2, 91
-STUB cuMemcpy3DPeer, 92
-STUB cuMemcpy3DPeerAsync, 93
-STUB cuMemcpy3D_v2, 94
-STUB cuMemcpyAsync, 95
-STUB cuMemcpyAtoA_v2, 96
-STUB cuMemcpyAtoD_v2, 97
-STUB cuMemcpyAtoHAsync_v2, 98
-STUB cuMemcpyAtoH_v2, 99
-STUB cuMemcpyDtoA_v2, 100
-STUB cuMemcpyDtoDAsync_v2, 101
-STUB cuMemcpyDtoD_v2, 102
-STUB cuMemcpyDtoHAsync_v2, 103
-STUB cuMemcpyDtoH_v2, 104
-STUB cuMemcpyHtoAAsync_v2, 105
-STUB cuMemcpyHtoA_v2, 106
-STUB cuMemcpyHtoDAsync_v2, 107
-STUB cuMemcpyHtoD_v2, 108
-STUB cuMemcpyPeer, 109
-STUB cuMemcpyPeerAsync, 110
-STUB cuMemsetD16Async, 111
-STUB cuMemsetD16_v2, 112
-STUB cuMemsetD2D16Async, 113
-STUB cuMemsetD2D16_v2, 114
-STUB cuMemsetD2D32Async, 115
-STUB cuMemsetD2D32_v2, 116
-STUB cuMemsetD2D8Async, 117
-STUB cuMemsetD2D8_v2, 118
-STUB cuMemsetD32Async, 119
-STUB cuMemsetD32_v2, 120
-STUB cuMemsetD8Async, 121
-STUB cuMemsetD8_v2, 122
-STUB cuModuleGetFunction, 123
-STUB cuModuleGetGlobal_v2, 124
-STUB cuModuleGetSurfRef, 125
-STUB cuModuleGetTexRef, 126
-STUB cuModuleLoad, 127
-STUB cuModuleLoadData, 128
-STUB cuModuleLoadDataEx, 129
-STUB cuModuleLoadFatBinary, 130
-STUB cuModuleUnload, 131
-STUB cuOccupancyMaxActiveBlocksPerMultiprocessor, 132
-STUB cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, 133
-STUB cuPointerGetAttribute, 134
-STUB cuPointerGetAttributes, 135
-STUB cuPointerSetAttribute, 136
-STUB cuStreamAttachMemAsync, 137
-STUB cuStreamBeginCapture_v2, 138
-STUB cuStreamCreate, 139
-STUB cuStreamCreateWithPriority, 140
-STUB cuStreamDestroy_v2, 141
-STUB cuStreamEndCapture, 142
-STUB cuStreamGetCtx, 143
-STUB cuStreamGetFlags, 144
-STUB cuStreamGetPriority, 145
-STUB cuStreamIsCapturing, 146
-STUB cuStreamQuery, 147
-STUB cuStreamSynchronize, 148
-STUB cuStreamWaitEvent, 149
-STUB cuStreamWaitValue32_v2, 150
-STUB cuStreamWriteValue32_v2, 151
-STUB cuSurfRefGetArray, 152
-STUB cuSurfRefSetArray, 153
-STUB cuTexRefGetAddressMode, 154
-STUB cuTexRefGetAddress_v2, 155
-STUB cuTexRefGetArray, 156
-STUB cuTexRefGetBorderColor, 157
-STUB cuTexRefGetFilterMode, 158
-STUB cuTexRefGetFlags, 159
-STUB cuTexRefGetFormat, 160
-STUB cuTexRefGetMaxAnisotropy, 161
-STUB cuTexRefSetAddress2D_v3, 162
-STUB cuTexRefSetAddressMode, 163
-STUB cuTexRefSetAddress_v2, 164
-STUB cuTexRefSetArray, 165
-STUB cuTexRefSetBorderColor, 166
-STUB cuTexRefSetFilterMode, 167
-STUB cuTexRefSetFlags, 168
-STUB cuTexRefSetFormat, 169
-STUB cuTexRefSetMaxAnisotropy, 170
-STUB cuTexRefSetMipmapFilterMode, 171
-STUB cuTexRefSetMipmapLevelBias, 172
-STUB cuTexRefSetMipmapLevelClamp, 173
+/* A stub's index is the number of those before it, as in the enum of loader.c. */
+#define SYMBOL(name) STUB name, __COUNTER__
+#define RENAMED(name, older) SYMBOL(name)
+#include "symbols.h"
 
 .section .note.GNU-stack, "", %progbits

@@ -1,359 +1,178 @@
-/* Generated from symbols.txt by go generate. DO NOT EDIT. */
-
-enum {
-	SYMBOL_cuArray3DCreate_v2 = 0,
-	SYMBOL_cuArray3DGetDescriptor_v2 = 1,
-	SYMBOL_cuArrayCreate_v2 = 2,
-	SYMBOL_cuArrayDestroy = 3,
-	SYMBOL_cuArrayGetDescriptor_v2 = 4,
-	SYMBOL_cuCtxCreate_v2 = 5,
-	SYMBOL_cuCtxDestroy_v2 = 6,
-	SYMBOL_cuCtxDisablePeerAccess = 7,
-	SYMBOL_cuCtxEnablePeerAccess = 8,
-	SYMBOL_cuCtxGetApiVersion = 9,
-	SYMBOL_cuCtxGetCacheConfig = 10,
-	SYMBOL_cuCtxGetCurrent = 11,
-	SYMBOL_cuCtxGetDevice = 12,
-	SYMBOL_cuCtxGetFlags = 13,
-	SYMBOL_cuCtxGetLimit = 14,
-	SYMBOL_cuCtxGetSharedMemConfig = 15,
-	SYMBOL_cuCtxGetStreamPriorityRange = 16,
-	SYMBOL_cuCtxPopCurrent_v2 = 17,
-	SYMBOL_cuCtxPushCurrent_v2 = 18,
-	SYMBOL_cuCtxResetPersistingL2Cache = 19,
-	SYMBOL_cuCtxSetCacheConfig = 20,
-	SYMBOL_cuCtxSetCurrent = 21,
-	SYMBOL_cuCtxSetLimit = 22,
-	SYMBOL_cuCtxSetSharedMemConfig = 23,
-	SYMBOL_cuCtxSynchronize = 24,
-	SYMBOL_cuDeviceCanAccessPeer = 25,
-	SYMBOL_cuDeviceGet = 26,
-	SYMBOL_cuDeviceGetAttribute = 27,
-	SYMBOL_cuDeviceGetCount = 28,
-	SYMBOL_cuDeviceGetName = 29,
-	SYMBOL_cuDeviceGetP2PAttribute = 30,
-	SYMBOL_cuDeviceGetPCIBusId = 31,
-	SYMBOL_cuDeviceGetUuid = 32,
-	SYMBOL_cuDevicePrimaryCtxGetState = 33,
-	SYMBOL_cuDevicePrimaryCtxRelease_v2 = 34,
-	SYMBOL_cuDevicePrimaryCtxReset_v2 = 35,
-	SYMBOL_cuDevicePrimaryCtxRetain = 36,
-	SYMBOL_cuDevicePrimaryCtxSetFlags_v2 = 37,
-	SYMBOL_cuDeviceTotalMem_v2 = 38,
-	SYMBOL_cuDriverGetVersion = 39,
-	SYMBOL_cuEventCreate = 40,
-	SYMBOL_cuEventDestroy_v2 = 41,
-	SYMBOL_cuEventElapsedTime = 42,
-	SYMBOL_cuEventQuery = 43,
-	SYMBOL_cuEventRecord = 44,
-	SYMBOL_cuEventSynchronize = 45,
-	SYMBOL_cuFuncGetAttribute = 46,
-	SYMBOL_cuFuncGetParamInfo = 47,
-	SYMBOL_cuFuncSetAttribute = 48,
-	SYMBOL_cuFuncSetCacheConfig = 49,
-	SYMBOL_cuFuncSetSharedMemConfig = 50,
-	SYMBOL_cuGetErrorName = 51,
-	SYMBOL_cuGetErrorString = 52,
-	SYMBOL_cuGraphAddChildGraphNode = 53,
-	SYMBOL_cuGraphAddDependencies = 54,
-	SYMBOL_cuGraphAddEmptyNode = 55,
-	SYMBOL_cuGraphAddHostNode = 56,
-	SYMBOL_cuGraphAddKernelNode = 57,
-	SYMBOL_cuGraphAddMemcpyNode = 58,
-	SYMBOL_cuGraphAddMemsetNode = 59,
-	SYMBOL_cuGraphClone = 60,
-	SYMBOL_cuGraphCreate = 61,
-	SYMBOL_cuGraphDestroy = 62,
-	SYMBOL_cuGraphDestroyNode = 63,
-	SYMBOL_cuGraphExecDestroy = 64,
-	SYMBOL_cuGraphGetEdges = 65,
-	SYMBOL_cuInit = 66,
-	SYMBOL_cuLaunchKernel = 67,
-	SYMBOL_cuLaunchKernelEx = 68,
-	SYMBOL_cuLinkAddData_v2 = 69,
-	SYMBOL_cuLinkAddFile_v2 = 70,
-	SYMBOL_cuLinkComplete = 71,
-	SYMBOL_cuLinkCreate_v2 = 72,
-	SYMBOL_cuLinkDestroy = 73,
-	SYMBOL_cuMemAdvise = 74,
-	SYMBOL_cuMemAllocManaged = 75,
-	SYMBOL_cuMemAllocPitch_v2 = 76,
-	SYMBOL_cuMemAlloc_v2 = 77,
-	SYMBOL_cuMemFreeHost = 78,
-	SYMBOL_cuMemFree_v2 = 79,
-	SYMBOL_cuMemGetAddressRange_v2 = 80,
-	SYMBOL_cuMemGetInfo_v2 = 81,
-	SYMBOL_cuMemHostAlloc = 82,
-	SYMBOL_cuMemHostGetDevicePointer_v2 = 83,
-	SYMBOL_cuMemHostRegister_v2 = 84,
-	SYMBOL_cuMemHostUnregister = 85,
-	SYMBOL_cuMemPrefetchAsync = 86,
-	SYMBOL_cuMemcpy = 87,
-	SYMBOL_cuMemcpy2DAsync_v2 = 88,
-	SYMBOL_cuMemcpy2DUnaligned_v2 = 89,
-	SYMBOL_cuMemcpy2D_v2 = 90,
-	SYMBOL_cuMemcpy3DAsync_v2 = 91,
-	SYMBOL_cuMemcpy3DPeer = 92,
-	SYMBOL_cuMemcpy3DPeerAsync = 93,
-	SYMBOL_cuMemcpy3D_v2 = 94,
-	SYMBOL_cuMemcpyAsync = 95,
-	SYMBOL_cuMemcpyAtoA_v2 = 96,
-	SYMBOL_cuMemcpyAtoD_v2 = 97,
-	SYMBOL_cuMemcpyAtoHAsync_v2 = 98,
-	SYMBOL_cuMemcpyAtoH_v2 = 99,
-	SYMBOL_cuMemcpyDtoA_v2 = 100,
-	SYMBOL_cuMemcpyDtoDAsync_v2 = 101,
-	SYMBOL_cuMemcpyDtoD_v2 = 102,
-	SYMBOL_cuMemcpyDtoHAsync_v2 = 103,
-	SYMBOL_cuMemcpyDtoH_v2 = 104,
-	SYMBOL_cuMemcpyHtoAAsync_v2 = 105,
-	SYMBOL_cuMemcpyHtoA_v2 = 106,
-	SYMBOL_cuMemcpyHtoDAsync_v2 = 107,
-	SYMBOL_cuMemcpyHtoD_v2 = 108,
-	SYMBOL_cuMemcpyPeer = 109,
-	SYMBOL_cuMemcpyPeerAsync = 110,
-	SYMBOL_cuMemsetD16Async = 111,
-	SYMBOL_cuMemsetD16_v2 = 112,
-	SYMBOL_cuMemsetD2D16Async = 113,
-	SYMBOL_cuMemsetD2D16_v2 = 114,
-	SYMBOL_cuMemsetD2D32Async = 115,
-	SYMBOL_cuMemsetD2D32_v2 = 116,
-	SYMBOL_cuMemsetD2D8Async = 117,
-	SYMBOL_cuMemsetD2D8_v2 = 118,
-	SYMBOL_cuMemsetD32Async = 119,
-	SYMBOL_cuMemsetD32_v2 = 120,
-	SYMBOL_cuMemsetD8Async = 121,
-	SYMBOL_cuMemsetD8_v2 = 122,
-	SYMBOL_cuModuleGetFunction = 123,
-	SYMBOL_cuModuleGetGlobal_v2 = 124,
-	SYMBOL_cuModuleGetSurfRef = 125,
-	SYMBOL_cuModuleGetTexRef = 126,
-	SYMBOL_cuModuleLoad = 127,
-	SYMBOL_cuModuleLoadData = 128,
-	SYMBOL_cuModuleLoadDataEx = 129,
-	SYMBOL_cuModuleLoadFatBinary = 130,
-	SYMBOL_cuModuleUnload = 131,
-	SYMBOL_cuOccupancyMaxActiveBlocksPerMultiprocessor = 132,
-	SYMBOL_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags = 133,
-	SYMBOL_cuPointerGetAttribute = 134,
-	SYMBOL_cuPointerGetAttributes = 135,
-	SYMBOL_cuPointerSetAttribute = 136,
-	SYMBOL_cuStreamAttachMemAsync = 137,
-	SYMBOL_cuStreamBeginCapture_v2 = 138,
-	SYMBOL_cuStreamCreate = 139,
-	SYMBOL_cuStreamCreateWithPriority = 140,
-	SYMBOL_cuStreamDestroy_v2 = 141,
-	SYMBOL_cuStreamEndCapture = 142,
-	SYMBOL_cuStreamGetCtx = 143,
-	SYMBOL_cuStreamGetFlags = 144,
-	SYMBOL_cuStreamGetPriority = 145,
-	SYMBOL_cuStreamIsCapturing = 146,
-	SYMBOL_cuStreamQuery = 147,
-	SYMBOL_cuStreamSynchronize = 148,
-	SYMBOL_cuStreamWaitEvent = 149,
-	SYMBOL_cuStreamWaitValue32_v2 = 150,
-	SYMBOL_cuStreamWriteValue32_v2 = 151,
-	SYMBOL_cuSurfRefGetArray = 152,
-	SYMBOL_cuSurfRefSetArray = 153,
-	SYMBOL_cuTexRefGetAddressMode = 154,
-	SYMBOL_cuTexRefGetAddress_v2 = 155,
-	SYMBOL_cuTexRefGetArray = 156,
-	SYMBOL_cuTexRefGetBorderColor = 157,
-	SYMBOL_cuTexRefGetFilterMode = 158,
-	SYMBOL_cuTexRefGetFlags = 159,
-	SYMBOL_cuTexRefGetFormat = 160,
-	SYMBOL_cuTexRefGetMaxAnisotropy = 161,
-	SYMBOL_cuTexRefSetAddress2D_v3 = 162,
-	SYMBOL_cuTexRefSetAddressMode = 163,
-	SYMBOL_cuTexRefSetAddress_v2 = 164,
-	SYMBOL_cuTexRefSetArray = 165,
-	SYMBOL_cuTexRefSetBorderColor = 166,
-	SYMBOL_cuTexRefSetFilterMode = 167,
-	SYMBOL_cuTexRefSetFlags = 168,
-	SYMBOL_cuTexRefSetFormat = 169,
-	SYMBOL_cuTexRefSetMaxAnisotropy = 170,
-	SYMBOL_cuTexRefSetMipmapFilterMode = 171,
-	SYMBOL_cuTexRefSetMipmapLevelBias = 172,
-	SYMBOL_cuTexRefSetMipmapLevelClamp = 173,
-	SYMBOLS = 174
-};
-
-static const struct {
-	const char *name;
-	const char *fallback;
-} symbols[SYMBOLS] = {
-	{"cuArray3DCreate_v2", NULL},
-	{"cuArray3DGetDescriptor_v2", NULL},
-	{"cuArrayCreate_v2", NULL},
-	{"cuArrayDestroy", NULL},
-	{"cuArrayGetDescriptor_v2", NULL},
-	{"cuCtxCreate_v2", NULL},
-	{"cuCtxDestroy_v2", NULL},
-	{"cuCtxDisablePeerAccess", NULL},
-	{"cuCtxEnablePeerAccess", NULL},
-	{"cuCtxGetApiVersion", NULL},
-	{"cuCtxGetCacheConfig", NULL},
-	{"cuCtxGetCurrent", NULL},
-	{"cuCtxGetDevice", NULL},
-	{"cuCtxGetFlags", NULL},
-	{"cuCtxGetLimit", NULL},
-	{"cuCtxGetSharedMemConfig", NULL},
-	{"cuCtxGetStreamPriorityRange", NULL},
-	{"cuCtxPopCurrent_v2", NULL},
-	{"cuCtxPushCurrent_v2", NULL},
-	{"cuCtxResetPersistingL2Cache", NULL},
-	{"cuCtxSetCacheConfig", NULL},
-	{"cuCtxSetCurrent", NULL},
-	{"cuCtxSetLimit", NULL},
-	{"cuCtxSetSharedMemConfig", NULL},
-	{"cuCtxSynchronize", NULL},
-	{"cuDeviceCanAccessPeer", NULL},
-	{"cuDeviceGet", NULL},
-	{"cuDeviceGetAttribute", NULL},
-	{"cuDeviceGetCount", NULL},
-	{"cuDeviceGetName", NULL},
-	{"cuDeviceGetP2PAttribute", NULL},
-	{"cuDeviceGetPCIBusId", NULL},
-	{"cuDeviceGetUuid", NULL},
-	{"cuDevicePrimaryCtxGetState", NULL},
-	{"cuDevicePrimaryCtxRelease_v2", NULL},
-	{"cuDevicePrimaryCtxReset_v2", NULL},
-	{"cuDevicePrimaryCtxRetain", NULL},
-	{"cuDevicePrimaryCtxSetFlags_v2", NULL},
-	{"cuDeviceTotalMem_v2", NULL},
-	{"cuDriverGetVersion", NULL},
-	{"cuEventCreate", NULL},
-	{"cuEventDestroy_v2", NULL},
-	{"cuEventElapsedTime", NULL},
-	{"cuEventQuery", NULL},
-	{"cuEventRecord", NULL},
-	{"cuEventSynchronize", NULL},
-	{"cuFuncGetAttribute", NULL},
-	{"cuFuncGetParamInfo", NULL},
-	{"cuFuncSetAttribute", NULL},
-	{"cuFuncSetCacheConfig", NULL},
-	{"cuFuncSetSharedMemConfig", NULL},
-	{"cuGetErrorName", NULL},
-	{"cuGetErrorString", NULL},
-	{"cuGraphAddChildGraphNode", NULL},
-	{"cuGraphAddDependencies", NULL},
-	{"cuGraphAddEmptyNode", NULL},
-	{"cuGraphAddHostNode", NULL},
-	{"cuGraphAddKernelNode", NULL},
-	{"cuGraphAddMemcpyNode", NULL},
-	{"cuGraphAddMemsetNode", NULL},
-	{"cuGraphClone", NULL},
-	{"cuGraphCreate", NULL},
-	{"cuGraphDestroy", NULL},
-	{"cuGraphDestroyNode", NULL},
-	{"cuGraphExecDestroy", NULL},
-	{"cuGraphGetEdges", NULL},
-	{"cuInit", NULL},
-	{"cuLaunchKernel", NULL},
-	{"cuLaunchKernelEx", NULL},
-	{"cuLinkAddData_v2", NULL},
-	{"cuLinkAddFile_v2", NULL},
-	{"cuLinkComplete", NULL},
-	{"cuLinkCreate_v2", NULL},
-	{"cuLinkDestroy", NULL},
-	{"cuMemAdvise", NULL},
-	{"cuMemAllocManaged", NULL},
-	{"cuMemAllocPitch_v2", NULL},
-	{"cuMemAlloc_v2", NULL},
-	{"cuMemFreeHost", NULL},
-	{"cuMemFree_v2", NULL},
-	{"cuMemGetAddressRange_v2", NULL},
-	{"cuMemGetInfo_v2", NULL},
-	{"cuMemHostAlloc", NULL},
-	{"cuMemHostGetDevicePointer_v2", NULL},
-	{"cuMemHostRegister_v2", NULL},
-	{"cuMemHostUnregister", NULL},
-	{"cuMemPrefetchAsync", NULL},
-	{"cuMemcpy", NULL},
-	{"cuMemcpy2DAsync_v2", NULL},
-	{"cuMemcpy2DUnaligned_v2", NULL},
-	{"cuMemcpy2D_v2", NULL},
-	{"cuMemcpy3DAsync_v2", NULL},
-	{"cuMemcpy3DPeer", NULL},
-	{"cuMemcpy3DPeerAsync", NULL},
-	{"cuMemcpy3D_v2", NULL},
-	{"cuMemcpyAsync", NULL},
-	{"cuMemcpyAtoA_v2", NULL},
-	{"cuMemcpyAtoD_v2", NULL},
-	{"cuMemcpyAtoHAsync_v2", NULL},
-	{"cuMemcpyAtoH_v2", NULL},
-	{"cuMemcpyDtoA_v2", NULL},
-	{"cuMemcpyDtoDAsync_v2", NULL},
-	{"cuMemcpyDtoD_v2", NULL},
-	{"cuMemcpyDtoHAsync_v2", NULL},
-	{"cuMemcpyDtoH_v2", NULL},
-	{"cuMemcpyHtoAAsync_v2", NULL},
-	{"cuMemcpyHtoA_v2", NULL},
-	{"cuMemcpyHtoDAsync_v2", NULL},
-	{"cuMemcpyHtoD_v2", NULL},
-	{"cuMemcpyPeer", NULL},
-	{"cuMemcpyPeerAsync", NULL},
-	{"cuMemsetD16Async", NULL},
-	{"cuMemsetD16_v2", NULL},
-	{"cuMemsetD2D16Async", NULL},
-	{"cuMemsetD2D16_v2", NULL},
-	{"cuMemsetD2D32Async", NULL},
-	{"cuMemsetD2D32_v2", NULL},
-	{"cuMemsetD2D8Async", NULL},
-	{"cuMemsetD2D8_v2", NULL},
-	{"cuMemsetD32Async", NULL},
-	{"cuMemsetD32_v2", NULL},
-	{"cuMemsetD8Async", NULL},
-	{"cuMemsetD8_v2", NULL},
-	{"cuModuleGetFunction", NULL},
-	{"cuModuleGetGlobal_v2", NULL},
-	{"cuModuleGetSurfRef", NULL},
-	{"cuModuleGetTexRef", NULL},
-	{"cuModuleLoad", NULL},
-	{"cuModuleLoadData", NULL},
-	{"cuModuleLoadDataEx", NULL},
-	{"cuModuleLoadFatBinary", NULL},
-	{"cuModuleUnload", NULL},
-	{"cuOccupancyMaxActiveBlocksPerMultiprocessor", NULL},
-	{"cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", NULL},
-	{"cuPointerGetAttribute", NULL},
-	{"cuPointerGetAttributes", NULL},
-	{"cuPointerSetAttribute", NULL},
-	{"cuStreamAttachMemAsync", NULL},
-	{"cuStreamBeginCapture_v2", NULL},
-	{"cuStreamCreate", NULL},
-	{"cuStreamCreateWithPriority", NULL},
-	{"cuStreamDestroy_v2", NULL},
-	{"cuStreamEndCapture", NULL},
-	{"cuStreamGetCtx", NULL},
-	{"cuStreamGetFlags", NULL},
-	{"cuStreamGetPriority", NULL},
-	{"cuStreamIsCapturing", NULL},
-	{"cuStreamQuery", NULL},
-	{"cuStreamSynchronize", NULL},
-	{"cuStreamWaitEvent", NULL},
-	{"cuStreamWaitValue32_v2", "cuStreamWaitValue32"},
-	{"cuStreamWriteValue32_v2", "cuStreamWriteValue32"},
-	{"cuSurfRefGetArray", NULL},
-	{"cuSurfRefSetArray", NULL},
-	{"cuTexRefGetAddressMode", NULL},
-	{"cuTexRefGetAddress_v2", NULL},
-	{"cuTexRefGetArray", NULL},
-	{"cuTexRefGetBorderColor", NULL},
-	{"cuTexRefGetFilterMode", NULL},
-	{"cuTexRefGetFlags", NULL},
-	{"cuTexRefGetFormat", NULL},
-	{"cuTexRefGetMaxAnisotropy", NULL},
-	{"cuTexRefSetAddress2D_v3", NULL},
-	{"cuTexRefSetAddressMode", NULL},
-	{"cuTexRefSetAddress_v2", NULL},
-	{"cuTexRefSetArray", NULL},
-	{"cuTexRefSetBorderColor", NULL},
-	{"cuTexRefSetFilterMode", NULL},
-	{"cuTexRefSetFlags", NULL},
-	{"cuTexRefSetFormat", NULL},
-	{"cuTexRefSetMaxAnisotropy", NULL},
-	{"cuTexRefSetMipmapFilterMode", NULL},
-	{"cuTexRefSetMipmapLevelBias", NULL},
-	{"cuTexRefSetMipmapLevelClamp", NULL},
-};
+/*
+ * The driver's entries that the stub library exports to the link, by exported name, sorted. cuda.h declares each. Who
+ * includes this file defines SYMBOL, and RENAMED, whose second name is what older drivers call the same entry.
+ */
+SYMBOL(cuArray3DCreate_v2)
+SYMBOL(cuArray3DGetDescriptor_v2)
+SYMBOL(cuArrayCreate_v2)
+SYMBOL(cuArrayDestroy)
+SYMBOL(cuArrayGetDescriptor_v2)
+SYMBOL(cuCtxCreate_v2)
+SYMBOL(cuCtxDestroy_v2)
+SYMBOL(cuCtxDisablePeerAccess)
+SYMBOL(cuCtxEnablePeerAccess)
+SYMBOL(cuCtxGetApiVersion)
+SYMBOL(cuCtxGetCacheConfig)
+SYMBOL(cuCtxGetCurrent)
+SYMBOL(cuCtxGetDevice)
+SYMBOL(cuCtxGetFlags)
+SYMBOL(cuCtxGetLimit)
+SYMBOL(cuCtxGetSharedMemConfig)
+SYMBOL(cuCtxGetStreamPriorityRange)
+SYMBOL(cuCtxPopCurrent_v2)
+SYMBOL(cuCtxPushCurrent_v2)
+SYMBOL(cuCtxResetPersistingL2Cache)
+SYMBOL(cuCtxSetCacheConfig)
+SYMBOL(cuCtxSetCurrent)
+SYMBOL(cuCtxSetLimit)
+SYMBOL(cuCtxSetSharedMemConfig)
+SYMBOL(cuCtxSynchronize)
+SYMBOL(cuDeviceCanAccessPeer)
+SYMBOL(cuDeviceGet)
+SYMBOL(cuDeviceGetAttribute)
+SYMBOL(cuDeviceGetCount)
+SYMBOL(cuDeviceGetName)
+SYMBOL(cuDeviceGetP2PAttribute)
+SYMBOL(cuDeviceGetPCIBusId)
+SYMBOL(cuDeviceGetUuid)
+SYMBOL(cuDevicePrimaryCtxGetState)
+SYMBOL(cuDevicePrimaryCtxRelease_v2)
+SYMBOL(cuDevicePrimaryCtxReset_v2)
+SYMBOL(cuDevicePrimaryCtxRetain)
+SYMBOL(cuDevicePrimaryCtxSetFlags_v2)
+SYMBOL(cuDeviceTotalMem_v2)
+SYMBOL(cuDriverGetVersion)
+SYMBOL(cuEventCreate)
+SYMBOL(cuEventDestroy_v2)
+SYMBOL(cuEventElapsedTime)
+SYMBOL(cuEventQuery)
+SYMBOL(cuEventRecord)
+SYMBOL(cuEventSynchronize)
+SYMBOL(cuFuncGetAttribute)
+SYMBOL(cuFuncGetParamInfo)
+SYMBOL(cuFuncSetAttribute)
+SYMBOL(cuFuncSetCacheConfig)
+SYMBOL(cuFuncSetSharedMemConfig)
+SYMBOL(cuGetErrorName)
+SYMBOL(cuGetErrorString)
+SYMBOL(cuGraphAddChildGraphNode)
+SYMBOL(cuGraphAddDependencies)
+SYMBOL(cuGraphAddEmptyNode)
+SYMBOL(cuGraphAddHostNode)
+SYMBOL(cuGraphAddKernelNode)
+SYMBOL(cuGraphAddMemcpyNode)
+SYMBOL(cuGraphAddMemsetNode)
+SYMBOL(cuGraphClone)
+SYMBOL(cuGraphCreate)
+SYMBOL(cuGraphDestroy)
+SYMBOL(cuGraphDestroyNode)
+SYMBOL(cuGraphExecDestroy)
+SYMBOL(cuGraphGetEdges)
+SYMBOL(cuInit)
+SYMBOL(cuLaunchKernel)
+SYMBOL(cuLaunchKernelEx)
+SYMBOL(cuLinkAddData_v2)
+SYMBOL(cuLinkAddFile_v2)
+SYMBOL(cuLinkComplete)
+SYMBOL(cuLinkCreate_v2)
+SYMBOL(cuLinkDestroy)
+SYMBOL(cuMemAdvise)
+SYMBOL(cuMemAllocManaged)
+SYMBOL(cuMemAllocPitch_v2)
+SYMBOL(cuMemAlloc_v2)
+SYMBOL(cuMemFreeHost)
+SYMBOL(cuMemFree_v2)
+SYMBOL(cuMemGetAddressRange_v2)
+SYMBOL(cuMemGetInfo_v2)
+SYMBOL(cuMemHostAlloc)
+SYMBOL(cuMemHostGetDevicePointer_v2)
+SYMBOL(cuMemHostRegister_v2)
+SYMBOL(cuMemHostUnregister)
+SYMBOL(cuMemPrefetchAsync)
+SYMBOL(cuMemcpy)
+SYMBOL(cuMemcpy2DAsync_v2)
+SYMBOL(cuMemcpy2DUnaligned_v2)
+SYMBOL(cuMemcpy2D_v2)
+SYMBOL(cuMemcpy3DAsync_v2)
+SYMBOL(cuMemcpy3DPeer)
+SYMBOL(cuMemcpy3DPeerAsync)
+SYMBOL(cuMemcpy3D_v2)
+SYMBOL(cuMemcpyAsync)
+SYMBOL(cuMemcpyAtoA_v2)
+SYMBOL(cuMemcpyAtoD_v2)
+SYMBOL(cuMemcpyAtoHAsync_v2)
+SYMBOL(cuMemcpyAtoH_v2)
+SYMBOL(cuMemcpyDtoA_v2)
+SYMBOL(cuMemcpyDtoDAsync_v2)
+SYMBOL(cuMemcpyDtoD_v2)
+SYMBOL(cuMemcpyDtoHAsync_v2)
+SYMBOL(cuMemcpyDtoH_v2)
+SYMBOL(cuMemcpyHtoAAsync_v2)
+SYMBOL(cuMemcpyHtoA_v2)
+SYMBOL(cuMemcpyHtoDAsync_v2)
+SYMBOL(cuMemcpyHtoD_v2)
+SYMBOL(cuMemcpyPeer)
+SYMBOL(cuMemcpyPeerAsync)
+SYMBOL(cuMemsetD16Async)
+SYMBOL(cuMemsetD16_v2)
+SYMBOL(cuMemsetD2D16Async)
+SYMBOL(cuMemsetD2D16_v2)
+SYMBOL(cuMemsetD2D32Async)
+SYMBOL(cuMemsetD2D32_v2)
+SYMBOL(cuMemsetD2D8Async)
+SYMBOL(cuMemsetD2D8_v2)
+SYMBOL(cuMemsetD32Async)
+SYMBOL(cuMemsetD32_v2)
+SYMBOL(cuMemsetD8Async)
+SYMBOL(cuMemsetD8_v2)
+SYMBOL(cuModuleGetFunction)
+SYMBOL(cuModuleGetGlobal_v2)
+SYMBOL(cuModuleGetSurfRef)
+SYMBOL(cuModuleGetTexRef)
+SYMBOL(cuModuleLoad)
+SYMBOL(cuModuleLoadData)
+SYMBOL(cuModuleLoadDataEx)
+SYMBOL(cuModuleLoadFatBinary)
+SYMBOL(cuModuleUnload)
+SYMBOL(cuOccupancyMaxActiveBlocksPerMultiprocessor)
+SYMBOL(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)
+SYMBOL(cuPointerGetAttribute)
+SYMBOL(cuPointerGetAttributes)
+SYMBOL(cuPointerSetAttribute)
+SYMBOL(cuStreamAttachMemAsync)
+SYMBOL(cuStreamBeginCapture_v2)
+SYMBOL(cuStreamCreate)
+SYMBOL(cuStreamCreateWithPriority)
+SYMBOL(cuStreamDestroy_v2)
+SYMBOL(cuStreamEndCapture)
+SYMBOL(cuStreamGetCtx)
+SYMBOL(cuStreamGetFlags)
+SYMBOL(cuStreamGetPriority)
+SYMBOL(cuStreamIsCapturing)
+SYMBOL(cuStreamQuery)
+SYMBOL(cuStreamSynchronize)
+SYMBOL(cuStreamWaitEvent)
+RENAMED(cuStreamWaitValue32_v2, cuStreamWaitValue32)
+RENAMED(cuStreamWriteValue32_v2, cuStreamWriteValue32)
+SYMBOL(cuSurfRefGetArray)
+SYMBOL(cuSurfRefSetArray)
+SYMBOL(cuTexRefGetAddressMode)
+SYMBOL(cuTexRefGetAddress_v2)
+SYMBOL(cuTexRefGetArray)
+SYMBOL(cuTexRefGetBorderColor)
+SYMBOL(cuTexRefGetFilterMode)
+SYMBOL(cuTexRefGetFlags)
+SYMBOL(cuTexRefGetFormat)
+SYMBOL(cuTexRefGetMaxAnisotropy)
+SYMBOL(cuTexRefSetAddress2D_v3)
+SYMBOL(cuTexRefSetAddressMode)
+SYMBOL(cuTexRefSetAddress_v2)
+SYMBOL(cuTexRefSetArray)
+SYMBOL(cuTexRefSetBorderColor)
+SYMBOL(cuTexRefSetFilterMode)
+SYMBOL(cuTexRefSetFlags)
+SYMBOL(cuTexRefSetFormat)
+SYMBOL(cuTexRefSetMaxAnisotropy)
+SYMBOL(cuTexRefSetMipmapFilterMode)
+SYMBOL(cuTexRefSetMipmapLevelBias)
+SYMBOL(cuTexRefSetMipmapLevelClamp)

@@ -7,6 +7,7 @@ import (
 	"math/bits"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // Families are those of the registry.
@@ -14,9 +15,9 @@ var Families = []codec.Family{{Name: "toy", GPURate: 0.5, Train: train, Unmarsha
 
 type toy struct{ rowBytes int }
 
-func train(_ []byte, rowBytes int, dtype codec.DType) (codec.Codec, error) {
-	if dtype.Size() == 1 || rowBytes%4 != 0 {
-		return nil, codec.DTypeError("toy", "rows of %d bytes of %v", rowBytes, dtype)
+func train(_ []byte, rowBytes int, of dtype.Type) (codec.Codec, error) {
+	if of.Size() == 1 || rowBytes%4 != 0 {
+		return nil, codec.DTypeError("toy", "rows of %d bytes of %v", rowBytes, of)
 	}
 	return toy{rowBytes}, nil
 }

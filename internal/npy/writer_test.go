@@ -7,6 +7,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 const (
@@ -17,28 +19,28 @@ const (
 )
 
 // Write writes an array as .npy version 1.0 to w, byte for byte as numpy.save does.
-// data are the elements, little-endian and in C order; len(data) must be what shape and
-// dtype need. Axes may be 0 and shape may be empty (a scalar), though Open rejects both.
+// data are the elements, little-endian and in C order; len(data) must be what shape and the
+// element type need. Axes may be 0 and shape may be empty (a scalar), though Open rejects both.
 //
 // It returns ErrDType for Invalid and BFloat16, which the format cannot hold, ErrShape
 // if shape and data do not agree, and w's errors.
-func Write(w io.Writer, dtype DType, shape []int, data []byte) error {
-	descr := descrOf(dtype)
+func Write(w io.Writer, of dtype.Type, shape []int, data []byte) error {
+	descr := descrOf(of)
 	switch {
-	case dtype == BFloat16:
-		return errBFloat16(dtype.String())
+	case of == dtype.BFloat16:
+		return errBFloat16(of.String())
 	case descr == "":
-		return errDescr(dtype.String())
+		return errDescr(of.String())
 	}
 	if len(shape) > maxRank {
 		return faultf(ErrShape, "rank (%d) must be at most %d", len(shape), maxRank)
 	}
-	needed, ok := shapeBytes(dtype, shape)
+	needed, ok := shapeBytes(of, shape)
 	if !ok {
-		return faultf(ErrShape, "shape %s of %s must need at most %d bytes and have no negative axis", shapeString(shape), dtype, math.MaxInt)
+		return faultf(ErrShape, "shape %s of %s must need at most %d bytes and have no negative axis", shapeString(shape), of, math.MaxInt)
 	}
 	if len(data) != needed {
-		return faultf(ErrShape, "data bytes (%d) must be %d for shape %s of %s", len(data), needed, shapeString(shape), dtype)
+		return faultf(ErrShape, "data bytes (%d) must be %d for shape %s of %s", len(data), needed, shapeString(shape), of)
 	}
 	if _, err := io.WriteString(w, headerText(descr, shape)); err != nil {
 		return fmt.Errorf("npy: writing the header: %w", err)
@@ -61,4 +63,16 @@ func headerText(descr string, shape []int) string {
 	b := append([]byte(magic), 1, 0)
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(dict)+pad+1))
 	return string(b) + dict + strings.Repeat(" ", pad) + "\n"
+}
+
+// descrOf returns what numpy writes for d in little-endian order, "" where npy has
+// no code for d.
+func descrOf(d dtype.Type) string {
+	if int(d) >= len(codes) || codes[d] == "" {
+		return ""
+	}
+	if d.Size() == 1 {
+		return "|" + codes[d]
+	}
+	return "<" + codes[d]
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 )
 
-// The layout of the paper's own code, for reading and writing its data; the cache does not use it. V participation
+// The layout of the paper's own code, which savings are compared with. V participation
 // bits (chunk j is bit j of the little-endian bytes) padded to a multiple of S bytes, then S-byte little-endian words
 // filled from their highest bit down: for each chunk its kept bits, or all W, high to low. Words may be straddled. A row
 // is stored so only when that is shorter than the row. Rows must be a multiple of S.
