@@ -405,7 +405,7 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 		r.cfg.Closing()
 	}
 	if series != nil {
-		m.series = series.end(times)
+		m.series = &series.series
 	}
 	m.speed = newSpeed(times, m.ids, r.table.RowBytes)
 	return m, nil

@@ -138,7 +138,7 @@ func Sweep(ctx context.Context, s SweepConfig, progress SweepProgress) (cells []
 	if err != nil {
 		return nil, err
 	}
-	defer log.close()
+	defer log.Close()
 	finished := map[Point]bool{}
 	plain := map[Point]*Uncompressed{}
 	for i := range cells {
@@ -190,7 +190,7 @@ func Sweep(ctx context.Context, s SweepConfig, progress SweepProgress) (cells []
 		if err != nil {
 			return cells, err
 		}
-		if err := log.append(c); err != nil {
+		if err := appendCell(log, c); err != nil {
 			return cells, err
 		}
 		c.Series = nil

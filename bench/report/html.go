@@ -107,7 +107,7 @@ type entry struct {
 func sections(r *Results) []section {
 	g := newGrouping(r.Cells)
 	return []section{
-		configuration(g), summary(g), missRatios(r, g), overTime(g), bytesSaved(g), latencies(g), missReasons(g), codecTables(r), gpuResults(r),
+		configuration(g), summary(g), missRatios(r, g), overTime(g), codecTables(r), gpuResults(r),
 	}
 }
 

@@ -10,13 +10,11 @@ func codecTables(r *Results) section {
 		ID: "codecs", Title: "Codecs", Missing: "Codecs: there is no output of compress --json.",
 		Lead: "The whole table with each codec; speeds are of one core. Stored bytes exclude the codec's metadata.",
 	}
-	var charts []*chart
 	for _, f := range r.Codecs {
 		t := tableView{Caption: f.File, Header: []string{"codec", "ratio", "saving", "rows", "row bytes", "rows stored raw", "metadata", "encode GB/s", "decode GB/s", "round trip"}, Texts: 1}
 		if len(f.Codecs) > 0 {
 			t.Caption = fmt.Sprintf("%s: %s rows of %s B", f.File, count(int64(f.Codecs[0].Rows)), count(int64(f.Codecs[0].RowBytes)))
 		}
-		c := &chart{title: "Bytes saved by each codec: " + f.File, x: byPercent.named("saving").zero(), y: axis{label: "codec"}, bars: []barSeries{{name: "saving"}}}
 		for _, x := range f.Codecs {
 			n := func(v float64, text string) entry { return entry{Text: text, Sort: fmt.Sprintf("%g", v)} }
 			t.Rows = append(t.Rows, []entry{
@@ -25,12 +23,9 @@ func codecTables(r *Results) section {
 				n(float64(x.MetadataBytes), bytesOf(x.MetadataBytes)), n(x.EncodeGBPerSecond, figure(x.EncodeGBPerSecond)), n(x.DecodeGBPerSecond, figure(x.DecodeGBPerSecond)),
 				{Text: x.RoundTrip, Bad: x.RoundTrip != "ok"},
 			})
-			c.categories, c.bars[0].values = append(c.categories, x.Codec), append(c.bars[0].values, x.SavingPercent/100)
 		}
 		s.Tables = append(s.Tables, t)
-		charts = append(charts, c)
 	}
-	s.charts = numbered("codec-saving", charts)
 	return s
 }
 

@@ -49,12 +49,6 @@ func exampleCell(policy, budget, codec string, seed uint64) Cell {
 	for i := range 200 {
 		cell.Series.HitRate = append(cell.Series.HitRate, q.HitRatio*(1+0.02*math.Sin(float64(i*i)*0.7+float64(seed))-0.4*math.Exp(-float64(i)/15)))
 	}
-	h := &cell.Series.Latency
-	for i := range 20 {
-		h.Bounds = append(h.Bounds, 1000*math.Pow(2, float64(i)/4-1))
-		h.Counts = append(h.Counts, int64(90*math.Exp(-math.Pow(float64(i)-4*c.CompressionRatio, 2)/6)))
-	}
-	h.Counts = append(h.Counts, 0)
 	return cell
 }
 
@@ -215,9 +209,6 @@ func TestReadResults_BadValues(t *testing.T) {
 		{"a.jsonl", ``, "must hold a cell: empty"},
 		{"a.jsonl", `{"a":1}`, "line 1: must be a cell of a sweep, with a result"},
 		{"a.jsonl", `{"config":{},"result":{},"series":{"hit_rate":[0,2]}}`, "line 1: hit_rate (2) must be 0 to 1"},
-		{"a.jsonl", `{"config":{},"result":{},"series":{"latency_us":{"bounds":[1,1],"counts":[1,1]}}}`, "line 1: latency_us: bound 1 (1) must be above the one before"},
-		{"a.jsonl", `{"config":{},"result":{},"series":{"latency_us":{"bounds":[1],"counts":[1,1,1]}}}`, "line 1: latency_us: counts (3) must be as many as bounds (1), or one more"},
-		{"a.jsonl", `{"config":{},"result":{},"series":{"latency_us":{"bounds":[1],"counts":[-1]}}}`, "line 1: latency_us: count 0 (-1) must not be negative"},
 		{"a.jsonl", `{"config":7,"result":{}}`, "line 1: config (of type number) must be an object"},
 	} {
 		dir := t.TempDir()
@@ -341,7 +332,6 @@ func TestHTML_Figures(t *testing.T) {
 		q.Lookups, q.HitRatio, u.HitRatio, q.HostBytesMoved, u.HostBytesMoved = 1000, hit, hit/2, 250e6, 1e9
 		c.Result.MissesByReason = map[string]int64{"cold": 100, "rejected": 150, "unheard-of": 50}
 		c.Series.HitRate = []float64{hit, hit / 2}
-		c.Series.Latency = experiment.Histogram{Bounds: []float64{1000 * float64(seed+1), 4000}, Counts: []int64{1, 1, 0}}
 		b, err := json.Marshal(c)
 		if err != nil {
 			t.Fatal(err)
@@ -472,7 +462,6 @@ func TestChart_ThinAndSpan(t *testing.T) {
 		{axis{}, []float64{0, 0}, 0, 1},
 		{axis{}, nil, 0, 1},
 		{axis{log: true}, []float64{10, 1000}, 10 / 1.08, 1080},
-		{axis{lo: 0, hi: 1}, []float64{0.3, 7}, 0, 1},
 	} {
 		if lo, hi := c.a.span(c.values); math.Abs(lo-c.lo) > 1e-9 || math.Abs(hi-c.hi) > 1e-9 {
 			t.Errorf("%v: %v to %v, want %v to %v", c.values, lo, hi, c.lo, c.hi)

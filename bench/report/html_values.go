@@ -12,7 +12,6 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/bench/sim"
 )
 
@@ -70,24 +69,7 @@ func (c *Cell) validate() error {
 			return errors.Join(err, e)
 		}
 	}
-	return errors.Join(err, validHistogram(&c.Series.Latency))
-}
-
-func validHistogram(h *experiment.Histogram) error {
-	if n := len(h.Counts) - len(h.Bounds); n != 0 && n != 1 {
-		return fmt.Errorf("latency_us: counts (%d) must be as many as bounds (%d), or one more", len(h.Counts), len(h.Bounds))
-	}
-	for i, b := range h.Bounds {
-		if b < 0 || i > 0 && b <= h.Bounds[i-1] {
-			return fmt.Errorf("latency_us: bound %d (%g) must be above the one before", i, b)
-		}
-	}
-	for i, n := range h.Counts {
-		if n < 0 {
-			return fmt.Errorf("latency_us: count %d (%d) must not be negative", i, n)
-		}
-	}
-	return nil
+	return err
 }
 
 func validPoint(p *sim.Result) error {

@@ -100,7 +100,7 @@ func plotStyle() template.CSS {
 	for _, m := range colourOf.FindAllStringSubmatch(light, -1) {
 		values = append(values, "var("+m[1]+")", m[2])
 		if look, ok := strings.CutPrefix(m[1], "--c"); ok {
-			fmt.Fprintf(&looks, ".s%s .line { stroke: %s } .s%s .mark, .s%s.mark, .s%s .bar, .s%s .fill { fill: %s }\n", look, m[2], look, look, look, look, m[2])
+			fmt.Fprintf(&looks, ".s%s .line { stroke: %s } .s%s .mark, .s%s.mark { fill: %s }\n", look, m[2], look, look, m[2])
 		}
 	}
 	return template.CSS("\ntext { font-family: \"Liberation Sans\", Arial, sans-serif }\n" +

@@ -4,7 +4,6 @@ package report
 import (
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -158,12 +157,7 @@ func plural(n int, one, many string) string {
 
 // Compress prints what the codecs did to a table.
 func Compress(w io.Writer, results []experiment.CodecResult) error {
-	header := []any{"codec", "ratio", "saving", "rows raw", "metadata", "encode GB/s", "decode GB/s"}
-	onGPU := slices.ContainsFunc(results, func(r experiment.CodecResult) bool { return r.GPUDecodeGBPerSecond != 0 })
-	if onGPU {
-		header = append(header, "GPU encode", "GPU decode")
-	}
-	t := newTable(append(header, "round trip")...)
+	t := newTable("codec", "ratio", "saving", "rows raw", "metadata", "encode GB/s", "decode GB/s", "round trip")
 	speed := func(x float64) string {
 		if x == 0 {
 			return "–"
@@ -171,14 +165,10 @@ func Compress(w io.Writer, results []experiment.CodecResult) error {
 		return fmt.Sprintf("%.2f", x)
 	}
 	for _, r := range results {
-		row := table.Row{
+		t.AppendRow(table.Row{
 			r.Codec, fmt.Sprintf("%.3f", r.Ratio), fmt.Sprintf("%.2f %%", r.SavingPercent), count(int64(r.RawRows)), bytesOf(r.MetadataBytes),
-			speed(r.EncodeGBPerSecond), speed(r.DecodeGBPerSecond),
-		}
-		if onGPU {
-			row = append(row, speed(r.GPUEncodeGBPerSecond), speed(r.GPUDecodeGBPerSecond))
-		}
-		t.AppendRow(append(row, r.RoundTrip))
+			speed(r.EncodeGBPerSecond), speed(r.DecodeGBPerSecond), r.RoundTrip,
+		})
 	}
 	out := &printer{w: w}
 	if len(results) > 0 {

@@ -33,7 +33,7 @@ func TestReport_OfCommands(t *testing.T) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	for _, plot := range []string{"host-bytes.svg", "codec-saving.svg", "gpu-1.svg"} {
+	for _, plot := range []string{"gpu-1.svg", "gpu-2.svg"} {
 		if info, err := os.Stat(filepath.Join(dir, "plots", plot)); err != nil || info.Size() == 0 {
 			t.Errorf("plot %s: %v", plot, err)
 		}
@@ -47,7 +47,7 @@ func TestReport_OfCommands(t *testing.T) {
 	elsewhere := filepath.Join(t.TempDir(), "page.html")
 	succeed(t, "report", dir, "--out", elsewhere, "--title", "A & B", "--date", "some day")
 	page := readFile(t, elsewhere)
-	link, err := filepath.Rel(filepath.Dir(elsewhere), filepath.Join(dir, "plots", "host-bytes.svg"))
+	link, err := filepath.Rel(filepath.Dir(elsewhere), filepath.Join(dir, "plots", "gpu-1.svg"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,8 +25,8 @@ func newSweep() *cobra.Command {
 		Short: "Run a grid of policies, budgets, codecs and host tiers, and keep the results in a directory",
 		Long: `Run a grid of policies, budgets, codecs and host tiers, and keep the results in a directory.
 
-Each finished cell is a line of DIR/cells.jsonl and a row of DIR/cells.csv. The
-same command continues an interrupted sweep.`,
+Each finished cell is a line of DIR/cells.jsonl. The same command continues an
+interrupted sweep.`,
 		Example: `  cachebench sweep results --policy freq,static-freq --budget 1%,5%,10% --codec none,ibp4 --seeds 5
   cachebench report results`,
 		Args: takes("DIR"),
