@@ -111,14 +111,6 @@ func sections(r *Results) []section {
 	}
 }
 
-// titled joins what a chart shows with its facet.
-func titled(title string, f facet) string {
-	if f.title == "" {
-		return title
-	}
-	return title + ": " + f.title
-}
-
 // numbered gives charts IDs.
 func numbered(id string, charts []*chart) []*chart {
 	for i, c := range charts {

@@ -51,10 +51,10 @@ func measuredCurves(g *grouping) (charts []*chart) {
 	if len(first) == 0 {
 		return nil
 	}
-	for _, f := range g.facets(first, looks, "budget") {
-		c := &chart{title: titled("Miss ratio over the budget, measured", f), y: byPercent.named("miss ratio").zero()}
-		for i, x := range f.groups {
-			s := series{name: g.name(x, append(f.keys, "budget")...), look: i}
+	chunks(first, func(title string, groups []*group) {
+		c := &chart{title: title, y: byPercent.named("miss ratio").zero()}
+		for i, x := range groups {
+			s := series{name: g.name(x, "budget"), look: i}
 			for _, x := range of[x].groups {
 				s.points = append(s.points, xy{X: x.median(budget), Y: x.median(missRatio)})
 			}
@@ -63,7 +63,7 @@ func measuredCurves(g *grouping) (charts []*chart) {
 		}
 		c.x = byBytes.named("budget of the cache").logIf(xsOf(c.lines)...)
 		charts = append(charts, c)
-	}
+	}, "Miss ratio over the budget, measured")
 	return charts
 }
 

@@ -26,13 +26,13 @@ func overTime(g *grouping) section {
 		s.Lead += " Where there are several seeds, the median of them."
 	}
 	var charts []*chart
-	for _, f := range g.facets(with, looks) {
-		c := &chart{title: titled("Hit rate over the batches", f), x: byCount.named("batch"), y: byPercent.named("hit rate")}
-		for i, x := range f.groups {
-			c.lines = append(c.lines, series{name: g.name(x, f.keys...), points: batches(x), look: i})
+	chunks(with, func(title string, groups []*group) {
+		c := &chart{title: title, x: byCount.named("batch"), y: byPercent.named("hit rate")}
+		for i, x := range groups {
+			c.lines = append(c.lines, series{name: g.name(x), points: batches(x), look: i})
 		}
 		charts = append(charts, c)
-	}
+	}, "Hit rate over the batches")
 	s.charts = numbered("hit-rate", charts)
 	return s
 }

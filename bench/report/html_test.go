@@ -390,9 +390,8 @@ func TestHTML_Figures(t *testing.T) {
 	}
 }
 
-// TestGrouping_Facets: no chart has more series than there are looks, none is lost, and what a facet has in common is not
-// repeated in its names.
-func TestGrouping_Facets(t *testing.T) {
+// TestGrouping_Chunks: no chart has more series than there are looks, none is lost, and all have names of their own.
+func TestGrouping_Chunks(t *testing.T) {
 	t.Parallel()
 	var cells []Cell
 	for _, policy := range []string{"a", "b", "c"} {
@@ -409,28 +408,19 @@ func TestGrouping_Facets(t *testing.T) {
 		if len(g.groups) != n {
 			t.Fatalf("%d cells are %d groups", n, len(g.groups))
 		}
-		seen := map[*group]bool{}
-		for _, f := range g.facets(g.groups, looks) {
-			if len(f.groups) > looks {
-				t.Errorf("%d cells: %d series in a chart", n, len(f.groups))
+		titles, names := map[string]bool{}, map[string]bool{}
+		chunks(g.groups, func(title string, groups []*group) {
+			if titles[title] || len(groups) > looks {
+				t.Errorf("%d cells: %q with %d series", n, title, len(groups))
 			}
-			names := map[string]bool{}
-			for _, x := range f.groups {
-				seen[x] = true
-				name := g.name(x, f.keys...)
-				if names[name] {
-					t.Errorf("%d cells: two series %q of %q", n, name, f.title)
-				}
-				names[name] = true
+			titles[title] = true
+			for _, x := range groups {
+				names[g.name(x)] = true
 			}
+		}, "Hits")
+		if len(names) != n || len(titles) != (n+looks-1)/looks {
+			t.Errorf("%d cells: names %v, charts %v", n, names, titles)
 		}
-		if len(seen) != n {
-			t.Errorf("%d cells: %d are drawn", n, len(seen))
-		}
-	}
-	all := newGrouping(cells)
-	if parts := all.facets(all.groups, looks); len(parts) != 6 || parts[0].title != "policy a, budget 1%" && parts[0].title != "budget 1%, codec none" {
-		t.Errorf("%d facets, first %q", len(parts), parts[0].title)
 	}
 }
 
