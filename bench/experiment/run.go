@@ -8,9 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	metricnoop "go.opentelemetry.io/otel/metric/noop"
-	tracenoop "go.opentelemetry.io/otel/trace/noop"
-
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache"
@@ -85,12 +82,6 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, *Series
 		}
 	}
 	res.Uncompressed = *plain
-	if cfg.Drift > 0 {
-		if res.Online.Drift, err = r.measureDrift(ctx); err != nil {
-			return nil, nil, err
-		}
-		res.Online.Drift.Share = res.Results.HitRatio / max(res.Online.Drift.OptimalHitRatio, 1e-9)
-	}
 	return res, compressed.series, nil
 }
 
@@ -129,7 +120,6 @@ type run struct {
 	capture              *capture                 // of the cache that is measured; nil: none
 	name                 string                   // of the cache that is measured, for telemetry; "" for the run's own
 	explain              func(*cache.Cache) error // called with a measured cache; nil: not
-	silent               bool                     // whether the cache that is measured is without telemetry
 }
 
 // load loads or generates the table and the graph.
@@ -313,9 +303,6 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 		return nil, err
 	}
 	telemetry := cache.TelemetryOptions{Name: cmp.Or(r.name, "cachebench"), Logger: r.cfg.Logger}
-	if r.silent {
-		telemetry.TracerProvider, telemetry.MeterProvider = tracenoop.NewTracerProvider(), metricnoop.NewMeterProvider()
-	}
 	o, err := r.cfg.spread(cache.Options{
 		Tables: []cache.Table{table}, Budget: r.budget, Codec: codec, HostTier: mode,
 		Admission: policy, Training: r.learn(ctx), Seed: r.cfg.Seed, Workers: r.cfg.Workers,

@@ -23,7 +23,6 @@ type figureView struct {
 	Legend                   []legendView
 	Header                   []string
 	Rows                     []rowView
-	SVG                      string // the file beside the page
 }
 
 type (

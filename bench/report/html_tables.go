@@ -1,9 +1,6 @@
 package report
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 func codecTables(r *Results) section {
 	s := section{
@@ -26,34 +23,5 @@ func codecTables(r *Results) section {
 		}
 		s.Tables = append(s.Tables, t)
 	}
-	return s
-}
-
-func gpuResults(r *Results) section {
-	s := section{
-		ID: "gpu", Title: "GPU operations", Missing: "GPU operations: there is no output of gpu-bench --json.",
-		Lead: "Each operation beside a plain kernel on the same rows in the same run.",
-	}
-	var charts []*chart
-	for _, f := range r.GPUs {
-		for _, c := range gpuCharts(f.Report) {
-			if len(r.GPUs) > 1 {
-				c.title += ": " + f.File
-			}
-			charts = append(charts, c)
-		}
-		t := tableView{Caption: f.File + ": " + machine(f.Report), Header: []string{"case", "rows", "row bytes", "batch", "value", "unit", "baseline", "ratio", "goal", "reached"}, Texts: 2, Folded: true}
-		for i := range f.Report.Results {
-			x := &f.Report.Results[i]
-			n := func(v float64, text string) entry { return entry{Text: text, Sort: fmt.Sprintf("%g", v)} }
-			reached := reachedOf(x)
-			t.Rows = append(t.Rows, []entry{
-				{Text: x.Case}, {Text: strings.TrimPrefix(strings.TrimSuffix(x.Codec+"; "+x.Detail, "; "), "; ")}, n(float64(x.RowBytes), count(int64(x.RowBytes))), n(float64(x.Batch), count(int64(x.Batch))),
-				n(x.Value, gpuValue(x)), {Text: unit(x.Unit)}, n(x.BaselineValue, ifAny(x.BaselineValue)), n(x.Ratio, gpuRatio(x)), {Text: goalOf(x)}, {Text: reached, Bad: reached == "no"},
-			})
-		}
-		s.Tables = append(s.Tables, t)
-	}
-	s.charts = numbered("gpu", charts)
 	return s
 }
