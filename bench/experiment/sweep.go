@@ -39,8 +39,7 @@ type SweepProgress interface {
 	Progress
 	// Cells begins the measurements: of total cells, done are in the directory already.
 	Cells(done, total int)
-	// Begin begins a cell, Done ends it; left is about how long the others will take.
-	Begin(p Point)
+	// Done ends a cell; left is about how long the others will take.
 	Done(c *Cell, done, total int, left time.Duration)
 	// Notice is something that the user must know.
 	Notice(text string)
@@ -181,7 +180,7 @@ func Sweep(ctx context.Context, s SweepConfig, progress SweepProgress) (cells []
 			}
 			sampled = &next
 		}
-		progress.Begin(p)
+		progress.Stage(p.String(), 0)
 		c, err := s.measure(ctx, sampled, p, plain)
 		if errors.Is(err, cache.ErrBudget) {
 			failures = append(failures, fmt.Errorf("sweep: cell %v: %w", p, err))
