@@ -19,7 +19,6 @@ type Cell struct {
 	// Seconds is what measuring took.
 	Seconds float64 `json:"seconds"`
 	Result  *Result `json:"result"`
-	Series  *Series `json:"series,omitempty"`
 }
 
 // Point is a cell's place in the grid.
@@ -81,7 +80,7 @@ func orMissing(err error, key string) error {
 }
 
 // openCells opens the file of cells for appending, repairs what an interrupt or a full disk left of a last line, and returns
-// the cells that are finished, without their series.
+// the cells that are finished.
 func openCells(dir string, notice func(string)) (f *os.File, cells []Cell, err error) {
 	path := filepath.Join(dir, cellsFile)
 	if f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
@@ -108,9 +107,6 @@ func openCells(dir string, notice func(string)) (f *os.File, cells []Cell, err e
 			return nil, nil, fmt.Errorf("sweep: %w", err)
 		}
 		notice(fmt.Sprintf("%s: %d bytes of an unfinished last line are removed; its cell is measured again", path, torn))
-	}
-	for i := range cells {
-		cells[i].Series = nil
 	}
 	return f, cells, nil
 }

@@ -46,12 +46,11 @@ func Run(ctx context.Context, cfg Config, progress Progress) (*Result, error) {
 	if err := r.fit(); err != nil {
 		return nil, err
 	}
-	res, _, err := r.result(ctx, nil)
-	return res, err
+	return r.result(ctx, nil)
 }
 
 // result measures the cache, and the uncompressed one to compare with unless its figures are given.
-func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, *Series, error) {
+func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) {
 	cfg := &r.cfg
 	res := &Result{MissesByReason: map[string]int64{}}
 	res.Table.Name, res.Table.Rows, res.Table.RowBytes, res.Table.DType = r.table.Name, int64(r.table.Rows), r.table.RowBytes, r.table.DType.String()
@@ -62,13 +61,13 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, *Series
 
 	capture, err := newCapture(cfg.Capture, r.table.RowBytes)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	r.capture = capture
 	compressed, err := r.measure(ctx, cfg.Codec, cfg.HostTier, cfg.Verify)
 	r.capture, err = nil, capture.end(err)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	compressed.describe(res)
 	if cfg.Online.on() {
@@ -78,18 +77,17 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, *Series
 	res.VerifiedRows, res.Mismatches = r.verified, r.mismatches
 	if plain == nil {
 		if plain, err = r.measurePlain(ctx, res.Results.Lookups); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	res.Uncompressed = *plain
-	return res, compressed.series, nil
+	return res, nil
 }
 
 // measurePlain measures the uncompressed cache.
 func (r *run) measurePlain(ctx context.Context, lookups int64) (*Uncompressed, error) {
-	series := r.series
-	r.series, r.name = false, "uncompressed"
-	defer func() { r.series, r.name = series, "" }()
+	r.name = "uncompressed"
+	defer func() { r.name = "" }()
 	m, err := r.measure(ctx, registry.None, transfer.InPlace.String(), false)
 	if errors.Is(err, cache.ErrBudget) { // not one uncompressed row fits, so all of them are read from the host
 		return &Uncompressed{HostBytesMoved: lookups * int64(r.table.RowBytes)}, nil
@@ -109,7 +107,6 @@ type run struct {
 	table    *dataset.Table
 	graph    *workload.Graph
 	budget   int64
-	series   bool // whether measure makes one
 
 	// Batches [first, last) of measured are measured; the policy learns from batches [trainFirst, trainLast) of training.
 	measured, training    workload.Workload
@@ -278,7 +275,6 @@ type measurement struct {
 	device cacheDevice
 	stats  cache.Stats // of the measured batches
 	speed  Speed
-	series *Series // if the run has one
 	ids    int64
 }
 
@@ -351,10 +347,6 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	cursor := r.measured.NewCursor()
 	var rows []int64
 	times := make([]time.Duration, 0, r.last-r.first)
-	var series *seriesMaker
-	if r.series {
-		series = newSeriesMaker(r.last-r.first, before)
-	}
 	for i := r.first; i < r.last; i++ {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -372,11 +364,6 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 		if verify {
 			r.verify(rows, out)
 		}
-		if series != nil {
-			if err := series.batch(c); err != nil {
-				return nil, err
-			}
-		}
 		r.progress.Step()
 	}
 	if m.stats, err = c.Stats(); err != nil {
@@ -390,9 +377,6 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	}
 	if r.cfg.Closing != nil {
 		r.cfg.Closing()
-	}
-	if series != nil {
-		m.series = &series.series
 	}
 	m.speed = newSpeed(times, m.ids, r.table.RowBytes)
 	return m, nil

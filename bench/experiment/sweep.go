@@ -119,7 +119,7 @@ func (s *SweepConfig) at(p Point) Config {
 	return c
 }
 
-// Sweep measures the cells that the directory does not have yet, and returns all of them without their series. Canceling ctx
+// Sweep measures the cells that the directory does not have yet, and returns all of them. Canceling ctx
 // ends it; finished cells are kept in any case, and the same config continues with the others. A cell whose budget holds no
 // row is left out; the others are measured before the error is returned.
 func Sweep(ctx context.Context, s SweepConfig, progress SweepProgress) (cells []Cell, err error) {
@@ -192,7 +192,6 @@ func Sweep(ctx context.Context, s SweepConfig, progress SweepProgress) (cells []
 		if err := appendCell(log, c); err != nil {
 			return cells, err
 		}
-		c.Series = nil
 		cells = append(cells, *c)
 		sum := 0.0
 		for _, c := range cells {
@@ -214,16 +213,16 @@ func (p Point) plain() Point {
 func (s *SweepConfig) measure(ctx context.Context, sampled *run, p Point, plain map[Point]*Uncompressed) (*Cell, error) {
 	start := time.Now()
 	r := *sampled
-	r.cfg, r.series, r.progress = s.at(p), true, Quiet{}
+	r.cfg, r.progress = s.at(p), Quiet{}
 	if err := r.fit(); err != nil {
 		return nil, err
 	}
-	res, series, err := r.result(ctx, plain[p.plain()])
+	res, err := r.result(ctx, plain[p.plain()])
 	if err != nil {
 		return nil, err
 	}
 	plain[p.plain()] = &res.Uncompressed
-	return &Cell{Config: r.cfg.Settings(), Seed: p.Seed, Seconds: time.Since(start).Seconds(), Result: res, Series: series}, nil
+	return &Cell{Config: r.cfg.Settings(), Seed: p.Seed, Seconds: time.Since(start).Seconds(), Result: res}, nil
 }
 
 // checksum returns a checksum of everything that was loaded or generated: files may change between the parts of a sweep.

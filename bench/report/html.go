@@ -103,7 +103,7 @@ type entry struct {
 func sections(r *Results) []section {
 	g := newGrouping(r.Cells)
 	return []section{
-		configuration(g), summary(g), missRatios(r, g), overTime(g), codecTables(r),
+		configuration(g), summary(g), missRatios(r, g), codecTables(r),
 	}
 }
 

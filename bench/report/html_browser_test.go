@@ -315,8 +315,8 @@ func TestHTML_InBrowser(t *testing.T) {
 
 	// Every chart has a tooltip under the pointer, which says what the table says.
 	ids := eval[[]string](b, `[...document.querySelectorAll("figure.chart")].map(f => f.id)`)
-	if len(ids) < 9 {
-		t.Errorf("charts %v: want at least 9", ids)
+	if len(ids) < 6 {
+		t.Errorf("charts %v: want at least 6", ids)
 	}
 	for _, id := range ids {
 		b.mouse(b.middle("#"+id+" .drawing svg"), false)
@@ -338,7 +338,7 @@ func TestHTML_InBrowser(t *testing.T) {
 		if eval[int](b, fmt.Sprintf(`document.querySelectorAll("#" + %q + " .cursor *").length`, id)) == 0 {
 			t.Errorf("%s: no cursor", id)
 		}
-		if id == "hit-rate-1" || id == "measured-miss-ratio" {
+		if id == "miss-ratio-curve-1" || id == "measured-miss-ratio" {
 			b.screenshot(id + "-tooltip.png")
 		}
 	}
@@ -348,7 +348,7 @@ func TestHTML_InBrowser(t *testing.T) {
 	}
 
 	// Keys: from the first to the last row and away.
-	for id, axis := range map[string]string{"hit-rate-1": "batch ", "measured-miss-ratio": "budget of the cache "} {
+	for id, axis := range map[string]string{"miss-ratio-curve-1": "size of the cache ", "measured-miss-ratio": "budget of the cache "} {
 		b.middle("#" + id)
 		eval[any](b, fmt.Sprintf(`document.querySelector("#%s .drawing svg").focus({preventScroll: true})`, id))
 		name := func(row int) string {
@@ -370,12 +370,12 @@ func TestHTML_InBrowser(t *testing.T) {
 	}
 
 	// A series can be hidden, from the tooltip too, and shown again.
-	const button, line = "#hit-rate-1 .legend li:first-child button", `#hit-rate-1 .drawing [data-i="0"]`
+	const button, line = "#miss-ratio-curve-1 .legend li:first-child button", `#miss-ratio-curve-1 .drawing [data-i="0"]`
 	name := eval[string](b, fmt.Sprintf(`document.querySelector(%q).textContent`, button))
 	for _, hidden := range []bool{true, false} {
 		b.mouse(b.middle(button), true)
 		display := eval[string](b, fmt.Sprintf(`getComputedStyle(document.querySelector(%q)).display`, line))
-		b.mouse(b.middle("#hit-rate-1 .drawing svg"), false)
+		b.mouse(b.middle("#miss-ratio-curve-1 .drawing svg"), false)
 		if tip := b.tip(); (display == "none") != hidden || slices.Contains(strings.Split(tip, "\n"), name) == hidden {
 			t.Errorf("hidden %v: display %q, tooltip %q", hidden, display, tip)
 		}
@@ -383,7 +383,7 @@ func TestHTML_InBrowser(t *testing.T) {
 
 	// A chart is saved as a PNG picture, as it is shown.
 	eval[any](b, `HTMLAnchorElement.prototype.click = function () { window.saved = [this.download, this.href]; }`)
-	for _, id := range []string{"hit-rate-1", "measured-miss-ratio"} {
+	for _, id := range []string{"miss-ratio-curve-1", "measured-miss-ratio"} {
 		b.mouse(b.middle("#"+id+" button.png"), true)
 		saved := eval[[]string](b, `new Promise(done => { const wait = () => window.saved ? done(window.saved) : setTimeout(wait, 10); wait(); })`)
 		eval[any](b, `delete window.saved`)

@@ -141,7 +141,7 @@ func (c *chart) addCurve(m *MissRatioCurve, of func(CurvePoint) float64) {
 	}
 	sortPoints(l.points)
 	if len(l.points) > drawnPoints {
-		c.caption = "The page has some of the points, the plots all."
+		c.caption = "Some of the points are drawn."
 	}
 	c.lines = append(c.lines, l)
 	c.x = byBytes.named("size of the cache")

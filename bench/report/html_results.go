@@ -37,7 +37,6 @@ type Cell struct {
 	Config map[string]any    `json:"config"` // nil for a run
 	Seed   uint64            `json:"seed"`
 	Result experiment.Result `json:"result"`
-	Series experiment.Series `json:"series"`
 }
 
 // SimulationFile is what simulate --json printed.

@@ -42,9 +42,6 @@ func exampleCell(policy, budget, codec string, seed uint64) Cell {
 	cell := Cell{Seed: seed, Result: r, Config: map[string]any{
 		"policy": policy, "budget": budget, "codec": codec, "host_tier": "inplace", "seed": seed, "batch_size": 256, "fanouts": []int{15, 10},
 	}}
-	for i := range 200 {
-		cell.Series.HitRate = append(cell.Series.HitRate, q.HitRatio*(1+0.02*math.Sin(float64(i*i)*0.7+float64(seed))-0.4*math.Exp(-float64(i)/15)))
-	}
 	return cell
 }
 
@@ -197,7 +194,6 @@ func TestReadResults_BadValues(t *testing.T) {
 		{"a.json", `[{"policy":"lru","miss_ratio":1,"misses":0.5}]`, "misses (of type number 0.5) must be a whole number that fits int64"},
 		{"a.jsonl", ``, "must hold a cell: empty"},
 		{"a.jsonl", `{"a":1}`, "line 1: must be a cell of a sweep, with a result"},
-		{"a.jsonl", `{"config":{},"result":{},"series":{"hit_rate":[0,2]}}`, "line 1: hit_rate (2) must be 0 to 1"},
 		{"a.jsonl", `{"config":7,"result":{}}`, "line 1: config (of type number) must be an object"},
 	} {
 		dir := t.TempDir()
@@ -272,7 +268,6 @@ func TestHTML_Figures(t *testing.T) {
 		q, u := &c.Result.Results, &c.Result.Uncompressed
 		q.Lookups, q.HitRatio, u.HitRatio, q.HostBytesMoved, u.HostBytesMoved = 1000, hit, hit/2, 250e6, 1e9
 		c.Result.MissesByReason = map[string]int64{"cold": 100, "rejected": 150, "unheard-of": 50}
-		c.Series.HitRate = []float64{hit, hit / 2}
 		b, err := json.Marshal(c)
 		if err != nil {
 			t.Fatal(err)
@@ -433,7 +428,7 @@ func TestReadResults_Cells(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(r.Problems) != 0 || len(r.Cells) != 2 || r.Cells[1].File != name || len(r.Cells[1].Series.HitRate) != 200 || r.Cells[1].Config["budget"] != "5%" || r.Files[0].Holds != "sweep, 2 cells" {
+		if len(r.Problems) != 0 || len(r.Cells) != 2 || r.Cells[1].File != name || r.Cells[1].Config["budget"] != "5%" || r.Files[0].Holds != "sweep, 2 cells" {
 			t.Errorf("%s: %d cells, files %v, problems %v", name, len(r.Cells), r.Files, r.Problems)
 		}
 	}

@@ -61,14 +61,6 @@ func (c *Cell) validate() error {
 	for _, reason := range slices.Sorted(maps.Keys(c.Result.MissesByReason)) {
 		err = errors.Join(err, atLeastZero("misses_by_reason."+reason, float64(c.Result.MissesByReason[reason])))
 	}
-	if c.Series.BatchesPerPoint < 0 {
-		err = errors.Join(err, fmt.Errorf("batches_per_point (%d) must not be negative", c.Series.BatchesPerPoint))
-	}
-	for _, x := range c.Series.HitRate {
-		if e := share("hit_rate", x); e != nil {
-			return errors.Join(err, e)
-		}
-	}
 	return err
 }
 

@@ -27,7 +27,7 @@ func TestReport_OfCommands(t *testing.T) {
 		t.Errorf("printed %q", got)
 	}
 	first := readFile(t, out)
-	for _, want := range []string{"<title>cachebench report</title>", "run.json", "codecs.json", `id="summary"`, `id="codecs"`, "Hit rate over time: there is no sweep with its series."} {
+	for _, want := range []string{"<title>cachebench report</title>", "run.json", "codecs.json", `id="summary"`, `id="codecs"`, "Miss-ratio curves: there is no output of simulate --json"} {
 		if !strings.Contains(first, want) {
 			t.Errorf("the page lacks %q", want)
 		}

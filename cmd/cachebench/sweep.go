@@ -66,7 +66,7 @@ interrupted sweep.`,
 	f.StringSliceVar(&cfg.HostTiers, "host-tier", []string{cfg.HostTier}, "layout of the rows in host memory: inplace, packed")
 	f.IntVar(&cfg.Seeds, "seeds", 1, "how often to run the grid: with --seed, --seed + 1 and so on")
 	addCaches(f, &cfg.Config)
-	f.BoolVar(&asJSON, "json", false, "print a JSON array of the cells, without their series")
+	f.BoolVar(&asJSON, "json", false, "print a JSON array of the cells")
 	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")
 	return cmd
 }
