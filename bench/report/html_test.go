@@ -164,12 +164,12 @@ run.json: run
 simulate-unit.json: simulation, 3 points
 simulate.json: simulation, 55 points
 not <img src=x onerror=harm()>.json: must hold one JSON value: invalid character 'o' in literal null (expecting 'u')
-not cells.jsonl: line 37: must hold one complete JSON value: truncated
+not cells.jsonl: line 37: must hold one JSON value: unexpected end of JSON input
 not empty.json: must hold a JSON value: empty
 not notes.txt: must be a .json or .jsonl file
 not older: must be a file
 not other.json: must be what run, sweep, simulate or compress print with --json
-not truncated.json: must hold one complete JSON value: truncated
+not truncated.json: must hold one JSON value: unexpected end of JSON input
 not wrong.json: element 0: miss_ratio (1.5) must be 0 to 1
 `
 	if got.String() != want {
@@ -182,19 +182,19 @@ func TestReadResults_BadValues(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"a.json", `[]`, "must hold a result: empty list"},
 		{"a.json", `[1]`, errUnknown.Error()},
-		{"a.json", `7`, "value (of type number) must be an object"},
-		{"a.json", `{"a":1} {}`, "must hold one JSON value: more follows it"},
+		{"a.json", `7`, "must hold one JSON value: json: cannot unmarshal number into Go value of type map[string]json.RawMessage"},
+		{"a.json", `{"a":1} {}`, "must hold one JSON value: invalid character '{' after top-level value"},
 		{"a.json", `{"points":[]}`, "points (none) must be at least one"},
 		{"a.json", `{"points":[{"cache_bytes":-1,"miss_ratio":0}]}`, "point 0: cache_bytes (-1) must not be negative, nor larger than a float32"},
 		{"a.json", `{"points":[{"cache_bytes":1e300,"miss_ratio":2}]}`, "point 0: cache_bytes (1e+300) must not be negative, nor larger than a float32; miss_ratio (2) must be 0 to 1"},
-		{"a.json", `[{"points":[{"cache_bytes":1,"miss_ratio":1}]},{"points":{}}]`, "element 1: points (of type object) must be a list"},
+		{"a.json", `[{"points":[{"cache_bytes":1,"miss_ratio":1}]},{"points":{}}]`, "element 1: must hold one JSON value: json: cannot unmarshal object into Go struct field MissRatioCurve.points of type []report.CurvePoint"},
 		{"a.json", `[{"policy":"lru","miss_ratio":1,"requests_per_second":-3}]`, "element 0: requests_per_second (-3) must not be negative, nor larger than a float32"},
 		{"a.json", `[{"codec":"ibp4","round_trip":"ok","ratio":-1}]`, "element 0: ratio (-1) must not be negative, nor larger than a float32"},
 		{"a.json", `{"results":{"hit_ratio":-0.5},"cache":{},"workload":{},"misses_by_reason":{"cold":-1}}`, "hit_ratio (-0.5) must be 0 to 1; misses_by_reason.cold (-1) must not be negative, nor larger than a float32"},
-		{"a.json", `[{"policy":"lru","miss_ratio":1,"misses":0.5}]`, "misses (of type number 0.5) must be a whole number that fits int64"},
+		{"a.json", `[{"policy":"lru","miss_ratio":1,"misses":0.5}]`, "must hold one JSON value: json: cannot unmarshal number 0.5 into Go struct field Result.misses of type int64"},
 		{"a.jsonl", ``, "must hold a cell: empty"},
 		{"a.jsonl", `{"a":1}`, "line 1: must be a cell of a sweep, with a result"},
-		{"a.jsonl", `{"config":7,"result":{}}`, "line 1: config (of type number) must be an object"},
+		{"a.jsonl", `{"config":7,"result":{}}`, "line 1: must hold one JSON value: json: cannot unmarshal number into Go struct field Cell.config of type map[string]interface {}"},
 	} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, c.name), []byte(c.text), 0o644); err != nil {

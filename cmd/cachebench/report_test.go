@@ -77,7 +77,7 @@ func TestReport_BadInput(t *testing.T) {
 
 	// What cannot be read is named; the rest is reported.
 	stdout, stderr, status := cachebench(t, "report", full)
-	wantErr := "cachebench: " + full + "/bad.json: must hold one complete JSON value: truncated\n" +
+	wantErr := "cachebench: " + full + "/bad.json: must hold one JSON value: unexpected end of JSON input\n" +
 		"cachebench: " + full + "/notes.txt: must be a .json or .jsonl file\n"
 	if page := filepath.Join(full, "report.html"); status != 0 || stdout != page+"\n" || stderr != wantErr {
 		t.Errorf("status %d, stdout %q, stderr\n got %q\nwant %q", status, stdout, stderr, wantErr)

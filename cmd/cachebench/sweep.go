@@ -42,11 +42,7 @@ interrupted sweep.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				err = writeJSON(cmd.OutOrStdout(), cells)
-			} else {
-				err = report.Sweep(cmd.OutOrStdout(), experiment.Summarize(cells))
-			}
+			err = show(cmd.OutOrStdout(), asJSON, cells, report.Sweep)
 			var differ, verified int64
 			for _, c := range cells {
 				differ, verified = differ+c.Result.Mismatches, verified+c.Result.VerifiedRows
