@@ -2,8 +2,6 @@ package experiment
 
 import (
 	"bufio"
-	"bytes"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 )
 
 // Cell is one measurement of a sweep. Its JSON form is a line of DIR/cells.jsonl.
@@ -22,7 +19,6 @@ type Cell struct {
 	// Seconds is what measuring took.
 	Seconds float64 `json:"seconds"`
 	Result  *Result `json:"result"`
-	Series  *Series `json:"series,omitempty"`
 }
 
 // Point is a cell's place in the grid.
@@ -44,7 +40,6 @@ func (c *Cell) Point() Point {
 // Files of a sweep's directory.
 const (
 	cellsFile = "cells.jsonl"
-	csvFile   = "cells.csv"
 	sweepFile = "sweep.json"
 )
 
@@ -84,25 +79,19 @@ func orMissing(err error, key string) error {
 	return err
 }
 
-// cellLog is the files that finished cells are appended to.
-type cellLog struct {
-	lines, table *os.File
-}
-
-// openCells opens the files of a directory, repairs what an interrupt or a full disk left of a last line, and returns the
-// cells that are finished, without their series.
-func openCells(dir string, notice func(string)) (_ *cellLog, cells []Cell, err error) {
-	l := &cellLog{}
-	defer func() {
-		if err != nil {
-			l.close()
-		}
-	}()
+// openCells opens the file of cells for appending, repairs what an interrupt or a full disk left of a last line, and returns
+// the cells that are finished.
+func openCells(dir string, notice func(string)) (f *os.File, cells []Cell, err error) {
 	path := filepath.Join(dir, cellsFile)
-	if l.lines, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
+	if f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
 		return nil, nil, fmt.Errorf("sweep: %w", err)
 	}
-	if err := lock(l.lines); err != nil {
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	if err := lock(f); err != nil {
 		return nil, nil, fmt.Errorf("sweep: %s is in use by another sweep: %w", dir, err)
 	}
 	cells, torn, err := ReadCells(path)
@@ -110,48 +99,25 @@ func openCells(dir string, notice func(string)) (_ *cellLog, cells []Cell, err e
 		return nil, nil, err
 	}
 	if torn > 0 {
-		size, err := l.lines.Seek(0, io.SeekEnd)
+		size, err := f.Seek(0, io.SeekEnd)
 		if err == nil {
-			err = l.lines.Truncate(size - torn)
+			err = f.Truncate(size - torn)
 		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("sweep: %w", err)
 		}
 		notice(fmt.Sprintf("%s: %d bytes of an unfinished last line are removed; its cell is measured again", path, torn))
 	}
-	// The table follows from the lines.
-	var rows bytes.Buffer
-	w := csv.NewWriter(&rows)
-	w.Write(csvHeader())
-	for i := range cells {
-		cells[i].Series = nil
-		w.Write(cells[i].csvRow())
-	}
-	w.Flush()
-	path = filepath.Join(dir, csvFile)
-	if err := writeFile(path, rows.Bytes()); err != nil {
-		return nil, nil, err
-	}
-	if l.table, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o644); err != nil {
-		return nil, nil, fmt.Errorf("sweep: %w", err)
-	}
-	return l, cells, nil
+	return f, cells, nil
 }
 
-// append adds a finished cell. When it returns nil, the cell survives a crash.
-func (l *cellLog) append(c *Cell) error {
+// appendCell adds a finished cell. When it returns nil, the cell survives a crash.
+func appendCell(f *os.File, c *Cell) error {
 	line, err := json.Marshal(c)
 	if err != nil {
 		return fmt.Errorf("sweep: cell %v: %w", c.Point(), err)
 	}
-	if err := appendTo(l.lines, append(line, '\n')); err != nil {
-		return err
-	}
-	var row bytes.Buffer
-	w := csv.NewWriter(&row)
-	w.Write(c.csvRow())
-	w.Flush()
-	return appendTo(l.table, row.Bytes())
+	return appendTo(f, append(line, '\n'))
 }
 
 // appendTo appends to a file all of b, on disk, or nothing. Errors name the file.
@@ -176,14 +142,6 @@ var write = func(f *os.File, b []byte) error { // tests have one that fails
 	return err
 }
 
-func (l *cellLog) close() {
-	for _, f := range []*os.File{l.lines, l.table} {
-		if f != nil {
-			f.Close()
-		}
-	}
-}
-
 // writeFile replaces a file as a whole.
 func writeFile(path string, b []byte) (err error) {
 	defer func() {
@@ -204,61 +162,6 @@ func writeFile(path string, b []byte) (err error) {
 		os.Remove(f.Name())
 	}
 	return err
-}
-
-// column is one of the CSV file.
-type column struct {
-	name  string
-	value func(c *Cell) any
-}
-
-var csvColumns = []column{
-	{"policy", func(c *Cell) any { return c.Point().Policy }},
-	{"budget", func(c *Cell) any { return c.Point().Budget }},
-	{"codec", func(c *Cell) any { return c.Point().Codec }},
-	{"host_tier", func(c *Cell) any { return c.Point().HostTier }},
-	{"seed", func(c *Cell) any { return c.Seed }},
-	{"seconds", func(c *Cell) any { return c.Seconds }},
-	{"chosen_codec", func(c *Cell) any { return c.Result.Cache.Codec }},
-	{"compression_ratio", func(c *Cell) any { return c.Result.Cache.CompressionRatio }},
-	{"budget_bytes", func(c *Cell) any { return c.Result.Cache.BudgetBytes }},
-	{"metadata_bytes", func(c *Cell) any { return c.Result.Cache.MetadataBytes }},
-	{"payload_bytes", func(c *Cell) any { return c.Result.Cache.PayloadBytes }},
-	{"host_bytes", func(c *Cell) any { return c.Result.Cache.HostBytes }},
-	{"rows_cached", func(c *Cell) any { return c.Result.Cache.RowsCached }},
-	{"lookups", func(c *Cell) any { return c.Result.Results.Lookups }},
-	{"hits", func(c *Cell) any { return c.Result.Results.Hits }},
-	{"hit_ratio", func(c *Cell) any { return c.Result.Results.HitRatio }},
-	{"host_bytes_moved", func(c *Cell) any { return c.Result.Results.HostBytesMoved }},
-	{"lookups_per_second", func(c *Cell) any { return c.Result.Results.LookupsPerSecond }},
-	{"batch_latency_ms_p50", func(c *Cell) any { return c.Result.Results.BatchLatency.P50 }},
-	{"batch_latency_ms_p95", func(c *Cell) any { return c.Result.Results.BatchLatency.P95 }},
-	{"batch_latency_ms_p99", func(c *Cell) any { return c.Result.Results.BatchLatency.P99 }},
-	{"uncompressed_rows_cached", func(c *Cell) any { return c.Result.Uncompressed.RowsCached }},
-	{"uncompressed_hit_ratio", func(c *Cell) any { return c.Result.Uncompressed.HitRatio }},
-	{"uncompressed_host_bytes_moved", func(c *Cell) any { return c.Result.Uncompressed.HostBytesMoved }},
-	{"mismatches", func(c *Cell) any { return c.Result.Mismatches }},
-}
-
-func csvHeader() (names []string) {
-	for _, c := range csvColumns {
-		names = append(names, c.name)
-	}
-	return names
-}
-
-func (c *Cell) csvRow() (row []string) {
-	for _, column := range csvColumns {
-		switch v := column.value(c).(type) {
-		case string:
-			row = append(row, v)
-		case float64:
-			row = append(row, strconv.FormatFloat(v, 'g', -1, 64))
-		default:
-			row = append(row, fmt.Sprint(v))
-		}
-	}
-	return row
 }
 
 // Median returns the middle of the values, or the mean of the two middle ones; 0 of none. It sorts them.

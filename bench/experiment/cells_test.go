@@ -3,10 +3,8 @@ package experiment
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestAppendTo_FullDisk: the error names the file.
@@ -77,32 +75,6 @@ func TestReadCells_TornAndFaulty(t *testing.T) {
 		case err != nil || len(cells) != c.cells || torn != c.torn:
 			t.Errorf("%q: %d cells, %d bytes torn, %v", c.text, len(cells), torn, err)
 		}
-	}
-}
-
-func TestNewHistogram_BinsHoldTheirValues(t *testing.T) {
-	var times []time.Duration
-	for ns := time.Duration(1); ns < time.Minute; ns = ns*5/4 + 1 {
-		times = append(times, ns)
-	}
-	h := newHistogram(times)
-	for i, n := range h.Counts {
-		want := int64(0)
-		for _, d := range times {
-			us := float64(d) / 1000
-			if (i == 0 || us > h.Bounds[i-1]) && (i == len(h.Bounds) || us <= h.Bounds[i]) {
-				want++
-			}
-		}
-		if n != want {
-			t.Errorf("bin %d of %v: %d, want %d", i, h.Bounds, n, want)
-		}
-	}
-	if !slices.IsSorted(h.Bounds) || len(h.Counts) != len(h.Bounds)+1 || h.Counts[0] != 0 || h.Counts[len(h.Bounds)] != 0 {
-		t.Errorf("bounds %v, counts %v", h.Bounds, h.Counts)
-	}
-	if h := newHistogram(nil); len(h.Bounds) != 0 || len(h.Counts) != 1 {
-		t.Errorf("of nothing: %+v", h)
 	}
 }
 

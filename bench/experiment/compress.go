@@ -11,7 +11,6 @@ import (
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
-	"github.com/tensorcache/tensorcache/device"
 )
 
 // CompressConfig says which codecs to try on which table.
@@ -41,10 +40,6 @@ type CodecResult struct {
 	// Speeds are GB of rows a second on one core.
 	EncodeGBPerSecond float64 `json:"encode_gb_per_second"`
 	DecodeGBPerSecond float64 `json:"decode_gb_per_second"`
-	// GPU speeds, of hits that are decoded from the device's memory and of rows that are encoded there; 0 where there is no GPU, or no
-	// kernel for it.
-	GPUEncodeGBPerSecond float64 `json:"gpu_encode_gb_per_second,omitempty"`
-	GPUDecodeGBPerSecond float64 `json:"gpu_decode_gb_per_second,omitempty"`
 	// RoundTrip is "ok", or where the first difference is. Rows of a lossy codec are "lossy".
 	RoundTrip string `json:"round_trip"`
 }
@@ -61,17 +56,11 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 		}
 		names = []string{cfg.Codec}
 	}
-	gpu, err := openGPU()
-	if err != nil {
-		return nil, err
-	}
-	if gpu != nil {
-		defer gpu.Close()
-	}
 	if err := dataset.CheckCast(cfg.Cast); err != nil {
 		return nil, err
 	}
 	var table *dataset.Table
+	var err error
 	if cfg.Features != "" {
 		progress.Stage("reading the features", 0)
 		table, err = dataset.Load(cfg.Features)
@@ -100,7 +89,7 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 		if err != nil {
 			return nil, err
 		}
-		res, err := tryCodec(c, table, gpu, cmp.Or(cfg.MinTime, 100*time.Millisecond))
+		res, err := tryCodec(c, table, cmp.Or(cfg.MinTime, 100*time.Millisecond))
 		if err != nil {
 			return nil, fmt.Errorf("codec %s: %w", name, err)
 		}
@@ -128,7 +117,7 @@ func Lossy(name string) bool {
 	return err == nil && f.Lossy
 }
 
-func tryCodec(c codec.Codec, t *dataset.Table, gpu device.Device, minTime time.Duration) (CodecResult, error) {
+func tryCodec(c codec.Codec, t *dataset.Table, minTime time.Duration) (CodecResult, error) {
 	res := CodecResult{Codec: c.Name(), Rows: t.Rows, RowBytes: t.RowBytes, MetadataBytes: c.MetadataBytes(), RoundTrip: "ok"}
 	stored := make([]byte, 0, len(t.Data))
 	lengths := make([]int, t.Rows) // 0: raw
@@ -176,13 +165,6 @@ func tryCodec(c codec.Codec, t *dataset.Table, gpu device.Device, minTime time.D
 	if res.DecodeGBPerSecond, err = timeRows(t, minTime, step); err != nil {
 		res.RoundTrip = err.Error()
 		return res, nil
-	}
-	if gpu != nil {
-		speeds, err := measureGPU(gpu, c, t, stored, lengths)
-		if err != nil {
-			return res, err
-		}
-		res.GPUEncodeGBPerSecond, res.GPUDecodeGBPerSecond = speeds.encode, speeds.decode
 	}
 	if Lossy(c.Name()) {
 		res.RoundTrip = RoundTripLossy

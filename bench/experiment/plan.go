@@ -346,58 +346,36 @@ func (p *planner) simulated(ctx context.Context, r *run, s *sizes, best *curve, 
 	return nil
 }
 
-// search returns the least capacity, to a hundredth, that reaches the target, or most if none does. f must not fall but for
-// noise.
+// search returns the least capacity, to a hundredth, that reaches the target, or most if none does. It begins at the guess and
+// divides what is left evenly on a logarithm. f must not fall but for noise.
 func search(f func(int64) (float64, error), guess, most int64, target float64) (capacity int64, hit float64, err error) {
 	hit, err = f(most)
 	if err != nil || hit < target {
 		return most, hit, err
 	}
-	lo, hi, atLo, atHi := int64(0), most, 0.0, hit
-	try := func(x int64) error {
+	lo, hi := int64(0), most
+	x, step := max(1, min(guess, most-1)), 1.1
+	for x > lo && x < hi && float64(hi) > 1.01*float64(lo)+hashmap.SlotBytes {
 		y, err := f(x)
+		if err != nil {
+			return 0, 0, err
+		}
 		if y >= target {
-			hi, atHi = x, y
+			hi, hit = x, y
 		} else {
-			lo, atLo = x, y
+			lo = x
 		}
-		return err
+		switch {
+		case lo == 0:
+			x = int64(float64(hi) / step)
+		case hi == most:
+			x = int64(float64(lo) * step)
+		default:
+			x = int64(math.Sqrt(float64(lo) * float64(hi)))
+		}
+		x, step = max(lo+1, min(x, hi-1)), step*step
 	}
-	guess = max(1, min(guess, most-1))
-	// Away from the guess in growing steps until the target lies between.
-	for x, step := guess, 1.1; x > lo && x < hi; step = step * step {
-		if err := try(x); err != nil {
-			return 0, 0, err
-		}
-		if lo == x {
-			x = int64(float64(x) * step)
-		} else {
-			x = int64(float64(x) / step)
-		}
-		if lo > 0 && hi < most {
-			break
-		}
-	}
-	for i := range 16 {
-		if float64(hi) <= 1.01*float64(lo)+hashmap.SlotBytes {
-			break
-		}
-		// Between the two by where the target lies, hit ratio being about linear in the logarithm; never too close to one, and
-		// in the middle every other time: the curve may have steps.
-		share := 0.5
-		if i%2 == 0 {
-			share = min(max((target-atLo)/max(atHi-atLo, 1e-9), 0.1), 0.9)
-		}
-		l := math.Log(float64(max(lo, 1)))
-		x := int64(math.Exp(l + share*(math.Log(float64(hi))-l)))
-		if x <= lo || x >= hi {
-			break
-		}
-		if err := try(x); err != nil {
-			return 0, 0, err
-		}
-	}
-	return hi, atHi, nil
+	return hi, hit, nil
 }
 
 // check measures the hit ratio of a cache with the plan's budget.

@@ -8,9 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	metricnoop "go.opentelemetry.io/otel/metric/noop"
-	tracenoop "go.opentelemetry.io/otel/trace/noop"
-
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache"
@@ -49,12 +46,11 @@ func Run(ctx context.Context, cfg Config, progress Progress) (*Result, error) {
 	if err := r.fit(); err != nil {
 		return nil, err
 	}
-	res, _, err := r.result(ctx, nil)
-	return res, err
+	return r.result(ctx, nil)
 }
 
 // result measures the cache, and the uncompressed one to compare with unless its figures are given.
-func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, *Series, error) {
+func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) {
 	cfg := &r.cfg
 	res := &Result{MissesByReason: map[string]int64{}}
 	res.Table.Name, res.Table.Rows, res.Table.RowBytes, res.Table.DType = r.table.Name, int64(r.table.Rows), r.table.RowBytes, r.table.DType.String()
@@ -65,13 +61,13 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, *Series
 
 	capture, err := newCapture(cfg.Capture, r.table.RowBytes)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	r.capture = capture
 	compressed, err := r.measure(ctx, cfg.Codec, cfg.HostTier, cfg.Verify)
 	r.capture, err = nil, capture.end(err)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	compressed.describe(res)
 	if cfg.Online.on() {
@@ -81,24 +77,17 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, *Series
 	res.VerifiedRows, res.Mismatches = r.verified, r.mismatches
 	if plain == nil {
 		if plain, err = r.measurePlain(ctx, res.Results.Lookups); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	res.Uncompressed = *plain
-	if cfg.Drift > 0 {
-		if res.Online.Drift, err = r.measureDrift(ctx); err != nil {
-			return nil, nil, err
-		}
-		res.Online.Drift.Share = res.Results.HitRatio / max(res.Online.Drift.OptimalHitRatio, 1e-9)
-	}
-	return res, compressed.series, nil
+	return res, nil
 }
 
 // measurePlain measures the uncompressed cache.
 func (r *run) measurePlain(ctx context.Context, lookups int64) (*Uncompressed, error) {
-	series := r.series
-	r.series, r.name = false, "uncompressed"
-	defer func() { r.series, r.name = series, "" }()
+	r.name = "uncompressed"
+	defer func() { r.name = "" }()
 	m, err := r.measure(ctx, registry.None, transfer.InPlace.String(), false)
 	if errors.Is(err, cache.ErrBudget) { // not one uncompressed row fits, so all of them are read from the host
 		return &Uncompressed{HostBytesMoved: lookups * int64(r.table.RowBytes)}, nil
@@ -118,7 +107,6 @@ type run struct {
 	table    *dataset.Table
 	graph    *workload.Graph
 	budget   int64
-	series   bool // whether measure makes one
 
 	// Batches [first, last) of measured are measured; the policy learns from batches [trainFirst, trainLast) of training.
 	measured, training    workload.Workload
@@ -129,7 +117,6 @@ type run struct {
 	capture              *capture                 // of the cache that is measured; nil: none
 	name                 string                   // of the cache that is measured, for telemetry; "" for the run's own
 	explain              func(*cache.Cache) error // called with a measured cache; nil: not
-	silent               bool                     // whether the cache that is measured is without telemetry
 }
 
 // load loads or generates the table and the graph.
@@ -288,7 +275,6 @@ type measurement struct {
 	device cacheDevice
 	stats  cache.Stats // of the measured batches
 	speed  Speed
-	series *Series // if the run has one
 	ids    int64
 }
 
@@ -309,9 +295,6 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 		return nil, err
 	}
 	telemetry := cache.TelemetryOptions{Name: cmp.Or(r.name, "cachebench"), Logger: r.cfg.Logger}
-	if r.silent {
-		telemetry.TracerProvider, telemetry.MeterProvider = tracenoop.NewTracerProvider(), metricnoop.NewMeterProvider()
-	}
 	o, err := r.cfg.spread(cache.Options{
 		Tables: []cache.Table{table}, Budget: r.budget, Codec: cache.Codec(codec), Host: cache.HostOptions{Tier: cache.HostTier(tier), Workers: r.cfg.Workers},
 		Admission: cache.AdmissionOptions{Policy: policy, Training: r.learn(ctx), Cold: r.cfg.Cold}, Seed: r.cfg.Seed,
@@ -360,10 +343,6 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	cursor := r.measured.NewCursor()
 	var rows []int64
 	times := make([]time.Duration, 0, r.last-r.first)
-	var series *seriesMaker
-	if r.series {
-		series = newSeriesMaker(r.last-r.first, before)
-	}
 	for i := r.first; i < r.last; i++ {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -381,11 +360,6 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 		if verify {
 			r.verify(rows, out)
 		}
-		if series != nil {
-			if err := series.batch(c); err != nil {
-				return nil, err
-			}
-		}
 		r.progress.Step()
 	}
 	if m.stats, err = c.Stats(); err != nil {
@@ -399,9 +373,6 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	}
 	if r.cfg.Closing != nil {
 		r.cfg.Closing()
-	}
-	if series != nil {
-		m.series = series.end(times)
 	}
 	m.speed = newSpeed(times, m.ids, r.table.RowBytes)
 	return m, nil

@@ -39,8 +39,7 @@ type SweepProgress interface {
 	Progress
 	// Cells begins the measurements: of total cells, done are in the directory already.
 	Cells(done, total int)
-	// Begin begins a cell, Done ends it; left is about how long the others will take.
-	Begin(p Point)
+	// Done ends a cell; left is about how long the others will take.
 	Done(c *Cell, done, total int, left time.Duration)
 	// Notice is something that the user must know.
 	Notice(text string)
@@ -120,7 +119,7 @@ func (s *SweepConfig) at(p Point) Config {
 	return c
 }
 
-// Sweep measures the cells that the directory does not have yet, and returns all of them without their series. Canceling ctx
+// Sweep measures the cells that the directory does not have yet, and returns all of them. Canceling ctx
 // ends it; finished cells are kept in any case, and the same config continues with the others. A cell whose budget holds no
 // row is left out; the others are measured before the error is returned.
 func Sweep(ctx context.Context, s SweepConfig, progress SweepProgress) (cells []Cell, err error) {
@@ -138,7 +137,7 @@ func Sweep(ctx context.Context, s SweepConfig, progress SweepProgress) (cells []
 	if err != nil {
 		return nil, err
 	}
-	defer log.close()
+	defer log.Close()
 	finished := map[Point]bool{}
 	plain := map[Point]*Uncompressed{}
 	for i := range cells {
@@ -181,7 +180,7 @@ func Sweep(ctx context.Context, s SweepConfig, progress SweepProgress) (cells []
 			}
 			sampled = &next
 		}
-		progress.Begin(p)
+		progress.Stage(p.String(), 0)
 		c, err := s.measure(ctx, sampled, p, plain)
 		if errors.Is(err, cache.ErrBudget) {
 			failures = append(failures, fmt.Errorf("sweep: cell %v: %w", p, err))
@@ -190,10 +189,9 @@ func Sweep(ctx context.Context, s SweepConfig, progress SweepProgress) (cells []
 		if err != nil {
 			return cells, err
 		}
-		if err := log.append(c); err != nil {
+		if err := appendCell(log, c); err != nil {
 			return cells, err
 		}
-		c.Series = nil
 		cells = append(cells, *c)
 		sum := 0.0
 		for _, c := range cells {
@@ -215,16 +213,16 @@ func (p Point) plain() Point {
 func (s *SweepConfig) measure(ctx context.Context, sampled *run, p Point, plain map[Point]*Uncompressed) (*Cell, error) {
 	start := time.Now()
 	r := *sampled
-	r.cfg, r.series, r.progress = s.at(p), true, Quiet{}
+	r.cfg, r.progress = s.at(p), Quiet{}
 	if err := r.fit(); err != nil {
 		return nil, err
 	}
-	res, series, err := r.result(ctx, plain[p.plain()])
+	res, err := r.result(ctx, plain[p.plain()])
 	if err != nil {
 		return nil, err
 	}
 	plain[p.plain()] = &res.Uncompressed
-	return &Cell{Config: r.cfg.Settings(), Seed: p.Seed, Seconds: time.Since(start).Seconds(), Result: res, Series: series}, nil
+	return &Cell{Config: r.cfg.Settings(), Seed: p.Seed, Seconds: time.Since(start).Seconds(), Result: res}, nil
 }
 
 // checksum returns a checksum of everything that was loaded or generated: files may change between the parts of a sweep.

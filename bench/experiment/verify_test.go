@@ -54,7 +54,7 @@ func (l *liar) Decode(row, src []byte) (int, error) {
 func TestTryCodec_ReportsTheFirstDifference(t *testing.T) {
 	table := tableOf(10, 4)
 	table.Data[3*4+2] = 0x0f
-	res, err := tryCodec(&liar{raw: raw{4}}, table, nil, time.Millisecond)
+	res, err := tryCodec(&liar{raw: raw{4}}, table, time.Millisecond)
 	if want := "row 3 byte 2: 0xf0, source 0x0f"; err != nil || res.RoundTrip != want {
 		t.Errorf("got %q, %v; want %q", res.RoundTrip, err, want)
 	}

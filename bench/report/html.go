@@ -19,11 +19,9 @@ type HTMLOptions struct {
 	Title string
 	// Date is shown as it is; without it the same results give the same page at any time.
 	Date string
-	// Plots is the folder of the plots as the page's links name it; "plots" if empty.
-	Plots string
 }
 
-// HTML writes one page about the results, which needs no other file and no network; its links lead to WritePlots's files.
+// HTML writes one page about the results, which needs no other file and no network.
 func HTML(w io.Writer, r *Results, o HTMLOptions) error {
 	style, script := part("html/style.css")+part("html/chart.css"), part("html/page.js")
 	page := struct {
@@ -44,9 +42,7 @@ func HTML(w io.Writer, r *Results, o HTMLOptions) error {
 			continue
 		}
 		for _, c := range s.charts {
-			v := c.view()
-			v.SVG = cmp.Or(o.Plots, "plots") + "/" + c.id + ".svg"
-			s.Figures = append(s.Figures, v)
+			s.Figures = append(s.Figures, c.view())
 		}
 		page.Sections = append(page.Sections, s)
 	}
@@ -107,16 +103,8 @@ type entry struct {
 func sections(r *Results) []section {
 	g := newGrouping(r.Cells)
 	return []section{
-		configuration(g), summary(g), missRatios(r, g), overTime(g), bytesSaved(g), latencies(g), missReasons(g), codecTables(r), gpuResults(r),
+		configuration(g), summary(g), missRatios(r, g), codecTables(r),
 	}
-}
-
-// titled joins what a chart shows with its facet.
-func titled(title string, f facet) string {
-	if f.title == "" {
-		return title
-	}
-	return title + ": " + f.title
 }
 
 // numbered gives charts IDs.

@@ -7,15 +7,11 @@ import (
 	"time"
 )
 
-// chart is what a picture shows. view lays it out; the template "drawing" draws it, in the page and in a file of its own.
+// chart is what a picture shows: curves. view lays it out; the template "drawing" draws it, in the page and in a file of its own.
 type chart struct {
 	id, title, caption string
 	x, y               axis
-	// lines, or bars over categories: one of them is empty.
-	lines      []series
-	bars       []barSeries
-	categories []string
-	style      barStyle
+	lines              []series
 }
 
 // axis says how values are placed and written.
@@ -24,9 +20,8 @@ type axis struct {
 	log   bool
 	// ticks are where the axis has ticks; nil for round values.
 	ticks []float64
-	// fromZero and lo to hi widen what the values span.
+	// fromZero widens what the values span.
 	fromZero bool
-	lo, hi   float64
 	// tick writes round values, value any.
 	tick, value func(float64) string
 }
@@ -48,21 +43,6 @@ const (
 	dotted = "limit"
 )
 
-// barSeries has a value for each category.
-type barSeries struct {
-	name   string
-	values []float64
-	look   int
-}
-
-type barStyle int
-
-const (
-	grouped barStyle = iota // beside each other
-	stacked
-	dots // marks on a line from the first to the last
-)
-
 // looks is the number of series that are told apart; charts of more are split.
 const looks = 8
 
@@ -72,12 +52,10 @@ var (
 	byBytes   = axis{tick: func(x float64) string { return bytesOf(int64(x)) }, value: func(x float64) string { return bytesOf(int64(x)) }}
 	byCount   = axis{tick: func(x float64) string { return count(int64(x)) }, value: func(x float64) string { return count(int64(x)) }}
 	byNumber  = axis{tick: short, value: figure}
-	byTime    = axis{tick: micros, value: micros} // microseconds
 )
 
 func (a axis) named(label string) axis      { a.label = label; return a }
 func (a axis) zero() axis                   { a.fromZero = true; return a }
-func (a axis) within(lo, hi float64) axis   { a.lo, a.hi = lo, hi; return a }
 func (a axis) logIf(values ...float64) axis { a.log = wide(values); return a }
 func short(x float64) string                { return strconv.FormatFloat(x, 'g', 4, 64) }
 func xsOf(all []series) (xs []float64) {
@@ -117,8 +95,7 @@ func wide(values []float64) bool {
 
 // span is what an axis shows of these values: whole steps between its ticks, or a little room on a logarithm.
 func (a *axis) span(values []float64) (lo, hi float64) {
-	lo, hi = a.lo, a.hi
-	if lo == hi && len(values) > 0 {
+	if len(values) > 0 {
 		lo, hi = slices.Min(values), slices.Max(values)
 	}
 	switch {
@@ -132,9 +109,6 @@ func (a *axis) span(values []float64) (lo, hi float64) {
 		if lo == hi {
 			hi = 1
 		}
-	}
-	if a.lo != a.hi {
-		return lo, hi
 	}
 	if t := roundTicks(lo, hi); len(t) > 1 {
 		step := t[1] - t[0]

@@ -128,75 +128,17 @@ func (g *grouping) name(x *group, but ...string) string {
 // setting is a dash where the group has none: runs do not say with which flags they were made.
 func (x *group) setting(key string) string { return cmp.Or(x.settings[key], "–") }
 
-// facet is the groups of one chart.
-type facet struct {
-	title  string
-	groups []*group
-	keys   []string // what they have in common
-}
-
-// facets splits groups until a chart has at most that many: by the setting, or two, that makes the fewest charts, or else
-// by their order. A file that all have in common is not named.
-func (g *grouping) facets(groups []*group, most int, but ...string) []facet {
-	parts := g.parts(groups, most, but...)
-	for i := range parts {
-		f := &parts[i]
-		if !slices.ContainsFunc(f.groups, func(x *group) bool { return x.settings["file"] != f.groups[0].settings["file"] }) {
-			f.keys = append(slices.Clone(f.keys), "file")
+// chunks are so many groups that a chart shows them apart, in the order of the results. title names a chunk after what is shown.
+func chunks(groups []*group, show func(title string, groups []*group), title string) {
+	n := (len(groups) + looks - 1) / looks
+	i := 0
+	for part := range slices.Chunk(groups, looks) {
+		if i++; n > 1 {
+			show(fmt.Sprintf("%s, part %d of %d", title, i, n), part)
+		} else {
+			show(title, part)
 		}
 	}
-	return parts
-}
-
-func (g *grouping) parts(groups []*group, most int, but ...string) []facet {
-	if len(groups) <= most {
-		return []facet{{groups: groups}}
-	}
-	keys := slices.DeleteFunc(slices.Clone(g.varying), func(k string) bool { return slices.Contains(but, k) })
-	if i := slices.Index(keys, "budget"); i > 0 { // the first of equal choices: one compares what has the same budget
-		keys = slices.Insert(slices.Delete(keys, i, i+1), 0, "budget")
-	}
-	var choices [][]string
-	for _, k := range keys {
-		choices = append(choices, []string{k})
-	}
-	for i := range keys {
-		for k := range i {
-			choices = append(choices, []string{keys[k], keys[i]})
-		}
-	}
-	var best []facet
-	for _, choice := range choices {
-		parts := g.split(groups, choice)
-		fits := !slices.ContainsFunc(parts, func(f facet) bool { return len(f.groups) > most })
-		if fits && (best == nil || len(parts) < len(best)) {
-			best = parts
-		}
-	}
-	if best != nil {
-		return best
-	}
-	chunks := (len(groups) + most - 1) / most
-	for part := range slices.Chunk(groups, most) {
-		best = append(best, facet{title: fmt.Sprintf("part %d of %d", len(best)+1, chunks), groups: part})
-	}
-	return best
-}
-
-func (g *grouping) split(groups []*group, keys []string) (parts []facet) {
-	for _, x := range groups {
-		var values []string
-		for _, k := range keys {
-			values = append(values, strings.ReplaceAll(k, "_", " ")+" "+x.setting(k))
-		}
-		title := strings.Join(values, ", ")
-		i := slices.IndexFunc(parts, func(f facet) bool { return f.title == title })
-		if i < 0 {
-			parts, i = append(parts, facet{title: title, keys: keys}), len(parts)
-		}
-		parts[i].groups = append(parts[i].groups, x)
-	}
-	return parts
 }
 
 // figures returns a figure of each cell, in order.

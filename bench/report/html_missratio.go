@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
-
-	"github.com/tensorcache/tensorcache/bench/sim"
 )
 
 func missRatios(r *Results, g *grouping) section {
@@ -15,13 +12,13 @@ func missRatios(r *Results, g *grouping) section {
 		Lead: "The share of lookups that miss over the size of the cache. Lower is better.",
 	}
 	s.charts = append(s.charts, numbered("measured-miss-ratio", measuredCurves(g))...)
-	var simulated []*chart
+	curves := slices.Clone(r.Curves)
 	for i := range r.Simulations {
-		simulated = append(simulated, simulatedCharts(&r.Simulations[i])...)
-		s.Tables = append(s.Tables, simulatedTable(&r.Simulations[i]))
+		f := &r.Simulations[i]
+		s.Tables = append(s.Tables, simulatedTable(f))
+		curves = append(curves, f.curves()...)
 	}
-	s.charts = append(s.charts, numbered("simulated-miss-ratio", simulated)...)
-	s.charts = append(s.charts, numbered("miss-ratio-curve", curveCharts(r.Curves))...)
+	s.charts = append(s.charts, numbered("miss-ratio-curve", curveCharts(curves))...)
 	return s
 }
 
@@ -54,10 +51,10 @@ func measuredCurves(g *grouping) (charts []*chart) {
 	if len(first) == 0 {
 		return nil
 	}
-	for _, f := range g.facets(first, looks, "budget") {
-		c := &chart{title: titled("Miss ratio over the budget, measured", f), y: byPercent.named("miss ratio").zero()}
-		for i, x := range f.groups {
-			s := series{name: g.name(x, append(f.keys, "budget")...), look: i}
+	chunks(first, func(title string, groups []*group) {
+		c := &chart{title: title, y: byPercent.named("miss ratio").zero()}
+		for i, x := range groups {
+			s := series{name: g.name(x, "budget"), look: i}
 			for _, x := range of[x].groups {
 				s.points = append(s.points, xy{X: x.median(budget), Y: x.median(missRatio)})
 			}
@@ -66,7 +63,7 @@ func measuredCurves(g *grouping) (charts []*chart) {
 		}
 		c.x = byBytes.named("budget of the cache").logIf(xsOf(c.lines)...)
 		charts = append(charts, c)
-	}
+	}, "Miss ratio over the budget, measured")
 	return charts
 }
 
@@ -74,81 +71,20 @@ func sortPoints(p []xy) {
 	slices.SortStableFunc(p, func(a, b xy) int { return cmp.Compare(a.X, b.X) })
 }
 
-// simulatedCharts show the policies of a simulation: as curves, or as bars if there is one size; bytes too if they differ.
-func simulatedCharts(s *SimulationFile) (charts []*chart) {
-	ratios := []struct {
-		name string
-		of   func(*sim.Result) float64
-	}{{"miss ratio", func(p *sim.Result) float64 { return p.MissRatio }}, {"byte miss ratio", func(p *sim.Result) float64 { return p.ByteMissRatio }}}
-	if !slices.ContainsFunc(s.Points, func(p sim.Result) bool { return p.ByteMissRatio != p.MissRatio && p.ByteMissRatio != 0 }) {
-		ratios = ratios[:1]
+// curves returns the miss ratios of each policy over the sizes.
+func (s *SimulationFile) curves() (curves []MissRatioCurve) {
+	for _, p := range s.Points {
+		i := slices.IndexFunc(curves, func(m MissRatioCurve) bool { return m.Method == p.Policy })
+		if i < 0 {
+			curves, i = append(curves, MissRatioCurve{File: s.File, Method: p.Policy}), len(curves)
+		}
+		curves[i].Points = append(curves[i].Points, CurvePoint{float64(p.CacheBytes), float64(p.CacheObjects), p.MissRatio, p.ByteMissRatio})
 	}
-	size, x := sizeAxis(s)
-	var policies []string
-	sizes := map[float64]bool{}
-	for i := range s.Points {
-		sizes[size(&s.Points[i])] = true
-		if !slices.Contains(policies, s.Points[i].Policy) {
-			policies = append(policies, s.Points[i].Policy)
-		}
-	}
-	for _, ratio := range ratios {
-		title := strings.ToUpper(ratio.name[:1]) + ratio.name[1:] + ", simulated: " + s.File
-		if len(sizes) == 1 {
-			c := &chart{title: title, x: byPercent.named(ratio.name).zero(), y: axis{label: "policy"}, bars: []barSeries{{name: ratio.name}}}
-			for i := range s.Points {
-				c.categories = append(c.categories, s.Points[i].Policy)
-				c.bars[0].values = append(c.bars[0].values, ratio.of(&s.Points[i]))
-			}
-			charts = append(charts, c)
-			continue
-		}
-		chunks := slices.Collect(slices.Chunk(policies, looks))
-		for part, names := range chunks {
-			c := &chart{title: title, y: byPercent.named(ratio.name).zero()}
-			if len(chunks) > 1 {
-				c.title = fmt.Sprintf("%s, part %d of %d", title, part+1, len(chunks))
-			}
-			for i, name := range names {
-				l := series{name: name, look: i}
-				for k := range s.Points {
-					if p := &s.Points[k]; p.Policy == name {
-						l.points = append(l.points, xy{X: size(p), Y: ratio.of(p)})
-					}
-				}
-				sortPoints(l.points)
-				c.lines = append(c.lines, l)
-			}
-			c.x = x.logIf(xsOf(c.lines)...)
-			charts = append(charts, c)
-		}
-		if len(chunks) > 1 { // parts of one picture have the same height
-			var all []series
-			for _, c := range charts[len(charts)-len(chunks):] {
-				all = append(all, c.lines...)
-			}
-			y := byPercent.zero()
-			lo, hi := y.span(ysOf(all))
-			for _, c := range charts[len(charts)-len(chunks):] {
-				c.y = c.y.within(lo, hi)
-			}
-		}
-	}
-	return charts
-}
-
-// sizeAxis is how a simulation's sizes are read: as bytes, or as objects if it was run at unit size.
-func sizeAxis(s *SimulationFile) (func(*sim.Result) float64, axis) {
-	for i := range s.Points {
-		if p := &s.Points[i]; p.CacheBytes != 0 && p.CacheBytes != p.CacheObjects {
-			return func(p *sim.Result) float64 { return float64(p.CacheBytes) }, byBytes.named("size of the cache")
-		}
-	}
-	return func(p *sim.Result) float64 { return float64(p.CacheObjects) }, byCount.named("objects in the cache")
+	return curves
 }
 
 func simulatedTable(s *SimulationFile) tableView {
-	t := tableView{Caption: "Simulation " + s.File, Header: []string{"policy", "objects", "size", "requests", "misses", "miss ratio", "byte miss ratio", "requests/s"}, Texts: 1, Folded: true}
+	t := tableView{Caption: "Simulation " + s.File, Header: []string{"policy", "objects", "size", "requests", "misses", "miss ratio", "byte miss ratio", "requests/s"}, Texts: 1}
 	number := func(x float64, text string) entry { return entry{Text: text, Sort: fmt.Sprintf("%g", x)} }
 	for _, p := range s.Points {
 		t.Rows = append(t.Rows, []entry{
@@ -160,27 +96,28 @@ func simulatedTable(s *SimulationFile) tableView {
 	return t
 }
 
-// curveCharts have the curves of one trace beside each other, and those of bytes after them if they differ.
+// curveCharts have the curves of one trace beside each other, and those of bytes after them where they differ. A curve of one
+// point is left to its table.
 func curveCharts(curves []MissRatioCurve) (charts []*chart) {
-	differ := slices.ContainsFunc(curves, func(m MissRatioCurve) bool {
-		return slices.ContainsFunc(m.Points, func(p CurvePoint) bool { return p.ByteMissRatio != 0 && p.ByteMissRatio != p.MissRatio })
-	})
-	type kind struct {
+	for _, k := range []struct {
 		title, name string
 		of          func(CurvePoint) float64
-	}
-	kinds := []kind{{"Miss-ratio curve: ", "miss ratio", func(p CurvePoint) float64 { return p.MissRatio }}}
-	if differ {
-		kinds = append(kinds, kind{"Byte miss-ratio curve: ", "byte miss ratio", func(p CurvePoint) float64 { return p.ByteMissRatio }})
-	}
-	for _, k := range kinds {
+		has         func(CurvePoint) bool
+	}{
+		{"Miss-ratio curve: ", "miss ratio", func(p CurvePoint) float64 { return p.MissRatio }, func(CurvePoint) bool { return true }},
+		{"Byte miss-ratio curve: ", "byte miss ratio", func(p CurvePoint) float64 { return p.ByteMissRatio }, func(p CurvePoint) bool { return p.ByteMissRatio != 0 && p.ByteMissRatio != p.MissRatio }},
+	} {
 		of := map[string]*chart{}
 		for i := range curves {
 			m := &curves[i]
-			key := fmt.Sprint(m.inObjects(), m.Trace)
+			if len(m.Points) < 2 || !slices.ContainsFunc(m.Points, k.has) {
+				continue
+			}
+			name := cmp.Or(m.Trace, m.File)
+			key := fmt.Sprint(m.inObjects(), name)
 			c := of[key]
 			if c == nil || len(c.lines) == looks {
-				c = &chart{title: k.title + cmp.Or(m.Trace, m.File), y: byPercent.named(k.name).zero()}
+				c = &chart{title: k.title + name, y: byPercent.named(k.name).zero()}
 				of[key], charts = c, append(charts, c)
 			}
 			c.addCurve(m, k.of)
@@ -204,7 +141,7 @@ func (c *chart) addCurve(m *MissRatioCurve, of func(CurvePoint) float64) {
 	}
 	sortPoints(l.points)
 	if len(l.points) > drawnPoints {
-		c.caption = "The page has some of the points, the plots all."
+		c.caption = "Some of the points are drawn."
 	}
 	c.lines = append(c.lines, l)
 	c.x = byBytes.named("size of the cache")

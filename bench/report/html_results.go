@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
-	"github.com/tensorcache/tensorcache/bench/gpu"
 	"github.com/tensorcache/tensorcache/bench/sim"
 )
 
@@ -21,7 +20,6 @@ type Results struct {
 	Simulations []SimulationFile
 	Curves      []MissRatioCurve
 	Codecs      []CodecTable
-	GPUs        []GPUFile
 	// Files are those that something was read from, Problems what could not be read and why.
 	Files    []File
 	Problems []Problem
@@ -39,7 +37,6 @@ type Cell struct {
 	Config map[string]any    `json:"config"` // nil for a run
 	Seed   uint64            `json:"seed"`
 	Result experiment.Result `json:"result"`
-	Series experiment.Series `json:"series"`
 }
 
 // SimulationFile is what simulate --json printed.
@@ -81,12 +78,6 @@ func (m *MissRatioCurve) size(p CurvePoint) float64 {
 type CodecTable struct {
 	File   string
 	Codecs []experiment.CodecResult
-}
-
-// GPUFile is what gpu-bench --json printed.
-type GPUFile struct {
-	File   string
-	Report *gpu.Report
 }
 
 // maxFile keeps a trace that lies among the results from being read into memory.
@@ -227,7 +218,7 @@ func (r *Results) add(name string, b []byte) error {
 	return err
 }
 
-var errUnknown = errors.New("must be what run, sweep, simulate, compress or gpu-bench print with --json")
+var errUnknown = errors.New("must be what run, sweep, simulate or compress print with --json")
 
 func (r *Results) addList(name string, b []byte, elements []json.RawMessage) (string, error) {
 	var keys map[string]json.RawMessage
@@ -305,13 +296,6 @@ func (r *Results) addObject(name string, b []byte) (string, error) {
 		}
 		r.Cells = append(r.Cells, c)
 		return "run", nil
-	case has("results") && has("driver"):
-		g, err := gpu.DecodeReport(bytes.NewReader(b))
-		if err != nil {
-			return "", err
-		}
-		r.GPUs = append(r.GPUs, GPUFile{name, g})
-		return "gpu-bench, " + plural(len(g.Results), "result", "results"), nil
 	}
 	return "", errUnknown
 }

@@ -88,17 +88,20 @@ func summary(g *grouping) section {
 	if len(g.groups) == 0 {
 		return s
 	}
-	columns := []struct {
+	type column struct {
 		name string
 		of   func(*Cell) float64
 		text func(float64) string
-	}{
+	}
+	columns := []column{
 		{"hit rate", hitRatio, percent},
 		{"uncompressed", plainRatio, percent},
 		{"points won", gain, func(x float64) string { return strings.Replace(fmt.Sprintf("%+.2f", x), "-0.00", "+0.00", 1) }},
 		{"host bytes moved", moved, wholeBytes},
 		{"saved", saved, signedPercent},
+		{"uncompressed moved", plainMoved, wholeBytes},
 		{"p50", func(c *Cell) float64 { return c.Result.Results.BatchLatency.P50 }, milliseconds},
+		{"p95", func(c *Cell) float64 { return c.Result.Results.BatchLatency.P95 }, milliseconds},
 		{"p99", func(c *Cell) float64 { return c.Result.Results.BatchLatency.P99 }, milliseconds},
 		{"lookups/s", lookups, rate},
 		{"output GB/s", outputGB, figure},
@@ -106,6 +109,21 @@ func summary(g *grouping) section {
 		{"budget, bytes", budget, wholeBytes},
 		{"metadata", metadata, wholeBytes},
 		{"compression", compression, figure},
+	}
+	reasons := map[string]bool{}
+	for _, x := range g.groups {
+		for _, c := range x.cells {
+			for k, n := range c.Result.MissesByReason {
+				reasons[k] = reasons[k] || n > 0
+			}
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(reasons)) {
+		if reasons[k] {
+			columns = append(columns, column{"missed: " + k, func(c *Cell) float64 {
+				return float64(c.Result.MissesByReason[k]) / float64(max(1, c.Result.Results.Lookups))
+			}, percent})
+		}
 	}
 	var names []string
 	for _, k := range g.keys {
@@ -168,7 +186,7 @@ func summary(g *grouping) section {
 		}
 		t.Rows = append(t.Rows, row)
 	}
-	s.Lead = "“Uncompressed” is a cache of the same budget, policy, seed and batches without a codec; “saved” is how much fewer bytes leave the host than with it. Headings sort."
+	s.Lead = "“Uncompressed” is a cache of the same budget, policy, seed and batches without a codec; “saved” is how much fewer bytes leave the host than with it; “missed” are shares of all lookups. Headings sort."
 	if several {
 		s.Lead += " Figures are medians of the runs, with their range below."
 	}

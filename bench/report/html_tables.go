@@ -1,22 +1,17 @@
 package report
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 func codecTables(r *Results) section {
 	s := section{
 		ID: "codecs", Title: "Codecs", Missing: "Codecs: there is no output of compress --json.",
 		Lead: "The whole table with each codec; speeds are of one core. Stored bytes exclude the codec's metadata.",
 	}
-	var charts []*chart
 	for _, f := range r.Codecs {
 		t := tableView{Caption: f.File, Header: []string{"codec", "ratio", "saving", "rows", "row bytes", "rows stored raw", "metadata", "encode GB/s", "decode GB/s", "round trip"}, Texts: 1}
 		if len(f.Codecs) > 0 {
 			t.Caption = fmt.Sprintf("%s: %s rows of %s B", f.File, count(int64(f.Codecs[0].Rows)), count(int64(f.Codecs[0].RowBytes)))
 		}
-		c := &chart{title: "Bytes saved by each codec: " + f.File, x: byPercent.named("saving").zero(), y: axis{label: "codec"}, bars: []barSeries{{name: "saving"}}}
 		for _, x := range f.Codecs {
 			n := func(v float64, text string) entry { return entry{Text: text, Sort: fmt.Sprintf("%g", v)} }
 			t.Rows = append(t.Rows, []entry{
@@ -25,40 +20,8 @@ func codecTables(r *Results) section {
 				n(float64(x.MetadataBytes), bytesOf(x.MetadataBytes)), n(x.EncodeGBPerSecond, figure(x.EncodeGBPerSecond)), n(x.DecodeGBPerSecond, figure(x.DecodeGBPerSecond)),
 				{Text: x.RoundTrip, Bad: x.RoundTrip != "ok"},
 			})
-			c.categories, c.bars[0].values = append(c.categories, x.Codec), append(c.bars[0].values, x.SavingPercent/100)
-		}
-		s.Tables = append(s.Tables, t)
-		charts = append(charts, c)
-	}
-	s.charts = numbered("codec-saving", charts)
-	return s
-}
-
-func gpuResults(r *Results) section {
-	s := section{
-		ID: "gpu", Title: "GPU operations", Missing: "GPU operations: there is no output of gpu-bench --json.",
-		Lead: "Each operation beside a plain kernel on the same rows in the same run.",
-	}
-	var charts []*chart
-	for _, f := range r.GPUs {
-		for _, c := range gpuCharts(f.Report) {
-			if len(r.GPUs) > 1 {
-				c.title += ": " + f.File
-			}
-			charts = append(charts, c)
-		}
-		t := tableView{Caption: f.File + ": " + machine(f.Report), Header: []string{"case", "rows", "row bytes", "batch", "value", "unit", "baseline", "ratio", "goal", "reached"}, Texts: 2, Folded: true}
-		for i := range f.Report.Results {
-			x := &f.Report.Results[i]
-			n := func(v float64, text string) entry { return entry{Text: text, Sort: fmt.Sprintf("%g", v)} }
-			reached := reachedOf(x)
-			t.Rows = append(t.Rows, []entry{
-				{Text: x.Case}, {Text: strings.TrimPrefix(strings.TrimSuffix(x.Codec+"; "+x.Detail, "; "), "; ")}, n(float64(x.RowBytes), count(int64(x.RowBytes))), n(float64(x.Batch), count(int64(x.Batch))),
-				n(x.Value, gpuValue(x)), {Text: unit(x.Unit)}, n(x.BaselineValue, ifAny(x.BaselineValue)), n(x.Ratio, gpuRatio(x)), {Text: goalOf(x)}, {Text: reached, Bad: reached == "no"},
-			})
 		}
 		s.Tables = append(s.Tables, t)
 	}
-	s.charts = numbered("gpu", charts)
 	return s
 }

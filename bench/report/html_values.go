@@ -1,55 +1,22 @@
 package report
 
 import (
-	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
-	"reflect"
 	"slices"
 
-	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/bench/sim"
 )
 
 // decodeOne reads one JSON value. Keys that this report does not know are passed over: newer results have more of them.
 func decodeOne(b []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(b))
-	err := d.Decode(v)
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return fmt.Errorf("%s (of type %s) must be %s", cmp.Or(wrong.Field, "value"), wrong.Value, kindOf(wrong.Type))
-	}
-	switch {
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return errors.New("must hold one complete JSON value: truncated")
-	case err != nil:
+	if err := json.Unmarshal(b, v); err != nil {
 		return fmt.Errorf("must hold one JSON value: %w", err)
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("must hold one JSON value: more follows it")
-	}
 	return nil
-}
-
-// kindOf says what JSON has for a type.
-func kindOf(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Map, reflect.Struct:
-		return "an object"
-	case reflect.Slice:
-		return "a list"
-	case reflect.String:
-		return "a string"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Float32, reflect.Float64:
-		return "a number"
-	}
-	return "a whole number that fits " + t.String()
 }
 
 func (c *Cell) validate() error {
@@ -62,32 +29,7 @@ func (c *Cell) validate() error {
 	for _, reason := range slices.Sorted(maps.Keys(c.Result.MissesByReason)) {
 		err = errors.Join(err, atLeastZero("misses_by_reason."+reason, float64(c.Result.MissesByReason[reason])))
 	}
-	if c.Series.BatchesPerPoint < 0 {
-		err = errors.Join(err, fmt.Errorf("batches_per_point (%d) must not be negative", c.Series.BatchesPerPoint))
-	}
-	for _, x := range c.Series.HitRate {
-		if e := share("hit_rate", x); e != nil {
-			return errors.Join(err, e)
-		}
-	}
-	return errors.Join(err, validHistogram(&c.Series.Latency))
-}
-
-func validHistogram(h *experiment.Histogram) error {
-	if n := len(h.Counts) - len(h.Bounds); n != 0 && n != 1 {
-		return fmt.Errorf("latency_us: counts (%d) must be as many as bounds (%d), or one more", len(h.Counts), len(h.Bounds))
-	}
-	for i, b := range h.Bounds {
-		if b < 0 || i > 0 && b <= h.Bounds[i-1] {
-			return fmt.Errorf("latency_us: bound %d (%g) must be above the one before", i, b)
-		}
-	}
-	for i, n := range h.Counts {
-		if n < 0 {
-			return fmt.Errorf("latency_us: count %d (%d) must not be negative", i, n)
-		}
-	}
-	return nil
+	return err
 }
 
 func validPoint(p *sim.Result) error {

@@ -7,33 +7,12 @@ import (
 	"html/template"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/tensorcache/tensorcache/bench/gpu"
 )
-
-// WritePlots draws every plot of the page into a folder, as .svg.
-func WritePlots(dir string, r *Results) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	for _, s := range sections(r) {
-		for _, c := range s.charts {
-			f, err := os.Create(filepath.Join(dir, c.id+".svg"))
-			if err != nil {
-				return fmt.Errorf("report: %w", err)
-			}
-			if err := errors.Join(writeSVG(f, "", c), f.Close()); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
 
 // GPUPlot draws GB/s of output over row bytes as SVG: hits against the device's memory, misses against the link.
 func GPUPlot(w io.Writer, r *gpu.Report) error {
@@ -100,7 +79,7 @@ func plotStyle() template.CSS {
 	for _, m := range colourOf.FindAllStringSubmatch(light, -1) {
 		values = append(values, "var("+m[1]+")", m[2])
 		if look, ok := strings.CutPrefix(m[1], "--c"); ok {
-			fmt.Fprintf(&looks, ".s%s .line { stroke: %s } .s%s .mark, .s%s.mark, .s%s .bar, .s%s .fill { fill: %s }\n", look, m[2], look, look, look, look, m[2])
+			fmt.Fprintf(&looks, ".s%s .line { stroke: %s } .s%s .mark, .s%s.mark { fill: %s }\n", look, m[2], look, look, m[2])
 		}
 	}
 	return template.CSS("\ntext { font-family: \"Liberation Sans\", Arial, sans-serif }\n" +

@@ -4,7 +4,6 @@ package report
 import (
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -95,10 +94,6 @@ func online(out *printer, o *experiment.OnlineResult) {
 	out.line("refreshed", "%s: %s admitted, %s evicted, %s written; %s observed, %s lost",
 		plural(int(o.Cycles), "cycle", "cycles"), plural(int(o.AdmittedRows), "row", "rows"), count(o.EvictedRows), bytesOf(o.RefreshedBytes),
 		plural(int(o.SampledAccesses), "access", "accesses"), count(o.LostAccesses))
-	if d := o.Drift; d != nil {
-		out.line("drift", "%s: a static cache hits %s, the best of each phase %s; this one reaches %.3f of that",
-			plural(d.Phases, "phase", "phases"), percent(d.StaticHitRatio), percent(d.OptimalHitRatio), d.Share)
-	}
 }
 
 func training(r *experiment.Result) string {
@@ -158,12 +153,7 @@ func plural(n int, one, many string) string {
 
 // Compress prints what the codecs did to a table.
 func Compress(w io.Writer, results []experiment.CodecResult) error {
-	header := []any{"codec", "ratio", "saving", "rows raw", "metadata", "encode GB/s", "decode GB/s"}
-	onGPU := slices.ContainsFunc(results, func(r experiment.CodecResult) bool { return r.GPUDecodeGBPerSecond != 0 })
-	if onGPU {
-		header = append(header, "GPU encode", "GPU decode")
-	}
-	t := newTable(append(header, "round trip")...)
+	t := newTable("codec", "ratio", "saving", "rows raw", "metadata", "encode GB/s", "decode GB/s", "round trip")
 	speed := func(x float64) string {
 		if x == 0 {
 			return "–"
@@ -171,14 +161,10 @@ func Compress(w io.Writer, results []experiment.CodecResult) error {
 		return fmt.Sprintf("%.2f", x)
 	}
 	for _, r := range results {
-		row := table.Row{
+		t.AppendRow(table.Row{
 			r.Codec, fmt.Sprintf("%.3f", r.Ratio), fmt.Sprintf("%.2f %%", r.SavingPercent), count(int64(r.RawRows)), bytesOf(r.MetadataBytes),
-			speed(r.EncodeGBPerSecond), speed(r.DecodeGBPerSecond),
-		}
-		if onGPU {
-			row = append(row, speed(r.GPUEncodeGBPerSecond), speed(r.GPUDecodeGBPerSecond))
-		}
-		t.AppendRow(append(row, r.RoundTrip))
+			speed(r.EncodeGBPerSecond), speed(r.DecodeGBPerSecond), r.RoundTrip,
+		})
 	}
 	out := &printer{w: w}
 	if len(results) > 0 {

@@ -43,10 +43,10 @@ func TestRun_HostNodes(t *testing.T) {
 	t.Parallel()
 	args := append([]string{"run", "--device", "host", "--verify"}, small...)
 	r := decode[experiment.Result](t, succeed(t, append(args, "--json", "--host-nodes", "any")...))
-	if h := r.HostMemory; h == nil || h.Nodes != nil || h.Held != nil || h.Why != "as Options.HostNodes says" {
+	if h := r.HostMemory; h == nil || h.Nodes != nil || h.Held != nil || h.Why != "as Options.Host.Nodes says" {
 		t.Errorf("%+v", h)
 	}
-	if out := succeed(t, append(args, "--host-nodes", "any")...); !strings.Contains(out, "host nodes wherever the system puts it: as Options.HostNodes says\n") {
+	if out := succeed(t, append(args, "--host-nodes", "any")...); !strings.Contains(out, "host nodes wherever the system puts it: as Options.Host.Nodes says\n") {
 		t.Error(out)
 	}
 	machine, err := numa.Read("/")

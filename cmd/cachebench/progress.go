@@ -1,19 +1,21 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
 	"golang.org/x/term"
 )
 
-// progress shows the stages of a command on a terminal, and nothing elsewhere. It is an experiment.Progress.
+// progress shows the stage of a command in a line of a terminal, and nothing elsewhere. It is an experiment.Progress.
 type progress struct {
-	bars *mpb.Progress // nil: silent
-	bar  *mpb.Bar
+	terminal    io.Writer // nil: none
+	name        string
+	done, steps int
+	drawn       time.Time
 }
 
 func newProgress(w io.Writer) *progress {
@@ -21,43 +23,39 @@ func newProgress(w io.Writer) *progress {
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return &progress{}
 	}
-	return &progress{bars: mpb.New(mpb.WithOutput(f), mpb.WithWidth(40))}
+	return &progress{terminal: f}
 }
 
-// Stage implements experiment.Progress. A stage without steps shows as a spinner.
+// Stage implements experiment.Progress.
 func (p *progress) Stage(name string, steps int) {
-	if p.bars == nil {
-		return
-	}
-	p.endStage()
-	label := mpb.PrependDecorators(decor.Name(name, decor.WC{W: 28, C: decor.DindentRight}))
-	if steps == 0 {
-		p.bar = p.bars.New(0, mpb.SpinnerStyle(), label, mpb.BarRemoveOnComplete())
-		return
-	}
-	p.bar = p.bars.AddBar(int64(steps), label, mpb.BarRemoveOnComplete(),
-		mpb.AppendDecorators(decor.CountersNoUnit("%d/%d"), decor.OnComplete(decor.AverageETA(decor.ET_STYLE_GO, decor.WC{W: 8}), "")))
+	p.name, p.done, p.steps = name, 0, steps
+	p.draw()
 }
 
 // Step implements experiment.Progress.
 func (p *progress) Step() {
-	if p.bar != nil {
-		p.bar.Increment()
+	p.done++
+	if time.Since(p.drawn) > 100*time.Millisecond {
+		p.draw()
 	}
 }
 
-func (p *progress) endStage() {
-	if p.bar != nil {
-		p.bar.Abort(true)
-		p.bar = nil
+func (p *progress) draw() {
+	p.close()
+	if p.terminal == nil {
+		return
+	}
+	p.drawn = time.Now()
+	fmt.Fprint(p.terminal, p.name)
+	if p.steps > 0 {
+		fmt.Fprintf(p.terminal, " %d/%d", p.done, p.steps)
 	}
 }
 
-// close takes the last bar off the screen.
+// close clears the line.
 func (p *progress) close() {
-	if p.bars != nil {
-		p.endStage()
-		p.bars.Wait()
+	if p.terminal != nil {
+		fmt.Fprint(p.terminal, "\r\x1b[K")
 	}
 }
 

@@ -14,20 +14,17 @@ import (
 	"github.com/tensorcache/tensorcache/bench/report"
 )
 
-// plotsDir is where the plots go, in the folder of the results.
-const plotsDir = "plots"
-
 func newReport() *cobra.Command {
 	var out string
 	var o report.HTMLOptions
 	cmd := &cobra.Command{
 		Use:   "report DIR",
-		Short: "Make one HTML page, and plots, of every result file in a folder",
-		Long: `Make one HTML page of every result file in a folder, and its plots as SVG in
-DIR/plots; the page saves them as PNG. The page needs no network and no other file.
+		Short: "Make one HTML page of every result file in a folder",
+		Long: `Make one HTML page of every result file in a folder. The page needs no network
+and no other file, and saves its charts as PNG.
 
-Result files are cells.jsonl of sweep, and what run, simulate, compress and
-gpu-bench print with --json, whatever their names (.json, .jsonl).`,
+Result files are cells.jsonl of sweep, and what run, simulate and compress print
+with --json, whatever their names (.json, .jsonl).`,
 		Example: `  cachebench sweep results --budget 1%,5%,10% --seeds 3 && cachebench report results
   cachebench run --json >results/run.json && cachebench report results --title "cora at 1 %"`,
 		Args: takes("DIR"),
@@ -39,7 +36,7 @@ gpu-bench print with --json, whatever their names (.json, .jsonl).`,
 			if ext := strings.ToLower(filepath.Ext(out)); ext != ".html" && ext != ".htm" { // it might be a result
 				return fmt.Errorf("--out (%q) must end in .html", out)
 			}
-			skip := []string{"report.html", plotsDir}
+			skip := []string{"report.html", "plots"} // plots: of older versions
 			if same, err := sameDir(dir, filepath.Dir(out)); err != nil {
 				return err
 			} else if same {
@@ -52,15 +49,8 @@ gpu-bench print with --json, whatever their names (.json, .jsonl).`,
 			for _, p := range results.Problems {
 				fmt.Fprintf(cmd.ErrOrStderr(), "cachebench: %s: %s\n", filepath.Join(dir, p.Name), p.Reason)
 			}
-			plots := filepath.Join(dir, plotsDir)
-			if o.Plots, err = linkTo(out, plots); err != nil {
-				return err
-			}
 			var page bytes.Buffer
 			if err := report.HTML(&page, results, o); err != nil {
-				return err
-			}
-			if err := report.WritePlots(plots, results); err != nil {
 				return err
 			}
 			if err := os.WriteFile(out, page.Bytes(), 0o644); err != nil {
@@ -91,18 +81,4 @@ func sameDir(a, b string) (bool, error) {
 		return false, fmt.Errorf("--out: %w", err)
 	}
 	return os.SameFile(x, y), nil
-}
-
-// linkTo is how a page names a folder.
-func linkTo(page, folder string) (string, error) {
-	from, err := filepath.Abs(filepath.Dir(page))
-	if err != nil {
-		return "", err
-	}
-	to, err := filepath.Abs(folder)
-	if err != nil {
-		return "", err
-	}
-	link, err := filepath.Rel(from, to)
-	return filepath.ToSlash(link), err
 }

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/bench/report"
@@ -25,8 +23,8 @@ func newSweep() *cobra.Command {
 		Short: "Run a grid of policies, budgets, codecs and host tiers, and keep the results in a directory",
 		Long: `Run a grid of policies, budgets, codecs and host tiers, and keep the results in a directory.
 
-Each finished cell is a line of DIR/cells.jsonl and a row of DIR/cells.csv. The
-same command continues an interrupted sweep.`,
+Each finished cell is a line of DIR/cells.jsonl. The same command continues an
+interrupted sweep.`,
 		Example: `  cachebench sweep results --policy freq,static-freq --budget 1%,5%,10% --codec none,ibp4 --seeds 5
   cachebench report results`,
 		Args: takes("DIR"),
@@ -44,11 +42,7 @@ same command continues an interrupted sweep.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				err = writeJSON(cmd.OutOrStdout(), cells)
-			} else {
-				err = report.Sweep(cmd.OutOrStdout(), experiment.Summarize(cells))
-			}
+			err = show(cmd.OutOrStdout(), asJSON, cells, report.Sweep)
 			var differ, verified int64
 			for _, c := range cells {
 				differ, verified = differ+c.Result.Mismatches, verified+c.Result.VerifiedRows
@@ -68,20 +62,16 @@ same command continues an interrupted sweep.`,
 	f.StringSliceVar(&cfg.HostTiers, "host-tier", []string{cfg.HostTier}, "layout of the rows in host memory: inplace, packed")
 	f.IntVar(&cfg.Seeds, "seeds", 1, "how often to run the grid: with --seed, --seed + 1 and so on")
 	addCaches(f, &cfg.Config)
-	f.BoolVar(&asJSON, "json", false, "print a JSON array of the cells, without their series")
+	f.BoolVar(&asJSON, "json", false, "print a JSON array of the cells")
 	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")
 	return cmd
 }
 
-// sweepProgress shows a bar on a terminal and prints lines elsewhere.
+// sweepProgress prints a line for each cell.
 type sweepProgress struct {
 	*progress
-	lines  io.Writer
-	dir    string
-	cells  *mpb.Bar
-	point  experiment.Point
-	began  bool
-	finish time.Time
+	lines io.Writer
+	dir   string
 }
 
 // Cells implements experiment.SweepProgress.
@@ -90,48 +80,17 @@ func (p *sweepProgress) Cells(done, total int) {
 		p.Notice(fmt.Sprintf("%s has %d of %d cells already", p.dir, done, total))
 	}
 	p.keep(done, total)
-	if p.bars == nil || done == total {
-		return
-	}
-	p.cells = p.bars.New(int64(total), mpb.BarStyle(), mpb.BarRemoveOnComplete(), mpb.BarPriority(1),
-		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string {
-			if !p.began {
-				return "cells"
-			}
-			return p.point.String()
-		}, decor.WC{W: 28, C: decor.DindentRight})),
-		mpb.AppendDecorators(decor.CountersNoUnit("%d/%d"), decor.Any(func(decor.Statistics) string {
-			if p.finish.IsZero() {
-				return ""
-			}
-			return " " + roundTime(max(0, time.Until(p.finish))) + " left"
-		})))
-	p.cells.SetCurrent(int64(done))
-}
-
-// Begin implements experiment.SweepProgress.
-func (p *sweepProgress) Begin(point experiment.Point) {
-	p.endStage()
-	p.point, p.began = point, true
 }
 
 // Done implements experiment.SweepProgress.
 func (p *sweepProgress) Done(c *experiment.Cell, done, total int, left time.Duration) {
 	p.keep(done, total)
-	p.finish = time.Now().Add(left)
-	if p.cells != nil {
-		p.cells.SetCurrent(int64(done))
-		return
-	}
-	fmt.Fprintf(p.lines, "%d/%d %v: hit rate %.2f %%, %.1f s; %s left\n", done, total, c.Point(), 100*c.Result.Results.HitRatio, c.Seconds, roundTime(left))
+	p.Notice(fmt.Sprintf("%d/%d %v: hit rate %.2f %%, %.1f s; %v left", done, total, c.Point(), 100*c.Result.Results.HitRatio, c.Seconds, left.Round(time.Second)))
 }
 
 // Notice implements experiment.SweepProgress.
 func (p *sweepProgress) Notice(text string) {
-	if p.bars != nil {
-		fmt.Fprintln(p.bars, text)
-		return
-	}
+	p.close()
 	fmt.Fprintln(p.lines, text)
 }
 
@@ -140,13 +99,3 @@ func (p *sweepProgress) keep(done, total int) {
 	hint := fmt.Sprintf("%d of %d cells are kept in %s, and the same command continues", done, total, p.dir)
 	resume.Store(&hint)
 }
-
-func (p *sweepProgress) close() {
-	if p.cells != nil {
-		p.cells.Abort(true)
-	}
-	p.progress.close()
-}
-
-// roundTime is a duration as people say it.
-func roundTime(d time.Duration) string { return d.Round(time.Second).String() }

@@ -20,7 +20,6 @@
 
   for (const figure of document.querySelectorAll("figure.chart")) {
     const svg = figure.querySelector(".drawing svg"), cursor = svg.querySelector(".cursor");
-    const vertical = figure.hasAttribute("data-vertical");
     const body = figure.querySelector("tbody"), area = body.dataset;
     const rows = [...body.rows], at = rows.map((r) => Number(r.dataset.at));
     const [axis, ...names] = [...figure.querySelectorAll("thead th")].map((h) => h.textContent);
@@ -39,13 +38,8 @@
         cursor.replaceChildren();
         tip.replaceChildren();
         const row = rows[k];
-        if (vertical) {
-          const half = rows.length > 1 ? Math.abs(at[1] - at[0]) / 2 : (area.bottom - area.top) / 2;
-          draw(cursor, "rect", { x: 0, y: at[k] - half, width: svg.viewBox.baseVal.width, height: 2 * half });
-        } else {
-          draw(cursor, "path", { d: `M${at[k]} ${area.top}V${area.bottom}` });
-        }
-        add(tip, "b", (vertical ? "" : axis + " ") + row.cells[0].textContent);
+        draw(cursor, "path", { d: `M${at[k]} ${area.top}V${area.bottom}` });
+        add(tip, "b", axis + " " + row.cells[0].textContent);
         names.forEach((name, i) => {
           const cell = row.cells[i + 1];
           if (!shown(i) || cell.textContent === "") return;
@@ -67,16 +61,15 @@
     const showAtRow = (k) => {
       const m = svg.getScreenCTM();
       const middle = (Number(area.top) + Number(area.bottom)) / 2;
-      const p = vertical ? new DOMPoint(Number(area.left), at[k]) : new DOMPoint(at[k], middle);
-      const q = p.matrixTransform(m);
+      const q = new DOMPoint(at[k], middle).matrixTransform(m);
       show(k, q.x, q.y);
     };
 
     const point = (e) => {
       if (rows.length === 0) return;
       const p = new DOMPoint(e.clientX, e.clientY).matrixTransform(svg.getScreenCTM().inverse());
-      if (!vertical && (p.x < area.left - 12 || p.x > Number(area.right) + 12) || p.y > Number(area.bottom) + 8) return hide();
-      show(nearest(vertical ? p.y : p.x), e.clientX, e.clientY);
+      if (p.x < area.left - 12 || p.x > Number(area.right) + 12 || p.y > Number(area.bottom) + 8) return hide();
+      show(nearest(p.x), e.clientX, e.clientY);
     };
     svg.addEventListener("pointermove", point);
     svg.addEventListener("pointerdown", point);
