@@ -1,13 +1,13 @@
 package gpu
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
 	"io"
 	"slices"
 	"strings"
 
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/internal/faults"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -59,77 +59,51 @@ const (
 
 // EnsureDefaults sets the fields that are zero to their defaults.
 func (o *Options) EnsureDefaults() {
-	if len(o.Cases) == 0 {
-		o.Cases = slices.Clone(Cases)
-	}
-	if len(o.Codecs) == 0 {
-		o.Codecs = registry.Concrete()
-	}
-	if len(o.RowBytes) == 0 {
-		o.RowBytes = []int{256, 400, 512, 1024, 2408, 4096}
-	}
-	if o.TableBytes == 0 {
-		o.TableBytes = 2 << 30
-	}
-	if o.LargeTableBytes == 0 {
-		o.LargeTableBytes = 16 << 30
-	}
-	if len(o.HostThreads) == 0 {
-		o.HostThreads = []int{15, 4}
-	}
-	if o.Batch == 0 {
-		o.Batch = 200_000
-	}
-	if o.Entries == 0 {
-		o.Entries = 20_000_000
-	}
-	if o.Runs == 0 {
-		o.Runs = 10
-	}
-	if o.Log == nil {
-		o.Log = io.Discard
+	orSlice(&o.Cases, slices.Clone(Cases))
+	orSlice(&o.Codecs, registry.Concrete())
+	orSlice(&o.RowBytes, []int{256, 400, 512, 1024, 2408, 4096})
+	orSlice(&o.HostThreads, []int{15, 4})
+	o.TableBytes = cmp.Or(o.TableBytes, 2<<30)
+	o.LargeTableBytes = cmp.Or(o.LargeTableBytes, 16<<30)
+	o.Batch = cmp.Or(o.Batch, 200_000)
+	o.Entries = cmp.Or(o.Entries, 20_000_000)
+	o.Runs = cmp.Or(o.Runs, 10)
+	o.Log = cmp.Or(o.Log, io.Discard)
+}
+
+// orSlice sets an empty slice to its default.
+func orSlice[T any](s *[]T, byDefault []T) {
+	if len(*s) == 0 {
+		*s = byDefault
 	}
 }
 
 // Validate reports all options that are out of range at once.
 func (o *Options) Validate() error {
-	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("gpu-bench: "+format, args...)) }
+	f := faults.List{Prefix: "gpu-bench: "}
 	for _, c := range o.Cases {
-		if !slices.Contains(Cases, c) {
-			fault("case (%q) must be one of %s", c, strings.Join(Cases, ", "))
-		}
+		f.If(!slices.Contains(Cases, c), "case (%q) must be one of %s", c, strings.Join(Cases, ", "))
 	}
 	for _, c := range o.Codecs {
-		if !slices.Contains(registry.Concrete(), c) {
-			fault("codec (%q) must be one of %s", c, strings.Join(registry.Concrete(), ", "))
-		}
+		f.If(!slices.Contains(registry.Concrete(), c), "codec (%q) must be one of %s", c, strings.Join(registry.Concrete(), ", "))
 	}
 	for _, n := range o.RowBytes {
-		if n < 4 || n > slab.MaxRowBytes || n%4 != 0 {
-			fault("row (%d bytes) must be a multiple of 4 from 4 to %d", n, slab.MaxRowBytes&^3)
-		}
+		f.If(n < 4 || n > slab.MaxRowBytes || n%4 != 0, "row (%d bytes) must be a multiple of 4 from 4 to %d", n, slab.MaxRowBytes&^3)
 	}
 	for _, t := range []struct {
 		what  string
 		bytes int64
 	}{{"table", o.TableBytes}, {"large table", o.LargeTableBytes}} {
-		if t.bytes < minTableBytes || t.bytes >= slab.MaxBytes {
-			fault("%s (%d bytes) must be %d to 2^40 - 1", t.what, t.bytes, minTableBytes)
-		}
+		f.If(t.bytes < minTableBytes || t.bytes >= slab.MaxBytes, "%s (%d bytes) must be %d to 2^40 - 1", t.what, t.bytes, minTableBytes)
 	}
 	for _, n := range []struct {
 		what      string
 		have, max int
 	}{{"batch", o.Batch, maxBatch}, {"entries", o.Entries, 1 << 31}, {"runs", o.Runs, 10_000}} {
-		if n.have < 1 || n.have > n.max {
-			fault("%s (%d) must be 1 to %d", n.what, n.have, n.max)
-		}
+		f.If(n.have < 1 || n.have > n.max, "%s (%d) must be 1 to %d", n.what, n.have, n.max)
 	}
 	for _, n := range o.HostThreads {
-		if n < 1 || n > 1024 {
-			fault("host threads (%d) must be 1 to 1024", n)
-		}
+		f.If(n < 1 || n > 1024, "host threads (%d) must be 1 to 1024", n)
 	}
-	return errors.Join(faults...)
+	return f.Err()
 }
