@@ -1,94 +1,81 @@
 package gpu
 
-// setGoal gives a result the goal of its case. Goals were set for an H200 and the default options. REQUIRES: Case, RowBytes, Codec, Unit,
-// Batch, HostThreads, Compression and BaselineValue are set.
-func (x *Result) setGoal() {
-	atLeast := func(of GoalOf, steps ...step) {
-		for _, s := range steps {
-			if x.RowBytes >= s.from {
-				x.Goal, x.GoalOf = s.goal, of
-				return
-			}
-		}
-	}
-	switch x.Case {
-	case "hit-decode":
-		if x.Codec == SparseCodec {
-			atLeast(RatioAtLeast, step{0, 1})
-			return
-		}
-		atLeast(RatioAtLeast, step{1024, 0.90}, step{400, 0.85}, step{256, 0.75})
-	case "hit-codecs":
-		if goal, ok := codecGoals[x.Codec]; ok {
-			atLeast(RatioAtLeast, step{512, goal})
-		}
-	case "gather-hits":
-		atLeast(RatioAtLeast, step{512, 0.70}, step{256, 0.55})
-	case "gather-misses":
-		atLeast(RatioAtLeast, step{2048, 0.95}, step{1024, 0.92}, step{400, 0.87})
-	case "gather-misses-large":
-		switch {
-		case x.HostThreads >= 15:
-			atLeast(RatioAtLeast, step{512, 1.9}, step{256, 3.0})
-		case x.HostThreads >= 4:
-			atLeast(RatioAtLeast, step{512, 1.3}, step{256, 2.2})
-		}
-	case "gather-80":
-		atLeast(RatioAtLeast, step{0, 0.9})
-	case "sampling":
-		atLeast(RatioAtLeast, step{0, 0.99})
-	case "refresh":
-		if x.Unit == churnUnit {
-			atLeast(ValueAtLeast, step{0, leastChurn})
-		} else {
-			atLeast(RatioAtLeast, step{0, 1 / 1.15})
-		}
-	case "lookup":
-		atLeast(ValueAtLeast, step{0, 20})
-	case "load":
-		atLeast(RatioAtLeast, step{0, 0.8})
-	case "small-batch", "small-batch-caller":
-		if x.Batch == hitBatch && x.RowBytes == smallRow && x.Codec == "hits" {
-			x.Goal, x.GoalOf = 30, ValueAtMost
-			if x.Case == "small-batch-caller" {
-				x.Goal = 60
-			}
-		}
-	case "caller":
-		x.Goal, x.GoalOf = 20, ValueAtMost
-		if x.Unit == "allocations" {
-			x.Goal = 0
-		}
-	case "peer-hits": // compression multiplies the link's bandwidth
-		atLeast(RatioAtLeast, step{1024, 0.90 * x.Compression}, step{512, 0.87 * x.Compression})
-	case "pair-throughput":
-		if x.Unit == "points" {
-			x.Goal, x.GoalOf = 1, ValueAtMost
-		} else {
-			x.Goal, x.GoalOf = 1.8, RatioAtLeast
-		}
-	case "pair-placement":
-		if x.Unit == "%" {
-			x.Goal, x.GoalOf = 15, ValueAtMost
-		} else {
-			x.Goal, x.GoalOf = 1, RatioAtLeast
-		}
-	case "pair-refresh":
-		x.Goal, x.GoalOf = 1.2*x.BaselineValue, ValueAtMost
-	case "memory":
-		if x.Codec == oneBatch {
-			x.Goal, x.GoalOf = x.BaselineValue, ValueAtMost
-		}
-	}
+// goal is what a figure of a case should reach on an H200 with the default options. Fields that are zero match every result.
+type goal struct {
+	name    string // of the case
+	codec   string
+	unit    string
+	batch   int
+	threads int // of the host, at least
+	row     int // bytes, at least
+	of      GoalOf
+	bound   float64
+	times   func(x *Result) float64 // multiplies the bound; nil: 1
 }
 
-// codecGoals are the goals of hit-codecs, for rows of 512 bytes and more.
-var codecGoals = map[string]float64{"rank": 0.6, "sleek": 0.8, "ndzip": 0.4, "zipnn": 0.25, "rank" + BFloat16Suffix: 0.5}
+// goals has all goals. The first one that matches a result counts.
+var goals = []goal{
+	{name: "hit-decode", codec: SparseCodec, of: RatioAtLeast, bound: 1},
+	{name: "hit-decode", row: 1024, of: RatioAtLeast, bound: 0.90},
+	{name: "hit-decode", row: 400, of: RatioAtLeast, bound: 0.85},
+	{name: "hit-decode", row: 256, of: RatioAtLeast, bound: 0.75},
+	{name: "hit-codecs", codec: "rank", row: 512, of: RatioAtLeast, bound: 0.6},
+	{name: "hit-codecs", codec: "rank" + BFloat16Suffix, row: 512, of: RatioAtLeast, bound: 0.5},
+	{name: "hit-codecs", codec: "sleek", row: 512, of: RatioAtLeast, bound: 0.8},
+	{name: "hit-codecs", codec: "ndzip", row: 512, of: RatioAtLeast, bound: 0.4},
+	{name: "hit-codecs", codec: "zipnn", row: 512, of: RatioAtLeast, bound: 0.25},
+	{name: "gather-hits", row: 512, of: RatioAtLeast, bound: 0.70},
+	{name: "gather-hits", row: 256, of: RatioAtLeast, bound: 0.55},
+	{name: "gather-misses", row: 2048, of: RatioAtLeast, bound: 0.95},
+	{name: "gather-misses", row: 1024, of: RatioAtLeast, bound: 0.92},
+	{name: "gather-misses", row: 400, of: RatioAtLeast, bound: 0.87},
+	{name: "gather-misses-large", threads: 15, row: 512, of: RatioAtLeast, bound: 1.9},
+	{name: "gather-misses-large", threads: 15, row: 256, of: RatioAtLeast, bound: 3.0},
+	{name: "gather-misses-large", threads: 4, row: 512, of: RatioAtLeast, bound: 1.3},
+	{name: "gather-misses-large", threads: 4, row: 256, of: RatioAtLeast, bound: 2.2},
+	{name: "gather-80", of: RatioAtLeast, bound: 0.9},
+	{name: "sampling", of: RatioAtLeast, bound: 0.99},
+	{name: "refresh", unit: churnUnit, of: ValueAtLeast, bound: leastChurn},
+	{name: "refresh", of: RatioAtLeast, bound: 1 / 1.15},
+	{name: "lookup", of: ValueAtLeast, bound: 20},
+	{name: "load", of: RatioAtLeast, bound: 0.8},
+	{name: "small-batch", codec: "hits", batch: hitBatch, row: smallRow, of: ValueAtMost, bound: 30},
+	{name: "small-batch-caller", codec: "hits", batch: hitBatch, row: smallRow, of: ValueAtMost, bound: 60},
+	{name: "caller", unit: "allocations", of: ValueAtMost, bound: 0},
+	{name: "caller", of: ValueAtMost, bound: 20},
+	{name: "peer-hits", row: 1024, of: RatioAtLeast, bound: 0.90, times: compression},
+	{name: "peer-hits", row: 512, of: RatioAtLeast, bound: 0.87, times: compression},
+	{name: "pair-throughput", unit: "points", of: ValueAtMost, bound: 1},
+	{name: "pair-throughput", of: RatioAtLeast, bound: 1.8},
+	{name: "pair-placement", unit: "%", of: ValueAtMost, bound: 15},
+	{name: "pair-placement", of: RatioAtLeast, bound: 1},
+	{name: "pair-refresh", of: ValueAtMost, bound: 1.2, times: baseline},
+	{name: "memory", codec: oneBatch, of: ValueAtMost, bound: 1, times: baseline},
+}
 
-// step is a goal of rows of at least so many bytes.
-type step struct {
-	from int
-	goal float64
+// compression is for reads of a peer: compression multiplies the link's bandwidth.
+func compression(x *Result) float64 { return x.Compression }
+
+func baseline(x *Result) float64 { return x.BaselineValue }
+
+// matches says whether the goal is one of the result.
+func (g *goal) matches(x *Result) bool {
+	return g.name == x.Case && (g.codec == "" || g.codec == x.Codec) && (g.unit == "" || g.unit == x.Unit) &&
+		(g.batch == 0 || g.batch == x.Batch) && x.HostThreads >= g.threads && x.RowBytes >= g.row
+}
+
+// setGoal gives a result the goal of its case. REQUIRES: Case, RowBytes, Codec, Unit, Batch, HostThreads, Compression and BaselineValue are
+// set.
+func (x *Result) setGoal() {
+	for i := range goals {
+		if g := &goals[i]; g.matches(x) {
+			x.Goal, x.GoalOf = g.bound, g.of
+			if g.times != nil {
+				x.Goal *= g.times(x)
+			}
+			return
+		}
+	}
 }
 
 const (
