@@ -1,6 +1,7 @@
 package cache_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"slices"
@@ -12,6 +13,9 @@ import (
 // Prometheus, no exporters.
 func TestDependencies_OfCache(t *testing.T) {
 	t.Parallel()
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("there is no go command here")
+	}
 	want := []string{
 		"github.com/cespare/xxhash/v2", "github.com/dgraph-io/ristretto/v2", "github.com/dustin/go-humanize", "github.com/go-logr/logr", "github.com/go-logr/stdr",
 		"github.com/hashicorp/golang-lru/arc/v2", "github.com/hashicorp/golang-lru/v2", "go.opentelemetry.io/auto/sdk",
@@ -35,6 +39,9 @@ func TestDependencies_OfCache(t *testing.T) {
 func TestDependencies_OfModule(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile("../go.mod")
+	if errors.Is(err, os.ErrNotExist) {
+		t.Skip("there are no sources here")
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

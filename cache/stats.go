@@ -276,7 +276,7 @@ func (c *Cache) placement(copied int64) Placement {
 	p := Placement{
 		HotBytes: min(c.store.Hot.Bytes.Load(), slices.Max(c.store.Space.Payload)), CopiedRows: copied, Why: hot.Why,
 		RowNanos: hot.Plan.Nanos, PartitionNanos: hot.Plan.Partition, ReplicateNanos: hot.Plan.Replicate,
-		Cliques: c.store.Spread.Load().Cliques, LostRows: c.writer.Counts.Lost.Load(),
+		Cliques: c.store.Topology.Load().Cliques, LostRows: c.writer.Counts.Lost.Load(),
 	}
 	return p
 }

@@ -123,7 +123,7 @@ func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, by
 func (w *Writer) publishRowLocked(a admitted, publish bool) {
 	_, unchanged := w.mu.admitting[a.key]
 	delete(w.mu.admitting, a.key)
-	live := w.store.Spread.Load().Live
+	live := w.store.Topology.Load().Live
 	now := w.mu.index.places(a.key)
 	was, _ := a.from.Within(live) // what a lost device had is withdrawn already
 	to, _ := a.to.Within(live)

@@ -158,7 +158,7 @@ type wanted struct {
 // rank walks the policy's ranking.
 func (w *Writer) rank() (*plan, error) {
 	p := &plan{}
-	sp := w.store.Spread.Load()
+	sp := w.store.Topology.Load()
 	used := make([]int64, len(w.set.Devices))
 	w.mu.Lock()
 	limit := w.store.Limits()

@@ -19,7 +19,7 @@ type index struct {
 	store   *place.Store
 	retire  *retirement
 	mirrors []*mirror // one a device
-	// m has the first place of a row that has several; copies has all of them.
+	// m has the first place of a row that has more than one; copies has all of them.
 	m      *hashmap.Map
 	copies place.Copies
 	log    storeLog // stores that the devices' maps have not seen yet
@@ -29,8 +29,8 @@ type index struct {
 	rejected []map[int64]uint64
 }
 
-// newIndex reads the index from the first device's map. several are the rows whose places not every map names alike.
-func newIndex(store *place.Store, retire *retirement, several []Entry) (*index, error) {
+// newIndex reads the index from the first device's map. differing are the rows whose places not every map names alike.
+func newIndex(store *place.Store, retire *retirement, differing []Entry) (*index, error) {
 	x := &index{set: store.Set, store: store, retire: retire}
 	for range x.set.Tables {
 		x.rejected = append(x.rejected, map[int64]uint64{})
@@ -47,7 +47,7 @@ func newIndex(store *place.Store, retire *retirement, several []Entry) (*index, 
 		mirrored = 1
 	}
 	x.m = hashmap.View(image, layout)
-	for _, e := range several {
+	for _, e := range differing {
 		if slot, ok := x.m.Slot(e.Key); ok { // else there was no room in the map
 			x.m.Insert(e.Key, e.Places.First)
 			x.copies.Put(slot, layout.Slots(), len(x.set.Devices), e.Places)

@@ -79,7 +79,7 @@ func (w *Writer) withdrawSlab(lost int) {
 		return // the cache is being closed
 	}
 	w.mu.Lock()
-	w.store.SetSpread(w.store.Spread.Load().Without(lost))
+	w.store.SetTopology(w.store.Topology.Load().Without(lost))
 	w.store.Slabs[lost].Limit = 0
 	capacity := w.store.Capacity(w.store.Limits())
 	// From here on nothing is published in the lost slab: rows that go back to slots while keys are collected would not be among them.

@@ -37,7 +37,7 @@ func open(t *testing.T) (*place.Store, *change.Writer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Open(store, filled.Several); err != nil {
+	if err := w.Open(store, filled.Differing); err != nil {
 		t.Fatal(err)
 	}
 	d.Serve()

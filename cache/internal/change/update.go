@@ -233,7 +233,7 @@ func (w *Writer) advanceFreshLocked(f *fresh) error {
 
 // reslotLocked writes a row's new version to the slabs that it was in, or else to where it belongs, as far as they have room.
 func (w *Writer) reslotLocked(f *fresh, stored []byte) error {
-	sp := w.store.Spread.Load()
+	sp := w.store.Topology.Load()
 	homes := f.homes & sp.Live
 	if homes == 0 {
 		homes = sp.Targets(f.key, false, place.Nowhere())

@@ -90,10 +90,10 @@ func New(set *read.Set, learner *learn.Learner, watch *observe.Telemetry, o Opti
 	return w
 }
 
-// Open begins to change a store that is filled. several are the rows whose places not every map names alike.
-func (w *Writer) Open(store *place.Store, several []Entry) (err error) {
+// Open begins to change a store that is filled. differing are the rows whose places not every map names alike.
+func (w *Writer) Open(store *place.Store, differing []Entry) (err error) {
 	w.store, w.started = store, time.Now()
-	w.mu.index, err = newIndex(store, &w.mu.retire, several)
+	w.mu.index, err = newIndex(store, &w.mu.retire, differing)
 	if w.mu.index != nil && w.mu.index.m != nil {
 		w.mu.born = make([]uint32, w.mu.index.m.Layout().Slots())
 	}

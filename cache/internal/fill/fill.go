@@ -37,8 +37,8 @@ type Options struct {
 
 // Filled is what was admitted.
 type Filled struct {
-	// Several are the rows whose places not every map names alike.
-	Several []change.Entry
+	// Differing are the rows whose places not every map names alike.
+	Differing []change.Entry
 	// Restored are those of Options.Restored for which there was room by bytes. Slabs or maps may have had no place for some.
 	Restored []uint64
 }
@@ -70,8 +70,8 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 	if err := f.allocate(); err != nil {
 		return nil, err
 	}
-	several, err := f.admit(keys)
-	return &Filled{Several: several, Restored: keys[:f.restored]}, err
+	differing, err := f.admit(keys)
+	return &Filled{Differing: differing, Restored: keys[:f.restored]}, err
 }
 
 // place finds out which devices read each other's slabs, and which rows are to be copied.
@@ -83,7 +83,7 @@ func (f *filler) place() {
 	cliques := place.FindCliques(devices)
 	_, entries := f.store.Space.Estimate(f.set.Tables) // the map takes its share of small budgets
 	payload := f.store.Space.Payloads(entries)
-	f.store.Spread.Store(place.NewSpread(cliques, payload))
+	f.store.Topology.Store(place.NewTopology(cliques, payload))
 	if len(cliques) > 1 {
 		for _, members := range cliques {
 			f.o.Log.Warn("devices cannot all read each other's memory: each set has a cache of its own", "set", members, "of", len(devices))
@@ -178,7 +178,7 @@ func (f *filler) train() error {
 // size. Free space costs nothing to fill, and a row nobody asked for yet may still be asked for. What is offered beyond
 // that is noted as rejected.
 func (f *filler) choose() (keys []uint64, err error) {
-	sp, s := f.store.Spread.Load(), f.store.Space
+	sp, s := f.store.Topology.Load(), f.store.Space
 	offered := make([]read.Bitset, len(f.set.Tables))
 	for i, t := range f.set.Tables {
 		offered[i] = read.NewBitset(t.Tier.Capacity())
@@ -331,7 +331,7 @@ func allRows(table int, rows int64) iter.Seq[uint64] {
 
 // admit places rows in slabs, as far as they have room, builds the hashmaps, and lets the devices know which rows were
 // declined. It returns the rows whose places not every map names alike.
-func (f *filler) admit(keys []uint64) (several []change.Entry, err error) {
+func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 	writers := make([]*slabWriter, len(f.set.Devices))
 	for i, d := range f.set.Devices {
 		w, err := newSlabWriter(d)
@@ -342,7 +342,7 @@ func (f *filler) admit(keys []uint64) (several []change.Entry, err error) {
 		writers[i] = w
 	}
 	entries := make([]hashmap.Entry, 0, len(keys))
-	sp, bytes, hot := f.store.Spread.Load(), int64(0), f.store.Hot.Bytes.Load()
+	sp, bytes, hot := f.store.Topology.Load(), int64(0), f.store.Hot.Bytes.Load()
 	for _, key := range keys {
 		table, row := hashmap.SplitKey(key)
 		t := f.set.Tables[table]
@@ -355,7 +355,7 @@ func (f *filler) admit(keys []uint64) (several []change.Entry, err error) {
 		var all []slab.Location
 		for i := range place.SlabsOf(sp.Targets(key, bytes <= hot, place.Nowhere())) {
 			offset, ok := f.store.Slabs[i].Slots.Alloc(n)
-			if !ok { // rows are spread by hash, so one slab is full before the others
+			if !ok { // rows are topology by hash, so one slab is full before the others
 				continue
 			}
 			if err := writers[i].write(offset, stored); err != nil {
@@ -369,7 +369,7 @@ func (f *filler) admit(keys []uint64) (several []change.Entry, err error) {
 		}
 		p := place.Of(all)
 		if len(f.set.Devices) > 1 && f.store.Words(p) != nil {
-			several = append(several, change.Entry{Key: key, Places: p})
+			differing = append(differing, change.Entry{Key: key, Places: p})
 		}
 		entries = append(entries, hashmap.Entry{Key: key, Location: p.First})
 	}
@@ -378,7 +378,7 @@ func (f *filler) admit(keys []uint64) (several []change.Entry, err error) {
 			return nil, err
 		}
 	}
-	if err := f.buildMaps(entries, several); err != nil {
+	if err := f.buildMaps(entries, differing); err != nil {
 		return nil, err
 	}
 	for _, d := range f.set.Devices {
@@ -392,7 +392,7 @@ func (f *filler) admit(keys []uint64) (several []change.Entry, err error) {
 			}
 		}
 	}
-	return several, nil
+	return differing, nil
 }
 
 // upload puts a set of rows in the device's memory. An empty one takes none.

@@ -13,17 +13,17 @@ import (
 )
 
 // buildMaps builds the hashmaps.
-func (f *filler) buildMaps(entries []hashmap.Entry, several []change.Entry) error {
-	rejected, err := f.buildOnDevices(entries, several)
+func (f *filler) buildMaps(entries []hashmap.Entry, differing []change.Entry) error {
+	rejected, err := f.buildOnDevices(entries, differing)
 	if errors.Is(err, errBuildOnHost) {
-		rejected, err = f.buildOnHost(entries, several)
+		rejected, err = f.buildOnHost(entries, differing)
 	}
 	if err != nil {
 		return err
 	}
 	if len(rejected) > 0 {
 		copied := map[uint64]place.Places{}
-		for _, e := range several {
+		for _, e := range differing {
 			copied[e.Key] = e.Places
 		}
 		for _, e := range rejected {
@@ -50,10 +50,10 @@ func (f *filler) buildMaps(entries []hashmap.Entry, several []change.Entry) erro
 // errBuildOnHost says that the host must build the maps: devices do not say which entries do not fit.
 var errBuildOnHost = errors.New("cache: the hashmap is to be built on the host")
 
-// seenBy sets the locations of those entries that several names, in the same order, to what device i is to see.
-func (f *filler) seenBy(i int, entries []hashmap.Entry, several []change.Entry) {
+// seenBy sets the locations of the entries in differing, in the same order, to what device i is to see.
+func (f *filler) seenBy(i int, entries []hashmap.Entry, differing []change.Entry) {
 	at := 0
-	for _, e := range several {
+	for _, e := range differing {
 		for entries[at].Key != e.Key {
 			at++
 		}
@@ -62,18 +62,18 @@ func (f *filler) seenBy(i int, entries []hashmap.Entry, several []change.Entry) 
 }
 
 // buildOnDevices has every device build its hashmap.
-func (f *filler) buildOnDevices(entries []hashmap.Entry, several []change.Entry) (rejected []hashmap.Entry, err error) {
+func (f *filler) buildOnDevices(entries []hashmap.Entry, differing []change.Entry) (rejected []hashmap.Entry, err error) {
 	layout, n := f.set.Devices[0].Layout, int64(len(entries))
 	if f.set.Devices[0].Map.Bytes() != nil || n == 0 || !(&kernels.Build{Layout: layout}).Fits(n) {
 		return nil, errBuildOnHost
 	}
 	own := entries
-	if len(several) > 0 {
+	if len(differing) > 0 {
 		own = slices.Clone(entries)
 	}
 	raw := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(own))), n*hashmap.SlotBytes)
 	for _, d := range f.set.Devices {
-		f.seenBy(d.Index, own, several)
+		f.seenBy(d.Index, own, differing)
 		k := kernels.Build{Map: d.Map, Layout: layout}
 		sizes := []int64{int64(len(raw)), k.ScratchBytes(n), 4}
 		buffers := []*device.Buffer{&k.Entries, &k.Scratch, &k.Failed}
@@ -108,7 +108,7 @@ func (f *filler) buildOnDevices(entries []hashmap.Entry, several []change.Entry)
 }
 
 // buildOnHost builds the hashmap, where it rejects what does not fit, and copies it to every device.
-func (f *filler) buildOnHost(entries []hashmap.Entry, several []change.Entry) (rejected []hashmap.Entry, err error) {
+func (f *filler) buildOnHost(entries []hashmap.Entry, differing []change.Entry) (rejected []hashmap.Entry, err error) {
 	layout := f.set.Devices[0].Layout
 	image := f.set.Devices[0].Map.Bytes()
 	if image == nil {
@@ -120,7 +120,7 @@ func (f *filler) buildOnHost(entries []hashmap.Entry, several []change.Entry) (r
 	}
 	for i := range f.set.Devices {
 		d := f.set.Devices[len(f.set.Devices)-1-i] // the first one's map may be the image
-		for _, e := range several {
+		for _, e := range differing {
 			if _, ok := built.Slot(e.Key); ok {
 				built.Insert(e.Key, f.store.Words(e.Places)[d.Index])
 			}

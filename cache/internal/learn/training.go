@@ -49,7 +49,7 @@ func ReadAhead(t admission.Training, lookups int) (read []TrainingBatch, all adm
 	}, stop
 }
 
-// Popularity is how the lookups of a table spread over its rows: point by point, the share of the lookups that so many rows get, those
+// Popularity is how the lookups of a table topology over its rows: point by point, the share of the lookups that so many rows get, those
 // first that were looked up most before. The zero value knows nothing.
 type Popularity []popular
 

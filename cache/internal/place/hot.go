@@ -82,7 +82,7 @@ func (h *Hot) Decide(store *Store, policy admission.Policy, payload []int64) {
 		}
 		return
 	}
-	sp := store.Spread.Load()
+	sp := store.Topology.Load()
 	var clique []int // the largest
 	for _, members := range sp.Cliques {
 		if len(members) > len(clique) {

@@ -66,7 +66,7 @@ func (o *Overlay) Extend(i int, bytes int64) int64 {
 
 // Seen returns the word that device i's map is to have of a location in the overlay. Where the overlay is in the first
 // device's slab, which not every device reads, the others have the host memory under that slab's ID.
-func (o *Overlay) Seen(s *Spread, i int, l slab.Location) slab.Location {
+func (o *Overlay) Seen(s *Topology, i int, l slab.Location) slab.Location {
 	if o.Far && !s.Reads(i, 0) {
 		l -= slab.Location(o.Base)
 	}

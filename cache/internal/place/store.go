@@ -13,7 +13,7 @@ import (
 // and the overlay by its lock.
 type Store struct {
 	Set     *read.Set
-	Spread  atomic.Pointer[Spread]
+	Topology  atomic.Pointer[Topology]
 	Space   *Space
 	Slabs   []*Slab // one a device
 	Overlay *Overlay
@@ -65,7 +65,7 @@ func (s *Store) LongestSlot() int {
 
 // Words returns the location word that each device is to have of a row, nil where all are p.First.
 func (s *Store) Words(p Places) []slab.Location {
-	sp, o := s.Spread.Load(), s.Overlay
+	sp, o := s.Topology.Load(), s.Overlay
 	in := p.Valid() && o.Has(p.First)
 	if !p.Valid() || in && !o.Far || !in && len(sp.Cliques) == 1 && len(p.More) == 0 {
 		return nil
@@ -86,15 +86,15 @@ func (s *Store) Words(p Places) []slab.Location {
 	return words
 }
 
-// SetSpread has batches that begin from now on read the slabs by another spread.
-func (s *Store) SetSpread(sp *Spread) {
-	s.Spread.Store(sp)
+// SetTopology has batches that begin from now on read the slabs by another topology.
+func (s *Store) SetTopology(sp *Topology) {
+	s.Topology.Store(sp)
 	s.ShowSlabs()
 }
 
 // ShowSlabs has every device read the slabs of its clique, and the overlay.
 func (s *Store) ShowSlabs() {
-	sp, o := s.Spread.Load(), s.Overlay
+	sp, o := s.Topology.Load(), s.Overlay
 	for i, d := range s.Set.Devices {
 		v := &read.View{Slabs: make([]device.Buffer, len(s.Set.Devices), len(s.Set.Devices)+1), Peers: sp.Peers(i)}
 		for j, other := range s.Set.Devices {
@@ -123,7 +123,7 @@ func (s *Store) Limits() []int64 {
 
 // Capacity returns about how many slot bytes of different rows slabs of the given payloads hold.
 func (s *Store) Capacity(payload []int64) (most int64) {
-	sp, hot := s.Spread.Load(), s.Hot.Bytes.Load()
+	sp, hot := s.Topology.Load(), s.Hot.Bytes.Load()
 	for _, members := range sp.Cliques {
 		largest, rest := int64(0), int64(0)
 		for _, i := range members {

@@ -86,3 +86,31 @@ func (l *lane) run(table int, rows []int64, out []byte) error {
 func bytesOf(rows []int64) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(rows))), len(rows)*8)
 }
+
+// Next returns the device that serves the next batch. The devices that are not lost take turns.
+func (s *Set) Next() *Device {
+	for {
+		d := s.Devices[(s.turn.Add(1)-1)%uint64(len(s.Devices))]
+		if !d.IsLost() { // true of at least one device
+			return d
+		}
+	}
+}
+
+// CheckRows returns an error that wraps ErrRows for row numbers outside the table. It names the first and counts them.
+func (t *Table) CheckRows(rows []int64) error {
+	first, bad, limit := 0, 0, t.Tier.Rows()
+	for i, r := range rows {
+		if uint64(r) >= uint64(limit) {
+			if bad == 0 {
+				first = i
+			}
+			bad++
+		}
+	}
+	if bad == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: row number (%d) at position %d must be 0 to %d of table %s; %d of %d are out of range",
+		ErrRows, rows[first], first, limit-1, t.Name, bad, len(rows))
+}

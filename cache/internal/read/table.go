@@ -2,7 +2,6 @@ package read
 
 import (
 	"errors"
-	"fmt"
 	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/device"
@@ -25,24 +24,6 @@ type Table struct {
 
 // SlotBytes returns the bytes that a row with the given location takes in a slab.
 func (t *Table) SlotBytes(l slab.Location) int { return slab.SlotBytes(l.Stored(t.Tier.RowBytes())) }
-
-// CheckRows returns an error that wraps ErrRows for row numbers outside the table. It names the first and counts them.
-func (t *Table) CheckRows(rows []int64) error {
-	first, bad, limit := 0, 0, t.Tier.Rows()
-	for i, r := range rows {
-		if uint64(r) >= uint64(limit) {
-			if bad == 0 {
-				first = i
-			}
-			bad++
-		}
-	}
-	if bad == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w: row number (%d) at position %d must be 0 to %d of table %s; %d of %d are out of range",
-		ErrRows, rows[first], first, limit-1, t.Name, bad, len(rows))
-}
 
 // Errors of batches. Package cache documents them.
 var (

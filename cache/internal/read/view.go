@@ -27,16 +27,6 @@ type View struct {
 	Peers uint8 // bits of the slabs that lie on other devices
 }
 
-// Next returns the device that serves the next batch. The devices that are not lost take turns.
-func (s *Set) Next() *Device {
-	for {
-		d := s.Devices[(s.turn.Add(1)-1)%uint64(len(s.Devices))]
-		if !d.IsLost() { // true of at least one device
-			return d
-		}
-	}
-}
-
 // Pause keeps batches from beginning on any device until the returned function is called. It returns nil if they are
 // paused already.
 func (s *Set) Pause() (resume func()) {

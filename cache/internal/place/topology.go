@@ -8,21 +8,21 @@ import (
 	"github.com/tensorcache/tensorcache/slab/placement"
 )
 
-// Spread says which devices read which slabs, and in which slabs rows are to lie. It is immutable: losing a device makes another
+// Topology says which devices read which slabs, and in which slabs rows are to lie. It is immutable: losing a device makes another
 // one.
 //
 // A clique is a set of devices that all read each other's slabs, and no others. Each clique has every cached row once, as far as its
 // slabs have room. Rows that are to be copied lie in every slab.
-type Spread struct {
+type Topology struct {
 	Cliques [][]int
 	Of      [slab.MaxSlabs]int // the clique of each device
 	Live    uint8              // bits of the devices that are not lost
 	parts   []*placement.Partition
 }
 
-// NewSpread returns the spread of devices with the given cliques. Rows are divided over a clique by the weights of its devices.
-func NewSpread(cliques [][]int, weights []int64) *Spread {
-	s := &Spread{Cliques: cliques, Live: uint8(1<<len(weights) - 1)}
+// NewTopology returns the topology of devices with the given cliques. Rows are divided over a clique by the weights of its devices.
+func NewTopology(cliques [][]int, weights []int64) *Topology {
+	s := &Topology{Cliques: cliques, Live: uint8(1<<len(weights) - 1)}
 	for q, members := range cliques {
 		own := make([]int64, len(weights))
 		for _, i := range members {
@@ -34,8 +34,8 @@ func NewSpread(cliques [][]int, weights []int64) *Spread {
 	return s
 }
 
-// Without returns the Spread after a device is lost.
-func (s *Spread) Without(i int) *Spread {
+// Without returns the Topology after a device is lost.
+func (s *Topology) Without(i int) *Topology {
 	t := *s
 	t.Live &^= 1 << i
 	t.parts = append([]*placement.Partition(nil), s.parts...)
@@ -46,10 +46,10 @@ func (s *Spread) Without(i int) *Spread {
 }
 
 // Reads says whether device i reads a slab.
-func (s *Spread) Reads(i, id int) bool { return s.Of[i] == s.Of[id] && s.Live>>id&1 != 0 }
+func (s *Topology) Reads(i, id int) bool { return s.Of[i] == s.Of[id] && s.Live>>id&1 != 0 }
 
 // Peers returns the bits of the other devices whose slabs device i reads.
-func (s *Spread) Peers(i int) (bits uint8) {
+func (s *Topology) Peers(i int) (bits uint8) {
 	for _, j := range s.Cliques[s.Of[i]] {
 		if j != i && s.Reads(i, j) {
 			bits |= 1 << j
@@ -60,7 +60,7 @@ func (s *Spread) Peers(i int) (bits uint8) {
 
 // Targets returns the bits of the slabs that a row is to lie in: all, if it is to be copied; else one of each clique, where
 // it lies already if it does.
-func (s *Spread) Targets(key uint64, copied bool, now Places) (slabs uint8) {
+func (s *Topology) Targets(key uint64, copied bool, now Places) (slabs uint8) {
 	if copied {
 		return s.Live
 	}
@@ -78,7 +78,7 @@ func (s *Spread) Targets(key uint64, copied bool, now Places) (slabs uint8) {
 	return slabs
 }
 
-func (s *Spread) Members(q int) (bits uint8) {
+func (s *Topology) Members(q int) (bits uint8) {
 	for _, i := range s.Cliques[q] {
 		bits |= 1 << i
 	}
@@ -86,7 +86,7 @@ func (s *Spread) Members(q int) (bits uint8) {
 }
 
 // Seen returns the word that a device's map is to have of a row: its own copy, else one in a slab that it reads.
-func (s *Spread) Seen(i int, p Places) slab.Location {
+func (s *Topology) Seen(i int, p Places) slab.Location {
 	if l, ok := p.In(i); ok {
 		return l
 	}
@@ -101,7 +101,7 @@ func (s *Spread) Seen(i int, p Places) slab.Location {
 	if n == 0 {
 		return slab.NoLocation(slab.Rejected)
 	}
-	return there[i%n] // so that readers of few copies are Spread over them
+	return there[i%n] // so that readers of few copies are Topology over them
 }
 
 // FindCliques divides devices into sets whose members all read each other's memory, each device into the first that it fits.
