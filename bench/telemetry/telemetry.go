@@ -4,7 +4,6 @@
 package telemetry
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -252,10 +251,10 @@ func (t *Telemetry) Close() error {
 	defer t.mu.Unlock()
 	var errs []error
 	if ended, delivered := t.ended.Load(), t.delivered.Load(); delivered < ended {
-		errs = append(errs, fmt.Errorf("telemetry: %d of %d spans were not delivered: %w", ended-delivered, ended, cmp.Or(t.mu.spans, errQueue)))
+		errs = append(errs, fmt.Errorf("telemetry: %d of %d spans were not delivered: %w", ended-delivered, ended, firstError(t.mu.spans)))
 	}
 	if err := errors.Join(lastMetrics, t.mu.metrics); err != nil {
-		errs = append(errs, fmt.Errorf("telemetry: metrics were not delivered: %w", cmp.Or(t.mu.metrics, lastMetrics)))
+		errs = append(errs, fmt.Errorf("telemetry: metrics were not delivered: %w", firstError(t.mu.metrics, lastMetrics)))
 	} else if len(errs) == 0 && t.mu.failures > 0 {
 		errs = append(errs, fmt.Errorf("telemetry: %d exports failed: %w", t.mu.failures, t.mu.last))
 	}
@@ -264,6 +263,15 @@ func (t *Telemetry) Close() error {
 
 // errQueue stands for spans that found the queue full.
 var errQueue = errors.New("the queue was full")
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return errQueue
+}
 
 // countingProcessor counts the spans that are to be delivered.
 type countingProcessor struct {

@@ -18,6 +18,19 @@ type Graph struct {
 // Vertices is the number of vertices.
 func (g *Graph) Vertices() int { return max(len(g.Indptr)-1, 0) }
 
+// Edges is the number of edges, repeated ones included.
+func (g *Graph) Edges() int { return len(g.Indices) }
+
+// InDegrees counts for every vertex the edges that point to it.
+// REQUIRES: a graph for which Validate returns nil.
+func (g *Graph) InDegrees() []uint32 {
+	d := make([]uint32, g.Vertices())
+	for _, v := range g.Indices {
+		d[v]++
+	}
+	return d
+}
+
 // Validate checks that there is at least one vertex, that Indptr starts at 0,
 // never decreases and ends at len(Indices), that every index is a vertex, and
 // that weights are finite and not negative.

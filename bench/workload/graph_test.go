@@ -13,19 +13,6 @@ import (
 	"testing"
 )
 
-// Edges is the number of edges, repeated ones included.
-func (g *Graph) Edges() int { return len(g.Indices) }
-
-// InDegrees counts for every vertex the edges that point to it.
-// REQUIRES: a graph for which Validate returns nil.
-func (g *Graph) InDegrees() []uint32 {
-	d := make([]uint32, g.Vertices())
-	for _, v := range g.Indices {
-		d[v]++
-	}
-	return d
-}
-
 func TestGraph_ValidateNamesFirstOffender(t *testing.T) {
 	for _, c := range []struct {
 		name string
