@@ -172,7 +172,7 @@ func (c *Cache) fill() error {
 	if err := c.openRings(); err != nil {
 		return err
 	}
-	if err := c.writer.Open(c.store, filled.Several); err != nil {
+	if err := c.writer.Open(c.store, filled.Differing); err != nil {
 		return err
 	}
 	for _, key := range filled.Restored {

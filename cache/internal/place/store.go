@@ -12,13 +12,13 @@ import (
 // Store is the data store: the slabs of all devices, the overlay, and what says where rows may lie. Package change guards the slabs
 // and the overlay by its lock.
 type Store struct {
-	Set     *read.Set
-	Topology  atomic.Pointer[Topology]
-	Space   *Space
-	Slabs   []*Slab // one a device
-	Overlay *Overlay
-	Hot     *Hot
-	Nodes   *HostNodes
+	Set      *read.Set
+	Topology atomic.Pointer[Topology]
+	Space    *Space
+	Slabs    []*Slab // one a device
+	Overlay  *Overlay
+	Hot      *Hot
+	Nodes    *HostNodes
 }
 
 // Slab is the slots of one device.
