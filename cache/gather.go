@@ -19,35 +19,44 @@ import (
 // begins; once begun, a batch is finished, since out is being written. When a device fails for good, another one serves the batch;
 // On that device it is an error that wraps ErrDevice.
 func (c *Cache) Gather(ctx context.Context, table int, rows []int64, out []byte) error {
-	if err := c.enter(); err != nil {
-		return c.watch.Refused(err)
-	}
-	defer c.leave()
-	return c.gather(ctx, table, rows, out)
+	return gather(ctx, c, table, rows, out)
+}
+
+// Gather32 is Gather for row numbers of 32 bits.
+func (c *Cache) Gather32(ctx context.Context, table int, rows []int32, out []byte) error {
+	return gather(ctx, c, table, rows, out)
 }
 
 // GatherAsync is Gather that returns at once. rows and out must stay as they are until the Pending is done.
 func (c *Cache) GatherAsync(ctx context.Context, table int, rows []int64, out []byte) *Pending {
-	return c.async(ctx, func() error { return c.gather(ctx, table, rows, out) })
+	return c.async(ctx, func() error { return gatherEntered(ctx, c, table, rows, out) })
 }
 
-// gather is Gather on any device that is not lost. REQUIRES: the cache is entered.
-func (c *Cache) gather(ctx context.Context, table int, rows []int64, out []byte) error {
+func gather[R read.RowNumber](ctx context.Context, c *Cache, table int, rows []R, out []byte) error {
+	if err := c.enter(); err != nil {
+		return c.watch.Refused(err)
+	}
+	defer c.leave()
+	return gatherEntered(ctx, c, table, rows, out)
+}
+
+// gatherEntered gathers on any device that is not lost. REQUIRES: the cache is entered.
+func gatherEntered[R read.RowNumber](ctx context.Context, c *Cache, table int, rows []R, out []byte) error {
 	for {
 		d := c.set.Next()
-		err := c.gatherOn(d, ctx, table, rows, out)
+		err := gatherOn(ctx, c, d, table, rows, out)
 		if err == nil || !errors.Is(err, ErrDevice) || !c.set.Survives(d) {
 			return err
 		}
 	}
 }
 
-func (c *Cache) gatherOn(d *read.Device, ctx context.Context, table int, rows []int64, out []byte) error {
+func gatherOn[R read.RowNumber](ctx context.Context, c *Cache, d *read.Device, table int, rows []R, out []byte) error {
 	if err := c.checkTable(table); err != nil {
 		return c.watch.Refused(err)
 	}
 	o := c.watch.Gather(ctx, d.Index, table, len(rows))
-	err := d.Gather(ctx, table, rows, out, o.Trace())
+	err := read.Gather(ctx, d, table, rows, out, o.Trace())
 	o.End(err)
 	return err
 }
@@ -71,16 +80,25 @@ type View struct {
 
 // Gather is Cache.Gather on the view's device.
 func (v View) Gather(ctx context.Context, table int, rows []int64, out []byte) error {
+	return gatherView(ctx, v, table, rows, out)
+}
+
+// Gather32 is Cache.Gather32 on the view's device.
+func (v View) Gather32(ctx context.Context, table int, rows []int32, out []byte) error {
+	return gatherView(ctx, v, table, rows, out)
+}
+
+func gatherView[R read.RowNumber](ctx context.Context, v View, table int, rows []R, out []byte) error {
 	if err := v.cache.enter(); err != nil {
 		return v.cache.watch.Refused(err)
 	}
 	defer v.cache.leave()
-	return v.cache.gatherOn(v.device, ctx, table, rows, out)
+	return gatherOn(ctx, v.cache, v.device, table, rows, out)
 }
 
 // GatherAsync is Cache.GatherAsync on the view's device.
 func (v View) GatherAsync(ctx context.Context, table int, rows []int64, out []byte) *Pending {
-	return v.cache.async(ctx, func() error { return v.cache.gatherOn(v.device, ctx, table, rows, out) })
+	return v.cache.async(ctx, func() error { return gatherOn(ctx, v.cache, v.device, table, rows, out) })
 }
 
 // GatherDevice is Gather for memory that the view's device addresses and a stream of the caller's: rows holds int64 row
@@ -95,6 +113,15 @@ func (v View) GatherAsync(ctx context.Context, table int, rows []int64, out []by
 // stream is an error that wraps ErrCapturing, an output of the wrong size one that wraps ErrOutput. rows and out must stay
 // allocated until the Batch is done; rows must not change before then, but for work enqueued on the stream afterwards.
 func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows, out device.Buffer) (*Batch, error) {
+	return v.gatherDevice(ctx, stream, table, read.RowNumbers{Buffer: rows}, out)
+}
+
+// GatherDevice32 is GatherDevice for int32 row numbers.
+func (v View) GatherDevice32(ctx context.Context, stream uintptr, table int, rows, out device.Buffer) (*Batch, error) {
+	return v.gatherDevice(ctx, stream, table, read.RowNumbers{Buffer: rows, Int32: true}, out)
+}
+
+func (v View) gatherDevice(ctx context.Context, stream uintptr, table int, rows read.RowNumbers, out device.Buffer) (*Batch, error) {
 	c := v.cache
 	if err := c.enter(); err != nil {
 		return nil, c.watch.Refused(err)
@@ -103,7 +130,7 @@ func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows,
 	if err := c.checkTable(table); err != nil {
 		return nil, c.watch.Refused(err)
 	}
-	o := c.watch.Gather(ctx, v.device.Index, table, int(min(rows.Size()/8, read.MaxBatch)))
+	o := c.watch.Gather(ctx, v.device.Index, table, int(min(rows.Len(), read.MaxBatch)))
 	b, err := v.device.GatherDevice(ctx, stream, table, rows, out, o.Watcher(), o.Trace())
 	if err != nil {
 		o.End(err)

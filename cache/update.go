@@ -122,7 +122,7 @@ func (c *Cache) tableFor(table int, rows []int64, grow bool) (*read.Table, error
 	}
 	t := c.set.Tables[table]
 	if !grow {
-		return t, t.CheckRows(rows)
+		return t, read.CheckRows(t, rows)
 	}
 	for i, r := range rows {
 		if uint64(r) >= uint64(t.Tier.Capacity()) {

@@ -162,7 +162,7 @@ func (f *filler) train() error {
 		if table < 0 || table >= len(f.set.Tables) {
 			return fmt.Errorf("cache: training batch %d: table (%d) must be 0 to %d", batch, table, len(f.set.Tables)-1)
 		}
-		if err := f.set.Tables[table].CheckRows(rows); err != nil {
+		if err := read.CheckRows(f.set.Tables[table], rows); err != nil {
 			return fmt.Errorf("cache: training batch %d: %w", batch, err)
 		}
 		if err := f.o.Learner.Call(func(policy admission.Policy) { policy.Observe(table, rows) }); err != nil {

@@ -36,19 +36,19 @@ type Batch struct {
 
 // GatherDevice enqueues a batch on the caller's stream: rows and out are memory that the device addresses. The batch ends what w
 // watches; after an error nobody does. trace, if not nil, records the batch.
-func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, rows, out device.Buffer, w Watcher, trace *Trace) (*Batch, error) {
-	t := d.set.Tables[table]
-	n := rows.Size() / 8
+func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, rows RowNumbers, out device.Buffer, w Watcher, trace *Trace) (*Batch, error) {
+	t, ids, width := d.set.Tables[table], rows.Buffer, rows.bytes()
+	n := rows.Len()
 	switch want := n * int64(t.Tier.RowBytes()); {
-	case rows.Size()%8 != 0 || rows.Addr()%8 != 0:
-		return nil, fmt.Errorf("cache: row numbers (%d bytes at %#x) must be a multiple of 8 bytes, aligned to 8", rows.Size(), rows.Addr())
+	case ids.Size()%width != 0 || ids.Addr()%uint64(width) != 0:
+		return nil, fmt.Errorf("cache: row numbers (%d bytes at %#x) must be a multiple of %d bytes, aligned to %d", ids.Size(), ids.Addr(), width, width)
 	case n > MaxBatch:
 		return nil, fmt.Errorf("cache: batch (%d rows) must have at most %d", n, MaxBatch)
 	case out.Size() != want:
 		return nil, fmt.Errorf("%w: %d bytes for %d rows of table %s must be %d", ErrOutput, out.Size(), n, t.Name, want)
 	}
-	if n > 0 && d.Device.NeedsStaging() && (rows.Addr() == 0 || out.Addr() == 0) {
-		return nil, fmt.Errorf("cache: row numbers and output (at %#x and %#x) must be memory that device %d addresses", rows.Addr(), out.Addr(), d.Index)
+	if n > 0 && d.Device.NeedsStaging() && (ids.Addr() == 0 || out.Addr() == 0) {
+		return nil, fmt.Errorf("cache: row numbers and output (at %#x and %#x) must be memory that device %d addresses", ids.Addr(), out.Addr(), d.Index)
 	}
 	s, err := d.callersStream(stream)
 	if err != nil {

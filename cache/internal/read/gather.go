@@ -12,9 +12,36 @@ import (
 // MaxBatch is the most rows of one batch: positions are 32 bits wide.
 const MaxBatch = 1<<31 - 1
 
+// RowNumber is the type of row numbers.
+type RowNumber interface{ int32 | int64 }
+
+// RowNumbers are the row numbers of a batch, in memory that the device addresses.
+type RowNumbers struct {
+	Buffer device.Buffer
+	Int32  bool // else int64
+}
+
+// bytes returns the size of a row number.
+func (r RowNumbers) bytes() int64 {
+	if r.Int32 {
+		return 4
+	}
+	return 8
+}
+
+// Len returns how many there are.
+func (r RowNumbers) Len() int64 { return r.Buffer.Size() / r.bytes() }
+
+// memoryOf returns the row numbers in Go memory.
+func memoryOf[R RowNumber](rows []R) RowNumbers {
+	size := int(unsafe.Sizeof(*new(R)))
+	memory := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(rows))), len(rows)*size)
+	return RowNumbers{device.HostBuffer(memory), size == 4}
+}
+
 // Gather writes the rows of a table to out, which is Go memory, and returns when they are written. Arguments that are out of range
 // leave out untouched. trace, if not nil, records the batch. ctx is checked before work begins.
-func (d *Device) Gather(ctx context.Context, table int, rows []int64, out []byte, trace *Trace) error {
+func Gather[R RowNumber](ctx context.Context, d *Device, table int, rows []R, out []byte, trace *Trace) error {
 	t := d.set.Tables[table]
 	rowBytes := t.Tier.RowBytes()
 	switch {
@@ -23,7 +50,7 @@ func (d *Device) Gather(ctx context.Context, table int, rows []int64, out []byte
 	case len(out) != len(rows)*rowBytes:
 		return fmt.Errorf("%w: %d bytes for %d rows of table %s must be %d", ErrOutput, len(out), len(rows), t.Name, len(rows)*rowBytes)
 	}
-	if err := t.CheckRows(rows); err != nil {
+	if err := CheckRows(t, rows); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -60,9 +87,9 @@ func (d *Device) Gather(ctx context.Context, table int, rows []int64, out []byte
 		to := min(from+part, len(rows))
 		rows, out := rows[from:to], out[from*rowBytes:to*rowBytes]
 		if area != nil {
-			err = l.runStaged(area, table, rows, out)
+			err = l.runStaged(area, table, memoryOf(rows), out)
 		} else {
-			err = l.run(table, rows, out)
+			err = l.run(table, memoryOf(rows), out)
 		}
 		if err != nil {
 			return d.wrap(err, len(rows), t)
@@ -74,17 +101,12 @@ func (d *Device) Gather(ctx context.Context, table int, rows []int64, out []byte
 }
 
 // run gathers into memory that the device can address.
-func (l *lane) run(table int, rows []int64, out []byte) error {
-	err := l.enqueue(l.stream, table, device.HostBuffer(bytesOf(rows)), device.HostBuffer(out))
+func (l *lane) run(table int, rows RowNumbers, out []byte) error {
+	err := l.enqueue(l.stream, table, rows, device.HostBuffer(out))
 	if err == nil {
 		err = l.done.Synchronize()
 	}
 	return l.finish(err)
-}
-
-// bytesOf returns the memory of row numbers.
-func bytesOf(rows []int64) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(rows))), len(rows)*8)
 }
 
 // Next returns the device that serves the next batch. The devices that are not lost take turns.
@@ -98,10 +120,10 @@ func (s *Set) Next() *Device {
 }
 
 // CheckRows returns an error that wraps ErrRows for row numbers outside the table. It names the first and counts them.
-func (t *Table) CheckRows(rows []int64) error {
+func CheckRows[R RowNumber](t *Table, rows []R) error {
 	first, bad, limit := 0, 0, t.Tier.Rows()
 	for i, r := range rows {
-		if uint64(r) >= uint64(limit) {
+		if uint64(int64(r)) >= uint64(limit) {
 			if bad == 0 {
 				first = i
 			}

@@ -235,7 +235,7 @@ func (l *lane) end() {
 
 // enqueue enqueues a batch on stream s. When done has passed, out is written and result holds the batch's counters. It allocates
 // nothing. After an error the lane is fit for the next batch once abandon has returned.
-func (l *lane) enqueue(s device.Stream, table int, rows, out device.Buffer) error {
+func (l *lane) enqueue(s device.Stream, table int, rows RowNumbers, out device.Buffer) error {
 	if l.sequence == nil {
 		return l.enqueueOn(s, l.side, table, rows, out)
 	}
@@ -249,16 +249,16 @@ func (l *lane) enqueue(s device.Stream, table int, rows, out device.Buffer) erro
 	return err
 }
 
-func (l *lane) enqueueOn(s, side device.Stream, table int, rows, out device.Buffer) error {
+func (l *lane) enqueueOn(s, side device.Stream, table int, rows RowNumbers, out device.Buffer) error {
 	d, t := l.owner, l.route.table
 	l.batch++
 	lookup := kernels.Lookup{
-		Map: d.Map, Layout: d.Layout, Table: table, Limit: d.set.Tables[table].Tier.Rows(), Rows: rows,
+		Map: d.Map, Layout: d.Layout, Table: table, Limit: d.set.Tables[table].Tier.Rows(), Rows: rows.Buffer, Int32: rows.Int32,
 		Rejected: t.Rejected, Oversize: t.Oversize, Peers: l.view.Peers, Out: out, RowBytes: t.Rows.RowBytes, Counters: l.counters,
 		Samples: d.nextSampling(), Ring: d.Ring,
 	}
 	l.mark(s, PointBegun)
-	if err := l.route.enqueue(l, s, side, lookup); err != nil {
+	if err := l.route.enqueue(l, s, side, lookup, rows.Len()); err != nil {
 		return err
 	}
 	l.mark(s, PointDone)

@@ -95,8 +95,8 @@ func (r *route) lists(n int) int64 {
 // long says whether the table's rows are too long for one launch.
 func (t *TableView) long() bool { return t.Rows.RowBytes >= abi.LongRow }
 
-// enqueue enqueues what the route says on stream s, with hits on side where they are served beside the misses.
-func (r *route) enqueue(l *lane, s, side device.Stream, lookup kernels.Lookup) error {
+// enqueue enqueues what the route says of a batch of so many rows on stream s, with hits on side where they are served beside the misses.
+func (r *route) enqueue(l *lane, s, side device.Stream, lookup kernels.Lookup, rows int64) error {
 	switch r.launches {
 	case OneLaunch:
 		l.serve = kernels.Serve{
@@ -104,13 +104,13 @@ func (r *route) enqueue(l *lane, s, side device.Stream, lookup kernels.Lookup) e
 		}
 		return s.Launch(&l.serve)
 	case HitsFirst:
-		return r.enqueueHitsFirst(l, s, lookup)
+		return r.enqueueHitsFirst(l, s, lookup, rows)
 	}
-	return r.enqueueSideBySide(l, s, side, lookup)
+	return r.enqueueSideBySide(l, s, side, lookup, rows)
 }
 
-func (r *route) enqueueHitsFirst(l *lane, s device.Stream, lookup kernels.Lookup) error {
-	lookup.Found = l.lists.Slice(0, lookup.Rows.Size()/8*kernels.FoundBytes)
+func (r *route) enqueueHitsFirst(l *lane, s device.Stream, lookup kernels.Lookup, rows int64) error {
+	lookup.Found = l.lists.Slice(0, rows*kernels.FoundBytes)
 	l.find = kernels.Find{Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec}
 	l.fetch = kernels.Fetch{
 		Misses: lookup.Found, AtBack: true, Counters: l.counters, Tier: r.table.Rows, Codec: r.table.Codec, Out: lookup.Out,
@@ -122,8 +122,8 @@ func (r *route) enqueueHitsFirst(l *lane, s device.Stream, lookup kernels.Lookup
 	return s.Launch(&l.fetch)
 }
 
-func (r *route) enqueueSideBySide(l *lane, s, side device.Stream, lookup kernels.Lookup) error {
-	n := lookup.Rows.Size() / 8 * kernels.FoundBytes
+func (r *route) enqueueSideBySide(l *lane, s, side device.Stream, lookup kernels.Lookup, rows int64) error {
+	n := rows * kernels.FoundBytes
 	batch := transfer.Batch{
 		Found: l.lists.Slice(0, n), Ordered: l.lists.Slice(n, 2*n), Counters: l.counters, Buckets: l.buckets, Out: lookup.Out,
 		Reading: r.misses, End: l.ending(2), Counted: true,

@@ -44,9 +44,9 @@ func (d *Device) takeStaging(ctx context.Context) (*staging, error) {
 	}
 }
 
-// reserve makes the memory large enough for so many rows and bytes of output.
-func (a *staging) reserve(o *Device, rows, bytes int64) error {
-	if rows*8 <= a.rows.Size() && bytes <= a.out.Size() && bytes <= int64(len(a.arrived))*arrivalBytes {
+// reserve makes the memory large enough for so many bytes of row numbers and of output.
+func (a *staging) reserve(o *Device, rowNumbers, bytes int64) error {
+	if rowNumbers <= a.rows.Size() && bytes <= a.out.Size() && bytes <= int64(len(a.arrived))*arrivalBytes {
 		return nil
 	}
 	d := o.Device
@@ -56,7 +56,7 @@ func (a *staging) reserve(o *Device, rows, bytes int64) error {
 		what  string
 		alloc func(int64, string) (device.Buffer, error)
 	}{
-		{&a.rows, rows * 8, "batch row numbers", o.allocNear},
+		{&a.rows, rowNumbers, "batch row numbers", o.allocNear},
 		{&a.out, bytes, "batch output", d.Alloc},
 		{&a.received, bytes, "batch output", o.allocNear},
 	} {
@@ -94,15 +94,15 @@ func (a *staging) close(d device.Device) {
 
 // runStaged gathers into Go memory for a device that cannot address it: row numbers and rows pass through page-locked
 // memory, the rows in pieces, so that the arrival of one hides the copying of another.
-func (l *lane) runStaged(a *staging, table int, rows []int64, out []byte) error {
+func (l *lane) runStaged(a *staging, table int, rows RowNumbers, out []byte) error {
 	size := int64(len(out))
-	if err := a.reserve(l.owner, int64(len(rows)), size); err != nil {
+	if err := a.reserve(l.owner, rows.Buffer.Size(), size); err != nil {
 		return err
 	}
 	pieces := int((size + arrivalBytes - 1) / arrivalBytes)
-	copy(a.rows.Bytes(), bytesOf(rows))
+	copy(a.rows.Bytes(), rows.Buffer.Bytes())
 	piece := func(i int) (from, to int64) { return int64(i) * arrivalBytes, min(int64(i+1)*arrivalBytes, size) }
-	err := l.enqueue(l.stream, table, a.rows.Slice(0, int64(len(rows))*8), a.out.Slice(0, size))
+	err := l.enqueue(l.stream, table, RowNumbers{a.rows.Slice(0, rows.Buffer.Size()), rows.Int32}, a.out.Slice(0, size))
 	for i := 0; i < pieces && err == nil; i++ {
 		from, to := piece(i)
 		if err = l.stream.Copy(a.received.Slice(from, to), a.out.Slice(from, to)); err == nil {
