@@ -214,9 +214,10 @@ func (c coded) trained(t testing.TB, data []byte) codec.Codec {
 	return k
 }
 
-// TestCodecs_SomeRowsShrink says that the tables of TestCodecs_EveryPath have rows that shrink and, all of a codec's together, others.
+// TestCodecs_SomeRowsShrink says that the tables of TestCodecs_EveryPath have rows that shrink, of every codec and element type, and of
+// every codec others. (Of single lengths none may shrink: 256 bytes of float64 are too short for ndzip.)
 func TestCodecs_SomeRowsShrink(t *testing.T) {
-	raw := map[string]int{}
+	raw, compressed := map[string]int{}, map[string]int{}
 	for _, table := range listedTables() {
 		data := table.listedRows(60)
 		c := table.trained(t, data)
@@ -224,16 +225,21 @@ func TestCodecs_SomeRowsShrink(t *testing.T) {
 			continue
 		}
 		_, hits := encodeSlabs(c, data, table.rowBytes, 60, 1)
-		compressed := 0
+		of := fmt.Sprintf("%s of %v", table.name, table.dtype)
+		compressed[of] += 0
 		for _, h := range hits {
 			if slab.Location(h.Word).Compressed() {
-				compressed++
+				compressed[of]++
+			} else {
+				raw[table.name]++
 			}
 		}
-		if compressed == 0 {
-			t.Errorf("%v: no row is compressed", table)
+		raw[table.name] += 0
+	}
+	for of, n := range compressed {
+		if n == 0 {
+			t.Errorf("%s: no row is compressed", of)
 		}
-		raw[table.name] += len(hits) - compressed
 	}
 	for name, n := range raw {
 		if n == 0 {
