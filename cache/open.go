@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
@@ -189,16 +188,11 @@ func (c *Cache) readSnapshot() []uint64 {
 	if path == "" {
 		return nil
 	}
-	b, err := os.ReadFile(path)
-	if err == nil {
-		var keys []uint64
-		if keys, err = change.DecodeSnapshot(b, c.set.Tables); err == nil {
-			return keys
-		}
-		err = fmt.Errorf("%s: damaged or another cache's: %w", path, err)
+	keys, err := change.ReadSnapshot(path, c.set.Tables)
+	if err != nil {
+		c.restoredErr = fmt.Errorf("cache: snapshot: %w", err)
 	}
-	c.restoredErr = fmt.Errorf("cache: snapshot: %w", err)
-	return nil
+	return keys
 }
 
 // openRings makes the rings to which batches append their samples.

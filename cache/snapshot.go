@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -19,6 +20,9 @@ func (c *Cache) Snapshot(path string) (err error) {
 	defer c.leave()
 	_, watch := c.watch.Start(context.Background(), "snapshot", "")
 	defer func() { watch.End(err) }()
+	if path == "" {
+		return errors.New("cache: snapshot: path must not be empty")
+	}
 	bytes, err := c.writer.WriteSnapshot(path)
 	watch.Set(observe.KeyChangedBytes.Int(bytes))
 	if err != nil {

@@ -594,3 +594,94 @@ func TestUpdate_EpochsPass(t *testing.T) {
 	}
 	gatherAll(t, c, data)
 }
+
+// TestUpdate_SupersededRowIsNeverSeen: of a row given twice in one Update, no Gather sees the first version, however short the overlay.
+func TestUpdate_SupersededRowIsNeverSeen(t *testing.T) {
+	const rows, rowBytes = 1000, 64
+	data := make([]byte, rows*rowBytes)
+	c := newCache(t, cache.Options{
+		Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: 40_000, Codec: "none",
+		Devices: cache.DeviceOptions{Backend: "host"}, Host: cache.HostOptions{Overlay: 4096},
+	})
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		out := make([]byte, rowBytes)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if err := c.Gather(ctx, 0, []int64{7}, out); err != nil {
+				t.Error(err)
+				return
+			}
+			if out[0] == 1 {
+				t.Error("the superseded version was served")
+				return
+			}
+		}
+	})
+	for range 50 {
+		ids, versions := []int64{7}, bytes.Repeat([]byte{1}, rowBytes) // superseded
+		for i := range int64(300) {                                    // more than the overlay holds
+			ids, versions = append(ids, 100+i), append(versions, make([]byte, rowBytes)...)
+		}
+		ids, versions = append(ids, 7), append(versions, bytes.Repeat([]byte{2}, rowBytes)...)
+		if err := c.Update(ctx, 0, ids, versions); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	wg.Wait()
+}
+
+// TestSetBudget_StatsStayWithin: while the budget shrinks, Stats never shows more cached than the budget.
+func TestSetBudget_StatsStayWithin(t *testing.T) {
+	const rows, rowBytes = 20_000, 128
+	c := newCache(t, cache.Options{
+		Tables: []cache.Table{fromBytes(t, "x", noise(rows, rowBytes, 1), rowBytes)}, Budget: 2 << 20, Codec: "none",
+		Devices: cache.DeviceOptions{Backend: "host"},
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 20 {
+			if err := c.SetBudget(ctx, []int64{1 << 20, 2 << 20}[i%2]); err != nil {
+				t.Error(err)
+			}
+			if err := c.Refresh(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	for {
+		s := stats(t, c)
+		if s.MetadataBytes+s.PayloadBytes > s.BudgetBytes {
+			t.Fatalf("%d + %d bytes of a budget of %d", s.MetadataBytes, s.PayloadBytes, s.BudgetBytes)
+		}
+		select {
+		case <-done:
+			return
+		default:
+		}
+	}
+}
+
+// TestRestore_NotARegularFile: New neither hangs on a pipe nor reads an endless device.
+func TestRestore_NotARegularFile(t *testing.T) {
+	for _, path := range []string{"/dev/zero", t.TempDir()} {
+		c := newCache(t, cache.Options{
+			Tables: []cache.Table{fromBytes(t, "x", make([]byte, 6400), 64)}, Budget: 4096, Devices: cache.DeviceOptions{Backend: "host"},
+			Admission: cache.AdmissionOptions{Restore: path},
+		})
+		if s := stats(t, c); !strings.Contains(s.RestoreError, "must be a regular file") {
+			t.Errorf("%s: %q", path, s.RestoreError)
+		}
+	}
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", make([]byte, 6400), 64)}, Budget: 4096, Devices: cache.DeviceOptions{Backend: "host"}})
+	if err := c.Snapshot(""); err == nil || err.Error() != "cache: snapshot: path must not be empty" {
+		t.Errorf("Snapshot: %v", err)
+	}
+}

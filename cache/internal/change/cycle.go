@@ -57,7 +57,9 @@ func (w *Writer) runCycle(ctx context.Context, budget *int64) (err error) {
 	w.learner.Drain()
 	p, err := w.rank()
 	if budget != nil { // rows give way, whatever the policy does
-		if shrink := w.shrink(ctx, p); shrink != nil || err != nil {
+		shrink := w.shrink(ctx, p)
+		w.budget.Store(*budget) // only now: what is cached is never more than the budget
+		if shrink != nil || err != nil {
 			return errors.Join(shrink, err)
 		}
 	}
@@ -133,7 +135,7 @@ func (w *Writer) limit(budget int64) error {
 	}
 	total := w.store.Capacity(w.store.Limits())
 	w.mu.Unlock()
-	w.budget.Store(budget)
+	w.budget.Store(max(budget, w.budget.Load()))
 	// A policy that panics is reported by the cycle that follows.
 	w.learner.Call(func(p admission.Policy) { p.Resize(total) })
 	return nil

@@ -101,6 +101,36 @@ func (w *Writer) encodeSnapshot() []byte {
 	return b
 }
 
+// ReadSnapshot returns the keys of a snapshot file of tables like these. It reads the rest of a file only if the file begins like a
+// snapshot.
+func ReadSnapshot(path string, tables []*read.Table) ([]uint64, error) {
+	info, err := os.Stat(path) // before opening: that would wait for the writer of a pipe
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: must be a regular file (%v)", path, info.Mode().Type())
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b := make([]byte, len(snapshotMagic))
+	if n, err := io.ReadFull(f, b); err != nil || string(b) != snapshotMagic {
+		return nil, fmt.Errorf("%s: damaged or another cache's: at byte 0: not a snapshot of this version (%q)", path, b[:n])
+	}
+	rest, err := io.ReadAll(f)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := DecodeSnapshot(append(b, rest...), tables)
+	if err != nil {
+		return nil, fmt.Errorf("%s: damaged or another cache's: %w", path, err)
+	}
+	return keys, nil
+}
+
 // DecodeSnapshot returns the keys of a snapshot of tables like these. Row numbers may be beyond the tables'.
 func DecodeSnapshot(b []byte, tables []*read.Table) (keys []uint64, err error) {
 	order, rest := binary.LittleEndian, b

@@ -327,6 +327,8 @@ func (w *Writer) invalidatePart(table int, rows []int64, by *observe.Cause) erro
 func (w *Writer) Update(ctx context.Context, table int, rows []int64, data []byte, by *observe.Cause) (done int, err error) {
 	t := w.set.Tables[table]
 	rowBytes := t.Tier.RowBytes()
+	given := len(rows)
+	rows, data = lastOfEach(rows, data, rowBytes)
 	part := max(1, min(updateRows, updateBytes/rowBytes))
 	for from := 0; from < len(rows); from += part {
 		to := min(from+part, len(rows))
@@ -335,7 +337,26 @@ func (w *Writer) Update(ctx context.Context, table int, rows []int64, data []byt
 			return from + n, err
 		}
 	}
-	return len(rows), nil
+	w.Counts.Updated.Add(int64(given - len(rows)))
+	return given, nil
+}
+
+// lastOfEach returns the rows and their data without those that a later one of the same number supersedes: no Gather may see these.
+func lastOfEach(rows []int64, data []byte, rowBytes int) ([]int64, []byte) {
+	last := make(map[int64]int, len(rows))
+	for i, r := range rows {
+		last[r] = i
+	}
+	if len(last) == len(rows) {
+		return rows, data
+	}
+	kept, bytes := make([]int64, 0, len(last)), make([]byte, 0, len(last)*rowBytes)
+	for i, r := range rows {
+		if last[r] == i {
+			kept, bytes = append(kept, r), append(bytes, data[i*rowBytes:][:rowBytes]...)
+		}
+	}
+	return kept, bytes
 }
 
 // Invalidate withdraws rows of a table from the data store.
