@@ -371,13 +371,13 @@ func (o *RefreshOptions) validate(fault func(string, ...any)) {
 	}
 }
 
-// AnyNode, alone in Options.HostNodes, leaves host memory and threads where the system puts them.
+// AnyNode, alone in Options.Host.Nodes, leaves host memory and threads where the system puts them.
 const AnyNode = -1
 
 // UnknownNode stands for the node of a device where the system does not say.
 const UnknownNode = numa.Unknown
 
-// validateNodes is Validate of HostNodes; whether the machine has them is known later.
+// validateNodes is Validate of Host.Nodes; whether the machine has them is known later.
 func (o *Options) validateNodes(fault func(string, ...any)) {
 	if slices.Equal(o.Host.Nodes, []int{AnyNode}) {
 		return
