@@ -70,7 +70,7 @@ func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, by
 		return a, 0, w.mu.err
 	}
 	now := w.mu.index.places(want.key)
-	if w.mu.fresh[want.key] != nil {
+	if w.mu.updated[want.key] != nil {
 		return a, 0, nil
 	}
 	table, row := hashmap.SplitKey(want.key)
@@ -95,7 +95,7 @@ func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, by
 		if !ok || d.IsLost() {
 			return a, 0, nil
 		}
-		of.Aside += int64(n)
+		of.Reserved += int64(n)
 		if to[at], err = write(d.Index, offset); err != nil {
 			return a, bytes, err
 		}
@@ -141,7 +141,7 @@ func (w *Writer) publishRowLocked(a admitted, publish bool) {
 		from := len(w.mu.retire.open.slots)
 		w.retireLocked(a.key, unused)
 		for i := range w.mu.retire.open.slots[from:] {
-			w.mu.retire.open.slots[from+i].aside = a.moves
+			w.mu.retire.open.slots[from+i].reserved = a.moves
 		}
 	}
 	switch {

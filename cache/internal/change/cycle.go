@@ -158,7 +158,7 @@ type wanted struct {
 // rank walks the policy's ranking.
 func (w *Writer) rank() (*plan, error) {
 	p := &plan{}
-	sp := w.store.Topology.Load()
+	topology := w.store.Topology.Load()
 	used := make([]int64, len(w.set.Devices))
 	w.mu.Lock()
 	limit := w.store.Limits()
@@ -182,7 +182,7 @@ func (w *Writer) rank() (*plan, error) {
 			p.ranked[table].Add(row)
 			now := w.mu.index.cached(key)
 			cached := now.Valid()
-			targets := sp.Targets(key, ranked < hot, now)
+			targets := topology.Targets(key, ranked < hot, now)
 			fits := func(n int) (slabs uint8) {
 				for i := range place.SlabsOf(targets) {
 					if used[i]+int64(n) <= limit[i] {
@@ -201,7 +201,7 @@ func (w *Writer) rank() (*plan, error) {
 				}
 			}
 			if ranked += int64(n); ranked > hot { // it may be the last one to be copied, or not
-				targets = sp.Targets(key, false, now)
+				targets = topology.Targets(key, false, now)
 			}
 			into := fits(n)
 			for i := range place.SlabsOf(into) {
@@ -228,21 +228,21 @@ func (w *Writer) rank() (*plan, error) {
 }
 
 // lies says whether a row has a slot in a device's slab.
-func (w *Writer) lies(key uint64, device int) bool {
+func (w *Writer) hasSlot(key uint64, device int) bool {
 	return w.mu.index.cached(key).Slabs()>>device&1 != 0
 }
 
-// losers yields cached rows of one device, those worth least first.
-func (w *Writer) losers(p *plan, device int) iter.Seq[uint64] {
+// victims yields cached rows of one device, those worth least first.
+func (w *Writer) victims(p *plan, device int) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
 		for key := range w.mu.index.m.All() {
 			table, row := hashmap.SplitKey(key)
-			if !p.ranked[table].Has(row) && w.lies(key, device) && !yield(key) {
+			if !p.ranked[table].Has(row) && w.hasSlot(key, device) && !yield(key) {
 				return
 			}
 		}
 		for i := len(p.surplus) - 1; i >= 0; i-- {
-			if w.lies(p.surplus[i], device) && !yield(p.surplus[i]) {
+			if w.hasSlot(p.surplus[i], device) && !yield(p.surplus[i]) {
 				return
 			}
 		}
@@ -250,14 +250,14 @@ func (w *Writer) losers(p *plan, device int) iter.Seq[uint64] {
 }
 
 // evict withdraws rows of a device until so many bytes of its slots are retired. It adds what is retired of each slab to retired.
-func (w *Writer) evict(losers iter.Seq[uint64], device int, bytes int64, retired []int64) error {
+func (w *Writer) evict(victims iter.Seq[uint64], device int, bytes int64, retired []int64) error {
 	if bytes <= 0 {
 		return nil
 	}
 	// Choosing does not need the lock, and takes long where most rows stay.
 	var keys []uint64
 	evicted := int64(0)
-	for key := range losers {
+	for key := range victims {
 		p := w.mu.index.cached(key)
 		if p.Slabs()>>device&1 == 0 {
 			continue
@@ -271,7 +271,7 @@ func (w *Writer) evict(losers iter.Seq[uint64], device int, bytes int64, retired
 		}
 	}
 	return inParts(w, w.cycle.by, keys, func(key uint64) {
-		if p := w.mu.index.places(key); p.Valid() && w.mu.fresh[key] == nil {
+		if p := w.mu.index.places(key); p.Valid() && w.mu.updated[key] == nil {
 			w.evictLocked(key, p, slab.Evicted)
 			w.Counts.Evicted.Add(1)
 		}
@@ -279,10 +279,10 @@ func (w *Writer) evict(losers iter.Seq[uint64], device int, bytes int64, retired
 }
 
 // thin withdraws the slots of rows that are to lie in fewer slabs, and adds what is retired of each slab to retired.
-func (w *Writer) thin(rows []wanted, retired []int64) error {
+func (w *Writer) dropSlots(rows []wanted, retired []int64) error {
 	return inParts(w, nil, rows, func(want wanted) {
 		p := w.mu.index.places(want.key)
-		if !p.Valid() || w.mu.fresh[want.key] != nil {
+		if !p.Valid() || w.mu.updated[want.key] != nil {
 			return
 		}
 		left, gone := p.Within(want.slabs)
@@ -312,7 +312,7 @@ func (w *Writer) shrink(ctx context.Context, p *plan) error {
 				return err
 			}
 			before := over
-			if err := w.evict(w.losersAndAll(p, i), i, over, make([]int64, len(w.set.Devices))); err != nil {
+			if err := w.evict(w.victimsThenOthers(p, i), i, over, make([]int64, len(w.set.Devices))); err != nil {
 				return err
 			}
 			if err := w.flush(ctx); err != nil {
@@ -331,10 +331,10 @@ func (w *Writer) shrink(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// losersAndAll yields the losers, then whatever there is.
-func (w *Writer) losersAndAll(p *plan, device int) iter.Seq[uint64] {
+// victimsThenOthers yields the victims, then whatever there is.
+func (w *Writer) victimsThenOthers(p *plan, device int) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
-		for key := range w.losers(p, device) {
+		for key := range w.victims(p, device) {
 			if !yield(key) {
 				return
 			}
@@ -360,7 +360,7 @@ func (w *Writer) replace(ctx context.Context, p *plan) error {
 			}
 		}
 	}
-	if err := w.thin(p.fewer, retired); err != nil {
+	if err := w.dropSlots(p.fewer, retired); err != nil {
 		return err
 	}
 	for i, of := range w.store.Slabs {
@@ -368,7 +368,7 @@ func (w *Writer) replace(ctx context.Context, p *plan) error {
 		free, limit := of.Limit-of.Used()+retired[i], of.Limit
 		w.mu.Unlock()
 		churn := int64(w.o.MaxChurn * float64(limit))
-		if err := w.evict(w.losers(p, i), i, min(need[i]-free, churn), retired); err != nil {
+		if err := w.evict(w.victims(p, i), i, min(need[i]-free, churn), retired); err != nil {
 			return err
 		}
 	}

@@ -24,7 +24,7 @@ type index struct {
 	copies place.Copies
 	log    storeLog // stores that the devices' maps have not seen yet
 	// erased are the keys whose map slots only say why they have no location, oldest first.
-	erased queue
+	reasonKeys queue
 	// rejected are, for each table, words of the rejected rows' bits that the devices do not have yet.
 	rejected []map[int64]uint64
 }
@@ -123,7 +123,7 @@ func (x *index) noteCopies(key uint64, p place.Places) {
 const reasonShare = 16
 
 // erase withdraws a key's location, and remembers that its map slot says why.
-func (x *index) erase(key uint64, why slab.Reason) {
+func (x *index) withdraw(key uint64, why slab.Reason) {
 	x.noteCopies(key, place.Nowhere())
 	x.log.operation()
 	x.m.Erase(key, why)
@@ -131,10 +131,10 @@ func (x *index) erase(key uint64, why slab.Reason) {
 		x.delete(key)
 		return
 	}
-	x.erased.push(key)
+	x.reasonKeys.push(key)
 	// Reasons must not crowd out locations: what is forgotten counts as rejected.
-	for int64(x.erased.len()) > x.m.Layout().Slots()/reasonShare {
-		if key := x.erased.pop(); x.delete(key) {
+	for int64(x.reasonKeys.len()) > x.m.Layout().Slots()/reasonShare {
+		if key := x.reasonKeys.pop(); x.delete(key) {
 			x.reject(key)
 		}
 	}

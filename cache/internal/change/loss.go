@@ -83,8 +83,8 @@ func (w *Writer) withdrawSlab(lost int) {
 	w.store.Slabs[lost].Limit = 0
 	capacity := w.store.Capacity(w.store.Limits())
 	// From here on nothing is published in the lost slab: rows that go back to slots while keys are collected would not be among them.
-	for _, f := range w.mu.fresh {
-		f.reslot, _ = f.reslot.Within(^gone)
+	for _, f := range w.mu.updated {
+		f.newPlaces, _ = f.newPlaces.Within(^gone)
 	}
 	w.mu.Unlock()
 	var keys []uint64
@@ -96,7 +96,7 @@ func (w *Writer) withdrawSlab(lost int) {
 	inParts(w, observe.LossOfDevice, keys, func(key uint64) { w.withdrawCopyLocked(key, gone) })
 	w.mu.Lock()
 	if overlay {
-		for key := range w.mu.fresh {
+		for key := range w.mu.updated {
 			if l := w.mu.index.find(key); l.Valid() {
 				w.mu.index.insert(key, place.Places{First: l})
 			}
@@ -119,6 +119,6 @@ func (w *Writer) withdrawCopyLocked(key uint64, gone uint8) {
 		return
 	}
 	w.withdrawnLocked(key)
-	w.mu.index.erase(key, slab.Evicted)
+	w.mu.index.withdraw(key, slab.Evicted)
 	w.Counts.Lost.Add(1)
 }

@@ -92,13 +92,13 @@ func (w *Writer) State() State {
 			s.Holes += of.Slots.HoleBytes(longest)
 		}
 	}
-	s.OverlayBytes, s.OverlayRows = w.store.Overlay.Slots.Used(), int64(len(w.mu.fresh))
+	s.OverlayBytes, s.OverlayRows = w.store.Overlay.Slots.Used(), int64(len(w.mu.updated))
 	rows := int64(0)
 	for _, t := range w.set.Tables {
 		rows += t.Counts.Cached.Load()
 	}
 	if rows > 0 {
-		sum := rows*int64(w.now()) - w.mu.bornSum
+		sum := rows*int64(w.now()) - w.mu.admittedAtSum
 		s.MeanAge = time.Duration(max(0, sum/rows)) * age
 	}
 	s.CopiedRows, s.Err = w.mu.index.copies.Rows.Load(), w.mu.err
