@@ -10,11 +10,11 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// admitted is a row on its way to slots.
+// admitted is a row that has been written to slots and is not published yet.
 type admitted struct {
 	key      uint64
 	from, to place.Places // where it is cached so far, and where it is to be
-	moves    bool         // within a slab, to make free space whole
+	moves    bool         // within a slab, for compaction
 }
 
 // admitRows writes rows to free slots and publishes them an epoch later: then no kernel can have read the slot before, not

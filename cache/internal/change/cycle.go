@@ -18,7 +18,7 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// cycleState is what cycles share. They run one at a time.
+// cycleState is the state of cycles. Its lock makes them run one at a time.
 type cycleState struct {
 	sync.Mutex
 	by   *observe.Cause // the cycle under way
@@ -139,23 +139,23 @@ func (w *Writer) limit(budget int64) error {
 	return nil
 }
 
-// plan is what a cycle means to do.
+// plan is what a cycle is to do.
 type plan struct {
-	// newcomers are the rows to admit, and the cached ones to copy, best first; fewer are cached rows that are to lie in fewer
-	// slabs. surplus are the cached rows that the policy ranks too low to stay, best first. Cached rows that it does not rank at
-	// all are worth less than those.
+	// newcomers are the rows to admit and the cached rows to copy, best first. fewer are the cached rows to remove from some of their
+	// slabs. surplus are the cached rows that the policy ranks too low to stay, best first. Cached rows that are not in ranked are
+	// worth less than those in surplus.
 	newcomers, fewer []wanted
 	surplus          []uint64
 	ranked           []read.Bitset
 }
 
-// wanted are the slabs, as bits, that a row is to lie in.
+// wanted is a row and the bits of the slabs that it is to be in.
 type wanted struct {
 	key   uint64
 	slabs uint8
 }
 
-// rank walks the policy's ranking.
+// rank makes a plan from the policy's ranking.
 func (w *Writer) rank() (*plan, error) {
 	p := &plan{}
 	topology := w.store.Topology.Load()
@@ -227,12 +227,12 @@ func (w *Writer) rank() (*plan, error) {
 	return p, errors.Join(err, failed)
 }
 
-// lies says whether a row has a slot in a device's slab.
+// hasSlot reports whether a row has a slot in a device's slab.
 func (w *Writer) hasSlot(key uint64, device int) bool {
 	return w.mu.index.cached(key).Slabs()>>device&1 != 0
 }
 
-// victims yields cached rows of one device, those worth least first.
+// victims yields the cached rows of one device that may be evicted, those worth least first.
 func (w *Writer) victims(p *plan, device int) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
 		for key := range w.mu.index.m.All() {
@@ -249,7 +249,7 @@ func (w *Writer) victims(p *plan, device int) iter.Seq[uint64] {
 	}
 }
 
-// evict withdraws rows of a device until so many bytes of its slots are retired. It adds what is retired of each slab to retired.
+// evict withdraws victims until the given bytes of the device's slots are retired. It adds the bytes retired in each slab to retired.
 func (w *Writer) evict(victims iter.Seq[uint64], device int, bytes int64, retired []int64) error {
 	if bytes <= 0 {
 		return nil
@@ -278,7 +278,7 @@ func (w *Writer) evict(victims iter.Seq[uint64], device int, bytes int64, retire
 	})
 }
 
-// thin withdraws the slots of rows that are to lie in fewer slabs, and adds what is retired of each slab to retired.
+// dropSlots retires the slots of rows in slabs that they are to leave. It adds the bytes retired in each slab to retired.
 func (w *Writer) dropSlots(rows []wanted, retired []int64) error {
 	return inParts(w, nil, rows, func(want wanted) {
 		p := w.mu.index.places(want.key)
@@ -286,7 +286,7 @@ func (w *Writer) dropSlots(rows []wanted, retired []int64) error {
 			return
 		}
 		left, gone := p.Within(want.slabs)
-		if !left.Valid() || !gone.Valid() { // it is to be elsewhere first, or has changed
+		if !left.Valid() || !gone.Valid() { // the row must get its new slot first, or it has changed
 			return
 		}
 		w.mu.index.insert(want.key, left)
@@ -331,7 +331,7 @@ func (w *Writer) shrink(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// victimsThenOthers yields the victims, then whatever there is.
+// victimsThenOthers yields the victims of a device, then all other cached rows.
 func (w *Writer) victimsThenOthers(p *plan, device int) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
 		for key := range w.victims(p, device) {

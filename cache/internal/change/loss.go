@@ -10,9 +10,9 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// losses is what becomes of devices that fail for good. From the moment that one is known to, no batch begins on any device
-// until its locations are withdrawn from every map: on GPUs, reading its slab might take the reader down as well. Batches that
-// had begun before may fail or not; what they return without an error is right.
+// losses handles devices that fail for good. Once a failure is known, no batch begins on any device until the lost device's locations
+// are withdrawn from every map, because reading its slab might fail another GPU too. Batches that had begun before may fail; the output
+// of those that do not is correct.
 type losses struct {
 	mu struct {
 		sync.Mutex
@@ -22,8 +22,8 @@ type losses struct {
 	}
 }
 
-// lose gives a device up that has failed for good, if it is not the last one. It is called from within calls, and from what
-// runs in the background.
+// lose gives up a device that has failed for good and returns true, unless it is the last one. Public calls and background goroutines
+// call it.
 func (w *Writer) lose(d *read.Device) bool {
 	l := &w.losses
 	l.mu.Lock()

@@ -68,7 +68,7 @@ func (w *Writer) wherePart(table int, rows []int64, all []Where) {
 	}
 }
 
-// State is what a Writer knows at one moment.
+// State is a Writer's state at one moment.
 type State struct {
 	Budget       int64
 	Used, Free   []int64 // of each device: bytes of slots that rows take, and that they may take beside; 0 for lost devices

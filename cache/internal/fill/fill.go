@@ -355,7 +355,7 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 		var all []slab.Location
 		for i := range place.SlabsOf(topology.Targets(key, bytes <= hot, place.Nowhere())) {
 			offset, ok := f.store.Slabs[i].Slots.Alloc(n)
-			if !ok { // rows are topology by hash, so one slab is full before the others
+			if !ok { // rows are divided over slabs by hash, so one slab is full before the others
 				continue
 			}
 			if err := writers[i].write(offset, stored); err != nil {

@@ -25,7 +25,7 @@ type Store struct {
 type Slab struct {
 	Slots *slab.Allocator
 	Limit int64 // bytes of slots that rows may take
-	// Reserved is the bytes of slots taken to make free space whole: rows have such slots beside their own, or no row has them.
+	// Reserved is the bytes of slots that compaction has taken. They hold free space, or a second copy of a row that moves.
 	Reserved int64
 }
 

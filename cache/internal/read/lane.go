@@ -17,14 +17,15 @@ import (
 // acquire, begin, enqueue and release; at last close.
 type lane struct {
 	owner *Device
-	busy  atomic.Bool // somebody has the lane
+	busy  atomic.Bool // a batch has the lane
 	words epochWords
 	// running says that the lane's batch has begun and not ended.
 	running bool
 
-	stream, second device.Stream
-	sequence       device.Sequence // collects what a batch enqueues; nil where the device has none
-	// Points of a batch: the reading of misses has begun, hits are decoded, all is done.
+	stream   device.Stream   // of batches whose caller has no stream
+	second   device.Stream   // decodes hits beside the reading of misses
+	sequence device.Sequence // collects what a batch enqueues; nil where the device has none
+	// Events of a batch: reading of the misses has begun, the hits are decoded, the batch is done.
 	fetchBegun, decoded, done device.Event
 
 	counters, buckets device.Buffer

@@ -95,7 +95,8 @@ func (r *route) lists(n int) int64 {
 // long says whether the table's rows are too long for one launch.
 func (t *TableView) long() bool { return t.Rows.RowBytes >= abi.LongRow }
 
-// enqueue enqueues what the route says of a batch of so many rows on stream s, with hits on side where they are served beside the misses.
+// enqueue enqueues what the route says of a batch of so many rows on stream s, with hits on stream second where they are served beside
+// the misses.
 func (r *route) enqueue(l *lane, s, second device.Stream, lookup kernels.Lookup, rows int64) error {
 	switch r.launches {
 	case OneLaunch:
