@@ -19,7 +19,7 @@ type Online struct {
 	// Cold begins with empty caches: the batches that would train the policy are run through the cache instead, and are not
 	// measured.
 	Cold bool
-	// Drift makes other rows the hot ones after so many measured batches. 0: never.
+	// Drift makes other rows the hot ones after so many measured batches. 0: never. A static cache is measured too.
 	Drift int
 	// RefreshBatches is the number of batches between refresh cycles, RefreshInterval the time between cycles in the background.
 	// If neither is given, Cold and Drift run a cycle every 5 batches.
@@ -96,6 +96,21 @@ type OnlineResult struct {
 	LostAccesses    int64   `json:"lost_accesses"`
 	HoleBytes       int64   `json:"hole_bytes"`
 	AdmittedAge     float64 `json:"admitted_age_seconds"`
+	// Drift is there with --drift.
+	Drift *DriftResult `json:"drift,omitempty"`
+}
+
+// DriftResult compares the cache with others of the same budget and codec.
+type DriftResult struct {
+	// Phases are the parts of the workload between changes of the hot rows.
+	Phases int `json:"phases"`
+	// StaticHitRatio is of a cache that is filled by frequency in pre-sampled batches of the first phase (with row
+	// numbers from a file, its own batches) and stays as it is; OptimalHitRatio of caches that are filled for each phase with what
+	// hits most often in it.
+	StaticHitRatio  float64 `json:"static_hit_ratio"`
+	OptimalHitRatio float64 `json:"optimal_hit_ratio"`
+	// Share is the cache's hit ratio ÷ OptimalHitRatio.
+	Share float64 `json:"share_of_optimal"`
 }
 
 // describe fills in what the result says of a cache's changes.
@@ -146,6 +161,45 @@ func (r *run) drift() {
 	if r.measured = (&drifting{r.measured, r.first, r.cfg.Drift, r.table.Rows}); both {
 		r.training = r.measured
 	}
+}
+
+// measureDrift measures the caches beside a drifting one.
+func (r *run) measureDrift(ctx context.Context) (*DriftResult, error) {
+	d := &DriftResult{}
+	static := *r
+	hits, lookups, err := static.replay(ctx, "static-freq")
+	if err != nil {
+		return nil, fmt.Errorf("a static cache: %w", err)
+	}
+	d.StaticHitRatio = ratio(hits, lookups)
+	hits = 0
+	for from := r.first; from < r.last; from += r.cfg.Drift {
+		best := *r
+		best.first, best.last = from, min(from+r.cfg.Drift, r.last)
+		best.training, best.trainFirst, best.trainLast = r.measured, best.first, best.last
+		n, _, err := best.replay(ctx, "static-optimal")
+		if err != nil {
+			return nil, fmt.Errorf("the best cache of a phase: %w", err)
+		}
+		hits += n
+		d.Phases++
+	}
+	d.OptimalHitRatio = ratio(hits, lookups)
+	return d, nil
+}
+
+// replay measures a cache of another policy that stays as it is filled, without telemetry.
+func (r *run) replay(ctx context.Context, policy string) (hits, lookups int64, err error) {
+	r.cfg.Online, r.cfg.Logger, r.cfg.Closing = Online{}, nil, nil
+	r.explain, r.silent = nil, true
+	if r.spec, err = admission.Lookup(policy); err != nil {
+		return 0, 0, err
+	}
+	m, err := r.measure(ctx, r.cfg.Codec, r.cfg.HostTier, false)
+	if err != nil {
+		return 0, 0, err
+	}
+	return m.stats.Tables[0].Hits, m.stats.Tables[0].Lookups, nil
 }
 
 // learnFrom yields batches [from, to) of a workload, which may be nil.

@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"time"
 
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache"
@@ -81,6 +84,12 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) 
 		}
 	}
 	res.Uncompressed = *plain
+	if cfg.Drift > 0 {
+		if res.Online.Drift, err = r.measureDrift(ctx); err != nil {
+			return nil, err
+		}
+		res.Online.Drift.Share = res.Results.HitRatio / max(res.Online.Drift.OptimalHitRatio, 1e-9)
+	}
 	return res, nil
 }
 
@@ -117,6 +126,7 @@ type run struct {
 	capture              *capture                 // of the cache that is measured; nil: none
 	name                 string                   // of the cache that is measured, for telemetry; "" for the run's own
 	explain              func(*cache.Cache) error // called with a measured cache; nil: not
+	silent               bool                     // whether the cache that is measured is without telemetry
 }
 
 // load loads or generates the table and the graph.
@@ -295,6 +305,9 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 		return nil, err
 	}
 	telemetry := cache.TelemetryOptions{Name: cmp.Or(r.name, "cachebench"), Logger: r.cfg.Logger}
+	if r.silent {
+		telemetry.TracerProvider, telemetry.MeterProvider = tracenoop.NewTracerProvider(), metricnoop.NewMeterProvider()
+	}
 	o, err := r.cfg.spread(cache.Options{
 		Tables: []cache.Table{table}, Budget: r.budget, Codec: cache.Codec(codec), Host: cache.HostOptions{Tier: cache.HostTier(tier), Workers: r.cfg.Workers},
 		Admission: cache.AdmissionOptions{Policy: policy, Training: r.learn(ctx), Cold: r.cfg.Cold}, Seed: r.cfg.Seed,

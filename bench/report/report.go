@@ -94,6 +94,10 @@ func online(out *printer, o *experiment.OnlineResult) {
 	out.line("refreshed", "%s: %s admitted, %s evicted, %s written; %s observed, %s lost",
 		plural(int(o.Cycles), "cycle", "cycles"), plural(int(o.AdmittedRows), "row", "rows"), count(o.EvictedRows), bytesOf(o.RefreshedBytes),
 		plural(int(o.SampledAccesses), "access", "accesses"), count(o.LostAccesses))
+	if d := o.Drift; d != nil {
+		out.line("drift", "%s: a static cache hits %s, the best of each phase %s; this one reaches %.3f of that",
+			plural(d.Phases, "phase", "phases"), percent(d.StaticHitRatio), percent(d.OptimalHitRatio), d.Share)
+	}
 }
 
 func training(r *experiment.Result) string {

@@ -89,7 +89,7 @@ func addWorkload(f *pflag.FlagSet, cfg *experiment.Config) {
 // addCaches defines the flags of the caches, but those that a sweep has lists of.
 func addCaches(f *pflag.FlagSet, cfg *experiment.Config) {
 	f.BoolVar(&cfg.Cold, "cold", false, "begin with an empty cache: warm-up batches run through it, unmeasured")
-	f.IntVar(&cfg.Drift, "drift", 0, "make other rows hot after so many batches")
+	f.IntVar(&cfg.Drift, "drift", 0, "make other rows hot after so many batches; a static cache is shown too")
 	f.IntVar(&cfg.RefreshBatches, "refresh-batches", 0, "batches between refresh cycles")
 	f.DurationVar(&cfg.RefreshInterval, "refresh-interval", 0, "time between refresh cycles in the background instead, such as 100ms")
 	f.Float64Var(&cfg.RefreshChurn, "refresh-churn", cfg.RefreshChurn, "most of the cache that a cycle replaces, 0 to 1")

@@ -10,11 +10,11 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// admitted is a row on its way to slots.
+// admitted is a row that has been written to slots and is not published yet.
 type admitted struct {
 	key      uint64
 	from, to place.Places // where it is cached so far, and where it is to be
-	moves    bool         // within a slab, to make free space whole
+	moves    bool         // within a slab, for compaction
 }
 
 // admitRows writes rows to free slots and publishes them an epoch later: then no kernel can have read the slot before, not
@@ -70,7 +70,7 @@ func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, by
 		return a, 0, w.mu.err
 	}
 	now := w.mu.index.places(want.key)
-	if w.mu.fresh[want.key] != nil {
+	if w.mu.updated[want.key] != nil {
 		return a, 0, nil
 	}
 	table, row := hashmap.SplitKey(want.key)
@@ -95,7 +95,7 @@ func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, by
 		if !ok || d.IsLost() {
 			return a, 0, nil
 		}
-		of.Aside += int64(n)
+		of.Reserved += int64(n)
 		if to[at], err = write(d.Index, offset); err != nil {
 			return a, bytes, err
 		}
@@ -141,7 +141,7 @@ func (w *Writer) publishRowLocked(a admitted, publish bool) {
 		from := len(w.mu.retire.open.slots)
 		w.retireLocked(a.key, unused)
 		for i := range w.mu.retire.open.slots[from:] {
-			w.mu.retire.open.slots[from+i].aside = a.moves
+			w.mu.retire.open.slots[from+i].reserved = a.moves
 		}
 	}
 	switch {

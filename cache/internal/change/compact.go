@@ -91,8 +91,8 @@ func (w *Writer) compactDevice(ctx context.Context, device int, most int64) (int
 	var claimed []slot
 	w.mu.Lock()
 	for _, s := range of.Slots.Claim(width, func(i int64) bool { return chosen[i] }) {
-		claimed = append(claimed, slot{device: device, offset: s[0], bytes: int(s[1]), aside: true})
-		of.Aside += s[1]
+		claimed = append(claimed, slot{device: device, offset: s[0], bytes: int(s[1]), reserved: true})
+		of.Reserved += s[1]
 	}
 	w.mu.Unlock()
 
@@ -110,7 +110,7 @@ func (w *Writer) compactDevice(ctx context.Context, device int, most int64) (int
 	moved, err := w.admitRows(ctx, rows, moving)
 	w.mu.Lock()
 	w.mu.retire.open.slots = append(w.mu.retire.open.slots, claimed...)
-	w.workLocked()
+	w.startProcessingLocked()
 	w.mu.Unlock()
 	if err == nil {
 		err = w.flush(ctx)

@@ -18,7 +18,7 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// cycleState is what cycles share. They run one at a time.
+// cycleState is the state of cycles. Its lock makes them run one at a time.
 type cycleState struct {
 	sync.Mutex
 	by   *observe.Cause // the cycle under way
@@ -141,26 +141,26 @@ func (w *Writer) limit(budget int64) error {
 	return nil
 }
 
-// plan is what a cycle means to do.
+// plan is what a cycle is to do.
 type plan struct {
-	// newcomers are the rows to admit, and the cached ones to copy, best first; fewer are cached rows that are to lie in fewer
-	// slabs. surplus are the cached rows that the policy ranks too low to stay, best first. Cached rows that it does not rank at
-	// all are worth less than those.
+	// newcomers are the rows to admit and the cached rows to copy, best first. fewer are the cached rows to remove from some of their
+	// slabs. surplus are the cached rows that the policy ranks too low to stay, best first. Cached rows that are not in ranked are
+	// worth less than those in surplus.
 	newcomers, fewer []wanted
 	surplus          []uint64
 	ranked           []read.Bitset
 }
 
-// wanted are the slabs, as bits, that a row is to lie in.
+// wanted is a row and the bits of the slabs that it is to be in.
 type wanted struct {
 	key   uint64
 	slabs uint8
 }
 
-// rank walks the policy's ranking.
+// rank makes a plan from the policy's ranking.
 func (w *Writer) rank() (*plan, error) {
 	p := &plan{}
-	sp := w.store.Topology.Load()
+	topology := w.store.Topology.Load()
 	used := make([]int64, len(w.set.Devices))
 	w.mu.Lock()
 	limit := w.store.Limits()
@@ -184,7 +184,7 @@ func (w *Writer) rank() (*plan, error) {
 			p.ranked[table].Add(row)
 			now := w.mu.index.cached(key)
 			cached := now.Valid()
-			targets := sp.Targets(key, ranked < hot, now)
+			targets := topology.Targets(key, ranked < hot, now)
 			fits := func(n int) (slabs uint8) {
 				for i := range place.SlabsOf(targets) {
 					if used[i]+int64(n) <= limit[i] {
@@ -203,7 +203,7 @@ func (w *Writer) rank() (*plan, error) {
 				}
 			}
 			if ranked += int64(n); ranked > hot { // it may be the last one to be copied, or not
-				targets = sp.Targets(key, false, now)
+				targets = topology.Targets(key, false, now)
 			}
 			into := fits(n)
 			for i := range place.SlabsOf(into) {
@@ -229,37 +229,37 @@ func (w *Writer) rank() (*plan, error) {
 	return p, errors.Join(err, failed)
 }
 
-// lies says whether a row has a slot in a device's slab.
-func (w *Writer) lies(key uint64, device int) bool {
+// hasSlot reports whether a row has a slot in a device's slab.
+func (w *Writer) hasSlot(key uint64, device int) bool {
 	return w.mu.index.cached(key).Slabs()>>device&1 != 0
 }
 
-// losers yields cached rows of one device, those worth least first.
-func (w *Writer) losers(p *plan, device int) iter.Seq[uint64] {
+// victims yields the cached rows of one device that may be evicted, those worth least first.
+func (w *Writer) victims(p *plan, device int) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
 		for key := range w.mu.index.m.All() {
 			table, row := hashmap.SplitKey(key)
-			if !p.ranked[table].Has(row) && w.lies(key, device) && !yield(key) {
+			if !p.ranked[table].Has(row) && w.hasSlot(key, device) && !yield(key) {
 				return
 			}
 		}
 		for i := len(p.surplus) - 1; i >= 0; i-- {
-			if w.lies(p.surplus[i], device) && !yield(p.surplus[i]) {
+			if w.hasSlot(p.surplus[i], device) && !yield(p.surplus[i]) {
 				return
 			}
 		}
 	}
 }
 
-// evict withdraws rows of a device until so many bytes of its slots are retired. It adds what is retired of each slab to retired.
-func (w *Writer) evict(losers iter.Seq[uint64], device int, bytes int64, retired []int64) error {
+// evict withdraws victims until the given bytes of the device's slots are retired. It adds the bytes retired in each slab to retired.
+func (w *Writer) evict(victims iter.Seq[uint64], device int, bytes int64, retired []int64) error {
 	if bytes <= 0 {
 		return nil
 	}
 	// Choosing does not need the lock, and takes long where most rows stay.
 	var keys []uint64
 	evicted := int64(0)
-	for key := range losers {
+	for key := range victims {
 		p := w.mu.index.cached(key)
 		if p.Slabs()>>device&1 == 0 {
 			continue
@@ -273,22 +273,22 @@ func (w *Writer) evict(losers iter.Seq[uint64], device int, bytes int64, retired
 		}
 	}
 	return inParts(w, w.cycle.by, keys, func(key uint64) {
-		if p := w.mu.index.places(key); p.Valid() && w.mu.fresh[key] == nil {
+		if p := w.mu.index.places(key); p.Valid() && w.mu.updated[key] == nil {
 			w.evictLocked(key, p, slab.Evicted)
 			w.Counts.Evicted.Add(1)
 		}
 	})
 }
 
-// thin withdraws the slots of rows that are to lie in fewer slabs, and adds what is retired of each slab to retired.
-func (w *Writer) thin(rows []wanted, retired []int64) error {
+// dropSlots retires the slots of rows in slabs that they are to leave. It adds the bytes retired in each slab to retired.
+func (w *Writer) dropSlots(rows []wanted, retired []int64) error {
 	return inParts(w, nil, rows, func(want wanted) {
 		p := w.mu.index.places(want.key)
-		if !p.Valid() || w.mu.fresh[want.key] != nil {
+		if !p.Valid() || w.mu.updated[want.key] != nil {
 			return
 		}
 		left, gone := p.Within(want.slabs)
-		if !left.Valid() || !gone.Valid() { // it is to be elsewhere first, or has changed
+		if !left.Valid() || !gone.Valid() { // the row must get its new slot first, or it has changed
 			return
 		}
 		w.mu.index.insert(want.key, left)
@@ -314,7 +314,7 @@ func (w *Writer) shrink(ctx context.Context, p *plan) error {
 				return err
 			}
 			before := over
-			if err := w.evict(w.losersAndAll(p, i), i, over, make([]int64, len(w.set.Devices))); err != nil {
+			if err := w.evict(w.victimsThenOthers(p, i), i, over, make([]int64, len(w.set.Devices))); err != nil {
 				return err
 			}
 			if err := w.flush(ctx); err != nil {
@@ -333,10 +333,10 @@ func (w *Writer) shrink(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// losersAndAll yields the losers, then whatever there is.
-func (w *Writer) losersAndAll(p *plan, device int) iter.Seq[uint64] {
+// victimsThenOthers yields the victims of a device, then all other cached rows.
+func (w *Writer) victimsThenOthers(p *plan, device int) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
-		for key := range w.losers(p, device) {
+		for key := range w.victims(p, device) {
 			if !yield(key) {
 				return
 			}
@@ -362,7 +362,7 @@ func (w *Writer) replace(ctx context.Context, p *plan) error {
 			}
 		}
 	}
-	if err := w.thin(p.fewer, retired); err != nil {
+	if err := w.dropSlots(p.fewer, retired); err != nil {
 		return err
 	}
 	for i, of := range w.store.Slabs {
@@ -370,7 +370,7 @@ func (w *Writer) replace(ctx context.Context, p *plan) error {
 		free, limit := of.Limit-of.Used()+retired[i], of.Limit
 		w.mu.Unlock()
 		churn := int64(w.o.MaxChurn * float64(limit))
-		if err := w.evict(w.losers(p, i), i, min(need[i]-free, churn), retired); err != nil {
+		if err := w.evict(w.victims(p, i), i, min(need[i]-free, churn), retired); err != nil {
 			return err
 		}
 	}

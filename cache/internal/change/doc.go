@@ -1,10 +1,11 @@
-// Package change is the writing side of a cache that serves: it alone changes what batches read.
+// Package change is the writing side of an open cache. Nothing else changes what batches read.
 //
-// Terms. The index says where every cached row lies; the devices' maps follow it. To withdraw is to take a location out of the maps; to
-// retire is to put aside what was withdrawn until its epoch has passed. A cycle is one run of refreshing: rows worth less give way to
-// rows worth more. A fresh row has its newest version in the overlay.
+// Terms. The index holds the location of every cached row; the devices' hashmaps are copies of it. To withdraw a row is to remove its
+// location from the hashmaps. To retire memory is to keep it unused until every batch that may read it has ended. A cycle is one run of
+// Refresh: it evicts rows that the policy ranks low and admits rows that it ranks high. An updated row has its newest version in the
+// overlay, which is host memory.
 //
-// Rules. Whoever changes something holds [Writer]'s lock, for a bounded piece of work at a time, and never while waiting for batches.
-// Batches never take the lock. Memory that batches may have found is used again only after it was withdrawn, published and its epoch
-// has passed ([read.Set.WaitEpoch]). Methods named …Locked need the lock.
+// Rules. Every change holds [Writer]'s lock. The lock is held for a bounded number of rows at a time and never while waiting for batches.
+// Batches never take the lock. Memory that a batch may have found is reused in three steps: withdraw it, publish, and wait for the epoch
+// ([read.Set.WaitEpoch]). Methods whose names end in Locked require the lock.
 package change

@@ -6,13 +6,13 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 )
 
-// DealOverlay deals with a group that has a place of the overlay in it, and returns the bytes that are used in the overlay then.
-func (w *Writer) DealOverlay(s place.OverlaySlot) int64 {
+// ProcessOverlay processes a group that holds an overlay slot, and returns the bytes then used in the overlay.
+func (w *Writer) ProcessOverlay(s place.OverlaySlot) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.dealLocked(&retired{overlay: []overlaySlot{{OverlaySlot: s}}})
+	w.processLocked(&retired{overlay: []overlaySlot{{OverlaySlot: s}}})
 	return w.store.Overlay.Slots.Used()
 }
 
-// Flush waits until everything that has been retired is dealt with.
+// Flush waits until everything that has been retired is processed.
 func (w *Writer) Flush(ctx context.Context) error { return w.flush(ctx) }

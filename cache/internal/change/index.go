@@ -11,9 +11,9 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// index is where every cached row lies: what the maps of the devices hold. The host has it in memory of its own, but on the host
-// backend with one device, whose map it is. Changes reach the devices with publish. Whoever changes it holds Writer.mu; find and places
-// may be called beside that, and then return what may have changed already.
+// index holds the location of every cached row. It is a hashmap in host memory, and the devices' maps are copies of it; on the host
+// backend with one device it is that device's map itself. Changes reach the devices with publish. Changing the index requires Writer.mu.
+// find and places need no lock; their results may then be out of date.
 type index struct {
 	set     *read.Set
 	store   *place.Store
@@ -23,8 +23,8 @@ type index struct {
 	m      *hashmap.Map
 	copies place.Copies
 	log    storeLog // stores that the devices' maps have not seen yet
-	// erased are the keys whose map slots only say why they have no location, oldest first.
-	erased queue
+	// reasonKeys are the keys without a location whose map slots hold the reason, oldest first.
+	reasonKeys queue
 	// rejected are, for each table, words of the rejected rows' bits that the devices do not have yet.
 	rejected []map[int64]uint64
 }
@@ -97,7 +97,7 @@ func (x *index) cached(key uint64) place.Places {
 	return p
 }
 
-// insert notes where a row lies. It returns false where the maps have no slot for the row.
+// insert sets the places of a row. It returns false if the map has no slot for the row.
 func (x *index) insert(key uint64, p place.Places) bool {
 	x.log.operation()
 	x.log.views = x.store.Words(p)
@@ -122,8 +122,8 @@ func (x *index) noteCopies(key uint64, p place.Places) {
 // reasonShare is the share of map slots, one in so many, that may say why a row was withdrawn.
 const reasonShare = 16
 
-// erase withdraws a key's location, and remembers that its map slot says why.
-func (x *index) erase(key uint64, why slab.Reason) {
+// withdraw removes a key's location. Its map slot keeps the reason for a while.
+func (x *index) withdraw(key uint64, why slab.Reason) {
 	x.noteCopies(key, place.Nowhere())
 	x.log.operation()
 	x.m.Erase(key, why)
@@ -131,10 +131,10 @@ func (x *index) erase(key uint64, why slab.Reason) {
 		x.delete(key)
 		return
 	}
-	x.erased.push(key)
-	// Reasons must not crowd out locations: what is forgotten counts as rejected.
-	for int64(x.erased.len()) > x.m.Layout().Slots()/reasonShare {
-		if key := x.erased.pop(); x.delete(key) {
+	x.reasonKeys.push(key)
+	// Reasons must leave room for locations. A row whose reason is dropped counts as rejected.
+	for int64(x.reasonKeys.len()) > x.m.Layout().Slots()/reasonShare {
+		if key := x.reasonKeys.pop(); x.delete(key) {
 			x.reject(key)
 		}
 	}
@@ -188,8 +188,7 @@ func (x *index) publish() error {
 	return errors.Join(errs...)
 }
 
-// onMirrors does something on every device that is not lost. Errors of a device that is lost meanwhile do not count, as long as there
-// are others.
+// onMirrors calls f for every device that is not lost. It ignores the error of a device that f finds lost, if another device is left.
 func (x *index) onMirrors(f func(i int, m *mirror) error) error {
 	var errs []error
 	for i, d := range x.set.Devices {

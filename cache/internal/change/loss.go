@@ -10,9 +10,9 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// losses is what becomes of devices that fail for good. From the moment that one is known to, no batch begins on any device
-// until its locations are withdrawn from every map: on GPUs, reading its slab might take the reader down as well. Batches that
-// had begun before may fail or not; what they return without an error is right.
+// losses handles devices that fail for good. Once a failure is known, no batch begins on any device until the lost device's locations
+// are withdrawn from every map, because reading its slab might fail another GPU too. Batches that had begun before may fail; the output
+// of those that do not is correct.
 type losses struct {
 	mu struct {
 		sync.Mutex
@@ -22,8 +22,8 @@ type losses struct {
 	}
 }
 
-// lose gives a device up that has failed for good, if it is not the last one. It is called from within calls, and from what
-// runs in the background.
+// lose gives up a device that has failed for good and returns true, unless it is the last one. Public calls and background goroutines
+// call it.
 func (w *Writer) lose(d *read.Device) bool {
 	l := &w.losses
 	l.mu.Lock()
@@ -83,8 +83,8 @@ func (w *Writer) withdrawSlab(lost int) {
 	w.store.Slabs[lost].Limit = 0
 	capacity := w.store.Capacity(w.store.Limits())
 	// From here on nothing is published in the lost slab: rows that go back to slots while keys are collected would not be among them.
-	for _, f := range w.mu.fresh {
-		f.reslot, _ = f.reslot.Within(^gone)
+	for _, f := range w.mu.updated {
+		f.newPlaces, _ = f.newPlaces.Within(^gone)
 	}
 	w.mu.Unlock()
 	var keys []uint64
@@ -96,7 +96,7 @@ func (w *Writer) withdrawSlab(lost int) {
 	inParts(w, observe.LossOfDevice, keys, func(key uint64) { w.withdrawCopyLocked(key, gone) })
 	w.mu.Lock()
 	if overlay {
-		for key := range w.mu.fresh {
+		for key := range w.mu.updated {
 			if l := w.mu.index.find(key); l.Valid() {
 				w.mu.index.insert(key, place.Places{First: l})
 			}
@@ -119,6 +119,6 @@ func (w *Writer) withdrawCopyLocked(key uint64, gone uint8) {
 		return
 	}
 	w.withdrawnLocked(key)
-	w.mu.index.erase(key, slab.Evicted)
+	w.mu.index.withdraw(key, slab.Evicted)
 	w.Counts.Lost.Add(1)
 }

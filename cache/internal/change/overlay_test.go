@@ -58,7 +58,7 @@ func TestOverlay_PlacesWaitTwice(t *testing.T) {
 	if !ok {
 		t.Fatal("no place")
 	}
-	if used := w.DealOverlay(slot); used != int64(slot.Bytes) {
+	if used := w.ProcessOverlay(slot); used != int64(slot.Bytes) {
 		t.Errorf("%d bytes used after an epoch, want %d", used, slot.Bytes)
 	}
 	if err := w.Flush(context.Background()); err != nil {

@@ -10,41 +10,42 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 )
 
-// retirement is what was withdrawn and waits for its epow. One goroutine, which lives as long as there is something to do, closes the
-// open group, waits until every batch that had begun by then has ended, and then deals with the group.
+// retirement holds withdrawn memory until no batch can read it. Retired things are collected in the open group. A goroutine, which exits
+// when nothing is retired, starts a new open group, waits until every batch that had begun by then has ended, and processes the old
+// group.
 type retirement struct {
-	open     *retired
-	dealing  *retired      // waits for its epoch, or is being dealt with; nil: none
-	running  bool          // the goroutine
-	progress chan struct{} // closed, and replaced, after each group
+	open       *retired
+	processing *retired      // the group that waits for its epoch or is being processed, nil if none
+	running    bool          // the goroutine exists
+	progress   chan struct{} // closed and replaced after each group
 }
 
-// retired is a group of what waits for the batches that may still read it.
+// retired is a group of things that running batches may still read.
 type retired struct {
 	slots    []slot
 	overlay  []overlaySlot
 	mapSlots []int64
-	rows     []*fresh
+	rows     []*updatedRow
 	buffers  []retiredBuffer
-	done     chan struct{} // closed once it is dealt with
+	done     chan struct{} // closed once the group is processed
 }
 
 func (r *retired) empty() bool {
 	return len(r.slots)+len(r.overlay)+len(r.mapSlots)+len(r.rows)+len(r.buffers) == 0
 }
 
-// slot is a place in a slab.
+// slot is a piece of a slab.
 type slot struct {
-	device int
-	offset int64
-	bytes  int
-	aside  bool // counted in place.Slab.Aside
+	device   int
+	offset   int64
+	bytes    int
+	reserved bool // counted in place.Slab.Reserved
 }
 
-// overlaySlot is a place in the overlay.
+// overlaySlot is a retired slot of the overlay.
 type overlaySlot struct {
 	place.OverlaySlot
-	waited bool // an epoch has passed since batches found it
+	waited bool // one epoch has passed since it was withdrawn
 }
 
 type retiredBuffer struct {
@@ -60,31 +61,31 @@ func AlignedBytes(n int64) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), n)
 }
 
-// retireLocked has slots freed once no batch can read them.
+// retireLocked adds a row's slots to the open group.
 func (w *Writer) retireLocked(key uint64, p place.Places) {
 	for l := range p.All() {
 		w.mu.retire.open.slots = append(w.mu.retire.open.slots, slot{device: l.Slab(), offset: l.Offset(), bytes: w.store.SlotBytes(key, l)})
 	}
 }
 
-// workLocked has the open group dealt with.
-func (w *Writer) workLocked() {
+// startProcessingLocked starts the goroutine that processes groups, unless it exists or the cache closes.
+func (w *Writer) startProcessingLocked() {
 	if w.mu.retire.running || w.life.Err() != nil {
 		return
 	}
 	w.mu.retire.running = true
-	w.tasks.Go(w.work)
+	w.tasks.Go(w.processGroups)
 }
 
-// work deals with one group after the other until there is none.
-func (w *Writer) work() {
-	pprof.SetGoroutineLabels(w.watch.Labels(w.life, "retire")) // not those of whoever retired something
+// processGroups processes one group after the other until the open group is empty.
+func (w *Writer) processGroups() {
+	pprof.SetGoroutineLabels(w.watch.Labels(w.life, "retire")) // replaces the labels inherited from the caller
 	for {
 		w.mu.Lock()
 		group := w.mu.retire.open
 		if group.empty() || w.mu.err != nil || w.life.Err() != nil {
 			w.mu.retire.running = false
-			if w.mu.err != nil { // nobody will deal with the group
+			if w.mu.err != nil { // the group will not be processed
 				close(group.done)
 				w.mu.retire.open = &retired{buffers: group.buffers, done: make(chan struct{})}
 			}
@@ -92,40 +93,41 @@ func (w *Writer) work() {
 			w.mu.Unlock()
 			return
 		}
-		w.mu.retire.open, w.mu.retire.dealing = newRetired(), group
+		w.mu.retire.open, w.mu.retire.processing = newRetired(), group
 		w.mu.Unlock()
 		err := w.set.WaitEpoch(w.life)
 		w.mu.Lock()
 		if err == nil {
-			for len(group.slots) > changedRows { // a cycle's may be a million
+			for len(group.slots) > changedRows { // a cycle may retire a million slots
 				w.freeSlotsLocked(group.slots[:changedRows])
 				group.slots = group.slots[changedRows:]
 				w.mu.Unlock()
 				w.mu.Lock()
 			}
-			w.dealLocked(group)
+			w.processLocked(group)
 		} else {
 			w.mu.retire.open.buffers = append(w.mu.retire.open.buffers, group.buffers...)
 		}
-		w.mu.retire.dealing = nil
+		w.mu.retire.processing = nil
 		close(group.done)
 		w.advanceLocked()
 		w.mu.Unlock()
 	}
 }
 
-// advanceLocked wakes whoever waits for progress.
+// advanceLocked wakes all callers that wait for progress.
 func (w *Writer) advanceLocked() {
 	close(w.mu.retire.progress)
 	w.mu.retire.progress = make(chan struct{})
 }
 
-// dealLocked does what had to wait for the batches of a group's time.
-func (w *Writer) dealLocked(g *retired) {
+// processLocked frees or advances what a group holds. REQUIRES: the group's epoch has passed.
+func (w *Writer) processLocked(g *retired) {
 	w.freeSlotsLocked(g.slots)
 	var errs []error
-	// A place in the overlay is published as soon as it is written, to kernels that run already: none of them may have begun
-	// while an earlier one read there, and brought what it read into caches they share. So it waits twice.
+	// A new row in the overlay is visible to kernels that already run. Such a kernel must not find the slot's old bytes in a cache
+	// that an earlier kernel filled. So an overlay slot waits for two epochs: no kernel that reads the new row then overlaps one
+	// that read the old row.
 	for _, s := range g.overlay {
 		if s.waited {
 			w.store.Overlay.Free(s.OverlaySlot)
@@ -143,26 +145,26 @@ func (w *Writer) dealLocked(g *retired) {
 	}
 	for _, f := range g.rows {
 		if !f.replaced {
-			errs = append(errs, w.advanceFreshLocked(f))
+			errs = append(errs, w.advanceUpdatedLocked(f))
 		}
 	}
 	errs = append(errs, w.publishLocked())
 	w.failLocked(errors.Join(errs...))
 }
 
-// freeSlotsLocked gives slots that nothing reads to the allocators.
+// freeSlotsLocked frees slots that no batch reads.
 func (w *Writer) freeSlotsLocked(slots []slot) {
 	for _, s := range slots {
 		w.failLocked(w.freeLocked(s))
 	}
 }
 
-// freeLocked gives a slot that nothing reads to the allocator.
+// freeLocked frees a slot that no batch reads.
 func (w *Writer) freeLocked(s slot) error {
 	d, of := w.set.Devices[s.device], w.store.Slabs[s.device]
 	of.Slots.Free(s.offset, s.bytes)
-	if s.aside {
-		of.Aside -= int64(s.bytes)
+	if s.reserved {
+		of.Reserved -= int64(s.bytes)
 	}
 	if d.IsLost() {
 		return nil
@@ -173,15 +175,15 @@ func (w *Writer) freeLocked(s slot) error {
 	return nil
 }
 
-// flush waits until everything that has been retired so far is dealt with.
+// flush waits until everything that has been retired so far is processed.
 func (w *Writer) flush(ctx context.Context) error {
 	w.mu.Lock()
 	group := w.mu.retire.open
 	if group.empty() {
-		group = w.mu.retire.dealing
+		group = w.mu.retire.processing
 	}
 	if group != nil {
-		w.workLocked()
+		w.startProcessingLocked()
 	}
 	w.mu.Unlock()
 	if group == nil {
@@ -190,7 +192,8 @@ func (w *Writer) flush(ctx context.Context) error {
 	return w.await(ctx, group.done)
 }
 
-// await waits for a group or for progress, read under the lock under which it was seen that it takes waiting.
+// await waits until progress is closed. The caller must have read the channel under the lock under which it found that it has to wait;
+// otherwise it could miss the wake-up.
 func (w *Writer) await(ctx context.Context, progress <-chan struct{}) error {
 	select {
 	case <-progress:

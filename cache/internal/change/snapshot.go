@@ -79,7 +79,7 @@ func (w *Writer) encodeSnapshot() []byte {
 	w.mu.Lock()
 	for _, key := range updated {
 		l := w.mu.index.find(key)
-		if f := w.mu.fresh[key]; f != nil && f.admitted || f == nil && l.Valid() { // it may have arrived since
+		if f := w.mu.updated[key]; f != nil && f.admitted || f == nil && l.Valid() { // it may have arrived since
 			table, row := hashmap.SplitKey(key)
 			rows[table] = append(rows[table], uint64(row))
 		}

@@ -14,30 +14,30 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// fresh is a row whose newest version lies in the overlay and is served from there. Once no batch reads the row from the
-// host tier, it is written there, and to a slab if it is admitted; an epoch later it is served from these, and another one
-// later its place in the overlay is free.
-type fresh struct {
+// updatedRow is a row whose newest version is in the overlay and is served from there. It leaves the overlay in three steps, an epoch
+// after each other. First it is written to the host tier and, if admitted, to slabs. Then batches are directed to these. Last its
+// overlay slot is retired.
+type updatedRow struct {
 	key        uint64
 	place      place.OverlaySlot
-	bytes      int // stored
+	bytes      int // stored length
 	compressed bool
-	replaced   bool // there is a newer version
-	written    bool // the host tier has it
+	replaced   bool // a newer version exists
+	written    bool // the host tier has this version
 	admitted   bool
-	homes      uint8          // bits of the slabs that it was in before
-	reslot     place.Places   // written: its places in slabs
-	reason     slab.Reason    // of misses, if it is not admitted
+	oldSlabs   uint8          // bits of the slabs that held the previous version
+	newPlaces  place.Places   // in slabs, once written; not yet published
+	reason     slab.Reason    // of misses, if not admitted
 	by         *observe.Cause // the update
 }
 
-// updateRows and updateBytes bound the rows that are published together, under the writers' lock.
+// updateRows and updateBytes bound how much one hold of the writer's lock publishes.
 const (
 	updateRows  = 1024
 	updateBytes = 1 << 20
 )
 
-// updatePart updates rows on someone's behalf and returns how many.
+// updatePart encodes and publishes rows, and returns how many it published. Rows withdrawn on the way are recorded with the cause by.
 func (w *Writer) updatePart(ctx context.Context, t *read.Table, table int, rows []int64, data []byte, by *observe.Cause) (done int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -74,14 +74,14 @@ func (w *Writer) updatePart(ctx context.Context, t *read.Table, table int, rows 
 			w.mu.Unlock()
 			return done, w.mu.err
 		}
-		w.behalfLocked(by)
+		w.setCauseLocked(by)
 		reached, wait := done, (<-chan struct{})(nil)
 		for reached < len(rows) {
 			var err error
-			wait, err = w.refreshRowLocked(hashmap.Key(table, rows[reached]), all[reached].stored, all[reached].compressed)
+			wait, err = w.updateRowLocked(hashmap.Key(table, rows[reached]), all[reached].stored, all[reached].compressed)
 			if err != nil {
 				err = w.failLocked(err)
-				w.behalfLocked(nil)
+				w.setCauseLocked(nil)
 				w.mu.Unlock()
 				return done, err
 			}
@@ -91,9 +91,9 @@ func (w *Writer) updatePart(ctx context.Context, t *read.Table, table int, rows 
 			longest = max(longest, rows[reached]+1)
 			reached++
 		}
-		w.behalfLocked(nil)
+		w.setCauseLocked(nil)
 		err := w.publishLocked()
-		if err == nil && longest > t.Tier.Rows() { // what is new is there before anyone can ask for it, and counts before it is written
+		if err == nil && longest > t.Tier.Rows() { // after publishing, so that a row number becomes valid only once its row can be found
 			t.Tier.Grow(longest)
 		}
 		w.mu.Unlock()
@@ -110,11 +110,11 @@ func (w *Writer) updatePart(ctx context.Context, t *read.Table, table int, rows 
 	return done, nil
 }
 
-// refreshRowLocked puts a row's new version in the overlay and in the index; where that takes waiting, it returns for what.
-func (w *Writer) refreshRowLocked(key uint64, stored []byte, compressed bool) (wait <-chan struct{}, err error) {
+// updateRowLocked puts a row's new version in the overlay and in the index. If there is no room yet, it returns a channel to wait for.
+func (w *Writer) updateRowLocked(key uint64, stored []byte, compressed bool) (wait <-chan struct{}, err error) {
 	old := w.mu.index.places(key)
 	if _, known := w.mu.index.m.Slot(key); !known && !w.makeRoomLocked(key) {
-		if w.mu.retire.open.empty() { // what makes room is being dealt with
+		if w.mu.retire.open.empty() { // the group that makes room is being processed
 			return w.mu.retire.progress, nil
 		}
 		return w.mu.retire.open.done, nil
@@ -124,18 +124,18 @@ func (w *Writer) refreshRowLocked(key uint64, stored []byte, compressed bool) (w
 	if !ok {
 		return w.mu.retire.progress, nil
 	}
-	if w.store.Overlay.Far && !first.IsLost() { // the row must be on the device before its location is
+	if w.store.Overlay.Far && !first.IsLost() { // devices see the location next, so the row must be there first
 		m := w.mu.index.mirrors[0]
-		if err := errors.Join(m.put(w.store.Overlay.Base+slot.Offset, stored), m.finish()); err != nil && !w.set.Survives(first) { // else the host memory has the row
+		if err := errors.Join(m.put(w.store.Overlay.Base+slot.Offset, stored), m.finish()); err != nil && !w.set.Survives(first) { // if it is lost, the others read the row in host memory
 			return w.mu.retire.progress, err
 		}
 	}
-	f := &fresh{key: key, place: slot, bytes: len(stored), compressed: compressed, reslot: place.Nowhere(), by: w.mu.by}
-	if before := w.mu.fresh[key]; before != nil {
-		f.admitted, f.reason, f.homes = before.admitted, before.reason, before.homes
+	f := &updatedRow{key: key, place: slot, bytes: len(stored), compressed: compressed, newPlaces: place.Nowhere(), by: w.mu.cause}
+	if before := w.mu.updated[key]; before != nil {
+		f.admitted, f.reason, f.oldSlabs = before.admitted, before.reason, before.oldSlabs
 		w.replaceLocked(before)
 	} else if old.Valid() {
-		f.admitted, f.reason, f.homes = true, slab.Evicted, old.Slabs()
+		f.admitted, f.reason, f.oldSlabs = true, slab.Evicted, old.Slabs()
 		w.retireLocked(key, old)
 	} else {
 		f.reason = old.First.Reason()
@@ -144,27 +144,27 @@ func (w *Writer) refreshRowLocked(key uint64, stored []byte, compressed bool) (w
 		return nil, fmt.Errorf("cache: no map slot for key %#x, which has one", key)
 	}
 	delete(w.mu.admitting, key)
-	w.mu.fresh[key] = f
+	w.mu.updated[key] = f
 	w.mu.retire.open.rows = append(w.mu.retire.open.rows, f)
 	w.Counts.Updated.Add(1)
 	return nil, nil
 }
 
-// replaceLocked retires a version of a row that a newer one replaces.
-func (w *Writer) replaceLocked(f *fresh) {
+// replaceLocked retires a version that a newer one replaces.
+func (w *Writer) replaceLocked(f *updatedRow) {
 	f.replaced = true
 	w.mu.retire.open.overlay = append(w.mu.retire.open.overlay, overlaySlot{OverlaySlot: f.place})
 	w.dropSlotLocked(f)
 }
 
-// dropSlotLocked gives back the slot that a row was written to but never published at.
-func (w *Writer) dropSlotLocked(f *fresh) {
-	w.retireLocked(f.key, f.reslot)
-	f.reslot = place.Nowhere()
+// dropSlotLocked retires the slots that a row was written to but that were never published.
+func (w *Writer) dropSlotLocked(f *updatedRow) {
+	w.retireLocked(f.key, f.newPlaces)
+	f.newPlaces = place.Nowhere()
 }
 
-// makeRoomLocked says whether the maps have a slot for a key that they do not hold. If not, it sees to it that some
-// progress later they have.
+// makeRoomLocked reports whether the maps have a free slot for a key that they do not hold. If not, it removes another key, whose slot is
+// free after an epoch.
 func (w *Writer) makeRoomLocked(key uint64) bool {
 	if w.mu.index.m.Room(key) {
 		return true
@@ -172,10 +172,10 @@ func (w *Writer) makeRoomLocked(key uint64) bool {
 	var victim uint64
 	found := false
 	for rival := range w.mu.index.m.Rivals(key) {
-		if w.mu.fresh[rival] != nil {
+		if w.mu.updated[rival] != nil {
 			continue
 		}
-		if w.mu.index.delete(rival) { // it only said why it has no location
+		if w.mu.index.delete(rival) { // its slot held only the reason of misses
 			w.mu.index.reject(rival)
 			return false
 		}
@@ -187,11 +187,11 @@ func (w *Writer) makeRoomLocked(key uint64) bool {
 		w.mu.index.reject(victim)
 		w.Counts.Evicted.Add(1)
 	}
-	return false // if all rivals are fresh or deleted, they make room by themselves
+	return false // rivals that are updated or deleted free their slots later
 }
 
-// advanceFreshLocked takes a row a step on its way from the overlay, an epoch after the last one.
-func (w *Writer) advanceFreshLocked(f *fresh) error {
+// advanceUpdatedLocked takes an updated row one step out of the overlay. REQUIRES: an epoch has passed since the last step.
+func (w *Writer) advanceUpdatedLocked(f *updatedRow) error {
 	if !f.written {
 		stored := w.store.Overlay.Stored(f.place, f.bytes)
 		if err := w.writeHostRowLocked(f.key, stored, f.compressed); err != nil {
@@ -200,13 +200,13 @@ func (w *Writer) advanceFreshLocked(f *fresh) error {
 		w.Counts.HostBytes.Add(int64(len(stored)))
 		f.written = true
 		if f.admitted {
-			if err := w.reslotLocked(f, stored); err != nil {
+			if err := w.writeSlotsLocked(f, stored); err != nil {
 				return err
 			}
-			if !f.reslot.Valid() { // there is no room for the newer version
-				w.behalfLocked(f.by)
+			if !f.newPlaces.Valid() { // no slab has room for the newer version
+				w.setCauseLocked(f.by)
 				w.withdrawnLocked(f.key)
-				w.behalfLocked(nil)
+				w.setCauseLocked(nil)
 				f.admitted, f.reason = false, slab.Evicted
 				w.Counts.Evicted.Add(1)
 			}
@@ -214,32 +214,33 @@ func (w *Writer) advanceFreshLocked(f *fresh) error {
 		w.mu.retire.open.rows = append(w.mu.retire.open.rows, f)
 		return nil
 	}
-	delete(w.mu.fresh, f.key)
+	delete(w.mu.updated, f.key)
 	w.mu.retire.open.overlay = append(w.mu.retire.open.overlay, overlaySlot{OverlaySlot: f.place})
-	if f.reslot.Valid() {
-		w.mu.index.insert(f.key, f.reslot)
+	if f.newPlaces.Valid() {
+		w.mu.index.insert(f.key, f.newPlaces)
 		return nil
 	}
-	if f.admitted { // its slots were on a device that is lost now
-		w.behalfLocked(observe.LossOfDevice)
+	if f.admitted { // its slots were on devices that are lost now
+		w.setCauseLocked(observe.LossOfDevice)
 		w.withdrawnLocked(f.key)
-		w.behalfLocked(nil)
+		w.setCauseLocked(nil)
 		f.reason = slab.Evicted
 		w.Counts.Lost.Add(1)
 	}
-	w.mu.index.erase(f.key, f.reason)
+	w.mu.index.withdraw(f.key, f.reason)
 	return nil
 }
 
-// reslotLocked writes a row's new version to the slabs that it was in, or else to where it belongs, as far as they have room.
-func (w *Writer) reslotLocked(f *fresh, stored []byte) error {
-	sp := w.store.Topology.Load()
-	homes := f.homes & sp.Live
-	if homes == 0 {
-		homes = sp.Targets(f.key, false, place.Nowhere())
+// writeSlotsLocked writes a row's new version to the slabs that held the previous one. If none of these is left, it
+// writes to the slabs where the row belongs. Slabs without room are skipped.
+func (w *Writer) writeSlotsLocked(f *updatedRow, stored []byte) error {
+	topology := w.store.Topology.Load()
+	oldSlabs := f.oldSlabs & topology.Live
+	if oldSlabs == 0 {
+		oldSlabs = topology.Targets(f.key, false, place.Nowhere())
 	}
 	var all []slab.Location
-	for i := range place.SlabsOf(homes) {
+	for i := range place.SlabsOf(oldSlabs) {
 		offset, ok := w.store.Slabs[i].Alloc(slab.SlotBytes(f.bytes))
 		if !ok {
 			continue
@@ -250,11 +251,11 @@ func (w *Writer) reslotLocked(f *fresh, stored []byte) error {
 		}
 		all = append(all, l)
 	}
-	f.reslot = place.Of(all)
+	f.newPlaces = place.Of(all)
 	return nil
 }
 
-// writeHostRowLocked writes a row to the host tier, where no batch reads it.
+// writeHostRowLocked writes a row to the host tier. REQUIRES: no batch reads the row there.
 func (w *Writer) writeHostRowLocked(key uint64, stored []byte, compressed bool) error {
 	table, row := hashmap.SplitKey(key)
 	err := w.mu.index.setHostRow(table, row, stored, compressed)
@@ -267,7 +268,7 @@ func (w *Writer) writeHostRowLocked(key uint64, stored []byte, compressed bool) 
 	return err
 }
 
-// repackLocked gives a packed table new memory with room for rows that grow.
+// repackLocked moves a packed table to new memory with room for longer rows.
 func (w *Writer) repackLocked(i int) error {
 	t := w.set.Tables[i]
 	old, err := t.Tier.Repack()
@@ -295,19 +296,19 @@ func (w *Writer) repackLocked(i int) error {
 	return nil
 }
 
-// invalidatePart withdraws rows.
+// invalidatePart withdraws rows and publishes.
 func (w *Writer) invalidatePart(table int, rows []int64, by *observe.Cause) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.behalfLocked(by)
-	defer w.behalfLocked(nil)
+	w.setCauseLocked(by)
+	defer w.setCauseLocked(nil)
 	if w.mu.err != nil {
 		return w.mu.err
 	}
 	for _, r := range rows {
 		key := hashmap.Key(table, r)
 		delete(w.mu.admitting, key)
-		if f := w.mu.fresh[key]; f != nil {
+		if f := w.mu.updated[key]; f != nil {
 			if f.admitted {
 				w.withdrawnLocked(key)
 				f.admitted, f.reason = false, slab.Invalidated
@@ -322,8 +323,8 @@ func (w *Writer) invalidatePart(table int, rows []int64, by *observe.Cause) erro
 	return w.publishLocked()
 }
 
-// Update publishes rows of a table, which must be below its capacity, and returns how many are updated, a prefix. Package cache says
-// what its caller is promised.
+// Update replaces rows of a table and returns how many it replaced: always a prefix of rows. REQUIRES: row numbers are below the table's
+// capacity. Cache.Update documents the guarantees.
 func (w *Writer) Update(ctx context.Context, table int, rows []int64, data []byte, by *observe.Cause) (done int, err error) {
 	t := w.set.Tables[table]
 	rowBytes := t.Tier.RowBytes()
@@ -359,7 +360,7 @@ func lastOfEach(rows []int64, data []byte, rowBytes int) ([]int64, []byte) {
 	return kept, bytes
 }
 
-// Invalidate withdraws rows of a table from the data store.
+// Invalidate withdraws rows of a table. The host tier keeps them.
 func (w *Writer) Invalidate(table int, rows []int64, by *observe.Cause) error {
 	for from := 0; from < len(rows); from += updateRows {
 		if err := w.invalidatePart(table, rows[from:min(from+updateRows, len(rows))], by); err != nil {

@@ -68,7 +68,7 @@ func (w *Writer) wherePart(table int, rows []int64, all []Where) {
 	}
 }
 
-// State is what a Writer knows at one moment.
+// State is a Writer's state at one moment.
 type State struct {
 	Budget       int64
 	Used, Free   []int64 // of each device: bytes of slots that rows take, and that they may take beside; 0 for lost devices
@@ -92,13 +92,13 @@ func (w *Writer) State() State {
 			s.Holes += of.Slots.HoleBytes(longest)
 		}
 	}
-	s.OverlayBytes, s.OverlayRows = w.store.Overlay.Slots.Used(), int64(len(w.mu.fresh))
+	s.OverlayBytes, s.OverlayRows = w.store.Overlay.Slots.Used(), int64(len(w.mu.updated))
 	rows := int64(0)
 	for _, t := range w.set.Tables {
 		rows += t.Counts.Cached.Load()
 	}
 	if rows > 0 {
-		sum := rows*int64(w.now()) - w.mu.bornSum
+		sum := rows*int64(w.now()) - w.mu.admittedAtSum
 		s.MeanAge = time.Duration(max(0, sum/rows)) * age
 	}
 	s.CopiedRows, s.Err = w.mu.index.copies.Rows.Load(), w.mu.err

@@ -24,54 +24,55 @@ type Writer struct {
 	watch   *observe.Telemetry
 	o       Options
 
-	// Withdrawn remembers the rows withdrawn last.
+	// Withdrawn records the most recently withdrawn rows.
 	Withdrawn observe.Withdrawn
 	Counts    Counts
 
-	life    context.Context // ends when the cache closes
+	life    context.Context // cancelled by stop, when the cache closes
 	stop    context.CancelFunc
-	tasks   sync.WaitGroup // everything that runs until then
+	tasks   sync.WaitGroup // background goroutines
 	started time.Time
-	budget  atomic.Int64 // bytes per device, as of now
+	budget  atomic.Int64 // bytes per device, now
 	cycle   cycleState
 	losses  losses
 
-	snapshot sync.Mutex // one is written at a time
+	snapshot sync.Mutex // held while a snapshot is written
 
 	mu struct {
 		sync.Mutex
 		index  *index
 		retire retirement
-		born   []uint32 // for each map slot, when its row was admitted
-		// bornSum is the sum of born over the admitted rows.
-		bornSum int64
+		// admittedAt is when the row at each map slot was admitted, in units of age since started. admittedAtSum is the sum over all
+		// admitted rows.
+		admittedAt    []uint32
+		admittedAtSum int64
 
-		fresh     map[uint64]*fresh   // rows whose newest version is not in the host tier yet
-		admitting map[uint64]struct{} // rows on their way to a slab; whoever changes one takes it out
+		updated   map[uint64]*updatedRow // rows that are served from the overlay
+		admitting map[uint64]struct{}    // rows being written to a slab. An update or invalidation removes its rows
 
-		err error          // a change failed half way: nothing can be changed any more
-		by  *observe.Cause // on whose behalf rows are withdrawn, nil if nobody knows
-		at  time.Time      // when they are withdrawn; the zero time: now
+		err     error          // why the cache can no longer be changed, nil if it can
+		cause   *observe.Cause // of withdrawals from now on, nil if not known
+		causeAt time.Time      // when cause was set; zero without a cause
 	}
 }
 
-// Options are what a Writer goes by.
+// Options configure a Writer.
 type Options struct {
-	Budget   int64 // bytes per device, the most that SetBudget may ask for
-	Interval time.Duration
-	MaxChurn float64
-	MaxBytes int64
-	// Close is returned by calls that wait while the cache closes.
+	Budget   int64         // bytes per device, the most that SetBudget may ask for
+	Interval time.Duration // between background cycles; 0: none run
+	MaxChurn float64       // share of a slab that one cycle may evict, 0 to 1
+	MaxBytes int64         // bytes that one cycle may write to slabs
+	// Closed is the error of calls that wait while the cache closes.
 	Closed error
 }
 
-// Counts are the counters of what was changed.
+// Counts are the counters of changes.
 type Counts struct {
 	Cycles, Admitted, Evicted, Moved, Refused, Copied atomic.Int64 // rows
 	Bytes                                             atomic.Int64 // written to slabs by cycles
 	Updated, Invalidated, Waits                       atomic.Int64
 	HostBytes                                         atomic.Int64 // written to the host tier
-	Lost                                              atomic.Int64 // rows that only lost devices had
+	Lost                                              atomic.Int64 // rows cached only on devices that were lost
 }
 
 // Entry is a row and its places.
@@ -80,28 +81,29 @@ type Entry struct {
 	Places place.Places
 }
 
-// New returns a writer of a cache whose index is not known yet. It can lose devices already.
+// New returns a Writer without an index. Until Open, it can only handle the loss of devices.
 func New(set *read.Set, learner *learn.Learner, watch *observe.Telemetry, o Options) *Writer {
 	w := &Writer{set: set, learner: learner, watch: watch, o: o, started: time.Now()}
 	w.life, w.stop = context.WithCancel(context.Background())
 	w.budget.Store(o.Budget)
-	w.mu.fresh, w.mu.admitting = map[uint64]*fresh{}, map[uint64]struct{}{}
+	w.mu.updated, w.mu.admitting = map[uint64]*updatedRow{}, map[uint64]struct{}{}
 	w.mu.retire = retirement{open: newRetired(), progress: make(chan struct{})}
 	return w
 }
 
-// Open begins to change a store that is filled. differing are the rows whose places not every map names alike.
+// Open reads the index of a filled store. After Open the cache can be changed. differing lists the rows for which the devices' maps hold
+// different locations.
 func (w *Writer) Open(store *place.Store, differing []Entry) (err error) {
 	w.store, w.started = store, time.Now()
 	w.mu.index, err = newIndex(store, &w.mu.retire, differing)
 	if w.mu.index != nil && w.mu.index.m != nil {
-		w.mu.born = make([]uint32, w.mu.index.m.Layout().Slots())
+		w.mu.admittedAt = make([]uint32, w.mu.index.m.Layout().Slots())
 	}
 	w.set.Lose = w.lose
 	return err
 }
 
-// Start begins what runs in the background: cycles, and learning from samples.
+// Start starts the background goroutines: cycles, and learning from samples.
 func (w *Writer) Start() {
 	if w.set.Devices[0].Ring != nil {
 		w.every("learn", learn.DrainInterval, w.learner.Drain)
@@ -129,13 +131,13 @@ func (w *Writer) every(task string, interval time.Duration, f func()) {
 	})
 }
 
-// End ends what runs in the background. No call may be under way.
+// End stops the background goroutines and waits for them. No call may be running.
 func (w *Writer) End() {
 	w.stop()
 	w.tasks.Wait()
 }
 
-// Free frees the writer's memory. No batch may run, and End was called.
+// Free frees the writer's memory. No batch may be running. REQUIRES: End has returned.
 func (w *Writer) Free() {
 	if w.mu.index != nil {
 		w.mu.index.close()
@@ -146,30 +148,31 @@ func (w *Writer) Free() {
 	w.mu.retire.open.buffers = nil
 }
 
-// Find returns where a row lies first, or why it lies nowhere. What it returns may have changed already.
+// Find returns the first location of a row, or the reason why the row is not cached. It takes no lock: the result may be out of date.
 func (w *Writer) Find(key uint64) slab.Location { return w.mu.index.find(key) }
 
-// Err returns the error after which nothing can be changed.
+// Err returns the error that ended all changes, nil if there was none.
 func (w *Writer) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.mu.err
 }
 
-// changedRows is how many rows are changed under the lock at a time, so that others wait for less than a millisecond.
+// changedRows is the most rows changed per lock acquisition. Other callers then wait less than a millisecond for the lock.
 const changedRows = 4096
 
-// inParts calls f under the lock for parts of rows, and publishes after each part. What f withdraws is withdrawn by the given cause.
+// inParts calls f for each row under the lock. It publishes and releases the lock after every changedRows rows. Rows that f withdraws are
+// recorded with the cause by.
 func inParts[T any](w *Writer, by *observe.Cause, rows []T, f func(T)) error {
 	for len(rows) > 0 {
 		part := rows[:min(len(rows), changedRows)]
 		rows = rows[len(part):]
 		w.mu.Lock()
-		w.behalfLocked(by)
+		w.setCauseLocked(by)
 		for _, r := range part {
 			f(r)
 		}
-		w.behalfLocked(nil)
+		w.setCauseLocked(nil)
 		err := w.publishLocked()
 		w.mu.Unlock()
 		if err != nil {
@@ -179,19 +182,20 @@ func inParts[T any](w *Writer, by *observe.Cause, rows []T, f func(T)) error {
 	return nil
 }
 
-// publishLocked lets every device see the index: batches that begin after it returns do. An error is final.
+// publishLocked copies changes of the index to every device. Batches that begin after it returns see the changes. After an error nothing
+// can be changed any more.
 func (w *Writer) publishLocked() error {
 	if w.mu.err != nil {
 		return w.mu.err
 	}
 	err := w.mu.index.publish()
 	if !w.mu.retire.open.empty() {
-		w.workLocked()
+		w.startProcessingLocked()
 	}
 	return w.failLocked(err)
 }
 
-// failLocked notes an error after which the devices may hold anything.
+// failLocked stores an error that may have left the devices inconsistent. No change is possible afterwards.
 func (w *Writer) failLocked(err error) error {
 	if err != nil && w.mu.err == nil {
 		w.mu.err = fmt.Errorf("cache: changing what is cached: %w", err)
@@ -199,51 +203,50 @@ func (w *Writer) failLocked(err error) error {
 	return w.mu.err
 }
 
-// age is the unit of born: 13 years' worth fit.
+// age is the unit of admittedAt. 32 bits hold 13 years.
 const age = 100 * time.Millisecond
 
 func (w *Writer) now() uint32 { return uint32(time.Since(w.started) / age) }
 
-// Age returns how long the row at a map slot has been admitted. REQUIRES: the lock.
+// ageLocked returns how long the row at a map slot has been admitted.
 func (w *Writer) ageLocked(slot int64) time.Duration {
-	return time.Duration(w.now()-w.mu.born[slot]) * age
+	return time.Duration(w.now()-w.mu.admittedAt[slot]) * age
 }
 
-// admittedLocked counts a row whose location has been published.
+// admittedLocked counts a row that has been put in the index.
 func (w *Writer) admittedLocked(key uint64) {
 	table, _ := hashmap.SplitKey(key)
 	w.set.Tables[table].Counts.Cached.Add(1)
 	if s, ok := w.mu.index.m.Slot(key); ok {
-		w.mu.born[s] = w.now()
-		w.mu.bornSum += int64(w.mu.born[s])
+		w.mu.admittedAt[s] = w.now()
+		w.mu.admittedAtSum += int64(w.mu.admittedAt[s])
 	}
 }
 
-// withdrawnLocked counts and remembers a row that is admitted no longer. Its key is still in the index.
+// withdrawnLocked counts and records a row that is no longer admitted. REQUIRES: its key is still in the index.
 func (w *Writer) withdrawnLocked(key uint64) {
 	table, _ := hashmap.SplitKey(key)
 	w.set.Tables[table].Counts.Cached.Add(-1)
 	if s, ok := w.mu.index.m.Slot(key); ok {
-		w.mu.bornSum -= int64(w.mu.born[s])
-		at := w.mu.at
+		w.mu.admittedAtSum -= int64(w.mu.admittedAt[s])
+		at := w.mu.causeAt
 		if at.IsZero() {
 			at = time.Now()
 		}
-		w.Withdrawn.Add(observe.Withdrawal{Key: key, At: at, Age: w.ageLocked(s), By: w.mu.by})
+		w.Withdrawn.Add(observe.Withdrawal{Key: key, At: at, Age: w.ageLocked(s), By: w.mu.cause})
 	}
 }
 
-// behalfLocked has what is withdrawn from now on remembered as withdrawn by someone at this moment, until it is called with nil or the
-// lock is given up.
-func (w *Writer) behalfLocked(by *observe.Cause) {
-	if w.mu.by, w.mu.at = by, (time.Time{}); by != nil {
-		w.mu.at = time.Now()
+// setCauseLocked sets the cause and the time that withdrawals are recorded with. The caller resets the cause to nil before it unlocks.
+func (w *Writer) setCauseLocked(by *observe.Cause) {
+	if w.mu.cause, w.mu.causeAt = by, (time.Time{}); by != nil {
+		w.mu.causeAt = time.Now()
 	}
 }
 
-// evictLocked withdraws an admitted row that is not fresh.
+// evictLocked withdraws an admitted row and retires its slots. REQUIRES: the row is not in the overlay.
 func (w *Writer) evictLocked(key uint64, p place.Places, why slab.Reason) {
 	w.withdrawnLocked(key)
-	w.mu.index.erase(key, why)
+	w.mu.index.withdraw(key, why)
 	w.retireLocked(key, p)
 }

@@ -178,14 +178,14 @@ func (f *filler) train() error {
 // size. Free space costs nothing to fill, and a row nobody asked for yet may still be asked for. What is offered beyond
 // that is noted as rejected.
 func (f *filler) choose() (keys []uint64, err error) {
-	sp, s := f.store.Topology.Load(), f.store.Space
+	topology, s := f.store.Topology.Load(), f.store.Space
 	offered := make([]read.Bitset, len(f.set.Tables))
 	for i, t := range f.set.Tables {
 		offered[i] = read.NewBitset(t.Tier.Capacity())
 		t.Rejected = read.NewBitset(t.Tier.Capacity())
 	}
 	// What the rows take in each clique's slabs, and of that by rows that are copied.
-	used, full := make([]int64, len(sp.Cliques)), false
+	used, full := make([]int64, len(topology.Cliques)), false
 	bytes, hot := int64(0), f.store.Hot.Bytes.Load()
 	if err := f.markOversize(offered); err != nil {
 		return nil, err
@@ -204,7 +204,7 @@ func (f *filler) choose() (keys []uint64, err error) {
 					return err
 				}
 				full = true
-				for q, members := range sp.Cliques {
+				for q, members := range topology.Cliques {
 					room, takes := int64(0), int64(n)
 					for _, i := range members {
 						room += max(0, s.PayloadFor(s.Budgets[i], int64(len(keys))+1))
@@ -342,7 +342,7 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 		writers[i] = w
 	}
 	entries := make([]hashmap.Entry, 0, len(keys))
-	sp, bytes, hot := f.store.Topology.Load(), int64(0), f.store.Hot.Bytes.Load()
+	topology, bytes, hot := f.store.Topology.Load(), int64(0), f.store.Hot.Bytes.Load()
 	for _, key := range keys {
 		table, row := hashmap.SplitKey(key)
 		t := f.set.Tables[table]
@@ -353,9 +353,9 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 		n := slab.SlotBytes(len(stored))
 		bytes += int64(n)
 		var all []slab.Location
-		for i := range place.SlabsOf(sp.Targets(key, bytes <= hot, place.Nowhere())) {
+		for i := range place.SlabsOf(topology.Targets(key, bytes <= hot, place.Nowhere())) {
 			offset, ok := f.store.Slabs[i].Slots.Alloc(n)
-			if !ok { // rows are topology by hash, so one slab is full before the others
+			if !ok { // rows are divided over slabs by hash, so one slab is full before the others
 				continue
 			}
 			if err := writers[i].write(offset, stored); err != nil {

@@ -74,7 +74,7 @@ func (l *Learner) Call(f func(admission.Policy)) error {
 	return l.callLocked(f)
 }
 
-// callLocked is call. REQUIRES: l.mu is locked.
+// callLocked is Call. REQUIRES: l.mu is locked.
 func (l *Learner) callLocked(f func(admission.Policy)) (err error) {
 	if err := l.Failure(); err != nil || l.mu.closed {
 		return err
@@ -108,6 +108,7 @@ func (l *Learner) Failure() error {
 	return nil
 }
 
+// Close closes the policy. Later calls do not reach it.
 func (l *Learner) Close() {
 	l.Call(func(p admission.Policy) { p.Close() })
 	l.mu.Lock()
@@ -115,14 +116,14 @@ func (l *Learner) Close() {
 	l.mu.closed = true
 }
 
-// Drain hands the samples since the last time to the policy and the caller.
+// Drain hands new samples to the policy, to Options.OnKeys and to Options.Capture.
 func (l *Learner) Drain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.drainLocked()
 }
 
-// DrainIfIdle is drain, unless the policy or the caller is being called, who may be the one that asks.
+// DrainIfIdle is Drain, but does nothing while the policy or a callback runs. A callback may call it.
 func (l *Learner) DrainIfIdle() {
 	if l.mu.TryLock() {
 		defer l.mu.Unlock()
@@ -130,7 +131,7 @@ func (l *Learner) DrainIfIdle() {
 	}
 }
 
-// drainLocked is drain. REQUIRES: l.mu is locked.
+// drainLocked is Drain. REQUIRES: l.mu is locked.
 func (l *Learner) drainLocked() {
 	tables := l.o.Set.Tables
 	if l.mu.rows == nil {

@@ -49,8 +49,8 @@ func ReadAhead(t admission.Training, lookups int) (read []TrainingBatch, all adm
 	}, stop
 }
 
-// Popularity is how the lookups of a table topology over its rows: point by point, the share of the lookups that so many rows get, those
-// first that were looked up most before. The zero value knows nothing.
+// Popularity is the distribution of a table's lookups over its rows: a curve of the share of lookups that the most popular rows get, by
+// their number. The zero value knows nothing.
 type Popularity []popular
 
 type popular struct{ rows, share float64 }

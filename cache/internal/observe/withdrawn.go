@@ -38,13 +38,14 @@ var unsampledCauses = map[string]*Cause{
 	"refresh": {What: "refresh"}, "update": {What: "update"}, "invalidate": {What: "invalidate"},
 }
 
-// LossOfDevice withdraws what only the lost device had.
+// LossOfDevice is the cause of withdrawing rows that only a lost device had.
 var LossOfDevice = &Cause{What: "device_loss"}
 
 func (e *Withdrawn) at(key uint64) *Withdrawal {
 	return &e.records[hashmap.Hash(key)&(evictionRecords-1)]
 }
 
+// Add records a withdrawal.
 func (e *Withdrawn) Add(w Withdrawal) {
 	e.Lock()
 	defer e.Unlock()

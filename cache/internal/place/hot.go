@@ -82,9 +82,9 @@ func (h *Hot) Decide(store *Store, policy admission.Policy, payload []int64) {
 		}
 		return
 	}
-	sp := store.Topology.Load()
+	topology := store.Topology.Load()
 	var clique []int // the largest
-	for _, members := range sp.Cliques {
+	for _, members := range topology.Cliques {
 		if len(members) > len(clique) {
 			clique = members
 		}
@@ -92,7 +92,7 @@ func (h *Hot) Decide(store *Store, policy admission.Policy, payload []int64) {
 	var own []int64
 	room := int64(0)
 	for _, i := range clique {
-		if sp.Live>>i&1 != 0 {
+		if topology.Live>>i&1 != 0 {
 			own = append(own, payload[i])
 			room += payload[i]
 		}
@@ -123,7 +123,7 @@ func (h *Hot) Decide(store *Store, policy admission.Policy, payload []int64) {
 		n := slab.SlotBytes(stored)
 		curve.Add(n, t.RowBytes(), stored, f)
 		slots += int64(n)
-		targets := sp.Targets(key, slots <= hot, Nowhere())
+		targets := topology.Targets(key, slots <= hot, Nowhere())
 		for i := range SlabsOf(targets) {
 			load[i] += f / float64(bits.OnesCount8(targets))
 		}

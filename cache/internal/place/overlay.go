@@ -15,7 +15,7 @@ import (
 type Overlay struct {
 	Slab  int
 	Base  int64 // of the first slot in that slab
-	Far   bool  // in the first device's slab
+	Far   bool  // the overlay extends the first device's slab, under its slab ID
 	Mem   device.Buffer
 	Slots *slab.Allocator
 }
@@ -73,7 +73,7 @@ func (o *Overlay) Seen(s *Topology, i int, l slab.Location) slab.Location {
 	return l
 }
 
-// Has says whether a location lies in the overlay.
+// Has reports whether a location is in the overlay.
 func (o *Overlay) Has(l slab.Location) bool {
 	return l.Slab() == o.Slab && l.Offset() >= o.Base
 }

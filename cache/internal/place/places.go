@@ -7,7 +7,7 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// Places are where a row lies: its slots, at most one in each slab, or its place in the overlay. They are immutable.
+// Places are the locations of a row: its slots, at most one in each slab, or its slot in the overlay. They are immutable.
 type Places struct {
 	First slab.Location
 	More  []slab.Location

@@ -25,12 +25,12 @@ type Store struct {
 type Slab struct {
 	Slots *slab.Allocator
 	Limit int64 // bytes of slots that rows may take
-	// Aside is the bytes of slots taken to make free space whole: rows have such slots beside their own, or no row has them.
-	Aside int64
+	// Reserved is the bytes of slots that compaction has taken. They hold free space, or a second copy of a row that moves.
+	Reserved int64
 }
 
 // Used returns the bytes of the slots that rows take.
-func (s *Slab) Used() int64 { return s.Slots.Used() - s.Aside }
+func (s *Slab) Used() int64 { return s.Slots.Used() - s.Reserved }
 
 // Alloc returns a slot within the limit.
 func (s *Slab) Alloc(bytes int) (offset int64, ok bool) {
@@ -65,18 +65,18 @@ func (s *Store) LongestSlot() int {
 
 // Words returns the location word that each device is to have of a row, nil where all are p.First.
 func (s *Store) Words(p Places) []slab.Location {
-	sp, o := s.Topology.Load(), s.Overlay
+	topology, o := s.Topology.Load(), s.Overlay
 	in := p.Valid() && o.Has(p.First)
-	if !p.Valid() || in && !o.Far || !in && len(sp.Cliques) == 1 && len(p.More) == 0 {
+	if !p.Valid() || in && !o.Far || !in && len(topology.Cliques) == 1 && len(p.More) == 0 {
 		return nil
 	}
 	words := make([]slab.Location, len(s.Set.Devices))
 	same := true
 	for i := range words {
 		if in {
-			words[i] = o.Seen(sp, i, p.First)
+			words[i] = o.Seen(topology, i, p.First)
 		} else {
-			words[i] = sp.Seen(i, p)
+			words[i] = topology.Seen(i, p)
 		}
 		same = same && words[i] == p.First
 	}
@@ -87,25 +87,25 @@ func (s *Store) Words(p Places) []slab.Location {
 }
 
 // SetTopology has batches that begin from now on read the slabs by another topology.
-func (s *Store) SetTopology(sp *Topology) {
-	s.Topology.Store(sp)
+func (s *Store) SetTopology(topology *Topology) {
+	s.Topology.Store(topology)
 	s.ShowSlabs()
 }
 
 // ShowSlabs has every device read the slabs of its clique, and the overlay.
 func (s *Store) ShowSlabs() {
-	sp, o := s.Topology.Load(), s.Overlay
+	topology, o := s.Topology.Load(), s.Overlay
 	for i, d := range s.Set.Devices {
-		v := &read.View{Slabs: make([]device.Buffer, len(s.Set.Devices), len(s.Set.Devices)+1), Peers: sp.Peers(i)}
+		v := &read.View{Slabs: make([]device.Buffer, len(s.Set.Devices), len(s.Set.Devices)+1), Peers: topology.Peers(i)}
 		for j, other := range s.Set.Devices {
-			if sp.Reads(i, j) || i == j {
+			if topology.Reads(i, j) || i == j {
 				v.Slabs[j] = other.Slab
 			}
 		}
 		switch {
 		case !o.Far:
 			v.Slabs = append(v.Slabs, o.Mem)
-		case !sp.Reads(i, 0):
+		case !topology.Reads(i, 0):
 			v.Slabs[0] = o.Mem
 		}
 		d.SetView(v)
@@ -123,11 +123,11 @@ func (s *Store) Limits() []int64 {
 
 // Capacity returns about how many slot bytes of different rows slabs of the given payloads hold.
 func (s *Store) Capacity(payload []int64) (most int64) {
-	sp, hot := s.Topology.Load(), s.Hot.Bytes.Load()
-	for _, members := range sp.Cliques {
+	topology, hot := s.Topology.Load(), s.Hot.Bytes.Load()
+	for _, members := range topology.Cliques {
 		largest, rest := int64(0), int64(0)
 		for _, i := range members {
-			if sp.Live>>i&1 != 0 {
+			if topology.Live>>i&1 != 0 {
 				largest = max(largest, payload[i])
 				rest += max(0, payload[i]-hot)
 			}

@@ -78,6 +78,7 @@ func (s *Topology) Targets(key uint64, copied bool, now Places) (slabs uint8) {
 	return slabs
 }
 
+// Members returns the bits of the devices of clique q, lost ones included.
 func (s *Topology) Members(q int) (bits uint8) {
 	for _, i := range s.Cliques[q] {
 		bits |= 1 << i
@@ -101,7 +102,7 @@ func (s *Topology) Seen(i int, p Places) slab.Location {
 	if n == 0 {
 		return slab.NoLocation(slab.Rejected)
 	}
-	return there[i%n] // so that readers of few copies are Topology over them
+	return there[i%n] // so that the readers of few copies are spread over them
 }
 
 // FindCliques divides devices into sets whose members all read each other's memory, each device into the first that it fits.

@@ -11,7 +11,7 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// Device is what one device holds for batches. Package change fills the exported fields before Serve; afterwards only SetView
+// Device is what one device holds for batches. Packages cache and fill set the exported fields before Serve; afterwards only SetView
 // and SetTable change what batches read.
 type Device struct {
 	Index  int

@@ -10,5 +10,5 @@
 // short time in which the slab of a lost device is withdrawn ([Set.Pause]).
 //
 // Memory. A Device owns its lanes, scratch, staging and sample ring. The slab, the hashmap and the tables' bits are allocated by
-// package change and freed by [Device.Close].
+// package fill and freed by [Device.Close].
 package read

@@ -17,14 +17,15 @@ import (
 // acquire, begin, enqueue and release; at last close.
 type lane struct {
 	owner *Device
-	busy  atomic.Bool // somebody has the lane
+	busy  atomic.Bool // a batch has the lane
 	words epochWords
 	// running says that the lane's batch has begun and not ended.
 	running bool
 
-	stream, side device.Stream
-	sequence     device.Sequence // collects what a batch enqueues; nil where the device has none
-	// Points of a batch: the reading of misses has begun, hits are decoded, all is done.
+	stream   device.Stream   // of batches whose caller has no stream
+	second   device.Stream   // decodes hits beside the reading of misses
+	sequence device.Sequence // collects what a batch enqueues; nil where the device has none
+	// Events of a batch: reading of the misses has begun, the hits are decoded, the batch is done.
 	fetchBegun, decoded, done device.Event
 
 	counters, buckets device.Buffer
@@ -74,7 +75,7 @@ func (d *Device) openLane() (*lane, error) {
 
 func (l *lane) open() (err error) {
 	d := l.owner.Device
-	for _, s := range []*device.Stream{&l.stream, &l.side} {
+	for _, s := range []*device.Stream{&l.stream, &l.second} {
 		if *s, err = d.NewStream(); err != nil {
 			return err
 		}
@@ -237,9 +238,9 @@ func (l *lane) end() {
 // nothing. After an error the lane is fit for the next batch once abandon has returned.
 func (l *lane) enqueue(s device.Stream, table int, rows RowNumbers, out device.Buffer) error {
 	if l.sequence == nil {
-		return l.enqueueOn(s, l.side, table, rows, out)
+		return l.enqueueOn(s, l.second, table, rows, out)
 	}
-	err := l.enqueueOn(l.sequence.On(s), l.sequence.On(l.side), table, rows, out)
+	err := l.enqueueOn(l.sequence.On(s), l.sequence.On(l.second), table, rows, out)
 	if err == nil {
 		err = l.sequence.Enqueue()
 	} else {
@@ -249,7 +250,7 @@ func (l *lane) enqueue(s device.Stream, table int, rows RowNumbers, out device.B
 	return err
 }
 
-func (l *lane) enqueueOn(s, side device.Stream, table int, rows RowNumbers, out device.Buffer) error {
+func (l *lane) enqueueOn(s, second device.Stream, table int, rows RowNumbers, out device.Buffer) error {
 	d, t := l.owner, l.route.table
 	l.batch++
 	lookup := kernels.Lookup{
@@ -258,7 +259,7 @@ func (l *lane) enqueueOn(s, side device.Stream, table int, rows RowNumbers, out 
 		Samples: d.nextSampling(), Ring: d.Ring,
 	}
 	l.mark(s, PointBegun)
-	if err := l.route.enqueue(l, s, side, lookup, rows.Len()); err != nil {
+	if err := l.route.enqueue(l, s, second, lookup, rows.Len()); err != nil {
 		return err
 	}
 	l.mark(s, PointDone)
@@ -280,7 +281,7 @@ func (l *lane) finish(err error) error {
 
 // abandon waits for what a batch had enqueued on stream s before an error, and clears the lane's counters.
 func (l *lane) abandon(s device.Stream) error {
-	return errors.Join(s.Synchronize(), l.side.Synchronize(), l.stream.Fill(l.counters, 0), l.stream.Fill(l.buckets, 0), l.stream.Synchronize())
+	return errors.Join(s.Synchronize(), l.second.Synchronize(), l.stream.Fill(l.counters, 0), l.stream.Fill(l.buckets, 0), l.stream.Synchronize())
 }
 
 // published says whether the lane's last batch is finished or about to be, without a call of the driver.
@@ -302,7 +303,7 @@ func (d *Device) release(l *lane, b *Batch) {
 }
 
 func (l *lane) close() {
-	for _, s := range []device.Stream{l.stream, l.side} {
+	for _, s := range []device.Stream{l.stream, l.second} {
 		if s != nil {
 			s.Close()
 		}

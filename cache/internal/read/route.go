@@ -95,8 +95,9 @@ func (r *route) lists(n int) int64 {
 // long says whether the table's rows are too long for one launch.
 func (t *TableView) long() bool { return t.Rows.RowBytes >= abi.LongRow }
 
-// enqueue enqueues what the route says of a batch of so many rows on stream s, with hits on side where they are served beside the misses.
-func (r *route) enqueue(l *lane, s, side device.Stream, lookup kernels.Lookup, rows int64) error {
+// enqueue enqueues what the route says of a batch of so many rows on stream s, with hits on stream second where they are served beside
+// the misses.
+func (r *route) enqueue(l *lane, s, second device.Stream, lookup kernels.Lookup, rows int64) error {
 	switch r.launches {
 	case OneLaunch:
 		l.serve = kernels.Serve{
@@ -106,7 +107,7 @@ func (r *route) enqueue(l *lane, s, side device.Stream, lookup kernels.Lookup, r
 	case HitsFirst:
 		return r.enqueueHitsFirst(l, s, lookup, rows)
 	}
-	return r.enqueueSideBySide(l, s, side, lookup, rows)
+	return r.enqueueSideBySide(l, s, second, lookup, rows)
 }
 
 func (r *route) enqueueHitsFirst(l *lane, s device.Stream, lookup kernels.Lookup, rows int64) error {
@@ -122,7 +123,7 @@ func (r *route) enqueueHitsFirst(l *lane, s device.Stream, lookup kernels.Lookup
 	return s.Launch(&l.fetch)
 }
 
-func (r *route) enqueueSideBySide(l *lane, s, side device.Stream, lookup kernels.Lookup, rows int64) error {
+func (r *route) enqueueSideBySide(l *lane, s, second device.Stream, lookup kernels.Lookup, rows int64) error {
 	n := rows * kernels.FoundBytes
 	batch := transfer.Batch{
 		Found: l.lists.Slice(0, n), Ordered: l.lists.Slice(n, 2*n), Counters: l.counters, Buckets: l.buckets, Out: lookup.Out,
@@ -145,15 +146,15 @@ func (r *route) enqueueSideBySide(l *lane, s, side device.Stream, lookup kernels
 	l.mark(s, PointFetched)
 	// Reading the misses takes longest, so decoding waits until that runs on every multiprocessor. Begun together, the reading was
 	// left with the multiprocessors that the decoder freed first: 327 instead of 277 µs for 40,000 misses of 256 bytes on an H200.
-	if err := side.Wait(l.fetchBegun); err != nil {
+	if err := second.Wait(l.fetchBegun); err != nil {
 		return err
 	}
-	l.mark(side, PointDecoding)
-	if err := side.Launch(&l.decode); err != nil {
+	l.mark(second, PointDecoding)
+	if err := second.Launch(&l.decode); err != nil {
 		return err
 	}
-	l.mark(side, PointDecoded)
-	if err := side.Record(l.decoded); err != nil {
+	l.mark(second, PointDecoded)
+	if err := second.Record(l.decoded); err != nil {
 		return err
 	}
 	return s.Wait(l.decoded)
