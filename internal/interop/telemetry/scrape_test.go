@@ -92,7 +92,7 @@ func serve(t *testing.T) (c *cache.Cache, url string) {
 		t.Fatal(err)
 	}
 	c, err = cache.New(cache.Options{
-		Tables: []cache.Table{table}, Budget: 150_000, Device: "host", Refresh: cache.RefreshOptions{Accesses: 1, Keys: 1},
+		Tables: []cache.Table{table}, Budget: 150_000, Devices: cache.DeviceOptions{Backend: "host"}, Refresh: cache.RefreshOptions{Accesses: 1, Keys: 1},
 		Telemetry: cache.TelemetryOptions{Name: "scraped", HostLink: 1e9},
 	})
 	if err != nil {
