@@ -248,28 +248,20 @@ func (l *lane) end() {
 // enqueue enqueues a batch on stream s. When done has passed, out is written and result holds the batch's counters. It allocates
 // nothing. After an error the lane is fit for the next batch once abandon has returned.
 func (l *lane) enqueue(s device.Stream, table int, rows RowNumbers, out device.Buffer) error {
-	err := l.enqueueAll(s, table, rows, out)
-	if err == nil && l.lists != nil && l.trace == nil { // a trace reads the lists when the batch has ended
-		d := l.owner
-		d.mu.Lock()
-		d.mu.scratch.pass(l)
-		d.mu.Unlock()
-		d.progress.notify()
-	}
-	return err
-}
-
-func (l *lane) enqueueAll(s device.Stream, table int, rows RowNumbers, out device.Buffer) error {
+	var err error
 	if l.sequence == nil {
-		return l.enqueueOn(s, l.second, table, rows, out)
-	}
-	err := l.enqueueOn(l.sequence.On(s), l.sequence.On(l.second), table, rows, out)
-	if err == nil {
-		err = l.sequence.Enqueue()
+		err = l.enqueueOn(s, l.second, table, rows, out)
 	} else {
-		l.sequence.Drop()
+		if err = l.enqueueOn(l.sequence.On(s), l.sequence.On(l.second), table, rows, out); err == nil {
+			err = l.sequence.Enqueue()
+		} else {
+			l.sequence.Drop()
+		}
+		l.plan.Enqueued(err)
 	}
-	l.plan.Enqueued(err)
+	if err == nil {
+		l.after = nil // the batch ends after it
+	}
 	return err
 }
 
@@ -319,6 +311,10 @@ func (l *lane) published() bool { return l.ending(0).Published() }
 func (d *Device) release(l *lane, b *Batch) {
 	l.end()
 	l.trace, l.route = nil, route{}
+	if l.after != nil { // nothing was enqueued, and an earlier batch may still use the lists; if the device has failed, nothing does
+		l.after.Synchronize()
+		l.after = nil
+	}
 	if b != nil || l.lists != nil {
 		d.mu.Lock()
 		d.forgetLocked(b)

@@ -109,5 +109,5 @@ func (s *scratch) give(l *lane) {
 	if m := l.lists; m != nil && m.user == l {
 		m.user, m.passable = nil, false
 	}
-	l.lists, l.after = nil, nil
+	l.lists = nil
 }
