@@ -426,6 +426,8 @@ type GatherArgs struct {
 	Out      uint64
 	Count    uint32
 	RowBytes uint32
+	Hot      uint64
+	Places   uint64
 }
 
 // StoreArgs are 64-bit words to be stored in memory that other kernels read. words has pairs of an index and a value. Indices are distinct;
@@ -483,7 +485,7 @@ const (
 	EncodeArgsBytes      = 112
 	SampleArgsBytes      = 56
 	SampleBytesArgsBytes = 48
-	GatherArgsBytes      = 32
+	GatherArgsBytes      = 48
 	StoreArgsBytes       = 32
 	ScatterItemBytes     = 16
 	ScatterArgsBytes     = 32
