@@ -43,6 +43,7 @@ func (d *Device) allocMapped(nodes []int, bytes int64, what string) (device.Buff
 	if err != nil {
 		return device.Buffer{}, fmt.Errorf("cuda: allocation for %s: %w", what, err)
 	}
+	memory.Populate()
 	at := unsafe.Pointer(unsafe.SliceData(memory.Bytes()))
 	locked, err := d.ctx.RegisterHost(at, int64(len(memory.Bytes())))
 	if err != nil {
