@@ -31,6 +31,13 @@ type Source interface {
 	Read(dst []byte) (rows int, err error)
 }
 
+// Ranged is a Source whose rows can be read in any order, by several goroutines at once. Load reads them on all processors.
+type Ranged interface {
+	Source
+	// ReadFrom fills dst, a whole number of rows long, with the rows from number row on, all of which there are.
+	ReadFrom(row int64, dst []byte) error
+}
+
 // Options say how to load a tier.
 type Options struct {
 	// Codec is a name that registry.Train takes, and DType the type of the rows' elements, for codecs that look at them.
@@ -166,40 +173,79 @@ func (t *Tier) lengths() device.Buffer {
 	return t.host.Index.Slice(n/2, n/2+t.rows*4)
 }
 
+// readPart is the bytes of rows that are read at a time.
+const readPart = 4 << 20
+
 // read copies the source's rows to their places.
 func (t *Tier) read(src Source) error {
-	mem, stride := t.host.Mem.Bytes(), int(t.host.Stride)
-	direct := stride == t.rowBytes
-	part := max(1, 4<<20/t.rowBytes)
-	var buf []byte
-	if !direct {
-		buf = make([]byte, part*t.rowBytes)
+	if r, ok := src.(Ranged); ok {
+		return t.readRanged(r)
 	}
+	dst := t.rowReader()
 	for done := 0; done < int(t.rows); {
-		n := min(part, int(t.rows)-done)
-		dst := buf
-		if direct {
-			dst = mem[done*stride:]
-		}
-		asked := n
-		n, err := src.Read(dst[:asked*t.rowBytes])
-		if n < 0 || n > asked {
+		asked := min(max(1, readPart/t.rowBytes), int(t.rows)-done)
+		n := 0
+		err := dst(done, asked, func(rows []byte) (err error) {
+			n, err = src.Read(rows)
+			return err
+		})
+		switch {
+		case n < 0 || n > asked:
 			return fmt.Errorf("transfer: source returned rows (%d) must be 0 to the %d asked for", n, asked)
-		}
-		if n == 0 && (err == nil || errors.Is(err, io.EOF)) {
+		case n == 0 && (err == nil || errors.Is(err, io.EOF)):
 			return fmt.Errorf("transfer: source ended after %d of %d rows", done, t.rows)
-		}
-		if err != nil && !errors.Is(err, io.EOF) {
+		case err != nil && !errors.Is(err, io.EOF):
 			return fmt.Errorf("transfer: source at row %d of %d: %w", done, t.rows, err)
-		}
-		if !direct {
-			for i := range n {
-				copy(mem[(done+i)*stride:][:t.rowBytes], buf[i*t.rowBytes:])
-			}
 		}
 		done += n
 	}
 	return nil
+}
+
+// readRanged is read on all processors.
+func (t *Tier) readRanged(src Ranged) error {
+	part := max(1, readPart/t.rowBytes)
+	var next atomic.Int64
+	errs := make([]error, runtime.GOMAXPROCS(0))
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() {
+			dst := t.rowReader()
+			for errs[i] == nil {
+				from := int(next.Add(int64(part))) - part
+				if from >= int(t.rows) {
+					return
+				}
+				err := dst(from, min(part, int(t.rows)-from), func(rows []byte) error { return src.ReadFrom(int64(from), rows) })
+				if err != nil {
+					errs[i] = fmt.Errorf("transfer: source at rows from %d of %d: %w", from, t.rows, err)
+					next.Store(t.rows) // the others stop
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// rowReader returns a function that has read write n rows, back to back, and puts them in their places from row from on. It may be called
+// again, but not by two goroutines at once.
+func (t *Tier) rowReader() func(from, n int, read func(rows []byte) error) error {
+	mem, stride := t.host.Mem.Bytes(), int(t.host.Stride)
+	if stride == t.rowBytes {
+		return func(from, n int, read func([]byte) error) error { return read(mem[from*stride:][:n*stride]) }
+	}
+	var buf []byte
+	return func(from, n int, read func([]byte) error) error {
+		if len(buf) < n*t.rowBytes {
+			buf = make([]byte, n*t.rowBytes)
+		}
+		err := read(buf[:n*t.rowBytes])
+		for i := range n {
+			copy(mem[(from+i)*stride:][:t.rowBytes], buf[i*t.rowBytes:])
+		}
+		return err
+	}
 }
 
 // train makes the codec from a sample of the rows.
@@ -382,22 +428,29 @@ func (t *Tier) pack(workers int) error {
 
 // SourceOf returns a source of the rows that lie back to back in data.
 func SourceOf(data []byte, rowBytes int) Source {
-	return &memory{slices.Clip(data), rowBytes, len(data) / rowBytes}
+	return &memory{data: slices.Clip(data), rowBytes: rowBytes}
 }
 
 type memory struct {
-	rest     []byte
+	data     []byte
 	rowBytes int
-	rows     int
+	next     int64 // row that Read reads next
 }
 
-func (m *memory) Rows() int     { return m.rows }
+func (m *memory) Rows() int     { return len(m.data) / m.rowBytes }
 func (m *memory) RowBytes() int { return m.rowBytes }
+
 func (m *memory) Read(dst []byte) (int, error) {
-	if len(m.rest) < m.rowBytes {
+	n := min(len(dst)/m.rowBytes, m.Rows()-int(m.next))
+	if n == 0 {
 		return 0, io.EOF
 	}
-	n := copy(dst, m.rest)
-	m.rest = m.rest[n:]
-	return n / m.rowBytes, nil
+	m.ReadFrom(m.next, dst[:n*m.rowBytes])
+	m.next += int64(n)
+	return n, nil
+}
+
+func (m *memory) ReadFrom(row int64, dst []byte) error {
+	copy(dst, m.data[row*int64(m.rowBytes):])
+	return nil
 }
