@@ -43,16 +43,9 @@ func longRowScratch(rowBytes int) int64 {
 	return int64((rowBytes+3)/4*33/8+8+15) &^ 15
 }
 
-// EncodeTotals adds up a table's rows as Encode stores them.
-type EncodeTotals struct {
-	// RawRows counts the rows that do not shrink and stay as they are.
-	RawRows uint64
-	// StoredBytes is the sum of the rows' stored lengths, and SlotBytes that of the slots they need.
-	StoredBytes uint64
-	SlotBytes   uint64
-}
-
-var _ = EncodeTotals(abi.EncodeTotals{})
+// EncodeTotals adds up a table's rows as Encode stores them. RawRows counts the rows that do not shrink and stay as they are. StoredBytes is
+// the sum of the rows' stored lengths, and SlotBytes that of the slots they need.
+type EncodeTotals abi.EncodeTotals
 
 // EncodeTotalsView views a buffer as totals.
 func EncodeTotalsView(b device.Buffer) *EncodeTotals { return &view[EncodeTotals](b)[0] }
