@@ -177,7 +177,7 @@ func open(ordinal int) (*Device, error) {
 	if d.ctx, err = dev.Retain(); err != nil {
 		return nil, err
 	}
-	if d.side, err = d.ctx.NewStream(0); err != nil {
+	if d.side, err = d.ctx.NewStream(); err != nil {
 		return nil, errors.Join(err, d.ctx.Release())
 	}
 	return d, nil
@@ -187,9 +187,6 @@ func open(ordinal int) (*Device, error) {
 func (d *Device) Info() device.Info {
 	return device.Info{Kind: "cuda", Name: d.name, Index: d.ordinal, HostLink: d.link, Address: d.address}
 }
-
-// Context returns the device's context, for what this package has no call for.
-func (d *Device) Context() *driver.Context { return d.ctx }
 
 // Multiprocessors returns how many the device has.
 func (d *Device) Multiprocessors() int { return d.sms }
@@ -283,7 +280,7 @@ func (d *Device) Free(b device.Buffer) {
 
 // NewStream implements device.Device.
 func (d *Device) NewStream() (device.Stream, error) {
-	s, err := d.ctx.NewStream(0)
+	s, err := d.ctx.NewStream()
 	if err != nil {
 		return nil, d.note(err)
 	}
@@ -323,7 +320,7 @@ const maxWrapped = 256
 
 // NewEvent implements device.Device.
 func (d *Device) NewEvent() (device.Event, error) {
-	e, err := d.newEvent(0)
+	e, err := d.newEvent(false)
 	if err != nil {
 		return nil, err // not a nil *Event
 	}
@@ -332,15 +329,15 @@ func (d *Device) NewEvent() (device.Event, error) {
 
 // NewTimer implements device.Device.
 func (d *Device) NewTimer() (device.Timer, error) {
-	e, err := d.newEvent(driver.EventTiming)
+	e, err := d.newEvent(true)
 	if err != nil {
 		return nil, err // not a nil *Event
 	}
 	return e, nil
 }
 
-func (d *Device) newEvent(flags driver.EventFlags) (*Event, error) {
-	e, err := d.ctx.NewEvent(flags)
+func (d *Device) newEvent(timing bool) (*Event, error) {
+	e, err := d.ctx.NewEvent(timing)
 	if err != nil {
 		return nil, d.note(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/device"
@@ -55,11 +54,6 @@ type loaded struct {
 
 type fit struct{ threads, shared, blocks int }
 
-// one is the layout of a kernel's parameters: A, by value.
-type one[A any] struct{ Args A }
-
-var firstParameter = []uint16{0}
-
 func (f *Function[A]) on(d *Device) (*loaded, error) {
 	if l, ok := d.compiled.Load(f); ok {
 		return l.(*loaded), nil
@@ -73,14 +67,14 @@ func (f *Function[A]) on(d *Device) (*loaded, error) {
 	if m == nil {
 		text, err := f.module.PTX()
 		if err == nil {
-			m, err = d.ctx.LoadModule(text, driver.JITOptions{})
+			m, err = d.ctx.LoadModule(text)
 		}
 		if err != nil {
 			return nil, d.note(fmt.Errorf("cuda: module %s: %w", f.module.Name, err))
 		}
 		d.modules[f.module] = m
 	}
-	k, err := driver.NewKernel[one[A]](m, f.name)
+	k, err := m.Function(f.name)
 	if err != nil {
 		return nil, d.note(err)
 	}
@@ -96,7 +90,7 @@ func (f *Function[A]) on(d *Device) (*loaded, error) {
 			return nil, d.note(err)
 		}
 	}
-	l := &loaded{function: k.Function}
+	l := &loaded{function: k}
 	d.compiled.Store(f, l)
 	return l, nil
 }
@@ -111,8 +105,7 @@ func (f *Function[A]) Launch(s *Stream, blocks, threads, shared int, args *A) er
 		s.sequence.Launch(s.stream, l.function, blocks, threads, shared, unsafe.Pointer(args), unsafe.Sizeof(*args), nil)
 		return nil
 	}
-	return s.device.note(l.function.Launch(s.stream, driver.Dim3{X: uint32(blocks)}, driver.Dim3{X: uint32(threads)}, shared,
-		unsafe.Pointer(args), firstParameter))
+	return s.device.note(l.function.Launch(s.stream, blocks, threads, shared, unsafe.Pointer(args)))
 }
 
 // LaunchBegun is Launch; begun, if not nil, passes once all blocks have begun, or before where the driver cannot tell.
@@ -153,26 +146,4 @@ func (f *Function[A]) Resident(d *Device, threads, shared int) (int, error) {
 	}
 	l.blocks.Store(&fit{threads, shared, n})
 	return n * d.sms, nil
-}
-
-// Attributes returns the function's registers and local bytes (spills) a thread.
-func (f *Function[A]) Attributes(d *Device) (registers, local int, err error) {
-	l, err := f.on(d)
-	if err != nil {
-		return 0, 0, err
-	}
-	if registers, err = l.function.Attribute(driver.Registers); err == nil {
-		local, err = l.function.Attribute(driver.LocalBytes)
-	}
-	return registers, local, err
-}
-
-// JITTime returns how long the driver took to compile the modules that the device has loaded; 0 for those it had cached.
-func (d *Device) JITTime() (sum time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, m := range d.modules {
-		sum += m.JITTime()
-	}
-	return sum
 }
