@@ -18,6 +18,7 @@ import (
 
 // Device is one GPU. It implements device.Device.
 type Device struct {
+	gpu       driver.Device
 	ordinal   int
 	name      string
 	sms       int    // multiprocessors
@@ -128,15 +129,7 @@ func OpenGPUs(ordinals []int) (_ []device.Device, err error) {
 
 // enablePeer lets the device's kernels read a peer's memory, if they can reach it.
 func (d *Device) enablePeer(peer *Device) error {
-	own, err := driver.OpenDevice(d.ordinal)
-	if err != nil {
-		return err
-	}
-	of, err := driver.OpenDevice(peer.ordinal)
-	if err != nil {
-		return err
-	}
-	can, err := own.CanAccessPeer(of)
+	can, err := d.gpu.CanAccessPeer(peer.gpu)
 	if err != nil || !can {
 		return err
 	}
@@ -158,7 +151,7 @@ func open(ordinal int) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{ordinal: ordinal, signals: driver.SignalsBegin(), buffers: map[uint64]pageLocked{}, modules: map[*Module]*driver.Module{}, wrapped: map[uintptr]*Stream{}}
+	d := &Device{gpu: dev, ordinal: ordinal, signals: driver.SignalsBegin(), buffers: map[uint64]pageLocked{}, modules: map[*Module]*driver.Module{}, wrapped: map[uintptr]*Stream{}}
 	if d.name, err = dev.Name(); err != nil {
 		return nil, err
 	}
@@ -319,24 +312,12 @@ func (d *Device) WrapStream(handle uintptr) (device.Stream, error) {
 const maxWrapped = 256
 
 // NewEvent implements device.Device.
-func (d *Device) NewEvent() (device.Event, error) {
-	e, err := d.newEvent(false)
-	if err != nil {
-		return nil, err // not a nil *Event
-	}
-	return e, nil
-}
+func (d *Device) NewEvent() (device.Event, error) { return d.newEvent(false) }
 
 // NewTimer implements device.Device.
-func (d *Device) NewTimer() (device.Timer, error) {
-	e, err := d.newEvent(true)
-	if err != nil {
-		return nil, err // not a nil *Event
-	}
-	return e, nil
-}
+func (d *Device) NewTimer() (device.Timer, error) { return d.newEvent(true) }
 
-func (d *Device) newEvent(timing bool) (*Event, error) {
+func (d *Device) newEvent(timing bool) (device.Timer, error) {
 	e, err := d.ctx.NewEvent(timing)
 	if err != nil {
 		return nil, d.note(err)
