@@ -3,7 +3,6 @@
 package cuda
 
 import (
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"unsafe"
@@ -95,37 +94,30 @@ func (f *Function[A]) on(d *Device) (*loaded, error) {
 	return l, nil
 }
 
-// Launch enqueues the kernel on a grid of blocks, with so many bytes of dynamic shared memory. args is copied.
+// Launch enqueues the kernel on a grid of blocks, with so many bytes of dynamic shared memory a block. args is copied.
 func (f *Function[A]) Launch(s *Stream, blocks, threads, shared int, args *A) error {
-	l, err := f.on(s.device)
-	if err != nil {
-		return err
-	}
-	if s.sequence != nil {
-		s.sequence.Launch(s.stream, l.function, blocks, threads, shared, unsafe.Pointer(args), unsafe.Sizeof(*args), nil)
-		return nil
-	}
-	return s.device.note(l.function.Launch(s.stream, blocks, threads, shared, unsafe.Pointer(args)))
+	return f.LaunchBegun(s, blocks, threads, shared, args, nil)
 }
 
-// LaunchBegun is Launch; begun, if not nil, passes once all blocks have begun, or before where the driver cannot tell.
+// LaunchBegun is Launch. begun, if not nil, passes once all blocks have begun, or before the launch if the driver cannot signal that.
 func (f *Function[A]) LaunchBegun(s *Stream, blocks, threads, shared int, args *A, begun device.Event) error {
-	if begun == nil {
-		return f.Launch(s, blocks, threads, shared, args)
-	}
-	if !s.device.signals {
-		return errors.Join(s.Record(begun), f.Launch(s, blocks, threads, shared, args))
-	}
 	l, err := f.on(s.device)
 	if err != nil {
 		return err
 	}
-	event := begun.(*Event).event
+	var event *driver.Event
+	if begun != nil {
+		if s.device.signals {
+			event = begun.(*Event).event
+		} else if err := s.Record(begun); err != nil {
+			return err
+		}
+	}
 	if s.sequence != nil {
 		s.sequence.Launch(s.stream, l.function, blocks, threads, shared, unsafe.Pointer(args), unsafe.Sizeof(*args), event)
 		return nil
 	}
-	return s.device.note(l.function.LaunchBegun(s.stream, blocks, threads, shared, unsafe.Pointer(args), event))
+	return s.device.note(l.function.Launch(s.stream, blocks, threads, shared, unsafe.Pointer(args), event))
 }
 
 // Resident returns how many blocks the device runs at once.

@@ -60,8 +60,8 @@ func init() {
 		m := must(c.LoadModule([]byte(".version 7.0")))
 		k := must(m.Function("k"))
 		a := exampleArgs
-		check(k.Launch(s, 1, 4, 7, unsafe.Pointer(&a)))
-		check(k.Launch(must(c.WrapStream(0x10001)), 1<<30, 1024, 0, unsafe.Pointer(&a)))
+		check(k.Launch(s, 1, 4, 7, unsafe.Pointer(&a), nil))
+		check(k.Launch(must(c.WrapStream(0x10001)), 1<<30, 1024, 0, unsafe.Pointer(&a), nil))
 		_, err = m.Function("missing")
 		fmt.Println(err)
 		_, err = c.LoadModule([]byte("nonsense"))
@@ -104,7 +104,7 @@ func init() {
 		err = s.Synchronize()
 		fmt.Println(err, IsSticky(err))
 		k := must(must(c.LoadModule([]byte("x"))).Function("k"))
-		fmt.Println(k.Launch(s, 10, 32, 64, unsafe.Pointer(&launchArgs{})))
+		fmt.Println(k.Launch(s, 10, 32, 64, unsafe.Pointer(&launchArgs{}), nil))
 		fmt.Println(s.CopyToDeviceAsync(1, nil, 5))
 		check(c.EnablePeer(c)) // enabled already
 	}
@@ -116,7 +116,7 @@ func init() {
 		k := must(must(c.LoadModule([]byte("x"))).Function("k"))
 		fmt.Println(testing.AllocsPerRun(1000, func() {
 			a := exampleArgs
-			check(k.Launch(s, 1, 32, 0, unsafe.Pointer(&a)))
+			check(k.Launch(s, 1, 32, 0, unsafe.Pointer(&a), nil))
 		}), testing.AllocsPerRun(1000, func() {
 			check(e.Record(s))
 			_, err := s.IsCapturing()

@@ -56,22 +56,21 @@ func (f *Function) MaxActiveBlocks(threads int, shared int64) (int, error) {
 var parameter C.uint16_t
 
 // Launch enqueues the kernel on a grid of blocks, with its parameter at args, which is copied before Launch returns, and shared bytes of
-// dynamic shared memory a block. Nothing is allocated.
-func (f *Function) Launch(s *Stream, blocks, threads, shared int, args unsafe.Pointer) error {
-	r := C.tensorcache_launch(f.ctx.handle, f.handle, C.uint32_t(blocks), 1, 1, C.uint32_t(threads), 1, 1, C.uint32_t(shared), s.handle,
-		args, &parameter, 1)
+// dynamic shared memory a block. begun, if not nil, was made without timing and passes once all blocks have begun; it needs a driver for
+// which SignalsBegin is true. Nothing is allocated.
+func (f *Function) Launch(s *Stream, blocks, threads, shared int, args unsafe.Pointer, begun *Event) error {
+	grid, block, bytes := C.uint32_t(blocks), C.uint32_t(threads), C.uint32_t(shared)
+	var r C.int
+	if begun == nil {
+		r = C.tensorcache_launch(f.ctx.handle, f.handle, grid, 1, 1, block, 1, 1, bytes, s.handle, args, &parameter, 1)
+	} else {
+		r = C.tensorcache_launch_begun(f.ctx.handle, f.handle, grid, block, bytes, s.handle, args, begun.handle)
+	}
 	return f.launched(r, blocks, threads, shared)
 }
 
-// SignalsBegin says whether LaunchBegun works.
+// SignalsBegin says whether the driver can signal that all blocks of a launch have begun.
 func SignalsBegin() bool { return Version() >= 12030 && has("cuLaunchKernelEx") }
-
-// LaunchBegun is Launch; the event, made without timing, passes once all blocks have begun.
-func (f *Function) LaunchBegun(s *Stream, blocks, threads, shared int, args unsafe.Pointer, e *Event) error {
-	r := C.tensorcache_launch_begun(f.ctx.handle, f.handle, C.uint32_t(blocks), C.uint32_t(threads), C.uint32_t(shared), s.handle,
-		args, e.handle)
-	return f.launched(r, blocks, threads, shared)
-}
 
 // launched makes an error of a launch's result.
 func (f *Function) launched(r C.int, blocks, threads, shared int) error {

@@ -27,8 +27,7 @@ type Sequence struct {
 // NewSequence returns an empty sequence.
 func (c *Context) NewSequence() *Sequence { return &Sequence{ctx: c} }
 
-// Launch collects the launch of a kernel with one parameter of so many bytes at args, which are copied. begun, if not nil, was
-// made without timing and passes once all blocks have begun; that asks for a driver that SignalsBegin.
+// Launch collects Function.Launch of a kernel whose parameter has the given bytes.
 func (q *Sequence) Launch(s *Stream, f *Function, blocks, threads, shared int, args unsafe.Pointer, bytes uintptr, begun *Event) {
 	c := C.struct_tensorcache_command{
 		what: C.TENSORCACHE_LAUNCH, stream: s.handle, function: f.handle, args: C.uint32_t(len(q.args)),

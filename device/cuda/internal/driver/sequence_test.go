@@ -85,7 +85,7 @@ func init() {
 		fmt.Println("one by one", testing.Benchmark(func(b *testing.B) {
 			for b.Loop() {
 				for range launches {
-					check(f.Launch(s, 1, 32, 0, unsafe.Pointer(&a)))
+					check(f.Launch(s, 1, 32, 0, unsafe.Pointer(&a), nil))
 				}
 				for range events {
 					check(e.Record(s))
