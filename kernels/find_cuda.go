@@ -28,9 +28,5 @@ func (k *Find) RunCUDA(s *cuda.Stream) error {
 		}
 		return hits.RunCUDA(s)
 	}
-	grid, err := residentOf(s, f, l.threads, l.shared, n, l.rows)
-	if err != nil {
-		return err
-	}
-	return f.Launch(s, grid, l.threads, l.shared, &abi.FindArgs{Lookup: k.Lookup.args(), Decode: args})
+	return launchResident(s, f, l.threads, l.shared, n, l.rows, &abi.FindArgs{Lookup: k.Lookup.args(), Decode: args})
 }

@@ -36,11 +36,7 @@ func (k *Gather) RunCUDA(s *cuda.Stream) error {
 	if n == 0 {
 		return nil
 	}
-	grid, err := resident(s, f, 0, n*(k.RowBytes/unit), blockThreads)
-	if err != nil {
-		return err
-	}
-	return f.Launch(s, grid, blockThreads, 0, &abi.GatherArgs{
+	return launchResident(s, f, blockThreads, 0, n*(k.RowBytes/unit), blockThreads, &abi.GatherArgs{
 		Mem: k.Mem.Addr(), Rows: k.Rows.Addr(), Out: k.Out.Addr(), Count: uint32(n), RowBytes: uint32(k.RowBytes),
 		Hot: k.Hot.Addr(), Places: k.Places.Addr(),
 	})

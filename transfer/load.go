@@ -5,17 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"runtime/pprof"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
@@ -64,15 +63,6 @@ type Options struct {
 // Timings are how long the steps of loading a tier took.
 type Timings struct{ Read, Train, Encode, Pack time.Duration }
 
-// step returns a function that adds the time until it is called to what field picks.
-func (o *Options) step(field func(*Timings) *time.Duration) func() {
-	if o.Timings == nil {
-		return func() {}
-	}
-	start := time.Now()
-	return func() { *field(o.Timings) += time.Since(start) }
-}
-
 // Load copies all rows of src to host memory, trains the codec on a sample of them and encodes them. It needs host
 // memory for the table once, and, packed, once more for the stored rows.
 func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
@@ -85,15 +75,23 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	if err := t.alloc(o); err != nil {
 		return nil, err
 	}
-	// What needs no row is ready when the last one has been read.
+	timings, start := o.Timings, time.Now()
+	if timings == nil {
+		timings = new(Timings)
+	}
+	// lap adds the time since the last step to that of a step.
+	lap := func(step *time.Duration) {
+		now := time.Now()
+		*step += now.Sub(start)
+		start = now
+	}
+	// The sample's row numbers and the loader need no row. They are made while rows are read.
 	var p prepared
-	var preparing sync.WaitGroup
-	preparing.Go(func() { pprof.Do(context.Background(), loadLabels, func(context.Context) { p = t.prepare(o) }) })
+	preparing := inBackground(func() { p = t.prepare(o) })
 	defer func() {
 		preparing.Wait()
 		p.loader.close()
 	}()
-	done := o.step(func(t *Timings) *time.Duration { return &t.Read })
 	if err := t.read(src); err != nil {
 		return nil, err
 	}
@@ -101,36 +99,42 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	if p.err != nil {
 		return nil, p.err
 	}
-	done()
-	done = o.step(func(t *Timings) *time.Duration { return &t.Train })
+	lap(&timings.Read)
 	if err := t.train(o, &p); err != nil {
 		return nil, err
 	}
-	done()
+	lap(&timings.Train)
 	t.total = Totals{
 		Rows: t.rows, RawRows: t.rows, RawBytes: t.rows * int64(t.rowBytes), StoredBytes: t.rows * int64(t.rowBytes),
 		SlotBytes: t.rows * int64(slab.SlotBytes(t.rowBytes)),
 	}
 	if t.codec != nil {
-		done := o.step(func(t *Timings) *time.Duration { return &t.Encode })
 		if err := t.encode(o, &p); err != nil {
 			return nil, err
 		}
-		done()
+		lap(&timings.Encode)
 	} else {
 		d.Free(t.host.Compressed)
 		t.host.Compressed = device.Buffer{}
 	}
 	t.trained = t.total
 	if o.Mode == Packed {
-		done := o.step(func(t *Timings) *time.Duration { return &t.Pack })
 		if err := t.pack(o.Workers); err != nil {
 			return nil, err
 		}
-		done()
+		lap(&timings.Pack)
 	}
 	t.look()
 	return t, nil
+}
+
+// inBackground starts a goroutine that has the profiler's labels of loading. Goroutines that it starts have them too.
+func inBackground(f func()) *sync.WaitGroup {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		pprof.Do(context.Background(), pprof.Labels("tensorcache.task", "load"), func(context.Context) { f() })
+	})
+	return &wg
 }
 
 // prepared is what a load has ready before it has read the table.
@@ -298,86 +302,20 @@ func (t *Tier) encode(o Options, p *prepared) error {
 			return t.encodeOnDevice(p.loader, c, form)
 		}
 	}
-	return t.encodeOnHost(o.Workers)
-}
-
-func (t *Tier) encodeOnHost(workers int) error {
-	mem, bits, lengths := t.host.Mem.Bytes(), view[uint64](t.host.Compressed), view[uint32](t.lengths())
-	var mu sync.Mutex
-	var raw, storedBytes, slotBytes int64
-	err := t.eachPart(workers, func() func(from, to int64) error {
-		dst := make([]byte, t.codec.EncodeBound())
-		return func(from, to int64) error {
-			sum := Totals{}
-			for r := from; r < to; r++ {
-				row := mem[r*t.host.Stride:][:t.rowBytes]
-				n, err := t.codec.Encode(dst, row)
-				switch {
-				case err == nil:
-					copy(row, dst[:n])
-					if len(bits) != 0 {
-						bits[r>>6] |= 1 << (r & 63)
-					}
-				case errors.Is(err, codec.ErrIncompressible):
-					n = 0
-				default:
-					return fmt.Errorf("transfer: row %d: %w", r, err)
-				}
-				if len(lengths) != 0 {
-					lengths[r] = uint32(n)
-				}
-				if n == 0 {
-					n = t.rowBytes
-					sum.RawRows++
-				}
-				sum.StoredBytes += int64(n)
-				sum.SlotBytes += int64(slab.SlotBytes(n))
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			raw, storedBytes, slotBytes = raw+sum.RawRows, storedBytes+sum.StoredBytes, slotBytes+sum.SlotBytes
-			return nil
-		}
-	})
-	if err != nil {
-		return err
+	totals := make([]kernels.EncodeTotals, 1)
+	k := kernels.Encode{
+		Rows: t.host.Mem, Stride: t.host.Stride, Count: t.rows, Codec: kernels.Codec{Codec: t.codec}, Bits: t.host.Compressed,
+		Lengths: t.lengths(), Totals: device.HostBuffer(asBytes(totals)),
 	}
-	t.setTotals(raw, storedBytes, slotBytes)
+	inBackground(func() { k.RunHost(host.Workers(o.Workers)) }).Wait()
+	t.setTotals(totals[0])
 	return nil
 }
 
-// loadLabels are the profiler labels of goroutines that load.
-var loadLabels = pprof.Labels("tensorcache.task", "load")
-
-// eachPart calls a function for parts of the rows, on goroutines that each make one of their own.
-func (t *Tier) eachPart(workers int, makeDo func() func(from, to int64) error) error {
-	if workers <= 0 {
-		workers = runtime.GOMAXPROCS(0)
-	}
-	const part = 1024 // rows; a multiple of 64, so that no two goroutines share a word of bits
-	var next atomic.Int64
-	errs := make([]error, workers)
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), loadLabels))
-			do := makeDo()
-			for errs[w] == nil {
-				from := (next.Add(1) - 1) * part
-				if from >= t.rows {
-					return
-				}
-				errs[w] = do(from, min(from+part, t.rows))
-			}
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
 // setTotals sets what encoding found.
-func (t *Tier) setTotals(raw, stored, slots int64) {
-	t.total.RawRows, t.total.StoredBytes, t.total.SlotBytes = raw, stored, slots
+func (t *Tier) setTotals(sum kernels.EncodeTotals) {
+	raw, stored := int64(sum.RawRows), int64(sum.StoredBytes)
+	t.total.RawRows, t.total.StoredBytes, t.total.SlotBytes = raw, stored, int64(sum.SlotBytes)
 	if coded := t.rows - raw; coded > 0 {
 		t.host.Ahead = int((stored - raw*int64(t.rowBytes)) / coded)
 	}
@@ -388,6 +326,9 @@ func view[T any](b device.Buffer) []T {
 	mem := b.Bytes()
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/int(unsafe.Sizeof(*new(T))))
 }
+
+// packGrain is the number of rows that a goroutine packs at a time.
+const packGrain = 1024
 
 // pack moves the rows from their places to memory of their own, back to back, and makes the index.
 func (t *Tier) pack(workers int) error {
@@ -412,15 +353,14 @@ func (t *Tier) pack(workers int) error {
 		return err
 	}
 	from, to := t.host.Mem.Bytes(), packed.Bytes()
-	t.eachPart(workers, func() func(first, end int64) error {
-		return func(first, end int64) error {
+	inBackground(func() {
+		host.Workers(workers).For(int(t.rows), packGrain, func(first, end int) {
 			for r := first; r < end; r++ {
 				l := locations[r]
-				copy(to[l.Offset():], from[r*t.host.Stride:][:l.Stored(t.rowBytes)])
+				copy(to[l.Offset():], from[int64(r)*t.host.Stride:][:l.Stored(t.rowBytes)])
 			}
-			return nil
-		}
-	})
+		})
+	}).Wait()
 	t.home.Free(t.host.Mem)
 	t.host = kernels.HostRows{Mem: packed, Index: t.host.Index, RowBytes: t.rowBytes}
 	return nil

@@ -323,40 +323,6 @@ func TestLoad_GivesMemoryBack(t *testing.T) {
 	}
 }
 
-// failing is a codec that cannot encode one row.
-type failing struct{ codec.Codec }
-
-var errEncode = errors.New("no idea")
-
-func (failing) EncodeBound() int { return 8 }
-
-func (failing) Encode(_, row []byte) (int, error) {
-	if row[0] == 77 {
-		return 0, errEncode
-	}
-	return 0, codec.ErrIncompressible
-}
-
-func TestLoad_EncodeErrorNamesTheRow(t *testing.T) {
-	for workers := 1; workers <= 4; workers++ {
-		l := newLedger(-1)
-		tier, err := Load(l, SourceOf(make([]byte, 8*3000), 8), Options{Codec: "none"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		tier.codec = failing{}
-		tier.host.Mem.Bytes()[8*2500] = 77
-		err = tier.encode(Options{Workers: workers}, &prepared{})
-		if !errors.Is(err, errEncode) || err.Error() != "transfer: row 2500: no idea" {
-			t.Errorf("%d workers: got %v", workers, err)
-		}
-		tier.Close()
-		if len(l.open) != 0 || l.twice != 0 {
-			t.Errorf("%d workers: %v left behind, %d given back twice", workers, l.open, l.twice)
-		}
-	}
-}
-
 func TestSourceOf_ReadsInOrder(t *testing.T) {
 	data := []byte{1, 2, 3, 4, 5, 6, 7}
 	src := SourceOf(data, 2) // the last byte is no row

@@ -207,9 +207,6 @@ func (s *Sharer) StageBytes() (host, onDevice int64) {
 	return s.staging.Size() + s.terms.List.Size() + s.terms.Host.Size(), s.terms.Stage.Size() + s.terms.Device.Size()
 }
 
-// Threads returns how many goroutines gather rows.
-func (s *Sharer) Threads() int { return s.threads }
-
 // Close ends the workers and frees the memory. All batches must have finished.
 func (s *Sharer) Close() {
 	s.stop()

@@ -184,29 +184,17 @@ func (t *Tier) Attach(d device.Device) (rows kernels.HostRows, c kernels.Codec, 
 // AttachRows is Attach without the codec.
 func (t *Tier) AttachRows(d device.Device) (rows kernels.HostRows, err error) {
 	rows = t.host
-	bits, index := rows.Compressed, rows.Index
 	rows.Compressed, rows.Index = device.Buffer{}, device.Buffer{}
-	defer func() {
-		if err != nil {
-			Detach(d, rows, kernels.Codec{})
-		}
-	}()
-	for _, b := range []struct {
-		dst  *device.Buffer
-		src  device.Buffer
-		what string
-	}{{&rows.Compressed, bits, "row bits"}, {&rows.Index, index, "host tier index"}} {
-		if b.src.Size() == 0 {
-			continue
-		}
-		if *b.dst, err = d.Alloc(b.src.Size(), b.what); err != nil {
-			return rows, err
-		}
-		if err = device.Upload(d, *b.dst, b.src.Bytes()); err != nil {
-			return rows, err
-		}
+	if bits := t.host.Compressed; bits.Size() != 0 {
+		rows.Compressed, err = device.AllocCopy(d, bits.Bytes(), "row bits")
 	}
-	return rows, nil
+	if index := t.host.Index; index.Size() != 0 && err == nil {
+		rows.Index, err = device.AllocCopy(d, index.Bytes(), "host tier index")
+	}
+	if err != nil {
+		Detach(d, rows, kernels.Codec{})
+	}
+	return rows, err
 }
 
 // Detach frees the device memory of Attach.

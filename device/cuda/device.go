@@ -18,6 +18,7 @@ import (
 
 // Device is one GPU. It implements device.Device.
 type Device struct {
+	gpu       driver.Device
 	ordinal   int
 	name      string
 	sms       int    // multiprocessors
@@ -128,15 +129,7 @@ func OpenGPUs(ordinals []int) (_ []device.Device, err error) {
 
 // enablePeer lets the device's kernels read a peer's memory, if they can reach it.
 func (d *Device) enablePeer(peer *Device) error {
-	own, err := driver.OpenDevice(d.ordinal)
-	if err != nil {
-		return err
-	}
-	of, err := driver.OpenDevice(peer.ordinal)
-	if err != nil {
-		return err
-	}
-	can, err := own.CanAccessPeer(of)
+	can, err := d.gpu.CanAccessPeer(peer.gpu)
 	if err != nil || !can {
 		return err
 	}
@@ -158,7 +151,7 @@ func open(ordinal int) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{ordinal: ordinal, signals: driver.SignalsBegin(), buffers: map[uint64]pageLocked{}, modules: map[*Module]*driver.Module{}, wrapped: map[uintptr]*Stream{}}
+	d := &Device{gpu: dev, ordinal: ordinal, signals: driver.SignalsBegin(), buffers: map[uint64]pageLocked{}, modules: map[*Module]*driver.Module{}, wrapped: map[uintptr]*Stream{}}
 	if d.name, err = dev.Name(); err != nil {
 		return nil, err
 	}
@@ -177,7 +170,7 @@ func open(ordinal int) (*Device, error) {
 	if d.ctx, err = dev.Retain(); err != nil {
 		return nil, err
 	}
-	if d.side, err = d.ctx.NewStream(0); err != nil {
+	if d.side, err = d.ctx.NewStream(); err != nil {
 		return nil, errors.Join(err, d.ctx.Release())
 	}
 	return d, nil
@@ -187,9 +180,6 @@ func open(ordinal int) (*Device, error) {
 func (d *Device) Info() device.Info {
 	return device.Info{Kind: "cuda", Name: d.name, Index: d.ordinal, HostLink: d.link, Address: d.address}
 }
-
-// Context returns the device's context, for what this package has no call for.
-func (d *Device) Context() *driver.Context { return d.ctx }
 
 // Multiprocessors returns how many the device has.
 func (d *Device) Multiprocessors() int { return d.sms }
@@ -283,7 +273,7 @@ func (d *Device) Free(b device.Buffer) {
 
 // NewStream implements device.Device.
 func (d *Device) NewStream() (device.Stream, error) {
-	s, err := d.ctx.NewStream(0)
+	s, err := d.ctx.NewStream()
 	if err != nil {
 		return nil, d.note(err)
 	}
@@ -322,25 +312,13 @@ func (d *Device) WrapStream(handle uintptr) (device.Stream, error) {
 const maxWrapped = 256
 
 // NewEvent implements device.Device.
-func (d *Device) NewEvent() (device.Event, error) {
-	e, err := d.newEvent(0)
-	if err != nil {
-		return nil, err // not a nil *Event
-	}
-	return e, nil
-}
+func (d *Device) NewEvent() (device.Event, error) { return d.newEvent(false) }
 
 // NewTimer implements device.Device.
-func (d *Device) NewTimer() (device.Timer, error) {
-	e, err := d.newEvent(driver.EventTiming)
-	if err != nil {
-		return nil, err // not a nil *Event
-	}
-	return e, nil
-}
+func (d *Device) NewTimer() (device.Timer, error) { return d.newEvent(true) }
 
-func (d *Device) newEvent(flags driver.EventFlags) (*Event, error) {
-	e, err := d.ctx.NewEvent(flags)
+func (d *Device) newEvent(timing bool) (device.Timer, error) {
+	e, err := d.ctx.NewEvent(timing)
 	if err != nil {
 		return nil, d.note(err)
 	}

@@ -3,10 +3,8 @@
 package cuda
 
 import (
-	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/device"
@@ -55,11 +53,6 @@ type loaded struct {
 
 type fit struct{ threads, shared, blocks int }
 
-// one is the layout of a kernel's parameters: A, by value.
-type one[A any] struct{ Args A }
-
-var firstParameter = []uint16{0}
-
 func (f *Function[A]) on(d *Device) (*loaded, error) {
 	if l, ok := d.compiled.Load(f); ok {
 		return l.(*loaded), nil
@@ -73,14 +66,14 @@ func (f *Function[A]) on(d *Device) (*loaded, error) {
 	if m == nil {
 		text, err := f.module.PTX()
 		if err == nil {
-			m, err = d.ctx.LoadModule(text, driver.JITOptions{})
+			m, err = d.ctx.LoadModule(text)
 		}
 		if err != nil {
 			return nil, d.note(fmt.Errorf("cuda: module %s: %w", f.module.Name, err))
 		}
 		d.modules[f.module] = m
 	}
-	k, err := driver.NewKernel[one[A]](m, f.name)
+	k, err := m.Function(f.name)
 	if err != nil {
 		return nil, d.note(err)
 	}
@@ -96,43 +89,35 @@ func (f *Function[A]) on(d *Device) (*loaded, error) {
 			return nil, d.note(err)
 		}
 	}
-	l := &loaded{function: k.Function}
+	l := &loaded{function: k}
 	d.compiled.Store(f, l)
 	return l, nil
 }
 
-// Launch enqueues the kernel on a grid of blocks, with so many bytes of dynamic shared memory. args is copied.
+// Launch enqueues the kernel on a grid of blocks, with so many bytes of dynamic shared memory a block. args is copied.
 func (f *Function[A]) Launch(s *Stream, blocks, threads, shared int, args *A) error {
-	l, err := f.on(s.device)
-	if err != nil {
-		return err
-	}
-	if s.sequence != nil {
-		s.sequence.Launch(s.stream, l.function, blocks, threads, shared, unsafe.Pointer(args), unsafe.Sizeof(*args), nil)
-		return nil
-	}
-	return s.device.note(l.function.Launch(s.stream, driver.Dim3{X: uint32(blocks)}, driver.Dim3{X: uint32(threads)}, shared,
-		unsafe.Pointer(args), firstParameter))
+	return f.LaunchBegun(s, blocks, threads, shared, args, nil)
 }
 
-// LaunchBegun is Launch; begun, if not nil, passes once all blocks have begun, or before where the driver cannot tell.
+// LaunchBegun is Launch. begun, if not nil, passes once all blocks have begun, or before the launch if the driver cannot signal that.
 func (f *Function[A]) LaunchBegun(s *Stream, blocks, threads, shared int, args *A, begun device.Event) error {
-	if begun == nil {
-		return f.Launch(s, blocks, threads, shared, args)
-	}
-	if !s.device.signals {
-		return errors.Join(s.Record(begun), f.Launch(s, blocks, threads, shared, args))
-	}
 	l, err := f.on(s.device)
 	if err != nil {
 		return err
 	}
-	event := begun.(*Event).event
+	var event *driver.Event
+	if begun != nil {
+		if s.device.signals {
+			event = begun.(*Event).event
+		} else if err := s.Record(begun); err != nil {
+			return err
+		}
+	}
 	if s.sequence != nil {
 		s.sequence.Launch(s.stream, l.function, blocks, threads, shared, unsafe.Pointer(args), unsafe.Sizeof(*args), event)
 		return nil
 	}
-	return s.device.note(l.function.LaunchBegun(s.stream, blocks, threads, shared, unsafe.Pointer(args), event))
+	return s.device.note(l.function.Launch(s.stream, blocks, threads, shared, unsafe.Pointer(args), event))
 }
 
 // Resident returns how many blocks the device runs at once.
@@ -153,26 +138,4 @@ func (f *Function[A]) Resident(d *Device, threads, shared int) (int, error) {
 	}
 	l.blocks.Store(&fit{threads, shared, n})
 	return n * d.sms, nil
-}
-
-// Attributes returns the function's registers and local bytes (spills) a thread.
-func (f *Function[A]) Attributes(d *Device) (registers, local int, err error) {
-	l, err := f.on(d)
-	if err != nil {
-		return 0, 0, err
-	}
-	if registers, err = l.function.Attribute(driver.Registers); err == nil {
-		local, err = l.function.Attribute(driver.LocalBytes)
-	}
-	return registers, local, err
-}
-
-// JITTime returns how long the driver took to compile the modules that the device has loaded; 0 for those it had cached.
-func (d *Device) JITTime() (sum time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, m := range d.modules {
-		sum += m.JITTime()
-	}
-	return sum
 }

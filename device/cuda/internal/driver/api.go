@@ -9,25 +9,19 @@ package driver
 #include "shim.h"
 #include "tensorcache_cuda.h"
 
-#cgo noescape tensorcache_pointer_info
 #cgo noescape tensorcache_stream_ctx
 #cgo noescape tensorcache_stream_capturing
 #cgo noescape tensorcache_event_elapsed
 #cgo noescape tensorcache_function_attribute
-#cgo noescape tensorcache_function_param
 #cgo noescape tensorcache_function_occupancy
 #cgo noescape tensorcache_launch
 #cgo noescape tensorcache_launch_begun
 #cgo nocallback tensorcache_copy_to_device
 #cgo nocallback tensorcache_copy_to_host
 #cgo nocallback tensorcache_copy_device
-#cgo nocallback tensorcache_copy_peer
 #cgo nocallback tensorcache_fill8
-#cgo nocallback tensorcache_fill32
 #cgo nocallback tensorcache_stream_capturing
-#cgo nocallback tensorcache_stream_query
 #cgo nocallback tensorcache_stream_wait_event
-#cgo nocallback tensorcache_stream_wait_value32
 #cgo nocallback tensorcache_stream_write_value32
 #cgo nocallback tensorcache_event_record
 #cgo nocallback tensorcache_event_query
@@ -59,7 +53,7 @@ func Version() int {
 	return max(cu.Version(), 0)
 }
 
-// has says whether the driver has the entry, by its exported name, such as cuStreamWaitValue32_v2.
+// has says whether the driver has the entry, by its exported name, such as cuStreamWriteValue32_v2.
 func has(entry string) bool {
 	name := C.CString(entry)
 	defer C.free(unsafe.Pointer(name))

@@ -40,17 +40,6 @@ func (c *Context) Release() error {
 	return failedCU(c.device.cu.ReleasePrimaryCtx(), "cuDevicePrimaryCtxRelease", "", c.device.ordinal)
 }
 
-// Device returns the context's device.
-func (c *Context) Device() Device { return c.device }
-
-// Handle returns the CUcontext.
-func (c *Context) Handle() uintptr { return uintptr(c.handle) }
-
-// Synchronize waits for everything enqueued in the context.
-func (c *Context) Synchronize() error {
-	return c.check(C.tensorcache_ctx_synchronize(c.handle), "cuCtxSynchronize")
-}
-
 // MemInfo returns the free and the total bytes of the device's memory.
 func (c *Context) MemInfo() (free, total int64, err error) {
 	err = c.do("cuMemGetInfo", "", func() (err error) {
@@ -58,15 +47,6 @@ func (c *Context) MemInfo() (free, total int64, err error) {
 		return err
 	})
 	return free, total, err
-}
-
-// StreamPriorities returns the least and the greatest priority of streams; greater ones are lower numbers.
-func (c *Context) StreamPriorities() (least, greatest int, err error) {
-	err = c.do("cuCtxGetStreamPriorityRange", "", func() (err error) {
-		least, greatest, err = cu.StreamPriorityRange()
-		return err
-	})
-	return least, greatest, err
 }
 
 // EnablePeer lets kernels and copies in c reach the memory of peer's device. That it already is so is no error.

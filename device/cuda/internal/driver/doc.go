@@ -24,7 +24,7 @@
 // # What comes from gorgonia.org/cu
 //
 // Devices and their attributes, peers, the primary context, device memory, and the making and destroying of streams and
-// events are gorgonia.org/cu's. Modules (it loses the compiler's log and time), launches (it allocates and copies 8
+// events are gorgonia.org/cu's. Modules (it loses the compiler's log), launches (it allocates and copies 8
 // bytes for every parameter), everything enqueued on a stream (one crossing instead of three) and page-locked memory
 // (which it lacks) are ours, in shim.c.
 //

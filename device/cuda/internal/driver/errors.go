@@ -41,9 +41,6 @@ func (e *Error) Error() string {
 // Unwrap returns the result, so that errors.Is(err, driver.OutOfMemory) tells.
 func (e *Error) Unwrap() error { return e.Result }
 
-// Sticky says whether the context is lost; see Result.Sticky.
-func (e *Error) Sticky() bool { return e.Result.Sticky() }
-
 // IsSticky says whether err is, or wraps, a result after which the context is lost.
 func IsSticky(err error) bool {
 	var r Result

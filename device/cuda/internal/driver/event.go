@@ -20,26 +20,14 @@ type Event struct {
 	handle C.uintptr_t
 }
 
-// EventFlags say what an event is for. The zero value is the cheapest: order only, Synchronize spins.
-type EventFlags uint
-
-const (
-	EventTiming   EventFlags = 1 << iota // Elapsed works
-	eventBlocking                        // Synchronize sleeps instead of spinning
-)
-
-// NewEvent makes an event; it counts as passed until it is first recorded.
-func (c *Context) NewEvent(flags EventFlags) (*Event, error) {
-	e := &Event{ctx: c}
-	f := cu.DefaultEvent
-	if flags&EventTiming == 0 {
-		f |= cu.DisableTiming
-	}
-	if flags&eventBlocking != 0 {
-		f |= cu.BlockingSyncEvent
+// NewEvent makes an event; it counts as passed until it is first recorded. Only an event with timing serves Since, and it costs a little more.
+func (c *Context) NewEvent(timing bool) (*Event, error) {
+	e, flags := &Event{ctx: c}, cu.DisableTiming
+	if timing {
+		flags = cu.DefaultEvent
 	}
 	err := c.do("cuEventCreate", "", func() (err error) {
-		e.cu, err = cu.MakeEvent(f)
+		e.cu, err = cu.MakeEvent(flags)
 		return err
 	})
 	if err != nil {
@@ -73,7 +61,7 @@ func (e *Event) Synchronize() error {
 	return e.ctx.check(C.tensorcache_event_synchronize(e.ctx.handle, e.handle), "cuEventSynchronize")
 }
 
-// Since returns the time between two passed events, both made with EventTiming.
+// Since returns the time between two passed events, both made with timing.
 func (e *Event) Since(start *Event) (time.Duration, error) {
 	var ms C.float
 	r := C.tensorcache_event_elapsed(e.ctx.handle, start.handle, e.handle, &ms)

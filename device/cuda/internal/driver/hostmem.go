@@ -62,14 +62,8 @@ func (m *HostMem) Free() error {
 	return m.ctx.do("cuMemFreeHost", ofBytes(m.bytes), func() error { return cu.MemFreeHost(p) })
 }
 
-// Pointer returns the host's address.
-func (m *HostMem) Pointer() unsafe.Pointer { return m.pointer }
-
 // DevicePtr returns the address for kernels and memory operations of streams.
 func (m *HostMem) DevicePtr() DevicePtr { return m.device }
-
-// Len returns the bytes.
-func (m *HostMem) Len() int64 { return m.bytes }
 
 // Bytes returns the memory itself. It must not be used after Free.
 func (m *HostMem) Bytes() []byte { return unsafe.Slice((*byte)(m.pointer), m.bytes) }

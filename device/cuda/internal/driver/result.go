@@ -7,22 +7,8 @@ type Result int32
 
 // Results that callers tell apart.
 const (
-	success                 Result = 0
-	invalidValue            Result = 1
-	OutOfMemory             Result = 2
-	noDevice                Result = 100
-	invalidContext          Result = 201
-	invalidPTX              Result = 218
-	notFound                Result = 500
-	notReady                Result = 600
-	illegalAddress          Result = 700
-	peerAlreadyEnabled      Result = 704
-	hostAlreadyRegistered   Result = 712
-	launchFailed            Result = 719
-	notPermitted            Result = 800
-	notSupported            Result = 801
-	streamCaptureImplicit   Result = 906
-	streamCaptureNotAllowed Result = 900
+	OutOfMemory Result = 2
+	notReady    Result = 600
 )
 
 // Name returns the driver API's name of the result, such as CUDA_ERROR_OUT_OF_MEMORY.
@@ -55,10 +41,7 @@ func (r Result) Error() string {
 
 // Sticky says whether the context is lost: every later call in it fails with the same result, and only destroying the
 // context, or for a primary context the end of the process, ends that.
-func (r Result) Sticky() bool {
-	d := results[r]
-	return d.sticky
-}
+func (r Result) Sticky() bool { return results[r].sticky }
 
 // driverResult asks the driver for a result that is not in the table; nil-like without the driver.
 var driverResult = func(Result) (name, text string) { return "", "" }

@@ -27,8 +27,7 @@ type Sequence struct {
 // NewSequence returns an empty sequence.
 func (c *Context) NewSequence() *Sequence { return &Sequence{ctx: c} }
 
-// Launch collects the launch of a kernel with one parameter of so many bytes at args, which are copied. begun, if not nil, was
-// made without EventTiming and passes once all blocks have begun; that asks for a driver that SignalsBegin.
+// Launch collects Function.Launch of a kernel whose parameter has the given bytes.
 func (q *Sequence) Launch(s *Stream, f *Function, blocks, threads, shared int, args unsafe.Pointer, bytes uintptr, begun *Event) {
 	c := C.struct_tensorcache_command{
 		what: C.TENSORCACHE_LAUNCH, stream: s.handle, function: f.handle, args: C.uint32_t(len(q.args)),
@@ -84,6 +83,6 @@ func (q *Sequence) Enqueue() error {
 	case C.TENSORCACHE_WAIT:
 		return q.ctx.check(r, "cuStreamWaitEvent")
 	default:
-		return q.functions[enqueued].launchError(r, Dim3{X: uint32(c.blocks)}, Dim3{X: uint32(c.threads)}, int(c.shared))
+		return q.functions[enqueued].launched(r, int(c.blocks), int(c.threads), int(c.shared))
 	}
 }

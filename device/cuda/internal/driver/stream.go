@@ -23,12 +23,11 @@ type Stream struct {
 	owned  bool
 }
 
-// NewStream makes a stream that does not wait for the legacy default stream. Priority is one of StreamPriorities; 0 is
-// the usual.
-func (c *Context) NewStream(priority int) (*Stream, error) {
+// NewStream makes a stream that does not wait for the legacy default stream.
+func (c *Context) NewStream() (*Stream, error) {
 	s := &Stream{ctx: c, owned: true}
 	err := c.do("cuStreamCreateWithPriority", "", func() (err error) {
-		s.cu, err = cu.MakeStreamWithPriority(priority, cu.NonBlocking)
+		s.cu, err = cu.MakeStreamWithPriority(0, cu.NonBlocking)
 		return err
 	})
 	if err != nil {
@@ -73,20 +72,12 @@ func (s *Stream) Destroy() error {
 	return s.ctx.do("cuStreamDestroy", "", s.cu.Destroy)
 }
 
-// Context returns the stream's context.
-func (s *Stream) Context() *Context { return s.ctx }
-
 // Handle returns the CUstream.
 func (s *Stream) Handle() uintptr { return uintptr(s.handle) }
 
 // Synchronize waits until all work so far enqueued has finished, and reports what went wrong in it.
 func (s *Stream) Synchronize() error {
 	return s.ctx.check(C.tensorcache_stream_synchronize(s.ctx.handle, s.handle), "cuStreamSynchronize")
-}
-
-// Query says whether all work so far enqueued has finished.
-func (s *Stream) Query() (done bool, err error) {
-	return s.ctx.ready(C.tensorcache_stream_query(s.ctx.handle, s.handle), "cuStreamQuery")
 }
 
 // IsCapturing says whether the stream is capturing a graph, or was and failed to.
@@ -108,23 +99,6 @@ func (s *Stream) WhileCapturing(f func() error) error {
 // WaitEvent makes the stream's later work wait for the event's last record so far.
 func (s *Stream) WaitEvent(e *Event) error {
 	return s.ctx.check(C.tensorcache_stream_wait_event(s.ctx.handle, s.handle, e.handle), "cuStreamWaitEvent")
-}
-
-// wait is a condition on a word in memory.
-type wait uint32
-
-// The conditions.
-const (
-	waitGEQ wait = C.CU_STREAM_WAIT_VALUE_GEQ // int32(word - value) >= 0
-	waitEQ  wait = C.CU_STREAM_WAIT_VALUE_EQ  // word == value
-	waitAND wait = C.CU_STREAM_WAIT_VALUE_AND // word & value != 0
-)
-
-// WaitValue32 makes the stream's later work wait until the word, 4-byte aligned in page-locked or device memory,
-// meets the condition.
-func (s *Stream) WaitValue32(p DevicePtr, value uint32, until wait) error {
-	return s.ctx.check(C.tensorcache_stream_wait_value32(s.ctx.handle, s.handle, C.uint64_t(p), C.uint32_t(value),
-		C.uint(until)), "cuStreamWaitValue32")
 }
 
 // WriteValue32 enqueues a store of the word, after everything that precedes it in the stream.
