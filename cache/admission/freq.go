@@ -6,6 +6,7 @@ import (
 	"math/bits"
 
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/numa"
 )
 
 var _ = register(Spec{Name: "freq", Online: true, New: simple(NewFrequency)})
@@ -57,6 +58,7 @@ type frequency struct {
 	victim   float64           // lowest score that fit at the last Rank, in accesses
 	order    []uint32          // the last ranking: bucket × freqWays + place of each row
 	bins     *freqBins
+	mapped   [3]*numa.Memory // of buckets, sketch and order
 }
 
 // freqBucket tracks keys of one range of hashes.
@@ -117,15 +119,16 @@ func (f *frequency) Resize(capacity int64) {
 	if have := len(f.buckets); have > 0 && n < have+have/4 && n > have-have/4 {
 		return
 	}
-	old := f.buckets
-	f.order = nil
-	f.buckets = make([]freqBucket, n)
+	old, memory := f.buckets, f.mapped
+	defer freeAll(&memory)
+	f.order, f.mapped[2] = nil, nil
+	f.buckets, f.mapped[0] = numa.Make[freqBucket](int64(n))
 	for i := range f.buckets {
 		for w := range freqWays {
 			f.buckets[i].keys[w] = noKey
 		}
 	}
-	f.sketch = newSketch(n, uint64(period))
+	f.sketch, f.mapped[1] = newSketch(n, uint64(period))
 	for i := range old {
 		for w, key := range old[i].keys {
 			if key == noKey {
@@ -307,7 +310,10 @@ func (f *frequency) Rank() iter.Seq[uint64] {
 	for at := len(bins.rows) - 1; at >= 0; at-- {
 		next, bins.rows[at] = next+bins.rows[at], next
 	}
-	f.order = append(f.order[:0], make([]uint32, total)...)
+	if f.order == nil {
+		f.order, f.mapped[2] = numa.Make[uint32](int64(len(f.buckets) * freqWays))
+	}
+	f.order = f.order[:total]
 	for i := range f.buckets {
 		b := &f.buckets[i]
 		for w, key := range b.keys {
@@ -365,4 +371,13 @@ func (f *frequency) Explain(key uint64) Estimate {
 	return e
 }
 
-func (f *frequency) Close() { *f = frequency{} }
+func (f *frequency) Close() {
+	freeAll(&f.mapped)
+	*f = frequency{}
+}
+
+func freeAll(memory *[3]*numa.Memory) {
+	for _, m := range memory {
+		m.Free()
+	}
+}
