@@ -4,6 +4,7 @@ import (
 	"iter"
 	"math"
 	"math/bits"
+	"sync"
 
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/numa"
@@ -22,8 +23,8 @@ var _ = register(Spec{Name: "freq", Online: true, New: simple(NewFrequency)})
 // stable workload, and only the accesses after a change. Rows that fit at the last ranking are ranked as if they had been
 // accessed a tenth more often, which reduces the rows that refreshes write.
 //
-// Host memory: 1.5 MB, and 120 bytes for each row of mean slot bytes that fits, at least 2.6 MB, at most 120 bytes for each
-// row of the tables. Observe takes constant time an access; Rank and Resize take time linear in the memory. Equal accesses
+// Host memory: 1.5 MB during Rank, and 120 bytes for each row of mean slot bytes that fits, at least 2.6 MB, at most 120 bytes for
+// each row of the tables. Observe takes constant time an access; Rank and Resize take time linear in the memory. Equal accesses
 // give equal rankings, however they are batched. The size of a row is requested once while it is tracked.
 func NewFrequency() Policy { return &frequency{} }
 
@@ -57,8 +58,7 @@ type frequency struct {
 	promoted [horizons]float32 // factor from a count of the sketch to one of each horizon
 	victim   float64           // lowest score that fit at the last Rank, in accesses
 	order    []uint32          // the last ranking: bucket × freqWays + place of each row
-	bins     *freqBins
-	mapped   [3]*numa.Memory // of buckets, sketch and order
+	mapped   [3]*numa.Memory   // of buckets, sketch and order
 }
 
 // freqBucket tracks keys of one range of hashes.
@@ -99,7 +99,6 @@ func (f *frequency) Start(p Problem) error {
 	f.problem = p
 	f.ageing = newAgeing()
 	f.contest.active = horizons - 1
-	f.bins = new(freqBins)
 	f.Resize(p.Capacity)
 	return nil
 }
@@ -242,6 +241,9 @@ type freqBins struct {
 	rows  [1 << 15]uint32
 }
 
+// binsPool has the bins of Ranks: 1.5 MB that all policies of a process share.
+var binsPool = sync.Pool{New: func() any { return new(freqBins) }}
+
 // bin returns the bin of a score, which is not negative.
 func bin(score float32) uint32 { return math.Float32bits(score) >> 16 }
 
@@ -277,7 +279,8 @@ func (f *frequency) Rank() iter.Seq[uint64] {
 			f.scale(k, now, float32(f.ageing.exact[k]/f.ageing.exact[now]))
 		}
 	}
-	bins := f.bins
+	bins := binsPool.Get().(*freqBins)
+	defer binsPool.Put(bins)
 	*bins = freqBins{}
 	total := 0
 	for i := range f.buckets {

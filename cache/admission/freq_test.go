@@ -227,7 +227,7 @@ func skipUnderRaceDetector(t *testing.T) {
 // memory is the bytes that the policy holds.
 func (f *frequency) memory() int64 {
 	return int64(len(f.buckets))*int64(unsafe.Sizeof(freqBucket{})) + int64(len(f.sketch.blocks))*int64(unsafe.Sizeof(sketchBlock{})) +
-		int64(cap(f.order))*4 + int64(unsafe.Sizeof(*f.bins)) + int64(unsafe.Sizeof(*f))
+		int64(cap(f.order))*4 + int64(unsafe.Sizeof(freqBins{})) + int64(unsafe.Sizeof(*f))
 }
 
 // TestFrequency_Memory checks what NewFrequency's comment says, with everything tracked that there is room for.

@@ -101,6 +101,11 @@ func (w *Writer) Open(store *place.Store, differing []Entry) (err error) {
 	if w.mu.index != nil && w.mu.index.m != nil {
 		w.mu.admittedAt, w.ages = numa.Make[uint32](w.mu.index.m.Layout().Slots())
 	}
+	rows := int64(0)
+	for _, t := range w.set.Tables {
+		rows += t.Tier.Capacity()
+	}
+	w.Withdrawn.SetRows(rows)
 	w.set.Lose = w.lose
 	return err
 }
