@@ -18,6 +18,8 @@ const (
 	meansRounds  = 5
 	// Fewer rows have no clusters worth their masks.
 	leastClustered = 64
+	// Clusters that would be of fewer rows of the sample are not tried.
+	leastOfCluster = 32
 	storingRounds  = 2
 )
 
@@ -71,7 +73,7 @@ func TrainClustered(sample []byte, rowBytes, chunk int) (*Clustered, error) {
 	}
 	fewest := net(single, 1)
 	for i, k := range clusterCounts {
-		if k > n || int64(coderBytes(chunk, rowBytes, k)) > int64(len(sample)) {
+		if k > n || k*leastOfCluster > rows || int64(coderBytes(chunk, rowBytes, k)) > int64(len(sample)) {
 			continue
 		}
 		c, bytes, err := trainClusters(part, judged, rowBytes, chunk, k)

@@ -18,7 +18,7 @@ import (
 // random reads miss the processor's TLB less often.
 const hugePageMin = 2 << 20
 
-// Alloc returns memory of at least the given bytes, interleaved page by page over the given nodes. With no nodes, the system
+// Alloc returns zeroed memory outside the Go heap, of whole pages, which child processes do not inherit: at least the given bytes, interleaved page by page over the given nodes. With no nodes, the system
 // places it. The nodes are a preference: when one is full, its pages go to other nodes. Physical pages are allocated when
 // they are first written or page-locked. If a node does not exist or may not be used, the error wraps ErrRefused.
 func Alloc(bytes int64, nodes []int) (*Memory, error) {
@@ -29,12 +29,11 @@ func Alloc(bytes int64, nodes []int) (*Memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	page := int64(os.Getpagesize())
-	mapped, err := unix.Mmap(-1, 0, int((bytes+page-1)/page*page), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	m, err := mapMemory(bytes)
 	if err != nil {
-		return nil, fmt.Errorf("numa: memory (%d bytes) cannot be mapped: %w", bytes, err)
+		return nil, err
 	}
-	m := &Memory{mapped}
+	mapped := m.mapped
 	if len(nodes) > 0 {
 		mode := uintptr(unix.MPOL_PREFERRED) // with MPOL_BIND, a process is killed when the node is full
 		if len(nodes) > 1 {
@@ -81,19 +80,6 @@ func (m *Memory) Populate() {
 func refuse(m *Memory, bytes int64, nodes []int, call string, err error) error {
 	m.Free()
 	return fmt.Errorf("%w: memory (%d bytes) on nodes %s: %s: %w", ErrRefused, bytes, List(nodes), call, err)
-}
-
-// Free unmaps the memory. A second Free does nothing.
-func (m *Memory) Free() error {
-	mapped := m.mapped
-	if mapped == nil {
-		return nil
-	}
-	m.mapped = nil
-	if err := unix.Munmap(mapped); err != nil {
-		return fmt.Errorf("numa: memory (%d bytes) cannot be unmapped: %w", len(mapped), err)
-	}
-	return nil
 }
 
 // sampledPages is the most pages that Where asks about.

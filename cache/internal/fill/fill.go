@@ -17,6 +17,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -63,7 +64,13 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 		return nil, err
 	}
 	f.place()
-	keys, err := f.choose()
+	rows := int64(0)
+	for _, t := range f.set.Tables {
+		rows += t.Tier.Rows()
+	}
+	keys, memory := numa.Make[uint64](rows) // takes pages only as far as it is written
+	defer memory.Free()
+	keys, err = f.choose(keys[:0])
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +78,7 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 		return nil, err
 	}
 	differing, err := f.admit(keys)
-	return &Filled{Differing: differing, Restored: keys[:f.restored]}, err
+	return &Filled{Differing: differing, Restored: slices.Clone(keys[:f.restored])}, err
 }
 
 // place finds out which devices read each other's slabs, and which rows are to be copied.
@@ -175,9 +182,9 @@ func (f *filler) train() error {
 }
 
 // choose walks the policy's ranking, then the rows it did not offer, until the budget is spent, and fixes the map's
-// size. Free space costs nothing to fill, and a row nobody asked for yet may still be asked for. What is offered beyond
+// size. It appends the chosen rows to keys. Free space costs nothing to fill, and a row nobody asked for yet may still be asked for. What is offered beyond
 // that is noted as rejected.
-func (f *filler) choose() (keys []uint64, err error) {
+func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 	topology, s := f.store.Topology.Load(), f.store.Space
 	offered := make([]read.Bitset, len(f.set.Tables))
 	for i, t := range f.set.Tables {
@@ -341,7 +348,9 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 		defer w.close()
 		writers[i] = w
 	}
-	entries := make([]hashmap.Entry, 0, len(keys))
+	entries, memory := numa.Make[hashmap.Entry](int64(len(keys)))
+	defer memory.Free()
+	entries = entries[:0]
 	topology, bytes, hot := f.store.Topology.Load(), int64(0), f.store.Hot.Bytes.Load()
 	for _, key := range keys {
 		table, row := hashmap.SplitKey(key)
