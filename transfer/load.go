@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"runtime/pprof"
 	"slices"
 	"sync"
@@ -185,11 +186,11 @@ func (t *Tier) read(src Source) error {
 	if r, ok := src.(Ranged); ok {
 		return t.readRanged(r)
 	}
-	dst := t.rowReader()
+	read := t.rowReader()
 	for done := 0; done < int(t.rows); {
 		asked := min(max(1, readPart/t.rowBytes), int(t.rows)-done)
 		n := 0
-		err := dst(done, asked, func(rows []byte) (err error) {
+		err := read(done, asked, func(rows []byte) (err error) {
 			n, err = src.Read(rows)
 			return err
 		})
@@ -208,27 +209,17 @@ func (t *Tier) read(src Source) error {
 
 // readRanged is read on all processors.
 func (t *Tier) readRanged(src Ranged) error {
-	part := max(1, readPart/t.rowBytes)
-	var next atomic.Int64
-	errs := make([]error, runtime.GOMAXPROCS(0))
-	var wg sync.WaitGroup
-	for i := range errs {
-		wg.Go(func() {
-			dst := t.rowReader()
-			for errs[i] == nil {
-				from := int(next.Add(int64(part))) - part
-				if from >= int(t.rows) {
-					return
-				}
-				err := dst(from, min(part, int(t.rows)-from), func(rows []byte) error { return src.ReadFrom(int64(from), rows) })
-				if err != nil {
-					errs[i] = fmt.Errorf("transfer: source at rows from %d of %d: %w", from, t.rows, err)
-					next.Store(t.rows) // the others stop
-				}
+	part, workers := max(1, readPart/t.rowBytes), runtime.GOMAXPROCS(0)
+	errs := make([]error, workers)
+	host.Workers(workers).For(workers, 1, func(i, _ int) {
+		read := t.rowReader()
+		for from := i * part; from < int(t.rows) && errs[i] == nil; from += workers * part {
+			err := read(from, min(part, int(t.rows)-from), func(rows []byte) error { return src.ReadFrom(int64(from), rows) })
+			if err != nil {
+				errs[i] = fmt.Errorf("transfer: source at rows from %d of %d: %w", from, t.rows, err)
 			}
-		})
-	}
-	wg.Wait()
+		}
+	})
 	return errors.Join(errs...)
 }
 
