@@ -8,6 +8,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -144,6 +145,19 @@ func (t *Tier) StoredBytes(row int64) (int, error) {
 	defer t.writes.RUnlock()
 	stored, _, err := t.Stored(row)
 	return len(stored), err
+}
+
+// StoredLengths sets lengths to the lengths of the first rows as stored, -1 for rows that do not read back. All processors read. No Write or
+// Repack may run.
+func (t *Tier) StoredLengths(lengths []int32) {
+	host.Workers(0).For(len(lengths), 1<<14, func(from, to int) {
+		for row := from; row < to; row++ {
+			lengths[row] = -1
+			if stored, _, err := t.Stored(int64(row)); err == nil {
+				lengths[row] = int32(len(stored))
+			}
+		}
+	})
 }
 
 // TryStoredBytes sets lengths to the lengths of the rows as stored. It does not wait: while a Write or Repack runs, and for
