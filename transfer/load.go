@@ -26,8 +26,8 @@ type Source interface {
 	// Rows is the number of rows, and RowBytes the length of each.
 	Rows() int
 	RowBytes() int
-	// Read fills dst, a whole number of rows long, with the next rows and returns how many it wrote; io.EOF when none
-	// is left.
+	// Read writes the next rows to dst, whose length is a whole number of rows, and returns how many it wrote. It returns io.EOF when
+	// no row is left.
 	Read(dst []byte) (rows int, err error)
 }
 
@@ -40,32 +40,32 @@ type Ranged interface {
 
 // Options say how to load a tier.
 type Options struct {
-	// Codec is a name that registry.Train takes, and DType the type of the rows' elements, for codecs that look at them.
+	// Codec is a name that registry.Train takes. DType is the type of the rows' elements.
 	Codec string
 	DType dtype.Type
-	// Terms are those of auto-selection, for Codec registry.Auto; Rows is filled in.
+	// Terms are those of auto-selection, if Codec is registry.Auto. Load sets Terms.Rows.
 	Terms registry.Terms
 	Mode  Mode
-	// Seed picks the sampled rows.
+	// Seed seeds the choice of the sampled rows.
 	Seed uint64
-	// Capacity is how many rows the table can grow to; less than the source's rows stands for those.
+	// Capacity is the number of rows that the table can grow to, at least the source's rows.
 	Capacity int64
 	// Workers is the number of goroutines that encode; 0 means GOMAXPROCS.
 	Workers int
-	// Nodes are the memory nodes of the host on which the rows are to lie, page by page in turns. None: wherever the device's backend
-	// puts them.
+	// Nodes are the memory nodes of the host over which the rows' pages are interleaved. If there are none, the device's backend places
+	// the rows.
 	Nodes []int
-	// OnHost keeps mask search and encoding on the host where the device could do them.
+	// OnHost has the host search masks and encode even if the device could.
 	OnHost bool
-	// Timings, if not nil, receives how long the steps took.
+	// Timings, if not nil, has the durations of the steps added to it.
 	Timings *Timings
 }
 
 // Timings are how long the steps of loading a tier took.
 type Timings struct{ Read, Train, Encode, Pack time.Duration }
 
-// Load copies all rows of src to host memory, trains the codec on a sample of them and encodes them. It needs host
-// memory for the table once, and, packed, once more for the stored rows.
+// Load copies all rows of src to host memory, trains the codec on a sample of them, and encodes them. It takes host memory for the whole
+// table, and in mode Packed also for the stored rows.
 func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	t := &Tier{mode: o.Mode, rows: int64(src.Rows()), rowBytes: src.RowBytes(), home: d, nodes: o.Nodes, capacity: max(o.Capacity, int64(src.Rows()))}
 	defer func() {
@@ -138,10 +138,10 @@ func inBackground(f func()) *sync.WaitGroup {
 	return &wg
 }
 
-// prepared is what a load has ready before it has read the table.
+// prepared is what a load makes before the table has been read.
 type prepared struct {
 	sample []int64 // row numbers
-	loader *loader // nil where the host does everything
+	loader *loader // nil if the host trains and encodes
 	err    error
 }
 
@@ -151,7 +151,7 @@ func (t *Tier) prepare(o Options) (p prepared) {
 	return p
 }
 
-// alloc allocates the tier's memory: the rows' and their bits, or their index.
+// alloc allocates the memory of the rows, and that of the index or of the row bits.
 func (t *Tier) alloc(o Options) (err error) {
 	stride := roundUp(int64(t.rowBytes))
 	mem, err := t.allocRows(t.capacity*stride + slab.TailSlack)
@@ -168,8 +168,8 @@ func (t *Tier) alloc(o Options) (err error) {
 	return err
 }
 
-// lengths returns the rows' stored lengths, 0 for raw, which lie in the index's second half until pack makes locations of
-// them; empty in place.
+// lengths returns the stored lengths of the rows of a packed tier, 0 for raw rows. They lie in the second half of the index until pack
+// replaces them by locations. In place it returns an empty buffer.
 func (t *Tier) lengths() device.Buffer {
 	n := t.host.Index.Size()
 	if n == 0 {
@@ -249,7 +249,7 @@ func (t *Tier) train(o Options, p *prepared) error {
 		return nil
 	}
 	var onDevice codec.DeviceSample
-	// trainOn trains a family on the device, if the family can and the device has a part in the load.
+	// trainOn trains a family on the device. ok is false if the family cannot, or the host does the work.
 	trainOn := func(f codec.Family) (c codec.Codec, ok bool, err error) {
 		if p.loader == nil || f.TrainOn == nil {
 			return nil, false, nil
@@ -285,7 +285,7 @@ func (t *Tier) train(o Options, p *prepared) error {
 	return err
 }
 
-// encode encodes every row in its place and sets its bit, or its length, and the totals.
+// encode replaces every row that shrinks by its stored form. It sets the row bits or lengths, and the totals.
 func (t *Tier) encode(o Options, p *prepared) error {
 	if c, ok := t.codec.(codec.OnDevice); ok && p.loader != nil {
 		defer p.loader.close()
@@ -312,7 +312,7 @@ func (t *Tier) setTotals(sum kernels.EncodeTotals) {
 	}
 }
 
-// view reinterprets memory of the host.
+// view reinterprets a buffer that the host can address and that is aligned for T.
 func view[T any](b device.Buffer) []T {
 	mem := b.Bytes()
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/int(unsafe.Sizeof(*new(T))))
@@ -321,12 +321,12 @@ func view[T any](b device.Buffer) []T {
 // packGrain is the number of rows that a goroutine packs at a time.
 const packGrain = 1024
 
-// pack moves the rows from their places to memory of their own, back to back, and makes the index.
+// pack copies the rows back to back to new memory, frees the old memory, and makes the index.
 func (t *Tier) pack(workers int) error {
 	locations := view[slab.Location](t.host.Index)
 	size := int64(0)
 	for r, n := range view[uint32](t.lengths()) {
-		// Location r takes the place of no length after the r-th: the lengths are the index's second half.
+		// Locations overwrite the lengths, which are the second half of the index: location r only those up to length r.
 		if size >= slab.MaxBytes {
 			return fmt.Errorf("transfer: packed host tier (%d bytes at row %d) must stay below %d", size, r, int64(slab.MaxBytes))
 		}

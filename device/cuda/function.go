@@ -11,10 +11,10 @@ import (
 	"github.com/tensorcache/tensorcache/device/cuda/internal/driver"
 )
 
-// Module is PTX that devices load when they first need it.
+// Module is PTX that a device loads when it first needs it.
 type Module struct {
 	Name string
-	// PTX returns the text, for each device once.
+	// PTX returns the text. Each device calls it once.
 	PTX func() ([]byte, error)
 }
 
@@ -25,14 +25,14 @@ type Function[A any] struct {
 	carveout int // percent; 0: the driver's choice
 }
 
-// NewFunction names a kernel; nothing is loaded yet.
+// NewFunction returns the kernel of that name. Nothing is loaded before it is launched.
 func NewFunction[A any](m *Module, name string) *Function[A] {
 	return &Function[A]{module: m, name: name}
 }
 
-// PreferShared asks that multiprocessors keep all the memory that they can for shared memory while the kernel runs, before it is first
-// launched; and returns f. By default the driver leaves to it what the kernel's own blocks can use, and until they have ended no block
-// of another kernel begins there that needs more.
+// PreferShared makes multiprocessors use as much of their memory as they can as shared memory while the kernel runs. It returns f, and
+// must be called before the first launch. By default the driver provides only what the kernel's own blocks can use. Until they have
+// ended, no block of another kernel that needs more can begin on that multiprocessor.
 func (f *Function[A]) PreferShared() *Function[A] {
 	f.carveout = 100
 	return f
@@ -47,12 +47,13 @@ func (f *Function[A]) Module() *Module { return f.module }
 // loaded is a function on one device.
 type loaded struct {
 	function *driver.Function
-	// blocks is what fits a multiprocessor, with the threads and shared bytes that it was asked for.
-	blocks atomic.Pointer[fit]
+	blocks   atomic.Pointer[fit] // the last answer of Resident
 }
 
+// fit is the number of blocks that fit a multiprocessor, for blocks of so many threads and bytes of dynamic shared memory.
 type fit struct{ threads, shared, blocks int }
 
+// on returns the function on a device, and loads its module there if this is its first use.
 func (f *Function[A]) on(d *Device) (*loaded, error) {
 	if l, ok := d.compiled.Load(f); ok {
 		return l.(*loaded), nil
@@ -120,7 +121,7 @@ func (f *Function[A]) LaunchBegun(s *Stream, blocks, threads, shared int, args *
 	return s.device.note(l.function.Launch(s.stream, blocks, threads, shared, unsafe.Pointer(args), event))
 }
 
-// Resident returns how many blocks the device runs at once.
+// Resident returns how many blocks of so many threads and bytes of dynamic shared memory the device runs at once.
 func (f *Function[A]) Resident(d *Device, threads, shared int) (int, error) {
 	l, err := f.on(d)
 	if err != nil {
