@@ -131,7 +131,6 @@ func rowsOf(rowBytes int) []abi.RowCodec {
 // TestPTX_HitKernels: whatever the rows, the kernel that decodes a coder's hits is one that it has, with tiles as wide as its name says; and
 // each kernel is for some rows.
 func TestPTX_HitKernels(t *testing.T) {
-	defer FindWithAll()()
 	for name, c := range codedKernels {
 		seen := map[string]bool{}
 		for rowBytes := 1; rowBytes <= abi.LongRow; rowBytes++ {
