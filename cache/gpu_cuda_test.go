@@ -23,11 +23,11 @@ import (
 
 func freeMemory(t *testing.T, d device.Device) int64 {
 	t.Helper()
-	gpus, err := cuda.List()
+	free, err := d.(*cuda.Device).FreeMemory()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return gpus[d.Info().Index].FreeBytes
+	return free
 }
 
 func TestNew_CudaWithoutDriver(t *testing.T) {

@@ -53,7 +53,7 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 	name(want, buildSums[:]...)
 	name(want, storeKernel)
 	name(want, scatterKernel)
-	name(want, gather16Kernel, gather8Kernel, gather4Kernel)
+	name(want, gather16Kernel, gather8Kernel, gather4Kernel, gatherHot16Kernel)
 	name(want, planesKernel, onesKernel, growKernel)
 	name(want, sampleBytesKernel)
 

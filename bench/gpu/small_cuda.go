@@ -10,7 +10,6 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device"
-	"github.com/tensorcache/tensorcache/device/cuda"
 )
 
 // busyBytes is what the device clears before a batch that is to find it busy. That takes about 150 µs, longer than enqueuing the batch.
@@ -114,7 +113,9 @@ func (r *runner) memory() {
 	t := r.batches(func(set uint64) []int64 { return randomRows(r.o.Batch, 0, rows, set) })
 	out := r.alloc(int64(r.o.Batch) * smallRow)
 	free := func() int64 {
-		return get(cuda.List())[r.d.Info().Index].FreeBytes
+		free, err := r.d.FreeMemory()
+		must(err)
+		return free
 	}
 	start := free()
 	s := r.serve(source, smallRow, cache.Options{Budget: int64(len(source) / 2)})

@@ -1,11 +1,11 @@
 package ibp
 
 import (
-	"encoding/binary"
 	"math/bits"
 	"math/rand/v2"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 	"github.com/tensorcache/tensorcache/dtype"
 )
@@ -152,17 +152,8 @@ func masksOf(sample []byte, rowBytes, chunk int, of []int, k int) (*Clustered, e
 func means(sample []byte, rowBytes, k int) (of []int) {
 	words, n := (rowBytes+7)/8, len(sample)/rowBytes
 	rows := make([]uint64, n*words)
-	for r := range n {
-		var padded [8]byte
-		row := sample[r*rowBytes:][:rowBytes]
-		for w := range words {
-			if len(row) < 8 {
-				copy(padded[:], row)
-				row = padded[:]
-			}
-			rows[r*words+w] = binary.LittleEndian.Uint64(row)
-			row = row[8:]
-		}
+	for i := range rows {
+		rows[i] = bitio.Group(sample[i/words*rowBytes:][:rowBytes], i%words)
 	}
 	row := func(r int) []uint64 { return rows[r*words:][:words] }
 

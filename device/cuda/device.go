@@ -180,6 +180,12 @@ func (d *Device) Info() device.Info {
 	return device.Info{Kind: "cuda", Name: d.name, Index: d.ordinal, HostLink: d.link, Address: d.address}
 }
 
+// FreeMemory returns the bytes of device memory that are free.
+func (d *Device) FreeMemory() (int64, error) {
+	free, _, err := d.ctx.MemInfo()
+	return free, d.note(err)
+}
+
 // Multiprocessors returns the number of multiprocessors.
 func (d *Device) Multiprocessors() int { return d.sms }
 

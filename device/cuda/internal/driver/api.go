@@ -39,7 +39,7 @@ import (
 	"gorgonia.org/cu"
 )
 
-// LoadError says why no driver is usable, wrapping ErrNoDriver; it is nil where one is. The first call loads the driver.
+// LoadError returns nil if a driver is usable, else an error that wraps ErrNoDriver and says why not. The first call loads the driver.
 func LoadError() error {
 	reason := C.tensorcache_cuda_load_error()
 	if reason == nil {
@@ -48,12 +48,12 @@ func LoadError() error {
 	return fmt.Errorf("%w: %s", ErrNoDriver, C.GoString(reason))
 }
 
-// Version returns the newest CUDA version that the driver supports, as 1000·major + 10·minor; 0 without a driver.
+// Version returns the newest CUDA version that the driver supports, as 1000·major + 10·minor, or 0 without a driver.
 func Version() int {
 	return max(cu.Version(), 0)
 }
 
-// has says whether the driver has the entry, by its exported name, such as cuStreamWriteValue32_v2.
+// has says whether the driver has the entry of an exported name, such as cuStreamWriteValue32_v2.
 func has(entry string) bool {
 	name := C.CString(entry)
 	defer C.free(unsafe.Pointer(name))
@@ -73,12 +73,12 @@ func init() {
 	}
 }
 
-// failed makes an error of a result that is no success.
+// failed returns the error for a result other than success.
 func failed(r C.int, call, what string, device int) error {
 	return &Error{Result: Result(r), Call: call, What: what, Device: device}
 }
 
-// failedCU does so for an error of gorgonia.org/cu, whose type is its own but for the kind of integer.
+// failedCU returns the error for an error of gorgonia.org/cu, which is an integer of an unexported type, or nil for nil.
 func failedCU(err error, call, what string, device int) error {
 	if err == nil {
 		return nil

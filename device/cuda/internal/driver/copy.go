@@ -9,14 +9,14 @@ import "C"
 
 import "unsafe"
 
-// CopyToDeviceAsync enqueues a copy from the host. The source must stay, and if it is Go memory stay pinned, until the
-// stream has passed it.
+// CopyToDeviceAsync enqueues a copy from the host. The source must not be freed before the copy is done. Go memory must be pinned until
+// then.
 func (s *Stream) CopyToDeviceAsync(dst DevicePtr, src unsafe.Pointer, bytes int64) error {
 	return s.ctx.checkBytes(C.tensorcache_copy_to_device(s.ctx.handle, C.uint64_t(dst), src, C.size_t(bytes), s.handle),
 		"cuMemcpyHtoDAsync", bytes)
 }
 
-// CopyToHostAsync enqueues a copy to the host, under the same rule.
+// CopyToHostAsync enqueues a copy to the host. The rule of CopyToDeviceAsync holds for the destination.
 func (s *Stream) CopyToHostAsync(dst unsafe.Pointer, src DevicePtr, bytes int64) error {
 	return s.ctx.checkBytes(C.tensorcache_copy_to_host(s.ctx.handle, dst, C.uint64_t(src), C.size_t(bytes), s.handle),
 		"cuMemcpyDtoHAsync", bytes)

@@ -23,7 +23,7 @@ type Device struct {
 // have, in bytes, after Function.SetAttribute.
 const MaxSharedMemoryPerBlockOptin cu.DeviceAttribute = 97
 
-// NumDevices returns how many devices there are; 0 without a usable driver.
+// NumDevices returns the number of devices, 0 without a usable driver.
 func NumDevices() int {
 	n, err := cu.NumDevices()
 	if err != nil {
@@ -32,7 +32,7 @@ func NumDevices() int {
 	return n
 }
 
-// Devices returns all devices by ordinal. Where no driver is usable the error says why.
+// Devices returns all devices by ordinal. If no driver is usable, the error says why.
 func Devices() ([]Device, error) {
 	if err := LoadError(); err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ type Function struct {
 // functionAttribute is a CUfunction_attribute.
 type functionAttribute int
 
-// Attributes of functions; the last two can be set.
+// Attributes of functions. The last two can be set.
 const (
 	SharedBytes      functionAttribute = C.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES // static
 	LocalBytes       functionAttribute = C.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES  // per thread: spills show here
@@ -45,7 +45,7 @@ func (f *Function) SetAttribute(a functionAttribute, value int) error {
 		"cuFuncSetAttribute")
 }
 
-// MaxActiveBlocks returns how many blocks of so many threads and bytes of dynamic shared memory fit a multiprocessor.
+// MaxActiveBlocks returns how many blocks of so many threads and bytes of dynamic shared memory a multiprocessor can run at once.
 func (f *Function) MaxActiveBlocks(threads int, shared int64) (int, error) {
 	var blocks C.int
 	r := C.tensorcache_function_occupancy(f.ctx.handle, f.handle, C.int(threads), C.size_t(shared), &blocks)
@@ -72,7 +72,7 @@ func (f *Function) Launch(s *Stream, blocks, threads, shared int, args unsafe.Po
 // SignalsBegin says whether the driver can signal that all blocks of a launch have begun.
 func SignalsBegin() bool { return Version() >= 12030 && has("cuLaunchKernelEx") }
 
-// launched makes an error of a launch's result.
+// launched returns the error for the result of a launch, or nil.
 func (f *Function) launched(r C.int, blocks, threads, shared int) error {
 	if r == 0 {
 		return nil

@@ -35,7 +35,7 @@ func (c *Context) LoadModule(ptx []byte) (*Module, error) {
 	return m, nil
 }
 
-// Unload unloads the module and ends its functions. A second Unload does nothing.
+// Unload unloads the module. Its functions must not be used any more. A second Unload does nothing.
 func (m *Module) Unload() error {
 	if m.handle == 0 {
 		return nil

@@ -15,12 +15,12 @@ import (
 	"unsafe"
 )
 
-// Sequence is work for streams of one context: collected, and then enqueued in its order by one call from Go, which makes the
-// context current once. Once its memory has grown to what is usual it allocates nothing. Not safe for concurrent use.
+// Sequence collects work for streams of one context, and then enqueues it in order by one call from Go to C, which makes the context
+// current once. It reuses its memory, and so allocates only when it holds more work than ever before. Not safe for concurrent use.
 type Sequence struct {
 	ctx       *Context
 	commands  []C.struct_tensorcache_command
-	functions []*Function // the commands', nil where none is launched
+	functions []*Function // one for each command; nil if it is no launch
 	args      []uint64    // the kernels' parameters
 }
 
@@ -57,12 +57,12 @@ func (q *Sequence) add(c C.struct_tensorcache_command, f *Function) {
 	q.functions = append(q.functions, f)
 }
 
-// Drop forgets what has been collected.
+// Drop discards the collected work.
 func (q *Sequence) Drop() {
 	q.commands, q.functions, q.args = q.commands[:0], q.functions[:0], q.args[:0]
 }
 
-// Enqueue enqueues what has been collected, up to the first failure, and forgets it.
+// Enqueue enqueues the collected work up to the first failure, and discards it.
 func (q *Sequence) Enqueue() error {
 	if len(q.commands) == 0 {
 		return nil
@@ -74,7 +74,7 @@ func (q *Sequence) Enqueue() error {
 	if r == 0 {
 		return nil
 	}
-	if int(enqueued) == len(q.commands) { // all, and then the context was lost
+	if int(enqueued) == len(q.commands) { // all were enqueued; restoring the context failed
 		return q.ctx.check(r, "cuCtxPopCurrent")
 	}
 	switch c := &q.commands[enqueued]; c.what {

@@ -23,7 +23,7 @@ type Stream struct {
 	owned  bool
 }
 
-// NewStream makes a stream that does not wait for the legacy default stream.
+// NewStream creates a stream that does not wait for the legacy default stream.
 func (c *Context) NewStream() (*Stream, error) {
 	s := &Stream{ctx: c, owned: true}
 	err := c.do("cuStreamCreateWithPriority", "", func() (err error) {
@@ -37,8 +37,8 @@ func (c *Context) NewStream() (*Stream, error) {
 	return s, nil
 }
 
-// WrapStream returns a stream for a CUstream of the caller's, which must be of this context; 0, 1 and 2 are the default
-// streams (the context's, legacy, the thread's own: not what one wants from goroutines). Destroy leaves it alone.
+// WrapStream returns a Stream for a CUstream of the caller, which must be of this context. 0, 1 and 2 are the default streams: the
+// context's, the legacy one, and the thread's own, which goroutines should not use. Destroy does not destroy the CUstream.
 func (c *Context) WrapStream(handle uintptr) (*Stream, error) {
 	s := &Stream{ctx: c, handle: C.uintptr_t(handle)}
 	if err := s.CheckOwner(); err != nil {
@@ -47,7 +47,7 @@ func (c *Context) WrapStream(handle uintptr) (*Stream, error) {
 	return s, nil
 }
 
-// CheckOwner returns an error for a stream that is of another context.
+// CheckOwner returns an error if the stream is of another context.
 func (s *Stream) CheckOwner() error {
 	if s.handle <= 2 {
 		return nil
@@ -63,7 +63,7 @@ func (s *Stream) CheckOwner() error {
 	return nil
 }
 
-// Destroy destroys a stream of NewStream; its work under way finishes.
+// Destroy destroys a stream of NewStream. Enqueued work still finishes.
 func (s *Stream) Destroy() error {
 	if !s.owned {
 		return nil
@@ -75,19 +75,19 @@ func (s *Stream) Destroy() error {
 // Handle returns the CUstream.
 func (s *Stream) Handle() uintptr { return uintptr(s.handle) }
 
-// Synchronize waits until all work so far enqueued has finished, and reports what went wrong in it.
+// Synchronize waits until all work enqueued so far has finished, and returns an error if any of it failed.
 func (s *Stream) Synchronize() error {
 	return s.ctx.check(C.tensorcache_stream_synchronize(s.ctx.handle, s.handle), "cuStreamSynchronize")
 }
 
-// IsCapturing says whether the stream is capturing a graph, or was and failed to.
+// IsCapturing says whether the stream is capturing a graph, or has failed to.
 func (s *Stream) IsCapturing() (bool, error) {
 	var status C.int
 	r := C.tensorcache_stream_capturing(s.ctx.handle, s.handle, &status)
 	return status != C.CU_STREAM_CAPTURE_STATUS_NONE, s.ctx.check(r, "cuStreamIsCapturing")
 }
 
-// WhileCapturing runs f with the stream capturing a graph, which is then dropped.
+// WhileCapturing runs f while the stream captures a graph, and then discards the graph.
 func (s *Stream) WhileCapturing(f func() error) error {
 	if err := s.ctx.check(C.tensorcache_stream_begin_capture(s.ctx.handle, s.handle), "cuStreamBeginCapture"); err != nil {
 		return err
@@ -96,18 +96,18 @@ func (s *Stream) WhileCapturing(f func() error) error {
 	return errors.Join(err, s.ctx.check(C.tensorcache_stream_drop_capture(s.ctx.handle, s.handle), "cuStreamEndCapture"))
 }
 
-// WaitEvent makes the stream's later work wait for the event's last record so far.
+// WaitEvent makes later work of the stream wait for the event as last recorded.
 func (s *Stream) WaitEvent(e *Event) error {
 	return s.ctx.check(C.tensorcache_stream_wait_event(s.ctx.handle, s.handle, e.handle), "cuStreamWaitEvent")
 }
 
-// WriteValue32 enqueues a store of the word, after everything that precedes it in the stream.
+// WriteValue32 enqueues a store of one word. It happens when all earlier work of the stream is done.
 func (s *Stream) WriteValue32(p DevicePtr, value uint32) error {
 	return s.ctx.check(C.tensorcache_stream_write_value32(s.ctx.handle, s.handle, C.uint64_t(p), C.uint32_t(value)),
 		"cuStreamWriteValue32")
 }
 
-// ready turns CUDA_ERROR_NOT_READY into false.
+// ready returns false for CUDA_ERROR_NOT_READY, true for success, and else an error.
 func (c *Context) ready(r C.int, call string) (bool, error) {
 	if Result(r) == notReady {
 		return false, nil
