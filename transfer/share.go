@@ -27,7 +27,8 @@ import (
 // that no worker has claimed, and after a time-out all others. Workers write to staging memory only. It is used again when they and
 // the copies have finished.
 //
-// One batch at a time is shared. The GPU decides which one, when it begins the batch. Safe for concurrent use.
+// One batch at a time is shared, in the order in which the GPU comes to them; one that waits for more than 20 ms is read by the GPU alone. Safe for
+// concurrent use.
 type Sharer struct {
 	device     device.Device
 	threads    int
