@@ -1,11 +1,13 @@
 package experiment
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,46 +39,114 @@ func (c *Cell) Point() Point {
 	return Point{text("policy"), text("budget"), text("codec"), text("host_tier"), c.Seed}
 }
 
+var errNoCell = errors.New("must be a JSON object: a sweep's cell, or what run --json prints, with at least one lookup")
+
+// UnmarshalJSON reads a cell. What `cachebench run --json` prints is read as a cell without Config. Keys that this version does not know
+// are passed over. Figures that are out of range are errors.
+func (c *Cell) UnmarshalJSON(b []byte) error {
+	type fields Cell // without this method
+	var keys struct{ Result, Results, Cache, Workload json.RawMessage }
+	if json.Unmarshal(b, &keys) != nil {
+		return errNoCell
+	}
+	var read fields
+	into := any(&read)
+	switch {
+	case keys.Result != nil:
+	case keys.Results != nil && keys.Cache != nil && keys.Workload != nil:
+		read.Result = &Result{}
+		into = read.Result
+	default:
+		return errNoCell
+	}
+	if err := json.Unmarshal(b, into); err != nil {
+		return err
+	}
+	if read.Result == nil || read.Result.Results.Lookups == 0 {
+		return errNoCell
+	}
+	*c = Cell(read)
+	return c.Result.validate()
+}
+
+func (r *Result) validate() error {
+	q, u := &r.Results, &r.Uncompressed
+	values := []Range{
+		Share("hit_ratio", q.HitRatio), Share("uncompressed.hit_ratio", u.HitRatio), Positive("lookups", q.Lookups), Positive("misses", q.Misses),
+		Positive("budget_bytes", r.Cache.BudgetBytes), Positive("host_bytes_moved", q.HostBytesMoved),
+		Positive("uncompressed.host_bytes_moved", u.HostBytesMoved), Positive("batch_latency_ms.p50", q.BatchLatency.P50),
+		Positive("batch_latency_ms.p95", q.BatchLatency.P95), Positive("batch_latency_ms.p99", q.BatchLatency.P99),
+	}
+	for _, reason := range slices.Sorted(maps.Keys(r.MissesByReason)) {
+		values = append(values, Positive("misses_by_reason."+reason, r.MissesByReason[reason]))
+	}
+	return CheckRanges(values...)
+}
+
+// Range is a figure that must be 0 to most.
+type Range struct {
+	name        string
+	value, most float64
+}
+
+// Share is the range of ratios.
+func Share(name string, x float64) Range { return Range{name, x, 1} }
+
+// Positive is the range of figures without a bound of their own: what plots can hold.
+func Positive[T int | int64 | float64](name string, x T) Range {
+	return Range{name, float64(x), math.MaxFloat32}
+}
+
+// CheckRanges reports all figures that are out of range.
+func CheckRanges(values ...Range) error {
+	var errs []error
+	for _, v := range values {
+		if !(v.value >= 0 && v.value <= v.most) {
+			errs = append(errs, fmt.Errorf("%s (%g) must be 0 to %.3g", v.name, v.value, v.most))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// GroupBy returns the values that have a key in common, and the keys in the order of their first values.
+func GroupBy[V any, K comparable](all []V, key func(*V) K) (order []K, groups map[K][]*V) {
+	groups = map[K][]*V{}
+	for i := range all {
+		k := key(&all[i])
+		if groups[k] == nil {
+			order = append(order, k)
+		}
+		groups[k] = append(groups[k], &all[i])
+	}
+	return order, groups
+}
+
 // Files of a sweep's directory.
 const (
 	cellsFile = "cells.jsonl"
 	sweepFile = "sweep.json"
 )
 
-// ReadCells reads a file of cells. torn is the number of bytes at its end that are part of a line only.
+// ReadCells reads a sweep's file of cells. torn is the number of bytes at its end that are part of a line only.
 func ReadCells(path string) (cells []Cell, torn int64, err error) {
-	f, err := os.Open(path)
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, 0, fmt.Errorf("sweep: %w", err)
 	}
-	defer f.Close()
-	r := bufio.NewReaderSize(f, 1<<20)
-	at := int64(0)
-	for n := 1; ; n++ {
-		line, err := r.ReadBytes('\n')
-		if err != nil && err != io.EOF {
-			return nil, 0, fmt.Errorf("sweep: %w", err)
-		}
-		if err == io.EOF { // a whole line has its end
-			return cells, int64(len(line)), nil
-		}
+	for n, at := 1, 0; at < len(b); n++ {
+		line, rest, whole := bytes.Cut(b[at:], []byte{'\n'})
 		var c Cell
-		if err := json.Unmarshal(line, &c); err != nil || c.Result == nil {
-			if _, more := r.Peek(1); more == io.EOF {
-				return cells, int64(len(line)), nil
-			}
-			return nil, 0, fmt.Errorf("sweep: %s:%d: byte %d: must be a cell: %w", path, n, at, orMissing(err, "result"))
+		err := json.Unmarshal(line, &c)
+		if len(rest) == 0 && (err != nil || !whole) {
+			return cells, int64(len(b) - at), nil
 		}
-		at += int64(len(line))
+		if err != nil {
+			return nil, 0, fmt.Errorf("sweep: %s:%d: byte %d: %w", path, n, at, err)
+		}
+		at += len(line) + 1
 		cells = append(cells, c)
 	}
-}
-
-func orMissing(err error, key string) error {
-	if err == nil {
-		err = fmt.Errorf("key %q is missing", key)
-	}
-	return err
+	return cells, 0, nil
 }
 
 // openCells opens the file of cells for appending, repairs what an interrupt or a full disk left of a last line, and returns

@@ -307,7 +307,7 @@ func (m manifest) check(dir string) error {
 		if _, known := m["data_checksum"]; key == "data_checksum" && !known {
 			continue
 		}
-		if a, b := settingText(there[key]), settingText(m[key]); a != b {
+		if a, b := SettingText(there[key]), SettingText(m[key]); a != b {
 			name := "--" + strings.ReplaceAll(key, "_", "-")
 			if key == "data_checksum" {
 				name = "the checksum of table, graph and row numbers"
@@ -321,15 +321,15 @@ func (m manifest) check(dir string) error {
 	return fmt.Errorf("sweep: %s holds another sweep: %s", dir, strings.Join(differences, "; "))
 }
 
-// settingText is a setting as a flag has it.
-func settingText(v any) string {
+// SettingText returns a setting of a config as a flag takes it.
+func SettingText(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return "the default"
 	case []any:
 		parts := make([]string, len(v))
 		for i, e := range v {
-			parts[i] = settingText(e)
+			parts[i] = SettingText(e)
 		}
 		return strings.Join(parts, ",")
 	default:

@@ -106,14 +106,3 @@ func sections(r *Results) []section {
 		configuration(g), summary(g), missRatios(r, g), codecTables(r),
 	}
 }
-
-// numbered gives charts IDs.
-func numbered(id string, charts []*chart) []*chart {
-	for i, c := range charts {
-		c.id = id
-		if len(charts) > 1 {
-			c.id = fmt.Sprintf("%s-%d", id, i+1)
-		}
-	}
-	return charts
-}

@@ -75,9 +75,9 @@ func px(x float64) string { return strconv.FormatFloat(math.Round(10*x)/10, 'f',
 
 func (c *chart) view() figureView {
 	v := figureView{ID: c.id, Title: c.title, Caption: c.caption, Width: chartWidth, XLabel: c.x.label, YLabel: c.y.label}
-	xlo, xhi := c.x.span(xsOf(c.lines))
-	ylo, yhi := c.y.span(ysOf(c.lines))
-	yticks := c.y.tickValues(ylo, yhi)
+	xs, ys := coordinates(c.lines)
+	alongX, xticks := c.x.scaled(xs)
+	alongY, yticks := c.y.scaled(ys)
 	widest := 0
 	for _, t := range yticks {
 		widest = max(widest, utf8.RuneCountInString(c.y.tick(t)))
@@ -85,9 +85,9 @@ func (c *chart) view() figureView {
 	v.Height = chartHeight
 	v.Left, v.Right, v.Top, v.Bottom = 32+perCharacter*float64(widest), chartWidth-22, 12, chartHeight-46
 	v.MiddleX, v.MiddleY = (v.Left+v.Right)/2, (v.Top+v.Bottom)/2
-	atX := func(x float64) float64 { return v.Left + c.x.place(x, xlo, xhi)*(v.Right-v.Left) }
-	atY := func(y float64) float64 { return v.Bottom - c.y.place(y, ylo, yhi)*(v.Bottom-v.Top) }
-	for _, t := range c.x.tickValues(xlo, xhi) {
+	atX := func(x float64) float64 { return v.Left + alongX.Map(x)*(v.Right-v.Left) }
+	atY := func(y float64) float64 { return v.Bottom - alongY.Map(y)*(v.Bottom-v.Top) }
+	for _, t := range xticks {
 		v.X = append(v.X, tickView{px(atX(t)), c.x.tick(t)})
 	}
 	for _, t := range yticks {
@@ -97,7 +97,7 @@ func (c *chart) view() figureView {
 	var at []float64 // every x of a point
 	var drawn [][]xy
 	for i, s := range c.lines {
-		points := thin(s.points, c.x, drawnPoints)
+		points := thin(s.points, alongX, drawnPoints)
 		drawn = append(drawn, points)
 		curve := curveView{Index: i, Look: s.look % looks, Kind: s.kind}
 		marked := len(points) <= manyPoints && s.kind != dotted

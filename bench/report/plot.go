@@ -99,8 +99,8 @@ func gpuCharts(r *gpu.Report) (charts []*chart) {
 				c.lines = append(c.lines, l)
 			}
 		}
-		rows := xsOf(c.lines)
-		c.x = byCount.named("row bytes").logIf(rows...)
+		rows, _ := coordinates(c.lines)
+		c.x = byCount.named("row bytes").logIfWide(rows)
 		c.x.tick = func(x float64) string { return fmt.Sprintf("%.0f", x) }
 		slices.Sort(rows)
 		c.x.ticks = slices.Compact(rows)

@@ -205,7 +205,7 @@ func TestSweep_RefusesAnotherSweep(t *testing.T) {
 	if err := os.WriteFile(path, []byte("{}\n{}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	refuse(t, "sweep: "+path+`:1: byte 0: must be a cell: key "result" is missing`, first...)
+	refuse(t, "sweep: "+path+`:1: byte 0: must be a JSON object: a sweep's cell, or what run --json prints, with at least one lookup`, first...)
 	if err := os.Remove(filepath.Join(dir, "s", "sweep.json")); err != nil {
 		t.Fatal(err)
 	}
