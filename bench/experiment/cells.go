@@ -212,28 +212,6 @@ var write = func(f *os.File, b []byte) error { // tests have one that fails
 	return err
 }
 
-// writeFile replaces a file as a whole.
-func writeFile(path string, b []byte) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("sweep: %w", err)
-		}
-	}()
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
-}
-
 // Median returns the middle of the values, or the mean of the two middle ones; 0 of none. It sorts them.
 func Median(values []float64) float64 {
 	slices.Sort(values)

@@ -18,6 +18,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/atomicfile"
 	"github.com/tensorcache/tensorcache/internal/faults"
 )
 
@@ -280,7 +281,10 @@ func (m manifest) bytes() []byte {
 }
 
 func (m manifest) write(dir string) error {
-	return writeFile(filepath.Join(dir, sweepFile), m.bytes())
+	if err := atomicfile.Write(filepath.Join(dir, sweepFile), m.bytes()); err != nil {
+		return fmt.Errorf("sweep: %w", err)
+	}
+	return nil
 }
 
 // check refuses a directory of another sweep, naming what differs.

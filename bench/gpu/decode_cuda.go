@@ -81,25 +81,15 @@ func halves() pattern {
 func (r *runner) hitDecode(tier *transfer.Tier, t *table, name, label string, in *cuda.Device) {
 	rows, rowBytes := int(tier.Rows()), tier.RowBytes()
 	batch := min(rows, max(1, decodedBytes/rowBytes))
-	lengths := make([]int, rows) // stored; 0: raw
-	parallel(rows, func(from, to int) {
-		for i := from; i < to; i++ {
-			s, compressed, err := tier.Stored(int64(i))
-			if err != nil {
-				panic(err)
-			}
-			if compressed {
-				lengths[i] = len(s)
-			}
-		}
-	})
 	locations, size := make([]slab.Location, rows), int64(0)
-	for i, n := range lengths {
+	for i := range locations {
+		s, compressed, err := tier.Stored(int64(i))
+		must(err)
 		locations[i] = slab.Raw(0, size)
-		if n != 0 {
-			locations[i] = slab.Compressed(0, size, n)
+		if compressed {
+			locations[i] = slab.Compressed(0, size, len(s))
 		}
-		size += int64(slab.SlotBytes(locations[i].Stored(rowBytes)))
+		size += int64(slab.SlotBytes(len(s)))
 	}
 	image := r.staging(size + slab.TailSlack)
 	parallel(rows, func(from, to int) {

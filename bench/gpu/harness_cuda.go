@@ -84,12 +84,14 @@ func (r *runner) staging(bytes int64) device.Buffer {
 	return r.stage.Slice(0, bytes)
 }
 
-// free frees the memory of a case.
-func (r *runner) free() {
-	for _, b := range r.buffers {
+// free frees the memory of a case, freeFrom all but its first n buffers.
+func (r *runner) free() { r.freeFrom(0) }
+
+func (r *runner) freeFrom(n int) {
+	for _, b := range r.buffers[n:] {
 		r.d.Free(b)
 	}
-	r.buffers = nil
+	r.buffers = r.buffers[:n]
 }
 
 // forget frees the memory that cases share.

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tensorcache/tensorcache/bench/report"
+	"github.com/tensorcache/tensorcache/internal/atomicfile"
 )
 
 func newReport() *cobra.Command {
@@ -53,7 +54,7 @@ with --json, whatever their names (.json, .jsonl).`,
 			if err := report.HTML(&page, results, o); err != nil {
 				return err
 			}
-			if err := os.WriteFile(out, page.Bytes(), 0o644); err != nil {
+			if err := atomicfile.Write(out, page.Bytes()); err != nil {
 				return fmt.Errorf("report: %w", err)
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), out)
