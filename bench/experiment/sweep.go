@@ -59,7 +59,7 @@ func (s *SweepConfig) Validate() error {
 			f.If(slices.Contains(a.values[:i], v), "--%s (%s) must not have a value twice: %s", a.flag, strings.Join(a.values, ","), v)
 		}
 	}
-	for p := range s.points() {
+	for _, p := range s.points() {
 		if c := s.at(p); p.Seed == s.Seed {
 			f.Add(c.Validate())
 		}
@@ -91,23 +91,20 @@ func (s *SweepConfig) axes() []axis {
 	return []axis{{"policy", s.Policies}, {"budget", s.Budgets}, {"codec", s.Codecs}, {"host-tier", s.HostTiers}}
 }
 
-// points yields the grid. Seeds come last, so that an interrupted sweep has all of the grid as early as possible.
-func (s *SweepConfig) points() func(func(Point) bool) {
-	return func(yield func(Point) bool) {
-		for i := range s.Seeds {
-			for _, policy := range s.Policies {
-				for _, budget := range s.Budgets {
-					for _, codec := range s.Codecs {
-						for _, tier := range s.HostTiers {
-							if !yield(Point{policy, budget, codec, tier, s.Seed + uint64(i)}) {
-								return
-							}
-						}
+// points returns the grid. Seeds come last, so that an interrupted sweep has all of the grid as early as possible.
+func (s *SweepConfig) points() (all []Point) {
+	for i := range s.Seeds {
+		for _, policy := range s.Policies {
+			for _, budget := range s.Budgets {
+				for _, codec := range s.Codecs {
+					for _, tier := range s.HostTiers {
+						all = append(all, Point{policy, budget, codec, tier, s.Seed + uint64(i)})
 					}
 				}
 			}
 		}
 	}
+	return all
 }
 
 // at returns the config of a cell.
@@ -145,7 +142,7 @@ func Sweep(ctx context.Context, s SweepConfig, progress SweepProgress) (cells []
 		p := cells[i].Point()
 		finished[p], plain[p.plain()] = true, &cells[i].Result.Uncompressed
 	}
-	points := slices.Collect(s.points())
+	points := s.points()
 	total := len(points)
 	points = slices.DeleteFunc(points, func(p Point) bool { return finished[p] })
 	progress.Cells(total-len(points), total)

@@ -8,7 +8,7 @@ import (
 	"github.com/aclements/go-moremath/scale"
 )
 
-// chart is what a picture shows: curves. view lays it out; the template "drawing" draws it, in the page and in a file of its own.
+// chart is what a picture shows: curves. View lays it out; the template "drawing" draws it, in the page and in a file of its own.
 type chart struct {
 	id, title, caption string
 	x, y               axis

@@ -73,7 +73,7 @@ func shorten(name string, most int) string {
 
 func px(x float64) string { return strconv.FormatFloat(math.Round(10*x)/10, 'f', -1, 64) }
 
-func (c *chart) view() figureView {
+func (c *chart) View() figureView {
 	v := figureView{ID: c.id, Title: c.title, Caption: c.caption, Width: chartWidth, XLabel: c.x.label, YLabel: c.y.label}
 	xs, ys := coordinates(c.lines)
 	alongX, xticks := c.x.scaled(xs)
@@ -111,8 +111,11 @@ func (c *chart) view() figureView {
 		}
 		curve.Path, curve.Marks = path.String(), marks.String()
 		v.Curves = append(v.Curves, curve)
-		v.Legend = append(v.Legend, legendOf(s.name, s.look, marked))
-		v.Legend[i].Kind = s.kind
+		l := legendView{Name: s.name, Kind: s.kind, Look: curve.Look}
+		if marked {
+			l.Mark = mark(s.look, 13, 6, 3.6)
+		}
+		v.Legend = append(v.Legend, l)
 		v.Header = append(v.Header, s.name)
 	}
 	slices.Sort(at)
@@ -132,14 +135,6 @@ func (c *chart) view() figureView {
 	}
 	v.Label = fmt.Sprintf("%s. Line chart of %s over %s: %s. Arrow keys read the values.", c.title, c.y.label, c.x.label, strings.Join(v.Header[1:], ", "))
 	return v
-}
-
-func legendOf(name string, look int, marked bool) legendView {
-	l := legendView{Name: name, Look: look % looks}
-	if marked {
-		l.Mark = mark(look, 13, 6, 3.6)
-	}
-	return l
 }
 
 // mark is the outline of a look's shape around a point.

@@ -23,7 +23,7 @@ func missRatios(r *Results, g *grouping) section {
 		Lead: "The share of lookups that miss over the size of the cache. Lower is better.",
 	}
 	s.Tables = simulatedTables(r)
-	s.charts = curveCharts(slices.Concat(measuredCurves(g), simulatedCurves(r)))
+	s.Charts = curveCharts(slices.Concat(measuredCurves(g), simulatedCurves(r)))
 	return s
 }
 

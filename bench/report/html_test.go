@@ -285,7 +285,7 @@ func TestHTML_Figures(t *testing.T) {
 	}
 	var got bytes.Buffer
 	for _, s := range sections(r) {
-		if len(s.Tables)+len(s.charts) == 0 {
+		if len(s.Tables)+len(s.Charts) == 0 {
 			fmt.Fprintf(&got, "%s\n", s.Missing)
 			continue
 		}
@@ -302,8 +302,8 @@ func TestHTML_Figures(t *testing.T) {
 				}
 			}
 		}
-		for _, c := range s.charts {
-			v := c.view()
+		for _, c := range s.Charts {
+			v := c.View()
 			for _, row := range v.Rows {
 				fmt.Fprintf(&got, "%s %s:", c.id, row.Name)
 				for _, cell := range row.Cells {

@@ -157,18 +157,18 @@ func plural(n int, one, many string) string {
 
 // Compress prints what the codecs did to a table.
 func Compress(w io.Writer, results []experiment.CodecResult) error {
-	t := newTable("codec", "ratio", "saving", "rows raw", "metadata", "encode GB/s", "decode GB/s", "round trip")
-	speed := func(x float64) string {
-		if x == 0 {
-			return "–"
-		}
-		return fmt.Sprintf("%.2f", x)
+	header := []any{"codec"}
+	for _, c := range codecColumns {
+		header = append(header, c.name)
 	}
-	for _, r := range results {
-		t.AppendRow(table.Row{
-			r.Codec, fmt.Sprintf("%.3f", r.Ratio), fmt.Sprintf("%.2f %%", r.SavingPercent), count(int64(r.RawRows)), bytesOf(r.MetadataBytes),
-			speed(r.EncodeGBPerSecond), speed(r.DecodeGBPerSecond), r.RoundTrip,
-		})
+	t := newTable(append(header, "round trip")...)
+	for i := range results {
+		r := &results[i]
+		row := table.Row{r.Codec}
+		for _, c := range codecColumns {
+			row = append(row, c.text(c.of(r)))
+		}
+		t.AppendRow(append(row, r.RoundTrip))
 	}
 	out := &printer{w: w}
 	if len(results) > 0 {
