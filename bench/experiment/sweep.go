@@ -255,30 +255,15 @@ func (s *SweepConfig) manifest() manifest {
 		m[strings.ReplaceAll(a.flag, "-", "_")] = a.values
 	}
 	m["seeds"] = s.Seeds
-	// As they read back.
-	var back manifest
-	if err := decodeNumbers(m.bytes(), &back); err != nil {
-		panic(err) // it was encoded just now
-	}
-	return back
-}
-
-func decodeNumbers(b []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.UseNumber()
-	return d.Decode(v)
-}
-
-func (m manifest) bytes() []byte {
-	b, err := json.MarshalIndent(m, "", "  ")
-	if err != nil {
-		panic(err) // strings, numbers and lists of them
-	}
-	return append(b, '\n')
+	return m
 }
 
 func (m manifest) write(dir string) error {
-	if err := atomicfile.Write(filepath.Join(dir, sweepFile), m.bytes()); err != nil {
+	b, err := json.MarshalIndent(m, "", "  ")
+	if err == nil {
+		err = atomicfile.Write(filepath.Join(dir, sweepFile), append(b, '\n'))
+	}
+	if err != nil {
 		return fmt.Errorf("sweep: %w", err)
 	}
 	return nil
@@ -298,7 +283,9 @@ func (m manifest) check(dir string) error {
 		return fmt.Errorf("sweep: %w", err)
 	}
 	var there manifest
-	if err := decodeNumbers(b, &there); err != nil {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber() // seeds have 64 bits
+	if err := d.Decode(&there); err != nil {
 		return fmt.Errorf("sweep: %s: must hold one JSON object: %w", path, err)
 	}
 	var differences []string
@@ -322,18 +309,14 @@ func (m manifest) check(dir string) error {
 	return fmt.Errorf("sweep: %s holds another sweep: %s", dir, strings.Join(differences, "; "))
 }
 
-// SettingText returns a setting of a config as a flag takes it.
+// SettingText returns a setting of a config as a flag takes it, also one that was read from JSON.
 func SettingText(v any) string {
-	switch v := v.(type) {
-	case nil:
-		return "the default"
-	case []any:
-		parts := make([]string, len(v))
-		for i, e := range v {
-			parts[i] = SettingText(e)
-		}
-		return strings.Join(parts, ",")
-	default:
-		return fmt.Sprint(v)
+	if text, ok := v.(string); ok {
+		return text
 	}
+	b, err := json.Marshal(v)
+	if v == nil || err != nil {
+		return "the default"
+	}
+	return strings.NewReplacer(`"`, "", "[", "", "]", "").Replace(string(b))
 }
