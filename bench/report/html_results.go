@@ -61,17 +61,24 @@ const maxFile = 256 << 20
 // ErrNoResults is returned by ReadResults for a folder without any result.
 var ErrNoResults = errors.New("report: no result in the folder")
 
-// ReadResults reads every result file of a folder, but not of the folders in it. Names in skip are passed over. A file that
-// holds no result is a problem, not an error.
-func ReadResults(dir string, skip ...string) (*Results, error) {
+// ReadResults reads every result file of a folder. It passes over folders in it, hidden files and pages. A file that holds no result is a
+// problem, not an error.
+func ReadResults(dir string) (*Results, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("report: %w", err)
 	}
 	r := &Results{}
+	has := func(name string) bool {
+		return slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == name })
+	}
 	for _, e := range entries {
 		name := e.Name()
-		if strings.HasPrefix(name, ".") || slices.Contains(skip, name) || twin(entries, name) {
+		ext := strings.ToLower(filepath.Ext(name))
+		switch {
+		case e.IsDir(), strings.HasPrefix(name, "."), ext == ".html", ext == ".htm":
+			continue
+		case (name == "cells.csv" || name == "sweep.json") && has("cells.jsonl"): // a sweep's, of which cells.jsonl has all
 			continue
 		}
 		if err := r.read(filepath.Join(dir, name), name); err != nil {
@@ -86,11 +93,6 @@ func ReadResults(dir string, skip ...string) (*Results, error) {
 		return nil, fmt.Errorf("%w: %s: empty", ErrNoResults, dir)
 	}
 	return r, nil
-}
-
-// twin says that a file is a sweep's grid or table of cells, of which cells.jsonl has all.
-func twin(entries []os.DirEntry, name string) bool {
-	return (name == "cells.csv" || name == "sweep.json") && slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == "cells.jsonl" })
 }
 
 func (r *Results) problem(name string, err error) {

@@ -168,7 +168,6 @@ not <img src=x onerror=harm()>.json: must hold one JSON value: invalid character
 not cells.jsonl: line 37: must hold one JSON value: unexpected end of JSON input
 not empty.json: must hold a result: empty
 not notes.txt: must be a .json or .jsonl file
-not older: must be a file
 not other.json: must be what run, sweep, simulate or compress print with --json
 not truncated.json: must hold one JSON value: unexpected end of JSON input
 not wrong.json: element 0: miss_ratio (1.5) must be 0 to 1
@@ -224,8 +223,8 @@ func TestReadResults_Folders(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "mine.html"), []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadResults(dir, "mine.html"); !errors.Is(err, ErrNoResults) || !strings.HasSuffix(err.Error(), ": empty") {
-		t.Errorf("hidden and skipped files: %v", err)
+	if _, err := ReadResults(dir); !errors.Is(err, ErrNoResults) || !strings.HasSuffix(err.Error(), ": empty") {
+		t.Errorf("hidden files and pages: %v", err)
 	}
 }
 

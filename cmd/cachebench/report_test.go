@@ -70,9 +70,9 @@ func TestReport_BadInput(t *testing.T) {
 	}
 	none := filepath.Join(empty, "none")
 	refuse(t, "report: no result in the folder: "+empty+": empty", "report", empty)
-	refuse(t, "report: stat "+none+": no such file or directory", "report", none)
+	refuse(t, "report: open "+none+": no such file or directory", "report", none)
 	refuse(t, `--out ("`+full+`/good.json") must end in .html`, "report", full, "--out", filepath.Join(full, "good.json"))
-	refuse(t, "--out: folder ("+none+") must exist", "report", full, "--out", filepath.Join(none, "a.html"))
+	refuse(t, `--out ("`+none+`/a.html") must be a file that can be written: open `+none+"/a.html: no such file or directory", "report", full, "--out", filepath.Join(none, "a.html"))
 	refuse(t, "report: arguments (0) must be 1: DIR", "report")
 
 	// What cannot be read is named; the rest is reported.
@@ -93,7 +93,7 @@ func TestReport_BadInput(t *testing.T) {
 	if err := os.Symlink("/dev/full", out); err != nil {
 		t.Fatal(err)
 	}
-	if _, stderr, status := cachebench(t, "report", full, "--out", out); status != 1 || !strings.HasSuffix(stderr, "cachebench: report: write "+out+": no space left on device\n") {
+	if _, stderr, status := cachebench(t, "report", full, "--out", out); status != 1 || !strings.HasSuffix(stderr, `cachebench: --out ("`+out+`"): write `+out+": no space left on device\n") {
 		t.Errorf("full disk: status %d, stderr %q", status, stderr)
 	}
 }
