@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"bytes"
+	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+
+	"github.com/tensorcache/tensorcache/internal/atomicfile"
 )
 
 // Cell is one measurement of a sweep. Its JSON form is a line of DIR/cells.jsonl.
@@ -21,6 +25,8 @@ type Cell struct {
 	// Seconds is what measuring took.
 	Seconds float64 `json:"seconds"`
 	Result  *Result `json:"result"`
+	// Series is what older versions kept of the hit rate over time. It is read and passed on.
+	Series json.RawMessage `json:"series,omitempty"`
 }
 
 // Point is a cell's place in the grid.
@@ -124,8 +130,54 @@ func GroupBy[V any, K comparable](all []V, key func(*V) K) (order []K, groups ma
 // Files of a sweep's directory.
 const (
 	cellsFile = "cells.jsonl"
+	csvFile   = "cells.csv"
 	sweepFile = "sweep.json"
 )
+
+// csvColumns are the columns of cells.csv, and where the JSON of a cell has their values.
+var csvColumns = strings.Fields(`policy:config.policy budget:config.budget codec:config.codec host_tier:config.host_tier seed:seed seconds:seconds
+	chosen_codec:result.cache.codec compression_ratio:result.cache.compression_ratio budget_bytes:result.cache.budget_bytes
+	metadata_bytes:result.cache.metadata_bytes payload_bytes:result.cache.payload_bytes host_bytes:result.cache.host_bytes
+	rows_cached:result.cache.rows_cached lookups:result.results.lookups hits:result.results.hits hit_ratio:result.results.hit_ratio
+	host_bytes_moved:result.results.host_bytes_moved lookups_per_second:result.results.lookups_per_second
+	batch_latency_ms_p50:result.results.batch_latency_ms.p50 batch_latency_ms_p95:result.results.batch_latency_ms.p95
+	batch_latency_ms_p99:result.results.batch_latency_ms.p99 uncompressed_rows_cached:result.uncompressed.rows_cached
+	uncompressed_hit_ratio:result.uncompressed.hit_ratio uncompressed_host_bytes_moved:result.uncompressed.host_bytes_moved
+	mismatches:result.mismatches`)
+
+// writeCSV writes the figures of the cells as a table for spreadsheets.
+func writeCSV(dir string, cells []Cell) error {
+	row := make([]string, len(csvColumns))
+	for i, c := range csvColumns {
+		row[i], _, _ = strings.Cut(c, ":")
+	}
+	table := [][]string{row}
+	for i := range cells {
+		b, err := json.Marshal(&cells[i])
+		if err != nil {
+			return err
+		}
+		row := make([]string, len(csvColumns))
+		for k, c := range csvColumns {
+			_, path, _ := strings.Cut(c, ":")
+			value := json.RawMessage(b)
+			for key := range strings.SplitSeq(path, ".") {
+				var object map[string]json.RawMessage
+				if err := json.Unmarshal(value, &object); err != nil {
+					return err
+				}
+				value = object[key]
+			}
+			row[k] = strings.Trim(string(value), `"`)
+		}
+		table = append(table, row)
+	}
+	var b bytes.Buffer
+	if err := csv.NewWriter(&b).WriteAll(table); err != nil {
+		return err
+	}
+	return atomicfile.Write(filepath.Join(dir, csvFile), b.Bytes())
+}
 
 // ReadCells reads a sweep's file of cells. torn is the number of bytes at its end that are part of a line only.
 func ReadCells(path string) (cells []Cell, torn int64, err error) {
@@ -177,6 +229,9 @@ func openCells(dir string, notice func(string)) (f *os.File, cells []Cell, err e
 			return nil, nil, fmt.Errorf("sweep: %w", err)
 		}
 		notice(fmt.Sprintf("%s: %d bytes of an unfinished last line are removed; its cell is measured again", path, torn))
+	}
+	if slices.ContainsFunc(cells, func(c Cell) bool { return c.Series != nil }) {
+		notice("cells of an older version have a series of hit rates; new ones have none: run --metrics-addr exports values over time")
 	}
 	return f, cells, nil
 }

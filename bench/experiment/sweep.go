@@ -136,6 +136,11 @@ func Sweep(ctx context.Context, s SweepConfig, progress SweepProgress) (cells []
 		return nil, err
 	}
 	defer log.Close()
+	defer func() {
+		if failed := writeCSV(s.Dir, cells); failed != nil {
+			err = errors.Join(err, fmt.Errorf("sweep: %w", failed))
+		}
+	}()
 	finished := map[Point]bool{}
 	plain := map[Point]*Uncompressed{}
 	for i := range cells {
