@@ -94,11 +94,12 @@ func (c *chart) View() figureView {
 		v.Y = append(v.Y, tickView{px(atY(t)), c.y.tick(t)})
 	}
 	v.Header = []string{c.x.label}
-	var at []float64 // every x of a point
-	var drawn [][]xy
+	var at []float64                // every x of a point
+	var drawn []map[float64]float64 // points of each line, y by x
 	for i, s := range c.lines {
 		points := thin(s.points, alongX, drawnPoints)
-		drawn = append(drawn, points)
+		ys := map[float64]float64{}
+		drawn = append(drawn, ys)
 		curve := curveView{Index: i, Look: s.look % looks, Kind: s.kind}
 		marked := len(points) <= manyPoints && s.kind != dotted
 		var path, marks strings.Builder
@@ -107,7 +108,7 @@ func (c *chart) View() figureView {
 			if marked {
 				marks.WriteString(mark(s.look, atX(p.X), atY(p.Y), 3.6))
 			}
-			at = append(at, p.X)
+			at, ys[p.X] = append(at, p.X), p.Y
 		}
 		curve.Path, curve.Marks = path.String(), marks.String()
 		v.Curves = append(v.Curves, curve)
@@ -119,15 +120,12 @@ func (c *chart) View() figureView {
 		v.Header = append(v.Header, s.name)
 	}
 	slices.Sort(at)
-	next := make([]int, len(drawn))
 	for _, x := range slices.Compact(at) {
 		row := rowView{At: px(atX(x)), Name: c.x.value(x)}
-		for i, points := range drawn {
+		for _, points := range drawn {
 			cell := cellView{}
-			for ; next[i] < len(points) && points[next[i]].X <= x; next[i]++ {
-				if points[next[i]].X == x {
-					cell = cellView{px(atY(points[next[i]].Y)), c.y.value(points[next[i]].Y)}
-				}
+			if y, ok := points[x]; ok {
+				cell = cellView{px(atY(y)), c.y.value(y)}
 			}
 			row.Cells = append(row.Cells, cell)
 		}

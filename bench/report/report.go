@@ -21,9 +21,9 @@ func Run(w io.Writer, r *experiment.Result) error {
 	rows := []table.Row{
 		{"codec", c.Codec, "none"},
 		{"compression ratio", fmt.Sprintf("%.3f", c.CompressionRatio), "1.000"},
-		{"rows cached", count(c.RowsCached) + times(c.RowsCached, u.RowsCached), count(u.RowsCached)},
+		{"rows cached", count(c.RowsCached) + times(c.RowsCached, u.RowsCached, ""), count(u.RowsCached)},
 		{"hit rate", percent(q.HitRatio), percent(u.HitRatio)},
-		{"host bytes moved", bytesOf(q.HostBytesMoved) + times(u.HostBytesMoved, q.HostBytesMoved, "less"), bytesOf(u.HostBytesMoved)},
+		{"host bytes moved", bytesOf(q.HostBytesMoved) + times(u.HostBytesMoved, q.HostBytesMoved, " less"), bytesOf(u.HostBytesMoved)},
 		{"batch latency p50 / p95 / p99", latency(q.BatchLatency), latency(u.BatchLatency)},
 		{"lookups/s", rate(q.LookupsPerSecond), rate(u.LookupsPerSecond)},
 		{"output GB/s", fmt.Sprintf("%.2f", q.OutputGBPerSecond), fmt.Sprintf("%.2f", u.OutputGBPerSecond)},
@@ -227,13 +227,9 @@ func latency(l experiment.Latency) string {
 }
 
 // times says how many times b goes into a, as " (1.23× what)".
-func times(a, b int64, what ...string) string {
+func times(a, b int64, what string) string {
 	if b == 0 {
 		return ""
 	}
-	s := fmt.Sprintf("%.2f×", float64(a)/float64(b))
-	for _, w := range what {
-		s += " " + w
-	}
-	return " (" + s + ")"
+	return fmt.Sprintf(" (%.2f×%s)", float64(a)/float64(b), what)
 }
