@@ -29,7 +29,14 @@ type Results struct {
 type File struct{ Name, Holds string }
 
 // Problem is a file, or a part of it, that is not in the report.
-type Problem struct{ Name, Reason string }
+type Problem struct {
+	Name, Reason string
+	// Damaged says that a result is lost. Otherwise the file is none, or its last line is that of an interrupted sweep.
+	Damaged bool
+}
+
+// harmless is the reason of a problem that loses no result.
+type harmless struct{ error }
 
 // Cell is one measured run: a line of a sweep's cells.jsonl, or what run --json printed, which has no Config.
 type Cell struct {
@@ -96,7 +103,8 @@ func ReadResults(dir string) (*Results, error) {
 }
 
 func (r *Results) problem(name string, err error) {
-	r.Problems = append(r.Problems, Problem{name, strings.ReplaceAll(err.Error(), "\n", "; ")})
+	_, ok := errors.AsType[harmless](err)
+	r.Problems = append(r.Problems, Problem{name, strings.ReplaceAll(err.Error(), "\n", "; "), !ok})
 }
 
 func (r *Results) read(path, name string) error {
@@ -105,11 +113,11 @@ func (r *Results) read(path, name string) error {
 	case err != nil:
 		return unwrapPath(err)
 	case !info.Mode().IsRegular(): // a pipe would block
-		return errors.New("must be a file")
+		return harmless{errors.New("must be a file")}
 	}
 	ext := strings.ToLower(filepath.Ext(name))
 	if ext != ".json" && ext != ".jsonl" {
-		return errors.New("must be a .json or .jsonl file")
+		return harmless{errors.New("must be a .json or .jsonl file")}
 	}
 	if info.Size() > maxFile {
 		return fmt.Errorf("file (%d bytes) must be at most %d", info.Size(), maxFile)
@@ -186,8 +194,8 @@ func validCurve(m *sim.Curve) error {
 	return nil
 }
 
-// add reads the values of a file: lines, the elements of one list, or one object. A value that cannot be read, such as the torn last
-// line of an interrupted sweep, is a problem; the others count.
+// add reads the values of a file: lines, the elements of one list, or one object. A value that cannot be read is a problem; the others
+// count.
 func (r *Results) add(name string, b []byte, lines bool) error {
 	values, where, first := []json.RawMessage{b}, "", 0
 	switch {
@@ -216,6 +224,8 @@ func (r *Results) add(name string, b []byte, lines bool) error {
 		switch {
 		case err == nil:
 			counts[kind]++
+		case lines && i == len(values)-1 && !json.Valid(value): // the others end in a newline
+			r.problem(name, harmless{fmt.Errorf("line %d: is cut short, as by an interrupt: %w", i+first, err)})
 		case where != "":
 			r.problem(name, fmt.Errorf("%s %d: %w", where, i+first, err))
 		default:
@@ -232,7 +242,7 @@ func (r *Results) add(name string, b []byte, lines bool) error {
 	return nil
 }
 
-var errUnknown = errors.New("must be what run, sweep, simulate or compress print with --json")
+var errUnknown = harmless{errors.New("must be what run, sweep, simulate or compress print with --json")}
 
 // addValue finds out what a value is, and adds it.
 func (r *Results) addValue(file string, b []byte) (kind int, err error) {

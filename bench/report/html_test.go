@@ -165,7 +165,7 @@ run.json: run
 simulate-unit.json: simulation, 3 points
 simulate.json: simulation, 55 points
 not <img src=x onerror=harm()>.json: must hold one JSON value: invalid character 'o' in literal null (expecting 'u')
-not cells.jsonl: line 37: must hold one JSON value: unexpected end of JSON input
+not cells.jsonl: line 37: is cut short, as by an interrupt: must hold one JSON value: unexpected end of JSON input
 not empty.json: must hold a result: empty
 not notes.txt: must be a .json or .jsonl file
 not other.json: must be what run, sweep, simulate or compress print with --json

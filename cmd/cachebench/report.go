@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,7 +23,9 @@ func newReport() *cobra.Command {
 and no other file, and saves its charts as PNG.
 
 Result files are cells.jsonl of sweep, and what run, simulate and compress print
-with --json, whatever their names (.json, .jsonl).`,
+with --json, whatever their names (.json, .jsonl). A result that cannot be read is
+named, the page has the others, and the exit status is 1. Other files, and a last
+line that an interrupted sweep left, are named only.`,
 		Example: `  cachebench sweep results --budget 1%,5%,10% --seeds 3 && cachebench report results
   cachebench run --json >results/run.json && cachebench report results --title "cora at 1 %"`,
 		Args: takes("DIR"),
@@ -46,8 +50,13 @@ with --json, whatever their names (.json, .jsonl).`,
 			if err := writeOutput("out", out, func(w io.Writer) error { return report.HTML(w, results, o) }); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), out)
-			return err
+			if _, err := fmt.Fprintln(cmd.OutOrStdout(), out); err != nil {
+				return err
+			}
+			if slices.ContainsFunc(results.Problems, func(p report.Problem) bool { return p.Damaged }) {
+				return errors.New("report: results are damaged, as said above; the page has the others")
+			}
+			return nil
 		},
 	}
 	f := cmd.Flags()

@@ -32,7 +32,7 @@ func Write(path string, contents []byte) (err error) {
 			err = naming(path, err)
 		}
 	}()
-	_, err = f.Write(contents)
+	_, err = write(f, contents)
 	if err := errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
 		return err
 	}
@@ -46,6 +46,8 @@ func Write(path string, contents []byte) (err error) {
 	dir.Sync() // so that the new name survives a crash; not every file system lets folders be synced
 	return dir.Close()
 }
+
+var write = (*os.File).Write // tests have one that fails
 
 // Temporary returns a new hidden file beside path. Errors name path.
 func Temporary(path string) (*os.File, error) {

@@ -3,6 +3,7 @@ package atomicfile
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -14,7 +15,6 @@ func contents(t *testing.T, path, want string) {
 }
 
 func TestWrite_Replaces(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "a"), filepath.Join(dir, "link")
 	for _, text := range []string{"one", "", "three"} {
@@ -41,9 +41,30 @@ func TestWrite_Replaces(t *testing.T) {
 	}
 }
 
+// TestWrite_FullDisk: when the disk is full after half of the contents, the file is as it was, and the error names it.
+func TestWrite_FullDisk(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a")
+	if err := Write(path, []byte("the old contents")); err != nil {
+		t.Fatal(err)
+	}
+	old := write
+	defer func() { write = old }()
+	write = func(f *os.File, b []byte) (int, error) {
+		n, _ := f.Write(b[:len(b)/2])
+		return n, &os.PathError{Op: "write", Path: f.Name(), Err: syscall.ENOSPC}
+	}
+	if err := Write(path, []byte("the new contents")); err == nil || err.Error() != "write "+path+": no space left on device" {
+		t.Errorf("%v", err)
+	}
+	contents(t, path, "the old contents")
+	if all, err := os.ReadDir(dir); err != nil || len(all) != 1 {
+		t.Errorf("files are left behind: %v, %v", all, err)
+	}
+}
+
 // TestWrite_Fails: an error leaves the file as it was, and nothing beside it.
 func TestWrite_Fails(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a")
 	if err := os.Mkdir(path, 0o755); err != nil {

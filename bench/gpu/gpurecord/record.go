@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/atomicfile"
 )
 
 // Record says which code was tested on which machines, and how it went.
@@ -85,7 +86,7 @@ func begin(dir, bundle string) error {
 		have, err := os.ReadFile(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			err = os.WriteFile(path, want, 0o644)
+			err = atomicfile.Write(path, want)
 		case err == nil && !bytes.Equal(have, want):
 			err = fmt.Errorf("%s (%s) is of other code or another machine (%s here): take another folder", path, bytes.TrimSpace(have), bytes.TrimSpace(want))
 		}
