@@ -72,14 +72,8 @@ func once(err error) error {
 	if err == nil {
 		return nil
 	}
-	var f faults.List
-	seen := map[string]bool{}
-	for text := range strings.Lines(err.Error()) {
-		text = strings.TrimSpace(text)
-		f.If(!seen[text], "%s", text)
-		seen[text] = true
-	}
-	return f.Err()
+	lines, _ := GroupBy(strings.Split(err.Error(), "\n"), func(line *string) string { return *line })
+	return errors.New(strings.Join(lines, "\n"))
 }
 
 type axis struct {

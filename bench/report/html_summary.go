@@ -18,12 +18,8 @@ func configuration(g *grouping) section {
 	}
 	t := tableView{Header: []string{"setting", "value"}, Texts: 2}
 	for _, k := range g.keys {
-		var values []string
-		for _, x := range g.groups {
-			if v := x.settings[k]; v != "" && !slices.Contains(values, v) {
-				values = append(values, v)
-			}
-		}
+		values, _ := experiment.GroupBy(g.groups, func(x *group) string { return x.settings[k] })
+		values = slices.DeleteFunc(values, func(v string) bool { return v == "" })
 		text := strings.Join(values, ", ")
 		if len(values) > 12 {
 			text = fmt.Sprintf("%s, … (%d values)", strings.Join(values[:12], ", "), len(values))
