@@ -113,7 +113,7 @@ type gathering struct {
 	cache        *cache.Cache
 	all          []*reader
 	cached, rows int64
-	own, others  [8][]int64 // by device: cached rows in its slab, and in other slabs
+	owner        *placement.Partition // says in which device's slab a cached row is
 }
 
 // missesOf is the share of misses in the batches that measure misses: a fifth. Misses take longer than hits then.
@@ -147,7 +147,7 @@ func gatherRates(o RateOptions, all []*reader) placement.Rates {
 	return r
 }
 
-// open makes the cache and notes which rows lie in which slabs.
+// open makes the cache.
 func (g *gathering) open() {
 	n := len(g.all)
 	source := whole(g.all[0].host.Bytes(), g.o.RowBytes)
@@ -161,24 +161,20 @@ func (g *gathering) open() {
 	g.cache = newCache(source, g.o.RowBytes, options)
 	t := get(g.cache.Stats()).Tables[0]
 	g.rows, g.cached = t.Rows, t.CachedRows
-	owner := placement.NewPartition(slices.Repeat([]int64{1}, n))
+	g.owner = placement.NewPartition(slices.Repeat([]int64{1}, n))
+}
+
+// hits returns cached rows in a device's own slab, or in the others.
+func (g *gathering) hits(device int, own bool) (rows []int64) {
 	for row := range g.cached * 9 / 10 { // the last rows may have found no room in some slab
-		of := owner.Owner(hashmap.Key(0, row))
-		for i := range n {
-			if i == of {
-				g.own[i] = append(g.own[i], row)
-			} else {
-				g.others[i] = append(g.others[i], row)
-			}
+		if (g.owner.Owner(hashmap.Key(0, row)) == device) == own {
+			rows = append(rows, row)
 		}
 	}
-	enough := g.cached < g.rows/2
-	for i := range n {
-		enough = enough && len(g.own[i]) > 0 && (n == 1 || len(g.others[i]) > 0)
-	}
-	if !enough {
+	if len(rows) == 0 || g.cached >= g.rows/2 {
 		must(fmt.Errorf("rates: table (%d rows, of which %d are cached) is too small", g.rows, g.cached))
 	}
+	return rows
 }
 
 // nanos returns the median nanoseconds of a batch on the slowest device. The batch has so many misses. Its hits are in the device's own
@@ -186,10 +182,7 @@ func (g *gathering) open() {
 func (g *gathering) nanos(own bool, misses int) float64 {
 	before := get(g.cache.Stats())
 	seconds := together(g.all, func(r *reader) float64 {
-		hits := g.others[r.index]
-		if own {
-			hits = g.own[r.index]
-		}
+		hits := g.hits(r.index, own)
 		defer r.freeFrom(len(r.buffers))
 		t := r.batches(func(set uint64) []int64 {
 			random := rand.New(rand.NewPCG(uint64(r.index), set))
