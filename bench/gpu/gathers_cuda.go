@@ -16,7 +16,7 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// served is a cache of one table that holds the rows with the smallest numbers.
+// served is a cache of one table, with a stream that Gathers are timed on. It holds the rows with the smallest numbers.
 type served struct {
 	*runner
 	gatherer

@@ -32,7 +32,7 @@ func must(err error) {
 	}
 }
 
-// get returns v, or does as must does.
+// get returns v. If err is not nil, it ends what is being measured, as must does.
 func get[T any](v T, err error) T {
 	must(err)
 	return v
@@ -140,7 +140,7 @@ func (r *runner) timeAfter(runs int, before func() error, enqueue func(i int) er
 	return median(times)
 }
 
-// launches is time for kernels that take turns.
+// launches returns the median seconds of kernels that are launched in rotation.
 func (r *runner) launches(of [sets]device.Kernel) float64 {
 	return r.time(func(i int) error { return r.stream.Launch(of[i%sets]) })
 }
@@ -166,7 +166,7 @@ func quantile(times []float64, q float64) float64 {
 	return times[min(int(float64(len(times))*q), len(times)-1)]
 }
 
-// turns are batches of as many rows each that take turns, by number and on the device.
+// turns are batches of one size that are timed in rotation: their row numbers, and these on the device.
 type turns struct {
 	numbers [sets][]int64
 	rows    [sets]device.Buffer

@@ -106,7 +106,7 @@ func (p *pair) close() {
 	}
 }
 
-// load is what was measured under load.
+// load is what a cache did while its GPUs read batch after batch.
 type load struct {
 	seconds float64         // from the first batch's begin to the last one's end
 	times   []time.Duration // of all batches, sorted

@@ -88,7 +88,7 @@ func (r *runner) has(names ...string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(r.o.Cases, n) })
 }
 
-// can is has for cases some of which may need two GPUs.
+// can says whether any of these cases is to be measured, and there are as many GPUs as it needs.
 func (r *runner) can(names ...string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return r.has(n) && (r.peer != nil || !isPair(n)) })
 }
@@ -146,7 +146,7 @@ func (r *runner) save() {
 	}
 }
 
-// runs is a case and what measures it.
+// runs is the name of a case, and the function that measures it.
 type runs struct {
 	name string
 	run  func()

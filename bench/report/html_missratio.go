@@ -70,8 +70,8 @@ func simulatedCurves(r *Results) (curves []curve) {
 	return curves
 }
 
-// curveCharts have the curves of one trace beside each other, and those of bytes after them where they differ. A curve of one
-// point is left out: tables have it.
+// curveCharts draws the curves of a trace into one chart, and their byte miss ratios, where they differ, into one of the charts behind.
+// A curve of one point is left out: tables have it.
 func curveCharts(curves []curve) (charts []*chart) {
 	for _, k := range []struct {
 		title, name string
