@@ -27,14 +27,14 @@ func newCompress() *cobra.Command {
   cachebench compress --features embeddings.npy --cast bf16 --json`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cuda.Count() > 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), "cachebench: speeds are of a processor; gpu-bench --cases hit-codecs,load measures those of the GPU")
+			}
 			results, err := withProgress(cmd, func(bar *progress) ([]experiment.CodecResult, error) {
 				return experiment.Compress(cmd.Context(), cfg, bar)
 			})
 			if err != nil {
 				return err
-			}
-			if cuda.Count() > 0 {
-				fmt.Fprintln(cmd.ErrOrStderr(), "cachebench: speeds are of a processor; gpu-bench --cases hit-codecs,load measures those of the GPU")
 			}
 			return printCompress(cmd.OutOrStdout(), results, asJSON)
 		},
