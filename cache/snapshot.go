@@ -11,8 +11,7 @@ import (
 
 // Snapshot writes which rows are cached, not the rows, to a file, for Options.Restore: 8 bytes a row. It takes the file's
 // place only once it is complete and on disk: at any moment, through any crash, the file is the old one or the new one. A
-// file of that name with ".tmp" behind it is written meanwhile; two caches must not write to one path at once. Rows that
-// are admitted or evicted meanwhile may be in it or not. It is safe for concurrent use, and waits for nothing but the disk.
+// hidden file beside it is written meanwhile. Rows that are admitted or evicted meanwhile may be in it or not. It is safe for concurrent use, and waits for nothing but the disk.
 func (c *Cache) Snapshot(path string) (err error) {
 	if err := c.enter(); err != nil {
 		return err

@@ -169,8 +169,8 @@ func TestSnapshot_FailuresLeaveTheOldOne(t *testing.T) {
 	if err := c.Snapshot(full); err == nil {
 		t.Error("a folder was replaced")
 	}
-	if _, err := os.Stat(full + ".tmp"); err == nil {
-		t.Error("the temporary file is left behind")
+	if all, err := os.ReadDir(dir); err != nil || len(all) != 1 {
+		t.Errorf("files are left behind: %v, %v", all, err)
 	}
 }
 

@@ -1,12 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
+	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,7 +23,9 @@ func newReport() *cobra.Command {
 and no other file, and saves its charts as PNG.
 
 Result files are cells.jsonl of sweep, and what run, simulate and compress print
-with --json, whatever their names (.json, .jsonl).`,
+with --json, whatever their names (.json, .jsonl). A result that cannot be read is
+named, the page has the others, and the exit status is 1. Other files, and a last
+line that an interrupted sweep left, are named only.`,
 		Example: `  cachebench sweep results --budget 1%,5%,10% --seeds 3 && cachebench report results
   cachebench run --json >results/run.json && cachebench report results --title "cora at 1 %"`,
 		Args: takes("DIR"),
@@ -36,27 +37,25 @@ with --json, whatever their names (.json, .jsonl).`,
 			if ext := strings.ToLower(filepath.Ext(out)); ext != ".html" && ext != ".htm" { // it might be a result
 				return fmt.Errorf("--out (%q) must end in .html", out)
 			}
-			skip := []string{"report.html", "plots"} // plots: of older versions
-			if same, err := sameDir(dir, filepath.Dir(out)); err != nil {
-				return err
-			} else if same {
-				skip = append(skip, filepath.Base(out))
+			results, err := report.ReadResults(dir)
+			if err == nil {
+				err = checkOutput("out", out, "")
 			}
-			results, err := report.ReadResults(dir, skip...)
 			if err != nil {
 				return err
 			}
 			for _, p := range results.Problems {
 				fmt.Fprintf(cmd.ErrOrStderr(), "cachebench: %s: %s\n", filepath.Join(dir, p.Name), p.Reason)
 			}
-			var page bytes.Buffer
-			if err := report.HTML(&page, results, o); err != nil {
+			if err := writeOutput("out", out, func(w io.Writer) error { return report.HTML(w, results, o) }); err != nil {
 				return err
 			}
-			if err := os.WriteFile(out, page.Bytes(), 0o644); err != nil {
-				return fmt.Errorf("report: %w", err)
+			if _, err := fmt.Fprintln(cmd.OutOrStdout(), out); err != nil {
+				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), out)
+			if slices.ContainsFunc(results.Problems, func(p report.Problem) bool { return p.Damaged }) {
+				return errors.New("report: results are damaged, as said above; the page has the others")
+			}
 			return nil
 		},
 	}
@@ -66,19 +65,4 @@ with --json, whatever their names (.json, .jsonl).`,
 	f.StringVar(&o.Title, "title", "", "heading of the page (default: cachebench report)")
 	f.StringVar(&o.Date, "date", "", "text below the heading; the page has no date by itself")
 	return cmd
-}
-
-// sameDir says that two names are of one folder. The first must exist.
-func sameDir(a, b string) (bool, error) {
-	x, err := os.Stat(a)
-	if err != nil {
-		return false, fmt.Errorf("report: %w", err)
-	}
-	y, err := os.Stat(b)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, fmt.Errorf("--out: folder (%s) must exist", b)
-	} else if err != nil {
-		return false, fmt.Errorf("--out: %w", err)
-	}
-	return os.SameFile(x, y), nil
 }

@@ -2,18 +2,17 @@ package change
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/atomicfile"
 )
 
 // snapshotMagic begins a snapshot; its last byte is the format's version.
@@ -32,36 +31,7 @@ func (w *Writer) WriteSnapshot(path string) (int, error) {
 	w.snapshot.Lock()
 	defer w.snapshot.Unlock()
 	contents := w.encodeSnapshot()
-	return len(contents), writeAtomically(path, contents)
-}
-
-// writeAtomically replaces a file's contents.
-func writeAtomically(path string, contents []byte) (err error) {
-	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(path + ".tmp")
-		}
-	}()
-	if _, err := f.Write(contents); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".tmp", path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	// Not every file system lets folders be synced; the rename itself is atomic on all.
-	dir.Sync()
-	return dir.Close()
+	return len(contents), atomicfile.Write(path, contents)
 }
 
 // encodeSnapshot returns a snapshot of the admitted rows.
