@@ -96,7 +96,7 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 	}
 	raw := 0.0
 	for _, t := range tables {
-		raw += float64(t.Rows()) * float64(t.RowBytes())
+		raw += tableBytes(t)
 	}
 	var loaded []*read.Table
 	defer func() { c.set.SetTables(loaded) }()
@@ -105,7 +105,7 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 			return fmt.Errorf("cache: table %s: must not be given to New twice", t.name)
 		}
 		// The table's share of all budgets, byte for byte.
-		share := float64(c.opts.Budget) * float64(len(c.set.Devices)) * float64(t.Rows()) * float64(t.RowBytes()) / raw
+		share := float64(c.opts.Budget) * float64(len(c.set.Devices)) * tableBytes(t) / raw
 		terms := registry.Terms{Budget: int64(min(maxBudget, share)), Link: c.opts.Link}
 		if p := learn.TablePopularity(ahead, i, int64(t.Rows())); p != nil {
 			terms.HitRatio = p.HitRatio
@@ -127,6 +127,11 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 		c.watch.Log.Info("host memory nodes chosen", slog.Any("nodes", h.Nodes), slog.Any("held", h.Held), slog.String("reason", h.Why))
 	}
 	return nil
+}
+
+// tableBytes returns the raw bytes of a table that has all the rows that it can.
+func tableBytes(t Table) float64 {
+	return max(float64(t.Rows()), float64(t.capacity)) * float64(t.RowBytes())
 }
 
 func (c *Cache) loadTable(t Table, terms registry.Terms) (*read.Table, error) {

@@ -185,7 +185,7 @@ func (o *Options) EnsureDefaults() {
 		versions := 0.0
 		for _, t := range o.Tables {
 			if t.source != nil {
-				versions += 4 * max(float64(t.Rows()), float64(t.capacity)) * float64(place.OverlayBytes(t.RowBytes()))
+				versions += 4 * tableBytes(t) / float64(t.RowBytes()) * float64(place.OverlayBytes(t.RowBytes()))
 			}
 		}
 		o.Host.Overlay = max(1, int64(min(16<<20, versions)))

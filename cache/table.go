@@ -89,7 +89,8 @@ func (t Table) Rows() int { return t.source.Rows() }
 func (t Table) RowBytes() int { return t.source.RowBytes() }
 
 // WithCapacity returns the table with room for so many rows, those there are included, which Cache.Update may insert. Host
-// memory for them is taken by New. At most 2^50 - 2; fewer than there are stands for those.
+// memory for them is taken by New. At most 2^50 - 2; fewer than there are stands for those. With a capacity, a table may begin without
+// rows. There is nothing then to train a codec on: its rows are stored as they are.
 func (t Table) WithCapacity(rows int64) Table {
 	t.capacity = rows
 	return t
@@ -114,8 +115,8 @@ func (t Table) validate() error {
 	if n := t.RowBytes(); n > slab.MaxRowBytes {
 		return fmt.Errorf("cache: table %s: row (%d bytes) must be shorter than 1 MiB (%d)", t.name, n, slab.MaxRowBytes+1)
 	}
-	if n := int64(t.Rows()); n < 1 || n > hashmap.MaxRows {
-		return fmt.Errorf("cache: table %s: rows (%d) must be 1 to 2^50 - 2", t.name, n)
+	if n := int64(t.Rows()); n < 1 && t.capacity < 1 || n > hashmap.MaxRows {
+		return fmt.Errorf("cache: table %s: rows (%d) must be 1 to 2^50 - 2, or 0 in a table with a capacity", t.name, n)
 	}
 	if t.codec != "" {
 		if err := registry.Check(string(t.codec)); err != nil {

@@ -685,3 +685,52 @@ func TestRestore_NotARegularFile(t *testing.T) {
 		t.Errorf("Snapshot: %v", err)
 	}
 }
+
+// TestNew_EmptyTable: tables may begin without rows; those that Update inserts are served, and cached by the next cycle.
+func TestNew_EmptyTable(t *testing.T) {
+	const capacity, rowBytes = 1000, 64
+	for _, tier := range []cache.HostTier{cache.InPlace, cache.Packed} {
+		for _, codec := range []cache.Codec{"none", "auto", "ibp4"} {
+			t.Run(fmt.Sprint(tier, "/", codec), func(t *testing.T) {
+				c := newCache(t, cache.Options{
+					Tables: []cache.Table{fromBytes(t, "x", nil, rowBytes).WithCapacity(capacity)}, Budget: 60_000, Codec: codec,
+					Devices: cache.DeviceOptions{Backend: "host"}, Host: cache.HostOptions{Tier: tier}, Refresh: cache.RefreshOptions{Accesses: 1},
+				})
+				if n := c.Rows(0); n != 0 {
+					t.Fatalf("%d rows", n)
+				}
+				out := make([]byte, capacity*rowBytes)
+				if err := c.Gather(ctx, 0, []int64{0}, out[:rowBytes]); !errors.Is(err, cache.ErrRows) {
+					t.Errorf("a row of none: %v", err)
+				}
+				if err := errors.Join(c.Refresh(ctx), c.SetBudget(ctx, 50_000), c.SetBudget(ctx, 60_000)); err != nil {
+					t.Fatal(err)
+				}
+				if s := stats(t, c); s.Tables[0].Rows != 0 || s.Tables[0].CachedRows != 0 {
+					t.Errorf("%+v", s.Tables[0])
+				}
+				data, ids := noise(capacity, rowBytes, 1), make([]int64, capacity)
+				for i := range ids {
+					ids[i] = int64(i)
+				}
+				for from := 0; from < capacity; from += 100 {
+					if err := c.Update(ctx, 0, ids[from:from+100], data[from*rowBytes:][:100*rowBytes]); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for range 3 {
+					if err := errors.Join(c.Gather(ctx, 0, ids, out), c.Refresh(ctx)); err != nil {
+						t.Fatal(err)
+					}
+					checkRows(t, data, rowBytes, ids, out)
+				}
+				if s := stats(t, c); s.Tables[0].Rows != capacity || s.Tables[0].CachedRows < 500 {
+					t.Errorf("%d rows, %d cached", s.Tables[0].Rows, s.Tables[0].CachedRows)
+				}
+			})
+		}
+	}
+	if _, err := cache.New(cache.Options{Tables: []cache.Table{fromBytes(t, "x", nil, 64)}, Budget: 60_000}); err == nil || !strings.Contains(err.Error(), "rows (0)") {
+		t.Errorf("no rows and no capacity: %v", err)
+	}
+}

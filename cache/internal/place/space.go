@@ -77,13 +77,19 @@ func smallestSlot(t *read.Table) (int64, error) {
 	return smallest, nil
 }
 
+// fullBytes returns the slot bytes of a table that has all the rows that it can.
+func fullBytes(t *read.Table) int64 {
+	total := t.Tier.Totals()
+	return total.SlotBytes + (t.Tier.Capacity()-total.Rows)*int64(slab.SlotBytes(t.Tier.RowBytes()))
+}
+
 // Estimate returns the slot bytes that all slabs together will hold if admitted rows are as large as the mean, and how many
-// rows that are.
+// rows that are. Tables count with their capacity.
 func (s *Space) Estimate(tables []*read.Table) (bytes, rowsCached int64) {
 	var slots, rows int64
 	for _, t := range tables {
-		slots += t.Tier.Totals().SlotBytes
-		rows += t.Tier.Rows()
+		slots += fullBytes(t)
+		rows += t.Tier.Capacity()
 	}
 	var budget, devices float64
 	for _, b := range s.Budgets {

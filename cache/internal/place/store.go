@@ -136,7 +136,7 @@ func (s *Store) Capacity(payload []int64) (most int64) {
 	}
 	slots := int64(0)
 	for _, t := range s.Set.Tables {
-		slots += t.Tier.Totals().SlotBytes
+		slots += fullBytes(t)
 	}
 	return min(most, slots)
 }
