@@ -209,7 +209,7 @@ func (c *Cache) deviceStats(s *Stats, w change.State) (maps int64) {
 	load := c.store.Hot.State().Load
 	for i, d := range c.set.Devices {
 		one := DeviceStats{
-			Node: c.store.Nodes.Devices[i], Load: load[i], BudgetBytes: min(c.store.Space.Budgets[i], w.Budget),
+			Node: c.store.Nodes.Devices[i], Load: load[i], BudgetBytes: min(c.store.Space.Load().Budgets[i], w.Budget),
 			PayloadBytes: w.Used[i], FreeBytes: w.Free[i], Lost: d.IsLost(),
 		}
 		one.Gathers, one.LocalHits, one.PeerHits, one.Misses = d.Counts.Totals()
@@ -224,8 +224,8 @@ func (c *Cache) deviceStats(s *Stats, w change.State) (maps int64) {
 		s.PayloadBytes += one.PayloadBytes
 		s.FreeBytes += one.FreeBytes
 		d.SettleFinished()
-		maps += d.Map.Size()
-		s.MetadataBytes += d.Map.Size() + slab.TailSlack
+		maps += d.View().Map.Size()
+		s.MetadataBytes += d.View().Map.Size() + slab.TailSlack
 		s.ScratchBytes += d.ScratchBytes()
 		s.StagingBytes += d.StagingBytes()
 		for table := range c.set.Tables {
@@ -274,7 +274,7 @@ func (c *Cache) changes() Changes {
 func (c *Cache) placement(copied int64) Placement {
 	hot := c.store.Hot.State()
 	p := Placement{
-		HotBytes: min(c.store.Hot.Bytes.Load(), slices.Max(c.store.Space.Payload)), CopiedRows: copied, Why: hot.Why,
+		HotBytes: min(c.store.Hot.Bytes.Load(), slices.Max(c.store.Space.Load().Payload)), CopiedRows: copied, Why: hot.Why,
 		RowNanos: hot.Plan.Nanos, PartitionNanos: hot.Plan.Partition, ReplicateNanos: hot.Plan.Replicate,
 		Cliques: c.store.Topology.Load().Cliques, LostRows: c.writer.Counts.Lost.Load(),
 	}

@@ -74,10 +74,12 @@ func (c *Cache) Refresh(ctx context.Context) error {
 	return c.writer.Refresh(ctx)
 }
 
-// SetBudget makes the bytes per device that slots, hashmap, row bits and tail slack may take less than Options.Budget, or
-// more again, up to that. It returns once rows have given way; more room is filled by later cycles. The memory stays the
-// cache's. An error wraps ErrBudget when the budget does not hold a single row, and nothing has changed then; one wraps
-// ErrPolicy when the policy has panicked, and rows have given way all the same.
+// SetBudget sets the bytes per device that slots, hashmap, row bits and tail slack may take. It returns once rows have given way;
+// more room is filled by later cycles. A budget above all before it takes memory: a longer slab and, if needed, a larger hashmap,
+// while the old ones are still held. A lower one keeps the memory for later. With 8 devices, Options.Budget is the most.
+//
+// An error wraps ErrBudget when the budget does not hold a single row, or device.ErrOutOfMemory when a device has no room for it, and
+// nothing has changed then; one wraps ErrPolicy when the policy has panicked, and rows have given way all the same.
 func (c *Cache) SetBudget(ctx context.Context, bytes int64) error {
 	if err := c.enter(); err != nil {
 		return err

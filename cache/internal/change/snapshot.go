@@ -68,6 +68,7 @@ func writeAtomically(path string, contents []byte) (err error) {
 func (w *Writer) encodeSnapshot() []byte {
 	rows := make([][]uint64, len(w.set.Tables))
 	var updated []uint64
+	w.mu.index.swap.RLock()
 	for key, l := range w.mu.index.m.All() { // may be read beside its writer
 		if w.store.Overlay.Has(l) {
 			updated = append(updated, key)
@@ -76,6 +77,7 @@ func (w *Writer) encodeSnapshot() []byte {
 		table, row := hashmap.SplitKey(key)
 		rows[table] = append(rows[table], uint64(row))
 	}
+	w.mu.index.swap.RUnlock()
 	w.mu.Lock()
 	for _, key := range updated {
 		l := w.mu.index.find(key)
