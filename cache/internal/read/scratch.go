@@ -6,18 +6,18 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 )
 
-// scratchSpare is what the lists of a device may take beside those of the largest batch so far.
+// scratchSpare is the most memory, in bytes, for lists of a device's batches, besides the lists of the largest batch so far.
 const scratchSpare = 32 << 20
 
-// scratch is the device memory of batches' lists. It is bounded, and kept for later batches. Device.mu guards it.
+// scratch is the device memory for the lists of batches. It is bounded, and kept for later batches. Device.mu guards it.
 type scratch struct {
 	idle    []device.Buffer
-	bytes   int64 // of all there are
-	largest int64 // the most that a batch has needed
+	bytes   int64 // of all buffers, idle or not
+	largest int64 // the most bytes that a batch has needed
 }
 
-// take returns an idle buffer of at least so many bytes; or size, which is counted already, for a buffer that the caller allocates
-// after freeing those in drop; or ok false where there is no room.
+// take returns an idle buffer of at least the given bytes. If there is none, it returns the size of a buffer that the caller must
+// allocate, after freeing the buffers in drop; the size is counted already. If there is no room, ok is false.
 func (s *scratch) take(bytes int64) (b device.Buffer, size int64, drop []device.Buffer, ok bool) {
 	if bytes == 0 {
 		return b, 0, nil, true
