@@ -26,12 +26,9 @@ type Device struct {
 
 // Open returns n emulated devices that run their kernels on the given number of goroutines; 0 means GOMAXPROCS.
 func Open(n, workerCount int) []device.Device {
-	if workerCount <= 0 {
-		workerCount = runtime.GOMAXPROCS(0)
-	}
 	devices := make([]device.Device, n)
 	for i := range devices {
-		devices[i] = &Device{index: i, workers: workers(workerCount)}
+		devices[i] = &Device{index: i, workers: workersOf(workerCount)}
 	}
 	return devices
 }
@@ -163,6 +160,16 @@ type timer struct {
 // Since implements device.Timer.
 func (t *timer) Since(start device.Timer) (time.Duration, error) {
 	return time.Duration(t.passed.Load() - start.(*timer).passed.Load()), nil
+}
+
+// Workers returns the workers of a kernel that is to run on n goroutines; 0 means GOMAXPROCS.
+func Workers(n int) device.Workers { return workersOf(n) }
+
+func workersOf(n int) workers {
+	if n <= 0 {
+		n = runtime.GOMAXPROCS(0)
+	}
+	return workers(n)
 }
 
 // workers is the number of goroutines that run a kernel's parallel parts.

@@ -3,6 +3,7 @@ package numa
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/internal/race"
@@ -80,17 +81,15 @@ type Held struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// Add returns the sums of a and b by node. All three are in ascending order of nodes.
+// Add returns the sums of a and b by node, in ascending order of nodes.
 func Add(a, b []Held) (sum []Held) {
-	for len(a) > 0 || len(b) > 0 {
-		switch {
-		case len(b) == 0 || len(a) > 0 && a[0].Node < b[0].Node:
-			sum, a = append(sum, a[0]), a[1:]
-		case len(a) == 0 || b[0].Node < a[0].Node:
-			sum, b = append(sum, b[0]), b[1:]
-		default:
-			sum = append(sum, Held{a[0].Node, a[0].Bytes + b[0].Bytes})
-			a, b = a[1:], b[1:]
+	all := slices.Concat(a, b)
+	slices.SortFunc(all, func(x, y Held) int { return x.Node - y.Node })
+	for _, h := range all {
+		if n := len(sum); n > 0 && sum[n-1].Node == h.Node {
+			sum[n-1].Bytes += h.Bytes
+		} else {
+			sum = append(sum, h)
 		}
 	}
 	return sum

@@ -5,7 +5,10 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -49,6 +52,29 @@ func Alloc(bytes int64, nodes []int) (*Memory, error) {
 		unix.Madvise(mapped, unix.MADV_HUGEPAGE) // a refusal leaves small pages
 	}
 	return m, nil
+}
+
+// Populate allocates the memory's physical pages, on all processors at once, so that locking them takes little more. Page-locking 15 GiB
+// took 4.65 s on a machine of 16 processors; populating took 0.32 s, and page-locking after it 0.34 s. Where the system cannot do it
+// (before Linux 5.14), or has too little memory, pages are left for their first use.
+func (m *Memory) Populate() {
+	const part = 64 << 20
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for {
+				from := int(next.Add(part)) - part
+				if from >= len(m.mapped) {
+					return
+				}
+				if unix.Madvise(m.mapped[from:min(from+part, len(m.mapped))], unix.MADV_POPULATE_WRITE) != nil {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func refuse(m *Memory, bytes int64, nodes []int, call string, err error) error {

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"log/slog"
 	"slices"
+	"sync"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
@@ -50,6 +51,47 @@ type filler struct {
 	set      *read.Set
 	store    *place.Store
 	restored int // keys chosen that were restored
+	// lengths are the stored lengths of the rows of each table, while Fill runs; -1 for a row that does not read back. Policies and Fill ask
+	// for them in any order: read from the rows themselves, each would be a miss of the processor's caches.
+	lengths [][]int32
+	mu      sync.RWMutex // guards lengths against policies that go on in the background when Fill returns
+}
+
+// stored returns the stored length of a row, -1 if it does not read back. REQUIRES: Fill runs.
+func (f *filler) stored(key uint64) int {
+	table, row := hashmap.SplitKey(key)
+	return int(f.lengths[table][row])
+}
+
+// slotBytes returns the bytes of a row's slot, or why the row does not read back. REQUIRES: Fill runs.
+func (f *filler) slotBytes(key uint64) (int, error) {
+	if n := f.stored(key); n >= 0 {
+		return slab.SlotBytes(n), nil
+	}
+	table, row := hashmap.SplitKey(key)
+	_, _, err := f.set.Tables[table].Tier.Stored(row)
+	return 0, err
+}
+
+// measure reads the stored lengths of all rows. free gives their memory back.
+func (f *filler) measure() (free func()) {
+	var all []*numa.Memory
+	for _, t := range f.set.Tables {
+		lengths, memory := numa.Make[int32](t.Tier.Capacity())
+		t.Tier.StoredLengths(lengths[:t.Tier.Rows()])
+		for i := range lengths[t.Tier.Rows():] { // rows that the table may grow by
+			lengths[t.Tier.Rows()+int64(i)] = int32(t.Tier.RowBytes())
+		}
+		f.lengths, all = append(f.lengths, lengths), append(all, memory)
+	}
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.lengths = nil
+		for _, m := range all {
+			m.Free()
+		}
+	}
 }
 
 // Fill fills the slabs and hashmaps of store's devices. It sets the fields of store that are not set. What they hold is to be freed
@@ -61,6 +103,7 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 		return nil, err
 	}
 	store.Space.Store(space)
+	defer f.measure()()
 	if err := f.train(); err != nil {
 		return nil, err
 	}
@@ -152,6 +195,14 @@ func (f *filler) train() error {
 	stored := func(key uint64) int {
 		table, row := hashmap.SplitKey(key)
 		t := f.set.Tables[table].Tier
+		f.mu.RLock()
+		defer f.mu.RUnlock()
+		if f.lengths != nil {
+			if n := f.stored(key); n >= 0 {
+				return n
+			}
+			return t.RowBytes()
+		}
 		n, err := t.StoredBytes(row)
 		if err != nil {
 			return t.RowBytes()
@@ -207,7 +258,7 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 			t := f.set.Tables[table]
 			offered[table].Add(row)
 			if !full {
-				n, err := t.Tier.SlotBytes(row)
+				n, err := f.slotBytes(key)
 				if err != nil {
 					return err
 				}
@@ -311,7 +362,7 @@ func (f *filler) markOversize(offered []read.Bitset) error {
 			continue
 		}
 		for row := range t.Tier.Rows() {
-			n, err := t.Tier.SlotBytes(row)
+			n, err := f.slotBytes(hashmap.Key(i, row))
 			if err != nil {
 				return err
 			}
@@ -340,27 +391,19 @@ func allRows(table int, rows int64) iter.Seq[uint64] {
 // admit places rows in slabs, as far as they have room, builds the hashmaps, and lets the devices know which rows were
 // declined. It returns the rows whose places not every map names alike.
 func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
-	writers := make([]*slabWriter, len(f.set.Devices))
-	for i, d := range f.set.Devices {
-		w, err := newSlabWriter(d)
-		if err != nil {
-			return nil, err
-		}
-		defer w.close()
-		writers[i] = w
-	}
 	entries, memory := numa.Make[hashmap.Entry](int64(len(keys)))
 	defer memory.Free()
 	entries = entries[:0]
+	slots := make([][]hashmap.Entry, len(f.set.Devices)) // by device
 	topology, bytes, hot := f.store.Topology.Load(), int64(0), f.store.Hot.Bytes.Load()
 	for _, key := range keys {
 		table, row := hashmap.SplitKey(key)
 		t := f.set.Tables[table]
-		stored, compressed, err := t.Tier.Stored(row)
+		n, err := f.slotBytes(key)
 		if err != nil {
 			return nil, fmt.Errorf("cache: table %s: %w", t.Name, err)
 		}
-		n := slab.SlotBytes(len(stored))
+		stored := f.stored(key)
 		bytes += int64(n)
 		var all []slab.Location
 		for i := range place.SlabsOf(topology.Targets(key, bytes <= hot, place.Nowhere())) {
@@ -368,10 +411,11 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 			if !ok { // rows are divided over slabs by hash, so one slab is full before the others
 				continue
 			}
-			if err := writers[i].write(offset, stored); err != nil {
-				return nil, err
+			l := place.Location(i, offset, stored, stored < t.Tier.RowBytes())
+			all = append(all, l)
+			if len(slots) > 1 {
+				slots[i] = append(slots[i], hashmap.Entry{Key: key, Location: l})
 			}
-			all = append(all, place.Location(i, offset, len(stored), compressed))
 		}
 		if len(all) == 0 {
 			t.Rejected.Add(row)
@@ -383,8 +427,11 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 		}
 		entries = append(entries, hashmap.Entry{Key: key, Location: p.First})
 	}
-	for _, w := range writers {
-		if err := w.flush(); err != nil {
+	if len(slots) == 1 {
+		slots[0] = entries
+	}
+	for i, d := range f.set.Devices {
+		if err := writeSlab(d, f.set.Tables, slots[i]); err != nil {
 			return nil, err
 		}
 	}

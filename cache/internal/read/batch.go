@@ -102,7 +102,7 @@ func (d *Device) callersStream(handle uintptr) (device.Stream, error) {
 	return s, nil
 }
 
-// track adds the batch of a lane to the batches under way.
+// track adds the batch of a lane, which is enqueued, to the batches under way.
 func (d *Device) track(l *lane, table, rows int, w Watcher) *Batch {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -114,7 +114,10 @@ func (d *Device) track(l *lane, table, rows int, w Watcher) *Batch {
 	b.table, b.rows, b.watcher, b.mu.lane = table, rows, w, l
 	d.mu.flight = append(d.mu.flight, b)
 	d.batches.Add(1)
-	d.progress.notify() // callers that wait for a lane must now poll for the end of this batch
+	if l.trace == nil { // a trace reads the lists when the batch has ended
+		d.mu.scratch.pass(l)
+	}
+	d.progress.notify() // callers that wait for a lane must now poll for this batch, and callers that wait for lists may take over its own
 	return b
 }
 
