@@ -10,7 +10,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/mrc"
 )
 
-// TestStats_Estimate: from a sample of the keys, the hit rate of LRU at other budgets is what the exact curve says.
+// TestStats_Estimate: the estimate from sampled keys agrees with the exact hit rates of LRU at other budgets.
 func TestStats_Estimate(t *testing.T) {
 	const rows, rowBytes, budget = 20_000, 64, 200_000
 	data := make([]byte, rows*rowBytes)

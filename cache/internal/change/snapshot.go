@@ -15,10 +15,10 @@ import (
 	"github.com/tensorcache/tensorcache/internal/atomicfile"
 )
 
-// snapshotMagic begins a snapshot; its last byte is the format's version.
+// snapshotMagic is the beginning of a snapshot. Its last byte is the version of the format, which docs/format/snapshot.md describes.
 const snapshotMagic = "TCSNAP\x00\x01"
 
-// snapshotHeader is the length of magic and number of tables, and snapshotTable that of a table's fields before its name.
+// snapshotHeader is the length of the magic and the number of tables. snapshotTable is the length of a table's fields before its name.
 const (
 	snapshotHeader = 16
 	snapshotTable  = 32
@@ -26,7 +26,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// WriteSnapshot writes which rows are cached to a file, and returns its length in bytes. Package cache says what its caller is promised.
+// WriteSnapshot implements Cache.Snapshot. It returns the length of the file in bytes.
 func (w *Writer) WriteSnapshot(path string) (int, error) {
 	w.snapshot.Lock()
 	defer w.snapshot.Unlock()
@@ -34,10 +34,11 @@ func (w *Writer) WriteSnapshot(path string) (int, error) {
 	return len(contents), atomicfile.Write(path, contents)
 }
 
-// encodeSnapshot returns a snapshot of the admitted rows.
+// encodeSnapshot returns the content of a snapshot of the admitted rows.
 func (w *Writer) encodeSnapshot() []byte {
 	rows := make([][]uint64, len(w.set.Tables))
 	var updated []uint64
+	w.mu.index.swap.RLock()
 	for key, l := range w.mu.index.m.All() { // may be read beside its writer
 		if w.store.Overlay.Has(l) {
 			updated = append(updated, key)
@@ -46,10 +47,11 @@ func (w *Writer) encodeSnapshot() []byte {
 		table, row := hashmap.SplitKey(key)
 		rows[table] = append(rows[table], uint64(row))
 	}
+	w.mu.index.swap.RUnlock()
 	w.mu.Lock()
 	for _, key := range updated {
 		l := w.mu.index.find(key)
-		if f := w.mu.updated[key]; f != nil && f.admitted || f == nil && l.Valid() { // it may have arrived since
+		if f := w.mu.updated[key]; f != nil && f.admitted || f == nil && l.Valid() { // the row may have left the overlay since
 			table, row := hashmap.SplitKey(key)
 			rows[table] = append(rows[table], uint64(row))
 		}
@@ -74,7 +76,7 @@ func (w *Writer) encodeSnapshot() []byte {
 // ReadSnapshot returns the keys of a snapshot file of tables like these. It reads the rest of a file only if the file begins like a
 // snapshot.
 func ReadSnapshot(path string, tables []*read.Table) ([]uint64, error) {
-	info, err := os.Stat(path) // before opening: that would wait for the writer of a pipe
+	info, err := os.Stat(path) // before opening, because opening a pipe would wait for its writer
 	if err != nil {
 		return nil, err
 	}
