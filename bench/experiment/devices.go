@@ -125,17 +125,15 @@ func (c *Config) rates() (r placement.Rates, err error) {
 
 func (c *Config) validateDevices(f *faults.List) {
 	f.If(c.Devices < 1 || c.Devices > slab.MaxSlabs, "--devices (%d) must be 1 to %d", c.Devices, slab.MaxSlabs)
-	gpus, err := c.gpus()
+	o, err := c.spread(cache.Options{})
 	f.Add(err)
+	gpus := o.Devices.GPUs
 	f.If(len(gpus) > 0 && c.Devices != 1 && c.Devices != len(gpus), "--devices (%d) and --gpus (%s) contradict each other", c.Devices, c.GPUs)
-	f.If(!slices.Contains([]cache.PlacementMode{cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate}, cache.PlacementMode(c.Placement)), "--placement (%q) must be %s, %s or %s", c.Placement, cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate)
-	_, err = c.rates()
-	f.Add(err)
-	_, err = c.hostNodes()
-	f.Add(err)
+	f.If(!slices.Contains([]cache.PlacementMode{cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate}, o.Devices.Placement),
+		"--placement (%q) must be %s, %s or %s", c.Placement, cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate)
 }
 
-// spread sets what the config says of devices. REQUIRES: the config is valid.
+// spread sets what the config says of devices.
 func (c *Config) spread(o cache.Options) (cache.Options, error) {
 	var err, failed, unknown error
 	o.Devices.Backend, o.Devices.Count, o.Devices.Placement = cache.Backend(c.Device), c.Devices, cache.PlacementMode(c.Placement)

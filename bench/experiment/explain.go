@@ -37,10 +37,10 @@ type ExplainedEviction struct {
 
 // ExplainedPolicy is what the policy thinks of a row: see admission.Estimate.
 type ExplainedPolicy struct {
-	Frequency   float64 `json:"frequency"`
-	Score       float64 `json:"score"`
-	VictimScore float64 `json:"victim_score"`
-	Rejected    bool    `json:"rejected"`
+	Frequency float64 `json:"frequency"`
+	Score     float64 `json:"score"`
+	Victim    float64 `json:"victim_score"`
+	Rejected  bool    `json:"rejected"`
 }
 
 // Explain does what Run does with the cache of the config, without the uncompressed one, and then says of each row of the table
@@ -95,8 +95,6 @@ func explained(e cache.Explanation) Explained {
 			x.Eviction.TraceID = v.Span.TraceID().String()
 		}
 	}
-	if p := e.Policy; p != nil {
-		x.Policy = &ExplainedPolicy{p.Frequency, p.Score, p.Victim, p.Rejected}
-	}
+	x.Policy = (*ExplainedPolicy)(e.Policy)
 	return x
 }

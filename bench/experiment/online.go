@@ -18,18 +18,18 @@ import (
 type Online struct {
 	// Cold begins with empty caches: the batches that would train the policy are run through the cache instead, and are not
 	// measured.
-	Cold bool
+	Cold bool `json:"cold,omitempty"`
 	// Drift makes other rows the hot ones after so many measured batches. 0: never. A static cache is measured too.
-	Drift int
+	Drift int `json:"drift,omitempty"`
 	// RefreshBatches is the number of batches between refresh cycles, RefreshInterval the time between cycles in the background.
 	// If neither is given, Cold and Drift run a cycle every 5 batches.
-	RefreshBatches  int
-	RefreshInterval time.Duration
+	RefreshBatches  int           `json:"refresh_batches,omitempty"`
+	RefreshInterval time.Duration `json:"-"`
 	// RefreshChurn is cache.RefreshOptions.MaxChurn, RefreshBytes its MaxBytes as text ("" for the default), and
 	// SampleRate its Accesses.
-	RefreshChurn float64
-	RefreshBytes string
-	SampleRate   float64
+	RefreshChurn float64 `json:"refresh_churn"`
+	RefreshBytes string  `json:"refresh_bytes,omitempty"`
+	SampleRate   float64 `json:"sample_rate"`
 }
 
 // Defaults of an online run.
