@@ -15,14 +15,9 @@ import (
 	"github.com/tensorcache/tensorcache/slab/placement"
 )
 
-// Placed is how the rows of a cache of several devices are placed: see cache.Placement.
+// Placed is how the rows of a cache of several devices are placed.
 type Placed struct {
-	HotBytes       int64   `json:"hot_bytes"`
-	CopiedRows     int64   `json:"copied_rows"`
-	Why            string  `json:"why"`
-	RowNanos       float64 `json:"predicted_row_ns"`
-	PartitionNanos float64 `json:"predicted_partition_row_ns"`
-	ReplicateNanos float64 `json:"predicted_replicate_row_ns"`
+	cache.Placement
 	// Slabs are what each device's slab holds, and the share of the hits that it is expected to serve.
 	Slabs []PlacedSlab `json:"slabs"`
 }
@@ -38,8 +33,7 @@ func newPlaced(s *cache.Stats) *Placed {
 	if len(s.Devices) < 2 {
 		return nil
 	}
-	p := s.Placement
-	out := &Placed{p.HotBytes, p.CopiedRows, p.Why, p.RowNanos, p.PartitionNanos, p.ReplicateNanos, nil}
+	out := &Placed{Placement: s.Placement}
 	for _, d := range s.Devices {
 		out.Slabs = append(out.Slabs, PlacedSlab{d.BudgetBytes, d.PayloadBytes, d.Load})
 	}

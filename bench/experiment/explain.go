@@ -46,23 +46,14 @@ type ExplainedPolicy struct {
 // Explain does what Run does with the cache of the config, without the uncompressed one, and then says of each row of the table
 // where it is or why not.
 func Explain(ctx context.Context, cfg Config, rows []int64, progress Progress) ([]Explained, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	r := &run{cfg: cfg, progress: progress}
-	if err := r.load(); err != nil {
+	r, err := prepare(cfg, progress)
+	if err != nil {
 		return nil, err
 	}
 	for _, row := range rows {
 		if row < 0 || row >= int64(r.table.Rows) {
 			return nil, fmt.Errorf("--rows (%d) must be 0 to %d of table %s", row, r.table.Rows-1, r.table.Name)
 		}
-	}
-	if err := r.sample(); err != nil {
-		return nil, err
-	}
-	if err := r.fit(); err != nil {
-		return nil, err
 	}
 	var all []cache.Explanation
 	r.explain = func(c *cache.Cache) (err error) {

@@ -113,13 +113,6 @@ type DriftResult struct {
 	Share float64 `json:"share_of_optimal"`
 }
 
-// describe fills in what the result says of a cache's changes.
-func (o *OnlineResult) describe(s cache.Stats) {
-	n := s.Changes
-	o.Cycles, o.AdmittedRows, o.EvictedRows, o.RefreshedBytes = n.Cycles, n.AdmittedRows, n.EvictedRows, n.RefreshedBytes
-	o.SampledAccesses, o.LostAccesses, o.HoleBytes, o.AdmittedAge = n.SampledAccesses, n.LostAccesses, s.HoleBytes, s.AdmittedAge.Seconds()
-}
-
 // drifting is a workload whose hot rows are others after every so many batches: row numbers are shifted, a new phase by
 // another stretch of the table.
 type drifting struct {
