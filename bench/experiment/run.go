@@ -16,6 +16,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -292,15 +293,11 @@ func (r *run) learn(ctx context.Context) admission.Training {
 
 // measurement is what one cache did over the measured batches.
 type measurement struct {
-	device cacheDevice
-	stats  cache.Stats // of the measured batches
-	speed  Speed
-	ids    int64
-}
-
-type cacheDevice struct {
-	kind, name string
-	count      int
+	device  device.Info
+	devices int
+	stats   cache.Stats // of the measured batches
+	speed   Speed
+	ids     int64
 }
 
 // measure makes a cache and runs the measured batches through it.
@@ -334,8 +331,7 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 		return nil, err
 	}
 	defer c.Close()
-	info := c.DeviceInfo(0)
-	m := &measurement{device: cacheDevice{info.Kind, info.Name, c.Devices()}}
+	m := &measurement{device: c.DeviceInfo(0), devices: c.Devices()}
 
 	var out []byte
 	batches := 0
@@ -415,7 +411,7 @@ func (r *run) verify(rows []int64, out []byte) {
 // describe fills in what the result says of the compressed cache.
 func (m *measurement) describe(res *Result) {
 	s, t := m.stats, m.stats.Tables[0]
-	res.Device.Kind, res.Device.Name, res.Device.Count = m.device.kind, m.device.name, m.device.count
+	res.Device.Kind, res.Device.Name, res.Device.Count = m.device.Kind, m.device.Name, m.devices
 	res.Workload.IDs = m.ids
 	c := &res.Cache
 	c.CodecChoice = t.Choice
