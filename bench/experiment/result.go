@@ -72,6 +72,10 @@ type Result struct {
 	} `json:"results"`
 	Uncompressed   Uncompressed     `json:"uncompressed"`
 	MissesByReason map[string]int64 `json:"misses_by_reason"`
+	// PredictedGPU is there for caches of one device.
+	PredictedGPU *PredictedGPU `json:"predicted_gpu,omitempty"`
+	// OtherBudgets is of caches of one device that stay as they are filled; empty for others, and where the whole table is cached.
+	OtherBudgets []BudgetHits `json:"other_budgets"`
 	// Online is there if the caches followed the workload.
 	Online *OnlineResult `json:"online,omitempty"`
 	// VerifiedRows were compared with their source; Mismatches of them differed.

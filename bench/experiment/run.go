@@ -67,8 +67,10 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) 
 		return nil, err
 	}
 	r.capture = capture
+	counts := make(accesses, r.table.Rows)
+	r.counts = counts
 	compressed, err := r.measure(ctx, cfg.Codec, cfg.HostTier, cfg.Verify)
-	r.capture, err = nil, capture.end(err)
+	r.counts, r.capture, err = nil, nil, capture.end(err)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +92,10 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) 
 		}
 		res.Online.Drift.Share = res.Results.HitRatio / max(res.Online.Drift.OptimalHitRatio, 1e-9)
 	}
-	return res, nil
+	if res.OtherBudgets, err = r.atBudgets(ctx, compressed, counts); err != nil {
+		return nil, err
+	}
+	return res, r.predict(res)
 }
 
 // measurePlain measures the uncompressed cache.
@@ -123,6 +128,7 @@ type run struct {
 	trainFirst, trainLast int
 
 	verified, mismatches int64
+	counts               accesses                 // of the measured batches; nil: not counted
 	capture              *capture                 // of the cache that is measured; nil: none
 	name                 string                   // of the cache that is measured, for telemetry; "" for the run's own
 	explain              func(*cache.Cache) error // called with a measured cache; nil: not
@@ -369,6 +375,7 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 			return nil, err
 		}
 		times = append(times, took)
+		r.counts.add(rows)
 		m.ids += int64(len(rows))
 		if verify {
 			r.verify(rows, out)

@@ -18,7 +18,7 @@ import (
 type Model struct {
 	// Device is the name of the GPU.
 	Device string
-	// link copies page-locked memory to the device; linkShare is how much of that rate ordered misses reach.
+	// link copies page-locked memory to the device; linkShare is how much of that rate misses reach, by the bytes that a row takes there.
 	link      float64
 	linkShare curve
 	// lookup is keys a second in the hashmap.
@@ -133,7 +133,9 @@ func NewModel(r *Report) (*Model, error) {
 	}
 	m.zeroCopy = drawn(misses, func(x *Result) float64 { return x.FurtherValue(SortedZeroCopy) * 1e9 })
 	// Rows that a batch misses twice are read once, so the share can exceed 1.
-	m.linkShare = drawn(misses, func(x *Result) float64 { return min(1, x.Ratio) })
+	for _, x := range misses {
+		m.linkShare = append(m.linkShare, struct{ rowBytes, value float64 }{m.link * float64(x.RowBytes) / (x.BaselineValue * 1e9), min(1, x.Ratio)})
+	}
 	m.overlap = drawn(mixed, func(x *Result) float64 { return min(1, x.Ratio) })
 
 	// What gather-hits takes longer than its lookups and its decoding.
@@ -178,18 +180,17 @@ func (m *Model) Knows(codec string) bool {
 // are not modelled. REQUIRES: Knows(b.Codec).
 func (m *Model) Seconds(b Batch) float64 {
 	rowBytes, misses := float64(b.RowBytes), b.Lookups-b.Hits
-	hit := b.Hits * rowBytes / m.decoding(b.Codec, b.DType, rowBytes)
 	miss := 0.0
 	if misses > 0 {
 		sectors := math.Ceil(b.MissBytes/misses/sectorBytes) * sectorBytes
-		miss = misses * sectors / (m.link * m.linkShare.at(rowBytes, false))
+		miss = misses * sectors / (m.link * m.linkShare.at(sectors, true))
 	}
 	launch := m.oneLaunch
 	if b.Lookups > oneLaunchRows || b.RowBytes >= oneLaunchBytes {
 		launch = m.launches
 		miss = max(miss, m.page*pagesOf(misses, b.UncachedBytes))
 	}
-	rows := max(hit, miss)
+	rows := max(b.Lookups*rowBytes/m.decoding(b.Codec, b.DType, rowBytes), miss)
 	if b.Hits > 0 && misses > 0 {
 		rows /= m.overlap.at(rowBytes, false)
 	}

@@ -29,7 +29,7 @@ func TestModel_PredictsMeasured(t *testing.T) {
 	// Of sampling the baseline is what is predicted: the cache without sampling.
 	hitShare := map[string]float64{"gather-hits": 1, "gather-80": 0.8, "gather-misses": 0, "small-batch": 0.8, "sampling": 0.8}
 	bound := map[string][2]float64{
-		"gather-hits": {-0.05, 0.05}, "gather-80": {-0.05, 0.05}, "gather-misses": {-0.05, 0.25}, "small-batch": {-0.20, 0.10}, "sampling": {-0.05, 0.05},
+		"gather-hits": {-0.05, 0.05}, "gather-80": {-0.05, 0.05}, "gather-misses": {-0.05, 0.25}, "small-batch": {-0.25, 0.10}, "sampling": {-0.05, 0.05},
 	}
 	compared := map[string]int{}
 	for _, x := range r.Results {
@@ -81,11 +81,11 @@ func TestModel_Terms(t *testing.T) {
 	}
 	same := with(func(*Batch) {})
 	for name, slower := range map[string]float64{
-		"fewer hits":                    with(func(b *Batch) { b.Hits, b.MissBytes = 4e4, 6e4*448 }),
-		"longer misses":                 with(func(b *Batch) { b.MissBytes *= 1.2 }),
-		"more rows":                     with(func(b *Batch) { b.Lookups, b.Hits, b.MissBytes = 2e5, 1e5, 1e5*448 }),
-		"no overlap to hide decoding":   with(func(b *Batch) { b.Codec, b.Hits, b.MissBytes = "ndzip", 1e5-100, 100*448 }) - with(func(b *Batch) { b.Hits, b.MissBytes = 1e5-100, 100*448 }) + same,
-		"pages that misses spread over": with(func(b *Batch) { b.UncachedBytes = 1 << 40 }),
+		"fewer hits":                      with(func(b *Batch) { b.Hits, b.MissBytes = 4e4, 6e4*448 }),
+		"longer misses":                   with(func(b *Batch) { b.MissBytes *= 1.2 }),
+		"more rows":                       with(func(b *Batch) { b.Lookups, b.Hits, b.MissBytes = 2e5, 1e5, 1e5*448 }),
+		"a slower codec, nearly all hits": with(func(b *Batch) { b.Codec, b.Hits, b.MissBytes = "ndzip", 1e5-100, 100*448 }) - with(func(b *Batch) { b.Hits, b.MissBytes = 1e5-100, 100*448 }) + same,
+		"pages that misses spread over":   with(func(b *Batch) { b.UncachedBytes = 1 << 40 }),
 	} {
 		if !(slower > 1.01*same) {
 			t.Errorf("%s: %.1f µs, must be more than %.1f", name, slower*1e6, same*1e6)
