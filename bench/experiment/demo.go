@@ -48,7 +48,7 @@ const (
 	demoVertices              = 300_000
 	demoEmbeddings            = 400_000
 	demoTables, demoSamples   = 26, 2048 // a batch looks up 26 rows a sample, as if all of a recommender's features had one table
-	demoPapers                = 20_000
+	demoPapers                = 40_000
 	// Of cora: the length of a row, words a row and edges a vertex.
 	coraColumns, coraWords, coraDegree = 1433, 18, 4
 )

@@ -29,7 +29,7 @@ func TestDemo_Tables(t *testing.T) {
 		rowBytes int
 		dtype    string
 		kind     string
-	}{{6000, 512, "float32", "neighbor-sampling"}, {8000, 256, "bfloat16", "dlrm"}, {400, 5732, "float32", "neighbor-sampling"}}
+	}{{6000, 512, "float32", "neighbor-sampling"}, {8000, 256, "bfloat16", "dlrm"}, {800, 5732, "float32", "neighbor-sampling"}}
 	if len(d.Tables) != len(want) {
 		t.Fatalf("%d tables, want %d", len(d.Tables), len(want))
 	}

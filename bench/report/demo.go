@@ -76,11 +76,11 @@ func Demo(w io.Writer, d *experiment.DemoResult) error {
 		}))
 	}
 	t.AppendRow(pair("GPU batch, predicted", func(r *experiment.Result) (string, string) { return cached(r), plain(r) }))
-	t.AppendRow(wide("without a cache", func(t *experiment.DemoTable) string { return uncached(t.Result) }), table.RowConfig{AutoMerge: true, AutoMergeAlign: text.AlignRight})
+	t.AppendRow(wide("the same, no cache", func(t *experiment.DemoTable) string { return uncached(t.Result) }), table.RowConfig{AutoMerge: true, AutoMergeAlign: text.AlignRight})
 
 	out := &printer{w: w}
 	out.printf("%s\n", t.Render())
-	out.line("measured", "on %s (%s): rows, hit rates and bytes, which a GPU would have too; means of %s", first.Device.Kind, first.Device.Name, plural(first.Workload.Batches, "batch", "batches"))
+	out.line("measured", "on %s (%s): rows, hit rates, and bytes of %s, which a GPU would have too", first.Device.Kind, first.Device.Name, plural(first.Workload.Batches, "batch", "batches"))
 	if p := first.PredictedGPU; p != nil {
 		out.line("predicted", "the time of a batch on an %s, from the committed figures of cachebench gpu-bench: docs/performance.md", p.Device)
 		out.line("", "has the formula and its error. On a GPU, cachebench gpu-bench measures such batches, cachebench demo --device cuda runs these.")
