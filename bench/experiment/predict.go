@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/bench/gpu"
 	"github.com/tensorcache/tensorcache/codec/registry"
 )
@@ -15,30 +16,31 @@ type PredictedGPU struct {
 	UncachedMS     float64 `json:"uncached_batch_ms"`
 }
 
+// add adds the mean of so many Gathers of a table, by the cache and by the uncompressed one.
+func (p *PredictedGPU) add(model *gpu.Model, t *dataset.Table, codec string, batches float64, cached, plain Served) {
+	lookups := float64(cached.Lookups) / batches
+	ms := func(codec string, s Served) float64 {
+		return 1e3 * model.Seconds(gpu.Batch{
+			RowBytes: t.RowBytes, Codec: codec, DType: t.DType, Lookups: lookups, Hits: float64(s.Hits) / batches, MissBytes: float64(s.HostBytesMoved) / batches,
+			UncachedBytes: float64(t.Rows-int(s.RowsCached)) * float64(t.RowBytes), // rows have their places, whatever they are stored as
+		})
+	}
+	p.BatchMS += ms(codec, cached)
+	p.UncompressedMS += ms(registry.None, plain)
+	p.UncachedMS += 1e3 * model.Uncached(lookups, t.RowBytes)
+}
+
 // predict fills in Result.PredictedGPU, unless the cache spans several devices or has a codec that no figures are of. REQUIRES: all else
 // is filled in.
 func (r *run) predict(res *Result) error {
 	model, err := gpu.Reference()
-	if err != nil {
+	if err != nil || res.Device.Count != 1 || !model.Knows(res.Cache.Codec) {
 		return err
 	}
-	if res.Device.Count != 1 || !model.Knows(res.Cache.Codec) || res.Workload.Batches == 0 {
-		return nil
-	}
-	batches := float64(res.Workload.Batches)
-	b := gpu.Batch{RowBytes: r.table.RowBytes, DType: r.table.DType, Lookups: float64(res.Results.Lookups) / batches}
-	seconds := func(codec string, hitRatio float64, moved, cached, host int64) float64 {
-		b.Codec, b.Hits, b.MissBytes = codec, b.Lookups*hitRatio, float64(moved)/batches
-		b.UncachedBytes = float64(host) * (1 - ratio(cached, res.Table.Rows))
-		return model.Seconds(b)
-	}
-	raw := res.Table.Rows * int64(res.Table.RowBytes)
-	c, u := &res.Cache, &res.Uncompressed
-	res.PredictedGPU = &PredictedGPU{
-		Device:         model.Device,
-		BatchMS:        1e3 * seconds(c.Codec, res.Results.HitRatio, res.Results.HostBytesMoved, c.RowsCached, c.HostBytes),
-		UncompressedMS: 1e3 * seconds(registry.None, u.HitRatio, u.HostBytesMoved, u.RowsCached, raw),
-		UncachedMS:     1e3 * model.Uncached(b.Lookups, r.table.RowBytes),
-	}
+	q, u := &res.Results, &res.Uncompressed
+	res.PredictedGPU = &PredictedGPU{Device: model.Device}
+	res.PredictedGPU.add(model, r.table, res.Cache.Codec, float64(res.Workload.Batches),
+		Served{RowsCached: res.Cache.RowsCached, Lookups: q.Lookups, Hits: q.Hits, HostBytesMoved: q.HostBytesMoved},
+		Served{RowsCached: u.RowsCached, Lookups: q.Lookups, Hits: int64(u.HitRatio*float64(q.Lookups) + 0.5), HostBytesMoved: u.HostBytesMoved})
 	return nil
 }

@@ -138,6 +138,9 @@ type run struct {
 // load loads or generates the table and the graph.
 func (r *run) load() (err error) {
 	c := &r.cfg
+	if c.Several() {
+		return fmt.Errorf("--features (%s) names several tables, which only run takes", c.Features)
+	}
 	if c.Graph != "" {
 		r.progress.Stage("reading the graph", 0)
 		if r.graph, err = workload.LoadGraph(c.Graph); err != nil {

@@ -55,9 +55,7 @@ func Run(w io.Writer, r *experiment.Result) error {
 		out.line("verified", "%s rows compared with their source, %s differ", count(r.VerifiedRows), count(r.Mismatches))
 	}
 	codecs(out, c.CodecChoice)
-	if p := r.PredictedGPU; p != nil {
-		out.line("on a GPU", "an %s is predicted to take %s for a batch, %s with the uncompressed cache, %s without a cache", p.Device, batchTime(p.BatchMS), batchTime(p.UncompressedMS), batchTime(p.UncachedMS))
-	}
+	onGPU(out, r.PredictedGPU)
 	out.line("verdict", "%s", verdict(r))
 	return out.err
 }
