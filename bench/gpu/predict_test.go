@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -26,10 +27,11 @@ func TestModel_PredictsMeasured(t *testing.T) {
 			sectors[x.RowBytes] = m.link * float64(x.RowBytes) / (x.BaselineValue * 1e9)
 		}
 	}
-	// Of sampling the baseline is what is predicted: the cache without sampling.
-	hitShare := map[string]float64{"gather-hits": 1, "gather-80": 0.8, "gather-misses": 0, "small-batch": 0.8, "sampling": 0.8}
+	// Of sampling and refresh, caches without; of pair-throughput one GPU, whose cache holds a twentieth of the table.
+	hitShare := map[string]float64{"gather-hits": 1, "gather-80": 0.8, "gather-misses": 0, "small-batch": 0.8, "sampling": 0.8, "refresh": 0.8, "pair-throughput": 0}
 	bound := map[string][2]float64{
-		"gather-hits": {-0.05, 0.05}, "gather-80": {-0.05, 0.05}, "gather-misses": {-0.05, 0.25}, "small-batch": {-0.25, 0.10}, "sampling": {-0.05, 0.05},
+		"gather-hits": {-0.08, 0.08}, "gather-80": {-0.08, 0.08}, "gather-misses": {-0.08, 0.25}, "small-batch": {-0.25, 0.10}, "sampling": {-0.08, 0.08},
+		"refresh": {-0.08, 0.08}, "pair-throughput": {-0.20, 0.05},
 	}
 	compared := map[string]int{}
 	for _, x := range r.Results {
@@ -37,9 +39,19 @@ func TestModel_PredictsMeasured(t *testing.T) {
 		if !ok {
 			continue
 		}
-		n := float64(x.Batch)
+		n, uncached := float64(x.Batch), 0.5
 		measured := n * float64(x.RowBytes) / (x.Value * 1e9)
+		if (x.Case == "refresh" || x.Case == "pair-throughput") && x.Unit != "us" && x.Unit != "GB/s" {
+			continue
+		}
 		switch x.Case {
+		case "refresh":
+			measured = x.FurtherValue("median without refreshing") * 1e-6
+		case "pair-throughput":
+			if _, err := fmt.Sscanf(x.Detail, "hit rates %f", &hits); err != nil {
+				t.Fatalf("%s: %v", x.Detail, err)
+			}
+			hits, uncached, measured = hits/100, 0.95, n*float64(x.RowBytes)/(x.BaselineValue*1e9)
 		case "small-batch":
 			measured = x.Value * 1e-6
 		case "sampling":
@@ -50,7 +62,7 @@ func TestModel_PredictsMeasured(t *testing.T) {
 		}
 		predicted := m.Seconds(Batch{
 			RowBytes: x.RowBytes, Codec: "ibp4", DType: dtype.Float32, Lookups: n, Hits: n * hits,
-			MissBytes: n * (1 - hits) * sectors[x.RowBytes], UncachedBytes: float64(x.TableBytes) / 2,
+			MissBytes: n * (1 - hits) * sectors[x.RowBytes], UncachedBytes: float64(x.TableBytes) * uncached,
 		})
 		off := predicted/measured - 1
 		t.Logf("%s, %d B, %d rows, %g hits: measured %.1f µs, predicted %.1f, %+.1f %%", x.Case, x.RowBytes, x.Batch, hits, measured*1e6, predicted*1e6, 100*off)
