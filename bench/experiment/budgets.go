@@ -34,7 +34,7 @@ func (a accesses) add(rows []int64) {
 func (r *run) atBudgets(ctx context.Context, m *measurement, counts accesses) ([]BudgetHits, error) {
 	out := []BudgetHits{}
 	t := &m.stats.Tables[0]
-	if r.cfg.Online.on() || m.device.count != 1 || t.CachedRows == 0 || t.CachedRows == int64(r.table.Rows) {
+	if r.cfg.Online.on() || m.devices != 1 || t.CachedRows == 0 || t.CachedRows == int64(r.table.Rows) {
 		return out, nil
 	}
 	r.progress.Stage("predicting other budgets", 0)
