@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,10 +63,7 @@ type TablesResult struct {
 
 // TableResult is one of several tables.
 type TableResult struct {
-	Name             string           `json:"name"`
-	Rows             int64            `json:"rows"`
-	RowBytes         int              `json:"row_bytes"`
-	DType            string           `json:"dtype"`
+	TableInfo
 	Codec            string           `json:"codec"`
 	CodecChoice      *registry.Choice `json:"codec_choice,omitempty"`
 	CompressionRatio float64          `json:"compression_ratio"`
@@ -204,10 +202,7 @@ func (r *tablesRun) generate() error {
 	c := &r.cfg
 	r.trainLast = orDefault(c.WarmupBatches, defaultWarmup)
 	r.first, r.last = r.trainLast, r.trainLast+orDefault(c.Batches, defaultBatches)
-	size := c.BatchSize
-	if size == 0 {
-		size = defaultSamples
-	}
+	size := cmp.Or(c.BatchSize, defaultSamples)
 	for i, t := range r.tables {
 		w, err := workload.NewDLRM(workload.DLRMOptions{
 			Tables: []workload.EmbeddingTable{{Rows: int64(t.Rows), Exponent: tablesExponent}}, BatchSize: size, Batches: r.last, Seed: c.Seed + uint64(i),
@@ -233,11 +228,7 @@ func (r *tablesRun) replay() error {
 		}
 		ids, longest = append(ids, rows), max(longest, len(rows))
 	}
-	size := c.BatchSize
-	if size == 0 {
-		size = defaultReplay
-	}
-	all := (longest-1)/size + 1
+	all := (longest-1)/cmp.Or(c.BatchSize, defaultReplay) + 1
 	for _, rows := range ids {
 		r.lookups = append(r.lookups, &divided{rows, all})
 	}

@@ -44,7 +44,9 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 			}
 			defer end()
 			if cfg.Several() {
-				res, err := present(cmd, asJSON, func(bar *progress) (*experiment.TablesResult, error) { return experiment.RunTables(cmd.Context(), cfg, bar) }, report.Tables)
+				res, err := present(cmd, asJSON, func(bar *progress) (*experiment.TablesResult, error) {
+					return experiment.RunTables(cmd.Context(), cfg, bar)
+				}, report.Tables)
 				if err == nil && res.Mismatches > 0 {
 					err = fmt.Errorf("%w: %d of %d", errMismatch, res.Mismatches, res.VerifiedRows)
 				}
