@@ -12,8 +12,8 @@ func newDemo() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show in half a minute what the cache does for three generated tables",
-		Long: `Show in half a minute what the cache does for three generated tables: dense float32
+		Short: "Show what the cache does for three generated tables, within seconds",
+		Long: `Show what the cache does for three generated tables, within seconds: dense float32
 features of a graph, bfloat16 embeddings, and sparse bags of words. Each goes through
 the cache and through an uncompressed one of the same budget. Times on a GPU are
 predicted from committed measurements.`,
