@@ -43,7 +43,8 @@ const (
 // Config says what a run does: one workload on one table, through one cache. An empty string means that nothing was given.
 // NewConfig returns the defaults. The JSON keys are the flags of `cachebench run`, underscores for dashes.
 type Config struct {
-	// Features is a NumPy file; "" generates rows of 128 float32, one for each vertex of the graph.
+	// Features is a NumPy file; "" generates rows of 128 float32, one for each vertex of the graph. RunTables takes several, with commas
+	// between them, and as many IDs.
 	Features string `json:"features,omitempty"`
 	// Cast rounds the table's elements to bf16 or f16 first.
 	Cast string `json:"cast,omitempty"`

@@ -67,6 +67,10 @@ type Result struct {
 	} `json:"results"`
 	Uncompressed   Uncompressed     `json:"uncompressed"`
 	MissesByReason map[string]int64 `json:"misses_by_reason"`
+	// PredictedGPU is there for caches of one device.
+	PredictedGPU *PredictedGPU `json:"predicted_gpu,omitempty"`
+	// OtherBudgets is of caches of one device that stay as they are filled; empty for others, and where the whole table is cached.
+	OtherBudgets []BudgetHits `json:"other_budgets"`
 	// Online is there if the caches followed the workload.
 	Online *OnlineResult `json:"online,omitempty"`
 	// VerifiedRows were compared with their source; Mismatches of them differed.
@@ -104,8 +108,8 @@ type Latency struct {
 	P99 float64 `json:"p99"`
 }
 
-// newSpeed sums up the times of the batches, which looked up so many rows in all.
-func newSpeed(times []time.Duration, lookups int64, rowBytes int) Speed {
+// newSpeed sums up the times of the batches, which looked up so many rows of so many bytes in all.
+func newSpeed(times []time.Duration, lookups, bytes int64) Speed {
 	if len(times) == 0 {
 		return Speed{}
 	}
@@ -118,9 +122,9 @@ func newSpeed(times []time.Duration, lookups int64, rowBytes int) Speed {
 		i := int(math.Ceil(p/100*float64(len(times)))) - 1
 		return float64(times[max(i, 0)]) / float64(time.Millisecond)
 	}
-	perSecond := float64(lookups) / max(sum.Seconds(), 1e-9)
+	seconds := max(sum.Seconds(), 1e-9)
 	return Speed{
-		LookupsPerSecond: perSecond, OutputGBPerSecond: perSecond * float64(rowBytes) / 1e9,
+		LookupsPerSecond: float64(lookups) / seconds, OutputGBPerSecond: float64(bytes) / seconds / 1e9,
 		BatchLatency: Latency{percentile(50), percentile(95), percentile(99)},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
@@ -72,8 +73,10 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) 
 		return nil, err
 	}
 	r.capture = capture
+	counts := make(accesses, r.table.Rows)
+	r.counts = counts
 	compressed, err := r.measure(ctx, cfg.Codec, cfg.HostTier, cfg.Verify)
-	r.capture, err = nil, capture.end(err)
+	r.counts, r.capture, err = nil, nil, capture.end(err)
 	if err != nil {
 		return nil, err
 	}
@@ -98,11 +101,16 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) 
 		}
 		res.Online.Drift.Share = res.Results.HitRatio / max(res.Online.Drift.OptimalHitRatio, 1e-9)
 	}
-	return res, nil
+	if res.OtherBudgets, err = r.atBudgets(ctx, compressed, counts); err != nil {
+		return nil, err
+	}
+	return res, r.predict(res)
 }
 
-func (r *run) tableInfo() TableInfo {
-	return TableInfo{r.table.Name, int64(r.table.Rows), r.table.RowBytes, r.table.DType.String()}
+func (r *run) tableInfo() TableInfo { return infoOf(r.table) }
+
+func infoOf(t *dataset.Table) TableInfo {
+	return TableInfo{t.Name, int64(t.Rows), t.RowBytes, t.DType.String()}
 }
 
 // measurePlain measures the uncompressed cache.
@@ -126,6 +134,7 @@ type run struct {
 	spec     admission.Spec
 	progress Progress
 	table    *dataset.Table
+	tables   []*dataset.Table // instead of table, where there are several: the workloads number their rows through, and have those of a table together
 	graph    *workload.Graph
 	budget   int64
 
@@ -135,6 +144,7 @@ type run struct {
 	trainFirst, trainLast int
 
 	verified, mismatches int64
+	counts               accesses                 // of the measured batches; nil: not counted
 	capture              *capture                 // of the cache that is measured; nil: none
 	name                 string                   // of the cache that is measured, for telemetry; "" for the run's own
 	explain              func(*cache.Cache) error // called with a measured cache; nil: not
@@ -144,6 +154,9 @@ type run struct {
 // load loads or generates the table and the graph.
 func (r *run) load() (err error) {
 	c := &r.cfg
+	if c.Several() {
+		return fmt.Errorf("--features (%s) names several tables, which only run takes", c.Features)
+	}
 	if c.Graph != "" {
 		r.progress.Stage("reading the graph", 0)
 		if r.graph, err = workload.LoadGraph(c.Graph); err != nil {
@@ -196,8 +209,41 @@ func (r *run) fit() (err error) {
 		return err
 	}
 	r.suitTraining()
-	r.budget, err = r.cfg.budget(int64(len(r.table.Data)))
+	raw := int64(0)
+	for _, t := range r.all() {
+		raw += int64(len(t.Data))
+	}
+	r.budget, err = r.cfg.budget(raw)
 	return err
+}
+
+// all returns the tables of the cache.
+func (r *run) all() []*dataset.Table {
+	if r.tables != nil {
+		return r.tables
+	}
+	return []*dataset.Table{r.table}
+}
+
+// parts yields the rows of each table of a batch. Of several tables, it makes numbers of all rows numbers of the table's.
+func (r *run) parts(rows []int64) iter.Seq2[int, []int64] {
+	return func(yield func(int, []int64) bool) {
+		if r.tables == nil {
+			yield(0, rows)
+			return
+		}
+		base := int64(0)
+		for t, table := range r.tables {
+			n := 0
+			for ; n < len(rows) && rows[n] < base+int64(table.Rows); n++ {
+				rows[n] -= base
+			}
+			if n > 0 && !yield(t, rows[:n]) {
+				return
+			}
+			rows, base = rows[n:], base+int64(table.Rows)
+		}
+	}
 }
 
 func (r *run) prepareSampling() (err error) {
@@ -239,8 +285,13 @@ func (r *run) prepareReplay() error {
 	if err != nil {
 		return err
 	}
-	all := replay.Batches()
 	r.measured, r.training = replay, replay
+	return r.divide()
+}
+
+// divide sets which batches of a replay are measured, and which train the policy.
+func (r *run) divide() error {
+	c, all := &r.cfg, r.measured.Batches()
 	if c.WarmupBatches != Default {
 		r.first = c.WarmupBatches
 	}
@@ -288,7 +339,15 @@ func (r *run) learn(ctx context.Context) admission.Training {
 	if r.cfg.Cold {
 		return nil
 	}
-	return learnFrom(ctx, r.training, r.trainFirst, r.trainLast)
+	return func(yield func(int, []int64) bool) {
+		for _, rows := range learnFrom(ctx, r.training, r.trainFirst, r.trainLast) {
+			for table, part := range r.parts(rows) {
+				if !yield(table, part) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // measurement is what one cache did over the measured batches.
@@ -298,14 +357,19 @@ type measurement struct {
 	stats   cache.Stats // of the measured batches
 	speed   Speed
 	ids     int64
+	bytes   int64 // of output
 }
 
 // measure makes a cache and runs the measured batches through it.
 func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*measurement, error) {
 	r.progress.Stage("filling the cache ("+codec+")", 0)
-	table, err := r.table.Open()
-	if err != nil {
-		return nil, err
+	var tables []cache.Table
+	for _, t := range r.all() {
+		table, err := t.Open()
+		if err != nil {
+			return nil, err
+		}
+		tables = append(tables, table)
 	}
 	policy, err := r.policy()
 	if err != nil {
@@ -316,7 +380,7 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 		telemetry.TracerProvider, telemetry.MeterProvider = tracenoop.NewTracerProvider(), metricnoop.NewMeterProvider()
 	}
 	o, err := r.cfg.spread(cache.Options{
-		Tables: []cache.Table{table}, Budget: r.budget, Codec: cache.Codec(codec), Host: cache.HostOptions{Tier: cache.HostTier(tier), Workers: r.cfg.Workers},
+		Tables: tables, Budget: r.budget, Codec: cache.Codec(codec), Host: cache.HostOptions{Tier: cache.HostTier(tier), Workers: r.cfg.Workers},
 		Admission: cache.AdmissionOptions{Policy: policy, Training: r.learn(ctx), Cold: r.cfg.Cold}, Seed: r.cfg.Seed,
 		Refresh: r.cfg.Online.options(), Link: r.cfg.link(), Telemetry: telemetry,
 	})
@@ -335,24 +399,34 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 
 	var out []byte
 	batches := 0
-	gather := func(rows []int64) (took time.Duration, err error) {
-		if n := len(rows) * r.table.RowBytes; n > cap(out) {
-			out = make([]byte, n+n/4)
+	gather := func(rows []int64, verify bool) (took time.Duration, err error) {
+		m.ids += int64(len(rows))
+		for t, part := range r.parts(rows) {
+			table := r.all()[t]
+			n := len(part) * table.RowBytes
+			m.bytes += int64(n)
+			if n > cap(out) {
+				out = make([]byte, n+n/4)
+			}
+			out = out[:n]
+			start := time.Now()
+			if err := c.Gather(ctx, t, part, out); err != nil {
+				return 0, err
+			}
+			took += time.Since(start)
+			if verify {
+				r.verify(table, part, out)
+			}
 		}
-		out = out[:len(rows)*r.table.RowBytes]
-		start := time.Now()
-		if err := c.Gather(ctx, 0, rows, out); err != nil {
-			return 0, err
-		}
-		took = time.Since(start)
 		if batches++; r.cfg.every() != 0 && batches%r.cfg.every() == 0 {
 			err = c.Refresh(ctx)
 		}
 		return took, err
 	}
-	if err := r.warmUp(ctx, func(rows []int64) error { _, err := gather(rows); return err }); err != nil {
+	if err := r.warmUp(ctx, func(rows []int64) error { _, err := gather(rows, false); return err }); err != nil {
 		return nil, err
 	}
+	m.ids, m.bytes = 0, 0
 	before, err := c.Stats()
 	if err != nil {
 		return nil, err
@@ -370,15 +444,12 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 		if err := r.capture.batch(c, rows); err != nil {
 			return nil, err
 		}
-		took, err := gather(rows)
+		r.counts.add(rows)
+		took, err := gather(rows, verify)
 		if err != nil {
 			return nil, err
 		}
 		times = append(times, took)
-		m.ids += int64(len(rows))
-		if verify {
-			r.verify(rows, out)
-		}
 		r.progress.Step()
 	}
 	if m.stats, err = c.Stats(); err != nil {
@@ -393,16 +464,16 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	if r.cfg.Closing != nil {
 		r.cfg.Closing()
 	}
-	m.speed = newSpeed(times, m.ids, r.table.RowBytes)
+	m.speed = newSpeed(times, m.ids, m.bytes)
 	return m, nil
 }
 
 // verify compares gathered rows with their source.
-func (r *run) verify(rows []int64, out []byte) {
-	n := r.table.RowBytes
+func (r *run) verify(t *dataset.Table, rows []int64, out []byte) {
+	n := t.RowBytes
 	for i, row := range rows {
 		r.verified++
-		if !bytes.Equal(out[i*n:][:n], r.table.Row(row)) {
+		if !bytes.Equal(out[i*n:][:n], t.Row(row)) {
 			r.mismatches++
 		}
 	}

@@ -109,7 +109,7 @@ func newRoot() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
-		newRun(), newCompress(), newSimulate(), newSweep(), newCompare(), newPlan(), newReport(), newTrace(), newCapture(), newExplain(), newDevices(), newGPUBench(),
+		newDemo(), newRun(), newCompress(), newSimulate(), newSweep(), newCompare(), newPlan(), newReport(), newTrace(), newCapture(), newExplain(), newDevices(), newGPUBench(),
 	)
 	return root
 }

@@ -31,7 +31,8 @@ Without flags: a generated power-law graph of 500,000 vertices with 128 float32
 features each, two-hop neighbour sampling, and a budget of 5 % of the features.`,
 		Example: `  cachebench run
   cachebench run --features cora.npz --graph cora.npz --budget 1% --verify
-  cachebench run --features embeddings.npy --ids trace.txt --budget 64MiB --json`,
+  cachebench run --features embeddings.npy --ids trace.txt --budget 64MiB --json
+  cachebench run --features user.npy,item.npy --ids users.txt,items.txt`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkFlags(cmd, configFile); err != nil {
@@ -42,6 +43,15 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 				return err
 			}
 			defer end()
+			if cfg.Several() {
+				res, err := present(cmd, asJSON, func(bar *progress) (*experiment.TablesResult, error) {
+					return experiment.RunTables(cmd.Context(), cfg, bar)
+				}, report.Tables)
+				if err == nil && res.Mismatches > 0 {
+					err = fmt.Errorf("%w: %d of %d", errMismatch, res.Mismatches, res.VerifiedRows)
+				}
+				return err
+			}
 			res, err := present(cmd, asJSON, func(bar *progress) (*experiment.Result, error) { return experiment.Run(cmd.Context(), cfg, bar) }, report.Run)
 			return cmp.Or(err, mismatch(res))
 		},
@@ -60,11 +70,11 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.SortFlags = false
-	f.StringVar(&cfg.Features, "features", "", "table: FILE.npy or FILE.npz[:array] (default: generated float32 × 128)")
+	f.StringVar(&cfg.Features, "features", "", "table: FILE.npy or FILE.npz[:array]; of run several, A.npy,B.npy (default: generated float32 × 128)")
 	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16 or f16")
 	f.StringVar(&cfg.Graph, "graph", "", "graph to sample: FILE.npz with CSR indptr and indices, or an edge list (default: generated)")
 	f.IntVar(&cfg.Vertices, "vertices", cfg.Vertices, "vertices of the generated graph, rows of the generated table")
-	f.StringVar(&cfg.IDs, "ids", "", "row numbers to look up instead of sampling: FILE with one a line, or a trace")
+	f.StringVar(&cfg.IDs, "ids", "", "row numbers to look up instead of sampling: FILE with one a line, or a trace; a file for each table")
 	f.IntSliceVar(&cfg.Fanouts, "fanouts", cfg.Fanouts, "neighbours sampled per vertex, hop by hop")
 	f.BoolVar(&cfg.Weighted, "weighted", false, "sample neighbours by the edges' weights; a generated graph has random ones")
 	f.IntVar(&cfg.BatchSize, "batch-size", 0, "seed vertices (with --ids: row numbers) of a batch")
