@@ -39,11 +39,11 @@ type CodecResult struct {
 	// Speeds are GB of rows a second on one core.
 	EncodeGBPerSecond float64 `json:"encode_gb_per_second"`
 	DecodeGBPerSecond float64 `json:"decode_gb_per_second"`
-	// RoundTrip is "ok", or where the first difference is. Rows of a lossy codec are "lossy".
+	// RoundTrip is "ok", "lossy" of a lossy codec that keeps its bound in all rows, or where the first difference is.
 	RoundTrip string `json:"round_trip"`
 }
 
-// RoundTripLossy is CodecResult.RoundTrip of a lossy codec whose rows all decode.
+// RoundTripLossy is CodecResult.RoundTrip of a lossy codec that keeps its bound in all rows.
 const RoundTripLossy = "lossy"
 
 // Compress trains the codecs on a sample of the table, encodes and decodes all of its rows, and compares them.
@@ -110,10 +110,10 @@ func trainNamed(name string, sample []byte, table *dataset.Table) (codec.Codec, 
 	return c, err
 }
 
-// Lossy says whether rows of the named codec may come back changed.
-func Lossy(name string) bool {
-	f, err := registry.Family(name)
-	return err == nil && f.Lossy
+// Bound returns the largest absolute error of an element that the named codec makes, 0 where rows come back as they were.
+func Bound(name string) float64 {
+	f, _ := registry.Family(name) // its zero value is without loss
+	return f.Bound
 }
 
 // compressPart is how many bytes of rows are encoded, then decoded and compared, at a time.
@@ -122,7 +122,8 @@ const compressPart = 4 << 20
 // tryCodec encodes and decodes the table, again and again until minTime has passed for both, and compares what it decodes the first time.
 func tryCodec(c codec.Codec, t *dataset.Table, minTime time.Duration) (CodecResult, error) {
 	res := CodecResult{Codec: c.Name(), Rows: t.Rows, RowBytes: t.RowBytes, MetadataBytes: c.MetadataBytes(), RoundTrip: "ok"}
-	if Lossy(c.Name()) {
+	bound := Bound(c.Name())
+	if bound > 0 {
 		res.RoundTrip = RoundTripLossy
 	}
 	part := min(max(1, compressPart/t.RowBytes), t.Rows) // rows
@@ -152,8 +153,8 @@ func tryCodec(c codec.Codec, t *dataset.Table, minTime time.Duration) (CodecResu
 			}
 			storedBytes += int64(n)
 			res.RawRows += raw
-			if res.RoundTrip == "ok" {
-				res.RoundTrip = firstDifference(int64(from), t.RowBytes, decoded, rows)
+			if fault := firstDifference(t, from, decoded[:len(rows)], bound); fault != "" && (res.RoundTrip == "ok" || res.RoundTrip == RoundTripLossy) {
+				res.RoundTrip = fault
 			}
 		}
 	}
@@ -196,14 +197,22 @@ func decodeRows(c codec.Codec, rows, stored []byte, lengths []int) (row int, err
 	return row, nil
 }
 
-// firstDifference says where rows, of which the first has this number, differ from their source, or "ok".
-func firstDifference(first int64, rowBytes int, got, source []byte) string {
-	for i, want := range source {
-		if got[i] != want {
-			return fmt.Sprintf("row %d byte %d: %#02x, source %#02x", first+int64(i/rowBytes), i%rowBytes, got[i], want)
+// firstDifference says where rows, of which the first has this number, differ from those of the table by more than bound; "" for nowhere.
+func firstDifference(t *dataset.Table, first int, got []byte, bound float64) string {
+	for i := int64(first); len(got) > 0; i, got = i+1, got[t.RowBytes:] {
+		if t.Within(i, got[:t.RowBytes], bound) {
+			continue
+		}
+		if bound > 0 {
+			return fmt.Sprintf("row %d: an element differs by more than %g", i, bound)
+		}
+		for j, want := range t.Row(i) {
+			if got[j] != want {
+				return fmt.Sprintf("row %d byte %d: %#02x, source %#02x", i, j, got[j], want)
+			}
 		}
 	}
-	return "ok"
+	return ""
 }
 
 // raw stores rows as they are.

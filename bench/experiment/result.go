@@ -73,9 +73,11 @@ type Result struct {
 	OtherBudgets []BudgetHits `json:"other_budgets"`
 	// Online is there if the caches followed the workload.
 	Online *OnlineResult `json:"online,omitempty"`
-	// VerifiedRows were compared with their source; Mismatches of them differed.
+	// VerifiedRows were compared with their source; Mismatches of them differed, by more than VerifiedBound if that is not 0.
 	VerifiedRows int64 `json:"verified_rows"`
 	Mismatches   int64 `json:"mismatches"`
+	// VerifiedBound is the most by which an element may differ: of a lossy codec.
+	VerifiedBound float64 `json:"verified_bound,omitempty"`
 }
 
 // TableInfo is the table of a run or a plan, after the cast.

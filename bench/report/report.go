@@ -52,7 +52,11 @@ func Run(w io.Writer, r *experiment.Result) error {
 	}
 	online(out, r.Online)
 	if r.VerifiedRows > 0 {
-		out.line("verified", "%s rows compared with their source, %s differ", count(r.VerifiedRows), count(r.Mismatches))
+		bound := ""
+		if r.VerifiedBound > 0 {
+			bound = fmt.Sprintf(" by more than %g, the codec's bound", r.VerifiedBound)
+		}
+		out.line("verified", "%s rows compared with their source, %s differ%s", count(r.VerifiedRows), count(r.Mismatches), bound)
 	}
 	codecs(out, c.CodecChoice)
 	onGPU(out, r.PredictedGPU)

@@ -56,8 +56,8 @@ func TestMismatch_IsAnError(t *testing.T) {
 	if err := mismatch(res); err == nil || err.Error() != "rows differ from their source: 3 of 10" {
 		t.Errorf("got %v", err)
 	}
-	res.Cache.Codec = "sleek-eb:0.01"
-	if err := mismatch(res); err == nil || !strings.HasPrefix(err.Error(), "rows differ from their source: 3 of 10; codec sleek-eb:0.01 keeps elements within its bound") {
+	res.VerifiedBound = 0.01
+	if err := mismatch(res); err == nil || err.Error() != "rows differ from their source: 3 of 10, by more than 0.01" {
 		t.Errorf("got %v", err)
 	}
 }

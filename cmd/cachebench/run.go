@@ -115,9 +115,8 @@ func mismatch(res *experiment.Result) error {
 	switch {
 	case res == nil || res.Mismatches == 0:
 		return nil
-	case experiment.Lossy(res.Cache.Codec):
-		return fmt.Errorf("%w: %d of %d; codec %s keeps elements within its bound, and --verify is of codecs that give every bit back",
-			errMismatch, res.Mismatches, res.VerifiedRows, res.Cache.Codec)
+	case res.VerifiedBound > 0:
+		return fmt.Errorf("%w: %d of %d, by more than %g", errMismatch, res.Mismatches, res.VerifiedRows, res.VerifiedBound)
 	}
 	return fmt.Errorf("%w: %d of %d", errMismatch, res.Mismatches, res.VerifiedRows)
 }
