@@ -59,11 +59,12 @@ type Plan struct {
 	Rows int64 `json:"rows"`
 	// BudgetBytes is the value for --budget, of each device: payload and metadata. PayloadBytes and MetadataBytes are sums over the
 	// devices. BesideBytes is device memory outside the budget, on each device: codec tables and the index of a packed host tier.
-	// TotalBytes is all of that on all devices.
+	// ReserveBytes is kept free on each device for batches under way. TotalBytes is all of that on all devices.
 	BudgetBytes   int64 `json:"budget_bytes"`
 	PayloadBytes  int64 `json:"payload_bytes"`
 	MetadataBytes int64 `json:"metadata_bytes"`
 	BesideBytes   int64 `json:"beside_bytes"`
+	ReserveBytes  int64 `json:"reserve_bytes"`
 	TotalBytes    int64 `json:"total_bytes"`
 	// PredictedHitRatio is of that cache.
 	PredictedHitRatio float64 `json:"predicted_hit_ratio"`
@@ -173,8 +174,7 @@ func MakePlan(ctx context.Context, cfg PlanConfig, progress Progress) (*PlanResu
 		}
 	}
 	for _, codec := range cfg.Codecs {
-		progress.Stage("encoding ("+codec+")", 0)
-		s, err := measureSizes(ctx, r.table, &r.cfg, codec)
+		s, err := measureSizes(ctx, r.table, &r.cfg, codec, progress)
 		if err != nil {
 			return nil, err
 		}
@@ -204,6 +204,7 @@ func MakePlan(ctx context.Context, cfg PlanConfig, progress Progress) (*PlanResu
 // count counts the measured accesses, and joins training and measured batches for simulation.
 func (p *planner) count(ctx context.Context) error {
 	r := p.base
+	r.progress.Stage("counting", 0)
 	p.counts = make([]int64, r.table.Rows)
 	for _, rows := range learnFrom(ctx, r.measured, r.first, r.last) {
 		for _, row := range rows {
@@ -220,7 +221,7 @@ func (p *planner) count(ctx context.Context) error {
 		w        workload.Workload
 		from, to int
 	}{{r.training, r.trainFirst, r.trainLast}, {r.measured, r.first, r.last}} {
-		if err := p.stream.add(ctx, part.w, part.from, part.to); err == errTooLong {
+		if err := p.stream.add(ctx, part.w, part.from, part.to, r.progress.Step); err == errTooLong {
 			return fmt.Errorf("plan: workload (%s) must have at most %d row numbers to be simulated: lower --batches", p.stream.kind, maxRecorded)
 		} else if err != nil {
 			return err
@@ -236,8 +237,8 @@ func (p *planner) plan(ctx context.Context, s *sizes, policy, codec string) (*Pl
 	if err := r.fit(); err != nil {
 		return nil, err
 	}
-	plan := &Plan{Policy: policy, Codec: codec, ChosenCodec: s.codec, CompressionRatio: s.ratio, BesideBytes: s.beside(), Reached: true}
-	available := p.cfg.GPUMemory - plan.BesideBytes - scratchBytes - 32*int64(p.batch)
+	plan := &Plan{Policy: policy, Codec: codec, ChosenCodec: s.codec, CompressionRatio: s.ratio, BesideBytes: s.beside(), ReserveBytes: scratchBytes + 32*int64(p.batch), Reached: true}
+	available := p.cfg.GPUMemory - plan.BesideBytes - plan.ReserveBytes
 	if p.cfg.GPUMemory > 0 {
 		plan.GPU = &GPUPlan{BudgetBytes: max(0, available)}
 	}
@@ -261,7 +262,7 @@ func (p *planner) plan(ctx context.Context, s *sizes, policy, codec string) (*Pl
 	}
 	plan.BudgetBytes = s.budgetFor(plan.Rows, plan.PayloadBytes)
 	plan.MetadataBytes = plan.BudgetBytes*s.devices - plan.PayloadBytes
-	plan.TotalBytes = (plan.BudgetBytes + plan.BesideBytes) * s.devices
+	plan.TotalBytes = (plan.BudgetBytes + plan.BesideBytes + plan.ReserveBytes) * s.devices
 	if plan.GPU != nil {
 		plan.GPU.Fits = plan.BudgetBytes <= available
 	}

@@ -138,7 +138,7 @@ func TestMakePlan_GPUMemoryAndDevices(t *testing.T) {
 		if p.GPU.Fits || p.GPU.HitRatio <= 0.1 || p.GPU.HitRatio >= p.PredictedHitRatio || p.GPU.BudgetBytes <= 0 || p.GPU.BudgetBytes >= 100<<10 {
 			t.Errorf("%s: %+v of %+v", p.Policy, p.GPU, p)
 		}
-		if p.TotalBytes != 2*(p.BudgetBytes+p.BesideBytes) || p.MetadataBytes+p.PayloadBytes != 2*p.BudgetBytes {
+		if p.ReserveBytes < scratchBytes || p.TotalBytes != 2*(p.BudgetBytes+p.BesideBytes+p.ReserveBytes) || p.MetadataBytes+p.PayloadBytes != 2*p.BudgetBytes {
 			t.Errorf("%s: bytes do not add up: %+v", p.Policy, p)
 		}
 	}

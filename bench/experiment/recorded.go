@@ -39,8 +39,8 @@ func (r *recorded) Batch(i int, dst []int64) []int64 {
 	return dst
 }
 
-// add records batches [from, to) of a workload, which may be nil.
-func (r *recorded) add(ctx context.Context, w workload.Workload, from, to int) error {
+// add records batches [from, to) of a workload, which may be nil, and calls step for each.
+func (r *recorded) add(ctx context.Context, w workload.Workload, from, to int, step func()) error {
 	for _, rows := range learnFrom(ctx, w, from, to) {
 		if len(r.rows)+len(rows) > maxRecorded || len(rows) > 0 && slices.Max(rows) > math.MaxUint32 {
 			return errTooLong
@@ -49,13 +49,13 @@ func (r *recorded) add(ctx context.Context, w workload.Workload, from, to int) e
 			r.rows = append(r.rows, uint32(row))
 		}
 		r.ends = append(r.ends, len(r.rows))
+		step()
 	}
 	return ctx.Err()
 }
 
 // record replaces the run's workloads by their batches, where they are computed and not too many. What is replayed is in memory as it is.
 func (r *run) record(ctx context.Context) error {
-	r.progress.Stage("sampling", 0)
 	both := []*workload.Workload{&r.measured, &r.training}
 	if r.training == r.measured {
 		both = both[:1]
@@ -65,8 +65,9 @@ func (r *run) record(ctx context.Context) error {
 		if _, ok := (*w).(*workload.Replay[int64]); ok || *w == nil {
 			continue
 		}
+		r.progress.Stage("sampling", (*w).Batches())
 		kept := &recorded{kind: (*w).Kind(), ends: []int{0}}
-		if err := kept.add(ctx, *w, 0, (*w).Batches()); err == nil {
+		if err := kept.add(ctx, *w, 0, (*w).Batches(), r.progress.Step); err == nil {
 			*w = kept
 		} else if err != errTooLong {
 			return err

@@ -12,7 +12,9 @@ import (
 
 // Result is what a run found. Its JSON form is what `cachebench run --json` prints.
 type Result struct {
-	Device struct {
+	// Partial says that the run was interrupted: it covers the batches that were measured, and compares with no other cache.
+	Partial bool `json:"partial,omitempty"`
+	Device  struct {
 		Kind  string `json:"kind"`
 		Name  string `json:"name"`
 		Count int    `json:"count"`
@@ -24,6 +26,8 @@ type Result struct {
 		Batches         int   `json:"batches"`
 		IDs             int64 `json:"ids"`
 		TrainingBatches int   `json:"training_batches"`
+		// PlannedBatches is there in a partial result: how many were to be measured.
+		PlannedBatches int `json:"planned_batches,omitempty"`
 		// TrainingMeasured says that training batches are among the measured ones.
 		TrainingMeasured bool `json:"training_measured"`
 		// Cold says that the cache was empty at first, and the training batches were run through it.

@@ -21,9 +21,9 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// Progress is told of a run's stages. Its methods are called from one goroutine.
+// Progress is told of a run's stages. Its methods are called from one goroutine at a time.
 type Progress interface {
-	// Stage begins a stage of the given number of steps; 0 when it has none.
+	// Stage begins a stage of the given number of steps; 0 when that is not known.
 	Stage(name string, steps int)
 	// Step ends a step.
 	Step()
@@ -35,13 +35,18 @@ type Quiet struct{}
 func (Quiet) Stage(string, int) {}
 func (Quiet) Step()             {}
 
-// Run does what the config says and returns what it found. Canceling ctx ends it between batches.
+// Run does what the config says and returns what it found. Canceling ctx ends it between batches: if any was measured, the result is
+// partial.
 func Run(ctx context.Context, cfg Config, progress Progress) (*Result, error) {
 	r, err := prepare(cfg, progress)
 	if err != nil {
 		return nil, err
 	}
-	return r.result(ctx, nil)
+	res, err := r.result(ctx, nil)
+	if res != nil { // partial, if there is an error as well
+		return res, nil
+	}
+	return nil, err
 }
 
 // prepare makes everything that a run needs besides the cache.
@@ -58,7 +63,7 @@ func prepare(cfg Config, progress Progress) (*run, error) {
 	return r, nil
 }
 
-// result measures the cache, and the uncompressed one to compare with unless its figures are given.
+// result measures the cache, and the uncompressed one to compare with unless its figures are given. With ctx's error, a result is partial.
 func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) {
 	cfg := &r.cfg
 	res := &Result{Table: r.tableInfo(), MissesByReason: map[string]int64{}}
@@ -74,9 +79,12 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) 
 	r.capture = capture
 	counts := make(accesses, r.table.Rows)
 	r.counts = counts
-	compressed, err := r.measure(ctx, cfg.Codec, cfg.HostTier, cfg.Verify)
-	r.counts, r.capture, err = nil, nil, capture.end(err)
-	if err != nil {
+	compressed, interrupted := r.measure(ctx, cfg.Codec, cfg.HostTier, cfg.Verify)
+	r.counts, r.capture = nil, nil
+	if compressed == nil {
+		return nil, capture.end(interrupted)
+	}
+	if err := capture.end(nil); err != nil {
 		return nil, err
 	}
 	compressed.describe(res)
@@ -90,22 +98,61 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) 
 	if res.VerifiedRows, res.Mismatches = r.verified, r.mismatches; cfg.Verify {
 		res.VerifiedBound = Bound(cfg.Codec)
 	}
+	if interrupted == nil {
+		whole, err := orInterrupted(ctx, func() (*Result, error) { return r.compare(ctx, *res, plain, compressed, counts) })
+		if err == nil || ctx.Err() == nil {
+			return whole, err
+		}
+		interrupted = err
+	}
+	res.Partial, res.OtherBudgets = true, []BudgetHits{}
+	res.Workload.PlannedBatches, res.Workload.Batches = res.Workload.Batches, compressed.batches
+	return res, interrupted
+}
+
+// compare adds what other caches do to a result.
+func (r *run) compare(ctx context.Context, res Result, plain *Uncompressed, compressed *measurement, counts accesses) (_ *Result, err error) {
 	if plain == nil {
 		if plain, err = r.measurePlain(ctx, res.Results.Lookups); err != nil {
 			return nil, err
 		}
 	}
 	res.Uncompressed = *plain
-	if cfg.Drift > 0 {
-		if res.Online.Drift, err = r.measureDrift(ctx); err != nil {
+	if r.cfg.Drift > 0 {
+		online := *res.Online
+		if online.Drift, err = r.measureDrift(ctx); err != nil {
 			return nil, err
 		}
-		res.Online.Drift.Share = res.Results.HitRatio / max(res.Online.Drift.OptimalHitRatio, 1e-9)
+		online.Drift.Share = res.Results.HitRatio / max(online.Drift.OptimalHitRatio, 1e-9)
+		res.Online = &online
 	}
 	if res.OtherBudgets, err = r.atBudgets(ctx, compressed, counts); err != nil {
 		return nil, err
 	}
-	return res, r.predict(res)
+	return &res, r.predict(&res)
+}
+
+// orInterrupted does some work, but waits only briefly for it once ctx is canceled: tables are loaded without a look at ctx. The work
+// that is left behind goes on.
+func orInterrupted[T any](ctx context.Context, work func() (T, error)) (v T, err error) {
+	done := make(chan struct{})
+	var out T
+	var failed error
+	go func() {
+		defer close(done)
+		out, failed = work()
+	}()
+	select {
+	case <-done:
+		return out, failed
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		return out, failed
+	case <-time.After(300 * time.Millisecond):
+		return v, ctx.Err()
+	}
 }
 
 func (r *run) tableInfo() TableInfo { return infoOf(r.table) }
@@ -357,13 +404,19 @@ type measurement struct {
 	devices int
 	stats   cache.Stats // of the measured batches
 	speed   Speed
+	batches int // measured
 	ids     int64
 	bytes   int64 // of output
 }
 
-// measure makes a cache and runs the measured batches through it.
+// measure makes a cache and runs the measured batches through it. If ctx is canceled after the first, it returns what those before did,
+// and ctx's error.
 func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*measurement, error) {
-	r.progress.Stage("filling the cache ("+codec+")", 0)
+	steps := r.trainLast - r.trainFirst
+	if r.cfg.Cold || r.training == nil {
+		steps = 0
+	}
+	r.progress.Stage("loading and training ("+codec+")", steps)
 	var tables []cache.Table
 	for _, t := range r.all() {
 		table, err := t.Open()
@@ -382,7 +435,7 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	}
 	o, err := r.cfg.spread(cache.Options{
 		Tables: tables, Budget: r.budget, Codec: cache.Codec(codec), Host: cache.HostOptions{Tier: cache.HostTier(tier), Workers: r.cfg.Workers},
-		Admission: cache.AdmissionOptions{Policy: policy, Training: r.learn(ctx), Cold: r.cfg.Cold}, Seed: r.cfg.Seed,
+		Admission: cache.AdmissionOptions{Policy: policy, Training: r.shown(r.learn(ctx), codec), Cold: r.cfg.Cold}, Seed: r.cfg.Seed,
 		Refresh: r.cfg.Online.options(), Link: r.cfg.link(), Telemetry: telemetry,
 	})
 	if err != nil {
@@ -398,6 +451,7 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	defer c.Close()
 	m := &measurement{device: c.DeviceInfo(0), devices: c.Devices()}
 
+	whole := context.WithoutCancel(ctx) // a batch is measured or not
 	var out []byte
 	batches := 0
 	gather := func(rows []int64, verify bool) (took time.Duration, err error) {
@@ -411,7 +465,7 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 			}
 			out = out[:n]
 			start := time.Now()
-			if err := c.Gather(ctx, t, part, out); err != nil {
+			if err := c.Gather(whole, t, part, out); err != nil {
 				return 0, err
 			}
 			took += time.Since(start)
@@ -420,7 +474,7 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 			}
 		}
 		if batches++; r.cfg.every() != 0 && batches%r.cfg.every() == 0 {
-			err = c.Refresh(ctx)
+			err = c.Refresh(whole)
 		}
 		return took, err
 	}
@@ -437,10 +491,7 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	cursor := r.measured.NewCursor()
 	var rows []int64
 	times := make([]time.Duration, 0, r.last-r.first)
-	for i := r.first; i < r.last; i++ {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
+	for i := r.first; i < r.last && ctx.Err() == nil; i++ {
 		rows = cursor.Batch(i, rows[:0])
 		if err := r.capture.batch(c, rows); err != nil {
 			return nil, err
@@ -453,11 +504,14 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 		times = append(times, took)
 		r.progress.Step()
 	}
+	if len(times) == 0 && ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if m.stats, err = c.Stats(); err != nil {
 		return nil, err
 	}
 	m.stats = m.stats.Sub(before)
-	if r.explain != nil {
+	if r.explain != nil && len(times) == r.last-r.first {
 		if err := r.explain(c); err != nil {
 			return nil, err
 		}
@@ -465,8 +519,28 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	if r.cfg.Closing != nil {
 		r.cfg.Closing()
 	}
+	m.batches = len(times)
 	m.speed = newSpeed(times, m.ids, m.bytes)
+	if m.batches < r.last-r.first {
+		return m, ctx.Err()
+	}
 	return m, nil
+}
+
+// shown has the progress show which training batch is learned from. What follows the last one is filling the cache.
+func (r *run) shown(training admission.Training, codec string) admission.Training {
+	if training == nil {
+		return nil
+	}
+	return func(yield func(int, []int64) bool) {
+		for table, rows := range training {
+			if !yield(table, rows) {
+				return
+			}
+			r.progress.Step()
+		}
+		r.progress.Stage("filling the cache ("+codec+")", 0)
+	}
 }
 
 // verify compares gathered rows with their source. Those of a lossy codec may differ by its bound.

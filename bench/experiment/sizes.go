@@ -32,7 +32,8 @@ type sizes struct {
 }
 
 // measureSizes encodes the table as the cache does, row by row: nothing is kept but lengths.
-func measureSizes(ctx context.Context, t *dataset.Table, cfg *Config, name string) (*sizes, error) {
+func measureSizes(ctx context.Context, t *dataset.Table, cfg *Config, name string, progress Progress) (*sizes, error) {
+	progress.Stage("training ("+name+")", 0)
 	s := &sizes{codec: registry.None, devices: int64(cfg.Devices), stored: make([]uint32, t.Rows), slot: make([]uint32, t.Rows)}
 	c, err := trainAs(name, t, cfg.Seed)
 	if err != nil {
@@ -52,6 +53,7 @@ func measureSizes(ctx context.Context, t *dataset.Table, cfg *Config, name strin
 		sync.Mutex
 		stored int64
 	}
+	progress.Stage("encoding ("+name+")", (t.Rows+partRows-1)/partRows)
 	err = eachPart(ctx, cfg.Workers, t.Rows, func(from, to int) error {
 		var dst []byte
 		if c != nil {
@@ -73,6 +75,7 @@ func measureSizes(ctx context.Context, t *dataset.Table, cfg *Config, name strin
 		}
 		sums.Lock()
 		defer sums.Unlock()
+		progress.Step()
 		sums.stored, s.slots = sums.stored+stored, s.slots+slots
 		return nil
 	})
@@ -90,21 +93,23 @@ func trainAs(name string, t *dataset.Table, seed uint64) (c codec.Codec, err err
 	return registry.Train(name, sample, t.RowBytes, t.DType)
 }
 
+// partRows is how many rows eachPart hands out at a time.
+const partRows = 4096
+
 // eachPart calls do for parts of the rows, on so many goroutines; 0: one a processor.
 func eachPart(ctx context.Context, workers, rows int, do func(from, to int) error) error {
-	const part = 4096
 	var next atomic.Int64
 	errs := make([]error, cmp.Or(workers, runtime.GOMAXPROCS(0)))
 	var wg sync.WaitGroup
 	for w := range errs {
 		wg.Go(func() {
 			for errs[w] == nil {
-				from := int(next.Add(part)) - part
+				from := int(next.Add(partRows)) - partRows
 				if from >= rows {
 					return
 				}
 				if errs[w] = ctx.Err(); errs[w] == nil {
-					errs[w] = do(from, min(from+part, rows))
+					errs[w] = do(from, min(from+partRows, rows))
 				}
 			}
 		})

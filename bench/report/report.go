@@ -31,9 +31,19 @@ func Run(w io.Writer, r *experiment.Result) error {
 		{"output GB/s", fmt.Sprintf("%.2f", q.OutputGBPerSecond), fmt.Sprintf("%.2f", u.OutputGBPerSecond)},
 	}
 	t := newTable("", "this cache", "uncompressed, same budget")
+	if r.Partial {
+		t = newTable("", "this cache")
+		rows[2][1], rows[4][1] = count(c.RowsCached), bytesOf(q.HostBytesMoved)
+		for i := range rows {
+			rows[i] = rows[i][:2]
+		}
+	}
 	t.AppendRows(rows)
 
 	out := &printer{w: w}
+	if r.Partial {
+		out.line("partial", "interrupted after %s of %s; no uncompressed cache to compare with", count(int64(r.Workload.Batches)), plural(r.Workload.PlannedBatches, "batch", "batches"))
+	}
 	out.line("table", "%s: %s rows of %s B (%s), %s", r.Table.Name, count(r.Table.Rows), count(int64(r.Table.RowBytes)), r.Table.DType, bytesOf(r.Table.Rows*int64(r.Table.RowBytes)))
 	out.line("device", "%d × %s (%s)", r.Device.Count, r.Device.Kind, r.Device.Name)
 	out.line("workload", "%s, %s, %s", r.Workload.Kind, plural(r.Workload.Batches, "batch", "batches"), plural(int(r.Workload.IDs), "ID", "IDs"))
@@ -59,8 +69,10 @@ func Run(w io.Writer, r *experiment.Result) error {
 		out.line("verified", "%s rows compared with their source, %s differ%s", count(r.VerifiedRows), count(r.Mismatches), bound)
 	}
 	codecs(out, c.CodecChoice)
-	onGPU(out, r.PredictedGPU)
-	out.line("verdict", "%s", verdict(r))
+	if !r.Partial {
+		onGPU(out, r.PredictedGPU)
+		out.line("verdict", "%s", verdict(r))
+	}
 	return out.err
 }
 

@@ -45,9 +45,9 @@ type statusError struct {
 	status int
 }
 
-// grace is how long an interrupted run may take to end by itself. Stages that do not look at the context, such as
-// reading a large table, are cut off then.
-const grace = time.Second
+// grace is how long an interrupted run may take to end by itself and to print what it has. Stages that do not look at the context, such
+// as reading a large table, are cut off then.
+const grace = 2 * time.Second
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

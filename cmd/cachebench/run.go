@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,6 +54,9 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 				return err
 			}
 			res, err := present(cmd, asJSON, func(bar *progress) (*experiment.Result, error) { return experiment.Run(cmd.Context(), cfg, bar) }, report.Run)
+			if err == nil && res.Partial {
+				return cmp.Or(mismatch(res), context.Canceled) // which main names
+			}
 			return cmp.Or(err, mismatch(res))
 		},
 	}
