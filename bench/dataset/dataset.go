@@ -4,6 +4,7 @@ package dataset
 
 import (
 	"fmt"
+	"runtime/debug"
 
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache"
@@ -49,6 +50,7 @@ func Load(path string) (*Table, error) {
 		}
 		rest = rest[n*t.RowBytes:]
 	}
+	debug.FreeOSMemory() // an array in Fortran order has been in memory once more
 	return t, nil
 }
 

@@ -49,7 +49,13 @@ type statusError struct {
 // as reading a large table, are cut off then.
 const grace = 2 * time.Second
 
+// garbage is how large garbage may grow, in percent of the memory in use: tables are large.
+const garbage = 25
+
 func main() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbage)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	disarm := context.AfterFunc(ctx, func() {
