@@ -12,24 +12,10 @@ import (
 
 // Result is what a run found. Its JSON form is what `cachebench run --json` prints.
 type Result struct {
-	Device struct {
-		Kind  string `json:"kind"`
-		Name  string `json:"name"`
-		Count int    `json:"count"`
-	} `json:"device"`
-	Table    TableInfo `json:"table"`
-	Workload struct {
-		Kind string `json:"kind"`
-		// Batches and IDs are those measured; TrainingBatches those the policy learned from.
-		Batches         int   `json:"batches"`
-		IDs             int64 `json:"ids"`
-		TrainingBatches int   `json:"training_batches"`
-		// TrainingMeasured says that training batches are among the measured ones.
-		TrainingMeasured bool `json:"training_measured"`
-		// Cold says that the cache was empty at first, and the training batches were run through it.
-		Cold bool `json:"cold,omitempty"`
-	} `json:"workload"`
-	Cache struct {
+	Device   DeviceInfo   `json:"device"`
+	Table    TableInfo    `json:"table"`
+	Workload WorkloadInfo `json:"workload"`
+	Cache    struct {
 		Policy string `json:"policy"`
 		Codec  string `json:"codec"`
 		// CodecChoice is why "auto" picked it, with what was predicted of the others; not there if the codec was named.
@@ -76,6 +62,26 @@ type Result struct {
 	// VerifiedRows were compared with their source; Mismatches of them differed.
 	VerifiedRows int64 `json:"verified_rows"`
 	Mismatches   int64 `json:"mismatches"`
+}
+
+// DeviceInfo is what ran.
+type DeviceInfo struct {
+	Kind  string `json:"kind"`
+	Name  string `json:"name"`
+	Count int    `json:"count"`
+}
+
+// WorkloadInfo is the workload of a run.
+type WorkloadInfo struct {
+	Kind string `json:"kind"`
+	// Batches and IDs are those measured; TrainingBatches those the policy learned from.
+	Batches         int   `json:"batches"`
+	IDs             int64 `json:"ids"`
+	TrainingBatches int   `json:"training_batches"`
+	// TrainingMeasured says that training batches are among the measured ones.
+	TrainingMeasured bool `json:"training_measured"`
+	// Cold says that the cache was empty at first, and the training batches were run through it.
+	Cold bool `json:"cold,omitempty"`
 }
 
 // TableInfo is the table of a run or a plan, after the cast.
