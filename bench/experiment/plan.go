@@ -1,10 +1,12 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/tensorcache/tensorcache/bench/sim"
 	"github.com/tensorcache/tensorcache/bench/workload"
@@ -138,8 +140,9 @@ type planner struct {
 	base   *run
 	counts []int64 // of each row in the measured batches
 	stream *recorded
-	warmup int // batches of the stream
-	batch  int // rows of the largest
+	warmup int              // batches of the stream
+	batch  int              // rows of the largest
+	found  map[string]int64 // rows that a simulated policy needs, by its name
 }
 
 // MakePlan predicts, for each policy and codec, the least budget that reaches the target.
@@ -147,7 +150,7 @@ func MakePlan(ctx context.Context, cfg PlanConfig, progress Progress) (*PlanResu
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	p := &planner{cfg: cfg, base: &run{cfg: cfg.Config, progress: progress}}
+	p := &planner{cfg: cfg, base: &run{cfg: cfg.Config, progress: progress}, found: map[string]int64{}}
 	r := p.base
 	if err := r.load(); err != nil {
 		return nil, err
@@ -171,7 +174,7 @@ func MakePlan(ctx context.Context, cfg PlanConfig, progress Progress) (*PlanResu
 	}
 	for _, codec := range cfg.Codecs {
 		progress.Stage("encoding ("+codec+")", 0)
-		s, err := measureSizes(r.table, &r.cfg, codec)
+		s, err := measureSizes(ctx, r.table, &r.cfg, codec)
 		if err != nil {
 			return nil, err
 		}
@@ -331,47 +334,82 @@ func (p *planner) simulated(ctx context.Context, r *run, s *sizes, best *curve, 
 			}
 		}
 	}
-	guess := best.bytes[best.rowsFor(p.cfg.Target)-1]
-	capacity, hit, err := search(hitRatio, guess, most, p.cfg.Target)
+	from := best.bytes[best.rowsFor(p.cfg.Target)-1]
+	to := from + from/2
+	if rows := p.found[plan.Policy]; rows > 0 { // with another codec it takes about as many
+		mean := float64(rows) * float64(s.slots) / float64(len(s.slot))
+		from, to = int64(mean/narrow), int64(mean*narrow)
+	}
+	capacity, hit, err := search(hitRatio, from, to, most, p.cfg.Target)
 	if err != nil {
 		return err
 	}
 	plan.Reached = hit >= p.cfg.Target
 	plan.PayloadBytes, plan.PredictedHitRatio, plan.Rows = capacity, hit, s.rowsIn(capacity)
+	p.found[plan.Policy] = plan.Rows
 	return nil
 }
 
-// search returns the least capacity, to a hundredth, that reaches the target, or most if none does. It begins at the guess and
-// divides what is left evenly on a logarithm. f must not fall but for noise.
-func search(f func(int64) (float64, error), guess, most int64, target float64) (capacity int64, hit float64, err error) {
-	hit, err = f(most)
-	if err != nil || hit < target {
-		return most, hit, err
-	}
-	lo, hi := int64(0), most
-	x, step := max(1, min(guess, most-1)), 1.1
-	for x > lo && x < hi && float64(hi) > 1.01*float64(lo)+hashmap.SlotBytes {
-		y, err := f(x)
-		if err != nil {
+// narrow is how far apart, as a factor, a simulated capacity lies from one that is expected to be right.
+const narrow = 1.004
+
+// search returns the least capacity, to a hundredth, that reaches the target, or most if none does. It begins with two capacities
+// that may have it between them, and calls f for two at a time. f must not fall but for noise.
+func search(f func(int64) (float64, error), a, b, most int64, target float64) (capacity int64, hit float64, err error) {
+	lo, hi := int64(0), most // lo does not reach the target; hi does once it is known to
+	var atLo, atHi float64
+	reached := false
+	grow := max(1.1, float64(b)/float64(max(1, a)))
+	for round := 1; !reached || float64(hi) > 1.01*float64(lo)+hashmap.SlotBytes; round++ {
+		last := hi // that is worth a call
+		if reached {
+			last--
+		}
+		a = max(lo+1, min(a, last))
+		b = max(a, min(b, last))
+		var second float64
+		var failed error
+		var other sync.WaitGroup
+		if a != b {
+			other.Go(func() { second, failed = f(b) })
+		}
+		first, err := f(a)
+		other.Wait()
+		if err := cmp.Or(err, failed); err != nil {
 			return 0, 0, err
 		}
-		if y >= target {
-			hi, hit = x, y
-		} else {
-			lo = x
-		}
 		switch {
-		case lo == 0:
-			x = int64(float64(hi) / step)
-		case hi == most:
-			x = int64(float64(lo) * step)
+		case first >= target:
+			hi, atHi, reached = a, first, true
+		case a == b:
+			lo, atLo = a, first
+		case second >= target:
+			lo, atLo, hi, atHi, reached = a, first, b, second, true
 		default:
-			x = int64(math.Sqrt(float64(lo) * float64(hi)))
+			lo, atLo = b, second
 		}
-		x, step = max(lo+1, min(x, hi-1)), step*step
+		if lo == most {
+			return most, atLo, nil
+		}
+		x, y := float64(lo), float64(hi)
+		switch {
+		case !reached:
+			grow *= grow
+			a, b = clamp(x*grow), clamp(x*grow*grow)
+		case lo == 0:
+			grow *= grow
+			a, b = clamp(y/grow/grow), clamp(y/grow)
+		case round < 4: // the hit ratio grows with the logarithm, nearly
+			x *= math.Pow(y/x, (target-atLo)/(atHi-atLo))
+			a, b = clamp(x/narrow), clamp(x*narrow)
+		default:
+			a, b = clamp(math.Cbrt(x*x*y)), clamp(math.Cbrt(x*y*y))
+		}
 	}
-	return hi, hit, nil
+	return hi, atHi, nil
 }
+
+func clamp(x float64) int64 { return int64(min(x, 1<<60)) }
 
 // check measures the hit ratio of a cache with the plan's budget.
 func (p *planner) check(ctx context.Context, plan *Plan, progress Progress) error {

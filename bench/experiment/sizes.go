@@ -1,12 +1,19 @@
 package experiment
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"sort"
+	"sync"
+	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/cache/admission"
-	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
@@ -24,37 +31,86 @@ type sizes struct {
 	indexBytes   int64 // of a packed tier, on each device, outside the budget
 }
 
-// measureSizes encodes the table as the cache does.
-func measureSizes(t *dataset.Table, cfg *Config, codec string) (*sizes, error) {
-	mode, err := transfer.ParseMode(cfg.HostTier)
+// measureSizes encodes the table as the cache does, row by row: nothing is kept but lengths.
+func measureSizes(ctx context.Context, t *dataset.Table, cfg *Config, name string) (*sizes, error) {
+	s := &sizes{codec: registry.None, devices: int64(cfg.Devices), stored: make([]uint32, t.Rows), slot: make([]uint32, t.Rows)}
+	c, err := trainAs(name, t, cfg.Seed)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("codec %s: %w", name, err)
 	}
-	home := host.Open(1, cfg.Workers)[0]
-	defer home.Close()
-	tier, err := transfer.Load(home, transfer.SourceOf(t.Data, t.RowBytes), transfer.Options{
-		Codec: codec, DType: t.DType, Mode: mode, Seed: cfg.Seed, Workers: cfg.Workers,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("codec %s: %w", codec, err)
+	bits := int64(t.Rows+63) / 64 * 8
+	s.fixed = slab.TailSlack + bits // of rejected rows
+	if cfg.HostTier == transfer.Packed.String() {
+		s.indexBytes = int64(t.Rows) * 8
+	} else if c != nil {
+		s.fixed += bits // of compressed rows
 	}
-	defer tier.Close()
-	total := tier.Totals()
-	s := &sizes{codec: "none", ratio: ratio(total.RawBytes, total.StoredBytes), devices: int64(cfg.Devices), slots: total.SlotBytes}
-	s.fixed = slab.TailSlack + tier.BitmaskBytes() + (total.Rows+63)/64*8
-	s.indexBytes = tier.IndexBytes()
-	if c := tier.Codec(); c != nil {
+	if c != nil {
 		s.codec, s.codecBytes = c.Name(), c.MetadataBytes()
 	}
-	s.stored, s.slot = make([]uint32, total.Rows), make([]uint32, total.Rows)
-	for r := range total.Rows {
-		n, err := tier.StoredBytes(r)
-		if err != nil {
-			return nil, fmt.Errorf("codec %s: %w", codec, err)
-		}
-		s.stored[r], s.slot[r] = uint32(n), uint32(slab.SlotBytes(n))
+	var sums struct {
+		sync.Mutex
+		stored int64
 	}
-	return s, nil
+	err = eachPart(ctx, cfg.Workers, t.Rows, func(from, to int) error {
+		var dst []byte
+		if c != nil {
+			dst = make([]byte, c.EncodeBound())
+		}
+		stored, slots := int64(0), int64(0)
+		for r := from; r < to; r++ {
+			n := t.RowBytes
+			if c != nil {
+				m, err := c.Encode(dst, t.Row(int64(r)))
+				if err == nil {
+					n = m
+				} else if !errors.Is(err, codec.ErrIncompressible) {
+					return fmt.Errorf("codec %s: row %d: %w", name, r, err)
+				}
+			}
+			s.stored[r], s.slot[r] = uint32(n), uint32(slab.SlotBytes(n))
+			stored, slots = stored+int64(n), slots+int64(s.slot[r])
+		}
+		sums.Lock()
+		defer sums.Unlock()
+		sums.stored, s.slots = sums.stored+stored, s.slots+slots
+		return nil
+	})
+	s.ratio = ratio(int64(len(t.Data)), sums.stored)
+	return s, err
+}
+
+// trainAs makes the named codec as a cache of the table with this seed does; nil for rows as they are.
+func trainAs(name string, t *dataset.Table, seed uint64) (c codec.Codec, err error) {
+	sample := codec.Sample(t.Data, int64(t.Rows), t.RowBytes, int64(t.RowBytes), seed)
+	if name == registry.Auto {
+		c, _, err = registry.Pick(sample, t.RowBytes, t.DType, registry.Terms{Rows: int64(t.Rows)})
+		return c, err
+	}
+	return registry.Train(name, sample, t.RowBytes, t.DType)
+}
+
+// eachPart calls do for parts of the rows, on so many goroutines; 0: one a processor.
+func eachPart(ctx context.Context, workers, rows int, do func(from, to int) error) error {
+	const part = 4096
+	var next atomic.Int64
+	errs := make([]error, cmp.Or(workers, runtime.GOMAXPROCS(0)))
+	var wg sync.WaitGroup
+	for w := range errs {
+		wg.Go(func() {
+			for errs[w] == nil {
+				from := int(next.Add(part)) - part
+				if from >= rows {
+					return
+				}
+				if errs[w] = ctx.Err(); errs[w] == nil {
+					errs[w] = do(from, min(from+part, rows))
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return cmp.Or(errs...)
 }
 
 // budgetFor returns the bytes that each device needs for so many rows of so many slot bytes, which are spread over the devices.
