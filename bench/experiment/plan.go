@@ -165,7 +165,7 @@ func MakePlan(ctx context.Context, cfg PlanConfig, progress Progress) (*PlanResu
 	if err := p.count(ctx); err != nil {
 		return nil, err
 	}
-	res := &PlanResult{Table: r.tableInfo(), Target: cfg.Target, Devices: cfg.Devices, GPUMemory: cfg.GPUMemory}
+	res := &PlanResult{Table: infoOf(r.table), Target: cfg.Target, Devices: cfg.Devices, GPUMemory: cfg.GPUMemory}
 	w := &res.Workload
 	w.Kind, w.Batches, w.TrainingBatches = r.measured.Kind(), r.last-r.first, r.trainLast-r.trainFirst
 	for _, n := range p.counts {

@@ -13,27 +13,11 @@ import (
 // Result is what a run found. Its JSON form is what `cachebench run --json` prints.
 type Result struct {
 	// Partial says that the run was interrupted: it covers the batches that were measured, and compares with no other cache.
-	Partial bool `json:"partial,omitempty"`
-	Device  struct {
-		Kind  string `json:"kind"`
-		Name  string `json:"name"`
-		Count int    `json:"count"`
-	} `json:"device"`
-	Table    TableInfo `json:"table"`
-	Workload struct {
-		Kind string `json:"kind"`
-		// Batches and IDs are those measured; TrainingBatches those the policy learned from.
-		Batches         int   `json:"batches"`
-		IDs             int64 `json:"ids"`
-		TrainingBatches int   `json:"training_batches"`
-		// PlannedBatches is there in a partial result: how many were to be measured.
-		PlannedBatches int `json:"planned_batches,omitempty"`
-		// TrainingMeasured says that training batches are among the measured ones.
-		TrainingMeasured bool `json:"training_measured"`
-		// Cold says that the cache was empty at first, and the training batches were run through it.
-		Cold bool `json:"cold,omitempty"`
-	} `json:"workload"`
-	Cache struct {
+	Partial  bool         `json:"partial,omitempty"`
+	Device   DeviceInfo   `json:"device"`
+	Table    TableInfo    `json:"table"`
+	Workload WorkloadInfo `json:"workload"`
+	Cache    struct {
 		Policy string `json:"policy"`
 		Codec  string `json:"codec"`
 		// CodecChoice is why "auto" picked it, with what was predicted of the others; not there if the codec was named.
@@ -82,6 +66,28 @@ type Result struct {
 	Mismatches   int64 `json:"mismatches"`
 	// VerifiedBound is the most by which an element may differ: of a lossy codec.
 	VerifiedBound float64 `json:"verified_bound,omitempty"`
+}
+
+// DeviceInfo is what ran.
+type DeviceInfo struct {
+	Kind  string `json:"kind"`
+	Name  string `json:"name"`
+	Count int    `json:"count"`
+}
+
+// WorkloadInfo is the workload of a run.
+type WorkloadInfo struct {
+	Kind string `json:"kind"`
+	// Batches and IDs are those measured; TrainingBatches those the policy learned from.
+	Batches         int   `json:"batches"`
+	IDs             int64 `json:"ids"`
+	TrainingBatches int   `json:"training_batches"`
+	// PlannedBatches is there in a partial result: how many were to be measured.
+	PlannedBatches int `json:"planned_batches,omitempty"`
+	// TrainingMeasured says that training batches are among the measured ones.
+	TrainingMeasured bool `json:"training_measured"`
+	// Cold says that the cache was empty at first, and the training batches were run through it.
+	Cold bool `json:"cold,omitempty"`
 }
 
 // TableInfo is the table of a run or a plan, after the cast.

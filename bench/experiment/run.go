@@ -66,10 +66,7 @@ func prepare(cfg Config, progress Progress) (*run, error) {
 // result measures the cache, and the uncompressed one to compare with unless its figures are given. With ctx's error, a result is partial.
 func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) {
 	cfg := &r.cfg
-	res := &Result{Table: r.tableInfo(), MissesByReason: map[string]int64{}}
-	res.Workload.Kind, res.Workload.Batches = r.measured.Kind(), r.last-r.first
-	res.Workload.TrainingBatches, res.Workload.TrainingMeasured = r.trainLast-r.trainFirst, r.training == r.measured && r.trainLast > r.first
-	res.Workload.Cold = cfg.Cold
+	res := &Result{Table: infoOf(r.table), Workload: r.workloadInfo(), MissesByReason: map[string]int64{}}
 	res.Cache.Policy = cfg.Policy
 
 	capture, err := newCapture(cfg.Capture, r.table.RowBytes)
@@ -155,7 +152,12 @@ func orInterrupted[T any](ctx context.Context, work func() (T, error)) (v T, err
 	}
 }
 
-func (r *run) tableInfo() TableInfo { return infoOf(r.table) }
+func (r *run) workloadInfo() WorkloadInfo {
+	return WorkloadInfo{
+		Kind: r.measured.Kind(), Batches: r.last - r.first, TrainingBatches: r.trainLast - r.trainFirst,
+		TrainingMeasured: r.training == r.measured && r.trainLast > r.first, Cold: r.cfg.Cold,
+	}
+}
 
 func infoOf(t *dataset.Table) TableInfo {
 	return TableInfo{t.Name, int64(t.Rows), t.RowBytes, t.DType.String()}
@@ -409,6 +411,8 @@ type measurement struct {
 	bytes   int64 // of output
 }
 
+func (m *measurement) info() DeviceInfo { return DeviceInfo{m.device.Kind, m.device.Name, m.devices} }
+
 // measure makes a cache and runs the measured batches through it. If ctx is canceled after the first, it returns what those before did,
 // and ctx's error.
 func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*measurement, error) {
@@ -557,7 +561,7 @@ func (r *run) verify(t *dataset.Table, rows []int64, out []byte) {
 // describe fills in what the result says of the compressed cache.
 func (m *measurement) describe(res *Result) {
 	s, t := m.stats, m.stats.Tables[0]
-	res.Device.Kind, res.Device.Name, res.Device.Count = m.device.Kind, m.device.Name, m.devices
+	res.Device = m.info()
 	res.Workload.IDs = m.ids
 	c := &res.Cache
 	c.CodecChoice = t.Choice

@@ -21,19 +21,9 @@ import (
 
 // TablesResult is what a run of several tables found, which share one cache. Its JSON form is what `cachebench run --json` prints of them.
 type TablesResult struct {
-	Device struct {
-		Kind  string `json:"kind"`
-		Name  string `json:"name"`
-		Count int    `json:"count"`
-	} `json:"device"`
-	// Workload has the keys of Result.Workload. A batch looks up rows of each table.
-	Workload struct {
-		Kind             string `json:"kind"`
-		Batches          int    `json:"batches"`
-		IDs              int64  `json:"ids"`
-		TrainingBatches  int    `json:"training_batches"`
-		TrainingMeasured bool   `json:"training_measured"`
-	} `json:"workload"`
+	Device DeviceInfo `json:"device"`
+	// A batch of the workload looks up rows of each table.
+	Workload WorkloadInfo `json:"workload"`
 	// Cache has the keys of Result.Cache that are not of one table.
 	Cache struct {
 		Policy        string `json:"policy"`
@@ -228,11 +218,8 @@ func (d *divided) Batch(i int, dst []int64) []int64 {
 
 // tablesResult describes what was measured.
 func (r *run) tablesResult(m, plain *measurement) (*TablesResult, error) {
-	res := &TablesResult{VerifiedRows: r.verified, Mismatches: r.mismatches}
-	res.Device.Kind, res.Device.Name, res.Device.Count = m.device.Kind, m.device.Name, m.devices
-	w := &res.Workload
-	w.Kind, w.Batches, w.IDs, w.TrainingBatches = r.measured.Kind(), r.last-r.first, m.ids, r.trainLast-r.trainFirst
-	w.TrainingMeasured = r.trainLast > r.first
+	res := &TablesResult{Device: m.info(), Workload: r.workloadInfo(), VerifiedRows: r.verified, Mismatches: r.mismatches}
+	res.Workload.IDs = m.ids
 	s := &m.stats
 	c := &res.Cache
 	c.Policy, c.BudgetBytes, c.MetadataBytes, c.PayloadBytes = r.cfg.Policy, s.BudgetBytes, s.MetadataBytes, s.PayloadBytes
@@ -260,7 +247,7 @@ func (r *run) tablesResult(m, plain *measurement) (*TablesResult, error) {
 			predicted = nil
 		}
 		if predicted != nil {
-			predicted.add(model, t, own.Codec, float64(w.Batches), one.Served, one.Uncompressed)
+			predicted.add(model, t, own.Codec, float64(res.Workload.Batches), one.Served, one.Uncompressed)
 		}
 	}
 	res.Total.PredictedGPU = predicted
