@@ -532,3 +532,15 @@ func TestFromSlice_DTypes(t *testing.T) {
 		t.Errorf("a named float32: %v, rows of %d bytes", c.DType(), c.RowBytes())
 	}
 }
+
+// TestNew_LoadFails: a table that its codec refuses is an error of New, whatever telemetry there is, and the next cache opens.
+func TestNew_LoadFails(t *testing.T) {
+	const rowBytes = 512
+	data := make([]byte, 100*rowBytes)
+	o := cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: 1 << 20, Codec: "ibp2"}
+	if _, err := cache.New(o); err == nil || !strings.Contains(err.Error(), "table x: ") {
+		t.Errorf("error %v", err)
+	}
+	o.Tables, o.Codec = []cache.Table{fromBytes(t, "x", data, rowBytes)}, "ibp4"
+	newCache(t, o)
+}

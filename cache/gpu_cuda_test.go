@@ -23,7 +23,7 @@ import (
 
 func freeMemory(t *testing.T, d device.Device) int64 {
 	t.Helper()
-	free, _, err := d.(*cuda.Device).Context().MemInfo()
+	free, err := d.(*cuda.Device).FreeMemory()
 	if err != nil {
 		t.Fatal(err)
 	}

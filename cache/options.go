@@ -129,7 +129,7 @@ type HostOptions struct {
 	// least 8. Whether they help is measured batch by batch. Default: half of GOMAXPROCS, at most 8. Negative: none.
 	Threads int
 	// Overlay is the bytes of page-locked memory for rows that Update has published and the host tier does not have yet; at least the
-	// longest row's are taken. Default 16 MiB.
+	// longest row's are taken. Default 16 MiB, or what four versions of every row take, if that is less.
 	Overlay int64
 	// Workers is how many goroutines load tables, and how many the host backend uses for each batch. Default GOMAXPROCS.
 	Workers int
@@ -182,7 +182,13 @@ func (o *Options) EnsureDefaults() {
 		o.Host.Workers = runtime.GOMAXPROCS(0)
 	}
 	if o.Host.Overlay == 0 {
-		o.Host.Overlay = 16 << 20
+		versions := 0.0
+		for _, t := range o.Tables {
+			if t.source != nil {
+				versions += 4 * max(float64(t.Rows()), float64(t.capacity)) * float64(place.OverlayBytes(t.RowBytes()))
+			}
+		}
+		o.Host.Overlay = max(1, int64(min(16<<20, versions)))
 	}
 	o.Refresh.ensureDefaults()
 	o.Telemetry.ensureDefaults()

@@ -1,6 +1,6 @@
 // Package device defines what a backend implements: memory, streams and kernel launches of one or more devices.
 //
-// The host backend (device/host) is pure Go. Its device memory is Go memory, its kernels run on goroutines, and all its
+// The host backend (device/host) is pure Go. Its device memory is host memory, its kernels run on goroutines, and all its
 // formats are those of the CUDA backend (device/cuda), byte for byte. It is the default, and tests compare the CUDA backend
 // with it.
 //

@@ -1,8 +1,11 @@
 package hashmap
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/tensorcache/tensorcache/internal/numa"
 )
 
 // Build replaces the map's content by the entries. Equal sets of entries give equal bytes, whatever their order. Each bucket
@@ -14,19 +17,15 @@ import (
 // reserved.
 func (m *Map) Build(entries []Entry) (rejected []Entry, err error) {
 	m.Clear()
-	sorted := make([]hashed, len(entries))
+	sorted, memory := numa.Make[hashed](int64(len(entries)))
+	defer memory.Free()
 	for i, e := range entries {
 		if !isKey(e.Key) {
 			return nil, fmt.Errorf("hashmap: key (%#x) is reserved", e.Key)
 		}
 		sorted[i] = hashed{Hash(e.Key), e}
 	}
-	slices.SortFunc(sorted, func(a, b hashed) int {
-		if a.hash < b.hash {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(sorted, func(a, b hashed) int { return cmp.Compare(a.hash, b.hash) })
 	var pending []hashed
 	home, taken := ^uint32(0), 0
 	for i, e := range sorted {

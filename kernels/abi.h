@@ -481,8 +481,10 @@ struct GatherArgs {
 	u64 out;
 	u32 count;
 	u32 rowBytes;
+	u64 hot;
+	u64 places;
 };
-ABI_SIZE(GatherArgs, 32);
+ABI_SIZE(GatherArgs, 48);
 
 // StoreArgs are 64-bit words to be stored in memory that other kernels read. words has pairs of an index and a value. Indices are distinct;
 // those from limit on are ignored.

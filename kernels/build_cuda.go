@@ -45,11 +45,7 @@ func (k *Build) RunCUDA(s *cuda.Stream) error {
 		Wants: addr + uint64(at.wants), Claims: claims.Addr(), Room: uint32(at.room), Count: uint32(n), Buckets: k.Layout.Buckets, Parts: uint32(buildParts(k.Layout)),
 	}
 	each := func(f *cuda.Function[abi.BuildArgs], work int64) error {
-		grid, err := resident(s, f, 0, int(work), blockThreads)
-		if err != nil {
-			return err
-		}
-		return f.Launch(s, grid, blockThreads, 0, &args)
+		return launchResident(s, f, blockThreads, 0, int(work), blockThreads, &args)
 	}
 	if err := errors.Join(
 		s.Fill(k.Map, 0xff), s.Fill(k.Failed, 0), s.Fill(starts, 0), s.Fill(k.Scratch.Slice(at.lengths, at.lengths+4*(buildRounds+1)), 0),
@@ -64,7 +60,7 @@ func (k *Build) RunCUDA(s *cuda.Stream) error {
 	); err != nil {
 		return err
 	}
-	grid, err := resident(s, buildClaim, 0, int(at.room), blockThreads)
+	grid, err := residentOf(s, buildClaim, blockThreads, 0, int(at.room), blockThreads)
 	if err != nil {
 		return err
 	}

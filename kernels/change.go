@@ -47,16 +47,9 @@ func (k *Scatter) RunHost(device.Workers) {
 	}
 }
 
-// ScatterItem is one row that Scatter copies.
-type ScatterItem struct {
-	// To is the row's slot in Slab, and From its place in Stage, a multiple of 16; both are offsets in bytes.
-	To   uint64
-	From uint32
-	// Bytes is the length to copy.
-	Bytes uint32
-}
-
-var _ = ScatterItem(abi.ScatterItem{})
+// ScatterItem is one row that Scatter copies. To is the row's slot in Slab, and From its place in Stage, a multiple of 16; both are offsets
+// in bytes. Bytes is the length to copy.
+type ScatterItem abi.ScatterItem
 
 // ScatterItemsView views a buffer as the items of a Scatter.
 func ScatterItemsView(b device.Buffer) []ScatterItem { return view[ScatterItem](b) }

@@ -25,12 +25,6 @@ func AttachCodec(d device.Device, c codec.Codec) (Codec, error) {
 		return k, nil
 	}
 	var err error
-	if k.Meta, err = d.Alloc(int64(len(k.Form.Metadata)), "codec metadata"); err != nil {
-		return Codec{}, err
-	}
-	if err := device.Upload(d, k.Meta, k.Form.Metadata); err != nil {
-		d.Free(k.Meta)
-		return Codec{}, err
-	}
-	return k, nil
+	k.Meta, err = device.AllocCopy(d, k.Form.Metadata, "codec metadata")
+	return k, err
 }

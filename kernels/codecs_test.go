@@ -87,7 +87,6 @@ func servedRow(t *testing.T, c codec.Codec, row []byte) []byte {
 // tile has many rows.
 func TestCodecs_EveryPath(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
-	defer kernels.FindWithAll()()
 	for i, table := range listedTables() {
 		t.Run(table.String(), func(t *testing.T) { testEveryPath(t, gpu, reason, i, table) })
 	}

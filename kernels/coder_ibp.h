@@ -1,7 +1,7 @@
-// KERNELS ibp4x3 IbpMask lanes=8 encode pairs fixed find ROW_CHUNK=4 ROW_STEPS=3
-// KERNELS ibp4x5 IbpMask lanes=8 encode pairs find ROW_CHUNK=4 ROW_STEPS=5
-// KERNELS ibp8x4 IbpMask lanes=8 encode pairs fixed find ROW_CHUNK=8 ROW_STEPS=4
-// KERNELS ibp8x6 IbpMask lanes=8 encode pairs find ROW_CHUNK=8 ROW_STEPS=6
+// KERNELS ibp4x3 IbpMask lanes=8 encode pairs fixed ROW_CHUNK=4 ROW_STEPS=3
+// KERNELS ibp4x5 IbpMask lanes=8 encode pairs ROW_CHUNK=4 ROW_STEPS=5
+// KERNELS ibp8x4 IbpMask lanes=8 encode pairs fixed ROW_CHUNK=8 ROW_STEPS=4
+// KERNELS ibp8x6 IbpMask lanes=8 encode pairs ROW_CHUNK=8 ROW_STEPS=6
 // KERNELS ibpc2 IbpSets lanes=8 encode ROW_CHUNK=2
 // KERNELS ibpc4 IbpSets lanes=8 encode ROW_CHUNK=4
 // KERNELS ibpc8 IbpSets lanes=8 encode ROW_CHUNK=8

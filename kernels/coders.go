@@ -23,13 +23,11 @@ type coder struct {
 	// bytes says that hits whose symbols are bytes have decoders of their own: RankBytes of coder_rank_bytes.h.
 	bytes bool
 	// pairs says that hits are decoded two at a time (decode_pairs.cu), by tiles or, of rows of more than 32 quads, by blocks; that long
-	// rows are encoded and fetched by blocks (encode_quads.cu, fetch_long.h); and that metadata always fit shared memory.
+	// rows are encoded and fetched by blocks (encode_quads.cu, fetch_long.h); that metadata always fit shared memory; and that Find looks up
+	// and decodes in one launch. For the other coders that is slower than two launches (docs/notebook/decoding.md).
 	pairs bool
 	// fixed says that tables none of whose bits move (Params[2] is 0) have kernels of their own for hits. Only with pairs.
 	fixed bool
-	// finds says that Find looks up and decodes in one launch. The committed figures of IBP with one mask and of tables without a codec are
-	// of that launch. The other coders have the kernels too, but nobody has measured whether they are faster than two launches.
-	finds bool
 }
 
 // blockThreads are the threads of a block of all kernels that do not say otherwise.
@@ -37,9 +35,6 @@ const blockThreads = 256
 
 // raw is the name of the kernels for tables without a codec.
 const raw = "raw"
-
-// findWithAll makes Find take its kernels of every coder: for tests.
-var findWithAll = false
 
 // hitKernel is a kernel that decodes hits. Its name is op, form and shape.
 type hitKernel struct {
@@ -64,11 +59,11 @@ func (h hitKernel) name() string { return h.op + h.form + h.shape }
 // hits returns the kernel for hits of such rows. Its op is "decode" where the coder has no kernel of the given op.
 func (c coder) hits(row *abi.RowCodec, op string) hitKernel {
 	rowBytes := int(row.RowBytes)
-	if op == "find" && !c.finds && !findWithAll {
-		op = "decode"
-	}
 	if c.pairs {
 		return c.pairHits(row, op)
+	}
+	if op == "find" {
+		op = "decode"
 	}
 	h := hitKernel{op: op, lanes: c.tile(rowBytes / max(1, c.quads)), ahead: abi.CoderAhead, fill: c.fill}
 	if c.one != 0 && rowBytes >= c.one {
@@ -142,7 +137,7 @@ func (c coder) hitKernels() (all []kernelName) {
 		add("decode", "decode", "", "Long")
 		return all
 	}
-	for _, op := range []string{"decode", "decodePeers", "find"} {
+	for _, op := range []string{"decode", "decodePeers"} {
 		for lanes := c.lanes; lanes <= 32; lanes *= 2 {
 			shape, atOne := fmt.Sprint(lanes), c.tile(c.one/max(1, c.quads))
 			if lanes <= atOne || c.one == 0 {

@@ -84,15 +84,6 @@ func kernelsOf(c Codec) *coderKernels {
 	return codedKernels[name]
 }
 
-// fits says whether a block of one warp has so much shared memory.
-func fits(s *cuda.Stream, shared int) bool {
-	limit := s.Device().MaxShared()
-	if sharedLimit != 0 {
-		limit = min(limit, sharedLimit)
-	}
-	return shared+staticShared <= limit
-}
-
 // maxSharedMeta is the longest metadata, in bytes, that blocks copy to shared memory if they can read them in place too. Longer ones would leave
 // no room for rows.
 const maxSharedMeta = 48 << 10
@@ -105,6 +96,14 @@ func (c coder) metaInPlace(s *cuda.Stream, row *abi.RowCodec, perWarp int) {
 	if row.MetaBytes > maxSharedMeta || !fits(s, int(row.MetaBytes)+perWarp) {
 		row.MetaBytes = 0
 	}
+}
+
+// blockOf returns the warps of a block, and its shared memory: the metadata, unless they are read in place, and perWarp bytes a warp.
+func (c coder) blockOf(s *cuda.Stream, row *abi.RowCodec, perWarp int) (warps, shared int) {
+	c.metaInPlace(s, row, perWarp)
+	meta := int(row.MetaBytes)
+	warps = fitWarps(s, meta, perWarp)
+	return warps, meta + warps*perWarp
 }
 
 // stageBytes returns the shared memory, in bytes, of a row's stage. The payload of a row ends at most one bit a chunk after the row's length, and

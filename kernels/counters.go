@@ -5,15 +5,9 @@ import (
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-// Found is one hit or one miss of a batch.
-type Found struct {
-	// Word is a hit's slab.Location, or a miss's row number.
-	Word uint64
-	// Position is the row's index in the batch.
-	Position uint32
-	// Reason is the slab.Reason of a miss.
-	Reason uint32
-}
+// Found is one hit or one miss of a batch. Word is a hit's slab.Location, or a miss's row number. Position is the row's index in the batch.
+// Reason is the slab.Reason of a miss.
+type Found abi.Found
 
 // FoundBytes is the size of a Found in bytes. A batch of n rows has a list of n.
 const FoundBytes = abi.FoundBytes
@@ -23,28 +17,17 @@ func FoundView(b device.Buffer) []Found { return view[Found](b) }
 
 // Counters counts what happened to the rows of one batch. It lies in device memory, and must be zero before the batch. The
 // kernels that end the batch copy it to the batch's result and leave it zero: see Ending.
-type Counters struct {
-	// Hits and Misses count the rows of the batch. While Serve runs, Hits counts its blocks that have ended.
-	Hits   uint32
-	Misses uint32
-	// Reasons counts the misses by slab.Reason.
-	Reasons [abi.NumReasons]uint32
-	// Corrupt counts the rows that did not decode; CorruptPosition is the batch index of one of them.
-	Corrupt         uint32
-	CorruptPosition uint32
-	// OutOfRange counts the row numbers outside the table. NotFirst is the complement of the first one's batch index.
-	OutOfRange uint32
-	NotFirst   uint32
-	// Share is the number of the share that the batch's misses are, 0 for none: see ShareOpen. ShareFetch clears it.
-	Share uint32
-	// HostBytes is the sum of the stored bytes of the missed rows.
-	HostBytes uint64
-	// Peers counts the hits in slabs of other devices.
-	Peers uint32
-	// Batch, in a result, is the lower half of the number of the batch whose counters these are. Before, it counts those of
-	// the batch's last kernels that have ended.
-	Batch uint32
-}
+//
+//   - Hits and Misses count the rows of the batch. While Serve runs, Hits counts its blocks that have ended.
+//   - Reasons counts the misses by slab.Reason.
+//   - Corrupt counts the rows that did not decode; CorruptPosition is the batch index of one of them.
+//   - OutOfRange counts the row numbers outside the table. NotFirst is the complement of the first one's batch index.
+//   - Share is the number of the share that the batch's misses are, 0 for none: see ShareOpen. ShareFetch clears it.
+//   - HostBytes is the sum of the stored bytes of the missed rows.
+//   - Peers counts the hits in slabs of other devices.
+//   - Batch, in a result, is the lower half of the number of the batch whose counters these are. Before, it counts those of
+//     the batch's last kernels that have ended.
+type Counters abi.Counters
 
 // CountersBytes is the size of Counters in bytes.
 const CountersBytes = abi.CountersBytes
@@ -54,9 +37,3 @@ func CountersView(b device.Buffer) *Counters { return &view[Counters](b)[0] }
 
 // FirstOutOfRange returns the batch index of the first row number out of range. REQUIRES: c.OutOfRange > 0.
 func (c *Counters) FirstOutOfRange() int { return int(^c.NotFirst) }
-
-// The kernels have the same layouts.
-var (
-	_ = Found(abi.Found{})
-	_ = Counters(abi.Counters{})
-)

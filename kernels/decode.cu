@@ -1,12 +1,9 @@
 #include "coder.h"
 #include "publish.h"
 #include "ticket.h"
-#ifdef ROW_FIND
-#include "looked.h"
-#endif
 
 // Reads the hits of a batch from the slabs and writes their rows to the output, by a coder: ROW_CODER of ROW_HEADER. With ROW_PEERS some
-// rows of the list lie in slabs of other devices. With ROW_FIND there is no list: the kernel looks the rows up.
+// rows of the list lie in slabs of other devices.
 
 // togetherOf says that all tiles of a warp call the coder's decode at the same time, with a table in shared memory as an additional
 // argument: its TOGETHER. RankBytes is such a coder.
@@ -124,13 +121,6 @@ template <class C> INLINE void decodeCodedLong(const DecodeArgs &a)
 }
 
 // The kernels: op, form and lanes make the name. Form One has one row on its way instead of CODER_AHEAD; form Bytes is the coder ROW_BYTES.
-#ifdef ROW_FIND
-#define ROWS(form, lanes, coder, ahead, table)                                                                                   \
-	KERNEL void __launch_bounds__(256, coder::BLOCKS) find##form##lanes(const FindArgs a)                                    \
-	{                                                                                                                        \
-		decodeCoded<coder, lanes, ahead>(a.decode, table<coder>(), Looked(a));                                           \
-	}
-#else
 #ifdef ROW_PEERS
 #define NAME(form, lanes) decodePeers##form##lanes
 #else
@@ -142,7 +132,6 @@ template <class C> INLINE void decodeCodedLong(const DecodeArgs &a)
 		decodeCoded<coder, lanes, ahead>(a, table<coder>(), Listed(a));                                                  \
 		endBatch<END_DECODE>(a.counters, a.end);                                                                         \
 	}
-#endif
 template <class C> INLINE const u32 *noTable() { return 0; }
 template <class C> INLINE const u32 *filledTable()
 {
@@ -172,7 +161,7 @@ ROWS(Bytes, 32, ROW_BYTES, 1, filledTable)
 #endif
 static_assert(ROW_CODER::LANES == ROW_LANES, "ROW_LANES");
 
-#if !defined ROW_FIND && !defined ROW_PEERS
+#ifndef ROW_PEERS
 KERNEL void __launch_bounds__(256) decodeLong(const DecodeArgs a)
 {
 	decodeCodedLong<ROW_CODER>(a);

@@ -39,17 +39,20 @@ func (k *Decode) RunHost(w device.Workers) {
 	out := k.Out.Bytes()
 	w.For(len(hits), rowGrain, func(from, to int) {
 		for _, h := range hits[from:to] {
-			l := slab.Location(h.Word)
-			n := l.Stored(k.RowBytes)
-			stored := k.Slabs[l.Slab()].Bytes()[l.Offset():][:n]
-			row := out[int(h.Position)*k.RowBytes:][:k.RowBytes]
-			// No encoder keeps a row compressed that does not shrink.
-			if got, ok := restore(k.Codec.Codec, row, stored, l.Compressed()); !ok || got != n || l.Compressed() && n >= k.RowBytes {
+			if !readSlot(k.Codec.Codec, k.Slabs, slab.Location(h.Word), out[int(h.Position)*k.RowBytes:][:k.RowBytes]) {
 				count.corrupt(h.Position)
 			}
 		}
 	})
 	k.End.runHost(count)
+}
+
+// readSlot writes the row of the slot at l, and reports whether it decodes.
+func readSlot(c codec.Codec, slabs []device.Buffer, l slab.Location, row []byte) bool {
+	n := l.Stored(len(row))
+	got, ok := restore(c, row, slabs[l.Slab()].Bytes()[l.Offset():][:n], l.Compressed())
+	// No encoder keeps a row compressed that does not shrink.
+	return ok && got == n && (!l.Compressed() || n < len(row))
 }
 
 // restore writes a row from its stored bytes and returns how many of them it took.

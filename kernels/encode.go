@@ -1,7 +1,6 @@
 package kernels
 
 import (
-	"math/bits"
 	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/device"
@@ -43,16 +42,9 @@ func longRowScratch(rowBytes int) int64 {
 	return int64((rowBytes+3)/4*33/8+8+15) &^ 15
 }
 
-// EncodeTotals adds up a table's rows as Encode stores them.
-type EncodeTotals struct {
-	// RawRows counts the rows that do not shrink and stay as they are.
-	RawRows uint64
-	// StoredBytes is the sum of the rows' stored lengths, and SlotBytes that of the slots they need.
-	StoredBytes uint64
-	SlotBytes   uint64
-}
-
-var _ = EncodeTotals(abi.EncodeTotals{})
+// EncodeTotals adds up a table's rows as Encode stores them. RawRows counts the rows that do not shrink and stay as they are. StoredBytes is
+// the sum of the rows' stored lengths, and SlotBytes that of the slots they need.
+type EncodeTotals abi.EncodeTotals
 
 // EncodeTotalsView views a buffer as totals.
 func EncodeTotalsView(b device.Buffer) *EncodeTotals { return &view[EncodeTotals](b)[0] }
@@ -92,62 +84,4 @@ func (k *Encode) RunHost(w device.Workers) {
 		atomic.AddUint64(&totals.StoredBytes, sum.StoredBytes)
 		atomic.AddUint64(&totals.SlotBytes, sum.SlotBytes)
 	})
-}
-
-// SampleBytes sums what a sample's rows would take as stored with each of some masks, rows that do not shrink counted raw.
-type SampleBytes struct {
-	Sample
-	// Chunk is the chunk length in bytes, 4 or 8.
-	Chunk int
-	// Masks has a mask and a bitval of Words() 32-bit words for each of the masks, at most MaxMasks: ones and zeros in the
-	// padding of the row's last chunk, zeros past it.
-	Masks device.Buffer
-	// Sums receives the bytes in 64 bits for each; they must be zeroed before.
-	Sums device.Buffer
-}
-
-// MasksBytes is the size of so many masks.
-func (s *Sample) MasksBytes(n int) int64 { return int64(n) * 2 * int64(s.Words()) * 4 }
-
-// Name implements device.Kernel.
-func (k *SampleBytes) Name() string { return "sample-bytes" }
-
-// RunHost implements device.Kernel.
-func (k *SampleBytes) RunHost(w device.Workers) {
-	rows, masks, sums := view[uint32](k.Rows), view[uint32](k.Masks), view[uint64](k.Sums)
-	words, rowWords, chunkWords := k.Words(), k.RowWords(), k.Chunk/4
-	chunks := (k.RowBytes + k.Chunk - 1) / k.Chunk
-	w.For(k.Count, rowGrain, func(from, to int) {
-		for m := range sums {
-			mask, bitval := masks[2*m*words:][:words], masks[(2*m+1)*words:][:words]
-			sum := uint64(0)
-			for _, row := range split(rows[from*rowWords:to*rowWords], rowWords) {
-				n := chunks * (8*k.Chunk + 1)
-				for c := range chunks {
-					bad, masked := uint32(0), 0
-					for j := c * chunkWords; j < (c+1)*chunkWords; j++ {
-						x := uint32(0)
-						if j < rowWords {
-							x = row[j]
-						}
-						bad |= x&mask[j] ^ bitval[j]
-						masked += bits.OnesCount32(mask[j])
-					}
-					if bad == 0 {
-						n -= masked
-					}
-				}
-				sum += uint64(min((n+7)/8, k.RowBytes))
-			}
-			atomic.AddUint64(&sums[m], sum)
-		}
-	})
-}
-
-// split cuts words into rows.
-func split(words []uint32, n int) (rows [][]uint32) {
-	for ; len(words) > 0; words = words[n:] {
-		rows = append(rows, words[:n])
-	}
-	return rows
 }

@@ -37,16 +37,8 @@ func (k *Encode) RunCUDA(s *cuda.Stream) error {
 	}
 	args.Codec.Scratch = uint32(k.Codec.Form.EncodeScratch)
 	args.RowBytes = (args.Codec.RowBytes + stageSlack + 127) &^ 127
-	perWarp := 2*int(args.RowBytes) + int(args.Codec.Scratch)
-	c.metaInPlace(s, &args.Codec, perWarp)
-	meta := int(args.Codec.MetaBytes)
-	warps := fitWarps(s, meta, perWarp)
-	shared := meta + warps*perWarp
-	grid, err := residentOf(s, c.encode, 32*warps, shared, int(k.Count), warps)
-	if err != nil {
-		return err
-	}
-	return c.encode.Launch(s, grid, 32*warps, shared, &args)
+	warps, shared := c.blockOf(s, &args.Codec, 2*int(args.RowBytes)+int(args.Codec.Scratch))
+	return launchResident(s, c.encode, 32*warps, shared, int(k.Count), warps, &args)
 }
 
 func (k *Encode) runLong(s *cuda.Stream, f *cuda.Function[abi.EncodeArgs], args *abi.EncodeArgs) error {

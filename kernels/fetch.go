@@ -28,33 +28,20 @@ func (k *Fetch) Name() string { return "fetch" }
 
 // RunHost implements device.Kernel.
 func (k *Fetch) RunHost(w device.Workers) {
-	count := CountersView(k.Counters)
-	misses := k.list(count)
-	w.For(len(misses), rowGrain, func(from, to int) {
+	count, misses := CountersView(k.Counters), FoundView(k.Misses)
+	if k.AtBack {
+		misses = misses[len(misses)-int(count.Misses):]
+	}
+	out, rowBytes := k.Out.Bytes(), k.Tier.RowBytes
+	w.For(int(count.Misses), rowGrain, func(from, to int) {
 		for _, m := range misses[from:to] {
-			stored, compressed := k.Tier.Stored(int64(m.Word))
-			k.restore(count, m, stored, compressed)
+			n, ok := k.Tier.read(k.Codec.Codec, int64(m.Word), out[int(m.Position)*rowBytes:][:rowBytes])
+			if !ok {
+				count.corrupt(m.Position)
+				continue
+			}
+			atomic.AddUint64(&count.HostBytes, uint64(n))
 		}
 	})
 	k.End.runHost(count)
-}
-
-// list returns the misses.
-func (k *Fetch) list(count *Counters) []Found {
-	misses := FoundView(k.Misses)
-	if k.AtBack {
-		return misses[len(misses)-int(count.Misses):]
-	}
-	return misses[:count.Misses]
-}
-
-// restore writes a missed row.
-func (k *Fetch) restore(count *Counters, m Found, stored []byte, compressed bool) {
-	row := k.Out.Bytes()[int(m.Position)*k.Tier.RowBytes:][:k.Tier.RowBytes]
-	n, ok := restore(k.Codec.Codec, row, stored, compressed)
-	if exact := k.Tier.Stride == 0; !ok || exact && n != len(stored) {
-		count.corrupt(m.Position)
-		return
-	}
-	atomic.AddUint64(&count.HostBytes, uint64(n))
 }

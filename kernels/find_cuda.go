@@ -8,7 +8,7 @@ import (
 )
 
 // RunCUDA implements cuda.Kernel. It is two launches where hits have no kernel that looks rows up: blocks decode rows, rows do not begin at
-// multiples of 8 bytes, rows of other devices are read, which is done from a list only, or it does not pay (coder.finds).
+// multiples of 8 bytes, rows of other devices are read, which is done from a list only, or it does not pay (coder.pairs).
 func (k *Find) RunCUDA(s *cuda.Stream) error {
 	n := k.Lookup.numRows()
 	if n == 0 {
@@ -28,9 +28,5 @@ func (k *Find) RunCUDA(s *cuda.Stream) error {
 		}
 		return hits.RunCUDA(s)
 	}
-	grid, err := residentOf(s, f, l.threads, l.shared, n, l.rows)
-	if err != nil {
-		return err
-	}
-	return f.Launch(s, grid, l.threads, l.shared, &abi.FindArgs{Lookup: k.Lookup.args(), Decode: args})
+	return launchResident(s, f, l.threads, l.shared, n, l.rows, &abi.FindArgs{Lookup: k.Lookup.args(), Decode: args})
 }

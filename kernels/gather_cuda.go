@@ -10,10 +10,11 @@ import (
 )
 
 var (
-	gatherModule   = module("baseline")
-	gather16Kernel = cuda.NewFunction[abi.GatherArgs](gatherModule, "gather16Kernel")
-	gather8Kernel  = cuda.NewFunction[abi.GatherArgs](gatherModule, "gather8Kernel")
-	gather4Kernel  = cuda.NewFunction[abi.GatherArgs](gatherModule, "gather4Kernel")
+	gatherModule      = module("baseline")
+	gather16Kernel    = cuda.NewFunction[abi.GatherArgs](gatherModule, "gather16Kernel")
+	gather8Kernel     = cuda.NewFunction[abi.GatherArgs](gatherModule, "gather8Kernel")
+	gatherHot16Kernel = cuda.NewFunction[abi.GatherArgs](gatherModule, "gatherHot16Kernel")
+	gather4Kernel     = cuda.NewFunction[abi.GatherArgs](gatherModule, "gather4Kernel")
 )
 
 // RunCUDA implements cuda.Kernel.
@@ -21,6 +22,10 @@ func (k *Gather) RunCUDA(s *cuda.Stream) error {
 	n := int(k.Rows.Size() / 8)
 	f, unit := gather16Kernel, 16
 	switch {
+	case k.Places.Size() != 0 && k.RowBytes%16 != 0:
+		return fmt.Errorf("kernels: gather of rows of %d bytes, some of them hot, must be a multiple of 16", k.RowBytes)
+	case k.Places.Size() != 0:
+		f = gatherHot16Kernel
 	case k.RowBytes%4 != 0:
 		return fmt.Errorf("kernels: gather of rows of %d bytes must be a multiple of 4", k.RowBytes)
 	case k.RowBytes%8 != 0:
@@ -31,11 +36,8 @@ func (k *Gather) RunCUDA(s *cuda.Stream) error {
 	if n == 0 {
 		return nil
 	}
-	grid, err := resident(s, f, 0, n*(k.RowBytes/unit), blockThreads)
-	if err != nil {
-		return err
-	}
-	return f.Launch(s, grid, blockThreads, 0, &abi.GatherArgs{
+	return launchResident(s, f, blockThreads, 0, n*(k.RowBytes/unit), blockThreads, &abi.GatherArgs{
 		Mem: k.Mem.Addr(), Rows: k.Rows.Addr(), Out: k.Out.Addr(), Count: uint32(n), RowBytes: uint32(k.RowBytes),
+		Hot: k.Hot.Addr(), Places: k.Places.Addr(),
 	})
 }

@@ -3,6 +3,7 @@ package kernels
 import (
 	"sync/atomic"
 
+	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/slab"
@@ -103,4 +104,11 @@ func (h *HostRows) Stored(row int64) (stored []byte, compressed bool) {
 	}
 	l := slab.Location(atomic.LoadUint64(&view[uint64](h.Index)[row]))
 	return mem[l.Offset():][:l.Stored(h.RowBytes)], l.Compressed()
+}
+
+// read writes a row. It returns the row's stored length, and whether it decodes.
+func (h *HostRows) read(c codec.Codec, row int64, to []byte) (n int, ok bool) {
+	stored, compressed := h.Stored(row)
+	n, ok = restore(c, to, stored, compressed)
+	return n, ok && (h.Stride != 0 || n == len(stored))
 }

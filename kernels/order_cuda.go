@@ -24,7 +24,7 @@ func (k *Order) RunCUDA(s *cuda.Stream) error {
 	args := abi.OrderArgs{
 		Found: k.Found.Addr(), Counters: k.Counters.Addr(), Ordered: k.Ordered.Addr(), Pages: k.Pages.args(), Count: uint32(n),
 	}
-	grid, err := resident(s, orderPlaceKernel, 0, n, blockThreads)
+	grid, err := residentOf(s, orderPlaceKernel, blockThreads, 0, n, blockThreads)
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 	name(want, buildSums[:]...)
 	name(want, storeKernel)
 	name(want, scatterKernel)
-	name(want, gather16Kernel, gather8Kernel, gather4Kernel)
+	name(want, gather16Kernel, gather8Kernel, gather4Kernel, gatherHot16Kernel)
 	name(want, planesKernel, onesKernel, growKernel)
 	name(want, sampleBytesKernel)
 
@@ -131,7 +131,6 @@ func rowsOf(rowBytes int) []abi.RowCodec {
 // TestPTX_HitKernels: whatever the rows, the kernel that decodes a coder's hits is one that it has, with tiles as wide as its name says; and
 // each kernel is for some rows.
 func TestPTX_HitKernels(t *testing.T) {
-	defer FindWithAll()()
 	for name, c := range codedKernels {
 		seen := map[string]bool{}
 		for rowBytes := 1; rowBytes <= abi.LongRow; rowBytes++ {

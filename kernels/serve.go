@@ -102,18 +102,15 @@ func (k *Serve) serve(row int64, i int, l slab.Location, done *Counters) {
 	if l = k.Lookup.reason(l, row); l.Valid() {
 		done.Hits++
 		done.Peers += k.Lookup.peer(l)
-		want := l.Stored(len(out))
-		n, ok := restore(k.Codec.Codec, out, k.Slabs[l.Slab()].Bytes()[l.Offset():][:want], l.Compressed())
-		if !ok || n != want || l.Compressed() && want >= len(out) { // as in Decode
+		if !readSlot(k.Codec.Codec, k.Slabs, l, out) {
 			count.corrupt(uint32(i))
 		}
 		return
 	}
 	done.Misses++
 	done.Reasons[min(l.Reason(), slab.NumReasons-1)]++
-	stored, compressed := k.Tier.Stored(row)
-	n, ok := restore(k.Codec.Codec, out, stored, compressed)
-	if exact := k.Tier.Stride == 0; !ok || exact && n != len(stored) {
+	n, ok := k.Tier.read(k.Codec.Codec, row, out)
+	if !ok {
 		count.corrupt(uint32(i))
 		return
 	}

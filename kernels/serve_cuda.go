@@ -24,11 +24,7 @@ func (k *Serve) RunCUDA(s *cuda.Stream) error {
 	c := kernelsOf(k.Codec)
 	lanes := c.serveTile(k.Lookup.RowBytes)
 	f, tiles := c.serve[lanes], 32/lanes
-	perWarp := int(args.StageBytes) + tiles*int(args.Codec.Scratch)
-	c.metaInPlace(s, &args.Codec, perWarp)
-	meta := int(args.Codec.MetaBytes)
-	warps := fitWarps(s, meta, perWarp)
-	shared := meta + warps*perWarp
+	warps, shared := c.blockOf(s, &args.Codec, int(args.StageBytes)+tiles*int(args.Codec.Scratch))
 	grid, err := residentOf(s, f, 32*warps, shared, n, warps*tiles)
 	if err != nil {
 		return err

@@ -44,9 +44,6 @@ func (k *ShareFetch) RunCUDA(s *cuda.Stream) error {
 		args.Share, blocks = k.Share.args(), k.Share.Blocks
 	}
 	args.Fetch.StageBytes = uint32((k.Tier.RowBytes + 32 + stageSlack + 127) &^ 127)
-	perWarp := 32 / lanes * int(args.Fetch.StageBytes+args.Fetch.Codec.Scratch)
-	c.metaInPlace(s, &args.Fetch.Codec, perWarp)
-	meta := int(args.Fetch.Codec.MetaBytes)
-	warps := fitWarps(s, meta, perWarp)
-	return c.share[lanes].LaunchBegun(s, blocks, 32*warps, meta+warps*perWarp, &args, k.Begun)
+	warps, shared := c.blockOf(s, &args.Fetch.Codec, 32/lanes*int(args.Fetch.StageBytes+args.Fetch.Codec.Scratch))
+	return c.share[lanes].LaunchBegun(s, blocks, 32*warps, shared, &args, k.Begun)
 }

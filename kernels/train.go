@@ -3,6 +3,7 @@ package kernels
 import (
 	"math/bits"
 
+	"github.com/tensorcache/tensorcache/codec/ibp"
 	"github.com/tensorcache/tensorcache/device"
 )
 
@@ -27,6 +28,19 @@ func (s *Sample) Words() int { return (s.RowBytes + 7) / 8 * 2 }
 
 // PlanesBytes returns the size of all planes in bytes.
 func (s *Sample) PlanesBytes() int64 { return int64(s.Words()) * 32 * int64(s.PlaneWords()) * 4 }
+
+// search returns package ibp's search of the sample, which does on the host what these kernels do on a GPU. Only its StoredBytes can fail.
+func (s *Sample) search() ibp.Search {
+	mem, rows := s.Rows.Bytes(), make([]byte, 0, s.Count*s.RowBytes)
+	for r := range s.Count {
+		rows = append(rows, mem[4*r*s.RowWords():][:s.RowBytes]...)
+	}
+	search, err := ibp.SearchOf(rows, s.RowBytes)
+	if err != nil {
+		panic(err)
+	}
+	return search
+}
 
 // Planes transposes the sample.
 type Planes struct{ Sample }
@@ -60,14 +74,9 @@ func (k *Ones) Name() string { return "ones" }
 
 // RunHost implements device.Kernel.
 func (k *Ones) RunHost(device.Workers) {
-	planes, counts := view[uint32](k.Planes), view[uint32](k.Counts)
-	for p := range counts {
-		n := 0
-		for _, w := range planes[p*k.PlaneWords():][:k.PlaneWords()] {
-			n += bits.OnesCount32(w)
-		}
-		counts[p] = uint32(n)
-	}
+	ones, _ := k.search().Ones()
+	counts := view[uint32](k.Counts)
+	clear(counts[copy(counts, ones):])
 }
 
 // Grow makes a mask for each chunk. It adds one bit at a time: the bit and value that keep the most rows. The chunk's mask is the one at which
@@ -90,59 +99,45 @@ func (k *Grow) AliveBytes() int64 { return int64(k.Chunks()) * int64(k.PlaneWord
 func (k *Grow) Name() string { return "grow" }
 
 // RunHost implements device.Kernel.
-func (k *Grow) RunHost(w device.Workers) {
-	w.For(k.Chunks(), 1, func(from, to int) {
-		for c := from; c < to; c++ {
-			k.growChunk(c)
-		}
-	})
+func (k *Grow) RunHost(device.Workers) {
+	grown, _ := k.search().Grow(k.Chunk)
+	masks := k.Masks.Bytes()
+	clear(masks)
+	for c := range k.Chunks() {
+		copy(masks[16*c:], grown.Mask[c*k.Chunk:][:k.Chunk])
+		copy(masks[16*c+8:], grown.Bitval[c*k.Chunk:][:k.Chunk])
+	}
 }
 
-func (k *Grow) growChunk(chunk int) {
-	width, words := 8*k.Chunk, k.PlaneWords()
-	planes := view[uint32](k.Planes)[chunk*width*words:]
-	alive := view[uint32](k.Alive)[chunk*words:][:words]
-	for w := range alive {
-		alive[w] = ^uint32(0)
+// SampleBytes sums what a sample's rows would take as stored with each of some masks, rows that do not shrink counted raw.
+type SampleBytes struct {
+	Sample
+	// Chunk is the chunk length in bytes, 4 or 8.
+	Chunk int
+	// Masks has a mask and a bitval of Words() 32-bit words for each of the masks, at most MaxMasks: ones and zeros in the
+	// padding of the row's last chunk, zeros past it.
+	Masks device.Buffer
+	// Sums receives the bytes in 64 bits for each; they must be zeroed before.
+	Sums device.Buffer
+}
+
+// MasksBytes is the size of so many masks.
+func (s *Sample) MasksBytes(n int) int64 { return int64(n) * 2 * int64(s.Words()) * 4 }
+
+// Name implements device.Kernel.
+func (k *SampleBytes) Name() string { return "sample-bytes" }
+
+// RunHost implements device.Kernel.
+func (k *SampleBytes) RunHost(device.Workers) {
+	sums, raw, bytes := view[int64](k.Sums), k.Masks.Bytes(), 4*k.Words()
+	row := (k.RowBytes + k.Chunk - 1) / k.Chunk * k.Chunk
+	var masks []ibp.Masks
+	for at := 0; len(masks) < len(sums); at += 2 * bytes {
+		masks = append(masks, ibp.Masks{Mask: raw[at:][:row], Bitval: raw[at+bytes:][:row]})
 	}
-	if rest := k.Count % 32; rest != 0 {
-		alive[words-1] = 1<<rest - 1
+	stored, err := k.search().StoredBytes(k.Chunk, masks)
+	if err != nil {
+		panic(err)
 	}
-	result := view[uint64](k.Masks)[2*chunk:][:2]
-	result[0], result[1] = 0, 0
-	var mask, val uint64
-	count, best := k.Count, 0
-	for n := 1; n <= width; n++ {
-		bit, keep, one := -1, -1, false
-		for b := range width {
-			if mask>>b&1 != 0 {
-				continue
-			}
-			ones := 0
-			for w, a := range alive {
-				ones += bits.OnesCount32(a & planes[b*words+w])
-			}
-			if ones > keep {
-				bit, keep, one = b, ones, true
-			}
-			if count-ones > keep {
-				bit, keep, one = b, count-ones, false
-			}
-		}
-		mask |= 1 << bit
-		flip := ^uint32(0)
-		if one {
-			val |= 1 << bit
-			flip = 0
-		}
-		if count = keep; count*n > best {
-			best, result[0], result[1] = count*n, mask, val
-		}
-		if count*width <= best {
-			return
-		}
-		for w := range alive {
-			alive[w] &= planes[bit*words+w] ^ flip
-		}
-	}
+	copy(sums, stored)
 }

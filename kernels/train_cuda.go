@@ -35,11 +35,7 @@ func (k *Planes) RunCUDA(s *cuda.Stream) error {
 func (k *Ones) RunCUDA(s *cuda.Stream) error {
 	args := k.args()
 	args.Results = k.Counts.Addr()
-	grid, err := resident(s, onesKernel, 0, 32*k.Words(), blockThreads/32)
-	if err != nil {
-		return err
-	}
-	return onesKernel.Launch(s, grid, blockThreads, 0, &args)
+	return launchResident(s, onesKernel, blockThreads, 0, 32*k.Words(), blockThreads/32, &args)
 }
 
 // RunCUDA implements cuda.Kernel.
@@ -61,11 +57,7 @@ func (k *SampleBytes) RunCUDA(s *cuda.Stream) error {
 	if n > MaxMasks {
 		return fmt.Errorf("kernels: masks (%d) must be at most %d", n, MaxMasks)
 	}
-	grid, err := resident(s, sampleBytesKernel, 0, k.Count, blockThreads/32)
-	if err != nil {
-		return err
-	}
-	return sampleBytesKernel.Launch(s, grid, blockThreads, 0, &abi.SampleBytesArgs{
+	return launchResident(s, sampleBytesKernel, blockThreads, 0, k.Count, blockThreads/32, &abi.SampleBytesArgs{
 		Rows: k.Rows.Addr(), Masks: k.Masks.Addr(), Sums: k.Sums.Addr(), Count: uint32(k.Count), RowBytes: uint32(k.RowBytes),
 		RowWords: uint32(k.RowWords()), Words: uint32(k.Words()), ChunkWords: uint32(k.Chunk / 4), NumMasks: uint32(n),
 	})

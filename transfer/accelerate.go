@@ -298,6 +298,6 @@ func (t *Tier) encodeOnDevice(l *loader, c codec.OnDevice, form codec.DeviceForm
 	); err != nil {
 		return err
 	}
-	t.setTotals(int64(totals[0].RawRows), int64(totals[0].StoredBytes), int64(totals[0].SlotBytes))
+	t.setTotals(totals[0])
 	return nil
 }

@@ -9,13 +9,13 @@ import (
 	"runtime/pprof"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
@@ -26,48 +26,46 @@ type Source interface {
 	// Rows is the number of rows, and RowBytes the length of each.
 	Rows() int
 	RowBytes() int
-	// Read fills dst, a whole number of rows long, with the next rows and returns how many it wrote; io.EOF when none
-	// is left.
+	// Read writes the next rows to dst, whose length is a whole number of rows, and returns how many it wrote. It returns io.EOF when
+	// no row is left.
 	Read(dst []byte) (rows int, err error)
+}
+
+// Ranged is a Source whose rows can be read in any order, by several goroutines at once. Load reads them on all processors.
+type Ranged interface {
+	Source
+	// ReadFrom fills dst, a whole number of rows long, with the rows from number row on, all of which there are.
+	ReadFrom(row int64, dst []byte) error
 }
 
 // Options say how to load a tier.
 type Options struct {
-	// Codec is a name that registry.Train takes, and DType the type of the rows' elements, for codecs that look at them.
+	// Codec is a name that registry.Train takes. DType is the type of the rows' elements.
 	Codec string
 	DType dtype.Type
-	// Terms are those of auto-selection, for Codec registry.Auto; Rows is filled in.
+	// Terms are those of auto-selection, if Codec is registry.Auto. Load sets Terms.Rows.
 	Terms registry.Terms
 	Mode  Mode
-	// Seed picks the sampled rows.
+	// Seed seeds the choice of the sampled rows.
 	Seed uint64
-	// Capacity is how many rows the table can grow to; less than the source's rows stands for those.
+	// Capacity is the number of rows that the table can grow to, at least the source's rows.
 	Capacity int64
 	// Workers is the number of goroutines that encode; 0 means GOMAXPROCS.
 	Workers int
-	// Nodes are the memory nodes of the host on which the rows are to lie, page by page in turns. None: wherever the device's backend
-	// puts them.
+	// Nodes are the memory nodes of the host over which the rows' pages are interleaved. If there are none, the device's backend places
+	// the rows.
 	Nodes []int
-	// OnHost keeps mask search and encoding on the host where the device could do them.
+	// OnHost has the host search masks and encode even if the device could.
 	OnHost bool
-	// Timings, if not nil, receives how long the steps took.
+	// Timings, if not nil, has the durations of the steps added to it.
 	Timings *Timings
 }
 
 // Timings are how long the steps of loading a tier took.
 type Timings struct{ Read, Train, Encode, Pack time.Duration }
 
-// step returns a function that adds the time until it is called to what field picks.
-func (o *Options) step(field func(*Timings) *time.Duration) func() {
-	if o.Timings == nil {
-		return func() {}
-	}
-	start := time.Now()
-	return func() { *field(o.Timings) += time.Since(start) }
-}
-
-// Load copies all rows of src to host memory, trains the codec on a sample of them and encodes them. It needs host
-// memory for the table once, and, packed, once more for the stored rows unless the device is a device.Discarder.
+// Load copies all rows of src to host memory, trains the codec on a sample of them, and encodes them. It takes host memory for the whole
+// table, and in mode Packed also for the stored rows, unless the device is a device.Discarder.
 func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	t := &Tier{mode: o.Mode, rows: int64(src.Rows()), rowBytes: src.RowBytes(), home: d, nodes: o.Nodes, capacity: max(o.Capacity, int64(src.Rows()))}
 	defer func() {
@@ -78,15 +76,23 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	if err := t.alloc(o); err != nil {
 		return nil, err
 	}
-	// What needs no row is ready when the last one has been read.
+	timings, start := o.Timings, time.Now()
+	if timings == nil {
+		timings = new(Timings)
+	}
+	// lap adds the time since the last step to that of a step.
+	lap := func(step *time.Duration) {
+		now := time.Now()
+		*step += now.Sub(start)
+		start = now
+	}
+	// The sample's row numbers and the loader need no row. They are made while rows are read.
 	var p prepared
-	var preparing sync.WaitGroup
-	preparing.Go(func() { pprof.Do(context.Background(), loadLabels, func(context.Context) { p = t.prepare(o) }) })
+	preparing := inBackground(func() { p = t.prepare(o) })
 	defer func() {
 		preparing.Wait()
 		p.loader.close()
 	}()
-	done := o.step(func(t *Timings) *time.Duration { return &t.Read })
 	if err := t.read(src); err != nil {
 		return nil, err
 	}
@@ -94,42 +100,48 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	if p.err != nil {
 		return nil, p.err
 	}
-	done()
-	done = o.step(func(t *Timings) *time.Duration { return &t.Train })
+	lap(&timings.Read)
 	if err := t.train(o, &p); err != nil {
 		return nil, err
 	}
-	done()
+	lap(&timings.Train)
 	t.total = Totals{
 		Rows: t.rows, RawRows: t.rows, RawBytes: t.rows * int64(t.rowBytes), StoredBytes: t.rows * int64(t.rowBytes),
 		SlotBytes: t.rows * int64(slab.SlotBytes(t.rowBytes)),
 	}
 	if t.codec != nil {
-		done := o.step(func(t *Timings) *time.Duration { return &t.Encode })
 		if err := t.encode(o, &p); err != nil {
 			return nil, err
 		}
-		done()
+		lap(&timings.Encode)
 	} else {
 		d.Free(t.host.Compressed)
 		t.host.Compressed = device.Buffer{}
 	}
 	t.trained = t.total
 	if o.Mode == Packed {
-		done := o.step(func(t *Timings) *time.Duration { return &t.Pack })
 		if err := t.pack(o.Workers); err != nil {
 			return nil, err
 		}
-		done()
+		lap(&timings.Pack)
 	}
 	t.look()
 	return t, nil
 }
 
-// prepared is what a load has ready before it has read the table.
+// inBackground starts a goroutine that has the profiler's labels of loading. Goroutines that it starts have them too.
+func inBackground(f func()) *sync.WaitGroup {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		pprof.Do(context.Background(), pprof.Labels("tensorcache.task", "load"), func(context.Context) { f() })
+	})
+	return &wg
+}
+
+// prepared is what a load makes before the table has been read.
 type prepared struct {
 	sample []int64 // row numbers
-	loader *loader // nil where the host does everything
+	loader *loader // nil if the host trains and encodes
 	err    error
 }
 
@@ -139,7 +151,7 @@ func (t *Tier) prepare(o Options) (p prepared) {
 	return p
 }
 
-// alloc allocates the tier's memory: the rows' and their bits, or their index.
+// alloc allocates the memory of the rows, and that of the index or of the row bits.
 func (t *Tier) alloc(o Options) (err error) {
 	stride := roundUp(int64(t.rowBytes))
 	mem, err := t.allocRows(t.capacity*stride + slab.TailSlack)
@@ -156,8 +168,8 @@ func (t *Tier) alloc(o Options) (err error) {
 	return err
 }
 
-// lengths returns the rows' stored lengths, 0 for raw, which lie in the index's second half until pack makes locations of
-// them; empty in place.
+// lengths returns the stored lengths of the rows of a packed tier, 0 for raw rows. They lie in the second half of the index until pack
+// replaces them by locations. In place it returns an empty buffer.
 func (t *Tier) lengths() device.Buffer {
 	n := t.host.Index.Size()
 	if n == 0 {
@@ -166,40 +178,69 @@ func (t *Tier) lengths() device.Buffer {
 	return t.host.Index.Slice(n/2, n/2+t.rows*4)
 }
 
+// readPart is the bytes of rows that are read at a time.
+const readPart = 4 << 20
+
 // read copies the source's rows to their places.
 func (t *Tier) read(src Source) error {
-	mem, stride := t.host.Mem.Bytes(), int(t.host.Stride)
-	direct := stride == t.rowBytes
-	part := max(1, 4<<20/t.rowBytes)
-	var buf []byte
-	if !direct {
-		buf = make([]byte, part*t.rowBytes)
+	if r, ok := src.(Ranged); ok {
+		return t.readRanged(r)
 	}
+	read := t.rowReader()
 	for done := 0; done < int(t.rows); {
-		n := min(part, int(t.rows)-done)
-		dst := buf
-		if direct {
-			dst = mem[done*stride:]
-		}
-		asked := n
-		n, err := src.Read(dst[:asked*t.rowBytes])
-		if n < 0 || n > asked {
+		asked := min(max(1, readPart/t.rowBytes), int(t.rows)-done)
+		n := 0
+		err := read(done, asked, func(rows []byte) (err error) {
+			n, err = src.Read(rows)
+			return err
+		})
+		switch {
+		case n < 0 || n > asked:
 			return fmt.Errorf("transfer: source returned rows (%d) must be 0 to the %d asked for", n, asked)
-		}
-		if n == 0 && (err == nil || errors.Is(err, io.EOF)) {
+		case n == 0 && (err == nil || errors.Is(err, io.EOF)):
 			return fmt.Errorf("transfer: source ended after %d of %d rows", done, t.rows)
-		}
-		if err != nil && !errors.Is(err, io.EOF) {
+		case err != nil && !errors.Is(err, io.EOF):
 			return fmt.Errorf("transfer: source at row %d of %d: %w", done, t.rows, err)
-		}
-		if !direct {
-			for i := range n {
-				copy(mem[(done+i)*stride:][:t.rowBytes], buf[i*t.rowBytes:])
-			}
 		}
 		done += n
 	}
 	return nil
+}
+
+// readRanged is read on all processors.
+func (t *Tier) readRanged(src Ranged) error {
+	part, workers := max(1, readPart/t.rowBytes), runtime.GOMAXPROCS(0)
+	errs := make([]error, workers)
+	host.Workers(workers).For(workers, 1, func(i, _ int) {
+		read := t.rowReader()
+		for from := i * part; from < int(t.rows) && errs[i] == nil; from += workers * part {
+			err := read(from, min(part, int(t.rows)-from), func(rows []byte) error { return src.ReadFrom(int64(from), rows) })
+			if err != nil {
+				errs[i] = fmt.Errorf("transfer: source at rows from %d of %d: %w", from, t.rows, err)
+			}
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// rowReader returns a function that has read write n rows, back to back, and puts them in their places from row from on. It may be called
+// again, but not by two goroutines at once.
+func (t *Tier) rowReader() func(from, n int, read func(rows []byte) error) error {
+	mem, stride := t.host.Mem.Bytes(), int(t.host.Stride)
+	if stride == t.rowBytes {
+		return func(from, n int, read func([]byte) error) error { return read(mem[from*stride:][:n*stride]) }
+	}
+	var buf []byte
+	return func(from, n int, read func([]byte) error) error {
+		if len(buf) < n*t.rowBytes {
+			buf = make([]byte, n*t.rowBytes)
+		}
+		err := read(buf[:n*t.rowBytes])
+		for i := range n {
+			copy(mem[(from+i)*stride:][:t.rowBytes], buf[i*t.rowBytes:])
+		}
+		return err
+	}
 }
 
 // train makes the codec from a sample of the rows.
@@ -208,7 +249,7 @@ func (t *Tier) train(o Options, p *prepared) error {
 		return nil
 	}
 	var onDevice codec.DeviceSample
-	// trainOn trains a family on the device, if the family can and the device has a part in the load.
+	// trainOn trains a family on the device. ok is false if the family cannot, or the host does the work.
 	trainOn := func(f codec.Family) (c codec.Codec, ok bool, err error) {
 		if p.loader == nil || f.TrainOn == nil {
 			return nil, false, nil
@@ -244,7 +285,7 @@ func (t *Tier) train(o Options, p *prepared) error {
 	return err
 }
 
-// encode encodes every row in its place and sets its bit, or its length, and the totals.
+// encode replaces every row that shrinks by its stored form. It sets the row bits or lengths, and the totals.
 func (t *Tier) encode(o Options, p *prepared) error {
 	if c, ok := t.codec.(codec.OnDevice); ok && p.loader != nil {
 		defer p.loader.close()
@@ -252,103 +293,40 @@ func (t *Tier) encode(o Options, p *prepared) error {
 			return t.encodeOnDevice(p.loader, c, form)
 		}
 	}
-	return t.encodeOnHost(o.Workers)
-}
-
-func (t *Tier) encodeOnHost(workers int) error {
-	mem, bits, lengths := t.host.Mem.Bytes(), view[uint64](t.host.Compressed), view[uint32](t.lengths())
-	var mu sync.Mutex
-	var raw, storedBytes, slotBytes int64
-	err := t.eachPart(workers, func() func(from, to int64) error {
-		dst := make([]byte, t.codec.EncodeBound())
-		return func(from, to int64) error {
-			sum := Totals{}
-			for r := from; r < to; r++ {
-				row := mem[r*t.host.Stride:][:t.rowBytes]
-				n, err := t.codec.Encode(dst, row)
-				switch {
-				case err == nil:
-					copy(row, dst[:n])
-					if len(bits) != 0 {
-						bits[r>>6] |= 1 << (r & 63)
-					}
-				case errors.Is(err, codec.ErrIncompressible):
-					n = 0
-				default:
-					return fmt.Errorf("transfer: row %d: %w", r, err)
-				}
-				if len(lengths) != 0 {
-					lengths[r] = uint32(n)
-				}
-				if n == 0 {
-					n = t.rowBytes
-					sum.RawRows++
-				}
-				sum.StoredBytes += int64(n)
-				sum.SlotBytes += int64(slab.SlotBytes(n))
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			raw, storedBytes, slotBytes = raw+sum.RawRows, storedBytes+sum.StoredBytes, slotBytes+sum.SlotBytes
-			return nil
-		}
-	})
-	if err != nil {
-		return err
+	totals := make([]kernels.EncodeTotals, 1)
+	k := kernels.Encode{
+		Rows: t.host.Mem, Stride: t.host.Stride, Count: t.rows, Codec: kernels.Codec{Codec: t.codec}, Bits: t.host.Compressed,
+		Lengths: t.lengths(), Totals: device.HostBuffer(asBytes(totals)),
 	}
-	t.setTotals(raw, storedBytes, slotBytes)
+	inBackground(func() { k.RunHost(host.Workers(o.Workers)) }).Wait()
+	t.setTotals(totals[0])
 	return nil
 }
 
-// loadLabels are the profiler labels of goroutines that load.
-var loadLabels = pprof.Labels("tensorcache.task", "load")
-
-// eachPart calls a function for parts of the rows, on goroutines that each make one of their own.
-func (t *Tier) eachPart(workers int, makeDo func() func(from, to int64) error) error {
-	if workers <= 0 {
-		workers = runtime.GOMAXPROCS(0)
-	}
-	const part = 1024 // rows; a multiple of 64, so that no two goroutines share a word of bits
-	var next atomic.Int64
-	errs := make([]error, workers)
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), loadLabels))
-			do := makeDo()
-			for errs[w] == nil {
-				from := (next.Add(1) - 1) * part
-				if from >= t.rows {
-					return
-				}
-				errs[w] = do(from, min(from+part, t.rows))
-			}
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
 // setTotals sets what encoding found.
-func (t *Tier) setTotals(raw, stored, slots int64) {
-	t.total.RawRows, t.total.StoredBytes, t.total.SlotBytes = raw, stored, slots
+func (t *Tier) setTotals(sum kernels.EncodeTotals) {
+	raw, stored := int64(sum.RawRows), int64(sum.StoredBytes)
+	t.total.RawRows, t.total.StoredBytes, t.total.SlotBytes = raw, stored, int64(sum.SlotBytes)
 	if coded := t.rows - raw; coded > 0 {
 		t.host.Ahead = int((stored - raw*int64(t.rowBytes)) / coded)
 	}
 }
 
-// view reinterprets memory of the host.
+// view reinterprets a buffer that the host can address and that is aligned for T.
 func view[T any](b device.Buffer) []T {
 	mem := b.Bytes()
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/int(unsafe.Sizeof(*new(T))))
 }
 
-// pack moves the rows from their places to memory of their own, back to back, and makes the index.
+// packGrain is the number of rows that a goroutine packs at a time.
+const packGrain = 1024
+
+// pack copies the rows back to back to new memory, frees the old memory, and makes the index.
 func (t *Tier) pack(workers int) error {
 	locations := view[slab.Location](t.host.Index)
 	size := int64(0)
 	for r, n := range view[uint32](t.lengths()) {
-		// Location r takes the place of no length after the r-th: the lengths are the index's second half.
+		// Locations overwrite the lengths, which are the second half of the index: location r only those up to length r.
 		if size >= slab.MaxBytes {
 			return fmt.Errorf("transfer: packed host tier (%d bytes at row %d) must stay below %d", size, r, int64(slab.MaxBytes))
 		}
@@ -367,18 +345,17 @@ func (t *Tier) pack(workers int) error {
 	}
 	from, to := t.host.Mem.Bytes(), packed.Bytes()
 	discarder, discards := t.home.(device.Discarder)
-	t.eachPart(workers, func() func(first, end int64) error {
-		return func(first, end int64) error {
+	inBackground(func() {
+		host.Workers(workers).For(int(t.rows), packGrain, func(first, end int) {
 			for r := first; r < end; r++ {
 				l := locations[r]
-				copy(to[l.Offset():], from[r*t.host.Stride:][:l.Stored(t.rowBytes)])
+				copy(to[l.Offset():], from[int64(r)*t.host.Stride:][:l.Stored(t.rowBytes)])
 			}
 			if discards {
-				discarder.Discard(t.host.Mem, first*t.host.Stride, end*t.host.Stride)
+				discarder.Discard(t.host.Mem, int64(first)*t.host.Stride, int64(end)*t.host.Stride)
 			}
-			return nil
-		}
-	})
+		})
+	}).Wait()
 	t.home.Free(t.host.Mem)
 	t.host = kernels.HostRows{Mem: packed, Index: t.host.Index, RowBytes: t.rowBytes}
 	return nil
@@ -386,22 +363,29 @@ func (t *Tier) pack(workers int) error {
 
 // SourceOf returns a source of the rows that lie back to back in data.
 func SourceOf(data []byte, rowBytes int) Source {
-	return &memory{slices.Clip(data), rowBytes, len(data) / rowBytes}
+	return &memory{data: slices.Clip(data), rowBytes: rowBytes}
 }
 
 type memory struct {
-	rest     []byte
+	data     []byte
 	rowBytes int
-	rows     int
+	next     int64 // row that Read reads next
 }
 
-func (m *memory) Rows() int     { return m.rows }
+func (m *memory) Rows() int     { return len(m.data) / m.rowBytes }
 func (m *memory) RowBytes() int { return m.rowBytes }
+
 func (m *memory) Read(dst []byte) (int, error) {
-	if len(m.rest) < m.rowBytes {
+	n := min(len(dst)/m.rowBytes, m.Rows()-int(m.next))
+	if n == 0 {
 		return 0, io.EOF
 	}
-	n := copy(dst, m.rest)
-	m.rest = m.rest[n:]
-	return n / m.rowBytes, nil
+	m.ReadFrom(m.next, dst[:n*m.rowBytes])
+	m.next += int64(n)
+	return n, nil
+}
+
+func (m *memory) ReadFrom(row int64, dst []byte) error {
+	copy(dst, m.data[row*int64(m.rowBytes):])
+	return nil
 }

@@ -253,6 +253,41 @@ func TestLoad_SourcesThatFail(t *testing.T) {
 	}
 }
 
+// partly is a source of rows in memory that cannot read one of them.
+type partly struct {
+	Ranged
+	rowBytes int
+	bad      int64
+}
+
+func (p partly) ReadFrom(row int64, dst []byte) error {
+	if n := int64(len(dst) / p.rowBytes); p.bad >= row && p.bad < row+n {
+		return errSource
+	}
+	return p.Ranged.ReadFrom(row, dst)
+}
+
+// TestLoad_Ranged reads tables of several parts by several goroutines.
+func TestLoad_Ranged(t *testing.T) {
+	for _, rowBytes := range []int{60, 64} { // copied and read straight into place
+		rows := 3*readPart/rowBytes + 5
+		data := rowsOf(rows, rowBytes, 5)
+		src := SourceOf(data, rowBytes).(Ranged)
+		tier, err := Load(newDevice(), src, Options{Codec: "none"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkRows(t, tier, data)
+		tier.Close()
+		l := newLedger(-1)
+		_, err = Load(l, partly{src, rowBytes, int64(rows - 1)}, Options{Codec: "none"})
+		want := fmt.Sprintf("transfer: source at rows from %d of %d: disk on fire", 3*(readPart/rowBytes), rows)
+		if !errors.Is(err, errSource) || err.Error() != want || len(l.open) != 0 {
+			t.Errorf("error %v, want %s; memory left behind: %v", err, want, l.open)
+		}
+	}
+}
+
 func TestLoad_UnknownCodec(t *testing.T) {
 	l := newLedger(-1)
 	if _, err := Load(l, SourceOf(make([]byte, 8), 4), Options{Codec: "zip"}); err == nil {
@@ -284,40 +319,6 @@ func TestLoad_GivesMemoryBack(t *testing.T) {
 					break
 				}
 			}
-		}
-	}
-}
-
-// failing is a codec that cannot encode one row.
-type failing struct{ codec.Codec }
-
-var errEncode = errors.New("no idea")
-
-func (failing) EncodeBound() int { return 8 }
-
-func (failing) Encode(_, row []byte) (int, error) {
-	if row[0] == 77 {
-		return 0, errEncode
-	}
-	return 0, codec.ErrIncompressible
-}
-
-func TestLoad_EncodeErrorNamesTheRow(t *testing.T) {
-	for workers := 1; workers <= 4; workers++ {
-		l := newLedger(-1)
-		tier, err := Load(l, SourceOf(make([]byte, 8*3000), 8), Options{Codec: "none"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		tier.codec = failing{}
-		tier.host.Mem.Bytes()[8*2500] = 77
-		err = tier.encode(Options{Workers: workers}, &prepared{})
-		if !errors.Is(err, errEncode) || err.Error() != "transfer: row 2500: no idea" {
-			t.Errorf("%d workers: got %v", workers, err)
-		}
-		tier.Close()
-		if len(l.open) != 0 || l.twice != 0 {
-			t.Errorf("%d workers: %v left behind, %d given back twice", workers, l.open, l.twice)
 		}
 	}
 }

@@ -16,18 +16,19 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// Sharer lets the host's processors help one device with misses of small rows of large tables, where what a device pays for
-// is address translation: the processors gather rows in page-locked memory, and copies, whose translation is another one,
-// take them to the device.
+// Sharer lets the host's processors help one GPU with the misses of small rows of large tables. A GPU's reads of such rows are
+// limited by its address translation. So worker goroutines gather a part of the rows in page-locked memory, and copies take them
+// to the GPU. Copies do not use that address translation.
 //
-// A shared batch's misses are a list in address order. The device lists where the rows of the first pieces lie, in page-locked
-// memory; workers claim pieces from the front, gather them, and the first of the workers enqueues the copies on a stream of
-// its own, each followed by the number of pieces that have arrived. Meanwhile the device fetches its own part from the back
-// of the list, and writes to the output what has arrived. Nothing waits for the host for ever: the device takes over what no
-// worker has claimed, and after a time-out the rest. The workers write nothing but staging memory, which is used again only
-// when they and the copies are done with it.
+// The misses of a shared batch are a list in address order. The GPU writes to page-locked memory where the rows of the first pieces
+// lie. Workers claim pieces from the front of the list and gather them. The first worker enqueues the copies on a stream of its own,
+// each followed by a store of the number of pieces that have arrived. Meanwhile the GPU fetches its own part from the back of the
+// list, and writes the rows that have arrived to the output. The GPU never waits for the host without limit: it takes over the pieces
+// that no worker has claimed, and after a time-out all others. Workers write to staging memory only. It is used again when they and
+// the copies have finished.
 //
-// One batch at a time is shared; the device decides which when it comes to it. Safe for concurrent use.
+// One batch at a time is shared, in the order in which the GPU comes to them; one that waits for more than 20 ms is read by the GPU alone. Safe for
+// concurrent use.
 type Sharer struct {
 	device     device.Device
 	threads    int
@@ -36,15 +37,15 @@ type Sharer struct {
 	copies     device.Stream
 	host       *abi.ShareHost
 	enqueued   atomic.Uint32 // ShareFetches
-	failed     atomic.Bool   // copies or launches could not be enqueued: nothing is shared any more
+	failed     atomic.Bool   // copies or launches could not be enqueued: no later batch is shared
 	closing    atomic.Bool
-	kept       atomic.Int32 // workers that are kept to ShareOptions.CPUs
+	kept       atomic.Int32 // workers that are pinned to ShareOptions.CPUs
 	workers    sync.WaitGroup
 	wake       chan struct{}   // the first worker's
 	wakeOthers []chan struct{} // the others'
 	done       chan struct{}   // closed when the workers are to end
 	work       shareWork
-	stall      func(piece int, first bool) // tests: called before a piece is gathered, first by the first worker
+	stall      func(piece int, first bool) // tests: called before a piece is gathered; first says that the first worker calls it
 
 	mu struct {
 		sync.Mutex
@@ -54,29 +55,29 @@ type Sharer struct {
 
 // ShareOptions say how a device's misses are shared. The zero value of a field is its default.
 type ShareOptions struct {
-	// Threads is how many goroutines gather rows, each keeping a processor busy during a batch: 1 to 1024. Of more than 8
-	// only as many work as leave 4 of the processors that they may run on free, but 8 at least. Default: half of GOMAXPROCS, at most 8.
+	// Threads is the number of goroutines that gather rows, 1 to 1024. Each keeps a processor busy during a batch. If there are more
+	// than 8, only so many of them work that 4 of the processors stay free, but at least 8. Default: half of GOMAXPROCS, at most 8.
 	Threads int
-	// StageBytes is the staging memory, as much page-locked as on the device. Default 128 MiB, 262,144 rows of 512 bytes: what a
-	// batch has more of is the device's own.
+	// StageBytes is the size of the staging memory, in page-locked memory and again on the device. Misses for which it has no room are
+	// fetched by the device. Default 128 MiB, room for 262,144 rows of 512 bytes.
 	StageBytes int64
-	// Piece and Unit are the rows that a worker and the device take at a time; Unit, the default too, divides Piece. Defaults 256,
-	// and 64 for rows of up to 256 bytes, else 32.
+	// Piece is the number of rows that a worker takes at a time, default 256. Unit is the number that the device takes at a time. It
+	// divides Piece, and defaults to 64 for rows of up to 256 bytes, else to 32.
 	Piece, Unit int
-	// Timeout is how long the device waits for an arrival. Default 1 ms.
+	// Timeout is how long the device waits for the next piece to arrive. Default 1 ms.
 	Timeout time.Duration
-	// Nodes are the memory nodes of the host on which the page-locked memory is to lie. None: wherever the backend puts it.
+	// Nodes are the memory nodes of the host on which the page-locked memory is to lie. If there are none, the backend chooses.
 	Nodes []int
-	// CPUs are processors that the workers are kept to, the first excepted, if there are as many that they may run on. None: they run
-	// anywhere.
+	// CPUs are the processors to which all workers but the first are pinned, if at least Threads of them may be used. If there are
+	// none, workers are not pinned.
 	CPUs []int
-	// Always shares batches however small, tables too, and whether it pays or not: for tests.
+	// Always shares every batch of every table, even if that is slower. For tests.
 	Always bool
 
-	stall func(piece int, first bool) // tests: workers are Go, and call it before they gather a piece
+	stall func(piece int, first bool) // tests: workers run in Go, and call it before they gather a piece
 }
 
-// validate checks options whose defaults are set, but for Unit.
+// validate checks options whose defaults are set. Only Unit may still be 0.
 func (o *ShareOptions) validate() error {
 	unit := o.Unit
 	if unit == 0 {
@@ -95,7 +96,7 @@ func (o *ShareOptions) validate() error {
 	return nil
 }
 
-// shareUnit is the default of Unit; that of short rows is a multiple of the others.
+// shareUnit returns the default of Unit. The default for short rows is a multiple of the other.
 func shareUnit(rowBytes int) int {
 	if rowBytes <= 256 {
 		return 64
@@ -105,25 +106,25 @@ func shareUnit(rowBytes int) int {
 
 const (
 	defaultStageBytes = 128 << 20
-	defaultPiece      = 256  // of 64, 128 and 256 rows the fastest on an H200, by 5 to 10 % over 128
-	maxShareThreads   = 1024 // each may claim a piece too many, and ShareHost.Claimed counts to 4095
-	maxDefaultThreads = 8    // of 16 processors: 15 threads were slower than 8
+	defaultPiece      = 256  // the fastest of 64, 128 and 256 rows on an H200, by 5 to 10 % over 128
+	maxShareThreads   = 1024 // each thread may claim a piece too many, and ShareHost.Claimed counts to 4095
+	maxDefaultThreads = 8    // with 16 processors, 15 threads were slower than 8
 	spareProcessors   = 4    // see activeThreads
 	defaultTimeout    = time.Millisecond
 	arrivedOffset     = int64(unsafe.Offsetof(abi.ShareDevice{}.Arrived))
 	quietOffset       = int64(unsafe.Offsetof(abi.ShareDevice{}.Quiet))
 )
 
-// ErrNoShare is wrapped by NewSharer's error where the device cannot share.
+// ErrNoShare is wrapped by NewSharer's error if the device cannot share.
 var ErrNoShare = errors.New("transfer: misses cannot be shared")
 
-// defaultShareThreads is how many threads a Sharer has unless it is told: they leave processors free.
+// defaultShareThreads returns the default of Threads. It leaves processors free.
 func defaultShareThreads() int { return min(maxDefaultThreads, runtime.GOMAXPROCS(0)/2) }
 
-// activeThreads is how many of the threads gather, of so many processors, and so many near the device, which the workers are kept to if
-// there are as many. Were all of them busy with it, the system would put a thread aside for milliseconds, the first worker's or the
-// caller's: in 56 of 7,120 batches of 15 threads on 16 processors nothing arrived for longer than the time-out, in none of 4,740 of 4
-// to 12 threads. 12 were as fast as 15.
+// activeThreads returns how many of the threads gather rows. processors is the number of processors, near the number of those near the
+// device, to which workers are pinned if there are at least as many as threads. If workers kept all processors busy, the system would
+// suspend the first worker or the caller for milliseconds: with 15 threads on 16 processors, nothing arrived for longer than the
+// time-out in 56 of 7,120 batches; with 4 to 12 threads, in none of 4,740. 12 threads were as fast as 15.
 func activeThreads(threads, processors, near int) int {
 	if near >= threads {
 		processors = min(processors, near)
@@ -131,7 +132,7 @@ func activeThreads(threads, processors, near int) int {
 	return min(threads, max(maxDefaultThreads, processors-spareProcessors))
 }
 
-// NewSharer allocates a device's staging memory and starts its workers.
+// NewSharer allocates a device's staging memory and starts its workers. Only GPUs open shares: see kernels.ShareOpen.
 func NewSharer(d device.Device, o ShareOptions) (_ *Sharer, err error) {
 	if o.Threads == 0 {
 		o.Threads = max(1, defaultShareThreads())
@@ -207,16 +208,13 @@ func (s *Sharer) StageBytes() (host, onDevice int64) {
 	return s.staging.Size() + s.terms.List.Size() + s.terms.Host.Size(), s.terms.Stage.Size() + s.terms.Device.Size()
 }
 
-// Threads returns how many goroutines gather rows.
-func (s *Sharer) Threads() int { return s.threads }
-
 // Close ends the workers and frees the memory. All batches must have finished.
 func (s *Sharer) Close() {
 	s.stop()
 	s.free()
 }
 
-// stop ends the workers; batches go on without them.
+// stop ends the workers. Batches continue without them.
 func (s *Sharer) stop() {
 	s.closing.Store(true)
 	atomic.StoreUint32(&s.work.stopped, 1)
@@ -238,7 +236,7 @@ func (s *Sharer) writeValue(offset int64, value uint32) error {
 	return s.copies.(device.ValueWriter).WriteValue32(s.terms.Device.Slice(offset, offset+4), value)
 }
 
-// expect makes the workers look for a share that is about to be enqueued.
+// expect wakes the workers, which then look for a share that is about to be enqueued.
 func (s *Sharer) expect() {
 	s.enqueued.Add(1)
 	select {

@@ -2,5 +2,5 @@
 
 package transfer
 
-// helpInC does what a worker does while it is to look for work, if there is C.
+// helpInC returns false: this build has no workers in C.
 func helpInC(*shareWork, *uint32) bool { return false }

@@ -15,14 +15,14 @@ import (
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-// What C knows of shareWork is where it has it.
+// The layout of shareWork is that of the C struct.
 var (
 	_ = [1]int{}[unsafe.Offsetof(shareWork{}.ready)-C.offsetof_ready]
 	_ = [1]int{}[C.TENSORCACHE_SHARE_PIECES-abi.SharePieces]
 )
 
-// helpInC does what a worker does while it is to look for work, if there is C. One call does so for as many batches as come in a
-// row: calls that take longer than Go's scheduler expects, a piece each, had it hand processors to and fro.
+// helpInC runs a worker's loop in C until the worker is to sleep or end, and returns true. One call serves all batches that follow each
+// other closely. With one call for each piece, calls took longer than Go's scheduler expects, and it moved processors between threads.
 func helpInC(w *shareWork, last *uint32) bool {
 	C.tensorcache_share_help((*C.struct_tensorcache_share_work)(unsafe.Pointer(w)), (*C.uint32_t)(unsafe.Pointer(last)))
 	return true

@@ -131,7 +131,7 @@ func (s *sharing) gatherBy(rows []int64, enqueue func(device.Stream, Batch, devi
 	got := make([]byte, len(want))
 	err = errors.Join(
 		device.Upload(s.d, batch.Found, asBytes(list)), device.Upload(s.d, batch.Counters, asBytes(counters)),
-		enqueue(stream, batch, event), stream.Synchronize(),
+		enqueue(modelled(s.d, stream), batch, event), stream.Synchronize(),
 		device.Download(s.d, got, batch.Out.Slice(0, int64(n*rowBytes))), device.Download(s.d, asBytes(counters), batch.Counters),
 	)
 	if err != nil {
@@ -569,7 +569,7 @@ func TestShareTable_Learns(t *testing.T) {
 					times.Taken, times.Staged, times.HostNanos, times.GaveUp = times.Staged, 0, 0, 1
 				}
 			}
-			s.host.SetTimes(times)
+			setTimes(s.host, times)
 		}
 		st := table.Stats()
 		if (st.Strategy != "shared") != c.dropped || st.Fraction < c.fractionFloor || st.Fraction > c.fractionCeil || shared == 0 || shared == 200 || c.late != (st.GaveUp != 0) {
@@ -602,7 +602,7 @@ func TestShareTable_OneBatchLate(t *testing.T) {
 		} else if i > 0 {
 			t.Fatalf("batch %d is fetched alone: %+v", i, table.Stats())
 		}
-		s.host.SetTimes(times)
+		setTimes(s.host, times)
 	}
 	if st := table.Stats(); st.Strategy != "shared" || st.Shared != 59 {
 		t.Errorf("%+v", st)

@@ -12,18 +12,18 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// shareWork is the share that a Sharer's workers are at, and how they find and leave it. All workers but the first may be C, to
-// which it is struct tensorcache_share_work, and which wants addresses; Go has the job beside it.
+// shareWork is the share that a Sharer's workers gather for, and the words by which they join and leave it. All workers but the first
+// may run in C, where this is struct tensorcache_share_work. C needs addresses; workers in Go use job.
 type shareWork struct {
-	// The addresses of the list, the staging memory and the host tier; and of words of ShareHost. Like the job, only the first
-	// worker changes them, while nobody is inside.
+	// Addresses of the list, the staging memory and the host tier, and of words of ShareHost. Only the first worker changes them and
+	// job, and only while inside is 0.
 	list, staging, mem, memBytes         uintptr
 	opened, closed, low, claimed, listed uintptr
 	number, pieces, piece, unit, slot    uint32
-	working, inside                      uint32                  // the number of the share that workers may join, 0 for none; how many have joined
+	working, inside                      uint32                  // the number of the share that workers may join, 0 for none; the workers that have joined
 	hot                                  uint32                  // not 0: workers look for work
-	stopped                              uint32                  // not 0: workers leave what they are at
-	ready                                [abi.SharePieces]uint32 // the number of the share whose piece is gathered
+	stopped                              uint32                  // not 0: workers leave the share
+	ready                                [abi.SharePieces]uint32 // for each piece, the number of the last share for which it was gathered
 	job                                  shareJob
 }
 
@@ -35,22 +35,23 @@ type shareJob struct {
 }
 
 const (
-	// Workers that had gone to sleep were seen to miss a time-out of 500 µs: after a batch they look for the next one so long, in
-	// all while one is enqueued, and then sleep between looks.
+	// Workers that slept were seen to come later than a time-out of 500 µs. So after a batch they look for the next one for shareLinger.
+	// While batches are enqueued they go on: for shareSpin without a pause, then with pauses of shareSleep.
 	shareLinger = 2 * time.Millisecond
 	shareSpin   = 4 * time.Millisecond
 	shareSleep  = 50 * time.Microsecond
-	// Pieces arrive in their order. One that is not gathered while the first worker gathers so many others, or waits so long, has a
-	// worker that the system has put aside: it is gathered again, to memory of its own, so often in a share.
+	// Pieces are sent in order. If the next piece is not gathered while the first worker gathers shareLate others, or waits for
+	// shareLateAfter, the system has probably suspended its worker. The first worker then gathers it again, to spare staging memory, at
+	// most shareSpares times in a share.
 	shareLate      = 3
 	shareLateAfter = 100 * time.Microsecond
 	shareSpares    = 8
-	// The driver takes 5 to 6 µs of the first worker for a copy and its word, a third of what a piece does: so many pieces go at a time,
-	// but for the first ones, the last ones and those of workers that take shareLateAfter for fewer.
+	// The first worker sends shareSend pieces at a time, because a copy and its word take it 5 to 6 µs in the driver, a third of the time
+	// for gathering a piece. It sends fewer at the beginning, at the end, and after shareLateAfter.
 	shareSend = 8
 )
 
-// set makes j what workers are at. REQUIRES: nobody is inside.
+// set makes j the job of the workers. REQUIRES: w.inside is 0.
 func (w *shareWork) set(j shareJob, host *abi.ShareHost, staging device.Buffer) {
 	address := func(p *uint32) uintptr { return uintptr(unsafe.Pointer(p)) }
 	w.job = j
@@ -62,14 +63,14 @@ func (w *shareWork) set(j shareJob, host *abi.ShareHost, staging device.Buffer) 
 	w.piece, w.unit, w.slot = uint32(j.terms.Piece), uint32(j.terms.Unit), uint32(j.terms.Slot)
 }
 
-// spin waits a little, and now and then lets other goroutines run.
+// spin is called in loops that wait. Every 32nd call lets other goroutines run.
 func spin(i *int) {
 	if *i++; *i%32 == 0 {
 		runtime.Gosched()
 	}
 }
 
-// woken waits until a worker is to look for work; false says that it is to end.
+// woken waits until a worker is to look for work, and returns true, or until it is to end, and returns false.
 func (s *Sharer) woken(wake chan struct{}) bool {
 	select {
 	case <-wake:
@@ -79,7 +80,7 @@ func (s *Sharer) woken(wake chan struct{}) bool {
 	}
 }
 
-// heat makes the other workers look for work until cool is called.
+// heat wakes the other workers, which look for work until cool is called.
 func (s *Sharer) heat() {
 	if atomic.SwapUint32(&s.work.hot, 1) != 0 {
 		return
@@ -94,13 +95,13 @@ func (s *Sharer) heat() {
 
 func (s *Sharer) cool() { atomic.StoreUint32(&s.work.hot, 0) }
 
-// fail ends all sharing: copies or launches could not be enqueued, or the device is lost.
+// fail ends all sharing, because copies or launches could not be enqueued or the device is lost.
 func (s *Sharer) fail() {
 	s.failed.Store(true)
 	atomic.StoreUint32(&s.work.stopped, 1)
 }
 
-// lead is the first worker: it looks for shares, gathers, and enqueues the copies.
+// lead runs the first worker, which looks for shares, gathers, and enqueues the copies.
 func (s *Sharer) lead() {
 	last := uint32(0)
 	for s.woken(s.wake) {
@@ -121,7 +122,7 @@ func (s *Sharer) lead() {
 				break
 			}
 			if idle > shareSpin {
-				if s.device.Err() != nil { // nothing that is enqueued will end
+				if s.device.Err() != nil { // no enqueued work will end
 					s.fail()
 				}
 				s.cool()
@@ -132,8 +133,9 @@ func (s *Sharer) lead() {
 	}
 }
 
-// keep keeps a worker to those of the given processors, if they are as many as least, for as long as it lives: its thread ends with it. Not the first one, which
-// yields to other goroutines while it looks for work: on a thread of its own that takes two switches.
+// keep pins the calling worker to those of the given processors that it may use, if there are at least least of them. Its thread ends with
+// the worker. The first worker is not pinned: it yields to other goroutines while it looks for work, which on a locked thread would take
+// two thread switches each time.
 func (s *Sharer) keep(cpus []int, least int) {
 	if len(cpus) == 0 {
 		return
@@ -146,7 +148,7 @@ func (s *Sharer) keep(cpus []int, least int) {
 	s.kept.Add(1)
 }
 
-// help is every other worker.
+// help runs each of the other workers.
 func (s *Sharer) help(wake chan struct{}) {
 	last := uint32(0)
 	for s.woken(wake) {
@@ -160,7 +162,7 @@ func (s *Sharer) help(wake chan struct{}) {
 			}
 			last = number
 			atomic.AddUint32(&s.work.inside, 1)
-			if atomic.LoadUint32(&s.work.working) == number { // the job is this share's until inside is 0 again
+			if atomic.LoadUint32(&s.work.working) == number { // the job does not change until inside is 0 again
 				for s.gather(false) {
 				}
 			}
@@ -189,15 +191,15 @@ func (s *Sharer) serve(number uint32) {
 		}
 	}
 	if s.failed.Load() {
-		return // the device shares nothing any more
+		return // the device shares no more batches
 	}
 	if err := s.writeValue(quietOffset, number); err != nil {
 		s.fail()
 	}
 }
 
-// deliver gathers pieces along with the other workers, and enqueues the copies of all. When it returns no worker joins, and those that
-// have joined are at nothing that is wanted.
+// deliver gathers pieces beside the other workers, and enqueues the copies of all pieces. When it returns, no worker can join the share,
+// and what workers still do for it is not needed.
 func (s *Sharer) deliver() {
 	sent, turns, spares, since := uint32(0), 0, 0, time.Now()
 	claimed := func() uint32 {
@@ -205,7 +207,7 @@ func (s *Sharer) deliver() {
 	}
 	for more := true; more; {
 		more = s.gather(true)
-		if end := s.gathered(sent); end != sent { // no worker is late
+		if end := s.gathered(sent); end != sent { // the next piece is gathered
 			turns = 0
 			if end-sent >= shareSend || sent == 0 || !more || time.Since(since) > shareLateAfter {
 				sent, since = s.send(sent, end), time.Now()
@@ -216,7 +218,7 @@ func (s *Sharer) deliver() {
 			sent, turns, spares = sent+1, 0, spares+1
 		}
 	}
-	// A worker that has joined may claim one piece yet: it is sent too, and no other worker joins.
+	// No more workers may join. Each one that has joined may still claim a piece, which is sent too.
 	atomic.StoreUint32(&s.work.working, 0)
 	since = time.Now()
 	for i := 0; (atomic.LoadUint32(&s.work.inside) != 0 || sent < claimed()) && !s.over(); spin(&i) {
@@ -234,7 +236,7 @@ func (s *Sharer) deliver() {
 	}
 }
 
-// over says whether nothing more of the job is wanted.
+// over says whether the rest of the job is not needed.
 func (s *Sharer) over() bool {
 	number := s.work.job.number
 	if s.device.Err() != nil {
@@ -244,7 +246,7 @@ func (s *Sharer) over() bool {
 		atomic.LoadUint32(&s.host.Opened) != number
 }
 
-// gather claims a piece and gathers it; false says that there is none left. first says that the first worker does it.
+// gather claims a piece and gathers it. It returns false if none is left. first says that the first worker calls it.
 func (s *Sharer) gather(first bool) bool {
 	j, h := &s.work.job, s.host
 	next := abi.Counted(atomic.LoadUint32(&h.Claimed), j.number)
@@ -268,21 +270,21 @@ func (s *Sharer) gather(first bool) bool {
 	return true
 }
 
-// gatherPiece gathers a piece to where the at-th would go.
+// gatherPiece gathers piece p to place at of the staging memory.
 func (s *Sharer) gatherPiece(p uint32, at int) {
 	t := s.work.job.terms
 	list := t.ListView()[int(p)*t.Piece:][:t.Piece]
 	gatherRows(s.staged(at), t.Slot, s.work.job.mem, list)
 }
 
-// staged returns the staging memory of the at-th piece.
+// staged returns place at of the staging memory, which has room for one piece.
 func (s *Sharer) staged(at int) []byte {
 	t := s.work.job.terms
 	return s.staging.Bytes()[at*t.Piece*t.Slot:][:t.Piece*t.Slot]
 }
 
-// gatherAgain gathers and sends a piece whose worker is late, to a spare place behind those of all pieces; false says that it is
-// not listed yet.
+// gatherAgain gathers and sends piece p, whose worker is late. It uses a spare place behind those of all pieces. It returns false if the
+// device has not listed the piece yet.
 func (s *Sharer) gatherAgain(p uint32, spare int) bool {
 	j := &s.work.job
 	if atomic.LoadUint32(&s.host.Listed[p]) != j.number || s.failed.Load() {
@@ -294,7 +296,7 @@ func (s *Sharer) gatherAgain(p uint32, spare int) bool {
 	return true
 }
 
-// gathered returns how many pieces are gathered, one after the other, where sent have been sent.
+// gathered returns the end of the gathered pieces that follow the first sent ones without a gap.
 func (s *Sharer) gathered(sent uint32) uint32 {
 	j, end := &s.work.job, sent
 	for end < j.pieces && atomic.LoadUint32(&s.work.ready[end]) == j.number {
@@ -303,7 +305,7 @@ func (s *Sharer) gathered(sent uint32) uint32 {
 	return end
 }
 
-// send enqueues the copy of pieces that are gathered, and returns how many have then been sent.
+// send enqueues the copy of pieces from to to-1, which are gathered, and returns the number of pieces sent so far.
 func (s *Sharer) send(from, to uint32) uint32 {
 	if from == to || s.failed.Load() {
 		return from
@@ -312,7 +314,7 @@ func (s *Sharer) send(from, to uint32) uint32 {
 	return to
 }
 
-// copy enqueues the copy of pieces that lie from the at-th place on, and then that they have arrived.
+// copy enqueues the copy of pieces from to to-1, which lie in the staging memory from place at on, and then the store of the number that have arrived.
 func (s *Sharer) copy(from, to uint32, at int) {
 	j := &s.work.job
 	bytes := int64(j.terms.Piece * j.terms.Slot)

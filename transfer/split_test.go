@@ -224,7 +224,7 @@ func TestShareTable_LateBatches(t *testing.T) {
 			}
 		}
 		times.Stamp, times.Tier = uint32(i+1), table.terms.Tier
-		s.host.SetTimes(times)
+		setTimes(s.host, times)
 	}
 	if st := table.Stats(); st.Strategy != "shared" || st.GaveUp < 30 || off > 3 {
 		t.Errorf("%+v; %d of 280 fractions were off", st, off)

@@ -8,6 +8,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -146,6 +147,19 @@ func (t *Tier) StoredBytes(row int64) (int, error) {
 	return len(stored), err
 }
 
+// StoredLengths sets lengths to the lengths of the first rows as stored, -1 for rows that do not read back. All processors read. No Write or
+// Repack may run.
+func (t *Tier) StoredLengths(lengths []int32) {
+	host.Workers(0).For(len(lengths), 1<<14, func(from, to int) {
+		for row := from; row < to; row++ {
+			lengths[row] = -1
+			if stored, _, err := t.Stored(int64(row)); err == nil {
+				lengths[row] = int32(len(stored))
+			}
+		}
+	})
+}
+
 // TryStoredBytes sets lengths to the lengths of the rows as stored. It does not wait: while a Write or Repack runs, and for
 // corrupt rows, lengths are -1.
 func (t *Tier) TryStoredBytes(rows []int64, lengths []int) {
@@ -184,29 +198,17 @@ func (t *Tier) Attach(d device.Device) (rows kernels.HostRows, c kernels.Codec, 
 // AttachRows is Attach without the codec.
 func (t *Tier) AttachRows(d device.Device) (rows kernels.HostRows, err error) {
 	rows = t.host
-	bits, index := rows.Compressed, rows.Index
 	rows.Compressed, rows.Index = device.Buffer{}, device.Buffer{}
-	defer func() {
-		if err != nil {
-			Detach(d, rows, kernels.Codec{})
-		}
-	}()
-	for _, b := range []struct {
-		dst  *device.Buffer
-		src  device.Buffer
-		what string
-	}{{&rows.Compressed, bits, "row bits"}, {&rows.Index, index, "host tier index"}} {
-		if b.src.Size() == 0 {
-			continue
-		}
-		if *b.dst, err = d.Alloc(b.src.Size(), b.what); err != nil {
-			return rows, err
-		}
-		if err = device.Upload(d, *b.dst, b.src.Bytes()); err != nil {
-			return rows, err
-		}
+	if bits := t.host.Compressed; bits.Size() != 0 {
+		rows.Compressed, err = device.AllocCopy(d, bits.Bytes(), "row bits")
 	}
-	return rows, nil
+	if index := t.host.Index; index.Size() != 0 && err == nil {
+		rows.Index, err = device.AllocCopy(d, index.Bytes(), "host tier index")
+	}
+	if err != nil {
+		Detach(d, rows, kernels.Codec{})
+	}
+	return rows, err
 }
 
 // Detach frees the device memory of Attach.

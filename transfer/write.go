@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
@@ -71,7 +70,7 @@ func (t *Tier) Write(row int64, stored []byte, compressed bool) (w Written, ok b
 	mem := t.host.Mem.Bytes()
 	if t.mode == InPlace {
 		copy(mem[row*t.host.Stride:], stored)
-		if words := t.bits(); len(words) != 0 {
+		if words := view[uint64](t.host.Compressed); len(words) != 0 {
 			bit := uint64(1) << (row & 63)
 			value := words[row>>6] &^ bit
 			if compressed {
@@ -123,15 +122,7 @@ func (t *Tier) Write(row int64, stored []byte, compressed bool) (w Written, ok b
 	return w, ok, nil
 }
 
-func (t *Tier) bits() []uint64 {
-	b := t.host.Compressed.Bytes()
-	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8)
-}
-
-func (t *Tier) locations() []slab.Location {
-	b := t.host.Index.Bytes()
-	return unsafe.Slice((*slab.Location)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8)
-}
+func (t *Tier) locations() []slab.Location { return view[slab.Location](t.host.Index) }
 
 func (t *Tier) inTail(l slab.Location) bool { return l.Offset() >= t.tailFrom }
 

@@ -4,7 +4,6 @@ package dataset
 
 import (
 	"fmt"
-	"runtime/debug"
 
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache"
@@ -50,7 +49,6 @@ func Load(path string) (*Table, error) {
 		}
 		rest = rest[n*t.RowBytes:]
 	}
-	debug.FreeOSMemory() // an array in Fortran order has been in memory once more
 	return t, nil
 }
 

@@ -72,6 +72,9 @@ type Result struct {
 	Detail string `json:"detail,omitempty"`
 	// Compression is the bytes of the table's rows ÷ their stored bytes; 0 if nothing was compressed.
 	Compression float64 `json:"compression,omitempty"`
+	// DType is the type of the rows' elements and QueueDepth the number of batches under way at once, if the case sets them.
+	DType      string `json:"dtype,omitempty"`
+	QueueDepth int    `json:"queue_depth,omitempty"`
 	// HostThreads is the number of threads that the host could use for misses, if the case sets it.
 	HostThreads int `json:"host_threads,omitempty"`
 	// Further are other figures of the same rows, in the unit of Value.
@@ -110,7 +113,7 @@ const (
 )
 
 // lessIsBetter are the units of figures that are better if they are smaller.
-var lessIsBetter = []string{"us", "MiB", "allocations", "points", "%"}
+var lessIsBetter = []string{"us", "ms", "MiB", "allocations", "points", "%"}
 
 // complete fills in the ratio, and whether the goal is reached.
 func (x *Result) complete() {

@@ -174,12 +174,12 @@ func (r *runner) run() {
 	}{
 		{"lookup", r.lookup}, {"load", r.loads}, {"sampling", r.sampling}, {"refresh", r.refresh}, {"memory", r.memory},
 		{"pair-throughput", r.pairThroughput}, {"pair-placement", r.pairPlacement}, {"pair-refresh", r.pairRefresh},
-		{"gather-misses-large", r.large},
+		{"gather-misses-large", r.large}, {"training-fetch", r.trainingFetch},
 	} {
 		if !r.can(c.name) {
 			continue
 		}
-		if c.name == "gather-misses-large" { // it needs the memory
+		if c.name == "gather-misses-large" || c.name == "training-fetch" { // it needs the memory
 			r.forget()
 		}
 		r.measure(c.name, c.run)

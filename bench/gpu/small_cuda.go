@@ -113,7 +113,7 @@ func (r *runner) memory() {
 	t := r.batches(func(set uint64) []int64 { return randomRows(r.o.Batch, 0, rows, set) })
 	out := r.alloc(int64(r.o.Batch) * smallRow)
 	free := func() int64 {
-		free, _, err := r.d.Context().MemInfo()
+		free, err := r.d.FreeMemory()
 		must(err)
 		return free
 	}

@@ -4,8 +4,10 @@ import (
 	"iter"
 	"math"
 	"math/bits"
+	"sync"
 
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/numa"
 )
 
 var _ = register(Spec{Name: "freq", Online: true, New: simple(NewFrequency)})
@@ -21,8 +23,8 @@ var _ = register(Spec{Name: "freq", Online: true, New: simple(NewFrequency)})
 // stable workload, and only the accesses after a change. Rows that fit at the last ranking are ranked as if they had been
 // accessed a tenth more often, which reduces the rows that refreshes write.
 //
-// Host memory: 1.5 MB, and 120 bytes for each row of mean slot bytes that fits, at least 2.6 MB, at most 120 bytes for each
-// row of the tables. Observe takes constant time an access; Rank and Resize take time linear in the memory. Equal accesses
+// Host memory: 1.5 MB during Rank, and 120 bytes for each row of mean slot bytes that fits, at least 2.6 MB, at most 120 bytes for
+// each row of the tables. Observe takes constant time an access; Rank and Resize take time linear in the memory. Equal accesses
 // give equal rankings, however they are batched. The size of a row is requested once while it is tracked.
 func NewFrequency() Policy { return &frequency{} }
 
@@ -56,7 +58,7 @@ type frequency struct {
 	promoted [horizons]float32 // factor from a count of the sketch to one of each horizon
 	victim   float64           // lowest score that fit at the last Rank, in accesses
 	order    []uint32          // the last ranking: bucket × freqWays + place of each row
-	bins     *freqBins
+	mapped   [3]*numa.Memory   // of buckets, sketch and order
 }
 
 // freqBucket tracks keys of one range of hashes.
@@ -97,7 +99,6 @@ func (f *frequency) Start(p Problem) error {
 	f.problem = p
 	f.ageing = newAgeing()
 	f.contest.active = horizons - 1
-	f.bins = new(freqBins)
 	f.Resize(p.Capacity)
 	return nil
 }
@@ -117,15 +118,16 @@ func (f *frequency) Resize(capacity int64) {
 	if have := len(f.buckets); have > 0 && n < have+have/4 && n > have-have/4 {
 		return
 	}
-	old := f.buckets
-	f.order = nil
-	f.buckets = make([]freqBucket, n)
+	old, memory := f.buckets, f.mapped
+	defer freeAll(&memory)
+	f.order, f.mapped[2] = nil, nil
+	f.buckets, f.mapped[0] = numa.Make[freqBucket](int64(n))
 	for i := range f.buckets {
 		for w := range freqWays {
 			f.buckets[i].keys[w] = noKey
 		}
 	}
-	f.sketch = newSketch(n, uint64(period))
+	f.sketch, f.mapped[1] = newSketch(n, uint64(period))
 	for i := range old {
 		for w, key := range old[i].keys {
 			if key == noKey {
@@ -239,6 +241,9 @@ type freqBins struct {
 	rows  [1 << 15]uint32
 }
 
+// binsPool has the bins of Ranks: 1.5 MB that all policies of a process share.
+var binsPool = sync.Pool{New: func() any { return new(freqBins) }}
+
 // bin returns the bin of a score, which is not negative.
 func bin(score float32) uint32 { return math.Float32bits(score) >> 16 }
 
@@ -274,7 +279,8 @@ func (f *frequency) Rank() iter.Seq[uint64] {
 			f.scale(k, now, float32(f.ageing.exact[k]/f.ageing.exact[now]))
 		}
 	}
-	bins := f.bins
+	bins := binsPool.Get().(*freqBins)
+	defer binsPool.Put(bins)
 	*bins = freqBins{}
 	total := 0
 	for i := range f.buckets {
@@ -307,7 +313,10 @@ func (f *frequency) Rank() iter.Seq[uint64] {
 	for at := len(bins.rows) - 1; at >= 0; at-- {
 		next, bins.rows[at] = next+bins.rows[at], next
 	}
-	f.order = append(f.order[:0], make([]uint32, total)...)
+	if f.order == nil {
+		f.order, f.mapped[2] = numa.Make[uint32](int64(len(f.buckets) * freqWays))
+	}
+	f.order = f.order[:total]
 	for i := range f.buckets {
 		b := &f.buckets[i]
 		for w, key := range b.keys {
@@ -365,4 +374,13 @@ func (f *frequency) Explain(key uint64) Estimate {
 	return e
 }
 
-func (f *frequency) Close() { *f = frequency{} }
+func (f *frequency) Close() {
+	freeAll(&f.mapped)
+	*f = frequency{}
+}
+
+func freeAll(memory *[3]*numa.Memory) {
+	for _, m := range memory {
+		m.Free()
+	}
+}

@@ -227,7 +227,7 @@ func skipUnderRaceDetector(t *testing.T) {
 // memory is the bytes that the policy holds.
 func (f *frequency) memory() int64 {
 	return int64(len(f.buckets))*int64(unsafe.Sizeof(freqBucket{})) + int64(len(f.sketch.blocks))*int64(unsafe.Sizeof(sketchBlock{})) +
-		int64(cap(f.order))*4 + int64(unsafe.Sizeof(*f.bins)) + int64(unsafe.Sizeof(*f))
+		int64(cap(f.order))*4 + int64(unsafe.Sizeof(freqBins{})) + int64(unsafe.Sizeof(*f))
 }
 
 // TestFrequency_Memory checks what NewFrequency's comment says, with everything tracked that there is room for.
@@ -353,7 +353,7 @@ func TestContest_Decide(t *testing.T) {
 // TestSketch_NeverTooLow: up to the halving, estimates are at least the counts, and mostly equal where there is room.
 func TestSketch_NeverTooLow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := newSketch(rapid.IntRange(1, 200).Draw(t, "blocks"), math.MaxUint64)
+		s, _ := newSketch(rapid.IntRange(1, 200).Draw(t, "blocks"), math.MaxUint64)
 		keys := rapid.IntRange(1, 300).Draw(t, "keys")
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		counts := make([]uint32, keys)
@@ -387,7 +387,7 @@ func TestSketch_NeverTooLow(t *testing.T) {
 }
 
 func TestSketch_Halves(t *testing.T) {
-	s := newSketch(4, 10)
+	s, _ := newSketch(4, 10)
 	for range 10 {
 		s.add(1)
 	}

@@ -1,6 +1,10 @@
 package admission
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/tensorcache/tensorcache/internal/numa"
+)
 
 // sketch counts accesses to untracked keys. It is a count-min sketch with conservative update, whose counters are halved every
 // period accesses. The four counters of a key lie in one cache line. Counts saturate at 255. An estimate can be too high, for
@@ -13,9 +17,10 @@ type sketch struct {
 
 type sketchBlock [64]uint8
 
-// newSketch returns a sketch with the given number of 64-byte blocks. REQUIRES: blocks > 0, period > 0.
-func newSketch(blocks int, period uint64) sketch {
-	return sketch{blocks: make([]sketchBlock, blocks), period: period}
+// newSketch returns a sketch with the given number of 64-byte blocks, and its memory. REQUIRES: blocks > 0, period > 0.
+func newSketch(blocks int, period uint64) (sketch, *numa.Memory) {
+	b, memory := numa.Make[sketchBlock](int64(blocks))
+	return sketch{blocks: b, period: period}, memory
 }
 
 // cells returns the block of a hash and the indices of its counters, one in each quarter of the block.

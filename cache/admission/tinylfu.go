@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/dgraph-io/ristretto/v2"
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -20,7 +21,8 @@ var _ = register(Spec{Name: "tinylfu", Online: true, New: simple(NewTinyLFU)})
 // costs are slot bytes. It ranks the rows that this cache holds, by hits per slot byte, and then the rows that it rejected or
 // evicted, the latest first, at most as many as fit in the slabs. Rows whose Set ristretto dropped are not ranked.
 //
-// Rankings are not reproducible: ristretto seeds its sketch at random and drops accesses when it is busy.
+// Rankings are not reproducible: ristretto seeds its sketch at random and drops accesses when it is busy. While the cache serves, a
+// goroutine passes the accesses on, so that no call waits for ristretto. Accesses are dropped while it has 16 calls of Observe to do.
 func NewTinyLFU() Policy { return &tinyLFU{} }
 
 type tinyLFU struct {
@@ -28,8 +30,11 @@ type tinyLFU struct {
 	lfu     *ristretto.Cache[uint64, *resident]
 	gets    int
 	sets    int
-	held    []*resident          // content of lfu at the last Rank, best first
-	index   map[uint64]*resident // held by key; nil until it is needed
+	held    []ranked       // content of lfu at the last Rank, best first
+	index   map[uint64]int // place in held of each key; nil until it is needed
+	// queue has the accesses for the goroutine of Serve, which closes done; nil before Serve.
+	queue chan []access
+	done  chan struct{}
 
 	mu struct {
 		sync.Mutex
@@ -37,12 +42,25 @@ type tinyLFU struct {
 	}
 }
 
+// access is an access to a row and the bytes of its slot.
+type access struct {
+	key  uint64
+	slot int64
+}
+
 // resident is the value of a row in lfu.
 type resident struct {
-	key  uint64
-	slot int64 // bytes
+	access
+	hits atomic.Int64
+}
+
+// ranked is a resident as of a Rank.
+type ranked struct {
+	access
 	hits int64
 }
+
+func (r ranked) score() float64 { return float64(r.hits) / float64(r.slot) }
 
 // ristretto counts accesses in the background and drops what it cannot keep up with: fed at full speed it loses nine in
 // ten, and its hit rate on the default workload varies by 8 points. Waiting for it this often loses a quarter and gives a
@@ -50,6 +68,7 @@ type resident struct {
 const (
 	setsPerWait  = 128
 	getsPerYield = 64 // its buffer of accesses
+	queued       = 16 // calls of Observe whose accesses wait for it while the cache serves
 )
 
 // countersPerRow is the number of counters for each row that fits, as ristretto advises. It also sets how fast counts age. Ten
@@ -85,35 +104,62 @@ func (p *tinyLFU) Start(problem Problem) (err error) {
 }
 
 func (p *tinyLFU) Observe(table int, rows []int64) {
-	for _, r := range rows {
+	if p.queue != nil && len(p.queue) == cap(p.queue) {
+		return
+	}
+	all := make([]access, len(rows))
+	for i, r := range rows {
 		key := hashmap.Key(table, r)
+		all[i] = access{key, int64(p.problem.SlotBytes(key))}
+	}
+	if p.queue == nil {
+		p.observe(all)
+	} else {
+		p.queue <- all // the only sender, so there is still room
+	}
+}
+
+// observe passes accesses to lfu, and waits for it.
+func (p *tinyLFU) observe(all []access) {
+	for _, a := range all {
 		if p.gets++; p.gets%getsPerYield == 0 {
 			runtime.Gosched()
 		}
-		if row, ok := p.lfu.Get(key); ok {
-			row.hits++
+		if row, ok := p.lfu.Get(a.key); ok {
+			row.hits.Add(1)
 			continue
 		}
-		row := &resident{key: key, slot: int64(p.problem.SlotBytes(key)), hits: 1}
-		p.lfu.Set(key, row, row.slot)
+		row := &resident{access: a}
+		row.hits.Store(1)
+		p.lfu.Set(a.key, row, a.slot)
 		if p.sets++; p.sets%setsPerWait == 0 {
 			p.lfu.Wait()
 		}
 	}
 }
 
+// Serve implements Server.
+func (p *tinyLFU) Serve() {
+	p.queue, p.done = make(chan []access, queued), make(chan struct{})
+	go func() {
+		defer close(p.done)
+		for all := range p.queue {
+			p.observe(all)
+		}
+	}()
+}
+
 func (p *tinyLFU) Rank() iter.Seq[uint64] {
-	p.lfu.Wait()
+	if p.queue == nil {
+		p.lfu.Wait()
+	}
 	p.held, p.index = nil, nil
 	p.lfu.IterValues(func(row *resident) bool {
-		p.held = append(p.held, row)
+		p.held = append(p.held, ranked{row.access, row.hits.Load()})
 		return false
 	})
-	slices.SortFunc(p.held, func(a, b *resident) int {
-		if c := cmp.Compare(b.hits*a.slot, a.hits*b.slot); c != 0 {
-			return c
-		}
-		return cmp.Compare(hashmap.Hash(a.key), hashmap.Hash(b.key))
+	slices.SortFunc(p.held, func(a, b ranked) int {
+		return cmp.Or(cmp.Compare(b.hits*a.slot, a.hits*b.slot), cmp.Compare(hashmap.Hash(a.key), hashmap.Hash(b.key)))
 	})
 	return func(yield func(uint64) bool) {
 		for _, row := range p.held {
@@ -125,33 +171,35 @@ func (p *tinyLFU) Rank() iter.Seq[uint64] {
 		refused := p.mu.refused.Keys()
 		p.mu.Unlock()
 		for _, key := range slices.Backward(refused) {
-			if p.find(key) == nil && !yield(key) {
+			if _, held := p.find(key); !held && !yield(key) {
 				return
 			}
 		}
 	}
 }
 
-// find returns a row that was held at the last Rank, or nil. A lookup in lfu itself would count as an access.
-func (p *tinyLFU) find(key uint64) *resident {
+// find returns a row that was held at the last Rank. A lookup in lfu itself would count as an access.
+func (p *tinyLFU) find(key uint64) (ranked, bool) {
 	if p.index == nil {
-		p.index = make(map[uint64]*resident, len(p.held))
-		for _, row := range p.held {
-			p.index[row.key] = row
+		p.index = make(map[uint64]int, len(p.held))
+		for i, row := range p.held {
+			p.index[row.key] = i
 		}
 	}
-	return p.index[key]
+	if i, ok := p.index[key]; ok {
+		return p.held[i], true
+	}
+	return ranked{}, false
 }
 
 // Explain implements Explainer, by the hits in ristretto as of the last Rank. Rows that were not held have no frequency.
 func (p *tinyLFU) Explain(key uint64) Estimate {
-	score := func(row *resident) float64 { return float64(row.hits) / float64(row.slot) }
 	e := Estimate{}
 	if n := len(p.held); n > 0 {
-		e.Victim = score(p.held[n-1])
+		e.Victim = p.held[n-1].score()
 	}
-	if row := p.find(key); row != nil {
-		e.Frequency, e.Score = float64(row.hits), score(row)
+	if row, ok := p.find(key); ok {
+		e.Frequency, e.Score = float64(row.hits), row.score()
 		return e
 	}
 	p.mu.Lock()
@@ -168,6 +216,17 @@ func (p *tinyLFU) Resize(capacity int64) {
 }
 
 func (p *tinyLFU) Close() {
+	if p.queue != nil {
+		for len(p.queue) > 0 {
+			select {
+			case <-p.queue:
+			default:
+			}
+		}
+		close(p.queue)
+		<-p.done
+		p.queue = nil
+	}
 	if p.lfu != nil {
 		p.lfu.Close()
 		p.lfu, p.held, p.index = nil, nil, nil

@@ -2,7 +2,9 @@ package admission
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/race"
@@ -56,11 +58,11 @@ func TestTinyLFU_ResidentsFirstWithinCapacity(t *testing.T) {
 		if residents++; i != residents-1 {
 			t.Fatalf("a resident comes at place %d, after %d residents", i, residents-1)
 		}
-		if row.hits > int64(seen[k]) || p.Explain(k).Rejected {
-			t.Errorf("key %#x has %d hits, was seen %d times: %+v", k, row.hits, seen[k], p.Explain(k))
+		if row.hits.Load() > int64(seen[k]) || p.Explain(k).Rejected {
+			t.Errorf("key %#x has %d hits, was seen %d times: %+v", k, row.hits.Load(), seen[k], p.Explain(k))
 		}
-		if before, _ := p.lfu.Get(keys[max(0, i-1)]); before.hits*row.slot < row.hits*before.slot {
-			t.Errorf("%d hits in %d bytes come before %d in %d", before.hits, before.slot, row.hits, row.slot)
+		if before, _ := p.lfu.Get(keys[max(0, i-1)]); before.hits.Load()*row.slot < row.hits.Load()*before.slot {
+			t.Errorf("%d hits in %d bytes come before %d in %d", before.hits.Load(), before.slot, row.hits.Load(), row.slot)
 		}
 		cost += row.slot
 	}
@@ -127,4 +129,33 @@ func TestTinyLFU_NoCapacity(t *testing.T) {
 		p.Observe(0, []int64{2, 0, 2, 3})
 		wantRank(t, p, key(0, 3)) // nothing is resident; of what was refused, as much is offered as one place allows
 	}
+}
+
+// TestTinyLFU_ServingWaitsForNothing stops ristretto's goroutine: while the cache serves, no call waits for it.
+func TestTinyLFU_ServingWaitsForNothing(t *testing.T) {
+	p, _ := trained(t, 40_000)
+	best := rank(t, p)[0]
+	p.Serve()
+	p.mu.Lock() // what ristretto rejects or evicts waits for this
+	rows := make([]int64, 4000)
+	for i := range rows {
+		rows[i] = int64(i)
+	}
+	for range 5 * queued {
+		p.Observe(1, rows)
+	}
+	if e := p.Explain(best); e.Frequency == 0 {
+		t.Errorf("the best row: %+v", e)
+	}
+	seq := p.Rank()
+	p.mu.Unlock()
+	if keys := slices.Collect(seq); !slices.Contains(keys[:100], best) {
+		t.Errorf("the best row is not among the first 100 of %d", len(keys))
+	}
+	for deadline := time.Now().Add(time.Minute); len(p.queue) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d calls of Observe wait", len(p.queue))
+		}
+	}
+	p.Close()
 }

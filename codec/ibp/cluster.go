@@ -1,11 +1,11 @@
 package ibp
 
 import (
-	"encoding/binary"
 	"math/bits"
 	"math/rand/v2"
 
 	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 	"github.com/tensorcache/tensorcache/codec/internal/rowcodec"
 	"github.com/tensorcache/tensorcache/dtype"
 )
@@ -18,6 +18,8 @@ const (
 	meansRounds  = 5
 	// Fewer rows have no clusters worth their masks.
 	leastClustered = 64
+	// Clusters that would be of fewer rows of the sample are not tried.
+	leastOfCluster = 32
 	storingRounds  = 2
 )
 
@@ -37,15 +39,17 @@ func TrainClustered(sample []byte, rowBytes, chunk int) (*Clustered, error) {
 		return nil, err
 	}
 	rows := len(sample) / rowBytes
-	// Rows evenly spread over the sample, and others between them, where there are so many, to judge masks by.
-	n := max(1, min(rows, clusterRows, clusterBytes/rowBytes))
-	if n < leastClustered {
-		one, err := Train(sample, rowBytes, chunk)
+	one := func(part []byte) (*Clustered, error) {
+		c, err := Train(part, rowBytes, chunk)
 		if err != nil {
 			return nil, err
 		}
-		mask, bitval := one.MaskBitval()
-		return NewClustered(chunk, rowBytes, []Masks{{mask, bitval}})
+		return clusteredOf([]*Codec{c}), nil
+	}
+	// Rows evenly spread over the sample, and others between them, where there are so many, to judge masks by.
+	n := max(1, min(rows, clusterRows, clusterBytes/rowBytes))
+	if n < leastClustered {
+		return one(sample)
 	}
 	spread := func(after int) []byte {
 		part := make([]byte, 0, n*rowBytes)
@@ -59,18 +63,17 @@ func TrainClustered(sample []byte, rowBytes, chunk int) (*Clustered, error) {
 	if rows >= 2*n {
 		judged = spread(rows / n / 2)
 	}
-	one, err := Train(part, rowBytes, chunk)
+	best, err := one(part)
 	if err != nil {
 		return nil, err
 	}
-	var best *Clustered
-	single := one.sampleBytes(judged)
+	single := best.sampleBytes(judged)
 	net := func(bytes int64, sets int) int64 {
 		return bytes*int64(rows)/int64(n) + int64(coderBytes(chunk, rowBytes, sets))
 	}
 	fewest := net(single, 1)
 	for i, k := range clusterCounts {
-		if k > n || int64(coderBytes(chunk, rowBytes, k)) > int64(len(sample)) {
+		if k > n || k*leastOfCluster > rows || int64(coderBytes(chunk, rowBytes, k)) > int64(len(sample)) {
 			continue
 		}
 		c, bytes, err := trainClusters(part, judged, rowBytes, chunk, k)
@@ -84,16 +87,10 @@ func TrainClustered(sample []byte, rowBytes, chunk int) (*Clustered, error) {
 			best, fewest = c, net(bytes, len(c.sets))
 		}
 	}
-	if best != nil {
-		return best, nil
+	if len(best.sets) == 1 && n < rows {
+		return one(sample)
 	}
-	if n < rows {
-		if one, err = Train(sample, rowBytes, chunk); err != nil {
-			return nil, err
-		}
-	}
-	mask, bitval := one.MaskBitval()
-	return NewClustered(chunk, rowBytes, []Masks{{mask, bitval}})
+	return best, nil
 }
 
 // sampleBytes is what the sample's rows take, those that do not shrink counted raw.
@@ -127,7 +124,7 @@ func trainClusters(sample, judged []byte, rowBytes, chunk, k int) (best *Cluster
 
 // masksOf trains a mask for each cluster, given each row's.
 func masksOf(sample []byte, rowBytes, chunk int, of []int, k int) (*Clustered, error) {
-	var masks []Masks
+	var sets []*Codec
 	for i := range k {
 		var rows []byte
 		for r, c := range of {
@@ -142,13 +139,12 @@ func masksOf(sample []byte, rowBytes, chunk int, of []int, k int) (*Clustered, e
 		if err != nil {
 			return nil, err
 		}
-		mask, bitval := c.MaskBitval()
-		masks = append(masks, Masks{mask, bitval})
+		sets = append(sets, c)
 	}
-	if len(masks) < 2 {
+	if len(sets) < 2 {
 		return nil, nil
 	}
-	return NewClustered(chunk, rowBytes, masks)
+	return clusteredOf(sets), nil
 }
 
 // means puts rows into k clusters: rounds of k-means on bit distance, a cluster's centre being what most of its rows have at each
@@ -156,17 +152,8 @@ func masksOf(sample []byte, rowBytes, chunk int, of []int, k int) (*Clustered, e
 func means(sample []byte, rowBytes, k int) (of []int) {
 	words, n := (rowBytes+7)/8, len(sample)/rowBytes
 	rows := make([]uint64, n*words)
-	for r := range n {
-		var padded [8]byte
-		row := sample[r*rowBytes:][:rowBytes]
-		for w := range words {
-			if len(row) < 8 {
-				copy(padded[:], row)
-				row = padded[:]
-			}
-			rows[r*words+w] = binary.LittleEndian.Uint64(row)
-			row = row[8:]
-		}
+	for i := range rows {
+		rows[i] = bitio.Group(sample[i/words*rowBytes:][:rowBytes], i%words)
 	}
 	row := func(r int) []uint64 { return rows[r*words:][:words] }
 

@@ -2,7 +2,6 @@ package ibp
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math/bits"
 
 	"github.com/tensorcache/tensorcache/codec"
@@ -20,21 +19,13 @@ type Clustered struct {
 // MaxClusters is the most masks that a table can have.
 const MaxClusters = 256
 
-// NewClustered returns the codec of 1 to MaxClusters masks and bitvals, each as New takes them.
-func NewClustered(chunk, rowBytes int, masks []Masks) (*Clustered, error) {
-	if n := len(masks); n < 1 || n > MaxClusters {
-		return nil, fmt.Errorf("ibp: clusters (%d) must be 1 to %d", n, MaxClusters)
-	}
-	c := &Clustered{lead: bits.Len(uint(len(masks) - 1))}
-	for i, m := range masks {
-		set, err := New(chunk, rowBytes, m.Mask, m.Bitval)
-		if err != nil {
-			return nil, fmt.Errorf("ibp: cluster %d: %w", i, err)
-		}
+// clusteredOf returns the codec of 1 to MaxClusters codecs of one mask, which it takes over.
+func clusteredOf(sets []*Codec) *Clustered {
+	c := &Clustered{sets: sets, lead: bits.Len(uint(len(sets) - 1))}
+	for i, set := range sets {
 		set.name, set.index, set.lead = "ibpc", uint64(i), c.lead
-		c.sets = append(c.sets, set)
 	}
-	return c, nil
+	return c
 }
 
 // Name implements codec.Codec: "ibpc".
@@ -42,9 +33,6 @@ func (c *Clustered) Name() string { return "ibpc" }
 
 // RowBytes implements codec.Codec.
 func (c *Clustered) RowBytes() int { return c.sets[0].rowBytes }
-
-// Clusters returns the number of masks.
-func (c *Clustered) Clusters() int { return len(c.sets) }
 
 // EncodeBound implements codec.Codec.
 func (c *Clustered) EncodeBound() int { return c.sets[0].EncodeBound() }
@@ -141,8 +129,7 @@ func UnmarshalClustered(b []byte) (*Clustered, error) {
 	if count < 1 || count > MaxClusters {
 		return nil, codec.CorruptError("ibpc", "clusters (%d) are not 1 to %d", count, MaxClusters)
 	}
-	var masks []Masks
-	var first *Codec
+	var sets []*Codec
 	for i := range count {
 		if len(rest) < 4 || uint32(len(rest)-4) < binary.LittleEndian.Uint32(rest) {
 			return nil, codec.CorruptError("ibpc", "metadata end in cluster %d of %d", i, count)
@@ -152,18 +139,13 @@ func UnmarshalClustered(b []byte) (*Clustered, error) {
 		if err != nil {
 			return nil, err
 		}
-		if rest = rest[4+n:]; first == nil {
-			first = set
-		}
-		if set.chunk != first.chunk || set.rowBytes != first.rowBytes {
+		sets, rest = append(sets, set), rest[4+n:]
+		if first := sets[0]; set.chunk != first.chunk || set.rowBytes != first.rowBytes {
 			return nil, codec.CorruptError("ibpc", "cluster %d has chunks of %d and rows of %d bytes, the first has %d and %d", i, set.chunk, set.rowBytes, first.chunk, first.rowBytes)
 		}
-		mask, bitval := set.MaskBitval()
-		masks = append(masks, Masks{mask, bitval})
 	}
 	if len(rest) != 0 {
 		return nil, codec.CorruptError("ibpc", "metadata have %d bytes after the last cluster", len(rest))
 	}
-	c, err := NewClustered(first.chunk, first.rowBytes, masks)
-	return rowcodec.OrCorrupt("ibpc", c, err)
+	return clusteredOf(sets), nil
 }

@@ -47,7 +47,7 @@ func TestTrainClustered_LocalTrends(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain, clustered := one.sampleBytes(table), c.sampleBytes(table)
-	t.Logf("%d clusters: %d bytes, one mask: %d, of %d; metadata %d", c.Clusters(), clustered, plain, len(table), c.MetadataBytes())
+	t.Logf("%d clusters: %d bytes, one mask: %d, of %d; metadata %d", len(c.sets), clustered, plain, len(table), c.MetadataBytes())
 	if net := clustered + c.MetadataBytes(); float64(net) > 0.45*float64(len(table)) || float64(plain) < 0.8*float64(len(table)) {
 		t.Errorf("%d bytes net, %d with one mask, want at most 45 %% and at least 80 %% of %d", net, plain, len(table))
 	}
@@ -62,23 +62,18 @@ func TestTrainClustered_OneMaskWhereMoreDoNotPay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.Clusters() != 1 {
-			t.Errorf("%s: %d clusters, want 1", name, c.Clusters())
+		if len(c.sets) != 1 {
+			t.Errorf("%s: %d clusters, want 1", name, len(c.sets))
 		}
 	}
 }
 
 func randomClustered(r *rand.Rand, chunk, rowBytes, sets int) *Clustered {
-	var masks []Masks
+	var all []*Codec
 	for range sets {
-		mask, bitval := randomCodec(r, chunk, rowBytes).MaskBitval()
-		masks = append(masks, Masks{mask, bitval})
+		all = append(all, randomCodec(r, chunk, rowBytes))
 	}
-	c, err := NewClustered(chunk, rowBytes, masks)
-	if err != nil {
-		panic(err)
-	}
-	return c
+	return clusteredOf(all)
 }
 
 // TestClustered_EqualsModel builds the stored form from that of each set alone, bit by bit.

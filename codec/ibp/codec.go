@@ -138,9 +138,6 @@ func (c *Codec) Name() string { return c.name }
 // RowBytes implements codec.Codec.
 func (c *Codec) RowBytes() int { return c.rowBytes }
 
-// ChunkBytes returns the chunk length, 2, 4 or 8.
-func (c *Codec) ChunkBytes() int { return c.chunk }
-
 // MetadataBytes implements codec.Codec.
 func (c *Codec) MetadataBytes() int64 {
 	if c.chunk == 2 {

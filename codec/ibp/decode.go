@@ -10,8 +10,8 @@ import (
 
 // Decode implements codec.Codec.
 func (c *Codec) Decode(row, src []byte) (int, error) {
-	if len(src) < (c.chunks+7)/8 {
-		return 0, codec.CorruptError(c.name, "stored row (%d bytes) is shorter than its participation bits (%d)", len(src), (c.chunks+7)/8)
+	if err := c.checkHead(src); err != nil {
+		return 0, err
 	}
 	row = row[:c.rowBytes]
 	var pos int
@@ -23,6 +23,19 @@ func (c *Codec) Decode(row, src []byte) (int, error) {
 	default:
 		pos = c.decode8(row, src)
 	}
+	return c.end(src, pos)
+}
+
+// checkHead returns an error if src ends before the row's participation bits.
+func (c *Codec) checkHead(src []byte) error {
+	if n := (c.chunks + 7) / 8; len(src) < n {
+		return codec.CorruptError(c.name, "stored row (%d bytes) is shorter than its participation bits (%d)", len(src), n)
+	}
+	return nil
+}
+
+// end returns the stored length of a row whose payload ends at bit pos, or an error if src ends before.
+func (c *Codec) end(src []byte, pos int) (int, error) {
 	n := (pos + 7) / 8
 	if n > len(src) {
 		return 0, codec.CorruptError(c.name, "stored row (%d bytes) ends before its payload (%d)", len(src), n)
@@ -166,8 +179,8 @@ func (g *group) stored(chunk int, part uint64) int {
 
 // Stored implements codec.Codec.
 func (c *Codec) Stored(src []byte) (int, error) {
-	if len(src) < (c.chunks+7)/8 {
-		return 0, codec.CorruptError(c.name, "stored row (%d bytes) is shorter than its participation bits (%d)", len(src), (c.chunks+7)/8)
+	if err := c.checkHead(src); err != nil {
+		return 0, err
 	}
 	pos := c.chunks + c.lead
 	perBlock := 8 * c.chunk // groups whose participation bits fill 64 bits
@@ -178,9 +191,5 @@ func (c *Codec) Stored(src []byte) (int, error) {
 			part >>= 8 / c.chunk
 		}
 	}
-	n := (pos + 7) / 8
-	if n > len(src) {
-		return 0, codec.CorruptError(c.name, "stored row (%d bytes) ends before its payload (%d)", len(src), n)
-	}
-	return n, nil
+	return c.end(src, pos)
 }

@@ -321,7 +321,7 @@ func TestTrain_GrownMasksBeatOneThreshold(t *testing.T) {
 
 func TestTrain_InvariantTableCostsParticipationBitsOnly(t *testing.T) {
 	row := []byte(strings.Repeat("invariant!", 10))
-	c, err := TrainBest(bytes.Repeat(row, 70), len(row))
+	c, err := Train(bytes.Repeat(row, 70), len(row), 4, 8)
 	if err != nil {
 		t.Fatal(err)
 	}

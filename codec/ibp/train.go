@@ -41,77 +41,39 @@ func SearchOf(sample []byte, rowBytes int) (Search, error) {
 	return &search{sample, rowBytes}, nil
 }
 
-// Train makes the codec with the given chunk length (2, 4 or 8 bytes) that stores the sample's rows in the fewest bytes.
-func Train(sample []byte, rowBytes, chunk int) (*Codec, error) {
+// Train makes the codec that stores the sample's rows in the fewest bytes, with one of the given chunk lengths: 2, 4 or 8 bytes.
+func Train(sample []byte, rowBytes int, chunks ...int) (*Codec, error) {
 	s, err := SearchOf(sample, rowBytes)
 	if err != nil {
 		return nil, err
 	}
-	c, _, err := TrainOn(s, chunk)
-	return c, err
+	return TrainOn(s, chunks...)
 }
 
-// TrainOn is Train on a search; it returns the bytes that the rows take, too. It tries the paper's masks, one threshold for
-// the whole table, and masks grown for each chunk on its own; neither always wins.
-func TrainOn(s Search, chunk int) (*Codec, int64, error) {
+// TrainOn is Train on a search. It tries the paper's masks, one threshold for the whole table, and masks grown for each chunk on its own;
+// neither always wins.
+func TrainOn(s Search, chunks ...int) (*Codec, error) {
 	byThreshold, err := thresholdMasks(s)
-	if err != nil {
-		return nil, 0, err
-	}
-	best, fewest, err := pick(s, chunk, byThreshold)
-	if err != nil {
-		return nil, 0, err
-	}
-	c, err := New(chunk, s.RowBytes(), best.Mask, best.Bitval)
-	return c, fewest, err
-}
-
-// pick returns the masks that store the rows in the fewest bytes, grown ones or those given.
-func pick(s Search, chunk int, byThreshold []Masks) (best Masks, fewest int64, err error) {
-	candidates, err := candidatesOf(s, chunk, byThreshold)
-	if err != nil {
-		return best, 0, err
-	}
-	stored, err := s.StoredBytes(chunk, candidates)
-	if err != nil {
-		return best, 0, err
-	}
-	for i, m := range candidates {
-		if i == 0 || stored[i] < fewest {
-			best, fewest = m, stored[i]
-		}
-	}
-	return best, fewest, nil
-}
-
-// TrainBest makes the codec of either chunk length that stores the sample in fewer bytes.
-func TrainBest(sample []byte, rowBytes int) (*Codec, error) {
-	s, err := SearchOf(sample, rowBytes)
 	if err != nil {
 		return nil, err
-	}
-	c, _, err := TrainBestOn(s)
-	return c, err
-}
-
-// TrainBestOn is TrainBest on a search; it returns the bytes that the rows take, too.
-func TrainBestOn(s Search) (*Codec, int64, error) {
-	byThreshold, err := thresholdMasks(s)
-	if err != nil {
-		return nil, 0, err
 	}
 	chunk, best, fewest := 0, Masks{}, int64(0)
-	for _, try := range [...]int{4, 8} {
-		m, n, err := pick(s, try, byThreshold)
+	for _, try := range chunks {
+		candidates, err := candidatesOf(s, try, byThreshold)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
-		if chunk == 0 || n < fewest {
-			chunk, best, fewest = try, m, n
+		stored, err := s.StoredBytes(try, candidates)
+		if err != nil {
+			return nil, err
+		}
+		for i, n := range stored {
+			if chunk == 0 || n < fewest {
+				chunk, best, fewest = try, candidates[i], n
+			}
 		}
 	}
-	c, err := New(chunk, s.RowBytes(), best.Mask, best.Bitval)
-	return c, fewest, err
+	return New(chunk, s.RowBytes(), best.Mask, best.Bitval)
 }
 
 // sampleBytes is what the sample's rows take, those that do not shrink counted raw.
@@ -123,21 +85,9 @@ func (c *Codec) sampleBytes(sample []byte) int64 {
 	return sum
 }
 
-// rowBits is the length of a row's stored form in bits. It does not branch on which chunks of 4 bytes participate, which is noise.
+// rowBits is the length of a row's stored form in bits. It does not branch on which chunks of 2 and 4 bytes participate, which is noise.
 func (c *Codec) rowBits(row []byte) int {
 	n := c.chunks + c.lead
-	if c.chunk != 4 {
-		for g := range c.groups {
-			gr := &c.groups[g]
-			bad := bitio.Group(row, g)&gr.mask ^ gr.val
-			if bad == 0 {
-				n += int(gr.kept)
-				continue
-			}
-			n += gr.stored(c.chunk, participating(c.chunk, bad))
-		}
-		return n
-	}
 	row = row[:c.rowBytes]
 	for g := range c.groups {
 		gr := &c.groups[g]
@@ -148,20 +98,23 @@ func (c *Codec) rowBits(row []byte) int {
 		} else {
 			x = bitio.Group(row, 0)
 		}
-		bad := x&gr.mask ^ gr.val
-		first, second := (bad&(1<<32-1)-1)>>63, (bad>>32-1)>>63 // 1 for those that participate
-		n += gr.stored(4, first|second<<1)
+		n += gr.stored(c.chunk, participating(c.chunk, x&gr.mask^gr.val))
 	}
 	return n
 }
 
 // participating returns a bit for each chunk of a group: whether its bits of bad are all zeros.
 func participating(chunk int, bad uint64) (part uint64) {
-	width := 8 * chunk
-	of := uint64(1)<<(width-1)<<1 - 1
-	for j := 0; j*width < 64; j++ {
-		if bad>>(j*width)&of == 0 {
-			part |= 1 << j
+	switch chunk {
+	case 8:
+		if bad == 0 {
+			part = 1
+		}
+	case 4:
+		part = (bad&(1<<32-1)-1)>>63 | (bad>>32-1)>>63<<1
+	default:
+		for j := range 4 {
+			part |= (bad>>(16*j)&0xffff - 1) >> 63 << j
 		}
 	}
 	return part
@@ -290,44 +243,22 @@ func newPlanes(rows, width int) *planes {
 func (p *planes) load(sample []byte, rowBytes, at int) {
 	n := min(p.width/8, rowBytes-at)
 	mask := uint64(1)<<(8*n-1)<<1 - 1
-	var block [64]uint64
+	var block [64]uint64 // the last row first: Transpose takes the highest bit for the first column
 	for w := range p.alive {
 		rows := min(64, p.rows-64*w)
 		chunk := sample[64*w*rowBytes+at:]
 		for i := range rows {
 			if len(chunk) >= 8 {
-				block[i] = binary.LittleEndian.Uint64(chunk) & mask
+				block[63-i] = binary.LittleEndian.Uint64(chunk) & mask
 			} else {
-				block[i] = bitio.Group(chunk[:n], 0)
+				block[63-i] = bitio.Group(chunk[:n], 0)
 			}
 			chunk = chunk[min(rowBytes, len(chunk)):]
 		}
-		clear(block[rows:])
-		transpose(&block)
+		clear(block[:64-rows])
+		bitio.Transpose(&block)
 		for b := range p.width {
-			p.plane[b][w] = block[b]
-		}
-	}
-}
-
-// transpose turns bit j of word i into bit i of word j: blocks of 32, 16, ... 1 bits are exchanged (Hacker's Delight, section 7-3).
-func transpose(a *[64]uint64) {
-	exchange(a, 32, 0x00000000ffffffff)
-	exchange(a, 16, 0x0000ffff0000ffff)
-	exchange(a, 8, 0x00ff00ff00ff00ff)
-	exchange(a, 4, 0x0f0f0f0f0f0f0f0f)
-	exchange(a, 2, 0x3333333333333333)
-	exchange(a, 1, 0x5555555555555555)
-}
-
-func exchange(a *[64]uint64, j int, m uint64) {
-	shift := uint(j) & 63
-	for first := 0; first < 64; first += 2 * j {
-		upper, lower := a[first:first+j], a[first+j:first+2*j]
-		for k, x := range upper {
-			t := (x>>shift ^ lower[k]) & m
-			upper[k] = x ^ t<<shift
-			lower[k] ^= t
+			p.plane[b][w] = block[63-b]
 		}
 	}
 }
@@ -393,52 +324,36 @@ func (p *planes) grow() (mask, val uint64) {
 // Families are those of the registry.
 var Families = []codec.Family{IBP, IBP2, IBP4, IBP8, IBPC}
 
-// The families of one mask a table. IBP picks the better of IBP4 and IBP8.
+// The families of one mask a table. IBP picks the better of IBP4 and IBP8. IBP2 serves tables of 16-bit elements only: the others lose a
+// participation bit every 2 bytes for nothing.
 var (
-	IBP2 = codec.Family{Name: "ibp2", GPURate: codec.RateOnGPU("ibp2"), Train: train2, Unmarshal: unmarshal}
-	IBP4 = codec.Family{Name: "ibp4", GPURate: codec.RateOnGPU("ibp4"), Train: trainFixed(4), TrainOn: trainFixedOn(4), Unmarshal: unmarshal}
-	IBP8 = codec.Family{Name: "ibp8", GPURate: codec.RateOnGPU("ibp8"), Train: trainFixed(8), TrainOn: trainFixedOn(8), Unmarshal: unmarshal}
-	IBP  = codec.Family{
-		Name: "ibp", Choice: true, GPURate: codec.RateOnGPU("ibp4"),
-		Train: func(sample []byte, rowBytes int, _ dtype.Type) (codec.Codec, error) {
-			return rowcodec.AsCodec(TrainBest(sample, rowBytes))
+	IBP  = oneMask("ibp", 4, 8)
+	IBP4 = oneMask("ibp4", 4)
+	IBP8 = oneMask("ibp8", 8)
+	IBP2 = codec.Family{
+		Name: "ibp2", GPURate: codec.RateOnGPU("ibp2"), Unmarshal: unmarshal,
+		Train: func(sample []byte, rowBytes int, of dtype.Type) (codec.Codec, error) {
+			if of.Size() != 2 {
+				return nil, codec.DTypeError("ibp2", "elements (%v) must have 16 bits", of)
+			}
+			return rowcodec.AsCodec(Train(sample, rowBytes, 2))
 		},
-		TrainOn: trainOn(func(s Search) (*Codec, error) {
-			c, _, err := TrainBestOn(s)
-			return c, err
-		}),
-		Unmarshal: unmarshal,
 	}
 )
 
-// trainOn returns a family's TrainOn, by a training on a Search.
-func trainOn(train func(Search) (*Codec, error)) func(codec.DeviceSample, dtype.Type) (codec.Codec, error) {
-	return func(sample codec.DeviceSample, _ dtype.Type) (codec.Codec, error) {
-		s, ok := sample.(Search)
-		if !ok {
-			return nil, fmt.Errorf("ibp: device's sample (%T) must be a Search", sample)
-		}
-		return rowcodec.AsCodec(train(s))
-	}
-}
-
-func trainFixedOn(chunk int) func(codec.DeviceSample, dtype.Type) (codec.Codec, error) {
-	return trainOn(func(s Search) (*Codec, error) {
-		c, _, err := TrainOn(s, chunk)
-		return c, err
-	})
-}
-
-// train2 serves tables of 16-bit elements only: the others lose a participation bit every 2 bytes for nothing.
-func train2(sample []byte, rowBytes int, of dtype.Type) (codec.Codec, error) {
-	if of.Size() != 2 {
-		return nil, codec.DTypeError("ibp2", "elements (%v) must have 16 bits", of)
-	}
-	return rowcodec.AsCodec(Train(sample, rowBytes, 2))
-}
-
-func trainFixed(chunk int) func([]byte, int, dtype.Type) (codec.Codec, error) {
-	return func(sample []byte, rowBytes int, _ dtype.Type) (codec.Codec, error) {
-		return rowcodec.AsCodec(Train(sample, rowBytes, chunk))
+// oneMask returns the family of codecs with one mask a table and one of the chunk lengths.
+func oneMask(name string, chunks ...int) codec.Family {
+	return codec.Family{
+		Name: name, Choice: len(chunks) > 1, GPURate: codec.RateOnGPU(fmt.Sprint("ibp", chunks[0])), Unmarshal: unmarshal,
+		Train: func(sample []byte, rowBytes int, _ dtype.Type) (codec.Codec, error) {
+			return rowcodec.AsCodec(Train(sample, rowBytes, chunks...))
+		},
+		TrainOn: func(sample codec.DeviceSample, _ dtype.Type) (codec.Codec, error) {
+			s, ok := sample.(Search)
+			if !ok {
+				return nil, fmt.Errorf("ibp: device's sample (%T) must be a Search", sample)
+			}
+			return rowcodec.AsCodec(TrainOn(s, chunks...))
+		},
 	}
 }

@@ -15,22 +15,13 @@ type Codec struct {
 	groups   int // whole groups of the row
 }
 
-// wordOf returns the bytes of a word of an element type, or an error if the codec does not serve the type.
-func wordOf(of dtype.Type) (int, error) {
+// New returns the codec for rows of rowBytes with elements of a float type.
+func New(of dtype.Type, rowBytes int) (*Codec, error) {
 	switch of {
 	case dtype.Float16, dtype.BFloat16, dtype.Float32, dtype.Float64:
-		return of.Size(), nil
+		return newCodec(of.Size(), rowBytes)
 	}
-	return 0, codec.DTypeError(name, "element type (%v) must be float16, bfloat16, float32 or float64", of)
-}
-
-// New returns the codec for rows of dtype's elements.
-func New(of dtype.Type, rowBytes int) (*Codec, error) {
-	word, err := wordOf(of)
-	if err != nil {
-		return nil, err
-	}
-	return newCodec(word, rowBytes)
+	return nil, codec.DTypeError(name, "element type (%v) must be float16, bfloat16, float32 or float64", of)
 }
 
 func newCodec(word, rowBytes int) (*Codec, error) {

@@ -239,7 +239,7 @@ func decode64(dst *[512]byte, head uint64, columns *byte, at int, last uint64) (
 		m[k] = bitio.Load(columns, at) & on
 		at += int(on & 8)
 	}
-	transpose64(&m)
+	bitio.Transpose(&m)
 	for k, r := range m {
 		last += r ^ uint64(int64(r)>>63)&(1<<63-1)
 		binary.LittleEndian.PutUint64(dst[8*k:], bits.RotateLeft64(last, -1))

@@ -3,6 +3,8 @@ package ndzip
 import (
 	"encoding/binary"
 	"math/bits"
+
+	"github.com/tensorcache/tensorcache/codec/internal/bitio"
 )
 
 // encodeGroups writes the heads and columns of the first groups of src to dst and returns their length. dst must have room
@@ -118,7 +120,7 @@ func encode64(dst, src []byte, head, end int, last uint64) (int, uint64) {
 		m[k] = r
 	}
 	binary.LittleEndian.PutUint64(dst[head:], all)
-	transpose64(&m)
+	bitio.Transpose(&m)
 	for _, x := range m {
 		binary.LittleEndian.PutUint64(dst[end:], x)
 		end += int(all >> 63 << 3)

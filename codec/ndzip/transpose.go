@@ -1,26 +1,16 @@
 package ndzip
 
+import "github.com/tensorcache/tensorcache/codec/internal/bitio"
+
 // Square bit matrices are transposed by swapping blocks of half the size, then of a quarter, and so on (Hacker's Delight,
 // section 7-3). Column 0 is the highest bit of a row. A 64-bit word holds four rows of 16 bits or two of 32, the first one
 // lowest.
 
-const (
-	mask16 = 0x0000ffff0000ffff
-	mask8  = 0x00ff00ff00ff00ff
-	mask4  = 0x0f0f0f0f0f0f0f0f
-	mask2  = 0x3333333333333333
-	mask1  = 0x5555555555555555
-)
-
 func transpose16(a, b, c, d uint64) (uint64, uint64, uint64, uint64) {
-	t := (a ^ c>>8) & mask8
-	a, c = a^t, c^t<<8
-	t = (b ^ d>>8) & mask8
-	b, d = b^t, d^t<<8
-	t = (a ^ b>>4) & mask4
-	a, b = a^t, b^t<<4
-	t = (c ^ d>>4) & mask4
-	c, d = c^t, d^t<<4
+	a, c = bitio.Swap(a, c, 8)
+	b, d = bitio.Swap(b, d, 8)
+	a, b = bitio.Swap(a, b, 4)
+	c, d = bitio.Swap(c, d, 4)
 	return within16(a), within16(b), within16(c), within16(d)
 }
 
@@ -45,25 +35,18 @@ func transpose32(m *[16]uint64) {
 
 // halve32 does the steps of 16 and 8 on words that are four apart. finish32 does those of 4, 2 and 1 on four consecutive words.
 func halve32(a, b, c, d uint64) (uint64, uint64, uint64, uint64) {
-	t := (a ^ c>>16) & mask16
-	a, c = a^t, c^t<<16
-	t = (b ^ d>>16) & mask16
-	b, d = b^t, d^t<<16
-	t = (a ^ b>>8) & mask8
-	a, b = a^t, b^t<<8
-	t = (c ^ d>>8) & mask8
-	return a, b, c ^ t, d ^ t<<8
+	a, c = bitio.Swap(a, c, 16)
+	b, d = bitio.Swap(b, d, 16)
+	a, b = bitio.Swap(a, b, 8)
+	c, d = bitio.Swap(c, d, 8)
+	return a, b, c, d
 }
 
 func finish32(a, b, c, d uint64) (uint64, uint64, uint64, uint64) {
-	t := (a ^ c>>4) & mask4
-	a, c = a^t, c^t<<4
-	t = (b ^ d>>4) & mask4
-	b, d = b^t, d^t<<4
-	t = (a ^ b>>2) & mask2
-	a, b = a^t, b^t<<2
-	t = (c ^ d>>2) & mask2
-	c, d = c^t, d^t<<2
+	a, c = bitio.Swap(a, c, 4)
+	b, d = bitio.Swap(b, d, 4)
+	a, b = bitio.Swap(a, b, 2)
+	c, d = bitio.Swap(c, d, 2)
 	return within32(a), within32(b), within32(c), within32(d)
 }
 
@@ -71,44 +54,4 @@ func finish32(a, b, c, d uint64) (uint64, uint64, uint64, uint64) {
 func within32(x uint64) uint64 {
 	t := (x ^ x>>33) & 0x55555555
 	return x ^ t*(1<<33+1)
-}
-
-func transpose64(m *[64]uint64) {
-	for k := range 16 {
-		a, b, c, d := m[k], m[k+16], m[k+32], m[k+48]
-		t := (a ^ c>>32) & 0xffffffff
-		a, c = a^t, c^t<<32
-		t = (b ^ d>>32) & 0xffffffff
-		b, d = b^t, d^t<<32
-		t = (a ^ b>>16) & mask16
-		m[k], m[k+16] = a^t, b^t<<16
-		t = (c ^ d>>16) & mask16
-		m[k+32], m[k+48] = c^t, d^t<<16
-	}
-	for from := 0; from < 64; from += 16 {
-		sixteen := (*[16]uint64)(m[from : from+16])
-		for k := range 4 {
-			a, b, c, d := sixteen[k], sixteen[k+4], sixteen[k+8], sixteen[k+12]
-			t := (a ^ c>>8) & mask8
-			a, c = a^t, c^t<<8
-			t = (b ^ d>>8) & mask8
-			b, d = b^t, d^t<<8
-			t = (a ^ b>>4) & mask4
-			sixteen[k], sixteen[k+4] = a^t, b^t<<4
-			t = (c ^ d>>4) & mask4
-			sixteen[k+8], sixteen[k+12] = c^t, d^t<<4
-		}
-		for k := 0; k < 16; k += 4 {
-			four := (*[4]uint64)(sixteen[k : k+4])
-			a, b, c, d := four[0], four[1], four[2], four[3]
-			t := (a ^ c>>2) & mask2
-			a, c = a^t, c^t<<2
-			t = (b ^ d>>2) & mask2
-			b, d = b^t, d^t<<2
-			t = (a ^ b>>1) & mask1
-			four[0], four[1] = a^t, b^t<<1
-			t = (c ^ d>>1) & mask1
-			four[2], four[3] = c^t, d^t<<1
-		}
-	}
 }

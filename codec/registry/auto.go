@@ -50,6 +50,12 @@ const (
 	// Codecs are measured on so many rows and bytes of the sample.
 	judgedRows  = 2048
 	judgedBytes = 2 << 20
+	// For a table of up to smallTable bytes, of which a codec can save little, codecs are trained on smallSample bytes, or smallRows rows
+	// if they are more, and measured on as many others: the sample is all of a small table, and training on that would take
+	// longer than everything else that loads it.
+	smallTable  = 1 << 20
+	smallSample = 8 << 10
+	smallRows   = 64
 	// Of codecs that are predicted to be as good but for this share, the one that decodes faster is chosen.
 	judgedEqual = 0.005
 	// measured is how long decoding is measured, three times, the best being taken.
@@ -102,6 +108,11 @@ func Pick(sample []byte, rowBytes int, of dtype.Type, terms Terms) (codec.Codec,
 	if terms.Link == 0 {
 		terms.Link = DefaultLink
 	}
+	judged := spread(sample, rowBytes, max(1, min(judgedRows, judgedBytes/rowBytes)), 0)
+	if n := max(smallRows, smallSample/rowBytes); terms.Rows*int64(rowBytes) <= smallTable && 2*n <= len(sample)/rowBytes {
+		sample, judged = spread(sample, rowBytes, n, 0), spread(sample, rowBytes, n, 1)
+		terms.Train = nil // it would take longer, and train on all of the sample
+	}
 	families := concrete()
 	codecs, candidates, errs := make([]codec.Codec, len(families)), make([]Candidate, len(families)), make([]error, len(families))
 	var training sync.WaitGroup
@@ -121,7 +132,6 @@ func Pick(sample []byte, rowBytes int, of dtype.Type, terms Terms) (codec.Codec,
 		training.Go(func() { codecs[i], errs[i] = f.Train(sample, rowBytes, of) })
 	}
 	training.Wait()
-	judged := judgedSample(sample, rowBytes)
 	for i, f := range families {
 		if errors.Is(errs[i], codec.ErrDType) {
 			candidates[i].Skipped = errs[i].Error()
@@ -152,16 +162,15 @@ func Pick(sample []byte, rowBytes int, of dtype.Type, terms Terms) (codec.Codec,
 	return picked, choice, nil
 }
 
-// judgedSample returns rows spread over the sample.
-func judgedSample(sample []byte, rowBytes int) []byte {
+// spread returns n rows spread over the sample, all rows if there are no more. skip leaves out so many at the beginning of each part.
+func spread(sample []byte, rowBytes, n, skip int) []byte {
 	rows := len(sample) / rowBytes
-	n := max(1, min(rows, judgedRows, judgedBytes/rowBytes))
-	if n == rows {
+	if n >= rows {
 		return sample
 	}
 	part := make([]byte, 0, n*rowBytes)
 	for i := range n {
-		part = append(part, sample[i*rows/n*rowBytes:][:rowBytes]...)
+		part = append(part, sample[(i*rows/n+skip)*rowBytes:][:rowBytes]...)
 	}
 	return part
 }

@@ -222,3 +222,44 @@ func TestChoose_PassesOverSkipped(t *testing.T) {
 		}
 	}
 }
+
+// TestPick_SmallTable: a few rows of a small table are trained on, and what they pick saves nearly what all rows would.
+func TestPick_SmallTable(t *testing.T) {
+	const rows = 2000
+	bits := make([]byte, 0, rows*64) // rows of 16 counters, of which the upper bits are the same
+	r := rand.New(rand.NewPCG(3, 3))
+	for range rows * 16 {
+		bits = binary.LittleEndian.AppendUint32(bits, 1<<20|r.Uint32N(1<<12))
+	}
+	for name, c := range map[string]struct {
+		sample   []byte
+		rowBytes int
+		of       dtype.Type
+	}{"normal 64": {normal(rows, 64), 64, dtype.Float32}, "normal 256": {normal(rows, 256), 256, dtype.Float32}, "counters": {bits, 64, dtype.Uint32}} {
+		size := int64(len(c.sample))
+		trained, choice, err := Pick(c.sample, c.rowBytes, c.of, Terms{Rows: rows, Budget: size / 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, all, err := Pick(c.sample, c.rowBytes, c.of, Terms{Rows: rows << 20, Budget: size << 20 / 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (trained == nil) != (all.Codec == None) {
+			t.Fatalf("%s: %s was picked, %s of all rows", name, choice.Codec, all.Codec)
+		}
+		encoded, err := encodeAll(trained, c.sample, c.rowBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored := 0
+		for _, row := range encoded {
+			stored += len(row)
+		}
+		if ratio := float64(size) / float64(stored); ratio < 0.97*all.Candidates[0].Ratio {
+			t.Errorf("%s: %s stores rows at a ratio of %.3f, %s of all rows at %.3f", name, choice.Codec, ratio, all.Codec, all.Candidates[0].Ratio)
+		} else {
+			t.Logf("%s: %s %.3f, %s %.3f", name, choice.Codec, ratio, all.Codec, all.Candidates[0].Ratio)
+		}
+	}
+}

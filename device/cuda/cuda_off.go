@@ -23,7 +23,7 @@ func Open(int) ([]device.Device, error) { return nil, ErrNotBuilt }
 // OpenGPUs returns the GPUs of the given ordinals.
 func OpenGPUs([]int) ([]device.Device, error) { return nil, ErrNotBuilt }
 
-// Count returns the number of GPUs that the driver lists.
+// Count returns the number of GPUs that the driver lists: 0.
 func Count() int { return 0 }
 
 // Driver returns the version of CUDA that the driver supports.

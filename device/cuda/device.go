@@ -18,27 +18,27 @@ import (
 
 // Device is one GPU. It implements device.Device.
 type Device struct {
+	gpu       driver.Device
 	ordinal   int
 	name      string
 	sms       int    // multiprocessors
 	address   string // on the PCI bus; "" if not known
 	link      int64  // to the host, bytes a second; 0 if not known
 	maxShared int    // bytes of dynamic shared memory that a block can have
-	reads     []int  // ordinals of the GPUs whose memory kernels can read
-	signals   bool   // launches can signal that they have begun
+	reads     []int  // ordinals of the other GPUs whose memory its kernels can read
+	signals   bool   // the driver can signal that a launch has begun
 	ctx       *driver.Context
-	side      *driver.Stream // for what allocation does; guarded by mu
+	side      *driver.Stream // zeroes allocations; guarded by mu
 	failed    atomic.Pointer[error]
 
 	mu       sync.Mutex
-	buffers  map[uint64]pageLocked      // by address; nil for device memory. guarded by mu
+	buffers  map[uint64]pageLocked      // allocations by address; nil for device memory. guarded by mu
 	modules  map[*Module]*driver.Module // guarded by mu
 	wrapped  map[uintptr]*Stream        // by handle. guarded by mu
 	compiled sync.Map                   // *Function[A] → *loaded
 }
 
-// ErrUnsupported is wrapped by Open's error for GPUs that the kernels do not run on, or whose access to each other's memory
-// fails.
+// ErrUnsupported is wrapped by Open's error if the kernels do not run on a GPU, or if access to another GPU's memory cannot be enabled.
 var ErrUnsupported = errors.New("cuda: unsupported")
 
 // Usable returns nil if there is a device to open, or an error that says why not.
@@ -83,8 +83,8 @@ func Open(n int) ([]device.Device, error) {
 	return OpenGPUs(ordinals)
 }
 
-// OpenGPUs returns the GPUs of the given ordinals, each once, with access to the memory of all those of them that they can
-// reach: see CanRead.
+// OpenGPUs returns the GPUs of the given ordinals, each of which may be given once. Each can access the memory of those others that it
+// can reach: see CanRead.
 func OpenGPUs(ordinals []int) (_ []device.Device, err error) {
 	if err := Usable(); err != nil {
 		return nil, err
@@ -126,17 +126,9 @@ func OpenGPUs(ordinals []int) (_ []device.Device, err error) {
 	return devices, nil
 }
 
-// enablePeer lets the device's kernels read a peer's memory, if they can reach it.
+// enablePeer gives the device's kernels access to a peer's memory, if the GPU can reach it.
 func (d *Device) enablePeer(peer *Device) error {
-	own, err := driver.OpenDevice(d.ordinal)
-	if err != nil {
-		return err
-	}
-	of, err := driver.OpenDevice(peer.ordinal)
-	if err != nil {
-		return err
-	}
-	can, err := own.CanAccessPeer(of)
+	can, err := d.gpu.CanAccessPeer(peer.gpu)
 	if err != nil || !can {
 		return err
 	}
@@ -147,7 +139,7 @@ func (d *Device) enablePeer(peer *Device) error {
 	return nil
 }
 
-// CanRead implements device.PeerReader, for devices that were opened together.
+// CanRead implements device.PeerReader. It is true only for devices of one call of OpenGPUs.
 func (d *Device) CanRead(other device.Device) bool {
 	of, ok := other.(*Device)
 	return ok && (of == d || slices.Contains(d.reads, of.ordinal))
@@ -158,7 +150,7 @@ func open(ordinal int) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{ordinal: ordinal, signals: driver.SignalsBegin(), buffers: map[uint64]pageLocked{}, modules: map[*Module]*driver.Module{}, wrapped: map[uintptr]*Stream{}}
+	d := &Device{gpu: dev, ordinal: ordinal, signals: driver.SignalsBegin(), buffers: map[uint64]pageLocked{}, modules: map[*Module]*driver.Module{}, wrapped: map[uintptr]*Stream{}}
 	if d.name, err = dev.Name(); err != nil {
 		return nil, err
 	}
@@ -177,7 +169,7 @@ func open(ordinal int) (*Device, error) {
 	if d.ctx, err = dev.Retain(); err != nil {
 		return nil, err
 	}
-	if d.side, err = d.ctx.NewStream(0); err != nil {
+	if d.side, err = d.ctx.NewStream(); err != nil {
 		return nil, errors.Join(err, d.ctx.Release())
 	}
 	return d, nil
@@ -188,13 +180,16 @@ func (d *Device) Info() device.Info {
 	return device.Info{Kind: "cuda", Name: d.name, Index: d.ordinal, HostLink: d.link, Address: d.address}
 }
 
-// Context returns the device's context, for what this package has no call for.
-func (d *Device) Context() *driver.Context { return d.ctx }
+// FreeMemory returns the bytes of device memory that are free.
+func (d *Device) FreeMemory() (int64, error) {
+	free, _, err := d.ctx.MemInfo()
+	return free, d.note(err)
+}
 
-// Multiprocessors returns how many the device has.
+// Multiprocessors returns the number of multiprocessors.
 func (d *Device) Multiprocessors() int { return d.sms }
 
-// MaxShared returns how many bytes of dynamic shared memory a block can have.
+// MaxShared returns the most bytes of dynamic shared memory that a block can have.
 func (d *Device) MaxShared() int { return d.maxShared }
 
 // NeedsStaging implements device.Device.
@@ -208,10 +203,10 @@ func (d *Device) Err() error {
 	return nil
 }
 
-// note keeps an error that loses the context, and returns err.
+// note returns err, and keeps it for Err if it destroys the context.
 func (d *Device) note(err error) error {
 	if err != nil && driver.IsSticky(err) {
-		lost := err // a copy: err itself would be allocated by every call
+		lost := err // with &err, every call would allocate
 		d.failed.CompareAndSwap(nil, &lost)
 	}
 	return err
@@ -236,7 +231,7 @@ func (d *Device) Alloc(bytes int64, what string) (device.Buffer, error) {
 	return device.DeviceBuffer(uint64(p), bytes), nil
 }
 
-// AllocHost implements device.Device. The memory is page-locked, and of huge pages if it is large and the system gives them.
+// AllocHost implements device.Device. The memory is page-locked. Large memory has huge pages if the system provides them.
 func (d *Device) AllocHost(bytes int64, what string) (device.Buffer, error) {
 	if err := device.CheckSize(bytes, what); err != nil {
 		return device.Buffer{}, err
@@ -266,7 +261,7 @@ func (d *Device) allocError(err error, bytes int64, what string) error {
 	return fmt.Errorf("cuda: allocation for %s (%d bytes): %w", what, bytes, err)
 }
 
-// Free implements device.Device. An error here means that the context is lost, and its memory with it.
+// Free implements device.Device. It fails only if the context is lost, and the memory with it: Err then says so.
 func (d *Device) Free(b device.Buffer) {
 	d.mu.Lock()
 	m, ok := d.buffers[b.Addr()]
@@ -283,17 +278,17 @@ func (d *Device) Free(b device.Buffer) {
 
 // NewStream implements device.Device.
 func (d *Device) NewStream() (device.Stream, error) {
-	s, err := d.ctx.NewStream(0)
+	s, err := d.ctx.NewStream()
 	if err != nil {
 		return nil, d.note(err)
 	}
 	return &Stream{device: d, stream: s}, nil
 }
 
-// WrapStream implements device.Device: handle is a CUstream of the device's primary context.
+// WrapStream implements device.Device. handle is a CUstream of the device's primary context.
 //
-// The last streams wrapped are kept, so that wrapping one again allocates nothing; but whose they are is asked each time,
-// since a handle may be of another stream by then.
+// Up to maxWrapped wrapped streams are kept, so that wrapping one again allocates nothing. The driver is asked every time which context
+// the handle is of, because it may be that of a newer stream.
 func (d *Device) WrapStream(handle uintptr) (device.Stream, error) {
 	d.mu.Lock()
 	known := d.wrapped[handle]
@@ -318,29 +313,17 @@ func (d *Device) WrapStream(handle uintptr) (device.Stream, error) {
 	return w, nil
 }
 
-// maxWrapped is how many wrapped streams are kept.
+// maxWrapped is the number of wrapped streams that are kept.
 const maxWrapped = 256
 
 // NewEvent implements device.Device.
-func (d *Device) NewEvent() (device.Event, error) {
-	e, err := d.newEvent(0)
-	if err != nil {
-		return nil, err // not a nil *Event
-	}
-	return e, nil
-}
+func (d *Device) NewEvent() (device.Event, error) { return d.newEvent(false) }
 
 // NewTimer implements device.Device.
-func (d *Device) NewTimer() (device.Timer, error) {
-	e, err := d.newEvent(driver.EventTiming)
-	if err != nil {
-		return nil, err // not a nil *Event
-	}
-	return e, nil
-}
+func (d *Device) NewTimer() (device.Timer, error) { return d.newEvent(true) }
 
-func (d *Device) newEvent(flags driver.EventFlags) (*Event, error) {
-	e, err := d.ctx.NewEvent(flags)
+func (d *Device) newEvent(timing bool) (device.Timer, error) {
+	e, err := d.ctx.NewEvent(timing)
 	if err != nil {
 		return nil, d.note(err)
 	}
@@ -359,7 +342,7 @@ func (d *Device) Close() error {
 	d.compiled.Clear()
 	errs = append(errs, d.side.Destroy(), d.ctx.Release())
 	if d.Err() != nil {
-		return nil // a lost context has nothing left to give back
+		return nil // calls in a lost context fail, and its memory is gone
 	}
 	return errors.Join(errs...)
 }

@@ -1,9 +1,9 @@
-// Package cuda is the backend for NVIDIA GPUs, on the CUDA driver API. It exists under the build tag cuda, on Linux; in
-// other builds Open returns an error that says so.
+// Package cuda is the backend for NVIDIA GPUs. It uses the CUDA driver API. It is built on Linux with the build tag cuda. In
+// other builds Open returns ErrNotBuilt.
 //
-// A [device.Kernel] runs here if it is a [Kernel] too: its RunCUDA enqueues the launches of its [Function]s, whose PTX the
-// driver compiles when a device first needs it.
+// A [device.Kernel] runs on a GPU if it is also a [Kernel]. Its RunCUDA enqueues the launches of its [Function]s. The driver compiles
+// their PTX when a device first needs it.
 //
-// Devices are safe for concurrent use. A device works in its primary context, which it shares with everybody else in the
-// process, and gives back on Close. After an error that loses the context every call fails with it, and Err returns it.
+// Devices are safe for concurrent use. A device works in the GPU's primary context, which it shares with other code of the process,
+// and releases it on Close. After an error that destroys the context every call fails, and Err returns that error.
 package cuda

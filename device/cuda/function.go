@@ -3,20 +3,18 @@
 package cuda
 
 import (
-	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda/internal/driver"
 )
 
-// Module is PTX that devices load when they first need it.
+// Module is PTX that a device loads when it first needs it.
 type Module struct {
 	Name string
-	// PTX returns the text, for each device once.
+	// PTX returns the text. Each device calls it once.
 	PTX func() ([]byte, error)
 }
 
@@ -27,14 +25,14 @@ type Function[A any] struct {
 	carveout int // percent; 0: the driver's choice
 }
 
-// NewFunction names a kernel; nothing is loaded yet.
+// NewFunction returns the kernel of that name. Nothing is loaded before it is launched.
 func NewFunction[A any](m *Module, name string) *Function[A] {
 	return &Function[A]{module: m, name: name}
 }
 
-// PreferShared asks that multiprocessors keep all the memory that they can for shared memory while the kernel runs, before it is first
-// launched; and returns f. By default the driver leaves to it what the kernel's own blocks can use, and until they have ended no block
-// of another kernel begins there that needs more.
+// PreferShared makes multiprocessors use as much of their memory as they can as shared memory while the kernel runs. It returns f, and
+// must be called before the first launch. By default the driver provides only what the kernel's own blocks can use. Until they have
+// ended, no block of another kernel that needs more can begin on that multiprocessor.
 func (f *Function[A]) PreferShared() *Function[A] {
 	f.carveout = 100
 	return f
@@ -49,17 +47,13 @@ func (f *Function[A]) Module() *Module { return f.module }
 // loaded is a function on one device.
 type loaded struct {
 	function *driver.Function
-	// blocks is what fits a multiprocessor, with the threads and shared bytes that it was asked for.
-	blocks atomic.Pointer[fit]
+	blocks   atomic.Pointer[fit] // the last answer of Resident
 }
 
+// fit is the number of blocks that fit a multiprocessor, for blocks of so many threads and bytes of dynamic shared memory.
 type fit struct{ threads, shared, blocks int }
 
-// one is the layout of a kernel's parameters: A, by value.
-type one[A any] struct{ Args A }
-
-var firstParameter = []uint16{0}
-
+// on returns the function on a device, and loads its module there if this is its first use.
 func (f *Function[A]) on(d *Device) (*loaded, error) {
 	if l, ok := d.compiled.Load(f); ok {
 		return l.(*loaded), nil
@@ -73,14 +67,14 @@ func (f *Function[A]) on(d *Device) (*loaded, error) {
 	if m == nil {
 		text, err := f.module.PTX()
 		if err == nil {
-			m, err = d.ctx.LoadModule(text, driver.JITOptions{})
+			m, err = d.ctx.LoadModule(text)
 		}
 		if err != nil {
 			return nil, d.note(fmt.Errorf("cuda: module %s: %w", f.module.Name, err))
 		}
 		d.modules[f.module] = m
 	}
-	k, err := driver.NewKernel[one[A]](m, f.name)
+	k, err := m.Function(f.name)
 	if err != nil {
 		return nil, d.note(err)
 	}
@@ -96,46 +90,38 @@ func (f *Function[A]) on(d *Device) (*loaded, error) {
 			return nil, d.note(err)
 		}
 	}
-	l := &loaded{function: k.Function}
+	l := &loaded{function: k}
 	d.compiled.Store(f, l)
 	return l, nil
 }
 
-// Launch enqueues the kernel on a grid of blocks, with so many bytes of dynamic shared memory. args is copied.
+// Launch enqueues the kernel on a grid of blocks, with so many bytes of dynamic shared memory a block. args is copied.
 func (f *Function[A]) Launch(s *Stream, blocks, threads, shared int, args *A) error {
-	l, err := f.on(s.device)
-	if err != nil {
-		return err
-	}
-	if s.sequence != nil {
-		s.sequence.Launch(s.stream, l.function, blocks, threads, shared, unsafe.Pointer(args), unsafe.Sizeof(*args), nil)
-		return nil
-	}
-	return s.device.note(l.function.Launch(s.stream, driver.Dim3{X: uint32(blocks)}, driver.Dim3{X: uint32(threads)}, shared,
-		unsafe.Pointer(args), firstParameter))
+	return f.LaunchBegun(s, blocks, threads, shared, args, nil)
 }
 
-// LaunchBegun is Launch; begun, if not nil, passes once all blocks have begun, or before where the driver cannot tell.
+// LaunchBegun is Launch. begun, if not nil, passes once all blocks have begun, or before the launch if the driver cannot signal that.
 func (f *Function[A]) LaunchBegun(s *Stream, blocks, threads, shared int, args *A, begun device.Event) error {
-	if begun == nil {
-		return f.Launch(s, blocks, threads, shared, args)
-	}
-	if !s.device.signals {
-		return errors.Join(s.Record(begun), f.Launch(s, blocks, threads, shared, args))
-	}
 	l, err := f.on(s.device)
 	if err != nil {
 		return err
 	}
-	event := begun.(*Event).event
+	var event *driver.Event
+	if begun != nil {
+		if s.device.signals {
+			event = begun.(*Event).event
+		} else if err := s.Record(begun); err != nil {
+			return err
+		}
+	}
 	if s.sequence != nil {
 		s.sequence.Launch(s.stream, l.function, blocks, threads, shared, unsafe.Pointer(args), unsafe.Sizeof(*args), event)
 		return nil
 	}
-	return s.device.note(l.function.LaunchBegun(s.stream, blocks, threads, shared, unsafe.Pointer(args), event))
+	return s.device.note(l.function.Launch(s.stream, blocks, threads, shared, unsafe.Pointer(args), event))
 }
 
-// Resident returns how many blocks the device runs at once.
+// Resident returns how many blocks of so many threads and bytes of dynamic shared memory the device runs at once.
 func (f *Function[A]) Resident(d *Device, threads, shared int) (int, error) {
 	l, err := f.on(d)
 	if err != nil {
@@ -153,26 +139,4 @@ func (f *Function[A]) Resident(d *Device, threads, shared int) (int, error) {
 	}
 	l.blocks.Store(&fit{threads, shared, n})
 	return n * d.sms, nil
-}
-
-// Attributes returns the function's registers and local bytes (spills) a thread.
-func (f *Function[A]) Attributes(d *Device) (registers, local int, err error) {
-	l, err := f.on(d)
-	if err != nil {
-		return 0, 0, err
-	}
-	if registers, err = l.function.Attribute(driver.Registers); err == nil {
-		local, err = l.function.Attribute(driver.LocalBytes)
-	}
-	return registers, local, err
-}
-
-// JITTime returns how long the driver took to compile the modules that the device has loaded; 0 for those it had cached.
-func (d *Device) JITTime() (sum time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, m := range d.modules {
-		sum += m.JITTime()
-	}
-	return sum
 }

@@ -2,7 +2,7 @@ package cuda
 
 import "fmt"
 
-// GPU is what there is to know of a GPU before it is opened.
+// GPU describes a GPU that need not be open. Its JSON form is part of cachebench's output.
 type GPU struct {
 	Index             int    `json:"index"`
 	Name              string `json:"name"`
@@ -10,20 +10,20 @@ type GPU struct {
 	PCIBusID          string `json:"pci_bus_id"`
 	MemoryBytes       int64  `json:"memory_bytes"`
 	FreeBytes         int64  `json:"free_bytes"`
-	// HostLink is the PCIe link to the host as the system knows it, such as "32.0 GT/s PCIe x16"; "" where it does not.
+	// HostLink is the PCIe link to the host as the system reports it, such as "32.0 GT/s PCIe x16", or "" if it does not.
 	HostLink string `json:"host_link"`
-	// Node is the memory node (NUMA) of the host that it is attached to; -1 where the system does not say.
+	// Node is the memory node (NUMA) of the host that the GPU is attached to, or -1 if the system does not report it.
 	Node int `json:"numa_node"`
-	// Peers are the indices of the GPUs whose memory it can read, Atomics those on which it has native atomics too, as
-	// over NVLink.
+	// Peers are the indices of the GPUs whose memory it can read. Atomics are those of them on which it also has native atomics, as over
+	// NVLink.
 	Peers   []int `json:"peers"`
 	Atomics []int `json:"peers_with_native_atomics"`
 }
 
-// linkBytes returns how many bytes a second a link such as GPU.HostLink carries each way, without the packets' own; 0 if that is not
-// known.
+// linkBytes returns the bytes a second that a link such as GPU.HostLink carries each way, packet headers included, or 0 if the link is
+// unknown.
 func linkBytes(link string) int64 {
-	var speed float64 // transfers a second and lane, in 10^9: bits
+	var speed float64 // 10^9 transfers, of one bit each, a second and lane
 	var lanes int
 	if n, err := fmt.Sscanf(link, "%f GT/s PCIe x%d", &speed, &lanes); err != nil || n != 2 || !(speed > 0 && speed < 1e6) || lanes < 1 || lanes > 64 {
 		return 0

@@ -20,7 +20,7 @@ func Driver() string {
 	return fmt.Sprintf("CUDA %d.%d", v/1000, v%1000/10)
 }
 
-// List returns the GPUs, or an error that says why none is usable. It makes and releases each one's primary context.
+// List returns all GPUs, or an error that says why none is usable. It retains and releases the primary context of each.
 func List() ([]GPU, error) {
 	if err := Usable(); err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func describe(g *GPU, d driver.Device, all []driver.Device) (err error) {
 	return nil
 }
 
-// hostLink reads what Linux knows of a PCI device's link.
+// hostLink returns the PCIe link of a device as Linux reports it, or "".
 func hostLink(bus string) string {
 	dir := filepath.Join("/sys/bus/pci/devices", strings.ToLower(bus))
 	speed, err := os.ReadFile(filepath.Join(dir, "current_link_speed"))

@@ -11,7 +11,7 @@ import (
 type Sequence struct {
 	device *Device
 	calls  *driver.Sequence
-	// What On returned since the sequence was empty. Batches use two streams.
+	// streams and used are the streams that On has returned since the sequence was empty. Batches use two.
 	streams [2]Stream
 	used    int
 }
@@ -46,7 +46,7 @@ func (q *Sequence) Drop() {
 	q.calls.Drop()
 }
 
-// flush enqueues what has been collected before a call that cannot be.
+// flush enqueues the collected work. It comes before every call that cannot be collected.
 func (s *Stream) flush() error {
 	if s.sequence == nil {
 		return nil

@@ -16,7 +16,7 @@ import (
 type Stream struct {
 	device   *Device
 	stream   *driver.Stream
-	sequence *driver.Sequence // where launches, records and waits are collected, nil where they are enqueued
+	sequence *driver.Sequence // collects launches, records and waits; nil if they are enqueued at once
 }
 
 // Kernel is a device.Kernel that can run on a GPU.
@@ -84,7 +84,7 @@ func (s *Stream) Fill(dst device.Buffer, value byte) error {
 	return s.device.note(s.stream.Fill8Async(driver.DevicePtr(dst.Addr()), value, dst.Size()))
 }
 
-// WriteValue32 implements device.ValueWriter. Drivers that cannot do it return an error.
+// WriteValue32 implements device.ValueWriter. It returns an error if the driver does not support it.
 func (s *Stream) WriteValue32(dst device.Buffer, value uint32) error {
 	if dst.Size() != 4 {
 		return fmt.Errorf("cuda: value of 4 bytes written to %d", dst.Size())
@@ -127,7 +127,7 @@ func (s *Stream) Capturing() (bool, error) {
 	return on, s.device.note(err)
 }
 
-// WhileCapturing runs f with the stream capturing a graph, which is then dropped.
+// WhileCapturing runs f while the stream captures a graph, and then discards the graph.
 func (s *Stream) WhileCapturing(f func() error) error {
 	if err := s.flush(); err != nil {
 		return err

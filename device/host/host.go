@@ -5,6 +5,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -16,24 +17,18 @@ import (
 	"github.com/tensorcache/tensorcache/internal/numa"
 )
 
-// align is the alignment of every allocation: one 128-byte line, as on a GPU.
-const align = 128
-
 // Device is one emulated device.
 type Device struct {
 	index   int
 	workers workers
-	onNodes sync.Map // memory of AllocHostOn: address (*byte) → *numa.Memory
+	memory  sync.Map // what Free frees: address (*byte) → *numa.Memory
 }
 
 // Open returns n emulated devices that run their kernels on the given number of goroutines; 0 means GOMAXPROCS.
 func Open(n, workerCount int) []device.Device {
-	if workerCount <= 0 {
-		workerCount = runtime.GOMAXPROCS(0)
-	}
 	devices := make([]device.Device, n)
 	for i := range devices {
-		devices[i] = &Device{index: i, workers: workers(workerCount)}
+		devices[i] = &Device{index: i, workers: workersOf(workerCount)}
 	}
 	return devices
 }
@@ -43,54 +38,47 @@ func (d *Device) Info() device.Info {
 	return device.Info{Kind: "host", Name: fmt.Sprintf("%s/%s, %d workers", runtime.GOOS, runtime.GOARCH, int(d.workers)), Index: d.index}
 }
 
-// Alloc implements device.Device. The memory is the Go heap's.
+// Alloc implements device.Device. Large blocks are outside the Go heap, and Free gives them back to the system at once.
 func (d *Device) Alloc(bytes int64, what string) (device.Buffer, error) {
-	if err := device.CheckSize(bytes, what); err != nil {
-		return device.Buffer{}, err
-	}
-	b := make([]byte, bytes+align)
-	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % align
-	return device.HostBuffer(b[skip : int64(skip)+bytes : int64(skip)+bytes]), nil
+	return d.alloc(bytes, what, numa.New)
 }
-
-// mappedMin is from how many bytes on host memory is mapped rather than the Go heap's, so that Free gives it back at once and the
-// collector does not let the heap grow by as much again.
-const mappedMin = 2 << 20
 
 // AllocHost implements device.Device.
 func (d *Device) AllocHost(bytes int64, what string) (device.Buffer, error) {
-	if bytes >= mappedMin {
-		if b, err := d.AllocHostOn(nil, bytes, what); err == nil {
-			return b, nil
-		}
-	}
 	return d.Alloc(bytes, what)
 }
 
-// AllocHostOn implements device.NodeAllocator. The memory is not the Go heap's. Without nodes, the system places it.
+// AllocHostOn implements device.NodeAllocator.
 func (d *Device) AllocHostOn(nodes []int, bytes int64, what string) (device.Buffer, error) {
+	return d.alloc(bytes, what, func(bytes int64) (*numa.Memory, error) { return numa.Alloc(max(bytes, 1), nodes) })
+}
+
+func (d *Device) alloc(bytes int64, what string, from func(int64) (*numa.Memory, error)) (device.Buffer, error) {
 	if err := device.CheckSize(bytes, what); err != nil {
 		return device.Buffer{}, err
 	}
-	m, err := numa.Alloc(max(bytes, 1), nodes)
+	m, err := from(bytes)
+	if errors.Is(err, numa.ErrNoMemory) {
+		err = fmt.Errorf("%w: %w", device.ErrOutOfMemory, err)
+	}
 	if err != nil {
 		return device.Buffer{}, fmt.Errorf("host: allocation for %s: %w", what, err)
 	}
 	b := m.Bytes()[:bytes:bytes]
-	d.onNodes.Store(unsafe.SliceData(b), m)
+	d.memory.Store(unsafe.SliceData(b), m)
 	return device.HostBuffer(b), nil
 }
 
-// Free implements device.Device. It frees memory of AllocHostOn; the garbage collector frees the rest.
+// Free implements device.Device.
 func (d *Device) Free(b device.Buffer) {
-	if m, ok := d.onNodes.LoadAndDelete(unsafe.SliceData(b.Bytes())); ok {
+	if m, ok := d.memory.LoadAndDelete(unsafe.SliceData(b.Bytes())); ok {
 		m.(*numa.Memory).Free()
 	}
 }
 
 // Discard implements device.Discarder.
 func (d *Device) Discard(b device.Buffer, from, to int64) {
-	if m, ok := d.onNodes.Load(unsafe.SliceData(b.Bytes())); ok {
+	if m, ok := d.memory.Load(unsafe.SliceData(b.Bytes())); ok {
 		m.(*numa.Memory).Discard(from, to)
 	}
 }
@@ -179,6 +167,16 @@ type timer struct {
 // Since implements device.Timer.
 func (t *timer) Since(start device.Timer) (time.Duration, error) {
 	return time.Duration(t.passed.Load() - start.(*timer).passed.Load()), nil
+}
+
+// Workers returns the workers of a kernel that is to run on n goroutines; 0 means GOMAXPROCS.
+func Workers(n int) device.Workers { return workersOf(n) }
+
+func workersOf(n int) workers {
+	if n <= 0 {
+		n = runtime.GOMAXPROCS(0)
+	}
+	return workers(n)
 }
 
 // workers is the number of goroutines that run a kernel's parallel parts.

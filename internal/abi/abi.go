@@ -48,14 +48,10 @@ const (
 )
 
 // CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one.
-const (
-	CoderAhead = 2
-)
+const CoderAhead = 2
 
 // RankTable is the length, in words, of the table by which coder_rank_bytes.h decodes four digits at a time.
-const (
-	RankTable = 272
-)
+const RankTable = 272
 
 // The units, in bytes, by which a row is written.
 const (
@@ -67,61 +63,44 @@ const (
 
 // Found is one hit or one miss of a batch.
 type Found struct {
-	Word     uint64
-	Position uint32
-	Reason   uint32
+	Word             uint64
+	Position, Reason uint32
 }
 
 // Counters counts what happened to the rows of one batch. It lies in device memory and must be zero before the batch. The kernels that end
 // the batch leave it zero.
 type Counters struct {
-	Hits            uint32
-	Misses          uint32
-	Reasons         [NumReasons]uint32
-	Corrupt         uint32
-	CorruptPosition uint32
-	OutOfRange      uint32
-	NotFirst        uint32
-	Share           uint32
-	HostBytes       uint64
-	Peers           uint32
-	Batch           uint32
+	Hits, Misses                                          uint32
+	Reasons                                               [NumReasons]uint32
+	Corrupt, CorruptPosition, OutOfRange, NotFirst, Share uint32
+	HostBytes                                             uint64
+	Peers, Batch                                          uint32
 }
 
 // BatchEnd says how a batch ends. It has one or two last kernels, which may run at the same time. The last block of the one that ends last
 // copies the counters and the batch's number to result, which is page-locked memory, and zeroes the counters. kernels is the number of last
 // kernels. result is 0 for a kernel that is not one of them.
 type BatchEnd struct {
-	Result  uint64
-	Batch   uint64
-	Kernels uint32
-	_       uint32
+	Result, Batch uint64
+	Kernels, _    uint32
 }
 
 // HostTier is a table's host tier: see HostRows.
 type HostTier struct {
-	Mem        uint64
-	Bytes      int64
-	Stride     int64
-	Compressed uint64
-	Index      uint64
+	Mem               uint64
+	Bytes, Stride     int64
+	Compressed, Index uint64
 }
 
 // CodecParams is the number of 32-bit parameters that a codec gives its kernels.
-const (
-	CodecParams = 4
-)
+const CodecParams = 4
 
 // RowCodec is a codec's device metadata and what else its kernels need to decode a row: see coder.h.
 type RowCodec struct {
-	Meta      uint64
-	MetaBytes uint32
-	RowBytes  uint32
-	Quads     uint32
-	Store     uint32
-	Params    [CodecParams]uint32
-	Scratch   uint32
-	_         uint32
+	Meta                              uint64
+	MetaBytes, RowBytes, Quads, Store uint32
+	Params                            [CodecParams]uint32
+	Scratch, _                        uint32
 }
 
 // Why an access was sampled: as one of a fraction of all accesses, or because its key is one of a fraction of the keys.
@@ -134,56 +113,38 @@ const (
 // SAMPLED_ACCESS iff the upper half of hash(access seed ^ position) is below AccessBelow, and as SAMPLED_KEY iff that of
 // hash(key seed ^ key) is below KeyBelow.
 type Sampling struct {
-	Ring        uint64
-	Head        uint64
-	AccessSeed  uint64
-	KeySeed     uint64
-	Mask        uint32
-	AccessBelow uint32
-	KeyBelow    uint32
-	_           uint32
+	Ring, Head, AccessSeed, KeySeed uint64
+	Mask, AccessBelow, KeyBelow, _  uint32
 }
 
 // SampleRecord is an access in a sample ring, written with one 16-byte store. Lap counts the rounds of the ring, from 1 on. Check has the
 // SAMPLED bits in bits 1:0 and the upper bits of hash(key ^ lap) above them, so that a reader recognizes a half-written record.
 type SampleRecord struct {
-	Key   uint64
-	Lap   uint32
-	Check uint32
+	Key        uint64
+	Lap, Check uint32
 }
 
 // PageArgs are the buckets of pages of the host tier in which misses are counted. The memory has OrderBuckets counts, as many starts, and one
 // word: see order.h.
 type PageArgs struct {
-	Buckets uint64
-	Stride  int64
-	Index   uint64
-	Shift   uint32
-	_       uint32
+	Buckets  uint64
+	Stride   int64
+	Index    uint64
+	Shift, _ uint32
 }
 
 // Int32Rows is added to LookupArgs.Table if row numbers are int32, not int64. Keys take the lower 8 bits of the table only.
-const (
-	Int32Rows = 0x100
-)
+const Int32Rows = 0x100
 
 // LookupArgs are the rows of a batch to be looked up. Table is the table's number, 0 to 255, and may have INT32_ROWS. Peers has a bit for each
 // slab that lies on another device.
 type LookupArgs struct {
-	Map      uint64
-	Rows     uint64
-	Found    uint64
-	Counters uint64
-	Out      uint64
-	Rejected uint64
-	Oversize uint64
-	Limit    int64
-	Count    uint32
-	Buckets  uint32
-	Table    uint16
-	Peers    uint16
-	RowBytes uint32
-	Samples  Sampling
+	Map, Rows, Found, Counters, Out, Rejected, Oversize uint64
+	Limit                                               int64
+	Count, Buckets                                      uint32
+	Table, Peers                                        uint16
+	RowBytes                                            uint32
+	Samples                                             Sampling
 }
 
 // SplitArgs are rows to be looked up and split into hits and misses. Pages has buckets if misses are to be counted for Order.
@@ -193,23 +154,17 @@ type SplitArgs struct {
 }
 
 type OrderArgs struct {
-	Found    uint64
-	Counters uint64
-	Ordered  uint64
-	Pages    PageArgs
-	Count    uint32
-	_        uint32
+	Found, Counters, Ordered uint64
+	Pages                    PageArgs
+	Count, _                 uint32
 }
 
 type DecodeArgs struct {
-	Found      uint64
-	Counters   uint64
-	Out        uint64
-	Slabs      [MaxSlabs]uint64
-	Codec      RowCodec
-	Count      uint32
-	StageBytes uint32
-	End        BatchEnd
+	Found, Counters, Out uint64
+	Slabs                [MaxSlabs]uint64
+	Codec                RowCodec
+	Count, StageBytes    uint32
+	End                  BatchEnd
 }
 
 // FindArgs are rows to be looked up and, if they hit, decoded. decode.found is not used.
@@ -219,29 +174,23 @@ type FindArgs struct {
 }
 
 type FetchArgs struct {
-	Misses     uint64
-	Step       int64
-	Counters   uint64
-	Out        uint64
-	Tier       HostTier
-	Codec      RowCodec
-	Ahead      uint32
-	StageBytes uint32
-	End        BatchEnd
+	Misses            uint64
+	Step              int64
+	Counters, Out     uint64
+	Tier              HostTier
+	Codec             RowCodec
+	Ahead, StageBytes uint32
+	End               BatchEnd
 }
 
 // ServeArgs are a batch whose rows are looked up and written by one kernel. Lookup's found is not used.
 type ServeArgs struct {
-	Lookup     LookupArgs
-	Slabs      [MaxSlabs]uint64
-	Tier       HostTier
-	Codec      RowCodec
-	Ahead      uint32
-	StageBytes uint32
-	WarpRows   uint32
-	Part       uint32
-	Result     uint64
-	Batch      uint64
+	Lookup                            LookupArgs
+	Slabs                             [MaxSlabs]uint64
+	Tier                              HostTier
+	Codec                             RowCodec
+	Ahead, StageBytes, WarpRows, Part uint32
+	Result, Batch                     uint64
 }
 
 // A share is a batch whose misses the host's processors and the GPU fetch together: see package transfer. It has at most so many pieces
@@ -254,54 +203,28 @@ const (
 // ShareTimes is the outcome of a share: the misses; staged, those that the host gathered; taken, those of the host's part that the GPU took
 // over; and the nanoseconds from the opening to the end of the GPU's own part, of the host's part, and of the share.
 type ShareTimes struct {
-	Stamp     uint32
-	Tier      uint32
-	Misses    uint32
-	Staged    uint32
-	Taken     uint32
-	GaveUp    uint32
-	OwnNanos  uint64
-	HostNanos uint64
-	Nanos     uint64
-	_         [10]uint64
+	Stamp, Tier, Misses, Staged, Taken, GaveUp uint32
+	OwnNanos, HostNanos, Nanos                 uint64
+	_                                          [10]uint64
 }
 
 // ShareHost is the part of a share in page-locked memory, which both sides write. Each writer has 128-byte lines of its own.
 type ShareHost struct {
-	Opened  uint32
-	Pieces  uint32
-	Tier    uint32
-	_       [29]uint32
-	Closed  uint32
-	Retired uint32
-	Low     uint32
-	_       [29]uint32
-	Claimed uint32
-	_       [31]uint32
-	Times   ShareTimes
-	Listed  [SharePieces]uint32
+	Opened, Pieces, Tier uint32
+	_                    [29]uint32
+	Closed, Retired, Low uint32
+	_                    [29]uint32
+	Claimed              uint32
+	_                    [31]uint32
+	Times                ShareTimes
+	Listed               [SharePieces]uint32
 }
 
 // ShareDevice is the part of a share in the device's memory.
 type ShareDevice struct {
-	Owner   uint32
-	Number  uint32
-	Arrived uint32
-	Quiet   uint32
-	Pieces  uint32
-	Listed  uint32
-	Back    uint32
-	Next    uint32
-	Exited  uint32
-	Retired uint32
-	GaveUp  uint32
-	Staged  uint32
-	Stolen  uint32
-	_       uint32
-	Began   uint64
-	OwnEnd  uint64
-	HostEnd uint64
-	Taken   [ShareUnits]uint32
+	Owner, Number, Arrived, Quiet, Pieces, Listed, Back, Next, Exited, Retired, GaveUp, Staged, Stolen, _ uint32
+	Began, OwnEnd, HostEnd                                                                                uint64
+	Taken                                                                                                 [ShareUnits]uint32
 }
 
 // ShareArgs say how a batch's misses are shared. Unit and Piece are in rows; Piece is a multiple of Unit. Slot is the number of bytes of each
@@ -309,19 +232,9 @@ type ShareDevice struct {
 // fewer than Least misses is not shared. Own blocks begin with the GPU's own part, the others with the host's. After TimeoutNanos
 // without an arrival the GPU fetches the rest itself.
 type ShareArgs struct {
-	Host         uint64
-	Device       uint64
-	List         uint64
-	Stage        uint64
-	Tier         uint32
-	Unit         uint32
-	Piece        uint32
-	Slot         uint32
-	Fraction     uint32
-	MaxPieces    uint32
-	Least        uint32
-	Own          uint32
-	TimeoutNanos uint64
+	Host, Device, List, Stage                                uint64
+	Tier, Unit, Piece, Slot, Fraction, MaxPieces, Least, Own uint32
+	TimeoutNanos                                             uint64
 }
 
 type ShareOpenArgs struct {
@@ -336,190 +249,122 @@ type ShareFetchArgs struct {
 
 // BuildWant is what an entry asks for in a round if its home bucket has no slot for it.
 type BuildWant struct {
-	From uint32
-	To   uint32
-	Hint uint32
-	_    uint32
+	From, To, Hint, _ uint32
 }
 
 // BuildArgs are entries of which a hashmap is built. Starts and ends have 32 bits for each bucket, and sums for each SCAN_PART buckets. Sorted
 // is as large as the entries. Claims has 64 bits for each bucket. Failed counts entries that do not fit, reserved keys, and keys given
 // twice.
 type BuildArgs struct {
-	Map     uint64
-	Entries uint64
-	Sorted  uint64
-	Starts  uint64
-	Ends    uint64
-	Sums    uint64
-	Failed  uint64
-	Pending uint64
-	Lengths uint64
-	Wants   uint64
-	Claims  uint64
-	Room    uint32
-	Round   uint32
-	Count   uint32
-	Buckets uint32
-	Parts   uint32
-	_       uint32
+	Map, Entries, Sorted, Starts, Ends, Sums, Failed, Pending, Lengths, Wants, Claims uint64
+	Room, Round, Count, Buckets, Parts, _                                             uint32
 }
 
 // EncodeTotals are sums over a table's rows as Encode stores them: the rows that stay raw, the stored bytes, and the bytes of slots.
 type EncodeTotals struct {
-	RawRows     uint64
-	StoredBytes uint64
-	SlotBytes   uint64
+	RawRows, StoredBytes, SlotBytes uint64
 }
 
 // EncodeArgs are rows to be encoded in their places: rows first to first + count - 1 of a table.
 type EncodeArgs struct {
-	Rows     uint64
-	Stride   int64
-	First    uint64
-	Bits     uint64
-	Lengths  uint64
-	Totals   uint64
-	Scratch  uint64
-	Count    uint32
-	RowBytes uint32
-	Codec    RowCodec
+	Rows                                  uint64
+	Stride                                int64
+	First, Bits, Lengths, Totals, Scratch uint64
+	Count, RowBytes                       uint32
+	Codec                                 RowCodec
 }
 
 // SampleArgs is a training sample: rows of rowWords words back to back. Plane b of word w has a bit for each row and begins at word
 // (w × 32 + b) × planeWords of planes. words is the number of words that have planes; those beyond rowWords are zeros.
 type SampleArgs struct {
-	Rows       uint64
-	Planes     uint64
-	Alive      uint64
-	Results    uint64
-	Count      uint32
-	RowWords   uint32
-	Words      uint32
-	PlaneWords uint32
-	ChunkWords uint32
-	_          uint32
+	Rows, Planes, Alive, Results                      uint64
+	Count, RowWords, Words, PlaneWords, ChunkWords, _ uint32
 }
 
 // SampleBytesArgs are a sample's rows whose stored bytes are summed for each of up to MAX_MASKS masks. Masks has, for each, a mask and a bitval
 // of words words, which are zeros beyond the row's chunks. Sums has 64 bits for each.
-const (
-	MaxMasks = 8
-)
+const MaxMasks = 8
 
 type SampleBytesArgs struct {
-	Rows       uint64
-	Masks      uint64
-	Sums       uint64
-	Count      uint32
-	RowBytes   uint32
-	RowWords   uint32
-	Words      uint32
-	ChunkWords uint32
-	NumMasks   uint32
+	Rows, Masks, Sums                                      uint64
+	Count, RowBytes, RowWords, Words, ChunkWords, NumMasks uint32
 }
 
 // GatherArgs are rows to be copied as they are: see Gather.
 type GatherArgs struct {
-	Mem      uint64
-	Rows     uint64
-	Out      uint64
-	Count    uint32
-	RowBytes uint32
+	Mem, Rows, Out  uint64
+	Count, RowBytes uint32
+	Hot, Places     uint64
 }
 
 // StoreArgs are 64-bit words to be stored in memory that other kernels read. words has pairs of an index and a value. Indices are distinct;
 // those from limit on are ignored.
 type StoreArgs struct {
-	Target uint64
-	Words  uint64
-	Limit  int64
-	Count  uint32
-	_      uint32
+	Target, Words uint64
+	Limit         int64
+	Count, _      uint32
 }
 
 // ScatterItem is a row to be copied: bytes bytes from offset from of the stage, a multiple of 16, to the slot at offset to.
 type ScatterItem struct {
-	To    uint64
-	From  uint32
-	Bytes uint32
+	To          uint64
+	From, Bytes uint32
 }
 
 // ScatterArgs are rows in page-locked memory and the slab they go to.
 type ScatterArgs struct {
-	Slab  uint64
-	Stage uint64
-	Items uint64
-	Count uint32
-	_     uint32
+	Slab, Stage, Items uint64
+	Count, _           uint32
 }
 
 // The lengths of the structures in bytes.
 const (
-	FoundBytes           = 16
-	CountersBytes        = 64
-	BatchEndBytes        = 24
-	HostTierBytes        = 40
-	RowCodecBytes        = 48
-	SamplingBytes        = 48
-	SampleRecordBytes    = 16
-	PageArgsBytes        = 32
-	LookupArgsBytes      = 128
-	SplitArgsBytes       = 160
-	OrderArgsBytes       = 64
-	DecodeArgsBytes      = 168
-	FindArgsBytes        = 296
-	FetchArgsBytes       = 152
-	ServeArgsBytes       = 312
-	ShareTimesBytes      = 128
-	ShareHostBytes       = 8704
-	ShareDeviceBytes     = 32848
-	ShareArgsBytes       = 72
-	ShareOpenArgsBytes   = 80
-	ShareFetchArgsBytes  = 224
-	BuildWantBytes       = 16
-	BuildArgsBytes       = 112
-	EncodeTotalsBytes    = 24
-	EncodeArgsBytes      = 112
-	SampleArgsBytes      = 56
-	SampleBytesArgsBytes = 48
-	GatherArgsBytes      = 32
-	StoreArgsBytes       = 32
-	ScatterItemBytes     = 16
-	ScatterArgsBytes     = 32
+	FoundBytes        = 16
+	CountersBytes     = 64
+	BatchEndBytes     = 24
+	HostTierBytes     = 40
+	RowCodecBytes     = 48
+	SamplingBytes     = 48
+	SampleRecordBytes = 16
+	ShareTimesBytes   = 128
+	ShareHostBytes    = 8704
+	ShareDeviceBytes  = 32848
+	BuildWantBytes    = 16
+	EncodeTotalsBytes = 24
+	ScatterItemBytes  = 16
 )
 
 // A structure of another length does not compile.
 var (
-	_ = [1]int{}[unsafe.Sizeof(Found{})-FoundBytes]
-	_ = [1]int{}[unsafe.Sizeof(Counters{})-CountersBytes]
-	_ = [1]int{}[unsafe.Sizeof(BatchEnd{})-BatchEndBytes]
-	_ = [1]int{}[unsafe.Sizeof(HostTier{})-HostTierBytes]
-	_ = [1]int{}[unsafe.Sizeof(RowCodec{})-RowCodecBytes]
-	_ = [1]int{}[unsafe.Sizeof(Sampling{})-SamplingBytes]
-	_ = [1]int{}[unsafe.Sizeof(SampleRecord{})-SampleRecordBytes]
-	_ = [1]int{}[unsafe.Sizeof(PageArgs{})-PageArgsBytes]
-	_ = [1]int{}[unsafe.Sizeof(LookupArgs{})-LookupArgsBytes]
-	_ = [1]int{}[unsafe.Sizeof(SplitArgs{})-SplitArgsBytes]
-	_ = [1]int{}[unsafe.Sizeof(OrderArgs{})-OrderArgsBytes]
-	_ = [1]int{}[unsafe.Sizeof(DecodeArgs{})-DecodeArgsBytes]
-	_ = [1]int{}[unsafe.Sizeof(FindArgs{})-FindArgsBytes]
-	_ = [1]int{}[unsafe.Sizeof(FetchArgs{})-FetchArgsBytes]
-	_ = [1]int{}[unsafe.Sizeof(ServeArgs{})-ServeArgsBytes]
-	_ = [1]int{}[unsafe.Sizeof(ShareTimes{})-ShareTimesBytes]
-	_ = [1]int{}[unsafe.Sizeof(ShareHost{})-ShareHostBytes]
-	_ = [1]int{}[unsafe.Sizeof(ShareDevice{})-ShareDeviceBytes]
-	_ = [1]int{}[unsafe.Sizeof(ShareArgs{})-ShareArgsBytes]
-	_ = [1]int{}[unsafe.Sizeof(ShareOpenArgs{})-ShareOpenArgsBytes]
-	_ = [1]int{}[unsafe.Sizeof(ShareFetchArgs{})-ShareFetchArgsBytes]
-	_ = [1]int{}[unsafe.Sizeof(BuildWant{})-BuildWantBytes]
-	_ = [1]int{}[unsafe.Sizeof(BuildArgs{})-BuildArgsBytes]
-	_ = [1]int{}[unsafe.Sizeof(EncodeTotals{})-EncodeTotalsBytes]
-	_ = [1]int{}[unsafe.Sizeof(EncodeArgs{})-EncodeArgsBytes]
-	_ = [1]int{}[unsafe.Sizeof(SampleArgs{})-SampleArgsBytes]
-	_ = [1]int{}[unsafe.Sizeof(SampleBytesArgs{})-SampleBytesArgsBytes]
-	_ = [1]int{}[unsafe.Sizeof(GatherArgs{})-GatherArgsBytes]
-	_ = [1]int{}[unsafe.Sizeof(StoreArgs{})-StoreArgsBytes]
-	_ = [1]int{}[unsafe.Sizeof(ScatterItem{})-ScatterItemBytes]
-	_ = [1]int{}[unsafe.Sizeof(ScatterArgs{})-ScatterArgsBytes]
+	_ = [1]int{}[unsafe.Sizeof(Found{})-16]
+	_ = [1]int{}[unsafe.Sizeof(Counters{})-64]
+	_ = [1]int{}[unsafe.Sizeof(BatchEnd{})-24]
+	_ = [1]int{}[unsafe.Sizeof(HostTier{})-40]
+	_ = [1]int{}[unsafe.Sizeof(RowCodec{})-48]
+	_ = [1]int{}[unsafe.Sizeof(Sampling{})-48]
+	_ = [1]int{}[unsafe.Sizeof(SampleRecord{})-16]
+	_ = [1]int{}[unsafe.Sizeof(PageArgs{})-32]
+	_ = [1]int{}[unsafe.Sizeof(LookupArgs{})-128]
+	_ = [1]int{}[unsafe.Sizeof(SplitArgs{})-160]
+	_ = [1]int{}[unsafe.Sizeof(OrderArgs{})-64]
+	_ = [1]int{}[unsafe.Sizeof(DecodeArgs{})-168]
+	_ = [1]int{}[unsafe.Sizeof(FindArgs{})-296]
+	_ = [1]int{}[unsafe.Sizeof(FetchArgs{})-152]
+	_ = [1]int{}[unsafe.Sizeof(ServeArgs{})-312]
+	_ = [1]int{}[unsafe.Sizeof(ShareTimes{})-128]
+	_ = [1]int{}[unsafe.Sizeof(ShareHost{})-8704]
+	_ = [1]int{}[unsafe.Sizeof(ShareDevice{})-32848]
+	_ = [1]int{}[unsafe.Sizeof(ShareArgs{})-72]
+	_ = [1]int{}[unsafe.Sizeof(ShareOpenArgs{})-80]
+	_ = [1]int{}[unsafe.Sizeof(ShareFetchArgs{})-224]
+	_ = [1]int{}[unsafe.Sizeof(BuildWant{})-16]
+	_ = [1]int{}[unsafe.Sizeof(BuildArgs{})-112]
+	_ = [1]int{}[unsafe.Sizeof(EncodeTotals{})-24]
+	_ = [1]int{}[unsafe.Sizeof(EncodeArgs{})-112]
+	_ = [1]int{}[unsafe.Sizeof(SampleArgs{})-56]
+	_ = [1]int{}[unsafe.Sizeof(SampleBytesArgs{})-48]
+	_ = [1]int{}[unsafe.Sizeof(GatherArgs{})-48]
+	_ = [1]int{}[unsafe.Sizeof(StoreArgs{})-32]
+	_ = [1]int{}[unsafe.Sizeof(ScatterItem{})-16]
+	_ = [1]int{}[unsafe.Sizeof(ScatterArgs{})-32]
 )

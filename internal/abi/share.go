@@ -14,22 +14,6 @@ func (h *ShareHost) LastTimes() (t ShareTimes, ok bool) {
 	return t, closed != 0 && t.Stamp == closed && atomic.LoadUint32(&from.Stamp) == closed
 }
 
-// SetTimes says how a share went, and that it has ended.
-func (h *ShareHost) SetTimes(t ShareTimes) {
-	to := &h.Times
-	atomic.StoreUint32(&to.Stamp, 0)
-	atomic.StoreUint32(&to.Tier, t.Tier)
-	atomic.StoreUint32(&to.Misses, t.Misses)
-	atomic.StoreUint32(&to.Staged, t.Staged)
-	atomic.StoreUint32(&to.Taken, t.Taken)
-	atomic.StoreUint32(&to.GaveUp, t.GaveUp)
-	atomic.StoreUint64(&to.OwnNanos, t.OwnNanos)
-	atomic.StoreUint64(&to.HostNanos, t.HostNanos)
-	atomic.StoreUint64(&to.Nanos, t.Nanos)
-	atomic.StoreUint32(&to.Stamp, t.Stamp)
-	atomic.StoreUint32(&h.Closed, t.Stamp)
-}
-
 // CountWord is a count of a share's pieces with its number beside it: ShareDevice.Arrived, ShareHost.Claimed.
 func CountWord(number, pieces uint32) uint32 { return number<<12 | pieces }
 

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/device"
@@ -49,26 +50,19 @@ func Open(t testing.TB) device.Device {
 func RequireGPUs(t testing.TB, n int) {
 	t.Helper()
 	Require(t)
-	if have := cuda.Count(); have < n {
-		t.Skipf("needs %d GPUs, there are %d", n, have)
-	}
-	devices, err := cuda.Open(n)
+	gpus, err := cuda.List()
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := true
-	for _, d := range devices {
-		for _, other := range devices {
-			all = all && d.(device.PeerReader).CanRead(other)
-		}
+	if len(gpus) < n {
+		t.Skipf("needs %d GPUs, there are %d", n, len(gpus))
 	}
-	for _, d := range devices {
-		if err := d.Close(); err != nil {
-			t.Fatal(err)
+	for _, g := range gpus[:n] {
+		for other := range n {
+			if other != g.Index && !slices.Contains(g.Peers, other) {
+				t.Skipf("the first %d GPUs cannot all read each other's memory", n)
+			}
 		}
-	}
-	if !all {
-		t.Skipf("the first %d GPUs cannot all read each other's memory", n)
 	}
 	t.Logf("gpus: %d", n)
 }

@@ -3,7 +3,6 @@ package npy
 import (
 	"archive/zip"
 	"bufio"
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/numa"
 )
 
 // bufferBytes is large enough that a system call, or a call into inflate, costs
@@ -30,10 +30,11 @@ type Reader struct {
 	backed   bool // the bytes of the data are known to exist: they may be allocated at once
 
 	src     *bufio.Reader
-	file    io.Closer // or nil
-	member  *zip.File // nil in an .npy file
-	left    int       // rows not yet handed out
-	got     int64     // data bytes taken from src
+	file    io.Closer    // or nil
+	member  *zip.File    // nil in an .npy file
+	left    int          // rows not yet handed out
+	got     int64        // data bytes taken from src
+	array   *numa.Memory // of an array in Fortran order, while its rows are read
 	fortran *transposer
 	err     error // sticky
 }
@@ -229,7 +230,7 @@ func (r *Reader) Read(dst []byte) (rows int, err error) {
 	}
 	r.left -= rows
 	if r.left == 0 {
-		r.fortran = nil
+		r.release()
 	}
 	return rows, nil
 }
@@ -284,20 +285,22 @@ func (r *Reader) readFortran(dst []byte) error {
 	return nil
 }
 
-// readAll reads all data. Its memory grows with what arrives, unless the file is known
-// to have it.
-func (r *Reader) readAll() ([]byte, error) {
-	if r.backed {
-		data := make([]byte, r.dataBytes())
-		return data, r.fill(data)
+// readAll reads all data, into memory that release frees. The system gives it pages as data arrive, so that a header cannot make it
+// take more memory than the file has data.
+func (r *Reader) readAll() (data []byte, err error) {
+	if r.array, err = numa.New(r.dataBytes()); err != nil {
+		return nil, &fault{text: fmt.Sprintf("array (%d bytes) must fit in memory", r.dataBytes()), cause: err}
 	}
-	var buf bytes.Buffer
-	n, err := io.CopyN(&buf, r.src, r.dataBytes())
-	r.got += n
-	if err != nil {
-		return nil, r.dataFault(err)
+	return r.array.Bytes(), r.fill(r.array.Bytes())
+}
+
+// release frees the memory of readAll.
+func (r *Reader) release() {
+	r.fortran = nil
+	if r.array != nil {
+		r.array.Free()
+		r.array = nil
 	}
-	return buf.Bytes(), r.checkEnd()
 }
 
 // ReadInts reads the rest of a rank-1 array of integers, signed or unsigned, as int64.
@@ -367,7 +370,7 @@ func (r *Reader) Close() error {
 		return nil
 	}
 	r.err = inFile(r.name, faultf(ErrClosed, "reader (closed) must be open"))
-	r.fortran = nil
+	r.release()
 	if r.file == nil {
 		return nil
 	}

@@ -1,15 +1,79 @@
 package numa
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/internal/race"
+)
 
 // ErrRefused is wrapped by errors for operations that the system does not support or does not allow this process.
 var ErrRefused = errors.New("numa: refused by the system")
 
-// Memory is zeroed memory outside the Go heap, a whole number of pages. Child processes do not inherit it.
-type Memory struct{ mapped []byte }
+// ErrNoMemory is wrapped by errors of New if there is too little memory.
+var ErrNoMemory = errors.New("numa: out of memory")
+
+// Memory is zeroed memory of Alloc or New.
+type Memory struct {
+	bytes  []byte
+	mapped []byte // whole pages; nil if bytes is memory of the Go heap
+}
 
 // Bytes returns the memory. It must not be used after Free.
-func (m *Memory) Bytes() []byte { return m.mapped }
+func (m *Memory) Bytes() []byte { return m.bytes }
+
+// Blocks of at least mappedMin bytes are mapped by New. Shorter ones are not worth a mapping.
+const mappedMin = 256 << 10
+
+// align is the alignment of New's memory: one 128-byte line, as on a GPU.
+const align = 128
+
+// New returns bytes of zeroed memory, aligned to 128 bytes, which Free gives back to the system at once. Memory shorter than
+// 256 KiB, memory of a race detector's build (the detector watches the Go heap only) and memory on systems that cannot map any
+// is the Go heap's. If there is too little memory, the error wraps ErrNoMemory.
+func New(bytes int64) (*Memory, error) {
+	if bytes >= mappedMin && !race.Enabled {
+		m, err := Alloc(bytes, nil)
+		if err == nil {
+			m.bytes = m.bytes[:bytes:bytes]
+			return m, nil
+		}
+		if !errors.Is(err, ErrRefused) {
+			return nil, fmt.Errorf("%w: %w", ErrNoMemory, err)
+		}
+	}
+	b := make([]byte, bytes+align)
+	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % align
+	return &Memory{bytes: b[skip : int64(skip)+bytes : int64(skip)+bytes]}, nil
+}
+
+// Make returns a slice of n zero elements, which hold no pointers, in memory of New. Where there is too little memory, Make fails like
+// the built-in make.
+func Make[T any](n int64) ([]T, *Memory) {
+	m, err := New(n * int64(unsafe.Sizeof(*new(T))))
+	if err != nil {
+		return make([]T, n), nil
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(m.bytes))), n), m
+}
+
+// Free unmaps the memory. A second Free does nothing, nor does Free of a nil Memory.
+func (m *Memory) Free() error {
+	if m == nil {
+		return nil
+	}
+	mapped := m.mapped
+	m.bytes, m.mapped = nil, nil
+	if mapped == nil {
+		return nil
+	}
+	if err := unmap(mapped); err != nil {
+		return fmt.Errorf("numa: memory (%d bytes) cannot be unmapped: %w", len(mapped), err)
+	}
+	return nil
+}
 
 // Held is the number of bytes that lie on a node.
 type Held struct {
@@ -17,17 +81,15 @@ type Held struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// Add returns the sums of a and b by node. All three are in ascending order of nodes.
+// Add returns the sums of a and b by node, in ascending order of nodes.
 func Add(a, b []Held) (sum []Held) {
-	for len(a) > 0 || len(b) > 0 {
-		switch {
-		case len(b) == 0 || len(a) > 0 && a[0].Node < b[0].Node:
-			sum, a = append(sum, a[0]), a[1:]
-		case len(a) == 0 || b[0].Node < a[0].Node:
-			sum, b = append(sum, b[0]), b[1:]
-		default:
-			sum = append(sum, Held{a[0].Node, a[0].Bytes + b[0].Bytes})
-			a, b = a[1:], b[1:]
+	all := slices.Concat(a, b)
+	slices.SortFunc(all, func(x, y Held) int { return x.Node - y.Node })
+	for _, h := range all {
+		if n := len(sum); n > 0 && sum[n-1].Node == h.Node {
+			sum[n-1].Bytes += h.Bytes
+		} else {
+			sum = append(sum, h)
 		}
 	}
 	return sum

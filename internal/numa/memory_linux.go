@@ -5,7 +5,10 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -15,7 +18,7 @@ import (
 // random reads miss the processor's TLB less often.
 const hugePageMin = 2 << 20
 
-// Alloc returns memory of at least the given bytes, interleaved page by page over the given nodes. With no nodes, the system
+// Alloc returns zeroed memory outside the Go heap, of whole pages, which child processes do not inherit: at least the given bytes, interleaved page by page over the given nodes. With no nodes, the system
 // places it. The nodes are a preference: when one is full, its pages go to other nodes. Physical pages are allocated when
 // they are first written or page-locked. If a node does not exist or may not be used, the error wraps ErrRefused.
 func Alloc(bytes int64, nodes []int) (*Memory, error) {
@@ -26,12 +29,11 @@ func Alloc(bytes int64, nodes []int) (*Memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	page := int64(os.Getpagesize())
-	mapped, err := unix.Mmap(-1, 0, int((bytes+page-1)/page*page), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	m, err := mapMemory(bytes)
 	if err != nil {
-		return nil, fmt.Errorf("numa: memory (%d bytes) cannot be mapped: %w", bytes, err)
+		return nil, err
 	}
-	m := &Memory{mapped}
+	mapped := m.mapped
 	if len(nodes) > 0 {
 		mode := uintptr(unix.MPOL_PREFERRED) // with MPOL_BIND, a process is killed when the node is full
 		if len(nodes) > 1 {
@@ -52,30 +54,32 @@ func Alloc(bytes int64, nodes []int) (*Memory, error) {
 	return m, nil
 }
 
+// Populate allocates the memory's physical pages, on all processors at once, so that locking them takes little more. Page-locking 15 GiB
+// took 4.65 s on a machine of 16 processors; populating took 0.32 s, and page-locking after it 0.34 s. Where the system cannot do it
+// (before Linux 5.14), or has too little memory, pages are left for their first use.
+func (m *Memory) Populate() {
+	const part = 64 << 20
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for {
+				from := int(next.Add(part)) - part
+				if from >= len(m.mapped) {
+					return
+				}
+				if unix.Madvise(m.mapped[from:min(from+part, len(m.mapped))], unix.MADV_POPULATE_WRITE) != nil {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
 func refuse(m *Memory, bytes int64, nodes []int, call string, err error) error {
 	m.Free()
 	return fmt.Errorf("%w: memory (%d bytes) on nodes %s: %s: %w", ErrRefused, bytes, List(nodes), call, err)
-}
-
-// Free unmaps the memory. A second Free does nothing.
-func (m *Memory) Free() error {
-	mapped := m.mapped
-	if mapped == nil {
-		return nil
-	}
-	m.mapped = nil
-	if err := unix.Munmap(mapped); err != nil {
-		return fmt.Errorf("numa: memory (%d bytes) cannot be unmapped: %w", len(mapped), err)
-	}
-	return nil
-}
-
-// Discard gives back the pages that lie within bytes [from, to). They are zero afterwards.
-func (m *Memory) Discard(from, to int64) {
-	page := int64(os.Getpagesize())
-	if from, to = (from+page-1)/page*page, to/page*page; from < to {
-		unix.Madvise(m.mapped[from:to], unix.MADV_DONTNEED)
-	}
 }
 
 // sampledPages is the most pages that Where asks about.

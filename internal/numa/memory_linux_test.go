@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tensorcache/tensorcache/internal/numa"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // usable returns the nodes of this machine whose memory can be had.
@@ -233,5 +234,35 @@ func TestKeepThread_TooFew(t *testing.T) {
 	}
 	if err := unix.SchedGetaffinity(0, &after); err != nil || after != before {
 		t.Errorf("%v became %v: %v", before, after, err)
+	}
+}
+
+// TestNew_AlignedZeroedAndFreed: memory short and long is aligned, zeroed and as long as asked for, and Free may be called again.
+func TestNew_AlignedZeroedAndFreed(t *testing.T) {
+	for _, n := range []int64{0, 1, 1000, 256<<10 - 1, 256 << 10, 3<<20 + 5} {
+		m, err := numa.New(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := m.Bytes()
+		if int64(len(b)) != n || bytes.Count(b, []byte{0}) != len(b) || uintptr(unsafe.Pointer(unsafe.SliceData(b)))%128 != 0 {
+			t.Errorf("%d bytes at %p for %d, or not zeroed", len(b), unsafe.SliceData(b), n)
+		}
+		for i := range b {
+			b[i] = 1
+		}
+		if err := errors.Join(m.Free(), m.Free()); err != nil || m.Bytes() != nil {
+			t.Error(err)
+		}
+	}
+	if !race.Enabled { // memory would be the Go heap's
+		if _, err := numa.New(1 << 60); !errors.Is(err, numa.ErrNoMemory) {
+			t.Errorf("2^60 bytes: %v", err)
+		}
+	}
+	words, m := numa.Make[uint64](1 << 16)
+	defer m.Free()
+	if words[1<<16-1] = 1; len(words) != 1<<16 || len(m.Bytes()) != 8<<16 {
+		t.Errorf("%d words, %d bytes", len(words), len(m.Bytes()))
 	}
 }

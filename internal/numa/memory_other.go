@@ -4,16 +4,13 @@ package numa
 
 import "fmt"
 
-// Alloc returns memory on the given nodes.
+// Alloc returns zeroed memory outside the Go heap. On nodes, Linux alone allocates.
 func Alloc(bytes int64, nodes []int) (*Memory, error) {
-	return nil, fmt.Errorf("%w: memory (%d bytes) on nodes %s: Linux only", ErrRefused, bytes, List(nodes))
+	if len(nodes) > 0 {
+		return nil, fmt.Errorf("%w: memory (%d bytes) on nodes %s: Linux only", ErrRefused, bytes, List(nodes))
+	}
+	return mapMemory(bytes)
 }
-
-// Free unmaps the memory.
-func (m *Memory) Free() error { return nil }
-
-// Discard gives back pages.
-func (m *Memory) Discard(from, to int64) {}
 
 // Where returns on which nodes memory lies.
 func Where([]byte) ([]Held, error) { return nil, fmt.Errorf("%w: Linux only", ErrRefused) }

@@ -1,4 +1,4 @@
-// Package race tells tests whether the race detector is on.
+// Package race tells whether the race detector is on.
 package race
 
 // Some returns every fifth case, starting with the first, if the race detector is on, and else all cases. It is for cases

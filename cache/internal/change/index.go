@@ -7,6 +7,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -21,6 +22,7 @@ type index struct {
 	mirrors []*mirror // one a device
 	// m has the first place of a row that has more than one; copies has all of them.
 	m      *hashmap.Map
+	image  *numa.Memory // m's memory, nil if it is a device's
 	copies place.Copies
 	log    storeLog // stores that the devices' maps have not seen yet
 	// reasonKeys are the keys without a location whose map slots hold the reason, oldest first.
@@ -39,9 +41,13 @@ func newIndex(store *place.Store, retire *retirement, differing []Entry) (*index
 	layout, image := first.Layout, first.Map.Bytes()
 	mirrored := 0 // devices whose map is the index itself
 	if image == nil || len(x.set.Devices) > 1 {
-		image = AlignedBytes(layout.Bytes())
-		if err := device.Download(first.Device, image, first.Map); err != nil {
+		var err error
+		if x.image, err = numa.New(layout.Bytes()); err != nil {
 			return nil, err
+		}
+		image = x.image.Bytes()
+		if err := device.Download(first.Device, image, first.Map); err != nil {
+			return x, err
 		}
 	} else {
 		mirrored = 1
@@ -70,6 +76,7 @@ func (x *index) close() {
 	for _, m := range x.mirrors {
 		m.close()
 	}
+	x.image.Free()
 }
 
 // find returns the word of a key: its first place, or why there is none.

@@ -23,10 +23,15 @@ type mirror struct {
 }
 
 func newMirror(d *read.Device, tables []*read.Table, hasMap bool) (*mirror, error) {
-	m := &mirror{owner: d, hasMap: hasMap, stageBytes: 4 << 20, itemsBytes: 8192 * abi.ScatterItemBytes, wordsBytes: 1 << 20}
+	m := &mirror{owner: d, hasMap: hasMap}
+	var longest, rows, bytes int64 // of a slot, and of all tables
 	for _, t := range tables {
-		m.stageBytes = max(m.stageBytes, int64(slab.SlotBytes(t.Tier.RowBytes())))
+		slot := int64(slab.SlotBytes(t.Tier.RowBytes()))
+		longest, rows, bytes = max(longest, slot), rows+t.Tier.Capacity(), bytes+t.Tier.Capacity()*slot
 	}
+	m.stageBytes = max(longest, min(4<<20, bytes))
+	m.itemsBytes = min(8192, rows) * abi.ScatterItemBytes
+	m.wordsBytes = min(1<<16, 4*rows) * wordBytes
 	var err error
 	m.stream, err = d.Device.NewStream()
 	return m, err
@@ -67,14 +72,14 @@ func (m *mirror) store(target device.Buffer, words []word) error {
 				return err
 			}
 		}
-		n := min(int64(len(words))*16, m.words.Size()-m.wordsUsed)
+		n := min(int64(len(words))*wordBytes, m.words.Size()-m.wordsUsed)
 		part := m.words.Slice(m.wordsUsed, m.wordsUsed+n)
 		copy(part.Bytes(), unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), n))
 		if err := m.stream.Launch(&kernels.Store{Target: target, Words: part}); err != nil {
 			return err
 		}
 		m.wordsUsed += n
-		words = words[n/16:]
+		words = words[n/wordBytes:]
 	}
 	return nil
 }

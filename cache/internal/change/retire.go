@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime/pprof"
-	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/device"
@@ -54,12 +53,6 @@ type retiredBuffer struct {
 }
 
 func newRetired() *retired { return &retired{done: make(chan struct{})} }
-
-// AlignedBytes returns memory aligned to 8 bytes. n is a multiple of 8.
-func AlignedBytes(n int64) []byte {
-	words := make([]uint64, n/8)
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), n)
-}
 
 // retireLocked adds a row's slots to the open group.
 func (w *Writer) retireLocked(key uint64, p place.Places) {

@@ -5,6 +5,8 @@ import "github.com/tensorcache/tensorcache/slab"
 // word is a 64-bit word of some memory and its new value, as kernels.Store takes them.
 type word struct{ index, value uint64 }
 
+const wordBytes = 16
+
 // storeLog collects stores to a map's memory for copies of it. The stores of one operation on the map stay in their order:
 // they are in successive waves. Otherwise the order of a wave's stores does not matter, since keys of a map do not depend on
 // each other, but for stores to the same word, of which the last counts.

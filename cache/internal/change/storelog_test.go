@@ -14,7 +14,7 @@ import (
 func TestStoreLog_WavesMakeACopy(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	l := hashmap.LayoutFor(300)
-	mem, replica := AlignedBytes(l.Bytes()), AlignedBytes(l.Bytes())
+	mem, replica := make([]byte, l.Bytes()), make([]byte, l.Bytes())
 	m, copied := hashmap.View(mem, l), hashmap.View(replica, l)
 	m.Clear()
 	copied.Clear()

@@ -13,6 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -35,6 +36,7 @@ type Writer struct {
 	budget  atomic.Int64 // bytes per device, now
 	cycle   cycleState
 	losses  losses
+	ages    *numa.Memory // of mu.admittedAt
 
 	snapshot sync.Mutex // held while a snapshot is written
 
@@ -97,8 +99,13 @@ func (w *Writer) Open(store *place.Store, differing []Entry) (err error) {
 	w.store, w.started = store, time.Now()
 	w.mu.index, err = newIndex(store, &w.mu.retire, differing)
 	if w.mu.index != nil && w.mu.index.m != nil {
-		w.mu.admittedAt = make([]uint32, w.mu.index.m.Layout().Slots())
+		w.mu.admittedAt, w.ages = numa.Make[uint32](w.mu.index.m.Layout().Slots())
 	}
+	rows := int64(0)
+	for _, t := range w.set.Tables {
+		rows += t.Tier.Capacity()
+	}
+	w.Withdrawn.SetRows(rows)
 	w.set.Lose = w.lose
 	return err
 }
@@ -142,6 +149,7 @@ func (w *Writer) Free() {
 	if w.mu.index != nil {
 		w.mu.index.close()
 	}
+	w.ages.Free()
 	for _, b := range w.mu.retire.open.buffers {
 		b.device.Free(b.buffer)
 	}

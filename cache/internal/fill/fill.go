@@ -8,6 +8,7 @@ import (
 	"iter"
 	"log/slog"
 	"slices"
+	"sync"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
@@ -17,6 +18,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -49,6 +51,47 @@ type filler struct {
 	set      *read.Set
 	store    *place.Store
 	restored int // keys chosen that were restored
+	// lengths are the stored lengths of the rows of each table, while Fill runs; -1 for a row that does not read back. Policies and Fill ask
+	// for them in any order: read from the rows themselves, each would be a miss of the processor's caches.
+	lengths [][]int32
+	mu      sync.RWMutex // guards lengths against policies that go on in the background when Fill returns
+}
+
+// stored returns the stored length of a row, -1 if it does not read back. REQUIRES: Fill runs.
+func (f *filler) stored(key uint64) int {
+	table, row := hashmap.SplitKey(key)
+	return int(f.lengths[table][row])
+}
+
+// slotBytes returns the bytes of a row's slot, or why the row does not read back. REQUIRES: Fill runs.
+func (f *filler) slotBytes(key uint64) (int, error) {
+	if n := f.stored(key); n >= 0 {
+		return slab.SlotBytes(n), nil
+	}
+	table, row := hashmap.SplitKey(key)
+	_, _, err := f.set.Tables[table].Tier.Stored(row)
+	return 0, err
+}
+
+// measure reads the stored lengths of all rows. free gives their memory back.
+func (f *filler) measure() (free func()) {
+	var all []*numa.Memory
+	for _, t := range f.set.Tables {
+		lengths, memory := numa.Make[int32](t.Tier.Capacity())
+		t.Tier.StoredLengths(lengths[:t.Tier.Rows()])
+		for i := range lengths[t.Tier.Rows():] { // rows that the table may grow by
+			lengths[t.Tier.Rows()+int64(i)] = int32(t.Tier.RowBytes())
+		}
+		f.lengths, all = append(f.lengths, lengths), append(all, memory)
+	}
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.lengths = nil
+		for _, m := range all {
+			m.Free()
+		}
+	}
 }
 
 // Fill fills the slabs and hashmaps of store's devices. It sets the fields of store that are not set. What they hold is to be freed
@@ -59,11 +102,18 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 	if store.Space, err = place.NewSpace(o.Budgets, o.OneBudget, f.set.Tables); err != nil {
 		return nil, err
 	}
+	defer f.measure()()
 	if err := f.train(); err != nil {
 		return nil, err
 	}
 	f.place()
-	keys, err := f.choose()
+	rows := int64(0)
+	for _, t := range f.set.Tables {
+		rows += t.Tier.Rows()
+	}
+	keys, memory := numa.Make[uint64](rows) // takes pages only as far as it is written
+	defer memory.Free()
+	keys, err = f.choose(keys[:0])
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +121,7 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 		return nil, err
 	}
 	differing, err := f.admit(keys)
-	return &Filled{Differing: differing, Restored: keys[:f.restored]}, err
+	return &Filled{Differing: differing, Restored: slices.Clone(keys[:f.restored])}, err
 }
 
 // place finds out which devices read each other's slabs, and which rows are to be copied.
@@ -144,6 +194,14 @@ func (f *filler) train() error {
 	stored := func(key uint64) int {
 		table, row := hashmap.SplitKey(key)
 		t := f.set.Tables[table].Tier
+		f.mu.RLock()
+		defer f.mu.RUnlock()
+		if f.lengths != nil {
+			if n := f.stored(key); n >= 0 {
+				return n
+			}
+			return t.RowBytes()
+		}
 		n, err := t.StoredBytes(row)
 		if err != nil {
 			return t.RowBytes()
@@ -175,9 +233,9 @@ func (f *filler) train() error {
 }
 
 // choose walks the policy's ranking, then the rows it did not offer, until the budget is spent, and fixes the map's
-// size. Free space costs nothing to fill, and a row nobody asked for yet may still be asked for. What is offered beyond
+// size. It appends the chosen rows to keys. Free space costs nothing to fill, and a row nobody asked for yet may still be asked for. What is offered beyond
 // that is noted as rejected.
-func (f *filler) choose() (keys []uint64, err error) {
+func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 	topology, s := f.store.Topology.Load(), f.store.Space
 	offered := make([]read.Bitset, len(f.set.Tables))
 	for i, t := range f.set.Tables {
@@ -199,7 +257,7 @@ func (f *filler) choose() (keys []uint64, err error) {
 			t := f.set.Tables[table]
 			offered[table].Add(row)
 			if !full {
-				n, err := t.Tier.SlotBytes(row)
+				n, err := f.slotBytes(key)
 				if err != nil {
 					return err
 				}
@@ -303,7 +361,7 @@ func (f *filler) markOversize(offered []read.Bitset) error {
 			continue
 		}
 		for row := range t.Tier.Rows() {
-			n, err := t.Tier.SlotBytes(row)
+			n, err := f.slotBytes(hashmap.Key(i, row))
 			if err != nil {
 				return err
 			}
@@ -332,25 +390,19 @@ func allRows(table int, rows int64) iter.Seq[uint64] {
 // admit places rows in slabs, as far as they have room, builds the hashmaps, and lets the devices know which rows were
 // declined. It returns the rows whose places not every map names alike.
 func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
-	writers := make([]*slabWriter, len(f.set.Devices))
-	for i, d := range f.set.Devices {
-		w, err := newSlabWriter(d)
-		if err != nil {
-			return nil, err
-		}
-		defer w.close()
-		writers[i] = w
-	}
-	entries := make([]hashmap.Entry, 0, len(keys))
+	entries, memory := numa.Make[hashmap.Entry](int64(len(keys)))
+	defer memory.Free()
+	entries = entries[:0]
+	slots := make([][]hashmap.Entry, len(f.set.Devices)) // by device
 	topology, bytes, hot := f.store.Topology.Load(), int64(0), f.store.Hot.Bytes.Load()
 	for _, key := range keys {
 		table, row := hashmap.SplitKey(key)
 		t := f.set.Tables[table]
-		stored, compressed, err := t.Tier.Stored(row)
+		n, err := f.slotBytes(key)
 		if err != nil {
 			return nil, fmt.Errorf("cache: table %s: %w", t.Name, err)
 		}
-		n := slab.SlotBytes(len(stored))
+		stored := f.stored(key)
 		bytes += int64(n)
 		var all []slab.Location
 		for i := range place.SlabsOf(topology.Targets(key, bytes <= hot, place.Nowhere())) {
@@ -358,10 +410,11 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 			if !ok { // rows are divided over slabs by hash, so one slab is full before the others
 				continue
 			}
-			if err := writers[i].write(offset, stored); err != nil {
-				return nil, err
+			l := place.Location(i, offset, stored, stored < t.Tier.RowBytes())
+			all = append(all, l)
+			if len(slots) > 1 {
+				slots[i] = append(slots[i], hashmap.Entry{Key: key, Location: l})
 			}
-			all = append(all, place.Location(i, offset, len(stored), compressed))
 		}
 		if len(all) == 0 {
 			t.Rejected.Add(row)
@@ -373,8 +426,11 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 		}
 		entries = append(entries, hashmap.Entry{Key: key, Location: p.First})
 	}
-	for _, w := range writers {
-		if err := w.flush(); err != nil {
+	if len(slots) == 1 {
+		slots[0] = entries
+	}
+	for i, d := range f.set.Devices {
+		if err := writeSlab(d, f.set.Tables, slots[i]); err != nil {
 			return nil, err
 		}
 	}

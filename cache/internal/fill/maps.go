@@ -9,6 +9,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
@@ -112,7 +113,12 @@ func (f *filler) buildOnHost(entries []hashmap.Entry, differing []change.Entry) 
 	layout := f.set.Devices[0].Layout
 	image := f.set.Devices[0].Map.Bytes()
 	if image == nil {
-		image = make([]byte, layout.Bytes())
+		memory, err := numa.New(layout.Bytes())
+		if err != nil {
+			return nil, err
+		}
+		defer memory.Free()
+		image = memory.Bytes()
 	}
 	built := hashmap.View(image, layout)
 	if rejected, err = built.Build(entries); err != nil {

@@ -1,71 +1,84 @@
 package fill
 
 import (
+	"errors"
+
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/device"
-	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/hashmap"
 )
 
-// slabWriter writes rows to a slab; where the host cannot address that, through page-locked memory.
-type slabWriter struct {
-	owner  *read.Device
-	stream device.Stream
-	stage  device.Buffer
-	at     int64 // offset in the slab of what is staged
-	filled int64
-}
+const (
+	// slabStageBytes is the page-locked memory of a stage. While one is copied to the device, rows are gathered into the other.
+	slabStageBytes = 32 << 20
+	// writeGrain is the number of rows that a goroutine gathers at a time.
+	writeGrain = 256
+)
 
-const slabStageBytes = 32 << 20
-
-func newSlabWriter(d *read.Device) (*slabWriter, error) {
-	w := &slabWriter{owner: d}
-	if d.Slab.Bytes() != nil {
-		return w, nil
+// writeSlab writes the rows of the entries to their slots in a device's slab, which holds nothing else. The processors gather rows; where the
+// host cannot address the slab, they do so into page-locked memory, from which the rows are copied.
+func writeSlab(d *read.Device, tables []*read.Table, entries []hashmap.Entry) error {
+	// gather copies rows to memory that begins at an offset of the slab. Every row was read before, when its length was.
+	gather := func(mem []byte, at int64, entries []hashmap.Entry) {
+		host.Workers(0).For(len(entries), writeGrain, func(from, to int) {
+			for _, e := range entries[from:to] {
+				table, row := hashmap.SplitKey(e.Key)
+				stored, _, _ := tables[table].Tier.Stored(row)
+				copy(mem[e.Location.Offset()-at:], stored)
+			}
+		})
 	}
-	var err error
-	if w.stage, err = d.Device.AllocHost(slabStageBytes, "slab staging"); err != nil {
-		return nil, err
-	}
-	if w.stream, err = d.Device.NewStream(); err != nil {
-		d.Device.Free(w.stage)
-		return nil, err
-	}
-	return w, nil
-}
-
-// write puts a row in its slot.
-func (w *slabWriter) write(offset int64, stored []byte) error {
-	if mem := w.owner.Slab.Bytes(); mem != nil {
-		copy(mem[offset:], stored)
+	if mem := d.Slab.Bytes(); mem != nil {
+		gather(mem, 0, entries)
 		return nil
 	}
-	next := w.at + w.filled // slots follow each other, but for the rest of the last one
-	if offset < next || offset-w.at+int64(len(stored)) > w.stage.Size() || offset-next >= slab.Align {
-		if err := w.flush(); err != nil {
-			return err
-		}
-		w.at = offset
-	}
-	copy(w.stage.Bytes()[offset-w.at:], stored)
-	w.filled = offset - w.at + int64(len(stored))
-	return nil
-}
-
-func (w *slabWriter) flush() error {
-	if w.filled == 0 {
+	if len(entries) == 0 {
 		return nil
 	}
-	n := w.filled
-	w.filled = 0
-	if err := w.stream.Copy(w.owner.Slab.Slice(w.at, w.at+n), w.stage.Slice(0, n)); err != nil {
+	s, err := d.Device.NewStream()
+	if err != nil {
 		return err
 	}
-	return w.stream.Synchronize()
-}
-
-func (w *slabWriter) close() {
-	if w.stream != nil {
-		w.stream.Close()
+	defer s.Close()
+	var stages [2]device.Buffer
+	var copied [2]device.Event
+	defer func() {
+		for i := range stages {
+			d.Device.Free(stages[i])
+			if copied[i] != nil {
+				copied[i].Close()
+			}
+		}
+	}()
+	for i := range stages {
+		if stages[i], err = d.Device.AllocHost(slabStageBytes, "slab staging"); err != nil {
+			return err
+		}
+		if copied[i], err = d.Device.NewEvent(); err != nil {
+			return err
+		}
 	}
-	w.owner.Device.Free(w.stage)
+	end := func(e hashmap.Entry) int64 {
+		table, _ := hashmap.SplitKey(e.Key)
+		return e.Location.Offset() + int64(tables[table].SlotBytes(e.Location))
+	}
+	for turn := 0; len(entries) > 0 && err == nil; turn++ {
+		// A part is the entries whose slots follow each other.
+		at, n := entries[0].Location.Offset(), 1
+		for n < len(entries) && entries[n].Location.Offset() == end(entries[n-1]) && end(entries[n])-at <= slabStageBytes {
+			n++
+		}
+		stage := stages[turn%2]
+		if turn >= 2 {
+			if err = copied[turn%2].Synchronize(); err != nil {
+				break
+			}
+		}
+		gather(stage.Bytes(), at, entries[:n])
+		size := end(entries[n-1]) - at
+		err = errors.Join(s.Copy(d.Slab.Slice(at, at+size), stage.Slice(0, size)), s.Record(copied[turn%2]))
+		entries = entries[n:]
+	}
+	return errors.Join(err, s.Synchronize())
 }

@@ -101,6 +101,9 @@ func (t *Telemetry) instruments(m *metering) error {
 	f.note(err)
 	m.errors, err = meter.Int64Counter("tensorcache.errors", metric.WithUnit("{error}"), metric.WithDescription("Calls that failed."))
 	f.note(err)
+	if t.gauges == nil { // New has yet to complete: errors are all that can be counted
+		return f.err
+	}
 	read := t.gauges(f)
 	if f.err != nil {
 		return f.err

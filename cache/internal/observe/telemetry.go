@@ -88,6 +88,7 @@ func (t *Telemetry) SetSet(set *read.Set) { t.set = set }
 func (t *Telemetry) Serve(sources Sources, gauges func(*Maker) func(metric.Observer)) {
 	t.sources, t.gauges = sources, gauges
 	t.tracing.Store(nil)
+	t.metering.Store(nil) // those made so far, by an error of New, have no gauges
 	t.meters()
 }
 

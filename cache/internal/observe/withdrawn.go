@@ -13,8 +13,12 @@ import (
 // later rows overwrite earlier ones: bounded, and nearly exact for the last tenth of its size. It is safe for concurrent use.
 type Withdrawn struct {
 	sync.Mutex
-	records []Withdrawal // nil until the first
+	rows    int64        // of all tables, 0 if not known
+	records []Withdrawal // nil until the first; a power of two
 }
+
+// SetRows says how many rows there can be. It is called before the first Add, or never.
+func (e *Withdrawn) SetRows(rows int64) { e.rows = rows }
 
 // evictionRecords is how many rows Withdrawn remembers at most: 1.5 MiB.
 const evictionRecords = 1 << 15
@@ -42,7 +46,7 @@ var unsampledCauses = map[string]*Cause{
 var LossOfDevice = &Cause{What: "device_loss"}
 
 func (e *Withdrawn) at(key uint64) *Withdrawal {
-	return &e.records[hashmap.Hash(key)&(evictionRecords-1)]
+	return &e.records[hashmap.Hash(key)&uint64(len(e.records)-1)]
 }
 
 // Add records a withdrawal.
@@ -50,7 +54,11 @@ func (e *Withdrawn) Add(w Withdrawal) {
 	e.Lock()
 	defer e.Unlock()
 	if e.records == nil {
-		e.records = make([]Withdrawal, evictionRecords)
+		n := evictionRecords
+		for e.rows > 0 && int64(n) >= 64*e.rows { // few rows share a record
+			n /= 2
+		}
+		e.records = make([]Withdrawal, n)
 	}
 	*e.at(w.Key) = w
 }

@@ -39,6 +39,9 @@ func overlaySlot(stored int, compressed bool) int {
 	return (stored + overlayAlign - 1) &^ (overlayAlign - 1)
 }
 
+// OverlayBytes returns the most bytes that a row of a table takes in the overlay.
+func OverlayBytes(rowBytes int) int { return overlaySlot(rowBytes, true) }
+
 // OpenOverlay takes at least size bytes of host memory on the given memory nodes, enough for the longest row of every table. payload is
 // the bytes for slots of the first of so many devices.
 func OpenOverlay(d device.Device, devices int, nodes []int, tables []*read.Table, size, payload int64) (*Overlay, error) {

@@ -102,7 +102,7 @@ func (d *Device) callersStream(handle uintptr) (device.Stream, error) {
 	return s, nil
 }
 
-// track adds the batch of a lane to those under way.
+// track adds the batch of a lane, which is enqueued, to those under way.
 func (d *Device) track(l *lane, table, rows int, w Watcher) *Batch {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -114,7 +114,10 @@ func (d *Device) track(l *lane, table, rows int, w Watcher) *Batch {
 	b.table, b.rows, b.watcher, b.mu.lane = table, rows, w, l
 	d.mu.flight = append(d.mu.flight, b)
 	d.batches.Add(1)
-	d.progress.notify() // who waits for a lane polls from now on
+	if l.trace == nil { // a trace reads the lists when the batch has ended
+		d.mu.scratch.pass(l)
+	}
+	d.progress.notify() // who waits for a lane polls from now on, and who waits for lists may take over these
 	return b
 }
 

@@ -166,8 +166,8 @@ func (d *Device) Close() {
 	if d.Sharer != nil {
 		d.Sharer.Close()
 	}
-	for _, b := range d.mu.scratch.idle {
-		d.Device.Free(b)
+	for _, m := range d.mu.scratch.all {
+		d.Device.Free(m.Buffer)
 	}
 	for range cap(d.stagings) {
 		if s := <-d.stagings; s != nil {

@@ -30,7 +30,8 @@ type lane struct {
 
 	counters, buckets device.Buffer
 	result            device.Buffer // the last batch's counters, in memory that the host reads
-	lists             device.Buffer // of hits and misses; of the device's scratch, none where a batch is one launch
+	lists             *lists        // of hits and misses, of the device's scratch; nil where a batch is one launch
+	after             device.Event  // what the batch waits for before it uses the lists; nil: nothing
 	batch             uint64        // number of the last batch
 	route             route
 	view              *View
@@ -53,7 +54,7 @@ const laneBytes = kernels.CountersBytes + kernels.OrderBytes
 // pollBatches is how often a caller that waits for a lane asks whether a batch that nobody waits for has finished.
 const pollBatches = 50 * time.Microsecond
 
-// openLane makes a busy lane, which the caller has counted in mu.opened.
+// openLane opens a busy lane, which the caller has counted in mu.opened.
 func (d *Device) openLane() (*lane, error) {
 	l := &lane{owner: d}
 	l.busy.Store(true)
@@ -98,59 +99,104 @@ func (l *lane) open() (err error) {
 	return err
 }
 
-// acquire returns a lane for a batch of at most n rows, and waits for one if it must. It settles the batches of GatherDevice that
-// have finished, whose callers may never ask for them.
+// acquire returns a lane for a batch of at most n rows, with the lists that its route needs, and waits for them if it must.
 func (d *Device) acquire(ctx context.Context, r route, n int) (*lane, error) {
+	// The callers of GatherDevice may never ask for their batches.
 	if d.batches.Load() > 0 {
 		d.SettleFinished()
 	}
-	want := r.lists(n)
-	if want == 0 {
-		if l := d.idleLane(); l != nil {
-			l.route = r
-			return l, nil
-		}
-	}
-	for {
+	l := d.idleLane()
+	for l == nil {
 		changed := d.progress.wait() // before looking for a lane, so that no release is missed
-		l := d.idleLane()
 		d.mu.Lock()
-		opening := l == nil && d.mu.opened < len(d.lanes)
+		opening := d.mu.opened < len(d.lanes)
 		if opening {
 			d.mu.opened++
 		}
-		if l != nil || opening {
-			lists, size, drop, ok := d.mu.scratch.take(want)
-			if ok || !r.table.long() {
-				d.mu.Unlock()
-				d.progress.done()
-				return d.equip(l, r, lists, size, drop)
-			}
-			if opening {
-				d.mu.opened--
-			} else {
-				l.busy.Store(false)
-			}
-		}
-		poll := (<-chan time.Time)(nil)
-		if len(d.mu.flight) > 0 {
-			poll = time.After(pollBatches)
-		}
 		d.mu.Unlock()
-		var err error
-		select {
-		case <-changed:
-		case <-poll:
-			d.settleFailed()
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
-		d.progress.done()
-		if err != nil {
+		if opening {
+			d.progress.done()
+			var err error
+			if l, err = d.openLane(); err != nil {
+				return nil, err
+			}
+		} else if l = d.idleLane(); l != nil {
+			d.progress.done()
+		} else if err := d.await(ctx, changed); err != nil {
 			return nil, err
 		}
-		d.SettleFinished()
 	}
+	l.route = r
+	if want := r.lists(n); want > 0 {
+		if err := l.acquireLists(ctx, want); err != nil {
+			d.release(l, nil)
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// acquireLists gives a lane lists of at least so many bytes, and waits for them if it must. Where there is no memory for any, a batch of
+// short rows is served by one launch instead.
+func (l *lane) acquireLists(ctx context.Context, bytes int64) error {
+	d := l.owner
+	for {
+		changed := d.progress.wait()
+		d.mu.Lock()
+		size, drop, ok := d.mu.scratch.take(l, bytes)
+		d.mu.Unlock()
+		if !ok {
+			if err := d.await(ctx, changed); err != nil {
+				return err
+			}
+			continue
+		}
+		d.progress.done()
+		if size == 0 {
+			return nil
+		}
+		for _, b := range drop {
+			d.Device.Free(b)
+		}
+		b, err := d.Device.Alloc(size, "batch scratch")
+		d.mu.Lock()
+		others := true
+		if err == nil {
+			l.lists.Buffer = b
+		} else {
+			others = d.mu.scratch.refused(l, size)
+		}
+		d.mu.Unlock()
+		switch {
+		case err == nil:
+			return nil
+		case others:
+			d.progress.notify()
+		case l.route.table.long():
+			return fmt.Errorf("cache: %w", err)
+		default:
+			l.route.launches = OneLaunch
+			return nil
+		}
+	}
+}
+
+// await waits until changed is closed, or a batch of GatherDevice may have finished, and settles those that have.
+func (d *Device) await(ctx context.Context, changed <-chan struct{}) error {
+	defer d.progress.done()
+	poll := (<-chan time.Time)(nil)
+	if d.batches.Load() > 0 {
+		poll = time.After(pollBatches)
+	}
+	select {
+	case <-changed:
+	case <-poll:
+		d.settleFailed()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	d.SettleFinished()
+	return nil
 }
 
 // idleLane returns a lane that was idle, nil if there is none. The first ones are used most, so that their memory is in caches.
@@ -165,41 +211,6 @@ func (d *Device) idleLane() *lane {
 		}
 	}
 	return nil
-}
-
-// equip gives a lane its route and lists, and opens the lane if l is nil. The lists are those given, or new ones of the given size
-// after drop has been freed. Where there is no memory for lists, short rows are served by one launch.
-func (d *Device) equip(l *lane, r route, lists device.Buffer, size int64, drop []device.Buffer) (*lane, error) {
-	for _, b := range drop {
-		d.Device.Free(b)
-	}
-	var err error
-	if size > 0 {
-		if lists, err = d.Device.Alloc(size, "batch scratch"); err != nil {
-			d.mu.Lock()
-			d.mu.scratch.bytes -= size
-			d.mu.Unlock()
-			d.progress.notify()
-		}
-	}
-	if l == nil {
-		var failed error
-		if l, failed = d.openLane(); failed != nil {
-			d.mu.Lock()
-			defer d.mu.Unlock()
-			d.mu.scratch.give(lists)
-			return nil, failed
-		}
-	}
-	if l.lists = lists; lists.Size() == 0 {
-		r.launches = OneLaunch
-	}
-	l.route = r
-	if err != nil && r.table.long() {
-		d.release(l, nil)
-		return nil, fmt.Errorf("cache: %w", err)
-	}
-	return l, nil
 }
 
 // begin announces the lane's batch, once batches may begin, and loads the views that it reads.
@@ -237,16 +248,20 @@ func (l *lane) end() {
 // enqueue enqueues a batch on stream s. When done has passed, out is written and result holds the batch's counters. It allocates
 // nothing. After an error the lane is fit for the next batch once abandon has returned.
 func (l *lane) enqueue(s device.Stream, table int, rows RowNumbers, out device.Buffer) error {
+	var err error
 	if l.sequence == nil {
-		return l.enqueueOn(s, l.second, table, rows, out)
-	}
-	err := l.enqueueOn(l.sequence.On(s), l.sequence.On(l.second), table, rows, out)
-	if err == nil {
-		err = l.sequence.Enqueue()
+		err = l.enqueueOn(s, l.second, table, rows, out)
 	} else {
-		l.sequence.Drop()
+		if err = l.enqueueOn(l.sequence.On(s), l.sequence.On(l.second), table, rows, out); err == nil {
+			err = l.sequence.Enqueue()
+		} else {
+			l.sequence.Drop()
+		}
+		l.plan.Enqueued(err)
 	}
-	l.plan.Enqueued(err)
+	if err == nil {
+		l.after = nil // the batch ends after it
+	}
 	return err
 }
 
@@ -257,6 +272,11 @@ func (l *lane) enqueueOn(s, second device.Stream, table int, rows RowNumbers, ou
 		Map: d.Map, Layout: d.Layout, Table: table, Limit: d.set.Tables[table].Tier.Rows(), Rows: rows.Buffer, Int32: rows.Int32,
 		Rejected: t.Rejected, Oversize: t.Oversize, Peers: l.view.Peers, Out: out, RowBytes: t.Rows.RowBytes, Counters: l.counters,
 		Samples: d.nextSampling(), Ring: d.Ring,
+	}
+	if l.after != nil {
+		if err := s.Wait(l.after); err != nil {
+			return err
+		}
 	}
 	l.mark(s, PointBegun)
 	if err := l.route.enqueue(l, s, second, lookup, rows.Len()); err != nil {
@@ -291,11 +311,14 @@ func (l *lane) published() bool { return l.ending(0).Published() }
 func (d *Device) release(l *lane, b *Batch) {
 	l.end()
 	l.trace, l.route = nil, route{}
-	if b != nil || l.lists.Size() > 0 {
+	if l.after != nil { // nothing was enqueued, and an earlier batch may still use the lists; if the device has failed, nothing does
+		l.after.Synchronize()
+		l.after = nil
+	}
+	if b != nil || l.lists != nil {
 		d.mu.Lock()
 		d.forgetLocked(b)
-		d.mu.scratch.give(l.lists)
-		l.lists = device.Buffer{}
+		d.mu.scratch.give(l)
 		d.mu.Unlock()
 	}
 	l.busy.Store(false)

@@ -9,30 +9,45 @@ import (
 // scratchSpare is what the lists of a device may take beside those of the largest batch so far.
 const scratchSpare = 32 << 20
 
-// scratch is the device memory of batches' lists. It is bounded, and kept for later batches. Device.mu guards it.
-type scratch struct {
-	idle    []device.Buffer
-	bytes   int64 // of all there are
-	largest int64 // the most that a batch has needed
+// lists is device memory for the hits and misses of a batch. Device.mu guards its fields.
+type lists struct {
+	device.Buffer
+	user *lane // the last lane that took them and has not been released; nil: idle
+	// passable says that everything that the user's batch does with them is enqueued, before the user's event done. Another batch may
+	// take them then, if it waits for that event on its stream.
+	passable bool
+	taken    uint64 // the time of the last taking, counted in takings
 }
 
-// take returns an idle buffer of at least so many bytes; or size, which is counted already, for a buffer that the caller allocates
-// after freeing those in drop; or ok false where there is no room.
-func (s *scratch) take(bytes int64) (b device.Buffer, size int64, drop []device.Buffer, ok bool) {
-	if bytes == 0 {
-		return b, 0, nil, true
-	}
+// scratch is the device memory of batches' lists. It is bounded, and kept for later batches. Where more batches are enqueued than there is
+// memory for, a batch takes over the lists of an earlier one: so batches are served in order, however many are enqueued. Device.mu guards it.
+type scratch struct {
+	all     []*lists
+	bytes   int64  // of all
+	largest int64  // the most that a batch has needed
+	most    int64  // what the device had memory for, 0 if it never refused
+	takings uint64 // calls of take
+}
+
+// take gives a lane lists of at least so many bytes. They are idle, or lane.after is the event that the batch has to wait for. If size is
+// not 0, the caller allocates their buffer, of that size, after freeing those in drop. If ok is false, the caller has to wait until lists
+// become idle or passable.
+func (s *scratch) take(l *lane, bytes int64) (size int64, drop []device.Buffer, ok bool) {
 	s.largest = max(s.largest, bytes)
-	best := -1
-	for i, b := range s.idle {
-		if b.Size() >= bytes && (best < 0 || b.Size() < s.idle[best].Size()) {
-			best = i
+	s.takings++
+	var idle, passable *lists
+	unused := int64(0)
+	for _, m := range s.all {
+		if m.user == nil {
+			unused += m.Size()
 		}
-	}
-	if best >= 0 {
-		b = s.idle[best]
-		s.idle = slices.Delete(s.idle, best, best+1)
-		return b, 0, nil, true
+		switch {
+		case m.Size() < bytes:
+		case m.user == nil && (idle == nil || m.Size() < idle.Size()):
+			idle = m
+		case m.user != nil && m.passable && (passable == nil || m.taken < passable.taken):
+			passable = m
+		}
 	}
 	// Sizes are rounded up, so that batches of about the same size share buffers.
 	step := int64(4 << 10)
@@ -40,25 +55,59 @@ func (s *scratch) take(bytes int64) (b device.Buffer, size int64, drop []device.
 		step *= 2
 	}
 	size = (bytes + step - 1) / step * step
-	unused := int64(0)
-	for _, b := range s.idle {
-		unused += b.Size()
+	limit := scratchSpare + s.largest
+	if s.most > 0 {
+		limit = min(limit, s.most)
 	}
-	switch limit := scratchSpare + s.largest; {
-	case s.bytes+size <= limit:
-	case s.bytes-unused+size <= limit:
-		drop, s.idle = s.idle, nil
+	m, after := idle, device.Event(nil)
+	switch {
+	case idle != nil:
+		size = 0
+	case s.bytes+size <= limit || len(s.all) == 0:
+		m = &lists{}
+	case passable != nil:
+		m, after, size = passable, passable.user.done, 0
+	case s.bytes-unused+size <= limit || s.bytes == unused:
+		m = &lists{}
+		for _, o := range s.all {
+			if o.user == nil {
+				drop = append(drop, o.Buffer)
+			}
+		}
+		s.all = slices.DeleteFunc(s.all, func(o *lists) bool { return o.user == nil })
 		s.bytes -= unused
 	default:
-		return b, 0, nil, false
+		return 0, nil, false
 	}
-	s.bytes += size
-	return b, size, drop, true
+	if size > 0 {
+		s.all = append(s.all, m)
+		s.bytes += size
+	}
+	m.user, m.passable, m.taken = l, false, s.takings
+	l.lists, l.after = m, after
+	return size, drop, true
 }
 
-// give takes a buffer back. The zero Buffer is ignored.
-func (s *scratch) give(b device.Buffer) {
-	if b.Size() > 0 {
-		s.idle = append(s.idle, b)
+// refused notes that the device has no memory for the new lists of a lane, of so many bytes. It says whether there are others to wait for.
+func (s *scratch) refused(l *lane, bytes int64) bool {
+	s.all = slices.DeleteFunc(s.all, func(m *lists) bool { return m == l.lists })
+	s.bytes -= bytes
+	s.most = max(1, s.bytes)
+	l.lists = nil
+	return len(s.all) > 0
+}
+
+// pass lets another batch take over a lane's lists: everything that the lane's batch does with them is enqueued.
+func (s *scratch) pass(l *lane) {
+	if m := l.lists; m != nil && m.user == l {
+		m.passable = true
 	}
+}
+
+// give takes a lane's lists back, unless another batch has taken them over.
+func (s *scratch) give(l *lane) {
+	if m := l.lists; m != nil && m.user == l {
+		m.user, m.passable = nil, false
+	}
+	l.lists = nil
 }

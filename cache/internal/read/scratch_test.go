@@ -2,29 +2,41 @@ package read
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/device"
 )
 
-// TestScratch_Bounded takes and gives back buffers of random sizes: they are large enough, never more than the bound in all,
-// and a batch that is alone always gets one.
+// numberedEvent is the event of a lane, told from others by its number.
+type numberedEvent struct {
+	device.Event
+	number int
+}
+
+// TestScratch_Bounded has lanes take and give back lists of random sizes, some enqueued in between. Lists are large enough, in all no more
+// than the bound, never of two batches at once unless the later one waits for the earlier one, and there for a batch that is alone.
 func TestScratch_Bounded(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	var s scratch
-	var out []device.Buffer
-	all, largest, refused, reused := int64(0), int64(0), 0, 0
-	for range 20_000 {
+	var out []*lane // holding lists
+	last := map[*lists]*lane{}
+	all, largest, refused, reused, passed := int64(0), int64(0), 0, 0, 0
+	for number := range 20_000 {
 		if len(out) > 0 && r.IntN(2) == 0 {
 			i := r.IntN(len(out))
+			if r.IntN(4) != 0 {
+				s.pass(out[i])
+				continue
+			}
 			s.give(out[i])
-			out[i] = out[len(out)-1]
-			out = out[:len(out)-1]
+			out = slices.Delete(out, i, i+1)
 			continue
 		}
 		bytes := listBytes * int64(1+r.IntN(1<<(4+r.IntN(18))))
 		largest = max(largest, bytes)
-		b, size, drop, ok := s.take(bytes)
+		l := &lane{done: numberedEvent{number: number}}
+		size, drop, ok := s.take(l, bytes)
 		if !ok {
 			refused++
 			if len(out) == 0 {
@@ -35,24 +47,88 @@ func TestScratch_Bounded(t *testing.T) {
 		for _, b := range drop {
 			all -= b.Size()
 		}
-		if size > 0 {
-			b = device.DeviceBuffer(1, size)
+		switch {
+		case size > 0:
+			l.lists.Buffer = device.DeviceBuffer(1, size)
 			all += size
-		} else {
+		case l.after != nil:
+			passed++
+		default:
 			reused++
 		}
-		if b.Size() < bytes {
-			t.Fatalf("%d bytes for %d", b.Size(), bytes)
+		if before := last[l.lists]; slices.Contains(out, before) && l.after != before.done {
+			t.Fatal("lists of two batches at once, and the later one does not wait")
+		}
+		last[l.lists] = l
+		if l.lists.Size() < bytes {
+			t.Fatalf("%d bytes for %d", l.lists.Size(), bytes)
 		}
 		if all != s.bytes || all > scratchSpare+largest {
 			t.Fatalf("%d bytes in all, %d counted, at most %d allowed", all, s.bytes, scratchSpare+largest)
 		}
-		out = append(out, b)
+		out = append(out, l)
 	}
-	if refused == 0 || reused == 0 {
-		t.Errorf("%d refused, %d reused", refused, reused)
+	if refused == 0 || reused == 0 || passed == 0 {
+		t.Errorf("%d refused, %d reused, %d taken over", refused, reused, passed)
 	}
-	if _, size, _, ok := s.take(0); size != 0 || !ok {
-		t.Error("no bytes are refused")
+}
+
+// TestScratch_InOrder enqueues more batches than there is memory for: each takes over the lists of the earliest one, and waits for it.
+func TestScratch_InOrder(t *testing.T) {
+	const bytes = 8 << 20
+	var s scratch
+	var lanes []*lane
+	var fresh int
+	for i := range 64 {
+		l := &lane{done: numberedEvent{number: i}}
+		size, _, ok := s.take(l, bytes)
+		if !ok {
+			t.Fatalf("batch %d has to wait for the host", i)
+		}
+		if size > 0 {
+			l.lists.Buffer = device.DeviceBuffer(1, size)
+			fresh++
+		} else if want := lanes[i-fresh]; l.lists != want.lists || l.after != want.done {
+			t.Fatalf("batch %d waits for %v, not for batch %d", i, l.after, i-fresh)
+		}
+		s.pass(l)
+		lanes = append(lanes, l)
+	}
+	if fresh < 4 || s.bytes > scratchSpare+bytes {
+		t.Errorf("%d lists of %d bytes", fresh, s.bytes)
+	}
+	for _, l := range lanes {
+		s.give(l)
+	}
+	for _, m := range s.all {
+		if m.user != nil {
+			t.Error("lists are in use after their last batch")
+		}
+	}
+}
+
+// TestScratch_NoMemory: where the device has no memory for further lists, batches share those that there are.
+func TestScratch_NoMemory(t *testing.T) {
+	var s scratch
+	first, second := &lane{done: numberedEvent{number: 1}}, &lane{}
+	size, _, _ := s.take(first, 1000)
+	first.lists.Buffer = device.DeviceBuffer(1, size)
+	size, _, _ = s.take(second, 1000)
+	if !s.refused(second, size) {
+		t.Fatal("there are no lists to wait for")
+	}
+	if _, _, ok := s.take(second, 1000); ok {
+		t.Fatal("lists were taken from a batch that is not enqueued yet")
+	}
+	s.pass(first)
+	if size, _, ok := s.take(second, 1000); !ok || size != 0 || second.after != first.done {
+		t.Errorf("ok %v, %d bytes to allocate, waits for %v", ok, size, second.after)
+	}
+	s.give(second)
+	third := &lane{}
+	if size, drop, ok := s.take(third, 1<<20); !ok || size < 1<<20 || len(drop) != 1 {
+		t.Errorf("larger lists: ok %v, %d bytes to allocate, %d dropped", ok, size, len(drop))
+	} else if s.refused(third, size) {
+		t.Error("none are left, yet there are some to wait for")
 	}
 }

@@ -29,7 +29,7 @@ emulator: # build/emulator/libcuda.so.1 and its modules
 		printf 'EMULATOR_MODULES += %s\n$$(EMULATOR)/modules/%s.o: $$(EMULATOR_SRC)/kernels/%s.cu $$(EMULATOR)/modules/%s.flags\n\t@echo emulator: %s; $$(EMULATOR_KERNEL) %s -c -o $$@ $$<\n' \
 			"$$module" "$$module" "$$source" "$$module" "$$module" "$$macros"; \
 	done >$(EMULATOR)/modules.mk.new; renew $(EMULATOR)/modules.mk; \
-	go run ./$(EMULATOR_DIR)/modules kernels/ptx >$(EMULATOR)/modules.txt.new && renew $(EMULATOR)/modules.txt
+	go run ./kernels/gen/pack kernels/ptx >$(EMULATOR)/modules.txt.new && renew $(EMULATOR)/modules.txt
 	@$(MAKE) --no-print-directory -j2 emulator-built
 
 -include $(EMULATOR)/modules.mk $(wildcard $(EMULATOR)/modules/*.d $(EMULATOR)/lib/*.d)

@@ -6,7 +6,7 @@
 //
 // A KERNELS line describes the kernels of one coder (coder.h):
 //
-//	// KERNELS name struct lanes=N [quads=N] [one=N] [bytes=STRUCT] [fill] [encode] [pairs] [fixed] [find] [MACRO=value]...
+//	// KERNELS name struct lanes=N [quads=N] [one=N] [bytes=STRUCT] [fill] [encode] [pairs] [fixed] [MACRO=value]...
 //
 // name is what codec.DeviceForm.Kernel says; type coder of package kernels explains the words in lower case. The others are macros of the
 // header's own.
@@ -34,7 +34,7 @@ type coder struct {
 	name, header, class string
 	numbers             map[string]string // lanes, quads, one
 	bytes               string
-	words               map[string]bool // fill, encode, pairs, fixed, find
+	words               map[string]bool // fill, encode, pairs, fixed
 	macros              []string
 }
 
@@ -145,7 +145,7 @@ func parse(line, header string) (coder, error) {
 			c.bytes = value
 		case has && strings.ToUpper(key) == key:
 			c.macros = append(c.macros, "-D"+word)
-		case !has && slices.Contains([]string{"fill", "encode", "pairs", "fixed", "find"}, key):
+		case !has && slices.Contains([]string{"fill", "encode", "pairs", "fixed"}, key):
 			c.words[key] = true
 		default:
 			return c, fmt.Errorf("coder %s: %q is not understood", c.name, word)
@@ -183,10 +183,10 @@ func (c *coder) modules() (lines []string) {
 			add("findFixed", decode, "-DROW_KIND=1", "-DROW_FIND")
 		}
 		macros = append(macros, "-DROW_KIND=0")
+		add("find", decode, "-DROW_FIND")
 	}
 	add("decode", decode)
 	add("decodePeers", decode, "-DROW_PEERS")
-	add("find", decode, "-DROW_FIND")
 	add("fetch", "fetch")
 	add("serve", "serve")
 	add("share", "share")
@@ -212,7 +212,7 @@ func coderTable(coders []coder) []byte {
 		if c.bytes != "" {
 			out.WriteString(", bytes: true")
 		}
-		for _, word := range [][2]string{{"fill", "fill"}, {"encode", "encodes"}, {"pairs", "pairs"}, {"fixed", "fixed"}, {"find", "finds"}} {
+		for _, word := range [][2]string{{"fill", "fill"}, {"encode", "encodes"}, {"pairs", "pairs"}, {"fixed", "fixed"}} {
 			if c.words[word[0]] {
 				fmt.Fprintf(&out, ", %s: true", word[1])
 			}

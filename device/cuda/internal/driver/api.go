@@ -9,25 +9,19 @@ package driver
 #include "shim.h"
 #include "tensorcache_cuda.h"
 
-#cgo noescape tensorcache_pointer_info
 #cgo noescape tensorcache_stream_ctx
 #cgo noescape tensorcache_stream_capturing
 #cgo noescape tensorcache_event_elapsed
 #cgo noescape tensorcache_function_attribute
-#cgo noescape tensorcache_function_param
 #cgo noescape tensorcache_function_occupancy
 #cgo noescape tensorcache_launch
 #cgo noescape tensorcache_launch_begun
 #cgo nocallback tensorcache_copy_to_device
 #cgo nocallback tensorcache_copy_to_host
 #cgo nocallback tensorcache_copy_device
-#cgo nocallback tensorcache_copy_peer
 #cgo nocallback tensorcache_fill8
-#cgo nocallback tensorcache_fill32
 #cgo nocallback tensorcache_stream_capturing
-#cgo nocallback tensorcache_stream_query
 #cgo nocallback tensorcache_stream_wait_event
-#cgo nocallback tensorcache_stream_wait_value32
 #cgo nocallback tensorcache_stream_write_value32
 #cgo nocallback tensorcache_event_record
 #cgo nocallback tensorcache_event_query
@@ -45,7 +39,7 @@ import (
 	"gorgonia.org/cu"
 )
 
-// LoadError says why no driver is usable, wrapping ErrNoDriver; it is nil where one is. The first call loads the driver.
+// LoadError returns nil if a driver is usable, else an error that wraps ErrNoDriver and says why not. The first call loads the driver.
 func LoadError() error {
 	reason := C.tensorcache_cuda_load_error()
 	if reason == nil {
@@ -54,12 +48,12 @@ func LoadError() error {
 	return fmt.Errorf("%w: %s", ErrNoDriver, C.GoString(reason))
 }
 
-// Version returns the newest CUDA version that the driver supports, as 1000·major + 10·minor; 0 without a driver.
+// Version returns the newest CUDA version that the driver supports, as 1000·major + 10·minor, or 0 without a driver.
 func Version() int {
 	return max(cu.Version(), 0)
 }
 
-// has says whether the driver has the entry, by its exported name, such as cuStreamWaitValue32_v2.
+// has says whether the driver has the entry of an exported name, such as cuStreamWriteValue32_v2.
 func has(entry string) bool {
 	name := C.CString(entry)
 	defer C.free(unsafe.Pointer(name))
@@ -79,12 +73,12 @@ func init() {
 	}
 }
 
-// failed makes an error of a result that is no success.
+// failed returns the error for a result other than success.
 func failed(r C.int, call, what string, device int) error {
 	return &Error{Result: Result(r), Call: call, What: what, Device: device}
 }
 
-// failedCU does so for an error of gorgonia.org/cu, whose type is its own but for the kind of integer.
+// failedCU returns the error for an error of gorgonia.org/cu, which is an integer of an unexported type, or nil for nil.
 func failedCU(err error, call, what string, device int) error {
 	if err == nil {
 		return nil

@@ -23,7 +23,7 @@ type Context struct {
 	released atomic.Bool
 }
 
-// Retain returns the device's primary context, making it if need be. Each Retain asks for one Release.
+// Retain returns the device's primary context, which it creates if there is none. Each Retain needs one Release.
 func (d Device) Retain() (*Context, error) {
 	ctx, err := d.cu.RetainPrimaryCtx()
 	if err != nil {
@@ -32,23 +32,12 @@ func (d Device) Retain() (*Context, error) {
 	return &Context{device: d, cu: ctx, handle: cuHandle(&ctx)}, nil
 }
 
-// Release gives the context back; the last one in the process destroys it. A second Release does nothing.
+// Release releases the context. The last Release in the process destroys it. A second Release of the same Context does nothing.
 func (c *Context) Release() error {
 	if c.released.Swap(true) {
 		return nil
 	}
 	return failedCU(c.device.cu.ReleasePrimaryCtx(), "cuDevicePrimaryCtxRelease", "", c.device.ordinal)
-}
-
-// Device returns the context's device.
-func (c *Context) Device() Device { return c.device }
-
-// Handle returns the CUcontext.
-func (c *Context) Handle() uintptr { return uintptr(c.handle) }
-
-// Synchronize waits for everything enqueued in the context.
-func (c *Context) Synchronize() error {
-	return c.check(C.tensorcache_ctx_synchronize(c.handle), "cuCtxSynchronize")
 }
 
 // MemInfo returns the free and the total bytes of the device's memory.
@@ -60,16 +49,7 @@ func (c *Context) MemInfo() (free, total int64, err error) {
 	return free, total, err
 }
 
-// StreamPriorities returns the least and the greatest priority of streams; greater ones are lower numbers.
-func (c *Context) StreamPriorities() (least, greatest int, err error) {
-	err = c.do("cuCtxGetStreamPriorityRange", "", func() (err error) {
-		least, greatest, err = cu.StreamPriorityRange()
-		return err
-	})
-	return least, greatest, err
-}
-
-// EnablePeer lets kernels and copies in c reach the memory of peer's device. That it already is so is no error.
+// EnablePeer gives kernels and copies in c access to the memory of peer's device. It returns nil if they already have it.
 func (c *Context) EnablePeer(peer *Context) error {
 	what := fmt.Sprintf("to device %d", peer.device.ordinal)
 	return c.do("cuCtxEnablePeerAccess", what, func() error {
@@ -81,7 +61,7 @@ func (c *Context) EnablePeer(peer *Context) error {
 	})
 }
 
-// do runs f, which makes one call of gorgonia.org/cu, with c current to the thread.
+// do runs f, which makes one call of gorgonia.org/cu, while c is the current context of the thread.
 func (c *Context) do(call, what string, f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -95,7 +75,7 @@ func (c *Context) do(call, what string, f func() error) error {
 	return failedCU(err, call, what, c.device.ordinal)
 }
 
-// check makes an error of a result of the shim; it costs nothing where there is none.
+// check returns the error for a result of the shim, or nil. Without an error it allocates nothing.
 func (c *Context) check(r C.int, call string) error {
 	if r == 0 {
 		return nil
@@ -103,7 +83,7 @@ func (c *Context) check(r C.int, call string) error {
 	return failed(r, call, "", c.device.ordinal)
 }
 
-// checkBytes does so for a call about a number of bytes.
+// checkBytes is check for a call that was given a number of bytes.
 func (c *Context) checkBytes(r C.int, call string, bytes int64) error {
 	if r == 0 {
 		return nil

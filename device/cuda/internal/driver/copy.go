@@ -9,14 +9,14 @@ import "C"
 
 import "unsafe"
 
-// CopyToDeviceAsync enqueues a copy from the host. The source must stay, and if it is Go memory stay pinned, until the
-// stream has passed it.
+// CopyToDeviceAsync enqueues a copy from the host. The source must not be freed before the copy is done. Go memory must be pinned until
+// then.
 func (s *Stream) CopyToDeviceAsync(dst DevicePtr, src unsafe.Pointer, bytes int64) error {
 	return s.ctx.checkBytes(C.tensorcache_copy_to_device(s.ctx.handle, C.uint64_t(dst), src, C.size_t(bytes), s.handle),
 		"cuMemcpyHtoDAsync", bytes)
 }
 
-// CopyToHostAsync enqueues a copy to the host, under the same rule.
+// CopyToHostAsync enqueues a copy to the host. The rule of CopyToDeviceAsync holds for the destination.
 func (s *Stream) CopyToHostAsync(dst unsafe.Pointer, src DevicePtr, bytes int64) error {
 	return s.ctx.checkBytes(C.tensorcache_copy_to_host(s.ctx.handle, dst, C.uint64_t(src), C.size_t(bytes), s.handle),
 		"cuMemcpyDtoHAsync", bytes)
@@ -28,20 +28,8 @@ func (s *Stream) CopyAsync(dst, src DevicePtr, bytes int64) error {
 		s.handle), "cuMemcpyDtoDAsync", bytes)
 }
 
-// CopyPeerAsync enqueues a copy between two devices, directly where they are peers.
-func (s *Stream) CopyPeerAsync(dst DevicePtr, dstCtx *Context, src DevicePtr, srcCtx *Context, bytes int64) error {
-	return s.ctx.checkBytes(C.tensorcache_copy_peer(s.ctx.handle, C.uint64_t(dst), dstCtx.handle, C.uint64_t(src),
-		srcCtx.handle, C.size_t(bytes), s.handle), "cuMemcpyPeerAsync", bytes)
-}
-
 // Fill8Async enqueues setting count bytes.
 func (s *Stream) Fill8Async(p DevicePtr, value uint8, count int64) error {
 	return s.ctx.checkBytes(C.tensorcache_fill8(s.ctx.handle, C.uint64_t(p), C.uint8_t(value), C.size_t(count), s.handle),
 		"cuMemsetD8Async", count)
-}
-
-// Fill32Async enqueues setting count words of 4 bytes; the address is aligned to them.
-func (s *Stream) Fill32Async(p DevicePtr, value uint32, count int64) error {
-	return s.ctx.checkBytes(C.tensorcache_fill32(s.ctx.handle, C.uint64_t(p), C.uint32_t(value), C.size_t(count),
-		s.handle), "cuMemsetD32Async", 4*count)
 }

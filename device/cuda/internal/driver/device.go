@@ -19,19 +19,11 @@ type Device struct {
 	cu      cu.Device
 }
 
-// attribute is a CUdevice_attribute: those of gorgonia.org/cu and the newer ones below.
-type attribute = cu.DeviceAttribute
+// MaxSharedMemoryPerBlockOptin is an attribute that gorgonia.org/cu has no name for: the dynamic and static shared memory that a block can
+// have, in bytes, after Function.SetAttribute.
+const MaxSharedMemoryPerBlockOptin cu.DeviceAttribute = 97
 
-// Attributes that gorgonia.org/cu has no names for.
-const (
-	MaxSharedMemoryPerBlockOptin attribute = 97  // dynamic and static, after Function.SetAttribute
-	hostNUMAID                   attribute = 134 // NUMA node of the host nearest to the device; -1: none
-)
-
-// linkAttribute is a CUdevice_P2PAttribute: cu.PerformanceRank, cu.P2PAccessSupported, cu.P2PNativeAomicSupported.
-type linkAttribute = cu.P2PAttribute
-
-// NumDevices returns how many devices there are; 0 without a usable driver.
+// NumDevices returns the number of devices, 0 without a usable driver.
 func NumDevices() int {
 	n, err := cu.NumDevices()
 	if err != nil {
@@ -40,7 +32,7 @@ func NumDevices() int {
 	return n
 }
 
-// Devices returns all devices by ordinal. Where no driver is usable the error says why.
+// Devices returns all devices by ordinal. If no driver is usable, the error says why.
 func Devices() ([]Device, error) {
 	if err := LoadError(); err != nil {
 		return nil, err
@@ -85,14 +77,8 @@ func (d Device) PCIBusID() (string, error) {
 	return C.GoString(&id[0]), nil
 }
 
-// TotalMemory returns the bytes of the device's memory.
-func (d Device) TotalMemory() (int64, error) {
-	n, err := d.cu.TotalMem()
-	return n, failedCU(err, "cuDeviceTotalMem", "", d.ordinal)
-}
-
 // Attribute returns an attribute's value.
-func (d Device) Attribute(a attribute) (int, error) {
+func (d Device) Attribute(a cu.DeviceAttribute) (int, error) {
 	v, err := d.cu.Attribute(a)
 	if err != nil {
 		err = failedCU(err, "cuDeviceGetAttribute", fmt.Sprintf("%d", int(a)), d.ordinal)
@@ -118,7 +104,7 @@ func (d Device) CanAccessPeer(peer Device) (bool, error) {
 }
 
 // Link returns an attribute of the link from d to peer.
-func (d Device) Link(a linkAttribute, peer Device) (int, error) {
+func (d Device) Link(a cu.P2PAttribute, peer Device) (int, error) {
 	v, err := d.cu.P2PAttribute(a, peer.cu)
 	if err != nil {
 		err = failedCU(err, "cuDeviceGetP2PAttribute", fmt.Sprintf("%d to device %d", a, peer.ordinal), d.ordinal)

@@ -13,7 +13,7 @@ var ErrNoDriver = errors.New("cuda: no usable driver")
 type Error struct {
 	Result Result
 	Call   string // the driver's entry, such as cuMemAlloc
-	What   string // what it was to do, such as "of 4096 bytes"; may be empty
+	What   string // the object of the call, such as "of 4096 bytes"; may be empty
 	Device int    // ordinal, or -1
 	Log    string // of the PTX compiler; may be empty
 }
@@ -38,11 +38,8 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap returns the result, so that errors.Is(err, driver.OutOfMemory) tells.
+// Unwrap returns the result, so that errors.Is(err, driver.OutOfMemory) works.
 func (e *Error) Unwrap() error { return e.Result }
-
-// Sticky says whether the context is lost; see Result.Sticky.
-func (e *Error) Sticky() bool { return e.Result.Sticky() }
 
 // IsSticky says whether err is, or wraps, a result after which the context is lost.
 func IsSticky(err error) bool {

@@ -20,26 +20,14 @@ type Event struct {
 	handle C.uintptr_t
 }
 
-// EventFlags say what an event is for. The zero value is the cheapest: order only, Synchronize spins.
-type EventFlags uint
-
-const (
-	EventTiming   EventFlags = 1 << iota // Elapsed works
-	eventBlocking                        // Synchronize sleeps instead of spinning
-)
-
-// NewEvent makes an event; it counts as passed until it is first recorded.
-func (c *Context) NewEvent(flags EventFlags) (*Event, error) {
-	e := &Event{ctx: c}
-	f := cu.DefaultEvent
-	if flags&EventTiming == 0 {
-		f |= cu.DisableTiming
-	}
-	if flags&eventBlocking != 0 {
-		f |= cu.BlockingSyncEvent
+// NewEvent creates an event. Until it is first recorded it counts as passed. Since needs events with timing, which cost a little more.
+func (c *Context) NewEvent(timing bool) (*Event, error) {
+	e, flags := &Event{ctx: c}, cu.DisableTiming
+	if timing {
+		flags = cu.DefaultEvent
 	}
 	err := c.do("cuEventCreate", "", func() (err error) {
-		e.cu, err = cu.MakeEvent(f)
+		e.cu, err = cu.MakeEvent(flags)
 		return err
 	})
 	if err != nil {
@@ -49,7 +37,7 @@ func (c *Context) NewEvent(flags EventFlags) (*Event, error) {
 	return e, nil
 }
 
-// Destroy destroys the event; waits for it that are enqueued still hold. A second Destroy does nothing.
+// Destroy destroys the event. Waits for it that are already enqueued remain valid. A second Destroy does nothing.
 func (e *Event) Destroy() error {
 	if e.handle == 0 {
 		return nil
@@ -73,7 +61,7 @@ func (e *Event) Synchronize() error {
 	return e.ctx.check(C.tensorcache_event_synchronize(e.ctx.handle, e.handle), "cuEventSynchronize")
 }
 
-// Since returns the time between two passed events, both made with EventTiming.
+// Since returns the time from start to e. Both must have passed, and have timing.
 func (e *Event) Since(start *Event) (time.Duration, error) {
 	var ms C.float
 	r := C.tensorcache_event_elapsed(e.ctx.handle, start.handle, e.handle, &ms)

@@ -13,7 +13,7 @@ import (
 	"unsafe"
 )
 
-// Function is a kernel in a module.
+// Function is a kernel in a module. It takes one parameter, by value: a struct of numbers, or of arrays and structs of them.
 type Function struct {
 	ctx    *Context
 	handle C.uintptr_t
@@ -23,26 +23,14 @@ type Function struct {
 // functionAttribute is a CUfunction_attribute.
 type functionAttribute int
 
-// Attributes of functions; the last two can be set.
+// Attributes of functions. The last two can be set.
 const (
-	maxThreads       functionAttribute = C.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
 	SharedBytes      functionAttribute = C.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES // static
 	LocalBytes       functionAttribute = C.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES  // per thread: spills show here
 	Registers        functionAttribute = C.CU_FUNC_ATTRIBUTE_NUM_REGS          // per thread
-	ptxVersion       functionAttribute = C.CU_FUNC_ATTRIBUTE_PTX_VERSION
-	binaryVersion    functionAttribute = C.CU_FUNC_ATTRIBUTE_BINARY_VERSION
 	MaxDynamicShared functionAttribute = C.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 	SharedCarveout   functionAttribute = C.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT // percent of L1; -1: default
 )
-
-// Dim3 is the extent of a grid or block. Zeros in Y and Z count as 1.
-type Dim3 struct{ X, Y, Z uint32 }
-
-// shimMaxParams is the most parameters a kernel may have here.
-const shimMaxParams = C.TENSORCACHE_MAX_PARAMS
-
-// Name returns the kernel's name.
-func (f *Function) Name() string { return f.name }
 
 // Attribute returns an attribute's value.
 func (f *Function) Attribute(a functionAttribute) (int, error) {
@@ -57,51 +45,39 @@ func (f *Function) SetAttribute(a functionAttribute, value int) error {
 		"cuFuncSetAttribute")
 }
 
-// MaxActiveBlocks returns how many blocks of so many threads and bytes of dynamic shared memory fit a multiprocessor.
+// MaxActiveBlocks returns how many blocks of so many threads and bytes of dynamic shared memory a multiprocessor can run at once.
 func (f *Function) MaxActiveBlocks(threads int, shared int64) (int, error) {
 	var blocks C.int
 	r := C.tensorcache_function_occupancy(f.ctx.handle, f.handle, C.int(threads), C.size_t(shared), &blocks)
 	return int(blocks), f.check(r, "cuOccupancyMaxActiveBlocksPerMultiprocessor")
 }
 
-// Param returns where parameter i lies in the kernel's parameter space. Drivers before CUDA 12.4 return notFound; an i
-// past the last parameter is invalidValue.
-func (f *Function) Param(i int) (offset, bytes int64, err error) {
-	var o, n C.size_t
-	r := C.tensorcache_function_param(f.ctx.handle, f.handle, C.size_t(i), &o, &n)
-	return int64(o), int64(n), f.check(r, "cuFuncGetParamInfo")
-}
+// parameter is the offset of a kernel's one parameter in its arguments.
+var parameter C.uint16_t
 
-// Launch enqueues the kernel with parameter i at args + offsets[i]. The parameters are copied before it returns, and
-// nothing is allocated. shared is the dynamic shared memory per block in bytes. Kernel does the same in a typed way.
-func (f *Function) Launch(s *Stream, grid, block Dim3, shared int, args unsafe.Pointer, offsets []uint16) error {
-	r := C.tensorcache_launch(f.ctx.handle, f.handle,
-		C.uint32_t(grid.X), C.uint32_t(max(grid.Y, 1)), C.uint32_t(max(grid.Z, 1)),
-		C.uint32_t(block.X), C.uint32_t(max(block.Y, 1)), C.uint32_t(max(block.Z, 1)),
-		C.uint32_t(shared), s.handle, args, (*C.uint16_t)(unsafe.Pointer(unsafe.SliceData(offsets))), C.uint32_t(len(offsets)))
-	if r == 0 {
-		return nil
+// Launch enqueues the kernel on a grid of blocks, with its parameter at args, which is copied before Launch returns, and shared bytes of
+// dynamic shared memory a block. begun, if not nil, was made without timing and passes once all blocks have begun; it needs a driver for
+// which SignalsBegin is true. Nothing is allocated.
+func (f *Function) Launch(s *Stream, blocks, threads, shared int, args unsafe.Pointer, begun *Event) error {
+	grid, block, bytes := C.uint32_t(blocks), C.uint32_t(threads), C.uint32_t(shared)
+	var r C.int
+	if begun == nil {
+		r = C.tensorcache_launch(f.ctx.handle, f.handle, grid, 1, 1, block, 1, 1, bytes, s.handle, args, &parameter, 1)
+	} else {
+		r = C.tensorcache_launch_begun(f.ctx.handle, f.handle, grid, block, bytes, s.handle, args, begun.handle)
 	}
-	return f.launchError(r, grid, block, shared)
+	return f.launched(r, blocks, threads, shared)
 }
 
-// SignalsBegin says whether LaunchBegun works.
+// SignalsBegin says whether the driver can signal that all blocks of a launch have begun.
 func SignalsBegin() bool { return Version() >= 12030 && has("cuLaunchKernelEx") }
 
-// LaunchBegun is Launch of a kernel with one parameter, at args; the event, made without EventTiming, passes once all of its
-// blocks have begun.
-func (f *Function) LaunchBegun(s *Stream, blocks, threads, shared int, args unsafe.Pointer, e *Event) error {
-	r := C.tensorcache_launch_begun(f.ctx.handle, f.handle, C.uint32_t(blocks), C.uint32_t(threads), C.uint32_t(shared), s.handle,
-		args, e.handle)
+// launched returns the error for the result of a launch, or nil.
+func (f *Function) launched(r C.int, blocks, threads, shared int) error {
 	if r == 0 {
 		return nil
 	}
-	return f.launchError(r, Dim3{X: uint32(blocks)}, Dim3{X: uint32(threads)}, shared)
-}
-
-func (f *Function) launchError(r C.int, grid, block Dim3, shared int) error {
-	what := fmt.Sprintf("of %s, grid %d×%d×%d, block %d×%d×%d, %d bytes shared", f.name,
-		grid.X, max(grid.Y, 1), max(grid.Z, 1), block.X, max(block.Y, 1), max(block.Z, 1), shared)
+	what := fmt.Sprintf("of %s, grid %d, block %d, %d bytes shared", f.name, blocks, threads, shared)
 	return failed(r, "cuLaunchKernel", what, f.ctx.device.ordinal)
 }
 

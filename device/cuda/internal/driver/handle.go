@@ -13,7 +13,7 @@ import (
 	"gorgonia.org/cu"
 )
 
-// gorgonia.org/cu keeps its handles to itself; each of these types is a struct of the one handle.
+// gorgonia.org/cu does not export its handles. Each of these types is a struct with the handle as its only field.
 var (
 	_ [unsafe.Sizeof(uintptr(0))]byte = [unsafe.Sizeof(cu.CUContext{})]byte{}
 	_ [unsafe.Sizeof(uintptr(0))]byte = [unsafe.Sizeof(cu.Stream{})]byte{}

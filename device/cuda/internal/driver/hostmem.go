@@ -14,7 +14,7 @@ import (
 	"gorgonia.org/cu"
 )
 
-// HostMem is page-locked host memory that kernels of every context in the process can reach. It is never Go heap.
+// HostMem is page-locked host memory that kernels of every context in the process can access. It is not on the Go heap.
 type HostMem struct {
 	ctx        *Context
 	pointer    unsafe.Pointer
@@ -36,7 +36,7 @@ func (c *Context) AllocHost(bytes int64) (*HostMem, error) {
 	return m, nil
 }
 
-// RegisterHost page-locks memory that the caller mapped (not Go heap), starting at a page, until Free.
+// RegisterHost page-locks memory until Free. The caller has mapped it: p is the start of a page, and not on the Go heap.
 func (c *Context) RegisterHost(p unsafe.Pointer, bytes int64) (*HostMem, error) {
 	m := &HostMem{ctx: c, pointer: p, bytes: bytes, registered: true}
 	var device C.uint64_t
@@ -62,14 +62,8 @@ func (m *HostMem) Free() error {
 	return m.ctx.do("cuMemFreeHost", ofBytes(m.bytes), func() error { return cu.MemFreeHost(p) })
 }
 
-// Pointer returns the host's address.
-func (m *HostMem) Pointer() unsafe.Pointer { return m.pointer }
-
-// DevicePtr returns the address for kernels and memory operations of streams.
+// DevicePtr returns the address that kernels and copies use.
 func (m *HostMem) DevicePtr() DevicePtr { return m.device }
-
-// Len returns the bytes.
-func (m *HostMem) Len() int64 { return m.bytes }
 
 // Bytes returns the memory itself. It must not be used after Free.
 func (m *HostMem) Bytes() []byte { return unsafe.Slice((*byte)(m.pointer), m.bytes) }

@@ -43,8 +43,7 @@ func init() {
 				d, err := OpenDevice(i % 2)
 				check(err)
 				name := must(d.Name())
-				total := must(d.TotalMemory())
-				if name != fmt.Sprint("Fake GPU ", i%2) || total != 1<<40+int64(i%2) {
+				if name != fmt.Sprint("Fake GPU ", i%2) {
 					wrong.Add(1)
 				}
 				c := must(d.Retain())
@@ -53,8 +52,8 @@ func init() {
 				if free != 3<<40+1 {
 					wrong.Add(1)
 				}
-				e := must(c.NewEvent(0))
-				s := must(c.NewStream(0))
+				e := must(c.NewEvent(false))
+				s := must(c.NewStream())
 				for range 100 {
 					check(e.Record(s))
 				}

@@ -11,7 +11,7 @@ import "C"
 import (
 	"bytes"
 	"fmt"
-	"time"
+	"slices"
 	"unsafe"
 )
 
@@ -19,54 +19,23 @@ import (
 type Module struct {
 	ctx    *Context
 	handle C.uintptr_t
-	jit    time.Duration
-	log    string
-}
-
-// JITOptions are for the driver's PTX compiler. The zero value is its defaults.
-type JITOptions struct {
-	MaxRegisters int  // per thread; 0: no limit
-	Level        *int // of optimization, 0..4; nil: 4
-	LineInfo     bool // for profilers
-	Verbose      bool // Log says what each kernel takes of registers and memory
 }
 
 const jitLogBytes = 8192
 
-// LoadModule loads an image: PTX, which the driver compiles (or takes from its cache of compiled PTX), cubin or fat
-// binary. An error for PTX carries the compiler's log.
-func (c *Context) LoadModule(image []byte, o JITOptions) (*Module, error) {
-	level := 4
-	if o.Level != nil {
-		level = *o.Level
-	}
-	text := make([]byte, len(image)+1) // PTX ends with a zero byte
-	copy(text, image)
-	info, fail := make([]byte, jitLogBytes), make([]byte, jitLogBytes)
-	jit := C.struct_tensorcache_jit{
-		max_registers:      C.uint32_t(o.MaxRegisters),
-		optimization_level: C.uint32_t(level),
-		info_bytes:         jitLogBytes,
-		error_bytes:        jitLogBytes,
-	}
-	if o.LineInfo {
-		jit.line_info = 1
-	}
-	if o.Verbose {
-		jit.verbose = 1
-	}
+// LoadModule loads PTX, which the driver compiles or takes from its cache of compiled PTX. An error carries the compiler's log.
+func (c *Context) LoadModule(ptx []byte) (*Module, error) {
+	text, log := append(slices.Clip(ptx), 0), make([]byte, jitLogBytes)
+	jit := C.struct_tensorcache_jit{optimization_level: 4, error_bytes: jitLogBytes}
 	m := &Module{ctx: c}
-	r := C.tensorcache_module_load(c.handle, charPointer(text), &jit, charPointer(info), charPointer(fail), &m.handle)
-	if r != 0 {
-		return nil, &Error{Result: Result(r), Call: "cuModuleLoadDataEx", What: ofBytes(int64(len(image))),
-			Device: c.device.ordinal, Log: logText(fail)}
+	if r := C.tensorcache_module_load(c.handle, charPointer(text), &jit, nil, charPointer(log), &m.handle); r != 0 {
+		return nil, &Error{Result: Result(r), Call: "cuModuleLoadDataEx", What: ofBytes(int64(len(ptx))),
+			Device: c.device.ordinal, Log: logText(log)}
 	}
-	m.jit = time.Duration(float64(jit.milliseconds) * float64(time.Millisecond))
-	m.log = logText(info)
 	return m, nil
 }
 
-// Unload unloads the module and ends its functions. A second Unload does nothing.
+// Unload unloads the module. Its functions must not be used any more. A second Unload does nothing.
 func (m *Module) Unload() error {
 	if m.handle == 0 {
 		return nil
@@ -75,12 +44,6 @@ func (m *Module) Unload() error {
 	m.handle = 0
 	return m.ctx.check(C.tensorcache_module_unload(m.ctx.handle, h), "cuModuleUnload")
 }
-
-// JITTime returns the time that the PTX compiler says it took; 0 for a cached result.
-func (m *Module) JITTime() time.Duration { return m.jit }
-
-// Log returns what the PTX compiler had to say.
-func (m *Module) Log() string { return m.log }
 
 // Function returns a kernel by name.
 func (m *Module) Function(name string) (*Function, error) {

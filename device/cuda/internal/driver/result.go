@@ -5,24 +5,10 @@ import "fmt"
 // Result is a CUresult. The zero value is success; every other is an error, for errors.Is.
 type Result int32
 
-// Results that callers tell apart.
+// Results that callers handle in their own way.
 const (
-	success                 Result = 0
-	invalidValue            Result = 1
-	OutOfMemory             Result = 2
-	noDevice                Result = 100
-	invalidContext          Result = 201
-	invalidPTX              Result = 218
-	notFound                Result = 500
-	notReady                Result = 600
-	illegalAddress          Result = 700
-	peerAlreadyEnabled      Result = 704
-	hostAlreadyRegistered   Result = 712
-	launchFailed            Result = 719
-	notPermitted            Result = 800
-	notSupported            Result = 801
-	streamCaptureImplicit   Result = 906
-	streamCaptureNotAllowed Result = 900
+	OutOfMemory Result = 2
+	notReady    Result = 600
 )
 
 // Name returns the driver API's name of the result, such as CUDA_ERROR_OUT_OF_MEMORY.
@@ -53,14 +39,11 @@ func (r Result) Error() string {
 	return r.Name()
 }
 
-// Sticky says whether the context is lost: every later call in it fails with the same result, and only destroying the
-// context, or for a primary context the end of the process, ends that.
-func (r Result) Sticky() bool {
-	d := results[r]
-	return d.sticky
-}
+// Sticky says whether the context is lost. Then every later call in it fails with the same result until the context is destroyed, or,
+// if it is a primary context, until the process ends.
+func (r Result) Sticky() bool { return results[r].sticky }
 
-// driverResult asks the driver for a result that is not in the table; nil-like without the driver.
+// driverResult asks the driver for the name and text of a result that is not in the table. Without the driver it returns "".
 var driverResult = func(Result) (name, text string) { return "", "" }
 
 type description struct {
@@ -68,8 +51,7 @@ type description struct {
 	sticky     bool
 }
 
-// results holds the codes of CUDA 11 to 13 that lose the context, and those that occur without a driver to ask or that
-// callers tell apart. The driver describes the others.
+// results has the codes of CUDA 11 to 13 after which the context is lost, and other common ones. The driver describes the rest.
 var results = map[Result]description{
 	0:   {"CUDA_SUCCESS", "no error", false},
 	1:   {"CUDA_ERROR_INVALID_VALUE", "invalid argument", false},

@@ -13,9 +13,9 @@ func TestError_Text(t *testing.T) {
 	}{
 		{&Error{Result: OutOfMemory, Call: "cuMemAlloc", What: "of 1073741824 bytes", Device: 0},
 			"cuda: cuMemAlloc of 1073741824 bytes on device 0: CUDA_ERROR_OUT_OF_MEMORY (out of memory)"},
-		{&Error{Result: noDevice, Call: "cuDeviceGetCount", Device: -1},
+		{&Error{Result: 100, Call: "cuDeviceGetCount", Device: -1},
 			"cuda: cuDeviceGetCount: CUDA_ERROR_NO_DEVICE (no CUDA device)"},
-		{&Error{Result: invalidPTX, Call: "cuModuleLoadDataEx", What: "of 9 bytes", Device: 3, Log: "line 1: no"},
+		{&Error{Result: 218, Call: "cuModuleLoadDataEx", What: "of 9 bytes", Device: 3, Log: "line 1: no"},
 			"cuda: cuModuleLoadDataEx of 9 bytes on device 3: CUDA_ERROR_INVALID_PTX (PTX rejected): line 1: no"},
 		{&Error{Result: 31337, Call: "cuX", Device: -1}, "cuda: cuX: CUresult 31337"},
 	} {
@@ -27,7 +27,7 @@ func TestError_Text(t *testing.T) {
 
 func TestError_Is(t *testing.T) {
 	err := fmt.Errorf("table 3: %w", &Error{Result: OutOfMemory, Call: "cuMemAlloc"})
-	if !errors.Is(err, OutOfMemory) || errors.Is(err, invalidValue) {
+	if !errors.Is(err, OutOfMemory) || errors.Is(err, notReady) {
 		t.Errorf("%v is not OutOfMemory", err)
 	}
 }

@@ -15,20 +15,19 @@ import (
 	"unsafe"
 )
 
-// Sequence is work for streams of one context: collected, and then enqueued in its order by one call from Go, which makes the
-// context current once. Once its memory has grown to what is usual it allocates nothing. Not safe for concurrent use.
+// Sequence collects work for streams of one context, and then enqueues it in order by one call from Go to C, which makes the context
+// current once. It reuses its memory, and so allocates only when it holds more work than ever before. Not safe for concurrent use.
 type Sequence struct {
 	ctx       *Context
 	commands  []C.struct_tensorcache_command
-	functions []*Function // the commands', nil where none is launched
+	functions []*Function // one for each command; nil if it is no launch
 	args      []uint64    // the kernels' parameters
 }
 
 // NewSequence returns an empty sequence.
 func (c *Context) NewSequence() *Sequence { return &Sequence{ctx: c} }
 
-// Launch collects the launch of a kernel with one parameter of so many bytes at args, which are copied. begun, if not nil, was
-// made without EventTiming and passes once all blocks have begun; that asks for a driver that SignalsBegin.
+// Launch collects Function.Launch of a kernel whose parameter has the given bytes.
 func (q *Sequence) Launch(s *Stream, f *Function, blocks, threads, shared int, args unsafe.Pointer, bytes uintptr, begun *Event) {
 	c := C.struct_tensorcache_command{
 		what: C.TENSORCACHE_LAUNCH, stream: s.handle, function: f.handle, args: C.uint32_t(len(q.args)),
@@ -58,12 +57,12 @@ func (q *Sequence) add(c C.struct_tensorcache_command, f *Function) {
 	q.functions = append(q.functions, f)
 }
 
-// Drop forgets what has been collected.
+// Drop discards the collected work.
 func (q *Sequence) Drop() {
 	q.commands, q.functions, q.args = q.commands[:0], q.functions[:0], q.args[:0]
 }
 
-// Enqueue enqueues what has been collected, up to the first failure, and forgets it.
+// Enqueue enqueues the collected work up to the first failure, and discards it.
 func (q *Sequence) Enqueue() error {
 	if len(q.commands) == 0 {
 		return nil
@@ -75,7 +74,7 @@ func (q *Sequence) Enqueue() error {
 	if r == 0 {
 		return nil
 	}
-	if int(enqueued) == len(q.commands) { // all, and then the context was lost
+	if int(enqueued) == len(q.commands) { // all were enqueued; restoring the context failed
 		return q.ctx.check(r, "cuCtxPopCurrent")
 	}
 	switch c := &q.commands[enqueued]; c.what {
@@ -84,6 +83,6 @@ func (q *Sequence) Enqueue() error {
 	case C.TENSORCACHE_WAIT:
 		return q.ctx.check(r, "cuStreamWaitEvent")
 	default:
-		return q.functions[enqueued].launchError(r, Dim3{X: uint32(c.blocks)}, Dim3{X: uint32(c.threads)}, int(c.shared))
+		return q.functions[enqueued].launched(r, int(c.blocks), int(c.threads), int(c.shared))
 	}
 }

@@ -20,9 +20,9 @@ const oneBytes = unsafe.Sizeof(one{})
 func init() {
 	children["sequence"] = func() {
 		c := must(must(OpenDevice(1)).Retain())
-		s, other := must(c.NewStream(0)), must(c.WrapStream(0x10001))
-		e := must(c.NewEvent(0))
-		f := must(must(c.LoadModule([]byte("x"), JITOptions{})).Function("one"))
+		s, other := must(c.NewStream()), must(c.WrapStream(0x10001))
+		e := must(c.NewEvent(false))
+		f := must(must(c.LoadModule([]byte("x"))).Function("one"))
 		q := c.NewSequence()
 		check(q.Enqueue()) // of nothing
 		for i := range uint64(40) {
@@ -41,9 +41,9 @@ func init() {
 	}
 	children["sequence failures"] = func() {
 		c := must(must(OpenDevice(1)).Retain())
-		s := must(c.NewStream(0))
-		e := must(c.NewEvent(0))
-		f := must(must(c.LoadModule([]byte("x"), JITOptions{})).Function("one"))
+		s := must(c.NewStream())
+		e := must(c.NewEvent(false))
+		f := must(must(c.LoadModule([]byte("x"))).Function("one"))
 		q := c.NewSequence()
 		for _, fail := range []func(){
 			func() { q.Launch(s, f, 9, 96, 5, unsafe.Pointer(&one{5, 6}), oneBytes, e) },
@@ -59,9 +59,9 @@ func init() {
 	}
 	children["sequence allocations"] = func() {
 		c := must(must(OpenDevice(0)).Retain())
-		s := must(c.NewStream(0))
-		e := must(c.NewEvent(0))
-		f := must(must(c.LoadModule([]byte("x"), JITOptions{})).Function("one"))
+		s := must(c.NewStream())
+		e := must(c.NewEvent(false))
+		f := must(must(c.LoadModule([]byte("x"))).Function("one"))
 		q := c.NewSequence()
 		fmt.Println(testing.AllocsPerRun(1000, func() {
 			for range 8 {
@@ -75,9 +75,9 @@ func init() {
 	}
 	children["sequence benchmark"] = func() {
 		c := must(must(OpenDevice(0)).Retain())
-		s := must(c.NewStream(0))
-		e := must(c.NewEvent(0))
-		f := must(must(c.LoadModule([]byte("x"), JITOptions{})).Function("one"))
+		s := must(c.NewStream())
+		e := must(c.NewEvent(false))
+		f := must(must(c.LoadModule([]byte("x"))).Function("one"))
 		q := c.NewSequence()
 		a := [256]byte{}
 		// What a batch with a launch a stage enqueues.
@@ -85,7 +85,7 @@ func init() {
 		fmt.Println("one by one", testing.Benchmark(func(b *testing.B) {
 			for b.Loop() {
 				for range launches {
-					check(f.Launch(s, Dim3{X: 1}, Dim3{X: 32}, 0, unsafe.Pointer(&a), []uint16{0}))
+					check(f.Launch(s, 1, 32, 0, unsafe.Pointer(&a), nil))
 				}
 				for range events {
 					check(e.Record(s))
@@ -133,7 +133,7 @@ func hex(i int) string {
 // TestSequence_Failures: what comes before the failure is enqueued, what comes after is dropped, and the error names the call.
 func TestSequence_Failures(t *testing.T) {
 	got, calls := runChild(t, "sequence failures", fakeDriver(t, false), "FAKE_CUDA_FAIL=cuLaunchKernelEx=719,cuStreamWaitEvent=400")
-	want := `cuda: cuLaunchKernel of one, grid 9×1×1, block 96×1×1, 5 bytes shared on device 1: CUDA_ERROR_LAUNCH_FAILED (launch failed) true
+	want := `cuda: cuLaunchKernel of one, grid 9, block 96, 5 bytes shared on device 1: CUDA_ERROR_LAUNCH_FAILED (launch failed) true
 cuda: cuStreamWaitEvent on device 1: CUDA_ERROR_INVALID_HANDLE (invalid handle) false
 `
 	if got != want {

@@ -23,12 +23,11 @@ type Stream struct {
 	owned  bool
 }
 
-// NewStream makes a stream that does not wait for the legacy default stream. Priority is one of StreamPriorities; 0 is
-// the usual.
-func (c *Context) NewStream(priority int) (*Stream, error) {
+// NewStream creates a stream that does not wait for the legacy default stream.
+func (c *Context) NewStream() (*Stream, error) {
 	s := &Stream{ctx: c, owned: true}
 	err := c.do("cuStreamCreateWithPriority", "", func() (err error) {
-		s.cu, err = cu.MakeStreamWithPriority(priority, cu.NonBlocking)
+		s.cu, err = cu.MakeStreamWithPriority(0, cu.NonBlocking)
 		return err
 	})
 	if err != nil {
@@ -38,8 +37,8 @@ func (c *Context) NewStream(priority int) (*Stream, error) {
 	return s, nil
 }
 
-// WrapStream returns a stream for a CUstream of the caller's, which must be of this context; 0, 1 and 2 are the default
-// streams (the context's, legacy, the thread's own: not what one wants from goroutines). Destroy leaves it alone.
+// WrapStream returns a Stream for a CUstream of the caller, which must be of this context. 0, 1 and 2 are the default streams: the
+// context's, the legacy one, and the thread's own, which goroutines should not use. Destroy does not destroy the CUstream.
 func (c *Context) WrapStream(handle uintptr) (*Stream, error) {
 	s := &Stream{ctx: c, handle: C.uintptr_t(handle)}
 	if err := s.CheckOwner(); err != nil {
@@ -48,7 +47,7 @@ func (c *Context) WrapStream(handle uintptr) (*Stream, error) {
 	return s, nil
 }
 
-// CheckOwner returns an error for a stream that is of another context.
+// CheckOwner returns an error if the stream is of another context.
 func (s *Stream) CheckOwner() error {
 	if s.handle <= 2 {
 		return nil
@@ -64,7 +63,7 @@ func (s *Stream) CheckOwner() error {
 	return nil
 }
 
-// Destroy destroys a stream of NewStream; its work under way finishes.
+// Destroy destroys a stream of NewStream. Enqueued work still finishes.
 func (s *Stream) Destroy() error {
 	if !s.owned {
 		return nil
@@ -73,30 +72,22 @@ func (s *Stream) Destroy() error {
 	return s.ctx.do("cuStreamDestroy", "", s.cu.Destroy)
 }
 
-// Context returns the stream's context.
-func (s *Stream) Context() *Context { return s.ctx }
-
 // Handle returns the CUstream.
 func (s *Stream) Handle() uintptr { return uintptr(s.handle) }
 
-// Synchronize waits until all work so far enqueued has finished, and reports what went wrong in it.
+// Synchronize waits until all work enqueued so far has finished, and returns an error if any of it failed.
 func (s *Stream) Synchronize() error {
 	return s.ctx.check(C.tensorcache_stream_synchronize(s.ctx.handle, s.handle), "cuStreamSynchronize")
 }
 
-// Query says whether all work so far enqueued has finished.
-func (s *Stream) Query() (done bool, err error) {
-	return s.ctx.ready(C.tensorcache_stream_query(s.ctx.handle, s.handle), "cuStreamQuery")
-}
-
-// IsCapturing says whether the stream is capturing a graph, or was and failed to.
+// IsCapturing says whether the stream is capturing a graph, or has failed to.
 func (s *Stream) IsCapturing() (bool, error) {
 	var status C.int
 	r := C.tensorcache_stream_capturing(s.ctx.handle, s.handle, &status)
 	return status != C.CU_STREAM_CAPTURE_STATUS_NONE, s.ctx.check(r, "cuStreamIsCapturing")
 }
 
-// WhileCapturing runs f with the stream capturing a graph, which is then dropped.
+// WhileCapturing runs f while the stream captures a graph, and then discards the graph.
 func (s *Stream) WhileCapturing(f func() error) error {
 	if err := s.ctx.check(C.tensorcache_stream_begin_capture(s.ctx.handle, s.handle), "cuStreamBeginCapture"); err != nil {
 		return err
@@ -105,35 +96,18 @@ func (s *Stream) WhileCapturing(f func() error) error {
 	return errors.Join(err, s.ctx.check(C.tensorcache_stream_drop_capture(s.ctx.handle, s.handle), "cuStreamEndCapture"))
 }
 
-// WaitEvent makes the stream's later work wait for the event's last record so far.
+// WaitEvent makes later work of the stream wait for the event as last recorded.
 func (s *Stream) WaitEvent(e *Event) error {
 	return s.ctx.check(C.tensorcache_stream_wait_event(s.ctx.handle, s.handle, e.handle), "cuStreamWaitEvent")
 }
 
-// wait is a condition on a word in memory.
-type wait uint32
-
-// The conditions.
-const (
-	waitGEQ wait = C.CU_STREAM_WAIT_VALUE_GEQ // int32(word - value) >= 0
-	waitEQ  wait = C.CU_STREAM_WAIT_VALUE_EQ  // word == value
-	waitAND wait = C.CU_STREAM_WAIT_VALUE_AND // word & value != 0
-)
-
-// WaitValue32 makes the stream's later work wait until the word, 4-byte aligned in page-locked or device memory,
-// meets the condition.
-func (s *Stream) WaitValue32(p DevicePtr, value uint32, until wait) error {
-	return s.ctx.check(C.tensorcache_stream_wait_value32(s.ctx.handle, s.handle, C.uint64_t(p), C.uint32_t(value),
-		C.uint(until)), "cuStreamWaitValue32")
-}
-
-// WriteValue32 enqueues a store of the word, after everything that precedes it in the stream.
+// WriteValue32 enqueues a store of one word. It happens when all earlier work of the stream is done.
 func (s *Stream) WriteValue32(p DevicePtr, value uint32) error {
 	return s.ctx.check(C.tensorcache_stream_write_value32(s.ctx.handle, s.handle, C.uint64_t(p), C.uint32_t(value)),
 		"cuStreamWriteValue32")
 }
 
-// ready turns CUDA_ERROR_NOT_READY into false.
+// ready returns false for CUDA_ERROR_NOT_READY, true for success, and else an error.
 func (c *Context) ready(r C.int, call string) (bool, error) {
 	if Result(r) == notReady {
 		return false, nil

@@ -263,35 +263,6 @@ CUresult cuMemHostUnregister(void *pointer)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **values, CUdeviceptr pointer)
-{
-	ENTER_CONTEXT(cuPointerGetAttributes);
-	for (unsigned int i = 0; i < count; i++)
-		switch (attributes[i]) {
-		case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-			*(unsigned int *)values[i] = CU_MEMORYTYPE_DEVICE;
-			break;
-		case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-			*(int *)values[i] = 1;
-			break;
-		case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-			*(char *)values[i] = 1;
-			break;
-		case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-			*(CUdeviceptr *)values[i] = pointer & ~0xfffull;
-			break;
-		case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-			*(size_t *)values[i] = (size_t)7 << 40;
-			break;
-		case CU_POINTER_ATTRIBUTE_CONTEXT:
-			*(CUcontext *)values[i] = CONTEXT(1);
-			break;
-		default:
-			return CUDA_ERROR_INVALID_VALUE;
-		}
-	return CUDA_SUCCESS;
-}
-
 CUresult cuMemcpyHtoDAsync(CUdeviceptr destination, const void *source, size_t bytes, CUstream stream)
 {
 	ENTER_CONTEXT(cuMemcpyHtoDAsync_v2);
@@ -305,15 +276,6 @@ CUresult cuMemcpyDtoHAsync(void *destination, CUdeviceptr source, size_t bytes, 
 	ENTER_CONTEXT(cuMemcpyDtoHAsync_v2);
 	record("cuMemcpyDtoHAsync_v2 %zu %p", bytes, (void *)stream);
 	memcpy(destination, (void *)(uintptr_t)source, bytes);
-	return CUDA_SUCCESS;
-}
-
-CUresult cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destinationContext, CUdeviceptr source,
-	CUcontext sourceContext, size_t bytes, CUstream stream)
-{
-	ENTER_CONTEXT(cuMemcpyPeerAsync);
-	record("cuMemcpyPeerAsync %#llx %p %#llx %p %zu %p", destination, (void *)destinationContext, source,
-		(void *)sourceContext, bytes, (void *)stream);
 	return CUDA_SUCCESS;
 }
 
@@ -352,14 +314,6 @@ CUresult cuTexRefSetMipmapLevelClamp(CUtexref reference, float min, float max)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
-{
-	ENTER_CONTEXT(cuCtxGetStreamPriorityRange);
-	*least = 0;
-	*greatest = -5;
-	return CUDA_SUCCESS;
-}
-
 CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
 {
 	ENTER_CONTEXT(cuStreamCreateWithPriority);
@@ -382,13 +336,6 @@ CUresult cuStreamGetCtx(CUstream stream, CUcontext *context)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuStreamQuery(CUstream stream)
-{
-	ENTER_CONTEXT(cuStreamQuery);
-	(void)stream;
-	return CUDA_ERROR_NOT_READY;
-}
-
 CUresult cuStreamSynchronize(CUstream stream)
 {
 	ENTER_CONTEXT(cuStreamSynchronize);
@@ -405,30 +352,18 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
 	return CUDA_SUCCESS;
 }
 
-CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags)
+CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags)
 {
-	ENTER_CONTEXT(cuStreamWaitValue32_v2);
-	record("cuStreamWaitValue32_v2 %p %#llx %u %u", (void *)stream, address, value, flags);
-	return CUDA_SUCCESS;
-}
-
-CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *bytes)
-{
-	static const size_t offsets[] = {0, 8, 16, 18, 20}, sizes[] = {8, 8, 2, 1, 12};
-	ENTER_CONTEXT(cuFuncGetParamInfo);
-	(void)function;
-	if (index >= sizeof sizes / sizeof *sizes)
-		return CUDA_ERROR_INVALID_VALUE;
-	*offset = offsets[index];
-	*bytes = sizes[index];
+	ENTER_CONTEXT(cuStreamWriteValue32_v2);
+	record("cuStreamWriteValue32_v2 %p %#llx %u %u", (void *)stream, address, value, flags);
 	return CUDA_SUCCESS;
 }
 #else
-#undef cuStreamWaitValue32
-CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags)
+#undef cuStreamWriteValue32
+CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags)
 {
-	ENTER_CONTEXT(cuStreamWaitValue32);
-	record("cuStreamWaitValue32 %p %#llx %u %u", (void *)stream, address, value, flags);
+	ENTER_CONTEXT(cuStreamWriteValue32);
+	record("cuStreamWriteValue32 %p %#llx %u %u", (void *)stream, address, value, flags);
 	return CUDA_SUCCESS;
 }
 #endif
@@ -465,16 +400,13 @@ CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
 
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values)
 {
-	char *error = NULL, *info = NULL;
+	char *error = NULL;
 	ENTER_CONTEXT(cuModuleLoadDataEx);
 	for (unsigned int i = 0; i < count; i++) {
 		uintptr_t value = (uintptr_t)values[i];
 		switch (options[i]) {
 		case CU_JIT_WALL_TIME:
 			memcpy(&values[i], &(float){12.5f}, sizeof(float));
-			break;
-		case CU_JIT_INFO_LOG_BUFFER:
-			info = values[i];
 			break;
 		case CU_JIT_ERROR_LOG_BUFFER:
 			error = values[i];
@@ -488,7 +420,6 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int co
 		strcpy(error, "line 1: nonsense\nline 2: more\n");
 		return CUDA_ERROR_INVALID_PTX;
 	}
-	strcpy(info, "24 registers\n");
 	*module = HANDLE(CUmodule, 0x30d);
 	return CUDA_SUCCESS;
 }
@@ -530,13 +461,12 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int gridX, unsigned int gr
 		record_one(function, gridX, blockX, sharedBytes, stream, params, NULL);
 		return CUDA_SUCCESS;
 	}
-	const unsigned char *last = params[4];
+	const struct { unsigned long long a, b; short c; unsigned char d; unsigned int e[3]; } *args = params[0];
 	record("cuLaunchKernel in %p %p grid %u %u %u block %u %u %u shared %u stream %p extra %p: %#llx %#llx %d %u "
 	       "%u %u %u",
 		(void *)stack[depth - 1], (void *)function, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes,
-		(void *)stream, (void *)extra, *(unsigned long long *)params[0], *(unsigned long long *)params[1],
-		*(short *)params[2], *(unsigned char *)params[3], ((const unsigned int *)last)[0],
-		((const unsigned int *)last)[1], ((const unsigned int *)last)[2]);
+		(void *)stream, (void *)extra, args->a, args->b, args->c, args->d,
+		args->e[0], args->e[1], args->e[2]);
 	return CUDA_SUCCESS;
 }
 
