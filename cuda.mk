@@ -78,6 +78,7 @@ gpu-collect:
 gpu-docs:
 	go test ./cmd/cachebench -run '^TestGPUBench_Rates$$' -update
 	go test ./bench/report -run '^TestGPUDocs$$' -update
+	go test ./cmd/cachebench -run '^TestDemo_README$$' -update
 
 check-gpu-record: # says whether the committed record is of the committed code, or what is owed
 	go run ./bench/gpu/gpurecord check -packages "$(GPU_COVERED)" -owed $(GPU_OWED) $(GPU_RECORD)

@@ -73,8 +73,8 @@ func TestNew_AutoHeedsTraining(t *testing.T) {
 			}},
 		})
 		choice := stats(t, c).Tables[0].Choice
-		if !strings.Contains(choice.Reason, "of lookups by the training batches") {
-			t.Errorf("%s: %s", name, choice.Reason)
+		if !strings.Contains(choice.Basis, "of lookups by the training batches") {
+			t.Errorf("%s: %s", name, choice.Basis)
 		}
 		for _, candidate := range choice.Candidates {
 			if want := map[string]float64{"alike": 0.175, "hot": 1}[name]; candidate.Codec == "none" && math.Abs(candidate.HitRatio-want) > 0.03 {

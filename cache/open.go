@@ -148,7 +148,7 @@ func (c *Cache) loadTable(t Table, terms registry.Terms) (*read.Table, error) {
 	}
 	loaded := &read.Table{Name: t.name, DType: t.dtype, Tier: tier}
 	if choice := tier.Choice(); choice != nil {
-		c.watch.Log.Info("codec picked", slog.String("table", t.name), slog.String("codec", choice.Codec), slog.String("reason", choice.Reason))
+		c.watch.Log.Info("codec picked", slog.String("table", t.name), slog.String("codec", choice.Codec), slog.String("reason", choice.Reason), slog.String("basis", choice.Basis))
 	}
 	c.store.Nodes.Check(loaded, c.watch.Log)
 	return loaded, nil

@@ -310,16 +310,19 @@ type BudgetEstimate struct{ Times, HitRate float64 }
 type Placement struct {
 	// HotBytes is the slot bytes of the best rows of the ranking that are copied to every slab. The other rows lie in one slab.
 	// CopiedRows is the number of rows that have several slots now.
-	HotBytes, CopiedRows int64
+	HotBytes   int64 `json:"hot_bytes"`
+	CopiedRows int64 `json:"copied_rows"`
 	// Why is the reason of that decision.
-	Why string
+	Why string `json:"why"`
 	// RowNanos is the predicted time of a looked-up row in nanoseconds. PartitionNanos is the prediction if no row were copied, and
 	// ReplicateNanos if all were. All are 0 if the cost model was not used.
-	RowNanos, PartitionNanos, ReplicateNanos float64
+	RowNanos       float64 `json:"predicted_row_ns"`
+	PartitionNanos float64 `json:"predicted_partition_row_ns"`
+	ReplicateNanos float64 `json:"predicted_replicate_row_ns"`
 	// Cliques are the sets of devices that read each other's slabs. Each has a data store of its own.
-	Cliques [][]int
+	Cliques [][]int `json:"-"`
 	// LostRows is the number of rows that were cached only on devices that were lost.
-	LostRows int64
+	LostRows int64 `json:"-"`
 }
 
 // NodeBytes is the number of bytes that lie on a memory node of the host.

@@ -59,6 +59,8 @@ type Family struct {
 	WithOption func(option string) (Family, error)
 	// Lossy says that rows may come back changed: used when asked for by name only, never picked by auto-selection.
 	Lossy bool
+	// Bound is the largest absolute error of an element of a lossy family; 0 where its option, or nothing, is lossy.
+	Bound float64
 	// Choice says that the family picks among others, which auto-selection tries themselves.
 	Choice bool
 	// GPURate is what the decoding of hits on a GPU writes a second as a share of what copying rows as they are does, for

@@ -65,7 +65,7 @@ type Options struct {
 type Timings struct{ Read, Train, Encode, Pack time.Duration }
 
 // Load copies all rows of src to host memory, trains the codec on a sample of them, and encodes them. It takes host memory for the whole
-// table, and in mode Packed also for the stored rows.
+// table, and in mode Packed also for the stored rows, unless the device is a device.Discarder.
 func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	t := &Tier{mode: o.Mode, rows: int64(src.Rows()), rowBytes: src.RowBytes(), home: d, nodes: o.Nodes, capacity: max(o.Capacity, int64(src.Rows()))}
 	defer func() {
@@ -347,11 +347,15 @@ func (t *Tier) pack(workers int) error {
 		return err
 	}
 	from, to := t.host.Mem.Bytes(), packed.Bytes()
+	discarder, discards := t.home.(device.Discarder)
 	inBackground(func() {
 		host.Workers(workers).For(int(t.rows), packGrain, func(first, end int) {
 			for r := first; r < end; r++ {
 				l := locations[r]
 				copy(to[l.Offset():], from[int64(r)*t.host.Stride:][:l.Stored(t.rowBytes)])
+			}
+			if discards {
+				discarder.Discard(t.host.Mem, int64(first)*t.host.Stride, int64(end)*t.host.Stride)
 			}
 		})
 	}).Wait()

@@ -13,23 +13,6 @@ import (
 	"github.com/tensorcache/tensorcache/dtype"
 )
 
-// value returns what 16 bits of a format mean, by the definition of IEEE 754.
-func (f format) value(h uint16) float64 {
-	sign := 1 - 2*float64(h>>15)
-	exponent, fraction := int(h&0x7fff)>>f.mantissa, float64(h&(1<<f.mantissa-1))
-	bias, scale := 1<<(f.exponent-1)-1, math.Ldexp(1, -f.mantissa)
-	switch {
-	case exponent == 1<<f.exponent-1 && fraction != 0:
-		return math.NaN()
-	case exponent == 1<<f.exponent-1:
-		return sign * math.Inf(1)
-	case exponent == 0:
-		return sign * math.Ldexp(fraction*scale, 1-bias)
-	default:
-		return sign * math.Ldexp(1+fraction*scale, exponent-bias)
-	}
-}
-
 // TestRound_AllValuesAndMidpoints takes every value of the format, the midpoint to its successor, and what lies just
 // beside the midpoint.
 func TestRound_AllValuesAndMidpoints(t *testing.T) {

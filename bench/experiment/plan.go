@@ -1,10 +1,12 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/tensorcache/tensorcache/bench/sim"
 	"github.com/tensorcache/tensorcache/bench/workload"
@@ -57,11 +59,12 @@ type Plan struct {
 	Rows int64 `json:"rows"`
 	// BudgetBytes is the value for --budget, of each device: payload and metadata. PayloadBytes and MetadataBytes are sums over the
 	// devices. BesideBytes is device memory outside the budget, on each device: codec tables and the index of a packed host tier.
-	// TotalBytes is all of that on all devices.
+	// ReserveBytes is kept free on each device for batches under way. TotalBytes is all of that on all devices.
 	BudgetBytes   int64 `json:"budget_bytes"`
 	PayloadBytes  int64 `json:"payload_bytes"`
 	MetadataBytes int64 `json:"metadata_bytes"`
 	BesideBytes   int64 `json:"beside_bytes"`
+	ReserveBytes  int64 `json:"reserve_bytes"`
 	TotalBytes    int64 `json:"total_bytes"`
 	// PredictedHitRatio is of that cache.
 	PredictedHitRatio float64 `json:"predicted_hit_ratio"`
@@ -82,11 +85,7 @@ type GPUPlan struct {
 
 // PlanResult is what a plan finds. Its JSON form is what `cachebench plan --json` prints.
 type PlanResult struct {
-	Table struct {
-		Name     string `json:"name"`
-		Rows     int64  `json:"rows"`
-		RowBytes int    `json:"row_bytes"`
-	} `json:"table"`
+	Table    TableInfo `json:"table"`
 	Workload struct {
 		Kind    string `json:"kind"`
 		Batches int    `json:"batches"`
@@ -142,8 +141,9 @@ type planner struct {
 	base   *run
 	counts []int64 // of each row in the measured batches
 	stream *recorded
-	warmup int // batches of the stream
-	batch  int // rows of the largest
+	warmup int              // batches of the stream
+	batch  int              // rows of the largest
+	found  map[string]int64 // rows that a simulated policy needs, by its name
 }
 
 // MakePlan predicts, for each policy and codec, the least budget that reaches the target.
@@ -151,7 +151,7 @@ func MakePlan(ctx context.Context, cfg PlanConfig, progress Progress) (*PlanResu
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	p := &planner{cfg: cfg, base: &run{cfg: cfg.Config, progress: progress}}
+	p := &planner{cfg: cfg, base: &run{cfg: cfg.Config, progress: progress}, found: map[string]int64{}}
 	r := p.base
 	if err := r.load(); err != nil {
 		return nil, err
@@ -165,8 +165,7 @@ func MakePlan(ctx context.Context, cfg PlanConfig, progress Progress) (*PlanResu
 	if err := p.count(ctx); err != nil {
 		return nil, err
 	}
-	res := &PlanResult{Target: cfg.Target, Devices: cfg.Devices, GPUMemory: cfg.GPUMemory}
-	res.Table.Name, res.Table.Rows, res.Table.RowBytes = r.table.Name, int64(r.table.Rows), r.table.RowBytes
+	res := &PlanResult{Table: infoOf(r.table), Target: cfg.Target, Devices: cfg.Devices, GPUMemory: cfg.GPUMemory}
 	w := &res.Workload
 	w.Kind, w.Batches, w.TrainingBatches = r.measured.Kind(), r.last-r.first, r.trainLast-r.trainFirst
 	for _, n := range p.counts {
@@ -175,8 +174,7 @@ func MakePlan(ctx context.Context, cfg PlanConfig, progress Progress) (*PlanResu
 		}
 	}
 	for _, codec := range cfg.Codecs {
-		progress.Stage("encoding ("+codec+")", 0)
-		s, err := measureSizes(r.table, &r.cfg, codec)
+		s, err := measureSizes(ctx, r.table, &r.cfg, codec, progress)
 		if err != nil {
 			return nil, err
 		}
@@ -206,6 +204,7 @@ func MakePlan(ctx context.Context, cfg PlanConfig, progress Progress) (*PlanResu
 // count counts the measured accesses, and joins training and measured batches for simulation.
 func (p *planner) count(ctx context.Context) error {
 	r := p.base
+	r.progress.Stage("counting", 0)
 	p.counts = make([]int64, r.table.Rows)
 	for _, rows := range learnFrom(ctx, r.measured, r.first, r.last) {
 		for _, row := range rows {
@@ -213,7 +212,7 @@ func (p *planner) count(ctx context.Context) error {
 		}
 		p.batch = max(p.batch, len(rows))
 	}
-	p.stream = &recorded{kind: r.measured.Kind()}
+	p.stream = &recorded{kind: r.measured.Kind(), ends: []int{0}}
 	if !slices.ContainsFunc(p.cfg.Policies, func(name string) bool { spec, _ := admission.Lookup(name); return spec.Online }) {
 		return ctx.Err()
 	}
@@ -222,10 +221,10 @@ func (p *planner) count(ctx context.Context) error {
 		w        workload.Workload
 		from, to int
 	}{{r.training, r.trainFirst, r.trainLast}, {r.measured, r.first, r.last}} {
-		if fits, err := p.stream.add(ctx, part.w, part.from, part.to); err != nil {
-			return err
-		} else if !fits {
+		if err := p.stream.add(ctx, part.w, part.from, part.to, r.progress.Step); err == errTooLong {
 			return fmt.Errorf("plan: workload (%s) must have at most %d row numbers to be simulated: lower --batches", p.stream.kind, maxRecorded)
+		} else if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -238,8 +237,8 @@ func (p *planner) plan(ctx context.Context, s *sizes, policy, codec string) (*Pl
 	if err := r.fit(); err != nil {
 		return nil, err
 	}
-	plan := &Plan{Policy: policy, Codec: codec, ChosenCodec: s.codec, CompressionRatio: s.ratio, BesideBytes: s.beside(), Reached: true}
-	available := p.cfg.GPUMemory - plan.BesideBytes - scratchBytes - 32*int64(p.batch)
+	plan := &Plan{Policy: policy, Codec: codec, ChosenCodec: s.codec, CompressionRatio: s.ratio, BesideBytes: s.beside(), ReserveBytes: scratchBytes + 32*int64(p.batch), Reached: true}
+	available := p.cfg.GPUMemory - plan.BesideBytes - plan.ReserveBytes
 	if p.cfg.GPUMemory > 0 {
 		plan.GPU = &GPUPlan{BudgetBytes: max(0, available)}
 	}
@@ -263,7 +262,7 @@ func (p *planner) plan(ctx context.Context, s *sizes, policy, codec string) (*Pl
 	}
 	plan.BudgetBytes = s.budgetFor(plan.Rows, plan.PayloadBytes)
 	plan.MetadataBytes = plan.BudgetBytes*s.devices - plan.PayloadBytes
-	plan.TotalBytes = (plan.BudgetBytes + plan.BesideBytes) * s.devices
+	plan.TotalBytes = (plan.BudgetBytes + plan.BesideBytes + plan.ReserveBytes) * s.devices
 	if plan.GPU != nil {
 		plan.GPU.Fits = plan.BudgetBytes <= available
 	}
@@ -336,47 +335,82 @@ func (p *planner) simulated(ctx context.Context, r *run, s *sizes, best *curve, 
 			}
 		}
 	}
-	guess := best.bytes[best.rowsFor(p.cfg.Target)-1]
-	capacity, hit, err := search(hitRatio, guess, most, p.cfg.Target)
+	from := best.bytes[best.rowsFor(p.cfg.Target)-1]
+	to := from + from/2
+	if rows := p.found[plan.Policy]; rows > 0 { // with another codec it takes about as many
+		mean := float64(rows) * float64(s.slots) / float64(len(s.slot))
+		from, to = int64(mean/narrow), int64(mean*narrow)
+	}
+	capacity, hit, err := search(hitRatio, from, to, most, p.cfg.Target)
 	if err != nil {
 		return err
 	}
 	plan.Reached = hit >= p.cfg.Target
 	plan.PayloadBytes, plan.PredictedHitRatio, plan.Rows = capacity, hit, s.rowsIn(capacity)
+	p.found[plan.Policy] = plan.Rows
 	return nil
 }
 
-// search returns the least capacity, to a hundredth, that reaches the target, or most if none does. It begins at the guess and
-// divides what is left evenly on a logarithm. f must not fall but for noise.
-func search(f func(int64) (float64, error), guess, most int64, target float64) (capacity int64, hit float64, err error) {
-	hit, err = f(most)
-	if err != nil || hit < target {
-		return most, hit, err
-	}
-	lo, hi := int64(0), most
-	x, step := max(1, min(guess, most-1)), 1.1
-	for x > lo && x < hi && float64(hi) > 1.01*float64(lo)+hashmap.SlotBytes {
-		y, err := f(x)
-		if err != nil {
+// narrow is how far apart, as a factor, a simulated capacity lies from one that is expected to be right.
+const narrow = 1.004
+
+// search returns the least capacity, to a hundredth, that reaches the target, or most if none does. It begins with two capacities
+// that may have it between them, and calls f for two at a time. f must not fall but for noise.
+func search(f func(int64) (float64, error), a, b, most int64, target float64) (capacity int64, hit float64, err error) {
+	lo, hi := int64(0), most // lo does not reach the target; hi does once it is known to
+	var atLo, atHi float64
+	reached := false
+	grow := max(1.1, float64(b)/float64(max(1, a)))
+	for round := 1; !reached || float64(hi) > 1.01*float64(lo)+hashmap.SlotBytes; round++ {
+		last := hi // that is worth a call
+		if reached {
+			last--
+		}
+		a = max(lo+1, min(a, last))
+		b = max(a, min(b, last))
+		var second float64
+		var failed error
+		var other sync.WaitGroup
+		if a != b {
+			other.Go(func() { second, failed = f(b) })
+		}
+		first, err := f(a)
+		other.Wait()
+		if err := cmp.Or(err, failed); err != nil {
 			return 0, 0, err
 		}
-		if y >= target {
-			hi, hit = x, y
-		} else {
-			lo = x
-		}
 		switch {
-		case lo == 0:
-			x = int64(float64(hi) / step)
-		case hi == most:
-			x = int64(float64(lo) * step)
+		case first >= target:
+			hi, atHi, reached = a, first, true
+		case a == b:
+			lo, atLo = a, first
+		case second >= target:
+			lo, atLo, hi, atHi, reached = a, first, b, second, true
 		default:
-			x = int64(math.Sqrt(float64(lo) * float64(hi)))
+			lo, atLo = b, second
 		}
-		x, step = max(lo+1, min(x, hi-1)), step*step
+		if lo == most {
+			return most, atLo, nil
+		}
+		x, y := float64(lo), float64(hi)
+		switch {
+		case !reached:
+			grow *= grow
+			a, b = clamp(x*grow), clamp(x*grow*grow)
+		case lo == 0:
+			grow *= grow
+			a, b = clamp(y/grow/grow), clamp(y/grow)
+		case round < 4: // the hit ratio grows with the logarithm, nearly
+			x *= math.Pow(y/x, (target-atLo)/(atHi-atLo))
+			a, b = clamp(x/narrow), clamp(x*narrow)
+		default:
+			a, b = clamp(math.Cbrt(x*x*y)), clamp(math.Cbrt(x*y*y))
+		}
 	}
-	return hi, hit, nil
+	return hi, atHi, nil
 }
+
+func clamp(x float64) int64 { return int64(min(x, 1<<60)) }
 
 // check measures the hit ratio of a cache with the plan's budget.
 func (p *planner) check(ctx context.Context, plan *Plan, progress Progress) error {

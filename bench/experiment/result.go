@@ -12,29 +12,12 @@ import (
 
 // Result is what a run found. Its JSON form is what `cachebench run --json` prints.
 type Result struct {
-	Device struct {
-		Kind  string `json:"kind"`
-		Name  string `json:"name"`
-		Count int    `json:"count"`
-	} `json:"device"`
-	Table struct {
-		Name     string `json:"name"`
-		Rows     int64  `json:"rows"`
-		RowBytes int    `json:"row_bytes"`
-		DType    string `json:"dtype"`
-	} `json:"table"`
-	Workload struct {
-		Kind string `json:"kind"`
-		// Batches and IDs are those measured; TrainingBatches those the policy learned from.
-		Batches         int   `json:"batches"`
-		IDs             int64 `json:"ids"`
-		TrainingBatches int   `json:"training_batches"`
-		// TrainingMeasured says that training batches are among the measured ones.
-		TrainingMeasured bool `json:"training_measured"`
-		// Cold says that the cache was empty at first, and the training batches were run through it.
-		Cold bool `json:"cold,omitempty"`
-	} `json:"workload"`
-	Cache struct {
+	// Partial says that the run was interrupted: it covers the batches that were measured, and compares with no other cache.
+	Partial  bool         `json:"partial,omitempty"`
+	Device   DeviceInfo   `json:"device"`
+	Table    TableInfo    `json:"table"`
+	Workload WorkloadInfo `json:"workload"`
+	Cache    struct {
 		Policy string `json:"policy"`
 		Codec  string `json:"codec"`
 		// CodecChoice is why "auto" picked it, with what was predicted of the others; not there if the codec was named.
@@ -72,11 +55,47 @@ type Result struct {
 	} `json:"results"`
 	Uncompressed   Uncompressed     `json:"uncompressed"`
 	MissesByReason map[string]int64 `json:"misses_by_reason"`
+	// PredictedGPU is there for caches of one device.
+	PredictedGPU *PredictedGPU `json:"predicted_gpu,omitempty"`
+	// OtherBudgets is of caches of one device that stay as they are filled; empty for others, and where the whole table is cached.
+	OtherBudgets []BudgetHits `json:"other_budgets"`
 	// Online is there if the caches followed the workload.
 	Online *OnlineResult `json:"online,omitempty"`
-	// VerifiedRows were compared with their source; Mismatches of them differed.
+	// VerifiedRows were compared with their source; Mismatches of them differed, by more than VerifiedBound if that is not 0.
 	VerifiedRows int64 `json:"verified_rows"`
 	Mismatches   int64 `json:"mismatches"`
+	// VerifiedBound is the most by which an element may differ: of a lossy codec.
+	VerifiedBound float64 `json:"verified_bound,omitempty"`
+}
+
+// DeviceInfo is what ran.
+type DeviceInfo struct {
+	Kind  string `json:"kind"`
+	Name  string `json:"name"`
+	Count int    `json:"count"`
+}
+
+// WorkloadInfo is the workload of a run.
+type WorkloadInfo struct {
+	Kind string `json:"kind"`
+	// Batches and IDs are those measured; TrainingBatches those the policy learned from.
+	Batches         int   `json:"batches"`
+	IDs             int64 `json:"ids"`
+	TrainingBatches int   `json:"training_batches"`
+	// PlannedBatches is there in a partial result: how many were to be measured.
+	PlannedBatches int `json:"planned_batches,omitempty"`
+	// TrainingMeasured says that training batches are among the measured ones.
+	TrainingMeasured bool `json:"training_measured"`
+	// Cold says that the cache was empty at first, and the training batches were run through it.
+	Cold bool `json:"cold,omitempty"`
+}
+
+// TableInfo is the table of a run or a plan, after the cast.
+type TableInfo struct {
+	Name     string `json:"name"`
+	Rows     int64  `json:"rows"`
+	RowBytes int    `json:"row_bytes"`
+	DType    string `json:"dtype"`
 }
 
 // Uncompressed is a cache of the same budget, policy, seed and batches without a codec.
@@ -101,8 +120,8 @@ type Latency struct {
 	P99 float64 `json:"p99"`
 }
 
-// newSpeed sums up the times of the batches, which looked up so many rows in all.
-func newSpeed(times []time.Duration, lookups int64, rowBytes int) Speed {
+// newSpeed sums up the times of the batches, which looked up so many rows of so many bytes in all.
+func newSpeed(times []time.Duration, lookups, bytes int64) Speed {
 	if len(times) == 0 {
 		return Speed{}
 	}
@@ -115,9 +134,9 @@ func newSpeed(times []time.Duration, lookups int64, rowBytes int) Speed {
 		i := int(math.Ceil(p/100*float64(len(times)))) - 1
 		return float64(times[max(i, 0)]) / float64(time.Millisecond)
 	}
-	perSecond := float64(lookups) / max(sum.Seconds(), 1e-9)
+	seconds := max(sum.Seconds(), 1e-9)
 	return Speed{
-		LookupsPerSecond: perSecond, OutputGBPerSecond: perSecond * float64(rowBytes) / 1e9,
+		LookupsPerSecond: float64(lookups) / seconds, OutputGBPerSecond: float64(bytes) / seconds / 1e9,
 		BatchLatency: Latency{percentile(50), percentile(95), percentile(99)},
 	}
 }

@@ -1,11 +1,11 @@
 package experiment
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
@@ -16,13 +16,14 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// Progress is told of a run's stages. Its methods are called from one goroutine.
+// Progress is told of a run's stages. Its methods are called from one goroutine at a time.
 type Progress interface {
-	// Stage begins a stage of the given number of steps; 0 when it has none.
+	// Stage begins a stage of the given number of steps; 0 when that is not known.
 	Stage(name string, steps int)
 	// Step ends a step.
 	Step()
@@ -34,32 +35,38 @@ type Quiet struct{}
 func (Quiet) Stage(string, int) {}
 func (Quiet) Step()             {}
 
-// Run does what the config says and returns what it found. Canceling ctx ends it between batches.
+// Run does what the config says and returns what it found. Canceling ctx ends it between batches: if any was measured, the result is
+// partial.
 func Run(ctx context.Context, cfg Config, progress Progress) (*Result, error) {
+	r, err := prepare(cfg, progress)
+	if err != nil {
+		return nil, err
+	}
+	res, err := r.result(ctx, nil)
+	if res != nil { // partial, if there is an error as well
+		return res, nil
+	}
+	return nil, err
+}
+
+// prepare makes everything that a run needs besides the cache.
+func prepare(cfg Config, progress Progress) (*run, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	r := &run{cfg: cfg, progress: progress}
-	if err := r.load(); err != nil {
-		return nil, err
+	for _, step := range []func() error{r.load, r.sample, r.fit} {
+		if err := step(); err != nil {
+			return nil, err
+		}
 	}
-	if err := r.sample(); err != nil {
-		return nil, err
-	}
-	if err := r.fit(); err != nil {
-		return nil, err
-	}
-	return r.result(ctx, nil)
+	return r, nil
 }
 
-// result measures the cache, and the uncompressed one to compare with unless its figures are given.
+// result measures the cache, and the uncompressed one to compare with unless its figures are given. With ctx's error, a result is partial.
 func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) {
 	cfg := &r.cfg
-	res := &Result{MissesByReason: map[string]int64{}}
-	res.Table.Name, res.Table.Rows, res.Table.RowBytes, res.Table.DType = r.table.Name, int64(r.table.Rows), r.table.RowBytes, r.table.DType.String()
-	res.Workload.Kind, res.Workload.Batches = r.measured.Kind(), r.last-r.first
-	res.Workload.TrainingBatches, res.Workload.TrainingMeasured = r.trainLast-r.trainFirst, r.training == r.measured && r.trainLast > r.first
-	res.Workload.Cold = cfg.Cold
+	res := &Result{Table: infoOf(r.table), Workload: r.workloadInfo(), MissesByReason: map[string]int64{}}
 	res.Cache.Policy = cfg.Policy
 
 	capture, err := newCapture(cfg.Capture, r.table.RowBytes)
@@ -67,30 +74,93 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) 
 		return nil, err
 	}
 	r.capture = capture
-	compressed, err := r.measure(ctx, cfg.Codec, cfg.HostTier, cfg.Verify)
-	r.capture, err = nil, capture.end(err)
-	if err != nil {
+	counts := make(accesses, r.table.Rows)
+	r.counts = counts
+	compressed, interrupted := r.measure(ctx, cfg.Codec, cfg.HostTier, cfg.Verify)
+	r.counts, r.capture = nil, nil
+	if compressed == nil {
+		return nil, capture.end(interrupted)
+	}
+	if err := capture.end(nil); err != nil {
 		return nil, err
 	}
 	compressed.describe(res)
 	if cfg.Online.on() {
-		res.Online = &OnlineResult{}
-		res.Online.describe(compressed.stats)
+		s := compressed.stats
+		n := s.Changes
+		res.Online = &OnlineResult{
+			n.Cycles, n.AdmittedRows, n.EvictedRows, n.RefreshedBytes, n.SampledAccesses, n.LostAccesses, s.HoleBytes, s.AdmittedAge.Seconds(), nil,
+		}
 	}
-	res.VerifiedRows, res.Mismatches = r.verified, r.mismatches
+	if res.VerifiedRows, res.Mismatches = r.verified, r.mismatches; cfg.Verify {
+		res.VerifiedBound = Bound(cfg.Codec)
+	}
+	if interrupted == nil {
+		whole, err := orInterrupted(ctx, func() (*Result, error) { return r.compare(ctx, *res, plain, compressed, counts) })
+		if err == nil || ctx.Err() == nil {
+			return whole, err
+		}
+		interrupted = err
+	}
+	res.Partial, res.OtherBudgets = true, []BudgetHits{}
+	res.Workload.PlannedBatches, res.Workload.Batches = res.Workload.Batches, compressed.batches
+	return res, interrupted
+}
+
+// compare adds what other caches do to a result.
+func (r *run) compare(ctx context.Context, res Result, plain *Uncompressed, compressed *measurement, counts accesses) (_ *Result, err error) {
 	if plain == nil {
 		if plain, err = r.measurePlain(ctx, res.Results.Lookups); err != nil {
 			return nil, err
 		}
 	}
 	res.Uncompressed = *plain
-	if cfg.Drift > 0 {
-		if res.Online.Drift, err = r.measureDrift(ctx); err != nil {
+	if r.cfg.Drift > 0 {
+		online := *res.Online
+		if online.Drift, err = r.measureDrift(ctx); err != nil {
 			return nil, err
 		}
-		res.Online.Drift.Share = res.Results.HitRatio / max(res.Online.Drift.OptimalHitRatio, 1e-9)
+		online.Drift.Share = res.Results.HitRatio / max(online.Drift.OptimalHitRatio, 1e-9)
+		res.Online = &online
 	}
-	return res, nil
+	if res.OtherBudgets, err = r.atBudgets(ctx, compressed, counts); err != nil {
+		return nil, err
+	}
+	return &res, r.predict(&res)
+}
+
+// orInterrupted does some work, but waits only briefly for it once ctx is canceled: tables are loaded without a look at ctx. The work
+// that is left behind goes on.
+func orInterrupted[T any](ctx context.Context, work func() (T, error)) (v T, err error) {
+	done := make(chan struct{})
+	var out T
+	var failed error
+	go func() {
+		defer close(done)
+		out, failed = work()
+	}()
+	select {
+	case <-done:
+		return out, failed
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		return out, failed
+	case <-time.After(300 * time.Millisecond):
+		return v, ctx.Err()
+	}
+}
+
+func (r *run) workloadInfo() WorkloadInfo {
+	return WorkloadInfo{
+		Kind: r.measured.Kind(), Batches: r.last - r.first, TrainingBatches: r.trainLast - r.trainFirst,
+		TrainingMeasured: r.training == r.measured && r.trainLast > r.first, Cold: r.cfg.Cold,
+	}
+}
+
+func infoOf(t *dataset.Table) TableInfo {
+	return TableInfo{t.Name, int64(t.Rows), t.RowBytes, t.DType.String()}
 }
 
 // measurePlain measures the uncompressed cache.
@@ -114,6 +184,7 @@ type run struct {
 	spec     admission.Spec
 	progress Progress
 	table    *dataset.Table
+	tables   []*dataset.Table // instead of table, where there are several: the workloads number their rows through, and have those of a table together
 	graph    *workload.Graph
 	budget   int64
 
@@ -123,6 +194,7 @@ type run struct {
 	trainFirst, trainLast int
 
 	verified, mismatches int64
+	counts               accesses                 // of the measured batches; nil: not counted
 	capture              *capture                 // of the cache that is measured; nil: none
 	name                 string                   // of the cache that is measured, for telemetry; "" for the run's own
 	explain              func(*cache.Cache) error // called with a measured cache; nil: not
@@ -132,6 +204,9 @@ type run struct {
 // load loads or generates the table and the graph.
 func (r *run) load() (err error) {
 	c := &r.cfg
+	if c.Several() {
+		return fmt.Errorf("--features (%s) names several tables, which only run takes", c.Features)
+	}
 	if c.Graph != "" {
 		r.progress.Stage("reading the graph", 0)
 		if r.graph, err = workload.LoadGraph(c.Graph); err != nil {
@@ -184,20 +259,56 @@ func (r *run) fit() (err error) {
 		return err
 	}
 	r.suitTraining()
-	r.budget, err = r.cfg.budget(int64(len(r.table.Data)))
+	raw := int64(0)
+	for _, t := range r.all() {
+		raw += int64(len(t.Data))
+	}
+	r.budget, err = r.cfg.budget(raw)
 	return err
+}
+
+// all returns the tables of the cache.
+func (r *run) all() []*dataset.Table {
+	if r.tables != nil {
+		return r.tables
+	}
+	return []*dataset.Table{r.table}
+}
+
+// parts yields the rows of each table of a batch. Of several tables, it makes numbers of all rows numbers of the table's.
+func (r *run) parts(rows []int64) iter.Seq2[int, []int64] {
+	return func(yield func(int, []int64) bool) {
+		if r.tables == nil {
+			yield(0, rows)
+			return
+		}
+		base := int64(0)
+		for t, table := range r.tables {
+			n := 0
+			for ; n < len(rows) && rows[n] < base+int64(table.Rows); n++ {
+				rows[n] -= base
+			}
+			if n > 0 && !yield(t, rows[:n]) {
+				return
+			}
+			rows, base = rows[n:], base+int64(table.Rows)
+		}
+	}
 }
 
 func (r *run) prepareSampling() (err error) {
 	c := &r.cfg
-	if err := c.addWeights(r.graph); err != nil {
-		return err
+	switch { // a graph file may have weights
+	case !c.Weighted || r.graph.Weights != nil:
+	case c.Graph != "":
+		if err := r.graph.LoadWeights(c.Graph); err != nil {
+			return err
+		}
+	default:
+		r.graph.SetWeights(c.dataSeed())
 	}
 	o := workload.SamplingOptions{
-		Weighted: c.Weighted, Graph: r.graph, Fanouts: c.Fanouts, BatchSize: c.BatchSize, Batches: orDefault(c.Batches, defaultBatches), Seed: c.Seed,
-	}
-	if o.BatchSize == 0 {
-		o.BatchSize = defaultSeeds
+		Weighted: c.Weighted, Graph: r.graph, Fanouts: c.Fanouts, BatchSize: cmp.Or(c.BatchSize, defaultSeeds), Batches: orDefault(c.Batches, defaultBatches), Seed: c.Seed,
 	}
 	measured, err := workload.NewNeighborSampling(o)
 	if err != nil {
@@ -220,16 +331,17 @@ func (r *run) prepareReplay() error {
 	if err != nil {
 		return err
 	}
-	size := c.BatchSize
-	if size == 0 {
-		size = defaultReplay
-	}
-	replay, err := workload.NewReplay(ids, size)
+	replay, err := workload.NewReplay(ids, cmp.Or(c.BatchSize, defaultReplay))
 	if err != nil {
 		return err
 	}
-	all := replay.Batches()
 	r.measured, r.training = replay, replay
+	return r.divide()
+}
+
+// divide sets which batches of a replay are measured, and which train the policy.
+func (r *run) divide() error {
+	c, all := &r.cfg, r.measured.Batches()
 	if c.WarmupBatches != Default {
 		r.first = c.WarmupBatches
 	}
@@ -277,28 +389,45 @@ func (r *run) learn(ctx context.Context) admission.Training {
 	if r.cfg.Cold {
 		return nil
 	}
-	return learnFrom(ctx, r.training, r.trainFirst, r.trainLast)
+	return func(yield func(int, []int64) bool) {
+		for _, rows := range learnFrom(ctx, r.training, r.trainFirst, r.trainLast) {
+			for table, part := range r.parts(rows) {
+				if !yield(table, part) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // measurement is what one cache did over the measured batches.
 type measurement struct {
-	device cacheDevice
-	stats  cache.Stats // of the measured batches
-	speed  Speed
-	ids    int64
+	device  device.Info
+	devices int
+	stats   cache.Stats // of the measured batches
+	speed   Speed
+	batches int // measured
+	ids     int64
+	bytes   int64 // of output
 }
 
-type cacheDevice struct {
-	kind, name string
-	count      int
-}
+func (m *measurement) info() DeviceInfo { return DeviceInfo{m.device.Kind, m.device.Name, m.devices} }
 
-// measure makes a cache and runs the measured batches through it.
+// measure makes a cache and runs the measured batches through it. If ctx is canceled after the first, it returns what those before did,
+// and ctx's error.
 func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*measurement, error) {
-	r.progress.Stage("filling the cache ("+codec+")", 0)
-	table, err := r.table.Open()
-	if err != nil {
-		return nil, err
+	steps := r.trainLast - r.trainFirst
+	if r.cfg.Cold || r.training == nil {
+		steps = 0
+	}
+	r.progress.Stage("loading and training ("+codec+")", steps)
+	var tables []cache.Table
+	for _, t := range r.all() {
+		table, err := t.Open()
+		if err != nil {
+			return nil, err
+		}
+		tables = append(tables, table)
 	}
 	policy, err := r.policy()
 	if err != nil {
@@ -309,8 +438,8 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 		telemetry.TracerProvider, telemetry.MeterProvider = tracenoop.NewTracerProvider(), metricnoop.NewMeterProvider()
 	}
 	o, err := r.cfg.spread(cache.Options{
-		Tables: []cache.Table{table}, Budget: r.budget, Codec: cache.Codec(codec), Host: cache.HostOptions{Tier: cache.HostTier(tier), Workers: r.cfg.Workers},
-		Admission: cache.AdmissionOptions{Policy: policy, Training: r.learn(ctx), Cold: r.cfg.Cold}, Seed: r.cfg.Seed,
+		Tables: tables, Budget: r.budget, Codec: cache.Codec(codec), Host: cache.HostOptions{Tier: cache.HostTier(tier), Workers: r.cfg.Workers},
+		Admission: cache.AdmissionOptions{Policy: policy, Training: r.shown(r.learn(ctx), codec), Cold: r.cfg.Cold}, Seed: r.cfg.Seed,
 		Refresh: r.cfg.Online.options(), Link: r.cfg.link(), Telemetry: telemetry,
 	})
 	if err != nil {
@@ -324,29 +453,39 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 		return nil, err
 	}
 	defer c.Close()
-	info := c.DeviceInfo(0)
-	m := &measurement{device: cacheDevice{info.Kind, info.Name, c.Devices()}}
+	m := &measurement{device: c.DeviceInfo(0), devices: c.Devices()}
 
+	whole := context.WithoutCancel(ctx) // a batch is measured or not
 	var out []byte
 	batches := 0
-	gather := func(rows []int64) (took time.Duration, err error) {
-		if n := len(rows) * r.table.RowBytes; n > cap(out) {
-			out = make([]byte, n+n/4)
+	gather := func(rows []int64, verify bool) (took time.Duration, err error) {
+		m.ids += int64(len(rows))
+		for t, part := range r.parts(rows) {
+			table := r.all()[t]
+			n := len(part) * table.RowBytes
+			m.bytes += int64(n)
+			if n > cap(out) {
+				out = make([]byte, n+n/4)
+			}
+			out = out[:n]
+			start := time.Now()
+			if err := c.Gather(whole, t, part, out); err != nil {
+				return 0, err
+			}
+			took += time.Since(start)
+			if verify {
+				r.verify(table, part, out)
+			}
 		}
-		out = out[:len(rows)*r.table.RowBytes]
-		start := time.Now()
-		if err := c.Gather(ctx, 0, rows, out); err != nil {
-			return 0, err
-		}
-		took = time.Since(start)
 		if batches++; r.cfg.every() != 0 && batches%r.cfg.every() == 0 {
-			err = c.Refresh(ctx)
+			err = c.Refresh(whole)
 		}
 		return took, err
 	}
-	if err := r.warmUp(ctx, func(rows []int64) error { _, err := gather(rows); return err }); err != nil {
+	if err := r.warmUp(ctx, func(rows []int64) error { _, err := gather(rows, false); return err }); err != nil {
 		return nil, err
 	}
+	m.ids, m.bytes = 0, 0
 	before, err := c.Stats()
 	if err != nil {
 		return nil, err
@@ -356,30 +495,27 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	cursor := r.measured.NewCursor()
 	var rows []int64
 	times := make([]time.Duration, 0, r.last-r.first)
-	for i := r.first; i < r.last; i++ {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
+	for i := r.first; i < r.last && ctx.Err() == nil; i++ {
 		rows = cursor.Batch(i, rows[:0])
 		if err := r.capture.batch(c, rows); err != nil {
 			return nil, err
 		}
-		took, err := gather(rows)
+		r.counts.add(rows)
+		took, err := gather(rows, verify)
 		if err != nil {
 			return nil, err
 		}
 		times = append(times, took)
-		m.ids += int64(len(rows))
-		if verify {
-			r.verify(rows, out)
-		}
 		r.progress.Step()
+	}
+	if len(times) == 0 && ctx.Err() != nil {
+		return nil, ctx.Err()
 	}
 	if m.stats, err = c.Stats(); err != nil {
 		return nil, err
 	}
 	m.stats = m.stats.Sub(before)
-	if r.explain != nil {
+	if r.explain != nil && len(times) == r.last-r.first {
 		if err := r.explain(c); err != nil {
 			return nil, err
 		}
@@ -387,16 +523,36 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	if r.cfg.Closing != nil {
 		r.cfg.Closing()
 	}
-	m.speed = newSpeed(times, m.ids, r.table.RowBytes)
+	m.batches = len(times)
+	m.speed = newSpeed(times, m.ids, m.bytes)
+	if m.batches < r.last-r.first {
+		return m, ctx.Err()
+	}
 	return m, nil
 }
 
-// verify compares gathered rows with their source.
-func (r *run) verify(rows []int64, out []byte) {
-	n := r.table.RowBytes
+// shown has the progress show which training batch is learned from. What follows the last one is filling the cache.
+func (r *run) shown(training admission.Training, codec string) admission.Training {
+	if training == nil {
+		return nil
+	}
+	return func(yield func(int, []int64) bool) {
+		for table, rows := range training {
+			if !yield(table, rows) {
+				return
+			}
+			r.progress.Step()
+		}
+		r.progress.Stage("filling the cache ("+codec+")", 0)
+	}
+}
+
+// verify compares gathered rows with their source. Those of a lossy codec may differ by its bound.
+func (r *run) verify(t *dataset.Table, rows []int64, out []byte) {
+	n, bound := t.RowBytes, Bound(r.cfg.Codec)
 	for i, row := range rows {
 		r.verified++
-		if !bytes.Equal(out[i*n:][:n], r.table.Row(row)) {
+		if !t.Within(row, out[i*n:][:n], bound) {
 			r.mismatches++
 		}
 	}
@@ -405,7 +561,7 @@ func (r *run) verify(rows []int64, out []byte) {
 // describe fills in what the result says of the compressed cache.
 func (m *measurement) describe(res *Result) {
 	s, t := m.stats, m.stats.Tables[0]
-	res.Device.Kind, res.Device.Name, res.Device.Count = m.device.kind, m.device.name, m.device.count
+	res.Device = m.info()
 	res.Workload.IDs = m.ids
 	c := &res.Cache
 	c.CodecChoice = t.Choice

@@ -2,12 +2,18 @@ package experiment
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
-	"slices"
+	"runtime"
+	"sort"
+	"sync"
+	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/cache/admission"
-	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
@@ -25,37 +31,91 @@ type sizes struct {
 	indexBytes   int64 // of a packed tier, on each device, outside the budget
 }
 
-// measureSizes encodes the table as the cache does.
-func measureSizes(t *dataset.Table, cfg *Config, codec string) (*sizes, error) {
-	mode, err := transfer.ParseMode(cfg.HostTier)
+// measureSizes encodes the table as the cache does, row by row: nothing is kept but lengths.
+func measureSizes(ctx context.Context, t *dataset.Table, cfg *Config, name string, progress Progress) (*sizes, error) {
+	progress.Stage("training ("+name+")", 0)
+	s := &sizes{codec: registry.None, devices: int64(cfg.Devices), stored: make([]uint32, t.Rows), slot: make([]uint32, t.Rows)}
+	c, err := trainAs(name, t, cfg.Seed)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("codec %s: %w", name, err)
 	}
-	home := host.Open(1, cfg.Workers)[0]
-	defer home.Close()
-	tier, err := transfer.Load(home, transfer.SourceOf(t.Data, t.RowBytes), transfer.Options{
-		Codec: codec, DType: t.DType, Mode: mode, Seed: cfg.Seed, Workers: cfg.Workers,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("codec %s: %w", codec, err)
+	bits := int64(t.Rows+63) / 64 * 8
+	s.fixed = slab.TailSlack + bits // of rejected rows
+	if cfg.HostTier == transfer.Packed.String() {
+		s.indexBytes = int64(t.Rows) * 8
+	} else if c != nil {
+		s.fixed += bits // of compressed rows
 	}
-	defer tier.Close()
-	total := tier.Totals()
-	s := &sizes{codec: "none", ratio: ratio(total.RawBytes, total.StoredBytes), devices: int64(cfg.Devices), slots: total.SlotBytes}
-	s.fixed = slab.TailSlack + tier.BitmaskBytes() + (total.Rows+63)/64*8
-	s.indexBytes = tier.IndexBytes()
-	if c := tier.Codec(); c != nil {
+	if c != nil {
 		s.codec, s.codecBytes = c.Name(), c.MetadataBytes()
 	}
-	s.stored, s.slot = make([]uint32, total.Rows), make([]uint32, total.Rows)
-	for r := range total.Rows {
-		n, err := tier.StoredBytes(r)
-		if err != nil {
-			return nil, fmt.Errorf("codec %s: %w", codec, err)
-		}
-		s.stored[r], s.slot[r] = uint32(n), uint32(slab.SlotBytes(n))
+	var sums struct {
+		sync.Mutex
+		stored int64
 	}
-	return s, nil
+	progress.Stage("encoding ("+name+")", (t.Rows+partRows-1)/partRows)
+	err = eachPart(ctx, cfg.Workers, t.Rows, func(from, to int) error {
+		var dst []byte
+		if c != nil {
+			dst = make([]byte, c.EncodeBound())
+		}
+		stored, slots := int64(0), int64(0)
+		for r := from; r < to; r++ {
+			n := t.RowBytes
+			if c != nil {
+				m, err := c.Encode(dst, t.Row(int64(r)))
+				if err == nil {
+					n = m
+				} else if !errors.Is(err, codec.ErrIncompressible) {
+					return fmt.Errorf("codec %s: row %d: %w", name, r, err)
+				}
+			}
+			s.stored[r], s.slot[r] = uint32(n), uint32(slab.SlotBytes(n))
+			stored, slots = stored+int64(n), slots+int64(s.slot[r])
+		}
+		sums.Lock()
+		defer sums.Unlock()
+		progress.Step()
+		sums.stored, s.slots = sums.stored+stored, s.slots+slots
+		return nil
+	})
+	s.ratio = ratio(int64(len(t.Data)), sums.stored)
+	return s, err
+}
+
+// trainAs makes the named codec as a cache of the table with this seed does; nil for rows as they are.
+func trainAs(name string, t *dataset.Table, seed uint64) (c codec.Codec, err error) {
+	sample := codec.Sample(t.Data, int64(t.Rows), t.RowBytes, int64(t.RowBytes), seed)
+	if name == registry.Auto {
+		c, _, err = registry.Pick(sample, t.RowBytes, t.DType, registry.Terms{Rows: int64(t.Rows)})
+		return c, err
+	}
+	return registry.Train(name, sample, t.RowBytes, t.DType)
+}
+
+// partRows is how many rows eachPart hands out at a time.
+const partRows = 4096
+
+// eachPart calls do for parts of the rows, on so many goroutines; 0: one a processor.
+func eachPart(ctx context.Context, workers, rows int, do func(from, to int) error) error {
+	var next atomic.Int64
+	errs := make([]error, cmp.Or(workers, runtime.GOMAXPROCS(0)))
+	var wg sync.WaitGroup
+	for w := range errs {
+		wg.Go(func() {
+			for errs[w] == nil {
+				from := int(next.Add(partRows)) - partRows
+				if from >= rows {
+					return
+				}
+				if errs[w] = ctx.Err(); errs[w] == nil {
+					errs[w] = do(from, min(from+partRows, rows))
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return cmp.Or(errs...)
 }
 
 // budgetFor returns the bytes that each device needs for so many rows of so many slot bytes, which are spread over the devices.
@@ -75,11 +135,11 @@ func (s *sizes) rowsIn(capacity int64) int64 {
 
 // capacityOf returns the slot bytes of a cache with a budget, all devices together, if rows are of mean size.
 func (s *sizes) capacityOf(budget int64) int64 {
-	mean := float64(s.slots) / float64(len(s.slot))
-	rows := float64(s.devices) * float64(budget-s.fixed) / (mean + float64(s.devices)*hashmap.SlotBytes/hashmap.Load)
-	rows = max(0, min(rows, float64(len(s.slot))))
-	payload := (budget - s.fixed - hashmap.LayoutFor(int64(rows)).Bytes()) &^ (slab.Align - 1)
-	return max(0, min(s.slots, s.devices*payload))
+	units := sort.Search(int(s.slots/slab.Align), func(i int) bool {
+		capacity := int64(i+1) * slab.Align
+		return s.budgetFor(s.rowsIn(capacity), capacity) > budget
+	})
+	return int64(units) * slab.Align
 }
 
 // problem is what a policy decides about.
@@ -126,12 +186,10 @@ func newCurve(s *sizes, ranking func(func(uint64) bool), counts []int64) *curve 
 	return c
 }
 
-// rowsFor returns how many rows reach a hit ratio.
-func (c *curve) rowsFor(target float64) (rows int64) {
-	i, _ := slices.BinarySearchFunc(c.hits, target*float64(c.lookups), func(hits int64, want float64) int {
-		return cmp.Compare(float64(hits), want)
-	})
-	return int64(min(i+1, len(c.hits)))
+// rowsFor returns how many rows reach a hit ratio, or all of them.
+func (c *curve) rowsFor(target float64) int64 {
+	i := sort.Search(len(c.hits)-1, func(i int) bool { return float64(c.hits[i]) >= target*float64(c.lookups) })
+	return int64(i + 1)
 }
 
 // hitRatio returns that of the first rows.
@@ -144,14 +202,5 @@ func (c *curve) hitRatio(rows int64) float64 {
 
 // rowsWithin returns how many rows a budget holds.
 func (c *curve) rowsWithin(s *sizes, budget int64) int64 {
-	lo, hi := int64(0), int64(len(c.bytes)) // lo rows fit, hi+1 do not
-	for lo < hi {
-		mid := (lo + hi + 1) / 2
-		if s.budgetFor(mid, c.bytes[mid-1]) <= budget {
-			lo = mid
-		} else {
-			hi = mid - 1
-		}
-	}
-	return lo
+	return int64(sort.Search(len(c.bytes), func(i int) bool { return s.budgetFor(int64(i+1), c.bytes[i]) > budget }))
 }

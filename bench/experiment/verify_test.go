@@ -25,11 +25,11 @@ func TestVerify_CountsRowsThatDiffer(t *testing.T) {
 	for _, row := range rows {
 		out = append(out, r.table.Row(row)...)
 	}
-	r.verify(rows, out)
+	r.verify(r.table, rows, out)
 	out[3] ^= 1   // row 9
 	out[12] ^= 1  // row 5, two bytes
 	out[13] ^= 80 // of it
-	r.verify(rows, out)
+	r.verify(r.table, rows, out)
 	if r.verified != 8 || r.mismatches != 2 {
 		t.Errorf("verified %d, mismatches %d; want 8 and 2", r.verified, r.mismatches)
 	}
@@ -65,7 +65,7 @@ func TestNewSpeed_PercentilesByNearestRank(t *testing.T) {
 	for ms := range 100 {
 		times = append(times, time.Duration(100-ms)*time.Millisecond)
 	}
-	s := newSpeed(times, 5050, 1000)
+	s := newSpeed(times, 5050, 5_050_000)
 	if (s.BatchLatency != Latency{50, 95, 99}) || s.LookupsPerSecond != 1000 || s.OutputGBPerSecond != 0.001 {
 		t.Errorf("%+v", s)
 	}

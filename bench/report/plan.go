@@ -19,7 +19,7 @@ func Plan(w io.Writer, p *experiment.PlanResult) error {
 		count(p.Workload.Lookups), count(p.Workload.Rows), plural(p.Workload.TrainingBatches, "batch", "batches"))
 	out.line("target", "hit rate %s\n", percent(p.Target))
 
-	header := []any{"policy", "codec", "ratio", "rows", "budget", "metadata", "beside", "total", "predicted"}
+	header := []any{"policy", "codec", "ratio", "rows", "budget", "metadata", "beside", "reserve", "total", "predicted"}
 	checked, unreached, simulated := false, false, false
 	for _, plan := range p.Plans {
 		checked = checked || plan.MeasuredHitRatio != nil
@@ -48,7 +48,7 @@ func Plan(w io.Writer, p *experiment.PlanResult) error {
 		}
 		row := table.Row{
 			plan.Policy, codec, fmt.Sprintf("%.3f", plan.CompressionRatio), count(plan.Rows), bytesOf(plan.BudgetBytes), bytesOf(plan.MetadataBytes),
-			bytesOf(plan.BesideBytes), bytesOf(plan.TotalBytes), predicted,
+			bytesOf(plan.BesideBytes), bytesOf(plan.ReserveBytes), bytesOf(plan.TotalBytes), predicted,
 		}
 		if m := plan.MeasuredHitRatio; m != nil {
 			row = append(row, percent(*m), fmt.Sprintf("%+.2f", math.Round(1e4*(plan.PredictedHitRatio-*m))/100+0))
@@ -63,8 +63,9 @@ func Plan(w io.Writer, p *experiment.PlanResult) error {
 		t.AppendRow(append(row, note))
 	}
 	out.printf("%s\n", t.Render())
+	out.printf("total = budget + beside (codec tables, index) + reserve (for batches under way)\n")
 	if p.Devices > 1 {
-		out.printf("budget and what is beside it are of each of %d devices, the others of all\n", p.Devices)
+		out.printf("budget, beside and reserve are of each of %d devices, the others of all\n", p.Devices)
 	}
 	if simulated {
 		out.printf("simulated: begins empty and follows the accesses, as run --cold\n")

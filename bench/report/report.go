@@ -4,6 +4,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -29,9 +31,19 @@ func Run(w io.Writer, r *experiment.Result) error {
 		{"output GB/s", fmt.Sprintf("%.2f", q.OutputGBPerSecond), fmt.Sprintf("%.2f", u.OutputGBPerSecond)},
 	}
 	t := newTable("", "this cache", "uncompressed, same budget")
+	if r.Partial {
+		t = newTable("", "this cache")
+		rows[2][1], rows[4][1] = count(c.RowsCached), bytesOf(q.HostBytesMoved)
+		for i := range rows {
+			rows[i] = rows[i][:2]
+		}
+	}
 	t.AppendRows(rows)
 
 	out := &printer{w: w}
+	if r.Partial {
+		out.line("partial", "interrupted after %s of %s; no uncompressed cache to compare with", count(int64(r.Workload.Batches)), plural(r.Workload.PlannedBatches, "batch", "batches"))
+	}
 	out.line("table", "%s: %s rows of %s B (%s), %s", r.Table.Name, count(r.Table.Rows), count(int64(r.Table.RowBytes)), r.Table.DType, bytesOf(r.Table.Rows*int64(r.Table.RowBytes)))
 	out.line("device", "%d × %s (%s)", r.Device.Count, r.Device.Kind, r.Device.Name)
 	out.line("workload", "%s, %s, %s", r.Workload.Kind, plural(r.Workload.Batches, "batch", "batches"), plural(int(r.Workload.IDs), "ID", "IDs"))
@@ -50,9 +62,33 @@ func Run(w io.Writer, r *experiment.Result) error {
 	}
 	online(out, r.Online)
 	if r.VerifiedRows > 0 {
-		out.line("verified", "%s rows compared with their source, %s differ", count(r.VerifiedRows), count(r.Mismatches))
+		bound := ""
+		if r.VerifiedBound > 0 {
+			bound = fmt.Sprintf(" by more than %g, the codec's bound", r.VerifiedBound)
+		}
+		out.line("verified", "%s rows compared with their source, %s differ%s", count(r.VerifiedRows), count(r.Mismatches), bound)
+	}
+	codecs(out, c.CodecChoice)
+	if !r.Partial {
+		onGPU(out, r.PredictedGPU)
+		out.line("verdict", "%s", verdict(r))
 	}
 	return out.err
+}
+
+// codecs prints what was predicted of each codec that was considered.
+func codecs(out *printer, c *registry.Choice) {
+	if c == nil {
+		return
+	}
+	var names []string
+	for _, k := range c.Candidates {
+		if k.Skipped == "" {
+			names = append(names, fmt.Sprintf("%s %.2f", k.Codec, k.HitGBPerSecond))
+		}
+	}
+	out.line("codecs", "predicted GB of hits a second: %s", strings.Join(names, ", "))
+	out.line("", "(%s)", c.Basis)
 }
 
 // onNodes says on which memory nodes the host tier lies, and why.
@@ -134,7 +170,7 @@ func reasons(r *experiment.Result) string {
 // chosen says which codec there is and, if it was picked, why.
 func chosen(r *experiment.Result) string {
 	if c := r.Cache.CodecChoice; c != nil {
-		return c.Codec + ", picked: " + c.Reason
+		return c.Codec + ", picked by auto: " + c.Reason
 	}
 	return r.Cache.Codec
 }
@@ -225,6 +261,9 @@ func latency(l experiment.Latency) string {
 	}
 	return ms(l.P50) + " / " + ms(l.P95) + " / " + ms(l.P99)
 }
+
+// batchTime is a time of less than seconds, to three digits.
+func batchTime(ms float64) string { return fmt.Sprintf("%.3f ms", ms) }
 
 // times says how many times b goes into a, as " (1.23× what)".
 func times(a, b int64, what string) string {

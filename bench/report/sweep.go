@@ -47,5 +47,8 @@ func Sweep(w io.Writer, cells []experiment.Cell) error {
 		out.printf("medians over %d seeds\n", seeds)
 	}
 	out.printf("%s\n", t.Render())
+	for i, line := range sweepVerdict(points, runs) {
+		out.line([]string{"best", ""}[min(i, 1)], "%s", line)
+	}
 	return out.err
 }

@@ -160,6 +160,7 @@ func (s *Stream) problem() admission.Problem {
 type cache struct {
 	stream   *Stream
 	admitted []bool
+	count    int // of admitted rows
 	used     int64
 	cycle    uint32
 	ranked   []uint32  // the last cycle in which a row was ranked
@@ -172,24 +173,36 @@ func (c *cache) refresh(p admission.Policy, limit, evict int64) (written int64) 
 	c.cycle++
 	room, fits := c.stream.Capacity, true
 	var newcomers, losers []int64 // losers: the last goes first
+	unseen := c.count             // admitted rows that the ranking has not come to
 	for key := range p.Rank() {
 		_, r := hashmap.SplitKey(key)
-		c.ranked[r] = c.cycle
+		if !fits && !c.admitted[r] {
+			continue
+		}
 		slot := int64(c.stream.Slot[r])
-		fits = fits && slot <= room
+		if fits = fits && slot <= room; fits {
+			room -= slot
+		}
 		switch {
-		case !fits && c.admitted[r]:
-			losers = append(losers, r)
-		case fits:
-			if room -= slot; !c.admitted[r] {
-				newcomers = append(newcomers, r)
+		case c.admitted[r]:
+			c.ranked[r] = c.cycle
+			unseen--
+			if !fits {
+				losers = append(losers, r)
 			}
+		case fits:
+			newcomers = append(newcomers, r)
+		}
+		if !fits && unseen == 0 {
+			break // the others do not matter
 		}
 	}
 	surplus := len(losers)
-	for r := range c.cached {
-		if c.ranked[r] != c.cycle {
-			losers = append(losers, r)
+	if unseen > 0 {
+		for r := range c.cached {
+			if c.ranked[r] != c.cycle {
+				losers = append(losers, r)
+			}
 		}
 	}
 	if c.order != nil {
@@ -204,6 +217,7 @@ func (c *cache) refresh(p admission.Policy, limit, evict int64) (written int64) 
 			l := losers[len(losers)-1]
 			losers = losers[:len(losers)-1]
 			c.admitted[l] = false
+			c.count--
 			if c.order != nil {
 				c.order.evict(l)
 			}
@@ -218,6 +232,7 @@ func (c *cache) refresh(p admission.Policy, limit, evict int64) (written int64) 
 			continue
 		}
 		c.admitted[r] = true
+		c.count++
 		c.used += slot
 	}
 	return written

@@ -28,6 +28,7 @@ const (
 	purposeMix                              // lookups of mixes, one stream a batch
 	purposePopularity                       // lookups by popularity buckets, one stream a batch
 	purposeSizes                            // row sizes by distribution
+	purposeWords                            // words of generated texts, one stream a block of rows
 )
 
 // gamma is the increment of splitmix64, 2^64 over the golden ratio.

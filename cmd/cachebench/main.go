@@ -45,11 +45,17 @@ type statusError struct {
 	status int
 }
 
-// grace is how long an interrupted run may take to end by itself. Stages that do not look at the context, such as
-// reading a large table, are cut off then.
-const grace = time.Second
+// grace is how long an interrupted run may take to end by itself and to print what it has. Stages that do not look at the context, such
+// as reading a large table, are cut off then.
+const grace = 2 * time.Second
+
+// garbage is how large garbage may grow, in percent of the memory in use: tables are large.
+const garbage = 25
 
 func main() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbage)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	disarm := context.AfterFunc(ctx, func() {
@@ -109,7 +115,7 @@ func newRoot() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
-		newRun(), newCompress(), newSimulate(), newSweep(), newCompare(), newPlan(), newReport(), newTrace(), newCapture(), newExplain(), newDevices(), newGPUBench(),
+		newDemo(), newRun(), newCompress(), newSimulate(), newSweep(), newCompare(), newPlan(), newReport(), newTrace(), newCapture(), newExplain(), newDevices(), newGPUBench(),
 	)
 	return root
 }

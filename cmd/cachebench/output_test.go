@@ -47,23 +47,17 @@ func TestRun_HumanOutput(t *testing.T) {
 	golden(t, "run-ids.golden", mask(succeed(t, "run", "--vertices", "100", "--budget", "200%", "--codec", "ibp4", "--ids", ids)))
 }
 
-// TestPrintRun_Mismatches: the result is printed all the same, and the error gives exit status 1.
-func TestPrintRun_Mismatches(t *testing.T) {
-	res := &experiment.Result{VerifiedRows: 10, Mismatches: 3}
-	for _, asJSON := range []bool{false, true} {
-		var out bytes.Buffer
-		if err := printRun(&out, res, asJSON); err == nil || err.Error() != "rows differ from their source: 3 of 10" {
-			t.Errorf("got %v", err)
-		}
-		if !strings.Contains(out.String(), "3") || asJSON && decode[experiment.Result](t, out.String()).Mismatches != 3 {
-			t.Errorf("printed %s", out.String())
-		}
-	}
-	if err := printRun(&bytes.Buffer{}, &experiment.Result{VerifiedRows: 10}, false); err != nil {
+func TestMismatch_IsAnError(t *testing.T) {
+	res := &experiment.Result{VerifiedRows: 10}
+	if err := mismatch(res); err != nil {
 		t.Error(err)
 	}
-	res.Cache.Codec = "sleek-eb:0.01"
-	if err := printRun(&bytes.Buffer{}, res, false); err == nil || !strings.HasPrefix(err.Error(), "rows differ from their source: 3 of 10; codec sleek-eb:0.01 keeps elements within its bound") {
+	res.Mismatches = 3
+	if err := mismatch(res); err == nil || err.Error() != "rows differ from their source: 3 of 10" {
+		t.Errorf("got %v", err)
+	}
+	res.VerifiedBound = 0.01
+	if err := mismatch(res); err == nil || err.Error() != "rows differ from their source: 3 of 10, by more than 0.01" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -92,8 +86,14 @@ func TestRun_Interrupt(t *testing.T) {
 			}
 			time.Sleep(700 * time.Millisecond) // to where the test's name says
 			interrupt(t, cmd)
-			if status := cmd.ProcessState.ExitCode(); status != 1 || stdout.Len() != 0 || stderr.String() != "cachebench: interrupted\n" {
+			if status := cmd.ProcessState.ExitCode(); status != 1 || (stdout.Len() != 0) != (name == "measuring") || stderr.String() != "cachebench: interrupted\n" {
 				t.Errorf("status %d, stdout %q, stderr %q", status, &stdout, &stderr)
+			}
+			if name == "measuring" { // what was measured is kept
+				r := decode[experiment.Result](t, stdout.String())
+				if w := &r.Workload; !r.Partial || w.Batches < 1 || w.PlannedBatches != 100000000 || r.Results.Lookups != w.IDs || w.IDs < int64(w.Batches) {
+					t.Errorf("%+v", r)
+				}
 			}
 		})
 	}

@@ -4,19 +4,32 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
 
-// progress shows the stage of a command in a line of a terminal, and nothing elsewhere. It is an experiment.Progress.
+// progress shows the stage of a command in a line of a terminal, and for how long it has been under way. Elsewhere it shows nothing. It is
+// an experiment.Progress.
 type progress struct {
-	terminal    io.Writer // nil: none
-	name        string
-	done, steps int
-	drawn       time.Time
+	terminal io.Writer // nil: none
+
+	mu struct {
+		sync.Mutex
+		name         string
+		done, steps  int
+		begun, drawn time.Time
+		again        *time.Timer // draws, until the line is cleared
+	}
 }
+
+// Of a line that is drawn again: at the earliest after a step, and at the latest.
+const (
+	drawAfter = 100 * time.Millisecond
+	drawAgain = 500 * time.Millisecond
+)
 
 func newProgress(w io.Writer) *progress {
 	f, ok := w.(*os.File)
@@ -28,35 +41,58 @@ func newProgress(w io.Writer) *progress {
 
 // Stage implements experiment.Progress.
 func (p *progress) Stage(name string, steps int) {
-	p.name, p.done, p.steps = name, 0, steps
-	p.draw()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.name, p.mu.done, p.mu.steps, p.mu.begun = name, 0, steps, time.Now()
+	p.drawLocked()
 }
 
 // Step implements experiment.Progress.
 func (p *progress) Step() {
-	p.done++
-	if time.Since(p.drawn) > 100*time.Millisecond {
-		p.draw()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.done++
+	if time.Since(p.mu.drawn) > drawAfter {
+		p.drawLocked()
 	}
 }
 
-func (p *progress) draw() {
-	p.close()
+func (p *progress) drawLocked() {
+	p.clearLocked()
 	if p.terminal == nil {
 		return
 	}
-	p.drawn = time.Now()
-	fmt.Fprint(p.terminal, p.name)
-	if p.steps > 0 {
-		fmt.Fprintf(p.terminal, " %d/%d", p.done, p.steps)
+	p.mu.drawn = time.Now()
+	line := p.mu.name
+	if p.mu.steps > 0 {
+		line += fmt.Sprintf(" %d/%d", p.mu.done, p.mu.steps)
+	}
+	if took := time.Since(p.mu.begun).Round(time.Second); took > 0 {
+		line += fmt.Sprintf(", %v", took)
+	}
+	fmt.Fprint(p.terminal, line)
+	p.mu.again = time.AfterFunc(drawAgain, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.mu.again != nil {
+			p.drawLocked()
+		}
+	})
+}
+
+func (p *progress) clearLocked() {
+	if p.mu.again != nil {
+		p.mu.again.Stop()
+		p.mu.again = nil
+		fmt.Fprint(p.terminal, "\r\x1b[K")
 	}
 }
 
 // close clears the line.
 func (p *progress) close() {
-	if p.terminal != nil {
-		fmt.Fprint(p.terminal, "\r\x1b[K")
-	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clearLocked()
 }
 
 // withProgress shows the stages of some work.

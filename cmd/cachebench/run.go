@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,7 +32,8 @@ Without flags: a generated power-law graph of 500,000 vertices with 128 float32
 features each, two-hop neighbour sampling, and a budget of 5 % of the features.`,
 		Example: `  cachebench run
   cachebench run --features cora.npz --graph cora.npz --budget 1% --verify
-  cachebench run --features embeddings.npy --ids trace.txt --budget 64MiB --json`,
+  cachebench run --features embeddings.npy --ids trace.txt --budget 64MiB --json
+  cachebench run --features user.npy,item.npy --ids users.txt,items.txt`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkFlags(cmd, configFile); err != nil {
@@ -41,18 +44,25 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 				return err
 			}
 			defer end()
-			res, err := withProgress(cmd, func(bar *progress) (*experiment.Result, error) { return experiment.Run(cmd.Context(), cfg, bar) })
-			if err != nil {
+			if cfg.Several() {
+				res, err := present(cmd, asJSON, func(bar *progress) (*experiment.TablesResult, error) {
+					return experiment.RunTables(cmd.Context(), cfg, bar)
+				}, report.Tables)
+				if err == nil && res.Mismatches > 0 {
+					err = fmt.Errorf("%w: %d of %d", errMismatch, res.Mismatches, res.VerifiedRows)
+				}
 				return err
 			}
-			return printRun(cmd.OutOrStdout(), res, asJSON)
+			res, err := present(cmd, asJSON, func(bar *progress) (*experiment.Result, error) { return experiment.Run(cmd.Context(), cfg, bar) }, report.Run)
+			if err == nil && res.Partial {
+				return cmp.Or(mismatch(res), context.Canceled) // which main names
+			}
+			return cmp.Or(err, mismatch(res))
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	addWorkload(f, &cfg)
-	addCache(f, &cfg)
-	addCaches(f, &cfg)
+	f.AddFlagSet(runFlags(&cfg))
 	watch.add(f)
 	f.StringVar(&cfg.Capture, "capture", "", "also write the measured accesses, and whether they hit, to this trace: FILE.tct")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
@@ -60,34 +70,24 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	return cmd
 }
 
-// addCache defines the flags of the cache that sweeps have lists of.
-func addCache(f *pflag.FlagSet, cfg *experiment.Config) {
-	f.StringVar(&cfg.Budget, "budget", cfg.Budget, "device memory per device: 1% of the table's raw bytes, or 64MiB")
-	f.StringVar(&cfg.Policy, "policy", cfg.Policy, "admission: "+strings.Join(admission.Names(), ", "))
-	f.StringVar(&cfg.Codec, "codec", cfg.Codec, strings.Join(registry.Usage(), ", "))
-	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
-}
-
-// addWorkload defines the flags of table and workload.
-func addWorkload(f *pflag.FlagSet, cfg *experiment.Config) {
-	f.StringVar(&cfg.Features, "features", "", "table: FILE.npy or FILE.npz[:array] (default: generated float32 × 128)")
+// runFlags are the flags of table, workload and cache. Other commands take some of them, or have lists instead.
+func runFlags(cfg *experiment.Config) *pflag.FlagSet {
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.SortFlags = false
+	f.StringVar(&cfg.Features, "features", "", "table: FILE.npy or FILE.npz[:array]; of run several, A.npy,B.npy (default: generated float32 × 128)")
 	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16 or f16")
 	f.StringVar(&cfg.Graph, "graph", "", "graph to sample: FILE.npz with CSR indptr and indices, or an edge list (default: generated)")
 	f.IntVar(&cfg.Vertices, "vertices", cfg.Vertices, "vertices of the generated graph, rows of the generated table")
-	f.StringVar(&cfg.IDs, "ids", "", "row numbers to look up instead of sampling: FILE with one a line, or a trace")
+	f.StringVar(&cfg.IDs, "ids", "", "row numbers to look up instead of sampling: FILE with one a line, or a trace; a file for each table")
 	f.IntSliceVar(&cfg.Fanouts, "fanouts", cfg.Fanouts, "neighbours sampled per vertex, hop by hop")
 	f.BoolVar(&cfg.Weighted, "weighted", false, "sample neighbours by the edges' weights; a generated graph has random ones")
 	f.IntVar(&cfg.BatchSize, "batch-size", 0, "seed vertices (with --ids: row numbers) of a batch")
 	f.IntVar(&cfg.Batches, "batches", experiment.Default, "batches to measure")
 	f.IntVar(&cfg.WarmupBatches, "warmup-batches", experiment.Default, "batches the policy learns from first")
-	// What stands for the workload's own default is shown as that.
-	f.Lookup("batch-size").DefValue = "256, with --ids 4096"
-	f.Lookup("batches").DefValue = "200, with --ids all"
-	f.Lookup("warmup-batches").DefValue = "50 of another seed; with --ids a quarter, measured too"
-}
-
-// addCaches defines the flags of the caches, but those that a sweep has lists of.
-func addCaches(f *pflag.FlagSet, cfg *experiment.Config) {
+	f.StringVar(&cfg.Budget, "budget", cfg.Budget, "device memory per device: 1% of the table's raw bytes, or 64MiB")
+	f.StringVar(&cfg.Policy, "policy", cfg.Policy, "admission: "+strings.Join(admission.Names(), ", "))
+	f.StringVar(&cfg.Codec, "codec", cfg.Codec, strings.Join(registry.Usage(), ", "))
+	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
 	f.BoolVar(&cfg.Cold, "cold", false, "begin with an empty cache: warm-up batches run through it, unmeasured")
 	f.IntVar(&cfg.Drift, "drift", 0, "make other rows hot after so many batches; a static cache is shown too")
 	f.IntVar(&cfg.RefreshBatches, "refresh-batches", 0, "batches between refresh cycles")
@@ -106,19 +106,23 @@ func addCaches(f *pflag.FlagSet, cfg *experiment.Config) {
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of everything generated and sampled")
 	f.Uint64Var(&cfg.DataSeed, "data-seed", 0, "another seed of the generated table and graph (default: --seed)")
 	f.BoolVar(&cfg.Verify, "verify", false, "compare every row with its source; exit status 1 if any differs")
+	// What stands for a default of the workload or the cache is shown as that.
+	f.Lookup("batch-size").DefValue = "256, with --ids 4096"
+	f.Lookup("batches").DefValue = "200, with --ids all"
+	f.Lookup("warmup-batches").DefValue = "50 of another seed; with --ids a quarter, measured too"
 	f.Lookup("refresh-batches").DefValue = "5 with --cold or --drift and no --refresh-interval"
+	return f
 }
 
-// printRun prints the result; mismatches are an error after that.
-func printRun(w io.Writer, res *experiment.Result, asJSON bool) error {
-	err := show(w, asJSON, res, report.Run)
-	if err == nil && res.Mismatches > 0 {
-		err = fmt.Errorf("%w: %d of %d", errMismatch, res.Mismatches, res.VerifiedRows)
-		if experiment.Lossy(res.Cache.Codec) {
-			err = fmt.Errorf("%w; codec %s keeps elements within its bound, and --verify is of codecs that give every bit back", err, res.Cache.Codec)
-		}
+// mismatch is the error of a run whose rows differed from their source.
+func mismatch(res *experiment.Result) error {
+	switch {
+	case res == nil || res.Mismatches == 0:
+		return nil
+	case res.VerifiedBound > 0:
+		return fmt.Errorf("%w: %d of %d, by more than %g", errMismatch, res.Mismatches, res.VerifiedRows, res.VerifiedBound)
 	}
-	return err
+	return fmt.Errorf("%w: %d of %d", errMismatch, res.Mismatches, res.VerifiedRows)
 }
 
 // checkFlags takes in the config file, if there is one, and refuses flags that others make meaningless.
@@ -152,6 +156,15 @@ func checkFlags(cmd *cobra.Command, configFile string) error {
 		}
 	}
 	return nil
+}
+
+// present does the work of a command while its progress is shown, and prints the result as show does.
+func present[T any](cmd *cobra.Command, asJSON bool, work func(*progress) (T, error), print func(io.Writer, T) error) (T, error) {
+	v, err := withProgress(cmd, work)
+	if err == nil {
+		err = show(cmd.OutOrStdout(), asJSON, v, print)
+	}
+	return v, err
 }
 
 // show prints a result: as JSON, or as print does.

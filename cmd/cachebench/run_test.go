@@ -24,7 +24,7 @@ const runKeys = `
 device.kind s  device.name s  device.count i
 table.name s  table.rows i  table.row_bytes i  table.dtype s
 workload.kind s  workload.batches i  workload.ids i  workload.training_batches i  workload.training_measured b
-cache.policy s  cache.codec s  cache.codec_choice.codec s  cache.codec_choice.reason s  cache.codec_choice.candidates a
+cache.policy s  cache.codec s  cache.codec_choice.codec s  cache.codec_choice.reason s  cache.codec_choice.basis s  cache.codec_choice.candidates a
 cache.compression_ratio f  cache.budget_bytes i  cache.metadata_bytes i
 cache.payload_bytes i  cache.codec_bytes i  cache.index_bytes i  cache.host_bytes i  cache.rows_cached i
 results.lookups i  results.hits i  results.hits_by_slab.local i  results.hits_by_slab.peer i  results.misses i  results.hit_ratio f  results.byte_hit_ratio f
@@ -35,6 +35,7 @@ uncompressed.lookups_per_second f  uncompressed.output_gb_per_second f
 uncompressed.batch_latency_ms.p50 f  uncompressed.batch_latency_ms.p95 f  uncompressed.batch_latency_ms.p99 f
 misses_by_reason.cold i  misses_by_reason.evicted i  misses_by_reason.invalidated i
 misses_by_reason.oversize i  misses_by_reason.rejected i
+predicted_gpu.device s  predicted_gpu.batch_ms f  predicted_gpu.uncompressed_batch_ms f  predicted_gpu.uncached_batch_ms f  other_budgets a
 verified_rows i  mismatches i`
 
 // parseKeys reads pairs of a key and its type.

@@ -81,8 +81,9 @@ type Candidate struct {
 type Choice struct {
 	// Codec is the name of what was chosen, None for rows as they are.
 	Codec string `json:"codec"`
-	// Reason says why, in a sentence.
+	// Reason says why, in a sentence, and Basis what the predictions are made from.
 	Reason string `json:"reason"`
+	Basis  string `json:"basis"`
 	// Candidates are all that were considered, the most predicted bytes of hits first: the chosen one is first or nearly as good.
 	Candidates []Candidate `json:"candidates"`
 }
@@ -155,7 +156,7 @@ func Pick(sample []byte, rowBytes int, of dtype.Type, terms Terms) (codec.Codec,
 	}
 	candidates, codecs = append(candidates, plain), append(codecs, nil)
 	best := choose(candidates)
-	choice := Choice{Codec: candidates[best].Codec, Reason: reason(candidates, best, terms), Candidates: candidates}
+	choice := Choice{Codec: candidates[best].Codec, Reason: reason(candidates, best, terms), Basis: basis(terms), Candidates: candidates}
 	picked := codecs[best]
 	slices.SortStableFunc(choice.Candidates, func(a, b Candidate) int { return cmp.Compare(b.HitGBPerSecond, a.HitGBPerSecond) })
 	return picked, choice, nil
@@ -284,34 +285,47 @@ func choose(candidates []Candidate) int {
 	return best
 }
 
-// reason says why the best candidate is it.
+// reason says in words why the best candidate is it.
 func reason(candidates []Candidate, best int, terms Terms) string {
 	b := candidates[best]
-	where := "decoded by this machine's processors, as measured"
-	if terms.Link > 0 {
-		where = fmt.Sprintf("decoded by a GPU behind a link of %.0f GB/s", terms.Link/1e9)
+	s := "no codec is predicted to deliver more hits than rows as they are"
+	if b.Codec != None {
+		s = fmt.Sprintf("its rows take %.1f %% fewer bytes, so more of them fit and misses move less; ", 100*(1-1/b.Ratio))
+		if terms.Link > 0 {
+			s += fmt.Sprintf("a GPU decodes them at %.2f of the speed of a copy", b.DecodeGBPerSecond*1e9/gpuGather)
+		} else {
+			s += fmt.Sprintf("a core here decodes %.2f GB/s", b.DecodeGBPerSecond)
+		}
 	}
-	from := "by the training batches"
-	if terms.HitRatio == nil {
-		from = "by a power law"
-	}
-	s := fmt.Sprintf("%.2f GB of hits a second predicted (%.1f %% of lookups %s, ratio %.3f), %s", b.HitGBPerSecond, 100*b.HitRatio, from, b.Ratio, where)
 	next := -1
 	for i, c := range candidates {
 		if i != best && c.Skipped == "" && (next < 0 || c.HitGBPerSecond > candidates[next].HitGBPerSecond) {
 			next = i
 		}
 	}
-	if next < 0 {
+	if next < 0 || b.HitGBPerSecond == 0 {
 		return s
 	}
 	n := candidates[next]
-	if n.HitGBPerSecond <= b.HitGBPerSecond {
-		return s + fmt.Sprintf("; next is %s with %.2f", n.Codec, n.HitGBPerSecond)
+	more := 100 * (n.HitGBPerSecond/b.HitGBPerSecond - 1)
+	if more <= 0 {
+		return s + fmt.Sprintf("; %s, the next, is predicted to deliver %.1f %% less", n.Codec, -more)
 	}
 	why := "saves less"
 	if n.DecodeGBPerSecond < b.DecodeGBPerSecond {
 		why = "decodes slower"
 	}
-	return s + fmt.Sprintf("; %s, with %.2f, is judged equal and %s", n.Codec, n.HitGBPerSecond, why)
+	return s + fmt.Sprintf("; %s, predicted to deliver %.1f %% more, counts as equal and %s", n.Codec, more, why)
+}
+
+// basis says what the predictions are made from.
+func basis(terms Terms) string {
+	s := "hits of lookups by the training batches"
+	if terms.HitRatio == nil {
+		s = "hits of lookups by a power law"
+	}
+	if terms.Link > 0 {
+		return s + fmt.Sprintf(", misses over a link of %.0f GB/s, decoding as measured on an H200", terms.Link/1e9)
+	}
+	return s + ", decoding as measured on one of this machine's processors"
 }

@@ -38,7 +38,7 @@ var (
 				err = fmt.Errorf("sleek: bound (%q) must be a number", option)
 			}
 			return codec.Family{
-				Name: boundedName + ":" + option, Lossy: true,
+				Name: boundedName + ":" + option, Lossy: true, Bound: bound,
 				Train: func(sample []byte, rowBytes int, of dtype.Type) (codec.Codec, error) {
 					return rowcodec.AsCodec(TrainBounded(sample, rowBytes, of, bound))
 				},

@@ -76,6 +76,13 @@ func (d *Device) Free(b device.Buffer) {
 	}
 }
 
+// Discard implements device.Discarder.
+func (d *Device) Discard(b device.Buffer, from, to int64) {
+	if m, ok := d.memory.Load(unsafe.SliceData(b.Bytes())); ok {
+		m.(*numa.Memory).Discard(from, to)
+	}
+}
+
 // NewStream implements device.Device.
 func (d *Device) NewStream() (device.Stream, error) { return stream{d.workers}, nil }
 

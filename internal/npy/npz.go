@@ -92,7 +92,12 @@ func (a *archive) open(array string, minRank int) (*Reader, error) {
 	if err != nil {
 		return nil, inFile(name, err)
 	}
-	return newReader(name, body, int64(m.UncompressedSize64), m.Method == zip.Store, minRank)
+	r, err := newReader(name, body, int64(m.UncompressedSize64), m.Method == zip.Store, minRank)
+	if err != nil {
+		return nil, err
+	}
+	r.member = m
+	return r, nil
 }
 
 // list quotes the names of the arrays.

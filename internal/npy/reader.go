@@ -1,6 +1,7 @@
 package npy
 
 import (
+	"archive/zip"
 	"bufio"
 	"encoding/binary"
 	"errors"
@@ -30,6 +31,7 @@ type Reader struct {
 
 	src     *bufio.Reader
 	file    io.Closer    // or nil
+	member  *zip.File    // nil in an .npy file
 	left    int          // rows not yet handed out
 	got     int64        // data bytes taken from src
 	array   *numa.Memory // of an array in Fortran order, while its rows are read

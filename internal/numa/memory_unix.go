@@ -20,3 +20,11 @@ func mapMemory(bytes int64) (*Memory, error) {
 }
 
 func unmap(b []byte) error { return unix.Munmap(b) }
+
+// Discard gives back the whole pages that lie within bytes [from, to), whose content is lost. Memory of the Go heap stays.
+func (m *Memory) Discard(from, to int64) {
+	page := int64(os.Getpagesize())
+	if from, to = (from+page-1)/page*page, to/page*page; from < to && m.mapped != nil {
+		unix.Madvise(m.mapped[from:to], unix.MADV_DONTNEED)
+	}
+}

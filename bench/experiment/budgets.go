@@ -1,0 +1,63 @@
+package experiment
+
+import (
+	"context"
+	"slices"
+)
+
+// BudgetHits is what a cache of another budget is predicted to hit, of the same policy, codec and batches.
+type BudgetHits struct {
+	// Times is the budget ÷ that of the run.
+	Times       float64 `json:"times"`
+	BudgetBytes int64   `json:"budget_bytes"`
+	Rows        int64   `json:"rows"`
+	HitRatio    float64 `json:"hit_ratio"`
+}
+
+// otherTimes are the budgets that are predicted, ascending.
+var otherTimes = []float64{0.5, 2, 4}
+
+// accesses counts the measured accesses to each row. A nil value counts nothing.
+type accesses []int64
+
+func (a accesses) add(rows []int64) {
+	if a != nil {
+		for _, row := range rows {
+			a[row]++
+		}
+	}
+}
+
+// atBudgets predicts the hit ratio at other budgets, for a cache that stays as it is filled, on one device: the policy ranks the rows
+// for the largest budget, and so many times the rows of this cache are the first of the ranking. Rows count with the mean slot of the
+// cached ones. The prediction is shifted so that it is right for the budget of the run.
+func (r *run) atBudgets(ctx context.Context, m *measurement, counts accesses) ([]BudgetHits, error) {
+	out := []BudgetHits{}
+	t := &m.stats.Tables[0]
+	if r.cfg.Online.on() || m.devices != 1 || t.CachedRows == 0 || t.CachedRows == int64(r.table.Rows) {
+		return out, nil
+	}
+	r.progress.Stage("predicting other budgets", 0)
+	policy, err := r.policy()
+	if err != nil {
+		return nil, err
+	}
+	defer policy.Close()
+	slot := slices.Repeat([]uint32{uint32(max(1, m.stats.PayloadBytes/t.CachedRows))}, r.table.Rows)
+	s := &sizes{slot: slot, stored: slot}
+	if err := policy.Start(s.problem(int64(slices.Max(otherTimes) * float64(m.stats.PayloadBytes)))); err != nil {
+		return nil, err
+	}
+	for table, rows := range r.learn(ctx) {
+		policy.Observe(table, rows)
+	}
+	c := newCurve(s, policy.Rank(), counts)
+	shift := ratio(t.Hits, t.Lookups) - c.hitRatio(t.CachedRows)
+	for _, times := range otherTimes {
+		rows := min(int64(r.table.Rows), int64(times*float64(t.CachedRows)))
+		out = append(out, BudgetHits{
+			Times: times, BudgetBytes: int64(times * float64(m.stats.BudgetBytes)), Rows: rows, HitRatio: max(0, min(1, c.hitRatio(rows)+shift)),
+		})
+	}
+	return out, ctx.Err()
+}

@@ -1,0 +1,255 @@
+package experiment
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/tensorcache/tensorcache/bench/dataset"
+	"github.com/tensorcache/tensorcache/bench/gpu"
+	"github.com/tensorcache/tensorcache/bench/workload"
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/internal/faults"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// TablesResult is what a run of several tables found, which share one cache. Its JSON form is what `cachebench run --json` prints of them.
+type TablesResult struct {
+	Device DeviceInfo `json:"device"`
+	// A batch of the workload looks up rows of each table.
+	Workload WorkloadInfo `json:"workload"`
+	// Cache has the keys of Result.Cache that are not of one table.
+	Cache struct {
+		Policy        string `json:"policy"`
+		BudgetBytes   int64  `json:"budget_bytes"`
+		MetadataBytes int64  `json:"metadata_bytes"`
+		PayloadBytes  int64  `json:"payload_bytes"`
+		CodecBytes    int64  `json:"codec_bytes"`
+		IndexBytes    int64  `json:"index_bytes"`
+		HostBytes     int64  `json:"host_bytes"`
+	} `json:"cache"`
+	Tables []TableResult `json:"tables"`
+	// Total sums up the tables. A batch is as long as its Gathers, one a table, one after the other.
+	Total struct {
+		Served
+		Speed
+		Uncompressed struct {
+			Served
+			Speed
+		} `json:"uncompressed"`
+		PredictedGPU *PredictedGPU `json:"predicted_gpu,omitempty"`
+	} `json:"total"`
+	VerifiedRows int64 `json:"verified_rows"`
+	Mismatches   int64 `json:"mismatches"`
+}
+
+// TableResult is one of several tables.
+type TableResult struct {
+	TableInfo
+	Codec            string           `json:"codec"`
+	CodecChoice      *registry.Choice `json:"codec_choice,omitempty"`
+	CompressionRatio float64          `json:"compression_ratio"`
+	Served
+	Uncompressed Served `json:"uncompressed"`
+}
+
+// Served is what the measured batches got from a cache.
+type Served struct {
+	RowsCached     int64   `json:"rows_cached"`
+	Lookups        int64   `json:"lookups"`
+	Hits           int64   `json:"hits"`
+	HitRatio       float64 `json:"hit_ratio"`
+	HostBytesMoved int64   `json:"host_bytes_moved"`
+}
+
+func (s *Served) add(t Served) {
+	s.RowsCached, s.Lookups, s.Hits, s.HostBytesMoved = s.RowsCached+t.RowsCached, s.Lookups+t.Lookups, s.Hits+t.Hits, s.HostBytesMoved+t.HostBytesMoved
+	s.HitRatio = ratio(s.Hits, s.Lookups)
+}
+
+// Defaults of a run of several tables.
+const (
+	defaultSamples = 2048 // rows of each table in a generated batch
+	tablesExponent = 1    // of the power law of generated lookups
+)
+
+// Several says whether Features names several tables, with commas between them. A name of one file may have commas.
+func (c *Config) Several() bool {
+	if !strings.Contains(c.Features, ",") {
+		return false
+	}
+	_, err := os.Stat(c.Features)
+	return err != nil
+}
+
+// validateTables reports what several tables cannot have.
+func (c *Config) validateTables() error {
+	var f faults.List
+	f.Add(c.Validate())
+	f.If(slices.Contains(strings.Split(c.Features, ","), ""), "--features (%s) must have no empty name", c.Features)
+	names, ids := strings.Count(c.Features, ",")+1, strings.Count(c.IDs, ",")+1
+	f.If(c.IDs != "" && names != ids, "--ids (%d files) must be as many as --features (%d)", ids, names)
+	spec, err := admission.Lookup(c.Policy)
+	f.If(err == nil && spec.Learns == admission.FromGraph, "--policy (%s) needs a graph, which several tables have not", c.Policy)
+	for _, x := range []struct {
+		name  string
+		given bool
+	}{
+		{"graph", c.Graph != ""}, {"weighted", c.Weighted}, {"capture", c.Capture != ""}, {"cold", c.Cold}, {"drift", c.Drift != 0},
+		{"refresh-batches", c.RefreshBatches != 0}, {"refresh-interval", c.RefreshInterval != 0},
+	} {
+		f.If(x.given, "--%s takes one table, --features names %d", x.name, names)
+	}
+	return once(f.Err())
+}
+
+// RunTables does what the config says with several tables, which share one cache. Canceling ctx ends it between batches.
+func RunTables(ctx context.Context, cfg Config, progress Progress) (*TablesResult, error) {
+	if err := cfg.validateTables(); err != nil {
+		return nil, err
+	}
+	r := &run{cfg: cfg, progress: progress}
+	for _, step := range []func() error{r.loadTables, r.lookUpTables, r.fit} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	cached, err := r.measure(ctx, cfg.Codec, cfg.HostTier, cfg.Verify)
+	if err != nil {
+		return nil, err
+	}
+	r.name = "uncompressed"
+	plain, err := r.measure(ctx, registry.None, transfer.InPlace.String(), false)
+	if errors.Is(err, cache.ErrBudget) { // not one uncompressed row fits
+		plain, err = &measurement{}, nil
+		for _, t := range cached.stats.Tables {
+			plain.stats.Tables = append(plain.stats.Tables, cache.TableStats{Lookups: t.Lookups, HostBytesMoved: t.Lookups * int64(t.RowBytes)})
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("uncompressed: %w", err)
+	}
+	return r.tablesResult(cached, plain)
+}
+
+// loadTables loads the tables.
+func (r *run) loadTables() error {
+	for name := range strings.SplitSeq(r.cfg.Features, ",") {
+		r.progress.Stage("reading "+name, 0)
+		t, err := dataset.Load(name)
+		if err != nil {
+			return err
+		}
+		if t, err = t.Cast(r.cfg.Cast); err != nil {
+			return err
+		}
+		r.tables = append(r.tables, t)
+	}
+	return nil
+}
+
+// lookUpTables makes the batches: of row numbers from files, or by a power law. Generated batches that train come before those that are
+// measured.
+func (r *run) lookUpTables() error {
+	c := &r.cfg
+	if c.IDs != "" {
+		return r.replayTables()
+	}
+	r.trainLast = orDefault(c.WarmupBatches, defaultWarmup)
+	r.first, r.last = r.trainLast, r.trainLast+orDefault(c.Batches, defaultBatches)
+	o := workload.DLRMOptions{BatchSize: cmp.Or(c.BatchSize, defaultSamples), Batches: r.last, Seed: c.Seed}
+	for _, t := range r.tables {
+		o.Tables = append(o.Tables, workload.EmbeddingTable{Rows: int64(t.Rows), Exponent: tablesExponent})
+	}
+	w, err := workload.NewDLRM(o)
+	r.measured, r.training = w, w
+	return err
+}
+
+// replayTables reads a file of row numbers for each table. The longest is divided into batches of the batch size, the others into as many.
+func (r *run) replayTables() error {
+	r.progress.Stage("reading row numbers", 0)
+	w := &divided{}
+	longest, base := 0, int64(0)
+	for i, name := range strings.Split(r.cfg.IDs, ",") {
+		rows, err := readIDs(name, r.tables[i].Rows)
+		if err != nil {
+			return err
+		}
+		longest = max(longest, len(rows))
+		for j := range rows {
+			rows[j] += base
+		}
+		w.rows, base = append(w.rows, rows), base+int64(r.tables[i].Rows)
+	}
+	w.batches = (longest-1)/cmp.Or(r.cfg.BatchSize, defaultReplay) + 1
+	r.measured, r.training = w, w
+	return r.divide()
+}
+
+// divided is row numbers of several tables, each divided into so many batches, which differ by one row in length at most.
+type divided struct {
+	rows    [][]int64
+	batches int
+}
+
+// Kind implements workload.Workload.
+func (d *divided) Kind() string { return "ids" }
+
+// Batches implements workload.Workload.
+func (d *divided) Batches() int { return d.batches }
+
+// NewCursor implements workload.Workload.
+func (d *divided) NewCursor() workload.Cursor { return d }
+
+// Batch implements workload.Cursor.
+func (d *divided) Batch(i int, dst []int64) []int64 {
+	for _, rows := range d.rows {
+		dst = append(dst, rows[i*len(rows)/d.batches:(i+1)*len(rows)/d.batches]...)
+	}
+	return dst
+}
+
+// tablesResult describes what was measured.
+func (r *run) tablesResult(m, plain *measurement) (*TablesResult, error) {
+	res := &TablesResult{Device: m.info(), Workload: r.workloadInfo(), VerifiedRows: r.verified, Mismatches: r.mismatches}
+	res.Workload.IDs = m.ids
+	s := &m.stats
+	c := &res.Cache
+	c.Policy, c.BudgetBytes, c.MetadataBytes, c.PayloadBytes = r.cfg.Policy, s.BudgetBytes, s.MetadataBytes, s.PayloadBytes
+	c.CodecBytes, c.IndexBytes, c.HostBytes = s.CodecBytes, s.IndexBytes, s.HostBytes
+	res.Total.Speed, res.Total.Uncompressed.Speed = m.speed, plain.speed
+
+	model, err := gpu.Reference()
+	if err != nil {
+		return nil, err
+	}
+	predicted := &PredictedGPU{Device: model.Device}
+	served := func(t *cache.TableStats) Served {
+		return Served{t.CachedRows, t.Lookups, t.Hits, ratio(t.Hits, t.Lookups), t.HostBytesMoved}
+	}
+	for i, t := range r.tables {
+		own := &s.Tables[i]
+		one := TableResult{
+			TableInfo: infoOf(t), Codec: own.Codec, CodecChoice: own.Choice,
+			CompressionRatio: ratio(own.RawBytes, own.StoredBytes), Served: served(own), Uncompressed: served(&plain.stats.Tables[i]),
+		}
+		res.Tables = append(res.Tables, one)
+		res.Total.add(one.Served)
+		res.Total.Uncompressed.add(one.Uncompressed)
+		if m.devices != 1 || !model.Knows(own.Codec) {
+			predicted = nil
+		}
+		if predicted != nil {
+			predicted.add(model, t, own.Codec, float64(res.Workload.Batches), one.Served, one.Uncompressed)
+		}
+	}
+	res.Total.PredictedGPU = predicted
+	return res, nil
+}

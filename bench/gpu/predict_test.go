@@ -1,0 +1,140 @@
+package gpu
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/dtype"
+)
+
+// TestModel_PredictsMeasured compares the model with batches that a GPU has been measured with. The bounds are those that docs/performance.md
+// states.
+func TestModel_PredictsMeasured(t *testing.T) {
+	t.Parallel()
+	m, err := Reference()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := ReadReport("../../docs/results/gpu-bench.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sectors := map[int]float64{} // bytes of sectors of a missed row
+	for _, x := range r.Results {
+		if x.Case == "gather-misses" {
+			sectors[x.RowBytes] = m.link * float64(x.RowBytes) / (x.BaselineValue * 1e9)
+		}
+	}
+	// Of sampling and refresh, caches without; of pair-throughput one GPU, whose cache holds a twentieth of the table.
+	hitShare := map[string]float64{"gather-hits": 1, "gather-80": 0.8, "gather-misses": 0, "small-batch": 0.8, "sampling": 0.8, "refresh": 0.8, "pair-throughput": 0}
+	bound := map[string][2]float64{
+		"gather-hits": {-0.08, 0.08}, "gather-80": {-0.08, 0.08}, "gather-misses": {-0.08, 0.25}, "small-batch": {-0.25, 0.10}, "sampling": {-0.08, 0.08},
+		"refresh": {-0.08, 0.08}, "pair-throughput": {-0.20, 0.05},
+	}
+	compared := map[string]int{}
+	for _, x := range r.Results {
+		hits, ok := hitShare[x.Case]
+		if !ok {
+			continue
+		}
+		n, uncached := float64(x.Batch), 0.5
+		measured := n * float64(x.RowBytes) / (x.Value * 1e9)
+		if (x.Case == "refresh" || x.Case == "pair-throughput") && x.Unit != "us" && x.Unit != "GB/s" {
+			continue
+		}
+		switch x.Case {
+		case "refresh":
+			measured = x.FurtherValue("median without refreshing") * 1e-6
+		case "pair-throughput":
+			if _, err := fmt.Sscanf(x.Detail, "hit rates %f", &hits); err != nil {
+				t.Fatalf("%s: %v", x.Detail, err)
+			}
+			hits, uncached, measured = hits/100, 0.95, n*float64(x.RowBytes)/(x.BaselineValue*1e9)
+		case "small-batch":
+			measured = x.Value * 1e-6
+		case "sampling":
+			measured = x.BaselineValue * 1e-6
+		}
+		if x.Codec == "hits" {
+			hits = 1
+		}
+		predicted := m.Seconds(Batch{
+			RowBytes: x.RowBytes, Codec: "ibp4", DType: dtype.Float32, Lookups: n, Hits: n * hits,
+			MissBytes: n * (1 - hits) * sectors[x.RowBytes], UncachedBytes: float64(x.TableBytes) * uncached,
+		})
+		off := predicted/measured - 1
+		t.Logf("%s, %d B, %d rows, %g hits: measured %.1f µs, predicted %.1f, %+.1f %%", x.Case, x.RowBytes, x.Batch, hits, measured*1e6, predicted*1e6, 100*off)
+		if b := bound[x.Case]; !(off >= b[0] && off <= b[1]) {
+			t.Errorf("%s, %d B, %d rows: predicted %.1f µs, measured %.1f: %+.1f %% must be %+.0f to %+.0f %%", x.Case, x.RowBytes, x.Batch, predicted*1e6, measured*1e6, 100*off, 100*b[0], 100*b[1])
+		}
+		compared[x.Case]++
+	}
+	for name := range bound {
+		if compared[name] == 0 {
+			t.Errorf("%s: no batch was compared", name)
+		}
+	}
+}
+
+// TestModel_Terms pins what each part of a batch costs.
+func TestModel_Terms(t *testing.T) {
+	t.Parallel()
+	m, err := Reference()
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := Batch{RowBytes: 512, Codec: "ibp4", DType: dtype.Float32, Lookups: 1e5, Hits: 5e4, MissBytes: 5e4 * 448, UncachedBytes: 1 << 28}
+	with := func(change func(*Batch)) float64 {
+		b := base
+		change(&b)
+		return m.Seconds(b)
+	}
+	same := with(func(*Batch) {})
+	for name, slower := range map[string]float64{
+		"fewer hits":                      with(func(b *Batch) { b.Hits, b.MissBytes = 4e4, 6e4*448 }),
+		"longer misses":                   with(func(b *Batch) { b.MissBytes *= 1.2 }),
+		"more rows":                       with(func(b *Batch) { b.Lookups, b.Hits, b.MissBytes = 2e5, 1e5, 1e5*448 }),
+		"a slower codec, nearly all hits": with(func(b *Batch) { b.Codec, b.Hits, b.MissBytes = "ndzip", 1e5-100, 100*448 }) - with(func(b *Batch) { b.Hits, b.MissBytes = 1e5-100, 100*448 }) + same,
+		"pages that misses spread over":   with(func(b *Batch) { b.UncachedBytes = 1 << 40 }),
+	} {
+		if !(slower > 1.01*same) {
+			t.Errorf("%s: %.1f µs, must be more than %.1f", name, slower*1e6, same*1e6)
+		}
+	}
+	if hidden := with(func(b *Batch) { b.Codec = "rank" }); hidden != same {
+		t.Errorf("a slower codec whose hits take less time than the misses: %.2f µs, want %.2f", hidden*1e6, same*1e6)
+	}
+	if a, b := m.Uncached(1e5, 512), 1e5*512/53.3e9; math.Abs(a/b-1) > 0.01 {
+		t.Errorf("no cache: %.1f µs, want %.1f", a*1e6, b*1e6)
+	}
+	if a, b := m.Uncached(1e5, 64), m.Uncached(1e5, 128); math.Abs(a/b-1) > 1e-9 {
+		t.Errorf("rows shorter than those measured take %.1f and %.1f µs, want as many a second", a*1e6, b*1e6)
+	}
+	for codec, known := range map[string]bool{"none": true, "rank": true, "ibp2": true, "sleek-eb:0.1": false} {
+		if m.Knows(codec) != known {
+			t.Errorf("codec %s: known is %v", codec, !known)
+		}
+	}
+}
+
+func TestNewModel_MissingCase(t *testing.T) {
+	t.Parallel()
+	r, err := ReadReport("../../docs/results/gpu-bench.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"link", "hit-decode", "hit-codecs", "gather-hits", "gather-misses", "gather-80", "lookup", "small-batch"} {
+		part := *r
+		part.Results = nil
+		for _, x := range r.Results {
+			if x.Case != name {
+				part.Results = append(part.Results, x)
+			}
+		}
+		if _, err := NewModel(&part); err == nil || !strings.Contains(err.Error(), "case "+name+" ") {
+			t.Errorf("without %s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/bench/report"
+)
+
+func newDemo() *cobra.Command {
+	var cfg experiment.DemoConfig
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show what the cache does for three generated tables, within seconds",
+		Long: `Show what the cache does for three generated tables, within seconds: dense float32
+features of a graph, bfloat16 embeddings, and sparse bags of words. Each goes through
+the cache and through an uncompressed one of the same budget. Times on a GPU are
+predicted from committed measurements.`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			res, err := withProgress(cmd, func(bar *progress) (*experiment.DemoResult, error) { return experiment.Demo(cmd.Context(), cfg, bar) })
+			if err != nil {
+				return err
+			}
+			return show(cmd.OutOrStdout(), asJSON, res, report.Demo)
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&cfg.Device, "device", "auto", "backend: auto, host or cuda")
+	f.IntVar(&cfg.Workers, "workers", 0, "goroutines of the host (default: one a processor)")
+	f.Uint64Var(&cfg.Seed, "seed", 1, "seed of everything generated and sampled")
+	f.IntVar(&cfg.Scale, "scale", 1, "divide tables and batches by this")
+	f.Lookup("scale").Hidden = true // for tests
+	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}

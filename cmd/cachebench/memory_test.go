@@ -1,0 +1,82 @@
+//go:build linux
+
+package main
+
+import (
+	"archive/zip"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/dtype"
+)
+
+// TestMemory_Peak bounds the memory of commands by the table's size: at most 1.3 times, and, where there is a cache, its host tier besides.
+func TestMemory_Peak(t *testing.T) {
+	const rows, rowBytes, least = 200_000, 512, 1000
+	r := rand.New(rand.NewPCG(1, 2))
+	data := make([]byte, rows*rowBytes)
+	for i := 0; i < len(data); i += 4 {
+		binary.LittleEndian.PutUint32(data[i:], 0x3f800000|r.Uint32()&0xffff)
+	}
+	array := func(rows int) []byte { return npyOf(t, dtype.Float32, data[:rows*rowBytes], rows, rowBytes/4) }
+	small, plain := write(t, "small.npy", array(least)), write(t, "plain.npy", array(rows))
+	deflated, stored := write(t, "deflated.npz", npzOf(t, member{"features", array(rows)})), filepath.Join(t.TempDir(), "stored.npz")
+	f, err := os.Create(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := zip.NewWriter(f)
+	w, err := z.CreateHeader(&zip.FileHeader{Name: "features.npy", Method: zip.Store})
+	if err == nil {
+		_, err = w.Write(array(rows))
+	}
+	if err := errors.Join(err, z.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	ids := write(t, "ids", idLines(r.Perm(least)))
+	peak := func(args ...string) float64 {
+		t.Helper()
+		cmd := command(t, args...)
+		status := filepath.Join(t.TempDir(), "status")
+		cmd.Env = append(cmd.Env, asCommand+"="+status)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v, %s", args, err, out)
+		}
+		_, kib, _ := strings.Cut(readFile(t, status), "VmHWM:") // ru_maxrss would begin with the test's own
+		n, err := strconv.Atoi(strings.Fields(kib)[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return float64(n) * 1024
+	}
+	for name, c := range map[string]struct {
+		args  []string
+		times float64
+	}{
+		"run":           {[]string{"run", "--codec", "ibp4", "--ids", ids}, 2.3},
+		"run packed":    {[]string{"run", "--codec", "ibp4", "--ids", ids, "--host-tier", "packed"}, 2.3},
+		"run --verify":  {[]string{"run", "--codec", "ibp4", "--ids", ids, "--verify"}, 2.3},
+		"plan":          {[]string{"plan", "--codec", "none,ibp4", "--ids", ids, "--policy", "static-freq"}, 1.3},
+		"compress ibp4": {[]string{"compress", "--codec", "ibp4"}, 1.3},
+	} {
+		begin := peak(slices.Concat(c.args, []string{"--features", small})...)
+		tables := [][]string{{"--features", plain}, {"--features", stored}, {"--features", deflated}}
+		if name != "compress ibp4" { // which generates more
+			tables = append(tables, []string{"--vertices", strconv.Itoa(rows)})
+		}
+		for _, file := range tables {
+			if more := peak(slices.Concat(c.args, file)...) - begin; more > c.times*float64(len(data)) {
+				t.Errorf("%s %s: %.2f times the table, want at most %.1f", name, file, more/float64(len(data)), c.times)
+			} else {
+				t.Logf("%s %s: %.2f times the table", name, file, more/float64(len(data)))
+			}
+		}
+	}
+}
