@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bufio"
 	"compress/flate"
+	"fmt"
 	"hash/crc32"
 	"io"
 )
@@ -43,7 +44,7 @@ func openMember(m *zip.File, archiveBytes int64) (io.Reader, error) {
 	}
 	raw, err := m.OpenRaw()
 	if err != nil {
-		return nil, ioFault("opening the member", err)
+		return nil, readError("opening the member", err)
 	}
 	r := &memberReader{body: raw, want: m.CRC32}
 	if m.Method == zip.Deflate {
@@ -58,25 +59,25 @@ func openMember(m *zip.File, archiveBytes int64) (io.Reader, error) {
 // back: everything after it may believe the directory up to deflate's ratio.
 func checkMember(m *zip.File, archiveBytes int64) error {
 	if m.Flags&encryptedFlags != 0 {
-		return faultf(ErrFormat, "member flags (%#04x) must not say encrypted", m.Flags)
+		return fmt.Errorf("member flags (%#04x) must not say encrypted", m.Flags)
 	}
 	if m.Method != zip.Store && m.Method != zip.Deflate {
-		return faultf(ErrFormat, "compression method (%d) must be 0 (stored) or 8 (deflate)", m.Method)
+		return fmt.Errorf("compression method (%d) must be 0 (stored) or 8 (deflate)", m.Method)
 	}
 	offset, err := m.DataOffset()
 	if err != nil {
-		return ioFault("reading the member's local header", err)
+		return readError("reading the member's local header", err)
 	}
 	room := uint64(max(archiveBytes-offset, 0))
 	if m.CompressedSize64 > room {
-		return faultf(ErrFormat, "compressed bytes (%d) must be at most the %d left in the archive", m.CompressedSize64, room)
+		return fmt.Errorf("compressed bytes (%d) must be at most the %d left in the archive", m.CompressedSize64, room)
 	}
 	limit := m.CompressedSize64
 	if m.Method == zip.Deflate {
 		limit *= maxInflate
 	}
 	if m.UncompressedSize64 > limit || m.Method == zip.Store && m.UncompressedSize64 < limit {
-		return faultf(ErrFormat, "member bytes (%d) must match the %d bytes that it is stored in", m.UncompressedSize64, m.CompressedSize64)
+		return fmt.Errorf("member bytes (%d) must match the %d bytes that it is stored in", m.UncompressedSize64, m.CompressedSize64)
 	}
 	return nil
 }
