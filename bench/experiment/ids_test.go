@@ -17,7 +17,7 @@ func TestReadIDs_Forms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if compressed(path) {
+		if filepath.Ext(path) == ".gz" {
 			z := gzip.NewWriter(f)
 			z.Write([]byte(text))
 			z.Close()

@@ -126,8 +126,8 @@ func (d *cacheLibDecoder) number(column int, limit uint64, missing int64) (uint6
 	if len(field) == 0 && missing >= 0 {
 		return uint64(missing), nil
 	}
-	v, ok := parseUint(field)
-	if !ok || v > limit {
+	v, err := parseUint(field)
+	if err != nil || v > limit {
 		return 0, d.fault("%s (%s) must be 0 to %d", cacheLibColumns[column], shorten(field), limit)
 	}
 	return v, nil
@@ -144,7 +144,7 @@ func (d *cacheLibDecoder) field(column int) []byte {
 // keyID returns the ID of a key: the number it is, or its FNV-1a hash.
 func keyID(key []byte) uint64 {
 	if len(key) == 1 || key[0] != '0' { // 07 is not 7
-		if id, ok := parseUint(key); ok {
+		if id, err := parseUint(key); err == nil {
 			return id
 		}
 	}

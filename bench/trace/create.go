@@ -11,6 +11,8 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/tensorcache/tensorcache/internal/packed"
 )
 
 // encoder writes one format.
@@ -26,7 +28,7 @@ func Create(path string, o Options) (Writer, error) {
 	if o.Format != "" {
 		var err error
 		if f, err = lookup(o.Format); err != nil {
-			return nil, fmt.Errorf("trace: %w", err)
+			return nil, err
 		}
 	}
 	if f == nil {
@@ -148,7 +150,7 @@ func newOutput(path string) (*output, error) {
 	if o.pack != nil {
 		to = o.pack
 	}
-	o.w = bufio.NewWriterSize(to, bufferBytes)
+	o.w = bufio.NewWriterSize(to, packed.BufferBytes)
 	return o, nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"io"
 	"math"
 	"os"
+
+	"github.com/tensorcache/tensorcache/internal/packed"
 )
 
 // oracleBytes is the length of an oracleGeneral record, little-endian, packed:
@@ -79,7 +81,7 @@ func (e *oracleEncoder) encode(requests []Request) error {
 		e.buf = binary.LittleEndian.AppendUint64(e.buf, r.ID)
 		e.buf = binary.LittleEndian.AppendUint32(e.buf, uint32(r.Size))
 		e.buf = binary.LittleEndian.AppendUint64(e.buf, ^uint64(0))
-		if e.records++; len(e.buf) >= bufferBytes {
+		if e.records++; len(e.buf) >= packed.BufferBytes {
 			if err := e.flush(); err != nil {
 				return err
 			}
@@ -98,7 +100,7 @@ func (e *oracleEncoder) end() error {
 	if err := e.flush(); err != nil {
 		return err
 	}
-	const step = bufferBytes / oracleBytes
+	const step = packed.BufferBytes / oracleBytes
 	last := map[uint64]int64{} // logical time, from 1, of the earliest request seen for each ID
 	block := make([]byte, step*oracleBytes)
 	for end := e.records; end > 0; {

@@ -11,19 +11,7 @@ import (
 const byteOrderMark = "\xef\xbb\xbf"
 
 // parseUint reads decimal digits.
-func parseUint(text []byte) (v uint64, ok bool) {
-	if len(text) == 0 || len(text) > 20 {
-		return 0, false
-	}
-	for _, c := range text {
-		d := uint64(c - '0')
-		if d > 9 || v > math.MaxUint64/10 || v*10 > math.MaxUint64-d {
-			return 0, false
-		}
-		v = v*10 + d
-	}
-	return v, true
-}
+func parseUint(text []byte) (uint64, error) { return strconv.ParseUint(string(text), 10, 64) }
 
 // shorten keeps error texts readable.
 func shorten(text []byte) string {
@@ -137,8 +125,8 @@ func (e *runEncoder) end() error {
 func newIDsDecoder(s *source) decoder {
 	d := &runDecoder{lines: lines{s: s, limit: maxLine}, comments: "#*"}
 	d.parse = func(line []byte) (Request, uint64, error) {
-		id, ok := parseUint(line)
-		if !ok {
+		id, err := parseUint(line)
+		if err != nil {
 			return Request{}, 0, d.fault("ID (%s) must be 0 to 2^64 - 1 in decimal digits", shorten(line))
 		}
 		return Request{ID: id, Next: Unknown}, 1, nil
@@ -160,8 +148,7 @@ func newARCDecoder(s *source) decoder {
 		n := 0
 		for f := range bytes.FieldsSeq(line) {
 			if n < len(v) {
-				var ok bool
-				if v[n], ok = parseUint(f); !ok {
+				if v[n], err = parseUint(f); err != nil {
 					return r, 0, d.fault("field %d (%s) must be 0 to 2^64 - 1 in decimal digits", n+1, shorten(f))
 				}
 			}

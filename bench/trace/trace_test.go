@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/internal/packed"
 )
 
 // readAll reads a trace in pieces of several sizes.
@@ -41,8 +43,8 @@ func readBytes(name string, b []byte, format string) ([]Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.closeAll()
-	r, err := newReader(s, format)
+	defer s.close()
+	r, err := newReader(s, Options{Format: format})
 	if err != nil {
 		return nil, err
 	}
@@ -322,7 +324,7 @@ func TestBlocks_Lost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := newReader(s, "")
+	r, err := newReader(s, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +370,7 @@ func TestOpen_BadInput(t *testing.T) {
 		{"x", "TCTRACE\n", "", "trace: x: offset 0: header (8 bytes) must have 48: truncated"},
 		{"x", "12345678" + strings.Repeat("\x00", 40), "tct", `trace: x: offset 0: first bytes ("12345678") must be "TCTRACE\n"`},
 		{"x", strings.Repeat("1", maxLine+1), "ids", "trace: x:1: offset 0: line must be at most 65536 bytes long"},
-		{"x", strings.Repeat("1", bufferBytes+maxLine), "ids", "trace: x:1: offset 0: line must be at most 65536 bytes long"},
+		{"x", strings.Repeat("1", packed.BufferBytes+maxLine), "ids", "trace: x:1: offset 0: line must be at most 65536 bytes long"},
 	} {
 		_, err := readBytes(c.name, []byte(c.text), c.format)
 		if err == nil || err.Error() != c.want {
@@ -452,7 +454,7 @@ func TestOpen_Detects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err := newReader(s, ""); err != nil || r.format.name != c.want {
+		if r, err := newReader(s, Options{}); err != nil || r.format.name != c.want {
 			t.Errorf("%s %q: %v, %v", c.name, c.text, r, err)
 		}
 	}
@@ -609,7 +611,7 @@ func TestCopy_Filter(t *testing.T) {
 			want = append(want, r)
 		}
 		s, _ := newSource("x", bytes.NewReader(whole))
-		r, err := newReader(s, "")
+		r, err := newReader(s, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -659,7 +661,7 @@ func TestRead_Streams(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := newReader(s, format)
+		r, err := newReader(s, Options{Format: format})
 		if err != nil {
 			t.Fatal(err)
 		}

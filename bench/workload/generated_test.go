@@ -297,14 +297,14 @@ func TestLoadEdges(t *testing.T) {
 		"# 1 2\n":             ": edges (0) must be at least 1",
 		"1\n":                 ":1: fields (1) must be source, target and perhaps a weight",
 		"1 2 3 4\n":           ":1: fields (4) must be source, target and perhaps a weight",
-		"1 2\n1 -2\n":         ":2: vertex: row number (-2) must not be negative",
-		"1 x\n":               `:1: vertex: row number ("x") must be decimal digits`,
-		"1 2147483647\n":      ":1: vertex: row number (2147483647) must be below 2147483647, the rows of the table",
-		"1 2 nan\n":           ":1: weight (nan) must be finite and not negative",
-		"1 2 -1\n":            ":1: weight (-1) must be finite and not negative",
+		"1 2\n1 -2\n":         `:2: vertex ("-2") must be 0 to 2147483646 in decimal digits`,
+		"1 x\n":               `:1: vertex ("x") must be 0 to 2147483646 in decimal digits`,
+		"1 2147483647\n":      `:1: vertex ("2147483647") must be 0 to 2147483646 in decimal digits`,
+		"1 2 nan\n":           `:1: weight ("nan") must be finite and not negative`,
+		"1 2 -1\n":            `:1: weight ("-1") must be finite and not negative`,
 		"1 2 1\n1 2\n":        ":2: weights must be on all edges or none",
 		"0 1\n1 2000000000\n": ": vertices (2000000001) must be at most 16777216 for 2 edges: renumber them",
-		"2000000000 1\n":      ":1: vertex (2000000000) must be below 67108928, for as many edges as there are so far: renumber them",
+		"2000000000 1\n":      ": vertices (2000000001) must be at most 16777216 for 1 edges: renumber them",
 	} {
 		path := file("bad.el", text)
 		if _, err := LoadGraph(path); err == nil || err.Error() != "workload: graph "+path+want {
