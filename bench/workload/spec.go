@@ -38,14 +38,6 @@ var SpecFields = map[string]string{
 
 // New returns the workload. It loads or generates the graph, where there is one.
 func (s *Spec) New() (Workload, error) {
-	for _, f := range []struct {
-		name  string
-		value int64
-	}{{"batches", int64(s.Batches)}, {"batch size", int64(s.BatchSize)}, {"rows", s.Rows}, {"vertices", int64(s.Vertices)}, {"degree", int64(s.Degree)}} {
-		if f.value < 0 {
-			return nil, fmt.Errorf("workload: %s: %s (%d) must be at least 1", s.Kind, f.name, f.value)
-		}
-	}
 	switch s.Kind {
 	case "mix":
 		o := MixOptions{Rows: s.Rows, BatchSize: s.BatchSize, Batches: s.Batches, Seed: s.Seed}
@@ -91,11 +83,12 @@ func (s *Spec) New() (Workload, error) {
 
 // graph loads or generates the graph.
 func (s *Spec) graph() (g *Graph, err error) {
+	o := GraphOptions{Vertices: s.Vertices, MeanDegree: s.Degree, Seed: s.Seed}
 	switch s.Graph {
 	case "", "rmat":
-		g, err = RMAT(RMATOptions{Vertices: s.Vertices, MeanDegree: s.Degree, Seed: s.Seed})
+		g, err = RMAT(o)
 	case "power-law":
-		g, err = PowerLaw(GraphOptions{Vertices: s.Vertices, MeanDegree: s.Degree, Seed: s.Seed})
+		g, err = PowerLaw(o)
 	default:
 		if s.Vertices != 0 || s.Degree != 0 {
 			return nil, fmt.Errorf("workload: sampling: vertices and degree (%d, %d) must not be given with a graph's file (%s)", s.Vertices, s.Degree, s.Graph)
