@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/aclements/go-moremath/stats"
+
 	"github.com/tensorcache/tensorcache/bench/sim/demand"
 	"github.com/tensorcache/tensorcache/bench/trace"
 	"github.com/tensorcache/tensorcache/cache/mrc"
@@ -178,18 +180,14 @@ func (c *CurveConfig) sample(ctx context.Context, t *demand.Trace, sizes []int64
 
 // standardError is that of the mean of the parts at a point.
 func standardError(parts [][]mrc.Point, i int) float64 {
-	n := float64(len(parts))
-	if n < 2 {
+	if len(parts) < 2 {
 		return 0
 	}
-	mean, square := 0.0, 0.0
-	for _, p := range parts {
-		mean += p[i].MissRatio / n
+	ratios := make([]float64, len(parts))
+	for j, p := range parts {
+		ratios[j] = p[i].MissRatio
 	}
-	for _, p := range parts {
-		square += (p[i].MissRatio - mean) * (p[i].MissRatio - mean)
-	}
-	return math.Sqrt(square / (n - 1) / n)
+	return stats.StdDev(ratios) / math.Sqrt(float64(len(parts)))
 }
 
 // listener is a curve that is computed from a trace's requests.

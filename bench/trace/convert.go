@@ -18,7 +18,7 @@ type Copied struct{ Read, Written int64 }
 
 // Copy reads r to its end and appends the requests that the filter lets through to w. Next accesses are kept only if all requests
 // are: otherwise they would be the logical times of other requests.
-func Copy(ctx context.Context, w Writer, r Reader, f Filter) (c Copied, err error) {
+func Copy(ctx context.Context, w *Writer, r Reader, f Filter) (c Copied, err error) {
 	buf := make([]Request, blockRequests)
 	for {
 		if err := ctx.Err(); err != nil {

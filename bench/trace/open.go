@@ -25,7 +25,7 @@ type Options struct {
 type format struct {
 	name    string
 	decode  func(*source) decoder
-	encode  func(*output) (encoder, error) // nil: it cannot be written
+	encode  func(*Writer) (encoder, error) // nil: it cannot be written
 	endings []string                       // of names, lower case
 	// keeps says what the format holds besides IDs.
 	keeps Keeps

@@ -84,7 +84,7 @@ func (d *runDecoder) decode(dst []Request) (n int, err error) {
 
 // runEncoder writes such formats.
 type runEncoder struct {
-	o          *output
+	w          *Writer
 	request    Request // the first of the current run
 	count      uint64
 	most       uint64                         // requests of a run
@@ -115,9 +115,9 @@ func (e *runEncoder) end() error {
 	if e.count == 0 {
 		return nil
 	}
-	e.o.text = e.appendLine(e.o.text[:0])
+	e.w.text = e.appendLine(e.w.text[:0])
 	e.count = 0
-	_, err := e.o.w.Write(e.o.text)
+	_, err := e.w.w.Write(e.w.text)
 	return err
 }
 
@@ -134,8 +134,8 @@ func newIDsDecoder(s *source) decoder {
 	return d
 }
 
-func newIDsEncoder(o *output) (encoder, error) {
-	e := &runEncoder{o: o, joins: func(*Request) (bool, error) { return false, nil }}
+func newIDsEncoder(w *Writer) (encoder, error) {
+	e := &runEncoder{w: w, joins: func(*Request) (bool, error) { return false, nil }}
 	e.appendLine = func(text []byte) []byte { return append(strconv.AppendUint(text, e.request.ID, 10), '\n') }
 	return e, nil
 }
@@ -169,8 +169,8 @@ func newARCDecoder(s *source) decoder {
 }
 
 // newARCEncoder writes runs of consecutive IDs as one line.
-func newARCEncoder(o *output) (encoder, error) {
-	e := &runEncoder{o: o, most: math.MaxUint32}
+func newARCEncoder(w *Writer) (encoder, error) {
+	e := &runEncoder{w: w, most: math.MaxUint32}
 	e.joins = func(r *Request) (bool, error) { return r.ID == e.request.ID+e.count && r.ID != 0, nil }
 	lines := 0
 	e.appendLine = func(text []byte) []byte {

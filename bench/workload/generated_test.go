@@ -557,7 +557,7 @@ func TestGenerated_BadOptions(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		`{}`:                 ": popularityBuckets and popularityWeights must be there",
-		`[]`:                 ": must be a JSON object: json: cannot unmarshal array into Go value of type workload.cacheLibConfig",
+		`[]`:                 ": must be a JSON object: json: cannot unmarshal array into Go value of type workload.cacheLibFile",
 		`{"test_config":{}}`: ": test_config must name a popDistFile",
 		`{"test_config":{"popDistFile":"x","setRatio":0.5}}`:    ": setRatio, delRatio and addChainedRatio (0.5, 0, 0) must be 0: workloads are lookups; name the popularity file itself to ignore them",
 		`{"popularityBuckets":[1,0],"popularityWeights":[1,1]}`: ": workload: popularity: Buckets[1] (0) must be at least 1, their sum at most 1125899906842624",

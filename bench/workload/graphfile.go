@@ -74,13 +74,13 @@ func readFloats(path, array string) ([]float32, error) {
 		if _, err := r.Read(b); err != nil {
 			return nil, err
 		}
-		values := make([]float32, len(b)/r.DType().Size())
+		values := make([]float32, r.Rows())
+		if r.DType() == dtype.Float32 {
+			_, err := binary.Decode(b, binary.LittleEndian, values)
+			return values, err
+		}
 		for i := range values {
-			if r.DType() == dtype.Float32 {
-				values[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-			} else {
-				values[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:])))
-			}
+			values[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:])))
 		}
 		return values, nil
 	})

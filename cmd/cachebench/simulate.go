@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -70,18 +71,12 @@ LRU's whole miss-ratio curve is computed instead, in one pass.`,
 func checkSimulateFlags(cmd *cobra.Command) error {
 	changed := func(name string) bool { return cmd.Flags().Changed(name) }
 	value := func(name string) string { return cmd.Flags().Lookup(name).Value.String() }
+	misplaced, why := []string{"shards-rate", "shards-ids", "points"}, "without --mrc"
 	if changed("mrc") {
-		for _, name := range []string{"policy", "refresh-requests", "workers"} {
-			if changed(name) {
-				return fmt.Errorf("--%s means nothing with --mrc, which is LRU's", name)
-			}
-		}
-	} else {
-		for _, name := range []string{"shards-rate", "shards-ids", "points"} {
-			if changed(name) {
-				return fmt.Errorf("--%s means nothing without --mrc", name)
-			}
-		}
+		misplaced, why = []string{"policy", "refresh-requests", "workers"}, "with --mrc, which is LRU's"
+	}
+	if i := slices.IndexFunc(misplaced, changed); i >= 0 {
+		return fmt.Errorf("--%s means nothing %s", misplaced[i], why)
 	}
 	if changed("sizes") && changed("points") {
 		return fmt.Errorf("--points and --sizes contradict each other")

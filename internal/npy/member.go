@@ -2,10 +2,7 @@ package npy
 
 import (
 	"archive/zip"
-	"bufio"
-	"compress/flate"
 	"fmt"
-	"hash/crc32"
 	"io"
 )
 
@@ -18,39 +15,14 @@ const (
 	encryptedFlags = 1<<0 | 1<<6 | 1<<13
 )
 
-// memberReader yields the content of a member and, in place of the final io.EOF,
-// zip.ErrChecksum if the directory's CRC does not hold. zip's own reader drops bytes
-// when the size is wrong, so that a truncation could not be counted, and takes a CRC
-// of 0 on trust.
-type memberReader struct {
-	body io.Reader
-	crc  uint32 // of what was read
-	want uint32
-}
-
-func (r *memberReader) Read(p []byte) (int, error) {
-	n, err := r.body.Read(p)
-	r.crc = crc32.Update(r.crc, crc32.IEEETable, p[:n])
-	if err == io.EOF && r.crc != r.want {
-		err = zip.ErrChecksum
-	}
-	return n, err
-}
-
-// openMember checks a member of an archive of archiveBytes and opens its content.
+// openMember checks a member of an archive of archiveBytes and opens its content, whose CRC is checked at its end.
 func openMember(m *zip.File, archiveBytes int64) (io.Reader, error) {
 	if err := checkMember(m, archiveBytes); err != nil {
 		return nil, err
 	}
-	raw, err := m.OpenRaw()
+	r, err := m.Open()
 	if err != nil {
 		return nil, readError("opening the member", err)
-	}
-	r := &memberReader{body: raw, want: m.CRC32}
-	if m.Method == zip.Deflate {
-		// Without a buffer of ours flate reads 4 KiB at a time.
-		size := int(min(max(m.CompressedSize64, 1), bufferBytes))
-		r.body = flate.NewReader(bufio.NewReaderSize(raw, size))
 	}
 	return r, nil
 }

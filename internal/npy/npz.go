@@ -47,7 +47,7 @@ func newArchive(file string, f io.ReaderAt, size int64) (*archive, error) {
 
 // choose returns the name of the array that c asks for.
 func (a *archive) choose(c choice) (string, error) {
-	if c.named {
+	if c.array != "" {
 		if a.members[c.array] == nil {
 			return "", fmt.Errorf("array (%q) must be one of %s", clip(c.array), a.list())
 		}
@@ -97,11 +97,12 @@ func (a *archive) open(array string, minRank int) (*Reader, error) {
 // list quotes the names of the arrays.
 func (a *archive) list() string {
 	var names []string
-	for _, array := range a.arrays[:min(len(a.arrays), maxListed)] {
+	for i, array := range a.arrays {
+		if i == maxListed {
+			names = append(names, fmt.Sprintf("and %d more", len(a.arrays)-maxListed))
+			break
+		}
 		names = append(names, fmt.Sprintf("%q", clip(array)))
-	}
-	if more := len(a.arrays) - maxListed; more > 0 {
-		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(names, ", ")
 }

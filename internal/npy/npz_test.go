@@ -144,7 +144,7 @@ func TestReader_ArchiveEndsEarly(t *testing.T) {
 		b := archiveOf(t, member{"a.npy", zip.Deflate, npy})
 		binary.LittleEndian.PutUint32(central(b)[centralSize:], uint32(len(npy)+400))
 		_, err := openAll(b, choice{})
-		checkText(t, err, "mem:a: data bytes (600) must be 1000 for shape (100, 10) of uint8: truncated")
+		checkText(t, err, "must be 1000 for shape (100, 10) of uint8: truncated")
 	}
 }
 

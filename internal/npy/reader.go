@@ -9,8 +9,8 @@ import (
 	"io"
 	"math"
 	"os"
+	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/tensorcache/tensorcache/dtype"
 )
@@ -48,12 +48,12 @@ type Reader struct {
 // have, fewer than minRank axes (at least 1), axes of length 0 and arrays whose bytes overflow
 // an int. The error of a missing file is fs.ErrNotExist. Errors name the file, or path:array.
 func Open(path string, minRank int, prefer ...string) (*Reader, error) {
-	file, array, named := splitPath(path)
+	file, array := splitPath(path)
 	f, size, err := openFile(file)
 	if err != nil {
 		return nil, err
 	}
-	c := choice{minRank: max(minRank, 1), prefer: prefer, array: array, named: named}
+	c := choice{minRank: max(minRank, 1), prefer: prefer, array: array}
 	r, err := open(file, f, size, c)
 	if err != nil {
 		f.Close()
@@ -67,8 +67,7 @@ func Open(path string, minRank int, prefer ...string) (*Reader, error) {
 type choice struct {
 	minRank int
 	prefer  []string
-	array   string // the one to open, if named
-	named   bool
+	array   string // the one to open, if not empty
 }
 
 // open opens an array of the size bytes of f. It does not take ownership of f.
@@ -88,7 +87,7 @@ func open(file string, f io.ReaderAt, size int64, c choice) (*Reader, error) {
 		}
 		return a.open(array, c.minRank)
 	}
-	if c.named {
+	if c.array != "" {
 		return nil, fmt.Errorf("array (%q) must be asked of an .npz archive: the file is none", clip(c.array))
 	}
 	// The section does not end at size, so that a file that grows meanwhile is noticed.
@@ -121,18 +120,18 @@ func newReader(name string, src io.Reader, size int64, backed bool, minRank int)
 	return r, nil
 }
 
+// archiveEnd is where the name of an archive ends and that of an array begins.
+var archiveEnd = regexp.MustCompile(`(?i)\.npz:`)
+
 // splitPath splits "f.npz:features". A file whose name has a colon wins.
-func splitPath(path string) (file, array string, named bool) {
+func splitPath(path string) (file, array string) {
 	if _, err := os.Stat(path); err == nil {
-		return path, "", false
+		return path, ""
 	}
-	const ext = ".npz"
-	for i, c := range []byte(path) {
-		if c == ':' && i >= len(ext) && strings.EqualFold(path[i-len(ext):i], ext) {
-			return path[:i], path[i+1:], true
-		}
+	if at := archiveEnd.FindStringIndex(path); at != nil {
+		return path[:at[1]-1], path[at[1]:]
 	}
-	return path, "", false
+	return path, ""
 }
 
 // openFile opens a regular file.
@@ -287,11 +286,10 @@ func (r *Reader) readFortran(dst []byte) error {
 // readAll reads all data. Its memory grows with what arrives, unless the file is known
 // to have it.
 func (r *Reader) readAll() ([]byte, error) {
-	if r.backed {
-		data := make([]byte, r.dataBytes())
-		return data, r.fill(data)
-	}
 	var buf bytes.Buffer
+	if r.backed {
+		buf.Grow(int(r.dataBytes()) + bytes.MinRead) // CopyN asks for so much more
+	}
 	n, err := io.CopyN(&buf, r.src, r.dataBytes())
 	r.got += n
 	if err != nil {
