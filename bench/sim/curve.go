@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -129,10 +130,7 @@ func (c *CurveConfig) sizes(workingSet int64) (sizes []int64, err error) {
 		sizes = append(sizes, n)
 	}
 	if len(sizes) == 0 {
-		n := c.Points
-		if n == 0 {
-			n = 100
-		}
+		n := cmp.Or(c.Points, 100)
 		for i := 1; i <= n; i++ {
 			sizes = append(sizes, max(1, int64(float64(i)*float64(workingSet)/float64(n))))
 		}

@@ -62,15 +62,12 @@ func (s *source) read(p []byte) (int, error) {
 // readLine returns the next line without its end, and its offset. The last line may lack an end; after it comes io.EOF.
 func (s *source) readLine(limit int) (line []byte, offset int64, err error) {
 	offset = s.offset
-	line, err = s.r.ReadSlice('\n')
-	if err == bufio.ErrBufferFull {
-		s.long = append(s.long[:0], line...)
-		for err == bufio.ErrBufferFull && len(s.long) <= limit {
-			line, err = s.r.ReadSlice('\n')
-			s.long = append(s.long, line...)
-		}
-		line = s.long
+	err = bufio.ErrBufferFull
+	for s.long = s.long[:0]; err == bufio.ErrBufferFull && len(s.long) <= limit; {
+		line, err = s.r.ReadSlice('\n')
+		s.long = append(s.long, line...)
 	}
+	line = s.long
 	s.offset += int64(len(line))
 	if err == io.EOF && len(line) > 0 {
 		err = nil

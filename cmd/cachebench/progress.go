@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,10 +13,13 @@ import (
 
 // progress shows the stage of a command in a line of a terminal, and nothing elsewhere. It is an experiment.Progress.
 type progress struct {
-	terminal    io.Writer // nil: none
-	name        string
-	done, steps int
-	drawn       time.Time
+	terminal io.Writer // nil: none
+	name     string
+	drawn    time.Time
+	steps    int
+
+	mu   sync.Mutex // guards done and drawn in Step, which several goroutines may call
+	done int
 }
 
 func newProgress(w io.Writer) *progress {
@@ -34,6 +38,8 @@ func (p *progress) Stage(name string, steps int) {
 
 // Step implements experiment.Progress.
 func (p *progress) Step() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.done++
 	if time.Since(p.drawn) > 100*time.Millisecond {
 		p.draw()

@@ -38,10 +38,10 @@ func newTraceInfo() *cobra.Command {
 				return err
 			}
 			defer func() { err = errors.Join(err, r.Close()) }()
-			bar := newProgress(cmd.ErrOrStderr())
-			bar.Stage("reading "+args[0], 0)
-			s, err := trace.Summarize(cmd.Context(), r)
-			bar.close()
+			s, err := withProgress(cmd, func(bar *progress) (trace.Summary, error) {
+				bar.Stage("reading "+args[0], 0)
+				return trace.Summarize(cmd.Context(), r)
+			})
 			if err != nil {
 				return fmt.Errorf("%w; requests before that: %d", err, s.Requests)
 			}
