@@ -3,6 +3,7 @@ package trace
 import (
 	"context"
 	"io"
+	"slices"
 )
 
 // Filter says which requests of a trace are copied. The zero value copies all.
@@ -50,13 +51,9 @@ func (f *Filter) apply(requests []Request) []Request {
 	if *f == (Filter{}) {
 		return requests
 	}
-	kept := requests[:0]
-	for _, r := range requests {
-		if (f.Gets || f.Misses) && r.Op != Get || f.Misses && r.Outcome != Miss {
-			continue
-		}
-		r.Next = Unknown
-		kept = append(kept, r)
+	kept := slices.DeleteFunc(requests, func(r Request) bool { return (f.Gets || f.Misses) && r.Op != Get || f.Misses && r.Outcome != Miss })
+	for i := range kept {
+		kept[i].Next = Unknown
 	}
 	return kept
 }

@@ -36,19 +36,13 @@ type PopularityOptions struct {
 
 // EnsureDefaults replaces zero fields by their defaults.
 func (o *PopularityOptions) EnsureDefaults() {
-	o.Rows = cmp.Or(o.Rows, sum(o.Buckets))
-	o.BatchSize = cmp.Or(o.BatchSize, 4096)
-	o.Batches = cmp.Or(o.Batches, 200)
-}
-
-// sum adds up what is in range.
-func sum(values []int64) (total int64) {
-	for _, v := range values {
-		if v > 0 && v <= maxRows-total {
-			total += v
+	if o.Rows == 0 {
+		for _, n := range o.Buckets {
+			o.Rows += n
 		}
 	}
-	return total
+	o.BatchSize = cmp.Or(o.BatchSize, 4096)
+	o.Batches = cmp.Or(o.Batches, 200)
 }
 
 // Validate reports every field out of range.
