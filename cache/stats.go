@@ -313,16 +313,19 @@ type BudgetEstimate struct{ Times, HitRate float64 }
 type Placement struct {
 	// HotBytes are the slot bytes, from the best row of the ranking on, that lie in every slab; rows after them lie in one.
 	// CopiedRows are how many rows have several slots now.
-	HotBytes, CopiedRows int64
+	HotBytes   int64 `json:"hot_bytes"`
+	CopiedRows int64 `json:"copied_rows"`
 	// Why says how that was decided.
-	Why string
+	Why string `json:"why"`
 	// RowNanos is what the cost model predicts that a looked-up row takes, in nanoseconds, PartitionNanos with no row copied,
 	// and ReplicateNanos with all; 0 where the model was not asked.
-	RowNanos, PartitionNanos, ReplicateNanos float64
+	RowNanos       float64 `json:"predicted_row_ns"`
+	PartitionNanos float64 `json:"predicted_partition_row_ns"`
+	ReplicateNanos float64 `json:"predicted_replicate_row_ns"`
 	// Cliques are the devices that read each other's slabs; each has a data store of its own.
-	Cliques [][]int
+	Cliques [][]int `json:"-"`
 	// LostRows were in the slabs of lost devices only.
-	LostRows int64
+	LostRows int64 `json:"-"`
 }
 
 // NodeBytes is how many bytes of some memory lie on a memory node of the host.

@@ -10,6 +10,13 @@ type NodeAllocator interface {
 	AllocHostOn(nodes []int, bytes int64, what string) (Buffer, error)
 }
 
+// Discarder is a Device that can give back a part of host memory before the whole is freed.
+type Discarder interface {
+	// Discard says that bytes [from, to) of a buffer of AllocHost are not read any more. Pages that lie in them are given back, where
+	// the memory is of pages of its own.
+	Discard(b Buffer, from, to int64)
+}
+
 var errNoNodes = errors.New("device: the backend cannot place memory on nodes")
 
 // AllocHostOn returns host memory of d on the given nodes. If that fails, or no nodes are given, it returns memory of

@@ -67,7 +67,7 @@ func (o *Options) step(field func(*Timings) *time.Duration) func() {
 }
 
 // Load copies all rows of src to host memory, trains the codec on a sample of them and encodes them. It needs host
-// memory for the table once, and, packed, once more for the stored rows.
+// memory for the table once, and, packed, once more for the stored rows unless the device is a device.Discarder.
 func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	t := &Tier{mode: o.Mode, rows: int64(src.Rows()), rowBytes: src.RowBytes(), home: d, nodes: o.Nodes, capacity: max(o.Capacity, int64(src.Rows()))}
 	defer func() {
@@ -366,11 +366,15 @@ func (t *Tier) pack(workers int) error {
 		return err
 	}
 	from, to := t.host.Mem.Bytes(), packed.Bytes()
+	discarder, discards := t.home.(device.Discarder)
 	t.eachPart(workers, func() func(first, end int64) error {
 		return func(first, end int64) error {
 			for r := first; r < end; r++ {
 				l := locations[r]
 				copy(to[l.Offset():], from[r*t.host.Stride:][:l.Stored(t.rowBytes)])
+			}
+			if discards {
+				discarder.Discard(t.host.Mem, first*t.host.Stride, end*t.host.Stride)
 			}
 			return nil
 		}

@@ -1,5 +1,5 @@
-// Package dataset makes the tables that cachebench works on: read from files or generated, cast on request, and held in
-// memory, so that several caches can be made of one table and their rows checked against it.
+// Package dataset makes the tables that cachebench works on: read from files or generated, and cast on request. Several caches can be
+// made of one table, and their rows checked against it.
 package dataset
 
 import (
@@ -12,16 +12,18 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// Table is a table in memory: rows back to back, little-endian. It must not change while it is in use.
+// Table is a table: rows back to back, little-endian. It must not change while it is in use.
 type Table struct {
 	Name     string
 	DType    dtype.Type
 	Rows     int
 	RowBytes int
-	Data     []byte
+	// Data are the rows: in memory, or mapped from the file that they lie in as they are.
+	Data []byte
+	path string // of the file that Data is mapped from; "" for memory
 }
 
-// Load reads a NumPy file as cache.Open does.
+// Load opens a NumPy file as cache.Open does. The file must not change while the table is in use.
 func Load(path string) (*Table, error) {
 	r, err := npy.Open(path, 2, "features")
 	if err != nil {
@@ -31,6 +33,13 @@ func Load(path string) (*Table, error) {
 	t := &Table{Name: r.Name(), DType: r.DType(), Rows: r.Rows(), RowBytes: r.RowBytes()}
 	if t.RowBytes > slab.MaxRowBytes {
 		return nil, fmt.Errorf("dataset: %s: row (%d bytes) must be shorter than 1 MiB (%d)", t.Name, t.RowBytes, slab.MaxRowBytes+1)
+	}
+	if t.Data, err = r.Map(); err != nil {
+		return nil, err
+	}
+	if t.Data != nil {
+		t.path = path
+		return t, nil
 	}
 	t.Data = make([]byte, t.Rows*t.RowBytes)
 	for rest := t.Data; len(rest) > 0; {
@@ -52,8 +61,12 @@ func Generate(rows, columns int, seed uint64) (*Table, error) {
 	return &Table{Name: "generated", DType: dtype.Float32, Rows: rows, RowBytes: 4 * columns, Data: data}, nil
 }
 
-// Open returns the table as a cache takes it. The data are not copied before cache.New does.
+// Open returns the table as a cache takes it. The data are not copied before cache.New does. What lies in a file is read from there, so
+// that its pages do not count as memory of the process.
 func (t *Table) Open() (cache.Table, error) {
+	if t.path != "" {
+		return cache.Open(t.path)
+	}
 	return cache.FromBytes(t.Name, t.DType, t.Data, t.RowBytes)
 }
 

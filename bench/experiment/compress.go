@@ -1,7 +1,6 @@
 package experiment
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -117,90 +116,91 @@ func Lossy(name string) bool {
 	return err == nil && f.Lossy
 }
 
+// compressPart is how many bytes of rows are encoded, then decoded and compared, at a time.
+const compressPart = 4 << 20
+
+// tryCodec encodes and decodes the table, again and again until minTime has passed for both, and compares what it decodes the first time.
 func tryCodec(c codec.Codec, t *dataset.Table, minTime time.Duration) (CodecResult, error) {
 	res := CodecResult{Codec: c.Name(), Rows: t.Rows, RowBytes: t.RowBytes, MetadataBytes: c.MetadataBytes(), RoundTrip: "ok"}
-	stored := make([]byte, 0, len(t.Data))
-	lengths := make([]int, t.Rows) // 0: raw
-	dst := make([]byte, c.EncodeBound())
-	rate, err := timeRows(t, minTime, func(i int64) error {
-		if i == 0 {
-			stored, res.RawRows = stored[:0], 0
-		}
-		n, err := c.Encode(dst, t.Row(i))
-		switch {
-		case err == nil:
-			stored = append(stored, dst[:n]...)
-			lengths[i] = n
-		case errors.Is(err, codec.ErrIncompressible):
-			stored = append(stored, t.Row(i)...)
-			lengths[i] = 0
-			res.RawRows++
-		default:
-			return err
-		}
-		return nil
-	})
-	if err != nil {
-		return res, err
-	}
-	res.EncodeGBPerSecond = rate
-	res.Ratio = ratio(int64(len(t.Data)), int64(len(stored)))
-	res.SavingPercent = 100 * (1 - float64(len(stored))/float64(len(t.Data)))
-
-	row := make([]byte, t.RowBytes)
-	var at []byte
-	step := func(i int64) error {
-		if i == 0 {
-			at = stored
-		}
-		n := lengths[i]
-		if n == 0 {
-			n = copy(row, at[:t.RowBytes])
-		} else if m, err := c.Decode(row, at[:n]); err != nil || m != n {
-			return fmt.Errorf("row %d: decoded %d of %d bytes: %w", i, m, n, err)
-		}
-		at = at[n:]
-		return nil
-	}
-	if res.DecodeGBPerSecond, err = timeRows(t, minTime, step); err != nil {
-		res.RoundTrip = err.Error()
-		return res, nil
-	}
 	if Lossy(c.Name()) {
 		res.RoundTrip = RoundTripLossy
-		return res, nil
 	}
-	for i := range int64(t.Rows) {
-		if err := step(i); err != nil {
-			res.RoundTrip = err.Error()
-		} else if want := t.Row(i); !bytes.Equal(row, want) {
-			res.RoundTrip = firstDifference(i, row, want)
-		} else {
-			continue
+	part := min(max(1, compressPart/t.RowBytes), t.Rows) // rows
+	stored, decoded := make([]byte, part*t.RowBytes+c.EncodeBound()), make([]byte, part*t.RowBytes)
+	lengths := make([]int, part) // 0: raw
+	var encoding, decoding time.Duration
+	var bytes, storedBytes int64
+	for bytes == 0 || min(encoding, decoding) < minTime {
+		first := bytes == 0
+		for from := 0; from < t.Rows; from += part {
+			rows := t.Data[from*t.RowBytes : min(from+part, t.Rows)*t.RowBytes]
+			start := time.Now()
+			n, raw, err := encodeRows(c, stored, lengths, rows)
+			if err != nil {
+				return res, err
+			}
+			encoding += time.Since(start)
+			start = time.Now()
+			row, err := decodeRows(c, decoded[:len(rows)], stored, lengths)
+			decoding += time.Since(start)
+			if err != nil {
+				res.RoundTrip = fmt.Sprintf("row %d: %v", from+row, err)
+				return res, nil
+			}
+			if bytes += int64(len(rows)); !first {
+				continue
+			}
+			storedBytes += int64(n)
+			res.RawRows += raw
+			if res.RoundTrip == "ok" {
+				res.RoundTrip = firstDifference(int64(from), t.RowBytes, decoded, rows)
+			}
 		}
-		break
 	}
+	res.EncodeGBPerSecond, res.DecodeGBPerSecond = float64(bytes)/1e9/encoding.Seconds(), float64(bytes)/1e9/decoding.Seconds()
+	res.Ratio = ratio(int64(len(t.Data)), storedBytes)
+	res.SavingPercent = 100 * (1 - float64(storedBytes)/float64(len(t.Data)))
 	return res, nil
 }
 
-// timeRows calls step for every row in turn, all over again until minTime has passed, and returns GB of rows a second.
-func timeRows(t *dataset.Table, minTime time.Duration, step func(i int64) error) (float64, error) {
-	start, passes := time.Now(), 0
-	for passes == 0 || time.Since(start) < minTime {
-		for i := range int64(t.Rows) {
-			if err := step(i); err != nil {
-				return 0, err
-			}
+// encodeRows stores rows back to back, with their lengths, 0 for the raw ones, and returns the bytes it wrote and the number of raw rows.
+func encodeRows(c codec.Codec, stored []byte, lengths []int, rows []byte) (n, raw int, err error) {
+	for i := range len(rows) / c.RowBytes() {
+		row := rows[i*c.RowBytes():][:c.RowBytes()]
+		lengths[i], err = c.Encode(stored[n:], row)
+		switch {
+		case err == nil:
+			n += lengths[i]
+		case errors.Is(err, codec.ErrIncompressible):
+			lengths[i] = 0
+			n += copy(stored[n:], row)
+			raw++
+		default:
+			return n, raw, err
 		}
-		passes++
 	}
-	return float64(passes) * float64(len(t.Data)) / 1e9 / time.Since(start).Seconds(), nil
+	return n, raw, nil
 }
 
-func firstDifference(row int64, got, want []byte) string {
-	for i := range got {
-		if got[i] != want[i] {
-			return fmt.Sprintf("row %d byte %d: %#02x, source %#02x", row, i, got[i], want[i])
+// decodeRows restores rows that encodeRows has stored. With an error, row is where it ended.
+func decodeRows(c codec.Codec, rows, stored []byte, lengths []int) (row int, err error) {
+	for ; row < len(rows)/c.RowBytes(); row++ {
+		dst, n := rows[row*c.RowBytes():][:c.RowBytes()], lengths[row]
+		if n == 0 {
+			n = copy(dst, stored)
+		} else if m, err := c.Decode(dst, stored[:n]); err != nil || m != n {
+			return row, fmt.Errorf("decoded %d of %d bytes: %w", m, n, err)
+		}
+		stored = stored[n:]
+	}
+	return row, nil
+}
+
+// firstDifference says where rows, of which the first has this number, differ from their source, or "ok".
+func firstDifference(first int64, rowBytes int, got, source []byte) string {
+	for i, want := range source {
+		if got[i] != want {
+			return fmt.Sprintf("row %d byte %d: %#02x, source %#02x", first+int64(i/rowBytes), i%rowBytes, got[i], want)
 		}
 	}
 	return "ok"

@@ -2,8 +2,10 @@
 package experiment
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -39,60 +41,62 @@ const (
 )
 
 // Config says what a run does: one workload on one table, through one cache. An empty string means that nothing was given.
-// NewConfig returns the defaults.
+// NewConfig returns the defaults. The JSON keys are the flags of `cachebench run`, underscores for dashes.
 type Config struct {
 	// Features is a NumPy file; "" generates rows of 128 float32, one for each vertex of the graph.
-	Features string
+	Features string `json:"features,omitempty"`
 	// Cast rounds the table's elements to bf16 or f16 first.
-	Cast string
+	Cast string `json:"cast,omitempty"`
 	// Graph is an .npz with CSR indptr and indices to sample; "" generates one with a vertex for each row of the table.
-	Graph string
+	Graph string `json:"graph,omitempty"`
 	// Vertices is the size of the generated graph where there is no features file.
-	Vertices int
+	Vertices int `json:"vertices"`
 	// IDs is a text file of row numbers, or a trace whose IDs are such, to replay instead of sampling.
-	IDs string
+	IDs string `json:"ids,omitempty"`
 	// Fanouts are how many neighbours are sampled in each hop.
-	Fanouts []int
+	Fanouts []int `json:"fanouts"`
 	// Weighted samples neighbours by the edges' weights.
-	Weighted bool
+	Weighted bool `json:"weighted,omitempty"`
 	// BatchSize is the seeds of a sampled batch, 256 by default, or the row numbers of a replayed one, 4096. 0: default.
-	BatchSize int
+	BatchSize int `json:"batch_size,omitempty"`
 	// Batches is the number of measured batches: 200 by default, with IDs all there are.
-	Batches int
+	Batches int `json:"batches"`
 	// WarmupBatches is the number of batches the policy learns from before the cache is filled: 50 by default, sampled
 	// with another seed. With IDs, these are the first batches of the file, and they are not measured; by default the
 	// first quarter of the batches, rounded down, trains the policy and is measured too.
-	WarmupBatches int
+	WarmupBatches int `json:"warmup_batches"`
 
 	// Budget is per device, as a share of the table's raw bytes ("5%") or in bytes ("64MiB").
-	Budget string
+	Budget string `json:"budget"`
 	// Policy is one of admission.Names.
-	Policy string
-	Codec  string
+	Policy string `json:"policy"`
+	Codec  string `json:"codec"`
 	// Link is the GB/s at which GPUs read misses, which codec "auto" picks for: "" for the default, "none" to pick for this machine's
 	// processors.
-	Link     string
-	HostTier string
-	Device   string
-	Devices  int
+	Link     string `json:"link,omitempty"`
+	HostTier string `json:"host_tier"`
+	Device   string `json:"device"`
+	Devices  int    `json:"devices"`
 	// GPUs are the GPUs to use, "0,2" or "all"; "" takes the first Devices ones.
-	GPUs string
+	GPUs string `json:"gpus,omitempty"`
 	// Placement is one of package cache's. Rates are the speeds that it calculates with: a file that `devices --measure` wrote, or
 	// "local=1900,peer=350,host=50".
-	Placement, Rates string
+	Placement string `json:"placement"`
+	Rates     string `json:"rates,omitempty"`
 	// HostNodes are the memory nodes of the host tier: "0,1", or "any"; "" leaves the choice to the cache.
-	HostNodes string
-	Workers   int
+	HostNodes string `json:"host_nodes,omitempty"`
+	Workers   int    `json:"workers,omitempty"`
 	// Seed seeds every generator and sampler. DataSeed, if not 0, replaces it for the generated table and graph.
-	Seed, DataSeed uint64
+	Seed     uint64 `json:"seed"`
+	DataSeed uint64 `json:"data_seed,omitempty"`
 	// Verify compares every gathered row with its source.
-	Verify bool
+	Verify bool `json:"verify,omitempty"`
 	// Capture is a trace to write the measured accesses to: see bench/trace. Default: none.
-	Capture string
+	Capture string `json:"-"`
 	// Logger gets what the measured caches log. Default: none.
-	Logger *slog.Logger
+	Logger *slog.Logger `json:"-"`
 	// Closing, unless nil, is called after a cache has been measured and before it is closed, while its metrics can still be read.
-	Closing func()
+	Closing func() `json:"-"`
 	Online
 }
 
@@ -168,37 +172,34 @@ func (c *Config) dataSeed() uint64 {
 // Settings returns the config as `cachebench run --config` reads it: flags as keys, underscores for dashes. It leaves out flags
 // without a meaning here and those at the workload's default.
 func (c *Config) Settings() map[string]any {
-	m := map[string]any{
-		"budget": c.Budget, "policy": c.Policy, "codec": c.Codec, "host_tier": c.HostTier, "device": c.Device, "devices": c.Devices,
-		"seed": c.Seed,
+	b, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // no field can fail
 	}
-	set := func(key string, value any, given bool) {
-		if given {
-			m[key] = value
+	var m map[string]any
+	if err := decodeNumbers(b, &m); err != nil {
+		panic(err) // it was encoded just now
+	}
+	maps.DeleteFunc(m, func(key string, _ any) bool {
+		switch key {
+		case "vertices":
+			return c.Features != "" || c.Graph != ""
+		case "fanouts":
+			return c.IDs != ""
+		case "batches":
+			return c.Batches == Default
+		case "warmup_batches":
+			return c.WarmupBatches == Default
+		case "placement":
+			return c.Placement == string(cache.PlacementAuto)
+		case "refresh_churn", "sample_rate":
+			return !c.Online.on()
 		}
+		return false
+	})
+	if c.RefreshInterval != 0 {
+		m["refresh_interval"] = c.RefreshInterval.String()
 	}
-	for key, text := range map[string]string{"features": c.Features, "cast": c.Cast, "graph": c.Graph, "ids": c.IDs, "refresh_bytes": c.RefreshBytes} {
-		set(key, text, text != "")
-	}
-	set("gpus", c.GPUs, c.GPUs != "")
-	set("placement", c.Placement, c.Placement != string(cache.PlacementAuto))
-	set("rates", c.Rates, c.Rates != "")
-	set("host_nodes", c.HostNodes, c.HostNodes != "")
-	set("vertices", c.Vertices, c.Features == "" && c.Graph == "")
-	set("fanouts", c.Fanouts, c.IDs == "")
-	set("batch_size", c.BatchSize, c.BatchSize != 0)
-	set("batches", c.Batches, c.Batches != Default)
-	set("warmup_batches", c.WarmupBatches, c.WarmupBatches != Default)
-	set("workers", c.Workers, c.Workers != 0)
-	set("data_seed", c.DataSeed, c.DataSeed != 0)
-	set("weighted", true, c.Weighted)
-	set("verify", true, c.Verify)
-	set("cold", true, c.Cold)
-	set("drift", c.Drift, c.Drift != 0)
-	set("refresh_batches", c.RefreshBatches, c.RefreshBatches != 0)
-	set("refresh_interval", c.RefreshInterval.String(), c.RefreshInterval != 0)
-	set("refresh_churn", c.RefreshChurn, c.Online.on())
-	set("sample_rate", c.SampleRate, c.Online.on())
 	return m
 }
 

@@ -15,14 +15,9 @@ import (
 	"github.com/tensorcache/tensorcache/slab/placement"
 )
 
-// Placed is how the rows of a cache of several devices are placed: see cache.Placement.
+// Placed is how the rows of a cache of several devices are placed.
 type Placed struct {
-	HotBytes       int64   `json:"hot_bytes"`
-	CopiedRows     int64   `json:"copied_rows"`
-	Why            string  `json:"why"`
-	RowNanos       float64 `json:"predicted_row_ns"`
-	PartitionNanos float64 `json:"predicted_partition_row_ns"`
-	ReplicateNanos float64 `json:"predicted_replicate_row_ns"`
+	cache.Placement
 	// Slabs are what each device's slab holds, and the share of the hits that it is expected to serve.
 	Slabs []PlacedSlab `json:"slabs"`
 }
@@ -38,8 +33,7 @@ func newPlaced(s *cache.Stats) *Placed {
 	if len(s.Devices) < 2 {
 		return nil
 	}
-	p := s.Placement
-	out := &Placed{p.HotBytes, p.CopiedRows, p.Why, p.RowNanos, p.PartitionNanos, p.ReplicateNanos, nil}
+	out := &Placed{Placement: s.Placement}
 	for _, d := range s.Devices {
 		out.Slabs = append(out.Slabs, PlacedSlab{d.BudgetBytes, d.PayloadBytes, d.Load})
 	}
@@ -125,17 +119,15 @@ func (c *Config) rates() (r placement.Rates, err error) {
 
 func (c *Config) validateDevices(f *faults.List) {
 	f.If(c.Devices < 1 || c.Devices > slab.MaxSlabs, "--devices (%d) must be 1 to %d", c.Devices, slab.MaxSlabs)
-	gpus, err := c.gpus()
+	o, err := c.spread(cache.Options{})
 	f.Add(err)
+	gpus := o.Devices.GPUs
 	f.If(len(gpus) > 0 && c.Devices != 1 && c.Devices != len(gpus), "--devices (%d) and --gpus (%s) contradict each other", c.Devices, c.GPUs)
-	f.If(!slices.Contains([]cache.PlacementMode{cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate}, cache.PlacementMode(c.Placement)), "--placement (%q) must be %s, %s or %s", c.Placement, cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate)
-	_, err = c.rates()
-	f.Add(err)
-	_, err = c.hostNodes()
-	f.Add(err)
+	f.If(!slices.Contains([]cache.PlacementMode{cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate}, o.Devices.Placement),
+		"--placement (%q) must be %s, %s or %s", c.Placement, cache.PlacementAuto, cache.PlacementPartition, cache.PlacementReplicate)
 }
 
-// spread sets what the config says of devices. REQUIRES: the config is valid.
+// spread sets what the config says of devices.
 func (c *Config) spread(o cache.Options) (cache.Options, error) {
 	var err, failed, unknown error
 	o.Devices.Backend, o.Devices.Count, o.Devices.Placement = cache.Backend(c.Device), c.Devices, cache.PlacementMode(c.Placement)

@@ -37,32 +37,23 @@ type ExplainedEviction struct {
 
 // ExplainedPolicy is what the policy thinks of a row: see admission.Estimate.
 type ExplainedPolicy struct {
-	Frequency   float64 `json:"frequency"`
-	Score       float64 `json:"score"`
-	VictimScore float64 `json:"victim_score"`
-	Rejected    bool    `json:"rejected"`
+	Frequency float64 `json:"frequency"`
+	Score     float64 `json:"score"`
+	Victim    float64 `json:"victim_score"`
+	Rejected  bool    `json:"rejected"`
 }
 
 // Explain does what Run does with the cache of the config, without the uncompressed one, and then says of each row of the table
 // where it is or why not.
 func Explain(ctx context.Context, cfg Config, rows []int64, progress Progress) ([]Explained, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	r := &run{cfg: cfg, progress: progress}
-	if err := r.load(); err != nil {
+	r, err := prepare(cfg, progress)
+	if err != nil {
 		return nil, err
 	}
 	for _, row := range rows {
 		if row < 0 || row >= int64(r.table.Rows) {
 			return nil, fmt.Errorf("--rows (%d) must be 0 to %d of table %s", row, r.table.Rows-1, r.table.Name)
 		}
-	}
-	if err := r.sample(); err != nil {
-		return nil, err
-	}
-	if err := r.fit(); err != nil {
-		return nil, err
 	}
 	var all []cache.Explanation
 	r.explain = func(c *cache.Cache) (err error) {
@@ -95,8 +86,6 @@ func explained(e cache.Explanation) Explained {
 			x.Eviction.TraceID = v.Span.TraceID().String()
 		}
 	}
-	if p := e.Policy; p != nil {
-		x.Policy = &ExplainedPolicy{p.Frequency, p.Score, p.Victim, p.Rejected}
-	}
+	x.Policy = (*ExplainedPolicy)(e.Policy)
 	return x
 }

@@ -18,18 +18,18 @@ import (
 type Online struct {
 	// Cold begins with empty caches: the batches that would train the policy are run through the cache instead, and are not
 	// measured.
-	Cold bool
+	Cold bool `json:"cold,omitempty"`
 	// Drift makes other rows the hot ones after so many measured batches. 0: never. A static cache is measured too.
-	Drift int
+	Drift int `json:"drift,omitempty"`
 	// RefreshBatches is the number of batches between refresh cycles, RefreshInterval the time between cycles in the background.
 	// If neither is given, Cold and Drift run a cycle every 5 batches.
-	RefreshBatches  int
-	RefreshInterval time.Duration
+	RefreshBatches  int           `json:"refresh_batches,omitempty"`
+	RefreshInterval time.Duration `json:"-"`
 	// RefreshChurn is cache.RefreshOptions.MaxChurn, RefreshBytes its MaxBytes as text ("" for the default), and
 	// SampleRate its Accesses.
-	RefreshChurn float64
-	RefreshBytes string
-	SampleRate   float64
+	RefreshChurn float64 `json:"refresh_churn"`
+	RefreshBytes string  `json:"refresh_bytes,omitempty"`
+	SampleRate   float64 `json:"sample_rate"`
 }
 
 // Defaults of an online run.
@@ -111,13 +111,6 @@ type DriftResult struct {
 	OptimalHitRatio float64 `json:"optimal_hit_ratio"`
 	// Share is the cache's hit ratio ÷ OptimalHitRatio.
 	Share float64 `json:"share_of_optimal"`
-}
-
-// describe fills in what the result says of a cache's changes.
-func (o *OnlineResult) describe(s cache.Stats) {
-	n := s.Changes
-	o.Cycles, o.AdmittedRows, o.EvictedRows, o.RefreshedBytes = n.Cycles, n.AdmittedRows, n.EvictedRows, n.RefreshedBytes
-	o.SampledAccesses, o.LostAccesses, o.HoleBytes, o.AdmittedAge = n.SampledAccesses, n.LostAccesses, s.HoleBytes, s.AdmittedAge.Seconds()
 }
 
 // drifting is a workload whose hot rows are others after every so many batches: row numbers are shifted, a new phase by

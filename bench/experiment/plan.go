@@ -82,11 +82,7 @@ type GPUPlan struct {
 
 // PlanResult is what a plan finds. Its JSON form is what `cachebench plan --json` prints.
 type PlanResult struct {
-	Table struct {
-		Name     string `json:"name"`
-		Rows     int64  `json:"rows"`
-		RowBytes int    `json:"row_bytes"`
-	} `json:"table"`
+	Table    TableInfo `json:"table"`
 	Workload struct {
 		Kind    string `json:"kind"`
 		Batches int    `json:"batches"`
@@ -165,8 +161,7 @@ func MakePlan(ctx context.Context, cfg PlanConfig, progress Progress) (*PlanResu
 	if err := p.count(ctx); err != nil {
 		return nil, err
 	}
-	res := &PlanResult{Target: cfg.Target, Devices: cfg.Devices, GPUMemory: cfg.GPUMemory}
-	res.Table.Name, res.Table.Rows, res.Table.RowBytes = r.table.Name, int64(r.table.Rows), r.table.RowBytes
+	res := &PlanResult{Table: r.tableInfo(), Target: cfg.Target, Devices: cfg.Devices, GPUMemory: cfg.GPUMemory}
 	w := &res.Workload
 	w.Kind, w.Batches, w.TrainingBatches = r.measured.Kind(), r.last-r.first, r.trainLast-r.trainFirst
 	for _, n := range p.counts {
@@ -213,7 +208,7 @@ func (p *planner) count(ctx context.Context) error {
 		}
 		p.batch = max(p.batch, len(rows))
 	}
-	p.stream = &recorded{kind: r.measured.Kind()}
+	p.stream = &recorded{kind: r.measured.Kind(), ends: []int{0}}
 	if !slices.ContainsFunc(p.cfg.Policies, func(name string) bool { spec, _ := admission.Lookup(name); return spec.Online }) {
 		return ctx.Err()
 	}
@@ -222,10 +217,10 @@ func (p *planner) count(ctx context.Context) error {
 		w        workload.Workload
 		from, to int
 	}{{r.training, r.trainFirst, r.trainLast}, {r.measured, r.first, r.last}} {
-		if fits, err := p.stream.add(ctx, part.w, part.from, part.to); err != nil {
-			return err
-		} else if !fits {
+		if err := p.stream.add(ctx, part.w, part.from, part.to); err == errTooLong {
 			return fmt.Errorf("plan: workload (%s) must have at most %d row numbers to be simulated: lower --batches", p.stream.kind, maxRecorded)
+		} else if err != nil {
+			return err
 		}
 	}
 	return nil

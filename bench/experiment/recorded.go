@@ -2,7 +2,9 @@ package experiment
 
 import (
 	"context"
+	"errors"
 	"math"
+	"slices"
 
 	"github.com/tensorcache/tensorcache/bench/workload"
 )
@@ -11,74 +13,64 @@ import (
 type recorded struct {
 	kind string
 	rows []uint32
-	ends []int // of each batch in rows
+	ends []int // batch i is rows[ends[i]:ends[i+1]]
 }
 
 // maxRecorded is how many row numbers are kept: 2 GiB.
 const maxRecorded = 1 << 29
 
+// errTooLong says that batches are too many to be kept, or their row numbers too large.
+var errTooLong = errors.New("experiment: workload is too long to be kept")
+
 // Kind implements workload.Workload.
 func (r *recorded) Kind() string { return r.kind }
 
 // Batches implements workload.Workload.
-func (r *recorded) Batches() int { return len(r.ends) }
+func (r *recorded) Batches() int { return len(r.ends) - 1 }
 
 // NewCursor implements workload.Workload.
 func (r *recorded) NewCursor() workload.Cursor { return r }
 
 // Batch implements workload.Cursor.
 func (r *recorded) Batch(i int, dst []int64) []int64 {
-	begin := 0
-	if i > 0 {
-		begin = r.ends[i-1]
-	}
-	for _, row := range r.rows[begin:r.ends[i]] {
+	for _, row := range r.rows[r.ends[i]:r.ends[i+1]] {
 		dst = append(dst, int64(row))
 	}
 	return dst
 }
 
-// add records batches [from, to) of a workload, which may be nil, and says whether they fit.
-func (r *recorded) add(ctx context.Context, w workload.Workload, from, to int) (fits bool, err error) {
+// add records batches [from, to) of a workload, which may be nil.
+func (r *recorded) add(ctx context.Context, w workload.Workload, from, to int) error {
 	for _, rows := range learnFrom(ctx, w, from, to) {
-		if len(r.rows)+len(rows) > maxRecorded {
-			return false, nil
+		if len(r.rows)+len(rows) > maxRecorded || len(rows) > 0 && slices.Max(rows) > math.MaxUint32 {
+			return errTooLong
 		}
 		for _, row := range rows {
-			if row > math.MaxUint32 {
-				return false, nil
-			}
 			r.rows = append(r.rows, uint32(row))
 		}
 		r.ends = append(r.ends, len(r.rows))
 	}
-	return true, ctx.Err()
+	return ctx.Err()
 }
 
-// record replaces a workload that is computed by its batches, unless they are too many. What is replayed is in memory as
-// it is.
-func record(ctx context.Context, w workload.Workload) (workload.Workload, error) {
-	if _, ok := w.(*workload.Replay[int64]); ok || w == nil {
-		return w, nil
-	}
-	r := &recorded{kind: w.Kind()}
-	if fits, err := r.add(ctx, w, 0, w.Batches()); err != nil || !fits {
-		return w, err
-	}
-	return r, nil
-}
-
-// record is that of both workloads of the run.
-func (r *run) record(ctx context.Context) (err error) {
+// record replaces the run's workloads by their batches, where they are computed and not too many. What is replayed is in memory as it is.
+func (r *run) record(ctx context.Context) error {
 	r.progress.Stage("sampling", 0)
-	one := r.training == r.measured
-	if r.measured, err = record(ctx, r.measured); err != nil {
-		return err
+	both := []*workload.Workload{&r.measured, &r.training}
+	if r.training == r.measured {
+		both = both[:1]
+		defer func() { r.training = r.measured }()
 	}
-	if one {
-		r.training = r.measured
-		return nil
+	for _, w := range both {
+		if _, ok := (*w).(*workload.Replay[int64]); ok || *w == nil {
+			continue
+		}
+		kept := &recorded{kind: (*w).Kind(), ends: []int{0}}
+		if err := kept.add(ctx, *w, 0, (*w).Batches()); err == nil {
+			*w = kept
+		} else if err != errTooLong {
+			return err
+		}
 	}
-	r.training, err = record(ctx, r.training)
-	return err
+	return nil
 }

@@ -17,12 +17,7 @@ type Result struct {
 		Name  string `json:"name"`
 		Count int    `json:"count"`
 	} `json:"device"`
-	Table struct {
-		Name     string `json:"name"`
-		Rows     int64  `json:"rows"`
-		RowBytes int    `json:"row_bytes"`
-		DType    string `json:"dtype"`
-	} `json:"table"`
+	Table    TableInfo `json:"table"`
 	Workload struct {
 		Kind string `json:"kind"`
 		// Batches and IDs are those measured; TrainingBatches those the policy learned from.
@@ -77,6 +72,14 @@ type Result struct {
 	// VerifiedRows were compared with their source; Mismatches of them differed.
 	VerifiedRows int64 `json:"verified_rows"`
 	Mismatches   int64 `json:"mismatches"`
+}
+
+// TableInfo is the table of a run or a plan, after the cast.
+type TableInfo struct {
+	Name     string `json:"name"`
+	Rows     int64  `json:"rows"`
+	RowBytes int    `json:"row_bytes"`
+	DType    string `json:"dtype"`
 }
 
 // Uncompressed is a cache of the same budget, policy, seed and batches without a codec.

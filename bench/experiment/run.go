@@ -16,6 +16,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -36,27 +37,31 @@ func (Quiet) Step()             {}
 
 // Run does what the config says and returns what it found. Canceling ctx ends it between batches.
 func Run(ctx context.Context, cfg Config, progress Progress) (*Result, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	r := &run{cfg: cfg, progress: progress}
-	if err := r.load(); err != nil {
-		return nil, err
-	}
-	if err := r.sample(); err != nil {
-		return nil, err
-	}
-	if err := r.fit(); err != nil {
+	r, err := prepare(cfg, progress)
+	if err != nil {
 		return nil, err
 	}
 	return r.result(ctx, nil)
 }
 
+// prepare makes everything that a run needs besides the cache.
+func prepare(cfg Config, progress Progress) (*run, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	r := &run{cfg: cfg, progress: progress}
+	for _, step := range []func() error{r.load, r.sample, r.fit} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
 // result measures the cache, and the uncompressed one to compare with unless its figures are given.
 func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) {
 	cfg := &r.cfg
-	res := &Result{MissesByReason: map[string]int64{}}
-	res.Table.Name, res.Table.Rows, res.Table.RowBytes, res.Table.DType = r.table.Name, int64(r.table.Rows), r.table.RowBytes, r.table.DType.String()
+	res := &Result{Table: r.tableInfo(), MissesByReason: map[string]int64{}}
 	res.Workload.Kind, res.Workload.Batches = r.measured.Kind(), r.last-r.first
 	res.Workload.TrainingBatches, res.Workload.TrainingMeasured = r.trainLast-r.trainFirst, r.training == r.measured && r.trainLast > r.first
 	res.Workload.Cold = cfg.Cold
@@ -74,8 +79,11 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) 
 	}
 	compressed.describe(res)
 	if cfg.Online.on() {
-		res.Online = &OnlineResult{}
-		res.Online.describe(compressed.stats)
+		s := compressed.stats
+		n := s.Changes
+		res.Online = &OnlineResult{
+			n.Cycles, n.AdmittedRows, n.EvictedRows, n.RefreshedBytes, n.SampledAccesses, n.LostAccesses, s.HoleBytes, s.AdmittedAge.Seconds(), nil,
+		}
 	}
 	res.VerifiedRows, res.Mismatches = r.verified, r.mismatches
 	if plain == nil {
@@ -91,6 +99,10 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) 
 		res.Online.Drift.Share = res.Results.HitRatio / max(res.Online.Drift.OptimalHitRatio, 1e-9)
 	}
 	return res, nil
+}
+
+func (r *run) tableInfo() TableInfo {
+	return TableInfo{r.table.Name, int64(r.table.Rows), r.table.RowBytes, r.table.DType.String()}
 }
 
 // measurePlain measures the uncompressed cache.
@@ -190,14 +202,17 @@ func (r *run) fit() (err error) {
 
 func (r *run) prepareSampling() (err error) {
 	c := &r.cfg
-	if err := c.addWeights(r.graph); err != nil {
-		return err
+	switch { // a graph file may have weights
+	case !c.Weighted || r.graph.Weights != nil:
+	case c.Graph != "":
+		if err := r.graph.LoadWeights(c.Graph); err != nil {
+			return err
+		}
+	default:
+		r.graph.SetWeights(c.dataSeed())
 	}
 	o := workload.SamplingOptions{
-		Weighted: c.Weighted, Graph: r.graph, Fanouts: c.Fanouts, BatchSize: c.BatchSize, Batches: orDefault(c.Batches, defaultBatches), Seed: c.Seed,
-	}
-	if o.BatchSize == 0 {
-		o.BatchSize = defaultSeeds
+		Weighted: c.Weighted, Graph: r.graph, Fanouts: c.Fanouts, BatchSize: cmp.Or(c.BatchSize, defaultSeeds), Batches: orDefault(c.Batches, defaultBatches), Seed: c.Seed,
 	}
 	measured, err := workload.NewNeighborSampling(o)
 	if err != nil {
@@ -220,11 +235,7 @@ func (r *run) prepareReplay() error {
 	if err != nil {
 		return err
 	}
-	size := c.BatchSize
-	if size == 0 {
-		size = defaultReplay
-	}
-	replay, err := workload.NewReplay(ids, size)
+	replay, err := workload.NewReplay(ids, cmp.Or(c.BatchSize, defaultReplay))
 	if err != nil {
 		return err
 	}
@@ -282,15 +293,11 @@ func (r *run) learn(ctx context.Context) admission.Training {
 
 // measurement is what one cache did over the measured batches.
 type measurement struct {
-	device cacheDevice
-	stats  cache.Stats // of the measured batches
-	speed  Speed
-	ids    int64
-}
-
-type cacheDevice struct {
-	kind, name string
-	count      int
+	device  device.Info
+	devices int
+	stats   cache.Stats // of the measured batches
+	speed   Speed
+	ids     int64
 }
 
 // measure makes a cache and runs the measured batches through it.
@@ -324,8 +331,7 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 		return nil, err
 	}
 	defer c.Close()
-	info := c.DeviceInfo(0)
-	m := &measurement{device: cacheDevice{info.Kind, info.Name, c.Devices()}}
+	m := &measurement{device: c.DeviceInfo(0), devices: c.Devices()}
 
 	var out []byte
 	batches := 0
@@ -405,7 +411,7 @@ func (r *run) verify(rows []int64, out []byte) {
 // describe fills in what the result says of the compressed cache.
 func (m *measurement) describe(res *Result) {
 	s, t := m.stats, m.stats.Tables[0]
-	res.Device.Kind, res.Device.Name, res.Device.Count = m.device.kind, m.device.name, m.device.count
+	res.Device.Kind, res.Device.Name, res.Device.Count = m.device.Kind, m.device.Name, m.devices
 	res.Workload.IDs = m.ids
 	c := &res.Cache
 	c.CodecChoice = t.Choice

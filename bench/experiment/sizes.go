@@ -1,9 +1,8 @@
 package experiment
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
+	"sort"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/cache/admission"
@@ -75,11 +74,11 @@ func (s *sizes) rowsIn(capacity int64) int64 {
 
 // capacityOf returns the slot bytes of a cache with a budget, all devices together, if rows are of mean size.
 func (s *sizes) capacityOf(budget int64) int64 {
-	mean := float64(s.slots) / float64(len(s.slot))
-	rows := float64(s.devices) * float64(budget-s.fixed) / (mean + float64(s.devices)*hashmap.SlotBytes/hashmap.Load)
-	rows = max(0, min(rows, float64(len(s.slot))))
-	payload := (budget - s.fixed - hashmap.LayoutFor(int64(rows)).Bytes()) &^ (slab.Align - 1)
-	return max(0, min(s.slots, s.devices*payload))
+	units := sort.Search(int(s.slots/slab.Align), func(i int) bool {
+		capacity := int64(i+1) * slab.Align
+		return s.budgetFor(s.rowsIn(capacity), capacity) > budget
+	})
+	return int64(units) * slab.Align
 }
 
 // problem is what a policy decides about.
@@ -126,12 +125,10 @@ func newCurve(s *sizes, ranking func(func(uint64) bool), counts []int64) *curve 
 	return c
 }
 
-// rowsFor returns how many rows reach a hit ratio.
-func (c *curve) rowsFor(target float64) (rows int64) {
-	i, _ := slices.BinarySearchFunc(c.hits, target*float64(c.lookups), func(hits int64, want float64) int {
-		return cmp.Compare(float64(hits), want)
-	})
-	return int64(min(i+1, len(c.hits)))
+// rowsFor returns how many rows reach a hit ratio, or all of them.
+func (c *curve) rowsFor(target float64) int64 {
+	i := sort.Search(len(c.hits)-1, func(i int) bool { return float64(c.hits[i]) >= target*float64(c.lookups) })
+	return int64(i + 1)
 }
 
 // hitRatio returns that of the first rows.
@@ -144,14 +141,5 @@ func (c *curve) hitRatio(rows int64) float64 {
 
 // rowsWithin returns how many rows a budget holds.
 func (c *curve) rowsWithin(s *sizes, budget int64) int64 {
-	lo, hi := int64(0), int64(len(c.bytes)) // lo rows fit, hi+1 do not
-	for lo < hi {
-		mid := (lo + hi + 1) / 2
-		if s.budgetFor(mid, c.bytes[mid-1]) <= budget {
-			lo = mid
-		} else {
-			hi = mid - 1
-		}
-	}
-	return lo
+	return int64(sort.Search(len(c.bytes), func(i int) bool { return s.budgetFor(int64(i+1), c.bytes[i]) > budget }))
 }

@@ -23,7 +23,7 @@ func Explained(w io.Writer, rows []experiment.Explained) error {
 		}
 		frequency, score, victim := "-", "-", "-" // a policy that explains nothing
 		if p := e.Policy; p != nil {
-			frequency, score, victim = fmt.Sprintf("%.1f", p.Frequency), fmt.Sprintf("%.4g", p.Score), fmt.Sprintf("%.4g", p.VictimScore)
+			frequency, score, victim = fmt.Sprintf("%.1f", p.Frequency), fmt.Sprintf("%.4g", p.Score), fmt.Sprintf("%.4g", p.Victim)
 		}
 		if v := e.Eviction; v != nil {
 			withdrawn = fmt.Sprintf("%s, cached for %.1f s", v.At.Format("15:04:05.000"), v.AgeSeconds)

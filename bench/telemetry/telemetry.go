@@ -4,6 +4,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,20 +47,24 @@ type Options struct {
 
 // Telemetry is what Start has set up. It is safe for concurrent use.
 type Telemetry struct {
-	tracer  *sdktrace.TracerProvider // nil: none
-	meter   *sdkmetric.MeterProvider // nil: none
-	server  *http.Server
-	address string
+	tracer, meter provider // nil: none
+	server        *http.Server
+	address       string
 
 	ended, delivered atomic.Int64 // sampled spans
 	mu               struct {
 		sync.Mutex
-		impatient bool  // a flush has timed out: later ones are not waited for
-		failures  int   // of exporters
-		last      error // of those
-		spans     error // why the last spans that were not delivered were not
-		metrics   error // why the last metrics were not delivered
+		patience time.Duration // how long the next flush waits: Patience, or a tenth of it after one that timed out
+		last     error         // of an exporter
+		spans    error         // why the last spans that were not delivered were not
+		metrics  error         // why the last metrics were not delivered
 	}
+}
+
+// provider is what the providers of both signals can do.
+type provider interface {
+	ForceFlush(context.Context) error
+	Shutdown(context.Context) error
 }
 
 // enabled says whether a signal is to be exported: where nothing names an exporter or an endpoint, nothing is.
@@ -91,6 +96,7 @@ func settings(signal string) string {
 // returns an error for invalid settings and for an address that it cannot listen on. Close ends what Start began.
 func Start(ctx context.Context, o Options) (_ *Telemetry, err error) {
 	t := &Telemetry{}
+	t.mu.patience = Patience
 	defer func() {
 		if err != nil {
 			t.Close()
@@ -117,8 +123,9 @@ func Start(ctx context.Context, o Options) (_ *Telemetry, err error) {
 			return nil, fmt.Errorf("telemetry: traces: %s: %w", settings("TRACES"), err)
 		}
 		batches := sdktrace.NewBatchSpanProcessor(&countingExporter{exporter, t})
-		t.tracer = sdktrace.NewTracerProvider(sdktrace.WithResource(about), sdktrace.WithSpanProcessor(&countingProcessor{batches, t}))
-		otel.SetTracerProvider(t.tracer)
+		traced := sdktrace.NewTracerProvider(sdktrace.WithResource(about), sdktrace.WithSpanProcessor(&countingProcessor{batches, t}))
+		otel.SetTracerProvider(traced)
+		t.tracer = traced
 	}
 	if metrics || o.MetricsAddr != "" {
 		with := []sdkmetric.Option{sdkmetric.WithResource(about)}
@@ -143,8 +150,9 @@ func Start(ctx context.Context, o Options) (_ *Telemetry, err error) {
 			}
 			with = append(with, sdkmetric.WithReader(reader))
 		}
-		t.meter = sdkmetric.NewMeterProvider(with...)
-		otel.SetMeterProvider(t.meter)
+		metered := sdkmetric.NewMeterProvider(with...)
+		otel.SetMeterProvider(metered)
+		t.meter = metered
 	}
 	return t, nil
 }
@@ -190,60 +198,42 @@ func (t *Telemetry) MetricsURL() string {
 func (t *Telemetry) failed(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.mu.failures++
 	t.mu.last = err
 }
 
-// Flush delivers the spans so far and the metrics as of now. It waits at most Patience. After the first time-out, Flush no longer
-// waits.
-func (t *Telemetry) Flush() {
-	t.mu.Lock()
-	impatient := t.mu.impatient
-	t.mu.Unlock()
-	if impatient {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
-	t.wait(ctx, (*sdkmetric.MeterProvider).ForceFlush, (*sdktrace.TracerProvider).ForceFlush)
-}
+// Flush delivers the spans so far and the metrics as of now. It waits at most Patience, and a tenth of that once a flush has
+// timed out.
+func (t *Telemetry) Flush() { t.wait(provider.ForceFlush) }
 
-// wait has both providers do something, at once.
-func (t *Telemetry) wait(ctx context.Context, metrics func(*sdkmetric.MeterProvider, context.Context) error, traces func(*sdktrace.TracerProvider, context.Context) error) {
+// wait has both providers do something, at once, and returns why the metrics were not delivered before.
+func (t *Telemetry) wait(do func(provider, context.Context) error) (before error) {
+	t.mu.Lock()
+	before = t.mu.metrics
+	ctx, cancel := context.WithTimeout(context.Background(), t.mu.patience)
+	t.mu.Unlock()
+	defer cancel()
 	var wg sync.WaitGroup
 	var failures [2]error
-	if t.meter != nil {
-		wg.Go(func() { failures[0] = metrics(t.meter, ctx) })
-	}
-	if t.tracer != nil {
-		wg.Go(func() { failures[1] = traces(t.tracer, ctx) })
+	for i, p := range []provider{t.meter, t.tracer} {
+		if p != nil {
+			wg.Go(func() { failures[i] = do(p, ctx) })
+		}
 	}
 	wg.Wait()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.mu.metrics = failures[0]
-	for _, err := range failures {
-		if err != nil {
-			t.mu.last = err
-		}
+	t.mu.last = cmp.Or(errors.Join(failures[:]...), t.mu.last)
+	if ctx.Err() != nil {
+		t.mu.patience = Patience / 10
 	}
-	t.mu.impatient = t.mu.impatient || ctx.Err() != nil
+	return before
 }
 
-// Close delivers what is left, within Patience, and ends everything. The error says what was not delivered; it is no reason for
-// the command to fail.
+// Close delivers what is left, as Flush does, and ends everything. The error says what was not delivered; it is no reason for the
+// command to fail.
 func (t *Telemetry) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
-	t.mu.Lock()
-	if t.mu.impatient { // a flush has timed out before: wait only briefly
-		cancel()
-		ctx, cancel = context.WithTimeout(context.Background(), Patience/10)
-		defer cancel()
-	}
-	lastMetrics := t.mu.metrics
-	t.mu.Unlock()
-	t.wait(ctx, (*sdkmetric.MeterProvider).Shutdown, (*sdktrace.TracerProvider).Shutdown)
+	before := t.wait(provider.Shutdown)
 	if t.server != nil {
 		t.server.Close()
 	}
@@ -251,27 +241,18 @@ func (t *Telemetry) Close() error {
 	defer t.mu.Unlock()
 	var errs []error
 	if ended, delivered := t.ended.Load(), t.delivered.Load(); delivered < ended {
-		errs = append(errs, fmt.Errorf("telemetry: %d of %d spans were not delivered: %w", ended-delivered, ended, firstError(t.mu.spans)))
+		errs = append(errs, fmt.Errorf("telemetry: %d of %d spans were not delivered: %w", ended-delivered, ended, cmp.Or(t.mu.spans, errQueue)))
 	}
-	if err := errors.Join(lastMetrics, t.mu.metrics); err != nil {
-		errs = append(errs, fmt.Errorf("telemetry: metrics were not delivered: %w", firstError(t.mu.metrics, lastMetrics)))
-	} else if len(errs) == 0 && t.mu.failures > 0 {
-		errs = append(errs, fmt.Errorf("telemetry: %d exports failed: %w", t.mu.failures, t.mu.last))
+	if err := cmp.Or(t.mu.metrics, before); err != nil {
+		errs = append(errs, fmt.Errorf("telemetry: metrics were not delivered: %w", err))
+	} else if len(errs) == 0 && t.mu.last != nil {
+		errs = append(errs, fmt.Errorf("telemetry: an export failed: %w", t.mu.last))
 	}
 	return errors.Join(errs...)
 }
 
 // errQueue stands for spans that found the queue full.
 var errQueue = errors.New("the queue was full")
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return errQueue
-}
 
 // countingProcessor counts the spans that are to be delivered.
 type countingProcessor struct {

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -26,13 +26,10 @@ func newCompress() *cobra.Command {
   cachebench compress --features embeddings.npy --cast bf16 --json`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			results, err := withProgress(cmd, func(bar *progress) ([]experiment.CodecResult, error) {
+			results, err := present(cmd, asJSON, func(bar *progress) ([]experiment.CodecResult, error) {
 				return experiment.Compress(cmd.Context(), cfg, bar)
-			})
-			if err != nil {
-				return err
-			}
-			return printCompress(cmd.OutOrStdout(), results, asJSON)
+			}, report.Compress)
+			return cmp.Or(err, failedRoundTrip(results))
 		},
 	}
 	f := cmd.Flags()
@@ -45,13 +42,12 @@ func newCompress() *cobra.Command {
 	return cmd
 }
 
-// printCompress prints the results; the first codec that does not round-trip is an error after that.
-func printCompress(w io.Writer, results []experiment.CodecResult, asJSON bool) error {
-	err := show(w, asJSON, results, report.Compress)
+// failedRoundTrip is the error of the first codec that did not give the rows back.
+func failedRoundTrip(results []experiment.CodecResult) error {
 	for _, r := range results {
-		if err == nil && r.RoundTrip != "ok" && r.RoundTrip != experiment.RoundTripLossy {
-			err = fmt.Errorf("codec %s: %w: %s", r.Codec, errMismatch, r.RoundTrip)
+		if r.RoundTrip != "ok" && r.RoundTrip != experiment.RoundTripLossy {
+			return fmt.Errorf("codec %s: %w: %s", r.Codec, errMismatch, r.RoundTrip)
 		}
 	}
-	return err
+	return nil
 }

@@ -2,12 +2,12 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -32,7 +32,7 @@ func applyConfigFile(flags *pflag.FlagSet, path string) error {
 		switch {
 		case f == nil || strings.Contains(s.key, "-") || name == "config" || name == "help":
 			errs = append(errs, fmt.Errorf("config %s: unknown key %q", path, s.key))
-		case s.list && !takesList(f):
+		case s.list && !strings.HasSuffix(f.Value.Type(), "Slice"):
 			errs = append(errs, fmt.Errorf("config %s: key %q: value (%s) must not be a list", path, s.key, s.value))
 		case given[name]:
 		default:
@@ -50,11 +50,6 @@ func syntax(err error) error {
 		return errors.New("must hold one complete JSON object: truncated")
 	}
 	return fmt.Errorf("must hold one JSON object: %w", err)
-}
-
-func takesList(f *pflag.Flag) bool {
-	_, ok := f.Value.(pflag.SliceValue)
-	return ok
 }
 
 // setting is a key of a config file and its value as a flag takes it, list elements between commas.
@@ -101,38 +96,31 @@ func parseConfig(b []byte) ([]setting, error) {
 	return settings, nil
 }
 
-// flagValue returns v as a flag takes it.
+// flagValue returns v as a flag takes it: a list's elements with commas between them.
 func flagValue(v any) (value string, list bool, err error) {
-	elements, list := v.([]any)
-	if !list {
-		value, err = scalar(v)
-		return value, false, err
-	}
-	if len(elements) == 0 {
-		return "", true, errors.New("list ([]) must not be empty")
-	}
-	parts := make([]string, len(elements))
-	for i, e := range elements {
-		if parts[i], err = scalar(e); err != nil {
-			return "", true, fmt.Errorf("element %d: %w", i, err)
-		}
-	}
-	return strings.Join(parts, ","), true, nil
-}
-
-func scalar(v any) (string, error) {
 	switch v := v.(type) {
 	case string:
-		return v, nil
-	case json.Number:
-		return v.String(), nil
-	case bool:
-		return strconv.FormatBool(v), nil
-	default:
-		text, err := json.Marshal(v)
-		if err != nil {
-			return "", err
+		return v, false, nil
+	case json.Number, bool:
+		return fmt.Sprint(v), false, nil
+	case []any:
+		if len(v) == 0 {
+			return "", true, errors.New("list ([]) must not be empty")
 		}
-		return "", fmt.Errorf("value (%s) must be a string, number or boolean", text)
+		parts := make([]string, len(v))
+		for i, e := range v {
+			part, nested, err := flagValue(e)
+			if err != nil || nested {
+				return "", true, fmt.Errorf("element %d: %w", i, cmp.Or(err, notScalar(e)))
+			}
+			parts[i] = part
+		}
+		return strings.Join(parts, ","), true, nil
 	}
+	return "", false, notScalar(v)
+}
+
+func notScalar(v any) error {
+	text, _ := json.Marshal(v) // it was decoded just now
+	return fmt.Errorf("value (%s) must be a string, number or boolean", text)
 }

@@ -31,25 +31,26 @@ func newDevices() *cobra.Command {
 					return fmt.Errorf("--%s means nothing without --measure", name)
 				}
 			}
-			if declares {
-				return declareRates(cmd, declared)
+			w := cmd.OutOrStdout()
+			if declares { // for machines that emulate GPUs
+				rates, err := placement.ParseRates(declared)
+				if err != nil {
+					return fmt.Errorf("--declare (%q): %w", declared, err)
+				}
+				return writeJSON(w, placement.Measured{Rates: rates, Source: "declared", Emulated: true})
 			}
 			if measure {
-				return measureRates(cmd, measured)
+				rates, err := gpu.MeasureRates(measured)
+				if err != nil {
+					return fmt.Errorf("--measure: %w", err)
+				}
+				return writeJSON(w, rates)
 			}
 			gpus, why := cuda.List()
-			w := cmd.OutOrStdout()
 			if asJSON {
-				out := struct {
-					Driver string     `json:"driver"`
-					GPUs   []cuda.GPU `json:"gpus"`
-					Error  string     `json:"error,omitempty"`
-				}{cuda.Driver(), gpus, ""}
-				if out.GPUs == nil {
-					out.GPUs = []cuda.GPU{}
-				}
+				out := map[string]any{"driver": cuda.Driver(), "gpus": append([]cuda.GPU{}, gpus...)}
 				if why != nil {
-					out.Error = why.Error()
+					out["error"] = why.Error()
 				}
 				return writeJSON(w, out)
 			}
@@ -72,21 +73,4 @@ func newDevices() *cobra.Command {
 	f.IntVar(&measured.Runs, "runs", measured.Runs, "times each is measured; the median counts")
 	f.StringVar(&declared, "declare", "", "measure nothing, and print such a file of these: local=1900,peer=350,host=50 (GB/s)")
 	return cmd
-}
-
-// declareRates prints rates that the user names, for machines that emulate GPUs.
-func declareRates(cmd *cobra.Command, declared string) error {
-	rates, err := placement.ParseRates(declared)
-	if err != nil {
-		return fmt.Errorf("--declare (%q): %w", declared, err)
-	}
-	return writeJSON(cmd.OutOrStdout(), placement.Measured{Rates: rates, Source: "declared", Emulated: true})
-}
-
-func measureRates(cmd *cobra.Command, o gpu.RateOptions) error {
-	m, err := gpu.MeasureRates(o)
-	if err != nil {
-		return fmt.Errorf("--measure: %w", err)
-	}
-	return writeJSON(cmd.OutOrStdout(), m)
 }

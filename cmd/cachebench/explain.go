@@ -41,21 +41,16 @@ the least score that there was room for.`,
 				return err
 			}
 			defer end()
-			all, err := withProgress(cmd, func(bar *progress) ([]experiment.Explained, error) {
+			_, err = present(cmd, asJSON, func(bar *progress) ([]experiment.Explained, error) {
 				return experiment.Explain(cmd.Context(), cfg, list, bar)
-			})
-			if err != nil {
-				return err
-			}
-			return show(cmd.OutOrStdout(), asJSON, all, report.Explained)
+			}, report.Explained)
+			return err
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&rows, "rows", "", "row numbers and ranges of them: 1,17,1000-1010")
-	addWorkload(f, &cfg)
-	addCache(f, &cfg)
-	addCaches(f, &cfg)
+	f.AddFlagSet(runFlags(&cfg))
 	watch.add(f)
 	f.BoolVar(&asJSON, "json", false, "print a JSON array")
 	if err := cmd.MarkFlagRequired("rows"); err != nil {
@@ -72,11 +67,8 @@ func parseRows(list string) (rows []int64, err error) {
 			last = first
 		}
 		from, err := strconv.ParseInt(first, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("--rows (%q) must be row numbers and ranges of them: 1,17,1000-1010", part)
-		}
-		to, err := strconv.ParseInt(last, 10, 64)
-		if err != nil || to < from {
+		to, err2 := strconv.ParseInt(last, 10, 64)
+		if err != nil || err2 != nil || to < from {
 			return nil, fmt.Errorf("--rows (%q) must be row numbers and ranges of them: 1,17,1000-1010", part)
 		}
 		if to-from >= int64(maxExplained-len(rows)) {

@@ -47,23 +47,17 @@ func TestRun_HumanOutput(t *testing.T) {
 	golden(t, "run-ids.golden", mask(succeed(t, "run", "--vertices", "100", "--budget", "200%", "--codec", "ibp4", "--ids", ids)))
 }
 
-// TestPrintRun_Mismatches: the result is printed all the same, and the error gives exit status 1.
-func TestPrintRun_Mismatches(t *testing.T) {
-	res := &experiment.Result{VerifiedRows: 10, Mismatches: 3}
-	for _, asJSON := range []bool{false, true} {
-		var out bytes.Buffer
-		if err := printRun(&out, res, asJSON); err == nil || err.Error() != "rows differ from their source: 3 of 10" {
-			t.Errorf("got %v", err)
-		}
-		if !strings.Contains(out.String(), "3") || asJSON && decode[experiment.Result](t, out.String()).Mismatches != 3 {
-			t.Errorf("printed %s", out.String())
-		}
-	}
-	if err := printRun(&bytes.Buffer{}, &experiment.Result{VerifiedRows: 10}, false); err != nil {
+func TestMismatch_IsAnError(t *testing.T) {
+	res := &experiment.Result{VerifiedRows: 10}
+	if err := mismatch(res); err != nil {
 		t.Error(err)
 	}
+	res.Mismatches = 3
+	if err := mismatch(res); err == nil || err.Error() != "rows differ from their source: 3 of 10" {
+		t.Errorf("got %v", err)
+	}
 	res.Cache.Codec = "sleek-eb:0.01"
-	if err := printRun(&bytes.Buffer{}, res, false); err == nil || !strings.HasPrefix(err.Error(), "rows differ from their source: 3 of 10; codec sleek-eb:0.01 keeps elements within its bound") {
+	if err := mismatch(res); err == nil || !strings.HasPrefix(err.Error(), "rows differ from their source: 3 of 10; codec sleek-eb:0.01 keeps elements within its bound") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -51,31 +51,24 @@ accesses by simulation.`,
 				}
 				cfg.GPUMemory = int64(n)
 			}
-			res, err := withProgress(cmd, func(bar *progress) (*experiment.PlanResult, error) {
+			_, err = present(cmd, asJSON, func(bar *progress) (*experiment.PlanResult, error) {
 				return experiment.MakePlan(cmd.Context(), cfg, bar)
-			})
-			if err != nil {
-				return err
-			}
-			return show(cmd.OutOrStdout(), asJSON, res, report.Plan)
+			}, report.Plan)
+			return err
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	addWorkload(f, &cfg.Config)
 	f.StringVar(&trace, "trace", "", "trace whose IDs are row numbers, as --ids")
 	f.StringVar(&target, "target-hit", target, "hit rate to reach: 90% or 0.9")
 	f.StringVar(&memory, "gpu-memory", "", "memory of each device, such as 80GiB: say what fits, and what hit rate it gives")
 	f.StringSliceVar(&cfg.Policies, "policy", cfg.Policies, "admission: "+strings.Join(admission.Names(), ", "))
 	f.StringSliceVar(&cfg.Codecs, "codec", cfg.Codecs, strings.Join(registry.Usage(), ", "))
-	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
-	f.IntVar(&cfg.RefreshBatches, "refresh-batches", 0, "batches between refresh cycles of policies that follow the accesses")
-	f.Float64Var(&cfg.RefreshChurn, "refresh-churn", cfg.RefreshChurn, "most of the cache that a cycle replaces, above 0 to 1")
-	f.Float64Var(&cfg.SampleRate, "sample-rate", cfg.SampleRate, "share of accesses that these policies observe, above 0 to 1")
-	f.StringVar(&cfg.Device, "device", cfg.Device, "backend for --check: auto, host or cuda")
-	f.IntVar(&cfg.Devices, "devices", cfg.Devices, "devices that the cache spans, 1 to 8")
-	f.IntVar(&cfg.Workers, "workers", 0, "goroutines of the host (default: one a processor)")
-	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of everything generated and sampled")
+	of := runFlags(&cfg.Config)
+	for name := range strings.FieldsSeq(`features cast graph vertices ids fanouts weighted batch-size batches warmup-batches
+		host-tier refresh-batches refresh-churn sample-rate device devices workers seed`) {
+		f.AddFlag(of.Lookup(name))
+	}
 	f.BoolVar(&cfg.Check, "check", false, "run a cache of each budget and show its hit rate beside")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")

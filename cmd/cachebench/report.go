@@ -2,9 +2,7 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,15 +34,12 @@ with --json, whatever their names (.json, .jsonl).`,
 			if ext := strings.ToLower(filepath.Ext(out)); ext != ".html" && ext != ".htm" { // it might be a result
 				return fmt.Errorf("--out (%q) must end in .html", out)
 			}
-			skip := []string{"report.html", "plots"} // plots: of older versions
-			if same, err := sameDir(dir, filepath.Dir(out)); err != nil {
-				return err
-			} else if same {
-				skip = append(skip, filepath.Base(out))
-			}
-			results, err := report.ReadResults(dir, skip...)
+			results, err := report.ReadResults(dir, "report.html", filepath.Base(out), "plots") // plots: of older versions
 			if err != nil {
 				return err
+			}
+			if _, err := os.Stat(filepath.Dir(out)); err != nil {
+				return fmt.Errorf("--out: folder (%s) must exist", filepath.Dir(out))
 			}
 			for _, p := range results.Problems {
 				fmt.Fprintf(cmd.ErrOrStderr(), "cachebench: %s: %s\n", filepath.Join(dir, p.Name), p.Reason)
@@ -66,19 +61,4 @@ with --json, whatever their names (.json, .jsonl).`,
 	f.StringVar(&o.Title, "title", "", "heading of the page (default: cachebench report)")
 	f.StringVar(&o.Date, "date", "", "text below the heading; the page has no date by itself")
 	return cmd
-}
-
-// sameDir says that two names are of one folder. The first must exist.
-func sameDir(a, b string) (bool, error) {
-	x, err := os.Stat(a)
-	if err != nil {
-		return false, fmt.Errorf("report: %w", err)
-	}
-	y, err := os.Stat(b)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, fmt.Errorf("--out: folder (%s) must exist", b)
-	} else if err != nil {
-		return false, fmt.Errorf("--out: %w", err)
-	}
-	return os.SameFile(x, y), nil
 }

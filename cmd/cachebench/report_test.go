@@ -70,7 +70,7 @@ func TestReport_BadInput(t *testing.T) {
 	}
 	none := filepath.Join(empty, "none")
 	refuse(t, "report: no result in the folder: "+empty+": empty", "report", empty)
-	refuse(t, "report: stat "+none+": no such file or directory", "report", none)
+	refuse(t, "report: open "+none+": no such file or directory", "report", none)
 	refuse(t, `--out ("`+full+`/good.json") must end in .html`, "report", full, "--out", filepath.Join(full, "good.json"))
 	refuse(t, "--out: folder ("+none+") must exist", "report", full, "--out", filepath.Join(none, "a.html"))
 	refuse(t, "report: arguments (0) must be 1: DIR", "report")

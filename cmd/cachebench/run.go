@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,18 +42,13 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 				return err
 			}
 			defer end()
-			res, err := withProgress(cmd, func(bar *progress) (*experiment.Result, error) { return experiment.Run(cmd.Context(), cfg, bar) })
-			if err != nil {
-				return err
-			}
-			return printRun(cmd.OutOrStdout(), res, asJSON)
+			res, err := present(cmd, asJSON, func(bar *progress) (*experiment.Result, error) { return experiment.Run(cmd.Context(), cfg, bar) }, report.Run)
+			return cmp.Or(err, mismatch(res))
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	addWorkload(f, &cfg)
-	addCache(f, &cfg)
-	addCaches(f, &cfg)
+	f.AddFlagSet(runFlags(&cfg))
 	watch.add(f)
 	f.StringVar(&cfg.Capture, "capture", "", "also write the measured accesses, and whether they hit, to this trace: FILE.tct")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
@@ -60,16 +56,10 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	return cmd
 }
 
-// addCache defines the flags of the cache that sweeps have lists of.
-func addCache(f *pflag.FlagSet, cfg *experiment.Config) {
-	f.StringVar(&cfg.Budget, "budget", cfg.Budget, "device memory per device: 1% of the table's raw bytes, or 64MiB")
-	f.StringVar(&cfg.Policy, "policy", cfg.Policy, "admission: "+strings.Join(admission.Names(), ", "))
-	f.StringVar(&cfg.Codec, "codec", cfg.Codec, strings.Join(registry.Usage(), ", "))
-	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
-}
-
-// addWorkload defines the flags of table and workload.
-func addWorkload(f *pflag.FlagSet, cfg *experiment.Config) {
+// runFlags are the flags of table, workload and cache. Other commands take some of them, or have lists instead.
+func runFlags(cfg *experiment.Config) *pflag.FlagSet {
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.SortFlags = false
 	f.StringVar(&cfg.Features, "features", "", "table: FILE.npy or FILE.npz[:array] (default: generated float32 × 128)")
 	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16 or f16")
 	f.StringVar(&cfg.Graph, "graph", "", "graph to sample: FILE.npz with CSR indptr and indices, or an edge list (default: generated)")
@@ -80,14 +70,10 @@ func addWorkload(f *pflag.FlagSet, cfg *experiment.Config) {
 	f.IntVar(&cfg.BatchSize, "batch-size", 0, "seed vertices (with --ids: row numbers) of a batch")
 	f.IntVar(&cfg.Batches, "batches", experiment.Default, "batches to measure")
 	f.IntVar(&cfg.WarmupBatches, "warmup-batches", experiment.Default, "batches the policy learns from first")
-	// What stands for the workload's own default is shown as that.
-	f.Lookup("batch-size").DefValue = "256, with --ids 4096"
-	f.Lookup("batches").DefValue = "200, with --ids all"
-	f.Lookup("warmup-batches").DefValue = "50 of another seed; with --ids a quarter, measured too"
-}
-
-// addCaches defines the flags of the caches, but those that a sweep has lists of.
-func addCaches(f *pflag.FlagSet, cfg *experiment.Config) {
+	f.StringVar(&cfg.Budget, "budget", cfg.Budget, "device memory per device: 1% of the table's raw bytes, or 64MiB")
+	f.StringVar(&cfg.Policy, "policy", cfg.Policy, "admission: "+strings.Join(admission.Names(), ", "))
+	f.StringVar(&cfg.Codec, "codec", cfg.Codec, strings.Join(registry.Usage(), ", "))
+	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
 	f.BoolVar(&cfg.Cold, "cold", false, "begin with an empty cache: warm-up batches run through it, unmeasured")
 	f.IntVar(&cfg.Drift, "drift", 0, "make other rows hot after so many batches; a static cache is shown too")
 	f.IntVar(&cfg.RefreshBatches, "refresh-batches", 0, "batches between refresh cycles")
@@ -106,19 +92,24 @@ func addCaches(f *pflag.FlagSet, cfg *experiment.Config) {
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of everything generated and sampled")
 	f.Uint64Var(&cfg.DataSeed, "data-seed", 0, "another seed of the generated table and graph (default: --seed)")
 	f.BoolVar(&cfg.Verify, "verify", false, "compare every row with its source; exit status 1 if any differs")
+	// What stands for a default of the workload or the cache is shown as that.
+	f.Lookup("batch-size").DefValue = "256, with --ids 4096"
+	f.Lookup("batches").DefValue = "200, with --ids all"
+	f.Lookup("warmup-batches").DefValue = "50 of another seed; with --ids a quarter, measured too"
 	f.Lookup("refresh-batches").DefValue = "5 with --cold or --drift and no --refresh-interval"
+	return f
 }
 
-// printRun prints the result; mismatches are an error after that.
-func printRun(w io.Writer, res *experiment.Result, asJSON bool) error {
-	err := show(w, asJSON, res, report.Run)
-	if err == nil && res.Mismatches > 0 {
-		err = fmt.Errorf("%w: %d of %d", errMismatch, res.Mismatches, res.VerifiedRows)
-		if experiment.Lossy(res.Cache.Codec) {
-			err = fmt.Errorf("%w; codec %s keeps elements within its bound, and --verify is of codecs that give every bit back", err, res.Cache.Codec)
-		}
+// mismatch is the error of a run whose rows differed from their source.
+func mismatch(res *experiment.Result) error {
+	switch {
+	case res == nil || res.Mismatches == 0:
+		return nil
+	case experiment.Lossy(res.Cache.Codec):
+		return fmt.Errorf("%w: %d of %d; codec %s keeps elements within its bound, and --verify is of codecs that give every bit back",
+			errMismatch, res.Mismatches, res.VerifiedRows, res.Cache.Codec)
 	}
-	return err
+	return fmt.Errorf("%w: %d of %d", errMismatch, res.Mismatches, res.VerifiedRows)
 }
 
 // checkFlags takes in the config file, if there is one, and refuses flags that others make meaningless.
@@ -152,6 +143,15 @@ func checkFlags(cmd *cobra.Command, configFile string) error {
 		}
 	}
 	return nil
+}
+
+// present does the work of a command while its progress is shown, and prints the result as show does.
+func present[T any](cmd *cobra.Command, asJSON bool, work func(*progress) (T, error), print func(io.Writer, T) error) (T, error) {
+	v, err := withProgress(cmd, work)
+	if err == nil {
+		err = show(cmd.OutOrStdout(), asJSON, v, print)
+	}
+	return v, err
 }
 
 // show prints a result: as JSON, or as print does.

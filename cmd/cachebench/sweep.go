@@ -55,13 +55,12 @@ interrupted sweep.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	addWorkload(f, &cfg.Config)
 	f.StringSliceVar(&cfg.Budgets, "budget", []string{cfg.Budget}, "device memory per device: 1% of the table's raw bytes, or 64MiB")
 	f.StringSliceVar(&cfg.Policies, "policy", []string{cfg.Policy}, "admission: "+strings.Join(admission.Names(), ", "))
 	f.StringSliceVar(&cfg.Codecs, "codec", []string{cfg.Codec}, strings.Join(registry.Usage(), ", "))
 	f.StringSliceVar(&cfg.HostTiers, "host-tier", []string{cfg.HostTier}, "layout of the rows in host memory: inplace, packed")
 	f.IntVar(&cfg.Seeds, "seeds", 1, "how often to run the grid: with --seed, --seed + 1 and so on")
-	addCaches(f, &cfg.Config)
+	f.AddFlagSet(runFlags(&cfg.Config))
 	f.BoolVar(&asJSON, "json", false, "print a JSON array of the cells")
 	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")
 	return cmd

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 
@@ -42,15 +41,9 @@ func (t *telemetryFlags) start(cmd *cobra.Command, cfg *experiment.Config) (end 
 		fmt.Fprintln(stderr, "metrics at", url)
 	}
 	cfg.Closing = running.Flush
-	return func() { sayUndelivered(stderr, running.Close()) }, nil
-}
-
-// sayUndelivered says what could not be delivered; the command succeeds all the same.
-func sayUndelivered(w io.Writer, err error) {
-	if err == nil {
-		return
-	}
-	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintln(w, "cachebench:", strings.TrimSuffix(line, "\n"))
-	}
+	return func() {
+		if err := running.Close(); err != nil { // the command succeeds all the same
+			fmt.Fprintln(stderr, "cachebench:", strings.ReplaceAll(err.Error(), "\n", "\ncachebench: "))
+		}
+	}, nil
 }

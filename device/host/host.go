@@ -53,12 +53,21 @@ func (d *Device) Alloc(bytes int64, what string) (device.Buffer, error) {
 	return device.HostBuffer(b[skip : int64(skip)+bytes : int64(skip)+bytes]), nil
 }
 
+// mappedMin is from how many bytes on host memory is mapped rather than the Go heap's, so that Free gives it back at once and the
+// collector does not let the heap grow by as much again.
+const mappedMin = 2 << 20
+
 // AllocHost implements device.Device.
 func (d *Device) AllocHost(bytes int64, what string) (device.Buffer, error) {
+	if bytes >= mappedMin {
+		if b, err := d.AllocHostOn(nil, bytes, what); err == nil {
+			return b, nil
+		}
+	}
 	return d.Alloc(bytes, what)
 }
 
-// AllocHostOn implements device.NodeAllocator. The memory is not the Go heap's.
+// AllocHostOn implements device.NodeAllocator. The memory is not the Go heap's. Without nodes, the system places it.
 func (d *Device) AllocHostOn(nodes []int, bytes int64, what string) (device.Buffer, error) {
 	if err := device.CheckSize(bytes, what); err != nil {
 		return device.Buffer{}, err
@@ -76,6 +85,13 @@ func (d *Device) AllocHostOn(nodes []int, bytes int64, what string) (device.Buff
 func (d *Device) Free(b device.Buffer) {
 	if m, ok := d.onNodes.LoadAndDelete(unsafe.SliceData(b.Bytes())); ok {
 		m.(*numa.Memory).Free()
+	}
+}
+
+// Discard implements device.Discarder.
+func (d *Device) Discard(b device.Buffer, from, to int64) {
+	if m, ok := d.onNodes.Load(unsafe.SliceData(b.Bytes())); ok {
+		m.(*numa.Memory).Discard(from, to)
 	}
 }
 

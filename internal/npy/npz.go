@@ -91,7 +91,11 @@ func (a *archive) open(array string, minRank int) (*Reader, error) {
 		return nil, inFile(name, err)
 	}
 	r, err := newReader(name, body, int64(m.UncompressedSize64), m.Method == zip.Store, minRank)
-	return r, inFile(name, err)
+	if err != nil {
+		return nil, inFile(name, err)
+	}
+	r.member = m
+	return r, nil
 }
 
 // list quotes the names of the arrays.

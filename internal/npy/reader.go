@@ -1,6 +1,7 @@
 package npy
 
 import (
+	"archive/zip"
 	"bufio"
 	"bytes"
 	"encoding/binary"
@@ -29,6 +30,7 @@ type Reader struct {
 
 	src     *bufio.Reader
 	file    io.Closer // or nil
+	member  *zip.File // nil in an .npy file
 	left    int       // rows not yet handed out
 	got     int64     // data bytes taken from src
 	fortran *transposer

@@ -70,6 +70,14 @@ func (m *Memory) Free() error {
 	return nil
 }
 
+// Discard gives back the pages that lie within bytes [from, to). They are zero afterwards.
+func (m *Memory) Discard(from, to int64) {
+	page := int64(os.Getpagesize())
+	if from, to = (from+page-1)/page*page, to/page*page; from < to {
+		unix.Madvise(m.mapped[from:to], unix.MADV_DONTNEED)
+	}
+}
+
 // sampledPages is the most pages that Where asks about.
 const sampledPages = 1024
 

@@ -12,6 +12,9 @@ func Alloc(bytes int64, nodes []int) (*Memory, error) {
 // Free unmaps the memory.
 func (m *Memory) Free() error { return nil }
 
+// Discard gives back pages.
+func (m *Memory) Discard(from, to int64) {}
+
 // Where returns on which nodes memory lies.
 func Where([]byte) ([]Held, error) { return nil, fmt.Errorf("%w: Linux only", ErrRefused) }
 

@@ -1,0 +1,6 @@
+//go:build !unix
+
+package npy
+
+// Map returns nil: data are not mapped on this system.
+func (r *Reader) Map() ([]byte, error) { return nil, nil }

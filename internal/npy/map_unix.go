@@ -1,0 +1,43 @@
+//go:build unix
+
+package npy
+
+import (
+	"archive/zip"
+	"hash/crc32"
+	"os"
+	"syscall"
+)
+
+// Map returns the array's data as they lie in the file, mapped into memory, or nil where they cannot be used like that: compressed,
+// in Fortran order, or big-endian. A stored member's CRC is checked by going through it once.
+//
+// The pages are the file's. They are read when they are used, must not be written, and stay mapped as long as the process runs. Who
+// truncates the file meanwhile makes the process fail.
+func (r *Reader) Map() ([]byte, error) {
+	f, ok := r.file.(*os.File)
+	if !ok || r.head.fortran && len(r.head.shape) > 1 || r.head.big && r.head.dtype.Size() > 1 || r.member != nil && r.member.Method != zip.Store {
+		return nil, nil
+	}
+	begin := int64(0) // of the array in the file
+	if r.member != nil {
+		var err error
+		if begin, err = r.member.DataOffset(); err != nil {
+			return nil, inFile(r.name, ioFault("reading the member's local header", err))
+		}
+	}
+	into := begin % int64(os.Getpagesize())
+	size := int(into + r.head.bytes + r.dataBytes())
+	pages, err := syscall.Mmap(int(f.Fd()), begin-into, size, syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		return nil, inFile(r.name, ioFault("mapping", err))
+	}
+	if r.member != nil {
+		if crc32.ChecksumIEEE(pages[into:]) != r.member.CRC32 {
+			syscall.Munmap(pages)
+			return nil, inFile(r.name, ioFault("mapping", zip.ErrChecksum))
+		}
+		syscall.Madvise(pages, syscall.MADV_DONTNEED) // what is needed is read again
+	}
+	return pages[into+r.head.bytes:], nil
+}
