@@ -8,12 +8,15 @@ import (
 )
 
 // readIDs reads the IDs of the gets of a trace, which may be a text file of row numbers, for a table of so many rows.
-func readIDs(path string, rows int) ([]int64, error) {
+func readIDs(path string, rows int, force bool) ([]int64, error) {
 	r, err := trace.Open(path, trace.Options{Default: "ids"})
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
+	if !force {
+		r = trace.Limited(r, "--ids", path, 20)
+	}
 	var ids []int64
 	buf := make([]trace.Request, 4096)
 	for {

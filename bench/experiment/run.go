@@ -127,6 +127,7 @@ type run struct {
 	progress Progress
 	table    *dataset.Table
 	graph    *workload.Graph
+	ids      []int64 // to replay
 	budget   int64
 
 	// Batches [first, last) of measured are measured; the policy learns from batches [trainFirst, trainLast) of training.
@@ -144,6 +145,9 @@ type run struct {
 // load loads or generates the table and the graph.
 func (r *run) load() (err error) {
 	c := &r.cfg
+	if err := c.checkMemory(); err != nil {
+		return err
+	}
 	if c.Graph != "" {
 		r.progress.Stage("reading the graph", 0)
 		if r.graph, err = workload.LoadGraph(c.Graph); err != nil {
@@ -173,6 +177,10 @@ func (r *run) load() (err error) {
 	if r.graph == nil && c.IDs == "" {
 		r.progress.Stage("generating the graph", 0)
 		r.graph, err = workload.PowerLaw(workload.GraphOptions{Vertices: r.table.Rows, Seed: c.dataSeed()})
+	}
+	if err == nil && c.IDs != "" {
+		r.progress.Stage("reading row numbers", 0)
+		r.ids, err = readIDs(c.IDs, r.table.Rows, c.Force)
 	}
 	return err
 }
@@ -230,12 +238,8 @@ func (r *run) prepareSampling() (err error) {
 
 func (r *run) prepareReplay() error {
 	c := &r.cfg
-	r.progress.Stage("reading row numbers", 0)
-	ids, err := readIDs(c.IDs, r.table.Rows)
-	if err != nil {
-		return err
-	}
-	replay, err := workload.NewReplay(ids, cmp.Or(c.BatchSize, defaultReplay))
+	// Few row numbers make smaller batches, so that the policy can learn from a quarter of them.
+	replay, err := workload.NewReplay(r.ids, cmp.Or(c.BatchSize, min(defaultReplay, (len(r.ids)+replayTrainShare-1)/replayTrainShare)))
 	if err != nil {
 		return err
 	}
@@ -252,7 +256,7 @@ func (r *run) prepareReplay() error {
 		r.last = min(all, r.first+c.Batches)
 	}
 	if r.trainLast = r.first; c.WarmupBatches == Default {
-		r.trainLast = r.last / replayTrainShare
+		r.trainLast = max(1, r.last/replayTrainShare)
 	}
 	return nil
 }
@@ -361,7 +365,7 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	r.progress.Stage("measuring ("+codec+")", r.last-r.first)
 	cursor := r.measured.NewCursor()
 	var rows []int64
-	times := make([]time.Duration, 0, r.last-r.first)
+	times := make([]time.Duration, 0, min(r.last-r.first, 1<<20))
 	for i := r.first; i < r.last; i++ {
 		if err := ctx.Err(); err != nil {
 			return nil, err

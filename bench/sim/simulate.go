@@ -19,6 +19,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/internal/faults"
+	"github.com/tensorcache/tensorcache/internal/memlimit"
 )
 
 // Config says what to simulate on a trace. Fields go by the names of their flags.
@@ -37,6 +38,8 @@ type Config struct {
 	// Workers is how many simulations run at once. Default GOMAXPROCS.
 	Workers int
 	Seed    uint64
+	// Force goes on where the memory is estimated not to suffice.
+	Force bool
 }
 
 // Result is what one policy missed at one size.
@@ -164,6 +167,12 @@ func (c *Config) size(text string, workingSet int64) (int64, error) {
 	return 0, fmt.Errorf("--sizes (%q) must be a positive percentage of the working set or a size such as 64MiB", text)
 }
 
+// Estimates of memory: loadBytes for each request while a trace is read and its IDs are numbered, rowBytes for each row of a simulation.
+const (
+	loadBytes = 16
+	rowBytes  = 48
+)
+
 // load reads the trace.
 func (c *Config) load() (*demand.Trace, Source, error) {
 	r, err := trace.Open(c.Trace, trace.Options{Format: c.Format})
@@ -171,6 +180,9 @@ func (c *Config) load() (*demand.Trace, Source, error) {
 		return nil, Source{}, err
 	}
 	defer r.Close()
+	if !c.Force {
+		r = trace.Limited(r, "--trace", c.Trace, loadBytes)
+	}
 	t, err := demand.Load(c.Trace, r)
 	if err != nil {
 		return nil, Source{}, err
@@ -229,11 +241,17 @@ func Simulate(ctx context.Context, c Config, bar Progress) (*Simulation, error) 
 		}
 	}
 
+	workers := min(cmp.Or(c.Workers, runtime.GOMAXPROCS(0)), len(jobs))
+	if !c.Force {
+		if err := memlimit.Check(memlimit.Need{Setting: "--workers", Value: workers, Bytes: float64(workers) * rowBytes * float64(t.Rows)}); err != nil {
+			return nil, err
+		}
+	}
 	bar.Stage("simulating", len(jobs))
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	out := &Simulation{Source: source, Results: make([]Result, len(jobs))}
-	free := make(chan struct{}, cmp.Or(c.Workers, runtime.GOMAXPROCS(0)))
+	free := make(chan struct{}, workers)
 	var wg sync.WaitGroup
 	for i := range jobs {
 		free <- struct{}{}

@@ -34,6 +34,9 @@ func LoadEdges(path string) (*Graph, error) {
 		return nil, fmt.Errorf("workload: graph %s: %w", path, err)
 	}
 	defer free()
+	if head, _ := in.Peek(4); string(head) == "PK\x03\x04" {
+		return nil, fmt.Errorf("workload: graph %s: content (an .npz archive) must be an edge list: only a file named .npz is read as one", path)
+	}
 	var edges edgeList
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, maxLine)

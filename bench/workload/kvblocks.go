@@ -57,7 +57,7 @@ func NewKVBlocks(o KVBlocksOptions) (*KVBlocks, error) {
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
-	w := &KVBlocks{tabled: tabled{"kv-blocks", o.Requests, kvPrompts * kvPromptBlocks}}
+	w := &KVBlocks{tabled: tabled{"kv-blocks", o.Requests, kvPrompts * kvPromptBlocks}, requests: make([]kvRequest, 0, o.Requests)}
 	r := newStream(o.Seed, purposeConversations, 0)
 	prompts := newZipf(kvPrompts, 1)
 	active := make([]kvConversation, o.Active)

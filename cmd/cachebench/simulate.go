@@ -61,6 +61,7 @@ LRU's whole miss-ratio curve is computed instead, in one pass.`,
 	f.IntVar(&cfg.Points, "points", 100, "sizes of the curve, evenly up to the working set, without --sizes")
 	f.IntVar(&cfg.Workers, "workers", 0, "simulations at a time (default: one a processor)")
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of everything sampled")
+	addForce(f, &cfg.Force)
 	f.BoolVar(&asJSON, "json", false, "print a JSON array; with --mrc one JSON object")
 	f.Lookup("refresh-requests").DefValue = "a 250th of the trace, at least 256"
 	f.Lookup("shards-rate").DefValue = "0.01, with --shards-ids 1"

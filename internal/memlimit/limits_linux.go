@@ -43,7 +43,7 @@ func groups(system fs.FS) (all []Limit) {
 			most, ok := number(system, path.Join(at, limit))
 			used, known := number(system, path.Join(at, usage))
 			if ok && known && most < math.MaxInt64/2 { // v1 says "none" by a number near the largest
-				stat := table(system, path.Join(at, "memory.stat"))
+				stat := pairs(system, path.Join(at, "memory.stat"))
 				all = append(all, Limit{most - used + stat[cached[0]] + stat[cached[1]], "cgroup memory limit"})
 			}
 			if dir == "/" {
@@ -56,7 +56,7 @@ func groups(system fs.FS) (all []Limit) {
 
 // resources returns what RLIMIT_AS and RLIMIT_DATA leave.
 func resources(system fs.FS) (all []Limit) {
-	status := table(system, "proc/self/status")
+	status := pairs(system, "proc/self/status")
 	for _, r := range []struct {
 		which      int
 		name, used string
@@ -72,7 +72,7 @@ func resources(system fs.FS) (all []Limit) {
 
 // available returns what the system can give without swapping.
 func available(system fs.FS) []Limit {
-	if kib, ok := table(system, "proc/meminfo")["MemAvailable:"]; ok {
+	if kib, ok := pairs(system, "proc/meminfo")["MemAvailable:"]; ok {
 		return []Limit{{kib << 10, "memory available"}}
 	}
 	return nil
@@ -89,7 +89,7 @@ func number(system fs.FS, name string) (int64, bool) {
 }
 
 // table reads a file of lines that begin with a name and a number.
-func table(system fs.FS, name string) map[string]int64 {
+func pairs(system fs.FS, name string) map[string]int64 {
 	values := map[string]int64{}
 	b, err := fs.ReadFile(system, name)
 	if err != nil {

@@ -25,7 +25,7 @@ func TestGroups(t *testing.T) {
 		want  []int64
 	}{
 		"v2": {map[string]string{
-			"proc/self/cgroup":       "0::/a/b\n",
+			"proc/self/cgroup":        "0::/a/b\n",
 			v2 + "a/b/memory.max":     "max\n",
 			v2 + "a/b/memory.current": "100\n",
 			v2 + "a/memory.max":       "5000\n",
@@ -33,14 +33,14 @@ func TestGroups(t *testing.T) {
 			v2 + "a/memory.stat":      "anon 700\nactive_file 200\ninactive_file 100\n",
 		}, []int64{4300}},
 		"v2, both": {map[string]string{
-			"proc/self/cgroup":     "0::/a\n",
+			"proc/self/cgroup":      "0::/a\n",
 			v2 + "a/memory.max":     "5000",
 			v2 + "a/memory.current": "1000",
 			v2 + "memory.max":       "1500",
 			v2 + "memory.current":   "1600",
 		}, []int64{4000, -100}},
 		"v1": {map[string]string{
-			"proc/self/cgroup":               "5:cpu,cpuacct:/x\n4:memory:/x\n0::/\n",
+			"proc/self/cgroup":                "5:cpu,cpuacct:/x\n4:memory:/x\n0::/\n",
 			v1 + "x/memory.limit_in_bytes":    "9000\n",
 			v1 + "x/memory.usage_in_bytes":    "4000\n",
 			v1 + "x/memory.stat":              "active_file 1\ntotal_active_file 10\ntotal_inactive_file 5\n",
@@ -50,7 +50,7 @@ func TestGroups(t *testing.T) {
 			"sys/fs/cgroup/x/memory.max.fake": "1",
 		}, []int64{5015}},
 		"path of another namespace": {map[string]string{
-			"proc/self/cgroup":           "4:memory:/docker/0123\n",
+			"proc/self/cgroup":            "4:memory:/docker/0123\n",
 			v1 + "memory.limit_in_bytes":  "900",
 			v1 + "memory.usage_in_bytes":  "400",
 			v2 + "elsewhere/memory.max":   "1",
@@ -99,7 +99,7 @@ func TestCheck(t *testing.T) {
 		t.Error(err)
 	}
 	err := Check(Need{"--rows", 1 << 50, 5e15}, Need{"--batches", 7, 2e15}, Need{"--graph", "x", 1})
-	if err == nil || !strings.HasPrefix(err.Error(), "--rows (1125899906842624) needs about 5.0 PB of memory of 7.0 PB in all, and this process may take ") ||
+	if err == nil || !strings.HasPrefix(err.Error(), "--rows (1125899906842624) needs about 5.0 PB of memory (7.0 PB with the rest), and this process may take ") ||
 		!strings.HasSuffix(err.Error(), "): lower it, or go on with --force") {
 		t.Error(err)
 	}

@@ -50,7 +50,7 @@ func Check(needs ...Need) error {
 	}
 	of := ""
 	if sum > 1.01*largest.Bytes {
-		of = fmt.Sprintf(" of %s in all", size(sum))
+		of = fmt.Sprintf(" (%s with the rest)", size(sum))
 	}
 	return fmt.Errorf("%s (%v) needs about %s of memory%s, and this process may take %s (%s): lower it, or go on with --force",
 		largest.Setting, largest.Value, size(largest.Bytes), of, size(float64(free.Bytes)), free.From)

@@ -144,6 +144,9 @@ func openFile(file string) (*os.File, int64, error) {
 		if info.IsDir() {
 			return nil, 0, inFile(file, errors.New("path (a directory) must be a file"))
 		}
+		if info.Mode()&os.ModeNamedPipe != 0 {
+			return nil, 0, inFile(file, errors.New("file (a pipe) must be a regular file, of which any part can be read: save it first"))
+		}
 		if !info.Mode().IsRegular() {
 			return nil, 0, inFile(file, fmt.Errorf("file (mode %v) must be a regular file", info.Mode()))
 		}
