@@ -49,7 +49,7 @@ func TestStats_Estimate(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, id := range seen {
-			exact.Access(uint32(id), rowBytes)
+			exact.Access(uint64(id), rowBytes)
 		}
 		want := 1 - exact.Curve()[0].MissRatio
 		t.Logf("%g times the budget: %.3f, exactly %.3f", b.Times, b.HitRate, want)

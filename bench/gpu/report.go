@@ -142,21 +142,25 @@ func ReadReport(path string) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("report: %w", err)
 	}
-	r := &Report{}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err = d.Decode(r); err == nil && d.More() {
-		err = errors.New("more follows the object")
-	}
-	if err != nil {
-		err = fmt.Errorf("must hold one JSON object as gpu-bench --json prints it: %w", err)
-	} else {
-		err = r.validate()
-	}
+	r, err := decodeReport(b)
 	if err != nil {
 		return nil, fmt.Errorf("report %s: %w", path, err)
 	}
 	return r, nil
+}
+
+func decodeReport(b []byte) (*Report, error) {
+	r := &Report{}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	err := d.Decode(r)
+	if err == nil && d.More() {
+		err = errors.New("more follows the object")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("must hold one JSON object as gpu-bench --json prints it: %w", err)
+	}
+	return r, r.validate()
 }
 
 func (r *Report) validate() error {
