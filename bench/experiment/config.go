@@ -2,6 +2,7 @@
 package experiment
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -181,7 +182,9 @@ func (c *Config) Settings() map[string]any {
 		panic(err) // no field can fail
 	}
 	var m map[string]any
-	if err := decodeNumbers(b, &m); err != nil {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber() // seeds are 64 bits wide
+	if err := d.Decode(&m); err != nil {
 		panic(err) // it was encoded just now
 	}
 	maps.DeleteFunc(m, func(key string, _ any) bool {

@@ -24,6 +24,7 @@ func Sweep(w io.Writer, cells []experiment.Cell) error {
 	if seeds > 1 {
 		header = append(header, "over seeds")
 	}
+	results := map[experiment.Point][]*run{}
 	t := newTable(append(header, "uncompressed", "host bytes moved", "uncompressed", "lookups/s", "batch p50")...)
 	alignLeft(t, 4)
 	for _, p := range points {
@@ -31,6 +32,7 @@ func Sweep(w io.Writer, cells []experiment.Cell) error {
 		for _, c := range runs[p] {
 			all = append(all, c.Result)
 		}
+		results[p] = all
 		hits, codec := sortedFigures(all, hitRatio), p.Codec
 		if chosen := all[0].Cache.Codec; chosen != codec {
 			codec += " (" + chosen + ")"
@@ -47,7 +49,7 @@ func Sweep(w io.Writer, cells []experiment.Cell) error {
 		out.printf("medians over %d seeds\n", seeds)
 	}
 	out.printf("%s\n", t.Render())
-	for i, line := range sweepVerdict(points, runs) {
+	for i, line := range sweepVerdict(points, results) {
 		out.line([]string{"best", ""}[min(i, 1)], "%s", line)
 	}
 	return out.err
