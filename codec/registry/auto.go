@@ -110,6 +110,7 @@ func Pick(sample []byte, rowBytes int, of dtype.Type, terms Terms) (codec.Codec,
 	judged := spread(sample, rowBytes, max(1, min(judgedRows, judgedBytes/rowBytes)), 0)
 	if n := max(smallRows, smallSample/rowBytes); terms.Rows*int64(rowBytes) <= smallTable && 2*n <= len(sample)/rowBytes {
 		sample, judged = spread(sample, rowBytes, n, 0), spread(sample, rowBytes, n, 1)
+		terms.Train = nil // it would take longer, and train on all of the sample
 	}
 	families := concrete()
 	codecs, candidates, errs := make([]codec.Codec, len(families)), make([]Candidate, len(families)), make([]error, len(families))
