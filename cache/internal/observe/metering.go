@@ -147,27 +147,29 @@ func (f *Maker) histogram(h *metric.Float64Histogram, name, unit, what string) {
 	f.note(err)
 }
 
+func (f *Maker) observe(i metric.Observable, err error) {
+	f.note(err)
+	f.observed = append(f.observed, i)
+}
+
 // Counter makes a counter that is read on collection.
 func (f *Maker) Counter(name, unit, what string) metric.Int64ObservableCounter {
 	i, err := f.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(what))
-	f.note(err)
-	f.observed = append(f.observed, i)
+	f.observe(i, err)
 	return i
 }
 
 // Level makes an up-down counter that is read on collection. Unlike a gauge, it may be summed over attributes.
 func (f *Maker) Level(name, unit, what string) metric.Int64ObservableUpDownCounter {
 	i, err := f.meter.Int64ObservableUpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(what))
-	f.note(err)
-	f.observed = append(f.observed, i)
+	f.observe(i, err)
 	return i
 }
 
 // Gauge makes a gauge that is read on collection.
 func (f *Maker) Gauge(name, unit, what string) metric.Float64ObservableGauge {
 	i, err := f.meter.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(what))
-	f.note(err)
-	f.observed = append(f.observed, i)
+	f.observe(i, err)
 	return i
 }
 

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"reflect"
 	"runtime/pprof"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -68,7 +67,7 @@ type Sources interface {
 func New(o Options, set *read.Set) *Telemetry {
 	t := &Telemetry{opts: o, kinds: o.Errors, name: o.Name, release: func() {}, set: set}
 	if t.name == "" {
-		t.name, t.release = names.take()
+		t.name, t.release = takeName()
 	}
 	t.Log = o.Logger.With(slog.String("cache", t.name))
 	// A placeholder stands for the global provider that may be set later.
@@ -222,33 +221,31 @@ func (o Operation) Cause() *Cause {
 	return &Cause{o.what, o.span.SpanContext()}
 }
 
-// names are the default names of open caches.
-var names nameList
-
-type nameList struct {
+// names are the numbers of open caches with default names.
+var names struct {
 	sync.Mutex
-	taken []bool
+	taken map[int]bool
 }
 
-// take returns a default name that no other open cache has. release makes it available again.
-func (n *nameList) take() (name string, release func()) {
-	n.Lock()
-	defer n.Unlock()
-	i := 0
-	for i < len(n.taken) && n.taken[i] {
-		i++
+// takeName returns a default name that no other open cache has. release makes it available again.
+func takeName() (name string, release func()) {
+	names.Lock()
+	defer names.Unlock()
+	n := 1
+	for names.taken[n] {
+		n++
 	}
-	if i == len(n.taken) {
-		n.taken = append(n.taken, false)
+	if names.taken == nil {
+		names.taken = map[int]bool{}
 	}
-	n.taken[i] = true
-	if name = "cache"; i > 0 {
-		name = fmt.Sprint("cache-", strconv.Itoa(i+1))
+	names.taken[n] = true
+	if name = "cache"; n > 1 {
+		name = fmt.Sprint("cache-", n)
 	}
 	return name, func() {
-		n.Lock()
-		defer n.Unlock()
-		n.taken[i] = false
+		names.Lock()
+		defer names.Unlock()
+		delete(names.taken, n)
 	}
 }
 
