@@ -74,5 +74,12 @@ func (t *Table) Open() (cache.Table, error) {
 	return cache.FromBytes(t.Name, t.DType, t.Data, t.RowBytes)
 }
 
+// Unload says that rows [from, to) are not used for now: if they lie in a file, they take no memory until they are used again.
+func (t *Table) Unload(from, to int) {
+	if t.path != "" {
+		npy.Unload(t.Data[from*t.RowBytes : to*t.RowBytes])
+	}
+}
+
 // Row returns the bytes of row i.
 func (t *Table) Row(i int64) []byte { return t.Data[int(i)*t.RowBytes:][:t.RowBytes] }

@@ -75,6 +75,7 @@ func measureSizes(ctx context.Context, t *dataset.Table, cfg *Config, name strin
 		}
 		sums.Lock()
 		defer sums.Unlock()
+		t.Unload(from, to)
 		progress.Step()
 		sums.stored, s.slots = sums.stored+stored, s.slots+slots
 		return nil
