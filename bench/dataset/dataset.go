@@ -4,9 +4,11 @@ package dataset
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/npy"
 	"github.com/tensorcache/tensorcache/internal/numa"
@@ -79,6 +81,20 @@ func (t *Table) Unload(from, to int) {
 	if t.path != "" {
 		npy.Unload(t.Data[from*t.RowBytes : to*t.RowBytes])
 	}
+}
+
+// Sample returns what codec.Sample does of the table.
+func (t *Table) Sample(seed uint64) []byte {
+	var sample []byte
+	done := 0
+	for part := range slices.Chunk(codec.SampleRows(int64(t.Rows), t.RowBytes, seed), 256) { // ascending
+		sample = append(sample, codec.Gather(t.Data, part, t.RowBytes, int64(t.RowBytes))...)
+		end := int(part[len(part)-1]) + 1
+		t.Unload(done, end)
+		done = end
+	}
+	t.Unload(0, t.Rows) // the system maps pages ahead, too
+	return sample
 }
 
 // Row returns the bytes of row i.

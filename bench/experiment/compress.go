@@ -73,7 +73,7 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 	if table, err = table.Cast(cfg.Cast); err != nil {
 		return nil, err
 	}
-	sample := codec.Sample(table.Data, int64(table.Rows), table.RowBytes, int64(table.RowBytes), cfg.Seed)
+	sample := table.Sample(cfg.Seed)
 	var results []CodecResult
 	progress.Stage("encoding and decoding", len(names))
 	for _, name := range names {
