@@ -1,10 +1,12 @@
 package dataset
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 	"testing"
 
+	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/dtype"
 )
 
@@ -40,5 +42,15 @@ func TestWithin_EveryFloatType(t *testing.T) {
 	ints := &Table{DType: dtype.Uint8, Rows: 1, RowBytes: 2, Data: []byte{1, 2}}
 	if ints.Within(0, []byte{1, 3}, 5) || !ints.Within(0, []byte{1, 2}, 5) {
 		t.Error("integers have no bound")
+	}
+}
+
+func TestSample_IsTheCodecs(t *testing.T) {
+	table, err := Generate(9000, 8, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := table.Sample(7), codec.Sample(table.Data, 9000, 32, 32, 7); len(got) == 0 || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes differ from %d", len(got), len(want))
 	}
 }

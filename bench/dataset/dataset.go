@@ -4,11 +4,14 @@ package dataset
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/npy"
+	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -20,7 +23,9 @@ type Table struct {
 	RowBytes int
 	// Data are the rows: in memory, or mapped from the file that they lie in as they are.
 	Data []byte
-	path string // of the file that Data is mapped from; "" for memory
+
+	path   string       // of the file that Data is mapped from; "" for memory
+	memory *numa.Memory // nil: Data is the Go heap's or mapped
 }
 
 // Load opens a NumPy file as cache.Open does. The file must not change while the table is in use.
@@ -41,7 +46,8 @@ func Load(path string) (*Table, error) {
 		t.path = path
 		return t, nil
 	}
-	t.Data = make([]byte, t.Rows*t.RowBytes)
+	// Outside the Go heap: the collector would let that grow by a part of the table again.
+	t.Data, t.memory = numa.Make[byte](int64(t.Rows) * int64(t.RowBytes))
 	for rest := t.Data; len(rest) > 0; {
 		n, err := r.Read(rest)
 		if err != nil {
@@ -68,6 +74,27 @@ func (t *Table) Open() (cache.Table, error) {
 		return cache.Open(t.path)
 	}
 	return cache.FromBytes(t.Name, t.DType, t.Data, t.RowBytes)
+}
+
+// Unload says that rows [from, to) are not used for now: if they lie in a file, they take no memory until they are used again.
+func (t *Table) Unload(from, to int) {
+	if t.path != "" {
+		npy.Unload(t.Data[from*t.RowBytes : to*t.RowBytes])
+	}
+}
+
+// Sample returns what codec.Sample does of the table.
+func (t *Table) Sample(seed uint64) []byte {
+	var sample []byte
+	done := 0
+	for part := range slices.Chunk(codec.SampleRows(int64(t.Rows), t.RowBytes, seed), 256) { // ascending
+		sample = append(sample, codec.Gather(t.Data, part, t.RowBytes, int64(t.RowBytes))...)
+		end := int(part[len(part)-1]) + 1
+		t.Unload(done, end)
+		done = end
+	}
+	t.Unload(0, t.Rows) // the system maps pages ahead, too
+	return sample
 }
 
 // Row returns the bytes of row i.

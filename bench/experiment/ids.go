@@ -32,7 +32,7 @@ func readIDs(path string, rows int, force bool) ([]int64, error) {
 				continue
 			}
 			if q.ID >= uint64(rows) {
-				return nil, fmt.Errorf("trace %s: ID (%d) of get %d must be below %d, the rows of the table", path, q.ID, len(ids), rows)
+				return nil, fmt.Errorf("trace %s: row number (%d) of get %d must be below %d, the rows of the table", path, q.ID, len(ids), rows)
 			}
 			ids = append(ids, int64(q.ID))
 		}

@@ -75,6 +75,7 @@ func measureSizes(ctx context.Context, t *dataset.Table, cfg *Config, name strin
 		}
 		sums.Lock()
 		defer sums.Unlock()
+		t.Unload(from, to)
 		progress.Step()
 		sums.stored, s.slots = sums.stored+stored, s.slots+slots
 		return nil
@@ -85,7 +86,10 @@ func measureSizes(ctx context.Context, t *dataset.Table, cfg *Config, name strin
 
 // trainAs makes the named codec as a cache of the table with this seed does; nil for rows as they are.
 func trainAs(name string, t *dataset.Table, seed uint64) (c codec.Codec, err error) {
-	sample := codec.Sample(t.Data, int64(t.Rows), t.RowBytes, int64(t.RowBytes), seed)
+	if name == registry.None {
+		return nil, nil
+	}
+	sample := t.Sample(seed)
 	if name == registry.Auto {
 		c, _, err = registry.Pick(sample, t.RowBytes, t.DType, registry.Terms{Rows: int64(t.Rows)})
 		return c, err

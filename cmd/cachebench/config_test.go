@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/dtype"
@@ -144,4 +145,29 @@ func TestConfig_BadInput(t *testing.T) {
 	}
 	missing := t.TempDir() + "/missing.json"
 	refuse(t, "config: open "+missing+": no such file or directory", "run", "--config", missing)
+}
+
+// TestSettings_AreFlags: what a sweep notes down of a cell is what run --config takes.
+func TestSettings_AreFlags(t *testing.T) {
+	c := experiment.NewConfig()
+	c.Link, c.GPUs, c.Rates, c.HostNodes, c.RefreshBytes, c.Cast, c.IDs = "55", "0", "r.json", "any", "1MiB", "bf16", "ids"
+	c.Weighted, c.Verify, c.Cold, c.Drift, c.RefreshInterval, c.Batches, c.WarmupBatches, c.DataSeed = true, true, true, 3, time.Second, 7, 0, 9
+	settings := c.Settings()
+	flags := newRun().Flags()
+	for key, value := range settings {
+		name := strings.ReplaceAll(key, "_", "-")
+		if err := flags.Set(name, strings.Trim(fmt.Sprint(value), "[]")); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, key := range []string{"link", "gpus", "rates", "host_nodes", "refresh_bytes", "refresh_interval", "batches", "warmup_batches", "data_seed", "cold"} {
+		if settings[key] == nil {
+			t.Errorf("%s is not among %v", key, settings)
+		}
+	}
+	for _, key := range []string{"fanouts", "features", "placement"} {
+		if settings[key] != nil {
+			t.Errorf("%s is %v", key, settings[key])
+		}
+	}
 }

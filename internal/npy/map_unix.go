@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"os"
 	"syscall"
+	"unsafe"
 )
 
 // Map returns the array's data as they lie in the file, mapped into memory, or nil where they cannot be used like that: compressed,
@@ -40,4 +41,15 @@ func (r *Reader) Map() ([]byte, error) {
 		syscall.Madvise(pages, syscall.MADV_DONTNEED) // what is needed is read again
 	}
 	return pages[into+r.head.bytes:], nil
+}
+
+// Unload says that a part of mapped data is not used for now: its pages no longer count as memory of the process. They are read again when
+// they are used.
+func Unload(part []byte) {
+	page := uintptr(os.Getpagesize())
+	begin := uintptr(unsafe.Pointer(unsafe.SliceData(part)))
+	from, to := (begin+page-1)/page*page-begin, (begin+uintptr(len(part)))/page*page-begin
+	if from < to && to <= uintptr(len(part)) {
+		syscall.Madvise(part[from:to], syscall.MADV_DONTNEED)
+	}
 }
