@@ -28,7 +28,8 @@ func CheckCast(name string) error {
 }
 
 // Cast returns the table with every element rounded to bf16 or f16, nearest even. The table must be float32 or float64.
-// NaNs stay NaNs, quiet, with the upper bits of their payload. An empty name returns the table itself.
+// NaNs stay NaNs, quiet, with the upper bits of their payload. An empty name returns the table itself. The table that was cast must not be
+// used any more.
 func (t *Table) Cast(name string) (*Table, error) {
 	if name == "" {
 		return t, nil
@@ -50,6 +51,10 @@ func (t *Table) Cast(name string) (*Table, error) {
 			x = math.Float64frombits(binary.LittleEndian.Uint64(t.Data[i:]))
 		}
 		c.Data = binary.LittleEndian.AppendUint16(c.Data, f.round(x))
+	}
+	if t.memory != nil {
+		t.Data = nil
+		t.memory.Free()
 	}
 	return c, nil
 }

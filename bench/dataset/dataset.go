@@ -9,6 +9,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/npy"
+	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -20,7 +21,9 @@ type Table struct {
 	RowBytes int
 	// Data are the rows: in memory, or mapped from the file that they lie in as they are.
 	Data []byte
-	path string // of the file that Data is mapped from; "" for memory
+
+	path   string       // of the file that Data is mapped from; "" for memory
+	memory *numa.Memory // nil: Data is the Go heap's or mapped
 }
 
 // Load opens a NumPy file as cache.Open does. The file must not change while the table is in use.
@@ -41,7 +44,8 @@ func Load(path string) (*Table, error) {
 		t.path = path
 		return t, nil
 	}
-	t.Data = make([]byte, t.Rows*t.RowBytes)
+	// Outside the Go heap: the collector would let that grow by a part of the table again.
+	t.Data, t.memory = numa.Make[byte](int64(t.Rows) * int64(t.RowBytes))
 	for rest := t.Data; len(rest) > 0; {
 		n, err := r.Read(rest)
 		if err != nil {
