@@ -3,6 +3,7 @@ package experiment
 import (
 	"cmp"
 	"math"
+	"strings"
 
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/memlimit"
@@ -48,10 +49,20 @@ func (c *Config) memory() (needs []memlimit.Need, ok bool) {
 		}
 	}
 	if c.Features != "" {
-		var err error
-		if rows, rowBytes, err = shape(c.Features, 2); err != nil {
-			return nil, false
+		names := []string{c.Features}
+		if c.Several() {
+			names = strings.Split(c.Features, ",")
 		}
+		bytes := 0.0
+		rows = 0
+		for _, name := range names {
+			n, length, err := shape(name, 2)
+			if err != nil {
+				return nil, false
+			}
+			rows, bytes = rows+n, bytes+n*length
+		}
+		rowBytes = bytes / rows
 		size.Setting, size.Value, table = "--features", c.Features, 0 // the file is the table
 	}
 	if c.Cast != "" {

@@ -140,6 +140,9 @@ func RunTables(ctx context.Context, cfg Config, progress Progress) (*TablesResul
 
 // loadTables loads the tables.
 func (r *run) loadTables() error {
+	if err := r.cfg.checkMemory(); err != nil {
+		return err
+	}
 	for name := range strings.SplitSeq(r.cfg.Features, ",") {
 		r.progress.Stage("reading "+name, 0)
 		t, err := dataset.Load(name)

@@ -93,7 +93,7 @@ func TestRun_BadFiles(t *testing.T) {
 		{"ids", "ids-empty", "trace: @ids-empty: offset 0: file (0 bytes) must not be empty: truncated"},
 		{"ids", "ids-comments", "trace @ids-comments: gets (0) must be at least 1"},
 		{"ids", "ids-negative", `trace: @ids-negative:2: offset 2: ID ("-1") must be 0 to 2^64 - 1 in decimal digits`},
-		{"ids", "ids-beyond", "trace @ids-beyond: ID (10) of get 2 must be below 10, the rows of the table"},
+		{"ids", "ids-beyond", "trace @ids-beyond: row number (10) of get 2 must be below 10, the rows of the table"},
 		{"ids", "ids-fraction", `trace: @ids-fraction:2: offset 2: ID ("1.5") must be 0 to 2^64 - 1 in decimal digits`},
 		{"graph", "missing.npz", "workload: graph @missing.npz: array indptr: npy: @missing.npz: open: no such file or directory"},
 		{"graph", "decreasing.npz", "workload: graph @decreasing.npz: indptr[2] (2) must be at least indptr[1] (3)"},

@@ -43,7 +43,7 @@ func TestCapture_EqualsRun(t *testing.T) {
 	if again.Workload.IDs != info.Misses {
 		t.Errorf("%d IDs replayed of %d", again.Workload.IDs, info.Misses)
 	}
-	refuse(t, fmt.Sprintf("trace %s: ID (%d) of get %d must be below 10, the rows of the table", ids, firstAbove(t, ids, 10).id, firstAbove(t, ids, 10).at),
+	refuse(t, fmt.Sprintf("trace %s: row number (%d) of get %d must be below 10, the rows of the table", ids, firstAbove(t, ids, 10).id, firstAbove(t, ids, 10).at),
 		"run", "--ids", ids, "--features", write(t, "u.npy", npyOf(t, dtype.Float32, smooth(80), 10, 8)))
 }
 
