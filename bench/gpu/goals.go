@@ -33,6 +33,8 @@ var goals = []goal{
 	{name: "gather-misses-large", threads: 15, row: 256, of: RatioAtLeast, bound: 3.0},
 	{name: "gather-misses-large", threads: 4, row: 512, of: RatioAtLeast, bound: 1.3},
 	{name: "gather-misses-large", threads: 4, row: 256, of: RatioAtLeast, bound: 2.2},
+	{name: "training-fetch", codec: "auto", row: 512, of: ValueAtMost, bound: 1.25},
+	{name: "training-fetch", codec: "auto", of: ValueAtMost, bound: 0.80},
 	{name: "gather-80", of: RatioAtLeast, bound: 0.9},
 	{name: "sampling", of: RatioAtLeast, bound: 0.99},
 	{name: "refresh", unit: churnUnit, of: ValueAtLeast, bound: leastChurn},

@@ -3,7 +3,7 @@
 #
 #   ./run.sh test [PACKAGE…]      the tests of the packages, default all
 #   ./run.sh sanitize [TOOL…]     the tests of kernels under memcheck and racecheck
-#   ./run.sh bench [GROUP…]       hot, online, codecs, large, batch: figures of one GPU
+#   ./run.sh bench [GROUP…]       hot, online, codecs, large, batch, training: figures of one GPU
 #   ./run.sh real                 every codec on the tables of data/
 #   ./run.sh pair                 on two GPUs: the tests that need several, and their figures
 #
@@ -128,6 +128,7 @@ bench)
 	if wanted online "$@"; then bench online 90 sampling,refresh; fi
 	if wanted codecs "$@"; then bench codecs 240 hit-codecs --rows 256,512,1024,4096; fi
 	if wanted large "$@"; then bench large 240 gather-misses-large; fi
+	if wanted training "$@"; then bench training 400 training-fetch; fi
 	if wanted batch "$@"; then
 		json run-cuda run --device cuda --verify
 		json run-host run --device host --verify

@@ -72,8 +72,12 @@ func TestMemory_Peak(t *testing.T) {
 			tables = append(tables, []string{"--vertices", strconv.Itoa(rows)})
 		}
 		for _, file := range tables {
-			if more := peak(slices.Concat(c.args, file)...) - begin; more > c.times*float64(len(data)) {
-				t.Errorf("%s %s: %.2f times the table, want at most %.1f", name, file, more/float64(len(data)), c.times)
+			most := c.times
+			if file[0] == "--vertices" {
+				most += 0.2 // for the graph
+			}
+			if more := peak(slices.Concat(c.args, file)...) - begin; more > most*float64(len(data)) {
+				t.Errorf("%s %s: %.2f times the table, want at most %.1f", name, file, more/float64(len(data)), most)
 			} else {
 				t.Logf("%s %s: %.2f times the table", name, file, more/float64(len(data)))
 			}
