@@ -38,7 +38,7 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
-// BenchmarkRefresh is a cycle that exchanges about a tenth of 20,000 cached rows, of 200,000 that are ranked.
+// BenchmarkRefresh runs cycles that each replace about a tenth of 20,000 cached rows. The policy ranks 200,000 rows.
 func BenchmarkRefresh(b *testing.B) {
 	const rows, rowBytes = 200_000, 128
 	data := normalTable(rows, rowBytes/4, 1)
@@ -62,7 +62,7 @@ func BenchmarkRefresh(b *testing.B) {
 	b.ReportMetric(float64(n.EvictedRows)/float64(b.N), "evicted/op")
 }
 
-// BenchmarkGather_Sampling is what sampling costs a batch on the host.
+// BenchmarkGather_Sampling measures the cost of sampling for a batch on the host backend.
 func BenchmarkGather_Sampling(b *testing.B) {
 	const rows, rowBytes = 200_000, 128
 	data := normalTable(rows, rowBytes/4, 1)
@@ -83,8 +83,8 @@ func BenchmarkGather_Sampling(b *testing.B) {
 	}
 }
 
-// allCached returns a cache on the host backend that has all its 20,000 raw rows of 512 bytes in its slab, and 64 batches of 1,000 random
-// ones.
+// allCached returns a cache on the host backend whose 20,000 uncompressed rows of 512 bytes are all cached, and 64 batches of 1,000 random
+// rows.
 func allCached(t testing.TB) (c *cache.Cache, data []byte, batches [64][]int64) {
 	const rows, rowBytes = 20_000, 512
 	data = noise(rows, rowBytes, 1)
@@ -101,7 +101,7 @@ func allCached(t testing.TB) (c *cache.Cache, data []byte, batches [64][]int64) 
 	return c, data, batches
 }
 
-// BenchmarkGather_Hits gathers batches of 1,000 cached rows by one goroutine or two, beside a plain Go loop of copies.
+// BenchmarkGather_Hits gathers batches of 1,000 cached rows on one or two goroutines, and compares with a plain Go loop of copies.
 func BenchmarkGather_Hits(b *testing.B) {
 	c, data, batches := allCached(b)
 	for name, gather := range map[string]func(ids []int64, out []byte){

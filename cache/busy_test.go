@@ -13,7 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/internal/race"
 )
 
-// TestRefresh_OnBusyProcessors changes a cache while every processor gathers: no change waits for the goroutines of a policy.
+// TestRefresh_OnBusyProcessors: Refresh, SetBudget and Explain do not wait for the policy's goroutines while Gathers keep all processors busy.
 func TestRefresh_OnBusyProcessors(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector is slow")

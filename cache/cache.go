@@ -24,18 +24,17 @@ type Cache struct {
 	learner *learn.Learner
 	writer  *change.Writer
 	capture *capture // nil without Options.Capture
-	link    linkUse
+	link    linkUse  // for the gauge of the host link's utilization
 
-	stopTraining func() // ends the reading of training batches
+	stopTraining func() // ends the iteration over the training batches
 
-	restored    int64 // rows that New took from a snapshot
-	restoredErr error // why New did not
+	restored    int64 // rows that New admitted from a snapshot
+	restoredErr error // why New could not use the snapshot
 	gate        gate
 }
 
-// New loads the tables into the host tier, lets the admission policy learn from the training batches, and fills the
-// data store. It takes as long as reading and encoding every row does. On an error nothing is left behind; the tables
-// are closed in any case.
+// New loads the tables into the host tier, trains the admission policy on the training batches, and fills the data store. Most of the
+// time goes to reading and encoding every row. New closes the tables, and after an error it has freed everything.
 func New(o Options) (_ *Cache, err error) {
 	defer func() { err = errors.Join(err, closeTables(o.Tables)) }()
 	o.EnsureDefaults()
@@ -69,8 +68,8 @@ func New(o Options) (_ *Cache, err error) {
 	return c, c.serve()
 }
 
-// Close refuses further calls, waits for those and for batches under way, then frees all memory. Closing a closed cache
-// waits for the same and does nothing. A cache whose device has failed closes too.
+// Close makes later calls return ErrClosed, waits for calls and batches under way, and frees all memory. Further calls of Close only wait
+// for that. A cache whose devices have failed can be closed too.
 func (c *Cache) Close() error {
 	c.watch.Close() // collections under way are calls too
 	if first := c.gate.close(); !first {
@@ -80,7 +79,7 @@ func (c *Cache) Close() error {
 	return c.release()
 }
 
-// release frees what New built, however far it got.
+// release frees what New has built so far.
 func (c *Cache) release() error {
 	c.watch.Close()
 	if c.set == nil {
@@ -113,20 +112,19 @@ func (c *Cache) release() error {
 	return errors.Join(errs...)
 }
 
-// Rows returns the number of rows of a table, those that Update has inserted included. It panics when there is no such
-// table.
+// Rows returns the number of rows of a table, including those that Update has inserted. It panics if the table index is out of range.
 func (c *Cache) Rows(table int) int64 { return c.set.Tables[table].Tier.Rows() }
 
-// RowBytes returns the length of a table's rows in bytes. It panics when there is no such table.
+// RowBytes returns the length of a table's rows in bytes. It panics if the table index is out of range.
 func (c *Cache) RowBytes(table int) int { return c.set.Tables[table].Tier.RowBytes() }
 
 // Devices returns the number of devices.
 func (c *Cache) Devices() int { return len(c.set.Devices) }
 
-// DeviceInfo returns what device i is: its kind, name and place.
+// DeviceInfo returns the kind, name and address of device i.
 func (c *Cache) DeviceInfo(i int) device.Info { return c.set.Devices[i].Device.Info() }
 
-// reportLoad ends New's span and logs what was loaded.
+// reportLoad ends New's span and logs the result.
 func (c *Cache) reportLoad(o observe.Operation, begun time.Time, err error) {
 	if err != nil {
 		o.End(err)
@@ -149,10 +147,10 @@ func (c *Cache) reportLoad(o observe.Operation, begun time.Time, err error) {
 		slog.Int64("cached", cached), slog.Int64("restored", c.restored), slog.Int64("budget", c.opts.Budget), slog.Int("devices", len(c.set.Devices)))
 }
 
-// gate lets calls in until the cache closes, and counts those inside. It is one word, so that calls share no lock.
+// gate counts the calls under way and refuses calls once the cache closes. The count is one atomic word, so that calls share no lock.
 type gate struct {
-	state    atomic.Int64  // calls inside, and closing
-	idle     chan struct{} // has a token when the last call has left a closing gate
+	state    atomic.Int64  // number of calls under way; bit closing once the cache closes
+	idle     chan struct{} // receives a token when the last call leaves while the cache closes
 	finished chan struct{} // closed when Close has freed everything
 }
 
@@ -160,7 +158,7 @@ const closing = 1 << 62
 
 func newGate() gate { return gate{idle: make(chan struct{}, 1), finished: make(chan struct{})} }
 
-// enter begins a call. If it returns true, leave ends the call.
+// enter begins a call and returns true, unless the cache closes. The caller ends the call by leave.
 func (g *gate) enter() bool {
 	if g.state.Add(1)&closing == 0 {
 		return true
@@ -178,7 +176,8 @@ func (g *gate) leave() {
 	}
 }
 
-// close lets nobody in any more and waits until nobody is inside. The first caller gets true, others only after finish.
+// close makes enter return false and waits until no call is under way. It returns true to the first caller. Other callers wait for finish
+// and get false.
 func (g *gate) close() (first bool) {
 	if g.state.Or(closing)&closing != 0 {
 		<-g.finished
@@ -192,7 +191,7 @@ func (g *gate) close() (first bool) {
 
 func (g *gate) finish() { close(g.finished) }
 
-// enter begins a call of the cache; leave ends it. Once all devices have failed it returns their error.
+// enter begins a call of the cache, which leave ends. It returns ErrClosed, or the devices' error once all have failed.
 func (c *Cache) enter() error {
 	if !c.gate.enter() {
 		return ErrClosed

@@ -26,7 +26,7 @@ import (
 
 var ctx = context.Background()
 
-// normalTable is rows of N(0,1) float32 of which about one in eight is noise that no codec shrinks.
+// normalTable returns rows of normally distributed float32. About one row in eight is random bits, which no codec can compress.
 func normalTable(rows, columns int, seed uint64) []byte {
 	r := rand.New(rand.NewPCG(seed, 1))
 	b := make([]byte, 0, rows*columns*4)
@@ -104,7 +104,7 @@ func checkRows(t testing.TB, data []byte, rowBytes int, rows []int64, out []byte
 	}
 }
 
-// TestGather_EqualsMap holds the whole cache against a plain copy of the tables, over every option.
+// TestGather_EqualsMap compares gathered rows with a plain copy of the tables, for combinations of all options.
 func TestGather_EqualsMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		policies := map[string]func() admission.Policy{
@@ -308,7 +308,7 @@ func TestClose_IdempotentAndFinal(t *testing.T) {
 	}
 }
 
-// TestClose_RefusesWhileItWaits: calls that come while Close waits for others are refused at once.
+// TestClose_RefusesWhileItWaits: while Close waits for calls under way, later calls return ErrClosed at once.
 func TestClose_RefusesWhileItWaits(t *testing.T) {
 	data := normalTable(1000, 64, 8)
 	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "features", data, 256)}, Budget: 50_000})
@@ -334,7 +334,7 @@ func TestClose_RefusesWhileItWaits(t *testing.T) {
 	checkRows(t, data, 256, []int64{1}, out)
 }
 
-// slowContext keeps whoever asks for its error waiting.
+// slowContext is a context whose Err blocks.
 type slowContext struct {
 	context.Context
 	started, release chan bool
@@ -432,7 +432,7 @@ func TestNew_MissesHaveReasons(t *testing.T) {
 	if s.MissesByReason != want || s.CachedRows < 200 {
 		t.Errorf("misses by reason %v, want %v (%d rows cached)", s.MissesByReason, want, s.CachedRows)
 	}
-	// What was seen most is cached.
+	// The most frequent rows are cached.
 	before := stats(t, c)
 	if err := c.Gather(ctx, 0, seen[:100], make([]byte, 100*rowBytes)); err != nil {
 		t.Fatal(err)

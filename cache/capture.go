@@ -2,13 +2,13 @@ package cache
 
 import "github.com/tensorcache/tensorcache/hashmap"
 
-// Sample is one access of those that Options.Capture hears of.
+// Sample is one sampled access, passed to Options.Capture.
 type Sample struct {
 	Table int
 	Row   int64
-	// Missed says that the row was not cached when the sample was read, up to 20 ms after the access.
+	// Missed says that the row was not cached when the sample was read, about 20 ms after the access.
 	Missed bool
-	// ByAccess and ByKey say what the access was kept for: Refresh.Accesses, Refresh.Keys, or both.
+	// ByAccess and ByKey say whether Refresh.Accesses or Refresh.Keys selected the access. Both may have.
 	ByAccess, ByKey bool
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 )
 
-// TestCache_Cached: what Cached says of each row is what the next Gather counts, before and after rows change.
+// TestCache_Cached: Cached reports exactly the rows that the next Gather hits, before and after changes.
 func TestCache_Cached(t *testing.T) {
 	const rows, rowBytes = 500, 64
 	for _, devices := range []int{1, 3} {
@@ -68,7 +68,7 @@ func TestCache_Cached(t *testing.T) {
 	}
 }
 
-// TestCache_Capture: every sampled access is handed over once, those before Close too; what was lost is said.
+// TestCache_Capture: every sampled access is passed on once, also those just before Close, and lost samples are counted.
 func TestCache_Capture(t *testing.T) {
 	const rows = 70_000 // more than a ring holds
 	handed, lost := int64(0), int64(0)

@@ -9,7 +9,7 @@ import (
 	"github.com/tensorcache/tensorcache/device/host"
 )
 
-// underWay knows whether a batch of the last device has been waited for, and whether memory is freed before.
+// underWay is a device that reports an error if memory is freed before the batch of the last device has been waited for.
 type underWay struct {
 	device.Device
 	batch  *atomic.Bool
@@ -43,8 +43,7 @@ func (e underWayEvent) Synchronize() error {
 	return err
 }
 
-// TestClose_BatchOfAnotherDevice closes a cache while a batch of the second device is under way, which reads the first one's
-// slab.
+// TestClose_BatchOfAnotherDevice: Close waits for a batch of the second device, which reads the slab of the first, before it frees memory.
 func TestClose_BatchOfAnotherDevice(t *testing.T) {
 	var batch atomic.Bool
 	cache.OpenHostWith(t, func(n, workers int) []device.Device {

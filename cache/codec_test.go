@@ -12,7 +12,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 )
 
-// TestStats_CodecsOfTables: each table has the codec it was given, and Stats say why auto picked the other's.
+// TestStats_CodecsOfTables: each table has the codec that was set for it, and Stats has the reasons of CodecAuto for the other table.
 func TestStats_CodecsOfTables(t *testing.T) {
 	data := bytes.Repeat([]byte("a table whose rows repeat, 32 B."), 2000)
 	table := func() cache.Table { return fromBytes(t, "t", data, 32) }
@@ -48,8 +48,8 @@ func TestStats_CodecsOfTables(t *testing.T) {
 	}
 }
 
-// TestNew_AutoHeedsTraining: rows that are looked up alike hit by how many fit, so that a codec which makes all of them fit is worth its
-// decoding; a few hot rows fit as they are.
+// TestNew_AutoHeedsTraining: if all rows are looked up equally often, the hit rate is the share of rows that fit, so CodecAuto compresses.
+// If a few rows are hot, they fit uncompressed, so it does not.
 func TestNew_AutoHeedsTraining(t *testing.T) {
 	const rows, rowBytes = 2000, 512
 	data := make([]byte, rows*rowBytes)
@@ -87,8 +87,8 @@ func TestNew_AutoHeedsTraining(t *testing.T) {
 	}
 }
 
-// TestUpdate_OtherDistribution: rows of another kind than the codec was trained on come back as they were written, and Stats show
-// that they compress less.
+// TestUpdate_OtherDistribution: rows that differ from those that the codec was trained on are returned unchanged, and Stats shows that
+// they compress less.
 func TestUpdate_OtherDistribution(t *testing.T) {
 	const rows, rowBytes = 500, 64
 	for _, codec := range []cache.Backend{"auto", "ibp4", "ibpc"} {

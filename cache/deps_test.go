@@ -34,8 +34,8 @@ func TestDependencies_OfCache(t *testing.T) {
 	}
 }
 
-// TestDependencies_OfModule: `go install …/cmd/cachebench@latest` refuses a module that replaces others, and what only tests need is
-// required by modules of their own.
+// TestDependencies_OfModule: go.mod has no replace directive, because `go install …/cmd/cachebench@latest` refuses such modules, and no
+// module that only tests need: those have modules of their own.
 func TestDependencies_OfModule(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile("../go.mod")

@@ -35,7 +35,7 @@ func TestNew_BadDevices(t *testing.T) {
 	}
 }
 
-// TestNew_Budgets: each device's slab is as large as its budget lets it, and rows follow.
+// TestNew_Budgets: each device's slab fills its own budget, and rows are divided accordingly.
 func TestNew_Budgets(t *testing.T) {
 	budgets := []int64{90_000, 45_000, 65_000}
 	c := newCache(t, cache.Options{

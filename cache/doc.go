@@ -1,8 +1,8 @@
-// Package cache keeps compressed tensors resident in device memory, for programs whose tensors do not fit there.
+// Package cache keeps the most used rows of tensors compressed in device memory, for programs whose tensors do not fit there.
 //
-// A cache serves the rows of one or more tables. Every row lies losslessly compressed in host memory that the devices
-// read themselves; the rows worth it lie compressed in slabs of device memory too, found through a hashmap there.
-// [Cache.Gather] returns rows bit-identical to the source, whichever way they come.
+// A cache serves the rows of one or more tables. All rows lie losslessly compressed in host memory that the devices read directly. The
+// most used rows also lie in slabs of device memory, where devices find them through a hashmap. [Cache.Gather] returns rows that are
+// bit-identical to the source, from either place.
 //
 //	table, err := cache.Open("features.npy")
 //	...
@@ -12,14 +12,13 @@
 //	out := make([]byte, len(ids)*c.RowBytes(0))
 //	err = c.Gather(ctx, 0, ids, out)
 //
-// What is cached follows the workload where [Options].Refresh says so: the admission policy goes on learning from sampled
-// accesses, and rows give way to others worth more, in the background or by [Cache.Refresh]. [Cache.Update] replaces and
-// inserts rows; when it has returned, every Gather that begins sees them. Gathers wait for none of this. [Cache.Snapshot]
-// notes what is cached, for a restart that begins with it.
+// With [Options].Refresh the cache follows its workload: the admission policy learns from sampled accesses, and refresh cycles, in the
+// background or by [Cache.Refresh], replace cached rows by rows that are used more. [Cache.Update] replaces and inserts rows; a Gather
+// that begins afterwards sees them. Gathers do not wait for any of this. [Cache.Snapshot] writes the numbers of the cached rows to a
+// file, from which a restarted program can fill its cache.
 //
 // A Cache is safe for concurrent use by any number of goroutines.
 //
-// The cache owns all memory that it serves from; sources are read once, by [New], and neither kept nor written: updates last
-// as long as the cache. A caller's row numbers
-// and output are used until the Gather that got them has returned, or its [Pending] or [Batch] is done.
+// The cache owns all memory that it serves from. [New] reads the sources once. It does not keep or write them, so updates last as long
+// as the cache. Row numbers and output of a Gather are used until it has returned, or until its [Pending] or [Batch] is done.
 package cache

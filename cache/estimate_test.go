@@ -10,7 +10,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/mrc"
 )
 
-// TestStats_Estimate: from a sample of the keys, the hit rate of LRU at other budgets is what the exact curve says.
+// TestStats_Estimate: the estimate from sampled keys agrees with the exact hit rates of LRU at other budgets.
 func TestStats_Estimate(t *testing.T) {
 	const rows, rowBytes, budget = 20_000, 64, 200_000
 	data := make([]byte, rows*rowBytes)
@@ -49,7 +49,7 @@ func TestStats_Estimate(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, id := range seen {
-			exact.Access(uint32(id), rowBytes)
+			exact.Access(uint64(id), rowBytes)
 		}
 		want := 1 - exact.Curve()[0].MissRatio
 		t.Logf("%g times the budget: %.3f, exactly %.3f", b.Times, b.HitRate, want)

@@ -23,7 +23,7 @@ func embeddings() cache.Table {
 	return table
 }
 
-// A cache of a small table in memory: made, asked for rows, asked how it fared, closed.
+// Make a cache of a small table in memory, gather rows, read its statistics, and close it.
 func Example() {
 	c, err := cache.New(cache.Options{
 		Tables: []cache.Table{embeddings()},
@@ -65,7 +65,7 @@ func Example() {
 	// compressed: true
 }
 
-// The next batch is gathered while this one is being used.
+// Gather the next batch while the current one is used.
 func ExampleCache_GatherAsync() {
 	c, err := cache.New(cache.Options{Tables: []cache.Table{embeddings()}, Budget: 16 << 10})
 	if err != nil {
@@ -101,7 +101,7 @@ func ExampleCache_GatherAsync() {
 	// 1 rows, mean 1.0561523
 }
 
-// A cache that begins empty, learns on line, and is changed while it serves.
+// A cache that begins empty, learns from accesses, and is updated while it serves.
 func Example_online() {
 	c, err := cache.New(cache.Options{
 		Tables:    []cache.Table{embeddings().WithCapacity(2000)}, // room for 1000 more rows

@@ -10,40 +10,41 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// Explanation says where a row is, or why it is not cached.
+// Explanation says where a row lies, or why it is not cached.
 type Explanation struct {
 	Table int
 	Row   int64
-	// Cached says that a Gather that begins now hits. Then Device is the device whose slab has the row, and Offset its byte there;
-	// or the row lies in the overlay, in host memory, on its way from an Update to the host tier: Device is -1, and Offset counts
-	// from the overlay's begin. Age is the time since the row was admitted, or since the cache was filled; 0 in the overlay.
+	// Cached says that a lookup that begins now hits. The row then lies at byte Offset of the slab of Device. Or, with Overlay, it lies at
+	// byte Offset of the overlay, on its way from an Update to the host tier, and Device is -1. Age is the time since the row was
+	// admitted or the cache was filled, 0 in the overlay.
 	Cached, Overlay bool
 	Device          int
 	Offset          int64
 	Age             time.Duration
-	// Reason is why it is not cached: what its next miss is counted as.
+	// Reason is the reason of the row's next miss, if it is not cached.
 	Reason slab.Reason
-	// Compressed and StoredBytes are of the newest version, wherever it is; SlotBytes is what it takes, or would take, in a slab.
+	// Compressed and StoredBytes describe the newest version of the row. SlotBytes is the slab memory that it takes or would take.
 	Compressed             bool
 	StoredBytes, SlotBytes int
-	// Eviction is when the row was withdrawn last, nil if it never was or that is forgotten: some 32,000 rows are remembered.
+	// Eviction describes the last time that the row was withdrawn. It is nil if there was none or it is forgotten; about the last 32,000
+	// rows are remembered, fewer in small caches.
 	Eviction *Eviction
-	// Policy is what the admission policy thinks of the row, nil where it does not say.
+	// Policy is the admission policy's estimate of the row, nil if it makes none.
 	Policy *admission.Estimate
 }
 
-// Eviction says when and how a row was withdrawn.
+// Eviction describes the withdrawal of a row.
 type Eviction struct {
 	At time.Time
-	// Age is how long the row had been cached.
+	// Age is the time for which the row had been cached.
 	Age time.Duration
-	// By is "refresh", "update", "invalidate" or "device_loss", and Span its span, where that was sampled.
+	// By is "refresh", "update", "invalidate" or "device_loss". Span is the span of that operation, if it was sampled.
 	By   string
 	Span trace.SpanContext
 }
 
-// Explain says of each row of a table where it is or why not, with the policy's numbers, as of now. It waits for the policy and
-// for other changes, not for batches. Row numbers outside the table are an error that wraps ErrRows.
+// Explain returns for each row where it lies, or why it is not cached, with the policy's estimate. It waits for calls of the policy and
+// for other changes, not for batches. For row numbers outside the table the error wraps ErrRows.
 func (c *Cache) Explain(table int, rows []int64) ([]Explanation, error) {
 	if err := c.enter(); err != nil {
 		return nil, err
@@ -66,7 +67,7 @@ func (c *Cache) Explain(table int, rows []int64) ([]Explanation, error) {
 			}
 		}
 	}
-	// A policy that panics has nothing to say, and is reported by Refresh.
+	// If the policy panics, there are no estimates, and Refresh returns the error.
 	c.learner.Call(func(p admission.Policy) {
 		if e, ok := p.(admission.Explainer); ok {
 			for i, row := range rows {

@@ -12,25 +12,24 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// OpenHostWith has caches on the host backend use other devices until the test ends.
+// OpenHostWith makes caches on the host backend use the devices of open until the test ends.
 func OpenHostWith(t testing.TB, open func(n, workers int) []device.Device) {
 	was := openHost
 	openHost = open
 	t.Cleanup(func() { openHost = was })
 }
 
-// ReadMachineFrom has caches read the machine's memory nodes under root until the test ends.
+// ReadMachineFrom makes caches read the description of the machine's memory nodes under root until the test ends.
 func ReadMachineFrom(t testing.TB, root string) {
 	was := sysRoot
 	sysRoot = root
 	t.Cleanup(func() { sysRoot = was })
 }
 
-// ServeApart has every batch served by a launch a stage until the function that it returns is called. No Gather may be under
-// way.
+// ServeApart makes every batch take the route side by side, with one launch a stage, until undo is called. No Gather may be under way.
 func ServeApart() (undo func()) { return serveOnly(read.SideBySide) }
 
-// ServeHitsFirst is ServeApart for the hits first.
+// ServeHitsFirst is ServeApart for the route hits first.
 func ServeHitsFirst() (undo func()) { return serveOnly(read.HitsFirst) }
 
 func serveOnly(l read.Launches) (undo func()) {
@@ -38,13 +37,13 @@ func serveOnly(l read.Launches) (undo func()) {
 	return func() { read.SetLaunches(0) }
 }
 
-// IsPlaceholder says whether a provider is known as the one of a process that has set none.
+// IsPlaceholder reports whether a provider is recognised as OpenTelemetry's global placeholder.
 func IsPlaceholder(p any) bool { return observe.IsPlaceholder(p) }
 
-// HoldEpoch has a batch begin on the first device that ends when the function that it returns is called.
+// HoldEpoch begins a batch on the first device that ends when the returned function is called.
 func HoldEpoch(c *Cache) (end func()) { return c.set.Devices[0].HoldEpoch() }
 
-// Observe does what a Gather of the first device does for telemetry alone, and says whether it would be traced.
+// Observe makes the telemetry calls of an untraced Gather on the first device. It reports whether the Gather would be traced.
 func Observe(ctx context.Context, c *Cache) (traced bool) {
 	o := c.watch.Gather(ctx, 0, 0, 1000)
 	traced = o.Trace() != nil
@@ -52,7 +51,7 @@ func Observe(ctx context.Context, c *Cache) (traced bool) {
 	return traced
 }
 
-// Traced returns what does for telemetry alone what a traced Gather of 1,000 rows of the first device does, all of them misses.
+// Traced returns a function that makes the telemetry calls of a traced Gather of 1,000 rows on the first device, with misses of rows.
 func Traced(ctx context.Context, c *Cache, rows []int64) (run func()) {
 	var misses []kernels.Found
 	for _, r := range rows {

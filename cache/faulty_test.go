@@ -11,16 +11,17 @@ import (
 	"github.com/tensorcache/tensorcache/device/host"
 )
 
-// faulty are emulated devices that can be lost, as GPUs are by a sticky error, and that may not all read each other's memory.
+// faulty are emulated devices that tests can make fail for good, as GPUs do by a sticky error. Not all of them need be able to read each
+// other's memory.
 type faulty struct {
 	devices []*faultyDevice
-	// islands are the devices that read each other's memory, by device; nil: all.
+	// islands has a number for each device. Devices with equal numbers read each other's memory; if nil, all do.
 	islands []int
 }
 
 var errScriptedLoss = errors.New("scripted to be lost")
 
-// openFaulty has caches on the host backend use faulty devices until the test ends.
+// openFaulty makes caches on the host backend use faulty devices until the test ends.
 func openFaulty(t *testing.T, islands []int) *faulty {
 	f := &faulty{islands: islands}
 	cache.OpenHostWith(t, func(n, workers int) []device.Device {
@@ -35,10 +36,10 @@ func openFaulty(t *testing.T, islands []int) *faulty {
 	return f
 }
 
-// lose has a device fail from now on.
+// lose makes a device fail from now on.
 func (f *faulty) lose(i int) { f.devices[i].lost.Store(true) }
 
-// spoil overwrites the slab of a device, as the memory of a lost one is anything.
+// spoil overwrites the slab of a device, because the memory of a lost device may hold anything.
 func (f *faulty) spoil(i int) {
 	d := f.devices[i]
 	d.mu.Lock()

@@ -10,14 +10,13 @@ import (
 	"github.com/tensorcache/tensorcache/device"
 )
 
-// Gather writes row rows[i] of the table to out[i × row bytes:], for every i. rows are row numbers in any order,
-// duplicates allowed; out must be exactly len(rows) × row bytes long. It blocks until out is written. The devices take
-// turns; On picks one.
+// Gather writes row rows[i] of the table to out[i × row bytes:], for every i. rows are row numbers in any order, with duplicates
+// allowed. out must be exactly len(rows) × row bytes long. Gather blocks until out is written. The devices take turns; use On to
+// choose one.
 //
-// An index of no table is an error that wraps ErrTable. Row numbers outside the table give an error that wraps ErrRows and names the
-// first one and their count; an output of the wrong size one that wraps ErrOutput. out is untouched then. ctx is checked before work
-// begins; once begun, a batch is finished, since out is being written. When a device fails for good, another one serves the batch;
-// On that device it is an error that wraps ErrDevice.
+// The error wraps ErrTable for a table index out of range, ErrRows for row numbers outside the table (the text has the first one and
+// their count), and ErrOutput for an output of the wrong size. out is untouched then. ctx is checked before work begins; a batch that has
+// begun is finished. If a device fails for good, another one serves the batch; Gather on a View returns an error that wraps ErrDevice.
 func (c *Cache) Gather(ctx context.Context, table int, rows []int64, out []byte) error {
 	return gather(ctx, c, table, rows, out)
 }
@@ -27,7 +26,7 @@ func (c *Cache) Gather32(ctx context.Context, table int, rows []int32, out []byt
 	return gather(ctx, c, table, rows, out)
 }
 
-// GatherAsync is Gather that returns at once. rows and out must stay as they are until the Pending is done.
+// GatherAsync starts a Gather and returns. rows and out must not be changed until the Pending is done.
 func (c *Cache) GatherAsync(ctx context.Context, table int, rows []int64, out []byte) *Pending {
 	return c.async(ctx, func() error { return gatherEntered(ctx, c, table, rows, out) })
 }
@@ -40,7 +39,7 @@ func gather[R read.RowNumber](ctx context.Context, c *Cache, table int, rows []R
 	return gatherEntered(ctx, c, table, rows, out)
 }
 
-// gatherEntered gathers on any device that is not lost. REQUIRES: the cache is entered.
+// gatherEntered gathers on any device that is not lost. REQUIRES: Cache.enter has returned nil.
 func gatherEntered[R read.RowNumber](ctx context.Context, c *Cache, table int, rows []R, out []byte) error {
 	for {
 		d := c.set.Next()
@@ -61,7 +60,7 @@ func gatherOn[R read.RowNumber](ctx context.Context, c *Cache, d *read.Device, t
 	return err
 }
 
-// checkTable returns an error that wraps ErrTable for indices of no table.
+// checkTable returns an error that wraps ErrTable for a table index out of range.
 func (c *Cache) checkTable(table int) error {
 	if table < 0 || table >= len(c.set.Tables) {
 		return fmt.Errorf("%w (%d) must be 0 to %d", ErrTable, table, len(c.set.Tables)-1)
@@ -69,7 +68,7 @@ func (c *Cache) checkTable(table int) error {
 	return nil
 }
 
-// On returns the cache as seen from device i, 0 ≤ i < Devices(): its Gathers run there. It panics for other i.
+// On returns a view of the cache whose Gathers run on device i, 0 ≤ i < Devices(). It panics for other i.
 func (c *Cache) On(i int) View { return View{c, c.set.Devices[i]} }
 
 // View is a cache whose Gathers run on one device.
@@ -101,17 +100,17 @@ func (v View) GatherAsync(ctx context.Context, table int, rows []int64, out []by
 	return v.cache.async(ctx, func() error { return gatherOn(ctx, v.cache, v.device, table, rows, out) })
 }
 
-// GatherDevice is Gather for memory that the view's device addresses and a stream of the caller's: rows holds int64 row
-// numbers, out takes the rows; both are device memory, or page-locked ([device.DeviceBuffer], [device.MappedBuffer]).
-// stream is a CUstream of the device's primary context, 0 being the default stream.
+// GatherDevice enqueues a Gather on a stream of the caller. rows holds int64 row numbers and out receives the rows. Both are memory that
+// the view's device addresses: device memory or page-locked memory ([device.DeviceBuffer], [device.MappedBuffer]). stream is a CUstream
+// of the device's primary context; 0 is the default stream.
 //
-// It enqueues the batch after the stream's work so far and returns; work enqueued afterwards finds out written. Nothing is
-// synchronized, except that the first batches of a size allocate, and that where as many batches are under way as the device
-// has lanes for (twice GOMAXPROCS) one of them is waited for. ctx bounds that waiting.
+// The batch runs after the work enqueued on the stream so far, and before work enqueued later. GatherDevice does not wait for the device,
+// except that the first batches of a size allocate memory, and that it waits for another batch if twice GOMAXPROCS batches are under way
+// on the device. ctx bounds that waiting.
 //
-// Row numbers outside the table are known only to the device: their rows are zeroed, and Wait reports them. A capturing
-// stream is an error that wraps ErrCapturing, an output of the wrong size one that wraps ErrOutput. rows and out must stay
-// allocated until the Batch is done; rows must not change before then, but for work enqueued on the stream afterwards.
+// Row numbers are checked on the device. Rows for numbers outside the table are zeroed, and Wait reports them. The error of GatherDevice
+// wraps ErrCapturing for a stream that is capturing a graph, and ErrOutput for an output of the wrong size. rows and out must stay
+// allocated until the Batch is done, and only work enqueued later on the stream may change rows before then.
 func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows, out device.Buffer) (*Batch, error) {
 	return v.gatherDevice(ctx, stream, table, read.RowNumbers{Buffer: rows}, out)
 }
@@ -139,16 +138,13 @@ func (v View) gatherDevice(ctx context.Context, stream uintptr, table int, rows 
 	return (*Batch)(b), nil
 }
 
-// Batch is a GatherDevice under way. It is safe for concurrent use. A batch that nobody waits for is settled sooner or
-// later, its error unseen.
+// Batch is a GatherDevice under way. It is safe for concurrent use. Wait need not be called; the error of such a batch is lost.
 type Batch read.Batch
 
-// Done says whether the batch has finished, without waiting. Its error is the device's only, and nil once the batch is
-// settled: what was wrong with the batch, Wait returns.
+// Done reports whether the batch has finished, without waiting. An error is the device's; errors of the batch are returned by Wait.
 func (b *Batch) Done() (bool, error) { return (*read.Batch)(b).Done() }
 
-// Wait blocks until the batch has finished and returns what was wrong with it: an error that wraps ErrRows or ErrCorrupt,
-// or the device's.
+// Wait blocks until the batch has finished. It returns an error that wraps ErrRows or ErrCorrupt, the device's error, or nil.
 func (b *Batch) Wait() error { return (*read.Batch)(b).Wait() }
 
 // Pending is a Gather under way. It is safe for concurrent use.

@@ -40,8 +40,8 @@ func TestNew_CudaWithoutDriver(t *testing.T) {
 	}
 }
 
-// TestGPU_LostDevice faults a kernel, in a process of its own since the context is lost: later calls return the error, and
-// Close works.
+// TestGPU_LostDevice makes a kernel fault, in a process of its own because that loses the context. Later calls return the error, and Close
+// works.
 func TestGPU_LostDevice(t *testing.T) {
 	gputest.Require(t)
 	if os.Getenv("TENSORCACHE_LOSE_DEVICE") != "1" {
@@ -110,8 +110,8 @@ func TestGPU_CapturingStream(t *testing.T) {
 	checkRows(t, data, 512, ids, batch.read(t))
 }
 
-// TestGPU_MemoryBeyondBudget has more batches under way than scratch for them, on many streams: what the cache takes beyond
-// its budget and the codec's tables stays within the bound, and so does what Stats says of it.
+// TestGPU_MemoryBeyondBudget runs more batches, on many streams, than there is scratch for. The device memory besides the budget and the
+// codec metadata stays within the documented bound, and so do the figures of Stats.
 func TestGPU_MemoryBeyondBudget(t *testing.T) {
 	gpu := gputest.Open(t)
 	const rowBytes = 64
@@ -157,7 +157,7 @@ func TestGPU_MemoryBeyondBudget(t *testing.T) {
 	t.Logf("%d bytes beyond the budget, %d of scratch", beyond, st.ScratchBytes)
 }
 
-// TestGPU_GatherAllocatesNothing: not on the caller's thread, however a batch is served.
+// TestGPU_GatherAllocatesNothing: a Gather allocates no Go memory, on any route.
 func TestGPU_GatherAllocatesNothing(t *testing.T) {
 	gpu := gputest.Open(t)
 	rows := gputest.Few(20_000, 2000)
@@ -196,8 +196,8 @@ func TestGPU_GatherAllocatesNothing(t *testing.T) {
 	measure("apart")
 }
 
-// BenchmarkGather_DefaultBatch is one batch of cachebench's default workload in size, row length and hit rate: on the
-// host backend, on the GPU with its output in Go memory, and with its output in device memory.
+// BenchmarkGather_DefaultBatch gathers batches with the size, row length and hit rate of cachebench's default workload: on the host
+// backend, on the GPU into Go memory, and on the GPU into device memory.
 func BenchmarkGather_DefaultBatch(b *testing.B) {
 	const rows, rowBytes, batchRows = 500_000, 512, 26_407
 	data := gputest.Rows("normal", rows, rowBytes, 1)
@@ -246,7 +246,7 @@ func BenchmarkGather_DefaultBatch(b *testing.B) {
 	}
 }
 
-// swinging is a policy whose ranking alternates between two halves of what is worth caching.
+// swinging is a policy whose rankings alternate between two halves of the rows.
 type swinging struct {
 	rows  int64
 	cycle int64
@@ -269,8 +269,8 @@ func (p *swinging) Rank() iter.Seq[uint64] {
 func (p *swinging) Resize(int64) {}
 func (p *swinging) Close()       {}
 
-// BenchmarkGather_BesideRefresh is the default batch into device memory, as its caller sees it, of a cache that stays as it
-// is, of one that samples, and of one of which at least a hundredth is exchanged every second: see churn-%/s.
+// BenchmarkGather_BesideRefresh measures the time of the default batch into device memory for three caches: one that does not change, one
+// that samples accesses, and one of which at least 1 % of the rows is replaced every second (metric churn-%/s).
 func BenchmarkGather_BesideRefresh(b *testing.B) {
 	const rows, rowBytes, batchRows = 500_000, 512, 26_407
 	gpu := gputest.Open(b)

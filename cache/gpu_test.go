@@ -52,7 +52,7 @@ func (b *deviceBatch) read(t *testing.T) []byte {
 	return out
 }
 
-// TestGatherDevice_OnHost runs the device path where device memory is Go memory, both ways of serving a batch.
+// TestGatherDevice_OnHost runs GatherDevice on the host backend, where device memory is host memory, on every route.
 func TestGatherDevice_OnHost(t *testing.T) {
 	t.Run("together", testGatherDeviceOnHost)
 	defer cache.ServeApart()()
@@ -102,8 +102,7 @@ func testGatherDeviceOnHost(t *testing.T) {
 	}
 }
 
-// TestGPU_EqualsHost holds caches of both backends against each other: rows, statistics, whichever way rows come in and
-// go out.
+// TestGPU_EqualsHost compares caches of both backends: gathered rows and statistics, for all routes, layouts and kinds of memory.
 func TestGPU_EqualsHost(t *testing.T) {
 	gpu := gputest.Open(t)
 	lengths := []int{4, 36, 128, 401, 512, 2408, 9000}
@@ -169,8 +168,8 @@ func TestGPU_EqualsHost(t *testing.T) {
 	}
 }
 
-// TestGPU_ConcurrentStreams enqueues batches on streams of the caller's from several goroutines, beside Gathers into Go
-// memory, with several caches in the process.
+// TestGPU_ConcurrentStreams runs GatherDevice on several streams and goroutines at the same time as Gathers into Go memory, with several
+// caches in the process.
 func TestGPU_ConcurrentStreams(t *testing.T) {
 	gpu := gputest.Open(t)
 	t.Run("together", func(t *testing.T) { testConcurrentStreams(t, gpu) })
@@ -239,7 +238,7 @@ func equalRows(data []byte, rowBytes int, rows []int64, out []byte) bool {
 
 func streamHandle(s device.Stream) uintptr { return s.(interface{ Handle() uintptr }).Handle() }
 
-// TestGPU_CloseFreesEverything compares the device's free memory before and after caches with work done.
+// TestGPU_CloseFreesEverything: the device has as much free memory after caches were used and closed as before.
 func TestGPU_CloseFreesEverything(t *testing.T) {
 	gpu := gputest.Open(t)
 	rows := gputest.Few(40_000, 4000)
@@ -270,7 +269,7 @@ func TestGPU_CloseFreesEverything(t *testing.T) {
 	}
 }
 
-// TestGPU_OutOfMemory: the error says what for, and nothing is left behind.
+// TestGPU_OutOfMemory: the error names the purpose of the memory, and all other memory is freed.
 func TestGPU_OutOfMemory(t *testing.T) {
 	gpu := gputest.Open(t)
 	data := gputest.Rows("mixed", 3000, 512, 1)
@@ -304,7 +303,7 @@ func TestGPU_OutOfMemory(t *testing.T) {
 	gpu.Free(hog)
 }
 
-// TestGatherDevice_NobodyWaits: batches that nobody waits for give their lanes back, to callers that came before them too.
+// TestGatherDevice_NobodyWaits: batches for which Wait is not called release their lanes, also to callers that already wait for one.
 func TestGatherDevice_NobodyWaits(t *testing.T) {
 	data := normalTable(100, 8, 1)
 	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 32)}, Budget: 4096, Devices: cache.DeviceOptions{Backend: "host"}})

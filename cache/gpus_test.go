@@ -14,7 +14,7 @@ import (
 	"github.com/tensorcache/tensorcache/internal/gputest"
 )
 
-// eachCount runs a test for the numbers of GPUs that there may be.
+// eachCount runs a test for each usable number of GPUs.
 func eachCount(t *testing.T, test func(t *testing.T, n int)) {
 	for _, n := range []int{2, 4, 8} {
 		t.Run(fmt.Sprintf("gpus=%d", n), func(t *testing.T) {
@@ -24,8 +24,7 @@ func eachCount(t *testing.T, test func(t *testing.T, n int)) {
 	}
 }
 
-// TestGPUs_EqualHost: the same rows, hits and misses, of whatever slab, as the host's emulation, from every GPU, for every
-// placement.
+// TestGPUs_EqualHost: every GPU returns the rows, hits and misses that the emulation on the host returns, for every placement.
 func TestGPUs_EqualHost(t *testing.T) {
 	eachCount(t, func(t *testing.T, n int) {
 		const rows, rowBytes = 6000, 256
@@ -74,8 +73,8 @@ func TestGPUs_EqualHost(t *testing.T) {
 	})
 }
 
-// TestGPUs_PeerReadsBesideRefresh: a million rows on every GPU, most of them of peers' slabs, while rows are exchanged and
-// updated: none is wrong.
+// TestGPUs_PeerReadsBesideRefresh gathers a million rows on every GPU, most of them from peers' slabs, while cycles and updates run. All
+// rows must be right.
 func TestGPUs_PeerReadsBesideRefresh(t *testing.T) {
 	eachCount(t, func(t *testing.T, n int) {
 		rows, total := int64(20_000), int64(1_000_000)

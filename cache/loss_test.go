@@ -31,8 +31,8 @@ func settled(t *testing.T, c *cache.Cache, lost ...int) cache.Stats {
 	return s
 }
 
-// TestLoss_OthersServeOn loses devices one by one: all rows are right on the others whatever the lost slabs hold, rows go to the
-// slabs that are left, updates go on, and only the loss of the last device ends it.
+// TestLoss_OthersServeOn loses devices one by one. The others return right rows whatever the lost slabs hold, rows are admitted to the
+// remaining slabs, and updates work. Only the loss of the last device ends that.
 func TestLoss_OthersServeOn(t *testing.T) {
 	const rows, rowBytes = 600, 64
 	for _, n := range []int{2, 3, 8} {
@@ -113,7 +113,7 @@ func TestLoss_OthersServeOn(t *testing.T) {
 	}
 }
 
-// TestLoss_BesideClose: a device that is lost while the cache is closed does not keep that from ending.
+// TestLoss_BesideClose: Close returns although a device is lost meanwhile.
 func TestLoss_BesideClose(t *testing.T) {
 	const rows, rowBytes = 300, 64
 	for round := range 40 {
@@ -157,7 +157,7 @@ func TestLoss_BesideClose(t *testing.T) {
 	}
 }
 
-// TestLoss_BesideUpdates: rows that are on their way back from an update when their slab is lost are not published there.
+// TestLoss_BesideUpdates: an updated row is not published in a slab that is lost before the row has left the overlay.
 func TestLoss_BesideUpdates(t *testing.T) {
 	const rows, rowBytes, devices = 4000, 64, 3
 	for round := range gputest.Few(20, 9) {

@@ -13,8 +13,8 @@ import (
 	"github.com/tensorcache/tensorcache/internal/numa/numatest"
 )
 
-// TestGPU_HostNodes: a host tier, an overlay and staging that lie on a node of this machine which is said to be the GPU's, beside
-// another: the same bytes in Go memory and device memory, before and after rows are written, and all is given back.
+// TestGPU_HostNodes: host tier, overlay and staging lie on the node to which a made-up machine description attaches the GPU. Rows are right
+// in Go memory and device memory, before and after updates, and Close frees all memory.
 func TestGPU_HostNodes(t *testing.T) {
 	gpu := gputest.Open(t)
 	machine, err := numa.Read("/")
@@ -86,8 +86,7 @@ func TestGPU_HostNodes(t *testing.T) {
 	}
 }
 
-// TestGPU_HostNodesRefused: on a machine that is said to have a node which this one lacks, page-locked memory is the driver's, and the
-// cache as good as any.
+// TestGPU_HostNodesRefused: if the system refuses to place memory on a node, the driver allocates it, and the cache works.
 func TestGPU_HostNodesRefused(t *testing.T) {
 	gpu := gputest.Open(t)
 	const missing = 900

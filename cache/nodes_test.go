@@ -20,7 +20,7 @@ import (
 	"github.com/tensorcache/tensorcache/internal/numa/numatest"
 )
 
-// attached are emulated devices that say that they are on a PCI bus, of machines that are made up.
+// attached are emulated devices with PCI addresses, for made-up machine descriptions.
 type attached struct {
 	refuse error
 
@@ -28,7 +28,7 @@ type attached struct {
 	laid map[string][]int // the nodes that host memory was to lie on, by what it is for
 }
 
-// openAttached has caches on the host backend use devices at addresses of the PCI bus 1, 2, ... until the test ends.
+// openAttached makes caches on the host backend use devices with the PCI buses 1, 2, ... until the test ends.
 func openAttached(t *testing.T, m numatest.Machine) *attached {
 	a := &attached{laid: map[string][]int{}}
 	cache.ReadMachineFrom(t, m.Write(t))
@@ -54,7 +54,7 @@ func (d *attachedDevice) Info() device.Info {
 	return info
 }
 
-// AllocHostOn lays memory on a node that this machine has instead.
+// AllocHostOn allocates on a node that the real machine has.
 func (d *attachedDevice) AllocHostOn(nodes []int, bytes int64, what string) (device.Buffer, error) {
 	d.all.mu.Lock()
 	defer d.all.mu.Unlock()
@@ -85,7 +85,7 @@ var uneven = numatest.Machine{Online: "0,2-4", Nodes: map[int]numatest.Node{
 	3: {CPUs: "2-3", KiB: 100, Distances: "30 40 10 20"}, 4: {CPUs: "4", Distances: "40 15 20 10"},
 }}
 
-// TestHostNodes_Chosen: which nodes the host tier lies on, by the machine; every device gives the same bytes, whatever is written.
+// TestHostNodes_Chosen: the nodes chosen for the host tier on several made-up machines. Every device returns right rows, also after updates.
 func TestHostNodes_Chosen(t *testing.T) {
 	one := numatest.Machine{Online: "0", Nodes: map[int]numatest.Node{0: {CPUs: "0-3", KiB: 100, Distances: "10"}}}
 	allowed := at(numatest.Two(), "0", "1")
@@ -157,7 +157,7 @@ func TestHostNodes_Chosen(t *testing.T) {
 	}
 }
 
-// TestHostNodes_Refused: a system that lays no memory is named once in the log, and the cache is as good as any.
+// TestHostNodes_Refused: if the system refuses to place memory on nodes, that is logged once, and the cache works.
 func TestHostNodes_Refused(t *testing.T) {
 	a := openAttached(t, at(numatest.Two(), "0", "1"))
 	a.refuse = fmt.Errorf("%w: memory (5 bytes) on nodes 0, 1: mbind: operation not permitted", numa.ErrRefused)
@@ -184,7 +184,8 @@ func TestHostNodes_Refused(t *testing.T) {
 	}
 }
 
-// TestHostNodes_Logged: what was chosen is logged with the reason; garbage is, and does no harm; of one node nothing is said.
+// TestHostNodes_Logged: the chosen nodes are logged with the reason, and so is an unreadable machine description. With one node nothing is
+// logged.
 func TestHostNodes_Logged(t *testing.T) {
 	garbage := at(numatest.Two(), "0")
 	garbage.Online = "0-"
@@ -232,8 +233,8 @@ func TestHostNodes_Bad(t *testing.T) {
 	}
 }
 
-// TestHostNodes_ThisMachine: on the host backend, by its own system calls, on a node that this machine has: the rows lie there, those of a
-// tier that was packed anew too.
+// TestHostNodes_ThisMachine: on a node of this machine, with real system calls, the rows of the host tier lie on that node, also after the
+// tier was packed anew.
 func TestHostNodes_ThisMachine(t *testing.T) {
 	machine, err := numa.Read("/")
 	if err != nil || len(machine.Usable()) == 0 {

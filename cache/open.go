@@ -26,10 +26,10 @@ import (
 // Tests replace these.
 var (
 	openHost = host.Open
-	sysRoot  = "/" // where the machine's memory nodes are read
+	sysRoot  = "/" // root of the /sys and /proc that describe the memory nodes
 )
 
-// openDevices opens the backend, and makes the rooms of a cache around its devices.
+// openDevices opens the devices and creates the learner, the writer and the store around them.
 func (c *Cache) openDevices() error {
 	devices, err := c.backend()
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *Cache) openDevices() error {
 	return nil
 }
 
-// backend opens the devices, and says in the log why auto takes the host's.
+// backend opens the devices. If BackendAuto chooses the host backend, it logs the reason.
 func (c *Cache) backend() ([]device.Device, error) {
 	o := &c.opts
 	var why error
@@ -90,13 +90,13 @@ func (c *Cache) codecOf(t Table) Codec { return cmp.Or(t.codec, c.opts.Codec) }
 
 // loadTables reads, encodes and stores every table in the host tier.
 func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
-	var ahead []learn.TrainingBatch // read before the tables, to say what "auto" picks codecs for
+	var ahead []learn.TrainingBatch // read before the tables, to predict hit ratios for CodecAuto
 	if slices.ContainsFunc(tables, func(t Table) bool { return c.codecOf(t) == CodecAuto }) {
 		ahead, c.opts.Admission.Training, c.stopTraining = learn.ReadAhead(c.opts.Admission.Training, learn.AheadLookups)
 	}
 	raw := 0.0
 	for _, t := range tables {
-		raw += float64(t.Rows()) * float64(t.RowBytes())
+		raw += tableBytes(t)
 	}
 	var loaded []*read.Table
 	defer func() { c.set.SetTables(loaded) }()
@@ -104,8 +104,8 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 		if t.used.Swap(true) {
 			return fmt.Errorf("cache: table %s: must not be given to New twice", t.name)
 		}
-		// The table's share of all budgets, byte for byte.
-		share := float64(c.opts.Budget) * float64(len(c.set.Devices)) * float64(t.Rows()) * float64(t.RowBytes()) / raw
+		// The table's share of all budgets, in proportion to its raw bytes.
+		share := float64(c.opts.Budget) * float64(len(c.set.Devices)) * tableBytes(t) / raw
 		terms := registry.Terms{Budget: int64(min(maxBudget, share)), Link: c.opts.Link}
 		if p := learn.TablePopularity(ahead, i, int64(t.Rows())); p != nil {
 			terms.HitRatio = p.HitRatio
@@ -129,6 +129,11 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 	return nil
 }
 
+// tableBytes returns the raw bytes of a table that has all the rows that it can.
+func tableBytes(t Table) float64 {
+	return max(float64(t.Rows()), float64(t.capacity)) * float64(t.RowBytes())
+}
+
 func (c *Cache) loadTable(t Table, terms registry.Terms) (*read.Table, error) {
 	mode, err := transfer.ParseMode(string(c.opts.Host.Tier))
 	if err != nil {
@@ -149,7 +154,7 @@ func (c *Cache) loadTable(t Table, terms registry.Terms) (*read.Table, error) {
 	return loaded, nil
 }
 
-// codecName returns the name of a table's codec, "none" where all rows are raw.
+// codecName returns the name of a table's codec, "none" if all rows are raw.
 func codecName(t *read.Table) string {
 	if k := t.Tier.Codec(); k != nil {
 		return k.Name()
@@ -182,7 +187,7 @@ func (c *Cache) fill() error {
 	return nil
 }
 
-// readSnapshot returns the keys of the snapshot that the options name, and notes why there are none.
+// readSnapshot returns the keys of the snapshot to restore. If it cannot be read, it sets restoredErr and returns none.
 func (c *Cache) readSnapshot() []uint64 {
 	path := c.opts.Admission.Restore
 	if path == "" {
@@ -195,7 +200,7 @@ func (c *Cache) readSnapshot() []uint64 {
 	return keys
 }
 
-// openRings makes the rings to which batches append their samples.
+// openRings creates the rings to which batches append samples.
 func (c *Cache) openRings() (err error) {
 	o := &c.opts.Refresh
 	if o.Accesses == 0 && o.Keys == 0 {
@@ -214,7 +219,7 @@ func (c *Cache) openRings() (err error) {
 	return nil
 }
 
-// serve lets batches in.
+// serve starts what a filled cache needs to serve batches.
 func (c *Cache) serve() error {
 	for i, d := range c.set.Devices {
 		d.HostNodes = c.store.Nodes.Near(i)
@@ -229,7 +234,7 @@ func (c *Cache) serve() error {
 	return nil
 }
 
-// shareMisses lets the host's processors help a device with the misses of the tables for which that is worth trying.
+// shareMisses makes the host's processors help a device with the misses of those tables for which that can pay.
 func (c *Cache) shareMisses(d *read.Device) error {
 	if c.opts.Host.Threads < 0 || !d.Device.NeedsStaging() { // a device in host memory gains nothing
 		return nil

@@ -21,135 +21,138 @@ import (
 type Backend string
 
 const (
-	// BackendAuto is NVIDIA GPUs where the build has them (docs/gpu.md) and the machine has those asked for, of compute capability 8.0
-	// on; else the host backend. DeviceInfo says which.
+	// BackendAuto uses NVIDIA GPUs if the build supports them (docs/gpu.md) and the machine has the GPUs asked for, with compute
+	// capability 8.0 or higher. Otherwise it uses the host backend. DeviceInfo returns what was chosen.
 	BackendAuto Backend = "auto"
-	// BackendHost emulates devices in Go memory.
+	// BackendHost emulates devices with the memory and the processors of the host.
 	BackendHost Backend = "host"
-	// BackendCUDA is NVIDIA GPUs. New fails without them.
+	// BackendCUDA uses NVIDIA GPUs. New fails if there are none.
 	BackendCUDA Backend = "cuda"
 )
 
-// PlacementMode says in which slabs rows lie where there are several devices.
+// PlacementMode says in which slabs a row lies if there are several devices.
 type PlacementMode string
 
 const (
-	// PlacementAuto copies the rows looked up most to every slab, as far as the cost model says that it pays.
+	// PlacementAuto copies the most frequent rows to every slab, as many as the cost model predicts to save time.
 	PlacementAuto PlacementMode = place.Auto
-	// PlacementPartition has every row in one slab.
+	// PlacementPartition puts every row in one slab.
 	PlacementPartition PlacementMode = place.Partition
-	// PlacementReplicate has every row in every slab, as far as it has room.
+	// PlacementReplicate puts every row in every slab that has room for it.
 	PlacementReplicate PlacementMode = place.Replicate
 )
 
-// HostTier is how the host tier lays out its rows.
+// HostTier is the layout of the rows in the host tier.
 type HostTier string
 
 const (
-	// InPlace gives every row a fixed place: no index, but no host memory saved.
+	// InPlace stores rows at a fixed stride. It needs no index, but compression saves no host memory.
 	InPlace HostTier = "inplace"
-	// Packed puts rows back to back: saves host memory, for an index of 8 bytes a row on every device, outside the budget.
+	// Packed stores rows back to back, which saves host memory. Every device holds an index of 8 bytes a row, outside the budget.
 	Packed HostTier = "packed"
 )
 
-// Codec is the name of a row codec: docs/codecs.md lists them.
+// Codec is the name of a row codec. docs/codecs.md lists them.
 type Codec string
 
 const (
-	// CodecAuto picks for each table the codec that is predicted to deliver the most bytes of hits a second with the budget, Options.Link
-	// and the training batches. TableStats.Choice says why. It never picks a codec that loses bits.
+	// CodecAuto picks the codec of each table that is predicted to deliver the most bytes of hits a second, given the budget,
+	// Options.Link and the training batches. TableStats.Choice has the reason. It picks lossless codecs only.
 	CodecAuto Codec = registry.Auto
 	// CodecNone stores rows as they are.
 	CodecNone Codec = registry.None
 )
 
-// Options say what a cache serves and with what. The zero value of a field is its default.
+// Options configure a cache. The zero value of a field is its default.
 type Options struct {
-	// Tables are the tables to serve, 1 to 256. Calls name them by their index here.
+	// Tables are the 1 to 256 tables to serve. Methods of Cache name a table by its index in this slice.
 	Tables []Table
-	// Budget is the bytes per device for slots, hashmap, row bits and tail slack together, at most 2^59. Slot bookkeeping is host
-	// memory. Beside the budget lie codec metadata (Stats.CodecBytes), a packed host tier's index, and with 8 devices the overlay,
-	// on the first of them. No default.
+	// Budget is the device memory, in bytes per device, for slots, hashmap, row bits and tail slack together, at most 2^59. It has no
+	// default. Not included are codec metadata (Stats.CodecBytes), the index of a packed host tier, scratch memory, and, with 8 devices,
+	// a copy of the overlay on the first one.
 	Budget int64
-	// Budgets, unless empty, are the bytes of each device, in their order, instead of Budget.
+	// Budgets, if not empty, are the budgets of each device in bytes, in the order of the devices. They replace Budget.
 	Budgets []int64
-	// Codec is the codec of all tables but those of Table.WithCodec. Default CodecAuto.
+	// Codec is the codec of all tables for which Table.WithCodec sets none. Default CodecAuto.
 	Codec Codec
-	// Link is the bytes a second at which one device reads misses from the host tier, for CodecAuto. Default 55e9: PCIe 5 x16. The host
-	// backend picks as GPUs behind that link would, so that a cache is the same on both. With NoLink, CodecAuto measures how fast this
-	// machine's processors decode, and picks what suits them, often rows as they are; Seed does not fix that choice.
+	// Link is the rate, in bytes a second, at which one device reads misses from the host tier. CodecAuto uses it. Default 55e9, PCIe 5
+	// x16. The host backend picks what GPUs behind that link would pick, so that a cache is the same on both. With NoLink, CodecAuto
+	// measures how fast this machine's processors decode and picks what suits them, often CodecNone. Seed does not make that choice
+	// repeatable.
 	Link float64
-	// Devices says which devices to use, and how rows lie on them.
+	// Devices selects the devices and how rows are placed on them.
 	Devices DeviceOptions
-	// Host says how host memory and processors are used.
+	// Host configures the use of host memory and processors.
 	Host HostOptions
-	// Admission says which rows are cached.
+	// Admission configures which rows are cached.
 	Admission AdmissionOptions
-	// Refresh says how the cache follows its workload. Default: only by calls of Cache.Refresh.
+	// Refresh configures how the cache follows its workload. Default: it changes only when Cache.Refresh is called.
 	Refresh RefreshOptions
-	// Capture hears of the accesses that Refresh.Accesses and Refresh.Keys sample, in about their order; lost are those that came too
-	// fast before or among them. One goroutine at a time calls it, not under any lock that Gather takes, at most every 20 ms and in
-	// Close. Samples are used until it returns. It must not call the cache's Refresh, SetBudget or Close. Default: none.
+	// Capture receives the accesses sampled by Refresh.Accesses and Refresh.Keys, roughly in order. lost is the number of samples that
+	// were overwritten before they could be read. Capture is called by one goroutine at a time, every 20 ms or less often, and by Close,
+	// and Gather waits for no lock that is held during the call. The slice must not be used after the call. Capture must not call
+	// Refresh, SetBudget or Close of the cache. Default: none.
 	Capture func(samples []Sample, lost int64)
-	// Telemetry says how the cache is observed. Default: by the global OpenTelemetry providers, if there are any.
+	// Telemetry configures tracing, metrics and logs. Default: the global OpenTelemetry providers, if there are any.
 	Telemetry TelemetryOptions
-	// Seed picks the rows that codecs are trained on. Equal seeds give equal caches, unless the policy says otherwise.
+	// Seed selects the rows that codecs are trained on. Equal seeds and inputs give equal caches if the policy is deterministic.
 	Seed uint64
 }
 
-// DeviceOptions say which devices a cache uses, and how rows lie on them.
+// DeviceOptions select the devices of a cache and how rows are placed on them.
 type DeviceOptions struct {
-	// Backend is what devices to use. GPUs that cannot read each other's memory have caches of their own: Stats.Placement.Cliques.
-	// Default BackendAuto.
+	// Backend is the kind of devices. GPUs that cannot read each other's memory cache separately: see Stats.Placement.Cliques. Default
+	// BackendAuto.
 	Backend Backend
-	// Count is how many devices the data store spans, 1 to 8: the first GPUs, unless GPUs names them. Default 1, or as many as GPUs names.
+	// Count is the number of devices, 1 to 8. Default: the length of GPUs, or 1.
 	Count int
-	// GPUs are the ordinals of the GPUs that the data store spans, each once, in the order in which On counts them: On(i) is GPU
-	// GPUs[i]. The host backend emulates as many devices. Default: the first Count ones.
+	// GPUs are the ordinals of the GPUs to use, each once. Cache.On(i) is GPU GPUs[i]. The host backend emulates as many devices.
+	// Default: the first Count GPUs.
 	GPUs []int
-	// Placement says in which slabs rows lie. Default PlacementAuto.
+	// Placement selects in which slabs a row lies. Default PlacementAuto.
 	Placement PlacementMode
-	// Rates are what PlacementAuto weighs copies by: `cachebench devices --measure` measures them. Without them it copies nothing, and
-	// Stats.Placement has no predictions. Default: none.
+	// Rates are the memory rates of the devices, as `cachebench devices --measure` measures them. Without rates PlacementAuto copies
+	// nothing, and Stats.Placement has no predictions. Default: none.
 	Rates placement.Rates
 }
 
-// HostOptions say how a cache uses the host's memory and processors.
+// HostOptions configure the use of host memory and processors.
 type HostOptions struct {
 	// Tier is the layout of the host tier. Default InPlace.
 	Tier HostTier
-	// Nodes are the memory nodes (NUMA) on which the host tier lies, by the system's numbers, each once: page by page in turns, and where
-	// a node is full elsewhere. AnyNode alone leaves memory and threads to the system. Default: on machines known to have several
-	// nodes those nearest to the devices, if the system says so of every device and the process has no memory policy of its own.
-	// Stats.HostMemory says which, and why. Nodes whose memory cannot be had are an error of New. A system that refuses to lay memory
-	// on nodes is logged.
+	// Nodes are the memory nodes (NUMA) for the host tier, by the system's numbers, each once. Pages are interleaved over them; when a
+	// node is full, its pages go elsewhere. AnyNode alone leaves the placement of memory and threads to the system. Default: on machines
+	// with several nodes, the nodes nearest to the devices, if the system reports the node of every device and the process has no
+	// memory policy of its own. Stats.HostMemory has the nodes and the reason. New returns an error for nodes whose memory this process
+	// cannot use. If the system refuses to place memory on nodes, that is logged.
 	Nodes []int
-	// Threads is how many goroutines a GPU has help with the misses of small rows (up to 768 B) of large tables (from 4 GiB), in batches of
-	// at least 16,384 rows. Each keeps a processor busy then. Of more than 8 threads only as many work as leave 4 processors free, but at
-	// least 8. Whether they help is measured batch by batch. Default: half of GOMAXPROCS, at most 8. Negative: none.
+	// Threads is the number of goroutines that help each GPU with the misses of rows up to 768 bytes of tables from 4 GiB on, in batches
+	// of at least 16,384 rows. Each keeps a processor busy meanwhile. Above 8, only as many of them work as leave 4 processors free.
+	// The cache measures continuously whether they help. Default: half of GOMAXPROCS, at most 8. Negative: none.
 	Threads int
-	// Overlay is the bytes of page-locked memory for rows that Update has published and the host tier does not have yet; at least the
-	// longest row's are taken. Default 16 MiB, or what four versions of every row take, if that is less.
+	// Overlay is the page-locked memory, in bytes, for updated rows that are not yet in the host tier. It holds at least the longest
+	// row. Default: 16 MiB, or room for four versions of every row if that is less.
 	Overlay int64
-	// Workers is how many goroutines load tables, and how many the host backend uses for each batch. Default GOMAXPROCS.
+	// Workers is the number of goroutines that load tables, and that the host backend uses for each batch. Default GOMAXPROCS.
 	Workers int
 }
 
-// AdmissionOptions say which rows a cache holds when New returns, and by which policy later.
+// AdmissionOptions configure which rows are cached when New returns, and by which policy later.
 type AdmissionOptions struct {
-	// Policy decides which rows are cached. It belongs to the cache from New on. Default: admission.NewFrequency().
+	// Policy decides which rows are cached. New takes ownership of it. Default: admission.NewFrequency().
 	Policy admission.Policy
-	// Training yields the batches (table, row numbers) from which the policy learns before the cache is filled. A yielded slice is used
-	// until the next one is asked for. CodecAuto reads up to 2 Mi lookups of them before the tables, to predict hit ratios. Default: none.
+	// Training yields batches (table, row numbers) from which the policy learns before the cache is filled. A yielded slice must stay
+	// unchanged until the next one is requested. CodecAuto reads up to 2^21 lookups of it before the tables, to predict hit ratios.
+	// Default: none.
 	Training admission.Training
-	// Cold leaves the cache empty at first. Else New fills it with what the policy ranks highest, then with rows nobody asked for.
+	// Cold leaves the cache empty. Otherwise New fills it with the rows that the policy ranks highest, then with any other rows.
 	Cold bool
-	// Restore is a file that Cache.Snapshot wrote: New admits what it names before anything else, and lets the policy observe it once. A
-	// file that is missing, damaged or of other tables counts as none: Stats.RestoreError says why. Default: none.
+	// Restore is the path of a file written by Cache.Snapshot. New admits the rows listed there first, and the policy observes each of
+	// them once. A file that is missing, damaged or of other tables is ignored; Stats.RestoreError has the reason. Default: none.
 	Restore string
 }
 
-// NoLink, as Options.Link, says that there is no GPU: "auto" is to pick what this machine's processors decode best.
+// NoLink, as Options.Link, makes CodecAuto pick the codec that this machine's processors decode best.
 const NoLink = registry.NoLink
 
 // maxBudget keeps sums over devices from overflowing.
@@ -185,7 +188,7 @@ func (o *Options) EnsureDefaults() {
 		versions := 0.0
 		for _, t := range o.Tables {
 			if t.source != nil {
-				versions += 4 * max(float64(t.Rows()), float64(t.capacity)) * float64(place.OverlayBytes(t.RowBytes()))
+				versions += 4 * tableBytes(t) / float64(t.RowBytes()) * float64(place.OverlayBytes(t.RowBytes()))
 			}
 		}
 		o.Host.Overlay = max(1, int64(min(16<<20, versions)))
@@ -197,7 +200,7 @@ func (o *Options) EnsureDefaults() {
 	}
 }
 
-// budgets returns each device's.
+// budgets returns the budget of each device in bytes.
 func (o *Options) budgets() []int64 {
 	if len(o.Budgets) > 0 {
 		return o.Budgets
@@ -205,7 +208,7 @@ func (o *Options) budgets() []int64 {
 	return slices.Repeat([]int64{o.Budget}, o.Devices.Count)
 }
 
-// gpus returns the GPUs' ordinals.
+// gpus returns the ordinals of the GPUs.
 func (o *Options) gpus() []int {
 	if len(o.Devices.GPUs) > 0 {
 		return o.Devices.GPUs
@@ -217,7 +220,7 @@ func (o *Options) gpus() []int {
 	return all
 }
 
-// fitsGPUs returns why there are not the GPUs that the options ask for, nil where there are.
+// fitsGPUs returns nil if the machine has the GPUs that the options ask for, else the reason why not.
 func (o *Options) fitsGPUs() error {
 	if err := cuda.Usable(); err != nil {
 		return err
@@ -228,7 +231,7 @@ func (o *Options) fitsGPUs() error {
 	return nil
 }
 
-// validateDevices is Validate of what says which devices, and how rows lie on them.
+// validateDevices checks the backend, the devices, their budgets and the placement.
 func (o *Options) validateDevices(fault func(string, ...any)) {
 	if o.Devices.Count < 1 || o.Devices.Count > slab.MaxSlabs {
 		fault("cache: Devices.Count (%d) must be 1 to %d", o.Devices.Count, slab.MaxSlabs)
@@ -277,7 +280,7 @@ func (o *Options) validateDevices(fault func(string, ...any)) {
 	}
 }
 
-// Validate reports all options that are out of range at once, as ErrOptions.
+// Validate reports all options that are out of range in one error that wraps ErrOptions.
 func (o *Options) Validate() error {
 	var faults []string
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
@@ -326,30 +329,29 @@ func (o *Options) Validate() error {
 	return &optionsError{faults}
 }
 
-// RefreshOptions say how a cache follows its workload. The zero value of a field is its default; of all, a cache whose rows
-// change only by Refresh.
+// RefreshOptions configure how a cache follows its workload. The zero value of a field is its default. With the zero RefreshOptions,
+// cached rows change only when Cache.Refresh is called.
 type RefreshOptions struct {
-	// Interval is the time from the end of one cycle to the begin of the next. Default 0: none in the background.
+	// Interval is the time from the end of one background cycle to the start of the next. Default 0: no background cycles.
 	Interval time.Duration
-	// MaxChurn is the share of a slab, 0 to 1, that one cycle takes from cached rows for others. Default 0.25.
+	// MaxChurn is the largest share of a slab, 0 to 1, that one cycle evicts. Default 0.25.
 	MaxChurn float64
-	// MaxBytes is how many bytes one cycle writes to slabs, all devices together. Default 256 MiB.
+	// MaxBytes is the most bytes that one cycle writes to the slabs of all devices together. Default 256 MiB.
 	MaxBytes int64
-	// Accesses is the share of all accesses, 0 to 1, that the policy observes. Default 1/16 where Interval is positive, else
-	// 0.
+	// Accesses is the share of all accesses, 0 to 1, that the policy observes. Default 1/16 if Interval is positive, else 0.
 	Accesses float64
-	// Keys is the share of all keys, 0 to 1, whose every access is sampled: Stats.Estimate is made from them, and OnKeys hears of
-	// them. 1/64 is plenty for millions of keys. Default 0.
+	// Keys is the share of all keys, 0 to 1, of which every access is sampled, for Stats.Estimate and OnKeys. 1/64 is enough for
+	// millions of keys. Default 0.
 	Keys float64
-	// OnKeys is called by one goroutine at a time, not under any lock that Gather takes; rows are row numbers in about the
-	// order of access, used until it returns. It must not call the cache's Refresh, SetBudget or Close. Default: none.
+	// OnKeys receives the accesses to the keys sampled by Keys: row numbers of a table, roughly in the order of access. It is called by
+	// one goroutine at a time, and Gather waits for no lock that is held during the call. rows must not be used after the call. OnKeys
+	// must not call Refresh, SetBudget or Close of the cache. Default: none.
 	OnKeys func(table int, rows []int64)
 }
 
 func (o *RefreshOptions) ensureDefaults() {
 	if o.MaxChurn == 0 {
-		// cachebench run --drift 200 --batches 800 reaches 0.896 of the best hit rate with 0.1, 0.918 with this, and 0.922
-		// with 1.
+		// cachebench run --drift 200 --batches 800 reaches 0.896 of the best hit rate with 0.1, 0.918 with 0.25, and 0.922 with 1.
 		o.MaxChurn = 0.25
 	}
 	if o.MaxBytes == 0 {
@@ -377,13 +379,13 @@ func (o *RefreshOptions) validate(fault func(string, ...any)) {
 	}
 }
 
-// AnyNode, alone in Options.Host.Nodes, leaves host memory and threads where the system puts them.
+// AnyNode, alone in Options.Host.Nodes, leaves the placement of host memory and threads to the system.
 const AnyNode = -1
 
-// UnknownNode stands for the node of a device where the system does not say.
+// UnknownNode is the node of a device whose node the system does not report.
 const UnknownNode = numa.Unknown
 
-// validateNodes is Validate of Host.Nodes; whether the machine has them is known later.
+// validateNodes checks Host.Nodes. Whether the machine has the nodes is checked later.
 func (o *Options) validateNodes(fault func(string, ...any)) {
 	if slices.Equal(o.Host.Nodes, []int{AnyNode}) {
 		return

@@ -15,8 +15,8 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// TestMisses_AddUp drives caches of one to four devices through everything that makes rows miss, in random order: whatever happens,
-// the lookups are those asked for, and hits by slab and misses by reason are the same in Stats, in the metrics and in the spans.
+// TestMisses_AddUp makes rows of caches on one to four devices miss for all reasons, in random order. The lookups are always those of the
+// Gathers, and hits by slab and misses by reason are equal in Stats, metrics and spans.
 func TestMisses_AddUp(t *testing.T) {
 	var seen [slab.NumReasons]int64
 	peers, lost := int64(0), int64(0)
@@ -55,7 +55,7 @@ func TestMisses_AddUp(t *testing.T) {
 	}
 }
 
-// addUp is a cache with all that is told of it, and what it was asked for.
+// addUp is a cache, its telemetry, and the lookups that it was asked for.
 type addUp struct {
 	t      *testing.T
 	rng    *rand.Rand
@@ -66,7 +66,7 @@ type addUp struct {
 	asked  [2]int64 // lookups of each table that succeeded
 }
 
-// Table x has short rows, table y longer ones than a slab.
+// Table x has short rows. Rows of table y are longer than a slab.
 const (
 	addUpRows, addUpBytes = 400, 128
 	addUpLong, longBytes  = 3, 40_000
@@ -96,7 +96,7 @@ func newAddUp(t *testing.T, seed uint64) *addUp {
 	return u
 }
 
-// gather asks for rows of a table by one of the calls that there are for it.
+// gather gathers rows of a table by a random method of Cache or View.
 func (u *addUp) gather(rng *rand.Rand, table int, rows []int64) {
 	out := make([]byte, len(rows)*u.c.RowBytes(table))
 	var err error
@@ -127,7 +127,7 @@ func (u *addUp) batch(rng *rand.Rand, table int) []int64 {
 	return rows
 }
 
-// run does something to the cache while four goroutines gather.
+// run calls a function that changes the cache while four goroutines gather.
 func (u *addUp) run(phase string) {
 	t, c := u.t, u.c
 	var wg sync.WaitGroup
@@ -198,7 +198,7 @@ func (u *addUp) live() int {
 	}
 }
 
-// explained gathers all rows, and holds the reasons that are counted against those that Explain gives.
+// explained gathers all rows, and compares the counted reasons with those of Explain.
 func (u *addUp) explained() {
 	t, before := u.t, stats(u.t, u.c)
 	for table := range 2 {
@@ -223,7 +223,7 @@ func (u *addUp) explained() {
 	}
 }
 
-// check holds Stats, metrics and spans against each other, and against what was asked for.
+// check compares Stats, metrics and spans with each other and with the lookups asked for.
 func (u *addUp) check(when string) {
 	t := u.t
 	t.Helper()
@@ -272,7 +272,7 @@ func (u *addUp) check(when string) {
 	}
 }
 
-// spanSums sums what the spans of Gathers that succeeded say, and counts them.
+// spanSums returns the sums of the attributes of successful Gathers' spans, and the number of spans.
 func (u *addUp) spanSums(name string) map[string]int64 {
 	sums := map[string]int64{}
 	for _, s := range u.r.named(name) {

@@ -9,10 +9,9 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 )
 
-// Snapshot writes which rows are cached, not the rows, to a file, for Options.Restore: 8 bytes a row. It takes the file's
-// place only once it is complete and on disk: at any moment, through any crash, the file is the old one or the new one. A
-// file of that name with ".tmp" behind it is written meanwhile; two caches must not write to one path at once. Rows that
-// are admitted or evicted meanwhile may be in it or not. It is safe for concurrent use, and waits for nothing but the disk.
+// Snapshot writes the row numbers of all cached rows, 8 bytes each, to a file for AdmissionOptions.Restore. It writes a hidden file beside it
+// and renames that when it is complete and on disk. So, even after a crash, the file at path is either the old one or the new one. Rows that
+// are admitted or evicted meanwhile may be listed or not. Snapshot is safe for concurrent use and waits only for the disk.
 func (c *Cache) Snapshot(path string) (err error) {
 	if err := c.enter(); err != nil {
 		return err

@@ -29,7 +29,7 @@ func restored(t testing.TB, path string, tables []cache.Table, devices int) *cac
 	return newCache(t, cache.Options{Tables: tables, Admission: cache.AdmissionOptions{Cold: true, Restore: path, Policy: &scripted{}}, Budget: 60_000, Devices: cache.DeviceOptions{Count: devices}})
 }
 
-// cachedRows returns which rows hit.
+// cachedRows returns the rows that hit.
 func cachedRows(t testing.TB, c *cache.Cache) (keys []uint64) {
 	t.Helper()
 	for table := range 2 {
@@ -66,7 +66,7 @@ func TestSnapshot_RestoresWhatWasCached(t *testing.T) {
 		t.Fatalf("an empty one: %d rows, %s", s.RestoredRows, s.RestoreError)
 	}
 	refresh(t, c)
-	// A row on its way through the overlay counts.
+	// An admitted row that lies in the overlay is listed too.
 	if err := c.Update(ctx, 0, []int64{60}, make([]byte, 64)); err != nil {
 		t.Fatal(err)
 	}
@@ -87,13 +87,13 @@ func TestSnapshot_RestoresWhatWasCached(t *testing.T) {
 			t.Fatalf("%d rows hit, want %d", len(got), len(want))
 		}
 	}
-	// What does not fit any more is left out; so are rows that are not there any more. The rest is filled as ever.
+	// Rows that no longer fit, or no longer exist, are left out. The remaining space is filled as without a snapshot.
 	shorter := []cache.Table{fromBytes(t, "first", normalTable(100, 16, 1), 64), fromBytes(t, "second", normalTable(300, 8, 2), 32)}
 	c = newCache(t, cache.Options{Tables: shorter, Admission: cache.AdmissionOptions{Restore: path, Policy: &scripted{}}, Budget: 5000})
 	if s := stats(t, c); s.RestoreError != "" || s.RestoredRows < 20 || s.RestoredRows >= 120 {
 		t.Fatalf("%d rows restored, %s", s.RestoredRows, s.RestoreError)
 	}
-	// Rows are spread over devices by hash: what finds its slab full is not restored.
+	// Rows are divided over devices by hash. A row whose slab is full is not restored.
 	for budget := int64(2500); budget < 4000; budget += 100 {
 		c := newCache(t, cache.Options{Tables: twoTables(t), Admission: cache.AdmissionOptions{Cold: true, Restore: path, Policy: &scripted{}}, Budget: budget, Devices: cache.DeviceOptions{Count: 3}})
 		if s := stats(t, c); s.RestoredRows != s.Tables[0].CachedRows+s.Tables[1].CachedRows {
@@ -102,7 +102,7 @@ func TestSnapshot_RestoresWhatWasCached(t *testing.T) {
 	}
 }
 
-// TestSnapshot_DamageIsFound: one byte changed, or the end missing, anywhere: the cache says so and starts cold.
+// TestSnapshot_DamageIsFound: if any byte was changed, or the end is missing, New reports the damage and starts cold.
 func TestSnapshot_DamageIsFound(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "snapshot")
 	c := newCache(t, cache.Options{Tables: twoTables(t), Admission: cache.AdmissionOptions{Cold: true, Policy: &scripted{ranking: someRows(3, 6)}}, Budget: 60_000})
@@ -155,7 +155,7 @@ func TestSnapshot_DamageIsFound(t *testing.T) {
 	}
 }
 
-// TestSnapshot_FailuresLeaveTheOldOne: what cannot be written changes nothing.
+// TestSnapshot_FailuresLeaveTheOldOne: if a snapshot cannot be written, the old file stays.
 func TestSnapshot_FailuresLeaveTheOldOne(t *testing.T) {
 	dir := t.TempDir()
 	c := newCache(t, cache.Options{Tables: twoTables(t), Budget: 60_000})
@@ -169,13 +169,12 @@ func TestSnapshot_FailuresLeaveTheOldOne(t *testing.T) {
 	if err := c.Snapshot(full); err == nil {
 		t.Error("a folder was replaced")
 	}
-	if _, err := os.Stat(full + ".tmp"); err == nil {
-		t.Error("the temporary file is left behind")
+	if all, err := os.ReadDir(dir); err != nil || len(all) != 1 {
+		t.Errorf("files are left behind: %v, %v", all, err)
 	}
 }
 
-// TestSnapshot_KilledProcess kills a process that writes one snapshot after the other, at random points: what is there is
-// the one or the other, never a mixture.
+// TestSnapshot_KilledProcess kills, at random times, a process that writes snapshots. The file is always one complete snapshot.
 func TestSnapshot_KilledProcess(t *testing.T) {
 	const variable = "TENSORCACHE_SNAPSHOT_TO"
 	rankings := [][]uint64{someRows(0, 200), someRows(200, 300)}

@@ -14,109 +14,108 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// Stats is what a cache holds and what it has done since New. Each Gather counts as a whole when it
-// returns, each GatherDevice once it has finished.
+// Stats has the content of a cache and counters since New. A Gather is counted when it returns, a GatherDevice once its batch has
+// finished.
 type Stats struct {
-	// BudgetBytes is the budget of all devices together, but those that are lost. MetadataBytes are the hashmaps, the row bits and the
-	// slabs' tail slack; PayloadBytes the slots of cached rows. MetadataBytes + PayloadBytes ≤ BudgetBytes.
+	// BudgetBytes is the sum of the budgets of all devices that are not lost. MetadataBytes is the memory of the hashmaps, the row bits
+	// and the slabs' tail slack. PayloadBytes is that of the slots of cached rows. MetadataBytes + PayloadBytes ≤ BudgetBytes.
 	BudgetBytes, MetadataBytes, PayloadBytes int64
-	// CodecBytes is the codec metadata of all tables, once; IndexBytes the packed host tiers' indices on all devices.
-	// Both are device memory outside the budget.
+	// CodecBytes is the codec metadata of all tables on one device. IndexBytes is the memory of the packed host tiers' indices on all
+	// devices. Both are device memory outside the budget.
 	CodecBytes, IndexBytes int64
-	// ScratchBytes is device memory for batches under way, on all devices and outside the budget: at most 32 MiB a device
-	// beside 32 bytes a row of the largest batch. StagingBytes is what Gathers into Go memory pass through on devices that
-	// cannot address it, page-locked and the device's: at most 4 batches, of at most 64 MiB of output unless a row is longer.
+	// ScratchBytes is device memory for batches under way, on all devices and outside the budget: per device at most 32 MiB and 32
+	// bytes for each row of the largest batch. StagingBytes is page-locked and device memory through which batches for Go memory pass
+	// if the device cannot address Go memory: at most 4 batches at a time, with 64 MiB of output each, or one row if it is longer.
 	ScratchBytes, StagingBytes int64
-	// HostBytes is the host tiers' memory, and HostMemory where it lies.
+	// HostBytes is the memory of the host tiers. HostMemory has the memory nodes where it lies.
 	HostBytes  int64
 	HostMemory HostMemory
-	// FreeBytes is what the slots within the budget have left, and HoleBytes the part of all free slab bytes that lies in pieces
-	// too short for the longest row.
+	// FreeBytes is the slab memory within the budget that no slot takes. HoleBytes is the part of all free slab memory that lies in
+	// pieces too short for the longest row.
 	FreeBytes, HoleBytes int64
-	// OverlayBytes is what Update's rows on their way to the host tier take now, of OverlayCapacity; OverlayRows are how many.
+	// OverlayBytes is the part of the overlay's OverlayCapacity bytes in use. OverlayRows is the number of rows in the overlay.
 	OverlayBytes, OverlayCapacity, OverlayRows int64
 	// AdmittedAge is the mean time since the cached rows were admitted.
 	AdmittedAge time.Duration
-	// Changes is what was changed since New.
+	// Changes counts the changes since New.
 	Changes Changes
-	// PolicyError is the policy's panic, after which nothing is admitted any more; RefreshError how the last cycle failed, ""
-	// if it did not; ChangeError the fault of a device after which the cache cannot change any more, and serves on.
+	// PolicyError is the panic of the policy, after which no row is admitted any more. RefreshError is the error of the last cycle.
+	// ChangeError is the error of a device after which the cache serves on but cannot be changed any more. Each is "" if there is none.
 	PolicyError, RefreshError, ChangeError string
-	// RestoredRows are those that New admitted from Options.Restore, and RestoreError is why there are none, "" if nothing
-	// was wrong.
+	// RestoredRows is the number of rows that New admitted from AdmissionOptions.Restore. RestoreError is the reason why there are none,
+	// or "".
 	RestoredRows int64
 	RestoreError string
-	// Estimate is what the hit rate would be at other budgets; nil without RefreshOptions.Keys, and until samples were read.
+	// Estimate is the estimated hit rate at other budgets. It is nil without RefreshOptions.Keys, and until samples were read.
 	Estimate *Estimate
 	// Tables are the statistics of each table.
 	Tables []TableStats
 	// Devices are the statistics of each device, and of its slab.
 	Devices []DeviceStats
-	// Placement is which rows lie in which slabs.
+	// Placement says how rows are placed in the slabs.
 	Placement Placement
 }
 
-// Changes counts what was changed in a cache that serves.
+// Changes counts the changes of a cache since New.
 type Changes struct {
-	// Cycles of refreshing, and the rows that they admitted, took slots from, moved to make free space whole, and could not
-	// admit because the hashmap was full. RefreshedBytes is what they wrote to slabs.
+	// Cycles is the number of refresh cycles. AdmittedRows and EvictedRows are the rows that they admitted and evicted. MovedRows were
+	// moved by compaction. RefusedRows were not admitted because the hashmap was full. RefreshedBytes is the bytes written to slabs.
 	Cycles, AdmittedRows, EvictedRows, MovedRows, RefusedRows, RefreshedBytes int64
-	// CopiedRows were cached already and got slots in further slabs.
+	// CopiedRows is the number of times that a cached row was copied to another slab.
 	CopiedRows int64
-	// UpdatedRows and InvalidatedRows are Update's and Invalidate's; UpdateWaits how often an Update waited for room.
-	// HostBytesWritten is what updates have written to the host tier so far.
+	// UpdatedRows and InvalidatedRows are the rows of Update and Invalidate. UpdateWaits is the number of times that Update waited for
+	// room in the overlay. HostBytesWritten is the bytes that updates have written to the host tier.
 	UpdatedRows, InvalidatedRows, UpdateWaits, HostBytesWritten int64
-	// SampledAccesses were read from the sample rings, LostAccesses overwritten there before that.
+	// SampledAccesses were read from the sample rings. LostAccesses were overwritten there before they could be read.
 	SampledAccesses, LostAccesses int64
 }
 
-// TableStats is the part of one table.
+// TableStats are the statistics of one table.
 type TableStats struct {
 	Name string
-	// Codec is the codec's name, "none" when all rows are raw.
+	// Codec is the name of the codec, "none" if all rows are raw.
 	Codec string
 	DType dtype.Type
-	// Choice is how "auto" came to the codec, nil where the codec was named.
+	// Choice has the reasons of CodecAuto. It is nil if the codec was named.
 	Choice *registry.Choice
-	// TrainedRatio is RawBytes ÷ StoredBytes of the rows that the table was loaded with, by a sample of which the codec was
-	// trained. Where Update has written rows of another kind, RawBytes ÷ StoredBytes has become less than that.
+	// TrainedRatio is RawBytes ÷ StoredBytes of the rows as loaded, by a sample of which the codec was trained. If RawBytes ÷ StoredBytes
+	// is much lower now, Update has written rows that the codec does not suit.
 	TrainedRatio float64
-	// Rows of the table, and how many of them are stored raw, and cached.
+	// Rows is the length of the table. RawRows of them are stored uncompressed, and CachedRows are cached.
 	Rows, RawRows, CachedRows int64
 	RowBytes                  int
-	// RawBytes and StoredBytes are the whole table's, as given and as stored.
+	// RawBytes and StoredBytes are the lengths of all rows, uncompressed and as stored.
 	RawBytes, StoredBytes int64
-	// Lookups = Hits + Misses. Duplicates within a batch count each.
+	// Lookups = Hits + Misses. Duplicates within a batch are counted separately.
 	Gathers, Lookups, Hits, Misses int64
-	// Hits = LocalHits + PeerHits. PeerHits were read from the slab of another device than the one that served the batch;
-	// LocalHits from its own, or from host memory where the row was just updated. Misses were read from the host tier.
+	// Hits = LocalHits + PeerHits. LocalHits were read from the slab of the device that served the batch, or from the overlay. PeerHits
+	// were read from the slab of another device. Misses were read from the host tier.
 	LocalHits, PeerHits int64
 	// MissesByReason is indexed by slab.Reason and sums to Misses.
 	MissesByReason [slab.NumReasons]int64
 	// HostBytesMoved is the stored bytes of the missed rows.
 	HostBytesMoved int64
-	// MissStrategy says, for each device, how misses are fetched from the host tier.
+	// MissStrategy says for each device how misses are read from the host tier.
 	MissStrategy []MissStrategy
 }
 
-// DeviceStats is the part of one device: what its slab holds, and what the batches did that ran there, whichever slab they
-// read.
+// DeviceStats are the statistics of one device: the content of its slab, and counters of the batches that it served.
 type DeviceStats struct {
-	// BudgetBytes, PayloadBytes and FreeBytes are the device's part of those of Stats.
+	// BudgetBytes, PayloadBytes and FreeBytes are the device's shares of the fields of Stats with these names.
 	BudgetBytes, PayloadBytes, FreeBytes int64
-	// Node is the memory node (NUMA) of the host that the device is attached to, UnknownNode where the system does not say.
+	// Node is the memory node (NUMA) of the host that the device is attached to, or UnknownNode.
 	Node int
-	// Load is the share of all hits that the slab is expected to serve, 0 to 1, by how often the policy says that its rows are
-	// looked up; 0 for all where it does not say.
+	// Load is the share of all hits, 0 to 1, that the slab is expected to serve, by the policy's frequencies of its rows. It is 0 for all
+	// devices if the policy reports no frequencies.
 	Load float64
-	// Lost says that the device has failed for good, and Error how: its slab's rows are withdrawn, and its batches fail.
+	// Lost says that the device has failed for good, with Error. The rows of its slab are withdrawn, and batches on it fail.
 	Lost  bool
 	Error string
 	// Lookups = LocalHits + PeerHits + Misses, as in TableStats.
 	Gathers, Lookups, LocalHits, PeerHits, Misses int64
 }
 
-// MissStrategy says how a device fetches a table's misses from the host tier.
+// MissStrategy says how a device reads a table's misses from the host tier.
 type MissStrategy struct {
 	// Strategy is "zero-copy", "shared", or "zero-copy: sharing does not pay".
 	Strategy string
@@ -129,8 +128,7 @@ type MissStrategy struct {
 	SharedNanos, AloneNanos float64
 }
 
-// Sub returns the difference of what was done between two Stats of one cache: s is the later one. What the cache holds
-// is taken from s.
+// Sub returns s with the counters of an earlier Stats of the same cache subtracted. The content of the cache is that of s.
 func (s Stats) Sub(earlier Stats) Stats {
 	tables := make([]TableStats, len(s.Tables))
 	for i, t := range s.Tables {
@@ -170,9 +168,8 @@ func (s Stats) Sub(earlier Stats) Stats {
 	return s
 }
 
-// Stats returns the statistics as of now, the samples of finished Gathers included: it may have the policy and the callbacks of
-// Options called. Gathers under way may be counted in one table and not yet in another; batches of
-// GatherDevice count once they have finished.
+// Stats returns the statistics as of now. It reads the samples of finished Gathers first, so it may call the policy and the callbacks of
+// Options. Gathers under way may be counted in part.
 func (c *Cache) Stats() (Stats, error) {
 	if err := c.enter(); err != nil {
 		return Stats{}, err
@@ -204,12 +201,12 @@ func text(err error) string {
 	return err.Error()
 }
 
-// deviceStats fills in what the devices hold and have done, and returns the bytes of their hashmaps.
+// deviceStats fills in the statistics of the devices, and returns the bytes of their hashmaps.
 func (c *Cache) deviceStats(s *Stats, w change.State) (maps int64) {
 	load := c.store.Hot.State().Load
 	for i, d := range c.set.Devices {
 		one := DeviceStats{
-			Node: c.store.Nodes.Devices[i], Load: load[i], BudgetBytes: min(c.store.Space.Budgets[i], w.Budget),
+			Node: c.store.Nodes.Devices[i], Load: load[i], BudgetBytes: min(c.store.Space.Load().Budgets[i], w.Budget),
 			PayloadBytes: w.Used[i], FreeBytes: w.Free[i], Lost: d.IsLost(),
 		}
 		one.Gathers, one.LocalHits, one.PeerHits, one.Misses = d.Counts.Totals()
@@ -224,8 +221,8 @@ func (c *Cache) deviceStats(s *Stats, w change.State) (maps int64) {
 		s.PayloadBytes += one.PayloadBytes
 		s.FreeBytes += one.FreeBytes
 		d.SettleFinished()
-		maps += d.Map.Size()
-		s.MetadataBytes += d.Map.Size() + slab.TailSlack
+		maps += d.View().Map.Size()
+		s.MetadataBytes += d.View().Map.Size() + slab.TailSlack
 		s.ScratchBytes += d.ScratchBytes()
 		s.StagingBytes += d.StagingBytes()
 		for table := range c.set.Tables {
@@ -236,7 +233,7 @@ func (c *Cache) deviceStats(s *Stats, w change.State) (maps int64) {
 	return maps
 }
 
-// tableStats fills in what the tables hold, and what was done with them.
+// tableStats fills in the statistics of the tables.
 func (c *Cache) tableStats(s *Stats) {
 	for i, t := range c.set.Tables {
 		total, done := t.Tier.Totals(), t.Counts.Totals()
@@ -259,7 +256,7 @@ func (c *Cache) tableStats(s *Stats) {
 	}
 }
 
-// changes returns what was changed since New.
+// changes returns the counters of changes.
 func (c *Cache) changes() Changes {
 	n := &c.writer.Counts
 	return Changes{
@@ -274,7 +271,7 @@ func (c *Cache) changes() Changes {
 func (c *Cache) placement(copied int64) Placement {
 	hot := c.store.Hot.State()
 	p := Placement{
-		HotBytes: min(c.store.Hot.Bytes.Load(), slices.Max(c.store.Space.Payload)), CopiedRows: copied, Why: hot.Why,
+		HotBytes: min(c.store.Hot.Bytes.Load(), slices.Max(c.store.Space.Load().Payload)), CopiedRows: copied, Why: hot.Why,
 		RowNanos: hot.Plan.Nanos, PartitionNanos: hot.Plan.Partition, ReplicateNanos: hot.Plan.Replicate,
 		Cliques: c.store.Topology.Load().Cliques, LostRows: c.writer.Counts.Lost.Load(),
 	}
@@ -294,53 +291,53 @@ func (c *Cache) hostMemory(tables []*read.Table) HostMemory {
 	return h
 }
 
-// Estimate says what the hit rate would be at other budgets, were the cache filled by LRU: about what it can expect, since
-// policies that follow frequency hit more than that more often than not. It is made by package mrc from every access, since New,
-// to a share of the keys, and is as good as the keys are many.
+// Estimate is the estimated hit rate at other budgets of a cache filled by LRU. Policies that follow frequency usually hit more. Package
+// mrc computes it from all accesses since New to a share of the keys. The error falls with the number of keys.
 type Estimate struct {
-	// Accesses are the lookups that it stands for; Keys are how many keys it keeps, of a share Rate of all.
+	// Accesses is the number of lookups that the estimate stands for. Keys is the number of keys that are tracked, Rate their share of
+	// all keys.
 	Accesses int64
 	Keys     int
 	Rate     float64
-	// Budgets are the hit rates at half, once, twice and four times the budget.
+	// Budgets has the hit rates at half, once, twice and four times the budget.
 	Budgets []BudgetEstimate
 }
 
-// BudgetEstimate is the hit rate, 0 to 1, at so many times the budget.
+// BudgetEstimate is the hit rate, 0 to 1, at Times the budget.
 type BudgetEstimate struct{ Times, HitRate float64 }
 
 // Placement says how rows are placed in the slabs, and why.
 type Placement struct {
-	// HotBytes are the slot bytes, from the best row of the ranking on, that lie in every slab; rows after them lie in one.
-	// CopiedRows are how many rows have several slots now.
+	// HotBytes is the slot bytes of the best rows of the ranking that are copied to every slab. The other rows lie in one slab.
+	// CopiedRows is the number of rows that have several slots now.
 	HotBytes   int64 `json:"hot_bytes"`
 	CopiedRows int64 `json:"copied_rows"`
-	// Why says how that was decided.
+	// Why is the reason of that decision.
 	Why string `json:"why"`
-	// RowNanos is what the cost model predicts that a looked-up row takes, in nanoseconds, PartitionNanos with no row copied,
-	// and ReplicateNanos with all; 0 where the model was not asked.
+	// RowNanos is the predicted time of a looked-up row in nanoseconds. PartitionNanos is the prediction if no row were copied, and
+	// ReplicateNanos if all were. All are 0 if the cost model was not used.
 	RowNanos       float64 `json:"predicted_row_ns"`
 	PartitionNanos float64 `json:"predicted_partition_row_ns"`
 	ReplicateNanos float64 `json:"predicted_replicate_row_ns"`
-	// Cliques are the devices that read each other's slabs; each has a data store of its own.
+	// Cliques are the sets of devices that read each other's slabs. Each has a data store of its own.
 	Cliques [][]int `json:"-"`
-	// LostRows were in the slabs of lost devices only.
+	// LostRows is the number of rows that were cached only on devices that were lost.
 	LostRows int64 `json:"-"`
 }
 
-// NodeBytes is how many bytes of some memory lie on a memory node of the host.
+// NodeBytes is the number of bytes that lie on a memory node of the host.
 type NodeBytes struct {
 	Node  int   `json:"node"`
 	Bytes int64 `json:"bytes"`
 }
 
-// HostMemory says on which memory nodes (NUMA) of the host the host tiers lie, and why.
+// HostMemory has the memory nodes (NUMA) on which the host tiers lie.
 type HostMemory struct {
-	// Nodes are those that the host tiers' pages were to be laid on in turns; empty: wherever the system puts them.
+	// Nodes are the nodes chosen for the pages of the host tiers, which are interleaved over them. If empty, the system chooses.
 	Nodes []int `json:"nodes,omitempty"`
-	// Held is what was found there when the tables had been loaded, or packed anew: exactly, or of large ones by looking at 1,024
-	// pages each. Empty where Nodes is, or where the system does not say.
+	// Held is where the pages were found to lie after the tables had been loaded or packed anew: exactly, or, for large tables, estimated
+	// from 1,024 pages each. It is empty if Nodes is, or if the system does not report it.
 	Held []NodeBytes `json:"held,omitempty"`
-	// Why says how the nodes were chosen, or why none were; "" on machines that are not known to have several.
+	// Why is the reason why these nodes or none were chosen. It is "" on machines that are not known to have several nodes.
 	Why string `json:"why"`
 }

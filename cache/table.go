@@ -15,8 +15,7 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// Table is the rows of one kind that a cache is to serve: an array of rank ≥ 2 whose last axis is the row. It is read
-// once, by New, which consumes it.
+// Table is an array of rank ≥ 2 whose last axis is the row, to be served by a cache. New reads it once and closes it.
 type Table struct {
 	name   string
 	dtype  dtype.Type
@@ -24,7 +23,7 @@ type Table struct {
 	close  func() error
 	used   *atomic.Bool // New has taken it
 
-	capacity int64 // rows; 0: as many as there are
+	capacity int64 // rows; 0 for the number of rows
 	codec    Codec // "": Options.Codec
 }
 
@@ -40,8 +39,8 @@ var dtypes = map[reflect.Kind]dtype.Type{
 	reflect.Uint8: dtype.Uint8, reflect.Uint16: dtype.Uint16, reflect.Uint32: dtype.Uint32, reflect.Uint64: dtype.Uint64,
 }
 
-// FromSlice returns a table of the rows that lie back to back in values, columns elements each. The values are copied
-// by New and must not change until then.
+// FromSlice returns a table of rows of the given number of columns that lie back to back in values. New copies the values, which must
+// not change until then.
 func FromSlice[T Element](name string, values []T, columns int) (Table, error) {
 	of := reflect.TypeFor[T]()
 	if columns < 1 {
@@ -50,8 +49,8 @@ func FromSlice[T Element](name string, values []T, columns int) (Table, error) {
 	return FromBytes(name, dtypes[of.Kind()], AsBytes(values), columns*int(of.Size()))
 }
 
-// FromBytes returns a table of the rows that lie back to back in data, rowBytes each, little-endian elements of type of.
-// The data are copied by New and must not change until then.
+// FromBytes returns a table of rows of rowBytes bytes that lie back to back in data, with little-endian elements of the given type. New
+// copies the data, which must not change until then.
 func FromBytes(name string, of dtype.Type, data []byte, rowBytes int) (Table, error) {
 	switch {
 	case of.Size() == 0:
@@ -64,9 +63,9 @@ func FromBytes(name string, of dtype.Type, data []byte, rowBytes int) (Table, er
 	return Table{name: name, dtype: of, source: transfer.SourceOf(data, rowBytes), close: func() error { return nil }, used: new(atomic.Bool)}, nil
 }
 
-// Open returns the table of a NumPy file: an .npy file, or an .npz archive's array "features" or its only array of rank
-// ≥ 2, or the array named after a colon ("f.npz:x"). New reads and closes it; a table that is not given to New must be
-// closed with Close.
+// Open returns the table of a NumPy file: an .npy file, or an array of an .npz archive. The array is named after a colon ("f.npz:x");
+// without a name it is "features", else the only array of rank ≥ 2. New reads and closes the table. A table that is not given to New must
+// be closed with Close.
 func Open(path string) (Table, error) {
 	r, err := npy.Open(path, 2, "features")
 	if err != nil {
@@ -88,14 +87,15 @@ func (t Table) Rows() int { return t.source.Rows() }
 // RowBytes returns the length of a row.
 func (t Table) RowBytes() int { return t.source.RowBytes() }
 
-// WithCapacity returns the table with room for so many rows, those there are included, which Cache.Update may insert. Host
-// memory for them is taken by New. At most 2^50 - 2; fewer than there are stands for those.
+// WithCapacity returns the table with room for the given number of rows in all, at most 2^50 - 2, which Cache.Update can insert. New
+// allocates host memory for all of them. A capacity below the number of rows is ignored. A table with a capacity may begin without
+// rows; its rows are stored uncompressed, because there is nothing to train a codec on.
 func (t Table) WithCapacity(rows int64) Table {
 	t.capacity = rows
 	return t
 }
 
-// WithCodec returns the table with a codec of its own, a name as Options.Codec takes it; "" stands for that of the Options.
+// WithCodec returns the table with a codec of its own. With "", Options.Codec applies.
 func (t Table) WithCodec(name Codec) Table {
 	t.codec = name
 	return t
@@ -114,8 +114,8 @@ func (t Table) validate() error {
 	if n := t.RowBytes(); n > slab.MaxRowBytes {
 		return fmt.Errorf("cache: table %s: row (%d bytes) must be shorter than 1 MiB (%d)", t.name, n, slab.MaxRowBytes+1)
 	}
-	if n := int64(t.Rows()); n < 1 || n > hashmap.MaxRows {
-		return fmt.Errorf("cache: table %s: rows (%d) must be 1 to 2^50 - 2", t.name, n)
+	if n := int64(t.Rows()); n < 1 && t.capacity < 1 || n > hashmap.MaxRows {
+		return fmt.Errorf("cache: table %s: rows (%d) must be 1 to 2^50 - 2, or 0 in a table with a capacity", t.name, n)
 	}
 	if t.codec != "" {
 		if err := registry.Check(string(t.codec)); err != nil {
@@ -128,7 +128,7 @@ func (t Table) validate() error {
 	return nil
 }
 
-// AsBytes returns the memory of values, to be used as the output of Gather.
+// AsBytes returns the memory of values as bytes, for example as the output of Gather.
 func AsBytes[T Element](values []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), len(values)*int(unsafe.Sizeof(*new(T))))
 }

@@ -8,22 +8,22 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// TelemetryOptions say how a cache is observed, by OpenTelemetry and log/slog: docs/tracing.md. The zero value follows the
-// global providers, and costs next to nothing while there are none.
+// TelemetryOptions configure traces and metrics by OpenTelemetry, and logs by log/slog: see docs/tracing.md. The zero value uses the
+// global providers. Without providers, the cost is negligible.
 type TelemetryOptions struct {
-	// Name tells the caches of a process apart, as attribute tensorcache.cache.name. Default: "cache", and "cache-2", ... for
-	// further ones that are open at the same time.
+	// Name is the value of attribute tensorcache.cache.name, which tells the caches of a process apart. Default: "cache", then "cache-2"
+	// and so on for caches that are open at the same time.
 	Name string
-	// TracerProvider makes the spans. Default: the global one as of each call, so that it may be set and replaced at run time.
+	// TracerProvider makes the spans. Default: the global provider as of each call, so that it can be set and replaced at run time.
 	TracerProvider trace.TracerProvider
-	// MeterProvider makes the instruments. Default: the global one, likewise.
+	// MeterProvider makes the instruments. Default: the global provider as of each call.
 	MeterProvider metric.MeterProvider
-	// MissEvents is how many misses of a sampled batch become events of its span. Default 32, at most 1024; negative for none.
+	// MissEvents is the most misses of a sampled batch that become events of its span, up to 1024. Default 32. Negative: none.
 	MissEvents int
-	// HostLink is how many bytes a second a device can read from host memory, for tensorcache.host_link.utilization. Default:
-	// what the device says of its link; where it says nothing, there is no such gauge.
+	// HostLink is the rate, in bytes a second, at which a device can read host memory, for the gauge tensorcache.host_link.utilization.
+	// Default: the rate that the device reports. If it reports none, there is no such gauge.
 	HostLink int64
-	// Logger hears of what happens beside the batches: loading, cycles, failures. Default: none.
+	// Logger receives records of loading, refresh cycles and failures, none of single batches. Default: none.
 	Logger *slog.Logger
 }
 

@@ -15,13 +15,13 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// discard is an exporter to nowhere.
+// discard is an exporter that discards everything.
 type discard struct{}
 
 func (discard) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return nil }
 func (discard) Shutdown(context.Context) error                             { return nil }
 
-// sdk returns providers that sample a share of the batches and export to nowhere.
+// sdk returns providers that sample a share of the batches and discard the data.
 func sdk(share float64) cache.TelemetryOptions {
 	return cache.TelemetryOptions{
 		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithBatcher(discard{}), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(share)))),
@@ -29,7 +29,7 @@ func sdk(share float64) cache.TelemetryOptions {
 	}
 }
 
-// untraced are contexts and options with which nothing is traced, before any span is started.
+// untraced are contexts and options with which no span is started.
 func untraced(t testing.TB) map[string]func() (context.Context, *cache.Cache) {
 	parent := trace.ContextWithSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}}))
 	open := func(o cache.TelemetryOptions) *cache.Cache {
@@ -51,7 +51,7 @@ func noop() cache.TelemetryOptions {
 	return cache.TelemetryOptions{TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider()}
 }
 
-// TestTelemetry_CostsNothing has untraced batches allocate nothing for telemetry.
+// TestTelemetry_CostsNothing: telemetry allocates nothing for untraced batches.
 func TestTelemetry_CostsNothing(t *testing.T) {
 	for name, open := range untraced(t) {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestTelemetry_CostsNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkTelemetry_Untraced is what telemetry costs a batch that is not traced.
+// BenchmarkTelemetry_Untraced measures the cost of telemetry for a batch that is not traced.
 func BenchmarkTelemetry_Untraced(b *testing.B) {
 	for name, open := range untraced(b) {
 		b.Run(name, func(b *testing.B) {
@@ -83,8 +83,8 @@ func BenchmarkTelemetry_Untraced(b *testing.B) {
 	}
 }
 
-// BenchmarkTelemetry_Traced is what telemetry itself costs a batch that is traced, with 32 events: all but the launch a stage, and but
-// the times of the device.
+// BenchmarkTelemetry_Traced measures the cost of telemetry for a traced batch with 32 events, without the separate launches of stages and
+// the timers of the device.
 func BenchmarkTelemetry_Traced(b *testing.B) {
 	for _, evicted := range []bool{false, true} {
 		b.Run(fmt.Sprint("evicted=", evicted), func(b *testing.B) {

@@ -11,8 +11,8 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 )
 
-// TestTrace_LinksUpdates updates cached rows by longer ones, for which there is no room, and invalidates others: their misses say
-// by what and when they left, and link to its span.
+// TestTrace_LinksUpdates updates cached rows with longer ones, for which there is no room, and invalidates others. The events of their
+// misses have the operation and the time of the withdrawal, and a link to the operation's span.
 func TestTrace_LinksUpdates(t *testing.T) {
 	r := newRecorder(t, sdktrace.AlwaysSample())
 	o := r.options()
@@ -72,7 +72,7 @@ func TestTrace_LinksUpdates(t *testing.T) {
 		t.Errorf("%d rows are linked, %d are gone, %d of them invalidated", linked, len(gone), len(invalidated))
 	}
 
-	// An operation without a span is named all the same.
+	// An operation without a span is named too.
 	r.spans.Reset()
 	c2, _ := tracedCache(t, cache.TelemetryOptions{TracerProvider: sdktrace.NewTracerProvider(
 		sdktrace.WithSpanProcessor(r.spans), sdktrace.WithSampler(onlyGathers{}))}, cache.RefreshOptions{})
@@ -89,7 +89,7 @@ func TestTrace_LinksUpdates(t *testing.T) {
 	}
 }
 
-// onlyGathers samples Gathers, and nothing else.
+// onlyGathers samples Gathers only.
 type onlyGathers struct{}
 
 func (onlyGathers) Description() string { return "only Gathers" }
@@ -100,7 +100,7 @@ func (onlyGathers) ShouldSample(p sdktrace.SamplingParameters) sdktrace.Sampling
 	return sdktrace.NeverSample().ShouldSample(p)
 }
 
-// explainedRows returns the rows of table 0 that Explain says something of.
+// explainedRows returns the rows of table 0 for which Explain returns an Eviction.
 func explainedRows(t testing.TB, c *cache.Cache, is func(cache.Explanation) bool) (rows []int64) {
 	t.Helper()
 	all := make([]int64, c.Rows(0))
@@ -130,7 +130,7 @@ func missEvents(t *testing.T, r *recorder, c *cache.Cache, rows []int64) map[int
 	s := r.named("gather x")[before]
 	for _, e := range s.Events() {
 		at := attributes(e.Attributes)
-		// Rejected are those whose reason the hashmap had no room for any more.
+		// If the hashmap had no room left for a row's reason, the row is counted as rejected.
 		known := slices.Contains([]string{"evicted", "invalidated", "rejected"}, at["tensorcache.miss.reason"].AsString())
 		when, err := time.Parse(time.RFC3339Nano, at["tensorcache.eviction.time"].AsString())
 		if _, aged := at["tensorcache.eviction.age"]; err != nil || !aged || when.After(e.Time) || !known {

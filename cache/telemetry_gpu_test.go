@@ -14,8 +14,8 @@ import (
 	"github.com/tensorcache/tensorcache/internal/gputest"
 )
 
-// TestGPU_Traced has batches traced on a GPU: their rows and counts are those of untraced ones, their stages lie where the device's
-// timeline has them, within the Gather by the host's clock, and their misses are what Explain says.
+// TestGPU_Traced traces batches on a GPU. Their rows and counts equal those of untraced batches, their stages lie within the time of the
+// Gather, and their misses have the reasons of Explain.
 func TestGPU_Traced(t *testing.T) {
 	gpu := gputest.Open(t)
 	if slowdown := "TENSORCACHE_EMULATOR_SLOWDOWN"; strings.Contains(strings.ToLower(gpu.Info().Name), "emulat") && os.Getenv(slowdown) != "1" {
@@ -69,7 +69,7 @@ func TestGPU_Traced(t *testing.T) {
 	}
 }
 
-// checkTraced looks at the spans of one Gather of n rows of table x.
+// checkTraced checks the spans of one Gather of n rows of table x.
 func checkTraced(t *testing.T, r *recorder, c *cache.Cache, n int) {
 	t.Helper()
 	const slack = time.Millisecond // of the relation of the clocks

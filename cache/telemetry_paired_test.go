@@ -13,7 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 )
 
-// processorTime returns what the process has used of the processors.
+// processorTime returns the processor time that the process has used.
 func processorTime(b testing.TB) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -22,8 +22,9 @@ func processorTime(b testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkTelemetry_Paired runs each batch through two caches that differ in telemetry only, and reports the medians of what the
-// observed one takes more, and by the processors' time the means, which other programs disturb less. Batches are as the default run of cachebench has them: 26,400 rows of 512 bytes.
+// BenchmarkTelemetry_Paired runs each batch on two caches, with and without telemetry. It reports the median difference of the times, and
+// the mean difference of processor time, which other programs disturb less. Batches are those of cachebench's default run: 26,400 rows of
+// 512 bytes.
 func BenchmarkTelemetry_Paired(b *testing.B) {
 	data := normalTable(50_000, 128, 1)
 	open := func(o cache.TelemetryOptions) *cache.Cache {

@@ -30,7 +30,7 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// recorder is an SDK that keeps what it is told.
+// recorder has SDK providers that keep all spans and metrics.
 type recorder struct {
 	spans  *tracetest.SpanRecorder
 	tracer *sdktrace.TracerProvider
@@ -51,7 +51,7 @@ func (r *recorder) options() cache.TelemetryOptions {
 	return cache.TelemetryOptions{Name: "test", TracerProvider: r.tracer, MeterProvider: r.meter}
 }
 
-// named returns the ended spans of a name.
+// named returns the ended spans with a name.
 func (r *recorder) named(name string) (all []sdktrace.ReadOnlySpan) {
 	for _, s := range r.spans.Ended() {
 		if s.Name() == name {
@@ -61,7 +61,7 @@ func (r *recorder) named(name string) (all []sdktrace.ReadOnlySpan) {
 	return all
 }
 
-// one returns the only span of a name.
+// one returns the only span with a name.
 func (r *recorder) one(t *testing.T, name string) sdktrace.ReadOnlySpan {
 	t.Helper()
 	all := r.named(name)
@@ -71,8 +71,8 @@ func (r *recorder) one(t *testing.T, name string) sdktrace.ReadOnlySpan {
 	return all[0]
 }
 
-// collect returns the values of all instruments: name{attributes but the cache's name} → value, of histograms the count and, with
-// ".sum" behind the name, the sum.
+// collect returns the values of all instruments by name{attributes}, without the cache's name. A histogram has two values: its count, and,
+// with ".sum" behind the name, its sum.
 func (r *recorder) collect(t *testing.T) map[string]float64 {
 	t.Helper()
 	var rm metricdata.ResourceMetrics
@@ -135,7 +135,7 @@ func tracedCache(t testing.TB, o cache.TelemetryOptions, refresh cache.RefreshOp
 	}), data
 }
 
-// TestTrace_Gather looks at everything in the span of a Gather, and below it.
+// TestTrace_Gather checks the attributes, events and child spans of a Gather's span.
 func TestTrace_Gather(t *testing.T) {
 	r := newRecorder(t, sdktrace.AlwaysSample())
 	c, data := tracedCache(t, r.options(), cache.RefreshOptions{})
@@ -216,7 +216,7 @@ func TestTrace_Gather(t *testing.T) {
 	}
 }
 
-// TestTrace_LinksEvictions evicts and invalidates rows, and looks for who did it.
+// TestTrace_LinksEvictions: misses of evicted and invalidated rows link to the spans of the operations that withdrew them.
 func TestTrace_LinksEvictions(t *testing.T) {
 	r := newRecorder(t, sdktrace.AlwaysSample())
 	c, _ := tracedCache(t, r.options(), cache.RefreshOptions{Accesses: 1, MaxChurn: 1})
@@ -302,7 +302,7 @@ func TestTrace_LinksEvictions(t *testing.T) {
 	}
 }
 
-// TestTrace_Operations looks at the spans of everything else, and at those of calls that fail.
+// TestTrace_Operations checks the spans of all other operations, and of calls that fail.
 func TestTrace_Operations(t *testing.T) {
 	r := newRecorder(t, sdktrace.AlwaysSample())
 	c, data := tracedCache(t, r.options(), cache.RefreshOptions{})
@@ -366,7 +366,7 @@ func TestTrace_Operations(t *testing.T) {
 	}
 }
 
-// TestMetrics_EqualStats holds every counter against Stats, and reasons against misses.
+// TestMetrics_EqualStats: every counter equals its field of Stats, and misses by reason sum to the misses.
 func TestMetrics_EqualStats(t *testing.T) {
 	r := newRecorder(t, sdktrace.TraceIDRatioBased(0.5))
 	c, data := tracedCache(t, r.options(), cache.RefreshOptions{Accesses: 1, Keys: 1})
@@ -453,7 +453,8 @@ func TestMetrics_EqualStats(t *testing.T) {
 	}
 }
 
-// TestTelemetry_Unsampled has nothing recorded, and batches served as planned, where the caller's span or the sampler says no.
+// TestTelemetry_Unsampled: if the caller's span is not sampled, or the sampler declines, nothing is recorded and batches take their planned
+// route.
 func TestTelemetry_Unsampled(t *testing.T) {
 	for name, sampler := range map[string]sdktrace.Sampler{"by the sampler": sdktrace.NeverSample(), "by the caller": sdktrace.AlwaysSample()} {
 		t.Run(name, func(t *testing.T) {
@@ -484,7 +485,7 @@ func TestTelemetry_ProvidersAtRunTime(t *testing.T) {
 	if !cache.IsPlaceholder(was) || !cache.IsPlaceholder(wasMeter) {
 		t.Fatalf("the global providers of a process that has set none are %T and %T, and not known as such", was, wasMeter)
 	}
-	// One that was given before any was set is the one that will be.
+	// A global provider passed before any was set stands for the one set later.
 	c, _ := tracedCache(t, cache.TelemetryOptions{Name: "test", TracerProvider: was, MeterProvider: wasMeter}, cache.RefreshOptions{})
 	gather := func() {
 		t.Helper()
@@ -526,8 +527,7 @@ func TestTelemetry_ProvidersAtRunTime(t *testing.T) {
 	}
 }
 
-// TestTelemetry_Concurrent has 100 goroutines gather, some sampled, while providers change, metrics are collected and rows
-// change.
+// TestTelemetry_Concurrent gathers on 100 goroutines, some sampled, while providers are replaced, metrics are collected and rows change.
 func TestTelemetry_Concurrent(t *testing.T) {
 	r := newRecorder(t, sdktrace.TraceIDRatioBased(0.3))
 	t.Cleanup(func() {
@@ -602,7 +602,7 @@ func TestTelemetry_Concurrent(t *testing.T) {
 	}
 }
 
-// TestExplain_EqualsCached holds Explain against what Gather counts, for all rows of two tables.
+// TestExplain_EqualsCached: Explain agrees with the hits and misses that Gather counts, for all rows of two tables.
 func TestExplain_EqualsCached(t *testing.T) {
 	data := normalTable(1000, 32, 7)
 	c := newCache(t, cache.Options{
@@ -657,7 +657,7 @@ func TestExplain_EqualsCached(t *testing.T) {
 	}
 }
 
-// TestDocs_Metrics holds the table of docs/tracing.md against the instruments that there are: names, kinds, units and attributes.
+// TestDocs_Metrics: the table of docs/tracing.md has the names, kinds, units and attributes of all instruments.
 func TestDocs_Metrics(t *testing.T) {
 	if _, err := os.Stat("../go.mod"); err != nil {
 		t.Skip("needs the repository: a test binary runs alone here")
@@ -752,7 +752,7 @@ func TestDocs_Metrics(t *testing.T) {
 	}
 }
 
-// TestLabels_Goroutines looks for the cache's own goroutines in a profile, and for its log.
+// TestLabels_Goroutines: the cache's own goroutines have profiler labels, and its log records have its name.
 func TestLabels_Goroutines(t *testing.T) {
 	var log bytes.Buffer
 	c, data := tracedCache(t, cache.TelemetryOptions{Name: "labelled", Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))},

@@ -9,17 +9,16 @@ import (
 	"github.com/tensorcache/tensorcache/hashmap"
 )
 
-// Update replaces rows[i] of the table by data[i × row bytes:], for every i; of a row number given twice the last counts.
-// When it has returned, every Gather that begins sees the new rows; those under way see either version of each, never a
-// mixture. data is used until it returns.
+// Update replaces row rows[i] of the table by data[i × row bytes:], for every i. If a row number occurs twice, the last one counts.
+// A Gather that begins after Update has returned sees the new rows. A Gather under way sees either version of each row, never a
+// mixture. data must not change until Update returns.
 //
-// Row numbers from Rows(table) on, below the table's capacity, insert rows: the table becomes as long as the highest one
-// needs, and rows between that were never given are zeros. An error that wraps ErrRows, with nothing changed, is for row
-// numbers beyond the capacity.
+// Row numbers from Rows(table) up to the table's capacity insert rows. The table becomes as long as the highest one needs, and rows in
+// between that were never given are zeros. For row numbers beyond the capacity the error wraps ErrRows, and nothing changes.
 //
-// Rows on their way to the host tier are bounded by Options.Overlay: Update waits for earlier ones when there are more,
-// which takes as long as the longest batch under way. ctx bounds that; the error then says how many rows are updated, a
-// prefix of those given.
+// Updated rows lie in the overlay until they are written to the host tier. If the overlay is full, Update waits until earlier rows have
+// left it, which takes as long as the longest batch under way. ctx bounds the waiting. The error then has the number of updated rows,
+// which are the first ones given.
 func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte) (err error) {
 	if err := c.enter(); err != nil {
 		return err
@@ -42,9 +41,9 @@ func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte
 	return nil
 }
 
-// Invalidate withdraws rows from the data store: their later lookups miss, with reason Invalidated, and are read from the
-// host tier until admission takes them again: by the next Refresh, if the policy ranks them high. Rows that are not cached
-// stay as they are. It waits for no batch. Row numbers outside the table are an error that wraps ErrRows, with nothing changed.
+// Invalidate withdraws rows from the data store. Their later lookups miss, with reason Invalidated, until a refresh cycle admits them
+// again. Rows that are not cached stay as they are. Invalidate does not wait for batches. For row numbers outside the table the error
+// wraps ErrRows, and nothing changes.
 func (c *Cache) Invalidate(table int, rows []int64) (err error) {
 	if err := c.enter(); err != nil {
 		return err
@@ -58,14 +57,14 @@ func (c *Cache) Invalidate(table int, rows []int64) (err error) {
 	return c.writer.Invalidate(table, rows, watch.Cause())
 }
 
-// Refresh runs one cycle: it hands the samples so far to the policy, asks it for its ranking, takes the slots of the rows
-// worth least, and admits those worth more in their place, within MaxChurn and MaxBytes. It returns when they are being
+// Refresh runs one refresh cycle. The policy observes the samples so far and ranks the rows. Then rows that it ranks low are evicted, and
+// rows that it ranks high are admitted, within MaxChurn and MaxBytes of RefreshOptions. Refresh returns when the admitted rows are
 // served. Gathers do not wait for it. Cycles run one at a time.
 //
-// Where slots of different sizes leave the free space in pieces, it moves rows: after a cycle that did not run out of
-// MaxBytes, free pieces too short for the longest row take at most a sixteenth of each slab, and a window (Stats.HoleBytes).
+// A cycle also moves rows if free space is split into pieces that are too short for the longest row. After a cycle that did not reach
+// MaxBytes, such pieces (Stats.HoleBytes) take at most a sixteenth of each slab, and 16 of the longest slots.
 //
-// An error wraps ErrPolicy when the policy panicked, now or before: what is cached then stays as it is.
+// The error wraps ErrPolicy if the policy has panicked, now or before. The cached rows then stay as they are.
 func (c *Cache) Refresh(ctx context.Context) error {
 	if err := c.enter(); err != nil {
 		return err
@@ -74,10 +73,12 @@ func (c *Cache) Refresh(ctx context.Context) error {
 	return c.writer.Refresh(ctx)
 }
 
-// SetBudget makes the bytes per device that slots, hashmap, row bits and tail slack may take less than Options.Budget, or
-// more again, up to that. It returns once rows have given way; more room is filled by later cycles. The memory stays the
-// cache's. An error wraps ErrBudget when the budget does not hold a single row, and nothing has changed then; one wraps
-// ErrPolicy when the policy has panicked, and rows have given way all the same.
+// SetBudget sets the bytes per device that slots, hashmap, row bits and tail slack may take. It returns once rows have given way;
+// more room is filled by later cycles. A budget above all before it takes memory: a longer slab and, if needed, a larger hashmap,
+// while the old ones are still held. A lower one keeps the memory for later. With 8 devices, Options.Budget is the most.
+//
+// An error wraps ErrBudget when the budget does not hold a single row, or device.ErrOutOfMemory when a device has no room for it, and
+// nothing has changed then; one wraps ErrPolicy when the policy has panicked, and rows have given way all the same.
 func (c *Cache) SetBudget(ctx context.Context, bytes int64) error {
 	if err := c.enter(); err != nil {
 		return err
@@ -86,8 +87,8 @@ func (c *Cache) SetBudget(ctx context.Context, bytes int64) error {
 	return c.writer.SetBudget(ctx, bytes)
 }
 
-// Cached appends to dst whether each row would be a hit in a batch that begins now, and returns the extended slice. A row
-// number out of range is not cached. An index of no table is an error that wraps ErrTable.
+// Cached appends to dst, for each row, whether it would be a hit in a batch that begins now, and returns the extended slice. Row numbers
+// outside the table are not cached. For a table index out of range the error wraps ErrTable.
 func (c *Cache) Cached(table int, rows []int64, dst []bool) ([]bool, error) {
 	if err := c.enter(); err != nil {
 		return dst, err
@@ -104,7 +105,7 @@ func (c *Cache) Cached(table int, rows []int64, dst []bool) ([]bool, error) {
 	return dst, nil
 }
 
-// startChange begins the span of a call that changes rows of a table.
+// startChange starts the span of a call that changes rows of a table.
 func (c *Cache) startChange(ctx context.Context, what string, table int, rows []int64, bytes int) (context.Context, observe.Operation) {
 	name := ""
 	if table >= 0 && table < len(c.set.Tables) {
@@ -115,7 +116,7 @@ func (c *Cache) startChange(ctx context.Context, what string, table int, rows []
 	return ctx, o
 }
 
-// tableFor returns a table, and checks the row numbers: below its capacity where it may grow, else below its length.
+// tableFor returns a table after checking that row numbers are below its capacity if grow is set, else below its length.
 func (c *Cache) tableFor(table int, rows []int64, grow bool) (*read.Table, error) {
 	if err := c.checkTable(table); err != nil {
 		return nil, err

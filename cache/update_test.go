@@ -20,7 +20,7 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// noise fills rows that no codec shrinks.
+// noise returns rows of random bytes, which no codec can compress.
 func noise(rows, rowBytes int, seed uint64) []byte {
 	r := rand.New(rand.NewPCG(seed, 3))
 	b := make([]byte, rows*rowBytes)
@@ -45,7 +45,7 @@ func settle(t testing.TB, c *cache.Cache) cache.Stats {
 	}
 }
 
-// gatherAll compares all rows with data.
+// gatherAll gathers all rows and compares them with data.
 func gatherAll(t testing.TB, c *cache.Cache, data []byte) {
 	t.Helper()
 	rows := make([]int64, c.Rows(0))
@@ -62,8 +62,8 @@ func gatherAll(t testing.TB, c *cache.Cache, data []byte) {
 	checkRows(t, data, c.RowBytes(0), rows, out)
 }
 
-// TestUpdate_RowsThatGrowShrinkAndTurnRaw: cached or not, in both modes of the host tier, rows read back at once and when they
-// have arrived in the host tier, whose statistics are those of a table loaded like that. Cached rows stay cached.
+// TestUpdate_RowsThatGrowShrinkAndTurnRaw: in both layouts of the host tier, updated rows are right at once and after they are written to
+// the host tier, cached or not. The tier's statistics equal those of a table loaded with these rows. Cached rows stay cached.
 func TestUpdate_RowsThatGrowShrinkAndTurnRaw(t *testing.T) {
 	const rows = 300
 	for _, rowBytes := range []int{16, 61, 512, 3000} {
@@ -161,7 +161,7 @@ func TestUpdate_InsertsUpToTheCapacity(t *testing.T) {
 	}
 }
 
-// TestUpdate_InsertBesideRepack: rows that are inserted while others' growing moves a packed tier are not lost.
+// TestUpdate_InsertBesideRepack: rows inserted while a packed tier is packed anew are not lost.
 func TestUpdate_InsertBesideRepack(t *testing.T) {
 	const rows, capacity, rowBytes = 400, 460, 256
 	for round := range 20 {
@@ -254,7 +254,7 @@ func TestInvalidate_MissesUntilAdmittedAgain(t *testing.T) {
 	if _, misses := reasonsOf(t, c, data, 400, 401); misses[slab.Invalidated] != 0 {
 		t.Fatalf("a row that was not cached: %v", misses)
 	}
-	// A row in the overlay is withdrawn once the host tier has it.
+	// An invalidated row in the overlay is withdrawn once it is in the host tier.
 	if err := errors.Join(c.Update(ctx, 0, []int64{7}, data[:rowBytes]), c.Invalidate(0, []int64{7})); err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func TestInvalidate_MissesUntilAdmittedAgain(t *testing.T) {
 		t.Fatalf("%d rows cached, %d before; %+v", s.Tables[0].CachedRows, cached, s.Changes)
 	}
 	refresh(t, c)
-	// The last row's slot may still wait for its epoch: then a row that nobody ranks gives way.
+	// The last row's slot may still wait for its epoch. An unranked row is evicted then.
 	hits, _ := reasonsOf(t, c, data, 0, 100)
 	s := stats(t, c)
 	if evicted := s.Changes.EvictedRows; hits != 100 || evicted > 1 || s.Tables[0].CachedRows+evicted != cached {
@@ -275,7 +275,7 @@ func TestInvalidate_MissesUntilAdmittedAgain(t *testing.T) {
 	}
 }
 
-// heldDevice is a device whose lookups stop, on demand, before they return.
+// heldDevice is a device whose lookups tests can block before they return.
 type heldDevice struct {
 	device.Device
 	hold chan chan struct{} // a lookup takes a channel from here, and waits until it is closed
@@ -303,8 +303,7 @@ func (s heldStream) Launch(k device.Kernel) error {
 	return err
 }
 
-// TestUpdate_FullOverlayBlocks: while a batch is under way that began before, Update waits when the overlay is full, and
-// Gather never.
+// TestUpdate_FullOverlayBlocks: if the overlay is full and an older batch is under way, Update waits, and Gather does not.
 func TestUpdate_FullOverlayBlocks(t *testing.T) {
 	const rows, rowBytes = 200, 256
 	hold := make(chan chan struct{}, 1)
@@ -366,7 +365,7 @@ func TestUpdate_FullOverlayBlocks(t *testing.T) {
 	}
 }
 
-// TestUpdate_FullMap: rows that the hashmap has no slot for are updated all the same, others give way.
+// TestUpdate_FullMap: if the hashmap has no slot for an updated row, another row gives way.
 func TestUpdate_FullMap(t *testing.T) {
 	const rows, rowBytes = 5000, 16
 	data := noise(rows, rowBytes, 1)
@@ -395,7 +394,7 @@ func TestUpdate_FullMap(t *testing.T) {
 	}
 }
 
-// TestUpdate_OversizeRows: rows that no slab holds are updated too.
+// TestUpdate_OversizeRows: rows longer than a slab can be updated.
 func TestUpdate_OversizeRows(t *testing.T) {
 	const rowBytes = 100_000
 	data := make([]byte, 3*rowBytes)
@@ -416,7 +415,7 @@ func TestUpdate_OversizeRows(t *testing.T) {
 	gatherAll(t, c, data)
 }
 
-// brokenDevice is a device on which changes fail from some moment on.
+// brokenDevice is a device on which changes fail once a test says so.
 type brokenDevice struct {
 	device.Device
 	broken *atomic.Bool
@@ -439,8 +438,8 @@ func (s brokenStream) Launch(k device.Kernel) error {
 	return s.Stream.Launch(k)
 }
 
-// TestUpdate_DeviceFails: a change that fails half way ends all changes, with its reason; nobody is left waiting, and rows
-// that were not being changed are served on.
+// TestUpdate_DeviceFails: after a change has failed half way, all changes return its error. No call is left waiting, and rows that were not
+// being changed are served.
 func TestUpdate_DeviceFails(t *testing.T) {
 	const rows, rowBytes = 400, 64
 	for round := range 10 {
@@ -500,8 +499,7 @@ func TestUpdate_DeviceFails(t *testing.T) {
 	}
 }
 
-// TestSetBudget_AfterDeviceFailed: rows that a failed change left on their way take slots that nobody can free; SetBudget says
-// so instead of waiting for them.
+// TestSetBudget_AfterDeviceFailed: after a failed change some slots cannot be freed. SetBudget returns an error instead of waiting for them.
 func TestSetBudget_AfterDeviceFailed(t *testing.T) {
 	var broken atomic.Bool
 	cache.OpenHostWith(t, func(n, workers int) []device.Device {
@@ -565,7 +563,7 @@ func (s batchlessStream) Launch(k device.Kernel) error {
 	return s.Stream.Launch(k)
 }
 
-// TestUpdate_EpochsPass: epochs pass although nobody waits for batches, and although others fail while they are enqueued.
+// TestUpdate_EpochsPass: epochs pass even if Wait is not called for batches, and even if batches fail while they are enqueued.
 func TestUpdate_EpochsPass(t *testing.T) {
 	var broken atomic.Bool
 	cache.OpenHostWith(t, func(n, workers int) []device.Device {
@@ -584,7 +582,7 @@ func TestUpdate_EpochsPass(t *testing.T) {
 			t.Fatalf("%v, %v", err, failed)
 		}
 		broken.Store(false)
-		// Each row has the overlay to itself, so all epochs but the last pass meanwhile.
+		// The overlay holds one row at a time, so each update waits for the epochs of the one before.
 		if err := c.Update(bounded, 0, []int64{4, 5, 6, 7, 8}, data[4*rowBytes:9*rowBytes]); err != nil {
 			t.Fatal(err)
 		}
@@ -595,7 +593,7 @@ func TestUpdate_EpochsPass(t *testing.T) {
 	gatherAll(t, c, data)
 }
 
-// TestUpdate_SupersededRowIsNeverSeen: of a row given twice in one Update, no Gather sees the first version, however short the overlay.
+// TestUpdate_SupersededRowIsNeverSeen: if a row is given twice in one Update, no Gather returns the first version, even if the overlay is full.
 func TestUpdate_SupersededRowIsNeverSeen(t *testing.T) {
 	const rows, rowBytes = 1000, 64
 	data := make([]byte, rows*rowBytes)
@@ -637,7 +635,7 @@ func TestUpdate_SupersededRowIsNeverSeen(t *testing.T) {
 	wg.Wait()
 }
 
-// TestSetBudget_StatsStayWithin: while the budget shrinks, Stats never shows more cached than the budget.
+// TestSetBudget_StatsStayWithin: while the budget shrinks, the cached bytes in Stats never exceed the budget in Stats.
 func TestSetBudget_StatsStayWithin(t *testing.T) {
 	const rows, rowBytes = 20_000, 128
 	c := newCache(t, cache.Options{
@@ -683,5 +681,54 @@ func TestRestore_NotARegularFile(t *testing.T) {
 	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", make([]byte, 6400), 64)}, Budget: 4096, Devices: cache.DeviceOptions{Backend: "host"}})
 	if err := c.Snapshot(""); err == nil || err.Error() != "cache: snapshot: path must not be empty" {
 		t.Errorf("Snapshot: %v", err)
+	}
+}
+
+// TestNew_EmptyTable: tables may begin without rows; those that Update inserts are served, and cached by the next cycle.
+func TestNew_EmptyTable(t *testing.T) {
+	const capacity, rowBytes = 1000, 64
+	for _, tier := range []cache.HostTier{cache.InPlace, cache.Packed} {
+		for _, codec := range []cache.Codec{"none", "auto", "ibp4"} {
+			t.Run(fmt.Sprint(tier, "/", codec), func(t *testing.T) {
+				c := newCache(t, cache.Options{
+					Tables: []cache.Table{fromBytes(t, "x", nil, rowBytes).WithCapacity(capacity)}, Budget: 60_000, Codec: codec,
+					Devices: cache.DeviceOptions{Backend: "host"}, Host: cache.HostOptions{Tier: tier}, Refresh: cache.RefreshOptions{Accesses: 1},
+				})
+				if n := c.Rows(0); n != 0 {
+					t.Fatalf("%d rows", n)
+				}
+				out := make([]byte, capacity*rowBytes)
+				if err := c.Gather(ctx, 0, []int64{0}, out[:rowBytes]); !errors.Is(err, cache.ErrRows) {
+					t.Errorf("a row of none: %v", err)
+				}
+				if err := errors.Join(c.Refresh(ctx), c.SetBudget(ctx, 50_000), c.SetBudget(ctx, 60_000)); err != nil {
+					t.Fatal(err)
+				}
+				if s := stats(t, c); s.Tables[0].Rows != 0 || s.Tables[0].CachedRows != 0 {
+					t.Errorf("%+v", s.Tables[0])
+				}
+				data, ids := noise(capacity, rowBytes, 1), make([]int64, capacity)
+				for i := range ids {
+					ids[i] = int64(i)
+				}
+				for from := 0; from < capacity; from += 100 {
+					if err := c.Update(ctx, 0, ids[from:from+100], data[from*rowBytes:][:100*rowBytes]); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for range 3 {
+					if err := errors.Join(c.Gather(ctx, 0, ids, out), c.Refresh(ctx)); err != nil {
+						t.Fatal(err)
+					}
+					checkRows(t, data, rowBytes, ids, out)
+				}
+				if s := stats(t, c); s.Tables[0].Rows != capacity || s.Tables[0].CachedRows < 500 {
+					t.Errorf("%d rows, %d cached", s.Tables[0].Rows, s.Tables[0].CachedRows)
+				}
+			})
+		}
+	}
+	if _, err := cache.New(cache.Options{Tables: []cache.Table{fromBytes(t, "x", nil, 64)}, Budget: 60_000}); err == nil || !strings.Contains(err.Error(), "rows (0)") {
+		t.Errorf("no rows and no capacity: %v", err)
 	}
 }

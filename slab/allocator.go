@@ -72,6 +72,11 @@ func (a *Allocator) Free(offset int64, slotBytes int) {
 	start, n := offset/Align, int64(slotBytes/Align)
 	a.check.free(start, n)
 	a.used -= n
+	a.insertFree(start, n)
+}
+
+// insertFree inserts a free extent, merged with free neighbours.
+func (a *Allocator) insertFree(start, n int64) {
 	if after, ok := a.starts[start+n]; ok {
 		a.remove(start + n)
 		n += after.units
@@ -82,6 +87,16 @@ func (a *Allocator) Free(offset int64, slotBytes int) {
 		start = before
 	}
 	a.insert(start, n)
+}
+
+// Grow makes the slab larger: payload is its new length in bytes, not counting its tail slack.
+func (a *Allocator) Grow(payload int64) {
+	start, n := a.units, payload/Align-a.units
+	if n <= 0 {
+		return
+	}
+	a.units += n
+	a.insertFree(start, n)
 }
 
 // NumExtents returns how many free extents there are.

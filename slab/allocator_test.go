@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAllocator_Model runs random Alloc and Free against the list of live slots: no overlap, no loss, all space comes back.
+// TestAllocator_Model runs random Alloc, Free and Grow against the list of live slots: no overlap, no loss, all space comes back.
 func TestAllocator_Model(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		payload := rapid.Int64Range(0, 1<<16).Draw(t, "payload")
@@ -20,6 +20,11 @@ func TestAllocator_Model(t *testing.T) {
 		owner := make([]bool, payload/Align)
 		var used int64
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
+			if more := rapid.Int64Range(-1<<10, 1<<10).Draw(t, "grow"); more > 0 && more%16 == 0 {
+				payload += more
+				a.Grow(payload)
+				owner = append(owner, make([]bool, payload/Align-int64(len(owner)))...)
+			}
 			if len(live) > 0 && rapid.Bool().Draw(t, "free") {
 				i := rapid.IntRange(0, len(live)-1).Draw(t, "which")
 				s := live[i]

@@ -146,6 +146,9 @@ type prepared struct {
 }
 
 func (t *Tier) prepare(o Options) (p prepared) {
+	if t.rows == 0 {
+		return p
+	}
 	p.sample = codec.SampleRows(t.rows, t.rowBytes, o.Seed)
 	p.loader, p.err = t.newLoader(o, len(p.sample))
 	return p
@@ -245,7 +248,7 @@ func (t *Tier) rowReader() func(from, n int, read func(rows []byte) error) error
 
 // train makes the codec from a sample of the rows.
 func (t *Tier) train(o Options, p *prepared) error {
-	if o.Codec == registry.None {
+	if o.Codec == registry.None || t.rows == 0 {
 		return nil
 	}
 	var onDevice codec.DeviceSample

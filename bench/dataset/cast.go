@@ -64,28 +64,20 @@ func (f format) round(x float64) uint16 {
 	b := math.Float64bits(x)
 	sign := uint16(b>>63) << 15
 	infinity := uint16(1<<f.exponent-1) << f.mantissa
-	exponent, fraction := int(b>>52&0x7ff)-1023, b&(1<<52-1)
-	if exponent == 1024 {
-		if fraction == 0 {
-			return sign | infinity
-		}
-		return sign | infinity | 1<<(f.mantissa-1) | uint16(fraction>>(52-f.mantissa))
-	}
-	bias := 1<<(f.exponent-1) - 1
-	// The kept part of the significand, leading one included, is significand >> drop.
-	significand, drop := fraction|1<<52, 52-f.mantissa
-	base := exponent + bias - 1 // the leading one adds one more to the exponent field
-	if base < 0 {               // subnormal: the field is 0 and there is no leading one to add
-		drop, base = drop-base, 0
-	}
-	if drop > 54 { // less than half of the smallest subnormal; float64's own subnormals too
+	switch {
+	case math.IsNaN(x):
+		return sign | infinity | 1<<(f.mantissa-1) | uint16(b&(1<<52-1)>>(52-f.mantissa))
+	case math.IsInf(x, 0):
+		return sign | infinity
+	case x == 0:
 		return sign
 	}
-	kept, rest, half := significand>>drop, significand&(1<<drop-1), uint64(1)<<(drop-1)
-	if rest > half || rest == half && kept&1 != 0 {
-		kept++
-	}
-	return sign | uint16(min(uint64(base)<<f.mantissa+kept, uint64(infinity)))
+	// The exponent, that of subnormals at least, and the multiple of the last place, which with a carry raises the exponent.
+	bias := 1<<(f.exponent-1) - 1
+	_, e := math.Frexp(x)
+	e = max(e-1, 1-bias)
+	steps := uint64(math.RoundToEven(math.Ldexp(math.Abs(x), f.mantissa-e)))
+	return sign | uint16(min(uint64(e+bias-1)<<f.mantissa+steps, uint64(infinity)))
 }
 
 // value returns what 16 bits of a format mean, by the definition of IEEE 754.

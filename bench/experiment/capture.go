@@ -8,7 +8,7 @@ import (
 // capture writes every measured access of one cache as a trace, and whether it hit. IDs are row numbers, times batch numbers,
 // sizes the rows' lengths.
 type capture struct {
-	w        trace.Writer
+	w        *trace.Writer
 	rowBytes int64
 	batches  int64
 	cached   []bool

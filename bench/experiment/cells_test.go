@@ -47,7 +47,7 @@ func TestAppendTo_KeepsWhatWasThere(t *testing.T) {
 }
 
 func TestReadCells_TornAndFaulty(t *testing.T) {
-	const good = `{"config":{},"seed":1,"result":{}}` + "\n"
+	const good = `{"config":{},"seed":1,"result":{"results":{"lookups":1}}}` + "\n"
 	for _, c := range []struct {
 		text  string
 		cells int
@@ -59,8 +59,8 @@ func TestReadCells_TornAndFaulty(t *testing.T) {
 		{good + good[:10], 1, 10, ""},
 		{good + good[:len(good)-1], 1, int64(len(good)) - 1, ""},
 		{good + "\x00\x00\x00\n", 1, 4, ""}, // a file system's zeros after a crash
-		{good + "{}\n" + good, 0, 0, `FILE:2: byte 35: must be a cell: key "result" is missing`},
-		{good + "x\n" + good, 0, 0, "FILE:2: byte 35: must be a cell: invalid character 'x'"},
+		{good + "{}\n" + good, 0, 0, "FILE:2: byte 58: must be a JSON object: a sweep's cell"},
+		{good + "x\n" + good, 0, 0, "FILE:2: byte 58: invalid character 'x'"},
 	} {
 		path := filepath.Join(t.TempDir(), "cells.jsonl")
 		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {

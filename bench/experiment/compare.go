@@ -1,8 +1,8 @@
 package experiment
 
 import (
+	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -98,120 +98,67 @@ func Compare(a, b string, alpha float64) (*Comparison, error) {
 	if !(alpha > 0 && alpha < 1) {
 		return nil, fmt.Errorf("compare: --alpha (%v) must be above 0 and below 1", alpha)
 	}
-	ga, err := readGroups(a)
+	x, err := readRuns(a)
 	if err != nil {
 		return nil, err
 	}
-	gb, err := readGroups(b)
+	y, err := readRuns(b)
 	if err != nil {
 		return nil, err
 	}
+	namesA, runsA := GroupBy(x, (*Cell).group)
+	namesB, runsB := GroupBy(y, (*Cell).group)
 	c := &Comparison{A: a, B: b, Alpha: alpha}
-	if len(ga.order) == 1 && len(gb.order) == 1 {
-		x, y := ga.order[0], gb.order[0]
-		name := x
-		if x != y {
-			name = x + " → " + y
+	if len(namesA) == 1 && len(namesB) == 1 {
+		name := namesA[0]
+		if name != namesB[0] {
+			name += " → " + namesB[0]
 		}
-		c.Groups = append(c.Groups, compareGroups(name, ga.runs[x], gb.runs[y], alpha))
+		c.Groups = append(c.Groups, compareGroups(name, runsA[namesA[0]], runsB[namesB[0]], alpha))
 		return c, nil
 	}
-	for _, name := range ga.order {
-		if gb.runs[name] == nil {
+	for _, name := range namesA {
+		if runsB[name] == nil {
 			c.OnlyA = append(c.OnlyA, name)
 			continue
 		}
-		c.Groups = append(c.Groups, compareGroups(name, ga.runs[name], gb.runs[name], alpha))
+		c.Groups = append(c.Groups, compareGroups(name, runsA[name], runsB[name], alpha))
 	}
-	for _, name := range gb.order {
-		if ga.runs[name] == nil {
-			c.OnlyB = append(c.OnlyB, name)
-		}
-	}
+	c.OnlyB = slices.DeleteFunc(namesB, func(name string) bool { return runsA[name] != nil })
 	if len(c.Groups) == 0 {
-		return nil, fmt.Errorf("compare: %s and %s have no cell in common: %s has %q, %s has %q", a, b, a, ga.order[0], b, gb.order[0])
+		return nil, fmt.Errorf("compare: %s and %s have no cell in common: %s has %q, %s has %q", a, b, a, c.OnlyA[0], b, c.OnlyB[0])
 	}
 	return c, nil
 }
 
-// groups are runs by the place of their cell.
-type groups struct {
-	order []string
-	runs  map[string][]*Cell
-}
-
-// readGroups reads a file or a sweep's directory.
-func readGroups(path string) (*groups, error) {
-	fail := func(format string, args ...any) (*groups, error) {
-		return nil, fmt.Errorf("compare: %s: %w", path, fmt.Errorf(format, args...))
-	}
+// readRuns reads a sweep's directory, or a file of cells or of what run --json printed. A torn last line of a sweep is passed over.
+func readRuns(path string) (runs []Cell, err error) {
 	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("compare: %w", err)
-	}
-	file := path
-	if info.IsDir() {
-		file = filepath.Join(path, cellsFile)
-	}
-	g := &groups{runs: map[string][]*Cell{}}
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, fmt.Errorf("compare: %w", err)
-	}
-	defer f.Close()
-	d := json.NewDecoder(f)
-	for n := 1; ; n++ {
-		var raw json.RawMessage
-		err := d.Decode(&raw)
+	if err == nil && info.IsDir() {
+		runs, _, err = ReadCells(filepath.Join(path, cellsFile))
+	} else if err == nil {
+		var b []byte
+		b, err = os.ReadFile(path)
+		d := json.NewDecoder(bytes.NewReader(b))
+		for err == nil {
+			var c Cell
+			if err = d.Decode(&c); err == nil {
+				runs = append(runs, c)
+			} else if err != io.EOF {
+				err = fmt.Errorf("%s: value %d, before byte %d: %w", path, len(runs)+1, d.InputOffset(), err)
+			}
+		}
 		if err == io.EOF {
-			break
+			err = nil
 		}
-		if errors.Is(err, io.ErrUnexpectedEOF) && info.IsDir() && len(g.order) > 0 {
-			break // an interrupted sweep's last line
-		}
-		if err != nil {
-			return fail("value %d, byte %d: must be a JSON object: %w", n, d.InputOffset(), err)
-		}
-		c, err := readRun(raw)
-		if err != nil {
-			return fail("value %d: %w", n, err)
-		}
-		name := c.group()
-		if g.runs[name] == nil {
-			g.order = append(g.order, name)
-		}
-		g.runs[name] = append(g.runs[name], c)
 	}
-	if len(g.order) == 0 {
-		return fail("must have at least one run")
+	if err == nil && len(runs) == 0 {
+		err = fmt.Errorf("%s: must have at least one run", path)
 	}
-	return g, nil
-}
-
-// readRun reads a cell, or a run's result as one.
-func readRun(raw json.RawMessage) (*Cell, error) {
-	var keys map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &keys); err != nil {
-		return nil, errors.New("must be a JSON object: a sweep's cell, or what run --json prints")
+	if err != nil {
+		return nil, fmt.Errorf("compare: %w", err)
 	}
-	switch {
-	case keys["result"] != nil && keys["config"] != nil:
-		c := &Cell{}
-		if err := json.Unmarshal(raw, c); err != nil {
-			return nil, err
-		}
-		if c.Result == nil || c.Result.Results.Lookups == 0 {
-			return nil, errors.New("key \"result\" must be what run --json prints")
-		}
-		return c, nil
-	case keys["results"] != nil && keys["cache"] != nil:
-		r := &Result{}
-		if err := json.Unmarshal(raw, r); err != nil {
-			return nil, err
-		}
-		return &Cell{Result: r}, nil
-	}
-	return nil, fmt.Errorf("keys (%s) must be a sweep's cell's or those of run --json", strings.Join(slices.Sorted(maps.Keys(keys)), ", "))
+	return runs, nil
 }
 
 // group names the cell's place in the grid. A run's result alone does not say all of it.
@@ -279,7 +226,7 @@ func leastP(n, m int) float64 {
 // differences lists what the runs differ in besides their results and seeds.
 func differences(a, b *Cell) (list []string) {
 	note := func(name string, a, b any) {
-		if x, y := settingText(a), settingText(b); x != y {
+		if x, y := SettingText(a), SettingText(b); x != y {
 			list = append(list, fmt.Sprintf("%s: %s → %s", name, x, y))
 		}
 	}

@@ -112,12 +112,12 @@ func TestCompare_BadInput(t *testing.T) {
 	empty := t.TempDir()
 	for _, c := range []struct{ b, want string }{
 		{filepath.Join(empty, "none"), "compare: stat FILE: no such file or directory"},
-		{empty, "compare: open FILE/cells.jsonl: no such file or directory"},
+		{empty, "compare: sweep: open FILE/cells.jsonl: no such file or directory"},
 		{text(""), "compare: FILE: must have at least one run"},
-		{text("[1]"), "compare: FILE: value 1: must be a JSON object: a sweep's cell, or what run --json prints"},
-		{text(`{"codec":1,"ratio":2}`), "compare: FILE: value 1: keys (codec, ratio) must be a sweep's cell's or those of run --json"},
-		{text(`{"result":{},"config":{}}`), `compare: FILE: value 1: key "result" must be what run --json prints`},
-		{text(`{"results":`), "compare: FILE: value 1, byte 0: must be a JSON object: unexpected EOF"},
+		{text("[1]"), "compare: FILE: value 1, before byte 3: must be a JSON object: a sweep's cell, or what run --json prints, with at least one lookup"},
+		{text(`{"codec":1,"ratio":2}`), "compare: FILE: value 1, before byte 21: must be a JSON object: a sweep's cell, or what run --json prints, with at least one lookup"},
+		{text(`{"result":{},"config":{}}`), "compare: FILE: value 1, before byte 25: must be a JSON object: a sweep's cell, or what run --json prints, with at least one lookup"},
+		{text(`{"results":`), "compare: FILE: value 1, before byte 0: unexpected EOF"},
 		{other, "compare: " + good + ` and FILE have no cell in common: ` + good + ` has "freq, 5%, none, inplace", FILE has "freq, 6%, none, inplace"`},
 	} {
 		if _, err := Compare(good, c.b, 0.05); err == nil || err.Error() != strings.ReplaceAll(c.want, "FILE", c.b) {

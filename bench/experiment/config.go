@@ -2,6 +2,7 @@
 package experiment
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -58,13 +59,14 @@ type Config struct {
 	Fanouts []int `json:"fanouts"`
 	// Weighted samples neighbours by the edges' weights.
 	Weighted bool `json:"weighted,omitempty"`
-	// BatchSize is the seeds of a sampled batch, 256 by default, or the row numbers of a replayed one, 4096. 0: default.
+	// BatchSize is the seeds of a sampled batch, 256 by default, or the row numbers of a replayed one, 4096
+	// or, so that a quarter can train the policy, a quarter of them if they are few. 0: default.
 	BatchSize int `json:"batch_size,omitempty"`
 	// Batches is the number of measured batches: 200 by default, with IDs all there are.
 	Batches int `json:"batches"`
 	// WarmupBatches is the number of batches the policy learns from before the cache is filled: 50 by default, sampled
 	// with another seed. With IDs, these are the first batches of the file, and they are not measured; by default the
-	// first quarter of the batches, rounded down, trains the policy and is measured too.
+	// first quarter of the batches, rounded down but at least one, trains the policy and is measured too.
 	WarmupBatches int `json:"warmup_batches"`
 
 	// Budget is per device, as a share of the table's raw bytes ("5%") or in bytes ("64MiB").
@@ -92,6 +94,8 @@ type Config struct {
 	DataSeed uint64 `json:"data_seed,omitempty"`
 	// Verify compares every gathered row with its source.
 	Verify bool `json:"verify,omitempty"`
+	// Force goes on where the memory is estimated not to suffice.
+	Force bool `json:"-"`
 	// Capture is a trace to write the measured accesses to: see bench/trace. Default: none.
 	Capture string `json:"-"`
 	// Logger gets what the measured caches log. Default: none.
@@ -178,7 +182,9 @@ func (c *Config) Settings() map[string]any {
 		panic(err) // no field can fail
 	}
 	var m map[string]any
-	if err := decodeNumbers(b, &m); err != nil {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber() // seeds are 64 bits wide
+	if err := d.Decode(&m); err != nil {
 		panic(err) // it was encoded just now
 	}
 	maps.DeleteFunc(m, func(key string, _ any) bool {
@@ -211,7 +217,8 @@ func (c *Config) budget(raw int64) (int64, error) {
 		if err != nil || !(p > 0) || math.IsInf(p, 0) {
 			return 0, fmt.Errorf("--budget (%q) must be a positive percentage of the table or a size such as 64MiB", c.Budget)
 		}
-		return int64(min(p/100*float64(raw), math.MaxInt64/2)), nil
+		// At least 1, which the cache takes for a budget: it then says what the table's rows need.
+		return int64(min(max(p/100*float64(raw), 1), math.MaxInt64/2)), nil
 	}
 	n, err := humanize.ParseBytes(c.Budget)
 	if err != nil || n == 0 || n > math.MaxInt64/2 {

@@ -3,23 +3,19 @@ package experiment
 import (
 	"fmt"
 	"io"
-	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/tensorcache/tensorcache/bench/trace"
-	"github.com/tensorcache/tensorcache/bench/workload"
 )
 
-// readIDs reads the row numbers of a text file or the IDs of a trace's gets, for a table of so many rows.
-func readIDs(path string, rows int) ([]int64, error) {
-	r, err := trace.Open(path, trace.Options{})
+// readIDs reads the IDs of the gets of a trace, which may be a text file of row numbers, for a table of so many rows.
+func readIDs(path string, rows int, force bool) ([]int64, error) {
+	r, err := trace.Open(path, trace.Options{Default: "ids"})
 	if err != nil {
-		return workload.ReadIDs(path, rows) // it says what is wrong with text
+		return nil, err
 	}
 	defer r.Close()
-	if trace.Describe(r).Format == "ids" && !compressed(path) {
-		return workload.ReadIDs(path, rows) // it counts the bad lines
+	if !force {
+		r = trace.Limited(r, "--ids", path, 20)
 	}
 	var ids []int64
 	buf := make([]trace.Request, 4096)
@@ -45,9 +41,4 @@ func readIDs(path string, rows int) ([]int64, error) {
 		return nil, fmt.Errorf("trace %s: gets (0) must be at least 1", path)
 	}
 	return ids, nil
-}
-
-// compressed says that a file's name is one of a compressed file.
-func compressed(path string) bool {
-	return slices.Contains([]string{".gz", ".zst", ".zstd"}, strings.ToLower(filepath.Ext(path)))
 }

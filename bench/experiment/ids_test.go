@@ -17,7 +17,7 @@ func TestReadIDs_Forms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if compressed(path) {
+		if filepath.Ext(path) == ".gz" {
 			z := gzip.NewWriter(f)
 			z.Write([]byte(text))
 			z.Close()
@@ -27,10 +27,10 @@ func TestReadIDs_Forms(t *testing.T) {
 		if err := f.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if ids, err := readIDs(path, 4); err != nil || !slices.Equal(ids, []int64{3, 0, 3}) {
+		if ids, err := readIDs(path, 4, false); err != nil || !slices.Equal(ids, []int64{3, 0, 3}) {
 			t.Errorf("%s: %v, %v", name, ids, err)
 		}
-		if ids, err := readIDs(path, 3); err == nil {
+		if ids, err := readIDs(path, 3, false); err == nil {
 			t.Errorf("%s: %v for a table of 3 rows", name, ids)
 		}
 	}

@@ -186,6 +186,7 @@ type run struct {
 	table    *dataset.Table
 	tables   []*dataset.Table // instead of table, where there are several: the workloads number their rows through, and have those of a table together
 	graph    *workload.Graph
+	ids      []int64 // to replay
 	budget   int64
 
 	// Batches [first, last) of measured are measured; the policy learns from batches [trainFirst, trainLast) of training.
@@ -206,6 +207,9 @@ func (r *run) load() (err error) {
 	c := &r.cfg
 	if c.Several() {
 		return fmt.Errorf("--features (%s) names several tables, which only run takes", c.Features)
+	}
+	if err := c.checkMemory(); err != nil {
+		return err
 	}
 	if c.Graph != "" {
 		r.progress.Stage("reading the graph", 0)
@@ -236,6 +240,10 @@ func (r *run) load() (err error) {
 	if r.graph == nil && c.IDs == "" {
 		r.progress.Stage("generating the graph", 0)
 		r.graph, err = workload.PowerLaw(workload.GraphOptions{Vertices: r.table.Rows, Seed: c.dataSeed()})
+	}
+	if err == nil && c.IDs != "" {
+		r.progress.Stage("reading row numbers", 0)
+		r.ids, err = readIDs(c.IDs, r.table.Rows, c.Force)
 	}
 	return err
 }
@@ -326,12 +334,8 @@ func (r *run) prepareSampling() (err error) {
 
 func (r *run) prepareReplay() error {
 	c := &r.cfg
-	r.progress.Stage("reading row numbers", 0)
-	ids, err := readIDs(c.IDs, r.table.Rows)
-	if err != nil {
-		return err
-	}
-	replay, err := workload.NewReplay(ids, cmp.Or(c.BatchSize, defaultReplay))
+	// Few row numbers make smaller batches, so that the policy can learn from a quarter of them.
+	replay, err := workload.NewReplay(r.ids, cmp.Or(c.BatchSize, min(defaultReplay, (len(r.ids)+replayTrainShare-1)/replayTrainShare)))
 	if err != nil {
 		return err
 	}
@@ -353,7 +357,7 @@ func (r *run) divide() error {
 		r.last = min(all, r.first+c.Batches)
 	}
 	if r.trainLast = r.first; c.WarmupBatches == Default {
-		r.trainLast = r.last / replayTrainShare
+		r.trainLast = max(1, r.last/replayTrainShare)
 	}
 	return nil
 }
@@ -494,7 +498,7 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	r.progress.Stage("measuring ("+codec+")", r.last-r.first)
 	cursor := r.measured.NewCursor()
 	var rows []int64
-	times := make([]time.Duration, 0, r.last-r.first)
+	times := make([]time.Duration, 0, min(r.last-r.first, 1<<20))
 	for i := r.first; i < r.last && ctx.Err() == nil; i++ {
 		rows = cursor.Batch(i, rows[:0])
 		if err := r.capture.batch(c, rows); err != nil {

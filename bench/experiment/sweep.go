@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/atomicfile"
 	"github.com/tensorcache/tensorcache/internal/faults"
 )
 
@@ -58,7 +58,7 @@ func (s *SweepConfig) Validate() error {
 			f.If(slices.Contains(a.values[:i], v), "--%s (%s) must not have a value twice: %s", a.flag, strings.Join(a.values, ","), v)
 		}
 	}
-	for p := range s.points() {
+	for _, p := range s.points() {
 		if c := s.at(p); p.Seed == s.Seed {
 			f.Add(c.Validate())
 		}
@@ -71,14 +71,8 @@ func once(err error) error {
 	if err == nil {
 		return nil
 	}
-	var f faults.List
-	seen := map[string]bool{}
-	for text := range strings.Lines(err.Error()) {
-		text = strings.TrimSpace(text)
-		f.If(!seen[text], "%s", text)
-		seen[text] = true
-	}
-	return f.Err()
+	lines, _ := GroupBy(strings.Split(err.Error(), "\n"), func(line *string) string { return *line })
+	return errors.New(strings.Join(lines, "\n"))
 }
 
 type axis struct {
@@ -90,23 +84,20 @@ func (s *SweepConfig) axes() []axis {
 	return []axis{{"policy", s.Policies}, {"budget", s.Budgets}, {"codec", s.Codecs}, {"host-tier", s.HostTiers}}
 }
 
-// points yields the grid. Seeds come last, so that an interrupted sweep has all of the grid as early as possible.
-func (s *SweepConfig) points() func(func(Point) bool) {
-	return func(yield func(Point) bool) {
-		for i := range s.Seeds {
-			for _, policy := range s.Policies {
-				for _, budget := range s.Budgets {
-					for _, codec := range s.Codecs {
-						for _, tier := range s.HostTiers {
-							if !yield(Point{policy, budget, codec, tier, s.Seed + uint64(i)}) {
-								return
-							}
-						}
+// points returns the grid. Seeds come last, so that an interrupted sweep has all of the grid as early as possible.
+func (s *SweepConfig) points() (all []Point) {
+	for i := range s.Seeds {
+		for _, policy := range s.Policies {
+			for _, budget := range s.Budgets {
+				for _, codec := range s.Codecs {
+					for _, tier := range s.HostTiers {
+						all = append(all, Point{policy, budget, codec, tier, s.Seed + uint64(i)})
 					}
 				}
 			}
 		}
 	}
+	return all
 }
 
 // at returns the config of a cell.
@@ -138,13 +129,18 @@ func Sweep(ctx context.Context, s SweepConfig, progress SweepProgress) (cells []
 		return nil, err
 	}
 	defer log.Close()
+	defer func() {
+		if failed := writeCSV(s.Dir, cells); failed != nil {
+			err = errors.Join(err, fmt.Errorf("sweep: %w", failed))
+		}
+	}()
 	finished := map[Point]bool{}
 	plain := map[Point]*Uncompressed{}
 	for i := range cells {
 		p := cells[i].Point()
 		finished[p], plain[p.plain()] = true, &cells[i].Result.Uncompressed
 	}
-	points := slices.Collect(s.points())
+	points := s.points()
 	total := len(points)
 	points = slices.DeleteFunc(points, func(p Point) bool { return finished[p] })
 	progress.Cells(total-len(points), total)
@@ -233,14 +229,7 @@ func (r *run) checksum() string {
 		sum = crc32.Update(sum, table, asBytes(r.graph.Indptr))
 		sum = crc32.Update(sum, table, asBytes(r.graph.Indices))
 	}
-	if r.cfg.IDs != "" {
-		if f, err := os.Open(r.cfg.IDs); err == nil { // else sampling says why
-			defer f.Close()
-			h := crc32.New(table)
-			io.Copy(h, f)
-			sum ^= h.Sum32()
-		}
-	}
+	sum = crc32.Update(sum, table, asBytes(r.ids))
 	return fmt.Sprintf("%08x", sum)
 }
 
@@ -257,30 +246,18 @@ func (s *SweepConfig) manifest() manifest {
 		m[strings.ReplaceAll(a.flag, "-", "_")] = a.values
 	}
 	m["seeds"] = s.Seeds
-	// As they read back.
-	var back manifest
-	if err := decodeNumbers(m.bytes(), &back); err != nil {
-		panic(err) // it was encoded just now
-	}
-	return back
-}
-
-func decodeNumbers(b []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.UseNumber()
-	return d.Decode(v)
-}
-
-func (m manifest) bytes() []byte {
-	b, err := json.MarshalIndent(m, "", "  ")
-	if err != nil {
-		panic(err) // strings, numbers and lists of them
-	}
-	return append(b, '\n')
+	return m
 }
 
 func (m manifest) write(dir string) error {
-	return writeFile(filepath.Join(dir, sweepFile), m.bytes())
+	b, err := json.MarshalIndent(m, "", "  ")
+	if err == nil {
+		err = atomicfile.Write(filepath.Join(dir, sweepFile), append(b, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("sweep: %w", err)
+	}
+	return nil
 }
 
 // check refuses a directory of another sweep, naming what differs.
@@ -297,7 +274,9 @@ func (m manifest) check(dir string) error {
 		return fmt.Errorf("sweep: %w", err)
 	}
 	var there manifest
-	if err := decodeNumbers(b, &there); err != nil {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber() // seeds have 64 bits
+	if err := d.Decode(&there); err != nil {
 		return fmt.Errorf("sweep: %s: must hold one JSON object: %w", path, err)
 	}
 	var differences []string
@@ -307,7 +286,7 @@ func (m manifest) check(dir string) error {
 		if _, known := m["data_checksum"]; key == "data_checksum" && !known {
 			continue
 		}
-		if a, b := settingText(there[key]), settingText(m[key]); a != b {
+		if a, b := SettingText(there[key]), SettingText(m[key]); a != b {
 			name := "--" + strings.ReplaceAll(key, "_", "-")
 			if key == "data_checksum" {
 				name = "the checksum of table, graph and row numbers"
@@ -321,18 +300,14 @@ func (m manifest) check(dir string) error {
 	return fmt.Errorf("sweep: %s holds another sweep: %s", dir, strings.Join(differences, "; "))
 }
 
-// settingText is a setting as a flag has it.
-func settingText(v any) string {
-	switch v := v.(type) {
-	case nil:
-		return "the default"
-	case []any:
-		parts := make([]string, len(v))
-		for i, e := range v {
-			parts[i] = settingText(e)
-		}
-		return strings.Join(parts, ",")
-	default:
-		return fmt.Sprint(v)
+// SettingText returns a setting of a config as a flag takes it, also one that was read from JSON.
+func SettingText(v any) string {
+	if text, ok := v.(string); ok {
+		return text
 	}
+	b, err := json.Marshal(v)
+	if v == nil || err != nil {
+		return "the default"
+	}
+	return strings.NewReplacer(`"`, "", "[", "", "]", "").Replace(string(b))
 }

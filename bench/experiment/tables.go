@@ -178,7 +178,7 @@ func (r *run) replayTables() error {
 	w := &divided{}
 	longest, base := 0, int64(0)
 	for i, name := range strings.Split(r.cfg.IDs, ",") {
-		rows, err := readIDs(name, r.tables[i].Rows)
+		rows, err := readIDs(name, r.tables[i].Rows, r.cfg.Force)
 		if err != nil {
 			return err
 		}

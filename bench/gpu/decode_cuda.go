@@ -81,25 +81,15 @@ func halves() pattern {
 func (r *runner) hitDecode(tier *transfer.Tier, t *table, name, label string, in *cuda.Device) {
 	rows, rowBytes := int(tier.Rows()), tier.RowBytes()
 	batch := min(rows, max(1, decodedBytes/rowBytes))
-	lengths := make([]int, rows) // stored; 0: raw
-	parallel(rows, func(from, to int) {
-		for i := from; i < to; i++ {
-			s, compressed, err := tier.Stored(int64(i))
-			if err != nil {
-				panic(err)
-			}
-			if compressed {
-				lengths[i] = len(s)
-			}
-		}
-	})
 	locations, size := make([]slab.Location, rows), int64(0)
-	for i, n := range lengths {
+	for i := range locations {
+		s, compressed, err := tier.Stored(int64(i))
+		must(err)
 		locations[i] = slab.Raw(0, size)
-		if n != 0 {
-			locations[i] = slab.Compressed(0, size, n)
+		if compressed {
+			locations[i] = slab.Compressed(0, size, len(s))
 		}
-		size += int64(slab.SlotBytes(locations[i].Stored(rowBytes)))
+		size += int64(slab.SlotBytes(len(s)))
 	}
 	image := r.staging(size + slab.TailSlack)
 	parallel(rows, func(from, to int) {
@@ -121,12 +111,8 @@ func (r *runner) hitDecode(tier *transfer.Tier, t *table, name, label string, in
 	ids := r.batches(func(set uint64) []int64 { return randomRows(batch, 0, int64(rows), set) })
 	var decodes [sets]device.Kernel
 	for i := range decodes {
-		hits := make([]kernels.Found, batch)
-		for k, id := range ids.numbers[i] {
-			hits[k] = kernels.Found{Word: uint64(locations[id]), Position: uint32(k)}
-		}
 		decodes[i] = &kernels.Decode{
-			Found: r.put(asBytes(hits)), Counters: counters, Slabs: []device.Buffer{mem}, Codec: codec, Out: out, RowBytes: rowBytes, Peers: peers,
+			Found: r.found(ids.numbers[i], func(id int64) uint64 { return uint64(locations[id]) }), Counters: counters, Slabs: []device.Buffer{mem}, Codec: codec, Out: out, RowBytes: rowBytes, Peers: peers,
 		}
 	}
 	plain := r.launches(ids.plain(plainMem, out, rowBytes))
@@ -152,6 +138,15 @@ func (r *runner) hitDecode(tier *transfer.Tier, t *table, name, label string, in
 	r.add(x)
 }
 
+// found returns what lookup leaves of a batch whose rows have these words.
+func (r *runner) found(ids []int64, word func(id int64) uint64) device.Buffer {
+	all := make([]kernels.Found, len(ids))
+	for k, id := range ids {
+		all[k] = kernels.Found{Word: word(id), Position: uint32(k)}
+	}
+	return r.put(asBytes(all))
+}
+
 // missFetch fetches rows from the host tier, in order, beside a plain kernel that reads uncompressed rows in order.
 func (r *runner) missFetch(tier *transfer.Tier) {
 	rows, rowBytes := int(tier.Rows()), tier.RowBytes()
@@ -166,11 +161,7 @@ func (r *runner) missFetch(tier *transfer.Tier) {
 	ids := r.batches(func(set uint64) []int64 { return randomRows(batch, 0, int64(rows), set) })
 	var orders, fetches [sets]device.Kernel
 	for i := range orders {
-		misses := make([]kernels.Found, batch)
-		for k, id := range ids.numbers[i] {
-			misses[k] = kernels.Found{Word: uint64(id), Position: uint32(k)}
-		}
-		found := r.put(asBytes(misses))
+		found := r.found(ids.numbers[i], func(id int64) uint64 { return uint64(id) })
 		ordered := r.alloc(found.Size())
 		orders[i] = &kernels.Order{Found: found, Counters: counters, Ordered: ordered, Pages: kernels.Pages{Buckets: buckets, Tier: tierRows}}
 		fetches[i] = &kernels.Fetch{Misses: ordered, Counters: counters, Tier: tierRows, Codec: codec, Out: out}

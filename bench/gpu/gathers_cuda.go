@@ -16,7 +16,7 @@ import (
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
-// served is a cache of one table that holds the rows with the smallest numbers.
+// served is a cache of one table, with a stream that Gathers are timed on. It holds the rows with the smallest numbers.
 type served struct {
 	*runner
 	gatherer
@@ -42,14 +42,8 @@ func (r *runner) serve(source []byte, rowBytes int, o cache.Options) *served {
 	}
 	s.cache = newCache(s.source, rowBytes, o)
 	s.gatherer = gathererOf(s.cache, 0, r.stream)
-	stats, err := s.cache.Stats()
-	if err == nil {
-		if s.cached = stats.Tables[0].CachedRows; s.cached == 0 || s.cached == s.rows {
-			err = fmt.Errorf("cached rows (%d) must be some of %d: the table is too small", s.cached, s.rows)
-		}
-	}
-	if err != nil {
-		must(errors.Join(err, s.cache.Close()))
+	if s.cached = get(s.cache.Stats()).Tables[0].CachedRows; s.cached == 0 || s.cached == s.rows {
+		must(errors.Join(fmt.Errorf("cached rows (%d) must be some of %d: the table is too small", s.cached, s.rows), s.cache.Close()))
 	}
 	return s
 }
@@ -137,10 +131,7 @@ func (r *runner) gathers(rowBytes int, tier *transfer.Tier) {
 	r.measure(setup, func() { s = r.serve(t.host.Bytes(), rowBytes, cache.Options{Budget: r.o.TableBytes / 2}) })
 	defer s.cache.Close()
 	out := r.alloc(int64(r.o.Batch) * int64(rowBytes))
-	for _, c := range []struct {
-		name string
-		run  func()
-	}{
+	for _, c := range []runs{
 		{"gather-hits", func() { s.gatherHits(t, out) }},
 		{"gather-misses", func() { s.gatherMisses(t, out, tier) }},
 		{"gather-80", func() { s.gather80(t, out) }},

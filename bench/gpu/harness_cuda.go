@@ -32,7 +32,7 @@ func must(err error) {
 	}
 }
 
-// get returns v, or does as must does.
+// get returns v. If err is not nil, it ends what is being measured, as must does.
 func get[T any](v T, err error) T {
 	must(err)
 	return v
@@ -84,12 +84,14 @@ func (r *runner) staging(bytes int64) device.Buffer {
 	return r.stage.Slice(0, bytes)
 }
 
-// free frees the memory of a case.
-func (r *runner) free() {
-	for _, b := range r.buffers {
+// free frees the memory of a case, freeFrom all but its first n buffers.
+func (r *runner) free() { r.freeFrom(0) }
+
+func (r *runner) freeFrom(n int) {
+	for _, b := range r.buffers[n:] {
 		r.d.Free(b)
 	}
-	r.buffers = nil
+	r.buffers = r.buffers[:n]
 }
 
 // forget frees the memory that cases share.
@@ -138,7 +140,7 @@ func (r *runner) timeAfter(runs int, before func() error, enqueue func(i int) er
 	return median(times)
 }
 
-// launches is time for kernels that take turns.
+// launches returns the median seconds of kernels that are launched in rotation.
 func (r *runner) launches(of [sets]device.Kernel) float64 {
 	return r.time(func(i int) error { return r.stream.Launch(of[i%sets]) })
 }
@@ -164,7 +166,7 @@ func quantile(times []float64, q float64) float64 {
 	return times[min(int(float64(len(times))*q), len(times)-1)]
 }
 
-// turns are batches of as many rows each that take turns, by number and on the device.
+// turns are batches of one size that are timed in rotation: their row numbers, and these on the device.
 type turns struct {
 	numbers [sets][]int64
 	rows    [sets]device.Buffer

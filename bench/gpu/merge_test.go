@@ -58,32 +58,3 @@ func TestMerge(t *testing.T) {
 		}
 	}
 }
-
-// TestCodecRates: medians of the ratios of rows from 512 bytes on, of float32 rows where the codec serves those.
-func TestCodecRates(t *testing.T) {
-	t.Parallel()
-	r := &Report{}
-	add := func(name, codec string, rowBytes int, ratio float64) {
-		r.Results = append(r.Results, Result{Case: name, Codec: codec, RowBytes: rowBytes, Ratio: ratio})
-	}
-	add("hit-decode", "ibp4", 512, 0.96)
-	add("hit-decode", SparseCodec, 512, 7)
-	if len(r.CodecRates()) != 0 {
-		t.Errorf("without hit-codecs: %v", r.CodecRates())
-	}
-	add("hit-codecs", "rank", 256, 0.1)
-	add("hit-codecs", "rank", 512, 0.611)
-	add("hit-codecs", "rank", 1024, 0.8)
-	add("hit-codecs", "rank", 4096, 0.7)
-	add("hit-codecs", "rank"+BFloat16Suffix, 512, 0.2)
-	add("hit-codecs", "ibp2"+BFloat16Suffix, 512, 0.84999)
-	add("hit-codecs", "ibp2"+BFloat16Suffix, 1024, 0.86)
-	got := fmt.Sprint(r.CodecRates())
-	if want := "map[ibp2:0.85 ibp4:0.96 rank:0.7]"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-	r.Incomplete = []Skipped{{"hit-codecs", "x"}}
-	if len(r.CodecRates()) != 0 {
-		t.Errorf("incomplete: %v", r.CodecRates())
-	}
-}

@@ -56,11 +56,10 @@ type pair struct {
 
 // pairGPU is what one GPU's goroutine uses.
 type pairGPU struct {
+	*runner
 	gatherer
-	d      *cuda.Device
-	stream device.Stream
-	rows   []device.Buffer
-	out    device.Buffer
+	rows []device.Buffer
+	out  device.Buffer
 }
 
 // openPair makes a cache over so many GPUs. The caller closes p, also if openPair fails.
@@ -87,14 +86,14 @@ func (r *runner) openPair(p *pair, gpus int, o cache.Options) {
 		p.batches = append(p.batches, batch(i))
 	}
 	for i, d := range []*cuda.Device{r.d, r.peer}[:gpus] {
-		g := &pairGPU{d: d}
+		g := &pairGPU{runner: &runner{d: d}}
 		p.gpus = append(p.gpus, g)
-		g.stream = get(d.NewStream())
+		g.open()
 		g.gatherer = gathererOf(p.cache, i, g.stream)
 		for _, b := range p.batches {
-			g.rows = append(g.rows, putOn(d, asBytes(b)))
+			g.rows = append(g.rows, g.put(asBytes(b)))
 		}
-		g.out = get(d.Alloc(int64(r.o.Batch*smallRow), "benchmark"))
+		g.out = g.alloc(int64(r.o.Batch * smallRow))
 	}
 }
 
@@ -103,16 +102,11 @@ func (p *pair) close() {
 		defer func() { must(p.cache.Close()) }()
 	}
 	for _, g := range p.gpus {
-		for _, b := range append(g.rows, g.out) {
-			g.d.Free(b)
-		}
-		if g.stream != nil {
-			g.stream.Close()
-		}
+		g.release()
 	}
 }
 
-// load is what was measured under load.
+// load is what a cache did while its GPUs read batch after batch.
 type load struct {
 	seconds float64         // from the first batch's begin to the last one's end
 	times   []time.Duration // of all batches, sorted

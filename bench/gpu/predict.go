@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"math"
@@ -88,7 +87,7 @@ type Batch struct {
 func Reference() (*Model, error) { return reference() }
 
 var reference = sync.OnceValues(func() (*Model, error) {
-	r, err := DecodeReport(bytes.NewReader(results.GPUBench))
+	r, err := decodeReport(results.GPUBench)
 	if err != nil {
 		return nil, fmt.Errorf("gpu: docs/results/gpu-bench.json: %w", err)
 	}

@@ -113,7 +113,7 @@ type gathering struct {
 	cache        *cache.Cache
 	all          []*reader
 	cached, rows int64
-	own, others  [8][]int64 // by device: cached rows in its slab, and in other slabs
+	owner        *placement.Partition // says in which device's slab a cached row is
 }
 
 // missesOf is the share of misses in the batches that measure misses: a fifth. Misses take longer than hits then.
@@ -122,8 +122,13 @@ const missesOf = 5
 // gatherRates times batches of own hits, of peers' hits, and of own hits with misses. A batch takes as long as its hits or as its misses,
 // whichever is longer: that is the cost model.
 func gatherRates(o RateOptions, all []*reader) placement.Rates {
-	g := openGathering(o, all)
-	defer func() { must(g.cache.Close()) }()
+	g := &gathering{o: o, all: all}
+	defer func() {
+		if g.cache != nil {
+			must(g.cache.Close())
+		}
+	}()
+	g.open()
 	many := max(1, o.Batch/missesOf)
 	few := max(1, many/2)
 	hit := g.nanos(true, 0) / float64(o.Batch)
@@ -142,43 +147,34 @@ func gatherRates(o RateOptions, all []*reader) placement.Rates {
 	return r
 }
 
-func openGathering(o RateOptions, all []*reader) *gathering {
-	source := whole(all[0].host.Bytes(), o.RowBytes)
+// open makes the cache.
+func (g *gathering) open() {
+	n := len(g.all)
+	source := whole(g.all[0].host.Bytes(), g.o.RowBytes)
 	normals().fill(source)
 	options := cache.Options{
-		Devices: cache.DeviceOptions{Count: len(all), Placement: cache.PlacementPartition}, Budget: int64(len(source) / 8 / len(all)), Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency()},
+		Devices: cache.DeviceOptions{Count: n, Placement: cache.PlacementPartition}, Budget: int64(len(source) / 8 / n), Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency()},
 	}
-	weights := make([]int64, len(all))
-	for i, r := range all {
-		options.Devices.GPUs, weights[i] = append(options.Devices.GPUs, r.d.Info().Index), 1
+	for _, r := range g.all {
+		options.Devices.GPUs = append(options.Devices.GPUs, r.d.Info().Index)
 	}
-	g := &gathering{o: o, all: all, cache: newCache(source, o.RowBytes, options)}
-	err := try(func() {
-		t := get(g.cache.Stats()).Tables[0]
-		g.rows, g.cached = t.Rows, t.CachedRows
-		owner := placement.NewPartition(weights)
-		for row := range g.cached * 9 / 10 { // the last rows may have found no room in some slab
-			of := owner.Owner(hashmap.Key(0, row))
-			for i := range all {
-				if i == of {
-					g.own[i] = append(g.own[i], row)
-				} else {
-					g.others[i] = append(g.others[i], row)
-				}
-			}
+	g.cache = newCache(source, g.o.RowBytes, options)
+	t := get(g.cache.Stats()).Tables[0]
+	g.rows, g.cached = t.Rows, t.CachedRows
+	g.owner = placement.NewPartition(slices.Repeat([]int64{1}, n))
+}
+
+// hits returns cached rows in a device's own slab, or in the others.
+func (g *gathering) hits(device int, own bool) (rows []int64) {
+	for row := range g.cached * 9 / 10 { // the last rows may have found no room in some slab
+		if (g.owner.Owner(hashmap.Key(0, row)) == device) == own {
+			rows = append(rows, row)
 		}
-		enough := g.cached < g.rows/2
-		for i := range all {
-			enough = enough && len(g.own[i]) > 0 && (len(all) == 1 || len(g.others[i]) > 0)
-		}
-		if !enough {
-			must(fmt.Errorf("rates: table (%d rows, of which %d are cached) is too small", g.rows, g.cached))
-		}
-	})
-	if err != nil {
-		must(errors.Join(err, g.cache.Close()))
 	}
-	return g
+	if len(rows) == 0 || g.cached >= g.rows/2 {
+		must(fmt.Errorf("rates: table (%d rows, of which %d are cached) is too small", g.rows, g.cached))
+	}
+	return rows
 }
 
 // nanos returns the median nanoseconds of a batch on the slowest device. The batch has so many misses. Its hits are in the device's own
@@ -186,16 +182,8 @@ func openGathering(o RateOptions, all []*reader) *gathering {
 func (g *gathering) nanos(own bool, misses int) float64 {
 	before := get(g.cache.Stats())
 	seconds := together(g.all, func(r *reader) float64 {
-		hits := g.others[r.index]
-		if own {
-			hits = g.own[r.index]
-		}
-		defer func(n int) {
-			for _, b := range r.buffers[n:] {
-				r.d.Free(b)
-			}
-			r.buffers = r.buffers[:n]
-		}(len(r.buffers))
+		hits := g.hits(r.index, own)
+		defer r.freeFrom(len(r.buffers))
 		t := r.batches(func(set uint64) []int64 {
 			random := rand.New(rand.NewPCG(uint64(r.index), set))
 			rows := randomRows(g.o.Batch, g.cached*11/10, g.rows, set)

@@ -1,10 +1,10 @@
 package gpu
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"slices"
@@ -138,51 +138,52 @@ func (x *Result) complete() {
 
 // ReadReport reads a report as Run's caller wrote it in JSON.
 func ReadReport(path string) (*Report, error) {
-	f, err := os.Open(path)
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("report: %w", err)
 	}
-	defer f.Close()
-	r, err := DecodeReport(f)
+	r, err := decodeReport(b)
 	if err != nil {
 		return nil, fmt.Errorf("report %s: %w", path, err)
 	}
 	return r, nil
 }
 
-// DecodeReport reads one report.
-func DecodeReport(from io.Reader) (*Report, error) {
-	d := json.NewDecoder(from)
-	d.DisallowUnknownFields()
+func decodeReport(b []byte) (*Report, error) {
 	r := &Report{}
-	if err := d.Decode(r); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil, errors.New("must hold one complete JSON object: truncated")
-	} else if err != nil {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	err := d.Decode(r)
+	if err == nil && d.More() {
+		err = errors.New("more follows the object")
+	}
+	if err != nil {
 		return nil, fmt.Errorf("must hold one JSON object as gpu-bench --json prints it: %w", err)
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("must hold one JSON object: more follows it")
-	}
+	return r, r.validate()
+}
+
+func (r *Report) validate() error {
 	if len(r.Results) == 0 && len(r.Incomplete) == 0 {
-		return nil, errors.New("results (none) must be at least one")
+		return errors.New("results (none) must be at least one")
 	}
 	for _, s := range r.Incomplete {
 		if !slices.Contains(Cases, s.Case) {
-			return nil, fmt.Errorf("incomplete case (%q) must be a case of gpu-bench", s.Case)
+			return fmt.Errorf("incomplete case (%q) must be a case of gpu-bench", s.Case)
 		}
 	}
 	for i := range r.Results {
 		x := &r.Results[i]
 		switch {
 		case !slices.Contains(Cases, x.Case):
-			return nil, fmt.Errorf("result %d: case (%q) must be a case of gpu-bench", i, x.Case)
+			return fmt.Errorf("result %d: case (%q) must be a case of gpu-bench", i, x.Case)
 		case x.RowBytes < 0:
-			return nil, fmt.Errorf("result %d: row_bytes (%d) must not be negative", i, x.RowBytes)
+			return fmt.Errorf("result %d: row_bytes (%d) must not be negative", i, x.RowBytes)
 		case !(x.Value >= 0 && x.Value <= math.MaxFloat32), !(x.BaselineValue >= 0 && x.BaselineValue <= math.MaxFloat32):
-			return nil, fmt.Errorf("result %d: value (%g) and baseline_value (%g) must not be negative, nor larger than a float32", i, x.Value, x.BaselineValue)
+			return fmt.Errorf("result %d: value (%g) and baseline_value (%g) must not be negative, nor larger than a float32", i, x.Value, x.BaselineValue)
 		case !slices.Contains([]GoalOf{"", RatioAtLeast, ValueAtLeast, ValueAtMost}, x.GoalOf):
-			return nil, fmt.Errorf("result %d: goal_of (%q) must be %q, %q or %q", i, x.GoalOf, RatioAtLeast, ValueAtLeast, ValueAtMost)
+			return fmt.Errorf("result %d: goal_of (%q) must be %q, %q or %q", i, x.GoalOf, RatioAtLeast, ValueAtLeast, ValueAtMost)
 		}
 	}
-	return r, nil
+	return nil
 }

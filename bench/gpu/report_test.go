@@ -56,11 +56,11 @@ func TestReadReport_BadInput(t *testing.T) {
 	dir := t.TempDir()
 	const good = `{"device":"d","driver":"v","commit":"c","results":[{"case":"lookup","row_bytes":8,"value":1}]}`
 	for name, c := range map[string]struct{ text, want string }{
-		"cut":      {good[:60], "must hold one complete JSON object: truncated"},
-		"empty":    {"", "must hold one complete JSON object: truncated"},
+		"cut":      {good[:60], "must hold one JSON object as gpu-bench --json prints it: unexpected EOF"},
+		"empty":    {"", "must hold one JSON object as gpu-bench --json prints it: EOF"},
 		"list":     {"[]", "must hold one JSON object as gpu-bench --json prints it: json: cannot unmarshal array into Go value of type gpu.Report"},
 		"unknown":  {`{"devices":1}`, `must hold one JSON object as gpu-bench --json prints it: json: unknown field "devices"`},
-		"more":     {good + good, "must hold one JSON object: more follows it"},
+		"more":     {good + good, "must hold one JSON object as gpu-bench --json prints it: more follows the object"},
 		"none":     {`{"device":"d"}`, "results (none) must be at least one"},
 		"case":     {strings.Replace(good, "lookup", "look", 1), `result 0: case ("look") must be a case of gpu-bench`},
 		"row":      {strings.Replace(good, `:8`, `:-8`, 1), "result 0: row_bytes (-8) must not be negative"},

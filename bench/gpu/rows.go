@@ -9,10 +9,10 @@ import (
 	"sync"
 )
 
-// patternBytes is after how many bytes a table repeats. No batch is faster for it: caches go by addresses.
+// A table repeats after patternBytes bytes. That makes no batch faster: the device caches bytes by their addresses.
 const patternBytes = 64 << 20
 
-// A pattern fills a table, over and over.
+// A pattern is what a table consists of, repeated.
 type pattern []byte
 
 // newPattern makes a pattern of 32-bit elements.

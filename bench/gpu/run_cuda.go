@@ -88,7 +88,7 @@ func (r *runner) has(names ...string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(r.o.Cases, n) })
 }
 
-// can is has for cases some of which may need two GPUs.
+// can says whether any of these cases is to be measured, and there are as many GPUs as it needs.
 func (r *runner) can(names ...string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return r.has(n) && (r.peer != nil || !isPair(n)) })
 }
@@ -146,6 +146,12 @@ func (r *runner) save() {
 	}
 }
 
+// runs is the name of a case, and the function that measures it.
+type runs struct {
+	name string
+	run  func()
+}
+
 func (r *runner) run() {
 	if r.has("link", "device-copy") {
 		r.measure("link", r.reportLink)
@@ -168,10 +174,7 @@ func (r *runner) run() {
 		}
 	}
 	r.finish(perRow...)
-	for _, c := range []struct {
-		name string
-		run  func()
-	}{
+	for _, c := range []runs{
 		{"lookup", r.lookup}, {"load", r.loads}, {"sampling", r.sampling}, {"refresh", r.refresh}, {"memory", r.memory},
 		{"pair-throughput", r.pairThroughput}, {"pair-placement", r.pairPlacement}, {"pair-refresh", r.pairRefresh},
 		{"gather-misses-large", r.large}, {"training-fetch", r.trainingFetch},
@@ -207,10 +210,7 @@ func (r *runner) rows(rowBytes int) {
 		r.measure(setup, func() { tier = r.load(r.normalRows(), rowBytes) })
 		defer tier.Close()
 	}
-	for _, c := range []struct {
-		name string
-		run  func()
-	}{
+	for _, c := range []runs{
 		{"hit-decode", func() {
 			r.hitDecode(tier, r.normalRows(), "hit-decode", tier.Codec().Name(), r.d)
 			r.free()

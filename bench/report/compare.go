@@ -33,7 +33,11 @@ func Compare(w io.Writer, c *experiment.Comparison) error {
 			if m.NA != m.NB {
 				runs += " + " + strconv.Itoa(m.NB)
 			}
-			t.AppendRow(table.Row{m.Name, metric(m.Name, m.A), metric(m.Name, m.B), delta, p, runs, m.Verdict})
+			text := metricTexts[m.Name]
+			if text == nil {
+				text = func(x float64) string { return fmt.Sprintf("%.3f ms", x) }
+			}
+			t.AppendRow(table.Row{m.Name, text(m.A), text(m.B), delta, p, runs, m.Verdict})
 		}
 		out.printf("%s\n", t.Render())
 	}
@@ -53,19 +57,11 @@ func Compare(w io.Writer, c *experiment.Comparison) error {
 	return out.err
 }
 
-// metric formats a value of the named metric.
-func metric(name string, v float64) string {
-	switch name {
-	case "hit_ratio":
-		return percent(v)
-	case "host_bytes_moved":
-		return humanize.SIWithDigits(v, 3, "B")
-	case "rows_cached":
-		return count(int64(v))
-	case "lookups_per_second":
-		return rate(v) + "/s"
-	case "batch_latency_p50", "batch_latency_p95", "batch_latency_p99":
-		return fmt.Sprintf("%.3f ms", v)
-	}
-	return fmt.Sprintf("%.3f", v)
+// metricTexts format the metrics that are not milliseconds.
+var metricTexts = map[string]func(float64) string{
+	"hit_ratio":          percent,
+	"host_bytes_moved":   func(x float64) string { return humanize.SIWithDigits(x, 3, "B") },
+	"rows_cached":        wholeCount,
+	"compression_ratio":  decimals,
+	"lookups_per_second": func(x float64) string { return rate(x) + "/s" },
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -14,26 +15,16 @@ import (
 func Devices(w io.Writer, driver string, gpus []cuda.GPU) error {
 	t := newTable("GPU", "name", "compute", "PCI", "memory", "free", "host link", "node", "reads peers", "native atomics")
 	for _, g := range gpus {
+		node := "unknown"
+		if g.Node >= 0 {
+			node = fmt.Sprint(g.Node)
+		}
 		t.AppendRow(table.Row{
-			g.Index, g.Name, g.ComputeCapability, g.PCIBusID, bytesOf(g.MemoryBytes), bytesOf(g.FreeBytes), orUnknown(g.HostLink), node(g.Node), indices(g.Peers), indices(g.Atomics),
+			g.Index, g.Name, g.ComputeCapability, g.PCIBusID, bytesOf(g.MemoryBytes), bytesOf(g.FreeBytes), cmp.Or(g.HostLink, "unknown"), node, indices(g.Peers), indices(g.Atomics),
 		})
 	}
 	_, err := fmt.Fprintf(w, "driver: %s\n%s\n", driver, t.Render())
 	return err
-}
-
-func orUnknown(s string) string {
-	if s == "" {
-		return "unknown"
-	}
-	return s
-}
-
-func node(n int) string {
-	if n < 0 {
-		return "unknown"
-	}
-	return fmt.Sprint(n)
 }
 
 func indices(list []int) string {

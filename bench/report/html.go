@@ -10,7 +10,7 @@ import (
 	"io"
 )
 
-//go:embed html/page.tmpl html/plot.tmpl html/style.css html/chart.css html/page.js
+//go:embed html/page.tmpl html/plot.tmpl html/style.css html/chart.css html/plot.css html/page.js
 var parts embed.FS
 
 // HTMLOptions say what a page has beside its results.
@@ -37,12 +37,9 @@ func HTML(w io.Writer, r *Results, o HTMLOptions) error {
 	// The browser runs and loads what is in the page only.
 	page.Policy = fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; script-src 'sha256-%s'; img-src data:; base-uri 'none'; form-action 'none'", digest(style), digest(script))
 	for _, s := range sections(r) {
-		if len(s.Tables)+len(s.charts) == 0 {
+		if len(s.Tables)+len(s.Charts) == 0 {
 			page.LeftOut = append(page.LeftOut, s.Missing)
 			continue
-		}
-		for _, c := range s.charts {
-			s.Figures = append(s.Figures, c.view())
 		}
 		page.Sections = append(page.Sections, s)
 	}
@@ -79,8 +76,7 @@ type section struct {
 	// Missing is the sentence that stands for the section without data.
 	Missing string
 	Tables  []tableView
-	Figures []figureView
-	charts  []*chart
+	Charts  []*chart
 }
 
 // tableView is a table whose columns can be sorted.
@@ -105,15 +101,4 @@ func sections(r *Results) []section {
 	return []section{
 		configuration(g), summary(g), missRatios(r, g), codecTables(r),
 	}
-}
-
-// numbered gives charts IDs.
-func numbered(id string, charts []*chart) []*chart {
-	for i, c := range charts {
-		c.id = id
-		if len(charts) > 1 {
-			c.id = fmt.Sprintf("%s-%d", id, i+1)
-		}
-	}
-	return charts
 }

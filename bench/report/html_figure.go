@@ -73,11 +73,11 @@ func shorten(name string, most int) string {
 
 func px(x float64) string { return strconv.FormatFloat(math.Round(10*x)/10, 'f', -1, 64) }
 
-func (c *chart) view() figureView {
+func (c *chart) View() figureView {
 	v := figureView{ID: c.id, Title: c.title, Caption: c.caption, Width: chartWidth, XLabel: c.x.label, YLabel: c.y.label}
-	xlo, xhi := c.x.span(xsOf(c.lines))
-	ylo, yhi := c.y.span(ysOf(c.lines))
-	yticks := c.y.tickValues(ylo, yhi)
+	xs, ys := coordinates(c.lines)
+	alongX, xticks := c.x.scaled(xs)
+	alongY, yticks := c.y.scaled(ys)
 	widest := 0
 	for _, t := range yticks {
 		widest = max(widest, utf8.RuneCountInString(c.y.tick(t)))
@@ -85,20 +85,21 @@ func (c *chart) view() figureView {
 	v.Height = chartHeight
 	v.Left, v.Right, v.Top, v.Bottom = 32+perCharacter*float64(widest), chartWidth-22, 12, chartHeight-46
 	v.MiddleX, v.MiddleY = (v.Left+v.Right)/2, (v.Top+v.Bottom)/2
-	atX := func(x float64) float64 { return v.Left + c.x.place(x, xlo, xhi)*(v.Right-v.Left) }
-	atY := func(y float64) float64 { return v.Bottom - c.y.place(y, ylo, yhi)*(v.Bottom-v.Top) }
-	for _, t := range c.x.tickValues(xlo, xhi) {
+	atX := func(x float64) float64 { return v.Left + alongX.Map(x)*(v.Right-v.Left) }
+	atY := func(y float64) float64 { return v.Bottom - alongY.Map(y)*(v.Bottom-v.Top) }
+	for _, t := range xticks {
 		v.X = append(v.X, tickView{px(atX(t)), c.x.tick(t)})
 	}
 	for _, t := range yticks {
 		v.Y = append(v.Y, tickView{px(atY(t)), c.y.tick(t)})
 	}
 	v.Header = []string{c.x.label}
-	var at []float64 // every x of a point
-	var drawn [][]xy
+	var at []float64                // every x of a point
+	var drawn []map[float64]float64 // points of each line, y by x
 	for i, s := range c.lines {
-		points := thin(s.points, c.x, drawnPoints)
-		drawn = append(drawn, points)
+		points := thin(s.points, alongX, drawnPoints)
+		ys := map[float64]float64{}
+		drawn = append(drawn, ys)
 		curve := curveView{Index: i, Look: s.look % looks, Kind: s.kind}
 		marked := len(points) <= manyPoints && s.kind != dotted
 		var path, marks strings.Builder
@@ -107,24 +108,24 @@ func (c *chart) view() figureView {
 			if marked {
 				marks.WriteString(mark(s.look, atX(p.X), atY(p.Y), 3.6))
 			}
-			at = append(at, p.X)
+			at, ys[p.X] = append(at, p.X), p.Y
 		}
 		curve.Path, curve.Marks = path.String(), marks.String()
 		v.Curves = append(v.Curves, curve)
-		v.Legend = append(v.Legend, legendOf(s.name, s.look, marked))
-		v.Legend[i].Kind = s.kind
+		l := legendView{Name: s.name, Kind: s.kind, Look: curve.Look}
+		if marked {
+			l.Mark = mark(s.look, 13, 6, 3.6)
+		}
+		v.Legend = append(v.Legend, l)
 		v.Header = append(v.Header, s.name)
 	}
 	slices.Sort(at)
-	next := make([]int, len(drawn))
 	for _, x := range slices.Compact(at) {
 		row := rowView{At: px(atX(x)), Name: c.x.value(x)}
-		for i, points := range drawn {
+		for _, points := range drawn {
 			cell := cellView{}
-			for ; next[i] < len(points) && points[next[i]].X <= x; next[i]++ {
-				if points[next[i]].X == x {
-					cell = cellView{px(atY(points[next[i]].Y)), c.y.value(points[next[i]].Y)}
-				}
+			if y, ok := points[x]; ok {
+				cell = cellView{px(atY(y)), c.y.value(y)}
 			}
 			row.Cells = append(row.Cells, cell)
 		}
@@ -132,14 +133,6 @@ func (c *chart) view() figureView {
 	}
 	v.Label = fmt.Sprintf("%s. Line chart of %s over %s: %s. Arrow keys read the values.", c.title, c.y.label, c.x.label, strings.Join(v.Header[1:], ", "))
 	return v
-}
-
-func legendOf(name string, look int, marked bool) legendView {
-	l := legendView{Name: name, Look: look % looks}
-	if marked {
-		l.Mark = mark(look, 13, 6, 3.6)
-	}
-	return l
 }
 
 // mark is the outline of a look's shape around a point.

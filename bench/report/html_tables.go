@@ -1,27 +1,57 @@
 package report
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+)
 
 func codecTables(r *Results) section {
 	s := section{
 		ID: "codecs", Title: "Codecs", Missing: "Codecs: there is no output of compress --json.",
-		Lead: "The whole table with each codec; speeds are of one core. Stored bytes exclude the codec's metadata.",
+		Lead: "The whole table with each codec; speeds are of one core. “Rows raw” did not shrink. Stored bytes exclude the codec's metadata.",
 	}
-	for _, f := range r.Codecs {
-		t := tableView{Caption: f.File, Header: []string{"codec", "ratio", "saving", "rows", "row bytes", "rows stored raw", "metadata", "encode GB/s", "decode GB/s", "round trip"}, Texts: 1}
-		if len(f.Codecs) > 0 {
-			t.Caption = fmt.Sprintf("%s: %s rows of %s B", f.File, count(int64(f.Codecs[0].Rows)), count(int64(f.Codecs[0].RowBytes)))
-		}
-		for _, x := range f.Codecs {
-			n := func(v float64, text string) entry { return entry{Text: text, Sort: fmt.Sprintf("%g", v)} }
-			t.Rows = append(t.Rows, []entry{
-				{Text: x.Codec}, n(x.Ratio, fmt.Sprintf("%.3f", x.Ratio)), n(x.SavingPercent, fmt.Sprintf("%.2f %%", x.SavingPercent)),
-				n(float64(x.Rows), count(int64(x.Rows))), n(float64(x.RowBytes), count(int64(x.RowBytes))), n(float64(x.RawRows), count(int64(x.RawRows))),
-				n(float64(x.MetadataBytes), bytesOf(x.MetadataBytes)), n(x.EncodeGBPerSecond, figure(x.EncodeGBPerSecond)), n(x.DecodeGBPerSecond, figure(x.DecodeGBPerSecond)),
-				{Text: x.RoundTrip, Bad: x.RoundTrip != "ok"},
-			})
+	files, codecs := experiment.GroupBy(r.Codecs, func(x *Codec) string { return x.File })
+	for _, f := range files {
+		first := codecs[f][0]
+		t := newTableView(fmt.Sprintf("%s: %s rows of %s B", f, count(int64(first.Rows)), count(int64(first.RowBytes))), "codec", codecColumns)
+		t.Header = append(t.Header, "round trip")
+		for _, x := range codecs[f] {
+			t.Rows = append(t.Rows, append(rowOf(x.Codec, &x.CodecResult, codecColumns), entry{Text: x.RoundTrip, Bad: x.RoundTrip != "ok"}))
 		}
 		s.Tables = append(s.Tables, t)
 	}
 	return s
+}
+
+// codecColumns are the figures of a codec, on the page and in text.
+var codecColumns = []column[experiment.CodecResult]{
+	{"ratio", func(x *experiment.CodecResult) float64 { return x.Ratio }, decimals},
+	{"saving", func(x *experiment.CodecResult) float64 { return x.SavingPercent / 100 }, percent},
+	{"rows raw", func(x *experiment.CodecResult) float64 { return float64(x.RawRows) }, wholeCount},
+	{"metadata", func(x *experiment.CodecResult) float64 { return float64(x.MetadataBytes) }, wholeBytes},
+	{"encode GB/s", func(x *experiment.CodecResult) float64 { return x.EncodeGBPerSecond }, ifAny},
+	{"decode GB/s", func(x *experiment.CodecResult) float64 { return x.DecodeGBPerSecond }, ifAny},
+}
+
+func simulatedTables(r *Results) (tables []tableView) {
+	files, points := experiment.GroupBy(r.Simulated, func(x *SimulatedPoint) string { return x.File })
+	for _, f := range files {
+		t := newTableView("Simulation "+f, "policy", simulatedColumns)
+		for _, x := range points[f] {
+			t.Rows = append(t.Rows, rowOf(x.Policy, x, simulatedColumns))
+		}
+		tables = append(tables, t)
+	}
+	return tables
+}
+
+var simulatedColumns = []column[SimulatedPoint]{
+	{"objects", func(x *SimulatedPoint) float64 { return float64(x.CacheObjects) }, wholeCount},
+	{"size", func(x *SimulatedPoint) float64 { return float64(x.CacheBytes) }, wholeBytes},
+	{"requests", func(x *SimulatedPoint) float64 { return float64(x.Requests) }, wholeCount},
+	{"misses", func(x *SimulatedPoint) float64 { return float64(x.Misses) }, wholeCount},
+	{"miss ratio", func(x *SimulatedPoint) float64 { return x.MissRatio }, percent},
+	{"byte miss ratio", func(x *SimulatedPoint) float64 { return x.ByteMissRatio }, percent},
+	{"requests/s", func(x *SimulatedPoint) float64 { return x.RequestsPerSecond }, rate},
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/bench/sim"
 )
 
 // hostile is a name that harms a page that does not escape it.
@@ -39,9 +40,9 @@ func exampleCell(policy, budget, codec string, seed uint64) Cell {
 	q.BatchLatency = experiment.Latency{P50: 1.9 / c.CompressionRatio, P95: 2.8, P99: 6.4}
 	q.LookupsPerSecond, q.OutputGBPerSecond = 5.1e6, 2.6
 	r.MissesByReason = map[string]int64{"cold": q.Misses / 2, "rejected": q.Misses/2 - 5000, "evicted": 5000, "invalidated": 0, "oversize": 0}
-	cell := Cell{Seed: seed, Result: r, Config: map[string]any{
+	cell := Cell{Cell: experiment.Cell{Seed: seed, Result: &r, Config: map[string]any{
 		"policy": policy, "budget": budget, "codec": codec, "host_tier": "inplace", "seed": seed, "batch_size": 256, "fanouts": []int{15, 10},
-	}}
+	}}}
 	return cell
 }
 
@@ -164,10 +165,9 @@ run.json: run
 simulate-unit.json: simulation, 3 points
 simulate.json: simulation, 55 points
 not <img src=x onerror=harm()>.json: must hold one JSON value: invalid character 'o' in literal null (expecting 'u')
-not cells.jsonl: line 37: must hold one JSON value: unexpected end of JSON input
-not empty.json: must hold a JSON value: empty
+not cells.jsonl: line 37: is cut short, as by an interrupt: must hold one JSON value: unexpected end of JSON input
+not empty.json: must hold a result: empty
 not notes.txt: must be a .json or .jsonl file
-not older: must be a file
 not other.json: must be what run, sweep, simulate or compress print with --json
 not truncated.json: must hold one JSON value: unexpected end of JSON input
 not wrong.json: element 0: miss_ratio (1.5) must be 0 to 1
@@ -181,20 +181,21 @@ func TestReadResults_BadValues(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, text, want string }{
 		{"a.json", `[]`, "must hold a result: empty list"},
-		{"a.json", `[1]`, errUnknown.Error()},
+		{"a.json", `[1]`, "element 0: must hold one JSON value: json: cannot unmarshal number into Go value of type map[string]json.RawMessage"},
 		{"a.json", `7`, "must hold one JSON value: json: cannot unmarshal number into Go value of type map[string]json.RawMessage"},
 		{"a.json", `{"a":1} {}`, "must hold one JSON value: invalid character '{' after top-level value"},
 		{"a.json", `{"points":[]}`, "points (none) must be at least one"},
-		{"a.json", `{"points":[{"cache_bytes":-1,"miss_ratio":0}]}`, "point 0: cache_bytes (-1) must not be negative, nor larger than a float32"},
-		{"a.json", `{"points":[{"cache_bytes":1e300,"miss_ratio":2}]}`, "point 0: cache_bytes (1e+300) must not be negative, nor larger than a float32; miss_ratio (2) must be 0 to 1"},
-		{"a.json", `[{"points":[{"cache_bytes":1,"miss_ratio":1}]},{"points":{}}]`, "element 1: must hold one JSON value: json: cannot unmarshal object into Go struct field MissRatioCurve.points of type []report.CurvePoint"},
-		{"a.json", `[{"policy":"lru","miss_ratio":1,"requests_per_second":-3}]`, "element 0: requests_per_second (-3) must not be negative, nor larger than a float32"},
-		{"a.json", `[{"codec":"ibp4","round_trip":"ok","ratio":-1}]`, "element 0: ratio (-1) must not be negative, nor larger than a float32"},
-		{"a.json", `{"results":{"hit_ratio":-0.5},"cache":{},"workload":{},"misses_by_reason":{"cold":-1}}`, "hit_ratio (-0.5) must be 0 to 1; misses_by_reason.cold (-1) must not be negative, nor larger than a float32"},
-		{"a.json", `[{"policy":"lru","miss_ratio":1,"misses":0.5}]`, "must hold one JSON value: json: cannot unmarshal number 0.5 into Go struct field Result.misses of type int64"},
-		{"a.jsonl", ``, "must hold a cell: empty"},
-		{"a.jsonl", `{"a":1}`, "line 1: must be a cell of a sweep, with a result"},
-		{"a.jsonl", `{"config":7,"result":{}}`, "line 1: must hold one JSON value: json: cannot unmarshal number into Go struct field Cell.config of type map[string]interface {}"},
+		{"a.json", `{"points":[{"cache_bytes":-1,"miss_ratio":0}]}`, "point 0: cache_bytes (-1) must be 0 to 3.4e+38"},
+		{"a.json", `{"points":[{"cache_bytes":-2,"miss_ratio":2}]}`, "point 0: cache_bytes (-2) must be 0 to 3.4e+38; miss_ratio (2) must be 0 to 1"},
+		{"a.json", `[{"points":{}}]`, "element 0: json: cannot unmarshal object into Go struct field Curve.points of type []sim.CurvePoint"},
+		{"a.json", `[{"policy":"lru","miss_ratio":1,"requests_per_second":-3}]`, "element 0: requests_per_second (-3) must be 0 to 3.4e+38"},
+		{"a.json", `[{"codec":"ibp4","round_trip":"ok","ratio":-1}]`, "element 0: ratio (-1) must be 0 to 3.4e+38"},
+		{"a.json", `{"results":{"hit_ratio":-0.5,"lookups":1},"cache":{},"workload":{},"misses_by_reason":{"cold":-1}}`, "hit_ratio (-0.5) must be 0 to 1; misses_by_reason.cold (-1) must be 0 to 3.4e+38"},
+		{"a.json", `{"results":{},"cache":{},"workload":{}}`, "must be a JSON object: a sweep's cell, or what run --json prints, with at least one lookup"},
+		{"a.json", `[{"policy":"lru","miss_ratio":1,"misses":0.5}]`, "element 0: json: cannot unmarshal number 0.5 into Go struct field Result.misses of type int64"},
+		{"a.jsonl", ``, "must hold a result: empty"},
+		{"a.jsonl", "\n" + `{"a":1}`, "line 2: must be what run, sweep, simulate or compress print with --json"},
+		{"a.jsonl", `{"config":7,"result":{}}`, "line 1: json: cannot unmarshal number into Go struct field fields.config of type map[string]interface {}"},
 	} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, c.name), []byte(c.text), 0o644); err != nil {
@@ -222,8 +223,8 @@ func TestReadResults_Folders(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "mine.html"), []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadResults(dir, "mine.html"); !errors.Is(err, ErrNoResults) || !strings.HasSuffix(err.Error(), ": empty") {
-		t.Errorf("hidden and skipped files: %v", err)
+	if _, err := ReadResults(dir); !errors.Is(err, ErrNoResults) || !strings.HasSuffix(err.Error(), ": empty") {
+		t.Errorf("hidden files and pages: %v", err)
 	}
 }
 
@@ -263,7 +264,7 @@ func TestHTML_Figures(t *testing.T) {
 	dir := t.TempDir()
 	var lines []byte
 	for seed, hit := range []float64{0.5, 0.25, 0.75} {
-		c := Cell{Config: map[string]any{"policy": "freq", "seed": seed, "data_seed": seed, "budget": "5%"}, Seed: uint64(seed)}
+		c := experiment.Cell{Config: map[string]any{"policy": "freq", "seed": seed, "data_seed": seed, "budget": "5%"}, Seed: uint64(seed), Result: &experiment.Result{}}
 		c.Result.Cache.Policy, c.Result.Cache.Codec, c.Result.Cache.BudgetBytes = "freq", "ibp4", 64e6
 		q, u := &c.Result.Results, &c.Result.Uncompressed
 		q.Lookups, q.HitRatio, u.HitRatio, q.HostBytesMoved, u.HostBytesMoved = 1000, hit, hit/2, 250e6, 1e9
@@ -283,7 +284,7 @@ func TestHTML_Figures(t *testing.T) {
 	}
 	var got bytes.Buffer
 	for _, s := range sections(r) {
-		if len(s.Tables)+len(s.charts) == 0 {
+		if len(s.Tables)+len(s.Charts) == 0 {
 			fmt.Fprintf(&got, "%s\n", s.Missing)
 			continue
 		}
@@ -300,8 +301,8 @@ func TestHTML_Figures(t *testing.T) {
 				}
 			}
 		}
-		for _, c := range s.charts {
-			v := c.view()
+		for _, c := range s.Charts {
+			v := c.View()
 			for _, row := range v.Rows {
 				fmt.Fprintf(&got, "%s %s:", c.id, row.Name)
 				for _, cell := range row.Cells {
@@ -326,15 +327,16 @@ func TestHTML_Figures(t *testing.T) {
 	}
 }
 
-// TestGrouping_Chunks: no chart has more series than there are looks, none is lost, and all have names of their own.
-func TestGrouping_Chunks(t *testing.T) {
+// TestGrouping_Names: all groups have names of their own.
+func TestGrouping_Names(t *testing.T) {
 	t.Parallel()
 	var cells []Cell
 	for _, policy := range []string{"a", "b", "c"} {
 		for _, budget := range []string{"1%", "5%", "20%"} {
 			for _, codec := range []string{"none", "ibp8"} {
 				for _, tier := range []string{"inplace", "packed"} {
-					cells = append(cells, Cell{Config: map[string]any{"policy": policy, "budget": budget, "codec": codec, "host_tier": tier}})
+					config := map[string]any{"policy": policy, "budget": budget, "codec": codec, "host_tier": tier}
+					cells = append(cells, Cell{Cell: experiment.Cell{Config: config, Result: &experiment.Result{}}})
 				}
 			}
 		}
@@ -344,67 +346,94 @@ func TestGrouping_Chunks(t *testing.T) {
 		if len(g.groups) != n {
 			t.Fatalf("%d cells are %d groups", n, len(g.groups))
 		}
-		titles, names := map[string]bool{}, map[string]bool{}
-		chunks(g.groups, func(title string, groups []*group) {
-			if titles[title] || len(groups) > looks {
-				t.Errorf("%d cells: %q with %d series", n, title, len(groups))
-			}
-			titles[title] = true
-			for _, x := range groups {
-				names[g.name(x)] = true
-			}
-		}, "Hits")
-		if len(names) != n || len(titles) != (n+looks-1)/looks {
-			t.Errorf("%d cells: names %v, charts %v", n, names, titles)
+		names := map[string]bool{}
+		for i := range g.groups {
+			names[g.name(&g.groups[i])] = true
+		}
+		if len(names) != n {
+			t.Errorf("%d cells: names %v", n, names)
 		}
 	}
 }
 
-func TestChart_ThinAndSpan(t *testing.T) {
+// TestCurveCharts_Split: no chart has more lines than there are looks, none is lost, and all have names of their own.
+func TestCurveCharts_Split(t *testing.T) {
+	t.Parallel()
+	points := []sim.CurvePoint{{CacheBytes: 1, MissRatio: 0.5}, {CacheBytes: 2, MissRatio: 0.25}}
+	for n := 1; n <= 3*looks; n++ {
+		var curves []curve
+		for i := range n {
+			curves = append(curves, curve{id: "x", chart: "oltp", name: []string{"lru", "sieve"}[i%2], file: fmt.Sprint(i), points: points})
+		}
+		ids, names := map[string]bool{}, map[string]bool{}
+		charts := curveCharts(curves)
+		for _, c := range charts {
+			ids[c.id] = true
+			for i, l := range c.lines {
+				names[c.id+l.name] = true
+				if l.look != i || i >= looks {
+					t.Errorf("%d curves: line %d looks as %d", n, i, l.look)
+				}
+			}
+		}
+		if len(names) != n || len(charts) != (n+looks-1)/looks || len(ids) != len(charts) {
+			t.Errorf("%d curves: names %v, charts %v", n, names, ids)
+		}
+	}
+}
+
+func TestThin(t *testing.T) {
 	t.Parallel()
 	var points []xy
 	for i := range 10000 {
 		points = append(points, xy{X: float64(i + 1), Y: 0.5})
 	}
 	for _, a := range []axis{{}, {log: true}} {
-		kept := thin(points, a, 100)
+		along, _ := a.scaled([]float64{1, 10000})
+		kept := thin(points, along, 100)
 		if len(kept) > 101 || len(kept) < 50 || kept[0] != points[0] || kept[len(kept)-1] != points[9999] {
 			t.Errorf("log %v: %d points from %v to %v", a.log, len(kept), kept[0], kept[len(kept)-1])
 		}
-	}
-	if kept := thin(points[:50], axis{}, 100); len(kept) != 50 {
-		t.Errorf("50 points become %d", len(kept))
-	}
-	for _, c := range []struct {
-		a      axis
-		values []float64
-		lo, hi float64
-	}{
-		{axis{}, []float64{0.31, 0.68}, 0.3, 0.7},
-		{axis{fromZero: true}, []float64{31, 68}, 0, 70},
-		{axis{}, []float64{0.0103, 0.0362}, 0.01, 0.04},
-		{axis{}, []float64{0.061, 0.171}, 0.06, 0.18},
-		{axis{}, []float64{5}, 4.4, 5.6},
-		{axis{}, []float64{0, 0}, 0, 1},
-		{axis{}, nil, 0, 1},
-		{axis{log: true}, []float64{10, 1000}, 10 / 1.08, 1080},
-	} {
-		if lo, hi := c.a.span(c.values); math.Abs(lo-c.lo) > 1e-9 || math.Abs(hi-c.hi) > 1e-9 {
-			t.Errorf("%v: %v to %v, want %v to %v", c.values, lo, hi, c.lo, c.hi)
-		}
-		lo, hi := c.a.span(c.values)
-		ticks := c.a.tickValues(lo, hi)
-		if len(ticks) < 2 || len(ticks) > 9 || !c.a.log && (math.Abs(ticks[0]-lo) > 1e-9 || math.Abs(ticks[len(ticks)-1]-hi) > 1e-9) {
-			t.Errorf("%v: ticks %v from %v to %v", c.values, ticks, lo, hi)
+		if kept := thin(points[:50], along, 100); len(kept) != 50 {
+			t.Errorf("50 points become %d", len(kept))
 		}
 	}
 }
 
-func TestMicros(t *testing.T) {
+// TestAxis_Scaled: values lie between the ends of an axis, which are ticks unless the axis is logarithmic.
+func TestAxis_Scaled(t *testing.T) {
 	t.Parallel()
-	for x, want := range map[float64]string{0: "0s", 0.5: "500ns", 12.3456: "12.3µs", 999: "999µs", 1234: "1.23ms", 56789: "56.8ms", 1e6: "1s", 90e6: "1m30s"} {
-		if got := micros(x); got != want {
-			t.Errorf("%v µs: %s, want %s", x, got, want)
+	for _, c := range []struct {
+		a      axis
+		values []float64
+		ticks  string
+	}{
+		{axis{}, []float64{0.31, 0.68}, "[0.3 0.35 0.4 0.45 0.5 0.55 0.6 0.65 0.7]"},
+		{axis{fromZero: true}, []float64{31, 68}, "[0 10 20 30 40 50 60 70]"},
+		{axis{}, []float64{0.0103, 0.0362}, "[0.01 0.015 0.02 0.025 0.03 0.035 0.04]"},
+		{axis{}, []float64{5}, "[0 1 2 3 4 5 6 7 8 9 10]"},
+		{axis{}, []float64{0, 0}, "[0 0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 0.9 1]"},
+		{axis{}, nil, "[0 0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 0.9 1]"},
+		{axis{log: true}, []float64{10, 1000}, "[10 20 50 100 200 500 1000]"},
+		{axis{log: true}, []float64{2, 30}, "[2 5 10 20]"},
+		{axis{log: true}, []float64{1, 1e12}, "[1 100 1e+04 1e+06 1e+08 1e+10 1e+12]"},
+		{axis{ticks: []float64{3}}, []float64{0, 9}, "[3]"},
+	} {
+		along, ticks := c.a.scaled(c.values)
+		shown := make([]string, len(ticks))
+		for i, x := range ticks {
+			shown[i] = short(x)
+		}
+		if got := fmt.Sprint(shown); got != c.ticks {
+			t.Errorf("%v: ticks %v, want %s", c.values, got, c.ticks)
+		}
+		for _, x := range c.values {
+			if at := along.Map(x); !(at >= 0 && at <= 1) {
+				t.Errorf("%v: %g is at %g", c.values, x, at)
+			}
+		}
+		if first, last := along.Map(ticks[0]), along.Map(ticks[len(ticks)-1]); !c.a.log && c.a.ticks == nil && (math.Abs(first) > 1e-9 || math.Abs(last-1) > 1e-9) {
+			t.Errorf("%v: the outer ticks are at %g and %g", c.values, first, last)
 		}
 	}
 }

@@ -7,9 +7,7 @@ import (
 	"html/template"
 	"io"
 	"math"
-	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/tensorcache/tensorcache/bench/gpu"
 )
@@ -46,13 +44,13 @@ type plotKey struct {
 const plotName = 45
 
 func writeSVG(w io.Writer, title string, charts ...*chart) error {
-	p := plotView{Title: shorten(title, 160), Style: plotStyle(), Width: chartWidth * float64(len(charts)), Middle: chartWidth * float64(len(charts)) / 2}
+	p := plotView{Title: shorten(title, 160), Style: template.CSS("\n" + part("html/plot.css")), Width: chartWidth * float64(len(charts)), Middle: chartWidth * float64(len(charts)) / 2}
 	top := 0.0
 	if title != "" {
 		top = 30
 	}
 	for i, c := range charts {
-		part := plotPart{figureView: c.view(), AtX: chartWidth * float64(i), AtY: top}
+		part := plotPart{figureView: c.View(), AtX: chartWidth * float64(i), AtY: top}
 		part.Title = shorten(part.Title, 80)
 		y := 34 + part.Height
 		half := (len(part.Legend) + 1) / 2
@@ -69,23 +67,6 @@ func writeSVG(w io.Writer, title string, charts ...*chart) error {
 	return execute(w, "plot.tmpl", p)
 }
 
-var colourOf = regexp.MustCompile(`(--\w+): (#[0-9a-f]+)`)
-
-// plotStyle is the style of the page's charts in its light colours, written out: programs other than browsers know no variables.
-func plotStyle() template.CSS {
-	light, _, _ := strings.Cut(part("html/style.css"), "}")
-	values := []string{"stroke: var(--c); ", "", "fill: var(--c)", ""}
-	var looks strings.Builder
-	for _, m := range colourOf.FindAllStringSubmatch(light, -1) {
-		values = append(values, "var("+m[1]+")", m[2])
-		if look, ok := strings.CutPrefix(m[1], "--c"); ok {
-			fmt.Fprintf(&looks, ".s%s .line { stroke: %s } .s%s .mark, .s%s.mark { fill: %s }\n", look, m[2], look, look, m[2])
-		}
-	}
-	return template.CSS("\ntext { font-family: \"Liberation Sans\", Arial, sans-serif }\n" +
-		strings.NewReplacer(values...).Replace(part("html/chart.css")) + "svg .title { font-size: 13px; font-weight: bold; fill: #000 }\n" + looks.String())
-}
-
 // gpuCharts draw GB/s of output over row bytes: hits, and misses.
 func gpuCharts(r *gpu.Report) (charts []*chart) {
 	for _, p := range []struct {
@@ -99,8 +80,8 @@ func gpuCharts(r *gpu.Report) (charts []*chart) {
 				c.lines = append(c.lines, l)
 			}
 		}
-		rows := xsOf(c.lines)
-		c.x = byCount.named("row bytes").logIf(rows...)
+		rows, _ := coordinates(c.lines)
+		c.x = byCount.named("row bytes").logIfWide(rows)
 		c.x.tick = func(x float64) string { return fmt.Sprintf("%.0f", x) }
 		slices.Sort(rows)
 		c.x.ticks = slices.Compact(rows)

@@ -23,9 +23,9 @@ func Run(w io.Writer, r *experiment.Result) error {
 	rows := []table.Row{
 		{"codec", c.Codec, "none"},
 		{"compression ratio", fmt.Sprintf("%.3f", c.CompressionRatio), "1.000"},
-		{"rows cached", count(c.RowsCached) + times(c.RowsCached, u.RowsCached), count(u.RowsCached)},
+		{"rows cached", count(c.RowsCached) + times(c.RowsCached, u.RowsCached, ""), count(u.RowsCached)},
 		{"hit rate", percent(q.HitRatio), percent(u.HitRatio)},
-		{"host bytes moved", bytesOf(q.HostBytesMoved) + times(u.HostBytesMoved, q.HostBytesMoved, "less"), bytesOf(u.HostBytesMoved)},
+		{"host bytes moved", bytesOf(q.HostBytesMoved) + times(u.HostBytesMoved, q.HostBytesMoved, " less"), bytesOf(u.HostBytesMoved)},
 		{"batch latency p50 / p95 / p99", latency(q.BatchLatency), latency(u.BatchLatency)},
 		{"lookups/s", rate(q.LookupsPerSecond), rate(u.LookupsPerSecond)},
 		{"output GB/s", fmt.Sprintf("%.2f", q.OutputGBPerSecond), fmt.Sprintf("%.2f", u.OutputGBPerSecond)},
@@ -193,18 +193,18 @@ func plural(n int, one, many string) string {
 
 // Compress prints what the codecs did to a table.
 func Compress(w io.Writer, results []experiment.CodecResult) error {
-	t := newTable("codec", "ratio", "saving", "rows raw", "metadata", "encode GB/s", "decode GB/s", "round trip")
-	speed := func(x float64) string {
-		if x == 0 {
-			return "–"
-		}
-		return fmt.Sprintf("%.2f", x)
+	header := []any{"codec"}
+	for _, c := range codecColumns {
+		header = append(header, c.name)
 	}
-	for _, r := range results {
-		t.AppendRow(table.Row{
-			r.Codec, fmt.Sprintf("%.3f", r.Ratio), fmt.Sprintf("%.2f %%", r.SavingPercent), count(int64(r.RawRows)), bytesOf(r.MetadataBytes),
-			speed(r.EncodeGBPerSecond), speed(r.DecodeGBPerSecond), r.RoundTrip,
-		})
+	t := newTable(append(header, "round trip")...)
+	for i := range results {
+		r := &results[i]
+		row := table.Row{r.Codec}
+		for _, c := range codecColumns {
+			row = append(row, c.text(c.of(r)))
+		}
+		t.AppendRow(append(row, r.RoundTrip))
 	}
 	out := &printer{w: w}
 	if len(results) > 0 {
@@ -266,13 +266,9 @@ func latency(l experiment.Latency) string {
 func batchTime(ms float64) string { return fmt.Sprintf("%.3f ms", ms) }
 
 // times says how many times b goes into a, as " (1.23× what)".
-func times(a, b int64, what ...string) string {
+func times(a, b int64, what string) string {
 	if b == 0 {
 		return ""
 	}
-	s := fmt.Sprintf("%.2f×", float64(a)/float64(b))
-	for _, w := range what {
-		s += " " + w
-	}
-	return " (" + s + ")"
+	return fmt.Sprintf(" (%.2f×%s)", float64(a)/float64(b), what)
 }

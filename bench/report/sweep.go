@@ -3,8 +3,6 @@ package report
 import (
 	"fmt"
 	"io"
-	"slices"
-	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
@@ -13,60 +11,45 @@ import (
 
 // Sweep prints the grid of a sweep: a row for each point, with medians over its seeds.
 func Sweep(w io.Writer, cells []experiment.Cell) error {
-	var points []experiment.Point // without seeds, in the order of their first cells
-	runs := map[experiment.Point][]*experiment.Result{}
-	seeds := 0
-	for _, c := range cells {
+	points, runs := experiment.GroupBy(cells, func(c *experiment.Cell) experiment.Point {
 		p := c.Point()
 		p.Seed = 0
-		if runs[p] == nil {
-			points = append(points, p)
-		}
-		runs[p] = append(runs[p], c.Result)
-		seeds = max(seeds, len(runs[p]))
+		return p
+	})
+	seeds := 0
+	for _, cells := range runs {
+		seeds = max(seeds, len(cells))
 	}
 	header := []any{"policy", "budget", "codec", "host tier", "ratio", "rows cached", "hit rate"}
 	if seeds > 1 {
 		header = append(header, "over seeds")
 	}
+	results := map[experiment.Point][]*run{}
 	t := newTable(append(header, "uncompressed", "host bytes moved", "uncompressed", "lookups/s", "batch p50")...)
 	alignLeft(t, 4)
 	for _, p := range points {
-		values := func(of func(r *experiment.Result) float64) (v []float64) {
-			for _, r := range runs[p] {
-				v = append(v, of(r))
-			}
-			return v
+		var all []*run
+		for _, c := range runs[p] {
+			all = append(all, c.Result)
 		}
-		median := func(of func(r *experiment.Result) float64) float64 { return experiment.Median(values(of)) }
-		hits := values(func(r *experiment.Result) float64 { return r.Results.HitRatio })
-		codec := p.Codec
-		if chosen := runs[p][0].Cache.Codec; chosen != codec {
+		results[p] = all
+		hits, codec := sortedFigures(all, hitRatio), p.Codec
+		if chosen := all[0].Cache.Codec; chosen != codec {
 			codec += " (" + chosen + ")"
 		}
-		row := table.Row{
-			p.Policy, p.Budget, codec, p.HostTier,
-			fmt.Sprintf("%.3f", median(func(r *experiment.Result) float64 { return r.Cache.CompressionRatio })),
-			count(int64(median(func(r *experiment.Result) float64 { return float64(r.Cache.RowsCached) }))),
-			percent(experiment.Median(hits)),
-		}
+		of := func(figure func(*run) float64, text func(float64) string) string { return text(median(all, figure)) }
+		row := table.Row{p.Policy, p.Budget, codec, p.HostTier, of(compression, decimals), of(rowsCached, wholeCount), of(hitRatio, percent)}
 		if seeds > 1 {
-			row = append(row, fmt.Sprintf("%.2f - %.2f", 100*slices.Min(hits), 100*slices.Max(hits)))
+			row = append(row, fmt.Sprintf("%.2f - %.2f", 100*hits[0], 100*hits[len(hits)-1]))
 		}
-		p50 := median(func(r *experiment.Result) float64 { return r.Results.BatchLatency.P50 })
-		t.AppendRow(append(row,
-			percent(median(func(r *experiment.Result) float64 { return r.Uncompressed.HitRatio })),
-			bytesOf(int64(median(func(r *experiment.Result) float64 { return float64(r.Results.HostBytesMoved) }))),
-			bytesOf(int64(median(func(r *experiment.Result) float64 { return float64(r.Uncompressed.HostBytesMoved) }))),
-			rate(median(func(r *experiment.Result) float64 { return r.Results.LookupsPerSecond })),
-			time.Duration(p50*float64(time.Millisecond)).Round(10*time.Microsecond).String()))
+		t.AppendRow(append(row, of(plainRatio, percent), of(moved, wholeBytes), of(plainMoved, wholeBytes), of(lookups, rate), of(p50, milliseconds)))
 	}
 	out := &printer{w: w}
 	if seeds > 1 {
 		out.printf("medians over %d seeds\n", seeds)
 	}
 	out.printf("%s\n", t.Render())
-	for i, line := range sweepVerdict(points, runs) {
+	for i, line := range sweepVerdict(points, results) {
 		out.line([]string{"best", ""}[min(i, 1)], "%s", line)
 	}
 	return out.err

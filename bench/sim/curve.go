@@ -1,10 +1,13 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/aclements/go-moremath/stats"
 
 	"github.com/tensorcache/tensorcache/bench/sim/demand"
 	"github.com/tensorcache/tensorcache/bench/trace"
@@ -98,7 +101,7 @@ func (c *CurveConfig) missRatios(ctx context.Context, t *demand.Trace, source So
 		if err != nil {
 			return nil, err
 		}
-		if err := feed(ctx, t, exactCurve{e}); err != nil {
+		if err := feed(ctx, t, []listener{e}); err != nil {
 			return nil, err
 		}
 		points = e.Curve()
@@ -127,10 +130,7 @@ func (c *CurveConfig) sizes(workingSet int64) (sizes []int64, err error) {
 		sizes = append(sizes, n)
 	}
 	if len(sizes) == 0 {
-		n := c.Points
-		if n == 0 {
-			n = 100
-		}
+		n := cmp.Or(c.Points, 100)
 		for i := 1; i <= n; i++ {
 			sizes = append(sizes, max(1, int64(float64(i)*float64(workingSet)/float64(n))))
 		}
@@ -145,10 +145,11 @@ func (c *CurveConfig) sample(ctx context.Context, t *demand.Trace, sizes []int64
 	if o.Rate == 0 && o.MaxIDs == 0 {
 		o.Rate = 0.01
 	}
-	var all sampledCurve
+	var all []*mrc.Shards
+	var listeners []listener
 	add := func(o mrc.ShardsOptions) error {
 		s, err := mrc.NewShards(o)
-		all = append(all, s)
+		all, listeners = append(all, s), append(listeners, s)
 		return err
 	}
 	if err := add(o); err != nil {
@@ -162,7 +163,7 @@ func (c *CurveConfig) sample(ctx context.Context, t *demand.Trace, sizes []int64
 			}
 		}
 	}
-	if err := feed(ctx, t, all); err != nil {
+	if err := feed(ctx, t, listeners); err != nil {
 		return nil, nil, err
 	}
 	out.SampledIDs = int64(all[0].IDs())
@@ -177,73 +178,50 @@ func (c *CurveConfig) sample(ctx context.Context, t *demand.Trace, sizes []int64
 
 // standardError is that of the mean of the parts at a point.
 func standardError(parts [][]mrc.Point, i int) float64 {
-	n := float64(len(parts))
-	if n < 2 {
+	if len(parts) < 2 {
 		return 0
 	}
-	mean, square := 0.0, 0.0
-	for _, p := range parts {
-		mean += p[i].MissRatio / n
+	ratios := make([]float64, len(parts))
+	for j, p := range parts {
+		ratios[j] = p[i].MissRatio
 	}
-	for _, p := range parts {
-		square += (p[i].MissRatio - mean) * (p[i].MissRatio - mean)
-	}
-	return math.Sqrt(square / (n - 1) / n)
+	return stats.StdDev(ratios) / math.Sqrt(float64(len(parts)))
 }
 
-// listener hears of a trace's requests.
+// listener is a curve that is computed from a trace's requests.
 type listener interface {
-	Access(row uint32, size int64)
-	Touch(row uint32, size int64)
-	Remove(row uint32)
+	Access(row uint64, size int64)
+	Touch(row uint64, size int64)
+	Remove(row uint64)
 }
 
-// feed tells a listener of the requests, as demand.Trace.Run does: sets are not counted, and a row of another size than before is
+// feed tells listeners of the requests, as demand.Trace.Run does: sets are not counted, and a row of another size than before is
 // another version of it.
-func feed(ctx context.Context, t *demand.Trace, l listener) error {
+func feed(ctx context.Context, t *demand.Trace, listeners []listener) error {
 	size := slices.Clone(t.Sizes)
 	for i, row := range t.IDs {
 		if i&(1<<20-1) == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		n := int64(1)
+		n, version := int64(1), false
 		if size != nil {
-			if n = t.Size(i); n != size[row] {
-				l.Remove(row)
-				size[row] = n
-			}
+			n = t.Size(i)
+			version = n != size[row]
+			size[row] = n
 		}
-		switch {
-		case t.Ops == nil || t.Ops[i] == trace.Get:
-			l.Access(row, n)
-		case t.Ops[i] == trace.Set:
-			l.Touch(row, n)
-		default:
-			l.Remove(row)
+		for _, l := range listeners {
+			if version {
+				l.Remove(uint64(row))
+			}
+			switch {
+			case t.Ops == nil || t.Ops[i] == trace.Get:
+				l.Access(uint64(row), n)
+			case t.Ops[i] == trace.Set:
+				l.Touch(uint64(row), n)
+			default:
+				l.Remove(uint64(row))
+			}
 		}
 	}
 	return nil
-}
-
-type exactCurve struct{ *mrc.Exact }
-
-// sampledCurve is several samples side by side.
-type sampledCurve []*mrc.Shards
-
-func (c sampledCurve) Access(row uint32, size int64) {
-	for _, s := range c {
-		s.Access(uint64(row), size)
-	}
-}
-
-func (c sampledCurve) Touch(row uint32, size int64) {
-	for _, s := range c {
-		s.Touch(uint64(row), size)
-	}
-}
-
-func (c sampledCurve) Remove(row uint32) {
-	for _, s := range c {
-		s.Remove(uint64(row))
-	}
 }

@@ -203,10 +203,7 @@ func TestBelady_IsTheCeiling(t *testing.T) {
 	s := replay(t, ids, 1, 200, 30)
 	ceiling := Belady(s, 30)
 	for _, name := range []string{"lru", "glru-2q", "glru-arc", "freq", "tinylfu"} {
-		p, err := admission.New(name, admission.Inputs{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := newPolicy(t, name)
 		out, err := Run(s, p, Options{Every: 1})
 		if err != nil || out.Hits > ceiling.Hits || out.Hits < ceiling.Hits/4 {
 			t.Errorf("%s hits %d times, Belady %d: %v", name, out.Hits, ceiling.Hits, err)
@@ -228,10 +225,7 @@ func TestDefaultPolicy_Targets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := admission.New(admission.Default, admission.Inputs{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := newPolicy(t, admission.Default)
 		out, err := Run(s, p, Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -256,4 +250,18 @@ func TestMooncake_BadFile(t *testing.T) {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
+}
+
+// newPolicy returns a policy that needs no inputs.
+func newPolicy(t *testing.T, name string) admission.Policy {
+	t.Helper()
+	spec, err := admission.Lookup(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := spec.New(admission.Inputs{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }

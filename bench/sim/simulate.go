@@ -19,6 +19,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/internal/faults"
+	"github.com/tensorcache/tensorcache/internal/memlimit"
 )
 
 // Config says what to simulate on a trace. Fields go by the names of their flags.
@@ -37,6 +38,8 @@ type Config struct {
 	// Workers is how many simulations run at once. Default GOMAXPROCS.
 	Workers int
 	Seed    uint64
+	// Force goes on where the memory is estimated not to suffice.
+	Force bool
 }
 
 // Result is what one policy missed at one size.
@@ -164,6 +167,12 @@ func (c *Config) size(text string, workingSet int64) (int64, error) {
 	return 0, fmt.Errorf("--sizes (%q) must be a positive percentage of the working set or a size such as 64MiB", text)
 }
 
+// Estimates of memory: loadBytes for each request while a trace is read and its IDs are numbered, rowBytes for each row of a simulation.
+const (
+	loadBytes = 16
+	rowBytes  = 48
+)
+
 // load reads the trace.
 func (c *Config) load() (*demand.Trace, Source, error) {
 	r, err := trace.Open(c.Trace, trace.Options{Format: c.Format})
@@ -171,6 +180,9 @@ func (c *Config) load() (*demand.Trace, Source, error) {
 		return nil, Source{}, err
 	}
 	defer r.Close()
+	if !c.Force {
+		r = trace.Limited(r, "--trace", c.Trace, loadBytes)
+	}
 	t, err := demand.Load(c.Trace, r)
 	if err != nil {
 		return nil, Source{}, err
@@ -229,27 +241,28 @@ func Simulate(ctx context.Context, c Config, bar Progress) (*Simulation, error) 
 		}
 	}
 
+	workers := min(cmp.Or(c.Workers, runtime.GOMAXPROCS(0)), len(jobs))
+	if !c.Force {
+		if err := memlimit.Check(memlimit.Need{Setting: "--workers", Value: workers, Bytes: float64(workers) * rowBytes * float64(t.Rows)}); err != nil {
+			return nil, err
+		}
+	}
 	bar.Stage("simulating", len(jobs))
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	out := &Simulation{Source: source, Results: make([]Result, len(jobs))}
-	workers := cmp.Or(c.Workers, runtime.GOMAXPROCS(0))
-	next := make(chan int)
+	free := make(chan struct{}, workers)
 	var wg sync.WaitGroup
-	for range min(workers, len(jobs)) {
+	for i := range jobs {
+		free <- struct{}{}
 		wg.Go(func() {
-			for i := range next {
-				if err := c.run(ctx, jobs[i], t, stream, &out.Results[i]); err != nil {
-					cancel(err)
-				}
-				bar.Step()
+			if err := c.run(ctx, jobs[i], t, stream, &out.Results[i]); err != nil {
+				cancel(err)
 			}
+			bar.Step()
+			<-free
 		})
 	}
-	for i := range jobs {
-		next <- i
-	}
-	close(next)
 	wg.Wait()
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
@@ -266,14 +279,12 @@ func (c *Config) run(ctx context.Context, j job, t *demand.Trace, stream *Stream
 	if !c.UnitSize {
 		r.CacheObjects = int64(float64(j.capacity) * float64(t.Rows) / float64(max(1, t.WorkingSet())))
 	}
-	var requests, misses, bytes, missBytes int64
-	var elapsed time.Duration
+	var o *demand.Outcome
 	if j.demand != nil {
-		out, err := t.Run(ctx, *j.demand, demand.Config{Capacity: j.capacity, Seed: c.Seed}, 0)
-		if err != nil {
+		var err error
+		if o, err = t.Run(ctx, *j.demand, demand.Config{Capacity: j.capacity, Seed: c.Seed}, 0); err != nil {
 			return err
 		}
-		requests, misses, bytes, missBytes, elapsed = out.Requests, out.Misses, out.Bytes, out.MissBytes, out.Elapsed
 	} else {
 		p, err := j.admission.New(admission.Inputs{})
 		if err != nil {
@@ -286,12 +297,11 @@ func (c *Config) run(ctx context.Context, j job, t *demand.Trace, stream *Stream
 		if err != nil {
 			return err
 		}
-		elapsed = time.Since(start)
-		requests, misses, bytes, missBytes = out.Lookups, out.Lookups-out.Hits, out.LookupBytes, out.LookupBytes-out.HitBytes
+		o = &demand.Outcome{Requests: out.Lookups, Misses: out.Lookups - out.Hits, Bytes: out.LookupBytes, MissBytes: out.LookupBytes - out.HitBytes, Elapsed: time.Since(start)}
 	}
-	r.Requests, r.Misses = requests, misses
-	r.MissRatio, r.ByteMissRatio = ratio(misses, requests), ratio(missBytes, bytes)
-	r.RequestsPerSecond = float64(requests) / max(1e-9, elapsed.Seconds())
+	r.Requests, r.Misses = o.Requests, o.Misses
+	r.MissRatio, r.ByteMissRatio = ratio(o.Misses, o.Requests), ratio(o.MissBytes, o.Bytes)
+	r.RequestsPerSecond = float64(o.Requests) / max(1e-9, o.Elapsed.Seconds())
 	return nil
 }
 

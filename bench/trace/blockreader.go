@@ -35,32 +35,16 @@ func (d *blockDecoder) decode(dst []Request) (int, error) {
 	return n, nil
 }
 
-// open reads the header, once.
-func (d *blockDecoder) open() error {
-	if d.opened {
-		return nil
-	}
-	var b [headerBytes]byte
-	if n, err := d.s.read(b[:]); err == io.EOF {
-		return truncated("header (%d bytes) must have %d", n, headerBytes)
-	} else if err != nil {
-		return err
-	}
-	d.opened = true
-	return d.header.parse(b[:])
-}
-
-// next reads a block; io.EOF is returned after the end mark only.
+// next reads the header or a block; io.EOF is returned after the end mark only.
 func (d *blockDecoder) next() error {
 	if !d.opened {
-		return d.open()
+		d.opened = true
+		if err := d.fill("header", 0, headerBytes); err != nil {
+			return err
+		}
+		return d.header.parse(d.buf)
 	}
-	d.buf = append(d.buf[:0], make([]byte, blockHead)...)
-	n, err := d.s.read(d.buf[:endBytes])
-	if err == io.EOF {
-		return truncated("block (%d bytes) must be complete, and an end mark come last", n)
-	}
-	if err != nil {
+	if err := d.fill("block or end mark", 0, endBytes); err != nil {
 		return err
 	}
 	switch string(d.buf[:4]) {
@@ -72,49 +56,56 @@ func (d *blockDecoder) next() error {
 	return corrupt("mark (%q) must be %q or %q", d.buf[:4], blockMark, endMark)
 }
 
+// fill makes buf so many bytes long, of which some are there, and reads the others.
+func (d *blockDecoder) fill(what string, there, size int) error {
+	d.buf = append(d.buf[:there], make([]byte, size-there)...)
+	n, err := d.s.read(d.buf[there:])
+	if err == io.EOF {
+		return truncated("%s (%d bytes) must have %d", what, there+n, size)
+	}
+	return err
+}
+
+// checksum says whether buf ends with the checksum of what precedes it.
+func (d *blockDecoder) checksum() bool {
+	end := len(d.buf) - 4
+	return crc32.Checksum(d.buf[:end], castagnoli) == binary.LittleEndian.Uint32(d.buf[end:])
+}
+
 func (d *blockDecoder) end() error {
-	if crc32.Checksum(d.buf[:endBytes-4], castagnoli) != binary.LittleEndian.Uint32(d.buf[endBytes-4:]) {
+	if !d.checksum() {
 		return corrupt("end mark's checksum does not match")
 	}
 	if total := binary.LittleEndian.Uint64(d.buf[8:]); total != uint64(d.index) {
 		return corrupt("requests (%d) must be the %d of the end mark", d.index, total)
 	}
 	d.lost += int64(binary.LittleEndian.Uint32(d.buf[4:]))
-	switch _, err := d.s.read(d.buf[:1]); err {
-	case io.EOF:
-		return io.EOF
-	case nil:
+	_, err := d.s.read(d.buf[:1])
+	if err == nil {
 		return corrupt("nothing must follow the end mark")
-	default:
-		return err
 	}
+	return err
 }
 
 // body reads the block whose first endBytes bytes are there.
 func (d *blockDecoder) body() error {
-	if n, err := d.s.read(d.buf[endBytes:blockHead]); err == io.EOF {
-		return truncated("block's head (%d bytes) must have %d", endBytes+n, blockHead)
-	} else if err != nil {
+	if err := d.fill("block's head", endBytes, blockHead); err != nil {
 		return err
 	}
 	count, payload := binary.LittleEndian.Uint32(d.buf[4:]), binary.LittleEndian.Uint32(d.buf[8:])
 	if count == 0 || count > maxRequests || payload > maxPayload {
 		return corrupt("block's requests (%d) and bytes (%d) must be 1 to %d and at most %d", count, payload, maxRequests, maxPayload)
 	}
-	d.buf = append(d.buf[:blockHead], make([]byte, payload+4)...)
-	if n, err := d.s.read(d.buf[blockHead:]); err == io.EOF {
-		return truncated("block (%d bytes) must have %d", blockHead+n, len(d.buf))
-	} else if err != nil {
+	if err := d.fill("block", blockHead, blockHead+int(payload)+4); err != nil {
 		return err
 	}
-	end := len(d.buf) - 4
-	if crc32.Checksum(d.buf[:end], castagnoli) != binary.LittleEndian.Uint32(d.buf[end:]) {
+	if !d.checksum() {
 		return corrupt("block's checksum does not match")
 	}
 	if index := binary.LittleEndian.Uint64(d.buf[16:]); index != uint64(d.index) {
 		return corrupt("block's first request (%d) must be number %d: a block is missing or there twice", index, d.index)
 	}
-	if err := d.parse(d.buf[blockHead:end], int(count)); err != nil {
+	if err := d.parse(d.buf[blockHead:len(d.buf)-4], int(count)); err != nil {
 		return err
 	}
 	d.lost += int64(binary.LittleEndian.Uint32(d.buf[12:]))

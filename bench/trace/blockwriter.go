@@ -141,8 +141,8 @@ func (b *BlockWriter) finish() error {
 // blockEncoder writes tct files.
 type blockEncoder struct{ b *BlockWriter }
 
-func newBlockEncoder(o *output) (encoder, error) {
-	b, err := NewBlockWriter(o.w, Header{})
+func newBlockEncoder(w *Writer) (encoder, error) {
+	b, err := NewBlockWriter(w.w, Header{})
 	return &blockEncoder{b}, err
 }
 

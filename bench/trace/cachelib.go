@@ -70,12 +70,8 @@ func cacheLibHeader(names [][]byte) (columns [numColumns]int, err error) {
 
 func (d *cacheLibDecoder) line(line []byte) (r Request, count uint64, err error) {
 	d.fields = d.fields[:0]
-	for len(line) > 0 {
-		field, rest, found := bytes.Cut(line, []byte{','})
+	for field := range bytes.SplitSeq(line, []byte{','}) {
 		d.fields = append(d.fields, bytes.TrimSpace(field))
-		if line = rest; found && len(rest) == 0 {
-			d.fields = append(d.fields, nil)
-		}
 	}
 	if !d.header {
 		d.header = true
@@ -93,44 +89,28 @@ func (d *cacheLibDecoder) line(line []byte) (r Request, count uint64, err error)
 	}
 	r = Request{ID: keyID(key), Next: Unknown}
 	name := d.field(columnOp)
-	op, ok := cacheLibOps[string(name)]
-	if !ok {
-		op, ok = cacheLibOps[strings.ToUpper(string(name))]
-	}
-	if !ok {
+	var ok bool
+	if r.Op, ok = cacheLibOps[strings.ToUpper(string(name))]; !ok {
 		return r, 0, d.fault("op (%s) must be GET, GET_LEASE, SET, SET_LEASE or DELETE", shorten(name))
 	}
-	r.Op = op
-	size, err := d.number(columnSize, math.MaxInt64, -1)
-	if err != nil {
-		return r, 0, err
+	// Without a value, an operation counts once, and its time is 0.
+	values := [numColumns]uint64{columnCount: 1}
+	for _, n := range []struct {
+		column       int
+		least, limit uint64
+	}{{columnSize, 0, math.MaxInt64}, {columnCount, 1, math.MaxUint32}, {columnTime, 0, math.MaxInt64}} {
+		field := d.field(n.column)
+		if len(field) == 0 && n.column != columnSize {
+			continue
+		}
+		v, err := parseUint(field)
+		if err != nil || v < n.least || v > n.limit {
+			return r, 0, d.fault("%s (%s) must be %d to %d", cacheLibColumns[n.column], shorten(field), n.least, n.limit)
+		}
+		values[n.column] = v
 	}
-	count, err = d.number(columnCount, math.MaxUint32, 1)
-	if err != nil {
-		return r, 0, err
-	}
-	time, err := d.number(columnTime, math.MaxInt64, 0)
-	if err != nil {
-		return r, 0, err
-	}
-	if count == 0 {
-		return r, 0, d.fault("op_count (0) must be at least 1")
-	}
-	r.Size, r.Time = int64(size), int64(time)
-	return r, count, nil
-}
-
-// number returns a column's value; an empty one stands for missing, unless that is negative.
-func (d *cacheLibDecoder) number(column int, limit uint64, missing int64) (uint64, error) {
-	field := d.field(column)
-	if len(field) == 0 && missing >= 0 {
-		return uint64(missing), nil
-	}
-	v, ok := parseUint(field)
-	if !ok || v > limit {
-		return 0, d.fault("%s (%s) must be 0 to %d", cacheLibColumns[column], shorten(field), limit)
-	}
-	return v, nil
+	r.Size, r.Time = int64(values[columnSize]), int64(values[columnTime])
+	return r, values[columnCount], nil
 }
 
 // field returns a column of the line, nil if there is none.
@@ -144,7 +124,7 @@ func (d *cacheLibDecoder) field(column int) []byte {
 // keyID returns the ID of a key: the number it is, or its FNV-1a hash.
 func keyID(key []byte) uint64 {
 	if len(key) == 1 || key[0] != '0' { // 07 is not 7
-		if id, ok := parseUint(key); ok {
+		if id, err := parseUint(key); err == nil {
 			return id
 		}
 	}
@@ -154,8 +134,8 @@ func keyID(key []byte) uint64 {
 }
 
 // newCacheLibEncoder writes equal requests in a row as one line.
-func newCacheLibEncoder(o *output) (encoder, error) {
-	e := &runEncoder{o: o, most: math.MaxUint16} // CacheLib itself counts to 2^16 - 1
+func newCacheLibEncoder(w *Writer) (encoder, error) {
+	e := &runEncoder{w: w, most: math.MaxUint16} // CacheLib itself counts to 2^16 - 1
 	e.joins = func(r *Request) (bool, error) {
 		if r.Time < 0 {
 			return false, fmt.Errorf("%w: time (%d) must not be negative in cachelib", ErrFormat, r.Time)
@@ -167,6 +147,6 @@ func newCacheLibEncoder(o *output) (encoder, error) {
 		r := &e.request
 		return fmt.Appendf(text, "%d,%s,%d,%d,8,%d\n", r.ID, strings.ToUpper(r.Op.String()), r.Size, e.count, r.Time)
 	}
-	_, err := o.w.Write([]byte("key,op,size,op_count,key_size,op_time\n"))
+	_, err := w.w.Write([]byte("key,op,size,op_count,key_size,op_time\n"))
 	return e, err
 }

@@ -28,7 +28,6 @@ type Capture struct {
 		sync.Mutex
 		w        *BlockWriter
 		requests []Request
-		err      error
 	}
 }
 
@@ -65,24 +64,19 @@ func (c *Capture) Add(samples []cache.Sample, lost int64) {
 		}
 		c.mu.requests = append(c.mu.requests, r)
 	}
-	if err := c.mu.w.Write(c.mu.requests); err != nil && c.mu.err == nil {
-		c.mu.err = err
-	}
+	c.mu.w.Write(c.mu.requests) // Close returns its error
 }
 
 // Flush writes what there is, so that it can be read already.
 func (c *Capture) Flush() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return errors.Join(c.mu.err, c.mu.w.Flush())
+	return c.mu.w.Flush()
 }
 
 // Close ends the trace. The cache must be closed before.
 func (c *Capture) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mu.err != nil {
-		return c.mu.err
-	}
 	return c.mu.w.Close()
 }

@@ -83,7 +83,7 @@ func TestCapture(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := newReader(s, "")
+		r, err := newReader(s, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,7 +3,7 @@ package trace
 import (
 	"encoding/binary"
 	"math"
-	"math/bits"
+	"slices"
 )
 
 // Columns of a block, in order. Each is a byte that says how its values are stored, and those.
@@ -28,41 +28,24 @@ const (
 func zigzag(d uint64) uint64   { return d<<1 ^ uint64(int64(d)>>63) }
 func unzigzag(z uint64) uint64 { return z>>1 ^ -(z & 1) }
 
-// varintBytes returns the length of v as a varint.
-func varintBytes(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
-
 // appendColumn appends the column in the way that takes the fewest bytes.
 func appendColumn(b []byte, column []uint64) []byte {
-	var size [numModes]int
-	zero := true
-	last, lastDelta, run := uint64(0), uint64(0), uint64(0)
-	for _, v := range column {
-		zero = zero && v == 0
-		d := v - last
-		last = v
-		size[values] += varintBytes(v)
-		size[deltas] += varintBytes(zigzag(d))
-		if run > 0 && d == lastDelta {
-			run++
-			continue
-		}
-		if run > 0 {
-			size[runs] += varintBytes(zigzag(lastDelta)) + varintBytes(run)
-		}
-		lastDelta, run = d, 1
-	}
-	size[runs] += varintBytes(zigzag(lastDelta)) + varintBytes(run)
-	mode := values
-	for m := range size {
-		if m != allZero && size[m] < size[mode] {
-			mode = m
-		}
-	}
-	if zero {
+	if !slices.ContainsFunc(column, func(v uint64) bool { return v != 0 }) {
 		return append(b, allZero)
 	}
-	b = append(b, byte(mode))
-	last, run = 0, 0
+	start, best, least := len(b), values, math.MaxInt
+	for mode := values; mode < numModes; mode++ {
+		b = appendValues(append(b[:start], byte(mode)), mode, column)
+		if len(b) < least {
+			best, least = mode, len(b)
+		}
+	}
+	return appendValues(append(b[:start], byte(best)), best, column)
+}
+
+// appendValues appends what follows the byte that says how a column is stored.
+func appendValues(b []byte, mode int, column []uint64) []byte {
+	last, run := uint64(0), uint64(0)
 	for i, v := range column {
 		d := v - last
 		last = v
@@ -71,7 +54,7 @@ func appendColumn(b []byte, column []uint64) []byte {
 			b = binary.AppendUvarint(b, v)
 		case deltas:
 			b = binary.AppendUvarint(b, zigzag(d))
-		default:
+		case runs:
 			if run++; i+1 == len(column) || column[i+1]-v != d {
 				b = binary.AppendUvarint(b, zigzag(d))
 				b = binary.AppendUvarint(b, run)

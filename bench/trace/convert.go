@@ -3,6 +3,7 @@ package trace
 import (
 	"context"
 	"io"
+	"slices"
 )
 
 // Filter says which requests of a trace are copied. The zero value copies all.
@@ -18,7 +19,7 @@ type Copied struct{ Read, Written int64 }
 
 // Copy reads r to its end and appends the requests that the filter lets through to w. Next accesses are kept only if all requests
 // are: otherwise they would be the logical times of other requests.
-func Copy(ctx context.Context, w Writer, r Reader, f Filter) (c Copied, err error) {
+func Copy(ctx context.Context, w *Writer, r Reader, f Filter) (c Copied, err error) {
 	buf := make([]Request, blockRequests)
 	for {
 		if err := ctx.Err(); err != nil {
@@ -50,13 +51,9 @@ func (f *Filter) apply(requests []Request) []Request {
 	if *f == (Filter{}) {
 		return requests
 	}
-	kept := requests[:0]
-	for _, r := range requests {
-		if (f.Gets || f.Misses) && r.Op != Get || f.Misses && r.Outcome != Miss {
-			continue
-		}
-		r.Next = Unknown
-		kept = append(kept, r)
+	kept := slices.DeleteFunc(requests, func(r Request) bool { return (f.Gets || f.Misses) && r.Op != Get || f.Misses && r.Outcome != Miss })
+	for i := range kept {
+		kept[i].Next = Unknown
 	}
 	return kept
 }

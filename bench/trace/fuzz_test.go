@@ -22,8 +22,8 @@ func fuzz(f *testing.F, format, example string) {
 		if err != nil {
 			return
 		}
-		defer s.closeAll()
-		r, err := newReader(s, format)
+		defer s.close()
+		r, err := newReader(s, Options{Format: format})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,22 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/tensorcache/tensorcache/internal/packed"
 )
 
 // Options say how a trace is opened or made.
 type Options struct {
 	// Format is one of Formats. Default: what the content or the name says.
 	Format string
+	// Default is the format to read where neither of them says. Default: that is an error.
+	Default string
 }
 
 // format is how one format is read and written.
 type format struct {
 	name    string
 	decode  func(*source) decoder
-	encode  func(*output) (encoder, error) // nil: it cannot be written
+	encode  func(*Writer) (encoder, error) // nil: it cannot be written
 	endings []string                       // of names, lower case
 	// keeps says what the format holds besides IDs.
 	keeps Keeps
@@ -56,7 +61,7 @@ func lookup(name string) (*format, error) {
 			return &formats[i], nil
 		}
 	}
-	return nil, fmt.Errorf("%w: format (%q) must be one of %s", ErrFormat, name, strings.Join(Formats(), ", "))
+	return nil, fmt.Errorf("trace: %w: format (%q) must be one of %s", ErrFormat, name, strings.Join(Formats(), ", "))
 }
 
 // byName returns the format that a path's ending stands for, nil if none.
@@ -83,29 +88,35 @@ type decoder interface {
 
 // Open opens a trace.
 func Open(path string, o Options) (Reader, error) {
-	s, err := openSource(path)
+	f, err := os.Open(path)
 	if err != nil {
+		return nil, fmt.Errorf("trace: %w", err)
+	}
+	s, err := newSource(path, f)
+	if err != nil {
+		f.Close()
 		return nil, err
 	}
-	r, err := newReader(s, o.Format)
+	r, err := newReader(s, o)
 	if err != nil {
-		return nil, errors.Join(err, s.closeAll())
+		s.close()
+		return nil, err
 	}
 	return r, nil
 }
 
-// newReader reads a trace of that format, or of what it seems to be.
-func newReader(s *source, name string) (*reader, error) {
-	var f *format
-	var err error
-	if name != "" {
-		if f, err = lookup(name); err != nil {
-			return nil, fmt.Errorf("trace: %w", err)
-		}
-	} else if f, err = detect(s); err != nil {
-		return nil, err
+// newReader reads a trace of the format asked for, or of what it seems to be.
+func newReader(s *source, o Options) (r *reader, err error) {
+	r = &reader{source: s}
+	if o.Format != "" {
+		r.format, err = lookup(o.Format)
+	} else if r.format, err = detect(s); errors.Is(err, errUndetected) && o.Default != "" {
+		r.format, err = lookup(o.Default)
 	}
-	return &reader{source: s, format: f, decoder: f.decode(s)}, nil
+	if err == nil {
+		r.decoder = r.format.decode(s)
+	}
+	return r, err
 }
 
 // reader is an open trace.
@@ -134,12 +145,14 @@ func (r *reader) Close() error {
 	if r.err == nil {
 		r.err = errors.New("trace: " + r.source.name + ": read after Close")
 	}
-	return r.source.closeAll()
+	return r.source.close()
 }
+
+var errUndetected = fmt.Errorf("%w: neither the content nor the name is of a known format", ErrFormat)
 
 // detect tells the format from the first bytes, or else from the name.
 func detect(s *source) (*format, error) {
-	head, err := s.r.Peek(bufferBytes)
+	head, err := s.r.Peek(packed.BufferBytes)
 	switch {
 	case len(head) == 0 && err == io.EOF:
 		return nil, s.fault(0, 0, truncated("file (0 bytes) must not be empty"))
@@ -160,7 +173,7 @@ func detect(s *source) (*format, error) {
 		return named, nil
 	}
 	if name == "" {
-		return nil, fmt.Errorf("trace: %s: %w: neither the content nor the name is of a known format: %s", s.name, ErrFormat, strings.Join(Formats(), ", "))
+		return nil, fmt.Errorf("trace: %s: %w: %s", s.name, errUndetected, strings.Join(Formats(), ", "))
 	}
 	return lookup(name)
 }
@@ -197,7 +210,7 @@ func detectText(line []byte) string {
 	}
 	fields := bytes.Fields(line)
 	for _, f := range fields {
-		if _, ok := parseUint(f); !ok {
+		if _, err := parseUint(f); err != nil {
 			return ""
 		}
 	}

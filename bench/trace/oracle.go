@@ -1,11 +1,14 @@
 package trace
 
 import (
+	"bufio"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
 	"os"
+
+	"github.com/tensorcache/tensorcache/internal/packed"
 )
 
 // oracleBytes is the length of an oracleGeneral record, little-endian, packed:
@@ -59,15 +62,15 @@ func (d *oracleDecoder) decode(dst []Request) (int, error) {
 // oracleEncoder writes records without their next accesses into a plain file first, and fills those in from the last record
 // to the first: that takes memory by the number of IDs, not of requests.
 type oracleEncoder struct {
-	o       *output
+	w       *Writer
 	f       *os.File
+	out     *bufio.Writer // to f
 	records int64
-	buf     []byte
 }
 
-func newOracleEncoder(o *output) (encoder, error) {
-	f, err := o.plain()
-	return &oracleEncoder{o: o, f: f}, err
+func newOracleEncoder(w *Writer) (encoder, error) {
+	f, err := w.plain()
+	return &oracleEncoder{w: w, f: f, out: bufio.NewWriterSize(f, packed.BufferBytes)}, err
 }
 
 func (e *oracleEncoder) encode(requests []Request) error {
@@ -75,30 +78,23 @@ func (e *oracleEncoder) encode(requests []Request) error {
 		if r.Size < 0 || r.Size > math.MaxUint32 || r.Time < 0 || r.Time > math.MaxUint32 {
 			return fmt.Errorf("%w: size (%d) and time (%d) must be 0 to 2^32 - 1 in oraclegeneral", ErrFormat, r.Size, r.Time)
 		}
-		e.buf = binary.LittleEndian.AppendUint32(e.buf, uint32(r.Time))
-		e.buf = binary.LittleEndian.AppendUint64(e.buf, r.ID)
-		e.buf = binary.LittleEndian.AppendUint32(e.buf, uint32(r.Size))
-		e.buf = binary.LittleEndian.AppendUint64(e.buf, ^uint64(0))
-		if e.records++; len(e.buf) >= bufferBytes {
-			if err := e.flush(); err != nil {
-				return err
-			}
+		b := binary.LittleEndian.AppendUint32(e.out.AvailableBuffer(), uint32(r.Time))
+		b = binary.LittleEndian.AppendUint64(b, r.ID)
+		b = binary.LittleEndian.AppendUint32(b, uint32(r.Size))
+		b = binary.LittleEndian.AppendUint64(b, ^uint64(0))
+		if _, err := e.out.Write(b); err != nil {
+			return err
 		}
+		e.records++
 	}
 	return nil
 }
 
-func (e *oracleEncoder) flush() error {
-	_, err := e.f.Write(e.buf)
-	e.buf = e.buf[:0]
-	return err
-}
-
 func (e *oracleEncoder) end() error {
-	if err := e.flush(); err != nil {
+	if err := e.out.Flush(); err != nil {
 		return err
 	}
-	const step = bufferBytes / oracleBytes
+	const step = packed.BufferBytes / oracleBytes
 	last := map[uint64]int64{} // logical time, from 1, of the earliest request seen for each ID
 	block := make([]byte, step*oracleBytes)
 	for end := e.records; end > 0; {
@@ -120,5 +116,5 @@ func (e *oracleEncoder) end() error {
 		}
 		end = begin
 	}
-	return e.o.adopt(e.f)
+	return e.w.adopt(e.f)
 }

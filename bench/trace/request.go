@@ -53,12 +53,3 @@ type Reader interface {
 	Read(dst []Request) (n int, err error)
 	Close() error
 }
-
-// Writer takes a trace's requests in order.
-type Writer interface {
-	Write(requests []Request) error
-	// Close completes the file. After an error of Write it discards the file and returns that error.
-	Close() error
-	// Discard gives up the file, which then does not appear; after Close it does nothing.
-	Discard()
-}

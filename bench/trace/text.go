@@ -11,19 +11,7 @@ import (
 const byteOrderMark = "\xef\xbb\xbf"
 
 // parseUint reads decimal digits.
-func parseUint(text []byte) (v uint64, ok bool) {
-	if len(text) == 0 || len(text) > 20 {
-		return 0, false
-	}
-	for _, c := range text {
-		d := uint64(c - '0')
-		if d > 9 || v > math.MaxUint64/10 || v*10 > math.MaxUint64-d {
-			return 0, false
-		}
-		v = v*10 + d
-	}
-	return v, true
-}
+func parseUint(text []byte) (uint64, error) { return strconv.ParseUint(string(text), 10, 64) }
 
 // shorten keeps error texts readable.
 func shorten(text []byte) string {
@@ -96,7 +84,7 @@ func (d *runDecoder) decode(dst []Request) (n int, err error) {
 
 // runEncoder writes such formats.
 type runEncoder struct {
-	o          *output
+	w          *Writer
 	request    Request // the first of the current run
 	count      uint64
 	most       uint64                         // requests of a run
@@ -127,9 +115,9 @@ func (e *runEncoder) end() error {
 	if e.count == 0 {
 		return nil
 	}
-	e.o.text = e.appendLine(e.o.text[:0])
+	e.w.text = e.appendLine(e.w.text[:0])
 	e.count = 0
-	_, err := e.o.w.Write(e.o.text)
+	_, err := e.w.w.Write(e.w.text)
 	return err
 }
 
@@ -137,8 +125,8 @@ func (e *runEncoder) end() error {
 func newIDsDecoder(s *source) decoder {
 	d := &runDecoder{lines: lines{s: s, limit: maxLine}, comments: "#*"}
 	d.parse = func(line []byte) (Request, uint64, error) {
-		id, ok := parseUint(line)
-		if !ok {
+		id, err := parseUint(line)
+		if err != nil {
 			return Request{}, 0, d.fault("ID (%s) must be 0 to 2^64 - 1 in decimal digits", shorten(line))
 		}
 		return Request{ID: id, Next: Unknown}, 1, nil
@@ -146,8 +134,8 @@ func newIDsDecoder(s *source) decoder {
 	return d
 }
 
-func newIDsEncoder(o *output) (encoder, error) {
-	e := &runEncoder{o: o, joins: func(*Request) (bool, error) { return false, nil }}
+func newIDsEncoder(w *Writer) (encoder, error) {
+	e := &runEncoder{w: w, joins: func(*Request) (bool, error) { return false, nil }}
 	e.appendLine = func(text []byte) []byte { return append(strconv.AppendUint(text, e.request.ID, 10), '\n') }
 	return e, nil
 }
@@ -160,8 +148,7 @@ func newARCDecoder(s *source) decoder {
 		n := 0
 		for f := range bytes.FieldsSeq(line) {
 			if n < len(v) {
-				var ok bool
-				if v[n], ok = parseUint(f); !ok {
+				if v[n], err = parseUint(f); err != nil {
 					return r, 0, d.fault("field %d (%s) must be 0 to 2^64 - 1 in decimal digits", n+1, shorten(f))
 				}
 			}
@@ -182,8 +169,8 @@ func newARCDecoder(s *source) decoder {
 }
 
 // newARCEncoder writes runs of consecutive IDs as one line.
-func newARCEncoder(o *output) (encoder, error) {
-	e := &runEncoder{o: o, most: math.MaxUint32}
+func newARCEncoder(w *Writer) (encoder, error) {
+	e := &runEncoder{w: w, most: math.MaxUint32}
 	e.joins = func(r *Request) (bool, error) { return r.ID == e.request.ID+e.count && r.ID != 0, nil }
 	lines := 0
 	e.appendLine = func(text []byte) []byte {

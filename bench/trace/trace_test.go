@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/internal/packed"
 )
 
 // readAll reads a trace in pieces of several sizes.
@@ -41,8 +43,8 @@ func readBytes(name string, b []byte, format string) ([]Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.closeAll()
-	r, err := newReader(s, format)
+	defer s.close()
+	r, err := newReader(s, Options{Format: format})
 	if err != nil {
 		return nil, err
 	}
@@ -322,7 +324,7 @@ func TestBlocks_Lost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := newReader(s, "")
+	r, err := newReader(s, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,15 +362,15 @@ func TestOpen_BadInput(t *testing.T) {
 		{"x", "key,op,size\n1,GET,10\n2,PUT,10\n", "", `trace: x:3: offset 21: op ("PUT") must be GET, GET_LEASE, SET, SET_LEASE or DELETE`},
 		{"x", "key,op,size\n1,GET\n", "", "trace: x:2: offset 12: line (2 fields) must have the header's 3"},
 		{"x", "key,op,size\n1,GET,\n", "", `trace: x:2: offset 12: size ("") must be 0 to 9223372036854775807`},
-		{"x", "key,op,size,op_count\n1,GET,1,0\n", "", "trace: x:2: offset 21: op_count (0) must be at least 1"},
-		{"x", "key,op,size,op_count\n1,GET,1,4294967296\n", "", `trace: x:2: offset 21: op_count ("4294967296") must be 0 to 4294967295`},
+		{"x", "key,op,size,op_count\n1,GET,1,0\n", "", "trace: x:2: offset 21: op_count (\"0\") must be 1 to 4294967295"},
+		{"x", "key,op,size,op_count\n1,GET,1,4294967296\n", "", `trace: x:2: offset 21: op_count ("4294967296") must be 1 to 4294967295`},
 		{"x", "key,op,size\n,GET,1\n", "", "trace: x:2: offset 12: key must not be empty"},
 		{"x.oracleGeneral", string(record) + string(record[:5]), "", "trace: x.oracleGeneral: offset 24: record (5 bytes) must have 24: truncated"},
 		{"x.oracleGeneral", string(record) + string(past), "", "trace: x.oracleGeneral: offset 24: next access (1) must be -1 or come after record 2"},
 		{"x", "TCTRACE\n", "", "trace: x: offset 0: header (8 bytes) must have 48: truncated"},
 		{"x", "12345678" + strings.Repeat("\x00", 40), "tct", `trace: x: offset 0: first bytes ("12345678") must be "TCTRACE\n"`},
 		{"x", strings.Repeat("1", maxLine+1), "ids", "trace: x:1: offset 0: line must be at most 65536 bytes long"},
-		{"x", strings.Repeat("1", bufferBytes+maxLine), "ids", "trace: x:1: offset 0: line must be at most 65536 bytes long"},
+		{"x", strings.Repeat("1", packed.BufferBytes+maxLine), "ids", "trace: x:1: offset 0: line must be at most 65536 bytes long"},
 	} {
 		_, err := readBytes(c.name, []byte(c.text), c.format)
 		if err == nil || err.Error() != c.want {
@@ -452,7 +454,7 @@ func TestOpen_Detects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err := newReader(s, ""); err != nil || r.format.name != c.want {
+		if r, err := newReader(s, Options{}); err != nil || r.format.name != c.want {
 			t.Errorf("%s %q: %v, %v", c.name, c.text, r, err)
 		}
 	}
@@ -609,7 +611,7 @@ func TestCopy_Filter(t *testing.T) {
 			want = append(want, r)
 		}
 		s, _ := newSource("x", bytes.NewReader(whole))
-		r, err := newReader(s, "")
+		r, err := newReader(s, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -659,7 +661,7 @@ func TestRead_Streams(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := newReader(s, format)
+		r, err := newReader(s, Options{Format: format})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"math/bits"
 	"math/rand/v2"
 )
 
@@ -16,14 +15,8 @@ const featureBlock = 1 << 16
 // little-endian bytes. Column j holds N(0,1) scaled by exp(z_j), z_j drawn from
 // N(0,1) once per column. The same seed gives the same bytes.
 func Features(rows, cols int, seed uint64) ([]byte, error) {
-	if rows < 1 {
-		return nil, fmt.Errorf("workload: features: rows (%d) must be at least 1", rows)
-	}
-	if cols < 1 {
-		return nil, fmt.Errorf("workload: features: columns (%d) must be at least 1", cols)
-	}
-	if hi, lo := bits.Mul64(uint64(rows), uint64(cols)); hi != 0 || lo > math.MaxInt/4 {
-		return nil, fmt.Errorf("workload: features: rows × columns (%d × %d) must be at most %d", rows, cols, math.MaxInt/4)
+	if rows < 1 || cols < 1 || rows > math.MaxInt/4/cols {
+		return nil, fmt.Errorf("workload: features: rows × columns (%d × %d) must be at least 1 × 1 and at most %d", rows, cols, math.MaxInt/4)
 	}
 	scales := columnScales(cols, seed)
 	table := make([]byte, rows*cols*4)

@@ -102,9 +102,9 @@ func TestFeatures_Errors(t *testing.T) {
 		rows, cols int
 		want       string
 	}{
-		{0, 128, "workload: features: rows (0) must be at least 1"},
-		{5, -3, "workload: features: columns (-3) must be at least 1"},
-		{1 << 40, 1 << 30, "workload: features: rows × columns (1099511627776 × 1073741824) must be at most 2305843009213693951"},
+		{0, 128, "workload: features: rows × columns (0 × 128) must be at least 1 × 1 and at most 2305843009213693951"},
+		{5, -3, "workload: features: rows × columns (5 × -3) must be at least 1 × 1 and at most 2305843009213693951"},
+		{1 << 40, 1 << 30, "workload: features: rows × columns (1099511627776 × 1073741824) must be at least 1 × 1 and at most 2305843009213693951"},
 	} {
 		if _, err := Features(c.rows, c.cols, 0); err == nil || err.Error() != c.want {
 			t.Errorf("got  %v\nwant %s", err, c.want)

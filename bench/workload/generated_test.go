@@ -92,7 +92,7 @@ func TestGenerated_Pinned(t *testing.T) {
 			t.Errorf("%s of seed 1 hashes to %#x, want %#x: published results would change", name, got, want)
 		}
 	}
-	g, err := RMAT(RMATOptions{Vertices: 1000, Seed: 1})
+	g, err := RMAT(GraphOptions{Vertices: 1000, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestSampling_WeightedHub(t *testing.T) {
 
 // TestRMAT: the same graph on one and two processors; quarters as probable as asked for.
 func TestRMAT(t *testing.T) {
-	o := RMATOptions{Vertices: 3000, MeanDegree: 40, Seed: 5}
+	o := GraphOptions{Vertices: 3000, MeanDegree: 40, Seed: 5}
 	build := func() *Graph {
 		g, err := RMAT(o)
 		if err != nil {
@@ -243,7 +243,7 @@ func TestRMAT(t *testing.T) {
 	if top := degrees[len(degrees)-30]; top < 400 { // the top 1 %: 10 times the mean and more
 		t.Errorf("in-degree %d at the 99th percentile is not skewed", top)
 	}
-	q := newQuarters(&RMATOptions{Vertices: 4, A: 0.5, B: 0.2, C: 0.2})
+	q := quarters{4, 2}
 	r := rand.NewPCG(1, 1)
 	var counts [4][4]float64
 	const draws = 200_000
@@ -251,7 +251,7 @@ func TestRMAT(t *testing.T) {
 		from, to := q.edge(r)
 		counts[from][to]++
 	}
-	p := [2][2]float64{{0.5, 0.2}, {0.2, 0.1}}
+	p := [2][2]float64{{0.57, 0.19}, {0.19, 0.05}}
 	for from := range 4 {
 		for to := range 4 {
 			want := draws * p[from/2][to/2] * p[from%2][to%2]
@@ -261,13 +261,11 @@ func TestRMAT(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		o    RMATOptions
+		o    GraphOptions
 		want string
 	}{
-		{RMATOptions{Vertices: 1}, "workload: R-MAT: Vertices (1) must be in [2, 2147483647]"},
-		{RMATOptions{MeanDegree: -1}, "workload: R-MAT: MeanDegree (-1) must be at least 1"},
-		{RMATOptions{A: 0.6, B: 0.6}, "workload: R-MAT: A, B, C (0.6, 0.6, 0) must be at least 0, their sum at most 1"},
-		{RMATOptions{Vertices: 5, B: 1}, "workload: R-MAT: A (0) must be at least 0.01 where Vertices (5) is no power of two"},
+		{GraphOptions{Vertices: 1}, "workload: R-MAT: Vertices (1) must be in [2, 2147483647]"},
+		{GraphOptions{MeanDegree: -1}, "workload: R-MAT: MeanDegree (-1) must be at least 1"},
 	} {
 		if _, err := RMAT(c.o); err == nil || err.Error() != c.want {
 			t.Errorf("%+v:\n got %v\nwant %s", c.o, err, c.want)
@@ -297,14 +295,14 @@ func TestLoadEdges(t *testing.T) {
 		"# 1 2\n":             ": edges (0) must be at least 1",
 		"1\n":                 ":1: fields (1) must be source, target and perhaps a weight",
 		"1 2 3 4\n":           ":1: fields (4) must be source, target and perhaps a weight",
-		"1 2\n1 -2\n":         ":2: vertex: row number (-2) must not be negative",
-		"1 x\n":               `:1: vertex: row number ("x") must be decimal digits`,
-		"1 2147483647\n":      ":1: vertex: row number (2147483647) must be below 2147483647, the rows of the table",
-		"1 2 nan\n":           ":1: weight (nan) must be finite and not negative",
-		"1 2 -1\n":            ":1: weight (-1) must be finite and not negative",
+		"1 2\n1 -2\n":         `:2: vertex ("-2") must be 0 to 2147483646 in decimal digits`,
+		"1 x\n":               `:1: vertex ("x") must be 0 to 2147483646 in decimal digits`,
+		"1 2147483647\n":      `:1: vertex ("2147483647") must be 0 to 2147483646 in decimal digits`,
+		"1 2 nan\n":           `:1: weight ("nan") must be finite and not negative`,
+		"1 2 -1\n":            `:1: weight ("-1") must be finite and not negative`,
 		"1 2 1\n1 2\n":        ":2: weights must be on all edges or none",
 		"0 1\n1 2000000000\n": ": vertices (2000000001) must be at most 16777216 for 2 edges: renumber them",
-		"2000000000 1\n":      ":1: vertex (2000000000) must be below 67108928, for as many edges as there are so far: renumber them",
+		"2000000000 1\n":      ": vertices (2000000001) must be at most 16777216 for 1 edges: renumber them",
 	} {
 		path := file("bad.el", text)
 		if _, err := LoadGraph(path); err == nil || err.Error() != "workload: graph "+path+want {
@@ -369,7 +367,7 @@ func TestDLRM_Turnover(t *testing.T) {
 // TestKVBlocks_Prefixes: a request's blocks are its prompt's, then the conversation's, of which a later request has all and
 // more; every block is new when it is first asked for.
 func TestKVBlocks_Prefixes(t *testing.T) {
-	o := KVBlocksOptions{Active: 5, Prompts: 2, PromptBlocks: 3, Requests: 400, Seed: 2}
+	o := KVBlocksOptions{Active: 5, Requests: 400, Seed: 2}
 	w, err := NewKVBlocks(o)
 	if err != nil {
 		t.Fatal(err)
@@ -379,17 +377,17 @@ func TestKVBlocks_Prefixes(t *testing.T) {
 	grown := 0
 	for i := range w.Batches() {
 		b := c.Batch(i, nil)
-		if b[0]%3 != 0 || b[0] >= 6 || b[1] != b[0]+1 || b[2] != b[0]+2 || len(b) < 4 {
+		if b[0]%8 != 0 || b[0] >= 64 || b[7] != b[0]+7 || len(b) < 9 {
 			t.Fatalf("request %d: %v", i, b)
 		}
-		before := longest[b[3]]
+		before := longest[b[8]]
 		if len(before) >= len(b) || !slices.Equal(before, b[:len(before)]) {
 			t.Fatalf("request %d: %v does not go on with %v", i, b, before)
 		}
 		if before != nil {
 			grown++
 		}
-		longest[b[3]] = b
+		longest[b[8]] = b
 	}
 	// A conversation has 5 requests in the mean.
 	if n := len(longest); n < 400/8 || n > 400/3 || grown != 400-n {
@@ -531,8 +529,8 @@ func TestGenerated_BadOptions(t *testing.T) {
 			"workload: DLRM: Tables[0].Rows (0) must be at least 1, of all tables at most 1125899906842624\nworkload: DLRM: BatchSize (-1) must be at least 1, a batch at most 2147483647 lookups\nworkload: DLRM: Turnover (-2) must not be negative"},
 		{func() error { _, err := NewDLRM(DLRMOptions{Tables: []EmbeddingTable{{5, 11, -1}}}); return err },
 			"workload: DLRM: Tables[0].Exponent (11) must be in [0, 10]\nworkload: DLRM: Tables[0].Lookups (-1) must be in [1, 1048576]"},
-		{func() error { _, err := NewKVBlocks(KVBlocksOptions{Active: -1, Turns: 0.5}); return err },
-			"workload: KV blocks: Active (-1) must be in [1, 16777216]\nworkload: KV blocks: Turns (0.5) must be in [1, 65536]"},
+		{func() error { _, err := NewKVBlocks(KVBlocksOptions{Active: -1, Requests: -2}); return err },
+			"workload: KV blocks: Active (-1) must be in [1, 16777216]\nworkload: KV blocks: Requests (-2) must be in [1, 268435456]"},
 		{func() error {
 			_, err := NewMix(MixOptions{Rows: 5, Parts: []MixPart{{Loop, 1, 0, 6}, {"x", 0, 0, 0}}})
 			return err
@@ -550,7 +548,7 @@ func TestGenerated_BadOptions(t *testing.T) {
 			"workload: popularity: Weights' sum (0) must be above 0 and at most 1e300\nworkload: popularity: Rows (5) must be in [1, 4], the sum of Buckets\nworkload: popularity: LoneShare (1) must be in [0, 1)"},
 		{func() error { _, err := ParseTables("5:1:1:1"); return err }, `workload: DLRM: table ("5:1:1:1") must be rows:exponent:lookups`},
 		{func() error { _, err := (&Spec{Kind: "x"}).New(); return err }, `workload: kind ("x") must be one of mix, dlrm, kv-blocks, popularity, sampling`},
-		{func() error { _, err := (&Spec{Kind: "mix", Rows: -1}).New(); return err }, "workload: mix: rows (-1) must be at least 1"},
+		{func() error { _, err := (&Spec{Kind: "mix", Rows: -1}).New(); return err }, "workload: mix: Rows (-1) must be in [1, 1125899906842624]"},
 		{func() error { _, err := LoadPopularity(file); return err }, "workload: open " + file + ": no such file or directory"},
 	} {
 		if err := c.f(); err == nil || err.Error() != c.want {
@@ -559,7 +557,7 @@ func TestGenerated_BadOptions(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		`{}`:                 ": popularityBuckets and popularityWeights must be there",
-		`[]`:                 ": must be a JSON object: json: cannot unmarshal array into Go value of type workload.cacheLibConfig",
+		`[]`:                 ": must be a JSON object: json: cannot unmarshal array into Go value of type workload.cacheLibFile",
 		`{"test_config":{}}`: ": test_config must name a popDistFile",
 		`{"test_config":{"popDistFile":"x","setRatio":0.5}}`:    ": setRatio, delRatio and addChainedRatio (0.5, 0, 0) must be 0: workloads are lookups; name the popularity file itself to ignore them",
 		`{"popularityBuckets":[1,0],"popularityWeights":[1,1]}`: ": workload: popularity: Buckets[1] (0) must be at least 1, their sum at most 1125899906842624",

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,14 +17,15 @@ import (
 var edgeEndings = []string{".el", ".wel", ".edges", ".edgelist", ".txt", ".tsv", ".csv"}
 
 // LoadGraph reads a graph from the arrays "indptr" and "indices" of an .npz
-// file, of any integer dtype, or from an edge list (see LoadEdges), and
+// file, of any integer dtype, or from an edge list (see LoadEdges), which a pipe must be, and
 // validates it. Errors name the file.
 func LoadGraph(path string) (*Graph, error) {
 	name := strings.ToLower(path)
 	for _, packed := range []string{".gz", ".zst"} {
 		name = strings.TrimSuffix(name, packed)
 	}
-	if slices.Contains(edgeEndings, filepath.Ext(name)) {
+	info, err := os.Stat(path)
+	if slices.Contains(edgeEndings, filepath.Ext(name)) || err == nil && info.Mode()&os.ModeNamedPipe != 0 {
 		return LoadEdges(path)
 	}
 	if ext := filepath.Ext(path); !strings.EqualFold(ext, ".npz") {
@@ -74,13 +76,13 @@ func readFloats(path, array string) ([]float32, error) {
 		if _, err := r.Read(b); err != nil {
 			return nil, err
 		}
-		values := make([]float32, len(b)/r.DType().Size())
+		values := make([]float32, r.Rows())
+		if r.DType() == dtype.Float32 {
+			_, err := binary.Decode(b, binary.LittleEndian, values)
+			return values, err
+		}
 		for i := range values {
-			if r.DType() == dtype.Float32 {
-				values[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-			} else {
-				values[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:])))
-			}
+			values[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:])))
 		}
 		return values, nil
 	})

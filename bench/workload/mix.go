@@ -62,6 +62,7 @@ func (o *MixOptions) EnsureDefaults() {
 func (o *MixOptions) Validate() error {
 	f := faults.List{Prefix: "workload: mix: "}
 	f.If(o.Rows < 1 || o.Rows > maxRows, "Rows (%d) must be in [1, %d]", o.Rows, int64(maxRows))
+	f.If(len(o.Parts) > maxParts, "Parts (%d) must be at most %d", len(o.Parts), maxParts)
 	for i, p := range o.Parts {
 		f.If(!(p.Share > 0 && p.Share <= 1e9), "Parts[%d].Share (%g) must be above 0 and at most 1e9", i, p.Share)
 		switch p.Pattern {
@@ -139,9 +140,6 @@ func NewMix(o MixOptions) (*Mix, error) {
 	o.EnsureDefaults()
 	if err := o.Validate(); err != nil {
 		return nil, err
-	}
-	if len(o.Parts) > maxParts {
-		return nil, fmt.Errorf("workload: mix: Parts (%d) must be at most %d", len(o.Parts), maxParts)
 	}
 	w := &Mix{tabled: tabled{"mix", o.Batches, o.Rows}, o: o, spread: newPermutation(int(o.Rows), o.Seed, 0), counts: make([]int64, len(o.Parts))}
 	sum := 0.0

@@ -36,19 +36,13 @@ type PopularityOptions struct {
 
 // EnsureDefaults replaces zero fields by their defaults.
 func (o *PopularityOptions) EnsureDefaults() {
-	o.Rows = cmp.Or(o.Rows, sum(o.Buckets))
-	o.BatchSize = cmp.Or(o.BatchSize, 4096)
-	o.Batches = cmp.Or(o.Batches, 200)
-}
-
-// sum adds up what is in range.
-func sum(values []int64) (total int64) {
-	for _, v := range values {
-		if v > 0 && v <= maxRows-total {
-			total += v
+	if o.Rows == 0 {
+		for _, n := range o.Buckets {
+			o.Rows += n
 		}
 	}
-	return total
+	o.BatchSize = cmp.Or(o.BatchSize, 4096)
+	o.Batches = cmp.Or(o.Batches, 200)
 }
 
 // Validate reports every field out of range.
@@ -176,9 +170,9 @@ func (c *popularityCursor) Batch(i int, dst []int64) []int64 {
 	return dst
 }
 
-// cacheLibConfig is what matters of a config.json of CacheLib's cachebench.
-type cacheLibConfig struct {
-	Test *struct {
+// cacheLibFile is what matters of the files of CacheLib's cachebench: a config.json has Config, a distribution the others.
+type cacheLibFile struct {
+	Config *struct {
 		PopDistFile     string  `json:"popDistFile"`
 		ValSizeDistFile string  `json:"valSizeDistFile"`
 		LoneGetRatio    float64 `json:"loneGetRatio"`
@@ -186,6 +180,10 @@ type cacheLibConfig struct {
 		DelRatio        float64 `json:"delRatio"`
 		AddChainedRatio float64 `json:"addChainedRatio"`
 	} `json:"test_config"`
+	Buckets         []int64   `json:"popularityBuckets"`
+	Weights         []float64 `json:"popularityWeights"`
+	Sizes           []float64 `json:"valSizeRange"`
+	SizeProbability []float64 `json:"valSizeRangeProbability"`
 }
 
 // LoadPopularity reads a distribution of CacheLib's cachebench: a file with popularityBuckets and popularityWeights, or a
@@ -193,12 +191,12 @@ type cacheLibConfig struct {
 // there, and is not used. What is not of the distribution stays as it is in the result.
 func LoadPopularity(path string) (PopularityOptions, error) {
 	var o PopularityOptions
-	var config cacheLibConfig
-	if err := readJSON(path, &config); err != nil {
+	popularity := path
+	file, err := readCacheLib(path)
+	if err != nil {
 		return o, err
 	}
-	popularity := path
-	if t := config.Test; t != nil {
+	if t := file.Config; t != nil {
 		if t.PopDistFile == "" {
 			return o, fmt.Errorf("workload: %s: test_config must name a popDistFile", path)
 		}
@@ -208,32 +206,25 @@ func LoadPopularity(path string) (PopularityOptions, error) {
 		}
 		o.LoneShare = t.LoneGetRatio
 		popularity = filepath.Join(filepath.Dir(path), t.PopDistFile)
+		if file, err = readCacheLib(popularity); err != nil {
+			return o, err
+		}
 		if t.ValSizeDistFile != "" {
-			var sizes struct {
-				Range       []float64 `json:"valSizeRange"`
-				Probability []float64 `json:"valSizeRangeProbability"`
-			}
-			file := filepath.Join(filepath.Dir(path), t.ValSizeDistFile)
-			if err := readJSON(file, &sizes); err != nil {
+			name := filepath.Join(filepath.Dir(path), t.ValSizeDistFile)
+			sizes, err := readCacheLib(name)
+			if err != nil {
 				return o, err
 			}
-			for i, s := range sizes.Range {
+			for i, s := range sizes.Sizes {
 				if !(s >= 0 && s <= maxRows) {
-					return o, fmt.Errorf("workload: %s: valSizeRange[%d] (%g) must be in [0, %d]", file, i, s, int64(maxRows))
+					return o, fmt.Errorf("workload: %s: valSizeRange[%d] (%g) must be in [0, %d]", name, i, s, int64(maxRows))
 				}
 				o.Sizes = append(o.Sizes, int64(s))
 			}
-			o.SizeWeights = sizes.Probability
+			o.SizeWeights = sizes.SizeProbability
 		}
 	}
-	var distribution struct {
-		Buckets []int64   `json:"popularityBuckets"`
-		Weights []float64 `json:"popularityWeights"`
-	}
-	if err := readJSON(popularity, &distribution); err != nil {
-		return o, err
-	}
-	o.Buckets, o.Weights = distribution.Buckets, distribution.Weights
+	o.Buckets, o.Weights = file.Buckets, file.Weights
 	if len(o.Buckets) == 0 {
 		return o, fmt.Errorf("workload: %s: popularityBuckets and popularityWeights must be there", popularity)
 	}
@@ -245,14 +236,14 @@ func LoadPopularity(path string) (PopularityOptions, error) {
 	return o, nil
 }
 
-// readJSON reads a file of one JSON object. Other keys than v's are the file's business.
-func readJSON(path string, v any) error {
+// readCacheLib reads a file of one JSON object. Other keys are the file's business.
+func readCacheLib(path string) (file cacheLibFile, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("workload: %w", err)
+		return file, fmt.Errorf("workload: %w", err)
 	}
-	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("workload: %s: must be a JSON object: %w", path, err)
+	if err := json.Unmarshal(b, &file); err != nil {
+		return file, fmt.Errorf("workload: %s: must be a JSON object: %w", path, err)
 	}
-	return nil
+	return file, nil
 }

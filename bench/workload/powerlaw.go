@@ -11,38 +11,30 @@ import (
 
 // GraphOptions describes a generated graph. The zero value is the default graph.
 type GraphOptions struct {
-	// Vertices is the number of vertices, 1 to 2^31-1. Default 500,000.
+	// Vertices is the number of vertices, 1 to 2^31-1; of R-MAT at least 2. Default 500,000.
 	Vertices int
-	// MeanDegree is the number of edges per vertex, at least 1. Default 15.
+	// MeanDegree is the number of edges per vertex, at least 1. Default 15, of R-MAT 16.
 	MeanDegree int
-	// Exponent is the e of the law "probability ∝ rank^-e" by which edge targets
-	// are drawn, finite and above 0. Default 0.75.
-	Exponent float64
 	// Seed fixes the graph. Any value, 0 included, is a seed of its own.
 	Seed uint64
-}
-
-// EnsureDefaults replaces zero fields by their defaults.
-func (o *GraphOptions) EnsureDefaults() {
-	o.Vertices = cmp.Or(o.Vertices, 500_000)
-	o.MeanDegree = cmp.Or(o.MeanDegree, 15)
-	o.Exponent = cmp.Or(o.Exponent, 0.75)
 }
 
 // maxEdges bounds generated graphs to 1 TiB of indices.
 const maxEdges = 1 << 38
 
-// Validate reports every field out of range.
-func (o *GraphOptions) Validate() error {
-	f := faults.List{Prefix: "workload: power law: "}
-	f.If(o.Vertices < 1 || o.Vertices > math.MaxInt32, "Vertices (%d) must be in [1, %d]", o.Vertices, math.MaxInt32)
+// prepare sets defaults and reports every field out of range.
+func (o *GraphOptions) prepare(kind string, minVertices, degree int) error {
+	o.Vertices = cmp.Or(o.Vertices, 500_000)
+	o.MeanDegree = cmp.Or(o.MeanDegree, degree)
+	f := faults.List{Prefix: "workload: " + kind + ": "}
+	f.If(o.Vertices < minVertices || o.Vertices > math.MaxInt32, "Vertices (%d) must be in [%d, %d]", o.Vertices, minVertices, math.MaxInt32)
 	f.If(o.MeanDegree < 1, "MeanDegree (%d) must be at least 1", o.MeanDegree)
-	f.If(!(o.Exponent > 0) || math.IsInf(o.Exponent, 0), "Exponent (%g) must be finite and above 0", o.Exponent)
-	if hi, lo := bits.Mul64(uint64(max(o.Vertices, 0)), uint64(max(o.MeanDegree, 0))); hi != 0 || lo > maxEdges {
-		f.Addf("Vertices × MeanDegree (%d × %d) must be at most %d edges", o.Vertices, o.MeanDegree, int64(maxEdges))
-	}
+	f.If(o.Vertices > 0 && o.MeanDegree > maxEdges/o.Vertices, "Vertices × MeanDegree (%d × %d) must be at most %d edges", o.Vertices, o.MeanDegree, int64(maxEdges))
 	return f.Err()
 }
+
+// targetExponent is the e of the law "probability ∝ rank^-e" by which edge targets are drawn.
+const targetExponent = 0.75
 
 // edgeBlock is the number of edges drawn from one stream. It is part of the
 // output: changing it changes every generated graph.
@@ -50,15 +42,14 @@ const edgeBlock = 1 << 16
 
 // PowerLaw generates a graph of Vertices × MeanDegree edges. The source of each
 // edge is drawn uniformly, so out-degrees are Poisson-like; its target is drawn
-// with probability ∝ rank^-Exponent, rank being the target's place in a random
+// with probability ∝ rank^-0.75, rank being the target's place in a random
 // permutation of the vertices. Edges are independent: self-loops and repeated
 // edges occur.
 //
 // Because target and source of an edge are independent, the sources need only
 // be counted, and the targets can be written in place in CSR order.
 func PowerLaw(o GraphOptions) (*Graph, error) {
-	o.EnsureDefaults()
-	if err := o.Validate(); err != nil {
+	if err := o.prepare("power law", 1, 15); err != nil {
 		return nil, err
 	}
 	edges := o.Vertices * o.MeanDegree
@@ -76,7 +67,7 @@ func PowerLaw(o GraphOptions) (*Graph, error) {
 		g.Indptr[v+1] = g.Indptr[v] + int64(d)
 	}
 
-	targets := newAliasTable(rankWeights(rankPermutation(o.Vertices, o.Seed), o.Exponent))
+	targets := newAliasTable(rankWeights(rankPermutation(o.Vertices, o.Seed), targetExponent))
 	forEachBlock(blocks, func(b int) {
 		r := newStream(o.Seed, purposeTargets, uint64(b))
 		block := g.Indices[b*edgeBlock : min((b+1)*edgeBlock, edges)]

@@ -1,10 +1,13 @@
 package workload
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tensorcache/tensorcache/internal/memlimit"
 )
 
 // Spec describes a generated workload as the flags of a command line do. Zero fields stand for the workload's defaults.
@@ -24,6 +27,8 @@ type Spec struct {
 	Vertices, Degree int // of a generated graph
 	Fanouts          []int
 	Weighted         bool
+	// Force goes on where the memory is estimated not to suffice.
+	Force bool
 }
 
 // Kinds are those of Spec.
@@ -38,12 +43,9 @@ var SpecFields = map[string]string{
 
 // New returns the workload. It loads or generates the graph, where there is one.
 func (s *Spec) New() (Workload, error) {
-	for _, f := range []struct {
-		name  string
-		value int64
-	}{{"batches", int64(s.Batches)}, {"batch size", int64(s.BatchSize)}, {"rows", s.Rows}, {"vertices", int64(s.Vertices)}, {"degree", int64(s.Degree)}} {
-		if f.value < 0 {
-			return nil, fmt.Errorf("workload: %s: %s (%d) must be at least 1", s.Kind, f.name, f.value)
+	if !s.Force {
+		if err := memlimit.Check(s.memory()...); err != nil {
+			return nil, err
 		}
 	}
 	switch s.Kind {
@@ -89,13 +91,51 @@ func (s *Spec) New() (Workload, error) {
 	return nil, fmt.Errorf("workload: kind (%q) must be one of %s", s.Kind, strings.Join(Kinds, ", "))
 }
 
+// memory estimates the bytes that the workload and one batch take, but for graphs from files.
+func (s *Spec) memory() []memlimit.Need {
+	need := func(flag string, value int, bytes float64) memlimit.Need {
+		return memlimit.Need{Setting: flag, Value: value, Bytes: bytes * float64(max(0, value))}
+	}
+	// A slice that append lets grow by quarters, and the one it was copied from, take this many times its elements.
+	const grown = 1.25 * 1.8
+	const row = 8 * grown // in a batch
+	switch s.Kind {
+	case "mix", "popularity":
+		return []memlimit.Need{need("--batch-size", s.BatchSize, row+grown)}
+	case "dlrm":
+		lookups := 0
+		tables, _ := ParseTables(s.Tables)
+		for _, t := range tables {
+			lookups += t.Lookups
+		}
+		return []memlimit.Need{need("--batch-size", cmp.Or(s.BatchSize, 2048), row*float64(cmp.Or(lookups, 8)))}
+	case "kv-blocks":
+		return []memlimit.Need{need("--batches", s.Batches, 24), need("--active", s.Active, 48)}
+	case "sampling":
+		if s.Graph != "" && s.Graph != "rmat" && s.Graph != "power-law" {
+			return nil
+		}
+		edge := 4.0
+		if s.Weighted {
+			edge = 8
+		}
+		vertices := cmp.Or(s.Vertices, 500_000)
+		if s.Degree == 0 {
+			return []memlimit.Need{need("--vertices", vertices, 48+row+16*edge)}
+		}
+		return []memlimit.Need{need("--vertices", vertices, 48+row), need("--degree", s.Degree, edge*float64(vertices))}
+	}
+	return nil
+}
+
 // graph loads or generates the graph.
 func (s *Spec) graph() (g *Graph, err error) {
+	o := GraphOptions{Vertices: s.Vertices, MeanDegree: s.Degree, Seed: s.Seed}
 	switch s.Graph {
 	case "", "rmat":
-		g, err = RMAT(RMATOptions{Vertices: s.Vertices, MeanDegree: s.Degree, Seed: s.Seed})
+		g, err = RMAT(o)
 	case "power-law":
-		g, err = PowerLaw(GraphOptions{Vertices: s.Vertices, MeanDegree: s.Degree, Seed: s.Seed})
+		g, err = PowerLaw(o)
 	default:
 		if s.Vertices != 0 || s.Degree != 0 {
 			return nil, fmt.Errorf("workload: sampling: vertices and degree (%d, %d) must not be given with a graph's file (%s)", s.Vertices, s.Degree, s.Graph)

@@ -65,22 +65,11 @@ func below(r *rand.PCG, n uint64) uint64 {
 // goroutines, and returns when all calls have. The result is deterministic if
 // what fn(b) writes depends on b only.
 func forEachBlock(blocks int, fn func(b int)) {
-	workers := min(runtime.GOMAXPROCS(0), blocks)
-	if workers <= 1 {
-		for b := range blocks {
-			fn(b)
-		}
-		return
-	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range workers {
+	for range min(runtime.GOMAXPROCS(0), blocks) {
 		wg.Go(func() {
-			for {
-				b := int(next.Add(1)) - 1
-				if b >= blocks {
-					return
-				}
+			for b := int(next.Add(1)) - 1; b < blocks; b = int(next.Add(1)) - 1 {
 				fn(b)
 			}
 		})

@@ -445,7 +445,7 @@ func BenchmarkRank(b *testing.B) {
 
 // observed returns a policy that is warm and 16 accesses for each row that fits, a twentieth of the table.
 func observed(b testing.TB, name string, fits int64) (Policy, []int64) {
-	p, err := New(name, Inputs{})
+	p, err := newPolicy(name, Inputs{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func TestLRU_Model(t *testing.T) {
 // TestRecency_Scan: one scan does not wash out rows that were accessed again and again, but for LRU.
 func TestRecency_Scan(t *testing.T) {
 	for name, stays := range map[string]bool{"lru": false, "glru-2q": true, "glru-arc": true} {
-		p, _ := New(name, Inputs{})
+		p, _ := newPolicy(name, Inputs{})
 		problem := problem([]int64{1000}, nil)
 		problem.Capacity = 100 * 112
 		start(t, p, problem)
@@ -126,7 +126,7 @@ func TestRecency_ReferenceMissRatios(t *testing.T) {
 		}
 		places, _ := strconv.ParseInt(row[2], 10, 64)
 		one := func(uint64) int { return 1 }
-		p, _ := New(name, Inputs{})
+		p, _ := newPolicy(name, Inputs{})
 		start(t, p, Problem{Rows: []int64{slices.Max(trace) + 1}, Capacity: places, SlotBytes: one, StoredBytes: one})
 		misses := 0
 		for _, id := range trace {

@@ -2,7 +2,7 @@
 //
 // A Policy belongs to one cache, which calls its methods from one goroutine at a time: Start once, Observe for each batch
 // of training accesses and for sampled accesses while the cache is open, Rank for every refresh, and Close. Rows are
-// named by the keys of package hashmap. Each policy is one file of this package and registers itself by name: see [New].
+// named by the keys of package hashmap. Each policy is one file of this package and registers itself by name: see [Lookup].
 package admission
 
 import (

@@ -68,7 +68,7 @@ func everyPolicy(t testing.TB, rows int) iter.Seq2[string, Policy] {
 	}
 	return func(yield func(string, Policy) bool) {
 		for _, name := range Names() {
-			p, err := New(name, Inputs{Graphs: []Graph{ring}})
+			p, err := newPolicy(name, Inputs{Graphs: []Graph{ring}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,9 +90,9 @@ func TestNew_Names(t *testing.T) {
 	}
 }
 
-func TestNew_Unknown(t *testing.T) {
-	want := `admission: unknown policy ("mru") must be one of ` + strings.Join(Names(), ", ")
-	if _, err := New("mru", Inputs{}); err == nil || err.Error() != want {
+func TestLookup_Unknown(t *testing.T) {
+	want := `unknown policy ("mru") must be one of ` + strings.Join(Names(), ", ")
+	if _, err := Lookup("mru"); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
@@ -220,7 +220,7 @@ func TestPolicy_Reproducible(t *testing.T) {
 // TestPolicy_ResizeChangesWhatIsHeld: policies that hold a set of their own hold as many rows as fit.
 func TestPolicy_ResizeChangesWhatIsHeld(t *testing.T) {
 	for _, name := range []string{"lru", "glru-2q", "glru-arc"} {
-		p, _ := New(name, Inputs{})
+		p, _ := newPolicy(name, Inputs{})
 		problem := problem([]int64{1000}, nil)
 		problem.Capacity = 20 * 112
 		start(t, p, problem)
@@ -234,4 +234,13 @@ func TestPolicy_ResizeChangesWhatIsHeld(t *testing.T) {
 			}
 		}
 	}
+}
+
+// newPolicy returns the named policy.
+func newPolicy(name string, in Inputs) (Policy, error) {
+	spec, err := Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	return spec.New(in)
 }

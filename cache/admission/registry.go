@@ -80,15 +80,6 @@ func Lookup(name string) (Spec, error) {
 	return s, nil
 }
 
-// New returns the named policy, or an error if there is none of this name.
-func New(name string, in Inputs) (Policy, error) {
-	s, err := Lookup(name)
-	if err != nil {
-		return nil, fmt.Errorf("admission: %w", err)
-	}
-	return s.New(in)
-}
-
 // simple is Spec.New of a policy that needs no inputs.
 func simple(make func() Policy) func(Inputs) (Policy, error) {
 	return func(Inputs) (Policy, error) { return make(), nil }

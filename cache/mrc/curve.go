@@ -66,9 +66,9 @@ func NewExact(sizes []int64) (*Exact, error) {
 	return &Exact{histogram: h}, nil
 }
 
-// Access counts an access. Row numbers start at 0; memory grows with the largest.
-func (e *Exact) Access(row uint32, size int64) {
-	others, known := e.stack.access(row, size)
+// Access counts an access. Row numbers start at 0 and are below 2^32; memory grows with the largest.
+func (e *Exact) Access(row uint64, size int64) {
+	others, known := e.stack.access(uint32(row), size)
 	e.histogram.requests++
 	e.histogram.bytes += size
 	if known {
@@ -77,10 +77,10 @@ func (e *Exact) Access(row uint32, size int64) {
 }
 
 // Touch updates the stack as Access does, without counting an access.
-func (e *Exact) Touch(row uint32, size int64) { e.stack.access(row, size) }
+func (e *Exact) Touch(row uint64, size int64) { e.stack.access(uint32(row), size) }
 
 // Remove removes a row: its next access misses.
-func (e *Exact) Remove(row uint32) { e.stack.remove(row) }
+func (e *Exact) Remove(row uint64) { e.stack.remove(uint32(row)) }
 
 // Curve returns the miss ratio at each size.
 func (e *Exact) Curve() []Point { return e.histogram.curve(1, 0, 0) }

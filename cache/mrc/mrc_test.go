@@ -34,19 +34,19 @@ func TestExact_EqualsModel(t *testing.T) {
 		for range accesses {
 			row := uint32(r.IntN(r.IntN(rows) + 1))
 			if r.IntN(20) == 0 {
-				e.Remove(row)
+				e.Remove(uint64(row))
 				s.Remove(uint64(row) << 40)
 				list = slices.DeleteFunc(list, func(other uint32) bool { return other == row })
 				continue
 			}
 			if r.IntN(20) == 0 {
-				e.Touch(row, sizeOf(row))
+				e.Touch(uint64(row), sizeOf(row))
 				s.Touch(uint64(row)<<40, sizeOf(row))
 				list = append(slices.DeleteFunc(list, func(other uint32) bool { return other == row }), row)
 				continue
 			}
 			n++
-			e.Access(row, sizeOf(row))
+			e.Access(uint64(row), sizeOf(row))
 			s.Access(uint64(row)<<40, sizeOf(row))
 			bytes += sizeOf(row)
 			distance := int64(math.MaxInt64)
@@ -179,7 +179,7 @@ func BenchmarkAccess(b *testing.B) {
 			b.Fatal(err)
 		}
 		for i := 0; b.Loop(); i++ {
-			e.Access(ids[i&(1<<20-1)], 1)
+			e.Access(uint64(ids[i&(1<<20-1)]), 1)
 		}
 	})
 	for name, o := range map[string]ShardsOptions{"method=rate-0.01": {Rate: 0.01}, "method=ids-8192": {MaxIDs: 8192}} {

@@ -1,12 +1,12 @@
 package mrc
 
 import (
+	"cmp"
 	"container/heap"
-	"errors"
-	"fmt"
 	"math"
 
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/faults"
 )
 
 // ShardsOptions are the options of NewShards. A zero field means its default.
@@ -31,32 +31,18 @@ type ShardsOptions struct {
 
 // EnsureDefaults replaces zero fields by their defaults.
 func (o *ShardsOptions) EnsureDefaults() {
-	if o.Rate == 0 {
-		o.Rate = 1
-	}
-	if o.GivenRate == 0 {
-		o.GivenRate = 1
-	}
-	if o.Parts == 0 {
-		o.Parts = 1
-	}
+	o.Rate, o.GivenRate, o.Parts = cmp.Or(o.Rate, 1), cmp.Or(o.GivenRate, 1), cmp.Or(o.Parts, 1)
 }
 
 // Validate reports all fields that are out of range.
 func (o *ShardsOptions) Validate() error {
-	var errs []error
-	for name, rate := range map[string]float64{"Rate": o.Rate, "GivenRate": o.GivenRate} {
-		if !(rate > 0 && rate <= 1) {
-			errs = append(errs, fmt.Errorf("mrc: %s (%g) must be above 0 and at most 1", name, rate))
-		}
-	}
-	if o.MaxIDs < 0 {
-		errs = append(errs, fmt.Errorf("mrc: MaxIDs (%d) must not be negative", o.MaxIDs))
-	}
-	if o.Parts < 1 || o.Parts > 64 || o.Parts&(o.Parts-1) != 0 || o.Part < 0 || o.Part >= o.Parts {
-		errs = append(errs, fmt.Errorf("mrc: Part (%d) must be below Parts (%d), a power of two up to 64", o.Part, o.Parts))
-	}
-	return errors.Join(errs...)
+	f := faults.List{Prefix: "mrc: "}
+	f.If(!(o.Rate > 0 && o.Rate <= 1), "Rate (%g) must be above 0 and at most 1", o.Rate)
+	f.If(!(o.GivenRate > 0 && o.GivenRate <= 1), "GivenRate (%g) must be above 0 and at most 1", o.GivenRate)
+	f.If(o.MaxIDs < 0, "MaxIDs (%d) must not be negative", o.MaxIDs)
+	f.If(o.Parts < 1 || o.Parts > 64 || o.Parts&(o.Parts-1) != 0 || o.Part < 0 || o.Part >= o.Parts,
+		"Part (%d) must be below Parts (%d), a power of two up to 64", o.Part, o.Parts)
+	return f.Err()
 }
 
 // Shards estimates a curve from the accesses to a sample of the IDs.

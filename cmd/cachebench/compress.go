@@ -11,6 +11,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/bench/report"
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/device/cuda"
 )
 
 // minTime is how long compress measures a speed; 0 for the default. Tests, which need no exact speeds, set it.
@@ -26,6 +27,9 @@ func newCompress() *cobra.Command {
   cachebench compress --features embeddings.npy --cast bf16 --json`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cuda.Count() > 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), "cachebench: speeds are of a processor; gpu-bench --cases hit-codecs,load measures those of the GPU")
+			}
 			results, err := present(cmd, asJSON, func(bar *progress) ([]experiment.CodecResult, error) {
 				return experiment.Compress(cmd.Context(), cfg, bar)
 			}, report.Compress)

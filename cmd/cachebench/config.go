@@ -31,13 +31,17 @@ func applyConfigFile(flags *pflag.FlagSet, path string) error {
 		f := flags.Lookup(name)
 		switch {
 		case f == nil || strings.Contains(s.key, "-") || name == "config" || name == "help":
-			errs = append(errs, fmt.Errorf("config %s: unknown key %q", path, s.key))
+			hint := ""
+			if known := strings.ReplaceAll(strings.ToLower(s.key), "-", "_"); known != s.key && flags.Lookup(strings.ReplaceAll(known, "_", "-")) != nil {
+				hint = fmt.Sprintf(": did you mean %q?", known)
+			}
+			errs = append(errs, fmt.Errorf("config %s: unknown key %q%s", path, s.key, hint))
 		case s.list && !strings.HasSuffix(f.Value.Type(), "Slice"):
 			errs = append(errs, fmt.Errorf("config %s: key %q: value (%s) must not be a list", path, s.key, s.value))
 		case given[name]:
 		default:
 			if err := flags.Set(name, s.value); err != nil {
-				errs = append(errs, fmt.Errorf("config %s: key %q: %w", path, s.key, err))
+				errs = append(errs, fmt.Errorf("config %s: key %q: %w", path, s.key, flagError(err)))
 			}
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/bench/gpu"
 	"github.com/tensorcache/tensorcache/bench/report"
+	"github.com/tensorcache/tensorcache/internal/atomicfile"
 )
 
 func newGPUBench() *cobra.Command {
@@ -35,14 +35,15 @@ func newGPUBench() *cobra.Command {
 					return fmt.Errorf("--from and --%s contradict each other", name)
 				}
 			}
-			if plot != "" {
-				if base, ok := strings.CutSuffix(plot, ".png"); ok {
-					plot = base + ".svg"
-					fmt.Fprintf(cmd.ErrOrStderr(), "cachebench: --plot draws SVG only, to %s: the page of cachebench report saves charts as PNG\n", plot)
-				}
-				if err := checkPlot(plot); err != nil {
-					return err
-				}
+			if base, ok := strings.CutSuffix(plot, ".png"); ok {
+				plot = base + ".svg"
+				fmt.Fprintf(cmd.ErrOrStderr(), "cachebench: --plot draws SVG only, to %s: the page of cachebench report saves charts as PNG\n", plot)
+			}
+			if err := errors.Join(checkOutput("out", out, ""), checkOutput("plot", plot, ".svg")); err != nil {
+				return err
+			}
+			save := func(r *gpu.Report) error {
+				return writeOutput("out", out, func(w io.Writer) error { return writeJSON(w, r) })
 			}
 			var res *gpu.Report
 			var err error
@@ -50,9 +51,7 @@ func newGPUBench() *cobra.Command {
 				res, err = readReports(from)
 			} else {
 				o.Log = cmd.ErrOrStderr()
-				if out != "" {
-					o.Save = func(r *gpu.Report) error { return saveReport(out, r) }
-				}
+				o.Save = save
 				res, err = gpu.Run(o)
 			}
 			if res == nil {
@@ -63,14 +62,13 @@ func newGPUBench() *cobra.Command {
 					return err
 				}
 			}
-			if out != "" { // in whole, and with how long the cases took
-				err = errors.Join(err, saveReport(out, res))
+			err = errors.Join(err, save(res)) // in whole, and with how long the cases took
+			if asMarkdown {
+				err = errors.Join(err, report.GPUMarkdown(cmd.OutOrStdout(), res))
+			} else {
+				err = errors.Join(err, show(cmd.OutOrStdout(), asJSON, res, report.GPU))
 			}
-			err = errors.Join(err, printGPU(cmd.OutOrStdout(), res, asJSON, asMarkdown))
-			if plot != "" {
-				err = errors.Join(err, writePlot(plot, res))
-			}
-			return err
+			return errors.Join(err, writeOutput("plot", plot, func(w io.Writer) error { return report.GPUPlot(w, res) }))
 		},
 	}
 	f := cmd.Flags()
@@ -114,56 +112,33 @@ func readReports(paths []string) (*gpu.Report, error) {
 	return r, nil
 }
 
-// saveReport replaces a file: whoever reads it finds a whole report, of before or of now.
-func saveReport(path string, r *gpu.Report) error {
-	var b bytes.Buffer
-	if err := writeJSON(&b, r); err != nil {
-		return err
+// checkOutput says what is wrong with a flag's path before minutes of measuring.
+func checkOutput(flag, path, ext string) error {
+	if path == "" {
+		return nil
 	}
-	if err := os.WriteFile(path+".new", b.Bytes(), 0o644); err != nil {
-		return fmt.Errorf("--out (%q): %w", path, err)
+	if ext != "" && filepath.Ext(path) != ext {
+		return fmt.Errorf("--%s (%q) must end in %s", flag, path, ext)
 	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return fmt.Errorf("--out (%q): %w", path, err)
-	}
-	return nil
-}
-
-func printGPU(w io.Writer, r *gpu.Report, asJSON, asMarkdown bool) error {
-	switch {
-	case asJSON:
-		return writeJSON(w, r)
-	case asMarkdown:
-		return report.GPUMarkdown(w, r)
-	}
-	return report.GPU(w, r)
-}
-
-// checkPlot says what is wrong with a plot's path before minutes of measuring.
-func checkPlot(path string) error {
-	if filepath.Ext(path) != ".svg" {
-		return fmt.Errorf("--plot (%q) must end in .svg", path)
-	}
-	_, err := os.Lstat(path)
-	absent := errors.Is(err, fs.ErrNotExist)
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	f, err := atomicfile.Temporary(path)
 	if err != nil {
-		return fmt.Errorf("--plot (%q) must be a file that can be written: %w", path, err)
+		return fmt.Errorf("--%s (%q) must be a file that can be written: %w", flag, path, err)
 	}
-	err = f.Close()
-	if absent {
-		err = errors.Join(err, os.Remove(path))
-	}
-	return err
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-func writePlot(path string, r *gpu.Report) error {
-	var b bytes.Buffer
-	if err := report.GPUPlot(&b, r); err != nil {
-		return fmt.Errorf("--plot (%q): %w", path, err)
+// writeOutput replaces a flag's file, if there is a path, by what write writes.
+func writeOutput(flag, path string, write func(io.Writer) error) error {
+	if path == "" {
+		return nil
 	}
-	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
-		return fmt.Errorf("--plot (%q): %w", path, err)
+	var b bytes.Buffer
+	err := write(&b)
+	if err == nil {
+		err = atomicfile.Write(path, b.Bytes())
+	}
+	if err != nil {
+		return fmt.Errorf("--%s (%q): %w", flag, path, err)
 	}
 	return nil
 }

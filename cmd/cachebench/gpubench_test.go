@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -96,7 +97,7 @@ func TestGPUBench_Rates(t *testing.T) {
 		t.Fatal(err)
 	}
 	rates := codec.RatesOnGPU()
-	for name, rate := range res.CodecRates() {
+	for name, rate := range codecRates(res) {
 		if _, ok := rates[name]; !ok {
 			t.Errorf("codec (%s) was measured, and has no rate in codec/gpurates.go", name)
 		}
@@ -157,4 +158,66 @@ func TestGPUBench_Merge(t *testing.T) {
 	refuse(t, "report (1 cases incomplete) must be whole: load: not finished", "gpu-bench", "--from", one+","+two, "--whole")
 	refuse(t, "--from ("+one+","+other+"): reports (d, driver v, commit c, and d, driver v, commit e) must be of one device, driver and build",
 		"gpu-bench", "--from", one+","+other)
+}
+
+// rateRows is the least row length, in bytes, that counts for a codec's rate. Shorter rows wait for memory, decoded or copied.
+const rateRows = 512
+
+// codecRates returns codec.Family.GPURate of each codec, by name, from hit-codecs and hit-decode: the bytes that decoding hits writes a
+// second ÷ those of a plain gather, the median over rows of 512 bytes and more, to two decimals. Rates are of float32 rows, or of bfloat16
+// rows if the codec serves no float32. The map is empty if hit-codecs is not whole.
+func codecRates(r *gpu.Report) map[string]float64 {
+	rates := map[string]float64{}
+	is := func(s gpu.Skipped) bool { return s.Case == "hit-codecs" || s.Case == "hit-decode" }
+	if slices.ContainsFunc(r.Incomplete, is) || !slices.ContainsFunc(r.Results, func(x gpu.Result) bool { return x.Case == "hit-codecs" }) {
+		return rates
+	}
+	ratios := map[string][]float64{}
+	for _, x := range r.Results {
+		if (x.Case == "hit-codecs" || x.Case == "hit-decode" && x.Codec != gpu.SparseCodec) && x.RowBytes >= rateRows {
+			ratios[x.Codec] = append(ratios[x.Codec], x.Ratio)
+		}
+	}
+	for label, of := range ratios {
+		name, half := strings.CutSuffix(label, gpu.BFloat16Suffix)
+		if half && ratios[name] != nil {
+			continue
+		}
+		slices.Sort(of)
+		median := of[len(of)/2]
+		if len(of)%2 == 0 {
+			median = (of[len(of)/2-1] + median) / 2
+		}
+		rates[name] = math.Round(100*median) / 100
+	}
+	return rates
+}
+
+// TestGPUBench_CodecRates: medians of the ratios of rows from 512 bytes on, of float32 rows where the codec serves those.
+func TestGPUBench_CodecRates(t *testing.T) {
+	t.Parallel()
+	r := &gpu.Report{}
+	add := func(name, codec string, rowBytes int, ratio float64) {
+		r.Results = append(r.Results, gpu.Result{Case: name, Codec: codec, RowBytes: rowBytes, Ratio: ratio})
+	}
+	add("hit-decode", "ibp4", 512, 0.96)
+	add("hit-decode", gpu.SparseCodec, 512, 7)
+	if len(codecRates(r)) != 0 {
+		t.Errorf("without hit-codecs: %v", codecRates(r))
+	}
+	add("hit-codecs", "rank", 256, 0.1)
+	add("hit-codecs", "rank", 512, 0.611)
+	add("hit-codecs", "rank", 1024, 0.8)
+	add("hit-codecs", "rank", 4096, 0.7)
+	add("hit-codecs", "rank"+gpu.BFloat16Suffix, 512, 0.2)
+	add("hit-codecs", "ibp2"+gpu.BFloat16Suffix, 512, 0.84999)
+	add("hit-codecs", "ibp2"+gpu.BFloat16Suffix, 1024, 0.86)
+	got := fmt.Sprint(codecRates(r))
+	if want := "map[ibp2:0.85 ibp4:0.96 rank:0.7]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	r.Incomplete = []gpu.Skipped{{Case: "hit-codecs", Reason: "x"}}
+	if len(codecRates(r)) != 0 {
+		t.Errorf("incomplete: %v", codecRates(r))
+	}
 }

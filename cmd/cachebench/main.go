@@ -11,12 +11,14 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tensorcache/tensorcache/bench/gpu"
 )
@@ -105,6 +107,25 @@ func backends() string {
 	return "host backend only"
 }
 
+// flagError says what a flag takes where its value is not of the flag's type.
+func flagError(err error) error {
+	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	takes, known := map[string]string{
+		"int": "a whole number", "int64": "a whole number", "uint64": "a whole number from 0 on", "float64": "a number",
+		"intSlice": "whole numbers between commas", "duration": "a time such as 100ms", "bool": "true or false",
+	}[invalid.GetFlag().Value.Type()]
+	if !known {
+		return err
+	}
+	if errors.Is(err, strconv.ErrRange) {
+		takes += " of 64 bits"
+	}
+	return fmt.Errorf("--%s (%q) must be %s", invalid.GetFlag().Name, invalid.GetValue(), takes)
+}
+
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "cachebench",
@@ -113,6 +134,7 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		newDemo(), newRun(), newCompress(), newSimulate(), newSweep(), newCompare(), newPlan(), newReport(), newTrace(), newCapture(), newExplain(), newDevices(), newGPUBench(),

@@ -64,7 +64,7 @@ func TestPlan_BadInput(t *testing.T) {
 		{"--gpu-memory large", `--gpu-memory ("large") must be a size: 80GiB, 80GB, bytes`},
 		{"--policy mru,freq --codec zip", `unknown policy ("mru") must be one of freq, glru-2q, glru-arc, lru, static-degree, static-freq, static-optimal, static-pagerank, tinylfu` + "\n" + `codec: unknown codec ("zip") must be one of ` + strings.Join(registry.Usage(), ", ")},
 		{"--trace a --ids b", "--ids and --trace contradict each other"},
-		{"--trace missing", "workload: open missing: no such file or directory"},
+		{"--trace missing", "trace: open missing: no such file or directory"},
 		{"--sample-rate 0", "--sample-rate (0) must be above 0"},
 		{"--refresh-churn 0", "--refresh-churn (0) must be above 0"},
 	} {

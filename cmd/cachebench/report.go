@@ -1,10 +1,11 @@
 package main
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
-	"os"
+	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,7 +23,9 @@ func newReport() *cobra.Command {
 and no other file, and saves its charts as PNG.
 
 Result files are cells.jsonl of sweep, and what run, simulate and compress print
-with --json, whatever their names (.json, .jsonl).`,
+with --json, whatever their names (.json, .jsonl). A result that cannot be read is
+named, the page has the others, and the exit status is 1. Other files, and a last
+line that an interrupted sweep left, are named only.`,
 		Example: `  cachebench sweep results --budget 1%,5%,10% --seeds 3 && cachebench report results
   cachebench run --json >results/run.json && cachebench report results --title "cora at 1 %"`,
 		Args: takes("DIR"),
@@ -34,24 +37,25 @@ with --json, whatever their names (.json, .jsonl).`,
 			if ext := strings.ToLower(filepath.Ext(out)); ext != ".html" && ext != ".htm" { // it might be a result
 				return fmt.Errorf("--out (%q) must end in .html", out)
 			}
-			results, err := report.ReadResults(dir, "report.html", filepath.Base(out), "plots") // plots: of older versions
+			results, err := report.ReadResults(dir)
+			if err == nil {
+				err = checkOutput("out", out, "")
+			}
 			if err != nil {
 				return err
-			}
-			if _, err := os.Stat(filepath.Dir(out)); err != nil {
-				return fmt.Errorf("--out: folder (%s) must exist", filepath.Dir(out))
 			}
 			for _, p := range results.Problems {
 				fmt.Fprintf(cmd.ErrOrStderr(), "cachebench: %s: %s\n", filepath.Join(dir, p.Name), p.Reason)
 			}
-			var page bytes.Buffer
-			if err := report.HTML(&page, results, o); err != nil {
+			if err := writeOutput("out", out, func(w io.Writer) error { return report.HTML(w, results, o) }); err != nil {
 				return err
 			}
-			if err := os.WriteFile(out, page.Bytes(), 0o644); err != nil {
-				return fmt.Errorf("report: %w", err)
+			if _, err := fmt.Fprintln(cmd.OutOrStdout(), out); err != nil {
+				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), out)
+			if slices.ContainsFunc(results.Problems, func(p report.Problem) bool { return p.Damaged }) {
+				return errors.New("report: results are damaged, as said above; the page has the others")
+			}
 			return nil
 		},
 	}

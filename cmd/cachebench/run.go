@@ -106,12 +106,18 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of everything generated and sampled")
 	f.Uint64Var(&cfg.DataSeed, "data-seed", 0, "another seed of the generated table and graph (default: --seed)")
 	f.BoolVar(&cfg.Verify, "verify", false, "compare every row with its source; exit status 1 if any differs")
+	addForce(f, &cfg.Force)
 	// What stands for a default of the workload or the cache is shown as that.
 	f.Lookup("batch-size").DefValue = "256, with --ids 4096"
 	f.Lookup("batches").DefValue = "200, with --ids all"
 	f.Lookup("warmup-batches").DefValue = "50 of another seed; with --ids a quarter, measured too"
 	f.Lookup("refresh-batches").DefValue = "5 with --cold or --drift and no --refresh-interval"
 	return f
+}
+
+// addForce defines the flag of commands that estimate their memory.
+func addForce(f *pflag.FlagSet, force *bool) {
+	f.BoolVar(force, "force", false, "go on where the memory is estimated not to suffice")
 }
 
 // mismatch is the error of a run whose rows differed from their source.

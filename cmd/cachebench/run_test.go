@@ -329,14 +329,14 @@ func TestRun_IDs(t *testing.T) {
 		measured          bool
 		lo, hi            int // of the list
 	}{
-		{"", 1, 0, false, 0, 1000},
+		{"", 4, 1, true, 0, 1000}, // a quarter each
 		{"--batch-size 100", 10, 2, true, 0, 1000},
 		{"--batch-size 300", 4, 1, true, 0, 1000}, // the last batch is shorter
 		{"--batch-size 100 --warmup-batches 4", 6, 4, false, 400, 1000},
 		{"--batch-size 100 --warmup-batches 0", 10, 0, false, 0, 1000},
 		{"--batch-size 100 --warmup-batches 4 --batches 2", 2, 4, false, 400, 600},
 		{"--batch-size 100 --warmup-batches 9", 1, 9, false, 900, 1000},
-		{"--batch-size 100 --batches 3", 3, 0, false, 0, 300},
+		{"--batch-size 100 --batches 3", 3, 1, true, 0, 300},
 		{"--batch-size 100 --batches 50", 10, 2, true, 0, 1000},
 	} {
 		flags := append([]string{"--features", features, "--ids", ids, "--budget", "3KiB", "--codec", "none"}, strings.Fields(c.flags)...)

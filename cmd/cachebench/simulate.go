@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -60,6 +61,7 @@ LRU's whole miss-ratio curve is computed instead, in one pass.`,
 	f.IntVar(&cfg.Points, "points", 100, "sizes of the curve, evenly up to the working set, without --sizes")
 	f.IntVar(&cfg.Workers, "workers", 0, "simulations at a time (default: one a processor)")
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of everything sampled")
+	addForce(f, &cfg.Force)
 	f.BoolVar(&asJSON, "json", false, "print a JSON array; with --mrc one JSON object")
 	f.Lookup("refresh-requests").DefValue = "a 250th of the trace, at least 256"
 	f.Lookup("shards-rate").DefValue = "0.01, with --shards-ids 1"
@@ -70,18 +72,12 @@ LRU's whole miss-ratio curve is computed instead, in one pass.`,
 func checkSimulateFlags(cmd *cobra.Command) error {
 	changed := func(name string) bool { return cmd.Flags().Changed(name) }
 	value := func(name string) string { return cmd.Flags().Lookup(name).Value.String() }
+	misplaced, why := []string{"shards-rate", "shards-ids", "points"}, "without --mrc"
 	if changed("mrc") {
-		for _, name := range []string{"policy", "refresh-requests", "workers"} {
-			if changed(name) {
-				return fmt.Errorf("--%s means nothing with --mrc, which is LRU's", name)
-			}
-		}
-	} else {
-		for _, name := range []string{"shards-rate", "shards-ids", "points"} {
-			if changed(name) {
-				return fmt.Errorf("--%s means nothing without --mrc", name)
-			}
-		}
+		misplaced, why = []string{"policy", "refresh-requests", "workers"}, "with --mrc, which is LRU's"
+	}
+	if i := slices.IndexFunc(misplaced, changed); i >= 0 {
+		return fmt.Errorf("--%s means nothing %s", misplaced[i], why)
 	}
 	if changed("sizes") && changed("points") {
 		return fmt.Errorf("--points and --sizes contradict each other")

@@ -24,7 +24,7 @@ func newSweep() *cobra.Command {
 		Long: `Run a grid of policies, budgets, codecs and host tiers, and keep the results in a directory.
 
 Each finished cell is a line of DIR/cells.jsonl. The same command continues an
-interrupted sweep.`,
+interrupted sweep. When the sweep ends, DIR/cells.csv has its main figures.`,
 		Example: `  cachebench sweep results --policy freq,static-freq --budget 1%,5%,10% --codec none,ibp4 --seeds 5
   cachebench report results`,
 		Args: takes("DIR"),

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -59,6 +61,59 @@ func TestSweep_Output(t *testing.T) {
 	js, _ := sweep(t, dir, append(slices.Clone(grid), "--json"))
 	if got := decode[[]experiment.Cell](t, js); len(got) != 8 || got[7].Seed != 2 {
 		t.Errorf("--json: %d cells", len(got))
+	}
+}
+
+// TestSweep_CSV: cells.csv has a line for each cell, also after a sweep that had nothing left to do, with the figures of the cells.
+func TestSweep_CSV(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "cells.csv")
+	sweep(t, dir, grid)
+	first := readFile(t, path)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	sweep(t, dir, grid)
+	if readFile(t, path) != first {
+		t.Error("written again, the table differs")
+	}
+	rows, err := csv.NewReader(strings.NewReader(first)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := cells(t, dir)
+	if len(rows) != 1+len(all) || len(rows[0]) != 25 {
+		t.Fatalf("%d lines of %d columns", len(rows), len(rows[0]))
+	}
+	for i, c := range all {
+		for name, want := range map[string]any{
+			"policy": c.Config["policy"], "budget": c.Config["budget"], "seed": c.Seed, "chosen_codec": c.Result.Cache.Codec, "hits": c.Result.Results.Hits,
+			"batch_latency_ms_p99": c.Result.Results.BatchLatency.P99, "uncompressed_host_bytes_moved": c.Result.Uncompressed.HostBytesMoved, "mismatches": 0,
+		} {
+			if got := rows[i+1][slices.Index(rows[0], name)]; got != fmt.Sprint(want) {
+				t.Errorf("cell %d: %s is %s, want %v", i, name, got, want)
+			}
+		}
+		if slices.Contains(rows[i+1], "") {
+			t.Errorf("cell %d lacks a value: %q", i, rows[i+1])
+		}
+	}
+}
+
+// TestSweep_KeepsOldSeries: cells of an older version, with a series, are continued, passed on, and pointed out.
+func TestSweep_KeepsOldSeries(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	sweep(t, dir, grid)
+	path := filepath.Join(dir, "cells.jsonl")
+	old := strings.ReplaceAll(readFile(t, path), `,"result":`, `,"series":{"hit_rate":[0.5]},"result":`)
+	if err := os.WriteFile(path, []byte(old), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	js, stderr := sweep(t, dir, append(slices.Clone(grid), "--json"))
+	if got := decode[[]experiment.Cell](t, js); len(got) != 8 || string(got[7].Series) == "" || !strings.Contains(stderr, "have a series of hit rates; new ones have none") {
+		t.Errorf("%d cells; %s", len(got), stderr)
 	}
 }
 
@@ -205,7 +260,7 @@ func TestSweep_RefusesAnotherSweep(t *testing.T) {
 	if err := os.WriteFile(path, []byte("{}\n{}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	refuse(t, "sweep: "+path+`:1: byte 0: must be a cell: key "result" is missing`, first...)
+	refuse(t, "sweep: "+path+`:1: byte 0: must be a JSON object: a sweep's cell, or what run --json prints, with at least one lookup`, first...)
 	if err := os.Remove(filepath.Join(dir, "s", "sweep.json")); err != nil {
 		t.Fatal(err)
 	}

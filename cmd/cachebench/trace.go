@@ -25,7 +25,7 @@ const formatHelp = "format, if content and name do not tell it: "
 
 func newTraceInfo() *cobra.Command {
 	var o trace.Options
-	var asJSON bool
+	var asJSON, force bool
 	cmd := &cobra.Command{
 		Use:   "info FILE",
 		Short: "Read a trace and say what is in it",
@@ -38,10 +38,14 @@ func newTraceInfo() *cobra.Command {
 				return err
 			}
 			defer func() { err = errors.Join(err, r.Close()) }()
-			bar := newProgress(cmd.ErrOrStderr())
-			bar.Stage("reading "+args[0], 0)
-			s, err := trace.Summarize(cmd.Context(), r)
-			bar.close()
+			s, err := withProgress(cmd, func(bar *progress) (trace.Summary, error) {
+				bar.Stage("reading "+args[0], 0)
+				limited := r
+				if !force {
+					limited = trace.Limited(r, "trace", args[0], 40)
+				}
+				return trace.Summarize(cmd.Context(), limited)
+			})
 			if err != nil {
 				return fmt.Errorf("%w; requests before that: %d", err, s.Requests)
 			}
@@ -51,6 +55,7 @@ func newTraceInfo() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&o.Format, "format", "", formatHelp+strings.Join(trace.Formats(), ", "))
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	addForce(cmd.Flags(), &force)
 	return cmd
 }
 
@@ -190,6 +195,7 @@ func newTraceGenerate() *cobra.Command {
 	f.BoolVar(&spec.Weighted, "weighted", false, "sample neighbours by the edges' weights; a generated graph has random ones")
 	f.Int64Var(&rowBytes, "row-bytes", 0, "size of each request, where the workload does not say")
 	f.Uint64Var(&spec.Seed, "seed", 1, "seed of everything")
+	addForce(f, &spec.Force)
 	if err := cmd.MarkFlagRequired("out"); err != nil {
 		panic(err)
 	}

@@ -155,8 +155,8 @@ func TestTrace_BadInput(t *testing.T) {
 	}{
 		{"trace: open " + in("none") + ": no such file or directory", []string{"info", in("none")}},
 		{`trace: unsuitable format: format ("x") must be one of ` + known, []string{"info", text, "--format", "x"}},
-		{fmt.Sprintf("trace: %s: offset %d: block (0 bytes) must be complete, and an end mark come last: truncated; requests before that: 5", cut, len(whole)-20), []string{"info", cut}},
-		{fmt.Sprintf("trace: %s: offset %d: block (0 bytes) must be complete, and an end mark come last: truncated", cut, len(whole)-20), []string{"convert", cut, in("y.tct")}},
+		{fmt.Sprintf("trace: %s: offset %d: block or end mark (0 bytes) must have 20: truncated; requests before that: 5", cut, len(whole)-20), []string{"info", cut}},
+		{fmt.Sprintf("trace: %s: offset %d: block or end mark (0 bytes) must have 20: truncated", cut, len(whole)-20), []string{"convert", cut, in("y.tct")}},
 		{"trace: " + in("y.txt") + ": unsuitable format: ids cannot hold a set", []string{"convert", sets, in("y.txt")}},
 		{"--misses needs a captured trace: " + text + " (ids) does not say what missed", []string{"convert", text, in("y.tct"), "--misses"}},
 		{"--limit (-1) must not be negative", []string{"convert", text, in("y.tct"), "--limit", "-1"}},

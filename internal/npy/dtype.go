@@ -3,13 +3,14 @@ package npy
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // codes has, for each DType, the code in a header's descr, "" where npy has none.
-var codes = [...]string{
+var codes = []string{
 	dtype.Float16: "f2", dtype.Float32: "f4", dtype.Float64: "f8", dtype.Int8: "i1", dtype.Int16: "i2", dtype.Int32: "i4", dtype.Int64: "i8", dtype.Uint8: "u1", dtype.Uint16: "u2",
 	dtype.Uint32: "u4", dtype.Uint64: "u8", dtype.Bool: "b1",
 }
@@ -36,10 +37,8 @@ func parseDescr(descr string) (d dtype.Type, big bool, err error) {
 	case "V2", "bfloat16":
 		return dtype.Invalid, false, errBFloat16(descr)
 	}
-	for d := range codes {
-		if code != "" && code == codes[d] {
-			return dtype.Type(d), big, nil
-		}
+	if d := slices.Index(codes, code); code != "" && d >= 0 {
+		return dtype.Type(d), big, nil
 	}
 	return dtype.Invalid, false, errDescr(fmt.Sprintf("%q", clip(descr)))
 }
@@ -47,7 +46,7 @@ func parseDescr(descr string) (d dtype.Type, big bool, err error) {
 // errBFloat16 explains the one unsupported type whose files look nearly right:
 // ml_dtypes saves bfloat16 as two void bytes.
 func errBFloat16(descr string) error {
-	return faultf(ErrDType, "dtype (%q) must not be void: npy cannot hold bfloat16; store float32 and use --cast bf16", descr)
+	return fmt.Errorf("dtype (%q) must not be void: npy cannot hold bfloat16; store float32 and use --cast bf16", descr)
 }
 
 func errDescr(shown string) error {
@@ -57,5 +56,5 @@ func errDescr(shown string) error {
 			names = append(names, dtype.Type(d).String())
 		}
 	}
-	return faultf(ErrDType, "dtype (%s) must be one of %s", shown, strings.Join(names, ", "))
+	return fmt.Errorf("dtype (%s) must be one of %s", shown, strings.Join(names, ", "))
 }

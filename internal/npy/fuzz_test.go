@@ -116,7 +116,7 @@ func FuzzNPZ(f *testing.F) {
 		checkAllocated(t, len(b), func() int {
 			return fuzzOpen(t, whole.Bytes(), choice{}) +
 				fuzzOpen(t, b, choice{minRank: 2, prefer: []string{"features"}}) +
-				fuzzOpen(t, b, choice{named: true, array: "a"})
+				fuzzOpen(t, b, choice{array: "a"})
 		})
 	})
 }

@@ -86,7 +86,8 @@ func save(t testing.TB, name string, b []byte) string {
 // openBytes opens a file that is in memory only.
 func openBytes(b []byte, c choice) (*Reader, error) {
 	c.minRank = max(c.minRank, 1)
-	return open("mem", bytes.NewReader(b), int64(len(b)), c)
+	r, err := open("mem", bytes.NewReader(b), int64(len(b)), c)
+	return r, inFile("mem", err)
 }
 
 // readRows reads the rest of r, at most rows rows a call.

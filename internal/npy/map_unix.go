@@ -24,19 +24,19 @@ func (r *Reader) Map() ([]byte, error) {
 	if r.member != nil {
 		var err error
 		if begin, err = r.member.DataOffset(); err != nil {
-			return nil, inFile(r.name, ioFault("reading the member's local header", err))
+			return nil, inFile(r.name, readError("reading the member's local header", err))
 		}
 	}
 	into := begin % int64(os.Getpagesize())
 	size := int(into + r.head.bytes + r.dataBytes())
 	pages, err := syscall.Mmap(int(f.Fd()), begin-into, size, syscall.PROT_READ, syscall.MAP_SHARED)
 	if err != nil {
-		return nil, inFile(r.name, ioFault("mapping", err))
+		return nil, inFile(r.name, readError("mapping", err))
 	}
 	if r.member != nil {
 		if crc32.ChecksumIEEE(pages[into:]) != r.member.CRC32 {
 			syscall.Munmap(pages)
-			return nil, inFile(r.name, ioFault("mapping", zip.ErrChecksum))
+			return nil, inFile(r.name, readError("mapping", zip.ErrChecksum))
 		}
 		syscall.Madvise(pages, syscall.MADV_DONTNEED) // what is needed is read again
 	}

@@ -25,7 +25,7 @@ func newArchive(file string, f io.ReaderAt, size int64) (*archive, error) {
 	z, err := zip.NewReader(io.NewSectionReader(f, 0, size), size)
 	// Nothing is extracted, so a member's name cannot lead out of anywhere.
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
-		return nil, inFile(file, ioFault(fmt.Sprintf("archive (%d bytes) must be a complete zip file", size), err))
+		return nil, readError(fmt.Sprintf("archive (%d bytes) must be a complete zip file", size), err)
 	}
 	a := &archive{file: file, size: size, members: make(map[string]*zip.File)}
 	for _, m := range z.File {
@@ -34,55 +34,53 @@ func newArchive(file string, f io.ReaderAt, size int64) (*archive, error) {
 			continue
 		}
 		if a.members[array] != nil {
-			return nil, inFile(file, faultf(ErrFormat, "array (%q) must occur once", clip(array)))
+			return nil, fmt.Errorf("array (%q) must occur once", clip(array))
 		}
 		a.members[array] = m
 		a.arrays = append(a.arrays, array)
 	}
 	if len(a.arrays) == 0 {
-		return nil, inFile(file, faultf(ErrArray, "archive (%d members) must have an array", len(z.File)))
+		return nil, fmt.Errorf("archive (%d members) must have an array", len(z.File))
 	}
 	return a, nil
 }
 
-// choose opens the array that c asks for.
-func (a *archive) choose(c choice) (*Reader, error) {
-	if c.named {
+// choose returns the name of the array that c asks for.
+func (a *archive) choose(c choice) (string, error) {
+	if c.array != "" {
 		if a.members[c.array] == nil {
-			return nil, inFile(a.file, faultf(ErrArray, "array (%q) must be one of %s", clip(c.array), a.list()))
+			return "", fmt.Errorf("array (%q) must be one of %s", clip(c.array), a.list())
 		}
-		return a.open(c.array, c.minRank)
+		return c.array, nil
 	}
 	for _, array := range c.prefer {
 		if a.members[array] != nil {
-			return a.open(array, c.minRank)
+			return array, nil
 		}
 	}
 	if len(a.arrays) == 1 {
-		return a.open(a.arrays[0], c.minRank)
+		return a.arrays[0], nil
 	}
-	return a.only(c.minRank)
-}
-
-// only opens the single array with at least minRank axes. Arrays that no Reader can
-// read do not count; a corrupt one might be the one meant, so it ends the search.
-func (a *archive) only(minRank int) (*Reader, error) {
-	fits, found := 0, ""
+	// The only one with at least minRank axes. Arrays that no Reader can read do not count; a corrupt one might be the one
+	// meant, so it ends the search.
+	var fits []string
 	for _, array := range a.arrays {
-		_, err := a.open(array, minRank)
-		switch {
-		case err == nil:
-			fits++
-			found = array
-		case !errors.Is(err, ErrDType) && !errors.Is(err, ErrShape):
-			return nil, err
+		body, err := openMember(a.members[array], a.size)
+		if err != nil {
+			return "", inFile(a.file+":"+array, err)
+		}
+		h, err := readHeader(body, int64(a.members[array].UncompressedSize64))
+		if err != nil {
+			return "", inFile(a.file+":"+array, err)
+		}
+		if _, err := h.check(c.minRank); err == nil {
+			fits = append(fits, array)
 		}
 	}
-	if fits != 1 {
-		return nil, inFile(a.file, faultf(ErrArray, "arrays of rank %d or more (%d) must be one, or be chosen as FILE.npz:ARRAY from %s",
-			minRank, fits, a.list()))
+	if len(fits) != 1 {
+		return "", fmt.Errorf("arrays of rank %d or more (%d) must be one, or be chosen as FILE.npz:ARRAY from %s", c.minRank, len(fits), a.list())
 	}
-	return a.open(found, minRank)
+	return fits[0], nil
 }
 
 // open opens an array that the archive has.
@@ -94,7 +92,7 @@ func (a *archive) open(array string, minRank int) (*Reader, error) {
 	}
 	r, err := newReader(name, body, int64(m.UncompressedSize64), m.Method == zip.Store, minRank)
 	if err != nil {
-		return nil, err
+		return nil, inFile(name, err)
 	}
 	r.member = m
 	return r, nil
@@ -103,11 +101,12 @@ func (a *archive) open(array string, minRank int) (*Reader, error) {
 // list quotes the names of the arrays.
 func (a *archive) list() string {
 	var names []string
-	for _, array := range a.arrays[:min(len(a.arrays), maxListed)] {
+	for i, array := range a.arrays {
+		if i == maxListed {
+			names = append(names, fmt.Sprintf("and %d more", len(a.arrays)-maxListed))
+			break
+		}
 		names = append(names, fmt.Sprintf("%q", clip(array)))
-	}
-	if more := len(a.arrays) - maxListed; more > 0 {
-		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(names, ", ")
 }

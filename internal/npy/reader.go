@@ -8,10 +8,9 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/bits"
 	"os"
+	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/numa"
@@ -44,25 +43,24 @@ type Reader struct {
 //
 // "f.npz:features" names an array of an archive, unless a file of that very name
 // exists. Without a name, the first of prefer that the archive has is opened; if it
-// has none of them, the only array with at least minRank axes. Otherwise the error is
-// ErrArray and lists the arrays.
+// has none of them, the only array with at least minRank axes. Otherwise the error
+// lists the arrays.
 //
 // Open reads and checks the header and compares the bytes present with those that the
-// shape needs. It returns ErrFormat for corrupt or truncated files, ErrDType for
-// element types that DType does not have, ErrShape for fewer than minRank axes
-// (at least 1), for zero-length axes and for arrays whose bytes overflow an int, and
-// an error that is fs.ErrNotExist for a missing file.
+// shape needs. It rejects corrupt and truncated files, element types that dtype.Type does not
+// have, fewer than minRank axes (at least 1), axes of length 0 and arrays whose bytes overflow
+// an int. The error of a missing file is fs.ErrNotExist. Errors name the file, or path:array.
 func Open(path string, minRank int, prefer ...string) (*Reader, error) {
-	file, array, named := splitPath(path)
+	file, array := splitPath(path)
 	f, size, err := openFile(file)
 	if err != nil {
 		return nil, err
 	}
-	c := choice{minRank: max(minRank, 1), prefer: prefer, array: array, named: named}
+	c := choice{minRank: max(minRank, 1), prefer: prefer, array: array}
 	r, err := open(file, f, size, c)
 	if err != nil {
 		f.Close()
-		return nil, err
+		return nil, inFile(file, err)
 	}
 	r.file = f
 	return r, nil
@@ -72,13 +70,12 @@ func Open(path string, minRank int, prefer ...string) (*Reader, error) {
 type choice struct {
 	minRank int
 	prefer  []string
-	array   string // the one to open, if named
-	named   bool
+	array   string // the one to open, if not empty
 }
 
 // open opens an array of the size bytes of f. It does not take ownership of f.
 func open(file string, f io.ReaderAt, size int64, c choice) (*Reader, error) {
-	archived, err := isArchive(file, f)
+	archived, err := isArchive(f)
 	if err != nil {
 		return nil, err
 	}
@@ -87,10 +84,14 @@ func open(file string, f io.ReaderAt, size int64, c choice) (*Reader, error) {
 		if err != nil {
 			return nil, err
 		}
-		return a.choose(c)
+		array, err := a.choose(c)
+		if err != nil {
+			return nil, err
+		}
+		return a.open(array, c.minRank)
 	}
-	if c.named {
-		return nil, inFile(file, faultf(ErrFormat, "array (%q) must be asked of an .npz archive: the file is none", clip(c.array)))
+	if c.array != "" {
+		return nil, fmt.Errorf("array (%q) must be asked of an .npz archive: the file is none", clip(c.array))
 	}
 	// The section does not end at size, so that a file that grows meanwhile is noticed.
 	return newReader(file, io.NewSectionReader(f, 0, math.MaxInt64), size, true, c.minRank)
@@ -100,14 +101,14 @@ func open(file string, f io.ReaderAt, size int64, c choice) (*Reader, error) {
 func newReader(name string, src io.Reader, size int64, backed bool, minRank int) (*Reader, error) {
 	h, err := readHeader(src, size)
 	if err != nil {
-		return nil, inFile(name, err)
+		return nil, err
 	}
-	dataBytes, err := h.checkSize(minRank)
+	dataBytes, err := h.check(minRank)
 	if err != nil {
-		return nil, inFile(name, err)
+		return nil, err
 	}
 	if err := h.checkData(size-h.bytes, int64(dataBytes)); err != nil {
-		return nil, inFile(name, err)
+		return nil, err
 	}
 	r := &Reader{
 		name: name, head: h, backed: backed,
@@ -122,18 +123,18 @@ func newReader(name string, src io.Reader, size int64, backed bool, minRank int)
 	return r, nil
 }
 
+// archiveEnd is where the name of an archive ends and that of an array begins.
+var archiveEnd = regexp.MustCompile(`(?i)\.npz:`)
+
 // splitPath splits "f.npz:features". A file whose name has a colon wins.
-func splitPath(path string) (file, array string, named bool) {
+func splitPath(path string) (file, array string) {
 	if _, err := os.Stat(path); err == nil {
-		return path, "", false
+		return path, ""
 	}
-	const ext = ".npz"
-	for i, c := range []byte(path) {
-		if c == ':' && i >= len(ext) && strings.EqualFold(path[i-len(ext):i], ext) {
-			return path[:i], path[i+1:], true
-		}
+	if at := archiveEnd.FindStringIndex(path); at != nil {
+		return path[:at[1]-1], path[at[1]:]
 	}
-	return path, "", false
+	return path, ""
 }
 
 // openFile opens a regular file.
@@ -142,10 +143,13 @@ func openFile(file string) (*os.File, int64, error) {
 	info, err := os.Stat(file)
 	if err == nil {
 		if info.IsDir() {
-			return nil, 0, inFile(file, faultf(ErrFormat, "path (a directory) must be a file"))
+			return nil, 0, inFile(file, errors.New("path (a directory) must be a file"))
+		}
+		if info.Mode()&os.ModeNamedPipe != 0 {
+			return nil, 0, inFile(file, errors.New("file (a pipe) must be a regular file, of which any part can be read: save it first"))
 		}
 		if !info.Mode().IsRegular() {
-			return nil, 0, inFile(file, faultf(ErrFormat, "file (mode %v) must be a regular file", info.Mode()))
+			return nil, 0, inFile(file, fmt.Errorf("file (mode %v) must be a regular file", info.Mode()))
 		}
 	}
 	f, err := os.Open(file)
@@ -155,21 +159,21 @@ func openFile(file string) (*os.File, int64, error) {
 		}
 		f.Close()
 	}
-	return nil, 0, inFile(file, ioFault("open", err))
+	return nil, 0, inFile(file, readError("open", err))
 }
 
 // isArchive tells an archive from an .npy file and rejects everything else.
-func isArchive(file string, f io.ReaderAt) (bool, error) {
+func isArchive(f io.ReaderAt) (bool, error) {
 	var first [len(magic)]byte
 	n, err := f.ReadAt(first[:], 0)
 	if err != nil && err != io.EOF {
-		return false, inFile(file, ioFault("reading the first bytes", err))
+		return false, readError("reading the first bytes", err)
 	}
 	if n >= 2 && string(first[:2]) == "PK" {
 		return true, nil
 	}
 	if n == 0 || string(first[:n]) != magic[:n] {
-		return false, inFile(file, errMagic(string(first[:n])))
+		return false, errMagic(string(first[:n]))
 	}
 	return false, nil
 }
@@ -199,14 +203,14 @@ func (r *Reader) RowBytes() int { return r.rowBytes }
 // loaded into memory by the first Read.
 //
 // Any other error is final: Read repeats it. Truncation, a CRC that does not hold and
-// bytes after the data are ErrFormat and come in place of the rows of the call that
+// bytes after the data are errors that come in place of the rows of the call that
 // would have been the last, so who reads Rows rows has read a sound array.
 func (r *Reader) Read(dst []byte) (rows int, err error) {
 	if r.err != nil {
 		return 0, r.err
 	}
 	if len(dst)%r.rowBytes != 0 {
-		return 0, inFile(r.name, faultf(nil, "destination bytes (%d) must be a multiple of the row bytes (%d)", len(dst), r.rowBytes))
+		return 0, inFile(r.name, fmt.Errorf("destination bytes (%d) must be a multiple of the row bytes (%d)", len(dst), r.rowBytes))
 	}
 	if r.left == 0 {
 		return 0, io.EOF
@@ -267,7 +271,7 @@ func (r *Reader) dataFault(err error) error {
 	if isEOF(err) && r.got < r.dataBytes() {
 		return r.head.checkData(r.got, r.dataBytes())
 	}
-	return ioFault(fmt.Sprintf("reading after %d of %d data bytes", r.got, r.dataBytes()), err)
+	return readError(fmt.Sprintf("reading after %d of %d data bytes", r.got, r.dataBytes()), err)
 }
 
 // readFortran loads the array on the first call, then hands out transposed rows.
@@ -289,7 +293,7 @@ func (r *Reader) readFortran(dst []byte) error {
 // take more memory than the file has data.
 func (r *Reader) readAll() (data []byte, err error) {
 	if r.array, err = numa.New(r.dataBytes()); err != nil {
-		return nil, &fault{text: fmt.Sprintf("array (%d bytes) must fit in memory", r.dataBytes()), cause: err}
+		return nil, fmt.Errorf("array (%d bytes) must fit in memory: %w", r.dataBytes(), err)
 	}
 	return r.array.Bytes(), r.fill(r.array.Bytes())
 }
@@ -304,14 +308,13 @@ func (r *Reader) release() {
 }
 
 // ReadInts reads the rest of a rank-1 array of integers, signed or unsigned, as int64.
-// It returns ErrShape for another rank, ErrDType for another type or for a value that
-// does not fit (the error names the first one and its index), and Read's errors.
+// An array of another rank or type is an error, and so is a value that does not fit.
 func (r *Reader) ReadInts() ([]int64, error) {
 	if rank := len(r.head.shape); rank != 1 {
-		return nil, inFile(r.name, faultf(ErrShape, "rank (%d) of shape %s must be 1", rank, shapeString(r.head.shape)))
+		return nil, inFile(r.name, fmt.Errorf("rank (%d) of shape %s must be 1", rank, shapeString(r.head.shape)))
 	}
 	if !r.head.dtype.IsInt() {
-		return nil, inFile(r.name, faultf(ErrDType, "dtype (%s) must be an integer", r.head.dtype))
+		return nil, inFile(r.name, fmt.Errorf("dtype (%s) must be an integer", r.head.dtype))
 	}
 	var ints []int64
 	if r.backed {
@@ -334,67 +337,55 @@ func (r *Reader) ReadInts() ([]int64, error) {
 
 // appendInts appends little-endian elements, of which the first has the given index.
 func appendInts(ints []int64, b []byte, d dtype.Type, index int) ([]int64, error) {
-	le := binary.LittleEndian
-	for size := d.Size(); len(b) > 0; b, index = b[size:], index+1 {
-		var v int64
-		switch d {
-		case dtype.Int8:
-			v = int64(int8(b[0]))
-		case dtype.Int16:
-			v = int64(int16(le.Uint16(b)))
-		case dtype.Int32:
-			v = int64(int32(le.Uint32(b)))
-		case dtype.Int64:
-			v = int64(le.Uint64(b))
-		case dtype.Uint8:
-			v = int64(b[0])
-		case dtype.Uint16:
-			v = int64(le.Uint16(b))
-		case dtype.Uint32:
-			v = int64(le.Uint32(b))
-		case dtype.Uint64:
-			u := le.Uint64(b)
-			if u > math.MaxInt64 {
-				return nil, faultf(ErrDType, "value (%d) at index %d must fit in int64", u, index)
-			}
-			v = int64(u)
+	switch d {
+	case dtype.Int8:
+		return widen[int8](ints, b), nil
+	case dtype.Int16:
+		return widen[int16](ints, b), nil
+	case dtype.Int32:
+		return widen[int32](ints, b), nil
+	case dtype.Uint8:
+		return widen[uint8](ints, b), nil
+	case dtype.Uint16:
+		return widen[uint16](ints, b), nil
+	case dtype.Uint32:
+		return widen[uint32](ints, b), nil
+	}
+	from := len(ints)
+	ints = widen[int64](ints, b)
+	if d == dtype.Uint64 {
+		if i := slices.IndexFunc(ints[from:], func(v int64) bool { return v < 0 }); i >= 0 {
+			return nil, fmt.Errorf("value (%d) at index %d must fit in int64", uint64(ints[from+i]), index+i)
 		}
-		ints = append(ints, v)
 	}
 	return ints, nil
 }
 
-// Close closes the file; the Reader is of no use afterwards. Closing twice is no error.
-func (r *Reader) Close() error {
-	if errors.Is(r.err, ErrClosed) {
-		return nil
+// widen appends little-endian elements of type T.
+func widen[T int8 | int16 | int32 | int64 | uint8 | uint16 | uint32](ints []int64, b []byte) []int64 {
+	values := make([]T, len(b)/binary.Size(T(0)))
+	binary.Decode(b, binary.LittleEndian, values) // as long as b: it cannot fail
+	for _, v := range values {
+		ints = append(ints, int64(v))
 	}
-	r.err = inFile(r.name, faultf(ErrClosed, "reader (closed) must be open"))
-	r.release()
-	if r.file == nil {
-		return nil
-	}
-	if err := r.file.Close(); err != nil {
-		return inFile(r.name, ioFault("close", err))
-	}
-	return nil
+	return ints
 }
 
-// swapBytes reverses the bytes of every element of size 1, 2, 4 or 8.
+// Close closes the file; the Reader is of no use afterwards. Closing twice is no error.
+func (r *Reader) Close() error {
+	r.err = inFile(r.name, errors.New("reader (closed) must be open"))
+	r.release()
+	file := r.file
+	r.file = nil
+	if file == nil {
+		return nil
+	}
+	return file.Close()
+}
+
+// swapBytes reverses the bytes of every element.
 func swapBytes(b []byte, size int) {
-	le := binary.LittleEndian
-	switch size {
-	case 2:
-		for ; len(b) >= 2; b = b[2:] {
-			le.PutUint16(b, bits.ReverseBytes16(le.Uint16(b)))
-		}
-	case 4:
-		for ; len(b) >= 4; b = b[4:] {
-			le.PutUint32(b, bits.ReverseBytes32(le.Uint32(b)))
-		}
-	case 8:
-		for ; len(b) >= 8; b = b[8:] {
-			le.PutUint64(b, bits.ReverseBytes64(le.Uint64(b)))
-		}
+	for i := 0; i < len(b); i += size {
+		slices.Reverse(b[i : i+size])
 	}
 }

@@ -1,7 +1,5 @@
 package npy
 
-import "encoding/binary"
-
 // transposer walks the rows of an array in Fortran order in the order that C has.
 type transposer struct {
 	data    []byte
@@ -28,34 +26,10 @@ func newTransposer(data []byte, shape []int, size int) *transposer {
 
 // next writes the next row to dst, whose length is a row's.
 func (t *transposer) next(dst []byte) {
-	le, src := binary.LittleEndian, t.base
-	switch t.size {
-	case 1:
-		for i := range dst {
-			dst[i] = t.data[src]
-			src += t.last
-		}
-	case 2:
-		for i := 0; i < len(dst); i += 2 {
-			le.PutUint16(dst[i:], le.Uint16(t.data[src:]))
-			src += t.last
-		}
-	case 4:
-		for i := 0; i < len(dst); i += 4 {
-			le.PutUint32(dst[i:], le.Uint32(t.data[src:]))
-			src += t.last
-		}
-	case 8:
-		for i := 0; i < len(dst); i += 8 {
-			le.PutUint64(dst[i:], le.Uint64(t.data[src:]))
-			src += t.last
-		}
+	for src := t.base; len(dst) > 0; src += t.last {
+		dst = dst[copy(dst[:t.size], t.data[src:]):]
 	}
-	t.advance()
-}
-
-// advance moves to the next row: the last of the remaining axes varies fastest.
-func (t *transposer) advance() {
+	// The last of the remaining axes varies fastest.
 	for k := len(t.shape) - 1; k >= 0; k-- {
 		t.index[k]++
 		t.base += t.strides[k]

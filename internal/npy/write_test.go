@@ -41,30 +41,24 @@ func TestWrite_Rejects(t *testing.T) {
 		d     dtype.Type
 		shape []int
 		data  []byte
-		kind  error
 		want  string
 	}{
-		{dtype.Invalid, []int{1}, nil, ErrDType, "npy: dtype (invalid) must be one of float16"},
-		{dtype.Type(99), []int{1}, nil, ErrDType, "npy: dtype (DType(99)) must be one of float16"},
-		{dtype.BFloat16, []int{1}, make([]byte, 2), ErrDType, "npy cannot hold bfloat16"},
-		{dtype.Int8, []int{2, 3}, make([]byte, 5), ErrShape, "npy: data bytes (5) must be 6 for shape (2, 3) of int8"},
-		{dtype.Int8, []int{-1, -6}, make([]byte, 6), ErrShape, "npy: shape (-1, -6) of int8 must need at most"},
-		{dtype.Int16, []int{math.MaxInt}, nil, ErrShape, "must need at most"},
-		{dtype.Int8, make([]int, 65), nil, ErrShape, "npy: rank (65) must be at most 64"},
+		{dtype.Invalid, []int{1}, nil, "dtype (invalid) must be one of float16"},
+		{dtype.Type(99), []int{1}, nil, "dtype (DType(99)) must be one of float16"},
+		{dtype.BFloat16, []int{1}, make([]byte, 2), "npy cannot hold bfloat16"},
+		{dtype.Int8, []int{2, 3}, make([]byte, 5), "data bytes (5) must be 6 for shape (2, 3) of int8"},
+		{dtype.Int8, []int{-1, -6}, make([]byte, 6), "shape (-1, -6) of int8 must need at most"},
+		{dtype.Int16, []int{math.MaxInt}, nil, "must need at most"},
+		{dtype.Int8, make([]int, 65), nil, "rank (65) must be at most 64"},
 	} {
 		err := Write(io.Discard, c.d, c.shape, c.data)
-		if !errors.Is(err, c.kind) {
-			t.Errorf("error = %v, want kind %v", err, c.kind)
-		}
 		checkText(t, err, c.want)
 	}
 }
 
 func TestWrite_ZeroAxis(t *testing.T) {
 	_, err := openBytes(written(t, dtype.Int8, []int{0, 3}, nil), choice{})
-	if !errors.Is(err, ErrShape) {
-		t.Errorf("error = %v, want ErrShape", err)
-	}
+	checkText(t, err, "shape (0, 3) must have axes of at least 1")
 }
 
 type failing struct{ room int }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,8 +23,7 @@ const (
 // data are the elements, little-endian and in C order; len(data) must be what shape and the
 // element type need. Axes may be 0 and shape may be empty (a scalar), though Open rejects both.
 //
-// It returns ErrDType for Invalid and BFloat16, which the format cannot hold, ErrShape
-// if shape and data do not agree, and w's errors.
+// It rejects Invalid and BFloat16, which the format cannot hold, and data that do not agree with the shape.
 func Write(w io.Writer, of dtype.Type, shape []int, data []byte) error {
 	descr := descrOf(of)
 	switch {
@@ -33,14 +33,14 @@ func Write(w io.Writer, of dtype.Type, shape []int, data []byte) error {
 		return errDescr(of.String())
 	}
 	if len(shape) > maxRank {
-		return faultf(ErrShape, "rank (%d) must be at most %d", len(shape), maxRank)
+		return fmt.Errorf("rank (%d) must be at most %d", len(shape), maxRank)
 	}
 	needed, ok := shapeBytes(of, shape)
 	if !ok {
-		return faultf(ErrShape, "shape %s of %s must need at most %d bytes and have no negative axis", shapeString(shape), of, math.MaxInt)
+		return fmt.Errorf("shape %s of %s must need at most %d bytes and have no negative axis", shapeString(shape), of, math.MaxInt)
 	}
 	if len(data) != needed {
-		return faultf(ErrShape, "data bytes (%d) must be %d for shape %s of %s", len(data), needed, shapeString(shape), of)
+		return fmt.Errorf("data bytes (%d) must be %d for shape %s of %s", len(data), needed, shapeString(shape), of)
 	}
 	if _, err := io.WriteString(w, headerText(descr, shape)); err != nil {
 		return fmt.Errorf("npy: writing the header: %w", err)
@@ -75,4 +75,19 @@ func descrOf(d dtype.Type) string {
 		return "|" + codes[d]
 	}
 	return "<" + codes[d]
+}
+
+// shapeBytes returns the bytes of an array; ok is false if they overflow an int.
+func shapeBytes(d dtype.Type, shape []int) (n int, ok bool) {
+	n = d.Size()
+	if slices.Contains(shape, 0) {
+		return 0, true
+	}
+	for _, axis := range shape {
+		if axis < 0 || n > math.MaxInt/axis {
+			return 0, false
+		}
+		n *= axis
+	}
+	return n, true
 }

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/internal/atomicfile"
 )
 
 func main() {
@@ -97,5 +98,5 @@ func writeJSON(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, append(b, '\n'), 0o644)
+	return atomicfile.Write(path, append(b, '\n'))
 }

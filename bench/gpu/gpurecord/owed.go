@@ -54,11 +54,9 @@ func check(path, owedPath string, packages []string) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	fmt.Println(r)
-	switch {
-	case o == nil:
-	case r.Sources == now:
+	if o != nil && r.Sources == now {
 		fmt.Printf("OWED: %s: %s\n", strings.ReplaceAll(gaps.Error(), "\n", ", "), o.Why)
-	default:
+	} else if o != nil {
 		fmt.Printf("OWED: this code has changed since, and has not run on a GPU: %s\n", o.Why)
 	}
 	return nil
@@ -68,26 +66,18 @@ func check(path, owedPath string, packages []string) error {
 // the record's gaps. o may be nil.
 func (o *Owed) settle(tested, now Sources, gaps error) error {
 	switch {
-	case tested == now && o != nil && gaps == nil:
-		return errors.New("the code is what was tested: nothing is owed, the note must go")
-	case tested == now && o != nil && o.Sources != now:
-		return errors.New("the note that tests are owed is of other code")
-	case tested == now:
+	case o == nil && tested == now:
 		return nil
+	case o == nil && now.PTX == tested.PTX:
+		return fmt.Errorf("the CUDA sources differ from what was tested; %s", toDo)
 	case o == nil:
-		return fmt.Errorf("%s what was tested; run make gpu-test on a GPU, or make gpu-owed where there is none", now.differs(tested))
+		return fmt.Errorf("the PTX differs from what was tested; %s", toDo)
+	case tested == now && gaps == nil:
+		return errors.New("the code is what was tested: nothing is owed, the note must go")
 	case o.Sources != now:
-		return fmt.Errorf("%s what was tested, and the note that tests are owed is of other code", now.differs(tested))
+		return fmt.Errorf("the note that tests are owed is of other code; %s", toDo)
 	}
 	return nil
 }
 
-func (s Sources) differs(tested Sources) string {
-	switch {
-	case s.PTX == tested.PTX:
-		return "the CUDA sources differ from"
-	case s.Go == tested.Go:
-		return "the PTX differs from"
-	}
-	return "the PTX and the CUDA sources differ from"
-}
+const toDo = "run make gpu-test on a GPU, or make gpu-owed where there is none"

@@ -21,7 +21,7 @@ func TestOwed_Settle(t *testing.T) {
 	}{
 		{"tested", nil, tested, tested, nil, ""},
 		{"changed", nil, tested, now, nil, "the PTX differs"},
-		{"both changed", nil, tested, Sources{PTX: "x", Go: "y"}, nil, "the PTX and the CUDA sources differ"},
+		{"both changed", nil, tested, Sources{PTX: "x", Go: "y"}, nil, "the PTX differs"},
 		{"owed", &Owed{now, "x"}, tested, now, nil, ""},
 		{"owed, and changed again", &Owed{now, "x"}, tested, Sources{PTX: "c", Go: "d"}, nil, "of other code"},
 		{"owed no more", &Owed{now, "x"}, now, now, nil, "must go"},

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/atomicfile"
 )
 
 // Record says which code was tested on which machines, and how it went.
@@ -85,7 +86,7 @@ func begin(dir, bundle string) error {
 		have, err := os.ReadFile(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			err = os.WriteFile(path, want, 0o644)
+			err = atomicfile.Write(path, want)
 		case err == nil && !bytes.Equal(have, want):
 			err = fmt.Errorf("%s (%s) is of other code or another machine (%s here): take another folder", path, bytes.TrimSpace(have), bytes.TrimSpace(want))
 		}
@@ -178,17 +179,15 @@ func sanitized(tests []Test) (all []Sanitizer) {
 			continue
 		}
 		x.Tests++
-		summary := t.Summary
 		if t.Result == "fail" {
-			summary = fmt.Sprintf("%s: %s", t.Name, strings.Join(t.Failed, ", "))
+			if x.Clean { // what clean tests say does not matter any more
+				x.Summary = ""
+			}
+			x.Clean = false
+			x.Summary = strings.TrimPrefix(fmt.Sprintf("%s; %s: %s", x.Summary, t.Name, strings.Join(t.Failed, ", ")), "; ")
+		} else if x.Clean {
+			x.Summary = cmp.Or(x.Summary, t.Summary)
 		}
-		switch {
-		case t.Result == "fail" && x.Clean, x.Summary == "":
-			x.Summary = summary
-		case t.Result == "fail":
-			x.Summary += "; " + summary
-		}
-		x.Clean = x.Clean && t.Result == "pass"
 	}
 	return slices.DeleteFunc(all, func(x Sanitizer) bool { return x.Tests == 0 })
 }
@@ -232,11 +231,7 @@ func (r Record) gaps(packages []string) error {
 		}
 	}
 	if n := len(r.Missing); n > 0 {
-		names, more := r.Missing, ""
-		if n > 8 {
-			names, more = names[:8], ", …"
-		}
-		errs = append(errs, fmt.Errorf("%d tests did not run: %s%s", n, strings.Join(names, ", "), more))
+		errs = append(errs, fmt.Errorf("%d tests did not run, among them %s", n, strings.Join(r.Missing[:min(n, 8)], ", ")))
 	}
 	return errors.Join(errs...)
 }

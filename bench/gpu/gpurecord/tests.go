@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -93,13 +92,8 @@ func (t Test) judge(log, fault string) Test {
 	return t
 }
 
-// ledger is the file tests.jsonl of a folder of results. It has a line for each test that is to run, and another one with the
-// result when the test has ended. The last line of a test counts.
-type ledger struct {
-	mu   sync.Mutex
-	file *os.File
-}
-
+// ledgerFile of a folder of results has a line for each test that is to run, and another one with the result when the test has
+// ended. The last line of a test counts.
 const ledgerFile = "tests.jsonl"
 
 // key tells tests apart.
@@ -123,25 +117,8 @@ func readLedger(dir string) (map[key]Test, error) {
 	return tests, nil
 }
 
-func openLedger(dir string) (*ledger, error) {
-	f, err := os.OpenFile(filepath.Join(dir, ledgerFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	_, err = f.WriteString("\n") // ends a line that was cut short
-	return &ledger{file: f}, err
-}
-
-func (l *ledger) add(t Test) error {
-	b, err := json.Marshal(t)
-	if err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, err = l.file.Write(append(b, '\n'))
-	return err
-}
+// addTo adds a line to a ledger, with one call of Write: goroutines may add at once.
+func (t Test) addTo(ledger *os.File) error { return json.NewEncoder(ledger).Encode(t) }
 
 // tester runs tests, each in a process of its own: a test that hangs, crashes or breaks the GPU's context fails alone. A test that
 // has a result in the folder does not run again. Each process has a log PACKAGE.TEST[.TOOL].log.
@@ -161,35 +138,41 @@ type tester struct {
 func (r *tester) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()
+	pattern, err := regexp.Compile(r.pattern)
+	if err != nil {
+		return err
+	}
 	tests, err := readLedger(r.dir)
 	if err != nil {
 		return err
 	}
-	l, err := openLedger(r.dir)
+	ledger, err := os.OpenFile(filepath.Join(r.dir, ledgerFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}
-	defer l.file.Close()
+	defer ledger.Close()
+	if _, err := ledger.WriteString("\n"); err != nil { // ends a line that was cut short
+		return err
+	}
 	binaries := map[key]string{} // of the tests that match
 	var wanted []Test
 	for _, binary := range r.binaries {
-		all, err := list(ctx, binary, ".")
+		out, err := exec.CommandContext(ctx, binary, "-test.list", ".").Output()
 		if err != nil {
-			return err
+			return fmt.Errorf("%s -test.list: %w", binary, err)
 		}
-		matching, err := list(ctx, binary, r.pattern)
-		if err != nil {
-			return err
-		}
-		for _, name := range all {
+		for _, name := range strings.Fields(string(out)) {
 			for _, tool := range r.tools {
 				t := Test{Package: strings.TrimSuffix(filepath.Base(binary), ".test"), Name: name, Tool: tool}
+				if !isTest.MatchString(name) {
+					continue
+				}
 				if _, ok := tests[t.key()]; !ok {
-					if err := l.add(t); err != nil {
+					if err := t.addTo(ledger); err != nil {
 						return err
 					}
 				}
-				if slices.Contains(matching, name) {
+				if pattern.MatchString(name) {
 					binaries[t.key()] = binary
 					wanted = append(wanted, t)
 				}
@@ -203,13 +186,13 @@ func (r *tester) run(ctx context.Context) error {
 		}
 	}
 	close(queue)
-	faults := make([]error, max(1, r.workers))
+	errs := make([]error, max(1, r.workers))
 	var wg sync.WaitGroup
-	for i := range faults {
+	for i := range errs {
 		wg.Go(func() {
 			for t := range queue {
-				if faults[i] == nil && ctx.Err() == nil {
-					faults[i] = r.process(ctx, binaries[t.key()], t, l)
+				if errs[i] == nil && ctx.Err() == nil {
+					errs[i] = r.process(ctx, binaries[t.key()], t, ledger)
 				}
 			}
 		})
@@ -218,18 +201,12 @@ func (r *tester) run(ctx context.Context) error {
 	if tests, err = readLedger(r.dir); err != nil {
 		return err
 	}
-	return errors.Join(append(faults, r.report(wanted, tests))...)
-}
-
-// report counts how the wanted tests ended. The error says which failed, or did not run.
-func (r *tester) report(wanted []Test, tests map[key]Test) error {
-	names := map[string][]string{}
+	names := map[string][]string{} // by result
 	for _, t := range wanted {
 		result := tests[t.key()].Result
 		names[result] = append(names[result], t.String())
 	}
 	fmt.Fprintf(r.out, "%d tests passed, %d skipped, %d failed, %d did not run\n", len(names["pass"]), len(names["skip"]), len(names["fail"]), len(names[""]))
-	var errs []error
 	if failed := names["fail"]; len(failed) > 0 {
 		errs = append(errs, fmt.Errorf("failed: %s", strings.Join(failed, ", ")))
 	}
@@ -239,17 +216,8 @@ func (r *tester) report(wanted []Test, tests map[key]Test) error {
 	return errors.Join(errs...)
 }
 
-// list returns the names of a binary's tests that match.
-func list(ctx context.Context, binary, pattern string) ([]string, error) {
-	out, err := exec.CommandContext(ctx, binary, "-test.list", pattern).Output()
-	if err != nil {
-		return nil, fmt.Errorf("%s -test.list: %w", binary, err)
-	}
-	return slices.DeleteFunc(strings.Fields(string(out)), func(s string) bool { return !isTest.MatchString(s) }), nil
-}
-
 // process runs one test and adds its result, unless ctx ended first. The error says that the test could not be run.
-func (r *tester) process(ctx context.Context, binary string, t Test, l *ledger) error {
+func (r *tester) process(ctx context.Context, binary string, t Test, ledger *os.File) error {
 	// Linux kills the process together with the thread that started it. The thread has to stay until the process has ended.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -257,12 +225,11 @@ func (r *tester) process(ctx context.Context, binary string, t Test, l *ledger) 
 	if r.short {
 		argv = append(argv, "-test.short")
 	}
-	switch t.Tool {
-	case "":
-	case "memcheck": // a driver call that fails is no fault of a kernel: one asks for parameters until there are no more
-		argv = slices.Concat([]string{"compute-sanitizer", "--tool", t.Tool, "--report-api-errors", "no"}, argv)
-	default:
-		argv = slices.Concat([]string{"compute-sanitizer", "--tool", t.Tool}, argv)
+	if t.Tool == "memcheck" { // a driver call that fails is no fault of a kernel: one asks for parameters until there are no more
+		argv = append([]string{"--report-api-errors", "no"}, argv...)
+	}
+	if t.Tool != "" {
+		argv = append([]string{"compute-sanitizer", "--tool", t.Tool}, argv...)
 	}
 	path := filepath.Join(r.dir, t.String()+".log")
 	log, err := os.Create(path)
@@ -297,5 +264,5 @@ func (r *tester) process(ctx context.Context, binary string, t Test, l *ledger) 
 	if t.Result == "fail" {
 		fmt.Fprintf(r.out, "FAILED: %v: %s\n", t, strings.Join(t.Failed, ", "))
 	}
-	return l.add(t)
+	return t.addTo(ledger)
 }

@@ -28,18 +28,12 @@ func TestMain(m *testing.M) {
 // fake is the test binary: it prints what go test -v prints.
 func fake(names, args []string) int {
 	pattern := regexp.MustCompile(".")
-	for i, a := range args {
+	for _, a := range args {
 		if v, ok := strings.CutPrefix(a, "-test.run="); ok {
 			pattern = regexp.MustCompile(v)
 		}
 		if a == "-test.list" {
-			list := regexp.MustCompile(args[i+1])
-			fmt.Println("BenchmarkX")
-			for _, n := range names {
-				if list.MatchString(n) {
-					fmt.Println(n)
-				}
-			}
+			fmt.Println("BenchmarkX\n" + strings.Join(names, "\n"))
 			return 0
 		}
 	}

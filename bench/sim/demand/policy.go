@@ -136,39 +136,6 @@ type run struct {
 // part runs requests from to end.
 func (r *run) part(from, end int, out *Outcome) {
 	t := r.Trace
-	if t.Ops != nil || t.changed != nil {
-		r.changing(from, end, out)
-		return
-	}
-	misses := int64(0)
-	c, f := r.cache, r.future
-	if t.Sizes == nil {
-		for i, id := range t.IDs[from:end] {
-			f.now = from + i
-			if !c.access(id) {
-				misses++
-			}
-		}
-		out.Bytes += int64(end - from)
-		out.MissBytes += misses
-	} else {
-		for i, id := range t.IDs[from:end] {
-			f.now = from + i
-			size := t.Sizes[id]
-			if !c.access(id) {
-				misses++
-				out.MissBytes += size
-			}
-			out.Bytes += size
-		}
-	}
-	out.Requests += int64(end - from)
-	out.Misses += misses
-}
-
-// changing is part for traces that have more than gets of rows that keep their sizes.
-func (r *run) changing(from, end int, out *Outcome) {
-	t := r.Trace
 	for i := from; i < end; i++ {
 		r.future.now = i
 		id, op, size := t.IDs[i], trace.Get, int64(1)

@@ -8,18 +8,17 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// Slots of different sizes leave free pieces between them. Holes are the free pieces that the longest row does not fit in.
-// Where they take more than one byte in holeShare of a slab, windows of it are emptied: their free pieces are set aside,
-// their rows move to free slots elsewhere, and an epoch later each window is a free piece of its own. Windows with the
-// most holes come first.
+// Slots of different lengths leave free pieces between them. A hole is a free piece that is too short for the longest row. If holes take
+// more than 1/holeShare of a slab, windows of the slab are emptied: their free pieces are reserved, their rows move to free slots
+// elsewhere, and an epoch later each window is one free piece. Windows with the most hole bytes are emptied first.
 const (
 	holeShare     = 16
-	windowSlots   = 16 // of the longest row, in a window
-	smallSlab     = 4  // windows: smaller slabs are left alone
-	compactRounds = 4
+	windowSlots   = 16 // length of a window, in slots of the longest row
+	smallSlab     = 4  // slabs of fewer windows are not compacted
+	compactRounds = 4  // most rounds per slab and cycle
 )
 
-// compact empties windows until holes are within their bound, or so many bytes are moved.
+// compact empties windows of all slabs until holes are within their bound or most bytes have been moved.
 func (w *Writer) compact(ctx context.Context, most int64) error {
 	for i, d := range w.set.Devices {
 		for range compactRounds {
@@ -39,7 +38,7 @@ func (w *Writer) compact(ctx context.Context, most int64) error {
 	return nil
 }
 
-// compactDevice empties windows of one slab and returns the bytes moved: none when holes are within their bound.
+// compactDevice empties windows of one slab and returns the bytes moved. They are 0 if holes are within their bound.
 func (w *Writer) compactDevice(ctx context.Context, device int, most int64) (int64, error) {
 	of, longest := w.store.Slabs[device], w.store.LongestSlot()
 	width := int64(windowSlots * longest)
@@ -53,7 +52,7 @@ func (w *Writer) compactDevice(ctx context.Context, device int, most int64) (int
 		w.mu.Unlock()
 		return 0, nil
 	}
-	// Choosing does not need the lock, and takes long where windows are many.
+	// The windows are chosen without the lock, because that takes long if there are many.
 	extents := make([][2]int64, 0, of.Slots.NumExtents())
 	for start, bytes := range of.Slots.Extents() {
 		extents = append(extents, [2]int64{start, bytes})

@@ -21,6 +21,7 @@ import (
 // cycleState is the state of cycles. Its lock makes them run one at a time.
 type cycleState struct {
 	sync.Mutex
+	most int64          // bytes per device that slabs and maps have been allocated for
 	by   *observe.Cause // the cycle under way
 	last struct {       // of the last cycle
 		sync.Mutex
@@ -119,10 +120,13 @@ func (c *cycleWatch) end(err error) {
 
 // limit sets how many bytes slots may take.
 func (w *Writer) limit(budget int64) error {
-	if budget > w.o.Budget {
-		return fmt.Errorf("cache: budget (%d B) must be at most Options.Budget (%d B)", budget, w.o.Budget)
+	if budget > w.cycle.most {
+		if err := w.grow(budget); err != nil {
+			return fmt.Errorf("cache: budget (%d B): %w", budget, err)
+		}
+		w.cycle.most = budget
 	}
-	s := w.store.Space
+	s := w.store.Space.Load()
 	payload := (max(0, budget) - s.Fixed - s.Layout.Bytes()) &^ (slab.Align - 1)
 	if payload < s.Smallest {
 		return fmt.Errorf("%w: %d B must hold at least one slot (%d B) and metadata (%d B)", place.ErrBudget, budget, s.Smallest, s.Fixed+s.Layout.Bytes())
@@ -193,7 +197,7 @@ func (w *Writer) rank() (*plan, error) {
 				}
 				return slabs
 			}
-			n := int(w.store.Space.Smallest)
+			n := int(w.store.Space.Load().Smallest)
 			if cached {
 				n = w.store.SlotBytes(key, now.First)
 			} else if fits(n) != 0 { // else its length does not matter, and is in memory gone cold

@@ -2,6 +2,7 @@ package change
 
 import (
 	"errors"
+	"sync"
 
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
@@ -14,7 +15,7 @@ import (
 
 // index holds the location of every cached row. It is a hashmap in host memory, and the devices' maps are copies of it; on the host
 // backend with one device it is that device's map itself. Changes reach the devices with publish. Changing the index requires Writer.mu.
-// find and places need no lock; their results may then be out of date.
+// find and places need no more than swap's read lock; their results may then be out of date.
 type index struct {
 	set     *read.Set
 	store   *place.Store
@@ -23,6 +24,7 @@ type index struct {
 	// m has the first place of a row that has more than one; copies has all of them.
 	m      *hashmap.Map
 	image  *numa.Memory // m's memory, nil if it is a device's
+	swap   sync.RWMutex // locked while m is replaced, and for reading by those who read it without Writer.mu and without the cycle's lock
 	copies place.Copies
 	log    storeLog // stores that the devices' maps have not seen yet
 	// reasonKeys are the keys without a location whose map slots hold the reason, oldest first.

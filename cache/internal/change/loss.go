@@ -88,11 +88,13 @@ func (w *Writer) withdrawSlab(lost int) {
 	}
 	w.mu.Unlock()
 	var keys []uint64
+	w.mu.index.swap.RLock()
 	for key, l := range w.mu.index.m.All() {
 		if p := w.mu.index.placesAt(key, l); !w.store.Overlay.Has(l) && p.Slabs()&gone != 0 {
 			keys = append(keys, key)
 		}
 	}
+	w.mu.index.swap.RUnlock()
 	inParts(w, observe.LossOfDevice, keys, func(key uint64) { w.withdrawCopyLocked(key, gone) })
 	w.mu.Lock()
 	if overlay {

@@ -11,12 +11,13 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// mirror writes to one device beside its batches, on a stream of its own, from page-locked memory. Writer.mu guards it.
+// mirror writes changes to one device while batches run there. It has a stream of its own, and page-locked memory for the data. Writer.mu
+// guards it.
 type mirror struct {
 	owner  *read.Device
 	hasMap bool // the device's map is a copy of the index, not the index itself
 	stream device.Stream
-	// Page-locked: rows on their way, where they go, and words. They are allocated with the first change.
+	// Page-locked memory: rows to be written, their destinations, and words to be stored. It is allocated with the first change.
 	stage, items, words                device.Buffer
 	stageUsed, itemsUsed, wordsUsed    int64
 	stageBytes, itemsBytes, wordsBytes int64
@@ -44,7 +45,7 @@ func (m *mirror) close() {
 	}
 }
 
-// open allocates what is not yet.
+// open allocates the page-locked memory, unless it is allocated.
 func (m *mirror) open() error {
 	for _, b := range []struct {
 		buffer *device.Buffer
@@ -61,7 +62,7 @@ func (m *mirror) open() error {
 	return nil
 }
 
-// store enqueues stores of words, of distinct indices, to target. finish waits for them.
+// store enqueues stores of words, at distinct indices, to target. finish waits for them.
 func (m *mirror) store(target device.Buffer, words []word) error {
 	for len(words) > 0 {
 		if err := m.open(); err != nil {
@@ -84,7 +85,7 @@ func (m *mirror) store(target device.Buffer, words []word) error {
 	return nil
 }
 
-// put has a row written to its slot, which no batch reads. finish waits for it.
+// put copies a row that finish writes to its slot. No batch may read the slot.
 func (m *mirror) put(offset int64, stored []byte) error {
 	if err := m.open(); err != nil {
 		return err
@@ -104,7 +105,7 @@ func (m *mirror) put(offset int64, stored []byte) error {
 	return nil
 }
 
-// finish waits for everything that was put and stored.
+// finish writes the rows of put, and waits for them and for the stores.
 func (m *mirror) finish() error {
 	if m.itemsUsed > 0 {
 		if err := m.stream.Launch(&kernels.Scatter{Slab: m.owner.Slab, Stage: m.stage, Items: m.items.Slice(0, m.itemsUsed)}); err != nil {

@@ -2,24 +2,23 @@ package change
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/atomicfile"
 )
 
-// snapshotMagic begins a snapshot; its last byte is the format's version.
+// snapshotMagic is the beginning of a snapshot. Its last byte is the version of the format, which docs/format/snapshot.md describes.
 const snapshotMagic = "TCSNAP\x00\x01"
 
-// snapshotHeader is the length of magic and number of tables, and snapshotTable that of a table's fields before its name.
+// snapshotHeader is the length of the magic and the number of tables. snapshotTable is the length of a table's fields before its name.
 const (
 	snapshotHeader = 16
 	snapshotTable  = 32
@@ -27,47 +26,19 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// WriteSnapshot writes which rows are cached to a file, and returns its length in bytes. Package cache says what its caller is promised.
+// WriteSnapshot implements Cache.Snapshot. It returns the length of the file in bytes.
 func (w *Writer) WriteSnapshot(path string) (int, error) {
 	w.snapshot.Lock()
 	defer w.snapshot.Unlock()
 	contents := w.encodeSnapshot()
-	return len(contents), writeAtomically(path, contents)
+	return len(contents), atomicfile.Write(path, contents)
 }
 
-// writeAtomically replaces a file's contents.
-func writeAtomically(path string, contents []byte) (err error) {
-	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(path + ".tmp")
-		}
-	}()
-	if _, err := f.Write(contents); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".tmp", path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	// Not every file system lets folders be synced; the rename itself is atomic on all.
-	dir.Sync()
-	return dir.Close()
-}
-
-// encodeSnapshot returns a snapshot of the admitted rows.
+// encodeSnapshot returns the content of a snapshot of the admitted rows.
 func (w *Writer) encodeSnapshot() []byte {
 	rows := make([][]uint64, len(w.set.Tables))
 	var updated []uint64
+	w.mu.index.swap.RLock()
 	for key, l := range w.mu.index.m.All() { // may be read beside its writer
 		if w.store.Overlay.Has(l) {
 			updated = append(updated, key)
@@ -76,10 +47,11 @@ func (w *Writer) encodeSnapshot() []byte {
 		table, row := hashmap.SplitKey(key)
 		rows[table] = append(rows[table], uint64(row))
 	}
+	w.mu.index.swap.RUnlock()
 	w.mu.Lock()
 	for _, key := range updated {
 		l := w.mu.index.find(key)
-		if f := w.mu.updated[key]; f != nil && f.admitted || f == nil && l.Valid() { // it may have arrived since
+		if f := w.mu.updated[key]; f != nil && f.admitted || f == nil && l.Valid() { // the row may have left the overlay since
 			table, row := hashmap.SplitKey(key)
 			rows[table] = append(rows[table], uint64(row))
 		}
@@ -104,7 +76,7 @@ func (w *Writer) encodeSnapshot() []byte {
 // ReadSnapshot returns the keys of a snapshot file of tables like these. It reads the rest of a file only if the file begins like a
 // snapshot.
 func ReadSnapshot(path string, tables []*read.Table) ([]uint64, error) {
-	info, err := os.Stat(path) // before opening: that would wait for the writer of a pipe
+	info, err := os.Stat(path) // before opening, because opening a pipe would wait for its writer
 	if err != nil {
 		return nil, err
 	}

@@ -2,25 +2,25 @@ package change
 
 import "github.com/tensorcache/tensorcache/slab"
 
-// word is a 64-bit word of some memory and its new value, as kernels.Store takes them.
+// word is the index of a 64-bit word and its new value, in the format of kernels.Store.
 type word struct{ index, value uint64 }
 
 const wordBytes = 16
 
-// storeLog collects stores to a map's memory for copies of it. The stores of one operation on the map stay in their order:
-// they are in successive waves. Otherwise the order of a wave's stores does not matter, since keys of a map do not depend on
-// each other, but for stores to the same word, of which the last counts.
+// storeLog collects the stores of the index, to be repeated on the devices' maps. Stores of one operation must be made in order, so they go
+// to successive waves. The stores of a wave may be made in any order, because different keys do not depend on each other. Of several stores
+// to one word in a wave, only the last is kept.
 type storeLog struct {
 	waves [][]word
-	last  map[int64][2]int // of a word: its last wave, and place in it
-	next  int              // first wave for the next store
-	// views, unless nil, are what each device's map is to have for the location that the operation stores; differing has them
-	// for words of each wave, by their place.
+	last  map[int64][2]int // by word index: the last wave that stores the word, and the position there
+	next  int              // first wave that may have the next store
+	// views, if not nil, has for each device the value of the location that the operation stores. differing keeps the views of words, by
+	// wave and position in the wave.
 	views     []slab.Location
 	differing []map[int][]slab.Location
 }
 
-// operation begins an operation.
+// operation starts a new operation: its stores do not depend on earlier ones.
 func (l *storeLog) operation() { l.next = 0 }
 
 func (l *storeLog) add(index int64, value uint64) {
@@ -43,7 +43,7 @@ func (l *storeLog) add(index int64, value uint64) {
 	l.next = wave + 1
 }
 
-// differ notes whether devices have different values of a word. Locations are the odd words of a map.
+// differ sets or clears the views of the word at a position of a wave. Only locations have views; they are the odd words of a map.
 func (l *storeLog) differ(index int64, wave, place int) {
 	if l.views == nil || index%2 == 0 {
 		if wave < len(l.differing) {
@@ -57,7 +57,7 @@ func (l *storeLog) differ(index int64, wave, place int) {
 	l.differing[wave][place] = l.views
 }
 
-// wave returns a wave's words as device i is to have them, until the next call.
+// wave returns the words of wave n for device i. They are valid until the next call.
 func (l *storeLog) wave(n, i int) []word {
 	if n < len(l.differing) {
 		for place, views := range l.differing[n] {

@@ -60,7 +60,7 @@ type Writer struct {
 
 // Options configure a Writer.
 type Options struct {
-	Budget   int64         // bytes per device, the most that SetBudget may ask for
+	Budget   int64         // bytes per device at first
 	Interval time.Duration // between background cycles; 0: none run
 	MaxChurn float64       // share of a slab that one cycle may evict, 0 to 1
 	MaxBytes int64         // bytes that one cycle may write to slabs
@@ -88,6 +88,7 @@ func New(set *read.Set, learner *learn.Learner, watch *observe.Telemetry, o Opti
 	w := &Writer{set: set, learner: learner, watch: watch, o: o, started: time.Now()}
 	w.life, w.stop = context.WithCancel(context.Background())
 	w.budget.Store(o.Budget)
+	w.cycle.most = o.Budget
 	w.mu.updated, w.mu.admitting = map[uint64]*updatedRow{}, map[uint64]struct{}{}
 	w.mu.retire = retirement{open: newRetired(), progress: make(chan struct{})}
 	return w
@@ -156,8 +157,13 @@ func (w *Writer) Free() {
 	w.mu.retire.open.buffers = nil
 }
 
-// Find returns the first location of a row, or the reason why the row is not cached. It takes no lock: the result may be out of date.
-func (w *Writer) Find(key uint64) slab.Location { return w.mu.index.find(key) }
+// Find returns the first location of a row, or the reason why the row is not cached. It does not wait for changes: the result may be out
+// of date.
+func (w *Writer) Find(key uint64) slab.Location {
+	w.mu.index.swap.RLock()
+	defer w.mu.index.swap.RUnlock()
+	return w.mu.index.find(key)
+}
 
 // Err returns the error that ended all changes, nil if there was none.
 func (w *Writer) Err() error {

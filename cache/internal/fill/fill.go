@@ -98,10 +98,11 @@ func (f *filler) measure() (free func()) {
 // after an error too.
 func Fill(store *place.Store, o Options) (*Filled, error) {
 	f := &filler{o: o, set: store.Set, store: store}
-	var err error
-	if store.Space, err = place.NewSpace(o.Budgets, o.OneBudget, f.set.Tables); err != nil {
+	space, err := place.NewSpace(o.Budgets, o.OneBudget, f.set.Tables)
+	if err != nil {
 		return nil, err
 	}
+	store.Space.Store(space)
 	defer f.measure()()
 	if err := f.train(); err != nil {
 		return nil, err
@@ -131,8 +132,8 @@ func (f *filler) place() {
 		devices[i] = d.Device
 	}
 	cliques := place.FindCliques(devices)
-	_, entries := f.store.Space.Estimate(f.set.Tables) // the map takes its share of small budgets
-	payload := f.store.Space.Payloads(entries)
+	_, entries := f.store.Space.Load().Estimate(f.set.Tables) // the map takes its share of small budgets
+	payload := f.store.Space.Load().Payloads(entries)
 	f.store.Topology.Store(place.NewTopology(cliques, payload))
 	if len(cliques) > 1 {
 		for _, members := range cliques {
@@ -153,7 +154,7 @@ func (f *filler) place() {
 
 // allocate takes the budget from every device.
 func (f *filler) allocate() (err error) {
-	s, home := f.store.Space, f.set.Devices[0].Device
+	s, home := f.store.Space.Load(), f.set.Devices[0].Device
 	f.store.Overlay, err = place.OpenOverlay(home, len(f.set.Devices), f.store.Nodes.Tier, f.set.Tables, f.o.Overlay, s.Payload[0])
 	if err != nil {
 		return err
@@ -182,7 +183,7 @@ func (f *filler) allocate() (err error) {
 
 // train starts the policy and lets it observe the training batches.
 func (f *filler) train() error {
-	p, s := admission.Problem{}, f.store.Space
+	p, s := admission.Problem{}, f.store.Space.Load()
 	p.Capacity, s.Entries = s.Estimate(f.set.Tables)
 	if f.o.Fixed {
 		s.Entries = 0
@@ -236,7 +237,7 @@ func (f *filler) train() error {
 // size. It appends the chosen rows to keys. Free space costs nothing to fill, and a row nobody asked for yet may still be asked for. What is offered beyond
 // that is noted as rejected.
 func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
-	topology, s := f.store.Topology.Load(), f.store.Space
+	topology, s := f.store.Topology.Load(), f.store.Space.Load()
 	offered := make([]read.Bitset, len(f.set.Tables))
 	for i, t := range f.set.Tables {
 		offered[i] = read.NewBitset(t.Tier.Capacity())
@@ -354,7 +355,7 @@ func (f *filler) observeRestored() ([]uint64, error) {
 // markOversize notes the rows larger than a slab as such, whoever might offer them later, and as offered. Where not even a raw one
 // is, it looks at none.
 func (f *filler) markOversize(offered []read.Bitset) error {
-	s := f.store.Space
+	s := f.store.Space.Load()
 	largest := s.PayloadFor(slices.Max(s.Budgets), 1)
 	for i, t := range f.set.Tables {
 		if int64(slab.SlotBytes(t.Tier.RowBytes())) <= largest {

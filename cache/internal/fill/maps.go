@@ -13,7 +13,8 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// buildMaps builds the hashmaps.
+// buildMaps builds the hashmaps of all devices from the entries. Rows that find no slot are rejected. differing are the rows whose
+// location is not the same on every device, in the order of entries.
 func (f *filler) buildMaps(entries []hashmap.Entry, differing []change.Entry) error {
 	rejected, err := f.buildOnDevices(entries, differing)
 	if errors.Is(err, errBuildOnHost) {
@@ -48,10 +49,11 @@ func (f *filler) buildMaps(entries []hashmap.Entry, differing []change.Entry) er
 	return nil
 }
 
-// errBuildOnHost says that the host must build the maps: devices do not say which entries do not fit.
+// errBuildOnHost is returned by buildOnDevices if the host must build the maps, for example because entries do not fit: the kernel does not
+// report which.
 var errBuildOnHost = errors.New("cache: the hashmap is to be built on the host")
 
-// seenBy sets the locations of the entries in differing, in the same order, to what device i is to see.
+// seenBy sets the locations of the entries that are in differing to those of device i. Both slices have the same order.
 func (f *filler) seenBy(i int, entries []hashmap.Entry, differing []change.Entry) {
 	at := 0
 	for _, e := range differing {
@@ -62,7 +64,7 @@ func (f *filler) seenBy(i int, entries []hashmap.Entry, differing []change.Entry
 	}
 }
 
-// buildOnDevices has every device build its hashmap.
+// buildOnDevices builds the hashmap of every device there.
 func (f *filler) buildOnDevices(entries []hashmap.Entry, differing []change.Entry) (rejected []hashmap.Entry, err error) {
 	layout, n := f.set.Devices[0].Layout, int64(len(entries))
 	if f.set.Devices[0].Map.Bytes() != nil || n == 0 || !(&kernels.Build{Layout: layout}).Fits(n) {
@@ -108,7 +110,7 @@ func (f *filler) buildOnDevices(entries []hashmap.Entry, differing []change.Entr
 	return nil, nil
 }
 
-// buildOnHost builds the hashmap, where it rejects what does not fit, and copies it to every device.
+// buildOnHost builds the hashmap in host memory and copies it to every device. It returns the entries that do not fit.
 func (f *filler) buildOnHost(entries []hashmap.Entry, differing []change.Entry) (rejected []hashmap.Entry, err error) {
 	layout := f.set.Devices[0].Layout
 	image := f.set.Devices[0].Map.Bytes()
@@ -125,7 +127,7 @@ func (f *filler) buildOnHost(entries []hashmap.Entry, differing []change.Entry) 
 		return nil, err
 	}
 	for i := range f.set.Devices {
-		d := f.set.Devices[len(f.set.Devices)-1-i] // the first one's map may be the image
+		d := f.set.Devices[len(f.set.Devices)-1-i] // the first device is last, because the image may be its map
 		for _, e := range differing {
 			if _, ok := built.Slot(e.Key); ok {
 				built.Insert(e.Key, f.store.Words(e.Places)[d.Index])

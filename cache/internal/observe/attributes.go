@@ -11,7 +11,7 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// Keys of attributes. docs/tracing.md says what they mean.
+// Keys of attributes. docs/tracing.md documents them.
 const (
 	KeyCache  = attribute.Key("tensorcache.cache.name")
 	KeyTable  = attribute.Key("tensorcache.table.name")
@@ -75,13 +75,13 @@ const (
 	KeyMultiple  = attribute.Key("tensorcache.budget.multiple")
 )
 
-// KeyReasons are a batch's misses by reason.
+// KeyReasons are the keys of a batch's numbers of misses, by slab.Reason.
 var KeyReasons = [slab.NumReasons]attribute.Key{
 	"tensorcache.batch.misses_cold", "tensorcache.batch.misses_rejected", "tensorcache.batch.misses_evicted",
 	"tensorcache.batch.misses_invalidated", "tensorcache.batch.misses_oversize",
 }
 
-// Names of stages, of a batch's child spans and of attribute tensorcache.stage.
+// Names of the stages of a batch: the names of its child spans and the values of attribute tensorcache.stage.
 const (
 	stageLookup = "lookup"
 	stageHits   = "hits"
@@ -94,7 +94,7 @@ type ErrorKind struct {
 	Kind string
 }
 
-// errorKind returns the value of attribute error.type, "_OTHER" for errors of no kind.
+// errorKind returns the value of attribute error.type, "_OTHER" for errors of no known kind.
 func (t *Telemetry) errorKind(err error) string {
 	for _, k := range t.kinds {
 		if errors.Is(err, k.Err) {
@@ -110,7 +110,7 @@ func (t *Telemetry) errorKind(err error) string {
 	return "_OTHER"
 }
 
-// recordError gives a span the status of a call that failed.
+// recordError records the error on the span and sets the span's status to failed.
 func (t *Telemetry) recordError(span trace.Span, err error) {
 	span.RecordError(err)
 	span.SetStatus(codes.Error, err.Error())

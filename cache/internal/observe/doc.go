@@ -1,4 +1,4 @@
-// Package observe shows what a cache does, by OpenTelemetry's API and log/slog: spans of calls and of sampled batches with their misses
-// explained, histograms of batches, and instruments that are read when they are collected. It costs two pointer comparisons a batch
-// while no provider is set.
+// Package observe makes the traces, metrics and logs of a cache, with OpenTelemetry's API and log/slog: spans of calls and of sampled
+// batches, events for sampled misses, histograms of batches, and instruments that are read on collection. Without a provider it costs
+// a batch the comparison of two pointers.
 package observe

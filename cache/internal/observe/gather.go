@@ -10,20 +10,20 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 )
 
-// Gather is a Gather as telemetry sees it, from Begin to End. The zero value is one that nothing observes.
+// Gather observes one call of Gather, from Telemetry.Gather to End. The zero value observes nothing.
 type Gather struct {
 	telemetry *Telemetry
 	ctx       context.Context // with the span
-	metering  *metering       // nil: not measured
-	begun     time.Time       // where it is measured
-	span      *batchSpan      // nil: not sampled
+	metering  *metering       // nil if there are no metrics
+	begun     time.Time       // zero if there are no metrics
+	span      *batchSpan      // nil if the call is not sampled
 	device    int
 	table     int
 	rows      int
 }
 
-// Gather begins to observe a Gather of so many rows. Without providers it compares two pointers. A sampler is asked only where the
-// caller's span, if there is one, is sampled.
+// Gather begins to observe a Gather of the given number of rows. Without providers its cost is the comparison of two pointers. If the
+// caller has a span that is not sampled, the Gather is not sampled either; otherwise the provider's sampler decides.
 func (t *Telemetry) Gather(ctx context.Context, device, table, rows int) Gather {
 	g := Gather{telemetry: t, ctx: ctx, device: device, table: table, rows: rows}
 	if m := t.meters(); m != nil {
@@ -42,7 +42,7 @@ func (t *Telemetry) Gather(ctx context.Context, device, table, rows int) Gather 
 	return g
 }
 
-// Trace returns what is to record the batch, nil if it is not sampled.
+// Trace returns the record for the batch, or nil if it is not sampled.
 func (g *Gather) Trace() *read.Trace {
 	if g.span == nil {
 		return nil
@@ -50,7 +50,8 @@ func (g *Gather) Trace() *read.Trace {
 	return &g.span.Trace
 }
 
-// Watcher returns what is to hear of the end of the batch instead of End, nil if nothing observes the batch.
+// Watcher returns a watcher that ends the observation when the batch ends; End must not be called then. It returns nil if nothing observes
+// the batch.
 func (g *Gather) Watcher() read.Watcher {
 	if g.metering == nil && g.span == nil {
 		return nil
@@ -66,7 +67,7 @@ func (w *watcher) End(err error, at time.Time) { w.gather.endAt(err, at) }
 // End ends a Gather that has finished, or failed.
 func (g *Gather) End(err error) { g.endAt(err, time.Time{}) }
 
-// endAt is End for a Gather that finished at a time; the zero time is now.
+// endAt is End for a Gather that finished at the given time. The zero time stands for now.
 func (g *Gather) endAt(err error, at time.Time) {
 	if m := g.metering; m != nil {
 		if err != nil {
@@ -95,7 +96,7 @@ type batchSpan struct {
 	tracing     *tracing
 	metering    *metering
 	table, rows int
-	scratch     *missScratch // nil: no misses become events
+	scratch     *missScratch // nil if misses do not become events
 }
 
 func newBatchSpan(t *Telemetry, ctx context.Context, span trace.Span, tr *tracing, m *metering, table, rows int) *batchSpan {
@@ -108,7 +109,7 @@ func newBatchSpan(t *Telemetry, ctx context.Context, span trace.Span, tr *tracin
 	return b
 }
 
-// stages adds the spans of a part's stages, by when its points passed.
+// stages adds a span for each stage of a part, given the times of the part's points.
 func (b *batchSpan) stages(part int, times *[read.NumPoints]time.Time) {
 	for _, stage := range [...]struct {
 		name     string
@@ -128,7 +129,7 @@ func (b *batchSpan) stages(part int, times *[read.NumPoints]time.Time) {
 	}
 }
 
-// end adds what is known of the batch to its span, and ends it.
+// end sets the attributes of the batch's span and ends it.
 func (b *batchSpan) end(err error, at time.Time) {
 	if err != nil {
 		b.telemetry.recordError(b.span, err)

@@ -11,18 +11,18 @@ import (
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 )
 
-// metering is the instruments that a meter provider made. Counters and gauges are read from Stats when they are collected;
-// histograms, and errors, are recorded by calls.
+// metering has the instruments made by one meter provider. Most counters and all gauges are read from Stats when they are collected.
+// Histograms and the counter of errors are recorded by calls.
 type metering struct {
 	provider metric.MeterProvider
-	same     bool // providers can be compared with it
-	live     bool // histograms are to be recorded
+	same     bool // the provider's type is comparable, so == tells whether it is still the current one
+	live     bool // calls record histograms and errors
 	callback metric.Registration
 
 	gatherDuration, stageDuration metric.Float64Histogram
 	gatherRows                    metric.Int64Histogram
 	errors                        metric.Int64Counter
-	// Options of gatherDuration and gatherRows by table and device, and of stageDuration by table and stage.
+	// The options of gatherDuration and gatherRows, by table and device, and of stageDuration, by table and stage.
 	gather [][][]metric.RecordOption
 	stage  []map[string][]metric.RecordOption
 }
@@ -33,7 +33,7 @@ func (m *metering) unregister() {
 	}
 }
 
-// meters returns the instruments to record, nil when nothing hears of them. It allocates nothing unless the provider is a new one.
+// meters returns the instruments to record, or nil if the provider does nothing. It allocates only if the provider has changed.
 func (t *Telemetry) meters() *metering {
 	p := t.opts.MeterProvider
 	if p == nil {
@@ -62,7 +62,8 @@ func (t *Telemetry) followMeter(p metric.MeterProvider) *metering {
 		t.replaceMeterLocked(have, now)
 		return now
 	}
-	// A placeholder's instruments serve too: a cache that is idle when the provider is set has gauges all the same.
+	// Instruments are made for the global placeholder too. It passes them to the provider that is set later, so that a cache that is
+	// idle at that time has gauges.
 	if err := t.instruments(now); err != nil {
 		otel.Handle(err)
 	} else {
@@ -72,7 +73,7 @@ func (t *Telemetry) followMeter(p metric.MeterProvider) *metering {
 	return now
 }
 
-// replaceMeterLocked replaces the instruments. REQUIRES: t.mu is locked.
+// replaceMeterLocked replaces the instruments of a provider. REQUIRES: t.mu is locked.
 func (t *Telemetry) replaceMeterLocked(old, now *metering) {
 	if old != nil {
 		old.unregister()
@@ -84,7 +85,7 @@ func (t *Telemetry) replaceMeterLocked(old, now *metering) {
 	t.metering.Store(now)
 }
 
-// seconds are the bounds of the histograms' buckets, from 5 µs on.
+// seconds are the bucket bounds of the histograms of times, from 5 µs to 10 s.
 var seconds = []float64{
 	5e-6, 10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1, 2.5, 5, 10,
 }
@@ -131,7 +132,7 @@ func (t *Telemetry) instruments(m *metering) error {
 	return err
 }
 
-// Maker makes instruments, and keeps the errors.
+// Maker makes instruments and collects the errors.
 type Maker struct {
 	meter    metric.Meter
 	observed []metric.Observable
@@ -146,27 +147,29 @@ func (f *Maker) histogram(h *metric.Float64Histogram, name, unit, what string) {
 	f.note(err)
 }
 
-// Counter makes a counter that is read when it is collected.
+func (f *Maker) observe(i metric.Observable, err error) {
+	f.note(err)
+	f.observed = append(f.observed, i)
+}
+
+// Counter makes a counter that is read on collection.
 func (f *Maker) Counter(name, unit, what string) metric.Int64ObservableCounter {
 	i, err := f.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(what))
-	f.note(err)
-	f.observed = append(f.observed, i)
+	f.observe(i, err)
 	return i
 }
 
-// Level makes a gauge that may be summed over tables, kinds and caches.
+// Level makes an up-down counter that is read on collection. Unlike a gauge, it may be summed over attributes.
 func (f *Maker) Level(name, unit, what string) metric.Int64ObservableUpDownCounter {
 	i, err := f.meter.Int64ObservableUpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(what))
-	f.note(err)
-	f.observed = append(f.observed, i)
+	f.observe(i, err)
 	return i
 }
 
-// Gauge makes a gauge.
+// Gauge makes a gauge that is read on collection.
 func (f *Maker) Gauge(name, unit, what string) metric.Float64ObservableGauge {
 	i, err := f.meter.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(what))
-	f.note(err)
-	f.observed = append(f.observed, i)
+	f.observe(i, err)
 	return i
 }
 
@@ -177,7 +180,7 @@ func (t *Telemetry) Failed(ctx context.Context, what string, err error) {
 	}
 }
 
-// Refused counts a Gather that did not get into the cache, and returns its error.
+// Refused counts a Gather that failed before it began, and returns its error.
 func (t *Telemetry) Refused(err error) error {
 	t.Failed(context.Background(), "gather", err)
 	return err

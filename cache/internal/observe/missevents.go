@@ -12,21 +12,21 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// missScratch is what explaining a batch's misses needs, kept for later batches.
+// missScratch is reusable memory for the events of a batch's misses.
 type missScratch struct {
 	misses    []kernels.Found
 	rows      []int64
-	stored    []int // of each row, negative where that is not known
+	stored    []int // stored bytes of each row, negative if not known
 	estimates []admission.Estimate
 	withdrawn []Withdrawal
-	// attributes are an event's. Options that add the first so many of them are made once, for that takes memory: they may be used
-	// again, since NewEventConfig, by which SDKs read options, copies attributes.
+	// attributes are those of the current event. with[n] is an option that adds the first n of them. These options are made once, because
+	// making one allocates. They can be reused, because NewEventConfig, by which SDKs read options, copies the attributes.
 	attributes [missAttributes]attribute.KeyValue
 	with       [missAttributes + 1]trace.EventOption
 	options    [2]trace.EventOption
 }
 
-// missAttributes is how many attributes a miss's event has at most.
+// missAttributes is the most attributes of a miss's event.
 const missAttributes = 11
 
 var missScratches = sync.Pool{New: func() any {
@@ -37,7 +37,8 @@ var missScratches = sync.Pool{New: func() any {
 	return s
 }}
 
-// look fills in what is known of the misses of a table, taking each lock once, and returns whether the policy has said something.
+// look fills in stored bytes, withdrawals and estimates of the misses of a table. It takes each lock once. It reports whether the policy
+// has given estimates.
 func (s *missScratch) look(t *Telemetry, table int, misses []kernels.Found) (known bool) {
 	n := len(misses)
 	s.rows, s.withdrawn = s.rows[:0], s.withdrawn[:0]
@@ -53,7 +54,7 @@ func (s *missScratch) look(t *Telemetry, table int, misses []kernels.Found) (kno
 	return t.sources.TryExplain(table, s.rows, s.estimates)
 }
 
-// sampledMiss, and missReasons by reason, are attributes of events.
+// Attributes of events, made once. missReasons are indexed by slab.Reason.
 var (
 	sampledMiss = KeySampled.Bool(true)
 	missReasons = func() (all [slab.NumReasons]attribute.KeyValue) {
@@ -64,7 +65,7 @@ var (
 	}()
 )
 
-// explainMisses adds the batch's misses to its span: each as an event, and a link to each sampled operation that withdrew some.
+// explainMisses adds an event for each recorded miss to the batch's span, and a link to each sampled operation that withdrew such a row.
 func (b *batchSpan) explainMisses() {
 	s := b.scratch
 	if s == nil {
@@ -92,7 +93,7 @@ func (b *batchSpan) explainMisses() {
 			e := &s.estimates[i]
 			all = append(all, KeyFrequency.Float64(e.Frequency), KeyScore.Float64(e.Score), KeyVictim.Float64(e.Victim))
 		}
-		if w := &s.withdrawn[i]; !w.At.IsZero() { // whatever the reason: what was withdrawn long ago counts as rejected
+		if w := &s.withdrawn[i]; !w.At.IsZero() { // for every reason, because rows withdrawn long ago are counted as rejected
 			all = append(all, KeyEvictedAge.Float64(w.Age.Seconds()), KeyEvictedSince.Float64(now.Sub(w.At).Seconds()),
 				KeyEvictedTime.String(when.text(w.At)))
 			if w.By != nil {
@@ -113,7 +114,7 @@ func (b *batchSpan) explainMisses() {
 	}
 }
 
-// moment is a time as text, kept because rows are withdrawn many at a time.
+// moment caches the text of the last time, because many rows are withdrawn at the same time.
 type moment struct {
 	at      time.Time
 	written string

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"reflect"
 	"runtime/pprof"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,7 +23,7 @@ import (
 // Scope is the name of the instrumentation scope.
 const Scope = "github.com/tensorcache/tensorcache/cache"
 
-// Options are those of cache.TelemetryOptions, with defaults set.
+// Options are cache.TelemetryOptions with defaults set.
 type Options struct {
 	Name           string
 	TracerProvider trace.TracerProvider
@@ -34,18 +33,18 @@ type Options struct {
 	Errors         []ErrorKind
 }
 
-// Telemetry observes one cache. It follows providers that are replaced at run time: each call compares the provider of now with
-// that of the last one.
+// Telemetry makes the spans, metrics and logs of one cache. Providers may be replaced at run time: each call compares the current provider
+// with that of the last call.
 type Telemetry struct {
-	Log *slog.Logger // of the cache, its name included
+	Log *slog.Logger // adds the cache's name to each record
 
 	opts    Options
 	kinds   []ErrorKind
 	name    string
-	release func() // gives the name back
+	release func() // makes the name available to other caches
 	set     *read.Set
 	sources Sources
-	// gauges makes the instruments that are read when they are collected, and returns what reads them.
+	// gauges makes the instruments that are read on collection, and returns the function that reads them.
 	gauges func(*Maker) func(metric.Observer)
 
 	tracing  atomic.Pointer[tracing]
@@ -56,22 +55,22 @@ type Telemetry struct {
 	}
 }
 
-// Sources are asked about sampled misses. They answer at once, or not at all.
+// Sources provide what events of misses say about rows. They do not wait for locks.
 type Sources interface {
-	// Withdrawals appends when each row of a table was withdrawn last, the zero value where that is not remembered.
+	// Withdrawals appends the last withdrawal of each row of a table to all, the zero value if none is recorded.
 	Withdrawals(table int, rows []int64, all []Withdrawal) []Withdrawal
-	// TryExplain fills in what the policy thinks of the rows, and says whether it did.
+	// TryExplain sets estimates to the policy's estimates of the rows. It returns false if it has none.
 	TryExplain(table int, rows []int64, estimates []admission.Estimate) bool
 }
 
-// New returns the telemetry of a cache that is being opened. It makes spans and logs, but no instruments before Serve.
+// New returns the Telemetry of a cache that is being opened. Before Serve it makes spans and logs, but no metrics.
 func New(o Options, set *read.Set) *Telemetry {
 	t := &Telemetry{opts: o, kinds: o.Errors, name: o.Name, release: func() {}, set: set}
 	if t.name == "" {
-		t.name, t.release = names.take()
+		t.name, t.release = takeName()
 	}
 	t.Log = o.Logger.With(slog.String("cache", t.name))
-	// The global providers of now may be placeholders for those that will be set.
+	// A placeholder stands for the global provider that may be set later.
 	if p := t.opts.TracerProvider; p != nil && IsPlaceholder(p) {
 		t.opts.TracerProvider = nil
 	}
@@ -81,10 +80,10 @@ func New(o Options, set *read.Set) *Telemetry {
 	return t
 }
 
-// SetSet sets the devices and tables, when they are known.
+// SetSet sets the devices and tables once they are known.
 func (t *Telemetry) SetSet(set *read.Set) { t.set = set }
 
-// Serve begins to observe batches. The tables and devices of the set must be complete.
+// Serve begins to observe batches. The set must have all tables and devices.
 func (t *Telemetry) Serve(sources Sources, gauges func(*Maker) func(metric.Observer)) {
 	t.sources, t.gauges = sources, gauges
 	t.tracing.Store(nil)
@@ -95,13 +94,12 @@ func (t *Telemetry) Serve(sources Sources, gauges func(*Maker) func(metric.Obser
 // Name returns the cache's name.
 func (t *Telemetry) Name() string { return t.name }
 
-// Labels returns ctx with profiler labels that say what a goroutine of the cache is for.
+// Labels returns ctx with profiler labels for a goroutine: the cache's name and the task.
 func (t *Telemetry) Labels(ctx context.Context, task string) context.Context {
 	return pprof.WithLabels(ctx, pprof.Labels(string(KeyCache), t.name, "tensorcache.task", task))
 }
 
-// Close takes the cache's instruments from their provider. It waits for a collection under way, so no lock that Stats takes may
-// be held.
+// Close unregisters the instruments. It waits for a collection under way, so the caller must not hold a lock that Stats takes.
 func (t *Telemetry) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,16 +113,16 @@ func (t *Telemetry) Close() {
 	t.release()
 }
 
-// tracing is what a tracer provider was asked for.
+// tracing has the tracer made by one tracer provider.
 type tracing struct {
 	provider trace.TracerProvider
-	same     bool         // providers can be compared with it
-	tracer   trace.Tracer // nil: the provider does nothing
-	// gather has the options of a Gather's span by table and device.
+	same     bool         // the provider's type is comparable, so == tells whether it is still the current one
+	tracer   trace.Tracer // nil if the provider does nothing
+	// gather has the options of a Gather's span, by table and device.
 	gather [][][]trace.SpanStartOption
 }
 
-// tracer returns what makes spans, nil when nothing does. It allocates nothing unless the provider is a new one.
+// tracer returns the tracer of the current provider, or nil if that does nothing. It allocates only if the provider has changed.
 func (t *Telemetry) tracer() *tracing {
 	p := t.opts.TracerProvider
 	if p == nil {
@@ -158,27 +156,27 @@ func (t *Telemetry) followTracer(p trace.TracerProvider) *tracing {
 	return now
 }
 
-// IsPlaceholder says whether a provider is the global one of a process that has set none. What it makes does nothing, or
-// forwards to the first one that is set: then that is the global one.
+// IsPlaceholder reports whether a provider is OpenTelemetry's global placeholder, which a process has until it sets a provider. What the
+// placeholder makes does nothing until then.
 func IsPlaceholder(p any) bool {
 	t := reflect.TypeOf(p)
 	return t.Kind() == reflect.Pointer && strings.HasSuffix(t.Elem().PkgPath(), "/otel/internal/global")
 }
 
-// unsampled says whether the caller's span is one that is not sampled: then there is none for the call.
+// unsampled reports whether the caller has a span that is not sampled. Calls then make no span either.
 func unsampled(ctx context.Context) bool {
 	s := trace.SpanContextFromContext(ctx)
 	return s.IsValid() && !s.IsSampled()
 }
 
-// Operation is the span of a call other than Gather. The zero value is that of a call that has none.
+// Operation observes a call other than Gather. Its span may be nil.
 type Operation struct {
 	telemetry *Telemetry
 	what      string
 	span      trace.Span
 }
 
-// Start begins the span of an operation, of a table if it is not "".
+// Start begins an operation and, if it is sampled, its span. table is the name of the table concerned, or "".
 func (t *Telemetry) Start(ctx context.Context, what, table string) (context.Context, Operation) {
 	o := Operation{telemetry: t, what: what}
 	tr := t.tracer()
@@ -194,14 +192,14 @@ func (t *Telemetry) Start(ctx context.Context, what, table string) (context.Cont
 	return ctx, o
 }
 
-// Set adds attributes.
+// Set adds attributes to the span.
 func (o Operation) Set(attributes ...attribute.KeyValue) {
 	if o.span != nil {
 		o.span.SetAttributes(attributes...)
 	}
 }
 
-// End ends the operation, and counts its error.
+// End ends the span and counts the error, if err is not nil.
 func (o Operation) End(err error) {
 	if err != nil {
 		o.telemetry.Failed(context.Background(), o.what, err)
@@ -215,7 +213,7 @@ func (o Operation) End(err error) {
 	o.span.End()
 }
 
-// Cause returns the operation as what withdraws rows.
+// Cause returns the operation as the cause of withdrawals.
 func (o Operation) Cause() *Cause {
 	if o.span == nil || !o.span.SpanContext().IsSampled() {
 		return unsampledCauses[o.what]
@@ -223,40 +221,38 @@ func (o Operation) Cause() *Cause {
 	return &Cause{o.what, o.span.SpanContext()}
 }
 
-// names are the default names of the caches that are open.
-var names nameList
-
-type nameList struct {
+// names are the numbers of open caches with default names.
+var names struct {
 	sync.Mutex
-	taken []bool
+	taken map[int]bool
 }
 
-// take returns a name that no other cache has until release is called.
-func (n *nameList) take() (name string, release func()) {
-	n.Lock()
-	defer n.Unlock()
-	i := 0
-	for i < len(n.taken) && n.taken[i] {
-		i++
+// takeName returns a default name that no other open cache has. release makes it available again.
+func takeName() (name string, release func()) {
+	names.Lock()
+	defer names.Unlock()
+	n := 1
+	for names.taken[n] {
+		n++
 	}
-	if i == len(n.taken) {
-		n.taken = append(n.taken, false)
+	if names.taken == nil {
+		names.taken = map[int]bool{}
 	}
-	n.taken[i] = true
-	if name = "cache"; i > 0 {
-		name = fmt.Sprint("cache-", strconv.Itoa(i+1))
+	names.taken[n] = true
+	if name = "cache"; n > 1 {
+		name = fmt.Sprint("cache-", n)
 	}
 	return name, func() {
-		n.Lock()
-		defer n.Unlock()
-		n.taken[i] = false
+		names.Lock()
+		defer names.Unlock()
+		delete(names.taken, n)
 	}
 }
 
-// Recording says whether the operation has a span.
+// Recording reports whether the operation has a span.
 func (o Operation) Recording() bool { return o.span != nil }
 
-// Note records an error that did not fail the operation.
+// Note records an error on the span that does not make the operation fail.
 func (o Operation) Note(err error) {
 	if o.span != nil {
 		o.span.RecordError(err)

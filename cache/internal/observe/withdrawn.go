@@ -9,26 +9,27 @@ import (
 	"github.com/tensorcache/tensorcache/hashmap"
 )
 
-// Withdrawn remembers when rows were withdrawn, how long they had been cached, and by what. It is a table by the keys' hashes in which
-// later rows overwrite earlier ones: bounded, and nearly exact for the last tenth of its size. It is safe for concurrent use.
+// Withdrawn records when rows were withdrawn, by which operation, and how long they had been cached. It is a table indexed by the keys'
+// hashes, in which later rows overwrite earlier ones. Of the latest rows, as many as a tenth of its length, it has nearly all. It is safe
+// for concurrent use.
 type Withdrawn struct {
 	sync.Mutex
-	rows    int64        // of all tables, 0 if not known
-	records []Withdrawal // nil until the first; a power of two
+	rows    int64        // most rows of all tables, 0 if not known
+	records []Withdrawal // nil before the first Add; the length is a power of two
 }
 
-// SetRows says how many rows there can be. It is called before the first Add, or never.
+// SetRows sets the most rows of all tables, which bounds the memory. It must be called before the first Add, if at all.
 func (e *Withdrawn) SetRows(rows int64) { e.rows = rows }
 
-// evictionRecords is how many rows Withdrawn remembers at most: 1.5 MiB.
+// evictionRecords is the largest length of Withdrawn.records, which then take 1.5 MiB.
 const evictionRecords = 1 << 15
 
-// Withdrawal says when a row was withdrawn. The zero value is none.
+// Withdrawal is the record of a row's withdrawal. The zero value stands for none.
 type Withdrawal struct {
 	Key uint64
 	At  time.Time
 	Age time.Duration // since it was admitted, or since the cache was filled
-	By  *Cause        // nil: not known
+	By  *Cause        // nil if not known
 }
 
 // Cause is an operation that withdrew rows.
@@ -37,12 +38,12 @@ type Cause struct {
 	Span trace.SpanContext // the zero value if it was not sampled
 }
 
-// unsampledCauses are operations without a span, by what they are.
+// unsampledCauses are the causes for operations without a sampled span, by name.
 var unsampledCauses = map[string]*Cause{
 	"refresh": {What: "refresh"}, "update": {What: "update"}, "invalidate": {What: "invalidate"},
 }
 
-// LossOfDevice is the cause of withdrawing rows that only a lost device had.
+// LossOfDevice is the cause of the withdrawal of rows that only a lost device had.
 var LossOfDevice = &Cause{What: "device_loss"}
 
 func (e *Withdrawn) at(key uint64) *Withdrawal {
@@ -55,7 +56,7 @@ func (e *Withdrawn) Add(w Withdrawal) {
 	defer e.Unlock()
 	if e.records == nil {
 		n := evictionRecords
-		for e.rows > 0 && int64(n) >= 64*e.rows { // few rows share a record
+		for e.rows > 0 && int64(n) >= 64*e.rows { // still long enough that few rows share a record
 			n /= 2
 		}
 		e.records = make([]Withdrawal, n)
@@ -63,14 +64,14 @@ func (e *Withdrawn) Add(w Withdrawal) {
 	*e.at(w.Key) = w
 }
 
-// Find returns when a row was withdrawn last, if that is remembered.
+// Find returns the last withdrawal of a row, if it is recorded.
 func (e *Withdrawn) Find(key uint64) (w Withdrawal, ok bool) {
 	e.Lock()
 	defer e.Unlock()
 	return e.findLocked(key)
 }
 
-// FindAll appends what Find returns of each row of a table, the zero value where that is not remembered.
+// FindAll appends the last withdrawal of each row of a table to all. It appends the zero value if none is recorded.
 func (e *Withdrawn) FindAll(table int, rows []int64, all []Withdrawal) []Withdrawal {
 	e.Lock()
 	defer e.Unlock()

@@ -39,6 +39,14 @@ func (c *Copies) Get(slot int64, l slab.Location) Places {
 	return Places{l, slices.Clone(set[1:n])}
 }
 
+// Reset forgets all sets.
+func (c *Copies) Reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.at, c.mu.sets, c.mu.free = nil, nil, nil
+	c.Rows.Store(0)
+}
+
 // Put notes the places of the row at a map slot, of so many slots.
 func (c *Copies) Put(slot, slots int64, devices int, p Places) {
 	if len(p.More) == 0 && c.Rows.Load() == 0 {

@@ -23,7 +23,7 @@ const (
 
 // Hot decides which rows are copied to every slab of their clique: the first of the policy's ranking.
 type Hot struct {
-	Bytes atomic.Int64 // slot bytes of the rows that are copied; the largest number: of all rows
+	Bytes atomic.Int64 // slot bytes of the rows that are copied; math.MaxInt64 if all rows are
 
 	o  HotOptions
 	mu struct {
@@ -35,17 +35,17 @@ type Hot struct {
 	}
 }
 
-// HotOptions are what a decision is made by.
+// HotOptions are the inputs of a decision.
 type HotOptions struct {
 	Mode     string
-	Rates    placement.Rates // the zero value: unknown, so nothing is copied
-	Observed func() int64    // accesses that the policy was told of
-	// Cached returns the bytes of the slots that rows take on devices that are not lost, beyond so many bytes on each; ok is false while
-	// the cache does not serve yet.
+	Rates    placement.Rates // if zero, the rates are unknown and nothing is copied
+	Observed func() int64    // accesses that the policy has observed
+	// Cached returns the sum, over the devices that are not lost, of the slot bytes that rows take there in excess of beyond. ok is false
+	// before the cache serves.
 	Cached func(beyond int64) (used int64, ok bool)
 }
 
-// NewHot returns the decision before a policy was asked: nothing is copied, unless the mode is Replicate.
+// NewHot returns the initial decision: nothing is copied, unless the mode is Replicate.
 func NewHot(o HotOptions, devices int) *Hot {
 	h := &Hot{o: o}
 	switch {
@@ -62,14 +62,15 @@ func NewHot(o HotOptions, devices int) *Hot {
 	return h
 }
 
-// DecideAt says whether to decide again after so many cycles of refreshing: seldom, since a decision takes a ranking.
+// DecideAt reports whether to decide again after the given number of refresh cycles. It is seldom true, because a decision needs a
+// ranking.
 func DecideAt(cycles int64) bool { return bits.OnesCount64(uint64(cycles)) == 1 || cycles%64 == 0 }
 
-// betterBy is how much less time another split must promise before rows are moved for it.
+// Rows move to another split only if its predicted time is below betterBy times the present one.
 const betterBy = 0.97
 
-// Decide ranks rows by the policy, predicts the load of each slab, and chooses which rows to copy where Mode is Auto. It needs a
-// policy that says how often rows are looked up. payload is what slots may take on each device.
+// Decide ranks the rows by the policy and predicts the load of each slab. If Mode is Auto, it then chooses which rows to copy. The
+// policy must be an admission.Explainer, otherwise Decide changes nothing but the reason. payload has the bytes for slots of each device.
 func (h *Hot) Decide(store *Store, policy admission.Policy, payload []int64) {
 	explainer, ok := policy.(admission.Explainer)
 	choose := h.o.Mode == Auto && h.o.Rates != placement.Rates{}
@@ -109,9 +110,9 @@ func (h *Hot) Decide(store *Store, policy admission.Policy, payload []int64) {
 			continue
 		}
 		t := store.Set.Tables[table].Tier
-		f := max(0, explainer.Explain(key).Frequency-1) // the ranking is by chance too: what is left without one access
+		f := max(0, explainer.Explain(key).Frequency-1) // less one access, because rows are also ranked by chance
 		known += f
-		if slots > room { // missed however rows are placed
+		if slots > room { // a miss, however rows are placed
 			total := t.Totals()
 			curve.AddTail(float64(t.RowBytes()), float64(total.StoredBytes)/float64(max(1, total.Rows)), f)
 			continue
@@ -155,8 +156,8 @@ func (h *Hot) Decide(store *Store, policy admission.Policy, payload []int64) {
 	h.Bytes.Store(best.HotBytes)
 }
 
-// addUnknown adds the lookups of rows that the policy does not remember: so many that the curve gives the hit rate since the
-// last decision, or else what the policy has been told beyond those of known rows.
+// addUnknown adds the lookups of rows that the policy does not track. Their number is chosen so that the curve has the hit rate measured
+// since the last decision. Without a measurement, it is the number of observed accesses minus those of tracked rows.
 func (h *Hot) addUnknown(tables []*read.Table, curve *placement.Curve, known float64) {
 	var rowBytes, stored, rows float64
 	var hits, lookups int64
@@ -185,7 +186,7 @@ func (h *Hot) addUnknown(tables []*read.Table, curve *placement.Curve, known flo
 	curve.AddTail(rowBytes/rows, stored/rows, unknown)
 }
 
-// State is what was decided, as Stats shows it.
+// State is the last decision, for Stats.
 type State struct {
 	Plan placement.Plan
 	Why  string

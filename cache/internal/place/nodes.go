@@ -9,21 +9,21 @@ import (
 	"github.com/tensorcache/tensorcache/internal/numa"
 )
 
-// AnyNode, alone, leaves host memory and threads where the system puts them.
+// AnyNode, alone, leaves the placement of host memory and threads to the system.
 const AnyNode = -1
 
 // HostNodes are the memory nodes (NUMA) of a cache's host memory and threads.
 type HostNodes struct {
-	Tier    []int // of the host tier and the overlay; none: any
-	Why     string
-	Devices []int   // the node of each device, or numa.Unknown
-	CPUs    [][]int // the processors near each device; none: any
-	Refused bool    // the system did not put memory on Tier, and puts it anywhere
-	near    []int   // the node for what only one device reads, or numa.Unknown
+	Tier    []int   // for the host tier and the overlay; empty for any
+	Why     string  // reason of the choice
+	Devices []int   // node of each device, or numa.Unknown
+	CPUs    [][]int // processors near each device; empty for any
+	Refused bool    // the system refused to place memory on nodes
+	near    []int   // for each device, the node for memory that only it reads, or numa.Unknown
 }
 
-// ChooseNodes chooses the nodes of the host memory, those in asked if there are any. sysRoot is the root of the system's files. What the
-// system does not say counts as one node. fault is what is wrong with asked, "" if nothing.
+// ChooseNodes chooses the nodes of the host memory: those in asked, if there are any. sysRoot is the root of the system's files. If the
+// system reports no nodes, the machine counts as one node. fault says what is wrong with asked, or is "".
 func ChooseNodes(sysRoot string, devices []*read.Device, asked []int, log *slog.Logger) (h *HostNodes, fault string) {
 	h = &HostNodes{}
 	for range devices {
@@ -87,7 +87,7 @@ func orNone(nodes []int) string {
 	return numa.List(nodes)
 }
 
-// Check has the host memory that is yet to be allocated lie on any node, if a table's could not be laid on Tier.
+// Check gives up placing memory on nodes if the system refused to do so for the memory of table t.
 func (h *HostNodes) Check(t *read.Table, log *slog.Logger) {
 	lies := t.Tier.Nodes()
 	if lies.Refused == nil {
@@ -101,7 +101,7 @@ func (h *HostNodes) Check(t *read.Table, log *slog.Logger) {
 	h.Refused = true
 }
 
-// Near returns the node for host memory that only device i reads; none: any.
+// Near returns the node for host memory that only device i reads. It is empty for any node.
 func (h *HostNodes) Near(i int) []int {
 	if n := h.near[i]; n != numa.Unknown {
 		return []int{n}

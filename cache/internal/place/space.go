@@ -9,23 +9,23 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// Space is how the devices' budgets are divided. All maps are equally large.
+// Space is the division of the devices' budgets, in bytes of each device. It is not changed while the cache serves, but replaced.
 type Space struct {
 	Budgets []int64
-	Fixed   int64 // tail slack and row bits: compressed, rejected, and, once known, oversize
-	Layout  hashmap.Layout
-	Payload []int64 // for slots
-	// Smallest is about the shortest slot there is. Entries is the least that the hashmap has room for.
+	Fixed   int64          // for tail slack and row bits: compressed, rejected and, if there are any, oversize
+	Layout  hashmap.Layout // of the hashmap, on every device
+	Payload []int64        // for slots
+	// Smallest is about the shortest slot of any row. Entries is the least number of entries that the hashmap is made for.
 	Smallest, Entries int64
 }
 
-// PayloadFor returns what a budget leaves for slots beside a hashmap of the given entries.
+// PayloadFor returns the bytes that a budget leaves for slots if the hashmap has the given number of entries. They may be negative.
 func (s *Space) PayloadFor(budget, entries int64) int64 {
 	entries = max(entries, s.Entries)
 	return (budget - s.Fixed - hashmap.LayoutFor(entries).Bytes()) &^ (slab.Align - 1)
 }
 
-// Payloads returns that for each device, at least 0.
+// Payloads returns PayloadFor of each device's budget, at least 0.
 func (s *Space) Payloads(entries int64) []int64 {
 	all := make([]int64, len(s.Budgets))
 	for i, b := range s.Budgets {
@@ -34,10 +34,11 @@ func (s *Space) Payloads(entries int64) []int64 {
 	return all
 }
 
-// ErrBudget is wrapped by errors of budgets that do not hold a single row.
+// ErrBudget is wrapped by errors for budgets that do not hold a single row.
 var ErrBudget = errors.New("cache: budget too small")
 
-// NewSpace returns the space of devices' budgets, which must hold at least one row. single says that all devices have one budget.
+// NewSpace returns the space of the devices' budgets, each of which must hold at least one row. single says that all budgets are the
+// same, for the error's text.
 func NewSpace(budgets []int64, single bool, tables []*read.Table) (*Space, error) {
 	s := &Space{Budgets: budgets, Fixed: slab.TailSlack}
 	smallest := int64(0)
@@ -64,7 +65,7 @@ func NewSpace(budgets []int64, single bool, tables []*read.Table) (*Space, error
 	return s, nil
 }
 
-// smallestSlot returns the least bytes that one of the table's first rows takes in a slab.
+// smallestSlot returns the length of the shortest slot of the table's first rows.
 func smallestSlot(t *read.Table) (int64, error) {
 	smallest := int64(slab.SlotBytes(t.Tier.RowBytes()))
 	for r := range min(t.Tier.Rows(), 1024) {
@@ -77,13 +78,19 @@ func smallestSlot(t *read.Table) (int64, error) {
 	return smallest, nil
 }
 
-// Estimate returns the slot bytes that all slabs together will hold if admitted rows are as large as the mean, and how many
-// rows that are.
+// fullBytes returns the slot bytes of a table that has all the rows that it can.
+func fullBytes(t *read.Table) int64 {
+	total := t.Tier.Totals()
+	return total.SlotBytes + (t.Tier.Capacity()-total.Rows)*int64(slab.SlotBytes(t.Tier.RowBytes()))
+}
+
+// Estimate returns the slot bytes that all slabs together will hold, and their number of rows, if cached rows are as long as the mean.
+// Tables are taken to be as long as their capacity.
 func (s *Space) Estimate(tables []*read.Table) (bytes, rowsCached int64) {
 	var slots, rows int64
 	for _, t := range tables {
-		slots += t.Tier.Totals().SlotBytes
-		rows += t.Tier.Rows()
+		slots += fullBytes(t)
+		rows += t.Tier.Capacity()
 	}
 	var budget, devices float64
 	for _, b := range s.Budgets {
@@ -91,8 +98,8 @@ func (s *Space) Estimate(tables []*read.Table) (bytes, rowsCached int64) {
 		devices++
 	}
 	mean := max(slab.Align, slots/rows)
-	// Entries e satisfy the sum over devices of budget - fixed - map(e) = e × mean, map(e) being e × SlotBytes / Load. Where rows
-	// are copied fewer fit: the map is not smaller for that, since copies may go.
+	// The number of entries e solves: sum over devices of (budget - fixed - map(e)) = e × mean, where map(e) = e × SlotBytes / Load.
+	// If rows are copied, fewer fit. The map is sized without copies all the same, because copies may be removed.
 	entries := budget / (float64(mean) + devices*hashmap.SlotBytes/hashmap.Load)
 	rowsCached = max(1, int64(min(entries, float64(rows))))
 	for _, payload := range s.Payloads(rowsCached) {

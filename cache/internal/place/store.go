@@ -14,7 +14,7 @@ import (
 type Store struct {
 	Set      *read.Set
 	Topology atomic.Pointer[Topology]
-	Space    *Space
+	Space    atomic.Pointer[Space]
 	Slabs    []*Slab // one a device
 	Overlay  *Overlay
 	Hot      *Hot
@@ -92,11 +92,11 @@ func (s *Store) SetTopology(topology *Topology) {
 	s.ShowSlabs()
 }
 
-// ShowSlabs has every device read the slabs of its clique, and the overlay.
+// ShowSlabs has every device read its hashmap, the slabs of its clique, and the overlay.
 func (s *Store) ShowSlabs() {
 	topology, o := s.Topology.Load(), s.Overlay
 	for i, d := range s.Set.Devices {
-		v := &read.View{Slabs: make([]device.Buffer, len(s.Set.Devices), len(s.Set.Devices)+1), Peers: topology.Peers(i)}
+		v := &read.View{Map: d.Map, Layout: d.Layout, Slabs: make([]device.Buffer, len(s.Set.Devices), len(s.Set.Devices)+1), Peers: topology.Peers(i)}
 		for j, other := range s.Set.Devices {
 			if topology.Reads(i, j) || i == j {
 				v.Slabs[j] = other.Slab
@@ -136,7 +136,7 @@ func (s *Store) Capacity(payload []int64) (most int64) {
 	}
 	slots := int64(0)
 	for _, t := range s.Set.Tables {
-		slots += t.Tier.Totals().SlotBytes
+		slots += fullBytes(t)
 	}
 	return min(most, slots)
 }

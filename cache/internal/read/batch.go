@@ -14,28 +14,28 @@ import (
 // perThreadStream is CUDA's handle of the calling thread's default stream.
 const perThreadStream = 2
 
-// Watcher hears of the end of a batch.
+// Watcher is notified of the end of a batch.
 type Watcher interface {
-	// End is called once. at is when the batch finished by the device's timeline, or the zero time.
+	// End is called once. at is the time at which the batch finished on the device, or the zero time if that is not known.
 	End(err error, at time.Time)
 }
 
 // Batch is a batch of GatherDevice under way. It is safe for concurrent use.
 type Batch struct {
 	table, rows int
-	watcher     Watcher // nil: nobody
+	watcher     Watcher // or nil
 
 	mu struct {
 		sync.Mutex
-		lane    *lane // nil once it is given back
-		users   int   // calls that look at the lane's events; the last one gives the lane back
+		lane    *lane // nil once it is released
+		users   int   // calls that use the lane's events; the last one releases the lane of a settled batch
 		settled bool
 		err     error
 	}
 }
 
-// GatherDevice enqueues a batch on the caller's stream: rows and out are memory that the device addresses. The batch ends what w
-// watches; after an error nobody does. trace, if not nil, records the batch.
+// GatherDevice enqueues a batch on the caller's stream. rows and out are memory that the device addresses. w, if not nil, is notified when
+// the batch has ended, but not if GatherDevice returns an error. trace, if not nil, records the batch.
 func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, rows RowNumbers, out device.Buffer, w Watcher, trace *Trace) (*Batch, error) {
 	t, ids, width := d.set.Tables[table], rows.Buffer, rows.bytes()
 	n := rows.Len()
@@ -80,7 +80,7 @@ func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, ro
 	return d.track(l, table, int(n), w), nil
 }
 
-// callersStream returns the caller's stream, if batches can be enqueued on it.
+// callersStream returns the stream of a handle, or an error if batches cannot be enqueued on it.
 func (d *Device) callersStream(handle uintptr) (device.Stream, error) {
 	if handle == perThreadStream {
 		return nil, fmt.Errorf("cache: stream (%#x) must not be the per-thread default stream: goroutines have no thread of their own", handle)
@@ -102,7 +102,7 @@ func (d *Device) callersStream(handle uintptr) (device.Stream, error) {
 	return s, nil
 }
 
-// track adds the batch of a lane, which is enqueued, to those under way.
+// track adds the batch of a lane, which is enqueued, to the batches under way.
 func (d *Device) track(l *lane, table, rows int, w Watcher) *Batch {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -117,11 +117,11 @@ func (d *Device) track(l *lane, table, rows int, w Watcher) *Batch {
 	if l.trace == nil { // a trace reads the lists when the batch has ended
 		d.mu.scratch.pass(l)
 	}
-	d.progress.notify() // who waits for a lane polls from now on, and who waits for lists may take over these
+	d.progress.notify() // callers that wait for a lane must now poll for this batch, and callers that wait for lists may take over its own
 	return b
 }
 
-// forgetLocked removes a batch from those under way, if it is not nil. REQUIRES: d.mu is locked.
+// forgetLocked removes a batch from the batches under way. It ignores nil. REQUIRES: d.mu is locked.
 func (d *Device) forgetLocked(b *Batch) {
 	if b != nil {
 		d.mu.flight = slices.DeleteFunc(d.mu.flight, func(f *Batch) bool { return f == b })
@@ -129,7 +129,8 @@ func (d *Device) forgetLocked(b *Batch) {
 	}
 }
 
-// use returns the batch's lane for a look at its events, nil when the batch is settled. unuse ends it.
+// use returns the batch's lane, so that the caller can use its events, or nil if the batch is settled. The caller must call unuse unless
+// the result is nil.
 func (b *Batch) use() *lane {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -154,7 +155,7 @@ func (b *Batch) unuse() {
 	}
 }
 
-// Done says whether the batch has finished, without waiting. Its error is the device's only, and nil once the batch is settled.
+// Done reports whether the batch has finished, without waiting. Its error is the device's, never the batch's.
 func (b *Batch) Done() (bool, error) {
 	l := b.use()
 	if l == nil {
@@ -168,10 +169,11 @@ func (b *Batch) Done() (bool, error) {
 	return done, nil
 }
 
-// Wait blocks until the batch has finished, counts it once, and returns what was wrong with it.
+// Wait blocks until the batch has finished, and returns its error. The first call settles the batch: it adds the batch's counters to the
+// statistics.
 func (b *Batch) Wait() error {
 	if l := b.use(); l != nil {
-		failure := l.done.Synchronize() // not under the lock: others may ask meanwhile
+		failure := l.done.Synchronize() // without the lock, so that other calls need not wait
 		b.mu.Lock()
 		first, at := !b.mu.settled, time.Time{}
 		if first {
@@ -209,7 +211,7 @@ func (d *Device) flight() []*Batch {
 	return slices.Clone(d.mu.flight)
 }
 
-// SettleFinished settles the batches of GatherDevice that have published their counters, without a call of the driver.
+// SettleFinished settles the batches of GatherDevice that have published their counters. It does not call the driver.
 func (d *Device) SettleFinished() {
 	for i := 0; d.batches.Load() > 0; {
 		d.mu.Lock()
@@ -223,14 +225,14 @@ func (d *Device) SettleFinished() {
 			b.Wait()
 		}
 		d.mu.Lock()
-		if i < len(d.mu.flight) && d.mu.flight[i] == b { // not finished, or somebody else is settling it
+		if i < len(d.mu.flight) && d.mu.flight[i] == b { // not finished, or being settled by another goroutine
 			i++
 		}
 		d.mu.Unlock()
 	}
 }
 
-// published says whether the batch is finished or about to be, without a call of the driver. Of a settled one it says no.
+// published reports whether the batch has published its counters and is not settled yet. It does not call the driver.
 func (b *Batch) published() bool {
 	l := b.use()
 	if l == nil {
@@ -240,7 +242,7 @@ func (b *Batch) published() bool {
 	return l.published()
 }
 
-// settleFailed settles the batches that will never publish, because the device has failed.
+// settleFailed settles the batches that will never publish their counters, because the device has failed.
 func (d *Device) settleFailed() {
 	if d.batches.Load() == 0 {
 		return

@@ -82,8 +82,11 @@ func (d *Device) Table(i int) *TableView {
 // SetTable has batches that begin from now on read a table by another view.
 func (d *Device) SetTable(i int, t *TableView) { d.tables[i].Store(t) }
 
-// SetView has batches that begin from now on read other slabs.
+// SetView has batches that begin from now on read another hashmap and other slabs.
 func (d *Device) SetView(v *View) { d.view.Store(v) }
+
+// View returns what batches that begin now read.
+func (d *Device) View() *View { return d.view.Load() }
 
 // maxLanes is how many batches one device serves at once. More wait.
 func maxLanes() int { return 2 * runtime.GOMAXPROCS(0) }

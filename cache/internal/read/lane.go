@@ -269,7 +269,7 @@ func (l *lane) enqueueOn(s, second device.Stream, table int, rows RowNumbers, ou
 	d, t := l.owner, l.route.table
 	l.batch++
 	lookup := kernels.Lookup{
-		Map: d.Map, Layout: d.Layout, Table: table, Limit: d.set.Tables[table].Tier.Rows(), Rows: rows.Buffer, Int32: rows.Int32,
+		Map: l.view.Map, Layout: l.view.Layout, Table: table, Limit: d.set.Tables[table].Tier.Rows(), Rows: rows.Buffer, Int32: rows.Int32,
 		Rejected: t.Rejected, Oversize: t.Oversize, Peers: l.view.Peers, Out: out, RowBytes: t.Rows.RowBytes, Counters: l.counters,
 		Samples: d.nextSampling(), Ring: d.Ring,
 	}

@@ -9,29 +9,28 @@ import (
 )
 
 const (
-	// stagedBytes is the most output that is staged at once, unless a single row is longer.
+	// stagedBytes is the most output, in bytes, that passes through staging at once, unless a single row is longer.
 	stagedBytes = 64 << 20
-	// arrivalBytes is the piece in which output arrives in page-locked memory before it is copied to Go memory: large enough for
-	// the link, and for the copying of one piece to hide behind the arrival of the next.
+	// Output is copied to page-locked memory in pieces of arrivalBytes. This is long enough for the full rate of the link, and short
+	// enough for copying one piece to Go memory while the next one arrives.
 	arrivalBytes = 4 << 20
-	// copyBytes is the least that one goroutine copies, and copyWorkers the most goroutines that copy.
+	// copyBytes is the least number of bytes that one goroutine copies to Go memory. copyWorkers is the most goroutines that copy.
 	copyBytes   = 512 << 10
 	copyWorkers = 8
 )
 
-// maxStagings is how many batches for Go memory a device serves at once. With two the link is busy while one copies.
+// maxStagings is the most batches for Go memory that a device serves at once. With two or more, the link is busy while one of them copies.
 const maxStagings = 4
 
-// staging is the memory that a batch for Go memory passes through where the device cannot address Go memory. It grows with the
-// batches.
+// staging is the memory that a batch for Go memory passes through if the device cannot address Go memory. It grows as needed.
 type staging struct {
-	rows     device.Buffer // page-locked
-	out      device.Buffer // the device's
-	received device.Buffer // page-locked
-	arrived  []device.Event
+	rows     device.Buffer  // page-locked
+	out      device.Buffer  // device memory
+	received device.Buffer  // page-locked
+	arrived  []device.Event // one a piece of output: the piece is in received
 }
 
-// takeStaging waits for staging memory. The caller puts it back into d.stagings.
+// takeStaging returns staging memory, and waits for it if it must. The caller puts it back into d.stagings.
 func (d *Device) takeStaging(ctx context.Context) (*staging, error) {
 	select {
 	case a := <-d.stagings:
@@ -44,7 +43,7 @@ func (d *Device) takeStaging(ctx context.Context) (*staging, error) {
 	}
 }
 
-// reserve makes the memory large enough for so many bytes of row numbers and of output.
+// reserve makes the memory large enough for the given bytes of row numbers and of output.
 func (a *staging) reserve(o *Device, rowNumbers, bytes int64) error {
 	if rowNumbers <= a.rows.Size() && bytes <= a.out.Size() && bytes <= int64(len(a.arrived))*arrivalBytes {
 		return nil
@@ -92,8 +91,8 @@ func (a *staging) close(d device.Device) {
 	}
 }
 
-// runStaged gathers into Go memory for a device that cannot address it: row numbers and rows pass through page-locked
-// memory, the rows in pieces, so that the arrival of one hides the copying of another.
+// runStaged gathers into Go memory for a device that cannot address it. Row numbers and rows pass through page-locked memory. The rows
+// arrive in pieces, so that one piece is copied to Go memory while the next one arrives.
 func (l *lane) runStaged(a *staging, table int, rows RowNumbers, out []byte) error {
 	size := int64(len(out))
 	if err := a.reserve(l.owner, rows.Buffer.Size(), size); err != nil {
@@ -119,7 +118,7 @@ func (l *lane) runStaged(a *staging, table int, rows RowNumbers, out []byte) err
 }
 
 func copyParallel(dst []byte, src device.Buffer) {
-	if len(dst) <= copyBytes { // not worth a goroutine, and the WaitGroup would be allocated
+	if len(dst) <= copyBytes { // too short for a goroutine; also avoids allocating the WaitGroup
 		copy(dst, src.Bytes())
 		return
 	}

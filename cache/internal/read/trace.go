@@ -11,41 +11,44 @@ import (
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
-// Point is a point of a traced batch on the device's timeline.
+// Point is a point of a traced batch whose time the device records.
 type Point int
 
 const (
-	PointBegun    Point = iota // the batch's stream has come to the batch
+	PointBegun    Point = iota // the stream has reached the batch
 	PointLookedUp              // lookup has ended
-	PointFetched               // ordering and reading of the misses have ended
-	PointDecoding              // the lane's second stream has come to the hits
-	PointDecoded               // the hits are decoded
-	PointDone                  // the counters are published
+	PointFetched               // the misses have been ordered and read
+	PointDecoding              // the lane's second stream has reached the decoding of hits
+	PointDecoded               // the hits have been decoded
+	PointDone                  // the counters have been published
 	NumPoints
 )
 
-// Trace records one batch. The caller of Gather or GatherDevice makes it, and reads the exported fields once the batch has ended.
+// Trace is the record of one batch. The caller of Gather or GatherDevice creates it, and reads the exported fields after the batch has
+// ended.
 type Trace struct {
-	// MaxMisses bounds len(Misses).
+	// MaxMisses is the largest length of Misses.
 	MaxMisses int
-	// Stages, if not nil, is called for each part of the batch that was served side by side and whose times are known.
+	// Stages, if not nil, is called with the times of each part of the batch that was served side by side, if they are known.
 	Stages func(part int, times *[NumPoints]time.Time)
 
-	// Planned is how an untraced batch would have been served, Run how this one was; both 0 if it did not begin.
+	// Planned is the route that an untraced batch would have taken, and Run the route that this one took. Both are 0 if the batch did
+	// not begin.
 	Planned, Run Launches
-	// Fetch is how misses were read: "zero_copy", "zero_copy_ordered" or "shared", "" if the batch was not served side by side.
-	// HostShare is the part of the misses, 0 to 1, that the host's processors were to gather.
+	// Fetch is the way in which misses were read: "zero_copy", "zero_copy_ordered" or "shared". It is "" if the batch was not served side
+	// by side. HostShare is the share of the misses, 0 to 1, assigned to the host's processors.
 	Fetch     string
 	HostShare float64
 	Done      Outcome
-	// Misses are some of the batch's misses, evenly chosen.
+	// Misses are some of the batch's misses, spread evenly over their list.
 	Misses []kernels.Found
 
 	parts  int
 	failed atomic.Bool // a timer could not be recorded or read
 }
 
-// startTrace has the lane's batch traced. The first traced batches of a lane make its timers, which waits for the device.
+// startTrace begins to record the lane's batch in t, unless t is nil. The first call for a lane creates its timers, which waits for the
+// device.
 func (l *lane) startTrace(t *Trace, planned Launches) {
 	if l.trace = t; t == nil {
 		return
@@ -64,17 +67,17 @@ func (l *lane) startTrace(t *Trace, planned Launches) {
 	}
 }
 
-// mark records a point of a traced batch. Of others it does nothing.
+// mark records a point of a traced batch. For other batches it does nothing.
 func (l *lane) mark(s device.Stream, p Point) {
 	if t := l.trace; t != nil && !t.failed.Load() {
-		if err := s.Record(l.timers[p]); err != nil { // the batch itself finds out
+		if err := s.Record(l.timers[p]); err != nil { // the batch will return the error
 			t.failed.Store(true)
 		}
 	}
 }
 
-// tracePart takes in what a finished part of a traced batch has recorded. The part's rows begin at position from. It returns when the
-// part finished, the zero time if that is not known.
+// tracePart adds a finished part of a traced batch to its Trace. The part's rows begin at position from. It returns the time at which the
+// part finished, or the zero time if that is not known.
 func (l *lane) tracePart(from int) (at time.Time) {
 	t, d := l.trace, l.owner
 	if t == nil {
@@ -106,10 +109,11 @@ func (l *lane) tracePart(from int) (at time.Time) {
 	return times[PointDone]
 }
 
-// missWindow is how many neighbouring misses of a list in device memory are copied to the host to choose from.
+// missWindow is the number of neighbouring misses of a list in device memory that are copied to the host, which chooses some of them.
 const missWindow = 1024
 
-// takeMisses chooses misses of a finished part: evenly from its list, or where that is in device memory from a window of it.
+// takeMisses adds misses of a finished part to the Trace, spread evenly over the list of misses, or over a window of it if it is in device
+// memory.
 func (l *lane) takeMisses(t *Trace) {
 	room := t.MaxMisses - len(t.Misses)
 	misses := int64(kernels.CountersView(l.result).Misses)
@@ -124,7 +128,7 @@ func (l *lane) takeMisses(t *Trace) {
 		at := rand.Int64N(misses - n + 1)
 		window := make([]byte, n*kernels.FoundBytes+8)
 		if err := device.Download(l.owner.Device, window[:n*kernels.FoundBytes], list.Slice(at*kernels.FoundBytes, (at+n)*kernels.FoundBytes)); err != nil {
-			return // the device's failure shows elsewhere
+			return // later calls return the device's error
 		}
 		list, misses = device.HostBuffer(window[:n*kernels.FoundBytes]), n
 	}
@@ -135,24 +139,25 @@ func (l *lane) takeMisses(t *Trace) {
 	}
 }
 
-// timeline relates a device's timeline to the host's clock.
+// timeline converts times of a device's timers to times of the host's clock.
 type timeline struct {
 	sync.Mutex
 	stream device.Stream
-	// timer passed at a time that is known; spare is to be the next one.
+	// timer passed at the time at. spare is for the next measurement.
 	timer, spare device.Timer
 	at           time.Time
 }
 
 const (
-	// timelineAge is how long a relation is used: the device's timers are 32-bit floats of milliseconds, and clocks drift.
+	// timelineAge is the time for which a measurement is used. It is short because timers have 32-bit floats of milliseconds, and clocks
+	// drift.
 	timelineAge = time.Second
-	// timelineTries is how often the relation is measured at most, until one took less than timelineError. The quickest counts.
+	// A measurement is repeated up to timelineTries times, until one took less than timelineError. The shortest one is used.
 	timelineTries = 4
 	timelineError = 20 * time.Microsecond
 )
 
-// times returns when timers passed. They must have.
+// times sets at to the times at which the timers passed. All of them must have passed.
 func (k *timeline) times(d device.Device, timers []device.Timer, at []time.Time) error {
 	k.Lock()
 	defer k.Unlock()
@@ -176,7 +181,7 @@ func (k *timeline) times(d device.Device, timers []device.Timer, at []time.Time)
 	return nil
 }
 
-// openLocked makes what relating takes. REQUIRES: k is locked.
+// openLocked creates the stream and the timers for measurements. REQUIRES: k is locked.
 func (k *timeline) openLocked(d device.Device) error {
 	s, err := d.NewStream()
 	if err != nil {
@@ -196,7 +201,8 @@ func (k *timeline) openLocked(d device.Device) error {
 	return nil
 }
 
-// relateLocked measures when a timer passes by the host's clock: between before and after. REQUIRES: k is locked.
+// relateLocked measures the host time at which a timer passes: the middle between enqueueing it and the end of the wait for it. REQUIRES: k
+// is locked.
 func (k *timeline) relateLocked() error {
 	best := time.Duration(0)
 	for try := range timelineTries {

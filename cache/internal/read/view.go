@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/hashmap"
 )
 
 // Set is the devices of a cache and the tables that they read.
@@ -21,10 +22,12 @@ type Set struct {
 	paused atomic.Pointer[chan struct{}] // not nil: closed when batches may begin again
 }
 
-// View is the slabs that a device's location words name, by slab ID. It is immutable.
+// View is a device's hashmap, and the slabs that its location words name, by slab ID. It is immutable.
 type View struct {
-	Slabs []device.Buffer
-	Peers uint8 // bits of the slabs that lie on other devices
+	Map    device.Buffer
+	Layout hashmap.Layout // of Map
+	Slabs  []device.Buffer
+	Peers  uint8 // bits of the slabs that lie on other devices
 }
 
 // Pause keeps batches from beginning on any device until the returned function is called. It returns nil if they are

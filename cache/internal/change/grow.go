@@ -1,0 +1,268 @@
+package change
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tensorcache/tensorcache/cache/internal/place"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/numa"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// grow takes memory for a budget, in bytes per device, that is larger than all before it. Every device gets a longer slab with a copy of
+// the rows, at the same offsets, and a larger hashmap with the same locations. Batches that have begun read the old memory, which is
+// freed an epoch later; so devices need room for both. After an error nothing has changed. REQUIRES: the cycle's lock is held.
+func (w *Writer) grow(budget int64) error {
+	if w.store.Overlay.Far {
+		return fmt.Errorf("must be at most Options.Budget (%d B) on %d devices", w.o.Budget, len(w.set.Devices))
+	}
+	for {
+		err := w.tryGrow(budget)
+		if err == nil || !slices.ContainsFunc(w.set.Devices, func(d *read.Device) bool { return !d.IsLost() && w.set.Survives(d) }) {
+			return err
+		} // else a device was lost meanwhile; the others grow
+	}
+}
+
+func (w *Writer) tryGrow(budget int64) error {
+	g := &growth{writer: w, space: *w.store.Space.Load()}
+	g.plan(budget)
+	err := g.allocate()
+	if err == nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if err = w.publishLocked(); err == nil {
+			err = g.fill()
+		}
+	}
+	if err != nil {
+		g.free()
+		return err
+	}
+	g.showLocked()
+	return nil
+}
+
+// growth is one run of grow.
+type growth struct {
+	writer *Writer
+	space  place.Space
+	slabs  []device.Buffer // new ones of each device, the zero Buffer where the old one is kept
+	maps   []device.Buffer // new ones of each device; empty if the old ones are kept
+	// The new index, if there are new maps, its memory unless it is a device's, and the times of admission by its slots.
+	m     *hashmap.Map
+	image *numa.Memory
+	ages  *numa.Memory
+	at    []uint32
+	drop  []uint64 // keys whose reason has no place in the new index
+}
+
+// plan divides the budget.
+func (g *growth) plan(budget int64) {
+	w, s := g.writer, &g.space
+	s.Budgets = slices.Clone(s.Budgets)
+	most := int64(0) // what all rows could take
+	for _, t := range w.set.Tables {
+		most += t.Tier.Capacity() * int64(slab.SlotBytes(t.Tier.RowBytes()))
+	}
+	for i := range s.Budgets {
+		s.Budgets[i] = max(budget, s.Budgets[i])
+	}
+	_, rows := s.Estimate(w.set.Tables)
+	if l := hashmap.LayoutFor(rows); l.Buckets > s.Layout.Buckets {
+		s.Layout = l
+	}
+	s.Payload = slices.Clone(s.Payload)
+	for i, b := range s.Budgets {
+		payload := (b - s.Fixed - s.Layout.Bytes()) &^ (slab.Align - 1)
+		s.Payload[i] = max(s.Payload[i], min(payload, most, slab.MaxBytes-slab.TailSlack))
+	}
+}
+
+// allocate takes the new memory.
+func (g *growth) allocate() (err error) {
+	w := g.writer
+	newMaps := g.space.Layout != w.set.Devices[0].Layout
+	g.slabs, g.maps = make([]device.Buffer, len(w.set.Devices)), make([]device.Buffer, len(w.set.Devices))
+	for i, d := range w.set.Devices {
+		if d.IsLost() {
+			continue
+		}
+		if bytes := g.space.Payload[i] + slab.TailSlack; bytes > d.Slab.Size() {
+			if g.slabs[i], err = d.Device.Alloc(bytes, "slab"); err != nil {
+				return err
+			}
+		}
+		if newMaps {
+			if g.maps[i], err = d.Device.Alloc(g.space.Layout.Bytes(), "hashmap"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fill copies what the devices hold. REQUIRES: Writer.mu is held, and the devices' maps have all stores of the index.
+func (g *growth) fill() error {
+	w := g.writer
+	for i, d := range w.set.Devices {
+		if g.slabs[i].Size() == 0 {
+			continue
+		}
+		s, err := d.Device.NewStream()
+		if err != nil {
+			return err
+		}
+		err = errors.Join(s.Copy(g.slabs[i].Slice(0, d.Slab.Size()), d.Slab), s.Synchronize())
+		s.Close()
+		if err != nil {
+			return err
+		}
+	}
+	if g.space.Layout == w.set.Devices[0].Layout {
+		return nil
+	}
+	if err := g.fillIndex(); err != nil {
+		return err
+	}
+	if w.mu.index.image == nil {
+		return nil // the index is the device's map
+	}
+	for i, d := range w.set.Devices {
+		if d.IsLost() {
+			continue
+		}
+		for key, p := range g.differing() {
+			g.m.Insert(key, w.store.Words(p)[i])
+		}
+		if err := device.Upload(d.Device, g.maps[i], g.image.Bytes()); err != nil {
+			return err
+		}
+	}
+	for key, p := range g.differing() {
+		g.m.Insert(key, p.First)
+	}
+	return nil
+}
+
+// fillIndex makes the new index. A key that finds no slot in it is an error if it has a location; there is nearly always one.
+func (g *growth) fillIndex() (err error) {
+	w, layout := g.writer, g.space.Layout
+	old := w.mu.index.m
+	mem := g.maps[0].Bytes()
+	if w.mu.index.image != nil {
+		if g.image, err = numa.New(layout.Bytes()); err != nil {
+			return err
+		}
+		mem = g.image.Bytes()
+	}
+	g.m = hashmap.View(mem, layout)
+	g.m.Clear()
+	g.at, g.ages = numa.Make[uint32](layout.Slots())
+	for key, l := range old.All() {
+		if !g.m.Insert(key, l) {
+			return errors.New("the larger hashmap has no slot for a row: try another budget")
+		}
+		from, _ := old.Slot(key)
+		to, _ := g.m.Slot(key)
+		g.at[to] = w.mu.admittedAt[from]
+	}
+	for _, key := range w.mu.index.reasonKeys.keys[w.mu.index.reasonKeys.head:] {
+		if l := old.Find(key); !l.Valid() && l.Reason() != slab.Cold {
+			if g.m.Insert(key, slab.Raw(0, 0)) {
+				g.m.Erase(key, l.Reason())
+			} else {
+				g.drop = append(g.drop, key)
+			}
+		}
+	}
+	return nil
+}
+
+// differing yields the rows whose places not every map names alike.
+func (g *growth) differing() func(func(uint64, place.Places) bool) {
+	x := g.writer.mu.index
+	return func(yield func(uint64, place.Places) bool) {
+		if len(x.set.Devices) == 1 {
+			return
+		}
+		for key, l := range x.m.All() {
+			if p := x.placesAt(key, l); x.store.Words(p) != nil && !yield(key, p) {
+				return
+			}
+		}
+	}
+}
+
+// showLocked has batches that begin from now on read the new memory, and retires the old.
+func (g *growth) showLocked() {
+	w, x := g.writer, g.writer.mu.index
+	retire := func(d *read.Device, b *device.Buffer, by device.Buffer) {
+		if by.Size() > 0 {
+			w.mu.retire.open.buffers = append(w.mu.retire.open.buffers, retiredBuffer{d.Device, *b})
+			*b = by
+		}
+	}
+	for i, d := range w.set.Devices {
+		retire(d, &d.Slab, g.slabs[i])
+		retire(d, &d.Map, g.maps[i])
+		if d.Layout = g.space.Layout; g.slabs[i].Size() > 0 {
+			w.store.Slabs[i].Slots.Grow(g.space.Payload[i])
+		}
+	}
+	if g.m != nil {
+		g.replaceIndex(x)
+	}
+	w.store.Space.Store(&g.space)
+	w.store.ShowSlabs()
+	w.startProcessingLocked()
+}
+
+// replaceIndex puts the new index in the place of the old one.
+func (g *growth) replaceIndex(x *index) {
+	w := g.writer
+	copied := map[uint64]place.Places{}
+	if x.copies.Rows.Load() > 0 {
+		for key, l := range x.m.All() {
+			if p := x.placesAt(key, l); len(p.More) > 0 {
+				copied[key] = p
+			}
+		}
+	}
+	x.swap.Lock()
+	defer x.swap.Unlock()
+	if g.image != nil {
+		g.m.OnStore(x.log.add)
+		x.image.Free()
+		x.image = g.image
+	}
+	x.m = g.m
+	x.copies.Reset()
+	for key, p := range copied {
+		x.noteCopies(key, p)
+	}
+	w.ages.Free()
+	w.mu.admittedAt, w.ages = g.at, g.ages
+	for _, key := range g.drop {
+		x.reject(key)
+	}
+	// These were slots of the old maps.
+	w.mu.retire.open.mapSlots = nil
+	if group := w.mu.retire.processing; group != nil {
+		group.mapSlots = nil
+	}
+}
+
+// free frees the new memory.
+func (g *growth) free() {
+	for i, d := range g.writer.set.Devices {
+		d.Device.Free(g.slabs[i])
+		d.Device.Free(g.maps[i])
+	}
+	g.image.Free()
+	g.ages.Free()
+}

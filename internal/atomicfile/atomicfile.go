@@ -1,0 +1,64 @@
+// Package atomicfile replaces files as a whole. Whoever opens such a file finds the old contents or the new ones, also after a crash or
+// on a full disk.
+package atomicfile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// Write replaces the contents of a file, or makes the file, with mode 0644. The new contents are on disk when it returns nil; an error
+// leaves the old ones. A symbolic link stays, and its target is replaced. What is no regular file, such as /dev/stdout, is written to
+// directly.
+func Write(path string, contents []byte) (err error) {
+	mode := os.FileMode(0o644)
+	if info, err := os.Stat(path); err == nil {
+		if !info.Mode().IsRegular() {
+			return os.WriteFile(path, contents, mode)
+		}
+		mode = info.Mode().Perm()
+	}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	f, err := Temporary(path)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(f.Name())
+			err = naming(path, err)
+		}
+	}()
+	_, err = write(f, contents)
+	if err := errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	dir.Sync() // so that the new name survives a crash; not every file system lets folders be synced
+	return dir.Close()
+}
+
+var write = (*os.File).Write // tests have one that fails
+
+// Temporary returns a new hidden file beside path. Errors name path.
+func Temporary(path string) (*os.File, error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	return f, naming(path, err)
+}
+
+// naming has an error name the file that is meant, not the temporary one.
+func naming(path string, err error) error {
+	if p, ok := errors.AsType[*os.PathError](err); ok {
+		return &os.PathError{Op: p.Op, Path: path, Err: p.Err}
+	}
+	return err
+}

@@ -1,0 +1,67 @@
+// Package packed reads files and pipes that may be compressed with gzip or zstd. Nothing in it is safe for concurrent use.
+package packed
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+const (
+	// BufferBytes is how much is read at a time, and how far a returned Reader can look ahead.
+	BufferBytes = 256 << 10
+	// maxWindow is the most memory that a zstd frame may ask for, as for the command zstd.
+	maxWindow = 128 << 20
+)
+
+// Error says that compressed data are truncated or corrupt. Err is io.EOF or io.ErrUnexpectedEOF if they are truncated.
+type Error struct {
+	Method string // gzip or zstd
+	Err    error
+}
+
+func (e *Error) Error() string { return e.Method + " data: " + e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// NewReader returns the content of r, decompressed if its first bytes are those of gzip or zstd, and a function that frees
+// the decompressor. The caller closes r.
+func NewReader(r io.Reader) (*bufio.Reader, func(), error) {
+	raw := bufio.NewReaderSize(r, BufferBytes)
+	head, err := raw.Peek(4)
+	if err != nil && err != io.EOF {
+		return nil, nil, err
+	}
+	switch {
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+		z, err := gzip.NewReader(raw)
+		if err != nil {
+			return nil, nil, &Error{"gzip", err}
+		}
+		return bufio.NewReaderSize(&reader{"gzip", z}, BufferBytes), func() { z.Close() }, nil
+	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		// One goroutine: callers read while others compute.
+		z, err := zstd.NewReader(raw, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			return nil, nil, &Error{"zstd", err}
+		}
+		return bufio.NewReaderSize(&reader{"zstd", z}, BufferBytes), z.Close, nil
+	}
+	return raw, func() {}, nil
+}
+
+// reader makes errors of a decompressor an Error.
+type reader struct {
+	method string
+	r      io.Reader
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	n, err := r.r.Read(p)
+	if err != nil && err != io.EOF {
+		err = &Error{r.method, err}
+	}
+	return n, err
+}
