@@ -151,7 +151,7 @@ func TestTables_BadInput(t *testing.T) {
 		{"run --features " + all + " --policy static-degree", "--policy (static-degree) needs a graph, which several tables have not"},
 		{"run --features " + all + " --ids " + few, "--ids (1 files) must be as many as --features (3)"},
 		{"run --features " + files[0] + ",", "--features (" + files[0] + ",) must have no empty name"},
-		{"run --features " + all + " --ids " + few + "," + few + "," + far, "workload: " + far + ":1: row number (51) must be below 50"},
+		{"run --features " + all + " --ids " + few + "," + few + "," + far, "trace " + far + ": ID (51) of get 0 must be below 50"},
 		{"run --features " + all + " --budget 0", `--budget ("0") must be a positive percentage of the table or a size such as 64MiB`},
 		{"plan --features " + all, "--features (" + all + ") names several tables, which only run takes"},
 	} {
