@@ -24,7 +24,7 @@ type coder struct {
 	bytes bool
 	// pairs says that hits are decoded two at a time (decode_pairs.cu), by tiles or, of rows of more than 32 quads, by blocks; that long
 	// rows are encoded and fetched by blocks (encode_quads.cu, fetch_long.h); that metadata always fit shared memory; and that Find looks up
-	// and decodes in one launch. For the other coders that is slower than two launches (docs/notebook/decoding.md).
+	// and decodes in one launch. For the other coders that is slower than two launches (docs/notebook/hits.md).
 	pairs bool
 	// fixed says that tables none of whose bits move (Params[2] is 0) have kernels of their own for hits. Only with pairs.
 	fixed bool

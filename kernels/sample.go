@@ -88,12 +88,12 @@ func sampleCheck(key uint64, lap uint32) uint32 {
 	return uint32(hashmap.Hash(key^uint64(lap))>>34) << 2
 }
 
-// Drain yields the records written since the last call, with what each was kept for, and returns how many were
-// overwritten before they were read. A record that is not there yet ends the call; the next one goes on with it, or, if that is
+// Drain yields the records written since the last call, at most as many as the ring has, with what each was kept for, and returns how many
+// were overwritten before they were read. So it returns however fast devices write. A record that is not there yet ends the call; the next one goes on with it, or, if that is
 // lateAfter later, counts it as lost if later ones are there: its writer was overtaken by a whole ring, and has put an old record in the place of a new one.
 func (r *SampleRing) Drain(yield func(key uint64, kept uint32)) (lost uint64) {
 	words := view[uint64](r.records)
-	for {
+	for left := r.mask + 1; left > 0; {
 		slot, want := r.tail&r.mask, uint32(r.tail/(r.mask+1))+1
 		key := atomic.LoadUint64(&words[2*slot])
 		rest := atomic.LoadUint64(&words[2*slot+1])
@@ -123,7 +123,9 @@ func (r *SampleRing) Drain(yield func(key uint64, kept uint32)) (lost uint64) {
 		}
 		yield(key, check&3)
 		r.tail++
+		left--
 	}
+	return lost
 }
 
 // later says whether one of the records after the next is there: of some warps', which are claimed at once.

@@ -47,3 +47,30 @@ func TestSampleRing_GivesUpOvertakenRecord(t *testing.T) {
 		t.Errorf("at the end: read %v, lost %d", keys, lost)
 	}
 }
+
+// TestSampleRing_WriterFasterThanReader: a call of Drain ends, although a record is written for each that it reads.
+func TestSampleRing_WriterFasterThanReader(t *testing.T) {
+	const capacity = 8
+	r, err := NewSampleRing(host.Open(1, 1)[0], capacity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	next, read := uint64(1), uint64(0)
+	r.append(0, abi.SampledAccess)
+	for call := range 3 {
+		before := read
+		lost := r.Drain(func(key uint64, _ uint32) {
+			if key != read {
+				t.Fatalf("read %d instead of %d", key, read)
+			}
+			if read++; next < 1000 {
+				r.append(next, abi.SampledAccess)
+				next++
+			}
+		})
+		if read-before != capacity || lost != 0 {
+			t.Errorf("call %d: %d read, %d lost", call, read-before, lost)
+		}
+	}
+}

@@ -21,7 +21,7 @@ type Options struct {
 	RowBytes []int
 	// TableBytes is the size of the tables, at least 1 MiB; default 2 GiB.
 	TableBytes int64
-	// LargeTableBytes is the size of the table of gather-misses-large, at least 1 MiB; default 16 GiB.
+	// LargeTableBytes is the size of the tables of gather-misses-large and training-fetch, at least 1 MiB; default 16 GiB.
 	LargeTableBytes int64
 	// HostThreads are numbers of host threads for the misses of gather-misses-large, which is measured with each; default 15
 	// and 4.
