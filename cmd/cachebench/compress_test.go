@@ -45,7 +45,7 @@ func codecs(results []experiment.CodecResult) (names string) {
 	return strings.TrimSpace(names)
 }
 
-// TestCompress_SavingOnRealFiles pins the figures of issue 2.
+// TestCompress_SavingOnRealFiles pins the savings of IBP on real tables.
 func TestCompress_SavingOnRealFiles(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
