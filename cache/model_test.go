@@ -256,10 +256,7 @@ func runModel(t *testing.T, operations int64, o cache.Options, devices int, f *f
 						return
 					}
 				default:
-					budget := o.Budget - r.Int64N(o.Budget/4)
-					if o.Devices.Count < 8 { // whose slabs may grow
-						budget += r.Int64N(o.Budget / 2)
-					}
+					budget := o.Budget*3/4 + r.Int64N(o.Budget*3/4) // slabs may grow
 					if err := c.SetBudget(background, budget); !errors.Is(err, cache.ErrBudget) && !fail("SetBudget", err) {
 						return
 					}

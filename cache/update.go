@@ -75,7 +75,7 @@ func (c *Cache) Refresh(ctx context.Context) error {
 
 // SetBudget sets the bytes per device that slots, hashmap, row bits and tail slack may take. It returns once rows have given way;
 // more room is filled by later cycles. A budget above all before it takes memory: a longer slab and, if needed, a larger hashmap,
-// while the old ones are still held. A lower one keeps the memory for later. With 8 devices, Options.Budget is the most.
+// while the old ones are still held. A lower one keeps the memory for later.
 //
 // An error wraps ErrBudget when the budget does not hold a single row, or device.ErrOutOfMemory when a device has no room for it, and
 // nothing has changed then; one wraps ErrPolicy when the policy has panicked, and rows have given way all the same.

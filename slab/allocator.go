@@ -13,7 +13,8 @@ import (
 // above. Alloc takes the smallest bin that fits, which is best fit for small slots, and first fit within a factor of two
 // for large ones. Not safe for concurrent use.
 type Allocator struct {
-	units  int64            // capacity, in units of Align
+	first  int64            // where slots may begin, in units of Align
+	end    int64            // where they end
 	used   int64            // in units
 	bins   [numBins][]int64 // start units of the free extents of each bin
 	filled [numBins/64 + 1]uint64
@@ -32,17 +33,19 @@ const (
 	numBins   = exactBins + 40
 )
 
-// NewAllocator returns an allocator for the slots of a slab of the given bytes, not counting its tail slack.
-func NewAllocator(payload int64) *Allocator {
-	a := &Allocator{units: payload / Align, starts: map[int64]extent{}, ends: map[int64]int64{}}
-	if a.units > 0 {
-		a.insert(0, a.units)
-	}
+// NewAllocator returns an allocator for slots that lie in a slab from offset first on, a multiple of Align, and take up to payload bytes.
+// Behind them is the slab's tail slack.
+func NewAllocator(first, payload int64) *Allocator {
+	a := &Allocator{first: first / Align, end: first / Align, starts: map[int64]extent{}, ends: map[int64]int64{}}
+	a.Grow(payload)
 	return a
 }
 
 // Capacity returns the bytes that slots can occupy.
-func (a *Allocator) Capacity() int64 { return a.units * Align }
+func (a *Allocator) Capacity() int64 { return (a.end - a.first) * Align }
+
+// End returns the offset behind the last slot that there can be.
+func (a *Allocator) End() int64 { return a.end * Align }
 
 // Used returns the bytes of all allocated slots.
 func (a *Allocator) Used() int64 { return a.used * Align }
@@ -89,13 +92,13 @@ func (a *Allocator) insertFree(start, n int64) {
 	a.insert(start, n)
 }
 
-// Grow makes the slab larger: payload is its new length in bytes, not counting its tail slack.
+// Grow makes the slab larger: payload is how many bytes slots can occupy from now on.
 func (a *Allocator) Grow(payload int64) {
-	start, n := a.units, payload/Align-a.units
+	start, n := a.end, payload/Align-(a.end-a.first)
 	if n <= 0 {
 		return
 	}
-	a.units += n
+	a.end += n
 	a.insertFree(start, n)
 }
 

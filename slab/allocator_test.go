@@ -11,7 +11,8 @@ import (
 func TestAllocator_Model(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		payload := rapid.Int64Range(0, 1<<16).Draw(t, "payload")
-		a := NewAllocator(payload)
+		first := Align * rapid.Int64Range(0, 100).Draw(t, "first")
+		a := NewAllocator(first, payload)
 		type slot struct {
 			offset int64
 			bytes  int
@@ -32,7 +33,7 @@ func TestAllocator_Model(t *testing.T) {
 				live = live[:len(live)-1]
 				a.Free(s.offset, s.bytes)
 				used -= int64(s.bytes)
-				for u := s.offset / Align; u < (s.offset+int64(s.bytes))/Align; u++ {
+				for u := (s.offset - first) / Align; u < (s.offset-first+int64(s.bytes))/Align; u++ {
 					owner[u] = false
 				}
 			} else {
@@ -51,7 +52,10 @@ func TestAllocator_Model(t *testing.T) {
 					}
 					continue
 				}
-				for u := off / Align; u < (off+int64(n))/Align; u++ {
+				if off < first || off+int64(n) > a.End() {
+					t.Fatalf("Alloc(%d) at %d is outside %d to %d", n, off, first, a.End())
+				}
+				for u := (off - first) / Align; u < (off-first+int64(n))/Align; u++ {
 					if owner[u] {
 						t.Fatalf("Alloc(%d) at %d overlaps a live slot", n, off)
 					}
@@ -60,7 +64,7 @@ func TestAllocator_Model(t *testing.T) {
 				live = append(live, slot{off, n})
 				used += int64(n)
 			}
-			if a.Used() != used || used > a.Capacity() {
+			if a.Used() != used || used > a.Capacity() || a.Capacity() != payload/Align*Align || a.End() != first+a.Capacity() {
 				t.Fatalf("Used() = %d, want %d of %d", a.Used(), used, a.Capacity())
 			}
 		}
@@ -87,7 +91,7 @@ func TestSlotBytes_RoundsUp(t *testing.T) {
 }
 
 func BenchmarkAllocator(b *testing.B) {
-	a := NewAllocator(1 << 30)
+	a := NewAllocator(0, 1<<30)
 	var ring [4096]struct {
 		off int64
 		n   int
@@ -107,7 +111,8 @@ func TestAllocator_ClaimTakesWhatIsFree(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
 	const payload = 40_000
 	for range 200 {
-		a := NewAllocator(payload)
+		first := Align * int64(r.IntN(300))
+		a := NewAllocator(first, payload)
 		type slot struct{ offset, bytes int64 }
 		var live []slot
 		for range 300 {
@@ -124,7 +129,7 @@ func TestAllocator_ClaimTakesWhatIsFree(t *testing.T) {
 		}
 		width := int64(1+r.IntN(200)) * Align
 		windows := map[int64]bool{}
-		for w := range (payload + width - 1) / width {
+		for w := range (first + payload + width - 1) / width {
 			windows[w] = r.IntN(3) == 0
 		}
 		chosen := func(w int64) bool { return windows[w] }
@@ -136,7 +141,7 @@ func TestAllocator_ClaimTakesWhatIsFree(t *testing.T) {
 			}
 			return sum
 		}
-		free := inside(0, payload)
+		free := inside(first, first+payload)
 		for _, s := range live {
 			free -= inside(s.offset, s.offset+s.bytes)
 		}
@@ -165,7 +170,7 @@ func TestAllocator_ClaimTakesWhatIsFree(t *testing.T) {
 		for _, s := range live {
 			a.Free(s.offset, int(s.bytes))
 		}
-		if offset, ok := a.Alloc(payload); !ok || offset != 0 {
+		if offset, ok := a.Alloc(payload); !ok || offset != first {
 			t.Fatal("free space is lost")
 		}
 	}

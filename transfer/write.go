@@ -26,13 +26,13 @@ func (t *Tier) spare(locations []slab.Location, size int64, written bool) int64 
 		}
 		size += roundUp(int64(t.rowBytes))
 	}
-	t.owned, t.tailFrom, t.tail = t.rows, (size+slab.Align-1)&^(slab.Align-1), slab.NewAllocator(0)
+	t.owned, t.tailFrom, t.tail = t.rows, (size+slab.Align-1)&^(slab.Align-1), slab.NewAllocator(0, 0)
 	if more == 0 && !written {
 		return size
 	}
 	places := int64(slab.SlotBytes(t.rowBytes))
 	bytes := max(size/packedSpare, 4*places) + more*places
-	t.tail = slab.NewAllocator(max(0, min(bytes, slab.MaxBytes-slab.TailSlack-t.tailFrom)))
+	t.tail = slab.NewAllocator(0, max(0, min(bytes, slab.MaxBytes-slab.TailSlack-t.tailFrom)))
 	return t.tailFrom + t.tail.Capacity()
 }
 

@@ -59,7 +59,7 @@ func (w *Writer) compactDevice(ctx context.Context, device int, most int64) (int
 	}
 	w.mu.Unlock()
 	type window struct{ index, free, holes int64 }
-	all := make([]window, (of.Slots.Capacity()+width-1)/width)
+	all := make([]window, (of.Slots.End()+width-1)/width)
 	for i := range all {
 		all[i].index = int64(i)
 	}

@@ -2,7 +2,6 @@ package change
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/tensorcache/tensorcache/cache/internal/place"
@@ -17,9 +16,6 @@ import (
 // the rows, at the same offsets, and a larger hashmap with the same locations. Batches that have begun read the old memory, which is
 // freed an epoch later; so devices need room for both. After an error nothing has changed. REQUIRES: the cycle's lock is held.
 func (w *Writer) grow(budget int64) error {
-	if w.store.Overlay.Far {
-		return fmt.Errorf("must be at most Options.Budget (%d B) on %d devices", w.o.Budget, len(w.set.Devices))
-	}
 	for {
 		err := w.tryGrow(budget)
 		if err == nil || !slices.ContainsFunc(w.set.Devices, func(d *read.Device) bool { return !d.IsLost() && w.set.Survives(d) }) {
@@ -79,7 +75,7 @@ func (g *growth) plan(budget int64) {
 	s.Payload = slices.Clone(s.Payload)
 	for i, b := range s.Budgets {
 		payload := (b - s.Fixed - s.Layout.Bytes()) &^ (slab.Align - 1)
-		s.Payload[i] = max(s.Payload[i], min(payload, most, slab.MaxBytes-slab.TailSlack))
+		s.Payload[i] = max(s.Payload[i], min(payload, most, slab.MaxBytes-slab.TailSlack-w.store.Overlay.In(i)))
 	}
 }
 
@@ -92,7 +88,7 @@ func (g *growth) allocate() (err error) {
 		if d.IsLost() {
 			continue
 		}
-		if bytes := g.space.Payload[i] + slab.TailSlack; bytes > d.Slab.Size() {
+		if bytes := w.store.Overlay.In(i) + g.space.Payload[i] + slab.TailSlack; bytes > d.Slab.Size() {
 			if g.slabs[i], err = d.Device.Alloc(bytes, "slab"); err != nil {
 				return err
 			}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
-	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -74,10 +73,6 @@ func (w *Writer) settleLosses() {
 // withdrawSlab takes the locations of a lost device's slab out of every map. No batch begins meanwhile.
 func (w *Writer) withdrawSlab(lost int) {
 	gone := uint8(1) << lost
-	overlay := w.store.Overlay.Far && lost == 0 // it has to be read elsewhere, under the same slab ID
-	if overlay && w.set.WaitEpoch(w.life) != nil {
-		return // the cache is being closed
-	}
 	w.mu.Lock()
 	w.store.SetTopology(w.store.Topology.Load().Without(lost))
 	w.store.Slabs[lost].Limit = 0
@@ -97,13 +92,6 @@ func (w *Writer) withdrawSlab(lost int) {
 	w.mu.index.swap.RUnlock()
 	inParts(w, observe.LossOfDevice, keys, func(key uint64) { w.withdrawCopyLocked(key, gone) })
 	w.mu.Lock()
-	if overlay {
-		for key := range w.mu.updated {
-			if l := w.mu.index.find(key); l.Valid() {
-				w.mu.index.insert(key, place.Places{First: l})
-			}
-		}
-	}
 	w.publishLocked()
 	w.mu.Unlock()
 	w.learner.Call(func(p admission.Policy) { p.Resize(capacity) })

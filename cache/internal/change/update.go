@@ -124,9 +124,9 @@ func (w *Writer) updateRowLocked(key uint64, stored []byte, compressed bool) (wa
 	if !ok {
 		return w.mu.retire.progress, nil
 	}
-	if w.store.Overlay.Far && !first.IsLost() { // devices see the location next, so the row must be there first
+	if w.store.Overlay.Front > 0 && !first.IsLost() { // devices see the location next, so the row must be there first
 		m := w.mu.index.mirrors[0]
-		if err := errors.Join(m.put(w.store.Overlay.Base+slot.Offset, stored), m.finish()); err != nil && !w.set.Survives(first) { // if it is lost, the others read the row in host memory
+		if err := errors.Join(m.put(slot.Offset, stored), m.finish()); err != nil && !w.set.Survives(first) { // if it is lost, the others read the row in host memory
 			return w.mu.retire.progress, err
 		}
 	}

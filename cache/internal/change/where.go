@@ -33,7 +33,7 @@ func (w *Writer) Where(table int, rows []int64) []Where {
 func (w *Writer) wherePart(table int, rows []int64, all []Where) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t, overlay := w.set.Tables[table], w.store.Overlay
+	t := w.set.Tables[table]
 	for i, row := range rows {
 		a, key := &all[i], hashmap.Key(table, row)
 		a.Device = -1
@@ -43,10 +43,10 @@ func (w *Writer) wherePart(table int, rows []int64, all []Where) {
 		l := w.mu.index.find(key)
 		a.Cached = l.Valid()
 		switch {
-		case a.Cached && overlay.Has(l):
-			a.Overlay, a.Offset = true, l.Offset()-overlay.Base
+		case a.Cached && w.store.Overlay.Has(l):
+			a.Overlay, a.Offset = true, l.Offset()
 		case a.Cached:
-			a.Device, a.Offset = l.Slab(), l.Offset()
+			a.Device, a.Offset = l.Slab(), l.Offset()-w.store.Overlay.In(l.Slab())
 			if s, ok := w.mu.index.m.Slot(key); ok {
 				a.Age = w.ageLocked(s)
 			}

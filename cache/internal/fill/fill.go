@@ -155,19 +155,21 @@ func (f *filler) place() {
 // allocate takes the budget from every device.
 func (f *filler) allocate() (err error) {
 	s, home := f.store.Space.Load(), f.set.Devices[0].Device
-	f.store.Overlay, err = place.OpenOverlay(home, len(f.set.Devices), f.store.Nodes.Tier, f.set.Tables, f.o.Overlay, s.Payload[0])
+	f.store.Overlay, err = place.OpenOverlay(home, len(f.set.Devices), f.store.Nodes.Tier, f.set.Tables, f.o.Overlay)
 	if err != nil {
 		return err
 	}
 	for i, d := range f.set.Devices {
-		if d.Slab, err = d.Device.Alloc(f.store.Overlay.Extend(i, s.Payload[i]+slab.TailSlack), "slab"); err != nil {
+		front := f.store.Overlay.In(i)
+		s.Payload[i] = min(s.Payload[i], slab.MaxBytes-slab.TailSlack-front)
+		if d.Slab, err = d.Device.Alloc(front+s.Payload[i]+slab.TailSlack, "slab"); err != nil {
 			return err
 		}
 		if d.Map, err = d.Device.Alloc(s.Layout.Bytes(), "hashmap"); err != nil {
 			return err
 		}
 		d.Layout = s.Layout
-		slots := slab.NewAllocator(s.Payload[i])
+		slots := slab.NewAllocator(front, s.Payload[i])
 		f.store.Slabs = append(f.store.Slabs, &place.Slab{Slots: slots, Limit: slots.Capacity()})
 		for i, t := range f.set.Tables {
 			rows, codec, err := t.Tier.Attach(d.Device)
@@ -319,7 +321,7 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 		most += t.Tier.Capacity() * int64(slab.SlotBytes(t.Tier.RowBytes()))
 	}
 	for i := range s.Payload {
-		s.Payload[i] = min(s.Payload[i], most, slab.MaxBytes-slab.TailSlack)
+		s.Payload[i] = min(s.Payload[i], most)
 	}
 	for _, t := range f.set.Tables { // seldom any
 		if len(t.Oversize) != 0 {

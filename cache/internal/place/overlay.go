@@ -8,14 +8,14 @@ import (
 
 // Overlay holds the newest versions of rows that the host tier does not have yet. It is page-locked host memory, which the
 // Location words name like a slab of its own, after those of the devices: to a batch, a row there is a hit. Where the devices
-// take all slab IDs, it is an extension of the first device's slab instead, and the host memory its copy.
+// take all slab IDs, it is the front of the first device's slab instead, and devices that cannot read that have the host memory under
+// its ID.
 //
 // Slots begin at multiples of a line, and compressed rows have room after their end for what decoding reads there: no access
 // to a slot brings along bytes of another, which a kernel that runs would find old when a row is published there.
 type Overlay struct {
 	Slab  int
-	Base  int64 // of the first slot in that slab
-	Far   bool  // the overlay extends the first device's slab, under its slab ID
+	Front int64 // bytes of the first device's slab that the overlay takes, 0 where it has a slab ID of its own
 	Mem   device.Buffer
 	Slots *slab.Allocator
 }
@@ -42,43 +42,33 @@ func overlaySlot(stored int, compressed bool) int {
 // OverlayBytes returns the most bytes that a row of a table takes in the overlay.
 func OverlayBytes(rowBytes int) int { return overlaySlot(rowBytes, true) }
 
-// OpenOverlay takes at least size bytes of host memory on the given memory nodes, enough for the longest row of every table. payload is
-// the bytes for slots of the first of so many devices.
-func OpenOverlay(d device.Device, devices int, nodes []int, tables []*read.Table, size, payload int64) (*Overlay, error) {
+// OpenOverlay takes at least size bytes of host memory on the given memory nodes, enough for the longest row of every table.
+// devices is how many there are, of which d is the first.
+func OpenOverlay(d device.Device, devices int, nodes []int, tables []*read.Table, size int64) (*Overlay, error) {
 	for _, t := range tables {
 		size = max(size, int64(overlaySlot(t.Tier.RowBytes(), t.Tier.Codec() != nil)))
 	}
 	size = size &^ (overlayAlign - 1)
-	o := &Overlay{Slab: devices, Slots: slab.NewAllocator(size)}
+	o := &Overlay{Slab: devices, Slots: slab.NewAllocator(0, size)}
 	if o.Slab == slab.MaxSlabs {
-		o.Slab, o.Far = 0, true
-		o.Base = (payload + slab.TailSlack + overlayAlign - 1) &^ (overlayAlign - 1)
+		o.Slab, o.Front = 0, size+slab.TailSlack
 	}
 	var err error
 	o.Mem, _, err = device.AllocHostOn(d, nodes, size+slab.TailSlack, "overlay")
 	return o, err
 }
 
-// Extend returns the bytes that device i's slab has beyond the given ones.
-func (o *Overlay) Extend(i int, bytes int64) int64 {
-	if o.Far && i == 0 {
-		return o.Base + o.Mem.Size()
+// In returns the bytes at the front of device i's slab that the overlay takes.
+func (o *Overlay) In(i int) int64 {
+	if i == 0 {
+		return o.Front
 	}
-	return bytes
-}
-
-// Seen returns the word that device i's map is to have of a location in the overlay. Where the overlay is in the first
-// device's slab, which not every device reads, the others have the host memory under that slab's ID.
-func (o *Overlay) Seen(s *Topology, i int, l slab.Location) slab.Location {
-	if o.Far && !s.Reads(i, 0) {
-		l -= slab.Location(o.Base)
-	}
-	return l
+	return 0
 }
 
 // Has reports whether a location is in the overlay.
 func (o *Overlay) Has(l slab.Location) bool {
-	return l.Slab() == o.Slab && l.Offset() >= o.Base
+	return l.Slab() == o.Slab && (o.Front == 0 || l.Offset() < o.Front)
 }
 
 // Put writes a row to a free slot of the host memory; ok is false when there is none.
@@ -96,9 +86,9 @@ func (o *Overlay) Stored(s OverlaySlot, n int) []byte { return o.Mem.Bytes()[s.O
 // Location returns the location word of a row in a slot.
 func (o *Overlay) Location(s OverlaySlot, n int, compressed bool) slab.Location {
 	if compressed {
-		return slab.Compressed(o.Slab, o.Base+s.Offset, n)
+		return slab.Compressed(o.Slab, s.Offset, n)
 	}
-	return slab.Raw(o.Slab, o.Base+s.Offset)
+	return slab.Raw(o.Slab, s.Offset)
 }
 
 // Free gives a slot back.

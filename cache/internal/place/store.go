@@ -65,19 +65,14 @@ func (s *Store) LongestSlot() int {
 
 // Words returns the location word that each device is to have of a row, nil where all are p.First.
 func (s *Store) Words(p Places) []slab.Location {
-	topology, o := s.Topology.Load(), s.Overlay
-	in := p.Valid() && o.Has(p.First)
-	if !p.Valid() || in && !o.Far || !in && len(topology.Cliques) == 1 && len(p.More) == 0 {
+	topology := s.Topology.Load()
+	if !p.Valid() || s.Overlay.Has(p.First) || len(topology.Cliques) == 1 && len(p.More) == 0 {
 		return nil
 	}
 	words := make([]slab.Location, len(s.Set.Devices))
 	same := true
 	for i := range words {
-		if in {
-			words[i] = o.Seen(topology, i, p.First)
-		} else {
-			words[i] = topology.Seen(i, p)
-		}
+		words[i] = topology.Seen(i, p)
 		same = same && words[i] == p.First
 	}
 	if same {
@@ -103,7 +98,7 @@ func (s *Store) ShowSlabs() {
 			}
 		}
 		switch {
-		case !o.Far:
+		case o.Front == 0:
 			v.Slabs = append(v.Slabs, o.Mem)
 		case !topology.Reads(i, 0):
 			v.Slabs[0] = o.Mem
