@@ -3,6 +3,9 @@ package experiment
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -60,6 +63,50 @@ func TestRun_Partial(t *testing.T) {
 	}
 	if r, err := Run(t.Context(), c, Quiet{}); err != nil || r.Partial || r.Workload.PlannedBatches != 0 {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestRunTables_Partial: likewise with several tables.
+func TestRunTables_Partial(t *testing.T) {
+	var names []string
+	for _, rows := range []int{300, 200} {
+		name := filepath.Join(t.TempDir(), "t.npy")
+		header := fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%d, 16), }", rows)
+		header += strings.Repeat(" ", 117-len(header)) + "\n"
+		if err := os.WriteFile(name, append([]byte("\x93NUMPY\x01\x00\x76\x00"+header), make([]byte, rows*64)...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+	}
+	c := NewConfig()
+	c.Features, c.Batches, c.WarmupBatches, c.BatchSize, c.Codec, c.Verify = strings.Join(names, ","), 20, 4, 16, "sleek-eb:0.01", true
+	for _, at := range []struct {
+		stage       string
+		steps, want int
+	}{
+		{"measuring (sleek-eb:0.01)", 3, 3}, {"measuring (none)", 3, 20}, {"loading and training (none)", 0, 20}, {"loading and training (sleek-eb:0.01)", 0, 0},
+		{"", 1000, 20},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		r, err := RunTables(ctx, c, &canceling{stage: at.stage, steps: at.steps, cancel: cancel})
+		if cancel(); at.want == 0 {
+			if r != nil || !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %+v, %v", at.stage, r, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", at.stage, err)
+		}
+		partial, planned := at.stage != "", 0
+		if partial {
+			planned = 20
+		}
+		w, total := &r.Workload, &r.Total
+		if r.Partial != partial || w.Batches != at.want || w.PlannedBatches != planned || total.Lookups != int64(at.want*2*16) || (total.Uncompressed.Lookups == 0) != partial ||
+			(total.PredictedGPU != nil && partial) || r.VerifiedRows != total.Lookups || r.Mismatches != 0 || r.VerifiedBound != 0.01 {
+			t.Errorf("%s: %+v", at.stage, r)
+		}
 	}
 }
 

@@ -24,14 +24,8 @@ type Result struct {
 		CodecChoice *registry.Choice `json:"codec_choice,omitempty"`
 		// CompressionRatio is raw ÷ stored bytes of the whole table.
 		CompressionRatio float64 `json:"compression_ratio"`
-		// Bytes are summed over devices; codec bytes count once and lie outside the budget.
-		BudgetBytes   int64 `json:"budget_bytes"`
-		MetadataBytes int64 `json:"metadata_bytes"`
-		PayloadBytes  int64 `json:"payload_bytes"`
-		CodecBytes    int64 `json:"codec_bytes"`
-		IndexBytes    int64 `json:"index_bytes"`
-		HostBytes     int64 `json:"host_bytes"`
-		RowsCached    int64 `json:"rows_cached"`
+		MemoryInfo
+		RowsCached int64 `json:"rows_cached"`
 	} `json:"cache"`
 	// HostMemory is there if memory nodes of the host were chosen, or there was a choice.
 	HostMemory *cache.HostMemory `json:"host_memory,omitempty"`
@@ -61,7 +55,26 @@ type Result struct {
 	OtherBudgets []BudgetHits `json:"other_budgets"`
 	// Online is there if the caches followed the workload.
 	Online *OnlineResult `json:"online,omitempty"`
-	// VerifiedRows were compared with their source; Mismatches of them differed, by more than VerifiedBound if that is not 0.
+	Verification
+}
+
+// MemoryInfo is the memory that a cache takes, in bytes summed over devices. Codec bytes count once and lie outside the budget.
+type MemoryInfo struct {
+	BudgetBytes   int64 `json:"budget_bytes"`
+	MetadataBytes int64 `json:"metadata_bytes"`
+	PayloadBytes  int64 `json:"payload_bytes"`
+	CodecBytes    int64 `json:"codec_bytes"`
+	IndexBytes    int64 `json:"index_bytes"`
+	HostBytes     int64 `json:"host_bytes"`
+}
+
+func memoryInfo(s *cache.Stats) MemoryInfo {
+	return MemoryInfo{s.BudgetBytes, s.MetadataBytes, s.PayloadBytes, s.CodecBytes, s.IndexBytes, s.HostBytes}
+}
+
+// Verification is what comparing gathered rows with their source found.
+type Verification struct {
+	// VerifiedRows were compared; Mismatches of them differed, by more than VerifiedBound if that is not 0.
 	VerifiedRows int64 `json:"verified_rows"`
 	Mismatches   int64 `json:"mismatches"`
 	// VerifiedBound is the most by which an element may differ: of a lossy codec.

@@ -92,9 +92,7 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) 
 			n.Cycles, n.AdmittedRows, n.EvictedRows, n.RefreshedBytes, n.SampledAccesses, n.LostAccesses, s.HoleBytes, s.AdmittedAge.Seconds(), nil,
 		}
 	}
-	if res.VerifiedRows, res.Mismatches = r.verified, r.mismatches; cfg.Verify {
-		res.VerifiedBound = Bound(cfg.Codec)
-	}
+	res.Verification = r.verification()
 	if interrupted == nil {
 		whole, err := orInterrupted(ctx, func() (*Result, error) { return r.compare(ctx, *res, plain, compressed, counts) })
 		if err == nil || ctx.Err() == nil {
@@ -103,7 +101,7 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) 
 		interrupted = err
 	}
 	res.Partial, res.OtherBudgets = true, []BudgetHits{}
-	res.Workload.PlannedBatches, res.Workload.Batches = res.Workload.Batches, compressed.batches
+	res.Workload.endedAfter(compressed.batches)
 	return res, interrupted
 }
 
@@ -157,6 +155,16 @@ func (r *run) workloadInfo() WorkloadInfo {
 		Kind: r.measured.Kind(), Batches: r.last - r.first, TrainingBatches: r.trainLast - r.trainFirst,
 		TrainingMeasured: r.training == r.measured && r.trainLast > r.first, Cold: r.cfg.Cold,
 	}
+}
+
+// endedAfter notes that an interrupted run measured only so many batches.
+func (w *WorkloadInfo) endedAfter(batches int) { w.PlannedBatches, w.Batches = w.Batches, batches }
+
+func (r *run) verification() (v Verification) {
+	if r.cfg.Verify {
+		v = Verification{r.verified, r.mismatches, Bound(r.cfg.Codec)}
+	}
+	return v
 }
 
 func infoOf(t *dataset.Table) TableInfo {
@@ -570,8 +578,7 @@ func (m *measurement) describe(res *Result) {
 	c := &res.Cache
 	c.CodecChoice = t.Choice
 	c.Codec, c.CompressionRatio = t.Codec, ratio(t.RawBytes, t.StoredBytes)
-	c.BudgetBytes, c.MetadataBytes, c.PayloadBytes = s.BudgetBytes, s.MetadataBytes, s.PayloadBytes
-	c.CodecBytes, c.IndexBytes, c.HostBytes, c.RowsCached = s.CodecBytes, s.IndexBytes, s.HostBytes, t.CachedRows
+	c.MemoryInfo, c.RowsCached = memoryInfo(&s), t.CachedRows
 	res.Placement = newPlaced(&s)
 	if s.HostMemory.Why != "" {
 		res.HostMemory = &s.HostMemory

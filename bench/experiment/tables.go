@@ -21,18 +21,15 @@ import (
 
 // TablesResult is what a run of several tables found, which share one cache. Its JSON form is what `cachebench run --json` prints of them.
 type TablesResult struct {
-	Device DeviceInfo `json:"device"`
+	// Partial says that the run was interrupted: it covers the batches that were measured, and compares with no other cache.
+	Partial bool       `json:"partial,omitempty"`
+	Device  DeviceInfo `json:"device"`
 	// A batch of the workload looks up rows of each table.
 	Workload WorkloadInfo `json:"workload"`
 	// Cache has the keys of Result.Cache that are not of one table.
 	Cache struct {
-		Policy        string `json:"policy"`
-		BudgetBytes   int64  `json:"budget_bytes"`
-		MetadataBytes int64  `json:"metadata_bytes"`
-		PayloadBytes  int64  `json:"payload_bytes"`
-		CodecBytes    int64  `json:"codec_bytes"`
-		IndexBytes    int64  `json:"index_bytes"`
-		HostBytes     int64  `json:"host_bytes"`
+		Policy string `json:"policy"`
+		MemoryInfo
 	} `json:"cache"`
 	Tables []TableResult `json:"tables"`
 	// Total sums up the tables. A batch is as long as its Gathers, one a table, one after the other.
@@ -45,8 +42,7 @@ type TablesResult struct {
 		} `json:"uncompressed"`
 		PredictedGPU *PredictedGPU `json:"predicted_gpu,omitempty"`
 	} `json:"total"`
-	VerifiedRows int64 `json:"verified_rows"`
-	Mismatches   int64 `json:"mismatches"`
+	Verification
 }
 
 // TableResult is one of several tables.
@@ -109,7 +105,8 @@ func (c *Config) validateTables() error {
 	return once(f.Err())
 }
 
-// RunTables does what the config says with several tables, which share one cache. Canceling ctx ends it between batches.
+// RunTables does what the config says with several tables, which share one cache. Canceling ctx ends it between batches: if any was
+// measured, the result is partial.
 func RunTables(ctx context.Context, cfg Config, progress Progress) (*TablesResult, error) {
 	if err := cfg.validateTables(); err != nil {
 		return nil, err
@@ -120,22 +117,20 @@ func RunTables(ctx context.Context, cfg Config, progress Progress) (*TablesResul
 			return nil, err
 		}
 	}
-	cached, err := r.measure(ctx, cfg.Codec, cfg.HostTier, cfg.Verify)
-	if err != nil {
-		return nil, err
+	cached, interrupted := r.measure(ctx, cfg.Codec, cfg.HostTier, cfg.Verify)
+	if cached == nil {
+		return nil, interrupted
 	}
-	r.name = "uncompressed"
-	plain, err := r.measure(ctx, registry.None, transfer.InPlace.String(), false)
-	if errors.Is(err, cache.ErrBudget) { // not one uncompressed row fits
-		plain, err = &measurement{}, nil
-		for _, t := range cached.stats.Tables {
-			plain.stats.Tables = append(plain.stats.Tables, cache.TableStats{Lookups: t.Lookups, HostBytesMoved: t.Lookups * int64(t.RowBytes)})
+	res := r.tablesResult(cached)
+	if interrupted == nil {
+		whole, err := orInterrupted(ctx, func() (*TablesResult, error) { return r.compareTables(ctx, *res, cached) })
+		if err == nil || ctx.Err() == nil {
+			return whole, err
 		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("uncompressed: %w", err)
-	}
-	return r.tablesResult(cached, plain)
+	res.Partial = true
+	res.Workload.endedAfter(cached.batches)
+	return res, nil
 }
 
 // loadTables loads the tables.
@@ -220,39 +215,56 @@ func (d *divided) Batch(i int, dst []int64) []int64 {
 }
 
 // tablesResult describes what was measured.
-func (r *run) tablesResult(m, plain *measurement) (*TablesResult, error) {
-	res := &TablesResult{Device: m.info(), Workload: r.workloadInfo(), VerifiedRows: r.verified, Mismatches: r.mismatches}
+func (r *run) tablesResult(m *measurement) *TablesResult {
+	res := &TablesResult{Device: m.info(), Workload: r.workloadInfo(), Verification: r.verification()}
 	res.Workload.IDs = m.ids
-	s := &m.stats
-	c := &res.Cache
-	c.Policy, c.BudgetBytes, c.MetadataBytes, c.PayloadBytes = r.cfg.Policy, s.BudgetBytes, s.MetadataBytes, s.PayloadBytes
-	c.CodecBytes, c.IndexBytes, c.HostBytes = s.CodecBytes, s.IndexBytes, s.HostBytes
-	res.Total.Speed, res.Total.Uncompressed.Speed = m.speed, plain.speed
+	res.Cache.Policy, res.Cache.MemoryInfo, res.Total.Speed = r.cfg.Policy, memoryInfo(&m.stats), m.speed
+	for i, t := range r.tables {
+		own := &m.stats.Tables[i]
+		one := TableResult{
+			TableInfo: infoOf(t), Codec: own.Codec, CodecChoice: own.Choice, CompressionRatio: ratio(own.RawBytes, own.StoredBytes), Served: servedFrom(own),
+		}
+		res.Tables = append(res.Tables, one)
+		res.Total.add(one.Served)
+	}
+	return res
+}
 
+func servedFrom(t *cache.TableStats) Served {
+	return Served{t.CachedRows, t.Lookups, t.Hits, ratio(t.Hits, t.Lookups), t.HostBytesMoved}
+}
+
+// compareTables adds to a result what an uncompressed cache does, and the times that a GPU is predicted to take.
+func (r *run) compareTables(ctx context.Context, res TablesResult, cached *measurement) (*TablesResult, error) {
+	r.name = "uncompressed"
+	plain, err := r.measure(ctx, registry.None, transfer.InPlace.String(), false)
+	if errors.Is(err, cache.ErrBudget) { // not one uncompressed row fits
+		plain, err = &measurement{}, nil
+		for _, t := range cached.stats.Tables {
+			plain.stats.Tables = append(plain.stats.Tables, cache.TableStats{Lookups: t.Lookups, HostBytesMoved: t.Lookups * int64(t.RowBytes)})
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("uncompressed: %w", err)
+	}
 	model, err := gpu.Reference()
 	if err != nil {
 		return nil, err
 	}
 	predicted := &PredictedGPU{Device: model.Device}
-	served := func(t *cache.TableStats) Served {
-		return Served{t.CachedRows, t.Lookups, t.Hits, ratio(t.Hits, t.Lookups), t.HostBytesMoved}
-	}
+	res.Tables = slices.Clone(res.Tables)
+	res.Total.Uncompressed.Speed = plain.speed
 	for i, t := range r.tables {
-		own := &s.Tables[i]
-		one := TableResult{
-			TableInfo: infoOf(t), Codec: own.Codec, CodecChoice: own.Choice,
-			CompressionRatio: ratio(own.RawBytes, own.StoredBytes), Served: served(own), Uncompressed: served(&plain.stats.Tables[i]),
-		}
-		res.Tables = append(res.Tables, one)
-		res.Total.add(one.Served)
+		one := &res.Tables[i]
+		one.Uncompressed = servedFrom(&plain.stats.Tables[i])
 		res.Total.Uncompressed.add(one.Uncompressed)
-		if m.devices != 1 || !model.Knows(own.Codec) {
+		if cached.devices != 1 || !model.Knows(one.Codec) {
 			predicted = nil
 		}
 		if predicted != nil {
-			predicted.add(model, t, own.Codec, float64(res.Workload.Batches), one.Served, one.Uncompressed)
+			predicted.add(model, t, one.Codec, float64(res.Workload.Batches), one.Served, one.Uncompressed)
 		}
 	}
 	res.Total.PredictedGPU = predicted
-	return res, nil
+	return &res, nil
 }

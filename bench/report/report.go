@@ -41,9 +41,7 @@ func Run(w io.Writer, r *experiment.Result) error {
 	t.AppendRows(rows)
 
 	out := &printer{w: w}
-	if r.Partial {
-		out.line("partial", "interrupted after %s of %s; no uncompressed cache to compare with", count(int64(r.Workload.Batches)), plural(r.Workload.PlannedBatches, "batch", "batches"))
-	}
+	partial(out, r.Partial, &r.Workload)
 	out.line("table", "%s: %s rows of %s B (%s), %s", r.Table.Name, count(r.Table.Rows), count(int64(r.Table.RowBytes)), r.Table.DType, bytesOf(r.Table.Rows*int64(r.Table.RowBytes)))
 	out.line("device", "%d × %s (%s)", r.Device.Count, r.Device.Kind, r.Device.Name)
 	out.line("workload", "%s, %s, %s", r.Workload.Kind, plural(r.Workload.Batches, "batch", "batches"), plural(int(r.Workload.IDs), "ID", "IDs"))
@@ -61,19 +59,32 @@ func Run(w io.Writer, r *experiment.Result) error {
 		out.line("placement", "%s", placed(r.Placement))
 	}
 	online(out, r.Online)
-	if r.VerifiedRows > 0 {
-		bound := ""
-		if r.VerifiedBound > 0 {
-			bound = fmt.Sprintf(" by more than %g, the codec's bound", r.VerifiedBound)
-		}
-		out.line("verified", "%s rows compared with their source, %s differ%s", count(r.VerifiedRows), count(r.Mismatches), bound)
-	}
+	verified(out, &r.Verification)
 	codecs(out, c.CodecChoice)
 	if !r.Partial {
 		onGPU(out, r.PredictedGPU)
 		out.line("verdict", "%s", verdict(r))
 	}
 	return out.err
+}
+
+// partial says how much an interrupted run measured.
+func partial(out *printer, is bool, w *experiment.WorkloadInfo) {
+	if is {
+		out.line("partial", "interrupted after %s of %s; no uncompressed cache to compare with", count(int64(w.Batches)), plural(w.PlannedBatches, "batch", "batches"))
+	}
+}
+
+// verified says how many rows were compared with their source.
+func verified(out *printer, v *experiment.Verification) {
+	if v.VerifiedRows == 0 {
+		return
+	}
+	bound := ""
+	if v.VerifiedBound > 0 {
+		bound = fmt.Sprintf(" by more than %g, the codec's bound", v.VerifiedBound)
+	}
+	out.line("verified", "%s rows compared with their source, %s differ%s", count(v.VerifiedRows), count(v.Mismatches), bound)
 }
 
 // codecs prints what was predicted of each codec that was considered.

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
@@ -13,13 +14,25 @@ import (
 func Tables(w io.Writer, r *experiment.TablesResult) error {
 	out := &printer{w: w}
 	var rows, raw int64
-	t := newTable("table", "rows", "row", "codec", "ratio", "rows cached", "uncompressed", "hit rate", "uncompressed", "host bytes moved", "uncompressed")
-	alignLeft(t, 1)
-	line := func(name, rows, row, codec, ratio string, s, u *experiment.Served) table.Row {
-		return table.Row{
-			name, rows, row, codec, ratio, count(s.RowsCached), count(u.RowsCached), percent(s.HitRatio), percent(u.HitRatio),
-			bytesOf(s.HostBytesMoved), bytesOf(u.HostBytesMoved),
+	// each returns what the caches did, side by side, or what the one did of a partial run.
+	each := func(of func(*experiment.Served) string, s, u *experiment.Served) []any {
+		if r.Partial {
+			return []any{of(s)}
 		}
+		return []any{of(s), of(u)}
+	}
+	header := []any{"table", "rows", "row", "codec", "ratio"}
+	for _, name := range []string{"rows cached", "hit rate", "host bytes moved"} {
+		if header = append(header, name); !r.Partial {
+			header = append(header, "uncompressed")
+		}
+	}
+	t := newTable(header...)
+	line := func(name, rows, row, codec, ratio string, s, u *experiment.Served) table.Row {
+		return slices.Concat(table.Row{name, rows, row, codec, ratio},
+			each(func(s *experiment.Served) string { return count(s.RowsCached) }, s, u),
+			each(func(s *experiment.Served) string { return percent(s.HitRatio) }, s, u),
+			each(func(s *experiment.Served) string { return bytesOf(s.HostBytesMoved) }, s, u))
 	}
 	for i := range r.Tables {
 		x := &r.Tables[i]
@@ -30,6 +43,7 @@ func Tables(w io.Writer, r *experiment.TablesResult) error {
 	t.AppendSeparator()
 	t.AppendRow(line("total", count(rows), "", "", "", &total.Served, &total.Uncompressed.Served))
 
+	partial(out, r.Partial, &r.Workload)
 	out.line("tables", "%s, %s, %s, one cache", plural(len(r.Tables), "table", "tables"), plural(int(rows), "row", "rows"), bytesOf(raw))
 	out.line("device", "%d × %s (%s)", r.Device.Count, r.Device.Kind, r.Device.Name)
 	out.line("workload", "%s, %s, %s", r.Workload.Kind, plural(r.Workload.Batches, "batch", "batches"), plural(int(r.Workload.IDs), "ID", "IDs"))
@@ -40,10 +54,13 @@ func Tables(w io.Writer, r *experiment.TablesResult) error {
 	out.line("admission", "%s, trained on %s%s", r.Cache.Policy, plural(r.Workload.TrainingBatches, "batch", "batches"), measured)
 	out.line("budget", "%s: payload %s, metadata %s; beside it codec tables %s", bytesOf(r.Cache.BudgetBytes), bytesOf(r.Cache.PayloadBytes), bytesOf(r.Cache.MetadataBytes), bytesOf(r.Cache.CodecBytes))
 	out.printf("\n%s\n\n", t.Render())
-	out.line("batches", "p50 / p95 / p99 %s, uncompressed %s", latency(total.BatchLatency), latency(total.Uncompressed.BatchLatency))
-	if r.VerifiedRows > 0 {
-		out.line("verified", "%s rows compared with their source, %s differ", count(r.VerifiedRows), count(r.Mismatches))
+	if r.Partial {
+		out.line("batches", "p50 / p95 / p99 %s", latency(total.BatchLatency))
+		verified(out, &r.Verification)
+		return out.err
 	}
+	out.line("batches", "p50 / p95 / p99 %s, uncompressed %s", latency(total.BatchLatency), latency(total.Uncompressed.BatchLatency))
+	verified(out, &r.Verification)
 	onGPU(out, total.PredictedGPU)
 	out.line("verdict", "%s: %s in %s hit %s, uncompressed rows %s", r.Cache.Policy, plural(int(total.RowsCached), "row", "rows"), bytesOf(r.Cache.BudgetBytes),
 		roughly(total.HitRatio), roughly(total.Uncompressed.HitRatio))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -48,16 +49,19 @@ func TestRun_HumanOutput(t *testing.T) {
 }
 
 func TestMismatch_IsAnError(t *testing.T) {
-	res := &experiment.Result{VerifiedRows: 10}
-	if err := mismatch(res); err != nil {
+	v := &experiment.Verification{VerifiedRows: 10}
+	if err := ended(false, v); err != nil {
 		t.Error(err)
 	}
-	res.Mismatches = 3
-	if err := mismatch(res); err == nil || err.Error() != "rows differ from their source: 3 of 10" {
+	if err := ended(true, v); err != context.Canceled {
 		t.Errorf("got %v", err)
 	}
-	res.VerifiedBound = 0.01
-	if err := mismatch(res); err == nil || err.Error() != "rows differ from their source: 3 of 10, by more than 0.01" {
+	v.Mismatches = 3
+	if err := ended(true, v); err == nil || err.Error() != "rows differ from their source: 3 of 10" {
+		t.Errorf("got %v", err)
+	}
+	v.VerifiedBound = 0.01
+	if err := ended(false, v); err == nil || err.Error() != "rows differ from their source: 3 of 10, by more than 0.01" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -70,14 +74,23 @@ func TestRoot_Version(t *testing.T) {
 }
 
 func TestRun_Interrupt(t *testing.T) {
+	measured := map[string]bool{"measuring": true, "tables": true, "printing": true} // what was measured is printed
+	several := strings.Join(threeTables(t), ",")
 	for name, args := range map[string][]string{
 		"measuring":  {"run", "--json", "--vertices", "1000", "--batches", "100000000", "--warmup-batches", "1"},
+		"tables":     {"run", "--json", "--features", several, "--codec", "ibp4", "--batches", "100000000", "--warmup-batches", "1"},
+		"printing":   {"run", "--features", several, "--codec", "ibp4", "--batches", "100000000", "--warmup-batches", "1"},
 		"training":   {"run", "--json", "--vertices", "1000", "--warmup-batches", "100000000"},
 		"generating": {"run", "--json", "--vertices", "2000000"},
 		"compress":   {"compress", "--json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			check := func(partial bool, w *experiment.WorkloadInfo, lookups int64) {
+				if !partial || w.Batches < 1 || w.PlannedBatches != 100000000 || lookups != w.IDs || w.IDs < int64(w.Batches) {
+					t.Errorf("partial: %v, %d lookups, %+v", partial, lookups, w)
+				}
+			}
 			cmd := interruptible(t, args...)
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -86,13 +99,19 @@ func TestRun_Interrupt(t *testing.T) {
 			}
 			time.Sleep(700 * time.Millisecond) // to where the test's name says
 			interrupt(t, cmd)
-			if status := cmd.ProcessState.ExitCode(); status != 1 || (stdout.Len() != 0) != (name == "measuring") || stderr.String() != "cachebench: interrupted\n" {
+			if status := cmd.ProcessState.ExitCode(); status != 1 || (stdout.Len() != 0) != measured[name] || stderr.String() != "cachebench: interrupted\n" {
 				t.Errorf("status %d, stdout %q, stderr %q", status, &stdout, &stderr)
 			}
-			if name == "measuring" { // what was measured is kept
+			switch name {
+			case "measuring":
 				r := decode[experiment.Result](t, stdout.String())
-				if w := &r.Workload; !r.Partial || w.Batches < 1 || w.PlannedBatches != 100000000 || r.Results.Lookups != w.IDs || w.IDs < int64(w.Batches) {
-					t.Errorf("%+v", r)
+				check(r.Partial, &r.Workload, r.Results.Lookups)
+			case "tables":
+				r := decode[experiment.TablesResult](t, stdout.String())
+				check(r.Partial, &r.Workload, r.Total.Lookups)
+			case "printing":
+				if s := stdout.String(); !strings.HasPrefix(s, "partial    interrupted after ") || strings.Count(s, "uncompressed") != 1 || strings.Contains(s, "verdict") {
+					t.Error(s)
 				}
 			}
 		})

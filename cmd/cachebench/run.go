@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,16 +47,16 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 				res, err := present(cmd, asJSON, func(bar *progress) (*experiment.TablesResult, error) {
 					return experiment.RunTables(cmd.Context(), cfg, bar)
 				}, report.Tables)
-				if err == nil && res.Mismatches > 0 {
-					err = fmt.Errorf("%w: %d of %d", errMismatch, res.Mismatches, res.VerifiedRows)
+				if err != nil {
+					return err
 				}
-				return err
+				return ended(res.Partial, &res.Verification)
 			}
 			res, err := present(cmd, asJSON, func(bar *progress) (*experiment.Result, error) { return experiment.Run(cmd.Context(), cfg, bar) }, report.Run)
-			if err == nil && res.Partial {
-				return cmp.Or(mismatch(res), context.Canceled) // which main names
+			if err != nil {
+				return err
 			}
-			return cmp.Or(err, mismatch(res))
+			return ended(res.Partial, &res.Verification)
 		},
 	}
 	f := cmd.Flags()
@@ -120,15 +119,17 @@ func addForce(f *pflag.FlagSet, force *bool) {
 	f.BoolVar(force, "force", false, "go on where the memory is estimated not to suffice")
 }
 
-// mismatch is the error of a run whose rows differed from their source.
-func mismatch(res *experiment.Result) error {
+// ended is the error of a run that has a result: of one whose rows differed from their source, or that was interrupted.
+func ended(partial bool, v *experiment.Verification) error {
 	switch {
-	case res == nil || res.Mismatches == 0:
-		return nil
-	case res.VerifiedBound > 0:
-		return fmt.Errorf("%w: %d of %d, by more than %g", errMismatch, res.Mismatches, res.VerifiedRows, res.VerifiedBound)
+	case v.Mismatches > 0 && v.VerifiedBound > 0:
+		return fmt.Errorf("%w: %d of %d, by more than %g", errMismatch, v.Mismatches, v.VerifiedRows, v.VerifiedBound)
+	case v.Mismatches > 0:
+		return fmt.Errorf("%w: %d of %d", errMismatch, v.Mismatches, v.VerifiedRows)
+	case partial:
+		return context.Canceled // which main names
 	}
-	return fmt.Errorf("%w: %d of %d", errMismatch, res.Mismatches, res.VerifiedRows)
+	return nil
 }
 
 // checkFlags takes in the config file, if there is one, and refuses flags that others make meaningless.
