@@ -114,9 +114,14 @@ func trainClusters(sample, judged []byte, rowBytes, chunk, k int) (best *Cluster
 		if bytes := c.sampleBytes(judged); best == nil || bytes < fewest {
 			best, fewest = c, bytes
 		}
+		moved := false
 		for i := range of {
 			set, _ := c.best(sample[i*rowBytes:][:rowBytes])
+			moved = moved || of[i] != int(set.index)
 			of[i] = int(set.index)
+		}
+		if !moved {
+			break
 		}
 	}
 	return best, fewest, nil

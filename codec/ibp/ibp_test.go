@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -286,6 +287,58 @@ func normal(rows, cols int, scale func(int) float64) []byte {
 		}
 	}
 	return b
+}
+
+// TestGrow_EqualsCountingEveryBit: bits that cannot be the next are not counted, which changes no mask.
+func TestGrow_EqualsCountingEveryBit(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 5))
+	for range 300 {
+		rows, chunk := 1+r.IntN(300), []int{2, 4, 8}[r.IntN(3)]
+		sample := make([]byte, rows*chunk)
+		for i := range sample {
+			sample[i] = byte(r.Uint32()) & byte(r.Uint32()) >> r.IntN(8)
+		}
+		chunks := make([]uint64, rows)
+		for i := range chunks {
+			for b := range chunk {
+				chunks[i] |= uint64(sample[i*chunk+b]) << (8 * b)
+			}
+		}
+		p := newPlanes(rows, 8*chunk)
+		p.load(sample, chunk, 0)
+		mask, val := p.grow()
+		if wantMask, wantVal := growCounting(chunks, 8*chunk); mask != wantMask || val != wantVal {
+			t.Fatalf("%d rows, chunks of %d: mask %x, value %x, want %x and %x", rows, chunk, mask, val, wantMask, wantVal)
+		}
+	}
+}
+
+// growCounting is planes.grow, chunk by chunk and bit by bit.
+func growCounting(chunks []uint64, width int) (mask, val uint64) {
+	var m, v uint64
+	best := 0
+	for n := 1; n <= width; n++ {
+		bit, keep, one := -1, -1, uint64(0)
+		for b := range width {
+			for _, value := range []uint64{1, 0} {
+				count := 0
+				for _, c := range chunks {
+					if c>>b&1 == value {
+						count++
+					}
+				}
+				if m>>b&1 == 0 && count > keep {
+					bit, keep, one = b, count, value
+				}
+			}
+		}
+		m, v = m|1<<bit, v|one<<bit
+		chunks = slices.DeleteFunc(chunks, func(c uint64) bool { return c>>bit&1 != one })
+		if saved := keep * n; saved > best {
+			best, mask, val = saved, m, v
+		}
+	}
+	return mask, val
 }
 
 // TestTrain_GrownMasksBeatOneThreshold holds the reason for growing masks: columns of unequal scale.

@@ -223,21 +223,20 @@ func (s *search) StoredBytes(chunk int, of []Masks) ([]int64, error) {
 	return stored, nil
 }
 
-// planes is one chunk position of every sampled row, transposed: bit r of plane[b] is bit b of row r's chunk.
+// planes is one chunk position of every sampled row, transposed: bit r of plane(b) is bit b of row r's chunk.
 type planes struct {
 	rows  int
 	width int // bits of a chunk
-	plane [64][]uint64
+	words []uint64
 	alive []uint64
 }
 
 func newPlanes(rows, width int) *planes {
-	p := &planes{rows: rows, width: width, alive: make([]uint64, (rows+63)/64)}
-	for b := range width {
-		p.plane[b] = make([]uint64, len(p.alive))
-	}
-	return p
+	n := (rows + 63) / 64
+	return &planes{rows: rows, width: width, words: make([]uint64, width*n), alive: make([]uint64, n)}
 }
+
+func (p *planes) plane(b int) []uint64 { return p.words[b*len(p.alive):][:len(p.alive)] }
 
 // load transposes the chunk at byte offset at of every row; bytes beyond the row are zero.
 func (p *planes) load(sample []byte, rowBytes, at int) {
@@ -258,14 +257,14 @@ func (p *planes) load(sample []byte, rowBytes, at int) {
 		clear(block[:64-rows])
 		bitio.Transpose(&block)
 		for b := range p.width {
-			p.plane[b][w] = block[63-b]
+			p.words[b*len(p.alive)+w] = block[63-b]
 		}
 	}
 }
 
 func (p *planes) ones(b int) int {
 	n := 0
-	for _, w := range p.plane[b] {
+	for _, w := range p.plane(b) {
 		n += bits.OnesCount64(w)
 	}
 	return n
@@ -284,33 +283,25 @@ func (p *planes) grow() (mask, val uint64) {
 	}
 	var m, v uint64
 	best := 0
+	var candidates [64]grown
+	left := candidates[:p.width]
+	for b := range left {
+		left[b] = grown{bit: b, keep: count}
+	}
 	for n := 1; n <= p.width; n++ {
-		bit, keep, one := -1, -1, false
-		for b := range p.width {
-			if m>>b&1 != 0 {
-				continue
-			}
-			ones := 0
-			for w, alive := range p.alive {
-				ones += bits.OnesCount64(alive & p.plane[b][w])
-			}
-			if ones > keep {
-				bit, keep, one = b, ones, true
-			}
-			if count-ones > keep {
-				bit, keep, one = b, count-ones, false
-			}
-		}
-		m |= 1 << bit
-		flip := ^uint64(0)
-		if one {
+		next := p.next(left, count)
+		bit, flip := left[next].bit, uint64(0)
+		if m |= 1 << bit; 2*left[next].ones >= count {
 			v |= 1 << bit
-			flip = 0
+		} else {
+			flip = ^uint64(0)
 		}
-		for w := range p.alive {
-			p.alive[w] &= p.plane[bit][w] ^ flip
+		for w, x := range p.plane(bit) {
+			p.alive[w] &= x ^ flip
 		}
-		count = keep
+		count = left[next].keep
+		left[next] = left[len(left)-1]
+		left = left[:len(left)-1]
 		if saved := count * n; saved > best {
 			best, mask, val = saved, m, v
 		}
@@ -319,6 +310,43 @@ func (p *planes) grow() (mask, val uint64) {
 		}
 	}
 	return mask, val
+}
+
+// grown is a bit that a mask may have next: of the rows that participate, ones have it set, and keep would still participate.
+type grown struct{ bit, ones, keep int }
+
+// next returns which of the bits that are left keeps the most of so many participating rows: of several the lowest. It sets what it knows
+// of each; keep may be too large for those that cannot be the next.
+func (p *planes) next(left []grown, count int) int {
+	// Rows only leave, so no bit keeps more than it did before. Beginning with the one that kept the most, most need not be counted. (Of 64
+	// rows all are, as that takes less time.)
+	one := len(p.alive) == 1
+	if !one {
+		most := 0
+		for i := range left {
+			if left[i].keep > left[most].keep {
+				most = i
+			}
+		}
+		left[0], left[most] = left[most], left[0]
+	}
+	best := 0
+	for i := range left {
+		g := &left[i]
+		if one {
+			g.ones = bits.OnesCount64(p.alive[0] & p.words[g.bit])
+		} else if g.keep < best>>16 {
+			continue
+		} else {
+			g.ones = 0
+			for w, x := range p.plane(g.bit) {
+				g.ones += bits.OnesCount64(p.alive[w] & x)
+			}
+		}
+		g.keep = max(g.ones, count-g.ones)
+		best = max(best, g.keep<<16|(63-g.bit)<<8|i)
+	}
+	return best & 0xff
 }
 
 // Families are those of the registry.

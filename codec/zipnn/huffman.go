@@ -17,45 +17,49 @@ const (
 // codeLengths returns the code lengths of an optimal prefix code for these counts, at most maxCode, and 0 for symbols that do not
 // occur. At least two symbols must occur. The algorithm is package-merge (Larmore and Hirschberg, 1990).
 func codeLengths(counts *[symbols]int64) (lengths [symbols]uint8) {
-	// A node is a symbol or a package of two nodes of the list before.
-	type node struct {
-		weight      int64
-		symbol      int
-		left, right *node
+	type leaf struct {
+		weight int64
+		symbol int
 	}
-	var leaves []*node
+	leaves := make([]leaf, 0, symbols)
 	for s, n := range counts {
 		if n > 0 {
-			leaves = append(leaves, &node{weight: n, symbol: s})
+			leaves = append(leaves, leaf{n, s})
 		}
 	}
-	slices.SortStableFunc(leaves, func(a, b *node) int { return cmp.Compare(a.weight, b.weight) })
-	list := leaves
-	for range maxCode - 1 {
-		var merged []*node
-		packages := list
-		next := leaves
+	slices.SortStableFunc(leaves, func(a, b leaf) int { return cmp.Compare(a.weight, b.weight) })
+	// The first list is the leaves. Each other one is the leaves merged with packages, of two items each, of the list before.
+	var isPackage [maxCode][2 * symbols]bool
+	var memory [2][2 * symbols]int64
+	list := memory[0][:0]
+	for _, l := range leaves {
+		list = append(list, l.weight)
+	}
+	for level := 1; level < maxCode; level++ {
+		merged, packages, next := memory[level%2][:0], list, leaves
 		for len(next) > 0 || len(packages) > 1 {
-			if len(packages) < 2 || len(next) > 0 && next[0].weight <= packages[0].weight+packages[1].weight {
-				merged, next = append(merged, next[0]), next[1:]
+			if len(packages) < 2 || len(next) > 0 && next[0].weight <= packages[0]+packages[1] {
+				merged, next = append(merged, next[0].weight), next[1:]
 				continue
 			}
-			merged = append(merged, &node{weight: packages[0].weight + packages[1].weight, left: packages[0], right: packages[1]})
-			packages = packages[2:]
+			isPackage[level][len(merged)] = true
+			merged, packages = append(merged, packages[0]+packages[1]), packages[2:]
 		}
 		list = merged
 	}
-	var count func(*node)
-	count = func(n *node) {
-		if n.left == nil {
-			lengths[n.symbol]++
-			return
+	// A symbol's code is as long as the items that hold it are many, of those taken: the first of the last list, and what is in them.
+	take := 2*len(leaves) - 2
+	for level := maxCode - 1; take > 0; level-- {
+		leaf, packages := 0, 0
+		for _, is := range isPackage[level][:take] {
+			if is {
+				packages++
+			} else {
+				lengths[leaves[leaf].symbol]++
+				leaf++
+			}
 		}
-		count(n.left)
-		count(n.right)
-	}
-	for _, n := range list[:2*len(leaves)-2] {
-		count(n)
+		take = 2 * packages
 	}
 	return lengths
 }
