@@ -40,6 +40,7 @@ func TestMemory_Peak(t *testing.T) {
 	if err := errors.Join(err, z.Close(), f.Close()); err != nil {
 		t.Fatal(err)
 	}
+	fortran := write(t, "fortran.npy", rawNPY("'<f4'", "True", "(200000, 128)", data))
 	ids := write(t, "ids", idLines(r.Perm(least)))
 	peak := func(args ...string) float64 {
 		t.Helper()
@@ -67,7 +68,7 @@ func TestMemory_Peak(t *testing.T) {
 		"compress ibp4": {[]string{"compress", "--codec", "ibp4"}, 1.3},
 	} {
 		begin := peak(slices.Concat(c.args, []string{"--features", small})...)
-		tables := [][]string{{"--features", plain}, {"--features", stored}, {"--features", deflated}}
+		tables := [][]string{{"--features", plain}, {"--features", stored}, {"--features", deflated}, {"--features", fortran}}
 		if name != "compress ibp4" { // which generates more
 			tables = append(tables, []string{"--vertices", strconv.Itoa(rows)})
 		}

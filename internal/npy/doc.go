@@ -18,7 +18,9 @@
 //     deflate's limit of 1032 times its compressed bytes, so even RowBytes is bounded.
 //
 // The destination of Read belongs to the caller. A Reader keeps buffers of at most
-// 512 KiB and, for Fortran order only, the whole array from the first Read on.
+// 512 KiB. For Fortran order, from the first Read on, it also keeps blocks of 8 MiB of
+// the array, or a few times that where rows are long; but the whole array if it is
+// compressed, or if its first axis is so short that blocks would have many pieces.
 //
 // The format, integers little-endian, no alignment assumed on reading:
 //

@@ -15,16 +15,10 @@ import (
 // truncates the file meanwhile makes the process fail.
 func (r *Reader) Map() ([]byte, error) {
 	f, ok := r.file.(*os.File)
-	if !ok || r.head.fortran && len(r.head.shape) > 1 || r.head.big && r.head.dtype.Size() > 1 || r.member != nil && r.member.Method != zip.Store {
+	if !ok || r.head.fortran && len(r.head.shape) > 1 || r.head.big && r.head.dtype.Size() > 1 || r.at == nil {
 		return nil, nil
 	}
-	begin := int64(0) // of the array in the file
-	if r.member != nil {
-		var err error
-		if begin, err = r.member.DataOffset(); err != nil {
-			return nil, inFile(r.name, readError("reading the member's local header", err))
-		}
-	}
+	begin := r.begin - r.head.bytes // of the array in the file
 	into := begin % int64(os.Getpagesize())
 	size := int(into + r.head.bytes + r.dataBytes())
 	pages, err := syscall.Mmap(int(f.Fd()), begin-into, size, syscall.PROT_READ, syscall.MAP_SHARED)

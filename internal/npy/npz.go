@@ -14,6 +14,7 @@ const maxListed = 16
 // archive is the directory of an .npz.
 type archive struct {
 	file    string
+	at      io.ReaderAt
 	size    int64
 	arrays  []string // never empty
 	members map[string]*zip.File
@@ -27,7 +28,7 @@ func newArchive(file string, f io.ReaderAt, size int64) (*archive, error) {
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
 		return nil, readError(fmt.Sprintf("archive (%d bytes) must be a complete zip file", size), err)
 	}
-	a := &archive{file: file, size: size, members: make(map[string]*zip.File)}
+	a := &archive{file: file, at: f, size: size, members: make(map[string]*zip.File)}
 	for _, m := range z.File {
 		array, ok := strings.CutSuffix(m.Name, ".npy")
 		if !ok && !startsAsArray(m, size) {
@@ -94,7 +95,13 @@ func (a *archive) open(array string, minRank int) (*Reader, error) {
 	if err != nil {
 		return nil, inFile(name, err)
 	}
-	r.member = m
+	if r.member = m; m.Method == zip.Store {
+		offset, err := m.DataOffset()
+		if err != nil {
+			return nil, inFile(name, readError("reading the member's local header", err))
+		}
+		r.at, r.begin = a.at, offset+r.head.bytes
+	}
 	return r, nil
 }
 

@@ -20,6 +20,13 @@ import (
 // nothing per row; reads at least as large go straight to the caller's memory.
 const bufferBytes = 256 << 10
 
+// blockBytes is how much of an array in Fortran order is read at a time, and pieceBytes how much of it lies together at least: a read of
+// less would cost more than the bytes.
+const (
+	blockBytes = 8 << 20
+	pieceBytes = 512
+)
+
 // Reader reads one array, row by row. It is not safe for concurrent use.
 type Reader struct {
 	name     string
@@ -29,13 +36,17 @@ type Reader struct {
 	backed   bool // the bytes of the data are known to exist: they may be allocated at once
 
 	src     *bufio.Reader
-	file    io.Closer    // or nil
-	member  *zip.File    // nil in an .npy file
+	file    io.Closer   // or nil
+	member  *zip.File   // nil in an .npy file
+	at      io.ReaderAt // where the data lie as they are, from byte begin on; nil if they are compressed
+	begin   int64
 	left    int          // rows not yet handed out
 	got     int64        // data bytes taken from src
-	array   *numa.Memory // of an array in Fortran order, while its rows are read
-	fortran *transposer
-	err     error // sticky
+	array   *numa.Memory // of an array in Fortran order, or a block of one, while its rows are read
+	block   int          // indexes of the first axis that a block has, 0 where there are none
+	next    int          // index of the first axis that the next block begins with
+	fortran *transposer  // nil before the first Read
+	err     error        // sticky
 }
 
 // Open opens the array at path, which is an .npy file or an .npz archive (told apart
@@ -94,7 +105,11 @@ func open(file string, f io.ReaderAt, size int64, c choice) (*Reader, error) {
 		return nil, fmt.Errorf("array (%q) must be asked of an .npz archive: the file is none", clip(c.array))
 	}
 	// The section does not end at size, so that a file that grows meanwhile is noticed.
-	return newReader(file, io.NewSectionReader(f, 0, math.MaxInt64), size, true, c.minRank)
+	r, err := newReader(file, io.NewSectionReader(f, 0, math.MaxInt64), size, true, c.minRank)
+	if err == nil {
+		r.at, r.begin = f, r.head.bytes
+	}
+	return r, err
 }
 
 // newReader reads the header of the array that src yields in size bytes.
@@ -199,8 +214,7 @@ func (r *Reader) RowBytes() int { return r.rowBytes }
 // Read fills dst with the next rows, as many as fit and are left, and returns their
 // number; io.EOF when none is left. len(dst) must be a multiple of RowBytes.
 //
-// Elements come out little-endian, rows in C order. An array in Fortran order is
-// loaded into memory by the first Read.
+// Elements come out little-endian, rows in C order.
 //
 // Any other error is final: Read repeats it. Truncation, a CRC that does not hold and
 // bytes after the data are errors that come in place of the rows of the call that
@@ -274,18 +288,74 @@ func (r *Reader) dataFault(err error) error {
 	return readError(fmt.Sprintf("reading after %d of %d data bytes", r.got, r.dataBytes()), err)
 }
 
-// readFortran loads the array on the first call, then hands out transposed rows.
+// readFortran hands out transposed rows. It loads the array block by block, or all of it on the first call.
 func (r *Reader) readFortran(dst []byte) error {
 	if r.fortran == nil {
-		data, err := r.readAll()
-		if err != nil {
+		if err := r.loadFortran(blockBytes); err != nil {
 			return err
 		}
-		r.fortran = newTransposer(data, r.head.shape, r.head.dtype.Size())
 	}
 	for ; len(dst) > 0; dst = dst[r.rowBytes:] {
+		if r.fortran.ended {
+			if err := r.readBlock(); err != nil {
+				return err
+			}
+		}
 		r.fortran.next(dst[:r.rowBytes])
 	}
+	return nil
+}
+
+// loadFortran prepares reading in blocks of about so many bytes, or loads the array.
+func (r *Reader) loadFortran(block int64) error {
+	size, first := int64(r.head.dtype.Size()), int64(r.head.shape[0])
+	each := r.dataBytes() / first // bytes of an index of the first axis
+	n := max(block/each, pieceBytes/size)
+	if r.at == nil || 4*n > first { // blocks would save little
+		data, err := r.readAll()
+		if err == nil {
+			r.fortran = newTransposer(data, r.head.shape, int(size))
+		}
+		return err
+	}
+	if r.member != nil { // check the CRC
+		part := make([]byte, bufferBytes)
+		for r.got < r.dataBytes() {
+			if err := r.fill(part[:min(bufferBytes, r.dataBytes()-r.got)]); err != nil {
+				return err
+			}
+		}
+	}
+	var err error
+	if r.array, err = numa.New(n * each); err != nil {
+		return fmt.Errorf("%d of the array's %d bytes must fit in memory: %w", n*each, r.dataBytes(), err)
+	}
+	r.block, r.fortran = int(n), &transposer{ended: true}
+	return nil
+}
+
+// readBlock reads the indexes of the first axis that come next: of each column, and of whatever axes are between, one piece.
+func (r *Reader) readBlock() error {
+	size, first := r.head.dtype.Size(), r.head.shape[0]
+	n := min(r.block, first-r.next)
+	piece := n * size
+	data := r.array.Bytes()[:int(r.dataBytes())/first*n]
+	at := int64(r.next * size)
+	for rest := data; len(rest) > 0; rest = rest[piece:] {
+		if got, err := r.at.ReadAt(rest[:piece], r.begin+at); got < piece {
+			r.got = at + int64(got)
+			return r.dataFault(err)
+		}
+		at += int64(first * size)
+	}
+	if r.next += n; r.next == first && r.member == nil {
+		if got, _ := r.at.ReadAt(make([]byte, 1), r.begin+r.dataBytes()); got > 0 {
+			return r.head.checkData(r.dataBytes()+1, r.dataBytes())
+		}
+	}
+	shape := slices.Clone(r.head.shape)
+	shape[0] = n
+	r.fortran = newTransposer(data, shape, size)
 	return nil
 }
 

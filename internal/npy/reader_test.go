@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/dtype"
@@ -344,6 +345,65 @@ func TestReader_FortranOrder(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// TestReader_FortranOrderInBlocks: read block by block, an array has the rows that it has when it is read at once, of any rank and in an
+// archive, and faults are found.
+func TestReader_FortranOrderInBlocks(t *testing.T) {
+	for _, shape := range [][]int{{5000, 3}, {3001, 2, 3}, {2500, 1}} {
+		total, _ := shapeBytes(dtype.Float32, shape)
+		data := make([]byte, total)
+		for i := range data {
+			data[i] = byte(i * i >> 3)
+		}
+		b := file(1, dict("'>f4'", "True", shapeString(shape)), data)
+		stored := archiveOf(t, member{"pad.npy", zip.Store, b[:100]}, member{"a.npy", zip.Store, b})
+		read := func(b []byte, inBlocks bool) ([]byte, error) {
+			t.Helper()
+			r, err := openBytes(b, choice{prefer: []string{"a"}})
+			if err != nil {
+				return nil, err
+			}
+			defer r.Close()
+			if inBlocks {
+				if err := r.loadFortran(1); err != nil {
+					return nil, err
+				}
+				if r.block == 0 || len(r.array.Bytes()) > total/4 {
+					t.Fatalf("%v: blocks of %d, %d of %d bytes in memory", shape, r.block, len(r.array.Bytes()), total)
+				}
+			}
+			return readRows(r, 7)
+		}
+		want, err := read(b, false)
+		if err != nil || len(want) != total {
+			t.Fatalf("%d bytes, %v", len(want), err)
+		}
+		for name, b := range map[string][]byte{"npy": b, "npz": stored} {
+			if got, err := read(b, true); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%v in %s: %d bytes differ, %v", shape, name, len(got), err)
+			}
+		}
+		damaged := bytes.Clone(stored)
+		damaged[bytes.LastIndex(stored, data)+total/2] ^= 1
+		if _, err := read(damaged, true); !errors.Is(err, zip.ErrChecksum) {
+			t.Errorf("damaged: %v", err)
+		}
+		// Of a file that shrinks or grows after it was opened.
+		for _, change := range []int{-1, -total / 2, 1} {
+			r, err := openBytes(b, choice{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.at = bytes.NewReader(append(bytes.Clone(b), 0)[:len(b)+change]); r.loadFortran(1) != nil {
+				t.Fatal(err)
+			}
+			if _, err := readRows(r, 7); err == nil || !strings.Contains(err.Error(), fmt.Sprint(total)) {
+				t.Errorf("%d bytes more: %v", change, err)
+			}
+			r.Close()
 		}
 	}
 }

@@ -9,6 +9,7 @@ type transposer struct {
 	last    int   // bytes from one element of a row to the next
 	index   []int // of the next row
 	base    int   // its first element's offset in data
+	ended   bool  // whether all rows are handed out
 }
 
 func newTransposer(data []byte, shape []int, size int) *transposer {
@@ -39,4 +40,5 @@ func (t *transposer) next(dst []byte) {
 		t.base -= t.strides[k] * t.shape[k]
 		t.index[k] = 0
 	}
+	t.ended = true
 }
