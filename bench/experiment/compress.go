@@ -20,6 +20,8 @@ type CompressConfig struct {
 	// Codec is one codec or baseline, or "" for all of them that can serve the table's elements.
 	Codec string
 	Seed  uint64
+	// Force goes on where the memory is estimated not to suffice.
+	Force bool
 	// MinTime is how long each speed is measured for at least: small tables are gone through several times. Default 100 ms.
 	MinTime time.Duration
 }
@@ -56,6 +58,9 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 		names = []string{cfg.Codec}
 	}
 	if err := dataset.CheckCast(cfg.Cast); err != nil {
+		return nil, err
+	}
+	if err := cfg.checkMemory(); err != nil {
 		return nil, err
 	}
 	var table *dataset.Table

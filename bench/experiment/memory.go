@@ -5,18 +5,19 @@ import (
 	"math"
 	"strings"
 
+	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/memlimit"
 	"github.com/tensorcache/tensorcache/internal/npy"
 )
 
 // checkMemory refuses a run that is estimated to need more memory than this process may take. Files that cannot be read are left to
-// who loads them.
-func (c *Config) checkMemory() error {
+// who loads them. graph is the run's if it has been loaded: the size of an edge list is not known before.
+func (c *Config) checkMemory(graph *workload.Graph) error {
 	if c.Force {
 		return nil
 	}
-	needs, ok := c.memory()
+	needs, ok := c.memory(graph)
 	if !ok {
 		return nil
 	}
@@ -34,13 +35,15 @@ const (
 )
 
 // memory estimates the bytes of host memory that each setting leads to. ok is false if a file cannot be read.
-func (c *Config) memory() (needs []memlimit.Need, ok bool) {
-	rows, rowBytes, table := float64(c.Vertices), float64(4*defaultColumns), 1.0
+func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool) {
+	rows, rowBytes := float64(c.Vertices), float64(4*defaultColumns)
 	size := memlimit.Need{Setting: "--vertices", Value: c.Vertices}
 	if c.Graph != "" {
 		graph := memlimit.Need{Setting: "--graph", Value: c.Graph}
-		if vertices, _, err := shape(c.Graph+":indptr", 1); err == nil {
-			edges, _, _ := shape(c.Graph+":indices", 1)
+		if loaded != nil {
+			rows, size.Setting, size.Value = float64(loaded.Vertices()), "--graph", c.Graph
+		} else if vertices, _, _, err := shape(c.Graph+":indptr", 1); err == nil {
+			edges, _, _, _ := shape(c.Graph+":indices", 1)
 			graph.Bytes = 2*8*vertices + (8+edgeBytes)*edges
 			needs = append(needs, graph)
 			rows, size.Setting, size.Value = vertices-1, "--graph", c.Graph
@@ -48,28 +51,29 @@ func (c *Config) memory() (needs []memlimit.Need, ok bool) {
 			return nil, false
 		}
 	}
+	held := rows * rowBytes // of the table, beside the host tier
 	if c.Features != "" {
 		names := []string{c.Features}
 		if c.Several() {
 			names = strings.Split(c.Features, ",")
 		}
 		bytes := 0.0
-		rows = 0
+		rows, held = 0, 0
 		for _, name := range names {
-			n, length, err := shape(name, 2)
+			n, length, in, err := shape(name, 2)
 			if err != nil {
 				return nil, false
 			}
-			rows, bytes = rows+n, bytes+n*length
+			rows, bytes, held = rows+n, bytes+n*length, held+in
 		}
 		rowBytes = bytes / rows
-		size.Setting, size.Value, table = "--features", c.Features, 0 // the file is the table
+		size.Setting, size.Value = "--features", c.Features
 	}
 	if c.Cast != "" {
-		table += 0.5
+		held += rows * rowBytes / 2
 	}
 	// The table and the host tier.
-	size.Bytes = rows * (rowBytes*(table+1) + policyBytes)
+	size.Bytes = held + rows*(rowBytes+policyBytes)
 	if c.Graph == "" && c.IDs == "" {
 		size.Bytes += rows * (generatedDegree*edgeBytes + vertexBytes)
 		if c.Weighted {
@@ -95,12 +99,40 @@ func (c *Config) memory() (needs []memlimit.Need, ok bool) {
 	return needs, true
 }
 
-// shape returns the rows of an array and their bytes.
-func shape(path string, minRank int) (rows, rowBytes float64, err error) {
+// checkMemory refuses what is estimated to need more memory than this process may take: the table, and the sample of at most 32 MiB as
+// often as codecs copy it.
+func (c *CompressConfig) checkMemory() error {
+	const sample, copies = 32 << 20, 4
+	need := memlimit.Need{Setting: "--features", Value: c.Features}
+	rows, rowBytes := float64(defaultVertices), float64(4*defaultColumns)
+	need.Bytes = rows * rowBytes
+	if c.Features == "" {
+		need.Value = "generated"
+	} else {
+		var err error
+		if rows, rowBytes, need.Bytes, err = shape(c.Features, 2); err != nil {
+			return nil // for who loads it
+		}
+	}
+	if c.Cast != "" {
+		need.Bytes += rows * rowBytes / 2
+	}
+	need.Bytes += copies*min(rows*rowBytes, sample) + 3*compressPart
+	if c.Force {
+		return nil
+	}
+	return memlimit.Check(need)
+}
+
+// shape returns the rows of an array, their bytes, and how many bytes of memory loading the array takes: none if it is mapped.
+func shape(path string, minRank int) (rows, rowBytes, held float64, err error) {
 	r, err := npy.Open(path, minRank, "features")
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	defer r.Close()
-	return float64(r.Rows()), float64(r.RowBytes()), nil
+	if rows, rowBytes = float64(r.Rows()), float64(r.RowBytes()); !r.Maps() {
+		held = rows * rowBytes
+	}
+	return rows, rowBytes, held, nil
 }

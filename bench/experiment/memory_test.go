@@ -11,7 +11,7 @@ import (
 func TestConfig_Memory(t *testing.T) {
 	c := NewConfig()
 	c.Vertices, c.Device = 1_000_000, "host"
-	needs, ok := c.memory()
+	needs, ok := c.memory(nil)
 	sum := 0.0
 	for _, n := range needs {
 		sum += n.Bytes
@@ -28,16 +28,16 @@ func TestConfig_Memory(t *testing.T) {
 	} {
 		c := NewConfig()
 		set(&c)
-		if err := c.checkMemory(); err == nil || !strings.HasPrefix(err.Error(), setting) {
+		if err := c.checkMemory(nil); err == nil || !strings.HasPrefix(err.Error(), setting) {
 			t.Errorf("%s: %v", setting, err)
 		}
 		c.Force = true
-		if err := c.checkMemory(); err != nil {
+		if err := c.checkMemory(nil); err != nil {
 			t.Errorf("forced: %v", err)
 		}
 	}
 	c.Features = "missing.npy"
-	if _, ok := c.memory(); ok {
+	if _, ok := c.memory(nil); ok {
 		t.Error("a missing file has an estimate")
 	}
 }

@@ -216,12 +216,15 @@ func (r *run) load() (err error) {
 	if c.Several() {
 		return fmt.Errorf("--features (%s) names several tables, which only run takes", c.Features)
 	}
-	if err := c.checkMemory(); err != nil {
+	if err := c.checkMemory(nil); err != nil {
 		return err
 	}
 	if c.Graph != "" {
 		r.progress.Stage("reading the graph", 0)
-		if r.graph, err = workload.LoadGraph(c.Graph); err != nil {
+		if r.graph, err = workload.LoadGraph(c.Graph, c.Force); err != nil {
+			return err
+		}
+		if err := c.checkMemory(r.graph); err != nil {
 			return err
 		}
 	}

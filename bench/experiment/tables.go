@@ -135,7 +135,7 @@ func RunTables(ctx context.Context, cfg Config, progress Progress) (*TablesResul
 
 // loadTables loads the tables.
 func (r *run) loadTables() error {
-	if err := r.cfg.checkMemory(); err != nil {
+	if err := r.cfg.checkMemory(nil); err != nil {
 		return err
 	}
 	for name := range strings.SplitSeq(r.cfg.Features, ",") {

@@ -45,7 +45,7 @@ func Generated(vertices, warmup, phase, phases int) (*Stream, error) {
 // File is the workload of `cachebench run --features path --graph path`, 50 batches of warm-up and 200 measured ones, with
 // room for a share of the raw bytes.
 func File(path string, share float64) (*Stream, error) {
-	g, err := workload.LoadGraph(path)
+	g, err := workload.LoadGraph(path, false)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/tensorcache/tensorcache/internal/memlimit"
 	"github.com/tensorcache/tensorcache/internal/packed"
 )
 
@@ -22,8 +23,8 @@ const (
 // LoadEdges reads a graph from a text file with an edge a line: source, target, and perhaps a weight, between spaces, tabs
 // or commas. Vertices are numbered from 0. Blank lines and what begins with # or % are ignored. Where the first edge has a
 // weight, all must. The file may be a pipe, gzip or zstd. While it is read, an edge takes 12 bytes of memory, or 20 with a
-// weight; in the graph, 4 or 8.
-func LoadEdges(path string) (*Graph, error) {
+// weight; in the graph, 4 or 8. Unless force is set, LoadEdges ends once this process may not take the memory that is left to need.
+func LoadEdges(path string, force bool) (*Graph, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("workload: %w", err)
@@ -37,13 +38,26 @@ func LoadEdges(path string) (*Graph, error) {
 	if head, _ := in.Peek(4); string(head) == "PK\x03\x04" {
 		return nil, fmt.Errorf("workload: graph %s: content (an .npz archive) must be an edge list: only a file named .npz is read as one", path)
 	}
+	check := func(bytes float64) error {
+		if force {
+			return nil
+		}
+		return memlimit.Check(memlimit.Need{Setting: "--graph", Value: path, Bytes: bytes})
+	}
 	var edges edgeList
+	next := 1 << 20 // edges: each time that they have doubled, is there memory for as many again?
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, maxLine)
 	line := 1
 	for ; lines.Scan(); line++ {
 		if err := edges.add(bytes.TrimPrefix(lines.Bytes(), []byte("\xef\xbb\xbf"))); err != nil {
 			return nil, fmt.Errorf("workload: graph %s:%d: %w", path, line, err)
+		}
+		if n := len(edges.from); n == next {
+			next *= 2
+			if err := check(float64(n) * edges.growBytes()); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
@@ -58,6 +72,9 @@ func LoadEdges(path string) (*Graph, error) {
 	if n == 0 {
 		return nil, fmt.Errorf("workload: graph %s: edges (0) must be at least 1", path)
 	}
+	if err := check(float64(edges.vertices)*2*8 + float64(n)*8); err != nil {
+		return nil, err
+	}
 	return edges.graph(), nil
 }
 
@@ -66,6 +83,14 @@ type edgeList struct {
 	from, to []int32
 	weights  []float32 // none, or one for each edge
 	vertices int
+}
+
+// growBytes is about what one more edge takes while slices grow: each by a quarter, beside the one that it was copied from.
+func (l *edgeList) growBytes() float64 {
+	if l.weights != nil {
+		return 36
+	}
+	return 24
 }
 
 // add appends the edge of a line, if there is one.

@@ -282,11 +282,11 @@ func TestLoadEdges(t *testing.T) {
 		}
 		return path
 	}
-	g, err := LoadGraph(file("a.txt", "# a comment\n% another\n2 0\n0\t1\r\n\n0, 3\n2 0\n0 0"))
+	g, err := LoadGraph(file("a.txt", "# a comment\n% another\n2 0\n0\t1\r\n\n0, 3\n2 0\n0 0"), false)
 	if err != nil || !slices.Equal(g.Indptr, []int64{0, 3, 3, 5, 5}) || !slices.Equal(g.Indices, []int32{1, 3, 0, 0, 0}) || g.Weights != nil {
 		t.Errorf("%+v, %v", g, err)
 	}
-	g, err = LoadGraph(file("b.wel", "\xef\xbb\xbf1 0 0.5\n0 1 2\n1 1 0\n"))
+	g, err = LoadGraph(file("b.wel", "\xef\xbb\xbf1 0 0.5\n0 1 2\n1 1 0\n"), false)
 	if err != nil || !slices.Equal(g.Indptr, []int64{0, 1, 3}) || !slices.Equal(g.Indices, []int32{1, 0, 1}) || !slices.Equal(g.Weights, []float32{2, 0.5, 0}) {
 		t.Errorf("%+v, %v", g, err)
 	}
@@ -305,7 +305,7 @@ func TestLoadEdges(t *testing.T) {
 		"2000000000 1\n":      ": vertices (2000000001) must be at most 16777216 for 1 edges: renumber them",
 	} {
 		path := file("bad.el", text)
-		if _, err := LoadGraph(path); err == nil || err.Error() != "workload: graph "+path+want {
+		if _, err := LoadGraph(path, false); err == nil || err.Error() != "workload: graph "+path+want {
 			t.Errorf("%q:\n got %v\nwant %s", text, err, want)
 		}
 	}
@@ -319,7 +319,7 @@ func FuzzLoadEdges(f *testing.F) {
 		if err := os.WriteFile(path, b, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		g, err := LoadEdges(path)
+		g, err := LoadEdges(path, false)
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "workload: graph "+path) {
 				t.Error(err)

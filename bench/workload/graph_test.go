@@ -94,7 +94,7 @@ func TestLoadGraph_RealInputs(t *testing.T) {
 		{"pubmed_graph.npz", 19717, 88651},
 	} {
 		t.Run(c.file, func(t *testing.T) {
-			g, err := LoadGraph(dataFile(t, c.file))
+			g, err := LoadGraph(dataFile(t, c.file), false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -155,7 +155,7 @@ func TestLoadGraph_IntegerDtypes(t *testing.T) {
 		"indptr":  npyInts("<u2", []uint16{0, 2, 3}),
 		"indices": npyInts("<i4", []int32{1, 0, 1}),
 	})
-	g, err := LoadGraph(path)
+	g, err := LoadGraph(path, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestLoadGraph_Errors(t *testing.T) {
 		"indptr":  npyInts("<i8", []int64{0, 2}),
 		"indices": npyInts("<i8", []int64{0, 1 << 32}),
 	})
-	if _, err := LoadGraph(wide); err == nil ||
+	if _, err := LoadGraph(wide, false); err == nil ||
 		err.Error() != "workload: graph "+wide+": indices[1] (4294967296) must be in [0, 1)" {
 		t.Errorf("wide index: %v", err)
 	}
@@ -204,20 +204,20 @@ func TestLoadGraph_Errors(t *testing.T) {
 		"indptr":  npyInts("<i8", []int64{0, 2, 1}),
 		"indices": npyInts("<i8", []int64{0, 1}),
 	})
-	if _, err := LoadGraph(fall); err == nil ||
+	if _, err := LoadGraph(fall, false); err == nil ||
 		err.Error() != "workload: graph "+fall+": indptr[2] (1) must be at least indptr[1] (2)" {
 		t.Errorf("falling indptr: %v", err)
 	}
 	half := writeNPZ(t, map[string][]byte{"indptr": npyInts("<i8", []int64{0, 0})})
-	if _, err := LoadGraph(half); err == nil ||
+	if _, err := LoadGraph(half, false); err == nil ||
 		!strings.HasPrefix(err.Error(), "workload: graph "+half+": array indices: ") {
 		t.Errorf("missing array: %v", err)
 	}
 	absent := filepath.Join(t.TempDir(), "absent.npz")
-	if _, err := LoadGraph(absent); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), absent) {
+	if _, err := LoadGraph(absent, false); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), absent) {
 		t.Errorf("missing file: %v", err)
 	}
-	if _, err := LoadGraph("g.npy"); err == nil ||
+	if _, err := LoadGraph("g.npy", false); err == nil ||
 		err.Error() != `workload: graph g.npy: file type (".npy") must be .npz, with arrays indptr and indices, or of an edge list: .el, .wel, .edges, .edgelist, .txt, .tsv, .csv` {
 		t.Errorf("other type: %v", err)
 	}

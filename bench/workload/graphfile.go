@@ -18,15 +18,15 @@ var edgeEndings = []string{".el", ".wel", ".edges", ".edgelist", ".txt", ".tsv",
 
 // LoadGraph reads a graph from the arrays "indptr" and "indices" of an .npz
 // file, of any integer dtype, or from an edge list (see LoadEdges), which a pipe must be, and
-// validates it. Errors name the file.
-func LoadGraph(path string) (*Graph, error) {
+// validates it. Errors name the file. force is LoadEdges's.
+func LoadGraph(path string, force bool) (*Graph, error) {
 	name := strings.ToLower(path)
 	for _, packed := range []string{".gz", ".zst"} {
 		name = strings.TrimSuffix(name, packed)
 	}
 	info, err := os.Stat(path)
 	if slices.Contains(edgeEndings, filepath.Ext(name)) || err == nil && info.Mode()&os.ModeNamedPipe != 0 {
-		return LoadEdges(path)
+		return LoadEdges(path, force)
 	}
 	if ext := filepath.Ext(path); !strings.EqualFold(ext, ".npz") {
 		return nil, fmt.Errorf("workload: graph %s: file type (%q) must be .npz, with arrays indptr and indices, or of an edge list: %s", path, ext, strings.Join(edgeEndings, ", "))

@@ -140,7 +140,7 @@ func (s *Spec) graph() (g *Graph, err error) {
 		if s.Vertices != 0 || s.Degree != 0 {
 			return nil, fmt.Errorf("workload: sampling: vertices and degree (%d, %d) must not be given with a graph's file (%s)", s.Vertices, s.Degree, s.Graph)
 		}
-		if g, err = LoadGraph(s.Graph); err == nil && s.Weighted && g.Weights == nil {
+		if g, err = LoadGraph(s.Graph, s.Force); err == nil && s.Weighted && g.Weights == nil {
 			err = g.LoadWeights(s.Graph)
 		}
 		return g, err

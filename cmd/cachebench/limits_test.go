@@ -3,10 +3,12 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,6 +22,9 @@ func TestMemory_AbsurdSizes(t *testing.T) {
 	}
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "x.tct")
+	// Files with holes, of a table in Fortran order, which is read into memory, and of one that is not; and an edge between two vertices of many.
+	fortran, plain := holes(t, "True", 1<<32, 64), holes(t, "False", 1<<32, 64)
+	edge := write(t, "wide.txt", []byte("0 16000000\n"))
 	for args, want := range map[string]string{
 		"run --vertices 1000 --batches 1000000000000000":                                "--batches (1000000000000000) needs about 8.0 PB of memory, and",
 		"run --vertices 2147483647":                                                     "--vertices (2147483647) needs about 2.7 TB of memory (",
@@ -27,6 +32,9 @@ func TestMemory_AbsurdSizes(t *testing.T) {
 		"explain --rows 1 --vertices 2147483647":                                        "--vertices (2147483647) needs about 2.7 TB of memory (",
 		"plan --vertices 2147483647":                                                    "--vertices (2147483647) needs about 2.7 TB of memory (",
 		"sweep " + t.TempDir() + " --vertices 2147483647":                               "--vertices (2147483647) needs about 2.7 TB of memory (",
+		"compress --features " + fortran:                                                "--features (" + fortran + ") needs about 1.1 TB of memory, and",
+		"compress --cast bf16 --features " + plain:                                      "--features (" + plain + ") needs about 550 GB of memory, and",
+		"run --features " + fortran:                                                     "--features (" + fortran + ") needs about 3.3 TB of memory (",
 		"trace generate sampling --vertices 1000000000 --degree 100000 --out " + out:    "--degree (100000) needs about 400 TB of memory, and",
 		"trace generate dlrm --tables 100:1:1000000 --batch-size 10000000 --out " + out: "--batch-size (10000000) needs about 180 TB of memory, and",
 	} {
@@ -36,6 +44,51 @@ func TestMemory_AbsurdSizes(t *testing.T) {
 		}
 	}
 	run(t, "--vertices", "100", "--batches", "2", "--force")
+	// What is known only when the edges have been read.
+	limited := func(kib int, args ...string) (stderr string, status int) {
+		cmd := command(t, args...)
+		sh, err := exec.LookPath("sh")
+		if err != nil {
+			t.Skip(err)
+		}
+		cmd.Path, cmd.Args = sh, slices.Concat([]string{"sh", "-c", fmt.Sprintf(`ulimit -d %d; exec "$@"`, kib), "sh"}, []string{cmd.Path}, args)
+		var out bytes.Buffer
+		cmd.Stderr = &out
+		cmd.Run()
+		return out.String(), cmd.ProcessState.ExitCode()
+	}
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	z.Write(bytes.Repeat([]byte("0 1\n"), 6<<20))
+	z.Close()
+	many := write(t, "many.el.gz", packed.Bytes())
+	for _, c := range []struct {
+		kib  int
+		file string
+		want string
+	}{
+		{300_000, edge, "--graph (" + edge + ") needs about "}, // the vertices' places
+		{500_000, edge, "--graph (" + edge + ") needs about "}, // the table
+		{300_000, many, "--graph (" + many + ") needs about "},
+	} {
+		if stderr, status := limited(c.kib, "run", "--graph", c.file); status != 1 || !strings.HasPrefix(stderr, "cachebench: "+c.want) || !strings.Contains(stderr, "(RLIMIT_DATA): lower it, or go on with --force\n") {
+			t.Errorf("%s with %d KiB: status %d, %s", c.file, c.kib, status, stderr)
+		}
+	}
+}
+
+// holes returns a file of a table of rows of float32, all of it a hole.
+func holes(t *testing.T, fortran string, rows, columns int64) string {
+	t.Helper()
+	path := write(t, "holes.npy", rawNPY("'<f4'", fortran, fmt.Sprintf("(%d, %d)", rows, columns), nil))
+	info, err := os.Stat(path)
+	if err == nil {
+		err = os.Truncate(path, info.Size()+rows*columns*4)
+	}
+	if err != nil {
+		t.Skip(err) // no file system for it
+	}
+	return path
 }
 
 // TestIDs_Pipe: row numbers, edges and traces are read from pipes, compressed or not; tables are not, and the error says why.

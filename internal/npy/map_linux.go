@@ -8,20 +8,25 @@ import (
 	"unsafe"
 )
 
+// Maps reports whether Map returns the data.
+func (r *Reader) Maps() bool {
+	_, ok := r.file.(*os.File)
+	return ok && r.at != nil && (!r.head.fortran || len(r.head.shape) == 1) && (!r.head.big || r.head.dtype.Size() == 1)
+}
+
 // Map returns the array's data as they lie in the file, mapped into memory, or nil where they cannot be used like that: compressed,
 // in Fortran order, or big-endian. A stored member's CRC is checked by going through it once.
 //
 // The pages are the file's. They are read when they are used, must not be written, and stay mapped as long as the process runs. Who
 // truncates the file meanwhile makes the process fail.
 func (r *Reader) Map() ([]byte, error) {
-	f, ok := r.file.(*os.File)
-	if !ok || r.head.fortran && len(r.head.shape) > 1 || r.head.big && r.head.dtype.Size() > 1 || r.at == nil {
+	if !r.Maps() {
 		return nil, nil
 	}
 	begin := r.begin - r.head.bytes // of the array in the file
 	into := begin % int64(os.Getpagesize())
 	size := int(into + r.head.bytes + r.dataBytes())
-	pages, err := syscall.Mmap(int(f.Fd()), begin-into, size, syscall.PROT_READ, syscall.MAP_SHARED)
+	pages, err := syscall.Mmap(int(r.file.(*os.File).Fd()), begin-into, size, syscall.PROT_READ, syscall.MAP_SHARED)
 	if err != nil {
 		return nil, inFile(r.name, readError("mapping", err))
 	}

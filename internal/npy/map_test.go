@@ -40,8 +40,9 @@ func TestMap_EqualsRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		maps := r.Maps()
 		mapped, err := r.Map()
-		if err != nil || (mapped != nil) != c.maps {
+		if err != nil || (mapped != nil) != c.maps || maps != c.maps {
 			t.Errorf("%s: %d bytes mapped, %v", name, len(mapped), err)
 		}
 		got := make([]byte, len(data))
