@@ -60,6 +60,9 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 	if err := dataset.CheckCast(cfg.Cast); err != nil {
 		return nil, err
 	}
+	if err := (&Config{Features: cfg.Features}).oneTable(); err != nil {
+		return nil, err
+	}
 	if err := cfg.checkMemory(); err != nil {
 		return nil, err
 	}

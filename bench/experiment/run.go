@@ -213,8 +213,8 @@ type run struct {
 // load loads or generates the table and the graph.
 func (r *run) load() (err error) {
 	c := &r.cfg
-	if c.Several() {
-		return fmt.Errorf("--features (%s) names several tables, which only run takes", c.Features)
+	if err := c.oneTable(); err != nil {
+		return err
 	}
 	if err := c.checkMemory(nil); err != nil {
 		return err

@@ -84,6 +84,14 @@ func (c *Config) Several() bool {
 	return err != nil
 }
 
+// oneTable is the error of several names where one table is taken.
+func (c *Config) oneTable() error {
+	if c.Several() {
+		return fmt.Errorf("--features (%s) names several tables, which only run takes", c.Features)
+	}
+	return nil
+}
+
 // validateTables reports what several tables cannot have.
 func (c *Config) validateTables() error {
 	var f faults.List
@@ -97,11 +105,12 @@ func (c *Config) validateTables() error {
 		name  string
 		given bool
 	}{
-		{"graph", c.Graph != ""}, {"weighted", c.Weighted}, {"capture", c.Capture != ""}, {"cold", c.Cold}, {"drift", c.Drift != 0},
+		{"graph", c.Graph != ""}, {"weighted", c.Weighted}, {"cold", c.Cold}, {"drift", c.Drift != 0},
 		{"refresh-batches", c.RefreshBatches != 0}, {"refresh-interval", c.RefreshInterval != 0},
 	} {
 		f.If(x.given, "--%s takes one table, --features names %d", x.name, names)
 	}
+	f.If(c.Capture != "", "a trace (%s) holds the accesses of one table, --features names %d", c.Capture, names)
 	return once(f.Err())
 }
 

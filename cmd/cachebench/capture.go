@@ -2,6 +2,8 @@ package main
 
 import (
 	"github.com/spf13/cobra"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
 )
 
 // newCapture is run with the trace's name in front.
@@ -15,6 +17,9 @@ with its row number, row length, batch number, and whether this cache hit.`
   cachebench capture --out cora.tct.zst --features cora.npz --graph cora.npz --budget 1%`
 	f := cmd.Flags()
 	f.Lookup("capture").Hidden = true
+	for _, name := range []string{"features", "ids"} { // of one table
+		f.Lookup(name).Usage = runFlags(new(experiment.Config)).Lookup(name).Usage
+	}
 	out := f.String("out", "", "trace to write: FILE.tct, FILE.oracleGeneral.zst, ... by its name")
 	if err := cmd.MarkFlagRequired("out"); err != nil {
 		panic(err)

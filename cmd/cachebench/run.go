@@ -62,6 +62,8 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.AddFlagSet(runFlags(&cfg))
+	f.Lookup("features").Usage = "table: FILE.npy or FILE.npz[:array], or several: A.npy,B.npy (default: generated float32 × 128)"
+	f.Lookup("ids").Usage += "; for several tables one each: A.txt,B.txt"
 	watch.add(f)
 	f.StringVar(&cfg.Capture, "capture", "", "also write the measured accesses, and whether they hit, to this trace: FILE.tct")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
@@ -73,11 +75,11 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.SortFlags = false
-	f.StringVar(&cfg.Features, "features", "", "table: FILE.npy or FILE.npz[:array]; of run several, A.npy,B.npy (default: generated float32 × 128)")
+	f.StringVar(&cfg.Features, "features", "", "table: FILE.npy or FILE.npz[:array] (default: generated float32 × 128)")
 	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16 or f16")
 	f.StringVar(&cfg.Graph, "graph", "", "graph to sample: FILE.npz with CSR indptr and indices, or an edge list (default: generated)")
 	f.IntVar(&cfg.Vertices, "vertices", cfg.Vertices, "vertices of the generated graph, rows of the generated table")
-	f.StringVar(&cfg.IDs, "ids", "", "row numbers to look up instead of sampling: FILE with one a line, or a trace; a file for each table")
+	f.StringVar(&cfg.IDs, "ids", "", "row numbers to look up instead of sampling: FILE with one a line, or a trace")
 	f.IntSliceVar(&cfg.Fanouts, "fanouts", cfg.Fanouts, "neighbours sampled per vertex, hop by hop")
 	f.BoolVar(&cfg.Weighted, "weighted", false, "sample neighbours by the edges' weights; a generated graph has random ones")
 	f.IntVar(&cfg.BatchSize, "batch-size", 0, "seed vertices (with --ids: row numbers) of a batch")

@@ -139,6 +139,7 @@ func TestTables_BadInput(t *testing.T) {
 	files := threeTables(t)
 	all := strings.Join(files, ",")
 	few := write(t, "ids.txt", []byte("1\n"))
+	several := "cachebench: --features (" + all + ") names several tables, which only run takes\n"
 	far := write(t, "far.txt", []byte("51\n"))
 	for _, c := range []struct{ flags, want string }{
 		{"run --features " + all + " --graph g.npz", "--graph takes one table, --features names 3"},
@@ -147,17 +148,31 @@ func TestTables_BadInput(t *testing.T) {
 		{"run --features " + all + " --refresh-interval 1s", "--refresh-interval takes one table, --features names 3"},
 		{"run --features " + all + " --refresh-batches 2", "--refresh-batches takes one table, --features names 3"},
 		{"run --features " + all + " --weighted", "--weighted takes one table, --features names 3"},
-		{"run --features " + all + " --capture x.tct", "--capture takes one table, --features names 3"},
+		{"run --features " + all + " --capture x.tct", "a trace (x.tct) holds the accesses of one table, --features names 3"},
 		{"run --features " + all + " --policy static-degree", "--policy (static-degree) needs a graph, which several tables have not"},
 		{"run --features " + all + " --ids " + few, "--ids (1 files) must be as many as --features (3)"},
 		{"run --features " + files[0] + ",", "--features (" + files[0] + ",) must have no empty name"},
 		{"run --features " + all + " --ids " + few + "," + few + "," + far, "trace " + far + ": row number (51) of get 0 must be below 50, the rows of the table"},
 		{"run --features " + all + " --budget 0", `--budget ("0") must be a positive percentage of the table or a size such as 64MiB`},
-		{"plan --features " + all, "--features (" + all + ") names several tables, which only run takes"},
+		{"plan --features " + all, several},
+		{"explain --rows 0 --features " + all, several},
+		{"capture --out x.tct --features " + all, "a trace (x.tct) holds the accesses of one table, --features names 3"},
+		{"sweep " + t.TempDir() + " --features " + all, several},
+		{"compress --features " + all, several},
 	} {
 		stdout, stderr, status := cachebench(t, strings.Fields(c.flags)...)
 		if status != 1 || stdout != "" || !strings.Contains(stderr, c.want) {
 			t.Errorf("%s: status %d, %q, want %q", c.flags, status, stderr, c.want)
+		}
+	}
+}
+
+// TestTables_Help: only run offers several tables.
+func TestTables_Help(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"run", "plan", "sweep", "explain", "capture", "compress"} {
+		if offers := strings.Contains(succeed(t, command, "--help"), "several"); offers != (command == "run") {
+			t.Errorf("%s --help offers several tables: %v", command, offers)
 		}
 	}
 }
