@@ -87,36 +87,6 @@ EXPORT CUresult cuMemHostUnregister(void *p)
 	return release((uint64_t)p, Kind::Registered) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
-EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **values, CUdeviceptr p)
-{
-	Allocation a = {};
-	bool known = find(p, &a);
-	for (unsigned i = 0; i < count; i++)
-		switch (attributes[i]) {
-		case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-			*(unsigned *)values[i] = !known ? 0 : a.kind == Kind::Device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-			break;
-		case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-			*(int *)values[i] = known ? a.device : -2;
-			break;
-		case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-			*(char *)values[i] = 0;
-			break;
-		case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-			*(CUdeviceptr *)values[i] = a.start;
-			break;
-		case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-			*(size_t *)values[i] = a.bytes;
-			break;
-		case CU_POINTER_ATTRIBUTE_CONTEXT:
-			*(CUcontext *)values[i] = known ? contextOf(device(a.device)) : nullptr;
-			break;
-		default:
-			return CUDA_ERROR_INVALID_VALUE;
-		}
-	return CUDA_SUCCESS;
-}
-
 // guarded is work of a stream that a lost device does not do, and that loses the device where it faults.
 static std::function<void()> guarded(Device *d, std::function<void()> work)
 {
@@ -177,13 +147,6 @@ EXPORT CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes
 	return copy(s, to, from, bytes);
 }
 
-EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext toContext, CUdeviceptr from, CUcontext fromContext, size_t bytes, CUstream stream)
-{
-	if (deviceOf(toContext) == nullptr || deviceOf(fromContext) == nullptr)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	return cuMemcpyDtoDAsync(to, from, bytes, stream);
-}
-
 EXPORT CUresult cuMemsetD8Async(CUdeviceptr p, unsigned char value, size_t count, CUstream stream)
 {
 	ON_STREAM(s, stream);
@@ -197,52 +160,10 @@ EXPORT CUresult cuMemsetD8Async(CUdeviceptr p, unsigned char value, size_t count
 	}));
 }
 
-EXPORT CUresult cuMemsetD32Async(CUdeviceptr p, unsigned int value, size_t count, CUstream stream)
-{
-	ON_STREAM(s, stream);
-	if (!within(p, count * 4) || p % 4 != 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	return enqueue(s, guarded(s->device, [=] {
-		for (size_t i = 0; i < count; i++)
-			((unsigned *)p)[i] = value;
-	}));
-}
-
 EXPORT CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr p, cuuint32_t value, unsigned int)
 {
 	ON_STREAM(s, stream);
 	if (!within(p, 4) || p % 4 != 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	return enqueue(s, guarded(s->device, [=] { __atomic_store_n((uint32_t *)p, value, __ATOMIC_SEQ_CST); }));
-}
-
-EXPORT CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr p, cuuint32_t value, unsigned int flags)
-{
-	ON_STREAM(s, stream);
-	if (!within(p, 4) || p % 4 != 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	Device *d = s->device;
-	return enqueue(s, guarded(d, [=] {
-		for (;;) {
-			uint32_t x = __atomic_load_n((uint32_t *)p, __ATOMIC_ACQUIRE);
-			bool met = false;
-			switch (flags & 3) {
-			case CU_STREAM_WAIT_VALUE_GEQ:
-				met = (int32_t)(x - value) >= 0;
-				break;
-			case CU_STREAM_WAIT_VALUE_EQ:
-				met = x == value;
-				break;
-			case CU_STREAM_WAIT_VALUE_AND:
-				met = (x & value) != 0;
-				break;
-			case CU_STREAM_WAIT_VALUE_NOR:
-				met = ~(x | value) != 0;
-				break;
-			}
-			if (met || d->error != 0)
-				return;
-			std::this_thread::sleep_for(std::chrono::microseconds(50));
-		}
-	}));
 }

@@ -330,15 +330,6 @@ EXPORT CUresult cuCtxGetDevice(CUdevice *d)
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuCtxSynchronize()
-{
-	Device *d = current();
-	if (d == nullptr)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	drainDevice(d);
-	return (CUresult)d->error.load();
-}
-
 EXPORT CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
 {
 	if (stack.empty())

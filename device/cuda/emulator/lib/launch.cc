@@ -49,15 +49,6 @@ EXPORT CUresult cuStreamGetPriority(CUstream stream, int *priority)
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuStreamQuery(CUstream stream)
-{
-	ON_STREAM(s, stream);
-	if (s->capturing)
-		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	std::lock_guard<std::mutex> lock(s->mu);
-	return s->queue.empty() && !s->busy ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-}
-
 EXPORT CUresult cuStreamSynchronize(CUstream stream)
 {
 	ON_STREAM(s, stream);
@@ -238,16 +229,6 @@ EXPORT CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute att
 			return CUDA_ERROR_INVALID_VALUE;
 		f->dynamicLimit = value;
 	}
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *bytes)
-{
-	const Entry &e = ((Function *)function)->entry;
-	if (index >= e.sizes.size())
-		return CUDA_ERROR_INVALID_VALUE;
-	*offset = e.offsets[index];
-	*bytes = e.sizes[index];
 	return CUDA_SUCCESS;
 }
 

@@ -33,24 +33,6 @@ int tensorcache_device_pci_bus_id(int device, char *id, int length)
 	return cuDeviceGetPCIBusId(id, length, device);
 }
 
-int tensorcache_ctx_synchronize(uintptr_t ctx)
-{
-	IN_CONTEXT(ctx, cuCtxSynchronize());
-}
-
-int tensorcache_pointer_info(uintptr_t ctx, uint64_t pointer, struct tensorcache_pointer *info)
-{
-	CUpointer_attribute attributes[] = {
-		CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-		CU_POINTER_ATTRIBUTE_IS_MANAGED,       CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-		CU_POINTER_ATTRIBUTE_RANGE_SIZE,       CU_POINTER_ATTRIBUTE_CONTEXT,
-	};
-	/* managed is a bool, one byte: the rest of its word stays 0 */
-	void *values[] = {&info->memory_type, &info->device, &info->managed, &info->start, &info->bytes, &info->context};
-	*info = (struct tensorcache_pointer){.device = -1};
-	IN_CONTEXT(ctx, cuPointerGetAttributes(sizeof attributes / sizeof *attributes, attributes, values, pointer));
-}
-
 static CUresult host_alloc(size_t bytes, unsigned int flags, void **pointer, uint64_t *device)
 {
 	CUdeviceptr address = 0;
@@ -105,21 +87,9 @@ int tensorcache_copy_device(uintptr_t ctx, uint64_t destination, uint64_t source
 	IN_CONTEXT(ctx, cuMemcpyDtoDAsync(destination, source, bytes, (CUstream)stream));
 }
 
-int tensorcache_copy_peer(uintptr_t ctx, uint64_t destination, uintptr_t destination_ctx, uint64_t source,
-	uintptr_t source_ctx, size_t bytes, uintptr_t stream)
-{
-	IN_CONTEXT(ctx, cuMemcpyPeerAsync(destination, (CUcontext)destination_ctx, source, (CUcontext)source_ctx, bytes,
-		(CUstream)stream));
-}
-
 int tensorcache_fill8(uintptr_t ctx, uint64_t pointer, uint8_t value, size_t count, uintptr_t stream)
 {
 	IN_CONTEXT(ctx, cuMemsetD8Async(pointer, value, count, (CUstream)stream));
-}
-
-int tensorcache_fill32(uintptr_t ctx, uint64_t pointer, uint32_t value, size_t count, uintptr_t stream)
-{
-	IN_CONTEXT(ctx, cuMemsetD32Async(pointer, value, count, (CUstream)stream));
 }
 
 int tensorcache_stream_ctx(uintptr_t ctx, uintptr_t stream, uintptr_t *owner)
@@ -149,11 +119,6 @@ int tensorcache_stream_drop_capture(uintptr_t ctx, uintptr_t stream)
 	IN_CONTEXT(ctx, dropCapture((CUstream)stream));
 }
 
-int tensorcache_stream_query(uintptr_t ctx, uintptr_t stream)
-{
-	IN_CONTEXT(ctx, cuStreamQuery((CUstream)stream));
-}
-
 int tensorcache_stream_synchronize(uintptr_t ctx, uintptr_t stream)
 {
 	IN_CONTEXT(ctx, cuStreamSynchronize((CUstream)stream));
@@ -162,11 +127,6 @@ int tensorcache_stream_synchronize(uintptr_t ctx, uintptr_t stream)
 int tensorcache_stream_wait_event(uintptr_t ctx, uintptr_t stream, uintptr_t event)
 {
 	IN_CONTEXT(ctx, cuStreamWaitEvent((CUstream)stream, (CUevent)event, 0));
-}
-
-int tensorcache_stream_wait_value32(uintptr_t ctx, uintptr_t stream, uint64_t address, uint32_t value, unsigned int flags)
-{
-	IN_CONTEXT(ctx, cuStreamWaitValue32((CUstream)stream, address, value, flags));
 }
 
 int tensorcache_stream_write_value32(uintptr_t ctx, uintptr_t stream, uint64_t address, uint32_t value)
@@ -264,11 +224,6 @@ int tensorcache_function_attribute(uintptr_t ctx, uintptr_t function, int attrib
 int tensorcache_function_set_attribute(uintptr_t ctx, uintptr_t function, int attribute, int value)
 {
 	IN_CONTEXT(ctx, cuFuncSetAttribute((CUfunction)function, (CUfunction_attribute)attribute, value));
-}
-
-int tensorcache_function_param(uintptr_t ctx, uintptr_t function, size_t index, size_t *offset, size_t *bytes)
-{
-	IN_CONTEXT(ctx, cuFuncGetParamInfo((CUfunction)function, index, offset, bytes));
 }
 
 int tensorcache_function_occupancy(uintptr_t ctx, uintptr_t function, int block, size_t shared, int *blocks)

@@ -34,25 +34,10 @@ struct tensorcache_jit {
 	float milliseconds;          /* out: time spent compiling */
 };
 
-/* What is known about an address. Filled with zeros, device -1, where the driver knows nothing. */
-struct tensorcache_pointer {
-	uint32_t memory_type; /* a CUmemorytype, or 0 */
-	int32_t device;
-	uint32_t managed;
-	uint32_t reserved;
-	uint64_t start;
-	uint64_t bytes;
-	uint64_t context;
-};
-
 /* Without a context. */
 int tensorcache_error_name(int result, const char **name);
 int tensorcache_error_string(int result, const char **text);
 int tensorcache_device_pci_bus_id(int device, char *id, int length);
-
-/* Contexts. */
-int tensorcache_ctx_synchronize(uintptr_t ctx);
-int tensorcache_pointer_info(uintptr_t ctx, uint64_t pointer, struct tensorcache_pointer *info);
 
 /* Page-locked memory. */
 int tensorcache_host_alloc(uintptr_t ctx, size_t bytes, unsigned int flags, void **pointer, uint64_t *device);
@@ -63,20 +48,15 @@ int tensorcache_host_unregister(uintptr_t ctx, void *pointer);
 int tensorcache_copy_to_device(uintptr_t ctx, uint64_t destination, const void *source, size_t bytes, uintptr_t stream);
 int tensorcache_copy_to_host(uintptr_t ctx, void *destination, uint64_t source, size_t bytes, uintptr_t stream);
 int tensorcache_copy_device(uintptr_t ctx, uint64_t destination, uint64_t source, size_t bytes, uintptr_t stream);
-int tensorcache_copy_peer(uintptr_t ctx, uint64_t destination, uintptr_t destination_ctx, uint64_t source,
-	uintptr_t source_ctx, size_t bytes, uintptr_t stream);
 int tensorcache_fill8(uintptr_t ctx, uint64_t pointer, uint8_t value, size_t count, uintptr_t stream);
-int tensorcache_fill32(uintptr_t ctx, uint64_t pointer, uint32_t value, size_t count, uintptr_t stream);
 
 /* Streams and events. */
 int tensorcache_stream_ctx(uintptr_t ctx, uintptr_t stream, uintptr_t *owner);
 int tensorcache_stream_capturing(uintptr_t ctx, uintptr_t stream, int *status);
 int tensorcache_stream_begin_capture(uintptr_t ctx, uintptr_t stream);
 int tensorcache_stream_drop_capture(uintptr_t ctx, uintptr_t stream);
-int tensorcache_stream_query(uintptr_t ctx, uintptr_t stream);
 int tensorcache_stream_synchronize(uintptr_t ctx, uintptr_t stream);
 int tensorcache_stream_wait_event(uintptr_t ctx, uintptr_t stream, uintptr_t event);
-int tensorcache_stream_wait_value32(uintptr_t ctx, uintptr_t stream, uint64_t address, uint32_t value, unsigned int flags);
 int tensorcache_stream_write_value32(uintptr_t ctx, uintptr_t stream, uint64_t address, uint32_t value);
 int tensorcache_event_record(uintptr_t ctx, uintptr_t event, uintptr_t stream);
 int tensorcache_event_query(uintptr_t ctx, uintptr_t event);
@@ -90,7 +70,6 @@ int tensorcache_module_unload(uintptr_t ctx, uintptr_t module);
 int tensorcache_module_function(uintptr_t ctx, uintptr_t module, const char *name, uintptr_t *function);
 int tensorcache_function_attribute(uintptr_t ctx, uintptr_t function, int attribute, int *value);
 int tensorcache_function_set_attribute(uintptr_t ctx, uintptr_t function, int attribute, int value);
-int tensorcache_function_param(uintptr_t ctx, uintptr_t function, size_t index, size_t *offset, size_t *bytes);
 int tensorcache_function_occupancy(uintptr_t ctx, uintptr_t function, int block, size_t shared, int *blocks);
 
 /*
