@@ -26,7 +26,7 @@ func (m *Map) Build(entries []Entry) (rejected []Entry, err error) {
 		sorted[i] = hashed{Hash(e.Key), e}
 	}
 	slices.SortFunc(sorted, func(a, b hashed) int { return cmp.Compare(a.hash, b.hash) })
-	var pending []hashed
+	pending := sorted[:0] // what is behind it is still to come
 	home, taken := ^uint32(0), 0
 	for i, e := range sorted {
 		if i > 0 && e.Key == sorted[i-1].Key {

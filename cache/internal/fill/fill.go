@@ -397,6 +397,13 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 	defer memory.Free()
 	entries = entries[:0]
 	slots := make([][]hashmap.Entry, len(f.set.Devices)) // by device
+	for i := range slots {
+		if len(slots) > 1 {
+			all, memory := numa.Make[hashmap.Entry](int64(len(keys))) // pages that are not used take no memory
+			defer memory.Free()
+			slots[i] = all[:0]
+		}
+	}
 	topology, bytes, hot := f.store.Topology.Load(), int64(0), f.store.Hot.Bytes.Load()
 	for _, key := range keys {
 		table, row := hashmap.SplitKey(key)
@@ -407,23 +414,26 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 		}
 		stored := f.stored(key)
 		bytes += int64(n)
-		var all []slab.Location
+		p := place.Nowhere()
 		for i := range place.SlabsOf(topology.Targets(key, bytes <= hot, place.Nowhere())) {
 			offset, ok := f.store.Slabs[i].Slots.Alloc(n)
 			if !ok { // rows are divided over slabs by hash, so one slab is full before the others
 				continue
 			}
 			l := place.Location(i, offset, stored, stored < t.Tier.RowBytes())
-			all = append(all, l)
+			if p.Valid() {
+				p.More = append(p.More, l)
+			} else {
+				p.First = l
+			}
 			if len(slots) > 1 {
 				slots[i] = append(slots[i], hashmap.Entry{Key: key, Location: l})
 			}
 		}
-		if len(all) == 0 {
+		if !p.Valid() {
 			t.Rejected.Add(row)
 			continue
 		}
-		p := place.Of(all)
 		if len(f.set.Devices) > 1 && f.store.Words(p) != nil {
 			differing = append(differing, change.Entry{Key: key, Places: p})
 		}
