@@ -157,7 +157,7 @@ func training(r *experiment.Result) string {
 	case w.TrainingBatches == 0:
 		return ", without training"
 	case w.TrainingMeasured:
-		return ", trained on " + plural(w.TrainingBatches, "batch", "batches") + " that are measured too"
+		return ", trained on " + plural(w.TrainingBatches, "batch that is", "batches that are") + " measured too"
 	case w.Kind == "ids":
 		return ", trained on the " + plural(w.TrainingBatches, "batch", "batches") + " before the measured ones"
 	default:

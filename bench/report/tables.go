@@ -47,11 +47,11 @@ func Tables(w io.Writer, r *experiment.TablesResult) error {
 	out.line("tables", "%s, %s, %s, one cache", plural(len(r.Tables), "table", "tables"), plural(int(rows), "row", "rows"), bytesOf(raw))
 	out.line("device", "%d × %s (%s)", r.Device.Count, r.Device.Kind, r.Device.Name)
 	out.line("workload", "%s, %s, %s", r.Workload.Kind, plural(r.Workload.Batches, "batch", "batches"), plural(int(r.Workload.IDs), "ID", "IDs"))
-	measured := ""
+	learned := plural(r.Workload.TrainingBatches, "batch", "batches")
 	if r.Workload.TrainingMeasured {
-		measured = " that are measured too"
+		learned = plural(r.Workload.TrainingBatches, "batch that is", "batches that are") + " measured too"
 	}
-	out.line("admission", "%s, trained on %s%s", r.Cache.Policy, plural(r.Workload.TrainingBatches, "batch", "batches"), measured)
+	out.line("admission", "%s, trained on %s", r.Cache.Policy, learned)
 	out.line("budget", "%s: payload %s, metadata %s; beside it codec tables %s", bytesOf(r.Cache.BudgetBytes), bytesOf(r.Cache.PayloadBytes), bytesOf(r.Cache.MetadataBytes), bytesOf(r.Cache.CodecBytes))
 	out.printf("\n%s\n\n", t.Render())
 	if r.Partial {
