@@ -41,9 +41,10 @@ typedef long long i64;
 #define MAX_SEGMENTS 256
 
 // DecodeStages is the number of rows that a group of lanes has in shared memory while it decodes two of them. DecodeTickets is the shared
-// memory, in bytes, that a thread has for tickets: see decode_pairs.cu.
+// memory, in bytes, that a thread has for tickets, and FindShared for the lookup of a row: see decode_pairs.cu and looked.h.
 #define DECODE_STAGES 6
 #define DECODE_TICKETS 32
+#define FIND_SHARED 80
 
 // CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one.
 #define CODER_AHEAD 2

@@ -38,31 +38,6 @@ template <int LANES> INLINE void storeHalves(u8 *p, u32x4 x, i32 left)
 	}
 }
 
-// Listed makes the tickets of a batch's list of hits. It reads the list one entry ahead.
-struct Listed {
-	const DecodeArgs &a;
-	u32 count; // hits
-	u32x4 next; // the entry that the next call of make is for
-
-	INLINE Listed(const DecodeArgs &args) : a(args), count(0), next{0, 0, 0, 0} {}
-	INLINE void begin(u32 row, u32)
-	{
-		if (row < a.count)
-			next = loadConst((const u32x4 *)a.found + row);
-		count = ((const Counters *)a.counters)->hits;
-	}
-	INLINE Ticket make(u32 row, u32 step)
-	{
-		Ticket t{0, 0, 0};
-		if (row < count)
-			t = ticketOf(a, next);
-		if (row + step < count)
-			next = loadConst((const u32x4 *)a.found + row + step);
-		return t;
-	}
-	INLINE void end() {}
-};
-
 // A group of lanes decodes two rows at a time. The groups of the grid take the hits in turns. A group is a tile of LANES lanes or, if WIDE,
 // a block. It has a lane for each quad of a row. A lane decodes the same quad of all rows, so the quad's metadata stay in registers.
 //
@@ -70,7 +45,7 @@ struct Listed {
 // and its participation bits are scanned, and the third is being copied. This hides the latency of the copies and of the list. A fourth
 // pair was 3 to 8 % slower, and so were copies with an L2 policy.
 //
-// Shared memory: DECODE_TICKETS bytes a thread, then DECODE_STAGES × stageBytes a group.
+// Shared memory: DECODE_TICKETS bytes a thread, DECODE_STAGES × stageBytes a group, then FIND_SHARED bytes a thread with ROW_FIND.
 template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND, class SOURCE> INLINE void decodeRows(const DecodeArgs &a, SOURCE rows)
 {
 	extern __shared__ u32x4 dynamic[];
@@ -88,7 +63,7 @@ template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND, class SOURCE> IN
 	u32 groups = (WIDE ? 1 : blockThreads() / LANES) * gridBlocks();
 	u32 lead = 2 * warpAt * TILES; // the warp's first row
 	u32 ahead = lead + (WIDE ? 0 : laneID() / LANES * 2) + lane / 2 * 2 * groups + (lane & 1); // the row of the lane's next ticket
-	rows.begin(ahead, LANES * groups);
+	rows.begin(ahead, LANES * groups, blockThreads() * DECODE_TICKETS + (WIDE ? 1 : blockThreads() / LANES) * PAIRS * pairBytes);
 	u32 hits = rows.count;
 
 	Planes<MOVES> planes = {};
@@ -166,6 +141,7 @@ template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND, class SOURCE> IN
 	for (u32 j = 0; lead < hits; lead += 2 * groups, j += 2) {
 		copyWaitGroups<PAIRS - 3>();
 		groupSync(); // the next pair has arrived, and the pair before has been read
+		rows.advance();
 		stage(freed, j + 2 * (PAIRS - 1));
 		freed = slot;
 		const u8 *row = ring + slot;

@@ -232,6 +232,37 @@ func testServe(t *testing.T, find bool) {
 	}
 }
 
+// TestFind_ManyRows has so many rows that each tile looks up several rounds of them, and some tiles have one row less than the others. One
+// device's slabs hold most of the rows, so that Find is one launch.
+func TestFind_ManyRows(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	for _, rowBytes := range race.Some([]int{64, 256, 512, 1024, 4096}) {
+		for _, table := range []coded{
+			{"none", dtype.Float32, rowBytes}, {"ibp4", dtype.Float32, rowBytes}, {"rank", dtype.Float32, rowBytes}, {"rank", dtype.BFloat16, rowBytes},
+		} {
+			t.Run(table.String(), func(t *testing.T) {
+				n := 200_000_000/max(256, rowBytes) + 3
+				if short() {
+					n = 6003
+				}
+				r := rand.New(rand.NewPCG(uint64(rowBytes), 5))
+				in := newServeInputOf(t, table.rows(901), rowBytes, n, table.name, table.dtype, transfer.InPlace, .97, r)
+				in.find, in.oneDevice = true, true
+				both(t, gpu, reason, func(b *bench) serveResult {
+					return in.serve(b, func(kernels.HostRows) {})
+				}, func(t *testing.T, want, got serveResult) {
+					if want.count != got.count || got.count.Corrupt != 0 || got.count.Hits < uint32(n)/2 || got.count.Misses == 0 {
+						t.Fatalf("counters %+v, want %+v", got.count, want.count)
+					}
+					if !bytes.Equal(want.out, got.out) {
+						t.Fatal("output differs")
+					}
+				})
+			})
+		}
+	}
+}
+
 // TestServe_Corrupt damages rows in the slabs and in place, and the map's lengths: the same number must be found corrupt, and
 // nothing outside the output written. The sanitizer sees to reads.
 func TestServe_Corrupt(t *testing.T) { testServeCorrupt(t, false) }

@@ -41,10 +41,11 @@ const (
 )
 
 // DecodeStages is the number of rows that a group of lanes has in shared memory while it decodes two of them. DecodeTickets is the shared
-// memory, in bytes, that a thread has for tickets: see decode_pairs.cu.
+// memory, in bytes, that a thread has for tickets, and FindShared for the lookup of a row: see decode_pairs.cu and looked.h.
 const (
 	DecodeStages  = 6
 	DecodeTickets = 32
+	FindShared    = 80
 )
 
 // CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one.
