@@ -6,7 +6,8 @@
 #endif
 
 // Reads the hits of a batch from the slabs and writes their rows to the output, by a coder: ROW_CODER of ROW_HEADER. With ROW_PEERS some
-// rows of the list lie in slabs of other devices. With ROW_FIND there is no list: the kernel looks the rows up.
+// rows of the list lie in slabs of other devices. With ROW_FIND there is no list of hits: the kernel looks the rows up. Its
+// last blocks read the misses.
 
 // togetherOf says that all tiles of a warp call the coder's decode at the same time, with a table in shared memory as an additional
 // argument: its TOGETHER. RankBytes is such a coder.
@@ -19,7 +20,8 @@ template <class C> constexpr bool togetherOf<C, decltype((void)C::TOGETHER)> = C
 //
 // All tiles of a warp take their k-th rows at the same time, until the warp's first tile, which has the earliest hits, has none left.
 // Tiles that ran on their own would synchronize separately, which costs several times as much.
-template <class C, int N, int AHEAD, class SOURCE> INLINE void decodeCoded(const DecodeArgs &a, const u32 *table, SOURCE rows)
+template <class C, int N, int AHEAD, class SOURCE>
+INLINE void decodeCoded(const DecodeArgs &a, const u32 *table, SOURCE rows, u32 blocks = gridBlocks())
 {
 	extern __shared__ u32x4 dynamic[];
 	const Tile<N> tile = Tile<N>::make();
@@ -29,8 +31,8 @@ template <class C, int N, int AHEAD, class SOURCE> INLINE void decodeCoded(const
 	u8 *ring = (u8 *)dynamic + a.codec.metaBytes + threadID() / N * perTile;
 	u8 *scratch = ring + (AHEAD + 1) * a.stageBytes;
 	// Few rows are spread over all blocks.
-	u32 first = threadID() / N * gridBlocks() + blockID(), tiles = blockThreads() / N * gridBlocks();
-	u32 firstOfWarp = threadID() / 32 * (32 / N) * gridBlocks() + blockID();
+	u32 first = threadID() / N * blocks + blockID(), tiles = blockThreads() / N * blocks;
+	u32 firstOfWarp = threadID() / 32 * (32 / N) * blocks + blockID();
 	auto numberOf = [&](u32 k) { return first + k * tiles; }; // the tile's k-th row
 	rows.begin(numberOf(tile.lane), N * tiles, a.codec.metaBytes + blockThreads() / N * perTile);
 	u32 hits = rows.count;
@@ -113,7 +115,12 @@ template <class C> INLINE void decodeCodedLong(const DecodeArgs &a)
 #define ROWS(form, lanes, coder, ahead, table)                                                                                   \
 	KERNEL void __launch_bounds__(256, coder::BLOCKS) find##form##lanes(const FindArgs a)                                    \
 	{                                                                                                                        \
-		decodeCoded<coder, lanes, ahead>(a.decode, table<coder>(), Looked(a));                                           \
+		if (blockID() >= a.decoders) {                                                                                   \
+			fetchLast<ROW_CODER>(a);                                                                                 \
+			return;                                                                                                  \
+		}                                                                                                                \
+		decodeCoded<coder, lanes, ahead>(a.decode, table<coder>(), Looked(a), a.decoders);                               \
+		decoderDone(a);                                                                                                  \
 	}
 #else
 #ifdef ROW_PEERS

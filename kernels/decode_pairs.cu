@@ -11,7 +11,7 @@
 // 0 writes rows by units of 16 and 8 bytes;
 // KIND_FIXED does the same for tables whose masks move no bit when a chunk is packed, and leaves expansion out;
 // KIND_WORDS writes rows by units of 4 bytes and of 1.
-// With ROW_PEERS some rows of the list lie in slabs of other devices. With ROW_FIND there is no list: the kernel looks the rows up.
+// With ROW_PEERS some rows of the list lie in slabs of other devices. With ROW_FIND there is no list of hits: the kernel looks the rows up. Its last blocks read the misses.
 #define KIND_FIXED 1
 #define KIND_WORDS 2
 
@@ -46,7 +46,8 @@ template <int LANES> INLINE void storeHalves(u8 *p, u32x4 x, i32 left)
 // pair was 3 to 8 % slower, and so were copies with an L2 policy.
 //
 // Shared memory: DECODE_TICKETS bytes a thread, DECODE_STAGES × stageBytes a group, then FIND_SHARED bytes a thread with ROW_FIND.
-template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND, class SOURCE> INLINE void decodeRows(const DecodeArgs &a, SOURCE rows)
+template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND, class SOURCE>
+INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks())
 {
 	extern __shared__ u32x4 dynamic[];
 	__shared__ u32 excess[2][LONG_ROW / 512]; // if WIDE, the excess of each warp's quads: two rows in one word, for two pairs
@@ -59,8 +60,8 @@ template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND, class SOURCE> IN
 
 	// A group takes two neighbouring rows, then the two that come 2 × groups later, and so on. A small batch is spread over all blocks.
 	constexpr u32 TILES = WIDE ? 1 : 32 / LANES; // groups of a warp
-	u32 warpAt = WIDE ? blockID() : blockID() + warp * gridBlocks();
-	u32 groups = (WIDE ? 1 : blockThreads() / LANES) * gridBlocks();
+	u32 warpAt = WIDE ? blockID() : blockID() + warp * blocks;
+	u32 groups = (WIDE ? 1 : blockThreads() / LANES) * blocks;
 	u32 lead = 2 * warpAt * TILES; // the warp's first row
 	u32 ahead = lead + (WIDE ? 0 : laneID() / LANES * 2) + lane / 2 * 2 * groups + (lane & 1); // the row of the lane's next ticket
 	rows.begin(ahead, LANES * groups, blockThreads() * DECODE_TICKETS + (WIDE ? 1 : blockThreads() / LANES) * PAIRS * pairBytes);
@@ -253,7 +254,12 @@ template <int CHUNK, int STEPS> INLINE void decodeLongRows(const DecodeArgs &a)
 #define FIND(name, lanes, blocks)                                                                                                \
 	KERNEL void __launch_bounds__(256, blocks) name##lanes(const FindArgs a)                                                 \
 	{                                                                                                                        \
-		decodeRows<CHUNK, STEPS, lanes, false, ROW_KIND>(a.decode, Looked(a));                                           \
+		if (blockID() >= a.decoders) {                                                                                   \
+			fetchLast<ROW_CODER>(a);                                                                                 \
+			return;                                                                                                  \
+		}                                                                                                                \
+		decodeRows<CHUNK, STEPS, lanes, false, ROW_KIND>(a.decode, Looked(a), a.decoders);                               \
+		decoderDone(a);                                                                                                  \
 	}
 #define FINDS(name, blocks) FIND(name, 8, blocks) FIND(name, 16, blocks) FIND(name, 32, blocks)
 

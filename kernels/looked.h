@@ -1,6 +1,8 @@
-// The hits of a batch whose rows a decoding kernel looks up itself.
+// A batch whose rows a decoding kernel looks up itself.
 #pragma once
+#include "fetch_rows.h"
 #include "find.h"
+#include "publish.h"
 #include "sample.h"
 #include "ticket.h"
 
@@ -128,3 +130,29 @@ struct Looked {
 			atomicAdd(&((Counters *)l.counters)->hits, hits);
 	}
 };
+
+// decoderDone ends a block that looks rows up.
+INLINE void decoderDone(const FindArgs &a)
+{
+	blockSync();
+	if (threadID() == 0) {
+		fenceDevice();
+		atomicAdd(&((Counters *)a.lookup.counters)->batch, END_DECODE);
+	}
+}
+
+// fetchLast is what the last blocks of the grid do: they wait until all blocks before them are done, and read the misses. Blocks begin in
+// the order of their numbers, so those before them run or have run.
+template <class C> INLINE void fetchLast(const FindArgs &a)
+{
+	Counters *count = (Counters *)a.lookup.counters;
+	if (threadID() == 0)
+		while (loadDevice(&count->batch) / END_DECODE != a.decoders)
+			sleepNanos(100);
+	blockSync();
+	fenceDevice();
+	u32 block = blockID() - a.decoders, blocks = gridBlocks() - a.decoders;
+	if (missesOf(a.fetch) != 0)
+		fetchCoded<C, true>(a.fetch, block, blocks);
+	endBatch<END_FETCH>(a.lookup.counters, a.fetch.end, blocks);
+}

@@ -34,7 +34,7 @@ type serveInput struct {
 	rejected, oversize []uint64
 	batch              []int64
 	skew               int64
-	find               bool // by Find and Fetch instead of Serve
+	find               bool // by Find instead of Serve
 	int32s             bool // row numbers are int32
 	oneDevice          bool // slab 1 is the device's own, not another one's: Find is one launch only then
 }
@@ -137,10 +137,8 @@ func (in *serveInput) serve(b *bench, alter func(kernels.HostRows)) serveResult 
 	}
 	if in.find {
 		k.Lookup.Found = b.alloc(int64(len(in.batch)) * kernels.FoundBytes)
-		b.launch(&kernels.Find{Lookup: k.Lookup, Slabs: k.Slabs, Codec: k.Codec})
-		b.launch(&kernels.Fetch{
-			Misses: k.Lookup.Found, AtBack: true, Counters: k.Lookup.Counters, Tier: rows, Codec: attached, Out: out.rows,
-			End: kernels.Ending{Result: result, Batch: 7, Kernels: 1},
+		b.launch(&kernels.Find{
+			Lookup: k.Lookup, Slabs: k.Slabs, Codec: k.Codec, Tier: rows, End: kernels.Ending{Result: result, Batch: 7, Kernels: 1},
 		})
 	} else {
 		b.launch(&k)

@@ -168,12 +168,6 @@ type DecodeArgs struct {
 	End                  BatchEnd
 }
 
-// FindArgs are rows to be looked up and, if they hit, decoded. decode.found is not used.
-type FindArgs struct {
-	Lookup LookupArgs
-	Decode DecodeArgs
-}
-
 type FetchArgs struct {
 	Misses            uint64
 	Step              int64
@@ -182,6 +176,14 @@ type FetchArgs struct {
 	Codec             RowCodec
 	Ahead, StageBytes uint32
 	End               BatchEnd
+}
+
+// FindArgs are rows to be looked up and, if they hit, decoded, else fetched. decode.found is not used.
+type FindArgs struct {
+	Lookup      LookupArgs
+	Decode      DecodeArgs
+	Fetch       FetchArgs
+	Decoders, _ uint32
 }
 
 // ServeArgs are a batch whose rows are looked up and written by one kernel. Lookup's found is not used.
@@ -349,8 +351,8 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(SplitArgs{})-160]
 	_ = [1]int{}[unsafe.Sizeof(OrderArgs{})-64]
 	_ = [1]int{}[unsafe.Sizeof(DecodeArgs{})-168]
-	_ = [1]int{}[unsafe.Sizeof(FindArgs{})-296]
 	_ = [1]int{}[unsafe.Sizeof(FetchArgs{})-152]
+	_ = [1]int{}[unsafe.Sizeof(FindArgs{})-456]
 	_ = [1]int{}[unsafe.Sizeof(ServeArgs{})-312]
 	_ = [1]int{}[unsafe.Sizeof(ShareTimes{})-128]
 	_ = [1]int{}[unsafe.Sizeof(ShareHost{})-8704]
