@@ -234,7 +234,7 @@ template <int CHUNK, int STEPS> INLINE void decodeLongRows(const DecodeArgs &a)
 }
 
 // Launch bounds. Tiles: three blocks per multiprocessor with up to 80 registers a thread are 3 to 6 % faster than four
-// with 64, which spill. KIND_FIXED does not spill with 64, and four blocks are 5 % faster. Blocks that decode a row: 64 registers are 4 to
+// with 64, which spill. KIND_FIXED does not spill with 64, and four blocks are 5 % faster, but with lookups it does. Blocks that decode a row: 64 registers are 4 to
 // 18 % faster than 80, but for KIND_WORDS 76 are 6 % faster than 64.
 #define TILE(name, lanes, blocks)                                                                                                \
 	KERNEL void __launch_bounds__(256, blocks) name##lanes(const DecodeArgs a)                                               \
@@ -266,7 +266,7 @@ template <int CHUNK, int STEPS> INLINE void decodeLongRows(const DecodeArgs &a)
 constexpr int CHUNK = ROW_CODER::CHUNK, STEPS = ROW_CODER::STEPS;
 
 #if defined ROW_FIND && ROW_KIND == KIND_FIXED
-FINDS(findFixed, 4)
+FINDS(findFixed, 3)
 #elif defined ROW_FIND
 FINDS(find, 3)
 #elif defined ROW_PEERS

@@ -6,63 +6,68 @@
 #include "sample.h"
 #include "ticket.h"
 
-// The lookup of a lane, in shared memory: the bucket that it reads, by slots, and its state: the key with the hints set or EMPTY_KEY, the
-// lower half of the hash, and the hops or LOOKED_UP. Once it is LOOKED_UP, slot 0 has the location word in place of a key. Slots of the
-// same number lie side by side for all lanes of a warp, so that no two lanes meet in a bank.
-constexpr u32 LOOKED_UP = ~0u, LOOKUP_PLANE = 32 * 16, LOOKUP_STATE = BUCKET_SLOTS * LOOKUP_PLANE;
-static_assert(LOOKUP_STATE + LOOKUP_PLANE == 32 * FIND_SHARED, "FIND_SHARED");
+// The lookups of a warp, one a lane, in shared memory: a bucket for each lane, then for each lane its state: the key with the hints set or
+// EMPTY_KEY, the lower half of the hash, and the hops or LOOKED_UP. Once it is LOOKED_UP, slot 0 has the location word in place of a key.
+// The slots of a bucket are turned by half the lane's number, so that neither copies nor lanes that read meet in a bank.
+constexpr u32 LOOKED_UP = ~0u, LOOKUP_STATE = 32 * BUCKET_BYTES;
+static_assert(LOOKUP_STATE + 32 * 16 == 32 * FIND_SHARED, "FIND_SHARED");
 
 INLINE u8 *lookupAt(u32 offset)
 {
 	extern __shared__ u32x4 dynamic[];
 	return (u8 *)dynamic + offset;
 }
+INLINE u32 slotAt(u32 lane, u32 slot) { return lane * BUCKET_BYTES + (slot + lane / 2) % BUCKET_SLOTS * (u32)sizeof(u64x2); }
+INLINE u32x4 *stateAt(u32 offset) { return (u32x4 *)lookupAt(offset + LOOKUP_STATE) + laneID(); }
+INLINE u64 *wordAt(u32 offset) { return (u64 *)lookupAt(offset + slotAt(laneID(), 0)); }
 
-INLINE void copyBucket(u32 offset, u64 map, u32 bucket)
-{
-	u32 to = sharedAddress(lookupAt(offset));
-#pragma unroll
-	for (u32 i = 0; i < BUCKET_SLOTS; i++)
-		copyAsync16(to + i * LOOKUP_PLANE, map + ((u64)bucket * BUCKET_SLOTS + i) * sizeof(u64x2));
-}
-
-// startLookup starts the copy of a key's home bucket, of none for EMPTY_KEY.
+// startLookup starts the copy of a key's home bucket, of none for EMPTY_KEY. Four lanes copy a bucket, which is one access to memory. All
+// lanes of the warp call it, once all have read what was looked up before. offset is that of the warp.
 ASIDE void startLookup(u32 offset, u64 map, u32 buckets, u64 key)
 {
 	Probe p = Probe::of(hashOf(key), buckets);
-	u8 *at = lookupAt(offset);
+	u32 lane = laneID(), slot = lane % BUCKET_SLOTS, to = sharedAddress(lookupAt(offset));
 	bool none = key == EMPTY_KEY;
-	if (none)
-		*(u64x2 *)at = u64x2{~0xffull, 0};
-	else
-		copyBucket(offset, map, p.bucket);
 	key |= HINT_BITS;
-	*(u32x4 *)(at + LOOKUP_STATE) = u32x4{(u32)key, (u32)(key >> 32), p.low, none ? LOOKED_UP : 0};
+	*stateAt(offset) = u32x4{(u32)key, (u32)(key >> 32), p.low, none ? LOOKED_UP : 0};
+	if (none)
+		*wordAt(offset) = ~0xffull;
+	u32 bucket = none ? ~0u : p.bucket;
+#pragma unroll
+	for (u32 i = 0; i < BUCKET_SLOTS; i++) {
+		u32 of = i * (32 / BUCKET_SLOTS) + lane / BUCKET_SLOTS, at = tileFrom<32>(~0u, bucket, of);
+		if (at != ~0u)
+			copyAsync16(to + slotAt(of, slot), map + ((u64)at * BUCKET_SLOTS + slot) * sizeof(u64x2));
+	}
 }
 
 // stepLookup reads the bucket whose copy has arrived. It returns true if it started the copy of a further one.
 ASIDE bool stepLookup(u32 offset, u64 map, u32 buckets)
 {
-	u8 *at = lookupAt(offset);
-	u32x4 state = *(const u32x4 *)(at + LOOKUP_STATE);
+	u32x4 state = *stateAt(offset);
 	if (state.w == LOOKED_UP)
 		return false;
+	u32 lane = laneID();
 	u64 key = (u64)state.y << 32 | state.x, hints = 0, word = ~0xffull;
 	Probe p{state.z, 0, state.w};
 	bool found = false;
 #pragma unroll
 	for (u32 i = 0; i < BUCKET_SLOTS; i++) {
-		u64x2 slot = *(const u64x2 *)(at + i * LOOKUP_PLANE);
+		u64x2 slot = *(const u64x2 *)lookupAt(offset + slotAt(lane, i));
 		if ((slot.x | HINT_BITS) == key)
 			found = true, word = slot.y;
 		hints = p.hintSlot() == i ? slot.x : hints;
 	}
 	bool onward = !found && p.follow(p.hint(hints), buckets);
-	if (onward)
-		copyBucket(offset, map, p.bucket);
-	else
-		*(u64 *)at = word;
-	*(u32 *)(at + LOOKUP_STATE + 12) = onward ? p.hops : LOOKED_UP;
+	if (onward) {
+		u32 to = sharedAddress(lookupAt(offset));
+#pragma unroll
+		for (u32 i = 0; i < BUCKET_SLOTS; i++)
+			copyAsync16(to + slotAt(lane, i), map + ((u64)p.bucket * BUCKET_SLOTS + i) * sizeof(u64x2));
+	} else {
+		*wordAt(offset) = word;
+	}
+	stateAt(offset)->w = onward ? p.hops : LOOKED_UP;
 	return onward;
 }
 
@@ -75,7 +80,7 @@ struct Looked {
 	u32 count;
 	u32 hits;    // of the warp
 	u32 waiting; // lanes whose lookup has a copy under way
-	u32 offset;  // of the lane's lookup in shared memory
+	u32 offset;  // of the warp's lookups in shared memory
 	i64 next;    // the row number to be looked up next
 
 	INLINE Looked(const FindArgs &args) : a(args.decode), l(args.lookup), count(args.lookup.count), hits(0) {}
@@ -88,11 +93,11 @@ struct Looked {
 	}
 	INLINE void begin(u32 row, u32 step, u32 shared)
 	{
-		offset = shared + threadID() / 32 * (32 * FIND_SHARED) + laneID() * 16;
+		offset = shared + threadID() / 32 * (32 * FIND_SHARED);
 		next = number(row + step);
 		start(number(row));
 	}
-	// advance is called when all copies of the thread have arrived.
+	// advance is called when all copies of the warp's threads have arrived, and after a warpSync.
 	INLINE void advance()
 	{
 		if (waiting != 0)
@@ -102,9 +107,10 @@ struct Looked {
 	{
 		while (waiting != 0) { // in the beginning, and for the few rows that lie many hops away
 			copyWait();
+			warpSync(~0u);
 			advance();
 		}
-		u64 word = *(const u64 *)lookupAt(offset), key = *(const u64 *)lookupAt(offset + LOOKUP_STATE) & ~HINT_BITS;
+		u64 word = *wordAt(offset), key = *(const u64 *)stateAt(offset) & ~HINT_BITS;
 		bool in = row < count, ok = (key | HINT_BITS) != EMPTY_KEY;
 		bool hit = located(word); // no row out of range has a location
 		hits += popcount(ballot(~0u, hit));
@@ -120,6 +126,7 @@ struct Looked {
 		Ticket t{0, 0, 0};
 		if (hit)
 			t = ticketOf(a, u32x4{(u32)word, (u32)(word >> 32), row, 0});
+		warpSync(~0u); // all lanes have read their words
 		start(next);
 		next = number(row + 2 * step);
 		return t;
