@@ -6,33 +6,30 @@
 #include "sample.h"
 #include "ticket.h"
 
-// The lookups of a warp, one a lane, in shared memory: a bucket for each lane, then for each lane its state: the key with the hints set or
-// EMPTY_KEY, the lower half of the hash, and the hops or LOOKED_UP. Once it is LOOKED_UP, slot 0 has the location word in place of a key.
-// The slots of a bucket are turned by half the lane's number, so that neither copies nor lanes that read meet in a bank.
-constexpr u32 LOOKED_UP = ~0u, LOOKUP_STATE = 32 * BUCKET_BYTES;
+// The lookups of a warp, one a lane, in shared memory: a bucket for each lane, then for each lane its state. The state is the key with the
+// hints set, or EMPTY_KEY, then the lower half of the hash and the hops, or the location word once that is known. The slots of a bucket are
+// turned by half the lane's number, so that neither copies nor lanes that read meet in a bank.
+constexpr u32 LOOKUP_STATE = 32 * BUCKET_BYTES;
 static_assert(LOOKUP_STATE + 32 * 16 == 32 * FIND_SHARED, "FIND_SHARED");
 
-INLINE u8 *lookupAt(u32 offset)
+// lookupAt returns a lane's state; offset is its place in shared memory. bucketsAt returns the buckets of the warp.
+INLINE u32x4 *lookupAt(u32 offset)
 {
 	extern __shared__ u32x4 dynamic[];
-	return (u8 *)dynamic + offset;
+	return (u32x4 *)((u8 *)dynamic + offset);
 }
+INLINE u8 *bucketsAt(u32 offset) { return (u8 *)(lookupAt(offset) - laneID()) - LOOKUP_STATE; }
 INLINE u32 slotAt(u32 lane, u32 slot) { return lane * BUCKET_BYTES + (slot + lane / 2) % BUCKET_SLOTS * (u32)sizeof(u64x2); }
-INLINE u32x4 *stateAt(u32 offset) { return (u32x4 *)lookupAt(offset + LOOKUP_STATE) + laneID(); }
-INLINE u64 *wordAt(u32 offset) { return (u64 *)lookupAt(offset + slotAt(laneID(), 0)); }
 
 // startLookup starts the copy of a key's home bucket, of none for EMPTY_KEY. Four lanes copy a bucket, which is one access to memory. All
-// lanes of the warp call it, once all have read what was looked up before. offset is that of the warp.
+// lanes of the warp call it, once all have read what was looked up before.
 ASIDE void startLookup(u32 offset, u64 map, u32 buckets, u64 key)
 {
 	Probe p = Probe::of(hashOf(key), buckets);
-	u32 lane = laneID(), slot = lane % BUCKET_SLOTS, to = sharedAddress(lookupAt(offset));
-	bool none = key == EMPTY_KEY;
+	u32 lane = laneID(), slot = lane % BUCKET_SLOTS, to = sharedAddress(bucketsAt(offset));
+	u32 bucket = key == EMPTY_KEY ? ~0u : p.bucket;
 	key |= HINT_BITS;
-	*stateAt(offset) = u32x4{(u32)key, (u32)(key >> 32), p.low, none ? LOOKED_UP : 0};
-	if (none)
-		*wordAt(offset) = ~0xffull;
-	u32 bucket = none ? ~0u : p.bucket;
+	*lookupAt(offset) = bucket == ~0u ? u32x4{~0u, ~0u, ~0xffu, ~0u} : u32x4{(u32)key, (u32)(key >> 32), p.low, 0};
 #pragma unroll
 	for (u32 i = 0; i < BUCKET_SLOTS; i++) {
 		u32 of = i * (32 / BUCKET_SLOTS) + lane / BUCKET_SLOTS, at = tileFrom<32>(~0u, bucket, of);
@@ -44,30 +41,27 @@ ASIDE void startLookup(u32 offset, u64 map, u32 buckets, u64 key)
 // stepLookup reads the bucket whose copy has arrived. It returns true if it started the copy of a further one.
 ASIDE bool stepLookup(u32 offset, u64 map, u32 buckets)
 {
-	u32x4 state = *stateAt(offset);
-	if (state.w == LOOKED_UP)
-		return false;
+	u32x4 state = *lookupAt(offset);
 	u32 lane = laneID();
+	u8 *copies = bucketsAt(offset);
 	u64 key = (u64)state.y << 32 | state.x, hints = 0, word = ~0xffull;
 	Probe p{state.z, 0, state.w};
 	bool found = false;
 #pragma unroll
 	for (u32 i = 0; i < BUCKET_SLOTS; i++) {
-		u64x2 slot = *(const u64x2 *)lookupAt(offset + slotAt(lane, i));
+		u64x2 slot = *(const u64x2 *)(copies + slotAt(lane, i));
 		if ((slot.x | HINT_BITS) == key)
 			found = true, word = slot.y;
 		hints = p.hintSlot() == i ? slot.x : hints;
 	}
 	bool onward = !found && p.follow(p.hint(hints), buckets);
 	if (onward) {
-		u32 to = sharedAddress(lookupAt(offset));
+		u32 to = sharedAddress(copies);
 #pragma unroll
 		for (u32 i = 0; i < BUCKET_SLOTS; i++)
 			copyAsync16(to + slotAt(lane, i), map + ((u64)p.bucket * BUCKET_SLOTS + i) * sizeof(u64x2));
-	} else {
-		*wordAt(offset) = word;
 	}
-	stateAt(offset)->w = onward ? p.hops : LOOKED_UP;
+	*((u64 *)lookupAt(offset) + 1) = onward ? (u64)p.hops << 32 | p.low : word;
 	return onward;
 }
 
@@ -80,7 +74,7 @@ struct Looked {
 	u32 count;
 	u32 hits;    // of the warp
 	u32 waiting; // lanes whose lookup has a copy under way
-	u32 offset;  // of the warp's lookups in shared memory
+	u32 offset;  // of the lane's state in shared memory
 	i64 next;    // the row number to be looked up next
 
 	INLINE Looked(const FindArgs &args) : a(args.decode), l(args.lookup), count(args.lookup.count), hits(0) {}
@@ -93,7 +87,7 @@ struct Looked {
 	}
 	INLINE void begin(u32 row, u32 step, u32 shared)
 	{
-		offset = shared + threadID() / 32 * (32 * FIND_SHARED);
+		offset = shared + threadID() / 32 * (32 * FIND_SHARED) + LOOKUP_STATE + laneID() * 16;
 		next = number(row + step);
 		start(number(row));
 	}
@@ -101,7 +95,7 @@ struct Looked {
 	INLINE void advance()
 	{
 		if (waiting != 0)
-			waiting = ballot(~0u, stepLookup(offset, l.map, l.buckets));
+			waiting = ballot(~0u, (waiting >> laneID() & 1) != 0 && stepLookup(offset, l.map, l.buckets));
 	}
 	INLINE Ticket make(u32 row, u32 step)
 	{
@@ -110,7 +104,8 @@ struct Looked {
 			warpSync(~0u);
 			advance();
 		}
-		u64 word = *wordAt(offset), key = *(const u64 *)stateAt(offset) & ~HINT_BITS;
+		u64x2 state = *(const u64x2 *)lookupAt(offset);
+		u64 key = state.x & ~HINT_BITS, word = state.y;
 		bool in = row < count, ok = (key | HINT_BITS) != EMPTY_KEY;
 		bool hit = located(word); // no row out of range has a location
 		hits += popcount(ballot(~0u, hit));
