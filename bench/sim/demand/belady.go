@@ -1,5 +1,7 @@
 package demand
 
+import "math/rand/v2"
+
 var _ = register(Policy{Name: "belady", Future: true, New: func(c Config) cache { return newBelady(c, false) }})
 var _ = register(Policy{Name: "beladybypass", Future: true, New: func(c Config) cache { return newBelady(c, true) }})
 var _ = register(Policy{Name: "belady-size", Future: true, New: func(c Config) cache { return newBeladySize(c) }})
@@ -45,21 +47,26 @@ func (c *belady) access(id uint32) bool {
 // beladySize evicts, of beladySamples rows picked at random, the one with the largest product of size and time to the next access,
 // and does not hold rows that are never accessed again: libCacheSim's BeladySize, an approximation.
 type beladySize struct {
-	drawn
 	capacity, used int64
 	sizes
-	due []uint32
+	held   []uint32
+	at     []uint32 // of each row: its index in held + 1
+	due    []uint32
+	random *rand.Rand
 	*future
 }
 
 const beladySamples = 128
 
 func newBeladySize(c Config) *beladySize {
-	return &beladySize{drawn: newDrawn(c), capacity: c.Capacity, sizes: c.sizes, due: make([]uint32, c.rows), future: c.future}
+	return &beladySize{
+		capacity: c.Capacity, sizes: c.sizes, at: make([]uint32, c.rows), due: make([]uint32, c.rows),
+		random: rand.New(rand.NewPCG(c.Seed, 1)), future: c.future,
+	}
 }
 
 func (c *beladySize) access(id uint32) bool {
-	hit := c.has(id)
+	hit := c.at[id] != 0
 	c.due[id] = c.next[c.now]
 	if c.due[id] == never {
 		c.remove(id)
@@ -72,20 +79,26 @@ func (c *beladySize) access(id uint32) bool {
 	for c.used+size > c.capacity {
 		worst, most := uint32(0), int64(-1)
 		for range beladySamples {
-			row := c.draw()
+			row := c.held[c.random.IntN(len(c.held))]
 			if score := c.bytes(row) * (int64(c.due[row]) - int64(c.now)); score > most {
 				worst, most = row, score
 			}
 		}
 		c.remove(worst)
 	}
-	c.add(id)
+	c.held = append(c.held, id)
+	c.at[id] = uint32(len(c.held))
 	c.used += size
 	return false
 }
 
 func (c *beladySize) remove(id uint32) {
-	if c.drop(id) {
-		c.used -= c.bytes(id)
+	if c.at[id] == 0 {
+		return
 	}
+	last := c.held[len(c.held)-1]
+	c.held[c.at[id]-1], c.at[last] = last, c.at[id]
+	c.held = c.held[:len(c.held)-1]
+	c.at[id] = 0
+	c.used -= c.bytes(id)
 }

@@ -36,8 +36,9 @@ func TestTinyLFU_MissesAsRistretto(t *testing.T) {
 
 func ristrettoMisses(t *testing.T, tr *Trace, capacity int64) (misses int, dropped uint64) {
 	t.Helper()
+	const buffer = 64
 	c, err := ristretto.NewCache(&ristretto.Config[uint32, struct{}]{
-		NumCounters: tinyLFUCounters * capacity, MaxCost: capacity, BufferItems: tinyLFUBuffer, IgnoreInternalCost: true, Metrics: true,
+		NumCounters: 10 * capacity, MaxCost: capacity, BufferItems: buffer, IgnoreInternalCost: true, Metrics: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +46,7 @@ func ristrettoMisses(t *testing.T, tr *Trace, capacity int64) (misses int, dropp
 	defer c.Close()
 	for i, row := range tr.IDs {
 		_, hit := c.Get(row)
-		if i%tinyLFUBuffer == tinyLFUBuffer-1 {
+		if i%buffer == buffer-1 {
 			time.Sleep(20 * time.Microsecond)
 		}
 		if !hit {
