@@ -35,7 +35,7 @@ func text(t testing.TB, lines ...string) string {
 
 // TestSimulate_ManyAtOnce: results come in the order asked for, and do not depend on how many run at once.
 func TestSimulate_ManyAtOnce(t *testing.T) {
-	c := Config{Trace: input(t, traces["cloudphysics"]), Policies: []string{"sieve", "belady", "freq", "static-freq", "lru", "admission/lru", "tinylfu", "static-optimal"}, Sizes: []string{"1%", "10%", "64MiB", "300%"}, Workers: 4, RefreshRequests: 8000}
+	c := Config{Trace: input(t, traces["cloudphysics"]), Policies: []string{"sieve", "belady", "freq", "static-freq", "lru", "admission/lru", "tinylfu", "admission/tinylfu", "static-optimal"}, Sizes: []string{"1%", "10%", "64MiB", "300%"}, Workers: 4, RefreshRequests: 8000}
 	wide, err := Simulate(t.Context(), c, silent{})
 	if err != nil {
 		t.Fatal(err)
