@@ -94,7 +94,10 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 	if slices.ContainsFunc(tables, func(t Table) bool { return c.codecOf(t) == CodecAuto }) {
 		ahead, c.opts.Admission.Training, c.stopTraining = learn.ReadAhead(c.opts.Admission.Training, learn.AheadLookups)
 	}
-	raw := 0.0
+	budget, raw := 0.0, 0.0
+	for _, b := range c.opts.budgets() {
+		budget += float64(b)
+	}
 	for _, t := range tables {
 		raw += tableBytes(t)
 	}
@@ -105,10 +108,10 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 			return fmt.Errorf("cache: table %s: must not be given to New twice", t.name)
 		}
 		// The table's share of all budgets, in proportion to its raw bytes.
-		share := float64(c.opts.Budget) * float64(len(c.set.Devices)) * tableBytes(t) / raw
-		terms := registry.Terms{Budget: int64(min(maxBudget, share)), Link: c.opts.Link}
-		if p := learn.TablePopularity(ahead, i, int64(t.Rows())); p != nil {
-			terms.HitRatio = p.HitRatio
+		share := budget * tableBytes(t) / raw
+		terms := registry.Terms{
+			Budget: int64(min(maxBudget, share)), Devices: len(c.set.Devices), Link: c.opts.Link, Batch: learn.BatchRows(ahead, i),
+			Drawn: learn.Draw(ahead, i, int64(t.Rows()), t.RowBytes(), c.opts.Seed),
 		}
 		_, span := c.watch.Start(ctx, "load", t.name)
 		one, err := c.loadTable(t, terms)

@@ -43,7 +43,7 @@ type Options struct {
 	// Codec is a name that registry.Train takes. DType is the type of the rows' elements.
 	Codec string
 	DType dtype.Type
-	// Terms are those of auto-selection, if Codec is registry.Auto. Load sets Terms.Rows.
+	// Terms are those of auto-selection, if Codec is registry.Auto. Load sets Rows, Read and Train, and, by Measure, Measure.
 	Terms registry.Terms
 	Mode  Mode
 	// Seed seeds the choice of the sampled rows.
@@ -281,6 +281,7 @@ func (t *Tier) train(o Options, p *prepared) error {
 	terms := o.Terms
 	terms.Rows = t.rows
 	terms.Train = trainOn
+	terms.Read = func(rows []int64) []byte { return codec.Gather(t.host.Mem.Bytes(), rows, t.rowBytes, t.host.Stride) }
 	c, choice, err := registry.Pick(sample(), t.rowBytes, o.DType, terms)
 	if err == nil {
 		t.codec, t.choice = c, &choice

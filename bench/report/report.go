@@ -84,10 +84,10 @@ func codecs(out *printer, c *registry.Choice) {
 	var names []string
 	for _, k := range c.Candidates {
 		if k.Skipped == "" {
-			names = append(names, fmt.Sprintf("%s %.2f", k.Codec, k.HitGBPerSecond))
+			names = append(names, fmt.Sprintf("%s %.0f", k.Codec, k.BatchMicroseconds))
 		}
 	}
-	out.line("codecs", "predicted GB of hits a second: %s", strings.Join(names, ", "))
+	out.line("codecs", "predicted µs a batch of %.0f rows: %s", c.BatchRows, strings.Join(names, ", "))
 	out.line("", "(%s)", c.Basis)
 }
 
