@@ -144,7 +144,7 @@ func (c *Cache) loadTable(t Table, terms registry.Terms) (*read.Table, error) {
 	}
 	tier, err := transfer.Load(c.set.Devices[0].Device, t.source, transfer.Options{
 		Codec: string(c.codecOf(t)), DType: t.dtype, Mode: mode, Seed: c.opts.Seed, Workers: c.opts.Host.Workers, Capacity: t.capacity,
-		Nodes: c.store.Nodes.Tier, Terms: terms,
+		Nodes: c.store.Nodes.Tier, Terms: terms, Measure: c.measuring(),
 	})
 	if err != nil {
 		return nil, err
@@ -155,6 +155,18 @@ func (c *Cache) loadTable(t Table, terms registry.Terms) (*read.Table, error) {
 	}
 	c.store.Nodes.Check(loaded, c.watch.Log)
 	return loaded, nil
+}
+
+// measuring returns how CodecAuto measures the first device, or nil if Options.Link says what to choose for.
+func (c *Cache) measuring() *transfer.MeasureOptions {
+	if c.opts.Link != 0 {
+		return nil
+	}
+	m := &transfer.MeasureOptions{Reading: read.ReadingOf}
+	if o := c.shareOptions(c.set.Devices[0]); c.opts.Host.Threads >= 0 {
+		m.Share = &o
+	}
+	return m
 }
 
 // codecName returns the name of a table's codec, "none" if all rows are raw.
@@ -248,9 +260,7 @@ func (c *Cache) shareMisses(d *read.Device) error {
 			continue
 		}
 		if d.Sharer == nil {
-			s, err := transfer.NewSharer(d.Device, transfer.ShareOptions{
-				Threads: c.opts.Host.Threads, Nodes: d.HostNodes, CPUs: c.store.Nodes.CPUs[d.Index],
-			})
+			s, err := transfer.NewSharer(d.Device, c.shareOptions(d))
 			if errors.Is(err, transfer.ErrNoShare) || errors.Is(err, device.ErrOutOfMemory) {
 				return nil // misses are fetched all the same
 			}
@@ -262,6 +272,10 @@ func (c *Cache) shareMisses(d *read.Device) error {
 		t.Share = d.Sharer.Table(t.Rows, t.Codec)
 	}
 	return nil
+}
+
+func (c *Cache) shareOptions(d *read.Device) transfer.ShareOptions {
+	return transfer.ShareOptions{Threads: c.opts.Host.Threads, Nodes: c.store.Nodes.Near(d.Index), CPUs: c.store.Nodes.CPUs[d.Index]}
 }
 
 // sources answers telemetry's questions about sampled misses.

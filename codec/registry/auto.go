@@ -36,9 +36,9 @@ type Terms struct {
 	// Train, if not nil, trains a family in some faster way than its own; ok is false if it knows none. It is called for one family
 	// after the other.
 	Train func(f codec.Family) (c codec.Codec, ok bool, err error)
-	// Measure, if not nil, measures the codecs on the device, the most promising first. It returns costs of all of them or of none, and
-	// Measured.By then says why. It is not called for small tables, and not if Link is NoLink.
-	Measure func(codecs []Trained) (Measured, error)
+	// Measure, if not nil, measures the codecs, the most promising first, on the device, for batches of so many rows. It returns costs of
+	// all of them or of none, and Measured.By then says why. It is not called for small tables, and not if Link is NoLink.
+	Measure func(codecs []Trained, batch float64) (Measured, error)
 }
 
 const (
@@ -364,7 +364,7 @@ func cost(all []contender, rowBytes int, of dtype.Type, small bool, terms *Terms
 		}
 	}
 	slices.SortStableFunc(codecs, func(a, b Trained) int { return cmp.Compare(predicted[a.Name], predicted[b.Name]) })
-	if m, err = terms.Measure(codecs); err != nil {
+	if m, err = terms.Measure(codecs, terms.Batch); err != nil {
 		return m, err
 	}
 	plain, ok := m.Costs[None]

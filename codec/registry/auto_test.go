@@ -211,7 +211,7 @@ func TestPick_MeasuredCosts(t *testing.T) {
 		{"that of before", map[string]Costs{"rank": with(func(c *Costs) { c.MissByte *= 0.85 }), None: with(func(c *Costs) { c.MissByte *= 0.7 })}, None, None},
 	} {
 		var asked []string
-		_, choice, err := Pick(sample, 256, dtype.Float32, Terms{Rows: 1 << 20, Measure: func(codecs []Trained) (Measured, error) {
+		_, choice, err := Pick(sample, 256, dtype.Float32, Terms{Rows: 1 << 20, Measure: func(codecs []Trained, _ float64) (Measured, error) {
 			m := Measured{Costs: map[string]Costs{}, Pick: c.before, Seconds: 0.25, By: "as a test says"}
 			for _, k := range codecs {
 				asked = append(asked, k.Name)
@@ -240,16 +240,16 @@ func TestPick_MeasuredCosts(t *testing.T) {
 		}
 	}
 	// Nothing measured: the committed figures stand, and the choice says why.
-	_, choice, err := Pick(sample, 256, dtype.Float32, Terms{Rows: 1 << 20, Measure: func([]Trained) (Measured, error) { return Measured{By: "(too slow)"}, nil }})
+	_, choice, err := Pick(sample, 256, dtype.Float32, Terms{Rows: 1 << 20, Measure: func([]Trained, float64) (Measured, error) { return Measured{By: "(too slow)"}, nil }})
 	if err != nil || !strings.HasSuffix(choice.Basis, "as measured on an H200 (too slow)") || choice.Candidates[0].Measured {
 		t.Errorf("%+v, %v", choice, err)
 	}
 	failure := errors.New("the device is lost")
-	if _, _, err := Pick(sample, 256, dtype.Float32, Terms{Rows: 1 << 20, Measure: func([]Trained) (Measured, error) { return Measured{}, failure }}); !errors.Is(err, failure) {
+	if _, _, err := Pick(sample, 256, dtype.Float32, Terms{Rows: 1 << 20, Measure: func([]Trained, float64) (Measured, error) { return Measured{}, failure }}); !errors.Is(err, failure) {
 		t.Errorf("got %v", err)
 	}
 	// Small tables are not worth it.
-	if _, _, err := Pick(sample[:256<<10], 256, dtype.Float32, Terms{Measure: func([]Trained) (Measured, error) { return Measured{}, failure }}); err != nil {
+	if _, _, err := Pick(sample[:256<<10], 256, dtype.Float32, Terms{Measure: func([]Trained, float64) (Measured, error) { return Measured{}, failure }}); err != nil {
 		t.Error(err)
 	}
 }
