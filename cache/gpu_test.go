@@ -127,7 +127,7 @@ func TestGPU_EqualsHost(t *testing.T) {
 				for _, backend := range []cache.Backend{"host", "cuda"} {
 					caches = append(caches, newCache(t, cache.Options{
 						Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: int64(len(data)/3 + 20_000), Devices: cache.DeviceOptions{Backend: backend},
-						Codec: "auto", Host: cache.HostOptions{Tier: mode}, Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency(), Training: batches(0, training)}, Seed: 1,
+						Codec: "auto", Link: 55e9, Host: cache.HostOptions{Tier: mode}, Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency(), Training: batches(0, training)}, Seed: 1,
 					}))
 				}
 				for _, n := range []int{0, 1, 31, 32, 33, 1000, gputest.Few(50_000, 5000)} {

@@ -106,6 +106,8 @@ type Choice struct {
 	Basis  string `json:"basis"`
 	// BatchRows is the rows of the batches that the choice is for.
 	BatchRows float64 `json:"batch_rows"`
+	// Costs are what batches are predicted by with the codec that was chosen.
+	Costs Costs `json:"costs"`
 	// MeasuredSeconds is how long the device was measured, 0 if it was not. Kept says that an earlier cache did that.
 	MeasuredSeconds float64 `json:"measured_seconds,omitempty"`
 	Kept            bool    `json:"kept,omitempty"`
@@ -179,7 +181,7 @@ func Pick(sample []byte, rowBytes int, of dtype.Type, terms Terms) (codec.Codec,
 	best := choose(candidates, measured.Pick)
 	choice := Choice{
 		Codec: candidates[best].Codec, Reason: reason(candidates, best, rowBytes, measured.Pick, terms), Basis: basis(measured, terms), BatchRows: terms.Batch,
-		MeasuredSeconds: measured.Seconds, Kept: measured.Kept, Candidates: candidates,
+		Costs: all[best].costs, MeasuredSeconds: measured.Seconds, Kept: measured.Kept, Candidates: candidates,
 	}
 	slices.SortStableFunc(choice.Candidates, func(a, b Candidate) int {
 		if (a.Skipped == "") != (b.Skipped == "") {

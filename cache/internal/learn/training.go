@@ -148,9 +148,7 @@ func count(before, after []int64) (seen []looked, asked int) {
 // drawSeen draws n rows, half by their lookups and half alike, those that were looked up equally often in a random order. All are drawn if
 // there are no more.
 func drawSeen(seen []looked, lookups, later, n int, r *rand.Rand) (drawn []registry.Drawn) {
-	order := slices.Clone(seen)
-	r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-	slices.SortStableFunc(order, func(a, b looked) int { return cmp.Compare(b.before, a.before) })
+	order := byLookups(seen, r)
 	take := func(l looked, rows float64) {
 		drawn = append(drawn, registry.Drawn{Row: l.row, Rows: rows, Count: float64(l.before), Lookups: rows * float64(l.after) / float64(later)})
 	}
@@ -175,6 +173,34 @@ func drawSeen(seen []looked, lookups, later, n int, r *rand.Rand) (drawn []regis
 		}
 	}
 	return drawn
+}
+
+// byLookups returns the rows, those looked up most often first, and those looked up equally often in a random order.
+func byLookups(seen []looked, r *rand.Rand) []looked {
+	mixed := slices.Clone(seen)
+	r.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
+	most := int32(0)
+	for _, l := range mixed {
+		most = max(most, l.before)
+	}
+	if int(most) > len(mixed) {
+		slices.SortStableFunc(mixed, func(a, b looked) int { return cmp.Compare(b.before, a.before) })
+		return mixed
+	}
+	// A counting sort, as there are up to a million rows: at is where the next row of each count goes.
+	at, order := make([]int32, most+2), make([]looked, len(mixed))
+	for _, l := range mixed {
+		at[most-l.before+1]++
+	}
+	for i := range at[1:] {
+		at[i+1] += at[i]
+	}
+	for _, l := range mixed {
+		to := &at[most-l.before]
+		order[*to] = l
+		*to++
+	}
+	return order
 }
 
 // agree scales draws of the rows so that they stand for as many rows and as many later lookups as there are.

@@ -138,6 +138,25 @@ func TestDraw_RowsThatTrainingDoesNotKnow(t *testing.T) {
 	}
 }
 
+// TestByLookups_Order: the most looked up rows first, each once, whichever way they are sorted.
+func TestByLookups_Order(t *testing.T) {
+	for _, most := range []int32{1, 7, 5000} {
+		r := rand.New(rand.NewPCG(1, uint64(most)))
+		var seen []looked
+		for i := range int64(1000) {
+			seen = append(seen, looked{row: i, before: 1 + r.Int32N(most)})
+		}
+		order := byLookups(seen, r)
+		if !slices.IsSortedFunc(order, func(a, b looked) int { return cmp.Compare(b.before, a.before) }) {
+			t.Errorf("up to %d lookups: not in order", most)
+		}
+		slices.SortFunc(order, func(a, b looked) int { return cmp.Compare(a.row, b.row) })
+		if !slices.Equal(order, seen) {
+			t.Errorf("up to %d lookups: other rows", most)
+		}
+	}
+}
+
 // TestReadAhead_YieldsEveryBatchOnce: the policy sees all batches, in their order, though some were read before; the sequence is asked
 // once, and its slices are reused.
 func TestReadAhead_YieldsEveryBatchOnce(t *testing.T) {
