@@ -201,7 +201,10 @@ func (u *measured) measure(t *Tier, o Options, batch float64, codecs []registry.
 		if errors.Is(err, errTooSlow) {
 			return registry.Measured{By: fmt.Sprintf("(measuring this device takes longer than %v)", m.limit)}, nil
 		}
-		return registry.Measured{}, err
+		if lost := t.home.Err(); lost != nil {
+			return registry.Measured{}, err
+		}
+		return registry.Measured{By: fmt.Sprintf("(measuring this device failed: %v)", err)}, nil // the table can be served all the same
 	}
 	u.entry = keptEntry{Key: key, Costs: costs, Seconds: seconds, At: time.Now().UTC().Truncate(time.Second)}
 	if u.have = u.entry.valid(); !u.have {

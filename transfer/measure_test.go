@@ -326,6 +326,26 @@ func TestLoad_GivesUpMeasuring(t *testing.T) {
 	}
 }
 
+// TestLoad_ServesAfterFailure: a measurement that fails on a device that works is none, and is not kept.
+func TestLoad_ServesAfterFailure(t *testing.T) {
+	path := keepIn(t)
+	before := measureDevice
+	t.Cleanup(func() { measureDevice = before })
+	measureDevice = func(*measuring) (map[string]registry.Costs, error) { return nil, errors.New("rows (3) did not decode") }
+	tier, err := Load(newAccelerator(), SourceOf(autoTable, 64), autoOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tier.Close()
+	if choice := tier.Choice(); !strings.HasSuffix(choice.Basis, "(measuring this device failed: rows (3) did not decode)") {
+		t.Errorf("%s", choice.Basis)
+	}
+	checkRows(t, tier, autoTable)
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
 // TestLoad_KeptPickStands: of the same measurement, what was picked before stands under other terms, unless another codec is 3 % faster.
 func TestLoad_KeptPickStands(t *testing.T) {
 	path := keepIn(t)
@@ -442,7 +462,9 @@ func TestMeasure_OnGPU(t *testing.T) {
 		if mode == InPlace {
 			o.Measure.Share = &ShareOptions{Threads: 1, Always: true}
 		}
-		o.Measure.Reading = func(rows kernels.HostRows, n int64, _ *ShareTable) Reading { return Reading{Ordered: true, Units: true} }
+		o.Measure.Reading = func(rows kernels.HostRows, n int64, _ *ShareTable) Reading {
+			return Reading{Ordered: true, Units: true}
+		}
 		tier, err := Load(d, SourceOf(autoTable, 64), o)
 		if err != nil {
 			t.Fatal(err)

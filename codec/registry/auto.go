@@ -19,8 +19,8 @@ import (
 type Terms struct {
 	// Rows is the length of the table, 0 for the sample's.
 	Rows int64
-	// Budget is the bytes that the table's rows and the codec's metadata can have, all devices together; 0 for a tenth of the table
-	// and the metadata. Devices is how many devices it is of, 0 for one.
+	// Budget is the bytes that the table's rows can have, all devices together; 0 for a tenth of the table. A codec whose metadata, which each
+	// device has besides, are as long is passed over. Devices is how many devices it is of, 0 for one.
 	Budget  int64
 	Devices int
 	// Link is the bytes a second at which a GPU that is not measured reads misses from the host tier; 0 for DefaultLink. NoLink: there is no
@@ -263,9 +263,12 @@ func (c *contender) judge(sample, drawn []byte, rowBytes int, terms *Terms) (err
 		c.MetadataBytes = c.codec.MetadataBytes()
 	}
 	rows := float64(terms.Rows)
-	budget := float64(terms.Budget - c.MetadataBytes)
+	budget := float64(terms.Budget)
 	if terms.Budget == 0 {
 		budget = rows * float64(rowBytes) / 10
+	} else if c.MetadataBytes >= terms.Budget/int64(terms.Devices) {
+		c.Candidate = Candidate{Codec: c.Codec, Skipped: fmt.Sprintf("its metadata (%d bytes) are as long as the budget", c.MetadataBytes)}
+		return nil
 	}
 	entry := entryBytes * float64(terms.Devices)
 	if drawn == nil {

@@ -62,8 +62,10 @@ const (
 	unseenShare = 8
 	// levelDraws are the fewest draws whose lookups are made to agree with what was counted.
 	levelDraws = 16
-	// laterShare of the batches, the last of so many, say what later batches look up.
-	laterShare = 4
+	// One in mostLater to leastLater of the batches, the last ones, say what later batches look up: as few as have laterLookups. The more rank
+	// the rows, the nearer is that to what admission will know; the more count, the less is by chance.
+	mostLater, leastLater = 4, 8
+	laterLookups          = 4096
 )
 
 // BatchRows returns the mean rows of a table's batches, 0 if it knows too few lookups.
@@ -81,7 +83,7 @@ func BatchRows(batches []TrainingBatch, table int) float64 {
 }
 
 // Draw draws rows of a table that stand for all of it, by how often the training batches look them up, and says how many later lookups
-// they get; nil if it knows too few lookups. It counts the first batches, and what the last quarter asks of the rows: counts of the
+// they get; nil if it knows too few lookups. It counts the first batches, and what the last ones ask of the rows: counts of the
 // same lookups would promise rows that were looked up by chance to be so again. Equal batches and seeds give equal draws.
 func Draw(batches []TrainingBatch, table int, rows int64, rowBytes int, seed uint64) []registry.Drawn {
 	before, after := split(batches, table)
@@ -100,6 +102,11 @@ func Draw(batches []TrainingBatch, table int, rows int64, rowBytes int, seed uin
 // split returns a table's lookups in the first batches and in the last.
 func split(batches []TrainingBatch, table int) (before, after []int64) {
 	batches = slices.DeleteFunc(slices.Clone(batches), func(b TrainingBatch) bool { return b.Table != table })
+	lookups := 0
+	for _, b := range batches {
+		lookups += len(b.Rows)
+	}
+	laterShare := min(max(mostLater, lookups/laterLookups), leastLater)
 	if len(batches) == 1 { // in turns: batches may be sorted
 		for i, row := range batches[0].Rows {
 			if i%laterShare != 0 {
