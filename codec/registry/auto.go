@@ -266,7 +266,7 @@ func (c *contender) judge(sample, drawn []byte, rowBytes int, terms *Terms) (err
 	budget := float64(terms.Budget)
 	if terms.Budget == 0 {
 		budget = rows * float64(rowBytes) / 10
-	} else if c.MetadataBytes >= terms.Budget/int64(terms.Devices) {
+	} else if c.codec != nil && c.MetadataBytes >= max(1, terms.Budget/int64(terms.Devices)) {
 		c.Candidate = Candidate{Codec: c.Codec, Skipped: fmt.Sprintf("its metadata (%d bytes) are as long as the budget", c.MetadataBytes)}
 		return nil
 	}

@@ -87,6 +87,10 @@ func TestPick_WeighsHitsAndMisses(t *testing.T) {
 	if skipped := fmt.Sprint(choice.Candidates); !strings.Contains(skipped, "its metadata (1408 bytes) are as long as the budget") || strings.Contains(skipped, "its metadata (512 bytes)") {
 		t.Error(skipped)
 	}
+	// Rows as they are can always be chosen, and codecs without metadata.
+	if _, choice, err = Pick(sample, 256, dtype.Float32, Terms{Rows: 3, Budget: 5, Devices: 7}); err != nil || choice.Candidates[0].Skipped != "" {
+		t.Errorf("5 bytes: %+v, %v", choice, err)
+	}
 }
 
 // lengths are stored lengths of rows of 256 bytes.
