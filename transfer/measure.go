@@ -512,9 +512,7 @@ func (m *measuring) share() error {
 	}
 	o := *m.o.Share
 	o.StageBytes = int64(m.n) * int64(slab.SlotBytes(m.rowBytes))
-	start := time.Now()
 	s, err := NewSharer(m.d, o)
-	m.deadline = m.deadline.Add(time.Since(start))
 	if errors.Is(err, ErrNoShare) || errors.Is(err, device.ErrOutOfMemory) {
 		return nil
 	}
