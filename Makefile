@@ -65,14 +65,14 @@ lint: $(CUDA_STUB) ## gofmt, vet, staticcheck (its version is pinned in tools/go
 	$(GO) vet -tags invariants ./slab ./cache/...
 	$(CUDA_ENV) $(GO) tool -modfile=tools/go.mod staticcheck -tags $(if $(CUDA_STUB),cuda$(comma))long ./...
 
-# The packages with such tests. TestLong_AutoDeliversHits compares speeds, so nothing runs beside it.
+# The packages with such tests. TestLong_AutoIsFast compares speeds, so nothing runs beside it.
 LONG = $(sort $(dir $(shell grep -rl --include=*_test.go '^func TestLong_' .)))
 
 test-long: ## the exhaustive runs, at most 40 minutes on two idle cores; the last result is docs/results/test-long.txt
 	@mkdir -p docs/results
 	@set -o pipefail; { echo "make test-long: $$($(GO) env GOVERSION GOOS GOARCH | xargs)"; \
-	   { $(GO) test -tags long -timeout 60m -run '^TestLong_' -skip '^TestLong_AutoDeliversHits$$' -v $(LONG) && \
-	     $(GO) test -tags long -timeout 60m -run '^TestLong_AutoDeliversHits$$' -v ./bench/experiment && \
+	   { $(GO) test -tags long -timeout 60m -run '^TestLong_' -skip '^TestLong_AutoIsFast$$' -v $(LONG) && \
+	     $(GO) test -tags long -timeout 60m -run '^TestLong_AutoIsFast$$' -v ./bench/experiment && \
 	     $(GO) test -race -tags long,invariants -timeout 4h -run '^TestLong_EqualsVersionedMap$$' -v ./cache; } 2>&1 | grep -vE '^(=== |PASS$$)|no test'; } | tee docs/results/test-long.txt
 
 test-overnight: ## test-long with ten million operations under the race detector: hours

@@ -3,6 +3,7 @@ package cache_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -83,6 +84,67 @@ func TestNew_AutoHeedsTraining(t *testing.T) {
 			if candidate.Codec == "ibp4" && candidate.HitRatio < 0.99 {
 				t.Errorf("%s: ibp4 promises %.3f of the lookups, want all", name, candidate.HitRatio)
 			}
+		}
+	}
+}
+
+// wordsTable returns rows of float32 like bags of words that are normalised by row: row r has about most ÷ (1 + r ÷ 100) words, so rows with low
+// numbers are longer when they are compressed.
+func wordsTable(rows, rowBytes, most int, seed uint64) []byte {
+	r, data := rand.New(rand.NewPCG(seed, 5)), make([]byte, rows*rowBytes)
+	for i := range rows {
+		n := max(2, int(float64(most)/(1+float64(i)/100)*(0.5+r.Float64())))
+		for range n {
+			at := i*rowBytes + 4*r.IntN(rowBytes/4)
+			binary.LittleEndian.PutUint32(data[at:], math.Float32bits(1/float32(n)))
+		}
+	}
+	return data
+}
+
+// TestNew_AutoForetellsHits: where hot rows are longer than others when compressed, fewer of them fit than rows of mean length would. What
+// CodecAuto foretells of hits is what the cache then has, within 2 points.
+func TestNew_AutoForetellsHits(t *testing.T) {
+	const rows, rowBytes, batch = 20_000, 1024, 2000
+	data := wordsTable(rows, rowBytes, 150, 1)
+	for _, share := range []float64{0.01, 0.02, 0.05} {
+		r := rand.New(rand.NewPCG(3, uint64(share*100)))
+		draw := func() []int64 { // by a power law: low numbers are hot
+			ids := make([]int64, batch)
+			for i := range ids {
+				ids[i] = int64(rows * math.Pow(r.Float64(), 3))
+			}
+			return ids
+		}
+		c := newCache(t, cache.Options{
+			Tables: []cache.Table{fromBytes(t, "words", data, rowBytes)}, Budget: int64(share * rows * rowBytes), Devices: cache.DeviceOptions{Backend: "host"},
+			Admission: cache.AdmissionOptions{Training: func(yield func(int, []int64) bool) {
+				for range 100 {
+					if !yield(0, draw()) {
+						return
+					}
+				}
+			}},
+		})
+		out := make([]byte, batch*rowBytes)
+		for range 50 {
+			if err := c.Gather(ctx, 0, draw(), out); err != nil {
+				t.Fatal(err)
+			}
+		}
+		of := stats(t, c).Tables[0]
+		got, want := 0.0, float64(of.Hits)/float64(of.Lookups)
+		for _, k := range of.Choice.Candidates {
+			if k.Codec == of.Codec {
+				got = k.HitRatio
+			}
+		}
+		t.Logf("budget %.0f %%: %s foretells %.3f, %.3f hit; rows are stored in %d of %d bytes", 100*share, of.Codec, got, want, of.StoredBytes/rows, rowBytes)
+		if of.StoredBytes*2 > of.RawBytes {
+			t.Fatalf("%s hardly shrinks the rows", of.Codec)
+		}
+		if math.Abs(got-want) > 0.02 {
+			t.Errorf("budget %.0f %%: %s foretells a hit ratio of %.3f, and it is %.3f", 100*share, of.Codec, got, want)
 		}
 	}
 }

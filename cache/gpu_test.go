@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"reflect"
 	"runtime"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 )
@@ -127,7 +129,7 @@ func TestGPU_EqualsHost(t *testing.T) {
 				for _, backend := range []cache.Backend{"host", "cuda"} {
 					caches = append(caches, newCache(t, cache.Options{
 						Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: int64(len(data)/3 + 20_000), Devices: cache.DeviceOptions{Backend: backend},
-						Codec: "auto", Host: cache.HostOptions{Tier: mode}, Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency(), Training: batches(0, training)}, Seed: 1,
+						Codec: "auto", Link: 55e9, Host: cache.HostOptions{Tier: mode}, Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency(), Training: batches(0, training)}, Seed: 1,
 					}))
 				}
 				for _, n := range []int{0, 1, 31, 32, 33, 1000, gputest.Few(50_000, 5000)} {
@@ -324,5 +326,29 @@ func TestGatherDevice_NobodyWaits(t *testing.T) {
 	s := stats(t, c).Tables[0]
 	if want := int64(300 * 4 * runtime.GOMAXPROCS(0) * 3); s.Lookups != want {
 		t.Errorf("%d lookups counted, want %d", s.Lookups, want)
+	}
+}
+
+// TestGPU_AutoMeasures: CodecAuto measures the GPU, or says why it did not, once for tables of one kind; not if Options.Link is set.
+func TestGPU_AutoMeasures(t *testing.T) {
+	gputest.Require(t)
+	t.Setenv("TENSORCACHE_CODEC_COSTS", filepath.Join(t.TempDir(), "costs.json"))
+	const rows, rowBytes = 20_000, 128
+	data := normalTable(rows, rowBytes/4, 1)
+	open := func(link float64) *registry.Choice {
+		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: 1 << 19, Link: link, Devices: cache.DeviceOptions{Backend: "cuda"}})
+		return stats(t, c).Tables[0].Choice
+	}
+	first, second, fixed := open(0), open(0), open(40e9)
+	t.Log(first.Basis, second.Basis)
+	switch {
+	case strings.Contains(first.Basis, "(measuring this device takes longer than 300ms)"): // emulated
+	case first.MeasuredSeconds <= 0 || first.MeasuredSeconds > 0.3 || first.Kept || !strings.Contains(first.Basis, "as measured on this"):
+		t.Errorf("first: %+v", first)
+	case !second.Kept || second.Codec != first.Codec:
+		t.Errorf("second: %+v", second)
+	}
+	if fixed.MeasuredSeconds != 0 || !strings.Contains(fixed.Basis, "misses over a link of 40 GB/s") {
+		t.Errorf("with a link: %+v", fixed)
 	}
 }

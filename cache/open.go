@@ -94,7 +94,10 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 	if slices.ContainsFunc(tables, func(t Table) bool { return c.codecOf(t) == CodecAuto }) {
 		ahead, c.opts.Admission.Training, c.stopTraining = learn.ReadAhead(c.opts.Admission.Training, learn.AheadLookups)
 	}
-	raw := 0.0
+	budget, raw := 0.0, 0.0
+	for _, b := range c.opts.budgets() {
+		budget += float64(b)
+	}
 	for _, t := range tables {
 		raw += tableBytes(t)
 	}
@@ -105,10 +108,10 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 			return fmt.Errorf("cache: table %s: must not be given to New twice", t.name)
 		}
 		// The table's share of all budgets, in proportion to its raw bytes.
-		share := float64(c.opts.Budget) * float64(len(c.set.Devices)) * tableBytes(t) / raw
-		terms := registry.Terms{Budget: int64(min(maxBudget, share)), Link: c.opts.Link}
-		if p := learn.TablePopularity(ahead, i, int64(t.Rows())); p != nil {
-			terms.HitRatio = p.HitRatio
+		share := budget * tableBytes(t) / raw
+		terms := registry.Terms{
+			Budget: int64(min(maxBudget, share)), Devices: len(c.set.Devices), Link: c.opts.Link, Batch: learn.BatchRows(ahead, i),
+			Drawn: learn.Draw(ahead, i, int64(t.Rows()), t.RowBytes(), c.opts.Seed),
 		}
 		_, span := c.watch.Start(ctx, "load", t.name)
 		one, err := c.loadTable(t, terms)
@@ -141,7 +144,7 @@ func (c *Cache) loadTable(t Table, terms registry.Terms) (*read.Table, error) {
 	}
 	tier, err := transfer.Load(c.set.Devices[0].Device, t.source, transfer.Options{
 		Codec: string(c.codecOf(t)), DType: t.dtype, Mode: mode, Seed: c.opts.Seed, Workers: c.opts.Host.Workers, Capacity: t.capacity,
-		Nodes: c.store.Nodes.Tier, Terms: terms,
+		Nodes: c.store.Nodes.Tier, Terms: terms, Measure: c.measuring(),
 	})
 	if err != nil {
 		return nil, err
@@ -152,6 +155,18 @@ func (c *Cache) loadTable(t Table, terms registry.Terms) (*read.Table, error) {
 	}
 	c.store.Nodes.Check(loaded, c.watch.Log)
 	return loaded, nil
+}
+
+// measuring returns how CodecAuto measures the first device, or nil if Options.Link says what to choose for.
+func (c *Cache) measuring() *transfer.MeasureOptions {
+	if c.opts.Link != 0 {
+		return nil
+	}
+	m := &transfer.MeasureOptions{Reading: read.ReadingOf}
+	if o := c.shareOptions(c.set.Devices[0]); c.opts.Host.Threads >= 0 {
+		m.Share = &o
+	}
+	return m
 }
 
 // codecName returns the name of a table's codec, "none" if all rows are raw.
@@ -244,9 +259,7 @@ func (c *Cache) shareMisses(d *read.Device) error {
 			continue
 		}
 		if d.Sharer == nil {
-			s, err := transfer.NewSharer(d.Device, transfer.ShareOptions{
-				Threads: c.opts.Host.Threads, Nodes: d.HostNodes, CPUs: c.store.Nodes.CPUs[d.Index],
-			})
+			s, err := transfer.NewSharer(d.Device, c.shareOptions(d))
 			if errors.Is(err, transfer.ErrNoShare) || errors.Is(err, device.ErrOutOfMemory) {
 				return nil // misses are fetched all the same
 			}
@@ -258,6 +271,10 @@ func (c *Cache) shareMisses(d *read.Device) error {
 		t.Share = d.Sharer.Table(t.Rows, t.Codec)
 	}
 	return nil
+}
+
+func (c *Cache) shareOptions(d *read.Device) transfer.ShareOptions {
+	return transfer.ShareOptions{Threads: c.opts.Host.Threads, Nodes: c.store.Nodes.Near(d.Index), CPUs: c.store.Nodes.CPUs[d.Index]}
 }
 
 // sources answers telemetry's questions about sampled misses.

@@ -56,8 +56,8 @@ const (
 type Codec string
 
 const (
-	// CodecAuto picks the codec of each table that is predicted to deliver the most bytes of hits a second, given the budget,
-	// Options.Link and the training batches. TableStats.Choice has the reason. It picks lossless codecs only.
+	// CodecAuto picks for each table the codec whose batches are predicted to take the least time, given the budget and the training
+	// batches. It measures the GPU, or takes Options.Link. TableStats.Choice has the reason. It picks lossless codecs only.
 	CodecAuto Codec = registry.Auto
 	// CodecNone stores rows as they are.
 	CodecNone Codec = registry.None
@@ -75,10 +75,11 @@ type Options struct {
 	Budgets []int64
 	// Codec is the codec of all tables for which Table.WithCodec sets none. Default CodecAuto.
 	Codec Codec
-	// Link is the rate, in bytes a second, at which one device reads misses from the host tier. CodecAuto uses it. Default 55e9, PCIe 5
-	// x16. The host backend picks what GPUs behind that link would pick, so that a cache is the same on both. With NoLink, CodecAuto
-	// measures how fast this machine's processors decode and picks what suits them, often CodecNone. Seed does not make that choice
-	// repeatable.
+	// Link is the rate, in bytes a second, at which one device reads misses from the host tier. If it is set, CodecAuto picks by it and by
+	// an H200's figures, the same on all machines and backends. By default CodecAuto measures the first GPU for up to 300 ms, and keeps
+	// what it measured in the user's cache folder, or in the file that the environment variable TENSORCACHE_CODEC_COSTS names ("off":
+	// nowhere). The host backend, and tables of up to 1 MiB, take 55e9, PCIe 5 x16, by default. With NoLink, CodecAuto measures how fast
+	// this machine's processors decode, and picks what suits them, mostly CodecNone. Seed does not make a measured choice repeatable.
 	Link float64
 	// Devices selects the devices and how rows are placed on them.
 	Devices DeviceOptions
@@ -152,7 +153,7 @@ type AdmissionOptions struct {
 	Restore string
 }
 
-// NoLink, as Options.Link, makes CodecAuto pick the codec that this machine's processors decode best.
+// NoLink, as Options.Link, makes CodecAuto pick the codec that this machine's processors decode fastest.
 const NoLink = registry.NoLink
 
 // maxBudget keeps sums over devices from overflowing.

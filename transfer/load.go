@@ -43,7 +43,7 @@ type Options struct {
 	// Codec is a name that registry.Train takes. DType is the type of the rows' elements.
 	Codec string
 	DType dtype.Type
-	// Terms are those of auto-selection, if Codec is registry.Auto. Load sets Terms.Rows.
+	// Terms are those of auto-selection, if Codec is registry.Auto. Load sets Rows, Read and Train, and, by Measure, Measure.
 	Terms registry.Terms
 	Mode  Mode
 	// Seed seeds the choice of the sampled rows.
@@ -55,6 +55,8 @@ type Options struct {
 	// Nodes are the memory nodes of the host over which the rows' pages are interleaved. If there are none, the device's backend places
 	// the rows.
 	Nodes []int
+	// Measure, if not nil, has auto-selection measure the device, unless it is the host backend's. Terms.Link is then not used.
+	Measure *MeasureOptions
 	// OnHost has the host search masks and encode even if the device could.
 	OnHost bool
 	// Timings, if not nil, has the durations of the steps added to it.
@@ -281,11 +283,20 @@ func (t *Tier) train(o Options, p *prepared) error {
 	terms := o.Terms
 	terms.Rows = t.rows
 	terms.Train = trainOn
-	c, choice, err := registry.Pick(sample(), t.rowBytes, o.DType, terms)
-	if err == nil {
-		t.codec, t.choice = c, &choice
+	terms.Read = func(rows []int64) []byte { return codec.Gather(t.host.Mem.Bytes(), rows, t.rowBytes, t.host.Stride) }
+	var device measured
+	if o.Measure != nil && t.home.Info().Kind != "host" {
+		terms.Measure = func(codecs []registry.Trained, batch float64) (registry.Measured, error) {
+			return device.measure(t, o, batch, codecs)
+		}
 	}
-	return err
+	c, choice, err := registry.Pick(sample(), t.rowBytes, o.DType, terms)
+	if err != nil {
+		return err
+	}
+	device.picked(choice.Codec)
+	t.codec, t.choice = c, &choice
+	return nil
 }
 
 // encode replaces every row that shrinks by its stored form. It sets the row bits or lengths, and the totals.

@@ -19,7 +19,11 @@ func Demo(w io.Writer, d *experiment.DemoResult) error {
 	wide := func(name string, of func(*experiment.DemoTable) string) table.Row { // a cell for both columns of a table
 		row := table.Row{name}
 		for i := range d.Tables {
-			row = append(row, of(&d.Tables[i]), of(&d.Tables[i]))
+			cell := of(&d.Tables[i])
+			if text.StringWidthWithoutEscSequences(cell)%2 == 0 {
+				cell += " " // go-pretty 6.8 divides by zero if both columns are as wide as half of an even width, rounded down
+			}
+			row = append(row, cell, cell)
 		}
 		return row
 	}

@@ -92,13 +92,15 @@ func codecs(out *printer, c *registry.Choice) {
 	if c == nil {
 		return
 	}
-	var names []string
+	var names, rows []string
 	for _, k := range c.Candidates {
 		if k.Skipped == "" {
-			names = append(names, fmt.Sprintf("%s %.2f", k.Codec, k.HitGBPerSecond))
+			rows = append(rows, fmt.Sprintf("%s %.2f/%.2f", k.Codec, k.HitNanoseconds, k.MissNanoseconds))
+			names = append(names, fmt.Sprintf("%s %.0f", k.Codec, k.BatchMicroseconds))
 		}
 	}
-	out.line("codecs", "predicted GB of hits a second: %s", strings.Join(names, ", "))
+	out.line("codecs", "predicted µs a batch of %.0f rows: %s", c.BatchRows, strings.Join(names, ", "))
+	out.line("", "ns a hit/a miss: %s", strings.Join(rows, ", "))
 	out.line("", "(%s)", c.Basis)
 }
 

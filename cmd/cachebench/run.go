@@ -96,7 +96,7 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.Float64Var(&cfg.RefreshChurn, "refresh-churn", cfg.RefreshChurn, "most of the cache that a cycle replaces, 0 to 1")
 	f.StringVar(&cfg.RefreshBytes, "refresh-bytes", "", "most bytes that a cycle writes (default: 256MiB)")
 	f.Float64Var(&cfg.SampleRate, "sample-rate", cfg.SampleRate, "share of accesses that the policy observes, 0 to 1")
-	f.StringVar(&cfg.Link, "link", "", "GB/s at which a GPU reads misses (55), for codec auto; none: pick for this machine's processors")
+	f.StringVar(&cfg.Link, "link", "", "GB/s at which a GPU reads misses (default: measured on a GPU, else 55), for codec auto; none: pick for this machine's processors")
 	f.StringVar(&cfg.Device, "device", cfg.Device, "backend: auto, host or cuda")
 	f.IntVar(&cfg.Devices, "devices", cfg.Devices, "devices that the cache spans, 1 to 8: the first GPUs")
 	f.StringVar(&cfg.GPUs, "gpus", "", "GPUs that the cache spans: 0,2 or all (default: the first --devices)")

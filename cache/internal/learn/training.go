@@ -1,18 +1,20 @@
 package learn
 
 import (
+	"cmp"
 	"iter"
-	"maps"
+	"math/rand/v2"
 	"slices"
 	"sort"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/codec/registry"
 )
 
 const (
 	// AheadLookups bounds what is read of the training batches before the tables are loaded, 8 bytes each, and then kept for the policy.
 	AheadLookups = 1 << 21
-	// popularLookups are the fewest lookups of a table from which its Popularity is told.
+	// popularLookups are the fewest lookups of a table from which its popularity is told.
 	popularLookups = 2048
 )
 
@@ -49,77 +51,197 @@ func ReadAhead(t admission.Training, lookups int) (read []TrainingBatch, all adm
 	}, stop
 }
 
-// Popularity is the distribution of a table's lookups over its rows: a curve of the share of lookups that the most popular rows get, by
-// their number. The zero value knows nothing.
-type Popularity []popular
+// Drawing bounds.
+const (
+	drawnBytes = 4 << 20 // of the rows that are drawn, unless leastDrawn take more
+	mostDrawn  = 4096
+	leastDrawn = 256
+	drawnShare = 8 // of a table, one row in so many is drawn at most, or smallDrawn rows
+	smallDrawn = 64
+	// unseenShare of the draws, one in so many, are of rows that training did not look up.
+	unseenShare = 8
+	// levelDraws are the fewest draws whose lookups are made to agree with what was counted.
+	levelDraws = 16
+	// One in mostLater to leastLater of the batches, the last ones, say what later batches look up: as few as have laterLookups. The more rank
+	// the rows, the nearer is that to what admission will know; the more count, the less is by chance.
+	mostLater, leastLater = 4, 8
+	laterLookups          = 4096
+)
 
-type popular struct{ rows, share float64 }
-
-// TablePopularity ranks a table's rows by the first half of its batches and counts what the second half asks of them: counts of the same
-// lookups would promise rows that were looked up by chance to be so again.
-func TablePopularity(batches []TrainingBatch, table int, rows int64) Popularity {
-	batches = slices.DeleteFunc(slices.Clone(batches), func(b TrainingBatch) bool { return b.Table != table })
-	var before, after []int64
-	if len(batches) == 1 { // in turns: batches may be sorted
-		for i, row := range batches[0].Rows {
-			if i%2 == 0 {
-				before = append(before, row)
-			} else {
-				after = append(after, row)
-			}
-		}
-	} else {
-		for i, b := range batches {
-			if i < len(batches)/2 {
-				before = append(before, b.Rows...)
-			} else {
-				after = append(after, b.Rows...)
-			}
+// BatchRows returns the mean rows of a table's batches, 0 if it knows too few lookups.
+func BatchRows(batches []TrainingBatch, table int) float64 {
+	n, rows := 0, 0
+	for _, b := range batches {
+		if b.Table == table && len(b.Rows) > 0 {
+			n, rows = n+1, rows+len(b.Rows)
 		}
 	}
+	if rows < popularLookups {
+		return 0
+	}
+	return float64(rows) / float64(n)
+}
+
+// Draw draws rows of a table that stand for all of it, by how often the training batches look them up, and says how many later lookups
+// they get; nil if it knows too few lookups. It counts the first batches, and what the last ones ask of the rows: counts of the
+// same lookups would promise rows that were looked up by chance to be so again. Equal batches and seeds give equal draws.
+func Draw(batches []TrainingBatch, table int, rows int64, rowBytes int, seed uint64) []registry.Drawn {
+	before, after := split(batches, table)
 	if len(before)+len(after) < popularLookups || len(before) == 0 || len(after) == 0 {
 		return nil
 	}
 	slices.Sort(before)
 	slices.Sort(after)
-	// Rows that were looked up equally often: how many, and what was asked of them later.
-	type level struct{ rows, lookups int64 }
-	levels, seen, asked := map[int]level{}, int64(0), int64(0)
-	for i, j := 0, 0; i < len(before); {
-		row, times := before[i], 0
-		for ; i < len(before) && before[i] == row; i++ {
-			times++
-		}
-		for ; j < len(after) && after[j] < row; j++ {
-		}
-		l := levels[times]
-		l.rows++
-		for ; j < len(after) && after[j] == row; j++ {
-			l.lookups++
-			asked++
-		}
-		levels[times] = l
-		seen++
-	}
-	levels[0] = level{max(0, rows-seen), int64(len(after)) - asked}
-	p, sum := Popularity{{}}, level{}
-	for _, times := range slices.Backward(slices.Sorted(maps.Keys(levels))) {
-		sum.rows += levels[times].rows
-		sum.lookups += levels[times].lookups
-		p = append(p, popular{float64(sum.rows), float64(sum.lookups) / float64(len(after))})
-	}
-	return p
+	seen, asked := count(before, after)
+	r := rand.New(rand.NewPCG(seed, 0x647261776e))
+	n := min(max(drawnBytes/rowBytes, leastDrawn), mostDrawn, int(max(rows/drawnShare, smallDrawn)))
+	drawn := drawSeen(seen, len(before), len(after), n, r)
+	return append(drawn, drawUnseen(seen, rows, 1-float64(asked)/float64(len(after)), max(1, n/unseenShare), r)...)
 }
 
-// HitRatio returns the share of the lookups, 0 to 1, that so many cached rows get.
-func (p Popularity) HitRatio(rows float64) float64 {
-	i := sort.Search(len(p), func(i int) bool { return p[i].rows >= rows })
-	switch {
-	case i == 0:
-		return 0
-	case i == len(p):
-		return p[i-1].share
+// split returns a table's lookups in the first batches and in the last.
+func split(batches []TrainingBatch, table int) (before, after []int64) {
+	batches = slices.DeleteFunc(slices.Clone(batches), func(b TrainingBatch) bool { return b.Table != table })
+	lookups := 0
+	for _, b := range batches {
+		lookups += len(b.Rows)
 	}
-	from, to := p[i-1], p[i]
-	return from.share + (to.share-from.share)*(rows-from.rows)/(to.rows-from.rows)
+	laterShare := min(max(mostLater, lookups/laterLookups), leastLater)
+	if len(batches) == 1 { // in turns: batches may be sorted
+		for i, row := range batches[0].Rows {
+			if i%laterShare != 0 {
+				before = append(before, row)
+			} else {
+				after = append(after, row)
+			}
+		}
+		return before, after
+	}
+	for i, b := range batches {
+		if i < len(batches)-max(1, len(batches)/laterShare) {
+			before = append(before, b.Rows...)
+		} else {
+			after = append(after, b.Rows...)
+		}
+	}
+	return before, after
+}
+
+// looked is a row that batches looked up, how often, and how often later ones did.
+type looked struct {
+	row           int64
+	before, after int32
+}
+
+// count returns the rows of before, in order, and how many lookups of after are of them. Both slices are sorted.
+func count(before, after []int64) (seen []looked, asked int) {
+	j := 0
+	for i := 0; i < len(before); {
+		l := looked{row: before[i]}
+		for ; i < len(before) && before[i] == l.row; i++ {
+			l.before++
+		}
+		for ; j < len(after) && after[j] < l.row; j++ {
+		}
+		for ; j < len(after) && after[j] == l.row; j++ {
+			l.after++
+		}
+		asked += int(l.after)
+		seen = append(seen, l)
+	}
+	return seen, asked
+}
+
+// drawSeen draws n rows, half by their lookups and half alike, those that were looked up equally often in a random order. All are drawn if
+// there are no more.
+func drawSeen(seen []looked, lookups, later, n int, r *rand.Rand) (drawn []registry.Drawn) {
+	order := byLookups(seen, r)
+	take := func(l looked, rows float64) {
+		drawn = append(drawn, registry.Drawn{Row: l.row, Rows: rows, Count: float64(l.before), Lookups: rows * float64(l.after) / float64(later)})
+	}
+	// Each draw is of the row at which the sum of the weights reaches the next step.
+	sum, next := 0.0, r.Float64()
+	from, fromDrawn := 0, 0
+	for i, l := range order {
+		weight := 0.5*float64(n)/float64(len(order)) + 0.5*float64(n)*float64(l.before)/float64(lookups)
+		if len(order) <= n {
+			weight = 1
+		}
+		if weight >= 1 { // it stands for itself
+			take(l, 1)
+		} else if sum += weight; sum > next {
+			take(l, 1/weight)
+			next++
+		}
+		// At the end of a level, rows that were looked up equally often, the draws are made to agree with what was counted.
+		if last := i == len(order)-1; last || order[i+1].before != l.before && len(drawn)-fromDrawn >= levelDraws {
+			agree(order[from:i+1], drawn[fromDrawn:], later)
+			from, fromDrawn = i+1, len(drawn)
+		}
+	}
+	return drawn
+}
+
+// byLookups returns the rows, those looked up most often first, and those looked up equally often in a random order.
+func byLookups(seen []looked, r *rand.Rand) []looked {
+	mixed := slices.Clone(seen)
+	r.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
+	most := int32(0)
+	for _, l := range mixed {
+		most = max(most, l.before)
+	}
+	if int(most) > len(mixed) {
+		slices.SortStableFunc(mixed, func(a, b looked) int { return cmp.Compare(b.before, a.before) })
+		return mixed
+	}
+	// A counting sort, as there are up to a million rows: at is where the next row of each count goes.
+	at, order := make([]int32, most+2), make([]looked, len(mixed))
+	for _, l := range mixed {
+		at[most-l.before+1]++
+	}
+	for i := range at[1:] {
+		at[i+1] += at[i]
+	}
+	for _, l := range mixed {
+		to := &at[most-l.before]
+		order[*to] = l
+		*to++
+	}
+	return order
+}
+
+// agree scales draws of the rows so that they stand for as many rows and as many later lookups as there are.
+func agree(of []looked, drawn []registry.Drawn, later int) {
+	rows, lookups, counted := 0.0, 0.0, 0.0
+	for _, d := range drawn {
+		rows, lookups = rows+d.Rows, lookups+d.Lookups
+	}
+	for _, l := range of {
+		counted += float64(l.after) / float64(later)
+	}
+	for i := range drawn {
+		d := &drawn[i]
+		if lookups > 0 {
+			d.Lookups *= counted / lookups
+		} else {
+			d.Lookups = counted * d.Rows / rows
+		}
+		d.Rows *= float64(len(of)) / rows
+	}
+}
+
+// drawUnseen draws n of the rows that were not looked up, which together get a share of the later lookups.
+func drawUnseen(seen []looked, rows int64, lookups float64, n int, r *rand.Rand) (drawn []registry.Drawn) {
+	unseen := rows - int64(len(seen))
+	if unseen <= 0 {
+		return nil
+	}
+	n = int(min(int64(n), unseen))
+	for i := range n {
+		from, to := int64(i)*unseen/int64(n), int64(i+1)*unseen/int64(n)
+		row := from + r.Int64N(to-from) // among the rows that are not in seen
+		row += int64(sort.Search(len(seen), func(i int) bool { return seen[i].row-int64(i) > row }))
+		drawn = append(drawn, registry.Drawn{Row: row, Rows: float64(unseen) / float64(n), Lookups: lookups / float64(n)})
+	}
+	return drawn
 }

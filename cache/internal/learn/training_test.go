@@ -1,14 +1,29 @@
 package learn
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/tensorcache/tensorcache/codec/registry"
 )
 
-// TestPopularity_ForetellsHits: by a sample of the lookups, what any number of cached rows will get of others.
-func TestPopularity_ForetellsHits(t *testing.T) {
+// promised returns the share of later lookups that draws promise the rows that were looked up most often.
+func promised(drawn []registry.Drawn, cached float64) (share float64) {
+	drawn = slices.Clone(drawn)
+	slices.SortStableFunc(drawn, func(a, b registry.Drawn) int { return cmp.Compare(b.Count, a.Count) })
+	for _, d := range drawn {
+		part := min(1, cached/d.Rows)
+		share += d.Lookups * part
+		cached -= d.Rows * part
+	}
+	return share
+}
+
+// TestDraw_ForetellsHits: by a few rows, what any number of cached rows will get of later lookups.
+func TestDraw_ForetellsHits(t *testing.T) {
 	const rows, batches, size = 20_000, 40, 4000
 	for name, draw := range map[string]func(r *rand.Rand) int64{
 		"uniform": func(r *rand.Rand) int64 { return r.Int64N(rows) },
@@ -28,7 +43,28 @@ func TestPopularity_ForetellsHits(t *testing.T) {
 				slices.Sort(b.Rows)
 				read = append(read, b, TrainingBatch{0, []int64{5, 5, 5}})
 			}
-			p := TablePopularity(read, 1, rows)
+			if got := BatchRows(read, 1); got != size {
+				t.Errorf("batches of %v rows, want %d", got, size)
+			}
+			// Rows of a kilobyte: few are drawn.
+			drawn := Draw(read, 1, rows, 1024, 3)
+			if again := Draw(read, 1, rows, 1024, 3); !slices.Equal(drawn, again) {
+				t.Error("another draw with the same seed")
+			}
+			if len(drawn) < 500 || len(drawn) > 6000 {
+				t.Errorf("%d draws", len(drawn))
+			}
+			of, lookups, seen := 0.0, 0.0, map[int64]bool{}
+			for _, d := range drawn {
+				of, lookups = of+d.Rows, lookups+d.Lookups
+				if d.Row < 0 || d.Row >= rows || seen[d.Row] {
+					t.Fatalf("row %d is drawn twice, or outside", d.Row)
+				}
+				seen[d.Row] = true
+			}
+			if math.Abs(of-rows) > 1e-3 || math.Abs(lookups-1) > 1e-6 {
+				t.Errorf("draws stand for %v rows and %v of the lookups", of, lookups)
+			}
 			// The rows that the whole of the training ranks first, and what they get of further lookups.
 			counts := make([]int, rows)
 			for _, b := range read {
@@ -54,34 +90,70 @@ func TestPopularity_ForetellsHits(t *testing.T) {
 						hits++
 					}
 				}
-				got, want := p.HitRatio(share*rows), float64(hits)/100_000
-				if math.Abs(got-want) > 0.02 || name == "uniform" && math.Abs(got-share) > 0.01 {
-					t.Errorf("%v of the rows: %.4f of the lookups foretold, %.4f hit", share, got, want)
+				got, want := promised(drawn, share*rows), float64(hits)/100_000
+				if t.Logf("%v of the rows: %.4f of the lookups foretold, %.4f hit", share, got, want); math.Abs(got-want) > 0.02 {
+					t.Error("they differ by more than 2 points")
 				}
-			}
-			if p.HitRatio(0) != 0 || math.Abs(p.HitRatio(2*rows)-1) > 1e-9 {
-				t.Errorf("none cached: %v, all: %v", p.HitRatio(0), p.HitRatio(2*rows))
 			}
 		})
 	}
 }
 
-// TestPopularity_OneBatch: a single sorted batch is halved by turns; too few lookups say nothing.
-func TestPopularity_OneBatch(t *testing.T) {
+// TestDraw_OneBatch: a single sorted batch is parted by turns; too few lookups say nothing.
+func TestDraw_OneBatch(t *testing.T) {
 	b := TrainingBatch{Rows: make([]int64, popularLookups)}
 	for i := range b.Rows {
 		b.Rows[i] = int64(i) * 100 / popularLookups
 	}
-	p := TablePopularity([]TrainingBatch{b}, 0, 200)
-	if got := p.HitRatio(50); math.Abs(got-0.5) > 0.02 {
+	drawn := Draw([]TrainingBatch{b}, 0, 200, 8, 1)
+	if got := promised(drawn, 50); math.Abs(got-0.5) > 0.02 {
 		t.Errorf("half of what is looked up: %v", got)
 	}
-	if got := p.HitRatio(100); math.Abs(got-1) > 1e-9 {
+	if got := promised(drawn, 100); math.Abs(got-1) > 1e-9 {
 		t.Errorf("all of it: %v", got)
 	}
 	b.Rows = b.Rows[1:]
-	if p := TablePopularity([]TrainingBatch{b}, 0, 200); p != nil {
-		t.Errorf("%d lookups: %v", len(b.Rows), p)
+	if drawn := Draw([]TrainingBatch{b}, 0, 200, 8, 1); drawn != nil {
+		t.Errorf("%d lookups: %v", len(b.Rows), drawn)
+	}
+}
+
+// TestDraw_RowsThatTrainingDoesNotKnow: draws of them are rows that no batch looked up, all over the table.
+func TestDraw_RowsThatTrainingDoesNotKnow(t *testing.T) {
+	b := TrainingBatch{Rows: make([]int64, popularLookups)}
+	for i := range b.Rows {
+		b.Rows[i] = 3 * int64(i%100)
+	}
+	drawn, unseen, last := Draw([]TrainingBatch{b, b}, 0, 1000, 8, 1), 0.0, int64(0)
+	for _, d := range drawn {
+		if known := d.Row < 300 && d.Row%3 == 0; known != (d.Count > 0) {
+			t.Errorf("%+v", d)
+		}
+		if d.Count == 0 {
+			unseen, last = unseen+d.Rows, max(last, d.Row)
+		}
+	}
+	if math.Abs(unseen-900) > 1e-6 || last < 900 {
+		t.Errorf("draws stand for %v rows that training does not know, the last is %d", unseen, last)
+	}
+}
+
+// TestByLookups_Order: the most looked up rows first, each once, whichever way they are sorted.
+func TestByLookups_Order(t *testing.T) {
+	for _, most := range []int32{1, 7, 5000} {
+		r := rand.New(rand.NewPCG(1, uint64(most)))
+		var seen []looked
+		for i := range int64(1000) {
+			seen = append(seen, looked{row: i, before: 1 + r.Int32N(most)})
+		}
+		order := byLookups(seen, r)
+		if !slices.IsSortedFunc(order, func(a, b looked) int { return cmp.Compare(b.before, a.before) }) {
+			t.Errorf("up to %d lookups: not in order", most)
+		}
+		slices.SortFunc(order, func(a, b looked) int { return cmp.Compare(a.row, b.row) })
+		if !slices.Equal(order, seen) {
+			t.Errorf("up to %d lookups: other rows", most)
+		}
 	}
 }
 

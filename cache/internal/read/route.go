@@ -76,12 +76,17 @@ func decide(t *TableView, n int64, traced bool) (r route, planned Launches) {
 	if traced {
 		r.launches = SideBySide
 	}
-	r.misses = transfer.Reading{
-		Ordered: t.Share.Always() || t.Rows.Mem.Size() >= orderedTier && n >= orderedRows,
-		Units:   transfer.BeyondTranslation(t.Rows),
-		Share:   t.Share,
-	}
+	r.misses = ReadingOf(t.Rows, n, t.Share)
 	return r, planned
+}
+
+// ReadingOf returns how the misses of a batch of n rows of a table are read, side by side with its hits. share may be nil.
+func ReadingOf(rows kernels.HostRows, n int64, share *transfer.ShareTable) transfer.Reading {
+	return transfer.Reading{
+		Ordered: share.Always() || rows.Mem.Size() >= orderedTier && n >= orderedRows,
+		Units:   transfer.BeyondTranslation(rows),
+		Share:   share,
+	}
 }
 
 // lists returns the bytes of the lists of a batch of n rows, 0 for none.

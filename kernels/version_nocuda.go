@@ -1,0 +1,5 @@
+//go:build !(cuda && linux)
+
+package kernels
+
+func version() string { return "host" }

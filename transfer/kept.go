@@ -1,0 +1,224 @@
+package transfer
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/bits"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/atomicfile"
+	"github.com/tensorcache/tensorcache/kernels"
+)
+
+// KeptEnv is the environment variable that names the file in which measurements are kept. "off" keeps none. If it is not set, the
+// file is tensorcache/codec-costs.json in the user's cache folder.
+const KeptEnv = "TENSORCACHE_CODEC_COSTS"
+
+const (
+	keptEntries = 128     // the latest are kept
+	keptBytes   = 1 << 20 // a longer file is not ours
+	keptFormat  = 1
+)
+
+// keptKey is what a measurement depends on. It is taken again when any of this changes.
+type keptKey struct {
+	GPU        string  `json:"gpu"`
+	Link       int64   `json:"link"`        // nominal, bytes a second
+	TableClass int     `json:"table_class"` // the table's raw bytes are less than 2 to the power of this
+	RowBytes   int     `json:"row_bytes"`
+	DType      string  `json:"dtype"`
+	Tier       string  `json:"tier"`
+	BatchClass int     `json:"batch_class"`
+	Threads    int     `json:"threads"` // that help with misses, 0 for none
+	Processors int     `json:"processors"`
+	Codecs     string  `json:"codecs"` // with their ratios, rounded to a twentieth
+	Code       string  `json:"code"`   // of the kernels
+	Limit      float64 `json:"limit"`  // seconds that measuring may take
+}
+
+// keptEntry is one measurement.
+type keptEntry struct {
+	Key     keptKey                   `json:"key"`
+	Costs   map[string]registry.Costs `json:"costs"`
+	Pick    string                    `json:"pick,omitempty"`
+	Seconds float64                   `json:"seconds"`
+	At      time.Time                 `json:"at"`
+}
+
+type keptFile struct {
+	Format  int         `json:"format"`
+	Entries []keptEntry `json:"entries"`
+}
+
+// keptPath returns the file of measurements, "" for none.
+func keptPath() string {
+	switch path := os.Getenv(KeptEnv); path {
+	case "off":
+		return ""
+	case "":
+		dir, err := os.UserCacheDir()
+		if err != nil {
+			return ""
+		}
+		return filepath.Join(dir, "tensorcache", "codec-costs.json")
+	default:
+		return path
+	}
+}
+
+// keptMu orders the reads and writes of this process. Of two processes that write at once, one's measurement is lost and taken again.
+var keptMu sync.Mutex
+
+// readKept returns the measurements in a file. Files and entries that this version does not write are ignored.
+func readKept(path string) []keptEntry {
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() > keptBytes {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, keptBytes))
+	if err != nil {
+		return nil
+	}
+	var file keptFile
+	if json.Unmarshal(b, &file) != nil || file.Format != keptFormat {
+		return nil
+	}
+	return slices.DeleteFunc(file.Entries, func(e keptEntry) bool { return !e.valid() })
+}
+
+// valid says whether costs can be used: those of rows as they are and of each codec of the key, and no others.
+func (e *keptEntry) valid() bool {
+	names := strings.Fields(e.Key.Codecs)
+	if len(names) == 0 || len(names) != len(e.Costs) || !(e.Seconds >= 0) {
+		return false
+	}
+	for _, n := range names {
+		name, _, _ := strings.Cut(n, "=")
+		if c, ok := e.Costs[name]; !ok || !c.Valid() {
+			return false
+		}
+	}
+	_, plain := e.Costs[registry.None]
+	return plain
+}
+
+// keep puts an entry in the file in place of one with its key. The oldest give way.
+func keep(path string, e keptEntry) error {
+	if path == "" {
+		return nil
+	}
+	keptMu.Lock()
+	defer keptMu.Unlock()
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("transfer: %s must be a regular file", path)
+	}
+	all := slices.DeleteFunc(readKept(path), func(old keptEntry) bool { return old.Key == e.Key })
+	all = append(all, e)
+	slices.SortStableFunc(all, func(a, b keptEntry) int { return b.At.Compare(a.At) })
+	all = all[:min(len(all), keptEntries)]
+	b, err := json.MarshalIndent(keptFile{keptFormat, all}, "", " ")
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), atomicfile.Write(path, b))
+}
+
+// kept returns the measurement with a key, if there is one.
+func kept(path string, key keptKey) (keptEntry, bool) {
+	if path == "" {
+		return keptEntry{}, false
+	}
+	keptMu.Lock()
+	defer keptMu.Unlock()
+	all := readKept(path)
+	i := slices.IndexFunc(all, func(e keptEntry) bool { return e.Key == key })
+	if i < 0 {
+		return keptEntry{}, false
+	}
+	return all[i], true
+}
+
+// key returns what a measurement of the codecs depends on.
+func (m *measuring) key(of dtype.Type, mode Mode) keptKey {
+	info := m.d.Info()
+	k := keptKey{
+		GPU: info.Name, Link: info.HostLink, TableClass: bits.Len64(uint64(m.rows) * uint64(m.rowBytes)), RowBytes: m.rowBytes, DType: of.String(),
+		Tier: mode.String(), BatchClass: bits.Len(uint(m.n)), Processors: runtime.GOMAXPROCS(0), Code: kernels.Version(), Limit: m.limit.Seconds(),
+	}
+	if m.o.Share != nil {
+		k.Threads = cmp.Or(m.o.Share.Threads, max(1, defaultShareThreads()))
+	}
+	var codecs []string
+	for _, c := range m.codecs {
+		codecs = append(codecs, fmt.Sprintf("%s=%.2f", c.Name, math.Round(20*c.Ratio)/20))
+	}
+	slices.Sort(codecs)
+	k.Codecs = strings.Join(codecs, " ")
+	return k
+}
+
+// measured is one use of auto-selection's measurements: what was measured, or found in the file, and where the pick is kept.
+type measured struct {
+	path  string
+	entry keptEntry
+	have  bool
+}
+
+// measure returns what the codecs cost on the tier's device: what is kept, or else what it measures.
+func (u *measured) measure(t *Tier, o Options, batch float64, codecs []registry.Trained) (registry.Measured, error) {
+	m := t.newMeasuring(*o.Measure, batch, codecs)
+	u.path = keptPath()
+	key, name := m.key(o.DType, o.Mode), t.home.Info().Name
+	if u.entry, u.have = kept(u.path, key); u.have {
+		return registry.Measured{
+			Costs: u.entry.Costs, Pick: u.entry.Pick, Kept: true, Seconds: u.entry.Seconds,
+			By: fmt.Sprintf("hits and misses as measured on this %s on %s", name, u.entry.At.Format(time.DateOnly)),
+		}, nil
+	}
+	start := time.Now()
+	costs, err := measureDevice(m)
+	seconds := max(0, time.Since(start)-m.warm).Seconds()
+	if err != nil {
+		if err = ifMemory(err); err == nil {
+			return registry.Measured{By: "(the device has too little memory left to be measured)"}, nil
+		}
+		if errors.Is(err, errTooSlow) {
+			return registry.Measured{By: fmt.Sprintf("(measuring this device takes longer than %v)", m.limit)}, nil
+		}
+		if lost := t.home.Err(); lost != nil {
+			return registry.Measured{}, err
+		}
+		return registry.Measured{By: fmt.Sprintf("(measuring this device failed: %v)", err)}, nil // the table can be served all the same
+	}
+	u.entry = keptEntry{Key: key, Costs: costs, Seconds: seconds, At: time.Now().UTC().Truncate(time.Second)}
+	if u.have = u.entry.valid(); !u.have {
+		return registry.Measured{By: "(measuring this device gave times that cannot be)"}, nil
+	}
+	return registry.Measured{
+		Costs: costs, Seconds: seconds, By: fmt.Sprintf("hits and misses as measured on this %s now, with batches of %d rows in %.0f ms", name, m.n, 1000*seconds),
+	}, nil
+}
+
+// picked keeps the measurement together with what was picked by it. A file that cannot be written is no error: the next cache measures.
+func (u *measured) picked(codec string) {
+	if u.have && u.entry.Pick != codec {
+		u.entry.Pick = codec
+		keep(u.path, u.entry)
+	}
+}
