@@ -118,6 +118,7 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 			return err
 		}
 		loaded = append(loaded, one)
+		c.store.Costs = append(c.store.Costs, admission.GPUCost(t.RowBytes(), c.opts.Link))
 		total := one.Tier.Totals()
 		span.Set(observe.KeyTableRows.Int64(total.Rows), observe.KeyTableRaw.Int64(total.RawBytes), observe.KeyTableStored.Int64(total.StoredBytes),
 			observe.KeyCodec.String(codecName(one)))

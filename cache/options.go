@@ -75,8 +75,8 @@ type Options struct {
 	Budgets []int64
 	// Codec is the codec of all tables for which Table.WithCodec sets none. Default CodecAuto.
 	Codec Codec
-	// Link is the rate, in bytes a second, at which one device reads misses from the host tier. CodecAuto uses it. Default 55e9, PCIe 5
-	// x16. The host backend picks what GPUs behind that link would pick, so that a cache is the same on both. With NoLink, CodecAuto
+	// Link is the rate, in bytes a second, at which one device reads misses from the host tier. CodecAuto uses it, and policies, which rank
+	// rows by the time that their hits save. Default 55e9, PCIe 5 x16. The host backend picks what GPUs behind that link would pick, so that a cache is the same on both. With NoLink, CodecAuto
 	// measures how fast this machine's processors decode and picks what suits them, often CodecNone. Seed does not make that choice
 	// repeatable.
 	Link float64

@@ -309,7 +309,7 @@ func (p *planner) simulated(ctx context.Context, r *run, s *sizes, best *curve, 
 		}
 		o := &r.cfg.Online
 		out, err := sim.Run(
-			&sim.Stream{Batches: p.stream, Warmup: p.warmup, Slot: s.slot, Stored: s.stored, Capacity: capacity, Entries: s.rowsIn(capacity), Graph: r.graph},
+			&sim.Stream{Batches: p.stream, Warmup: p.warmup, Slot: s.slot, Stored: s.stored, Cost: s.cost, Capacity: capacity, Entries: s.rowsIn(capacity), Graph: r.graph},
 			policy, sim.Options{
 				Every: o.every(), Evict: o.RefreshChurn, Churn: min(1, defaultRefreshBytes/float64(capacity)), Sampling: o.SampleRate, Seed: r.cfg.Seed,
 			},

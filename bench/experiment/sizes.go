@@ -25,6 +25,7 @@ type sizes struct {
 	ratio        float64
 	devices      int64
 	stored, slot []uint32
+	cost         admission.Cost
 	slots        int64 // of all rows
 	fixed        int64 // tail slack and row bits of a device
 	codecBytes   int64 // on each device, outside the budget
@@ -34,7 +35,7 @@ type sizes struct {
 // measureSizes encodes the table as the cache does, row by row: nothing is kept but lengths.
 func measureSizes(ctx context.Context, t *dataset.Table, cfg *Config, name string, progress Progress) (*sizes, error) {
 	progress.Stage("training ("+name+")", 0)
-	s := &sizes{codec: registry.None, devices: int64(cfg.Devices), stored: make([]uint32, t.Rows), slot: make([]uint32, t.Rows)}
+	s := &sizes{codec: registry.None, devices: int64(cfg.Devices), stored: make([]uint32, t.Rows), slot: make([]uint32, t.Rows), cost: admission.GPUCost(t.RowBytes, cfg.link())}
 	c, err := trainAs(name, t, cfg.Seed)
 	if err != nil {
 		return nil, fmt.Errorf("codec %s: %w", name, err)
@@ -150,7 +151,7 @@ func (s *sizes) capacityOf(budget int64) int64 {
 func (s *sizes) problem(capacity int64) admission.Problem {
 	row := func(key uint64) int64 { _, r := hashmap.SplitKey(key); return r }
 	return admission.Problem{
-		Rows: []int64{int64(len(s.slot))}, Capacity: capacity,
+		Rows: []int64{int64(len(s.slot))}, Capacity: capacity, Costs: []admission.Cost{s.cost},
 		SlotBytes:   func(key uint64) int { return int(s.slot[row(key)]) },
 		StoredBytes: func(key uint64) int { return int(s.stored[row(key)]) },
 	}

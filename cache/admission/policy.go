@@ -62,15 +62,12 @@ type Problem struct {
 	// SlotBytes returns the bytes of a row's slot, at least 1. StoredBytes returns the bytes that a miss of the row reads from
 	// the host. Policies call them only within Start, Observe, Rank and Resize. Results may change over time.
 	SlotBytes, StoredBytes func(key uint64) int
+	// Costs is the time that lookups of each table's rows take. Tables beyond its end, and zero entries, have GPUCost(512, 0).
+	Costs []Cost
 }
 
 // Training is a sequence of batches, each a table index and row numbers, that a policy observes before the cache is filled.
 type Training = iter.Seq2[int, []int64]
-
-// savedPerByte returns the value of a row: the host reads that its hits save, in bytes per slab byte.
-func (p *Problem) savedPerByte(key uint64, frequency float64) float64 {
-	return frequency * float64(p.StoredBytes(key)) / float64(p.SlotBytes(key))
-}
 
 // rows returns the number of rows of all tables.
 func (p *Problem) rows() int64 {

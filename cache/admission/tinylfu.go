@@ -18,7 +18,7 @@ import (
 var _ = register(Spec{Name: "tinylfu", Online: true, New: simple(NewTinyLFU)})
 
 // NewTinyLFU returns the policy that passes the accesses to a ristretto cache (TinyLFU admission, sampled LFU eviction) whose
-// costs are slot bytes. It ranks the rows that this cache holds, by hits per slot byte, and then the rows that it rejected or
+// costs are slot bytes. It ranks the rows that this cache holds, by the time that their hits save per slot byte, and then the rows that it rejected or
 // evicted, the latest first, at most as many as fit in the slabs. Rows whose Set ristretto dropped are not ranked.
 //
 // Rankings are not reproducible: ristretto seeds its sketch at random and drops accesses when it is busy. While the cache serves, a
@@ -42,10 +42,11 @@ type tinyLFU struct {
 	}
 }
 
-// access is an access to a row and the bytes of its slot.
+// access is an access to a row, the bytes of its slot, and the nanoseconds that a hit saves per slot byte.
 type access struct {
-	key  uint64
-	slot int64
+	key   uint64
+	slot  int64
+	value float64
 }
 
 // resident is the value of a row in lfu.
@@ -60,7 +61,7 @@ type ranked struct {
 	hits int64
 }
 
-func (r ranked) score() float64 { return float64(r.hits) / float64(r.slot) }
+func (r ranked) score() float64 { return float64(r.hits) * r.value }
 
 // ristretto counts accesses in the background and drops what it cannot keep up with: fed at full speed it loses nine in
 // ten, and its hit rate on the default workload varies by 8 points. Waiting for it this often loses a quarter and gives a
@@ -110,7 +111,7 @@ func (p *tinyLFU) Observe(table int, rows []int64) {
 	all := make([]access, len(rows))
 	for i, r := range rows {
 		key := hashmap.Key(table, r)
-		all[i] = access{key, int64(p.problem.SlotBytes(key))}
+		all[i] = access{key, int64(p.problem.SlotBytes(key)), p.problem.savedPerByte(key)}
 	}
 	if p.queue == nil {
 		p.observe(all)
@@ -159,7 +160,7 @@ func (p *tinyLFU) Rank() iter.Seq[uint64] {
 		return false
 	})
 	slices.SortFunc(p.held, func(a, b ranked) int {
-		return cmp.Or(cmp.Compare(b.hits*a.slot, a.hits*b.slot), cmp.Compare(hashmap.Hash(a.key), hashmap.Hash(b.key)))
+		return cmp.Or(cmp.Compare(b.score(), a.score()), cmp.Compare(hashmap.Hash(a.key), hashmap.Hash(b.key)))
 	})
 	return func(yield func(uint64) bool) {
 		for _, row := range p.held {
