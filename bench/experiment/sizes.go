@@ -162,21 +162,26 @@ func (s *sizes) problem(capacity int64) admission.Problem {
 type curve struct {
 	bytes   []int64 // of slots
 	hits    []int64
+	saved   []float64 // seconds, by hits
 	lookups int64
+	misses  float64 // seconds, if all lookups missed
 }
 
 // newCurve fills a cache in the order of a policy's ranking, then with the rows that it does not rank, as cache.New does.
 func newCurve(s *sizes, ranking func(func(uint64) bool), counts []int64) *curve {
 	c := &curve{}
-	for _, n := range counts {
+	for r, n := range counts {
 		c.lookups += n
+		c.misses += float64(n) * s.cost.Miss(int(s.stored[r]))
 	}
 	ranked := make([]bool, len(s.slot))
 	var bytes, hits int64
+	saved := 0.0
 	add := func(r int64) {
 		ranked[r] = true
 		bytes, hits = bytes+int64(s.slot[r]), hits+counts[r]
-		c.bytes, c.hits = append(c.bytes, bytes), append(c.hits, hits)
+		saved += float64(counts[r]) * (s.cost.Miss(int(s.stored[r])) - s.cost.Hit)
+		c.bytes, c.hits, c.saved = append(c.bytes, bytes), append(c.hits, hits), append(c.saved, saved)
 	}
 	for key := range ranking {
 		if _, r := hashmap.SplitKey(key); !ranked[r] {
@@ -203,6 +208,11 @@ func (c *curve) hitRatio(rows int64) float64 {
 		return 0
 	}
 	return ratio(c.hits[rows-1], c.lookups)
+}
+
+// rowNanos returns the mean time of a lookup with the first rows cached, 1 or more, in nanoseconds.
+func (c *curve) rowNanos(rows int64) float64 {
+	return 1e9 * (c.misses - c.saved[rows-1]) / float64(max(1, c.lookups))
 }
 
 // rowsWithin returns how many rows a budget holds.
