@@ -36,12 +36,16 @@ func (c *Cache) openDevices() error {
 		return err
 	}
 	o := &c.opts
-	c.set = read.NewSet(devices, read.Sampling{Seed: o.Seed, Accesses: o.Refresh.Accesses, Keys: o.Refresh.Keys})
+	sampling, hitWeight := read.Sampling{Seed: o.Seed, Accesses: o.Refresh.Accesses, Keys: o.Refresh.Keys}, 1.0
+	if _, ok := o.Admission.Policy.(admission.Weigher); ok && o.Refresh.Misses > o.Refresh.Accesses {
+		sampling.Misses, hitWeight = o.Refresh.Misses, o.Refresh.Misses/o.Refresh.Accesses
+	}
+	c.set = read.NewSet(devices, sampling)
 	c.watch.SetSet(c.set)
 	if o.Capture != nil {
 		c.capture = &capture{cache: c, call: o.Capture}
 	}
-	lo := learn.Options{Policy: o.Admission.Policy, Set: c.set, OnKeys: o.Refresh.OnKeys}
+	lo := learn.Options{Policy: o.Admission.Policy, Set: c.set, OnKeys: o.Refresh.OnKeys, HitWeight: hitWeight}
 	if c.capture != nil {
 		lo.Capture = c.capture
 	}

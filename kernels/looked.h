@@ -39,7 +39,7 @@ struct Looked {
 			rangeAside(l.counters, l.out, l.rowBytes, row);
 		const Sampling &s = l.samples;
 		if (s.ring != 0)
-			sampleAside(s.ring, s.head, s.accessSeed, s.keySeed, s.mask, s.accessBelow, s.keyBelow, keyOf(of), ok, row);
+			sampleAside(s.ring, s.head, s.accessSeed, s.keySeed, s.mask, s.accessBelow, s.keyBelow, s.missBelow, keyOf(of), ok, ok && !hit, row);
 		Ticket t{0, 0, 0};
 		if (hit)
 			t = ticketOf(a, u32x4{(u32)word, (u32)(word >> 32), row, 0});

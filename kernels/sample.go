@@ -53,20 +53,24 @@ func (r *SampleRing) Close() {
 // Sampling says which accesses of a batch Lookup appends to a SampleRing. The zero value keeps none.
 type Sampling struct{ args abi.Sampling }
 
-// Sampling returns what a Lookup of the given batch number keeps: this share of all accesses, and every access to this
-// share of the keys, both 0 to 1.
-func (r *SampleRing) Sampling(seed uint64, batch uint32, accesses, keys float64) Sampling {
+// Sampling returns what a Lookup of the given batch number keeps: this share of all accesses, this share of the misses, and every access to
+// this share of the keys, all 0 to 1.
+func (r *SampleRing) Sampling(seed uint64, batch uint32, accesses, misses, keys float64) Sampling {
 	return Sampling{abi.Sampling{
 		Ring: r.records.Addr(), Head: r.head.Addr(),
 		AccessSeed: hashmap.Hash(seed ^ uint64(batch)), KeySeed: hashmap.Hash(seed), Mask: uint32(r.mask),
-		AccessBelow: uint32(accesses * math.MaxUint32), KeyBelow: uint32(keys * math.MaxUint32),
+		AccessBelow: uint32(accesses * math.MaxUint32), KeyBelow: uint32(keys * math.MaxUint32), MissBelow: uint32(misses * math.MaxUint32),
 	}}
 }
 
 // keeps returns what an access is kept for.
-func (s *Sampling) keeps(key uint64, position uint32) (kept uint32) {
-	if uint32(hashmap.Hash(s.args.AccessSeed^uint64(position))>>32) < s.args.AccessBelow {
+func (s *Sampling) keeps(key uint64, position uint32, miss bool) (kept uint32) {
+	draw := uint32(hashmap.Hash(s.args.AccessSeed^uint64(position)) >> 32)
+	if draw < s.args.AccessBelow {
 		kept = abi.SampledAccess
+	}
+	if miss && draw < s.args.MissBelow {
+		kept |= abi.SampledMiss
 	}
 	if s.args.KeyBelow != 0 && uint32(hashmap.Hash(s.args.KeySeed^key)>>32) < s.args.KeyBelow {
 		kept |= abi.SampledKey
@@ -85,7 +89,7 @@ func (r *SampleRing) append(key uint64, kept uint32) {
 
 // sampleCheck returns the upper bits of a record's check.
 func sampleCheck(key uint64, lap uint32) uint32 {
-	return uint32(hashmap.Hash(key^uint64(lap))>>34) << 2
+	return uint32(hashmap.Hash(key^uint64(lap))>>35) << 3
 }
 
 // Drain yields the records written since the last call, at most as many as the ring has, with what each was kept for, and returns how many
@@ -105,7 +109,7 @@ func (r *SampleRing) Drain(yield func(key uint64, kept uint32)) (lost uint64) {
 			r.tail = oldest
 			continue
 		}
-		if lap != want || check&^3 != sampleCheck(key, lap) {
+		if lap != want || check&^7 != sampleCheck(key, lap) {
 			switch {
 			case !r.later(words):
 				r.late = 0
@@ -121,7 +125,7 @@ func (r *SampleRing) Drain(yield func(key uint64, kept uint32)) (lost uint64) {
 			lost++
 			continue
 		}
-		yield(key, check&3)
+		yield(key, check&7)
 		r.tail++
 		left--
 	}

@@ -21,14 +21,14 @@ type sample struct {
 }
 
 // lookupSampled looks the rows up in an empty map, appending samples to the ring. Row numbers are int32 in every other batch.
-func (b *bench) lookupSampled(ring *kernels.SampleRing, batch uint32, rows []int64, limit int64, accesses, keys float64) {
+func (b *bench) lookupSampled(ring *kernels.SampleRing, batch uint32, rows []int64, limit int64, accesses, misses, keys float64) {
 	layout, int32s := hashmap.LayoutFor(16), batch%2 == 1
 	m := b.alloc(layout.Bytes())
 	b.check(b.s.Fill(m, 0xff))
 	k := &kernels.Lookup{
 		Map: m, Layout: layout, Table: 3, Limit: limit, Rows: b.putRows(rows, int32s), Int32: int32s, Out: b.alloc(int64(len(rows))), RowBytes: 1,
 		Found: b.alloc(int64(len(rows)) * kernels.FoundBytes), Counters: b.put(asBytes(make([]kernels.Counters, 1))),
-		Samples: ring.Sampling(7, batch, accesses, keys), Ring: ring,
+		Samples: ring.Sampling(7, batch, accesses, misses, keys), Ring: ring,
 	}
 	b.launch(k)
 }
@@ -57,7 +57,7 @@ func TestSamples_EqualHost(t *testing.T) {
 				defer ring.Close()
 				var all []sample
 				for batch := range uint32(2) {
-					b.lookupSampled(ring, batch, rows, limit, 1.0/16, 1.0/32)
+					b.lookupSampled(ring, batch, rows, limit, 1.0/16, 1.0/4, 1.0/32)
 					part, lost := drain(ring)
 					if lost != 0 {
 						t.Errorf("%d samples lost", lost)
@@ -124,7 +124,7 @@ func TestSamples_OverrunIsCounted(t *testing.T) {
 		var sum result
 		for batch := range uint32(3) {
 			for part := range slices.Chunk(rows, 250) { // a batch beyond the ring's size would race with itself
-				b.lookupSampled(ring, batch, part, 1000, 1, 1)
+				b.lookupSampled(ring, batch, part, 1000, 1, 0, 1)
 			}
 			part, lost := drain(ring)
 			sum.read += len(part)
@@ -161,7 +161,7 @@ func TestSampleRing_BesideReader(t *testing.T) {
 				rows[i] = int64(w*n + i)
 			}
 			for batch := range uint32(batches) {
-				b.lookupSampled(ring, batch, rows, writers*n, 1, 1)
+				b.lookupSampled(ring, batch, rows, writers*n, 1, 0, 1)
 			}
 		})
 	}

@@ -55,7 +55,7 @@ type frequency struct {
 	sketch   sketch
 	ageing   ageing
 	contest  contest
-	accesses uint64
+	unaged   float64           // accesses since the last step of ageing
 	promoted [horizons]float32 // factor from a count of the sketch to one of each horizon
 	victim   float64           // lowest score that fit at the last Rank, in accesses
 	most     float32           // highest value of a row so far
@@ -172,10 +172,14 @@ func (b *freqBucket) least() (at int, score float32) {
 	return at, score
 }
 
-func (f *frequency) Observe(table int, rows []int64) {
+func (f *frequency) Observe(table int, rows []int64) { f.ObserveWeighted(table, rows, 1) }
+
+// ObserveWeighted implements Weigher.
+func (f *frequency) ObserveWeighted(table int, rows []int64, weight float64) {
+	weight = max(1, weight)
 	var hashes [weighStep]uint64
 	for len(rows) > 0 {
-		n := min(len(rows), int(weighStep-f.accesses%weighStep))
+		n := min(len(rows), int(math.Ceil((weighStep-f.unaged)/weight)))
 		// These loads have no dependencies, so that several buckets are fetched from memory at a time.
 		touched := uint64(0)
 		for i, r := range rows[:n] {
@@ -184,10 +188,10 @@ func (f *frequency) Observe(table int, rows []int64) {
 		}
 		f.touch(touched)
 		for i, r := range rows[:n] {
-			f.observe(hashmap.Key(table, r), hashes[i])
+			f.observe(hashmap.Key(table, r), hashes[i], float32(weight))
 		}
 		rows = rows[n:]
-		if f.accesses += uint64(n); f.accesses%weighStep == 0 {
+		for f.unaged += float64(n) * weight; f.unaged >= weighStep; f.unaged -= weighStep {
 			for k, divide := range f.ageing.step() {
 				if divide {
 					f.scale(k, k, 1.0/maxWeight)
@@ -202,18 +206,19 @@ func (f *frequency) Observe(table int, rows []int64) {
 //go:noinline
 func (f *frequency) touch(uint64) {}
 
-func (f *frequency) observe(key, hash uint64) {
+// observe counts an access that stands for n.
+func (f *frequency) observe(key, hash uint64, n float32) {
 	b := f.bucket(hash)
 	if i := b.find(key); i >= 0 {
 		for k := range horizons {
-			b.counts[i][k] += f.ageing.weight[k]
+			b.counts[i][k] += n * f.ageing.weight[k]
 		}
-		f.contest.votes[b.info[i]&(1<<horizons-1)]++
+		f.contest.vote(int(b.info[i]&(1<<horizons-1)), float64(n))
 		return
 	}
-	past := float32(f.sketch.add(hash) - 1)
+	past := float32(f.sketch.add(hash, uint32(n+0.5)))
 	i, least := b.least()
-	count := (1 + past*f.promoted[keep]) * f.ageing.weight[keep]
+	count := (n + past*f.promoted[keep]) * f.ageing.weight[keep]
 	if count*f.most <= least { // without its size, which is slow to find out
 		return
 	}
@@ -227,7 +232,7 @@ func (f *frequency) observe(key, hash uint64) {
 	}
 	b.keys[i], b.info[i], b.value[i] = key, f.size(key), value
 	for k := range horizons {
-		b.counts[i][k] = (1 + past*f.promoted[k]) * f.ageing.weight[k]
+		b.counts[i][k] = (n + past*f.promoted[k]) * f.ageing.weight[k]
 	}
 }
 

@@ -328,24 +328,24 @@ func TestContest_Decide(t *testing.T) {
 	c := contest{active: 3}
 	only := func(k int) int { return 1 << k }
 	vote := func(k int, n float64) bool {
-		c.votes[only(k)] += n
+		c.votes[only(k)].add(tally{n, n})
 		return c.decide()
 	}
-	c.votes[0b1111], c.votes[0] = 1e6, 1e6 // these say nothing
+	c.votes[0b1111], c.votes[0] = tally{1e6, 1e6}, tally{1e6, 1e6} // these say nothing
 	if c.decide() {
 		t.Error("switched without evidence")
 	}
 	if vote(3, 1e6) || vote(1, 15) { // a long time ago 3 was far ahead of 1; 15 in a row are 3.9 deviations
 		t.Error("switched on weak evidence")
 	}
-	c.votes[only(0)] = 3
+	c.votes[only(0)] = tally{3, 3}
 	if !vote(1, 2) || c.active != 1 {
 		t.Errorf("17 to 0 do not convince: %+v", c)
 	}
-	if c.won != [horizons]float64{} || c.lost != c.won || c.decide() {
+	if c.won != ([horizons]tally{}) || c.lost != c.won || c.decide() {
 		t.Errorf("old evidence stays: %+v", c)
 	}
-	if c.votes[only(1)] = 1000; vote(2, 1100) || !vote(2, 200) || c.active != 2 {
+	if c.votes[only(1)] = (tally{1000, 1000}); vote(2, 1100) || !vote(2, 200) || c.active != 2 {
 		t.Errorf("1300 to 1000 do not convince, or 1100 to 1000 do: %+v", c)
 	}
 }
@@ -360,7 +360,7 @@ func TestSketch_NeverTooLow(t *testing.T) {
 		for range rapid.IntRange(0, 5000).Draw(t, "adds") {
 			k := r.IntN(keys) * r.IntN(keys) / keys
 			counts[k]++
-			if got := s.add(hashmap.Hash(uint64(k))); got < min(counts[k], 255) {
+			if got := s.add(hashmap.Hash(uint64(k)), 1) + 1; got < min(counts[k], 255) {
 				t.Fatalf("key %d: estimate %d after %d accesses", k, got, counts[k])
 			}
 		}
@@ -389,7 +389,7 @@ func TestSketch_NeverTooLow(t *testing.T) {
 func TestSketch_Halves(t *testing.T) {
 	s, _ := newSketch(4, 10)
 	for range 10 {
-		s.add(1)
+		s.add(1, 1)
 	}
 	if n := s.estimate(1); n != 5 {
 		t.Errorf("estimate %d after 10 accesses and a halving, want 5", n)

@@ -30,6 +30,13 @@ type Policy interface {
 	Close()
 }
 
+// Weigher is a Policy that accepts accesses which stand for several, so that kinds of accesses can be sampled at different shares: misses,
+// which say which rows to admit, more than hits, of which there are many of the same rows.
+type Weigher interface {
+	// ObserveWeighted is Observe of accesses each of which counts as weight accesses, 1 or more.
+	ObserveWeighted(table int, rows []int64, weight float64)
+}
+
 // Explainer is a Policy that can report its estimate of one row, for telemetry of misses.
 type Explainer interface {
 	// Explain returns the estimate. It follows the rules of Observe for callers, and changes nothing.
