@@ -1,6 +1,7 @@
 package cache_test
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -9,6 +10,8 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/gputest"
 )
 
 // learning is a table of 64-byte rows that are looked up by Zipf's law of exponent 1.05, and batches of them: about 4 lookups a row in all,
@@ -123,5 +126,100 @@ func TestRefresh_LearningWithoutWeights(t *testing.T) {
 		if sampled < 0.9*want || sampled > 1.1*want {
 			t.Errorf("%s: %.3f of the accesses sampled, want %.3f", p.Name(), sampled, want)
 		}
+	}
+}
+
+// weighing is a scripted policy that keeps which rows it observes with which weight.
+type weighing struct {
+	scripted
+	hits   map[uint64]int
+	weight float64
+}
+
+func (p *weighing) ObserveWeighted(table int, rows []int64, weight float64) {
+	p.weight = weight
+	for _, r := range rows {
+		p.hits[hashmap.Key(table, r)]++
+	}
+}
+
+// TestSampling_TellsMissesFromHits: whichever kernels serve a batch, every miss is observed once and an eighth of the hits with weight 8.
+// Capture has an eighth of both.
+func TestSampling_TellsMissesFromHits(t *testing.T) {
+	backends := []cache.Backend{cache.BackendHost}
+	if gpu, reason := gputest.OpenIfAny(t); gpu != nil {
+		backends = append(backends, cache.BackendCUDA)
+	} else {
+		t.Log(reason)
+	}
+	for _, backend := range backends {
+		run := func(t *testing.T) { tellsMissesFromHits(t, backend) }
+		t.Run(string(backend)+"/together", run)
+		t.Run(string(backend)+"/apart", func(t *testing.T) {
+			defer cache.ServeApart()()
+			run(t)
+		})
+		t.Run(string(backend)+"/hits first", func(t *testing.T) {
+			defer cache.ServeApart()()
+			cache.ServeHitsFirst()
+			run(t)
+		})
+	}
+}
+
+func tellsMissesFromHits(t *testing.T, backend cache.Backend) {
+	const rows, rowBytes, cached, batches, n = 4000, 64, 2000, 10, 3000
+	data := normalTable(rows, rowBytes/4, 1)
+	p := &weighing{scripted: scripted{ranking: rowKeys(0, cached)}, hits: map[uint64]int{}}
+	captured := int64(0)
+	c := newCache(t, cache.Options{
+		Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Codec: "none", Budget: cached*(rowBytes+20) + 10_000, Devices: cache.DeviceOptions{Backend: backend},
+		Admission: cache.AdmissionOptions{Policy: p}, Refresh: cache.RefreshOptions{Accesses: 1. / 8, Misses: 1, Interval: time.Hour},
+		Capture: func(samples []cache.Sample, lost int64) { captured += int64(len(samples)) },
+	})
+	isCached := make([]bool, rows)
+	for row := range isCached {
+		e, err := c.Explain(0, []int64{int64(row)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		isCached[row] = e[0].Cached
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	missed, hits := map[uint64]int{}, 0
+	out := make([]byte, n*rowBytes)
+	for range batches {
+		ids := make([]int64, n)
+		for i := range ids {
+			ids[i] = r.Int64N(rows)
+			if isCached[ids[i]] {
+				hits++
+			} else {
+				missed[hashmap.Key(0, ids[i])]++
+			}
+		}
+		if err := c.Gather(ctx, 0, ids, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refresh(t, c) // the learner has all samples
+	if p.weight != 8 || hits < 5000 || len(missed) < 500 {
+		t.Fatalf("weight %g, %d hits, %d rows missed", p.weight, hits, len(missed))
+	}
+	if !maps.Equal(p.observed, missed) {
+		t.Errorf("%d rows are observed as misses, %d missed, or how often differs", len(p.observed), len(missed))
+	}
+	sampled := 0
+	for key, times := range p.hits {
+		if _, row := hashmap.SplitKey(key); !isCached[row] {
+			t.Errorf("row %d, which missed, is observed as a hit", row)
+		}
+		sampled += times
+	}
+	if share := float64(sampled) / float64(hits); share < 0.11 || share > 0.14 {
+		t.Errorf("%.3f of the hits are observed, want 1/8", share)
+	}
+	if share := float64(captured) / float64(batches*n); share < 0.11 || share > 0.14 {
+		t.Errorf("%.3f of the accesses are captured, want 1/8", share)
 	}
 }

@@ -87,6 +87,17 @@ func TestSamples_EqualHost(t *testing.T) {
 				if share := float64(access) / float64(2*n); share < 0.055 || share > 0.07 {
 					t.Errorf("%.4f of the accesses are kept, want 1/16", share)
 				}
+				misses := 0
+				for _, s := range want {
+					if s.kept&abi.SampledMiss != 0 {
+						misses++
+					} else if s.kept&abi.SampledAccess != 0 {
+						t.Fatalf("key %#x is kept as %d, and misses", s.key, s.kept)
+					}
+				}
+				if share := float64(misses) / float64(2*n); share < 0.23 || share > 0.27 {
+					t.Errorf("%.4f of the misses are kept, want 1/4", share)
+				}
 				if share := float64(len(byKey)) / limit; share < 0.02 || share > 0.045 {
 					t.Errorf("%.4f of the keys are kept, want 1/32", share)
 				}
@@ -140,13 +151,23 @@ func TestSamples_OverrunIsCounted(t *testing.T) {
 
 // TestSampleRing_BesideReader drains while goroutines append: nothing is read twice, made up, or left uncounted.
 func TestSampleRing_BesideReader(t *testing.T) {
-	d := host.Open(1, 1)[0]
+	t.Run("host", func(t *testing.T) { besideReader(t, host.Open(1, 1)[0], 50) })
+	t.Run("gpu", func(t *testing.T) {
+		gpu, reason := gputest.OpenIfAny(t)
+		if gpu == nil {
+			t.Skip(reason)
+		}
+		besideReader(t, gpu, 20)
+	})
+}
+
+func besideReader(t *testing.T, d device.Device, batches int) {
 	ring, err := kernels.NewSampleRing(d, 1<<10)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ring.Close()
-	const writers, batches, n = 4, 50, 500
+	const writers, n = 4, 500
 	var wg sync.WaitGroup
 	for w := range writers {
 		wg.Go(func() {
@@ -190,8 +211,8 @@ func TestSampleRing_BesideReader(t *testing.T) {
 		}
 		total += uint64(times)
 	}
-	if total != writers*batches*n {
-		t.Errorf("%d samples read or lost, %d written", total, writers*batches*n)
+	if written := uint64(writers * batches * n); total != written {
+		t.Errorf("%d samples read or lost, %d written", total, written)
 	}
 }
 
