@@ -63,9 +63,9 @@ var ErrPolicy = errors.New("cache: admission policy failed")
 func New(o Options) *Learner { return &Learner{o: o} }
 
 const (
-	// RingRecords is the size of a device's sample ring, which bounds what one Drain takes: with DrainInterval some 3 M accesses a
+	// RingRecords is the size of a device's sample ring, which bounds what one Drain takes: with DrainInterval some 6 M accesses a
 	// second, which the policies keep up with on part of a processor. Samples that come faster are overwritten, and counted.
-	RingRecords   = 1 << 16
+	RingRecords   = 1 << 17
 	DrainInterval = 20 * time.Millisecond
 	// ObserveRows is how many rows the policy observes at a time.
 	ObserveRows = 4096
