@@ -217,7 +217,7 @@ func (c *Cache) openRings() (err error) {
 		}
 	}
 	for _, d := range c.set.Devices {
-		if d.Ring, err = kernels.NewSampleRing(d.Device, learn.RingRecords); err != nil {
+		if d.Ring, err = kernels.NewSampleRing(d.Device, learn.RingRecords(c.set)); err != nil {
 			return err
 		}
 	}

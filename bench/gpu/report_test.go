@@ -38,6 +38,7 @@ func TestResult_GoalsAndRatios(t *testing.T) {
 		{Result{Case: "caller", RowBytes: 512, Unit: "allocations"}, 0, 0, ValueAtMost, true},
 		{Result{Case: "memory", Codec: oneBatch, Unit: "MiB", Value: 35, BaselineValue: 70}, 2, 70, ValueAtMost, true},
 		{Result{Case: "sampling", RowBytes: 512, Unit: "us", Value: 100, BaselineValue: 99}, 0.99, 0.99, RatioAtLeast, true},
+		{Result{Case: "sampling", RowBytes: 512, Codec: "80 % hits, all misses", Unit: "us", Value: 100, BaselineValue: 98}, 0.98, 0.97, RatioAtLeast, true},
 		{Result{Case: "refresh", RowBytes: 512, Unit: "us", Value: 116, BaselineValue: 100}, 100. / 116, 1 / 1.15, RatioAtLeast, false},
 		{Result{Case: "refresh", RowBytes: 512, Unit: "us", Value: 114, BaselineValue: 100}, 100. / 114, 1 / 1.15, RatioAtLeast, true},
 		{Result{Case: "link", Unit: "GB/s", Value: 55}, 0, 0, "", false},

@@ -63,13 +63,26 @@ var ErrPolicy = errors.New("cache: admission policy failed")
 func New(o Options) *Learner { return &Learner{o: o} }
 
 const (
-	// RingRecords is the size of a device's sample ring, which bounds what one Drain takes: with DrainInterval some 6 M accesses a
-	// second, which the policies keep up with on part of a processor. Samples that come faster are overwritten, and counted.
-	RingRecords   = 1 << 17
+	// A device's sample ring has mostRecords, or half as many if the tables have no more rows than that. This bounds what one Drain takes: with
+	// DrainInterval some 6 M accesses a second, which the policies keep up with on part of a processor. Samples that come faster are
+	// overwritten, and counted.
+	mostRecords   = 1 << 17
 	DrainInterval = 20 * time.Millisecond
 	// ObserveRows is how many rows the policy observes at a time.
 	ObserveRows = 4096
 )
+
+// RingRecords returns the size of a device's sample ring.
+func RingRecords(set *read.Set) int {
+	rows := int64(0)
+	for _, t := range set.Tables {
+		rows += t.Tier.Capacity()
+	}
+	if rows <= mostRecords/2 {
+		return mostRecords / 2
+	}
+	return mostRecords
+}
 
 // Call runs f on the policy.
 func (l *Learner) Call(f func(admission.Policy)) error {
