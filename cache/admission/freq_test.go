@@ -323,6 +323,60 @@ func TestFrequency_Explain(t *testing.T) {
 	}
 }
 
+// TestFrequency_Weighted: an access that stands for several counts as they do, for tracked rows, for others, and for ageing.
+func TestFrequency_Weighted(t *testing.T) {
+	const rows, weight = 5000, 8
+	p := problem([]int64{rows}, nil)
+	p.Capacity = 500 * 112
+	one, all := frequencyOf(t, p), frequencyOf(t, p)
+	r := rand.New(rand.NewPCG(1, 2))
+	draw := zipf(r, rows, 0)
+	for range 20_000 {
+		row := draw()
+		one.ObserveWeighted(0, []int64{row}, weight)
+		for range weight {
+			all.Observe(0, []int64{row})
+		}
+	}
+	rank(t, one)
+	rank(t, all)
+	differing := 0 // few: where buckets are full, the order of accesses matters
+	for row := range int64(rows) {
+		a, b := one.Explain(key(0, row)).Frequency, all.Explain(key(0, row)).Frequency
+		if math.Abs(a-b) > 0.01*b+0.5 {
+			differing++
+		}
+	}
+	if differing > rows/500 {
+		t.Errorf("accesses of weight %d give %d of %d rows another frequency than as many of weight 1", weight, differing, rows)
+	}
+	// Ageing has steps of 64 accesses, whatever they weigh.
+	if a, b := one.ageing.exact, all.ageing.exact; a != b {
+		t.Errorf("weights of new accesses %v and %v", a, b)
+	}
+}
+
+// TestContest_Weights: accesses that stand for eight are no more evidence than as many that stand for one.
+func TestContest_Weights(t *testing.T) {
+	for _, weight := range []float64{1, 8} {
+		for _, x := range []struct {
+			lead int // of 100 accesses
+			wins bool
+		}{{36, false}, {44, true}} { // 4 standard deviations are 40
+			c := contest{active: 3}
+			for range 50 + x.lead/2 {
+				c.vote(1<<0, weight)
+			}
+			for range 50 - x.lead/2 {
+				c.vote(1<<3, weight)
+			}
+			if c.decide() != x.wins {
+				t.Errorf("%d votes of weight %g ahead: wins is %v", x.lead, weight, !x.wins)
+			}
+		}
+	}
+}
+
 // TestContest_Decide: a horizon takes over when it is significantly ahead, the one most ahead, whatever was before.
 func TestContest_Decide(t *testing.T) {
 	c := contest{active: 3}
