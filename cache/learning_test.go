@@ -14,17 +14,17 @@ import (
 	"github.com/tensorcache/tensorcache/internal/gputest"
 )
 
-// learning is a table of 64-byte rows that are looked up by Zipf's law of exponent 1.05, and batches of them: about 4 lookups a row in all,
+// learning is a table of rows that are looked up by Zipf's law of exponent 1.05, and batches of them: about 4 lookups a row in all,
 // of which a cache for a tenth of the rows hits 85 to 90 %.
 type learning struct {
 	rows, batch, batches int
+	backend              cache.Backend
+	rowBytes             int
 	data                 []byte
 }
 
-const learningRowBytes = 64
-
 func newLearning(rows, batch, batches int) *learning {
-	return &learning{rows, batch, batches, make([]byte, rows*learningRowBytes)}
+	return &learning{rows, batch, batches, cache.BackendHost, 64, make([]byte, rows*64)}
 }
 
 // draw returns batches, others for every seed.
@@ -44,18 +44,18 @@ func (l *learning) draw(batches int, seed uint64) (all [][]int64) {
 // open opens a cache for a tenth of the table's bytes.
 func (l *learning) open(t *testing.T, o cache.Options) *cache.Cache {
 	t.Helper()
-	table, err := cache.FromBytes("x", dtype.Float32, l.data, learningRowBytes)
+	table, err := cache.FromBytes("x", dtype.Float32, l.data, l.rowBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Tables, o.Budget, o.Codec, o.Devices.Backend = []cache.Table{table}, int64(len(l.data)/10), "none", cache.BackendHost
+	o.Tables, o.Budget, o.Codec, o.Devices.Backend = []cache.Table{table}, int64(len(l.data)/10), "none", l.backend
 	return newCache(t, o)
 }
 
 // serve gathers batches and returns the share of their lookups that hit, and the median time of a Gather.
 func (l *learning) serve(t *testing.T, c *cache.Cache, batches [][]int64, after func(i int)) (hitRate float64, median time.Duration) {
 	t.Helper()
-	out := make([]byte, l.batch*learningRowBytes)
+	out := make([]byte, l.batch*l.rowBytes)
 	before := stats(t, c)
 	var took []time.Duration
 	for i, rows := range batches {
