@@ -36,12 +36,16 @@ func (c *Cache) openDevices() error {
 		return err
 	}
 	o := &c.opts
-	c.set = read.NewSet(devices, read.Sampling{Seed: o.Seed, Accesses: o.Refresh.Accesses, Keys: o.Refresh.Keys})
+	sampling, hitWeight := read.Sampling{Seed: o.Seed, Accesses: o.Refresh.Accesses, Keys: o.Refresh.Keys}, 1.0
+	if _, ok := o.Admission.Policy.(admission.Weigher); ok && o.Refresh.Misses > o.Refresh.Accesses {
+		sampling.Misses, hitWeight = o.Refresh.Misses, o.Refresh.Misses/o.Refresh.Accesses
+	}
+	c.set = read.NewSet(devices, sampling)
 	c.watch.SetSet(c.set)
 	if o.Capture != nil {
 		c.capture = &capture{cache: c, call: o.Capture}
 	}
-	lo := learn.Options{Policy: o.Admission.Policy, Set: c.set, OnKeys: o.Refresh.OnKeys}
+	lo := learn.Options{Policy: o.Admission.Policy, Set: c.set, OnKeys: o.Refresh.OnKeys, HitWeight: hitWeight}
 	if c.capture != nil {
 		lo.Capture = c.capture
 	}
@@ -121,6 +125,7 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 			return err
 		}
 		loaded = append(loaded, one)
+		c.store.Costs = append(c.store.Costs, admission.GPUCost(t.RowBytes(), c.opts.Link))
 		total := one.Tier.Totals()
 		span.Set(observe.KeyTableRows.Int64(total.Rows), observe.KeyTableRaw.Int64(total.RawBytes), observe.KeyTableStored.Int64(total.StoredBytes),
 			observe.KeyCodec.String(codecName(one)))
@@ -227,7 +232,7 @@ func (c *Cache) openRings() (err error) {
 		}
 	}
 	for _, d := range c.set.Devices {
-		if d.Ring, err = kernels.NewSampleRing(d.Device, learn.RingRecords); err != nil {
+		if d.Ring, err = kernels.NewSampleRing(d.Device, learn.RingRecords(c.set)); err != nil {
 			return err
 		}
 	}

@@ -136,16 +136,18 @@ struct RowCodec {
 };
 ABI_SIZE(RowCodec, 48);
 
-// Why an access was sampled: as one of a fraction of all accesses, or because its key is one of a fraction of the keys.
+// Why an access was sampled: as one of a fraction of all accesses, because its key is one of a fraction of the keys, or as one of a
+// fraction of the misses.
 #define SAMPLED_ACCESS 1
 #define SAMPLED_KEY 2
+#define SAMPLED_MISS 4
 
 // Sampling says which of a batch's accesses Lookup appends to a sample ring. An access is kept as
-// SAMPLED_ACCESS iff the upper half of hash(access seed ^ position) is below AccessBelow, and as SAMPLED_KEY iff that of
-// hash(key seed ^ key) is below KeyBelow.
+// SAMPLED_ACCESS iff the upper half of hash(access seed ^ position) is below AccessBelow, as SAMPLED_MISS iff it misses and that half is
+// below MissBelow, and as SAMPLED_KEY iff that of hash(key seed ^ key) is below KeyBelow.
 struct Sampling {
-	// Ring is the address of the records, in page-locked memory, or 0 for no sampling. Head is the address of the number of records claimed so
-	// far, in device memory.
+	// Ring is the address of the records, or 0 for no sampling. Head is the address of the number of records claimed so far. Both are in
+	// device memory.
 	u64 ring;
 	u64 head;
 	// AccessSeed is hash(seed ^ batch), and KeySeed hash(seed).
@@ -155,12 +157,12 @@ struct Sampling {
 	u32 mask;
 	u32 accessBelow;
 	u32 keyBelow;
-	u32 reserved;
+	u32 missBelow;
 };
 ABI_SIZE(Sampling, 48);
 
 // SampleRecord is an access in a sample ring, written with one 16-byte store. Lap counts the rounds of the ring, from 1 on. Check has the
-// SAMPLED bits in bits 1:0 and the upper bits of hash(key ^ lap) above them, so that a reader recognizes a half-written record.
+// SAMPLED bits in bits 2:0 and the upper bits of hash(key ^ lap) above them, so that a reader recognizes a half-written record.
 struct SampleRecord {
 	u64 key;
 	u32 lap;

@@ -117,7 +117,7 @@ struct Looked {
 			rangeAside(l.counters, l.out, l.rowBytes, row);
 		const Sampling &s = l.samples;
 		if (s.ring != 0)
-			sampleAside(s.ring, s.head, s.accessSeed, s.keySeed, s.mask, s.accessBelow, s.keyBelow, key, ok, row);
+			sampleAside(s.ring, s.head, s.accessSeed, s.keySeed, s.mask, s.accessBelow, s.keyBelow, s.missBelow, key, ok, ok && !hit, row);
 		Ticket t{0, 0, 0};
 		if (hit)
 			t = ticketOf(a, u32x4{(u32)word, (u32)(word >> 32), row, 0});

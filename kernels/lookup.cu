@@ -13,14 +13,14 @@
 // This takes 44.5 us on an H200 with 1 Mi rows, 20 M entries and load 0.8. Variants: 45.1 us with 32 registers, where sampling spills (49.6
 // against 47.3), and 45.9 with 48; 45.7 with 512 threads; 47.4 against 42.6 for misses with 128 threads. A first version took 48 us; with two
 // lanes or one lane a bucket 58 and 61, with 64 or 128 rows a warp 49 and 58, with claims by warps 67.
-constexpr u32 THREADS = 256, WARPS = THREADS / 32, TILE = BUCKET_SLOTS, TILES = 32 / TILE;
+constexpr u32 THREADS = 256, WARPS = THREADS / 32, TILE = BUCKET_SLOTS, TILES = 32 / TILE, MISSED = ~1u;
 
 // Warp is a warp's shared memory.
 struct Warp {
 	// Hits from the front, misses from the back.
 	u32x4 found[32];
 	// Each lane's row: its key's halves with the hints set, the lower half of its hash, and its home, all ones when the row is
-	// out of range.
+	// out of range. In the end, for sampling, the home of a row that misses is MISSED.
 	u32x4 rows[32];
 	// Rows to be looked for elsewhere: bucket; lane, and hops in bits 8 and up.
 	u32x2 ring[32];
@@ -138,6 +138,8 @@ KERNEL void __launch_bounds__(256, 6) lookupKernel(const SplitArgs args)
 			f.w = bitAt(a.oversize, missed) ? 4 : bitAt(a.rejected, missed) ? 1 : 0;
 		}
 		found[a.count - 1 - warpMisses[warp] - lane] = f;
+		if (a.samples.ring != 0)
+			w.rows[f.z & 31].w = MISSED;
 		if (args.pages.buckets != 0)
 			countMiss(args.pages, (u64)f.y << 32 | f.x);
 		why = minimum(f.w, NUM_REASONS - 1);
@@ -149,6 +151,7 @@ KERNEL void __launch_bounds__(256, 6) lookupKernel(const SplitArgs args)
 			atomicAdd(&reasons[one], popcount(same));
 		left &= ~same;
 	}
+	warpSync(~0u);
 	u32x4 row = w.rows[lane];
 	bool ok = row.w != ~0u;
 	if (!ok && position < a.count) {
@@ -160,7 +163,7 @@ KERNEL void __launch_bounds__(256, 6) lookupKernel(const SplitArgs args)
 	}
 	if (a.samples.ring != 0) {
 		u64 key = ((u64)row.y << 32 | row.x) & ~HINT_BITS;
-		appendSample(a.samples, key, ok ? sampled(a.samples, key, position) : 0, lane);
+		appendSample(a.samples, key, ok ? sampled(a.samples, key, position, row.w == MISSED) : 0, lane);
 	}
 	blockSync();
 	if (tid < NUM_REASONS && reasons[tid] != 0)

@@ -92,15 +92,16 @@ func (k *Lookup) RunHost(w device.Workers) {
 // find returns the location of the row at a position of the batch, or why it has none, and samples the access.
 func (k *Lookup) find(m *hashmap.Map, row int64, position uint32) slab.Location {
 	key := hashmap.Key(k.Table, row)
+	l := m.Find(key)
 	if k.Ring != nil {
-		k.sample(key, position)
+		k.sample(key, position, !l.Valid())
 	}
-	return k.reason(m.Find(key), row)
+	return k.reason(l, row)
 }
 
 // sample appends an access to the sample ring if it is to be kept.
-func (k *Lookup) sample(key uint64, position uint32) {
-	if kept := k.Samples.keeps(key, position); kept != 0 {
+func (k *Lookup) sample(key uint64, position uint32, miss bool) {
+	if kept := k.Samples.keeps(key, position, miss); kept != 0 {
 		k.Ring.append(key, kept)
 	}
 }

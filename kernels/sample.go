@@ -12,17 +12,22 @@ import (
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-// SampleRing is a bounded ring of sampled accesses in page-locked memory, which Lookup appends to on one device and the
-// host drains. Writers never wait: a reader that comes too late finds records overwritten, and counts them as lost.
-// Any number of batches may append at once; Drain is called by one goroutine at a time, beside them.
+// SampleRing is a bounded ring of sampled accesses in device memory, which Lookup appends to on one device and the host drains: in
+// page-locked memory, each record would cross the link by itself, and the batch would wait for it. Writers never wait: a reader that comes
+// too late finds records overwritten, and counts them as lost. Any number of batches may append at once; Drain is called by one goroutine
+// at a time, beside them.
 type SampleRing struct {
 	d       device.Device
 	records device.Buffer // SampleRecord
-	head    device.Buffer // device memory: records claimed so far
-	mask    uint64
-	tail    uint64 // of the reader
-	late    uint64 // where the last Drain ended although later records were there; 1 more, and 0 for nowhere
-	since   time.Time
+	head    device.Buffer // records claimed so far
+	// stream copies new records to stage, page-locked memory of the same layout, and the head behind them. Without a stream the device is in
+	// host memory, and its records are read where they are.
+	stream device.Stream
+	stage  device.Buffer
+	mask   uint64
+	tail   uint64 // of the reader
+	late   uint64 // where the last Drain ended although later records were there; 1 more, and 0 for nowhere
+	since  time.Time
 }
 
 // lateAfter is how long a record may be on its way when later ones are there.
@@ -34,11 +39,25 @@ func NewSampleRing(d device.Device, capacity int) (_ *SampleRing, err error) {
 		return nil, fmt.Errorf("kernels: sample ring's capacity (%d) must be a power of two up to 2^31", capacity)
 	}
 	r := &SampleRing{d: d, mask: uint64(capacity - 1)}
-	if r.records, err = d.AllocHost(int64(capacity)*abi.SampleRecordBytes, "sample ring"); err != nil {
+	defer func() {
+		if err != nil {
+			r.Close()
+		}
+	}()
+	bytes := int64(capacity) * abi.SampleRecordBytes
+	if r.records, err = d.Alloc(bytes, "sample ring"); err != nil {
 		return nil, err
 	}
 	if r.head, err = d.Alloc(8, "sample ring"); err != nil {
-		r.Close()
+		return nil, err
+	}
+	if !d.NeedsStaging() {
+		return r, nil
+	}
+	if r.stage, err = d.AllocHost(bytes+8, "staging of samples"); err != nil {
+		return nil, err
+	}
+	if r.stream, err = d.NewStream(); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -46,27 +65,74 @@ func NewSampleRing(d device.Device, capacity int) (_ *SampleRing, err error) {
 
 // Close frees the ring. No batch may append to it any more.
 func (r *SampleRing) Close() {
+	if r.stream != nil {
+		r.stream.Close()
+	}
+	r.d.Free(r.stage)
 	r.d.Free(r.records)
 	r.d.Free(r.head)
+}
+
+// fetch returns the records from the reader's tail on, each in its slot. Slots of records that are older or not there yet have older ones. It
+// returns nil if there is nothing new, or the device fails, which every batch reports.
+func (r *SampleRing) fetch() []uint64 {
+	if r.stream == nil {
+		return view[uint64](r.records)
+	}
+	size := r.records.Size()
+	at := r.stage.Slice(size, size+8)
+	if r.stream.Copy(at, r.head) != nil || r.stream.Synchronize() != nil {
+		return nil
+	}
+	head := view[uint64](at)[0]
+	if head == r.tail {
+		return nil
+	}
+	from, to := r.tail&r.mask, head&r.mask
+	parts := [2][2]uint64{{from, to}}
+	switch {
+	case head-r.tail > r.mask: // all of the ring
+		parts[0] = [2]uint64{0, r.mask + 1}
+	case from >= to:
+		parts = [2][2]uint64{{from, r.mask + 1}, {0, to}}
+	}
+	for _, p := range parts {
+		if p[0] == p[1] {
+			continue
+		}
+		first, end := int64(p[0])*abi.SampleRecordBytes, int64(p[1])*abi.SampleRecordBytes
+		if r.stream.Copy(r.stage.Slice(first, end), r.records.Slice(first, end)) != nil {
+			r.stream.Synchronize()
+			return nil
+		}
+	}
+	if r.stream.Synchronize() != nil {
+		return nil
+	}
+	return view[uint64](r.stage)
 }
 
 // Sampling says which accesses of a batch Lookup appends to a SampleRing. The zero value keeps none.
 type Sampling struct{ args abi.Sampling }
 
-// Sampling returns what a Lookup of the given batch number keeps: this share of all accesses, and every access to this
-// share of the keys, both 0 to 1.
-func (r *SampleRing) Sampling(seed uint64, batch uint32, accesses, keys float64) Sampling {
+// Sampling returns what a Lookup of the given batch number keeps: this share of all accesses, this share of the misses, and every access to
+// this share of the keys, all 0 to 1.
+func (r *SampleRing) Sampling(seed uint64, batch uint32, accesses, misses, keys float64) Sampling {
 	return Sampling{abi.Sampling{
 		Ring: r.records.Addr(), Head: r.head.Addr(),
 		AccessSeed: hashmap.Hash(seed ^ uint64(batch)), KeySeed: hashmap.Hash(seed), Mask: uint32(r.mask),
-		AccessBelow: uint32(accesses * math.MaxUint32), KeyBelow: uint32(keys * math.MaxUint32),
+		AccessBelow: uint32(accesses * math.MaxUint32), KeyBelow: uint32(keys * math.MaxUint32), MissBelow: uint32(misses * math.MaxUint32),
 	}}
 }
 
 // keeps returns what an access is kept for.
-func (s *Sampling) keeps(key uint64, position uint32) (kept uint32) {
-	if uint32(hashmap.Hash(s.args.AccessSeed^uint64(position))>>32) < s.args.AccessBelow {
+func (s *Sampling) keeps(key uint64, position uint32, miss bool) (kept uint32) {
+	draw := uint32(hashmap.Hash(s.args.AccessSeed^uint64(position)) >> 32)
+	if draw < s.args.AccessBelow {
 		kept = abi.SampledAccess
+	}
+	if miss && draw < s.args.MissBelow {
+		kept |= abi.SampledMiss
 	}
 	if s.args.KeyBelow != 0 && uint32(hashmap.Hash(s.args.KeySeed^key)>>32) < s.args.KeyBelow {
 		kept |= abi.SampledKey
@@ -85,14 +151,17 @@ func (r *SampleRing) append(key uint64, kept uint32) {
 
 // sampleCheck returns the upper bits of a record's check.
 func sampleCheck(key uint64, lap uint32) uint32 {
-	return uint32(hashmap.Hash(key^uint64(lap))>>34) << 2
+	return uint32(hashmap.Hash(key^uint64(lap))>>35) << 3
 }
 
 // Drain yields the records written since the last call, at most as many as the ring has, with what each was kept for, and returns how many
 // were overwritten before they were read. So it returns however fast devices write. A record that is not there yet ends the call; the next one goes on with it, or, if that is
 // lateAfter later, counts it as lost if later ones are there: its writer was overtaken by a whole ring, and has put an old record in the place of a new one.
 func (r *SampleRing) Drain(yield func(key uint64, kept uint32)) (lost uint64) {
-	words := view[uint64](r.records)
+	words := r.fetch()
+	if words == nil {
+		return 0
+	}
 	for left := r.mask + 1; left > 0; {
 		slot, want := r.tail&r.mask, uint32(r.tail/(r.mask+1))+1
 		key := atomic.LoadUint64(&words[2*slot])
@@ -105,7 +174,7 @@ func (r *SampleRing) Drain(yield func(key uint64, kept uint32)) (lost uint64) {
 			r.tail = oldest
 			continue
 		}
-		if lap != want || check&^3 != sampleCheck(key, lap) {
+		if lap != want || check&^7 != sampleCheck(key, lap) {
 			switch {
 			case !r.later(words):
 				r.late = 0
@@ -121,7 +190,7 @@ func (r *SampleRing) Drain(yield func(key uint64, kept uint32)) (lost uint64) {
 			lost++
 			continue
 		}
-		yield(key, check&3)
+		yield(key, check&7)
 		r.tail++
 		left--
 	}

@@ -18,22 +18,24 @@ INLINE void appendSample(const Sampling &s, u64 key, u32 kept, u32 lane)
 		u64 at = ((u64)high << 32 | low) + popcount(lanes & ((1u << lane) - 1));
 		u64 slot = at & s.mask;
 		u32 lap = (u32)(at >> popcount(s.mask)) + 1; // a division would take longer than all the rest
-		u32 check = (u32)(hashOf(key ^ lap) >> 34) << 2 | kept;
+		u32 check = (u32)(hashOf(key ^ lap) >> 35) << 3 | kept;
 		*(u32x4 *)((SampleRecord *)s.ring + slot) = u32x4{(u32)key, (u32)(key >> 32), lap, check};
 	}
 }
 
-INLINE u32 sampled(const Sampling &s, u64 key, u32 position)
+INLINE u32 sampled(const Sampling &s, u64 key, u32 position, bool miss)
 {
-	u32 kept = (u32)(hashOf(s.accessSeed ^ position) >> 32) < s.accessBelow ? SAMPLED_ACCESS : 0;
+	u32 draw = (u32)(hashOf(s.accessSeed ^ position) >> 32);
+	u32 kept = (draw < s.accessBelow ? SAMPLED_ACCESS : 0) | (miss && draw < s.missBelow ? SAMPLED_MISS : 0);
 	if (s.keyBelow != 0 && (u32)(hashOf(s.keySeed ^ key) >> 32) < s.keyBelow)
 		kept |= SAMPLED_KEY;
 	return kept;
 }
 
 // sampleAside is for kernels that sample seldom: see ASIDE.
-ASIDE void sampleAside(u64 ring, u64 head, u64 accessSeed, u64 keySeed, u32 mask, u32 accessBelow, u32 keyBelow, u64 key, bool ok, u32 position)
+ASIDE void sampleAside(u64 ring, u64 head, u64 accessSeed, u64 keySeed, u32 mask, u32 accessBelow, u32 keyBelow, u32 missBelow, u64 key, bool ok, bool miss,
+	u32 position)
 {
-	Sampling s = {ring, head, accessSeed, keySeed, mask, accessBelow, keyBelow};
-	appendSample(s, key, ok ? sampled(s, key, position) : 0, laneID());
+	Sampling s = {ring, head, accessSeed, keySeed, mask, accessBelow, keyBelow, missBelow};
+	appendSample(s, key, ok ? sampled(s, key, position, miss) : 0, laneID());
 }

@@ -21,14 +21,14 @@ type sample struct {
 }
 
 // lookupSampled looks the rows up in an empty map, appending samples to the ring. Row numbers are int32 in every other batch.
-func (b *bench) lookupSampled(ring *kernels.SampleRing, batch uint32, rows []int64, limit int64, accesses, keys float64) {
+func (b *bench) lookupSampled(ring *kernels.SampleRing, batch uint32, rows []int64, limit int64, accesses, misses, keys float64) {
 	layout, int32s := hashmap.LayoutFor(16), batch%2 == 1
 	m := b.alloc(layout.Bytes())
 	b.check(b.s.Fill(m, 0xff))
 	k := &kernels.Lookup{
 		Map: m, Layout: layout, Table: 3, Limit: limit, Rows: b.putRows(rows, int32s), Int32: int32s, Out: b.alloc(int64(len(rows))), RowBytes: 1,
 		Found: b.alloc(int64(len(rows)) * kernels.FoundBytes), Counters: b.put(asBytes(make([]kernels.Counters, 1))),
-		Samples: ring.Sampling(7, batch, accesses, keys), Ring: ring,
+		Samples: ring.Sampling(7, batch, accesses, misses, keys), Ring: ring,
 	}
 	b.launch(k)
 }
@@ -57,7 +57,7 @@ func TestSamples_EqualHost(t *testing.T) {
 				defer ring.Close()
 				var all []sample
 				for batch := range uint32(2) {
-					b.lookupSampled(ring, batch, rows, limit, 1.0/16, 1.0/32)
+					b.lookupSampled(ring, batch, rows, limit, 1.0/16, 1.0/4, 1.0/32)
 					part, lost := drain(ring)
 					if lost != 0 {
 						t.Errorf("%d samples lost", lost)
@@ -86,6 +86,17 @@ func TestSamples_EqualHost(t *testing.T) {
 				}
 				if share := float64(access) / float64(2*n); share < 0.055 || share > 0.07 {
 					t.Errorf("%.4f of the accesses are kept, want 1/16", share)
+				}
+				misses := 0
+				for _, s := range want {
+					if s.kept&abi.SampledMiss != 0 {
+						misses++
+					} else if s.kept&abi.SampledAccess != 0 {
+						t.Fatalf("key %#x is kept as %d, and misses", s.key, s.kept)
+					}
+				}
+				if share := float64(misses) / float64(2*n); share < 0.23 || share > 0.27 {
+					t.Errorf("%.4f of the misses are kept, want 1/4", share)
 				}
 				if share := float64(len(byKey)) / limit; share < 0.02 || share > 0.045 {
 					t.Errorf("%.4f of the keys are kept, want 1/32", share)
@@ -124,7 +135,7 @@ func TestSamples_OverrunIsCounted(t *testing.T) {
 		var sum result
 		for batch := range uint32(3) {
 			for part := range slices.Chunk(rows, 250) { // a batch beyond the ring's size would race with itself
-				b.lookupSampled(ring, batch, part, 1000, 1, 1)
+				b.lookupSampled(ring, batch, part, 1000, 1, 0, 1)
 			}
 			part, lost := drain(ring)
 			sum.read += len(part)
@@ -140,13 +151,23 @@ func TestSamples_OverrunIsCounted(t *testing.T) {
 
 // TestSampleRing_BesideReader drains while goroutines append: nothing is read twice, made up, or left uncounted.
 func TestSampleRing_BesideReader(t *testing.T) {
-	d := host.Open(1, 1)[0]
+	t.Run("host", func(t *testing.T) { besideReader(t, host.Open(1, 1)[0], 50) })
+	t.Run("gpu", func(t *testing.T) {
+		gpu, reason := gputest.OpenIfAny(t)
+		if gpu == nil {
+			t.Skip(reason)
+		}
+		besideReader(t, gpu, 20)
+	})
+}
+
+func besideReader(t *testing.T, d device.Device, batches int) {
 	ring, err := kernels.NewSampleRing(d, 1<<10)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ring.Close()
-	const writers, batches, n = 4, 50, 500
+	const writers, n = 4, 500
 	var wg sync.WaitGroup
 	for w := range writers {
 		wg.Go(func() {
@@ -161,7 +182,7 @@ func TestSampleRing_BesideReader(t *testing.T) {
 				rows[i] = int64(w*n + i)
 			}
 			for batch := range uint32(batches) {
-				b.lookupSampled(ring, batch, rows, writers*n, 1, 1)
+				b.lookupSampled(ring, batch, rows, writers*n, 1, 0, 1)
 			}
 		})
 	}
@@ -190,8 +211,8 @@ func TestSampleRing_BesideReader(t *testing.T) {
 		}
 		total += uint64(times)
 	}
-	if total != writers*batches*n {
-		t.Errorf("%d samples read or lost, %d written", total, writers*batches*n)
+	if written := uint64(writers * batches * n); total != written {
+		t.Errorf("%d samples read or lost, %d written", total, written)
 	}
 }
 

@@ -113,7 +113,7 @@ template <class R> INLINE void serveRows(const ServeArgs &a)
 		bool ok = (u64)row < (u64)a.lookup.limit;
 		u64 key = (u64)a.lookup.table << 56 | (u64)row, word = ok ? findKey(a.lookup.map, a.lookup.buckets, key) : ~0xffull;
 		if (a.lookup.samples.ring != 0)
-			appendSample(a.lookup.samples, key, ok ? sampled(a.lookup.samples, key, i) : 0, lane);
+			appendSample(a.lookup.samples, key, ok ? sampled(a.lookup.samples, key, i, !located(word)) : 0, lane);
 		u32 hits = ballot(~0u, ok && located(word)), misses = ballot(~0u, ok && !located(word));
 		if (hits >> lane & 1) {
 			u32 k = popcount(hits & below);

@@ -62,7 +62,7 @@ func (k *Serve) Range(from, to int) {
 		if k.Lookup.Ring != nil {
 			for j, key := range keys[:n] {
 				if row := k.host.rows.at(from + j); uint64(row) < uint64(k.Lookup.Limit) {
-					k.Lookup.sample(key, uint32(from+j))
+					k.Lookup.sample(key, uint32(from+j), !locations[j].Valid())
 				}
 			}
 		}

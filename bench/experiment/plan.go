@@ -68,6 +68,9 @@ type Plan struct {
 	TotalBytes    int64 `json:"total_bytes"`
 	// PredictedHitRatio is of that cache.
 	PredictedHitRatio float64 `json:"predicted_hit_ratio"`
+	// PredictedRowNS is the mean time of a looked-up row, hits and misses one after the other, in nanoseconds: what policies minimise
+	// (admission.Cost), on a GPU.
+	PredictedRowNS float64 `json:"predicted_row_ns"`
 	// GPU is there with PlanConfig.GPUMemory.
 	GPU *GPUPlan `json:"gpu,omitempty"`
 	// MeasuredHitRatio is there with PlanConfig.Check.
@@ -253,6 +256,7 @@ func (p *planner) plan(ctx context.Context, s *sizes, policy, codec string) (*Pl
 		plan.Method = Exact
 		plan.Rows = c.rowsFor(p.cfg.Target)
 		plan.PayloadBytes, plan.PredictedHitRatio = c.bytes[plan.Rows-1], c.hitRatio(plan.Rows)
+		plan.PredictedRowNS = c.rowNanos(plan.Rows)
 		if plan.GPU != nil {
 			plan.GPU.HitRatio = c.hitRatio(c.rowsWithin(s, available))
 		}
@@ -299,6 +303,8 @@ func (p *planner) curve(ctx context.Context, r *run, s *sizes) (*curve, error) {
 // simulated searches the least capacity with which the simulated policy reaches the target. The curve of the best static cache
 // is where it begins.
 func (p *planner) simulated(ctx context.Context, r *run, s *sizes, best *curve, plan *Plan) error {
+	nanos := map[int64]float64{} // of a row, by capacity
+	var mu sync.Mutex
 	hitRatio := func(capacity int64) (float64, error) {
 		if err := ctx.Err(); err != nil {
 			return 0, err
@@ -309,7 +315,7 @@ func (p *planner) simulated(ctx context.Context, r *run, s *sizes, best *curve, 
 		}
 		o := &r.cfg.Online
 		out, err := sim.Run(
-			&sim.Stream{Batches: p.stream, Warmup: p.warmup, Slot: s.slot, Stored: s.stored, Capacity: capacity, Entries: s.rowsIn(capacity), Graph: r.graph},
+			&sim.Stream{Batches: p.stream, Warmup: p.warmup, Slot: s.slot, Stored: s.stored, Cost: s.cost, Capacity: capacity, Entries: s.rowsIn(capacity), Graph: r.graph},
 			policy, sim.Options{
 				Every: o.every(), Evict: o.RefreshChurn, Churn: min(1, defaultRefreshBytes/float64(capacity)), Sampling: o.SampleRate, Seed: r.cfg.Seed,
 			},
@@ -317,6 +323,9 @@ func (p *planner) simulated(ctx context.Context, r *run, s *sizes, best *curve, 
 		if err != nil {
 			return 0, err
 		}
+		mu.Lock()
+		defer mu.Unlock()
+		nanos[capacity] = 1e9 * out.Seconds / float64(max(1, out.Lookups))
 		return out.HitRatio(), nil
 	}
 	most := int64(0) // whatever the stream accesses
@@ -347,6 +356,7 @@ func (p *planner) simulated(ctx context.Context, r *run, s *sizes, best *curve, 
 	}
 	plan.Reached = hit >= p.cfg.Target
 	plan.PayloadBytes, plan.PredictedHitRatio, plan.Rows = capacity, hit, s.rowsIn(capacity)
+	plan.PredictedRowNS = nanos[capacity]
 	p.found[plan.Policy] = plan.Rows
 	return nil
 }

@@ -111,6 +111,10 @@ func TestMakePlan_StaticPoliciesAreExact(t *testing.T) {
 				if *p.MeasuredHitRatio != p.PredictedHitRatio || p.PredictedHitRatio < c.Target || p.PredictedHitRatio > c.Target+0.01 || !p.Reached || p.Method != Exact {
 					t.Errorf("predicted %v, measured %v: %+v", p.PredictedHitRatio, *p.MeasuredHitRatio, p)
 				}
+				// Of least time are hits; no lookup is faster than one or slower than a miss.
+				if miss := 1 - p.PredictedHitRatio; p.PredictedRowNS < 9*miss || p.PredictedRowNS > 1+11*miss {
+					t.Errorf("%s, %s: %g ns a row at a hit rate of %g", p.Policy, p.Codec, p.PredictedRowNS, p.PredictedHitRatio)
+				}
 				small := c
 				small.Target, small.Policies, small.Codecs, small.Check = p.PredictedHitRatio-0.005, []string{p.Policy}, []string{p.Codec}, false
 				less, err := MakePlan(t.Context(), small, Quiet{})

@@ -25,6 +25,7 @@ type sizes struct {
 	ratio        float64
 	devices      int64
 	stored, slot []uint32
+	cost         admission.Cost
 	slots        int64 // of all rows
 	fixed        int64 // tail slack and row bits of a device
 	codecBytes   int64 // on each device, outside the budget
@@ -34,7 +35,7 @@ type sizes struct {
 // measureSizes encodes the table as the cache does, row by row: nothing is kept but lengths.
 func measureSizes(ctx context.Context, t *dataset.Table, cfg *Config, name string, progress Progress) (*sizes, error) {
 	progress.Stage("training ("+name+")", 0)
-	s := &sizes{codec: registry.None, devices: int64(cfg.Devices), stored: make([]uint32, t.Rows), slot: make([]uint32, t.Rows)}
+	s := &sizes{codec: registry.None, devices: int64(cfg.Devices), stored: make([]uint32, t.Rows), slot: make([]uint32, t.Rows), cost: admission.GPUCost(t.RowBytes, cfg.link())}
 	c, err := trainAs(name, t, cfg.Seed)
 	if err != nil {
 		return nil, fmt.Errorf("codec %s: %w", name, err)
@@ -150,7 +151,7 @@ func (s *sizes) capacityOf(budget int64) int64 {
 func (s *sizes) problem(capacity int64) admission.Problem {
 	row := func(key uint64) int64 { _, r := hashmap.SplitKey(key); return r }
 	return admission.Problem{
-		Rows: []int64{int64(len(s.slot))}, Capacity: capacity,
+		Rows: []int64{int64(len(s.slot))}, Capacity: capacity, Costs: []admission.Cost{s.cost},
 		SlotBytes:   func(key uint64) int { return int(s.slot[row(key)]) },
 		StoredBytes: func(key uint64) int { return int(s.stored[row(key)]) },
 	}
@@ -161,21 +162,26 @@ func (s *sizes) problem(capacity int64) admission.Problem {
 type curve struct {
 	bytes   []int64 // of slots
 	hits    []int64
+	saved   []float64 // seconds, by hits
 	lookups int64
+	misses  float64 // seconds, if all lookups missed
 }
 
 // newCurve fills a cache in the order of a policy's ranking, then with the rows that it does not rank, as cache.New does.
 func newCurve(s *sizes, ranking func(func(uint64) bool), counts []int64) *curve {
 	c := &curve{}
-	for _, n := range counts {
+	for r, n := range counts {
 		c.lookups += n
+		c.misses += float64(n) * s.cost.Miss(int(s.stored[r]))
 	}
 	ranked := make([]bool, len(s.slot))
 	var bytes, hits int64
+	saved := 0.0
 	add := func(r int64) {
 		ranked[r] = true
 		bytes, hits = bytes+int64(s.slot[r]), hits+counts[r]
-		c.bytes, c.hits = append(c.bytes, bytes), append(c.hits, hits)
+		saved += float64(counts[r]) * (s.cost.Miss(int(s.stored[r])) - s.cost.Hit)
+		c.bytes, c.hits, c.saved = append(c.bytes, bytes), append(c.hits, hits), append(c.saved, saved)
 	}
 	for key := range ranking {
 		if _, r := hashmap.SplitKey(key); !ranked[r] {
@@ -202,6 +208,11 @@ func (c *curve) hitRatio(rows int64) float64 {
 		return 0
 	}
 	return ratio(c.hits[rows-1], c.lookups)
+}
+
+// rowNanos returns the mean time of a lookup with the first rows cached, 1 or more, in nanoseconds.
+func (c *curve) rowNanos(rows int64) float64 {
+	return 1e9 * (c.misses - c.saved[rows-1]) / float64(max(1, c.lookups))
 }
 
 // rowsWithin returns how many rows a budget holds.

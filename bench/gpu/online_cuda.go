@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// sampledShare is the share of accesses that are sampled, the default of caches that refresh.
+	// sampledShare is the share of accesses that are sampled. Caches that refresh sample by default twice as many, and all misses.
 	sampledShare = 1. / 16
 	// onlineTurns is how often sampling and not sampling take turns.
 	onlineTurns = 5
@@ -40,32 +40,42 @@ const (
 // sampling measures what it costs to sample some accesses.
 func (r *runner) sampling() {
 	source := r.normalRows().host.Bytes()
-	var both [2]*served // without and with
-	for i, accesses := range []float64{0, sampledShare} {
-		both[i] = r.serve(source, smallRow, cache.Options{Budget: r.o.TableBytes / 2, Refresh: cache.RefreshOptions{Accesses: accesses}})
-		defer both[i].cache.Close()
+	var all [3]*served // without sampling, with 1/16 of the accesses, and with the shares that refreshing has by default
+	cached := int64(math.MaxInt64)
+	for i, o := range []cache.RefreshOptions{{}, {Accesses: sampledShare}, {Accesses: 2 * sampledShare, Misses: 1}} {
+		all[i] = r.serve(source, smallRow, cache.Options{Budget: r.o.TableBytes / 2, Refresh: o})
+		defer all[i].cache.Close()
+		cached = min(cached, all[i].cached)
 	}
-	without, with := both[0], both[1]
-	without.cached = min(without.cached, with.cached)
-	with.cached = without.cached
+	for _, s := range all {
+		s.cached = cached
+	}
 	out := r.alloc(int64(r.o.Batch) * smallRow)
 	for _, c := range []struct {
 		label string
 		hits  int
 	}{{"hits", r.o.Batch}, {"80 % hits", r.o.Batch * 8 / 10}} {
-		t := without.mixed(c.hits, r.o.Batch-c.hits)
-		var seconds [2][]float64
+		t := all[0].mixed(c.hits, r.o.Batch-c.hits)
+		var seconds [len(all)][]float64
 		for range onlineTurns {
-			for i, s := range both {
+			for i, s := range all {
 				seconds[i] = append(seconds[i], s.timeGathers(r.o.Runs, nil, t, out))
 			}
 		}
-		changes := get(with.cache.Stats()).Changes
-		x := with.result("sampling", r.o.Batch)
-		x.Codec, x.Unit, x.Value, x.Baseline, x.BaselineValue = c.label, "us", median(seconds[1])*1e6, "without sampling", median(seconds[0])*1e6
-		x.Detail = fmt.Sprintf("1/%.0f of the accesses; %d turns each; so far %d samples read, %d overwritten", 1/sampledShare, onlineTurns,
-			changes.SampledAccesses, changes.LostAccesses)
-		r.add(x)
+		for i, what := range []string{fmt.Sprintf("1/%.0f of the accesses", 1/sampledShare), fmt.Sprintf("1/%.0f of the hits, all misses", 1/(2*sampledShare))} {
+			if i == 1 && c.hits == r.o.Batch {
+				continue // no misses
+			}
+			with := all[1+i]
+			changes := get(with.cache.Stats()).Changes
+			x := with.result("sampling", r.o.Batch)
+			x.Codec, x.Unit, x.Value, x.Baseline, x.BaselineValue = c.label, "us", median(seconds[1+i])*1e6, "without sampling", median(seconds[0])*1e6
+			if i == 1 {
+				x.Codec = allMisses
+			}
+			x.Detail = fmt.Sprintf("%s; %d turns each; so far %d samples read, %d overwritten", what, onlineTurns, changes.SampledAccesses, changes.LostAccesses)
+			r.add(x)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/dtype"
 )
 
@@ -146,5 +147,44 @@ func TestNewModel_MissingCase(t *testing.T) {
 		if _, err := NewModel(&part); err == nil || !strings.Contains(err.Error(), "case "+name+" ") {
 			t.Errorf("without %s: %v", name, err)
 		}
+	}
+}
+
+// TestGPUCost_Measured compares the cost by which rows are admitted with batches a fifth of which misses, whose hits are read meanwhile.
+func TestGPUCost_Measured(t *testing.T) {
+	t.Parallel()
+	r, err := ReadReport("../../docs/results/gpu-bench.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	link, stored := 0.0, map[int]float64{}
+	for _, x := range r.Results {
+		switch {
+		case x.Case == "link" && x.Codec == "to device":
+			link = x.Value * 1e9
+		case x.Case == "gather-misses": // its baseline is what the link limits rows of these stored bytes to
+			stored[x.RowBytes] = link * float64(x.RowBytes) / (x.BaselineValue * 1e9)
+		}
+	}
+	compared := 0
+	for _, x := range r.Results {
+		if x.Case != "gather-80" || x.Codec == SparseCodec {
+			continue
+		}
+		measured := float64(x.RowBytes) / (x.Value * 1e9) / (1 - gatherHits)
+		cost := admission.GPUCost(x.RowBytes, link)
+		off := cost.Miss(int(stored[x.RowBytes]))/measured - 1
+		t.Logf("%d bytes, %.0f stored: %.1f ns, %+.0f %%", x.RowBytes, stored[x.RowBytes], 1e9*measured, 100*off)
+		if math.Abs(off) > 0.15 {
+			t.Errorf("%d bytes: a miss costs %+.0f %% of the measured %.1f ns", x.RowBytes, 100*off, 1e9*measured)
+		}
+		hits := measured * (1 - gatherHits) / gatherHits // they are read in less than all of the time
+		if cost.Hit <= 0 || cost.Hit > hits {
+			t.Errorf("%d bytes: a hit costs %g ns, all of the batch takes %g ns a hit", x.RowBytes, 1e9*cost.Hit, 1e9*hits)
+		}
+		compared++
+	}
+	if compared < 5 {
+		t.Errorf("%d row lengths were compared, want 5", compared)
 	}
 }

@@ -25,6 +25,8 @@ type Stream struct {
 	Phase int
 	// Slot and Stored are the slot bytes and stored bytes of each row.
 	Slot, Stored []uint32
+	// Cost is the time that lookups take. The zero value stands for that of admission.Problem.
+	Cost admission.Cost
 	// Capacity is the slot bytes of the cache.
 	Capacity int64
 	// Entries is the number of rows that the cache's hashmap is made for. Rows that the policy does not rank are evicted in the
@@ -75,6 +77,8 @@ type Outcome struct {
 	Lookups, Hits int64
 	// LookupBytes and HitBytes are the slot bytes of their rows.
 	LookupBytes, HitBytes int64
+	// Seconds is the time of all lookups by Stream.Cost, hits and misses one after the other.
+	Seconds float64
 	// Churned is the slot bytes written by refreshes, Refreshes their number.
 	Churned   int64
 	Refreshes int
@@ -109,6 +113,8 @@ func Run(s *Stream, p admission.Policy, o Options) (*Outcome, error) {
 	out := &Outcome{}
 	cursor := s.Batches.NewCursor()
 	sampled := uint64(o.Sampling * (1 << 32))
+	problem := s.problem()
+	cost := problem.Cost(0)
 	fill := s.Warmup
 	if o.FillAfter > 0 {
 		fill = o.FillAfter
@@ -124,6 +130,9 @@ func Run(s *Stream, p admission.Policy, o Options) (*Outcome, error) {
 				if c.admitted[r] {
 					hits++
 					out.HitBytes += slot
+					out.Seconds += cost.Hit
+				} else {
+					out.Seconds += cost.Miss(int(s.Stored[r]))
 				}
 			}
 			out.Hits, out.Lookups = out.Hits+hits, out.Lookups+int64(len(rows))
@@ -150,7 +159,7 @@ func Run(s *Stream, p admission.Policy, o Options) (*Outcome, error) {
 func (s *Stream) problem() admission.Problem {
 	row := func(key uint64) int64 { _, r := hashmap.SplitKey(key); return r }
 	return admission.Problem{
-		Rows: []int64{int64(len(s.Slot))}, Capacity: s.Capacity,
+		Rows: []int64{int64(len(s.Slot))}, Capacity: s.Capacity, Costs: []admission.Cost{s.Cost},
 		SlotBytes:   func(key uint64) int { return int(s.Slot[row(key)]) },
 		StoredBytes: func(key uint64) int { return int(s.Stored[row(key)]) },
 	}

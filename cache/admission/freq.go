@@ -12,20 +12,21 @@ import (
 
 var _ = register(Spec{Name: "freq", Online: true, New: simple(NewFrequency)})
 
-// NewFrequency returns the policy that ranks rows by their recent access frequency, times the host bytes that a miss reads,
-// per slot byte.
+// NewFrequency returns the policy that ranks rows by their recent access frequency, times the time that a hit saves, per slot
+// byte.
 //
-// A table tracks the most frequent rows exactly, three times as many as fit in the slabs. A count-min sketch counts the
-// other rows. A row of the sketch moves to the table when its count exceeds the lowest count of its bucket. Every tracked
+// A table tracks the rows whose hits save the most time exactly, three times as many as fit in the slabs. A count-min sketch counts
+// the other rows. A row of the sketch moves to the table when it saves more than the row of its bucket that saves least. Every tracked
 // row has four counts that age at different speeds, the horizons, from nearly LRU to nearly LFU. The slowest horizon ranks
 // at first. When another would have hit significantly more rows since the last Rank, it takes over. If that is a faster
 // one, the workload has changed, and its counts replace those of the slower ones. So the policy uses the whole past of a
 // stable workload, and only the accesses after a change. Rows that fit at the last ranking are ranked as if they had been
 // accessed a tenth more often, which reduces the rows that refreshes write.
 //
-// Host memory: 1.5 MB during Rank, and 120 bytes for each row of mean slot bytes that fits, at least 2.6 MB, at most 120 bytes for
+// Host memory: 1.5 MB during Rank, and 132 bytes for each row of mean slot bytes that fits, at least 2.9 MB, at most 132 bytes for
 // each row of the tables. Observe takes constant time an access; Rank and Resize take time linear in the memory. Equal accesses
-// give equal rankings, however they are batched. The size of a row is requested once while it is tracked.
+// give equal rankings, however they are batched. The size of a row is requested
+// when it might become tracked, and not again while it is.
 func NewFrequency() Policy { return &frequency{} }
 
 const (
@@ -38,7 +39,7 @@ const (
 	// loyalty multiplies the score of rows that fit at the last ranking. Without it, refreshes of the default workload write
 	// 2.8 % of the cache instead of 1.2 %, at the same hit rate. With 1.2 cora loses 0.3 points.
 	loyalty = 1.1
-	// keep is the horizon whose counts decide which rows are tracked. With the next faster one the default workload loses 0.7
+	// keep is the horizon whose counts, times values, decide which rows are tracked. With the next faster one the default workload loses 0.7
 	// points.
 	keep = 2
 	// sketchPeriod is the number of accesses to untracked rows, per entry of the table, after which the sketch's counts are
@@ -54,9 +55,10 @@ type frequency struct {
 	sketch   sketch
 	ageing   ageing
 	contest  contest
-	accesses uint64
+	unaged   float64           // accesses since the last step of ageing
 	promoted [horizons]float32 // factor from a count of the sketch to one of each horizon
 	victim   float64           // lowest score that fit at the last Rank, in accesses
+	most     float32           // highest value of a row so far
 	order    []uint32          // the last ranking: bucket × freqWays + place of each row
 	mapped   [3]*numa.Memory   // of buckets, sketch and order
 }
@@ -66,6 +68,7 @@ type freqBucket struct {
 	keys   [freqWays]uint64
 	counts [freqWays][horizons]float32 // sums of the weights of accesses
 	info   [freqWays]freqInfo
+	value  [freqWays]float32 // nanoseconds that a hit saves, per slot byte
 }
 
 const (
@@ -75,23 +78,21 @@ const (
 
 // freqInfo holds the size of a tracked row and the results of the last Rank:
 //
-//	[31:11] slot bytes; 0 before the first Rank
-//	[10:5]  stored ÷ slot bytes, in 63rds
+//	[31:6]  slot bytes
+//	[5]     the row was tracked at the last Rank
 //	[4]     the row fit at the last Rank
 //	[3:0]   the row would have fit if horizon 0 … 3 had ranked
 type freqInfo uint32
 
 const (
-	fitted     freqInfo = 1 << horizons
-	fitsMask            = 1<<(horizons+1) - 1
-	valueShift          = horizons + 1
-	valueUnit           = 63
-	slotShift           = valueShift + 6
-	maxSlot             = 1<<(32-slotShift) - 1
+	fitted    freqInfo = 1 << horizons
+	fitsMask           = 1<<(horizons+1) - 1
+	known     freqInfo = 1 << (horizons + 1)
+	slotShift          = horizons + 2
+	maxSlot            = 1<<(32-slotShift) - 1
 )
 
-func (i freqInfo) slot() int64    { return int64(i >> slotShift) }
-func (i freqInfo) value() float32 { return float32(i>>valueShift&valueUnit) * (1.0 / valueUnit) }
+func (i freqInfo) slot() int64 { return int64(i >> slotShift) }
 
 func (f *frequency) Name() string { return "freq" }
 
@@ -134,8 +135,8 @@ func (f *frequency) Resize(capacity int64) {
 				continue
 			}
 			b := f.bucket(hashmap.Hash(key))
-			if at, least := b.least(); old[i].counts[w][keep] > least {
-				b.keys[at], b.counts[at], b.info[at] = key, old[i].counts[w], old[i].info[w]
+			if at, least := b.least(); old[i].counts[w][keep]*old[i].value[w] > least {
+				b.keys[at], b.counts[at], b.info[at], b.value[at] = key, old[i].counts[w], old[i].info[w], old[i].value[w]
 			}
 		}
 	}
@@ -157,24 +158,28 @@ func (b *freqBucket) find(key uint64) int {
 	return -1
 }
 
-// least returns the place of the least frequent key and its count, or an empty place and -1.
-func (b *freqBucket) least() (at int, count float32) {
-	count = math.MaxFloat32
+// least returns the place of the key that saves least and its count times its value, or an empty place and -1.
+func (b *freqBucket) least() (at int, score float32) {
+	score = math.MaxFloat32
 	for i, k := range b.keys {
 		if k == noKey {
 			return i, -1
 		}
-		if c := b.counts[i][keep]; c < count {
-			at, count = i, c
+		if s := b.counts[i][keep] * b.value[i]; s < score {
+			at, score = i, s
 		}
 	}
-	return at, count
+	return at, score
 }
 
-func (f *frequency) Observe(table int, rows []int64) {
+func (f *frequency) Observe(table int, rows []int64) { f.ObserveWeighted(table, rows, 1) }
+
+// ObserveWeighted implements Weigher.
+func (f *frequency) ObserveWeighted(table int, rows []int64, weight float64) {
+	weight = max(1, weight)
 	var hashes [weighStep]uint64
 	for len(rows) > 0 {
-		n := min(len(rows), int(weighStep-f.accesses%weighStep))
+		n := min(len(rows), int(math.Ceil((weighStep-f.unaged)/weight)))
 		// These loads have no dependencies, so that several buckets are fetched from memory at a time.
 		touched := uint64(0)
 		for i, r := range rows[:n] {
@@ -183,10 +188,10 @@ func (f *frequency) Observe(table int, rows []int64) {
 		}
 		f.touch(touched)
 		for i, r := range rows[:n] {
-			f.observe(hashmap.Key(table, r), hashes[i])
+			f.observe(hashmap.Key(table, r), hashes[i], float32(weight))
 		}
 		rows = rows[n:]
-		if f.accesses += uint64(n); f.accesses%weighStep == 0 {
+		for f.unaged += float64(n) * weight; f.unaged >= weighStep; f.unaged -= weighStep {
 			for k, divide := range f.ageing.step() {
 				if divide {
 					f.scale(k, k, 1.0/maxWeight)
@@ -201,26 +206,33 @@ func (f *frequency) Observe(table int, rows []int64) {
 //go:noinline
 func (f *frequency) touch(uint64) {}
 
-func (f *frequency) observe(key, hash uint64) {
+// observe counts an access that stands for n.
+func (f *frequency) observe(key, hash uint64, n float32) {
 	b := f.bucket(hash)
 	if i := b.find(key); i >= 0 {
 		for k := range horizons {
-			b.counts[i][k] += f.ageing.weight[k]
+			b.counts[i][k] += n * f.ageing.weight[k]
 		}
-		f.contest.votes[b.info[i]&(1<<horizons-1)]++
+		f.contest.vote(int(b.info[i]&(1<<horizons-1)), float64(n))
 		return
 	}
-	past := float32(f.sketch.add(hash) - 1)
+	past := float32(f.sketch.add(hash, uint32(n+0.5)))
 	i, least := b.least()
-	if (1+past*f.promoted[keep])*f.ageing.weight[keep] <= least {
+	count := (n + past*f.promoted[keep]) * f.ageing.weight[keep]
+	if count*f.most <= least { // without its size, which is slow to find out
+		return
+	}
+	value := f.value(key)
+	f.most = max(f.most, value)
+	if count*value <= least {
 		return
 	}
 	if b.keys[i] != noKey {
-		f.sketch.raise(hashmap.Hash(b.keys[i]), least/f.ageing.weight[keep])
+		f.sketch.raise(hashmap.Hash(b.keys[i]), b.counts[i][keep]/f.ageing.weight[keep])
 	}
-	b.keys[i], b.info[i] = key, 0
+	b.keys[i], b.info[i], b.value[i] = key, f.size(key), value
 	for k := range horizons {
-		b.counts[i][k] = (1 + past*f.promoted[k]) * f.ageing.weight[k]
+		b.counts[i][k] = (n + past*f.promoted[k]) * f.ageing.weight[k]
 	}
 }
 
@@ -256,21 +268,22 @@ func cut(bytes *[1 << 15]int64, capacity int64) (at uint32, left int64) {
 	return at, capacity
 }
 
-// score returns the ranking score of an entry, in weighted accesses of the active horizon.
+// score returns the ranking score of an entry: its value times its weighted accesses of the active horizon.
 func (f *frequency) score(b *freqBucket, i int) float32 {
-	score := b.counts[i][f.contest.active] * b.info[i].value()
+	score := b.counts[i][f.contest.active] * b.value[i]
 	if b.info[i]&fitted != 0 {
 		score *= loyalty
 	}
 	return score
 }
 
-// size returns a freqInfo with the slot bytes and the value of a row.
+// size returns a freqInfo with the slot bytes of a row.
 func (f *frequency) size(key uint64) freqInfo {
-	slot := max(1, f.problem.SlotBytes(key))
-	value := min(1, float64(f.problem.StoredBytes(key))/float64(slot))
-	return freqInfo(min(slot, maxSlot))<<slotShift | freqInfo(math.Round(max(1, valueUnit*value)))<<valueShift
+	return freqInfo(min(max(1, f.problem.SlotBytes(key)), maxSlot)) << slotShift
 }
+
+// value returns the value of a row.
+func (f *frequency) value(key uint64) float32 { return float32(f.problem.savedPerByte(key)) }
 
 func (f *frequency) Rank() iter.Seq[uint64] {
 	if was := f.contest.active; f.contest.decide() && f.contest.active < was {
@@ -289,10 +302,7 @@ func (f *frequency) Rank() iter.Seq[uint64] {
 			if key == noKey {
 				continue
 			}
-			if b.info[w].slot() == 0 {
-				b.info[w] |= f.size(key)
-			}
-			slot, value := b.info[w].slot(), b.info[w].value()
+			slot, value := b.info[w].slot(), b.value[w]
 			for k := range horizons {
 				bins.bytes[k][bin(b.counts[w][k]*value)] += slot
 			}
@@ -326,7 +336,7 @@ func (f *frequency) Rank() iter.Seq[uint64] {
 			at := bin(f.score(b, w))
 			f.order[bins.rows[at]] = uint32(i*freqWays + w)
 			bins.rows[at]++
-			slot, value, fits := b.info[w].slot(), b.info[w].value(), freqInfo(0)
+			slot, value, fits := b.info[w].slot(), b.value[w], freqInfo(0)
 			for k := range cuts {
 				its := at
 				if k < horizons {
@@ -339,7 +349,7 @@ func (f *frequency) Rank() iter.Seq[uint64] {
 					fits |= 1 << k
 				}
 			}
-			b.info[w] = b.info[w]&^fitsMask | fits
+			b.info[w] = b.info[w]&^fitsMask | fits | known
 		}
 	}
 	return func(yield func(uint64) bool) {
@@ -360,17 +370,13 @@ func (f *frequency) Explain(key uint64) Estimate {
 	if i < 0 {
 		e.Frequency = float64(f.sketch.estimate(hash)) * float64(f.promoted[k])
 		if e.Frequency > 0 { // size is the slowest step
-			e.Score, e.Rejected = e.Frequency*float64(f.size(key).value()), true
+			e.Score, e.Rejected = e.Frequency*float64(f.value(key)), true
 		}
 		return e
 	}
 	e.Frequency = float64(b.counts[i][k]) / f.ageing.exact[k]
-	if b.info[i].slot() == 0 { // new since the last Rank
-		e.Score = e.Frequency * float64(f.size(key).value())
-		return e
-	}
 	e.Score = float64(f.score(b, i)) / f.ageing.exact[k]
-	e.Rejected = b.info[i]&fitted == 0
+	e.Rejected = b.info[i]&(known|fitted) == known
 	return e
 }
 

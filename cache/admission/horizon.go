@@ -68,11 +68,22 @@ func (a *ageing) recent(k int, accesses float64) float32 {
 // access since then is a vote for the horizons whose sets contain the row.
 type contest struct {
 	active int
-	votes  [1 << horizons]float64 // accesses since the last decision, by the set of horizons that had the row
+	votes  [1 << horizons]tally // accesses since the last decision, by the set of horizons that had the row
 	// won counts the accesses to rows that horizon k had and the active one had not; lost counts the reverse. Both restart
 	// when k is not ahead, so that evidence from before a change of the workload does not count.
-	won, lost [horizons]float64
+	won, lost [horizons]tally
 }
+
+// tally counts accesses, and sums the squares of what each stood for: the variance of the count.
+type tally struct{ accesses, squares float64 }
+
+func (t *tally) add(u tally) {
+	t.accesses += u.accesses
+	t.squares += u.squares
+}
+
+// vote counts an access that stands for n, to a row that the given set of horizons has.
+func (c *contest) vote(had int, n float64) { c.votes[had].add(tally{n, n * n}) }
 
 // decide makes the horizon with the most significant lead over the active one active, and reports whether the active one has
 // changed. If so, the caller must choose the sets anew.
@@ -82,14 +93,14 @@ func (c *contest) decide() bool {
 		for had, n := range c.votes {
 			switch mine, its := had>>k&1, had>>c.active&1; {
 			case mine > its:
-				c.won[k] += n
+				c.won[k].add(n)
 			case mine < its:
-				c.lost[k] += n
+				c.lost[k].add(n)
 			}
 		}
-		if c.won[k] <= c.lost[k] {
-			c.won[k], c.lost[k] = 0, 0
-		} else if z := (c.won[k] - c.lost[k]) / math.Sqrt(c.won[k]+c.lost[k]); z > most {
+		if c.won[k].accesses <= c.lost[k].accesses {
+			c.won[k], c.lost[k] = tally{}, tally{}
+		} else if z := (c.won[k].accesses - c.lost[k].accesses) / math.Sqrt(c.won[k].squares+c.lost[k].squares); z > most {
 			best, most = k, z
 		}
 	}

@@ -30,6 +30,13 @@ type Policy interface {
 	Close()
 }
 
+// Weigher is a Policy that accepts accesses which stand for several, so that kinds of accesses can be sampled at different shares: misses,
+// which say which rows to admit, more than hits, of which there are many of the same rows.
+type Weigher interface {
+	// ObserveWeighted is Observe of accesses each of which counts as weight accesses, 1 or more.
+	ObserveWeighted(table int, rows []int64, weight float64)
+}
+
 // Explainer is a Policy that can report its estimate of one row, for telemetry of misses.
 type Explainer interface {
 	// Explain returns the estimate. It follows the rules of Observe for callers, and changes nothing.
@@ -55,15 +62,12 @@ type Problem struct {
 	// SlotBytes returns the bytes of a row's slot, at least 1. StoredBytes returns the bytes that a miss of the row reads from
 	// the host. Policies call them only within Start, Observe, Rank and Resize. Results may change over time.
 	SlotBytes, StoredBytes func(key uint64) int
+	// Costs is the time that lookups of each table's rows take. Tables beyond its end, and zero entries, have GPUCost(512, 0).
+	Costs []Cost
 }
 
 // Training is a sequence of batches, each a table index and row numbers, that a policy observes before the cache is filled.
 type Training = iter.Seq2[int, []int64]
-
-// savedPerByte returns the value of a row: the host reads that its hits save, in bytes per slab byte.
-func (p *Problem) savedPerByte(key uint64, frequency float64) float64 {
-	return frequency * float64(p.StoredBytes(key)) / float64(p.SlotBytes(key))
-}
 
 // rows returns the number of rows of all tables.
 func (p *Problem) rows() int64 {

@@ -37,17 +37,15 @@ func (s *sketch) estimate(hash uint64) uint32 {
 	return uint32(min(b[at[0]], b[at[1]], b[at[2]], b[at[3]]))
 }
 
-// add counts an access and returns the new estimate.
-func (s *sketch) add(hash uint64) uint32 {
+// add counts an access that stands for weight accesses, and returns the estimate of those before it.
+func (s *sketch) add(hash uint64, weight uint32) (before uint32) {
 	b, at := s.cells(hash)
 	n := min(b[at[0]], b[at[1]], b[at[2]], b[at[3]])
-	if n < 255 {
-		n++
-	}
+	more := uint8(min(uint32(n)+weight, 255))
 	for _, i := range at {
-		b[i] = max(b[i], n)
+		b[i] = max(b[i], more)
 	}
-	if s.added++; s.added == s.period {
+	if s.added += uint64(weight); s.added >= s.period {
 		s.halve()
 	}
 	return uint32(n)

@@ -16,8 +16,8 @@ var _ = register(Spec{Name: "static-degree", Learns: FromGraph, New: func(in Inp
 	return NewStaticDegree(degrees...), nil
 }})
 
-// NewStaticDegree returns the policy that ranks the vertices of each table by in-degree, times the host bytes that a miss
-// reads, per slot byte. It is PaGraph's (SoCC '20), with in-degrees because sampling follows edges to their targets.
+// NewStaticDegree returns the policy that ranks the vertices of each table by in-degree, times the time that a hit
+// saves, per slot byte. It is PaGraph's (SoCC '20), with in-degrees because sampling follows edges to their targets.
 // inDegrees has, for each table, one entry a row; rows beyond its end count as 0. The policy needs no training.
 func NewStaticDegree(inDegrees ...[]uint32) Policy {
 	return &staticScore[uint32]{name: "static-degree", what: "in-degrees", scores: inDegrees}
@@ -54,7 +54,7 @@ func (s *staticScore[T]) Rank() iter.Seq[uint64] {
 			for t, rows := range s.scores {
 				for r, d := range rows {
 					key := hashmap.Key(t, int64(r))
-					if d != 0 && !yield(key, s.problem.savedPerByte(key, float64(d))) {
+					if d != 0 && !yield(key, float64(d)*s.problem.savedPerByte(key)) {
 						return
 					}
 				}

@@ -15,8 +15,8 @@ const (
 	pageRankChange  = 1e-7 // change of all ranks, whose sum is 1, below which the iteration stops
 )
 
-// NewStaticPageRank returns the policy that ranks the vertices of each table by weighted reverse PageRank, times the host
-// bytes that a miss reads, per slot byte (Min et al., "Graph Neural Network Training with Data Tiering", KDD '22). The
+// NewStaticPageRank returns the policy that ranks the vertices of each table by weighted reverse PageRank, times the
+// time that a hit saves, per slot byte (Min et al., "Graph Neural Network Training with Data Tiering", KDD '22). The
 // random surfer follows the edges of a [Graph], as sampling does; the paper calls this reverse because its edges point the
 // other way. The rank is weighted because the surfer starts from the graph's seeds. The policy needs no training. Making it
 // takes up to a hundred passes over the edges.

@@ -18,21 +18,23 @@ func TestStaticFrequency_MoreFrequentFirst(t *testing.T) {
 	}
 }
 
-// TestStaticFrequency_Value tells the two policies apart: static-optimal counts hits per slot byte, static-freq the
-// host bytes that they save.
+// TestStaticFrequency_Value tells the two policies apart: static-optimal counts hits per slot byte, static-freq the time that they save,
+// here 10 ns of a miss up to 100 bytes, and more of longer ones.
 func TestStaticFrequency_Value(t *testing.T) {
 	stored := map[uint64]int{
-		key(0, 0): 17,  // a slot of 32, nearly half of it padding
-		key(0, 1): 320, // no padding
-		key(0, 2): 16,  // no padding
+		key(0, 0): 96,
+		key(0, 1): 960,
+		key(0, 2): 192,
 	}
-	freq, optimal := start(t, NewStaticFrequency(), problem([]int64{3}, stored)), start(t, NewStaticOptimal(), problem([]int64{3}, stored))
+	of := problem([]int64{3}, stored)
+	of.Costs = []Cost{{MissRow: 10e-9, MissByte: 0.1e-9}}
+	freq, optimal := start(t, NewStaticFrequency(), of), start(t, NewStaticOptimal(), of)
 	for _, p := range []Policy{freq, optimal} {
-		p.Observe(0, repeat(0, 9)) // 9 × 17 ÷ 32 = 4.8 bytes, 9 ÷ 32 = 0.28 hits
-		p.Observe(0, repeat(1, 6)) // 6 bytes, 6 ÷ 320 = 0.019 hits
-		p.Observe(0, repeat(2, 4)) // 4 bytes, 4 ÷ 16 = 0.25 hits
+		p.Observe(0, repeat(0, 5)) // 5 × 10 ns ÷ 96 = 0.52 ns, 5 ÷ 96 = 0.052 hits
+		p.Observe(0, repeat(1, 8)) // 8 × 96 ns ÷ 960 = 0.8 ns, 8 ÷ 960 = 0.008 hits
+		p.Observe(0, repeat(2, 7)) // 7 × 19.2 ns ÷ 192 = 0.7 ns, 7 ÷ 192 = 0.036 hits
 	}
-	wantRank(t, freq, key(0, 1), key(0, 0), key(0, 2))
+	wantRank(t, freq, key(0, 1), key(0, 2), key(0, 0))
 	wantRank(t, optimal, key(0, 0), key(0, 2), key(0, 1))
 }
 
@@ -42,14 +44,16 @@ func TestStaticFrequency_NothingSeen(t *testing.T) {
 	}
 }
 
-func TestStaticDegree_DegreeTimesSavedBytes(t *testing.T) {
+func TestStaticDegree_DegreeTimesSavedTime(t *testing.T) {
 	stored := map[uint64]int{
-		key(0, 1): 17,  // 10 × 17 ÷ 32 = 5.3
-		key(0, 3): 320, // 6
+		key(0, 1): 17,  // 10 × 1.7 ns ÷ 32 = 0.53 ns
+		key(0, 3): 320, // 6 × 32 ns ÷ 320 = 0.6 ns
 	}
-	p := start(t, NewStaticDegree([]uint32{0, 10, 0, 6}, []uint32{6, 1, 6}), problem([]int64{5, 3}, stored))
+	of := problem([]int64{5, 3}, stored)
+	of.Costs = []Cost{{MissByte: 0.1e-9}, {MissByte: 0.1e-9}}
+	p := start(t, NewStaticDegree([]uint32{0, 10, 0, 6}, []uint32{6, 1, 6}), of)
 	p.Observe(0, repeat(2, 1000)) // says nothing
-	// 6 × 100 ÷ 112 = 5.36 of table 1's two rows lies between.
+	// 6 × 10 ns ÷ 112 = 0.536 ns of table 1's two rows lies between.
 	wantRank(t, p, key(0, 3), key(1, 2), key(1, 0), key(0, 1), key(1, 1))
 }
 
@@ -106,10 +110,12 @@ func TestPageRank_FlowsBalance(t *testing.T) {
 	}
 }
 
-func TestStaticPageRank_RanksTimesSavedBytes(t *testing.T) {
+func TestStaticPageRank_RanksTimesSavedTime(t *testing.T) {
 	star := Graph{Indptr: []int64{0, 1, 2, 3, 3}, Indices: []int32{3, 3, 3}, Seeds: []int32{0, 1, 2, 2}}
 	stored := map[uint64]int{key(0, 0): 17} // a slot of 32: half the value of others
-	p := start(t, NewStaticPageRank(star), problem([]int64{5}, stored))
+	of := problem([]int64{5}, stored)
+	of.Costs = []Cost{{MissByte: 0.1e-9}} // by bytes alone
+	p := start(t, NewStaticPageRank(star), of)
 	wantRank(t, p, key(0, 3), key(0, 2), key(0, 1), key(0, 0))
 	if err := NewStaticPageRank(star).Start(problem([]int64{3}, nil)); err == nil || err.Error() != "admission: graphs of table 0 (4) must not outnumber its rows (3)" {
 		t.Errorf("got %v", err)

@@ -15,15 +15,21 @@ import (
 var _ = register(Spec{Name: "tinylfu", Online: true, New: simple(NewTinyLFU)})
 
 // NewTinyLFU returns the policy that passes the accesses to a cache with ristretto's policy (TinyLFU admission, sampled LFU
-// eviction) whose costs are slot bytes. It ranks the rows that this cache holds, by hits per slot byte, and then the rows that it
-// rejected or evicted, the latest first, at most as many as fit in the slabs.
+// eviction) whose costs are slot bytes. It ranks the rows that this cache holds, by the time that their hits save per slot byte,
+// and then the rows that it rejected or evicted, the latest first, at most as many as fit in the slabs.
 func NewTinyLFU() Policy { return &tinyLFU{} }
 
 type tinyLFU struct {
 	problem Problem
 	lfu     *tinylfu.Cache
 	refused *lru.Cache[uint64, struct{}] // rejected and evicted rows
-	held    []tinylfu.Entry              // content of lfu at the last Rank, best first
+	held    []heldRow                    // content of lfu at the last Rank, best first
+}
+
+// heldRow is a row that lfu holds, and the time that its hits save per slot byte.
+type heldRow struct {
+	key   uint64
+	score float64
 }
 
 func (p *tinyLFU) Name() string { return "tinylfu" }
@@ -46,13 +52,16 @@ func (p *tinyLFU) Observe(table int, rows []int64) {
 }
 
 func (p *tinyLFU) Rank() iter.Seq[uint64] {
-	p.held = append(p.held[:0], p.lfu.Entries()...)
-	slices.SortFunc(p.held, func(a, b tinylfu.Entry) int {
-		return cmp.Or(cmp.Compare(b.Hits*a.Size, a.Hits*b.Size), cmp.Compare(hashmap.Hash(a.Key), hashmap.Hash(b.Key)))
+	p.held = p.held[:0]
+	for _, row := range p.lfu.Entries() {
+		p.held = append(p.held, heldRow{row.Key, p.score(row)})
+	}
+	slices.SortFunc(p.held, func(a, b heldRow) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(hashmap.Hash(a.key), hashmap.Hash(b.key)))
 	})
 	return func(yield func(uint64) bool) {
 		for _, row := range p.held {
-			if !yield(row.Key) {
+			if !yield(row.key) {
 				return
 			}
 		}
@@ -68,17 +77,20 @@ func (p *tinyLFU) Rank() iter.Seq[uint64] {
 func (p *tinyLFU) Explain(key uint64) Estimate {
 	e := Estimate{}
 	if n := len(p.held); n > 0 {
-		e.Victim = score(p.held[n-1])
+		e.Victim = p.held[n-1].score
 	}
 	if row, ok := p.lfu.Entry(key); ok {
-		e.Frequency, e.Score = float64(row.Hits), score(row)
+		e.Frequency, e.Score = float64(row.Hits), p.score(row)
 		return e
 	}
 	e.Rejected = p.refused.Contains(key)
 	return e
 }
 
-func score(row tinylfu.Entry) float64 { return float64(row.Hits) / float64(row.Size) }
+// score returns the nanoseconds that the hits of a row save, per slot byte.
+func (p *tinyLFU) score(row tinylfu.Entry) float64 {
+	return float64(row.Hits) * p.problem.savedPerByte(row.Key)
+}
 
 func (p *tinyLFU) Resize(capacity int64) {
 	p.lfu.Resize(capacity)

@@ -104,22 +104,24 @@ type RowCodec struct {
 	Scratch, _                        uint32
 }
 
-// Why an access was sampled: as one of a fraction of all accesses, or because its key is one of a fraction of the keys.
+// Why an access was sampled: as one of a fraction of all accesses, because its key is one of a fraction of the keys, or as one of a
+// fraction of the misses.
 const (
 	SampledAccess = 1
 	SampledKey    = 2
+	SampledMiss   = 4
 )
 
 // Sampling says which of a batch's accesses Lookup appends to a sample ring. An access is kept as
-// SAMPLED_ACCESS iff the upper half of hash(access seed ^ position) is below AccessBelow, and as SAMPLED_KEY iff that of
-// hash(key seed ^ key) is below KeyBelow.
+// SAMPLED_ACCESS iff the upper half of hash(access seed ^ position) is below AccessBelow, as SAMPLED_MISS iff it misses and that half is
+// below MissBelow, and as SAMPLED_KEY iff that of hash(key seed ^ key) is below KeyBelow.
 type Sampling struct {
-	Ring, Head, AccessSeed, KeySeed uint64
-	Mask, AccessBelow, KeyBelow, _  uint32
+	Ring, Head, AccessSeed, KeySeed        uint64
+	Mask, AccessBelow, KeyBelow, MissBelow uint32
 }
 
 // SampleRecord is an access in a sample ring, written with one 16-byte store. Lap counts the rounds of the ring, from 1 on. Check has the
-// SAMPLED bits in bits 1:0 and the upper bits of hash(key ^ lap) above them, so that a reader recognizes a half-written record.
+// SAMPLED bits in bits 2:0 and the upper bits of hash(key ^ lap) above them, so that a reader recognizes a half-written record.
 type SampleRecord struct {
 	Key        uint64
 	Lap, Check uint32

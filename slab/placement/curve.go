@@ -7,17 +7,21 @@ import (
 
 // Curve adds up the slots, lookups and bytes of the rows of a ranking, from the best row on.
 type Curve struct {
+	// LeastMiss is the stored bytes up to which a miss takes as long as that of the shortest row: misses of shorter rows count as so
+	// many bytes. It applies to rows that are added afterwards.
+	LeastMiss int
+
 	points []point
 	sum    point
 	step   int64 // least slot bytes from one point to the next
 	tail   point // rows outside the ranking
 }
 
-// point is a sum over rows: the bytes of their slots, how often they are looked up, and the decoded and stored bytes that these lookups
-// read.
+// point is a sum over rows: the bytes of their slots, how often they are looked up, the decoded and stored bytes that these lookups
+// read, and the stored bytes that they count as if they miss.
 type point struct {
-	slots                 int64
-	lookups, rows, stored float64
+	slots                         int64
+	lookups, rows, stored, misses float64
 }
 
 // maxPoints bounds a curve's memory: when there are more points, every second one is dropped and step doubles.
@@ -26,7 +30,7 @@ const maxPoints = 4096
 // Add adds the next row of the ranking: the bytes of its slot, its decoded and its stored length, and how often it is looked up.
 func (c *Curve) Add(slotBytes, rowBytes, storedBytes int, frequency float64) {
 	c.sum.slots += int64(slotBytes)
-	c.sum.add(rowBytes, storedBytes, frequency)
+	c.sum.add(rowBytes, storedBytes, max(storedBytes, c.LeastMiss), frequency)
 	if n := len(c.points); n == 0 || c.sum.slots-c.points[n-1].slots >= c.step {
 		c.points = append(c.points, c.sum)
 	}
@@ -45,13 +49,14 @@ func (c *Curve) Add(slotBytes, rowBytes, storedBytes int, frequency float64) {
 func (c *Curve) AddTail(rowBytes, storedBytes, lookups float64) {
 	c.tail.lookups += lookups
 	c.tail.rows += lookups * rowBytes
-	c.tail.stored += lookups * storedBytes
+	c.tail.misses += lookups * max(storedBytes, float64(c.LeastMiss))
 }
 
-func (p *point) add(rowBytes, storedBytes int, frequency float64) {
+func (p *point) add(rowBytes, storedBytes, missBytes int, frequency float64) {
 	p.lookups += frequency
 	p.rows += frequency * float64(rowBytes)
 	p.stored += frequency * float64(storedBytes)
+	p.misses += frequency * float64(missBytes)
 }
 
 // Lookups returns the lookups of the rows whose slots take the first so many bytes of the ranking.
@@ -75,9 +80,9 @@ func (c *Curve) at(slots int64) point {
 	}
 	share := float64(slots-from.slots) / float64(max(1, to.slots-from.slots))
 	between := func(a, b float64) float64 { return a + share*(b-a) }
-	return point{slots, between(from.lookups, to.lookups), between(from.rows, to.rows), between(from.stored, to.stored)}
+	return point{slots, between(from.lookups, to.lookups), between(from.rows, to.rows), between(from.stored, to.stored), between(from.misses, to.misses)}
 }
 
 func (p point) minus(q point) point {
-	return point{p.slots - q.slots, p.lookups - q.lookups, p.rows - q.rows, p.stored - q.stored}
+	return point{p.slots - q.slots, p.lookups - q.lookups, p.rows - q.rows, p.stored - q.stored, p.misses - q.misses}
 }

@@ -65,7 +65,8 @@ func (p Problem) Predict(hotBytes int64) Plan {
 
 // predict is the cost model. One kernel reads hits of the own slab and of peers' slabs, so their times add up. Misses are read at the
 // same time as hits, and the longer of the two counts. A row of a peer's slab takes as long as its stored bytes need to arrive or its
-// decoded bytes to be written, whichever is longer.
+// decoded bytes to be written, whichever is longer. A miss takes the time of its stored bytes on the link, but at least that of
+// Curve.LeastMiss bytes.
 func (p Problem) predict(hot int64) Plan {
 	rest := int64(0)
 	for _, n := range p.Payload {
@@ -76,7 +77,7 @@ func (p Problem) predict(hot int64) Plan {
 	partitioned, missed := cached.minus(copied), p.Curve.sum.minus(cached)
 	missed.lookups += p.Curve.tail.lookups
 	missed.rows += p.Curve.tail.rows
-	missed.stored += p.Curve.tail.stored
+	missed.misses += p.Curve.tail.misses
 	all := p.Curve.sum.lookups + p.Curve.tail.lookups
 	q := Plan{HotBytes: hot}
 	if all == 0 {
@@ -97,7 +98,7 @@ func (p Problem) predict(hot int64) Plan {
 		localRows, peerRows := part(copied.rows, partitioned.rows)
 		_, peerStored := part(copied.stored, partitioned.stored)
 		hits := localRows/r.Local + max(peerStored/r.Peer, peerRows/r.Local)
-		misses := missed.stored / r.Host
+		misses := missed.misses / r.Host
 		q.Nanos += max(hits, misses)
 		q.Hits += hits
 		q.Misses += misses

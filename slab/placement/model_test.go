@@ -46,6 +46,23 @@ func TestProblem_Extremes(t *testing.T) {
 	}
 }
 
+// TestCurve_LeastMiss: misses of rows shorter than LeastMiss take as long as of that length, in and outside the ranking, and hits do not.
+func TestCurve_LeastMiss(t *testing.T) {
+	for _, x := range []struct {
+		least  int
+		misses float64 // nanoseconds of all lookups
+	}{{0, 3*32 + 5*16}, {24, 3*32 + 5*24}, {48, 3*48 + 5*48}} {
+		c := &placement.Curve{LeastMiss: x.least}
+		c.Add(64, 64, 32, 7)
+		c.Add(64, 64, 32, 3)
+		c.AddTail(64, 16, 5)
+		plan := placement.Problem{Rates: placement.Rates{Local: 1, Peer: 1e6, Host: 1}, Payload: []int64{64}, Curve: c}.Predict(0)
+		if got := plan.Misses * 15; math.Abs(got-x.misses) > 1e-9 || math.Abs(plan.Hits*15-7*64) > 1e-9 {
+			t.Errorf("at least %d bytes: misses take %g ns, want %g; hits %g, want %d", x.least, got, x.misses, plan.Hits*15, 7*64)
+		}
+	}
+}
+
 // TestProblem_Terms: what each rate adds to the time, of ten rows of which each device holds the first five or every other one.
 func TestProblem_Terms(t *testing.T) {
 	c := &placement.Curve{}

@@ -185,7 +185,7 @@ func (f *filler) allocate() (err error) {
 
 // train starts the policy and lets it observe the training batches.
 func (f *filler) train() error {
-	p, s := admission.Problem{}, f.store.Space.Load()
+	p, s := admission.Problem{Costs: f.store.Costs}, f.store.Space.Load()
 	p.Capacity, s.Entries = s.Estimate(f.set.Tables)
 	if f.o.Fixed {
 		s.Entries = 0

@@ -18,7 +18,7 @@ import (
 type Learner struct {
 	Samples  atomic.Int64 // read from the rings
 	Lost     atomic.Int64 // overwritten in the rings before they were read
-	Observed atomic.Int64 // accesses that the policy was told of
+	Observed atomic.Int64 // accesses that the policy was told of, those that samples stand for counted too
 
 	o        Options
 	estimate estimator
@@ -27,7 +27,8 @@ type Learner struct {
 	mu struct {
 		sync.Mutex
 		closed bool
-		rows   [][]int64 // sampled accesses of each table, on their way to the policy
+		rows   [][]int64 // sampled accesses of each table that count once, on their way to the policy
+		hits   [][]int64 // those that count Options.HitWeight times
 		keys   [][]int64 // accesses to sampled keys, on their way to OnKeys
 	}
 }
@@ -38,6 +39,9 @@ type Options struct {
 	Set    *read.Set
 	// SlotBytes returns what a row takes in a slab. It must be set before samples are drained.
 	SlotBytes func(key uint64) int
+	// HitWeight is how many times as often misses are sampled as hits: so many times as much a hit's sample counts. 1 or more; above 1 the
+	// policy must be an admission.Weigher.
+	HitWeight float64
 	// OnKeys, if not nil, hears of the accesses to sampled keys. rows are used until it returns.
 	OnKeys func(table int, rows []int64)
 	// Capture, if not nil, hears of every sample.
@@ -59,13 +63,26 @@ var ErrPolicy = errors.New("cache: admission policy failed")
 func New(o Options) *Learner { return &Learner{o: o} }
 
 const (
-	// RingRecords is the size of a device's sample ring, which bounds what one Drain takes: with DrainInterval some 3 M accesses a
-	// second, which the policies keep up with on part of a processor. Samples that come faster are overwritten, and counted.
-	RingRecords   = 1 << 16
+	// A device's sample ring has mostRecords, or half as many if the tables have no more rows than that. This bounds what one Drain takes: with
+	// DrainInterval some 6 M accesses a second, which the policies keep up with on part of a processor. Samples that come faster are
+	// overwritten, and counted.
+	mostRecords   = 1 << 17
 	DrainInterval = 20 * time.Millisecond
 	// ObserveRows is how many rows the policy observes at a time.
 	ObserveRows = 4096
 )
+
+// RingRecords returns the size of a device's sample ring.
+func RingRecords(set *read.Set) int {
+	rows := int64(0)
+	for _, t := range set.Tables {
+		rows += t.Tier.Capacity()
+	}
+	if rows <= mostRecords/2 {
+		return mostRecords / 2
+	}
+	return mostRecords
+}
 
 // Call runs f on the policy.
 func (l *Learner) Call(f func(admission.Policy)) error {
@@ -135,7 +152,7 @@ func (l *Learner) DrainIfIdle() {
 func (l *Learner) drainLocked() {
 	tables := l.o.Set.Tables
 	if l.mu.rows == nil {
-		l.mu.rows, l.mu.keys = make([][]int64, len(tables)), make([][]int64, len(tables))
+		l.mu.rows, l.mu.hits, l.mu.keys = make([][]int64, len(tables)), make([][]int64, len(tables)), make([][]int64, len(tables))
 	}
 	lookups, read, overwritten := l.lookups(), int64(0), int64(0)
 	for _, d := range l.o.Set.Devices {
@@ -149,10 +166,15 @@ func (l *Learner) drainLocked() {
 				return // a record of two halves, by a chance of 2^-30
 			}
 			samples++
-			if l.o.Capture != nil {
+			if l.o.Capture != nil && kept&(abi.SampledAccess|abi.SampledKey) != 0 { // misses beyond the share of all accesses are not for it
 				l.o.Capture.Sample(key, kept&abi.SampledAccess != 0, kept&abi.SampledKey != 0)
 			}
-			if kept&abi.SampledAccess != 0 {
+			switch {
+			case l.o.HitWeight > 1 && kept&(abi.SampledAccess|abi.SampledMiss) == abi.SampledAccess:
+				if l.mu.hits[table] = append(l.mu.hits[table], row); len(l.mu.hits[table]) >= ObserveRows {
+					l.observeLocked(table)
+				}
+			case kept&(abi.SampledAccess|abi.SampledMiss) != 0:
 				if l.mu.rows[table] = append(l.mu.rows[table], row); len(l.mu.rows[table]) >= ObserveRows {
 					l.observeLocked(table)
 				}
@@ -187,6 +209,11 @@ func (l *Learner) observeLocked(table int) {
 		l.callLocked(func(p admission.Policy) { p.Observe(table, rows) })
 		l.Observed.Add(int64(len(rows)))
 		l.mu.rows[table] = rows[:0]
+	}
+	if rows := l.mu.hits[table]; len(rows) > 0 {
+		l.callLocked(func(p admission.Policy) { p.(admission.Weigher).ObserveWeighted(table, rows, l.o.HitWeight) })
+		l.Observed.Add(int64(l.o.HitWeight * float64(len(rows))))
+		l.mu.hits[table] = rows[:0]
 	}
 }
 

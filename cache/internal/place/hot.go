@@ -112,6 +112,7 @@ func (h *Hot) Decide(store *Store, policy admission.Policy, payload []int64) {
 		t := store.Set.Tables[table].Tier
 		f := max(0, explainer.Explain(key).Frequency-1) // less one access, because rows are also ranked by chance
 		known += f
+		curve.LeastMiss = store.cost(table).LeastBytes()
 		if slots > room { // a miss, however rows are placed
 			total := t.Totals()
 			curve.AddTail(float64(t.RowBytes()), float64(total.StoredBytes)/float64(max(1, total.Rows)), f)
@@ -129,6 +130,7 @@ func (h *Hot) Decide(store *Store, policy admission.Policy, payload []int64) {
 			load[i] += f / float64(bits.OnesCount8(targets))
 		}
 	}
+	curve.LeastMiss = store.cost(0).LeastBytes()
 	h.addUnknown(store.Set.Tables, curve, known)
 	sum := 0.0
 	for _, f := range load {

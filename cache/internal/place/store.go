@@ -3,6 +3,7 @@ package place
 import (
 	"sync/atomic"
 
+	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
@@ -19,6 +20,13 @@ type Store struct {
 	Overlay  *Overlay
 	Hot      *Hot
 	Nodes    *HostNodes
+	// Costs is the time that lookups of each table's rows take, as admission.Problem has it. Policies and placement weigh rows by it.
+	Costs []admission.Cost
+}
+
+// cost returns the cost of a table's rows.
+func (s *Store) cost(table int) admission.Cost {
+	return (&admission.Problem{Costs: s.Costs}).Cost(table)
 }
 
 // Slab is the slots of one device.

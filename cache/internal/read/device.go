@@ -48,10 +48,10 @@ type Device struct {
 	staged   atomic.Int64  // bytes of all stagings
 }
 
-// Sampling says which accesses batches append to the sample rings, as shares of all accesses and of all keys.
+// Sampling says which accesses batches append to the sample rings, as shares of all accesses, of those that miss, and of all keys.
 type Sampling struct {
-	Seed           uint64
-	Accesses, Keys float64
+	Seed                   uint64
+	Accesses, Misses, Keys float64
 }
 
 // NewSet returns a set of devices that serve nothing yet.
@@ -106,7 +106,7 @@ func (d *Device) nextSampling() kernels.Sampling {
 		return kernels.Sampling{}
 	}
 	s := &d.sampling
-	return d.Ring.Sampling(s.Seed, d.sampled.Add(1)<<3|uint32(d.Index), s.Accesses, s.Keys)
+	return d.Ring.Sampling(s.Seed, d.sampled.Add(1)<<3|uint32(d.Index), s.Accesses, s.Misses, s.Keys)
 }
 
 // allocNear returns page-locked memory that only this device reads and writes.
