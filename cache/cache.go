@@ -47,7 +47,7 @@ func New(o Options) (_ *Cache, err error) {
 	defer func() { c.reportLoad(load, begun, err) }()
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, c.release())
+			err = errors.Join(err, c.release(true))
 		}
 	}()
 	if err := o.Validate(); err != nil {
@@ -76,11 +76,11 @@ func (c *Cache) Close() error {
 		return nil
 	}
 	defer c.gate.finish()
-	return c.release()
+	return c.release(false)
 }
 
-// release frees what New has built so far.
-func (c *Cache) release() error {
+// release frees what New has built so far. It restores the rows in adopted memory where that was asked for, or all if New has failed.
+func (c *Cache) release(failed bool) error {
 	c.watch.Close()
 	if c.set == nil {
 		return nil
@@ -95,6 +95,12 @@ func (c *Cache) release() error {
 		c.learner.Drain()
 	}
 	c.learner.Close()
+	var errs []error
+	for i, t := range c.set.Tables {
+		if t.Tier.Adopted() && (failed || t.Restore) {
+			errs = append(errs, c.writer.WriteBack(i), t.Tier.Restore())
+		}
+	}
 	for _, d := range c.set.Devices {
 		d.Close()
 	}
@@ -105,7 +111,6 @@ func (c *Cache) release() error {
 	for _, t := range c.set.Tables {
 		t.Tier.Close()
 	}
-	var errs []error
 	for _, d := range c.set.Devices {
 		errs = append(errs, d.Device.Close())
 	}

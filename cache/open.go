@@ -141,12 +141,24 @@ func (c *Cache) loadTable(t Table, terms registry.Terms) (*read.Table, error) {
 	}
 	tier, err := transfer.Load(c.set.Devices[0].Device, t.source, transfer.Options{
 		Codec: string(c.codecOf(t)), DType: t.dtype, Mode: mode, Seed: c.opts.Seed, Workers: c.opts.Host.Workers, Capacity: t.capacity,
-		Nodes: c.store.Nodes.Tier, Terms: terms,
+		Nodes: c.store.Nodes.Tier, Terms: terms, Adopt: t.adopt,
 	})
+	if err != nil && t.adopt != nil {
+		err = fmt.Errorf("%w; FromBytes copies the memory instead of adopting it", err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	loaded := &read.Table{Name: t.name, DType: t.dtype, Tier: tier}
+	loaded := &read.Table{Name: t.name, DType: t.dtype, Tier: tier, Restore: t.restore}
+	if tier.Adopted() {
+		for _, d := range c.set.Devices {
+			if err := tier.Reaches(d.Device); err != nil {
+				err = errors.Join(err, tier.Restore())
+				tier.Close()
+				return nil, err
+			}
+		}
+	}
 	if choice := tier.Choice(); choice != nil {
 		c.watch.Log.Info("codec picked", slog.String("table", t.name), slog.String("codec", choice.Codec), slog.String("reason", choice.Reason), slog.String("basis", choice.Basis))
 	}

@@ -52,6 +52,9 @@ type Options struct {
 	Capacity int64
 	// Workers is the number of goroutines that encode; 0 means GOMAXPROCS.
 	Workers int
+	// Adopt, if not nil, is memory outside the Go heap that holds the source's rows. It becomes the tier's memory: rows are encoded in
+	// their places, and nothing is read from the source. If Load fails, the rows are as they were. The layout must be InPlace.
+	Adopt []byte
 	// Nodes are the memory nodes of the host over which the rows' pages are interleaved. If there are none, the device's backend places
 	// the rows.
 	Nodes []int
@@ -70,6 +73,7 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	t := &Tier{mode: o.Mode, rows: int64(src.Rows()), rowBytes: src.RowBytes(), home: d, nodes: o.Nodes, capacity: max(o.Capacity, int64(src.Rows()))}
 	defer func() {
 		if err != nil {
+			err = errors.Join(err, t.Restore())
 			t.Close()
 		}
 	}()
@@ -93,8 +97,10 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 		preparing.Wait()
 		p.loader.close()
 	}()
-	if err := t.read(src); err != nil {
-		return nil, err
+	if o.Adopt == nil {
+		if err := t.read(src); err != nil {
+			return nil, err
+		}
 	}
 	preparing.Wait()
 	if p.err != nil {
@@ -110,7 +116,7 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 		SlotBytes: t.rows * int64(slab.SlotBytes(t.rowBytes)),
 	}
 	if t.codec != nil {
-		if err := t.encode(o, &p); err != nil {
+		if err := errors.Join(t.encode(o, &p), t.uncrowd()); err != nil {
 			return nil, err
 		}
 		lap(&timings.Encode)
@@ -157,7 +163,12 @@ func (t *Tier) prepare(o Options) (p prepared) {
 // alloc allocates the memory of the rows, and that of the index or of the row bits.
 func (t *Tier) alloc(o Options) (err error) {
 	stride := roundUp(int64(t.rowBytes))
-	mem, err := t.allocRows(t.capacity*stride + slab.TailSlack)
+	var mem device.Buffer
+	if o.Adopt != nil {
+		mem, err = t.adopt(o.Adopt, o.Codec)
+	} else {
+		mem, err = t.allocRows(t.capacity*stride + slab.TailSlack)
+	}
 	if err != nil {
 		return err
 	}

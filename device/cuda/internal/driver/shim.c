@@ -90,6 +90,13 @@ int tensorcache_host_unregister(uintptr_t ctx, void *pointer)
 	IN_CONTEXT(ctx, cuMemHostUnregister(pointer));
 }
 
+int tensorcache_host_address(uintptr_t ctx, void *pointer, uint64_t *device)
+{
+	CUdeviceptr address = 0;
+	*device = 0;
+	IN_CONTEXT(ctx, (result = cuMemHostGetDevicePointer(&address, pointer, 0), *device = address, result));
+}
+
 int tensorcache_copy_to_device(uintptr_t ctx, uint64_t destination, const void *source, size_t bytes, uintptr_t stream)
 {
 	IN_CONTEXT(ctx, cuMemcpyHtoDAsync(destination, source, bytes, (CUstream)stream));

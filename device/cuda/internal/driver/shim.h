@@ -58,6 +58,7 @@ int tensorcache_pointer_info(uintptr_t ctx, uint64_t pointer, struct tensorcache
 int tensorcache_host_alloc(uintptr_t ctx, size_t bytes, unsigned int flags, void **pointer, uint64_t *device);
 int tensorcache_host_register(uintptr_t ctx, void *pointer, size_t bytes, unsigned int flags, uint64_t *device);
 int tensorcache_host_unregister(uintptr_t ctx, void *pointer);
+int tensorcache_host_address(uintptr_t ctx, void *pointer, uint64_t *device);
 
 /* Copies and fills, enqueued. */
 int tensorcache_copy_to_device(uintptr_t ctx, uint64_t destination, const void *source, size_t bytes, uintptr_t stream);
