@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"github.com/tensorcache/tensorcache/hashmap"
@@ -289,6 +291,53 @@ func TestFrequency_Resize(t *testing.T) {
 	}
 }
 
+// TestFrequency_SameOnAllProcessors: however many goroutines count, in batches of whatever length, the state is the same, also across divisions
+// of the counts, changes of the table's size and rankings.
+func TestFrequency_SameOnAllProcessors(t *testing.T) {
+	const rows, fits = 4_000_000, 200_000
+	draw := zipf(rand.New(rand.NewPCG(1, 2)), rows, 0)
+	trace := make([]int64, 1_500_000)
+	for i := range trace {
+		trace[i] = int64(hashmap.Hash(uint64(draw())) % rows)
+	}
+	run := func(processors int) *frequency {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
+		p := problem([]int64{rows}, nil)
+		p.Capacity = fits * 112
+		f := frequencyOf(t, p)
+		if len(f.sketch.shards) != tableShards {
+			t.Fatalf("%d buckets are in %d shards", len(f.buckets), len(f.sketch.shards))
+		}
+		f.ageing.exact[0], f.ageing.exact[1] = maxWeight*0.9, maxWeight*0.99 // both are divided soon
+		r := rand.New(rand.NewPCG(3, 4))
+		for i, left := 0, trace; len(left) > 0; i++ {
+			n := min(len(left), []int{r.IntN(300), 20_000 + r.IntN(300_000), 16_384}[i%3])
+			f.Observe(0, left[:n])
+			left = left[n:]
+			if i == 4 {
+				f.Rank()
+			}
+			if i == 7 {
+				f.Resize(2 * p.Capacity)
+			}
+		}
+		return f
+	}
+	want, two, five := run(1), run(2), run(5)
+	for _, f := range []*frequency{two, five} {
+		if !slices.Equal(f.buckets, want.buckets) || !slices.Equal(f.sketch.blocks, want.sketch.blocks) || f.contest != want.contest || f.ageing != want.ageing {
+			t.Error("the state differs")
+		}
+	}
+	ranking := slices.Collect(want.Rank())
+	if !slices.Equal(slices.Collect(two.Rank()), ranking) || !slices.Equal(slices.Collect(five.Rank()), ranking) {
+		t.Error("the ranking differs")
+	}
+	if want.ageing.exact[0] > maxWeight/2 {
+		t.Error("no counts were divided")
+	}
+}
+
 func TestFrequency_Explain(t *testing.T) {
 	p := problem([]int64{100}, map[uint64]int{key(0, 50): 17})
 	p.Capacity = 10 * 112
@@ -353,7 +402,8 @@ func TestContest_Decide(t *testing.T) {
 // TestSketch_NeverTooLow: up to the halving, estimates are at least the counts, and mostly equal where there is room.
 func TestSketch_NeverTooLow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, _ := newSketch(rapid.IntRange(1, 200).Draw(t, "blocks"), math.MaxUint64)
+		whole, _ := newSketch(rapid.IntRange(1, 200).Draw(t, "blocks"), 1, math.MaxUint64)
+		s := &whole.shards[0]
 		keys := rapid.IntRange(1, 300).Draw(t, "keys")
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		counts := make([]uint32, keys)
@@ -387,7 +437,8 @@ func TestSketch_NeverTooLow(t *testing.T) {
 }
 
 func TestSketch_Halves(t *testing.T) {
-	s, _ := newSketch(4, 10)
+	whole, _ := newSketch(4, 1, 10)
+	s := &whole.shards[0]
 	for range 10 {
 		s.add(1)
 	}
@@ -495,4 +546,49 @@ func TestFrequency_TiesByHash(t *testing.T) {
 	if keys := rank(t, f); len(keys) != 60 || !slices.IsSortedFunc(keys, byBucket) {
 		t.Errorf("got %#x", keys)
 	}
+}
+
+// BenchmarkTraining is what opening a cache of 3 of 30 million rows asks of freq: 40 batches of 223,000 rows, and one Rank.
+func BenchmarkTraining(b *testing.B) {
+	const rows, batches, batch = 30_000_000, 40, 223_000
+	draw := zipf(rand.New(rand.NewPCG(1, 2)), rows, 0)
+	all := make([]int64, batches*batch)
+	for i := range all {
+		all[i] = int64(hashmap.Hash(uint64(draw())) % rows)
+	}
+	lengths := make([]int32, rows)
+	for i := range lengths {
+		lengths[i] = 400 + int32(i%100)
+	}
+	for range b.N {
+		p := NewFrequency()
+		problem := problem([]int64{rows}, nil)
+		problem.SlotBytes = func(key uint64) int { return int(lengths[key]+15) &^ 15 }
+		problem.StoredBytes = func(key uint64) int { return int(lengths[key]) }
+		problem.Capacity = rows / 10 * 512
+		begun := cpuSeconds(b)
+		start(b, p, problem)
+		started := cpuSeconds(b)
+		for i := range batches {
+			p.Observe(0, all[i*batch:][:batch])
+		}
+		observed := cpuSeconds(b)
+		n := 0
+		for range p.Rank() {
+			n++
+		}
+		b.ReportMetric((started-begun)*1e3, "cpu-ms-start")
+		b.ReportMetric((observed-started)*1e9/(batches*batch), "cpu-ns/access")
+		b.ReportMetric((cpuSeconds(b)-observed)*1e9/float64(n), "cpu-ns/ranked")
+		p.Close()
+	}
+}
+
+// cpuSeconds is the processor time that the process has taken.
+func cpuSeconds(b *testing.B) float64 {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Skip(err)
+	}
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
