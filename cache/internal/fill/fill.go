@@ -410,6 +410,7 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 	entries = entries[:0]
 	slots := make([][]hashmap.Entry, len(f.set.Devices)) // by device
 	topology, bytes, hot := f.store.Topology.Load(), int64(0), f.store.Hot.Bytes.Load()
+	var all []slab.Location // of one row
 	for _, key := range keys {
 		table, row := hashmap.SplitKey(key)
 		t := f.set.Tables[table]
@@ -419,7 +420,7 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 		}
 		stored := f.stored(key)
 		bytes += int64(n)
-		var all []slab.Location
+		all = all[:0]
 		for i := range place.SlabsOf(topology.Targets(key, bytes <= hot, place.Nowhere())) {
 			offset, ok := f.store.Slabs[i].Slots.Alloc(n)
 			if !ok { // rows are divided over slabs by hash, so one slab is full before the others
@@ -435,11 +436,12 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 			t.Rejected.Add(row)
 			continue
 		}
-		p := place.Of(all)
-		if len(f.set.Devices) > 1 && f.store.Words(p) != nil {
-			differing = append(differing, change.Entry{Key: key, Places: p})
+		if len(f.set.Devices) > 1 {
+			if p := place.Of(slices.Clone(all)); f.store.Words(p) != nil {
+				differing = append(differing, change.Entry{Key: key, Places: p})
+			}
 		}
-		entries = append(entries, hashmap.Entry{Key: key, Location: p.First})
+		entries = append(entries, hashmap.Entry{Key: key, Location: all[0]})
 	}
 	if len(slots) == 1 {
 		slots[0] = entries
