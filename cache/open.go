@@ -111,7 +111,7 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 			terms.HitRatio = p.HitRatio
 		}
 		_, span := c.watch.Start(ctx, "load", t.name)
-		one, err := c.loadTable(t, terms)
+		one, err := c.loadTable(i, t, terms)
 		if err != nil {
 			err = fmt.Errorf("cache: table %s: %w", t.name, err)
 			span.End(err)
@@ -134,14 +134,18 @@ func tableBytes(t Table) float64 {
 	return max(float64(t.Rows()), float64(t.capacity)) * float64(t.RowBytes())
 }
 
-func (c *Cache) loadTable(t Table, terms registry.Terms) (*read.Table, error) {
+func (c *Cache) loadTable(i int, t Table, terms registry.Terms) (*read.Table, error) {
 	mode, err := transfer.ParseMode(string(c.opts.Host.Tier))
 	if err != nil {
 		return nil, err
 	}
+	var progress func(rows int64)
+	if tell := c.opts.Host.Progress; tell != nil {
+		progress = func(rows int64) { tell(i, rows, int64(t.Rows())) }
+	}
 	tier, err := transfer.Load(c.set.Devices[0].Device, t.source, transfer.Options{
 		Codec: string(c.codecOf(t)), DType: t.dtype, Mode: mode, Seed: c.opts.Seed, Workers: c.opts.Host.Workers, Capacity: t.capacity,
-		Nodes: c.store.Nodes.Tier, Terms: terms, Adopt: t.adopt,
+		Nodes: c.store.Nodes.Tier, Terms: terms, Adopt: t.adopt, Progress: progress,
 	})
 	if err != nil && t.adopt != nil {
 		err = fmt.Errorf("%w; FromBytes copies the memory instead of adopting it", err)

@@ -89,13 +89,16 @@ func Adopt(name string, of dtype.Type, mem []byte, rowBytes int) (Table, error) 
 
 // Open returns the table of a NumPy file: an .npy file, or an array of an .npz archive. The array is named after a colon ("f.npz:x");
 // without a name it is "features", else the only array of rank ≥ 2. New reads and closes the table. A table that is not given to New must
-// be closed with Close.
+// be closed with Close. New reads .npy files in C order on all processors.
 func Open(path string) (Table, error) {
 	r, err := npy.Open(path, 2, "features")
 	if err != nil {
 		return Table{}, err
 	}
 	t := Table{name: r.Name(), dtype: r.DType(), source: r, close: r.Close, used: new(atomic.Bool)}
+	if ranged := r.Ranged(); ranged != nil {
+		t.source = ranged
+	}
 	if err := t.validate(); err != nil {
 		return Table{}, errors.Join(err, r.Close())
 	}

@@ -9,6 +9,7 @@ import (
 	"runtime/pprof"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -58,6 +59,9 @@ type Options struct {
 	// Nodes are the memory nodes of the host over which the rows' pages are interleaved. If there are none, the device's backend places
 	// the rows.
 	Nodes []int
+	// Progress, if not nil, is told how many rows have been read, in ascending order, by one goroutine at a time. The last call, unless Load
+	// fails, is for all rows.
+	Progress func(rows int64)
 	// OnHost has the host search masks and encode even if the device could.
 	OnHost bool
 	// Timings, if not nil, has the durations of the steps added to it.
@@ -97,10 +101,13 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 		preparing.Wait()
 		p.loader.close()
 	}()
-	if o.Adopt == nil {
-		if err := t.read(src); err != nil {
-			return nil, err
-		}
+	if o.Progress == nil {
+		o.Progress = func(int64) {}
+	}
+	if o.Adopt != nil {
+		o.Progress(t.rows)
+	} else if err := t.read(src, o.Progress); err != nil {
+		return nil, err
 	}
 	preparing.Wait()
 	if p.err != nil {
@@ -196,9 +203,9 @@ func (t *Tier) lengths() device.Buffer {
 const readPart = 4 << 20
 
 // read copies the source's rows to their places.
-func (t *Tier) read(src Source) error {
+func (t *Tier) read(src Source, progress func(rows int64)) error {
 	if r, ok := src.(Ranged); ok {
-		return t.readRanged(r)
+		return t.readRanged(r, progress)
 	}
 	read := t.rowReader()
 	for done := 0; done < int(t.rows); {
@@ -217,24 +224,41 @@ func (t *Tier) read(src Source) error {
 			return fmt.Errorf("transfer: source at row %d of %d: %w", done, t.rows, err)
 		}
 		done += n
+		progress(int64(done))
 	}
 	return nil
 }
 
-// readRanged is read on all processors.
-func (t *Tier) readRanged(src Ranged) error {
+// readRanged is read on all processors. After an error no goroutine begins another part.
+func (t *Tier) readRanged(src Ranged, progress func(rows int64)) error {
 	part, workers := max(1, readPart/t.rowBytes), runtime.GOMAXPROCS(0)
-	errs := make([]error, workers)
-	host.Workers(workers).For(workers, 1, func(i, _ int) {
+	var next atomic.Int64
+	var mu sync.Mutex // guards done, first and calls of progress
+	var first error
+	done := int64(0)
+	host.Workers(workers).For(workers, 1, func(int, int) {
 		read := t.rowReader()
-		for from := i * part; from < int(t.rows) && errs[i] == nil; from += workers * part {
-			err := read(from, min(part, int(t.rows)-from), func(rows []byte) error { return src.ReadFrom(int64(from), rows) })
-			if err != nil {
-				errs[i] = fmt.Errorf("transfer: source at rows from %d of %d: %w", from, t.rows, err)
+		for {
+			from := next.Add(int64(part)) - int64(part)
+			if from >= t.rows {
+				return
 			}
+			n := min(int64(part), t.rows-from)
+			err := read(int(from), int(n), func(rows []byte) error { return src.ReadFrom(from, rows) })
+			mu.Lock()
+			if err == nil {
+				done += n
+				progress(done)
+			} else {
+				next.Store(t.rows)
+				if first == nil {
+					first = fmt.Errorf("transfer: source at rows from %d of %d: %w", from, t.rows, err)
+				}
+			}
+			mu.Unlock()
 		}
 	})
-	return errors.Join(errs...)
+	return first
 }
 
 // rowReader returns a function that has read write n rows, back to back, and puts them in their places from row from on. It may be called
