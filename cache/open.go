@@ -242,11 +242,30 @@ func (c *Cache) serve() error {
 		if err := c.shareMisses(d); err != nil {
 			return err
 		}
+		if err := c.loadKernels(d); err != nil {
+			return err
+		}
 		d.Serve()
 	}
 	c.learner.Serve() // a policy that panics is reported by the first cycle
 	c.writer.Start()
 	c.watch.Serve(sources{c}, c.gauges)
+	return nil
+}
+
+// loadKernels loads all kernels that batches on a device can need.
+func (c *Cache) loadKernels(d *read.Device) error {
+	s, err := d.Device.NewStream()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	for i := range c.set.Tables {
+		t := d.Table(i)
+		if err := s.Launch(&kernels.Preload{Codec: t.Codec, Shared: t.Share != nil}); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
