@@ -13,6 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/numa"
 )
 
 // Cache serves rows of its tables. Make one with New. It is safe for concurrent use.
@@ -26,6 +27,7 @@ type Cache struct {
 	capture *capture // nil without Options.Capture
 	link    linkUse  // for the gauge of the host link's utilization
 
+	loadPeak     int64  // Stats.LoadPeakBytes
 	stopTraining func() // ends the iteration over the training batches
 
 	restored    int64 // rows that New admitted from a snapshot
@@ -44,7 +46,13 @@ func New(o Options) (_ *Cache, err error) {
 	c.watch = observe.New(o.Telemetry.observe(), &read.Set{})
 	ctx, load := c.watch.Start(context.Background(), "load", "")
 	begun := time.Now()
-	defer func() { c.reportLoad(load, begun, err) }()
+	resident, _, _ := numa.Resident()
+	defer func() {
+		if _, most, unknown := numa.Resident(); unknown == nil {
+			c.loadPeak = max(0, most-resident)
+		}
+		c.reportLoad(load, begun, err)
+	}()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.release(true))
@@ -149,7 +157,8 @@ func (c *Cache) reportLoad(o observe.Operation, begun time.Time, err error) {
 	}
 	o.End(nil)
 	c.watch.Log.Info("loaded", slog.Duration("took", time.Since(begun)), slog.Int("tables", len(c.set.Tables)), slog.Int64("rows", rows),
-		slog.Int64("cached", cached), slog.Int64("restored", c.restored), slog.Int64("budget", c.opts.Budget), slog.Int("devices", len(c.set.Devices)))
+		slog.Int64("cached", cached), slog.Int64("restored", c.restored), slog.Int64("budget", c.opts.Budget), slog.Int("devices", len(c.set.Devices)),
+		slog.Int64("peak", c.loadPeak))
 }
 
 // gate counts the calls under way and refuses calls once the cache closes. The count is one atomic word, so that calls share no lock.
