@@ -13,6 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/numa"
 )
 
 // Cache serves rows of its tables. Make one with New. It is safe for concurrent use.
@@ -26,6 +27,7 @@ type Cache struct {
 	capture *capture // nil without Options.Capture
 	link    linkUse  // for the gauge of the host link's utilization
 
+	loadPeak     int64  // Stats.LoadPeakBytes
 	stopTraining func() // ends the iteration over the training batches
 
 	restored    int64 // rows that New admitted from a snapshot
@@ -44,10 +46,16 @@ func New(o Options) (_ *Cache, err error) {
 	c.watch = observe.New(o.Telemetry.observe(), &read.Set{})
 	ctx, load := c.watch.Start(context.Background(), "load", "")
 	begun := time.Now()
-	defer func() { c.reportLoad(load, begun, err) }()
+	resident, _, _ := numa.Resident()
+	defer func() {
+		if _, most, unknown := numa.Resident(); unknown == nil {
+			c.loadPeak = max(0, most-resident)
+		}
+		c.reportLoad(load, begun, err)
+	}()
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, c.release())
+			err = errors.Join(err, c.release(true))
 		}
 	}()
 	if err := o.Validate(); err != nil {
@@ -76,11 +84,11 @@ func (c *Cache) Close() error {
 		return nil
 	}
 	defer c.gate.finish()
-	return c.release()
+	return c.release(false)
 }
 
-// release frees what New has built so far.
-func (c *Cache) release() error {
+// release frees what New has built so far. It restores the rows in adopted memory where that was asked for, or all if New has failed.
+func (c *Cache) release(failed bool) error {
 	c.watch.Close()
 	if c.set == nil {
 		return nil
@@ -95,6 +103,12 @@ func (c *Cache) release() error {
 		c.learner.Drain()
 	}
 	c.learner.Close()
+	var errs []error
+	for i, t := range c.set.Tables {
+		if t.Tier.Adopted() && (failed || t.Restore) {
+			errs = append(errs, c.writer.WriteBack(i), t.Tier.Restore())
+		}
+	}
 	for _, d := range c.set.Devices {
 		d.Close()
 	}
@@ -105,7 +119,6 @@ func (c *Cache) release() error {
 	for _, t := range c.set.Tables {
 		t.Tier.Close()
 	}
-	var errs []error
 	for _, d := range c.set.Devices {
 		errs = append(errs, d.Device.Close())
 	}
@@ -144,7 +157,8 @@ func (c *Cache) reportLoad(o observe.Operation, begun time.Time, err error) {
 	}
 	o.End(nil)
 	c.watch.Log.Info("loaded", slog.Duration("took", time.Since(begun)), slog.Int("tables", len(c.set.Tables)), slog.Int64("rows", rows),
-		slog.Int64("cached", cached), slog.Int64("restored", c.restored), slog.Int64("budget", c.opts.Budget), slog.Int("devices", len(c.set.Devices)))
+		slog.Int64("cached", cached), slog.Int64("restored", c.restored), slog.Int64("budget", c.opts.Budget), slog.Int("devices", len(c.set.Devices)),
+		slog.Int64("peak", c.loadPeak))
 }
 
 // gate counts the calls under way and refuses calls once the cache closes. The count is one atomic word, so that calls share no lock.

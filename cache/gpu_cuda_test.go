@@ -4,6 +4,7 @@ package cache_test
 
 import (
 	"errors"
+	"fmt"
 	"iter"
 	"math/rand/v2"
 	"os"
@@ -17,8 +18,10 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/numa"
 )
 
 func freeMemory(t *testing.T, d device.Device) int64 {
@@ -316,5 +319,104 @@ func BenchmarkGather_BesideRefresh(b *testing.B) {
 			b.ReportMetric(percentile(0.99), "p99-us")
 			b.ReportMetric(100*float64(s.Sub(before).Changes.EvictedRows)/float64(s.Tables[0].CachedRows)/time.Since(begin).Seconds(), "churn-%/s")
 		})
+	}
+}
+
+// TestGPU_NewLoadsAllKernels: neither batches on any route nor changes load a kernel that New has not loaded.
+func TestGPU_NewLoadsAllKernels(t *testing.T) {
+	gputest.Require(t)
+	const rows = 12_000
+	for _, codec := range []cache.Codec{"none", "ibp4", "rank", "zipnn", "sleek"} {
+		for _, rowBytes := range []int{64, 264} {
+			if testing.Short() && (rowBytes == 64) != (codec == "rank") {
+				continue
+			}
+			data := gputest.FloatRows(dtype.Float32, rows, rowBytes, 1)
+			table, err := cache.FromBytes("x", dtype.Float32, data, rowBytes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: int64(len(data) / 3), Codec: codec, Devices: cache.DeviceOptions{Backend: "cuda"}})
+			loaded := cache.Functions(c)
+			if loaded < 8 {
+				t.Fatalf("%s: New has loaded %d kernels", codec, loaded)
+			}
+			gather := func(n int) {
+				t.Helper()
+				ids := make([]int64, n)
+				for i := range ids {
+					ids[i] = int64(i) * 7 % rows
+				}
+				out := make([]byte, n*rowBytes)
+				if err := c.Gather(ctx, 0, ids, out); err != nil {
+					t.Fatal(err)
+				}
+				checkRows(t, data, rowBytes, ids, out)
+				if now := cache.Functions(c); now != loaded {
+					t.Errorf("%s, rows of %d bytes: a batch of %d rows has loaded %d kernels", codec, rowBytes, n, now-loaded)
+					loaded = now
+				}
+			}
+			gather(1)
+			gather(9000)
+			for _, serve := range []func() func(){cache.ServeApart, cache.ServeHitsFirst} {
+				undo := serve()
+				gather(700)
+				undo()
+			}
+			if err := c.Update(ctx, 0, []int64{1, 2}, data[rowBytes:3*rowBytes]); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Refresh(ctx); err != nil {
+				t.Fatal(err)
+			}
+			settle(t, c)
+			gather(100)
+			c.Close()
+		}
+	}
+}
+
+// BenchmarkGPU_Adopt opens a cache over 16 GiB of adopted memory (with -short 64 MiB), page-locked before or by the cache. The time of restoring the
+// rows between the turns does not count.
+func BenchmarkGPU_Adopt(b *testing.B) {
+	d := gputest.Open(b)
+	const rowBytes = 512
+	size := int64(gputest.Few(16<<30, 64<<20))
+	memory, err := numa.Alloc(size, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer memory.Free()
+	memory.Populate()
+	mem := memory.Bytes()[:size]
+	one := gputest.FloatRows(dtype.Float32, 1<<14, rowBytes, 1)
+	for at := 0; at < len(mem); at += len(one) {
+		copy(mem[at:], one)
+	}
+	for _, locked := range []bool{true, false} {
+		for _, codec := range []cache.Codec{"none", "ibp4", "rank"} {
+			b.Run(fmt.Sprintf("locked=%v/codec=%s", locked, codec), func(b *testing.B) {
+				if locked {
+					buffer, err := d.(device.HostAdopter).AdoptHost(mem, "benchmark")
+					if err != nil {
+						b.Fatal(err)
+					}
+					defer d.Free(buffer)
+				}
+				b.SetBytes(size)
+				for range b.N {
+					c := newCache(b, cache.Options{
+						Tables: []cache.Table{adopt(b, "x", mem, rowBytes).RestoreOnClose()}, Budget: size / 10, Codec: codec,
+						Devices: cache.DeviceOptions{Backend: "cuda"},
+					})
+					b.StopTimer()
+					if err := c.Close(); err != nil {
+						b.Fatal(err)
+					}
+					b.StartTimer()
+				}
+			})
+		}
 	}
 }

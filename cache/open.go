@@ -118,7 +118,7 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 			Drawn: learn.Draw(ahead, i, int64(t.Rows()), t.RowBytes(), c.opts.Seed),
 		}
 		_, span := c.watch.Start(ctx, "load", t.name)
-		one, err := c.loadTable(t, terms)
+		one, err := c.loadTable(i, t, terms)
 		if err != nil {
 			err = fmt.Errorf("cache: table %s: %w", t.name, err)
 			span.End(err)
@@ -142,19 +142,35 @@ func tableBytes(t Table) float64 {
 	return max(float64(t.Rows()), float64(t.capacity)) * float64(t.RowBytes())
 }
 
-func (c *Cache) loadTable(t Table, terms registry.Terms) (*read.Table, error) {
+func (c *Cache) loadTable(i int, t Table, terms registry.Terms) (*read.Table, error) {
 	mode, err := transfer.ParseMode(string(c.opts.Host.Tier))
 	if err != nil {
 		return nil, err
 	}
+	var progress func(rows int64)
+	if tell := c.opts.Host.Progress; tell != nil {
+		progress = func(rows int64) { tell(i, rows, int64(t.Rows())) }
+	}
 	tier, err := transfer.Load(c.set.Devices[0].Device, t.source, transfer.Options{
 		Codec: string(c.codecOf(t)), DType: t.dtype, Mode: mode, Seed: c.opts.Seed, Workers: c.opts.Host.Workers, Capacity: t.capacity,
-		Nodes: c.store.Nodes.Tier, Terms: terms, Measure: c.measuring(),
+		Nodes: c.store.Nodes.Tier, Terms: terms, Measure: c.measuring(), Adopt: t.adopt, Progress: progress,
 	})
+	if err != nil && t.adopt != nil {
+		err = fmt.Errorf("%w; FromBytes copies the memory instead of adopting it", err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	loaded := &read.Table{Name: t.name, DType: t.dtype, Tier: tier}
+	loaded := &read.Table{Name: t.name, DType: t.dtype, Tier: tier, Restore: t.restore}
+	if tier.Adopted() {
+		for _, d := range c.set.Devices {
+			if err := tier.Reaches(d.Device); err != nil {
+				err = errors.Join(err, tier.Restore())
+				tier.Close()
+				return nil, err
+			}
+		}
+	}
 	if choice := tier.Choice(); choice != nil {
 		c.watch.Log.Info("codec picked", slog.String("table", t.name), slog.String("codec", choice.Codec), slog.String("reason", choice.Reason), slog.String("basis", choice.Basis))
 	}
@@ -246,10 +262,29 @@ func (c *Cache) serve() error {
 		if err := c.shareMisses(d); err != nil {
 			return err
 		}
+		if err := c.loadKernels(d); err != nil {
+			return err
+		}
 		d.Serve()
 	}
 	c.writer.Start()
 	c.watch.Serve(sources{c}, c.gauges)
+	return nil
+}
+
+// loadKernels loads all kernels that batches on a device can need.
+func (c *Cache) loadKernels(d *read.Device) error {
+	s, err := d.Device.NewStream()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	for i := range c.set.Tables {
+		t := d.Table(i)
+		if err := s.Launch(&kernels.Preload{Codec: t.Codec, Shared: t.Share != nil}); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -138,6 +138,9 @@ type HostOptions struct {
 	Overlay int64
 	// Workers is the number of goroutines that load tables, and that the host backend uses for each batch. Default GOMAXPROCS.
 	Workers int
+	// Progress is told, while New reads a table, how many of its rows have been read: after every 4 MiB or more, in ascending order, the
+	// last time for all rows. Calls are one at a time, from several goroutines. Reading waits for them. Default: none.
+	Progress func(table int, rows, of int64)
 }
 
 // AdmissionOptions configure which rows are cached when New returns, and by which policy later.

@@ -30,6 +30,10 @@ type Stats struct {
 	// HostBytes is the memory of the host tiers. HostMemory has the memory nodes where it lies.
 	HostBytes  int64
 	HostMemory HostMemory
+	// LoadPeakBytes is how much more of the process's memory was in physical memory at a time until New returned than when it was called.
+	// It includes page-locked memory, and the device memory of the host backend. It is too high if the process had more before New, and 0
+	// if the system does not report it.
+	LoadPeakBytes int64
 	// FreeBytes is the slab memory within the budget that no slot takes. HoleBytes is the part of all free slab memory that lies in
 	// pieces too short for the longest row.
 	FreeBytes, HoleBytes int64
@@ -176,7 +180,7 @@ func (c *Cache) Stats() (Stats, error) {
 	}
 	defer c.leave()
 	c.learner.DrainIfIdle()
-	s := Stats{HostMemory: c.hostMemory(c.set.Tables), RestoredRows: c.restored, RestoreError: text(c.restoredErr)}
+	s := Stats{HostMemory: c.hostMemory(c.set.Tables), LoadPeakBytes: c.loadPeak, RestoredRows: c.restored, RestoreError: text(c.restoredErr)}
 	w := c.writer.State()
 	s.HoleBytes, s.AdmittedAge, s.OverlayBytes, s.OverlayRows = w.Holes, w.MeanAge, w.OverlayBytes, w.OverlayRows
 	s.OverlayCapacity = c.store.Overlay.Slots.Capacity()

@@ -23,8 +23,10 @@ type Table struct {
 	close  func() error
 	used   *atomic.Bool // New has taken it
 
-	capacity int64 // rows; 0 for the number of rows
-	codec    Codec // "": Options.Codec
+	capacity int64  // rows; 0 for the number of rows
+	codec    Codec  // "": Options.Codec
+	adopt    []byte // memory that becomes the host tier; nil: the host tier gets memory of its own
+	restore  bool   // Close restores the rows in adopt
 }
 
 // Element is a Go type of table elements.
@@ -63,15 +65,40 @@ func FromBytes(name string, of dtype.Type, data []byte, rowBytes int) (Table, er
 	return Table{name: name, dtype: of, source: transfer.SourceOf(data, rowBytes), close: func() error { return nil }, used: new(atomic.Bool)}, nil
 }
 
+// Adopt is FromBytes without the copy: mem itself becomes the host tier of the table. New compresses the rows in their places, and page-locks
+// the memory for GPUs if it is not page-locked already. The rows keep their distance, so compression saves transfers, not memory.
+//
+// From New until Close the memory is the cache's: nobody may read or write it, nor unmap or unlock it. Close leaves whatever it then holds,
+// or the rows if RestoreOnClose is set. If New fails, the rows are as they were.
+//
+// mem must begin at a page, and be anonymous or shared memory outside the Go heap: of mmap, memfd_create, a file under /dev/shm, C's
+// aligned_alloc or cuMemHostAlloc, for example a pinned tensor. Rows must be multiples of 4 bytes. Adopt returns an error for other memory, among it
+// mapped files and read-only mappings; FromBytes copies it. New returns an error for an adopted table if Options.Host.Tier is Packed, if the
+// codec is lossy, if the table has a larger capacity, or if a table of any cache has adopted a part of mem. Only Linux can adopt memory.
+func Adopt(name string, of dtype.Type, mem []byte, rowBytes int) (Table, error) {
+	t, err := FromBytes(name, of, mem, rowBytes)
+	if err != nil {
+		return Table{}, err
+	}
+	if err := transfer.CheckAdoptable(mem, rowBytes); err != nil {
+		return Table{}, fmt.Errorf("cache: table %s: %w; FromBytes copies it instead", name, err)
+	}
+	t.adopt = mem
+	return t, nil
+}
+
 // Open returns the table of a NumPy file: an .npy file, or an array of an .npz archive. The array is named after a colon ("f.npz:x");
 // without a name it is "features", else the only array of rank ≥ 2. New reads and closes the table. A table that is not given to New must
-// be closed with Close.
+// be closed with Close. New reads .npy files in C order on all processors.
 func Open(path string) (Table, error) {
 	r, err := npy.Open(path, 2, "features")
 	if err != nil {
 		return Table{}, err
 	}
 	t := Table{name: r.Name(), dtype: r.DType(), source: r, close: r.Close, used: new(atomic.Bool)}
+	if ranged := r.Ranged(); ranged != nil {
+		t.source = ranged
+	}
 	if err := t.validate(); err != nil {
 		return Table{}, errors.Join(err, r.Close())
 	}
@@ -98,6 +125,13 @@ func (t Table) WithCapacity(rows int64) Table {
 // WithCodec returns the table with a codec of its own. With "", Options.Codec applies.
 func (t Table) WithCodec(name Codec) Table {
 	t.codec = name
+	return t
+}
+
+// RestoreOnClose returns an adopted table whose memory has the rows again after Cache.Close, with all updates. Close then decompresses them on
+// all processors. For tables that are not adopted it changes nothing.
+func (t Table) RestoreOnClose() Table {
+	t.restore = true
 	return t
 }
 

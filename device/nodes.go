@@ -33,3 +33,12 @@ func AllocHostOn(d Device, nodes []int, bytes int64, what string) (b Buffer, ref
 	b, err = d.AllocHost(bytes, what)
 	return b, refused, err
 }
+
+// HostAdopter is a Device that can use host memory of the caller's.
+type HostAdopter interface {
+	// AdoptHost returns host memory outside the Go heap, which begins at a page, as memory that every device of the backend can address.
+	// With GPUs it is page-locked until Free, if it is not page-locked already. Free leaves the memory to the caller.
+	AdoptHost(mem []byte, what string) (Buffer, error)
+	// Reaches returns an error if the device cannot address memory that another device of the backend has adopted.
+	Reaches(b Buffer) error
+}

@@ -3,7 +3,11 @@ package hashmap
 import (
 	"cmp"
 	"fmt"
+	"math"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/internal/numa"
 )
@@ -17,15 +21,14 @@ import (
 // reserved.
 func (m *Map) Build(entries []Entry) (rejected []Entry, err error) {
 	m.Clear()
-	sorted, memory := numa.Make[hashed](int64(len(entries)))
-	defer memory.Free()
-	for i, e := range entries {
+	for _, e := range entries {
 		if !isKey(e.Key) {
 			return nil, fmt.Errorf("hashmap: key (%#x) is reserved", e.Key)
 		}
-		sorted[i] = hashed{Hash(e.Key), e}
 	}
-	slices.SortFunc(sorted, func(a, b hashed) int { return cmp.Compare(a.hash, b.hash) })
+	sorted, memory := numa.Make[hashed](int64(len(entries)))
+	defer memory.Free()
+	sortByHash(sorted, entries)
 	pending := sorted[:0] // what is behind it is still to come
 	home, taken := ^uint32(0), 0
 	for i, e := range sorted {
@@ -49,6 +52,61 @@ func (m *Map) Build(entries []Entry) (rejected []Entry, err error) {
 type hashed struct {
 	hash uint64
 	Entry
+}
+
+// sortRanges is the number of ranges of hashes into which entries are divided before each range is sorted. A range of ten million entries fits
+// a processor's cache.
+const sortRanges = 1 << 11
+
+// sortByHash sets sorted, which is as long as entries, to the entries in the order of their hashes. All processors sort.
+func sortByHash(sorted []hashed, entries []Entry) {
+	workers := runtime.GOMAXPROCS(0)
+	if len(entries) < 8*sortRanges {
+		workers = 1
+	}
+	part := (len(entries) + workers - 1) / workers
+	rangeOf := func(hash uint64) uint64 { return hash / (math.MaxUint64/sortRanges + 1) }
+	// Where the next entry of each range goes, by part of the entries.
+	next := make([][sortRanges]uint32, workers)
+	concurrently := func(do func(worker int)) {
+		var wg sync.WaitGroup
+		for w := range workers {
+			wg.Go(func() { do(w) })
+		}
+		wg.Wait()
+	}
+	entriesOf := func(w int) []Entry { return entries[min(w*part, len(entries)):min((w+1)*part, len(entries))] }
+	concurrently(func(w int) {
+		for _, e := range entriesOf(w) {
+			next[w][rangeOf(Hash(e.Key))]++
+		}
+	})
+	var ends [sortRanges]uint32
+	at := uint32(0)
+	for r := range sortRanges {
+		for w := range next {
+			at, next[w][r] = at+next[w][r], at
+		}
+		ends[r] = at
+	}
+	concurrently(func(w int) {
+		for _, e := range entriesOf(w) {
+			hash := Hash(e.Key)
+			r := rangeOf(hash)
+			sorted[next[w][r]] = hashed{hash, e}
+			next[w][r]++
+		}
+	})
+	var taken atomic.Int64
+	concurrently(func(int) {
+		for r := taken.Add(1) - 1; r < sortRanges; r = taken.Add(1) - 1 {
+			from := uint32(0)
+			if r > 0 {
+				from = ends[r-1]
+			}
+			slices.SortFunc(sorted[from:ends[r]], func(a, b hashed) int { return cmp.Compare(a.hash, b.hash) })
+		}
+	})
 }
 
 // step holds the claims of an entry in a round.

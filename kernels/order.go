@@ -69,7 +69,7 @@ func (k *Order) RunHost(device.Workers) {
 
 // HostRows is a table's host tier as kernels see it.
 type HostRows struct {
-	// Mem is the rows' memory, with slab.TailSlack bytes after the last.
+	// Mem is the rows' memory. Behind a compressed row's stored bytes, slab.TailSlack bytes can be read, here or up to the end of the page.
 	Mem device.Buffer
 	// Stride is the distance of rows in place, in bytes; 0 when they are packed.
 	Stride int64

@@ -21,6 +21,9 @@ type Allocator struct {
 	starts map[int64]extent // free extents by their start unit
 	ends   map[int64]int64  // free extent end → start
 	check  slotCheck
+	// only is the free extent if there is one and no other, for example while a slab is filled. It is in no bin and in no map, so that
+	// allocation only adds. Its units are 0 if there are several extents or none.
+	only, onlyUnits int64
 }
 
 type extent struct {
@@ -36,8 +39,9 @@ const (
 // NewAllocator returns an allocator for slots that lie in a slab from offset first on, a multiple of Align, and take up to payload bytes.
 // Behind them is the slab's tail slack.
 func NewAllocator(first, payload int64) *Allocator {
-	a := &Allocator{first: first / Align, end: first / Align, starts: map[int64]extent{}, ends: map[int64]int64{}}
-	a.Grow(payload)
+	a := &Allocator{first: first / Align, starts: map[int64]extent{}, ends: map[int64]int64{}}
+	a.only, a.onlyUnits = a.first, payload/Align
+	a.end = a.first + a.onlyUnits
 	return a
 }
 
@@ -57,6 +61,16 @@ func (a *Allocator) Alloc(slotBytes int) (offset int64, ok bool) {
 		panic(fmt.Sprintf("slab: slot bytes (%d) must be a positive multiple of %d", slotBytes, Align))
 	}
 	n := int64(slotBytes / Align)
+	if a.onlyUnits != 0 {
+		if n > a.onlyUnits {
+			return 0, false
+		}
+		start := a.only
+		a.only, a.onlyUnits = a.only+n, a.onlyUnits-n
+		a.used += n
+		a.check.alloc(start, n)
+		return start * Align, true
+	}
 	start, length, ok := a.take(n)
 	if !ok {
 		return 0, false
@@ -80,6 +94,7 @@ func (a *Allocator) Free(offset int64, slotBytes int) {
 
 // insertFree inserts a free extent, merged with free neighbours.
 func (a *Allocator) insertFree(start, n int64) {
+	a.list()
 	if after, ok := a.starts[start+n]; ok {
 		a.remove(start + n)
 		n += after.units
@@ -102,12 +117,29 @@ func (a *Allocator) Grow(payload int64) {
 	a.insertFree(start, n)
 }
 
+// list puts the only extent in its bin and the maps.
+func (a *Allocator) list() {
+	if n := a.onlyUnits; n != 0 {
+		a.onlyUnits = 0
+		a.insert(a.only, n)
+	}
+}
+
 // NumExtents returns how many free extents there are.
-func (a *Allocator) NumExtents() int { return len(a.starts) }
+func (a *Allocator) NumExtents() int {
+	if a.onlyUnits != 0 {
+		return 1
+	}
+	return len(a.starts)
+}
 
 // Extents yields the byte offset and length of every free extent, in any order. The allocator must not change meanwhile.
 func (a *Allocator) Extents() iter.Seq2[int64, int64] {
 	return func(yield func(int64, int64) bool) {
+		if a.onlyUnits != 0 {
+			yield(a.only*Align, a.onlyUnits*Align)
+			return
+		}
 		for start, e := range a.starts {
 			if !yield(start*Align, e.units*Align) {
 				return
@@ -119,6 +151,9 @@ func (a *Allocator) Extents() iter.Seq2[int64, int64] {
 // HoleBytes returns the bytes of the free extents that are shorter than slotBytes.
 func (a *Allocator) HoleBytes(slotBytes int) (sum int64) {
 	units := (int64(slotBytes) + Align - 1) / Align
+	if n := a.onlyUnits; n < units {
+		sum = n
+	}
 	for b := range int(min(units, exactBins)) {
 		sum += int64(b) * int64(len(a.bins[b]))
 	}
@@ -136,6 +171,7 @@ func (a *Allocator) HoleBytes(slotBytes int) (sum int64) {
 // pairs of offset and bytes, at least one for each free extent that overlaps a chosen window. width must be a multiple of
 // Align. Claim makes one pass over the free extents, however many windows there are.
 func (a *Allocator) Claim(width int64, chosen func(window int64) bool) (slots [][2]int64) {
+	a.list()
 	reached := func(start, bytes int64) bool {
 		for w := start / width; w*width < start+bytes; w++ {
 			if chosen(w) {

@@ -212,6 +212,7 @@ var (
 // stage is the device memory of one piece, and the events of its progress.
 type stage struct {
 	rows                   device.Buffer
+	back                   *returns // of adopted memory: through what the piece returns; nil once it has
 	arrived, encoded, left device.Event
 }
 
@@ -260,6 +261,14 @@ func (t *Tier) encodeOnDevice(l *loader, c codec.OnDevice, form codec.DeviceForm
 	e := t.newDeviceEncoding()
 	l.take(e.parts())
 	e.k.Codec = kernels.Codec{Codec: c, Meta: e.meta.Slice(0, int64(len(form.Metadata))), Form: form}
+	var back []returns
+	if t.adopted != nil {
+		var free func()
+		if back, free, err = t.returnMemory(len(e.stages), e.piece); err != nil {
+			return err
+		}
+		defer free()
+	}
 	// All three streams, also after an error: the memory must be idle when it is freed.
 	defer func() { err = errors.Join(err, l.in.Synchronize(), l.s.Synchronize(), l.out.Synchronize()) }()
 	if err := errors.Join(
@@ -276,25 +285,56 @@ func (t *Tier) encodeOnDevice(l *loader, c codec.OnDevice, form codec.DeviceForm
 			}
 		}
 	}
+	// settle waits for a stage's piece and puts it in adopted memory.
+	settle := func(s *stage) error {
+		if s.back == nil {
+			return nil
+		}
+		if err := s.left.Synchronize(); err != nil {
+			return err
+		}
+		t.put(s.back)
+		s.back = nil
+		return nil
+	}
 	first := max(1, firstBytes/t.host.Stride)
 	for from, i := int64(0), 0; from < t.rows; i++ {
 		s := &e.stages[i%len(e.stages)]
+		if err := settle(s); err != nil {
+			return err
+		}
 		rows := min(e.piece, first<<min(i, 20), max(first, (t.rows-from)/2), t.rows-from)
 		host := t.host.Mem.Slice(from*t.host.Stride, (from+rows)*t.host.Stride)
 		k := e.k
 		k.Rows, k.First, k.Count = s.rows.Slice(0, host.Size()), from, rows
+		to, bits, bitsTo := host, device.Buffer{}, device.Buffer{}
+		if back != nil {
+			b := &back[i%len(back)]
+			b.from, b.count = from, rows
+			first, n := b.words()
+			to, bits, bitsTo = b.rows.Slice(0, host.Size()), k.Bits.Slice(8*first, 8*(first+n)), b.bits.Slice(0, 8*n)
+			s.back = b
+		}
 		if err := errors.Join(
 			l.in.Wait(s.left), l.in.Copy(k.Rows, host), l.in.Record(s.arrived),
 			l.s.Wait(s.arrived), l.s.Launch(&k), l.s.Record(s.encoded),
-			l.out.Wait(s.encoded), l.out.Copy(host, k.Rows), l.out.Record(s.left),
+			l.out.Wait(s.encoded), l.out.Copy(to, k.Rows), l.out.Copy(bitsTo, bits), l.out.Record(s.left),
 		); err != nil {
 			return err
 		}
 		from += rows
 	}
-	totals := make([]kernels.EncodeTotals, 1)
+	for i := range e.stages {
+		if err := settle(&e.stages[i]); err != nil {
+			return err
+		}
+	}
+	totals, all := make([]kernels.EncodeTotals, 1), t.host.Compressed
+	if back != nil {
+		all, e.k.Bits = device.Buffer{}, device.Buffer{} // they have been put there
+	}
 	if err := errors.Join(
-		l.s.Copy(t.host.Compressed, e.k.Bits), l.s.Copy(t.lengths(), e.k.Lengths), l.read(asBytes(totals), e.k.Totals),
+		l.s.Copy(all, e.k.Bits), l.s.Copy(t.lengths(), e.k.Lengths), l.read(asBytes(totals), e.k.Totals),
 	); err != nil {
 		return err
 	}

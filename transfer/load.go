@@ -9,6 +9,7 @@ import (
 	"runtime/pprof"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -52,11 +53,17 @@ type Options struct {
 	Capacity int64
 	// Workers is the number of goroutines that encode; 0 means GOMAXPROCS.
 	Workers int
+	// Adopt, if not nil, is memory outside the Go heap that holds the source's rows. It becomes the tier's memory: rows are encoded in
+	// their places, and nothing is read from the source. If Load fails, the rows are as they were. The layout must be InPlace.
+	Adopt []byte
 	// Nodes are the memory nodes of the host over which the rows' pages are interleaved. If there are none, the device's backend places
 	// the rows.
 	Nodes []int
 	// Measure, if not nil, has auto-selection measure the device, unless it is the host backend's. Terms.Link is then not used.
 	Measure *MeasureOptions
+	// Progress, if not nil, is told how many rows have been read, in ascending order, by one goroutine at a time. The last call, unless Load
+	// fails, is for all rows.
+	Progress func(rows int64)
 	// OnHost has the host search masks and encode even if the device could.
 	OnHost bool
 	// Timings, if not nil, has the durations of the steps added to it.
@@ -72,6 +79,7 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	t := &Tier{mode: o.Mode, rows: int64(src.Rows()), rowBytes: src.RowBytes(), home: d, nodes: o.Nodes, capacity: max(o.Capacity, int64(src.Rows()))}
 	defer func() {
 		if err != nil {
+			err = errors.Join(err, t.Restore())
 			t.Close()
 		}
 	}()
@@ -95,7 +103,12 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 		preparing.Wait()
 		p.loader.close()
 	}()
-	if err := t.read(src); err != nil {
+	if o.Progress == nil {
+		o.Progress = func(int64) {}
+	}
+	if o.Adopt != nil {
+		o.Progress(t.rows)
+	} else if err := t.read(src, o.Progress); err != nil {
 		return nil, err
 	}
 	preparing.Wait()
@@ -112,7 +125,7 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 		SlotBytes: t.rows * int64(slab.SlotBytes(t.rowBytes)),
 	}
 	if t.codec != nil {
-		if err := t.encode(o, &p); err != nil {
+		if err := errors.Join(t.encode(o, &p), t.uncrowd()); err != nil {
 			return nil, err
 		}
 		lap(&timings.Encode)
@@ -159,7 +172,12 @@ func (t *Tier) prepare(o Options) (p prepared) {
 // alloc allocates the memory of the rows, and that of the index or of the row bits.
 func (t *Tier) alloc(o Options) (err error) {
 	stride := roundUp(int64(t.rowBytes))
-	mem, err := t.allocRows(t.capacity*stride + slab.TailSlack)
+	var mem device.Buffer
+	if o.Adopt != nil {
+		mem, err = t.adopt(o.Adopt, o.Codec)
+	} else {
+		mem, err = t.allocRows(t.capacity*stride + slab.TailSlack)
+	}
 	if err != nil {
 		return err
 	}
@@ -187,9 +205,9 @@ func (t *Tier) lengths() device.Buffer {
 const readPart = 4 << 20
 
 // read copies the source's rows to their places.
-func (t *Tier) read(src Source) error {
+func (t *Tier) read(src Source, progress func(rows int64)) error {
 	if r, ok := src.(Ranged); ok {
-		return t.readRanged(r)
+		return t.readRanged(r, progress)
 	}
 	read := t.rowReader()
 	for done := 0; done < int(t.rows); {
@@ -208,24 +226,41 @@ func (t *Tier) read(src Source) error {
 			return fmt.Errorf("transfer: source at row %d of %d: %w", done, t.rows, err)
 		}
 		done += n
+		progress(int64(done))
 	}
 	return nil
 }
 
-// readRanged is read on all processors.
-func (t *Tier) readRanged(src Ranged) error {
+// readRanged is read on all processors. After an error no goroutine begins another part.
+func (t *Tier) readRanged(src Ranged, progress func(rows int64)) error {
 	part, workers := max(1, readPart/t.rowBytes), runtime.GOMAXPROCS(0)
-	errs := make([]error, workers)
-	host.Workers(workers).For(workers, 1, func(i, _ int) {
+	var next atomic.Int64
+	var mu sync.Mutex // guards done, first and calls of progress
+	var first error
+	done := int64(0)
+	host.Workers(workers).For(workers, 1, func(int, int) {
 		read := t.rowReader()
-		for from := i * part; from < int(t.rows) && errs[i] == nil; from += workers * part {
-			err := read(from, min(part, int(t.rows)-from), func(rows []byte) error { return src.ReadFrom(int64(from), rows) })
-			if err != nil {
-				errs[i] = fmt.Errorf("transfer: source at rows from %d of %d: %w", from, t.rows, err)
+		for {
+			from := next.Add(int64(part)) - int64(part)
+			if from >= t.rows {
+				return
 			}
+			n := min(int64(part), t.rows-from)
+			err := read(int(from), int(n), func(rows []byte) error { return src.ReadFrom(from, rows) })
+			mu.Lock()
+			if err == nil {
+				done += n
+				progress(done)
+			} else {
+				next.Store(t.rows)
+				if first == nil {
+					first = fmt.Errorf("transfer: source at rows from %d of %d: %w", from, t.rows, err)
+				}
+			}
+			mu.Unlock()
 		}
 	})
-	return errors.Join(errs...)
+	return first
 }
 
 // rowReader returns a function that has read write n rows, back to back, and puts them in their places from row from on. It may be called

@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -336,6 +340,58 @@ func TestSourceOf_ReadsInOrder(t *testing.T) {
 	}{{2, nil}, {1, nil}, {0, io.EOF}, {0, io.EOF}} {
 		if n, err := src.Read(dst); n != want.n || err != want.err {
 			t.Errorf("Read = %d, %v, want %d, %v", n, err, want.n, want.err)
+		}
+	}
+}
+
+// rangedFake is a Ranged that fails from a row on.
+type rangedFake struct {
+	Ranged
+	bad   int64
+	reads atomic.Int64 // of parts, since the first that failed
+}
+
+func (f *rangedFake) ReadFrom(row int64, dst []byte) error {
+	if row+int64(len(dst)/f.RowBytes()) > f.bad {
+		f.reads.Add(1)
+		return errSource
+	}
+	if f.reads.Load() > 0 {
+		f.reads.Add(1)
+	}
+	return f.Ranged.ReadFrom(row, dst)
+}
+
+// TestLoad_RangedStopsAtErrors: an error ends the reading of all goroutines and names the rows.
+func TestLoad_RangedStopsAtErrors(t *testing.T) {
+	const rowBytes = 1 << 16
+	const parts = 40
+	data := make([]byte, parts*readPart)
+	f := &rangedFake{Ranged: SourceOf(data, rowBytes).(Ranged), bad: 3 * readPart / rowBytes}
+	_, err := Load(newDevice(), f, Options{Codec: "none"})
+	if !errors.Is(err, errSource) || !strings.Contains(err.Error(), "transfer: source at rows from ") || !strings.Contains(err.Error(), " of 2560: ") {
+		t.Fatal(err)
+	}
+	// Besides the first failure, each goroutine ends at most the part that it reads and one that it had taken.
+	if n := f.reads.Load(); n > int64(2*runtime.GOMAXPROCS(0)) {
+		t.Errorf("%d parts were read after the first failure", n)
+	}
+}
+
+// TestLoad_Progress: progress ascends to the number of rows, from sources of both kinds and adopted memory alike.
+func TestLoad_Progress(t *testing.T) {
+	const rowBytes = 1 << 12
+	data := make([]byte, 5*readPart+rowBytes)
+	rows := int64(len(data) / rowBytes)
+	for name, src := range map[string]Source{"ranged": SourceOf(data, rowBytes), "in order": newFake(data, rowBytes, 700, int(rows), nil)} {
+		var told []int64
+		tier, err := Load(newDevice(), src, Options{Codec: "none", Progress: func(rows int64) { told = append(told, rows) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tier.Close()
+		if !slices.IsSorted(told) || len(told) < 6 || told[0] < 1 || told[len(told)-1] != rows {
+			t.Errorf("%s: %v", name, told)
 		}
 	}
 }

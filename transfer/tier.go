@@ -67,6 +67,7 @@ type Tier struct {
 	owned    int64      // packed: rows from this one on share the row of zeros until they are written
 	nodes    []int      // memory nodes that the rows should be on; empty for any
 	lies     NodeMemory // where the rows are
+	adopted  []byte     // the caller's memory that holds the rows; nil if the tier has memory of its own
 }
 
 // Totals are sums over all rows of a tier.
@@ -218,8 +219,12 @@ func Detach(d device.Device, rows kernels.HostRows, c kernels.Codec) {
 	d.Free(c.Meta)
 }
 
-// Close frees the tier's memory, which must no longer be in use.
+// Close frees the tier's memory, which must no longer be in use. Adopted memory it gives back as it is.
 func (t *Tier) Close() {
+	if t.adopted != nil {
+		defer unclaim(t.adopted) // once it is unlocked
+		t.adopted = nil
+	}
 	t.home.Free(t.host.Mem)
 	t.home.Free(t.host.Compressed)
 	t.home.Free(t.host.Index)

@@ -68,6 +68,13 @@ func (t *Tier) Write(row int64, stored []byte, compressed bool) (w Written, ok b
 	}
 	old := len(before)
 	mem := t.host.Mem.Bytes()
+	if compressed && t.crowded(row, len(stored)) {
+		plain := make([]byte, t.rowBytes)
+		if _, err := t.codec.Decode(plain, stored); err != nil {
+			return w, false, fmt.Errorf("transfer: row %d: %w", row, err)
+		}
+		stored, compressed = plain, false
+	}
 	if t.mode == InPlace {
 		copy(mem[row*t.host.Stride:], stored)
 		if words := view[uint64](t.host.Compressed); len(words) != 0 {

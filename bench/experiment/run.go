@@ -428,6 +428,23 @@ type measurement struct {
 
 func (m *measurement) info() DeviceInfo { return DeviceInfo{m.device.Kind, m.device.Name, m.devices} }
 
+// loading returns what shows the progress of loading the tables, in percent of each, and then begins the stage of training.
+func (r *run) loading(codec string, trainingSteps int) func(table int, rows, of int64) {
+	current, shown, all := -1, int64(0), r.all()
+	return func(table int, rows, of int64) {
+		if table != current {
+			current, shown = table, 0
+			r.progress.Stage(fmt.Sprintf("loading %s (%s)", all[table].Name, codec), 100)
+		}
+		for ; shown < rows*100/max(1, of); shown++ {
+			r.progress.Step()
+		}
+		if rows == of && table == len(all)-1 {
+			r.progress.Stage("encoding and training ("+codec+")", trainingSteps)
+		}
+	}
+}
+
 // measure makes a cache and runs the measured batches through it. If ctx is canceled after the first, it returns what those before did,
 // and ctx's error.
 func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*measurement, error) {
@@ -453,7 +470,7 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 		telemetry.TracerProvider, telemetry.MeterProvider = tracenoop.NewTracerProvider(), metricnoop.NewMeterProvider()
 	}
 	o, err := r.cfg.spread(cache.Options{
-		Tables: tables, Budget: r.budget, Codec: cache.Codec(codec), Host: cache.HostOptions{Tier: cache.HostTier(tier), Workers: r.cfg.Workers},
+		Tables: tables, Budget: r.budget, Codec: cache.Codec(codec), Host: cache.HostOptions{Tier: cache.HostTier(tier), Workers: r.cfg.Workers, Progress: r.loading(codec, steps)},
 		Admission: cache.AdmissionOptions{Policy: policy, Training: r.shown(r.learn(ctx), codec), Cold: r.cfg.Cold}, Seed: r.cfg.Seed,
 		Refresh: r.cfg.Online.options(), Link: r.cfg.link(), Telemetry: telemetry,
 	})

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"math"
 	"math/bits"
+	"runtime"
 	"sync"
 
 	"github.com/tensorcache/tensorcache/hashmap"
@@ -23,7 +24,8 @@ var _ = register(Spec{Name: "freq", Online: true, New: simple(NewFrequency)})
 // stable workload, and only the accesses after a change. Rows that fit at the last ranking are ranked as if they had been
 // accessed a tenth more often, which reduces the rows that refreshes write.
 //
-// Host memory: 1.5 MB during Rank, and 132 bytes for each row of mean slot bytes that fits, at least 2.9 MB, at most 132 bytes for
+// Host memory: 1.5 MB during Rank (a processor, from 170,000 rows that fit on), and 132 bytes for each row of mean slot bytes that fits, at
+// least 2.9 MB, at most 132 bytes for
 // each row of the tables. Observe takes constant time an access; Rank and Resize take time linear in the memory. Equal accesses
 // give equal rankings, however they are batched. The size of a row is requested
 // when it might become tracked, and not again while it is.
@@ -58,9 +60,21 @@ type frequency struct {
 	unaged   float64           // accesses since the last step of ageing
 	promoted [horizons]float32 // factor from a count of the sketch to one of each horizon
 	victim   float64           // lowest score that fit at the last Rank, in accesses
-	most     float32           // highest value of a row so far
 	order    []uint32          // the last ranking: bucket × freqWays + place of each row
 	mapped   [3]*numa.Memory   // of buckets, sketch and order
+	sorter   sorter            // of accesses by shard
+}
+
+// Tables of at least shardedBuckets buckets are divided into shards, ranges of buckets with a part of the sketch each. An access changes
+// nothing but its shard, so that a long Observe works on all processors, with the same result as on one.
+const (
+	shardedBuckets = 1 << 16
+	tableShards    = 64
+)
+
+// shard returns the shard of a bucket. REQUIRES: the table has buckets.
+func (f *frequency) shard(bucket int) int {
+	return bucket * len(f.sketch.shards) / len(f.buckets)
 }
 
 // freqBucket tracks keys of one range of hashes.
@@ -128,7 +142,11 @@ func (f *frequency) Resize(capacity int64) {
 			f.buckets[i].keys[w] = noKey
 		}
 	}
-	f.sketch, f.mapped[1] = newSketch(n, uint64(period))
+	shards := 1
+	if n >= shardedBuckets {
+		shards = tableShards
+	}
+	f.sketch, f.mapped[1] = newSketch(n, shards, uint64(period))
 	for i := range old {
 		for w, key := range old[i].keys {
 			if key == noKey {
@@ -144,8 +162,12 @@ func (f *frequency) Resize(capacity int64) {
 
 // bucket returns the bucket of a key's hash. Buckets are in the order of hashes.
 func (f *frequency) bucket(hash uint64) *freqBucket {
+	return &f.buckets[f.bucketIndex(hash)]
+}
+
+func (f *frequency) bucketIndex(hash uint64) int {
 	i, _ := bits.Mul64(hash, uint64(len(f.buckets)))
-	return &f.buckets[i]
+	return int(i)
 }
 
 // find returns the place of a tracked key, or -1.
@@ -177,28 +199,45 @@ func (f *frequency) Observe(table int, rows []int64) { f.ObserveWeighted(table, 
 // ObserveWeighted implements Weigher.
 func (f *frequency) ObserveWeighted(table int, rows []int64, weight float64) {
 	weight = max(1, weight)
-	var hashes [weighStep]uint64
 	for len(rows) > 0 {
-		n := min(len(rows), int(math.Ceil((weighStep-f.unaged)/weight)))
-		// These loads have no dependencies, so that several buckets are fetched from memory at a time.
-		touched := uint64(0)
-		for i, r := range rows[:n] {
-			hashes[i] = hashmap.Hash(hashmap.Key(table, r))
-			touched |= f.bucket(hashes[i]).keys[0]
-		}
-		f.touch(touched)
-		for i, r := range rows[:n] {
-			f.observe(hashmap.Key(table, r), hashes[i], float32(weight))
+		n := min(len(rows), parallelRows)
+		if len(f.sketch.shards) == 1 || n < serialRows || weight != 1 || f.unaged != math.Trunc(f.unaged) || runtime.GOMAXPROCS(0) == 1 {
+			n = min(n, int(math.Ceil((weighStep-f.unaged)/weight)))
+			f.observeStep(table, rows[:n], weight)
+		} else {
+			n = f.observeSharded(table, rows[:n])
 		}
 		rows = rows[n:]
-		for f.unaged += float64(n) * weight; f.unaged >= weighStep; f.unaged -= weighStep {
-			for k, divide := range f.ageing.step() {
-				if divide {
-					f.scale(k, k, 1.0/maxWeight)
-				}
+	}
+}
+
+// passed counts accesses and ages the counts by the steps that are complete.
+func (f *frequency) passed(accesses float64) (divided bool) {
+	for f.unaged += accesses; f.unaged >= weighStep; f.unaged -= weighStep {
+		for k, divide := range f.ageing.step() {
+			if divide {
+				f.scale(k, k, 1.0/maxWeight)
+				divided = true
 			}
 		}
 	}
+	return divided
+}
+
+// observeStep counts accesses of one step, each of which stands for weight accesses.
+func (f *frequency) observeStep(table int, rows []int64, weight float64) {
+	var hashes [weighStep]uint64
+	// These loads have no dependencies, so that several buckets are fetched from memory at a time.
+	touched := uint64(0)
+	for i, r := range rows {
+		hashes[i] = hashmap.Hash(hashmap.Key(table, r))
+		touched |= f.bucket(hashes[i]).keys[0]
+	}
+	f.touch(touched)
+	for i, r := range rows {
+		f.observe(hashmap.Key(table, r), hashes[i], float32(weight), &f.ageing.weight, &f.contest.votes)
+	}
+	f.passed(float64(len(rows)) * weight)
 }
 
 // touch keeps the compiler from removing the loads that it depends on.
@@ -206,33 +245,35 @@ func (f *frequency) ObserveWeighted(table int, rows []int64, weight float64) {
 //go:noinline
 func (f *frequency) touch(uint64) {}
 
-// observe counts an access that stands for n.
-func (f *frequency) observe(key, hash uint64, n float32) {
-	b := f.bucket(hash)
+// observe counts an access that stands for n, with the weights of its step. votes are those of the contest, or of a goroutine.
+func (f *frequency) observe(key, hash uint64, n float32, weight *[horizons]float32, votes *[1 << horizons]tally) {
+	at := f.bucketIndex(hash)
+	b := &f.buckets[at]
 	if i := b.find(key); i >= 0 {
 		for k := range horizons {
-			b.counts[i][k] += n * f.ageing.weight[k]
+			b.counts[i][k] += n * weight[k]
 		}
-		f.contest.vote(int(b.info[i]&(1<<horizons-1)), float64(n))
+		votes[b.info[i]&(1<<horizons-1)].add(tally{float64(n), float64(n) * float64(n)})
 		return
 	}
-	past := float32(f.sketch.add(hash, uint32(n+0.5)))
+	s := &f.sketch.shards[f.shard(at)]
+	past := float32(s.add(hash, uint32(n+0.5)))
 	i, least := b.least()
-	count := (n + past*f.promoted[keep]) * f.ageing.weight[keep]
-	if count*f.most <= least { // without its size, which is slow to find out
+	count := (n + past*f.promoted[keep]) * weight[keep]
+	if count*s.most <= least { // without its size, which is slow to find out
 		return
 	}
 	value := f.value(key)
-	f.most = max(f.most, value)
+	s.most = max(s.most, value)
 	if count*value <= least {
 		return
 	}
 	if b.keys[i] != noKey {
-		f.sketch.raise(hashmap.Hash(b.keys[i]), b.counts[i][keep]/f.ageing.weight[keep])
+		s.raise(hashmap.Hash(b.keys[i]), b.counts[i][keep]/weight[keep])
 	}
 	b.keys[i], b.info[i], b.value[i] = key, f.size(key), value
 	for k := range horizons {
-		b.counts[i][k] = (n + past*f.promoted[k]) * f.ageing.weight[k]
+		b.counts[i][k] = (n + past*f.promoted[k]) * weight[k]
 	}
 }
 
@@ -259,11 +300,17 @@ var binsPool = sync.Pool{New: func() any { return new(freqBins) }}
 // bin returns the bin of a score, which is not negative.
 func bin(score float32) uint32 { return math.Float32bits(score) >> 16 }
 
-// cut returns the highest bin that does not fit as a whole, or 0 if all fit, and the bytes left for its rows.
-func cut(bytes *[1 << 15]int64, capacity int64) (at uint32, left int64) {
-	at = 1<<15 - 1
-	for ; at > 0 && bytes[at] <= capacity; at-- {
-		capacity -= bytes[at]
+// cut returns the highest bin of index k that does not fit as a whole, or 0 if all fit, and the bytes left for its rows.
+func cut(parts []rankPart, k int, capacity int64) (at uint32, left int64) {
+	for at = 1<<15 - 1; at > 0; at-- {
+		sum := int64(0)
+		for _, p := range parts {
+			sum += p.bins.bytes[k][at]
+		}
+		if sum > capacity {
+			break
+		}
+		capacity -= sum
 	}
 	return at, capacity
 }
@@ -292,66 +339,32 @@ func (f *frequency) Rank() iter.Seq[uint64] {
 			f.scale(k, now, float32(f.ageing.exact[k]/f.ageing.exact[now]))
 		}
 	}
-	bins := binsPool.Get().(*freqBins)
-	defer binsPool.Put(bins)
-	*bins = freqBins{}
-	total := 0
-	for i := range f.buckets {
-		b := &f.buckets[i]
-		for w, key := range b.keys {
-			if key == noKey {
-				continue
-			}
-			slot, value := b.info[w].slot(), b.value[w]
-			for k := range horizons {
-				bins.bytes[k][bin(b.counts[w][k]*value)] += slot
-			}
-			at := bin(f.score(b, w))
-			bins.bytes[horizons][at] += slot
-			bins.rows[at]++
-			total++
+	parts := f.rankParts()
+	defer func() {
+		for _, p := range parts {
+			binsPool.Put(p.bins)
 		}
-	}
+	}()
+	concurrently(len(parts), func(i int) { f.measure(&parts[i]) })
 	var cuts [horizons + 1]uint32
 	var left [horizons + 1]int64
 	for k := range cuts {
-		cuts[k], left[k] = cut(&bins.bytes[k], f.capacity)
+		cuts[k], left[k] = cut(parts, k, f.capacity)
 	}
 	f.victim = float64(math.Float32frombits(cuts[horizons]<<16)) / f.ageing.exact[f.contest.active]
+	f.divide(parts, &cuts, left)
 	// From here on, bins.rows holds the position in order of the next row of each bin.
 	next := uint32(0)
-	for at := len(bins.rows) - 1; at >= 0; at-- {
-		next, bins.rows[at] = next+bins.rows[at], next
+	for at := len(parts[0].bins.rows) - 1; at >= 0; at-- {
+		for _, p := range parts {
+			next, p.bins.rows[at] = next+p.bins.rows[at], next
+		}
 	}
 	if f.order == nil {
 		f.order, f.mapped[2] = numa.Make[uint32](int64(len(f.buckets) * freqWays))
 	}
-	f.order = f.order[:total]
-	for i := range f.buckets {
-		b := &f.buckets[i]
-		for w, key := range b.keys {
-			if key == noKey {
-				continue
-			}
-			at := bin(f.score(b, w))
-			f.order[bins.rows[at]] = uint32(i*freqWays + w)
-			bins.rows[at]++
-			slot, value, fits := b.info[w].slot(), b.value[w], freqInfo(0)
-			for k := range cuts {
-				its := at
-				if k < horizons {
-					its = bin(b.counts[w][k] * value)
-				}
-				if its == cuts[k] && left[k] >= slot {
-					left[k] -= slot
-					fits |= 1 << k
-				} else if its > cuts[k] {
-					fits |= 1 << k
-				}
-			}
-			b.info[w] = b.info[w]&^fitsMask | fits | known
-		}
-	}
+	f.order = f.order[:next]
+	concurrently(len(parts), func(i int) { f.sort(&parts[i], &cuts) })
 	return func(yield func(uint64) bool) {
 		for _, at := range f.order {
 			if !yield(f.buckets[at/freqWays].keys[at%freqWays]) {
@@ -368,7 +381,7 @@ func (f *frequency) Explain(key uint64) Estimate {
 	b := f.bucket(hash)
 	i := b.find(key)
 	if i < 0 {
-		e.Frequency = float64(f.sketch.estimate(hash)) * float64(f.promoted[k])
+		e.Frequency = float64(f.sketch.shards[f.shard(f.bucketIndex(hash))].estimate(hash)) * float64(f.promoted[k])
 		if e.Frequency > 0 { // size is the slowest step
 			e.Score, e.Rejected = e.Frequency*float64(f.value(key)), true
 		}

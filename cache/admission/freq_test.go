@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -289,6 +290,53 @@ func TestFrequency_Resize(t *testing.T) {
 	}
 }
 
+// TestFrequency_SameOnAllProcessors: however many goroutines count, in batches of whatever length, the state is the same, also across divisions
+// of the counts, changes of the table's size and rankings.
+func TestFrequency_SameOnAllProcessors(t *testing.T) {
+	const rows, fits = 4_000_000, 200_000
+	draw := zipf(rand.New(rand.NewPCG(1, 2)), rows, 0)
+	trace := make([]int64, 1_500_000)
+	for i := range trace {
+		trace[i] = int64(hashmap.Hash(uint64(draw())) % rows)
+	}
+	run := func(processors int) *frequency {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
+		p := problem([]int64{rows}, nil)
+		p.Capacity = fits * 112
+		f := frequencyOf(t, p)
+		if len(f.sketch.shards) != tableShards {
+			t.Fatalf("%d buckets are in %d shards", len(f.buckets), len(f.sketch.shards))
+		}
+		f.ageing.exact[0], f.ageing.exact[1] = maxWeight*0.9, maxWeight*0.99 // both are divided soon
+		r := rand.New(rand.NewPCG(3, 4))
+		for i, left := 0, trace; len(left) > 0; i++ {
+			n := min(len(left), []int{r.IntN(300), 20_000 + r.IntN(300_000), 16_384}[i%3])
+			f.Observe(0, left[:n])
+			left = left[n:]
+			if i == 4 {
+				f.Rank()
+			}
+			if i == 7 {
+				f.Resize(2 * p.Capacity)
+			}
+		}
+		return f
+	}
+	want, two, five := run(1), run(2), run(5)
+	for _, f := range []*frequency{two, five} {
+		if !slices.Equal(f.buckets, want.buckets) || !slices.Equal(f.sketch.blocks, want.sketch.blocks) || f.contest != want.contest || f.ageing != want.ageing {
+			t.Error("the state differs")
+		}
+	}
+	ranking := slices.Collect(want.Rank())
+	if !slices.Equal(slices.Collect(two.Rank()), ranking) || !slices.Equal(slices.Collect(five.Rank()), ranking) {
+		t.Error("the ranking differs")
+	}
+	if want.ageing.exact[0] > maxWeight/2 {
+		t.Error("no counts were divided")
+	}
+}
+
 func TestFrequency_Explain(t *testing.T) {
 	p := problem([]int64{100}, map[uint64]int{key(0, 50): 17})
 	p.Capacity = 10 * 112
@@ -365,10 +413,10 @@ func TestContest_Weights(t *testing.T) {
 		}{{36, false}, {44, true}} { // 4 standard deviations are 40
 			c := contest{active: 3}
 			for range 50 + x.lead/2 {
-				c.vote(1<<0, weight)
+				c.votes[1<<0].add(tally{weight, weight * weight})
 			}
 			for range 50 - x.lead/2 {
-				c.vote(1<<3, weight)
+				c.votes[1<<3].add(tally{weight, weight * weight})
 			}
 			if c.decide() != x.wins {
 				t.Errorf("%d votes of weight %g ahead: wins is %v", x.lead, weight, !x.wins)
@@ -407,7 +455,8 @@ func TestContest_Decide(t *testing.T) {
 // TestSketch_NeverTooLow: up to the halving, estimates are at least the counts, and mostly equal where there is room.
 func TestSketch_NeverTooLow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, _ := newSketch(rapid.IntRange(1, 200).Draw(t, "blocks"), math.MaxUint64)
+		whole, _ := newSketch(rapid.IntRange(1, 200).Draw(t, "blocks"), 1, math.MaxUint64)
+		s := &whole.shards[0]
 		keys := rapid.IntRange(1, 300).Draw(t, "keys")
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		counts := make([]uint32, keys)
@@ -441,7 +490,8 @@ func TestSketch_NeverTooLow(t *testing.T) {
 }
 
 func TestSketch_Halves(t *testing.T) {
-	s, _ := newSketch(4, 10)
+	whole, _ := newSketch(4, 1, 10)
+	s := &whole.shards[0]
 	for range 10 {
 		s.add(1, 1)
 	}

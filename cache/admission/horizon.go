@@ -82,8 +82,6 @@ func (t *tally) add(u tally) {
 	t.squares += u.squares
 }
 
-// vote counts an access that stands for n, to a row that the given set of horizons has.
-func (c *contest) vote(had int, n float64) { c.votes[had].add(tally{n, n * n}) }
 
 // decide makes the horizon with the most significant lead over the active one active, and reports whether the active one has
 // changed. If so, the caller must choose the sets anew.

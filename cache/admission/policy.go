@@ -60,7 +60,8 @@ type Problem struct {
 	// Capacity is the approximate number of bytes for slots in all slabs together.
 	Capacity int64
 	// SlotBytes returns the bytes of a row's slot, at least 1. StoredBytes returns the bytes that a miss of the row reads from
-	// the host. Policies call them only within Start, Observe, Rank and Resize. Results may change over time.
+	// the host. Policies call them only within Start, Observe, Rank and Resize, but from several goroutines at once. Results may change over
+	// time.
 	SlotBytes, StoredBytes func(key uint64) int
 	// Costs is the time that lookups of each table's rows take. Tables beyond its end, and zero entries, have GPUCost(512, 0).
 	Costs []Cost

@@ -32,10 +32,10 @@ type Device struct {
 	failed    atomic.Pointer[error]
 
 	mu       sync.Mutex
-	buffers  map[uint64]pageLocked      // allocations by address; nil for device memory. guarded by mu
-	modules  map[*Module]*driver.Module // guarded by mu
-	wrapped  map[uintptr]*Stream        // by handle. guarded by mu
-	compiled sync.Map                   // *Function[A] → *loaded
+	buffers  map[uint64]pageLocked     // allocations by address; nil for device memory. guarded by mu
+	modules  map[*Module]*loadedModule // guarded by mu
+	wrapped  map[uintptr]*Stream       // by handle. guarded by mu
+	compiled sync.Map                  // *Function[A] → *loaded
 }
 
 // ErrUnsupported is wrapped by Open's error if the kernels do not run on a GPU, or if access to another GPU's memory cannot be enabled.
@@ -150,7 +150,7 @@ func open(ordinal int) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{gpu: dev, ordinal: ordinal, signals: driver.SignalsBegin(), buffers: map[uint64]pageLocked{}, modules: map[*Module]*driver.Module{}, wrapped: map[uintptr]*Stream{}}
+	d := &Device{gpu: dev, ordinal: ordinal, signals: driver.SignalsBegin(), buffers: map[uint64]pageLocked{}, modules: map[*Module]*loadedModule{}, wrapped: map[uintptr]*Stream{}}
 	if d.name, err = dev.Name(); err != nil {
 		return nil, err
 	}
@@ -188,6 +188,12 @@ func (d *Device) FreeMemory() (int64, error) {
 
 // Multiprocessors returns the number of multiprocessors.
 func (d *Device) Multiprocessors() int { return d.sms }
+
+// Functions returns the number of kernels that have been loaded.
+func (d *Device) Functions() (n int) {
+	d.compiled.Range(func(any, any) bool { n++; return true })
+	return n
+}
 
 // MaxShared returns the most bytes of dynamic shared memory that a block can have.
 func (d *Device) MaxShared() int { return d.maxShared }
@@ -336,7 +342,9 @@ func (d *Device) Close() error {
 	defer d.mu.Unlock()
 	var errs []error
 	for def, m := range d.modules {
-		errs = append(errs, m.Unload())
+		if m.module != nil {
+			errs = append(errs, m.module.Unload())
+		}
 		delete(d.modules, def)
 	}
 	d.compiled.Clear()

@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -53,28 +54,47 @@ type loaded struct {
 // fit is the number of blocks that fit a multiprocessor, for blocks of so many threads and bytes of dynamic shared memory.
 type fit struct{ threads, shared, blocks int }
 
-// on returns the function on a device, and loads its module there if this is its first use.
+// Load loads the function on a device, with its module, so that its first launch does not. Functions of different modules can be loaded at
+// the same time.
+func (f *Function[A]) Load(d *Device) error {
+	_, err := f.on(d)
+	return err
+}
+
+// loadedModule is a module on one device.
+type loadedModule struct {
+	sync.Mutex
+	module *driver.Module // nil before the first use. guarded by the mutex
+}
+
+// on returns the function on a device, and loads its module there if this is its first use. The driver may load functions lazily: that the
+// attributes of a function are asked for and set makes it load it.
 func (f *Function[A]) on(d *Device) (*loaded, error) {
 	if l, ok := d.compiled.Load(f); ok {
 		return l.(*loaded), nil
 	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	m := d.modules[f.module]
+	if m == nil {
+		m = &loadedModule{}
+		d.modules[f.module] = m
+	}
+	d.mu.Unlock()
+	m.Lock()
+	defer m.Unlock()
 	if l, ok := d.compiled.Load(f); ok {
 		return l.(*loaded), nil
 	}
-	m := d.modules[f.module]
-	if m == nil {
+	if m.module == nil {
 		text, err := f.module.PTX()
 		if err == nil {
-			m, err = d.ctx.LoadModule(text)
+			m.module, err = d.ctx.LoadModule(text)
 		}
 		if err != nil {
 			return nil, d.note(fmt.Errorf("cuda: module %s: %w", f.module.Name, err))
 		}
-		d.modules[f.module] = m
 	}
-	k, err := m.Function(f.name)
+	k, err := m.module.Function(f.name)
 	if err != nil {
 		return nil, d.note(err)
 	}

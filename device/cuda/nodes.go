@@ -74,3 +74,46 @@ func mapsHost(bytes int64) bool {
 	free, err := numa.Available()
 	return err == nil && bytes <= free-free/8
 }
+
+// AdoptHost implements device.HostAdopter.
+func (d *Device) AdoptHost(mem []byte, what string) (device.Buffer, error) {
+	at, bytes := unsafe.Pointer(unsafe.SliceData(mem)), int64(len(mem))
+	if bytes == 0 {
+		return device.Buffer{}, fmt.Errorf("cuda: memory adopted for %s (0 bytes) must not be empty", what)
+	}
+	address, err := d.ctx.PageLocked(at, bytes)
+	var locked *driver.HostMem // nil if others lock the memory
+	if err == nil && address == 0 {
+		if locked, err = d.ctx.RegisterHost(at, bytes); err == nil {
+			address = locked.DevicePtr()
+		}
+	}
+	if err != nil {
+		return device.Buffer{}, fmt.Errorf("cuda: memory adopted for %s on device %d: %w", what, d.ordinal, d.note(err))
+	}
+	if uint64(address) != uint64(uintptr(at)) { // then every device could have another address for it
+		err := fmt.Errorf("cuda: memory adopted for %s on device %d has another address there", what, d.ordinal)
+		if locked != nil {
+			err = errors.Join(err, locked.Free())
+		}
+		return device.Buffer{}, err
+	}
+	if locked != nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.buffers[uint64(address)] = locked
+	}
+	return device.MappedBuffer(mem[:bytes:bytes], uint64(address)), nil
+}
+
+// Reaches implements device.HostAdopter. Memory that others have page-locked for one context only is out of reach of the other GPUs.
+func (d *Device) Reaches(b device.Buffer) error {
+	address, err := d.ctx.PageLocked(unsafe.Pointer(unsafe.SliceData(b.Bytes())), b.Size())
+	if err == nil && uint64(address) != b.Addr() {
+		err = errors.New("the memory has another address there")
+	}
+	if err != nil {
+		return fmt.Errorf("cuda: adopted memory cannot be addressed by device %d: %w", d.ordinal, d.note(err))
+	}
+	return nil
+}

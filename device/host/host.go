@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,6 +76,14 @@ func (d *Device) Free(b device.Buffer) {
 		m.(*numa.Memory).Free()
 	}
 }
+
+// AdoptHost implements device.HostAdopter.
+func (d *Device) AdoptHost(mem []byte, what string) (device.Buffer, error) {
+	return device.HostBuffer(slices.Clip(mem)), nil
+}
+
+// Reaches implements device.HostAdopter.
+func (d *Device) Reaches(device.Buffer) error { return nil }
 
 // Discard implements device.Discarder.
 func (d *Device) Discard(b device.Buffer, from, to int64) {

@@ -17,3 +17,9 @@ func Where([]byte) ([]Held, error) { return nil, fmt.Errorf("%w: Linux only", Er
 
 // OwnPolicy returns the memory policy that this process was started with.
 func OwnPolicy() string { return "" }
+
+// Resident returns the process's resident memory. Linux alone can say.
+func Resident() (now, most int64, err error) { return 0, 0, fmt.Errorf("%w: Linux only", ErrRefused) }
+
+// Adoptable returns nil for memory that can be changed and page-locked unseen. Linux alone can say.
+func Adoptable([]byte) error { return fmt.Errorf("%w: memory of the caller's: Linux only", ErrRefused) }

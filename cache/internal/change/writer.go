@@ -2,6 +2,7 @@ package change
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/pprof"
 	"sync"
@@ -143,6 +144,19 @@ func (w *Writer) every(task string, interval time.Duration, f func()) {
 func (w *Writer) End() {
 	w.stop()
 	w.tasks.Wait()
+}
+
+// WriteBack writes the rows of a table that are still in the overlay to the host tier, without telling the devices. No batch may be running.
+// REQUIRES: End has returned.
+func (w *Writer) WriteBack(table int) error {
+	var errs []error
+	for key, f := range w.mu.updated {
+		if of, row := hashmap.SplitKey(key); of == table && !f.written {
+			_, _, err := w.set.Tables[table].Tier.Write(row, w.store.Overlay.Stored(f.place, f.bytes), f.compressed)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Free frees the writer's memory. No batch may be running. REQUIRES: End has returned.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"unsafe"
@@ -54,7 +55,17 @@ type filler struct {
 	// lengths are the stored lengths of the rows of each table, while Fill runs; -1 for a row that does not read back. Policies and Fill ask
 	// for them in any order: read from the rows themselves, each would be a miss of the processor's caches.
 	lengths [][]int32
-	mu      sync.RWMutex // guards lengths against policies that go on in the background when Fill returns
+	// locks guard lengths against policies that go on in the background when Fill returns: one for each range of hashes, because policies rank
+	// ranges of hashes at the same time.
+	locks [lengthLocks]lengthLock
+}
+
+const lengthLocks = 64
+
+// lengthLock is a lock in a cache line of its own.
+type lengthLock struct {
+	sync.RWMutex
+	_ [128 - unsafe.Sizeof(sync.RWMutex{})]byte
 }
 
 // stored returns the stored length of a row, -1 if it does not read back. REQUIRES: Fill runs.
@@ -85,8 +96,10 @@ func (f *filler) measure() (free func()) {
 		f.lengths, all = append(f.lengths, lengths), append(all, memory)
 	}
 	return func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
+		for i := range f.locks {
+			f.locks[i].Lock()
+			defer f.locks[i].Unlock()
+		}
 		f.lengths = nil
 		for _, m := range all {
 			m.Free()
@@ -197,8 +210,9 @@ func (f *filler) train() error {
 	stored := func(key uint64) int {
 		table, row := hashmap.SplitKey(key)
 		t := f.set.Tables[table].Tier
-		f.mu.RLock()
-		defer f.mu.RUnlock()
+		lock := &f.locks[hashmap.Hash(key)/(math.MaxUint64/lengthLocks+1)]
+		lock.RLock()
+		defer lock.RUnlock()
 		if f.lengths != nil {
 			if n := f.stored(key); n >= 0 {
 				return n

@@ -16,6 +16,8 @@ type Table struct {
 	Name  string
 	DType dtype.Type
 	Tier  *transfer.Tier
+	// Restore says that the rows of an adopted tier are to be uncompressed in their places when the cache is closed.
+	Restore bool
 
 	// Rejected are the rows that admission declined, Oversize those larger than any slab. The devices have copies of both.
 	Rejected, Oversize Bitset

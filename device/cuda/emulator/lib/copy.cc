@@ -87,6 +87,36 @@ EXPORT CUresult cuMemHostUnregister(void *p)
 	return release((uint64_t)p, Kind::Registered) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
+EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **values, CUdeviceptr p)
+{
+	Allocation a = {};
+	bool known = find(p, &a);
+	for (unsigned i = 0; i < count; i++)
+		switch (attributes[i]) {
+		case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+			*(unsigned *)values[i] = !known ? 0 : a.kind == Kind::Device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+			break;
+		case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+			*(int *)values[i] = known ? a.device : -2;
+			break;
+		case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+			*(char *)values[i] = 0;
+			break;
+		case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+			*(CUdeviceptr *)values[i] = a.start;
+			break;
+		case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+			*(size_t *)values[i] = a.bytes;
+			break;
+		case CU_POINTER_ATTRIBUTE_CONTEXT:
+			*(CUcontext *)values[i] = known ? contextOf(device(a.device)) : nullptr;
+			break;
+		default:
+			return CUDA_ERROR_INVALID_VALUE;
+		}
+	return CUDA_SUCCESS;
+}
+
 // guarded is work of a stream that a lost device does not do, and that loses the device where it faults.
 static std::function<void()> guarded(Device *d, std::function<void()> work)
 {

@@ -9,6 +9,7 @@ package driver
 import "C"
 
 import (
+	"fmt"
 	"unsafe"
 
 	"gorgonia.org/cu"
@@ -67,3 +68,28 @@ func (m *HostMem) DevicePtr() DevicePtr { return m.device }
 
 // Bytes returns the memory itself. It must not be used after Free.
 func (m *HostMem) Bytes() []byte { return unsafe.Slice((*byte)(m.pointer), m.bytes) }
+
+// PageLocked returns the address that kernels in c use for host memory that is page-locked already, by this or another part of the process,
+// or 0 if no page of it is. Memory of which only a part is page-locked is an error, and so is managed memory.
+func (c *Context) PageLocked(p unsafe.Pointer, bytes int64) (DevicePtr, error) {
+	start := uint64(uintptr(p))
+	for at := start; at < start+uint64(bytes); {
+		var info C.struct_tensorcache_pointer
+		if err := c.checkBytes(C.tensorcache_pointer_info(c.handle, C.uint64_t(at), &info), "cuPointerGetAttributes", bytes); err != nil {
+			return 0, err
+		}
+		end := uint64(info.start + info.bytes)
+		switch known := info.memory_type == C.CU_MEMORYTYPE_HOST && end > at; {
+		case info.managed != 0:
+			return 0, fmt.Errorf("cuda: host memory (%d bytes) must not be managed memory", bytes)
+		case !known && at == start:
+			return 0, nil
+		case !known:
+			return 0, fmt.Errorf("cuda: host memory (%d bytes) must be page-locked as a whole or not at all: byte %d is not", bytes, at-start)
+		}
+		at = end
+	}
+	var device C.uint64_t
+	r := C.tensorcache_host_address(c.handle, p, &device)
+	return DevicePtr(device), c.checkBytes(r, "cuMemHostGetDevicePointer", bytes)
+}

@@ -33,6 +33,19 @@ int tensorcache_device_pci_bus_id(int device, char *id, int length)
 	return cuDeviceGetPCIBusId(id, length, device);
 }
 
+int tensorcache_pointer_info(uintptr_t ctx, uint64_t pointer, struct tensorcache_pointer *info)
+{
+	CUpointer_attribute attributes[] = {
+		CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+		CU_POINTER_ATTRIBUTE_IS_MANAGED,       CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+		CU_POINTER_ATTRIBUTE_RANGE_SIZE,       CU_POINTER_ATTRIBUTE_CONTEXT,
+	};
+	/* managed is a bool, one byte: the rest of its word stays 0 */
+	void *values[] = {&info->memory_type, &info->device, &info->managed, &info->start, &info->bytes, &info->context};
+	*info = (struct tensorcache_pointer){.device = -1};
+	IN_CONTEXT(ctx, cuPointerGetAttributes(sizeof attributes / sizeof *attributes, attributes, values, pointer));
+}
+
 static CUresult host_alloc(size_t bytes, unsigned int flags, void **pointer, uint64_t *device)
 {
 	CUdeviceptr address = 0;
@@ -70,6 +83,13 @@ int tensorcache_host_register(uintptr_t ctx, void *pointer, size_t bytes, unsign
 int tensorcache_host_unregister(uintptr_t ctx, void *pointer)
 {
 	IN_CONTEXT(ctx, cuMemHostUnregister(pointer));
+}
+
+int tensorcache_host_address(uintptr_t ctx, void *pointer, uint64_t *device)
+{
+	CUdeviceptr address = 0;
+	*device = 0;
+	IN_CONTEXT(ctx, (result = cuMemHostGetDevicePointer(&address, pointer, 0), *device = address, result));
 }
 
 int tensorcache_copy_to_device(uintptr_t ctx, uint64_t destination, const void *source, size_t bytes, uintptr_t stream)

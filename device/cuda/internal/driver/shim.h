@@ -34,15 +34,28 @@ struct tensorcache_jit {
 	float milliseconds;          /* out: time spent compiling */
 };
 
+/* What is known about an address. Filled with zeros, device -1, where the driver knows nothing. */
+struct tensorcache_pointer {
+	uint32_t memory_type; /* a CUmemorytype, or 0 */
+	int32_t device;
+	uint32_t managed;
+	uint32_t reserved;
+	uint64_t start;
+	uint64_t bytes;
+	uint64_t context;
+};
+
 /* Without a context. */
 int tensorcache_error_name(int result, const char **name);
 int tensorcache_error_string(int result, const char **text);
 int tensorcache_device_pci_bus_id(int device, char *id, int length);
 
 /* Page-locked memory. */
+int tensorcache_pointer_info(uintptr_t ctx, uint64_t pointer, struct tensorcache_pointer *info);
 int tensorcache_host_alloc(uintptr_t ctx, size_t bytes, unsigned int flags, void **pointer, uint64_t *device);
 int tensorcache_host_register(uintptr_t ctx, void *pointer, size_t bytes, unsigned int flags, uint64_t *device);
 int tensorcache_host_unregister(uintptr_t ctx, void *pointer);
+int tensorcache_host_address(uintptr_t ctx, void *pointer, uint64_t *device);
 
 /* Copies and fills, enqueued. */
 int tensorcache_copy_to_device(uintptr_t ctx, uint64_t destination, const void *source, size_t bytes, uintptr_t stream);

@@ -1,0 +1,76 @@
+package cache_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/numa"
+	"github.com/tensorcache/tensorcache/internal/race"
+)
+
+// TestNew_PeakMemory: beside a table that is read from a file, New takes little more than the host tier, and says how much. It runs in a process
+// of its own, because what is measured is the most that the process ever had.
+func TestNew_PeakMemory(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector takes memory of its own")
+	}
+	const rowBytes, rows = 512, 1 << 20
+	const variable = "TENSORCACHE_PEAK_OF"
+	path := os.Getenv(variable)
+	if path == "" {
+		path = filepath.Join(t.TempDir(), "table.npy")
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		head := fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", rows, rowBytes/4)
+		fmt.Fprintf(f, "\x93NUMPY\x01\x00\x76\x00%-117s\n", head)
+		one := normalTable(1<<12, rowBytes/4, 1)
+		for range rows >> 12 {
+			if _, err := f.Write(one); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.Command(os.Args[0], "-test.run=^TestNew_PeakMemory$", "-test.v")
+		cmd.Env = append(os.Environ(), variable+"="+path)
+		out, err := cmd.CombinedOutput()
+		t.Logf("%s", out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	for _, codec := range []cache.Codec{"none", "ibp4"} {
+		table, err := cache.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, _, err := numa.Resident()
+		if err != nil {
+			t.Fatal(err)
+		}
+		const budget = rows * rowBytes / 50
+		c := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: budget, Codec: codec, Devices: cache.DeviceOptions{Backend: "host"}})
+		_, most, err := numa.Resident()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := stats(t, c)
+		took := most - before
+		t.Logf("%s: %d MiB for a tier of %d MiB, %d MiB reported", codec, took>>20, s.HostBytes>>20, s.LoadPeakBytes>>20)
+		if difference := s.LoadPeakBytes - took; difference < -4<<20 || difference > 4<<20 {
+			t.Errorf("%s: %d bytes are reported, %d were measured", codec, s.LoadPeakBytes, took)
+		}
+		// The slab is host memory here. The sample that codecs are trained on, the buffers of files and the Go heap are as large for any table.
+		const constant = 24 << 20
+		if allowed := s.HostBytes*105/100 + budget + constant; took > allowed {
+			t.Errorf("%s: New took %d MiB for a tier of %d MiB", codec, took>>20, s.HostBytes>>20)
+		}
+		c.Close()
+	}
+}
