@@ -189,6 +189,7 @@ func (c *coder) modules() (lines []string) {
 	add("decodePeers", decode, "-DROW_PEERS")
 	add("fetch", "fetch")
 	add("serve", "serve")
+	add("replay", "serve", "-DROW_REPLAY")
 	add("share", "share")
 	if c.words["encode"] {
 		add("encode", encode)
