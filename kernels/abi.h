@@ -544,16 +544,17 @@ struct ReplayTotals {
 };
 ABI_SIZE(ReplayTotals, 96);
 
-// ReplayState is the device memory of a captured batch. Begun is the number of replays that have begun. A replay that ends writes the totals
-// of its parity, so that the other ones can be read meanwhile. Serve holds the arguments of the replay that runs.
+// ReplayState is the device memory of a captured batch. Begun is the number of replays that have begun. Replay n leaves the totals in element
+// n % REPLAY_KEPT, so that they can be read while the next replays run. Serve holds the arguments of the replay that runs.
+#define REPLAY_KEPT 32
 struct ReplayState {
 	Counters counters;
 	u64 begun;
 	u64 reserved[3];
-	ReplayTotals totals[2];
+	ReplayTotals totals[REPLAY_KEPT];
 	ServeArgs serve;
 };
-ABI_SIZE(ReplayState, 600);
+ABI_SIZE(ReplayState, 3480);
 
 // ReplayWords are a captured batch's words in page-locked memory: the number of the last replay that has begun, and of the last that has ended.
 // Only replays write them, which follow each other, by plain stores.

@@ -21,11 +21,12 @@ type Replay struct {
 	View device.Buffer
 }
 
-// Sizes in bytes of what Replay uses.
+// Sizes in bytes of what Replay uses, and the number of replays after which the totals of the first are overwritten.
 const (
 	ReplayStateBytes = abi.ReplayStateBytes
 	ReplayWordsBytes = abi.ReplayWordsBytes
 	ReplayViewBytes  = abi.ReplayViewBytes
+	ReplayKept       = abi.ReplayKept
 )
 
 // ReplayTotals are sums over the replays of a captured batch: the number of replays, and what Counters counts in them. CorruptPosition and
@@ -45,7 +46,7 @@ func (k *Replay) RunHost(w device.Workers) {
 	k.Serve.Lookup.Counters, k.Serve.Result = k.State.Slice(0, CountersBytes), device.HostBuffer(raw)
 	k.Serve.RunHost(w)
 	n := state.Begun
-	t := state.Totals[(n-1)&1]
+	t := state.Totals[(n-1)%abi.ReplayKept]
 	t.Replays++
 	t.Hits += uint64(c.Hits)
 	t.Peers += uint64(c.Peers)
@@ -61,7 +62,7 @@ func (k *Replay) RunHost(w device.Workers) {
 		t.OutOfRange += uint64(c.OutOfRange)
 		t.FirstOutOfRange = uint32(c.FirstOutOfRange())
 	}
-	state.Totals[n&1] = t
+	state.Totals[n%abi.ReplayKept] = t
 	atomic.StoreUint64(&words.Ended, n)
 }
 
@@ -73,9 +74,9 @@ func (k *Replay) Running() (begun, ended uint64) {
 }
 
 // ReplayTotalsAt returns the totals after replay n of a copy of the state. The copy must have been made after that replay had ended, and before
-// the one after the next ended.
+// replay n + ReplayKept - 1 ended.
 func ReplayTotalsAt(state []byte, n uint64) ReplayTotals {
-	return ReplayTotals(view[abi.ReplayState](device.HostBuffer(state))[0].Totals[n&1])
+	return ReplayTotals(view[abi.ReplayState](device.HostBuffer(state))[0].Totals[n%abi.ReplayKept])
 }
 
 // WriteReplayView writes a record, of ReplayViewBytes, of what Serve says of the map, the slabs, the host tier and the table's length.

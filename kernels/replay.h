@@ -11,7 +11,7 @@ INLINE void endReplay(ReplayState *state, const Counters &c, u64 words)
 	for (u32 i = 0; i < sizeof(Counters) / 16; i++)
 		zero[i] = u64x2{0, 0};
 	u64 n = state->begun;
-	ReplayTotals t = state->totals[(n - 1) & 1];
+	ReplayTotals t = state->totals[(n - 1) % REPLAY_KEPT];
 	t.replays++;
 	t.hits += c.hits;
 	t.peers += c.peers;
@@ -27,7 +27,7 @@ INLINE void endReplay(ReplayState *state, const Counters &c, u64 words)
 		t.outOfRange += c.outOfRange;
 		t.firstOutOfRange = ~c.notFirst;
 	}
-	state->totals[n & 1] = t;
+	state->totals[n % REPLAY_KEPT] = t;
 	fenceSystem();
 	storeSystem(&((ReplayWords *)words)->ended, n);
 }

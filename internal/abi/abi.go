@@ -336,13 +336,15 @@ type ReplayTotals struct {
 	CorruptPosition, FirstOutOfRange uint32
 }
 
-// ReplayState is the device memory of a captured batch. Begun is the number of replays that have begun. A replay that ends writes the totals
-// of its parity, so that the other ones can be read meanwhile. Serve holds the arguments of the replay that runs.
+// ReplayState is the device memory of a captured batch. Begun is the number of replays that have begun. Replay n leaves the totals in element
+// n % REPLAY_KEPT, so that they can be read while the next replays run. Serve holds the arguments of the replay that runs.
+const ReplayKept = 32
+
 type ReplayState struct {
 	Counters Counters
 	Begun    uint64
 	_        [3]uint64
-	Totals   [2]ReplayTotals
+	Totals   [ReplayKept]ReplayTotals
 	Serve    ServeArgs
 }
 
@@ -380,7 +382,7 @@ const (
 	ScatterItemBytes  = 16
 	ReplayViewBytes   = 144
 	ReplayTotalsBytes = 96
-	ReplayStateBytes  = 600
+	ReplayStateBytes  = 3480
 	ReplayWordsBytes  = 16
 )
 
@@ -419,7 +421,7 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(ScatterArgs{})-32]
 	_ = [1]int{}[unsafe.Sizeof(ReplayView{})-144]
 	_ = [1]int{}[unsafe.Sizeof(ReplayTotals{})-96]
-	_ = [1]int{}[unsafe.Sizeof(ReplayState{})-600]
+	_ = [1]int{}[unsafe.Sizeof(ReplayState{})-3480]
 	_ = [1]int{}[unsafe.Sizeof(ReplayWords{})-16]
 	_ = [1]int{}[unsafe.Sizeof(ReplayBeginArgs{})-328]
 	_ = [1]int{}[unsafe.Sizeof(ReplayArgs{})-8]
