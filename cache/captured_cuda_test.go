@@ -306,6 +306,9 @@ func testCapturedBesideChanges(t *testing.T, gpu device.Device, tier cache.HostT
 	})
 	end := make(chan struct{})
 	var others, replays sync.WaitGroup
+	stop := sync.OnceFunc(func() { close(end); others.Wait() })
+	defer stop()
+	defer replays.Wait()
 	beside := func(f func(r *rand.Rand) error) {
 		seed := rand.Uint64()
 		others.Go(func() {
@@ -389,8 +392,7 @@ func testCapturedBesideChanges(t *testing.T, gpu device.Device, tier cache.HostT
 		})
 	}
 	replays.Wait()
-	close(end)
-	others.Wait()
+	stop()
 	s := settle(t, c)
 	if s.ChangeError != "" {
 		t.Error(s.ChangeError)
