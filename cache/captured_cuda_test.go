@@ -19,6 +19,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/device/cuda/emulator"
 	"github.com/tensorcache/tensorcache/internal/gputest"
 )
 
@@ -151,7 +152,7 @@ func TestGPU_CapturedScratch(t *testing.T) {
 		}
 	}
 	checkRows(t, data, 512, ids, first.replay(t, ids))
-	if now := freeMemory(t, gpu); free-now > 1<<20 {
+	if now := freeMemory(t, gpu); emulator.Present() && free-now > 1<<20 { // other processes may use a GPU's
 		t.Errorf("%d bytes lost", free-now)
 	}
 	first.batch.Release()
@@ -248,7 +249,7 @@ func TestGPU_CapturedWhileClosing(t *testing.T) {
 			t.Error(err)
 		}
 		wg.Wait()
-		if after := freeMemory(t, gpu); before-after > 8<<20 {
+		if after := freeMemory(t, gpu); emulator.Present() && before-after > 1<<20 {
 			t.Errorf("%d bytes lost", before-after)
 		}
 	}
