@@ -117,7 +117,7 @@ func TestGPU_CapturedReplays(t *testing.T) {
 func TestGPU_CapturedScratch(t *testing.T) {
 	gpu := gputest.Open(t)
 	data := gputest.Rows("mixed", 3000, 512, 1)
-	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: "cuda"}})
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: 1 << 20, Codec: "ibp4", Devices: cache.DeviceOptions{Backend: "cuda"}})
 	ids := []int64{1, 2, 3}
 	before := stats(t, c).ScratchBytes
 	first := captureBatch(t, c, gpu, ids, 512)
@@ -165,9 +165,9 @@ func TestGPU_CapturedScratch(t *testing.T) {
 // break it either.
 func TestGPU_CaptureGoesOn(t *testing.T) {
 	gpu := gputest.Open(t)
-	long, short := gputest.Rows("mixed", 50, 9000, 1), gputest.Rows("mixed", 3000, 512, 1)
+	long, short := gputest.Rows("mixed", 50, 9000, 1), gputest.Rows("mixed", 600, 128, 1)
 	c := newCache(t, cache.Options{
-		Tables: []cache.Table{fromBytes(t, "x", short, 512), fromBytes(t, "long", long, 9000)}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: "cuda"},
+		Tables: []cache.Table{fromBytes(t, "x", short, 128), fromBytes(t, "long", long, 9000)}, Budget: 50_000, Codec: "ibp4", Devices: cache.DeviceOptions{Backend: "cuda"},
 		Refresh: cache.RefreshOptions{Accesses: 1},
 	})
 	s, err := gpu.NewStream()
@@ -176,7 +176,7 @@ func TestGPU_CaptureGoesOn(t *testing.T) {
 	}
 	defer s.Close()
 	stream, ids := s.(*cuda.Stream), []int64{1, 2, 3}
-	good, bad := putBatch(t, gpu, ids, 512), putBatch(t, gpu, ids, 9000)
+	good, bad := putBatch(t, gpu, ids, 128), putBatch(t, gpu, ids, 9000)
 	graph, err := stream.Capture(true, func() error {
 		if _, err := c.On(0).GatherDevice(ctx, stream.Handle(), 1, bad.rows, bad.out); !errors.Is(err, cache.ErrCapturing) || !strings.Contains(err.Error(), "row length (9000) must be below 8192") {
 			t.Errorf("rows of 9000 bytes: %v", err)
@@ -187,12 +187,12 @@ func TestGPU_CaptureGoesOn(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 3 {
 			wg.Go(func() {
-				out := make([]byte, 1000*512)
-				err := errors.Join(c.Gather(ctx, 0, zipf(rand.New(rand.NewPCG(1, uint64(i))), 3000, 1000), out), c.Update(ctx, 0, ids, short[512:4*512]), c.Refresh(ctx))
+				out := make([]byte, 200*128)
+				err := errors.Join(c.Gather(ctx, 0, zipf(rand.New(rand.NewPCG(1, uint64(i))), 600, 200), out), c.Update(ctx, 0, ids, short[128:4*128]), c.Refresh(ctx))
 				if _, e := c.Stats(); err != nil || e != nil {
 					t.Error(err, e)
 				}
-				if err := c.SetBudget(ctx, int64(1+i)<<20); err != nil {
+				if err := c.SetBudget(ctx, int64(40_000+20_000*i)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -208,7 +208,7 @@ func TestGPU_CaptureGoesOn(t *testing.T) {
 	if err := errors.Join(graph.Launch(stream), stream.Synchronize()); err != nil {
 		t.Fatal(err)
 	}
-	checkRows(t, short, 512, ids, good.read(t))
+	checkRows(t, short, 128, ids, good.read(t))
 	b, err := c.On(0).GatherDevice(ctx, stream.Handle(), 0, good.rows, good.out)
 	if err != nil {
 		t.Fatal(err)
@@ -218,17 +218,58 @@ func TestGPU_CaptureGoesOn(t *testing.T) {
 	}
 }
 
+// TestGPU_CaptureBesideInsertion captures while a row is inserted: replays return the row once Update has.
+func TestGPU_CaptureBesideInsertion(t *testing.T) {
+	gpu := gputest.Open(t)
+	const rows, rowBytes = 100, 64
+	rounds := gputest.Few(1000, 300)
+	data := noise(rows+rounds, rowBytes, 1)
+	c := newCache(t, cache.Options{
+		Tables: []cache.Table{fromBytes(t, "x", data[:rows*rowBytes], rowBytes).WithCapacity(rows + int64(rounds))}, Budget: 50_000, Codec: "none",
+		Devices: cache.DeviceOptions{Backend: "cuda"},
+	})
+	s, err := gpu.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	stream, batch := s.(*cuda.Stream), putBatch(t, gpu, []int64{0}, rowBytes)
+	for id := int64(rows); id < int64(rows+rounds); id++ {
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := c.Update(ctx, 0, []int64{id}, data[id*rowBytes:][:rowBytes]); err != nil {
+				t.Error(err)
+			}
+		})
+		var captured *cache.Batch
+		graph, err := stream.Capture(true, func() (err error) {
+			captured, err = c.On(0).GatherDevice(ctx, stream.Handle(), 0, batch.rows, batch.out)
+			return err
+		})
+		wg.Wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(device.Upload(gpu, batch.rows, cache.AsBytes([]int64{id})), graph.Launch(stream), captured.Wait(), stream.Synchronize()); err != nil {
+			t.Fatal(err)
+		}
+		checkRows(t, data, rowBytes, []int64{id}, batch.read(t))
+		captured.Release()
+		graph.Close()
+	}
+}
+
 // TestGPU_CapturedWhileClosing destroys graphs, and releases batches, while the cache is being closed.
 func TestGPU_CapturedWhileClosing(t *testing.T) {
 	gpu := gputest.Open(t)
-	data := gputest.Rows("mixed", 3000, 512, 1)
-	ids := make([]int64, 1000)
+	data := gputest.Rows("mixed", 600, 128, 1)
+	ids := make([]int64, 300)
 	for range gputest.Few(10, 3) {
 		before := freeMemory(t, gpu)
-		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: "cuda"}})
+		c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 128)}, Budget: 40_000, Codec: "ibp4", Devices: cache.DeviceOptions{Backend: "cuda"}})
 		var wg sync.WaitGroup
 		for i := range 6 {
-			b := captureBatch(t, c, gpu, ids, 512)
+			b := captureBatch(t, c, gpu, ids, 128)
 			if err := b.graph.Launch(b.stream); err != nil { // runs when Close begins
 				t.Fatal(err)
 			}
@@ -249,7 +290,7 @@ func TestGPU_CapturedWhileClosing(t *testing.T) {
 			t.Error(err)
 		}
 		wg.Wait()
-		if after := freeMemory(t, gpu); emulator.Present() && before-after > 1<<20 {
+		if after := freeMemory(t, gpu); emulator.Present() && before-after > 6*(300*136+1024) { // the test's own batches
 			t.Errorf("%d bytes lost", before-after)
 		}
 	}

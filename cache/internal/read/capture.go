@@ -261,8 +261,8 @@ func (s *captures) change(d *Device, table int, change func()) {
 // Lengthened has replays see a table's new length.
 func (s *Set) Lengthened(table int) {
 	for _, d := range s.Devices {
-		if d.captures.count.Load() > 0 && !d.IsLost() {
-			d.captures.change(d, table, func() {})
+		if !d.IsLost() {
+			d.captures.change(d, table, func() {}) // waits for a capture that is being added and may have read the old length
 		}
 	}
 }
