@@ -12,7 +12,7 @@ FUZZTIME  ?= 10s
 SHELL     := /bin/bash
 comma     := ,
 
-.PHONY: help run build test test-long race fuzz lint bench check clean
+.PHONY: help run build test test-long test-overnight race fuzz lint bench check clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#=]*##* \(.*\)/\1:\2/p' $(filter-out %.d %/modules.mk,$(MAKEFILE_LIST)) | awk -F: '{ n = $$1; sub(/^[^:]*:/, ""); printf "%-18s%s\n", n, $$0 }'
@@ -65,11 +65,18 @@ lint: $(CUDA_STUB) ## gofmt, vet, staticcheck (its version is pinned in tools/go
 	$(GO) vet -tags invariants ./slab ./cache/...
 	$(CUDA_ENV) $(GO) tool -modfile=tools/go.mod staticcheck -tags $(if $(CUDA_STUB),cuda$(comma))long ./...
 
-test-long: ## the exhaustive runs; the last result is docs/results/test-long.txt
+# The packages with such tests. TestLong_AutoDeliversHits compares speeds, so nothing runs beside it.
+LONG = $(sort $(dir $(shell grep -rl --include=*_test.go '^func TestLong_' .)))
+
+test-long: ## the exhaustive runs, at most 40 minutes on two idle cores; the last result is docs/results/test-long.txt
 	@mkdir -p docs/results
 	@set -o pipefail; { echo "make test-long: $$($(GO) env GOVERSION GOOS GOARCH | xargs)"; \
-	   { $(GO) test -tags long -timeout 60m -run '^TestLong_' -v ./... && \
-	     $(GO) test -race -tags long,invariants -timeout 4h -run '^TestLong_EqualsVersionedMap' -v ./cache; } 2>&1 | grep -vE '^(=== |PASS$$)|no test'; } | tee docs/results/test-long.txt
+	   { $(GO) test -tags long -timeout 60m -run '^TestLong_' -skip '^TestLong_AutoDeliversHits$$' -v $(LONG) && \
+	     $(GO) test -tags long -timeout 60m -run '^TestLong_AutoDeliversHits$$' -v ./bench/experiment && \
+	     $(GO) test -race -tags long,invariants -timeout 4h -run '^TestLong_EqualsVersionedMap$$' -v ./cache; } 2>&1 | grep -vE '^(=== |PASS$$)|no test'; } | tee docs/results/test-long.txt
+
+test-overnight: ## test-long with ten million operations under the race detector: hours
+	TENSORCACHE_OPERATIONS=10000000 $(MAKE) --no-print-directory test-long
 
 bench: ## benchmarks of the codecs, the hashmap, the workloads and the simulations
 	$(GO) test -run '^$$' -bench . -benchtime 200ms ./codec/registry

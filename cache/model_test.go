@@ -356,7 +356,7 @@ func openSlow(n, workers int) []device.Device {
 }
 
 // TestCache_EqualsVersionedMap: while all other operations run, a Gather returns for each row a version that was current during the call.
-// The test runs a million operations, or 80,000 with -short. TestLong_EqualsVersionedMap runs ten million under the race detector.
+// The test runs a million operations, or 80,000 with -short. TestLong_EqualsVersionedMap runs more.
 func TestCache_EqualsVersionedMap(t *testing.T) {
 	defer cache.ServeApart()() // else a batch this small is one launch, and not held up in between
 	operations := int64(1_000_000)

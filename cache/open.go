@@ -228,7 +228,6 @@ func (c *Cache) serve() error {
 		}
 		d.Serve()
 	}
-	c.learner.Serve() // a policy that panics is reported by the first cycle
 	c.writer.Start()
 	c.watch.Serve(sources{c}, c.gauges)
 	return nil

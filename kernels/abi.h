@@ -41,9 +41,10 @@ typedef long long i64;
 #define MAX_SEGMENTS 256
 
 // DecodeStages is the number of rows that a group of lanes has in shared memory while it decodes two of them. DecodeTickets is the shared
-// memory, in bytes, that a thread has for tickets: see decode_pairs.cu.
+// memory, in bytes, that a thread has for tickets, and FindShared for the lookup of a row: see decode_pairs.cu and looked.h.
 #define DECODE_STAGES 6
 #define DECODE_TICKETS 32
+#define FIND_SHARED 80
 
 // CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one.
 #define CODER_AHEAD 2
@@ -232,13 +233,6 @@ struct DecodeArgs {
 };
 ABI_SIZE(DecodeArgs, 168);
 
-// FindArgs are rows to be looked up and, if they hit, decoded. decode.found is not used.
-struct FindArgs {
-	LookupArgs lookup;
-	DecodeArgs decode;
-};
-ABI_SIZE(FindArgs, 296);
-
 struct FetchArgs {
 	// Misses is the address of the first miss, and Step the distance to the next, in bytes: negative for misses at the back of a list.
 	u64 misses;
@@ -254,6 +248,17 @@ struct FetchArgs {
 	BatchEnd end;
 };
 ABI_SIZE(FetchArgs, 152);
+
+// FindArgs are rows to be looked up and, if they hit, decoded, else fetched. decode.found is not used.
+struct FindArgs {
+	LookupArgs lookup;
+	DecodeArgs decode;
+	FetchArgs fetch;
+	// Decoders is how many blocks look rows up and decode hits. The others fetch the misses when those are done.
+	u32 decoders;
+	u32 reserved;
+};
+ABI_SIZE(FindArgs, 456);
 
 // ServeArgs are a batch whose rows are looked up and written by one kernel. Lookup's found is not used.
 struct ServeArgs {

@@ -20,7 +20,7 @@ type coder struct {
 	// one is the row length, in bytes, from which a tile prefetches one hit to shared memory while it decodes another, instead of
 	// abi.CoderAhead: that leaves room for more warps. 0 is none.
 	one int
-	// bytes says that hits whose symbols are bytes have decoders of their own: RankBytes of coder_rank_bytes.h.
+	// bytes says that hits whose symbols are bytes have decoders of their own, RankBytes of coder_rank_bytes.h, with which Find is one launch.
 	bytes bool
 	// pairs says that hits are decoded two at a time (decode_pairs.cu), by tiles or, of rows of more than 32 quads, by blocks; that long
 	// rows are encoded and fetched by blocks (encode_quads.cu, fetch_long.h); that metadata always fit shared memory; and that Find looks up
@@ -62,15 +62,14 @@ func (c coder) hits(row *abi.RowCodec, op string) hitKernel {
 	if c.pairs {
 		return c.pairHits(row, op)
 	}
-	if op == "find" {
-		op = "decode"
-	}
 	h := hitKernel{op: op, lanes: c.tile(rowBytes / max(1, c.quads)), ahead: abi.CoderAhead, fill: c.fill}
 	if c.one != 0 && rowBytes >= c.one {
 		h.form, h.ahead = "One", 1
 	}
 	if c.bytes && rankBytes(row) {
 		h = hitKernel{op: op, form: "Bytes", lanes: rankBytesTile(rowBytes), ahead: 1, fill: true, table: 4 * abi.RankTable}
+	} else if op == "find" {
+		h.op = "decode"
 	}
 	h.shape = fmt.Sprint(h.lanes)
 	return h
@@ -149,6 +148,11 @@ func (c coder) hitKernels() (all []kernelName) {
 			if c.bytes {
 				add(op, op, "Bytes", shape)
 			}
+		}
+	}
+	if c.bytes {
+		for lanes := c.lanes; lanes <= 32; lanes *= 2 {
+			add("find", "find", "Bytes", fmt.Sprint(lanes))
 		}
 	}
 	add("decode", "decode", "", "Long")

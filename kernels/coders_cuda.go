@@ -135,12 +135,18 @@ func (c coder) launchOf(s *cuda.Stream, args *abi.DecodeArgs, op string) hitLaun
 		if l.shape != "Long" {
 			l.shared = l.threads*abi.DecodeTickets + l.threads/lanes*abi.DecodeStages*int(args.StageBytes)
 			l.rows = max(2, 64/lanes)
+			if l.op == "find" {
+				l.shared += l.threads * abi.FindShared
+			}
 		}
 		return l
 	}
 	stage := (rowBytes+15)&^15 + 32
 	args.StageBytes = uint32(stage)
 	perWarp := 32 / l.lanes * ((l.ahead+1)*stage + int(args.Codec.Scratch))
+	if l.op == "find" {
+		perWarp += 32 * abi.FindShared
+	}
 	meta := int(args.Codec.MetaBytes)
 	if rowBytes >= abi.LongRow || meta > maxSharedMeta || !fits(s, meta+perWarp) {
 		l.hitKernel = hitKernel{op: "decode", shape: "Long", lanes: 32, fill: l.fill, table: l.table}

@@ -1,57 +1,45 @@
 #include "coder.h"
 #include "publish.h"
 #include "ticket.h"
+#ifdef ROW_FIND
+#include "looked.h"
+#endif
 
 // Reads the hits of a batch from the slabs and writes their rows to the output, by a coder: ROW_CODER of ROW_HEADER. With ROW_PEERS some
-// rows of the list lie in slabs of other devices.
+// rows of the list lie in slabs of other devices. With ROW_FIND there is no list of hits: the kernel looks the rows up. Its
+// last blocks read the misses.
 
 // togetherOf says that all tiles of a warp call the coder's decode at the same time, with a table in shared memory as an additional
 // argument: its TOGETHER. RankBytes is such a coder.
 template <class C, class = void> constexpr bool togetherOf = false;
 template <class C> constexpr bool togetherOf<C, decltype((void)C::TOGETHER)> = C::TOGETHER;
 
-// Listed makes the tickets of a batch's list of hits.
-struct Listed {
-	const DecodeArgs &a;
-	u32 count;
-	INLINE Listed(const DecodeArgs &args) : a(args), count(0) {}
-	INLINE void begin(u32, u32) { count = ((const Counters *)a.counters)->hits; }
-	INLINE Ticket make(u32 row, u32)
-	{
-		Ticket t{0, 0, 0};
-		if (row < count)
-			t = ticketOf(a, loadConst((const u32x4 *)a.found + row));
-		return t;
-	}
-	INLINE void end() {}
-};
-
 // A tile of N lanes decodes a row. The tiles of the grid take the hits in turns. Asynchronous copies stage rows in shared memory: while one
-// row is decoded, AHEAD more are being copied. Every N rows, each lane makes the ticket of one of the tile's next N rows; the list is read
-// N rows further ahead. Shared memory: the metadata, then for each tile AHEAD + 1 stages and the scratch.
+// row is decoded, AHEAD more are being copied. Every N rows, each lane makes the ticket of one of the tile's next N rows. Shared memory: the
+// metadata, then for each tile AHEAD + 1 stages and the scratch, then FIND_SHARED bytes a thread with ROW_FIND.
 //
 // All tiles of a warp take their k-th rows at the same time, until the warp's first tile, which has the earliest hits, has none left.
 // Tiles that ran on their own would synchronize separately, which costs several times as much.
-template <class C, int N, int AHEAD, class SOURCE> INLINE void decodeCoded(const DecodeArgs &a, const u32 *table, SOURCE rows)
+template <class C, int N, int AHEAD, class SOURCE>
+INLINE void decodeCoded(const DecodeArgs &a, const u32 *table, SOURCE rows, u32 blocks = gridBlocks())
 {
 	extern __shared__ u32x4 dynamic[];
 	const Tile<N> tile = Tile<N>::make();
 	const u8 *meta = (const u8 *)dynamic;
 	loadMeta(a.codec, (u8 *)dynamic);
-	u8 *ring = (u8 *)dynamic + a.codec.metaBytes + threadID() / N * ((AHEAD + 1) * a.stageBytes + a.codec.scratch);
+	u32 perTile = (AHEAD + 1) * a.stageBytes + a.codec.scratch;
+	u8 *ring = (u8 *)dynamic + a.codec.metaBytes + threadID() / N * perTile;
 	u8 *scratch = ring + (AHEAD + 1) * a.stageBytes;
 	// Few rows are spread over all blocks.
-	u32 first = threadID() / N * gridBlocks() + blockID(), tiles = blockThreads() / N * gridBlocks();
-	u32 firstOfWarp = threadID() / 32 * (32 / N) * gridBlocks() + blockID();
+	u32 first = threadID() / N * blocks + blockID(), tiles = blockThreads() / N * blocks;
+	u32 firstOfWarp = threadID() / 32 * (32 / N) * blocks + blockID();
 	auto numberOf = [&](u32 k) { return first + k * tiles; }; // the tile's k-th row
-	rows.begin(numberOf(tile.lane), N * tiles);
+	rows.begin(numberOf(tile.lane), N * tiles, a.codec.metaBytes + blockThreads() / N * perTile);
 	u32 hits = rows.count;
-	Ticket known = rows.make(numberOf(tile.lane), N * tiles), next = rows.make(numberOf(N + tile.lane), N * tiles);
+	Ticket known;
 	auto stage = [&](u32 k, u32 slot) {
-		if (k != 0 && k % N == 0) {
-			known = next;
-			next = rows.make(numberOf(k + N + tile.lane), N * tiles);
-		}
+		if (k % N == 0)
+			known = rows.make(numberOf(k + tile.lane), N * tiles);
 		Ticket t;
 		u32 low = tileFrom<N>(~0u, (u32)known.stored, k % N), high = tileFrom<N>(~0u, (u32)(known.stored >> 32), k % N);
 		t.stored = (u64)high << 32 | low;
@@ -77,6 +65,8 @@ template <class C, int N, int AHEAD, class SOURCE> INLINE void decodeCoded(const
 		coming[AHEAD - 1] = last;
 		copyWaitGroups<AHEAD>();
 		warpSync(~0u); // the copies of all lanes have arrived
+		if ((k + AHEAD) % N % (AHEAD + 1) == AHEAD) // so have those of the last make or advance
+			rows.advance();
 		u8 *row = (u8 *)a.out + (u64)t.position * a.codec.rowBytes;
 		Words<SHARED> stored{(const u32 *)(ring + slot * a.stageBytes), 0, (t.length + 3) / 4};
 		bool raw = t.length == a.codec.rowBytes, coded = !raw && (int)t.length > 0, ok = (int)t.length >= 0;
@@ -121,6 +111,18 @@ template <class C> INLINE void decodeCodedLong(const DecodeArgs &a)
 }
 
 // The kernels: op, form and lanes make the name. Form One has one row on its way instead of CODER_AHEAD; form Bytes is the coder ROW_BYTES.
+#ifdef ROW_FIND
+#define ROWS(form, lanes, coder, ahead, table)                                                                                   \
+	KERNEL void __launch_bounds__(256, coder::BLOCKS) find##form##lanes(const FindArgs a)                                    \
+	{                                                                                                                        \
+		if (blockID() >= a.decoders) {                                                                                   \
+			fetchLast<ROW_CODER>(a);                                                                                 \
+			return;                                                                                                  \
+		}                                                                                                                \
+		decodeCoded<coder, lanes, ahead>(a.decode, table<coder>(), Looked(a), a.decoders);                               \
+		decoderDone(a);                                                                                                  \
+	}
+#else
 #ifdef ROW_PEERS
 #define NAME(form, lanes) decodePeers##form##lanes
 #else
@@ -132,6 +134,7 @@ template <class C> INLINE void decodeCodedLong(const DecodeArgs &a)
 		decodeCoded<coder, lanes, ahead>(a, table<coder>(), Listed(a));                                                  \
 		endBatch<END_DECODE>(a.counters, a.end);                                                                         \
 	}
+#endif
 template <class C> INLINE const u32 *noTable() { return 0; }
 template <class C> INLINE const u32 *filledTable()
 {
@@ -140,7 +143,8 @@ template <class C> INLINE const u32 *filledTable()
 	return table;
 }
 
-#ifdef ROW_ONE
+#ifdef ROW_FIND // only of the coder ROW_BYTES
+#elif defined ROW_ONE
 ROWS(, 8, ROW_CODER, CODER_AHEAD, noTable)
 ROWS(One, 8, ROW_CODER, 1, noTable)
 ROWS(One, 16, ROW_CODER, 1, noTable)
@@ -161,7 +165,7 @@ ROWS(Bytes, 32, ROW_BYTES, 1, filledTable)
 #endif
 static_assert(ROW_CODER::LANES == ROW_LANES, "ROW_LANES");
 
-#ifndef ROW_PEERS
+#if !defined ROW_PEERS && !defined ROW_FIND
 KERNEL void __launch_bounds__(256) decodeLong(const DecodeArgs a)
 {
 	decodeCodedLong<ROW_CODER>(a);

@@ -11,7 +11,7 @@
 // 0 writes rows by units of 16 and 8 bytes;
 // KIND_FIXED does the same for tables whose masks move no bit when a chunk is packed, and leaves expansion out;
 // KIND_WORDS writes rows by units of 4 bytes and of 1.
-// With ROW_PEERS some rows of the list lie in slabs of other devices. With ROW_FIND there is no list: the kernel looks the rows up.
+// With ROW_PEERS some rows of the list lie in slabs of other devices. With ROW_FIND there is no list of hits: the kernel looks the rows up. Its last blocks read the misses.
 #define KIND_FIXED 1
 #define KIND_WORDS 2
 
@@ -38,31 +38,6 @@ template <int LANES> INLINE void storeHalves(u8 *p, u32x4 x, i32 left)
 	}
 }
 
-// Listed makes the tickets of a batch's list of hits. It reads the list one entry ahead.
-struct Listed {
-	const DecodeArgs &a;
-	u32 count; // hits
-	u32x4 next; // the entry that the next call of make is for
-
-	INLINE Listed(const DecodeArgs &args) : a(args), count(0), next{0, 0, 0, 0} {}
-	INLINE void begin(u32 row, u32)
-	{
-		if (row < a.count)
-			next = loadConst((const u32x4 *)a.found + row);
-		count = ((const Counters *)a.counters)->hits;
-	}
-	INLINE Ticket make(u32 row, u32 step)
-	{
-		Ticket t{0, 0, 0};
-		if (row < count)
-			t = ticketOf(a, next);
-		if (row + step < count)
-			next = loadConst((const u32x4 *)a.found + row + step);
-		return t;
-	}
-	INLINE void end() {}
-};
-
 // A group of lanes decodes two rows at a time. The groups of the grid take the hits in turns. A group is a tile of LANES lanes or, if WIDE,
 // a block. It has a lane for each quad of a row. A lane decodes the same quad of all rows, so the quad's metadata stay in registers.
 //
@@ -70,8 +45,9 @@ struct Listed {
 // and its participation bits are scanned, and the third is being copied. This hides the latency of the copies and of the list. A fourth
 // pair was 3 to 8 % slower, and so were copies with an L2 policy.
 //
-// Shared memory: DECODE_TICKETS bytes a thread, then DECODE_STAGES × stageBytes a group.
-template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND, class SOURCE> INLINE void decodeRows(const DecodeArgs &a, SOURCE rows)
+// Shared memory: DECODE_TICKETS bytes a thread, DECODE_STAGES × stageBytes a group, then FIND_SHARED bytes a thread with ROW_FIND.
+template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND, class SOURCE>
+INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks())
 {
 	extern __shared__ u32x4 dynamic[];
 	__shared__ u32 excess[2][LONG_ROW / 512]; // if WIDE, the excess of each warp's quads: two rows in one word, for two pairs
@@ -84,11 +60,11 @@ template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND, class SOURCE> IN
 
 	// A group takes two neighbouring rows, then the two that come 2 × groups later, and so on. A small batch is spread over all blocks.
 	constexpr u32 TILES = WIDE ? 1 : 32 / LANES; // groups of a warp
-	u32 warpAt = WIDE ? blockID() : blockID() + warp * gridBlocks();
-	u32 groups = (WIDE ? 1 : blockThreads() / LANES) * gridBlocks();
+	u32 warpAt = WIDE ? blockID() : blockID() + warp * blocks;
+	u32 groups = (WIDE ? 1 : blockThreads() / LANES) * blocks;
 	u32 lead = 2 * warpAt * TILES; // the warp's first row
 	u32 ahead = lead + (WIDE ? 0 : laneID() / LANES * 2) + lane / 2 * 2 * groups + (lane & 1); // the row of the lane's next ticket
-	rows.begin(ahead, LANES * groups);
+	rows.begin(ahead, LANES * groups, blockThreads() * DECODE_TICKETS + (WIDE ? 1 : blockThreads() / LANES) * PAIRS * pairBytes);
 	u32 hits = rows.count;
 
 	Planes<MOVES> planes = {};
@@ -166,6 +142,7 @@ template <int CHUNK, int STEPS, int LANES, bool WIDE, int KIND, class SOURCE> IN
 	for (u32 j = 0; lead < hits; lead += 2 * groups, j += 2) {
 		copyWaitGroups<PAIRS - 3>();
 		groupSync(); // the next pair has arrived, and the pair before has been read
+		rows.advance();
 		stage(freed, j + 2 * (PAIRS - 1));
 		freed = slot;
 		const u8 *row = ring + slot;
@@ -257,7 +234,7 @@ template <int CHUNK, int STEPS> INLINE void decodeLongRows(const DecodeArgs &a)
 }
 
 // Launch bounds. Tiles: three blocks per multiprocessor with up to 80 registers a thread are 3 to 6 % faster than four
-// with 64, which spill. KIND_FIXED does not spill with 64, and four blocks are 5 % faster. Blocks that decode a row: 64 registers are 4 to
+// with 64, which spill. KIND_FIXED does not spill with 64, and four blocks are 5 % faster, but with lookups it does. Blocks that decode a row: 64 registers are 4 to
 // 18 % faster than 80, but for KIND_WORDS 76 are 6 % faster than 64.
 #define TILE(name, lanes, blocks)                                                                                                \
 	KERNEL void __launch_bounds__(256, blocks) name##lanes(const DecodeArgs a)                                               \
@@ -277,14 +254,19 @@ template <int CHUNK, int STEPS> INLINE void decodeLongRows(const DecodeArgs &a)
 #define FIND(name, lanes, blocks)                                                                                                \
 	KERNEL void __launch_bounds__(256, blocks) name##lanes(const FindArgs a)                                                 \
 	{                                                                                                                        \
-		decodeRows<CHUNK, STEPS, lanes, false, ROW_KIND>(a.decode, Looked(a));                                           \
+		if (blockID() >= a.decoders) {                                                                                   \
+			fetchLast<ROW_CODER>(a);                                                                                 \
+			return;                                                                                                  \
+		}                                                                                                                \
+		decodeRows<CHUNK, STEPS, lanes, false, ROW_KIND>(a.decode, Looked(a), a.decoders);                               \
+		decoderDone(a);                                                                                                  \
 	}
 #define FINDS(name, blocks) FIND(name, 8, blocks) FIND(name, 16, blocks) FIND(name, 32, blocks)
 
 constexpr int CHUNK = ROW_CODER::CHUNK, STEPS = ROW_CODER::STEPS;
 
 #if defined ROW_FIND && ROW_KIND == KIND_FIXED
-FINDS(findFixed, 4)
+FINDS(findFixed, 3)
 #elif defined ROW_FIND
 FINDS(find, 3)
 #elif defined ROW_PEERS

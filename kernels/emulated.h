@@ -118,6 +118,7 @@ INLINE void copyCommit() { emulatedCopyCommit(); }
 template <int N> INLINE void copyWaitGroups() { emulatedCopyWait(N); }
 INLINE void copyWait() { emulatedCopyWait(~0u); }
 
+INLINE u32 loadDevice(const u32 *p) { return paused(__atomic_load_n(reached(p), __ATOMIC_RELAXED)); }
 INLINE u64 loadDevice(const u64 *p) { return paused(__atomic_load_n(reached(p), __ATOMIC_RELAXED)); }
 INLINE void fenceDevice() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 INLINE void storeSystem(u64 *p, u64 x) { __atomic_store_n(written(p), x, __ATOMIC_RELAXED); }

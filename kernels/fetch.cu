@@ -1,5 +1,4 @@
-#include "coder_fetch.h"
-#include "merge.h"
+#include "fetch_rows.h"
 #include "publish.h"
 
 // Reads the misses of a batch from the host tier, over the link, and writes their rows to the output, by a coder: ROW_CODER of
@@ -12,39 +11,6 @@
 //
 // The length of a compressed row in place is not known before its first bytes have arrived. Therefore FetchArgs.ahead bytes are read first.
 // From them follows the row's length. The rest, seldom more than a sector, is read then.
-
-// A warp fetches a row. The warps of the grid take the misses in turns. Shared memory: the metadata, if they fit, then for each warp
-// stageBytes and the scratch.
-template <class C> INLINE void fetchCoded(const FetchArgs &a)
-{
-	extern __shared__ u32x4 dynamic[];
-	const Tile<32> tile = Tile<32>::make();
-	const u8 *meta = metaOf<C>(a.codec, (u8 *)dynamic);
-	u8 *stage = (u8 *)dynamic + a.codec.metaBytes + threadID() / 32 * (a.stageBytes + a.codec.scratch);
-	u8 *scratch = stage + a.stageBytes;
-	u32 misses = ((const Counters *)a.counters)->misses, warps = gridBlocks() * (blockThreads() / 32);
-	bool byLine = a.codec.rowBytes >= LINE_ROW, merges = mergesRows(a, misses);
-	u64 moved = 0;
-	for (u32 i = (blockID() * blockThreads() + threadID()) / 32; i < misses; i += warps) {
-		u32x4 found = loadConst((const u32x4 *)(a.misses + i * a.step));
-		Repeats repeats = merges ? repeatsOf(a, i, misses, tile.lane, found) : noRepeats();
-		if (!repeats.first)
-			continue;
-		Miss m = missOf(a, found);
-		Words<SHARED> stored = stageRow<C>(a.codec, meta, m, a.ahead, stage, tile, byLine);
-		do {
-			if (repeats.left())
-				m.position = repeats.next(), m.row = (u8 *)a.out + (u64)m.position * a.codec.rowBytes;
-			if (writeRow<C>(a.codec, meta, m, stored, scratch, tile))
-				moved += m.length;
-			else if (tile.lane == 0)
-				corruptRow(a.counters, m.position);
-			tile.sync(); // the scratch may be reused, and after the loop the stage
-		} while (repeats.left());
-	}
-	if (tile.lane == 0 && moved != 0)
-		addHostBytes(a.counters, moved);
-}
 
 #ifdef ROW_PAIRS
 #include "fetch_long.h"
@@ -87,7 +53,7 @@ template <class C> INLINE void fetchCodedLong(const FetchArgs &a)
 KERNEL void __launch_bounds__(256) fetch32(const FetchArgs a)
 {
 	if (missesOf(a) != 0)
-		fetchCoded<ROW_CODER>(a);
+		fetchCoded<ROW_CODER, false>(a, blockID(), gridBlocks());
 	endBatch<END_FETCH>(a.counters, a.end);
 }
 KERNEL void __launch_bounds__(256) fetchLong(const FetchArgs a)

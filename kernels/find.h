@@ -36,8 +36,6 @@ INLINE u32 missReason(u64 word, i64 row, u64 rejected, u64 oversize)
 
 // The functions below are called, not inlined, so that they take no registers of the kernels that use them.
 
-ASIDE u64 findWord(u64 map, u32 buckets, u64 key) { return findKey(map, buckets, key); }
-
 // missAside puts the rows of those lanes of a warp for which missed is true at the back of a list, and counts them by reason. list is the
 // address of the last entry.
 ASIDE void missAside(u64 counters, u64 list, bool missed, i64 row, u32 position, u64 word, u64 rejected, u64 oversize)
@@ -58,13 +56,6 @@ ASIDE void missAside(u64 counters, u64 list, bool missed, i64 row, u32 position,
 			atomicAdd(&count->reasons[one], popcount(same));
 		left &= ~same;
 	}
-}
-
-// peersAside adds to the count of hits in slabs of other devices.
-ASIDE void peersAside(u64 counters, u32 hits)
-{
-	if (laneID() == 0)
-		atomicAdd(&((Counters *)counters)->peers, hits);
 }
 
 // rangeAside counts a row number outside the table and zeroes its output row.

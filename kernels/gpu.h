@@ -199,6 +199,12 @@ INLINE u64x2 loadSlot(const u64x2 *p)
 }
 
 // Words that other kernels, or the host and other devices, see and write while this one runs.
+INLINE u32 loadDevice(const u32 *p)
+{
+	u32 x;
+	asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+	return x;
+}
 INLINE u64 loadDevice(const u64 *p)
 {
 	u64 x;
@@ -247,6 +253,13 @@ INLINE u32x4 loadArrived(u64 p)
 }
 
 #endif // EMULATED
+
+// loadWritten loads what other blocks of the same kernel have written.
+INLINE u32x4 loadWritten(const u32x4 *p)
+{
+	u64x2 x = loadShared((const u64x2 *)p);
+	return u32x4{(u32)x.x, (u32)(x.x >> 32), (u32)x.y, (u32)(x.y >> 32)};
+}
 
 INLINE u32 laneID() { return threadID() & 31; }
 

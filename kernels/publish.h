@@ -30,9 +30,9 @@ INLINE Counters countersNow(const Counters *count)
 // What Counters.batch counts meanwhile: blocks of the kernel that fetches, blocks of the one that decodes, and kernels that have ended.
 constexpr u32 END_FETCH = 1, END_DECODE = 1 << 15, END_BLOCKS = (1 << 15) - 1, END_KERNEL = 1u << 30;
 
-// endBatch publishes a batch's counters if this block is the last one of the last kernel to end, whichever that is. All threads of the
-// block call it at their end, PART being END_FETCH or END_DECODE. A launch of its own for that took the caller's thread 4 us.
-template <u32 PART> INLINE void endBatch(u64 counters, const BatchEnd &end)
+// endBatch publishes a batch's counters if this block is the last of so many to end, of the last kernel, whichever that is. All threads of
+// the block call it at their end, PART being END_FETCH or END_DECODE. A launch of its own for that took the caller's thread 4 us.
+template <u32 PART> INLINE void endBatch(u64 counters, const BatchEnd &end, u32 blocks = gridBlocks())
 {
 	if (end.result == 0)
 		return;
@@ -42,7 +42,7 @@ template <u32 PART> INLINE void endBatch(u64 counters, const BatchEnd &end)
 	Counters *count = (Counters *)counters;
 	fenceDevice();
 	u32 before = atomicAdd(&count->batch, PART);
-	if ((before / PART & END_BLOCKS) != gridBlocks() - 1)
+	if ((before / PART & END_BLOCKS) != blocks - 1)
 		return;
 	fenceDevice();
 	if (end.kernels > 1 && atomicAdd(&count->batch, END_KERNEL) / END_KERNEL != end.kernels - 1)

@@ -34,7 +34,7 @@ type serveInput struct {
 	rejected, oversize []uint64
 	batch              []int64
 	skew               int64
-	find               bool // by Find and Fetch instead of Serve
+	find               bool // by Find instead of Serve
 	replays            int  // by so many runs of Replay instead of one of Serve
 	int32s             bool // row numbers are int32
 	oneDevice          bool // slab 1 is the device's own, not another one's: Find is one launch only then
@@ -141,10 +141,8 @@ func (in *serveInput) serve(b *bench, alter func(kernels.HostRows)) serveResult 
 	}
 	if in.find {
 		k.Lookup.Found = b.alloc(int64(len(in.batch)) * kernels.FoundBytes)
-		b.launch(&kernels.Find{Lookup: k.Lookup, Slabs: k.Slabs, Codec: k.Codec})
-		b.launch(&kernels.Fetch{
-			Misses: k.Lookup.Found, AtBack: true, Counters: k.Lookup.Counters, Tier: rows, Codec: attached, Out: out.rows,
-			End: kernels.Ending{Result: result, Batch: 7, Kernels: 1},
+		b.launch(&kernels.Find{
+			Lookup: k.Lookup, Slabs: k.Slabs, Codec: k.Codec, Tier: rows, End: kernels.Ending{Result: result, Batch: 7, Kernels: 1},
 		})
 	} else {
 		b.launch(&k)
@@ -281,6 +279,37 @@ func testServe(t *testing.T, find bool, replays int) {
 					})
 				})
 			}
+		}
+	}
+}
+
+// TestFind_ManyRows has so many rows that each tile looks up several rounds of them, and some tiles have one row less than the others. One
+// device's slabs hold most of the rows, so that Find is one launch.
+func TestFind_ManyRows(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	for _, rowBytes := range race.Some([]int{64, 256, 512, 1024, 4096}) {
+		for _, table := range []coded{
+			{"none", dtype.Float32, rowBytes}, {"ibp4", dtype.Float32, rowBytes}, {"rank", dtype.Float32, rowBytes}, {"rank", dtype.BFloat16, rowBytes},
+		} {
+			t.Run(table.String(), func(t *testing.T) {
+				n := 200_000_000/max(256, rowBytes) + 3
+				if short() {
+					n = 6003
+				}
+				r := rand.New(rand.NewPCG(uint64(rowBytes), 5))
+				in := newServeInputOf(t, table.rows(901), rowBytes, n, table.name, table.dtype, transfer.InPlace, .97, r)
+				in.find, in.oneDevice = true, true
+				both(t, gpu, reason, func(b *bench) serveResult {
+					return in.serve(b, func(kernels.HostRows) {})
+				}, func(t *testing.T, want, got serveResult) {
+					if want.count != got.count || got.count.Corrupt != 0 || got.count.Hits < uint32(n)/2 || got.count.Misses == 0 {
+						t.Fatalf("counters %+v, want %+v", got.count, want.count)
+					}
+					if !bytes.Equal(want.out, got.out) {
+						t.Fatal("output differs")
+					}
+				})
+			})
 		}
 	}
 }

@@ -31,6 +31,34 @@ INLINE Ticket ticketOf(const DecodeArgs &a, u32x4 found)
 	return t;
 }
 
+// Listed makes the tickets of a batch's list of hits, a lane those of every step-th row. It reads the list one entry ahead. Looked
+// (looked.h) makes them without a list.
+struct Listed {
+	const DecodeArgs &a;
+	u32 count; // hits
+	u32x4 next; // the entry that the next call of make is for
+
+	INLINE Listed(const DecodeArgs &args) : a(args), count(0), next{0, 0, 0, 0} {}
+	// begin starts with the lane's first row. step is from its one to its next, and shared where shared memory for lookups begins.
+	INLINE void begin(u32 row, u32, u32)
+	{
+		if (row < a.count)
+			next = loadConst((const u32x4 *)a.found + row);
+		count = ((const Counters *)a.counters)->hits;
+	}
+	INLINE Ticket make(u32 row, u32 step)
+	{
+		Ticket t{0, 0, 0};
+		if (row < count)
+			t = ticketOf(a, next);
+		if (row + step < count)
+			next = loadConst((const u32x4 *)a.found + row + step);
+		return t;
+	}
+	INLINE void advance() {}
+	INLINE void end() {}
+};
+
 // copyRow16 copies 16 bytes of a row to shared memory. With ROW_PEERS, for lists some of whose rows lie in slabs of other devices, the
 // copy goes through the first-level cache, which asks a link for whole sectors and lines: rows of peers come 1.6 times as fast. That cache
 // may keep bytes beside the row that change later, so only lists are read so, whose rows all lay in the slabs before the kernel began.

@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/transfer"
@@ -29,7 +31,7 @@ type served struct {
 // newCache returns a cache of one table.
 func newCache(source []byte, rowBytes int, o cache.Options) *cache.Cache {
 	t := get(cache.FromBytes("normals", dtype.Float32, source, rowBytes))
-	o.Tables, o.Devices.Backend, o.Codec, o.Seed = []cache.Table{t}, "cuda", codecName, seed
+	o.Tables, o.Devices.Backend, o.Codec, o.Seed = []cache.Table{t}, "cuda", cmp.Or(o.Codec, codecName), seed
 	return get(cache.New(o))
 }
 
@@ -132,7 +134,7 @@ func (r *runner) gathers(rowBytes int, tier *transfer.Tier) {
 	defer s.cache.Close()
 	out := r.alloc(int64(r.o.Batch) * int64(rowBytes))
 	for _, c := range []runs{
-		{"gather-hits", func() { s.gatherHits(t, out) }},
+		{"gather-hits", func() { s.gatherHits("gather-hits", codecName, s.o.Batch, t, out) }},
 		{"gather-misses", func() { s.gatherMisses(t, out, tier) }},
 		{"gather-80", func() { s.gather80(t, out) }},
 	} {
@@ -148,9 +150,31 @@ func (r *runner) gathers(rowBytes int, tier *transfer.Tier) {
 	}
 }
 
-func (s *served) gatherHits(of *table, out device.Buffer) {
-	t := s.mixed(s.o.Batch, 0)
-	x := s.result("gather-hits", s.o.Batch)
+// hitBatches are the batches of gather-hits-codecs, and hitBatchCodecs its codecs.
+var (
+	hitBatches     = []int{200_000, 262_144, 1 << 20}
+	hitBatchCodecs = []cache.Codec{registry.None, codecName, "rank"}
+)
+
+// gatherHitsCodecs measures Gathers of hits of further codecs and batches.
+func (r *runner) gatherHitsCodecs(rowBytes int) {
+	t := r.normalRows()
+	for _, name := range hitBatchCodecs {
+		s := r.serve(t.host.Bytes(), rowBytes, cache.Options{Budget: r.o.TableBytes / 2, Codec: name})
+		err := try(func() {
+			for _, n := range hitBatches {
+				s.gatherHits("gather-hits-codecs", string(name), n, t, r.alloc(int64(n)*int64(rowBytes)))
+				r.free()
+			}
+		})
+		must(errors.Join(err, s.cache.Close()))
+	}
+}
+
+func (s *served) gatherHits(name, codec string, n int, of *table, out device.Buffer) {
+	t := s.mixed(n, 0)
+	x := s.result(name, n)
+	x.Codec = codec
 	x.Baseline, x.BaselineValue = "plain gather, uncompressed", s.speed(t, s.plain(t, of.mem, out))
 	x.Value = s.speed(t, s.timeGathers(s.o.Runs, nil, t, out))
 	s.add(x)

@@ -126,7 +126,7 @@ bench)
 		bench hot 300 link,device-copy,hit-decode,miss-fetch,gather-hits,gather-misses,gather-80,lookup,load,small-batch,small-batch-caller,caller,captured,memory
 	fi
 	if wanted online "$@"; then bench online 90 sampling,refresh; fi
-	if wanted codecs "$@"; then bench codecs 240 hit-codecs --rows 256,512,1024,4096; fi
+	if wanted codecs "$@"; then bench codecs 240 hit-codecs,gather-hits-codecs --rows 256,512,1024,4096; fi
 	if wanted large "$@"; then bench large 240 gather-misses-large; fi
 	if wanted training "$@"; then bench training 400 training-fetch; fi
 	if wanted batch "$@"; then

@@ -1,12 +1,15 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -32,7 +35,7 @@ func text(t testing.TB, lines ...string) string {
 
 // TestSimulate_ManyAtOnce: results come in the order asked for, and do not depend on how many run at once.
 func TestSimulate_ManyAtOnce(t *testing.T) {
-	c := Config{Trace: input(t, traces["cloudphysics"]), Policies: []string{"sieve", "belady", "freq", "static-freq", "lru", "admission/lru", "static-optimal"}, Sizes: []string{"1%", "10%", "64MiB", "300%"}, Workers: 4, RefreshRequests: 8000}
+	c := Config{Trace: input(t, traces["cloudphysics"]), Policies: []string{"sieve", "belady", "freq", "static-freq", "lru", "admission/lru", "tinylfu", "admission/tinylfu", "static-optimal"}, Sizes: []string{"1%", "10%", "64MiB", "300%"}, Workers: 4, RefreshRequests: 8000}
 	wide, err := Simulate(t.Context(), c, silent{})
 	if err != nil {
 		t.Fatal(err)
@@ -62,6 +65,65 @@ func TestSimulate_ManyAtOnce(t *testing.T) {
 		}
 		if i%4 == 3 && r.Misses != 48_974 && (r.Policy == "sieve" || r.Policy == "lru" || r.Policy == "belady") {
 			t.Errorf("larger than the working set: %+v", r)
+		}
+	}
+}
+
+// TestSimulate_WhateverRunsBeside: a policy's misses at a size are the same to the request, alone and beside other sizes, on one processor
+// and on two, and with other work on all processors.
+func TestSimulate_WhateverRunsBeside(t *testing.T) {
+	procs := runtime.GOMAXPROCS(0)
+	defer runtime.GOMAXPROCS(procs)
+	for _, c := range []struct {
+		Config
+		beside []string
+	}{
+		{Config{Trace: traces["cloudphysics"], UnitSize: true, Sizes: []string{"489"}}, []string{"250", "489", "2448", "10%"}},
+		{Config{Trace: traces["cloudphysics"], Sizes: []string{"64MiB"}}, []string{"1%", "64MiB", "10%", "50%"}},
+	} {
+		c.Trace, c.Policies = input(t, c.Trace), []string{"tinylfu"}
+		runtime.GOMAXPROCS(procs)
+		alone, err := Simulate(t.Context(), c.Config, silent{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := alone.Results[0]
+		same := func(how string, got Result) {
+			got.RequestsPerSecond = want.RequestsPerSecond
+			if got != want {
+				t.Errorf("%s: %+v, alone %+v", how, got, want)
+			}
+		}
+		beside := c.Config
+		beside.Sizes, beside.Workers = c.beside, 4
+		for _, n := range []int{1, 2} {
+			runtime.GOMAXPROCS(n)
+			for _, busy := range []bool{false, true} {
+				stop := make(chan struct{})
+				var neighbours sync.WaitGroup
+				if busy {
+					for range 2 * n {
+						neighbours.Go(func() {
+							for {
+								select {
+								case <-stop:
+									return
+								default:
+								}
+							}
+						})
+					}
+				}
+				a, err := Simulate(t.Context(), c.Config, silent{})
+				b, errBeside := Simulate(t.Context(), beside, silent{})
+				close(stop)
+				neighbours.Wait()
+				if err := errors.Join(err, errBeside); err != nil {
+					t.Fatal(err)
+				}
+				same(fmt.Sprintf("GOMAXPROCS %d, busy %v", n, busy), a.Results[0])
+				same(fmt.Sprintf("GOMAXPROCS %d, busy %v, beside other sizes", n, busy), b.Results[1])
+			}
 		}
 	}
 }

@@ -36,13 +36,6 @@ type Explainer interface {
 	Explain(key uint64) Estimate
 }
 
-// Server is a Policy that is told when the cache begins to serve. From then on Refresh, SetBudget and Explain wait for the policy's
-// calls, which must not wait for other goroutines.
-type Server interface {
-	// Serve is called once, after the first Rank.
-	Serve()
-}
-
 // Estimate is a policy's estimate of a row. Scores of different policies do not compare.
 type Estimate struct {
 	// Frequency is the number of remembered accesses to the row. Old accesses may count for less than one.

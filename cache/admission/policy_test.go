@@ -187,9 +187,6 @@ func TestPolicy_Reproducible(t *testing.T) {
 	ranks := map[string][][]uint64{}
 	for split := range 2 {
 		for name, p := range everyPolicy(t, rows) {
-			if name == "tinylfu" {
-				continue // ristretto seeds its sketch at random
-			}
 			start(t, p, problem([]int64{rows}, nil))
 			r := rand.New(rand.NewPCG(3, 4))
 			for range 20 {

@@ -283,9 +283,6 @@ func TestRun_PackedEqualsInPlace(t *testing.T) {
 func TestRun_SameSeedSameResult(t *testing.T) {
 	t.Parallel()
 	for _, policy := range admission.Names() {
-		if policy == "tinylfu" {
-			continue // ristretto seeds its sketch at random
-		}
 		flags := slices.Concat(small, []string{"--policy", policy, "--seed"})
 		if policy == admission.Default { // with the default codec too
 			flags = slices.Concat(generated, []string{"--policy", policy, "--seed"})

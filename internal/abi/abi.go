@@ -41,10 +41,11 @@ const (
 )
 
 // DecodeStages is the number of rows that a group of lanes has in shared memory while it decodes two of them. DecodeTickets is the shared
-// memory, in bytes, that a thread has for tickets: see decode_pairs.cu.
+// memory, in bytes, that a thread has for tickets, and FindShared for the lookup of a row: see decode_pairs.cu and looked.h.
 const (
 	DecodeStages  = 6
 	DecodeTickets = 32
+	FindShared    = 80
 )
 
 // CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one.
@@ -167,12 +168,6 @@ type DecodeArgs struct {
 	End                  BatchEnd
 }
 
-// FindArgs are rows to be looked up and, if they hit, decoded. decode.found is not used.
-type FindArgs struct {
-	Lookup LookupArgs
-	Decode DecodeArgs
-}
-
 type FetchArgs struct {
 	Misses            uint64
 	Step              int64
@@ -181,6 +176,14 @@ type FetchArgs struct {
 	Codec             RowCodec
 	Ahead, StageBytes uint32
 	End               BatchEnd
+}
+
+// FindArgs are rows to be looked up and, if they hit, decoded, else fetched. decode.found is not used.
+type FindArgs struct {
+	Lookup      LookupArgs
+	Decode      DecodeArgs
+	Fetch       FetchArgs
+	Decoders, _ uint32
 }
 
 // ServeArgs are a batch whose rows are looked up and written by one kernel. Lookup's found is not used.
@@ -400,8 +403,8 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(SplitArgs{})-160]
 	_ = [1]int{}[unsafe.Sizeof(OrderArgs{})-64]
 	_ = [1]int{}[unsafe.Sizeof(DecodeArgs{})-168]
-	_ = [1]int{}[unsafe.Sizeof(FindArgs{})-296]
 	_ = [1]int{}[unsafe.Sizeof(FetchArgs{})-152]
+	_ = [1]int{}[unsafe.Sizeof(FindArgs{})-456]
 	_ = [1]int{}[unsafe.Sizeof(ServeArgs{})-312]
 	_ = [1]int{}[unsafe.Sizeof(ShareTimes{})-128]
 	_ = [1]int{}[unsafe.Sizeof(ShareHost{})-8704]

@@ -65,7 +65,7 @@ func BenchmarkRun(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, p := range []string{"lru", "fifo", "sieve", "s3fifo", "arc", "2q", "lfu", "gdsf", "belady", "beladybypass", "static-optimal", "glru-lru", "glru-2q", "glru-arc"} {
+	for _, p := range []string{"lru", "fifo", "sieve", "s3fifo", "arc", "2q", "lfu", "gdsf", "belady", "beladybypass", "static-optimal", "glru-lru", "glru-2q", "glru-arc", "tinylfu"} {
 		b.Run("policy="+p, func(b *testing.B) {
 			for b.Loop() {
 				simulate(b, t, p, zipfCache)

@@ -93,8 +93,8 @@ func simulate(t testing.TB, tr *Trace, policy string, capacity int64) *Outcome {
 	return out
 }
 
-// TestRun_ReferenceMissRatios: with rows of one size, misses are those of libCacheSim and golang-lru, to the miss; of ristretto,
-// which is random, about those.
+// TestRun_ReferenceMissRatios: with rows of one size, misses are those of libCacheSim and golang-lru, to the miss, and of
+// ristretto no more than the reference has: there ristretto lost two accesses in three, and more misses the more it loses.
 func TestRun_ReferenceMissRatios(t *testing.T) {
 	names := map[string]string{"golang-lru/lru": "glru-lru", "golang-lru/2q": "glru-2q", "golang-lru/arc": "glru-arc", "ristretto/wait": "tinylfu"}
 	compared := map[string]int{}
@@ -103,7 +103,7 @@ func TestRun_ReferenceMissRatios(t *testing.T) {
 		if own, ok := names[name]; ok {
 			name = own
 		}
-		if name == "lirs" || name == "wtinylfu" || name == "tinylfu" && row[0] != "cloudphysics" { // on gli it varies by 10 points from run to run
+		if name == "lirs" || name == "wtinylfu" {
 			continue
 		}
 		capacity, err := strconv.ParseInt(row[2], 10, 64)
@@ -116,8 +116,8 @@ func TestRun_ReferenceMissRatios(t *testing.T) {
 			t.Errorf("%s: %d requests, want %d", row[0], out.Requests, requests)
 		}
 		if name == "tinylfu" {
-			if math.Abs(out.MissRatio()-want) > 0.04 {
-				t.Errorf("%s, %s of %d rows: miss ratio %.4f, want about %.4f", row[0], name, capacity, out.MissRatio(), want)
+			if out.MissRatio() > want+0.002 || out.MissRatio() < want-0.13 {
+				t.Errorf("%s, %s of %d rows: miss ratio %.4f, want at most %.4f", row[0], name, capacity, out.MissRatio(), want)
 			}
 		} else if got := fmt.Sprintf("%.9f", out.MissRatio()); got != row[4] {
 			t.Errorf("%s, %s of %d rows: %d misses, want %.0f", row[0], name, capacity, out.Misses, want*float64(out.Requests))
@@ -125,7 +125,7 @@ func TestRun_ReferenceMissRatios(t *testing.T) {
 		compared[name]++
 	}
 	for _, name := range Names() {
-		if want := 16; compared[name] < want && name != "tinylfu" && name != "gdsf" && name != "belady-size" && name != "static-optimal" {
+		if want := 16; compared[name] < want && name != "gdsf" && name != "belady-size" && name != "static-optimal" {
 			t.Errorf("%s: %d figures were compared, want %d", name, compared[name], want)
 		}
 	}

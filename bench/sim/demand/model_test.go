@@ -379,8 +379,8 @@ func TestRun_Bound(t *testing.T) {
 		capacity := int64(rapid.IntRange(2, 45).Draw(rt, "capacity"))
 		belady, bypass := simulate(t, tr, "belady", capacity), simulate(t, tr, "beladybypass", capacity)
 		for _, name := range Names() {
-			if p, _ := Lookup(name); p.Prefilled || name == "tinylfu" {
-				continue // ristretto starts goroutines: below
+			if p, _ := Lookup(name); p.Prefilled {
+				continue
 			}
 			out := simulate(t, tr, name, capacity)
 			if !declines[name] && out.Misses < belady.Misses || out.Misses < bypass.Misses {
@@ -397,7 +397,7 @@ func TestRun_Bound(t *testing.T) {
 			capacity := max(2, int64(tr.Rows/share))
 			belady, bypass := simulate(t, tr, "belady", capacity), simulate(t, tr, "beladybypass", capacity)
 			for _, policy := range Names() {
-				if p, _ := Lookup(policy); p.Prefilled || policy == "tinylfu" && tr.Rows > 50_000 {
+				if p, _ := Lookup(policy); p.Prefilled {
 					continue
 				}
 				out := simulate(t, tr, policy, capacity)
@@ -507,7 +507,7 @@ func TestRun_NoAllocations(t *testing.T) {
 	}
 	tr.PrepareFuture()
 	for _, name := range Names() {
-		if p, _ := Lookup(name); p.UnitOnly || name == "tinylfu" {
+		if p, _ := Lookup(name); p.UnitOnly {
 			continue // other people's
 		}
 		if n := testing.AllocsPerRun(1, func() { simulate(t, tr, name, 100) }); n > 100 {

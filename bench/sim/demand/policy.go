@@ -118,9 +118,6 @@ func (t *Trace) Run(ctx context.Context, p Policy, c Config, from int) (*Outcome
 		}
 		at = end
 	}
-	if closer, ok := r.cache.(interface{ close() }); ok {
-		closer.close()
-	}
 	out.Elapsed = time.Since(start)
 	return out, nil
 }

@@ -1,37 +1,20 @@
 package demand
 
-import "github.com/dgraph-io/ristretto/v2"
+import "github.com/tensorcache/tensorcache/internal/tinylfu"
 
 var _ = register(Policy{Name: "tinylfu", New: func(c Config) cache {
-	mean := 1.0
+	fit := float64(c.Capacity)
 	if c.size != nil {
-		mean = max(1, float64(c.trace.WorkingSet())/float64(c.rows))
+		fit /= max(1, float64(c.trace.WorkingSet())/float64(c.rows))
 	}
-	l, err := ristretto.NewCache(&ristretto.Config[uint64, struct{}]{
-		NumCounters: max(64, int64(10*float64(c.Capacity)/mean)), // what ristretto advises
-		MaxCost:     c.Capacity, BufferItems: 64, IgnoreInternalCost: true,
-	})
-	if err != nil {
-		return nothing{}
-	}
-	return &tinyLFU{l, c.sizes}
+	return &tinyLFU{tinylfu.New(c.Capacity, int64(min(fit, float64(c.rows))), c.Seed, nil), c.sizes}
 }})
 
-// tinyLFU is ristretto, waited for after each Set: without that it drops most of what a simulation gives it. It is not
-// reproducible: ristretto seeds its sketch at random.
+// tinyLFU is ristretto's policy.
 type tinyLFU struct {
-	held *ristretto.Cache[uint64, struct{}]
+	held *tinylfu.Cache
 	sizes
 }
 
-func (c *tinyLFU) access(row uint32) bool {
-	if _, hit := c.held.Get(uint64(row)); hit {
-		return true
-	}
-	c.held.Set(uint64(row), struct{}{}, c.bytes(row))
-	c.held.Wait()
-	return false
-}
-
-func (c *tinyLFU) remove(row uint32) { c.held.Del(uint64(row)) }
-func (c *tinyLFU) close()            { c.held.Close() }
+func (c *tinyLFU) access(row uint32) bool { return c.held.Access(uint64(row), c.bytes(row)) }
+func (c *tinyLFU) remove(row uint32)      { c.held.Remove(uint64(row)) }

@@ -108,15 +108,6 @@ func (l *Learner) Failure() error {
 	return nil
 }
 
-// Serve tells the policy that the cache begins to serve.
-func (l *Learner) Serve() error {
-	return l.Call(func(p admission.Policy) {
-		if s, ok := p.(admission.Server); ok {
-			s.Serve()
-		}
-	})
-}
-
 // Close closes the policy. Later calls do not reach it.
 func (l *Learner) Close() {
 	l.Call(func(p admission.Policy) { p.Close() })

@@ -39,7 +39,6 @@ type lane struct {
 	// Arguments of launches. They are kept so that a batch allocates nothing.
 	serve  kernels.Serve
 	find   kernels.Find
-	fetch  kernels.Fetch
 	lookup kernels.Lookup
 	decode kernels.Decode
 	plan   transfer.Plan

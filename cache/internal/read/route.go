@@ -13,7 +13,7 @@ type Launches uint8
 const (
 	// OneLaunch is kernels.Serve: lookup, hits and misses together. It needs no lists.
 	OneLaunch Launches = iota + 1
-	// HitsFirst is kernels.Find for lookup and hits, then kernels.Fetch for the misses, in any order.
+	// HitsFirst is kernels.Find: lookup and hits, then the misses, in any order.
 	HitsFirst
 	// SideBySide is kernels.Lookup, then the misses on the batch's stream and the hits on the lane's second stream.
 	SideBySide
@@ -107,22 +107,11 @@ func (r *route) enqueue(l *lane, s, second device.Stream, lookup kernels.Lookup,
 		}
 		return s.Launch(&l.serve)
 	case HitsFirst:
-		return r.enqueueHitsFirst(l, s, lookup, rows)
+		lookup.Found = l.lists.Slice(0, rows*kernels.FoundBytes)
+		l.find = kernels.Find{Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec, Tier: r.table.Rows, End: l.ending(1)}
+		return s.Launch(&l.find)
 	}
 	return r.enqueueSideBySide(l, s, second, lookup, rows)
-}
-
-func (r *route) enqueueHitsFirst(l *lane, s device.Stream, lookup kernels.Lookup, rows int64) error {
-	lookup.Found = l.lists.Slice(0, rows*kernels.FoundBytes)
-	l.find = kernels.Find{Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec}
-	l.fetch = kernels.Fetch{
-		Misses: lookup.Found, AtBack: true, Counters: l.counters, Tier: r.table.Rows, Codec: r.table.Codec, Out: lookup.Out,
-		End: l.ending(1),
-	}
-	if err := s.Launch(&l.find); err != nil {
-		return err
-	}
-	return s.Launch(&l.fetch)
 }
 
 func (r *route) enqueueSideBySide(l *lane, s, second device.Stream, lookup kernels.Lookup, rows int64) error {

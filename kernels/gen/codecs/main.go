@@ -187,6 +187,9 @@ func (c *coder) modules() (lines []string) {
 	}
 	add("decode", decode)
 	add("decodePeers", decode, "-DROW_PEERS")
+	if c.bytes != "" {
+		add("find", decode, "-DROW_FIND")
+	}
 	add("fetch", "fetch")
 	add("serve", "serve")
 	add("replay", "serve", "-DROW_REPLAY")

@@ -1,0 +1,38 @@
+// The reading of misses: see fetch.cu.
+#pragma once
+#include "coder_fetch.h"
+#include "merge.h"
+
+// A warp fetches a row. The warps of so many blocks, of which this is number block, take the misses in turns. LISTED_NOW says that the same
+// kernel wrote the list. Shared memory: the metadata, if they fit, then for each warp
+// stageBytes and the scratch.
+template <class C, bool LISTED_NOW> INLINE void fetchCoded(const FetchArgs &a, u32 block, u32 blocks)
+{
+	extern __shared__ u32x4 dynamic[];
+	const Tile<32> tile = Tile<32>::make();
+	const u8 *meta = metaOf<C>(a.codec, (u8 *)dynamic);
+	u8 *stage = (u8 *)dynamic + a.codec.metaBytes + threadID() / 32 * (a.stageBytes + a.codec.scratch);
+	u8 *scratch = stage + a.stageBytes;
+	u32 misses = ((const Counters *)a.counters)->misses, warps = blocks * (blockThreads() / 32);
+	bool byLine = a.codec.rowBytes >= LINE_ROW, merges = mergesRows(a, misses);
+	u64 moved = 0;
+	for (u32 i = (block * blockThreads() + threadID()) / 32; i < misses; i += warps) {
+		u32x4 found = LISTED_NOW ? loadWritten((const u32x4 *)(a.misses + i * a.step)) : loadConst((const u32x4 *)(a.misses + i * a.step));
+		Repeats repeats = merges ? repeatsOf(a, i, misses, tile.lane, found) : noRepeats();
+		if (!repeats.first)
+			continue;
+		Miss m = missOf(a, found);
+		Words<SHARED> stored = stageRow<C>(a.codec, meta, m, a.ahead, stage, tile, byLine);
+		do {
+			if (repeats.left())
+				m.position = repeats.next(), m.row = (u8 *)a.out + (u64)m.position * a.codec.rowBytes;
+			if (writeRow<C>(a.codec, meta, m, stored, scratch, tile))
+				moved += m.length;
+			else if (tile.lane == 0)
+				corruptRow(a.counters, m.position);
+			tile.sync(); // the scratch may be reused, and after the loop the stage
+		} while (repeats.left());
+	}
+	if (tile.lane == 0 && moved != 0)
+		addHostBytes(a.counters, moved);
+}
