@@ -29,8 +29,8 @@ var (
 	ErrOutput = read.ErrOutput
 	// ErrDevice is wrapped by errors of devices that have failed for good. Once all have failed, every call but Close returns one.
 	ErrDevice = read.ErrDevice
-	// ErrCapturing is wrapped by GatherDevice's error for a stream that is capturing a graph, because all replays of the graph would
-	// share one batch's scratch memory.
+	// ErrCapturing is wrapped by GatherDevice's error for a batch that cannot become a part of the graph that its stream captures: rows of
+	// 8 KiB and more. The capture goes on without it.
 	ErrCapturing = read.ErrCapturing
 	// ErrCorrupt is wrapped by the errors of Gather and Batch.Wait if a row does not decode, which is a fault of memory or of this
 	// package. The output is undefined then.

@@ -109,8 +109,14 @@ func (v View) GatherAsync(ctx context.Context, table int, rows []int64, out []by
 // on the device. ctx bounds that waiting.
 //
 // Row numbers are checked on the device. Rows for numbers outside the table are zeroed, and Wait reports them. The error of GatherDevice
-// wraps ErrCapturing for a stream that is capturing a graph, and ErrOutput for an output of the wrong size. rows and out must stay
-// allocated until the Batch is done, and only work enqueued later on the stream may change rows before then.
+// wraps ErrOutput for an output of the wrong size. rows and out must stay allocated until the Batch is done, and only work enqueued later on
+// the stream may change rows before then.
+//
+// On a stream that captures a graph the batch becomes a part of the graph: each replay reads the row numbers that are in rows then, and
+// returns the rows as the cache has them then, whatever has changed since. The GPU fetches the misses alone. Nothing of the host runs when a
+// replay begins or ends. The batch has a few kilobytes of memory of its own, until all graphs that it is a part of are destroyed, or
+// [Batch.Release] is called. Replays of it must not overlap: a graph that is instantiated twice, or cloned, is replayed by one at a time. A
+// graph must not be replayed after Close. Rows of 8 KiB and more cannot be captured: then the error wraps ErrCapturing, and the capture goes on.
 func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows, out device.Buffer) (*Batch, error) {
 	return v.gatherDevice(ctx, stream, table, read.RowNumbers{Buffer: rows}, out)
 }
@@ -139,10 +145,17 @@ func (v View) gatherDevice(ctx context.Context, stream uintptr, table int, rows 
 }
 
 // Batch is a GatherDevice under way. It is safe for concurrent use. Wait need not be called; the error of such a batch is lost.
+//
+// Of a batch in a captured graph Done reports whether no replay runs. Wait waits for the replays that have begun, and returns what was wrong
+// with those since the last Wait.
 type Batch read.Batch
 
 // Done reports whether the batch has finished, without waiting. An error is the device's; errors of the batch are returned by Wait.
 func (b *Batch) Done() (bool, error) { return (*read.Batch)(b).Done() }
+
+// Release gives back what a batch in a captured graph holds. It waits for replays that run. The graph must not be replayed afterwards. Without it
+// the memory is given back some time after the graph, and what was instantiated of it, is destroyed. For other batches Release does nothing.
+func (b *Batch) Release() { (*read.Batch)(b).Release() }
 
 // Wait blocks until the batch has finished. It returns an error that wraps ErrRows or ErrCorrupt, the device's error, or nil.
 func (b *Batch) Wait() error { return (*read.Batch)(b).Wait() }

@@ -82,37 +82,6 @@ func TestGPU_LostDevice(t *testing.T) {
 	}
 }
 
-// TestGPU_CapturingStream: a Gather on a stream that captures a graph is refused, and the stream goes on capturing.
-func TestGPU_CapturingStream(t *testing.T) {
-	gpu := gputest.Open(t)
-	data := gputest.Rows("mixed", 3000, 512, 1)
-	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", data, 512)}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: "cuda"}})
-	ids := []int64{1, 2, 3}
-	batch := putBatch(t, gpu, ids, 512)
-	s, err := gpu.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	stream := s.(*cuda.Stream)
-	if err := stream.WhileCapturing(func() error {
-		if _, err := c.On(0).GatherDevice(ctx, stream.Handle(), 0, batch.rows, batch.out); !errors.Is(err, cache.ErrCapturing) {
-			t.Errorf("GatherDevice on a capturing stream: %v", err)
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	b, err := c.On(0).GatherDevice(ctx, stream.Handle(), 0, batch.rows, batch.out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	checkRows(t, data, 512, ids, batch.read(t))
-}
-
 // TestGPU_MemoryBeyondBudget runs more batches, on many streams, than there is scratch for. The device memory besides the budget and the
 // codec metadata stays within the documented bound, and so do the figures of Stats.
 func TestGPU_MemoryBeyondBudget(t *testing.T) {

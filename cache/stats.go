@@ -213,6 +213,7 @@ func (c *Cache) deviceStats(s *Stats, w change.State) (maps int64) {
 			Node: c.store.Nodes.Devices[i], Load: load[i], BudgetBytes: min(c.store.Space.Load().Budgets[i], w.Budget),
 			PayloadBytes: w.Used[i], FreeBytes: w.Free[i], Lost: d.IsLost(),
 		}
+		d.SettleReplays()
 		one.Gathers, one.LocalHits, one.PeerHits, one.Misses = d.Counts.Totals()
 		one.Lookups = one.LocalHits + one.PeerHits + one.Misses
 		if one.Lost {

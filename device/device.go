@@ -82,6 +82,21 @@ type Stream interface {
 	Close()
 }
 
+// Capturer is a Stream that can capture graphs and say when they have been destroyed.
+type Capturer interface {
+	// HoldCapture returns a hold on the graph that the stream captures.
+	HoldCapture() (Hold, error)
+}
+
+// Hold says when a graph has been destroyed. It is used by one goroutine at a time.
+type Hold interface {
+	// Over says whether the graph, and all that was instantiated of it, has been destroyed and runs no more. It does not call the driver,
+	// and must not be called after Free.
+	Over() bool
+	// Free gives the hold up.
+	Free()
+}
+
 // ValueWriter is a Stream that can store one word without a kernel.
 type ValueWriter interface {
 	// WriteValue32 enqueues the store of a value to 4 aligned bytes. Kernels that are running see it once all work enqueued

@@ -521,3 +521,66 @@ struct ScatterArgs {
 	u32 reserved;
 };
 ABI_SIZE(ScatterArgs, 32);
+
+// ReplayView is what batches of captured graphs read of one table on one device: the hashmap, the slabs, the host tier and the table's length.
+// A record never changes while a replay may read it.
+struct ReplayView {
+	u64 map;
+	u64 rejected;
+	u64 oversize;
+	i64 limit;
+	u64 slabs[MAX_SLABS];
+	HostTier tier;
+	u32 buckets;
+	u32 peers;
+};
+ABI_SIZE(ReplayView, 144);
+
+// ReplayTotals are sums over the replays of a captured batch that have ended: their number, and what Counters counts. The last two words are
+// of the last replay with such rows.
+struct ReplayTotals {
+	u64 replays;
+	u64 hits;
+	u64 peers;
+	u64 hostBytes;
+	u64 reasons[NUM_REASONS];
+	u64 corrupt;
+	u64 outOfRange;
+	u32 corruptPosition;
+	u32 firstOutOfRange;
+};
+ABI_SIZE(ReplayTotals, 96);
+
+// ReplayState is the device memory of a captured batch. Begun is the number of replays that have begun. Replay n leaves the totals in element
+// n % REPLAY_KEPT, so that they can be read while the next replays run. Serve holds the arguments of the replay that runs.
+#define REPLAY_KEPT 32
+struct ReplayState {
+	Counters counters;
+	u64 begun;
+	u64 reserved[3];
+	ReplayTotals totals[REPLAY_KEPT];
+	ServeArgs serve;
+};
+ABI_SIZE(ReplayState, 3480);
+
+// ReplayWords are a captured batch's words in page-locked memory: the number of the last replay that has begun, and of the last that has ended.
+// Only replays write them, which follow each other, by plain stores.
+struct ReplayWords {
+	u64 begun;
+	u64 ended;
+};
+ABI_SIZE(ReplayWords, 16);
+
+// ReplayBeginArgs say how a replay begins. View is the address of the word, in device memory, that has the address of the ReplayView. Serve has
+// what does not change from replay to replay. Its counters are those of the state, and its result is the address of the ReplayWords.
+struct ReplayBeginArgs {
+	u64 state;
+	u64 view;
+	ServeArgs serve;
+};
+ABI_SIZE(ReplayBeginArgs, 328);
+
+struct ReplayArgs {
+	u64 state;
+};
+ABI_SIZE(ReplayArgs, 8);

@@ -17,6 +17,7 @@ type coderKernels struct {
 	find             map[string]*cuda.Function[abi.FindArgs]
 	fetch, fetchLong *cuda.Function[abi.FetchArgs]
 	serve            map[int]*cuda.Function[abi.ServeArgs]
+	replay           map[int]*cuda.Function[abi.ReplayArgs]
 	share            map[int]*cuda.Function[abi.ShareFetchArgs]
 	// encode and encodeLong are nil where there is no encoder; encodeLong where it serves no rows from abi.LongRow on.
 	encode, encodeLong *cuda.Function[abi.EncodeArgs]
@@ -52,6 +53,7 @@ func newCoderKernels(name string, c coder) *coderKernels {
 		fetch:     cuda.NewFunction[abi.FetchArgs](of("fetch"), "fetch32").PreferShared(),
 		fetchLong: cuda.NewFunction[abi.FetchArgs](of("fetch"), "fetchLong"),
 		serve:     map[int]*cuda.Function[abi.ServeArgs]{},
+		replay:    map[int]*cuda.Function[abi.ReplayArgs]{},
 		share:     map[int]*cuda.Function[abi.ShareFetchArgs]{},
 	}
 	for _, h := range c.hitKernels() {
@@ -63,6 +65,7 @@ func newCoderKernels(name string, c coder) *coderKernels {
 	}
 	for _, lanes := range c.serveTiles() {
 		k.serve[lanes] = cuda.NewFunction[abi.ServeArgs](of("serve"), fmt.Sprint("serve", lanes))
+		k.replay[lanes] = cuda.NewFunction[abi.ReplayArgs](of("replay"), fmt.Sprint("replay", lanes))
 	}
 	for _, lanes := range []int{16, 32} {
 		if lanes >= c.lanes {

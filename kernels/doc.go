@@ -17,7 +17,7 @@
 //
 //   - Reading a batch: [Lookup] splits rows into hits and misses, [Decode] writes the hits, [Order] sorts the misses by
 //     host address, and [Fetch] writes the misses from the host tier. [Find] is Lookup and Decode in one launch, and
-//     [Serve] is a whole batch in one. [ShareOpen] and [ShareFetch] fetch misses together with the host's processors.
+//     [Serve] is a whole batch in one, and [Replay] a whole batch in a captured graph. [ShareOpen] and [ShareFetch] fetch misses together with the host's processors.
 //   - Changing a cache: [Build], [Store] and [Scatter].
 //   - Loading a table: [Gather] copies a sample of its rows, [Planes], [Ones], [Grow] and [SampleBytes] train a codec on it,
 //     and [Encode] applies the codec to the table. Benchmarks take Gather as the copy without a cache.

@@ -126,6 +126,7 @@ INLINE void storeSystem(u64 *p, u64 x) { __atomic_store_n(written(p), x, __ATOMI
 INLINE u32 loadSystem(const u32 *p) { return paused(__atomic_load_n(reached(p), __ATOMIC_ACQUIRE)); }
 INLINE void storeSystem(u32 *p, u32 x) { __atomic_store_n(written(p), x, __ATOMIC_RELEASE); }
 INLINE void fenceSystem() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+INLINE void fenceSequential() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 INLINE u32 exchange(u32 *p, u32 x) { return paused(__atomic_exchange_n(written(p), x, __ATOMIC_ACQ_REL)); }
 INLINE u64 nanos() { return emulatedNanos(); }
 INLINE void sleepNanos(u32) { emulatedSleep(); }

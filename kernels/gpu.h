@@ -221,6 +221,8 @@ INLINE u32 loadSystem(const u32 *p)
 }
 INLINE void storeSystem(u32 *p, u32 x) { asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(x) : "memory"); }
 INLINE void fenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+// fenceSequential orders the stores before it and the loads behind it, to whatever memory, for all who have such a fence of their own.
+INLINE void fenceSequential() { asm volatile("fence.sc.sys;" ::: "memory"); }
 INLINE u32 exchange(u32 *p, u32 x)
 {
 	u32 before;

@@ -112,3 +112,7 @@ func (h *HostRows) read(c codec.Codec, row int64, to []byte) (n int, ok bool) {
 	n, ok = restore(c, to, stored, compressed)
 	return n, ok && (h.Stride != 0 || n == len(stored))
 }
+
+func (h *HostRows) args() abi.HostTier {
+	return abi.HostTier{Mem: h.Mem.Addr(), Bytes: h.Mem.Size(), Stride: h.Stride, Compressed: h.Compressed.Addr(), Index: h.Index.Addr()}
+}

@@ -43,7 +43,3 @@ func (p *Pages) args() abi.PageArgs {
 
 // countThreads is the threads of a block that counts: the last one scans all buckets.
 const countThreads = 1024
-
-func (h *HostRows) args() abi.HostTier {
-	return abi.HostTier{Mem: h.Mem.Addr(), Bytes: h.Mem.Size(), Stride: h.Stride, Compressed: h.Compressed.Addr(), Index: h.Index.Addr()}
-}

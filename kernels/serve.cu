@@ -1,6 +1,7 @@
 #include "coder_fetch.h"
 #include "find.h"
 #include "publish.h"
+#include "replay.h"
 #include "sample.h"
 
 // Looks up the rows of a batch and writes them, hits from the slabs and misses from the host tier, in one launch, by a coder: ROW_CODER of
@@ -169,11 +170,29 @@ template <class R> INLINE void serveRows(const ServeArgs &a)
 	for (u32 k = 0; k < NUM_REASONS; k++)
 		c.misses += c.reasons[k];
 	c.hits = a.lookup.count - c.misses - c.outOfRange;
+#ifdef ROW_REPLAY
+	endReplay((ReplayState *)count, c, a.result);
+#else
 	publish(count, c, a.result, a.batch);
+#endif
 }
 
+#ifdef ROW_REPLAY
+// A batch of a captured graph. Its arguments lie in device memory, since they change from replay to replay: see replay.cu. Its counters are the
+// first of its state, and its result are its words.
+#define SERVE(lanes)                                                                                                             \
+	KERNEL void __launch_bounds__(256, 4) replay##lanes(const ReplayArgs r)                                                  \
+	{                                                                                                                        \
+		__shared__ ServeArgs a;                                                                                          \
+		for (u32 i = threadID(); i < sizeof a / 8; i += blockThreads())                                                  \
+			((u64 *)&a)[i] = loadConst((const u64 *)&((const ReplayState *)r.state)->serve + i);                     \
+		blockSync();                                                                                                     \
+		serveRows<Coded<ROW_CODER, lanes>>(a);                                                                           \
+	}
+#else
 #define SERVE(lanes)                                                                                                             \
 	KERNEL void __launch_bounds__(256, 4) serve##lanes(const ServeArgs a) { serveRows<Coded<ROW_CODER, lanes>>(a); }
+#endif
 
 // Small batches wait for launches more than for lanes. So one narrow kernel besides the widest is enough, except for the tuned coders.
 SERVE(32)

@@ -7,12 +7,14 @@ import (
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-// RunCUDA implements cuda.Kernel.
-func (k *Serve) RunCUDA(s *cuda.Stream) error {
-	n := k.Lookup.numRows()
+// serveLaunch is how Serve is launched.
+type serveLaunch struct{ lanes, threads, shared int }
+
+// launch returns the launch and its arguments, but for what divide sets.
+func (k *Serve) launch(s *cuda.Stream) (serveLaunch, abi.ServeArgs, error) {
 	row, err := rowCodec(k.Codec, k.Lookup.RowBytes, k.Lookup.Out.Addr())
 	if err != nil {
-		return err
+		return serveLaunch{}, abi.ServeArgs{}, err
 	}
 	args := abi.ServeArgs{
 		Lookup: k.Lookup.args(), Tier: k.Tier.args(), Codec: row, Ahead: k.Tier.ahead(k.Codec),
@@ -23,16 +25,30 @@ func (k *Serve) RunCUDA(s *cuda.Stream) error {
 	}
 	c := kernelsOf(k.Codec)
 	lanes := c.serveTile(k.Lookup.RowBytes)
-	f, tiles := c.serve[lanes], 32/lanes
-	warps, shared := c.blockOf(s, &args.Codec, int(args.StageBytes)+tiles*int(args.Codec.Scratch))
-	grid, err := residentOf(s, f, 32*warps, shared, n, warps*tiles)
+	warps, shared := c.blockOf(s, &args.Codec, int(args.StageBytes)+32/lanes*int(args.Codec.Scratch))
+	return serveLaunch{lanes, 32 * warps, shared}, args, nil
+}
+
+// divide has the warps of a grid serve even shares of the batch, in parts of at most 32 rows, both whole turns of a warp's tiles.
+func (l *serveLaunch) divide(args *abi.ServeArgs, grid int) {
+	tiles := 32 / l.lanes
+	up := func(n, to int) int { return (n + to - 1) / to }
+	share := up(int(args.Lookup.Count), grid*l.threads/32)
+	args.WarpRows = uint32(up(share, tiles) * tiles)
+	args.Part = uint32(up(up(share, up(share, 32)), tiles) * tiles)
+}
+
+// RunCUDA implements cuda.Kernel.
+func (k *Serve) RunCUDA(s *cuda.Stream) error {
+	l, args, err := k.launch(s)
 	if err != nil {
 		return err
 	}
-	// Even shares, in parts of at most 32 rows, both whole turns of a warp's tiles.
-	up := func(n, to int) int { return (n + to - 1) / to }
-	share := up(n, grid*warps)
-	args.WarpRows = uint32(up(share, tiles) * tiles)
-	args.Part = uint32(up(up(share, up(share, 32)), tiles) * tiles)
-	return f.Launch(s, grid, 32*warps, shared, &args)
+	f := kernelsOf(k.Codec).serve[l.lanes]
+	grid, err := residentOf(s, f, l.threads, l.shared, k.Lookup.numRows(), l.threads/l.lanes)
+	if err != nil {
+		return err
+	}
+	l.divide(&args, grid)
+	return f.Launch(s, grid, l.threads, l.shared, &args)
 }

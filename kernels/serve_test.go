@@ -35,6 +35,7 @@ type serveInput struct {
 	batch              []int64
 	skew               int64
 	find               bool // by Find instead of Serve
+	replays            int  // by so many runs of Replay instead of one of Serve
 	int32s             bool // row numbers are int32
 	oneDevice          bool // slab 1 is the device's own, not another one's: Find is one launch only then
 }
@@ -132,6 +133,9 @@ func (in *serveInput) serve(b *bench, alter func(kernels.HostRows)) serveResult 
 	for _, s := range in.slabs {
 		k.Slabs = append(k.Slabs, b.put(s))
 	}
+	if in.replays > 0 {
+		return in.replay(b, k, out)
+	}
 	if (kernels.Ending{Result: result, Batch: 7}).Published() {
 		b.t.Fatal("published before the batch")
 	}
@@ -147,6 +151,52 @@ func (in *serveInput) serve(b *bench, alter func(kernels.HostRows)) serveResult 
 		b.t.Fatal("not published")
 	}
 	return serveResult{*kernels.CountersView(result), b.counters(k.Lookup.Counters), out.read(b)}
+}
+
+// replay serves the batch several times as a captured graph would, and returns the counters of one time.
+func (in *serveInput) replay(b *bench, serve kernels.Serve, out output) serveResult {
+	b.t.Helper()
+	words, err := b.d.AllocHost(kernels.ReplayWordsBytes, "test")
+	b.check(err)
+	defer b.d.Free(words)
+	k := kernels.Replay{Serve: serve, State: b.alloc(kernels.ReplayStateBytes), Words: words}
+	if b.d.NeedsStaging() { // all that may change comes from the record
+		record := make([]uint64, kernels.ReplayViewBytes/8)
+		k.Serve.WriteReplayView(asBytes(record))
+		k.View = b.put(asBytes([]uint64{b.put(asBytes(record)).Addr()}))
+		l := &k.Serve.Lookup
+		l.Map, l.Layout, l.Peers, l.Limit, l.Rejected, l.Oversize = device.Buffer{}, hashmap.Layout{}, 0, 0, device.Buffer{}, device.Buffer{}
+		k.Serve.Slabs, k.Serve.Tier = nil, kernels.HostRows{RowBytes: serve.Tier.RowBytes, Ahead: serve.Tier.Ahead}
+	}
+	var before, total kernels.ReplayTotals
+	var state []byte
+	for i := range in.replays {
+		if begun, ended := k.Running(); begun != uint64(i) || ended != begun {
+			b.t.Fatalf("before replay %d: %d begun, %d ended", i+1, begun, ended)
+		}
+		b.launch(&k)
+		begun, ended := k.Running()
+		if begun != uint64(i+1) || ended != begun {
+			b.t.Fatalf("after replay %d: %d begun, %d ended", i+1, begun, ended)
+		}
+		state = b.get(k.State)
+		before, total = total, kernels.ReplayTotalsAt(state, ended)
+	}
+	c := kernels.Counters{
+		Hits: uint32(total.Hits - before.Hits), HostBytes: total.HostBytes - before.HostBytes, Peers: uint32(total.Peers - before.Peers),
+		Corrupt: uint32(total.Corrupt - before.Corrupt), OutOfRange: uint32(total.OutOfRange - before.OutOfRange), Batch: 7,
+	}
+	if c.OutOfRange != 0 {
+		c.NotFirst = ^total.FirstOutOfRange
+	}
+	for r := range c.Reasons {
+		c.Reasons[r] = uint32(total.Reasons[r] - before.Reasons[r])
+		c.Misses += c.Reasons[r]
+	}
+	if n := uint64(in.replays); total.Replays != n || total.Hits != n*uint64(c.Hits) || total.HostBytes != n*c.HostBytes {
+		b.t.Fatalf("totals %+v of %d replays with counters %+v", total, n, c)
+	}
+	return serveResult{c, *kernels.CountersView(device.HostBuffer(state[:kernels.CountersBytes])), out.read(b)}
 }
 
 // peers returns how many of the batch's rows lie in slab 1, which is another device's.
@@ -165,12 +215,15 @@ func (in *serveInput) peers() (n uint32) {
 	return n
 }
 
-func TestServe_EqualsHost(t *testing.T) { testServe(t, false) }
+func TestServe_EqualsHost(t *testing.T) { testServe(t, false, 0) }
+
+// TestReplay_EqualsHost has batches served as in captured graphs.
+func TestReplay_EqualsHost(t *testing.T) { testServe(t, false, 3) }
 
 // TestFind_EqualsHost has batches served by Find and what must follow it.
-func TestFind_EqualsHost(t *testing.T) { testServe(t, true) }
+func TestFind_EqualsHost(t *testing.T) { testServe(t, true, 0) }
 
-func testServe(t *testing.T, find bool) {
+func testServe(t *testing.T, find bool, replays int) {
 	t.Helper()
 	gpu, reason := gputest.OpenIfAny(t)
 	lengths := rowLengths()
@@ -188,7 +241,7 @@ func testServe(t *testing.T, find bool) {
 					}
 					r := rand.New(rand.NewPCG(uint64(rowBytes), 3))
 					in := newServeInput(t, rowBytes, max(2, min(n, 301)), n, name, mode, share, r)
-					in.skew, in.find, in.oneDevice = int64([]int{0, 0, 4, 8, 1}[i%5]), find, find && (i+int(mode))%2 == 0
+					in.skew, in.find, in.oneDevice, in.replays = int64([]int{0, 0, 4, 8, 1}[i%5]), find, find && (i+int(mode))%2 == 0, replays
 					both(t, gpu, reason, func(b *bench) serveResult {
 						in.int32s = false
 						want := in.serve(b, func(kernels.HostRows) {})

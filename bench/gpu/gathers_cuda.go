@@ -124,8 +124,8 @@ func (s *served) result(name string, batch int) Result {
 // gathers measures Gathers of a cache that holds about half of its table. tier has the same rows in the same layout as the cache's host
 // tier. Only gather-misses needs it.
 func (r *runner) gathers(rowBytes int, tier *transfer.Tier) {
-	withSmall := rowBytes == smallRow && r.has(small...)
-	if !withSmall && !r.has("gather-hits", "gather-misses", "gather-80") {
+	withSmall, withCaptured := rowBytes == smallRow && r.has(small...), rowBytes == smallRow && r.has("captured")
+	if !withSmall && !withCaptured && !r.has("gather-hits", "gather-misses", "gather-80") {
 		return
 	}
 	t := r.normalRows()
@@ -144,6 +144,9 @@ func (r *runner) gathers(rowBytes int, tier *transfer.Tier) {
 	}
 	if withSmall {
 		r.measure("small-batch", func() { s.smallBatches(t) })
+	}
+	if withCaptured {
+		r.measure("captured", func() { s.captured(t) })
 	}
 }
 

@@ -60,6 +60,7 @@ var goals = []goal{
 	{name: "load", of: RatioAtLeast, bound: 0.8},
 	{name: "small-batch", codec: "hits", batch: hitBatch, row: smallRow, of: ValueAtMost, bound: 30},
 	{name: "small-batch-caller", codec: "hits", batch: hitBatch, row: smallRow, of: ValueAtMost, bound: 60},
+	{name: "captured", codec: "hits", row: smallRow, of: ValueAtMost, bound: 1, times: captured},
 	{name: "caller", unit: "allocations", of: ValueAtMost, bound: 0},
 	{name: "caller", of: ValueAtMost, bound: 20},
 	{name: "peer-hits", row: 1024, of: RatioAtLeast, bound: 0.90, times: compression},
@@ -76,6 +77,9 @@ var goals = []goal{
 func compression(x *Result) float64 { return x.Compression }
 
 func baseline(x *Result) float64 { return x.BaselineValue }
+
+// captured is for replays: a few microseconds more than a plain kernel's.
+func captured(x *Result) float64 { return x.BaselineValue + 6 }
 
 // matches says whether the goal is one of the result.
 func (g *goal) matches(x *Result) bool {

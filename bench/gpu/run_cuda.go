@@ -197,7 +197,7 @@ func (r *runner) run() {
 // perRow are the cases that are measured for each row length, and withNormals those that use the table of N(0,1) elements.
 var (
 	small  = []string{"small-batch", "small-batch-caller", "caller"}
-	perRow = append([]string{"hit-decode", "hit-codecs", "miss-fetch", "gather-hits", "gather-hits-codecs", "gather-misses", "gather-80", "peer-hits"}, small...)
+	perRow = append([]string{"hit-decode", "hit-codecs", "miss-fetch", "gather-hits", "gather-hits-codecs", "gather-misses", "gather-80", "captured", "peer-hits"}, small...)
 
 	withNormals = slices.Concat(perRow, []string{"load", "sampling", "refresh", "memory"}, PairCases)
 )

@@ -82,7 +82,6 @@ func (t *tally) add(u tally) {
 	t.squares += u.squares
 }
 
-
 // decide makes the horizon with the most significant lead over the active one active, and reports whether the active one has
 // changed. If so, the caller must choose the sets anew.
 func (c *contest) decide() bool {

@@ -127,14 +127,6 @@ func (s *Stream) Capturing() (bool, error) {
 	return on, s.device.note(err)
 }
 
-// WhileCapturing runs f while the stream captures a graph, and then discards the graph.
-func (s *Stream) WhileCapturing(f func() error) error {
-	if err := s.flush(); err != nil {
-		return err
-	}
-	return s.device.note(s.stream.WhileCapturing(f))
-}
-
 // Close implements device.Stream.
 func (s *Stream) Close() { s.device.note(s.stream.Destroy()) }
 

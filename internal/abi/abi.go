@@ -322,6 +322,54 @@ type ScatterArgs struct {
 	Count, _           uint32
 }
 
+// ReplayView is what batches of captured graphs read of one table on one device: the hashmap, the slabs, the host tier and the table's length.
+// A record never changes while a replay may read it.
+type ReplayView struct {
+	Map, Rejected, Oversize uint64
+	Limit                   int64
+	Slabs                   [MaxSlabs]uint64
+	Tier                    HostTier
+	Buckets, Peers          uint32
+}
+
+// ReplayTotals are sums over the replays of a captured batch that have ended: their number, and what Counters counts. The last two words are
+// of the last replay with such rows.
+type ReplayTotals struct {
+	Replays, Hits, Peers, HostBytes  uint64
+	Reasons                          [NumReasons]uint64
+	Corrupt, OutOfRange              uint64
+	CorruptPosition, FirstOutOfRange uint32
+}
+
+// ReplayState is the device memory of a captured batch. Begun is the number of replays that have begun. Replay n leaves the totals in element
+// n % REPLAY_KEPT, so that they can be read while the next replays run. Serve holds the arguments of the replay that runs.
+const ReplayKept = 32
+
+type ReplayState struct {
+	Counters Counters
+	Begun    uint64
+	_        [3]uint64
+	Totals   [ReplayKept]ReplayTotals
+	Serve    ServeArgs
+}
+
+// ReplayWords are a captured batch's words in page-locked memory: the number of the last replay that has begun, and of the last that has ended.
+// Only replays write them, which follow each other, by plain stores.
+type ReplayWords struct {
+	Begun, Ended uint64
+}
+
+// ReplayBeginArgs say how a replay begins. View is the address of the word, in device memory, that has the address of the ReplayView. Serve has
+// what does not change from replay to replay. Its counters are those of the state, and its result is the address of the ReplayWords.
+type ReplayBeginArgs struct {
+	State, View uint64
+	Serve       ServeArgs
+}
+
+type ReplayArgs struct {
+	State uint64
+}
+
 // The lengths of the structures in bytes.
 const (
 	FoundBytes        = 16
@@ -337,6 +385,10 @@ const (
 	BuildWantBytes    = 16
 	EncodeTotalsBytes = 24
 	ScatterItemBytes  = 16
+	ReplayViewBytes   = 144
+	ReplayTotalsBytes = 96
+	ReplayStateBytes  = 3480
+	ReplayWordsBytes  = 16
 )
 
 // A structure of another length does not compile.
@@ -372,4 +424,10 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(StoreArgs{})-32]
 	_ = [1]int{}[unsafe.Sizeof(ScatterItem{})-16]
 	_ = [1]int{}[unsafe.Sizeof(ScatterArgs{})-32]
+	_ = [1]int{}[unsafe.Sizeof(ReplayView{})-144]
+	_ = [1]int{}[unsafe.Sizeof(ReplayTotals{})-96]
+	_ = [1]int{}[unsafe.Sizeof(ReplayState{})-3480]
+	_ = [1]int{}[unsafe.Sizeof(ReplayWords{})-16]
+	_ = [1]int{}[unsafe.Sizeof(ReplayBeginArgs{})-328]
+	_ = [1]int{}[unsafe.Sizeof(ReplayArgs{})-8]
 )

@@ -95,6 +95,7 @@ func (w *Writer) updatePart(ctx context.Context, t *read.Table, table int, rows 
 		err := w.publishLocked()
 		if err == nil && longest > t.Tier.Rows() { // after publishing, so that a row number becomes valid only once its row can be found
 			t.Tier.Grow(longest)
+			w.set.Lengthened(table)
 		}
 		w.mu.Unlock()
 		if err != nil {

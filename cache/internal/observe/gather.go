@@ -64,6 +64,13 @@ type watcher struct{ gather Gather }
 // End implements read.Watcher.
 func (w *watcher) End(err error, at time.Time) { w.gather.endAt(err, at) }
 
+// Captured implements read.Watcher. Nothing of the batch has run, so there is nothing to measure.
+func (w *watcher) Captured() {
+	if w.gather.span != nil {
+		w.gather.span.end(nil, time.Time{})
+	}
+}
+
 // End ends a Gather that has finished, or failed.
 func (g *Gather) End(err error) { g.endAt(err, time.Time{}) }
 

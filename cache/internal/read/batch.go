@@ -18,12 +18,15 @@ const perThreadStream = 2
 type Watcher interface {
 	// End is called once. at is the time at which the batch finished on the device, or the zero time if that is not known.
 	End(err error, at time.Time)
+	// Captured is called instead of End if the batch became a part of a graph.
+	Captured()
 }
 
-// Batch is a batch of GatherDevice under way. It is safe for concurrent use.
+// Batch is a batch of GatherDevice under way, or in a captured graph. It is safe for concurrent use.
 type Batch struct {
 	table, rows int
-	watcher     Watcher // or nil
+	watcher     Watcher  // or nil
+	captured    *capture // not nil: a part of a graph
 
 	mu struct {
 		sync.Mutex
@@ -50,9 +53,12 @@ func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, ro
 	if n > 0 && d.Device.NeedsStaging() && (ids.Addr() == 0 || out.Addr() == 0) {
 		return nil, fmt.Errorf("cache: row numbers and output (at %#x and %#x) must be memory that device %d addresses", ids.Addr(), out.Addr(), d.Index)
 	}
-	s, err := d.callersStream(stream)
+	s, capturing, err := d.callersStream(stream)
 	if err != nil {
 		return nil, err
+	}
+	if capturing && n > 0 {
+		return d.capture(s, table, rows, out, w)
 	}
 	if n == 0 {
 		b := &Batch{}
@@ -80,26 +86,21 @@ func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, ro
 	return d.track(l, table, int(n), w), nil
 }
 
-// callersStream returns the stream of a handle, or an error if batches cannot be enqueued on it.
-func (d *Device) callersStream(handle uintptr) (device.Stream, error) {
+// callersStream returns the stream of a handle, and whether it captures a graph; or an error if batches cannot be enqueued on it.
+func (d *Device) callersStream(handle uintptr) (s device.Stream, capturing bool, err error) {
 	if handle == perThreadStream {
-		return nil, fmt.Errorf("cache: stream (%#x) must not be the per-thread default stream: goroutines have no thread of their own", handle)
+		return nil, false, fmt.Errorf("cache: stream (%#x) must not be the per-thread default stream: goroutines have no thread of their own", handle)
 	}
 	if d.IsLost() {
-		return nil, d.LostError()
+		return nil, false, d.LostError()
 	}
-	s, err := d.Device.WrapStream(handle)
-	if err != nil {
-		return nil, d.orLost(err)
+	if s, err = d.Device.WrapStream(handle); err != nil {
+		return nil, false, d.orLost(err)
 	}
-	capturing, err := s.Capturing()
-	if err != nil {
-		return nil, d.orLost(err)
+	if capturing, err = s.Capturing(); err != nil {
+		return nil, false, d.orLost(err)
 	}
-	if capturing {
-		return nil, fmt.Errorf("%w: %#x", ErrCapturing, handle)
-	}
-	return s, nil
+	return s, capturing, nil
 }
 
 // track adds the batch of a lane, which is enqueued, to the batches under way.
@@ -155,8 +156,19 @@ func (b *Batch) unuse() {
 	}
 }
 
+// Release gives back what a batch in a captured graph holds. It waits for replays that run; none may begin any more. For other batches it does
+// nothing.
+func (b *Batch) Release() {
+	if b.captured != nil {
+		b.captured.release()
+	}
+}
+
 // Done reports whether the batch has finished, without waiting. Its error is the device's, never the batch's.
 func (b *Batch) Done() (bool, error) {
+	if b.captured != nil {
+		return b.captured.done()
+	}
 	l := b.use()
 	if l == nil {
 		return true, nil
@@ -172,6 +184,9 @@ func (b *Batch) Done() (bool, error) {
 // Wait blocks until the batch has finished, and returns its error. The first call settles the batch: it adds the batch's counters to the
 // statistics.
 func (b *Batch) Wait() error {
+	if b.captured != nil {
+		return b.captured.wait()
+	}
 	if l := b.use(); l != nil {
 		failure := l.done.Synchronize() // without the lock, so that other calls need not wait
 		b.mu.Lock()

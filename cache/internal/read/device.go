@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
@@ -32,6 +33,7 @@ type Device struct {
 	tables   []atomic.Pointer[TableView]
 	sampled  atomic.Uint32 // batches so far
 	timeline timeline
+	captures captures
 
 	// lanes are those opened so far, in front of nil ones. Who sets a lane's busy flag has it.
 	lanes    []atomic.Pointer[lane]
@@ -80,10 +82,14 @@ func (d *Device) Table(i int) *TableView {
 }
 
 // SetTable has batches that begin from now on read a table by another view.
-func (d *Device) SetTable(i int, t *TableView) { d.tables[i].Store(t) }
+func (d *Device) SetTable(i int, t *TableView) {
+	d.captures.change(d, i, func() { d.tables[i].Store(t) })
+}
 
 // SetView has batches that begin from now on read another hashmap and other slabs.
-func (d *Device) SetView(v *View) { d.view.Store(v) }
+func (d *Device) SetView(v *View) {
+	d.captures.change(d, -1, func() { d.view.Store(v) })
+}
 
 // View returns what batches that begin now read.
 func (d *Device) View() *View { return d.view.Load() }
@@ -119,8 +125,11 @@ func (d *Device) allocNear(bytes int64, what string) (device.Buffer, error) {
 // shared misses pass through.
 func (d *Device) ScratchBytes() int64 {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.mu.scratch.bytes + int64(d.mu.opened)*laneBytes
+	n := d.mu.scratch.bytes + int64(d.mu.opened)*laneBytes
+	d.mu.Unlock()
+	d.captures.mu.Lock()
+	defer d.captures.mu.Unlock()
+	return n + d.captures.bytes
 }
 
 // StagingBytes is documented at ScratchBytes.
@@ -133,8 +142,14 @@ func (d *Device) StagingBytes() int64 {
 	return n
 }
 
-// Drain settles the batches of GatherDevice and waits until all lanes are idle. No call may be under way.
+// Drain settles the batches of GatherDevice and waits until all lanes are idle, and for replays of captured graphs that run. No call may be
+// under way.
 func (d *Device) Drain() {
+	for _, r := range d.replaysNow() {
+		for !d.ended(r) {
+			time.Sleep(pollBatches)
+		}
+	}
 	for {
 		changed := d.progress.wait()
 		busy := false
@@ -165,6 +180,7 @@ func (d *Device) Close() {
 			l.close()
 		}
 	}
+	d.captures.close(d)
 	d.timeline.close()
 	if d.Sharer != nil {
 		d.Sharer.Close()

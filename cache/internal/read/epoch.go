@@ -8,7 +8,7 @@ import (
 // pollEpoch is how often a writer that waits asks the device about batches that nobody waits for.
 const pollEpoch = 200 * time.Microsecond
 
-// WaitEpoch waits until every batch that has begun on any device has ended.
+// WaitEpoch waits until every batch that has begun on any device has ended, replays of captured graphs among them.
 func (s *Set) WaitEpoch(ctx context.Context) error {
 	type batch struct {
 		lane *lane
@@ -41,6 +41,15 @@ func (s *Set) WaitEpoch(ctx context.Context) error {
 					return ctx.Err()
 				}
 				d.progress.done()
+			}
+		}
+		for _, r := range d.replaysNow() {
+			for !d.ended(r) {
+				select {
+				case <-time.After(pollEpoch):
+				case <-ctx.Done():
+					return ctx.Err()
+				}
 			}
 		}
 	}

@@ -43,16 +43,21 @@ func (o *Outcome) add(c *kernels.Counters, from int) {
 
 // report counts a finished batch of n rows and returns what was wrong with it.
 func (o *Outcome) report(d *Device, table, n int) error {
-	t := d.set.Tables[table]
-	t.Counts.add(o)
-	d.Counts.add(o)
 	d.Table(table).learn(o)
+	return o.reportReplays(d, table, n, 1)
+}
+
+// reportReplays is report for several batches of n rows together, but nothing is learnt of them.
+func (o *Outcome) reportReplays(d *Device, table, n int, batches int64) error {
+	t := d.set.Tables[table]
+	t.Counts.add(o, batches)
+	d.Counts.add(o, batches)
 	switch {
 	case o.corrupt != 0:
-		return fmt.Errorf("%w: %d of %d rows of table %s do not decode, the one at position %d among them", ErrCorrupt, o.corrupt, n, t.Name, o.corruptAt)
+		return fmt.Errorf("%w: %d of %d rows of table %s do not decode, the one at position %d among them", ErrCorrupt, o.corrupt, int64(n)*batches, t.Name, o.corruptAt)
 	case o.outOfRange != 0:
 		return fmt.Errorf("%w: %d of %d are not 0 to %d of table %s, the first at position %d; their rows are zeroed",
-			ErrRows, o.outOfRange, n, t.Tier.Rows()-1, t.Name, o.outOfRangeAt)
+			ErrRows, o.outOfRange, int64(n)*batches, t.Tier.Rows()-1, t.Name, o.outOfRangeAt)
 	}
 	return nil
 }
@@ -71,8 +76,8 @@ type TableTotals struct {
 	Reasons                                    [slab.NumReasons]int64
 }
 
-func (c *TableCounts) add(o *Outcome) {
-	c.gathers.Add(1)
+func (c *TableCounts) add(o *Outcome, batches int64) {
+	c.gathers.Add(batches)
 	c.hits.Add(o.Hits)
 	if o.PeerHits != 0 {
 		c.peerHits.Add(o.PeerHits)
@@ -99,8 +104,8 @@ func (c *TableCounts) Totals() TableTotals {
 // DeviceCounts are the counters of the batches that ran on a device.
 type DeviceCounts struct{ gathers, localHits, peerHits, misses atomic.Int64 }
 
-func (c *DeviceCounts) add(o *Outcome) {
-	c.gathers.Add(1)
+func (c *DeviceCounts) add(o *Outcome, batches int64) {
+	c.gathers.Add(batches)
 	c.localHits.Add(o.Hits - o.PeerHits)
 	if o.PeerHits != 0 {
 		c.peerHits.Add(o.PeerHits)

@@ -98,7 +98,9 @@ func (r *route) lists(n int) int64 {
 }
 
 // long says whether the table's rows are too long for one launch.
-func (t *TableView) long() bool { return t.Rows.RowBytes >= abi.LongRow }
+func (t *TableView) long() bool { return t.Rows.RowBytes >= longRow }
+
+const longRow = abi.LongRow
 
 // enqueue enqueues what the route says of a batch of so many rows on stream s, with hits on stream second where they are served beside
 // the misses.

@@ -32,7 +32,7 @@ var (
 	ErrRows      = errors.New("cache: row numbers out of range")
 	ErrOutput    = errors.New("cache: wrong size")
 	ErrDevice    = errors.New("cache: device failed")
-	ErrCapturing = errors.New("cache: stream is capturing")
+	ErrCapturing = errors.New("cache: batch cannot be captured")
 	ErrCorrupt   = errors.New("cache: corrupt row")
 )
 

@@ -8,6 +8,7 @@
 //   - A launch runs in its stream's thread. As many of its blocks as the GPU would hold at once take turns, in an order that varies
 //     with a seed; each of their lanes has a stack. A lane gives way where it meets others: at barriers, votes, shuffles and
 //     scans, now and then at atomic operations, and where it waits for another block or the host.
+//   - A captured graph is what was enqueued on its streams, in that order. Its branches do not run at once.
 //   - Asynchronous copies happen when they are waited for; shared memory begins with bytes that nobody wrote.
 //   - Faults, meetings that lanes do not come to, and calls that a GPU would refuse end the launch and lose the device, with a line on
 //     standard error that names kernel, block and thread.

@@ -192,6 +192,7 @@ func (c *coder) modules() (lines []string) {
 	}
 	add("fetch", "fetch")
 	add("serve", "serve")
+	add("replay", "serve", "-DROW_REPLAY")
 	add("share", "share")
 	if c.words["encode"] {
 		add("encode", encode)

@@ -24,6 +24,8 @@ EXPORT CUresult cuMemGetInfo(size_t *free, size_t *total)
 EXPORT CUresult cuMemAlloc(CUdeviceptr *p, size_t bytes)
 {
 	IN_CONTEXT(d);
+	if (forbidden())
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	if (bytes == 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	*p = allocate(bytes, Kind::Device, d->ordinal);
@@ -36,6 +38,8 @@ EXPORT CUresult cuMemFree(CUdeviceptr p)
 	Device *d = current();
 	if (d == nullptr)
 		return CUDA_ERROR_INVALID_CONTEXT;
+	if (forbidden())
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	if (p == 0)
 		return (CUresult)d->error.load();
 	drainDevice(d);
@@ -47,6 +51,8 @@ EXPORT CUresult cuMemFree(CUdeviceptr p)
 EXPORT CUresult cuMemHostAlloc(void **p, size_t bytes, unsigned int)
 {
 	IN_CONTEXT(d);
+	if (forbidden())
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	*p = (void *)allocate(bytes, Kind::Host, d->ordinal);
 	return *p != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -56,6 +62,8 @@ EXPORT CUresult cuMemFreeHost(void *p)
 	Device *d = current();
 	if (d == nullptr)
 		return CUDA_ERROR_INVALID_CONTEXT;
+	if (forbidden())
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	for (int i = 0; device(i) != nullptr; i++)
 		drainDevice(device(i));
 	if (!release((uint64_t)p, Kind::Host))
@@ -75,6 +83,8 @@ EXPORT CUresult cuMemHostGetDevicePointer(CUdeviceptr *device, void *host, unsig
 EXPORT CUresult cuMemHostRegister(void *p, size_t bytes, unsigned int)
 {
 	IN_CONTEXT(d);
+	if (forbidden())
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	if (bytes == 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	return enlist((uint64_t)p, bytes, d->ordinal) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;

@@ -95,7 +95,35 @@ struct Mark { // a point in a stream
 struct Event {
 	unsigned flags;
 	std::shared_ptr<Mark> mark; // guarded by the marks' lock
+	std::weak_ptr<struct Capture> captured; // in which it was recorded last, if it was
 };
+
+// A graph is what was enqueued on streams while they captured it, in that order, which is one of the orders that its dependencies allow.
+
+struct UserObject {
+	void *pointer;
+	void (*destroy)(void *);
+	std::atomic<unsigned> references;
+};
+void releaseObject(UserObject *o, unsigned count);
+
+struct Work {
+	std::vector<std::function<void()>> all;
+	std::vector<UserObject *> objects; // a reference each
+	~Work();
+};
+
+struct Capture {
+	std::shared_ptr<Work> work = std::make_shared<Work>();
+	int mode;
+	std::thread::id thread;
+	std::atomic<bool> invalid{false};
+	Stream *origin;
+	std::vector<Stream *> streams; // that take part, the origin among them. guarded by capturesLock
+	uint64_t id;
+};
+// forbidden makes the captures fail that a call of the kind that they forbid breaks, and says whether it broke any.
+bool forbidden();
 
 struct Stream {
 	Device *device;
@@ -104,7 +132,7 @@ struct Stream {
 	std::condition_variable changed;
 	std::deque<std::function<void()>> queue; // guarded by mu
 	bool busy = false, dying = false;        // guarded by mu
-	std::atomic<bool> capturing{false};
+	std::shared_ptr<Capture> capturing; // changed by the thread that captures
 	uint64_t number;
 };
 

@@ -58,43 +58,12 @@ EXPORT CUresult cuStreamSynchronize(CUstream stream)
 	return (CUresult)s->device->error.load();
 }
 
-EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int)
-{
-	ON_STREAM(s, stream);
-	auto mark = markOf((Event *)event);
-	return enqueue(s, [mark] { awaitMark(mark); });
-}
-
-// Graphs can be captured and dropped, and not run.
-
-EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
-{
-	ON_STREAM(s, stream);
-	*status = s->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
-	return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode)
-{
-	ON_STREAM(s, stream);
-	return s->capturing.exchange(true) ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
-{
-	ON_STREAM(s, stream);
-	*graph = (CUgraph)s;
-	return s->capturing.exchange(false) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_STATE;
-}
-
-EXPORT CUresult cuGraphDestroy(CUgraph) { return CUDA_SUCCESS; }
-
 EXPORT CUresult cuEventCreate(CUevent *event, unsigned int flags)
 {
 	Device *d = current();
 	if (d == nullptr)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	*event = (CUevent) new Event{flags, nullptr};
+	*event = (CUevent) new Event{flags, nullptr, {}};
 	return (CUresult)d->error.load();
 }
 
@@ -116,6 +85,8 @@ EXPORT CUresult cuEventQuery(CUevent event)
 	Device *d = current();
 	if (d == nullptr)
 		return CUDA_ERROR_INVALID_CONTEXT;
+	if (forbidden())
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	if (d->error != 0)
 		return (CUresult)d->error.load();
 	return hasPassed(markOf((Event *)event)) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -126,6 +97,8 @@ EXPORT CUresult cuEventSynchronize(CUevent event)
 	Device *d = current();
 	if (d == nullptr)
 		return CUDA_ERROR_INVALID_CONTEXT;
+	if (forbidden())
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	awaitMark(markOf((Event *)event));
 	return (CUresult)d->error.load();
 }
@@ -147,6 +120,8 @@ EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned
 	Device *d = current();
 	if (d == nullptr)
 		return CUDA_ERROR_INVALID_CONTEXT;
+	if (forbidden())
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	if (d->error != 0)
 		return (CUresult)d->error.load();
 	char *log = nullptr;
@@ -261,7 +236,9 @@ static CUresult launch(CUfunction function, unsigned blocks, unsigned threads, u
 	l->seed = (uint64_t)d->launches++ << 16 | s->number;
 	if (begun != nullptr) {
 		l->begun = std::make_shared<Mark>();
-		if (!s->capturing)
+		if (s->capturing)
+			begun->captured = s->capturing;
+		else
 			setMark(begun, l->begun);
 	}
 	return enqueue(s, [d, l] {
@@ -273,6 +250,7 @@ static CUresult launch(CUfunction function, unsigned blocks, unsigned threads, u
 			runLaunch(*l);
 		else if (l->begun)
 			pass(l->begun);
+		l->seed += 1ull << 40; // a graph's next replay has its lanes in another order
 	});
 }
 

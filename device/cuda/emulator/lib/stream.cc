@@ -68,8 +68,12 @@ CUresult newStream(Device *d, int priority, Stream **made)
 
 CUresult enqueue(Stream *s, std::function<void()> next)
 {
-	if (s->capturing)
-		return CUDA_SUCCESS; // it would be part of the graph, and graphs are dropped
+	if (auto c = s->capturing) {
+		if (c->invalid)
+			return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+		c->work->all.push_back(std::move(next));
+		return CUDA_SUCCESS;
+	}
 	std::lock_guard<std::mutex> lock(s->mu);
 	s->queue.push_back(std::move(next));
 	s->changed.notify_all();
@@ -186,9 +190,13 @@ void setMark(Event *e, const std::shared_ptr<Mark> &m)
 
 CUresult recordEvent(Event *e, Stream *s)
 {
+	if (s->capturing) { // a point in the graph: nothing to do where the graph's work is in one order
+		e->captured = s->capturing;
+		return s->capturing->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+	}
 	auto m = std::make_shared<Mark>();
-	if (!s->capturing)
-		setMark(e, m);
+	setMark(e, m);
+	e->captured.reset();
 	return enqueue(s, [m] { pass(m); });
 }
 

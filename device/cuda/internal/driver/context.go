@@ -68,7 +68,9 @@ func (c *Context) do(call, what string, f func() error) error {
 	if err := cu.PushCurrentCtx(c.cu); err != nil {
 		return failedCU(err, call, what, c.device.ordinal)
 	}
+	mode := C.tensorcache_relax()
 	err := f()
+	C.tensorcache_restore(mode)
 	if _, pop := cu.PopCurrentCtx(); err == nil {
 		err = pop
 	}

@@ -3,6 +3,7 @@
 #include "shim.h"
 
 #include <cuda.h>
+#include <stdlib.h>
 
 _Static_assert(sizeof(uintptr_t) == sizeof(void *), "handles are pointers");
 
@@ -16,6 +17,34 @@ _Static_assert(sizeof(uintptr_t) == sizeof(void *), "handles are pointers");
 		result = (call);                                 \
 		CUresult pop = cuCtxPopCurrent(&popped);         \
 		return result != CUDA_SUCCESS ? result : pop;    \
+	} while (0)
+
+int tensorcache_relax(void)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	/* Drivers without the call capture no graphs that others could break. */
+	return cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS ? (int)mode : -1;
+}
+
+void tensorcache_restore(int was)
+{
+	CUstreamCaptureMode mode = (CUstreamCaptureMode)was;
+	if (was >= 0)
+		cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+/* IN_CONTEXT for calls that would break the captures of other threads: see tensorcache_relax. */
+#define IN_CONTEXT_RELAXED(ctx, call)                                 \
+	do {                                                          \
+		CUcontext popped;                                     \
+		CUresult result = cuCtxPushCurrent((CUcontext)(ctx)); \
+		if (result != CUDA_SUCCESS)                           \
+			return result;                                \
+		int mode = tensorcache_relax();                       \
+		result = (call);                                      \
+		tensorcache_restore(mode);                            \
+		CUresult pop = cuCtxPopCurrent(&popped);              \
+		return result != CUDA_SUCCESS ? result : pop;         \
 	} while (0)
 
 int tensorcache_error_name(int result, const char **name)
@@ -60,7 +89,7 @@ static CUresult host_alloc(size_t bytes, unsigned int flags, void **pointer, uin
 
 int tensorcache_host_alloc(uintptr_t ctx, size_t bytes, unsigned int flags, void **pointer, uint64_t *device)
 {
-	IN_CONTEXT(ctx, host_alloc(bytes, flags, pointer, device));
+	IN_CONTEXT_RELAXED(ctx, host_alloc(bytes, flags, pointer, device));
 }
 
 static CUresult host_register(void *pointer, size_t bytes, unsigned int flags, uint64_t *device)
@@ -77,12 +106,12 @@ static CUresult host_register(void *pointer, size_t bytes, unsigned int flags, u
 
 int tensorcache_host_register(uintptr_t ctx, void *pointer, size_t bytes, unsigned int flags, uint64_t *device)
 {
-	IN_CONTEXT(ctx, host_register(pointer, bytes, flags, device));
+	IN_CONTEXT_RELAXED(ctx, host_register(pointer, bytes, flags, device));
 }
 
 int tensorcache_host_unregister(uintptr_t ctx, void *pointer)
 {
-	IN_CONTEXT(ctx, cuMemHostUnregister(pointer));
+	IN_CONTEXT_RELAXED(ctx, cuMemHostUnregister(pointer));
 }
 
 int tensorcache_host_address(uintptr_t ctx, void *pointer, uint64_t *device)
@@ -122,26 +151,103 @@ int tensorcache_stream_capturing(uintptr_t ctx, uintptr_t stream, int *status)
 	IN_CONTEXT(ctx, cuStreamIsCapturing((CUstream)stream, (CUstreamCaptureStatus *)status));
 }
 
-int tensorcache_stream_begin_capture(uintptr_t ctx, uintptr_t stream)
+int tensorcache_stream_begin_capture(uintptr_t ctx, uintptr_t stream, int mode)
 {
-	IN_CONTEXT(ctx, cuStreamBeginCapture((CUstream)stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	IN_CONTEXT(ctx, cuStreamBeginCapture((CUstream)stream, (CUstreamCaptureMode)mode));
 }
 
-static CUresult dropCapture(CUstream stream)
+int tensorcache_stream_end_capture(uintptr_t ctx, uintptr_t stream, uintptr_t *graph)
 {
+	IN_CONTEXT(ctx, cuStreamEndCapture((CUstream)stream, (CUgraph *)graph));
+}
+
+struct tensorcache_hold {
+	int owners, over;
+};
+
+void tensorcache_hold_free(struct tensorcache_hold *hold)
+{
+	if (__atomic_sub_fetch(&hold->owners, 1, __ATOMIC_ACQ_REL) == 0)
+		free(hold);
+}
+
+int tensorcache_hold_over(struct tensorcache_hold *hold)
+{
+	return __atomic_load_n(&hold->over, __ATOMIC_ACQUIRE);
+}
+
+/* The driver calls it in a thread of its own, where no call of the driver is allowed. */
+static void hold_destroyed(void *pointer)
+{
+	struct tensorcache_hold *hold = pointer;
+	__atomic_store_n(&hold->over, 1, __ATOMIC_RELEASE);
+	tensorcache_hold_free(hold);
+}
+
+static CUresult hold_capture(CUstream stream, struct tensorcache_hold *hold)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	CUgraph graph = NULL;
-	CUresult r = cuStreamEndCapture(stream, &graph);
-	return r == CUDA_SUCCESS && graph != NULL ? cuGraphDestroy(graph) : r;
+	CUuserObject object;
+	CUresult result = cuStreamGetCaptureInfo(stream, &status, NULL, &graph, NULL, NULL);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE || graph == NULL)
+		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	hold->owners = 2;
+	result = cuUserObjectCreate(&object, hold, hold_destroyed, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+	if (result != CUDA_SUCCESS) {
+		hold->owners = 1;
+		return result;
+	}
+	result = cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE);
+	if (result != CUDA_SUCCESS)
+		cuUserObjectRelease(object, 1);
+	return result;
 }
 
-int tensorcache_stream_drop_capture(uintptr_t ctx, uintptr_t stream)
+int tensorcache_hold_capture(uintptr_t ctx, uintptr_t stream, struct tensorcache_hold **made)
 {
-	IN_CONTEXT(ctx, dropCapture((CUstream)stream));
+	struct tensorcache_hold *hold = calloc(1, sizeof *hold);
+	if (hold == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	hold->owners = 1;
+	CUcontext popped;
+	CUresult result = cuCtxPushCurrent((CUcontext)ctx);
+	if (result == CUDA_SUCCESS) {
+		result = hold_capture((CUstream)stream, hold);
+		cuCtxPopCurrent(&popped);
+	}
+	if (result != CUDA_SUCCESS)
+		tensorcache_hold_free(hold);
+	else
+		*made = hold;
+	return result;
+}
+
+int tensorcache_graph_instantiate(uintptr_t ctx, uintptr_t graph, uintptr_t *exec)
+{
+	IN_CONTEXT_RELAXED(ctx, cuGraphInstantiateWithFlags((CUgraphExec *)exec, (CUgraph)graph, 0));
+}
+
+int tensorcache_graph_launch(uintptr_t ctx, uintptr_t exec, uintptr_t stream)
+{
+	IN_CONTEXT(ctx, cuGraphLaunch((CUgraphExec)exec, (CUstream)stream));
+}
+
+int tensorcache_graph_destroy(uintptr_t ctx, uintptr_t graph)
+{
+	IN_CONTEXT(ctx, cuGraphDestroy((CUgraph)graph));
+}
+
+int tensorcache_graph_exec_destroy(uintptr_t ctx, uintptr_t exec)
+{
+	IN_CONTEXT(ctx, cuGraphExecDestroy((CUgraphExec)exec));
 }
 
 int tensorcache_stream_synchronize(uintptr_t ctx, uintptr_t stream)
 {
-	IN_CONTEXT(ctx, cuStreamSynchronize((CUstream)stream));
+	IN_CONTEXT_RELAXED(ctx, cuStreamSynchronize((CUstream)stream));
 }
 
 int tensorcache_stream_wait_event(uintptr_t ctx, uintptr_t stream, uintptr_t event)
@@ -161,12 +267,12 @@ int tensorcache_event_record(uintptr_t ctx, uintptr_t event, uintptr_t stream)
 
 int tensorcache_event_query(uintptr_t ctx, uintptr_t event)
 {
-	IN_CONTEXT(ctx, cuEventQuery((CUevent)event));
+	IN_CONTEXT_RELAXED(ctx, cuEventQuery((CUevent)event));
 }
 
 int tensorcache_event_synchronize(uintptr_t ctx, uintptr_t event)
 {
-	IN_CONTEXT(ctx, cuEventSynchronize((CUevent)event));
+	IN_CONTEXT_RELAXED(ctx, cuEventSynchronize((CUevent)event));
 }
 
 int tensorcache_event_elapsed(uintptr_t ctx, uintptr_t start, uintptr_t end, float *milliseconds)
@@ -220,7 +326,9 @@ int tensorcache_module_load(uintptr_t ctx, const char *image, struct tensorcache
 	CUresult result = cuCtxPushCurrent((CUcontext)ctx);
 	if (result != CUDA_SUCCESS)
 		return result;
+	int mode = tensorcache_relax();
 	result = cuModuleLoadDataEx((CUmodule *)module, image, count, options, (void **)values);
+	tensorcache_restore(mode);
 	jit->milliseconds = values[0].number;
 	CUresult pop = cuCtxPopCurrent(&popped);
 	return result != CUDA_SUCCESS ? result : pop;
@@ -228,7 +336,7 @@ int tensorcache_module_load(uintptr_t ctx, const char *image, struct tensorcache
 
 int tensorcache_module_unload(uintptr_t ctx, uintptr_t module)
 {
-	IN_CONTEXT(ctx, cuModuleUnload((CUmodule)module));
+	IN_CONTEXT_RELAXED(ctx, cuModuleUnload((CUmodule)module));
 }
 
 int tensorcache_module_function(uintptr_t ctx, uintptr_t module, const char *name, uintptr_t *function)

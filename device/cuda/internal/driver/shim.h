@@ -66,8 +66,8 @@ int tensorcache_fill8(uintptr_t ctx, uint64_t pointer, uint8_t value, size_t cou
 /* Streams and events. */
 int tensorcache_stream_ctx(uintptr_t ctx, uintptr_t stream, uintptr_t *owner);
 int tensorcache_stream_capturing(uintptr_t ctx, uintptr_t stream, int *status);
-int tensorcache_stream_begin_capture(uintptr_t ctx, uintptr_t stream);
-int tensorcache_stream_drop_capture(uintptr_t ctx, uintptr_t stream);
+int tensorcache_stream_begin_capture(uintptr_t ctx, uintptr_t stream, int mode);
+int tensorcache_stream_end_capture(uintptr_t ctx, uintptr_t stream, uintptr_t *graph);
 int tensorcache_stream_synchronize(uintptr_t ctx, uintptr_t stream);
 int tensorcache_stream_wait_event(uintptr_t ctx, uintptr_t stream, uintptr_t event);
 int tensorcache_stream_write_value32(uintptr_t ctx, uintptr_t stream, uint64_t address, uint32_t value);
@@ -75,6 +75,26 @@ int tensorcache_event_record(uintptr_t ctx, uintptr_t event, uintptr_t stream);
 int tensorcache_event_query(uintptr_t ctx, uintptr_t event);
 int tensorcache_event_synchronize(uintptr_t ctx, uintptr_t event);
 int tensorcache_event_elapsed(uintptr_t ctx, uintptr_t start, uintptr_t end, float *milliseconds);
+
+/*
+ * Graphs. A hold says when the graph that a stream captures, and all that was instantiated of it, has been destroyed. It is memory of the C
+ * heap with two owners, the graph and the one who made it; the one that gives it up last frees it.
+ */
+struct tensorcache_hold;
+int tensorcache_hold_capture(uintptr_t ctx, uintptr_t stream, struct tensorcache_hold **hold);
+int tensorcache_hold_over(struct tensorcache_hold *hold);
+void tensorcache_hold_free(struct tensorcache_hold *hold);
+int tensorcache_graph_instantiate(uintptr_t ctx, uintptr_t graph, uintptr_t *exec);
+int tensorcache_graph_launch(uintptr_t ctx, uintptr_t exec, uintptr_t stream);
+int tensorcache_graph_destroy(uintptr_t ctx, uintptr_t graph);
+int tensorcache_graph_exec_destroy(uintptr_t ctx, uintptr_t exec);
+
+/*
+ * While some thread captures a graph, calls such as allocations make that capture fail, whichever thread makes them, unless the calling
+ * thread says that it knows what it does. relax says so and returns what the thread had said before, for restore.
+ */
+int tensorcache_relax(void);
+void tensorcache_restore(int mode);
 
 /* Modules and functions. */
 int tensorcache_module_load(uintptr_t ctx, const char *image, struct tensorcache_jit *jit, char *info, char *error,

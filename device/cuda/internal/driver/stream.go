@@ -9,7 +9,6 @@ package driver
 import "C"
 
 import (
-	"errors"
 	"fmt"
 
 	"gorgonia.org/cu"
@@ -85,15 +84,6 @@ func (s *Stream) IsCapturing() (bool, error) {
 	var status C.int
 	r := C.tensorcache_stream_capturing(s.ctx.handle, s.handle, &status)
 	return status != C.CU_STREAM_CAPTURE_STATUS_NONE, s.ctx.check(r, "cuStreamIsCapturing")
-}
-
-// WhileCapturing runs f while the stream captures a graph, and then discards the graph.
-func (s *Stream) WhileCapturing(f func() error) error {
-	if err := s.ctx.check(C.tensorcache_stream_begin_capture(s.ctx.handle, s.handle), "cuStreamBeginCapture"); err != nil {
-		return err
-	}
-	err := f()
-	return errors.Join(err, s.ctx.check(C.tensorcache_stream_drop_capture(s.ctx.handle, s.handle), "cuStreamEndCapture"))
 }
 
 // WaitEvent makes later work of the stream wait for the event as last recorded.

@@ -25,6 +25,7 @@ extern "C" {
 /* Handles and scalars. */
 
 typedef uint32_t cuuint32_t;
+typedef uint64_t cuuint64_t;
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
@@ -38,6 +39,7 @@ typedef struct CUstream_st *CUstream;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphNode_st *CUgraphNode;
 typedef struct CUgraphExec_st *CUgraphExec;
+typedef struct CUuserObject_st *CUuserObject;
 typedef struct CUlinkState_st *CUlinkState;
 typedef void (*CUhostFn)(void *userData);
 
@@ -386,6 +388,14 @@ typedef enum CUstreamCaptureMode_enum {
 	CU_STREAM_CAPTURE_MODE_RELAXED = 2
 } CUstreamCaptureMode;
 
+typedef enum CUuserObject_flags_enum {
+	CU_USER_OBJECT_NO_DESTRUCTOR_SYNC = 1
+} CUuserObject_flags;
+
+typedef enum CUuserObjectRetain_flags_enum {
+	CU_GRAPH_USER_OBJECT_MOVE = 1
+} CUuserObjectRetain_flags;
+
 typedef enum CUevent_flags_enum {
 	CU_EVENT_DEFAULT = 0,
 	CU_EVENT_BLOCKING_SYNC = 1,
@@ -668,6 +678,7 @@ TENSORCACHE_CUDA_SIZE(CUDA_HOST_NODE_PARAMS, 16);
 #define cuModuleGetGlobal cuModuleGetGlobal_v2
 #define cuStreamBeginCapture cuStreamBeginCapture_v2
 #define cuStreamDestroy cuStreamDestroy_v2
+#define cuStreamGetCaptureInfo cuStreamGetCaptureInfo_v2
 #define cuStreamWaitValue32 cuStreamWaitValue32_v2
 #define cuStreamWriteValue32 cuStreamWriteValue32_v2
 #define cuTexRefGetAddress cuTexRefGetAddress_v2
@@ -831,6 +842,8 @@ CUresult cuStreamCreate(CUstream *stream, unsigned int flags);
 CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority);
 CUresult cuStreamDestroy(CUstream stream);
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
+CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+	const CUgraphNode **dependencies, size_t *count);
 CUresult cuStreamGetCtx(CUstream stream, CUcontext *context);
 CUresult cuStreamGetFlags(CUstream stream, unsigned int *flags);
 CUresult cuStreamGetPriority(CUstream stream, int *priority);
@@ -867,6 +880,12 @@ CUresult cuGraphDestroy(CUgraph graph);
 CUresult cuGraphDestroyNode(CUgraphNode node);
 CUresult cuGraphExecDestroy(CUgraphExec exec);
 CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count);
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags);
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream);
+CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags);
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode);
+CUresult cuUserObjectCreate(CUuserObject *object, void *pointer, CUhostFn destroy, unsigned int count, unsigned int flags);
+CUresult cuUserObjectRelease(CUuserObject object, unsigned int count);
 
 /* Textures and surfaces. */
 
