@@ -296,7 +296,7 @@ func TestGrow_EqualsCountingEveryBit(t *testing.T) {
 		rows, chunk := 1+r.IntN(300), []int{2, 4, 8}[r.IntN(3)]
 		sample := make([]byte, rows*chunk)
 		for i := range sample {
-			sample[i] = byte(r.Uint32() >> r.IntN(16)) >> r.IntN(8)
+			sample[i] = byte(r.Uint32()>>r.IntN(16)) >> r.IntN(8)
 		}
 		chunks := make([]uint64, rows)
 		for i := range chunks {
