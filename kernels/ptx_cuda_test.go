@@ -38,6 +38,7 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 		name(want, slices.Collect(maps.Values(c.find))...)
 		name(want, slices.Collect(maps.Values(c.serve))...)
 		name(want, slices.Collect(maps.Values(c.share))...)
+		name(want, slices.Collect(maps.Values(c.replay))...)
 		name(want, c.fetch, c.fetchLong)
 		if c.encode != nil {
 			name(want, c.encode)
@@ -47,6 +48,7 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 		}
 	}
 	name(want, shareOpenKernel)
+	name(want, replayBegin)
 	name(want, lookupKernel)
 	name(want, orderCountKernel, orderPlaceKernel)
 	name(want, buildCount, buildPlace, buildSort, buildClaim, buildTake, buildEnd)
