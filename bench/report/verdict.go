@@ -18,8 +18,11 @@ func verdict(r *experiment.Result) string {
 			s += ", uncompressed too: take none"
 		}
 	case c.Codec == "none":
-	case q.HostBytesMoved < u.HostBytesMoved && q.HitRatio >= u.HitRatio:
+	case q.HostBytesMoved < u.HostBytesMoved:
 		s += fmt.Sprintf(", uncompressed rows %s", roughly(u.HitRatio))
+		if q.HitRatio < u.HitRatio {
+			s += fmt.Sprintf(", but misses move %s fewer bytes in all", roughly(1-float64(q.HostBytesMoved)/float64(u.HostBytesMoved)))
+		}
 	default:
 		s += fmt.Sprintf("; take none, by which uncompressed rows hit %s", roughly(u.HitRatio))
 	}

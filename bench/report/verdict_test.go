@@ -23,12 +23,13 @@ func TestVerdict(t *testing.T) {
 	more.OtherBudgets = []experiment.BudgetHits{{Times: 0.5, BudgetBytes: 25_000, Rows: 60, HitRatio: 0.25}, {Times: 2, BudgetBytes: 100_000, Rows: 240, HitRatio: 0.481}, {Times: 4, HitRatio: 0.9}}
 	for want, r := range map[string]*experiment.Result{
 		"rank with freq: 120 rows in 50 kB hit 34.9 %, uncompressed rows 32.9 %; 25 kB less would hit 25.0 %; 50 kB more would hit 48.1 %": more,
-		"none with freq: 100 rows in 50 kB hit 32.9 %":                                                   resultOf("none", 100, 100, 0.329, 0.329, 100, 100),
-		"ndzip with freq: 90 rows in 50 kB hit 30.0 %; take none, by which uncompressed rows hit 32.9 %": resultOf("ndzip", 90, 100, 0.3, 0.329, 110, 100),
-		"ibp4 with freq: 1 row in 50 kB hit 0.1 %; take none, by which uncompressed rows hit 0.1 %":      resultOf("ibp4", 1, 1, 0.001, 0.001, 100, 100),
-		"ibp4: all 1,000 rows fit in 50 kB":                                                              resultOf("ibp4", 1000, 100, 1, 0.3, 0, 100),
-		"ibp4: all 1,000 rows fit in 50 kB, uncompressed too: take none":                                 resultOf("ibp4", 1000, 1000, 1, 1, 0, 0),
-		"none: all 1,000 rows fit in 50 kB":                                                              resultOf("none", 1000, 1000, 1, 1, 0, 0),
+		"none with freq: 100 rows in 50 kB hit 32.9 %":                                                                    resultOf("none", 100, 100, 0.329, 0.329, 100, 100),
+		"ndzip with freq: 90 rows in 50 kB hit 30.0 %; take none, by which uncompressed rows hit 32.9 %":                  resultOf("ndzip", 90, 100, 0.3, 0.329, 110, 100),
+		"ibp4 with freq: 1 row in 50 kB hit 0.1 %; take none, by which uncompressed rows hit 0.1 %":                       resultOf("ibp4", 1, 1, 0.001, 0.001, 100, 100),
+		"zipnn with freq: 49 rows in 50 kB hit 9.6 %, uncompressed rows 9.8 %, but misses move 30.0 % fewer bytes in all": resultOf("zipnn", 49, 50, 0.096, 0.098, 70, 100),
+		"ibp4: all 1,000 rows fit in 50 kB":                                                                               resultOf("ibp4", 1000, 100, 1, 0.3, 0, 100),
+		"ibp4: all 1,000 rows fit in 50 kB, uncompressed too: take none":                                                  resultOf("ibp4", 1000, 1000, 1, 1, 0, 0),
+		"none: all 1,000 rows fit in 50 kB":                                                                               resultOf("none", 1000, 1000, 1, 1, 0, 0),
 	} {
 		if got := verdict(r); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)

@@ -22,7 +22,8 @@ func TestResident(t *testing.T) {
 		t.Errorf("%d bytes before, %d with %d more, at most %d: %v", before, now, bytes, most, err)
 	}
 	m.Free()
-	if after, still, err := numa.Resident(); err != nil || after > now-bytes*9/10 || still < most {
+	// Linux counts pages by processor and sums them up later, so that the most may come out a little lower than before.
+	if after, still, err := numa.Resident(); err != nil || after > now-bytes*9/10 || still < most-4<<20 {
 		t.Errorf("%d bytes after, at most %d: %v", after, still, err)
 	}
 }
