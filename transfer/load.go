@@ -96,6 +96,9 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 		*step += now.Sub(start)
 		start = now
 	}
+	if o.Progress == nil {
+		o.Progress = func(int64) {}
+	}
 	// The sample's row numbers and the loader need no row. They are made while rows are read.
 	var p prepared
 	preparing := inBackground(func() { p = t.prepare(o) })
@@ -103,9 +106,6 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 		preparing.Wait()
 		p.loader.close()
 	}()
-	if o.Progress == nil {
-		o.Progress = func(int64) {}
-	}
 	if o.Adopt != nil {
 		o.Progress(t.rows)
 	} else if err := t.read(src, o.Progress); err != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -99,24 +100,19 @@ func TestSimulate_WhateverRunsBeside(t *testing.T) {
 		for _, n := range []int{1, 2} {
 			runtime.GOMAXPROCS(n)
 			for _, busy := range []bool{false, true} {
-				stop := make(chan struct{})
+				var stop atomic.Bool
 				var neighbours sync.WaitGroup
 				if busy {
 					for range 2 * n {
 						neighbours.Go(func() {
-							for {
-								select {
-								case <-stop:
-									return
-								default:
-								}
+							for !stop.Load() {
 							}
 						})
 					}
 				}
 				a, err := Simulate(t.Context(), c.Config, silent{})
 				b, errBeside := Simulate(t.Context(), beside, silent{})
-				close(stop)
+				stop.Store(true)
 				neighbours.Wait()
 				if err := errors.Join(err, errBeside); err != nil {
 					t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/bits"
 	"runtime"
-	"sync"
 
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/numa"
@@ -294,9 +293,6 @@ type freqBins struct {
 	rows  [1 << 15]uint32
 }
 
-// binsPool has the bins of Ranks: 1.5 MB that all policies of a process share.
-var binsPool = sync.Pool{New: func() any { return new(freqBins) }}
-
 // bin returns the bin of a score, which is not negative.
 func bin(score float32) uint32 { return math.Float32bits(score) >> 16 }
 
@@ -339,12 +335,8 @@ func (f *frequency) Rank() iter.Seq[uint64] {
 			f.scale(k, now, float32(f.ageing.exact[k]/f.ageing.exact[now]))
 		}
 	}
-	parts := f.rankParts()
-	defer func() {
-		for _, p := range parts {
-			binsPool.Put(p.bins)
-		}
-	}()
+	parts, memory := f.rankParts()
+	defer memory.Free()
 	concurrently(len(parts), func(i int) { f.measure(&parts[i]) })
 	var cuts [horizons + 1]uint32
 	var left [horizons + 1]int64

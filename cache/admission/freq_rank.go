@@ -3,6 +3,8 @@ package admission
 import (
 	"math"
 	"runtime"
+
+	"github.com/tensorcache/tensorcache/internal/numa"
 )
 
 // rankPart is a range of buckets that one goroutine ranks. All parts together give the ranking that one part would.
@@ -13,23 +15,23 @@ type rankPart struct {
 	left     [horizons + 1]int64 // bytes that are left for the part's rows in the bin that does not fit as a whole
 }
 
-// rankParts divides the buckets of large tables by the number of processors.
-func (f *frequency) rankParts() []rankPart {
+// rankParts divides the buckets of large tables by the number of processors. It returns the memory of the bins too.
+func (f *frequency) rankParts() ([]rankPart, *numa.Memory) {
 	n := 1
 	if len(f.buckets) >= shardedBuckets {
 		n = runtime.GOMAXPROCS(0)
 	}
+	bins, memory := numa.Make[freqBins](int64(n))
 	parts := make([]rankPart, n)
 	for i := range parts {
-		parts[i] = rankPart{from: shardStart(i, n, len(f.buckets)), to: shardStart(i+1, n, len(f.buckets)), bins: binsPool.Get().(*freqBins)}
+		parts[i] = rankPart{from: shardStart(i, n, len(f.buckets)), to: shardStart(i+1, n, len(f.buckets)), bins: &bins[i]}
 	}
-	return parts
+	return parts, memory
 }
 
 // measure fills a part's bins.
 func (f *frequency) measure(p *rankPart) {
 	bins := p.bins
-	*bins = freqBins{}
 	p.least = math.MaxInt64
 	for i := range f.buckets[p.from:p.to] {
 		b := &f.buckets[p.from+i]

@@ -8,7 +8,10 @@ package driver
 */
 import "C"
 
-import "errors"
+import (
+	"errors"
+	"runtime"
+)
 
 // Graph is a captured graph that can be launched.
 type Graph struct {
@@ -23,6 +26,8 @@ func (s *Stream) Capture(global bool, f func() error) (*Graph, error) {
 	if global {
 		mode = C.CU_STREAM_CAPTURE_MODE_GLOBAL
 	}
+	runtime.LockOSThread() // the thread that begins a capture must end it
+	defer runtime.UnlockOSThread()
 	if err := s.ctx.check(C.tensorcache_stream_begin_capture(s.ctx.handle, s.handle, mode), "cuStreamBeginCapture"); err != nil {
 		return nil, err
 	}
