@@ -4,12 +4,12 @@ package codec
 
 // gpuRates are the families' GPURate. Goals stand for those that no GPU has measured.
 var gpuRates = map[string]GPURate{
-	"ibp2":  {Rate: 0.66, Measured: true},
+	"ibp2":  {Rate: 0.68, Measured: true},
 	"ibp4":  {Rate: 0.97, Measured: true},
 	"ibp8":  {Rate: 0.95, Measured: true},
-	"ibpc":  {Rate: 0.68, Measured: true},
-	"ndzip": {Rate: 0.55, Measured: true},
-	"rank":  {Rate: 0.89, Measured: true},
-	"sleek": {Rate: 0.87, Measured: true},
+	"ibpc":  {Rate: 0.66, Measured: true},
+	"ndzip": {Rate: 0.56, Measured: true},
+	"rank":  {Rate: 0.90, Measured: true},
+	"sleek": {Rate: 0.86, Measured: true},
 	"zipnn": {Rate: 0.83, Measured: true},
 }
