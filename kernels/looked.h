@@ -143,8 +143,8 @@ INLINE void decoderDone(const FindArgs &a)
 	}
 }
 
-// fetchLast is what the last blocks of the grid do: they wait until all blocks before them are done, and read the misses. Blocks begin in
-// the order of their numbers, so those before them run or have run.
+// fetchLast is what the last blocks of the grid do: they wait until all blocks before them are done, and read the misses. Blocks are
+// dispatched in the order of their numbers, so those before them run or have run. CUDA does not promise that order, but its GPUs keep it.
 template <class C> INLINE void fetchLast(const FindArgs &a)
 {
 	Counters *count = (Counters *)a.lookup.counters;

@@ -23,10 +23,9 @@ var _ = register(Spec{Name: "freq", Online: true, New: simple(NewFrequency)})
 // stable workload, and only the accesses after a change. Rows that fit at the last ranking are ranked as if they had been
 // accessed a tenth more often, which reduces the rows that refreshes write.
 //
-// Host memory: 1.5 MB during Rank (a processor, from 170,000 rows that fit on), and 132 bytes for each row of mean slot bytes that fits, at
-// least 2.9 MB, at most 132 bytes for
-// each row of the tables. Observe takes constant time an access; Rank and Resize take time linear in the memory. Equal accesses
-// give equal rankings, however they are batched. The size of a row is requested
+// Host memory: 132 bytes for each row that fits (capacity ÷ mean slot bytes), at least 2.9 MB, and at most 132 bytes for each row of the
+// tables. Rank takes another 1.5 MB, from 170,000 rows that fit on 1.5 MB for each processor. Observe takes constant time an access; Rank
+// and Resize take time linear in the memory. Equal accesses give equal rankings, however they are batched. The size of a row is requested
 // when it might become tracked, and not again while it is.
 func NewFrequency() Policy { return &frequency{} }
 

@@ -82,13 +82,17 @@ func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device
 	if err := d.captures.add(c, table, rows, out); err != nil {
 		return nil, d.wrap(err, n, d.set.Tables[table])
 	}
-	var err error
+	var hold device.Hold
 	if of, ok := s.(device.Capturer); ok {
-		if c.hold, err = of.HoldCapture(); err != nil {
-			c.hold, err = nil, nil // the caller can still release it
+		if h, err := of.HoldCapture(); err == nil { // else the caller can still release it
+			hold = h
 		}
 	}
-	if err = s.Launch(&c.kernel); err != nil {
+	err := s.Launch(&c.kernel)
+	d.captures.mu.Lock()
+	c.hold = hold // not before: the graph may be destroyed, and then another goroutine gives the memory back
+	d.captures.mu.Unlock()
+	if err != nil {
 		c.release()
 		return nil, d.wrap(err, n, d.set.Tables[table])
 	}
