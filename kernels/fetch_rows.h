@@ -3,9 +3,8 @@
 #include "coder_fetch.h"
 #include "merge.h"
 
-// A warp fetches a row. The warps of so many blocks, of which this is number block, take the misses in turns. LISTED_NOW says that the same
-// kernel wrote the list. Shared memory: the metadata, if they fit, then for each warp
-// stageBytes and the scratch.
+// A warp fetches a row. The warps of `blocks` blocks take the misses in turns; block is this one's number among them. LISTED_NOW says that
+// the same kernel wrote the list. Shared memory: the metadata, if they fit, then for each warp stageBytes and the scratch.
 template <class C, bool LISTED_NOW> INLINE void fetchCoded(const FetchArgs &a, u32 block, u32 blocks)
 {
 	extern __shared__ u32x4 dynamic[];
