@@ -139,7 +139,8 @@ func tryCodec(c codec.Codec, t *dataset.Table, minTime time.Duration) (CodecResu
 	lengths := make([]int, part) // 0: raw
 	var encoding, decoding time.Duration
 	var bytes, storedBytes int64
-	for bytes == 0 || min(encoding, decoding) < minTime {
+	// A pass encodes and decodes. A slow encoder whose rows stay raw would take a thousand passes until the copies were measured for long.
+	for bytes == 0 || min(encoding, decoding) < minTime && encoding+decoding < 10*minTime {
 		first := bytes == 0
 		for from := 0; from < t.Rows; from += part {
 			rows := t.Data[from*t.RowBytes : min(from+part, t.Rows)*t.RowBytes]
