@@ -11,7 +11,7 @@
 // driver compiles only what is used:
 // 0 writes rows by units of 16 and 8 bytes;
 // KIND_FIXED does the same for tables whose masks move no bit when a chunk is packed, and leaves expansion out;
-// KIND_WORDS writes rows by units of 4 bytes and of 1.
+// KIND_WORDS writes rows by units of 4 bytes and of 1: tiles put a row together in shared memory first (store.h).
 // With ROW_PEERS some rows of the list lie in slabs of other devices. With ROW_FIND there is no list of hits: the kernel looks the rows up. Its last blocks read the misses.
 #define KIND_FIXED 1
 #define KIND_WORDS 2

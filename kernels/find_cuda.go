@@ -7,8 +7,8 @@ import (
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-// RunCUDA implements cuda.Kernel. It is three launches where hits have no kernel that looks rows up: blocks decode rows, rows do not begin
-// at multiples of 8 bytes, rows of other devices are read, which is done from a list only, or it does not pay (coder.pairs and coder.bytes).
+// RunCUDA implements cuda.Kernel. It is three launches where hits have no kernel that looks rows up: blocks decode rows, rows of other devices
+// are read, which is done from a list only, or it does not pay (coder.pairs and coder.bytes).
 func (k *Find) RunCUDA(s *cuda.Stream) error {
 	n := k.Lookup.numRows()
 	hits, misses := k.hits(), k.misses()
