@@ -10,6 +10,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/datafile"
 	"github.com/tensorcache/tensorcache/internal/npy"
 	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/slab"
@@ -79,7 +80,7 @@ func (t *Table) Open() (cache.Table, error) {
 // Unload says that rows [from, to) are not used for now: if they lie in a file, they take no memory until they are used again.
 func (t *Table) Unload(from, to int) {
 	if t.path != "" {
-		npy.Unload(t.Data[from*t.RowBytes : to*t.RowBytes])
+		datafile.Unload(t.Data[from*t.RowBytes : to*t.RowBytes])
 	}
 }
 
