@@ -11,8 +11,8 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/datafile"
-	"github.com/tensorcache/tensorcache/internal/npy"
 	"github.com/tensorcache/tensorcache/internal/numa"
+	"github.com/tensorcache/tensorcache/internal/tablefile"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -29,9 +29,9 @@ type Table struct {
 	memory *numa.Memory // nil: Data is the Go heap's or mapped
 }
 
-// Load opens a NumPy file as cache.Open does. The file must not change while the table is in use.
+// Load opens a file as cache.Open does. The file must not change while the table is in use.
 func Load(path string) (*Table, error) {
-	r, err := npy.Open(path, 2, "features")
+	r, err := tablefile.Open(path)
 	if err != nil {
 		return nil, err
 	}
