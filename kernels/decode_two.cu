@@ -14,7 +14,7 @@
 // Lanes that belong to no tile, the last ones of a warp, only take part in what whole warps do.
 //
 // Asynchronous copies stage rows in shared memory, TWO_STAGES a tile. While the tile decodes one row, the next one has arrived and its
-// participation bits are scanned, and two more are being copied. With one more on its way instead of two it was 6 to 10 % slower.
+// participation bits are scanned, and two more are being copied. With three or five stages it was up to 10 % slower.
 //
 // Shared memory: DECODE_TICKETS bytes a thread, TWO_STAGES × stageBytes a tile, then FIND_SHARED bytes a thread with ROW_FIND.
 template <int CHUNK, int STEPS, int LANES, int KIND, class SOURCE>
