@@ -70,10 +70,10 @@ type runner struct {
 
 	// What several cases use, made when the first one needs it.
 	normals, sparse, halves, counts *table
-	stage                   device.Buffer
-	link                    *link
-	rates                   placement.Rates              // of two GPUs
-	pairLoads               map[cache.PlacementMode]load // of two GPUs, by placement
+	stage                           device.Buffer
+	link                            *link
+	rates                           placement.Rates              // of two GPUs
+	pairLoads                       map[cache.PlacementMode]load // of two GPUs, by placement
 }
 
 func (r *runner) open() {
