@@ -78,6 +78,8 @@ type measuring struct {
 	out, slots, sample, bits           device.Buffer
 	buffers                            []device.Buffer
 	sharer                             *Sharer
+	plants                             bool // misses are measured on planted rows
+	planted                            planted
 	rng                                *rand.Rand
 	byLength                           map[int]float64 // seconds of a miss in the tier, by the bytes that are read of it
 	warm                               time.Duration   // how long loading kernels took
@@ -95,6 +97,7 @@ func (t *Tier) newMeasuring(o MeasureOptions, batch float64, codecs []registry.T
 		n: int(min(int64(n), t.rows)), rng: rand.New(rand.NewPCG(1, 0x6d656173757265)), byLength: map[int]float64{},
 	}
 	m.tier.Compressed, m.tier.Index = device.Buffer{}, device.Buffer{}
+	m.plants = t.adopted == nil && t.mode == InPlace && (BeyondTranslation(m.tier) || o.Share != nil && o.Share.Always)
 	if m.packed { // as close together as they will be, at the most
 		m.tier.Stride = roundUp(int64(t.rowBytes))
 	}
@@ -113,6 +116,7 @@ func (m *measuring) run() (costs map[string]registry.Costs, err error) {
 		if m.sharer != nil {
 			m.sharer.Close()
 		}
+		m.planted.restore()
 		for _, t := range []device.Timer{m.from, m.to} {
 			if t != nil {
 				t.Close()
@@ -278,11 +282,16 @@ func (m *measuring) measure(k registry.Trained) (c registry.Costs, err error) {
 	if c.Hit, err = m.hits(k, measureRounds); err != nil {
 		return c, err
 	}
+	stored := float64(m.rowBytes) / k.Ratio
+	if m.plants {
+		read, err := m.codedMisses(k)
+		c.Miss, c.MissByte = m.floor, read/stored
+		return c, err
+	}
 	decoded, err := m.sampleMisses(k)
 	if err != nil {
 		return c, err
 	}
-	stored := float64(m.rowBytes) / k.Ratio
 	read, err := m.misses(min(m.rowBytes, (int(stored)+sector-1)/sector*sector), measureRounds)
 	if err != nil {
 		return c, err
@@ -324,7 +333,7 @@ func (m *measuring) hits(k registry.Trained, rounds int) (float64, error) {
 		image = append(image, make([]byte, slab.SlotBytes(len(row))-len(row))...)
 	}
 	if len(words) == 0 {
-		return 0, fmt.Errorf("no encoded rows: %w", errTooSlow)
+		return 0, fmt.Errorf("transfer: measuring: encoded rows (%d) must be at least 1", len(k.Rows))
 	}
 	size := int64(len(image))
 	if err := errors.Join(m.s.Copy(m.slots.Slice(0, size), device.HostBuffer(image)), m.s.Synchronize()); err != nil {
@@ -447,20 +456,11 @@ func (m *measuring) misses(length, rounds int) (float64, error) {
 	if seconds, ok := m.byLength[length]; ok && rounds > 1 {
 		return seconds, nil
 	}
-	var share *ShareTable
 	view := m.tier
 	if m.packed {
 		view.Stride = roundUp(int64(length))
 	}
-	var reading Reading
-	if m.o.Reading != nil {
-		reading = m.o.Reading(m.tier, int64(m.n), nil)
-	}
 	view.RowBytes = length
-	if m.sharer != nil {
-		share = m.sharer.Table(view, kernels.Codec{})
-		reading.Share = share
-	}
 	list := make([]kernels.Found, m.n)
 	for i, row := range m.different(m.n) {
 		list[i] = kernels.Found{Word: uint64(row), Position: uint32(i)}
@@ -468,13 +468,32 @@ func (m *measuring) misses(length, rounds int) (float64, error) {
 	if err := errors.Join(m.upload(m.found, list), m.count(0, m.n)); err != nil {
 		return 0, err
 	}
-	batch := Batch{
-		Found: m.found.Slice(0, int64(m.n)*kernels.FoundBytes), Ordered: m.ordered.Slice(0, int64(m.n)*kernels.FoundBytes), Counters: m.counters, Buckets: m.pages,
-		Out: m.out.Slice(0, int64(m.n)*int64(length)), Reading: reading,
+	seconds, err := m.enqueueMisses(view, kernels.Codec{}, 1, rounds)
+	if err == nil && rounds > 1 {
+		m.byLength[length] = seconds
+	}
+	return seconds, err
+}
+
+// enqueueMisses returns the seconds of a miss of batches that take turns at the first sets of m.found.
+func (m *measuring) enqueueMisses(view kernels.HostRows, c kernels.Codec, sets, rounds int) (float64, error) {
+	var share *ShareTable
+	var reading Reading
+	if m.o.Reading != nil {
+		reading = m.o.Reading(m.tier, int64(m.n), nil)
+	}
+	if m.sharer != nil {
+		share = m.sharer.Table(view, c)
+		reading.Share = share
 	}
 	var plan Plan
-	enqueue := func(int) error {
-		err := plan.Enqueue(m.s, view, kernels.Codec{}, batch, nil)
+	enqueue := func(i int) error {
+		bytes := int64(m.n) * kernels.FoundBytes
+		batch := Batch{
+			Found: m.found.Slice(int64(i%sets)*bytes, int64(i%sets+1)*bytes), Ordered: m.ordered.Slice(0, bytes), Counters: m.counters, Buckets: m.pages,
+			Out: m.out.Slice(0, int64(m.n)*int64(view.RowBytes)), Reading: reading,
+		}
+		err := plan.Enqueue(m.s, view, c, batch, nil)
 		plan.Enqueued(err)
 		return err
 	}
@@ -484,20 +503,17 @@ func (m *measuring) misses(length, rounds int) (float64, error) {
 	}
 	repeat := measureRepeat
 	if share != nil { // it learns from batches that have ended
-		for range shareLearns {
+		for i := range shareLearns {
 			if time.Now().After(m.deadline) {
 				return 0, errTooSlow
 			}
-			if err := errors.Join(enqueue(0), m.s.Synchronize()); err != nil {
+			if err := errors.Join(enqueue(i+1), m.s.Synchronize()); err != nil {
 				return 0, err
 			}
 		}
 		rounds, repeat = max(rounds, shareRounds), 1
 	}
 	seconds, err := m.time(rounds, repeat, enqueue)
-	if err == nil && rounds > 1 {
-		m.byLength[length] = seconds / float64(m.n)
-	}
 	return seconds / float64(m.n), err
 }
 
