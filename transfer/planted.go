@@ -36,7 +36,7 @@ func (m *measuring) plant() error {
 		return err
 	}
 	m.buffers = append(m.buffers, bits)
-	sets := max(1, min(measuredSlabs, int(m.rows/plantedShare)/m.n))
+	sets := max(1, min(measuredSets, int(m.rows/plantedShare)/m.n))
 	*p = planted{tier: m.tier, rows: m.different(sets * m.n), sets: sets, bits: bits}
 	p.tier.Compressed = bits
 	p.originals = make([]byte, len(p.rows)*m.rowBytes)
