@@ -40,6 +40,7 @@ type keptKey struct {
 	RowBytes   int     `json:"row_bytes"`
 	DType      string  `json:"dtype"`
 	Tier       string  `json:"tier"`
+	Planted    bool    `json:"planted,omitempty"` // misses were measured on planted rows
 	BatchClass int     `json:"batch_class"`
 	Threads    int     `json:"threads"` // that help with misses, 0 for none
 	Processors int     `json:"processors"`
@@ -159,7 +160,7 @@ func (m *measuring) key(of dtype.Type, mode Mode) keptKey {
 	info := m.d.Info()
 	k := keptKey{
 		GPU: info.Name, Link: info.HostLink, TableClass: bits.Len64(uint64(m.rows) * uint64(m.rowBytes)), RowBytes: m.rowBytes, DType: of.String(),
-		Tier: mode.String(), BatchClass: bits.Len(uint(m.n)), Processors: runtime.GOMAXPROCS(0), Code: kernels.Version(), Limit: m.limit.Seconds(),
+		Tier: mode.String(), Planted: m.plants, BatchClass: bits.Len(uint(m.n)), Processors: runtime.GOMAXPROCS(0), Code: kernels.Version(), Limit: m.limit.Seconds(),
 	}
 	if m.o.Share != nil {
 		k.Threads = cmp.Or(m.o.Share.Threads, max(1, defaultShareThreads()))

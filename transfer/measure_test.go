@@ -238,6 +238,7 @@ func TestLoad_KeepsMeasurements(t *testing.T) {
 		"layout":          func(o *Options, _ *[]byte, _ *int) { o.Mode = Packed },
 		"batch":           func(o *Options, _ *[]byte, _ *int) { o.Terms.Batch = 5000 },
 		"threads":         func(o *Options, _ *[]byte, _ *int) { o.Measure = &MeasureOptions{Share: &ShareOptions{Threads: 3}} },
+		"planted":         func(o *Options, _ *[]byte, _ *int) { o.Measure = &MeasureOptions{Share: &ShareOptions{Always: true}} },
 		"default threads": func(o *Options, _ *[]byte, _ *int) { o.Measure = &MeasureOptions{Share: &ShareOptions{}} },
 	} {
 		o, data, rowBytes := autoOptions(), autoTable, 64

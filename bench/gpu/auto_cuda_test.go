@@ -5,6 +5,7 @@ package gpu
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/bench/workload"
@@ -32,7 +35,7 @@ type autoTable struct {
 	rowBytes int
 	rows     func(t *testing.T) []byte
 	batch    int
-	unique   bool    // each row once a batch
+	large    bool    // in memory that can be adopted, each row once a batch
 	budget   float64 // share of the table's bytes
 }
 
@@ -50,8 +53,12 @@ func quantised() pattern {
 // autoTables are the tables on which auto's pick is to be within 3 % of the best codec. Large ones have so many bytes.
 func autoTables(large int) []autoTable {
 	filled := func(values func() pattern, rowBytes int) func(*testing.T) []byte {
-		return func(*testing.T) []byte {
-			table := make([]byte, large/rowBytes*rowBytes)
+		return func(t *testing.T) []byte {
+			table, err := unix.Mmap(-1, 0, large/rowBytes*rowBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { unix.Munmap(table) })
 			values().fill(table)
 			return table
 		}
@@ -132,7 +139,7 @@ func (of *autoTable) check(t *testing.T) {
 	lists := make([][]int64, trainingBatches+trainingSets)
 	parallel(len(lists), func(from, to int) {
 		for i := from; i < to; i++ {
-			if of.unique {
+			if of.large {
 				lists[i] = uniqueRows(min(of.batch, int(rows/8)), rows, uint64(i))
 				continue
 			}
@@ -159,10 +166,10 @@ func (of *autoTable) check(t *testing.T) {
 	}
 	t.Logf("%d rows of %d bytes, batches of %d rows, made in %.1f s", rows, of.rowBytes, n, time.Since(begin).Seconds())
 	// serve returns what a cache says of its table, and the median time of a batch, of several rounds.
-	serve := func(name string, rounds int) (cache.TableStats, float64) {
+	serve := func(name string, open func(string, dtype.Type, []byte, int) (cache.Table, error), rounds int) (cache.TableStats, float64) {
 		begin := time.Now()
 		c := get(cache.New(cache.Options{
-			Tables: []cache.Table{get(cache.FromBytes("features", of.elements, table, of.rowBytes))}, Devices: cache.DeviceOptions{Backend: "cuda"},
+			Tables: []cache.Table{get(open("features", of.elements, table, of.rowBytes))}, Devices: cache.DeviceOptions{Backend: "cuda"},
 			Codec: cache.Codec(name), Seed: seed, Budget: int64(float64(len(table)) * of.budget),
 			Admission: cache.AdmissionOptions{Training: func(yield func(int, []int64) bool) {
 				for _, rows := range lists[:trainingBatches] {
@@ -193,21 +200,26 @@ func (of *autoTable) check(t *testing.T) {
 		return s, all[len(all)/2]
 	}
 	const rounds = 5
-	first, _ := serve(registry.Auto, 0)
+	first, _ := serve(registry.Auto, cache.FromBytes, 0)
 	choice := first.Choice
 	if choice == nil {
 		t.Fatal("there is no choice")
 	}
-	t.Logf("auto picks %s: %s (%s); measured in %.0f ms; costs %+v", choice.Codec, choice.Reason, choice.Basis, 1000*choice.MeasuredSeconds, choice.Costs)
+	tell := func(table string, choice *registry.Choice) {
+		t.Logf("%s: auto picks %s: %s (%s); measured in %.0f ms; costs %+v", table, choice.Codec, choice.Reason, choice.Basis, 1000*choice.MeasuredSeconds, choice.Costs)
+		for _, k := range choice.Candidates {
+			t.Logf("  %-8s predicted %8.1f µs, hits %.3f, hit %.2f ns, miss %.2f ns, ratio %.3f, measured %t %s", k.Codec, k.BatchMicroseconds, k.HitRatio,
+				k.HitNanoseconds, k.MissNanoseconds, k.Ratio, k.Measured, k.Skipped)
+		}
+	}
+	tell("copied", choice)
 	least := math.Inf(1)
 	for _, k := range choice.Candidates {
-		t.Logf("  %-8s predicted %8.1f µs, hits %.3f, hit %.2f ns, miss %.2f ns, ratio %.3f, measured %t %s", k.Codec, k.BatchMicroseconds, k.HitRatio, k.HitNanoseconds,
-			k.MissNanoseconds, k.Ratio, k.Measured, k.Skipped)
 		if k.Skipped == "" {
 			least = min(least, k.BatchMicroseconds)
 		}
 	}
-	if again, _ := serve(registry.Auto, 0); len(table) > 1<<20 && !testing.Short() && (choice.MeasuredSeconds > 0.3 || choice.MeasuredSeconds <= 0 || !again.Choice.Kept || again.Choice.Codec != choice.Codec) {
+	if again, _ := serve(registry.Auto, cache.FromBytes, 0); len(table) > 1<<20 && !testing.Short() && (choice.MeasuredSeconds > 0.3 || choice.MeasuredSeconds <= 0 || !again.Choice.Kept || again.Choice.Codec != choice.Codec) {
 		t.Errorf("measured in %.3f s; again: kept %t, %s", choice.MeasuredSeconds, again.Choice.Kept, again.Choice.Codec)
 	}
 	times := map[string]float64{}
@@ -217,7 +229,14 @@ func (of *autoTable) check(t *testing.T) {
 			continue
 		}
 		if k.Skipped == "" && k.BatchMicroseconds <= 1.4*least {
-			_, times[k.Codec] = serve(k.Codec, rounds)
+			_, times[k.Codec] = serve(k.Codec, cache.FromBytes, rounds)
+		}
+	}
+	if of.large { // after this the rows are the cache's
+		adopted, _ := serve(registry.Auto, cache.Adopt, 0)
+		tell("adopted", adopted.Choice)
+		if took, ok := times[adopted.Choice.Codec]; !ok || !testing.Short() && took > 1.03*slices.Min(slices.Collect(maps.Values(times))) {
+			t.Errorf("of adopted memory auto picks %s: %.1f µs a batch", adopted.Choice.Codec, took)
 		}
 	}
 	for name, took := range times {
