@@ -103,20 +103,20 @@ func readKept(path string) []keptEntry {
 	return slices.DeleteFunc(file.Entries, func(e keptEntry) bool { return !e.valid() })
 }
 
-// valid says whether costs can be used: those of rows as they are and of each codec of the key, and no others.
+// valid says whether costs can be used: those of None and of at least one other codec of the key, if it has others, and no others.
 func (e *keptEntry) valid() bool {
 	names := strings.Fields(e.Key.Codecs)
-	if len(names) == 0 || len(names) != len(e.Costs) || !(e.Seconds >= 0) {
-		return false
-	}
+	measured := 0
 	for _, n := range names {
 		name, _, _ := strings.Cut(n, "=")
-		if c, ok := e.Costs[name]; !ok || !c.Valid() {
-			return false
+		if c, ok := e.Costs[name]; ok {
+			if measured++; !c.Valid() {
+				return false
+			}
 		}
 	}
 	_, plain := e.Costs[registry.None]
-	return plain
+	return plain && measured == len(e.Costs) && measured >= min(2, len(names)) && e.Seconds >= 0
 }
 
 // keep puts an entry in the file in place of one with its key. The oldest give way.

@@ -35,16 +35,22 @@ var (
 const (
 	measuredLeast = 1024      // fewest rows of a measured batch
 	measuredMost  = 256 << 10 // most rows
-	measuredOut   = 128 << 20 // most bytes of a batch's output, and of the slots that hits are read from
-	measuredHost  = 16 << 20  // most bytes of the encoded rows that misses are read from
-	measuredSets  = 4         // most batches that read different rows, in turn, so that caches do not hold what a batch reads
-	shortRow      = 64        // bytes of a row that takes no longer than a shorter one
-	sector        = 32        // a GPU reads host memory in multiples of so many bytes
-	measureRounds = 3         // rounds of which the fastest counts
-	measureRepeat = 2         // batches in a round
-	shareLearns   = 8         // batches from which a shared table learns its split before it is measured
-	shareRounds   = 5         // rounds of a shared table, each of one batch
-	prelude       = 256       // rows of the batch that loads a kernel
+	measuredTrial = 16 << 10  // rows of a batch by which the time of longer ones is estimated
+	// A batch of hits has at most measuredHits rows, and one of lookups measuredLookups: these take much less time than misses.
+	measuredHits    = 64 << 10
+	measuredLookups = 32 << 10
+	measuredBatches = 8         // long batches that a codec takes in all, about
+	measuredOut     = 128 << 20 // most bytes of a batch's output, and of the slots that hits are read from
+	measuredHost    = 16 << 20  // most bytes of the encoded rows that misses are read from
+	measuredSets    = 4         // most batches that read different rows, in turn, so that caches do not hold what a batch reads
+	shortRow        = 64        // bytes of a row that takes no longer than a shorter one
+	sector          = 32        // a GPU reads host memory in multiples of so many bytes
+	measureRounds   = 3         // rounds of which the fastest counts
+	measureRepeat   = 2         // batches in a round
+	shareLearns     = 8         // batches from which the first shared table learns its split before it is measured
+	shareRelearns   = 3         // the same for later ones, which begin with the split of the one before
+	shareRounds     = 5         // rounds of a shared table, each of one batch
+	prelude         = 256       // rows of the batch that loads a kernel
 )
 
 // errTooSlow says that a device did not finish measuring within measureLimit.
@@ -56,9 +62,11 @@ var errTooSlow = errors.New("transfer: measuring takes too long")
 //   - Hits are decoded from device memory that is filled with copies of these rows.
 //   - Misses of large tables with short rows (BeyondTranslation) are read from planted rows: encoded rows in the places of rows all over the
 //     table, which get their contents back afterwards.
-//   - Misses of other tables, and of memory that the caller owns, which is not written to, are read in two ways, and the longer time counts:
-//     from 16 MiB of encoded rows in other page-locked memory, which shows how fast they are decoded; and from rows all over the table, as
-//     many bytes as the codec stores, not decoded, which shows how fast they arrive.
+//   - Misses of other tables are read in two ways, and the longer time counts: from 16 MiB of encoded rows in other page-locked memory,
+//     which shows how fast they are decoded; and from rows all over the table, as many bytes as the codec stores, not decoded, which shows
+//     how fast they arrive.
+//   - Adopted memory is not written to. If the host helps with its misses, the time of the second way counts, and what a hit takes longer
+//     than one of an uncompressed row.
 //
 // Lookups and launches do not depend on the codec.
 type measuring struct {
@@ -81,6 +89,8 @@ type measuring struct {
 	sharer                             *Sharer
 	plants                             bool // misses are measured on planted rows
 	planted                            planted
+	shared                             *ShareTable // the last one that was measured; nil if the host does not help
+	plainHit                           float64     // seconds of a hit of None
 	rng                                *rand.Rand
 	byLength                           map[int]float64 // seconds of a miss in the tier, by the bytes that are read of it
 	warm                               time.Duration   // how long loading kernels took
@@ -105,7 +115,7 @@ func (t *Tier) newMeasuring(o MeasureOptions, batch float64, codecs []registry.T
 	return m
 }
 
-// run measures all codecs. An error that wraps errTooSlow or device.ErrOutOfMemory says that the device is not to be measured.
+// run measures None and at least one other codec, if there is one, and as many more as there is time for. An error that wraps errTooSlow or device.ErrOutOfMemory says that the device is not to be measured.
 func (m *measuring) run() (costs map[string]registry.Costs, err error) {
 	start := time.Now()
 	m.deadline = start.Add(m.limit)
@@ -134,12 +144,35 @@ func (m *measuring) run() (costs map[string]registry.Costs, err error) {
 		return nil, err
 	}
 	costs = map[string]registry.Costs{}
-	for _, k := range m.codecs {
-		if costs[k.Name], err = m.measure(k); err != nil {
+	longest := time.Duration(0)
+	for _, k := range m.order() {
+		begin, loading := time.Now(), m.warm
+		if len(costs) > 1 && begin.Add(longest).After(m.deadline) {
+			break
+		}
+		c, err := m.measure(k)
+		if len(costs) > 1 && errors.Is(err, errTooSlow) {
+			break
+		}
+		if err != nil {
 			return nil, fmt.Errorf("codec %s: %w", k.Name, err)
 		}
+		costs[k.Name] = c
+		longest = max(longest, time.Since(begin)-(m.warm-loading))
 	}
 	return costs, nil
+}
+
+// order returns the codecs as they are measured: None, which the others are compared with, and then the most promising ones first. Those for
+// which no time is left are not measured.
+func (m *measuring) order() []registry.Trained {
+	isNone := func(k registry.Trained) bool { return k.Name == registry.None }
+	all := slices.Clone(m.codecs)
+	if i := slices.IndexFunc(all, isNone); i > 0 {
+		none := all[i]
+		all = slices.Insert(slices.Delete(all, i, i+1), 0, none)
+	}
+	return all
 }
 
 // open allocates the memory of the measured batches.
@@ -231,28 +264,34 @@ func (m *measuring) common() error {
 	if i := slices.IndexFunc(m.codecs, func(k registry.Trained) bool { return k.Name == registry.None }); i >= 0 {
 		raw = m.codecs[i]
 	}
-	most := m.n
-	m.n = min(m.n, measuredLeast)
-	hits, err := m.hits(raw, 1)
-	if err != nil {
-		return err
+	most, row := m.n, 0.0
+	for _, n := range []int{measuredLeast, measuredTrial} { // of a longer batch a row takes less, so the second time is nearer to that of the longest
+		if m.n = min(most, n); n != measuredLeast && !m.affords(m.n, row) {
+			break
+		}
+		hits, err := m.hits(raw, 1)
+		if err != nil {
+			return err
+		}
+		misses, err := m.misses(m.tier.RowBytes, 1)
+		if err != nil {
+			return err
+		}
+		row = max(hits, misses)
 	}
-	misses, err := m.misses(m.tier.RowBytes, 1)
-	if err != nil {
-		return err
-	}
-	// Batches that all codecs take together, in each of three ways.
-	batches := float64((len(m.codecs) + 2) * 3 * (measureRounds*measureRepeat + 1))
-	row := max(hits, misses)
-	for m.n*2 <= most && time.Duration(batches*row*float64(m.n*2)*float64(time.Second)) < m.limit/2 {
+	for m.n = min(most, measuredLeast); m.n*2 <= most && m.affords(m.n*2, row); {
 		m.n *= 2
 	}
-	if most < 2*m.n && time.Duration(batches*row*float64(most)*float64(time.Second)) < m.limit/2 {
+	if most < 2*m.n && m.affords(most, row) {
 		m.n = most // all rows of a small table
 	}
-	if m.lookupSeconds, err = m.lookups(); err != nil {
+	whole := m.n
+	m.n = min(whole, measuredLookups)
+	lookups, err := m.lookups()
+	if err != nil {
 		return err
 	}
+	m.n, m.lookupSeconds = whole, lookups
 	if err := m.share(); err != nil {
 		return err
 	}
@@ -277,6 +316,12 @@ func (m *measuring) common() error {
 	return err
 }
 
+// affords says whether batches of n rows, each of which takes so many seconds, can be measured with all codecs in most of the time.
+func (m *measuring) affords(n int, row float64) bool {
+	batches := float64((len(m.codecs) + 2) * measuredBatches)
+	return time.Duration(batches*row*float64(n)*float64(time.Second)) < m.limit*4/5
+}
+
 // measure returns the costs with one codec.
 func (m *measuring) measure(k registry.Trained) (c registry.Costs, err error) {
 	c.Batch, c.Lookup = m.batchSeconds, m.lookupSeconds
@@ -289,15 +334,24 @@ func (m *measuring) measure(k registry.Trained) (c registry.Costs, err error) {
 		c.Miss, c.MissByte = m.floor, read/stored
 		return c, err
 	}
-	decoded, err := m.sampleMisses(k)
-	if err != nil {
-		return c, err
-	}
 	read, err := m.misses(min(m.rowBytes, (int(stored)+sector-1)/sector*sector), measureRounds)
 	if err != nil {
 		return c, err
 	}
+	if m.shared != nil {
+		// Nothing like that can be measured on other memory, where reads take less time. What decoding adds from device memory is the least
+		// that it adds here.
+		if k.Name == registry.None {
+			m.plainHit = c.Hit
+		}
+		c.Miss, c.MissByte = m.floor, (read+max(0, c.Hit-m.plainHit))/stored
+		return c, nil
+	}
 	c.Miss, c.MissByte = m.floor, read/stored
+	decoded, err := m.sampleMisses(k)
+	if err != nil {
+		return c, err
+	}
 	if decoded > read { // misses wait for the decoder, not for the link
 		c.Miss = max(c.Miss, decoded)
 	}

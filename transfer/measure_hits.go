@@ -19,12 +19,13 @@ func (m *measuring) hits(k registry.Trained, rounds int) (float64, error) {
 		return 0, err
 	}
 	defer free()
+	n := min(m.n, measuredHits)
 	// The encoded rows, once, and then copies of all of them until there are as many slots as fit.
 	var image []byte
 	var words []slab.Location
 	for _, row := range k.Rows {
 		at := int64(len(image))
-		if at+int64(slab.SlotBytes(len(row))) > m.slots.Size()-slab.TailSlack || len(words) == m.n*measuredSets {
+		if at+int64(slab.SlotBytes(len(row))) > m.slots.Size()-slab.TailSlack || len(words) == n*measuredSets {
 			break
 		}
 		if len(row) == m.rowBytes {
@@ -43,7 +44,7 @@ func (m *measuring) hits(k registry.Trained, rounds int) (float64, error) {
 		return 0, err
 	}
 	block := words
-	for have := size; len(words) < m.n*measuredSets && have+size <= m.slots.Size()-slab.TailSlack; have += size {
+	for have := size; len(words) < n*measuredSets && have+size <= m.slots.Size()-slab.TailSlack; have += size {
 		if err := m.s.Copy(m.slots.Slice(have, have+size), m.slots.Slice(0, size)); err != nil {
 			return 0, err
 		}
@@ -56,32 +57,32 @@ func (m *measuring) hits(k registry.Trained, rounds int) (float64, error) {
 		}
 	}
 	m.rng.Shuffle(len(words), func(i, j int) { words[i], words[j] = words[j], words[i] })
-	sets := max(1, min(measuredSets, len(words)/m.n))
-	list := make([]kernels.Found, sets*m.n)
+	sets := max(1, min(measuredSets, len(words)/n))
+	list := make([]kernels.Found, sets*n)
 	for i := range list {
-		list[i] = kernels.Found{Word: uint64(words[i%len(words)]), Position: uint32(i % m.n)}
+		list[i] = kernels.Found{Word: uint64(words[i%len(words)]), Position: uint32(i % n)}
 	}
-	if err := errors.Join(m.upload(m.found, list), m.count(m.n, 0)); err != nil {
+	if err := errors.Join(m.upload(m.found, list), m.count(n, 0)); err != nil {
 		return 0, err
 	}
-	set := func(n, at int) kernels.Decode {
-		from := int64(at*m.n) * kernels.FoundBytes
+	set := func(rows, at int) kernels.Decode {
+		from := int64(at*n) * kernels.FoundBytes
 		return kernels.Decode{
-			Found: m.found.Slice(from, from+int64(n)*kernels.FoundBytes), Counters: m.counters, Slabs: []device.Buffer{m.slots}, Codec: c,
-			Out: m.out.Slice(0, int64(m.n)*int64(m.rowBytes)), RowBytes: m.rowBytes, Leave: 1,
+			Found: m.found.Slice(from, from+int64(rows)*kernels.FoundBytes), Counters: m.counters, Slabs: []device.Buffer{m.slots}, Codec: c,
+			Out: m.out.Slice(0, int64(n)*int64(m.rowBytes)), RowBytes: m.rowBytes, Leave: 1,
 		}
 	}
-	first := min(m.n, prelude)
+	first := min(n, prelude)
 	warm := set(first, 0)
-	if err := errors.Join(m.count(first, 0), m.load(func() error { return m.s.Launch(&warm) }), m.count(m.n, 0)); err != nil {
+	if err := errors.Join(m.count(first, 0), m.load(func() error { return m.s.Launch(&warm) }), m.count(n, 0)); err != nil {
 		return 0, err
 	}
 	batches := make([]kernels.Decode, sets) // valid until they have run
 	for i := range batches {
-		batches[i] = set(m.n, i)
+		batches[i] = set(n, i)
 	}
 	seconds, err := m.time(rounds, measureRepeat, func(i int) error { return m.s.Launch(&batches[i%sets]) })
-	return seconds / float64(m.n), errors.Join(err, m.check())
+	return seconds / float64(n), errors.Join(err, m.check())
 }
 
 // lookups returns the seconds of a lookup that hits, in a hashmap of as many rows as the batch has; of a batch of one row, those of its launch.

@@ -82,18 +82,18 @@ func (m *measuring) misses(length, rounds int) (float64, error) {
 	for i, row := range m.different(m.n) {
 		list[i] = kernels.Found{Word: uint64(row), Position: uint32(i)}
 	}
-	if err := errors.Join(m.upload(m.found, list), m.count(0, m.n)); err != nil {
+	if err := m.upload(m.found, list); err != nil {
 		return 0, err
 	}
-	seconds, err := m.enqueueMisses(view, kernels.Codec{}, 1, rounds)
+	seconds, err := m.enqueueMisses(m.found, view, kernels.Codec{}, 1, rounds)
 	if err == nil && rounds > 1 {
 		m.byLength[length] = seconds
 	}
 	return seconds, err
 }
 
-// enqueueMisses returns the seconds of a miss of batches that take turns at the first sets of m.found.
-func (m *measuring) enqueueMisses(view kernels.HostRows, c kernels.Codec, sets, rounds int) (float64, error) {
+// enqueueMisses returns the seconds of a miss of batches that take turns at the first sets of a list of misses.
+func (m *measuring) enqueueMisses(found device.Buffer, view kernels.HostRows, c kernels.Codec, sets, rounds int) (float64, error) {
 	var share *ShareTable
 	var reading Reading
 	if m.o.Reading != nil {
@@ -103,24 +103,32 @@ func (m *measuring) enqueueMisses(view kernels.HostRows, c kernels.Codec, sets, 
 		share = m.sharer.Table(view, c)
 		reading.Share = share
 	}
+	learns := shareLearns
+	if share != nil && m.shared != nil {
+		share.begin(m.shared)
+		learns = shareRelearns
+	}
+	m.shared = share
 	var plan Plan
-	enqueue := func(i int) error {
-		bytes := int64(m.n) * kernels.FoundBytes
+	enqueueRows := func(i, n int) error {
+		from, bytes := int64(i%sets*m.n)*kernels.FoundBytes, int64(n)*kernels.FoundBytes
 		batch := Batch{
-			Found: m.found.Slice(int64(i%sets)*bytes, int64(i%sets+1)*bytes), Ordered: m.ordered.Slice(0, bytes), Counters: m.counters, Buckets: m.pages,
+			Found: found.Slice(from, from+bytes), Ordered: m.ordered.Slice(0, bytes), Counters: m.counters, Buckets: m.pages,
 			Out: m.out.Slice(0, int64(m.n)*int64(view.RowBytes)), Reading: reading,
 		}
 		err := plan.Enqueue(m.s, view, c, batch, nil)
 		plan.Enqueued(err)
 		return err
 	}
+	enqueue := func(i int) error { return enqueueRows(i, m.n) }
 	// The first batch loads the kernels.
-	if err := m.load(func() error { return enqueue(0) }); err != nil {
+	first := min(m.n, prelude)
+	if err := errors.Join(m.count(0, first), m.load(func() error { return enqueueRows(0, first) }), m.count(0, m.n)); err != nil {
 		return 0, err
 	}
 	repeat := measureRepeat
 	if share != nil { // it learns from batches that have ended
-		for i := range shareLearns {
+		for i := range learns {
 			if time.Now().After(m.deadline) {
 				return 0, errTooSlow
 			}

@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	plantedShare = 32   // at most one row in so many is replaced, so that their copies take little memory
-	plantGrain   = 1024 // rows that a goroutine copies at a time
+	plantedShare = 32        // at most one row in so many is replaced, so that their copies take little memory
+	plantedMost  = 256 << 10 // most rows that are replaced, beyond those of one batch
+	plantGrain   = 1024      // rows that a goroutine copies at a time
 )
 
 // planted are rows all over a table in whose places encoded rows of the sample lie while the codecs are measured. A large table's rows cost a
@@ -23,6 +24,7 @@ type planted struct {
 	sets      int
 	originals []byte        // of these rows
 	bits      device.Buffer // a bit for each row of the table, set for those that are compressed
+	found     device.Buffer // the rows, as a lookup leaves misses
 }
 
 // plant prepares planted rows. Nothing is written yet.
@@ -36,9 +38,20 @@ func (m *measuring) plant() error {
 		return err
 	}
 	m.buffers = append(m.buffers, bits)
-	sets := max(1, min(measuredSets, int(m.rows/plantedShare)/m.n))
-	*p = planted{tier: m.tier, rows: m.different(sets * m.n), sets: sets, bits: bits}
-	p.tier.Compressed = bits
+	sets := max(1, min(measuredSets, plantedMost/m.n, int(m.rows/plantedShare)/m.n))
+	found, err := m.d.Alloc(int64(sets*m.n)*kernels.FoundBytes, "measuring")
+	if err != nil {
+		return err
+	}
+	m.buffers = append(m.buffers, found)
+	*p = planted{tier: m.tier, rows: m.different(sets * m.n), sets: sets, bits: bits, found: found}
+	list := make([]kernels.Found, len(p.rows))
+	for i, row := range p.rows {
+		list[i] = kernels.Found{Word: uint64(row), Position: uint32(i % m.n)}
+	}
+	if err := m.upload(found, list); err != nil {
+		return err
+	}
 	p.originals = make([]byte, len(p.rows)*m.rowBytes)
 	p.each(func(i int, row []byte) { copy(p.originals[i*m.rowBytes:][:m.rowBytes], row) })
 	return nil
@@ -111,13 +124,6 @@ func (m *measuring) codedMisses(k registry.Trained) (float64, error) {
 	if err := p.write(m, k.Rows); err != nil {
 		return 0, err
 	}
-	list := make([]kernels.Found, len(p.rows))
-	for i, row := range p.rows {
-		list[i] = kernels.Found{Word: uint64(row), Position: uint32(i % m.n)}
-	}
-	if err := errors.Join(m.upload(m.found, list), m.count(0, m.n)); err != nil {
-		return 0, err
-	}
-	seconds, err := m.enqueueMisses(p.tier, c, p.sets, measureRounds)
+	seconds, err := m.enqueueMisses(p.found, p.tier, c, p.sets, measureRounds)
 	return seconds, errors.Join(err, m.check())
 }

@@ -37,7 +37,7 @@ type Terms struct {
 	// after the other.
 	Train func(f codec.Family) (c codec.Codec, ok bool, err error)
 	// Measure, if not nil, measures the codecs, the most promising first, on the device, for batches of so many rows. It returns costs of
-	// all of them or of none, and Measured.By then says why. It is not called for small tables, and not if Link is NoLink.
+	// None and of as many others as there is time for, or of none at all, and Measured.By then says why. It is not called for small tables, and not if Link is NoLink.
 	Measure func(codecs []Trained, batch float64) (Measured, error)
 }
 
