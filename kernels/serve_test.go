@@ -156,47 +156,46 @@ func (in *serveInput) serve(b *bench, alter func(kernels.HostRows)) serveResult 
 // replay serves the batch several times as a captured graph would, and returns the counters of one time.
 func (in *serveInput) replay(b *bench, serve kernels.Serve, out output) serveResult {
 	b.t.Helper()
-	words, err := b.d.AllocHost(kernels.ReplayWordsBytes, "test")
-	b.check(err)
-	defer b.d.Free(words)
-	k := kernels.Replay{Serve: serve, State: b.alloc(kernels.ReplayStateBytes), Words: words}
-	if b.d.NeedsStaging() { // all that may change comes from the record
-		record := make([]uint64, kernels.ReplayViewBytes/8)
-		k.Serve.WriteReplayView(asBytes(record))
-		k.View = b.put(asBytes([]uint64{b.put(asBytes(record)).Addr()}))
+	k := kernels.Replay{Serve: serve, State: b.alloc(kernels.ReplayStateBytes)}
+	if b.d.NeedsStaging() { // all that may change comes from the view
+		const version = kernels.ReplayTurns + 3
+		views := make([]uint64, kernels.ReplayViewsBytes/8)
+		views[0] = version
+		k.Serve.WriteView(asBytes(views)[kernels.ReplayViewAt(version):][:kernels.ReplayViewBytes])
+		k.Views = b.put(asBytes(views))
 		l := &k.Serve.Lookup
 		l.Map, l.Layout, l.Peers, l.Limit, l.Rejected, l.Oversize = device.Buffer{}, hashmap.Layout{}, 0, 0, device.Buffer{}, device.Buffer{}
 		k.Serve.Slabs, k.Serve.Tier = nil, kernels.HostRows{RowBytes: serve.Tier.RowBytes, Ahead: serve.Tier.Ahead}
 	}
-	var before, total kernels.ReplayTotals
-	var state []byte
+	var before, total kernels.ReplayCounts
 	for i := range in.replays {
-		if begun, ended := k.Running(); begun != uint64(i) || ended != begun {
+		if begun, ended := k.Progress(b.get(k.State)); begun != uint64(i) || ended != begun {
 			b.t.Fatalf("before replay %d: %d begun, %d ended", i+1, begun, ended)
 		}
 		b.launch(&k)
-		begun, ended := k.Running()
+		state := b.get(k.State)
+		begun, ended := k.Progress(state)
 		if begun != uint64(i+1) || ended != begun {
 			b.t.Fatalf("after replay %d: %d begun, %d ended", i+1, begun, ended)
 		}
-		state = b.get(k.State)
-		before, total = total, kernels.ReplayTotalsAt(state, ended)
+		before, total = total, kernels.ReplayCountsOf(state)
 	}
 	c := kernels.Counters{
-		Hits: uint32(total.Hits - before.Hits), HostBytes: total.HostBytes - before.HostBytes, Peers: uint32(total.Peers - before.Peers),
+		HostBytes: total.HostBytes - before.HostBytes, Peers: uint32(total.Peers - before.Peers),
 		Corrupt: uint32(total.Corrupt - before.Corrupt), OutOfRange: uint32(total.OutOfRange - before.OutOfRange), Batch: 7,
 	}
 	if c.OutOfRange != 0 {
-		c.NotFirst = ^total.FirstOutOfRange
+		c.NotFirst = ^uint32(total.FirstOutOfRange())
 	}
 	for r := range c.Reasons {
 		c.Reasons[r] = uint32(total.Reasons[r] - before.Reasons[r])
 		c.Misses += c.Reasons[r]
 	}
-	if n := uint64(in.replays); total.Replays != n || total.Hits != n*uint64(c.Hits) || total.HostBytes != n*c.HostBytes {
-		b.t.Fatalf("totals %+v of %d replays with counters %+v", total, n, c)
+	c.Hits = uint32(len(in.batch)) - c.Misses - c.OutOfRange
+	if n := uint64(in.replays); total.HostBytes != n*c.HostBytes || total.Peers != n*uint64(c.Peers) || total.OutOfRange != n*uint64(c.OutOfRange) {
+		b.t.Fatalf("counts %+v of %d replays with counters %+v", total, n, c)
 	}
-	return serveResult{c, *kernels.CountersView(device.HostBuffer(state[:kernels.CountersBytes])), out.read(b)}
+	return serveResult{c, kernels.Counters{}, out.read(b)}
 }
 
 // peers returns how many of the batch's rows lie in slab 1, which is another device's.
