@@ -579,3 +579,12 @@ struct ReplayArgs {
 	ServeArgs serve;
 };
 ABI_SIZE(ReplayArgs, 336);
+
+// ReplayLookArgs are states of captured batches, one behind the other, and where in page-locked memory their copies go.
+struct ReplayLookArgs {
+	u64 states;
+	u64 copies;
+	u32 count;
+	u32 reserved;
+};
+ABI_SIZE(ReplayLookArgs, 24);

@@ -29,4 +29,5 @@ compile build build
 compile change change
 compile train train
 compile share_open share_open
+compile replay replay
 go run ./gen/codecs modules # those of the codecs

@@ -232,16 +232,9 @@ INLINE u64 loadSystem(const u64 *p)
 	return x;
 }
 INLINE void storeSystem(u32 *p, u32 x) { asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(x) : "memory"); }
-// addSystem adds to a word that the host reads by copies, and returns what was there before.
-INLINE u64 addSystem(u64 *p, u64 x)
-{
-	u64 before;
-	asm volatile("atom.relaxed.sys.global.add.u64 %0, [%1], %2;" : "=l"(before) : "l"(p), "l"(x) : "memory");
-	return before;
-}
 INLINE void fenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-// fenceSequential orders the stores before it and the loads behind it, to whatever memory, for all who have such a fence of their own.
-INLINE void fenceSequential() { asm volatile("fence.sc.sys;" ::: "memory"); }
+// fenceSequential orders the stores before it and the loads behind it, for all kernels of this device that have such a fence of their own.
+INLINE void fenceSequential() { asm volatile("fence.sc.gpu;" ::: "memory"); }
 INLINE u32 exchange(u32 *p, u32 x)
 {
 	u32 before;

@@ -77,18 +77,40 @@ func (k *Replay) RunHost(w device.Workers) {
 
 func replayState(b device.Buffer) *abi.ReplayState { return &view[abi.ReplayState](b)[0] }
 
+// ReplayLook copies the states of Replays to page-locked memory, where Progress and ReplayCountsOf read them. Replays that have not begun by a
+// copy see all that was changed on the device before the launch. What those have written that have ended by a copy can be read.
+type ReplayLook struct {
+	// States is the memory of the states, one behind the other, and Copies as much page-locked memory.
+	States, Copies device.Buffer
+}
+
+// Name implements device.Kernel.
+func (k *ReplayLook) Name() string { return "replay-look" }
+
+// RunHost implements device.Kernel.
+func (k *ReplayLook) RunHost(device.Workers) {
+	states, copies := view[abi.ReplayState](k.States), view[abi.ReplayState](k.Copies)
+	for i := range states {
+		ended := atomic.LoadUint64(&states[i].Ended)
+		from, to := unsafe.Slice((*uint64)(unsafe.Pointer(&states[i])), ReplayStateBytes/8), unsafe.Slice((*uint64)(unsafe.Pointer(&copies[i])), ReplayStateBytes/8)
+		for w := range from {
+			to[w] = atomic.LoadUint64(&from[w])
+		}
+		copies[i].Ended = ended
+	}
+}
+
 // Progress returns, of a copy of State that was made after the launch, the numbers of the last replay that had begun and of the last that had
-// ended, which are the same if none ran. The first replay is 1. The copy is not made at one moment: a replay that ran meanwhile may or may not
-// count as begun, but not as ended before it had.
+// ended, which are the same if none ran. The first replay is 1.
 func (k *Replay) Progress(state []byte) (begun, ended uint64) {
 	s := replayState(device.HostBuffer(state))
 	if k.blocks == 0 {
 		return 0, 0
 	}
-	return max(s.Begun+k.blocks-1, s.Ended) / k.blocks, s.Ended / k.blocks
+	return (s.Begun + k.blocks - 1) / k.blocks, s.Ended / k.blocks
 }
 
-// ReplayCountsOf returns the counts of a copy of State: of all replays that had ended before the copy began, and of what others had counted.
+// ReplayCountsOf returns the counts of a copy of State: those of all replays that had ended, and what others had counted.
 func ReplayCountsOf(state []byte) ReplayCounts {
 	return ReplayCounts(replayState(device.HostBuffer(state)).Counts)
 }

@@ -1,54 +1,65 @@
 // A batch in a captured graph. A replay begins without host code, so its blocks themselves announce it, each for itself: a block adds 1 to the
-// number of blocks that have begun, and only then reads which map, slabs and host tier there are. At its end it adds 1 to the number of those
-// that have ended. Whoever withdraws something reads both numbers and waits for the blocks that had begun. So either a block sees what has
-// replaced the withdrawn, or the other side sees the block. Both sides need a sequentially consistent fence between their store and their
-// load; the other side's is the end of the kernel or copy that withdraws, before the copy that reads the numbers.
+// number of blocks that have begun, and only then reads which map, slabs and host tier there are, and what is in them. At its end it adds 1 to
+// the number of those that have ended. Whoever withdraws something has a kernel read both numbers, replayLook, and waits for the blocks that
+// had begun. So either a block sees what has replaced the withdrawn, or the other side sees the block. Both sides need a sequentially
+// consistent fence between their store and their load.
 //
-// No block waits for another one, and nothing crosses the link: on an H200 a store to host memory, its fence, a second kernel and a last block
-// that publishes took 7 us more.
+// No block waits for another one, and nothing crosses the link.
 #pragma once
 #include "hash.h"
 
-// ReplayNow is what a block knows of the replay that runs: what there is to read, and the replay's number, from 0 on.
+// ReplayNow is what a block knows of the replay that runs.
 struct ReplayNow {
 	ReplayView view;
-	u64 number;
+	u64 version; // of the view
+	u64 latest;  // what it must be
+	u64 number;  // of the replay, from 0 on
 };
 
-// beginReplay announces the block and fills now, in shared memory, for which the block's threads must wait. One warp calls it. The view is read
-// before the announcement, so that this takes no time of its own, and taken if its version is still the same afterwards. The memory of views
-// stays as long as there are captured batches.
-INLINE void beginReplay(const ReplayArgs &r, ReplayNow *now)
+INLINE void readView(const ReplayViews *views, u64 version, ReplayNow *now)
 {
 	constexpr u32 WORDS = sizeof(ReplayView) / 8;
 	static_assert(sizeof(ReplayView) % 8 == 0 && WORDS <= 32, "a word a lane");
-	const ReplayViews *views = (const ReplayViews *)r.views;
-	u32 lane = laneID();
-	u64 before = 0, word = 0;
-	if (lane == 0)
-		before = addSystem(&((ReplayState *)r.state)->begun, 1);
-	u64 version = loadSystem(&views->version);
-	if (lane < WORDS)
-		word = loadDevice((const u64 *)(views->views + version % REPLAY_TURNS) + lane);
-	warpSync(~0u);
-	if (lane == 0)
-		fenceSequential();
-	warpSync(~0u);
-	u64 latest = loadSystem(&views->version);
-	if (lane < WORDS) {
-		if (latest != version)
-			word = loadDevice((const u64 *)(views->views + latest % REPLAY_TURNS) + lane);
-		((u64 *)&now->view)[lane] = word;
-	}
-	if (lane == 0)
-		now->number = before / r.blocks;
+	if (laneID() < WORDS)
+		((u64 *)&now->view)[laneID()] = loadDevice((const u64 *)(views->views + version % REPLAY_TURNS) + laneID());
 }
 
-// endReplay ends a block. One thread calls it, after all have read their last and counted.
+// beginReplay begins to announce the block and to fill now, in shared memory. The last warp announces, and the one before reads the view
+// meanwhile, whether or not it will be the latest: the memory of the views stays as long as there are captured batches. All threads call it, then
+// wait for each other, then call checkReplay.
+INLINE void beginReplay(const ReplayArgs &r, ReplayNow *now)
+{
+	const ReplayViews *views = (const ReplayViews *)r.views;
+	u32 warp = threadID() / 32, last = blockThreads() / 32 - 1;
+	if (warp == last && laneID() == 0) {
+		u64 before = atomicFetchAdd(&((ReplayState *)r.state)->begun, 1);
+		fenceSequential();
+		now->latest = loadSystem(&views->version);
+		now->number = before / r.blocks;
+	}
+	if (warp == (last == 0 ? 0 : last - 1)) {
+		u64 version = loadSystem(&views->version);
+		readView(views, version, now);
+		if (laneID() == 0)
+			now->version = version;
+	}
+}
+
+// checkReplay reads the latest view, if another one was read. It stays in its place, as the block is announced.
+INLINE void checkReplay(const ReplayArgs &r, ReplayNow *now)
+{
+	if (now->version == now->latest)
+		return;
+	if (threadID() < 32)
+		readView((const ReplayViews *)r.views, now->latest, now);
+	blockSync();
+}
+
+// endReplay ends a block. One thread calls it, after all have read their last, written and counted.
 INLINE void endReplay(const ReplayArgs &r)
 {
-	fenceSystem();
-	addSystem(&((ReplayState *)r.state)->ended, 1);
+	fenceDevice();
+	atomicAdd(&((ReplayState *)r.state)->ended, 1);
 }
 
 // The functions below are called, not inlined, so that they take no registers of the kernels that use them.

@@ -27,3 +27,12 @@ func (k *Replay) RunCUDA(s *cuda.Stream) error {
 	k.blocks = uint64(grid)
 	return nil
 }
+
+var replayLook = cuda.NewFunction[abi.ReplayLookArgs](module("replay"), "replayLook")
+
+// RunCUDA implements cuda.Kernel.
+func (k *ReplayLook) RunCUDA(s *cuda.Stream) error {
+	return replayLook.Launch(s, 1, 256, 0, &abi.ReplayLookArgs{
+		States: k.States.Addr(), Copies: k.Copies.Addr(), Count: uint32(k.States.Size() / ReplayStateBytes),
+	})
+}

@@ -23,7 +23,10 @@ constexpr u32 WARPS = 8; // the most of a block
 struct Batch {
 	const ReplayArgs &replay;
 	const ServeArgs &a;
-	const ReplayNow &now;
+	ReplayNow &now; // in shared memory
+
+	INLINE void begin() const { beginReplay(replay, &now); }
+	INLINE void begun() const { checkReplay(replay, &now); }
 
 	INLINE u64 map() const { return now.view.map; }
 	INLINE u32 buckets() const { return now.view.buckets; }
@@ -49,6 +52,9 @@ struct Batch {
 #else
 struct Batch {
 	const ServeArgs &a;
+
+	INLINE void begin() const {}
+	INLINE void begun() const {}
 
 	INLINE u64 map() const { return a.lookup.map; }
 	INLINE u32 buckets() const { return a.lookup.buckets; }
@@ -155,8 +161,8 @@ template <class C, int N> struct Coded {
 	}
 };
 
-// serveRows serves the batch. begin is called by the block's last warp, before anything of the map is read: most metadata leave that warp free.
-template <class R, class F> INLINE void serveRows(const Batch &b, F begin)
+// serveRows serves the batch.
+template <class R> INLINE void serveRows(const Batch &b)
 {
 	extern __shared__ u32x4 dynamic[];
 	__shared__ u32x4 lists[WARPS][32];
@@ -165,16 +171,16 @@ template <class R, class F> INLINE void serveRows(const Batch &b, F begin)
 	u32 tid = threadID(), lane = laneID();
 	u64 from = (u64)((blockID() * blockThreads() + tid) / 32) * a.warpRows, moved = 0;
 	u32 to = (u32)minimum64(from + a.warpRows, a.lookup.count), below = (1u << lane) - 1, at = (u32)minimum64(from, to);
-	// The row numbers of a part are read before the part before is served, and the first ones before the block waits.
+	// The first row numbers are read before the block waits.
 	auto number = [&](u32 at) { return lane < a.part && at + lane < to ? rowAt(a.lookup, at + lane) : -1; };
 	i64 row = number(at);
 	if (tid < NUM_REASONS)
 		reasons[tid] = 0;
 	if (tid == 0)
 		peers = 0;
-	if (tid / 32 == blockThreads() / 32 - 1)
-		begin();
+	b.begin();
 	const typename R::Context context = R::context(a, (u8 *)dynamic);
+	b.begun();
 	u32x4 *list = lists[tid / 32];
 	u8 *stage = (u8 *)dynamic + a.codec.metaBytes + tid / 32 * R::warpBytes(a);
 	auto *count = b.counts();
@@ -240,13 +246,13 @@ template <class R, class F> INLINE void serveRows(const Batch &b, F begin)
 	KERNEL void __launch_bounds__(256, 4) replay##lanes(const ReplayArgs r)                                                  \
 	{                                                                                                                        \
 		__shared__ ReplayNow now;                                                                                        \
-		serveRows<Coded<ROW_CODER, lanes>>(Batch{r, r.serve, now}, [&] { beginReplay(r, &now); });                       \
+		serveRows<Coded<ROW_CODER, lanes>>(Batch{r, r.serve, now});                                                      \
 	}
 #else
 #define SERVE(lanes)                                                                                                             \
 	KERNEL void __launch_bounds__(256, 4) serve##lanes(const ServeArgs a)                                                    \
 	{                                                                                                                        \
-		serveRows<Coded<ROW_CODER, lanes>>(Batch{a}, [] {});                                                             \
+		serveRows<Coded<ROW_CODER, lanes>>(Batch{a});                                                                    \
 	}
 #endif
 

@@ -173,7 +173,11 @@ func (in *serveInput) replay(b *bench, serve kernels.Serve, out output) serveRes
 			b.t.Fatalf("before replay %d: %d begun, %d ended", i+1, begun, ended)
 		}
 		b.launch(&k)
-		state := b.get(k.State)
+		copied, err := b.d.AllocHost(kernels.ReplayStateBytes, "test")
+		b.check(err)
+		defer b.d.Free(copied)
+		b.launch(&kernels.ReplayLook{States: k.State, Copies: copied})
+		state := copied.Bytes()
 		begun, ended := k.Progress(state)
 		if begun != uint64(i+1) || ended != begun {
 			b.t.Fatalf("after replay %d: %d begun, %d ended", i+1, begun, ended)

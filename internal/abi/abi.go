@@ -365,6 +365,12 @@ type ReplayArgs struct {
 	Serve        ServeArgs
 }
 
+// ReplayLookArgs are states of captured batches, one behind the other, and where in page-locked memory their copies go.
+type ReplayLookArgs struct {
+	States, Copies uint64
+	Count, _       uint32
+}
+
 // The lengths of the structures in bytes.
 const (
 	FoundBytes        = 16
@@ -424,4 +430,5 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(ReplayCounts{})-88]
 	_ = [1]int{}[unsafe.Sizeof(ReplayState{})-128]
 	_ = [1]int{}[unsafe.Sizeof(ReplayArgs{})-336]
+	_ = [1]int{}[unsafe.Sizeof(ReplayLookArgs{})-24]
 )

@@ -14,7 +14,7 @@ import (
 // captures are the batches of a device that are parts of captured graphs.
 //
 // A replay begins without host code. Its blocks count themselves in the capture's state, in device memory, when they begin and when they end.
-// To look is to copy the states of all captures to the host. Locks are taken in the order of the fields. Only mu is never held while the
+// To look is to have a kernel copy the states of all captures to the host. Locks are taken in the order of the fields. Only mu is never held while the
 // device works.
 type captures struct {
 	count atomic.Int32 // of those in all, for who need not look
@@ -35,10 +35,10 @@ type captures struct {
 	shown  []shown // by table
 }
 
-// states are the states of captures, which one copy takes to the host.
+// states are the states of captures, which one launch takes to the host.
 type states struct {
 	buffer device.Buffer
-	stage  device.Buffer // page-locked, for two copies
+	stage  device.Buffer // page-locked, for a copy
 	used   [statesCount]bool
 }
 
@@ -53,8 +53,8 @@ type place struct {
 	i  int
 }
 
-func (p place) of(copied device.Buffer) device.Buffer {
-	return copied.Slice(int64(p.i)*kernels.ReplayStateBytes, int64(p.i+1)*kernels.ReplayStateBytes)
+func (p place) of(b device.Buffer) device.Buffer {
+	return b.Slice(int64(p.i)*kernels.ReplayStateBytes, int64(p.i+1)*kernels.ReplayStateBytes)
 }
 
 // replay is a replay that ran at some moment.
@@ -146,7 +146,7 @@ func (s *captures) giveState(c *capture) error {
 		if err != nil {
 			return err
 		}
-		stage, err := d.allocNear(2*statesBytes, "captured batches")
+		stage, err := d.allocNear(statesBytes, "captured batches")
 		if err != nil {
 			d.Device.Free(buffer)
 			return err
@@ -188,8 +188,8 @@ func (s *captures) look(d *Device) error {
 		return err
 	}
 	var err error
-	for _, b := range states { // what the first copy says has ended, the second one has the counts of
-		err = errors.Join(err, s.looker.Copy(b.stage.Slice(0, statesBytes), b.buffer), s.looker.Copy(b.stage.Slice(statesBytes, 2*statesBytes), b.buffer))
+	for _, b := range states {
+		err = errors.Join(err, s.looker.Launch(&kernels.ReplayLook{States: b.buffer, Copies: b.stage}))
 	}
 	if err = errors.Join(err, s.looker.Synchronize()); err != nil {
 		return err
@@ -200,9 +200,9 @@ func (s *captures) look(d *Device) error {
 		if c.gone {
 			continue
 		}
-		first, second := c.place.in.stage.Slice(0, statesBytes), c.place.in.stage.Slice(statesBytes, 2*statesBytes)
-		c.begun, c.ended = c.kernel.Progress(c.place.of(first).Bytes())
-		c.counted = kernels.ReplayCountsOf(c.place.of(second).Bytes())
+		state := c.place.of(c.place.in.stage).Bytes()
+		c.begun, c.ended = c.kernel.Progress(state)
+		c.counted = kernels.ReplayCountsOf(state)
 	}
 	return nil
 }
