@@ -77,7 +77,7 @@ func (k *Replay) RunHost(w device.Workers) {
 
 func replayState(b device.Buffer) *abi.ReplayState { return &view[abi.ReplayState](b)[0] }
 
-// ReplayLook copies the states of Replays to page-locked memory, where Progress and ReplayCountsOf read them. Replays that have not begun by a
+// ReplayLook copies the states of Replays to page-locked memory, where Progress and Counts read them. Replays that have not begun by a
 // copy see all that was changed on the device before the launch. What those have written that have ended by a copy can be read.
 type ReplayLook struct {
 	// States is the memory of the states, one behind the other, and Copies as much page-locked memory.
@@ -110,8 +110,8 @@ func (k *Replay) Progress(state []byte) (begun, ended uint64) {
 	return (s.Begun + k.blocks - 1) / k.blocks, s.Ended / k.blocks
 }
 
-// ReplayCountsOf returns the counts of a copy of State: those of all replays that had ended, and what others had counted.
-func ReplayCountsOf(state []byte) ReplayCounts {
+// Counts returns the counts of a copy of State: those of all replays that had ended, and what others had counted.
+func (k *Replay) Counts(state []byte) ReplayCounts {
 	return ReplayCounts(replayState(device.HostBuffer(state)).Counts)
 }
 

@@ -199,7 +199,7 @@ func (in *serveInput) replay(b *bench, serve kernels.Serve, out output) serveRes
 		if begun != uint64(i+1) || ended != begun {
 			b.t.Fatalf("after replay %d: %d begun, %d ended", i+1, begun, ended)
 		}
-		before, total = total, kernels.ReplayCountsOf(state)
+		before, total = total, k.Counts(state)
 	}
 	c := kernels.Counters{
 		HostBytes: total.HostBytes - before.HostBytes, Peers: uint32(total.Peers - before.Peers),

@@ -45,7 +45,7 @@ func (s *captures) look(d *Device) error {
 		}
 		state := c.place.of(c.place.in.stage).Bytes()
 		c.begun, c.ended = c.kernel.Progress(state)
-		c.counted = kernels.ReplayCountsOf(state)
+		c.counted = c.kernel.Counts(state)
 	}
 	return nil
 }
