@@ -46,6 +46,11 @@ typedef long long i64;
 #define DECODE_TICKETS 32
 #define FIND_SHARED 80
 
+// TwoLanes is the number of lanes of a tile that decodes rows of at most 2 × TwoLanes quads, two a lane, and TwoStages the number of rows that
+// it has in shared memory: see decode_two.cu.
+#define TWO_LANES 10
+#define TWO_STAGES 4
+
 // CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one.
 #define CODER_AHEAD 2
 

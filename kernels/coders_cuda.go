@@ -135,6 +135,11 @@ func (c coder) launchOf(s *cuda.Stream, args *abi.DecodeArgs, op string) hitLaun
 		if l.shape != "Long" {
 			l.shared = l.threads*abi.DecodeTickets + l.threads/lanes*abi.DecodeStages*int(args.StageBytes)
 			l.rows = max(2, 64/lanes)
+			if l.lanes == abi.TwoLanes {
+				tiles := l.threads / 32 * (32 / abi.TwoLanes)
+				l.shared = l.threads*abi.DecodeTickets + tiles*abi.TwoStages*int(args.StageBytes)
+				l.rows = 32 / abi.TwoLanes
+			}
 			if l.op == "find" {
 				l.shared += l.threads * abi.FindShared
 			}

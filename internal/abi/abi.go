@@ -48,6 +48,13 @@ const (
 	FindShared    = 80
 )
 
+// TwoLanes is the number of lanes of a tile that decodes rows of at most 2 × TwoLanes quads, two a lane, and TwoStages the number of rows that
+// it has in shared memory: see decode_two.cu.
+const (
+	TwoLanes  = 10
+	TwoStages = 4
+)
+
 // CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one.
 const CoderAhead = 2
 
