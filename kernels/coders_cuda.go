@@ -19,6 +19,7 @@ type coderKernels struct {
 	serve            map[int]*cuda.Function[abi.ServeArgs]
 	replay           map[int]*cuda.Function[abi.ReplayArgs]
 	share            map[int]*cuda.Function[abi.ShareFetchArgs]
+	shareLong        *cuda.Function[abi.ShareFetchArgs]
 	// encode and encodeLong are nil where there is no encoder; encodeLong where it serves no rows from abi.LongRow on.
 	encode, encodeLong *cuda.Function[abi.EncodeArgs]
 }
@@ -55,6 +56,7 @@ func newCoderKernels(name string, c coder) *coderKernels {
 		serve:     map[int]*cuda.Function[abi.ServeArgs]{},
 		replay:    map[int]*cuda.Function[abi.ReplayArgs]{},
 		share:     map[int]*cuda.Function[abi.ShareFetchArgs]{},
+		shareLong: cuda.NewFunction[abi.ShareFetchArgs](of("share"), "shareFetchLong").PreferShared(),
 	}
 	for _, h := range c.hitKernels() {
 		if strings.HasPrefix(h.function, "find") {

@@ -45,8 +45,8 @@ func shareBlocks(rowBytes int) int {
 	return 24
 }
 
-// MaxShareRow is the longest row, in bytes, that ShareFetch serves: the lanes of a warp read it at once, wherever it begins in its line.
-const MaxShareRow = 768
+// MaxShareRow is the longest row, in bytes, that ShareFetch serves. Rows of up to abi.ShareRow bytes the lanes of a warp read at once.
+const MaxShareRow = 4096
 
 // ShareOpen opens a share of a batch's misses, unless another batch's is open. It sets Counters.Share to the share's number.
 type ShareOpen struct {

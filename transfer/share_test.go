@@ -174,7 +174,8 @@ func TestShare_RowsOfEveryKind(t *testing.T) {
 			rowBytes int
 			codec    string
 			mode     Mode
-		}{{256, "ibp4", InPlace}, {256, "ibp4", Packed}, {100, "ibp8", InPlace}, {260, "ibp4", InPlace}, {37, "none", InPlace}, {512, "ibp8", Packed}, {768, "ibp4", InPlace}, {31, "ibp4", Packed}} {
+		}{{256, "ibp4", InPlace}, {256, "ibp4", Packed}, {100, "ibp8", InPlace}, {260, "ibp4", InPlace}, {37, "none", InPlace}, {512, "ibp8", Packed}, {768, "ibp4", InPlace}, {31, "ibp4", Packed},
+			{772, "ibp4", Packed}, {1024, "none", InPlace}, {1024, "ibp8", InPlace}, {1001, "none", Packed}, {2408, "ibp4", InPlace}, {4096, "ibp8", Packed}} {
 			t.Run(fmt.Sprintf("row=%d/%s/%v", c.rowBytes, c.codec, c.mode), func(t *testing.T) {
 				s := newSharing(t, d, 3000, c.rowBytes, c.mode, c.codec, ShareOptions{Threads: 3, Piece: 8, Unit: 4, StageBytes: 1 << 20, Timeout: time.Second})
 				r := rand.New(rand.NewPCG(1, uint64(c.rowBytes)))
@@ -207,7 +208,7 @@ func TestShare_EveryCodec(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				shrunk := int64(0)
 				for i, of := range []dtype.Type{dtype.Float32, dtype.BFloat16, dtype.Float64} {
-					for j, rowBytes := range []int{256, 520} {
+					for j, rowBytes := range []int{256, 520, 1032} {
 						t.Run(fmt.Sprintf("%v/row=%d/%v", of, rowBytes, Mode((i+j)%2)), func(t *testing.T) {
 							shrunk += testShareCodec(t, d, rowBytes, Options{Codec: name, DType: of, Mode: Mode((i + j) % 2)})
 						})

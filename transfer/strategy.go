@@ -101,6 +101,9 @@ func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 	if t.terms.Unit == 0 {
 		t.terms.Unit = shareUnit(tier.RowBytes)
 	}
+	if s.pieces {
+		t.terms.Piece = max(t.terms.Unit, sharePiece(tier.RowBytes)/t.terms.Unit*t.terms.Unit)
+	}
 	// The bytes that the host copies of each row: a little more than the usual stored length, or the row if rows are raw. The
 	// device reads the rest of longer rows itself.
 	bytes := tier.RowBytes
