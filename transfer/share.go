@@ -50,7 +50,9 @@ type Sharer struct {
 
 	mu struct {
 		sync.Mutex
-		tables []*ShareTable
+		tables  []*ShareTable // by ShareTable.terms.Tier; nil where one was released
+		serving *ShareTable   // the one whose rows workers may be reading
+		left    *sync.Cond    // serving has become nil
 	}
 }
 
@@ -168,6 +170,7 @@ func NewSharer(d device.Device, o ShareOptions) (_ *Sharer, err error) {
 			s.free()
 		}
 	}()
+	s.mu.left = sync.NewCond(&s.mu)
 	t := &s.terms
 	*t = kernels.Share{Unit: o.Unit, Piece: o.Piece, Timeout: o.Timeout}
 	s.pieces = pieces

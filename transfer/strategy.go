@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/tensorcache/tensorcache/internal/abi"
@@ -46,19 +47,21 @@ type ShareTable struct {
 	tier   kernels.HostRows
 	terms  kernels.Share
 	always bool
+	mu     *shareLearnt // one for all tables that Moved makes of each other
+}
 
-	mu struct {
-		sync.Mutex
-		stamp           uint32 // of the last times that were used
-		split           split
-		fraction        float64 // of the misses, for the host
-		alone, shared   float64 // mean nanoseconds a miss, without and with sharing
-		batches         int     // since the last decision
-		alternate       int
-		dropped         bool
-		sharedN, aloneN int64 // numbers of batches
-		gaveUp          int64
-	}
+// shareLearnt is what was measured of the batches of a table.
+type shareLearnt struct {
+	sync.Mutex
+	stamp           uint32 // of the last times that were used
+	split           split
+	fraction        float64 // of the misses, for the host
+	alone, shared   float64 // mean nanoseconds a miss, without and with sharing
+	batches         int     // since the last decision
+	alternate       int
+	dropped         bool
+	sharedN, aloneN int64 // numbers of batches
+	gaveUp          int64
 }
 
 // ShareStats describe how a table's misses are read.
@@ -85,8 +88,7 @@ func (t *ShareTable) Always() bool { return t != nil && t.always }
 
 // Shareable reports whether sharing a table's misses is worth trying.
 func Shareable(tier kernels.HostRows) bool {
-	// Packed rows may move when they are written, and a worker that is late still reads where they lay.
-	return tier.Stride != 0 && BeyondTranslation(tier) && tier.RowBytes <= kernels.MaxShareRow
+	return BeyondTranslation(tier) && tier.RowBytes <= kernels.MaxShareRow
 }
 
 // Table registers a table's host tier, or returns nil if sharing is not tried for it. The tier must not be closed before the
@@ -96,7 +98,7 @@ func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 	if s == nil || tier.RowBytes > kernels.MaxShareRow || !always && !Shareable(tier) {
 		return nil
 	}
-	t := &ShareTable{sharer: s, tier: tier, terms: s.terms, always: always}
+	t := &ShareTable{sharer: s, tier: tier, terms: s.terms, always: always, mu: new(shareLearnt)}
 	t.mu.fraction = t.mu.split.fraction()
 	if t.terms.Unit == 0 {
 		t.terms.Unit = shareUnit(tier.RowBytes)
@@ -118,11 +120,49 @@ func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 	t.terms.Slot = (bytes + 15) &^ 15
 	rows := s.terms.Stage.Size() / int64(t.terms.Slot)
 	t.terms.MaxPieces = int(min(rows/int64(t.terms.Piece), abi.SharePieces, int64(abi.ShareUnits*t.terms.Unit/t.terms.Piece)))
+	s.register(t)
+	return t
+}
+
+// register gives a table its number.
+func (s *Sharer) register(t *ShareTable) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t.terms.Tier = uint32(len(s.mu.tables))
-	s.mu.tables = append(s.mu.tables, t)
-	return t
+	n := slices.Index(s.mu.tables, nil)
+	if n < 0 {
+		n = len(s.mu.tables)
+		s.mu.tables = append(s.mu.tables, nil)
+	}
+	t.terms.Tier, s.mu.tables[n] = uint32(n), t
+}
+
+// Moved returns the table for batches that read its rows from elsewhere, as after Tier.Repack, with all that was learnt of it. Batches that have
+// begun go on with t. Once they have ended, t is to be released. t may be nil.
+func (t *ShareTable) Moved(tier kernels.HostRows) *ShareTable {
+	if t == nil {
+		return nil
+	}
+	moved := &ShareTable{sharer: t.sharer, tier: tier, terms: t.terms, always: t.always, mu: t.mu}
+	t.sharer.register(moved)
+	return moved
+}
+
+// Release waits until no worker reads the table's rows, and keeps workers from it afterwards, so that the rows' memory can be freed. A worker may
+// be late: it may still gather rows for a batch that has ended, because the device had given up waiting for it. All batches of t must have
+// ended. t may be nil, released already, or of a Sharer that is closed.
+func (t *ShareTable) Release() {
+	if t == nil {
+		return
+	}
+	s := t.sharer
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := t.terms.Tier; s.mu.tables[n] == t {
+		s.mu.tables[n] = nil
+	}
+	for s.mu.serving == t {
+		s.mu.left.Wait()
+	}
 }
 
 // next learns from the last shared batch that has ended, and returns the terms of the next one. If it returns false, the batch
