@@ -43,7 +43,8 @@ type hitKernel struct {
 	// form is empty or names a specialised kernel: "One" (coder.one), "Bytes" (coder.bytes), "Fixed" (coder.fixed), or "Words", for pairs of
 	// rows that do not begin at multiples of 8 bytes.
 	form string
-	// shape is the lanes that decode a row, "Wide" for a block with a lane for each quad, or "Long" for rows without a stage.
+	// shape is the lanes that decode a row, "Double" for a warp with two quads a lane, "Wide" for a block with a lane for each quad, or "Long"
+	// for rows without a stage.
 	shape string
 	// lanes is the threads that decode a row.
 	lanes int
@@ -88,7 +89,11 @@ func (c coder) pairHits(row *abi.RowCodec, op string) hitKernel {
 		h.form = "Fixed"
 	}
 	if h.op == "find" && shape == "Wide" {
-		h.op = "decode"
+		if row.RowBytes > 64*16 {
+			h.op = "decode"
+		} else {
+			h.shape, h.lanes = "Double", 32
+		}
 	}
 	return h
 }
@@ -130,6 +135,7 @@ func (c coder) hitKernels() (all []kernelName) {
 		for _, form := range forms {
 			add("decode"+form, "decode", form, append(tiles, "Wide")...)
 			add("find"+form, "find", form, tiles...)
+			add("find"+form+"Double", "find", form, "Double")
 		}
 		add("decodePeers", "decodePeers", "", append(tiles, "Wide")...)
 		add("decodeWords", "decode", "Words", append(tiles, "Wide")...)

@@ -134,8 +134,12 @@ func (c coder) launchOf(s *cuda.Stream, args *abi.DecodeArgs, op string) hitLaun
 		args.StageBytes = uint32(stageBytes(rowBytes))
 		_, l.threads, lanes = decodeShape(rowBytes)
 		l.rows = 1
+		stages := abi.DecodeStages
+		if l.shape == "Double" {
+			l.threads, lanes, stages = blockThreads, l.lanes, stages/2
+		}
 		if l.shape != "Long" {
-			l.shared = l.threads*abi.DecodeTickets + l.threads/lanes*abi.DecodeStages*int(args.StageBytes)
+			l.shared = l.threads*abi.DecodeTickets + l.threads/lanes*stages*int(args.StageBytes)
 			l.rows = max(2, 64/lanes)
 			if l.op == "find" {
 				l.shared += l.threads * abi.FindShared
