@@ -22,7 +22,8 @@ type Share struct {
 	Fraction  uint32
 	MaxPieces int
 	Least     int
-	// Blocks is the number of blocks of the grid. Own of them begin with the device's own part, the others with the host's.
+	// Blocks is the number of blocks of the grid, 0 for one on each multiprocessor. Own of them begin with the device's own part, the others
+	// with the host's.
 	Blocks, Own int
 	// Timeout is how long the device waits for the next piece to arrive before it fetches the rest itself.
 	Timeout time.Duration

@@ -44,6 +44,10 @@ func (k *ShareFetch) RunCUDA(s *cuda.Stream) error {
 	if k.Share != nil {
 		args.Share, blocks = k.Share.args(), k.Share.Blocks
 	}
+	if blocks == 0 {
+		blocks = s.Device().Multiprocessors()
+		args.Share.Own = uint32(blocks)
+	}
 	if k.Tier.RowBytes > abi.ShareRow {
 		f = c.shareLong
 	}

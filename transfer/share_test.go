@@ -244,7 +244,7 @@ func testShareCodec(t *testing.T, d device.Device, rowBytes int, load Options) i
 // TestShare_CorruptRowsAreCounted lets rows lose their participation bits: they would be longer than a row may be.
 func TestShare_CorruptRowsAreCounted(t *testing.T) {
 	onDevices(t, func(t *testing.T, d device.Device) {
-		for _, rowBytes := range []int{64, 256, 512} {
+		for _, rowBytes := range []int{64, 256, 512, 1024, 2408} {
 			s := newSharing(t, d, 2000, rowBytes, InPlace, "ibp4", ShareOptions{Threads: 2, Piece: 16, Unit: 8, Timeout: time.Second})
 			r := rand.New(rand.NewPCG(6, 6))
 			s.corrupt = map[int64]bool{}

@@ -34,8 +34,13 @@ const shareHostBlocks = 32
 //	    15 host threads          37.3 / 38.6 / 37.7         42.4 / 44.4 / 45.9
 //	    4 host threads           31.9 / 34.2 / 32.3         34.5 / 38.8 / 41.9
 //	alone, 16 / 24 / 32 / 48     12.7 / 15.3 / 15.2 / 15.4  16.3 / 23.8 / 29.6 / 31.3
-func shareBlocks(rowBytes int) (own, alone int) {
-	if rowBytes <= 256 {
+//
+// Where address translation is not the limit, the device alone has a block on each multiprocessor, as kernels.Fetch has.
+func shareBlocks(tier kernels.HostRows) (own, alone int) {
+	switch {
+	case !BeyondTranslation(tier):
+		return 40, 0
+	case tier.RowBytes <= 256:
 		return 32, 24
 	}
 	return 40, 48
@@ -185,6 +190,11 @@ func (t *ShareTable) next(rows int64) (kernels.Share, bool) {
 		if t.mu.batches >= shareRetry {
 			t.mu.dropped, t.mu.batches, t.mu.shared = false, 0, 0
 		}
+		if !BeyondTranslation(t.tier) { // kernels.Fetch is the fastest, which is not timed
+			t.mu.alone = 0
+			t.mu.aloneN++
+			return terms, false
+		}
 	case t.mu.alone == 0:
 		alone = true
 	default:
@@ -194,7 +204,7 @@ func (t *ShareTable) next(rows int64) (kernels.Share, bool) {
 			t.mu.dropped, t.mu.batches = true, 0
 		}
 	}
-	ownBlocks, aloneBlocks := shareBlocks(t.tier.RowBytes)
+	ownBlocks, aloneBlocks := shareBlocks(t.tier)
 	if alone {
 		t.mu.aloneN++
 		terms.Own, terms.Blocks = aloneBlocks, aloneBlocks
