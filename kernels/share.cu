@@ -138,16 +138,18 @@ INLINE void closeShare(const ShareFetchArgs &a, u32 number, u32 misses)
 	retire(a.share);
 }
 
-// Tiles of LANES lanes. LONG says that rows may be longer than SHARE_ROW. Shared memory: the metadata, if they fit, then stageBytes and the scratch
-// for each tile.
+// Tiles of LANES lanes. LONG says that rows may be longer than SHARE_ROW. Shared memory: SHARE_HEAD bytes, the metadata, if they fit, then stageBytes
+// and the scratch for each tile. There is no static shared memory, so that the stage of a long row begins at a line: where it began 16 bytes
+// later, asynchronous copies took 2.6 times as long, as those of a sector went to two lines.
 template <class C, int LANES, bool LONG> INLINE void shareFetch(const ShareFetchArgs &a)
 {
 	extern __shared__ u32x4 dynamic[];
-	__shared__ u32 taken;
-	const u8 *meta = metaOf<C>(a.fetch.codec, (u8 *)dynamic);
+	u32 &taken = *(u32 *)dynamic;
+	u8 *shared = (u8 *)dynamic + SHARE_HEAD;
+	const u8 *meta = metaOf<C>(a.fetch.codec, shared);
 	const Tile<LANES> tile = Tile<LANES>::make();
 	u32 tid = threadID(), lane = tile.lane;
-	u8 *stage = (u8 *)dynamic + a.fetch.codec.metaBytes + tid / LANES * (a.fetch.stageBytes + a.fetch.codec.scratch);
+	u8 *stage = shared + a.fetch.codec.metaBytes + tid / LANES * (a.fetch.stageBytes + a.fetch.codec.scratch);
 	u8 *scratch = stage + a.fetch.stageBytes;
 	const Counters *counters = (const Counters *)a.fetch.counters;
 	u32 misses = counters->misses, number = a.share.device != 0 ? counters->share : 0, unit = a.share.unit;

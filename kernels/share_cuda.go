@@ -53,5 +53,5 @@ func (k *ShareFetch) RunCUDA(s *cuda.Stream) error {
 	}
 	args.Fetch.StageBytes = uint32((k.Tier.RowBytes + 32 + stageSlack + 127) &^ 127)
 	warps, shared := c.blockOf(s, &args.Fetch.Codec, 32/lanes*int(args.Fetch.StageBytes+args.Fetch.Codec.Scratch))
-	return f.LaunchBegun(s, blocks, 32*warps, shared, &args, k.Begun)
+	return f.LaunchBegun(s, blocks, 32*warps, abi.ShareHead+shared, &args, k.Begun)
 }

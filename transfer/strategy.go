@@ -111,16 +111,9 @@ func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 	if s.pieces {
 		t.terms.Piece = max(t.terms.Unit, sharePiece(tier.RowBytes)/t.terms.Unit*t.terms.Unit)
 	}
-	// The bytes that the host copies of each row: a little more than the usual stored length, or the row if rows are raw. The
-	// device reads the rest of longer rows itself.
 	bytes := tier.RowBytes
-	if c.Codec != nil {
-		header := c.Form.Head
-		usual := tier.Ahead
-		if usual == 0 { // packed: lengths are in the index
-			usual = tier.RowBytes
-		}
-		bytes = min(bytes, max(header, usual+usual/32))
+	if c.Codec != nil && tier.Common != 0 {
+		bytes = min(bytes, max(c.Form.Head, tier.Common))
 	}
 	t.terms.Slot = (bytes + 15) &^ 15
 	rows := s.terms.Stage.Size() / int64(t.terms.Slot)
