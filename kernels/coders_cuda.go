@@ -144,6 +144,9 @@ func (c coder) launchOf(s *cuda.Stream, args *abi.DecodeArgs, op string) hitLaun
 			if l.op == "find" {
 				l.shared += l.threads * abi.FindShared
 			}
+			if l.shape == "Double" && l.form == "" { // the metadata of the row
+				l.shared += int(args.Codec.MetaBytes)
+			}
 		}
 		return l
 	}

@@ -27,7 +27,7 @@ INLINE void storeQuadOf(u8 *row, u32 column, u32x4 x, u32 rowBytes, bool whole)
 		*(u32x2 *)(p + 8) = x.zw;
 }
 
-template <int MOVES, class SOURCE> INLINE void decodeDouble(const DecodeArgs &a, SOURCE rows, u32 blocks)
+template <int MOVES, bool KEPT, class SOURCE> INLINE void decodeDouble(const DecodeArgs &a, SOURCE rows, u32 blocks)
 {
 	extern __shared__ u32x4 dynamic[];
 	constexpr int C = CHUNK ? CHUNK : 4;
@@ -41,6 +41,9 @@ template <int MOVES, class SOURCE> INLINE void decodeDouble(const DecodeArgs &a,
 	u32 hits = rows.count;
 
 	Planes<MOVES> planes[2] = {};
+	Meta<SHARED, STEPS> shared{(u8 *)dynamic + blockThreads() * (DECODE_TICKETS + FIND_SHARED) + warps * STAGES * stageBytes};
+	if (!KEPT)
+		loadMeta(a.codec, (u8 *)shared.p);
 	u32 masked[2] = {0, 0}, bitsBefore[2] = {0, 0};
 	if (CHUNK != 0) {
 		Meta<GLOBAL, STEPS> meta{(const u8 *)a.codec.meta};
@@ -48,7 +51,8 @@ template <int MOVES, class SOURCE> INLINE void decodeDouble(const DecodeArgs &a,
 		for (int h = 0; h < 2; h++) {
 			if (h == 1 && !second)
 				break;
-			planes[h] = meta.template planes<MOVES>(columns[h]);
+			if (KEPT)
+				planes[h] = meta.template planes<MOVES>(columns[h]);
 			masked[h] = meta.masked(columns[h]);
 			bitsBefore[h] = headBits(a.codec) + meta.keptBefore(columns[h]);
 		}
@@ -120,6 +124,8 @@ template <int MOVES, class SOURCE> INLINE void decodeDouble(const DecodeArgs &a,
 			if (CHUNK != 0 && !raw) {
 				const u32 *w = (const u32 *)(row + at[h] / 32 * 4);
 				u32 words[5] = {w[0], w[1], w[2], w[3], w[4]};
+				if (!KEPT)
+					planes[h] = shared.template planes<MOVES>(h == 0 || second ? columns[h] : columns[0]);
 				x = expandQuad<C>(words, at[h], planes[h], of[h], masked[h]);
 			} else if (raw && (h == 0 || second)) {
 				x = *(const u32x4 *)(row + columns[h] * 16);
@@ -133,19 +139,21 @@ template <int MOVES, class SOURCE> INLINE void decodeDouble(const DecodeArgs &a,
 	rows.end();
 }
 
-#define FIND(name, moves)                                                                                                        \
-	KERNEL void __launch_bounds__(256, 3) name(const FindArgs a)                                                             \
+#define FIND(name, moves, kept, blocks)                                                                                          \
+	KERNEL void __launch_bounds__(256, blocks) name(const FindArgs a)                                                        \
 	{                                                                                                                        \
 		if (blockID() >= a.decoders) {                                                                                   \
 			fetchLast<ROW_CODER>(a);                                                                                 \
 			return;                                                                                                  \
 		}                                                                                                                \
-		decodeDouble<moves>(a.decode, Looked(a), a.decoders);                                                            \
+		decodeDouble<moves, kept>(a.decode, Looked(a), a.decoders);                                                      \
 		decoderDone(a);                                                                                                  \
 	}
 
 #if ROW_KIND == 1
-FIND(findFixedDouble, 0)
+FIND(findFixedDouble, 0, true, 3)
+#elif defined VARIANT_A
+FIND(findDouble, STEPS, true, 2)
 #else
-FIND(findDouble, STEPS)
+FIND(findDouble, STEPS, CHUNK == 0, 3)
 #endif
