@@ -531,8 +531,11 @@ func TestShareTable_Learns(t *testing.T) {
 	}
 	defer s.Close()
 	mem := device.Buffer{}.Slice(0, shareTier)
-	if s.Table(kernels.HostRows{Mem: mem, Stride: 1024, RowBytes: 1024}, kernels.Codec{}) != nil {
+	if s.Table(kernels.HostRows{Mem: mem, Stride: shareRow + 4, RowBytes: shareRow + 4}, kernels.Codec{}) != nil {
 		t.Error("long rows are shared")
+	}
+	if s.Table(kernels.HostRows{Mem: mem, RowBytes: shareRow}, kernels.Codec{}) == nil {
+		t.Error("packed rows are not shared")
 	}
 	if s.Table(kernels.HostRows{Mem: mem.Slice(0, shareTier-1), Stride: 256, RowBytes: 256}, kernels.Codec{}) != nil {
 		t.Error("small tables are shared")
@@ -579,6 +582,47 @@ func TestShareTable_Learns(t *testing.T) {
 	}
 	if st := (*ShareTable)(nil).Stats(); st.Strategy != "zero-copy" {
 		t.Errorf("without: %+v", st)
+	}
+}
+
+// TestShareTable_GivenUpForFetch: where the device reads misses by kernels.Fetch unless they are shared, batches after sharing was given up are
+// left to it, until sharing is tried again and both ways are measured anew.
+func TestShareTable_GivenUpForFetch(t *testing.T) {
+	s, err := NewSharer(newDevice(), ShareOptions{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	tier := kernels.HostRows{Mem: device.Buffer{}.Slice(0, shareTier), Stride: shareRow, RowBytes: shareRow}
+	if BeyondTranslation(tier) {
+		t.Fatal("the table is read by units")
+	}
+	table := s.Table(tier, kernels.Codec{})
+	const rows = 200_000
+	left, stamp, gain := 0, uint32(0), false
+	for range 2*shareRetry + 100 {
+		terms, ok := table.next(rows)
+		if !ok {
+			left++
+			continue
+		}
+		if terms.Fraction == 0 && (terms.Blocks != 0 || terms.Own != 0) {
+			t.Fatalf("alone with %d of %d blocks, want one on each multiprocessor", terms.Own, terms.Blocks)
+		}
+		gain = gain || left == shareRetry // from the second trial on, sharing pays
+		stamp++
+		times := abi.ShareTimes{Stamp: stamp, Tier: table.terms.Tier, Misses: rows, Nanos: 20 * rows, OwnNanos: 20 * rows}
+		if terms.Fraction != 0 {
+			times.Staged, times.HostNanos, times.OwnNanos = rows/2, 20*rows, 20*rows
+			times.Nanos = 25 * rows
+			if gain {
+				times.Nanos = 15 * rows
+			}
+		}
+		setTimes(s.host, times)
+	}
+	if st := table.Stats(); left != shareRetry || st.Strategy != "shared" || st.AloneNanos != 20 || st.SharedNanos != 15 {
+		t.Errorf("%d batches left to Fetch, want %d; %+v", left, shareRetry, st)
 	}
 }
 

@@ -9,10 +9,11 @@ import (
 )
 
 // Sharing is tried for small rows of large tables, which the device's TLB does not cover, in batches that are long enough for
-// the host to take part. An H200 reads tables of 2 GiB at the speed of the link without sharing.
+// the host to take part. An H200 reads tables of 2 GiB, and rows from 2048 bytes on, at the speed of the link without sharing.
 const (
 	shareTier     = 4 << 30 // least bytes of the tier
-	shareRow      = 768     // most bytes of a row
+	shareRow      = 1024    // most bytes of a row
+	unitsRow      = 768     // the same for reading by units without sharing: see BeyondTranslation
 	shareBatch    = 16384   // least rows of a batch
 	shareGain     = 0.97    // sharing stops if it takes more than this fraction of the time without
 	shareTrial    = 8       // shared batches before that decision
@@ -83,9 +84,9 @@ type ShareStats struct {
 }
 
 // BeyondTranslation says whether a table is so large, and its rows so short, that a GPU's reads of its misses cost address
-// translation, not bytes.
+// translation, not bytes, so that it reads them by units.
 func BeyondTranslation(tier kernels.HostRows) bool {
-	return tier.Mem.Size() >= shareTier && tier.RowBytes <= shareRow
+	return tier.Mem.Size() >= shareTier && tier.RowBytes <= unitsRow
 }
 
 // Always says whether every batch of the table is shared, as tests have it.
@@ -93,7 +94,7 @@ func (t *ShareTable) Always() bool { return t != nil && t.always }
 
 // Shareable reports whether sharing a table's misses is worth trying.
 func Shareable(tier kernels.HostRows) bool {
-	return BeyondTranslation(tier) && tier.RowBytes <= kernels.MaxShareRow
+	return tier.Mem.Size() >= shareTier && tier.RowBytes <= shareRow
 }
 
 // Table registers a table's host tier, or returns nil if sharing is not tried for it. The tier must not be closed before the
@@ -180,11 +181,14 @@ func (t *ShareTable) next(rows int64) (kernels.Share, bool) {
 	case t.always:
 	case t.mu.dropped:
 		alone = true
-		if t.mu.batches >= shareRetry {
+		retry, byUnits := t.mu.batches >= shareRetry, BeyondTranslation(t.tier)
+		if retry {
 			t.mu.dropped, t.mu.batches, t.mu.shared = false, 0, 0
 		}
-		if !BeyondTranslation(t.tier) { // kernels.Fetch is the fastest, which is not timed
-			t.mu.alone = 0
+		if !byUnits { // kernels.Fetch reads it, which is not timed
+			if retry {
+				t.mu.alone = 0
+			}
 			t.mu.aloneN++
 			return terms, false
 		}
