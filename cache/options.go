@@ -129,7 +129,7 @@ type HostOptions struct {
 	// memory policy of its own. Stats.HostMemory has the nodes and the reason. New returns an error for nodes whose memory this process
 	// cannot use. If the system refuses to place memory on nodes, that is logged.
 	Nodes []int
-	// Threads is the number of goroutines that help each GPU with the misses of rows up to 1024 bytes of tables from 4 GiB on, in batches
+	// Threads is the number of goroutines that help each GPU with the misses of rows up to 768 bytes of tables from 4 GiB on, in batches
 	// of at least 16,384 rows. Each keeps a processor busy meanwhile. Above 8, only as many of them work as leave 4 processors free.
 	// The cache measures continuously whether they help. Default: half of GOMAXPROCS, at most 8. Negative: none.
 	Threads int

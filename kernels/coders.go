@@ -76,6 +76,10 @@ func (c coder) hits(row *abi.RowCodec, op string) hitKernel {
 	return h
 }
 
+// leastDouble is the shortest row, in bytes, that a warp finds and decodes by two quads a lane. With 640 bytes two launches are as fast or, for
+// IBP 8, up to 7 % faster.
+const leastDouble = 768
+
 // pairHits is hits for pairs.
 func (c coder) pairHits(row *abi.RowCodec, op string) hitKernel {
 	shape, _, lanes := decodeShape(int(row.RowBytes))
@@ -89,7 +93,7 @@ func (c coder) pairHits(row *abi.RowCodec, op string) hitKernel {
 		h.form = "Fixed"
 	}
 	if h.op == "find" && shape == "Wide" {
-		if row.RowBytes > 64*16 {
+		if row.RowBytes < leastDouble || row.RowBytes > 64*16 {
 			h.op = "decode"
 		} else {
 			h.shape, h.lanes = "Double", 32

@@ -530,7 +530,7 @@ func TestShareTable_Learns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	mem := device.Buffer{}.Slice(0, shareTier)
+	mem := device.Buffer{}.Slice(0, unitsTier)
 	if s.Table(kernels.HostRows{Mem: mem, Stride: shareRow + 4, RowBytes: shareRow + 4}, kernels.Codec{}) != nil {
 		t.Error("long rows are shared")
 	}
@@ -593,7 +593,7 @@ func TestShareTable_GivenUpForFetch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	tier := kernels.HostRows{Mem: device.Buffer{}.Slice(0, shareTier), Stride: shareRow, RowBytes: shareRow}
+	tier := kernels.HostRows{Mem: device.Buffer{}.Slice(0, shareTier), Stride: 256, RowBytes: 256}
 	if BeyondTranslation(tier) {
 		t.Fatal("the table is read by units")
 	}

@@ -9,17 +9,18 @@ import (
 )
 
 // Sharing is tried for small rows of large tables, which the device's TLB does not cover, in batches that are long enough for
-// the host to take part. An H200 reads tables of 2 GiB, and rows from 2048 bytes on, at the speed of the link without sharing.
+// the host to take part. Where it pays was measured: docs/notebook/shared-misses.md.
 const (
 	shareTier     = 4 << 30 // least bytes of the tier
-	shareRow      = 1024    // most bytes of a row
-	unitsRow      = 768     // the same for reading by units without sharing: see BeyondTranslation
-	shareBatch    = 16384   // least rows of a batch
-	shareGain     = 0.97    // sharing stops if it takes more than this fraction of the time without
-	shareTrial    = 8       // shared batches before that decision
-	shareRetry    = 256     // batches without sharing before the next trial
-	shareMeasure  = 64      // one in so many batches is not shared, to measure its time
-	shareBeginsAt = 0.5     // the host's first fraction
+	shareRow      = 768     // most bytes of a row
+	unitsTier     = 6 << 30 // the same for reading by units without sharing: see BeyondTranslation
+	unitsRow      = 1024
+	shareBatch    = 16384 // least rows of a batch
+	shareGain     = 0.97  // sharing stops if it takes more than this fraction of the time without
+	shareTrial    = 8     // shared batches before that decision
+	shareRetry    = 256   // batches without sharing before the next trial
+	shareMeasure  = 64    // one in so many batches is not shared, to measure its time
+	shareBeginsAt = 0.5   // the host's first fraction
 )
 
 // shareHostBlocks is the number of thread blocks that start on the host's part of a shared batch. With 16, the host had gathered
@@ -34,17 +35,19 @@ const shareHostBlocks = 32
 //	shared, 24 / 32 / 40 blocks
 //	    15 host threads          37.3 / 38.6 / 37.7         42.4 / 44.4 / 45.9
 //	    4 host threads           31.9 / 34.2 / 32.3         34.5 / 38.8 / 41.9
-//	alone, 16 / 24 / 32 / 48     12.7 / 15.3 / 15.2 / 15.4  16.3 / 23.8 / 29.6 / 31.3
 //
-// Where address translation is not the limit, the device alone has a block on each multiprocessor, as kernels.Fetch has.
+// Alone, 48 / 66 blocks that take units from a counter take 2.30 / 2.29 ms for 200,000 rows of 256 bytes, 2.37 / 2.36 for rows of 512, and of
+// tables of 8 GiB with codec rank 1.77 / 1.76 and 2.42 / 1.93. Where address translation is not the limit, the device alone has a block on
+// each multiprocessor, as kernels.Fetch has.
 func shareBlocks(tier kernels.HostRows) (own, alone int) {
-	switch {
-	case !BeyondTranslation(tier):
-		return 40, 0
-	case tier.RowBytes <= 256:
-		return 32, 24
+	own, alone = 40, 66
+	if tier.RowBytes <= 256 {
+		own = 32
 	}
-	return 40, 48
+	if !BeyondTranslation(tier) {
+		alone = 0
+	}
+	return own, alone
 }
 
 // ShareTable holds what a Sharer has measured of one table. Safe for concurrent use.
@@ -86,7 +89,7 @@ type ShareStats struct {
 // BeyondTranslation says whether a table is so large, and its rows so short, that a GPU's reads of its misses cost address
 // translation, not bytes, so that it reads them by units.
 func BeyondTranslation(tier kernels.HostRows) bool {
-	return tier.Mem.Size() >= shareTier && tier.RowBytes <= unitsRow
+	return tier.Mem.Size() >= unitsTier && tier.RowBytes <= unitsRow
 }
 
 // Always says whether every batch of the table is shared, as tests have it.
