@@ -4,17 +4,18 @@
 #include "ticket.h"
 
 // Looks rows of 33 to 64 quads up and decodes them in one launch: for IBP with one mask and tables without a codec, the counterpart of
-// decode_pairs.cu for rows that have more quads than a warp has lanes. Rows begin at multiples of 8 bytes. With ROW_KIND 1 masks move no bit
+// decode_pairs.cu for rows that have more quads than a warp has lanes, from 768 bytes on (coders.go). Rows begin at multiples of 8 bytes. With ROW_KIND 1 masks move no bit
 // when a chunk is packed. The last blocks read the misses.
 //
-// A warp decodes a row at a time, two quads a lane: quad number lane and the one 32 further on, of all rows, so that their metadata stay in
-// registers. Asynchronous copies stage rows in shared memory, three a warp, as decode_pairs.cu stages pairs.
+// A warp decodes a row at a time, two quads a lane: quad number lane and the one 32 further on, of all rows. Their metadata stay in registers
+// if masks move no bit, else they lie in shared memory: in registers they spill, or leave room for two blocks a multiprocessor only, which is
+// slower. Asynchronous copies stage rows in shared memory, three a warp, as decode_pairs.cu stages pairs.
 //
-// Shared memory: DECODE_TICKETS bytes a thread, DECODE_STAGES / 2 × stageBytes a warp, then FIND_SHARED bytes a thread.
+// Shared memory: DECODE_TICKETS bytes a thread, DECODE_STAGES / 2 × stageBytes a warp, FIND_SHARED bytes a thread, then the metadata unless KEPT.
 
 constexpr int CHUNK = ROW_CODER::CHUNK, STEPS = ROW_CODER::STEPS;
 
-// storeRow16 writes quad column of a row that begins at a multiple of 16 bytes, or of 8: its two halves then.
+// storeQuadOf writes quad column of a row that begins at a multiple of 16 bytes, or of 8: its two halves then.
 INLINE void storeQuadOf(u8 *row, u32 column, u32x4 x, u32 rowBytes, bool whole)
 {
 	u8 *p = row + column * 16;
@@ -139,8 +140,8 @@ template <int MOVES, bool KEPT, class SOURCE> INLINE void decodeDouble(const Dec
 	rows.end();
 }
 
-#define FIND(name, moves, kept, blocks)                                                                                          \
-	KERNEL void __launch_bounds__(256, blocks) name(const FindArgs a)                                                        \
+#define FIND(name, moves, kept)                                                                                                  \
+	KERNEL void __launch_bounds__(256, 3) name(const FindArgs a)                                                             \
 	{                                                                                                                        \
 		if (blockID() >= a.decoders) {                                                                                   \
 			fetchLast<ROW_CODER>(a);                                                                                 \
@@ -151,9 +152,7 @@ template <int MOVES, bool KEPT, class SOURCE> INLINE void decodeDouble(const Dec
 	}
 
 #if ROW_KIND == 1
-FIND(findFixedDouble, 0, true, 3)
-#elif defined VARIANT_A
-FIND(findDouble, STEPS, true, 2)
+FIND(findFixedDouble, 0, true)
 #else
-FIND(findDouble, STEPS, CHUNK == 0, 3)
+FIND(findDouble, STEPS, CHUNK == 0)
 #endif
