@@ -4,8 +4,8 @@
 #include "ticket.h"
 
 // Looks rows of 33 to 64 quads up and decodes them in one launch: for IBP with one mask and tables without a codec, the counterpart of
-// decode_pairs.cu for rows that have more quads than a warp has lanes, from 768 bytes on (coders.go). Rows begin at multiples of 8 bytes. With ROW_KIND 1 masks move no bit
-// when a chunk is packed. The last blocks read the misses.
+// decode_pairs.cu for rows that have more quads than a warp has lanes, from 768 bytes on (coders.go). Rows begin at multiples of 8 bytes. With
+// ROW_KIND 1 masks move no bit when a chunk is packed. The last blocks read the misses.
 //
 // A warp decodes a row at a time, two quads a lane: quad number lane and the one 32 further on, of all rows. Their metadata stay in registers
 // if masks move no bit, else they lie in shared memory: in registers they spill, or leave room for two blocks a multiprocessor only, which is
