@@ -357,6 +357,12 @@ struct ShareDevice {
 };
 ABI_SIZE(ShareDevice, 32848);
 
+// Tiles read several rows of up to SHARE_ROW bytes at once; of longer ones, a warp reads one.
+#define SHARE_ROW 768
+
+// SHARE_HEAD is the shared memory, in bytes, that a block of ShareFetch has for the unit that it takes.
+#define SHARE_HEAD 128
+
 // ShareArgs say how a batch's misses are shared. Unit and Piece are in rows; Piece is a multiple of Unit. Slot is the number of bytes of each
 // row that the host gathers, a multiple of 16. The host's part is Fraction / 65536 of the misses, at most MaxPieces pieces. A batch with
 // fewer than Least misses is not shared. Own blocks begin with the GPU's own part, the others with the host's. After TimeoutNanos

@@ -45,7 +45,8 @@ type hitKernel struct {
 	// form is empty or names a specialised kernel: "One" (coder.one), "Bytes" (coder.bytes), "Fixed" (coder.fixed), "Words", for pairs of
 	// rows that do not begin at multiples of 8 bytes, "Two" (coder.two), or "TwoFixed".
 	form string
-	// shape is the lanes that decode a row, "Wide" for a block with a lane for each quad, or "Long" for rows without a stage.
+	// shape is the lanes that decode a row, "Double" for a warp with two quads a lane, "Wide" for a block with a lane for each quad, or "Long"
+	// for rows without a stage.
 	shape string
 	// lanes is the threads that decode a row.
 	lanes int
@@ -77,6 +78,10 @@ func (c coder) hits(row *abi.RowCodec, op string) hitKernel {
 	return h
 }
 
+// leastDouble is the shortest row, in bytes, that a warp finds and decodes by two quads a lane. With 640 bytes two launches are as fast or, for
+// IBP 8, up to 7 % faster.
+const leastDouble = 768
+
 // pairHits is hits for pairs.
 func (c coder) pairHits(row *abi.RowCodec, op string) hitKernel {
 	shape, _, lanes := decodeShape(int(row.RowBytes))
@@ -98,7 +103,11 @@ func (c coder) pairHits(row *abi.RowCodec, op string) hitKernel {
 		h.form = "Fixed"
 	}
 	if h.op == "find" && shape == "Wide" {
-		h.op = "decode"
+		if row.RowBytes < leastDouble || row.RowBytes > 64*16 {
+			h.op = "decode"
+		} else {
+			h.shape, h.lanes = "Double", 32
+		}
 	}
 	return h
 }
@@ -144,6 +153,7 @@ func (c coder) hitKernels() (all []kernelName) {
 		for _, form := range forms {
 			add("decode"+form, "decode", form, append(tiles, "Wide")...)
 			add("find"+form, "find", form, tiles...)
+			add("find"+form+"Double", "find", form, "Double")
 		}
 		add("decodePeers", "decodePeers", "", append(tiles, "Wide")...)
 		add("decodeWords", "decode", "Words", append(tiles, "Wide")...)

@@ -239,6 +239,12 @@ type ShareDevice struct {
 	Taken                                                                                                 [ShareUnits]uint32
 }
 
+// Tiles read several rows of up to SHARE_ROW bytes at once; of longer ones, a warp reads one.
+const ShareRow = 768
+
+// SHARE_HEAD is the shared memory, in bytes, that a block of ShareFetch has for the unit that it takes.
+const ShareHead = 128
+
 // ShareArgs say how a batch's misses are shared. Unit and Piece are in rows; Piece is a multiple of Unit. Slot is the number of bytes of each
 // row that the host gathers, a multiple of 16. The host's part is Fraction / 65536 of the misses, at most MaxPieces pieces. A batch with
 // fewer than Least misses is not shared. Own blocks begin with the GPU's own part, the others with the host's. After TimeoutNanos

@@ -190,9 +190,11 @@ func (c *coder) modules() (lines []string) {
 		if c.words["fixed"] {
 			add("decodeFixed", decode, "-DROW_KIND=1")
 			add("findFixed", decode, "-DROW_KIND=1", "-DROW_FIND")
+			add("findFixedDouble", "find_double", "-DROW_KIND=1")
 		}
 		macros = append(macros, "-DROW_KIND=0")
 		add("find", decode, "-DROW_FIND")
+		add("findDouble", "find_double")
 	}
 	add("decode", decode)
 	add("decodePeers", decode, "-DROW_PEERS")
