@@ -46,7 +46,7 @@ class Options(TypedDict, total=False):
 
 
 @overload
-def open(source: Mapping[str, Source], gpu_memory: Size, **options: Unpack[Options]) -> Cache: ...  # type: ignore[overload-overlap]
+def open(source: Mapping[str, Source], gpu_memory: Size, **options: Unpack[Options]) -> Cache: ...
 
 
 @overload

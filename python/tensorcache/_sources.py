@@ -93,14 +93,13 @@ def _with_element(found: Description, of: Element) -> Description:
 
 
 def _array(array: np.ndarray[Any, Any], name: str) -> Description:
-    of = element(array.dtype)
-    if array.dtype.newbyteorder("<") != array.dtype:
-        log.warning("tensorcache: table %s is copied once more, because its elements are big-endian", name or "features")
-        array = array.astype(array.dtype.newbyteorder("<"))
-    return _memory(array, name, of)
+    return _memory(array, name, element(array.dtype))
 
 
 def _memory(array: np.ndarray[Any, Any], name: str, of: Element) -> Description:
+    if array.dtype.newbyteorder("<") != array.dtype:
+        log.warning("tensorcache: table %s is copied once more, because its elements are big-endian", name or "features")
+        array = array.astype(array.dtype.newbyteorder("<"))
     if not array.flags.c_contiguous:
         log.warning("tensorcache: table %s (%d bytes) is copied once more, because its rows are not contiguous", name or "features", array.nbytes)
         array = np.ascontiguousarray(array)

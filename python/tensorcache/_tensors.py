@@ -67,8 +67,14 @@ class TensorReads:
     def eager(self, ids: torch.Tensor) -> torch.Tensor:
         """Returns the rows ``ids`` without the operator. This is the path whose cost counts: row numbers on a GPU."""
         gpu, dtype = ids.get_device(), ids.dtype
-        if gpu < 0 or not (dtype is _int64 or dtype is _int32) or not ids.is_contiguous():
+        if not (dtype is _int64 or dtype is _int32) or not ids.is_contiguous() or gpu < 0 and self._cuda:
             return self.gather(ids, None)
+        if gpu < 0:
+            out = _empty(ids.shape + self._row_shape, dtype=self._dtype)
+            status = self._gather_host(self._handle, -1, self._index, ids.data_ptr(), 8 if dtype is _int64 else 7, ids.numel(), out.data_ptr(), 0)
+            if status:
+                check(status)
+            return out
         slot, device = self._slots.get(gpu) or self._wrong_device(ids)
         out = _empty(ids.shape + self._row_shape, dtype=self._dtype, device=device)
         status = self._gather(
@@ -156,14 +162,18 @@ def host_array(rows: torch.Tensor, of: Element) -> np.ndarray[Any, Any]:
 
 def torch_function(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """``torch.embedding``, ``torch.nn.functional.embedding`` and ``torch.index_select`` of a table."""
-    if function is torch.nn.functional.embedding:
-        return _embedding(*args, **kwargs)
-    if function is torch.embedding:
-        return _aten_embedding(*args, **kwargs)
-    if function in (torch.index_select, torch.Tensor.index_select):
-        table, dim, index = args
-        return table.index_select(dim, index, **kwargs)
+    # By name, as other packages replace these functions by their own (torch_geometric does).
+    name = getattr(function, "__name__", "")
+    if name == "embedding":
+        call = _embedding if getattr(function, "__module__", "") == "torch.nn.functional" else _aten_embedding
+        return call(*args, **kwargs)
+    if name == "index_select":
+        return _index_select(*args, **kwargs)
     return NotImplemented
+
+
+def _index_select(input: Table, dim: int, index: torch.Tensor, *, out: Any = None) -> Any:
+    return input.index_select(dim, index, out=out)
 
 
 def _aten_embedding(weight: Table, indices: torch.Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> Any:

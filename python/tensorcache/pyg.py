@@ -23,13 +23,12 @@ import torch
 from torch_geometric.data import FeatureStore as _FeatureStore
 from torch_geometric.data import TensorAttr
 
-from .cache import Cache
 from .errors import ArgumentError, Error
 from .table import Table
 
 __all__ = ["FeatureStore", "attach"]
 
-Tables = Union[Table, Cache, Mapping[str, Table]]
+Tables = Union[Table, Mapping[str, Table]]  # a Cache is a mapping
 Key = tuple[Any, Any]
 
 
@@ -52,6 +51,8 @@ class FeatureStore(_FeatureStore):  # type: ignore[misc]
         super().__init__()
         self._tables: dict[Key, Table] = {}
         self._kept: dict[Key, Any] = {}
+        if not isinstance(tables, (Table, Mapping)):
+            raise TypeError(f"tensorcache: tables ({type(tables).__name__}) must be a table or a dict of tables")
         named: Mapping[Any, Table] = {None: tables} if isinstance(tables, Table) else tables
         for key, table in named.items():
             if not isinstance(table, Table):
@@ -175,7 +176,7 @@ def attach(loader: Any, tables: Tables, attr: str = "x") -> Any:
     False; worker processes sample). For any other iterable of batches a new one is returned. ``batch.x`` is on the cache's device, in the
     order of the stream that is current while the batch is made.
     """
-    if not isinstance(tables, (Table, Cache, Mapping)):
+    if not isinstance(tables, (Table, Mapping)):
         raise TypeError(f"tensorcache: tables ({type(tables).__name__}) must be a table or a dict of tables")
     if not isinstance(tables, Table) and len(tables) == 0:
         raise ArgumentError("tensorcache: tables (none) must have at least one table")

@@ -1,0 +1,65 @@
+"""Fixtures of all tests.
+
+Tests with ``device`` run on the host backend, and on a GPU (a real one, or the emulated one whose libcuda.so.1 is in LD_LIBRARY_PATH) if there
+is one. With TENSORCACHE_REQUIRE_GPU=1 a missing GPU is a failure.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, Optional
+
+import numpy as np
+import pytest
+
+import tensorcache
+
+REQUIRED = os.environ.get("TENSORCACHE_REQUIRE_GPU") == "1"
+
+
+@functools.cache
+def no_gpu() -> Optional[str]:
+    """Why there is no GPU, or None if there is one."""
+    try:
+        tensorcache.open(np.zeros((8, 4), np.float32), "1MB", device="cuda", codec="none").close()
+    except tensorcache.DeviceError as e:
+        return str(e)
+    return None
+
+
+@pytest.fixture(params=["host", "cuda"])
+def device(request: Any) -> str:
+    reason = no_gpu() if request.param == "cuda" else None
+    if reason is not None:
+        (pytest.fail if REQUIRED else pytest.skip)(f"no GPU: {reason}")
+    return str(request.param)
+
+
+@pytest.fixture
+def rows() -> np.ndarray[Any, Any]:
+    """A table of 5,000 rows of 32 float32 whose columns differ in scale."""
+    rng = np.random.default_rng(7)
+    return (rng.standard_normal((5000, 32)) * np.exp(rng.standard_normal(32))).astype(np.float32)
+
+
+@pytest.fixture
+def ids() -> np.ndarray[Any, Any]:
+    """Row numbers with duplicates, some of them more often."""
+    rng = np.random.default_rng(8)
+    return (5000 * rng.random(3000) ** 3).astype(np.int64)
+
+
+@pytest.fixture
+def python() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a program in a fresh process."""
+
+    def run(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
+        )
+
+    return run
