@@ -48,11 +48,11 @@ def gather(table: Table, ids: Any, out: Any) -> Any:
     stream = cupy.cuda.get_current_stream().ptr if cupy is not None and ours else numbers.get("stream") or 0
     slot = table.cache.gpus.index(ids.device.id) if ours and ids.device.id in table.cache.gpus else 0
     lib = library()
+    check(lib.tc_check(table._handle, 0))
     check(lib.tc_gather(
         table._handle, slot, table._index, numbers["data"][0], _abi.INT64 if dtype.itemsize == 8 else _abi.INT32, int(np.prod(shape)),
         view["data"][0], stride, stream, None,
     ))  # fmt: skip
-    check(lib.tc_check(table._handle, 0))
     return out
 
 

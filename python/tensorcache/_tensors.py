@@ -77,9 +77,10 @@ class TensorReads:
             return out
         slot, device = self._slots.get(gpu) or self._wrong_device(ids)
         out = _empty(ids.shape + self._row_shape, dtype=self._dtype, device=device)
-        status = self._gather(
+        # The check reports row numbers out of range of earlier reads that have finished.
+        status = self._check(self._handle, 0) or self._gather(
             self._handle, slot, self._index, ids.data_ptr(), 8 if dtype is _int64 else 7, ids.numel(), out.data_ptr(), 0, _raw_stream(gpu), None
-        ) or self._check(self._handle, 0)  # fmt: skip
+        )  # fmt: skip
         if status:
             check(status)
         return out
@@ -108,8 +109,8 @@ class TensorReads:
         if slot < 0:
             check(self._gather_host(*arguments))
         elif on_gpu:
-            check(self._gather(*arguments, _raw_stream(device.index), None))
             check(self._check(self._handle, 0))
+            check(self._gather(*arguments, _raw_stream(device.index), None))
         else:
             check(self._gather_host_ids(*arguments, _raw_stream(device.index), None))
         result: torch.Tensor = out

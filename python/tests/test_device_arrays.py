@@ -25,7 +25,7 @@ class Memory:
         pointer = ctypes.c_uint64()
         assert self.driver.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(max(1, source.nbytes))) == 0
         self.pointer = pointer.value
-        assert self.driver.cuMemcpyHtoD_v2(ctypes.c_uint64(self.pointer), ctypes.c_void_p(self.source.ctypes.data), ctypes.c_size_t(source.nbytes)) == 0
+        self.copy("HtoD", ctypes.c_uint64(self.pointer), ctypes.c_void_p(self.source.ctypes.data), source.nbytes)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -33,9 +33,13 @@ class Memory:
 
     def numpy(self) -> Array:
         got = np.empty_like(self.source)
-        assert self.driver.cuCtxSynchronize() == 0
-        assert self.driver.cuMemcpyDtoH_v2(ctypes.c_void_p(got.ctypes.data), ctypes.c_uint64(self.pointer), ctypes.c_size_t(got.nbytes)) == 0
+        self.copy("DtoH", ctypes.c_void_p(got.ctypes.data), ctypes.c_uint64(self.pointer), got.nbytes)
         return got
+
+    def copy(self, way: str, to: Any, source: Any, size: int) -> None:
+        """Copies in the order of the default stream, and waits."""
+        assert getattr(self.driver, f"cuMemcpy{way}Async_v2")(to, source, ctypes.c_size_t(size), None) == 0
+        assert self.driver.cuStreamSynchronize(None) == 0
 
 
 @pytest.fixture
