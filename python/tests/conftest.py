@@ -31,6 +31,11 @@ def no_gpu() -> Optional[str]:
     return None
 
 
+def on_host(rows: Any) -> np.ndarray[Any, Any]:
+    """Returns rows as a NumPy array: they are tensors on a GPU if the program has torch."""
+    return rows.cpu().numpy() if hasattr(rows, "cpu") else np.asarray(rows)
+
+
 @pytest.fixture(params=["host", "cuda"])
 def device(request: Any) -> str:
     reason = no_gpu() if request.param == "cuda" else None

@@ -12,9 +12,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-import tensorcache  # noqa: E402
+import graphbolt_stand_in  # noqa: E402
 
-from . import graphbolt_stand_in  # noqa: E402
+import tensorcache  # noqa: E402
 
 Array = np.ndarray[Any, Any]
 KEY = ("node", None, "feat")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tensorcache
+from conftest import on_host
 
 Array = np.ndarray[Any, Any]
 
@@ -38,7 +39,7 @@ def test_ids_of_any_shape(device: str, rows: Array, shape: tuple[int, ...]) -> N
 )
 def test_kinds_of_ids(device: str, rows: Array, ids: Any) -> None:
     with tensorcache.open(rows, "50%", device=device) as x:
-        np.testing.assert_array_equal(np.asarray(x[ids]), rows[ids if not isinstance(ids, list) else np.array(ids, np.int64)])
+        np.testing.assert_array_equal(on_host(x[ids]), rows[ids if not isinstance(ids, list) else np.array(ids, np.int64)])
 
 
 def test_booleans_select_rows(rows: Array) -> None:
@@ -103,7 +104,7 @@ def test_views_are_copied_right(rows: Array, caplog: Any) -> None:
 
 def test_iteration_and_training(device: str, rows: Array, ids: Array) -> None:
     with tensorcache.open(rows[:20], "50%", device=device) as x:
-        np.testing.assert_array_equal(np.stack([np.asarray(row) for row in x]), rows[:20])
+        np.testing.assert_array_equal(np.stack([on_host(row) for row in x]), rows[:20])
     hot = np.unique(ids)[:200]
     for train in (hot, list(hot), [hot, hot.reshape(-1, 1)], (batch for batch in (hot.astype(np.int32),))):
         with tensorcache.open(rows, "10%", device=device, train=train, codec="none") as x:

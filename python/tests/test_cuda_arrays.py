@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import tensorcache
-
-from .conftest import REQUIRED, no_gpu
+from conftest import REQUIRED, no_gpu
 
 Array = np.ndarray[Any, Any]
 
