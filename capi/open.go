@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/device/cuda"
 )
 
 // served is a cache that C code holds.
@@ -53,6 +54,11 @@ type opening struct {
 func (r *request) open(ctx context.Context, tell func(table int, rows, of int64)) (*served, error) {
 	if err := startTelemetry(); err != nil {
 		return nil, err
+	}
+	if r.options.Devices.Backend == cache.BackendCUDA {
+		if err := cuda.Usable(); err != nil {
+			return nil, failure{C.TC_ERROR_DEVICE, err}
+		}
 	}
 	tables, err := r.openTables()
 	if err != nil {
