@@ -5,6 +5,7 @@
 
 .DEFAULT_GOAL := run
 include cuda.mk
+include capi/capi.mk
 
 GO        ?= go
 DATA      ?= ../shared/data

@@ -309,6 +309,15 @@ func (d *Device) replaysNow() []replay {
 	return s.running(nil)
 }
 
+// awaitReplays waits for the replays that run on the device.
+func (d *Device) awaitReplays() {
+	for _, r := range d.replaysNow() {
+		for !d.ended(r) {
+			time.Sleep(pollBatches)
+		}
+	}
+}
+
 // ended says whether a replay of the device has ended, or never will.
 func (d *Device) ended(r replay) bool {
 	d.captures.mu.Lock()
@@ -353,7 +362,9 @@ func (s *captures) settle(c *capture) (idle bool) {
 		total := kernels.ReplayTotalsAt(s.stage.Bytes(), n)
 		o, replays := outcomeOf(&total, &c.settled)
 		c.settled = total
-		c.err = errors.Join(c.err, o.reportReplays(d, c.table, c.rows, replays))
+		err := o.reportReplays(d, c.table, c.rows, replays)
+		c.err = errors.Join(c.err, err)
+		d.set.faults.add(err)
 		return idle
 	}
 	return false

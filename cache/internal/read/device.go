@@ -4,7 +4,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
@@ -145,11 +144,7 @@ func (d *Device) StagingBytes() int64 {
 // Drain settles the batches of GatherDevice and waits until all lanes are idle, and for replays of captured graphs that run. No call may be
 // under way.
 func (d *Device) Drain() {
-	for _, r := range d.replaysNow() {
-		for !d.ended(r) {
-			time.Sleep(pollBatches)
-		}
-	}
+	d.awaitReplays()
 	for {
 		changed := d.progress.wait()
 		busy := false

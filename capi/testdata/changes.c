@@ -1,0 +1,111 @@
+/* Updates, invalidation, refresh, snapshots, statistics and explanations. */
+#include "check.h"
+
+/* The JSON that a call gives must have this text. */
+#define JSON_HAS(words, call_, json_)                                     \
+	do {                                                                  \
+		OK(call_);                                                        \
+		if (strstr(json_, words) == NULL)                                 \
+			FAIL("%s: %s lacks %s", #call_, json_, words);                \
+		tc_free(json_);                                                   \
+	} while (0)
+
+static void same_row(tc_cache *cache, int64_t row, const float *want)
+{
+	float got[COLUMNS];
+	OK(tc_gather_host(cache, 0, 0, &row, TC_INT64, 1, got, 0));
+	if (memcmp(got, want, ROW) != 0)
+		FAIL("row %lld is not the updated one", (long long)row);
+}
+
+static void updates(tc_cache *cache)
+{
+	enum { N = 3, STRIDE = ROW + 8 };
+	int32_t ids[N] = {7, 4999, 7};
+	char rows[N * STRIDE];
+	memset(rows, 0, sizeof rows);
+	for (int i = 0; i < N; i++)
+		for (int c = 0; c < COLUMNS; c++)
+			((float *)(rows + i * STRIDE))[c] = -1.5f * (float)i - (float)c;
+	OK(tc_update(cache, 0, ids, TC_INT32, N, rows, STRIDE));
+	same_row(cache, 7, (float *)(rows + 2 * STRIDE)); /* the last one counts */
+	same_row(cache, 4999, (float *)(rows + STRIDE));
+	/* Appended rows, with one left out. */
+	int64_t more[2] = {ROWS + 1, 3};
+	OK(tc_update(cache, 0, more, TC_INT64, 2, rows, STRIDE));
+	tc_table_info info;
+	info.size = sizeof info;
+	OK(tc_table_get_info(cache, 0, &info));
+	CHECK(info.rows == ROWS + 2 && info.capacity == ROWS + 100 && info.row_bytes == ROW && info.columns == COLUMNS);
+	CHECK(info.dtype == TC_FLOAT32 && strcmp(info.name, "numbers") == 0 && info.codec[0] != 0);
+	float zeros[COLUMNS] = {0};
+	same_row(cache, ROWS, zeros);
+	same_row(cache, ROWS + 1, (float *)rows);
+	same_row(cache, 3, (float *)(rows + STRIDE));
+	int64_t beyond[2] = {0, ROWS + 100};
+	REFUSED(TC_ERROR_ROWS, "5100", tc_update(cache, 0, beyond, TC_INT64, 2, rows, 0));
+	OK(tc_update(cache, 0, NULL, TC_INT64, 0, NULL, 0));
+}
+
+void check_changes(const char *folder)
+{
+	float *table = table_new();
+	tc_cache *cache = cache_new(table);
+	updates(cache);
+	int64_t id = 11;
+	char *json;
+	OK(tc_invalidate(cache, 0, &id, TC_INT64, 1));
+	JSON_HAS("\"reason\":\"invalidated\"", tc_explain_json(cache, 0, &id, TC_INT64, 1, &json), json);
+	id = 7;
+	JSON_HAS("\"row\":7,", tc_explain_json(cache, 0, &id, TC_INT64, 1, &json), json);
+	OK(tc_explain_json(cache, 0, NULL, TC_INT64, 0, &json));
+	CHECK(strcmp(json, "[]") == 0);
+	tc_free(json);
+	OK(tc_prefetch(cache, 0, &id, TC_INT64, 1));
+	int32_t wrong = -3;
+	REFUSED(TC_ERROR_ROWS, "row number (-3)", tc_prefetch(cache, 0, &wrong, TC_INT32, 1));
+	REFUSED(TC_ERROR_ROWS, "-3", tc_invalidate(cache, 0, &wrong, TC_INT32, 1));
+	REFUSED(TC_ERROR_ROWS, "-3", tc_explain_json(cache, 0, &wrong, TC_INT32, 1, &json));
+	CHECK(json == NULL);
+	OK(tc_refresh(cache));
+	OK(tc_set_gpu_memory(cache, 1 << 18));
+	REFUSED(TC_ERROR_BUDGET, "", tc_set_gpu_memory(cache, 1));
+	JSON_HAS("\"misses_by_reason\":{\"cold\":", tc_stats_json(cache, 0, &json), json);
+	JSON_HAS("\"gpu_memory\":262144,", tc_stats_json(cache, -1, &json), json);
+	JSON_HAS("\"codec\":[", tc_stats_json(cache, -1, &json), json);
+	tc_device_info device;
+	device.size = sizeof device;
+	OK(tc_device_get_info(cache, 0, &device));
+	CHECK(device.backend == (on_cuda ? TC_BACKEND_CUDA : TC_BACKEND_HOST) && device.name[0] != 0);
+	int32_t count = 0;
+	OK(tc_table_count(cache, &count));
+	CHECK(count == 1);
+	OK(tc_device_count(cache, &count));
+	CHECK(count == 1);
+	/* A snapshot, and a cache that begins with it. */
+	char path[4096];
+	snprintf(path, sizeof path, "%s/cached.snapshot", folder);
+	OK(tc_snapshot(cache, path));
+	OK(tc_close(cache));
+	tc_config config;
+	config_new(&config);
+	config.restore = path;
+	config.cold = 1;
+	config.name = "restored";
+	config.log_level = TC_LOG_INFO;
+	tc_table t;
+	table_desc(&t, table);
+	t.capacity = ROWS + 100;
+	OK(tc_open(&config, &t, 1, &cache));
+	OK(tc_stats_json(cache, 0, &json));
+	CHECK(strstr(json, "\"restored_rows\":0,") == NULL && strstr(json, "\"errors\":{}") != NULL);
+	tc_free(json);
+	JSON_HAS("\"message\":\"loaded\",\"cache\":\"restored\"", tc_logs_json(&json), json);
+	OK(tc_logs_json(&json));
+	CHECK(strcmp(json, "[]") == 0);
+	tc_free(json);
+	snprintf(path, sizeof path, "%s/nowhere/x", folder);
+	REFUSED(TC_ERROR_FILE, "nowhere", tc_snapshot(cache, path));
+	OK(tc_close(cache));
+	free(table);
+}

@@ -1,0 +1,213 @@
+/* Several threads at once, children of fork, and what is left after many openings and calls. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum { THREADS = 8 };
+
+static float *table;
+static tc_cache *shared;
+static atomic_int closing;
+static atomic_long calls;
+
+static void *gather_many(void *seed)
+{
+	enum { N = 64 };
+	device_begin();
+	int32_t *ids = ids_new(TC_INT32, N, ROWS - 100, (unsigned)(uintptr_t)seed);
+	char *out = malloc(N * ROW);
+	void *dev_ids = device_alloc(N * 4), *dev_out = device_alloc(N * (ROW + 4)), *stream = stream_new();
+	device_put(dev_ids, ids, N * 4);
+	for (int i = 0;; i++) {
+		int before = atomic_load(&closing);
+		tc_status status = i % 3 == 0 ? tc_gather_host(shared, -1, 0, ids, TC_INT32, N, out, 0)
+									  : tc_gather(shared, 0, 0, dev_ids, TC_INT32, N, dev_out, i % 3 == 1 ? 0 : ROW + 4, stream, NULL);
+		if (status == TC_ERROR_CLOSED && atomic_load(&closing))
+			break;
+		if (status != TC_OK)
+			FAIL("%s: %s", tc_status_name(status), tc_last_error());
+		CHECK(before != 2); /* nothing is served after tc_close has returned */
+		if (i % 3 == 0)
+			same_rows(table, ids, TC_INT32, N, out, ROW);
+		/* Each thread has a text of its own. */
+		char words[64];
+		snprintf(words, sizeof words, "(%d)", 1000 + (int)(uintptr_t)seed);
+		status = tc_gather_host(shared, 0, 1000 + (int)(uintptr_t)seed, ids, TC_INT32, N, out, 0);
+		CHECK(status == TC_ERROR_CLOSED || (status == TC_ERROR_TABLE && strstr(tc_last_error(), words) != NULL));
+		atomic_fetch_add(&calls, 1);
+	}
+	stream_wait(stream);
+	device_free(dev_ids);
+	device_free(dev_out);
+	free(ids);
+	free(out);
+	return NULL;
+}
+
+void check_threads(void)
+{
+	table = table_new();
+	shared = cache_new(table);
+	pthread_t threads[THREADS];
+	for (uintptr_t i = 0; i < THREADS; i++)
+		CHECK(pthread_create(&threads[i], NULL, gather_many, (void *)(i + 1)) == 0);
+	/* Rows that nobody gathers change meanwhile. */
+	for (int i = 0; i < 30 || atomic_load(&calls) < 500; i++) {
+		int64_t id = ROWS - 1 - i % 100;
+		char *json;
+		OK(tc_update(shared, 0, &id, TC_INT64, 1, table, 0));
+		OK(tc_invalidate(shared, 0, &id, TC_INT64, 1));
+		OK(tc_refresh(shared));
+		OK(tc_stats_json(shared, 0, &json));
+		tc_free(json);
+	}
+	atomic_store(&closing, 1);
+	OK(tc_close(shared));
+	atomic_store(&closing, 2);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	free(table);
+}
+
+static long resident(void)
+{
+	long pages = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+	CHECK(f != NULL && fscanf(f, "%*d %ld", &pages) == 1);
+	fclose(f);
+	return pages * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+static int count_of(const char *folder)
+{
+	int n = 0;
+	DIR *d = opendir(folder);
+	CHECK(d != NULL);
+	while (readdir(d) != NULL)
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* Opens and closes a cache, with a batch whose handle nobody gives up in between. */
+static void once(void)
+{
+	tc_cache *cache = cache_new(table);
+	int64_t id = 9;
+	void *ids = device_alloc(8), *out = device_alloc(ROW + 4);
+	device_put(ids, &id, 8);
+	OK(tc_gather(cache, 0, 0, ids, TC_INT64, 1, out, 0, NULL, NULL));
+	OK(tc_gather_host_ids(cache, 0, 0, &id, TC_INT64, 1, out, ROW + 4, NULL, NULL));
+	tc_opening *opening;
+	tc_config config;
+	config_new(&config);
+	tc_table t;
+	table_desc(&t, table);
+	OK(tc_open_begin(&config, &t, 1, &opening));
+	tc_opening_destroy(opening);
+	OK(tc_close(cache));
+	device_free(ids);
+	device_free(out);
+}
+
+void check_growth(int opens)
+{
+	table = table_new();
+	for (int i = 0; i < opens / 4; i++)
+		once();
+	long memory = resident();
+	int threads = count_of("/proc/self/task"), files = count_of("/proc/self/fd");
+	for (int i = 0; i < opens; i++)
+		once();
+	long grown = resident() - memory;
+	if (grown > 8 << 10)
+		FAIL("%d openings: %ld KiB more memory", opens, grown);
+	/* Some threads of the runtime may have been added, not one an opening. */
+	if (count_of("/proc/self/task") > threads + 8 || count_of("/proc/self/fd") > files + 2)
+		FAIL("%d openings: %d threads became %d, %d files %d", opens, threads, count_of("/proc/self/task"), files, count_of("/proc/self/fd"));
+	/* Calls. */
+	tc_cache *cache = cache_new(table);
+	int32_t id = 5;
+	float out[COLUMNS];
+	void *dev_ids = device_alloc(8), *dev_out = device_alloc(ROW);
+	device_put(dev_ids, &id, 4);
+	for (int round = 0; round < 2; round++) {
+		memory = resident();
+		for (int i = 0; i < 300 * opens; i++) {
+			tc_batch *batch;
+			if (i % 4 == 0)
+				OK(tc_gather_host(cache, 0, 0, &id, TC_INT32, 1, out, 0));
+			else
+				OK(tc_gather(cache, 0, 0, dev_ids, TC_INT32, 1, dev_out, 0, NULL, i % 2 ? &batch : NULL));
+			if (i % 4 != 0 && i % 2)
+				tc_batch_destroy(batch);
+		}
+		OK(tc_check(cache, 1));
+	}
+	grown = resident() - memory;
+	if (grown > 8 << 10)
+		FAIL("%d calls: %ld KiB more memory", 300 * opens, grown);
+	OK(tc_close(cache));
+	free(table);
+}
+
+void check_fork(void)
+{
+	table = table_new();
+	tc_cache *cache = cache_new(table);
+	tc_config config;
+	config_new(&config);
+	tc_table t;
+	table_desc(&t, table);
+	tc_opening *opening;
+	OK(tc_open_begin(&config, &t, 1, &opening));
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		alarm(20); /* a call that enters the runtime of Go hangs */
+		int64_t id = 1;
+		int32_t n;
+		char *json;
+		tc_cache *other;
+		tc_batch *batch;
+		float out[COLUMNS];
+		const char *words = "open it in this process, or start workers by spawn";
+		REFUSED(TC_ERROR_FORKED, words, tc_gather_host(cache, 0, 0, &id, TC_INT64, 1, out, 0));
+		REFUSED(TC_ERROR_FORKED, words, tc_gather(cache, 0, 0, &id, TC_INT64, 1, out, 0, NULL, &batch));
+		REFUSED(TC_ERROR_FORKED, words, tc_gather_host_ids(cache, 0, 0, &id, TC_INT64, 1, out, 0, NULL, &batch));
+		REFUSED(TC_ERROR_FORKED, words, tc_open(&config, &t, 1, &other));
+		REFUSED(TC_ERROR_FORKED, words, tc_open_begin(&config, &t, 1, &opening));
+		REFUSED(TC_ERROR_FORKED, words, tc_opening_wait(opening, 0, &other));
+		REFUSED(TC_ERROR_FORKED, words, tc_opening_cancel(opening));
+		REFUSED(TC_ERROR_FORKED, words, tc_stats_json(cache, 0, &json));
+		REFUSED(TC_ERROR_FORKED, words, tc_logs_json(&json));
+		REFUSED(TC_ERROR_FORKED, words, tc_plan_json("{}", &json));
+		REFUSED(TC_ERROR_FORKED, words, tc_update(cache, 0, &id, TC_INT64, 1, table, 0));
+		REFUSED(TC_ERROR_FORKED, words, tc_refresh(cache));
+		REFUSED(TC_ERROR_FORKED, words, tc_check(cache, 0));
+		REFUSED(TC_ERROR_FORKED, words, tc_gpu_count(&n));
+		REFUSED(TC_ERROR_FORKED, words, tc_batch_wait((tc_batch *)3));
+		REFUSED(TC_ERROR_FORKED, words, tc_close(cache));
+		tc_opening_destroy(opening);
+		tc_batch_destroy((tc_batch *)3);
+		CHECK(strcmp(tc_version(), TC_VERSION) == 0);
+		_exit(0);
+	}
+	int how;
+	CHECK(waitpid(child, &how, 0) == child);
+	if (!WIFEXITED(how) || WEXITSTATUS(how) != 0)
+		FAIL("child of fork: status %#x", how);
+	int64_t id = 1;
+	float out[COLUMNS];
+	OK(tc_gather_host(cache, 0, 0, &id, TC_INT64, 1, out, 0));
+	CHECK(memcmp(out, table + COLUMNS, ROW) == 0);
+	CHECK(system("true") == 0);
+	tc_opening_destroy(opening);
+	OK(tc_close(cache));
+	free(table);
+}
