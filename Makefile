@@ -6,6 +6,7 @@
 .DEFAULT_GOAL := run
 include cuda.mk
 include capi/capi.mk
+include python/python.mk
 
 GO        ?= go
 DATA      ?= ../shared/data
