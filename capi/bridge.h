@@ -4,8 +4,8 @@
 
 #include "tensorcache.h"
 
-/* Every call passes a buffer of so many bytes for the text of an error. */
-#define TCGO_MESSAGE_BYTES 4096
+/* Keeps a text for tc_last_error of the calling thread. */
+void tcgo_set_error(const void *text, size_t bytes);
 
 extern char **environ;
 

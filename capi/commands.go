@@ -8,7 +8,7 @@ import "C"
 import "errors"
 
 //export tcgo_command_json
-func tcgo_command_json(bench C.int32_t, config *C.char, to **C.char, message *C.char) (st status) {
-	defer recovered(&st, message)
-	return result(errors.New("not yet"), message)
+func tcgo_command_json(bench C.int32_t, config *C.char, to **C.char) (st status) {
+	defer recovered(&st)
+	return result(errors.New("not yet"))
 }

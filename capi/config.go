@@ -26,16 +26,16 @@ type request struct {
 }
 
 type tableRequest struct {
-	name, path    string
-	memory        C.int32_t
-	data          unsafe.Pointer
-	rows          int64
-	rowBytes      int
-	elements      C.int32_t // tc_dtype
-	gpu           int
-	restore       bool
-	capacity      int64
-	codec         cache.Codec
+	name, path string
+	memory     C.int32_t
+	data       unsafe.Pointer
+	rows       int64
+	rowBytes   int
+	elements   C.int32_t // tc_dtype
+	gpu        int
+	restore    bool
+	capacity   int64
+	codec      cache.Codec
 }
 
 // text returns a C string, "" for NULL.

@@ -6,8 +6,8 @@
 // any version (tensorcache.c). Then they call the functions tcgo_* that the Go files export, which check arguments, call package cache, and turn errors
 // and panics into a status and a text. The linker exports only tc_* (exports.map).
 //
-// Handles are numbers (handle.go), so that a wrong one is an error. The C side passes a buffer for the text of an error with every call, as
-// Go code has no thread of its own to keep it for.
+// Handles are numbers (handle.go), so that a wrong one is an error. Go gives the text of an error to the C side, which keeps it for the caller's
+// thread.
 package main
 
 func main() {}

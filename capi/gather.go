@@ -61,44 +61,44 @@ func (s *served) check(device, table, idType C.int32_t, n, stride C.int64_t, ids
 
 //export tcgo_gather
 func tcgo_gather(h C.uintptr_t, dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t,
-	stream C.uintptr_t, hostIDs C.int32_t, to *C.uintptr_t, message *C.char) (st status) {
-	defer recovered(&st, message)
+	stream C.uintptr_t, hostIDs C.int32_t, to *C.uintptr_t) (st status) {
+	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"), message)
+		return result(errClosed("cache"))
 	}
 	if s.onHost {
 		if stream != 0 {
-			return result(argument("stream (%#x) must be NULL on the host backend", stream), message)
+			return result(argument("stream (%#x) must be NULL on the host backend", stream))
 		}
 		// The addresses are of C's memory, which the garbage collector neither moves nor frees.
 		if err := s.gatherHost(dev, table, pointer(ids), idType, n, pointer(out), stride); err != nil {
-			return result(err, message)
+			return result(err)
 		}
-		return s.giveBatch(to, nil, message)
+		return s.giveBatch(to, nil)
 	}
 	r, err := s.check(dev, table, idType, n, stride, ids != 0, out != 0)
 	if err != nil {
-		return result(err, message)
+		return result(err)
 	}
 	if r.device < 0 {
-		return result(argument("device (%d) must be 0 to %d", dev, len(s.views)-1), message)
+		return result(argument("device (%d) must be 0 to %d", dev, len(s.views)-1))
 	}
 	if hostIDs != 0 || r.stride != r.row {
 		var parts []*cache.Batch
 		if parts, err = s.bounced(r, uintptr(ids), uintptr(out), uintptr(stream), hostIDs != 0); err != nil {
-			return result(err, message)
+			return result(err)
 		}
-		return s.giveBatch(to, parts, message)
+		return s.giveBatch(to, parts)
 	}
 	b, err := s.enqueue(r, device.DeviceBuffer(uint64(ids), r.n*r.idBytes), device.DeviceBuffer(uint64(out), r.n*r.row), uintptr(stream))
 	if err != nil {
-		return result(err, message)
+		return result(err)
 	}
 	if to == nil {
 		return C.TC_OK
 	}
-	return s.giveBatch(to, []*cache.Batch{b}, message)
+	return s.giveBatch(to, []*cache.Batch{b})
 }
 
 // pointer returns the address of C's memory as a pointer.
@@ -114,27 +114,26 @@ func (s *served) enqueue(r shape, ids, out device.Buffer, stream uintptr) (*cach
 }
 
 // giveBatch gives C code the handle of a batch, if it wants one.
-func (s *served) giveBatch(to *C.uintptr_t, parts []*cache.Batch, message *C.char) status {
+func (s *served) giveBatch(to *C.uintptr_t, parts []*cache.Batch) status {
 	if to == nil {
 		return C.TC_OK
 	}
 	h := batches.add(&batch{parts})
 	if h == 0 {
-		return result(failure{C.TC_ERROR_OUT_OF_MEMORY, errTooMany}, message)
+		return result(failure{C.TC_ERROR_OUT_OF_MEMORY, errTooMany})
 	}
 	*to = C.uintptr_t(h)
 	return C.TC_OK
 }
 
 //export tcgo_gather_host
-func tcgo_gather_host(h C.uintptr_t, dev, table C.int32_t, ids unsafe.Pointer, idType C.int32_t, n C.int64_t, out unsafe.Pointer, stride C.int64_t,
-	message *C.char) (st status) {
-	defer recovered(&st, message)
+func tcgo_gather_host(h C.uintptr_t, dev, table C.int32_t, ids unsafe.Pointer, idType C.int32_t, n C.int64_t, out unsafe.Pointer, stride C.int64_t) (st status) {
+	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"), message)
+		return result(errClosed("cache"))
 	}
-	return result(s.gatherHost(dev, table, ids, idType, n, out, stride), message)
+	return result(s.gatherHost(dev, table, ids, idType, n, out, stride))
 }
 
 // stridePart is the most bytes of rows that are gathered at a time if they are not to lie back to back.
@@ -209,16 +208,16 @@ func (s *served) checkRows(r shape, ids unsafe.Pointer) error {
 }
 
 //export tcgo_batch
-func tcgo_batch(h C.uintptr_t, wait C.int32_t, message *C.char) (st status) {
-	defer recovered(&st, message)
+func tcgo_batch(h C.uintptr_t, wait C.int32_t) (st status) {
+	defer recovered(&st)
 	b, ok := batches.get(handle(h))
 	if !ok {
-		return result(errClosed("batch"), message)
+		return result(errClosed("batch"))
 	}
 	if wait == 0 {
 		for _, p := range b.parts {
 			if done, err := p.Done(); err != nil {
-				return result(as(C.TC_ERROR_DEVICE, err), message)
+				return result(as(C.TC_ERROR_DEVICE, err))
 			} else if !done {
 				return C.TC_PENDING
 			}
@@ -228,18 +227,18 @@ func tcgo_batch(h C.uintptr_t, wait C.int32_t, message *C.char) (st status) {
 	for _, p := range b.parts {
 		errs = append(errs, p.Wait())
 	}
-	return result(errors.Join(errs...), message)
+	return result(errors.Join(errs...))
 }
 
 //export tcgo_batch_destroy
 func tcgo_batch_destroy(h C.uintptr_t) { batches.remove(handle(h)) }
 
 //export tcgo_check
-func tcgo_check(h C.uintptr_t, wait C.int32_t, message *C.char) (st status) {
-	defer recovered(&st, message)
+func tcgo_check(h C.uintptr_t, wait C.int32_t) (st status) {
+	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"), message)
+		return result(errClosed("cache"))
 	}
-	return result(s.cache.Check(wait != 0), message)
+	return result(s.cache.Check(wait != 0))
 }

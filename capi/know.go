@@ -15,11 +15,11 @@ import (
 )
 
 //export tcgo_gpu_count
-func tcgo_gpu_count(count *C.int32_t, message *C.char) (st status) {
-	defer recovered(&st, message)
+func tcgo_gpu_count(count *C.int32_t) (st status) {
+	defer recovered(&st)
 	*count = 0
 	if err := cuda.Usable(); err != nil {
-		return result(failure{C.TC_ERROR_DEVICE, err}, message)
+		return result(failure{C.TC_ERROR_DEVICE, err})
 	}
 	*count = C.int32_t(cuda.Count())
 	return C.TC_OK
@@ -32,15 +32,15 @@ func setText(to []C.char, text string) {
 }
 
 //export tcgo_table_info
-func tcgo_table_info(h C.uintptr_t, table C.int32_t, info *C.tc_table_info, message *C.char) (st status) {
-	defer recovered(&st, message)
+func tcgo_table_info(h C.uintptr_t, table C.int32_t, info *C.tc_table_info) (st status) {
+	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"), message)
+		return result(errClosed("cache"))
 	}
 	r, err := s.check(-1, table, C.TC_INT64, 0, 0, true, true)
 	if err != nil {
-		return result(err, message)
+		return result(err)
 	}
 	t := &s.tables[r.table]
 	info.rows, info.capacity, info.row_bytes = C.int64_t(s.cache.Rows(r.table)), C.int64_t(t.capacity), C.int64_t(r.row)
@@ -51,14 +51,14 @@ func tcgo_table_info(h C.uintptr_t, table C.int32_t, info *C.tc_table_info, mess
 }
 
 //export tcgo_device_info
-func tcgo_device_info(h C.uintptr_t, device C.int32_t, info *C.tc_device_info, message *C.char) (st status) {
-	defer recovered(&st, message)
+func tcgo_device_info(h C.uintptr_t, device C.int32_t, info *C.tc_device_info) (st status) {
+	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"), message)
+		return result(errClosed("cache"))
 	}
 	if device < 0 || int(device) >= len(s.views) {
-		return result(argument("device (%d) must be 0 to %d", device, len(s.views)-1), message)
+		return result(argument("device (%d) must be 0 to %d", device, len(s.views)-1))
 	}
 	i := s.cache.DeviceInfo(int(device))
 	info.backend, info.gpu = C.TC_BACKEND_CUDA, C.int32_t(i.Index)
@@ -230,25 +230,25 @@ func (s *served) stats() (*cacheStats, error) {
 }
 
 //export tcgo_stats_json
-func tcgo_stats_json(h C.uintptr_t, table C.int32_t, to **C.char, message *C.char) (st status) {
-	defer recovered(&st, message)
+func tcgo_stats_json(h C.uintptr_t, table C.int32_t, to **C.char) (st status) {
+	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"), message)
+		return result(errClosed("cache"))
 	}
 	if table != -1 {
 		if _, err := s.check(-1, table, C.TC_INT64, 0, 0, true, true); err != nil {
-			return result(err, message)
+			return result(err)
 		}
 	}
 	all, err := s.stats()
 	if err != nil {
-		return result(err, message)
+		return result(err)
 	}
 	if table != -1 { // the table's numbers in front, with what is of the whole cache
 		all.tableStats = all.Tables[table]
 	}
-	return giveJSON(all, to, message)
+	return giveJSON(all, to)
 }
 
 // explanation is an element of tc_explain_json's array.
@@ -273,19 +273,19 @@ type withdrawal struct {
 }
 
 //export tcgo_explain_json
-func tcgo_explain_json(h C.uintptr_t, table C.int32_t, ids unsafe.Pointer, idType C.int32_t, n C.int64_t, to **C.char, message *C.char) (st status) {
-	defer recovered(&st, message)
+func tcgo_explain_json(h C.uintptr_t, table C.int32_t, ids unsafe.Pointer, idType C.int32_t, n C.int64_t, to **C.char) (st status) {
+	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"), message)
+		return result(errClosed("cache"))
 	}
 	rows, r, err := s.rowsOf(table, ids, idType, n)
 	if err != nil {
-		return result(err, message)
+		return result(err)
 	}
 	found, err := s.cache.Explain(r.table, rows)
 	if err != nil {
-		return result(err, message)
+		return result(err)
 	}
 	all := make([]explanation, len(found))
 	for i, f := range found {
@@ -304,5 +304,5 @@ func tcgo_explain_json(h C.uintptr_t, table C.int32_t, ids unsafe.Pointer, idTyp
 		}
 		all[i] = e
 	}
-	return giveJSON(all, to, message)
+	return giveJSON(all, to)
 }

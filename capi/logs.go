@@ -93,8 +93,8 @@ func (h *logHandler) WithGroup(name string) slog.Handler {
 }
 
 //export tcgo_logs_json
-func tcgo_logs_json(to **C.char, message *C.char) (st status) {
-	defer recovered(&st, message)
+func tcgo_logs_json(to **C.char) (st status) {
+	defer recovered(&st)
 	logs.Lock()
 	records := logs.records
 	logs.records = nil
@@ -102,14 +102,14 @@ func tcgo_logs_json(to **C.char, message *C.char) (st status) {
 	if records == nil {
 		records = []logRecord{}
 	}
-	return giveJSON(records, to, message)
+	return giveJSON(records, to)
 }
 
 // giveJSON returns a value to C code as JSON, in memory of C's malloc.
-func giveJSON(v any, to **C.char, message *C.char) status {
+func giveJSON(v any, to **C.char) status {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return result(failure{C.TC_ERROR_INTERNAL, err}, message)
+		return result(failure{C.TC_ERROR_INTERNAL, err})
 	}
 	*to = C.CString(string(b))
 	return C.TC_OK

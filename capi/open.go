@@ -105,42 +105,42 @@ func (s *served) close() error {
 }
 
 //export tcgo_open
-func tcgo_open(c *C.tc_config, tables *C.tc_table, count C.int32_t, cache *C.uintptr_t, message *C.char) (st status) {
-	defer recovered(&st, message)
+func tcgo_open(c *C.tc_config, tables *C.tc_table, count C.int32_t, cache *C.uintptr_t) (st status) {
+	defer recovered(&st)
 	r, err := newRequest(c, unsafe.Slice(tables, count))
 	if err != nil {
-		return result(err, message)
+		return result(err)
 	}
 	s, err := r.open(context.Background(), nil)
 	if err != nil {
-		return result(err, message)
+		return result(err)
 	}
-	return handOver(s, cache, message)
+	return handOver(s, cache)
 }
 
 // handOver gives C code the handle of a cache.
-func handOver(s *served, to *C.uintptr_t, message *C.char) status {
+func handOver(s *served, to *C.uintptr_t) status {
 	h := caches.add(s)
 	if h == 0 {
 		s.close()
-		return result(failure{C.TC_ERROR_OUT_OF_MEMORY, errTooMany}, message)
+		return result(failure{C.TC_ERROR_OUT_OF_MEMORY, errTooMany})
 	}
 	*to = C.uintptr_t(h)
 	return C.TC_OK
 }
 
 //export tcgo_open_begin
-func tcgo_open_begin(c *C.tc_config, tables *C.tc_table, count C.int32_t, to *C.uintptr_t, message *C.char) (st status) {
-	defer recovered(&st, message)
+func tcgo_open_begin(c *C.tc_config, tables *C.tc_table, count C.int32_t, to *C.uintptr_t) (st status) {
+	defer recovered(&st)
 	r, err := newRequest(c, unsafe.Slice(tables, count))
 	if err != nil {
-		return result(err, message)
+		return result(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	o := &opening{cancel: cancel, ended: make(chan struct{}), tables: int(count)}
 	h := openings.add(o)
 	if h == 0 {
-		return result(failure{C.TC_ERROR_OUT_OF_MEMORY, errTooMany}, message)
+		return result(failure{C.TC_ERROR_OUT_OF_MEMORY, errTooMany})
 	}
 	go func() {
 		defer close(o.ended)
@@ -169,11 +169,11 @@ func (o *opening) progress(table int, rows, of int64) {
 }
 
 //export tcgo_opening_wait
-func tcgo_opening_wait(h C.uintptr_t, seconds C.double, to *C.uintptr_t, message *C.char) (st status) {
-	defer recovered(&st, message)
+func tcgo_opening_wait(h C.uintptr_t, seconds C.double, to *C.uintptr_t) (st status) {
+	defer recovered(&st)
 	o, ok := openings.get(handle(h))
 	if !ok {
-		return result(errClosed("opening"), message)
+		return result(errClosed("opening"))
 	}
 	switch {
 	case seconds < 0 || seconds > 1e9:
@@ -197,21 +197,21 @@ func tcgo_opening_wait(h C.uintptr_t, seconds C.double, to *C.uintptr_t, message
 	defer o.mu.Unlock()
 	switch {
 	case o.err != nil:
-		return result(o.err, message)
+		return result(o.err)
 	case o.cache == nil:
-		return result(errClosed("cache of the opening, which was handed over,"), message)
+		return result(errClosed("cache of the opening, which was handed over,"))
 	}
-	st = handOver(o.cache, to, message)
+	st = handOver(o.cache, to)
 	o.cache = nil
 	return st
 }
 
 //export tcgo_opening_progress
-func tcgo_opening_progress(h C.uintptr_t, p *C.tc_progress, message *C.char) (st status) {
-	defer recovered(&st, message)
+func tcgo_opening_progress(h C.uintptr_t, p *C.tc_progress) (st status) {
+	defer recovered(&st)
 	o, ok := openings.get(handle(h))
 	if !ok {
-		return result(errClosed("opening"), message)
+		return result(errClosed("opening"))
 	}
 	p.table, p.tables = C.int32_t(o.table.Load()), C.int32_t(o.tables)
 	p.rows, p.of = C.int64_t(o.rows.Load()), C.int64_t(o.of.Load())
@@ -222,11 +222,11 @@ func tcgo_opening_progress(h C.uintptr_t, p *C.tc_progress, message *C.char) (st
 }
 
 //export tcgo_opening_cancel
-func tcgo_opening_cancel(h C.uintptr_t, message *C.char) (st status) {
-	defer recovered(&st, message)
+func tcgo_opening_cancel(h C.uintptr_t) (st status) {
+	defer recovered(&st)
 	o, ok := openings.get(handle(h))
 	if !ok {
-		return result(errClosed("opening"), message)
+		return result(errClosed("opening"))
 	}
 	o.cancel()
 	return C.TC_OK
@@ -249,21 +249,21 @@ func tcgo_opening_destroy(h C.uintptr_t) {
 }
 
 //export tcgo_close
-func tcgo_close(h C.uintptr_t, message *C.char) (st status) {
-	defer recovered(&st, message)
+func tcgo_close(h C.uintptr_t) (st status) {
+	defer recovered(&st)
 	s, ok := caches.remove(handle(h))
 	if !ok {
-		return result(errClosed("cache"), message)
+		return result(errClosed("cache"))
 	}
-	return result(s.close(), message)
+	return result(s.close())
 }
 
 //export tcgo_counts
-func tcgo_counts(h C.uintptr_t, tables, devices *C.int32_t, message *C.char) (st status) {
-	defer recovered(&st, message)
+func tcgo_counts(h C.uintptr_t, tables, devices *C.int32_t) (st status) {
+	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"), message)
+		return result(errClosed("cache"))
 	}
 	if tables != nil {
 		*tables = C.int32_t(len(s.rowBytes))

@@ -87,29 +87,20 @@ func statusOf(err error) status {
 	return C.TC_ERROR_ARGUMENT
 }
 
-// messageBytes is the size of the buffer for the text of an error that C code passes.
-const messageBytes = C.TCGO_MESSAGE_BYTES
-
-// write puts a text into such a buffer.
-func write(message *C.char, text string) {
-	to := unsafe.Slice((*byte)(unsafe.Pointer(message)), messageBytes)
-	n := copy(to[:messageBytes-1], text)
-	to[n] = 0
-}
-
-// result returns the status of an error, and writes its text.
-func result(err error, message *C.char) status {
+// result returns the status of an error, and keeps its text for tc_last_error. The goroutine of a call from C runs on the caller's thread.
+func result(err error) status {
 	if err == nil {
 		return C.TC_OK
 	}
-	write(message, err.Error())
+	text := err.Error()
+	C.tcgo_set_error(unsafe.Pointer(unsafe.StringData(text)), C.size_t(len(text)))
 	return statusOf(err)
 }
 
 // recovered turns a panic into TC_ERROR_INTERNAL. It is deferred by every exported function.
-func recovered(s *status, message *C.char) {
+func recovered(s *status) {
 	if p := recover(); p != nil {
-		*s = result(panicked(p), message)
+		*s = result(panicked(p))
 	}
 }
 

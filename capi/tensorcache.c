@@ -1,6 +1,6 @@
 /*
  * The exported functions. Each one refuses to run in a child of fork, copies the structures it is given to those of this version, and
- * calls its namesake tcgo_* in Go. Text of errors is kept here, as only C has thread-local memory of the caller's thread.
+ * calls its namesake tcgo_* in Go. Text of errors is kept here, as Go has no memory of the caller's thread.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -12,7 +12,13 @@
 #include "_cgo_export.h"
 #include "bridge.h"
 
-static _Thread_local char message[TCGO_MESSAGE_BYTES];
+/*
+ * The text of each thread's last error, of up to TEXT_BYTES - 1 bytes, which is allocated at its first error and freed at its end. It is no
+ * _Thread_local variable: Go has such variables placed where a library that is loaded by dlopen has room for very few.
+ */
+static pthread_key_t texts;
+
+enum { TEXT_BYTES = 8192 };
 
 /* Set in children of fork. A handler of fork is cheaper than asking for the process number at every call. */
 static volatile int forked;
@@ -25,13 +31,38 @@ static void in_child(void)
 __attribute__((constructor)) static void loaded(void)
 {
 	pthread_atfork(NULL, NULL, in_child);
+	pthread_key_create(&texts, free);
+}
+
+/* The buffer for the text of this thread, NULL if there is no memory. */
+static char *text_buffer(void)
+{
+	char *text = pthread_getspecific(texts);
+	if (text == NULL && (text = calloc(1, TEXT_BYTES)) != NULL && pthread_setspecific(texts, text) != 0) {
+		free(text);
+		text = NULL;
+	}
+	return text;
+}
+
+void tcgo_set_error(const void *from, size_t bytes)
+{
+	char *text = text_buffer();
+	if (text == NULL)
+		return;
+	if (bytes > TEXT_BYTES - 1)
+		bytes = TEXT_BYTES - 1;
+	memcpy(text, from, bytes);
+	text[bytes] = 0;
 }
 
 static tc_status fail(tc_status status, const char *format, ...)
 {
+	char *text = text_buffer();
 	va_list values;
 	va_start(values, format);
-	vsnprintf(message, sizeof message, format, values);
+	if (text != NULL)
+		vsnprintf(text, TEXT_BYTES, format, values);
 	va_end(values);
 	return status;
 }
@@ -111,7 +142,8 @@ const char *tc_version(void)
 
 const char *tc_last_error(void)
 {
-	return message;
+	const char *text = pthread_getspecific(texts);
+	return text != NULL ? text : "";
 }
 
 const char *tc_status_name(tc_status status)
@@ -128,7 +160,7 @@ tc_status tc_gpu_count(int32_t *count)
 {
 	ENTER();
 	NEED(count);
-	return tcgo_gpu_count(count, message);
+	return tcgo_gpu_count(count);
 }
 
 void tc_free(void *text)
@@ -147,7 +179,7 @@ void tc_free(void *text)
 tc_status tc_logs_json(char **json)
 {
 	JSON(json);
-	return tcgo_logs_json(json, message);
+	return tcgo_logs_json(json);
 }
 
 /* ---- opening ---- */
@@ -212,7 +244,7 @@ tc_status tc_open(const tc_config *config, const tc_table *tables, int32_t count
 	tc_table *copies;
 	tc_status status = take_all(&taken, &copies, config, tables, count);
 	if (status == TC_OK)
-		status = tcgo_open(&taken, copies, count, (uintptr_t *)cache, message);
+		status = tcgo_open(&taken, copies, count, (uintptr_t *)cache);
 	free(copies);
 	return status;
 }
@@ -226,7 +258,7 @@ tc_status tc_open_begin(const tc_config *config, const tc_table *tables, int32_t
 	tc_table *copies;
 	tc_status status = take_all(&taken, &copies, config, tables, count);
 	if (status == TC_OK)
-		status = tcgo_open_begin(&taken, copies, count, (uintptr_t *)opening, message);
+		status = tcgo_open_begin(&taken, copies, count, (uintptr_t *)opening);
 	free(copies);
 	return status;
 }
@@ -236,7 +268,7 @@ tc_status tc_opening_wait(tc_opening *opening, double seconds, tc_cache **cache)
 	ENTER();
 	NEED(cache);
 	*cache = NULL;
-	return tcgo_opening_wait((uintptr_t)opening, seconds, (uintptr_t *)cache, message);
+	return tcgo_opening_wait((uintptr_t)opening, seconds, (uintptr_t *)cache);
 }
 
 tc_status tc_opening_progress(tc_opening *opening, tc_progress *progress)
@@ -245,14 +277,14 @@ tc_status tc_opening_progress(tc_opening *opening, tc_progress *progress)
 	NEED(progress);
 	tc_progress now;
 	memset(&now, 0, sizeof now);
-	tc_status status = tcgo_opening_progress((uintptr_t)opening, &now, message);
+	tc_status status = tcgo_opening_progress((uintptr_t)opening, &now);
 	return status == TC_OK ? give(progress, &now, sizeof now, "tc_progress") : status;
 }
 
 tc_status tc_opening_cancel(tc_opening *opening)
 {
 	ENTER();
-	return tcgo_opening_cancel((uintptr_t)opening, message);
+	return tcgo_opening_cancel((uintptr_t)opening);
 }
 
 void tc_opening_destroy(tc_opening *opening)
@@ -266,7 +298,7 @@ tc_status tc_close(tc_cache *cache)
 	if (cache == NULL)
 		return TC_OK;
 	ENTER();
-	return tcgo_close((uintptr_t)cache, message);
+	return tcgo_close((uintptr_t)cache);
 }
 
 /* ---- what a cache is ---- */
@@ -275,14 +307,14 @@ tc_status tc_table_count(tc_cache *cache, int32_t *count)
 {
 	ENTER();
 	NEED(count);
-	return tcgo_counts((uintptr_t)cache, count, NULL, message);
+	return tcgo_counts((uintptr_t)cache, count, NULL);
 }
 
 tc_status tc_device_count(tc_cache *cache, int32_t *count)
 {
 	ENTER();
 	NEED(count);
-	return tcgo_counts((uintptr_t)cache, NULL, count, message);
+	return tcgo_counts((uintptr_t)cache, NULL, count);
 }
 
 tc_status tc_table_get_info(tc_cache *cache, int32_t table, tc_table_info *info)
@@ -291,7 +323,7 @@ tc_status tc_table_get_info(tc_cache *cache, int32_t table, tc_table_info *info)
 	NEED(info);
 	tc_table_info now;
 	memset(&now, 0, sizeof now);
-	tc_status status = tcgo_table_info((uintptr_t)cache, table, &now, message);
+	tc_status status = tcgo_table_info((uintptr_t)cache, table, &now);
 	return status == TC_OK ? give(info, &now, sizeof now, "tc_table_info") : status;
 }
 
@@ -301,7 +333,7 @@ tc_status tc_device_get_info(tc_cache *cache, int32_t device, tc_device_info *in
 	NEED(info);
 	tc_device_info now;
 	memset(&now, 0, sizeof now);
-	tc_status status = tcgo_device_info((uintptr_t)cache, device, &now, message);
+	tc_status status = tcgo_device_info((uintptr_t)cache, device, &now);
 	return status == TC_OK ? give(info, &now, sizeof now, "tc_device_info") : status;
 }
 
@@ -314,7 +346,7 @@ tc_status tc_gather(tc_cache *cache, int32_t device, int32_t table, const void *
 	if (batch != NULL)
 		*batch = NULL;
 	return tcgo_gather((uintptr_t)cache, device, table, (uintptr_t)ids, id_type, n, (uintptr_t)out, row_stride, (uintptr_t)stream, 0,
-		(uintptr_t *)batch, message);
+		(uintptr_t *)batch);
 }
 
 tc_status tc_gather_host_ids(tc_cache *cache, int32_t device, int32_t table, const void *ids, int32_t id_type, int64_t n, void *out,
@@ -324,26 +356,26 @@ tc_status tc_gather_host_ids(tc_cache *cache, int32_t device, int32_t table, con
 	if (batch != NULL)
 		*batch = NULL;
 	return tcgo_gather((uintptr_t)cache, device, table, (uintptr_t)ids, id_type, n, (uintptr_t)out, row_stride, (uintptr_t)stream, 1,
-		(uintptr_t *)batch, message);
+		(uintptr_t *)batch);
 }
 
 tc_status tc_gather_host(tc_cache *cache, int32_t device, int32_t table, const void *ids, int32_t id_type, int64_t n, void *out,
 	int64_t row_stride)
 {
 	ENTER();
-	return tcgo_gather_host((uintptr_t)cache, device, table, (void *)ids, id_type, n, out, row_stride, message);
+	return tcgo_gather_host((uintptr_t)cache, device, table, (void *)ids, id_type, n, out, row_stride);
 }
 
 tc_status tc_batch_wait(tc_batch *batch)
 {
 	ENTER();
-	return tcgo_batch((uintptr_t)batch, 1, message);
+	return tcgo_batch((uintptr_t)batch, 1);
 }
 
 tc_status tc_batch_error(tc_batch *batch)
 {
 	ENTER();
-	return tcgo_batch((uintptr_t)batch, 0, message);
+	return tcgo_batch((uintptr_t)batch, 0);
 }
 
 void tc_batch_destroy(tc_batch *batch)
@@ -355,7 +387,7 @@ void tc_batch_destroy(tc_batch *batch)
 tc_status tc_check(tc_cache *cache, int32_t wait)
 {
 	ENTER();
-	return tcgo_check((uintptr_t)cache, wait, message);
+	return tcgo_check((uintptr_t)cache, wait);
 }
 
 /* ---- changing ---- */
@@ -363,38 +395,38 @@ tc_status tc_check(tc_cache *cache, int32_t wait)
 tc_status tc_update(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n, const void *rows, int64_t row_stride)
 {
 	ENTER();
-	return tcgo_update((uintptr_t)cache, table, (void *)ids, id_type, n, (void *)rows, row_stride, message);
+	return tcgo_update((uintptr_t)cache, table, (void *)ids, id_type, n, (void *)rows, row_stride);
 }
 
 tc_status tc_invalidate(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n)
 {
 	ENTER();
-	return tcgo_invalidate((uintptr_t)cache, table, (void *)ids, id_type, n, message);
+	return tcgo_invalidate((uintptr_t)cache, table, (void *)ids, id_type, n);
 }
 
 tc_status tc_prefetch(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n)
 {
 	ENTER();
-	return tcgo_prefetch((uintptr_t)cache, table, (void *)ids, id_type, n, message);
+	return tcgo_prefetch((uintptr_t)cache, table, (void *)ids, id_type, n);
 }
 
 tc_status tc_refresh(tc_cache *cache)
 {
 	ENTER();
-	return tcgo_refresh((uintptr_t)cache, message);
+	return tcgo_refresh((uintptr_t)cache);
 }
 
 tc_status tc_set_gpu_memory(tc_cache *cache, int64_t bytes)
 {
 	ENTER();
-	return tcgo_set_gpu_memory((uintptr_t)cache, bytes, message);
+	return tcgo_set_gpu_memory((uintptr_t)cache, bytes);
 }
 
 tc_status tc_snapshot(tc_cache *cache, const char *path)
 {
 	ENTER();
 	NEED(path);
-	return tcgo_snapshot((uintptr_t)cache, (char *)path, message);
+	return tcgo_snapshot((uintptr_t)cache, (char *)path);
 }
 
 /* ---- knowing ---- */
@@ -402,25 +434,25 @@ tc_status tc_snapshot(tc_cache *cache, const char *path)
 tc_status tc_stats_json(tc_cache *cache, int32_t table, char **json)
 {
 	JSON(json);
-	return tcgo_stats_json((uintptr_t)cache, table, json, message);
+	return tcgo_stats_json((uintptr_t)cache, table, json);
 }
 
 tc_status tc_explain_json(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n, char **json)
 {
 	JSON(json);
-	return tcgo_explain_json((uintptr_t)cache, table, (void *)ids, id_type, n, json, message);
+	return tcgo_explain_json((uintptr_t)cache, table, (void *)ids, id_type, n, json);
 }
 
 tc_status tc_plan_json(const char *config_json, char **json)
 {
 	JSON(json);
 	NEED(config_json);
-	return tcgo_command_json(0, (char *)config_json, json, message);
+	return tcgo_command_json(0, (char *)config_json, json);
 }
 
 tc_status tc_bench_json(const char *config_json, char **json)
 {
 	JSON(json);
 	NEED(config_json);
-	return tcgo_command_json(1, (char *)config_json, json, message);
+	return tcgo_command_json(1, (char *)config_json, json);
 }
