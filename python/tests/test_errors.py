@@ -143,9 +143,9 @@ def test_close_while_reading(device: str, rows: Array, ids: Array) -> None:
 
 
 def test_no_gpu_says_why(rows: Array) -> None:
-    with pytest.raises(tensorcache.DeviceError) as caught:
+    """Without a driver the text says so; with fewer GPUs, how many there are."""
+    with pytest.raises((tensorcache.DeviceError, tensorcache.ArgumentError), match=r"driver|7|no CUDA|device"):
         tensorcache.open(rows, "25%", device="cuda:7")
-    assert str(caught.value)
 
 
 def test_adopted_memory_is_checked(rows: Array) -> None:
