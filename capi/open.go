@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,10 +56,8 @@ func (r *request) open(ctx context.Context, tell func(table int, rows, of int64)
 	if err := startTelemetry(); err != nil {
 		return nil, err
 	}
-	if r.options.Devices.Backend == cache.BackendCUDA {
-		if err := cuda.Usable(); err != nil {
-			return nil, failure{C.TC_ERROR_DEVICE, err}
-		}
+	if err := r.checkGPUs(); err != nil {
+		return nil, err
 	}
 	tables, err := r.openTables()
 	if err != nil {
@@ -93,6 +92,31 @@ func (r *request) open(ctx context.Context, tell func(table int, rows, of int64)
 		s.onHost = info.Kind == "host"
 	}
 	return s, nil
+}
+
+// checkGPUs returns an error of status TC_ERROR_DEVICE if GPUs are asked for that are not there.
+func (r *request) checkGPUs() error {
+	d := &r.options.Devices
+	if d.Backend != cache.BackendCUDA {
+		return nil
+	}
+	err := cuda.Usable()
+	have := cuda.Count()
+	switch {
+	case err != nil:
+	case d.Count > have:
+		err = fmt.Errorf("tensorcache: config.devices (%d) must be at most the %d GPUs", d.Count, have)
+	default:
+		for _, gpu := range d.GPUs {
+			if gpu < 0 || gpu >= have {
+				err = fmt.Errorf("tensorcache: config.gpus (%d) must be 0 to %d", gpu, have-1)
+			}
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	return failure{C.TC_ERROR_DEVICE, err}
 }
 
 func (s *served) close() error {

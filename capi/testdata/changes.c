@@ -47,8 +47,26 @@ static void updates(tc_cache *cache)
 	OK(tc_update(cache, 0, NULL, TC_INT64, 0, NULL, 0));
 }
 
+static void commands(void)
+{
+	char *json;
+	JSON_HAS("\"plans\":[{\"policy\":\"freq\"", tc_plan_json("{\"vertices\": 3000, \"batches\": 5, \"warmup_batches\": 5, \"target_hit\": \"50%\", "
+		"\"gpu_memory\": \"1GB\", \"policy\": \"freq\", \"codec\": [\"none\", \"ibp4\"], \"device\": \"host\"}", &json), json);
+	JSON_HAS("\"verified_rows\":", tc_bench_json("{\"vertices\": 3000, \"batches\": 5, \"warmup_batches\": 5, \"device\": \"host\", \"verify\": true}", &json),
+		json);
+	REFUSED(TC_ERROR_ARGUMENT, "vertexes", tc_bench_json("{\"vertexes\": 3000}", &json));
+	REFUSED(TC_ERROR_ARGUMENT, "config_json", tc_bench_json("{\"vertices\": 30", &json));
+	REFUSED(TC_ERROR_ARGUMENT, "nothing after", tc_bench_json("{} {}", &json));
+	REFUSED(TC_ERROR_ARGUMENT, "--batches (-7)", tc_bench_json("{\"batches\": -7}", &json));
+	REFUSED(TC_ERROR_ARGUMENT, "target_hit (\"high\")", tc_plan_json("{\"target_hit\": \"high\"}", &json));
+	REFUSED(TC_ERROR_ARGUMENT, "gpu_memory (\"much\")", tc_plan_json("{\"gpu_memory\": \"much\"}", &json));
+	CHECK(json == NULL);
+}
+
 void check_changes(const char *folder)
 {
+	if (!on_cuda)
+		commands();
 	float *table = table_new();
 	tc_cache *cache = cache_new(table);
 	updates(cache);

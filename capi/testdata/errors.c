@@ -67,8 +67,15 @@ static void of_opening(void)
 	REFUSES(TC_ERROR_FILE, "passwd", (t.data = NULL, t.path = "/etc/passwd"));
 	REFUSES(TC_ERROR_ARGUMENT, "page", (t.memory = TC_MEMORY_ADOPT, t.data = table + 1));
 	if (!on_cuda) {
-		REFUSES(TC_ERROR_DEVICE, "libcuda.so.1", config.backend = TC_BACKEND_CUDA);
-		REFUSES(TC_ERROR_DEVICE, "libcuda.so.1", t.memory = TC_MEMORY_CUDA);
+		REFUSES(TC_ERROR_DEVICE, "cuda: ", config.backend = TC_BACKEND_CUDA);
+		REFUSES(TC_ERROR_DEVICE, "cuda: ", t.memory = TC_MEMORY_CUDA);
+	}
+	else {
+		int32_t gpu = 99;
+		REFUSES(TC_ERROR_DEVICE, "gpus (99)", config.gpus = &gpu);
+		gpu = -1;
+		REFUSES(TC_ERROR_DEVICE, "gpus (-1)", config.gpus = &gpu);
+		REFUSES(TC_ERROR_DEVICE, "devices (8)", config.devices = 8);
 	}
 	tc_config config;
 	config_new(&config);
@@ -155,7 +162,7 @@ static void of_calls(void)
 	REFUSED(TC_ERROR_ARGUMENT, "device (4)", tc_device_get_info(cache, 4, &info));
 	REFUSED(TC_ERROR_ARGUMENT, "NULL", tc_plan_json(NULL, &json));
 	if (!on_cuda)
-		REFUSED(TC_ERROR_DEVICE, "libcuda.so.1", tc_gpu_count(&count));
+		REFUSED(TC_ERROR_DEVICE, "cuda: ", tc_gpu_count(&count));
 	else
 		OK(tc_gpu_count(&count));
 	CHECK(count == (on_cuda ? count : 0));
