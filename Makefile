@@ -88,4 +88,4 @@ check: ## everything that CI checks
 	.ci/run
 
 clean:
-	rm -rf build
+	rm -rf build dist

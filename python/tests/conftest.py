@@ -7,6 +7,7 @@ is one. With TENSORCACHE_REQUIRE_GPU=1 a missing GPU is a failure.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import subprocess
 import sys
@@ -18,7 +19,25 @@ import pytest
 
 import tensorcache
 
+# A file to which a line is added for each test that is to run, and one with its result: a part of the record of GPU tests (bench/gpu).
+LEDGER = os.environ.get("TENSORCACHE_TEST_LEDGER")
 REQUIRED = os.environ.get("TENSORCACHE_REQUIRE_GPU") == "1"
+
+
+def pytest_collection_finish(session: Any) -> None:
+    for item in session.items:
+        _note(item.nodeid, "", 0.0)
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    if report.when == "call" or report.outcome != "passed" and report.when == "setup":
+        _note(report.nodeid, {"passed": "pass", "failed": "fail", "skipped": "skip"}[report.outcome], report.duration)
+
+
+def _note(name: str, result: str, seconds: float) -> None:
+    if LEDGER:
+        with open(LEDGER, "a") as f:
+            f.write(json.dumps({"package": "python", "name": name, "result": result, "seconds": round(seconds, 2)}) + "\n")
 
 
 @functools.cache
