@@ -65,14 +65,10 @@ def graph() -> Any:
     return data
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_attach(device: str, table: Any, workers: int, context: str) -> None:
-    if workers == 0 and context == "spawn":
-        pytest.skip("no workers to start")
+@pytest.mark.parametrize(("workers", "context"), [(0, None), (2, "fork"), (1, "spawn")])
+def test_attach(device: str, table: Any, workers: int, context: Any) -> None:
     with tensorcache.open(table, "25%", device=device) as x:
-        options = {"multiprocessing_context": context} if workers else {}
-        loader = NodeLoader(graph(), Sampler(), batch_size=64, num_workers=workers, transform=Mark(), **options)
+        loader = NodeLoader(graph(), Sampler(), batch_size=64, num_workers=workers, transform=Mark(), multiprocessing_context=context)
         assert pyg.attach(loader, x) is loader
         seen = 0
         for batch in loader:
