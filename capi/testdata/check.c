@@ -100,6 +100,8 @@ int main(int argc, char **argv)
 		check_graphs();
 	else if (strcmp(name, "device-source") == 0)
 		check_device_source();
+	else if (strcmp(name, "bench") == 0)
+		bench(atoll(argument));
 	else
 		FAIL("no check %s", name);
 	return 0;

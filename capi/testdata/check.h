@@ -82,5 +82,6 @@ void check_growth(int opens);
 void check_fork(void);
 void check_graphs(void);
 void check_device_source(void);
+void bench(int64_t rows);
 
 #endif
