@@ -21,6 +21,8 @@ import tensorcache
 
 # A file to which a line is added for each test that is to run, and one with its result: a part of the record of GPU tests (bench/gpu).
 LEDGER = os.environ.get("TENSORCACHE_TEST_LEDGER")
+# What codecs cost on the emulated GPU is no use to others.
+os.environ.setdefault("TENSORCACHE_CODEC_COSTS", "off")
 REQUIRED = os.environ.get("TENSORCACHE_REQUIRE_GPU") == "1"
 
 
