@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -70,8 +71,22 @@ func TestLibrary_GPU(t *testing.T) {
 	}
 }
 
+// Metrics and traces go where the environment says when the first cache is opened.
+func TestLibrary_Telemetry(t *testing.T) {
+	out := run(t, filepath.Join(libraryDir(t), "check"), "host", "telemetry")
+	for _, want := range []string{`"tensorcache.lookups"`, `"checked"`, `"watched"`, `"SpanContext"`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("what was exported lacks %s", want)
+		}
+	}
+}
+
 func TestExamples(t *testing.T) {
 	for _, name := range []string{"example-c", "example-c++"} {
+		if _, err := os.Stat(filepath.Join(libraryDir(t), name)); err != nil {
+			t.Logf("no C++ compiler: %v", err)
+			continue
+		}
 		out := run(t, filepath.Join(libraryDir(t), name), "host")
 		if !strings.Contains(out, `"lookups":`) || name == "example-c++" && !strings.Contains(out, "TC_ERROR_ROWS: cache: row numbers out of range: row number (10000)") {
 			t.Errorf("%s printed %s", name, out)
@@ -163,6 +178,13 @@ func TestLibrary_Form(t *testing.T) {
 			t.Errorf("needs %s", name)
 		}
 	}
+	if os.Getenv("TENSORCACHE_LIBRARY") != "" { // of make capi
+		for _, name := range needsGlibc(t, f) {
+			if version := strings.TrimPrefix(name, "GLIBC_"); version != name && compareVersions(version, "2.17") > 0 {
+				t.Errorf("needs glibc %s, most is 2.17", version)
+			}
+		}
+	}
 	const nodelete = 8
 	if flags, err := f.DynValue(elf.DT_FLAGS_1); err != nil || len(flags) != 1 || flags[0]&nodelete == 0 {
 		t.Errorf("DT_FLAGS_1 (%x, %v) lacks NODELETE", flags, err)
@@ -172,4 +194,28 @@ func TestLibrary_Form(t *testing.T) {
 			t.Errorf("%d bytes of thread-local memory, most is 64", p.Memsz)
 		}
 	}
+}
+
+// needsGlibc returns the versions of symbols that a library needs.
+func needsGlibc(t *testing.T, f *elf.File) (versions []string) {
+	symbols, err := f.ImportedSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range symbols {
+		versions = append(versions, s.Version)
+	}
+	return versions
+}
+
+// compareVersions compares versions such as 2.17.
+func compareVersions(a, b string) int {
+	parts := func(v string) (n []int) {
+		for p := range strings.SplitSeq(v, ".") {
+			i, _ := strconv.Atoi(p)
+			n = append(n, i)
+		}
+		return n
+	}
+	return slices.Compare(parts(a), parts(b))
 }

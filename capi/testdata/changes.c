@@ -1,4 +1,5 @@
 /* Updates, invalidation, refresh, snapshots, statistics and explanations. */
+#define _GNU_SOURCE
 #include "check.h"
 
 /* The JSON that a call gives must have this text. */
@@ -124,6 +125,30 @@ void check_changes(const char *folder)
 	tc_free(json);
 	snprintf(path, sizeof path, "%s/nowhere/x", folder);
 	REFUSED(TC_ERROR_FILE, "nowhere", tc_snapshot(cache, path));
+	OK(tc_close(cache));
+	free(table);
+}
+
+/* The variables that the program has set when it opens its first cache count. Metrics go to stderr, where the Go test looks for them. */
+void check_telemetry(void)
+{
+	float *table = table_new();
+	tc_config config;
+	config_new(&config);
+	tc_table t;
+	table_desc(&t, table);
+	tc_cache *cache;
+	setenv("TENSORCACHE_METRICS_ADDR", "nowhere:at:all", 1);
+	REFUSED(TC_ERROR_ARGUMENT, "nowhere:at:all", tc_open(&config, &t, 1, &cache));
+	unsetenv("TENSORCACHE_METRICS_ADDR");
+	setenv("OTEL_METRICS_EXPORTER", "console", 1);
+	setenv("OTEL_TRACES_EXPORTER", "console", 1);
+	setenv("OTEL_SERVICE_NAME", "checked", 1);
+	config.name = "watched";
+	OK(tc_open(&config, &t, 1, &cache));
+	int64_t id = 5;
+	float out[COLUMNS];
+	OK(tc_gather_host(cache, 0, 0, &id, TC_INT64, 1, out, 0));
 	OK(tc_close(cache));
 	free(table);
 }

@@ -80,6 +80,7 @@ void check_adopt(void);
 void check_threads(void);
 void check_growth(int opens);
 void check_fork(void);
+void check_telemetry(void);
 void check_graphs(void);
 void check_device_source(void);
 void bench(int64_t rows);
