@@ -20,7 +20,7 @@ import (
 )
 
 // checks are the checks of testdata/check.c that run on every backend.
-var checks = []string{"gathers", "errors", "changes", "openings", "handles", "files", "adopt", "threads", "growth", "fork"}
+var checks = []string{"gathers", "errors", "changes", "openings", "handles", "files", "adopt", "threads", "growth", "calls", "fork"}
 
 // check runs a check. opens is the number of openings that must not grow memory.
 func check(t *testing.T, backend, name string, opens int) {
@@ -32,6 +32,8 @@ func check(t *testing.T, backend, name string, opens int) {
 		args = append(args, writeTable(t))
 	case "growth":
 		args = append(args, fmt.Sprint(opens))
+	case "calls":
+		args = append(args, fmt.Sprint(200*opens))
 	}
 	run(t, args...)
 }

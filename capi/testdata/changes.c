@@ -86,6 +86,15 @@ void check_changes(const char *folder)
 	REFUSED(TC_ERROR_ROWS, "-3", tc_invalidate(cache, 0, &wrong, TC_INT32, 1));
 	REFUSED(TC_ERROR_ROWS, "-3", tc_explain_json(cache, 0, &wrong, TC_INT32, 1, &json));
 	CHECK(json == NULL);
+	static const int64_t extremes[] = {ROWS + 102, -1, INT64_MIN, INT64_MAX, 1LL << 62, 1LL << 32, 1LL << 50};
+	for (unsigned i = 0; i < sizeof extremes / sizeof *extremes; i++) {
+		int64_t ids[40] = {0};
+		ids[i * 6] = extremes[i];
+		REFUSED(TC_ERROR_ROWS, "1 of 40", tc_prefetch(cache, 0, ids, TC_INT64, 40));
+		int32_t narrow[40] = {0};
+		narrow[i * 6] = i % 2 ? INT32_MIN : INT32_MAX;
+		REFUSED(TC_ERROR_ROWS, "1 of 40", tc_prefetch(cache, 0, narrow, TC_INT32, 40));
+	}
 	OK(tc_refresh(cache));
 	OK(tc_set_gpu_memory(cache, 1 << 18));
 	REFUSED(TC_ERROR_BUDGET, "", tc_set_gpu_memory(cache, 1));

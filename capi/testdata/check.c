@@ -94,6 +94,8 @@ int main(int argc, char **argv)
 		check_threads();
 	else if (strcmp(name, "growth") == 0)
 		check_growth(atoi(argument));
+	else if (strcmp(name, "calls") == 0)
+		check_calls(atoi(argument));
 	else if (strcmp(name, "fork") == 0)
 		check_fork();
 	else if (strcmp(name, "telemetry") == 0)

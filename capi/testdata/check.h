@@ -79,6 +79,7 @@ void check_files(const char *path);
 void check_adopt(void);
 void check_threads(void);
 void check_growth(int opens);
+void check_calls(int all);
 void check_fork(void);
 void check_telemetry(void);
 void check_graphs(void);
