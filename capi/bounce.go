@@ -27,10 +27,10 @@ type bounce struct {
 	mu      sync.Mutex
 	device  device.Device // nil until it is needed
 	closed  bool
-	rows    [bounceAreas]area // device memory
-	ids     [bounceAreas]area // page-locked memory
-	next    int
-	capture []area // of batches in graphs
+	rows    [rowAreas]area // device memory
+	ids     [idAreas]area  // page-locked memory
+	next    int            // number of the next part
+	capture []area         // of batches in graphs
 }
 
 // area is memory with an event that passes when its last user is done with it.
@@ -41,8 +41,10 @@ type area struct {
 }
 
 const (
-	// bounceAreas is the number of gathers that can pass at the same time. With two, one copies while the other one gathers.
-	bounceAreas = 2
+	// rowAreas is the number of gathers on different streams that can pass at the same time: with two, one copies while the other one gathers.
+	rowAreas = 2
+	// idAreas is how many batches with row numbers in the host's memory can be enqueued ahead before the host waits for one.
+	idAreas = 4
 	// bounceBytes is the most bytes of rows, or of row numbers, that pass at a time, unless a row is longer.
 	bounceBytes = 32 << 20
 )
@@ -52,9 +54,6 @@ func (s *served) bounced(r shape, ids, out, stream uintptr, hostIDs bool) ([]*ca
 	from := unsafe.Pointer(nil)
 	if hostIDs {
 		from = pointer(C.uintptr_t(ids))
-		if err := s.checkRows(r, from); err != nil {
-			return nil, err
-		}
 	}
 	if r.n == 0 {
 		_, err := s.enqueue(r, device.DeviceBuffer(0, 0), device.DeviceBuffer(0, 0), stream)
@@ -82,6 +81,11 @@ func (s *served) bounced(r shape, ids, out, stream uintptr, hostIDs bool) ([]*ca
 	if strided && !capturing {
 		part = min(part, max(1, bounceBytes/r.row))
 	}
+	if hostIDs && part < r.n { // none may be enqueued before all are checked
+		if err := s.checkRows(r, from); err != nil {
+			return nil, err
+		}
+	}
 	var parts []*cache.Batch
 	for first := int64(0); first < r.n; first += part {
 		q := r
@@ -99,9 +103,9 @@ func (s *served) bounced(r shape, ids, out, stream uintptr, hostIDs bool) ([]*ca
 func (b *bounce) pass(s *served, r shape, on device.Stream, stream, ids, out uintptr, first int64, from unsafe.Pointer, capturing bool) (_ *cache.Batch, err error) {
 	numbers := device.DeviceBuffer(uint64(ids)+uint64(first*r.idBytes), r.n*r.idBytes)
 	rows := device.DeviceBuffer(uint64(out)+uint64(first*r.row), r.n*r.row)
-	b.next = (b.next + 1) % bounceAreas
+	b.next++
 	if from != nil {
-		a := &b.ids[b.next]
+		a := &b.ids[b.next%idAreas]
 		if err := b.fit(a, numbers.Size(), b.device.AllocHost); err != nil {
 			return nil, err
 		}
@@ -109,7 +113,9 @@ func (b *bounce) pass(s *served, r shape, on device.Stream, stream, ids, out uin
 			return nil, err
 		}
 		numbers = a.memory.Slice(0, numbers.Size())
-		copy(numbers.Bytes(), unsafe.Slice((*byte)(unsafe.Add(from, first*r.idBytes)), numbers.Size()))
+		if err := s.copyRows(unsafe.Pointer(unsafe.SliceData(numbers.Bytes())), r, unsafe.Add(from, first*r.idBytes)); err != nil {
+			return nil, err
+		}
 		defer func() { err = errors.Join(err, on.Record(a.done)) }()
 	}
 	if r.stride == r.row {
@@ -125,7 +131,7 @@ func (b *bounce) pass(s *served, r shape, on device.Stream, stream, ids, out uin
 			return nil, err
 		}
 	} else {
-		a = &b.rows[b.next]
+		a = &b.rows[b.next%rowAreas]
 		if err := b.fit(a, rows.Size(), b.device.Alloc); err != nil {
 			return nil, err
 		}

@@ -9,7 +9,10 @@ void tcgo_set_error(const void *text, size_t bytes);
 
 extern char **environ;
 
-/* Whether all of n row numbers are at least 0 and below limit, which is at most 2^50. id_type is TC_INT32 or TC_INT64. */
-int tcgo_rows_within(const void *ids, int32_t id_type, int64_t n, int64_t limit);
+/*
+ * Copies n row numbers, if to is not NULL. Says whether all of them are at least 0 and below limit, which is at most 2^50. id_type is TC_INT32 or
+ * TC_INT64. Neither need be aligned.
+ */
+int tcgo_copy_rows(void *restrict to, const void *restrict ids, int32_t id_type, int64_t n, int64_t limit);
 
 #endif

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -46,6 +47,9 @@ func build() (err error) {
 	}
 	so := filepath.Join(library.dir, "libtensorcache.so")
 	if made := os.Getenv("TENSORCACHE_LIBRARY"); made != "" {
+		if !filepath.IsAbs(made) {
+			made = filepath.Join("..", made) // from the module's root
+		}
 		if made, err = filepath.Abs(made); err == nil {
 			err = os.Symlink(made, so)
 		}
@@ -72,12 +76,16 @@ func build() (err error) {
 			check = append(check, s)
 		}
 	}
-	for _, args := range [][]string{
-		append(append(append([]string{"gcc", "-o", out("check")}, c...), check...), link...),
-		append(append([]string{"gcc", "-o", out("load"), "testdata/load.c"}, c...), "-ldl", "-lpthread"),
-		append(append([]string{"gcc", "-std=c99", "-pedantic", "-o", out("example-c"), "example/example.c"}, c...), link...),
-		append(append([]string{"g++", "-std=c++17", "-pedantic", "-o", out("example-c++"), "example/example.cpp"}, c...), link...),
-	} {
+	cc := cmp.Or(os.Getenv("CC"), "gcc")
+	programs := [][]string{
+		append(append(append([]string{cc, "-o", out("check")}, c...), check...), link...),
+		append(append([]string{cc, "-o", out("load"), "testdata/load.c"}, c...), "-ldl", "-lpthread"),
+		append(append([]string{cc, "-std=c99", "-pedantic", "-o", out("example-c"), "example/example.c"}, c...), link...),
+	}
+	if cxx, err := exec.LookPath(cmp.Or(os.Getenv("CXX"), "g++")); err == nil {
+		programs = append(programs, append(append([]string{cxx, "-std=c++17", "-pedantic", "-o", out("example-c++"), "example/example.cpp"}, c...), link...))
+	}
+	for _, args := range programs {
 		if err := command(args[0], args[1:]...); err != nil {
 			return err
 		}

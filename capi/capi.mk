@@ -31,15 +31,21 @@ capi: $(CAPI_CC) ## the C library, at build/libtensorcache.so
 	mv $(CAPI_OUT)/libtensorcache.so.new $(CAPI_OUT)/libtensorcache.so
 	cp capi/tensorcache.h capi/tensorcache.hpp $(CAPI_OUT)/
 
-# A compiler for the target, which leaves out a folder that gorgonia.org/cu names: the system's headers are those of another glibc.
-$(CAPI_CC):
+# A compiler for the target, which leaves out the system's folders that gorgonia.org/cu names: what is there is for another glibc.
+$(CAPI_CC): capi/capi.mk
 	@mkdir -p $(CAPI_ZIG)
 	@if [ -x $(CAPI_ZIG)/ziglang/zig ] || python3 -m pip install -q --disable-pip-version-check --no-deps --target $(CAPI_ZIG) ziglang==$(ZIG_VERSION); then \
 		compiler='$(CAPI_ZIG)/ziglang/zig cc -target $(CAPI_TARGET)'; \
 	else \
 		echo "capi: zig $(ZIG_VERSION) cannot be installed: the library will need this machine's glibc" >&2; compiler='$(CC)'; \
 	fi; \
-	printf '%s\n' '#!/bin/bash' 'args=()' 'for a in "$$@"; do [ "$$a" = -I/usr/include ] || args+=("$$a"); done' \
+	printf '%s\n' '#!/bin/bash' 'args=()' \
+		'for a in "$$@"; do case "$$a" in -I/usr/*|-I/opt/*|-L/usr/*|-L/opt/*) ;; *) args+=("$$a") ;; esac; done' \
 		'case "$$*" in -print-prog-name=*) echo "$${1#*=}"; exit;; esac' \
 		"exec $$compiler \"\$${args[@]}\"" >$@.new
 	@chmod +x $@.new && mv $@.new $@
+
+.PHONY: test-capi
+test-capi: capi emulator $(CUDA_STUB) # the library of make capi, on the host and on the emulated GPU
+	$(CUDA_ENV) TENSORCACHE_LIBRARY=build/libtensorcache.so LD_LIBRARY_PATH=$(CURDIR)/$(EMULATOR) TENSORCACHE_REQUIRE_GPU=1 \
+		$(GO) test -vet=off $(CUDA_TAGS) -timeout 15m ./capi

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,7 +20,7 @@ import (
 )
 
 // checks are the checks of testdata/check.c that run on every backend.
-var checks = []string{"gathers", "errors", "changes", "openings", "handles", "files", "adopt", "threads", "growth", "fork"}
+var checks = []string{"gathers", "errors", "changes", "openings", "handles", "files", "adopt", "threads", "growth", "calls", "fork"}
 
 // check runs a check. opens is the number of openings that must not grow memory.
 func check(t *testing.T, backend, name string, opens int) {
@@ -31,6 +32,8 @@ func check(t *testing.T, backend, name string, opens int) {
 		args = append(args, writeTable(t))
 	case "growth":
 		args = append(args, fmt.Sprint(opens))
+	case "calls":
+		args = append(args, fmt.Sprint(200*opens))
 	}
 	run(t, args...)
 }
@@ -70,8 +73,22 @@ func TestLibrary_GPU(t *testing.T) {
 	}
 }
 
+// Metrics and traces go where the environment says when the first cache is opened.
+func TestLibrary_Telemetry(t *testing.T) {
+	out := run(t, filepath.Join(libraryDir(t), "check"), "host", "telemetry")
+	for _, want := range []string{`"tensorcache.lookups"`, `"checked"`, `"watched"`, `"SpanContext"`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("what was exported lacks %s", want)
+		}
+	}
+}
+
 func TestExamples(t *testing.T) {
 	for _, name := range []string{"example-c", "example-c++"} {
+		if _, err := os.Stat(filepath.Join(libraryDir(t), name)); err != nil {
+			t.Logf("no C++ compiler: %v", err)
+			continue
+		}
 		out := run(t, filepath.Join(libraryDir(t), name), "host")
 		if !strings.Contains(out, `"lookups":`) || name == "example-c++" && !strings.Contains(out, "TC_ERROR_ROWS: cache: row numbers out of range: row number (10000)") {
 			t.Errorf("%s printed %s", name, out)
@@ -163,6 +180,13 @@ func TestLibrary_Form(t *testing.T) {
 			t.Errorf("needs %s", name)
 		}
 	}
+	if os.Getenv("TENSORCACHE_LIBRARY") != "" { // of make capi
+		for _, name := range needsGlibc(t, f) {
+			if version := strings.TrimPrefix(name, "GLIBC_"); version != name && compareVersions(version, "2.17") > 0 {
+				t.Errorf("needs glibc %s, most is 2.17", version)
+			}
+		}
+	}
 	const nodelete = 8
 	if flags, err := f.DynValue(elf.DT_FLAGS_1); err != nil || len(flags) != 1 || flags[0]&nodelete == 0 {
 		t.Errorf("DT_FLAGS_1 (%x, %v) lacks NODELETE", flags, err)
@@ -172,4 +196,28 @@ func TestLibrary_Form(t *testing.T) {
 			t.Errorf("%d bytes of thread-local memory, most is 64", p.Memsz)
 		}
 	}
+}
+
+// needsGlibc returns the versions of symbols that a library needs.
+func needsGlibc(t *testing.T, f *elf.File) (versions []string) {
+	symbols, err := f.ImportedSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range symbols {
+		versions = append(versions, s.Version)
+	}
+	return versions
+}
+
+// compareVersions compares versions such as 2.17.
+func compareVersions(a, b string) int {
+	parts := func(v string) (n []int) {
+		for p := range strings.SplitSeq(v, ".") {
+			i, _ := strconv.Atoi(p)
+			n = append(n, i)
+		}
+		return n
+	}
+	return slices.Compare(parts(a), parts(b))
 }

@@ -18,6 +18,9 @@ import (
 // batch is a tc_batch: a gather, in one part or several, that was enqueued. One without parts has ended.
 type batch struct{ parts []*cache.Batch }
 
+// perThreadStream is CUDA's handle of the calling thread's default stream, which Go's threads do not have.
+const perThreadStream = 2
+
 // maxBatch is the most row numbers of one call.
 const maxBatch = 1<<31 - 1
 
@@ -81,8 +84,11 @@ func tcgo_gather(h C.uintptr_t, dev, table C.int32_t, ids C.uintptr_t, idType C.
 	if err != nil {
 		return result(err)
 	}
-	if r.device < 0 {
+	switch {
+	case r.device < 0:
 		return result(argument("device (%d) must be 0 to %d", dev, len(s.views)-1))
+	case stream == perThreadStream:
+		return result(argument("stream (%#x) must not be the per-thread default stream", stream))
 	}
 	if hostIDs != 0 || r.stride != r.row {
 		var parts []*cache.Batch
@@ -185,13 +191,16 @@ func (s *served) gatherRows(r shape, ids unsafe.Pointer, out []byte) error {
 }
 
 // checkRows returns an error that wraps cache.ErrRows for row numbers in the host's memory that are out of range.
-func (s *served) checkRows(r shape, ids unsafe.Pointer) error {
+func (s *served) checkRows(r shape, ids unsafe.Pointer) error { return s.copyRows(nil, r, ids) }
+
+// copyRows is checkRows that also copies the row numbers, unless to is nil.
+func (s *served) copyRows(to unsafe.Pointer, r shape, ids unsafe.Pointer) error {
 	limit := s.cache.Rows(r.table)
 	idType := C.int32_t(C.TC_INT64)
 	if r.idBytes == 4 {
 		idType = C.TC_INT32
 	}
-	if C.tcgo_rows_within(ids, idType, C.int64_t(r.n), C.int64_t(limit)) != 0 {
+	if C.tcgo_copy_rows(to, ids, idType, C.int64_t(r.n), C.int64_t(limit)) != 0 {
 		return nil
 	}
 	first, bad := -1, 0

@@ -102,13 +102,6 @@ func (s *handles[T]) remove(h handle) (object T, ok bool) {
 	return e.object, true
 }
 
-// length returns the number of objects.
-func (s *handles[T]) length() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return int(s.used) - len(s.free)
-}
-
 var (
 	caches   = &handles[*served]{kind: kindCache}
 	openings = &handles[*opening]{kind: kindOpening}

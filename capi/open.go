@@ -120,6 +120,7 @@ func (r *request) checkGPUs() error {
 }
 
 func (s *served) close() error {
+	flushTelemetry() // metrics are read from the open cache
 	err := s.cache.Close()
 	for i := range s.bounces {
 		s.bounces[i].close()

@@ -39,7 +39,7 @@ func startTelemetry() error {
 	return nil
 }
 
-// flushTelemetry delivers what there is when a cache is closed, as nothing tells a library that its process ends.
+// flushTelemetry delivers what there is, before and after a cache is closed, as nothing tells a library that its process ends.
 func flushTelemetry() {
 	if t := exporters.Load(); t != nil {
 		t.Flush()

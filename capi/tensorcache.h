@@ -30,27 +30,28 @@
  * UNITS. Memory is in bytes, time in seconds. A row number counts from 0. Row numbers in host memory need no alignment; those in GPU memory
  * are aligned to their size. Elements are little-endian.
  *
- * ERRORS. A function that can fail returns a tc_status. tc_last_error has the text of the calling thread's last failure. After an
- * error nothing has changed and output is untouched, unless the function says otherwise. A null pointer, an index or a number out of range is
+ * ERRORS. A function that can fail returns a tc_status. tc_last_error has the text of the calling thread's last failure. After an error
+ * nothing has changed and output is untouched, unless the function says otherwise. A null pointer, an index or a number out of range is
  * TC_ERROR_ARGUMENT or a more specific status, never a crash; an address that is not the memory it should be can crash, as in C.
  *
  * FORK. The library has threads, which a child of fork does not have. In such a child every function that returns a status returns
- * TC_ERROR_FORKED, and those that give up a handle do nothing. Load the library in the child itself (if the parent has not loaded it), or start workers
- * without fork (multiprocessing's "spawn"). A child that calls exec, and posix_spawn and system, are not affected.
+ * TC_ERROR_FORKED, and those that give up a handle do nothing. Load the library in the child itself (if the parent has not loaded it), or
+ * start workers without fork (multiprocessing's "spawn"). A child that calls exec, and posix_spawn and system, are not affected.
  *
- * SIGNALS. The library keeps the handlers that are installed when it is loaded, and handlers may be installed later, with SA_ONSTACK if
- * possible. It never takes SIGINT or SIGTERM. It installs handlers of its own for SIGSEGV, SIGBUS and SIGFPE, which pass on to the handlers
- * found at loading what does not stem from its own code, and for SIGURG, which it uses within the process.
+ * SIGNALS. The library keeps the handlers that are installed when it is loaded. Handlers that are installed later must have SA_ONSTACK
+ * (Python's have), as they may run on the library's threads, whose stacks are small. It never takes SIGINT or SIGTERM. It installs handlers
+ * of its own for SIGSEGV, SIGBUS, SIGFPE and SIGPIPE, which pass on to the handlers found at loading what does not stem from its own code,
+ * and for SIGURG, which it uses within the process.
  *
  * UNLOADING. The library cannot be unloaded, as its threads cannot be ended: dlclose leaves it in memory.
  *
- * TELEMETRY. The environment variables of OpenTelemetry (OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER, OTEL_EXPORTER_OTLP_ENDPOINT and so on)
- * say where traces and metrics go; none are made without them. TENSORCACHE_METRICS_ADDR=[HOST]:PORT lets Prometheus scrape /metrics there,
- * without HOST from this machine only. They are read by the first tc_open of the process.
+ * TELEMETRY. The environment variables of OpenTelemetry (OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER, OTEL_EXPORTER_OTLP_ENDPOINT and so
+ * on) say where traces and metrics go; none are made without them. TENSORCACHE_METRICS_ADDR=[HOST]:PORT lets Prometheus scrape /metrics
+ * there, without HOST from this machine only. They are read by the first tc_open of the process.
  *
- * COMPATIBILITY. Functions keep their meaning within a major version. Structures begin with their size, which tc_*_default sets: a program that
- * was compiled with an older header works with a newer library, which takes the defaults for fields that the program does not know. A newer
- * header with an older library is refused if a field that the library does not know is not zero.
+ * COMPATIBILITY. Functions keep their meaning within a major version. Structures begin with their size, which tc_*_default sets: a
+ * program that was compiled with an older header works with a newer library, which takes the defaults for fields that the program does
+ * not know. A newer header with an older library is refused if a field that the library does not know is not zero.
  */
 #ifndef TENSORCACHE_H
 #define TENSORCACHE_H
@@ -168,8 +169,8 @@ typedef struct tc_config {
 	const tc_training *training;  /* batches that the policy learns from before the cache is filled; read until the opening has ended */
 	int64_t training_batches;     /* number of elements of training */
 	int32_t cold;                 /* not 0: begin with an empty cache */
-	int32_t host_packed;          /* not 0: compressed rows lie back to back, which saves host memory. 0: at fixed distances, which is faster */
-	const char *restore;          /* file of tc_snapshot, whose rows are cached first; a missing or damaged one is ignored (statistics say why) */
+	int32_t host_packed;          /* not 0: compressed rows lie back to back, which saves host memory. 0: at fixed distances: faster */
+	const char *restore;          /* file of tc_snapshot, whose rows are cached first; a damaged one is ignored (statistics say why) */
 
 	/* How the cache follows its use. 0: cached rows change only by tc_refresh. */
 	double refresh_interval;  /* seconds between background cycles; 0: none */
@@ -199,10 +200,10 @@ typedef struct tc_table {
 
 	/* Or memory: rows x row_bytes bytes, back to back. The caller keeps it unchanged until the opening has ended.
 	 *
-	 * TC_MEMORY_ADOPT: until tc_close has returned the memory is the cache's; nobody else may read, write, unmap or unlock it. It must begin
-	 * at a page (4,096 bytes) and be anonymous or shared memory, for example of mmap, aligned_alloc or a pinned tensor, and row_bytes a multiple of
-	 * 4. Rows keep their distance, so compression saves transfers, not memory. It cannot be used with host_packed.
-	 * TC_MEMORY_CUDA: work that writes the memory must have ended. */
+	 * TC_MEMORY_ADOPT: until tc_close has returned the memory is the cache's; nobody else may read, write, unmap or unlock it. It must
+	 * begin at a page (4,096 bytes) and be anonymous or shared memory, for example of mmap, aligned_alloc or a pinned tensor, and
+	 * row_bytes a multiple of 4. Rows keep their distance, so compression saves transfers, not memory. It cannot be used with
+	 * host_packed. TC_MEMORY_CUDA: work that writes the memory must have ended. */
 	const void *data;
 	int64_t rows;      /* 0 to 2^50 - 2; 0 only with a capacity */
 	int64_t row_bytes; /* 1 to 2^20 - 1 */
@@ -258,14 +259,15 @@ TC_API const char *tc_last_error(void);
 /* The name of a status, such as "TC_ERROR_ROWS", or "unknown status". It never fails. */
 TC_API const char *tc_status_name(tc_status status);
 
-/* The number of usable GPUs. TC_ERROR_DEVICE if there is none: the text says why (no driver, too old, no device). *count is set to 0 then. */
+/* The number of usable GPUs. TC_ERROR_DEVICE if there is none: the text says why (no driver, too old, no device). *count is set to 0
+ * then. */
 TC_API tc_status tc_gpu_count(int32_t *count);
 
 /* Frees text that the library has returned through a char **. NULL is ignored. */
 TC_API void tc_free(void *text);
 
-/* Messages of all caches since the last call, oldest first: an array of {"time": seconds since 1970, "level": tc_log_level, "message": text,
- * "cache": name, "attributes": {…}}. The last 1,000 are kept. "[]" if there is none. */
+/* Messages of all caches since the last call, oldest first: an array of {"time": seconds since 1970, "level": tc_log_level, "message":
+ * text, "cache": name, "attributes": {…}}. The last 1,000 are kept. "[]" if there is none. */
 TC_API tc_status tc_logs_json(char **json);
 
 /* ---- opening ---- */
@@ -273,16 +275,16 @@ TC_API tc_status tc_logs_json(char **json);
 TC_API void tc_config_default(tc_config *config);
 TC_API void tc_table_default(tc_table *table);
 
-/* Opens a cache of count tables, 1 to 256: reads and encodes every row, learns from the training batches, and fills the cache. It returns when
- * the cache serves, which can take minutes. tables has elements of tables[0].size bytes. */
+/* Opens a cache of count tables, 1 to 256: reads and encodes every row, learns from the training batches, and fills the cache. It returns
+ * when the cache serves, which can take minutes. tables has elements of tables[0].size bytes. */
 TC_API tc_status tc_open(const tc_config *config, const tc_table *tables, int32_t count, tc_cache **cache);
 
 /* Begins tc_open and returns. Structures and texts may be reused at once; memory of tables and of training row numbers must stay
  * until the opening has ended: until tc_opening_wait has returned something else than TC_PENDING, or tc_opening_destroy has returned. */
 TC_API tc_status tc_open_begin(const tc_config *config, const tc_table *tables, int32_t count, tc_opening **opening);
 
-/* Waits at most that many seconds (negative: without limit; 0: not at all) for the opening to end. TC_PENDING: it has not ended. TC_OK: *cache is
- * the cache, which is handed over once; a second call returns TC_ERROR_CLOSED. Else: why it failed. */
+/* Waits at most that many seconds (negative: without limit; 0: not at all) for the opening to end. TC_PENDING: it has not ended. TC_OK:
+ * *cache is the cache, which is handed over once; a second call returns TC_ERROR_CLOSED. Else: why it failed. */
 TC_API tc_status tc_opening_wait(tc_opening *opening, double seconds, tc_cache **cache);
 
 /* How far the opening is. progress->size must be set. */
@@ -309,31 +311,31 @@ TC_API tc_status tc_device_get_info(tc_cache *cache, int32_t device, tc_device_i
 /* ---- gathering ---- */
 
 /*
- * Writes row ids[i] of the table to out + i x row_stride, for 0 <= i < n. Row numbers may repeat. row_stride is in bytes; 0 means the length of
- * a row, and less than that is an error. Bytes between rows stay as they are.
+ * Writes row ids[i] of the table to out + i x row_stride, for 0 <= i < n. Row numbers may repeat. row_stride is in bytes; 0 means the
+ * length of a row, and less than that is an error. Bytes between rows stay as they are.
  *
  * device is the index of the cache's device, 0 if it has one; ids and out are memory of that GPU, or page-locked host memory that the GPU
- * addresses. stream is a CUstream (cudaStream_t, torch.cuda.current_stream().cuda_stream) of the GPU's primary context; NULL and 1 are the legacy
- * default stream; the per-thread default stream, 2, is an error.
+ * addresses. stream is a CUstream (cudaStream_t, torch.cuda.current_stream().cuda_stream) of the GPU's primary context; NULL and 1 are
+ * the legacy default stream; the per-thread default stream, 2, is an error.
  *
  * The batch runs in the order of the stream: after what was enqueued before and before what is enqueued later. The call does not wait for
- * the GPU, except that the first batches of a size allocate memory, and that it waits for another batch if more are under way than twice the number of
- * processors. ids and out must stay allocated, and ids unchanged, until the batch has run. (torch: record_stream, if stream is not the
- * current one.)
+ * the GPU, except that the first batches of a size allocate memory, and that it waits for another batch if more are under way than twice
+ * the number of processors. ids and out must stay allocated, and ids unchanged, until the batch has run. (torch: record_stream, if stream
+ * is not the current one.)
  *
  * Row numbers are checked on the GPU: rows of those out of range are zeros. Who wants to know passes batch, or calls tc_check.
  * batch may be NULL; else *batch is a handle for tc_batch_wait, NULL after an error.
  *
- * On a stream that captures a graph the batch becomes a part of the graph: each replay reads the row numbers that are in ids then, and returns the rows
- * as they are then. Replays must not overlap. Rows of 8 KiB and more are TC_ERROR_CAPTURE.
+ * On a stream that captures a graph the batch becomes a part of the graph: each replay reads the row numbers that are in ids then, and
+ * returns the rows as they are then. Replays must not overlap. Rows of 8 KiB and more are TC_ERROR_CAPTURE.
  *
  * With TC_BACKEND_HOST ids and out are host memory, stream must be NULL, and the call is tc_gather_host.
  */
 TC_API tc_status tc_gather(tc_cache *cache, int32_t device, int32_t table, const void *ids, int32_t id_type, int64_t n, void *out,
 	int64_t row_stride, void *stream, tc_batch **batch);
 
-/* tc_gather for row numbers in any host memory. They are checked and copied before the call returns: for numbers out of range it returns TC_ERROR_ROWS, and nothing
- * is written. A stream that captures is TC_ERROR_CAPTURE, as replays would repeat these row numbers. */
+/* tc_gather for row numbers in any host memory. They are checked and copied before the call returns: for numbers out of range it returns
+ * TC_ERROR_ROWS, and nothing is written. A stream that captures is TC_ERROR_CAPTURE, as replays would repeat these row numbers. */
 TC_API tc_status tc_gather_host_ids(tc_cache *cache, int32_t device, int32_t table, const void *ids, int32_t id_type, int64_t n, void *out,
 	int64_t row_stride, void *stream, tc_batch **batch);
 
@@ -351,16 +353,18 @@ TC_API tc_status tc_batch_error(tc_batch *batch);
 /* Gives the handle up. It does not wait, and does not stop the batch, which tc_check then reports. */
 TC_API void tc_batch_destroy(tc_batch *batch);
 
-/* What was wrong with finished batches, of tc_gather and of replays, since the last call: TC_ERROR_ROWS with the table and the count, or TC_OK. Batches that
- * tc_batch_wait has reported are counted too. wait not 0: it first waits for all batches under way. */
+/* What was wrong with finished batches, of tc_gather and of replays, since the last call: TC_ERROR_ROWS with the table and the count, or
+ * TC_OK. Batches that tc_batch_wait has reported are counted too. wait not 0: it first waits for all batches under way. */
 TC_API tc_status tc_check(tc_cache *cache, int32_t wait);
 
 /* ---- changing ---- */
 
-/* Replaces row ids[i] by the bytes at rows + i x row_stride, all in host memory; row_stride 0 means the length of a row. If a row number occurs
- * twice, the last one counts. tc_gather calls that begin after the return see the new rows, those under way either version, never a mixture. Row
- * numbers up to the table's capacity append rows; rows in between are zeros. It may wait until batches under way have ended. */
-TC_API tc_status tc_update(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n, const void *rows, int64_t row_stride);
+/* Replaces row ids[i] by the bytes at rows + i x row_stride, all in host memory; row_stride 0 means the length of a row. If a row number
+ * occurs twice, the last one counts. tc_gather calls that begin after the return see the new rows, those under way either version, never
+ * a mixture. Row numbers up to the table's capacity append rows; rows in between are zeros. It may wait until batches under way have
+ * ended. */
+TC_API tc_status tc_update(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n, const void *rows,
+	int64_t row_stride);
 
 /* Withdraws rows from GPU memory, until a refresh caches them again. ids are in host memory. */
 TC_API tc_status tc_invalidate(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n);
@@ -368,7 +372,8 @@ TC_API tc_status tc_invalidate(tc_cache *cache, int32_t table, const void *ids, 
 /* Tells which rows are soon looked up. ids are in host memory. As every row is in host memory, it only checks its arguments now. */
 TC_API tc_status tc_prefetch(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n);
 
-/* Runs one refresh cycle, which replaces cached rows by rows that are used more, and returns when those are served. Gathers go on meanwhile. */
+/* Runs one refresh cycle, which replaces cached rows by rows that are used more, and returns when those are served. Gathers go on
+ * meanwhile. */
 TC_API tc_status tc_refresh(tc_cache *cache);
 
 /* Sets gpu_memory. It returns once rows have given way. TC_ERROR_BUDGET and TC_ERROR_OUT_OF_MEMORY change nothing. */
@@ -379,17 +384,18 @@ TC_API tc_status tc_snapshot(tc_cache *cache, const char *path);
 
 /* ---- knowing ---- */
 
-/* Statistics since the opening: an object with "hits", "misses", "rows_cached", "codec", "compression_ratio" and "misses_by_reason" (name: count) of
- * table table, or of all tables together if table is -1 ("codec" is a list then), "tables" (an object of each), "devices", memory, and changes.
- * docs/c.md lists the keys. */
+/* Statistics since the opening: an object with "hits", "misses", "rows_cached", "codec", "compression_ratio" and "misses_by_reason"
+ * (name: count) of table table, or of all tables together if table is -1 ("codec" is a list then), "tables" (an object of each),
+ * "devices", memory, and changes. docs/c.md lists the keys. */
 TC_API tc_status tc_stats_json(tc_cache *cache, int32_t table, char **json);
 
-/* Where rows lie, or why they are not cached: an array of {"row", "cached", "reason", "device", "stored_bytes", "policy": {…}, …}. ids are in host memory. */
+/* Where rows lie, or why they are not cached: an array of {"row", "cached", "reason", "device", "stored_bytes", "policy": {…}, …}. ids
+ * are in host memory. */
 TC_API tc_status tc_explain_json(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n, char **json);
 
-/* What the commands plan and run of cachebench print with --json, as one object. config_json is an object whose keys are the flags of
- * the command, with underscores for dashes, as in --config files: {"features": "features.npy", "ids": "ids.npy", "target_hit": "90%"}. Both can take
- * minutes. */
+/* What the commands plan and run of cachebench print with --json, as one object. config_json is an object whose keys are the flags of the
+ * command, with underscores for dashes, as in --config files: {"features": "features.npy", "ids": "ids.npy", "target_hit": "90%"}. Both
+ * can take minutes. */
 TC_API tc_status tc_plan_json(const char *config_json, char **json);
 TC_API tc_status tc_bench_json(const char *config_json, char **json);
 

@@ -1,4 +1,5 @@
 /* Updates, invalidation, refresh, snapshots, statistics and explanations. */
+#define _GNU_SOURCE
 #include "check.h"
 
 /* The JSON that a call gives must have this text. */
@@ -85,6 +86,15 @@ void check_changes(const char *folder)
 	REFUSED(TC_ERROR_ROWS, "-3", tc_invalidate(cache, 0, &wrong, TC_INT32, 1));
 	REFUSED(TC_ERROR_ROWS, "-3", tc_explain_json(cache, 0, &wrong, TC_INT32, 1, &json));
 	CHECK(json == NULL);
+	static const int64_t extremes[] = {ROWS + 102, -1, INT64_MIN, INT64_MAX, 1LL << 62, 1LL << 32, 1LL << 50};
+	for (unsigned i = 0; i < sizeof extremes / sizeof *extremes; i++) {
+		int64_t ids[40] = {0};
+		ids[i * 6] = extremes[i];
+		REFUSED(TC_ERROR_ROWS, "1 of 40", tc_prefetch(cache, 0, ids, TC_INT64, 40));
+		int32_t narrow[40] = {0};
+		narrow[i * 6] = i % 2 ? INT32_MIN : INT32_MAX;
+		REFUSED(TC_ERROR_ROWS, "1 of 40", tc_prefetch(cache, 0, narrow, TC_INT32, 40));
+	}
 	OK(tc_refresh(cache));
 	OK(tc_set_gpu_memory(cache, 1 << 18));
 	REFUSED(TC_ERROR_BUDGET, "", tc_set_gpu_memory(cache, 1));
@@ -124,6 +134,30 @@ void check_changes(const char *folder)
 	tc_free(json);
 	snprintf(path, sizeof path, "%s/nowhere/x", folder);
 	REFUSED(TC_ERROR_FILE, "nowhere", tc_snapshot(cache, path));
+	OK(tc_close(cache));
+	free(table);
+}
+
+/* The variables that the program has set when it opens its first cache count. Metrics go to stderr, where the Go test looks for them. */
+void check_telemetry(void)
+{
+	float *table = table_new();
+	tc_config config;
+	config_new(&config);
+	tc_table t;
+	table_desc(&t, table);
+	tc_cache *cache;
+	setenv("TENSORCACHE_METRICS_ADDR", "nowhere:at:all", 1);
+	REFUSED(TC_ERROR_ARGUMENT, "nowhere:at:all", tc_open(&config, &t, 1, &cache));
+	unsetenv("TENSORCACHE_METRICS_ADDR");
+	setenv("OTEL_METRICS_EXPORTER", "console", 1);
+	setenv("OTEL_TRACES_EXPORTER", "console", 1);
+	setenv("OTEL_SERVICE_NAME", "checked", 1);
+	config.name = "watched";
+	OK(tc_open(&config, &t, 1, &cache));
+	int64_t id = 5;
+	float out[COLUMNS];
+	OK(tc_gather_host(cache, 0, 0, &id, TC_INT64, 1, out, 0));
 	OK(tc_close(cache));
 	free(table);
 }

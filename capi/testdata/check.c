@@ -94,8 +94,12 @@ int main(int argc, char **argv)
 		check_threads();
 	else if (strcmp(name, "growth") == 0)
 		check_growth(atoi(argument));
+	else if (strcmp(name, "calls") == 0)
+		check_calls(atoi(argument));
 	else if (strcmp(name, "fork") == 0)
 		check_fork();
+	else if (strcmp(name, "telemetry") == 0)
+		check_telemetry();
 	else if (strcmp(name, "graphs") == 0)
 		check_graphs();
 	else if (strcmp(name, "device-source") == 0)

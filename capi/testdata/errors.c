@@ -150,6 +150,10 @@ static void of_calls(void)
 	REFUSED(TC_ERROR_ARGUMENT, "ids (NULL)", tc_gather(cache, 0, 0, NULL, TC_INT64, 4, out, 0, NULL, NULL));
 	REFUSED(TC_ERROR_ARGUMENT, "out (NULL)", tc_gather(cache, 0, 0, ids, TC_INT64, 4, NULL, 0, NULL, NULL));
 	REFUSED(TC_ERROR_ARGUMENT, "", tc_gather(cache, 0, 0, ids, TC_INT64, 4, out, 0, (void *)2, NULL)); /* the per-thread stream, or any on the host */
+	REFUSED(TC_ERROR_ARGUMENT, "stream (0x2)", tc_gather(cache, 0, 0, ids, TC_INT64, 4, out, ROW + 4, (void *)2, NULL));
+	REFUSED(TC_ERROR_ARGUMENT, "stream (0x2)", tc_gather_host_ids(cache, 0, 0, ids, TC_INT64, 4, out, 0, (void *)2, NULL));
+	if (on_cuda)
+		REFUSED(TC_ERROR_ARGUMENT, "device (-1)", tc_gather(cache, -1, 0, ids, TC_INT64, 4, out, 0, NULL, NULL));
 	REFUSED(TC_ERROR_ARGUMENT, "NULL", tc_update(cache, 0, ids, TC_INT64, 4, NULL, 0));
 	REFUSED(TC_ERROR_ARGUMENT, "NULL", tc_invalidate(cache, 0, NULL, TC_INT64, 4));
 	REFUSED(TC_ERROR_TABLE, "(3)", tc_stats_json(cache, 3, &json));
