@@ -1,4 +1,4 @@
-"""tensorcache: tensors that do not fit on the GPU, with their most used rows cached there, compressed.
+"""Tensors that do not fit on the GPU, with their most used rows cached there, compressed.
 
 ::
 

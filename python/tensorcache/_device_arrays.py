@@ -46,7 +46,7 @@ def gather(table: Table, ids: Any, out: Any) -> Any:
     size = table._element.size
     stride = row_stride(wanted, _strides(view, size), table.ndim - 1, size)
     stream = cupy.cuda.get_current_stream().ptr if cupy is not None and ours else numbers.get("stream") or 0
-    slot = table.cache.gpus.index(ids.device.id) if ours and ids.device.id in table.cache.gpus else 0
+    slot = _slot(table.cache.gpus, ids)
     lib = library()
     check(lib.tc_check(table._handle, 0))
     check(lib.tc_gather(
@@ -54,6 +54,18 @@ def gather(table: Table, ids: Any, out: Any) -> Any:
         view["data"][0], stride, stream, None,
     ))  # fmt: skip
     return out
+
+
+def _slot(gpus: list[int], ids: Any) -> int:
+    """Returns the cache's index of the GPU that has the array. Arrays say where they are by DLPack; others must be on the cache's only GPU."""
+    if hasattr(ids, "__dlpack_device__"):
+        gpu = int(ids.__dlpack_device__()[1])
+        if gpu not in gpus:
+            raise ArgumentError(f"tensorcache: ids (on GPU {gpu}) must be on a GPU of the cache: {', '.join(map(str, gpus))}")
+        return gpus.index(gpu)
+    if len(gpus) > 1:
+        raise ArgumentError(f"tensorcache: ids ({type(ids).__name__}) must have __dlpack_device__, as the cache is on several GPUs")
+    return 0
 
 
 def _view(array: Any, name: str) -> dict[str, Any]:

@@ -88,7 +88,33 @@ def test_arguments(memory: Any, rows: Array) -> None:
         ]:
             with pytest.raises(error):
                 x.gather(ids, out=out)
+        elsewhere = memory(np.arange(4))
+        elsewhere.__class__ = type("Elsewhere", (memory,), {"__dlpack_device__": lambda self: (2, 7)})
+        with pytest.raises(tensorcache.ArgumentError, match="GPU 7"):
+            x.gather(elsewhere, out=memory(np.zeros((4, 32), np.float32)))
+        elsewhere.__class__ = type("Here", (memory,), {"__dlpack_device__": lambda self: (2, 0)})
+        x.gather(elsewhere, out=memory(np.zeros((4, 32), np.float32)))
         with pytest.raises(TypeError, match="float32"):
             x.gather(memory(np.zeros(4, np.float32)), out=memory(np.zeros((4, 32), np.float32)))
     with tensorcache.open(rows, "25%", device="host") as x, pytest.raises(tensorcache.ArgumentError, match="host backend"):
         x.gather(ids, out=out)
+
+
+TWO = """
+import numpy as np, tensorcache
+rows = np.arange(64000, dtype=np.float32).reshape(2000, 32)
+try:
+    x = tensorcache.open(rows, "25%", device=[0, 1], codec="none")
+except tensorcache.ArgumentError as e:
+    print("one GPU:", e)
+else:
+    ids = np.random.default_rng(1).integers(0, 2000, 500)
+    print(x.cache.gpus, len(x.cache.device_names), all((x.gather(ids) == rows[ids]).all() for _ in range(10)))
+"""
+
+
+def test_cache_over_two_gpus(memory: Any, python: Any) -> None:
+    done = python(TWO, TENSORCACHE_EMULATOR_DEVICES="2")
+    if done.stdout.startswith("one GPU:"):
+        pytest.skip(done.stdout)
+    assert done.stdout == "[0, 1] 2 True\n", done.stdout + done.stderr
