@@ -109,8 +109,8 @@ typedef enum tc_dtype {
 	TC_UINT32 = 11,
 	TC_UINT64 = 12,
 	TC_BOOL = 13,
-	TC_FLOAT8_E4M3 = 14, /* stored as bytes */
-	TC_FLOAT8_E5M2 = 15  /* stored as bytes */
+	TC_FLOAT8_E4M3 = 14, /* bytes to the codecs; of tables of files TC_UINT8 is reported */
+	TC_FLOAT8_E5M2 = 15  /* likewise */
 } tc_dtype;
 /* Row numbers are TC_INT32 or TC_INT64. */
 

@@ -15,35 +15,64 @@ static tc_cache *shared;
 static atomic_int closing;
 static atomic_long calls;
 
+/* Whether the call was served; else the cache is being closed. */
+static int was_served(tc_status status, int before)
+{
+	if (status == TC_ERROR_CLOSED && atomic_load(&closing))
+		return 0;
+	if (status != TC_OK)
+		FAIL("%s: %s", tc_status_name(status), tc_last_error());
+	CHECK(before != 2); /* nothing is served after tc_close has returned */
+	return 1;
+}
+
+/* Gathers in all ways on a stream of its own, several at a time, and compares. */
 static void *gather_many(void *seed)
 {
-	enum { N = 64 };
+	enum { N = 64, STRIDE = ROW + 4 };
+	unsigned id = (unsigned)(uintptr_t)seed;
 	device_begin();
-	int32_t *ids = ids_new(TC_INT32, N, ROWS - 100, (unsigned)(uintptr_t)seed);
-	char *out = malloc(N * ROW);
-	void *dev_ids = device_alloc(N * 4), *dev_out = device_alloc(N * (ROW + 4)), *stream = stream_new();
+	int32_t *ids = ids_new(TC_INT32, N, ROWS - 100, id);
+	char *out = malloc(N * STRIDE);
+	void *stream = stream_new(), *dev_ids = device_alloc(N * 4), *outs[3];
+	for (int i = 0; i < 3; i++)
+		outs[i] = device_alloc(N * STRIDE);
 	device_put(dev_ids, ids, N * 4);
-	for (int i = 0;; i++) {
+	for (unsigned i = 0;; i++) {
 		int before = atomic_load(&closing);
-		tc_status status = i % 3 == 0 ? tc_gather_host(shared, -1, 0, ids, TC_INT32, N, out, 0)
-									  : tc_gather(shared, 0, 0, dev_ids, TC_INT32, N, dev_out, i % 3 == 1 ? 0 : ROW + 4, stream, NULL);
-		if (status == TC_ERROR_CLOSED && atomic_load(&closing))
-			break;
-		if (status != TC_OK)
-			FAIL("%s: %s", tc_status_name(status), tc_last_error());
-		CHECK(before != 2); /* nothing is served after tc_close has returned */
-		if (i % 3 == 0)
+		/* The row numbers may be changed when the call has returned. */
+		int32_t *given = ids_new(TC_INT32, N, ROWS - 100, id + 100 * i), *kept = malloc(N * 4);
+		memcpy(kept, given, N * 4);
+		int served = was_served(tc_gather(shared, 0, 0, dev_ids, TC_INT32, N, outs[0], 0, stream, NULL), before) &&
+			was_served(tc_gather(shared, 0, 0, dev_ids, TC_INT32, N, outs[1], STRIDE, stream, NULL), before) &&
+			was_served(tc_gather_host_ids(shared, 0, 0, given, TC_INT32, N, outs[2], i % 2 ? 0 : STRIDE, stream, NULL), before);
+		memset(given, 0xff, N * 4);
+		stream_wait(stream);
+		if (served) {
+			device_get(out, outs[0], N * ROW);
 			same_rows(table, ids, TC_INT32, N, out, ROW);
+			device_get(out, outs[1], N * STRIDE);
+			same_rows(table, ids, TC_INT32, N, out, STRIDE);
+			device_get(out, outs[2], N * STRIDE);
+			same_rows(table, kept, TC_INT32, N, out, i % 2 ? ROW : STRIDE);
+			served = was_served(tc_gather_host(shared, -1, 0, kept, TC_INT32, N, out, STRIDE), before);
+			if (served)
+				same_rows(table, kept, TC_INT32, N, out, STRIDE);
+		}
+		free(given);
+		free(kept);
+		if (!served)
+			break;
 		/* Each thread has a text of its own. */
 		char words[64];
-		snprintf(words, sizeof words, "(%d)", 1000 + (int)(uintptr_t)seed);
-		status = tc_gather_host(shared, 0, 1000 + (int)(uintptr_t)seed, ids, TC_INT32, N, out, 0);
+		snprintf(words, sizeof words, "(%d)", 1000 + (int)id);
+		tc_status status = tc_gather_host(shared, 0, 1000 + (int)id, ids, TC_INT32, N, out, 0);
 		CHECK(status == TC_ERROR_CLOSED || (status == TC_ERROR_TABLE && strstr(tc_last_error(), words) != NULL));
-		atomic_fetch_add(&calls, 1);
+		atomic_fetch_add(&calls, 4);
 	}
-	stream_wait(stream);
 	device_free(dev_ids);
-	device_free(dev_out);
+	for (int i = 0; i < 3; i++)
+		device_free(outs[i]);
 	free(ids);
 	free(out);
 	return NULL;

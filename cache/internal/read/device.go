@@ -126,9 +126,7 @@ func (d *Device) ScratchBytes() int64 {
 	d.mu.Lock()
 	n := d.mu.scratch.bytes + int64(d.mu.opened)*laneBytes
 	d.mu.Unlock()
-	d.captures.mu.Lock()
-	defer d.captures.mu.Unlock()
-	return n + d.captures.bytes
+	return n + d.captures.bytes.Load()
 }
 
 // StagingBytes is documented at ScratchBytes.
@@ -144,7 +142,7 @@ func (d *Device) StagingBytes() int64 {
 // Drain settles the batches of GatherDevice and waits until all lanes are idle, and for replays of captured graphs that run. No call may be
 // under way.
 func (d *Device) Drain() {
-	d.awaitReplays()
+	d.drainReplays()
 	for {
 		changed := d.progress.wait()
 		busy := false

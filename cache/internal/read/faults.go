@@ -46,7 +46,7 @@ func (s *Set) Faults(wait bool) error {
 			for _, b := range d.flight() {
 				b.Wait()
 			}
-			d.awaitReplays()
+			d.drainReplays()
 		}
 		d.SettleFinished()
 		d.SettleReplays()
