@@ -6,6 +6,7 @@
 .DEFAULT_GOAL := run
 include cuda.mk
 include capi/capi.mk
+include python/python.mk
 
 GO        ?= go
 DATA      ?= ../shared/data
@@ -87,4 +88,4 @@ check: ## everything that CI checks
 	.ci/run
 
 clean:
-	rm -rf build
+	rm -rf build dist
