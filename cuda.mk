@@ -73,11 +73,11 @@ gpu-collect:
 	go run ./bench/gpu/gpurecord collect -packages "$(GPU_COVERED)" -out build/gpu-test.json $(GPU_RESULTS)
 	cp build/gpu-test.json $(GPU_RECORD) && rm -f $(GPU_OWED)
 
-# Renews what is made from the committed figures: docs/results/gpu-bench.md and its plot, the marked blocks of docs/performance.md and
+# Renews what is made from the committed figures: docs/results/gpu-bench.md, training-loop.md and their plots, the marked blocks of docs/performance.md and
 # README.md, and the codecs' rates in codec/gpurates.go.
 gpu-docs:
 	go test ./cmd/cachebench -run '^TestGPUBench_Rates$$' -update
-	go test ./bench/report -run '^TestGPUDocs$$' -update
+	go test ./bench/report -run '^(TestGPUDocs|TestTrainingLoop_Docs)$$' -update
 	go test ./cmd/cachebench -run '^TestDemo_README$$' -update
 
 check-gpu-record: # says whether the committed record is of the committed code, or what is owed
