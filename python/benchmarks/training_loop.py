@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import statistics
 import subprocess
@@ -277,7 +278,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=1024, help="training nodes of a batch")
     parser.add_argument("--iterations", type=int, default=60, help="timed iterations of each method")
     parser.add_argument("--training-batches", type=int, default=40, help="batches that caches learn from before they are timed")
-    parser.add_argument("--loader-nodes", type=int, default=2_000_000, help="rows of the table for NeighborLoader; 0: do not measure it")
+    parser.add_argument("--loader-nodes", type=int, default=2_000_000, help="rows of the table for PyG's loader; 0: do not measure it")
+    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 1) * 3 // 4), help="worker processes of the loader")
     parser.add_argument("--commit", default=commit(), help="the commit that is measured")
     parser.add_argument("--quick", action="store_true", help="small tables and few iterations: shows that everything works")
     options = parser.parse_args(arguments)
