@@ -17,7 +17,6 @@ from graph import Batch, Graph, Sampler, power_law
 from model import Trainer
 
 BUDGET = 0.1  # GPU memory for rows ÷ bytes of the table
-WARM_UP = 24  # batches before the timed ones: workers sample two ahead each
 
 try:
     from torch_geometric import typing
@@ -71,9 +70,10 @@ def measure_loader(options: argparse.Namespace, device: torch.device) -> dict[st
         return NodeLoader(data, TorchSampler(graph, options.fanouts), **common)
 
     def run(method: str, x: Tensor | None, fetch: Callable[[Any], Tensor]) -> dict[str, Any]:
+        warm_up = 2 * workers + 4  # workers sample two batches ahead each
         batches = itertools.chain.from_iterable(itertools.repeat(loader(x)))
-        for i in range(WARM_UP + options.iterations):
-            if i == WARM_UP:
+        for i in range(warm_up + options.iterations):
+            if i == warm_up:
                 if on_gpu:
                     torch.cuda.synchronize()
                 begin = time.perf_counter()
