@@ -31,6 +31,7 @@ type trainingLoop struct {
 	Skipped []struct{ Method, Reason string }
 	Loader  struct {
 		Skipped   string
+		Sampler   string
 		TableRows int64 `json:"table_rows"`
 		RowBytes  int   `json:"row_bytes"`
 		DType     string
@@ -210,7 +211,7 @@ func (l *trainingLoop) table(dtype string) string {
 	for _, budget := range l.budgets() {
 		fmt.Fprintf(&b, " fetch, %g %% |", 100*budget)
 	}
-	fmt.Fprintf(&b, " hits, %g %% | host MB | iteration | pipelined | epoch | pipelined |\n|---|", 100*loopBudget)
+	fmt.Fprintf(&b, " hits, %g %% | host MB | iteration | iteration, pipelined | epoch | epoch, pipelined |\n|---|", 100*loopBudget)
 	b.WriteString(strings.Repeat("---|", len(l.budgets())+6) + "\n")
 	for _, m := range l.methods() {
 		name := m
@@ -236,22 +237,22 @@ func (l *trainingLoop) document() string {
 	fmt.Fprintf(&b, "%s, driver %s, commit %s, PyTorch %s. `python/benchmarks/training_loop.py` says what is measured, and measures it in %.0f s.\n\n",
 		l.Device, l.Driver, l.Commit, l.Torch, l.Seconds)
 	fmt.Fprintf(&b, "Neighbour sampling on the GPU (fan-outs %s, %d training nodes a batch), GraphSAGE (%s); generated graphs in the shape of papers100M. Times are in\n"+
-		"ms, medians of %d iterations; *pipelined*: the next batch is fetched beside the training of this one. Epochs are estimated: an iteration × the batches of an epoch.\n"+
-		"Every method's rows were compared with the table's, bit for bit. Host MB are read from host memory for a batch. tensorcache learnt from %d batches, of\n"+
-		"which the hot rows of the others are the most frequent rows, too.\n\n![ms to fetch the features of a batch](training-loop.svg)\n",
-		strings.Trim(fmt.Sprint(l.Fanouts), "[]"), l.Batch, l.Layer, l.Iterations, l.TrainingBatches)
+		"ms, medians of %d iterations; *pipelined*: the next batch is fetched beside the training of this one, mean of a row of iterations. Epochs are estimated: an iteration × the batches of an epoch.\n"+
+		"Every method's rows were compared with the table's, bit for bit. Host MB are read from host memory for a batch. tensorcache and the\n"+
+		"choice of hot rows learnt from the same %d batches, which were not measured.\n\n![ms to fetch the features of a batch](training-loop.svg)\n",
+		strings.ReplaceAll(strings.Trim(fmt.Sprint(l.Fanouts), "[]"), " ", ", "), l.Batch, l.Layer, l.Iterations, l.TrainingBatches)
 	for i, t := range l.Tables {
 		some := l.best(t.DType, false, func(r *loopResult) float64 { return r.IterationMS })
 		fmt.Fprintf(&b, "\n## %s\n\n%d M edges, %d batches an epoch, %d different rows a batch. Sampling takes %s ms, training %s.\n\n%s",
 			l.shape(i), t.Edges/1_000_000, t.BatchesPerEpoch, some.BatchRows, figure(some.SampleMS), figure(some.TrainMS), l.table(t.DType))
 	}
-	b.WriteString("\n## PyG's NeighborLoader\n\n")
+	b.WriteString("\n## PyG's loader, which samples on the CPU\n\n")
 	if why := l.Loader.Skipped; why != "" || len(l.Loader.Results) == 0 {
 		fmt.Fprintf(&b, "Not measured: %s.\n", orElse(why, "left out of the run"))
 		return b.String()
 	}
-	fmt.Fprintf(&b, "Sampling on the CPU by %d worker processes; %d rows of %d B, %s, %g %% in GPU memory.\n\n| features by | iteration, ms |\n|---|---|\n",
-		l.Loader.Workers, l.Loader.TableRows, l.Loader.RowBytes, l.Loader.DType, 100*l.Loader.Budget)
+	fmt.Fprintf(&b, "%s, %d worker processes; %d rows of %d B, %s, %g %% in GPU memory; the mean of an iteration.\n\n| features by | iteration, ms |\n|---|---|\n",
+		l.Loader.Sampler, l.Loader.Workers, l.Loader.TableRows, l.Loader.RowBytes, l.Loader.DType, 100*l.Loader.Budget)
 	for _, r := range l.Loader.Results {
 		fmt.Fprintf(&b, "| %s | %s |\n", r.Method, figure(r.IterationMS))
 	}
@@ -319,7 +320,7 @@ func TestTrainingLoop_Reading(t *testing.T) {
 	if want := "On an Example GPU with 10 % of a table in GPU memory, fetching the features of a batch takes **0.90 ms instead of 2.70** (UVA; float32: 223000 different rows of 512 B).\n"; l.headline() != want {
 		t.Errorf("%q, want %q", l.headline(), want)
 	}
-	if want := "| method | fetch, 5 % | fetch, 10 % | hits, 10 % | host MB | iteration | pipelined | epoch | pipelined |\n|---|---|---|---|---|---|---|---|---|\n" +
+	if want := "| method | fetch, 5 % | fetch, 10 % | hits, 10 % | host MB | iteration | iteration, pipelined | epoch | epoch, pipelined |\n|---|---|---|---|---|---|---|---|---|\n" +
 		"| tensorcache auto (rank) | 1.10 | 0.90 | 0.55 | 45.0 | 3.90 | 3.00 | 1.26 s | 0.97 s |\n" +
 		"| UVA | 2.80 | 2.70 | 0.00 | 114 | 5.70 | 3.10 | 1.84 s | 1.00 s |\n"; l.table("float32") != want {
 		t.Errorf("%q, want %q", l.table("float32"), want)
