@@ -40,7 +40,6 @@ from methods import Method
 from model import LAYER, Trainer
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-WARM_UP = 5  # iterations of each method before its first timed one
 ROWS = 3  # of pipelined iterations
 
 
@@ -147,7 +146,7 @@ class Loop:
         count = self.options.iterations
         shift = max(count // len(chosen), 1)  # no method fetches the rows that the one before it has just left in the processor's cache
         for method in chosen:
-            for i in range(WARM_UP):
+            for i in range(self.options.warm_up):
                 self.sequential(method, i)
         times: list[list[list[float]]] = [[] for _ in chosen]
         for i in range(count):
@@ -277,6 +276,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--fanouts", type=listed(int), default=[15, 10, 5])
     parser.add_argument("--batch", type=int, default=1024, help="training nodes of a batch")
     parser.add_argument("--iterations", type=int, default=60, help="timed iterations of each method")
+    parser.add_argument("--warm-up", type=int, default=5, help="iterations of each method before its first timed one")
     parser.add_argument("--training-batches", type=int, default=40, help="batches that caches learn from before they are timed")
     parser.add_argument("--loader-nodes", type=int, default=2_000_000, help="rows of the table for PyG's loader; 0: do not measure it")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 1) * 3 // 4), help="worker processes of the loader")
@@ -284,7 +284,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="small tables and few iterations: shows that everything works")
     options = parser.parse_args(arguments)
     if options.quick:
-        options.nodes, options.batch, options.iterations, options.training_batches = 20_000, 64, 6, 4
+        options.nodes, options.batch, options.warm_up, options.iterations, options.training_batches = 20_000, 32, 1, 4, 4
         options.budgets, options.loader_nodes = [0.1], min(options.loader_nodes, 20_000)
     if unknown := set(options.dtypes) - set(DTYPES):
         parser.error(f"dtypes ({', '.join(sorted(unknown))}) must be of {', '.join(DTYPES)}")
