@@ -66,6 +66,7 @@ type loopResult struct {
 	OpenS            float64 `json:"open_s"`
 	Codec            string  // in use; "" of methods without one
 	CompressionRatio float64 `json:"compression_ratio"`
+	Blocks           int     // of 512 threads, of methods whose kernel was tuned
 	RowsCached       int64   `json:"rows_cached"`
 }
 

@@ -14,6 +14,7 @@ TRAINING_NODES = 0.011  # share of papers100M's nodes that have a label to train
 CLASSES = 172
 
 _PIECE = 1 << 25  # edges drawn at a time
+_SHIFTS = 1 << 20  # a power of 2, so that sums of shifts and numbers of edges, of which there may be 2^33, are exact
 
 
 @dataclass
@@ -78,50 +79,56 @@ class Sampler:
     """Draws for each node up to fan-out different edges; each edge of a node is as likely as its others.
 
     As in PyG, the neighbours of a node are drawn once, in the hop after the one that found it. The order of ids is the one in which nodes
-    were found, which has nothing to do with where their rows lie. A sampler is used by one thread at a time.
+    were found, which has nothing to do with where their rows lie. On a GPU that order may differ between calls, the set of nodes and edges does
+    not. A sampler is used by one thread at a time.
+
+    Most of a sample's time on a GPU is that of launching operations, so there are few.
     """
 
     def __init__(self, graph: Graph, fanouts: list[int]):
         self.graph, self.fanouts = graph, fanouts
         device = graph.indptr.device
-        self.local = torch.full((graph.nodes,), -1, dtype=torch.int32, device=device)  # a node's local number, or -1
+        random = torch.Generator(device).manual_seed(3)
+        shift = torch.randint(0, _SHIFTS, (graph.nodes,), generator=random, device=device)
+        # A line a node: its first edge, its degree, its shift.
+        self.lines = torch.stack((graph.indptr[:-1].double(), graph.indptr.diff().double(), shift.double() / _SHIFTS), 1)
+        self.lanes = [torch.arange(fanout, dtype=torch.float64, device=device) for fanout in fanouts]
+        self.local = torch.full((graph.nodes,), -1, dtype=torch.int64, device=device)  # a node's local number, or -1
+        self.numbers = torch.arange(1 << 16, device=device)
 
     def sample(self, seeds: Tensor, seed: int) -> Batch:
         """Returns the neighbourhood of the seeds, int64 and all different. The same seed draws the same edges."""
-        graph, local, device = self.graph, self.local, seeds.device
-        local[seeds] = torch.arange(len(seeds), dtype=torch.int32, device=device)
+        local = self.local
+        local[seeds] = self.range(0, len(seeds))
         ids, src, dst = [seeds], [], []
         nodes, edges = [len(seeds)], [0]
-        for fanout in self.fanouts:
+        turn = seed * 648055 % _SHIFTS / _SHIFTS  # successive seeds shift by the golden ratio
+        for fanout, lane in zip(self.fanouts, self.lanes):
             front = ids[-1]
-            begin = graph.indptr[front]
-            degree = graph.indptr[front + 1] - begin
-            # Every (degree / fanout)-th edge from a random one on. A node of fewer edges than fan-out has a step of 1: all its edges.
-            lane = torch.arange(fanout, device=device)
-            shift = _fraction(front, seed)[:, None]
-            place = ((lane + shift) * (degree[:, None] / fanout).clamp_(min=1)).long()
-            place = torch.minimum(place, (degree - 1)[:, None]) + begin[:, None]
-            drawn = (lane < degree[:, None]).view(-1).nonzero().view(-1)
-            neighbours = graph.indices[place.view(-1)[drawn]].long()
+            first, degree, shift = self.lines[front].split(1, 1)
+            # Every (degree / fanout)-th edge from a shift on. A node of fewer edges than fan-out has a step of 1: all its edges.
+            step = (degree / fanout).clamp_(min=1)
+            place = torch.addcmul(first, (shift + turn).frac_() + lane, step).long()
+            drawn = (degree > lane).view(-1).nonzero().view(-1)
+            neighbours = self.graph.indices[place.view(-1)[drawn]].long()
             dst.append(drawn // fanout + (nodes[-1] - len(front)))
 
             # Of the entries that name a new node, the one whose number is in local afterwards adds the node.
             new = neighbours[local[neighbours] < 0]
-            entry = torch.arange(len(new), dtype=torch.int32, device=device)
-            local[new] = entry
-            new = new[local[new] == entry]
-            local[new] = torch.arange(nodes[-1], nodes[-1] + len(new), dtype=torch.int32, device=device)
-            src.append(local[neighbours].long())
+            entries = self.range(0, len(new))
+            local[new] = entries
+            new = new[local[new] == entries]
+            local[new] = self.range(nodes[-1], nodes[-1] + len(new))
+            src.append(local[neighbours])
             ids.append(new)
             nodes.append(nodes[-1] + len(new))
             edges.append(edges[-1] + len(neighbours))
         batch = Batch(torch.cat(ids), torch.cat(src), torch.cat(dst), nodes, edges)
-        local[batch.ids] = -1
+        local.index_fill_(0, batch.ids, -1)
         return batch
 
-
-def _fraction(nodes: Tensor, seed: int) -> Tensor:
-    """Returns a number in [0, 0.9999] for each node, a hash of the node and the seed."""
-    bits = (nodes ^ (seed << 32)) * -7046029254386353131  # products of int64 wrap around
-    bits = (bits ^ (bits >> 31)) * -4417276706812531889
-    return ((bits >> 32) & 0xFFFFFF).float() * (0.9999 / (1 << 24))
+    def range(self, first: int, end: int) -> Tensor:
+        """Returns the numbers from first to end - 1."""
+        if end > len(self.numbers):
+            self.numbers = torch.arange(2 * end, device=self.numbers.device)
+        return self.numbers[first:end]

@@ -49,6 +49,15 @@ def measure_loader(options: argparse.Namespace, device: torch.device) -> dict[st
     """Returns the mean ms of an iteration by method, or why there are none."""
     if BaseSampler is object:
         return {"skipped": "torch_geometric is not installed"}
+    try:
+        return _measure(options, device)
+    except RuntimeError as e:  # of DataLoader, when a worker process ends or is late
+        if "DataLoader" not in str(e):
+            raise
+        return {"skipped": str(e)}
+
+
+def _measure(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
     import tensorcache
 
     nodes, on_gpu = options.loader_nodes, device.type == "cuda"
@@ -64,7 +73,7 @@ def measure_loader(options: argparse.Namespace, device: torch.device) -> dict[st
 
     def loader(x: Tensor | None) -> Any:
         data = Data(edge_index=edges, num_nodes=nodes, x=x)
-        common = dict(input_nodes=seeds, batch_size=options.batch, num_workers=workers, persistent_workers=True, pin_memory=on_gpu, filter_per_worker=True)
+        common = dict(input_nodes=seeds, batch_size=options.batch, num_workers=workers, persistent_workers=True, pin_memory=on_gpu, filter_per_worker=True, timeout=30 if workers else 0)
         if own:
             return NeighborLoader(data, options.fanouts, is_sorted=True, **common)
         return NodeLoader(data, TorchSampler(graph, options.fanouts), **common)

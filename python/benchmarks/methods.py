@@ -118,8 +118,10 @@ class ZeroCopy(Method):
 
     Sorted: the row numbers are sorted first, by torch.sort, which is part of the time. Sorted rows need fewer address translations.
     budget: bytes of hot rows, the most frequent ones of the training batches; 0 for none. The map from row number to hot row, 4 bytes a
-    row, comes on top of the budget.
+    row, comes on top of the budget. tune picks the number of blocks: fewer leave more of the GPU to what runs beside the kernel.
     """
+
+    blocks_of_512 = 528
 
     def __init__(self, features: Features, device: torch.device, sort: bool, budget: int = 0, counts: Tensor | None = None):
         if features.row_bytes % 16 != 0:
@@ -144,12 +146,28 @@ class ZeroCopy(Method):
         stream = cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream)
         address = [cupy.uint64(t.data_ptr() if t is not None else 0) for t in (self.table, self.hot, self.slots, ids, order, out)]
         with stream:
-            self.kernel((528,), (512,), (*address, cupy.int64(len(ids))))
+            self.kernel((self.blocks_of_512,), (512,), (*address, cupy.int64(len(ids))))
         return out
+
+    def tune(self, ids: Tensor) -> None:
+        """Takes the smallest number of blocks whose time for these row numbers is within 3 % of the shortest."""
+        times = {}
+        for blocks in (33, 66, 132, 264, 528):
+            self.blocks_of_512 = blocks
+            runs = []
+            for _ in range(4):
+                begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                begin.record()
+                self.fetch(ids)
+                end.record()
+                end.synchronize()
+                runs.append(begin.elapsed_time(end))
+            times[blocks] = min(runs)
+        self.blocks_of_512 = next(blocks for blocks, ms in times.items() if ms <= 1.03 * min(times.values()))
 
     def reads(self, ids: Tensor) -> tuple[int, int]:
         misses = len(ids) if self.slots is None else int((self.slots[ids] < 0).sum())
         return misses, misses * self.row_bytes
 
     def details(self) -> dict[str, Any]:
-        return {} if self.hot is None else {"rows_cached": len(self.hot)}
+        return {"blocks": self.blocks_of_512, **({} if self.hot is None else {"rows_cached": len(self.hot)})}

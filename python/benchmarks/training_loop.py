@@ -4,7 +4,7 @@
 An iteration samples the neighbourhood of 1,024 nodes on the GPU (fan-outs 15, 10, 5), fetches the features of its nodes, and trains a
 3-layer GraphSAGE on them. Graphs and features are generated; they have the shape of papers100M, scaled to the machine. Only the way of
 fetching differs between methods; they take turns batch by batch. Each method's rows are compared with the table's, bit for bit; if any
-differ, the exit status is 1 and nothing is written.
+differ, the exit status is 1 and no results are written.
 
     python python/benchmarks/training_loop.py --out docs/results/training-loop.json     # 4 minutes, 45 GB of GPU memory, 90 GB of the host's
     python python/benchmarks/training_loop.py --quick                                   # seconds, on any machine
@@ -224,6 +224,9 @@ def measure_table(options: argparse.Namespace, nodes: int, dtype: torch.dtype, d
                     for sort in (False, True):
                         add(ways.ZeroCopy, sort)
                 add(ways.CPUGather)
+                for method in chosen:
+                    if isinstance(method, ways.ZeroCopy):
+                        method.tune(training[0].to(device))
                 results += loop.measure(chosen, budget, seconds)
         about = {"table_rows": nodes, "dtype": results[0]["dtype"], "edges": len(loop.graph.indices), "batches_per_epoch": loop.epoch}
     finally:
@@ -275,7 +278,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--codecs", type=listed(str), default=["auto", "none", "ibp4"], help="codecs of tensorcache")
     parser.add_argument("--fanouts", type=listed(int), default=[15, 10, 5])
     parser.add_argument("--batch", type=int, default=1024, help="training nodes of a batch")
-    parser.add_argument("--iterations", type=int, default=60, help="timed iterations of each method")
+    parser.add_argument("--iterations", type=int, default=40, help="timed iterations of each method")
     parser.add_argument("--warm-up", type=int, default=5, help="iterations of each method before its first timed one")
     parser.add_argument("--training-batches", type=int, default=40, help="batches that caches learn from before they are timed")
     parser.add_argument("--loader-nodes", type=int, default=2_000_000, help="rows of the table for PyG's loader; 0: do not measure it")
@@ -305,6 +308,7 @@ def main(arguments: list[str] | None = None) -> None:
     if device.type == "cpu" and options.quick:
         torch.set_num_threads(1)  # threads that wait for each other are slow on a busy machine
     name, driver = machine(device)
+    part = Path(f"{options.out}.part")  # the tables that are done, for runs that are cut off
     report: dict[str, Any] = {
         "device": name, "driver": driver, "commit": options.commit, "torch": torch.__version__, "layer": LAYER, "fanouts": options.fanouts,
         "batch": options.batch, "iterations": options.iterations, "training_batches": options.training_batches, "quick": options.quick,
@@ -316,14 +320,17 @@ def main(arguments: list[str] | None = None) -> None:
         about, results = measure_table(options, options.nodes * 4 // DTYPES[dtype].itemsize, DTYPES[dtype], device)
         report["tables"].append(about)
         report["results"] += results
+        if options.out:
+            part.write_text(lines(report))
     if options.loader_nodes:
         report["loader"] = measure_loader(options, device)
+        say(f"loader: {report['loader']}")
     report["seconds"] = round(time.perf_counter() - begin, 1)
-    text = lines(report)
     if options.out:
-        options.out.write_text(text)
+        options.out.write_text(lines(report))
+        part.unlink()
     else:
-        print(text, end="")
+        print(lines(report), end="")
 
 
 if __name__ == "__main__":
