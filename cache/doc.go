@@ -19,6 +19,8 @@
 //
 // A Cache is safe for concurrent use by any number of goroutines.
 //
+// Tables come from memory ([FromSlice], [FromBytes], [Adopt]) or from .npy, .npz and .safetensors files ([Open]).
+//
 // The cache owns all memory that it serves from. [New] reads the sources once. It does not keep or write them, so updates last as long
 // as the cache. Row numbers and output of a Gather are used until it has returned, or until its [Pending] or [Batch] is done.
 package cache

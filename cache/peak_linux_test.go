@@ -1,7 +1,6 @@
 package cache_test
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,33 +17,28 @@ func TestNew_PeakMemory(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector takes memory of its own")
 	}
-	const rowBytes, rows = 512, 1 << 20
+	const rowBytes = 512
 	const variable = "TENSORCACHE_PEAK_OF"
-	path := os.Getenv(variable)
-	if path == "" {
-		path = filepath.Join(t.TempDir(), "table.npy")
-		f, err := os.Create(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		head := fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", rows, rowBytes/4)
-		fmt.Fprintf(f, "\x93NUMPY\x01\x00\x76\x00%-117s\n", head)
-		one := normalTable(1<<12, rowBytes/4, 1)
-		for range rows >> 12 {
-			if _, err := f.Write(one); err != nil {
-				t.Fatal(err)
-			}
-		}
-		cmd := exec.Command(os.Args[0], "-test.run=^TestNew_PeakMemory$", "-test.v")
-		cmd.Env = append(os.Environ(), variable+"="+path)
-		out, err := cmd.CombinedOutput()
-		t.Logf("%s", out)
-		if err != nil {
-			t.Fatal(err)
-		}
+	if path := os.Getenv(variable); path != "" {
+		checkPeak(t, path)
 		return
 	}
+	for name, rows := range map[string]int{"table.npy": 1 << 20, "stored.npz": 1 << 18, "deflated.npz": 1 << 18, "table.safetensors": 1 << 18} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), name)
+			writeTable(t, path, normalTable(1<<12, rowBytes/4, 1), rows>>12, rowBytes/4)
+			cmd := exec.Command(os.Args[0], "-test.run=^TestNew_PeakMemory$", "-test.v")
+			cmd.Env = append(os.Environ(), variable+"="+path)
+			out, err := cmd.CombinedOutput()
+			t.Logf("%s", out)
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func checkPeak(t *testing.T, path string) {
 	for _, codec := range []cache.Codec{"none", "ibp4"} {
 		table, err := cache.Open(path)
 		if err != nil {
@@ -54,7 +48,7 @@ func TestNew_PeakMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const budget = rows * rowBytes / 50
+		budget := int64(table.Rows()) * int64(table.RowBytes()) / 50
 		c := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: budget, Codec: codec, Devices: cache.DeviceOptions{Backend: "host"}})
 		_, most, err := numa.Resident()
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/hashmap"
-	"github.com/tensorcache/tensorcache/internal/npy"
+	"github.com/tensorcache/tensorcache/internal/tablefile"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -87,20 +87,18 @@ func Adopt(name string, of dtype.Type, mem []byte, rowBytes int) (Table, error) 
 	return t, nil
 }
 
-// Open returns the table of a NumPy file: an .npy file, or an array of an .npz archive. The array is named after a colon ("f.npz:x");
-// without a name it is "features", else the only array of rank ≥ 2. New reads and closes the table. A table that is not given to New must
-// be closed with Close. New reads .npy files in C order on all processors.
+// Open returns the table of an .npy file, or of an array of an .npz archive or a .safetensors file. The array is named after a colon
+// ("f.npz:x"); without a name it is "features", else the only array of rank ≥ 2. The last axis is the row. float8 tensors become tables of
+// Uint8. New reads and closes the table. A table that is not given to New must be closed with Close. New reads the table on all
+// processors, except compressed arrays and those in Fortran order, which it reads on one.
 func Open(path string) (Table, error) {
-	r, err := npy.Open(path, 2, "features")
+	f, err := tablefile.Open(path)
 	if err != nil {
 		return Table{}, err
 	}
-	t := Table{name: r.Name(), dtype: r.DType(), source: r, close: r.Close, used: new(atomic.Bool)}
-	if ranged := r.Ranged(); ranged != nil {
-		t.source = ranged
-	}
+	t := Table{name: f.Name(), dtype: f.DType(), source: f, close: f.Close, used: new(atomic.Bool)}
 	if err := t.validate(); err != nil {
-		return Table{}, errors.Join(err, r.Close())
+		return Table{}, errors.Join(err, f.Close())
 	}
 	return t, nil
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/dtype"
-	"github.com/tensorcache/tensorcache/internal/npy"
+	"github.com/tensorcache/tensorcache/internal/datafile"
 	"github.com/tensorcache/tensorcache/internal/numa"
+	"github.com/tensorcache/tensorcache/internal/tablefile"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -28,9 +29,9 @@ type Table struct {
 	memory *numa.Memory // nil: Data is the Go heap's or mapped
 }
 
-// Load opens a NumPy file as cache.Open does. The file must not change while the table is in use.
+// Load opens a file as cache.Open does. The file must not change while the table is in use.
 func Load(path string) (*Table, error) {
-	r, err := npy.Open(path, 2, "features")
+	r, err := tablefile.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +80,7 @@ func (t *Table) Open() (cache.Table, error) {
 // Unload says that rows [from, to) are not used for now: if they lie in a file, they take no memory until they are used again.
 func (t *Table) Unload(from, to int) {
 	if t.path != "" {
-		npy.Unload(t.Data[from*t.RowBytes : to*t.RowBytes])
+		datafile.Unload(t.Data[from*t.RowBytes : to*t.RowBytes])
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/memlimit"
 	"github.com/tensorcache/tensorcache/internal/npy"
+	"github.com/tensorcache/tensorcache/internal/tablefile"
 )
 
 // checkMemory refuses a run that is estimated to need more memory than this process may take. Files that cannot be read are left to
@@ -42,8 +43,8 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 		graph := memlimit.Need{Setting: "--graph", Value: c.Graph}
 		if loaded != nil {
 			rows, size.Setting, size.Value = float64(loaded.Vertices()), "--graph", c.Graph
-		} else if vertices, _, _, err := shape(c.Graph+":indptr", 1); err == nil {
-			edges, _, _, _ := shape(c.Graph+":indices", 1)
+		} else if vertices, err := elements(c.Graph + ":indptr"); err == nil {
+			edges, _ := elements(c.Graph + ":indices")
 			graph.Bytes = 2*8*vertices + (8+edgeBytes)*edges
 			needs = append(needs, graph)
 			rows, size.Setting, size.Value = vertices-1, "--graph", c.Graph
@@ -60,7 +61,7 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 		bytes := 0.0
 		rows, held = 0, 0
 		for _, name := range names {
-			n, length, in, err := shape(name, 2)
+			n, length, in, err := shape(name)
 			if err != nil {
 				return nil, false
 			}
@@ -110,7 +111,7 @@ func (c *CompressConfig) checkMemory() error {
 		need.Value = "generated"
 	} else {
 		var err error
-		if rows, rowBytes, need.Bytes, err = shape(c.Features, 2); err != nil {
+		if rows, rowBytes, need.Bytes, err = shape(c.Features); err != nil {
 			return nil // for who loads it
 		}
 	}
@@ -124,15 +125,25 @@ func (c *CompressConfig) checkMemory() error {
 	return memlimit.Check(need)
 }
 
-// shape returns the rows of an array, their bytes, and how many bytes of memory loading the array takes: none if it is mapped.
-func shape(path string, minRank int) (rows, rowBytes, held float64, err error) {
-	r, err := npy.Open(path, minRank, "features")
+// shape returns the rows of a table's file, their bytes, and how many bytes of memory loading the table takes: none if it is mapped.
+func shape(path string) (rows, rowBytes, held float64, err error) {
+	f, err := tablefile.Open(path)
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	defer r.Close()
-	if rows, rowBytes = float64(r.Rows()), float64(r.RowBytes()); !r.Maps() {
+	defer f.Close()
+	if rows, rowBytes = float64(f.Rows()), float64(f.RowBytes()); !f.Maps() {
 		held = rows * rowBytes
 	}
 	return rows, rowBytes, held, nil
+}
+
+// elements returns the number of elements of a graph's array.
+func elements(path string) (float64, error) {
+	r, err := npy.Open(path, 1)
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	return float64(r.Rows()), nil
 }

@@ -54,14 +54,7 @@ func bagsOfWords(t *testing.T, rows, vocabulary, mean int, codec string) (stored
 // hit, of the stored bytes that misses read, and of the time that misses of everything would take.
 func filled(t *testing.T, name string, s *Stream) (hits, moved, time float64) {
 	t.Helper()
-	spec, err := admission.Lookup(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := spec.New(admission.Inputs{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := newPolicy(t, name)
 	defer p.Close()
 	problem := s.problem()
 	if err := p.Start(problem); err != nil {

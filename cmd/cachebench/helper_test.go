@@ -247,6 +247,28 @@ func rawNPY(descr, fortran, shape string, data []byte) []byte {
 	return slices.Concat(b, []byte(header), data)
 }
 
+// tensorsOf returns a .safetensors file of these tensors: the members' data one after the other.
+func tensorsOf(t testing.TB, members ...tensorMember) []byte {
+	t.Helper()
+	header, data := map[string]any{}, []byte(nil)
+	for _, m := range members {
+		header[m.name] = map[string]any{"dtype": m.dtype, "shape": m.shape, "data_offsets": []int{len(data), len(data) + len(m.data)}}
+		data = append(data, m.data...)
+	}
+	text, err := json.Marshal(header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Concat(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text, data)
+}
+
+// tensorMember is a tensor of a .safetensors file.
+type tensorMember struct {
+	name, dtype string
+	shape       []int
+	data        []byte
+}
+
 // member is an array of an .npz file.
 type member struct {
 	name string

@@ -62,7 +62,7 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.AddFlagSet(runFlags(&cfg))
-	f.Lookup("features").Usage = "table: FILE.npy or FILE.npz[:array], or several: A.npy,B.npy (default: generated float32 × 128)"
+	f.Lookup("features").Usage = "table: FILE.npy, FILE.npz[:array] or FILE.safetensors[:tensor], or several: A.npy,B.npy (default: generated float32 × 128)"
 	f.Lookup("ids").Usage += "; for several tables one each: A.txt,B.txt"
 	watch.add(f)
 	f.StringVar(&cfg.Capture, "capture", "", "also write the measured accesses, and whether they hit, to this trace: FILE.tct")
@@ -75,7 +75,7 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.SortFlags = false
-	f.StringVar(&cfg.Features, "features", "", "table: FILE.npy or FILE.npz[:array] (default: generated float32 × 128)")
+	f.StringVar(&cfg.Features, "features", "", "table: FILE.npy, FILE.npz[:array] or FILE.safetensors[:tensor] (default: generated float32 × 128)")
 	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16 or f16")
 	f.StringVar(&cfg.Graph, "graph", "", "graph to sample: FILE.npz with CSR indptr and indices, or an edge list (default: generated)")
 	f.IntVar(&cfg.Vertices, "vertices", cfg.Vertices, "vertices of the generated graph, rows of the generated table")

@@ -411,6 +411,8 @@ func TestRun_AcceptedTables(t *testing.T) {
 		{"rank 3", file(npyOf(t, dtype.Float32, plain, 4, rows/4, columns)), rows, 4 * columns, nil},
 		{"npz, the only array", write(t, "t.npz", npzOf(t, member{"x", npyOf(t, dtype.Float32, plain, rows, columns)})), rows, 4 * columns, nil},
 		{"npz, a named array", write(t, "t.npz", npzOf(t, member{"x", npyOf(t, dtype.Float32, plain, rows, columns)}, member{"y", npyOf(t, dtype.Float32, nans, rows, columns)})) + ":x", rows, 4 * columns, nil},
+		{"safetensors, the only tensor", write(t, "t.safetensors", tensorsOf(t, tensorMember{"x", "F32", []int{rows, columns}, plain})), rows, 4 * columns, nil},
+		{"safetensors, a named tensor", write(t, "t.safetensors", tensorsOf(t, tensorMember{"x", "F32", []int{4, rows / 4, columns}, plain}, tensorMember{"y", "F32", []int{rows, columns}, nans})) + ":x", rows, 4 * columns, nil},
 		{"NaN payloads", file(npyOf(t, dtype.Float32, nans, rows, columns)), rows, 4 * columns, nil},
 		{"NaN payloads cast", file(npyOf(t, dtype.Float32, nans, rows, columns)), rows, 2 * columns, []string{"--cast", "bf16"}},
 		{"rows of 1 byte", file(npyOf(t, dtype.Uint8, noise(5000), 5000, 1)), 5000, 1, nil},
@@ -429,7 +431,7 @@ func TestRun_AcceptedTables(t *testing.T) {
 		results[c.name] = r
 	}
 	want := results["plain"]
-	for _, same := range []string{"Fortran order", "big-endian", "rank 3", "npz, the only array", "npz, a named array"} {
+	for _, same := range []string{"Fortran order", "big-endian", "rank 3", "npz, the only array", "npz, a named array", "safetensors, the only tensor", "safetensors, a named tensor"} {
 		if got := results[same]; !reflect.DeepEqual(got, want) {
 			t.Errorf("%s:\n got %+v\nwant %+v", same, got, want)
 		}

@@ -12,7 +12,8 @@
 //     payloads, -0 and odd bool bytes survive.
 //   - What the header claims is checked against the bytes present when the array is
 //     opened, and again when it is read; Read returns the last row only after the
-//     data turned out to end there and, in an archive, the CRC to hold.
+//     data turned out to end there and, in an archive, the CRC to hold. [Ranged] checks
+//     the same once all rows have been read, in whatever order.
 //   - No allocation is out of proportion to what the bytes on disk can hold. A
 //     stored member must lie inside the archive and a deflated one may claim at most
 //     deflate's limit of 1032 times its compressed bytes, so even RowBytes is bounded.

@@ -46,7 +46,7 @@ func parseDescr(descr string) (d dtype.Type, big bool, err error) {
 // errBFloat16 explains the one unsupported type whose files look nearly right:
 // ml_dtypes saves bfloat16 as two void bytes.
 func errBFloat16(descr string) error {
-	return fmt.Errorf("dtype (%q) must not be void: npy cannot hold bfloat16; store float32 and use --cast bf16", descr)
+	return fmt.Errorf("dtype (%q) must not be void: npy cannot hold bfloat16; use a .safetensors file, or store float32 and use --cast bf16", descr)
 }
 
 func errDescr(shown string) error {

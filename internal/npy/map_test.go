@@ -74,30 +74,3 @@ func TestMap_BadCRC(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(data), err)
 	}
 }
-
-// TestUnload_KeepsTheData of all parts, wherever they begin and end.
-func TestUnload_KeepsTheData(t *testing.T) {
-	data := make([]byte, 100000)
-	for i := range data {
-		data[i] = byte(i * 7)
-	}
-	path := filepath.Join(t.TempDir(), "f.npy")
-	if err := os.WriteFile(path, written(t, dtype.Uint8, []int{100, 1000}, data), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	r, err := Open(path, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	mapped, err := r.Map()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, part := range [][2]int{{0, 0}, {0, 1}, {5, 4000}, {4000, 4100}, {1000, 99999}, {0, 100000}} {
-		Unload(mapped[part[0]:part[1]])
-		if !bytes.Equal(mapped, data) {
-			t.Errorf("%v: the data differ", part)
-		}
-	}
-}

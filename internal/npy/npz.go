@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"io"
 	"strings"
-)
 
-// maxListed bounds how many arrays an error lists.
-const maxListed = 16
+	"github.com/klauspost/compress/flate"
+
+	"github.com/tensorcache/tensorcache/internal/datafile"
+)
 
 // archive is the directory of an .npz.
 type archive struct {
@@ -28,6 +29,7 @@ func newArchive(file string, f io.ReaderAt, size int64) (*archive, error) {
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
 		return nil, readError(fmt.Sprintf("archive (%d bytes) must be a complete zip file", size), err)
 	}
+	z.RegisterDecompressor(zip.Deflate, flate.NewReader) // 1.3 to 1.6 times as fast as the standard library's
 	a := &archive{file: file, at: f, size: size, members: make(map[string]*zip.File)}
 	for _, m := range z.File {
 		array, ok := strings.CutSuffix(m.Name, ".npy")
@@ -50,7 +52,7 @@ func newArchive(file string, f io.ReaderAt, size int64) (*archive, error) {
 func (a *archive) choose(c choice) (string, error) {
 	if c.array != "" {
 		if a.members[c.array] == nil {
-			return "", fmt.Errorf("array (%q) must be one of %s", clip(c.array), a.list())
+			return "", fmt.Errorf("array (%q) must be one of %s", clip(c.array), datafile.List(a.arrays))
 		}
 		return c.array, nil
 	}
@@ -79,7 +81,7 @@ func (a *archive) choose(c choice) (string, error) {
 		}
 	}
 	if len(fits) != 1 {
-		return "", fmt.Errorf("arrays of rank %d or more (%d) must be one, or be chosen as FILE.npz:ARRAY from %s", c.minRank, len(fits), a.list())
+		return "", fmt.Errorf("arrays of rank %d or more (%d) must be one, or be chosen as FILE.npz:ARRAY from %s", c.minRank, len(fits), datafile.List(a.arrays))
 	}
 	return fits[0], nil
 }
@@ -103,17 +105,4 @@ func (a *archive) open(array string, minRank int) (*Reader, error) {
 		r.at, r.begin = a.at, offset+r.head.bytes
 	}
 	return r, nil
-}
-
-// list quotes the names of the arrays.
-func (a *archive) list() string {
-	var names []string
-	for i, array := range a.arrays {
-		if i == maxListed {
-			names = append(names, fmt.Sprintf("and %d more", len(a.arrays)-maxListed))
-			break
-		}
-		names = append(names, fmt.Sprintf("%q", clip(array)))
-	}
-	return strings.Join(names, ", ")
 }

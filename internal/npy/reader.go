@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"regexp"
 	"slices"
 
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/datafile"
 	"github.com/tensorcache/tensorcache/internal/numa"
 )
 
@@ -62,10 +62,10 @@ type Reader struct {
 // have, fewer than minRank axes (at least 1), axes of length 0 and arrays whose bytes overflow
 // an int. The error of a missing file is fs.ErrNotExist. Errors name the file, or path:array.
 func Open(path string, minRank int, prefer ...string) (*Reader, error) {
-	file, array := splitPath(path)
-	f, size, err := openFile(file)
+	file, array := datafile.Split(path, archiveEnd)
+	f, size, err := datafile.Open(file)
 	if err != nil {
-		return nil, err
+		return nil, inFile(file, err)
 	}
 	c := choice{minRank: max(minRank, 1), prefer: prefer, array: array}
 	r, err := open(file, f, size, c)
@@ -141,42 +141,6 @@ func newReader(name string, src io.Reader, size int64, backed bool, minRank int)
 // archiveEnd is where the name of an archive ends and that of an array begins.
 var archiveEnd = regexp.MustCompile(`(?i)\.npz:`)
 
-// splitPath splits "f.npz:features". A file whose name has a colon wins.
-func splitPath(path string) (file, array string) {
-	if _, err := os.Stat(path); err == nil {
-		return path, ""
-	}
-	if at := archiveEnd.FindStringIndex(path); at != nil {
-		return path[:at[1]-1], path[at[1]:]
-	}
-	return path, ""
-}
-
-// openFile opens a regular file.
-func openFile(file string) (*os.File, int64, error) {
-	// Before opening, because opening a pipe would wait for its writer.
-	info, err := os.Stat(file)
-	if err == nil {
-		if info.IsDir() {
-			return nil, 0, inFile(file, errors.New("path (a directory) must be a file"))
-		}
-		if info.Mode()&os.ModeNamedPipe != 0 {
-			return nil, 0, inFile(file, errors.New("file (a pipe) must be a regular file, of which any part can be read: save it first"))
-		}
-		if !info.Mode().IsRegular() {
-			return nil, 0, inFile(file, fmt.Errorf("file (mode %v) must be a regular file", info.Mode()))
-		}
-	}
-	f, err := os.Open(file)
-	if err == nil {
-		if info, err = f.Stat(); err == nil {
-			return f, info.Size(), nil
-		}
-		f.Close()
-	}
-	return nil, 0, inFile(file, readError("open", err))
-}
-
 // isArchive tells an archive from an .npy file and rejects everything else.
 func isArchive(f io.ReaderAt) (bool, error) {
 	var first [len(magic)]byte
@@ -234,7 +198,7 @@ func (r *Reader) Read(dst []byte) (rows int, err error) {
 		return 0, nil
 	}
 	dst = dst[:rows*r.rowBytes]
-	if r.head.fortran && len(r.head.shape) > 1 {
+	if r.fortranOrder() {
 		err = r.readFortran(dst)
 	} else {
 		err = r.fill(dst)
@@ -278,6 +242,9 @@ func (r *Reader) checkEnd() error {
 		return r.dataFault(err)
 	}
 }
+
+// fortranOrder says whether the bytes of a row do not lie together.
+func (r *Reader) fortranOrder() bool { return r.head.fortran && len(r.head.shape) > 1 }
 
 func (r *Reader) dataBytes() int64 { return int64(r.rows) * int64(r.rowBytes) }
 

@@ -138,7 +138,7 @@ func TestOpen_RejectsHeaders(t *testing.T) {
 		{"long", descr("'" + string(bytes.Repeat([]byte("x"), 1000)) + "'"), `xxx...") must`},
 		{"structured, open", descr("[('a', '<f4'"), notDict},
 		{"descr of no type", descr("None"), notDict},
-		{"bfloat16 as void", descr("'<V2'"), `dtype ("<V2") must not be void: npy cannot hold bfloat16; store float32 and use --cast bf16`},
+		{"bfloat16 as void", descr("'<V2'"), `dtype ("<V2") must not be void: npy cannot hold bfloat16; use a .safetensors file, or store float32 and use --cast bf16`},
 		{"bfloat16 by name", descr("'bfloat16'"), "npy cannot hold bfloat16"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -34,17 +34,10 @@ void tensorcache_restore(int was)
 }
 
 /* IN_CONTEXT for calls that would break the captures of other threads: see tensorcache_relax. */
-#define IN_CONTEXT_RELAXED(ctx, call)                                 \
-	do {                                                          \
-		CUcontext popped;                                     \
-		CUresult result = cuCtxPushCurrent((CUcontext)(ctx)); \
-		if (result != CUDA_SUCCESS)                           \
-			return result;                                \
-		int mode = tensorcache_relax();                       \
-		result = (call);                                      \
-		tensorcache_restore(mode);                            \
-		CUresult pop = cuCtxPopCurrent(&popped);              \
-		return result != CUDA_SUCCESS ? result : pop;         \
+#define IN_CONTEXT_RELAXED(ctx, call)                                                                          \
+	do {                                                                                                   \
+		int mode;                                                                                      \
+		IN_CONTEXT(ctx, (mode = tensorcache_relax(), result = (call), tensorcache_restore(mode), result)); \
 	} while (0)
 
 int tensorcache_error_name(int result, const char **name)
@@ -206,18 +199,18 @@ static CUresult hold_capture(CUstream stream, struct tensorcache_hold *hold)
 	return result;
 }
 
+static CUresult hold_capture_in(uintptr_t ctx, CUstream stream, struct tensorcache_hold *hold)
+{
+	IN_CONTEXT(ctx, hold_capture(stream, hold));
+}
+
 int tensorcache_hold_capture(uintptr_t ctx, uintptr_t stream, struct tensorcache_hold **made)
 {
 	struct tensorcache_hold *hold = calloc(1, sizeof *hold);
 	if (hold == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	hold->owners = 1;
-	CUcontext popped;
-	CUresult result = cuCtxPushCurrent((CUcontext)ctx);
-	if (result == CUDA_SUCCESS) {
-		result = hold_capture((CUstream)stream, hold);
-		cuCtxPopCurrent(&popped);
-	}
+	CUresult result = hold_capture_in(ctx, (CUstream)stream, hold);
 	if (result != CUDA_SUCCESS)
 		tensorcache_hold_free(hold);
 	else
@@ -280,8 +273,7 @@ int tensorcache_event_elapsed(uintptr_t ctx, uintptr_t start, uintptr_t end, flo
 	IN_CONTEXT(ctx, cuEventElapsedTime(milliseconds, (CUevent)start, (CUevent)end));
 }
 
-int tensorcache_module_load(uintptr_t ctx, const char *image, struct tensorcache_jit *jit, char *info, char *error,
-	uintptr_t *module)
+static CUresult module_load(const char *image, struct tensorcache_jit *jit, char *info, char *error, CUmodule *module)
 {
 	CUjit_option options[9];
 	union { /* the driver reads and writes values in place of the pointers */
@@ -322,16 +314,15 @@ int tensorcache_module_load(uintptr_t ctx, const char *image, struct tensorcache
 		values[count++].word = jit->error_bytes;
 	}
 
-	CUcontext popped;
-	CUresult result = cuCtxPushCurrent((CUcontext)ctx);
-	if (result != CUDA_SUCCESS)
-		return result;
-	int mode = tensorcache_relax();
-	result = cuModuleLoadDataEx((CUmodule *)module, image, count, options, (void **)values);
-	tensorcache_restore(mode);
+	CUresult result = cuModuleLoadDataEx(module, image, count, options, (void **)values);
 	jit->milliseconds = values[0].number;
-	CUresult pop = cuCtxPopCurrent(&popped);
-	return result != CUDA_SUCCESS ? result : pop;
+	return result;
+}
+
+int tensorcache_module_load(uintptr_t ctx, const char *image, struct tensorcache_jit *jit, char *info, char *error,
+	uintptr_t *module)
+{
+	IN_CONTEXT_RELAXED(ctx, module_load(image, jit, info, error, (CUmodule *)module));
 }
 
 int tensorcache_module_unload(uintptr_t ctx, uintptr_t module)

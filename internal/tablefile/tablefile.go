@@ -1,0 +1,77 @@
+// Package tablefile opens the files that tables are read from, of any format that there is.
+package tablefile
+
+import (
+	"encoding/binary"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/npy"
+	"github.com/tensorcache/tensorcache/internal/safetensors"
+)
+
+// File is an array of rank 2 or more, of little-endian elements, whose last axis is the row. If its rows can be read in any order and by several
+// goroutines at once, it has the method ReadFrom of transfer.Ranged.
+type File interface {
+	// Name returns the path, or path:array for an array of several.
+	Name() string
+	DType() dtype.Type
+	Rows() int
+	RowBytes() int
+	// Read is that of transfer.Source.
+	Read(dst []byte) (rows int, err error)
+	// Maps reports whether Map returns the data. Map returns the data as they lie in the file, mapped into memory, or nil.
+	Maps() bool
+	Map() ([]byte, error)
+	Close() error
+}
+
+// array is what a file's array is called if no name is given.
+const array = "features"
+
+// Open opens an .npy file, or an array of an .npz archive or of a .safetensors file. The array is named after a colon; without a name it is
+// "features", else the only array of rank ≥ 2.
+func Open(path string) (File, error) {
+	if isSafetensors(path) {
+		r, err := safetensors.Open(path, 2, array)
+		if err != nil {
+			return nil, err
+		}
+		return r, nil
+	}
+	r, err := npy.Open(path, 2, array)
+	if err != nil {
+		return nil, err
+	}
+	if ranged := r.Ranged(); ranged != nil {
+		return ranged, nil
+	}
+	return r, nil
+}
+
+// isSafetensors tells the format by the file's content: the length of a header of at most 100 MB, and its brace. No .npy or .npz file
+// begins like that. A file that begins like no format is taken for what its name says.
+func isSafetensors(path string) bool {
+	file, _ := safetensors.Split(path)
+	named := strings.EqualFold(filepath.Ext(file), ".safetensors")
+	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
+		return named
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return named
+	}
+	defer f.Close()
+	var first [9]byte
+	n, _ := io.ReadFull(f, first[:])
+	switch begin := string(first[:n]); {
+	case n == len(first) && binary.LittleEndian.Uint64(first[:]) <= 100_000_000 && first[8] == '{':
+		return true
+	case strings.HasPrefix(begin, "\x93NUMPY"), strings.HasPrefix(begin, "PK\x03\x04"), strings.HasPrefix(begin, "PK\x05\x06"):
+		return false
+	}
+	return named
+}

@@ -1,0 +1,108 @@
+package tablefile
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/dtype"
+)
+
+func data() []byte {
+	b := make([]byte, 6*4)
+	for i := range b {
+		b[i] = byte(i)
+	}
+	return b
+}
+
+func npyFile() []byte {
+	return fmt.Appendf(nil, "\x93NUMPY\x01\x00\x76\x00%-117s\n%s", "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }", data())
+}
+
+func archive(t *testing.T, method uint16) []byte {
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	f, err := w.CreateHeader(&zip.FileHeader{Name: "x.npy", Method: method})
+	if err == nil {
+		_, err = f.Write(npyFile())
+	}
+	if err != nil || w.Close() != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// tensors returns a .safetensors file whose header is padded to the given length.
+func tensors(headerBytes int) []byte {
+	header := `{"x":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]}}`
+	header += strings.Repeat(" ", headerBytes-len(header))
+	return append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...), data()...)
+}
+
+// TestOpen_TellsFormatsByContent: whatever the file is called.
+func TestOpen_TellsFormatsByContent(t *testing.T) {
+	type ranged interface{ ReadFrom(int64, []byte) error }
+	for name, c := range map[string]struct {
+		file     []byte
+		anyOrder bool
+	}{
+		"a.npy": {npyFile(), true}, "b.safetensors": {npyFile(), true},
+		"stored.npz": {archive(t, zip.Store), true}, "deflated.npz": {archive(t, zip.Deflate), false}, "c.safetensors": {archive(t, zip.Deflate), false},
+		"d.safetensors": {tensors(100), true}, "E.SAFETENSORS": {tensors(100), true}, "d.npy": {tensors(100), true}, "d": {tensors(100), true},
+		"f.npz": {tensors('P' | 'K'<<8), true}, // begins with PK
+	} {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, c.file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := Open(path)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		got := make([]byte, 24)
+		if n, err := f.Read(got); n != 3 || err != nil || !bytes.Equal(got, data()) || f.DType() != dtype.Float32 || f.Rows() != 3 || f.RowBytes() != 8 {
+			t.Errorf("%s: %d rows read of %d of %d bytes, %v, or others", name, n, f.Rows(), f.RowBytes(), err)
+		}
+		if n, err := f.Read(got); n != 0 || err != io.EOF {
+			t.Errorf("%s: %d rows after the last, %v", name, n, err)
+		}
+		if _, ok := f.(ranged); ok != c.anyOrder {
+			t.Errorf("%s: read in any order: %v", name, ok)
+		}
+		if mapped, err := f.Map(); f.Maps() && (err != nil || !bytes.Equal(mapped, data())) {
+			t.Errorf("%s: mapped: %v, or others", name, err)
+		}
+		f.Close()
+	}
+}
+
+// TestOpen_UnknownContent: the name decides whose error it is.
+func TestOpen_UnknownContent(t *testing.T) {
+	for name, want := range map[string]string{
+		"a.npy":           `a.npy: first bytes ("Hello ")`,
+		"a":               `a: first bytes ("Hello ")`,
+		"a.safetensors":   "safetensors: ",
+		"a.safetensors:x": "safetensors: ",
+	} {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(strings.TrimSuffix(path, ":x"), []byte("Hello world"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+	for _, name := range []string{"absent.safetensors", "absent.safetensors:x"} {
+		if _, err := Open(filepath.Join(t.TempDir(), name)); err == nil || !strings.HasPrefix(err.Error(), "safetensors: ") || !strings.Contains(err.Error(), "no such file") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
