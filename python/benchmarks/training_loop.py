@@ -6,8 +6,11 @@ An iteration samples the neighbourhood of 1,024 nodes on the GPU (fan-outs 15, 1
 fetching differs between methods; they take turns batch by batch. Each method's rows are compared with the table's, bit for bit; if any
 differ, the exit status is 1 and no results are written.
 
-    python python/benchmarks/training_loop.py --out docs/results/training-loop.json     # 4 minutes, 45 GB of GPU memory, 90 GB of the host's
+    python python/benchmarks/training_loop.py --out docs/results/training-loop.json     # minutes, on a GPU
     python python/benchmarks/training_loop.py --quick                                   # seconds, on any machine
+
+The first takes over 62 GB of host memory (a table of 15.4 GB, and as much for each of three codecs) and over 25 GB of GPU memory; --nodes
+scales both. `make gpu-docs` then renews the document and the plot.
 
 Times are medians. iteration_ms is sequential: sample, fetch, train. pipelined_ms is the mean of a row of iterations in which the fetch of
 the next batch runs on a second stream beside the training of this one, and the median of three such rows. Epochs are estimated: an
