@@ -2,9 +2,11 @@ package cache_test
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -256,14 +258,17 @@ func TestAdopt_NoSecondCopy(t *testing.T) {
 		const rowBytes, rows = 512, 1 << 18 // 128 MiB
 		one := gputest.FloatRows(dtype.Float32, 1<<10, rowBytes, 1)
 		mem := mapped(t, bytes.Repeat(one, rows>>10))
-		sample := func() int64 { return resident(t) }
+		sample := func() int64 {
+			debug.FreeOSMemory() // garbage of the test would hide what New takes
+			return resident(t)
+		}
 		// The driver and its kernels stay in memory after the first cache.
 		if err := newCache(t, cache.Options{
 			Tables: []cache.Table{fromBytes(t, "w", one, rowBytes)}, Budget: 1 << 20, Codec: "ibp4", Devices: cache.DeviceOptions{Backend: backend},
 		}).Close(); err != nil {
 			t.Fatal(err)
 		}
-		before := sample()
+		before, mappings := sample(), mappings(t)
 		c := newCache(t, cache.Options{
 			Tables: []cache.Table{adopt(t, "x", mem, rowBytes)}, Budget: 2 << 20, Codec: "ibp4", Devices: cache.DeviceOptions{Backend: backend},
 			Admission: cache.AdmissionOptions{Cold: true},
@@ -275,6 +280,9 @@ func TestAdopt_NoSecondCopy(t *testing.T) {
 		switch more := sample() - before; {
 		case backend == cache.BackendCUDA && !testing.Short():
 			t.Logf("%d MiB more for a table of %d, what the driver of a real GPU takes included", more>>20, len(mem)>>20)
+			if own := logGrowth(t, mappings, addressOf(mem)); own > most {
+				t.Errorf("%d MiB more that are not the driver's for a table of %d", own>>20, len(mem)>>20)
+			}
 		case more > most:
 			t.Errorf("%d MiB more for a table of %d", more>>20, len(mem)>>20)
 		}
@@ -287,6 +295,70 @@ func TestAdopt_NoSecondCopy(t *testing.T) {
 			t.Error("wrong rows")
 		}
 	})
+}
+
+// mapping is a range of the process's memory and how much of it is resident. Pss divides pages by the number of processes that have them.
+type mapping struct {
+	start    uint64
+	name     string
+	rss, pss int64
+}
+
+// mappings returns the process's mappings.
+func mappings(t *testing.T) (all []mapping) {
+	b, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Skip(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		var m mapping
+		var end uint64
+		if _, err := fmt.Sscanf(f[0], "%x-%x", &m.start, &end); err == nil && len(f) >= 5 {
+			m.name = strings.Join(f[1:], " ")
+			all = append(all, m)
+			continue
+		}
+		kilobytes := int64(0)
+		fmt.Sscan(f[1], &kilobytes)
+		switch m := &all[len(all)-1]; f[0] {
+		case "Rss:":
+			m.rss = kilobytes << 10
+		case "Pss:":
+			m.pss = kilobytes << 10
+		}
+	}
+	return all
+}
+
+// logGrowth logs which mappings have become resident since before, the largest first, and returns how many bytes of those that are not of NVIDIA's
+// driver. table is where the adopted table begins.
+func logGrowth(t *testing.T, before []mapping, table uintptr) (own int64) {
+	old := map[uint64]mapping{}
+	rss, pss := int64(0), int64(0)
+	count := func(m mapping, sign int64) {
+		rss, pss = rss+sign*m.rss, pss+sign*m.pss
+		if !strings.Contains(m.name, "/dev/nvidia") {
+			own += sign * m.rss
+		}
+	}
+	for _, m := range before {
+		old[m.start] = m
+		count(m, -1)
+	}
+	now := mappings(t)
+	for i, m := range now {
+		count(m, 1)
+		now[i].rss, now[i].pss = m.rss-old[m.start].rss, m.pss-old[m.start].pss
+	}
+	t.Logf("all mappings: Rss %+.1f MiB, of which %+.1f MiB are not the driver's, Pss %+.1f MiB; the table begins at %x", float64(rss)/(1<<20), float64(own)/(1<<20),
+		float64(pss)/(1<<20), table)
+	slices.SortFunc(now, func(a, b mapping) int { return cmp.Compare(b.rss, a.rss) })
+	for _, m := range now[:min(12, len(now))] {
+		_, had := old[m.start]
+		t.Logf("%12x Rss %+7.1f MiB, Pss %+7.1f MiB, new %t, %s", m.start, float64(m.rss)/(1<<20), float64(m.pss)/(1<<20), !had, m.name)
+	}
+	return own
 }
 
 func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/gputest"
@@ -29,15 +30,16 @@ func newLearning(rows, batch, batches int) *learning {
 
 // draw returns batches, others for every seed.
 func (l *learning) draw(batches int, seed uint64) (all [][]int64) {
-	r := rand.New(rand.NewPCG(seed, 1))
-	z := rand.NewZipf(r, 1.05, 1, uint64(l.rows-1))
-	for range batches {
-		rows := make([]int64, l.batch)
-		for i := range rows {
-			rows[i] = int64(z.Uint64() * 7919 % uint64(l.rows)) // 7919 is prime: every rank has a row of its own
+	all = make([][]int64, batches)
+	host.Workers(0).For(batches, 1, func(from, to int) {
+		for b := from; b < to; b++ {
+			z := rand.NewZipf(rand.New(rand.NewPCG(seed, uint64(b))), 1.05, 1, uint64(l.rows-1))
+			all[b] = make([]int64, l.batch)
+			for i := range all[b] {
+				all[b][i] = int64(z.Uint64() * 7919 % uint64(l.rows)) // 7919 is prime: every rank has a row of its own
+			}
 		}
-		all = append(all, rows)
-	}
+	})
 	return all
 }
 

@@ -95,15 +95,15 @@ func (c *Cache) codecOf(t Table) Codec { return cmp.Or(t.codec, c.opts.Codec) }
 // loadTables reads, encodes and stores every table in the host tier.
 func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 	var ahead []learn.TrainingBatch // read before the tables, to predict hit ratios for CodecAuto
-	if slices.ContainsFunc(tables, func(t Table) bool { return c.codecOf(t) == CodecAuto }) {
-		ahead, c.opts.Admission.Training, c.stopTraining = learn.ReadAhead(c.opts.Admission.Training, learn.AheadLookups)
-	}
 	budget, raw := 0.0, 0.0
 	for _, b := range c.opts.budgets() {
 		budget += float64(b)
 	}
 	for _, t := range tables {
 		raw += tableBytes(t)
+	}
+	if slices.ContainsFunc(tables, func(t Table) bool { return c.codecOf(t) == CodecAuto }) {
+		ahead, c.opts.Admission.Training, c.stopTraining = learn.ReadAhead(c.opts.Admission.Training, learn.AheadLookups(raw))
 	}
 	var loaded []*read.Table
 	defer func() { c.set.SetTables(loaded) }()

@@ -63,6 +63,15 @@ func Hash(key uint64) uint64 {
 	return key ^ key>>33
 }
 
+// Unhash returns the key that has a hash.
+func Unhash(hash uint64) (key uint64) {
+	hash ^= hash >> 33
+	hash *= 0x9cb4b2f8129337db // the inverse, modulo 2^64, of Hash's second factor
+	hash ^= hash >> 33
+	hash *= 0x4f74430c22a54005
+	return hash ^ hash>>33
+}
+
 // Layout is the geometry of a map.
 type Layout struct {
 	Buckets uint32

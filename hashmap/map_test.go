@@ -32,6 +32,9 @@ func TestHash_Golden(t *testing.T) {
 		if got := Hash(key); got != want {
 			t.Errorf("Hash(%#x) = %#x, want %#x", key, got, want)
 		}
+		if got := Unhash(want); got != key {
+			t.Errorf("Unhash(%#x) = %#x, want %#x", want, got, key)
+		}
 	}
 }
 

@@ -523,7 +523,6 @@ struct ScatterArgs {
 ABI_SIZE(ScatterArgs, 32);
 
 // ReplayView is what batches of captured graphs read of one table on one device: the hashmap, the slabs, the host tier and the table's length.
-// A record never changes while a replay may read it.
 struct ReplayView {
 	u64 map;
 	u64 rejected;
@@ -536,51 +535,56 @@ struct ReplayView {
 };
 ABI_SIZE(ReplayView, 144);
 
-// ReplayTotals are sums over the replays of a captured batch that have ended: their number, and what Counters counts. The last two words are
-// of the last replay with such rows.
-struct ReplayTotals {
-	u64 replays;
-	u64 hits;
+// ReplayViews are the views of one table on one device, in turns: the one that replays read is element version % REPLAY_TURNS. An element is
+// written again only when every replay that may read it has ended.
+#define REPLAY_TURNS 8
+struct ReplayViews {
+	u64 version;
+	u64 reserved;
+	ReplayView views[REPLAY_TURNS];
+};
+ABI_SIZE(ReplayViews, 1168);
+
+// ReplayCounts are sums over the replays of a captured batch: what Counters counts. First is of the last replay with row numbers outside the
+// table: the lowest 33 bits of its number, then 31 bits with the complement of the first such row's batch index.
+struct ReplayCounts {
 	u64 peers;
 	u64 hostBytes;
 	u64 reasons[NUM_REASONS];
 	u64 corrupt;
 	u64 outOfRange;
+	u64 first;
 	u32 corruptPosition;
-	u32 firstOutOfRange;
+	u32 reserved;
 };
-ABI_SIZE(ReplayTotals, 96);
+ABI_SIZE(ReplayCounts, 88);
 
-// ReplayState is the device memory of a captured batch. Begun is the number of replays that have begun. Replay n leaves the totals in element
-// n % REPLAY_KEPT, so that they can be read while the next replays run. Serve holds the arguments of the replay that runs.
-#define REPLAY_KEPT 32
+// ReplayState is the device memory of a captured batch. Begun counts the blocks that have begun, and ended those that have ended, of all
+// replays, which follow each other and have as many blocks each.
 struct ReplayState {
-	Counters counters;
-	u64 begun;
-	u64 reserved[3];
-	ReplayTotals totals[REPLAY_KEPT];
-	ServeArgs serve;
-};
-ABI_SIZE(ReplayState, 3480);
-
-// ReplayWords are a captured batch's words in page-locked memory: the number of the last replay that has begun, and of the last that has ended.
-// Only replays write them, which follow each other, by plain stores.
-struct ReplayWords {
 	u64 begun;
 	u64 ended;
+	ReplayCounts counts;
+	u64 reserved[3];
 };
-ABI_SIZE(ReplayWords, 16);
+ABI_SIZE(ReplayState, 128);
 
-// ReplayBeginArgs say how a replay begins. View is the address of the word, in device memory, that has the address of the ReplayView. Serve has
-// what does not change from replay to replay. Its counters are those of the state, and its result is the address of the ReplayWords.
-struct ReplayBeginArgs {
-	u64 state;
-	u64 view;
-	ServeArgs serve;
-};
-ABI_SIZE(ReplayBeginArgs, 328);
-
+// ReplayArgs are a batch in a captured graph. Views is the address of the table's ReplayViews, and blocks the number of blocks of a replay.
+// Serve has what does not change from replay to replay; its counters, result and batch are not used.
 struct ReplayArgs {
 	u64 state;
+	u64 views;
+	u32 blocks;
+	u32 reserved;
+	ServeArgs serve;
 };
-ABI_SIZE(ReplayArgs, 8);
+ABI_SIZE(ReplayArgs, 336);
+
+// ReplayLookArgs are states of captured batches, one behind the other, and where in page-locked memory their copies go.
+struct ReplayLookArgs {
+	u64 states;
+	u64 copies;
+	u32 count;
+	u32 reserved;
+};
+ABI_SIZE(ReplayLookArgs, 24);

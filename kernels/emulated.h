@@ -124,6 +124,7 @@ INLINE void fenceDevice() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 INLINE void storeSystem(u64 *p, u64 x) { __atomic_store_n(written(p), x, __ATOMIC_RELAXED); }
 
 INLINE u32 loadSystem(const u32 *p) { return paused(__atomic_load_n(reached(p), __ATOMIC_ACQUIRE)); }
+INLINE u64 loadSystem(const u64 *p) { return paused(__atomic_load_n(reached(p), __ATOMIC_ACQUIRE)); }
 INLINE void storeSystem(u32 *p, u32 x) { __atomic_store_n(written(p), x, __ATOMIC_RELEASE); }
 INLINE void fenceSystem() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 INLINE void fenceSequential() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

@@ -7,8 +7,14 @@ import (
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-// RunCUDA implements cuda.Kernel. It is three launches where hits have no kernel that looks rows up: blocks decode rows, rows do not begin
-// at multiples of 8 bytes, rows of other devices are read, which is done from a list only, or it does not pay (coder.pairs and coder.bytes).
+// endBlocks is the most blocks of a kernel that Counters.batch can count: see publish.h. No GPU holds as many at a time.
+const endBlocks = 1<<15 - 1
+
+// RunCUDA implements cuda.Kernel. It is one launch if all of this holds, else three:
+//   - the coder has a kernel for these rows that looks them up and decodes them (coder.pairs, coder.bytes): none has for rows that a whole
+//     block decodes, or that do not begin at multiples of 8 bytes;
+//   - no slab lies on another device: hits there are read from a list;
+//   - a block has the shared memory for missed rows too.
 func (k *Find) RunCUDA(s *cuda.Stream) error {
 	n := k.Lookup.numRows()
 	hits, misses := k.hits(), k.misses()
@@ -33,14 +39,15 @@ func (k *Find) RunCUDA(s *cuda.Stream) error {
 			if err != nil {
 				return err
 			}
-			// A block on each multiprocessor keeps the link busy.
-			return f.Launch(s, decoders+s.Device().Multiprocessors(), l.threads, shared, &abi.FindArgs{
+			decoders = min(decoders, endBlocks)
+			fetchers := s.Device().Multiprocessors() // a block on each keeps the link busy
+			return f.Launch(s, decoders+fetchers, l.threads, shared, &abi.FindArgs{
 				Lookup: k.Lookup.args(), Decode: args, Fetch: fetch, Decoders: uint32(decoders),
 			})
 		}
 	}
-	for _, k := range []cuda.Kernel{&k.Lookup, hits, misses} {
-		if err := k.RunCUDA(s); err != nil {
+	for _, stage := range []cuda.Kernel{&k.Lookup, hits, misses} {
+		if err := stage.RunCUDA(s); err != nil {
 			return err
 		}
 	}

@@ -99,23 +99,29 @@ INLINE u32 byteSum(u32 x)
 	return r;
 }
 
-// Loads of what no kernel that runs at the same time writes.
+// Loads of what nobody writes while the kernel runs. In a captured graph that holds only from the replay's announcement on: so these are
+// ordinary loads there, which stay behind its fence.
+#ifdef ROW_REPLAY
+#define LOAD_CONST "ld.global"
+#else
+#define LOAD_CONST "ld.global.nc"
+#endif
 INLINE u32 loadConst(const u32 *p)
 {
 	u32 x;
-	asm("ld.global.nc.u32 %0, [%1];" : "=r"(x) : "l"(p));
+	asm(LOAD_CONST ".u32 %0, [%1];" : "=r"(x) : "l"(p));
 	return x;
 }
 INLINE u64 loadConst(const u64 *p)
 {
 	u64 x;
-	asm("ld.global.nc.u64 %0, [%1];" : "=l"(x) : "l"(p));
+	asm(LOAD_CONST ".u64 %0, [%1];" : "=l"(x) : "l"(p));
 	return x;
 }
 INLINE u32x4 loadConst(const u32x4 *p)
 {
 	u32x4 x;
-	asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(p));
+	asm(LOAD_CONST ".v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(p));
 	return x;
 }
 
@@ -219,10 +225,16 @@ INLINE u32 loadSystem(const u32 *p)
 	asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
 	return x;
 }
+INLINE u64 loadSystem(const u64 *p)
+{
+	u64 x;
+	asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(x) : "l"(p) : "memory");
+	return x;
+}
 INLINE void storeSystem(u32 *p, u32 x) { asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(x) : "memory"); }
 INLINE void fenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-// fenceSequential orders the stores before it and the loads behind it, to whatever memory, for all who have such a fence of their own.
-INLINE void fenceSequential() { asm volatile("fence.sc.sys;" ::: "memory"); }
+// fenceSequential orders the stores before it and the loads behind it, for all kernels of this device that have such a fence of their own.
+INLINE void fenceSequential() { asm volatile("fence.sc.gpu;" ::: "memory"); }
 INLINE u32 exchange(u32 *p, u32 x)
 {
 	u32 before;

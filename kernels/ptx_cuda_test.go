@@ -48,7 +48,7 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 		}
 	}
 	name(want, shareOpenKernel)
-	name(want, replayBegin)
+	name(want, replayLook)
 	name(want, lookupKernel)
 	name(want, orderCountKernel, orderPlaceKernel)
 	name(want, buildCount, buildPlace, buildSort, buildClaim, buildTake, buildEnd)

@@ -8,84 +8,119 @@ import (
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-// Replay is Serve as a part of a captured graph: each replay of the graph is a batch. The GPU announces a replay in Words before it reads
-// what other kernels and the host may change meanwhile, and notes its end there. The map, the slabs, the host tier and the table's length are
-// those of the record that the word at View names when the replay begins. Replays of one Replay must not overlap.
+// Replay is Serve as a part of a captured graph: each replay of the graph is a batch. Its blocks announce themselves in State before they read
+// what other kernels and the host may change meanwhile, and note their end there. The map, the slabs, the host tier and the table's length are
+// those of the view that is the latest one when the replay begins. Replays of one Replay must not overlap.
 type Replay struct {
-	// Serve says what to serve. Its Lookup.Counters, Result and Batch are not used, and of the rest, what WriteReplayView writes is used by the
+	// Serve says what to serve. Its Lookup.Counters, Result and Batch are not used, and of the rest, what WriteView writes is used by the
 	// host execution only.
 	Serve Serve
-	// State is device memory of ReplayStateBytes, zero at first. Words is page-locked memory of ReplayWordsBytes, zero at first.
-	State, Words device.Buffer
-	// View is a word of device memory: the address of the record, which has ReplayViewBytes. It is read on GPUs only.
-	View device.Buffer
+	// State is device memory of ReplayStateBytes, zero at first.
+	State device.Buffer
+	// Views is device memory of ReplayViewsBytes. It is read on GPUs only. Its first word is the number of the latest view, and view n is at
+	// ReplayViewAt(n).
+	Views device.Buffer
+
+	blocks uint64 // of a replay; 0 before the launch
 }
 
-// Sizes in bytes of what Replay uses, and the number of replays after which the totals of the first are overwritten.
+// Sizes in bytes of what Replay uses, and the number of views after which one takes the place of the first.
 const (
 	ReplayStateBytes = abi.ReplayStateBytes
-	ReplayWordsBytes = abi.ReplayWordsBytes
+	ReplayViewsBytes = abi.ReplayViewsBytes
 	ReplayViewBytes  = abi.ReplayViewBytes
-	ReplayKept       = abi.ReplayKept
+	ReplayTurns      = abi.ReplayTurns
 )
 
-// ReplayTotals are sums over the replays of a captured batch: the number of replays, and what Counters counts in them. CorruptPosition and
-// FirstOutOfRange are those of the last replay with such rows.
-type ReplayTotals abi.ReplayTotals
+// ReplayViewAt returns where view n begins in a Replay's Views.
+func ReplayViewAt(n uint64) int64 {
+	return int64(unsafe.Offsetof(abi.ReplayViews{}.Views)) + int64(n%ReplayTurns)*ReplayViewBytes
+}
+
+// ReplayCounts are sums over all replays of a captured batch of what Counters counts. CorruptPosition and FirstOutOfRange are those of the last
+// replay with such rows.
+type ReplayCounts abi.ReplayCounts
+
+// FirstOutOfRange returns the position of the first row number out of range.
+func (c *ReplayCounts) FirstOutOfRange() int { return int(^c.First & (1<<31 - 1)) }
 
 // Name implements device.Kernel.
 func (k *Replay) Name() string { return "replay" }
 
 // RunHost implements device.Kernel. It runs one replay.
 func (k *Replay) RunHost(w device.Workers) {
-	state, words := &view[abi.ReplayState](k.State)[0], &view[abi.ReplayWords](k.Words)[0]
-	state.Begun++
-	atomic.StoreUint64(&words.Begun, state.Begun)
-	var c Counters
-	raw := unsafe.Slice((*byte)(unsafe.Pointer(&c)), CountersBytes)
-	k.Serve.Lookup.Counters, k.Serve.Result = k.State.Slice(0, CountersBytes), device.HostBuffer(raw)
+	k.blocks = 1
+	state := replayState(k.State)
+	n := atomic.AddUint64(&state.Begun, 1) - 1
+	var now, result Counters
+	bytes := func(c *Counters) device.Buffer {
+		return device.HostBuffer(unsafe.Slice((*byte)(unsafe.Pointer(c)), CountersBytes))
+	}
+	k.Serve.Lookup.Counters, k.Serve.Result = bytes(&now), bytes(&result)
 	k.Serve.RunHost(w)
-	n := state.Begun
-	t := state.Totals[(n-1)%abi.ReplayKept]
-	t.Replays++
-	t.Hits += uint64(c.Hits)
-	t.Peers += uint64(c.Peers)
-	t.HostBytes += c.HostBytes
-	for r, n := range c.Reasons {
-		t.Reasons[r] += uint64(n)
+	c := &state.Counts
+	atomic.AddUint64(&c.Peers, uint64(result.Peers))
+	atomic.AddUint64(&c.HostBytes, result.HostBytes)
+	for r, n := range result.Reasons {
+		atomic.AddUint64(&c.Reasons[r], uint64(n))
 	}
-	if c.Corrupt != 0 {
-		t.Corrupt += uint64(c.Corrupt)
-		t.CorruptPosition = c.CorruptPosition
+	if result.Corrupt != 0 {
+		atomic.AddUint64(&c.Corrupt, uint64(result.Corrupt))
+		atomic.StoreUint32(&c.CorruptPosition, result.CorruptPosition)
 	}
-	if c.OutOfRange != 0 {
-		t.OutOfRange += uint64(c.OutOfRange)
-		t.FirstOutOfRange = uint32(c.FirstOutOfRange())
+	if result.OutOfRange != 0 {
+		atomic.AddUint64(&c.OutOfRange, uint64(result.OutOfRange))
+		atomic.StoreUint64(&c.First, n<<31|uint64(^uint32(result.FirstOutOfRange())&(1<<31-1)))
 	}
-	state.Totals[n%abi.ReplayKept] = t
-	atomic.StoreUint64(&words.Ended, n)
+	atomic.AddUint64(&state.Ended, 1)
 }
 
-// Running returns the numbers of the last replay that has begun and of the last that has ended, which are the same if none runs.
-func (k *Replay) Running() (begun, ended uint64) {
-	words := &view[abi.ReplayWords](k.Words)[0]
-	ended = atomic.LoadUint64(&words.Ended) // first: so replay begun has ended if they are equal
-	return atomic.LoadUint64(&words.Begun), ended
+func replayState(b device.Buffer) *abi.ReplayState { return &view[abi.ReplayState](b)[0] }
+
+// ReplayLook copies the states of Replays to page-locked memory, where Progress and Counts read them. Replays that have not begun by a
+// copy see all that was changed on the device before the launch. What those have written that have ended by a copy can be read.
+type ReplayLook struct {
+	// States is the memory of the states, one behind the other, and Copies as much page-locked memory.
+	States, Copies device.Buffer
 }
 
-// ReplayTotalsAt returns the totals after replay n of a copy of the state. The copy must have been made after that replay had ended, and before
-// replay n + ReplayKept - 1 ended.
-func ReplayTotalsAt(state []byte, n uint64) ReplayTotals {
-	return ReplayTotals(view[abi.ReplayState](device.HostBuffer(state))[0].Totals[n%abi.ReplayKept])
+// Name implements device.Kernel.
+func (k *ReplayLook) Name() string { return "replay-look" }
+
+// RunHost implements device.Kernel.
+func (k *ReplayLook) RunHost(device.Workers) {
+	states, copies := view[abi.ReplayState](k.States), view[abi.ReplayState](k.Copies)
+	for i := range states {
+		ended := atomic.LoadUint64(&states[i].Ended)
+		from, to := unsafe.Slice((*uint64)(unsafe.Pointer(&states[i])), ReplayStateBytes/8), unsafe.Slice((*uint64)(unsafe.Pointer(&copies[i])), ReplayStateBytes/8)
+		for w := range from {
+			to[w] = atomic.LoadUint64(&from[w])
+		}
+		copies[i].Ended = ended
+	}
 }
 
-// WriteReplayView writes a record, of ReplayViewBytes, of what Serve says of the map, the slabs, the host tier and the table's length.
-func (k *Serve) WriteReplayView(record []byte) {
-	v := &view[abi.ReplayView](device.HostBuffer(record))[0]
-	t := k.Tier.args()
+// Progress returns, of a copy of State that was made after the launch, the numbers of the last replay that had begun and of the last that had
+// ended, which are the same if none ran. The first replay is 1.
+func (k *Replay) Progress(state []byte) (begun, ended uint64) {
+	s := replayState(device.HostBuffer(state))
+	if k.blocks == 0 {
+		return 0, 0
+	}
+	return (s.Begun + k.blocks - 1) / k.blocks, s.Ended / k.blocks
+}
+
+// Counts returns the counts of a copy of State: those of all replays that had ended, and what others had counted.
+func (k *Replay) Counts(state []byte) ReplayCounts {
+	return ReplayCounts(replayState(device.HostBuffer(state)).Counts)
+}
+
+// WriteView writes a view, of ReplayViewBytes, of what Serve says of the map, the slabs, the host tier and the table's length.
+func (k *Serve) WriteView(to []byte) {
+	v := &view[abi.ReplayView](device.HostBuffer(to))[0]
 	*v = abi.ReplayView{
 		Map: k.Lookup.Map.Addr(), Rejected: k.Lookup.Rejected.Addr(), Oversize: k.Lookup.Oversize.Addr(), Limit: k.Lookup.Limit,
-		Tier: t, Buckets: k.Lookup.Layout.Buckets, Peers: uint32(k.Lookup.Peers),
+		Tier: k.Tier.args(), Buckets: k.Lookup.Layout.Buckets, Peers: uint32(k.Lookup.Peers),
 	}
 	for i, b := range k.Slabs {
 		v.Slabs[i] = b.Addr()

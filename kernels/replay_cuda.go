@@ -7,14 +7,8 @@ import (
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-var replayBegin = cuda.NewFunction[abi.ReplayBeginArgs](module("replay"), "replayBegin")
-
-// replayThreads are those of replayBegin's one block.
-const replayThreads = 32
-
 // RunCUDA implements cuda.Kernel.
 func (k *Replay) RunCUDA(s *cuda.Stream) error {
-	k.Serve.Lookup.Counters, k.Serve.Result = k.State.Slice(0, CountersBytes), k.Words
 	l, args, err := k.Serve.launch(s)
 	if err != nil {
 		return err
@@ -25,8 +19,20 @@ func (k *Replay) RunCUDA(s *cuda.Stream) error {
 		return err
 	}
 	l.divide(&args, grid)
-	if err := replayBegin.Launch(s, 1, replayThreads, 0, &abi.ReplayBeginArgs{State: k.State.Addr(), View: k.View.Addr(), Serve: args}); err != nil {
+	if err := f.Launch(s, grid, l.threads, l.shared, &abi.ReplayArgs{
+		State: k.State.Addr(), Views: k.Views.Addr(), Blocks: uint32(grid), Serve: args,
+	}); err != nil {
 		return err
 	}
-	return f.Launch(s, grid, l.threads, l.shared, &abi.ReplayArgs{State: k.State.Addr()})
+	k.blocks = uint64(grid)
+	return nil
+}
+
+var replayLook = cuda.NewFunction[abi.ReplayLookArgs](module("replay"), "replayLook")
+
+// RunCUDA implements cuda.Kernel.
+func (k *ReplayLook) RunCUDA(s *cuda.Stream) error {
+	return replayLook.Launch(s, 1, 256, 0, &abi.ReplayLookArgs{
+		States: k.States.Addr(), Copies: k.Copies.Addr(), Count: uint32(k.States.Size() / ReplayStateBytes),
+	})
 }

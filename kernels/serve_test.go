@@ -36,6 +36,7 @@ type serveInput struct {
 	skew               int64
 	find               bool // by Find instead of Serve
 	replays            int  // by so many runs of Replay instead of one of Serve
+	moving             bool // with replays: the view changes in each, after the replay's first look at it
 	int32s             bool // row numbers are int32
 	oneDevice          bool // slab 1 is the device's own, not another one's: Find is one launch only then
 }
@@ -156,47 +157,66 @@ func (in *serveInput) serve(b *bench, alter func(kernels.HostRows)) serveResult 
 // replay serves the batch several times as a captured graph would, and returns the counters of one time.
 func (in *serveInput) replay(b *bench, serve kernels.Serve, out output) serveResult {
 	b.t.Helper()
-	words, err := b.d.AllocHost(kernels.ReplayWordsBytes, "test")
-	b.check(err)
-	defer b.d.Free(words)
-	k := kernels.Replay{Serve: serve, State: b.alloc(kernels.ReplayStateBytes), Words: words}
-	if b.d.NeedsStaging() { // all that may change comes from the record
-		record := make([]uint64, kernels.ReplayViewBytes/8)
-		k.Serve.WriteReplayView(asBytes(record))
-		k.View = b.put(asBytes([]uint64{b.put(asBytes(record)).Addr()}))
+	k := kernels.Replay{Serve: serve, State: b.alloc(kernels.ReplayStateBytes)}
+	var view []byte
+	if b.d.NeedsStaging() { // all that may change comes from the view
+		const version = kernels.ReplayTurns + 3
+		views := make([]uint64, kernels.ReplayViewsBytes/8)
+		views[0] = version
+		view = asBytes(views)[kernels.ReplayViewAt(version):][:kernels.ReplayViewBytes]
+		k.Serve.WriteView(view)
+		if in.moving { // the version is the number of blocks that have begun, which a replay adds to when it announces itself
+			k.Views = b.put(make([]byte, kernels.ReplayViewsBytes))
+			k.State = k.Views.Slice(0, kernels.ReplayStateBytes)
+		} else {
+			k.Views = b.put(asBytes(views))
+		}
 		l := &k.Serve.Lookup
 		l.Map, l.Layout, l.Peers, l.Limit, l.Rejected, l.Oversize = device.Buffer{}, hashmap.Layout{}, 0, 0, device.Buffer{}, device.Buffer{}
 		k.Serve.Slabs, k.Serve.Tier = nil, kernels.HostRows{RowBytes: serve.Tier.RowBytes, Ahead: serve.Tier.Ahead}
 	}
-	var before, total kernels.ReplayTotals
-	var state []byte
+	var before, total kernels.ReplayCounts
 	for i := range in.replays {
-		if begun, ended := k.Running(); begun != uint64(i) || ended != begun {
+		if begun, ended := k.Progress(b.get(k.State)); begun != uint64(i) || ended != begun {
 			b.t.Fatalf("before replay %d: %d begun, %d ended", i+1, begun, ended)
 		}
+		if in.moving && view != nil { // all views but the latest are of an empty table; the first lies where the counts are
+			for n := range uint64(kernels.ReplayTurns - 1) {
+				at, content := kernels.ReplayViewAt(n+1), make([]byte, kernels.ReplayViewBytes)
+				if n == uint64(i) {
+					content = view
+				}
+				b.check(device.Upload(b.d, k.Views.Slice(at, at+kernels.ReplayViewBytes), content))
+			}
+		}
 		b.launch(&k)
-		begun, ended := k.Running()
+		copied, err := b.d.AllocHost(kernels.ReplayStateBytes, "test")
+		b.check(err)
+		defer b.d.Free(copied)
+		b.launch(&kernels.ReplayLook{States: k.State, Copies: copied})
+		state := copied.Bytes()
+		begun, ended := k.Progress(state)
 		if begun != uint64(i+1) || ended != begun {
 			b.t.Fatalf("after replay %d: %d begun, %d ended", i+1, begun, ended)
 		}
-		state = b.get(k.State)
-		before, total = total, kernels.ReplayTotalsAt(state, ended)
+		before, total = total, k.Counts(state)
 	}
 	c := kernels.Counters{
-		Hits: uint32(total.Hits - before.Hits), HostBytes: total.HostBytes - before.HostBytes, Peers: uint32(total.Peers - before.Peers),
+		HostBytes: total.HostBytes - before.HostBytes, Peers: uint32(total.Peers - before.Peers),
 		Corrupt: uint32(total.Corrupt - before.Corrupt), OutOfRange: uint32(total.OutOfRange - before.OutOfRange), Batch: 7,
 	}
 	if c.OutOfRange != 0 {
-		c.NotFirst = ^total.FirstOutOfRange
+		c.NotFirst = ^uint32(total.FirstOutOfRange())
 	}
 	for r := range c.Reasons {
 		c.Reasons[r] = uint32(total.Reasons[r] - before.Reasons[r])
 		c.Misses += c.Reasons[r]
 	}
-	if n := uint64(in.replays); total.Replays != n || total.Hits != n*uint64(c.Hits) || total.HostBytes != n*c.HostBytes {
-		b.t.Fatalf("totals %+v of %d replays with counters %+v", total, n, c)
+	c.Hits = uint32(len(in.batch)) - c.Misses - c.OutOfRange
+	if n := uint64(in.replays); total.HostBytes != n*c.HostBytes || total.Peers != n*uint64(c.Peers) || total.OutOfRange != n*uint64(c.OutOfRange) {
+		b.t.Fatalf("counts %+v of %d replays with counters %+v", total, n, c)
 	}
-	return serveResult{c, *kernels.CountersView(device.HostBuffer(state[:kernels.CountersBytes])), out.read(b)}
+	return serveResult{c, kernels.Counters{}, out.read(b)}
 }
 
 // peers returns how many of the batch's rows lie in slab 1, which is another device's.
@@ -219,6 +239,24 @@ func TestServe_EqualsHost(t *testing.T) { testServe(t, false, 0) }
 
 // TestReplay_EqualsHost has batches served as in captured graphs.
 func TestReplay_EqualsHost(t *testing.T) { testServe(t, false, 3) }
+
+// TestReplay_TakesTheLatestView: a view that is replaced between a replay's first look and its announcement is not read.
+func TestReplay_TakesTheLatestView(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	for _, name := range []string{"none", "ibp4", "rank", "zipnn"} {
+		t.Run(name, func(t *testing.T) {
+			in := newServeInput(t, 256, 301, 5, name, transfer.InPlace, .5, rand.New(rand.NewPCG(1, 1))) // 5 rows: one block
+			in.replays, in.moving = kernels.ReplayTurns-1, true
+			both(t, gpu, reason, func(b *bench) serveResult {
+				return in.serve(b, func(kernels.HostRows) {})
+			}, func(t *testing.T, want, got serveResult) {
+				if want.count != got.count || got.count.OutOfRange != 0 || !bytes.Equal(want.out, got.out) {
+					t.Fatalf("counters %+v, want %+v, or other rows", got.count, want.count)
+				}
+			})
+		})
+	}
+}
 
 // TestFind_EqualsHost has batches served by Find and what must follow it.
 func TestFind_EqualsHost(t *testing.T) { testServe(t, true, 0) }

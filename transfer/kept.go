@@ -40,6 +40,7 @@ type keptKey struct {
 	RowBytes   int     `json:"row_bytes"`
 	DType      string  `json:"dtype"`
 	Tier       string  `json:"tier"`
+	Planted    bool    `json:"planted,omitempty"` // misses were measured on planted rows
 	BatchClass int     `json:"batch_class"`
 	Threads    int     `json:"threads"` // that help with misses, 0 for none
 	Processors int     `json:"processors"`
@@ -102,20 +103,20 @@ func readKept(path string) []keptEntry {
 	return slices.DeleteFunc(file.Entries, func(e keptEntry) bool { return !e.valid() })
 }
 
-// valid says whether costs can be used: those of rows as they are and of each codec of the key, and no others.
+// valid says whether costs can be used: those of None and of at least one other codec of the key, if it has others, and no others.
 func (e *keptEntry) valid() bool {
 	names := strings.Fields(e.Key.Codecs)
-	if len(names) == 0 || len(names) != len(e.Costs) || !(e.Seconds >= 0) {
-		return false
-	}
+	measured := 0
 	for _, n := range names {
 		name, _, _ := strings.Cut(n, "=")
-		if c, ok := e.Costs[name]; !ok || !c.Valid() {
-			return false
+		if c, ok := e.Costs[name]; ok {
+			if measured++; !c.Valid() {
+				return false
+			}
 		}
 	}
 	_, plain := e.Costs[registry.None]
-	return plain
+	return plain && measured == len(e.Costs) && measured >= min(2, len(names)) && e.Seconds >= 0
 }
 
 // keep puts an entry in the file in place of one with its key. The oldest give way.
@@ -159,7 +160,7 @@ func (m *measuring) key(of dtype.Type, mode Mode) keptKey {
 	info := m.d.Info()
 	k := keptKey{
 		GPU: info.Name, Link: info.HostLink, TableClass: bits.Len64(uint64(m.rows) * uint64(m.rowBytes)), RowBytes: m.rowBytes, DType: of.String(),
-		Tier: mode.String(), BatchClass: bits.Len(uint(m.n)), Processors: runtime.GOMAXPROCS(0), Code: kernels.Version(), Limit: m.limit.Seconds(),
+		Tier: mode.String(), Planted: m.plants, BatchClass: bits.Len(uint(m.n)), Processors: runtime.GOMAXPROCS(0), Code: kernels.Version(), Limit: m.limit.Seconds(),
 	}
 	if m.o.Share != nil {
 		k.Threads = cmp.Or(m.o.Share.Threads, max(1, defaultShareThreads()))

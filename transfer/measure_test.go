@@ -158,6 +158,21 @@ func TestMeasuring_RefusesCorruptRows(t *testing.T) {
 	}
 }
 
+// TestMeasuring_NeedsRows: a codec without encoded rows is an error of its own, and not one of a device that is too slow.
+func TestMeasuring_NeedsRows(t *testing.T) {
+	limit(t, time.Minute)
+	data, a := rowsOf(2000, 64, 3), newAccelerator()
+	tier, err := Load(a, SourceOf(data, 64), Options{Codec: registry.None, DType: dtype.Float32})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tier.Close()
+	costs, err := tier.newMeasuring(MeasureOptions{}, 1000, []registry.Trained{{Name: registry.None, Ratio: 1}}).run()
+	if err == nil || errors.Is(err, errTooSlow) || !strings.Contains(err.Error(), "encoded rows (0) must be at least 1") {
+		t.Errorf("costs %v, error %v", costs, err)
+	}
+}
+
 // autoOptions are those of a load that measures.
 func autoOptions() Options {
 	return Options{Codec: registry.Auto, DType: dtype.Float32, Measure: &MeasureOptions{}, Workers: 2}
@@ -223,6 +238,7 @@ func TestLoad_KeepsMeasurements(t *testing.T) {
 		"layout":          func(o *Options, _ *[]byte, _ *int) { o.Mode = Packed },
 		"batch":           func(o *Options, _ *[]byte, _ *int) { o.Terms.Batch = 5000 },
 		"threads":         func(o *Options, _ *[]byte, _ *int) { o.Measure = &MeasureOptions{Share: &ShareOptions{Threads: 3}} },
+		"planted":         func(o *Options, _ *[]byte, _ *int) { o.Measure = &MeasureOptions{Share: &ShareOptions{Always: true}} },
 		"default threads": func(o *Options, _ *[]byte, _ *int) { o.Measure = &MeasureOptions{Share: &ShareOptions{}} },
 	} {
 		o, data, rowBytes := autoOptions(), autoTable, 64

@@ -122,6 +122,21 @@ func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 	return t
 }
 
+// begin has a table that has not been read yet begin with what another one has learnt: the split, and the time without sharing if the rows are
+// as long.
+func (t *ShareTable) begin(from *ShareTable) {
+	from.mu.Lock()
+	from.learnLocked()
+	split, alone := from.mu.split, from.mu.alone
+	from.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.split, t.mu.fraction = split, split.fraction()
+	if t.tier.RowBytes == from.tier.RowBytes {
+		t.mu.alone = alone
+	}
+}
+
 // next learns from the last shared batch that has ended, and returns the terms of the next one. If it returns false, the batch
 // is neither shared nor measured.
 func (t *ShareTable) next(rows int64) (kernels.Share, bool) {

@@ -15,7 +15,7 @@ import (
 )
 
 // TestLong_AutoIsFast runs auto, picking for this machine's processors, and every codec by hand on the default workload and real
-// tables: what auto picks delivers at least 0.95 times the rows a second that the fastest codec does. Medians of three runs each, in
+// tables: what auto picks delivers at least 0.97 times the rows a second that the fastest codec does. Medians of three runs each, in
 // turns; auto's are runs of what it picked, too, as the caches are the same. A codec that delivers less than half of the best one's at first
 // runs once. Where what auto picked is not the best, or not one codec, these run eight times more, and so does what is the best
 // then: one run differs from the next by a tenth.
@@ -93,7 +93,7 @@ func TestLong_AutoIsFast(t *testing.T) {
 			best := fastest()
 			for name := range picked {
 				t.Logf("auto picked %s", name)
-				if of := Median(rates[name]); of < 0.95*Median(rates[best]) {
+				if of := Median(rates[name]); of < 0.97*Median(rates[best]) {
 					t.Errorf("auto's %s delivers %.3f GB/s, %s %.3f", name, of, best, Median(rates[best]))
 				}
 			}

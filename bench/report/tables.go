@@ -62,8 +62,8 @@ func Tables(w io.Writer, r *experiment.TablesResult) error {
 	out.line("batches", "p50 / p95 / p99 %s, uncompressed %s", latency(total.BatchLatency), latency(total.Uncompressed.BatchLatency))
 	verified(out, &r.Verification)
 	onGPU(out, total.PredictedGPU)
-	out.line("verdict", "%s: %s in %s hit %s, uncompressed rows %s", r.Cache.Policy, plural(int(total.RowsCached), "row", "rows"), bytesOf(r.Cache.BudgetBytes),
-		roughly(total.HitRatio), roughly(total.Uncompressed.HitRatio))
+	out.line("verdict", "%s: %s in %s hit %s, uncompressed rows %s%s", r.Cache.Policy, plural(int(total.RowsCached), "row", "rows"), bytesOf(r.Cache.BudgetBytes),
+		roughly(total.HitRatio), roughly(total.Uncompressed.HitRatio), uncached(total.PredictedGPU))
 	return out.err
 }
 

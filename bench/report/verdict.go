@@ -26,6 +26,7 @@ func verdict(r *experiment.Result) string {
 	default:
 		s += fmt.Sprintf("; take none, by which uncompressed rows hit %s", roughly(u.HitRatio))
 	}
+	s += uncached(r.PredictedGPU)
 	for _, b := range r.OtherBudgets {
 		switch b.Times {
 		case 0.5:
@@ -35,6 +36,16 @@ func verdict(r *experiment.Result) string {
 		}
 	}
 	return s
+}
+
+// uncached says that batches are predicted to be fastest without a cache, if they are: their rows then cross the link in one launch, with
+// neither lookups nor decoding.
+func uncached(p *experiment.PredictedGPU) string {
+	if p == nil || p.UncachedMS >= min(p.BatchMS, p.UncompressedMS) {
+		return ""
+	}
+	return fmt.Sprintf("; an %s is predicted to be faster without a cache, with %s a batch instead of %s", p.Device,
+		batchTime(p.UncachedMS), batchTime(min(p.BatchMS, p.UncompressedMS)))
 }
 
 // sweepVerdict says what to choose of each budget: the point that moves the fewest bytes from the host, and what it hits.

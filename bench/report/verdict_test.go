@@ -21,8 +21,15 @@ func TestVerdict(t *testing.T) {
 	t.Parallel()
 	more := resultOf("rank", 120, 100, 0.349, 0.329, 80, 100)
 	more.OtherBudgets = []experiment.BudgetHits{{Times: 0.5, BudgetBytes: 25_000, Rows: 60, HitRatio: 0.25}, {Times: 2, BudgetBytes: 100_000, Rows: 240, HitRatio: 0.481}, {Times: 4, HitRatio: 0.9}}
+	predicted := func(cached, uncompressed, uncached float64) *experiment.Result {
+		r := resultOf("rank", 120, 100, 0.1, 0.05, 80, 100)
+		r.PredictedGPU = &experiment.PredictedGPU{Device: "NVIDIA H200", BatchMS: cached, UncompressedMS: uncompressed, UncachedMS: uncached}
+		return r
+	}
 	for want, r := range map[string]*experiment.Result{
-		"rank with freq: 120 rows in 50 kB hit 34.9 %, uncompressed rows 32.9 %; 25 kB less would hit 25.0 %; 50 kB more would hit 48.1 %": more,
+		"rank with freq: 120 rows in 50 kB hit 10.0 %, uncompressed rows 5.0 %; an NVIDIA H200 is predicted to be faster without a cache, with 0.100 ms a batch instead of 0.110 ms": predicted(0.12, 0.11, 0.1),
+		"rank with freq: 120 rows in 50 kB hit 10.0 %, uncompressed rows 5.0 %":                                                                                                      predicted(0.12, 0.09, 0.1),
+		"rank with freq: 120 rows in 50 kB hit 34.9 %, uncompressed rows 32.9 %; 25 kB less would hit 25.0 %; 50 kB more would hit 48.1 %":                                           more,
 		"none with freq: 100 rows in 50 kB hit 32.9 %":                                                                    resultOf("none", 100, 100, 0.329, 0.329, 100, 100),
 		"ndzip with freq: 90 rows in 50 kB hit 30.0 %; take none, by which uncompressed rows hit 32.9 %":                  resultOf("ndzip", 90, 100, 0.3, 0.329, 110, 100),
 		"ibp4 with freq: 1 row in 50 kB hit 0.1 %; take none, by which uncompressed rows hit 0.1 %":                       resultOf("ibp4", 1, 1, 0.001, 0.001, 100, 100),

@@ -25,6 +25,9 @@ func LoadGraph(path string, force bool) (*Graph, error) {
 		name = strings.TrimSuffix(name, packed)
 	}
 	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		return nil, fmt.Errorf("workload: graph %s: path (a directory) must be a file", path)
+	}
 	if slices.Contains(edgeEndings, filepath.Ext(name)) || err == nil && info.Mode()&os.ModeNamedPipe != 0 {
 		return LoadEdges(path, force)
 	}

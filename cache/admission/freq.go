@@ -56,6 +56,7 @@ type frequency struct {
 	ageing   ageing
 	contest  contest
 	unaged   float64           // accesses since the last step of ageing
+	period   float64           // accesses after which the sketch is halved
 	promoted [horizons]float32 // factor from a count of the sketch to one of each horizon
 	victim   float64           // lowest score that fit at the last Rank, in accesses
 	order    []uint32          // the last ranking: bucket × freqWays + place of each row
@@ -63,16 +64,23 @@ type frequency struct {
 	sorter   sorter            // of accesses by shard
 }
 
-// Tables of at least shardedBuckets buckets are divided into shards, ranges of buckets with a part of the sketch each. An access changes
-// nothing but its shard, so that a long Observe works on all processors, with the same result as on one.
+// Tables of at least shardedBuckets buckets are divided into shards, ranges of hashes with as many buckets and a part of the sketch each. An
+// access changes nothing but its shard, so that a long Observe works on all processors, with the same result as on one.
 const (
 	shardedBuckets = 1 << 16
-	tableShards    = 64
+	shardBits      = 6
+	tableShards    = 1 << shardBits
 )
 
-// shard returns the shard of a bucket. REQUIRES: the table has buckets.
-func (f *frequency) shard(bucket int) int {
-	return bucket * len(f.sketch.shards) / len(f.buckets)
+// shardOf returns the shard of a hash in a table that is divided.
+func shardOf(hash uint64) uint8 { return uint8(hash >> (64 - shardBits)) }
+
+// sketchOf returns the part of the sketch that counts a hash.
+func (f *frequency) sketchOf(hash uint64) *sketchShard {
+	if len(f.sketch.shards) == 1 {
+		return &f.sketch.shards[0]
+	}
+	return &f.sketch.shards[shardOf(hash)]
 }
 
 // freqBucket tracks keys of one range of hashes.
@@ -123,13 +131,20 @@ func (f *frequency) Resize(capacity int64) {
 	rows := float64(f.problem.rowsIn(capacity))
 	f.ageing.resize(rows)
 	entries := min(max(leastTracked, perRow*rows), perRow*float64(f.problem.rows())+freqWays, math.MaxUint32)
-	period := sketchPeriod * entries
-	for k := range horizons {
-		f.promoted[k] = f.ageing.recent(k, period)
-	}
+	defer func() {
+		for k := range horizons {
+			f.promoted[k] = f.ageing.recent(k, f.period)
+		}
+	}()
 	n := int(entries / freqWays)
 	if have := len(f.buckets); have > 0 && n < have+have/4 && n > have-have/4 {
-		return
+		return // the sketch keeps its period
+	}
+	f.period = sketchPeriod * entries
+	shards := 1
+	if n >= shardedBuckets {
+		shards = tableShards
+		n -= n % tableShards // a bucket lies in one shard
 	}
 	old, memory := f.buckets, f.mapped
 	defer freeAll(&memory)
@@ -140,11 +155,7 @@ func (f *frequency) Resize(capacity int64) {
 			f.buckets[i].keys[w] = noKey
 		}
 	}
-	shards := 1
-	if n >= shardedBuckets {
-		shards = tableShards
-	}
-	f.sketch, f.mapped[1] = newSketch(n, shards, uint64(period))
+	f.sketch, f.mapped[1] = newSketch(n, shards, uint64(f.period))
 	for i := range old {
 		for w, key := range old[i].keys {
 			if key == noKey {
@@ -160,12 +171,8 @@ func (f *frequency) Resize(capacity int64) {
 
 // bucket returns the bucket of a key's hash. Buckets are in the order of hashes.
 func (f *frequency) bucket(hash uint64) *freqBucket {
-	return &f.buckets[f.bucketIndex(hash)]
-}
-
-func (f *frequency) bucketIndex(hash uint64) int {
 	i, _ := bits.Mul64(hash, uint64(len(f.buckets)))
-	return int(i)
+	return &f.buckets[i]
 }
 
 // find returns the place of a tracked key, or -1.
@@ -245,8 +252,7 @@ func (f *frequency) touch(uint64) {}
 
 // observe counts an access that stands for n, with the weights of its step. votes are those of the contest, or of a goroutine.
 func (f *frequency) observe(key, hash uint64, n float32, weight *[horizons]float32, votes *[1 << horizons]tally) {
-	at := f.bucketIndex(hash)
-	b := &f.buckets[at]
+	b := f.bucket(hash)
 	if i := b.find(key); i >= 0 {
 		for k := range horizons {
 			b.counts[i][k] += n * weight[k]
@@ -254,7 +260,7 @@ func (f *frequency) observe(key, hash uint64, n float32, weight *[horizons]float
 		votes[b.info[i]&(1<<horizons-1)].add(tally{float64(n), float64(n) * float64(n)})
 		return
 	}
-	s := &f.sketch.shards[f.shard(at)]
+	s := f.sketchOf(hash)
 	past := float32(s.add(hash, uint32(n+0.5)))
 	i, least := b.least()
 	count := (n + past*f.promoted[keep]) * weight[keep]
@@ -372,7 +378,7 @@ func (f *frequency) Explain(key uint64) Estimate {
 	b := f.bucket(hash)
 	i := b.find(key)
 	if i < 0 {
-		e.Frequency = float64(f.sketch.shards[f.shard(f.bucketIndex(hash))].estimate(hash)) * float64(f.promoted[k])
+		e.Frequency = float64(f.sketchOf(hash).estimate(hash)) * float64(f.promoted[k])
 		if e.Frequency > 0 { // size is the slowest step
 			e.Score, e.Rejected = e.Frequency*float64(f.value(key)), true
 		}

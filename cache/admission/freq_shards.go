@@ -11,7 +11,7 @@ import (
 const (
 	// serialRows is the number of rows below which an Observe is not worth goroutines.
 	serialRows = 1 << 14
-	// parallelRows bounds the rows that are sorted by shard at a time: 16 bytes each.
+	// parallelRows bounds the rows that are sorted by shard at a time: 17 bytes each.
 	parallelRows = 1 << 18
 	// touchRows is the number of buckets that a goroutine fetches from memory at a time.
 	touchRows = 32
@@ -25,6 +25,7 @@ type sortedAccess struct {
 
 // sorter sorts the accesses of a batch by shard.
 type sorter struct {
+	shards  []uint8 // of each access of the batch
 	sorted  []sortedAccess
 	weights [][horizons]float32   // by step
 	starts  [][tableShards]uint32 // of each part of the batch: how many accesses to a shard, then where its next goes
@@ -51,19 +52,20 @@ func (f *frequency) observeSharded(table int, rows []int64) int {
 	workers := runtime.GOMAXPROCS(0)
 	part := (len(rows) + workers - 1) / workers
 	if cap(s.sorted) < len(rows) {
-		s.sorted = make([]sortedAccess, parallelRows)
+		s.sorted, s.shards = make([]sortedAccess, parallelRows), make([]uint8, parallelRows)
 	}
 	if len(s.starts) < workers {
 		s.starts = make([][tableShards]uint32, workers)
 	}
-	shardOf := func(row int64) int { return f.shard(f.bucketIndex(hashmap.Hash(hashmap.Key(table, row)))) }
 	partOf := func(w int) (from, to int) { return min(w*part, len(rows)), min((w+1)*part, len(rows)) }
 	concurrently(workers, func(w int) {
 		starts := &s.starts[w]
 		clear(starts[:])
 		from, to := partOf(w)
-		for _, r := range rows[from:to] {
-			starts[shardOf(r)]++
+		for i, r := range rows[from:to] {
+			shard := shardOf(hashmap.Hash(hashmap.Key(table, r)))
+			s.shards[from+i] = shard
+			starts[shard]++
 		}
 	})
 	at := uint32(0)
@@ -77,7 +79,7 @@ func (f *frequency) observeSharded(table int, rows []int64) int {
 		starts := &s.starts[w]
 		from, to := partOf(w)
 		for i, r := range rows[from:to] {
-			shard := shardOf(r)
+			shard := s.shards[from+i]
 			s.sorted[starts[shard]] = sortedAccess{r, uint32((first + from + i) / weighStep)}
 			starts[shard]++
 		}

@@ -337,6 +337,25 @@ func TestFrequency_SameOnAllProcessors(t *testing.T) {
 	}
 }
 
+// TestFrequency_PromotedByTheSketchsPeriod: what a count of the sketch is worth in a horizon depends on how long the sketch counts, also after a
+// change of capacity that leaves the sketch as it is.
+func TestFrequency_PromotedByTheSketchsPeriod(t *testing.T) {
+	p := problem([]int64{10_000_000}, nil)
+	p.Capacity = 100_000 * 112
+	f := frequencyOf(t, p)
+	sketch := &f.sketch.blocks[0]
+	f.Resize(p.Capacity + p.Capacity/8)
+	if &f.sketch.blocks[0] != sketch {
+		t.Fatal("another sketch")
+	}
+	period := float64(f.sketch.shards[0].period) * float64(len(f.sketch.shards))
+	for k := range horizons {
+		if want := f.ageing.recent(k, period); math.Abs(float64(f.promoted[k]-want)) > 1e-4*float64(want) {
+			t.Errorf("horizon %d: a count of the sketch is worth %g, want %g", k, f.promoted[k], want)
+		}
+	}
+}
+
 func TestFrequency_Explain(t *testing.T) {
 	p := problem([]int64{100}, map[uint64]int{key(0, 50): 17})
 	p.Capacity = 10 * 112

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"math/rand/v2"
@@ -240,4 +241,25 @@ func newPolicy(name string, in Inputs) (Policy, error) {
 		return nil, err
 	}
 	return spec.New(in)
+}
+
+// TestScores_SameOnAllProcessors: rows are in the order of their values, then of their hashes, whoever sorts them.
+func TestScores_SameOnAllProcessors(t *testing.T) {
+	for _, values := range []int{1, 3, 100_000} { // many ties, and few
+		r := rand.New(rand.NewPCG(1, 2))
+		all := make([]scored, 300_000)
+		for i := range all {
+			all[i] = scored{hashmap.Hash(hashmap.Key(3, int64(i))), float64(r.IntN(values))}
+		}
+		want := slices.Clone(all)
+		slices.SortFunc(want, func(a, b scored) int {
+			return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(a.hash, b.hash))
+		})
+		for _, workers := range []int{1, 2, 7, 16, 1000} {
+			got := slices.Clone(all)
+			if sortScored(got, workers); !slices.Equal(got, want) {
+				t.Errorf("%d values, %d goroutines: another order", values, workers)
+			}
+		}
+	}
 }

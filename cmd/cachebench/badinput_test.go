@@ -70,6 +70,11 @@ func TestRun_BadFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for _, name := range []string{"folder", "folder.csv"} {
+		if err := os.Mkdir(in(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	// In a wanted text, @ is the folder of the files.
 	for _, c := range []struct{ flag, file, want string }{
 		{"features", "missing.npy", "npy: @missing.npy: open: no such file or directory"},
@@ -105,6 +110,8 @@ func TestRun_BadFiles(t *testing.T) {
 		{"ids", "ids-beyond", "trace @ids-beyond: row number (10) of get 2 must be below 10, the rows of the table"},
 		{"ids", "ids-fraction", `trace: @ids-fraction:2: offset 2: ID ("1.5") must be 0 to 2^64 - 1 in decimal digits`},
 		{"graph", "missing.npz", "workload: graph @missing.npz: array indptr: npy: @missing.npz: open: no such file or directory"},
+		{"graph", "folder", "workload: graph @folder: path (a directory) must be a file"},
+		{"graph", "folder.csv", "workload: graph @folder.csv: path (a directory) must be a file"},
 		{"graph", "decreasing.npz", "workload: graph @decreasing.npz: indptr[2] (2) must be at least indptr[1] (3)"},
 		{"graph", "index-high.npz", "workload: graph @index-high.npz: indices[1] (3) must be in [0, 3)"},
 		{"graph", "index-neg.npz", "workload: graph @index-neg.npz: indices[1] (-1) must be in [0, 3)"},
@@ -118,7 +125,10 @@ func TestRun_BadFiles(t *testing.T) {
 	} {
 		t.Run(c.flag+"="+c.file, func(t *testing.T) {
 			t.Parallel()
-			args := []string{"run", "--features", in("ok.npy"), "--" + c.flag, in(c.file)}
+			args := []string{"run", "--" + c.flag, in(c.file)}
+			if c.flag != "features" {
+				args = append(args, "--features", in("ok.npy"))
+			}
 			if c.file == "labels.npy" {
 				args = append(args, "--cast", "bf16")
 			}
@@ -199,6 +209,9 @@ func TestRun_BadFlags(t *testing.T) {
 		{"extra", `run: argument ("extra") must be the value of a flag: cachebench run --help lists them`},
 		{"--policy mru --codec zip --devices 9", `unknown policy ("mru") must be one of ` + policies + "\n" +
 			`codec: unknown codec ("zip") must be one of ` + strings.Join(registry.Usage(), ", ") + "\n--devices (9) must be 1 to 8"},
+		{"--features FEATURES --features IDS", `--features ("IDS") must be given once: it is "FEATURES" already`},
+		{"--graph GRAPH --graph GRAPH", `--graph ("GRAPH") must be given once: it is "GRAPH" already`},
+		{"--ids IDS --ids GRAPH", `--ids ("GRAPH") must be given once: it is "IDS" already`},
 		{"--vertices 10 --features FEATURES", "--vertices and --features contradict each other"},
 		{"--vertices 10 --graph GRAPH", "--vertices and --graph contradict each other"},
 		{"--fanouts 2 --ids IDS", "--fanouts and --ids contradict each other"},

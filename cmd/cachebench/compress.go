@@ -38,7 +38,7 @@ func newCompress() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&cfg.Features, "features", "", "table: FILE.npy, FILE.npz[:array] or FILE.safetensors[:tensor] (default: the generated table of run)")
+	f.Var(&once{to: &cfg.Features}, "features", "table: FILE.npy, FILE.npz[:array] or FILE.safetensors[:tensor] (default: the generated table of run)")
 	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16 or f16")
 	f.StringVar(&cfg.Codec, "codec", "", strings.Join(registry.Usage(), ", ")+", or zstd (level 3) and lz4 for comparison (default: all)")
 	f.Uint64Var(&cfg.Seed, "seed", 1, "seed of the sample and of the generated table")

@@ -113,6 +113,9 @@ func flagError(err error) error {
 	if !ok {
 		return err
 	}
+	if before, ok := errors.AsType[givenTwice](err); ok {
+		return fmt.Errorf("--%s (%q) must be given once: it is %q already", invalid.GetFlag().Name, invalid.GetValue(), string(before))
+	}
 	takes, known := map[string]string{
 		"int": "a whole number", "int64": "a whole number", "uint64": "a whole number from 0 on", "float64": "a number",
 		"intSlice": "whole numbers between commas", "duration": "a time such as 100ms", "bool": "true or false",

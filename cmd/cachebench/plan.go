@@ -59,7 +59,7 @@ accesses by simulation.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&trace, "trace", "", "trace whose IDs are row numbers, as --ids")
+	f.Var(&once{to: &trace}, "trace", "trace whose IDs are row numbers, as --ids")
 	f.StringVar(&target, "target-hit", target, "hit rate to reach: 90% or 0.9")
 	f.StringVar(&memory, "gpu-memory", "", "memory of each device, such as 80GiB: say what fits, and what hit rate it gives")
 	f.StringSliceVar(&cfg.Policies, "policy", cfg.Policies, "admission: "+strings.Join(admission.Names(), ", "))

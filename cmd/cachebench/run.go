@@ -75,11 +75,11 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.SortFlags = false
-	f.StringVar(&cfg.Features, "features", "", "table: FILE.npy, FILE.npz[:array] or FILE.safetensors[:tensor] (default: generated float32 × 128)")
+	f.Var(&once{to: &cfg.Features}, "features", "table: FILE.npy, FILE.npz[:array] or FILE.safetensors[:tensor] (default: generated float32 × 128)")
 	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16 or f16")
-	f.StringVar(&cfg.Graph, "graph", "", "graph to sample: FILE.npz with CSR indptr and indices, or an edge list (default: generated)")
+	f.Var(&once{to: &cfg.Graph}, "graph", "graph to sample: FILE.npz with CSR indptr and indices, or an edge list (default: generated)")
 	f.IntVar(&cfg.Vertices, "vertices", cfg.Vertices, "vertices of the generated graph, rows of the generated table")
-	f.StringVar(&cfg.IDs, "ids", "", "row numbers to look up instead of sampling: FILE with one a line, or a trace")
+	f.Var(&once{to: &cfg.IDs}, "ids", "row numbers to look up instead of sampling: FILE with one a line, or a trace")
 	f.IntSliceVar(&cfg.Fanouts, "fanouts", cfg.Fanouts, "neighbours sampled per vertex, hop by hop")
 	f.BoolVar(&cfg.Weighted, "weighted", false, "sample neighbours by the edges' weights; a generated graph has random ones")
 	f.IntVar(&cfg.BatchSize, "batch-size", 0, "seed vertices (with --ids: row numbers) of a batch")
@@ -115,6 +115,37 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.Lookup("refresh-batches").DefValue = "5 with --cold or --drift and no --refresh-interval"
 	return f
 }
+
+// once is a flag of a file, which is an error if it is given twice: the first file would not be read.
+type once struct {
+	to    *string
+	given bool
+}
+
+// String implements pflag.Value.
+func (o *once) String() string {
+	if o.to == nil {
+		return ""
+	}
+	return *o.to
+}
+
+// Type implements pflag.Value.
+func (o *once) Type() string { return "string" }
+
+// Set implements pflag.Value.
+func (o *once) Set(value string) error {
+	if o.given {
+		return givenTwice(*o.to)
+	}
+	*o.to, o.given = value, true
+	return nil
+}
+
+// givenTwice is the error of once: the value that the flag has.
+type givenTwice string
+
+func (g givenTwice) Error() string { return fmt.Sprintf("given twice, before as %q", string(g)) }
 
 // addForce defines the flag of commands that estimate their memory.
 func addForce(f *pflag.FlagSet, force *bool) {

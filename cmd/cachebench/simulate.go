@@ -49,7 +49,7 @@ LRU's whole miss-ratio curve is computed instead, in one pass.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&cfg.Trace, "trace", "", "FILE of accesses")
+	f.Var(&once{to: &cfg.Trace}, "trace", "FILE of accesses")
 	f.StringVar(&cfg.Format, "format", "", "its format, if not what it looks like: "+strings.Join(trace.Formats(), ", "))
 	f.StringSliceVar(&cfg.Policies, "policy", nil, strings.Join(sim.PolicyNames(), ", "))
 	f.StringSliceVar(&cfg.Sizes, "sizes", nil, "cache sizes: 1% of the working set, or 64MiB; with --unit-size 5000 objects")

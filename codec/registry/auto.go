@@ -37,7 +37,7 @@ type Terms struct {
 	// after the other.
 	Train func(f codec.Family) (c codec.Codec, ok bool, err error)
 	// Measure, if not nil, measures the codecs, the most promising first, on the device, for batches of so many rows. It returns costs of
-	// all of them or of none, and Measured.By then says why. It is not called for small tables, and not if Link is NoLink.
+	// None and of as many others as there is time for, or of none at all, and Measured.By then says why. It is not called for small tables, and not if Link is NoLink.
 	Measure func(codecs []Trained, batch float64) (Measured, error)
 }
 
@@ -476,11 +476,16 @@ func measure(c codec.Codec, encoded [][]byte, rowBytes int) (best float64, err e
 	return best, nil
 }
 
-// choose returns the best of the candidates: the one that was picked before if it is nearly as fast as the fastest; else, of those
-// that are about as fast, the one that decodes fastest, then the one that saves most. If some were measured, it is one of them.
-func choose(candidates []Candidate, before string) int {
+// passedOver returns whether a candidate cannot be picked: it was skipped, or others were measured and it was not.
+func passedOver(candidates []Candidate) func(Candidate) bool {
 	measured := slices.ContainsFunc(candidates, func(c Candidate) bool { return c.Measured })
-	out := func(c Candidate) bool { return c.Skipped != "" || measured && !c.Measured }
+	return func(c Candidate) bool { return c.Skipped != "" || measured && !c.Measured }
+}
+
+// choose returns the best of the candidates: the one that was picked before if it is nearly as fast as the fastest; else, of those
+// that are about as fast, the one that decodes fastest, then the one that saves most.
+func choose(candidates []Candidate, before string) int {
+	out := passedOver(candidates)
 	least := math.Inf(1)
 	for _, c := range candidates {
 		if !out(c) {
@@ -515,9 +520,9 @@ func reason(candidates []Candidate, best, rowBytes int, before string, terms Ter
 			s += fmt.Sprintf("a core here decodes %.2f GB/s", speed)
 		}
 	}
-	next := -1
+	next, out := -1, passedOver(candidates)
 	for i, c := range candidates {
-		if i != best && c.Skipped == "" && (next < 0 || c.BatchMicroseconds < candidates[next].BatchMicroseconds) {
+		if i != best && !out(c) && (next < 0 || c.BatchMicroseconds < candidates[next].BatchMicroseconds) {
 			next = i
 		}
 	}

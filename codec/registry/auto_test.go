@@ -301,6 +301,10 @@ func TestReason_Words(t *testing.T) {
 		{[]Candidate{small, quick, plain}, 1, "rank", DefaultLink,
 			"its rows take 16.7 % fewer bytes, so more of them fit and misses move less; a GPU decodes them at 1707 GB/s; it was picked before, and zipnn takes only 0.3 % less"},
 		{[]Candidate{small, plain}, 1, None, DefaultLink, "rows as they are were picked before, and zipnn takes only 9.1 % less"},
+		// A codec that was not measured is not picked, so it is not compared with.
+		{[]Candidate{{Codec: "ndzip", Ratio: 2, HitNanoseconds: 1, BatchMicroseconds: 99}, {Codec: "zipnn", Ratio: 1.25, HitNanoseconds: 0.16, BatchMicroseconds: 100, Measured: true},
+			{Codec: None, Ratio: 1, BatchMicroseconds: 110, Measured: true}}, 1, "", DefaultLink,
+			"its rows take 20.0 % fewer bytes, so more of them fit and misses move less; a GPU decodes them at 1600 GB/s; batches take 10.0 % longer with none, the next"},
 		{[]Candidate{{Codec: "rank", Ratio: 2, HitNanoseconds: 500, BatchMicroseconds: 1}}, 0, "", NoLink,
 			"its rows take 50.0 % fewer bytes, so more of them fit and misses move less; a core here decodes 0.51 GB/s"},
 	} {

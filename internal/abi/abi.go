@@ -323,7 +323,6 @@ type ScatterArgs struct {
 }
 
 // ReplayView is what batches of captured graphs read of one table on one device: the hashmap, the slabs, the host tier and the table's length.
-// A record never changes while a replay may read it.
 type ReplayView struct {
 	Map, Rejected, Oversize uint64
 	Limit                   int64
@@ -332,42 +331,44 @@ type ReplayView struct {
 	Buckets, Peers          uint32
 }
 
-// ReplayTotals are sums over the replays of a captured batch that have ended: their number, and what Counters counts. The last two words are
-// of the last replay with such rows.
-type ReplayTotals struct {
-	Replays, Hits, Peers, HostBytes  uint64
-	Reasons                          [NumReasons]uint64
-	Corrupt, OutOfRange              uint64
-	CorruptPosition, FirstOutOfRange uint32
+// ReplayViews are the views of one table on one device, in turns: the one that replays read is element version % REPLAY_TURNS. An element is
+// written again only when every replay that may read it has ended.
+const ReplayTurns = 8
+
+type ReplayViews struct {
+	Version, _ uint64
+	Views      [ReplayTurns]ReplayView
 }
 
-// ReplayState is the device memory of a captured batch. Begun is the number of replays that have begun. Replay n leaves the totals in element
-// n % REPLAY_KEPT, so that they can be read while the next replays run. Serve holds the arguments of the replay that runs.
-const ReplayKept = 32
+// ReplayCounts are sums over the replays of a captured batch: what Counters counts. First is of the last replay with row numbers outside the
+// table: the lowest 33 bits of its number, then 31 bits with the complement of the first such row's batch index.
+type ReplayCounts struct {
+	Peers, HostBytes           uint64
+	Reasons                    [NumReasons]uint64
+	Corrupt, OutOfRange, First uint64
+	CorruptPosition, _         uint32
+}
 
+// ReplayState is the device memory of a captured batch. Begun counts the blocks that have begun, and ended those that have ended, of all
+// replays, which follow each other and have as many blocks each.
 type ReplayState struct {
-	Counters Counters
-	Begun    uint64
-	_        [3]uint64
-	Totals   [ReplayKept]ReplayTotals
-	Serve    ServeArgs
-}
-
-// ReplayWords are a captured batch's words in page-locked memory: the number of the last replay that has begun, and of the last that has ended.
-// Only replays write them, which follow each other, by plain stores.
-type ReplayWords struct {
 	Begun, Ended uint64
+	Counts       ReplayCounts
+	_            [3]uint64
 }
 
-// ReplayBeginArgs say how a replay begins. View is the address of the word, in device memory, that has the address of the ReplayView. Serve has
-// what does not change from replay to replay. Its counters are those of the state, and its result is the address of the ReplayWords.
-type ReplayBeginArgs struct {
-	State, View uint64
-	Serve       ServeArgs
-}
-
+// ReplayArgs are a batch in a captured graph. Views is the address of the table's ReplayViews, and blocks the number of blocks of a replay.
+// Serve has what does not change from replay to replay; its counters, result and batch are not used.
 type ReplayArgs struct {
-	State uint64
+	State, Views uint64
+	Blocks, _    uint32
+	Serve        ServeArgs
+}
+
+// ReplayLookArgs are states of captured batches, one behind the other, and where in page-locked memory their copies go.
+type ReplayLookArgs struct {
+	States, Copies uint64
+	Count, _       uint32
 }
 
 // The lengths of the structures in bytes.
@@ -386,9 +387,9 @@ const (
 	EncodeTotalsBytes = 24
 	ScatterItemBytes  = 16
 	ReplayViewBytes   = 144
-	ReplayTotalsBytes = 96
-	ReplayStateBytes  = 3480
-	ReplayWordsBytes  = 16
+	ReplayViewsBytes  = 1168
+	ReplayCountsBytes = 88
+	ReplayStateBytes  = 128
 )
 
 // A structure of another length does not compile.
@@ -425,9 +426,9 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(ScatterItem{})-16]
 	_ = [1]int{}[unsafe.Sizeof(ScatterArgs{})-32]
 	_ = [1]int{}[unsafe.Sizeof(ReplayView{})-144]
-	_ = [1]int{}[unsafe.Sizeof(ReplayTotals{})-96]
-	_ = [1]int{}[unsafe.Sizeof(ReplayState{})-3480]
-	_ = [1]int{}[unsafe.Sizeof(ReplayWords{})-16]
-	_ = [1]int{}[unsafe.Sizeof(ReplayBeginArgs{})-328]
-	_ = [1]int{}[unsafe.Sizeof(ReplayArgs{})-8]
+	_ = [1]int{}[unsafe.Sizeof(ReplayViews{})-1168]
+	_ = [1]int{}[unsafe.Sizeof(ReplayCounts{})-88]
+	_ = [1]int{}[unsafe.Sizeof(ReplayState{})-128]
+	_ = [1]int{}[unsafe.Sizeof(ReplayArgs{})-336]
+	_ = [1]int{}[unsafe.Sizeof(ReplayLookArgs{})-24]
 )

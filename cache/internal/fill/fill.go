@@ -84,6 +84,44 @@ func (f *filler) slotBytes(key uint64) (int, error) {
 	return 0, err
 }
 
+// ahead is how many keys' lengths are fetched from memory at a time. In the order of a ranking each is a cache miss.
+const ahead = 64
+
+// inParts yields the keys of a ranking in parts, the lengths of which are in the processor's caches. A part is valid until the next one.
+func (f *filler) inParts(ranking iter.Seq[uint64]) iter.Seq[[]uint64] {
+	return func(yield func([]uint64) bool) {
+		var buffer [ahead]uint64
+		part := buffer[:0]
+		for key := range ranking {
+			if part = append(part, key); len(part) == ahead {
+				f.fetch(part)
+				if !yield(part) {
+					return
+				}
+				part = part[:0]
+			}
+		}
+		f.fetch(part)
+		yield(part)
+	}
+}
+
+// fetch loads the lengths of rows, which may be of no table.
+func (f *filler) fetch(keys []uint64) {
+	sum := int32(0)
+	for _, key := range keys { // these loads have no dependencies
+		if table, row := hashmap.SplitKey(key); table < len(f.lengths) && uint64(row) < uint64(len(f.lengths[table])) {
+			sum += f.lengths[table][row]
+		}
+	}
+	touch(sum)
+}
+
+// touch keeps the compiler from removing the loads that it depends on.
+//
+//go:noinline
+func touch(int32) {}
+
 // measure reads the stored lengths of all rows. free gives their memory back.
 func (f *filler) measure() (free func()) {
 	var all []*numa.Memory
@@ -265,43 +303,51 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 	if err := f.markOversize(offered); err != nil {
 		return nil, err
 	}
-	take := func(ranking iter.Seq[uint64], offer bool) error {
-		for key := range ranking {
-			table, row := hashmap.SplitKey(key)
-			if table >= len(f.set.Tables) || row >= f.set.Tables[table].Tier.Rows() || offered[table].Has(row) {
-				continue
+	// takeOne says whether the ranking goes on.
+	takeOne := func(key uint64, offer bool) (bool, error) {
+		table, row := hashmap.SplitKey(key)
+		if table >= len(f.set.Tables) || row >= f.set.Tables[table].Tier.Rows() || offered[table].Has(row) {
+			return true, nil
+		}
+		t := f.set.Tables[table]
+		offered[table].Add(row)
+		if !full {
+			n, err := f.slotBytes(key)
+			if err != nil {
+				return false, err
 			}
-			t := f.set.Tables[table]
-			offered[table].Add(row)
+			full = true
+			for q, members := range topology.Cliques {
+				room, takes := int64(0), int64(n)
+				for _, i := range members {
+					room += max(0, s.PayloadFor(s.Budgets[i], int64(len(keys))+1))
+				}
+				if bytes+int64(n) <= hot {
+					takes *= int64(len(members))
+				}
+				if used[q]+takes <= room {
+					used[q] += takes
+					full = false
+				}
+			}
 			if !full {
-				n, err := f.slotBytes(key)
-				if err != nil {
+				bytes += int64(n)
+				keys = append(keys, key)
+				return true, nil
+			}
+		}
+		if offer {
+			t.Rejected.Add(row)
+		}
+		return offer, nil
+	}
+	take := func(ranking iter.Seq[uint64], offer bool) error {
+		for part := range f.inParts(ranking) {
+			for _, key := range part {
+				if on, err := takeOne(key, offer); !on {
 					return err
 				}
-				full = true
-				for q, members := range topology.Cliques {
-					room, takes := int64(0), int64(n)
-					for _, i := range members {
-						room += max(0, s.PayloadFor(s.Budgets[i], int64(len(keys))+1))
-					}
-					if bytes+int64(n) <= hot {
-						takes *= int64(len(members))
-					}
-					if used[q]+takes <= room {
-						used[q] += takes
-						full = false
-					}
-				}
-				if !full {
-					bytes += int64(n)
-					keys = append(keys, key)
-					continue
-				}
 			}
-			if !offer {
-				return nil
-			}
-			t.Rejected.Add(row)
 		}
 		return nil
 	}
@@ -419,7 +465,10 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 		}
 	}
 	topology, bytes, hot := f.store.Topology.Load(), int64(0), f.store.Hot.Bytes.Load()
-	for _, key := range keys {
+	for k, key := range keys {
+		if k%ahead == 0 {
+			f.fetch(keys[k:min(k+ahead, len(keys))])
+		}
 		table, row := hashmap.SplitKey(key)
 		t := f.set.Tables[table]
 		n, err := f.slotBytes(key)

@@ -4,16 +4,23 @@ import (
 	"cmp"
 	"iter"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sort"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/device/host"
 )
 
+// AheadLookups returns how many lookups of the training batches are read before the tables are loaded, which have so many bytes. Each takes 8
+// bytes until the policy has learnt from it, and while Draw runs about 50. With few of them, the rows of a large table are ranked worse than
+// admission will rank them: of 30 M rows, 2 M lookups of 9 M promised 38 % of hits where there were 48 %.
+func AheadLookups(bytes float64) int { return int(min(mostAhead, max(leastAhead, bytes/aheadShare))) }
+
 const (
-	// AheadLookups bounds what is read of the training batches before the tables are loaded, 8 bytes each, and then kept for the policy.
-	AheadLookups = 1 << 21
+	leastAhead, mostAhead = 2 << 20, 8 << 20
+	aheadShare            = 2048 // bytes of tables for a lookup
 	// popularLookups are the fewest lookups of a table from which its popularity is told.
 	popularLookups = 2048
 )
@@ -90,13 +97,48 @@ func Draw(batches []TrainingBatch, table int, rows int64, rowBytes int, seed uin
 	if len(before)+len(after) < popularLookups || len(before) == 0 || len(after) == 0 {
 		return nil
 	}
-	slices.Sort(before)
-	slices.Sort(after)
+	before, after = sorted(before, rows), sorted(after, rows)
 	seen, asked := count(before, after)
 	r := rand.New(rand.NewPCG(seed, 0x647261776e))
 	n := min(max(drawnBytes/rowBytes, leastDrawn), mostDrawn, int(max(rows/drawnShare, smallDrawn)))
 	drawn := drawSeen(seen, len(before), len(after), n, r)
 	return append(drawn, drawUnseen(seen, rows, 1-float64(asked)/float64(len(after)), max(1, n/unseenShare), r)...)
+}
+
+// sortedParts is how many parts for each processor a long list is divided into to be sorted.
+const sortedParts = 4
+
+// sorted returns the row numbers of a table of so many rows in order. All processors sort long lists.
+func sorted(list []int64, rows int64) []int64 {
+	parts := int64(sortedParts * runtime.GOMAXPROCS(0))
+	if len(list) < 1<<16 || rows < parts {
+		slices.Sort(list)
+		return list
+	}
+	part := func(row int64) int64 { return min(parts-1, max(0, row)/(rows/parts)) }
+	ends := make([]int, parts+1) // first the lengths of the parts, then where each begins, and at last where it ends
+	for _, row := range list {
+		ends[part(row)+1]++
+	}
+	for i := range parts {
+		ends[i+1] += ends[i]
+	}
+	to := make([]int64, len(list))
+	for _, row := range list {
+		at := &ends[part(row)]
+		to[*at] = row
+		*at++
+	}
+	host.Workers(0).For(int(parts), 1, func(first, end int) {
+		for i := first; i < end; i++ {
+			from := 0
+			if i > 0 {
+				from = ends[i-1]
+			}
+			slices.Sort(to[from:ends[i]])
+		}
+	})
+	return to
 }
 
 // split returns a table's lookups in the first batches and in the last.

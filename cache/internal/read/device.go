@@ -4,7 +4,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
@@ -127,9 +126,7 @@ func (d *Device) ScratchBytes() int64 {
 	d.mu.Lock()
 	n := d.mu.scratch.bytes + int64(d.mu.opened)*laneBytes
 	d.mu.Unlock()
-	d.captures.mu.Lock()
-	defer d.captures.mu.Unlock()
-	return n + d.captures.bytes
+	return n + d.captures.bytes.Load()
 }
 
 // StagingBytes is documented at ScratchBytes.
@@ -145,11 +142,7 @@ func (d *Device) StagingBytes() int64 {
 // Drain settles the batches of GatherDevice and waits until all lanes are idle, and for replays of captured graphs that run. No call may be
 // under way.
 func (d *Device) Drain() {
-	for _, r := range d.replaysNow() {
-		for !d.ended(r) {
-			time.Sleep(pollBatches)
-		}
-	}
+	d.drainReplays()
 	for {
 		changed := d.progress.wait()
 		busy := false

@@ -43,13 +43,15 @@ func (s *Set) WaitEpoch(ctx context.Context) error {
 				d.progress.done()
 			}
 		}
-		for _, r := range d.replaysNow() {
-			for !d.ended(r) {
-				select {
-				case <-time.After(pollEpoch):
-				case <-ctx.Done():
-					return ctx.Err()
-				}
+		replays, err := d.replaysNow()
+		if err != nil {
+			return d.orLost(err)
+		}
+		for !d.ended(replays) {
+			select {
+			case <-time.After(pollEpoch):
+			case <-ctx.Done():
+				return ctx.Err()
 			}
 		}
 	}

@@ -1,0 +1,173 @@
+package read
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// failing is a device whose streams do not launch while fails is set.
+type failing struct {
+	device.Device
+	fails atomic.Bool
+}
+
+type failingStream struct {
+	device.Stream
+	of *failing
+}
+
+var errLaunch = errors.New("no launch")
+
+func (d *failing) NewStream() (device.Stream, error) {
+	s, err := d.Device.NewStream()
+	return failingStream{s, d}, err
+}
+
+func (s failingStream) Launch(k device.Kernel) error {
+	if _, store := k.(*kernels.Store); store && s.of.fails.Load() {
+		return errLaunch
+	}
+	return s.Stream.Launch(k)
+}
+
+// capturing returns a device with one table and a captured batch of no rows that was replayed once.
+func capturing(t *testing.T) (*failing, *Device, *capture) {
+	t.Helper()
+	f := &failing{Device: host.Open(1, 1)[0]}
+	s := NewSet([]device.Device{f}, Sampling{})
+	s.SetTables([]*Table{{Name: "x", Tier: &transfer.Tier{}}})
+	d := s.Devices[0]
+	layout := hashmap.LayoutFor(1)
+	memory, err := f.Alloc(layout.Bytes(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.SetTable(0, &TableView{})
+	d.SetView(&View{Map: memory, Layout: layout})
+	c := &capture{owner: d}
+	if err := d.captures.add(c, RowNumbers{}, device.Buffer{}); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := f.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Launch(&c.kernel); err != nil {
+		t.Fatal(err)
+	}
+	d.captures.join(c, nil)
+	return f, d, c
+}
+
+// begin and end change a state as a replay of one block does.
+func (c *capture) begin() { c.add(0) }
+func (c *capture) end()   { c.add(1) }
+func (c *capture) add(word int) {
+	atomic.AddUint64((*uint64)(unsafe.Pointer(&c.kernel.State.Bytes()[word*8])), 1)
+}
+
+// TestCaptures_ErrorOfAView: an error of showing replays what has changed is Wait's, until something is shown again.
+func TestCaptures_ErrorOfAView(t *testing.T) {
+	f, d, c := capturing(t)
+	if err := c.wait(); err != nil {
+		t.Fatal(err)
+	}
+	f.fails.Store(true)
+	d.SetView(d.View())
+	if err := c.wait(); !errors.Is(err, errLaunch) || !strings.Contains(err.Error(), "captured batches") {
+		t.Errorf("Wait after a failed change: %v", err)
+	}
+	if err := d.captures.add(&capture{owner: d}, RowNumbers{}, device.Buffer{}); !errors.Is(err, errLaunch) {
+		t.Errorf("a capture while nothing can be shown: %v", err)
+	}
+	f.fails.Store(false)
+	d.SetView(d.View())
+	if err := c.wait(); err != nil {
+		t.Errorf("Wait after a good change: %v", err)
+	}
+	c.release()
+	if n := d.captures.bytes.Load(); n != 0 {
+		t.Errorf("%d bytes are left", n)
+	}
+}
+
+// TestCaptures_ViewsInUse: a view stays as long as a replay may read it. While a change waits for that, all else goes on.
+func TestCaptures_ViewsInUse(t *testing.T) {
+	_, d, c := capturing(t)
+	c.begin()
+	seen := binary.NativeEndian.Uint64(c.kernel.Views.Bytes())
+	at := kernels.ReplayViewAt(seen)
+	view := string(c.kernel.Views.Bytes()[at:][:kernels.ReplayViewBytes])
+	changed := make(chan struct{})
+	go func() {
+		defer close(changed)
+		for range kernels.ReplayTurns {
+			v := *d.View()
+			v.Peers++
+			d.SetView(&v)
+		}
+	}()
+	for atomic.LoadUint64((*uint64)(unsafe.Pointer(&c.kernel.Views.Bytes()[0]))) < seen+kernels.ReplayTurns-1 {
+		time.Sleep(time.Millisecond)
+	}
+	select {
+	case <-changed:
+		t.Fatal("the place of a view that a replay reads was taken")
+	case <-time.After(20 * time.Millisecond):
+	}
+	if string(c.kernel.Views.Bytes()[at:][:kernels.ReplayViewBytes]) != view {
+		t.Error("a view that a replay reads has changed")
+	}
+	begin := time.Now()
+	if done, err := c.done(); done || err != nil {
+		t.Errorf("Done: %v, %v", done, err)
+	}
+	d.SettleReplays()
+	d.ScratchBytes()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+	defer cancel()
+	if err := d.set.WaitEpoch(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("WaitEpoch beside a replay: %v", err)
+	}
+	if d := time.Since(begin); d > 5*time.Second {
+		t.Errorf("took %v while a change waited", d)
+	}
+	c.end()
+	<-changed
+	if err := d.set.WaitEpoch(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if done, err := c.done(); !done || err != nil {
+		t.Errorf("Done: %v, %v", done, err)
+	}
+	c.release()
+}
+
+// TestOutcomeOf: what a running replay has counted beyond what ended ones can have is left for later, and nothing is lost.
+func TestOutcomeOf(t *testing.T) {
+	var before kernels.ReplayCounts
+	now := kernels.ReplayCounts{Reasons: [len(before.Reasons)]uint64{7, 0, 8}, OutOfRange: 2, Peers: 5, HostBytes: 100}
+	o, counts := outcomeOf(10, &now, &before) // 10 rows of the 17 and more
+	if o.Hits != 0 || o.Misses != 10 || o.Reasons[0] != 7 || o.Reasons[2] != 3 || o.outOfRange != 0 || o.PeerHits != 0 || o.HostBytes != 100 {
+		t.Errorf("the first: %+v", o)
+	}
+	now.Reasons[2]++
+	if o, counts = outcomeOf(20, &now, &counts); o.Hits != 12 || o.Misses != 6 || o.outOfRange != 2 || o.PeerHits != 5 || o.HostBytes != 0 {
+		t.Errorf("the second: %+v", o)
+	}
+	if counts != now {
+		t.Errorf("%+v are settled, %+v counted", counts, now)
+	}
+}

@@ -1,0 +1,251 @@
+package read
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/kernels"
+)
+
+// captures are the batches of a device that are parts of captured graphs.
+//
+// A replay begins without host code. Its blocks count themselves in the capture's state, in device memory, when they begin and when they end.
+// To look is to have a kernel copy the states of all captures to the host. Locks are taken in the order of the fields. Only mu is never held while the
+// device works.
+type captures struct {
+	count atomic.Int32 // of those in all, for who need not look
+	bytes atomic.Int64 // of device memory
+
+	showing sync.Mutex // held while captures come and go and while views are written, which may have to wait for replays
+	shower  device.Stream
+	stage   device.Buffer // page-locked: a view and a word to be stored
+
+	looking sync.Mutex // held while states are copied
+	looker  device.Stream
+	probe   device.Event // never recorded: asking for it shows whether the device has failed
+
+	mu     sync.Mutex
+	users  int // those of all, and those that are not in a graph yet
+	all    []*capture
+	states []*states
+	shown  []shown // by table
+}
+
+// states are the states of captures, which one launch takes to the host.
+type states struct {
+	buffer device.Buffer
+	stage  device.Buffer // page-locked, for a copy
+	used   [statesCount]bool
+}
+
+const (
+	statesCount = 32
+	statesBytes = statesCount * kernels.ReplayStateBytes
+)
+
+// place is where a capture's state lies.
+type place struct {
+	in *states
+	i  int
+}
+
+func (p place) of(b device.Buffer) device.Buffer {
+	return b.Slice(int64(p.i)*kernels.ReplayStateBytes, int64(p.i+1)*kernels.ReplayStateBytes)
+}
+
+// add gives a capture what it needs but its graph.
+func (s *captures) add(c *capture, rows RowNumbers, out device.Buffer) (err error) {
+	d := c.owner
+	s.showing.Lock()
+	defer s.showing.Unlock()
+	defer func() {
+		if err != nil {
+			s.free(d, s.drop(c))
+		}
+	}()
+	s.mu.Lock()
+	s.users++
+	s.mu.Unlock()
+	if err := s.open(d); err != nil {
+		return err
+	}
+	if err := s.giveState(c); err != nil {
+		return err
+	}
+	if err := s.giveViews(c); err != nil {
+		return err
+	}
+	k := &c.kernel
+	k.Serve, k.Views = d.serveNow(c.table), s.shown[c.table].views
+	l := &k.Serve.Lookup
+	l.Rows, l.Int32, l.Out, l.Samples = rows.Buffer, rows.Int32, out, d.nextSampling()
+	return nil
+}
+
+// open makes what all captures of a device share. REQUIRES: s.showing is locked.
+func (s *captures) open(d *Device) (err error) {
+	s.looking.Lock()
+	defer s.looking.Unlock()
+	if s.looker == nil {
+		if s.looker, err = d.Device.NewStream(); err != nil {
+			s.looker = nil
+			return err
+		}
+	}
+	if s.probe == nil {
+		if s.probe, err = d.Device.NewEvent(); err != nil {
+			s.probe = nil
+			return err
+		}
+	}
+	if s.shower == nil {
+		if s.shower, err = d.Device.NewStream(); err != nil {
+			s.shower = nil
+			return err
+		}
+	}
+	if s.stage.Size() == 0 {
+		if s.stage, err = d.allocNear(stageBytes, "captured batches"); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shown == nil {
+		s.shown = make([]shown, len(d.tables))
+	}
+	return nil
+}
+
+// giveState gives a capture a state of zeros. REQUIRES: s.showing is locked.
+func (s *captures) giveState(c *capture) error {
+	d := c.owner
+	s.mu.Lock()
+	var of *states
+	for _, b := range s.states {
+		if slices.Contains(b.used[:], false) {
+			of = b
+		}
+	}
+	s.mu.Unlock()
+	if of == nil {
+		buffer, err := d.Device.Alloc(statesBytes, "captured batches")
+		if err != nil {
+			return err
+		}
+		stage, err := d.allocNear(statesBytes, "captured batches")
+		if err != nil {
+			d.Device.Free(buffer)
+			return err
+		}
+		of = &states{buffer: buffer, stage: stage}
+		s.bytes.Add(statesBytes)
+		s.mu.Lock()
+		s.states = append(s.states, of)
+		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	c.place = place{of, slices.Index(of.used[:], false)}
+	of.used[c.place.i] = true
+	s.mu.Unlock()
+	c.kernel.State = c.place.of(of.buffer)
+	return errors.Join(s.shower.Fill(c.kernel.State, 0), s.shower.Synchronize())
+}
+
+// join adds a capture that is in its graph.
+func (s *captures) join(c *capture, hold device.Hold) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.hold = hold // not before: the graph may be destroyed, and then another goroutine gives the memory back
+	s.all = append(s.all, c)
+	s.count.Add(1)
+}
+
+// remove gives back what captures have. REQUIRES: none of their replays runs or will run.
+func (s *captures) remove(d *Device, of []*capture) {
+	s.showing.Lock()
+	dead := s.drop(of...)
+	s.showing.Unlock()
+	s.free(d, dead)
+}
+
+// dead is what nobody uses any more.
+type dead struct {
+	buffers []device.Buffer
+	streams []device.Stream
+	event   device.Event
+}
+
+// drop takes captures out and returns what is to be freed, which waits for the device: without the locks. REQUIRES: s.showing is locked.
+func (s *captures) drop(of ...*capture) (x dead) {
+	s.looking.Lock()
+	defer s.looking.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range of {
+		if c.gone {
+			continue
+		}
+		c.settle()
+		c.gone = true
+		s.users--
+		if i := slices.Index(s.all, c); i >= 0 {
+			s.all = slices.Delete(s.all, i, i+1)
+			s.count.Add(-1)
+		}
+		if c.hold != nil {
+			c.hold.Free()
+		}
+		if in := c.place.in; in != nil {
+			in.used[c.place.i] = false
+			if !slices.Contains(in.used[:], true) {
+				s.states = slices.DeleteFunc(s.states, func(b *states) bool { return b == in })
+				s.bytes.Add(-statesBytes)
+				x.buffers = append(x.buffers, in.buffer, in.stage)
+			}
+		}
+		if c.kernel.Views.Size() > 0 {
+			if at := &s.shown[c.table]; at.leave() {
+				x.buffers = append(x.buffers, at.views)
+				s.bytes.Add(-kernels.ReplayViewsBytes)
+				*at = shown{}
+			}
+		}
+	}
+	if s.users == 0 {
+		x.buffers = append(x.buffers, s.stage)
+		for _, b := range []device.Stream{s.shower, s.looker} {
+			if b != nil {
+				x.streams = append(x.streams, b)
+			}
+		}
+		x.event = s.probe
+		s.stage, s.shower, s.looker, s.probe, s.shown = device.Buffer{}, nil, nil, nil, nil
+	}
+	return x
+}
+
+func (s *captures) free(d *Device, x dead) {
+	for _, b := range x.buffers {
+		d.Device.Free(b)
+	}
+	for _, s := range x.streams {
+		s.Close()
+	}
+	if x.event != nil {
+		x.event.Close()
+	}
+}
+
+// close waits for the replays that run and frees everything. Nobody may launch the graphs any more.
+func (s *captures) close(d *Device) {
+	d.drainReplays()
+	d.SettleReplays()
+	s.mu.Lock()
+	all := slices.Clone(s.all)
+	s.mu.Unlock()
+	s.remove(d, all)
+}

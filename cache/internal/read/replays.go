@@ -1,0 +1,145 @@
+package read
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tensorcache/tensorcache/kernels"
+)
+
+// replay is a replay that ran at some moment.
+type replay struct {
+	of *capture
+	n  uint64
+}
+
+// passed says whether the replay had ended when somebody looked last. REQUIRES: captures.mu is locked.
+func (r *replay) passed() bool { return r.of.gone || r.of.ended >= r.n }
+
+// look copies the states of all captures.
+func (s *captures) look(d *Device) error {
+	s.looking.Lock()
+	defer s.looking.Unlock()
+	s.mu.Lock()
+	all, states := slices.Clone(s.all), slices.Clone(s.states)
+	s.mu.Unlock()
+	if len(all) == 0 {
+		return nil
+	}
+	if err := d.Device.Err(); err != nil {
+		return err
+	}
+	var err error
+	for _, b := range states {
+		err = errors.Join(err, s.looker.Launch(&kernels.ReplayLook{States: b.buffer, Copies: b.stage}))
+	}
+	if err = errors.Join(err, s.looker.Synchronize()); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range all {
+		if c.gone {
+			continue
+		}
+		state := c.place.of(c.place.in.stage).Bytes()
+		c.begun, c.ended = c.kernel.Progress(state)
+		c.counted = c.kernel.Counts(state)
+	}
+	return nil
+}
+
+// failed says whether the device has failed: then replays do not end.
+func (s *captures) failed(d *Device) bool {
+	s.looking.Lock()
+	defer s.looking.Unlock()
+	if d.Device.Err() == nil && s.probe != nil {
+		s.probe.Passed()
+	}
+	return d.IsLost() || d.Device.Err() != nil
+}
+
+// running returns the replays that ran when somebody looked last. REQUIRES: s.mu is locked.
+func (s *captures) running() (all []replay) {
+	for _, c := range s.all {
+		if !c.idle() {
+			all = append(all, replay{c, c.begun})
+		}
+	}
+	return all
+}
+
+// replaysNow returns the replays that run on the device; none if it has failed.
+func (d *Device) replaysNow() ([]replay, error) {
+	s := &d.captures
+	if s.count.Load() == 0 {
+		return nil, nil
+	}
+	if err := s.look(d); err != nil {
+		if s.failed(d) {
+			err = nil
+		}
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running(), nil
+}
+
+// ended says whether replays of the device have ended, or never will.
+func (d *Device) ended(of []replay) bool {
+	s := &d.captures
+	if len(of) == 0 {
+		return true
+	}
+	if s.look(d) != nil {
+		return s.failed(d)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !slices.ContainsFunc(of, func(r replay) bool { return !r.passed() })
+}
+
+// SettleReplays adds what captured batches have counted to the statistics, and gives back the memory of those whose graphs are destroyed.
+func (d *Device) SettleReplays() {
+	s := &d.captures
+	if s.count.Load() == 0 {
+		return
+	}
+	var over []*capture
+	s.mu.Lock()
+	for _, c := range s.all {
+		c.released = c.released || c.hold != nil && c.hold.Over()
+		if c.released {
+			over = append(over, c)
+		}
+	}
+	s.mu.Unlock()
+	err := s.look(d)
+	if err != nil && !s.failed(d) {
+		return
+	}
+	s.mu.Lock()
+	for _, c := range s.all {
+		c.settle()
+	}
+	over = slices.DeleteFunc(over, func(c *capture) bool { return err == nil && !c.idle() })
+	s.mu.Unlock()
+	if len(over) > 0 && s.showing.TryLock() { // else somebody waits for replays, and the next call does it
+		dead := s.drop(over...)
+		s.showing.Unlock()
+		s.free(d, dead)
+	}
+}
+
+// drainReplays waits for the replays that run.
+func (d *Device) drainReplays() {
+	for {
+		running, err := d.replaysNow()
+		if err == nil && d.ended(running) {
+			return
+		}
+		time.Sleep(pollBatches)
+	}
+}

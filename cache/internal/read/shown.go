@@ -1,0 +1,137 @@
+package read
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/kernels"
+)
+
+// shown is what replays of a table read: of the map, the slabs and the table's host rows, which have no fixed place. The views follow one
+// another; a replay reads the latest one that there is when it begins. The views' places are used in turns.
+type shown struct {
+	users   int // captures; without any there are no views
+	views   device.Buffer
+	version uint64 // of the latest view
+	readers [kernels.ReplayTurns]readers
+	err     error // of showing the latest view: replays may read what is gone
+}
+
+// readers are the replays that may read a view that has been replaced. Unless known, these are all that run.
+type readers struct {
+	known bool
+	of    []replay
+}
+
+// stage has a view at its front, and a word to be stored behind.
+const (
+	stageWord  = (kernels.ReplayViewBytes + 15) &^ 15
+	stageBytes = stageWord + 16
+)
+
+// giveViews gives a capture the views of its table. REQUIRES: s.showing is locked.
+func (s *captures) giveViews(c *capture) error {
+	d, at := c.owner, &s.shown[c.table]
+	if at.users == 0 {
+		views, err := d.Device.Alloc(kernels.ReplayViewsBytes, "captured batches")
+		if err != nil {
+			return err
+		}
+		*at = shown{views: views}
+		for i := range at.readers {
+			at.readers[i].known = true // nobody
+		}
+		s.bytes.Add(kernels.ReplayViewsBytes)
+	}
+	at.users++
+	c.kernel.Views = at.views
+	if at.version > 0 && at.err == nil {
+		return nil
+	}
+	return s.show(d, c.table)
+}
+
+// leave takes a capture away. It says whether it was the last one.
+func (at *shown) leave() bool {
+	at.users--
+	return at.users == 0
+}
+
+// show has replays of a table that begin from now on read what batches that begin now read. REQUIRES: s.showing is locked.
+func (s *captures) show(d *Device, table int) error {
+	err := s.write(d, table)
+	if err != nil {
+		err = fmt.Errorf("captured batches: %w", err)
+	}
+	s.mu.Lock()
+	s.shown[table].err = err
+	s.mu.Unlock()
+	return err
+}
+
+func (s *captures) write(d *Device, table int) error {
+	at := &s.shown[table]
+	next := at.version + 1
+	if err := s.awaitReaders(d, &at.readers[next%kernels.ReplayTurns]); err != nil {
+		return err
+	}
+	k := d.serveNow(table)
+	k.WriteView(s.stage.Bytes()[:kernels.ReplayViewBytes])
+	word := s.stage.Slice(stageWord, stageBytes)
+	binary.NativeEndian.PutUint64(word.Bytes(), 0)
+	binary.NativeEndian.PutUint64(word.Bytes()[8:], next)
+	to := kernels.ReplayViewAt(next)
+	if err := errors.Join(
+		s.shower.Copy(at.views.Slice(to, to+kernels.ReplayViewBytes), s.stage.Slice(0, kernels.ReplayViewBytes)),
+		s.shower.Launch(&kernels.Store{Target: at.views.Slice(0, 8), Words: word}),
+		s.shower.Synchronize(),
+	); err != nil {
+		return err
+	}
+	old := &at.readers[at.version%kernels.ReplayTurns]
+	at.version, *old = next, readers{}
+	if running, err := d.replaysNow(); err == nil {
+		*old = readers{true, running}
+	}
+	return nil
+}
+
+// awaitReaders waits until nobody reads a view that has been replaced. That is soon: several others have replaced it since.
+func (s *captures) awaitReaders(d *Device, r *readers) error {
+	for !r.known {
+		running, err := d.replaysNow()
+		if err != nil {
+			return err
+		}
+		*r = readers{true, running}
+	}
+	for !d.ended(r.of) {
+		time.Sleep(pollEpoch)
+	}
+	*r = readers{known: true}
+	return nil
+}
+
+// change changes what batches read of some tables, all if table is negative, and has it shown to replays, too.
+func (s *captures) change(d *Device, table int, change func()) {
+	s.showing.Lock()
+	defer s.showing.Unlock()
+	change()
+	for i := range s.shown {
+		if s.shown[i].users > 0 && (table < 0 || i == table) {
+			s.show(d, i) // its error is returned by Wait, until a later view is shown
+		}
+	}
+}
+
+// Lengthened has replays see a table's new length.
+func (s *Set) Lengthened(table int) {
+	for _, d := range s.Devices {
+		if !d.IsLost() {
+			d.captures.change(d, table, func() {}) // waits for a capture that is being added and may have read the old length
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package transfer
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/kernels"
+)
+
+const (
+	plantedShare = 32        // at most one row in so many is replaced, so that their copies take little memory
+	plantedMost  = 256 << 10 // most rows that are replaced, beyond those of one batch
+	plantGrain   = 1024      // rows that a goroutine copies at a time
+)
+
+// planted are rows all over a table in whose places encoded rows of the sample lie while the codecs are measured. A large table's rows cost a
+// GPU address translations, and the host cache misses, which copies of a few rows would not show.
+type planted struct {
+	tier      kernels.HostRows
+	rows      []int64 // sets of rows, each for one batch, so that no batch finds what the last one left in caches
+	sets      int
+	originals []byte        // of these rows
+	bits      device.Buffer // a bit for each row of the table, set for those that are compressed
+	found     device.Buffer // the rows, as a lookup leaves misses
+}
+
+// plant prepares planted rows. Nothing is written yet.
+func (m *measuring) plant() error {
+	p := &m.planted
+	if p.rows != nil {
+		return nil
+	}
+	bits, err := m.d.Alloc((m.rows+63)/64*8, "measuring")
+	if err != nil {
+		return err
+	}
+	m.buffers = append(m.buffers, bits)
+	sets := max(1, min(measuredSets, plantedMost/m.n, int(m.rows/plantedShare)/m.n))
+	found, err := m.d.Alloc(int64(sets*m.n)*kernels.FoundBytes, "measuring")
+	if err != nil {
+		return err
+	}
+	m.buffers = append(m.buffers, found)
+	*p = planted{tier: m.tier, rows: m.different(sets * m.n), sets: sets, bits: bits, found: found}
+	list := make([]kernels.Found, len(p.rows))
+	for i, row := range p.rows {
+		list[i] = kernels.Found{Word: uint64(row), Position: uint32(i % m.n)}
+	}
+	if err := m.upload(found, list); err != nil {
+		return err
+	}
+	p.originals = make([]byte, len(p.rows)*m.rowBytes)
+	p.each(func(i int, row []byte) { copy(p.originals[i*m.rowBytes:][:m.rowBytes], row) })
+	return nil
+}
+
+// each calls do for every planted row's place, on all processors.
+func (p *planted) each(do func(i int, place []byte)) {
+	mem := p.tier.Mem.Bytes()
+	host.Workers(0).For(len(p.rows), plantGrain, func(from, to int) {
+		for i := from; i < to; i++ {
+			do(i, mem[p.rows[i]*p.tier.Stride:][:p.tier.RowBytes])
+		}
+	})
+}
+
+// restore puts the table's rows back into their places. No kernel may run.
+func (p *planted) restore() {
+	p.each(func(i int, place []byte) { copy(place, p.originals[i*len(place):]) })
+	p.rows, p.originals = nil, nil
+}
+
+// write puts a codec's encoded rows into the places, and sets the row bits. The stream must be idle.
+func (p *planted) write(m *measuring, encoded [][]byte) error {
+	p.each(func(i int, place []byte) { copy(place, encoded[i%len(encoded)]) })
+	coded, sum := 0, 0
+	var raw []int64
+	for i, row := range p.rows {
+		if n := len(encoded[i%len(encoded)]); n == m.rowBytes {
+			raw = append(raw, row)
+		} else {
+			coded, sum = coded+1, sum+n
+		}
+	}
+	p.tier.Compressed, p.tier.Ahead = device.Buffer{}, 0
+	if coded == 0 {
+		return nil
+	}
+	p.tier.Compressed, p.tier.Ahead = p.bits, sum/coded
+	if err := errors.Join(m.s.Fill(p.bits, 0xff), m.s.Synchronize()); err != nil || len(raw) == 0 {
+		return err
+	}
+	slices.Sort(raw)
+	words := make([]uint64, 0, 2*len(raw)) // their numbers and their bits
+	for _, row := range raw {
+		if n := len(words); n == 0 || words[n-2] != uint64(row/64) {
+			words = append(words, uint64(row/64), ^uint64(0))
+		}
+		words[len(words)-1] &^= 1 << (row % 64)
+	}
+	list, err := m.d.AllocHost(int64(len(words))*8, "measuring")
+	if err != nil {
+		return err
+	}
+	defer m.d.Free(list)
+	copy(list.Bytes(), asBytes(words))
+	return errors.Join(m.s.Launch(&kernels.Store{Target: p.bits, Words: list}), m.s.Synchronize())
+}
+
+// codedMisses returns the seconds in which an encoded row of the table is read and decoded, in the order and with the help that misses have.
+func (m *measuring) codedMisses(k registry.Trained) (float64, error) {
+	c, free, err := m.attach(k.Codec)
+	if err != nil {
+		return 0, err
+	}
+	defer free()
+	if err := m.plant(); err != nil {
+		return 0, err
+	}
+	p := &m.planted
+	if err := p.write(m, k.Rows); err != nil {
+		return 0, err
+	}
+	seconds, err := m.enqueueMisses(p.found, p.tier, c, p.sets, measureRounds)
+	return seconds, errors.Join(err, m.check())
+}
