@@ -26,6 +26,12 @@ func ReadMachineFrom(t testing.TB, root string) {
 	t.Cleanup(func() { sysRoot = was })
 }
 
+// ShareAlways has the host's processors help with the misses of every batch that GPUs serve side by side, until the test ends.
+func ShareAlways(t testing.TB) {
+	shareAlways = true
+	t.Cleanup(func() { shareAlways = false })
+}
+
 // ServeApart makes every batch take the route side by side, with one launch a stage, until undo is called. No Gather may be under way.
 func ServeApart() (undo func()) { return serveOnly(read.SideBySide) }
 

@@ -26,7 +26,9 @@ import (
 // Tests replace these.
 var (
 	openHost = host.Open
-	sysRoot  = "/" // root of the /sys and /proc that describe the memory nodes
+	// shareAlways shares the misses of every batch of every table. Tests have it for small tables.
+	shareAlways = false
+	sysRoot     = "/" // root of the /sys and /proc that describe the memory nodes
 )
 
 // openDevices opens the devices and creates the learner, the writer and the store around them.
@@ -295,7 +297,7 @@ func (c *Cache) shareMisses(d *read.Device) error {
 	}
 	for i := range c.set.Tables {
 		t := d.Table(i)
-		if !transfer.Shareable(t.Rows) {
+		if !shareAlways && !transfer.Shareable(t.Rows) {
 			continue
 		}
 		if d.Sharer == nil {
@@ -314,7 +316,7 @@ func (c *Cache) shareMisses(d *read.Device) error {
 }
 
 func (c *Cache) shareOptions(d *read.Device) transfer.ShareOptions {
-	return transfer.ShareOptions{Threads: c.opts.Host.Threads, Nodes: c.store.Nodes.Near(d.Index), CPUs: c.store.Nodes.CPUs[d.Index]}
+	return transfer.ShareOptions{Threads: c.opts.Host.Threads, Nodes: c.store.Nodes.Near(d.Index), CPUs: c.store.Nodes.CPUs[d.Index], Always: shareAlways}
 }
 
 // sources answers telemetry's questions about sampled misses.

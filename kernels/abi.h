@@ -46,6 +46,11 @@ typedef long long i64;
 #define DECODE_TICKETS 32
 #define FIND_SHARED 80
 
+// TwoLanes is the number of lanes of a tile that decodes rows of at most 2 × TwoLanes quads, two a lane, and TwoStages the number of rows that
+// it has in shared memory: see decode_two.cu.
+#define TWO_LANES 10
+#define TWO_STAGES 4
+
 // CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one.
 #define CODER_AHEAD 2
 
@@ -351,6 +356,12 @@ struct ShareDevice {
 	u32 taken[SHARE_UNITS];
 };
 ABI_SIZE(ShareDevice, 32848);
+
+// Tiles read several rows of up to SHARE_ROW bytes at once; of longer ones, a warp reads one.
+#define SHARE_ROW 768
+
+// SHARE_HEAD is the shared memory, in bytes, that a block of ShareFetch has for the unit that it takes.
+#define SHARE_HEAD 128
 
 // ShareArgs say how a batch's misses are shared. Unit and Piece are in rows; Piece is a multiple of Unit. Slot is the number of bytes of each
 // row that the host gathers, a multiple of 16. The host's part is Fraction / 65536 of the misses, at most MaxPieces pieces. A batch with

@@ -13,6 +13,10 @@ type Codec struct {
 	Form codec.DeviceForm
 }
 
+// metaAlign is what the length of metadata is rounded up to. Blocks copy them to the beginning of shared memory, and asynchronous copies of a
+// row that begins within a line of shared memory ask twice for some sectors of the host tier.
+const metaAlign = 128
+
 // AttachCodec puts a codec's metadata in a device's memory, where the caller frees it. c may be nil.
 func AttachCodec(d device.Device, c codec.Codec) (Codec, error) {
 	k := Codec{Codec: c}
@@ -24,7 +28,9 @@ func AttachCodec(d device.Device, c codec.Codec) (Codec, error) {
 	if len(k.Form.Metadata) == 0 {
 		return k, nil
 	}
+	padded := make([]byte, (len(k.Form.Metadata)+metaAlign-1)/metaAlign*metaAlign)
+	copy(padded, k.Form.Metadata)
 	var err error
-	k.Meta, err = device.AllocCopy(d, k.Form.Metadata, "codec metadata")
+	k.Meta, err = device.AllocCopy(d, padded, "codec metadata")
 	return k, err
 }

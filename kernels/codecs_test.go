@@ -37,12 +37,12 @@ func listedCodecs() (names []string) {
 // listedTables are the codecs with every element type that they serve, each with some of the row lengths: of words, pairs and quads, those
 // of one warp and of several, and long rows.
 func listedTables() (tables []coded) {
-	all := []int{256, 516, 1032, 4096, 8208}
+	all := []int{256, 300, 264, 516, 1032, 4096, 8208}
 	for _, name := range listedCodecs() {
 		for i, of := range []dtype.Type{dtype.Float32, dtype.BFloat16, dtype.Float64, dtype.Float16, dtype.Int8} {
 			lengths := all
 			if short() {
-				lengths = []int{all[i%len(all)], all[(i+1)%len(all)]}
+				lengths = []int{all[i%len(all)], all[(i+2)%len(all)]}
 			}
 			for _, rowBytes := range race.Some(lengths) {
 				table := coded{name, of, rowBytes}

@@ -5,10 +5,10 @@ package kernels
 // coders are the kernels, by the name that codec.DeviceForm.Kernel has and their modules end in.
 var coders = map[string]coder{
 	"raw":     {lanes: 8, pairs: true},
-	"ibp4x3":  {lanes: 8, encodes: true, pairs: true, fixed: true},
-	"ibp4x5":  {lanes: 8, encodes: true, pairs: true},
-	"ibp8x4":  {lanes: 8, encodes: true, pairs: true, fixed: true},
-	"ibp8x6":  {lanes: 8, encodes: true, pairs: true},
+	"ibp4x3":  {lanes: 8, encodes: true, pairs: true, two: true, fixed: true},
+	"ibp4x5":  {lanes: 8, encodes: true, pairs: true, two: true},
+	"ibp8x4":  {lanes: 8, encodes: true, pairs: true, two: true, fixed: true},
+	"ibp8x6":  {lanes: 8, encodes: true, pairs: true, two: true},
 	"ibpc2":   {lanes: 8, encodes: true},
 	"ibpc4":   {lanes: 8, encodes: true},
 	"ibpc8":   {lanes: 8, encodes: true},

@@ -19,6 +19,7 @@ type coderKernels struct {
 	serve            map[int]*cuda.Function[abi.ServeArgs]
 	replay           map[int]*cuda.Function[abi.ReplayArgs]
 	share            map[int]*cuda.Function[abi.ShareFetchArgs]
+	shareLong        *cuda.Function[abi.ShareFetchArgs]
 	// encode and encodeLong are nil where there is no encoder; encodeLong where it serves no rows from abi.LongRow on.
 	encode, encodeLong *cuda.Function[abi.EncodeArgs]
 }
@@ -55,6 +56,7 @@ func newCoderKernels(name string, c coder) *coderKernels {
 		serve:     map[int]*cuda.Function[abi.ServeArgs]{},
 		replay:    map[int]*cuda.Function[abi.ReplayArgs]{},
 		share:     map[int]*cuda.Function[abi.ShareFetchArgs]{},
+		shareLong: cuda.NewFunction[abi.ShareFetchArgs](of("share"), "shareFetchLong").PreferShared(),
 	}
 	for _, h := range c.hitKernels() {
 		if strings.HasPrefix(h.function, "find") {
@@ -132,11 +134,23 @@ func (c coder) launchOf(s *cuda.Stream, args *abi.DecodeArgs, op string) hitLaun
 		args.StageBytes = uint32(stageBytes(rowBytes))
 		_, l.threads, lanes = decodeShape(rowBytes)
 		l.rows = 1
+		stages := abi.DecodeStages
+		if l.shape == "Double" {
+			l.threads, lanes, stages = blockThreads, l.lanes, stages/2
+		}
 		if l.shape != "Long" {
-			l.shared = l.threads*abi.DecodeTickets + l.threads/lanes*abi.DecodeStages*int(args.StageBytes)
+			l.shared = l.threads*abi.DecodeTickets + l.threads/lanes*stages*int(args.StageBytes)
 			l.rows = max(2, 64/lanes)
+			if l.lanes == abi.TwoLanes {
+				tiles := l.threads / 32 * (32 / abi.TwoLanes)
+				l.shared = l.threads*abi.DecodeTickets + tiles*abi.TwoStages*int(args.StageBytes)
+				l.rows = 32 / abi.TwoLanes
+			}
 			if l.op == "find" {
 				l.shared += l.threads * abi.FindShared
+			}
+			if l.shape == "Double" && l.form == "" { // the metadata of the row
+				l.shared += int(args.Codec.MetaBytes)
 			}
 		}
 		return l

@@ -1,5 +1,6 @@
 #include "coder.h"
 #include "publish.h"
+#include "store.h"
 #include "ticket.h"
 #ifdef ROW_FIND
 #include "looked.h"
@@ -10,7 +11,7 @@
 // driver compiles only what is used:
 // 0 writes rows by units of 16 and 8 bytes;
 // KIND_FIXED does the same for tables whose masks move no bit when a chunk is packed, and leaves expansion out;
-// KIND_WORDS writes rows by units of 4 bytes and of 1.
+// KIND_WORDS writes rows by units of 4 bytes and of 1: tiles put a row together in shared memory first (store.h).
 // With ROW_PEERS some rows of the list lie in slabs of other devices. With ROW_FIND there is no list of hits: the kernel looks the rows up. Its last blocks read the misses.
 #define KIND_FIXED 1
 #define KIND_WORDS 2
@@ -53,6 +54,7 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 	__shared__ u32 excess[2][LONG_ROW / 512]; // if WIDE, the excess of each warp's quads: two rows in one word, for two pairs
 	constexpr int C = CHUNK ? CHUNK : 4;
 	constexpr int MOVES = KIND == KIND_FIXED ? 0 : STEPS;
+	constexpr bool STAGED = KIND == KIND_WORDS && !WIDE;
 	constexpr u32 N = 16 / C, PAIRS = DECODE_STAGES / 2; // chunks a quad
 	const u32 tid = threadID(), lane = tid % LANES, warp = tid / 32, column = WIDE ? tid : lane;
 	const u32 rowBytes = a.codec.rowBytes, quads = a.codec.quads, stageBytes = a.stageBytes, pairBytes = 2 * stageBytes;
@@ -145,7 +147,7 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 		rows.advance();
 		stage(freed, j + 2 * (PAIRS - 1));
 		freed = slot;
-		const u8 *row = ring + slot;
+		u8 *row = ring + slot;
 		slot = slot + pairBytes == PAIRS * pairBytes ? 0 : slot + pairBytes;
 		u32 p0 = part0, p1 = part1, to = through, from = before, warps = 0;
 		if (WIDE && CHUNK != 0)
@@ -160,13 +162,26 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 			x1 = quadAt(row + stageBytes, bitsBefore + (warps >> 16) + (from >> 16), p1);
 		}
 		bool raw0 = t0.y == rowBytes, raw1 = t1.y == rowBytes;
-		if (CHUNK == 0 || ballot(~0u, raw0 || raw1)) {
+		if (!STAGED && (CHUNK == 0 || ballot(~0u, raw0 || raw1))) {
 			if (used && raw0)
 				x0 = *(const u32x4 *)(row + column * 16);
 			if (used && raw1)
 				x1 = *(const u32x4 *)(row + stageBytes + column * 16);
 		}
-		bool write0 = used && (CHUNK ? t0.y != 0 : raw0), write1 = used && (CHUNK ? t1.y != 0 : raw1);
+		bool coded0 = CHUNK != 0 && t0.y != 0 && !raw0, coded1 = CHUNK != 0 && t1.y != 0 && !raw1;
+		if (STAGED) {
+			warpSync(~0u); // the stored rows have been read
+			if (used && coded0)
+				*(u32x4 *)(row + column * 16) = x0;
+			if (used && coded1)
+				*(u32x4 *)(row + stageBytes + column * 16) = x1;
+			warpSync(~0u);
+			if (coded0 || raw0)
+				storeStaged<LANES, 1>(store, (u8 *)a.out + (u64)t0.x * rowBytes, row, lane, rowBytes);
+			if (coded1 || raw1)
+				storeStaged<LANES, 1>(store, (u8 *)a.out + (u64)t1.x * rowBytes, row + stageBytes, lane, rowBytes);
+		}
+		bool write0 = !STAGED && used && (CHUNK ? t0.y != 0 : raw0), write1 = !STAGED && used && (CHUNK ? t1.y != 0 : raw1);
 		u8 *out0 = out + (u64)t0.x * rowBytes, *out1 = out + (u64)t1.x * rowBytes;
 		if (KIND != KIND_WORDS && store == STORE_16) {
 			if (write0)
@@ -267,6 +282,8 @@ constexpr int CHUNK = ROW_CODER::CHUNK, STEPS = ROW_CODER::STEPS;
 
 #if defined ROW_FIND && ROW_KIND == KIND_FIXED
 FINDS(findFixed, 3)
+#elif defined ROW_FIND && ROW_KIND == KIND_WORDS
+FINDS(findWords, 3)
 #elif defined ROW_FIND
 FINDS(find, 3)
 #elif defined ROW_PEERS

@@ -38,6 +38,16 @@ template <int WIDTH> INLINE u32 tileBefore(u32 x)
 	u32 own = threadID() & 31;
 	return emulatedShuffle(~0u, x, own & (WIDTH - 1) ? own - 1 : own);
 }
+INLINE u32 laneFrom(u32 x, u32 lane) { return emulatedShuffle(~0u, x, lane); }
+template <int RUN> INLINE u32 runScan(u32 x, u32 first)
+{
+	u32 own = threadID() & 31;
+	for (u32 d = 1; d < RUN; d *= 2) {
+		u32 t = emulatedShuffle(~0u, x, own >= first + d ? own - d : own);
+		x += own >= first + d ? t : 0;
+	}
+	return x;
+}
 INLINE u32 warpSum(u32 x) { return emulatedSum(~0u, x, 32); }
 template <int WIDTH> INLINE u32 tileScan(u32 lanes, u32 x) { return emulatedScan(lanes, x, WIDTH); }
 template <int WIDTH> INLINE u32 tileSum(u32 lanes, u32 x) { return emulatedSum(lanes, x, WIDTH); }

@@ -12,7 +12,7 @@ const endBlocks = 1<<15 - 1
 
 // RunCUDA implements cuda.Kernel. It is one launch if all of this holds, else three:
 //   - the coder has a kernel for these rows that looks them up and decodes them (coder.pairs, coder.bytes): none has for rows that a whole
-//     block decodes, or that do not begin at multiples of 8 bytes;
+//     block decodes;
 //   - no slab lies on another device: hits there are read from a list;
 //   - a block has the shared memory for missed rows too.
 func (k *Find) RunCUDA(s *cuda.Stream) error {

@@ -57,6 +57,21 @@ template <int WIDTH> INLINE u32 tileScan(u32 lanes, u32 x)
 	return x;
 }
 
+// Tiles of any number of lanes, of whole warps. laneFrom returns x of a lane of the warp. runScan returns the inclusive sums of x over the
+// lanes from first to the caller's, of which there are at most RUN: first is the first lane of the caller's tile.
+INLINE u32 laneFrom(u32 x, u32 lane) { return __nvvm_shfl_sync_idx_i32(~0u, x, lane, 31); }
+template <int RUN> INLINE u32 runScan(u32 x, u32 first)
+{
+#pragma unroll
+	for (int d = 1; d < RUN; d *= 2)
+		asm volatile("{ .reg .u32 t; .reg .pred p;\n\t"
+			     "shfl.sync.up.b32 t|p, %0, %1, %2, -1;\n\t"
+			     "@p add.u32 %0, %0, t; }"
+			     : "+r"(x)
+			     : "n"(d), "r"(first));
+	return x;
+}
+
 template <int WIDTH> INLINE u32 tileSum(u32 lanes, u32 x)
 {
 #pragma unroll

@@ -461,7 +461,7 @@ func decodeOf(b *bench, c codec.Codec, slabs [][]byte, hits []kernels.Found, row
 // outside the output written. The sanitizer sees to reads.
 func TestDecode_Corrupt(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
-	for _, rowBytes := range race.Some([]int{4, 64, 256, 512, 1000, 2408, 4096, 8192, 40_000}) {
+	for _, rowBytes := range race.Some([]int{4, 64, 256, 264, 300, 512, 1000, 2408, 4096, 8192, 40_000}) {
 		for _, name := range []string{"ibp4", "ibp8"} {
 			t.Run(fmt.Sprintf("row=%d/%s", rowBytes, name), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(rowBytes), 9))
@@ -501,7 +501,7 @@ func TestDecode_Corrupt(t *testing.T) {
 // of the list several times. The list is longer than the hits.
 func TestDecode_ManyRows(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
-	for _, shape := range []struct{ rowBytes, rows int }{{64, 120_001}, {200, 60_000}, {512, 40_003}, {600, 9001}, {2408, 9000}, {4092, 5001}, {8100, 1500}} {
+	for _, shape := range []struct{ rowBytes, rows int }{{64, 120_001}, {200, 60_000}, {264, 40_000}, {300, 40_001}, {320, 30_000}, {512, 40_003}, {600, 9001}, {2408, 9000}, {4092, 5001}, {8100, 1500}} {
 		for _, name := range []string{"none", "ibp4", "ibp8"} {
 			t.Run(fmt.Sprintf("row=%d/%s", shape.rowBytes, name), func(t *testing.T) {
 				n, rowBytes := shape.rows, shape.rowBytes

@@ -82,6 +82,9 @@ type HostRows struct {
 	RowBytes int
 	// Ahead is the number of bytes of a compressed row in place to read before its length is known: about the mean stored length.
 	Ahead int
+	// Common is the number of bytes of a row that the host's processors gather when they help with misses: few rows are longer, and the
+	// device reads the rest of those itself. 0 is whole rows.
+	Common int
 }
 
 // offset returns where a row's stored bytes begin in Mem.

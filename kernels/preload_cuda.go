@@ -28,7 +28,7 @@ func (k *Preload) RunCUDA(s *cuda.Stream) error {
 		all = append(all, f.Load)
 	}
 	if k.Shared {
-		all = append(all, shareOpenKernel.Load)
+		all = append(all, shareOpenKernel.Load, c.shareLong.Load)
 		for _, f := range c.share {
 			all = append(all, f.Load)
 		}

@@ -40,6 +40,7 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 		name(want, slices.Collect(maps.Values(c.share))...)
 		name(want, slices.Collect(maps.Values(c.replay))...)
 		name(want, c.fetch, c.fetchLong)
+		name(want, c.shareLong)
 		if c.encode != nil {
 			name(want, c.encode)
 		}
@@ -159,5 +160,25 @@ func TestPTX_HitKernels(t *testing.T) {
 		if len(seen) != len(c.decode)+len(c.find) {
 			t.Errorf("%s: %d kernels are launched, want all %d", name, len(seen), len(c.decode)+len(c.find))
 		}
+	}
+}
+
+// TestPTX_StagesBeginAtLines: kernels that copy rows of the host tier to shared memory have none of their own beside the dynamic one, or it is
+// whole lines, and metadata before the rows are whole lines too. Rows that began within a line took 2.6 times as long.
+func TestPTX_StagesBeginAtLines(t *testing.T) {
+	static := regexp.MustCompile(`(?m)^\s*\.shared .*\[(\d+)\]`)
+	for name := range coders {
+		text, err := ptxText("share_" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, own := range static.FindAllStringSubmatch(string(text), -1) {
+			if bytes, _ := strconv.Atoi(own[1]); bytes%metaAlign != 0 {
+				t.Errorf("share_%s has %d bytes of shared memory of its own", name, bytes)
+			}
+		}
+	}
+	if abi.ShareHead%metaAlign != 0 {
+		t.Errorf("%d bytes before the metadata", abi.ShareHead)
 	}
 }

@@ -1,119 +1,13 @@
-#include "coder.h"
-#include "fetch.h"
+#include "share_rows.h"
 #include "publish.h"
 
-// Fetches the misses of a batch of small rows. If a share is open, the host's processors help: see package transfer and ShareArgs. Rows are
+// Fetches the misses of a batch. If a share is open, the host's processors help: see package transfer and ShareArgs. Rows are
 // decoded by a coder: ROW_CODER of ROW_HEADER.
 //
 // The misses are cut into units. The GPU reads the units of its own part, which begins at the back of the list, from the host tier. The
 // host gathers the rows of its part, which begins at the front, in pieces, and copies them to the device's staging memory. Blocks that have
 // finished the GPU's part take over units that the host has not begun. The GPU alone decides who writes a row. So every miss is written
 // once whatever the host does, and the host writes only to its staging memory.
-//
-// A block takes a unit of neighbouring misses, and a tile reads ROWS rows of it at once, 16 bytes a lane. Where address translation is the
-// limit, this is faster than fetch.cu, where the warps of all multiprocessors read a row each: on an H200 with a 16 GB table 15.5 against
-// 10.9 GB/s with 256-byte rows, 30.3 against 22.3 with 512-byte rows. With a 2 GB table, where the link is the limit, it is no faster.
-
-constexpr int ROWS = 4, PARTS = 2;
-
-// one returns element r of an array in registers. Where r is not known at compile time, it selects among all elements.
-template <class T> INLINE T one(const T (&x)[ROWS], int r)
-{
-	T y = x[0];
-#pragma unroll
-	for (int i = 1; i < ROWS; i++)
-		y = r == i ? x[i] : y;
-	return y;
-}
-
-// fetchUnit writes the misses from up to to, and returns their stored bytes. If STAGED, the first slot bytes of each row lie in the staging
-// memory; the rest is read from the host tier. REQUIRES: stage has room for a row, the sector before it and what a window reads past it.
-template <class C, int LANES, bool STAGED>
-INLINE u64 fetchUnit(const ShareFetchArgs &args, const u8 *meta, u8 *stage, u8 *scratch, const Tile<LANES> &tile, u32 from, u32 to)
-{
-	const FetchArgs &a = args.fetch;
-	const u32 lane = tile.lane;
-	u32 first = from + threadID() / LANES, tiles = blockThreads() / LANES;
-	u64 moved = 0;
-	for (u32 i = first; i < to; i += tiles * ROWS) {
-		Miss m[ROWS];
-		u32x4 x[ROWS][PARTS];
-#pragma unroll
-		for (int r = 0; r < ROWS; r++) {
-			u32 k = i + r * tiles;
-			if (k >= to)
-				break;
-			m[r] = missOf(a, loadConst((const u32x4 *)(a.misses + k * a.step)));
-			u64 start = m[r].at & ~31ull;
-			u64 end = (m[r].at + (m[r].known ? m[r].length : minimum(a.ahead, m[r].length)) + 31) & ~31ull;
-			if (STAGED)
-				start = args.share.stage + (u64)k * args.share.slot, end = start + args.share.slot;
-#pragma unroll
-			for (int p = 0; p < PARTS; p++) {
-				u64 at = start + (p * LANES + lane) * 16;
-				if (at < end)
-					x[r][p] = STAGED ? loadArrived(at) : loadTier(at);
-			}
-		}
-		// Writes a miss, of which the lanes have the first bytes in x.
-		auto write = [&](Miss m, const u32x4(&x)[PARTS]) {
-			u32 skip = STAGED ? 0 : (u32)m.at & 31;
-			u32 first = m.known ? m.length : minimum(a.ahead, m.length);
-			u32 have = STAGED ? args.share.slot : ((skip + first + 31) & ~31u) - skip;
-#pragma unroll
-			for (int p = 0; p < PARTS; p++)
-				if ((p * LANES + lane) * 16 < skip + have)
-					((u32x4 *)stage)[p * LANES + lane] = x[p];
-			tile.sync();
-			u32 *row = (u32 *)(stage + skip);
-			Words<SHARED> stored{row, 0, (m.length + 3) / 4};
-			bool ok = true;
-			if (m.compressed && !m.known) {
-				u32 length = C::storedLength(a.codec, meta, stored, tile);
-				ok = length - 1 < m.length;
-				m.length = ok ? length : 0;
-				stored.limit = (m.length + 3) / 4;
-			}
-			if (have < m.length) {
-				for (u32 w = have / 4 + lane; w * 4 < m.length; w += LANES)
-					row[w] = loadConst((const u32 *)m.at + w);
-				tile.sync();
-			}
-			if (!m.compressed)
-				tileCopy<LANES>(a.codec, stored, lane, m.row);
-			else
-				ok = ok && m.length != 0 && C::decode(a.codec, meta, stored, m.length, scratch, tile, m.row);
-			if (ok)
-				moved += m.length;
-			else if (lane == 0)
-				corruptRow(a.counters, m.position);
-			tile.sync(); // the stage and the scratch are free
-		};
-		if constexpr (smallOf<C>) {
-#pragma unroll
-			for (int r = 0; r < ROWS; r++) {
-				if (i + r * tiles >= to)
-					break;
-				write(m[r], x[r]);
-			}
-		} else {
-			// A large decoder is compiled into the kernel once, not ROWS times.
-#pragma unroll 1
-			for (int r = 0; r < ROWS && i + r * tiles < to; r++) {
-				u32x4 of[PARTS];
-#pragma unroll
-				for (int p = 0; p < PARTS; p++) {
-					of[p] = x[0][p];
-#pragma unroll
-					for (int s = 1; s < ROWS; s++)
-						of[p] = r == s ? x[s][p] : of[p];
-				}
-				write(one(m, r), of);
-			}
-		}
-	}
-	return moved;
-}
 
 // listPiece writes the offsets of a piece's rows to the host's list. All threads of the block call it.
 INLINE void listPiece(const ShareFetchArgs &a, u32 number, u32 piece)
@@ -244,18 +138,22 @@ INLINE void closeShare(const ShareFetchArgs &a, u32 number, u32 misses)
 	retire(a.share);
 }
 
-// Tiles of LANES lanes. Shared memory: the metadata, if they fit, then stageBytes and the scratch for each tile.
-template <class C, int LANES> INLINE void shareFetch(const ShareFetchArgs &a)
+// Tiles of LANES lanes. LONG says that rows may be longer than SHARE_ROW. Shared memory: SHARE_HEAD bytes, the metadata, if they fit, then stageBytes
+// and the scratch for each tile. There is no static shared memory, so that the stage of a long row begins at a line: where it began 16 bytes
+// later, asynchronous copies took 2.6 times as long, as those of a sector went to two lines.
+template <class C, int LANES, bool LONG> INLINE void shareFetch(const ShareFetchArgs &a)
 {
 	extern __shared__ u32x4 dynamic[];
-	__shared__ u32 taken;
-	const u8 *meta = metaOf<C>(a.fetch.codec, (u8 *)dynamic);
+	u32 &taken = *(u32 *)dynamic;
+	u8 *shared = (u8 *)dynamic + SHARE_HEAD;
+	const u8 *meta = metaOf<C>(a.fetch.codec, shared);
 	const Tile<LANES> tile = Tile<LANES>::make();
 	u32 tid = threadID(), lane = tile.lane;
-	u8 *stage = (u8 *)dynamic + a.fetch.codec.metaBytes + tid / LANES * (a.fetch.stageBytes + a.fetch.codec.scratch);
+	u8 *stage = shared + a.fetch.codec.metaBytes + tid / LANES * (a.fetch.stageBytes + a.fetch.codec.scratch);
 	u8 *scratch = stage + a.fetch.stageBytes;
 	const Counters *counters = (const Counters *)a.fetch.counters;
 	u32 misses = counters->misses, number = a.share.device != 0 ? counters->share : 0, unit = a.share.unit;
+	bool merges = LONG && mergesRows(a.fetch, misses);
 	u64 moved = 0;
 	ShareDevice *d = (ShareDevice *)a.share.device;
 	u32 hostUnits = number != 0 ? d->pieces * (a.share.piece / unit) : 0, alone = blockID();
@@ -287,12 +185,13 @@ template <class C, int LANES> INLINE void shareFetch(const ShareFetchArgs &a)
 		bool staged = !own && (u & OWN) == 0;
 		u &= ~OWN;
 		u32 from = u * unit, to = minimum(from + unit, misses);
-		if (!staged) {
-			moved += fetchUnit<C, LANES, false>(a, meta, stage, scratch, tile, from, to);
-			continue;
-		}
-		moved += fetchUnit<C, LANES, true>(a, meta, stage, scratch, tile, from, to);
-		if (tid == 0) {
+		if constexpr (LONG)
+			moved += staged ? fetchLongUnit<C, true>(a, meta, stage, scratch, tile, from, to, misses, merges)
+					: fetchLongUnit<C, false>(a, meta, stage, scratch, tile, from, to, misses, merges);
+		else
+			moved += staged ? fetchUnit<C, LANES, true>(a, meta, stage, scratch, tile, from, to)
+					: fetchUnit<C, LANES, false>(a, meta, stage, scratch, tile, from, to);
+		if (staged && tid == 0) {
 			atomicAdd(&d->staged, 1);
 			atomicMax(&d->hostEnd, nanos());
 		}
@@ -312,14 +211,15 @@ template <class C, int LANES> INLINE void shareFetch(const ShareFetchArgs &a)
 	}
 }
 
-#define SHARE(lanes)                                                                                                             \
-	KERNEL void __launch_bounds__(256) shareFetch##lanes(const ShareFetchArgs a)                                             \
+#define SHARE(name, lanes, long)                                                                                                 \
+	KERNEL void __launch_bounds__(256) name(const ShareFetchArgs a)                                                          \
 	{                                                                                                                        \
-		shareFetch<ROW_CODER, lanes>(a);                                                                                 \
+		shareFetch<ROW_CODER, lanes, long>(a);                                                                           \
 		endBatch<END_FETCH>(a.fetch.counters, a.fetch.end);                                                              \
 	}
 
 #if ROW_LANES <= 16
-SHARE(16)
+SHARE(shareFetch16, 16, false)
 #endif
-SHARE(32)
+SHARE(shareFetch32, 32, false)
+SHARE(shareFetchLong, 32, true)

@@ -22,7 +22,8 @@ type Share struct {
 	Fraction  uint32
 	MaxPieces int
 	Least     int
-	// Blocks is the number of blocks of the grid. Own of them begin with the device's own part, the others with the host's.
+	// Blocks is the number of blocks of the grid, 0 for one on each multiprocessor. Own of them begin with the device's own part, the others
+	// with the host's.
 	Blocks, Own int
 	// Timeout is how long the device waits for the next piece to arrive before it fetches the rest itself.
 	Timeout time.Duration
@@ -34,19 +35,19 @@ func (s *Share) HostView() *abi.ShareHost { return &view[abi.ShareHost](s.Host)[
 // ListView views a share's List: where rows begin in the host tier's memory.
 func (s *Share) ListView() []uint64 { return view[uint64](s.List) }
 
-// shareBlocks returns the number of blocks that read a large table's rows from the host tier. They are few, because address translation becomes
-// slower with more blocks or more requests of each. Measured on an H200, 16 GiB, 16 / 24 / 32 / 48 / 66 blocks: rows of 256 bytes
-// 15.0 / 12.9 / 13.3 / 12.9 / 12.0 GB/s, of 512 bytes 19.9 / 28.4 / 27.3 / 25.7 / 24.5. With a Share blocks take units from a counter,
-// and more of them pay (transfer's shareBlocks).
+// shareBlocks returns the number of blocks that read a large table's rows from the host tier without a Share. They are few, because address
+// translation becomes slower with more blocks or more requests of each. Measured on an H200, 200,000 rows, 24 / 48 / 66 / 132 blocks: 16 GiB of
+// 256-byte rows 2.53 / 2.77 / 3.22 / 3.39 ms; with codec rank 512-byte rows 4.20 / 3.38 / 3.38 / 3.82, 1024-byte rows 4.51 / 3.58 / 3.82 /
+// 4.45. With a Share blocks take units from a counter, and more of them pay (transfer's shareBlocks).
 func shareBlocks(rowBytes int) int {
 	if rowBytes <= 256 {
-		return 16
+		return 24
 	}
-	return 24
+	return 48
 }
 
-// MaxShareRow is the longest row, in bytes, that ShareFetch serves: the lanes of a warp read it at once, wherever it begins in its line.
-const MaxShareRow = 768
+// MaxShareRow is the longest row, in bytes, that ShareFetch serves. Rows of up to abi.ShareRow bytes the lanes of a warp read at once.
+const MaxShareRow = 4096
 
 // ShareOpen opens a share of a batch's misses, unless another batch's is open. It sets Counters.Share to the share's number.
 type ShareOpen struct {

@@ -38,12 +38,20 @@ func (k *ShareFetch) RunCUDA(s *cuda.Stream) error {
 	}
 	c := kernelsOf(k.Codec)
 	lanes := c.shareTile(k.Tier.RowBytes)
+	f := c.share[lanes]
 	args := abi.ShareFetchArgs{Fetch: fetch, Share: abi.ShareArgs{Unit: aloneUnit}}
 	blocks := shareBlocks(k.Tier.RowBytes)
 	if k.Share != nil {
 		args.Share, blocks = k.Share.args(), k.Share.Blocks
 	}
+	if blocks == 0 {
+		blocks = s.Device().Multiprocessors()
+		args.Share.Own = uint32(blocks)
+	}
+	if k.Tier.RowBytes > abi.ShareRow {
+		f = c.shareLong
+	}
 	args.Fetch.StageBytes = uint32((k.Tier.RowBytes + 32 + stageSlack + 127) &^ 127)
 	warps, shared := c.blockOf(s, &args.Fetch.Codec, 32/lanes*int(args.Fetch.StageBytes+args.Fetch.Codec.Scratch))
-	return c.share[lanes].LaunchBegun(s, blocks, 32*warps, shared, &args, k.Begun)
+	return f.LaunchBegun(s, blocks, 32*warps, abi.ShareHead+shared, &args, k.Begun)
 }

@@ -140,6 +140,9 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 		}
 		lap(&timings.Pack)
 	}
+	if t.codec != nil {
+		t.host.Common = t.commonBytes()
+	}
 	t.look()
 	return t, nil
 }

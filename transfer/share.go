@@ -33,6 +33,7 @@ type Sharer struct {
 	device     device.Device
 	threads    int
 	terms      kernels.Share
+	pieces     bool          // a table's Piece depends on its rows; that of terms is the longest
 	staging    device.Buffer // page-locked
 	copies     device.Stream
 	host       *abi.ShareHost
@@ -49,7 +50,9 @@ type Sharer struct {
 
 	mu struct {
 		sync.Mutex
-		tables []*ShareTable
+		tables  []*ShareTable // by ShareTable.terms.Tier; nil where one was released
+		serving *ShareTable   // the one whose rows workers may be reading
+		left    *sync.Cond    // serving has become nil
 	}
 }
 
@@ -61,8 +64,8 @@ type ShareOptions struct {
 	// StageBytes is the size of the staging memory, in page-locked memory and again on the device. Misses for which it has no room are
 	// fetched by the device. Default 128 MiB, room for 262,144 rows of 512 bytes.
 	StageBytes int64
-	// Piece is the number of rows that a worker takes at a time, default 256. Unit is the number that the device takes at a time. It
-	// divides Piece, and defaults to 64 for rows of up to 256 bytes, else to 32.
+	// Piece is the number of rows that a worker takes at a time, default 256, or fewer for rows of more than 768 bytes. Unit is the number
+	// that the device takes at a time. It divides Piece, and defaults to 64 for rows of up to 256 bytes, else to 32, from 2 KiB on to 16.
 	Piece, Unit int
 	// Timeout is how long the device waits for the next piece to arrive. Default 1 ms.
 	Timeout time.Duration
@@ -98,10 +101,21 @@ func (o *ShareOptions) validate() error {
 
 // shareUnit returns the default of Unit. The default for short rows is a multiple of the other.
 func shareUnit(rowBytes int) int {
-	if rowBytes <= 256 {
+	switch {
+	case rowBytes <= 256:
 		return 64
+	case rowBytes < 2048:
+		return 32
 	}
-	return 32
+	return 16
+}
+
+// sharePiece returns the default of Piece, a multiple of 64: of longer rows about 128 KiB, so that a piece takes a worker no longer.
+func sharePiece(rowBytes int) int {
+	if rowBytes <= abi.ShareRow {
+		return defaultPiece
+	}
+	return max(64, (128<<10)/rowBytes&^63)
 }
 
 const (
@@ -140,7 +154,8 @@ func NewSharer(d device.Device, o ShareOptions) (_ *Sharer, err error) {
 	if o.StageBytes == 0 {
 		o.StageBytes = defaultStageBytes
 	}
-	if o.Piece == 0 {
+	pieces := o.Piece == 0
+	if pieces {
 		o.Piece = defaultPiece
 	}
 	if o.Timeout == 0 {
@@ -155,8 +170,10 @@ func NewSharer(d device.Device, o ShareOptions) (_ *Sharer, err error) {
 			s.free()
 		}
 	}()
+	s.mu.left = sync.NewCond(&s.mu)
 	t := &s.terms
 	*t = kernels.Share{Unit: o.Unit, Piece: o.Piece, Timeout: o.Timeout}
+	s.pieces = pieces
 	if o.Always {
 		t.Least = 1
 	} else {

@@ -174,7 +174,8 @@ func TestShare_RowsOfEveryKind(t *testing.T) {
 			rowBytes int
 			codec    string
 			mode     Mode
-		}{{256, "ibp4", InPlace}, {256, "ibp4", Packed}, {100, "ibp8", InPlace}, {260, "ibp4", InPlace}, {37, "none", InPlace}, {512, "ibp8", Packed}, {768, "ibp4", InPlace}, {31, "ibp4", Packed}} {
+		}{{256, "ibp4", InPlace}, {256, "ibp4", Packed}, {100, "ibp8", InPlace}, {260, "ibp4", InPlace}, {37, "none", InPlace}, {512, "ibp8", Packed}, {768, "ibp4", InPlace}, {31, "ibp4", Packed},
+			{772, "ibp4", Packed}, {1024, "none", InPlace}, {1024, "ibp8", InPlace}, {1001, "none", Packed}, {2408, "ibp4", InPlace}, {4096, "ibp8", Packed}} {
 			t.Run(fmt.Sprintf("row=%d/%s/%v", c.rowBytes, c.codec, c.mode), func(t *testing.T) {
 				s := newSharing(t, d, 3000, c.rowBytes, c.mode, c.codec, ShareOptions{Threads: 3, Piece: 8, Unit: 4, StageBytes: 1 << 20, Timeout: time.Second})
 				r := rand.New(rand.NewPCG(1, uint64(c.rowBytes)))
@@ -207,7 +208,7 @@ func TestShare_EveryCodec(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				shrunk := int64(0)
 				for i, of := range []dtype.Type{dtype.Float32, dtype.BFloat16, dtype.Float64} {
-					for j, rowBytes := range []int{256, 520} {
+					for j, rowBytes := range []int{256, 520, 1032} {
 						t.Run(fmt.Sprintf("%v/row=%d/%v", of, rowBytes, Mode((i+j)%2)), func(t *testing.T) {
 							shrunk += testShareCodec(t, d, rowBytes, Options{Codec: name, DType: of, Mode: Mode((i + j) % 2)})
 						})
@@ -243,7 +244,7 @@ func testShareCodec(t *testing.T, d device.Device, rowBytes int, load Options) i
 // TestShare_CorruptRowsAreCounted lets rows lose their participation bits: they would be longer than a row may be.
 func TestShare_CorruptRowsAreCounted(t *testing.T) {
 	onDevices(t, func(t *testing.T, d device.Device) {
-		for _, rowBytes := range []int{64, 256, 512} {
+		for _, rowBytes := range []int{64, 256, 512, 1024, 2408} {
 			s := newSharing(t, d, 2000, rowBytes, InPlace, "ibp4", ShareOptions{Threads: 2, Piece: 16, Unit: 8, Timeout: time.Second})
 			r := rand.New(rand.NewPCG(6, 6))
 			s.corrupt = map[int64]bool{}
@@ -529,9 +530,12 @@ func TestShareTable_Learns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	mem := device.Buffer{}.Slice(0, shareTier)
-	if s.Table(kernels.HostRows{Mem: mem, Stride: 1024, RowBytes: 1024}, kernels.Codec{}) != nil {
+	mem := device.Buffer{}.Slice(0, unitsTier)
+	if s.Table(kernels.HostRows{Mem: mem, Stride: shareRow + 4, RowBytes: shareRow + 4}, kernels.Codec{}) != nil {
 		t.Error("long rows are shared")
+	}
+	if s.Table(kernels.HostRows{Mem: mem, RowBytes: shareRow}, kernels.Codec{}) == nil {
+		t.Error("packed rows are not shared")
 	}
 	if s.Table(kernels.HostRows{Mem: mem.Slice(0, shareTier-1), Stride: 256, RowBytes: 256}, kernels.Codec{}) != nil {
 		t.Error("small tables are shared")
@@ -578,6 +582,47 @@ func TestShareTable_Learns(t *testing.T) {
 	}
 	if st := (*ShareTable)(nil).Stats(); st.Strategy != "zero-copy" {
 		t.Errorf("without: %+v", st)
+	}
+}
+
+// TestShareTable_GivenUpForFetch: where the device reads misses by kernels.Fetch unless they are shared, batches after sharing was given up are
+// left to it, until sharing is tried again and both ways are measured anew.
+func TestShareTable_GivenUpForFetch(t *testing.T) {
+	s, err := NewSharer(newDevice(), ShareOptions{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	tier := kernels.HostRows{Mem: device.Buffer{}.Slice(0, shareTier), Stride: 256, RowBytes: 256}
+	if BeyondTranslation(tier) {
+		t.Fatal("the table is read by units")
+	}
+	table := s.Table(tier, kernels.Codec{})
+	const rows = 200_000
+	left, stamp, gain := 0, uint32(0), false
+	for range 2*shareRetry + 100 {
+		terms, ok := table.next(rows)
+		if !ok {
+			left++
+			continue
+		}
+		if terms.Fraction == 0 && (terms.Blocks != 0 || terms.Own != 0) {
+			t.Fatalf("alone with %d of %d blocks, want one on each multiprocessor", terms.Own, terms.Blocks)
+		}
+		gain = gain || left == shareRetry // from the second trial on, sharing pays
+		stamp++
+		times := abi.ShareTimes{Stamp: stamp, Tier: table.terms.Tier, Misses: rows, Nanos: 20 * rows, OwnNanos: 20 * rows}
+		if terms.Fraction != 0 {
+			times.Staged, times.HostNanos, times.OwnNanos = rows/2, 20*rows, 20*rows
+			times.Nanos = 25 * rows
+			if gain {
+				times.Nanos = 15 * rows
+			}
+		}
+		setTimes(s.host, times)
+	}
+	if st := table.Stats(); left != shareRetry || st.Strategy != "shared" || st.AloneNanos != 20 || st.SharedNanos != 15 {
+		t.Errorf("%d batches left to Fetch, want %d; %+v", left, shareRetry, st)
 	}
 }
 

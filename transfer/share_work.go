@@ -175,10 +175,12 @@ func (s *Sharer) help(wake chan struct{}) {
 func (s *Sharer) serve(number uint32) {
 	pieces, table := atomic.LoadUint32(&s.host.Pieces), atomic.LoadUint32(&s.host.Tier)
 	s.mu.Lock()
-	if int(table) >= len(s.mu.tables) || s.failed.Load() {
+	if int(table) >= len(s.mu.tables) || s.mu.tables[table] == nil || s.failed.Load() {
 		pieces = 0
-	} else {
+	}
+	if pieces != 0 {
 		t := s.mu.tables[table]
+		s.mu.serving = t
 		s.work.set(shareJob{number, min(pieces, uint32(t.terms.MaxPieces)), &t.terms, t.tier.Mem.Bytes()}, s.host, s.staging)
 	}
 	s.mu.Unlock()
@@ -189,6 +191,10 @@ func (s *Sharer) serve(number uint32) {
 		s.deliver()
 		for i := 0; atomic.LoadUint32(&s.work.inside) != 0; spin(&i) {
 		}
+		s.mu.Lock()
+		s.mu.serving = nil
+		s.mu.left.Broadcast()
+		s.mu.Unlock()
 	}
 	if s.failed.Load() {
 		return // the device shares no more batches

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/tensorcache/tensorcache/internal/abi"
@@ -8,16 +9,18 @@ import (
 )
 
 // Sharing is tried for small rows of large tables, which the device's TLB does not cover, in batches that are long enough for
-// the host to take part. An H200 reads tables of 2 GiB at the speed of the link without sharing.
+// the host to take part. Where it pays was measured: docs/notebook/shared-misses.md.
 const (
 	shareTier     = 4 << 30 // least bytes of the tier
 	shareRow      = 768     // most bytes of a row
-	shareBatch    = 16384   // least rows of a batch
-	shareGain     = 0.97    // sharing stops if it takes more than this fraction of the time without
-	shareTrial    = 8       // shared batches before that decision
-	shareRetry    = 256     // batches without sharing before the next trial
-	shareMeasure  = 64      // one in so many batches is not shared, to measure its time
-	shareBeginsAt = 0.5     // the host's first fraction
+	unitsTier     = 6 << 30 // the same for reading by units without sharing: see BeyondTranslation
+	unitsRow      = 1024
+	shareBatch    = 16384 // least rows of a batch
+	shareGain     = 0.97  // sharing stops if it takes more than this fraction of the time without
+	shareTrial    = 8     // shared batches before that decision
+	shareRetry    = 256   // batches without sharing before the next trial
+	shareMeasure  = 64    // one in so many batches is not shared, to measure its time
+	shareBeginsAt = 0.5   // the host's first fraction
 )
 
 // shareHostBlocks is the number of thread blocks that start on the host's part of a shared batch. With 16, the host had gathered
@@ -32,12 +35,19 @@ const shareHostBlocks = 32
 //	shared, 24 / 32 / 40 blocks
 //	    15 host threads          37.3 / 38.6 / 37.7         42.4 / 44.4 / 45.9
 //	    4 host threads           31.9 / 34.2 / 32.3         34.5 / 38.8 / 41.9
-//	alone, 16 / 24 / 32 / 48     12.7 / 15.3 / 15.2 / 15.4  16.3 / 23.8 / 29.6 / 31.3
-func shareBlocks(rowBytes int) (own, alone int) {
-	if rowBytes <= 256 {
-		return 32, 24
+//
+// Alone, 48 / 66 blocks that take units from a counter take 2.30 / 2.29 ms for 200,000 rows of 256 bytes, 2.37 / 2.36 for rows of 512, and of
+// tables of 8 GiB with codec rank 1.77 / 1.76 and 2.42 / 1.93. Where address translation is not the limit, the device alone has a block on
+// each multiprocessor, as kernels.Fetch has.
+func shareBlocks(tier kernels.HostRows) (own, alone int) {
+	own, alone = 40, 66
+	if tier.RowBytes <= 256 {
+		own = 32
 	}
-	return 40, 48
+	if !BeyondTranslation(tier) {
+		alone = 0
+	}
+	return own, alone
 }
 
 // ShareTable holds what a Sharer has measured of one table. Safe for concurrent use.
@@ -46,19 +56,21 @@ type ShareTable struct {
 	tier   kernels.HostRows
 	terms  kernels.Share
 	always bool
+	mu     *shareLearnt // one for all tables that Moved makes of each other
+}
 
-	mu struct {
-		sync.Mutex
-		stamp           uint32 // of the last times that were used
-		split           split
-		fraction        float64 // of the misses, for the host
-		alone, shared   float64 // mean nanoseconds a miss, without and with sharing
-		batches         int     // since the last decision
-		alternate       int
-		dropped         bool
-		sharedN, aloneN int64 // numbers of batches
-		gaveUp          int64
-	}
+// shareLearnt is what was measured of the batches of a table.
+type shareLearnt struct {
+	sync.Mutex
+	stamp           uint32 // of the last times that were used
+	split           split
+	fraction        float64 // of the misses, for the host
+	alone, shared   float64 // mean nanoseconds a miss, without and with sharing
+	batches         int     // since the last decision
+	alternate       int
+	dropped         bool
+	sharedN, aloneN int64 // numbers of batches
+	gaveUp          int64
 }
 
 // ShareStats describe how a table's misses are read.
@@ -75,9 +87,9 @@ type ShareStats struct {
 }
 
 // BeyondTranslation says whether a table is so large, and its rows so short, that a GPU's reads of its misses cost address
-// translation, not bytes.
+// translation, not bytes, so that it reads them by units.
 func BeyondTranslation(tier kernels.HostRows) bool {
-	return tier.Mem.Size() >= shareTier && tier.RowBytes <= shareRow
+	return tier.Mem.Size() >= unitsTier && tier.RowBytes <= unitsRow
 }
 
 // Always says whether every batch of the table is shared, as tests have it.
@@ -85,8 +97,7 @@ func (t *ShareTable) Always() bool { return t != nil && t.always }
 
 // Shareable reports whether sharing a table's misses is worth trying.
 func Shareable(tier kernels.HostRows) bool {
-	// Packed rows may move when they are written, and a worker that is late still reads where they lay.
-	return tier.Stride != 0 && BeyondTranslation(tier) && tier.RowBytes <= kernels.MaxShareRow
+	return tier.Mem.Size() >= shareTier && tier.RowBytes <= shareRow
 }
 
 // Table registers a table's host tier, or returns nil if sharing is not tried for it. The tier must not be closed before the
@@ -96,30 +107,64 @@ func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 	if s == nil || tier.RowBytes > kernels.MaxShareRow || !always && !Shareable(tier) {
 		return nil
 	}
-	t := &ShareTable{sharer: s, tier: tier, terms: s.terms, always: always}
+	t := &ShareTable{sharer: s, tier: tier, terms: s.terms, always: always, mu: new(shareLearnt)}
 	t.mu.fraction = t.mu.split.fraction()
 	if t.terms.Unit == 0 {
 		t.terms.Unit = shareUnit(tier.RowBytes)
 	}
-	// The bytes that the host copies of each row: a little more than the usual stored length, or the row if rows are raw. The
-	// device reads the rest of longer rows itself.
+	if s.pieces {
+		t.terms.Piece = max(t.terms.Unit, sharePiece(tier.RowBytes)/t.terms.Unit*t.terms.Unit)
+	}
 	bytes := tier.RowBytes
-	if c.Codec != nil {
-		header := c.Form.Head
-		usual := tier.Ahead
-		if usual == 0 { // packed: lengths are in the index
-			usual = tier.RowBytes
-		}
-		bytes = min(bytes, max(header, usual+usual/32))
+	if c.Codec != nil && tier.Common != 0 {
+		bytes = min(bytes, max(c.Form.Head, tier.Common))
 	}
 	t.terms.Slot = (bytes + 15) &^ 15
 	rows := s.terms.Stage.Size() / int64(t.terms.Slot)
 	t.terms.MaxPieces = int(min(rows/int64(t.terms.Piece), abi.SharePieces, int64(abi.ShareUnits*t.terms.Unit/t.terms.Piece)))
+	s.register(t)
+	return t
+}
+
+// register gives a table its number.
+func (s *Sharer) register(t *ShareTable) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t.terms.Tier = uint32(len(s.mu.tables))
-	s.mu.tables = append(s.mu.tables, t)
-	return t
+	n := slices.Index(s.mu.tables, nil)
+	if n < 0 {
+		n = len(s.mu.tables)
+		s.mu.tables = append(s.mu.tables, nil)
+	}
+	t.terms.Tier, s.mu.tables[n] = uint32(n), t
+}
+
+// Moved returns the table for batches that read its rows from elsewhere, as after Tier.Repack, with all that was learnt of it. Batches that have
+// begun go on with t. Once they have ended, t is to be released. t may be nil.
+func (t *ShareTable) Moved(tier kernels.HostRows) *ShareTable {
+	if t == nil {
+		return nil
+	}
+	moved := &ShareTable{sharer: t.sharer, tier: tier, terms: t.terms, always: t.always, mu: t.mu}
+	t.sharer.register(moved)
+	return moved
+}
+
+// Release waits until no worker reads the table's rows, and keeps workers from it afterwards, so that the rows' memory can be freed. A worker may
+// be late: it may still gather rows for a batch that has ended, because the device had given up waiting for it. All batches of t must have
+// ended. t may be nil, released already, or of a Sharer that is closed.
+func (t *ShareTable) Release() {
+	if t == nil {
+		return
+	}
+	s := t.sharer
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := t.terms.Tier; s.mu.tables[n] == t {
+		s.mu.tables[n] = nil
+	}
+	for s.mu.serving == t {
+		s.mu.left.Wait()
+	}
 }
 
 // begin has a table that has not been read yet begin with what another one has learnt: the split, and the time without sharing if the rows are
@@ -154,8 +199,16 @@ func (t *ShareTable) next(rows int64) (kernels.Share, bool) {
 	case t.always:
 	case t.mu.dropped:
 		alone = true
-		if t.mu.batches >= shareRetry {
+		retry, byUnits := t.mu.batches >= shareRetry, BeyondTranslation(t.tier)
+		if retry {
 			t.mu.dropped, t.mu.batches, t.mu.shared = false, 0, 0
+		}
+		if !byUnits { // kernels.Fetch reads it, which is not timed
+			if retry {
+				t.mu.alone = 0
+			}
+			t.mu.aloneN++
+			return terms, false
 		}
 	case t.mu.alone == 0:
 		alone = true
@@ -166,7 +219,7 @@ func (t *ShareTable) next(rows int64) (kernels.Share, bool) {
 			t.mu.dropped, t.mu.batches = true, 0
 		}
 	}
-	ownBlocks, aloneBlocks := shareBlocks(t.tier.RowBytes)
+	ownBlocks, aloneBlocks := shareBlocks(t.tier)
 	if alone {
 		t.mu.aloneN++
 		terms.Own, terms.Blocks = aloneBlocks, aloneBlocks

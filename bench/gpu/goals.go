@@ -22,6 +22,10 @@ var goals = []goal{
 	{name: "hit-decode", row: 1024, of: RatioAtLeast, bound: 0.90},
 	{name: "hit-decode", row: 400, of: RatioAtLeast, bound: 0.85},
 	{name: "hit-decode", row: 256, of: RatioAtLeast, bound: 0.75},
+	{name: "odd-rows", codec: SparseCodec, of: RatioAtLeast, bound: 1},
+	{name: "odd-rows", codec: "ibp4", of: RatioAtLeast, bound: 0.85},
+	{name: "odd-rows", codec: "ibp4" + BFloat16Suffix, of: RatioAtLeast, bound: 0.85},
+	{name: "odd-rows", codec: "ibp4" + Uint8Suffix, of: RatioAtLeast, bound: 0.85},
 	{name: "hit-codecs", codec: "rank", row: 512, of: RatioAtLeast, bound: 0.6},
 	{name: "hit-codecs", codec: "rank" + BFloat16Suffix, row: 512, of: RatioAtLeast, bound: 0.5},
 	{name: "hit-codecs", codec: "sleek", row: 512, of: RatioAtLeast, bound: 0.8},
@@ -106,6 +110,8 @@ const (
 	SparseCodec = "ibp4 sparse"
 	// BFloat16Suffix follows the codec's name in labels of bfloat16 rows of hit-codecs; others are float32.
 	BFloat16Suffix = " bfloat16"
+	// Uint8Suffix follows it in labels of uint8 rows of odd-rows.
+	Uint8Suffix = " uint8"
 	// smallRow is the row length of small batches, and hitBatch the size of the batch of hits that has a goal.
 	smallRow = 512
 	hitBatch = 4096

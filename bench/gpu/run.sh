@@ -123,7 +123,7 @@ sanitize)
 	;;
 bench)
 	if wanted hot "$@"; then
-		bench hot 300 link,device-copy,hit-decode,miss-fetch,gather-hits,gather-misses,gather-80,lookup,load,small-batch,small-batch-caller,caller,captured,memory
+		bench hot 300 link,device-copy,hit-decode,odd-rows,miss-fetch,gather-hits,gather-misses,gather-80,lookup,load,small-batch,small-batch-caller,caller,captured,memory
 	fi
 	if wanted online "$@"; then bench online 90 sampling,refresh; fi
 	if wanted codecs "$@"; then bench codecs 240 hit-codecs,gather-hits-codecs --rows 256,512,1024,4096; fi

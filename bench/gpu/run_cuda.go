@@ -69,11 +69,11 @@ type runner struct {
 	unsaved error   // what Options.Save returned
 
 	// What several cases use, made when the first one needs it.
-	normals, sparse, halves *table
-	stage                   device.Buffer
-	link                    *link
-	rates                   placement.Rates              // of two GPUs
-	pairLoads               map[cache.PlacementMode]load // of two GPUs, by placement
+	normals, sparse, halves, counts *table
+	stage                           device.Buffer
+	link                            *link
+	rates                           placement.Rates              // of two GPUs
+	pairLoads                       map[cache.PlacementMode]load // of two GPUs, by placement
 }
 
 func (r *runner) open() {
@@ -175,7 +175,7 @@ func (r *runner) run() {
 	}
 	r.finish(perRow...)
 	for _, c := range []runs{
-		{"lookup", r.lookup}, {"load", r.loads}, {"sampling", r.sampling}, {"refresh", r.refresh}, {"memory", r.memory},
+		{"odd-rows", r.oddRows}, {"lookup", r.lookup}, {"load", r.loads}, {"sampling", r.sampling}, {"refresh", r.refresh}, {"memory", r.memory},
 		{"pair-throughput", r.pairThroughput}, {"pair-placement", r.pairPlacement}, {"pair-refresh", r.pairRefresh},
 		{"gather-misses-large", r.large}, {"training-fetch", r.trainingFetch},
 	} {
@@ -199,7 +199,7 @@ var (
 	small  = []string{"small-batch", "small-batch-caller", "caller"}
 	perRow = append([]string{"hit-decode", "hit-codecs", "miss-fetch", "gather-hits", "gather-hits-codecs", "gather-misses", "gather-80", "captured", "peer-hits"}, small...)
 
-	withNormals = slices.Concat(perRow, []string{"load", "sampling", "refresh", "memory"}, PairCases)
+	withNormals = slices.Concat(perRow, []string{"odd-rows", "load", "sampling", "refresh", "memory"}, PairCases)
 )
 
 // rows measures the cases of a row length.

@@ -48,6 +48,13 @@ const (
 	FindShared    = 80
 )
 
+// TwoLanes is the number of lanes of a tile that decodes rows of at most 2 × TwoLanes quads, two a lane, and TwoStages the number of rows that
+// it has in shared memory: see decode_two.cu.
+const (
+	TwoLanes  = 10
+	TwoStages = 4
+)
+
 // CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one.
 const CoderAhead = 2
 
@@ -231,6 +238,12 @@ type ShareDevice struct {
 	Began, OwnEnd, HostEnd                                                                                uint64
 	Taken                                                                                                 [ShareUnits]uint32
 }
+
+// Tiles read several rows of up to SHARE_ROW bytes at once; of longer ones, a warp reads one.
+const ShareRow = 768
+
+// SHARE_HEAD is the shared memory, in bytes, that a block of ShareFetch has for the unit that it takes.
+const ShareHead = 128
 
 // ShareArgs say how a batch's misses are shared. Unit and Piece are in rows; Piece is a multiple of Unit. Slot is the number of bytes of each
 // row that the host gathers, a multiple of 16. The host's part is Fraction / 65536 of the misses, at most MaxPieces pieces. A batch with

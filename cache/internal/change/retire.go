@@ -7,6 +7,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/transfer"
 )
 
 // retirement holds withdrawn memory until no batch can read it. Retired things are collected in the open group. A goroutine, which exits
@@ -26,7 +27,8 @@ type retired struct {
 	mapSlots []int64
 	rows     []*updatedRow
 	buffers  []retiredBuffer
-	done     chan struct{} // closed once the group is processed
+	shares   []*transfer.ShareTable // whose workers may read the buffers
+	done     chan struct{}          // closed once the group is processed
 }
 
 func (r *retired) empty() bool {
@@ -80,7 +82,7 @@ func (w *Writer) processGroups() {
 			w.mu.retire.running = false
 			if w.mu.err != nil { // the group will not be processed
 				close(group.done)
-				w.mu.retire.open = &retired{buffers: group.buffers, done: make(chan struct{})}
+				w.mu.retire.open = &retired{buffers: group.buffers, shares: group.shares, done: make(chan struct{})}
 			}
 			w.advanceLocked()
 			w.mu.Unlock()
@@ -89,6 +91,11 @@ func (w *Writer) processGroups() {
 		w.mu.retire.open, w.mu.retire.processing = newRetired(), group
 		w.mu.Unlock()
 		err := w.set.WaitEpoch(w.life)
+		if err == nil {
+			for _, share := range group.shares {
+				share.Release()
+			}
+		}
 		w.mu.Lock()
 		if err == nil {
 			for len(group.slots) > changedRows { // a cycle may retire a million slots
@@ -100,6 +107,7 @@ func (w *Writer) processGroups() {
 			w.processLocked(group)
 		} else {
 			w.mu.retire.open.buffers = append(w.mu.retire.open.buffers, group.buffers...)
+			w.mu.retire.open.shares = append(w.mu.retire.open.shares, group.shares...)
 		}
 		w.mu.retire.processing = nil
 		close(group.done)

@@ -280,6 +280,8 @@ func (w *Writer) repackLocked(i int) error {
 	home := w.set.Devices[0].Device
 	open.buffers = append(open.buffers, retiredBuffer{home, old.Mem}, retiredBuffer{home, old.Index})
 	for _, d := range w.set.Devices {
+		was := d.Table(i)
+		open.shares = append(open.shares, was.Share) // those of lost devices, too: their workers end late
 		if d.IsLost() {
 			continue
 		}
@@ -290,7 +292,6 @@ func (w *Writer) repackLocked(i int) error {
 		if err != nil {
 			return err
 		}
-		was := d.Table(i)
 		open.buffers = append(open.buffers, retiredBuffer{d.Device, was.Rows.Index})
 		d.SetTable(i, was.WithRows(rows))
 	}

@@ -48,9 +48,9 @@ type TableView struct {
 
 const hitShareUnit = 1 << 16
 
-// WithRows returns the view for host rows that lie elsewhere.
+// WithRows returns the view for host rows that lie elsewhere. Share of the old one is to be released before the old rows are freed.
 func (t *TableView) WithRows(rows kernels.HostRows) *TableView {
-	v := &TableView{Rows: rows, Codec: t.Codec, Rejected: t.Rejected, Oversize: t.Oversize, Share: t.Share}
+	v := &TableView{Rows: rows, Codec: t.Codec, Rejected: t.Rejected, Oversize: t.Oversize, Share: t.Share.Moved(rows)}
 	v.hitShare.Store(t.hitShare.Load())
 	return v
 }

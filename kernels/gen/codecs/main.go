@@ -6,7 +6,7 @@
 //
 // A KERNELS line describes the kernels of one coder (coder.h):
 //
-//	// KERNELS name struct lanes=N [quads=N] [one=N] [bytes=STRUCT] [fill] [encode] [pairs] [fixed] [MACRO=value]...
+//	// KERNELS name struct lanes=N [quads=N] [one=N] [bytes=STRUCT] [fill] [encode] [pairs] [two] [fixed] [MACRO=value]...
 //
 // name is what codec.DeviceForm.Kernel says; type coder of package kernels explains the words in lower case. The others are macros of the
 // header's own.
@@ -34,7 +34,7 @@ type coder struct {
 	name, header, class string
 	numbers             map[string]string // lanes, quads, one
 	bytes               string
-	words               map[string]bool // fill, encode, pairs, fixed
+	words               map[string]bool // fill, encode, pairs, two, fixed
 	macros              []string
 }
 
@@ -145,7 +145,7 @@ func parse(line, header string) (coder, error) {
 			c.bytes = value
 		case has && strings.ToUpper(key) == key:
 			c.macros = append(c.macros, "-D"+word)
-		case !has && slices.Contains([]string{"fill", "encode", "pairs", "fixed"}, key):
+		case !has && slices.Contains([]string{"fill", "encode", "pairs", "two", "fixed"}, key):
 			c.words[key] = true
 		default:
 			return c, fmt.Errorf("coder %s: %q is not understood", c.name, word)
@@ -178,12 +178,23 @@ func (c *coder) modules() (lines []string) {
 		macros = append(macros, "-DROW_PAIRS")
 		decode, encode = "decode_pairs", "encode_quads"
 		add("decodeWords", decode, "-DROW_KIND=2")
+		add("findWords", decode, "-DROW_KIND=2", "-DROW_FIND")
+		if c.words["two"] {
+			add("decodeTwo", "decode_two", "-DROW_KIND=0")
+			add("findTwo", "decode_two", "-DROW_KIND=0", "-DROW_FIND")
+		}
+		if c.words["two"] && c.words["fixed"] {
+			add("decodeTwoFixed", "decode_two", "-DROW_KIND=1")
+			add("findTwoFixed", "decode_two", "-DROW_KIND=1", "-DROW_FIND")
+		}
 		if c.words["fixed"] {
 			add("decodeFixed", decode, "-DROW_KIND=1")
 			add("findFixed", decode, "-DROW_KIND=1", "-DROW_FIND")
+			add("findFixedDouble", "find_double", "-DROW_KIND=1")
 		}
 		macros = append(macros, "-DROW_KIND=0")
 		add("find", decode, "-DROW_FIND")
+		add("findDouble", "find_double")
 	}
 	add("decode", decode)
 	add("decodePeers", decode, "-DROW_PEERS")
@@ -216,7 +227,7 @@ func coderTable(coders []coder) []byte {
 		if c.bytes != "" {
 			out.WriteString(", bytes: true")
 		}
-		for _, word := range [][2]string{{"fill", "fill"}, {"encode", "encodes"}, {"pairs", "pairs"}, {"fixed", "fixed"}} {
+		for _, word := range [][2]string{{"fill", "fill"}, {"encode", "encodes"}, {"pairs", "pairs"}, {"two", "two"}, {"fixed", "fixed"}} {
 			if c.words[word[0]] {
 				fmt.Fprintf(&out, ", %s: true", word[1])
 			}
