@@ -5,6 +5,8 @@
 
 .DEFAULT_GOAL := run
 include cuda.mk
+include capi/capi.mk
+include python/python.mk
 
 GO        ?= go
 DATA      ?= ../shared/data
@@ -86,4 +88,4 @@ check: ## everything that CI checks
 	.ci/run
 
 clean:
-	rm -rf build
+	rm -rf build dist

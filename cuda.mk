@@ -43,8 +43,17 @@ gpu-bundle: $(CUDA_STUB)
 	$(CUDA_ENV) go build -trimpath $(CUDA_TAGS) -ldflags="-s -w -X $(GPU_COMMIT)" -o $(GPU_BUNDLE)/ ./cmd/cachebench ./bench/gpu/gpurecord
 	go run ./bench/gpu/gpurecord sources > $(GPU_BUNDLE)/sources.json
 	cp bench/gpu/run.sh $(GPU_BUNDLE)/run.sh
+	$(MAKE) --no-print-directory gpu-python
 	mkdir $(GPU_BUNDLE)/data && for f in $(GPU_DATA); do [ ! -e $(DATA)/$$f ] || cp $(DATA)/$$f $(GPU_BUNDLE)/data/; done
 	@du -sm $(GPU_BUNDLE)
+
+# The Python package, its tests and what runs them. Without a network the bundle is made without it.
+.PHONY: gpu-python
+gpu-python:
+	@rm -rf $(GPU_BUNDLE)/python && mkdir $(GPU_BUNDLE)/python && \
+	{ $(MAKE) --no-print-directory wheel && $(PIP) download -d $(GPU_BUNDLE)/python pytest iniconfig pluggy packaging pygments -c python/requirements.txt --no-deps && \
+	  cp dist/tensorcache-*$(WHEEL_ARCH).whl $(GPU_BUNDLE)/python/ && cp -r python/tests python/examples python/benchmarks $(GPU_BUNDLE)/python/; } || \
+	{ rm -r $(GPU_BUNDLE)/python; echo "gpu-bundle: no Python package in it"; }
 
 # The bundle in one file, for a host that it has to travel to: the binaries share most of what is in them, which a window over all of
 # them finds. Python's tarfile unpacks it where there is no xz.

@@ -37,14 +37,19 @@ type Cache struct {
 
 // New loads the tables into the host tier, trains the admission policy on the training batches, and fills the data store. Most of the
 // time goes to reading and encoding every row. New closes the tables, and after an error it has freed everything.
-func New(o Options) (_ *Cache, err error) {
+func New(o Options) (*Cache, error) { return NewContext(context.Background(), o) }
+
+// NewContext is New that ends early, with the context's error, once ctx has ended. It looks at ctx between parts of the tables and between
+// batches of training. Spans of loading are children of ctx's span.
+func NewContext(ctx context.Context, o Options) (_ *Cache, err error) {
 	defer func() { err = errors.Join(err, closeTables(o.Tables)) }()
 	o.EnsureDefaults()
+	o.Admission.Training = until(ctx, o.Admission.Training)
 	c := &Cache{opts: o, gate: newGate(), stopTraining: func() {}}
 	defer func() { c.stopTraining() }()
 	c.opts.Tables = nil // the sources are not kept
 	c.watch = observe.New(o.Telemetry.observe(), &read.Set{})
-	ctx, load := c.watch.Start(context.Background(), "load", "")
+	ctx, load := c.watch.Start(ctx, "load", "")
 	begun := time.Now()
 	resident, _, _ := numa.Resident()
 	defer func() {
@@ -70,7 +75,7 @@ func New(o Options) (_ *Cache, err error) {
 	if err := c.loadTables(ctx, o.Tables); err != nil {
 		return nil, err
 	}
-	if err := c.fill(); err != nil {
+	if err := c.fill(ctx); err != nil {
 		return nil, err
 	}
 	return c, c.serve()

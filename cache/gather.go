@@ -160,6 +160,17 @@ func (b *Batch) Release() { (*read.Batch)(b).Release() }
 // Wait blocks until the batch has finished. It returns an error that wraps ErrRows or ErrCorrupt, the device's error, or nil.
 func (b *Batch) Wait() error { return (*read.Batch)(b).Wait() }
 
+// Check returns what was wrong with batches of GatherDevice, and with replays of captured ones, that have ended since the last Check, or nil: an
+// error that wraps ErrRows, ErrCorrupt or ErrDevice, of the first batch that had one, with the number of the others. It is for programs that do not
+// wait for their batches. With wait, it first waits for all that are under way.
+func (c *Cache) Check(wait bool) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	defer c.leave()
+	return c.set.Faults(wait)
+}
+
 // Pending is a Gather under way. It is safe for concurrent use.
 type Pending struct {
 	done chan struct{}

@@ -120,7 +120,7 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 			Drawn: learn.Draw(ahead, i, int64(t.Rows()), t.RowBytes(), c.opts.Seed),
 		}
 		_, span := c.watch.Start(ctx, "load", t.name)
-		one, err := c.loadTable(i, t, terms)
+		one, err := c.loadTable(ctx, i, t, terms)
 		if err != nil {
 			err = fmt.Errorf("cache: table %s: %w", t.name, err)
 			span.End(err)
@@ -144,7 +144,7 @@ func tableBytes(t Table) float64 {
 	return max(float64(t.Rows()), float64(t.capacity)) * float64(t.RowBytes())
 }
 
-func (c *Cache) loadTable(i int, t Table, terms registry.Terms) (*read.Table, error) {
+func (c *Cache) loadTable(ctx context.Context, i int, t Table, terms registry.Terms) (*read.Table, error) {
 	mode, err := transfer.ParseMode(string(c.opts.Host.Tier))
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func (c *Cache) loadTable(i int, t Table, terms registry.Terms) (*read.Table, er
 	}
 	tier, err := transfer.Load(c.set.Devices[0].Device, t.source, transfer.Options{
 		Codec: string(c.codecOf(t)), DType: t.dtype, Mode: mode, Seed: c.opts.Seed, Workers: c.opts.Host.Workers, Capacity: t.capacity,
-		Nodes: c.store.Nodes.Tier, Terms: terms, Measure: c.measuring(), Adopt: t.adopt, Progress: progress,
+		Context: ctx, Nodes: c.store.Nodes.Tier, Terms: terms, Measure: c.measuring(), Adopt: t.adopt, Progress: progress,
 	})
 	if err != nil && t.adopt != nil {
 		err = fmt.Errorf("%w; FromBytes copies the memory instead of adopting it", err)
@@ -201,14 +201,14 @@ func codecName(t *read.Table) string {
 }
 
 // fill fills the slabs and opens the writer.
-func (c *Cache) fill() error {
+func (c *Cache) fill(ctx context.Context) error {
 	o := &c.opts
 	filled, err := fill.Fill(c.store, fill.Options{
 		Learner: c.learner, Log: c.watch.Log, Budgets: o.budgets(), OneBudget: len(o.Budgets) == 0, Overlay: o.Host.Overlay, Training: o.Admission.Training,
 		Cold: o.Admission.Cold, Fixed: !o.Admission.Cold && o.Refresh.Interval == 0 && o.Refresh.Accesses == 0, Restored: c.readSnapshot(),
 	})
 	o.Admission.Training = nil
-	if err != nil {
+	if err = cmp.Or(err, ctx.Err()); err != nil {
 		return err
 	}
 	if err := c.openRings(); err != nil {
@@ -223,6 +223,17 @@ func (c *Cache) fill() error {
 		}
 	}
 	return nil
+}
+
+// until returns batches of training up to the end of a context.
+func until(ctx context.Context, t admission.Training) admission.Training {
+	return func(yield func(int, []int64) bool) {
+		for table, rows := range t {
+			if ctx.Err() != nil || !yield(table, rows) {
+				return
+			}
+		}
+	}
 }
 
 // readSnapshot returns the keys of the snapshot to restore. If it cannot be read, it sets restoredErr and returns none.

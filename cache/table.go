@@ -65,6 +65,37 @@ func FromBytes(name string, of dtype.Type, data []byte, rowBytes int) (Table, er
 	return Table{name: name, dtype: of, source: transfer.SourceOf(data, rowBytes), close: func() error { return nil }, used: new(atomic.Bool)}, nil
 }
 
+// FromReader returns a table whose rows read delivers: it fills dst, a whole number of rows long, with the rows from number row on. New calls it
+// for every row once, in any order, from several goroutines at once. closed, if not nil, is called when New has read the table, or by Table.Close.
+func FromReader(name string, of dtype.Type, rows int64, rowBytes int, read func(row int64, dst []byte) error, closed func() error) (Table, error) {
+	if rows < 0 || rows > hashmap.MaxRows {
+		return Table{}, fmt.Errorf("cache: table %s: rows (%d) must be 0 to 2^50 - 2", name, rows)
+	}
+	t, err := FromBytes(name, of, nil, rowBytes)
+	if err != nil {
+		return Table{}, err
+	}
+	t.source = reader{rows, rowBytes, read}
+	if closed != nil {
+		t.close = closed
+	}
+	return t, nil
+}
+
+// reader is the transfer.Ranged of FromReader.
+type reader struct {
+	rows     int64
+	rowBytes int
+	read     func(row int64, dst []byte) error
+}
+
+func (r reader) Rows() int     { return int(r.rows) }
+func (r reader) RowBytes() int { return r.rowBytes }
+
+func (r reader) Read([]byte) (int, error) { return 0, errors.ErrUnsupported } // never called: ReadFrom is there
+
+func (r reader) ReadFrom(row int64, dst []byte) error { return r.read(row, dst) }
+
 // Adopt is FromBytes without the copy: mem itself becomes the host tier of the table. New compresses the rows in their places, and page-locks
 // the memory for GPUs if it is not page-locked already. The rows keep their distance, so compression saves transfers, not memory.
 //
@@ -126,6 +157,12 @@ func (t Table) WithCodec(name Codec) Table {
 	return t
 }
 
+// WithName returns the table with another name.
+func (t Table) WithName(name string) Table {
+	t.name = name
+	return t
+}
+
 // RestoreOnClose returns an adopted table whose memory has the rows again after Cache.Close, with all updates. Close then decompresses them on
 // all processors. For tables that are not adopted it changes nothing.
 func (t Table) RestoreOnClose() Table {
@@ -141,7 +178,7 @@ func (t Table) Close() error { return t.close() }
 
 func (t Table) validate() error {
 	if t.source == nil {
-		return errors.New("cache: table must come from Open, FromSlice or FromBytes")
+		return errors.New("cache: table must come from Open, FromSlice, FromBytes or FromReader")
 	}
 	if n := t.RowBytes(); n > slab.MaxRowBytes {
 		return fmt.Errorf("cache: table %s: row (%d bytes) must be shorter than 1 MiB (%d)", t.name, n, slab.MaxRowBytes+1)

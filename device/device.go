@@ -104,6 +104,13 @@ type ValueWriter interface {
 	WriteValue32(dst Buffer, value uint32) error
 }
 
+// RowCopier is a Stream that can copy rows to places that lie apart.
+type RowCopier interface {
+	// CopyRows enqueues a copy of the rows of rowBytes bytes that lie back to back in src, device memory, to dst, where each begins stride
+	// bytes after the one before it. The bytes in between stay as they are. dst ends with its last row.
+	CopyRows(dst Buffer, stride int64, src Buffer, rowBytes int64) error
+}
+
 // Sequencer is a Device that can enqueue several pieces of work by one call of its driver.
 type Sequencer interface {
 	// NewSequence returns an empty sequence.

@@ -1,6 +1,8 @@
 package transfer
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"unsafe"
 
@@ -257,7 +259,7 @@ func (e *deviceEncoding) parts() []sized {
 }
 
 // encodeOnDevice is encode on the device. When it returns, the rows are back in host memory.
-func (t *Tier) encodeOnDevice(l *loader, c codec.OnDevice, form codec.DeviceForm) (err error) {
+func (t *Tier) encodeOnDevice(ctx context.Context, l *loader, c codec.OnDevice, form codec.DeviceForm) (err error) {
 	e := t.newDeviceEncoding()
 	l.take(e.parts())
 	e.k.Codec = kernels.Codec{Codec: c, Meta: e.meta.Slice(0, int64(len(form.Metadata))), Form: form}
@@ -300,7 +302,7 @@ func (t *Tier) encodeOnDevice(l *loader, c codec.OnDevice, form codec.DeviceForm
 	first := max(1, firstBytes/t.host.Stride)
 	for from, i := int64(0), 0; from < t.rows; i++ {
 		s := &e.stages[i%len(e.stages)]
-		if err := settle(s); err != nil {
+		if err := cmp.Or(ctx.Err(), settle(s)); err != nil {
 			return err
 		}
 		rows := min(e.piece, first<<min(i, 20), max(first, (t.rows-from)/2), t.rows-from)

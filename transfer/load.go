@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +42,8 @@ type Ranged interface {
 
 // Options say how to load a tier.
 type Options struct {
+	// Context, if not nil, ends Load early, with its error.
+	Context context.Context
 	// Codec is a name that registry.Train takes. DType is the type of the rows' elements.
 	Codec string
 	DType dtype.Type
@@ -99,6 +102,9 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	if o.Progress == nil {
 		o.Progress = func(int64) {}
 	}
+	if o.Context == nil {
+		o.Context = context.Background()
+	}
 	// The sample's row numbers and the loader need no row. They are made while rows are read.
 	var p prepared
 	preparing := inBackground(func() { p = t.prepare(o) })
@@ -108,7 +114,7 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	}()
 	if o.Adopt != nil {
 		o.Progress(t.rows)
-	} else if err := t.read(src, o.Progress); err != nil {
+	} else if err := t.read(o.Context, src, o.Progress); err != nil {
 		return nil, err
 	}
 	preparing.Wait()
@@ -208,12 +214,15 @@ func (t *Tier) lengths() device.Buffer {
 const readPart = 4 << 20
 
 // read copies the source's rows to their places.
-func (t *Tier) read(src Source, progress func(rows int64)) error {
+func (t *Tier) read(ctx context.Context, src Source, progress func(rows int64)) error {
 	if r, ok := src.(Ranged); ok {
-		return t.readRanged(r, progress)
+		return t.readRanged(ctx, r, progress)
 	}
 	read := t.rowReader()
 	for done := 0; done < int(t.rows); {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		asked := min(max(1, readPart/t.rowBytes), int(t.rows)-done)
 		n := 0
 		err := read(done, asked, func(rows []byte) (err error) {
@@ -235,7 +244,7 @@ func (t *Tier) read(src Source, progress func(rows int64)) error {
 }
 
 // readRanged is read on all processors. After an error no goroutine begins another part.
-func (t *Tier) readRanged(src Ranged, progress func(rows int64)) error {
+func (t *Tier) readRanged(ctx context.Context, src Ranged, progress func(rows int64)) error {
 	part, workers := max(1, readPart/t.rowBytes), runtime.GOMAXPROCS(0)
 	var next atomic.Int64
 	var mu sync.Mutex // guards done, first and calls of progress
@@ -245,7 +254,7 @@ func (t *Tier) readRanged(src Ranged, progress func(rows int64)) error {
 		read := t.rowReader()
 		for {
 			from := next.Add(int64(part)) - int64(part)
-			if from >= t.rows {
+			if from >= t.rows || ctx.Err() != nil {
 				return
 			}
 			n := min(int64(part), t.rows-from)
@@ -263,7 +272,7 @@ func (t *Tier) readRanged(src Ranged, progress func(rows int64)) error {
 			mu.Unlock()
 		}
 	})
-	return first
+	return cmp.Or(first, ctx.Err())
 }
 
 // rowReader returns a function that has read write n rows, back to back, and puts them in their places from row from on. It may be called
@@ -342,7 +351,7 @@ func (t *Tier) encode(o Options, p *prepared) error {
 	if c, ok := t.codec.(codec.OnDevice); ok && p.loader != nil {
 		defer p.loader.close()
 		if form := c.DeviceForm(); kernels.Encodes(form, t.rowBytes) && int64(len(form.Metadata)) <= maxMetadata(t.rowBytes) {
-			return t.encodeOnDevice(p.loader, c, form)
+			return t.encodeOnDevice(o.Context, p.loader, c, form)
 		}
 	}
 	totals := make([]kernels.EncodeTotals, 1)
@@ -350,9 +359,23 @@ func (t *Tier) encode(o Options, p *prepared) error {
 		Rows: t.host.Mem, Stride: t.host.Stride, Count: t.rows, Codec: kernels.Codec{Codec: t.codec}, Bits: t.host.Compressed,
 		Lengths: t.lengths(), Totals: device.HostBuffer(asBytes(totals)),
 	}
-	inBackground(func() { k.RunHost(host.Workers(o.Workers)) }).Wait()
+	inBackground(func() { k.RunHost(interruptible{host.Workers(o.Workers), o.Context}) }).Wait()
 	t.setTotals(totals[0])
-	return nil
+	return o.Context.Err()
+}
+
+// interruptible are workers that begin no further part of a kernel once a context has ended.
+type interruptible struct {
+	device.Workers
+	ctx context.Context
+}
+
+func (w interruptible) For(n, grain int, body func(from, to int)) {
+	w.Workers.For(n, grain, func(from, to int) {
+		if w.ctx.Err() == nil {
+			body(from, to)
+		}
+	})
 }
 
 // setTotals sets what encoding found.

@@ -60,7 +60,7 @@ var errTooSlow = errors.New("transfer: measuring takes too long")
 // that serve batches, on the sample's encoded rows:
 //
 //   - Hits are decoded from device memory that is filled with copies of these rows.
-//   - Misses of large tables with short rows (BeyondTranslation) are read from planted rows: encoded rows in the places of rows all over the
+//   - Misses of large tables with short rows (BeyondTranslation or Shareable) are read from planted rows: encoded rows in the places of rows all over the
 //     table, which get their contents back afterwards.
 //   - Misses of other tables are read in two ways, and the longer time counts: from 16 MiB of encoded rows in other page-locked memory,
 //     which shows how fast they are decoded; and from rows all over the table, as many bytes as the codec stores, not decoded, which shows
@@ -108,7 +108,7 @@ func (t *Tier) newMeasuring(o MeasureOptions, batch float64, codecs []registry.T
 		n: int(min(int64(n), t.rows)), rng: rand.New(rand.NewPCG(1, 0x6d656173757265)), byLength: map[int]float64{},
 	}
 	m.tier.Compressed, m.tier.Index = device.Buffer{}, device.Buffer{}
-	m.plants = t.adopted == nil && t.mode == InPlace && (BeyondTranslation(m.tier) || o.Share != nil && o.Share.Always)
+	m.plants = t.adopted == nil && t.mode == InPlace && (BeyondTranslation(m.tier) || Shareable(m.tier) || o.Share != nil && o.Share.Always)
 	if m.packed { // as close together as they will be, at the most
 		m.tier.Stride = roundUp(int64(t.rowBytes))
 	}

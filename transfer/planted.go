@@ -85,11 +85,15 @@ func (p *planted) write(m *measuring, encoded [][]byte) error {
 			coded, sum = coded+1, sum+n
 		}
 	}
-	p.tier.Compressed, p.tier.Ahead = device.Buffer{}, 0
+	p.tier.Compressed, p.tier.Ahead, p.tier.Common = device.Buffer{}, 0, 0
 	if coded == 0 {
 		return nil
 	}
-	p.tier.Compressed, p.tier.Ahead = p.bits, sum/coded
+	lengths := make([]int, len(encoded))
+	for i, row := range encoded {
+		lengths[i] = len(row)
+	}
+	p.tier.Compressed, p.tier.Ahead, p.tier.Common = p.bits, sum/coded, cheapest(lengths, m.rowBytes)
 	if err := errors.Join(m.s.Fill(p.bits, 0xff), m.s.Synchronize()); err != nil || len(raw) == 0 {
 		return err
 	}

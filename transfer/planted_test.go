@@ -24,6 +24,7 @@ type watched struct {
 	table, before []byte
 	written       int // launches while the table was not as before
 	compressed    int // fetches of compressed rows of the table
+	common        int // HostRows.Common of the last of them
 	fail          int // the launch that fails, 0 for none
 	launches      int
 }
@@ -42,6 +43,7 @@ func (s watchedStream) Launch(k device.Kernel) error {
 	}
 	if f, ok := k.(*kernels.Fetch); ok && len(f.Tier.Mem.Bytes()) > 0 && &f.Tier.Mem.Bytes()[0] == &s.w.table[0] && f.Tier.Compressed.Size() > 0 {
 		s.w.compressed++
+		s.w.common = f.Tier.Common
 	}
 	return s.Stream.Launch(k)
 }
@@ -87,6 +89,9 @@ func TestPlanted_MissesAreOfEncodedRows(t *testing.T) {
 	}
 	if w.written == 0 || w.compressed == 0 {
 		t.Errorf("%d launches with planted rows, %d fetches of them", w.written, w.compressed)
+	}
+	if w.common < 1 || w.common > 64 {
+		t.Errorf("the host is to gather %d bytes of an encoded row, want 1 to 64", w.common)
 	}
 	for fail := 1; fail < w.launches; fail += 7 {
 		if _, _, err := measureWatched(t, false, func(w *watched, _ *measuring) { w.fail = fail }); !errors.Is(err, errLaunch) {

@@ -17,6 +17,9 @@ var ErrUnsupported = errors.New("cuda: unsupported")
 // Usable returns nil if there is a device to open, or an error that says why not.
 func Usable() error { return ErrNotBuilt }
 
+// IsDriverError reports whether err stems from the driver, or from there being none.
+func IsDriverError(err error) bool { return errors.Is(err, ErrNotBuilt) }
+
 // Open returns the first n GPUs.
 func Open(int) ([]device.Device, error) { return nil, ErrNotBuilt }
 

@@ -73,6 +73,24 @@ func (s *Stream) Copy(dst, src device.Buffer) error {
 	return s.device.note(err)
 }
 
+// CopyRows implements device.RowCopier.
+func (s *Stream) CopyRows(dst device.Buffer, stride int64, src device.Buffer, rowBytes int64) error {
+	if rowBytes < 1 || src.Size()%rowBytes != 0 {
+		return fmt.Errorf("cuda: copy of %d bytes must be rows of %d", src.Size(), rowBytes)
+	}
+	rows := src.Size() / rowBytes
+	if rows == 0 {
+		return nil
+	}
+	if stride < rowBytes || dst.Size() != (rows-1)*stride+rowBytes {
+		return fmt.Errorf("cuda: copy of %d rows of %d bytes to %d bytes, %d apart", rows, rowBytes, dst.Size(), stride)
+	}
+	if err := s.flush(); err != nil {
+		return err
+	}
+	return s.device.note(s.stream.CopyRowsAsync(driver.DevicePtr(dst.Addr()), stride, driver.DevicePtr(src.Addr()), rowBytes, rows))
+}
+
 // Fill implements device.Stream.
 func (s *Stream) Fill(dst device.Buffer, value byte) error {
 	if dst.Size() == 0 {

@@ -205,6 +205,9 @@ func (b *Batch) Wait() error {
 		err := b.mu.err
 		b.mu.Unlock()
 		b.unuse()
+		if first {
+			l.owner.set.faults.add(err)
+		}
 		if first && b.watcher != nil {
 			b.watcher.End(err, at)
 			b.watcher = nil

@@ -84,6 +84,7 @@ func (c *capture) settle() {
 	c.settled.replays, c.settled.counts = c.ended, counts
 	if err := o.reportReplays(c.owner, c.table, c.rows, replays); err != nil {
 		c.err = err
+		c.owner.set.faults.add(err)
 	}
 }
 

@@ -17,6 +17,7 @@ type Set struct {
 	// several goroutines at once.
 	Lose func(*Device) bool
 
+	faults faults
 	turn   atomic.Uint64 // of the next Gather on any device
 	fence  atomic.Uint64
 	paused atomic.Pointer[chan struct{}] // not nil: closed when batches may begin again

@@ -3,8 +3,12 @@
 package emulator_test
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -64,6 +68,35 @@ func run(t *testing.T, d *cuda.Device, kernel string, threads, shared, words int
 	out := make([]uint32, words)
 	raw := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(out))), 4*words)
 	return out, device.Download(d, raw, m)
+}
+
+// TestModules_ResolveSharedVariablesThemselves: libgcc_s exports __emutls_get_address too, and a program that has loaded it with RTLD_GLOBAL,
+// such as Python with torch, would give that one to the modules if they imported it.
+func TestModules_ResolveSharedVariablesThemselves(t *testing.T) {
+	open(t)
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	library := regexp.MustCompile(`/\S*/libcuda\.so\.1`).Find(maps)
+	modules, err := filepath.Glob(filepath.Join(filepath.Dir(string(library)), "modules", "*.so"))
+	if err != nil || len(modules) == 0 {
+		t.Fatalf("no modules beside %q: %v", library, err)
+	}
+	for _, name := range modules {
+		module, err := elf.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		symbols, err := module.ImportedSymbols()
+		module.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(symbols, func(s elf.ImportedSymbol) bool { return s.Name == "__emutls_get_address" }) {
+			t.Errorf("%s imports __emutls_get_address", name)
+		}
+	}
 }
 
 func resultOf(err error) (r driver.Result) {

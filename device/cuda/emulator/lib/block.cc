@@ -131,7 +131,7 @@ std::string stateOf(const Block &b)
 
 using namespace emulator;
 
-// Shared variables are thread-local ones to the compiler, which asks for each by this (-femulated-tls).
+// Shared variables are thread-local ones to the compiler (-femulated-tls), whose calls come here through dynamic.S.
 struct Control {
 	size_t bytes, align;
 	uintptr_t number;
@@ -140,7 +140,7 @@ struct Control {
 
 static constexpr uintptr_t DYNAMIC_VARIABLE = ~0ull; // see dynamic.S
 
-EXPORT void *__emutls_get_address(Control *c)
+EXPORT void *emulatedVariable(Control *c)
 {
 	Block *b = ((Lane *)emulatedLane())->block;
 	if (c->number == DYNAMIC_VARIABLE)

@@ -187,6 +187,24 @@ EXPORT CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes
 	return copy(s, to, from, bytes);
 }
 
+// Only what lies in memory of the driver, without arrays and offsets.
+EXPORT CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D *c, CUstream stream)
+{
+	ON_STREAM(s, stream);
+	CUDA_MEMCPY2D k = *c;
+	if (k.srcMemoryType != CU_MEMORYTYPE_UNIFIED || k.dstMemoryType != CU_MEMORYTYPE_UNIFIED || k.srcXInBytes != 0 || k.srcY != 0 ||
+		k.dstXInBytes != 0 || k.dstY != 0 || k.srcPitch < k.WidthInBytes || k.dstPitch < k.WidthInBytes)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (k.Height == 0 || k.WidthInBytes == 0)
+		return CUDA_SUCCESS;
+	if (!within(k.srcDevice, (k.Height - 1) * k.srcPitch + k.WidthInBytes) || !within(k.dstDevice, (k.Height - 1) * k.dstPitch + k.WidthInBytes))
+		return CUDA_ERROR_INVALID_VALUE;
+	return enqueue(s, guarded(s->device, [=] {
+		for (size_t i = 0; i < k.Height; i++)
+			memcpy((char *)k.dstDevice + i * k.dstPitch, (const char *)k.srcDevice + i * k.srcPitch, k.WidthInBytes);
+	}));
+}
+
 EXPORT CUresult cuMemsetD8Async(CUdeviceptr p, unsigned char value, size_t count, CUstream stream)
 {
 	ON_STREAM(s, stream);

@@ -19,6 +19,7 @@ package driver
 #cgo nocallback tensorcache_copy_to_device
 #cgo nocallback tensorcache_copy_to_host
 #cgo nocallback tensorcache_copy_device
+#cgo nocallback tensorcache_copy_rows
 #cgo nocallback tensorcache_fill8
 #cgo nocallback tensorcache_stream_capturing
 #cgo nocallback tensorcache_stream_wait_event

@@ -129,6 +129,16 @@ int tensorcache_copy_device(uintptr_t ctx, uint64_t destination, uint64_t source
 	IN_CONTEXT(ctx, cuMemcpyDtoDAsync(destination, source, bytes, (CUstream)stream));
 }
 
+int tensorcache_copy_rows(uintptr_t ctx, uint64_t destination, size_t stride, uint64_t source, size_t row, size_t rows, uintptr_t stream)
+{
+	const CUDA_MEMCPY2D copy = {
+		.srcMemoryType = CU_MEMORYTYPE_UNIFIED, .srcDevice = source, .srcPitch = row,
+		.dstMemoryType = CU_MEMORYTYPE_UNIFIED, .dstDevice = destination, .dstPitch = stride,
+		.WidthInBytes = row, .Height = rows,
+	};
+	IN_CONTEXT(ctx, cuMemcpy2DAsync(&copy, (CUstream)stream));
+}
+
 int tensorcache_fill8(uintptr_t ctx, uint64_t pointer, uint8_t value, size_t count, uintptr_t stream)
 {
 	IN_CONTEXT(ctx, cuMemsetD8Async(pointer, value, count, (CUstream)stream));

@@ -61,6 +61,7 @@ int tensorcache_host_address(uintptr_t ctx, void *pointer, uint64_t *device);
 int tensorcache_copy_to_device(uintptr_t ctx, uint64_t destination, const void *source, size_t bytes, uintptr_t stream);
 int tensorcache_copy_to_host(uintptr_t ctx, void *destination, uint64_t source, size_t bytes, uintptr_t stream);
 int tensorcache_copy_device(uintptr_t ctx, uint64_t destination, uint64_t source, size_t bytes, uintptr_t stream);
+int tensorcache_copy_rows(uintptr_t ctx, uint64_t destination, size_t stride, uint64_t source, size_t row, size_t rows, uintptr_t stream);
 int tensorcache_fill8(uintptr_t ctx, uint64_t pointer, uint8_t value, size_t count, uintptr_t stream);
 
 /* Streams and events. */

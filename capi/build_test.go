@@ -1,0 +1,132 @@
+//go:build cgo && linux
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"testing"
+	"time"
+)
+
+// library is the folder with the library that is tested, and with the programs that test it.
+var library struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if library.dir != "" {
+		os.RemoveAll(library.dir)
+	}
+	os.Exit(status)
+}
+
+// libraryDir builds the library, with the build tags of the tests, and the programs. TENSORCACHE_LIBRARY names a library to test instead, for
+// example that of make capi.
+func libraryDir(t *testing.T) string {
+	t.Helper()
+	library.once.Do(func() { library.err = build() })
+	if library.err != nil {
+		t.Fatal(library.err)
+	}
+	return library.dir
+}
+
+func build() (err error) {
+	if library.dir, err = os.MkdirTemp("", "capi"); err != nil {
+		return err
+	}
+	so := filepath.Join(library.dir, "libtensorcache.so")
+	if made := os.Getenv("TENSORCACHE_LIBRARY"); made != "" {
+		if !filepath.IsAbs(made) {
+			made = filepath.Join("..", made) // from the module's root
+		}
+		if made, err = filepath.Abs(made); err == nil {
+			err = os.Symlink(made, so)
+		}
+	} else {
+		var exports string
+		if exports, err = filepath.Abs("exports.map"); err == nil {
+			err = command("go", "build", "-buildvcs=false", "-tags", tags(), "-buildmode=c-shared", "-o", so,
+				"-ldflags", `-s -w -extldflags "-Wl,--version-script=`+exports+` -Wl,-soname,libtensorcache.so"`, ".")
+		}
+	}
+	if err != nil {
+		return err
+	}
+	out := func(name string) string { return filepath.Join(library.dir, name) }
+	c := []string{"-Wall", "-Wextra", "-Werror", "-O1", "-I.", "-I../device/cuda/internal/driver/include"}
+	link := []string{"-L" + library.dir, "-ltensorcache", "-ldl", "-lpthread", "-Wl,-rpath," + library.dir}
+	sources, err := filepath.Glob("testdata/*.c")
+	if err != nil {
+		return err
+	}
+	var check []string
+	for _, s := range sources {
+		if filepath.Base(s) != "load.c" {
+			check = append(check, s)
+		}
+	}
+	cc := cmp.Or(os.Getenv("CC"), "gcc")
+	programs := [][]string{
+		append(append(append([]string{cc, "-o", out("check")}, c...), check...), link...),
+		append(append([]string{cc, "-o", out("load"), "testdata/load.c"}, c...), "-ldl", "-lpthread"),
+		append(append([]string{cc, "-std=c99", "-pedantic", "-o", out("example-c"), "example/example.c"}, c...), link...),
+	}
+	if cxx, err := exec.LookPath(cmp.Or(os.Getenv("CXX"), "g++")); err == nil {
+		programs = append(programs, append(append([]string{cxx, "-std=c++17", "-pedantic", "-o", out("example-c++"), "example/example.cpp"}, c...), link...))
+	}
+	for _, args := range programs {
+		if err := command(args[0], args[1:]...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func command(name string, args ...string) error {
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %q: %w\n%s", name, args, err, out)
+	}
+	return nil
+}
+
+// tags returns the build tags of the tests.
+func tags() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "-tags" {
+				return s.Value
+			}
+		}
+	}
+	return ""
+}
+
+// run runs a program that has to succeed, and returns what it printed.
+func run(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(args[0], args[1:]...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	// A measured choice of a codec would be kept in the user's folder.
+	cmd.Env = append(os.Environ(), "TENSORCACHE_CODEC_COSTS=off")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stuck := time.AfterFunc(5*time.Minute, func() { cmd.Process.Kill() })
+	defer stuck.Stop()
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v: %v\n%s", args, err, out.String())
+	}
+	return out.String()
+}

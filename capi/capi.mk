@@ -1,0 +1,51 @@
+# The C library: build/libtensorcache.so, tensorcache.h and tensorcache.hpp. Include it after cuda.mk.
+#
+# It has the CUDA backend in it, needs no CUDA toolkit to be built, and no driver to be loaded. It is compiled by zig's C compiler, which
+# can link for an old glibc on a new system: zig is taken from the Python package index, once. Where that fails, $(CC) is used, and the library
+# needs the glibc of this machine.
+#
+#   make capi                 build/libtensorcache.so, for this machine
+#   make capi GOARCH=arm64    build/linux_arm64/libtensorcache.so
+
+ZIG_VERSION := 0.17.1
+CAPI_GLIBC  := 2.17
+
+CAPI_OUT    := build$(if $(filter $(shell go env GOHOSTARCH),$(GOARCH)),,/linux_$(GOARCH))
+CAPI_ZIG    := $(CURDIR)/build/zig-$(ZIG_VERSION)
+CAPI_CC     := $(CAPI_ZIG)/cc-$(GOARCH)
+CAPI_TARGET := $(if $(filter arm64,$(GOARCH)),aarch64,x86_64)-linux-gnu.$(CAPI_GLIBC)
+# The stub of the driver, compiled likewise.
+CAPI_CUDA   := $(CURDIR)/build/capi/$(CUDA_PLATFORM)-$(CUDA_STAMP)
+CAPI_ENV     = CGO_ENABLED=1 GOOS=linux GOARCH=$(GOARCH) CC=$(CAPI_CC) CGO_CFLAGS="-O2 -I$(CUDA_DIR)/include" \
+	CGO_LDFLAGS="-L$(CAPI_CUDA) -lcuda -ldl -lpthread"
+# netgo, osusergo: no function of glibc that loads other libraries.
+CAPI_BUILD   = $(GO) build -trimpath -tags cuda,netgo,osusergo -buildmode=c-shared \
+	-ldflags='-s -w -extldflags "-Wl,--version-script=$(CURDIR)/capi/exports.map -Wl,-soname,libtensorcache.so"'
+
+.PHONY: capi
+capi: $(CAPI_CC) ## the C library, at build/libtensorcache.so
+	@$(MAKE) --no-print-directory CC=$(CAPI_CC) CUDA_BUILD=$(CAPI_CUDA) $(CAPI_CUDA)/libcuda.a
+	@mkdir -p $(CAPI_OUT)
+	$(CAPI_ENV) $(CAPI_BUILD) -o $(CAPI_OUT)/libtensorcache.so.new ./capi
+	@rm -f $(CAPI_OUT)/libtensorcache.so.h $(CAPI_OUT)/libtensorcache.h
+	mv $(CAPI_OUT)/libtensorcache.so.new $(CAPI_OUT)/libtensorcache.so
+	cp capi/tensorcache.h capi/tensorcache.hpp $(CAPI_OUT)/
+
+# A compiler for the target, which leaves out the system's folders that gorgonia.org/cu names: what is there is for another glibc.
+$(CAPI_CC): capi/capi.mk
+	@mkdir -p $(CAPI_ZIG)
+	@if [ -x $(CAPI_ZIG)/ziglang/zig ] || python3 -m pip install -q --disable-pip-version-check --no-deps --target $(CAPI_ZIG) ziglang==$(ZIG_VERSION); then \
+		compiler='$(CAPI_ZIG)/ziglang/zig cc -target $(CAPI_TARGET)'; \
+	else \
+		echo "capi: zig $(ZIG_VERSION) cannot be installed: the library will need this machine's glibc" >&2; compiler='$(CC)'; \
+	fi; \
+	printf '%s\n' '#!/bin/bash' 'args=()' \
+		'for a in "$$@"; do case "$$a" in -I/usr/*|-I/opt/*|-L/usr/*|-L/opt/*) ;; *) args+=("$$a") ;; esac; done' \
+		'case "$$*" in -print-prog-name=*) echo "$${1#*=}"; exit;; esac' \
+		"exec $$compiler \"\$${args[@]}\"" >$@.new
+	@chmod +x $@.new && mv $@.new $@
+
+.PHONY: test-capi
+test-capi: capi emulator $(CUDA_STUB) # the library of make capi, on the host and on the emulated GPU
+	$(CUDA_ENV) TENSORCACHE_LIBRARY=build/libtensorcache.so LD_LIBRARY_PATH=$(CURDIR)/$(EMULATOR) TENSORCACHE_REQUIRE_GPU=1 \
+		$(GO) test -vet=off $(CUDA_TAGS) -timeout 15m ./capi

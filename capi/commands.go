@@ -1,0 +1,160 @@
+//go:build cgo
+
+package main
+
+// #include "bridge.h"
+import "C"
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+)
+
+// commandConfig is what plan and run take as JSON: an experiment.Config, whose keys are the flags of cachebench, and what its text forms are.
+type commandConfig struct {
+	experiment.Config
+	RefreshInterval string `json:"refresh_interval"` // such as "100ms"
+	Force           bool   `json:"force"`
+}
+
+// planConfig has the keys of plan besides.
+type planConfig struct {
+	commandConfig
+	Policies  texts  `json:"policy"`
+	Codecs    texts  `json:"codec"`
+	TargetHit amount `json:"target_hit"` // "90%" or 0.9
+	GPUMemory amount `json:"gpu_memory"` // "80GB" or bytes
+	Check     bool   `json:"check"`
+}
+
+// texts is a text, or a list of them.
+type texts []string
+
+func (t *texts) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '[' {
+		return json.Unmarshal(b, (*[]string)(t))
+	}
+	var one string
+	err := json.Unmarshal(b, &one)
+	*t = strings.Split(one, ",")
+	return err
+}
+
+// amount is a text or a number, as a text.
+type amount string
+
+func (a *amount) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		return json.Unmarshal(b, (*string)(a))
+	}
+	var n json.Number
+	err := json.Unmarshal(b, &n)
+	*a = amount(n)
+	return err
+}
+
+// decode reads one JSON object, all of whose keys must be known.
+func decode(text string, to any) error {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(to); err != nil {
+		return argument("config_json: %w", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return argument("config_json: must hold nothing after its object")
+	}
+	return nil
+}
+
+// finish sets the fields whose JSON form differs.
+func (c *commandConfig) finish() (err error) {
+	c.Config.Force = c.Force
+	if c.RefreshInterval != "" {
+		if c.Config.RefreshInterval, err = time.ParseDuration(c.RefreshInterval); err != nil {
+			return argument("config_json: refresh_interval (%q) must be a time such as 100ms", c.RefreshInterval)
+		}
+	}
+	return nil
+}
+
+func plan(text string) (any, error) {
+	cfg := experiment.NewPlanConfig()
+	p := planConfig{commandConfig: commandConfig{Config: cfg.Config}, Policies: cfg.Policies, Codecs: cfg.Codecs, TargetHit: "90%"}
+	if err := decode(text, &p); err != nil {
+		return nil, err
+	}
+	if err := p.finish(); err != nil {
+		return nil, err
+	}
+	cfg.Config, cfg.Policies, cfg.Codecs, cfg.Check = p.Config, p.Policies, p.Codecs, p.Check
+	number, percent := strings.CutSuffix(string(p.TargetHit), "%")
+	target, err := strconv.ParseFloat(number, 64)
+	if err != nil {
+		return nil, argument("config_json: target_hit (%q) must be a hit rate such as 90%% or 0.9", p.TargetHit)
+	}
+	if percent {
+		target /= 100
+	}
+	cfg.Target = target
+	if p.GPUMemory != "" {
+		bytes, err := humanize.ParseBytes(string(p.GPUMemory))
+		if err != nil || bytes > 1<<59 {
+			return nil, argument("config_json: gpu_memory (%q) must be a size such as 80GB", p.GPUMemory)
+		}
+		cfg.GPUMemory = int64(bytes)
+	}
+	return experiment.MakePlan(context.Background(), cfg, experiment.Quiet{})
+}
+
+func bench(text string) (any, error) {
+	c := commandConfig{Config: experiment.NewConfig()}
+	if err := decode(text, &c); err != nil {
+		return nil, err
+	}
+	if err := c.finish(); err != nil {
+		return nil, err
+	}
+	if c.Several() {
+		res, err := experiment.RunTables(context.Background(), c.Config, experiment.Quiet{})
+		if err == nil {
+			err = same(&res.Verification)
+		}
+		return res, err
+	}
+	res, err := experiment.Run(context.Background(), c.Config, experiment.Quiet{})
+	if err == nil {
+		err = same(&res.Verification)
+	}
+	return res, err
+}
+
+// same returns an error if rows differed from their source.
+func same(v *experiment.Verification) error {
+	if v.Mismatches > 0 {
+		return failure{C.TC_ERROR_CORRUPT, fmt.Errorf("tensorcache: %d of %d rows differ from their source", v.Mismatches, v.VerifiedRows)}
+	}
+	return nil
+}
+
+//export tcgo_command_json
+func tcgo_command_json(isBench C.int32_t, config *C.char, to **C.char) (st status) {
+	defer recovered(&st)
+	command := plan
+	if isBench != 0 {
+		command = bench
+	}
+	v, err := command(text(config))
+	if err != nil {
+		return result(err)
+	}
+	return giveJSON(v, to)
+}

@@ -1,0 +1,282 @@
+//go:build cgo
+
+package main
+
+// #include "bridge.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/dtype"
+)
+
+// request is what tc_open and tc_open_begin ask for, copied from C's structures. Memory of tables and of training remains C's.
+type request struct {
+	options cache.Options
+	tables  []tableRequest
+}
+
+type tableRequest struct {
+	name, path string
+	memory     C.int32_t
+	data       unsafe.Pointer
+	rows       int64
+	rowBytes   int
+	elements   C.int32_t // tc_dtype
+	gpu        int
+	restore    bool
+	capacity   int64
+	codec      cache.Codec
+}
+
+// text returns a C string, "" for NULL.
+func text(s *C.char) string {
+	if s == nil {
+		return ""
+	}
+	return C.GoString(s)
+}
+
+// newRequest reads the structures and reports fields that are out of range. What package cache checks is left to it.
+func newRequest(c *C.tc_config, tables []C.tc_table) (*request, error) {
+	backend, ok := map[C.int32_t]cache.Backend{
+		C.TC_BACKEND_AUTO: cache.BackendAuto, C.TC_BACKEND_HOST: cache.BackendHost, C.TC_BACKEND_CUDA: cache.BackendCUDA,
+	}[c.backend]
+	switch {
+	case !ok:
+		return nil, argument("config.backend (%d) must be one of tc_backend", c.backend)
+	case c.gpu_memory <= 0:
+		return nil, argument("config.gpu_memory (%d) must be positive", c.gpu_memory)
+	case c.devices < 0 || c.devices > 8:
+		return nil, argument("config.devices (%d) must be 0 to 8", c.devices)
+	case c.training_batches < 0 || c.training_batches > 1<<31 || c.training_batches > 0 && c.training == nil:
+		return nil, argument("config.training_batches (%d) must be the number of elements of training (%p)", c.training_batches, c.training)
+	case !(c.refresh_interval >= 0 && c.refresh_interval < 1e9):
+		return nil, argument("config.refresh_interval (%v s) must be 0 to 1e9", c.refresh_interval)
+	case c.log_level < 0 || c.log_level > C.TC_LOG_OFF:
+		return nil, argument("config.log_level (%d) must be one of tc_log_level", c.log_level)
+	case c.reserved != 0:
+		return nil, argument("config.reserved (%d) must be 0", c.reserved)
+	}
+	name := text(c.policy)
+	if name == "" {
+		name = admission.Default
+	}
+	spec, err := admission.Lookup(name)
+	if err != nil {
+		return nil, argument("config.policy: %w", err)
+	}
+	if spec.Learns == admission.FromGraph {
+		return nil, argument("config.policy (%q) must be one that needs no graph", name)
+	}
+	policy, err := spec.New(admission.Inputs{})
+	if err != nil {
+		return nil, argument("config.policy (%q): %w", name, err)
+	}
+	training, err := trainingOf(unsafe.Slice(c.training, c.training_batches), len(tables))
+	if err != nil {
+		return nil, err
+	}
+	r := &request{options: cache.Options{
+		Budget: int64(c.gpu_memory), Codec: cache.Codec(text(c.codec)), Seed: uint64(c.seed),
+		Devices:   cache.DeviceOptions{Backend: backend, Count: int(c.devices)},
+		Host:      cache.HostOptions{Threads: int(c.host_threads), Workers: int(c.workers), Overlay: int64(c.overlay)},
+		Admission: cache.AdmissionOptions{Policy: policy, Training: training, Cold: c.cold != 0, Restore: text(c.restore)},
+		Refresh: cache.RefreshOptions{
+			Interval: time.Duration(float64(c.refresh_interval) * float64(time.Second)), MaxChurn: float64(c.refresh_churn),
+			MaxBytes: int64(c.refresh_bytes), Accesses: float64(c.refresh_accesses),
+		},
+		Telemetry: cache.TelemetryOptions{Name: text(c.name)},
+	}}
+	if c.host_packed != 0 {
+		r.options.Host.Tier = cache.Packed
+	}
+	if c.gpus != nil {
+		for _, gpu := range unsafe.Slice(c.gpus, max(1, c.devices)) {
+			r.options.Devices.GPUs = append(r.options.Devices.GPUs, int(gpu))
+		}
+	}
+	level := c.log_level
+	if level == 0 {
+		level = C.TC_LOG_WARNING
+	}
+	if level != C.TC_LOG_OFF {
+		r.options.Telemetry.Logger = slog.New(&logHandler{level: slogLevels[level-1], cache: r.options.Telemetry.Name})
+	}
+	for i := range tables {
+		t, err := newTableRequest(i, &tables[i])
+		if err != nil {
+			return nil, err
+		}
+		r.tables = append(r.tables, t)
+	}
+	return r, nil
+}
+
+func newTableRequest(i int, t *C.tc_table) (tableRequest, error) {
+	r := tableRequest{
+		name: text(t.name), path: text(t.path), memory: t.memory, data: unsafe.Pointer(t.data), rows: int64(t.rows), rowBytes: int(t.row_bytes),
+		elements: t.dtype, gpu: int(t.gpu), restore: t.restore != 0, capacity: int64(t.capacity), codec: cache.Codec(text(t.codec)),
+	}
+	if r.path != "" {
+		if r.data != nil {
+			return r, argument("table %d: path (%q) and data (%p) must not both be set", i, r.path, r.data)
+		}
+		return r, nil
+	}
+	if r.name == "" {
+		r.name = fmt.Sprintf("table %d", i)
+	}
+	of, err := elementsOf(r.elements)
+	switch {
+	case err != nil:
+		return r, argument("table %d: %w", i, err)
+	case r.rows < 0 || r.rows > 1<<50-2:
+		return r, argument("table %d: rows (%d) must be 0 to 2^50 - 2", i, r.rows)
+	case t.row_bytes < 1 || t.row_bytes >= 1<<20:
+		return r, argument("table %d: row_bytes (%d) must be 1 to 2^20 - 1", i, t.row_bytes)
+	case r.rowBytes%of.Size() != 0:
+		return r, argument("table %d: row_bytes (%d) must be a multiple of the %d bytes of an element", i, r.rowBytes, of.Size())
+	case r.rows > 0 && r.data == nil:
+		return r, argument("table %d: path or data must be set", i)
+	case r.rows > math.MaxInt64/int64(r.rowBytes):
+		return r, argument("table %d: rows (%d) of %d bytes must have fewer than 2^63 bytes", i, r.rows, r.rowBytes)
+	case r.memory < C.TC_MEMORY_COPY || r.memory > C.TC_MEMORY_CUDA:
+		return r, argument("table %d: memory (%d) must be one of tc_memory", i, r.memory)
+	}
+	return r, nil
+}
+
+// elementsOf returns the element type of a tc_dtype. Types of float8 are bytes to the codecs.
+func elementsOf(t C.int32_t) (dtype.Type, error) {
+	switch {
+	case t >= C.TC_FLOAT16 && t <= C.TC_BOOL:
+		return dtype.Type(t), nil
+	case t == C.TC_FLOAT8_E4M3 || t == C.TC_FLOAT8_E5M2:
+		return dtype.Uint8, nil
+	}
+	return dtype.Invalid, fmt.Errorf("dtype (%d) must be one of tc_dtype", t)
+}
+
+// The numbers of tc_dtype are those of package dtype.
+var _ = [1]struct{}{}[C.TC_FLOAT16-int(dtype.Float16)+C.TC_BOOL-int(dtype.Bool)]
+
+// trainingOf returns the batches of training. Their row numbers stay in C's memory until they are read.
+func trainingOf(batches []C.tc_training, tables int) (admission.Training, error) {
+	batches = slices.Clone(batches)
+	for i, b := range batches {
+		switch {
+		case b.table < 0 || int(b.table) >= tables:
+			return nil, argument("training batch %d: table (%d) must be 0 to %d", i, b.table, tables-1)
+		case b.id_type != C.TC_INT32 && b.id_type != C.TC_INT64:
+			return nil, argument("training batch %d: id_type (%d) must be TC_INT32 or TC_INT64", i, b.id_type)
+		case b.n < 0 || b.n > math.MaxInt32 || b.n > 0 && b.ids == nil:
+			return nil, argument("training batch %d: n (%d) must be 0 to 2^31 - 1, the number of ids (%p)", i, b.n, b.ids)
+		}
+	}
+	if len(batches) == 0 {
+		return nil, nil
+	}
+	return func(yield func(int, []int64) bool) {
+		for _, b := range batches {
+			if !yield(int(b.table), wide(unsafe.Pointer(b.ids), b.id_type, int64(b.n))) {
+				return
+			}
+		}
+	}, nil
+}
+
+// wide returns row numbers in C's memory as 64-bit ones: in place where they are and are aligned, else copied.
+func wide(ids unsafe.Pointer, idType C.int32_t, n int64) []int64 {
+	if n == 0 {
+		return []int64{}
+	}
+	if idType == C.TC_INT64 && uintptr(ids)%8 == 0 {
+		return unsafe.Slice((*int64)(ids), n)
+	}
+	rows := make([]int64, n)
+	if idType == C.TC_INT64 {
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(&rows[0])), n*8), unsafe.Slice((*byte)(ids), n*8))
+		return rows
+	}
+	for i, id := range narrow(ids, n) {
+		rows[i] = int64(id)
+	}
+	return rows
+}
+
+// narrow returns 32-bit row numbers in C's memory: in place where they are aligned, else copied.
+func narrow(ids unsafe.Pointer, n int64) []int32 {
+	if n == 0 {
+		return []int32{}
+	}
+	if uintptr(ids)%4 == 0 {
+		return unsafe.Slice((*int32)(ids), n)
+	}
+	rows := make([]int32, n)
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&rows[0])), n*4), unsafe.Slice((*byte)(ids), n*4))
+	return rows
+}
+
+// open returns the table that a request describes.
+func (r *tableRequest) open(i int) (cache.Table, error) {
+	t, err := r.source(i)
+	if err != nil {
+		return t, err
+	}
+	return t.WithCapacity(r.capacity).WithCodec(r.codec), nil
+}
+
+func (r *tableRequest) source(i int) (cache.Table, error) {
+	if r.path != "" {
+		t, err := cache.Open(r.path)
+		if err != nil {
+			return t, failure{C.TC_ERROR_FILE, err}
+		}
+		if r.name != "" {
+			t = t.WithName(r.name)
+		}
+		return t, nil
+	}
+	of, err := elementsOf(r.elements)
+	if err != nil {
+		return cache.Table{}, argument("table %d: %w", i, err)
+	}
+	if r.memory == C.TC_MEMORY_CUDA {
+		return r.fromGPU(of)
+	}
+	data := unsafe.Slice((*byte)(r.data), r.rows*int64(r.rowBytes))
+	if r.memory == C.TC_MEMORY_COPY {
+		return cache.FromBytes(r.name, of, data, r.rowBytes)
+	}
+	t, err := cache.Adopt(r.name, of, data, r.rowBytes)
+	if r.restore {
+		t = t.RestoreOnClose()
+	}
+	return t, err
+}
+
+// openTables opens all tables of a request. After an error it has closed them.
+func (r *request) openTables() (tables []cache.Table, err error) {
+	for i := range r.tables {
+		t, err := r.tables[i].open(i)
+		if err != nil {
+			errs := []error{err}
+			for _, t := range tables {
+				errs = append(errs, t.Close())
+			}
+			return nil, as(statusOf(err), errors.Join(errs...))
+		}
+		tables = append(tables, t)
+	}
+	return tables, nil
+}

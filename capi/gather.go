@@ -1,0 +1,253 @@
+//go:build cgo
+
+package main
+
+// #include "bridge.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/device"
+)
+
+// batch is a tc_batch: a gather, in one part or several, that was enqueued. One without parts has ended.
+type batch struct{ parts []*cache.Batch }
+
+// perThreadStream is CUDA's handle of the calling thread's default stream, which Go's threads do not have.
+const perThreadStream = 2
+
+// maxBatch is the most row numbers of one call.
+const maxBatch = 1<<31 - 1
+
+// shape is what was asked of a gather, checked.
+type shape struct {
+	device, table int
+	n             int64
+	idBytes       int64 // 4 or 8
+	row, stride   int64 // bytes
+}
+
+// check returns the shape of a gather. device -1 is any.
+func (s *served) check(device, table, idType C.int32_t, n, stride C.int64_t, ids, out bool) (shape, error) {
+	r := shape{device: int(device), table: int(table), n: int64(n), stride: int64(stride), idBytes: 8}
+	if uint(r.table) >= uint(len(s.rowBytes)) {
+		return r, fmt.Errorf("%w (%d) must be 0 to %d", cache.ErrTable, table, len(s.rowBytes)-1)
+	}
+	r.row = s.rowBytes[r.table]
+	if r.stride == 0 {
+		r.stride = r.row
+	}
+	if idType == C.TC_INT32 {
+		r.idBytes = 4
+	}
+	switch {
+	case r.device < -1 || r.device >= len(s.views):
+		return r, argument("device (%d) must be 0 to %d", device, len(s.views)-1)
+	case idType != C.TC_INT32 && idType != C.TC_INT64:
+		return r, argument("id_type (%d) must be TC_INT32 or TC_INT64", idType)
+	case r.n < 0 || r.n > maxBatch:
+		return r, argument("n (%d) must be 0 to 2^31 - 1", n)
+	case r.stride < r.row || r.stride > 1<<40:
+		return r, argument("row_stride (%d) must be 0 or at least the row's %d bytes", stride, r.row)
+	case r.n > 0 && !ids:
+		return r, argument("ids (NULL) must be %d row numbers", r.n)
+	case r.n > 0 && !out:
+		return r, argument("out (NULL) must have room for %d rows", r.n)
+	}
+	return r, nil
+}
+
+//export tcgo_gather
+func tcgo_gather(h C.uintptr_t, dev, table C.int32_t, ids C.uintptr_t, idType C.int32_t, n C.int64_t, out C.uintptr_t, stride C.int64_t,
+	stream C.uintptr_t, hostIDs C.int32_t, to *C.uintptr_t) (st status) {
+	defer recovered(&st)
+	s, ok := caches.get(handle(h))
+	if !ok {
+		return result(errClosed("cache"))
+	}
+	if s.onHost {
+		if stream != 0 {
+			return result(argument("stream (%#x) must be NULL on the host backend", stream))
+		}
+		// The addresses are of C's memory, which the garbage collector neither moves nor frees.
+		if err := s.gatherHost(dev, table, pointer(ids), idType, n, pointer(out), stride); err != nil {
+			return result(err)
+		}
+		return s.giveBatch(to, nil)
+	}
+	r, err := s.check(dev, table, idType, n, stride, ids != 0, out != 0)
+	if err != nil {
+		return result(err)
+	}
+	switch {
+	case r.device < 0:
+		return result(argument("device (%d) must be 0 to %d", dev, len(s.views)-1))
+	case stream == perThreadStream:
+		return result(argument("stream (%#x) must not be the per-thread default stream", stream))
+	}
+	if hostIDs != 0 || r.stride != r.row {
+		var parts []*cache.Batch
+		if parts, err = s.bounced(r, uintptr(ids), uintptr(out), uintptr(stream), hostIDs != 0); err != nil {
+			return result(err)
+		}
+		return s.giveBatch(to, parts)
+	}
+	b, err := s.enqueue(r, device.DeviceBuffer(uint64(ids), r.n*r.idBytes), device.DeviceBuffer(uint64(out), r.n*r.row), uintptr(stream))
+	if err != nil {
+		return result(err)
+	}
+	if to == nil {
+		return C.TC_OK
+	}
+	return s.giveBatch(to, []*cache.Batch{b})
+}
+
+// pointer returns the address of C's memory as a pointer.
+func pointer(address C.uintptr_t) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
+
+// enqueue enqueues a gather of rows that lie back to back in out.
+func (s *served) enqueue(r shape, ids, out device.Buffer, stream uintptr) (*cache.Batch, error) {
+	v := s.views[r.device]
+	if r.idBytes == 4 {
+		return v.GatherDevice32(context.Background(), stream, r.table, ids, out)
+	}
+	return v.GatherDevice(context.Background(), stream, r.table, ids, out)
+}
+
+// giveBatch gives C code the handle of a batch, if it wants one.
+func (s *served) giveBatch(to *C.uintptr_t, parts []*cache.Batch) status {
+	if to == nil {
+		return C.TC_OK
+	}
+	h := batches.add(&batch{parts})
+	if h == 0 {
+		return result(failure{C.TC_ERROR_OUT_OF_MEMORY, errTooMany})
+	}
+	*to = C.uintptr_t(h)
+	return C.TC_OK
+}
+
+//export tcgo_gather_host
+func tcgo_gather_host(h C.uintptr_t, dev, table C.int32_t, ids unsafe.Pointer, idType C.int32_t, n C.int64_t, out unsafe.Pointer, stride C.int64_t) (st status) {
+	defer recovered(&st)
+	s, ok := caches.get(handle(h))
+	if !ok {
+		return result(errClosed("cache"))
+	}
+	return result(s.gatherHost(dev, table, ids, idType, n, out, stride))
+}
+
+// stridePart is the most bytes of rows that are gathered at a time if they are not to lie back to back.
+const stridePart = 4 << 20
+
+// gatherHost gathers between memory of the host.
+func (s *served) gatherHost(dev, table C.int32_t, ids unsafe.Pointer, idType C.int32_t, n C.int64_t, out unsafe.Pointer, stride C.int64_t) error {
+	r, err := s.check(dev, table, idType, n, stride, ids != nil, out != nil)
+	if err != nil {
+		return err
+	}
+	if r.n == 0 {
+		return s.gatherRows(r, nil, nil)
+	}
+	if r.stride == r.row {
+		return s.gatherRows(r, ids, unsafe.Slice((*byte)(out), r.n*r.row))
+	}
+	if err := s.checkRows(r, ids); err != nil { // before a part is written
+		return err
+	}
+	part := max(1, stridePart/r.row)
+	buffer := make([]byte, min(part, r.n)*r.row)
+	for from := int64(0); from < r.n; from += part {
+		q := r
+		q.n = min(part, r.n-from)
+		if err := s.gatherRows(q, unsafe.Add(ids, from*r.idBytes), buffer[:q.n*r.row]); err != nil {
+			return err
+		}
+		for i := range q.n {
+			to := unsafe.Slice((*byte)(unsafe.Add(out, (from+i)*r.stride)), r.row)
+			copy(to, buffer[i*r.row:])
+		}
+	}
+	return nil
+}
+
+// gatherRows gathers rows back to back.
+func (s *served) gatherRows(r shape, ids unsafe.Pointer, out []byte) error {
+	ctx := context.Background()
+	switch {
+	case r.idBytes == 4 && r.device < 0:
+		return s.cache.Gather32(ctx, r.table, narrow(ids, r.n), out)
+	case r.idBytes == 4:
+		return s.views[r.device].Gather32(ctx, r.table, narrow(ids, r.n), out)
+	case r.device < 0:
+		return s.cache.Gather(ctx, r.table, wide(ids, C.TC_INT64, r.n), out)
+	}
+	return s.views[r.device].Gather(ctx, r.table, wide(ids, C.TC_INT64, r.n), out)
+}
+
+// checkRows returns an error that wraps cache.ErrRows for row numbers in the host's memory that are out of range.
+func (s *served) checkRows(r shape, ids unsafe.Pointer) error { return s.copyRows(nil, r, ids) }
+
+// copyRows is checkRows that also copies the row numbers, unless to is nil.
+func (s *served) copyRows(to unsafe.Pointer, r shape, ids unsafe.Pointer) error {
+	limit := s.cache.Rows(r.table)
+	idType := C.int32_t(C.TC_INT64)
+	if r.idBytes == 4 {
+		idType = C.TC_INT32
+	}
+	if C.tcgo_copy_rows(to, ids, idType, C.int64_t(r.n), C.int64_t(limit)) != 0 {
+		return nil
+	}
+	first, bad := -1, 0
+	rows := wide(ids, idType, r.n)
+	for i, row := range rows {
+		if uint64(row) >= uint64(limit) {
+			if bad == 0 {
+				first = i
+			}
+			bad++
+		}
+	}
+	return fmt.Errorf("%w: row number (%d) at position %d must be 0 to %d; %d of %d are out of range", cache.ErrRows, rows[first], first, limit-1, bad, r.n)
+}
+
+//export tcgo_batch
+func tcgo_batch(h C.uintptr_t, wait C.int32_t) (st status) {
+	defer recovered(&st)
+	b, ok := batches.get(handle(h))
+	if !ok {
+		return result(errClosed("batch"))
+	}
+	if wait == 0 {
+		for _, p := range b.parts {
+			if done, err := p.Done(); err != nil {
+				return result(as(C.TC_ERROR_DEVICE, err))
+			} else if !done {
+				return C.TC_PENDING
+			}
+		}
+	}
+	var errs []error
+	for _, p := range b.parts {
+		errs = append(errs, p.Wait())
+	}
+	return result(errors.Join(errs...))
+}
+
+//export tcgo_batch_destroy
+func tcgo_batch_destroy(h C.uintptr_t) { batches.remove(handle(h)) }
+
+//export tcgo_check
+func tcgo_check(h C.uintptr_t, wait C.int32_t) (st status) {
+	defer recovered(&st)
+	s, ok := caches.get(handle(h))
+	if !ok {
+		return result(errClosed("cache"))
+	}
+	return result(s.cache.Check(wait != 0))
+}

@@ -1,0 +1,406 @@
+/*
+ * tensorcache: rows of tensors that do not fit on a GPU. All rows lie compressed in host memory that GPUs read directly; the most used
+ * rows also lie compressed in GPU memory. tc_gather returns rows that are bit-identical to the source.
+ *
+ *     tc_config config;
+ *     tc_config_default(&config);
+ *     config.gpu_memory = 10LL << 30;
+ *     tc_table table;
+ *     tc_table_default(&table);
+ *     table.path = "features.npy";
+ *     tc_cache *cache;
+ *     if (tc_open(&config, &table, 1, &cache) != TC_OK) { fprintf(stderr, "%s\n", tc_last_error()); exit(1); }
+ *     tc_gather(cache, 0, 0, ids, TC_INT64, n, out, 0, stream, NULL);   // ids and out in GPU memory, in the order of the stream
+ *     tc_close(cache);
+ *
+ * Link with -ltensorcache. The library needs Linux and glibc 2.28. It needs no CUDA toolkit, and without a GPU driver it works on the
+ * processors (TC_BACKEND_HOST).
+ *
+ * THREADS. Every function may be called from any thread at any time, also several at once on one handle, and also while another
+ * thread closes the handle: then it returns TC_ERROR_CLOSED. No call creates a thread of its own. A call that does not wait for the device
+ * (tc_gather, tc_batch_error) may be made while holding locks; none calls back into the program.
+ *
+ * HANDLES are opaque values, not addresses. Each is given up by one call, named at its type. A handle that was given up, or never was
+ * one, is an error (TC_ERROR_CLOSED), never undefined behaviour. NULL may always be given up.
+ *
+ * MEMORY. The caller owns every buffer and structure that it passes, and may reuse it when the call returns, unless the function says
+ * otherwise. Strings are UTF-8 and end with a zero byte. Text that a function returns through a char ** belongs to the caller, who frees it
+ * with tc_free. Text returned as const char * belongs to the library.
+ *
+ * UNITS. Memory is in bytes, time in seconds. A row number counts from 0. Row numbers in host memory need no alignment; those in GPU memory
+ * are aligned to their size. Elements are little-endian.
+ *
+ * ERRORS. A function that can fail returns a tc_status. tc_last_error has the text of the calling thread's last failure. After an error
+ * nothing has changed and output is untouched, unless the function says otherwise. A null pointer, an index or a number out of range is
+ * TC_ERROR_ARGUMENT or a more specific status, never a crash; an address that is not the memory it should be can crash, as in C.
+ *
+ * FORK. The library has threads, which a child of fork does not have. In such a child every function that returns a status returns
+ * TC_ERROR_FORKED, and those that give up a handle do nothing. Load the library in the child itself (if the parent has not loaded it), or
+ * start workers without fork (multiprocessing's "spawn"). A child that calls exec, and posix_spawn and system, are not affected.
+ *
+ * SIGNALS. The library keeps the handlers that are installed when it is loaded. Handlers that are installed later must have SA_ONSTACK
+ * (Python's have), as they may run on the library's threads, whose stacks are small. It never takes SIGINT or SIGTERM. It installs handlers
+ * of its own for SIGSEGV, SIGBUS, SIGFPE and SIGPIPE, which pass on to the handlers found at loading what does not stem from its own code,
+ * and for SIGURG, which it uses within the process.
+ *
+ * UNLOADING. The library cannot be unloaded, as its threads cannot be ended: dlclose leaves it in memory.
+ *
+ * TELEMETRY. The environment variables of OpenTelemetry (OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER, OTEL_EXPORTER_OTLP_ENDPOINT and so
+ * on) say where traces and metrics go; none are made without them. TENSORCACHE_METRICS_ADDR=[HOST]:PORT lets Prometheus scrape /metrics
+ * there, without HOST from this machine only. They are read by the first tc_open of the process.
+ *
+ * COMPATIBILITY. Functions keep their meaning within a major version. Structures begin with their size, which tc_*_default sets: a
+ * program that was compiled with an older header works with a newer library, which takes the defaults for fields that the program does
+ * not know. A newer header with an older library is refused if a field that the library does not know is not zero.
+ */
+#ifndef TENSORCACHE_H
+#define TENSORCACHE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define TC_VERSION_MAJOR 0
+#define TC_VERSION_MINOR 1
+#define TC_VERSION_PATCH 0
+#define TC_VERSION "0.1.0"
+
+#if defined(__GNUC__)
+#define TC_API __attribute__((visibility("default")))
+#else
+#define TC_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The outcome of a call. Numbers keep their meaning; later versions may add some. */
+typedef enum tc_status {
+	TC_OK = 0,
+	TC_PENDING = 1,             /* not finished yet: no error */
+	TC_ERROR_ARGUMENT = 2,      /* an argument or a field of a structure is out of range */
+	TC_ERROR_CLOSED = 3,        /* the handle was given up or is none */
+	TC_ERROR_TABLE = 4,         /* there is no table of that index */
+	TC_ERROR_ROWS = 5,          /* row numbers out of range; the text has the first one and their count */
+	TC_ERROR_BUDGET = 6,        /* gpu_memory does not hold a single row */
+	TC_ERROR_OUT_OF_MEMORY = 7, /* of the host or of the device, or too little may be page-locked; the text says which */
+	TC_ERROR_FILE = 8,          /* a file cannot be read or written, or is damaged */
+	TC_ERROR_DEVICE = 9,        /* no usable GPU, or the GPU has failed */
+	TC_ERROR_CAPTURE = 10,      /* the batch cannot be a part of the graph that the stream captures; the capture goes on */
+	TC_ERROR_CORRUPT = 11,      /* a row does not decode: a fault of memory or of the library; the output is undefined */
+	TC_ERROR_POLICY = 12,       /* the admission policy has failed; rows are served, but no others are admitted any more */
+	TC_ERROR_CANCELLED = 13,    /* tc_opening_destroy or tc_opening_cancel came first */
+	TC_ERROR_FORKED = 14,       /* this process is a child of fork: see FORK above */
+	TC_ERROR_INTERNAL = 15      /* a fault of the library: please report the text */
+} tc_status;
+
+/* Types of elements. They decide which codecs suit, and are reported by tc_table_get_info; rows are bytes to the cache. */
+typedef enum tc_dtype {
+	TC_FLOAT16 = 1,
+	TC_BFLOAT16 = 2,
+	TC_FLOAT32 = 3,
+	TC_FLOAT64 = 4,
+	TC_INT8 = 5,
+	TC_INT16 = 6,
+	TC_INT32 = 7,
+	TC_INT64 = 8,
+	TC_UINT8 = 9,
+	TC_UINT16 = 10,
+	TC_UINT32 = 11,
+	TC_UINT64 = 12,
+	TC_BOOL = 13,
+	TC_FLOAT8_E4M3 = 14, /* bytes to the codecs; of tables of files TC_UINT8 is reported */
+	TC_FLOAT8_E5M2 = 15  /* likewise */
+} tc_dtype;
+/* Row numbers are TC_INT32 or TC_INT64. */
+
+typedef enum tc_backend {
+	TC_BACKEND_AUTO = 0, /* GPUs if there are usable ones, else the host */
+	TC_BACKEND_HOST = 1, /* the processors; "GPU memory" is host memory then */
+	TC_BACKEND_CUDA = 2  /* NVIDIA GPUs of compute capability 8.0 or higher; tc_open fails if there is none */
+} tc_backend;
+
+/* Where the rows of a table come from. */
+typedef enum tc_memory {
+	TC_MEMORY_COPY = 0,  /* host memory, copied */
+	TC_MEMORY_ADOPT = 1, /* host memory that becomes the cache's own: no second copy of the table is made */
+	TC_MEMORY_CUDA = 2   /* memory of a GPU, copied to the host */
+} tc_memory;
+
+typedef enum tc_log_level {
+	TC_LOG_DEBUG = 1,
+	TC_LOG_INFO = 2,
+	TC_LOG_WARNING = 3,
+	TC_LOG_ERROR = 4,
+	TC_LOG_OFF = 5
+} tc_log_level;
+
+/* A cache of one or more tables. tc_close gives it up. */
+typedef struct tc_cache tc_cache;
+/* A cache that is being opened. tc_opening_destroy gives it up. */
+typedef struct tc_opening tc_opening;
+/* A batch of tc_gather. tc_batch_destroy gives it up. */
+typedef struct tc_batch tc_batch;
+
+/* Row numbers of one table in host memory, from which the cache learns which rows are used. */
+typedef struct tc_training {
+	int32_t table;   /* index of the table */
+	int32_t id_type; /* TC_INT32 or TC_INT64 */
+	const void *ids; /* in host memory */
+	int64_t n;       /* number of row numbers, 0 to 2^31 - 1 */
+} tc_training;
+
+/* Settings of a cache. tc_config_default sets all fields; 0, 0.0 and NULL are the defaults of every field but size. */
+typedef struct tc_config {
+	size_t size; /* sizeof(tc_config) */
+
+	/* GPU memory, in bytes per device, for cached rows and what finds them. No default: must be positive. Not included are memory for
+	 * batches under way (some 32 MiB) and, of a packed host tier, an index of 8 bytes a row. */
+	int64_t gpu_memory;
+
+	const char *codec; /* of all tables that name none: "auto" (default), "none", or a name of docs/codecs.md */
+
+	int32_t backend;      /* tc_backend */
+	int32_t devices;      /* number of GPUs, 1 to 8, default 1 */
+	const int32_t *gpus;  /* ordinals of the GPUs, as many as devices; default: the first ones */
+
+	/* What is cached from the start, and how that is decided. */
+	const char *policy;           /* "freq" (default), "tinylfu", or another name of docs/admission.md that needs no graph */
+	const tc_training *training;  /* batches that the policy learns from before the cache is filled; read until the opening has ended */
+	int64_t training_batches;     /* number of elements of training */
+	int32_t cold;                 /* not 0: begin with an empty cache */
+	int32_t host_packed;          /* not 0: compressed rows lie back to back, which saves host memory. 0: at fixed distances: faster */
+	const char *restore;          /* file of tc_snapshot, whose rows are cached first; a damaged one is ignored (statistics say why) */
+
+	/* How the cache follows its use. 0: cached rows change only by tc_refresh. */
+	double refresh_interval;  /* seconds between background cycles; 0: none */
+	double refresh_churn;     /* largest share of the cache, 0 to 1, that one cycle replaces; default 0.25 */
+	int64_t refresh_bytes;    /* most bytes that one cycle writes; default 256 MiB */
+	double refresh_accesses;  /* share of all lookups, 0 to 1, from which the policy learns; default 1/8 with refresh_interval, else 0 */
+
+	/* Host. */
+	int32_t workers;       /* threads that load tables; default: all processors */
+	int32_t host_threads;  /* threads that help each GPU with misses; default: half of the processors, at most 8; negative: none */
+	int64_t overlay;       /* page-locked bytes for rows of tc_update; default 16 MiB */
+
+	uint64_t seed;       /* selects the rows that codecs are trained on */
+	const char *name;    /* of the cache, in telemetry and logs; default "cache" */
+	int32_t log_level;   /* tc_log_level from which tc_logs_json has the cache's messages; default TC_LOG_WARNING */
+	int32_t reserved;    /* 0 */
+} tc_config;
+
+/* A table: an array whose first axis numbers the rows. Either path or data is set. */
+typedef struct tc_table {
+	size_t size; /* sizeof(tc_table) */
+
+	const char *name; /* for reports and errors; default: the array's name in its file, or "table 0" and so on */
+
+	/* A file: .npy, .npz or .safetensors. "file.npz:array" names an array of several. */
+	const char *path;
+
+	/* Or memory: rows x row_bytes bytes, back to back. The caller keeps it unchanged until the opening has ended.
+	 *
+	 * TC_MEMORY_ADOPT: until tc_close has returned the memory is the cache's; nobody else may read, write, unmap or unlock it. It must
+	 * begin at a page (4,096 bytes) and be anonymous or shared memory, for example of mmap, aligned_alloc or a pinned tensor, and
+	 * row_bytes a multiple of 4. Rows keep their distance, so compression saves transfers, not memory. It cannot be used with
+	 * host_packed. TC_MEMORY_CUDA: work that writes the memory must have ended. */
+	const void *data;
+	int64_t rows;      /* 0 to 2^50 - 2; 0 only with a capacity */
+	int64_t row_bytes; /* 1 to 2^20 - 1 */
+	int32_t dtype;     /* tc_dtype */
+	int32_t memory;    /* tc_memory */
+	int32_t gpu;       /* TC_MEMORY_CUDA: ordinal of the GPU that has the memory */
+	int32_t restore;   /* TC_MEMORY_ADOPT, not 0: tc_close puts the rows back into the memory, with all updates. 0: it leaves what is there */
+
+	int64_t capacity;  /* rows for which there is room, so that tc_update can append; default: rows */
+	const char *codec; /* default: the config's */
+} tc_table;
+
+/* How far an opening is. */
+typedef struct tc_progress {
+	size_t size;    /* sizeof(tc_progress) */
+	int32_t table;  /* index of the table that is read, or was read last */
+	int32_t tables; /* number of tables */
+	int64_t rows;   /* rows of that table that have been read */
+	int64_t of;     /* its number of rows; 0 before it is known */
+	int32_t filled; /* not 0: all tables are read and encoded, and the cache is being filled */
+	int32_t reserved;
+} tc_progress;
+
+/* What a table is. */
+typedef struct tc_table_info {
+	size_t size; /* sizeof(tc_table_info) */
+	int64_t rows;
+	int64_t capacity;
+	int64_t row_bytes;
+	int64_t columns;   /* row_bytes / size of an element */
+	int32_t dtype;     /* tc_dtype */
+	int32_t reserved;
+	char name[256];    /* cut after 255 bytes */
+	char codec[64];    /* the codec in use */
+} tc_table_info;
+
+/* What a device is. */
+typedef struct tc_device_info {
+	size_t size; /* sizeof(tc_device_info) */
+	int32_t backend; /* TC_BACKEND_HOST or TC_BACKEND_CUDA */
+	int32_t gpu;     /* ordinal of the GPU, as the CUDA driver counts them; the device's index on the host */
+	char name[256];
+} tc_device_info;
+
+/* ---- the library ---- */
+
+/* The version of the library, such as "0.1.0". Compare it with TC_VERSION. It never fails, not even in a child of fork. */
+TC_API const char *tc_version(void);
+
+/* The text of this thread's last call that failed, "" if none has. It is valid until the thread's next call that fails. It never fails. */
+TC_API const char *tc_last_error(void);
+
+/* The name of a status, such as "TC_ERROR_ROWS", or "unknown status". It never fails. */
+TC_API const char *tc_status_name(tc_status status);
+
+/* The number of usable GPUs. TC_ERROR_DEVICE if there is none: the text says why (no driver, too old, no device). *count is set to 0
+ * then. */
+TC_API tc_status tc_gpu_count(int32_t *count);
+
+/* Frees text that the library has returned through a char **. NULL is ignored. */
+TC_API void tc_free(void *text);
+
+/* Messages of all caches since the last call, oldest first: an array of {"time": seconds since 1970, "level": tc_log_level, "message":
+ * text, "cache": name, "attributes": {…}}. The last 1,000 are kept. "[]" if there is none. */
+TC_API tc_status tc_logs_json(char **json);
+
+/* ---- opening ---- */
+
+TC_API void tc_config_default(tc_config *config);
+TC_API void tc_table_default(tc_table *table);
+
+/* Opens a cache of count tables, 1 to 256: reads and encodes every row, learns from the training batches, and fills the cache. It returns
+ * when the cache serves, which can take minutes. tables has elements of tables[0].size bytes. */
+TC_API tc_status tc_open(const tc_config *config, const tc_table *tables, int32_t count, tc_cache **cache);
+
+/* Begins tc_open and returns. Structures and texts may be reused at once; memory of tables and of training row numbers must stay
+ * until the opening has ended: until tc_opening_wait has returned something else than TC_PENDING, or tc_opening_destroy has returned. */
+TC_API tc_status tc_open_begin(const tc_config *config, const tc_table *tables, int32_t count, tc_opening **opening);
+
+/* Waits at most that many seconds (negative: without limit; 0: not at all) for the opening to end. TC_PENDING: it has not ended. TC_OK:
+ * *cache is the cache, which is handed over once; a second call returns TC_ERROR_CLOSED. Else: why it failed. */
+TC_API tc_status tc_opening_wait(tc_opening *opening, double seconds, tc_cache **cache);
+
+/* How far the opening is. progress->size must be set. */
+TC_API tc_status tc_opening_progress(tc_opening *opening, tc_progress *progress);
+
+/* Asks the opening to end soon with TC_ERROR_CANCELLED, unless it has ended. It does not wait. */
+TC_API tc_status tc_opening_cancel(tc_opening *opening);
+
+/* Cancels the opening if it has not ended, waits for its end, and closes its cache unless tc_opening_wait has handed that over. */
+TC_API void tc_opening_destroy(tc_opening *opening);
+
+/* Waits for batches and calls under way and frees all memory. The handle is given up at once: calls that begin later return
+ * TC_ERROR_CLOSED. Graphs that a batch is a part of must not be launched any more. */
+TC_API tc_status tc_close(tc_cache *cache);
+
+/* ---- what a cache is ---- */
+
+TC_API tc_status tc_table_count(tc_cache *cache, int32_t *count);
+TC_API tc_status tc_device_count(tc_cache *cache, int32_t *count);
+/* info->size must be set. rows grows with tc_update. */
+TC_API tc_status tc_table_get_info(tc_cache *cache, int32_t table, tc_table_info *info);
+TC_API tc_status tc_device_get_info(tc_cache *cache, int32_t device, tc_device_info *info);
+
+/* ---- gathering ---- */
+
+/*
+ * Writes row ids[i] of the table to out + i x row_stride, for 0 <= i < n. Row numbers may repeat. row_stride is in bytes; 0 means the
+ * length of a row, and less than that is an error. Bytes between rows stay as they are.
+ *
+ * device is the index of the cache's device, 0 if it has one; ids and out are memory of that GPU, or page-locked host memory that the GPU
+ * addresses. stream is a CUstream (cudaStream_t, torch.cuda.current_stream().cuda_stream) of the GPU's primary context; NULL and 1 are
+ * the legacy default stream; the per-thread default stream, 2, is an error.
+ *
+ * The batch runs in the order of the stream: after what was enqueued before and before what is enqueued later. The call does not wait for
+ * the GPU, except that the first batches of a size allocate memory, and that it waits for another batch if more are under way than twice
+ * the number of processors. ids and out must stay allocated, and ids unchanged, until the batch has run. (torch: record_stream, if stream
+ * is not the current one.)
+ *
+ * Row numbers are checked on the GPU: rows of those out of range are zeros. Who wants to know passes batch, or calls tc_check.
+ * batch may be NULL; else *batch is a handle for tc_batch_wait, NULL after an error.
+ *
+ * On a stream that captures a graph the batch becomes a part of the graph: each replay reads the row numbers that are in ids then, and
+ * returns the rows as they are then. Replays must not overlap. Rows of 8 KiB and more are TC_ERROR_CAPTURE.
+ *
+ * With TC_BACKEND_HOST ids and out are host memory, stream must be NULL, and the call is tc_gather_host.
+ */
+TC_API tc_status tc_gather(tc_cache *cache, int32_t device, int32_t table, const void *ids, int32_t id_type, int64_t n, void *out,
+	int64_t row_stride, void *stream, tc_batch **batch);
+
+/* tc_gather for row numbers in any host memory. They are checked and copied before the call returns: for numbers out of range it returns
+ * TC_ERROR_ROWS, and nothing is written. A stream that captures is TC_ERROR_CAPTURE, as replays would repeat these row numbers. */
+TC_API tc_status tc_gather_host_ids(tc_cache *cache, int32_t device, int32_t table, const void *ids, int32_t id_type, int64_t n, void *out,
+	int64_t row_stride, void *stream, tc_batch **batch);
+
+/* Gathers between host memory of any kind, on any backend, and returns when out is written. device -1: the devices take turns. */
+TC_API tc_status tc_gather_host(tc_cache *cache, int32_t device, int32_t table, const void *ids, int32_t id_type, int64_t n, void *out,
+	int64_t row_stride);
+
+/* Waits for the batch. TC_OK, TC_ERROR_ROWS (their rows are zeros, the others are right), TC_ERROR_CORRUPT or TC_ERROR_DEVICE. Of a batch
+ * in a graph it waits for the replays that have begun, and returns what was wrong with those since the last call. */
+TC_API tc_status tc_batch_wait(tc_batch *batch);
+
+/* tc_batch_wait without waiting: TC_PENDING if the batch, or a replay of it, still runs. */
+TC_API tc_status tc_batch_error(tc_batch *batch);
+
+/* Gives the handle up. It does not wait, and does not stop the batch, which tc_check then reports. */
+TC_API void tc_batch_destroy(tc_batch *batch);
+
+/* What was wrong with finished batches, of tc_gather and of replays, since the last call: TC_ERROR_ROWS with the table and the count, or
+ * TC_OK. Batches that tc_batch_wait has reported are counted too. wait not 0: it first waits for all batches under way. */
+TC_API tc_status tc_check(tc_cache *cache, int32_t wait);
+
+/* ---- changing ---- */
+
+/* Replaces row ids[i] by the bytes at rows + i x row_stride, all in host memory; row_stride 0 means the length of a row. If a row number
+ * occurs twice, the last one counts. tc_gather calls that begin after the return see the new rows, those under way either version, never
+ * a mixture. Row numbers up to the table's capacity append rows; rows in between are zeros. It may wait until batches under way have
+ * ended. */
+TC_API tc_status tc_update(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n, const void *rows,
+	int64_t row_stride);
+
+/* Withdraws rows from GPU memory, until a refresh caches them again. ids are in host memory. */
+TC_API tc_status tc_invalidate(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n);
+
+/* Tells which rows are soon looked up. ids are in host memory. As every row is in host memory, it only checks its arguments now. */
+TC_API tc_status tc_prefetch(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n);
+
+/* Runs one refresh cycle, which replaces cached rows by rows that are used more, and returns when those are served. Gathers go on
+ * meanwhile. */
+TC_API tc_status tc_refresh(tc_cache *cache);
+
+/* Sets gpu_memory. It returns once rows have given way. TC_ERROR_BUDGET and TC_ERROR_OUT_OF_MEMORY change nothing. */
+TC_API tc_status tc_set_gpu_memory(tc_cache *cache, int64_t bytes);
+
+/* Writes the numbers of the cached rows, 8 bytes each, to a file for tc_config.restore. The file is replaced as a whole. */
+TC_API tc_status tc_snapshot(tc_cache *cache, const char *path);
+
+/* ---- knowing ---- */
+
+/* Statistics since the opening: an object with "hits", "misses", "rows_cached", "codec", "compression_ratio" and "misses_by_reason"
+ * (name: count) of table table, or of all tables together if table is -1 ("codec" is a list then), "tables" (an object of each),
+ * "devices", memory, and changes. docs/c.md lists the keys. */
+TC_API tc_status tc_stats_json(tc_cache *cache, int32_t table, char **json);
+
+/* Where rows lie, or why they are not cached: an array of {"row", "cached", "reason", "device", "stored_bytes", "policy": {…}, …}. ids
+ * are in host memory. */
+TC_API tc_status tc_explain_json(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n, char **json);
+
+/* What the commands plan and run of cachebench print with --json, as one object. config_json is an object whose keys are the flags of the
+ * command, with underscores for dashes, as in --config files: {"features": "features.npy", "ids": "ids.npy", "target_hit": "90%"}. Both
+ * can take minutes. */
+TC_API tc_status tc_plan_json(const char *config_json, char **json);
+TC_API tc_status tc_bench_json(const char *config_json, char **json);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,181 @@
+// tensorcache for C++17: the functions of tensorcache.h, which documents them, with handles that give themselves up and errors that are thrown. Needs
+// nothing but that header and the library.
+#ifndef TENSORCACHE_HPP
+#define TENSORCACHE_HPP
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "tensorcache.h"
+
+namespace tensorcache {
+
+// A call that has failed. what() is the library's text.
+class Error : public std::runtime_error {
+public:
+	Error(tc_status status, const std::string &text) : std::runtime_error(text), status_(status) {}
+	tc_status status() const noexcept { return status_; }
+
+private:
+	tc_status status_;
+};
+
+// Throws Error unless status is TC_OK.
+inline void check(tc_status status)
+{
+	if (status != TC_OK)
+		throw Error(status, tc_last_error());
+}
+
+// tc_config and tc_table, with the defaults set.
+struct Config : tc_config {
+	Config() { tc_config_default(this); }
+};
+struct Table : tc_table {
+	Table() { tc_table_default(this); }
+};
+
+// TC_INT32 or TC_INT64.
+template <class Id>
+constexpr std::int32_t id_type()
+{
+	static_assert(std::is_integral_v<Id> && std::is_signed_v<Id> && (sizeof(Id) == 4 || sizeof(Id) == 8), "row numbers are int32 or int64");
+	return sizeof(Id) == 4 ? TC_INT32 : TC_INT64;
+}
+
+namespace detail {
+
+struct Free {
+	void operator()(char *text) const noexcept { tc_free(text); }
+};
+
+// The text that a call gives through a char **.
+template <class Call>
+std::string text(Call call)
+{
+	char *json = nullptr;
+	check(call(&json));
+	return std::unique_ptr<char, Free>(json).get();
+}
+
+} // namespace detail
+
+// A batch that was enqueued. Destroying it neither waits nor stops the batch. Movable, not copyable.
+class Batch {
+public:
+	Batch() = default;
+	explicit Batch(tc_batch *batch) noexcept : batch_(batch) {}
+	Batch(Batch &&other) noexcept : batch_(std::exchange(other.batch_, nullptr)) {}
+	Batch &operator=(Batch &&other) noexcept
+	{
+		std::swap(batch_, other.batch_);
+		return *this;
+	}
+	~Batch() { tc_batch_destroy(batch_); }
+
+	// Waits until the batch has ended. Throws what was wrong with it.
+	void wait() const { check(tc_batch_wait(batch_)); }
+	// Whether the batch has ended. Throws what was wrong with it.
+	bool done() const
+	{
+		tc_status status = tc_batch_error(batch_);
+		if (status == TC_PENDING)
+			return false;
+		check(status);
+		return true;
+	}
+	tc_batch *get() const noexcept { return batch_; }
+
+private:
+	tc_batch *batch_ = nullptr;
+};
+
+// A cache. Its methods may be called from any thread. Movable, not copyable. Destroying it waits for batches under way.
+class Cache {
+public:
+	Cache(const tc_config &config, const tc_table *tables, std::int32_t count) { check(tc_open(&config, tables, count, &cache_)); }
+	Cache(const tc_config &config, const tc_table &table) : Cache(config, &table, 1) {}
+	explicit Cache(tc_cache *cache) noexcept : cache_(cache) {}
+	Cache(Cache &&other) noexcept : cache_(std::exchange(other.cache_, nullptr)) {}
+	Cache &operator=(Cache &&other) noexcept
+	{
+		std::swap(cache_, other.cache_);
+		return *this;
+	}
+	~Cache() { tc_close(cache_); }
+
+	// Closes the cache now. Later calls throw an Error of TC_ERROR_CLOSED.
+	void close() { check(tc_close(std::exchange(cache_, nullptr))); }
+	tc_cache *get() const noexcept { return cache_; }
+
+	// tc_gather: ids and out are the GPU's memory, in the order of the stream.
+	template <class Id>
+	void gather(std::int32_t table, const Id *ids, std::int64_t n, void *out, void *stream = nullptr, std::int64_t row_stride = 0, std::int32_t device = 0) const
+	{
+		check(tc_gather(cache_, device, table, ids, id_type<Id>(), n, out, row_stride, stream, nullptr));
+	}
+	// tc_gather, with a batch to wait for.
+	template <class Id>
+	Batch gather_batch(std::int32_t table, const Id *ids, std::int64_t n, void *out, void *stream = nullptr, std::int64_t row_stride = 0,
+		std::int32_t device = 0) const
+	{
+		tc_batch *batch;
+		check(tc_gather(cache_, device, table, ids, id_type<Id>(), n, out, row_stride, stream, &batch));
+		return Batch(batch);
+	}
+	// tc_gather_host: ids and out are the host's memory.
+	template <class Id>
+	void gather_host(std::int32_t table, const Id *ids, std::int64_t n, void *out, std::int64_t row_stride = 0, std::int32_t device = -1) const
+	{
+		check(tc_gather_host(cache_, device, table, ids, id_type<Id>(), n, out, row_stride));
+	}
+	// tc_check: throws what was wrong with batches that have ended since the last call.
+	void check_batches(bool wait = false) const { check(tc_check(cache_, wait)); }
+
+	template <class Id>
+	void update(std::int32_t table, const Id *ids, std::int64_t n, const void *rows, std::int64_t row_stride = 0) const
+	{
+		check(tc_update(cache_, table, ids, id_type<Id>(), n, rows, row_stride));
+	}
+	template <class Id>
+	void invalidate(std::int32_t table, const Id *ids, std::int64_t n) const
+	{
+		check(tc_invalidate(cache_, table, ids, id_type<Id>(), n));
+	}
+	template <class Id>
+	void prefetch(std::int32_t table, const Id *ids, std::int64_t n) const
+	{
+		check(tc_prefetch(cache_, table, ids, id_type<Id>(), n));
+	}
+	void refresh() const { check(tc_refresh(cache_)); }
+	void set_gpu_memory(std::int64_t bytes) const { check(tc_set_gpu_memory(cache_, bytes)); }
+	void snapshot(const std::string &path) const { check(tc_snapshot(cache_, path.c_str())); }
+
+	tc_table_info table_info(std::int32_t table) const
+	{
+		tc_table_info info{};
+		info.size = sizeof info;
+		check(tc_table_get_info(cache_, table, &info));
+		return info;
+	}
+	std::string stats_json(std::int32_t table = -1) const
+	{
+		return detail::text([&](char **json) { return tc_stats_json(cache_, table, json); });
+	}
+	template <class Id>
+	std::string explain_json(std::int32_t table, const Id *ids, std::int64_t n) const
+	{
+		return detail::text([&](char **json) { return tc_explain_json(cache_, table, ids, id_type<Id>(), n, json); });
+	}
+
+private:
+	tc_cache *cache_ = nullptr;
+};
+
+} // namespace tensorcache
+
+#endif

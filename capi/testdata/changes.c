@@ -1,0 +1,163 @@
+/* Updates, invalidation, refresh, snapshots, statistics and explanations. */
+#define _GNU_SOURCE
+#include "check.h"
+
+/* The JSON that a call gives must have this text. */
+#define JSON_HAS(words, call_, json_)                                     \
+	do {                                                                  \
+		OK(call_);                                                        \
+		if (strstr(json_, words) == NULL)                                 \
+			FAIL("%s: %s lacks %s", #call_, json_, words);                \
+		tc_free(json_);                                                   \
+	} while (0)
+
+static void same_row(tc_cache *cache, int64_t row, const float *want)
+{
+	float got[COLUMNS];
+	OK(tc_gather_host(cache, 0, 0, &row, TC_INT64, 1, got, 0));
+	if (memcmp(got, want, ROW) != 0)
+		FAIL("row %lld is not the updated one", (long long)row);
+}
+
+static void updates(tc_cache *cache)
+{
+	enum { N = 3, STRIDE = ROW + 8 };
+	int32_t ids[N] = {7, 4999, 7};
+	char rows[N * STRIDE];
+	memset(rows, 0, sizeof rows);
+	for (int i = 0; i < N; i++)
+		for (int c = 0; c < COLUMNS; c++)
+			((float *)(rows + i * STRIDE))[c] = -1.5f * (float)i - (float)c;
+	OK(tc_update(cache, 0, ids, TC_INT32, N, rows, STRIDE));
+	same_row(cache, 7, (float *)(rows + 2 * STRIDE)); /* the last one counts */
+	same_row(cache, 4999, (float *)(rows + STRIDE));
+	/* Appended rows, with one left out. */
+	int64_t more[2] = {ROWS + 1, 3};
+	OK(tc_update(cache, 0, more, TC_INT64, 2, rows, STRIDE));
+	tc_table_info info;
+	info.size = sizeof info;
+	OK(tc_table_get_info(cache, 0, &info));
+	CHECK(info.rows == ROWS + 2 && info.capacity == ROWS + 100 && info.row_bytes == ROW && info.columns == COLUMNS);
+	CHECK(info.dtype == TC_FLOAT32 && strcmp(info.name, "numbers") == 0 && info.codec[0] != 0);
+	float zeros[COLUMNS] = {0};
+	same_row(cache, ROWS, zeros);
+	same_row(cache, ROWS + 1, (float *)rows);
+	same_row(cache, 3, (float *)(rows + STRIDE));
+	int64_t beyond[2] = {0, ROWS + 100};
+	REFUSED(TC_ERROR_ROWS, "5100", tc_update(cache, 0, beyond, TC_INT64, 2, rows, 0));
+	OK(tc_update(cache, 0, NULL, TC_INT64, 0, NULL, 0));
+}
+
+static void commands(void)
+{
+	char *json;
+	JSON_HAS("\"plans\":[{\"policy\":\"freq\"", tc_plan_json("{\"vertices\": 3000, \"batches\": 5, \"warmup_batches\": 5, \"target_hit\": \"50%\", "
+		"\"gpu_memory\": \"1GB\", \"policy\": \"freq\", \"codec\": [\"none\", \"ibp4\"], \"device\": \"host\"}", &json), json);
+	JSON_HAS("\"verified_rows\":", tc_bench_json("{\"vertices\": 3000, \"batches\": 5, \"warmup_batches\": 5, \"device\": \"host\", \"verify\": true}", &json),
+		json);
+	REFUSED(TC_ERROR_ARGUMENT, "vertexes", tc_bench_json("{\"vertexes\": 3000}", &json));
+	REFUSED(TC_ERROR_ARGUMENT, "config_json", tc_bench_json("{\"vertices\": 30", &json));
+	REFUSED(TC_ERROR_ARGUMENT, "nothing after", tc_bench_json("{} {}", &json));
+	REFUSED(TC_ERROR_ARGUMENT, "--batches (-7)", tc_bench_json("{\"batches\": -7}", &json));
+	REFUSED(TC_ERROR_ARGUMENT, "target_hit (\"high\")", tc_plan_json("{\"target_hit\": \"high\"}", &json));
+	REFUSED(TC_ERROR_ARGUMENT, "gpu_memory (\"much\")", tc_plan_json("{\"gpu_memory\": \"much\"}", &json));
+	CHECK(json == NULL);
+}
+
+void check_changes(const char *folder)
+{
+	if (!on_cuda)
+		commands();
+	float *table = table_new();
+	tc_cache *cache = cache_new(table);
+	updates(cache);
+	int64_t id = 11;
+	char *json;
+	OK(tc_invalidate(cache, 0, &id, TC_INT64, 1));
+	JSON_HAS("\"reason\":\"invalidated\"", tc_explain_json(cache, 0, &id, TC_INT64, 1, &json), json);
+	id = 7;
+	JSON_HAS("\"row\":7,", tc_explain_json(cache, 0, &id, TC_INT64, 1, &json), json);
+	OK(tc_explain_json(cache, 0, NULL, TC_INT64, 0, &json));
+	CHECK(strcmp(json, "[]") == 0);
+	tc_free(json);
+	OK(tc_prefetch(cache, 0, &id, TC_INT64, 1));
+	int32_t wrong = -3;
+	REFUSED(TC_ERROR_ROWS, "row number (-3)", tc_prefetch(cache, 0, &wrong, TC_INT32, 1));
+	REFUSED(TC_ERROR_ROWS, "-3", tc_invalidate(cache, 0, &wrong, TC_INT32, 1));
+	REFUSED(TC_ERROR_ROWS, "-3", tc_explain_json(cache, 0, &wrong, TC_INT32, 1, &json));
+	CHECK(json == NULL);
+	static const int64_t extremes[] = {ROWS + 102, -1, INT64_MIN, INT64_MAX, 1LL << 62, 1LL << 32, 1LL << 50};
+	for (unsigned i = 0; i < sizeof extremes / sizeof *extremes; i++) {
+		int64_t ids[40] = {0};
+		ids[i * 6] = extremes[i];
+		REFUSED(TC_ERROR_ROWS, "1 of 40", tc_prefetch(cache, 0, ids, TC_INT64, 40));
+		int32_t narrow[40] = {0};
+		narrow[i * 6] = i % 2 ? INT32_MIN : INT32_MAX;
+		REFUSED(TC_ERROR_ROWS, "1 of 40", tc_prefetch(cache, 0, narrow, TC_INT32, 40));
+	}
+	OK(tc_refresh(cache));
+	OK(tc_set_gpu_memory(cache, 1 << 18));
+	REFUSED(TC_ERROR_BUDGET, "", tc_set_gpu_memory(cache, 1));
+	JSON_HAS("\"misses_by_reason\":{\"cold\":", tc_stats_json(cache, 0, &json), json);
+	JSON_HAS("\"gpu_memory\":262144,", tc_stats_json(cache, -1, &json), json);
+	JSON_HAS("\"codec\":[", tc_stats_json(cache, -1, &json), json);
+	tc_device_info device;
+	device.size = sizeof device;
+	OK(tc_device_get_info(cache, 0, &device));
+	CHECK(device.backend == (on_cuda ? TC_BACKEND_CUDA : TC_BACKEND_HOST) && device.name[0] != 0);
+	int32_t count = 0;
+	OK(tc_table_count(cache, &count));
+	CHECK(count == 1);
+	OK(tc_device_count(cache, &count));
+	CHECK(count == 1);
+	/* A snapshot, and a cache that begins with it. */
+	char path[4096];
+	snprintf(path, sizeof path, "%s/cached.snapshot", folder);
+	OK(tc_snapshot(cache, path));
+	OK(tc_close(cache));
+	tc_config config;
+	config_new(&config);
+	config.restore = path;
+	config.cold = 1;
+	config.name = "restored";
+	config.log_level = TC_LOG_INFO;
+	tc_table t;
+	table_desc(&t, table);
+	t.capacity = ROWS + 100;
+	OK(tc_open(&config, &t, 1, &cache));
+	OK(tc_stats_json(cache, 0, &json));
+	CHECK(strstr(json, "\"restored_rows\":0,") == NULL && strstr(json, "\"errors\":{}") != NULL);
+	tc_free(json);
+	JSON_HAS("\"message\":\"loaded\",\"cache\":\"restored\"", tc_logs_json(&json), json);
+	OK(tc_logs_json(&json));
+	CHECK(strcmp(json, "[]") == 0);
+	tc_free(json);
+	snprintf(path, sizeof path, "%s/nowhere/x", folder);
+	REFUSED(TC_ERROR_FILE, "nowhere", tc_snapshot(cache, path));
+	OK(tc_close(cache));
+	free(table);
+}
+
+/* The variables that the program has set when it opens its first cache count. Metrics go to stderr, where the Go test looks for them. */
+void check_telemetry(void)
+{
+	float *table = table_new();
+	tc_config config;
+	config_new(&config);
+	tc_table t;
+	table_desc(&t, table);
+	tc_cache *cache;
+	setenv("TENSORCACHE_METRICS_ADDR", "nowhere:at:all", 1);
+	REFUSED(TC_ERROR_ARGUMENT, "nowhere:at:all", tc_open(&config, &t, 1, &cache));
+	unsetenv("TENSORCACHE_METRICS_ADDR");
+	setenv("OTEL_METRICS_EXPORTER", "console", 1);
+	setenv("OTEL_TRACES_EXPORTER", "console", 1);
+	setenv("OTEL_SERVICE_NAME", "checked", 1);
+	config.name = "watched";
+	OK(tc_open(&config, &t, 1, &cache));
+	int64_t id = 5;
+	float out[COLUMNS];
+	OK(tc_gather_host(cache, 0, 0, &id, TC_INT64, 1, out, 0));
+	OK(tc_close(cache));
+	free(table);
+}

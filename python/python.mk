@@ -1,0 +1,41 @@
+# The Python package: its wheel, and its tests. Include it after capi/capi.mk.
+#
+#   make wheel                dist/tensorcache-*-py3-none-manylinux_*.whl, for this machine
+#   make wheel GOARCH=arm64   the same for ARM64, cross-compiled
+#   make test-python          its tests, in a virtual environment at build/venv: with torch if that is installed there
+
+PYTHON       ?= python3
+VENV         := build/venv
+VENV_PYTHON   = $(abspath $(VENV))/bin/python
+WHEEL_STAGE  := build/wheel
+WHEEL_ARCH    = $(if $(filter arm64,$(GOARCH)),aarch64,x86_64)
+WHEEL_PLAT    = manylinux_$(subst .,_,$(CAPI_GLIBC))_$(WHEEL_ARCH)
+PIP           = $(VENV_PYTHON) -m pip --disable-pip-version-check -q
+
+# The environment is made anew when the requirements change; torch in it stays.
+$(VENV)/.requirements: python/requirements.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -r python/requirements.txt
+	@cp python/requirements.txt $@
+
+.PHONY: wheel test-python venv-torch
+wheel: capi $(VENV)/.requirements ## the Python wheel, at dist/
+	rm -rf $(WHEEL_STAGE) dist/tensorcache-*$(WHEEL_ARCH).whl && mkdir -p $(WHEEL_STAGE) dist
+	cp -r python/tensorcache python/pyproject.toml python/setup.py python/README.md LICENSE $(WHEEL_STAGE)/
+	cp $(CAPI_OUT)/libtensorcache.so $(WHEEL_STAGE)/tensorcache/
+	$(PIP) wheel --no-deps --no-build-isolation --config-settings=--build-option=--plat-name=$(WHEEL_PLAT) --wheel-dir dist $(WHEEL_STAGE)
+	@# auditwheel reads which glibc the library needs: it must be no newer than the tag says.
+	@$(VENV_PYTHON) -m auditwheel show dist/tensorcache-*$(WHEEL_ARCH).whl | tr '\n' ' ' | grep -q 'constrains the platform tag to.*$(WHEEL_PLAT)\|is consistent with.*$(WHEEL_PLAT)' || \
+		{ $(VENV_PYTHON) -m auditwheel show dist/tensorcache-*$(WHEEL_ARCH).whl; echo "wheel: not $(WHEEL_PLAT)" >&2; exit 1; }
+	@du -m dist/tensorcache-*$(WHEEL_ARCH).whl
+
+# What is tested is the wheel, installed: on the host backend, then on the emulated GPU, or the real one.
+test-python: wheel $(if $(wildcard /dev/nvidia0),,emulator) ## tests of the Python package; those of torch skip without it (make venv-torch)
+	$(PIP) install --force-reinstall --no-deps dist/tensorcache-*$(WHEEL_ARCH).whl
+	cd python && $(VENV_PYTHON) -m mypy
+	@# Not in python/, where the package would be imported from, without its library.
+	cd python/tests && $(VENV_PYTHON) -m pytest -rs -k 'not cuda'
+	cd python/tests && LD_LIBRARY_PATH=$(if $(wildcard /dev/nvidia0),,$(CURDIR)/$(EMULATOR)) TENSORCACHE_REQUIRE_GPU=1 $(VENV_PYTHON) -m pytest -k cuda
+
+venv-torch: $(VENV)/.requirements # torch and torch-geometric for the tests: a download of gigabytes, once
+	$(PIP) install -r python/requirements-torch.txt

@@ -1,0 +1,77 @@
+"""Tensors that do not fit on the GPU, with their most used rows cached there, compressed.
+
+::
+
+    import tensorcache
+
+    x = tensorcache.open("features.npy", gpu_memory="10GB")   # or a NumPy array, a memmap, a torch tensor, a dict of several
+    for batch in loader:
+        batch.x = x[batch.n_id]                               # bit-identical rows, on the GPU, in the order of the current stream
+
+``open`` returns a ``Table``, which behaves like the array it stands for: ``x[ids]``, ``x.shape``, ``x.dtype``, ``x.device``, ``len(x)``,
+``x.index_select(0, ids)``, ``torch.nn.functional.embedding(ids, x)``. ``x.stats()`` says how well the cache does, ``x.explain(ids)`` where rows
+lie and why, ``x.plan(ids)`` how much memory a hit rate takes.
+
+Without a GPU the same calls run on the processors. Without torch they take and return NumPy arrays.
+
+Modules, imported when they are asked for:
+
+tensorcache.pyg
+    PyTorch Geometric: ``attach(loader, x)``, ``FeatureStore``.
+tensorcache.graphbolt
+    DGL GraphBolt: ``Feature``.
+tensorcache.nn
+    ``CachedEmbedding``, an ``nn.Embedding`` for inference.
+
+``python -m tensorcache plan`` and ``bench`` plan and measure from the command line. The library's threads do not survive a fork: open a
+cache in the process that reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import errors
+from ._open import open
+from ._version import __version__
+from .cache import Cache
+from .errors import (
+    ArgumentError,
+    ClosedError,
+    DeviceError,
+    Error,
+    FileError,
+    ForkedError,
+    GradientError,
+    LibraryError,
+    OutOfMemoryError,
+    RowError,
+)
+from .table import Table
+
+__all__ = [
+    "ArgumentError",
+    "Cache",
+    "ClosedError",
+    "DeviceError",
+    "Error",
+    "FileError",
+    "ForkedError",
+    "GradientError",
+    "LibraryError",
+    "OutOfMemoryError",
+    "RowError",
+    "Table",
+    "__version__",
+    "errors",
+    "open",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # tensorcache.pyg and the like import torch, so they are imported when they are asked for.
+    if name in ("graphbolt", "nn", "pyg"):
+        import importlib
+
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

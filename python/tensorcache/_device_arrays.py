@@ -1,0 +1,86 @@
+"""Reads with GPU arrays of other frameworks than torch, by the CUDA array interface: CuPy, Numba and others."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import _abi
+from ._library import check, library
+from ._strides import row_stride
+from .errors import ArgumentError
+
+if TYPE_CHECKING:
+    from .table import Table
+
+
+def gather(table: Table, ids: Any, out: Any) -> Any:
+    """Returns the rows ``ids``, which are on a GPU, in a CuPy array or in ``out``.
+
+    Reads run in the order of CuPy's current stream if ``ids`` are a CuPy array, else in the order of the stream that the interface of ``ids``
+    names, or of the legacy default stream.
+    """
+    if table.backend != "cuda":
+        raise ArgumentError("tensorcache: ids (on a GPU) must be in host memory, as the cache is on the host backend")
+    numbers = _view(ids, "ids")
+    dtype = np.dtype(numbers["typestr"])
+    if dtype not in (np.int64, np.int32):
+        raise TypeError(f"tensorcache: ids ({dtype}) must be int64 or int32")
+    shape = tuple(numbers["shape"])
+    if row_stride(shape, _strides(numbers, dtype.itemsize), 0, dtype.itemsize) != dtype.itemsize:
+        raise ArgumentError("tensorcache: ids must be contiguous")
+    cupy = sys.modules.get("cupy")
+    ours = cupy is not None and isinstance(ids, cupy.ndarray)
+    wanted = (*shape, *table.shape[1:])
+    if out is None:
+        if cupy is None or not ours:
+            raise ArgumentError(f"tensorcache: out (None) must be given for ids of type {type(ids).__name__}")
+        out = cupy.empty(wanted, table._element.numpy)
+    view = _view(out, "out")
+    if tuple(view["shape"]) != wanted:
+        raise ArgumentError(f"tensorcache: out (shape {tuple(view['shape'])}) must have shape {wanted}")
+    if np.dtype(view["typestr"]) not in (table._element.numpy, table._element.bits):
+        raise TypeError(f"tensorcache: out ({np.dtype(view['typestr'])}) must have dtype {table._element.name}")
+    size = table._element.size
+    stride = row_stride(wanted, _strides(view, size), table.ndim - 1, size)
+    stream = cupy.cuda.get_current_stream().ptr if cupy is not None and ours else numbers.get("stream") or 0
+    slot = _slot(table.cache.gpus, ids)
+    lib = library()
+    check(lib.tc_check(table._handle, 0))
+    check(lib.tc_gather(
+        table._handle, slot, table._index, numbers["data"][0], _abi.INT64 if dtype.itemsize == 8 else _abi.INT32, int(np.prod(shape)),
+        view["data"][0], stride, stream, None,
+    ))  # fmt: skip
+    return out
+
+
+def _slot(gpus: list[int], ids: Any) -> int:
+    """Returns the cache's index of the GPU that has the array. Arrays say where they are by DLPack; others must be on the cache's only GPU."""
+    if hasattr(ids, "__dlpack_device__"):
+        gpu = int(ids.__dlpack_device__()[1])
+        if gpu not in gpus:
+            raise ArgumentError(f"tensorcache: ids (on GPU {gpu}) must be on a GPU of the cache: {', '.join(map(str, gpus))}")
+        return gpus.index(gpu)
+    if len(gpus) > 1:
+        raise ArgumentError(f"tensorcache: ids ({type(ids).__name__}) must have __dlpack_device__, as the cache is on several GPUs")
+    return 0
+
+
+def _view(array: Any, name: str) -> dict[str, Any]:
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if not isinstance(interface, dict):
+        raise TypeError(f"tensorcache: {name} ({type(array).__name__}) must be an array on a GPU, as ids are")
+    return interface
+
+
+def _strides(interface: dict[str, Any], size: int) -> tuple[int, ...]:
+    strides = interface.get("strides")
+    if strides is not None:
+        return tuple(strides)
+    found: list[int] = []
+    for length in reversed(interface["shape"]):
+        found.insert(0, size)
+        size *= length
+    return tuple(found)

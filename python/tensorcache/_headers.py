@@ -1,0 +1,148 @@
+"""Shape and element type of the tables in files, read from their headers only.
+
+The library reads the data itself. It takes the last axis of an array as the row; Python's arrays are indexed by their first axis, so what
+has not exactly two axes is read or mapped here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from dataclasses import dataclass
+from typing import IO, Any
+
+import numpy as np
+
+from ._elements import Element, element
+from .errors import ArgumentError, FileError
+
+_SAFETENSORS = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+    "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8",
+    "BOOL": "bool",
+}  # fmt: skip
+_MAX_HEADER = 100 << 20
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of one array.
+
+    ``offset`` is where its data begins in the file, or -1 if it is compressed, or not in C order, or not little-endian. ``inner`` is the
+    name in an archive, ``""`` in an .npy file.
+    """
+
+    path: str
+    inner: str
+    shape: tuple[int, ...]
+    element: Element
+    offset: int
+
+    @property
+    def library_path(self) -> str:
+        """The name that the library opens."""
+        return f"{self.path}:{self.inner}" if self.inner else self.path
+
+    def read(self) -> np.ndarray[Any, Any]:
+        """Maps the array, or reads it if it cannot be mapped."""
+        if self.offset >= 0:
+            return np.memmap(self.path, dtype=self.element.bits, mode="r", offset=self.offset, shape=self.shape)
+        loaded = np.load(self.path, mmap_mode=None, allow_pickle=False)
+        array: np.ndarray[Any, Any] = loaded[self.inner] if self.inner else loaded
+        return array
+
+
+def read_header(path: str) -> Header:
+    """Reads the header of ``file.npy``, ``file.npz``, ``file.npz:array``, ``file.safetensors`` or ``file.safetensors:tensor``."""
+    file, inner = _split(path)
+    kind = os.path.splitext(file)[1].lower()
+    read = {".npy": _npy, ".npz": _npz, ".safetensors": _safetensors}.get(kind)
+    if read is None:
+        raise ArgumentError(f"tensorcache: source ({path}) must be a .npy, .npz or .safetensors file")
+    try:
+        return read(file, inner)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"tensorcache: source ({file}) does not exist") from None
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, OSError) as e:
+        if isinstance(e, (ArgumentError, FileError)):
+            raise
+        raise FileError(f"tensorcache: source ({file}) cannot be read: {e}") from e
+
+
+def _split(path: str) -> tuple[str, str]:
+    if not os.path.exists(path):
+        file, colon, inner = path.rpartition(":")
+        if colon and inner and os.path.splitext(file)[1].lower() in (".npz", ".safetensors"):
+            return file, inner
+    return path, ""
+
+
+def _npy(path: str, inner: str) -> Header:
+    with open(path, "rb") as f:
+        return _array(path, inner, f, mapped=True)
+
+
+def _array(path: str, inner: str, f: IO[bytes], mapped: bool) -> Header:
+    version = np.lib.format.read_magic(f)
+    if version == (1, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(f)
+    else:
+        shape, fortran, dtype = np.lib.format.read_array_header_2_0(f)
+    plain = mapped and not fortran and dtype.newbyteorder("<") == dtype
+    return Header(path, inner, shape, element(dtype.newbyteorder("=")), f.tell() if plain else -1)
+
+
+def _npz(path: str, inner: str) -> Header:
+    with zipfile.ZipFile(path) as archive:
+        headers = {}
+        for name in archive.namelist():
+            if name.endswith(".npy"):
+                with archive.open(name) as f:
+                    try:
+                        headers[name[:-4]] = _array(path, name[:-4], f, mapped=False)
+                    except TypeError:
+                        continue  # an array of elements that no table has
+    return _choose(path, inner, headers)
+
+
+def _safetensors(path: str, inner: str) -> Header:
+    size = os.path.getsize(path)
+    with open(path, "rb") as f:
+        length = int.from_bytes(f.read(8), "little")
+        if not 2 <= length <= min(_MAX_HEADER, size - 8):
+            raise FileError(f"tensorcache: source ({path}) has a header of {length} bytes, which must be 2 to {min(_MAX_HEADER, size - 8)}")
+        entries = json.loads(f.read(length))
+    if not isinstance(entries, dict):
+        raise FileError(f"tensorcache: source ({path}) has a header that is not a JSON object")
+    headers = {}
+    for name, entry in entries.items():
+        if name == "__metadata__" or entry["dtype"] not in _SAFETENSORS:
+            continue
+        shape, (begin, end) = tuple(entry["shape"]), entry["data_offsets"]
+        of = element(_SAFETENSORS[entry["dtype"]])
+        count = int(np.prod(shape, dtype=object))
+        if not 0 <= begin <= end <= size - 8 - length or end - begin != count * of.size:
+            raise FileError(f"tensorcache: source ({path}) has tensor {name!r} at {begin} to {end}, which is not in the file or not its length")
+        headers[name] = Header(path, name, shape, of, 8 + length + begin)
+    return _choose(path, inner, headers)
+
+
+def _choose(path: str, inner: str, headers: dict[str, Header]) -> Header:
+    if inner:
+        if inner not in headers:
+            raise ArgumentError(f"tensorcache: source ({path}) has no array {inner!r}: it has {_listed(headers)}")
+        return headers[inner]
+    wide = [h for h in headers.values() if len(h.shape) >= 2]
+    named = [h for h in wide if h.inner == "features"]
+    if len(named) == 1:
+        return named[0]
+    if len(wide) != 1:
+        raise ArgumentError(f"tensorcache: source ({path}) has {_listed(headers)}: name one as '{path}:NAME'")
+    return wide[0]
+
+
+def _listed(headers: dict[str, Header]) -> str:
+    if not headers:
+        return "no arrays"
+    return ", ".join(f"{h.inner} {h.element.name}{list(h.shape)}" for h in list(headers.values())[:20])

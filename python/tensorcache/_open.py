@@ -1,0 +1,251 @@
+"""``tensorcache.open``."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, Optional, TypedDict, Union, overload
+
+from . import _abi
+from ._ids import TrainingSet
+from ._library import library, log_level
+from ._opening import Progress, open_cache
+from ._sizes import Size, parse_size
+from ._sources import Description, Source, describe_all
+from .cache import Cache
+from .errors import ArgumentError
+from .table import Table
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Device = Union[str, int, "list[int]", Any]
+
+
+class Options(TypedDict, total=False):
+    """The keyword arguments of ``open``, for type checkers."""
+
+    device: Device
+    codec: Union[str, Mapping[str, str]]
+    train: Any
+    refresh: Union[None, float, Mapping[str, float]]
+    policy: Optional[str]
+    host_tier: Literal["inplace", "packed"]
+    adopt: bool
+    capacity: Union[None, int, Mapping[str, int]]
+    dtype: Any
+    restore: Union[None, str, os.PathLike[str]]
+    cold: bool
+    workers: int
+    host_threads: int
+    seed: int
+    name: Optional[str]
+    progress: Union[None, bool, Progress]
+
+
+@overload
+def open(source: Mapping[str, Source], gpu_memory: Size, **options: Unpack[Options]) -> Cache: ...
+
+
+@overload
+def open(source: Source, gpu_memory: Size, **options: Unpack[Options]) -> Table: ...
+
+
+def open(
+    source: Union[Source, Mapping[str, Source]],
+    gpu_memory: Size,
+    *,
+    device: Device = "auto",
+    codec: Union[str, Mapping[str, str]] = "auto",
+    train: Any = None,
+    refresh: Union[None, float, Mapping[str, float]] = None,
+    policy: Optional[str] = None,
+    host_tier: Literal["inplace", "packed"] = "inplace",
+    adopt: bool = False,
+    capacity: Union[None, int, Mapping[str, int]] = None,
+    dtype: Any = None,
+    restore: Union[None, str, os.PathLike[str]] = None,
+    cold: bool = False,
+    workers: int = 0,
+    host_threads: int = 0,
+    seed: int = 0,
+    name: Optional[str] = None,
+    progress: Union[None, bool, Progress] = None,
+) -> Union[Table, Cache]:
+    """Opens a table whose most used rows are cached, compressed, in GPU memory; all rows lie compressed in page-locked host memory.
+
+    Returns a ``Table``, or for a dict of sources a ``Cache``, a mapping from the dict's keys to tables, which share ``gpu_memory``.
+
+    source
+        A path of a ``.npy``, ``.npz`` or ``.safetensors`` file (``"file.npz:array"`` names an array of several); a NumPy array or memmap; a
+        torch tensor on the CPU, pinned or not, or on a GPU. The first axis numbers the rows. The source is read once and not kept, unless
+        ``adopt`` is set, and never written.
+    gpu_memory
+        Memory of each GPU for cached rows: bytes, ``"10GB"``, ``"10GiB"``, or ``"10%"`` of the source's bytes.
+    device
+        ``"auto"`` takes a GPU if there is a usable one, else the host's processors; ``"host"``; ``"cuda"``; ``"cuda:1"``, a ``torch.device``, an
+        ordinal, or a list of ordinals for a cache over several GPUs.
+    codec
+        ``"auto"`` picks what serves rows fastest; ``"none"``, or a name of docs/codecs.md; a dict names one for each table.
+    train
+        Row numbers as they will be read, from which the cache learns which rows to hold: an array, or an iterable of batches: of arrays, of
+        tensors, or of PyG batches, whose ``n_id`` is used. For several tables a dict, or batches that are dicts or heterogeneous. Without,
+        any rows are cached at first.
+    refresh
+        How the cache follows its use: seconds between cycles in the background, or a dict with ``interval`` (seconds), ``churn`` (largest share
+        replaced by a cycle), ``bytes`` (most bytes written by a cycle), ``accesses`` (share of reads that are observed). None: the rows stay
+        until ``refresh()`` is called.
+    policy
+        The admission policy: ``"freq"`` (default), ``"tinylfu"``, or another of docs/admission.md.
+    host_tier
+        ``"inplace"``, or ``"packed"``, which saves host memory and costs 8 bytes of GPU memory a row beside the budget.
+    adopt
+        Uses the memory of the source itself instead of a copy. Until the cache is closed nobody may read or write it. It must be page-locked or
+        anonymous memory that begins at a page, for example a pinned tensor.
+    capacity
+        Rows for which there is room, so that ``update`` can append; for several tables a dict.
+    dtype
+        Reads the source's elements as another type of the same length, such as ``uint16`` as ``"bfloat16"``.
+    restore
+        A file of ``Cache.snapshot``, whose rows are cached first. A missing or damaged file is ignored.
+    cold
+        Begins with an empty cache.
+    workers, host_threads
+        Threads that load tables (default: all processors), and that help each GPU with rows that are not cached (default: half of the
+        processors, at most 8; -1: none).
+    seed
+        Selects the rows that codecs learn from.
+    name
+        The cache's name in telemetry and logs.
+    progress
+        A function of (table index, rows read, all rows); True or False for a progress bar or none; by default there is one after two seconds if
+        stderr is a terminal, by tqdm if that is installed.
+
+    It takes seconds for 10 GB. Ctrl-C cancels it and frees what it took. The library's messages go to ``logging.getLogger("tensorcache")``.
+
+    Raises ``ArgumentError``, ``TypeError``, ``FileNotFoundError`` or ``FileError`` for bad arguments and files, ``DeviceError`` if the GPU
+    asked for is not there, ``OutOfMemoryError``, ``ForkedError`` in a child of a process that has used the library, ``LibraryError`` if the
+    library does not load or is of another version, ``GradientError`` for a tensor that requires a gradient.
+
+    >>> x = tensorcache.open("features.npy", gpu_memory="10GB", train=[batch.n_id for batch in first_batches])  # doctest: +SKIP
+    >>> x[ids]  # the rows, on the GPU  # doctest: +SKIP
+    """
+    tables = describe_all(source, dtype)
+    names = [table.name for table in tables]
+    lib = library()
+    config = _abi.Config()
+    lib.tc_config_default(ctypes.byref(config))
+    texts = [_text(name), _text(policy)]
+    config.name, config.policy = texts
+    config.gpu_memory = parse_size(gpu_memory, sum(table.nbytes for table in tables))
+    config.backend, gpus = _backend(device)
+    if gpus:
+        config.devices, config.gpus = len(gpus), (ctypes.c_int32 * len(gpus))(*gpus)
+    training = TrainingSet(train, names, [table.shape[0] for table in tables])
+    config.training, config.training_batches = training.structures(), len(training.batches)
+    config.cold, config.host_packed = int(cold), int(_choice(host_tier, "host_tier", ("inplace", "packed")) == "packed")
+    config.restore = None if restore is None else os.fsencode(restore)
+    _refresh(config, refresh)
+    config.workers = _integer(workers, "workers", 0, 4096)
+    config.host_threads = _integer(host_threads, "host_threads", -1, 4096)
+    config.seed = _integer(seed, "seed", 0, 2**64 - 1)
+    config.log_level = log_level()
+    codecs = _of_tables(codec, names, "codec", str, "auto")
+    capacities = _of_tables(capacity, names, "capacity", int, 0)
+    structures = (_abi.Table * len(tables))()
+    for structure, table in zip(structures, tables):
+        lib.tc_table_default(ctypes.byref(structure))
+        _fill(structure, table, adopt)
+        structure.codec = _text(codecs[table.name])
+        structure.capacity = _integer(capacities[table.name] or 0, "capacity", 0, 2**50 - 2)
+    handle = open_cache(ctypes.byref(config), structures, names, progress)
+    adopted = [table.owner for table in tables if adopt]
+    try:
+        described = {table.name: (table.element, table.shape) for table in tables}
+        cache = Cache(handle, described, adopted, {table.name: table.path for table in tables})
+    except BaseException:
+        lib.tc_close(handle)
+        raise
+    return cache if isinstance(source, Mapping) else cache[names[0]]
+
+
+def _fill(structure: _abi.Table, table: Description, adopt: bool) -> None:
+    structure.name = _text(table.name)
+    if table.path:
+        if adopt:
+            raise ArgumentError(f"tensorcache: adopt (True) must be False for a file ({table.path})")
+        structure.path = os.fsencode(table.path)
+        return
+    structure.data, structure.rows, structure.row_bytes = table.address or None, table.shape[0], table.row_bytes
+    structure.dtype = _abi.DTYPES[table.element.name]
+    structure.memory = _abi.MEMORY_ADOPT if adopt else _abi.MEMORY_COPY
+    if table.cuda_device >= 0:
+        if adopt:
+            raise ArgumentError("tensorcache: adopt (True) must be False for a tensor on a GPU: it is copied to the host")
+        structure.memory, structure.gpu = _abi.MEMORY_CUDA, table.cuda_device
+
+
+def _backend(device: Device) -> tuple[int, list[int]]:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(device, torch.device):
+        device = "host" if device.type == "cpu" else str(device)
+    if isinstance(device, int) and not isinstance(device, bool):
+        device = [device]
+    if isinstance(device, str):
+        kind, _, ordinal = device.partition(":")
+        kind = "host" if kind == "cpu" else kind
+        if kind in _abi.BACKENDS and not ordinal:
+            return _abi.BACKENDS[kind], []
+        if kind == "cuda" and ordinal.isdecimal():
+            device = [int(ordinal)]
+    if isinstance(device, (list, tuple)) and all(isinstance(gpu, int) and gpu >= 0 for gpu in device) and 1 <= len(device) <= 8:
+        return _abi.BACKEND_CUDA, list(device)
+    raise ArgumentError(f"tensorcache: device ({device!r}) must be 'auto', 'host', 'cuda', 'cuda:1', or 1 to 8 ordinals of GPUs")
+
+
+def _refresh(config: _abi.Config, refresh: Any) -> None:
+    if refresh is None:
+        return
+    settings = refresh if isinstance(refresh, Mapping) else {"interval": refresh}
+    for key, value in settings.items():
+        if key not in ("interval", "churn", "bytes", "accesses"):
+            raise ArgumentError(f"tensorcache: refresh ({key!r}) must have the keys interval, churn, bytes and accesses only")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+            raise ArgumentError(f"tensorcache: refresh ({key} {value!r}) must be a number from 0 on")
+        setattr(config, "refresh_" + key, int(value) if key == "bytes" else float(value))
+
+
+def _of_tables(value: Any, names: list[str], what: str, kind: type, default: Any) -> dict[str, Any]:
+    """Returns the value for each table: of a dict, or the same for all."""
+    if not isinstance(value, Mapping):
+        value = {name: value for name in names}
+    for name, each in value.items():
+        if name not in names:
+            raise ArgumentError(f"tensorcache: {what} (table {name!r}) must name one of the tables {', '.join(names)}")
+        if each is not None and not isinstance(each, kind):
+            raise TypeError(f"tensorcache: {what} ({each!r}) must be of type {kind.__name__}")
+    return {name: value.get(name, default) for name in names}
+
+
+def _integer(value: Any, what: str, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"tensorcache: {what} ({value!r}) must be an int")
+    if not least <= value <= most:
+        raise ArgumentError(f"tensorcache: {what} ({value}) must be between {least} and {most}")
+    return value
+
+
+def _choice(value: Any, what: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise ArgumentError(f"tensorcache: {what} ({value!r}) must be one of {', '.join(choices)}")
+    return str(value)
+
+
+def _text(value: Optional[str]) -> Optional[bytes]:
+    if value is None:
+        return None
+    if not isinstance(value, str) or "\0" in value:
+        raise TypeError(f"tensorcache: text ({value!r}) must be a str without zero bytes")
+    return value.encode()

@@ -1,0 +1,141 @@
+"""What a table is loaded from: a file, host memory, or the memory of a GPU."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+
+from ._elements import Element, element
+from ._headers import Header, read_header
+from .errors import ArgumentError, GradientError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+else:
+    Tensor = Any
+
+Source = Union[str, "os.PathLike[str]", "np.ndarray[Any, Any]", Tensor]
+
+log = logging.getLogger("tensorcache")
+
+
+@dataclass(frozen=True)
+class Description:
+    """One table to load.
+
+    ``path`` is a file that the library opens, or ``""`` for memory at ``address``, of ``cuda_device`` if that is not negative. ``owner`` keeps
+    the memory alive: the caller of the library holds it until the table is loaded, or, if it is adopted, until the cache is closed.
+    """
+
+    name: str
+    element: Element
+    shape: tuple[int, ...]
+    path: str = ""
+    address: int = 0
+    cuda_device: int = -1
+    owner: object = None
+
+    @property
+    def row_bytes(self) -> int:
+        return int(np.prod(self.shape[1:], dtype=np.int64)) * self.element.size
+
+    @property
+    def nbytes(self) -> int:
+        return self.shape[0] * self.row_bytes
+
+
+def describe(source: object, name: str = "", dtype: object = None) -> Description:
+    """Describes a source: a path, a NumPy array or memmap, or a torch tensor.
+
+    ``dtype`` reads the elements as another type of the same length, for example the ``uint16`` of an array as ``"bfloat16"``.
+    """
+    torch = sys.modules.get("torch")
+    if isinstance(source, (str, os.PathLike)):
+        path = os.fspath(source)
+        if not isinstance(path, str):
+            raise TypeError(f"tensorcache: source ({path!r}) must be a text path")
+        found = _file(read_header(path), name)
+    elif torch is not None and isinstance(source, torch.Tensor):
+        found = _tensor(source, name)
+    elif isinstance(source, np.ndarray):
+        found = _array(source, name)
+    else:
+        raise TypeError(f"tensorcache: source ({type(source).__name__}) must be a path, a NumPy array, a torch tensor, or a dict of these")
+    if dtype is not None:
+        of = element(dtype)
+        if of.size != found.element.size:
+            raise ArgumentError(f"tensorcache: dtype ({of.name}) must have elements of {found.element.size} bytes, as the source has")
+        found = Description(found.name, of, found.shape, found.path, found.address, found.cuda_device, found.owner)
+        if found.path:  # the library would take the file's own type
+            found = _with_element(found, of)
+    if not found.shape:
+        raise ArgumentError(f"tensorcache: source (shape {tuple(found.shape)}) must have at least one axis")
+    if found.row_bytes == 0:
+        raise ArgumentError(f"tensorcache: source (shape {tuple(found.shape)}) must have rows of at least one element")
+    return found
+
+
+def _file(header: Header, name: str) -> Description:
+    name = name or header.inner or os.path.splitext(os.path.basename(header.path))[0]
+    if len(header.shape) == 2:
+        return Description(name, header.element, header.shape, path=header.library_path)
+    return _memory(header.read(), name, header.element)
+
+
+def _with_element(found: Description, of: Element) -> Description:
+    return _memory(read_header(found.path).read(), found.name, of)
+
+
+def _array(array: np.ndarray[Any, Any], name: str) -> Description:
+    return _memory(array, name, element(array.dtype))
+
+
+def _memory(array: np.ndarray[Any, Any], name: str, of: Element) -> Description:
+    if array.dtype.newbyteorder("<") != array.dtype:
+        log.warning("tensorcache: table %s is copied once more, because its elements are big-endian", name or "features")
+        array = array.astype(array.dtype.newbyteorder("<"))
+    if not array.flags.c_contiguous:
+        log.warning("tensorcache: table %s (%d bytes) is copied once more, because its rows are not contiguous", name or "features", array.nbytes)
+        array = np.ascontiguousarray(array)
+    return Description(name or "features", of, array.shape, address=array.ctypes.data, owner=array)
+
+
+def _tensor(tensor: Tensor, name: str) -> Description:
+    import torch
+
+    if tensor.requires_grad:
+        raise GradientError(
+            "tensorcache: source (a tensor that requires a gradient) must be a constant: the cache serves a copy that no gradient "
+            "reaches. Pass tensor.detach() if that is meant"
+        )
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise TypeError(f"tensorcache: source (layout {tensor.layout}) must be a dense tensor")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise ArgumentError(f"tensorcache: source (device {tensor.device}) must be on the CPU or a CUDA device")
+    of = element(tensor.dtype)
+    if not tensor.is_contiguous():
+        log.warning("tensorcache: table %s is copied once more, because the tensor is not contiguous", name or "features")
+        tensor = tensor.contiguous()
+    device = -1
+    if tensor.is_cuda:
+        device = tensor.device.index
+        torch.cuda.current_stream(tensor.device).synchronize()  # what writes the tensor has ended when the library reads it
+    return Description(name or "features", of, tuple(tensor.shape), address=tensor.data_ptr(), cuda_device=device, owner=tensor)
+
+
+def describe_all(source: object, dtype: object = None) -> list[Description]:
+    """Describes one source, or each source of a dict of them."""
+    if not isinstance(source, Mapping):
+        return [describe(source, dtype=dtype)]
+    if not 1 <= len(source) <= 256:
+        raise ArgumentError(f"tensorcache: source (a dict of {len(source)} tables) must have 1 to 256 tables")
+    for name in source:
+        if not isinstance(name, str):
+            raise TypeError(f"tensorcache: table name ({name!r}) must be a text")
+    return [describe(each, name, dtype) for name, each in source.items()]

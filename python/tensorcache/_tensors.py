@@ -1,0 +1,226 @@
+"""Reads with torch tensors. Imported only by programs that have imported torch.
+
+The eager path calls the library at once: a custom operator costs the Python thread some 10 µs more. Compiled programs, and tensors that are not
+plain ones (fake tensors, for example), go through the operator ``tensorcache::gather(Tensor ids, str table) -> Tensor``, whose fake kernel
+says shape, dtype and device.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import torch
+
+from . import _abi
+from ._elements import Element
+from ._ids import host_ids
+from ._library import check, library
+from ._strides import row_stride
+from .errors import ArgumentError, Error, GradientError
+
+if TYPE_CHECKING:
+    from .table import Table
+
+_is_compiling = torch.compiler.is_compiling
+_Tensor, _int64, _int32, _empty = torch.Tensor, torch.int64, torch.int32, torch.empty
+_INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+_names = itertools.count()
+_by_key: weakref.WeakValueDictionary[str, TensorReads] = weakref.WeakValueDictionary()
+
+
+def _current_stream(gpu: int) -> int:
+    return int(torch.cuda.current_stream(gpu).cuda_stream)
+
+
+# torch's own compiler calls this function; current_stream makes an object each time.
+_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _current_stream)
+
+
+class TensorReads:
+    """The reads of one table. Everything that does not change from call to call is worked out here once."""
+
+    def __init__(self, table: Table) -> None:
+        self.key = f"{table.name}#{next(_names)}"
+        _by_key[self.key] = self
+        self._name, self._handle, self._index = table.name, table._handle, table._index
+        self._table = weakref.ref(table)
+        self._row_shape, self._element = table._row_shape, table._element
+        self._dtype = table._element.torch()
+        self._cuda = table.cache.backend == "cuda" and torch.cuda.is_available()
+        gpus = table.cache.gpus if self._cuda else []
+        # From the GPU's ordinal to the cache's index of the device, and to the device.
+        self._slots = {gpu: (i, torch.device("cuda", gpu)) for i, gpu in enumerate(gpus)}
+        self.device = torch.device("cuda", gpus[0]) if gpus else torch.device("cpu")
+        lib = library()
+        self._gather, self._gather_host, self._gather_host_ids, self._check = lib.tc_gather, lib.tc_gather_host, lib.tc_gather_host_ids, lib.tc_check
+
+    def read(self, ids: torch.Tensor) -> torch.Tensor:
+        """Returns the rows ``ids``."""
+        if _is_compiling() or type(ids) is not _Tensor:
+            result: torch.Tensor = torch.ops.tensorcache.gather(ids, self.key)
+            return result
+        return self.eager(ids)
+
+    def eager(self, ids: torch.Tensor) -> torch.Tensor:
+        """Returns the rows ``ids`` without the operator. This is the path whose cost counts: row numbers on a GPU."""
+        gpu, dtype = ids.get_device(), ids.dtype
+        if not (dtype is _int64 or dtype is _int32) or not ids.is_contiguous() or gpu < 0 and self._cuda:
+            return self.gather(ids, None)
+        if gpu < 0:
+            out = _empty(ids.shape + self._row_shape, dtype=self._dtype)
+            status = self._gather_host(self._handle, -1, self._index, ids.data_ptr(), 8 if dtype is _int64 else 7, ids.numel(), out.data_ptr(), 0)
+            if status:
+                check(status)
+            return out
+        slot, device = self._slots.get(gpu) or self._wrong_device(ids)
+        out = _empty(ids.shape + self._row_shape, dtype=self._dtype, device=device)
+        # The check reports row numbers out of range of earlier reads that have finished.
+        status = self._check(self._handle, 0) or self._gather(
+            self._handle, slot, self._index, ids.data_ptr(), 8 if dtype is _int64 else 7, ids.numel(), out.data_ptr(), 0, _raw_stream(gpu), None
+        )  # fmt: skip
+        if status:
+            check(status)
+        return out
+
+    def gather(self, ids: Any, out: Any) -> torch.Tensor:
+        """Returns the rows of ids of any kind, in a new tensor or in ``out``."""
+        if not isinstance(ids, _Tensor):
+            ids = torch.from_numpy(host_ids(ids, self._rows()))
+        ids = self._integers(ids)
+        on_gpu = ids.is_cuda
+        if on_gpu:
+            slot, device = self._slots.get(ids.get_device()) or self._wrong_device(ids)
+        elif out is not None and not getattr(out, "is_cuda", False) or not self._cuda:
+            slot, device = -1, torch.device("cpu")
+        else:
+            gpu = out.get_device() if out is not None else torch.cuda.current_device()
+            slot, device = self._slots.get(gpu) or (0, self.device)
+        shape = ids.shape + self._row_shape
+        stride = 0
+        if out is None:
+            out = _empty(shape, dtype=self._dtype, device=device)
+        else:
+            stride = self._row_stride(out, shape, device)
+        code = _abi.INT64 if ids.dtype is _int64 else _abi.INT32
+        arguments = (self._handle, slot, self._index, ids.data_ptr(), code, ids.numel(), out.data_ptr(), stride)
+        if slot < 0:
+            check(self._gather_host(*arguments))
+        elif on_gpu:
+            check(self._check(self._handle, 0))
+            check(self._gather(*arguments, _raw_stream(device.index), None))
+        else:
+            check(self._gather_host_ids(*arguments, _raw_stream(device.index), None))
+        result: torch.Tensor = out
+        return result
+
+    def _rows(self) -> int:
+        table = self._table()
+        return 0 if table is None else len(table)
+
+    def _integers(self, ids: torch.Tensor) -> torch.Tensor:
+        if ids.layout != torch.strided:
+            raise TypeError(f"tensorcache: ids (layout {ids.layout}) must be a dense tensor")
+        if ids.dtype == torch.bool:
+            if ids.shape != (self._rows(),):
+                raise ArgumentError(f"tensorcache: ids (booleans of shape {tuple(ids.shape)}) must have shape ({self._rows()},) to select rows")
+            ids = ids.nonzero().view(-1)
+        elif ids.dtype not in _INTEGERS:
+            raise TypeError(f"tensorcache: ids ({ids.dtype}) must be integers")
+        elif ids.dtype not in (_int64, _int32):
+            ids = ids.to(_int64)
+        return ids.contiguous()
+
+    def _row_stride(self, out: Any, shape: torch.Size, device: torch.device) -> int:
+        if not isinstance(out, _Tensor):
+            raise TypeError(f"tensorcache: out ({type(out).__name__}) must be a tensor, as ids are")
+        if out.requires_grad:
+            raise GradientError("tensorcache: out (a tensor that requires a gradient) must be a constant: rows of a cache have no gradient")
+        if out.shape != shape:
+            raise ArgumentError(f"tensorcache: out (shape {tuple(out.shape)}) must have shape {tuple(shape)}")
+        if out.dtype != self._dtype:
+            raise TypeError(f"tensorcache: out ({out.dtype}) must have dtype {self._dtype}")
+        if out.device != device:
+            raise ArgumentError(f"tensorcache: out (device {out.device}) must be on {device}")
+        size = self._element.size
+        return row_stride(tuple(shape), tuple(s * size for s in out.stride()), len(self._row_shape), size)
+
+    def _wrong_device(self, ids: torch.Tensor) -> NoReturn:
+        where = " or ".join(["the CPU", *(str(device) for _, device in self._slots.values())])
+        raise ArgumentError(f"tensorcache: ids (device {ids.device}) must be on {where}, as the cache is on {self.device}")
+
+
+def host_array(rows: torch.Tensor, of: Element) -> np.ndarray[Any, Any]:
+    """Returns the elements of a tensor as a NumPy array of ``of.bits``, copied to the host if need be."""
+    if rows.dtype != of.torch():
+        raise TypeError(f"tensorcache: rows ({rows.dtype}) must have dtype {of.torch()}")
+    same = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[of.size]
+    array: np.ndarray[Any, Any] = rows.detach().cpu().contiguous().view(same).numpy().view(of.bits)
+    return array
+
+
+def torch_function(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """``torch.embedding``, ``torch.nn.functional.embedding`` and ``torch.index_select`` of a table."""
+    # By name, as other packages replace these functions by their own (torch_geometric does).
+    name = getattr(function, "__name__", "")
+    if name == "embedding":
+        call = _embedding if getattr(function, "__module__", "") == "torch.nn.functional" else _aten_embedding
+        return call(*args, **kwargs)
+    if name == "index_select":
+        return _index_select(*args, **kwargs)
+    return NotImplemented
+
+
+def _index_select(input: Table, dim: int, index: torch.Tensor, *, out: Any = None) -> Any:
+    return input.index_select(dim, index, out=out)
+
+
+def _aten_embedding(weight: Table, indices: torch.Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> Any:
+    return _embedding(indices, weight, None, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
+
+
+def _embedding(
+    input: torch.Tensor,
+    weight: Table,
+    padding_idx: Any = None,
+    max_norm: Any = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Any:
+    if max_norm is not None:
+        raise ArgumentError(f"tensorcache: max_norm ({max_norm}) must be None: rows of a cache are constants")
+    if scale_grad_by_freq or sparse:
+        raise GradientError("tensorcache: scale_grad_by_freq and sparse must be False: rows of a cache have no gradient")
+    return weight[input]
+
+
+def _of_key(key: str) -> TensorReads:
+    reads = _by_key.get(key)
+    if reads is None:
+        raise Error(f"tensorcache: table ({key}) is no longer there: it was freed after the program was compiled")
+    return reads
+
+
+def _op(ids: torch.Tensor, table: str) -> torch.Tensor:
+    return _of_key(table).eager(ids)
+
+
+def _fake(ids: torch.Tensor, table: str) -> torch.Tensor:
+    reads = _of_key(table)
+    if ids.dtype not in _INTEGERS:
+        raise TypeError(f"tensorcache: ids ({ids.dtype}) must be integers")
+    return ids.new_empty((*ids.shape, *reads._row_shape), dtype=reads._dtype, device=ids.device if ids.is_cuda else reads.device)
+
+
+def _no_gradient(context: Any, gradient: Any) -> NoReturn:
+    raise GradientError("tensorcache: rows of a cache have no gradient: the table is a constant")
+
+
+_definitions = torch.library.Library("tensorcache", "DEF")
+_definitions.define("gather(Tensor ids, str table) -> Tensor")
+_definitions.impl("gather", _op, "CompositeExplicitAutograd")
+torch.library.register_fake("tensorcache::gather", _fake)
+torch.library.register_autograd("tensorcache::gather", _no_gradient)

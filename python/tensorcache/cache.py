@@ -1,0 +1,157 @@
+"""``Cache``: the tables that one budget of GPU memory serves."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Optional
+
+from . import _abi
+from ._elements import Element
+from ._library import check, forked, forward_logs, library, take_json
+from ._sizes import Size, parse_size
+from .errors import ClosedError
+
+if TYPE_CHECKING:
+    from .table import Table
+
+
+class Cache(Mapping[str, "Table"]):
+    """The tables of one ``tensorcache.open``, by name. ``cache["paper"][ids]`` returns rows.
+
+    It is safe for use by any number of threads. ``close()``, or leaving a ``with`` block, frees its memory; so does the garbage collector once
+    nobody holds the cache or a table of it.
+    """
+
+    def __init__(self, handle: int, tables: dict[str, tuple[Element, tuple[int, ...]]], adopted: list[object], sources: dict[str, str]) -> None:
+        self._handle = handle
+        self._described = tables
+        self._sources = sources
+        self._tables: weakref.WeakValueDictionary[str, Table] = weakref.WeakValueDictionary()
+        # adopted keeps the memory of adopted tables alive until the library has given it back.
+        self._finalizer = weakref.finalize(self, _close, handle, adopted)
+        self._devices = _devices(handle)
+
+    # ---- the tables
+
+    def __getitem__(self, name: str) -> Table:
+        from .table import Table
+
+        found = self._tables.get(name)
+        if found is None:
+            of, shape = self._described[name]
+            found = self._tables[name] = Table(self, list(self._described).index(name), name, of, shape, self._sources.get(name, ""))
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._described)
+
+    def __len__(self) -> int:
+        return len(self._described)
+
+    # ---- devices
+
+    @property
+    def backend(self) -> str:
+        """``"cuda"``, or ``"host"`` if the processors serve the rows."""
+        return "cuda" if self._devices[0][0] == _abi.BACKEND_CUDA else "host"
+
+    @property
+    def gpus(self) -> list[int]:
+        """The ordinals of the GPUs, empty on the host backend."""
+        return [gpu for backend, gpu, _ in self._devices if backend == _abi.BACKEND_CUDA]
+
+    @property
+    def device_names(self) -> list[str]:
+        """The names of the devices."""
+        return [name for _, _, name in self._devices]
+
+    # ---- changing
+
+    def refresh(self) -> None:
+        """Replaces cached rows by rows that are used more, in one cycle, and returns when those are served. Reads go on meanwhile."""
+        check(library().tc_refresh(self._handle))
+        forward_logs()
+
+    def set_gpu_memory(self, size: Size) -> None:
+        """Changes the budget of each device. A percentage is of the tables' bytes."""
+        stats = self.stats()
+        whole = sum(int(table.get("raw_bytes", 0)) for table in stats.get("tables", []))
+        check(library().tc_set_gpu_memory(self._handle, parse_size(size, whole)))
+
+    def snapshot(self, path: "str | os.PathLike[str]") -> None:
+        """Writes which rows are cached to a file, for ``open(..., restore=path)``."""
+        check(library().tc_snapshot(self._handle, os.fsencode(path)))
+
+    def close(self) -> None:
+        """Waits for reads under way, then frees all memory. Later calls raise ``ClosedError``. CUDA graphs with reads of it must not be replayed."""
+        close = self._finalizer.detach()
+        if close is not None:
+            _, function, arguments, _ = close
+            function(*arguments)
+        forward_logs()
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return not self._finalizer.alive
+
+    def __enter__(self) -> Cache:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], e: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        self.close()
+
+    # ---- knowing
+
+    def check(self, wait: bool = True) -> None:
+        """Raises ``RowError`` if a read since the last check had row numbers on a GPU that lie outside its table; their rows are zeros.
+
+        Row numbers in host memory are checked at once. Those on a GPU are checked there, and a later read, at the latest this call, reports them.
+        ``wait`` waits for reads under way, without it only finished ones count.
+        """
+        check(library().tc_check(self._handle, int(wait)))
+
+    def stats(self) -> dict[str, Any]:
+        """Returns counters since the opening, and what is cached: of all tables together, and of each under ``"tables"``."""
+        found: dict[str, Any] = take_json(library().tc_stats_json, self._handle, -1)
+        forward_logs()
+        return found
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return f"<tensorcache.Cache of {', '.join(self._described)}, closed>"
+        if forked():
+            return f"<tensorcache.Cache of {', '.join(self._described)}, of another process>"
+        try:
+            stats = self.stats()
+        except ClosedError:
+            return f"<tensorcache.Cache of {', '.join(self._described)}, closed>"
+        tables = ", ".join(f"{name} {list(shape)}" for name, (_, shape) in self._described.items())
+        return f"<tensorcache.Cache of {tables} on {', '.join(self.device_names)}: {stats['rows_cached']:,} rows cached>"
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+def _close(handle: int, adopted: list[object]) -> None:
+    if not forked():
+        library().tc_close(handle)
+    adopted.clear()
+
+
+def _devices(handle: int) -> list[tuple[int, int, str]]:
+    count = ctypes.c_int32()
+    check(library().tc_device_count(handle, ctypes.byref(count)))
+    found = []
+    for i in range(count.value):
+        info = _abi.DeviceInfo(size=ctypes.sizeof(_abi.DeviceInfo))
+        check(library().tc_device_get_info(handle, i, ctypes.byref(info)))
+        found.append((info.backend, info.gpu, info.name.decode(errors="replace")))
+    return found

@@ -1,0 +1,113 @@
+"""DGL GraphBolt: a feature of a GraphBolt feature store that is a table of a cache.
+
+::
+
+    x = tensorcache.open("features.npy", gpu_memory="10GB")
+    features = gb.BasicFeatureStore({("node", None, "feat"): tensorcache.graphbolt.Feature(x)})
+    datapipe = datapipe.fetch_feature(features, node_feature_keys=["feat"])
+
+With ``overlap_fetch=True``, GraphBolt's default, rows are fetched on a stream of their own while earlier batches are computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Optional
+
+import torch
+
+from .table import Table
+
+if TYPE_CHECKING:
+    _Base = object
+else:
+    try:
+        from dgl.graphbolt import Feature as _Base
+    except (ImportError, OSError):  # OSError: a build of GraphBolt for another torch
+        _Base = object
+
+__all__ = ["Feature"]
+
+
+class Feature(_Base):
+    """A GraphBolt ``Feature`` over a table.
+
+    Row numbers are int32 or int64 tensors on the CPU or on the cache's device. Values are on the cache's device.
+    """
+
+    def __init__(self, table: Table, metadata: Optional[dict[str, Any]] = None) -> None:
+        super().__init__()
+        self._table = table
+        self._metadata = dict(metadata or {})
+        self._stream: Any = None
+
+    def read(self, ids: Optional[torch.Tensor] = None) -> torch.Tensor:
+        """Returns the rows ``ids``, or all rows. The shape is that of ``ids`` and of a row; values follow the current stream's order."""
+        rows: torch.Tensor = self._table.gather(torch.arange(len(self._table)) if ids is None else ids)
+        return rows
+
+    def read_async(self, ids: torch.Tensor) -> Iterator[Any]:
+        """Begins to read rows, and yields once: an object whose ``wait()`` returns the values, in the order of the stream current then.
+
+        With CUDA row numbers the rows are read on a stream of the feature's own, after the work of the current stream so far. ``wait()`` is
+        called once, and does not wait for the device.
+        """
+        if not ids.is_cuda:
+            yield _Ready(self.read(ids))
+            return
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(ids.device)
+        side = self._stream
+        side.wait_stream(torch.cuda.current_stream(ids.device))
+        with torch.cuda.stream(side):
+            values = self.read(ids)
+            ids.record_stream(side)
+            done = torch.cuda.Event()
+            done.record(side)
+        yield _Recorded(values, done)
+
+    def read_async_num_stages(self, ids_device: torch.device) -> int:
+        """Returns 1: ``read_async`` yields once, on any device."""
+        return 1
+
+    def size(self) -> torch.Size:
+        """Returns the shape of one row."""
+        return torch.Size(self._table.shape[1:])
+
+    def count(self) -> int:
+        """Returns the number of rows."""
+        return len(self._table)
+
+    def update(self, value: torch.Tensor, ids: Optional[torch.Tensor] = None) -> None:
+        """Replaces the rows ``ids``, or all rows, by ``value``. Reads that begin afterwards see them."""
+        self._table.update(slice(None) if ids is None else ids, value)
+
+    def metadata(self) -> dict[str, Any]:
+        """Returns the metadata given when the feature was made."""
+        return self._metadata
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._table!r})"
+
+
+class _Ready:
+    def __init__(self, values: torch.Tensor) -> None:
+        self._values: Optional[torch.Tensor] = values
+
+    def wait(self) -> torch.Tensor:
+        values, self._values = self._values, None
+        assert values is not None, "wait() is called once"
+        return values
+
+
+class _Recorded(_Ready):
+    def __init__(self, values: torch.Tensor, done: Any) -> None:
+        super().__init__(values)
+        self._done = done
+
+    def wait(self) -> torch.Tensor:
+        values = super().wait()
+        current = torch.cuda.current_stream(values.device)
+        current.wait_event(self._done)
+        values.record_stream(current)  # it was allocated on the feature's stream and is used on this one
+        return values

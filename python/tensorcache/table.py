@@ -1,0 +1,326 @@
+"""``Table``: an array whose rows are cached, used like the array."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+import numpy as np
+
+from . import _abi, _plan
+from ._elements import Element
+from ._ids import host_ids, id_type
+from ._library import check, forked, forward_logs, library, take_json
+from ._sizes import format_size
+from ._strides import row_stride
+from .errors import ArgumentError, ClosedError, GradientError
+
+if TYPE_CHECKING:
+    from .cache import Cache
+
+
+class Table:
+    """An array whose rows are cached. ``table[ids]`` returns rows, as the array itself would.
+
+    The kind of result follows the kind of ``ids``: a torch tensor for tensors, a NumPy array for NumPy arrays, a CuPy array for CuPy arrays. For
+    ints, slices and lists it is a tensor if the program had imported torch when the table was opened, else a NumPy array; ``dtype`` and
+    ``device`` are of the same framework. Tensors of a cache on a GPU are on that GPU, whether ``ids`` are or not.
+
+    Reads with tensors on a GPU are asynchronous: they run in the order of the current stream, on memory of torch's allocator, and the host does not
+    wait. They can be captured by ``torch.cuda.graph`` and compiled by ``torch.compile(fullgraph=True)``. Rows have no gradient.
+
+    A table is safe for use by any number of threads. Its memory is freed when its cache is closed, or with the last reference to it.
+    """
+
+    def __init__(self, cache: Cache, index: int, name: str, of: Element, shape: tuple[int, ...], source: str) -> None:
+        self._cache, self._index, self._name = cache, index, name
+        self._element, self._rows, self._row_shape = of, shape[0], shape[1:]
+        self._source = source
+        self._handle: int = cache._handle
+        self._gather_host: Callable[..., int] = library().tc_gather_host
+        self._uses_torch = "torch" in sys.modules
+        self._tensors: Any = None  # of _tensors.TensorReads, from the first use of torch on
+        if self._uses_torch:
+            self._reads()
+
+    # ---- what it is
+
+    @property
+    def cache(self) -> Cache:
+        """The cache that the table belongs to."""
+        return self._cache
+
+    @property
+    def name(self) -> str:
+        """The name in the dict given to ``open``, or that of the file or of the array in it."""
+        return self._name
+
+    @property
+    def shape(self) -> Any:
+        """The shape of the whole array, rows first: a ``torch.Size`` or a tuple."""
+        shape = (self._rows, *self._row_shape)
+        return sys.modules["torch"].Size(shape) if self._uses_torch else shape
+
+    @property
+    def dtype(self) -> Any:
+        """The ``torch.dtype`` or ``numpy.dtype`` of the elements."""
+        return self._element.torch() if self._uses_torch else self._element.numpy
+
+    @property
+    def device(self) -> Any:
+        """Where rows are returned for tensors: a ``torch.device``, or ``"cpu"`` without torch."""
+        return self._reads().device if self._uses_torch else "cpu"
+
+    @property
+    def backend(self) -> str:
+        """``"cuda"``, or ``"host"`` if the processors serve the rows."""
+        return self._cache.backend
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return 1 + len(self._row_shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the whole array, uncompressed."""
+        return self._rows * self._row_elements() * self._element.size
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether rows are returned on a GPU."""
+        return self._uses_torch and self._reads().device.type == "cuda"
+
+    @property
+    def requires_grad(self) -> bool:
+        """False: rows of a cache are constants."""
+        return False
+
+    def size(self, dim: Optional[int] = None) -> Any:
+        """Returns the shape, or the length of one axis."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        """Returns the number of axes."""
+        return self.ndim
+
+    def numel(self) -> int:
+        """Returns the number of elements."""
+        return self._rows * self._row_elements()
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def _row_elements(self) -> int:
+        return math.prod(self._row_shape)
+
+    # ---- reading
+
+    def __getitem__(self, ids: Any) -> Any:
+        """Returns the rows ``ids``: see ``gather``."""
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(ids, torch.Tensor):
+            return self._reads().read(ids)
+        return self.gather(ids)
+
+    def gather(self, ids: Any, out: Any = None) -> Any:
+        """Returns the rows ``ids``: an array of shape ``ids.shape + shape[1:]`` and the table's dtype.
+
+        ``ids`` are integers of any shape, on the CPU or on a GPU of the cache; int32 and int64 are used as they are. Also an int, a slice, a list,
+        or an array of booleans, one for each row. Negative numbers count from the end in ints and slices only.
+
+        ``out`` is an array or tensor of exactly the result's shape and dtype, which is filled and returned; it is where ``ids`` would put the
+        result. Rows of ``out`` may be apart, as in ``out=wide[:, :128]``, for ``ids`` of one axis.
+
+        Raises ``RowError`` (an ``IndexError``) for numbers outside the table; nothing is read then. Numbers on a GPU are checked by the GPU: their
+        rows are zeros, and a later read, or ``cache.check()``, raises. ``TypeError`` and ``ArgumentError`` are for ids or out of another type,
+        shape or device, ``ClosedError`` for a closed cache.
+        """
+        torch = sys.modules.get("torch")
+        if torch is not None and (isinstance(ids, torch.Tensor) or isinstance(out, torch.Tensor)):
+            return self._reads().gather(ids, out)
+        if hasattr(ids, "__cuda_array_interface__"):
+            from ._device_arrays import gather
+
+            return gather(self, ids, out)
+        numbers = host_ids(ids, self._rows)
+        if out is None and self._uses_torch and not isinstance(ids, np.ndarray):
+            return self._reads().gather(numbers, None)
+        return self._gather_array(numbers, out)
+
+    def index_select(self, dim: int, index: Any, *, out: Any = None) -> Any:
+        """Returns ``gather(index)`` for ``index`` of one axis: ``torch.index_select`` along axis 0."""
+        if dim not in (0, -self.ndim):
+            raise ArgumentError(f"tensorcache: dim ({dim}) must be 0: a table is indexed by its first axis only")
+        if len(np.shape(index)) > 1:
+            raise ArgumentError(f"tensorcache: index (shape {tuple(np.shape(index))}) must have one axis")
+        return self.gather(index, out)
+
+    def _gather_array(self, ids: np.ndarray[Any, Any], out: Any) -> Any:
+        shape = (*ids.shape, *self._row_shape)
+        if out is None:
+            out = np.empty(shape, self._element.numpy)
+            stride = 0
+        else:
+            stride = self._row_stride(out, shape)
+        status = self._gather_host(
+            self._handle, -1, self._index, ids.ctypes.data, id_type(ids), ids.size, out.ctypes.data, stride
+        )
+        if status:
+            check(status)
+        return out
+
+    def _row_stride(self, out: Any, shape: tuple[int, ...]) -> int:
+        """Checks an output array and returns the distance of its rows in bytes."""
+        if not isinstance(out, np.ndarray):
+            raise TypeError(f"tensorcache: out ({type(out).__name__}) must be a NumPy array, as ids are in host memory")
+        if out.shape != shape:
+            raise ArgumentError(f"tensorcache: out (shape {out.shape}) must have shape {shape}")
+        if out.dtype not in (self._element.numpy, self._element.bits):
+            raise TypeError(f"tensorcache: out ({out.dtype}) must have dtype {self._element.numpy}")
+        if not out.flags.writeable:
+            raise ArgumentError("tensorcache: out (read-only) must be writeable")
+        return row_stride(shape, tuple(out.strides), len(self._row_shape), self._element.size)
+
+    def _reads(self) -> Any:
+        """The reads with torch, made at its first use."""
+        if self._tensors is None:
+            from ._tensors import TensorReads
+
+            self._tensors = TensorReads(self)
+        return self._tensors
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(self._rows))
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        from ._tensors import torch_function
+
+        return torch_function(function, args, kwargs or {})
+
+    # ---- changing
+
+    def update(self, ids: Any, rows: Any) -> None:
+        """Replaces rows: row ``ids[i]`` becomes ``rows[i]``, an array or tensor of shape ``ids.shape + shape[1:]`` and the table's dtype.
+
+        Reads that begin afterwards see the new rows; reads under way see either version of each row. If a number occurs twice, the last one counts.
+        Numbers from ``len(table)`` on append rows up to the ``capacity`` given to ``open``; rows in between are zeros. Ids and rows on a GPU are
+        copied to the host, which waits for the current stream. Raises ``RowError`` beyond the capacity, and changes nothing then.
+        """
+        if getattr(rows, "requires_grad", False):
+            raise GradientError("tensorcache: rows (a tensor that requires a gradient) must be constants: pass rows.detach()")
+        numbers = host_ids(ids, self._rows)
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(rows, torch.Tensor):
+            from ._tensors import host_array
+
+            values = host_array(rows, self._element)
+        else:
+            values = np.asarray(rows)
+        if values.dtype not in (self._element.numpy, self._element.bits) or values.dtype.newbyteorder("<") != values.dtype:
+            raise TypeError(f"tensorcache: rows ({values.dtype}) must have dtype {self._element.name}")
+        shape = (*numbers.shape, *self._row_shape)
+        if values.shape != shape:
+            raise ArgumentError(f"tensorcache: rows (shape {values.shape}) must have shape {shape}")
+        values = np.ascontiguousarray(values)
+        check(library().tc_update(
+            self._handle, self._index, numbers.ctypes.data, id_type(numbers), numbers.size, values.ctypes.data, 0
+        ))  # fmt: skip
+        self._rows = self._info().rows
+
+    def invalidate(self, ids: Any) -> None:
+        """Withdraws rows from GPU memory until a refresh caches them again."""
+        self._with_ids(library().tc_invalidate, ids)
+
+    def prefetch(self, ids: Any) -> None:
+        """Tells which rows are soon read.
+
+        Every row is in host memory now, so this only checks the numbers. Those on a GPU are not even checked: that would wait for the GPU.
+        """
+        if getattr(ids, "is_cuda", False) or hasattr(ids, "__cuda_array_interface__"):
+            return
+        self._with_ids(library().tc_prefetch, ids)
+
+    def refresh(self) -> None:
+        """Runs a refresh cycle of the cache: see ``Cache.refresh``."""
+        self._cache.refresh()
+
+    def close(self) -> None:
+        """Closes the cache, with all its tables."""
+        self._cache.close()
+
+    def __enter__(self) -> Table:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _with_ids(self, function: Callable[..., int], ids: Any) -> None:
+        numbers = host_ids(ids, self._rows)
+        check(function(self._handle, self._index, numbers.ctypes.data, id_type(numbers), numbers.size))
+
+    # ---- knowing
+
+    def stats(self) -> dict[str, Any]:
+        """Returns counters since the opening, and what is cached.
+
+        At least ``hits``, ``misses``, ``rows_cached``, ``codec``, ``compression_ratio`` and ``misses_by_reason``; docs/c.md lists all keys.
+        """
+        found: dict[str, Any] = take_json(library().tc_stats_json, self._handle, self._index)
+        forward_logs()
+        return found
+
+    def explain(self, ids: Any) -> list[dict[str, Any]]:
+        """Returns for each row where it lies, or why it is not cached, and what the admission policy thinks of it."""
+        numbers = host_ids(ids, self._rows)
+        found: list[dict[str, Any]] = take_json(
+            library().tc_explain_json, self._handle, self._index, numbers.ctypes.data, id_type(numbers), numbers.size
+        )
+        return found
+
+    def plan(self, ids: Any, target_hit: Union[float, str] = "90%", gpu_memory: Any = None, **options: Any) -> dict[str, Any]:
+        """Returns how much GPU memory a hit rate takes, for each codec and admission policy, if rows are read as in ``ids``.
+
+        ``ids`` are row numbers in the order of their use, of at least several batches, or the path of a file with them. ``target_hit`` is a share
+        (0.9) or a percentage. ``gpu_memory`` says what fits. ``options`` are flags of ``python -m tensorcache plan``, with underscores. The
+        cache is not touched; a table opened from memory is first written to a temporary file. This takes seconds to minutes.
+        """
+        return _plan.plan_table(self, ids, target_hit=target_hit, gpu_memory=gpu_memory, **options)
+
+    def _info(self) -> _abi.TableInfo:
+        import ctypes
+
+        info = _abi.TableInfo(size=ctypes.sizeof(_abi.TableInfo))
+        check(library().tc_table_get_info(self._handle, self._index, ctypes.byref(info)))
+        return info
+
+    def __repr__(self) -> str:
+        what = f"tensorcache.Table {self._name!r} {list(self.shape)} {self._element.name} ({format_size(self.nbytes)})"
+        if forked():
+            return f"<{what}, of another process>"
+        try:
+            stats = self.stats()
+        except ClosedError:
+            return f"<{what}, closed>"
+        looked = stats["hits"] + stats["misses"]
+        hits = f", {100 * stats['hits'] / looked:.1f} % hits" if looked else ""
+        codec = f"{stats['codec']} {stats['compression_ratio']:.2f}×"
+        cached = f"{stats['rows_cached']:,} rows cached ({100 * stats['rows_cached'] / max(1, self._rows):.1f} %)"
+        return f"<{what} on {self._cache.device_names[0]}: {codec}, {cached}{hits}>"
+
+    # ---- copies and other processes
+
+    def __copy__(self) -> Table:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Table:
+        return self
+
+    def __reduce__(self) -> Any:
+        from ._elsewhere import Elsewhere
+
+        return Elsewhere, (self._name, os.getpid())

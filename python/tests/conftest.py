@@ -1,0 +1,91 @@
+"""Fixtures of all tests.
+
+Tests with ``device`` run on the host backend, and on a GPU (a real one, or the emulated one whose libcuda.so.1 is in LD_LIBRARY_PATH) if there
+is one. With TENSORCACHE_REQUIRE_GPU=1 a missing GPU is a failure.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, Optional
+
+import numpy as np
+import pytest
+
+import tensorcache
+
+# A file to which a line is added for each test that is to run, and one with its result: a part of the record of GPU tests (bench/gpu).
+LEDGER = os.environ.get("TENSORCACHE_TEST_LEDGER")
+# What codecs cost on the emulated GPU is no use to others.
+os.environ.setdefault("TENSORCACHE_CODEC_COSTS", "off")
+REQUIRED = os.environ.get("TENSORCACHE_REQUIRE_GPU") == "1"
+
+
+def pytest_collection_finish(session: Any) -> None:
+    for item in session.items:
+        _note(item.nodeid, "", 0.0)
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    if report.when == "call" or report.outcome != "passed" and report.when == "setup":
+        _note(report.nodeid, {"passed": "pass", "failed": "fail", "skipped": "skip"}[report.outcome], report.duration)
+
+
+def _note(name: str, result: str, seconds: float) -> None:
+    if LEDGER:
+        with open(LEDGER, "a") as f:
+            f.write(json.dumps({"package": "python", "name": name, "result": result, "seconds": round(seconds, 2)}) + "\n")
+
+
+@functools.cache
+def no_gpu() -> Optional[str]:
+    """Why there is no GPU, or None if there is one."""
+    try:
+        tensorcache.open(np.zeros((8, 4), np.float32), "1MB", device="cuda", codec="none").close()
+    except tensorcache.DeviceError as e:
+        return str(e)
+    return None
+
+
+def on_host(rows: Any) -> np.ndarray[Any, Any]:
+    """Returns rows as a NumPy array: they are tensors on a GPU if the program has torch."""
+    return rows.cpu().numpy() if hasattr(rows, "cpu") else np.asarray(rows)
+
+
+@pytest.fixture(params=["host", "cuda"])
+def device(request: Any) -> str:
+    reason = no_gpu() if request.param == "cuda" else None
+    if reason is not None:
+        (pytest.fail if REQUIRED else pytest.skip)(f"no GPU: {reason}")
+    return str(request.param)
+
+
+@pytest.fixture
+def rows() -> np.ndarray[Any, Any]:
+    """A table of 5,000 rows of 32 float32 whose columns differ in scale."""
+    rng = np.random.default_rng(7)
+    return (rng.standard_normal((5000, 32)) * np.exp(rng.standard_normal(32))).astype(np.float32)
+
+
+@pytest.fixture
+def ids() -> np.ndarray[Any, Any]:
+    """Row numbers with duplicates, some of them more often."""
+    rng = np.random.default_rng(8)
+    return (5000 * rng.random(3000) ** 3).astype(np.int64)
+
+
+@pytest.fixture
+def python() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a program in a fresh process."""
+
+    def run(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
+        )
+
+    return run

@@ -1,0 +1,85 @@
+"""``python -m tensorcache``, and the plan of a table."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorcache
+
+Array = np.ndarray[Any, Any]
+
+
+def command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "tensorcache", *map(str, arguments)], capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture
+def files(rows: Array, tmp_path: Path) -> tuple[Path, Path, Path]:
+    rng = np.random.default_rng(2)
+    features, graph, ids = tmp_path / "features.npy", tmp_path / "graph.npz", tmp_path / "ids.txt"
+    np.save(features, rows)
+    degrees = rng.integers(1, 9, len(rows))
+    indptr = np.concatenate([[0], np.cumsum(degrees)])
+    np.savez(graph, indptr=indptr, indices=(len(rows) * rng.random(indptr[-1]) ** 3).astype(np.int64))
+    ids.write_text("\n".join(map(str, (len(rows) * rng.random(20000) ** 3).astype(int))))
+    return features, graph, ids
+
+
+def test_plan(files: tuple[Path, Path, Path]) -> None:
+    features, graph, _ = files
+    options = ("--graph", graph, "--batch-size", 32, "--batches=20", "--warmup-batches", 10, "--codec", "none,ibp4", "--policy", "freq")
+    done = command("plan", features, *options, "--target-hit", "50%", "--gpu-memory", "1GiB")
+    assert done.returncode == 0, done.stderr
+    assert "gpu_memory" in done.stdout and "ibp4" in done.stdout and "fits" in done.stdout
+    done = command("plan", features, *options, "--target-hit", "50%", "--json")
+    found = json.loads(done.stdout)
+    assert {plan["codec"] for plan in found["plans"]} == {"none", "ibp4"} and all(plan["budget_bytes"] > 0 for plan in found["plans"])
+
+
+def test_bench(files: tuple[Path, Path, Path]) -> None:
+    features, _, ids = files
+    done = command("bench", features, "--ids", ids, "--budget", "10%", "--codec", "ibp4", "--device", "host", "--verify")
+    assert done.returncode == 0, done.stderr
+    assert "hit rate" in done.stdout and "0 differ" in done.stdout
+    found = json.loads(command("bench", features, "--ids", ids, "--budget", "10%", "--device", "host", "--json").stdout)
+    assert 0 < found["results"]["hit_ratio"] < 1
+
+
+def test_bad_arguments(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    for arguments, text in [
+        (("plan", tmp_path / "none.npy"), "none.npy"),
+        (("plan", files[0], "--target-hit", "200%"), "200"),
+        (("bench", files[0], "--no-such-flag", "3"), "no.such.flag"),
+        (("bench", files[0], "-x"), "-x"),
+        (("simulate",), "simulate"),
+    ]:
+        done = command(*arguments)
+        assert done.returncode in (1, 2) and "Traceback" not in done.stderr, done.stderr
+        import re
+
+        assert re.search(text, done.stderr), done.stderr
+
+
+def test_help_and_version() -> None:
+    assert command("--version").stdout.strip() == tensorcache.__version__
+    assert "--graph" in command("plan", "--help").stdout
+
+
+def test_plan_of_a_table(files: tuple[Path, Path, Path], rows: Array) -> None:
+    ids = (len(rows) * np.random.default_rng(3).random(20000) ** 3).astype(np.int64)
+    answers = []
+    for source in (files[0], rows):
+        with tensorcache.open(source, "10%", device="host") as x:
+            found = x.plan(ids, target_hit=0.6, gpu_memory="1GiB", codec="ibp4", policy="freq", device="host")
+            answers.append((found["plans"][0]["budget_bytes"], found["plans"][0]["predicted_hit_ratio"]))
+            assert found["plans"][0]["gpu"]["fits"]
+    assert answers[0] == answers[1]
+    with tensorcache.open(rows, "10%", device="host") as x, pytest.raises(tensorcache.ArgumentError, match="target"):
+        x.plan(ids, target_hit="much")

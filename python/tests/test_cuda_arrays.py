@@ -1,0 +1,120 @@
+"""Reads with GPU arrays that are not torch's, by the CUDA array interface: on a GPU, or the emulated one, whose memory comes from its driver."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorcache
+from conftest import REQUIRED, no_gpu
+
+Array = np.ndarray[Any, Any]
+
+
+class Memory:
+    """An array in GPU memory, with no framework around it."""
+
+    driver: Any = None
+
+    def __init__(self, source: Array) -> None:
+        self.source = np.ascontiguousarray(source)
+        pointer = ctypes.c_uint64()
+        assert self.driver.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(max(1, source.nbytes))) == 0
+        self.pointer = pointer.value
+        self.copy("HtoD", ctypes.c_uint64(self.pointer), ctypes.c_void_p(self.source.ctypes.data), source.nbytes)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"shape": self.source.shape, "typestr": self.source.dtype.str, "data": (self.pointer, False), "version": 3, "strides": None}
+
+    def numpy(self) -> Array:
+        got = np.empty_like(self.source)
+        self.copy("DtoH", ctypes.c_void_p(got.ctypes.data), ctypes.c_uint64(self.pointer), got.nbytes)
+        return got
+
+    def copy(self, way: str, to: Any, source: Any, size: int) -> None:
+        """Copies in the order of the default stream, and waits."""
+        assert getattr(self.driver, f"cuMemcpy{way}Async_v2")(to, source, ctypes.c_size_t(size), None) == 0
+        assert self.driver.cuStreamSynchronize(None) == 0
+
+
+@pytest.fixture
+def memory() -> Any:
+    reason = no_gpu()
+    if reason is not None:
+        (pytest.fail if REQUIRED else pytest.skip)(f"no GPU: {reason}")
+    if Memory.driver is None:
+        driver = ctypes.CDLL("libcuda.so.1")
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        assert driver.cuInit(0) == 0 and driver.cuDeviceGet(ctypes.byref(device), 0) == 0
+        assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0
+        Memory.driver, Memory.context = driver, context  # type: ignore[attr-defined]
+    assert Memory.driver.cuCtxSetCurrent(Memory.context) == 0  # type: ignore[attr-defined]
+    return Memory
+
+
+@pytest.mark.parametrize("of", [np.int32, np.int64])
+def test_read(memory: Any, rows: Array, ids: Array, of: Any) -> None:
+    with tensorcache.open(rows, "25%", device="cuda") as x:
+        out = memory(np.zeros((len(ids), 32), np.float32))
+        assert x.gather(memory(ids.astype(of)), out=out) is out
+        np.testing.assert_array_equal(out.numpy(), rows[ids])
+        x.cache.check()
+
+
+def test_rows_out_of_range_are_zeros_and_reported(memory: Any, rows: Array) -> None:
+    with tensorcache.open(rows, "25%", device="cuda") as x:
+        out = memory(np.ones((4, 32), np.float32))
+        x.gather(memory(np.array([1, 5000, -7, 2])), out=out)
+        with pytest.raises(tensorcache.RowError, match="2"):
+            x.cache.check()
+        got = out.numpy()
+        np.testing.assert_array_equal(got[[0, 3]], rows[[1, 2]])
+        assert not got[[1, 2]].any()
+        x.cache.check()
+
+
+def test_arguments(memory: Any, rows: Array) -> None:
+    with tensorcache.open(rows, "25%", device="cuda") as x:
+        ids = memory(np.arange(4))
+        for out, error in [
+            (None, tensorcache.ArgumentError),
+            (np.empty((4, 32), np.float32), TypeError),
+            (memory(np.zeros((3, 32), np.float32)), tensorcache.ArgumentError),
+            (memory(np.zeros((4, 32), np.float64)), TypeError),
+        ]:
+            with pytest.raises(error):
+                x.gather(ids, out=out)
+        elsewhere = memory(np.arange(4))
+        elsewhere.__class__ = type("Elsewhere", (memory,), {"__dlpack_device__": lambda self: (2, 7)})
+        with pytest.raises(tensorcache.ArgumentError, match="GPU 7"):
+            x.gather(elsewhere, out=memory(np.zeros((4, 32), np.float32)))
+        elsewhere.__class__ = type("Here", (memory,), {"__dlpack_device__": lambda self: (2, 0)})
+        x.gather(elsewhere, out=memory(np.zeros((4, 32), np.float32)))
+        with pytest.raises(TypeError, match="float32"):
+            x.gather(memory(np.zeros(4, np.float32)), out=memory(np.zeros((4, 32), np.float32)))
+    with tensorcache.open(rows, "25%", device="host") as x, pytest.raises(tensorcache.ArgumentError, match="host backend"):
+        x.gather(ids, out=out)
+
+
+TWO = """
+import numpy as np, tensorcache
+rows = np.arange(64000, dtype=np.float32).reshape(2000, 32)
+try:
+    x = tensorcache.open(rows, "25%", device=[0, 1], codec="none")
+except tensorcache.ArgumentError as e:
+    print("one GPU:", e)
+else:
+    ids = np.random.default_rng(1).integers(0, 2000, 500)
+    print(x.cache.gpus, len(x.cache.device_names), all((x.gather(ids) == rows[ids]).all() for _ in range(10)))
+"""
+
+
+def test_cache_over_two_gpus(memory: Any, python: Any) -> None:
+    done = python(TWO, TENSORCACHE_EMULATOR_DEVICES="2")
+    if done.stdout.startswith("one GPU:"):
+        pytest.skip(done.stdout)
+    assert done.stdout == "[0, 1] 2 True\n", done.stdout + done.stderr

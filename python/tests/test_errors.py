@@ -1,0 +1,153 @@
+"""Bad input: an exception that says what, the value and the constraint; the cache serves on."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorcache
+
+Array = np.ndarray[Any, Any]
+
+
+def test_rows_out_of_range_are_named_and_counted(device: str, rows: Array) -> None:
+    with tensorcache.open(rows, "25%", device=device) as x:
+        out = np.full((4, 32), np.float32(7))
+        for bad in ([1, 5000, 2, -1], [1, 2**40, -(2**62), 3]):
+            with pytest.raises(tensorcache.RowError, match=rf"{bad[1]}") as caught:
+                x.gather(np.array(bad), out=out)
+            assert "2" in str(caught.value) and isinstance(caught.value, IndexError)
+            assert (out == 7).all()
+        for bad_row in (5000, -5001):
+            with pytest.raises(IndexError, match=str(bad_row)):
+                x[bad_row]
+        with pytest.raises(tensorcache.RowError):
+            x[np.array([2**63], np.uint64)]
+        with pytest.raises(tensorcache.RowError):
+            x.prefetch([5000])
+        with pytest.raises(tensorcache.RowError):
+            x.explain([5000])
+        with pytest.raises(tensorcache.RowError):
+            x.invalidate([-3])
+        np.testing.assert_array_equal(x.gather(np.arange(50)), rows[:50])
+        x.cache.check()
+
+
+def test_ids_of_other_types(rows: Array) -> None:
+    with tensorcache.open(rows, "25%", device="host") as x:
+        for ids in (np.array([1.0]), "abc", None, {}, np.array(["a"]), 1.5, [0.5]):
+            with pytest.raises(TypeError):
+                x[ids]
+        with pytest.raises(TypeError, match="first axis only"):
+            x[1, 2]
+        with pytest.raises(tensorcache.ArgumentError, match="dim .1."):
+            x.index_select(1, [0])
+        with pytest.raises(tensorcache.ArgumentError, match="one axis"):
+            x.index_select(0, np.zeros((2, 2), np.int64))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"gpu_memory": "a lot"}, tensorcache.ArgumentError, "a lot"),
+        ({"gpu_memory": 0}, tensorcache.ArgumentError, "gpu_memory"),
+        ({"gpu_memory": -5}, tensorcache.ArgumentError, "-5"),
+        ({"gpu_memory": None}, TypeError, "None"),
+        ({"gpu_memory": True}, TypeError, "True"),
+        ({"gpu_memory": 16}, tensorcache.ArgumentError, "must hold"),
+        ({"codec": "zipp"}, tensorcache.ArgumentError, "zipp"),
+        ({"codec": {"other": "none"}}, tensorcache.ArgumentError, "other"),
+        ({"codec": 3}, TypeError, "3"),
+        ({"device": "tpu"}, tensorcache.ArgumentError, "tpu"),
+        ({"device": []}, tensorcache.ArgumentError, "device"),
+        ({"device": list(range(9))}, tensorcache.ArgumentError, "ordinals"),
+        ({"host_tier": "disk"}, tensorcache.ArgumentError, "disk"),
+        ({"policy": "random-ish"}, tensorcache.ArgumentError, "random-ish"),
+        ({"refresh": -1}, tensorcache.ArgumentError, "-1"),
+        ({"refresh": {"every": 3}}, tensorcache.ArgumentError, "every"),
+        ({"refresh": {"churn": 7.0}}, tensorcache.ArgumentError, "7"),
+        ({"train": [[5000]]}, tensorcache.Error, "5000"),
+        ({"train": 3}, TypeError, "train"),
+        ({"train": {"y": [1]}}, tensorcache.ArgumentError, "'y'"),
+        ({"train": np.array([0.5])}, TypeError, "float64"),
+        ({"capacity": 2**60}, tensorcache.ArgumentError, "capacity"),
+        ({"workers": -1}, tensorcache.ArgumentError, "workers"),
+        ({"workers": 1.5}, TypeError, "workers"),
+        ({"seed": -1}, tensorcache.ArgumentError, "seed"),
+        ({"name": "a\0b"}, TypeError, "zero bytes"),
+        ({"restoer": "x"}, TypeError, "restoer"),
+    ],
+)
+def test_options(rows: Array, options: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        tensorcache.open(rows, **{"gpu_memory": "25%", "device": "host", **options})
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "text"),
+    [
+        ([1, 2], TypeError, "list"),
+        (None, TypeError, "NoneType"),
+        (np.zeros((3, 4), complex), TypeError, "complex"),
+        (np.zeros((3, 4), object), TypeError, "object"),
+        (np.float32(3), TypeError, "float32"),
+        (np.zeros((), np.float32), tensorcache.ArgumentError, "at least one axis"),
+        (np.zeros((5, 0), np.float32), tensorcache.ArgumentError, "at least one element"),
+        (np.zeros((0, 5), np.float32), tensorcache.ArgumentError, "rows"),
+        (np.zeros((2, 1 << 20), np.float32), tensorcache.ArgumentError, "row"),
+        ({}, tensorcache.ArgumentError, "1 to 256"),
+        ({3: np.zeros((3, 4))}, TypeError, "table name"),
+        (b"features.npy", TypeError, "bytes"),
+    ],
+)
+def test_sources(source: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        tensorcache.open(source, "1MB", device="host")
+
+
+def test_closed_cache(device: str, rows: Array) -> None:
+    x = tensorcache.open(rows, "25%", device=device)
+    x.close()
+    x.close()
+    assert x.cache.closed
+    for call in (lambda: x.gather(np.arange(3)), x.stats, lambda: x.explain([1]), lambda: x.update([0], rows[:1]), x.refresh, x.cache.check):
+        with pytest.raises(tensorcache.ClosedError):
+            call()
+
+
+def test_close_while_reading(device: str, rows: Array, ids: Array) -> None:
+    x = tensorcache.open(rows, "25%", device=device)
+    wrong: list[object] = []
+
+    def read() -> None:
+        try:
+            while True:
+                if not np.array_equal(x.gather(ids), rows[ids]):
+                    wrong.append("other rows")
+        except tensorcache.ClosedError:
+            pass
+        except BaseException as e:
+            wrong.append(e)
+
+    threads = [threading.Thread(target=read) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    x.close()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert not wrong
+
+
+def test_no_gpu_says_why(rows: Array) -> None:
+    """Without a driver the text says so; with fewer GPUs, how many there are."""
+    with pytest.raises((tensorcache.DeviceError, tensorcache.ArgumentError), match=r"driver|7|no CUDA|device"):
+        tensorcache.open(rows, "25%", device="cuda:7")
+
+
+def test_adopted_memory_is_checked(rows: Array) -> None:
+    with pytest.raises(tensorcache.ArgumentError):
+        tensorcache.open(rows[1:], "25%", device="host", adopt=True)

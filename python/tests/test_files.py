@@ -1,0 +1,99 @@
+"""Tables in files: .npy, .npz, .safetensors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorcache
+
+Array = np.ndarray[Any, Any]
+
+
+def safetensors(path: Path, **tensors: Array) -> str:
+    """Writes a .safetensors file by its published layout."""
+    names = {"float32": "F32", "float16": "F16", "uint16": "BF16", "int64": "I64"}
+    header: dict[str, Any] = {"__metadata__": {"by": "a test"}}
+    at = 0
+    for name, tensor in tensors.items():
+        header[name] = {"dtype": names[tensor.dtype.name], "shape": list(tensor.shape), "data_offsets": [at, at + tensor.nbytes]}
+        at += tensor.nbytes
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(t.tobytes() for t in tensors.values()))
+    return str(path)
+
+
+def test_npy(device: str, rows: Array, ids: Array, tmp_path: Path) -> None:
+    path = tmp_path / "features.npy"
+    np.save(path, rows)
+    for source in (path, str(path), np.load(path, mmap_mode="r")):
+        with tensorcache.open(source, "25%", device=device) as x:
+            assert tuple(x.shape) == rows.shape
+            np.testing.assert_array_equal(x.gather(ids), rows[ids])
+    assert np.array_equal(np.load(path), rows)
+    with tensorcache.open(path, "25%", device=device) as x:
+        assert x.name == "features"
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_npz(rows: Array, ids: Array, tmp_path: Path, save: Any) -> None:
+    path = tmp_path / "data.npz"
+    save(path, features=rows, other=np.zeros((3, 4), np.int64), y=np.arange(9))
+    with tensorcache.open(path, "25%", device="host") as x:
+        assert x.name == "features"
+        np.testing.assert_array_equal(x.gather(ids), rows[ids])
+    with tensorcache.open(f"{path}:other", "1MB", device="host") as x:
+        assert tuple(x.shape) == (3, 4)
+    with tensorcache.open(f"{path}:y", "1MB", device="host") as x:
+        assert tuple(x.shape) == (9,)
+        np.testing.assert_array_equal(x[:], np.arange(9))
+    with pytest.raises(tensorcache.ArgumentError, match="no array 'z'"):
+        tensorcache.open(f"{path}:z", "1MB")
+
+
+def test_safetensors(device: str, rows: Array, ids: Array, tmp_path: Path) -> None:
+    half = (rows[:, :8] * 10).astype(np.float16)
+    path = safetensors(tmp_path / "model.safetensors", emb=rows, half=half, bf=half.view(np.uint16))
+    for name, truth in (("emb", rows), ("half", half), ("bf", half.view(np.uint16))):
+        with tensorcache.open(f"{path}:{name}", "25%", device=device) as x:
+            got = x.gather(ids)
+            np.testing.assert_array_equal(got.view(np.uint8), truth[ids].view(np.uint8))
+    with pytest.raises(tensorcache.ArgumentError, match="emb float32.*name one as"):
+        tensorcache.open(path, "25%")
+
+
+def test_axes_and_orders(tmp_path: Path) -> None:
+    for shape in ((50,), (50, 3), (50, 3, 4), (20, 2, 3, 4)):
+        array = np.random.default_rng(1).integers(0, 2**31, shape)
+        for saved in (array, np.asfortranarray(array), array.astype(">i8")):
+            np.save(tmp_path / "a.npy", saved)
+            with tensorcache.open(tmp_path / "a.npy", "1MB", device="host") as x:
+                assert tuple(x.shape) == shape
+                np.testing.assert_array_equal(x[:], array)
+
+
+def test_bad_files(tmp_path: Path, rows: Array) -> None:
+    (tmp_path / "text.npy").write_text("this is no array")
+    (tmp_path / "cut.npy").write_bytes(b"")
+    np.save(tmp_path / "whole.npy", rows)
+    (tmp_path / "short.npy").write_bytes((tmp_path / "whole.npy").read_bytes()[:-100])
+    (tmp_path / "zip.npz").write_bytes(b"PK\3\4 nonsense")
+    (tmp_path / "huge.safetensors").write_bytes((2**62).to_bytes(8, "little") + b"{}")
+    (tmp_path / "list.safetensors").write_bytes((2).to_bytes(8, "little") + b"[]")
+    (tmp_path / "beyond.safetensors").write_bytes(
+        (lambda text: len(text).to_bytes(8, "little") + text)(b'{"a":{"dtype":"F32","shape":[4,4],"data_offsets":[0,64]}}')
+    )
+    np.save(tmp_path / "strings.npy", np.array([["a", "b"]]))
+    for name in ("text.npy", "cut.npy", "short.npy", "zip.npz", "huge.safetensors", "list.safetensors", "beyond.safetensors"):
+        with pytest.raises(tensorcache.FileError, match=name):
+            tensorcache.open(tmp_path / name, "1MB", device="host")
+    with pytest.raises(TypeError, match="<U1"):
+        tensorcache.open(tmp_path / "strings.npy", "1MB", device="host")
+    with pytest.raises(FileNotFoundError, match=r"none\.npy"):
+        tensorcache.open(tmp_path / "none.npy", "1MB", device="host")
+    with pytest.raises(tensorcache.ArgumentError, match="must be a .npy, .npz or .safetensors"):
+        tensorcache.open(tmp_path / "a.csv", "1MB", device="host")

@@ -1,0 +1,73 @@
+"""GraphBolt: a table as a Feature, read by a stand-in of its feature fetcher."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import graphbolt_stand_in  # noqa: E402
+
+import tensorcache  # noqa: E402
+
+Array = np.ndarray[Any, Any]
+KEY = ("node", None, "feat")
+
+
+@pytest.fixture
+def gb(monkeypatch: Any) -> Iterator[Any]:
+    """tensorcache.graphbolt with the stand-in below it."""
+    dgl = types.ModuleType("dgl")
+    dgl.graphbolt = graphbolt_stand_in.module()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "dgl", dgl)
+    monkeypatch.setitem(sys.modules, "dgl.graphbolt", dgl.graphbolt)
+    monkeypatch.delitem(sys.modules, "tensorcache.graphbolt", raising=False)
+    import importlib
+
+    yield importlib.import_module("tensorcache.graphbolt")
+    sys.modules.pop("tensorcache.graphbolt", None)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_fetcher(gb: Any, device: str, rows: Array, overlap: bool) -> None:
+    table = torch.from_numpy(rows)
+    on = "cuda" if device == "cuda" and torch.cuda.is_available() else "cpu"
+    with tensorcache.open(table, "25%", device=device) as x:
+        feature = gb.Feature(x, metadata={"unit": "m"})
+        assert isinstance(feature, graphbolt_stand_in.Feature)
+        store = graphbolt_stand_in.BasicFeatureStore({KEY: feature})
+        batches = [{KEY: torch.randint(0, 5000, (n,), device=each)} for n in (5, 0, 900) for each in {"cpu", on}]
+        fetched = list(graphbolt_stand_in.FeatureFetcher(batches, store, overlap))
+        assert len(fetched) == len(batches)
+        for batch, values in zip(batches, fetched):
+            assert torch.equal(values[KEY].cpu(), table[batch[KEY].cpu()]) and values[KEY].device == x.device
+        assert store.size(*KEY) == torch.Size([32]) and store.count(*KEY) == 5000 and store.metadata(*KEY) == {"unit": "m"}
+        assert torch.equal(store.read(*KEY).cpu(), table)
+        store.update(*KEY, torch.zeros(2, 32), torch.tensor([4, 5]))
+        assert not store.read(*KEY, torch.tensor([4, 5])).any()
+        store.update(*KEY, table)
+        assert torch.equal(feature.read(torch.tensor([4, 5])).cpu(), table[[4, 5]])
+        assert "5000, 32" in repr(feature)
+
+
+def test_stages(gb: Any, rows: Array) -> None:
+    with tensorcache.open(torch.from_numpy(rows), "25%", device="host") as x:
+        feature, ids = gb.Feature(x), torch.tensor([3, 1])
+        futures = list(feature.read_async(ids))
+        assert len(futures) == feature.read_async_num_stages(ids.device)
+        assert torch.equal(futures[-1].wait(), torch.from_numpy(rows)[ids])
+
+
+def test_without_graphbolt(rows: Array) -> None:
+    if "dgl" in sys.modules:
+        pytest.skip("dgl is installed")
+    from tensorcache import graphbolt
+
+    with tensorcache.open(torch.from_numpy(rows), "25%", device="host") as x:
+        assert graphbolt.Feature(x).count() == 5000

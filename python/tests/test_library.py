@@ -1,0 +1,136 @@
+"""The shared library: loaded at first use, of the package's version, not used in a child of fork."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tensorcache
+
+TABLE = "import numpy as np; table = np.arange(800, dtype=np.float32).reshape(100, 8)\n"
+
+
+def test_loaded_at_first_use(python: Any) -> None:
+    program = (
+        TABLE
+        + """
+import tensorcache, os
+loaded = lambda: "libtensorcache" in open("/proc/self/maps").read()
+print(loaded())
+pid = os.fork()
+if pid == 0:  # nothing was loaded before the fork, so the child may
+    with tensorcache.open(table, "1MB", device="host") as x:
+        os._exit(0 if (x[np.array([7])] == table[7]).all() else 1)
+print(os.waitpid(pid, 0)[1], loaded())
+tensorcache.open(table, "1MB", device="host").close()
+print(loaded())
+"""
+    )
+    assert python(program).stdout.split() == ["False", "0", "False", "True"]
+
+
+FORKED = (
+    TABLE
+    + """
+import multiprocessing, os, sys, tensorcache
+x = tensorcache.open(table, "1MB", device="host")
+pid = os.fork()
+if pid == 0:
+    for call in (lambda: x[np.array([1])], x.stats, lambda: x.update([1], table[:1]), lambda: tensorcache.open(table, "1MB", device="host"), x.cache.check):
+        try:
+            call()
+            os._exit(1)
+        except tensorcache.ForkedError as e:
+            if "spawn" not in str(e):
+                os._exit(2)
+    repr(x)
+    x.close()
+    del x
+    sys.exit(0)  # runs the destructors
+print(os.waitpid(pid, 0)[1], (x[np.array([1])] == table[1]).all())
+"""
+)
+
+
+def test_forked_child(python: Any) -> None:
+    done = python(FORKED)
+    assert done.stdout == "0 True\n", done.stdout + done.stderr
+
+
+def test_sent_to_another_process(python: Any) -> None:
+    program = (
+        TABLE
+        + """
+import pickle, copy, tensorcache
+x = tensorcache.open(table, "1MB", device="host")
+assert copy.deepcopy(x) is x and copy.copy(x) is x
+there = pickle.loads(pickle.dumps(x))
+print(repr(there))
+for call in (lambda: there[[1]], lambda: there.stats(), lambda: len(there)):
+    try:
+        call()
+    except tensorcache.Error as e:
+        print("cannot be read in another" in str(e))
+"""
+    )
+    done = python(program)
+    assert done.stdout.splitlines()[1:] == ["True"] * 3, done.stderr
+
+
+def test_missing_library(python: Any, tmp_path: Path) -> None:
+    program = TABLE + "import tensorcache\ntry:\n  tensorcache.open(table, '1MB')\nexcept tensorcache.LibraryError as e:\n  print(e)"
+    said = python(program, TENSORCACHE_LIBRARY=str(tmp_path / "none.so")).stdout
+    assert "none.so" in said and "cannot be loaded" in said
+
+
+def test_version_mismatch(python: Any, tmp_path: Path) -> None:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    source = tmp_path / "old.c"
+    source.write_text('const char *tc_version(void) { return "0.0.1"; }\n')
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(tmp_path / "old.so"), str(source)], check=True)
+    program = TABLE + "import tensorcache\ntry:\n  tensorcache.open(table, '1MB')\nexcept tensorcache.LibraryError as e:\n  print(e)"
+    said = python(program, TENSORCACHE_LIBRARY=str(tmp_path / "old.so")).stdout
+    assert "version 0.0.1" in said and f"version {tensorcache.__version__}" in said
+
+
+def test_header_agrees() -> None:
+    """Constants and the order of fields are those of tensorcache.h, where that is at hand."""
+    header = Path(__file__).parents[2] / "capi" / "tensorcache.h"
+    if not header.exists():
+        pytest.skip("no capi/tensorcache.h beside the package")
+    import ctypes
+    import re
+
+    from tensorcache import _abi
+
+    text = header.read_text()
+    assert f'TC_VERSION "{tensorcache.__version__}"' in text
+    constants = {name: int(value) for name, value in re.findall(r"\bTC_(\w+) = (\d+)", text)}
+    for name in ("OK", "PENDING", *(n for n in vars(_abi) if n.startswith(("ERROR_", "MEMORY_", "LOG_")))):
+        assert getattr(_abi, name) == constants[name], name
+    for name, value in _abi.DTYPES.items():
+        assert constants[name.upper().removesuffix("FN")] == value, name
+    for name, value in _abi.BACKENDS.items():
+        assert constants["BACKEND_" + name.upper()] == value
+    code = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S)
+    for structure in (_abi.Config, _abi.Table, _abi.Progress, _abi.TableInfo, _abi.DeviceInfo, _abi.Training):
+        name = re.sub(r"(?<!^)(?=[A-Z])", "_", structure.__name__).lower()
+        body = re.search(rf"typedef struct tc_{name} \{{(.*?)\}}", code, re.S)
+        assert body, name
+        fields = re.findall(r"(\w+)(?:\[\d+\])?;", body[1])
+        assert fields == [field[0] for field in structure._fields_], name
+        assert ctypes.sizeof(structure) % 8 == 0
+    declared = set(re.findall(r"TC_API [\w ]+?[ *]tc_(\w+)\(", code))
+    for name, arguments in {**_abi.STATUS, **{n: a for n, (_, a) in _abi.OTHERS.items()}}.items():
+        assert name in declared, name
+        parameters = re.search(rf"\btc_{name}\((.*?)\)", code, re.S)
+        assert parameters
+        count = 0 if parameters[1].strip() == "void" else parameters[1].count(",") + 1
+        assert count == len(arguments), name
+

@@ -1,0 +1,191 @@
+"""PyTorch Geometric: loaders over a FeatureStore, and loaders whose batches get their features from a cache.
+
+PyG's own neighbour samplers need compiled packages, so a sampler in Python stands in for them: it samples with the loader's interface.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("torch_geometric", reason="torch_geometric is not installed")
+
+from torch_geometric.data import Data, HeteroData, TensorAttr  # noqa: E402
+from torch_geometric.loader import NodeLoader  # noqa: E402
+from torch_geometric.sampler import BaseSampler, HeteroSamplerOutput, SamplerOutput  # noqa: E402
+from torch_geometric.testing import MyGraphStore  # noqa: E402
+
+import tensorcache  # noqa: E402
+from tensorcache import pyg  # noqa: E402
+
+Array = np.ndarray[Any, Any]
+N = 500
+
+
+class Sampler(BaseSampler):  # type: ignore[misc]
+    """Samples three neighbours of each seed at random."""
+
+    edge_permutation = None
+
+    def sample_from_edges(self, index: Any, **_: Any) -> Any:
+        raise NotImplementedError
+
+    def sample_from_nodes(self, index: Any, **_: Any) -> Any:
+        seeds = index.node
+        found = torch.unique(torch.cat([seeds, torch.randint(0, N, (3 * len(seeds),))]))
+        row, col = torch.randint(0, len(found), (2, 20))
+        return SamplerOutput(found, row, col, None, None, metadata=(index.input_id, index.time))
+
+
+class HeteroSampler(BaseSampler):  # type: ignore[misc]
+    edge_permutation = None
+
+    def sample_from_edges(self, index: Any, **_: Any) -> Any:
+        raise NotImplementedError
+
+    def sample_from_nodes(self, index: Any, **_: Any) -> Any:
+        node = {"paper": index.node, "author": torch.randint(0, 40, (7,)), "venue": torch.arange(2)}
+        kind = ("paper", "by", "author")
+        row, col = {kind: torch.zeros(4, dtype=torch.long)}, {kind: torch.zeros(4, dtype=torch.long)}
+        return HeteroSamplerOutput(node, row, col, {kind: None}, None, metadata=(index.input_id, index.time))
+
+
+@pytest.fixture
+def table(rows: Array) -> Any:
+    return torch.from_numpy(rows[:N])
+
+
+def graph() -> Any:
+    data = Data(edge_index=torch.randint(0, N, (2, 2000)), num_nodes=N)
+    data.y = torch.arange(N)
+    return data
+
+
+@pytest.mark.parametrize(("workers", "context"), [(0, None), (2, "fork"), (1, "spawn")])
+def test_attach(device: str, table: Any, workers: int, context: Any) -> None:
+    with tensorcache.open(table, "25%", device=device) as x:
+        loader = NodeLoader(graph(), Sampler(), batch_size=64, num_workers=workers, transform=Mark(), multiprocessing_context=context)
+        assert pyg.attach(loader, x) is loader
+        seen = 0
+        for batch in loader:
+            assert torch.equal(batch.x.cpu(), table[batch.n_id]) and batch.x.device == x.device
+            assert torch.equal(batch.y, batch.n_id) and batch.marked == tuple(batch.x.shape)
+            seen += batch.batch_size
+        assert seen == N
+
+
+class Mark:
+    """The loader's own transform, which sees the features."""
+
+    def __call__(self, batch: Any) -> Any:
+        batch.marked = tuple(batch.x.shape)
+        return batch
+
+
+def test_attach_types_of_nodes(device: str, table: Any) -> None:
+    data = HeteroData()
+    data["paper"].num_nodes, data["author"].num_nodes, data["venue"].num_nodes = N, 40, 2
+    data["paper", "by", "author"].edge_index = torch.zeros(2, 10, dtype=torch.long)
+    authors = torch.randn(40, 5)
+    with tensorcache.open({"paper": table, "author": authors}, "50%", device=device) as cache:
+        for tables in (cache, {"paper": cache["paper"], "author": cache["author"]}):
+            loader = pyg.attach(NodeLoader(data, HeteroSampler(), input_nodes="paper", batch_size=100), tables)
+            for batch in loader:
+                assert torch.equal(batch["paper"].x.cpu(), table[batch["paper"].n_id])
+                assert torch.equal(batch["author"].x.cpu(), authors[batch["author"].n_id])
+                assert "x" not in batch["venue"]
+
+
+def test_attach_to_any_iterable(table: Any) -> None:
+    batches = [Data(n_id=torch.randint(0, N, (9,))) for _ in range(3)]
+    with tensorcache.open(table, "25%", device="host") as x:
+        loader = pyg.attach(batches, x, attr="feat")
+        assert len(loader) == 3
+        assert all(torch.equal(batch.feat, table[batch.n_id]) for batch in loader)
+        with pytest.raises(TypeError, match="int"):
+            pyg.attach(batches, 3)
+        with pytest.raises(tensorcache.ArgumentError, match="at least one"):
+            pyg.attach(batches, {})
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_feature_store_in_a_loader(device: str, table: Any, workers: int) -> None:
+    with tensorcache.open(table, "25%", device=device) as x:
+        store = pyg.FeatureStore(x)
+        labels = torch.arange(N)
+        store[TensorAttr(None, "y", None)] = labels
+        graphs = MyGraphStore()
+        loader = NodeLoader((store, graphs), Sampler(), input_nodes=torch.arange(N), batch_size=50, num_workers=workers, filter_per_worker=False)
+        seen = 0
+        for batch in loader:
+            assert torch.equal(batch.x.cpu(), table[batch.n_id]) and torch.equal(batch.y, labels[batch.n_id])
+            seen += batch.batch_size
+        assert seen == N
+
+
+def test_fetching_in_a_worker_is_an_error(table: Any) -> None:
+    with tensorcache.open(table, "25%", device="host") as x:
+        loader = NodeLoader((pyg.FeatureStore(x), MyGraphStore()), Sampler(), input_nodes=torch.arange(N), batch_size=50, num_workers=1)
+        with pytest.raises(Exception, match="filter_per_worker=False"):
+            next(iter(loader))
+
+
+def test_store_of_several_types(device: str, table: Any) -> None:
+    authors = torch.randn(40, 5)
+    with tensorcache.open({"paper": table, "author": authors}, "50%", device=device) as cache:
+        store = pyg.FeatureStore(cache)
+        loader = NodeLoader((store, MyGraphStore()), HeteroSampler(), input_nodes=("paper", torch.arange(N)), batch_size=100, filter_per_worker=False)
+        for batch in loader:
+            assert torch.equal(batch["paper"].x.cpu(), table[batch["paper"].n_id])
+            assert torch.equal(batch["author"].x.cpu(), authors[batch["author"].n_id])
+
+
+def test_all_methods(table: Any) -> None:
+    with tensorcache.open(table, "25%", device="host") as x:
+        store = pyg.FeatureStore({("paper", "emb"): x})
+        attr = TensorAttr("paper", "emb")
+        first, second = store.get_all_tensor_attrs(), store.get_all_tensor_attrs()
+        assert [(a.group_name, a.attr_name, a.is_set("index")) for a in first] == [("paper", "emb", False)]
+        assert first[0] is not second[0]
+        assert store.get_tensor_size(attr) == (N, 32)
+        assert store.get_tensor_size("paper", "emb", torch.arange(3)) == (3, 32)
+        assert store.get_tensor_size("paper", "emb", slice(10, 14)) == (4, 32)
+        assert store.get_tensor_size("paper", "none") is None
+        for index in (None, slice(3, 9), torch.tensor([5, 1]), np.array([2])):  # longer arrays fail in PyG itself
+            wanted = table if index is None else table[index]
+            assert torch.equal(torch.as_tensor(store.get_tensor("paper", "emb", index)), wanted)
+        assert torch.equal(torch.as_tensor(store["paper", "emb", 4]), table[4])
+        assert torch.equal(store["paper", "emb"][torch.tensor([1])], table[1:2])
+        got = store.get_tensor("paper", "emb", np.array([1]), convert_type=True)
+        assert isinstance(got, np.ndarray)
+        assert store.put_tensor(torch.zeros(2, 32), group_name="paper", attr_name="emb", index=torch.tensor([7, 8]))
+        assert not store["paper", "emb", torch.tensor([7, 8])].any()
+        assert store.put_tensor(table, "paper", "emb", None)
+        assert torch.equal(store["paper", "emb", None], table)
+        assert store.put_tensor(torch.arange(N), "paper", "y", None) and not store.put_tensor(torch.zeros(1), "venue", "y", torch.tensor([0]))
+        assert store.put_tensor(torch.tensor([-1]), "paper", "y", torch.tensor([3])) and store["paper", "y", torch.tensor([3])].item() == -1
+        assert "paper.emb" in repr(store) and "paper.y" in repr(store)
+        assert store.remove_tensor("paper", "emb", None) and not store.remove_tensor("paper", "emb", None)
+        with pytest.raises(KeyError, match="emb"):
+            store.get_tensor("paper", "emb", None)
+        with pytest.raises(TypeError, match="Tensor"):
+            pyg.FeatureStore(table)
+
+
+def test_one_copy_of_an_index_for_all_attributes(table: Any) -> None:
+    with tensorcache.open({"a": table, "b": table + 1}, "50%", device="host") as cache:
+        store = pyg.FeatureStore({("n", "a"): cache["a"], ("n", "b"): cache["b"]})
+        index = torch.randint(0, N, (30,))
+        a, b = store.multi_get_tensor([TensorAttr("n", "a", index), TensorAttr("n", "b", index)])
+        assert torch.equal(a, table[index]) and torch.equal(b, table[index] + 1)
+
+
+def test_training_from_batches(table: Any) -> None:
+    batches = [Data(n_id=torch.arange(40)), Data(n_id=torch.arange(20, 60))]
+    with tensorcache.open(table, "20%", device="host", train=batches, codec="none") as x:
+        assert all(entry["cached"] for entry in x.explain(np.arange(60)))
+    assert pickle.loads(pickle.dumps(x)) is not None

@@ -1,0 +1,186 @@
+"""Reads with NumPy row numbers: values, shapes, kinds of ids, out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorcache
+from conftest import on_host
+
+Array = np.ndarray[Any, Any]
+
+
+@pytest.mark.parametrize("codec", ["auto", "none", "ibp4"])
+@pytest.mark.parametrize("of", [np.int32, np.int64])
+def test_read_equals_source(device: str, rows: Array, ids: Array, codec: str, of: Any) -> None:
+    with tensorcache.open(rows, "25%", device=device, codec=codec) as x:
+        got = x.gather(ids.astype(of))
+        assert isinstance(got, np.ndarray) and got.dtype == rows.dtype
+        np.testing.assert_array_equal(got.view(np.uint32), rows[ids].view(np.uint32))
+        stats = x.stats()
+        assert stats["hits"] + stats["misses"] == len(ids)
+        assert 0 < stats["rows_cached"] < len(rows)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (3, 4), (2, 0, 5), (2, 3, 4)])
+def test_ids_of_any_shape(device: str, rows: Array, shape: tuple[int, ...]) -> None:
+    ids = np.random.default_rng(1).integers(0, len(rows), shape)
+    with tensorcache.open(rows, "50%", device=device) as x:
+        got = x.gather(np.asarray(ids))
+        assert got.shape == (*shape, 32)
+        np.testing.assert_array_equal(got, rows[ids])
+
+
+@pytest.mark.parametrize(
+    "ids", [5, -1, slice(10, 20), slice(None, None, -700), slice(4990, 9999), [3, 1, 3], [], np.uint8([1, 2]), np.int16([[4], [5]]), np.int64(9)]
+)
+def test_kinds_of_ids(device: str, rows: Array, ids: Any) -> None:
+    with tensorcache.open(rows, "50%", device=device) as x:
+        np.testing.assert_array_equal(on_host(x[ids]), rows[ids if not isinstance(ids, list) else np.array(ids, np.int64)])
+
+
+def test_booleans_select_rows(rows: Array) -> None:
+    mask = np.arange(len(rows)) % 7 == 0
+    with tensorcache.open(rows, "50%", device="host") as x:
+        np.testing.assert_array_equal(x[mask], rows[mask])
+        with pytest.raises(tensorcache.ArgumentError, match=r"booleans of shape \(3,\)"):
+            x[np.array([True, False, True])]
+
+
+@pytest.mark.parametrize("shape", [(100,), (100, 1), (50, 3, 4), (20, 2, 3, 4)])
+@pytest.mark.parametrize("of", ["float16", "float32", "float64", "int8", "int64", "uint16", "bool"])
+def test_shapes_and_dtypes(shape: tuple[int, ...], of: str) -> None:
+    source = (np.random.default_rng(3).random(shape) * 100).astype(of)
+    with tensorcache.open(source, "1MB", device="host") as x:
+        assert tuple(x.shape) == shape and len(x) == shape[0] and x.ndim == len(shape)
+        assert x.nbytes == source.nbytes and x.numel() == source.size and x.size(0) == shape[0]
+        got = x.gather(np.array([3, 0, 3]))
+        assert got.dtype == source.dtype
+        np.testing.assert_array_equal(got, source[[3, 0, 3]])
+
+
+def test_out(device: str, rows: Array, ids: Array) -> None:
+    with tensorcache.open(rows, "25%", device=device) as x:
+        out = np.empty((len(ids), 32), np.float32)
+        assert x.gather(ids, out=out) is out
+        np.testing.assert_array_equal(out, rows[ids])
+        wide = np.full((len(ids), 40), np.float32(-1))
+        x.gather(ids, out=wide[:, 4:36])
+        np.testing.assert_array_equal(wide[:, 4:36], rows[ids])
+        assert (wide[:, :4] == -1).all() and (wide[:, 36:] == -1).all()
+        box = np.empty((30, 100, 32), np.float32)
+        x.gather(ids.reshape(30, 100), out=box)
+        np.testing.assert_array_equal(box.reshape(-1, 32), rows[ids])
+        np.testing.assert_array_equal(x.index_select(0, ids, out=out), rows[ids])
+
+
+def test_out_is_checked(rows: Array) -> None:
+    ids = np.arange(10)
+    with tensorcache.open(rows, "25%", device="host") as x:
+        for out, error, text in [
+            (np.empty((9, 32), np.float32), tensorcache.ArgumentError, r"shape \(9, 32\)"),
+            (np.empty((10, 32), np.float64), TypeError, "float64"),
+            (np.empty((10, 64), np.float32)[:, ::2], tensorcache.ArgumentError, "contiguous rows"),
+            (np.broadcast_to(np.empty(32, np.float32), (10, 32)), tensorcache.ArgumentError, "read-only"),
+            (np.lib.stride_tricks.as_strided(np.empty(400, np.float32), (10, 32), (4, 4)), tensorcache.ArgumentError, "overlap"),
+            (np.empty((10, 32), np.float32)[::-1], tensorcache.ArgumentError, "overlap"),
+            ([0] * 320, TypeError, "list"),
+        ]:
+            with pytest.raises(error, match=text):
+                x.gather(ids, out=out)
+        with pytest.raises(tensorcache.ArgumentError, match="one distance"):
+            x.gather(ids.reshape(5, 2), out=np.empty((5, 3, 32), np.float32)[:, :2])
+
+
+def test_views_are_copied_right(rows: Array, caplog: Any) -> None:
+    for source in (rows[::3], rows[:, ::2], np.asfortranarray(rows), rows.astype(">f4")):
+        with tensorcache.open(source, "25%", device="host") as x:
+            np.testing.assert_array_equal(x.gather(np.arange(100)), source[:100])
+    assert "copied once more" in caplog.text
+
+
+def test_iteration_and_training(device: str, rows: Array, ids: Array) -> None:
+    with tensorcache.open(rows[:20], "50%", device=device) as x:
+        np.testing.assert_array_equal(np.stack([on_host(row) for row in x]), rows[:20])
+    hot = np.unique(ids)[:200]
+    for train in (hot, list(hot), [hot, hot.reshape(-1, 1)], (batch for batch in (hot.astype(np.int32),))):
+        with tensorcache.open(rows, "10%", device=device, train=train, codec="none") as x:
+            assert all(entry["cached"] for entry in x.explain(hot[:50]))
+            x.gather(hot)
+            assert x.stats()["hits"] == len(hot)
+
+
+def test_several_tables_share_a_cache(device: str, rows: Array) -> None:
+    other = np.arange(3000, dtype=np.int64).reshape(1000, 3)
+    train = {"paper": np.arange(100), "author": [np.arange(50)]}
+    with tensorcache.open({"paper": rows, "author": other}, "200kB", device=device, train=train) as cache:
+        assert list(cache) == ["paper", "author"] and len(cache) == 2 and "paper" in cache and "x" not in cache
+        np.testing.assert_array_equal(cache["paper"].gather(np.arange(9)), rows[:9])
+        np.testing.assert_array_equal(cache["author"].gather(np.arange(9)), other[:9])
+        stats = cache.stats()
+        assert stats["hits"] + stats["misses"] == 18
+        assert cache["paper"] is cache["paper"]
+        assert "paper" in repr(cache)
+        with pytest.raises(KeyError):
+            cache["venue"]
+
+
+def test_repr_and_knowing(device: str, rows: Array, ids: Array) -> None:
+    with tensorcache.open(rows, "10%", device=device, codec="ibp4") as x:
+        x.gather(ids)
+        stats = x.stats()
+        for key in ("hits", "misses", "rows_cached", "codec", "compression_ratio", "misses_by_reason"):
+            assert key in stats
+        assert stats["codec"] == "ibp4" and sum(stats["misses_by_reason"].values()) == stats["misses"]
+        text = repr(x)
+        assert "5000, 32" in text and "ibp4" in text and "hits" in text
+        entries = x.explain([0, 1, 4999])
+        assert [entry["row"] for entry in entries] == [0, 1, 4999]
+        assert all("cached" in entry for entry in entries)
+        x.prefetch(ids)
+        x.invalidate([entry["row"] for entry in entries])
+        assert not any(entry["cached"] for entry in x.explain([0, 1, 4999]))
+    assert "closed" in repr(x) and "closed" in repr(x.cache)
+
+
+def test_update_and_append(device: str, rows: Array, ids: Array) -> None:
+    truth = rows.copy()
+    with tensorcache.open(rows, "25%", device=device, capacity=5100) as x:
+        new = np.random.default_rng(4).standard_normal((200, 32)).astype(np.float32)
+        x.update(ids[:200], new)
+        for i, row in zip(ids[:200], new):
+            truth[i] = row
+        np.testing.assert_array_equal(x.gather(ids), truth[ids])
+        x.update(np.array([5050]), new[:1])
+        assert len(x) == 5051 and x.shape[0] == 5051
+        np.testing.assert_array_equal(x.gather(np.array([5050, 5049])), np.stack([new[0], np.zeros(32, np.float32)]))
+        with pytest.raises(tensorcache.RowError, match="5100"):
+            x.update([5100], new[:1])
+        with pytest.raises(TypeError, match="float64"):
+            x.update([0], new[:1].astype(np.float64))
+        with pytest.raises(tensorcache.ArgumentError, match=r"shape \(2, 32\)"):
+            x.update([0], new[:2])
+
+
+def test_refresh_follows_use(device: str, rows: Array) -> None:
+    late = np.arange(4000, 4400)
+    with tensorcache.open(rows, "10%", device=device, codec="none", train=np.arange(400), refresh={"interval": 0, "accesses": 1.0, "churn": 1.0}) as x:
+        for _ in range(30):
+            x.gather(late)
+        before = x.stats()["hits"]
+        for _ in range(4):
+            x.refresh()
+        x.gather(late)
+        assert x.stats()["hits"] - before > 300
+
+
+def test_bfloat16_without_ml_dtypes(device: str) -> None:
+    bits = np.random.default_rng(5).integers(0x3F00, 0x4100, (1000, 64)).astype(np.uint16)
+    with tensorcache.open(bits, "25%", device=device, dtype="bfloat16") as x:
+        got = x.gather(np.arange(500))
+        np.testing.assert_array_equal(got.view(np.uint16), bits[:500])
+    with pytest.raises(tensorcache.ArgumentError, match="2 bytes"):
+        tensorcache.open(bits, "25%", dtype="float32")

@@ -1,0 +1,345 @@
+"""Reads with torch tensors: kinds, order of streams, compiled programs, captured graphs, gradients."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import tensorcache  # noqa: E402
+
+Array = np.ndarray[Any, Any]
+HAS_CUDA = torch.cuda.is_available()
+on_gpu = pytest.mark.skipif(not HAS_CUDA, reason="torch has no CUDA device")
+# torch's default compiler makes its launchers by a C compiler.
+INDUCTOR = HAS_CUDA and any(shutil.which(name) for name in ("cc", "gcc", "clang"))
+
+
+def where(device: str) -> str:
+    return "cuda" if device == "cuda" and HAS_CUDA else "cpu"
+
+
+@pytest.mark.parametrize("of", [torch.int32, torch.int64, torch.uint8])
+def test_read_equals_index(device: str, rows: Array, ids: Array, of: Any) -> None:
+    table = torch.from_numpy(rows)
+    numbers = torch.from_numpy(ids % 200).to(of)
+    with tensorcache.open(table, "25%", device=device) as x:
+        assert x.dtype is torch.float32 and x.shape == torch.Size([5000, 32]) and x.device.type == where(device)
+        assert x.is_cuda == (where(device) == "cuda") and not x.requires_grad
+        for each in {"cpu", where(device)}:
+            got = x[numbers.to(each)]
+            assert got.device == x.device and got.dtype == torch.float32
+            assert torch.equal(got.cpu(), table[numbers.long()])
+        x.cache.check()
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 4), (2, 0), (2, 3, 4)])
+def test_ids_of_any_shape(device: str, rows: Array, shape: tuple[int, ...]) -> None:
+    table = torch.from_numpy(rows).reshape(5000, 4, 8)
+    numbers = torch.randint(0, 5000, shape)
+    with tensorcache.open(table, "50%", device=device) as x:
+        for each in {"cpu", where(device)}:
+            got = x[numbers.to(each)]
+            assert got.shape == (*shape, 4, 8)
+            assert torch.equal(got.cpu(), table[numbers])
+
+
+@pytest.mark.parametrize("of", ["float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "int8", "int64", "uint8", "bool"])
+def test_dtypes(device: str, of: str) -> None:
+    table = (torch.randn(500, 16) * 4).to(getattr(torch, of))
+    numbers = torch.randint(0, 500, (200,))
+    with tensorcache.open(table, "50%", device=device) as x:
+        got = x[numbers].cpu()
+        assert got.dtype == table.dtype
+        assert torch.equal(got.view(torch.uint8), table[numbers].view(torch.uint8))
+
+
+def test_other_ids(device: str, rows: Array) -> None:
+    table = torch.from_numpy(rows)
+    with tensorcache.open(table, "50%", device=device) as x:
+        for ids in (5, -1, slice(10, 20), [3, 1], torch.arange(5000) % 9 == 0, torch.arange(100).reshape(10, 10).t()):
+            assert torch.equal(torch.as_tensor(x[ids]).cpu(), table[ids])
+        assert isinstance(x[np.arange(3)], np.ndarray)
+        with pytest.raises(TypeError, match="float32"):
+            x[torch.zeros(3)]
+        with pytest.raises(tensorcache.ArgumentError, match="booleans"):
+            x[torch.zeros(3, dtype=torch.bool)]
+        with pytest.raises(TypeError, match="dense"):
+            x[torch.arange(3).to_sparse()]
+        with pytest.raises(tensorcache.RowError, match="5000"):
+            x[torch.tensor([1, 5000])]
+        with pytest.raises(tensorcache.ArgumentError, match="meta"):
+            tensorcache.open(table.to("meta"), "50%")
+
+
+def test_out(device: str, rows: Array, ids: Array) -> None:
+    table, numbers = torch.from_numpy(rows), torch.from_numpy(ids).to(where(device))
+    with tensorcache.open(table, "25%", device=device) as x:
+        wide = torch.full((len(ids), 40), -1.0, device=x.device)
+        assert x.gather(numbers, out=wide[:, 4:36]).data_ptr() == wide[:, 4:].data_ptr()
+        assert torch.equal(wide[:, 4:36].cpu(), table[ids]) and (wide[:, :4] == -1).all() and (wide[:, 36:] == -1).all()
+        assert torch.equal(x.index_select(0, numbers, out=torch.empty(len(ids), 32, device=x.device)).cpu(), table[ids])
+        on_host = torch.empty(len(ids), 32)
+        assert torch.equal(x.gather(numbers.cpu(), out=on_host), table[ids])
+        for out, error in [
+            (torch.empty(3, 32, device=x.device), tensorcache.ArgumentError),
+            (torch.empty(len(ids), 32, dtype=torch.float64, device=x.device), TypeError),
+            (torch.empty(len(ids), 64, device=x.device)[:, ::2], tensorcache.ArgumentError),
+            (torch.empty(1, 32, device=x.device).expand(len(ids), 32), tensorcache.ArgumentError),
+            (torch.empty(len(ids), 32, device=x.device, requires_grad=True), tensorcache.GradientError),
+            (torch.empty(len(ids), 32, device="meta"), tensorcache.ArgumentError),
+            (np.empty((len(ids), 32), np.float32), TypeError),
+        ]:
+            with pytest.raises(error):
+                x.gather(numbers, out=out)
+
+
+def test_torch_functions(rows: Array, ids: Array) -> None:
+    table, numbers = torch.from_numpy(rows), torch.from_numpy(ids)
+    with tensorcache.open(table, "25%", device="host") as x:
+        for call in (
+            lambda t: torch.nn.functional.embedding(numbers, t),
+            lambda t: torch.nn.functional.embedding(numbers, t, padding_idx=0),
+            lambda t: torch.embedding(t, numbers),
+            lambda t: torch.index_select(t, 0, numbers),
+        ):
+            assert torch.equal(call(x), call(table))
+        with pytest.raises(tensorcache.ArgumentError, match="max_norm"):
+            torch.nn.functional.embedding(numbers, x, max_norm=1.0)
+        with pytest.raises(tensorcache.GradientError):
+            torch.nn.functional.embedding(numbers, x, sparse=True)
+        with pytest.raises(TypeError):
+            torch.matmul(x, x)
+
+
+def test_gradients_are_refused(rows: Array) -> None:
+    table = torch.from_numpy(rows)
+    with pytest.raises(tensorcache.GradientError, match="detach"):
+        tensorcache.open(table.clone().requires_grad_(), "25%")
+    with pytest.raises(tensorcache.GradientError):
+        tensorcache.open(torch.nn.Embedding(10, 4).weight, "1MB")
+    with tensorcache.open(table, "25%", device="host") as x:
+        with pytest.raises(tensorcache.GradientError):
+            x.update([0], table[:1].clone().requires_grad_())
+        with pytest.raises(tensorcache.GradientError, match="no gradient"):
+            torch.ops.tensorcache.gather.default  # noqa: B018
+            from tensorcache._tensors import _no_gradient
+
+            _no_gradient(None, None)
+        weight = torch.ones(32, requires_grad=True)
+        (x[torch.arange(4)] * weight).sum().backward()  # what is computed from rows has gradients
+        assert torch.allclose(weight.grad, table[:4].sum(0))
+
+
+def test_update_from_tensors(device: str, rows: Array) -> None:
+    table = torch.from_numpy(rows).to(torch.bfloat16)
+    with tensorcache.open(table, "25%", device=device) as x:
+        new = torch.randn(10, 32, dtype=torch.bfloat16, device=where(device))
+        x.update(torch.arange(10, device=where(device)), new)
+        assert torch.equal(x[torch.arange(10)].cpu(), new.cpu())
+        with pytest.raises(TypeError, match="float32"):
+            x.update([0], torch.zeros(1, 32))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled_whole(device: str, rows: Array, dynamic: bool) -> None:
+    table = torch.from_numpy(rows)
+    with tensorcache.open(table, "25%", device=device) as x:
+        weight = torch.randn(32, 8, device=x.device)
+
+        def step(ids: Any) -> Any:
+            return (x[ids] @ weight).relu().sum(dim=0)
+
+        compiled = torch.compile(step, fullgraph=True, dynamic=dynamic, backend="inductor" if INDUCTOR and device == "cuda" else "aot_eager")
+        for n in (50, 60, 70):
+            numbers = torch.randint(0, 5000, (n,), device=where(device))
+            torch.testing.assert_close(compiled(numbers), step(numbers))
+        expected = table[numbers.cpu()] @ weight.cpu()
+        torch.testing.assert_close(compiled(numbers).cpu(), expected.relu().sum(dim=0), atol=1e-4, rtol=1e-4)
+
+
+def test_operator(device: str, rows: Array) -> None:
+    with tensorcache.open(torch.from_numpy(rows), "25%", device=device) as x:
+        key = x._reads().key
+        ids = torch.arange(9, device=where(device))
+        torch.library.opcheck(torch.ops.tensorcache.gather.default, (ids, key), test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_static"))
+        exported = torch.export.export(Model(x), (ids,))
+        assert torch.equal(exported.module()(ids).cpu(), torch.from_numpy(rows)[:9] + 1)
+    with pytest.raises(tensorcache.Error, match="no longer there"):
+        torch.ops.tensorcache.gather(ids, "gone#1")
+
+
+class Model(torch.nn.Module):
+    def __init__(self, table: Any) -> None:
+        super().__init__()
+        self.table = table
+
+    def forward(self, ids: Any) -> Any:
+        return self.table[ids] + 1
+
+
+def test_torch_imported_later(python: Any) -> None:
+    program = """
+import numpy as np, tensorcache, sys
+rows = np.arange(800, dtype=np.float32).reshape(100, 8)
+x = tensorcache.open(rows, "1MB", device="host")
+assert "torch" not in sys.modules and isinstance(x[[1, 2]], np.ndarray) and x.device == "cpu" and x.dtype == np.float32
+import torch
+got = x[torch.tensor([3, 4])]
+assert isinstance(got, torch.Tensor) and (got.numpy() == rows[[3, 4]]).all() and isinstance(x[[1, 2]], np.ndarray)
+print("ok")
+"""
+    done = python(program)
+    assert done.stdout == "ok\n", done.stderr
+
+
+def test_python_time_of_a_call(rows: Array) -> None:
+    """A read of one row on the host: what Python adds. The limit is loose, as other programs run beside."""
+    with tensorcache.open(torch.from_numpy(rows), "100%", device="host", codec="none") as x:
+        ids = torch.zeros(1, dtype=torch.int64)
+        best = min(_time(lambda: x[ids]) for _ in range(5))
+    assert best < 200e-6, f"{best * 1e6:.1f} µs"
+
+
+def _time(call: Any, n: int = 300) -> float:
+    began = time.perf_counter()
+    for _ in range(n):
+        call()
+    return (time.perf_counter() - began) / n
+
+
+# ---- with a GPU that torch sees
+
+
+@on_gpu
+@pytest.mark.parametrize("pinned", [False, True])
+def test_from_other_memory(rows: Array, pinned: bool) -> None:
+    table = torch.from_numpy(rows)
+    source = table.pin_memory() if pinned else table.cuda()
+    with tensorcache.open(source, "25%", device="cuda") as x:
+        assert torch.equal(x[torch.arange(5000, device="cuda")].cpu(), table)
+    assert torch.equal(source.cpu(), table)
+
+
+@on_gpu
+def test_adopted_pinned_tensor(rows: Array, ids: Array) -> None:
+    source = torch.from_numpy(rows).pin_memory()
+    with tensorcache.open(source, "25%", device="cuda", adopt=True, codec="none") as x:
+        assert torch.equal(x[torch.from_numpy(ids).cuda()].cpu(), torch.from_numpy(rows)[ids])
+
+
+@on_gpu
+def test_rows_out_of_range_on_the_gpu(rows: Array) -> None:
+    with tensorcache.open(torch.from_numpy(rows), "25%", device="cuda") as x:
+        got = x[torch.tensor([1, 5000, -7, 2], device="cuda")]
+        with pytest.raises(tensorcache.RowError, match="2"):
+            x.cache.check()
+        assert torch.equal(got[[0, 3]].cpu(), torch.from_numpy(rows)[[1, 2]]) and not got[[1, 2]].any()
+        x.cache.check()
+        x[torch.tensor([6000], device="cuda")]
+        torch.cuda.synchronize()
+        with pytest.raises(tensorcache.RowError):  # a later read says so, too
+            for _ in range(100):
+                x[torch.tensor([1], device="cuda")]
+                time.sleep(0.01)
+
+
+@on_gpu
+def test_order_of_streams(rows: Array) -> None:
+    table = torch.from_numpy(rows)
+    with tensorcache.open(table, "25%", device="cuda") as x:
+        side = torch.cuda.Stream()
+        for i in range(50):
+            with torch.cuda.stream(side):
+                torch.cuda._sleep(2_000_000)
+                ids = torch.randint(0, 5000, (3000,), device="cuda") + 0
+                got = x[ids]
+                double = got * 2  # in the order of the stream
+            side.synchronize()
+            assert torch.equal(double.cpu(), table[ids.cpu()] * 2), i
+
+
+@on_gpu
+def test_memory_is_used_again_in_order(rows: Array) -> None:
+    """Outputs and row numbers that are dropped at once may be overwritten only by work that is enqueued later."""
+    table = torch.from_numpy(rows)
+    with tensorcache.open(table, "10%", device="cuda") as x:
+        kept = []
+        for seed in range(200):
+            ids = torch.randint(0, 5000, (20_000,), device="cuda", generator=torch.Generator("cuda").manual_seed(seed))
+            kept.append((seed, x[ids].sum(dim=1)[:100].clone()))
+            del ids
+            torch.full((20_000,), -1, dtype=torch.int64, device="cuda")
+        for seed, got in kept:
+            ids = torch.randint(0, 5000, (20_000,), device="cuda", generator=torch.Generator("cuda").manual_seed(seed))
+            torch.testing.assert_close(got, table.cuda()[ids].sum(dim=1)[:100])
+
+
+@on_gpu
+def test_captured_graph(rows: Array) -> None:
+    table = torch.from_numpy(rows)
+    with tensorcache.open(table, "25%", device="cuda") as x:
+        ids = torch.zeros(1000, dtype=torch.int64, device="cuda")
+        x[ids]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            got = x[ids] * 3
+        for seed in range(5):
+            numbers = torch.randint(0, 5000, (1000,), generator=torch.Generator().manual_seed(seed))
+            ids.copy_(numbers)
+            graph.replay()
+            assert torch.equal(got.cpu(), table[numbers] * 3)
+        x.update([1], torch.full((1, 32), 9.0))
+        ids.fill_(1)
+        graph.replay()
+        assert (got == 27).all()
+        with pytest.raises(tensorcache.errors.UnsupportedError):
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                x[torch.arange(5)]
+        torch.cuda.synchronize()
+        del graph
+
+
+@pytest.mark.skipif(not INDUCTOR, reason="no CUDA device, or no C compiler for torch.compile")
+def test_compiled_with_graphs(rows: Array) -> None:
+    table = torch.from_numpy(rows)
+    with tensorcache.open(table, "25%", device="cuda") as x:
+        step = torch.compile(lambda ids: x[ids] + 1, fullgraph=True, mode="reduce-overhead")
+        for seed in range(5):
+            numbers = torch.randint(0, 5000, (256,), generator=torch.Generator().manual_seed(seed)).cuda()
+            assert torch.equal(step(numbers).cpu(), table[numbers.cpu()] + 1)
+
+
+@on_gpu
+def test_cost_of_a_call() -> None:
+    """x[ids] costs the Python thread at most 15 µs more than torch.empty and one launch."""
+    with tensorcache.open(torch.randn(100_000, 128), "100%", device="cuda", codec="none") as x:
+        ids = torch.randint(0, 100_000, (256,), device="cuda")
+        out = torch.empty(256, 128, device="cuda")
+
+        def ours() -> float:
+            torch.cuda.synchronize()
+            return _time(lambda: x[ids], 200)
+
+        def theirs() -> float:
+            torch.cuda.synchronize()
+            return _time(lambda: (torch.empty(256, 128, device="cuda"), out.add_(1)), 200)
+
+        ours(), theirs()
+        extra = min(ours() for _ in range(7)) - min(theirs() for _ in range(7))
+    print(f"x[ids] beyond torch.empty and a launch: {extra * 1e6:.1f} µs")
+    assert extra < 15e-6, f"{extra * 1e6:.1f} µs"
+
+
+@on_gpu
+def test_cupy_arrays(rows: Array, ids: Array) -> None:
+    cupy = pytest.importorskip("cupy")
+    with tensorcache.open(rows, "25%", device="cuda") as x:
+        got = x.gather(cupy.asarray(ids))
+        assert isinstance(got, cupy.ndarray)
+        np.testing.assert_array_equal(cupy.asnumpy(got), rows[ids])
