@@ -52,7 +52,8 @@ gpu-bundle: $(CUDA_STUB)
 gpu-python:
 	@rm -rf $(GPU_BUNDLE)/python && mkdir $(GPU_BUNDLE)/python && \
 	{ $(MAKE) --no-print-directory wheel && $(PIP) download -d $(GPU_BUNDLE)/python pytest iniconfig pluggy packaging pygments -c python/requirements.txt --no-deps && \
-	  cp dist/tensorcache-*$(WHEEL_ARCH).whl $(GPU_BUNDLE)/python/ && cp -r python/tests python/examples python/benchmarks $(GPU_BUNDLE)/python/; } || \
+	  cp dist/tensorcache-*$(WHEEL_ARCH).whl $(GPU_BUNDLE)/python/ && cp -r python/tests python/examples python/benchmarks $(GPU_BUNDLE)/python/ && \
+	  git describe --always --dirty --abbrev=12 >$(GPU_BUNDLE)/python/commit; } || \
 	{ rm -r $(GPU_BUNDLE)/python; echo "gpu-bundle: no Python package in it"; }
 
 # The bundle in one file, for a host that it has to travel to: the binaries share most of what is in them, which a window over all of
