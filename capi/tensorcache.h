@@ -320,8 +320,8 @@ TC_API tc_status tc_device_get_info(tc_cache *cache, int32_t device, tc_device_i
  *
  * The batch runs in the order of the stream: after what was enqueued before and before what is enqueued later. The call does not wait for
  * the GPU, except that the first batches of a size allocate memory, and that it waits for another batch if more are under way than twice
- * the number of processors. ids and out must stay allocated, and ids unchanged, until the batch has run. (torch: record_stream, if stream
- * is not the current one.)
+ * the number of processors. ids and out must not overlap, and must stay allocated, and ids unchanged, until the batch has run. (torch:
+ * record_stream, if stream is not the current one.)
  *
  * Row numbers are checked on the GPU: rows of those out of range are zeros. Who wants to know passes batch, or calls tc_check.
  * batch may be NULL; else *batch is a handle for tc_batch_wait, NULL after an error.
