@@ -7,17 +7,21 @@ has not exactly two axes is read or mapped here.
 from __future__ import annotations
 
 import json
+import math
 import os
 import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ._elements import Element, element
 from .errors import ArgumentError, FileError
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeGuard  # typing has it from Python 3.10 on
 
 _SAFETENSORS = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
@@ -130,21 +134,22 @@ def _safetensors(path: str, inner: str) -> Header:
     for name, entry in entries.items():
         if name == "__metadata__":
             continue
-        kind, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets")) if isinstance(entry, dict) else (None, None, None)
+        fields: dict[str, Any] = entry if isinstance(entry, dict) else {}
+        kind, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
         if not (isinstance(kind, str) and _counts(shape) and _counts(offsets) and len(offsets) == 2):
             raise FileError(f"tensorcache: source ({path}) has tensor {name!r} without a dtype, a shape and two data_offsets")
         if kind not in _SAFETENSORS:
             continue
-        shape, (begin, end) = tuple(shape), offsets
+        begin, end = offsets
         of = element(_SAFETENSORS[kind])
-        count = int(np.prod(shape, dtype=object))
+        count = math.prod(shape)
         if not 0 <= begin <= end <= size - 8 - length or end - begin != count * of.size:
             raise FileError(f"tensorcache: source ({path}) has tensor {name!r} at {begin} to {end}, which is not in the file or not its length")
-        headers[name] = Header(path, name, shape, of, 8 + length + begin)
+        headers[name] = Header(path, name, tuple(shape), of, 8 + length + begin)
     return _choose(path, inner, headers)
 
 
-def _counts(value: Any) -> bool:
+def _counts(value: Any) -> TypeGuard[list[int]]:
     """Says whether a value of JSON is a list of integers of at least 0."""
     return isinstance(value, list) and all(type(each) is int and each >= 0 for each in value)
 

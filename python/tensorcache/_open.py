@@ -137,8 +137,7 @@ def open(
     tables = describe_all(source, dtype)
     names = [table.name for table in tables]
     lib = library()
-    config = _abi.Config()
-    lib.tc_config_default(ctypes.byref(config))
+    config = _abi.Config(size=ctypes.sizeof(_abi.Config))
     texts = [_text(name), _text(policy)]
     config.name, config.policy = texts
     config.gpu_memory = parse_size(gpu_memory, sum(table.nbytes for table in tables))
@@ -158,7 +157,7 @@ def open(
     capacities = _of_tables(capacity, names, "capacity", (int, np.integer), 0)
     structures = (_abi.Table * len(tables))()
     for structure, table in zip(structures, tables):
-        lib.tc_table_default(ctypes.byref(structure))
+        structure.size = ctypes.sizeof(_abi.Table)
         _fill(structure, table, adopt)
         structure.codec = _text(codecs[table.name])
         structure.capacity = _integer(capacities[table.name] or 0, "capacity", 0, 2**50 - 2)
@@ -234,10 +233,10 @@ def _of_tables(value: Any, names: list[str], what: str, kind: Any, default: Any)
 def _integer(value: Any, what: str, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"tensorcache: {what} ({value!r}) must be an int")
-    value = int(value)
-    if not least <= value <= most:
+    number = int(value)
+    if not least <= number <= most:
         raise ArgumentError(f"tensorcache: {what} ({value}) must be between {least} and {most}")
-    return value
+    return number
 
 
 def _choice(value: Any, what: str, choices: tuple[str, ...]) -> str:
