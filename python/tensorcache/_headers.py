@@ -110,6 +110,8 @@ def _safetensors(path: str, inner: str) -> Header:
     size = os.path.getsize(path)
     with open(path, "rb") as f:
         length = int.from_bytes(f.read(8), "little")
+        if size < 10:
+            raise FileError(f"tensorcache: source ({path}) has {size} bytes, which must be at least 10: truncated")
         if not 2 <= length <= min(_MAX_HEADER, size - 8):
             raise FileError(f"tensorcache: source ({path}) has a header of {length} bytes, which must be 2 to {min(_MAX_HEADER, size - 8)}")
         entries = json.loads(f.read(length))
@@ -122,8 +124,14 @@ def _safetensors(path: str, inner: str) -> Header:
         shape, (begin, end) = tuple(entry["shape"]), entry["data_offsets"]
         of = element(_SAFETENSORS[entry["dtype"]])
         count = int(np.prod(shape, dtype=object))
-        if not 0 <= begin <= end <= size - 8 - length or end - begin != count * of.size:
-            raise FileError(f"tensorcache: source ({path}) has tensor {name!r} at {begin} to {end}, which is not in the file or not its length")
+        if end - begin != count * of.size:
+            raise FileError(
+                f"tensorcache: source ({path}) has tensor {name!r} with {end - begin} bytes, which must be {count * of.size} for shape {shape} of {of.name}"
+            )
+        if not 0 <= begin <= end <= size - 8 - length:
+            raise FileError(
+                f"tensorcache: source ({path}) has tensor {name!r} at bytes {begin} to {end} of its data, which must be 0 to {size - 8 - length}: truncated"
+            )
         headers[name] = Header(path, name, shape, of, 8 + length + begin)
     return _choose(path, inner, headers)
 
