@@ -52,7 +52,8 @@ gpu-bundle: $(CUDA_STUB)
 gpu-python:
 	@rm -rf $(GPU_BUNDLE)/python && mkdir $(GPU_BUNDLE)/python && \
 	{ $(MAKE) --no-print-directory wheel && $(PIP) download -d $(GPU_BUNDLE)/python pytest iniconfig pluggy packaging pygments -c python/requirements.txt --no-deps && \
-	  cp dist/tensorcache-*$(WHEEL_ARCH).whl $(GPU_BUNDLE)/python/ && cp -r python/tests python/examples python/benchmarks $(GPU_BUNDLE)/python/; } || \
+	  cp dist/tensorcache-*$(WHEEL_ARCH).whl $(GPU_BUNDLE)/python/ && cp -r python/tests python/examples python/benchmarks $(GPU_BUNDLE)/python/ && \
+	  git describe --always --dirty --abbrev=12 >$(GPU_BUNDLE)/python/commit; } || \
 	{ rm -r $(GPU_BUNDLE)/python; echo "gpu-bundle: no Python package in it"; }
 
 # The bundle in one file, for a host that it has to travel to: the binaries share most of what is in them, which a window over all of
@@ -82,11 +83,11 @@ gpu-collect:
 	go run ./bench/gpu/gpurecord collect -packages "$(GPU_COVERED)" -out build/gpu-test.json $(GPU_RESULTS)
 	cp build/gpu-test.json $(GPU_RECORD) && rm -f $(GPU_OWED)
 
-# Renews what is made from the committed figures: docs/results/gpu-bench.md and its plot, the marked blocks of docs/performance.md and
+# Renews what is made from the committed figures: docs/results/gpu-bench.md, training-loop.md and their plots, the marked blocks of docs/performance.md and
 # README.md, and the codecs' rates in codec/gpurates.go.
 gpu-docs:
 	go test ./cmd/cachebench -run '^TestGPUBench_Rates$$' -update
-	go test ./bench/report -run '^TestGPUDocs$$' -update
+	go test ./bench/report -run '^(TestGPUDocs|TestTrainingLoop_Docs)$$' -update
 	go test ./cmd/cachebench -run '^TestDemo_README$$' -update
 
 check-gpu-record: # says whether the committed record is of the committed code, or what is owed

@@ -469,7 +469,7 @@ func TestNew_BadOptions(t *testing.T) {
 		"cache: Devices.Count (9) must be 1 to 8\ncache: Host.Workers (-1) must not be negative": {Tables: good(), Budget: 4096, Devices: cache.DeviceOptions{Count: 9}, Host: cache.HostOptions{Workers: -1}},
 		"codec: unknown codec (\"zip\") must be one of " + strings.Join(registry.Usage(), ", "):  {Tables: good(), Budget: 4096, Codec: "zip"},
 		"cache: Host.Tier (\"flat\") must be inplace or packed":                                  {Tables: good(), Budget: 4096, Host: cache.HostOptions{Tier: "flat"}},
-		"cache: table must come from Open, FromSlice or FromBytes":                               {Tables: make([]cache.Table, 1), Budget: 4096},
+		"cache: table must come from Open, FromSlice, FromBytes or FromReader":                   {Tables: make([]cache.Table, 1), Budget: 4096},
 	} {
 		_, err := cache.New(o)
 		if err == nil || !errors.Is(err, cache.ErrOptions) || err.Error() != want {

@@ -103,7 +103,7 @@ func (c coder) pairHits(row *abi.RowCodec, op string) hitKernel {
 		h.form = "Fixed"
 	}
 	if h.op == "find" && shape == "Wide" {
-		if row.RowBytes < leastDouble || row.RowBytes > 64*16 {
+		if h.form == "Words" || row.RowBytes < leastDouble || row.RowBytes > 64*16 {
 			h.op = "decode"
 		} else {
 			h.shape, h.lanes = "Double", 32

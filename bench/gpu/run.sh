@@ -6,6 +6,7 @@
 #   ./run.sh bench [GROUP…]       hot, online, codecs, large, batch, training: figures of one GPU
 #   ./run.sh real                 every codec on the tables of data/
 #   ./run.sh python               the tests of the Python package, and what its calls cost; needs python3, and torch for most of them
+#   ./run.sh loop                 a training loop in PyTorch with the Python package: $RESULTS/training-loop.json; takes minutes, and over 62 GB of host memory
 #   ./run.sh pair                 on two GPUs: the tests that need several, and their figures
 #
 # Results are in the folder $RESULTS (results). A copy of it is in $ARCHIVE ($RESULTS.tar.gz), renewed every 15 s. Each test and each step
@@ -92,7 +93,7 @@ pack() {
 
 part=${1:-}
 case $part in
-test | sanitize | bench | real | python | pair) shift ;;
+test | sanitize | bench | real | python | loop | pair) shift ;;
 *)
 	sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
 	exit 2
@@ -144,12 +145,16 @@ real)
 		done
 	done
 	;;
-python)
+python | loop)
 	[ -d python ] || { echo "run.sh: the bundle has no Python package" >&2; exit 1; }
 	for wheel in python/*.whl; do [ -e python/site ] || mkdir python/site; python3 -m zipfile -e "$wheel" python/site; done
 	export PYTHONPATH="$PWD/python/site" PYTHONDONTWRITEBYTECODE=1 TENSORCACHE_TEST_LEDGER="$(cd "$results" && pwd)/tests.jsonl"
-	step python 300 "$results/python.txt" python3 -m pytest -q -rs -p no:cacheprovider python/tests
-	step python-calls 120 "$results/python-calls.txt" python3 python/benchmarks/calls.py --json "$results/python-calls.json"
+	if [ "$part" = loop ]; then
+		step loop 400 "$results/training-loop.txt" python3 -W ignore python/benchmarks/training_loop.py --commit "$(cat python/commit)" --out "$results/training-loop.json"
+	else
+		step python 300 "$results/python.txt" python3 -m pytest -q -rs -p no:cacheprovider python/tests
+		step python-calls 120 "$results/python-calls.txt" python3 python/benchmarks/calls.py --json "$results/python-calls.json"
+	fi
 	;;
 pair)
 	tests tests-pair 240 1 -run '^TestGPUs_' ./*.test

@@ -2,7 +2,9 @@ package report
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -27,6 +29,10 @@ func TestGPUDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	loop, err := readTrainingLoop(docs + "results/training-loop.json")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
 	var tables, plot bytes.Buffer
 	tables.WriteString("<!-- Made from gpu-bench.json by make gpu-docs; do not edit. -->\n# GPU figures\n\n" +
 		"[The notebook](../notebook/measuring.md) describes the cases, [performance.md](../performance.md) the outcome.\n\n" +
@@ -43,7 +49,7 @@ func TestGPUDocs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want[name], err = renewBlocks(string(text), res); err != nil {
+		if want[name], err = renewBlocks(string(text), res, loop); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -68,23 +74,28 @@ func TestGPUDocs(t *testing.T) {
 func TestGPUDocs_Blocks(t *testing.T) {
 	t.Parallel()
 	r := example(t)
+	loop, err := readTrainingLoop("testdata/training-loop.json")
+	if err != nil {
+		t.Fatal(err)
+	}
 	block := func(name, body string) string { return blockBegin + name + blockName + body + blockEnd }
-	for _, name := range []string{"machine", "headline", "hits", "misses", "codecs", "lookup", "lookup load/512 memory/MiB"} {
-		text, err := renewBlocks("before\n"+block(name, "stale\n")+"between\n"+block("machine", "")+"after\n", r)
+	for _, name := range []string{"machine", "headline", "hits", "misses", "codecs", "lookup", "lookup load/512 memory/MiB", "training-loop", "training-loop float32"} {
+		text, err := renewBlocks("before\n"+block(name, "stale\n")+"between\n"+block("machine", "")+"after\n", r, loop)
 		if err != nil || strings.Contains(text, "stale") || !strings.HasPrefix(text, "before\n") || !strings.HasSuffix(text, blockEnd+"after\n") || !strings.Contains(text, "between\n") {
 			t.Errorf("%s: %v, %q", name, err, text)
 		}
-		if again, err := renewBlocks(text, r); err != nil || again != text {
+		if again, err := renewBlocks(text, r, loop); err != nil || again != text {
 			t.Errorf("%s renewed twice: %v, %q", name, err, again)
 		}
 	}
 	for text, want := range map[string]string{
-		block("other", ""):                 "block (other) must be a list of cases, or machine, headline, hits, misses or codecs",
-		block("lookup other", ""):          "block (lookup other) must be a list of cases, or machine, headline, hits, misses or codecs",
+		block("other", ""):                 "block (other) must be a list of cases, or machine, headline, hits, misses, codecs or training-loop",
+		block("training-loop int8", ""):    "block (training-loop int8) must name a measured type of rows",
+		block("lookup other", ""):          "block (lookup other) must be a list of cases, or machine, headline, hits, misses, codecs or training-loop",
 		blockBegin + "machine" + blockName: "block (machine) must end in <!-- end -->",
 		blockBegin + "machine -->\n":       "block must begin with a line of the form <!-- figures: NAME; make gpu-docs -->",
 	} {
-		if _, err := renewBlocks(text, r); err == nil || err.Error() != want {
+		if _, err := renewBlocks(text, r, loop); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
@@ -101,7 +112,7 @@ func TestGPUDocs_Missed(t *testing.T) {
 		},
 		Incomplete: []gpu.Skipped{{Case: "pair-refresh", Reason: "cut off"}},
 	}
-	text, err := figures("lookup link/512 pair-refresh", r)
+	text, err := figures("lookup link/512 pair-refresh", r, nil)
 	if want := "| case | rows | batch | value | beside | ratio | goal |\n|---|---|---|---|---|---|---|\n| `lookup` | hits | 0 | 19.0 Gkeys/s | – | – | **≥ 20** |\n| `pair-refresh` | | | incomplete | | | |\n"; err != nil || text != want {
 		t.Errorf("%v, %q, want %q", err, text, want)
 	}
@@ -124,8 +135,8 @@ func missedCases(r *gpu.Report) map[string]string {
 	return missed
 }
 
-// renewBlocks returns the text with the content of every block replaced by the report's figures.
-func renewBlocks(text string, r *gpu.Report) (string, error) {
+// renewBlocks returns the text with the content of every block replaced by the figures of the report and of the training loop.
+func renewBlocks(text string, r *gpu.Report, loop *trainingLoop) (string, error) {
 	var b strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, blockBegin)
@@ -141,7 +152,7 @@ func renewBlocks(text string, r *gpu.Report) (string, error) {
 		if !ended {
 			return "", fmt.Errorf("block (%s) must end in %s", name, strings.TrimSuffix(blockEnd, "\n"))
 		}
-		body, err := figures(name, r)
+		body, err := figures(name, r, loop)
 		if err != nil {
 			return "", err
 		}
@@ -150,9 +161,9 @@ func renewBlocks(text string, r *gpu.Report) (string, error) {
 	}
 }
 
-// figures renders one block. Its name is one of those below, or a list of cases. CASE/X is those results of the case whose row length or
+// figures renders one block. Its name is one of those below, "training-loop TYPE", or a list of cases. CASE/X is those results of the case whose row length or
 // unit is X.
-func figures(name string, r *gpu.Report) (string, error) {
+func figures(name string, r *gpu.Report, loop *trainingLoop) (string, error) {
 	switch name {
 	case "machine":
 		return machine(r) + ".\n", nil
@@ -165,6 +176,15 @@ func figures(name string, r *gpu.Report) (string, error) {
 	case "codecs":
 		return codecFigures(r), nil
 	}
+	if name == "training-loop" && loop != nil {
+		return loop.headline(), nil
+	}
+	if dtype, ok := strings.CutPrefix(name, "training-loop "); ok && loop != nil {
+		if !slices.ContainsFunc(loop.Results, func(r loopResult) bool { return r.DType == dtype }) {
+			return "", fmt.Errorf("block (%s) must name a measured type of rows", name)
+		}
+		return loop.table(dtype), nil
+	}
 	only := map[string]string{}
 	for _, field := range strings.Fields(name) {
 		c, which, _ := strings.Cut(field, "/")
@@ -174,7 +194,7 @@ func figures(name string, r *gpu.Report) (string, error) {
 		if slices.Contains(gpu.Cases, c) {
 			continue
 		}
-		return "", fmt.Errorf("block (%s) must be a list of cases, or machine, headline, hits, misses or codecs", name)
+		return "", fmt.Errorf("block (%s) must be a list of cases, or machine, headline, hits, misses, codecs or training-loop", name)
 	}
 	return caseFigures(r, only), nil
 }

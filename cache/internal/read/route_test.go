@@ -52,9 +52,9 @@ func TestDecide_Misses(t *testing.T) {
 		{orderedTier - 1, 512, orderedRows, transfer.Reading{}},
 		{orderedTier, 512, orderedRows - 1, transfer.Reading{}},
 		{orderedTier, 512, orderedRows, transfer.Reading{Ordered: true}},
-		{4 << 30, 768, orderedRows, transfer.Reading{Ordered: true, Units: true}},
-		{4<<30 - 1, 768, orderedRows, transfer.Reading{Ordered: true}},
-		{4 << 30, 769, orderedRows, transfer.Reading{Ordered: true}},
+		{6 << 30, 1024, orderedRows, transfer.Reading{Ordered: true, Units: true}},
+		{6<<30 - 1, 1024, orderedRows, transfer.Reading{Ordered: true}},
+		{6 << 30, 1025, orderedRows, transfer.Reading{Ordered: true}},
 	} {
 		table := &TableView{}
 		table.Rows.RowBytes, table.Rows.Mem = c.rowBytes, device.Buffer{}.Slice(0, c.tier)
