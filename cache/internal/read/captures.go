@@ -34,11 +34,13 @@ type captures struct {
 	shown  []shown // by table
 }
 
-// states are the states of captures, which one launch takes to the host.
+// states are the states of captures, which one launch takes to the host. A place is given to one capture only: a replay that was launched
+// before its batch was released may begin afterwards, and counts there. Freeing the buffer waits for it.
 type states struct {
 	buffer device.Buffer
 	stage  device.Buffer // page-locked, for a copy
-	used   [statesCount]bool
+	given  int           // places
+	users  int           // captures with a place
 }
 
 const (
@@ -126,7 +128,7 @@ func (s *captures) giveState(c *capture) error {
 	s.mu.Lock()
 	var of *states
 	for _, b := range s.states {
-		if slices.Contains(b.used[:], false) {
+		if b.given < statesCount {
 			of = b
 		}
 	}
@@ -148,8 +150,9 @@ func (s *captures) giveState(c *capture) error {
 		s.mu.Unlock()
 	}
 	s.mu.Lock()
-	c.place = place{of, slices.Index(of.used[:], false)}
-	of.used[c.place.i] = true
+	c.place = place{of, of.given}
+	of.given++
+	of.users++
 	s.mu.Unlock()
 	c.kernel.State = c.place.of(of.buffer)
 	return errors.Join(s.shower.Fill(c.kernel.State, 0), s.shower.Synchronize())
@@ -200,8 +203,7 @@ func (s *captures) drop(of ...*capture) (x dead) {
 			c.hold.Free()
 		}
 		if in := c.place.in; in != nil {
-			in.used[c.place.i] = false
-			if !slices.Contains(in.used[:], true) {
+			if in.users--; in.users == 0 {
 				s.states = slices.DeleteFunc(s.states, func(b *states) bool { return b == in })
 				s.bytes.Add(-statesBytes)
 				x.buffers = append(x.buffers, in.buffer, in.stage)
