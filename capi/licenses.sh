@@ -23,6 +23,8 @@ line=$(printf '=%.0s' {1..80})
 echo "This library contains the following software. Each part is under its own licence."
 echo
 root=$(go env GOROOT)
+# Some distributions package Go without its licence, which is that of golang.org/x/sys, too.
+[ -e "$root/LICENSE" ] || root=$(go list -m -f '{{.Dir}}' golang.org/x/sys)
 show "Go $(go env GOVERSION)" "$root"
 # A line for each module: name, version, and every folder from its packages up to its root.
 go list -tags "$tags" -deps -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}} {{.Dir}}' "$package" |
