@@ -130,3 +130,28 @@ func run(t *testing.T, args ...string) string {
 	}
 	return out.String()
 }
+
+// TestLicences compares what licenses.sh prints with the modules that the linker put into the library.
+func TestLicences(t *testing.T) {
+	so := filepath.Join(libraryDir(t), "libtensorcache.so")
+	modules, err := exec.Command("go", "version", "-m", so).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := exec.Command("./licenses.sh", tags(), ".").Output()
+	if err != nil {
+		t.Fatalf("licenses.sh: %v", err)
+	}
+	n := 0
+	for line := range bytes.Lines(modules) {
+		if f := bytes.Fields(line); len(f) >= 3 && string(f[0]) == "dep" {
+			n++
+			if title := fmt.Appendf(nil, "\n%s %s: ", f[1], f[2]); !bytes.Contains(text, title) {
+				t.Errorf("no licence of %s %s", f[1], f[2])
+			}
+		}
+	}
+	if n < 10 || !bytes.Contains(text, []byte("\nGo go1.")) {
+		t.Errorf("%d modules in the library, and a licence of Go: %v", n, bytes.Contains(text, []byte("\nGo go1.")))
+	}
+}

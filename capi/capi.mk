@@ -1,4 +1,4 @@
-# The C library: build/libtensorcache.so, tensorcache.h and tensorcache.hpp. Include it after cuda.mk.
+# The C library: build/libtensorcache.so, tensorcache.h, tensorcache.hpp and THIRD_PARTY_LICENSES. Include it after cuda.mk.
 #
 # It has the CUDA backend in it, needs no CUDA toolkit to be built, and no driver to be loaded. It is compiled by zig's C compiler, which
 # can link for an old glibc on a new system: zig is taken from the Python package index, once. Where that fails, $(CC) is used, and the library
@@ -19,7 +19,8 @@ CAPI_CUDA   := $(CURDIR)/build/capi/$(CUDA_PLATFORM)-$(CUDA_STAMP)
 CAPI_ENV     = CGO_ENABLED=1 GOOS=linux GOARCH=$(GOARCH) CC=$(CAPI_CC) CGO_CFLAGS="-O2 -I$(CUDA_DIR)/include" \
 	CGO_LDFLAGS="-L$(CAPI_CUDA) -lcuda -ldl -lpthread"
 # netgo, osusergo: no function of glibc that loads other libraries.
-CAPI_BUILD   = $(GO) build -trimpath -tags cuda,netgo,osusergo -buildmode=c-shared \
+CAPI_TAGS   := cuda,netgo,osusergo
+CAPI_BUILD   = $(GO) build -trimpath -tags $(CAPI_TAGS) -buildmode=c-shared \
 	-ldflags='-s -w -extldflags "-Wl,--version-script=$(CURDIR)/capi/exports.map -Wl,-soname,libtensorcache.so"'
 
 .PHONY: capi
@@ -30,6 +31,9 @@ capi: $(CAPI_CC) ## the C library, at build/libtensorcache.so
 	@rm -f $(CAPI_OUT)/libtensorcache.so.h $(CAPI_OUT)/libtensorcache.h
 	mv $(CAPI_OUT)/libtensorcache.so.new $(CAPI_OUT)/libtensorcache.so
 	cp capi/tensorcache.h capi/tensorcache.hpp $(CAPI_OUT)/
+	@# Of the Go modules in the library.
+	$(CAPI_ENV) capi/licenses.sh $(CAPI_TAGS) ./capi >$(CAPI_OUT)/THIRD_PARTY_LICENSES.new
+	mv $(CAPI_OUT)/THIRD_PARTY_LICENSES.new $(CAPI_OUT)/THIRD_PARTY_LICENSES
 
 # A compiler for the target, which leaves out the system's folders that gorgonia.org/cu names: what is there is for another glibc.
 $(CAPI_CC): capi/capi.mk

@@ -10,12 +10,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"runtime/debug"
+	"strings"
 	"unsafe"
 
+	"github.com/dustin/go-humanize"
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/memlimit"
+	"golang.org/x/sys/unix"
 )
 
 // status is a tc_status.
@@ -92,9 +97,30 @@ func result(err error) status {
 	if err == nil {
 		return C.TC_OK
 	}
-	text := err.Error()
+	text := message(err)
 	C.tcgo_set_error(unsafe.Pointer(unsafe.StringData(text)), C.size_t(len(text)))
 	return statusOf(err)
+}
+
+// names are the words of package cache, in errors, that this interface has others for.
+var names = strings.NewReplacer("Budget (", "gpu_memory (", "; FromBytes copies it instead", "; TC_MEMORY_COPY, in Python adopt=False, copies it")
+
+// message returns the text of an error. Too little page-locked memory is the one lack that the driver does not give a reason for, and users
+// can do something about: so the text says how much there is and what to try.
+func message(err error) string {
+	text := names.Replace(err.Error())
+	if !errors.Is(err, device.ErrOutOfMemory) || !strings.Contains(text, "page-locked") {
+		return text
+	}
+	text += "\nAll rows lie in page-locked host memory."
+	if free, known := memlimit.Free(); known {
+		text += fmt.Sprintf(" This process may still take %s (%s).", humanize.Bytes(uint64(free.Bytes)), free.From)
+	}
+	var lock unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &lock) == nil && lock.Cur < math.MaxInt64 {
+		text += fmt.Sprintf(" `ulimit -l` is %s: set it to unlimited.", humanize.IBytes(lock.Cur))
+	}
+	return text + " Adopt memory that is page-locked already, open fewer rows, or take a host with more memory."
 }
 
 // recovered turns a panic into TC_ERROR_INTERNAL. It is deferred by every exported function.

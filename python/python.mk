@@ -21,7 +21,7 @@ $(VENV)/.requirements: python/requirements.txt
 .PHONY: wheel test-python venv-torch
 wheel: capi $(VENV)/.requirements ## the Python wheel, at dist/
 	rm -rf $(WHEEL_STAGE) dist/tensorcache-*$(WHEEL_ARCH).whl && mkdir -p $(WHEEL_STAGE) dist
-	cp -r python/tensorcache python/pyproject.toml python/setup.py python/README.md LICENSE $(WHEEL_STAGE)/
+	cp -r python/tensorcache python/pyproject.toml python/setup.py python/README.md LICENSE $(CAPI_OUT)/THIRD_PARTY_LICENSES $(WHEEL_STAGE)/
 	cp $(CAPI_OUT)/libtensorcache.so $(WHEEL_STAGE)/tensorcache/
 	$(PIP) wheel --no-deps --no-build-isolation --config-settings=--build-option=--plat-name=$(WHEEL_PLAT) --wheel-dir dist $(WHEEL_STAGE)
 	@# auditwheel reads which glibc the library needs: it must be no newer than the tag says.

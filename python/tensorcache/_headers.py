@@ -125,6 +125,8 @@ def _safetensors(path: str, inner: str) -> Header:
     size = os.path.getsize(path)
     with open(path, "rb") as f:
         length = int.from_bytes(f.read(8), "little")
+        if size < 10:
+            raise FileError(f"tensorcache: source ({path}) has {size} bytes, which must be at least 10: truncated")
         if not 2 <= length <= min(_MAX_HEADER, size - 8):
             raise FileError(f"tensorcache: source ({path}) has a header of {length} bytes, which must be 2 to {min(_MAX_HEADER, size - 8)}")
         entries = json.loads(f.read(length))
@@ -143,8 +145,14 @@ def _safetensors(path: str, inner: str) -> Header:
         begin, end = offsets
         of = element(_SAFETENSORS[kind])
         count = math.prod(shape)
-        if not 0 <= begin <= end <= size - 8 - length or end - begin != count * of.size:
-            raise FileError(f"tensorcache: source ({path}) has tensor {name!r} at {begin} to {end}, which is not in the file or not its length")
+        if end - begin != count * of.size:
+            raise FileError(
+                f"tensorcache: source ({path}) has tensor {name!r} with {end - begin} bytes, which must be {count * of.size} for shape {tuple(shape)} of {of.name}"
+            )
+        if not 0 <= begin <= end <= size - 8 - length:
+            raise FileError(
+                f"tensorcache: source ({path}) has tensor {name!r} at bytes {begin} to {end} of its data, which must be 0 to {size - 8 - length}: truncated"
+            )
         headers[name] = Header(path, name, tuple(shape), of, 8 + length + begin)
     return _choose(path, inner, headers)
 

@@ -49,7 +49,8 @@ def host_ids(ids: object, rows: int) -> Array:
     elif array.size == 0 and not isinstance(ids, np.ndarray):
         array = array.astype(np.int64)  # an empty list
     else:
-        raise TypeError(f"tensorcache: ids ({array.dtype}) must be integers")
+        given = array.dtype if array.dtype.kind in "fc" or isinstance(ids, np.ndarray) else type(ids).__name__
+        raise TypeError(f"tensorcache: ids ({given}) must be integers")
     # ascontiguousarray would make an axis of a single number.
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 

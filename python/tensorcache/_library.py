@@ -137,8 +137,11 @@ def forward_logs() -> None:
         return
     for message in messages:
         extra = " ".join(f"{key}={value}" for key, value in (message.get("attributes") or {}).items())
+        level = _LEVELS.get(message["level"], logging.INFO)
+        if message["message"] == "not loaded":
+            level = logging.INFO  # open raises the same
         record = logging.LogRecord(
-            log.name, _LEVELS.get(message["level"], logging.INFO), library_path(), 0, "%s", (f"{message['message']} {extra}".strip(),), None
+            log.name, level, library_path(), 0, "tensorcache: %s", (f"{message['message']} {extra}".strip(),), None
         )
         record.created = message["time"]
         if log.isEnabledFor(record.levelno):

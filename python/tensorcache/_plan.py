@@ -13,7 +13,7 @@ import numpy as np
 from ._elements import NOT_IN_NUMPY
 from ._ids import host_ids
 from ._library import library, take_json
-from .errors import ArgumentError
+from .errors import ArgumentError, RowError
 
 if TYPE_CHECKING:
     from .table import Table
@@ -77,8 +77,11 @@ def _save_ids(ids: Any, rows: int, path: str) -> str:
     parts = ids if isinstance(ids, (list, tuple)) and ids and np.ndim(ids[0]) > 0 else [ids]
     with open(path, "w") as f:
         for part in parts:
-            numbers = host_ids(part, rows).reshape(-1).tolist()
-            f.write("\n".join(map(str, numbers)) + "\n" if numbers else "")
+            numbers = host_ids(part, rows).reshape(-1)
+            wrong = numbers[(numbers < 0) | (numbers >= rows)]
+            if wrong.size:
+                raise RowError(f"tensorcache: ids ({wrong[0]}) must be 0 to {rows - 1}; {wrong.size} of {numbers.size} are out of range")
+            f.write("\n".join(map(str, numbers.tolist())) + "\n" if numbers.size else "")
     return path
 
 

@@ -76,6 +76,8 @@ def describe(source: object, name: str = "", dtype: object = None) -> Descriptio
             found = _with_element(found, of)
     if not found.shape:
         raise ArgumentError(f"tensorcache: source (shape {tuple(found.shape)}) must have at least one axis")
+    if found.shape[0] == 0:
+        raise ArgumentError(f"tensorcache: source (shape {tuple(found.shape)}) must have at least one row")
     if found.row_bytes == 0:
         raise ArgumentError(f"tensorcache: source (shape {tuple(found.shape)}) must have rows of at least one element")
     return found

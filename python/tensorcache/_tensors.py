@@ -69,7 +69,7 @@ class TensorReads:
     def eager(self, ids: torch.Tensor) -> torch.Tensor:
         """Returns the rows ``ids`` without the operator. This is the path whose cost counts: row numbers on a GPU."""
         gpu, dtype = ids.get_device(), ids.dtype
-        if not (dtype is _int64 or dtype is _int32) or not ids.is_contiguous() or gpu < 0 and self._cuda:
+        if not (dtype is _int64 or dtype is _int32) or not ids.is_contiguous() or gpu < 0 and (self._cuda or not ids.is_cpu):
             return self.gather(ids, None)
         if gpu < 0:
             out = _empty(ids.shape + self._row_shape, dtype=self._dtype)
@@ -130,6 +130,8 @@ class TensorReads:
     def _integers(self, ids: torch.Tensor) -> torch.Tensor:
         if ids.layout != torch.strided:
             raise TypeError(f"tensorcache: ids (layout {ids.layout}) must be a dense tensor")
+        if not ids.is_cpu and not ids.is_cuda:
+            raise ArgumentError(f"tensorcache: ids (device {ids.device}) must be on the CPU or a CUDA device")
         if ids.dtype == torch.bool:
             if ids.shape != (self._rows(),):
                 raise ArgumentError(f"tensorcache: ids (booleans of shape {tuple(ids.shape)}) must have shape ({self._rows()},) to select rows")

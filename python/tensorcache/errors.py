@@ -33,7 +33,7 @@ class DeviceError(Error):
 
 
 class OutOfMemoryError(Error, MemoryError):
-    """The GPU has no room for what was asked, or the host too little memory that may be page-locked (``ulimit -l``)."""
+    """The GPU has no room for what was asked, or the host too little memory that can be page-locked."""
 
 
 class CancelledError(Error):

@@ -57,7 +57,8 @@ def test_ids_of_other_types(rows: Array) -> None:
         ({"gpu_memory": -5}, tensorcache.ArgumentError, "-5"),
         ({"gpu_memory": None}, TypeError, "None"),
         ({"gpu_memory": True}, TypeError, "True"),
-        ({"gpu_memory": 16}, tensorcache.ArgumentError, "must hold"),
+        ({"gpu_memory": 16}, tensorcache.ArgumentError, r"gpu_memory \(16 B\) must hold"),
+        ({"gpu_memory": "10 bananas"}, tensorcache.ArgumentError, r"gpu_memory \('10 bananas'\) must be a size such as"),
         ({"codec": "zipp"}, tensorcache.ArgumentError, "zipp"),
         ({"codec": {"other": "none"}}, tensorcache.ArgumentError, "other"),
         ({"codec": 3}, TypeError, "3"),
@@ -100,7 +101,7 @@ def test_options(rows: Array, options: dict[str, Any], error: type[Exception], t
         (np.float32(3), TypeError, "float32"),
         (np.zeros((), np.float32), tensorcache.ArgumentError, "at least one axis"),
         (np.zeros((5, 0), np.float32), tensorcache.ArgumentError, "at least one element"),
-        (np.zeros((0, 5), np.float32), tensorcache.ArgumentError, "rows"),
+        (np.zeros((0, 5), np.float32), tensorcache.ArgumentError, "at least one row"),
         (np.zeros((2, 1 << 20), np.float32), tensorcache.ArgumentError, "row"),
         ({}, tensorcache.ArgumentError, "1 to 256"),
         ({3: np.zeros((3, 4))}, TypeError, "table name"),
@@ -110,6 +111,42 @@ def test_options(rows: Array, options: dict[str, Any], error: type[Exception], t
 def test_sources(source: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         tensorcache.open(source, "1MB", device="host")
+
+
+def test_empty_table_by_share() -> None:
+    """10 % of nothing: the table is what is wrong, not the share."""
+    with pytest.raises(tensorcache.ArgumentError, match=r"shape \(0, 5\)\) must have at least one row"):
+        tensorcache.open(np.zeros((0, 5), np.float32), "10%", device="host")
+
+
+def test_ids_are_named_by_their_type(rows: Array) -> None:
+    with tensorcache.open(rows, "25%", device="host") as x:
+        for ids, name in ((None, "NoneType"), (..., "ellipsis"), ("abc", "str"), (np.array([1.0]), "float64"), ([0.5], "float64")):
+            with pytest.raises(TypeError, match=rf"ids \({name}\) must be integers"):
+                x[ids]
+
+
+def test_plan_checks_row_numbers(rows: Array) -> None:
+    with tensorcache.open(rows, "25%", device="host") as x:
+        with pytest.raises(tensorcache.RowError, match=r"ids \(6000\) must be 0 to 4999; 2 of 3 are out of range"):
+            x.plan([1, 6000, -3])
+
+
+def test_failed_open_is_said_once(python: Any) -> None:
+    """The exception says it: Python prints warnings of a program without logging to stderr, too. Those that are printed say whose they are."""
+    done = python(
+        """
+import numpy as np, tensorcache
+table = np.zeros((100, 8), np.float32)
+try:
+    tensorcache.open(table, 16, device="host")
+except tensorcache.ArgumentError:
+    pass
+tensorcache.open(table, "1MB", device="host", restore="/proc/version").close()
+"""
+    )
+    assert done.returncode == 0 and "not loaded" not in done.stderr
+    assert done.stderr.startswith("tensorcache: snapshot not restored")
 
 
 def test_closed_cache(device: str, rows: Array) -> None:
@@ -155,3 +192,7 @@ def test_no_gpu_says_why(rows: Array) -> None:
 def test_adopted_memory_is_checked(rows: Array) -> None:
     with pytest.raises(tensorcache.ArgumentError):
         tensorcache.open(rows[1:], "25%", device="host", adopt=True)
+    wrong = np.zeros(5000 * 32 + 1024 + 4, np.float32)
+    at = -wrong.ctypes.data % 4096 // 4 + 4  # 16 bytes behind the start of a page
+    with pytest.raises(tensorcache.ArgumentError, match=r"must begin at a page.*adopt=False"):
+        tensorcache.open(wrong[at : at + 5000 * 32].reshape(5000, 32), "25%", device="host", adopt=True)

@@ -56,6 +56,18 @@ def test_npz(rows: Array, ids: Array, tmp_path: Path, save: Any) -> None:
         tensorcache.open(f"{path}:z", "1MB")
 
 
+def test_truncated_safetensors(tmp_path: Path) -> None:
+    path = Path(safetensors(tmp_path / "model.safetensors", emb=np.zeros((100, 8), np.float32)))
+    whole = path.read_bytes()
+    for length, text in ((len(whole) - 7, r"'emb' at bytes 0 to 3200 of its data, which must be 0 to 3193: truncated"), (5, "has 5 bytes, which must be at least 10")):
+        path.write_bytes(whole[:length])
+        with pytest.raises(tensorcache.FileError, match=text):
+            tensorcache.open(path, "1MB", device="host")
+    path.write_bytes(whole.replace(b"[100, 8]", b"[100, 9]"))
+    with pytest.raises(tensorcache.FileError, match=r"with 3200 bytes, which must be 3600 for shape \(100, 9\) of float32"):
+        tensorcache.open(path, "1MB", device="host")
+
+
 def test_safetensors(device: str, rows: Array, ids: Array, tmp_path: Path) -> None:
     half = (rows[:, :8] * 10).astype(np.float16)
     path = safetensors(tmp_path / "model.safetensors", emb=rows, half=half, bf=half.view(np.uint16))

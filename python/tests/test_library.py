@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -81,6 +82,21 @@ for call in (lambda: there[[1]], lambda: there.stats(), lambda: len(there)):
     assert done.stdout.splitlines()[1:] == ["True"] * 3, done.stderr
 
 
+def test_licences_of_modules_in_the_library() -> None:
+    """The wheel has a licence text for Go, and for every module that the library says it is built of."""
+    from importlib.metadata import files
+
+    found = [f for f in files("tensorcache") or [] if f.name == "THIRD_PARTY_LICENSES"]
+    assert len(found) == 1 and found[0].parent.name == "licenses"
+    text = found[0].read_text()
+    library = Path(tensorcache.__file__).with_name("libtensorcache.so").read_bytes()
+    modules = set(re.findall(rb"\ndep\t([^\t\n]+)\t([^\t\n]+)", library))
+    assert len(modules) > 10
+    titles = set(re.findall(r"^=+\n(.*): .*\n=+$", text, re.M))
+    assert {b" ".join(m).decode() for m in modules} <= titles
+    assert any(t.startswith("Go go1.") for t in titles)
+
+
 def test_missing_library(python: Any, tmp_path: Path) -> None:
     program = TABLE + "import tensorcache\ntry:\n  tensorcache.open(table, '1MB')\nexcept tensorcache.LibraryError as e:\n  print(e)"
     said = python(program, TENSORCACHE_LIBRARY=str(tmp_path / "none.so")).stdout
@@ -105,7 +121,6 @@ def test_header_agrees() -> None:
     if not header.exists():
         pytest.skip("no capi/tensorcache.h beside the package")
     import ctypes
-    import re
 
     from tensorcache import _abi
 

@@ -400,3 +400,10 @@ def test_cupy_arrays(rows: Array, ids: Array) -> None:
         got = x.gather(cupy.asarray(ids))
         assert isinstance(got, cupy.ndarray)
         np.testing.assert_array_equal(cupy.asnumpy(got), rows[ids])
+
+
+def test_ids_without_memory(rows: Array) -> None:
+    with tensorcache.open(rows, "25%", device="host") as x:
+        for read in (lambda: x[torch.arange(4, device="meta")], lambda: x.gather(torch.arange(4, device="meta"))):
+            with pytest.raises(tensorcache.ArgumentError, match="device meta"):
+                read()
