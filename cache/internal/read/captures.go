@@ -143,6 +143,15 @@ func (s *captures) giveState(c *capture) error {
 			d.Device.Free(buffer)
 			return err
 		}
+		// The first launch loads the kernel. Done by another thread later, loading it would break the captures of that time.
+		s.looking.Lock()
+		err = errors.Join(s.looker.Launch(&kernels.ReplayLook{States: buffer, Copies: stage}), s.looker.Synchronize())
+		s.looking.Unlock()
+		if err != nil {
+			d.Device.Free(buffer)
+			d.Device.Free(stage)
+			return err
+		}
 		of = &states{buffer: buffer, stage: stage}
 		s.bytes.Add(statesBytes)
 		s.mu.Lock()
