@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/tensorcache/tensorcache/cache"
@@ -54,6 +55,8 @@ func (s *served) check(device, table, idType C.int32_t, n, stride C.int64_t, ids
 		return r, argument("n (%d) must be 0 to 2^31 - 1", n)
 	case r.stride < r.row || r.stride > 1<<40:
 		return r, argument("row_stride (%d) must be 0 or at least the row's %d bytes", stride, r.row)
+	case r.n > 1 && r.stride > (math.MaxInt64-r.row)/(r.n-1):
+		return r, argument("row_stride (%d) must be less for %d rows: they would take 2^63 bytes or more", stride, r.n)
 	case r.n > 0 && !ids:
 		return r, argument("ids (NULL) must be %d row numbers", r.n)
 	case r.n > 0 && !out:

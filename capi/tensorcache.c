@@ -198,22 +198,6 @@ tc_status tc_logs_json(char **json)
 
 /* ---- opening ---- */
 
-void tc_config_default(tc_config *config)
-{
-	if (config == NULL)
-		return;
-	memset(config, 0, sizeof *config);
-	config->size = sizeof *config;
-}
-
-void tc_table_default(tc_table *table)
-{
-	if (table == NULL)
-		return;
-	memset(table, 0, sizeof *table);
-	table->size = sizeof *table;
-}
-
 enum { MAX_TABLES = 256 };
 
 /* Copies what is to be opened. The caller frees *copies. */

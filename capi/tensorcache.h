@@ -58,6 +58,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define TC_VERSION_MAJOR 0
 #define TC_VERSION_MINOR 1
@@ -272,8 +273,22 @@ TC_API tc_status tc_logs_json(char **json);
 
 /* ---- opening ---- */
 
-TC_API void tc_config_default(tc_config *config);
-TC_API void tc_table_default(tc_table *table);
+/* Set size, and all other fields to 0. They are compiled into the program, whose structures may be shorter than those of a newer library. */
+static inline void tc_config_default(tc_config *config)
+{
+	if (config != NULL) {
+		memset((void *)config, 0, sizeof *config);
+		config->size = sizeof *config;
+	}
+}
+
+static inline void tc_table_default(tc_table *table)
+{
+	if (table != NULL) {
+		memset((void *)table, 0, sizeof *table);
+		table->size = sizeof *table;
+	}
+}
 
 /* Opens a cache of count tables, 1 to 256: reads and encodes every row, learns from the training batches, and fills the cache. It returns
  * when the cache serves, which can take minutes. tables has elements of tables[0].size bytes. */
@@ -320,8 +335,8 @@ TC_API tc_status tc_device_get_info(tc_cache *cache, int32_t device, tc_device_i
  *
  * The batch runs in the order of the stream: after what was enqueued before and before what is enqueued later. The call does not wait for
  * the GPU, except that the first batches of a size allocate memory, and that it waits for another batch if more are under way than twice
- * the number of processors. ids and out must stay allocated, and ids unchanged, until the batch has run. (torch: record_stream, if stream
- * is not the current one.)
+ * the number of processors. ids and out must not overlap, and must stay allocated, and ids unchanged, until the batch has run. (torch:
+ * record_stream, if stream is not the current one.)
  *
  * Row numbers are checked on the GPU: rows of those out of range are zeros. Who wants to know passes batch, or calls tc_check.
  * batch may be NULL; else *batch is a handle for tc_batch_wait, NULL after an error.

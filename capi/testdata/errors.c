@@ -144,6 +144,7 @@ static void of_calls(void)
 	REFUSED(TC_ERROR_ARGUMENT, "n (-1)", tc_gather_host(cache, 0, 0, ids, TC_INT64, -1, out, 0));
 	REFUSED(TC_ERROR_ARGUMENT, "n (2147483648)", tc_gather_host(cache, 0, 0, ids, TC_INT64, 1LL << 31, out, 0));
 	REFUSED(TC_ERROR_ARGUMENT, "row_stride (239)", tc_gather_host(cache, 0, 0, ids, TC_INT64, 4, out, ROW - 1));
+	REFUSED(TC_ERROR_ARGUMENT, "2^63", tc_gather_host(cache, 0, 0, ids, TC_INT64, 1 << 30, out, 1LL << 40));
 	REFUSED(TC_ERROR_ARGUMENT, "row_stride (-240)", tc_gather_host(cache, 0, 0, ids, TC_INT64, 4, out, -ROW));
 	REFUSED(TC_ERROR_ARGUMENT, "ids (NULL)", tc_gather_host(cache, 0, 0, NULL, TC_INT64, 4, out, 0));
 	REFUSED(TC_ERROR_ARGUMENT, "out (NULL)", tc_gather_host(cache, 0, 0, ids, TC_INT64, 4, NULL, 0));

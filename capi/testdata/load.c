@@ -14,8 +14,6 @@
 
 static const char *(*call_last_error)(void);
 static const char *(*version)(void);
-static void (*config_default)(tc_config *);
-static void (*table_default)(tc_table *);
 static tc_status (*open_)(const tc_config *, const tc_table *, int32_t, tc_cache **);
 static tc_status (*gather_host)(tc_cache *, int32_t, int32_t, const void *, int32_t, int64_t, void *, int64_t);
 static tc_status (*close_)(tc_cache *);
@@ -27,8 +25,6 @@ static void *load(const char *path)
 		FAIL("%s", dlerror());
 	*(void **)&call_last_error = dlsym(library, "tc_last_error");
 	*(void **)&version = dlsym(library, "tc_version");
-	*(void **)&config_default = dlsym(library, "tc_config_default");
-	*(void **)&table_default = dlsym(library, "tc_table_default");
 	*(void **)&open_ = dlsym(library, "tc_open");
 	*(void **)&gather_host = dlsym(library, "tc_gather_host");
 	*(void **)&close_ = dlsym(library, "tc_close");
@@ -42,11 +38,11 @@ static char numbers[1000 * 64];
 static void use(int rounds)
 {
 	tc_config config;
-	config_default(&config);
+	tc_config_default(&config);
 	config.gpu_memory = 1 << 18;
 	config.backend = TC_BACKEND_HOST;
 	tc_table t;
-	table_default(&t);
+	tc_table_default(&t);
 	t.data = numbers;
 	t.rows = 1000;
 	t.row_bytes = 64;

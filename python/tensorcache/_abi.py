@@ -141,8 +141,6 @@ OTHERS = {
     "version": (c_char_p, ()),
     "last_error": (c_char_p, ()),
     "free": (None, (c_void_p,)),
-    "config_default": (None, (POINTER(Config),)),
-    "table_default": (None, (POINTER(Table),)),
     "opening_destroy": (None, (c_void_p,)),
 }
 

@@ -37,7 +37,8 @@ def gather(table: Table, ids: Any, out: Any) -> Any:
     if out is None:
         if cupy is None or not ours:
             raise ArgumentError(f"tensorcache: out (None) must be given for ids of type {type(ids).__name__}")
-        out = cupy.empty(wanted, table._element.numpy)
+        with ids.device:
+            out = cupy.empty(wanted, table._element.numpy)
     view = _view(out, "out")
     if tuple(view["shape"]) != wanted:
         raise ArgumentError(f"tensorcache: out (shape {tuple(view['shape'])}) must have shape {wanted}")
@@ -45,7 +46,11 @@ def gather(table: Table, ids: Any, out: Any) -> Any:
         raise TypeError(f"tensorcache: out ({np.dtype(view['typestr'])}) must have dtype {table._element.name}")
     size = table._element.size
     stride = row_stride(wanted, _strides(view, size), table.ndim - 1, size)
-    stream = cupy.cuda.get_current_stream().ptr if cupy is not None and ours else numbers.get("stream") or 0
+    if cupy is not None and ours:
+        with ids.device:
+            stream = cupy.cuda.get_current_stream().ptr
+    else:
+        stream = numbers.get("stream") or 0
     slot = _slot(table.cache.gpus, ids)
     lib = library()
     check(lib.tc_check(table._handle, 0))

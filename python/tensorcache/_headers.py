@@ -7,15 +7,21 @@ has not exactly two axes is read or mapped here.
 from __future__ import annotations
 
 import json
+import math
 import os
 import zipfile
+import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ._elements import Element, element
 from .errors import ArgumentError, FileError
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeGuard  # typing has it from Python 3.10 on
 
 _SAFETENSORS = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
@@ -23,6 +29,7 @@ _SAFETENSORS = {
     "BOOL": "bool",
 }  # fmt: skip
 _MAX_HEADER = 100 << 20
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -47,10 +54,13 @@ class Header:
     def read(self) -> np.ndarray[Any, Any]:
         """Maps the array, or reads it if it cannot be mapped."""
         if self.offset >= 0:
-            return np.memmap(self.path, dtype=self.element.bits, mode="r", offset=self.offset, shape=self.shape)
-        loaded = np.load(self.path, mmap_mode=None, allow_pickle=False)
-        array: np.ndarray[Any, Any] = loaded[self.inner] if self.inner else loaded
-        return array
+            return _reading(self.path, lambda: np.memmap(self.path, dtype=self.element.bits, mode="r", offset=self.offset, shape=self.shape))
+
+        def load() -> np.ndarray[Any, Any]:
+            loaded = np.load(self.path, mmap_mode=None, allow_pickle=False)
+            return loaded[self.inner] if self.inner else loaded  # type: ignore[no-any-return]
+
+        return _reading(self.path, load)
 
 
 def read_header(path: str) -> Header:
@@ -60,13 +70,18 @@ def read_header(path: str) -> Header:
     read = {".npy": _npy, ".npz": _npz, ".safetensors": _safetensors}.get(kind)
     if read is None:
         raise ArgumentError(f"tensorcache: source ({path}) must be a .npy, .npz or .safetensors file")
+    return _reading(file, lambda: read(file, inner))
+
+
+def _reading(file: str, read: Callable[[], Result]) -> Result:
+    """Returns what a function reads from a file. What NumPy, zipfile and json raise for damaged files becomes ``FileError``."""
     try:
-        return read(file, inner)
+        return read()
+    except (ArgumentError, FileError):
+        raise
     except FileNotFoundError:
         raise FileNotFoundError(f"tensorcache: source ({file}) does not exist") from None
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, OSError) as e:
-        if isinstance(e, (ArgumentError, FileError)):
-            raise
+    except (ValueError, KeyError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as e:
         raise FileError(f"tensorcache: source ({file}) cannot be read: {e}") from e
 
 
@@ -119,21 +134,32 @@ def _safetensors(path: str, inner: str) -> Header:
         raise FileError(f"tensorcache: source ({path}) has a header that is not a JSON object")
     headers = {}
     for name, entry in entries.items():
-        if name == "__metadata__" or entry["dtype"] not in _SAFETENSORS:
+        if name == "__metadata__":
             continue
-        shape, (begin, end) = tuple(entry["shape"]), entry["data_offsets"]
-        of = element(_SAFETENSORS[entry["dtype"]])
-        count = int(np.prod(shape, dtype=object))
+        fields: dict[str, Any] = entry if isinstance(entry, dict) else {}
+        kind, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
+        if not (isinstance(kind, str) and _counts(shape) and _counts(offsets) and len(offsets) == 2):
+            raise FileError(f"tensorcache: source ({path}) has tensor {name!r} without a dtype, a shape and two data_offsets")
+        if kind not in _SAFETENSORS:
+            continue
+        begin, end = offsets
+        of = element(_SAFETENSORS[kind])
+        count = math.prod(shape)
         if end - begin != count * of.size:
             raise FileError(
-                f"tensorcache: source ({path}) has tensor {name!r} with {end - begin} bytes, which must be {count * of.size} for shape {shape} of {of.name}"
+                f"tensorcache: source ({path}) has tensor {name!r} with {end - begin} bytes, which must be {count * of.size} for shape {tuple(shape)} of {of.name}"
             )
         if not 0 <= begin <= end <= size - 8 - length:
             raise FileError(
                 f"tensorcache: source ({path}) has tensor {name!r} at bytes {begin} to {end} of its data, which must be 0 to {size - 8 - length}: truncated"
             )
-        headers[name] = Header(path, name, shape, of, 8 + length + begin)
+        headers[name] = Header(path, name, tuple(shape), of, 8 + length + begin)
     return _choose(path, inner, headers)
+
+
+def _counts(value: Any) -> TypeGuard[list[int]]:
+    """Says whether a value of JSON is a list of integers of at least 0."""
+    return isinstance(value, list) and all(type(each) is int and each >= 0 for each in value)
 
 
 def _choose(path: str, inner: str, headers: dict[str, Header]) -> Header:

@@ -51,8 +51,6 @@ def host_ids(ids: object, rows: int) -> Array:
     else:
         given = array.dtype if array.dtype.kind in "fc" or isinstance(ids, np.ndarray) else type(ids).__name__
         raise TypeError(f"tensorcache: ids ({given}) must be integers")
-    if array.dtype.newbyteorder("<") != array.dtype:
-        array = array.astype(array.dtype.newbyteorder("<"))
     # ascontiguousarray would make an axis of a single number.
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
@@ -92,8 +90,12 @@ class TrainingSet:
         if isinstance(train, (list, tuple)) and train and all(isinstance(i, (int, np.integer)) for i in train):
             self._add(table, train)
             return
+        first = len(self.batches)
         for batch in train:
             self._add_batch(table, batch)
+            if not isinstance(train, (list, tuple)):  # an iterator may yield one buffer again and again
+                self.batches[first:] = [(of, ids.copy()) for of, ids in self.batches[first:]]
+                first = len(self.batches)
 
     def _add_batch(self, table: int, batch: Any) -> None:
         """Adds a batch of row numbers, or of a PyG loader, which has them as ``n_id``, in a heterogeneous graph for each type of nodes."""

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Optional, TypedDict, Union, overload
 
+import numpy as np
+
 from . import _abi
 from ._ids import TrainingSet
 from ._library import library, log_level
@@ -135,8 +137,7 @@ def open(
     tables = describe_all(source, dtype)
     names = [table.name for table in tables]
     lib = library()
-    config = _abi.Config()
-    lib.tc_config_default(ctypes.byref(config))
+    config = _abi.Config(size=ctypes.sizeof(_abi.Config))
     texts = [_text(name), _text(policy)]
     config.name, config.policy = texts
     config.gpu_memory = parse_size(gpu_memory, sum(table.nbytes for table in tables))
@@ -153,10 +154,10 @@ def open(
     config.seed = _integer(seed, "seed", 0, 2**64 - 1)
     config.log_level = log_level()
     codecs = _of_tables(codec, names, "codec", str, "auto")
-    capacities = _of_tables(capacity, names, "capacity", int, 0)
+    capacities = _of_tables(capacity, names, "capacity", (int, np.integer), 0)
     structures = (_abi.Table * len(tables))()
     for structure, table in zip(structures, tables):
-        lib.tc_table_default(ctypes.byref(structure))
+        structure.size = ctypes.sizeof(_abi.Table)
         _fill(structure, table, adopt)
         structure.codec = _text(codecs[table.name])
         structure.capacity = _integer(capacities[table.name] or 0, "capacity", 0, 2**50 - 2)
@@ -191,8 +192,8 @@ def _backend(device: Device) -> tuple[int, list[int]]:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(device, torch.device):
         device = "host" if device.type == "cpu" else str(device)
-    if isinstance(device, int) and not isinstance(device, bool):
-        device = [device]
+    if isinstance(device, (int, np.integer)) and not isinstance(device, bool):
+        device = [int(device)]
     if isinstance(device, str):
         kind, _, ordinal = device.partition(":")
         kind = "host" if kind == "cpu" else kind
@@ -200,8 +201,8 @@ def _backend(device: Device) -> tuple[int, list[int]]:
             return _abi.BACKENDS[kind], []
         if kind == "cuda" and ordinal.isdecimal():
             device = [int(ordinal)]
-    if isinstance(device, (list, tuple)) and all(isinstance(gpu, int) and gpu >= 0 for gpu in device) and 1 <= len(device) <= 8:
-        return _abi.BACKEND_CUDA, list(device)
+    if isinstance(device, (list, tuple)) and all(isinstance(gpu, (int, np.integer)) and not isinstance(gpu, bool) and 0 <= gpu < 2**31 for gpu in device) and 1 <= len(device) <= 8:
+        return _abi.BACKEND_CUDA, [int(gpu) for gpu in device]
     raise ArgumentError(f"tensorcache: device ({device!r}) must be 'auto', 'host', 'cuda', 'cuda:1', or 1 to 8 ordinals of GPUs")
 
 
@@ -212,12 +213,12 @@ def _refresh(config: _abi.Config, refresh: Any) -> None:
     for key, value in settings.items():
         if key not in ("interval", "churn", "bytes", "accesses"):
             raise ArgumentError(f"tensorcache: refresh ({key!r}) must have the keys interval, churn, bytes and accesses only")
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-            raise ArgumentError(f"tensorcache: refresh ({key} {value!r}) must be a number from 0 on")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 2**63:
+            raise ArgumentError(f"tensorcache: refresh ({key} {value!r}) must be a number of 0 to 2^63 - 1")
         setattr(config, "refresh_" + key, int(value) if key == "bytes" else float(value))
 
 
-def _of_tables(value: Any, names: list[str], what: str, kind: type, default: Any) -> dict[str, Any]:
+def _of_tables(value: Any, names: list[str], what: str, kind: Any, default: Any) -> dict[str, Any]:
     """Returns the value for each table: of a dict, or the same for all."""
     if not isinstance(value, Mapping):
         value = {name: value for name in names}
@@ -225,16 +226,17 @@ def _of_tables(value: Any, names: list[str], what: str, kind: type, default: Any
         if name not in names:
             raise ArgumentError(f"tensorcache: {what} (table {name!r}) must name one of the tables {', '.join(names)}")
         if each is not None and not isinstance(each, kind):
-            raise TypeError(f"tensorcache: {what} ({each!r}) must be of type {kind.__name__}")
+            raise TypeError(f"tensorcache: {what} ({each!r}) must be {'a str' if kind is str else 'an int'}")
     return {name: value.get(name, default) for name in names}
 
 
 def _integer(value: Any, what: str, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"tensorcache: {what} ({value!r}) must be an int")
-    if not least <= value <= most:
+    number = int(value)
+    if not least <= number <= most:
         raise ArgumentError(f"tensorcache: {what} ({value}) must be between {least} and {most}")
-    return value
+    return number
 
 
 def _choice(value: Any, what: str, choices: tuple[str, ...]) -> str:
@@ -248,4 +250,4 @@ def _text(value: Optional[str]) -> Optional[bytes]:
         return None
     if not isinstance(value, str) or "\0" in value:
         raise TypeError(f"tensorcache: text ({value!r}) must be a str without zero bytes")
-    return value.encode()
+    return value.encode(errors="replace")  # names of files need not be UTF-8

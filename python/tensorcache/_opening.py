@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Optional, Union
 
 from . import _abi
-from ._library import check, fail, forward_logs, library
+from ._library import check, forward_logs, library
 
 log = logging.getLogger("tensorcache")
 
@@ -29,25 +29,22 @@ def open_cache(config: Any, tables: Any, names: list[str], progress: Union[bool,
     """
     lib = library()
     opening, cache = ctypes.c_void_p(), ctypes.c_void_p()
-    check(lib.tc_open_begin(config, tables, len(names), ctypes.byref(opening)))
     watch = _Watch(names, progress)
     try:
-        while True:
-            status = lib.tc_opening_wait(opening, _POLL, ctypes.byref(cache))
-            if status != _abi.PENDING:
-                break
-            watch.look(lib, opening)
-        if status:
-            fail(status)
-        watch.look(lib, opening, last=True)
-        handle, cache.value = cache.value or 0, None
-        return handle
-    finally:
-        if cache.value:  # an exception between here and the caller
-            lib.tc_close(cache)
-        lib.tc_opening_destroy(opening)
-        watch.end()
-        forward_logs()
+        try:
+            check(lib.tc_open_begin(config, tables, len(names), ctypes.byref(opening)))
+            while (status := lib.tc_opening_wait(opening, _POLL, ctypes.byref(cache))) == _abi.PENDING:
+                watch.look(lib, opening)
+            check(status)
+            watch.look(lib, opening, last=True)
+        finally:
+            lib.tc_opening_destroy(opening)
+            watch.end()
+            forward_logs()
+        return cache.value or 0
+    except BaseException:
+        lib.tc_close(cache)  # of no cache: nothing
+        raise
 
 
 class _Watch:
@@ -60,7 +57,7 @@ class _Watch:
         self._after: Optional[float] = None
         if progress is True:
             self._after = time.monotonic()
-        elif progress is None and sys.stderr is not None and sys.stderr.isatty():
+        elif progress is None and sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty():
             self._after = time.monotonic() + _PATIENCE
         self._state = _abi.Progress(size=ctypes.sizeof(_abi.Progress))
         self._told = (-1, -1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Union
 
+import numpy as np
+
 from .errors import ArgumentError
 
 Size = Union[int, float, str]
@@ -21,10 +23,10 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-z]*|%)\s*", re.IGNO
 
 def parse_size(size: Size, whole: int, name: str = "gpu_memory") -> int:
     """Returns the bytes of ``size``: a number of bytes, or a text such as ``"10GB"`` (10¹⁰), ``"10GiB"`` (10 × 2³⁰) or ``"25%"`` of ``whole``."""
-    if isinstance(size, bool) or not isinstance(size, (int, float, str)):
+    if isinstance(size, bool) or not isinstance(size, (int, float, str, np.integer, np.floating)):
         raise TypeError(f"tensorcache: {name} ({size!r}) must be bytes or a text such as '10GB'")
-    if isinstance(size, (int, float)):
-        number: float = size
+    if not isinstance(size, str):
+        number = float(size) if isinstance(size, (float, np.floating)) else int(size)
     else:
         match = _SIZE.fullmatch(size)
         unit = match[2].lower() if match else "?"

@@ -121,6 +121,7 @@ def _tensor(tensor: Tensor, name: str) -> Description:
     if tensor.device.type not in ("cpu", "cuda"):
         raise ArgumentError(f"tensorcache: source (device {tensor.device}) must be on the CPU or a CUDA device")
     of = element(tensor.dtype)
+    tensor = tensor.resolve_neg()  # a view that negates has the memory of what it negates
     if not tensor.is_contiguous():
         log.warning("tensorcache: table %s is copied once more, because the tensor is not contiguous", name or "features")
         tensor = tensor.contiguous()

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 _is_compiling = torch.compiler.is_compiling
 _Tensor, _int64, _int32, _empty = torch.Tensor, torch.int64, torch.int32, torch.empty
-_INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+_INTEGERS = tuple(
+    getattr(torch, name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64") if hasattr(torch, name)
+)
 _names = itertools.count()
 _by_key: weakref.WeakValueDictionary[str, TensorReads] = weakref.WeakValueDictionary()
 
@@ -88,7 +90,7 @@ class TensorReads:
     def gather(self, ids: Any, out: Any) -> torch.Tensor:
         """Returns the rows of ids of any kind, in a new tensor or in ``out``."""
         if not isinstance(ids, _Tensor):
-            ids = torch.from_numpy(host_ids(ids, self._rows()))
+            ids = torch.from_numpy(np.require(host_ids(ids, self._rows()), requirements="W"))  # torch warns of read-only arrays
         ids = self._integers(ids)
         on_gpu = ids.is_cuda
         if on_gpu:
@@ -96,14 +98,15 @@ class TensorReads:
         elif out is not None and not getattr(out, "is_cuda", False) or not self._cuda:
             slot, device = -1, torch.device("cpu")
         else:
-            gpu = out.get_device() if out is not None else torch.cuda.current_device()
-            slot, device = self._slots.get(gpu) or (0, self.device)
+            slot, device = self._slots.get(out.get_device(), (0, self.device)) if out is not None else self._current()
         shape = ids.shape + self._row_shape
         stride = 0
         if out is None:
             out = _empty(shape, dtype=self._dtype, device=device)
         else:
             stride = self._row_stride(out, shape, device)
+            if out.untyped_storage().data_ptr() == ids.untyped_storage().data_ptr():
+                ids = ids.clone()  # rows are written while row numbers are still read
         code = _abi.INT64 if ids.dtype is _int64 else _abi.INT32
         arguments = (self._handle, slot, self._index, ids.data_ptr(), code, ids.numel(), out.data_ptr(), stride)
         if slot < 0:
@@ -115,6 +118,10 @@ class TensorReads:
             check(self._gather_host_ids(*arguments, _raw_stream(device.index), None))
         result: torch.Tensor = out
         return result
+
+    def _current(self) -> tuple[int, torch.device]:
+        """Where rows for row numbers in host memory go: to the current GPU if the cache is on it, else to the cache's first one."""
+        return self._slots.get(torch.cuda.current_device(), (0, self.device)) if self._cuda else (-1, self.device)
 
     def _rows(self) -> int:
         table = self._table()
@@ -159,7 +166,7 @@ def host_array(rows: torch.Tensor, of: Element) -> np.ndarray[Any, Any]:
     if rows.dtype != of.torch():
         raise TypeError(f"tensorcache: rows ({rows.dtype}) must have dtype {of.torch()}")
     same = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[of.size]
-    array: np.ndarray[Any, Any] = rows.detach().cpu().contiguous().view(same).numpy().view(of.bits)
+    array: np.ndarray[Any, Any] = rows.detach().cpu().resolve_neg().contiguous().view(same).numpy().view(of.bits)
     return array
 
 
@@ -214,7 +221,7 @@ def _fake(ids: torch.Tensor, table: str) -> torch.Tensor:
     reads = _of_key(table)
     if ids.dtype not in _INTEGERS:
         raise TypeError(f"tensorcache: ids ({ids.dtype}) must be integers")
-    return ids.new_empty((*ids.shape, *reads._row_shape), dtype=reads._dtype, device=ids.device if ids.is_cuda else reads.device)
+    return ids.new_empty((*ids.shape, *reads._row_shape), dtype=reads._dtype, device=ids.device if ids.is_cuda else reads._current()[1])
 
 
 def _no_gradient(context: Any, gradient: Any) -> NoReturn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from types import TracebackType
@@ -30,6 +31,7 @@ class Cache(Mapping[str, "Table"]):
         self._handle = handle
         self._described = tables
         self._sources = sources
+        self._lock = threading.RLock()  # of _tables, and of the tables' numbers of rows
         self._tables: weakref.WeakValueDictionary[str, Table] = weakref.WeakValueDictionary()
         # adopted keeps the memory of adopted tables alive until the library has given it back.
         self._finalizer = weakref.finalize(self, _close, handle, adopted)
@@ -41,10 +43,15 @@ class Cache(Mapping[str, "Table"]):
         from .table import Table
 
         found = self._tables.get(name)
-        if found is None:
-            of, shape = self._described[name]
-            found = self._tables[name] = Table(self, list(self._described).index(name), name, of, shape, self._sources.get(name, ""))
-        return found
+        if found is not None:
+            return found
+        library()  # raises in a child of fork, where another thread of the parent may have held the lock
+        with self._lock:
+            found = self._tables.get(name)
+            if found is None:
+                of, shape = self._described[name]
+                found = self._tables[name] = Table(self, list(self._described).index(name), name, of, shape, self._sources.get(name, ""))
+            return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._described)

@@ -39,7 +39,7 @@ class Feature(_Base):
         super().__init__()
         self._table = table
         self._metadata = dict(metadata or {})
-        self._stream: Any = None
+        self._streams: dict[torch.device, Any] = {}
 
     def read(self, ids: Optional[torch.Tensor] = None) -> torch.Tensor:
         """Returns the rows ``ids``, or all rows. The shape is that of ``ids`` and of a row; values follow the current stream's order."""
@@ -55,9 +55,9 @@ class Feature(_Base):
         if not ids.is_cuda:
             yield _Ready(self.read(ids))
             return
-        if self._stream is None:
-            self._stream = torch.cuda.Stream(ids.device)
-        side = self._stream
+        side = self._streams.get(ids.device)
+        if side is None:
+            side = self._streams[ids.device] = torch.cuda.Stream(ids.device)
         side.wait_stream(torch.cuda.current_stream(ids.device))
         with torch.cuda.stream(side):
             values = self.read(ids)

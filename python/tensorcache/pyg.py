@@ -72,6 +72,10 @@ class FeatureStore(_FeatureStore):  # type: ignore[misc]
             return False
         return True
 
+    def update_tensor(self, tensor: Any, *args: Any, **kwargs: Any) -> bool:
+        """Is ``put_tensor``. PyG's own removes the attribute first, with the table behind it."""
+        return bool(self.put_tensor(tensor, *args, **kwargs))
+
     def _get_tensor(self, attr: TensorAttr) -> Any:
         return self._multi_get_tensor([attr])[0]
 
@@ -162,6 +166,8 @@ class _Filled:
         return len(self._loader)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_loader" or name.startswith("__"):  # asked for by copy and pickle, before there is a loader
+            raise AttributeError(name)
         return getattr(self._loader, name)
 
 

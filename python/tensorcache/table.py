@@ -37,9 +37,12 @@ class Table:
 
     def __init__(self, cache: Cache, index: int, name: str, of: Element, shape: tuple[int, ...], source: str) -> None:
         self._cache, self._index, self._name = cache, index, name
-        self._element, self._rows, self._row_shape = of, shape[0], shape[1:]
+        self._element, self._row_shape = of, shape[1:]
         self._source = source
         self._handle: int = cache._handle
+        self._rows = shape[0]
+        if not cache.closed:
+            self._count()
         self._gather_host: Callable[..., int] = library().tc_gather_host
         self._uses_torch = "torch" in sys.modules
         self._tensors: Any = None  # of _tensors.TensorReads, from the first use of torch on
@@ -166,6 +169,8 @@ class Table:
             stride = 0
         else:
             stride = self._row_stride(out, shape)
+            if np.may_share_memory(ids, out):
+                ids = ids.copy()
         status = self._gather_host(
             self._handle, -1, self._index, ids.ctypes.data, id_type(ids), ids.size, out.ctypes.data, stride
         )
@@ -221,7 +226,7 @@ class Table:
             values = host_array(rows, self._element)
         else:
             values = np.asarray(rows)
-        if values.dtype not in (self._element.numpy, self._element.bits) or values.dtype.newbyteorder("<") != values.dtype:
+        if values.dtype not in (self._element.numpy, self._element.bits):
             raise TypeError(f"tensorcache: rows ({values.dtype}) must have dtype {self._element.name}")
         shape = (*numbers.shape, *self._row_shape)
         if values.shape != shape:
@@ -230,7 +235,7 @@ class Table:
         check(library().tc_update(
             self._handle, self._index, numbers.ctypes.data, id_type(numbers), numbers.size, values.ctypes.data, 0
         ))  # fmt: skip
-        self._rows = self._info().rows
+        self._count()
 
     def invalidate(self, ids: Any) -> None:
         """Withdraws rows from GPU memory until a refresh caches them again."""
@@ -290,6 +295,11 @@ class Table:
         cache is not touched; a table opened from memory is first written to a temporary file. This takes seconds to minutes.
         """
         return _plan.plan_table(self, ids, target_hit=target_hit, gpu_memory=gpu_memory, **options)
+
+    def _count(self) -> None:
+        """Takes the number of rows, which updates by any thread and by earlier objects of this table may have raised, from the library."""
+        with self._cache._lock:
+            self._rows = self._info().rows
 
     def _info(self) -> _abi.TableInfo:
         import ctypes

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -118,3 +120,40 @@ def test_cache_over_two_gpus(memory: Any, python: Any) -> None:
     if done.stdout.startswith("one GPU:"):
         pytest.skip(done.stdout)
     assert done.stdout == "[0, 1] 2 True\n", done.stdout + done.stderr
+
+
+def test_cupy_arrays_of_another_gpu_than_the_current_one(monkeypatch: Any) -> None:
+    """Output is allocated on the GPU of the row numbers, and the stream is that GPU's."""
+    from tensorcache import _device_arrays
+    from tensorcache._elements import element
+
+    current = [0]
+
+    class Device:
+        def __enter__(self) -> None:
+            current.append(1)
+
+        def __exit__(self, *_: object) -> None:
+            current.pop()
+
+    class Array:
+        device = Device()
+
+        def __init__(self, shape: Any, dtype: Any) -> None:
+            self.on = current[-1]
+            self.__cuda_array_interface__ = {"shape": shape, "typestr": np.dtype(dtype).str, "data": (4096, False), "version": 3}
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 2, 1
+
+    cupy = SimpleNamespace(
+        ndarray=Array, empty=Array, cuda=SimpleNamespace(get_current_stream=lambda: SimpleNamespace(ptr=7000 + current[-1]))
+    )
+    calls: list[Any] = []
+    library = SimpleNamespace(tc_check=lambda *_: 0, tc_gather=lambda *arguments: calls.append(arguments) or 0)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(_device_arrays, "library", lambda: library)
+    cache = SimpleNamespace(gpus=[0, 1])
+    table: Any = SimpleNamespace(backend="cuda", shape=(9, 4), ndim=2, cache=cache, _element=element("float32"), _handle=1, _index=0)
+    out = _device_arrays.gather(table, Array((3,), np.int64), None)
+    assert out.on == 1 and calls[0][1] == 1 and calls[0][8] == 7001

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +110,44 @@ def test_bad_files(tmp_path: Path, rows: Array) -> None:
         tensorcache.open(tmp_path / "none.npy", "1MB", device="host")
     with pytest.raises(tensorcache.ArgumentError, match="must be a .npy, .npz or .safetensors"):
         tensorcache.open(tmp_path / "a.csv", "1MB", device="host")
+
+
+def test_name_that_is_not_utf8(rows: Array, tmp_path: Path) -> None:
+    path = os.path.join(os.fsencode(tmp_path), b"f\xff.npy")
+    with open(path, "wb") as f:
+        np.save(f, rows)
+    with tensorcache.open(os.fsdecode(path), "25%", device="host") as x:
+        np.testing.assert_array_equal(x.gather([5]), rows[[5]])
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        '{"a": 5}',
+        '{"a": {"dtype": "F32", "shape": 5, "data_offsets": [0, 64]}}',
+        '{"a": {"dtype": ["F32"], "shape": [4, 4], "data_offsets": [0, 64]}}',
+        '{"a": {"dtype": "F32", "shape": [4, "4"], "data_offsets": [0, 64]}}',
+        '{"a": {"dtype": "F32", "shape": [-2, -2, 4], "data_offsets": [0, 64]}}',
+        '{"a": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0.0, "x"]}}',
+        '{"a": {"dtype": "F32", "shape": [4, 4]}}',
+        "[" * 100_000,
+    ],
+)
+def test_damaged_header_of_safetensors(header: str, tmp_path: Path) -> None:
+    path = tmp_path / "f.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + bytes(64))
+    with pytest.raises(tensorcache.FileError, match="f.safetensors"):
+        tensorcache.open(path, "1MB", device="host")
+
+
+def test_damaged_files_of_three_axes(rows: Array, tmp_path: Path) -> None:
+    short, damaged = tmp_path / "short.npy", tmp_path / "damaged.npz"
+    np.save(short, rows.reshape(5000, 4, 8))
+    os.truncate(short, 5000)
+    np.savez_compressed(damaged, a=rows.reshape(5000, 4, 8))
+    content = bytearray(damaged.read_bytes())
+    content[60:4000] = b"\x55" * 3940
+    damaged.write_bytes(content)
+    for path in (short, damaged):
+        with pytest.raises(tensorcache.FileError, match=path.name):
+            tensorcache.open(path, "1MB", device="host")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
 from collections.abc import Iterator
@@ -71,3 +72,32 @@ def test_without_graphbolt(rows: Array) -> None:
 
     with tensorcache.open(torch.from_numpy(rows), "25%", device="host") as x:
         assert graphbolt.Feature(x).count() == 5000
+
+
+def test_one_stream_for_each_gpu(gb: Any, monkeypatch: Any) -> None:
+    """A stream belongs to one GPU: on a stream of another one rows would be in no order with their readers."""
+
+    class Stream:
+        def __init__(self, device: Any) -> None:
+            self.device = device
+
+        def wait_stream(self, other: Any) -> None: ...
+
+    class Ids:
+        is_cuda = True
+
+        def __init__(self, gpu: int) -> None:
+            self.device = torch.device("cuda", gpu)
+
+        def record_stream(self, stream: Any) -> None:
+            used.append((self.device, stream.device))
+
+    used: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "Event", lambda: types.SimpleNamespace(record=lambda stream: None))
+    feature = gb.Feature(types.SimpleNamespace(gather=lambda ids: None))
+    for gpu in (0, 1, 0):
+        next(feature.read_async(Ids(gpu)))
+    assert [a for a, _ in used] == [b for _, b in used]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import logging
 import mmap
 import os
@@ -207,3 +208,35 @@ def test_exit_without_close() -> None:
     program = "import numpy as np, tensorcache; x = tensorcache.open(np.zeros((100, 8), np.float32), '1MB', device='host'); print(x[1].shape)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "(8,)\n", "")
+
+
+def test_closed_stderr(rows: Array, monkeypatch: Any) -> None:
+    stream = io.StringIO()
+    stream.close()
+    monkeypatch.setattr(sys, "stderr", stream)
+    tensorcache.open(rows, "25%", device="host").close()
+
+
+def test_nothing_is_left_of_an_opening_that_cannot_report(rows: Array, monkeypatch: Any) -> None:
+    """If the last step of opening fails, the cache that was opened is closed."""
+    from tensorcache import _opening
+
+    def fail() -> None:
+        raise BrokenPipeError
+
+    closed: list[Any] = []
+    library = _opening.library()
+
+    class Spy:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(library, name)
+
+        def tc_close(self, cache: Any) -> int:
+            closed.append(cache.value)
+            return int(library.tc_close(cache))
+
+    monkeypatch.setattr(_opening, "library", Spy)
+    monkeypatch.setattr(_opening, "forward_logs", fail)
+    with pytest.raises(BrokenPipeError):
+        tensorcache.open(rows, "25%", device="host")
+    assert len(closed) == 1 and closed[0]

@@ -5,6 +5,7 @@ PyG's own neighbour samplers need compiled packages, so a sampler in Python stan
 
 from __future__ import annotations
 
+import copy
 import pickle
 from typing import Any
 
@@ -189,3 +190,20 @@ def test_training_from_batches(table: Any) -> None:
     with tensorcache.open(table, "20%", device="host", train=batches, codec="none") as x:
         assert all(entry["cached"] for entry in x.explain(np.arange(60)))
     assert pickle.loads(pickle.dumps(x)) is not None
+
+
+def test_update_tensor_keeps_the_table(table: Any) -> None:
+    """PyG's own update_tensor removes the attribute and puts it again: the store would no longer read from the table."""
+    with tensorcache.open(table, "25%", device="host") as x:
+        store = pyg.FeatureStore({("paper", "x"): x})
+        assert store.update_tensor(torch.ones(2, 32), "paper", "x", torch.tensor([1, 2]))
+        assert store.update_tensor(-table, "paper", "x", None)
+        assert torch.equal(store["paper", "x", torch.arange(5)], -table[:5]) and torch.equal(x[torch.arange(5)], -table[:5])
+        assert store.update_tensor(torch.arange(3), "paper", "y", None) and store.update_tensor(torch.arange(4), "paper", "y", None)
+        assert torch.equal(store["paper", "y", None], torch.arange(4))
+
+
+def test_attached_iterable_is_copied(table: Any) -> None:
+    with tensorcache.open(table, "25%", device="host") as x:
+        loader = copy.copy(pyg.attach([Data(n_id=torch.arange(3))], x))
+        assert torch.equal(next(iter(loader)).x, table[:3]) and len(loader) == 1

@@ -184,3 +184,41 @@ def test_bfloat16_without_ml_dtypes(device: str) -> None:
         np.testing.assert_array_equal(got.view(np.uint16), bits[:500])
     with pytest.raises(tensorcache.ArgumentError, match="2 bytes"):
         tensorcache.open(bits, "25%", dtype="float32")
+
+
+def test_length_after_an_append_through_another_object(rows: Array) -> None:
+    """A cache makes an object of a table anew once nobody holds the last one. It has the rows that were appended meanwhile."""
+    with tensorcache.open({"a": rows}, "25%", device="host", capacity=5100) as cache:
+        cache["a"].update([5050], rows[:1])
+        assert len(cache["a"]) == 5051
+        np.testing.assert_array_equal(cache["a"].gather(-1), rows[0])
+
+
+def test_training_from_one_buffer(rows: Array) -> None:
+    """An iterator may yield the same array with other row numbers."""
+    hot = [np.arange(first, first + 50) for first in (4000, 3000, 2000)]
+    buffer = np.empty(50, np.int64)
+
+    def batches() -> Any:
+        for ids in hot:
+            buffer[:] = ids
+            yield buffer
+
+    with tensorcache.open(rows, "5%", device="host", codec="none", train=batches()) as x:
+        assert all(entry["cached"] for ids in hot for entry in x.explain(ids))
+
+
+def test_numbers_of_numpy(rows: Array) -> None:
+    with tensorcache.open(rows, np.int64(1 << 20), device="host", capacity=np.int32(5100), workers=np.int64(1), seed=np.uint64(3)) as x:
+        np.testing.assert_array_equal(x.gather([3]), rows[[3]])
+
+
+def test_out_over_ids(device: str) -> None:
+    """Row numbers may lie in the memory that receives the rows."""
+    table = np.random.default_rng(1).integers(1 << 40, 1 << 62, (5000, 1))
+    ids = np.random.default_rng(2).integers(0, 5000, 4000).astype(np.int32)
+    with tensorcache.open(table, "25%", device=device) as x:
+        out = np.empty((4000, 1), np.int64)
+        inside = out.view(np.int32).reshape(-1)[:4000]
+        inside[:] = ids
+        np.testing.assert_array_equal(x.gather(inside, out=out), table[ids])

@@ -213,6 +213,63 @@ def _time(call: Any, n: int = 300) -> float:
     return (time.perf_counter() - began) / n
 
 
+def test_out_over_ids(rows: Array) -> None:
+    table = torch.randint(1 << 40, 1 << 62, (5000, 1))
+    ids = torch.randint(0, 5000, (4000,), dtype=torch.int32)
+    with tensorcache.open(table, "25%", device="host") as x:
+        out = torch.empty(4000, 1, dtype=torch.int64)
+        inside = out.view(-1).view(torch.int32)[:4000]
+        inside.copy_(ids)
+        assert torch.equal(x.gather(inside, out=out), table[ids.long()])
+
+
+def test_views_that_negate(rows: Array) -> None:
+    """torch negates such views when it reads them: their memory is that of what they negate."""
+    table = torch.from_numpy(rows)
+    with tensorcache.open(torch._neg_view(table), "25%", device="host") as x:
+        assert torch.equal(x[torch.arange(9)], -table[:9])
+        x.update([3], torch._neg_view(table[5:6].clone()))
+        assert torch.equal(x[torch.tensor([3])], -table[5:6])
+
+
+@pytest.mark.parametrize("of", ["uint16", "uint32", "uint64"])
+def test_unsigned_ids(rows: Array, of: str) -> None:
+    with tensorcache.open(torch.from_numpy(rows), "25%", device="host") as x:
+        assert torch.equal(x[torch.tensor([1, 4000]).to(getattr(torch, of))], torch.from_numpy(rows)[[1, 4000]])
+
+
+def test_read_only_ids(rows: Array, recwarn: Any) -> None:
+    ids = np.arange(3)
+    ids.flags.writeable = False
+    with tensorcache.open(torch.from_numpy(rows), "25%", device="host") as x:
+        assert torch.equal(x.gather(ids, out=torch.empty(3, 32)), torch.from_numpy(rows)[:3])
+    assert not [w for w in recwarn if "writable" in str(w.message)]
+
+
+def test_fake_rows_are_on_the_current_gpu(rows: Array, monkeypatch: Any) -> None:
+    """With several GPUs rows for row numbers on the CPU go to the current one, also in compiled programs."""
+    from tensorcache import _tensors
+
+    with tensorcache.open(torch.from_numpy(rows), "25%", device="host") as x:
+        reads = x._reads()
+        gpus = [torch.device("cuda", 0), torch.device("cuda", 1)]
+        monkeypatch.setattr(reads, "_cuda", True)
+        monkeypatch.setattr(reads, "_slots", dict(enumerate(enumerate(gpus))))
+        monkeypatch.setattr(reads, "device", gpus[0])
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+        ids = torch.arange(3)
+        made = []
+
+        class Ids:
+            dtype, shape, is_cuda = ids.dtype, ids.shape, False
+
+            def new_empty(self, shape: Any, **options: Any) -> None:
+                made.append(options["device"])
+
+        _tensors._fake(Ids(), reads.key)
+        assert made == [gpus[1]]
+
+
 # ---- with a GPU that torch sees
 
 
