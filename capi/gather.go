@@ -226,18 +226,20 @@ func tcgo_batch(h C.uintptr_t, wait C.int32_t) (st status) {
 	if !ok {
 		return result(errClosed("batch"))
 	}
-	if wait == 0 {
-		for _, p := range b.parts {
-			if done, err := p.Done(); err != nil {
-				return result(as(C.TC_ERROR_DEVICE, err))
-			} else if !done {
-				return C.TC_PENDING
-			}
-		}
-	}
 	var errs []error
-	for _, p := range b.parts {
-		errs = append(errs, p.Wait())
+	for _, p := range b.parts { // of a batch in a graph there is one, and Poll says once what was wrong
+		if wait != 0 {
+			errs = append(errs, p.Wait())
+			continue
+		}
+		done, err := p.Poll()
+		switch {
+		case !done && err != nil:
+			return result(as(C.TC_ERROR_DEVICE, err))
+		case !done:
+			return C.TC_PENDING
+		}
+		errs = append(errs, err)
 	}
 	return result(errors.Join(errs...))
 }
