@@ -68,7 +68,7 @@ func TestLibrary_Host(t *testing.T) {
 
 func TestLibrary_GPU(t *testing.T) {
 	gputest.Require(t)
-	for _, name := range append([]string{"graphs", "device-source"}, checks...) {
+	for _, name := range append([]string{"graphs", "parts", "device-source"}, checks...) {
 		t.Run(name, func(t *testing.T) { check(t, "cuda", name, 8) })
 	}
 }

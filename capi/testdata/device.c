@@ -99,6 +99,21 @@ void stream_wait(void *stream)
 		CU(cuStreamSynchronize, stream);
 }
 
+void *stream_apart(void)
+{
+	CUstream s;
+	CU(cuStreamCreate, &s, CU_STREAM_NON_BLOCKING);
+	return s;
+}
+
+void *device_fill(size_t left)
+{
+	size_t free_bytes, all;
+	CU(cuMemGetInfo, &free_bytes, &all);
+	CHECK(free_bytes > left);
+	return device_alloc(free_bytes - left);
+}
+
 void *graph_begin(void *stream)
 {
 	CU(cuStreamBeginCapture, stream, CU_STREAM_CAPTURE_MODE_RELAXED);
