@@ -71,7 +71,7 @@ func tcgo_gather(h C.uintptr_t, dev, table C.int32_t, ids C.uintptr_t, idType C.
 	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"))
+		return result(caches.missing(handle(h)))
 	}
 	if s.onHost {
 		if stream != 0 {
@@ -140,7 +140,7 @@ func tcgo_gather_host(h C.uintptr_t, dev, table C.int32_t, ids unsafe.Pointer, i
 	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"))
+		return result(caches.missing(handle(h)))
 	}
 	return result(s.gatherHost(dev, table, ids, idType, n, out, stride))
 }
@@ -224,7 +224,7 @@ func tcgo_batch(h C.uintptr_t, wait C.int32_t) (st status) {
 	defer recovered(&st)
 	b, ok := batches.get(handle(h))
 	if !ok {
-		return result(errClosed("batch"))
+		return result(batches.missing(handle(h)))
 	}
 	var errs []error
 	for _, p := range b.parts { // of a batch in a graph there is one, and Poll says once what was wrong
@@ -252,7 +252,7 @@ func tcgo_check(h C.uintptr_t, wait C.int32_t) (st status) {
 	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"))
+		return result(caches.missing(handle(h)))
 	}
 	return result(s.cache.Check(wait != 0))
 }
