@@ -7,9 +7,9 @@ include device/cuda/emulator/emulator.mk
 CLANG         ?= clang-19
 CLANG_VERSION := 19.1.7
 GPU_BUNDLE    := build/gpu
-# Packages that a record of GPU tests must cover, and their names there.
+# Packages that a record of GPU tests must cover, and their names there. The Python package runs the C library's.
 GPU_PACKAGES  := kernels transfer cache device/cuda
-GPU_COVERED    = $(subst /,_,$(GPU_PACKAGES))
+GPU_COVERED    = $(subst /,_,$(GPU_PACKAGES)) python
 GPU_COMMIT     = github.com/tensorcache/tensorcache/bench/gpu.commit=$$(git describe --always --dirty --abbrev=12)
 GPU_RECORD    := docs/results/gpu-test.json
 GPU_OWED      := docs/results/gpu-owed.json

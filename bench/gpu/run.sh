@@ -152,7 +152,9 @@ python | loop)
 	if [ "$part" = loop ]; then
 		step loop 400 "$results/training-loop.txt" python3 -W ignore python/benchmarks/training_loop.py --commit "$(cat python/commit)" --out "$results/training-loop.json"
 	else
-		step python 300 "$results/python.txt" python3 -m pytest -q -rs -p no:cacheprovider python/tests
+		# A test that hangs prints where, after two minutes.
+		step python 300 "$results/python.txt" python3 -m pytest -v -ra --tb=long --durations=25 -o faulthandler_timeout=120 -p no:cacheprovider python/tests
+		tail -n 45 "$results/python.txt"
 		step python-calls 120 "$results/python-calls.txt" python3 python/benchmarks/calls.py --json "$results/python-calls.json"
 	fi
 	;;
