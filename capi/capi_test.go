@@ -56,6 +56,7 @@ func writeTable(t *testing.T) string {
 }
 
 func TestLibrary_Host(t *testing.T) {
+	libraryDir(t)
 	t.Setenv("TENSORCACHE_LIBCUDA", "/nonexistent/libcuda.so.1") // no driver
 	opens := 1000
 	if testing.Short() {

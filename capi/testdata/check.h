@@ -55,6 +55,8 @@ void *stream_new(void);
 void stream_wait(void *stream);
 /* A stream that copies of device_put and device_get do not wait for. */
 void *stream_apart(void);
+/* Whether the GPU is emulated. */
+int emulated(void);
 /* Allocates all memory of the GPU but that much. */
 void *device_fill(size_t left);
 void *graph_begin(void *stream);

@@ -106,6 +106,11 @@ void *stream_apart(void)
 	return s;
 }
 
+int emulated(void)
+{
+	return on_cuda && dlsym(driver, "tensorcache_emulator_fail") != NULL;
+}
+
 void *device_fill(size_t left)
 {
 	size_t free_bytes, all;
