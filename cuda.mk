@@ -71,7 +71,7 @@ gpu-pack: gpu-bundle
 	@du -m $(GPU_BUNDLE).tar.xz
 
 gpu-test: gpu-bundle # runs the bundle here and keeps its record
-	cd $(GPU_BUNDLE) && { ./run.sh test; ./run.sh sanitize; grep -q '"gpus":1}' results/machine.json || ./run.sh pair; true; }
+	cd $(GPU_BUNDLE) && { ./run.sh test; ./run.sh python; ./run.sh sanitize; grep -q '"gpus":1}' results/machine.json || ./run.sh pair; true; }
 	$(MAKE) --no-print-directory gpu-collect
 
 gpu-bench: gpu-bundle
