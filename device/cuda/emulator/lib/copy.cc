@@ -87,7 +87,7 @@ EXPORT CUresult cuMemHostRegister(void *p, size_t bytes, unsigned int)
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	if (bytes == 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	return enlist((uint64_t)p, bytes, d->ordinal) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	return enlist((uint64_t)p, bytes, d->ordinal);
 }
 
 EXPORT CUresult cuMemHostUnregister(void *p)
