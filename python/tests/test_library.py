@@ -166,7 +166,7 @@ with tensorcache.open(table[:1000], "1MB", device="cuda", codec="none") as x:
 """
 
 
-def test_too_little_page_locked_memory(python: Any) -> None:
+def test_cuda_with_too_little_page_locked_memory(python: Any) -> None:
     """A driver with less page-locked memory than the table, under a low ``ulimit -l``: the text says how much there is and what to do."""
     reason = no_gpu()
     if reason is not None:
