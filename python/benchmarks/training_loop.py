@@ -52,12 +52,17 @@ class Loop:
     def __init__(self, options: argparse.Namespace, nodes: int, dtype: torch.dtype, device: torch.device):
         self.options, self.device = options, device
         self.graph = power_law(nodes, device)
-        self.sampler = Sampler(self.graph, options.fanouts)
+        self.sampler = self.gpu_sampler() if device.type == "cuda" and ways.cupy is not None else Sampler(self.graph, options.fanouts)
         self.trainer = Trainer(COLUMNS, len(options.fanouts), device)
         self.features = Features(nodes, COLUMNS, dtype, device)
         self.epoch = -(-len(self.graph.training_nodes) // options.batch)
         self.side = torch.cuda.Stream() if device.type == "cuda" else None
         self.ahead = ThreadPoolExecutor(1)  # fetches for methods that block
+
+    def gpu_sampler(self) -> Sampler:
+        from gpu_sampler import GPUSampler
+
+        return GPUSampler(self.graph, self.options.fanouts)
 
     def sample(self, number: int) -> Batch:
         """Returns batch `number` of the epoch. The first batches are those that caches are trained with."""
@@ -231,7 +236,7 @@ def measure_table(options: argparse.Namespace, nodes: int, dtype: torch.dtype, d
                     if isinstance(method, ways.ZeroCopy):
                         method.tune(training[0].to(device))
                 results += loop.measure(chosen, budget, seconds)
-        about = {"table_rows": nodes, "dtype": results[0]["dtype"], "edges": len(loop.graph.indices), "batches_per_epoch": loop.epoch}
+        about = {"sampler": loop.sampler.name, "table_rows": nodes, "dtype": results[0]["dtype"], "edges": len(loop.graph.indices), "batches_per_epoch": loop.epoch}
     finally:
         loop.close()
     return about, results

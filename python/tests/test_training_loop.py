@@ -83,6 +83,27 @@ class TestGraph(unittest.TestCase):
         self.assertLess(float((counts - want).abs().max()), 0.35 * 600 * 10 / edges)
 
 
+class TestGPUSampler(unittest.TestCase):
+    def test_same_edges(self) -> None:
+        """The kernels draw the edges that torch's operations draw."""
+        if not torch.cuda.is_available() or methods.cupy is None:
+            self.skipTest("needs a GPU and CuPy")
+        from gpu_sampler import GPUSampler
+
+        graph, fanouts = power_law(50_000, torch.device("cuda")), [15, 10, 5]
+        one, other = Sampler(graph, fanouts), GPUSampler(graph, fanouts)
+        for count, seed in ((1, 1), (64, 3), (1000, 4), (1000, 5)):
+            seeds = graph.training_nodes[:count] if count <= len(graph.training_nodes) else torch.arange(count, device="cuda")
+            want, got = one.sample(seeds, seed), other.sample(seeds, seed)
+            self.assertEqual((want.nodes, want.edges), (got.nodes, got.edges))
+            self.assertTrue(torch.equal(got.ids[:count], seeds))
+            self.assertTrue((other.local == -1).all())
+            for h in range(len(fanouts)):
+                edges = slice(want.edges[h], want.edges[h + 1])
+                pairs = [(b.ids[b.dst[edges]] * graph.nodes + b.ids[b.src[edges]]).sort().values for b in (want, got)]
+                self.assertTrue(torch.equal(*pairs))
+
+
 class TestModel(unittest.TestCase):
     def test_mean(self) -> None:
         layer, x = model.Mean(4, 3), torch.randn(5, 4)
