@@ -112,6 +112,36 @@ class TestModel(unittest.TestCase):
         torch.testing.assert_close(layer((x, x[:3]), edges), layer.neighbours(means) + layer.own(x[:3]))
 
 
+    def test_bounds(self) -> None:
+        """Edges and nodes beyond those of a batch change no score of its seeds."""
+        graph = power_law(5_000, CPU)
+        batch = Sampler(graph, [4, 3, 2]).sample(graph.training_nodes[:20], 1)
+        sage = model.SAGE(8, 3)
+        x = torch.randn(len(batch.ids), 8)
+        more = model.Batch(batch.ids, batch.src, batch.dst, [n + 7 for n in batch.nodes], [n + 9 for n in batch.edges])
+        more.src = torch.cat((batch.src, torch.zeros(9, dtype=torch.int64)))
+        more.dst = torch.cat((batch.dst, torch.full((9,), len(x) + 6)))
+        torch.testing.assert_close(sage(torch.cat((x, torch.randn(7, 8))), more, bounds=True)[:20], sage(x, batch))
+
+    def test_graph(self) -> None:
+        """Training by a CUDA graph changes the weights as training without it does; so does a batch that is too large for the graph."""
+        if not torch.cuda.is_available():
+            self.skipTest("needs a GPU")
+        gpu = torch.device("cuda")
+        graph = power_law(20_000, gpu)
+        sampler = Sampler(graph, [4, 3, 2])
+        batches = [sampler.sample(graph.training_nodes[i * 30 : (i + 1) * 30], i) for i in range(5)]
+        larger = sampler.sample(graph.training_nodes[150:210], 6)
+        trainers = [model.Trainer(8, 3, gpu), model.GraphTrainer(8, 3, gpu, torch.float32, batches)]
+        trainers[0].model.load_state_dict(trainers[1].model.state_dict())
+        trainers[0].optimizer.load_state_dict(trainers[1].optimizer.state_dict())
+        for b in [*batches[:3], larger, *batches[3:]]:
+            x = torch.randn(len(b.ids), 8, device=gpu)
+            for trainer in trainers:
+                trainer.step(x, b)
+        torch.testing.assert_close(*([*t.model.parameters()] for t in trainers), rtol=1e-2, atol=1e-3)
+
+
 class TestFeatures(unittest.TestCase):
     def test_equal(self) -> None:
         for dtype in training_loop.DTYPES.values():
