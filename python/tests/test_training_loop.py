@@ -118,10 +118,13 @@ class TestModel(unittest.TestCase):
         batch = Sampler(graph, [4, 3, 2]).sample(graph.training_nodes[:20], 1)
         sage = model.SAGE(8, 3)
         x = torch.randn(len(batch.ids), 8)
-        more = model.Batch(batch.ids, batch.src, batch.dst, [n + 7 for n in batch.nodes], [n + 9 for n in batch.edges])
-        more.src = torch.cat((batch.src, torch.zeros(9, dtype=torch.int64)))
-        more.dst = torch.cat((batch.dst, torch.full((9,), len(x) + 6)))
-        torch.testing.assert_close(sage(torch.cat((x, torch.randn(7, 8))), more, bounds=True)[:20], sage(x, batch))
+        more = model.Batch(batch.ids, batch.src, batch.dst, [n + n // 20 + 2 for n in batch.nodes], [n + 9 for n in batch.edges])
+        pad = torch.full((9,), more.nodes[-1])
+        more.src, more.dst = torch.cat((batch.src, pad)), torch.cat((batch.dst, pad))
+        self.assertTrue(model.fits(batch, more))
+        self.assertFalse(model.fits(batch, batch))
+        found = sage(torch.cat((x, torch.randn(more.nodes[-1] - len(x), 8))), more, bounds=True)
+        torch.testing.assert_close(found[:20], sage(x, batch))
 
     def test_graph(self) -> None:
         """Training by a CUDA graph changes the weights as training without it does; so does a batch that is too large for the graph."""
