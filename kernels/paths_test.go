@@ -1,8 +1,6 @@
 package kernels_test
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -25,7 +23,7 @@ import (
 //	misses   in place | packed, each with an ordered list | a list with the misses at its back | the kernel that shares them (rows of at most 4 KiB)
 //	batches  of hits and misses: in one launch | looked up on the way (rows shorter than 8 KiB)
 //
-// All of a table's output must be what the Go codec restores, and the GPU must count what the host counts. The batches are so long, and the
+// Every row must be what the Go codec restores, and the GPU must count what the host counts. The batches are so long, and the
 // blocks so few, that each tile has many rows. The host encodes: what GPUs encode is held against it by TestCoder_EncodesLikeGo,
 // TestCoders_Encode and TestEncode_EqualsHost.
 //
@@ -79,51 +77,6 @@ func testEveryPath(t *testing.T, group string) {
 	}
 	if tables == 0 {
 		t.Error("no codec is of this group")
-	}
-}
-
-// batchRows is the number of rows of each batch.
-func (c listedTable) batchRows() int {
-	if short() {
-		return min(1003, 400_000/c.rowBytes)
-	}
-	return min(20_003, 4_000_000/c.rowBytes)
-}
-
-// rows returns the number of the table's rows.
-func (c listedTable) rows() int { return len(c.data) / c.rowBytes }
-
-// served returns what the codec restores of what it stores of each row: another row where it loses bits.
-func (c listedTable) served(t *testing.T) (rows [][]byte) {
-	t.Helper()
-	for r := range c.rows() {
-		row := c.data[r*c.rowBytes:][:c.rowBytes]
-		if c.codec != nil {
-			dst := make([]byte, c.codec.EncodeBound())
-			if n, err := c.codec.Encode(dst, row); err == nil {
-				row = make([]byte, c.rowBytes)
-				if _, err := c.codec.Decode(row, dst[:n]); err != nil {
-					t.Fatal(err)
-				}
-			} else if !errors.Is(err, codec.ErrIncompressible) {
-				t.Fatal(err)
-			}
-		}
-		rows = append(rows, row)
-	}
-	return rows
-}
-
-// equal fails at the first row that is not the wanted one.
-func (c listedTable) equal(t *testing.T, want, got []byte) {
-	t.Helper()
-	if bytes.Equal(want, got) {
-		return
-	}
-	for at := 0; at < len(want); at += c.rowBytes {
-		if !bytes.Equal(want[at:][:c.rowBytes], got[at:][:c.rowBytes]) {
-			t.Fatalf("row at position %d differs from its source", at/c.rowBytes)
-		}
 	}
 }
 
