@@ -43,9 +43,14 @@ func (d *Device) allocMapped(nodes []int, bytes int64, what string) (device.Buff
 	if err != nil {
 		return device.Buffer{}, fmt.Errorf("cuda: allocation for %s: %w", what, err)
 	}
+	return d.lock(memory, false, bytes, what)
+}
+
+// lock page-locks mapped memory of at least so many bytes. readOnly memory is mapped to be read. An error frees the memory.
+func (d *Device) lock(memory *numa.Memory, readOnly bool, bytes int64, what string) (device.Buffer, error) {
 	memory.Populate()
 	at := unsafe.Pointer(unsafe.SliceData(memory.Bytes()))
-	locked, err := d.ctx.RegisterHost(at, int64(len(memory.Bytes())))
+	locked, err := d.ctx.RegisterHost(at, int64(len(memory.Bytes())), readOnly)
 	if err != nil {
 		return device.Buffer{}, d.allocError(errors.Join(err, memory.Free()), bytes, "page-locked "+what)
 	}
@@ -84,7 +89,7 @@ func (d *Device) AdoptHost(mem []byte, what string) (device.Buffer, error) {
 	address, err := d.ctx.PageLocked(at, bytes)
 	var locked *driver.HostMem // nil if others lock the memory
 	if err == nil && address == 0 {
-		if locked, err = d.ctx.RegisterHost(at, bytes); err == nil {
+		if locked, err = d.ctx.RegisterHost(at, bytes, false); err == nil {
 			address = locked.DevicePtr()
 		}
 	}

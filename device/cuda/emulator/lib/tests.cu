@@ -77,3 +77,15 @@ KERNEL void sharedBehind(const FaultArgs a)
 	extern __shared__ u32x4 dynamic[];
 	((u32 *)a.out)[threadID()] = ((volatile u32 *)dynamic)[a.words + threadID()];
 }
+
+// Copies words, a thread a word.
+struct CopyArgs {
+	u64 to, from;
+	u32 words;
+};
+KERNEL void copyWords(const CopyArgs a)
+{
+	u32 i = blockID() * blockThreads() + threadID();
+	if (i < a.words)
+		((u32 *)a.to)[i] = ((const u32 *)a.from)[i];
+}
