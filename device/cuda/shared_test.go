@@ -5,6 +5,8 @@ package cuda_test
 import (
 	"errors"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -43,11 +45,42 @@ end:
 }
 `
 
-type copyArgs struct {
-	To, From uint64
-	Words    uint32
-	_        uint32
+// gatherRows gathers rows of 256 bytes that lie apart, 16 threads a row.
+const gatherRows = `.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry gatherRows(.param .align 8 .b8 args[24]) {
+	.reg .u64 to, from, at;
+	.reg .u32 i, threads, block, rows, row, part, x<4>;
+	ld.param.u64 to, [args];
+	ld.param.u64 from, [args+8];
+	ld.param.u32 rows, [args+20];
+	mov.u32 i, %tid.x;
+	mov.u32 threads, %ntid.x;
+	mov.u32 block, %ctaid.x;
+	mad.lo.u32 i, block, threads, i;
+	shr.u32 row, i, 4;
+	mul.lo.u32 row, row, 2654435761;
+	mul.hi.u32 row, row, rows;
+	mul.wide.u32 at, row, 256;
+	add.u64 from, from, at;
+	and.b32 part, i, 15;
+	mul.wide.u32 at, part, 16;
+	add.u64 from, from, at;
+	mul.wide.u32 at, i, 16;
+	add.u64 to, to, at;
+	ld.global.v4.u32 {x0, x1, x2, x3}, [from];
+	st.global.v4.u32 [to], {x0, x1, x2, x3};
+	ret;
 }
+`
+
+type copyArgs struct {
+	To, From    uint64
+	Words, Rows uint32
+}
+
+var gatherKernel = cuda.NewFunction[copyArgs](&cuda.Module{Name: "gatherRows", PTX: func() ([]byte, error) { return []byte(gatherRows), nil }}, "gatherRows")
 
 var copyKernel = cuda.NewFunction[copyArgs](&cuda.Module{Name: "copyWords", PTX: func() ([]byte, error) { return []byte(copyWords), nil }}, "copyWords")
 
@@ -57,8 +90,18 @@ func launchCopy(s device.Stream, to, from device.Buffer) error {
 	return copyKernel.Launch(s.(*cuda.Stream), (words+255)/256, 256, 0, &copyArgs{To: to.Addr(), From: from.Addr(), Words: uint32(words)})
 }
 
-func openFirst() (device.Device, error) {
-	devices, err := cuda.Open(1)
+// readerGPU is the variable that says which GPU a process that reads opens; 0 without it.
+const readerGPU = "TENSORCACHE_TEST_READER_GPU"
+
+func openShared(role string) (device.Device, error) {
+	ordinal := 0
+	if s := os.Getenv(readerGPU); s != "" && role == "reader" {
+		var err error
+		if ordinal, err = strconv.Atoi(s); err != nil {
+			return nil, err
+		}
+	}
+	devices, err := cuda.OpenGPUs([]int{ordinal})
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +109,7 @@ func openFirst() (device.Device, error) {
 }
 
 var shared = sharetest.Backend{
-	Open: openFirst,
+	Open: openShared,
 	Read: func(d device.Device, b device.Buffer) ([]byte, error) {
 		to, err := d.Alloc(b.Size(), "copy")
 		if err != nil {
@@ -102,6 +145,58 @@ func TestMain(m *testing.M) { sharetest.Main(m, shared) }
 func TestShared_OwnerKilled(t *testing.T) {
 	gputest.Require(t)
 	sharetest.OwnerKilled(t)
+}
+
+// TestGPUs_SharedOwnerKilled: the reader has opened another GPU only than the one whose memory it reads.
+func TestGPUs_SharedOwnerKilled(t *testing.T) {
+	gputest.RequireGPUs(t, 2)
+	t.Setenv(readerGPU, "1")
+	sharetest.OwnerKilled(t)
+}
+
+// TestGPUs_SharedPeers: the kernels of every GPU read shared memory of every other, as allocated and as imported by each of them.
+func TestGPUs_SharedPeers(t *testing.T) {
+	gputest.RequireGPUs(t, 2)
+	gpus, err := cuda.Open(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gpus[0].Close()
+	defer gpus[1].Close()
+	const bytes = 1 << 20
+	for i, owner := range gpus {
+		m, err := owner.(device.Sharer).AllocShared(bytes, "slab")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer owner.Free(m)
+		want := make([]byte, bytes)
+		want[0], want[bytes-1] = byte(i+1), byte(i+3)
+		if err := device.Upload(owner, m, want); err != nil {
+			t.Fatal(err)
+		}
+		f, err := owner.(device.Sharer).Export(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		from := map[string]device.Buffer{"allocated": m}
+		for j, by := range gpus {
+			taken, err := by.(device.Sharer).Import(f, bytes, j == 0, "slab")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer by.Free(taken)
+			from["imported by "+strconv.Itoa(j)] = taken
+		}
+		for j, reader := range gpus {
+			for what, b := range from {
+				if got, err := shared.Read(reader, b); err != nil || !slices.Equal(got, want) {
+					t.Errorf("memory of GPU %d, %s, read by %d: error %v", i, what, j, err)
+				}
+			}
+		}
+	}
 }
 
 func TestShared_BadDescriptors(t *testing.T) {
@@ -172,75 +267,5 @@ func TestShared_Capture(t *testing.T) {
 	defer g.Close()
 	if err := errors.Join(g.Launch(s), s.Synchronize()); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestShared_Rate measures what kernels read of memory of Alloc, of AllocShared and of an import of it.
-func TestShared_Rate(t *testing.T) {
-	d := gputest.Open(t)
-	sharer := d.(device.Sharer)
-	bytes, rounds := int64(1<<30), 20
-	if emulator.Present() {
-		bytes, rounds = 1<<20, 2
-	}
-	own, err := d.Alloc(bytes, "own")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Free(own)
-	to, err := d.Alloc(bytes, "copy")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Free(to)
-	given, err := sharer.AllocShared(bytes, "slab")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Free(given)
-	f, err := sharer.Export(given)
-	if err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	taken, err := sharer.Import(f, bytes, false, "slab")
-	if err != nil {
-		t.Fatal(err)
-	}
-	mapped := time.Since(began)
-	f.Close()
-	defer d.Free(taken)
-	s, err := d.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	start, err1 := d.NewTimer()
-	end, err2 := d.NewTimer()
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
-	defer start.Close()
-	defer end.Close()
-	rate := func(from device.Buffer, copies func(to, from device.Buffer) error) (best float64) {
-		for range rounds {
-			if err := errors.Join(s.Record(start), copies(to, from), s.Record(end), s.Synchronize()); err != nil {
-				t.Fatal(err)
-			}
-			took, err := end.Since(start)
-			if err != nil {
-				t.Fatal(err)
-			}
-			best = max(best, float64(2*bytes)/took.Seconds()/1e9)
-		}
-		return best
-	}
-	for name, copies := range map[string]func(to, from device.Buffer) error{
-		"kernel": func(to, from device.Buffer) error { return launchCopy(s, to, from) },
-		"copy":   s.Copy,
-	} {
-		base := rate(own, copies)
-		t.Logf("%s of %d MiB, read + write: %.0f GB/s from memory of Alloc; from shared memory %.3f times as much, from an import %.3f times as much; imported in %v",
-			name, bytes>>20, base, rate(given, copies)/base, rate(taken, copies)/base, mapped)
 	}
 }

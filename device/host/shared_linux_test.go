@@ -9,7 +9,7 @@ import (
 )
 
 var backend = sharetest.Backend{
-	Open:  func() (device.Device, error) { return host.Open(1, 1)[0], nil },
+	Open:  func(string) (device.Device, error) { return host.Open(1, 1)[0], nil },
 	Read:  func(_ device.Device, b device.Buffer) ([]byte, error) { return b.Bytes(), nil },
 	Write: sharetest.Store,
 }

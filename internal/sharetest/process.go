@@ -20,8 +20,8 @@ import (
 
 // Backend is what is tested.
 type Backend struct {
-	// Open opens a device, in the process of the test and in those that it starts.
-	Open func() (device.Device, error)
+	// Open opens a device, in the process of the test, whose role is "", and in those that it starts, whose roles are "owner", "reader" and "writer".
+	Open func(role string) (device.Device, error)
 	// Read returns the bytes of a buffer of device memory as kernels read them.
 	Read func(d device.Device, b device.Buffer) ([]byte, error)
 	// Write changes the first byte of device memory as kernels do.

@@ -31,7 +31,7 @@ func pattern(n int64, seed uint64) []byte {
 }
 
 func sharerOf(of Backend) (device.Device, device.Sharer, error) {
-	d, err := of.Open()
+	d, err := of.Open(os.Getenv(role))
 	if err != nil {
 		return nil, nil, err
 	}
