@@ -5,6 +5,7 @@ package cuda_test
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -204,12 +205,24 @@ func TestShared_BadDescriptors(t *testing.T) {
 	sharetest.BadDescriptors(t, shared)
 }
 
+// TestShared_NothingLeft: on a GPU, 1000 rounds of 256 MiB are more than it has. Its free memory is logged only, as other processes may use it.
 func TestShared_NothingLeft(t *testing.T) {
 	gputest.Require(t)
-	began := time.Now()
 	const rounds = 1000
-	sharetest.NothingLeft(t, shared, rounds, func(d device.Device) (int64, error) { return d.(*cuda.Device).FreeMemory() })
-	t.Logf("%v a round of an import of device memory, one of host memory and an allocation", time.Since(began)/rounds)
+	bytes, free := int64(256<<20), func(d device.Device) (int64, error) { return d.(*cuda.Device).FreeMemory() }
+	if emulator.Present() {
+		bytes = 3 << 20
+	} else {
+		logged := free
+		free = func(d device.Device) (int64, error) {
+			n, err := logged(d)
+			t.Logf("%d bytes of the device are free", n)
+			return 0, err
+		}
+	}
+	began := time.Now()
+	sharetest.NothingLeft(t, shared, rounds, bytes, free)
+	t.Logf("%v a round of allocating and importing device memory, and importing host memory", time.Since(began)/rounds)
 }
 
 // TestShared_ReadOnly: processors fault. Kernels are refused by the emulator, and by GPUs whose driver has mappings that can only be read.
@@ -220,6 +233,68 @@ func TestShared_ReadOnly(t *testing.T) {
 	if emulator.Present() && (!strings.HasPrefix(host, "fault: ") || !strings.Contains(gpu, "CUDA_ERROR_ILLEGAL_ADDRESS")) {
 		t.Error("the memory was written")
 	}
+}
+
+// virtualMemory is the emulator's variable for what its devices have of virtual memory management.
+const virtualMemory = "TENSORCACHE_EMULATOR_VIRTUAL_MEMORY"
+
+// TestShared_NotReadOnly: a GPU whose driver has no mappings that can only be read maps memory to be written, too.
+func TestShared_NotReadOnly(t *testing.T) {
+	if !emulator.Present() {
+		t.Skip("not the emulated GPU")
+	}
+	t.Setenv(virtualMemory, "1") // of the processes that are started
+	sharetest.OwnerKilled(t)
+	if host, gpu := sharetest.ReadOnly(t); host != "written" || gpu != "written" {
+		t.Errorf("writes to memory that was imported to be read: host memory: %s; device memory: %s", host, gpu)
+	}
+}
+
+// TestShared_Unsupported: a GPU without virtual memory management says so, and shares host memory.
+func TestShared_Unsupported(t *testing.T) {
+	if !emulator.Present() {
+		t.Skip("not the emulated GPU")
+	}
+	if os.Getenv(virtualMemory) != "0" { // the emulator reads it once
+		again := exec.Command(os.Args[0], "-test.run=^TestShared_Unsupported$")
+		again.Env = append(os.Environ(), virtualMemory+"=0")
+		if out, err := again.CombinedOutput(); err != nil || !strings.Contains(string(out), "PASS") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	d := gputest.Open(t)
+	sharer := d.(device.Sharer)
+	_, err := sharer.AllocShared(5000, "slab")
+	const want = "cuda: shared allocation for slab (5000 bytes): device: memory cannot be shared with other processes: cuda: device 0 must support virtual memory management"
+	if !errors.Is(err, device.ErrNotShared) || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if _, err := sharer.Import(os.Stdin, 5000, false, "slab"); !errors.Is(err, device.ErrNotShared) {
+		t.Error(err)
+	}
+	tier, err := sharer.AllocSharedHost(nil, 5000, "tier")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Free(tier)
+}
+
+// TestShared_TooLarge: errors say what was asked for, and the device goes on.
+func TestShared_TooLarge(t *testing.T) {
+	d := gputest.Open(t)
+	_, err := d.(device.Sharer).AllocShared(1<<42, "slab")
+	if !errors.Is(err, device.ErrOutOfMemory) || !strings.Contains(err.Error(), "allocation for slab (4398046511104 bytes) on device 0") {
+		t.Error(err)
+	}
+	if err := d.Err(); err != nil {
+		t.Errorf("the device counts as lost: %v", err)
+	}
+	b, err := d.(device.Sharer).AllocShared(1, "slab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Free(b)
 }
 
 // TestShared_Capture: memory is allocated, imported and freed while a stream captures.

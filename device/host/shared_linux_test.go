@@ -20,7 +20,7 @@ func TestShared_OwnerKilled(t *testing.T) { sharetest.OwnerKilled(t) }
 
 func TestShared_BadDescriptors(t *testing.T) { sharetest.BadDescriptors(t, backend) }
 
-func TestShared_NothingLeft(t *testing.T) { sharetest.NothingLeft(t, backend, 1000, nil) }
+func TestShared_NothingLeft(t *testing.T) { sharetest.NothingLeft(t, backend, 1000, 3<<20, nil) }
 
 // TestShared_ReadOnly: a process that writes faults.
 func TestShared_ReadOnly(t *testing.T) {

@@ -163,20 +163,15 @@ func BadDescriptors(t *testing.T, of Backend) {
 	}
 }
 
-// NothingLeft maps and frees so many times: no descriptor, mapping or device memory stays. free returns the free bytes of the device, or is nil.
-func NothingLeft(t *testing.T, of Backend, rounds int, free func(device.Device) (int64, error)) {
+// NothingLeft allocates, maps and frees memory so many times: no descriptor, no mapping, and no memory stays. A GPU with less memory than all rounds
+// need shows that by itself. free, if not nil, returns the free bytes of a device that no one else uses.
+func NothingLeft(t *testing.T, of Backend, rounds int, bytes int64, free func(device.Device) (int64, error)) {
 	d, s, err := sharerOf(of)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	const bytes = 3 << 20
-	slab, err := s.AllocShared(bytes, "slab")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Free(slab)
-	tier, err := s.AllocSharedHost(nil, bytes, "host tier")
+	tier, err := s.AllocSharedHost(nil, 3<<20, "host tier")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,54 +181,60 @@ func NothingLeft(t *testing.T, of Backend, rounds int, free func(device.Device) 
 		t.Fatal(err)
 	}
 	defer null.Close()
-	held := func() (held [3]int64) {
-		runtime.GC()
-		fds, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		maps, err := os.ReadFile("/proc/self/maps")
-		if err != nil {
-			t.Fatal(err)
-		}
-		held[0], held[1] = int64(len(fds)), int64(strings.Count(string(maps), "/memfd:"))
-		if free != nil {
-			if held[2], err = free(d); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return held
-	}
 	once := func() {
+		slab, err := s.AllocShared(bytes, "slab")
+		if err != nil {
+			t.Fatal(err)
+		}
 		f, err1 := s.Export(slab)
 		g, err2 := s.Export(tier)
 		if err := errors.Join(err1, err2); err != nil {
 			t.Fatal(err)
 		}
 		a, err1 := s.Import(f, bytes, false, "slab")
-		b, err2 := s.ImportHost(g, bytes, false, "host tier")
-		c, err3 := s.AllocShared(bytes, "other")
-		if err := errors.Join(err1, err2, err3, f.Close(), g.Close()); err != nil {
+		b, err2 := s.ImportHost(g, tier.Size(), false, "host tier")
+		if err := errors.Join(err1, err2, f.Close(), g.Close()); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Import(null, bytes, false, "nothing"); err == nil {
 			t.Fatal("nothing was imported")
 		}
-		for _, m := range []device.Buffer{a, b, c} {
+		for _, m := range []device.Buffer{slab, a, b} {
 			d.Free(m)
 		}
 	}
 	for range 10 { // what the driver and the runtime keep
 		once()
 	}
-	before := held()
+	before := held(t, d, free)
 	for range rounds {
 		once()
 	}
-	if after := held(); after != before {
+	if after := held(t, d, free); after != before {
 		t.Errorf("descriptors, mappings of shared memory, free bytes of the device: %v before, %v after", before, after)
 	}
 	if err := d.Err(); err != nil {
 		t.Error(err)
 	}
+}
+
+// held counts the descriptors of the process, its mappings of shared memory, and what free returns.
+func held(t *testing.T, d device.Device, free func(device.Device) (int64, error)) (held [3]int64) {
+	t.Helper()
+	runtime.GC()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	held[0], held[1] = int64(len(fds)), int64(strings.Count(string(maps), "/memfd:"))
+	if free != nil {
+		if held[2], err = free(d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return held
 }
