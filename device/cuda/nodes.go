@@ -73,9 +73,10 @@ const mappedHost = 64 << 20
 // mapsHost says whether host memory of that size is to be mapped. It is not if it would leave less than an eighth of the available memory:
 // the driver's allocation then fails if there is too little, while a process that page-locks more memory than there is may be killed.
 func mapsHost(bytes int64) bool {
-	if bytes < mappedHost {
-		return false
-	}
+	return bytes >= mappedHost && fitsHost(bytes)
+}
+
+func fitsHost(bytes int64) bool {
 	free, err := numa.Available()
 	return err == nil && bytes <= free-free/8
 }

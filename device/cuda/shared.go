@@ -52,10 +52,16 @@ func (d *Device) AllocSharedHost(nodes []int, bytes int64, what string) (device.
 	if err := device.CheckSize(bytes, what); err != nil {
 		return device.Buffer{}, err
 	}
+	if bytes >= mappedHost && !fitsHost(bytes) {
+		return device.Buffer{}, fmt.Errorf("cuda: shared allocation for %s (%d bytes) must leave an eighth of the host's free memory: %w", what, bytes, device.ErrOutOfMemory)
+	}
 	memory, err := numa.AllocShared("tensorcache "+what, max(bytes, 1), nodes)
 	if err != nil {
 		if errors.Is(err, numa.ErrRefused) && len(nodes) == 0 {
 			err = fmt.Errorf("%w: %w", device.ErrNotShared, err)
+		}
+		if errors.Is(err, numa.ErrNoMemory) {
+			err = fmt.Errorf("%w: %w", device.ErrOutOfMemory, err)
 		}
 		return device.Buffer{}, fmt.Errorf("cuda: shared allocation for %s: %w", what, err)
 	}

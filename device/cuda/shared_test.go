@@ -287,6 +287,10 @@ func TestShared_TooLarge(t *testing.T) {
 	if !errors.Is(err, device.ErrOutOfMemory) || !strings.Contains(err.Error(), "allocation for slab (4398046511104 bytes) on device 0") {
 		t.Error(err)
 	}
+	_, err = d.(device.Sharer).AllocSharedHost(nil, 1<<42, "tier") // must not be page-locked as far as there is memory
+	if !errors.Is(err, device.ErrOutOfMemory) || !strings.Contains(err.Error(), "allocation for tier (4398046511104 bytes)") {
+		t.Error(err)
+	}
 	if err := d.Err(); err != nil {
 		t.Errorf("the device counts as lost: %v", err)
 	}

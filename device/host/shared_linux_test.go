@@ -1,6 +1,8 @@
 package host_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/device"
@@ -27,5 +29,20 @@ func TestShared_ReadOnly(t *testing.T) {
 	const want = "fault: runtime error: invalid memory address or nil pointer dereference"
 	if host, device := sharetest.ReadOnly(t); host != want || device != want {
 		t.Errorf("host memory: %s; device memory: %s", host, device)
+	}
+}
+
+// TestShared_TooLarge: a process has addresses for 2^47 bytes at most.
+func TestShared_TooLarge(t *testing.T) {
+	d := host.Open(1, 1)[0].(*host.Device)
+	var err error
+	for range 2 {
+		var b device.Buffer
+		if b, err = d.AllocShared(1<<46, "slab"); err == nil {
+			defer d.Free(b)
+		}
+	}
+	if !errors.Is(err, device.ErrOutOfMemory) || !strings.HasPrefix(err.Error(), "host: allocation for slab: device: out of memory: numa: out of memory: numa: shared memory (70368744177664 bytes) cannot be mapped: ") {
+		t.Error(err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 // ErrRefused is wrapped by errors for operations that the system does not support or does not allow this process.
 var ErrRefused = errors.New("numa: refused by the system")
 
-// ErrNoMemory is wrapped by errors of New if there is too little memory.
+// ErrNoMemory is wrapped by errors of New and AllocShared if there is too little memory.
 var ErrNoMemory = errors.New("numa: out of memory")
 
 // Memory is zeroed memory of Alloc or New.

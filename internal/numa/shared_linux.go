@@ -20,7 +20,7 @@ const removeShared = unix.MADV_REMOVE
 
 // AllocShared is Alloc for memory that other processes can map: see File. It is a file in memory, of fixed length and in no folder. The
 // system lists it by name in the mappings of processes. Huge pages are for memory of at least 2 MiB on systems that allow them for shared
-// memory (/sys/kernel/mm/transparent_hugepage/shmem_enabled).
+// memory (/sys/kernel/mm/transparent_hugepage/shmem_enabled). If there are too few addresses, the error wraps ErrNoMemory.
 func AllocShared(name string, bytes int64, nodes []int) (*Memory, error) {
 	if bytes < 1 {
 		return nil, fmt.Errorf("numa: shared memory (%d bytes) must be at least a byte", bytes)
@@ -44,7 +44,7 @@ func AllocShared(name string, bytes int64, nodes []int) (*Memory, error) {
 	}
 	m, err := mapFile(fd, wholePages(bytes), true)
 	if err != nil {
-		return nil, errors.Join(err, file.Close())
+		return nil, errors.Join(fmt.Errorf("%w: %w", ErrNoMemory, err), file.Close())
 	}
 	m.file, m.bytes = file, m.bytes[:bytes:bytes]
 	if err := m.settle(bytes, nodes, mask); err != nil {

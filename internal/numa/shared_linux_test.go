@@ -2,6 +2,7 @@ package numa_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -91,6 +92,37 @@ func TestShared_FixedLength(t *testing.T) {
 	at := fmt.Sprintf("%x-", addressOf(m.Bytes()))
 	if _, line, ok := strings.Cut(string(maps), at); !ok || strings.Fields(line)[1] != "r--s" {
 		t.Errorf("mapped to be read: %.80s", line)
+	}
+}
+
+// TestAllocShared_OnItsNodes: the pages of a file in memory are on the node that it was allocated for, also where another mapping was the first to
+// write them.
+func TestAllocShared_OnItsNodes(t *testing.T) {
+	nodes := usable(t)
+	m, err := numa.AllocShared("on a node", 1<<20, nodes[:1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Free()
+	if mode := policy(t, m.Bytes()); mode != unix.MPOL_PREFERRED {
+		t.Errorf("policy %d", mode)
+	}
+	f, err := m.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	other, err := numa.MapShared(f, 1<<20, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Free()
+	if mode := policy(t, other.Bytes()); mode != unix.MPOL_PREFERRED {
+		t.Errorf("policy of another mapping %d", mode)
+	}
+	if _, err := numa.AllocShared("nowhere", 5000, []int{1023}); !errors.Is(err, numa.ErrRefused) ||
+		!strings.HasPrefix(err.Error(), "numa: refused by the system: memory (5000 bytes) on nodes 1023: mbind: ") {
+		t.Error(err)
 	}
 }
 
