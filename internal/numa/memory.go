@@ -21,9 +21,10 @@ type Memory struct {
 	bytes  []byte
 	mapped []byte // whole pages; nil if bytes is memory of the Go heap
 
-	file     *os.File // of memory of AllocShared
-	shared   bool     // other processes may have it mapped
-	readOnly bool     // a write ends the process
+	file      *os.File // of memory of AllocShared
+	shared    bool     // other processes may have it mapped
+	readOnly  bool     // a write ends the process
+	collapses bool     // Populate gives it huge pages
 }
 
 // Bytes returns the memory. It must not be used after Free.
@@ -78,7 +79,11 @@ func (m *Memory) Free() error {
 	if file != nil {
 		err = file.Close()
 	}
-	if failed := unmap(mapped); failed != nil {
+	free := unmap
+	if m.shared {
+		free = unmapShared
+	}
+	if failed := free(mapped); failed != nil {
 		err = errors.Join(err, fmt.Errorf("numa: memory (%d bytes) cannot be unmapped: %w", len(mapped), failed))
 	}
 	return err
