@@ -112,10 +112,11 @@ func (w *Writer) Open(store *place.Store, differing []Entry) (err error) {
 	return err
 }
 
-// Start starts the background goroutines: cycles, and learning from samples.
+// Start starts the background goroutines: cycles, reading samples, and learning from them, which has to wait while the policy ranks.
 func (w *Writer) Start() {
 	if w.set.Devices[0].Ring != nil {
-		w.every("learn", learn.DrainInterval, w.learner.Drain)
+		w.every("sample", learn.DrainInterval, w.learner.Read)
+		w.every("learn", learn.DrainInterval, w.learner.Observe)
 	}
 	if w.o.Interval > 0 {
 		w.every("refresh", w.o.Interval, func() { w.runCycle(w.life, nil) })
