@@ -79,7 +79,8 @@ func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, by
 		return a, 0, nil // a corrupt row is for Gather to report
 	}
 	n := slab.SlotBytes(len(stored))
-	to := now.List()
+	var own [slab.MaxSlabs]slab.Location
+	to := slices.AppendSeq(own[:0], now.All())
 	write := func(i int, offset int64) (slab.Location, error) {
 		l := place.Location(i, offset, len(stored), compressed)
 		bytes += n
@@ -115,19 +116,37 @@ func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, by
 	if bytes == 0 {
 		return a, 0, nil
 	}
-	w.mu.admitting[want.key] = struct{}{}
-	return admitted{want.key, now, place.Of(to), move.Valid()}, bytes, nil
+	w.mu.admitting++
+	delete(w.mu.disturbed, want.key)
+	return admitted{want.key, now, placesOf(to), move.Valid()}, bytes, nil
+}
+
+// placesOf returns places without keeping all, so that it need not be allocated.
+func placesOf(all []slab.Location) place.Places {
+	if len(all) == 1 {
+		return place.Places{First: all[0]}
+	}
+	return place.Of(slices.Clone(all))
+}
+
+// disturbLocked keeps a row that is updated or invalidated from being published as it was.
+func (w *Writer) disturbLocked(key uint64) {
+	if w.mu.admitting > 0 {
+		w.mu.disturbed[key] = struct{}{}
+	}
 }
 
 // publishRowLocked publishes a row that was written, unless it has changed since.
 func (w *Writer) publishRowLocked(a admitted, publish bool) {
-	_, unchanged := w.mu.admitting[a.key]
-	delete(w.mu.admitting, a.key)
+	_, disturbed := w.mu.disturbed[a.key]
+	if w.mu.admitting--; w.mu.admitting == 0 {
+		clear(w.mu.disturbed)
+	}
 	live := w.store.Topology.Load().Live
 	now := w.mu.index.places(a.key)
 	was, _ := a.from.Within(live) // what a lost device had is withdrawn already
 	to, _ := a.to.Within(live)
-	unchanged = unchanged && now.Valid() == was.Valid() && (!now.Valid() || now.Equal(was))
+	unchanged := !disturbed && now.Valid() == was.Valid() && (!now.Valid() || now.Equal(was))
 	published := publish && unchanged && to.Valid() && w.mu.err == nil
 	if published && !w.mu.index.insert(a.key, to) { // a full map is a rejection
 		w.Counts.Refused.Add(1)
