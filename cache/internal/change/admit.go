@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/hashmap"
@@ -49,7 +50,9 @@ func (w *Writer) admitRows(ctx context.Context, rows []wanted, moving map[uint64
 		return bytes, err
 	}
 	w.Counts.Bytes.Add(bytes)
+	begun := time.Now()
 	waited := w.set.WaitEpoch(ctx)
+	w.cycle.waited += time.Since(begun)
 	for len(all) > 0 {
 		part := all[:min(len(all), changedRows)]
 		all = all[len(part):]

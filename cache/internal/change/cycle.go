@@ -20,7 +20,8 @@ type cycleState struct {
 	most int64          // bytes per device that slabs and maps have been allocated for
 	by   *observe.Cause // the cycle under way
 	ranking
-	last struct { // of the last cycle
+	waited time.Duration // for batches, in the cycle under way
+	last   struct {      // of the last cycle
 		sync.Mutex
 		err error
 	}
@@ -102,7 +103,7 @@ func (w *Writer) watchCycle(ctx context.Context, budget *int64) (context.Context
 	if budget != nil {
 		c.Set(observe.KeyBudget.Int64(*budget))
 	}
-	w.cycle.by = c.Cause()
+	w.cycle.by, w.cycle.waited = c.Cause(), 0
 	return ctx, c
 }
 
@@ -121,7 +122,7 @@ func (c *cycleWatch) end(err error) {
 		return
 	}
 	w.watch.Log.Debug("refreshed", slog.Duration("took", time.Since(c.begun)), slog.Duration("ranking", c.rankedIn),
-		slog.Duration("planning", c.plannedIn), slog.Int64("admitted", admitted), slog.Int64("evicted", evicted),
+		slog.Duration("planning", c.plannedIn), slog.Duration("waiting", w.cycle.waited), slog.Int64("admitted", admitted), slog.Int64("evicted", evicted),
 		slog.Int64("bytes", bytes))
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/hashmap"
@@ -83,9 +84,11 @@ func (w *Writer) replaceSlice(ctx context.Context, newcomers []wanted, victims [
 		}
 		victims[i] = victims[i][seen:]
 	}
+	begun := time.Now()
 	if err := w.flush(ctx); err != nil {
 		return 0, err
 	}
+	w.cycle.waited += time.Since(begun)
 	return w.admitRows(ctx, newcomers, nil)
 }
 
