@@ -22,7 +22,12 @@ type admitted struct {
 // even the bytes of it that share a sector with a neighbour's. Rows that moving has a location for move from there; others
 // get the slots that they do not have yet. Slabs without a place for a row stay without it. It returns the bytes written.
 func (w *Writer) admitRows(ctx context.Context, rows []wanted, moving map[uint64]slab.Location) (bytes int64, err error) {
-	var all []admitted
+	all := w.cycle.admitted[:0]
+	defer func() {
+		if n := cap(all); n > changedRows && n <= 2*sliceRows { // compaction may move more
+			w.cycle.admitted = all[:0]
+		}
+	}()
 	for len(rows) > 0 && err == nil {
 		part := rows[:min(len(rows), changedRows)]
 		rows = rows[len(part):]
@@ -53,9 +58,7 @@ func (w *Writer) admitRows(ctx context.Context, rows []wanted, moving map[uint64
 	begun := time.Now()
 	waited := w.set.WaitEpoch(ctx)
 	w.cycle.waited += time.Since(begun)
-	for len(all) > 0 {
-		part := all[:min(len(all), changedRows)]
-		all = all[len(part):]
+	for part := range slices.Chunk(all, changedRows) {
 		w.mu.Lock()
 		for _, a := range part {
 			w.publishRowLocked(a, waited == nil)

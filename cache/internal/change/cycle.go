@@ -20,8 +20,9 @@ type cycleState struct {
 	most int64          // bytes per device that slabs and maps have been allocated for
 	by   *observe.Cause // the cycle under way
 	ranking
-	waited time.Duration // for batches, in the cycle under way
-	last   struct {      // of the last cycle
+	admitted []admitted    // memory of admitRows
+	waited   time.Duration // for batches, in the cycle under way
+	last     struct {      // of the last cycle
 		sync.Mutex
 		err error
 	}

@@ -16,24 +16,27 @@ import (
 // plan is what a cycle is to do.
 type plan struct {
 	// newcomers are the rows to admit and the cached rows to copy, best first. fewer are the cached rows to remove from some of their
-	// slabs. surplus are the cached rows that the policy ranks too low to stay, best first. Cached rows that are not in ranked are
-	// worth less than those in surplus.
+	// slabs. surplus are the cached rows that the policy ranks too low to stay, best first. ranked has the rows that are cached and ranked, and others. Cached
+	// rows that are not in ranked are worth less than those in surplus.
 	newcomers, fewer []wanted
 	surplus          []uint64
 	ranked           []read.Bitset
 }
 
-// wanted is a row, the bytes that it takes in a slab, and the bits of the slabs that it is to be in.
+// wanted is a row, the bytes that it takes in a slab, the bits of the slabs that it is to be in, and of those of them that it was not in when
+// the plan was made.
 type wanted struct {
-	key   uint64
-	bytes int32
-	slabs uint8
+	key            uint64
+	bytes          int32
+	slabs, missing uint8
 }
 
 // ranking is the policy's ranking: blocks of rankedKeys keys, the last one shorter. The memory serves one cycle after the other.
 type ranking struct {
 	blocks [][]uint64
-	places []slab.Location // of one block
+	// Of one block: the rows' words in the index, and which rows need no plan.
+	words []slab.Location
+	done  []bool
 }
 
 const rankedKeys = 1 << 16
@@ -55,14 +58,20 @@ func (r *ranking) add(key uint64) {
 	r.blocks[last] = append(r.blocks[last], key)
 }
 
-// find returns where the rows of a block are cached. Most of these lookups wait for memory, so all processors make them.
-func (r *ranking) find(m *hashmap.Map, keys []uint64) []slab.Location {
-	if len(r.places) < len(keys) {
-		r.places = make([]slab.Location, len(keys))
+// find finds the rows of a block in the index. If the slabs are full, rows that are not cached, and whose row bits say that they are rejected, need no plan.
+// Nearly all of this is waiting for memory, so all processors do it.
+func (r *ranking) find(m *hashmap.Map, tables []*read.Table, keys []uint64, full bool) {
+	if len(r.words) < len(keys) {
+		r.words, r.done = make([]slab.Location, len(keys)), make([]bool, len(keys))
 	}
-	places := r.places[:len(keys)]
-	host.Workers(0).For(len(keys), 2048, func(from, to int) { m.FindAll(keys[from:to], places[from:to]) })
-	return places
+	host.Workers(0).For(len(keys), 2048, func(from, to int) {
+		words, done := r.words[from:to], r.done[from:to]
+		m.FindAll(keys[from:to], words)
+		for i, key := range keys[from:to] {
+			table, row := hashmap.SplitKey(key)
+			done[i] = table >= len(tables) || row >= tables[table].Tier.Rows() || full && !words[i].Valid() && tables[table].Rejected.HasShared(row)
+		}
+	})
 }
 
 // rank has the policy rank rows. The policy is busy until rank returns, and not while a plan is made of the ranking: so it goes on learning.
@@ -94,8 +103,11 @@ func (w *Writer) plan(r *ranking) (*plan, error) {
 	}
 	var failed error
 	for _, keys := range r.blocks {
-		for i, l := range r.find(w.mu.index.m, keys) {
-			b.add(keys[i], l)
+		r.find(w.mu.index.m, w.set.Tables, keys, b.full())
+		for i, key := range keys {
+			if !r.done[i] {
+				b.add(key, r.words[i])
+			}
 		}
 		failed = errors.Join(failed, inParts(w, nil, b.rejected, w.mu.index.reject))
 		b.rejected = b.rejected[:0]
@@ -125,11 +137,17 @@ func (b *planner) fits(targets uint8, n int) (slabs uint8) {
 	return slabs
 }
 
+// full says whether no slab has room for any row.
+func (b *planner) full() bool {
+	smallest := int(b.w.store.Space.Load().Smallest)
+	return b.fits(1<<len(b.used)-1, smallest) == 0
+}
+
 // add plans for a row, whose word in the index is l.
 func (b *planner) add(key uint64, l slab.Location) {
 	w, p := b.w, b.p
 	table, row := hashmap.SplitKey(key)
-	if table >= len(w.set.Tables) || row >= w.set.Tables[table].Tier.Rows() || p.ranked[table].Has(row) {
+	if p.ranked[table].Has(row) {
 		return
 	}
 	t := w.set.Tables[table]
@@ -156,12 +174,12 @@ func (b *planner) add(key uint64, l slab.Location) {
 	have := now.Slabs()
 	if into != 0 && into&^have != 0 {
 		if b.bytes += int64(n * bits.OnesCount8(into&^have)); b.bytes <= w.o.MaxBytes {
-			p.newcomers = append(p.newcomers, wanted{key, int32(n), into})
+			p.newcomers = append(p.newcomers, wanted{key, int32(n), into, into &^ have})
 		}
 	}
 	switch {
 	case into != 0 && have&^into != 0:
-		p.fewer = append(p.fewer, wanted{key, int32(n), into})
+		p.fewer = append(p.fewer, wanted{key, int32(n), into, 0})
 	case into == 0 && cached:
 		p.surplus = append(p.surplus, key)
 	case into == 0 && !t.Rejected.HasShared(row):

@@ -12,9 +12,12 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// sliceBytes is about how much a cycle writes between two of its waits for batches. The best newcomers are served while others are being written, and
+// sliceBytes and sliceRows bound what a cycle writes between two of its waits for batches. The best newcomers are served while others are being written, and
 // those that give way to the others are served until then.
-var sliceBytes = int64(32 << 20)
+const (
+	sliceBytes = 32 << 20
+	sliceRows  = 1 << 16
+)
 
 // replace evicts what must give way to newcomers and admits them, slice by slice, and compacts what is left free.
 func (w *Writer) replace(ctx context.Context, p *plan) error {
@@ -26,7 +29,7 @@ func (w *Writer) replace(ctx context.Context, p *plan) error {
 	written := int64(0)
 	for from := 0; from < len(p.newcomers); {
 		to, bytes := from, int64(0)
-		for ; to < len(p.newcomers) && bytes < sliceBytes; to++ {
+		for ; to < len(p.newcomers) && to-from < sliceRows && bytes < sliceBytes; to++ {
 			bytes += int64(p.newcomers[to].bytes)
 		}
 		n, err := w.replaceSlice(ctx, p.newcomers[from:to], victims, dropped)
@@ -45,9 +48,9 @@ func (w *Writer) replace(ctx context.Context, p *plan) error {
 }
 
 // needed adds the bytes that newcomers need in each slab to need.
-func (w *Writer) needed(newcomers []wanted, need []int64) {
+func needed(newcomers []wanted, need []int64) {
 	for _, want := range newcomers {
-		for i := range place.SlabsOf(want.slabs &^ w.mu.index.places(want.key).Slabs()) {
+		for i := range place.SlabsOf(want.missing) {
 			need[i] += int64(want.bytes)
 		}
 	}
@@ -57,7 +60,7 @@ func (w *Writer) needed(newcomers []wanted, need []int64) {
 // the bytes that are retired in each slab and not free yet.
 func (w *Writer) choose(p *plan, retired []int64) [][]uint64 {
 	need, retired := make([]int64, len(w.set.Devices)), slices.Clone(retired)
-	w.needed(p.newcomers, need)
+	needed(p.newcomers, need)
 	victims := make([][]uint64, len(w.set.Devices))
 	for i, of := range w.store.Slabs {
 		w.mu.Lock()
@@ -73,7 +76,7 @@ func (w *Writer) choose(p *plan, retired []int64) [][]uint64 {
 // returns the bytes written. retired is the bytes that are retired in each slab and not free yet.
 func (w *Writer) replaceSlice(ctx context.Context, newcomers []wanted, victims [][]uint64, retired []int64) (written int64, err error) {
 	need := make([]int64, len(w.set.Devices))
-	w.needed(newcomers, need)
+	needed(newcomers, need)
 	for i, of := range w.store.Slabs {
 		w.mu.Lock()
 		free := of.Limit - of.Used() + retired[i]

@@ -29,8 +29,8 @@ func (l *storeLog) operation() { l.next = 0 }
 func (l *storeLog) add(index int64, value uint64) {
 	wave := l.next
 	last := l.last.of(index)
-	if last.wave > wave {
-		wave, place := last.wave-1, last.place
+	if int(last.wave) > wave {
+		wave, place := int(last.wave)-1, int(last.place)
 		l.waves[wave][place].value = value
 		l.differ(index, wave, place)
 		l.next = wave + 1
@@ -39,7 +39,7 @@ func (l *storeLog) add(index int64, value uint64) {
 	for len(l.waves) <= wave {
 		l.waves = append(l.waves, nil)
 	}
-	last.wave, last.place = wave+1, len(l.waves[wave])
+	last.wave, last.place = int32(wave+1), int32(len(l.waves[wave]))
 	l.waves[wave] = append(l.waves[wave], word{uint64(index), value})
 	l.differ(index, wave, len(l.waves[wave])-1)
 	l.next = wave + 1
@@ -91,7 +91,7 @@ type lastStores struct {
 // lastStore is the last store of a word: the wave after the one that has it, 0 for none, and the position in that wave.
 type lastStore struct {
 	index       int64
-	wave, place int
+	wave, place int32
 	round       uint32
 }
 
