@@ -58,6 +58,7 @@ func (w *Writer) runCycle(ctx context.Context, budget *int64) (err error) {
 	ranked, err := w.rank()
 	watch.ranked()
 	p, failed := w.plan(ranked)
+	ranked.release()
 	err = errors.Join(err, failed)
 	watch.planned()
 	if budget != nil { // rows give way, whatever the policy does

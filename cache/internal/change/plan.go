@@ -58,6 +58,13 @@ func (r *ranking) add(key uint64) {
 	r.blocks[last] = append(r.blocks[last], key)
 }
 
+// release gives memory back that is cheap to allocate again.
+func (r *ranking) release() {
+	if len(r.blocks) <= 1 {
+		*r = ranking{}
+	}
+}
+
 // find finds the rows of a block in the index. If the slabs are full, rows that are not cached, and whose row bits say that they are rejected, need no plan.
 // Nearly all of this is waiting for memory, so all processors do it.
 func (r *ranking) find(m *hashmap.Map, tables []*read.Table, keys []uint64, full bool) {
