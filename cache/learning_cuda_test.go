@@ -36,7 +36,7 @@ func TestLong_LearnsOnGPU(t *testing.T) {
 		t.Logf("%5.1f s: "+format, append([]any{time.Since(begun).Seconds()}, args...)...)
 	}
 	l := &learning{rows, rows * 41 / (10 * count), count, cache.BackendCUDA, rowBytes, make([]byte, size)}
-	batches, measured := l.draw(l.batches, 1), l.draw(100, 2)
+	batches, measured, timed := l.draw(l.batches, 1), l.draw(20, 2), l.draw(160, 3)
 	say("drawn")
 	best := l.counted(t, batches, measured)
 	say("%.4f hit with true counts", best)
@@ -86,7 +86,8 @@ func TestLong_LearnsOnGPU(t *testing.T) {
 			say("%.4f hit, batches %d to %d; a Gather takes %v", rate, at, at+99, took)
 		}
 		n := stats(t, c).Changes
-		hitRate, took := serve(c, measured, pace)
+		hitRate, _ := serve(c, measured, pace)
+		_, took := serve(c, timed[:80], pace)
 		say("%.4f after %d batches of %d, %.4f with true counts; %d cycles, %.2f of the accesses sampled, %d lost; a Gather takes %v", hitRate, count, l.batch,
 			best, n.Cycles, float64(n.SampledAccesses)/float64(l.batch*count), n.LostAccesses, took)
 		if i == 0 {
@@ -103,7 +104,7 @@ func TestLong_LearnsOnGPU(t *testing.T) {
 	}
 	// The same rows in a cache that does not change.
 	still := l.open(t, cache.Options{Admission: cache.AdmissionOptions{Restore: path}})
-	rate, alone := serve(still, measured, pace)
+	rate, alone := serve(still, timed[80:], pace)
 	say("median Gather %v while learning, %v without at %.4f", learning, alone, rate)
 	if !testing.Short() && float64(learning) > 1.03*float64(alone) {
 		t.Errorf("a Gather takes %v while the cache learns, %v otherwise", learning, alone)
