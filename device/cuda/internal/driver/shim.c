@@ -245,7 +245,7 @@ int tensorcache_graph_destroy(uintptr_t ctx, uintptr_t graph)
 
 int tensorcache_graph_exec_destroy(uintptr_t ctx, uintptr_t exec)
 {
-	IN_CONTEXT(ctx, cuGraphExecDestroy((CUgraphExec)exec));
+	IN_CONTEXT_RELAXED(ctx, cuGraphExecDestroy((CUgraphExec)exec));
 }
 
 int tensorcache_stream_synchronize(uintptr_t ctx, uintptr_t stream)
