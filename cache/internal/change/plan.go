@@ -65,9 +65,9 @@ func (r *ranking) release() {
 	}
 }
 
-// find finds the rows of a block in the index. If the slabs are full, rows that are not cached, and whose row bits say that they are rejected, need no plan.
-// Nearly all of this is waiting for memory, so all processors do it.
-func (r *ranking) find(m *hashmap.Map, tables []*read.Table, keys []uint64, full bool) {
+// find finds the rows of a block in the index, and adds them to ranked. If the slabs are full, rows that are not cached, and whose row bits say that they are
+// rejected, need no plan. Nearly all of this is waiting for memory, so all processors do it.
+func (r *ranking) find(m *hashmap.Map, tables []*read.Table, ranked []read.Bitset, keys []uint64, full bool) {
 	if len(r.words) < len(keys) {
 		r.words, r.done = make([]slab.Location, len(keys)), make([]bool, len(keys))
 	}
@@ -76,7 +76,8 @@ func (r *ranking) find(m *hashmap.Map, tables []*read.Table, keys []uint64, full
 		m.FindAll(keys[from:to], words)
 		for i, key := range keys[from:to] {
 			table, row := hashmap.SplitKey(key)
-			done[i] = table >= len(tables) || row >= tables[table].Tier.Rows() || full && !words[i].Valid() && tables[table].Rejected.HasShared(row)
+			done[i] = table >= len(tables) || row >= tables[table].Tier.Rows() || full && !words[i].Valid() && tables[table].Rejected.HasShared(row) ||
+				!ranked[table].AddOnce(row)
 		}
 	})
 }
@@ -110,7 +111,7 @@ func (w *Writer) plan(r *ranking) (*plan, error) {
 	}
 	var failed error
 	for _, keys := range r.blocks {
-		r.find(w.mu.index.m, w.set.Tables, keys, b.full())
+		r.find(w.mu.index.m, w.set.Tables, b.p.ranked, keys, b.full())
 		for i, key := range keys {
 			if !r.done[i] {
 				b.add(key, r.words[i])
@@ -154,11 +155,7 @@ func (b *planner) full() bool {
 func (b *planner) add(key uint64, l slab.Location) {
 	w, p := b.w, b.p
 	table, row := hashmap.SplitKey(key)
-	if p.ranked[table].Has(row) {
-		return
-	}
 	t := w.set.Tables[table]
-	p.ranked[table].Add(row)
 	now := w.mu.index.cachedAt(key, l)
 	cached := now.Valid()
 	targets := b.topology.Targets(key, b.ranked < b.hot, now)
