@@ -16,7 +16,10 @@ import (
 
 // Allocations of at least hugePageMin bytes ask for 2 MiB pages. Large tables are then allocated several times as fast, and
 // random reads miss the processor's TLB less often.
-const hugePageMin = 2 << 20
+const hugePageMin = hugePage
+
+// hugePage is the size of a huge page.
+const hugePage = 2 << 20
 
 // Alloc returns zeroed memory outside the Go heap, of whole pages, which child processes do not inherit: at least the given bytes, interleaved page by page over the given nodes. With no nodes, the system
 // places it. The nodes are a preference: when one is full, its pages go to other nodes. Physical pages are allocated when
@@ -33,6 +36,14 @@ func Alloc(bytes int64, nodes []int) (*Memory, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := m.settle(bytes, nodes, mask); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// settle asks for fresh memory to lie on the nodes, not to be inherited by children, and to have huge pages. An error frees the memory.
+func (m *Memory) settle(bytes int64, nodes []int, mask []uint) error {
 	mapped := m.mapped
 	if len(nodes) > 0 {
 		mode := uintptr(unix.MPOL_PREFERRED) // with MPOL_BIND, a process is killed when the node is full
@@ -41,24 +52,28 @@ func Alloc(bytes int64, nodes []int) (*Memory, error) {
 		}
 		_, _, failed := unix.Syscall6(unix.SYS_MBIND, address(mapped), uintptr(len(mapped)), mode, uintptr(unsafe.Pointer(&mask[0])), maskBits(mask), 0)
 		if failed != 0 {
-			return nil, refuse(m, bytes, nodes, "mbind", failed)
+			return refuse(m, bytes, nodes, "mbind", failed)
 		}
 	}
 	// After a fork a write could give the parent a copy of page-locked memory, while devices still read the original.
 	if err := unix.Madvise(mapped, unix.MADV_DONTFORK); err != nil {
-		return nil, refuse(m, bytes, nodes, "madvise", err)
+		return refuse(m, bytes, nodes, "madvise", err)
 	}
 	if len(mapped) >= hugePageMin {
 		unix.Madvise(mapped, unix.MADV_HUGEPAGE) // a refusal leaves small pages
 	}
-	return m, nil
+	return nil
 }
 
 // Populate allocates the memory's physical pages, on all processors at once, so that locking them takes little more. Page-locking 15 GiB
 // took 4.65 s on a machine of 16 processors; populating took 0.32 s, and page-locking after it 0.34 s. Where the system cannot do it
-// (before Linux 5.14), or has too little memory, pages are left for their first use.
+// (before Linux 5.14), or has too little memory, pages are left for their first use. Shared memory gets huge pages: see AllocShared.
 func (m *Memory) Populate() {
 	const part = 64 << 20
+	advice := unix.MADV_POPULATE_WRITE
+	if m.readOnly {
+		advice = unix.MADV_POPULATE_READ
+	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
@@ -68,7 +83,11 @@ func (m *Memory) Populate() {
 				if from >= len(m.mapped) {
 					return
 				}
-				if unix.Madvise(m.mapped[from:min(from+part, len(m.mapped))], unix.MADV_POPULATE_WRITE) != nil {
+				memory := m.mapped[from:min(from+part, len(m.mapped))]
+				if m.collapses {
+					collapse(memory)
+				}
+				if unix.Madvise(memory, advice) != nil {
 					return
 				}
 			}
