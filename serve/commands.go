@@ -26,7 +26,7 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 	}()
 	var rows wire.RowsRequest
 	switch m.Method {
-	case wire.Explain, wire.Cached, wire.Update, wire.Invalidate:
+	case wire.Explain, wire.Explanations, wire.Cached, wire.Update, wire.Invalidate:
 		if err := wire.Decode(m.Body, &rows); err != nil {
 			return nil, err
 		}
@@ -38,6 +38,26 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 		return s.cache.Stats()
 	case wire.Explain:
 		return statjson.Explain(s.cache, rows.Table, rows.Rows)
+	case wire.Explanations:
+		return s.cache.Explain(rows.Table, rows.Rows)
+	case wire.Attach:
+		var r wire.AttachRequest
+		if err := wire.Decode(m.Body, &r); err != nil {
+			return nil, err
+		}
+		return c.attach(r)
+	case wire.Ready:
+		var r wire.Mapped
+		if err := wire.Decode(m.Body, &r); err != nil {
+			return nil, err
+		}
+		return c.ready(r)
+	case wire.Leave:
+		var r wire.LeaveRequest
+		if err := wire.Decode(m.Body, &r); err != nil {
+			return nil, err
+		}
+		return nil, c.leave(r)
 	case wire.Cached:
 		return s.cache.Cached(rows.Table, rows.Rows, nil)
 	case wire.Update:
@@ -101,7 +121,7 @@ func (s *Server) clients() []Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.mu.all {
-		if c.attached() {
+		if c.guest != nil {
 			all = append(all, Client{c.name, c.process.pid, c.since})
 		}
 	}
@@ -112,7 +132,7 @@ func (s *Server) clients() []Client {
 // kinds are the sentinels of package cache that cross the socket.
 var kinds = map[string]error{
 	"closed": cache.ErrClosed, "options": cache.ErrOptions, "policy": cache.ErrPolicy, "budget": cache.ErrBudget, "table": cache.ErrTable,
-	"rows": cache.ErrRows, "output": cache.ErrOutput, "device": cache.ErrDevice, "corrupt": cache.ErrCorrupt,
+	"rows": cache.ErrRows, "output": cache.ErrOutput, "device": cache.ErrDevice, "corrupt": cache.ErrCorrupt, "held": cache.ErrHeld,
 	"canceled": context.Canceled, "deadline": context.DeadlineExceeded,
 }
 

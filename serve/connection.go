@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/internal/wire"
 )
 
@@ -21,6 +23,9 @@ type connection struct {
 	process process
 	name    string // from its greeting
 	since   time.Time
+	// Server.mu guards these.
+	attaching bool          // attached, or about to be
+	guest     sharing.Guest // nil unless attached
 
 	mu struct {
 		sync.Mutex
@@ -41,7 +46,7 @@ func (c *connection) serve() {
 	defer c.server.forget(c)
 	var err error
 	if c.process, err = processOf(c.wire.Socket()); err == nil {
-		defer c.process.close()
+		defer c.process.Close()
 		err = c.greet()
 	}
 	if err != nil {
@@ -50,8 +55,14 @@ func (c *connection) serve() {
 	}
 	life, stop := context.WithCancel(c.server.life)
 	var tasks sync.WaitGroup
+	defer c.lose()
 	defer tasks.Wait()
 	defer stop()
+	go func() { // a child of a fork may hold the connection open
+		if c.process.Wait() {
+			c.wire.Close()
+		}
+	}()
 	for {
 		m, err := c.wire.Read(wire.MaxJSON + wire.MaxPayload)
 		if err != nil {
@@ -78,16 +89,18 @@ func (c *connection) serve() {
 	}
 }
 
-// String returns the client's name and process, for errors.
-func (c *connection) String() string {
-	if c.process.pid == 0 {
-		return c.name
+// lose ends the attachment with the connection.
+func (c *connection) lose() {
+	c.server.mu.Lock()
+	g := c.guest
+	c.server.mu.Unlock()
+	if g != nil {
+		g.Lost()
 	}
-	return fmt.Sprintf("%s (process %d)", c.name, c.process.pid)
 }
 
-// attached says whether the client reads the cache's memory.
-func (c *connection) attached() bool { return false }
+// String returns the client's name and process, for errors.
+func (c *connection) String() string { return c.process.String() }
 
 // greet reads the greeting and answers it.
 func (c *connection) greet() error {
@@ -110,10 +123,8 @@ func (c *connection) greet() error {
 		c.answer(m.ID, nil, err)
 		return err
 	}
-	c.name, c.since = g.Name, time.Now()
-	if len(c.name) > maxName {
-		c.name = c.name[:maxName]
-	}
+	c.name, c.since = strings.ToValidUTF8(g.Name[:min(len(g.Name), maxName)], ""), time.Now()
+	c.process.name = c.name
 	c.wire.Socket().SetReadDeadline(time.Time{})
 	return c.answer(m.ID, c.server.reception(), nil)
 }

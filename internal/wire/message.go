@@ -56,7 +56,9 @@ const (
 	Ready      = "ready"      // Mapped → Readiness
 	Status     = "status"     // → what serve.Status documents
 	Stats      = "stats"      // → cache.Stats
-	Explain    = "explain"    // RowsRequest → explanations
+	Explain    = "explain"    // RowsRequest → explanations, for people
+	// Explanations is Explain for programs: []cache.Explanation.
+	Explanations = "explanations"
 	Cached     = "cached"     // RowsRequest → []bool
 	Update     = "update"     // RowsRequest, with the rows' data as payload
 	Invalidate = "invalidate" // RowsRequest
@@ -70,7 +72,7 @@ const (
 // Notices by the owner.
 const (
 	Memory = "memory" // MemoryNotice, with a descriptor for each region
-	Views  = "views"  // Description: the client maps what is new, reads by it, and writes its generation to the board
+	Views  = "views"  // Layout: the client maps what is new, reads by it, and writes its generation to the board
 )
 
 // Greeting is the body of the first request.
