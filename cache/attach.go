@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -64,6 +65,9 @@ func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error
 	c.watch = observe.New(o.Telemetry.observe(), c.set)
 	r.log = c.watch.Log
 	r.use(first)
+	if _, err := r.stats(); err != nil { // what Stats says should the owner end
+		r.log.Warn("owner's statistics are not known", slog.Any("error", err))
+	}
 	c.watch.Serve(sources{c}, c.gauges)
 	r.tasks.Go(r.follow)
 	return c, nil

@@ -139,7 +139,21 @@ func (c *Cache) release(failed bool) error {
 }
 
 // Rows returns the number of rows of a table, including those that Update has inserted. It panics if the table index is out of range.
-func (c *Cache) Rows(table int) int64 { return c.set.Tables[table].Tier.Rows() }
+func (c *Cache) Rows(table int) int64 {
+	t := c.set.Tables[table].Tier
+	if c.remote == nil {
+		return t.Rows()
+	}
+	// The owner's memory has the number until Close.
+	if !c.gate.enter() {
+		<-c.gate.finished
+		return t.Rows()
+	}
+	defer c.gate.leave()
+	_, pinned := c.pin()
+	defer unpin(pinned)
+	return t.Rows()
+}
 
 // RowBytes returns the length of a table's rows in bytes. It panics if the table index is out of range.
 func (c *Cache) RowBytes(table int) int { return c.set.Tables[table].Tier.RowBytes() }

@@ -93,6 +93,7 @@ func (r *remote) follow() {
 		}
 		before := r.use(next)
 		r.setGone(nil)
+		r.stats()
 		r.log.Info("attached to an owner again", slog.String("address", r.address))
 		before.gate.close()
 		for _, d := range before.Set.Devices {
@@ -147,6 +148,7 @@ func (r *remote) close() {
 	r.tasks.Wait()
 	s := r.session.Load()
 	s.gate.close()
+	s.Freeze()
 	s.Session.Close()
 }
 

@@ -248,7 +248,16 @@ func (s *Session) Left(by *Session) {
 // leaveWait is how long a client that leaves waits for the owner to know. An owner that hangs learns it when the process ends.
 const leaveWait = time.Second
 
-// Close waits for batches under way, leaves, and unmaps the memory, but for the numbers of rows. No batch may begin any more.
+// Freeze has the tables keep the numbers of rows that they have now, so that Close can unmap them.
+func (s *Session) Freeze() {
+	for _, t := range s.Set.Tables {
+		n := new(atomic.Int64)
+		n.Store(t.Tier.Rows())
+		t.Tier.SetLength(n)
+	}
+}
+
+// Close waits for batches under way, leaves, and unmaps the memory. No batch may begin any more. Tables that no other session uses must be frozen.
 func (s *Session) Close() {
 	if s.Set != nil {
 		for _, d := range s.Set.Devices {
@@ -269,9 +278,7 @@ func (s *Session) Close() {
 			d.Close()
 		}
 	}
-	for id, r := range s.mu.regions {
-		if id != s.welcome.Sheet { // tables may still be asked for their numbers of rows
-			s.freeLocked(r)
-		}
+	for _, r := range s.mu.regions {
+		s.freeLocked(r)
 	}
 }
