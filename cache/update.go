@@ -38,7 +38,9 @@ func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte
 	}
 	done := 0
 	if c.remote != nil {
-		done, err = c.remote.update(ctx, table, rows, data)
+		if done, err = c.remote.update(ctx, table, rows, data); done == 0 {
+			return err // the owner's text says all
+		}
 	} else {
 		done, err = c.writer.Update(ctx, table, rows, data, watch.Cause())
 	}

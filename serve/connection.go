@@ -44,11 +44,8 @@ const (
 // serve handles the connection until it ends.
 func (c *connection) serve() {
 	defer c.server.forget(c)
-	var err error
-	if c.process, err = processOf(c.wire.Socket()); err == nil {
-		defer c.process.Close()
-		err = c.greet()
-	}
+	err := c.greet()
+	defer func() { c.process.Close() }()
 	if err != nil {
 		c.server.o.Logger.Warn("client refused", slog.Int("process", c.process.pid), slog.Any("error", err))
 		return
@@ -112,10 +109,14 @@ func (c *connection) greet() error {
 	m.CloseFiles()
 	var g wire.Greeting
 	err = wire.Decode(m.Body, &g)
+	var user error
+	c.process, user = processOf(c.wire.Socket())
 	switch {
 	case m.Method != wire.Hello:
 		err = fmt.Errorf("serve: first request (%q) must be %q", m.Method, wire.Hello)
 	case err != nil:
+	case user != nil:
+		err = user
 	case g.Version != wire.Version:
 		err = fmt.Errorf("serve: client's version (%d) must be the owner's (%d): both must come from one release", g.Version, wire.Version)
 	}

@@ -264,6 +264,9 @@ func (s *Session) Close() {
 			d.Drain()
 		}
 	}
+	if s.board != nil {
+		s.board.Leave() // for an owner that this process is not connected to any more
+	}
 	if s.welcome.Client != 0 && s.peer.Err() == nil {
 		s.Left(s)
 	}

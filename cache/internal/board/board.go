@@ -6,7 +6,8 @@
 //
 //	word 0        version of the layout, written by the owner
 //	word 1        generation of the memory that the client reads by
-//	words 2-15    reserved
+//	word 2        1 when no batch of the client will run any more
+//	words 3-15    reserved
 //	lanes         128 bytes a lane: number of the last batch that has begun, and of the last that has ended; the rest is reserved
 //	records       192 bytes a lane and table: see Record
 //
@@ -77,6 +78,12 @@ func (b *Board) Generation() uint64 { return atomic.LoadUint64(&b.words[1]) }
 
 // SetGeneration says that every batch of the client that begins from now on reads by memory of a generation.
 func (b *Board) SetGeneration(g uint64) { atomic.StoreUint64(&b.words[1], g) }
+
+// Left says whether no batch of the client will run any more.
+func (b *Board) Left() bool { return atomic.LoadUint64(&b.words[2]) != 0 }
+
+// Leave says that no batch of the client will run any more.
+func (b *Board) Leave() { atomic.StoreUint64(&b.words[2], 1) }
 
 // Lane returns a lane, 0 to Shape.Lanes-1.
 func (b *Board) Lane(i int) *Lane {

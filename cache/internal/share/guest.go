@@ -198,8 +198,11 @@ func (g *Guest) leaveLocked() {
 
 // Lost implements sharing.Guest. Where the system cannot say when the process ends, its connection's end is taken for that.
 func (g *Guest) Lost() {
-	if !g.process.Visible() {
-		g.Leave()
+	w := g.owner
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !g.live || !g.process.Visible() || !g.gone && g.board.Left() {
+		g.leaveLocked()
 	}
 }
 

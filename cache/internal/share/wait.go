@@ -59,6 +59,10 @@ func (w *Owner) mapped(ctx context.Context, giveUp bool) error {
 		w.layoutLocked() // also where nobody is told: it forgets memory that is about to be freed
 	}
 	for _, g := range w.mu.guests {
+		if g.board.Left() {
+			g.leaveLocked()
+			continue
+		}
 		if g.told < generation {
 			g.wake()
 		}
@@ -81,7 +85,7 @@ func (w *Owner) until(ctx context.Context, g *Guest, giveUp bool, over func() bo
 	begun := time.Now()
 	for pause := time.Duration(0); ; pause = min(pause+poll/4, 20*poll) {
 		w.mu.Lock()
-		if g.gone || over() {
+		if g.gone || g.board.Left() || over() {
 			w.mu.Unlock()
 			return nil
 		}
@@ -120,7 +124,7 @@ func (w *Owner) stallLocked(g *Guest, s stall) {
 
 // holdsLocked returns for how long a guest has held back a change, 0 unless that is too long.
 func (g *Guest) holdsLocked() time.Duration {
-	if g.stall.over != nil && (g.gone || g.stall.over()) {
+	if g.stall.over != nil && (g.gone || g.board.Left() || g.stall.over()) {
 		g.stall = stall{}
 	}
 	if g.stall.over == nil {
