@@ -92,6 +92,9 @@ func (c *Conn) send(frame []byte, m *Message) error {
 	if _, err := c.c.Write(frame); err != nil {
 		return err
 	}
+	if len(m.Payload) == 0 {
+		return nil
+	}
 	_, err := c.c.Write(m.Payload)
 	return err
 }
