@@ -89,14 +89,15 @@ func (c *Conn) send(frame []byte, m *Message) error {
 		}
 		frame = frame[n:]
 	}
-	if _, err := c.c.Write(frame); err != nil {
-		return err
+	for _, b := range [][]byte{frame, m.Payload} {
+		if len(b) == 0 {
+			continue // writing nothing fails, too, where the other end has closed the connection
+		}
+		if _, err := c.c.Write(b); err != nil {
+			return err
+		}
 	}
-	if len(m.Payload) == 0 {
-		return nil
-	}
-	_, err := c.c.Write(m.Payload)
-	return err
+	return nil
 }
 
 // Read returns the next message, whose JSON object and payload have at most so many bytes together. The caller closes its files. At the end of
