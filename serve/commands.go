@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/statjson"
@@ -82,23 +81,6 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 		return nil, s.o.Commands.Drain(ctx)
 	}
 	return nil, fmt.Errorf("serve: unknown request (%q)", m.Method)
-}
-
-// Status is what a running owner says of itself.
-type Status struct {
-	// Clients is the number of attached processes, and Attached describes them, the oldest first.
-	Clients  int      `json:"clients"`
-	Attached []Client `json:"attached"`
-	Process  int      `json:"process"`
-	Draining bool     `json:"draining"`
-	statjson.Stats
-}
-
-// Client describes an attached process.
-type Client struct {
-	Name    string    `json:"name"`
-	Process int       `json:"process"` // 0 if it is not visible to the owner
-	Since   time.Time `json:"since"`
 }
 
 // Status returns the cache's statistics and its clients.
