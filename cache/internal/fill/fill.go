@@ -248,6 +248,9 @@ func (f *filler) train() error {
 	stored := func(key uint64) int {
 		table, row := hashmap.SplitKey(key)
 		t := f.set.Tables[table].Tier
+		if t.Codec() == nil {
+			return t.RowBytes()
+		}
 		lock := &f.locks[hashmap.Hash(key)/(math.MaxUint64/lengthLocks+1)]
 		lock.RLock()
 		defer lock.RUnlock()
