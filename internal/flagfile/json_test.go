@@ -83,4 +83,3 @@ func FuzzReadJSON(f *testing.F) {
 		}
 	})
 }
-

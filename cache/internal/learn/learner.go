@@ -3,6 +3,7 @@ package learn
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ type Learner struct {
 	Observed atomic.Int64 // accesses that the policy was told of, those that samples stand for counted too
 
 	o        Options
+	problem  admission.Problem // of Start
 	estimate estimator
 	panicked atomic.Pointer[error]
 
@@ -39,8 +41,8 @@ type Options struct {
 	Set    *read.Set
 	// SlotBytes returns what a row takes in a slab. It must be set before samples are drained.
 	SlotBytes func(key uint64) int
-	// HitWeight is how many times as often misses are sampled as hits: so many times as much a hit's sample counts. 1 or more; above 1 the
-	// policy must be an admission.Weigher.
+	// HitWeight is how many times as often misses are sampled as hits: so many times as much a hit's sample counts. 1 or more. A policy that is
+	// not an admission.Weigher observes the share of the misses that hits are sampled at.
 	HitWeight float64
 	// OnKeys, if not nil, hears of the accesses to sampled keys. rows are used until it returns.
 	OnKeys func(table int, rows []int64)
@@ -107,6 +109,55 @@ func (l *Learner) callLocked(f func(admission.Policy)) (err error) {
 	return nil
 }
 
+// Start starts the policy. It is called once, before all other calls but Failure and Close.
+func (l *Learner) Start(p admission.Problem) error {
+	l.problem = p
+	var err error
+	return errors.Join(l.Call(func(policy admission.Policy) { err = policy.Start(p) }), err)
+}
+
+// SetPolicy replaces the policy by one that is new: it starts it for a capacity in bytes, has it observe each of the keys once, and closes the old
+// one, whatever that did. If the new policy does not start, the old one stays.
+func (l *Learner) SetPolicy(p admission.Policy, capacity int64, keys iter.Seq[uint64]) (err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.closed {
+		return nil
+	}
+	fresh := &Learner{o: Options{Policy: p}}
+	problem := l.problem
+	problem.Capacity = capacity
+	if err := fresh.Start(problem); err != nil {
+		fresh.Close()
+		return err
+	}
+	rows := make([][]int64, len(problem.Rows))
+	observe := func(table int) {
+		fresh.Call(func(p admission.Policy) { p.Observe(table, rows[table]) })
+		rows[table] = rows[table][:0]
+	}
+	for key := range keys {
+		table, row := hashmap.SplitKey(key)
+		if rows[table] = append(rows[table], row); len(rows[table]) == ObserveRows {
+			observe(table)
+		}
+	}
+	for table := range rows {
+		observe(table)
+	}
+	if err := fresh.Failure(); err != nil {
+		fresh.Close()
+		return err
+	}
+	for table := range l.mu.rows { // what the old policy was to hear of
+		l.mu.rows[table], l.mu.hits[table] = l.mu.rows[table][:0], l.mu.hits[table][:0]
+	}
+	l.callLocked(func(p admission.Policy) { p.Close() })
+	l.o.Policy = p
+	l.panicked.Store(nil)
+	return nil
+}
+
 // name returns the policy's name, which a policy that panics may not even have.
 func (l *Learner) name() (name string) {
 	defer func() {
@@ -154,6 +205,7 @@ func (l *Learner) drainLocked() {
 	if l.mu.rows == nil {
 		l.mu.rows, l.mu.hits, l.mu.keys = make([][]int64, len(tables)), make([][]int64, len(tables)), make([][]int64, len(tables))
 	}
+	_, weighs := l.o.Policy.(admission.Weigher)
 	lookups, read, overwritten := l.lookups(), int64(0), int64(0)
 	for _, d := range l.o.Set.Devices {
 		if d.Ring == nil {
@@ -170,7 +222,8 @@ func (l *Learner) drainLocked() {
 				l.o.Capture.Sample(key, kept&abi.SampledAccess != 0, kept&abi.SampledKey != 0)
 			}
 			switch {
-			case l.o.HitWeight > 1 && kept&(abi.SampledAccess|abi.SampledMiss) == abi.SampledAccess:
+			case l.o.HitWeight > 1 && !weighs && kept&abi.SampledAccess == 0: // one of the misses sampled beside the share of all accesses
+			case l.o.HitWeight > 1 && weighs && kept&(abi.SampledAccess|abi.SampledMiss) == abi.SampledAccess:
 				if l.mu.hits[table] = append(l.mu.hits[table], row); len(l.mu.hits[table]) >= ObserveRows {
 					l.observeLocked(table)
 				}
