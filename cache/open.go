@@ -43,6 +43,13 @@ func (c *Cache) openDevices() error {
 		sampling.Misses, hitWeight = o.Refresh.Misses, o.Refresh.Misses/o.Refresh.Accesses
 	}
 	c.set = read.NewSet(devices, sampling)
+	if c.set.Shared = o.Shared; o.Shared {
+		for _, d := range devices {
+			if _, err := device.SharerOf(d); err != nil {
+				return fmt.Errorf("cache: Options.Shared: %w", err)
+			}
+		}
+	}
 	c.watch.SetSet(c.set)
 	if o.Capture != nil {
 		c.capture = &capture{cache: c, call: o.Capture}
@@ -155,7 +162,7 @@ func (c *Cache) loadTable(ctx context.Context, i int, t Table, terms registry.Te
 	}
 	tier, err := transfer.Load(c.set.Devices[0].Device, t.source, transfer.Options{
 		Codec: string(c.codecOf(t)), DType: t.dtype, Mode: mode, Seed: c.opts.Seed, Workers: c.opts.Host.Workers, Capacity: t.capacity,
-		Context: ctx, Nodes: c.store.Nodes.Tier, Terms: terms, Measure: c.measuring(), Adopt: t.adopt, Progress: progress,
+		Context: ctx, Nodes: c.store.Nodes.Tier, Terms: terms, Measure: c.measuring(), Adopt: t.adopt, Progress: progress, Shared: c.set.Shared,
 	})
 	if err != nil && t.adopt != nil {
 		err = fmt.Errorf("%w; FromBytes copies the memory instead of adopting it", err)
@@ -261,7 +268,7 @@ func (c *Cache) openRings() (err error) {
 		}
 	}
 	for _, d := range c.set.Devices {
-		if d.Ring, err = kernels.NewSampleRing(d.Device, learn.RingRecords(c.set)); err != nil {
+		if d.Ring, err = kernels.NewSampleRing(d.Device, c.set.Shared, learn.RingRecords(c.set)); err != nil {
 			return err
 		}
 	}

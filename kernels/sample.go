@@ -33,8 +33,8 @@ type SampleRing struct {
 // lateAfter is how long a record may be on its way when later ones are there.
 var lateAfter = 10 * time.Millisecond
 
-// NewSampleRing returns a ring of so many records, a power of two.
-func NewSampleRing(d device.Device, capacity int) (_ *SampleRing, err error) {
+// NewSampleRing returns a ring of so many records, a power of two, in memory that other processes can map if shared is set.
+func NewSampleRing(d device.Device, shared bool, capacity int) (_ *SampleRing, err error) {
 	if capacity < 1 || bits.OnesCount(uint(capacity)) != 1 || capacity > 1<<31 {
 		return nil, fmt.Errorf("kernels: sample ring's capacity (%d) must be a power of two up to 2^31", capacity)
 	}
@@ -45,10 +45,10 @@ func NewSampleRing(d device.Device, capacity int) (_ *SampleRing, err error) {
 		}
 	}()
 	bytes := int64(capacity) * abi.SampleRecordBytes
-	if r.records, err = d.Alloc(bytes, "sample ring"); err != nil {
+	if r.records, err = device.Alloc(d, shared, bytes, "sample ring"); err != nil {
 		return nil, err
 	}
-	if r.head, err = d.Alloc(8, "sample ring"); err != nil {
+	if r.head, err = device.Alloc(d, shared, 8, "sample ring"); err != nil {
 		return nil, err
 	}
 	if !d.NeedsStaging() {

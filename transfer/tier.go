@@ -68,6 +68,7 @@ type Tier struct {
 	nodes    []int      // memory nodes that the rows should be on; empty for any
 	lies     NodeMemory // where the rows are
 	adopted  []byte     // the caller's memory that holds the rows; nil if the tier has memory of its own
+	shared   bool       // rows, and what Attach copies to devices, are memory that other processes can map
 }
 
 // Totals are sums over all rows of a tier.
@@ -201,10 +202,10 @@ func (t *Tier) AttachRows(d device.Device) (rows kernels.HostRows, err error) {
 	rows = t.host
 	rows.Compressed, rows.Index = device.Buffer{}, device.Buffer{}
 	if bits := t.host.Compressed; bits.Size() != 0 {
-		rows.Compressed, err = device.AllocCopy(d, bits.Bytes(), "row bits")
+		rows.Compressed, err = device.AllocCopy(d, t.shared, bits.Bytes(), "row bits")
 	}
 	if index := t.host.Index; index.Size() != 0 && err == nil {
-		rows.Index, err = device.AllocCopy(d, index.Bytes(), "host tier index")
+		rows.Index, err = device.AllocCopy(d, t.shared, index.Bytes(), "host tier index")
 	}
 	if err != nil {
 		Detach(d, rows, kernels.Codec{})

@@ -41,7 +41,7 @@ func (d *Device) Info() device.Info {
 
 // Alloc implements device.Device. Large blocks are outside the Go heap, and Free gives them back to the system at once.
 func (d *Device) Alloc(bytes int64, what string) (device.Buffer, error) {
-	return d.alloc(bytes, what, numa.New)
+	return d.alloc("allocation for "+what, bytes, what, numa.New)
 }
 
 // AllocHost implements device.Device.
@@ -51,10 +51,11 @@ func (d *Device) AllocHost(bytes int64, what string) (device.Buffer, error) {
 
 // AllocHostOn implements device.NodeAllocator.
 func (d *Device) AllocHostOn(nodes []int, bytes int64, what string) (device.Buffer, error) {
-	return d.alloc(bytes, what, func(bytes int64) (*numa.Memory, error) { return numa.Alloc(max(bytes, 1), nodes) })
+	return d.alloc("allocation for "+what, bytes, what, func(bytes int64) (*numa.Memory, error) { return numa.Alloc(max(bytes, 1), nodes) })
 }
 
-func (d *Device) alloc(bytes int64, what string, from func(int64) (*numa.Memory, error)) (device.Buffer, error) {
+// alloc returns memory of from. call says in errors what failed.
+func (d *Device) alloc(call string, bytes int64, what string, from func(int64) (*numa.Memory, error)) (device.Buffer, error) {
 	if err := device.CheckSize(bytes, what); err != nil {
 		return device.Buffer{}, err
 	}
@@ -63,7 +64,7 @@ func (d *Device) alloc(bytes int64, what string, from func(int64) (*numa.Memory,
 		err = fmt.Errorf("%w: %w", device.ErrOutOfMemory, err)
 	}
 	if err != nil {
-		return device.Buffer{}, fmt.Errorf("host: allocation for %s: %w", what, err)
+		return device.Buffer{}, fmt.Errorf("host: %s: %w", call, err)
 	}
 	b := m.Bytes()[:bytes:bytes]
 	d.memory.Store(unsafe.SliceData(b), m)

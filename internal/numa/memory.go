@@ -3,6 +3,7 @@ package numa
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"unsafe"
 
@@ -19,6 +20,10 @@ var ErrNoMemory = errors.New("numa: out of memory")
 type Memory struct {
 	bytes  []byte
 	mapped []byte // whole pages; nil if bytes is memory of the Go heap
+
+	file     *os.File // of memory of AllocShared
+	shared   bool     // other processes may have it mapped
+	readOnly bool     // a write ends the process
 }
 
 // Bytes returns the memory. It must not be used after Free.
@@ -64,15 +69,19 @@ func (m *Memory) Free() error {
 	if m == nil {
 		return nil
 	}
-	mapped := m.mapped
-	m.bytes, m.mapped = nil, nil
+	mapped, file := m.mapped, m.file
+	m.bytes, m.mapped, m.file = nil, nil, nil
 	if mapped == nil {
 		return nil
 	}
-	if err := unmap(mapped); err != nil {
-		return fmt.Errorf("numa: memory (%d bytes) cannot be unmapped: %w", len(mapped), err)
+	var err error
+	if file != nil {
+		err = file.Close()
 	}
-	return nil
+	if failed := unmap(mapped); failed != nil {
+		err = errors.Join(err, fmt.Errorf("numa: memory (%d bytes) cannot be unmapped: %w", len(mapped), failed))
+	}
+	return err
 }
 
 // Held is the number of bytes that lie on a node.

@@ -33,6 +33,14 @@ func Alloc(bytes int64, nodes []int) (*Memory, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := m.settle(bytes, nodes, mask); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// settle asks for fresh memory to lie on the nodes, not to be inherited by children, and to have huge pages. An error frees the memory.
+func (m *Memory) settle(bytes int64, nodes []int, mask []uint) error {
 	mapped := m.mapped
 	if len(nodes) > 0 {
 		mode := uintptr(unix.MPOL_PREFERRED) // with MPOL_BIND, a process is killed when the node is full
@@ -41,17 +49,17 @@ func Alloc(bytes int64, nodes []int) (*Memory, error) {
 		}
 		_, _, failed := unix.Syscall6(unix.SYS_MBIND, address(mapped), uintptr(len(mapped)), mode, uintptr(unsafe.Pointer(&mask[0])), maskBits(mask), 0)
 		if failed != 0 {
-			return nil, refuse(m, bytes, nodes, "mbind", failed)
+			return refuse(m, bytes, nodes, "mbind", failed)
 		}
 	}
 	// After a fork a write could give the parent a copy of page-locked memory, while devices still read the original.
 	if err := unix.Madvise(mapped, unix.MADV_DONTFORK); err != nil {
-		return nil, refuse(m, bytes, nodes, "madvise", err)
+		return refuse(m, bytes, nodes, "madvise", err)
 	}
 	if len(mapped) >= hugePageMin {
 		unix.Madvise(mapped, unix.MADV_HUGEPAGE) // a refusal leaves small pages
 	}
-	return m, nil
+	return nil
 }
 
 // Populate allocates the memory's physical pages, on all processors at once, so that locking them takes little more. Page-locking 15 GiB
@@ -59,6 +67,10 @@ func Alloc(bytes int64, nodes []int) (*Memory, error) {
 // (before Linux 5.14), or has too little memory, pages are left for their first use.
 func (m *Memory) Populate() {
 	const part = 64 << 20
+	advice := unix.MADV_POPULATE_WRITE
+	if m.readOnly {
+		advice = unix.MADV_POPULATE_READ
+	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
@@ -68,7 +80,7 @@ func (m *Memory) Populate() {
 				if from >= len(m.mapped) {
 					return
 				}
-				if unix.Madvise(m.mapped[from:min(from+part, len(m.mapped))], unix.MADV_POPULATE_WRITE) != nil {
+				if unix.Madvise(m.mapped[from:min(from+part, len(m.mapped))], advice) != nil {
 					return
 				}
 			}

@@ -1,0 +1,50 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/numa"
+)
+
+// AllocShared implements device.Sharer.
+func (d *Device) AllocShared(bytes int64, what string) (device.Buffer, error) {
+	return d.AllocSharedHost(nil, bytes, what)
+}
+
+// AllocSharedHost implements device.Sharer.
+func (d *Device) AllocSharedHost(nodes []int, bytes int64, what string) (device.Buffer, error) {
+	return d.alloc("allocation for "+what, bytes, what, func(bytes int64) (*numa.Memory, error) {
+		m, err := numa.AllocShared("tensorcache "+what, max(bytes, 1), nodes)
+		if errors.Is(err, numa.ErrRefused) && len(nodes) == 0 {
+			err = fmt.Errorf("%w: %w", device.ErrNotShared, err)
+		}
+		return m, err
+	})
+}
+
+// Export implements device.Sharer.
+func (d *Device) Export(b device.Buffer) (*os.File, error) {
+	m, ok := d.memory.Load(unsafe.SliceData(b.Bytes()))
+	if !ok || int64(len(m.(*numa.Memory).Bytes())) != max(b.Size(), 1) {
+		return nil, fmt.Errorf("host: buffer (%d bytes) exported must be one of AllocShared of this device", b.Size())
+	}
+	f, err := m.(*numa.Memory).File()
+	if err != nil {
+		return nil, fmt.Errorf("host: buffer (%d bytes) exported: %w", b.Size(), err)
+	}
+	return f, nil
+}
+
+// Import implements device.Sharer.
+func (d *Device) Import(f *os.File, bytes int64, writable bool, what string) (device.Buffer, error) {
+	return d.alloc("import of "+what, bytes, what, func(bytes int64) (*numa.Memory, error) { return numa.MapShared(f, max(bytes, 1), writable) })
+}
+
+// ImportHost implements device.Sharer.
+func (d *Device) ImportHost(f *os.File, bytes int64, writable bool, what string) (device.Buffer, error) {
+	return d.Import(f, bytes, writable, what)
+}

@@ -1,0 +1,133 @@
+package numa
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// seals fix the length of shared memory for good. A process that reads mapped memory behind the end of a file that another process has made
+// shorter is killed.
+const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
+// nameMax is the longest name, in bytes, that the system takes for memory.
+const nameMax = 249
+
+// removeShared is the advice that gives back pages of shared memory.
+const removeShared = unix.MADV_REMOVE
+
+// AllocShared is Alloc for memory that other processes can map: see File. It is a file in memory, of fixed length and in no folder. The
+// system lists it by name in the mappings of processes. Huge pages are for memory of at least 2 MiB on systems that allow them for shared
+// memory (/sys/kernel/mm/transparent_hugepage/shmem_enabled).
+func AllocShared(name string, bytes int64, nodes []int) (*Memory, error) {
+	if bytes < 1 {
+		return nil, fmt.Errorf("numa: shared memory (%d bytes) must be at least a byte", bytes)
+	}
+	mask, err := maskOf(nodes)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate(name[:min(len(name), nameMax)], unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("%w: shared memory (%d bytes): memfd_create: %w", ErrRefused, bytes, err)
+	}
+	file := os.NewFile(uintptr(fd), name)
+	err = os.NewSyscallError("ftruncate", unix.Ftruncate(fd, wholePages(bytes)))
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+		err = os.NewSyscallError("fcntl", err)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: shared memory (%d bytes): %w", ErrRefused, bytes, err), file.Close())
+	}
+	m, err := mapFile(fd, wholePages(bytes), true)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	m.file, m.bytes = file, m.bytes[:bytes:bytes]
+	if err := m.settle(bytes, nodes, mask); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// File returns a new descriptor of memory of AllocShared, which the caller closes.
+func (m *Memory) File() (*os.File, error) {
+	if m.file == nil {
+		return nil, fmt.Errorf("numa: memory (%d bytes) exported must be of AllocShared", len(m.bytes))
+	}
+	fd, err := unix.FcntlInt(m.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("numa: memory (%d bytes) exported: fcntl: %w", len(m.bytes), err)
+	}
+	return os.NewFile(uintptr(fd), m.file.Name()), nil
+}
+
+// MapShared maps memory that AllocShared has allocated, in this or another process, with the same number of bytes. A process that writes to
+// memory that is not writable is killed.
+func MapShared(f *os.File, bytes int64, writable bool) (*Memory, error) {
+	if bytes < 1 {
+		return nil, fmt.Errorf("numa: shared memory (%d bytes) must be at least a byte", bytes)
+	}
+	if f == nil {
+		return nil, errors.New("numa: descriptor of shared memory must not be nil")
+	}
+	var m *Memory
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("numa: descriptor of shared memory: %w", err)
+	}
+	failed := raw.Control(func(fd uintptr) {
+		if err = sealed(int(fd), bytes); err == nil {
+			m, err = mapFile(int(fd), wholePages(bytes), writable)
+		}
+	})
+	if failed != nil {
+		return nil, fmt.Errorf("numa: descriptor of shared memory: %w", failed)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.bytes = m.bytes[:bytes:bytes]
+	if err := m.settle(bytes, nil, nil); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// sealed returns an error unless fd is memory of fixed length for the bytes.
+func sealed(fd int, bytes int64) error {
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return fmt.Errorf("numa: descriptor (%d) of shared memory: fstat: %w", fd, err)
+	}
+	kind := map[uint32]string{unix.S_IFREG: "a file", unix.S_IFIFO: "a pipe", unix.S_IFSOCK: "a socket", unix.S_IFDIR: "a folder"}[stat.Mode&unix.S_IFMT]
+	if kind == "" {
+		kind = "a device"
+	}
+	has, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	switch {
+	case err != nil:
+		return fmt.Errorf("numa: descriptor (%d, %s) must be of shared memory", fd, kind)
+	case has&unix.F_SEAL_SHRINK == 0:
+		return fmt.Errorf("numa: descriptor (%d, %s) must be of memory that is sealed against shrinking", fd, kind)
+	case stat.Size != wholePages(bytes):
+		return fmt.Errorf("numa: shared memory (%d bytes) must be %d bytes, the pages for %d", stat.Size, wholePages(bytes), bytes)
+	}
+	return nil
+}
+
+// mapFile maps a file in memory.
+func mapFile(fd int, bytes int64, writable bool) (*Memory, error) {
+	access := unix.PROT_READ
+	if writable {
+		access |= unix.PROT_WRITE
+	}
+	b, err := unix.Mmap(fd, 0, int(bytes), access, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("numa: shared memory (%d bytes) cannot be mapped: %w", bytes, err)
+	}
+	return &Memory{bytes: b, mapped: b, shared: true, readOnly: !writable}, nil
+}
