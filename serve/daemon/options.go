@@ -73,10 +73,13 @@ func (c *Config) fields(o *cache.Options) error {
 var flagNames = strings.NewReplacer("cache: ", "", "Devices.Backend", "--device", "Devices.Count", "--devices", "Devices.GPUs", "--gpus", "Devices.Placement", "--placement",
 	"Devices.Rates", "--rates", "Host.Tier", "--host-tier", "Host.Workers", "--workers", "Host.Overlay", "--overlay", "Host.Nodes", "--host-nodes",
 	"Refresh.Interval", "--refresh-interval", "Refresh.MaxChurn", "--refresh-churn", "Refresh.MaxBytes", "--refresh-bytes", "Refresh.Accesses", "--sample-rate",
-	"Refresh.Misses", "--sample-rate", "Refresh.Keys", "--sample-keys", "unknown codec", "--codec: unknown codec")
+	"Refresh.Misses", "--sample-rate", "Refresh.Keys", "--sample-keys", "codec: unknown", "--codec: unknown")
 
 func (c *Config) validateListeners(f *faults.List) {
 	f.If(c.Listen == "" && c.RESP == "" && c.HTTP == "", "--listen, --resp or --http must be given: without any nobody reaches the cache")
+	if c.Listen != "" {
+		f.Add(c.checkListen())
+	}
 	f.If(c.RESPClients < 1, "--resp-clients (%d) must be at least 1", c.RESPClients)
 	users, err := c.users()
 	f.Add(err)

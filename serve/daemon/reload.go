@@ -18,7 +18,7 @@ import (
 
 // reload reads the configuration again and changes what can change. If the new one is wrong, nothing changes.
 func (r *running) reload() {
-	r.notify(daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec())
+	r.notify(daemon.SdNotifyReloading, strings.TrimSpace(daemon.SdNotifyMonotonicUsec()))
 	defer r.notify(daemon.SdNotifyReady)
 	next, err := Load(r.Args)
 	if err == nil {

@@ -62,6 +62,9 @@ type running struct {
 	tasks sync.WaitGroup
 }
 
+// newCache is replaced by tests.
+var newCache = cache.NewContext
+
 // errLoading is the answer to what needs the cache before it is there.
 var errLoading = errors.New("tensorcached: loading the tables")
 
@@ -189,7 +192,7 @@ func (r *running) open(signals <-chan os.Signal) error {
 	loaded := make(chan struct{})
 	opened = true // New closes the tables
 	go func() {
-		r.cache, err = cache.NewContext(ctx, o)
+		r.cache, err = newCache(ctx, o)
 		close(loaded)
 	}()
 	defer cancel()

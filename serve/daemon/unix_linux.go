@@ -3,9 +3,13 @@ package daemon
 import (
 	"context"
 	"os"
+	"strings"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/faults"
 	"github.com/tensorcache/tensorcache/internal/statjson"
+	"github.com/tensorcache/tensorcache/internal/wire"
 	"github.com/tensorcache/tensorcache/serve"
 )
 
@@ -14,6 +18,17 @@ type attachments struct{ server *serve.Server }
 
 // share has the cache use memory that other processes can map, if any can attach.
 func (a *attachments) share(c *Config, o *cache.Options) { o.Shared = c.Listen != "" }
+
+// checkListen says what is wrong with --listen and what belongs to it.
+func (c *Config) checkListen() error {
+	var f faults.List
+	if _, err := wire.SocketPath(c.Listen); err != nil {
+		f.Addf("--listen: %s", strings.TrimPrefix(err.Error(), "wire: "))
+	}
+	f.If(c.MaxAttached < 1 || c.MaxAttached > 1024, "--max-attached (%d) must be 1 to 1024", c.MaxAttached)
+	f.If(c.StoppedAfter < 100*time.Millisecond, "--stopped-after (%v) must be at least 100ms", c.StoppedAfter)
+	return f.Err()
+}
 
 // listen begins to serve --listen.
 func (a *attachments) listen(r *running) (err error) {

@@ -15,12 +15,9 @@ type attachments struct{}
 
 func (*attachments) share(*Config, *cache.Options) {}
 
-func (*attachments) listen(r *running) error {
-	if r.config.Listen != "" {
-		return errors.New("--listen needs Linux")
-	}
-	return nil
-}
+func (*Config) checkListen() error { return errors.New("--listen needs Linux") }
+
+func (*attachments) listen(*running) error { return nil }
 
 func (*attachments) drain(context.Context) error { return nil }
 func (*attachments) close() error                { return nil }
