@@ -42,7 +42,7 @@ func (c *Cache) openDevices() error {
 	if _, ok := o.Admission.Policy.(admission.Weigher); ok && o.Refresh.Misses > o.Refresh.Accesses {
 		sampling.Misses, hitWeight = o.Refresh.Misses, o.Refresh.Misses/o.Refresh.Accesses
 	}
-	c.set = read.NewSet(devices, sampling)
+	c.set, c.sampling = read.NewSet(devices, sampling), sampling
 	if c.set.Shared = o.Shared; o.Shared {
 		for _, d := range devices {
 			if _, err := device.SharerOf(d); err != nil {
@@ -341,9 +341,12 @@ func (c *Cache) shareOptions(d *read.Device) transfer.ShareOptions {
 type sources struct{ cache *Cache }
 
 func (s sources) Withdrawals(table int, rows []int64, all []observe.Withdrawal) []observe.Withdrawal {
+	if s.cache.remote != nil { // the owner knows, but batches do not wait for it
+		return append(all, make([]observe.Withdrawal, len(rows))...)
+	}
 	return s.cache.writer.Withdrawn.FindAll(table, rows, all)
 }
 
 func (s sources) TryExplain(table int, rows []int64, estimates []admission.Estimate) bool {
-	return s.cache.learner.TryExplain(table, rows, estimates)
+	return s.cache.remote == nil && s.cache.learner.TryExplain(table, rows, estimates)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/wire"
 )
 
 // Update replaces row rows[i] of the table by data[i × row bytes:], for every i. If a row number occurs twice, the last one counts.
@@ -19,7 +20,8 @@ import (
 //
 // Updated rows lie in the overlay until they are written to the host tier. If the overlay is full, Update waits until earlier rows have
 // left it, which takes as long as the longest batch under way. ctx bounds the waiting. The error then has the number of updated rows,
-// which are the first ones given.
+// which are the first ones given. If a client of a shared cache is what Update waits for, the error wraps ErrHeld after a time that the server
+// sets. On an attached cache the number counts whole requests of some megabytes: a part of the next rows may be updated, too.
 func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte) (err error) {
 	if err := c.enter(); err != nil {
 		return err
@@ -35,7 +37,14 @@ func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte
 	if len(data) != len(rows)*rowBytes {
 		return fmt.Errorf("%w: %d bytes for %d rows of table %s must be %d", ErrOutput, len(data), len(rows), t.Name, len(rows)*rowBytes)
 	}
-	done, err := c.writer.Update(ctx, table, rows, data, watch.Cause())
+	done := 0
+	if c.remote != nil {
+		if done, err = c.remote.update(ctx, table, rows, data); done == 0 {
+			return err // the owner's text says all
+		}
+	} else {
+		done, err = c.writer.Update(ctx, table, rows, data, watch.Cause())
+	}
 	if err != nil {
 		return fmt.Errorf("cache: Update of table %s: %d of %d rows are updated: %w", t.Name, done, len(rows), err)
 	}
@@ -55,6 +64,9 @@ func (c *Cache) Invalidate(table int, rows []int64) (err error) {
 	if _, err := c.tableFor(table, rows, false); err != nil {
 		return err
 	}
+	if c.remote != nil {
+		return c.remote.invalidate(table, rows)
+	}
 	return c.writer.Invalidate(table, rows, watch.Cause())
 }
 
@@ -71,6 +83,9 @@ func (c *Cache) Refresh(ctx context.Context) error {
 		return err
 	}
 	defer c.leave()
+	if c.remote != nil {
+		return c.remote.call(ctx, wire.Refresh, nil, nil, nil)
+	}
 	return c.writer.Refresh(ctx)
 }
 
@@ -85,6 +100,9 @@ func (c *Cache) SetBudget(ctx context.Context, bytes int64) error {
 		return err
 	}
 	defer c.leave()
+	if c.remote != nil {
+		return c.remote.call(ctx, wire.SetBudget, wire.BudgetRequest{Bytes: bytes}, nil, nil)
+	}
 	return c.writer.SetBudget(ctx, bytes)
 }
 
@@ -148,6 +166,9 @@ func (c *Cache) Cached(table int, rows []int64, dst []bool) ([]bool, error) {
 	defer c.leave()
 	if err := c.checkTable(table); err != nil {
 		return dst, err
+	}
+	if c.remote != nil {
+		return c.remote.cached(table, rows, dst)
 	}
 	limit := c.set.Tables[table].Tier.Rows()
 	for _, row := range rows {

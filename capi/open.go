@@ -105,7 +105,7 @@ func (r *request) checkGPUs() error {
 	switch {
 	case err != nil:
 	case d.Count > have:
-		err = fmt.Errorf("tensorcache: config.devices (%d) must be at most the %d GPUs", d.Count, have)
+		err = fmt.Errorf("tensorcache: config.devices (%d) must be at most %d, the number of GPUs", d.Count, have)
 	default:
 		for _, gpu := range d.GPUs {
 			if gpu < 0 || gpu >= have {

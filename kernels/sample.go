@@ -73,6 +73,14 @@ func (r *SampleRing) Close() {
 	r.d.Free(r.head)
 }
 
+// Memory returns the ring's memory, to which other processes may append by a ring of Attach.
+func (r *SampleRing) Memory() (records, head device.Buffer) { return r.records, r.head }
+
+// Attach makes r, a zero SampleRing, append to the memory of another process's ring, which Close frees. r is not drained.
+func (r *SampleRing) Attach(d device.Device, records, head device.Buffer) {
+	*r = SampleRing{d: d, records: records, head: head, mask: uint64(records.Size()/abi.SampleRecordBytes - 1)}
+}
+
 // fetch returns the records from the reader's tail on, each in its slot. Slots of records that are older or not there yet have older ones. It
 // returns nil if there is nothing new, or the device fails, which every batch reports.
 func (r *SampleRing) fetch() []uint64 {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/statjson"
@@ -26,7 +25,7 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 	}()
 	var rows wire.RowsRequest
 	switch m.Method {
-	case wire.Explain, wire.Cached, wire.Update, wire.Invalidate:
+	case wire.Explain, wire.Explanations, wire.Cached, wire.Update, wire.Invalidate:
 		if err := wire.Decode(m.Body, &rows); err != nil {
 			return nil, err
 		}
@@ -38,6 +37,26 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 		return s.cache.Stats()
 	case wire.Explain:
 		return statjson.Explain(s.cache, rows.Table, rows.Rows)
+	case wire.Explanations:
+		return s.cache.Explain(rows.Table, rows.Rows)
+	case wire.Attach:
+		var r wire.AttachRequest
+		if err := wire.Decode(m.Body, &r); err != nil {
+			return nil, err
+		}
+		return c.attach(r)
+	case wire.Ready:
+		var r wire.Mapped
+		if err := wire.Decode(m.Body, &r); err != nil {
+			return nil, err
+		}
+		return c.ready(r)
+	case wire.Leave:
+		var r wire.LeaveRequest
+		if err := wire.Decode(m.Body, &r); err != nil {
+			return nil, err
+		}
+		return nil, c.leave(r)
 	case wire.Cached:
 		return s.cache.Cached(rows.Table, rows.Rows, nil)
 	case wire.Update:
@@ -64,23 +83,6 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 	return nil, fmt.Errorf("serve: unknown request (%q)", m.Method)
 }
 
-// Status is what a running owner says of itself.
-type Status struct {
-	// Clients is the number of attached processes, and Attached describes them, the oldest first.
-	Clients  int      `json:"clients"`
-	Attached []Client `json:"attached"`
-	Process  int      `json:"process"`
-	Draining bool     `json:"draining"`
-	statjson.Stats
-}
-
-// Client describes an attached process.
-type Client struct {
-	Name    string    `json:"name"`
-	Process int       `json:"process"` // 0 if it is not visible to the owner
-	Since   time.Time `json:"since"`
-}
-
 // Status returns the cache's statistics and its clients.
 func (s *Server) Status() (*Status, error) {
 	stats, err := statjson.Of(s.cache)
@@ -101,7 +103,7 @@ func (s *Server) clients() []Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.mu.all {
-		if c.attached() {
+		if c.guest != nil {
 			all = append(all, Client{c.name, c.process.pid, c.since})
 		}
 	}
@@ -112,7 +114,7 @@ func (s *Server) clients() []Client {
 // kinds are the sentinels of package cache that cross the socket.
 var kinds = map[string]error{
 	"closed": cache.ErrClosed, "options": cache.ErrOptions, "policy": cache.ErrPolicy, "budget": cache.ErrBudget, "table": cache.ErrTable,
-	"rows": cache.ErrRows, "output": cache.ErrOutput, "device": cache.ErrDevice, "corrupt": cache.ErrCorrupt,
+	"rows": cache.ErrRows, "output": cache.ErrOutput, "device": cache.ErrDevice, "corrupt": cache.ErrCorrupt, "held": cache.ErrHeld,
 	"canceled": context.Canceled, "deadline": context.DeadlineExceeded,
 }
 

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/internal/wire"
 )
 
@@ -21,6 +23,9 @@ type connection struct {
 	process process
 	name    string // from its greeting
 	since   time.Time
+	// Server.mu guards these.
+	attaching bool          // attached, or about to be
+	guest     sharing.Guest // nil unless attached
 
 	mu struct {
 		sync.Mutex
@@ -39,19 +44,22 @@ const (
 // serve handles the connection until it ends.
 func (c *connection) serve() {
 	defer c.server.forget(c)
-	var err error
-	if c.process, err = processOf(c.wire.Socket()); err == nil {
-		defer c.process.close()
-		err = c.greet()
-	}
+	err := c.greet()
+	defer func() { c.process.Close() }()
 	if err != nil {
 		c.server.o.Logger.Warn("client refused", slog.Int("process", c.process.pid), slog.Any("error", err))
 		return
 	}
 	life, stop := context.WithCancel(c.server.life)
 	var tasks sync.WaitGroup
+	defer c.lose()
 	defer tasks.Wait()
 	defer stop()
+	go func() { // a child of a fork may hold the connection open
+		if c.process.Wait() {
+			c.wire.Close()
+		}
+	}()
 	for {
 		m, err := c.wire.Read(wire.MaxJSON + wire.MaxPayload)
 		if err != nil {
@@ -78,16 +86,18 @@ func (c *connection) serve() {
 	}
 }
 
-// String returns the client's name and process, for errors.
-func (c *connection) String() string {
-	if c.process.pid == 0 {
-		return c.name
+// lose ends the attachment with the connection.
+func (c *connection) lose() {
+	c.server.mu.Lock()
+	g := c.guest
+	c.server.mu.Unlock()
+	if g != nil {
+		g.Lost()
 	}
-	return fmt.Sprintf("%s (process %d)", c.name, c.process.pid)
 }
 
-// attached says whether the client reads the cache's memory.
-func (c *connection) attached() bool { return false }
+// String returns the client's name and process, for errors.
+func (c *connection) String() string { return c.process.String() }
 
 // greet reads the greeting and answers it.
 func (c *connection) greet() error {
@@ -99,10 +109,14 @@ func (c *connection) greet() error {
 	m.CloseFiles()
 	var g wire.Greeting
 	err = wire.Decode(m.Body, &g)
+	var user error
+	c.process, user = processOf(c.wire.Socket())
 	switch {
 	case m.Method != wire.Hello:
 		err = fmt.Errorf("serve: first request (%q) must be %q", m.Method, wire.Hello)
 	case err != nil:
+	case user != nil:
+		err = user
 	case g.Version != wire.Version:
 		err = fmt.Errorf("serve: client's version (%d) must be the owner's (%d): both must come from one release", g.Version, wire.Version)
 	}
@@ -110,10 +124,8 @@ func (c *connection) greet() error {
 		c.answer(m.ID, nil, err)
 		return err
 	}
-	c.name, c.since = g.Name, time.Now()
-	if len(c.name) > maxName {
-		c.name = c.name[:maxName]
-	}
+	c.name, c.since = strings.ToValidUTF8(g.Name[:min(len(g.Name), maxName)], ""), time.Now()
+	c.process.name = c.name
 	c.wire.Socket().SetReadDeadline(time.Time{})
 	return c.answer(m.ID, c.server.reception(), nil)
 }

@@ -196,7 +196,9 @@ serve: bad options`
 }
 
 // frame returns a frame without payload.
-func frame(body string) string { return "TCS1\x00\x00\x00\x00" + string(rune(len(body))) + "\x00\x00\x00\x00\x00\x00\x00" + body }
+func frame(body string) string {
+	return "TCS1\x00\x00\x00\x00" + string(rune(len(body))) + "\x00\x00\x00\x00\x00\x00\x00" + body
+}
 
 // TestServer_BadBytes: what is no frame, or no greeting, ends the connection, and only that.
 func TestServer_BadBytes(t *testing.T) {

@@ -13,9 +13,21 @@ import (
 
 // process is the process at the other end of a connection.
 type process struct {
-	pid int      // 0 if it is not visible from here, as from another container
-	fd  *os.File // pidfd, nil if the system has none
+	name string
+	pid  int      // 0 if it has none here, as from another container
+	fd   *os.File // pidfd, nil if the system has none
 }
+
+// String implements sharing.Process.
+func (p process) String() string {
+	if p.pid == 0 {
+		return p.name
+	}
+	return fmt.Sprintf("%s (process %d)", p.name, p.pid)
+}
+
+// Visible implements sharing.Process.
+func (p process) Visible() bool { return p.fd != nil }
 
 // processOf returns the process at the other end of a connection, or an error if it is not one of this process's user.
 func processOf(c *net.UnixConn) (p process, err error) {
@@ -37,13 +49,15 @@ func processOf(c *net.UnixConn) (p process, err error) {
 	if p.pid = int(peer.Pid); p.pid > 0 {
 		if fd, err := unix.PidfdOpen(p.pid, unix.PIDFD_NONBLOCK); err == nil {
 			p.fd = os.NewFile(uintptr(fd), "process") // a descriptor that does not block is polled by the runtime, without a thread
+		} else if errors.Is(err, unix.ESRCH) {
+			return p, fmt.Errorf("serve: client's process (%d) has ended", p.pid)
 		}
 	}
 	return p, nil
 }
 
-// wait returns true when the process has ended, and false when close is called first or the system cannot say.
-func (p process) wait() (ended bool) {
+// Wait implements sharing.Process.
+func (p process) Wait() (ended bool) {
 	if p.fd == nil {
 		return false
 	}
@@ -60,8 +74,8 @@ func (p process) wait() (ended bool) {
 	return err == nil && ended
 }
 
-// kill ends the process by SIGKILL.
-func (p process) kill() error {
+// Kill implements sharing.Process, by SIGKILL.
+func (p process) Kill() error {
 	if p.fd == nil {
 		return errors.New("serve: process cannot be killed: it is not visible from here")
 	}
@@ -74,7 +88,8 @@ func (p process) kill() error {
 	return errors.Join(err, failed)
 }
 
-func (p process) close() {
+// Close implements sharing.Process.
+func (p process) Close() {
 	if p.fd != nil {
 		p.fd.Close()
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/internal/wire"
 )
 
@@ -20,6 +21,7 @@ type Server struct {
 	cache  *cache.Cache
 	o      Options
 	socket *socket
+	owner  sharing.Owner   // nil for a cache whose memory is not shared
 	life   context.Context // ends with Close
 	stop   context.CancelFunc
 	tasks  sync.WaitGroup
@@ -32,7 +34,8 @@ type Server struct {
 	}
 }
 
-// Listen makes a cache available at an address. Close the server before the cache.
+// Listen makes a cache available at an address. Clients can attach if the cache was opened with cache.Options.Shared; otherwise they can ask and
+// command only. Close the server before the cache. Clients then go on reading the rows as they are.
 func Listen(c *cache.Cache, o Options) (*Server, error) {
 	o.ensureDefaults()
 	if err := o.validate(); err != nil {
@@ -41,6 +44,10 @@ func Listen(c *cache.Cache, o Options) (*Server, error) {
 	s := &Server{cache: c, o: o}
 	s.defaultCommands()
 	var err error
+	s.owner, err = sharing.Open(c, sharing.Options{StoppedAfter: o.StoppedAfter, Evict: o.EvictStopped})
+	if err != nil && !errors.Is(err, sharing.ErrNotShared) {
+		return nil, fmt.Errorf("serve: %w", err)
+	}
 	if s.socket, err = listen(o.Address); err != nil {
 		return nil, err
 	}
@@ -136,7 +143,7 @@ func (s *Server) Drain(ctx context.Context) error {
 		s.mu.draining = true
 		attached, changed := 0, s.mu.changed
 		for c := range s.mu.all {
-			if c.attached() {
+			if c.attaching {
 				attached++
 			}
 		}

@@ -21,12 +21,13 @@ type Device struct {
 	gpu       driver.Device
 	ordinal   int
 	name      string
-	sms       int    // multiprocessors
-	address   string // on the PCI bus; "" if not known
-	link      int64  // to the host, bytes a second; 0 if not known
-	maxShared int    // bytes of dynamic shared memory that a block can have
-	reads     []int  // ordinals of the other GPUs whose memory its kernels can read
-	signals   bool   // the driver can signal that a launch has begun
+	sms       int       // multiprocessors
+	address   string    // on the PCI bus; "" if not known
+	link      int64     // to the host, bytes a second; 0 if not known
+	maxShared int       // bytes of dynamic shared memory that a block can have
+	reads     []int     // ordinals of the other GPUs whose memory its kernels can read
+	together  []*Device // opened by one call, this one included
+	signals   bool      // the driver can signal that a launch has begun
 	ctx       *driver.Context
 	side      *driver.Stream // zeroes allocations; guarded by mu
 	failed    atomic.Pointer[error]
@@ -115,6 +116,7 @@ func OpenGPUs(ordinals []int) (_ []device.Device, err error) {
 	}
 	for _, d := range devices {
 		for _, peer := range devices {
+			d.(*Device).together = append(d.(*Device).together, peer.(*Device))
 			if d == peer {
 				continue
 			}
@@ -229,12 +231,19 @@ func (d *Device) Alloc(bytes int64, what string) (device.Buffer, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := errors.Join(d.side.Fill8Async(p, 0, max(bytes, 1)), d.side.Synchronize()); err != nil {
+	if err := d.zeroLocked(p, max(bytes, 1)); err != nil {
 		d.ctx.Free(p)
 		return device.Buffer{}, d.allocError(err, bytes, what)
 	}
 	d.buffers[uint64(p)] = nil
 	return device.DeviceBuffer(uint64(p), bytes), nil
+}
+
+// zeroLocked sets memory to zeros and waits until it is.
+//
+// REQUIRES: d.mu held
+func (d *Device) zeroLocked(p driver.DevicePtr, bytes int64) error {
+	return errors.Join(d.side.Fill8Async(p, 0, bytes), d.side.Synchronize())
 }
 
 // AllocHost implements device.Device. The memory is page-locked. Large memory has huge pages if the system provides them.

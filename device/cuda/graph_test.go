@@ -86,3 +86,42 @@ func TestStream_Capture(t *testing.T) {
 		t.Errorf("what it captured has run: %d", got)
 	}
 }
+
+// TestGraph_ClosedDuringCapture: a graph that is destroyed leaves the captures of other threads whole.
+func TestGraph_ClosedDuringCapture(t *testing.T) {
+	d := gputest.Open(t)
+	m, err := d.Alloc(64, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Free(m)
+	capture := func(f func()) *cuda.Graph {
+		t.Helper()
+		one, err := d.NewStream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(one.Close)
+		s := one.(*cuda.Stream)
+		g, err := s.Capture(true, func() error {
+			f()
+			return s.Fill(m, 7)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	g := capture(func() {})
+	capture(func() {
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			g.Close()
+		}()
+		<-closed
+	}).Close()
+	if err := d.Err(); err != nil {
+		t.Error(err)
+	}
+}

@@ -43,9 +43,14 @@ func (d *Device) allocMapped(nodes []int, bytes int64, what string) (device.Buff
 	if err != nil {
 		return device.Buffer{}, fmt.Errorf("cuda: allocation for %s: %w", what, err)
 	}
+	return d.lock(memory, false, bytes, what)
+}
+
+// lock page-locks mapped memory of at least so many bytes. readOnly memory is mapped to be read. An error frees the memory.
+func (d *Device) lock(memory *numa.Memory, readOnly bool, bytes int64, what string) (device.Buffer, error) {
 	memory.Populate()
 	at := unsafe.Pointer(unsafe.SliceData(memory.Bytes()))
-	locked, err := d.ctx.RegisterHost(at, int64(len(memory.Bytes())))
+	locked, err := d.ctx.RegisterHost(at, int64(len(memory.Bytes())), readOnly)
 	if err != nil {
 		return device.Buffer{}, d.allocError(errors.Join(err, memory.Free()), bytes, "page-locked "+what)
 	}
@@ -68,9 +73,10 @@ const mappedHost = 64 << 20
 // mapsHost says whether host memory of that size is to be mapped. It is not if it would leave less than an eighth of the available memory:
 // the driver's allocation then fails if there is too little, while a process that page-locks more memory than there is may be killed.
 func mapsHost(bytes int64) bool {
-	if bytes < mappedHost {
-		return false
-	}
+	return bytes >= mappedHost && fitsHost(bytes)
+}
+
+func fitsHost(bytes int64) bool {
 	free, err := numa.Available()
 	return err == nil && bytes <= free-free/8
 }
@@ -84,7 +90,7 @@ func (d *Device) AdoptHost(mem []byte, what string) (device.Buffer, error) {
 	address, err := d.ctx.PageLocked(at, bytes)
 	var locked *driver.HostMem // nil if others lock the memory
 	if err == nil && address == 0 {
-		if locked, err = d.ctx.RegisterHost(at, bytes); err == nil {
+		if locked, err = d.ctx.RegisterHost(at, bytes, false); err == nil {
 			address = locked.DevicePtr()
 		}
 	}

@@ -22,8 +22,23 @@ func (d *Device) AllocSharedHost(nodes []int, bytes int64, what string) (device.
 		if errors.Is(err, numa.ErrRefused) && len(nodes) == 0 {
 			err = fmt.Errorf("%w: %w", device.ErrNotShared, err)
 		}
+		if err == nil {
+			populate(m)
+		}
 		return m, err
 	})
+}
+
+// populate allocates all of the memory, because it gets huge pages so, unless it has room for none or would leave less than an eighth of the available
+// memory.
+func populate(m *numa.Memory) {
+	bytes := int64(len(m.Bytes()))
+	if bytes < 2<<20 {
+		return
+	}
+	if free, err := numa.Available(); err == nil && bytes <= free-free/8 {
+		m.Populate()
+	}
 }
 
 // Export implements device.Sharer.

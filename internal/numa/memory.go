@@ -13,7 +13,7 @@ import (
 // ErrRefused is wrapped by errors for operations that the system does not support or does not allow this process.
 var ErrRefused = errors.New("numa: refused by the system")
 
-// ErrNoMemory is wrapped by errors of New if there is too little memory.
+// ErrNoMemory is wrapped by errors of New and AllocShared if there is too little memory.
 var ErrNoMemory = errors.New("numa: out of memory")
 
 // Memory is zeroed memory of Alloc or New.
@@ -21,9 +21,10 @@ type Memory struct {
 	bytes  []byte
 	mapped []byte // whole pages; nil if bytes is memory of the Go heap
 
-	file     *os.File // of memory of AllocShared
-	shared   bool     // other processes may have it mapped
-	readOnly bool     // a write ends the process
+	file      *os.File // of memory of AllocShared
+	shared    bool     // other processes may have it mapped
+	readOnly  bool     // a write ends the process
+	collapses bool     // Populate gives it huge pages
 }
 
 // Bytes returns the memory. It must not be used after Free.
@@ -78,7 +79,11 @@ func (m *Memory) Free() error {
 	if file != nil {
 		err = file.Close()
 	}
-	if failed := unmap(mapped); failed != nil {
+	free := unmap
+	if m.shared {
+		free = unmapShared
+	}
+	if failed := free(mapped); failed != nil {
 		err = errors.Join(err, fmt.Errorf("numa: memory (%d bytes) cannot be unmapped: %w", len(mapped), failed))
 	}
 	return err

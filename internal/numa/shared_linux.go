@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,8 +20,8 @@ const nameMax = 249
 const removeShared = unix.MADV_REMOVE
 
 // AllocShared is Alloc for memory that other processes can map: see File. It is a file in memory, of fixed length and in no folder. The
-// system lists it by name in the mappings of processes. Huge pages are for memory of at least 2 MiB on systems that allow them for shared
-// memory (/sys/kernel/mm/transparent_hugepage/shmem_enabled).
+// system lists it by name in the mappings of processes. It has huge pages from 2 MiB on, unless it is interleaved over several nodes, if Populate
+// allocates them (Linux 6.1), or if the system has them for shared memory (/sys/kernel/mm/transparent_hugepage/shmem_enabled). If there are too few addresses, the error wraps ErrNoMemory.
 func AllocShared(name string, bytes int64, nodes []int) (*Memory, error) {
 	if bytes < 1 {
 		return nil, fmt.Errorf("numa: shared memory (%d bytes) must be at least a byte", bytes)
@@ -44,12 +45,13 @@ func AllocShared(name string, bytes int64, nodes []int) (*Memory, error) {
 	}
 	m, err := mapFile(fd, wholePages(bytes), true)
 	if err != nil {
-		return nil, errors.Join(err, file.Close())
+		return nil, errors.Join(fmt.Errorf("%w: %w", ErrNoMemory, err), file.Close())
 	}
 	m.file, m.bytes = file, m.bytes[:bytes:bytes]
 	if err := m.settle(bytes, nodes, mask); err != nil {
 		return nil, err
 	}
+	m.collapses = len(m.mapped) >= hugePageMin && len(nodes) < 2
 	return m, nil
 }
 
@@ -119,15 +121,59 @@ func sealed(fd int, bytes int64) error {
 	return nil
 }
 
-// mapFile maps a file in memory.
+// mapFile maps a file in memory, from 2 MiB on at an address that huge pages can have.
 func mapFile(fd int, bytes int64, writable bool) (*Memory, error) {
 	access := unix.PROT_READ
 	if writable {
 		access |= unix.PROT_WRITE
 	}
-	b, err := unix.Mmap(fd, 0, int(bytes), access, unix.MAP_SHARED)
+	var at unsafe.Pointer
+	var err error
+	if bytes < hugePageMin {
+		at, err = unix.MmapPtr(fd, 0, nil, uintptr(bytes), access, unix.MAP_SHARED)
+	} else {
+		at, err = mapAligned(fd, uintptr(bytes), access)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("numa: shared memory (%d bytes) cannot be mapped: %w", bytes, err)
 	}
+	b := unsafe.Slice((*byte)(at), bytes)
 	return &Memory{bytes: b, mapped: b, shared: true, readOnly: !writable}, nil
+}
+
+// mapAligned maps a file at a multiple of hugePage: within reserved addresses, of which it then gives up the others.
+func mapAligned(fd int, bytes uintptr, access int) (unsafe.Pointer, error) {
+	reserved, err := unix.MmapPtr(-1, 0, nil, bytes+hugePage, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, err
+	}
+	before := -uintptr(reserved) % hugePage
+	at := unsafe.Add(reserved, before)
+	if _, err := unix.MmapPtr(fd, 0, at, bytes, access, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
+		return nil, errors.Join(err, unix.MunmapPtr(reserved, bytes+hugePage))
+	}
+	if before > 0 {
+		err = unix.MunmapPtr(reserved, before)
+	}
+	return at, errors.Join(err, unix.MunmapPtr(unsafe.Add(at, bytes), hugePage-before))
+}
+
+// unmapShared unmaps what mapFile has mapped.
+func unmapShared(b []byte) error {
+	return unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b)))
+}
+
+// collapse gives huge pages to a part of shared memory that begins at a multiple of hugePage. The system's setting for shared memory, which is
+// "never" unless someone has changed it, does not forbid that: it is about pages that nobody asks for. A huge page is made where at least one page is.
+// Where the system cannot do it (before Linux 6.1), or has no huge pages left, nothing changes.
+func collapse(part []byte) {
+	whole := len(part) / hugePage * hugePage
+	for at := 0; at < whole; at += hugePage {
+		if unix.Madvise(part[at:at+os.Getpagesize()], unix.MADV_POPULATE_WRITE) != nil {
+			return
+		}
+	}
+	if whole > 0 {
+		unix.Madvise(part[:whole], unix.MADV_COLLAPSE)
+	}
 }

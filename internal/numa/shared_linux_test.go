@@ -2,6 +2,7 @@ package numa_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -92,6 +93,83 @@ func TestShared_FixedLength(t *testing.T) {
 	if _, line, ok := strings.Cut(string(maps), at); !ok || strings.Fields(line)[1] != "r--s" {
 		t.Errorf("mapped to be read: %.80s", line)
 	}
+}
+
+// TestAllocShared_OnItsNodes: the pages of a file in memory are on the node that it was allocated for, also where another mapping was the first to
+// write them.
+func TestAllocShared_OnItsNodes(t *testing.T) {
+	nodes := usable(t)
+	m, err := numa.AllocShared("on a node", 1<<20, nodes[:1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Free()
+	if mode := policy(t, m.Bytes()); mode != unix.MPOL_PREFERRED {
+		t.Errorf("policy %d", mode)
+	}
+	f, err := m.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	other, err := numa.MapShared(f, 1<<20, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Free()
+	if mode := policy(t, other.Bytes()); mode != unix.MPOL_PREFERRED {
+		t.Errorf("policy of another mapping %d", mode)
+	}
+	if _, err := numa.AllocShared("nowhere", 5000, []int{1023}); !errors.Is(err, numa.ErrRefused) ||
+		!strings.HasPrefix(err.Error(), "numa: refused by the system: memory (5000 bytes) on nodes 1023: mbind: ") {
+		t.Error(err)
+	}
+}
+
+// TestShared_HugePages: memory has huge pages in every mapping, where the system can give it any, but for what is left behind the last whole one.
+func TestShared_HugePages(t *testing.T) {
+	m, f := shared(t, 129<<20+5)
+	want := bytes.Repeat([]byte{3, 1, 4, 1, 5}, len(m.Bytes())/5+1)[:len(m.Bytes())]
+	copy(m.Bytes(), want[:64<<20]) // pages that are there keep what they hold
+	m.Populate()
+	copy(m.Bytes()[64<<20:], want[64<<20:])
+	other, err := numa.MapShared(f, 129<<20+5, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Free()
+	other.Populate()
+	if !bytes.Equal(other.Bytes(), want) {
+		t.Error("the memory differs")
+	}
+	for i, b := range [][]byte{m.Bytes(), other.Bytes()} {
+		if addressOf(b)%(2<<20) != 0 {
+			t.Errorf("mapping %d begins at %#x", i, addressOf(b))
+		}
+		got := hugeBytes(t, b)
+		if got == 0 && unix.Madvise(b[:2<<20], unix.MADV_COLLAPSE) != nil {
+			t.Skip("the system gives shared memory no huge pages")
+		}
+		if got != 128<<20 {
+			t.Errorf("mapping %d: %d bytes are of huge pages, want %d", i, got, 128<<20)
+		}
+	}
+}
+
+// hugeBytes returns how much of a mapping of shared memory is of huge pages.
+func hugeBytes(t *testing.T, b []byte) int64 {
+	t.Helper()
+	smaps, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Skip(err)
+	}
+	_, mapping, _ := strings.Cut(string(smaps), fmt.Sprintf("%x-", addressOf(b)))
+	_, line, _ := strings.Cut(mapping, "ShmemPmdMapped:")
+	var kB int64
+	if _, err := fmt.Sscan(line, &kB); err != nil {
+		t.Fatalf("%.200s: %v", line, err)
+	}
+	return kB << 10
 }
 
 // TestMemory_Discard_Shared: pages that are given back are zeros in every mapping.

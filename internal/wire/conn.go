@@ -7,11 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -79,21 +76,21 @@ func (c *Conn) Write(m *Message) error {
 // send sends a frame. REQUIRES: c.write is locked.
 func (c *Conn) send(frame []byte, m *Message) error {
 	if len(m.Files) > 0 {
-		fds := make([]int, len(m.Files))
-		for i, f := range m.Files {
-			fds[i] = int(f.Fd())
-		}
-		n, _, err := c.c.WriteMsgUnix(frame, unix.UnixRights(fds...), nil)
+		n, _, err := c.c.WriteMsgUnix(frame, rightsOf(m.Files), nil)
 		if err != nil {
 			return err
 		}
 		frame = frame[n:]
 	}
-	if _, err := c.c.Write(frame); err != nil {
-		return err
+	for _, b := range [][]byte{frame, m.Payload} {
+		if len(b) == 0 {
+			continue // writing nothing fails, too, where the other end has closed the connection
+		}
+		if _, err := c.c.Write(b); err != nil {
+			return err
+		}
 	}
-	_, err := c.c.Write(m.Payload)
-	return err
+	return nil
 }
 
 // Read returns the next message, whose JSON object and payload have at most so many bytes together. The caller closes its files. At the end of
@@ -134,18 +131,16 @@ func (c *Conn) Read(limit int) (_ *Message, err error) {
 
 // readHeader reads the header of a frame with the descriptors that come beside it.
 func (c *Conn) readHeader(header []byte, m *Message) error {
-	beside := make([]byte, unix.CmsgSpace(4*MaxFiles))
+	beside := make([]byte, besideBytes)
 	for got := 0; got < len(header); {
 		n, sent, flags, _, err := c.c.ReadMsgUnix(header[got:], beside)
-		files, failed := filesOf(beside[:sent])
+		files, failed := filesOf(beside[:sent], flags)
 		m.Files = append(m.Files, files...)
 		switch {
 		case err != nil:
 			return err
 		case failed != nil:
 			return fmt.Errorf("%w: %w", ErrFrame, failed)
-		case flags&unix.MSG_CTRUNC != 0:
-			return fmt.Errorf("%w: descriptors must be at most %d, and this process must have room for them", ErrFrame, MaxFiles)
 		case n == 0 && got == 0:
 			return io.EOF
 		case n == 0:
@@ -154,22 +149,4 @@ func (c *Conn) readHeader(header []byte, m *Message) error {
 		got += n
 	}
 	return nil
-}
-
-// filesOf returns the files of control messages.
-func filesOf(beside []byte) (files []*os.File, err error) {
-	all, err := unix.ParseSocketControlMessage(beside)
-	if err != nil {
-		return nil, err
-	}
-	for _, one := range all {
-		fds, err := unix.ParseUnixRights(&one)
-		if err != nil {
-			continue // not descriptors
-		}
-		for _, fd := range fds {
-			files = append(files, os.NewFile(uintptr(fd), "shared memory"))
-		}
-	}
-	return files, nil
 }

@@ -51,26 +51,28 @@ func Decode(body json.RawMessage, v any) error {
 
 // Methods of requests by a client.
 const (
-	Hello      = "hello"      // Greeting → Reception
-	Attach     = "attach"     // AttachRequest → Welcome; memory follows in notices before the answer
-	Ready      = "ready"      // Mapped → Readiness
-	Status     = "status"     // → what serve.Status documents
-	Stats      = "stats"      // → cache.Stats
-	Explain    = "explain"    // RowsRequest → explanations
-	Cached     = "cached"     // RowsRequest → []bool
-	Update     = "update"     // RowsRequest, with the rows' data as payload
-	Invalidate = "invalidate" // RowsRequest
-	Refresh    = "refresh"
-	SetBudget  = "budget"   // BudgetRequest
-	Snapshot   = "snapshot" // SnapshotRequest
-	Drain      = "drain"
-	Cancel     = "cancel" // a notice: CancelNotice
+	Hello   = "hello"   // Greeting → Reception
+	Attach  = "attach"  // AttachRequest → Welcome; memory follows in notices before the answer
+	Ready   = "ready"   // Mapped → Readiness
+	Status  = "status"  // → what serve.Status documents
+	Stats   = "stats"   // → cache.Stats
+	Explain = "explain" // RowsRequest → explanations, for people
+	// Explanations is Explain for programs: []cache.Explanation.
+	Explanations = "explanations"
+	Cached       = "cached"     // RowsRequest → []bool
+	Update       = "update"     // RowsRequest, with the rows' data as payload
+	Invalidate   = "invalidate" // RowsRequest
+	Refresh      = "refresh"
+	SetBudget    = "budget"   // BudgetRequest
+	Snapshot     = "snapshot" // SnapshotRequest
+	Drain        = "drain"
+	Cancel       = "cancel" // a notice: CancelNotice
 )
 
 // Notices by the owner.
 const (
 	Memory = "memory" // MemoryNotice, with a descriptor for each region
-	Views  = "views"  // Description: the client maps what is new, reads by it, and writes its generation to the board
+	Views  = "views"  // Layout: the client maps what is new, reads by it, and writes its generation to the board
 )
 
 // Greeting is the body of the first request.

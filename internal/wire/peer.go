@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -24,6 +25,8 @@ type Peer struct {
 		err     error // why the connection ended
 	}
 }
+
+var errEnded = errors.New("wire: the owner has ended the connection")
 
 // SocketPath returns the path of an address "unix:PATH".
 func SocketPath(address string) (string, error) {
@@ -165,6 +168,9 @@ func (p *Peer) read() {
 		if err != nil {
 			p.mu.Lock()
 			p.mu.err = fmt.Errorf("wire: connection to the owner has ended: %w", err)
+			if errors.Is(err, io.EOF) {
+				p.mu.err = errEnded
+			}
 			p.mu.Unlock()
 			p.conn.Close()
 			return

@@ -20,9 +20,12 @@ type Set struct {
 	Lose func(*Device) bool
 
 	faults faults
-	turn   atomic.Uint64 // of the next Gather on any device
-	fence  atomic.Uint64
-	paused atomic.Pointer[chan struct{}] // not nil: closed when batches may begin again
+	// generation counts the views that were set.
+	generation atomic.Uint64
+	readers    atomic.Pointer[Readers]
+	turn       atomic.Uint64 // of the next Gather on any device
+	fence      atomic.Uint64
+	paused     atomic.Pointer[chan struct{}] // not nil: closed when batches may begin again
 }
 
 // View is a device's hashmap, and the slabs that its location words name, by slab ID. It is immutable.

@@ -1,6 +1,7 @@
 // Driver entries of memory: allocation, copies and fills.
 #include "emulator.h"
 
+#include <cstdio>
 #include <cstring>
 
 using namespace emulator;
@@ -74,18 +75,39 @@ EXPORT CUresult cuMemFreeHost(void *p)
 EXPORT CUresult cuMemHostGetDevicePointer(CUdeviceptr *device, void *host, unsigned int)
 {
 	Allocation a;
-	if (!find((uint64_t)host, &a) || a.kind == Kind::Device)
+	if (!find((uint64_t)host, &a) || (a.kind != Kind::Host && a.kind != Kind::Registered))
 		return CUDA_ERROR_INVALID_VALUE;
 	*device = (CUdeviceptr)host;
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuMemHostRegister(void *p, size_t bytes, unsigned int)
+// writable says whether the process may write to an address, or whether that is not known.
+static bool writable(uint64_t address)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	char line[512];
+	bool may = true;
+	while (maps != nullptr && fgets(line, sizeof line, maps) != nullptr) {
+		unsigned long long from, to;
+		char access[5];
+		if (sscanf(line, "%llx-%llx %4s", &from, &to, access) == 3 && from <= address && address < to)
+			may = access[1] == 'w';
+	}
+	if (maps != nullptr)
+		fclose(maps);
+	return may;
+}
+
+// Memory that the process may not write can only be registered as such.
+EXPORT CUresult cuMemHostRegister(void *p, size_t bytes, unsigned int flags)
 {
 	IN_CONTEXT(d);
 	if (forbidden())
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	if (bytes == 0)
+	bool readOnly = flags & CU_MEMHOSTREGISTER_READ_ONLY;
+	if (readOnly && settings().virtualMemory < 2)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (bytes == 0 || !(readOnly || writable((uint64_t)p)))
 		return CUDA_ERROR_INVALID_VALUE;
 	return enlist((uint64_t)p, bytes, d->ordinal) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 }
@@ -104,7 +126,7 @@ EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *
 	for (unsigned i = 0; i < count; i++)
 		switch (attributes[i]) {
 		case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-			*(unsigned *)values[i] = !known ? 0 : a.kind == Kind::Device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+			*(unsigned *)values[i] = !known ? 0 : a.kind == Kind::Device || a.kind == Kind::Mapped ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
 			break;
 		case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
 			*(int *)values[i] = known ? a.device : -2;
@@ -119,7 +141,7 @@ EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *
 			*(size_t *)values[i] = a.bytes;
 			break;
 		case CU_POINTER_ATTRIBUTE_CONTEXT:
-			*(CUcontext *)values[i] = known ? contextOf(device(a.device)) : nullptr;
+			*(CUcontext *)values[i] = known && a.kind != Kind::Mapped ? contextOf(device(a.device)) : nullptr;
 			break;
 		default:
 			return CUDA_ERROR_INVALID_VALUE;

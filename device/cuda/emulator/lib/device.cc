@@ -91,6 +91,7 @@ static const struct {
 	{716, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
 	{717, "CUDA_ERROR_INVALID_ADDRESS_SPACE", "operation not supported on this address space"},
 	{719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+	{800, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
 	{801, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
 	{900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
 	{901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
@@ -214,6 +215,13 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
 	case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
 	case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
 		*value = 1;
+		break;
+	case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+		*value = settings().virtualMemory > 0;
+		break;
+	case CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED:
+		*value = settings().virtualMemory > 1;
 		break;
 	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
 		*value = d + 1;

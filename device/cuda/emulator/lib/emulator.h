@@ -24,6 +24,7 @@ namespace emulator {
 // Settings are what environment variables say; docs/gpu.md lists them.
 struct Settings {
 	int devices, multiprocessors, blocks, sharedBytes, slowdown, launchMicros;
+	int virtualMemory; // 0: none; 1: none that can be mapped to be read only; 2: all
 	int64_t deviceBytes, hostBytes;
 	uint64_t seed;
 	double timeout; // seconds
@@ -36,7 +37,9 @@ std::string text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // Memory.
 
-enum class Kind { Device, Host, Registered };
+enum class Kind { Device, Host, Registered, Reserved, Mapped };
+
+constexpr uint64_t GRANULARITY = 2 << 20; // of memory that is mapped at reserved addresses
 
 struct Allocation {
 	uint64_t start, bytes;
@@ -52,6 +55,15 @@ bool enlist(uint64_t start, uint64_t bytes, int device); // registered host memo
 // release returns what was at start, if that is of the kind, and makes it unreachable.
 bool release(uint64_t start, Kind kind);
 bool find(uint64_t address, Allocation *found);
+// reserve returns addresses, multiples of GRANULARITY, at which nothing can be reached until memory is mapped there. 0: there are none.
+uint64_t reserve(uint64_t bytes);
+// mapAt makes a whole reservation show the device's memory that lies in a file, unreachable yet, and unmap takes it away.
+bool mapAt(uint64_t start, uint64_t bytes, int fd, int device);
+bool unmapAt(uint64_t start, uint64_t bytes);
+// permit makes mapped memory reachable.
+bool permit(uint64_t start, uint64_t bytes, bool write);
+// charge adds to the bytes that a device uses, if it has so many.
+bool charge(int device, int64_t bytes);
 // within says whether all the bytes belong to one allocation.
 bool within(uint64_t address, uint64_t bytes);
 // describe says what an address is, for people.

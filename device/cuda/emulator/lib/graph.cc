@@ -166,6 +166,8 @@ EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, un
 
 EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
+	if (forbidden())
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	delete (Exec *)exec;
 	return CUDA_SUCCESS;
 }

@@ -73,9 +73,65 @@ bool enlist(uint64_t start, uint64_t bytes, int device)
 	return allocations.insert({start, Allocation{start, bytes, Kind::Registered, device, start, bytes}}).second;
 }
 
+uint64_t reserve(uint64_t bytes)
+{
+	std::lock_guard<std::mutex> lock(mu);
+	uint64_t all = bytes + GRANULARITY + PAGE, at = bytes <= RANGE / 2 ? place(all) : 0;
+	if (at == 0)
+		return 0;
+	next = at + all;
+	uint64_t start = (at + PAGE + GRANULARITY - 1) / GRANULARITY * GRANULARITY;
+	allocations[start] = {start, bytes, Kind::Reserved, -1, at, all};
+	return start;
+}
+
+// whole returns the allocation of that kind that has these bytes, or nullptr.
+static Allocation *whole(uint64_t start, uint64_t bytes, Kind kind)
+{
+	auto at = allocations.find(start);
+	return at != allocations.end() && at->second.kind == kind && at->second.bytes == bytes ? &at->second : nullptr;
+}
+
+bool mapAt(uint64_t start, uint64_t bytes, int fd, int device)
+{
+	std::lock_guard<std::mutex> lock(mu);
+	Allocation *a = whole(start, bytes, Kind::Reserved);
+	if (a == nullptr || mmap((void *)start, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
+		return false;
+	a->kind = Kind::Mapped;
+	a->device = device;
+	return true;
+}
+
+bool permit(uint64_t start, uint64_t bytes, bool write)
+{
+	std::lock_guard<std::mutex> lock(mu);
+	return whole(start, bytes, Kind::Mapped) != nullptr && mprotect((void *)start, bytes, PROT_READ | (write ? PROT_WRITE : 0)) == 0;
+}
+
+bool unmapAt(uint64_t start, uint64_t bytes)
+{
+	std::lock_guard<std::mutex> lock(mu);
+	Allocation *a = whole(start, bytes, Kind::Mapped);
+	if (a == nullptr ||
+	    mmap((void *)start, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+		return false;
+	a->kind = Kind::Reserved;
+	return true;
+}
+
+bool charge(int device, int64_t bytes)
+{
+	std::lock_guard<std::mutex> lock(mu);
+	if (bytes > 0 && (int64_t)used[device] + bytes > settings().deviceBytes)
+		return false;
+	used[device] += (uint64_t)bytes;
+	return true;
+}
+
 static bool overrunLocked(const Allocation &a)
 {
-	if (a.kind == Kind::Registered)
+	if (a.kind != Kind::Device && a.kind != Kind::Host)
 		return false;
 	for (uint64_t p = a.start + a.bytes, end = a.mapStart + a.mapBytes - PAGE; p < end; p++)
 		if (*(const uint8_t *)p != BEHIND)
@@ -83,7 +139,11 @@ static bool overrunLocked(const Allocation &a)
 	return false;
 }
 
-static const char *nameOf(Kind k) { return k == Kind::Device ? "device" : k == Kind::Host ? "page-locked" : "registered"; }
+static const char *nameOf(Kind k)
+{
+	static const char *const names[] = {"device", "page-locked", "registered", "reserved", "mapped device"};
+	return names[(int)k];
+}
 
 static std::string nameOf(const Allocation &a)
 {
@@ -112,7 +172,7 @@ bool release(uint64_t start, Kind kind)
 	if (overrunLocked(a))
 		say("freed memory: bytes behind %s were written", nameOf(a).c_str());
 	allocations.erase(at);
-	if (kind == Kind::Registered)
+	if (kind == Kind::Registered || kind == Kind::Reserved)
 		return true;
 	used[kind == Kind::Device ? a.device : 8] -= a.bytes;
 	if (mmap((void *)a.mapStart, a.mapBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
@@ -126,7 +186,7 @@ static bool findLocked(uint64_t address, Allocation *found)
 	if (at == allocations.begin())
 		return false;
 	--at;
-	if (address - at->second.start >= at->second.bytes)
+	if (address - at->second.start >= at->second.bytes || at->second.kind == Kind::Reserved)
 		return false;
 	*found = at->second;
 	return true;
@@ -172,7 +232,8 @@ void zero(uint64_t to, uint64_t bytes)
 {
 	uint64_t first = (to + PAGE - 1) / PAGE * PAGE, end = (to + bytes) / PAGE * PAGE;
 	Allocation a;
-	if (bytes < 64 * PAGE || !find(to, &a) || a.kind == Kind::Registered || madvise((void *)first, end - first, MADV_DONTNEED) != 0) {
+	if (bytes < 64 * PAGE || !find(to, &a) || a.kind == Kind::Registered ||
+	    madvise((void *)first, end - first, a.kind == Kind::Mapped ? MADV_REMOVE : MADV_DONTNEED) != 0) {
 		memset((void *)to, 0, bytes);
 		return;
 	}

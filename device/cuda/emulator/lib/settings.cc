@@ -29,6 +29,7 @@ static Settings read()
 	s.blocks = (int)number("TENSORCACHE_EMULATOR_BLOCKS", 2, 1, 32);
 	s.sharedBytes = (int)number("TENSORCACHE_EMULATOR_SHARED", 227 << 10, 48 << 10, 227 << 10);
 	s.slowdown = (int)number("TENSORCACHE_EMULATOR_SLOWDOWN", 20, 1, 1000000);
+	s.virtualMemory = (int)number("TENSORCACHE_EMULATOR_VIRTUAL_MEMORY", 2, 0, 2);
 	s.launchMicros = (int)number("TENSORCACHE_EMULATOR_LAUNCH_MICROS", 0, 0, 10000000);
 	s.deviceBytes = number("TENSORCACHE_EMULATOR_MEMORY", 8ll << 30, 1 << 20, 1ll << 36);
 	s.hostBytes = number("TENSORCACHE_EMULATOR_HOST_MEMORY", 8ll << 30, 1 << 20, 1ll << 36);

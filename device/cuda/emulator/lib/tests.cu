@@ -77,3 +77,23 @@ KERNEL void sharedBehind(const FaultArgs a)
 	extern __shared__ u32x4 dynamic[];
 	((u32 *)a.out)[threadID()] = ((volatile u32 *)dynamic)[a.words + threadID()];
 }
+
+struct CopyArgs {
+	u64 to, from;
+	u32 words, rows;
+};
+
+// Copies words, a thread a word.
+KERNEL void copyWords(const CopyArgs a)
+{
+	u32 i = blockID() * blockThreads() + threadID();
+	if (i < a.words)
+		((u32 *)a.to)[i] = ((const u32 *)a.from)[i];
+}
+
+// Gathers so many rows of 256 bytes that lie apart, 16 threads a row.
+KERNEL void gatherRows(const CopyArgs a)
+{
+	u32 i = blockID() * blockThreads() + threadID(), row = (u32)((u64)((i >> 4) * 2654435761u) * a.rows >> 32);
+	((u32x4 *)a.to)[i] = ((const u32x4 *)a.from)[row * 16 + (i & 15)];
+}

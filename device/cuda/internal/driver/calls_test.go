@@ -48,7 +48,7 @@ func init() {
 		fmt.Println(string(h.Bytes()[100:127]), uintptr(h.DevicePtr()) == uintptr(at))
 		check(s.Fill8Async(0x300000000003, 0xab, 6<<40))
 		check(s.WriteValue32(0x400000000004, 0xfffffff0))
-		r := must(c.RegisterHost(unsafe.Add(at, 1<<20), 1<<40))
+		r := must(c.RegisterHost(unsafe.Add(at, 1<<20), 1<<40, false))
 		check(r.Free())
 		check(r.Free())
 		fmt.Println(s.IsCapturing())

@@ -57,9 +57,11 @@ func (g *Graph) Destroy() error {
 	if g.exec == 0 {
 		return nil
 	}
-	exec := g.exec
+	if err := g.ctx.check(C.tensorcache_graph_exec_destroy(g.ctx.handle, g.exec), "cuGraphExecDestroy"); err != nil {
+		return err
+	}
 	g.exec = 0
-	return g.ctx.check(C.tensorcache_graph_exec_destroy(g.ctx.handle, exec), "cuGraphExecDestroy")
+	return nil
 }
 
 // Hold says when a graph has been destroyed. It is used by one goroutine at a time.

@@ -37,11 +37,15 @@ func (c *Context) AllocHost(bytes int64) (*HostMem, error) {
 	return m, nil
 }
 
-// RegisterHost page-locks memory until Free. The caller has mapped it: p is the start of a page, and not on the Go heap.
-func (c *Context) RegisterHost(p unsafe.Pointer, bytes int64) (*HostMem, error) {
+// RegisterHost page-locks memory until Free. The caller has mapped it: p is the start of a page, and not on the Go heap. Memory that is mapped
+// to be read must be readOnly, which not every device supports: see ReadOnlyHost.
+func (c *Context) RegisterHost(p unsafe.Pointer, bytes int64, readOnly bool) (*HostMem, error) {
 	m := &HostMem{ctx: c, pointer: p, bytes: bytes, registered: true}
 	var device C.uint64_t
 	flags := C.uint(C.CU_MEMHOSTREGISTER_PORTABLE | C.CU_MEMHOSTREGISTER_DEVICEMAP)
+	if readOnly {
+		flags |= C.CU_MEMHOSTREGISTER_READ_ONLY
+	}
 	r := C.tensorcache_host_register(c.handle, p, C.size_t(bytes), flags, &device)
 	if err := c.checkBytes(r, "cuMemHostRegister", bytes); err != nil {
 		return nil, err

@@ -114,6 +114,125 @@ int tensorcache_host_address(uintptr_t ctx, void *pointer, uint64_t *device)
 	IN_CONTEXT(ctx, (result = cuMemHostGetDevicePointer(&address, pointer, 0), *device = address, result));
 }
 
+static CUmemAllocationProp shared_prop(int device)
+{
+	return (CUmemAllocationProp){
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+	};
+}
+
+int tensorcache_shared_granularity(uintptr_t ctx, int device, size_t *bytes)
+{
+	const CUmemAllocationProp prop = shared_prop(device);
+	IN_CONTEXT_RELAXED(ctx, cuMemGetAllocationGranularity(bytes, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+}
+
+int tensorcache_shared_create(uintptr_t ctx, int device, size_t bytes, uint64_t *handle)
+{
+	const CUmemAllocationProp prop = shared_prop(device);
+	CUmemGenericAllocationHandle made = 0;
+	IN_CONTEXT_RELAXED(ctx, (result = cuMemCreate(&made, bytes, &prop, 0), *handle = made, result));
+}
+
+static CUresult shared_import(int fd, uint64_t *handle, int *device, const char **call)
+{
+	CUmemGenericAllocationHandle made = 0;
+	CUmemAllocationProp prop = {0};
+	*call = "cuMemImportFromShareableHandle";
+	CUresult result = cuMemImportFromShareableHandle(&made, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	if (result != CUDA_SUCCESS)
+		return result;
+	*call = "cuMemGetAllocationPropertiesFromHandle";
+	result = cuMemGetAllocationPropertiesFromHandle(&prop, made);
+	if (result == CUDA_SUCCESS && prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		result = CUDA_ERROR_INVALID_DEVICE;
+	if (result != CUDA_SUCCESS) {
+		cuMemRelease(made);
+		return result;
+	}
+	*handle = made;
+	*device = prop.location.id;
+	return CUDA_SUCCESS;
+}
+
+int tensorcache_shared_import(uintptr_t ctx, int fd, uint64_t *handle, int *device, const char **call)
+{
+	*call = "cuCtxPushCurrent";
+	IN_CONTEXT_RELAXED(ctx, shared_import(fd, handle, device, call));
+}
+
+int tensorcache_shared_export(uintptr_t ctx, uint64_t handle, int *fd)
+{
+	IN_CONTEXT_RELAXED(ctx, cuMemExportToShareableHandle(fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+}
+
+static CUresult shared_access(CUdeviceptr pointer, size_t bytes, const int *devices, uint32_t count, CUmemAccess_flags flags)
+{
+	CUmemAccessDesc access[TENSORCACHE_MAX_DEVICES];
+	if (count > TENSORCACHE_MAX_DEVICES)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (uint32_t i = 0; i < count; i++)
+		access[i] = (CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = devices[i]}, .flags = flags};
+	return cuMemSetAccess(pointer, bytes, access, count);
+}
+
+static CUresult shared_map(CUmemGenericAllocationHandle handle, size_t bytes, const int *devices, uint32_t count, int writable,
+	uint64_t *address, const char **call)
+{
+	CUdeviceptr pointer = 0;
+	*call = "cuMemAddressReserve";
+	CUresult result = cuMemAddressReserve(&pointer, bytes, 0, 0, 0);
+	if (result != CUDA_SUCCESS)
+		return result;
+	*call = "cuMemMap";
+	if ((result = cuMemMap(pointer, bytes, 0, handle, 0)) != CUDA_SUCCESS) {
+		cuMemAddressFree(pointer, bytes);
+		return result;
+	}
+	*call = "cuMemSetAccess";
+	if (!writable)
+		result = shared_access(pointer, bytes, devices, count, CU_MEM_ACCESS_FLAGS_PROT_READ);
+	if (writable || result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_INVALID_VALUE)
+		result = shared_access(pointer, bytes, devices, count, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	if (result != CUDA_SUCCESS) {
+		cuMemUnmap(pointer, bytes);
+		cuMemAddressFree(pointer, bytes);
+		return result;
+	}
+	*address = pointer;
+	return CUDA_SUCCESS;
+}
+
+int tensorcache_shared_map(uintptr_t ctx, uint64_t handle, size_t bytes, const int *devices, uint32_t count, int writable,
+	uint64_t *address, const char **call)
+{
+	*call = "cuCtxPushCurrent";
+	IN_CONTEXT_RELAXED(ctx, shared_map(handle, bytes, devices, count, writable, address, call));
+}
+
+static CUresult shared_unmap(CUdeviceptr pointer, size_t bytes, const char **call)
+{
+	*call = "cuMemUnmap";
+	CUresult result = cuMemUnmap(pointer, bytes);
+	if (result != CUDA_SUCCESS)
+		return result;
+	*call = "cuMemAddressFree";
+	return cuMemAddressFree(pointer, bytes);
+}
+
+int tensorcache_shared_unmap(uintptr_t ctx, uint64_t address, size_t bytes, const char **call)
+{
+	*call = "cuCtxPushCurrent";
+	IN_CONTEXT_RELAXED(ctx, shared_unmap(address, bytes, call));
+}
+
+int tensorcache_shared_release(uintptr_t ctx, uint64_t handle)
+{
+	IN_CONTEXT_RELAXED(ctx, cuMemRelease(handle));
+}
+
 int tensorcache_copy_to_device(uintptr_t ctx, uint64_t destination, const void *source, size_t bytes, uintptr_t stream)
 {
 	IN_CONTEXT(ctx, cuMemcpyHtoDAsync(destination, source, bytes, (CUstream)stream));
@@ -245,7 +364,7 @@ int tensorcache_graph_destroy(uintptr_t ctx, uintptr_t graph)
 
 int tensorcache_graph_exec_destroy(uintptr_t ctx, uintptr_t exec)
 {
-	IN_CONTEXT(ctx, cuGraphExecDestroy((CUgraphExec)exec));
+	IN_CONTEXT_RELAXED(ctx, cuGraphExecDestroy((CUgraphExec)exec));
 }
 
 int tensorcache_stream_synchronize(uintptr_t ctx, uintptr_t stream)

@@ -8,6 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The most devices that are given access to memory. */
+#define TENSORCACHE_MAX_DEVICES 64
+
 /* The most parameters a kernel may have here. */
 #define TENSORCACHE_MAX_PARAMS 64
 
@@ -56,6 +59,19 @@ int tensorcache_host_alloc(uintptr_t ctx, size_t bytes, unsigned int flags, void
 int tensorcache_host_register(uintptr_t ctx, void *pointer, size_t bytes, unsigned int flags, uint64_t *device);
 int tensorcache_host_unregister(uintptr_t ctx, void *pointer);
 int tensorcache_host_address(uintptr_t ctx, void *pointer, uint64_t *device);
+
+/*
+ * Device memory that other processes can map. Sizes are multiples of the granularity. *call is the driver's entry that failed. map gives the
+ * devices access; without writable, to read, or if the driver refuses that, to read and write. import keeps fd as it is.
+ */
+int tensorcache_shared_granularity(uintptr_t ctx, int device, size_t *bytes);
+int tensorcache_shared_create(uintptr_t ctx, int device, size_t bytes, uint64_t *handle);
+int tensorcache_shared_import(uintptr_t ctx, int fd, uint64_t *handle, int *device, const char **call);
+int tensorcache_shared_export(uintptr_t ctx, uint64_t handle, int *fd);
+int tensorcache_shared_map(uintptr_t ctx, uint64_t handle, size_t bytes, const int *devices, uint32_t count, int writable,
+	uint64_t *address, const char **call);
+int tensorcache_shared_unmap(uintptr_t ctx, uint64_t address, size_t bytes, const char **call);
+int tensorcache_shared_release(uintptr_t ctx, uint64_t handle);
 
 /* Copies and fills, enqueued. */
 int tensorcache_copy_to_device(uintptr_t ctx, uint64_t destination, const void *source, size_t bytes, uintptr_t stream);

@@ -223,6 +223,95 @@ CUresult cuMemFree(CUdeviceptr pointer)
 	return CUDA_SUCCESS;
 }
 
+CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option)
+{
+	ENTER_CONTEXT(cuMemGetAllocationGranularity);
+	record("cuMemGetAllocationGranularity %d %d %d %d %d", (int)prop->type, (int)prop->requestedHandleTypes, (int)prop->location.type,
+		prop->location.id, (int)option);
+	*bytes = 2 << 20;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	ENTER_CONTEXT(cuMemCreate);
+	record("cuMemCreate %zu %d %d %d %d %llu, %zu bytes of properties", bytes, (int)prop->type, (int)prop->requestedHandleTypes,
+		(int)prop->location.type, prop->location.id, flags, sizeof *prop);
+	*handle = 0x8000000000000001;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+	unsigned long long flags)
+{
+	ENTER_CONTEXT(cuMemExportToShareableHandle);
+	record("cuMemExportToShareableHandle %#llx %d %llu", handle, (int)type, flags);
+	*(int *)shareable = open("/dev/null", O_RDONLY);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, CUmemAllocationHandleType type)
+{
+	ENTER_CONTEXT(cuMemImportFromShareableHandle);
+	record("cuMemImportFromShareableHandle %d %d", (int)(intptr_t)shareable, (int)type);
+	*handle = 0x8000000000000002;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
+{
+	ENTER_CONTEXT(cuMemGetAllocationPropertiesFromHandle);
+	record("cuMemGetAllocationPropertiesFromHandle %#llx", handle);
+	prop->location.type = (CUmemLocationType)number("FAKE_CUDA_LOCATION", CU_MEM_LOCATION_TYPE_DEVICE);
+	prop->location.id = 0;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t bytes, size_t alignment, CUdeviceptr wanted, unsigned long long flags)
+{
+	ENTER_CONTEXT(cuMemAddressReserve);
+	record("cuMemAddressReserve %zu %zu %llu %llu", bytes, alignment, wanted, flags);
+	*pointer = 0x700000000000;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+	ENTER_CONTEXT(cuMemMap);
+	record("cuMemMap %#llx %zu %zu %#llx %llu", pointer, bytes, offset, handle, flags);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc *access, size_t count)
+{
+	ENTER_CONTEXT(cuMemSetAccess);
+	for (size_t i = 0; i < count; i++)
+		record("cuMemSetAccess %#llx %zu of %zu: %d %d %d", pointer, bytes, count, (int)access[i].location.type, access[i].location.id,
+			(int)access[i].flags);
+	return access[0].flags == CU_MEM_ACCESS_FLAGS_PROT_READ ? (CUresult)number("FAKE_CUDA_READ_ONLY", 0) : CUDA_SUCCESS;
+}
+
+CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
+{
+	ENTER_CONTEXT(cuMemUnmap);
+	record("cuMemUnmap %#llx %zu", pointer, bytes);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressFree(CUdeviceptr pointer, size_t bytes)
+{
+	ENTER_CONTEXT(cuMemAddressFree);
+	record("cuMemAddressFree %#llx %zu", pointer, bytes);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+	ENTER_CONTEXT(cuMemRelease);
+	record("cuMemRelease %#llx", handle);
+	return CUDA_SUCCESS;
+}
+
 CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned int flags)
 {
 	ENTER_CONTEXT(cuMemHostAlloc);
