@@ -89,6 +89,7 @@ SIGHUP has it read its configuration again.`,
 	f.BoolVar(&check, "check", false, "say what would happen, with how much memory of which kind, and end: exit status 1 if it would not work")
 	f.BoolVar(&asJSON, "json", false, "with --check: print one JSON object")
 	f.AddFlagSet(daemon.Flags(new(daemon.Config)))
+	root.AddCommand(remotes()...)
 	return root
 }
 

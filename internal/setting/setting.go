@@ -134,3 +134,28 @@ func Rates(text string) (r placement.Rates, err error) {
 	}
 	return m.Rates, nil
 }
+
+// MaxRows is the most rows that Rows reads: those that are explained at once.
+const MaxRows = 10_000
+
+// Rows reads row numbers and ranges of them of the named flag: 1,17,1000-1010.
+func Rows(flag, list string) (rows []int64, err error) {
+	for part := range strings.SplitSeq(list, ",") {
+		first, last, isRange := strings.Cut(strings.TrimSpace(part), "-")
+		if !isRange {
+			last = first
+		}
+		from, err := strconv.ParseInt(first, 10, 64)
+		to, err2 := strconv.ParseInt(last, 10, 64)
+		if err != nil || err2 != nil || to < from {
+			return nil, fmt.Errorf("%s (%q) must be row numbers and ranges of them: 1,17,1000-1010", flag, part)
+		}
+		if to-from >= int64(MaxRows-len(rows)) {
+			return nil, fmt.Errorf("%s (%q) must be at most %d rows in all", flag, part, MaxRows)
+		}
+		for row := from; row <= to; row++ {
+			rows = append(rows, row)
+		}
+	}
+	return rows, nil
+}
