@@ -78,6 +78,7 @@ func New(o Options) (*Handler, error) {
 	h.SetToken(o.Token)
 	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	h.mux.HandleFunc("GET /readyz", h.ready)
+	h.mux.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	for path, file := range map[string]string{"GET /{$}": "page/index.html", "GET /page.js": "page/page.js", "GET /page.css": "page/page.css"} {
 		h.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, page, file) })
 	}
