@@ -87,6 +87,10 @@ bench: ## benchmarks of the codecs, the hashmap, the workloads and the simulatio
 	$(GO) test -run '^$$' -bench . -benchtime 200ms ./codec/registry
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./hashmap ./slab ./bench/workload ./bench/trace ./bench/sim/demand ./cache/mrc
 
+.PHONY: bench-resp
+bench-resp: service ## tensorcached beside redis-server, with the same rows and the same client
+	$(GO) run ./bench/redis
+
 check: ## everything that CI checks
 	.ci/run
 
