@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"runtime/debug"
 	"time"
 )
 
@@ -74,6 +75,11 @@ var past = time.Unix(1, 0)
 // serve replies to commands until the connection ends.
 func (c *conn) serve() {
 	defer c.net.Close()
+	defer func() {
+		if p := recover(); p != nil { // a fault of one command must not end the owner of the cache
+			c.server.o.Logger.Error("resp: command failed", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+		}
+	}()
 	if t, ok := c.net.(*tls.Conn); ok {
 		ctx, cancel := context.WithTimeout(context.Background(), loginTime)
 		err := t.HandshakeContext(ctx)
