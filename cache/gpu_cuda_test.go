@@ -154,7 +154,7 @@ func TestGPU_GatherAllocatesNothing(t *testing.T) {
 			},
 		} {
 			// Batches are made 32 at a time: less than one a call.
-			if n := testing.AllocsPerRun(200, func() {
+			if n := fewestAllocs(func() {
 				if err := gather(); err != nil {
 					t.Fatal(err)
 				}
@@ -166,6 +166,17 @@ func TestGPU_GatherAllocatesNothing(t *testing.T) {
 	measure("together")
 	defer cache.ServeApart()()
 	measure("apart")
+}
+
+// fewestAllocs is testing.AllocsPerRun of 64 runs, the least of up to ten times. The count is the whole process's: a goroutine of the cache
+// that allocates meanwhile can add one a run where the processors are busy. Such goroutines pause, and in a pause only what f
+// allocates is counted.
+func fewestAllocs(f func()) float64 {
+	n := testing.AllocsPerRun(64, f)
+	for try := 1; try < 10 && n > 0; try++ {
+		n = min(n, testing.AllocsPerRun(64, f))
+	}
+	return n
 }
 
 // BenchmarkGather_DefaultBatch gathers batches with the size, row length and hit rate of cachebench's default workload: on the host

@@ -211,7 +211,7 @@ func codecName(t *read.Table) string {
 func (c *Cache) fill(ctx context.Context) error {
 	o := &c.opts
 	filled, err := fill.Fill(c.store, fill.Options{
-		Learner: c.learner, Log: c.watch.Log, Budgets: o.budgets(), OneBudget: len(o.Budgets) == 0, Overlay: o.Host.Overlay, Training: o.Admission.Training,
+		Context: ctx, Learner: c.learner, Log: c.watch.Log, Budgets: o.budgets(), OneBudget: len(o.Budgets) == 0, Overlay: o.Host.Overlay, Training: o.Admission.Training,
 		Cold: o.Admission.Cold, Fixed: !o.Admission.Cold && o.Refresh.Interval == 0 && o.Refresh.Accesses == 0, Restored: c.readSnapshot(),
 	})
 	o.Admission.Training = nil
@@ -276,13 +276,13 @@ func (c *Cache) openRings() (err error) {
 }
 
 // serve starts what a filled cache needs to serve batches.
-func (c *Cache) serve() error {
+func (c *Cache) serve(ctx context.Context) error {
 	for i, d := range c.set.Devices {
 		d.HostNodes = c.store.Nodes.Near(i)
 		if err := c.shareMisses(d); err != nil {
 			return err
 		}
-		if err := c.loadKernels(d); err != nil {
+		if err := c.loadKernels(ctx, d); err != nil {
 			return err
 		}
 		d.Serve()
@@ -293,7 +293,7 @@ func (c *Cache) serve() error {
 }
 
 // loadKernels loads all kernels that batches on a device can need.
-func (c *Cache) loadKernels(d *read.Device) error {
+func (c *Cache) loadKernels(ctx context.Context, d *read.Device) error {
 	s, err := d.Device.NewStream()
 	if err != nil {
 		return err
@@ -301,7 +301,7 @@ func (c *Cache) loadKernels(d *read.Device) error {
 	defer s.Close()
 	for i := range c.set.Tables {
 		t := d.Table(i)
-		if err := s.Launch(&kernels.Preload{Codec: t.Codec, Shared: t.Share != nil}); err != nil {
+		if err := cmp.Or(ctx.Err(), s.Launch(&kernels.Preload{Codec: t.Codec, Shared: t.Share != nil})); err != nil {
 			return err
 		}
 	}

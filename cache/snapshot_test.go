@@ -14,6 +14,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/race"
 )
 
 // twoTables are the tables of the snapshot tests.
@@ -127,7 +128,11 @@ func TestSnapshot_DamageIsFound(t *testing.T) {
 			t.Fatalf("%s: %d rows restored", what, s.RestoredRows)
 		}
 	}
-	for i := range good {
+	places := make([]int, len(good))
+	for i := range places {
+		places[i] = i
+	}
+	for _, i := range race.Some(places) {
 		b := bytes.Clone(good)
 		b[i] ^= 1 << (i % 8)
 		try(fmt.Sprint("byte ", i), b, "")

@@ -1,6 +1,5 @@
 // The reading of misses: see fetch.cu.
 #pragma once
-#include "coder_fetch.h"
 #include "merge.h"
 
 // A warp fetches a row. The warps of `blocks` blocks take the misses in turns; block is this one's number among them. LISTED_NOW says that
@@ -22,15 +21,7 @@ template <class C, bool LISTED_NOW> INLINE void fetchCoded(const FetchArgs &a, u
 			continue;
 		Miss m = missOf(a, found);
 		Words<SHARED> stored = stageRow<C>(a.codec, meta, m, a.ahead, stage, tile, byLine);
-		do {
-			if (repeats.left())
-				m.position = repeats.next(), m.row = (u8 *)a.out + (u64)m.position * a.codec.rowBytes;
-			if (writeRow<C>(a.codec, meta, m, stored, scratch, tile))
-				moved += m.length;
-			else if (tile.lane == 0)
-				corruptRow(a.counters, m.position);
-			tile.sync(); // the scratch may be reused, and after the loop the stage
-		} while (repeats.left());
+		writeRepeats<C>(a, meta, m, repeats, stored, scratch, tile, moved);
 	}
 	if (tile.lane == 0 && moved != 0)
 		addHostBytes(a.counters, moved);

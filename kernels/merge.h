@@ -1,7 +1,7 @@
 // Merges misses of the same row. Where several misses near each other in the list are of one row, the warp of the first fetches the row and
 // writes it for all of them. Without merging each of them would read the row over the link.
 #pragma once
-#include "fetch.h"
+#include "coder_fetch.h"
 
 // mergesRows says whether the kernel looks for such misses. It does in ordered lists, where misses of a row are near each other, and in
 // batches with at least one miss for every MERGE_ROWS rows of the table: then a few in a hundred misses repeat a row.
@@ -58,4 +58,21 @@ INLINE Repeats repeatsOf(const FetchArgs &a, u32 i, u32 misses, u32 lane, u32x4 
 	p.high = bits[1];
 	p.first = i - group == (p.low != 0 ? lowestBit(p.low) : 32 + lowestBit(p.high));
 	return p;
+}
+
+// writeRepeats writes a staged row for its miss or, if it has repeats, for all of those. It adds the stored bytes of the misses written to moved.
+// A warp writes. Afterwards the stage and the scratch may be reused.
+template <class C>
+INLINE void writeRepeats(const FetchArgs &a, const u8 *meta, Miss &m, Repeats &repeats, const Words<SHARED> &stored, u8 *scratch, const Tile<32> &tile,
+			 u64 &moved)
+{
+	do {
+		if (repeats.left())
+			m.position = repeats.next(), m.row = (u8 *)a.out + (u64)m.position * a.codec.rowBytes;
+		if (writeRow<C>(a.codec, meta, m, stored, scratch, tile))
+			moved += m.length;
+		else if (tile.lane == 0)
+			corruptRow(a.counters, m.position);
+		tile.sync(); // the scratch may be reused, and after the loop the stage
+	} while (repeats.left());
 }

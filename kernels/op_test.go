@@ -69,8 +69,15 @@ func (b *bench) alloc(n int64) device.Buffer {
 func (b *bench) put(data []byte) device.Buffer {
 	b.t.Helper()
 	m := b.alloc(int64(len(data)))
-	b.check(device.Upload(b.d, m, data))
+	b.set(m, data)
 	return m
+}
+
+// set copies data to device memory. Its stream is the test's: to make and destroy one takes a GPU longer than the copy.
+func (b *bench) set(m device.Buffer, data []byte) {
+	b.t.Helper()
+	b.check(b.s.Copy(m, device.HostBuffer(data)))
+	b.check(b.s.Synchronize())
 }
 
 // putRows puts a batch's row numbers on the device, as int32 or int64.
@@ -96,7 +103,8 @@ func (b *bench) get(m device.Buffer) []byte {
 	b.t.Helper()
 	out := make([]byte, m.Size()+16)
 	out = out[-uintptr(unsafe.Pointer(&out[0]))&15:][:m.Size()]
-	b.check(device.Download(b.d, out, m))
+	b.check(b.s.Copy(device.HostBuffer(out), m))
+	b.check(b.s.Synchronize())
 	return out
 }
 
@@ -117,28 +125,37 @@ func asBytes[T any](v []T) []byte {
 // output is memory for rows: filled with junk, between guards.
 type output struct {
 	all, rows device.Buffer
+	from      int64 // where the rows begin in all
 }
 
 const guard = 256
 
 func (b *bench) output(size int64, skew int64) output {
-	all := b.alloc(size + 2*guard + skew)
+	b.t.Helper()
+	return b.outputIn(b.alloc(size+2*guard+skew), size, skew)
+}
+
+// outputIn is output in given memory, which has room for the guards and the skew.
+func (b *bench) outputIn(all device.Buffer, size, skew int64) output {
+	b.t.Helper()
 	b.check(b.s.Fill(all, 0xa5))
 	b.check(b.s.Synchronize())
-	return output{all, all.Slice(guard+skew, guard+skew+size)}
+	return output{all, all.Slice(guard+skew, guard+skew+size), guard + skew}
 }
 
 // read returns the rows and checks the guards.
 func (o output) read(b *bench) []byte {
 	b.t.Helper()
 	all := b.get(o.all)
-	from := int64(len(all)) - guard - o.rows.Size()
-	for i, x := range all {
-		if (int64(i) < from || int64(i) >= from+o.rows.Size()) && x != 0xa5 {
-			b.t.Fatalf("byte %d outside the output is written", int64(i)-from)
+	from, to := o.from, o.from+o.rows.Size()
+	for _, outside := range [][2]int64{{0, from}, {to, o.all.Size()}} {
+		for i := outside[0]; i < outside[1]; i++ {
+			if all[i] != 0xa5 {
+				b.t.Fatalf("byte %d outside the output is written", i-from)
+			}
 		}
 	}
-	return all[from:][:o.rows.Size()]
+	return all[from:to]
 }
 
 // short says whether to run with few and small inputs, encoded by the host: for compute-sanitizer and the emulated GPU, and where

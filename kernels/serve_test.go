@@ -51,12 +51,19 @@ func newServeInput(t *testing.T, rowBytes, rows, n int, name string, mode transf
 // newServeInputOf is newServeInput for given rows.
 func newServeInputOf(t *testing.T, data []byte, rowBytes, n int, name string, of dtype.Type, mode transfer.Mode, share float64, r *rand.Rand) *serveInput {
 	t.Helper()
-	rows := len(data) / rowBytes
-	in := &serveInput{data: data, rowBytes: rowBytes, rows: rows, mode: mode, name: name, dtype: of}
+	in := &serveInput{data: data, rowBytes: rowBytes, rows: len(data) / rowBytes, mode: mode, name: name, dtype: of}
 	tier := in.load(t, host.Open(1, 2)[0])
 	defer tier.Close()
 	in.codec = tier.Codec()
-	slabs, hits := encodeSlabs(in.codec, in.data, rowBytes, rows, 2)
+	in.fill(t, n, share, r)
+	return in
+}
+
+// fill makes the slabs, the map, the row bits and a batch of n rows of an input whose table and codec are set.
+func (in *serveInput) fill(t *testing.T, n int, share float64, r *rand.Rand) {
+	t.Helper()
+	rows := in.rows
+	slabs, hits := encodeSlabs(in.codec, in.data, in.rowBytes, rows, 2)
 	in.slabs = slabs
 	var entries []hashmap.Entry
 	for i, h := range hits {
@@ -89,7 +96,6 @@ func newServeInputOf(t *testing.T, data []byte, rowBytes, n int, name string, of
 		}
 		in.batch = append(in.batch, row)
 	}
-	return in
 }
 
 // load returns the host tier; its codec is the same on every device.
@@ -108,14 +114,29 @@ type serveResult struct {
 }
 
 // serve runs the batch, after alter has changed the host tier's memory.
-func (in *serveInput) serve(b *bench, alter func(kernels.HostRows)) serveResult {
+func (in *serveInput) serve(b *bench, alter func(kernels.HostRows)) (result serveResult) {
+	b.t.Helper()
+	in.attached(b, func(rows kernels.HostRows, c kernels.Codec) {
+		alter(rows)
+		result = in.serveFrom(b, rows, c)
+	})
+	return result
+}
+
+// attached calls do with the host tier and the codec as b's device sees them.
+func (in *serveInput) attached(b *bench, do func(kernels.HostRows, kernels.Codec)) {
 	b.t.Helper()
 	tier := in.load(b.t, b.d)
 	defer tier.Close()
-	rows, attached, err := tier.Attach(b.d)
+	rows, c, err := tier.Attach(b.d)
 	b.check(err)
-	defer transfer.Detach(b.d, rows, attached)
-	alter(rows)
+	defer transfer.Detach(b.d, rows, c)
+	do(rows, c)
+}
+
+// serveFrom runs the batch.
+func (in *serveInput) serveFrom(b *bench, rows kernels.HostRows, attached kernels.Codec) serveResult {
+	b.t.Helper()
 	out := b.output(int64(len(in.batch)*in.rowBytes), in.skew)
 	result, err := b.d.AllocHost(kernels.CountersBytes, "test")
 	b.check(err)
@@ -280,11 +301,14 @@ func testServe(t *testing.T, find bool, replays int) {
 					r := rand.New(rand.NewPCG(uint64(rowBytes), 3))
 					in := newServeInput(t, rowBytes, max(2, min(n, 301)), n, name, mode, share, r)
 					in.skew, in.find, in.oneDevice, in.replays = int64([]int{0, 0, 4, 8, 1}[i%5]), find, find && (i+int(mode))%2 == 0, replays
-					both(t, gpu, reason, func(b *bench) serveResult {
-						in.int32s = false
-						want := in.serve(b, func(kernels.HostRows) {})
-						in.int32s = true
-						got := in.serve(b, func(kernels.HostRows) {})
+					both(t, gpu, reason, func(b *bench) (got serveResult) {
+						var want serveResult
+						in.attached(b, func(rows kernels.HostRows, c kernels.Codec) {
+							in.int32s = false
+							want = in.serveFrom(b, rows, c)
+							in.int32s = true
+							got = in.serveFrom(b, rows, c)
+						})
 						if want.count != got.count || got.left != want.left || !bytes.Equal(want.out, got.out) {
 							b.t.Fatalf("%v: int32 row numbers: counters %+v, want %+v, or other rows", b.d.Info(), got.count, want.count)
 						}

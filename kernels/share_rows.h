@@ -1,6 +1,5 @@
 // Units of misses as share.cu reads them: neighbours in an ordered list.
 #pragma once
-#include "coder_fetch.h"
 #include "merge.h"
 
 // Rows of up to SHARE_ROW bytes (abi.h), of which two quads a lane are a row wherever it begins in its sector: a tile reads ROWS rows of a unit at once, 16 bytes a lane. Where address translation is the limit, this is faster
@@ -148,15 +147,7 @@ INLINE u64 fetchLongUnit(const ShareFetchArgs &args, const u8 *meta, u8 *stage, 
 		Miss m = missOf(a, found);
 		Words<SHARED> stored = STAGED ? stageArrived<C>(args, meta, m, args.share.stage + (u64)i * args.share.slot, stage, tile)
 					      : stageRow<C>(a.codec, meta, m, a.ahead, stage, tile, byLine);
-		do {
-			if (repeats.left())
-				m.position = repeats.next(), m.row = (u8 *)a.out + (u64)m.position * a.codec.rowBytes;
-			if (writeRow<C>(a.codec, meta, m, stored, scratch, tile))
-				moved += m.length;
-			else if (tile.lane == 0)
-				corruptRow(a.counters, m.position);
-			tile.sync(); // the scratch may be reused, and after the loop the stage
-		} while (repeats.left());
+		writeRepeats<C>(a, meta, m, repeats, stored, scratch, tile, moved);
 	}
 	return moved;
 }

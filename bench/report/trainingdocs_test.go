@@ -22,6 +22,7 @@ type trainingLoop struct {
 	Quick                                bool
 	Seconds                              float64
 	Tables                               []struct {
+		Sampler         string
 		TableRows       int64 `json:"table_rows"`
 		DType           string
 		Edges           int64
@@ -244,8 +245,8 @@ func (l *trainingLoop) document() string {
 		strings.ReplaceAll(strings.Trim(fmt.Sprint(l.Fanouts), "[]"), " ", ", "), l.Batch, l.Layer, l.Iterations, l.TrainingBatches)
 	for i, t := range l.Tables {
 		some := l.best(t.DType, false, func(r *loopResult) float64 { return r.IterationMS })
-		fmt.Fprintf(&b, "\n## %s\n\n%d M edges, %d batches an epoch, %d different rows a batch. Sampling takes %s ms, training %s.\n\n%s",
-			l.shape(i), t.Edges/1_000_000, t.BatchesPerEpoch, some.BatchRows, figure(some.SampleMS), figure(some.TrainMS), l.table(t.DType))
+		fmt.Fprintf(&b, "\n## %s\n\n%d M edges, %d batches an epoch, %d different rows a batch. Sampling (%s) takes %s ms, training %s.\n\n%s",
+			l.shape(i), t.Edges/1_000_000, t.BatchesPerEpoch, some.BatchRows, t.Sampler, figure(some.SampleMS), figure(some.TrainMS), l.table(t.DType))
 	}
 	b.WriteString("\n## PyG's loader, which samples on the CPU\n\n")
 	if why := l.Loader.Skipped; why != "" || len(l.Loader.Results) == 0 {

@@ -23,7 +23,7 @@ var _ = register(Spec{Name: "freq", Online: true, New: simple(NewFrequency)})
 // stable workload, and only the accesses after a change. Rows that fit at the last ranking are ranked as if they had been
 // accessed a tenth more often, which reduces the rows that refreshes write.
 //
-// Host memory: 132 bytes for each row that fits (capacity ÷ mean slot bytes), at least 2.9 MB, and at most 132 bytes for each row of the
+// Host memory: 144 bytes for each row that fits (capacity ÷ mean slot bytes), at least 3.2 MB, and at most 144 bytes for each row of the
 // tables. Rank takes another 1.5 MB, from 170,000 rows that fit on 1.5 MB for each processor. Observe takes constant time an access; Rank
 // and Resize take time linear in the memory. Equal accesses give equal rankings, however they are batched. The size of a row is requested
 // when it might become tracked, and not again while it is.
@@ -59,7 +59,7 @@ type frequency struct {
 	period   float64           // accesses after which the sketch is halved
 	promoted [horizons]float32 // factor from a count of the sketch to one of each horizon
 	victim   float64           // lowest score that fit at the last Rank, in accesses
-	order    []uint32          // the last ranking: bucket × freqWays + place of each row
+	order    []uint64          // the last ranking: keys, so that nothing is looked up while it is read
 	mapped   [3]*numa.Memory   // of buckets, sketch and order
 	sorter   sorter            // of accesses by shard
 }
@@ -150,11 +150,18 @@ func (f *frequency) Resize(capacity int64) {
 	defer freeAll(&memory)
 	f.order, f.mapped[2] = nil, nil
 	f.buckets, f.mapped[0] = numa.Make[freqBucket](int64(n))
-	for i := range f.buckets {
-		for w := range freqWays {
-			f.buckets[i].keys[w] = noKey
-		}
+	parts := 1
+	if n >= shardedBuckets {
+		parts = runtime.GOMAXPROCS(0)
 	}
+	concurrently(parts, func(part int) { // each page is first written here, which takes the system longest
+		of := f.buckets[shardStart(part, parts, n):shardStart(part+1, parts, n)]
+		for i := range of {
+			for w := range freqWays {
+				of[i].keys[w] = noKey
+			}
+		}
+	})
 	f.sketch, f.mapped[1] = newSketch(n, shards, uint64(f.period))
 	for i := range old {
 		for w, key := range old[i].keys {
@@ -358,13 +365,13 @@ func (f *frequency) Rank() iter.Seq[uint64] {
 		}
 	}
 	if f.order == nil {
-		f.order, f.mapped[2] = numa.Make[uint32](int64(len(f.buckets) * freqWays))
+		f.order, f.mapped[2] = numa.Make[uint64](int64(len(f.buckets) * freqWays))
 	}
 	f.order = f.order[:next]
 	concurrently(len(parts), func(i int) { f.sort(&parts[i], &cuts) })
 	return func(yield func(uint64) bool) {
-		for _, at := range f.order {
-			if !yield(f.buckets[at/freqWays].keys[at%freqWays]) {
+		for _, key := range f.order {
+			if !yield(key) {
 				return
 			}
 		}

@@ -97,7 +97,7 @@ func (f *frequency) sort(p *rankPart, cuts *[horizons + 1]uint32) {
 				continue
 			}
 			at := bin(f.score(b, w))
-			f.order[p.bins.rows[at]] = uint32((p.from+i)*freqWays + w)
+			f.order[p.bins.rows[at]] = key
 			p.bins.rows[at]++
 			slot, value, fits := b.info[w].slot(), b.value[w], freqInfo(0)
 			for k := range cuts {

@@ -131,8 +131,12 @@ func (s stream) Copy(dst, src device.Buffer) error {
 
 func (s stream) Fill(dst device.Buffer, value byte) error {
 	b := dst.Bytes()
-	for i := range b {
-		b[i] = value
+	if len(b) == 0 {
+		return nil
+	}
+	b[0] = value
+	for n := 1; n < len(b); { // from what is in the cache
+		n += copy(b[n:], b[:min(n, 1<<15)])
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ class Batch:
 
     ids: Tensor  # int64: the different nodes, the seeds first
     src: Tensor  # int64, local number
-    dst: Tensor  # int64, local number, ascending
+    dst: Tensor  # int64, local number; Sampler has it ascend
     nodes: list[int]
     edges: list[int]
 
@@ -81,9 +81,9 @@ class Sampler:
     As in PyG, the neighbours of a node are drawn once, in the hop after the one that found it. The order of ids is the one in which nodes
     were found, which has nothing to do with where their rows lie. On a GPU that order may differ between calls, the set of nodes and edges does
     not. A sampler is used by one thread at a time.
-
-    Most of a sample's time on a GPU is that of launching operations, so there are few.
     """
+
+    name = "torch operations"
 
     def __init__(self, graph: Graph, fanouts: list[int]):
         self.graph, self.fanouts = graph, fanouts

@@ -9,6 +9,9 @@ differ, the exit status is 1 and no results are written.
     python python/benchmarks/training_loop.py --out docs/results/training-loop.json     # minutes, on a GPU
     python python/benchmarks/training_loop.py --quick                                   # seconds, on any machine
 
+On a GPU the neighbours are sampled by a few kernels, and a training step is a CUDA graph: launched one by one from Python, their kernels took
+3 to 5 ms an iteration with every method, which hid what fetching costs.
+
 The first takes over 62 GB of host memory (a table of 15.4 GB, and as much for each of three codecs) and over 25 GB of GPU memory; --nodes
 scales both. `make gpu-docs` then renews the document and the plot.
 
@@ -40,7 +43,7 @@ from features import COLUMNS, Features
 from graph import TRAINING_NODES, Batch, Sampler, power_law
 from loader import measure_loader
 from methods import Method
-from model import LAYER, Trainer
+from model import LAYER, GraphTrainer, Trainer
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ROWS = 3  # of pipelined iterations
@@ -52,12 +55,21 @@ class Loop:
     def __init__(self, options: argparse.Namespace, nodes: int, dtype: torch.dtype, device: torch.device):
         self.options, self.device = options, device
         self.graph = power_law(nodes, device)
-        self.sampler = Sampler(self.graph, options.fanouts)
-        self.trainer = Trainer(COLUMNS, len(options.fanouts), device)
+        self.sampler = self.gpu_sampler() if device.type == "cuda" and ways.cupy is not None else Sampler(self.graph, options.fanouts)
         self.features = Features(nodes, COLUMNS, dtype, device)
         self.epoch = -(-len(self.graph.training_nodes) // options.batch)
+        if device.type == "cuda":
+            some = [self.sample(i) for i in range(options.training_batches)]
+            self.trainer: Trainer = GraphTrainer(COLUMNS, len(options.fanouts), device, dtype, some)
+        else:
+            self.trainer = Trainer(COLUMNS, len(options.fanouts), device)
         self.side = torch.cuda.Stream() if device.type == "cuda" else None
         self.ahead = ThreadPoolExecutor(1)  # fetches for methods that block
+
+    def gpu_sampler(self) -> Sampler:
+        from gpu_sampler import GPUSampler
+
+        return GPUSampler(self.graph, self.options.fanouts)
 
     def sample(self, number: int) -> Batch:
         """Returns batch `number` of the epoch. The first batches are those that caches are trained with."""
@@ -231,7 +243,7 @@ def measure_table(options: argparse.Namespace, nodes: int, dtype: torch.dtype, d
                     if isinstance(method, ways.ZeroCopy):
                         method.tune(training[0].to(device))
                 results += loop.measure(chosen, budget, seconds)
-        about = {"table_rows": nodes, "dtype": results[0]["dtype"], "edges": len(loop.graph.indices), "batches_per_epoch": loop.epoch}
+        about = {"sampler": loop.sampler.name, "table_rows": nodes, "dtype": results[0]["dtype"], "edges": len(loop.graph.indices), "batches_per_epoch": loop.epoch}
     finally:
         loop.close()
     return about, results
@@ -313,7 +325,7 @@ def main(arguments: list[str] | None = None) -> None:
     name, driver = machine(device)
     part = Path(f"{options.out}.part")  # the tables that are done, for runs that are cut off
     report: dict[str, Any] = {
-        "device": name, "driver": driver, "commit": options.commit, "torch": torch.__version__, "layer": LAYER, "fanouts": options.fanouts,
+        "device": name, "driver": driver, "commit": options.commit, "torch": torch.__version__, "layer": LAYER + (GraphTrainer.name if device.type == "cuda" else ""), "fanouts": options.fanouts,
         "batch": options.batch, "iterations": options.iterations, "training_batches": options.training_batches, "quick": options.quick,
         "tables": [], "results": [], "skipped": [],
     }

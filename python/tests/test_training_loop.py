@@ -83,12 +83,66 @@ class TestGraph(unittest.TestCase):
         self.assertLess(float((counts - want).abs().max()), 0.35 * 600 * 10 / edges)
 
 
+class TestGPUSampler(unittest.TestCase):
+    def test_same_edges(self) -> None:
+        """The kernels draw the edges that torch's operations draw."""
+        if not torch.cuda.is_available() or methods.cupy is None:
+            self.skipTest("needs a GPU and CuPy")
+        from gpu_sampler import GPUSampler
+
+        graph, fanouts = power_law(50_000, torch.device("cuda")), [15, 10, 5]
+        one, other = Sampler(graph, fanouts), GPUSampler(graph, fanouts)
+        for count, seed in ((1, 1), (64, 3), (1000, 4), (1000, 5)):
+            seeds = graph.training_nodes[:count] if count <= len(graph.training_nodes) else torch.arange(count, device="cuda")
+            want, got = one.sample(seeds, seed), other.sample(seeds, seed)
+            self.assertEqual((want.nodes, want.edges), (got.nodes, got.edges))
+            self.assertTrue(torch.equal(got.ids[:count], seeds))
+            self.assertTrue((other.local == -1).all())
+            for h in range(len(fanouts)):
+                edges = slice(want.edges[h], want.edges[h + 1])
+                pairs = [(b.ids[b.dst[edges]] * graph.nodes + b.ids[b.src[edges]]).sort().values for b in (want, got)]
+                self.assertTrue(torch.equal(*pairs))
+
+
 class TestModel(unittest.TestCase):
     def test_mean(self) -> None:
         layer, x = model.Mean(4, 3), torch.randn(5, 4)
         edges = torch.tensor([[1, 2, 4, 3], [0, 0, 0, 1]])  # node 2 has no neighbours
         means = torch.stack((x[[1, 2, 4]].mean(0), x[3], torch.zeros(4)))
         torch.testing.assert_close(layer((x, x[:3]), edges), layer.neighbours(means) + layer.own(x[:3]))
+
+
+    def test_bounds(self) -> None:
+        """Edges and nodes beyond those of a batch change no score of its seeds."""
+        graph = power_law(5_000, CPU)
+        batch = Sampler(graph, [4, 3, 2]).sample(graph.training_nodes[:20], 1)
+        sage = model.SAGE(8, 3)
+        x = torch.randn(len(batch.ids), 8)
+        more = model.Batch(batch.ids, batch.src, batch.dst, [n + n // 20 + 2 for n in batch.nodes], [n + 9 for n in batch.edges])
+        pad = torch.full((9,), more.nodes[-1])
+        more.src, more.dst = torch.cat((batch.src, pad)), torch.cat((batch.dst, pad))
+        self.assertTrue(model.fits(batch, more))
+        self.assertFalse(model.fits(batch, batch))
+        found = sage(torch.cat((x, torch.randn(more.nodes[-1] - len(x), 8))), more, bounds=True)
+        torch.testing.assert_close(found[:20], sage(x, batch))
+
+    def test_graph(self) -> None:
+        """Training by a CUDA graph changes the weights as training without it does; so does a batch that is too large for the graph."""
+        if not torch.cuda.is_available():
+            self.skipTest("needs a GPU")
+        gpu = torch.device("cuda")
+        graph = power_law(20_000, gpu)
+        sampler = Sampler(graph, [4, 3, 2])
+        batches = [sampler.sample(graph.training_nodes[i * 30 : (i + 1) * 30], i) for i in range(5)]
+        larger = sampler.sample(graph.training_nodes[150:210], 6)
+        trainers = [model.Trainer(8, 3, gpu), model.GraphTrainer(8, 3, gpu, torch.float32, batches)]
+        trainers[0].model.load_state_dict(trainers[1].model.state_dict())
+        trainers[0].optimizer.load_state_dict(trainers[1].optimizer.state_dict())
+        for b in [*batches[:3], larger, *batches[3:]]:
+            x = torch.randn(len(b.ids), 8, device=gpu)
+            for trainer in trainers:
+                trainer.step(x, b)
+        torch.testing.assert_close(*([*t.model.parameters()] for t in trainers), rtol=1e-2, atol=1e-3)
 
 
 class TestFeatures(unittest.TestCase):

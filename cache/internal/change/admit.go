@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/hashmap"
@@ -21,7 +22,12 @@ type admitted struct {
 // even the bytes of it that share a sector with a neighbour's. Rows that moving has a location for move from there; others
 // get the slots that they do not have yet. Slabs without a place for a row stay without it. It returns the bytes written.
 func (w *Writer) admitRows(ctx context.Context, rows []wanted, moving map[uint64]slab.Location) (bytes int64, err error) {
-	var all []admitted
+	all := w.cycle.admitted[:0]
+	defer func() {
+		if n := cap(all); n > changedRows && n <= 2*sliceRows { // compaction may move more
+			w.cycle.admitted = all[:0]
+		}
+	}()
 	for len(rows) > 0 && err == nil {
 		part := rows[:min(len(rows), changedRows)]
 		rows = rows[len(part):]
@@ -49,10 +55,10 @@ func (w *Writer) admitRows(ctx context.Context, rows []wanted, moving map[uint64
 		return bytes, err
 	}
 	w.Counts.Bytes.Add(bytes)
+	begun := time.Now()
 	waited := w.set.WaitEpoch(ctx)
-	for len(all) > 0 {
-		part := all[:min(len(all), changedRows)]
-		all = all[len(part):]
+	w.cycle.waited += time.Since(begun)
+	for part := range slices.Chunk(all, changedRows) {
 		w.mu.Lock()
 		for _, a := range part {
 			w.publishRowLocked(a, waited == nil)
@@ -79,7 +85,8 @@ func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, by
 		return a, 0, nil // a corrupt row is for Gather to report
 	}
 	n := slab.SlotBytes(len(stored))
-	to := now.List()
+	var own [slab.MaxSlabs]slab.Location
+	to := slices.AppendSeq(own[:0], now.All())
 	write := func(i int, offset int64) (slab.Location, error) {
 		l := place.Location(i, offset, len(stored), compressed)
 		bytes += n
@@ -115,19 +122,37 @@ func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, by
 	if bytes == 0 {
 		return a, 0, nil
 	}
-	w.mu.admitting[want.key] = struct{}{}
-	return admitted{want.key, now, place.Of(to), move.Valid()}, bytes, nil
+	w.mu.admitting++
+	delete(w.mu.disturbed, want.key)
+	return admitted{want.key, now, placesOf(to), move.Valid()}, bytes, nil
+}
+
+// placesOf returns places without keeping all, so that it need not be allocated.
+func placesOf(all []slab.Location) place.Places {
+	if len(all) == 1 {
+		return place.Places{First: all[0]}
+	}
+	return place.Of(slices.Clone(all))
+}
+
+// disturbLocked keeps a row that is updated or invalidated from being published as it was.
+func (w *Writer) disturbLocked(key uint64) {
+	if w.mu.admitting > 0 {
+		w.mu.disturbed[key] = struct{}{}
+	}
 }
 
 // publishRowLocked publishes a row that was written, unless it has changed since.
 func (w *Writer) publishRowLocked(a admitted, publish bool) {
-	_, unchanged := w.mu.admitting[a.key]
-	delete(w.mu.admitting, a.key)
+	_, disturbed := w.mu.disturbed[a.key]
+	if w.mu.admitting--; w.mu.admitting == 0 {
+		clear(w.mu.disturbed)
+	}
 	live := w.store.Topology.Load().Live
 	now := w.mu.index.places(a.key)
 	was, _ := a.from.Within(live) // what a lost device had is withdrawn already
 	to, _ := a.to.Within(live)
-	unchanged = unchanged && now.Valid() == was.Valid() && (!now.Valid() || now.Equal(was))
+	unchanged := !disturbed && now.Valid() == was.Valid() && (!now.Valid() || now.Equal(was))
 	published := publish && unchanged && to.Valid() && w.mu.err == nil
 	if published && !w.mu.index.insert(a.key, to) { // a full map is a rejection
 		w.Counts.Refused.Add(1)

@@ -98,8 +98,11 @@ func (x *index) placesAt(key uint64, l slab.Location) place.Places {
 }
 
 // cached returns the places of a row in slabs, none if it lies in the overlay.
-func (x *index) cached(key uint64) place.Places {
-	p := x.places(key)
+func (x *index) cached(key uint64) place.Places { return x.cachedAt(key, x.m.Find(key)) }
+
+// cachedAt is cached for a key whose word is l.
+func (x *index) cachedAt(key uint64, l slab.Location) place.Places {
+	p := x.placesAt(key, l)
 	if !p.Valid() || x.store.Overlay.Has(p.First) {
 		return place.Nowhere()
 	}

@@ -1,6 +1,9 @@
 package change
 
-import "github.com/tensorcache/tensorcache/slab"
+import (
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/slab"
+)
 
 // word is the index of a 64-bit word and its new value, in the format of kernels.Store.
 type word struct{ index, value uint64 }
@@ -12,8 +15,8 @@ const wordBytes = 16
 // to one word in a wave, only the last is kept.
 type storeLog struct {
 	waves [][]word
-	last  map[int64][2]int // by word index: the last wave that stores the word, and the position there
-	next  int              // first wave that may have the next store
+	last  lastStores
+	next  int // first wave that may have the next store
 	// views, if not nil, has for each device the value of the location that the operation stores. differing keeps the views of words, by
 	// wave and position in the wave.
 	views     []slab.Location
@@ -25,19 +28,18 @@ func (l *storeLog) operation() { l.next = 0 }
 
 func (l *storeLog) add(index int64, value uint64) {
 	wave := l.next
-	if at, ok := l.last[index]; ok && at[0] >= wave {
-		l.waves[at[0]][at[1]].value = value
-		l.differ(index, at[0], at[1])
-		l.next = at[0] + 1
+	last := l.last.of(index)
+	if int(last.wave) > wave {
+		wave, place := int(last.wave)-1, int(last.place)
+		l.waves[wave][place].value = value
+		l.differ(index, wave, place)
+		l.next = wave + 1
 		return
-	}
-	if l.last == nil {
-		l.last = map[int64][2]int{}
 	}
 	for len(l.waves) <= wave {
 		l.waves = append(l.waves, nil)
 	}
-	l.last[index] = [2]int{wave, len(l.waves[wave])}
+	last.wave, last.place = int32(wave+1), int32(len(l.waves[wave]))
 	l.waves[wave] = append(l.waves[wave], word{uint64(index), value})
 	l.differ(index, wave, len(l.waves[wave])-1)
 	l.next = wave + 1
@@ -74,6 +76,61 @@ func (l *storeLog) clear() {
 	for i := range l.differing {
 		clear(l.differing[i])
 	}
-	clear(l.last)
+	l.last.clear()
 	l.next = 0
+}
+
+// lastStores says where the log has the last store of each word. It is a hash table that is emptied at once: a cycle stores millions of words, a few
+// ten thousand between two calls of clear.
+type lastStores struct {
+	all   []lastStore // a power of two of them, at most half of which are taken
+	taken int
+	round uint32 // entries of other rounds are free
+}
+
+// lastStore is the last store of a word: the wave after the one that has it, 0 for none, and the position in that wave.
+type lastStore struct {
+	index       int64
+	wave, place int32
+	round       uint32
+}
+
+// of returns the entry of a word, valid until the next call. It is new if the word has none.
+func (t *lastStores) of(index int64) *lastStore {
+	if 2*t.taken >= len(t.all) {
+		t.grow()
+	}
+	mask := len(t.all) - 1
+	for i := int(hashmap.Hash(uint64(index))) & mask; ; i = (i + 1) & mask {
+		e := &t.all[i]
+		if e.round != t.round {
+			*e = lastStore{index: index, round: t.round}
+			t.taken++
+			return e
+		}
+		if e.index == index {
+			return e
+		}
+	}
+}
+
+func (t *lastStores) grow() {
+	old := t.all
+	t.all, t.taken = make([]lastStore, max(64, 2*len(old))), 0
+	round := t.round
+	t.round = 1
+	for _, e := range old {
+		if e.round == round {
+			at := t.of(e.index)
+			at.wave, at.place = e.wave, e.place
+		}
+	}
+}
+
+func (t *lastStores) clear() {
+	t.taken = 0
+	if t.round++; t.round == 0 { // entries of the first rounds would be taken again
+		clear(t.all)
+		t.round = 1
+	}
 }

@@ -144,7 +144,7 @@ func (w *Writer) updateRowLocked(key uint64, stored []byte, compressed bool) (wa
 	if !w.mu.index.insert(key, place.Places{First: w.store.Overlay.Location(slot, len(stored), compressed)}) {
 		return nil, fmt.Errorf("cache: no map slot for key %#x, which has one", key)
 	}
-	delete(w.mu.admitting, key)
+	w.disturbLocked(key)
 	w.mu.updated[key] = f
 	w.mu.retire.open.rows = append(w.mu.retire.open.rows, f)
 	w.Counts.Updated.Add(1)
@@ -309,7 +309,7 @@ func (w *Writer) invalidatePart(table int, rows []int64, by *observe.Cause) erro
 	}
 	for _, r := range rows {
 		key := hashmap.Key(table, r)
-		delete(w.mu.admitting, key)
+		w.disturbLocked(key)
 		if f := w.mu.updated[key]; f != nil {
 			if f.admitted {
 				w.withdrawnLocked(key)

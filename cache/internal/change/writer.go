@@ -53,8 +53,10 @@ type Writer struct {
 		admittedAt    []uint32
 		admittedAtSum int64
 
-		updated   map[uint64]*updatedRow // rows that are served from the overlay
-		admitting map[uint64]struct{}    // rows being written to a slab. An update or invalidation removes its rows
+		updated map[uint64]*updatedRow // rows that are served from the overlay
+		// admitting is how many rows are being written to slabs, and disturbed which rows were updated or invalidated meanwhile.
+		admitting int
+		disturbed map[uint64]struct{}
 
 		err     error          // why the cache can no longer be changed, nil if it can
 		cause   *observe.Cause // of withdrawals from now on, nil if not known
@@ -94,7 +96,7 @@ func New(set *read.Set, learner *learn.Learner, watch *observe.Telemetry, o Opti
 	w.life, w.stop = context.WithCancel(context.Background())
 	w.budget.Store(o.Budget)
 	w.cycle.most = o.Budget
-	w.mu.updated, w.mu.admitting = map[uint64]*updatedRow{}, map[uint64]struct{}{}
+	w.mu.updated, w.mu.disturbed = map[uint64]*updatedRow{}, map[uint64]struct{}{}
 	w.mu.retire = retirement{open: newRetired(), progress: make(chan struct{})}
 	return w
 }
@@ -116,10 +118,11 @@ func (w *Writer) Open(store *place.Store, differing []Entry) (err error) {
 	return err
 }
 
-// Start starts the background goroutines: cycles, and learning from samples.
+// Start starts the background goroutines: cycles, reading samples, and learning from them, which has to wait while the policy ranks.
 func (w *Writer) Start() {
 	if w.set.Devices[0].Ring != nil {
-		w.every("learn", learn.DrainInterval, w.learner.Drain)
+		w.every("sample", learn.DrainInterval, w.learner.Read)
+		w.every("learn", learn.DrainInterval, w.learner.Observe)
 	}
 	w.tasks.Go(w.refreshing)
 }

@@ -15,23 +15,29 @@ import (
 )
 
 // Learner feeds the admission policy, one call at a time, and contains its panics. After a panic it leaves the policy alone, and the
-// cache serves on with what it holds. It is safe for concurrent use.
+// cache serves on with what it holds. Reading the rings waits for no policy: what is read meanwhile is pending. It is safe for concurrent use.
 type Learner struct {
-	Samples  atomic.Int64 // read from the rings
-	Lost     atomic.Int64 // overwritten in the rings before they were read
+	Samples  atomic.Int64 // read from the rings, those that were dropped left out
+	Lost     atomic.Int64 // overwritten in the rings before they were read, or dropped because too many were pending
 	Observed atomic.Int64 // accesses that the policy was told of, those that samples stand for counted too
 
 	o        Options
 	problem  admission.Problem // of Start
+	weighs   atomic.Bool       // the policy is an admission.Weigher
 	estimate estimator
 	panicked atomic.Pointer[error]
 
+	// reading is locked while rings are read, and callbacks hear of what was read. Who has mu must not wait for it.
+	reading struct {
+		sync.Mutex
+		keys [][]int64 // of each table: accesses to sampled keys, on their way to OnKeys
+	}
+	pending pending
+	// mu is locked while the policy is called.
 	mu struct {
 		sync.Mutex
 		closed bool
-		rows   [][]int64 // sampled accesses of each table that count once, on their way to the policy
-		hits   [][]int64 // those that count Options.HitWeight times
-		keys   [][]int64 // accesses to sampled keys, on their way to OnKeys
+		next   []sampled // of each table: pending accesses that the policy is about to observe; empty, kept for its memory
 	}
 }
 
@@ -62,16 +68,29 @@ type Capture interface {
 var ErrPolicy = errors.New("cache: admission policy failed")
 
 // New returns a learner.
-func New(o Options) *Learner { return &Learner{o: o} }
+func New(o Options) *Learner {
+	l := &Learner{o: o}
+	l.setWeighs()
+	return l
+}
+
+// setWeighs notes whether the policy is an admission.Weigher.
+func (l *Learner) setWeighs() {
+	_, ok := l.o.Policy.(admission.Weigher)
+	l.weighs.Store(ok)
+}
 
 const (
-	// A device's sample ring has mostRecords, or half as many if the tables have no more rows than that. This bounds what one Drain takes: with
-	// DrainInterval some 6 M accesses a second, which the policies keep up with on part of a processor. Samples that come faster are
-	// overwritten, and counted.
-	mostRecords   = 1 << 17
+	// DrainInterval is how often the rings are read, and the policy is told.
 	DrainInterval = 20 * time.Millisecond
-	// ObserveRows is how many rows the policy observes at a time.
-	ObserveRows = 4096
+	// A device's sample ring has leastRecords, or twice as many if the tables have more rows than that, or a record for ringShare rows, up to
+	// mostRecords. Large tables are looked up in large batches, of which nearly every row is sampled while the cache has not learnt: a ring must
+	// hold several.
+	leastRecords, mostRecords, ringShare = 1 << 16, 1 << 20, 32
+	// ObserveRows is how many rows the policy observes at a time. If there are more than backlogRows, it observes about backlogParts at a time,
+	// which policies may divide among processors.
+	ObserveRows               = 4096
+	backlogRows, backlogParts = 1 << 17, 1 << 16
 )
 
 // RingRecords returns the size of a device's sample ring.
@@ -80,10 +99,14 @@ func RingRecords(set *read.Set) int {
 	for _, t := range set.Tables {
 		rows += t.Tier.Capacity()
 	}
-	if rows <= mostRecords/2 {
-		return mostRecords / 2
+	if rows <= leastRecords {
+		return leastRecords
 	}
-	return mostRecords
+	records := 2 * leastRecords
+	for records < mostRecords && int64(records) < rows/ringShare {
+		records *= 2
+	}
+	return records
 }
 
 // Call runs f on the policy.
@@ -149,11 +172,10 @@ func (l *Learner) SetPolicy(p admission.Policy, capacity int64, keys iter.Seq[ui
 		fresh.Close()
 		return err
 	}
-	for table := range l.mu.rows { // what the old policy was to hear of
-		l.mu.rows[table], l.mu.hits[table] = l.mu.rows[table][:0], l.mu.hits[table][:0]
-	}
+	l.mu.next = l.pending.swap(l.mu.next) // what the old policy was to hear of
 	l.callLocked(func(p admission.Policy) { p.Close() })
 	l.o.Policy = p
+	l.setWeighs()
 	l.panicked.Store(nil)
 	return nil
 }
@@ -184,34 +206,46 @@ func (l *Learner) Close() {
 	l.mu.closed = true
 }
 
-// Drain hands new samples to the policy, to Options.OnKeys and to Options.Capture.
+// Drain hands new samples to Options.OnKeys and Options.Capture, and to the policy.
 func (l *Learner) Drain() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.drainLocked()
+	l.Read()
+	l.Observe()
 }
 
-// DrainIfIdle is Drain, but does nothing while the policy or a callback runs. A callback may call it.
+// DrainIfIdle is Drain, but does nothing while a callback runs, and leaves the policy out while it is busy. A callback may call it.
 func (l *Learner) DrainIfIdle() {
+	if !l.reading.TryLock() {
+		return
+	}
+	l.readLocked()
+	l.reading.Unlock()
 	if l.mu.TryLock() {
 		defer l.mu.Unlock()
-		l.drainLocked()
+		l.observeLocked()
 	}
 }
 
-// drainLocked is Drain. REQUIRES: l.mu is locked.
-func (l *Learner) drainLocked() {
+// Read empties the rings. It hands samples to Options.OnKeys and Options.Capture, and has them pend for the policy.
+func (l *Learner) Read() {
+	l.reading.Lock()
+	defer l.reading.Unlock()
+	l.readLocked()
+}
+
+// readLocked is Read. REQUIRES: l.reading is locked.
+func (l *Learner) readLocked() {
 	tables := l.o.Set.Tables
-	if l.mu.rows == nil {
-		l.mu.rows, l.mu.hits, l.mu.keys = make([][]int64, len(tables)), make([][]int64, len(tables)), make([][]int64, len(tables))
+	if l.reading.keys == nil {
+		l.reading.keys = make([][]int64, len(tables))
 	}
-	_, weighs := l.o.Policy.(admission.Weigher)
+	weighs := l.o.HitWeight > 1 && l.weighs.Load()
 	lookups, read, overwritten := l.lookups(), int64(0), int64(0)
 	for _, d := range l.o.Set.Devices {
 		if d.Ring == nil {
 			continue
 		}
-		samples := int64(0)
+		samples, dropped := int64(0), int64(0)
+		into := l.pending.begin(len(tables), RingRecords(l.o.Set))
 		lost := d.Ring.Drain(func(key uint64, kept uint32) {
 			table, row := hashmap.SplitKey(key)
 			if table >= len(tables) || row >= tables[table].Tier.Capacity() {
@@ -221,53 +255,78 @@ func (l *Learner) drainLocked() {
 			if l.o.Capture != nil && kept&(abi.SampledAccess|abi.SampledKey) != 0 { // misses beyond the share of all accesses are not for it
 				l.o.Capture.Sample(key, kept&abi.SampledAccess != 0, kept&abi.SampledKey != 0)
 			}
-			switch {
-			case l.o.HitWeight > 1 && !weighs && kept&abi.SampledAccess == 0: // one of the misses sampled beside the share of all accesses
-			case l.o.HitWeight > 1 && weighs && kept&(abi.SampledAccess|abi.SampledMiss) == abi.SampledAccess:
-				if l.mu.hits[table] = append(l.mu.hits[table], row); len(l.mu.hits[table]) >= ObserveRows {
-					l.observeLocked(table)
-				}
-			case kept&(abi.SampledAccess|abi.SampledMiss) != 0:
-				if l.mu.rows[table] = append(l.mu.rows[table], row); len(l.mu.rows[table]) >= ObserveRows {
-					l.observeLocked(table)
-				}
+			counts := kept&(abi.SampledAccess|abi.SampledMiss) != 0
+			if l.o.HitWeight > 1 && !weighs { // misses that were sampled beside the share of all accesses are not for the policy
+				counts = kept&abi.SampledAccess != 0
+			}
+			if counts && !into.add(table, row, weighs && kept&abi.SampledMiss == 0) {
+				dropped++
 			}
 			if kept&abi.SampledKey != 0 {
 				l.estimate.access(key, l.o.SlotBytes(key))
 				if l.o.OnKeys != nil {
-					l.mu.keys[table] = append(l.mu.keys[table], row)
+					l.reading.keys[table] = append(l.reading.keys[table], row)
 				}
 			}
 		})
-		l.Samples.Add(samples)
-		l.Lost.Add(int64(lost))
+		l.pending.end()
+		l.Samples.Add(samples - dropped)
+		l.Lost.Add(int64(lost) + dropped)
 		read, overwritten = read+samples, overwritten+int64(lost)
 		if l.o.Capture != nil && (samples > 0 || lost > 0) {
 			l.o.Capture.Drained(int64(lost))
 		}
 	}
 	l.estimate.drained(lookups, read, overwritten)
-	for table := range tables {
-		l.observeLocked(table)
-		if len(l.mu.keys[table]) > 0 {
-			l.o.OnKeys(table, l.mu.keys[table])
-			l.mu.keys[table] = l.mu.keys[table][:0]
+	for table, keys := range l.reading.keys {
+		if len(keys) > 0 {
+			l.o.OnKeys(table, keys)
+			l.reading.keys[table] = keys[:0]
 		}
 	}
 }
 
-// observeLocked hands a table's rows to the policy. REQUIRES: l.mu is locked.
-func (l *Learner) observeLocked(table int) {
-	if rows := l.mu.rows[table]; len(rows) > 0 {
-		l.callLocked(func(p admission.Policy) { p.Observe(table, rows) })
-		l.Observed.Add(int64(len(rows)))
-		l.mu.rows[table] = rows[:0]
+// Observe hands pending samples to the policy.
+func (l *Learner) Observe() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.observeLocked()
+}
+
+// observeLocked is Observe. REQUIRES: l.mu is locked.
+func (l *Learner) observeLocked() {
+	l.mu.next = l.pending.swap(l.mu.next)
+	for table := range l.mu.next {
+		of := &l.mu.next[table]
+		n := len(of.rows) + len(of.hits)
+		parts := (n + ObserveRows - 1) / ObserveRows
+		if n > backlogRows {
+			parts = n / backlogParts
+		}
+		for i := range parts { // hits and the others in turns, about as they came
+			if rows := partOf(of.rows, i, parts); len(rows) > 0 {
+				l.callLocked(func(p admission.Policy) { p.Observe(table, rows) })
+				l.Observed.Add(int64(len(rows)))
+			}
+			if hits := partOf(of.hits, i, parts); len(hits) > 0 {
+				weight := l.o.HitWeight
+				l.callLocked(func(p admission.Policy) {
+					if w, ok := p.(admission.Weigher); ok {
+						w.ObserveWeighted(table, hits, weight)
+					} else { // SetPolicy has replaced the one that they were read for
+						weight = 1
+						p.Observe(table, hits)
+					}
+				})
+				l.Observed.Add(int64(weight * float64(len(hits))))
+			}
+		}
 	}
-	if rows := l.mu.hits[table]; len(rows) > 0 {
-		l.callLocked(func(p admission.Policy) { p.(admission.Weigher).ObserveWeighted(table, rows, l.o.HitWeight) })
-		l.Observed.Add(int64(l.o.HitWeight * float64(len(rows))))
-		l.mu.hits[table] = rows[:0]
-	}
+}
+
+// partOf returns part i of so many about equal parts of rows.
+func partOf(rows []int64, i, parts int) []int64 {
+	return rows[i*len(rows)/parts : (i+1)*len(rows)/parts]
 }
 
 // TryExplain asks the policy about rows of a table, unless it is busy: batches do not wait for it. It returns whether the policy

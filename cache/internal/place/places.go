@@ -82,6 +82,9 @@ func (p Places) Within(bits uint8) (in, out Places) {
 
 // Without returns the places of p that q does not have.
 func (p Places) Without(q Places) Places {
+	if !p.Valid() || !q.Valid() {
+		return p
+	}
 	var left []slab.Location
 	other := q.List()
 	for l := range p.All() {

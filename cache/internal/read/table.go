@@ -87,6 +87,12 @@ func (b Bitset) Add(row int64) { b[row>>6] |= 1 << (row & 63) }
 // Has says whether a row is in the set. No other goroutine may add to it.
 func (b Bitset) Has(row int64) bool { return len(b) != 0 && b[row>>6]>>(row&63)&1 != 0 }
 
+// AddOnce adds a row, while other goroutines do the same, and says whether it was not in the set.
+func (b Bitset) AddOnce(row int64) bool {
+	bit := uint64(1) << (row & 63)
+	return atomic.OrUint64(&b[row>>6], bit)&bit == 0
+}
+
 // AddShared is Add while other goroutines call HasShared. One goroutine adds at a time.
 func (b Bitset) AddShared(row int64) { atomic.StoreUint64(&b[row>>6], b[row>>6]|1<<(row&63)) }
 

@@ -24,7 +24,7 @@
 // gorgonia.org/cu makes the calls for devices and their attributes, peers, the primary context and device memory, and creates and
 // destroys streams and events. shim.c makes the others: it loads modules, because the library loses the compiler's log; it launches,
 // because the library allocates and copies 8 bytes for every parameter; it makes all calls on streams, with one call from Go instead
-// of three; and it allocates page-locked memory, which the library cannot.
+// of three; and it allocates page-locked memory and memory that processes share, which the library cannot.
 //
 // # Memory
 //

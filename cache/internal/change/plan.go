@@ -1,0 +1,214 @@
+package change
+
+import (
+	"errors"
+	"iter"
+	"math/bits"
+
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/cache/internal/place"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// plan is what a cycle is to do.
+type plan struct {
+	// newcomers are the rows to admit and the cached rows to copy, best first. fewer are the cached rows to remove from some of their
+	// slabs. surplus are the cached rows that the policy ranks too low to stay, best first. ranked has the rows that are cached and ranked, and others. Cached
+	// rows that are not in ranked are worth less than those in surplus.
+	newcomers, fewer []wanted
+	surplus          []uint64
+	ranked           []read.Bitset
+}
+
+// wanted is a row, the bytes that it takes in a slab, the bits of the slabs that it is to be in, and of those of them that it was not in when
+// the plan was made.
+type wanted struct {
+	key            uint64
+	bytes          int32
+	slabs, missing uint8
+}
+
+// ranking is the policy's ranking: blocks of rankedKeys keys, the last one shorter. The memory serves one cycle after the other.
+type ranking struct {
+	blocks [][]uint64
+	// Of one block: the rows' words in the index, and which rows need no plan.
+	words []slab.Location
+	done  []bool
+}
+
+const rankedKeys = 1 << 16
+
+// add adds the next best row.
+func (r *ranking) add(key uint64) {
+	last := len(r.blocks) - 1
+	if last < 0 || len(r.blocks[last]) == rankedKeys {
+		if last++; last < cap(r.blocks) {
+			r.blocks = r.blocks[:last+1] // as an earlier cycle left it
+		} else {
+			r.blocks = append(r.blocks, nil)
+		}
+		if last > 0 && r.blocks[last] == nil { // the first one grows to what small tables need
+			r.blocks[last] = make([]uint64, 0, rankedKeys)
+		}
+		r.blocks[last] = r.blocks[last][:0]
+	}
+	r.blocks[last] = append(r.blocks[last], key)
+}
+
+// release gives memory back that is cheap to allocate again.
+func (r *ranking) release() {
+	if len(r.blocks) <= 1 {
+		*r = ranking{}
+	}
+}
+
+// find finds the rows of a block in the index, and adds them to ranked. If the slabs are full, rows that are not cached, and whose row bits say that they are
+// rejected, need no plan. Nearly all of this is waiting for memory, so all processors do it.
+func (r *ranking) find(m *hashmap.Map, tables []*read.Table, ranked []read.Bitset, keys []uint64, full bool) {
+	if len(r.words) < len(keys) {
+		r.words, r.done = make([]slab.Location, len(keys)), make([]bool, len(keys))
+	}
+	host.Workers(0).For(len(keys), 2048, func(from, to int) {
+		words, done := r.words[from:to], r.done[from:to]
+		m.FindAll(keys[from:to], words)
+		for i, key := range keys[from:to] {
+			table, row := hashmap.SplitKey(key)
+			done[i] = table >= len(tables) || row >= tables[table].Tier.Rows() || full && !words[i].Valid() && tables[table].Rejected.HasShared(row) ||
+				!ranked[table].AddOnce(row)
+		}
+	})
+}
+
+// rank has the policy rank rows. The policy is busy until rank returns, and not while a plan is made of the ranking: so it goes on learning.
+func (w *Writer) rank() (*ranking, error) {
+	r := &w.cycle.ranking
+	r.blocks = r.blocks[:0]
+	w.mu.Lock()
+	limit := w.store.Limits()
+	w.mu.Unlock()
+	err := w.learner.Call(func(policy admission.Policy) {
+		if len(w.set.Devices) > 1 && place.DecideAt(w.Counts.Cycles.Load()+1) {
+			w.store.Hot.Decide(w.store, policy, limit)
+		}
+		for key := range policy.Rank() {
+			r.add(key)
+		}
+	})
+	return r, err
+}
+
+// plan makes a plan from a ranking.
+func (w *Writer) plan(r *ranking) (*plan, error) {
+	b := planner{w: w, p: &plan{}, topology: w.store.Topology.Load(), used: make([]int64, len(w.set.Devices)), hot: w.store.Hot.Bytes.Load()}
+	w.mu.Lock()
+	b.limit = w.store.Limits()
+	w.mu.Unlock()
+	for _, t := range w.set.Tables {
+		b.p.ranked = append(b.p.ranked, read.NewBitset(t.Tier.Capacity()))
+	}
+	var failed error
+	for _, keys := range r.blocks {
+		r.find(w.mu.index.m, w.set.Tables, b.p.ranked, keys, b.full())
+		for i, key := range keys {
+			if !r.done[i] {
+				b.add(key, r.words[i])
+			}
+		}
+		failed = errors.Join(failed, inParts(w, nil, b.rejected, w.mu.index.reject))
+		b.rejected = b.rejected[:0]
+	}
+	return b.p, failed
+}
+
+// planner makes a plan row by row, the best first.
+type planner struct {
+	w           *Writer
+	p           *plan
+	topology    *place.Topology
+	limit, used []int64  // bytes of each slab
+	hot         int64    // bytes of rows that are copied to every slab
+	bytes       int64    // to be written
+	ranked      int64    // bytes of all rows so far
+	rejected    []uint64 // rows that do not fit and whose row bit does not say so
+}
+
+// fits returns the bits of those slabs of targets that have room for n bytes.
+func (b *planner) fits(targets uint8, n int) (slabs uint8) {
+	for i := range place.SlabsOf(targets) {
+		if b.used[i]+int64(n) <= b.limit[i] {
+			slabs |= 1 << i
+		}
+	}
+	return slabs
+}
+
+// full says whether no slab has room for any row.
+func (b *planner) full() bool {
+	smallest := int(b.w.store.Space.Load().Smallest)
+	return b.fits(1<<len(b.used)-1, smallest) == 0
+}
+
+// add plans for a row, whose word in the index is l.
+func (b *planner) add(key uint64, l slab.Location) {
+	w, p := b.w, b.p
+	table, row := hashmap.SplitKey(key)
+	t := w.set.Tables[table]
+	now := w.mu.index.cachedAt(key, l)
+	cached := now.Valid()
+	targets := b.topology.Targets(key, b.ranked < b.hot, now)
+	n := int(w.store.Space.Load().Smallest)
+	if cached {
+		n = w.store.SlotBytes(key, now.First)
+	} else if b.fits(targets, n) != 0 { // else its length does not matter, and is in memory gone cold
+		var err error
+		if n, err = t.Tier.SlotBytes(row); err != nil {
+			return // a corrupt row is for Gather to report
+		}
+	}
+	if b.ranked += int64(n); b.ranked > b.hot { // it may be the last one to be copied, or not
+		targets = b.topology.Targets(key, false, now)
+	}
+	into := b.fits(targets, n)
+	for i := range place.SlabsOf(into) {
+		b.used[i] += int64(n)
+	}
+	have := now.Slabs()
+	if into != 0 && into&^have != 0 {
+		if b.bytes += int64(n * bits.OnesCount8(into&^have)); b.bytes <= w.o.MaxBytes {
+			p.newcomers = append(p.newcomers, wanted{key, int32(n), into, into &^ have})
+		}
+	}
+	switch {
+	case into != 0 && have&^into != 0:
+		p.fewer = append(p.fewer, wanted{key, int32(n), into, 0})
+	case into == 0 && cached:
+		p.surplus = append(p.surplus, key)
+	case into == 0 && !t.Rejected.HasShared(row):
+		b.rejected = append(b.rejected, key)
+	}
+}
+
+// hasSlot reports whether a row has a slot in a device's slab.
+func (w *Writer) hasSlot(key uint64, device int) bool {
+	return w.mu.index.cached(key).Slabs()>>device&1 != 0
+}
+
+// victims yields the cached rows of one device that may be evicted, those worth least first.
+func (w *Writer) victims(p *plan, device int) iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		for key := range w.mu.index.m.All() {
+			table, row := hashmap.SplitKey(key)
+			if !p.ranked[table].Has(row) && w.hasSlot(key, device) && !yield(key) {
+				return
+			}
+		}
+		for i := len(p.surplus) - 1; i >= 0; i-- {
+			if w.hasSlot(p.surplus[i], device) && !yield(p.surplus[i]) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package kernels_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/race"
+)
+
+// listedCodecs are the names of all codecs of the registry: one that is added there is tested by what follows. Codecs with an option
+// are error-bounded ones. Those that choose among others come last.
+func listedCodecs() []string {
+	names := append([]string{registry.None}, registry.Concrete()...)
+	for _, usage := range registry.Usage() {
+		name, _, option := strings.Cut(usage, ":")
+		if option {
+			name += ":0.001"
+		}
+		if name != registry.Auto && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// listedTable is a table with rows, of which its codec makes some shorter.
+type listedTable struct {
+	coded
+	codec codec.Codec // nil for rows as they are
+	data  []byte
+}
+
+// listedTables are the codecs with every element type that they serve, each with some of the row lengths: of words, pairs and quads, those
+// of one warp and of several, and long rows. A table that stores the same bytes as another one, for the same kernels, is left out: rows
+// without a codec are of one type, and a codec that chooses among others is not there beside them.
+var listedTables = sync.OnceValues(func() (tables []listedTable, err error) {
+	all := []int{256, 300, 516, 264, 1032, 4096, 8208}
+	known := map[string]bool{}
+	for _, name := range listedCodecs() {
+		for i, of := range []dtype.Type{dtype.Float32, dtype.BFloat16, dtype.Float64, dtype.Float16, dtype.Int8} {
+			lengths := all
+			if short() {
+				lengths = []int{all[i%len(all)], all[(i+2)%len(all)]}
+			}
+			for _, rowBytes := range race.Some(lengths) {
+				table := listedTable{coded: coded{name, of, rowBytes}}
+				table.data = table.listedRows(60)
+				table.codec, err = registry.Train(name, table.data, rowBytes, of)
+				if errors.Is(err, codec.ErrDType) {
+					continue
+				}
+				if err != nil {
+					return nil, fmt.Errorf("%v: %w", table, err)
+				}
+				if key := table.stored(); !known[key] {
+					known[key] = true
+					tables = append(tables, table)
+				}
+			}
+		}
+	}
+	return tables, nil
+})
+
+// stored returns a hash of what a device has of the table.
+func (c listedTable) stored() string {
+	h := sha256.New()
+	fmt.Fprintln(h, c.rowBytes)
+	if on, ok := c.codec.(codec.OnDevice); ok {
+		form := on.DeviceForm()
+		metadata := form.Metadata
+		form.Metadata = nil
+		fmt.Fprintf(h, "%+v\n", form)
+		h.Write(metadata)
+		slabs, hits := encodeSlabs(c.codec, c.data, c.rowBytes, c.rows(), 1)
+		h.Write(asBytes(hits))
+		h.Write(slabs[0])
+	}
+	return string(h.Sum(nil))
+}
+
+// listed returns listedTables.
+func listed(t *testing.T) []listedTable {
+	t.Helper()
+	tables, err := listedTables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tables
+}
+
+// listedRows are rows of which every codec makes some shorter, and some not.
+func (c coded) listedRows(n int) []byte {
+	if c.dtype == dtype.Int8 {
+		return c.rows(n)
+	}
+	return gputest.FloatRows(c.dtype, n, c.rowBytes, uint64(c.rowBytes))
+}
+
+// batchRows is the number of rows of each batch.
+func (c listedTable) batchRows() int {
+	if short() {
+		return min(1003, 400_000/c.rowBytes)
+	}
+	return min(20_003, 4_000_000/c.rowBytes)
+}
+
+// rows returns the number of the table's rows.
+func (c listedTable) rows() int { return len(c.data) / c.rowBytes }
+
+// served returns what the codec restores of what it stores of each row: another row where it loses bits.
+func (c listedTable) served(t *testing.T) (rows [][]byte) {
+	t.Helper()
+	for r := range c.rows() {
+		row := c.data[r*c.rowBytes:][:c.rowBytes]
+		if c.codec != nil {
+			dst := make([]byte, c.codec.EncodeBound())
+			if n, err := c.codec.Encode(dst, row); err == nil {
+				row = make([]byte, c.rowBytes)
+				if _, err := c.codec.Decode(row, dst[:n]); err != nil {
+					t.Fatal(err)
+				}
+			} else if !errors.Is(err, codec.ErrIncompressible) {
+				t.Fatal(err)
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// equal fails at the first row that is not the wanted one.
+func (c listedTable) equal(t *testing.T, want, got []byte) {
+	t.Helper()
+	if bytes.Equal(want, got) {
+		return
+	}
+	for at := 0; at < len(want); at += c.rowBytes {
+		if !bytes.Equal(want[at:][:c.rowBytes], got[at:][:c.rowBytes]) {
+			t.Fatalf("row at position %d differs from its source", at/c.rowBytes)
+		}
+	}
+}
