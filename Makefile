@@ -49,7 +49,7 @@ test-cuda: $(CUDA_STUB) # what the CUDA build has of its own; GPU tests skip whe
 
 # Packages whose values are used by several goroutines at once. Codecs are not changed once they are made; they read rows by unsafe
 # pointers, which the race detector's build checks too, and of kernels with fewer lengths of rows (internal/race).
-CONCURRENT = ./cache/... ./device/... ./hashmap ./kernels ./transfer ./bench/workload ./serve/...
+CONCURRENT = ./cache/... ./serve/... ./device/... ./hashmap ./kernels ./transfer ./bench/workload
 UNSAFE     = ./codec/... ./kernels
 
 .PHONY: collector
