@@ -4,8 +4,15 @@ package main
 
 import (
 	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -74,9 +81,7 @@ func TestRun_Snapshots(t *testing.T) {
 	t.Parallel()
 	snapshot := write(t, "snapshot", []byte("damaged"))
 	p := start(t, "--features", features(t, "f.npy", 1000, 16), "--resp", "127.0.0.1:0", "--snapshot", snapshot, "--snapshot-interval", "30ms")
-	if !strings.Contains(p.logged(), "snapshot not restored") {
-		t.Errorf("log: %s", p.logged())
-	}
+	p.until("the log says why", func() bool { return strings.Contains(p.logged(), "snapshot not restored") })
 	p.until("a snapshot is written", func() bool {
 		info, err := os.Stat(snapshot)
 		return err == nil && info.Size() > 16
@@ -292,4 +297,53 @@ func TestRun_Token(t *testing.T) {
 	if got := get("stats", "secret"); got != 401 {
 		t.Errorf("the old token: %d", got)
 	}
+}
+
+// TestRun_TLS: clients of Redis come by TLS only, and SIGHUP takes in a new certificate.
+func TestRun_TLS(t *testing.T) {
+	t.Parallel()
+	cert, key := write(t, "cert.pem", nil), write(t, "key.pem", nil)
+	certify := func(serial int64) {
+		t.Helper()
+		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template := &x509.Certificate{SerialNumber: big.NewInt(serial), DNSNames: []string{"localhost"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, &k.PublicKey, k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		private, err := x509.MarshalPKCS8PrivateKey(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for path, b := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: private}} {
+			if err := os.WriteFile(path, pem.EncodeToMemory(b), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	certify(1)
+	p := start(t, "--features", features(t, "f.npy", 100, 4), "--budget", "1KiB", "--resp", "127.0.0.1:0", "--resp-tls-cert", cert, "--resp-tls-key", key)
+	serial := func() int64 {
+		t.Helper()
+		c, err := tls.Dial("tcp", p.resp, &tls.Config{InsecureSkipVerify: true}) // the test made it
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(patience))
+		io.WriteString(c, "EXISTS f:1\r\nQUIT\r\n")
+		if b, err := io.ReadAll(c); err != nil || string(b) != ":1\r\n+OK\r\n" {
+			t.Errorf("by TLS: %q, %v", b, err)
+		}
+		return c.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+	}
+	if n := serial(); n != 1 {
+		t.Errorf("certificate %d", n)
+	}
+	certify(2)
+	p.signal(syscall.SIGHUP)
+	p.until("the new certificate is there", func() bool { return serial() == 2 })
 }
