@@ -99,6 +99,11 @@ func RingRecords(set *read.Set) int {
 	for _, t := range set.Tables {
 		rows += t.Tier.Capacity()
 	}
+	return ringRecords(rows)
+}
+
+// ringRecords is RingRecords for tables of so many rows.
+func ringRecords(rows int64) int {
 	if rows <= leastRecords {
 		return leastRecords
 	}
