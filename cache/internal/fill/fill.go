@@ -282,9 +282,8 @@ func (f *filler) train() error {
 	p.StoredBytes = stored
 	p.SlotBytes = func(key uint64) int { return slab.SlotBytes(stored(key)) }
 	f.o.Learner.SetSlotBytes(p.SlotBytes)
-	var err error
-	if panicked := f.o.Learner.Call(func(policy admission.Policy) { err = policy.Start(p) }); panicked != nil || err != nil {
-		return errors.Join(panicked, err)
+	if err := f.o.Learner.Start(p); err != nil {
+		return err
 	}
 	batch := 0
 	for table, rows := range f.o.Training {
