@@ -20,7 +20,9 @@ import (
 type Cache struct {
 	opts    Options
 	watch   *observe.Telemetry
-	set     *read.Set // the devices and tables that batches read
+	set     *read.Set // the devices and tables that batches read; of an attached cache those of its first session, for their schema
+	remote  *remote   // the owner; nil unless the cache is attached
+	shares  shares
 	store   *place.Store
 	learner *learn.Learner
 	writer  *change.Writer
@@ -30,6 +32,7 @@ type Cache struct {
 	loadPeak     int64  // Stats.LoadPeakBytes
 	stopTraining func() // ends the iteration over the training batches
 
+	sampling    read.Sampling
 	restored    int64 // rows that New admitted from a snapshot
 	restoredErr error // why New could not use the snapshot
 	gate        gate
@@ -99,9 +102,14 @@ func (c *Cache) release(failed bool) error {
 	if c.set == nil {
 		return nil
 	}
+	if c.remote != nil {
+		c.remote.close()
+		return nil
+	}
 	if c.writer != nil {
 		c.writer.End()
 	}
+	c.shares.close()
 	for _, d := range c.set.Devices {
 		d.Drain() // before any memory goes: batches of one device read the slabs of others
 	}
@@ -132,7 +140,21 @@ func (c *Cache) release(failed bool) error {
 }
 
 // Rows returns the number of rows of a table, including those that Update has inserted. It panics if the table index is out of range.
-func (c *Cache) Rows(table int) int64 { return c.set.Tables[table].Tier.Rows() }
+func (c *Cache) Rows(table int) int64 {
+	t := c.set.Tables[table].Tier
+	if c.remote == nil {
+		return t.Rows()
+	}
+	// The owner's memory has the number until Close.
+	if !c.gate.enter() {
+		<-c.gate.finished
+		return t.Rows()
+	}
+	defer c.gate.leave()
+	_, pinned := c.pin()
+	defer unpin(pinned)
+	return t.Rows()
+}
 
 // RowBytes returns the length of a table's rows in bytes. It panics if the table index is out of range.
 func (c *Cache) RowBytes(table int) int { return c.set.Tables[table].Tier.RowBytes() }

@@ -7,6 +7,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/learn"
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/cache/internal/share"
 )
 
 var (
@@ -30,8 +31,14 @@ var (
 	// ErrDevice is wrapped by errors of devices that have failed for good. Once all have failed, every call but Close returns one.
 	ErrDevice = read.ErrDevice
 	// ErrCapturing is wrapped by GatherDevice's error for a batch that cannot become a part of the graph that its stream captures: rows of
-	// 8 KiB and more. The capture goes on without it.
+	// 8 KiB and more, and batches of an attached cache. The capture goes on without it.
 	ErrCapturing = read.ErrCapturing
+	// ErrOwner is wrapped by Attach's error if the owner cannot be reached or refuses, and by errors of changes and questions of an attached cache
+	// whose owner has ended, or to which the owner has said no for a reason without an error of its own.
+	ErrOwner = errors.New("cache: no owner")
+	// ErrHeld is wrapped by errors of changes that wait for a client which does not let go of memory: it is stopped, or in a batch that takes very
+	// long. The text names the client.
+	ErrHeld = share.ErrHeld
 	// ErrCorrupt is wrapped by the errors of Gather and Batch.Wait if a row does not decode, which is a fault of memory or of this
 	// package. The output is undefined then.
 	ErrCorrupt = read.ErrCorrupt

@@ -38,7 +38,8 @@ type Eviction struct {
 	At time.Time
 	// Age is the time for which the row had been cached.
 	Age time.Duration
-	// By is "refresh", "update", "invalidate" or "device_loss". Span is the span of that operation, if it was sampled.
+	// By is "refresh", "update", "invalidate" or "device_loss". Span is the span of that operation, if it was sampled and the cache is not
+	// attached.
 	By   string
 	Span trace.SpanContext
 }
@@ -52,6 +53,9 @@ func (c *Cache) Explain(table int, rows []int64) ([]Explanation, error) {
 	defer c.leave()
 	if _, err := c.tableFor(table, rows, false); err != nil {
 		return nil, err
+	}
+	if c.remote != nil {
+		return c.remote.explain(table, rows)
 	}
 	all := make([]Explanation, len(rows))
 	for i, w := range c.writer.Where(table, rows) {

@@ -41,10 +41,12 @@ func gather[R read.RowNumber](ctx context.Context, c *Cache, table int, rows []R
 
 // gatherEntered gathers on any device that is not lost. REQUIRES: Cache.enter has returned nil.
 func gatherEntered[R read.RowNumber](ctx context.Context, c *Cache, table int, rows []R, out []byte) error {
+	set, pinned := c.pin()
+	defer unpin(pinned)
 	for {
-		d := c.set.Next()
+		d := set.Next()
 		err := gatherOn(ctx, c, d, table, rows, out)
-		if err == nil || !errors.Is(err, ErrDevice) || !c.set.Survives(d) {
+		if err == nil || !errors.Is(err, ErrDevice) || !set.Survives(d) {
 			return err
 		}
 	}
@@ -69,12 +71,15 @@ func (c *Cache) checkTable(table int) error {
 }
 
 // On returns a view of the cache whose Gathers run on device i, 0 ≤ i < Devices(). It panics for other i.
-func (c *Cache) On(i int) View { return View{c, c.set.Devices[i]} }
+func (c *Cache) On(i int) View {
+	_ = c.set.Devices[i]
+	return View{c, i}
+}
 
 // View is a cache whose Gathers run on one device.
 type View struct {
 	cache  *Cache
-	device *read.Device
+	device int
 }
 
 // Gather is Cache.Gather on the view's device.
@@ -92,12 +97,19 @@ func gatherView[R read.RowNumber](ctx context.Context, v View, table int, rows [
 		return v.cache.watch.Refused(err)
 	}
 	defer v.cache.leave()
-	return gatherOn(ctx, v.cache, v.device, table, rows, out)
+	return gatherViewEntered(ctx, v, table, rows, out)
+}
+
+// gatherViewEntered gathers on the view's device. REQUIRES: Cache.enter has returned nil.
+func gatherViewEntered[R read.RowNumber](ctx context.Context, v View, table int, rows []R, out []byte) error {
+	set, pinned := v.cache.pin()
+	defer unpin(pinned)
+	return gatherOn(ctx, v.cache, set.Devices[v.device], table, rows, out)
 }
 
 // GatherAsync is Cache.GatherAsync on the view's device.
 func (v View) GatherAsync(ctx context.Context, table int, rows []int64, out []byte) *Pending {
-	return v.cache.async(ctx, func() error { return gatherOn(ctx, v.cache, v.device, table, rows, out) })
+	return v.cache.async(ctx, func() error { return gatherViewEntered(ctx, v, table, rows, out) })
 }
 
 // GatherDevice enqueues a Gather on a stream of the caller. rows holds int64 row numbers and out receives the rows. Both are memory that
@@ -135,8 +147,10 @@ func (v View) gatherDevice(ctx context.Context, stream uintptr, table int, rows 
 	if err := c.checkTable(table); err != nil {
 		return nil, c.watch.Refused(err)
 	}
-	o := c.watch.Gather(ctx, v.device.Index, table, int(min(rows.Len(), read.MaxBatch)))
-	b, err := v.device.GatherDevice(ctx, stream, table, rows, out, o.Watcher(), o.Trace())
+	set, pinned := c.pin()
+	defer unpin(pinned)
+	o := c.watch.Gather(ctx, v.device, table, int(min(rows.Len(), read.MaxBatch)))
+	b, err := set.Devices[v.device].GatherDevice(ctx, stream, table, rows, out, o.Watcher(), o.Trace())
 	if err != nil {
 		o.End(err)
 		return nil, err
@@ -172,7 +186,9 @@ func (c *Cache) Check(wait bool) error {
 		return err
 	}
 	defer c.leave()
-	return c.set.Faults(wait)
+	set, pinned := c.pin()
+	defer unpin(pinned)
+	return set.Faults(wait)
 }
 
 // Pending is a Gather under way. It is safe for concurrent use.

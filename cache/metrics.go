@@ -50,7 +50,7 @@ func (c *Cache) gauges(f *observe.Maker) (read func(metric.Observer)) {
 		return with(observe.KeyPath.String(path), observe.KeyDirection.String(direction))
 	}
 	return func(o metric.Observer) {
-		s, err := c.Stats()
+		s, err := c.ownStats()
 		if err != nil { // closed, or a device has failed
 			return
 		}

@@ -42,7 +42,14 @@ func (c *Cache) openDevices() error {
 	if _, ok := o.Admission.Policy.(admission.Weigher); ok && o.Refresh.Misses > o.Refresh.Accesses {
 		sampling.Misses, hitWeight = o.Refresh.Misses, o.Refresh.Misses/o.Refresh.Accesses
 	}
-	c.set = read.NewSet(devices, sampling)
+	c.set, c.sampling = read.NewSet(devices, sampling), sampling
+	if c.set.Shared = o.Shared; o.Shared {
+		for _, d := range devices {
+			if _, err := device.SharerOf(d); err != nil {
+				return fmt.Errorf("cache: Options.Shared: %w", err)
+			}
+		}
+	}
 	c.watch.SetSet(c.set)
 	if o.Capture != nil {
 		c.capture = &capture{cache: c, call: o.Capture}
@@ -155,7 +162,7 @@ func (c *Cache) loadTable(ctx context.Context, i int, t Table, terms registry.Te
 	}
 	tier, err := transfer.Load(c.set.Devices[0].Device, t.source, transfer.Options{
 		Codec: string(c.codecOf(t)), DType: t.dtype, Mode: mode, Seed: c.opts.Seed, Workers: c.opts.Host.Workers, Capacity: t.capacity,
-		Context: ctx, Nodes: c.store.Nodes.Tier, Terms: terms, Measure: c.measuring(), Adopt: t.adopt, Progress: progress,
+		Context: ctx, Nodes: c.store.Nodes.Tier, Terms: terms, Measure: c.measuring(), Adopt: t.adopt, Progress: progress, Shared: c.set.Shared,
 	})
 	if err != nil && t.adopt != nil {
 		err = fmt.Errorf("%w; FromBytes copies the memory instead of adopting it", err)
@@ -261,7 +268,7 @@ func (c *Cache) openRings() (err error) {
 		}
 	}
 	for _, d := range c.set.Devices {
-		if d.Ring, err = kernels.NewSampleRing(d.Device, learn.RingRecords(c.set)); err != nil {
+		if d.Ring, err = kernels.NewSampleRing(d.Device, c.set.Shared, learn.RingRecords(c.set)); err != nil {
 			return err
 		}
 	}
@@ -272,57 +279,13 @@ func (c *Cache) openRings() (err error) {
 func (c *Cache) serve(ctx context.Context) error {
 	for i, d := range c.set.Devices {
 		d.HostNodes = c.store.Nodes.Near(i)
-		if err := c.shareMisses(d); err != nil {
-			return err
-		}
-		if err := c.loadKernels(ctx, d); err != nil {
+		if err := d.Prepare(ctx, c.shareOptions(d)); err != nil {
 			return err
 		}
 		d.Serve()
 	}
 	c.writer.Start()
 	c.watch.Serve(sources{c}, c.gauges)
-	return nil
-}
-
-// loadKernels loads all kernels that batches on a device can need.
-func (c *Cache) loadKernels(ctx context.Context, d *read.Device) error {
-	s, err := d.Device.NewStream()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	for i := range c.set.Tables {
-		t := d.Table(i)
-		if err := cmp.Or(ctx.Err(), s.Launch(&kernels.Preload{Codec: t.Codec, Shared: t.Share != nil})); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// shareMisses makes the host's processors help a device with the misses of those tables for which that can pay.
-func (c *Cache) shareMisses(d *read.Device) error {
-	if c.opts.Host.Threads < 0 || !d.Device.NeedsStaging() { // a device in host memory gains nothing
-		return nil
-	}
-	for i := range c.set.Tables {
-		t := d.Table(i)
-		if !shareAlways && !transfer.Shareable(t.Rows) {
-			continue
-		}
-		if d.Sharer == nil {
-			s, err := transfer.NewSharer(d.Device, c.shareOptions(d))
-			if errors.Is(err, transfer.ErrNoShare) || errors.Is(err, device.ErrOutOfMemory) {
-				return nil // misses are fetched all the same
-			}
-			if err != nil {
-				return err
-			}
-			d.Sharer = s
-		}
-		t.Share = d.Sharer.Table(t.Rows, t.Codec)
-	}
 	return nil
 }
 
@@ -334,9 +297,12 @@ func (c *Cache) shareOptions(d *read.Device) transfer.ShareOptions {
 type sources struct{ cache *Cache }
 
 func (s sources) Withdrawals(table int, rows []int64, all []observe.Withdrawal) []observe.Withdrawal {
+	if s.cache.remote != nil { // the owner knows, but batches do not wait for it
+		return append(all, make([]observe.Withdrawal, len(rows))...)
+	}
 	return s.cache.writer.Withdrawn.FindAll(table, rows, all)
 }
 
 func (s sources) TryExplain(table int, rows []int64, estimates []admission.Estimate) bool {
-	return s.cache.learner.TryExplain(table, rows, estimates)
+	return s.cache.remote == nil && s.cache.learner.TryExplain(table, rows, estimates)
 }

@@ -91,6 +91,9 @@ type Options struct {
 	Admission AdmissionOptions
 	// Refresh configures how the cache follows its workload. Default: it changes only when Cache.Refresh is called.
 	Refresh RefreshOptions
+	// Shared has the memory that batches read allocated so that other processes can map it: serve.Listen lets clients attach to such a
+	// cache only. Tables of Adopt are not possible then. It is for Linux, and needs a device.Sharer: the host backend is one. Default: false.
+	Shared bool
 	// Capture receives the accesses sampled by Refresh.Accesses and Refresh.Keys, roughly in order. lost is the number of samples that
 	// were overwritten before they could be read. Capture is called by one goroutine at a time, every 20 ms or less often, and by Close,
 	// and Gather waits for no lock that is held during the call. The slice must not be used after the call. Capture must not call
@@ -299,6 +302,9 @@ func (o *Options) Validate() error {
 	for _, t := range o.Tables {
 		if err := t.validate(); err != nil {
 			fault("%v", err)
+		}
+		if o.Shared && t.adopt != nil {
+			fault("cache: table %s: must not be adopted by a cache with Shared", t.name)
 		}
 	}
 	if o.Budget < 1 {

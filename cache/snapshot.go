@@ -22,6 +22,9 @@ func (c *Cache) Snapshot(path string) (err error) {
 	if path == "" {
 		return errors.New("cache: snapshot: path must not be empty")
 	}
+	if c.remote != nil {
+		return c.remote.snapshot(path)
+	}
 	bytes, err := c.writer.WriteSnapshot(path)
 	watch.Set(observe.KeyChangedBytes.Int(bytes))
 	if err != nil {

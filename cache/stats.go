@@ -58,6 +58,22 @@ type Stats struct {
 	Devices []DeviceStats
 	// Placement says how rows are placed in the slabs.
 	Placement Placement
+	// Clients are the processes that are attached to the cache. The counters of Tables and Devices include theirs, and those of clients that
+	// have left or were killed.
+	Clients []ClientStats
+	// Machine has the owner's statistics, if the cache is attached. Then the counters of Tables and Devices, ScratchBytes and StagingBytes are
+	// those of this process, and all else is what the owner says. Without an owner, Machine is what it said last, and OwnerError the reason; it
+	// is "" otherwise.
+	Machine    *Stats
+	OwnerError string
+}
+
+// ClientStats are the statistics of a process that is attached to a cache.
+type ClientStats struct {
+	Name                   string // with the process's number, if the owner can see the process
+	Gathers, Lookups, Hits int64
+	// HoldsFor is how long the client has held back changes, 0 unless that is longer than the server allows.
+	HoldsFor time.Duration
 }
 
 // Changes counts the changes of a cache since New.
@@ -70,7 +86,8 @@ type Changes struct {
 	// UpdatedRows and InvalidatedRows are the rows of Update and Invalidate. UpdateWaits is the number of times that Update waited for
 	// room in the overlay. HostBytesWritten is the bytes that updates have written to the host tier.
 	UpdatedRows, InvalidatedRows, UpdateWaits, HostBytesWritten int64
-	// SampledAccesses were read from the sample rings. LostAccesses were overwritten there before they could be read.
+	// SampledAccesses were read from the sample rings. LostAccesses were overwritten there before they could be read, or dropped because the
+	// policy had not observed those before them yet.
 	SampledAccesses, LostAccesses int64
 }
 
@@ -179,6 +196,9 @@ func (c *Cache) Stats() (Stats, error) {
 		return Stats{}, err
 	}
 	defer c.leave()
+	if c.remote != nil {
+		return c.attachedStats()
+	}
 	c.learner.DrainIfIdle()
 	s := Stats{HostMemory: c.hostMemory(c.set.Tables), LoadPeakBytes: c.loadPeak, RestoredRows: c.restored, RestoreError: text(c.restoredErr)}
 	w := c.writer.State()
@@ -189,6 +209,7 @@ func (c *Cache) Stats() (Stats, error) {
 	s.Placement = c.placement(w.CopiedRows)
 	maps := c.deviceStats(&s, w)
 	c.tableStats(&s)
+	s.Clients = c.shares.clients()
 	if e := c.learner.Estimate(s.BudgetBytes, s.MetadataBytes-maps, s.PayloadBytes+s.FreeBytes); e != nil {
 		s.Estimate = &Estimate{Accesses: e.Accesses, Keys: e.Keys, Rate: e.Rate}
 		for i, times := range learn.EstimatedTimes {
@@ -246,9 +267,8 @@ func (c *Cache) tableStats(s *Stats) {
 			Name: t.Name, Codec: codecName(t), DType: t.DType, Choice: t.Tier.Choice(), TrainedRatio: t.Tier.TrainedRatio(),
 			Rows: total.Rows, RawRows: total.RawRows, CachedRows: t.Counts.Cached.Load(), RowBytes: t.Tier.RowBytes(),
 			RawBytes: total.RawBytes, StoredBytes: total.StoredBytes,
-			Gathers: done.Gathers, Lookups: done.Hits + done.Misses, Hits: done.Hits, Misses: done.Misses,
-			LocalHits: done.Hits - done.PeerHits, PeerHits: done.PeerHits, MissesByReason: done.Reasons, HostBytesMoved: done.HostBytes,
 		}
+		one.count(done)
 		if codec := t.Tier.Codec(); codec != nil {
 			s.CodecBytes += codec.MetadataBytes()
 		}
@@ -259,6 +279,63 @@ func (c *Cache) tableStats(s *Stats) {
 		s.HostBytes += t.Tier.HostBytes()
 		s.Tables = append(s.Tables, one)
 	}
+}
+
+// attachedStats is Stats of an attached cache.
+func (c *Cache) attachedStats() (s Stats, err error) {
+	machine, err := c.remote.stats()
+	if machine != nil {
+		s = *machine
+		s.Tables, s.Devices = slices.Clone(s.Tables), slices.Clone(s.Devices)
+	}
+	s.Machine, s.OwnerError, s.Clients = machine, text(err), nil
+	c.ownCounts(&s)
+	return s, nil
+}
+
+// ownStats are the statistics of this process, without a question to the owner of an attached cache.
+func (c *Cache) ownStats() (s Stats, err error) {
+	if c.remote == nil {
+		return c.Stats()
+	}
+	if err := c.enter(); err != nil {
+		return s, err
+	}
+	defer c.leave()
+	s.OwnerError = text(c.remote.ownerError())
+	c.ownCounts(&s)
+	return s, nil
+}
+
+// ownCounts sets the counters of an attached cache to those of this process.
+func (c *Cache) ownCounts(s *Stats) {
+	set, pinned := c.pin()
+	defer unpin(pinned)
+	s.ScratchBytes, s.StagingBytes = 0, 0
+	for i, t := range set.Tables {
+		if i == len(s.Tables) {
+			s.Tables = append(s.Tables, TableStats{Name: t.Name, Codec: codecName(t), DType: t.DType, RowBytes: t.Tier.RowBytes()})
+		}
+		s.Tables[i].Rows = t.Tier.Rows()
+		s.Tables[i].count(t.Counts.Totals())
+	}
+	for i, d := range set.Devices {
+		d.SettleFinished()
+		if i == len(s.Devices) {
+			s.Devices = append(s.Devices, DeviceStats{Node: UnknownNode})
+		}
+		one := &s.Devices[i]
+		one.Gathers, one.LocalHits, one.PeerHits, one.Misses = d.Counts.Totals()
+		one.Lookups = one.LocalHits + one.PeerHits + one.Misses
+		s.ScratchBytes += d.ScratchBytes()
+		s.StagingBytes += d.StagingBytes()
+	}
+}
+
+// count sets the counters of batches.
+func (t *TableStats) count(done read.TableTotals) {
+	t.Gathers, t.Lookups, t.Hits, t.Misses = done.Gathers, done.Hits+done.Misses, done.Hits, done.Misses
+	t.LocalHits, t.PeerHits, t.MissesByReason, t.HostBytesMoved = done.Hits-done.PeerHits, done.PeerHits, done.Reasons, done.HostBytes
 }
 
 // changes returns the counters of changes.

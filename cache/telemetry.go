@@ -62,5 +62,6 @@ func (o *TelemetryOptions) observe() observe.Options {
 var errorKinds = []observe.ErrorKind{
 	{Err: ErrClosed, Kind: "closed"}, {Err: ErrOptions, Kind: "options"}, {Err: ErrPolicy, Kind: "policy"}, {Err: ErrBudget, Kind: "budget"},
 	{Err: ErrTable, Kind: "table"}, {Err: ErrRows, Kind: "rows"}, {Err: ErrOutput, Kind: "output"}, {Err: ErrDevice, Kind: "device"},
+	{Err: ErrOwner, Kind: "owner"}, {Err: ErrHeld, Kind: "held"},
 	{Err: ErrCapturing, Kind: "capturing"}, {Err: ErrCorrupt, Kind: "corrupt"},
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/wire"
 )
 
 // Update replaces row rows[i] of the table by data[i × row bytes:], for every i. If a row number occurs twice, the last one counts.
@@ -18,7 +20,8 @@ import (
 //
 // Updated rows lie in the overlay until they are written to the host tier. If the overlay is full, Update waits until earlier rows have
 // left it, which takes as long as the longest batch under way. ctx bounds the waiting. The error then has the number of updated rows,
-// which are the first ones given.
+// which are the first ones given. If a client of a shared cache is what Update waits for, the error wraps ErrHeld after a time that the server
+// sets. On an attached cache the number counts whole requests of some megabytes: a part of the next rows may be updated, too.
 func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte) (err error) {
 	if err := c.enter(); err != nil {
 		return err
@@ -34,7 +37,14 @@ func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte
 	if len(data) != len(rows)*rowBytes {
 		return fmt.Errorf("%w: %d bytes for %d rows of table %s must be %d", ErrOutput, len(data), len(rows), t.Name, len(rows)*rowBytes)
 	}
-	done, err := c.writer.Update(ctx, table, rows, data, watch.Cause())
+	done := 0
+	if c.remote != nil {
+		if done, err = c.remote.update(ctx, table, rows, data); done == 0 {
+			return err // the owner's text says all
+		}
+	} else {
+		done, err = c.writer.Update(ctx, table, rows, data, watch.Cause())
+	}
 	if err != nil {
 		return fmt.Errorf("cache: Update of table %s: %d of %d rows are updated: %w", t.Name, done, len(rows), err)
 	}
@@ -54,6 +64,9 @@ func (c *Cache) Invalidate(table int, rows []int64) (err error) {
 	if _, err := c.tableFor(table, rows, false); err != nil {
 		return err
 	}
+	if c.remote != nil {
+		return c.remote.invalidate(table, rows)
+	}
 	return c.writer.Invalidate(table, rows, watch.Cause())
 }
 
@@ -70,6 +83,9 @@ func (c *Cache) Refresh(ctx context.Context) error {
 		return err
 	}
 	defer c.leave()
+	if c.remote != nil {
+		return c.remote.call(ctx, wire.Refresh, nil, nil, nil)
+	}
 	return c.writer.Refresh(ctx)
 }
 
@@ -84,7 +100,61 @@ func (c *Cache) SetBudget(ctx context.Context, bytes int64) error {
 		return err
 	}
 	defer c.leave()
+	if c.remote != nil {
+		return c.remote.call(ctx, wire.SetBudget, wire.BudgetRequest{Bytes: bytes}, nil, nil)
+	}
 	return c.writer.SetBudget(ctx, bytes)
+}
+
+// SetRefresh changes RefreshOptions.Interval, MaxChurn and MaxBytes; zero MaxChurn and MaxBytes stand for their defaults. It waits for a cycle under
+// way, and the next one begins an interval later. What is sampled cannot change: the other fields must be zero, or as they were given to New with its
+// defaults. An interval needs a cache that samples accesses. An error wraps ErrOptions, and nothing has changed then.
+func (c *Cache) SetRefresh(o RefreshOptions) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	defer c.leave()
+	var faults []string
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	now := &c.opts.Refresh
+	for _, share := range []struct {
+		name      string
+		given, as float64
+	}{{"Accesses", o.Accesses, now.Accesses}, {"Misses", o.Misses, now.Misses}, {"Keys", o.Keys, now.Keys}} {
+		if share.given != 0 && share.given != share.as {
+			fault("cache: Refresh.%s (%v) must stay %v: it cannot change while the cache is open", share.name, share.given, share.as)
+		}
+	}
+	o.Accesses, o.Misses, o.Keys = now.Accesses, now.Misses, now.Keys
+	if o.Interval > 0 && now.Accesses == 0 {
+		fault("cache: Refresh.Interval (%v) must be 0 of a cache that was opened without Refresh.Accesses", o.Interval)
+	}
+	if o.OnKeys != nil {
+		fault("cache: Refresh.OnKeys must be nil: it cannot change while the cache is open")
+	}
+	if o.ensureDefaults(); len(faults) == 0 {
+		o.validate(fault)
+	}
+	if len(faults) > 0 {
+		return &optionsError{faults}
+	}
+	c.writer.SetRefresh(o.Interval, o.MaxChurn, o.MaxBytes)
+	return nil
+}
+
+// SetPolicy replaces the admission policy by one that is new, of which the cache takes ownership. It waits for a refresh cycle under way. The new
+// policy begins with one access to each cached row, and learns from the samples that follow; what the old one had learnt is lost. It
+// may replace a policy that has panicked. If p does not start, the error says why, p is closed, and the old policy stays. What is sampled was
+// decided by New: a policy that is an admission.Weigher, in place of one that is not, observes no more misses than that one did.
+func (c *Cache) SetPolicy(p admission.Policy) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	defer c.leave()
+	if err := c.writer.SetPolicy(p); err != nil {
+		return fmt.Errorf("cache: policy %s: %w", p.Name(), err)
+	}
+	return nil
 }
 
 // Cached appends to dst, for each row, whether it would be a hit in a batch that begins now, and returns the extended slice. Row numbers
@@ -96,6 +166,9 @@ func (c *Cache) Cached(table int, rows []int64, dst []bool) ([]bool, error) {
 	defer c.leave()
 	if err := c.checkTable(table); err != nil {
 		return dst, err
+	}
+	if c.remote != nil {
+		return c.remote.cached(table, rows, dst)
 	}
 	limit := c.set.Tables[table].Tier.Rows()
 	for _, row := range rows {

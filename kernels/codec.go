@@ -31,6 +31,6 @@ func AttachCodec(d device.Device, c codec.Codec) (Codec, error) {
 	padded := make([]byte, (len(k.Form.Metadata)+metaAlign-1)/metaAlign*metaAlign)
 	copy(padded, k.Form.Metadata)
 	var err error
-	k.Meta, err = device.AllocCopy(d, padded, "codec metadata")
+	k.Meta, err = device.AllocCopy(d, false, padded, "codec metadata")
 	return k, err
 }

@@ -33,8 +33,8 @@ type SampleRing struct {
 // lateAfter is how long a record may be on its way when later ones are there.
 var lateAfter = 10 * time.Millisecond
 
-// NewSampleRing returns a ring of so many records, a power of two.
-func NewSampleRing(d device.Device, capacity int) (_ *SampleRing, err error) {
+// NewSampleRing returns a ring of so many records, a power of two, in memory that other processes can map if shared is set.
+func NewSampleRing(d device.Device, shared bool, capacity int) (_ *SampleRing, err error) {
 	if capacity < 1 || bits.OnesCount(uint(capacity)) != 1 || capacity > 1<<31 {
 		return nil, fmt.Errorf("kernels: sample ring's capacity (%d) must be a power of two up to 2^31", capacity)
 	}
@@ -45,10 +45,10 @@ func NewSampleRing(d device.Device, capacity int) (_ *SampleRing, err error) {
 		}
 	}()
 	bytes := int64(capacity) * abi.SampleRecordBytes
-	if r.records, err = d.Alloc(bytes, "sample ring"); err != nil {
+	if r.records, err = device.Alloc(d, shared, bytes, "sample ring"); err != nil {
 		return nil, err
 	}
-	if r.head, err = d.Alloc(8, "sample ring"); err != nil {
+	if r.head, err = device.Alloc(d, shared, 8, "sample ring"); err != nil {
 		return nil, err
 	}
 	if !d.NeedsStaging() {
@@ -71,6 +71,14 @@ func (r *SampleRing) Close() {
 	r.d.Free(r.stage)
 	r.d.Free(r.records)
 	r.d.Free(r.head)
+}
+
+// Memory returns the ring's memory, to which other processes may append by a ring of Attach.
+func (r *SampleRing) Memory() (records, head device.Buffer) { return r.records, r.head }
+
+// Attach makes r, a zero SampleRing, append to the memory of another process's ring, which Close frees. r is not drained.
+func (r *SampleRing) Attach(d device.Device, records, head device.Buffer) {
+	*r = SampleRing{d: d, records: records, head: head, mask: uint64(records.Size()/abi.SampleRecordBytes - 1)}
 }
 
 // fetch returns the records from the reader's tail on, each in its slot. Slots of records that are older or not there yet have older ones. It

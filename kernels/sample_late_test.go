@@ -12,7 +12,7 @@ import (
 // TestSampleRing_GivesUpOvertakenRecord: a record that an overtaken writer has put an old one in the place of is waited for
 // for a while, since it may be on its way, and then counted as lost; what comes after it is read.
 func TestSampleRing_GivesUpOvertakenRecord(t *testing.T) {
-	r, err := NewSampleRing(host.Open(1, 1)[0], 8)
+	r, err := NewSampleRing(host.Open(1, 1)[0], false, 8)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestSampleRing_GivesUpOvertakenRecord(t *testing.T) {
 // TestSampleRing_WriterFasterThanReader: a call of Drain ends, although a record is written for each that it reads.
 func TestSampleRing_WriterFasterThanReader(t *testing.T) {
 	const capacity = 8
-	r, err := NewSampleRing(host.Open(1, 1)[0], capacity)
+	r, err := NewSampleRing(host.Open(1, 1)[0], false, capacity)
 	if err != nil {
 		t.Fatal(err)
 	}

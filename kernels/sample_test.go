@@ -52,7 +52,7 @@ func TestSamples_EqualHost(t *testing.T) {
 		}
 		t.Run("", func(t *testing.T) {
 			both(t, gpu, reason, func(b *bench) []sample {
-				ring, err := kernels.NewSampleRing(b.d, 1<<16)
+				ring, err := kernels.NewSampleRing(b.d, false, 1<<16)
 				b.check(err)
 				defer ring.Close()
 				var all []sample
@@ -129,7 +129,7 @@ func TestSamples_OverrunIsCounted(t *testing.T) {
 		lost uint64
 	}
 	both(t, gpu, reason, func(b *bench) result {
-		ring, err := kernels.NewSampleRing(b.d, 256)
+		ring, err := kernels.NewSampleRing(b.d, false, 256)
 		b.check(err)
 		defer ring.Close()
 		var sum result
@@ -162,7 +162,7 @@ func TestSampleRing_BesideReader(t *testing.T) {
 }
 
 func besideReader(t *testing.T, d device.Device, batches int) {
-	ring, err := kernels.NewSampleRing(d, 1<<10)
+	ring, err := kernels.NewSampleRing(d, false, 1<<10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func besideReader(t *testing.T, d device.Device, batches int) {
 
 func TestNewSampleRing_BadCapacity(t *testing.T) {
 	for _, n := range []int{0, -1, 3, 1000} {
-		if _, err := kernels.NewSampleRing(host.Open(1, 1)[0], n); err == nil {
+		if _, err := kernels.NewSampleRing(host.Open(1, 1)[0], false, n); err == nil {
 			t.Errorf("capacity %d: no error", n)
 		}
 	}

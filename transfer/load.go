@@ -67,6 +67,9 @@ type Options struct {
 	// Progress, if not nil, is told how many rows have been read, in ascending order, by one goroutine at a time. The last call, unless Load
 	// fails, is for all rows.
 	Progress func(rows int64)
+	// Shared has the memory that batches read allocated so that other processes can map it. The device must be a device.Sharer, and there
+	// must be no Adopt.
+	Shared bool
 	// OnHost has the host search masks and encode even if the device could.
 	OnHost bool
 	// Timings, if not nil, has the durations of the steps added to it.
@@ -80,6 +83,7 @@ type Timings struct{ Read, Train, Encode, Pack time.Duration }
 // table, and in mode Packed also for the stored rows, unless the device is a device.Discarder.
 func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	t := &Tier{mode: o.Mode, rows: int64(src.Rows()), rowBytes: src.RowBytes(), home: d, nodes: o.Nodes, capacity: max(o.Capacity, int64(src.Rows()))}
+	t.shared = o.Shared && o.Mode == InPlace // pack moves the rows of the other layout
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Restore())
@@ -140,6 +144,7 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 		t.host.Compressed = device.Buffer{}
 	}
 	t.trained = t.total
+	t.shared = o.Shared
 	if o.Mode == Packed {
 		if err := t.pack(interruptible{host.Workers(o.Workers), o.Context}); err != nil {
 			return nil, err

@@ -98,12 +98,12 @@ func (m *measuring) lookups() (float64, error) {
 	if _, err := hashmap.View(image, layout).Build(entries); err != nil {
 		return 0, err
 	}
-	table, err := device.AllocCopy(m.d, image, "measuring")
+	table, err := device.AllocCopy(m.d, false, image, "measuring")
 	if err != nil {
 		return 0, err
 	}
 	defer m.d.Free(table)
-	numbers, err := device.AllocCopy(m.d, asBytes(rows), "measuring")
+	numbers, err := device.AllocCopy(m.d, false, asBytes(rows), "measuring")
 	if err != nil {
 		return 0, err
 	}

@@ -25,7 +25,7 @@ func (t *Tier) Nodes() NodeMemory {
 
 // allocRows allocates memory for rows, on the tier's nodes if possible.
 func (t *Tier) allocRows(bytes int64) (device.Buffer, error) {
-	b, refused, err := device.AllocHostOn(t.home, t.nodes, bytes, "host tier")
+	b, refused, err := device.AllocHost(t.home, t.shared, t.nodes, bytes, "host tier")
 	if err == nil {
 		t.lies = NodeMemory{Refused: refused}
 	}

@@ -65,10 +65,12 @@ type Tier struct {
 	choice   *registry.Choice // nil if the codec was named
 	tail     *slab.Allocator  // packed: space behind the rows as loaded, from offset tailFrom
 	tailFrom int64
-	owned    int64      // packed: rows from this one on share the row of zeros until they are written
-	nodes    []int      // memory nodes that the rows should be on; empty for any
-	lies     NodeMemory // where the rows are
-	adopted  []byte     // the caller's memory that holds the rows; nil if the tier has memory of its own
+	owned    int64                        // packed: rows from this one on share the row of zeros until they are written
+	nodes    []int                        // memory nodes that the rows should be on; empty for any
+	lies     NodeMemory                   // where the rows are
+	adopted  []byte                       // the caller's memory that holds the rows; nil if the tier has memory of its own
+	length   atomic.Pointer[atomic.Int64] // of a tier of another process: its number of rows
+	shared   bool                         // rows, and what Attach copies to devices, are memory that other processes can map
 }
 
 // Totals are sums over all rows of a tier.
@@ -80,7 +82,21 @@ type Totals struct {
 }
 
 // Rows returns the number of rows.
-func (t *Tier) Rows() int64 { return t.rows + t.added.Load() }
+func (t *Tier) Rows() int64 {
+	if n := t.length.Load(); n != nil {
+		return n.Load()
+	}
+	return t.rows + t.added.Load()
+}
+
+// Elsewhere returns the tier of another process that shares its memory, for its schema: it has no rows to read or write, which batches read by a
+// kernels.HostRows. SetLength says where its number of rows is.
+func Elsewhere(mode Mode, rowBytes int, capacity int64, c codec.Codec) *Tier {
+	return &Tier{mode: mode, rowBytes: rowBytes, capacity: capacity, codec: c}
+}
+
+// SetLength sets where the number of rows of a tier of another process is.
+func (t *Tier) SetLength(n *atomic.Int64) { t.length.Store(n) }
 
 // Capacity returns the number of rows that the tier can grow to.
 func (t *Tier) Capacity() int64 { return t.capacity }
@@ -168,7 +184,7 @@ func (t *Tier) StoredLengths(ctx context.Context, lengths []int32) {
 // TryStoredBytes sets lengths to the lengths of the rows as stored. It does not wait: while a Write or Repack runs, and for
 // corrupt rows, lengths are -1.
 func (t *Tier) TryStoredBytes(rows []int64, lengths []int) {
-	known := t.writes.TryRLock()
+	known := t.length.Load() == nil && t.writes.TryRLock()
 	if known {
 		defer t.writes.RUnlock()
 	}
@@ -205,10 +221,10 @@ func (t *Tier) AttachRows(d device.Device) (rows kernels.HostRows, err error) {
 	rows = t.host
 	rows.Compressed, rows.Index = device.Buffer{}, device.Buffer{}
 	if bits := t.host.Compressed; bits.Size() != 0 {
-		rows.Compressed, err = device.AllocCopy(d, bits.Bytes(), "row bits")
+		rows.Compressed, err = device.AllocCopy(d, t.shared, bits.Bytes(), "row bits")
 	}
 	if index := t.host.Index; index.Size() != 0 && err == nil {
-		rows.Index, err = device.AllocCopy(d, index.Bytes(), "host tier index")
+		rows.Index, err = device.AllocCopy(d, t.shared, index.Bytes(), "host tier index")
 	}
 	if err != nil {
 		Detach(d, rows, kernels.Codec{})
@@ -228,6 +244,9 @@ func (t *Tier) Close() {
 	if t.adopted != nil {
 		defer unclaim(t.adopted) // once it is unlocked
 		t.adopted = nil
+	}
+	if t.home == nil {
+		return // another process's
 	}
 	t.home.Free(t.host.Mem)
 	t.home.Free(t.host.Compressed)

@@ -89,12 +89,12 @@ func (g *growth) allocate() (err error) {
 			continue
 		}
 		if bytes := w.store.Overlay.In(i) + g.space.Payload[i] + slab.TailSlack; bytes > d.Slab.Size() {
-			if g.slabs[i], err = d.Device.Alloc(bytes, "slab"); err != nil {
+			if g.slabs[i], err = device.Alloc(d.Device, w.set.Shared, bytes, "slab"); err != nil {
 				return err
 			}
 		}
 		if newMaps {
-			if g.maps[i], err = d.Device.Alloc(g.space.Layout.Bytes(), "hashmap"); err != nil {
+			if g.maps[i], err = device.Alloc(d.Device, w.set.Shared, g.space.Layout.Bytes(), "hashmap"); err != nil {
 				return err
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime/pprof"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/place"
 	"github.com/tensorcache/tensorcache/device"
@@ -196,14 +197,35 @@ func (w *Writer) flush(ctx context.Context) error {
 // await waits until progress is closed. The caller must have read the channel under the lock under which it found that it has to wait;
 // otherwise it could miss the wake-up.
 func (w *Writer) await(ctx context.Context, progress <-chan struct{}) error {
-	select {
-	case <-progress:
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-w.life.Done():
-		return w.o.Closed
+	for {
+		look := (<-chan time.Time)(nil)
+		if r := w.set.Readers(); r != nil {
+			if err := r.Held(); err != nil {
+				return err
+			}
+			look = time.After(heldInterval)
+		}
+		select {
+		case <-progress:
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.mu.err
+		case <-look:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.life.Done():
+			return w.o.Closed
+		}
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.mu.err
+}
+
+// heldInterval is how often a caller that waits asks whether another process holds it back.
+const heldInterval = 20 * time.Millisecond
+
+// mapped waits until other processes that read the cache's memory see what has been published.
+func (w *Writer) mapped(ctx context.Context) error {
+	if r := w.set.Readers(); r != nil {
+		return r.Mapped(ctx)
+	}
+	return nil
 }

@@ -341,7 +341,7 @@ func (w *Writer) Update(ctx context.Context, table int, rows []int64, data []byt
 		}
 	}
 	w.Counts.Updated.Add(int64(given - len(rows)))
-	return given, nil
+	return given, w.mapped(ctx)
 }
 
 // lastOfEach returns the rows and their data without those that a later one of the same number supersedes: no Gather may see these.
@@ -369,5 +369,5 @@ func (w *Writer) Invalidate(table int, rows []int64, by *observe.Cause) error {
 			return err
 		}
 	}
-	return nil
+	return w.mapped(w.life)
 }

@@ -218,18 +218,18 @@ func (f *filler) place() {
 
 // allocate takes the budget from every device.
 func (f *filler) allocate() (err error) {
-	s, home := f.store.Space.Load(), f.set.Devices[0].Device
-	f.store.Overlay, err = place.OpenOverlay(home, len(f.set.Devices), f.store.Nodes.Tier, f.set.Tables, f.o.Overlay)
+	s, shared := f.store.Space.Load(), f.set.Shared
+	f.store.Overlay, err = place.OpenOverlay(f.set, f.store.Nodes.Tier, f.o.Overlay)
 	if err != nil {
 		return err
 	}
 	for i, d := range f.set.Devices {
 		front := f.store.Overlay.In(i)
 		s.Payload[i] = min(s.Payload[i], slab.MaxBytes-slab.TailSlack-front)
-		if d.Slab, err = d.Device.Alloc(front+s.Payload[i]+slab.TailSlack, "slab"); err != nil {
+		if d.Slab, err = device.Alloc(d.Device, shared, front+s.Payload[i]+slab.TailSlack, "slab"); err != nil {
 			return err
 		}
-		if d.Map, err = d.Device.Alloc(s.Layout.Bytes(), "hashmap"); err != nil {
+		if d.Map, err = device.Alloc(d.Device, shared, s.Layout.Bytes(), "hashmap"); err != nil {
 			return err
 		}
 		d.Layout = s.Layout
@@ -282,9 +282,8 @@ func (f *filler) train() error {
 	p.StoredBytes = stored
 	p.SlotBytes = func(key uint64) int { return slab.SlotBytes(stored(key)) }
 	f.o.Learner.SetSlotBytes(p.SlotBytes)
-	var err error
-	if panicked := f.o.Learner.Call(func(policy admission.Policy) { err = policy.Start(p) }); panicked != nil || err != nil {
-		return errors.Join(panicked, err)
+	if err := f.o.Learner.Start(p); err != nil {
+		return err
 	}
 	batch := 0
 	for table, rows := range f.o.Training {
@@ -548,10 +547,10 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 	for _, d := range f.set.Devices {
 		for i, t := range f.set.Tables {
 			var err error
-			if d.Table(i).Rejected, err = upload(d.Device, t.Rejected, "rejected rows"); err != nil {
+			if d.Table(i).Rejected, err = f.upload(d.Device, t.Rejected, "rejected rows"); err != nil {
 				return nil, err
 			}
-			if d.Table(i).Oversize, err = upload(d.Device, t.Oversize, "oversize rows"); err != nil {
+			if d.Table(i).Oversize, err = f.upload(d.Device, t.Oversize, "oversize rows"); err != nil {
 				return nil, err
 			}
 		}
@@ -560,13 +559,9 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 }
 
 // upload puts a set of rows in the device's memory. An empty one takes none.
-func upload(d device.Device, set read.Bitset, what string) (device.Buffer, error) {
+func (f *filler) upload(d device.Device, set read.Bitset, what string) (device.Buffer, error) {
 	if len(set) == 0 {
 		return device.Buffer{}, nil
 	}
-	b, err := d.Alloc(int64(len(set))*8, what)
-	if err != nil {
-		return device.Buffer{}, err
-	}
-	return b, device.Upload(d, b, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(set))), len(set)*8))
+	return device.AllocCopy(d, f.set.Shared, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(set))), len(set)*8), what)
 }

@@ -42,19 +42,19 @@ func overlaySlot(stored int, compressed bool) int {
 // OverlayBytes returns the most bytes that a row of a table takes in the overlay.
 func OverlayBytes(rowBytes int) int { return overlaySlot(rowBytes, true) }
 
-// OpenOverlay takes at least size bytes of host memory on the given memory nodes, enough for the longest row of every table.
-// devices is how many there are, of which d is the first.
-func OpenOverlay(d device.Device, devices int, nodes []int, tables []*read.Table, size int64) (*Overlay, error) {
-	for _, t := range tables {
+// OpenOverlay takes at least size bytes of host memory of the set's first device, on the given memory nodes: enough for the longest row of
+// every table.
+func OpenOverlay(set *read.Set, nodes []int, size int64) (*Overlay, error) {
+	for _, t := range set.Tables {
 		size = max(size, int64(overlaySlot(t.Tier.RowBytes(), t.Tier.Codec() != nil)))
 	}
 	size = size &^ (overlayAlign - 1)
-	o := &Overlay{Slab: devices, Slots: slab.NewAllocator(0, size)}
+	o := &Overlay{Slab: len(set.Devices), Slots: slab.NewAllocator(0, size)}
 	if o.Slab == slab.MaxSlabs {
 		o.Slab, o.Front = 0, size+slab.TailSlack
 	}
 	var err error
-	o.Mem, _, err = device.AllocHostOn(d, nodes, size+slab.TailSlack, "overlay")
+	o.Mem, _, err = device.AllocHost(set.Devices[0].Device, set.Shared, nodes, size+slab.TailSlack, "overlay")
 	return o, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/tensorcache/tensorcache/cache/internal/board"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/kernels"
@@ -21,7 +22,7 @@ type Device struct {
 	Layout    hashmap.Layout // of Map
 	Ring      *kernels.SampleRing
 	Sharer    *transfer.Sharer // nil: no table's misses are shared with the host's processors
-	Counts    DeviceCounts
+	Counts    *DeviceCounts
 	// HostNodes are the memory nodes for page-locked memory that only this device uses; none: any.
 	HostNodes []int
 
@@ -34,6 +35,9 @@ type Device struct {
 	timeline timeline
 	captures captures
 
+	// board, if not nil, is where a client of a shared cache announces and counts its batches: in lanes from boardFirst on.
+	board      *board.Board
+	boardFirst int
 	// lanes are those opened so far, in front of nil ones. Who sets a lane's busy flag has it.
 	lanes    []atomic.Pointer[lane]
 	progress progress
@@ -59,7 +63,7 @@ type Sampling struct {
 func NewSet(devices []device.Device, s Sampling) *Set {
 	set := &Set{}
 	for i, d := range devices {
-		set.Devices = append(set.Devices, &Device{Index: i, Device: d, set: set, sampling: s})
+		set.Devices = append(set.Devices, &Device{Index: i, Device: d, set: set, sampling: s, Counts: &DeviceCounts{}})
 	}
 	return set
 }
@@ -67,7 +71,16 @@ func NewSet(devices []device.Device, s Sampling) *Set {
 // SetTables makes room for the views of tables, once they are loaded.
 func (s *Set) SetTables(tables []*Table) {
 	s.Tables = tables
-	for _, d := range s.Devices {
+	for i, t := range tables {
+		if t.Counts.elsewhere != nil {
+			break // tables of an earlier set, whose devices' counts are used on, too
+		}
+		t.Counts.elsewhere = func() board.Totals { return s.elsewhere(func(r Readers) board.Totals { return r.TableTotals(i) }) }
+	}
+	for i, d := range s.Devices {
+		if d.Counts.elsewhere == nil {
+			d.Counts.elsewhere = func() board.Totals { return s.elsewhere(func(r Readers) board.Totals { return r.DeviceTotals(i) }) }
+		}
 		d.tables = make([]atomic.Pointer[TableView], len(tables))
 	}
 }
@@ -83,22 +96,34 @@ func (d *Device) Table(i int) *TableView {
 // SetTable has batches that begin from now on read a table by another view.
 func (d *Device) SetTable(i int, t *TableView) {
 	d.captures.change(d, i, func() { d.tables[i].Store(t) })
+	d.set.generation.Add(1)
 }
 
 // SetView has batches that begin from now on read another hashmap and other slabs.
 func (d *Device) SetView(v *View) {
 	d.captures.change(d, -1, func() { d.view.Store(v) })
+	d.set.generation.Add(1)
 }
 
 // View returns what batches that begin now read.
 func (d *Device) View() *View { return d.view.Load() }
 
-// maxLanes is how many batches one device serves at once. More wait.
-func maxLanes() int { return 2 * runtime.GOMAXPROCS(0) }
+// MaxLanes is how many batches one device serves at once. More wait.
+func MaxLanes() int { return 2 * runtime.GOMAXPROCS(0) }
 
 // Serve lets batches in, once the device holds everything else.
-func (d *Device) Serve() {
-	d.lanes = make([]atomic.Pointer[lane], maxLanes())
+func (d *Device) Serve() { d.serve(MaxLanes()) }
+
+// ServeOn is Serve for a device of a client of a shared cache, which has so many lanes of its board, from lane first on. batch is the number by
+// which the first batch's samples are drawn: not the same in all clients.
+func (d *Device) ServeOn(b *board.Board, first, lanes int, batch uint32) {
+	d.board, d.boardFirst = b, first
+	d.sampled.Store(batch)
+	d.serve(lanes)
+}
+
+func (d *Device) serve(lanes int) {
+	d.lanes = make([]atomic.Pointer[lane], lanes)
 	d.stagings = make(chan *staging, maxStagings)
 	for range maxStagings {
 		d.stagings <- nil

@@ -8,7 +8,8 @@ import (
 // pollEpoch is how often a writer that waits asks the device about batches that nobody waits for.
 const pollEpoch = 200 * time.Microsecond
 
-// WaitEpoch waits until every batch that has begun on any device has ended, replays of captured graphs among them.
+// WaitEpoch waits until every batch that has begun on any device has ended, replays of captured graphs and batches of other processes among
+// them, and until other processes read by the views that are set now.
 func (s *Set) WaitEpoch(ctx context.Context) error {
 	type batch struct {
 		lane *lane
@@ -19,15 +20,15 @@ func (s *Set) WaitEpoch(ctx context.Context) error {
 		var running []batch
 		for i := range d.lanes {
 			if l := d.lanes[i].Load(); l != nil {
-				if n := l.words.running(); n != 0 {
+				if n := l.words.Running(); n != 0 {
 					running = append(running, batch{l, n})
 				}
 			}
 		}
 		for _, b := range running {
-			for !b.lane.words.passed(b.n) {
+			for !b.lane.words.Passed(b.n) {
 				changed := d.progress.wait()
-				if b.lane.words.passed(b.n) {
+				if b.lane.words.Passed(b.n) {
 					d.progress.done()
 					break
 				}
@@ -54,6 +55,9 @@ func (s *Set) WaitEpoch(ctx context.Context) error {
 				return ctx.Err()
 			}
 		}
+	}
+	if r := s.Readers(); r != nil {
+		return r.Wait(ctx)
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func TestSet_WaitEpoch(t *testing.T) {
 				default:
 				}
 				l.running = true
-				l.words.begin()
+				l.words.Begun.Add(1)
 				held[i].Store(version.Load())
 				if i > 0 {
 					time.Sleep(time.Duration(i) * 10 * time.Microsecond)

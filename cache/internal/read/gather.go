@@ -97,7 +97,7 @@ func Gather[R RowNumber](ctx context.Context, d *Device, table int, rows []R, ou
 		done.add(kernels.CountersView(l.result), from)
 		l.tracePart(from)
 	}
-	return done.report(d, table, len(rows))
+	return done.report(l, table, len(rows))
 }
 
 // run gathers into memory that the device can address.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tensorcache/tensorcache/cache/internal/board"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/transfer"
@@ -18,7 +19,9 @@ import (
 type lane struct {
 	owner *Device
 	busy  atomic.Bool // a batch has the lane
-	words epochWords
+	words *board.Lane // numbers of its batches: own, or on the board of a client
+	own   board.Lane
+	index int // among the device's lanes
 	// running says that the lane's batch has begun and not ended.
 	running bool
 
@@ -56,6 +59,7 @@ const pollBatches = 50 * time.Microsecond
 // openLane opens a busy lane, which the caller has counted in mu.opened.
 func (d *Device) openLane() (*lane, error) {
 	l := &lane{owner: d}
+	l.words = &l.own
 	l.busy.Store(true)
 	if err := l.open(); err != nil {
 		l.close()
@@ -66,6 +70,10 @@ func (d *Device) openLane() (*lane, error) {
 		return nil, err
 	}
 	for i := range d.lanes {
+		l.index = i
+		if d.board != nil {
+			l.words = d.board.Lane(d.boardFirst + i)
+		}
 		if d.lanes[i].CompareAndSwap(nil, l) {
 			break
 		}
@@ -217,7 +225,7 @@ func (l *lane) begin(ctx context.Context, table int) error {
 	d := l.owner
 	for {
 		l.running = true
-		l.words.begin()
+		l.words.Begun.Add(1)
 		// Whoever pauses, or replaces a view, from now on waits for this batch.
 		l.view, l.route.table = d.view.Load(), d.Table(table)
 		if d.set.paused.Load() == nil && d.view.Load() == l.view {
@@ -239,7 +247,7 @@ func (l *lane) begin(ctx context.Context, table int) error {
 func (l *lane) end() {
 	if l.running {
 		l.running = false
-		l.words.ended.Store(l.words.begun.Load())
+		l.words.Ended.Store(l.words.Begun.Load())
 		l.owner.progress.notify()
 	}
 }
@@ -344,26 +352,6 @@ func (l *lane) close() {
 		l.owner.Device.Free(b)
 	}
 }
-
-// epochWords say which batches of a lane run. A batch begins before it loads anything that a writer may withdraw, and ends once
-// nothing of it runs any more. Only the lane's user writes them.
-type epochWords struct {
-	begun, ended atomic.Uint64 // numbers of the lane's last batch that has begun, and that has ended
-}
-
-func (w *epochWords) begin() { w.begun.Add(1) }
-
-// running returns the number of the batch that runs, 0 for none.
-func (w *epochWords) running() uint64 {
-	ended := w.ended.Load()
-	if begun := w.begun.Load(); begun != ended {
-		return begun
-	}
-	return 0
-}
-
-// passed says whether batch n of the lane has ended.
-func (w *epochWords) passed(n uint64) bool { return w.ended.Load() >= n }
 
 // progress wakes those who wait for batches to end. The common case, that nobody waits, is one atomic load.
 type progress struct {

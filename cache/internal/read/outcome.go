@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/tensorcache/tensorcache/cache/internal/board"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -41,9 +42,15 @@ func (o *Outcome) add(c *kernels.Counters, from int) {
 	}
 }
 
-// report counts a finished batch of n rows and returns what was wrong with it.
-func (o *Outcome) report(d *Device, table, n int) error {
+// report counts a finished batch of n rows on a lane and returns what was wrong with it.
+func (o *Outcome) report(l *lane, table, n int) error {
+	d := l.owner
 	d.Table(table).learn(o)
+	if d.board != nil {
+		d.board.Record(d.boardFirst+l.index, table).Add(&board.Totals{
+			Gathers: 1, Hits: o.Hits, PeerHits: o.PeerHits, HostBytes: o.HostBytes, Reasons: o.Reasons,
+		})
+	}
 	return o.reportReplays(d, table, n, 1)
 }
 
@@ -68,6 +75,7 @@ type TableCounts struct {
 
 	gathers, hits, peerHits, hostBytes atomic.Int64
 	reasons                            [slab.NumReasons]atomic.Int64
+	elsewhere                          func() board.Totals // what other processes have counted; nil: nothing
 }
 
 // TableTotals is what TableCounts amount to at one moment. Misses is the sum of Reasons.
@@ -90,19 +98,30 @@ func (c *TableCounts) add(o *Outcome, batches int64) {
 	}
 }
 
-// Totals reads the counters.
+// Totals reads the counters, and those of other processes.
 func (c *TableCounts) Totals() TableTotals {
-	t := TableTotals{Gathers: c.gathers.Load(), Hits: c.hits.Load(), HostBytes: c.hostBytes.Load()}
+	more := totalsOf(c.elsewhere)
+	t := TableTotals{Gathers: c.gathers.Load() + more.Gathers, Hits: c.hits.Load() + more.Hits, HostBytes: c.hostBytes.Load() + more.HostBytes}
 	for r := range c.reasons {
-		t.Reasons[r] = c.reasons[r].Load()
+		t.Reasons[r] = c.reasons[r].Load() + more.Reasons[r]
 		t.Misses += t.Reasons[r]
 	}
-	t.PeerHits = min(c.peerHits.Load(), t.Hits)
+	t.PeerHits = min(c.peerHits.Load()+more.PeerHits, t.Hits)
+	return t
+}
+
+func totalsOf(elsewhere func() board.Totals) (t board.Totals) {
+	if elsewhere != nil {
+		t = elsewhere()
+	}
 	return t
 }
 
 // DeviceCounts are the counters of the batches that ran on a device.
-type DeviceCounts struct{ gathers, localHits, peerHits, misses atomic.Int64 }
+type DeviceCounts struct {
+	gathers, localHits, peerHits, misses atomic.Int64
+	elsewhere                            func() board.Totals
+}
 
 func (c *DeviceCounts) add(o *Outcome, batches int64) {
 	c.gathers.Add(batches)
@@ -113,7 +132,8 @@ func (c *DeviceCounts) add(o *Outcome, batches int64) {
 	c.misses.Add(o.Misses)
 }
 
-// Totals reads the counters.
+// Totals reads the counters, and those of other processes.
 func (c *DeviceCounts) Totals() (gathers, localHits, peerHits, misses int64) {
-	return c.gathers.Load(), c.localHits.Load(), c.peerHits.Load(), c.misses.Load()
+	more := totalsOf(c.elsewhere)
+	return c.gathers.Load() + more.Gathers, c.localHits.Load() + more.Hits - more.PeerHits, c.peerHits.Load() + more.PeerHits, c.misses.Load() + more.Misses()
 }

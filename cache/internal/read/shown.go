@@ -127,8 +127,11 @@ func (s *captures) change(d *Device, table int, change func()) {
 	}
 }
 
-// Lengthened has replays see a table's new length.
+// Lengthened has other processes and replays see a table's new length.
 func (s *Set) Lengthened(table int) {
+	if r := s.Readers(); r != nil {
+		r.Lengthened(table, s.Tables[table].Tier.Rows())
+	}
 	for _, d := range s.Devices {
 		if !d.IsLost() {
 			d.captures.change(d, table, func() {}) // waits for a capture that is being added and may have read the old length

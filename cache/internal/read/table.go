@@ -55,6 +55,13 @@ func (t *TableView) WithRows(rows kernels.HostRows) *TableView {
 	return v
 }
 
+// With returns the view for memory that lies elsewhere.
+func (t *TableView) With(rows kernels.HostRows, rejected, oversize device.Buffer) *TableView {
+	v := t.WithRows(rows)
+	v.Rejected, v.Oversize = rejected, oversize
+	return v
+}
+
 // learn notes the share of hits of a finished batch: the next batch of the table is likely to have about the same.
 func (t *TableView) learn(o *Outcome) {
 	if n := o.Hits + o.Misses; n > 0 {

@@ -17,6 +17,6 @@ func (d *Device) HoldEpoch() (end func()) {
 		}
 	}
 	l.running = true
-	l.words.begin()
+	l.words.Begun.Add(1)
 	return func() { d.release(l, nil) }
 }

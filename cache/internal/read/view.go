@@ -13,14 +13,19 @@ import (
 type Set struct {
 	Devices []*Device
 	Tables  []*Table
+	// Shared says that memory which batches read is allocated so that other processes can map it.
+	Shared bool
 	// Lose is asked when a device has failed for good. It says whether the cache serves on without the device. It may be called by
 	// several goroutines at once.
 	Lose func(*Device) bool
 
 	faults faults
-	turn   atomic.Uint64 // of the next Gather on any device
-	fence  atomic.Uint64
-	paused atomic.Pointer[chan struct{}] // not nil: closed when batches may begin again
+	// generation counts the views that were set.
+	generation atomic.Uint64
+	readers    atomic.Pointer[Readers]
+	turn       atomic.Uint64 // of the next Gather on any device
+	fence      atomic.Uint64
+	paused     atomic.Pointer[chan struct{}] // not nil: closed when batches may begin again
 }
 
 // View is a device's hashmap, and the slabs that its location words name, by slab ID. It is immutable.

@@ -1,0 +1,77 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/tensorcache/tensorcache/cache/internal/attach"
+	"github.com/tensorcache/tensorcache/cache/internal/observe"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// AttachOptions configure an attached cache. The zero value of a field is its default.
+type AttachOptions struct {
+	// Name is how the owner's statistics and errors call this process. Default: the name of the program.
+	Name string
+	// Lanes is the most Gathers at a time on one device; more wait. The owner may allow fewer. Default: twice GOMAXPROCS.
+	Lanes int
+	// Workers is the number of goroutines that the host backend uses for each batch. Default GOMAXPROCS.
+	Workers int
+	// Threads is the number of goroutines that help each GPU with misses: see HostOptions.Threads.
+	Threads int
+	// Telemetry configures tracing, metrics and logs of this process.
+	Telemetry TelemetryOptions
+}
+
+// Attach returns the cache that another process, its owner, serves at an address "unix:PATH" (package serve). Gathers read the owner's memory with
+// the threads of this process, at the speed of a cache of its own. Update, Invalidate, Refresh, SetBudget, Snapshot, Cached and Explain are requests
+// to the owner.
+//
+// The owner must be of the same user and release, and its GPUs must be visible to this process. GatherDevice cannot be captured in graphs so far. The
+// error wraps ErrOwner if the owner cannot be reached or refuses.
+//
+// If the owner ends, Gathers go on with the rows as they are then, and requests return errors that wrap ErrOwner. When an owner with the same
+// tables is back at the address, the cache attaches to it by itself. Stats.OwnerError says whether there is one.
+//
+// A process must not use an attached cache after fork. Close does not end the owner's cache.
+func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error) {
+	o.Telemetry.ensureDefaults()
+	var faults []string
+	o.Telemetry.validate(func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) })
+	if o.Lanes < 0 || o.Workers < 0 {
+		faults = append(faults, fmt.Sprintf("cache: Lanes (%d) and Workers (%d) must not be negative", o.Lanes, o.Workers))
+	}
+	if len(faults) > 0 {
+		return nil, &optionsError{faults}
+	}
+	if o.Name == "" {
+		o.Name = filepath.Base(os.Args[0])
+	}
+	if o.Lanes == 0 {
+		o.Lanes = read.MaxLanes()
+	}
+	r := newRemote(address, attach.Options{Name: o.Name, Lanes: o.Lanes, Workers: o.Workers, Share: transfer.ShareOptions{Threads: o.Threads, Always: shareAlways}})
+	first, err := attach.Open(ctx, address, r.options)
+	if err != nil {
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			return nil, fmt.Errorf("cache: %s: %w", address, err)
+		}
+		return nil, r.failed(err)
+	}
+	c := &Cache{gate: newGate(), stopTraining: func() {}, remote: r, set: first.Set}
+	c.opts.Telemetry = o.Telemetry
+	c.watch = observe.New(o.Telemetry.observe(), c.set)
+	r.log = c.watch.Log
+	r.use(first)
+	if _, err := r.stats(); err != nil { // what Stats says should the owner end
+		r.log.Warn("owner's statistics are not known", slog.Any("error", err))
+	}
+	c.watch.Serve(sources{c}, c.gauges)
+	r.tasks.Go(r.follow)
+	return c, nil
+}

@@ -1,0 +1,307 @@
+// Package attach is the client's side of a cache that several processes read: it maps the owner's memory as a [read.Set], by which batches of
+// this process read like those of the owner.
+//
+// A [Session] is one attachment. It ends for the owner when its connection does; batches go on reading its memory until Close.
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/cache/internal/board"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/wire"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// Options configure a Session.
+type Options struct {
+	Name    string // of this client, for the owner's statistics and errors
+	Lanes   int    // most batches at a time on one device
+	Workers int    // goroutines of the host backend's kernels
+	Share   transfer.ShareOptions
+	// Before, if not nil, is an earlier session of the same cache. The new one uses its tables and counters on.
+	Before *Session
+}
+
+// Session is an attachment to an owner. Its Set serves batches until Close.
+type Session struct {
+	Set *read.Set
+	// Owner is what the owner said of itself.
+	Owner wire.Reception
+
+	peer    *wire.Peer
+	welcome wire.Welcome
+	codecs  []codec.Codec
+	board   *board.Board
+
+	mu struct {
+		sync.Mutex
+		open    bool // devices are ready for batches
+		regions map[uint64]*region
+		newest  *wire.Layout
+		layout  *wire.Layout // that batches read by
+		closed  bool
+		err     error // why a layout could not be mapped
+	}
+	remaps sync.WaitGroup // freeing of memory that no batch reads any more
+}
+
+// region is memory of the owner. Its descriptor is closed when the memory is mapped.
+type region struct {
+	wire.Region
+	file   *os.File
+	buffer device.Buffer // once it is mapped
+}
+
+// ErrSchema is wrapped by Open's error if the owner has other tables than the earlier session.
+var ErrSchema = errors.New("cache: the owner has other tables")
+
+// Open attaches to the owner at an address.
+func Open(ctx context.Context, address string, o Options) (_ *Session, err error) {
+	s := &Session{}
+	s.mu.regions = map[uint64]*region{}
+	if s.peer, s.Owner, err = wire.Dial(ctx, address, o.Name, s.notice); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	if _, err := s.peer.Call(ctx, wire.Attach, wire.AttachRequest{Lanes: o.Lanes}, nil, &s.welcome); err != nil {
+		return nil, err
+	}
+	if err := s.check(o.Before); err != nil {
+		return nil, err
+	}
+	if err := s.openSet(ctx, o); err != nil {
+		return nil, err
+	}
+	if err := s.join(ctx); err != nil {
+		return nil, err
+	}
+	s.setLengths()
+	return s, nil
+}
+
+// check returns an error for what this process cannot read.
+func (s *Session) check(before *Session) error {
+	w := &s.welcome
+	if len(w.Tables) == 0 || len(w.Devices) == 0 || w.Lanes < 1 || len(w.Views.Devices) != len(w.Devices) {
+		return fmt.Errorf("cache: owner's description of %d tables, %d devices and %d lanes must be whole", len(w.Tables), len(w.Devices), w.Lanes)
+	}
+	if before != nil {
+		same := func(a, b wire.Table) bool {
+			return a.Name == b.Name && a.DType == b.DType && a.RowBytes == b.RowBytes && a.Capacity == b.Capacity
+		}
+		if !slices.EqualFunc(before.welcome.Tables, w.Tables, same) || len(before.welcome.Devices) != len(w.Devices) {
+			return ErrSchema
+		}
+	}
+	return nil
+}
+
+// openSet makes the set: devices, tables and lanes.
+func (s *Session) openSet(ctx context.Context, o Options) error {
+	w := &s.welcome
+	devices, err := openDevices(w.Devices, o.Workers)
+	if err != nil {
+		return err
+	}
+	s.Set = read.NewSet(devices, read.Sampling(w.Sampled))
+	metadata, err := s.mapped(w.Codecs)
+	if err != nil {
+		return err
+	}
+	var tables []*read.Table
+	for i, t := range w.Tables {
+		c, err := codecOf(t, metadata.Bytes())
+		if err != nil {
+			return fmt.Errorf("cache: table %s: %w", t.Name, err)
+		}
+		s.codecs = append(s.codecs, c)
+		if o.Before != nil {
+			tables = append(tables, o.Before.Set.Tables[i])
+			continue
+		}
+		tables = append(tables, &read.Table{
+			Name: t.Name, DType: dtype.Type(t.DType), Tier: transfer.Elsewhere(transfer.Mode(t.Mode), t.RowBytes, t.Capacity, c),
+		})
+	}
+	for i, d := range s.Set.Devices {
+		if o.Before != nil {
+			d.Counts = o.Before.Set.Devices[i].Counts
+		}
+	}
+	s.Set.SetTables(tables)
+	memory, err := s.mapped(w.Board)
+	if err != nil {
+		return err
+	}
+	if s.board, err = board.Open(memory.Bytes(), board.Shape{Lanes: w.Lanes * len(w.Devices), Tables: len(w.Tables)}); err != nil {
+		return err
+	}
+	for i, d := range s.Set.Devices {
+		if err := s.openRing(d, i); err != nil {
+			return err
+		}
+		d.ServeOn(s.board, i*w.Lanes, w.Lanes, rand.Uint32())
+	}
+	return s.readFirst(ctx, o)
+}
+
+// readFirst has the devices read by the layout that there is, and readies them for batches.
+func (s *Session) readFirst(ctx context.Context, o Options) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	layout := &s.welcome.Views
+	if n := s.mu.newest; n != nil && n.Generation > layout.Generation {
+		layout = n
+	}
+	if err := s.readByLocked(layout); err != nil {
+		return err
+	}
+	for _, d := range s.Set.Devices {
+		if err := d.Prepare(ctx, o.Share); err != nil {
+			return err
+		}
+	}
+	s.mu.open = true
+	if n := s.mu.newest; n != nil && n.Generation > layout.Generation {
+		return s.readByLocked(n)
+	}
+	return nil
+}
+
+// join waits until the owner lets batches begin.
+func (s *Session) join(ctx context.Context) error {
+	for {
+		var r wire.Readiness
+		if _, err := s.peer.Call(ctx, wire.Ready, wire.Mapped{Client: s.welcome.Client}, nil, &r); err != nil || r.Live {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+		s.mu.Lock()
+		err := s.mu.err
+		s.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// setLengths has the tables' numbers of rows read where the owner writes them.
+func (s *Session) setLengths() {
+	sheet, err := s.mapped(s.welcome.Sheet)
+	if err != nil {
+		return
+	}
+	words := unsafe.Slice((*atomic.Int64)(unsafe.Pointer(unsafe.SliceData(sheet.Bytes()))), len(s.Set.Tables))
+	for i, t := range s.Set.Tables {
+		t.Tier.SetLength(&words[i])
+	}
+}
+
+// codecOf returns a table's codec, nil if all rows are raw.
+func codecOf(t wire.Table, metadata []byte) (codec.Codec, error) {
+	if t.Codec == "" {
+		return nil, nil
+	}
+	f, err := registry.Family(t.Codec)
+	if err != nil {
+		return nil, err
+	}
+	if t.MetaFrom < 0 || t.MetaBytes < 0 || t.MetaFrom > int64(len(metadata))-t.MetaBytes {
+		return nil, fmt.Errorf("cache: codec metadata (%d bytes at %d) must lie in the %d shared", t.MetaBytes, t.MetaFrom, len(metadata))
+	}
+	return f.Unmarshal(slices.Clone(metadata[t.MetaFrom:][:t.MetaBytes]))
+}
+
+// Call sends a request to the owner.
+func (s *Session) Call(ctx context.Context, method string, body any, payload []byte, result any) error {
+	_, err := s.peer.Call(ctx, method, body, payload, result)
+	return err
+}
+
+// Done returns a channel that is closed when the connection to the owner has ended.
+func (s *Session) Done() <-chan struct{} { return s.peer.Done() }
+
+// Err returns why the connection has ended, or why memory that the owner named could not be mapped; nil if all is well.
+func (s *Session) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.err != nil {
+		return s.mu.err
+	}
+	return s.peer.Err()
+}
+
+// Left lets an owner know, by another session, that no batch of this one runs any more. The owner need not be the same.
+func (s *Session) Left(by *Session) {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveWait)
+	defer cancel()
+	by.Call(ctx, wire.Leave, wire.LeaveRequest{Client: s.welcome.Client}, nil, nil)
+}
+
+// leaveWait is how long a client that leaves waits for the owner to know. An owner that hangs learns it when the process ends.
+const leaveWait = time.Second
+
+// Freeze has the tables keep the numbers of rows that they have now, so that Close can unmap them.
+func (s *Session) Freeze() {
+	for _, t := range s.Set.Tables {
+		n := new(atomic.Int64)
+		n.Store(t.Tier.Rows())
+		t.Tier.SetLength(n)
+	}
+}
+
+// Close waits for batches under way, leaves, and unmaps the memory. No batch may begin any more. Tables that no other session uses must be frozen.
+func (s *Session) Close() {
+	if s.Set != nil {
+		for _, d := range s.Set.Devices {
+			d.Drain()
+		}
+	}
+	if s.board != nil {
+		s.board.Leave() // for an owner that this process is not connected to any more
+	}
+	if s.welcome.Client != 0 && s.peer.Err() == nil {
+		s.Left(s)
+	}
+	s.peer.Close()
+	<-s.peer.Done() // no notice is handled any more
+	s.remaps.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.closed = true
+	if s.Set != nil {
+		for _, d := range s.Set.Devices {
+			d.Close()
+		}
+	}
+	for _, r := range s.mu.regions {
+		s.freeLocked(r)
+	}
+	if s.Set != nil {
+		for _, d := range s.Set.Devices {
+			d.Device.Close()
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package share
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+
+	"github.com/tensorcache/tensorcache/cache/internal/board"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/sharing"
+	"github.com/tensorcache/tensorcache/internal/wire"
+)
+
+// Guest implements sharing.Guest. Owner.mu guards the fields without another rule.
+type Guest struct {
+	owner   *Owner
+	number  uint64
+	process sharing.Process
+	name    string
+	lanes   int // of each device
+	memory  device.Buffer
+	board   *board.Board // readable until gone
+	boardID uint64
+
+	sent map[uint64]bool // regions that the guest has been sent
+	told uint64          // generation of the last layout that it was sent
+	live bool            // its batches may run
+	gone bool
+	kick chan struct{} // has the sender look for a newer layout
+
+	stall  stall
+	killed bool
+}
+
+// Admit implements sharing.Owner. It closes p, after an error too.
+func (w *Owner) Admit(p sharing.Process, lanes int, send func(*wire.Message) error) (sharing.Guest, *wire.Welcome, error) {
+	home, err := device.SharerOf(w.set.Devices[0].Device)
+	if err != nil {
+		p.Close()
+		return nil, nil, err
+	}
+	shape := board.Shape{Lanes: lanes * len(w.set.Devices), Tables: len(w.set.Tables)}
+	memory, err := home.AllocSharedHost(nil, shape.Bytes(), boardName)
+	if err != nil {
+		p.Close()
+		return nil, nil, err
+	}
+	g := &Guest{
+		owner: w, process: p, name: p.String(), lanes: lanes, memory: memory, board: board.New(memory.Bytes(), shape), sent: map[uint64]bool{},
+		kick: make(chan struct{}, 1),
+	}
+	welcome, messages, err := w.enter(g)
+	defer closeFiles(messages)
+	for _, m := range messages {
+		if err == nil {
+			err = send(m)
+		}
+	}
+	if err != nil {
+		g.Leave()
+		return nil, nil, err
+	}
+	w.tasks.Go(func() { g.send(send) })
+	go func() { // not a task: it waits for a process that may outlive the cache
+		if p.Wait() {
+			g.Leave()
+		}
+	}()
+	return g, welcome, nil
+}
+
+// enter makes a guest known, and returns its welcome with the messages that bring the memory.
+func (w *Owner) enter(g *Guest) (*wire.Welcome, []*wire.Message, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.closed {
+		w.set.Devices[0].Device.Free(g.memory)
+		g.process.Close()
+		g.gone = true
+		return nil, nil, errClosed
+	}
+	w.mu.last++
+	g.number = w.mu.last
+	w.mu.guests[g.number] = g
+	r := &w.mu.regions
+	g.boardID = r.ref(g.memory, 0, true, true, boardName, forever)
+	welcome := &wire.Welcome{
+		Client: g.number, Tables: w.tables, Lanes: g.lanes, Sampled: w.sampled, Views: w.layoutLocked(), Board: g.boardID,
+		Sheet:  r.ref(w.sheet, 0, true, false, "lengths of tables", forever),
+		Codecs: r.ref(w.codecs, 0, true, false, "codec metadata", forever),
+	}
+	for i, d := range w.set.Devices {
+		info := d.Device.Info()
+		welcome.Devices = append(welcome.Devices, wire.Device{Kind: info.Kind, Name: info.Name, Address: info.Address})
+		if d.Ring != nil {
+			records, head := d.Ring.Memory()
+			welcome.Rings = append(welcome.Rings, wire.Ring{
+				Records: r.ref(records, i, false, true, "sample ring", forever), Head: r.ref(head, i, false, true, "head of the sample ring", forever),
+			})
+		}
+	}
+	g.told = welcome.Views.Generation
+	messages, err := g.newLocked()
+	return welcome, messages, err
+}
+
+// Ready implements sharing.Guest.
+func (g *Guest) Ready() bool {
+	w := g.owner
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if g.gone {
+		return false
+	}
+	if g.board.Generation() == w.set.Generation() {
+		g.live = true
+		return true
+	}
+	g.wake()
+	return false
+}
+
+// wake has the guest sent the current layout.
+func (g *Guest) wake() {
+	select {
+	case g.kick <- struct{}{}:
+	default:
+	}
+}
+
+// send sends layouts until the guest is gone or cannot be reached.
+func (g *Guest) send(send func(*wire.Message) error) {
+	w := g.owner
+	for {
+		select {
+		case <-g.kick:
+		case <-w.life:
+			return
+		}
+		w.mu.Lock()
+		if g.gone {
+			w.mu.Unlock()
+			return
+		}
+		var messages []*wire.Message
+		var err error
+		if generation := w.set.Generation(); g.told < generation {
+			layout := w.layoutLocked()
+			messages, err = g.newLocked()
+			messages = append(messages, notification(wire.Views, layout, nil))
+			g.told = layout.Generation
+		}
+		w.mu.Unlock()
+		for _, m := range messages {
+			if err == nil {
+				err = send(m)
+			}
+		}
+		closeFiles(messages)
+		if err != nil {
+			w.o.Log.Warn("client not told of new memory", slog.String("client", g.name), slog.Any("error", err))
+			return
+		}
+	}
+}
+
+// Leave implements sharing.Guest.
+func (g *Guest) Leave() {
+	w := g.owner
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	g.leaveLocked()
+}
+
+func (g *Guest) leaveLocked() {
+	if g.gone {
+		return
+	}
+	w := g.owner
+	for t := range w.mu.past {
+		one := g.board.Sum(t, 0, g.board.Shape().Lanes)
+		w.mu.past[t].Add(&one)
+	}
+	for d := range w.mu.pastOn {
+		one := g.totalsOn(d)
+		w.mu.pastOn[d].Add(&one)
+	}
+	g.gone, g.live = true, false
+	delete(w.mu.guests, g.number)
+	delete(w.mu.regions.all, placeOf(g.memory))
+	w.set.Devices[0].Device.Free(g.memory)
+	g.wake() // ends send
+	g.process.Close()
+	w.o.Log.Info("client has left", slog.String("client", g.name))
+}
+
+// Lost implements sharing.Guest. Where the system cannot say when the process ends, its connection's end is taken for that.
+func (g *Guest) Lost() {
+	w := g.owner
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !g.live || !g.process.Visible() || !g.gone && g.board.Left() {
+		g.leaveLocked()
+	}
+}
+
+// totalsOn returns what the guest's batches on a device have counted. REQUIRES: Owner.mu is locked, and the guest is not gone.
+func (g *Guest) totalsOn(device int) (t board.Totals) {
+	for table := range g.owner.set.Tables {
+		one := g.board.Sum(table, device*g.lanes, (device+1)*g.lanes)
+		t.Add(&one)
+	}
+	return t
+}
+
+// Describe implements sharing.Owner.
+func (w *Owner) Describe() []sharing.Description {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := []sharing.Description{}
+	for _, g := range w.mu.guests {
+		d := sharing.Description{Number: g.number, Name: g.name, Live: g.live}
+		for t := range w.set.Tables {
+			one := g.board.Sum(t, 0, g.board.Shape().Lanes)
+			d.Gathers += one.Gathers
+			d.Lookups += one.Hits + one.Misses()
+			d.Hits += one.Hits
+		}
+		d.HoldsFor = g.holdsLocked()
+		all = append(all, d)
+	}
+	slices.SortFunc(all, func(a, b sharing.Description) int { return cmp.Compare(a.Number, b.Number) })
+	return all
+}
+
+// notification returns a notice.
+func notification(method string, body any, files []*os.File) *wire.Message {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		panic(fmt.Sprintf("share: notice %s: %v", method, err)) // of plain structures
+	}
+	return &wire.Message{Method: method, Body: raw, Files: files}
+}
+
+func closeFiles(messages []*wire.Message) {
+	for _, m := range messages {
+		m.CloseFiles()
+	}
+}

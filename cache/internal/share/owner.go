@@ -1,0 +1,174 @@
+// Package share is the owner's side of a cache that several processes read: it describes the memory, hands it to clients, and keeps account of
+// their batches.
+//
+// Terms. A guest is a client that has been given memory. A region is memory of one allocation, with a number. A layout is which regions batches
+// read, and how; it is described as a whole, with a generation, which is that of the set's views.
+//
+// Rules. A guest that is live runs batches. Before anything is withdrawn for good, [Owner.Wait] has every live guest read by the current layout
+// and waits for the batches that had begun by then. So memory of an older layout is freed, and places in memory of a newer one are named by
+// location words, only when no batch reads by an older layout. A guest that joins becomes live only when it reads by the current layout.
+package share
+
+import (
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/cache/internal/board"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/sharing"
+	"github.com/tensorcache/tensorcache/internal/wire"
+)
+
+// Owner implements read.Readers and sharing.Owner.
+type Owner struct {
+	set     *read.Set
+	sampled wire.Sampled
+	o       Options
+	life    chan struct{} // closed by Close
+	tasks   sync.WaitGroup
+
+	tables []wire.Table
+	codecs device.Buffer
+	sheet  device.Buffer
+
+	mu struct {
+		sync.Mutex
+		closed  bool
+		guests  map[uint64]*Guest
+		last    uint64 // number of the last guest
+		regions regions
+		// described is the generation of the last layout.
+		described uint64
+		// past and pastOn are what guests that have left had counted, by table and by device.
+		past, pastOn []board.Totals
+	}
+}
+
+// Options configure an Owner.
+type Options struct {
+	sharing.Options
+	Log *slog.Logger
+	// Sampled says which accesses batches sample.
+	Sampled wire.Sampled
+}
+
+// New returns the owner's side of a set whose memory is shared.
+func New(set *read.Set, o Options) (_ *Owner, err error) {
+	w := &Owner{set: set, sampled: o.Sampled, o: o, life: make(chan struct{})}
+	w.mu.guests, w.mu.last = map[uint64]*Guest{}, rand.Uint64()>>1 // numbers that no other owner has given
+	w.mu.regions = regions{owner: w, all: map[place]*region{}}
+	w.mu.past, w.mu.pastOn = make([]board.Totals, len(set.Tables)), make([]board.Totals, len(set.Devices))
+	defer func() {
+		if err != nil {
+			w.Close()
+		}
+	}()
+	metadata, err := w.describeTables()
+	if err != nil {
+		return nil, err
+	}
+	home, err := device.SharerOf(set.Devices[0].Device)
+	if err != nil {
+		return nil, err
+	}
+	if w.codecs, err = home.AllocSharedHost(nil, int64(max(1, len(metadata))), "codec metadata"); err != nil {
+		return nil, err
+	}
+	copy(w.codecs.Bytes(), metadata)
+	if w.sheet, err = home.AllocSharedHost(nil, int64(len(set.Tables))*8, "lengths of tables"); err != nil {
+		return nil, err
+	}
+	for i, t := range set.Tables {
+		w.Lengthened(i, t.Tier.Rows())
+	}
+	set.SetReaders(w)
+	return w, nil
+}
+
+// describeTables sets w.tables and returns the metadata of their codecs.
+func (w *Owner) describeTables() (metadata []byte, err error) {
+	for _, t := range w.set.Tables {
+		d := wire.Table{Name: t.Name, DType: int(t.DType), RowBytes: t.Tier.RowBytes(), Capacity: t.Tier.Capacity(), Mode: int(t.Tier.Mode())}
+		if c := t.Tier.Codec(); c != nil {
+			meta, err := c.MarshalBinary()
+			if err != nil {
+				return nil, err
+			}
+			d.Codec, d.MetaFrom, d.MetaBytes = c.Name(), int64(len(metadata)), int64(len(meta))
+			metadata = append(metadata, meta...)
+		}
+		w.tables = append(w.tables, d)
+	}
+	return metadata, nil
+}
+
+// Lengthened implements read.Readers. The writer calls it under its lock.
+func (w *Owner) Lengthened(table int, rows int64) {
+	words := unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(w.sheet.Bytes()))), len(w.set.Tables))
+	atomic.StoreInt64(&words[table], rows)
+}
+
+// Guest implements sharing.Owner.
+func (w *Owner) Guest(number uint64) sharing.Guest {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if g := w.mu.guests[number]; g != nil {
+		return g
+	}
+	return nil
+}
+
+// Close frees the memory of boards and tables of contents. Guests go on reading what they have mapped. No change may be made any more.
+func (w *Owner) Close() {
+	w.mu.Lock()
+	if w.mu.closed {
+		w.mu.Unlock()
+		return
+	}
+	w.mu.closed = true
+	close(w.life)
+	for _, g := range w.mu.guests {
+		g.leaveLocked()
+	}
+	w.mu.Unlock()
+	w.tasks.Wait()
+	home := w.set.Devices[0].Device
+	home.Free(w.codecs)
+	home.Free(w.sheet)
+}
+
+// TableTotals implements read.Readers.
+func (w *Owner) TableTotals(table int) board.Totals {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.mu.past[table]
+	for _, g := range w.mu.guests {
+		one := g.board.Sum(table, 0, g.board.Shape().Lanes)
+		t.Add(&one)
+	}
+	return t
+}
+
+// DeviceTotals implements read.Readers.
+func (w *Owner) DeviceTotals(device int) board.Totals {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.mu.pastOn[device]
+	for _, g := range w.mu.guests {
+		one := g.totalsOn(device)
+		t.Add(&one)
+	}
+	return t
+}
+
+// errClosed is returned to clients of a cache that is being closed.
+var errClosed = errors.New("cache: closed")
+
+// poll is how often waiting for guests looks at their boards.
+const poll = 50 * time.Microsecond

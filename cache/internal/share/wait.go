@@ -1,0 +1,146 @@
+package share
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// ErrHeld is wrapped by errors of changes that a client holds back.
+var ErrHeld = errors.New("cache: a client holds back changes")
+
+// Wait implements read.Readers.
+func (w *Owner) Wait(ctx context.Context) error {
+	if err := w.mapped(ctx, false); err != nil {
+		return err
+	}
+	type batch struct {
+		guest *Guest
+		lane  int
+		n     uint64
+	}
+	var running []batch
+	w.mu.Lock()
+	for _, g := range w.mu.guests {
+		if !g.live {
+			continue
+		}
+		for i := range g.board.Shape().Lanes {
+			if n := g.board.Lane(i).Running(); n != 0 {
+				running = append(running, batch{g, i, n})
+			}
+		}
+	}
+	w.mu.Unlock()
+	for _, b := range running {
+		if err := w.until(ctx, b.guest, false, func() bool { return b.guest.board.Lane(b.lane).Passed(b.n) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stall says that a guest has held back a change for too long.
+type stall struct {
+	since time.Time
+	over  func() bool // whether it holds the change back no more; nil: there is no stall
+}
+
+// Mapped implements read.Readers. It returns an error that wraps ErrHeld when a client has not mapped new memory for too long.
+func (w *Owner) Mapped(ctx context.Context) error { return w.mapped(ctx, true) }
+
+func (w *Owner) mapped(ctx context.Context, giveUp bool) error {
+	generation := w.set.Generation()
+	var behind []*Guest
+	w.mu.Lock()
+	if w.mu.described != generation {
+		w.layoutLocked() // also where nobody is told: it forgets memory that is about to be freed
+	}
+	for _, g := range w.mu.guests {
+		if g.board.Left() {
+			g.leaveLocked()
+			continue
+		}
+		if g.told < generation {
+			g.wake()
+		}
+		if g.live && g.board.Generation() < generation {
+			behind = append(behind, g)
+		}
+	}
+	w.mu.Unlock()
+	for _, g := range behind {
+		if err := w.until(ctx, g, giveUp, func() bool { return g.board.Generation() >= generation }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// until waits until a guest has done something, or is gone. over is called under the lock, and not once the guest is gone. With giveUp it returns
+// an error that wraps ErrHeld when that takes too long.
+func (w *Owner) until(ctx context.Context, g *Guest, giveUp bool, over func() bool) error {
+	begun := time.Now()
+	for pause := time.Duration(0); ; pause = min(pause+poll/4, 20*poll) {
+		w.mu.Lock()
+		if g.gone || g.board.Left() || over() {
+			w.mu.Unlock()
+			return nil
+		}
+		late := time.Since(begun) > w.o.StoppedAfter
+		if late {
+			w.stallLocked(g, stall{begun, over})
+		}
+		w.mu.Unlock()
+		if late && giveUp {
+			if err := w.Held(); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.life:
+			return errClosed
+		case <-time.After(pause):
+		}
+	}
+}
+
+// stallLocked notes that a guest has held back a change for too long, and kills it if that is asked for.
+func (w *Owner) stallLocked(g *Guest, s stall) {
+	if g.holdsLocked() == 0 {
+		g.stall = s
+		w.o.Log.Warn("client holds back changes", slog.String("client", g.name), slog.Duration("for", time.Since(s.since)))
+	}
+	if w.o.Evict && !g.killed {
+		g.killed = true
+		err := g.process.Kill()
+		w.o.Log.Warn("client evicted", slog.String("client", g.name), slog.Any("error", err))
+	}
+}
+
+// holdsLocked returns for how long a guest has held back a change, 0 unless that is too long.
+func (g *Guest) holdsLocked() time.Duration {
+	if g.stall.over != nil && (g.gone || g.board.Left() || g.stall.over()) {
+		g.stall = stall{}
+	}
+	if g.stall.over == nil {
+		return 0
+	}
+	return time.Since(g.stall.since)
+}
+
+// Held implements read.Readers.
+func (w *Owner) Held() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, g := range w.mu.guests {
+		if d := g.holdsLocked(); d > 0 {
+			return fmt.Errorf("%w: %s has been in a batch, or has not mapped new memory, for %v; it may be stopped", ErrHeld, g.name, d.Round(100*time.Millisecond))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,298 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tensorcache/tensorcache/cache/internal/attach"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/internal/wire"
+)
+
+// remote is the owner of an attached cache. Batches read by the session of the moment. When the owner has ended, that session stays until there is
+// one with another owner.
+type remote struct {
+	address string
+	options attach.Options
+	log     *slog.Logger
+	session atomic.Pointer[session]
+	life    context.Context // ends with Close
+	stop    context.CancelFunc
+	tasks   sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		gone  error // why there is no owner; nil: there is one
+		since time.Time
+		last  *Stats // the owner's last statistics
+	}
+}
+
+// session is an attachment with the calls that use it.
+type session struct {
+	*attach.Session
+	gate gate
+}
+
+// Intervals of attempts to attach again.
+const (
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 2 * time.Second
+)
+
+func newRemote(address string, o attach.Options) *remote {
+	r := &remote{address: address, options: o}
+	r.life, r.stop = context.WithCancel(context.Background())
+	return r
+}
+
+// use has batches that begin from now on read by another session. It returns the one before.
+func (r *remote) use(s *attach.Session) (before *session) {
+	r.options.Before = s
+	return r.session.Swap(&session{s, newGate()})
+}
+
+// pin returns the devices that batches are to use, until unpin is called.
+func (c *Cache) pin() (*read.Set, *gate) {
+	if c.remote == nil {
+		return c.set, nil
+	}
+	for {
+		s := c.remote.session.Load()
+		if s.gate.enter() { // else another session is in its place
+			return s.Set, &s.gate
+		}
+	}
+}
+
+func unpin(g *gate) {
+	if g != nil {
+		g.leave()
+	}
+}
+
+// follow attaches anew whenever the owner has ended.
+func (r *remote) follow() {
+	for {
+		select {
+		case <-r.session.Load().Done():
+		case <-r.life.Done():
+			return
+		}
+		r.setGone(r.session.Load().Err())
+		r.log.Warn("owner of the cache is gone: rows are served as they are", slog.String("address", r.address))
+		next := r.again()
+		if next == nil {
+			return
+		}
+		before := r.use(next)
+		r.setGone(nil)
+		r.stats()
+		r.log.Info("attached to an owner again", slog.String("address", r.address))
+		before.gate.close()
+		for _, d := range before.Set.Devices {
+			d.Drain()
+		}
+		before.Left(next)
+		before.Session.Close()
+	}
+}
+
+// again returns a new session, nil if the cache closes first.
+func (r *remote) again() *attach.Session {
+	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+		select {
+		case <-time.After(wait):
+		case <-r.life.Done():
+			return nil
+		}
+		next, err := attach.Open(r.life, r.address, r.options)
+		if err == nil {
+			return next
+		}
+		if errors.Is(err, attach.ErrSchema) {
+			r.setGone(err)
+		}
+	}
+}
+
+// setGone notes why there is no owner, nil if there is one.
+func (r *remote) setGone(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.gone == nil {
+		r.mu.since = time.Now()
+	}
+	r.mu.gone = err
+}
+
+// ownerError returns why there is no owner, nil if there is one.
+func (r *remote) ownerError() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.gone == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %s: for %v: %w", ErrOwner, r.address, time.Since(r.mu.since).Round(100*time.Millisecond), r.mu.gone)
+}
+
+// close ends the attachment.
+func (r *remote) close() {
+	r.stop()
+	r.tasks.Wait()
+	s := r.session.Load()
+	s.gate.close()
+	s.Freeze()
+	s.Session.Close()
+}
+
+// call sends a request to the owner. Errors wrap the sentinels that they wrap there, and ErrOwner if the owner cannot be asked.
+func (r *remote) call(ctx context.Context, method string, body any, payload []byte, result any) error {
+	if err := r.ownerError(); err != nil {
+		return err
+	}
+	s := r.session.Load()
+	if !s.gate.enter() {
+		return r.call(ctx, method, body, payload, result)
+	}
+	defer s.gate.leave()
+	return r.failed(s.Call(ctx, method, body, payload, result))
+}
+
+// failed returns an error of a request as package cache returns it.
+func (r *remote) failed(err error) error {
+	var of *wire.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &of):
+		for _, k := range errorKinds {
+			if k.Kind == of.Kind {
+				return &remoteError{of.Text, k.Err}
+			}
+		}
+		switch of.Kind {
+		case "canceled":
+			return &remoteError{of.Text, context.Canceled}
+		case "deadline":
+			return &remoteError{of.Text, context.DeadlineExceeded}
+		}
+		return &remoteError{of.Text, ErrOwner}
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	return fmt.Errorf("%w: %s: %w", ErrOwner, r.address, err)
+}
+
+// remoteError is an error of the owner.
+type remoteError struct {
+	text string
+	is   error
+}
+
+func (e *remoteError) Error() string { return e.text }
+func (e *remoteError) Unwrap() error { return e.is }
+
+// Requests carry at most requestRows row numbers and, but for a longer row, requestBytes of rows.
+const (
+	requestRows  = 1 << 18
+	requestBytes = 4 << 20
+)
+
+// inRequests calls f for parts of rows.
+func inRequests(rows []int64, rowBytes int, f func(from, to int) error) error {
+	part := requestRows
+	if rowBytes > 0 {
+		part = max(1, min(part, requestBytes/rowBytes))
+	}
+	for from := 0; from < len(rows); from += part {
+		if err := f(from, min(from+part, len(rows))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// update is Writer.Update by the owner.
+func (r *remote) update(ctx context.Context, table int, rows []int64, data []byte) (done int, err error) {
+	if len(rows) == 0 {
+		return 0, nil
+	}
+	rowBytes := len(data) / len(rows)
+	err = inRequests(rows, rowBytes, func(from, to int) error {
+		err := r.call(ctx, wire.Update, wire.RowsRequest{Table: table, Rows: rows[from:to]}, data[from*rowBytes:to*rowBytes], nil)
+		if err == nil {
+			done = to
+		}
+		return err
+	})
+	return done, err
+}
+
+func (r *remote) invalidate(table int, rows []int64) error {
+	return inRequests(rows, 0, func(from, to int) error {
+		return r.call(r.life, wire.Invalidate, wire.RowsRequest{Table: table, Rows: rows[from:to]}, nil, nil)
+	})
+}
+
+func (r *remote) cached(table int, rows []int64, dst []bool) ([]bool, error) {
+	err := inRequests(rows, 0, func(from, to int) error {
+		var part []bool
+		err := r.call(r.life, wire.Cached, wire.RowsRequest{Table: table, Rows: rows[from:to]}, nil, &part)
+		if err == nil && len(part) != to-from {
+			err = fmt.Errorf("%w: answered for %d of %d rows", ErrOwner, len(part), to-from)
+		}
+		if err == nil {
+			dst = append(dst, part...)
+		}
+		return err
+	})
+	return dst, err
+}
+
+func (r *remote) explain(table int, rows []int64) (all []Explanation, err error) {
+	err = inRequests(rows, explainBytes, func(from, to int) error {
+		var part []Explanation
+		err := r.call(r.life, wire.Explanations, wire.RowsRequest{Table: table, Rows: rows[from:to]}, nil, &part)
+		if err == nil && len(part) != to-from {
+			err = fmt.Errorf("%w: answered for %d of %d rows", ErrOwner, len(part), to-from)
+		}
+		all = append(all, part...)
+		return err
+	})
+	return all, err
+}
+
+// explainBytes is more than the JSON of an Explanation takes.
+const explainBytes = 1 << 10
+
+func (r *remote) snapshot(path string) error {
+	absolute, err := filepath.Abs(path) // the owner may run in another folder
+	if err != nil {
+		return err
+	}
+	return r.call(r.life, wire.Snapshot, wire.SnapshotRequest{Path: absolute}, nil, nil)
+}
+
+// stats returns the owner's statistics, or the last that it gave, with the reason.
+func (r *remote) stats() (*Stats, error) {
+	ctx, cancel := context.WithTimeout(r.life, statsWait)
+	defer cancel()
+	s := new(Stats)
+	err := r.call(ctx, wire.Stats, nil, nil, s)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		r.mu.last = s
+	}
+	return r.mu.last, err
+}
+
+// statsWait is how long Stats waits for the owner.
+const statsWait = 5 * time.Second

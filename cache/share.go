@@ -1,0 +1,66 @@
+package cache
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/tensorcache/tensorcache/cache/internal/share"
+	"github.com/tensorcache/tensorcache/internal/sharing"
+	"github.com/tensorcache/tensorcache/internal/wire"
+)
+
+func init() {
+	sharing.Open = func(c any, o sharing.Options) (sharing.Owner, error) { return c.(*Cache).share(o) }
+}
+
+// shares is a cache's side towards processes that read its memory.
+type shares struct {
+	sync.Mutex
+	owner *share.Owner // nil until the first server
+}
+
+// share returns the owner's side of the cache. Package serve calls it.
+func (c *Cache) share(o sharing.Options) (sharing.Owner, error) {
+	if err := c.enter(); err != nil {
+		return nil, err
+	}
+	defer c.leave()
+	if c.remote != nil {
+		return nil, fmt.Errorf("cache: an attached cache cannot be shared: its owner is at %s", c.remote.address)
+	}
+	if !c.set.Shared {
+		return nil, sharing.ErrNotShared
+	}
+	c.shares.Lock()
+	defer c.shares.Unlock()
+	if c.shares.owner == nil {
+		owner, err := share.New(c.set, share.Options{Options: o, Log: c.watch.Log, Sampled: wire.Sampled(c.sampling)})
+		if err != nil {
+			return nil, err
+		}
+		c.shares.owner = owner
+	}
+	return c.shares.owner, nil
+}
+
+// close ends sharing.
+func (s *shares) close() {
+	s.Lock()
+	defer s.Unlock()
+	if s.owner != nil {
+		s.owner.Close()
+	}
+}
+
+// clients describes the processes that read the cache's memory.
+func (s *shares) clients() (all []ClientStats) {
+	s.Lock()
+	defer s.Unlock()
+	if s.owner == nil {
+		return nil
+	}
+	for _, d := range s.owner.Describe() {
+		all = append(all, ClientStats{Name: d.Name, Gathers: d.Gathers, Lookups: d.Lookups, Hits: d.Hits, HoldsFor: d.HoldsFor})
+	}
+	return all
+}

@@ -1,0 +1,66 @@
+// Package sharing is what packages cache and serve agree on: how a server lets processes in that read the memory of a cache. It is a package of
+// its own so that the public API of package cache need not show it.
+package sharing
+
+import (
+	"errors"
+	"time"
+
+	"github.com/tensorcache/tensorcache/internal/wire"
+)
+
+// ErrNotShared is returned by Open for a cache that was opened without Options.Shared.
+var ErrNotShared = errors.New("cache: Options.Shared must be set for other processes to attach")
+
+// Open returns the owner's side of a cache (*cache.Cache). A cache has one, however often it is opened. Package cache sets it.
+var Open func(cache any, o Options) (Owner, error)
+
+// Options say what becomes of clients that hold back changes.
+type Options struct {
+	StoppedAfter time.Duration // how long a client may
+	Evict        bool          // kill it then
+}
+
+// Owner lets processes in. It is safe for concurrent use.
+type Owner interface {
+	// Admit gives a process memory to map, with a board for so many lanes a device. send is called with the memory before Admit returns, and
+	// later with what changes, until it returns an error. Admit closes p when the guest has left, or after an error.
+	Admit(p Process, lanes int, send func(*wire.Message) error) (Guest, *wire.Welcome, error)
+	// Guest returns the guest of a number, nil if there is none.
+	Guest(number uint64) Guest
+	// Describe describes the guests, in the order of their numbers.
+	Describe() []Description
+}
+
+// Description describes a guest.
+type Description struct {
+	Number                 uint64
+	Name                   string
+	Live                   bool // its batches may run
+	Gathers, Lookups, Hits int64
+	HoldsFor               time.Duration // how long it has held back changes, 0 unless that is too long
+}
+
+// Guest is a process that reads the cache's memory. It is safe for concurrent use.
+type Guest interface {
+	// Ready lets batches of the client begin, once it has mapped the memory that it is to read now. It says whether that is so.
+	Ready() bool
+	// Leave forgets the client, none of whose batches runs. Only the first call has an effect.
+	Leave()
+	// Lost says that the client's connection has ended. A client whose process may still run is kept until that has ended, too.
+	Lost()
+}
+
+// Process is a client's process. It is safe for concurrent use.
+type Process interface {
+	// String names it, for errors.
+	String() string
+	// Visible says whether the system lets the owner know when the process ends.
+	Visible() bool
+	// Wait returns true when the process has ended. It returns false if the process is not visible, or after Close.
+	Wait() bool
+	// Kill ends it.
+	Kill() error
+	// Close is called when the process is not asked about any more.
+	Close()
+}

@@ -1,0 +1,198 @@
+// Package statjson is the JSON form of a cache's statistics and explanations: the same in the C library, over HTTP, over RESP and in
+// `tensorcached status`. Functions are safe for concurrent use; values are not.
+package statjson
+
+import (
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// Table has the statistics of one table, or of all tables together.
+type Table struct {
+	Name             string           `json:"name,omitempty"`
+	Codec            any              `json:"codec"` // a name; of all tables a list
+	DType            string           `json:"dtype,omitempty"`
+	Rows             int64            `json:"rows"`
+	RowBytes         int              `json:"row_bytes,omitempty"`
+	RowsCached       int64            `json:"rows_cached"`
+	RawRows          int64            `json:"rows_uncompressed"`
+	RawBytes         int64            `json:"raw_bytes"`
+	StoredBytes      int64            `json:"stored_bytes"`
+	CompressionRatio float64          `json:"compression_ratio"`
+	Gathers          int64            `json:"gathers"`
+	Lookups          int64            `json:"lookups"`
+	Hits             int64            `json:"hits"`
+	PeerHits         int64            `json:"peer_hits"`
+	Misses           int64            `json:"misses"`
+	HitRatio         float64          `json:"hit_ratio"`
+	MissesByReason   map[string]int64 `json:"misses_by_reason"`
+	HostBytesMoved   int64            `json:"host_bytes_moved"`
+	CodecReason      string           `json:"codec_reason,omitempty"`
+}
+
+// Stats has the statistics of a cache. The embedded Table is the sum of all tables.
+type Stats struct {
+	Table
+	GPUMemory     int64             `json:"gpu_memory"`
+	PayloadBytes  int64             `json:"payload_bytes"`
+	MetadataBytes int64             `json:"metadata_bytes"`
+	FreeBytes     int64             `json:"free_bytes"`
+	CodecBytes    int64             `json:"codec_bytes"`
+	IndexBytes    int64             `json:"index_bytes"`
+	ScratchBytes  int64             `json:"scratch_bytes"`
+	StagingBytes  int64             `json:"staging_bytes"`
+	HostBytes     int64             `json:"host_bytes"`
+	LoadPeakBytes int64             `json:"load_peak_bytes"`
+	OverlayBytes  int64             `json:"overlay_bytes"`
+	Refresh       Refresh           `json:"refresh"`
+	Updates       Updates           `json:"updates"`
+	RestoredRows  int64             `json:"restored_rows"`
+	Errors        map[string]string `json:"errors"` // what went wrong in the background, by "policy", "refresh", "change", "restore"
+	Tables        []Table           `json:"tables"`
+	Devices       []Device          `json:"devices"`
+	// Estimate has the estimated hit ratios at other budgets. It is nil if no keys are sampled.
+	Estimate *Estimate `json:"estimate,omitempty"`
+}
+
+// Refresh counts what refresh cycles did.
+type Refresh struct {
+	Cycles         int64 `json:"cycles"`
+	AdmittedRows   int64 `json:"admitted_rows"`
+	EvictedRows    int64 `json:"evicted_rows"`
+	MovedRows      int64 `json:"moved_rows"`
+	WrittenBytes   int64 `json:"written_bytes"`
+	Samples        int64 `json:"samples"`
+	SamplesDropped int64 `json:"samples_dropped"`
+}
+
+// Updates counts rows that were changed.
+type Updates struct {
+	Rows             int64 `json:"rows"`
+	Waits            int64 `json:"waits"`
+	InvalidatedRows  int64 `json:"invalidated_rows"`
+	HostBytesWritten int64 `json:"host_bytes_written"`
+}
+
+// Device has the statistics of one device.
+type Device struct {
+	Backend      string  `json:"backend"`
+	Index        int     `json:"index"`
+	Name         string  `json:"name"`
+	GPUMemory    int64   `json:"gpu_memory"`
+	PayloadBytes int64   `json:"payload_bytes"`
+	FreeBytes    int64   `json:"free_bytes"`
+	Gathers      int64   `json:"gathers"`
+	Lookups      int64   `json:"lookups"`
+	LocalHits    int64   `json:"local_hits"`
+	PeerHits     int64   `json:"peer_hits"`
+	Misses       int64   `json:"misses"`
+	Load         float64 `json:"load"`
+	Error        string  `json:"error,omitempty"`
+}
+
+// Estimate is cache.Estimate.
+type Estimate struct {
+	Accesses int64    `json:"accesses"` // lookups that the estimate stands for
+	Keys     int      `json:"keys"`     // keys that are tracked
+	Budgets  []Budget `json:"budgets"`
+}
+
+// Budget is the estimated hit ratio, 0 to 1, at Times the budget.
+type Budget struct {
+	Times    float64 `json:"times"`
+	HitRatio float64 `json:"hit_ratio"`
+}
+
+// Of returns the statistics of a cache as of now.
+func Of(c *cache.Cache) (*Stats, error) {
+	all, err := c.Stats()
+	if err != nil {
+		return nil, err
+	}
+	n := all.Changes
+	r := &Stats{
+		GPUMemory: all.BudgetBytes, PayloadBytes: all.PayloadBytes, MetadataBytes: all.MetadataBytes, FreeBytes: all.FreeBytes,
+		CodecBytes: all.CodecBytes, IndexBytes: all.IndexBytes, ScratchBytes: all.ScratchBytes, StagingBytes: all.StagingBytes,
+		HostBytes: all.HostBytes, LoadPeakBytes: all.LoadPeakBytes, OverlayBytes: all.OverlayBytes, RestoredRows: all.RestoredRows,
+		Refresh: Refresh{
+			Cycles: n.Cycles, AdmittedRows: n.AdmittedRows, EvictedRows: n.EvictedRows, MovedRows: n.MovedRows, WrittenBytes: n.RefreshedBytes,
+			Samples: n.SampledAccesses, SamplesDropped: n.LostAccesses,
+		},
+		Updates: Updates{Rows: n.UpdatedRows, Waits: n.UpdateWaits, InvalidatedRows: n.InvalidatedRows, HostBytesWritten: n.HostBytesWritten},
+		Errors:  map[string]string{},
+	}
+	for what, text := range map[string]string{"policy": all.PolicyError, "refresh": all.RefreshError, "change": all.ChangeError, "restore": all.RestoreError} {
+		if text != "" {
+			r.Errors[what] = text
+		}
+	}
+	r.addTables(all.Tables)
+	for i, d := range all.Devices {
+		info := c.DeviceInfo(i)
+		r.Devices = append(r.Devices, Device{
+			Backend: info.Kind, Index: info.Index, Name: info.Name, GPUMemory: d.BudgetBytes, PayloadBytes: d.PayloadBytes, FreeBytes: d.FreeBytes,
+			Gathers: d.Gathers, Lookups: d.Lookups, LocalHits: d.LocalHits, PeerHits: d.PeerHits, Misses: d.Misses, Load: d.Load, Error: d.Error,
+		})
+	}
+	if e := all.Estimate; e != nil {
+		r.Estimate = &Estimate{Accesses: e.Accesses, Keys: e.Keys}
+		for _, b := range e.Budgets {
+			r.Estimate.Budgets = append(r.Estimate.Budgets, Budget{b.Times, b.HitRate})
+		}
+	}
+	return r, nil
+}
+
+// addTables sets the statistics of the tables and their sum.
+func (s *Stats) addTables(tables []cache.TableStats) {
+	codecs := []string{}
+	s.MissesByReason = map[string]int64{}
+	for i := range tables {
+		t := ofTable(&tables[i])
+		s.Tables = append(s.Tables, t)
+		codecs = append(codecs, tables[i].Codec)
+		s.Rows += t.Rows
+		s.RowsCached += t.RowsCached
+		s.RawRows += t.RawRows
+		s.RawBytes += t.RawBytes
+		s.StoredBytes += t.StoredBytes
+		s.Gathers += t.Gathers
+		s.Lookups += t.Lookups
+		s.Hits += t.Hits
+		s.PeerHits += t.PeerHits
+		s.Misses += t.Misses
+		s.HostBytesMoved += t.HostBytesMoved
+		for reason, n := range t.MissesByReason {
+			s.MissesByReason[reason] += n
+		}
+	}
+	s.Codec = codecs
+	s.ratios()
+}
+
+func ofTable(t *cache.TableStats) Table {
+	s := Table{
+		Name: t.Name, Codec: t.Codec, DType: t.DType.String(), Rows: t.Rows, RowBytes: t.RowBytes, RowsCached: t.CachedRows, RawRows: t.RawRows,
+		RawBytes: t.RawBytes, StoredBytes: t.StoredBytes, Gathers: t.Gathers, Lookups: t.Lookups, Hits: t.Hits, PeerHits: t.PeerHits, Misses: t.Misses,
+		MissesByReason: map[string]int64{}, HostBytesMoved: t.HostBytesMoved,
+	}
+	for r, n := range t.MissesByReason {
+		s.MissesByReason[slab.Reason(r).String()] = n
+	}
+	if t.Choice != nil {
+		s.CodecReason = t.Choice.Reason
+	}
+	s.ratios()
+	return s
+}
+
+// ratios sets what follows from the other fields.
+func (t *Table) ratios() {
+	t.CompressionRatio = 1
+	if t.StoredBytes > 0 {
+		t.CompressionRatio = float64(t.RawBytes) / float64(t.StoredBytes)
+	}
+	if t.Lookups > 0 {
+		t.HitRatio = float64(t.Hits) / float64(t.Lookups)
+	}
+}

@@ -1,0 +1,117 @@
+package wire
+
+// Leave is the request by which a client says that none of its threads reads the memory of an attachment any more: LeaveRequest.
+const Leave = "leave"
+
+// AttachRequest asks for the cache's memory.
+type AttachRequest struct {
+	// Lanes is the most batches that the client wants to run at a time on one device.
+	Lanes int `json:"lanes"`
+}
+
+// Welcome answers an AttachRequest. Memory is named by the IDs of regions, which the owner has sent before; 0 is none.
+type Welcome struct {
+	Client  uint64   `json:"client"` // number of the attachment
+	Tables  []Table  `json:"tables"`
+	Devices []Device `json:"devices"`
+	Lanes   int      `json:"lanes"` // of each device on the board
+	Board   uint64   `json:"board"`
+	Sheet   uint64   `json:"sheet"`  // one 64-bit word a table: its number of rows
+	Codecs  uint64   `json:"codecs"` // metadata of the tables' codecs, back to back
+	Sampled Sampled  `json:"sampled"`
+	Rings   []Ring   `json:"rings"` // one a device, none if no accesses are sampled
+	Views   Layout   `json:"views"`
+}
+
+// Device says which device of the machine one of the owner's is.
+type Device struct {
+	Kind    string `json:"kind"` // as device.Info has it
+	Name    string `json:"name"`
+	Address string `json:"address,omitempty"`
+}
+
+// Table is what does not change of a table.
+type Table struct {
+	Name     string `json:"name"`
+	DType    int    `json:"dtype"`
+	RowBytes int    `json:"row_bytes"`
+	Capacity int64  `json:"capacity"`
+	Mode     int    `json:"mode"`            // transfer.Mode
+	Codec    string `json:"codec,omitempty"` // "": all rows are raw
+	// MetaFrom and MetaBytes say where the codec's metadata are in the region Welcome.Codecs.
+	MetaFrom  int64 `json:"meta_from,omitempty"`
+	MetaBytes int64 `json:"meta_bytes,omitempty"`
+}
+
+// Sampled says which accesses batches sample.
+type Sampled struct {
+	Seed     uint64  `json:"seed"`
+	Accesses float64 `json:"accesses"`
+	Misses   float64 `json:"misses"`
+	Keys     float64 `json:"keys"`
+}
+
+// Ring is the memory of a device's sample ring.
+type Ring struct {
+	Records uint64 `json:"records"`
+	Head    uint64 `json:"head"`
+}
+
+// Region is memory that one descriptor names.
+type Region struct {
+	ID       uint64 `json:"id"`
+	Bytes    int64  `json:"bytes"`
+	Device   int    `json:"device"` // whose it is
+	Host     bool   `json:"host"`   // host memory, not device memory
+	Writable bool   `json:"writable"`
+	What     string `json:"what"`
+}
+
+// MemoryNotice describes the regions whose descriptors come with it, in the same order.
+type MemoryNotice struct {
+	Regions []Region `json:"regions"`
+}
+
+// Layout is what batches read by, complete. A client that has mapped it writes its generation to the board.
+type Layout struct {
+	Generation uint64       `json:"generation"`
+	Devices    []DeviceView `json:"devices"`
+}
+
+// DeviceView is what the batches of one device read by.
+type DeviceView struct {
+	Map     uint64      `json:"map"`
+	Buckets uint32      `json:"buckets"`
+	Slabs   []uint64    `json:"slabs"` // by slab ID
+	Peers   uint8       `json:"peers"`
+	Tables  []TableView `json:"tables"`
+}
+
+// TableView is what the batches of a device read of a table.
+type TableView struct {
+	// Mem is the host tier; Stride, Ahead and Common are those of kernels.HostRows.
+	Mem    uint64 `json:"mem"`
+	Stride int64  `json:"stride,omitempty"`
+	Ahead  int    `json:"ahead,omitempty"`
+	Common int    `json:"common,omitempty"`
+	// The rest is memory of the device.
+	Compressed uint64 `json:"compressed,omitempty"`
+	Index      uint64 `json:"index,omitempty"`
+	Rejected   uint64 `json:"rejected,omitempty"`
+	Oversize   uint64 `json:"oversize,omitempty"`
+}
+
+// Mapped is the body of the request Ready.
+type Mapped struct {
+	Client uint64 `json:"client"`
+}
+
+// Readiness answers a Mapped. If Live is false, memory has changed meanwhile: the client waits for a notice and asks again.
+type Readiness struct {
+	Live bool `json:"live"`
+}
+
+// LeaveRequest names an attachment.
+type LeaveRequest struct {
+	Client uint64 `json:"client"`
+}

@@ -1,0 +1,111 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+)
+
+// Version is the version of the protocol, of the board and of all formats in shared memory. Owner and client must have the same.
+const Version = 1
+
+// Message is a request, an answer or a notice.
+type Message struct {
+	ID      uint64          `json:"id,omitempty"`
+	Method  string          `json:"method,omitempty"`
+	Error   *Error          `json:"error,omitempty"` // of an answer
+	Body    json.RawMessage `json:"body,omitempty"`
+	Payload []byte          `json:"-"`
+	Files   []*os.File      `json:"-"`
+}
+
+// CloseFiles closes the descriptors that came with the message.
+func (m *Message) CloseFiles() {
+	for _, f := range m.Files {
+		f.Close()
+	}
+	m.Files = nil
+}
+
+// Error is an error that crosses the socket. Kind says which of the sentinels of package cache it wraps, as attribute error.type of telemetry
+// does; it is "" for others.
+type Error struct {
+	Kind string `json:"kind,omitempty"`
+	Text string `json:"text"`
+	// Done is the number of rows that an update replaced before the error.
+	Done int `json:"done,omitempty"`
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// Decode reads a body into v.
+func Decode(body json.RawMessage, v any) error {
+	if len(body) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("wire: body: %w", err)
+	}
+	return nil
+}
+
+// Methods of requests by a client.
+const (
+	Hello   = "hello"   // Greeting → Reception
+	Attach  = "attach"  // AttachRequest → Welcome; memory follows in notices before the answer
+	Ready   = "ready"   // Mapped → Readiness
+	Status  = "status"  // → what serve.Status documents
+	Stats   = "stats"   // → cache.Stats
+	Explain = "explain" // RowsRequest → explanations, for people
+	// Explanations is Explain for programs: []cache.Explanation.
+	Explanations = "explanations"
+	Cached       = "cached"     // RowsRequest → []bool
+	Update       = "update"     // RowsRequest, with the rows' data as payload
+	Invalidate   = "invalidate" // RowsRequest
+	Refresh      = "refresh"
+	SetBudget    = "budget"   // BudgetRequest
+	Snapshot     = "snapshot" // SnapshotRequest
+	Drain        = "drain"
+	Cancel       = "cancel" // a notice: CancelNotice
+)
+
+// Notices by the owner.
+const (
+	Memory = "memory" // MemoryNotice, with a descriptor for each region
+	Views  = "views"  // Layout: the client maps what is new, reads by it, and writes its generation to the board
+)
+
+// Greeting is the body of the first request.
+type Greeting struct {
+	Version int `json:"version"`
+	// Name is how the client is called in statistics and errors.
+	Name string `json:"name"`
+}
+
+// Reception answers a Greeting.
+type Reception struct {
+	Version int    `json:"version"`
+	Cache   string `json:"cache"` // the cache's name in telemetry
+	Process int    `json:"process"`
+}
+
+// RowsRequest names rows of a table.
+type RowsRequest struct {
+	Table int     `json:"table"`
+	Rows  []int64 `json:"rows"`
+}
+
+// BudgetRequest is the new budget of a device in bytes.
+type BudgetRequest struct {
+	Bytes int64 `json:"bytes"`
+}
+
+// SnapshotRequest has the path of the file to write, "" for the one that the owner is configured with.
+type SnapshotRequest struct {
+	Path string `json:"path,omitempty"`
+}
+
+// CancelNotice ends a request.
+type CancelNotice struct {
+	ID uint64 `json:"id"`
+}

@@ -1,0 +1,95 @@
+//go:build linux
+
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/tensorcache/tensorcache/internal/sharing"
+	"github.com/tensorcache/tensorcache/internal/wire"
+)
+
+// attach gives the client the cache's memory.
+func (c *connection) attach(r wire.AttachRequest) (*wire.Welcome, error) {
+	s := c.server
+	if s.owner == nil {
+		return nil, sharing.ErrNotShared
+	}
+	if r.Lanes < 1 {
+		return nil, fmt.Errorf("serve: lanes (%d) must be at least 1", r.Lanes)
+	}
+	if err := s.reserve(c); err != nil {
+		return nil, err
+	}
+	p, err := processOf(c.wire.Socket()) // for the guest, which may outlive the connection
+	if err != nil {
+		s.release(c)
+		return nil, err
+	}
+	p.name = c.name
+	g, welcome, err := s.owner.Admit(p, min(r.Lanes, s.o.MaxLanes), c.wire.Write)
+	if err != nil {
+		s.release(c)
+		return nil, err
+	}
+	s.mu.Lock()
+	c.guest = g
+	s.mu.Unlock()
+	s.o.Logger.Info("client attached", slog.String("client", c.String()))
+	return welcome, nil
+}
+
+// reserve counts a client that is about to attach, unless there are too many.
+func (s *Server) reserve(c *connection) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clients := 0
+	for other := range s.mu.all {
+		if other.attaching {
+			clients++
+		}
+	}
+	switch {
+	case c.attaching:
+		return errors.New("serve: connection is attached already")
+	case s.mu.draining:
+		return errors.New("serve: no further clients: the owner is about to end")
+	case clients >= s.o.MaxClients:
+		return fmt.Errorf("serve: clients (%d) must be at most %d", clients+1, s.o.MaxClients)
+	}
+	c.attaching = true
+	return nil
+}
+
+func (s *Server) release(c *connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.attaching = false
+}
+
+// ready lets batches of the client begin.
+func (c *connection) ready(m wire.Mapped) (wire.Readiness, error) {
+	g := c.server.guest(m.Client)
+	if g == nil {
+		return wire.Readiness{}, fmt.Errorf("serve: attachment (%d) must be one of this owner", m.Client)
+	}
+	return wire.Readiness{Live: g.Ready()}, nil
+}
+
+// leave forgets an attachment of the client's process, none of whose batches runs.
+func (c *connection) leave(r wire.LeaveRequest) error {
+	if g := c.server.guest(r.Client); g != nil {
+		g.Leave()
+	}
+	return nil
+}
+
+// guest returns the guest of a number, nil if there is none.
+func (s *Server) guest(number uint64) sharing.Guest {
+	if s.owner == nil {
+		return nil
+	}
+	return s.owner.Guest(number)
+}

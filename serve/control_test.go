@@ -1,0 +1,242 @@
+//go:build linux
+
+package serve_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/serve"
+)
+
+var ctx = context.Background()
+
+// open returns a cache of a table of rows × 8 int64, row r holding r × 8 and so on.
+func open(t testing.TB, rows int, change func(*cache.Options)) *cache.Cache {
+	t.Helper()
+	values := make([]int64, rows*8)
+	for i := range values {
+		values[i] = int64(i)
+	}
+	table, err := cache.FromSlice("rows", values, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := cache.Options{
+		Tables: []cache.Table{table}, Budget: int64(rows) * 32, Codec: cache.CodecNone, Devices: cache.DeviceOptions{Backend: cache.BackendHost},
+	}
+	if change != nil {
+		change(&o)
+	}
+	c, err := cache.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// listen serves a cache at a new address.
+func listen(t testing.TB, c *cache.Cache, o serve.Options) *serve.Server {
+	t.Helper()
+	if o.Address == "" {
+		o.Address = "unix:" + filepath.Join(t.TempDir(), "s")
+	}
+	s, err := serve.Listen(c, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func dial(t testing.TB, s *serve.Server) *serve.Control {
+	t.Helper()
+	d, err := serve.Dial(ctx, s.Address(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	return d
+}
+
+func TestControl_Status(t *testing.T) {
+	c := open(t, 1000, nil)
+	d := dial(t, listen(t, c, serve.Options{}))
+	out := make([]byte, 3*64)
+	if err := c.Gather(ctx, 0, []int64{1, 2, 999}, out); err != nil {
+		t.Fatal(err)
+	}
+	s, err := d.Status(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Lookups != 3 || len(s.Tables) != 1 || s.Tables[0].Name != "rows" || s.Tables[0].Rows != 1000 || s.Tables[0].RowBytes != 64 ||
+		s.Tables[0].RowsCached == 0 || s.Process != os.Getpid() || s.Clients != 0 {
+		t.Errorf("%+v", s)
+	}
+	raw, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{`"clients":0`, `"lookups":3`, `"hits":`, `"rows_cached":`} {
+		if !strings.Contains(string(raw), key) {
+			t.Errorf("no %s in %s", key, raw)
+		}
+	}
+}
+
+func TestControl_Commands(t *testing.T) {
+	snapshots := []string{}
+	c := open(t, 1000, nil)
+	d := dial(t, listen(t, c, serve.Options{Commands: serve.Commands{Snapshot: func(path string) error {
+		snapshots = append(snapshots, path)
+		return errors.New("the disk is full")
+	}}}))
+	if err := d.Refresh(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := d.SetBudget(ctx, 20000); err != nil {
+		t.Error(err)
+	}
+	if s, err := d.Status(ctx); err != nil || s.Refresh.Cycles != 2 || s.GPUMemory != 20000 {
+		t.Errorf("%v, %+v", err, s)
+	}
+	if err := d.SetBudget(ctx, 1); err == nil || !strings.Contains(err.Error(), "must hold at least one slot") {
+		t.Error(err)
+	}
+	if err := d.Snapshot(ctx, "x"); err == nil || err.Error() != "the disk is full" || len(snapshots) != 1 || snapshots[0] != "x" {
+		t.Error(err, snapshots)
+	}
+	if all, err := d.Explain(ctx, 0, []int64{5}); err != nil || len(all) != 1 || all[0].Row != 5 || all[0].StoredBytes != 64 {
+		t.Errorf("%v, %+v", err, all)
+	}
+	if _, err := d.Explain(ctx, 7, []int64{5}); err == nil || err.Error() != "cache: table (7) must be 0 to 0" {
+		t.Error(err)
+	}
+	if err := d.Drain(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestControl_Cancel: the owner ends a request whose context has ended.
+func TestControl_Cancel(t *testing.T) {
+	cancelled := make(chan error, 1)
+	d := dial(t, listen(t, open(t, 10, nil), serve.Options{Commands: serve.Commands{Refresh: func(ctx context.Context) error {
+		<-ctx.Done()
+		cancelled <- ctx.Err()
+		return ctx.Err()
+	}}}))
+	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	if err := d.Refresh(short); err == nil || err.Error() != context.Canceled.Error() {
+		t.Error(err)
+	}
+	if err := <-cancelled; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestListen_Socket(t *testing.T) {
+	c, path := open(t, 10, nil), filepath.Join(t.TempDir(), "s")
+	// A socket that a killed process left behind.
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.SetUnlinkOnClose(false)
+	left.Close()
+	s := listen(t, c, serve.Options{Address: "unix:" + path})
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if _, err := serve.Listen(c, serve.Options{Address: "unix:" + path}); err == nil || !strings.Contains(err.Error(), "must not be in use: another process listens there") {
+		t.Error(err)
+	}
+	dial(t, s)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if _, err := serve.Dial(ctx, "unix:"+path, ""); err == nil {
+		t.Error("connected to a closed server")
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("keep"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := serve.Listen(c, serve.Options{Address: "unix:" + file}); err == nil || !strings.Contains(err.Error(), "must not be the path of a file") {
+		t.Error(err)
+	}
+}
+
+func TestListen_Options(t *testing.T) {
+	_, err := serve.Listen(open(t, 10, nil), serve.Options{Address: "tcp:1", MaxClients: 2000, MaxLanes: -1, StoppedAfter: 1})
+	if !errors.Is(err, serve.ErrOptions) {
+		t.Fatal(err)
+	}
+	want := `serve: Address: wire: address ("tcp:1") must be unix:PATH
+serve: MaxClients (2000) must be 1 to 1024
+serve: MaxLanes (-1) must be 1 to 1024
+serve: StoppedAfter (1ns) must be at least 100ms
+serve: bad options`
+	if err.Error() != want {
+		t.Errorf("got %v\nwant %s", err, want)
+	}
+}
+
+// frame returns a frame without payload.
+func frame(body string) string {
+	return "TCS1\x00\x00\x00\x00" + string(rune(len(body))) + "\x00\x00\x00\x00\x00\x00\x00" + body
+}
+
+// TestServer_BadBytes: what is no frame, or no greeting, ends the connection, and only that.
+func TestServer_BadBytes(t *testing.T) {
+	s := listen(t, open(t, 10, nil), serve.Options{})
+	path := strings.TrimPrefix(s.Address(), "unix:")
+	for name, sent := range map[string]string{
+		"nothing":     "",
+		"HTTP":        "GET / HTTP/1.1\r\n\r\n",
+		"long JSON":   "TCS1\x00\x00\x00\x00\xff\xff\xff\x7f\x00\x00\x00\x00",
+		"long":        "TCS1\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff",
+		"descriptors": "TCS1\x05\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
+		"no JSON":     frame("xx"),
+		"version":     frame(`{"id":1,"method":"hello","body":{"version":9}}`),
+		"no greeting": frame(`{"id":1,"method":"status"}`),
+	} {
+		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Write([]byte(sent))
+		c.CloseWrite()
+		c.SetReadDeadline(time.Now().Add(5 * time.Second))
+		answer := make([]byte, 4096)
+		n := 0
+		for {
+			m, err := c.Read(answer[n:])
+			n += m
+			if err != nil {
+				if errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("%s: the connection is still open", name)
+				}
+				break
+			}
+		}
+		if want := map[string]string{"version": "client's version (9) must be the owner's (1)", "no greeting": "first request"}[name]; !strings.Contains(string(answer[:n]), want) {
+			t.Errorf("%s: answered %q, want %s", name, answer[:n], want)
+		}
+		c.Close()
+	}
+	dial(t, s)
+}

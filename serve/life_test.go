@@ -1,0 +1,324 @@
+//go:build linux
+
+package serve_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/serve"
+)
+
+const (
+	lifeRows  = 20000
+	lifeBatch = 50000
+)
+
+func init() {
+	// gather ADDRESS: gathers batches of lifeBatch rows of open's table, and checks a row of each, until the test ends.
+	roles["gather"] = func(p *parent, args []string) error {
+		c, err := cache.Attach(context.Background(), args[0], cache.AttachOptions{Name: "gatherer"})
+		if err != nil {
+			return err
+		}
+		r := rand.New(rand.NewPCG(uint64(os.Getpid()), 1))
+		ids, out := make([]int64, lifeBatch), make([]byte, lifeBatch*64)
+		for i := range ids {
+			ids[i] = r.Int64N(lifeRows)
+		}
+		p.say("attached")
+		for {
+			if err := c.Gather(context.Background(), 0, ids, out); err != nil {
+				return err
+			}
+			if i := r.IntN(len(ids)); out[64*i] != byte(ids[i]*8) && out[64*i] != updated {
+				return fmt.Errorf("row %d is %x", ids[i], out[64*i:][:64])
+			}
+		}
+	}
+	// own ADDRESS BACKEND: owns a cache of open's table until it is killed, or told to end.
+	roles["own"] = func(p *parent, args []string) error {
+		values := make([]int64, lifeRows*8)
+		for i := range values {
+			values[i] = int64(i)
+		}
+		table, err := cache.FromSlice("rows", values, 8)
+		if err != nil {
+			return err
+		}
+		c, err := cache.New(cache.Options{
+			Tables: []cache.Table{table}, Budget: lifeRows * 32, Codec: "ibp8", Devices: cache.DeviceOptions{Backend: cache.Backend(args[1])}, Shared: true,
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := serve.Listen(c, serve.Options{Address: args[0]}); err != nil {
+			return err
+		}
+		p.say("ready")
+		p.wait()
+		return nil
+	}
+}
+
+// updated is the first byte of rows that tests update.
+const updated = 0xee
+
+// descriptors returns how many descriptors this process has open, and how many memory mappings.
+func descriptors(t testing.TB) (open, mapped int) {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all), strings.Count(string(maps), "memfd:tensorcache")
+}
+
+// killClients kills clients in the middle of their batches, and checks that nothing of them is left but exact counters.
+func killClients(t *testing.T, times int, change func(*cache.Options)) {
+	c := open(t, lifeRows, func(o *cache.Options) { shared(o); o.Host.Overlay = 64 << 10; change(o) })
+	s := listen(t, c, serve.Options{StoppedAfter: time.Minute})
+	opened, mapped := descriptors(t)
+	row := make([]byte, 64)
+	row[0] = updated
+	before := int64(0)
+	for n := range times {
+		child := start(t, "gather", s.Address())
+		child.expect("attached")
+		until(t, "the client has gathered", func() bool {
+			all, err := c.Stats()
+			return err == nil && len(all.Clients) == 1 && all.Clients[0].Gathers > 0
+		})
+		time.Sleep(time.Duration(n%7) * 300 * time.Microsecond)
+		child.kill()
+		// More rows than the overlay holds: an epoch that the client held back would hold back these.
+		for i := range 3000 {
+			if err := c.Update(ctx, 0, []int64{int64(i)}, row); err != nil {
+				t.Fatal(err)
+			}
+		}
+		until(t, "the client is gone", func() bool { all, err := c.Stats(); return err == nil && len(all.Clients) == 0 })
+		all, err := c.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		one := all.Tables[0]
+		if one.Lookups != one.Gathers*lifeBatch || one.Gathers <= before {
+			t.Fatalf("%d lookups in %d Gathers of %d rows; %d before", one.Lookups, one.Gathers, lifeBatch, before)
+		}
+		before = one.Gathers
+	}
+	until(t, "nothing of the clients is left", func() bool {
+		o, m := descriptors(t)
+		return o <= opened && m <= mapped
+	})
+}
+
+func TestClient_KilledInBatch(t *testing.T) { killClients(t, 20, func(*cache.Options) {}) }
+
+// TestClient_Stopped: a stopped client holds back changes, which fail after a while with its name, until it goes on.
+func TestClient_Stopped(t *testing.T) {
+	c := open(t, lifeRows, func(o *cache.Options) { shared(o); o.Host.Overlay = 64 << 10 })
+	s := listen(t, c, serve.Options{StoppedAfter: 300 * time.Millisecond})
+	child := start(t, "gather", s.Address())
+	child.expect("attached")
+	row := make([]byte, 64)
+	row[0] = updated
+	update := func() (err error) {
+		for i := range 3000 {
+			if err = c.Update(ctx, 0, []int64{int64(i)}, row); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var err error
+	for range 20 { // the client may be stopped between two batches
+		child.signal(syscall.SIGSTOP)
+		if err = update(); err != nil {
+			break
+		}
+		child.signal(syscall.SIGCONT)
+		time.Sleep(5 * time.Millisecond)
+	}
+	name := fmt.Sprintf("gatherer (process %d)", child.cmd.Process.Pid)
+	if !errors.Is(err, cache.ErrHeld) || !strings.Contains(err.Error(), name) {
+		t.Fatal(err)
+	}
+	if all, err := c.Stats(); err != nil || len(all.Clients) != 1 || all.Clients[0].Name != name || all.Clients[0].HoldsFor < 300*time.Millisecond {
+		t.Errorf("%v, %+v", err, all.Clients)
+	}
+	if err := c.Gather(ctx, 0, []int64{9000}, row); err != nil {
+		t.Error(err)
+	}
+	child.signal(syscall.SIGCONT)
+	until(t, "changes go on", func() bool { return update() == nil })
+}
+
+// TestClient_Evicted: with EvictStopped, a client that holds back changes is killed, and they go on.
+func TestClient_Evicted(t *testing.T) {
+	c := open(t, lifeRows, func(o *cache.Options) { shared(o); o.Host.Overlay = 64 << 10 })
+	s := listen(t, c, serve.Options{StoppedAfter: 300 * time.Millisecond, EvictStopped: true})
+	child := start(t, "gather", s.Address())
+	child.expect("attached")
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		child.cmd.Wait()
+	}()
+	row := make([]byte, 64)
+	row[0] = updated
+	for n := 0; ; n++ {
+		child.cmd.Process.Signal(syscall.SIGSTOP)
+		for i := range 3000 {
+			c.Update(ctx, 0, []int64{int64(i)}, row) // until it is killed, updates fail
+		}
+		select {
+		case <-ended:
+			until(t, "changes go on", func() bool { return c.Update(ctx, 0, []int64{1}, row) == nil })
+			if all, err := c.Stats(); err != nil || len(all.Clients) != 0 {
+				t.Errorf("%v, %+v", err, all.Clients)
+			}
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+		if n == 50 {
+			t.Fatal("the client was not killed")
+		}
+		child.cmd.Process.Signal(syscall.SIGCONT)
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// TestOwner_Killed: when the owner is killed, clients go on reading, say so, and refuse changes; they attach by themselves when an owner is back.
+func TestOwner_Killed(t *testing.T) { killOwner(t, "host") }
+
+func killOwner(t *testing.T, backend string) {
+	address := "unix:" + filepath.Join(t.TempDir(), "s")
+	owner := start(t, "own", address, backend)
+	owner.expect("ready")
+	c, err := cache.Attach(ctx, address, cache.AttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	opened, _ := descriptors(t)
+	row := make([]byte, 64)
+	for i := range row {
+		row[i] = updated
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	for round := range 3 {
+		if err := c.Update(ctx, 0, []int64{7}, row); err != nil {
+			t.Fatal(err)
+		}
+		owner.kill()
+		got := make([]byte, 64)
+		if err := c.Gather(ctx, 0, []int64{7}, got); err != nil || string(got) != string(row) {
+			t.Fatalf("%v, %x", err, got)
+		}
+		for range 20 {
+			ids := []int64{8 + r.Int64N(lifeRows-8)}
+			if err := c.Gather(ctx, 0, ids, got); err != nil || got[0] != byte(ids[0]*8) {
+				t.Fatalf("%v, row %d is %x", err, ids[0], got)
+			}
+		}
+		until(t, "the client knows", func() bool { s, err := c.Stats(); return err == nil && s.OwnerError != "" })
+		s, err := c.Stats()
+		if err != nil || s.Tables[0].Lookups != int64(round+1)*21+int64(round) || s.BudgetBytes != lifeRows*32 || !strings.Contains(s.OwnerError, "no owner: "+address) {
+			t.Errorf("%v, %+v", err, s)
+		}
+		for what, err := range map[string]error{
+			"update": c.Update(ctx, 0, []int64{1}, row), "refresh": c.Refresh(ctx), "invalidate": c.Invalidate(0, []int64{1}), "budget": c.SetBudget(ctx, 1<<20),
+		} {
+			if !errors.Is(err, cache.ErrOwner) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		owner = start(t, "own", address, backend)
+		owner.expect("ready")
+		until(t, "the client has attached again", func() bool { s, err := c.Stats(); return err == nil && s.OwnerError == "" })
+		if err := c.Gather(ctx, 0, []int64{7}, got); err != nil || got[0] != 7*8 { // the new owner knows nothing of the update
+			t.Fatalf("%v, %x", err, got)
+		}
+	}
+	until(t, "no descriptor is left", func() bool { o, _ := descriptors(t); return o <= opened })
+	if s, err := c.Stats(); err != nil || s.Tables[0].Lookups != 66 || s.Tables[0].Gathers != 66 || s.Machine.Tables[0].Lookups != 1 {
+		t.Errorf("%v, %+v", err, s.Tables)
+	}
+}
+
+// TestOwner_Closed: clients of a server that is closed go on, and attach to the next one, also in the same process.
+func TestOwner_Closed(t *testing.T) {
+	c := open(t, 1000, shared)
+	s := listen(t, c, serve.Options{})
+	a := attach(t, s, cache.AttachOptions{})
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 3 {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		checkRows(t, a, 1000, r)
+		row := make([]byte, 64)
+		for i := range 50 { // the client still reads the cache's memory: the owner minds its batches
+			if err := c.Update(ctx, 0, []int64{int64(i)}, row); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.Gather(ctx, 0, []int64{int64(i)}, row); err != nil || string(row) != string(make([]byte, 64)) {
+				t.Fatal(err, row)
+			}
+			for k := range 8 {
+				row[8*k], row[8*k+1] = byte(i*8+k), byte((i*8+k)>>8)
+			}
+			if err := c.Update(ctx, 0, []int64{int64(i)}, row); err != nil {
+				t.Fatal(err)
+			}
+			clear(row)
+		}
+		s = listen(t, c, serve.Options{Address: s.Address()})
+		until(t, "attached again", func() bool { all, err := a.Stats(); return err == nil && all.OwnerError == "" })
+		until(t, "one client", func() bool { all, err := c.Stats(); return err == nil && len(all.Clients) == 1 })
+		checkRows(t, a, 1000, r)
+	}
+}
+
+// TestAttach_Often: attaching and leaving leaves nothing behind.
+func TestAttach_Often(t *testing.T) {
+	c := open(t, 1000, shared)
+	s := listen(t, c, serve.Options{})
+	attach(t, s, cache.AttachOptions{}).Close()
+	opened, mapped := descriptors(t)
+	times := 100
+	if v := os.Getenv("TENSORCACHE_TEST_TIMES"); v != "" {
+		times, _ = strconv.Atoi(v)
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	for range times {
+		a, err := cache.Attach(ctx, s.Address(), cache.AttachOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkRows(t, a, 1000, r)
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "nothing is left", func() bool {
+		o, m := descriptors(t)
+		return o <= opened && m <= mapped
+	})
+}

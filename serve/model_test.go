@@ -1,0 +1,280 @@
+//go:build linux
+
+package serve_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/serve"
+)
+
+// The model of several processes: rows have versions, which a file mapped by all of them counts. Row r is updated by process r mod
+// modelProcesses only, of which number 0 is the owner.
+const (
+	modelRows      = 3000 // of the source
+	modelCapacity  = 4000
+	modelRowBytes  = 120
+	modelProcesses = 4
+	modelBatch     = 64
+)
+
+// model has for each row the version that its last Update brings, and that of the last Update that has returned.
+type model struct {
+	begun, done []atomic.Int64
+	process     int
+}
+
+// openModel maps the file of a model.
+func openModel(path string, process int) (*model, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	const bytes = 2 * modelCapacity * 8
+	if err := f.Truncate(bytes); err != nil {
+		return nil, err
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, err
+	}
+	words := unsafe.Slice((*atomic.Int64)(unsafe.Pointer(&mem[0])), 2*modelCapacity)
+	return &model{words[:modelCapacity], words[modelCapacity:], process}, nil
+}
+
+// versioned writes version v of a row: row number and version, then bytes derived from them. Some versions compress well, some not at all.
+// Version 0 of rows that the source does not have is zeros.
+func versioned(dst []byte, row, v int64) {
+	clear(dst)
+	if row >= modelRows && v == 0 {
+		return
+	}
+	binary.LittleEndian.PutUint64(dst, uint64(row)<<32|uint64(v))
+	state := hashmap.Hash(uint64(row)*0x9e3779b97f4a7c15 + uint64(v) + 1)
+	noise := len(dst)
+	switch state % 4 {
+	case 0:
+		noise = 8
+	case 1, 2:
+		noise = 8 + int(state>>8)%(len(dst)-8)
+	}
+	for i := 8; i < noise; i++ {
+		state = state*6364136223846793005 + 1442695040888963407
+		dst[i] = byte(state >> 56)
+	}
+}
+
+// update brings new versions of rows that are this process's.
+func (m *model) update(c *cache.Cache, r *rand.Rand) error {
+	var rows []int64
+	var data []byte
+	limit := int64(modelRows)
+	if r.IntN(20) == 0 {
+		limit = modelCapacity // inserts
+	}
+	for range 1 + r.IntN(16) {
+		row := r.Int64N(limit)/modelProcesses*modelProcesses + int64(m.process)
+		if m.begun[row].Load() != m.done[row].Load() {
+			continue // twice in this update
+		}
+		rows, data = append(rows, row), append(data, make([]byte, modelRowBytes)...)
+		versioned(data[len(data)-modelRowBytes:], row, m.begun[row].Add(1))
+	}
+	if err := c.Update(context.Background(), 0, rows, data); err != nil {
+		return err
+	}
+	for _, row := range rows {
+		m.done[row].Store(m.begun[row].Load())
+	}
+	return nil
+}
+
+// gather reads random rows. It returns an error unless each is a version that was current at some moment of the call.
+func (m *model) gather(c *cache.Cache, r *rand.Rand) error {
+	rows, before, out := make([]int64, modelBatch), make([]int64, modelBatch), make([]byte, modelBatch*modelRowBytes)
+	length := c.Rows(0)
+	for i := range rows {
+		rows[i] = r.Int64N(length)
+		before[i] = m.done[rows[i]].Load()
+	}
+	if err := c.Gather(context.Background(), 0, rows, out); err != nil {
+		return err
+	}
+	want := make([]byte, modelRowBytes)
+	for i, row := range rows {
+		got := out[i*modelRowBytes:][:modelRowBytes]
+		v := int64(binary.LittleEndian.Uint32(got))
+		if after := m.begun[row].Load(); v < before[i] || v > after {
+			return fmt.Errorf("row %d reads as version %d, want %d to %d", row, v, before[i], after)
+		}
+		if versioned(want, row, v); !bytes.Equal(got, want) {
+			return fmt.Errorf("row %d is no version of it: %x, want version %d, %x", row, got, v, want)
+		}
+	}
+	return nil
+}
+
+func init() {
+	// model ADDRESS FILE PROCESS BATCHES: gathers and updates rows of the model, then says how many rows it has looked up.
+	roles["model"] = func(p *parent, args []string) error {
+		process, _ := strconv.Atoi(args[2])
+		batches, _ := strconv.Atoi(args[3])
+		m, err := openModel(args[1], process)
+		if err != nil {
+			return err
+		}
+		c, err := cache.Attach(context.Background(), args[0], cache.AttachOptions{Name: "model " + args[2]})
+		if err != nil {
+			return err
+		}
+		p.say("attached")
+		failed := make(chan error, 3)
+		for i := range cap(failed) { // two threads gather, one gathers and updates
+			go func() {
+				r := rand.New(rand.NewPCG(uint64(process), uint64(i)))
+				for n := range batches / cap(failed) {
+					if err := m.gather(c, r); err != nil {
+						failed <- fmt.Errorf("process %d: %w", process, err)
+						return
+					}
+					if i == 0 && n%4 == 0 {
+						if err := m.update(c, r); err != nil {
+							failed <- err
+							return
+						}
+					}
+				}
+				failed <- nil
+			}()
+		}
+		for range cap(failed) {
+			err = errors.Join(err, <-failed)
+		}
+		if err != nil {
+			return err
+		}
+		s, err := c.Stats()
+		if err != nil {
+			return err
+		}
+		p.tell([]int64{s.Tables[0].Lookups, s.Tables[0].Hits, s.Tables[0].Gathers})
+		return c.Close()
+	}
+}
+
+// runModel has clients read and update rows while the owner does all that it can to the cache.
+func runModel(t *testing.T, batches int, change func(*cache.Options)) {
+	file := filepath.Join(t.TempDir(), "model")
+	m, err := openModel(file, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := make([]byte, modelRows*modelRowBytes)
+	for i := range modelRows {
+		versioned(source[i*modelRowBytes:][:modelRowBytes], int64(i), 0)
+	}
+	table, err := cache.FromBytes("model", dtype.Float64, source, modelRowBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := cache.Options{
+		Tables: []cache.Table{table.WithCapacity(modelCapacity)}, Budget: 100 << 10, Codec: "ibp8", Shared: true, Devices: cache.DeviceOptions{Backend: cache.BackendHost},
+		Host: cache.HostOptions{Overlay: 32 << 10}, Refresh: cache.RefreshOptions{Interval: time.Millisecond, Accesses: 0.5, MaxChurn: 1},
+	}
+	change(&o)
+	c, err := cache.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s := listen(t, c, serve.Options{})
+	var clients []*child
+	for i := 1; i < modelProcesses; i++ {
+		clients = append(clients, start(t, "model", s.Address(), file, strconv.Itoa(i), strconv.Itoa(batches)))
+		clients[i-1].expect("attached")
+	}
+	var ended atomic.Int32
+	sums := make([][]int64, len(clients))
+	for i, child := range clients {
+		go func() {
+			defer ended.Add(1)
+			if line, err := child.out.ReadString('\n'); err != nil {
+				t.Errorf("client %d: %v", i+1, err)
+			} else if _, err := fmt.Sscanf(line, "[%d,%d,%d]", new(int64), new(int64), new(int64)); err != nil {
+				t.Errorf("client %d: %s", i+1, line)
+			} else {
+				sums[i] = make([]int64, 3)
+				fmt.Sscanf(line, "[%d,%d,%d]", &sums[i][0], &sums[i][1], &sums[i][2])
+			}
+		}()
+	}
+	r := rand.New(rand.NewPCG(9, 9))
+	own, budget := int64(0), o.Budget
+	for n := 0; int(ended.Load()) < len(clients); n++ {
+		var err error
+		switch r.IntN(40) {
+		case 0:
+			err = c.Invalidate(0, []int64{r.Int64N(modelRows), r.Int64N(modelRows)})
+		case 1:
+			if budget < 1<<20 {
+				budget += 10 << 10
+			}
+			err = c.SetBudget(ctx, budget-int64(r.IntN(4))*20<<10)
+		default:
+			if err = m.gather(c, r); err == nil {
+				own++
+				err = m.update(c, r)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+	all, err := c.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lookups, hits, gathers := own*modelBatch, int64(0), own
+	for _, sum := range sums {
+		if sum == nil {
+			t.Fatal("a client has failed")
+		}
+		lookups, hits, gathers = lookups+sum[0], hits+sum[1], gathers+sum[2]
+	}
+	one := all.Tables[0]
+	if one.Lookups != lookups || one.Gathers != gathers || one.Hits < hits {
+		t.Errorf("%d lookups, %d hits, %d Gathers; %d, at least %d and %d were made", one.Lookups, one.Hits, one.Gathers, lookups, hits, gathers)
+	}
+	t.Logf("%d rows looked up, %d updated, %d rows, %d cycles, budget %d", one.Lookups, all.Changes.UpdatedRows, one.Rows, all.Changes.Cycles, all.BudgetBytes)
+}
+
+// TestModel_Processes: three clients and the owner read and update rows while the cache refreshes, grows and shrinks. Every row that is read is a
+// version that was current during the Gather, and the counters are exact.
+func TestModel_Processes(t *testing.T) {
+	for name, change := range map[string]func(*cache.Options){
+		"in place": func(o *cache.Options) {},
+		"packed":   func(o *cache.Options) { o.Host.Tier = cache.Packed },
+		"devices":  func(o *cache.Options) { o.Devices.Count = 2 },
+	} {
+		t.Run(name, func(t *testing.T) { runModel(t, 5000, change) })
+	}
+}

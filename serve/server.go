@@ -1,0 +1,165 @@
+//go:build linux
+
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/sharing"
+	"github.com/tensorcache/tensorcache/internal/wire"
+)
+
+// Server accepts clients of a cache.
+type Server struct {
+	cache  *cache.Cache
+	o      Options
+	socket *socket
+	owner  sharing.Owner   // nil for a cache whose memory is not shared
+	life   context.Context // ends with Close
+	stop   context.CancelFunc
+	tasks  sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		all      map[*connection]struct{}
+		draining bool
+		changed  chan struct{} // closed and replaced when a connection ends
+	}
+}
+
+// Listen makes a cache available at an address. Clients can attach if the cache was opened with cache.Options.Shared; otherwise they can ask and
+// command only. Close the server before the cache. Clients then go on reading the rows as they are.
+func Listen(c *cache.Cache, o Options) (*Server, error) {
+	o.ensureDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{cache: c, o: o}
+	s.defaultCommands()
+	var err error
+	s.owner, err = sharing.Open(c, sharing.Options{StoppedAfter: o.StoppedAfter, Evict: o.EvictStopped})
+	if err != nil && !errors.Is(err, sharing.ErrNotShared) {
+		return nil, fmt.Errorf("serve: %w", err)
+	}
+	if s.socket, err = listen(o.Address); err != nil {
+		return nil, err
+	}
+	s.life, s.stop = context.WithCancel(context.Background())
+	s.mu.all, s.mu.changed = map[*connection]struct{}{}, make(chan struct{})
+	s.tasks.Go(s.accept)
+	return s, nil
+}
+
+// Address returns the address that clients connect to.
+func (s *Server) Address() string { return s.o.Address }
+
+// Close removes the socket, ends all connections and waits for requests under way, which are cancelled.
+func (s *Server) Close() error {
+	s.stop()
+	err := s.socket.Close()
+	s.mu.Lock()
+	for c := range s.mu.all {
+		c.wire.Close()
+	}
+	s.mu.Unlock()
+	s.tasks.Wait()
+	if errors.Is(err, net.ErrClosed) {
+		return nil // closed before
+	}
+	return err
+}
+
+// accept serves connections until Close.
+func (s *Server) accept() {
+	for {
+		socket, err := s.socket.AcceptUnix()
+		if s.life.Err() != nil {
+			if err == nil {
+				socket.Close()
+			}
+			return
+		}
+		if err != nil { // too many open files: the next one may succeed
+			s.o.Logger.Warn("connection not accepted", slog.Any("error", err))
+			continue
+		}
+		c := &connection{server: s, wire: wire.NewConn(socket)}
+		c.mu.running = map[uint64]context.CancelFunc{}
+		s.mu.Lock()
+		full := len(s.mu.all) >= maxConnections
+		if !full {
+			s.mu.all[c] = struct{}{}
+		}
+		s.mu.Unlock()
+		if full || s.life.Err() != nil {
+			s.forget(c)
+			continue
+		}
+		s.tasks.Go(c.serve)
+	}
+}
+
+// maxConnections is the most connections at a time, attached or not.
+const maxConnections = maxClients + 64
+
+// forget ends a connection.
+func (s *Server) forget(c *connection) {
+	c.wire.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.all, c)
+	close(s.mu.changed)
+	s.mu.changed = make(chan struct{})
+}
+
+// defaultCommands sets the commands that are not given.
+func (s *Server) defaultCommands() {
+	c := &s.o.Commands
+	if c.Refresh == nil {
+		c.Refresh = s.cache.Refresh
+	}
+	if c.SetBudget == nil {
+		c.SetBudget = s.cache.SetBudget
+	}
+	if c.Snapshot == nil {
+		c.Snapshot = s.cache.Snapshot
+	}
+	if c.Drain == nil {
+		c.Drain = s.Drain
+	}
+}
+
+// Drain lets no further client attach, and returns when the last one has left or ctx has ended.
+func (s *Server) Drain(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		s.mu.draining = true
+		attached, changed := 0, s.mu.changed
+		for c := range s.mu.all {
+			if c.attaching {
+				attached++
+			}
+		}
+		s.mu.Unlock()
+		if attached == 0 {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("serve: drain: clients (%d) are still attached: %w", attached, ctx.Err())
+		}
+	}
+}
+
+// reception answers a client's greeting.
+func (s *Server) reception() wire.Reception {
+	return wire.Reception{Version: wire.Version, Process: os.Getpid()}
+}

@@ -1,0 +1,72 @@
+//go:build linux
+
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tensorcache/tensorcache/internal/wire"
+)
+
+// socket is a listening Unix socket, and the lock on its path.
+type socket struct {
+	*net.UnixListener
+	path string
+	lock *os.File
+}
+
+// listen creates the socket of an address. Whoever listens on a path holds a lock on PATH.lock, which the system drops with the process. So a
+// socket file without a lock is one that was left behind, and is replaced.
+func listen(address string) (_ *socket, err error) {
+	path, err := wire.SocketPath(address)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("serve: lock of %s: %w", address, err)
+	}
+	defer func() {
+		if err != nil {
+			lock.Close()
+		}
+	}()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("serve: address (%s) must not be in use: another process listens there", address)
+		}
+		return nil, fmt.Errorf("serve: lock of %s: %w", address, err)
+	}
+	if was, err := os.Lstat(path); err == nil && was.Mode()&os.ModeSocket == 0 {
+		return nil, fmt.Errorf("serve: address (%s) must not be the path of a file", address)
+	}
+	// The mode is set before anybody can connect by the path.
+	temporary := path + ".new"
+	if err := os.Remove(temporary); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("serve: socket %s: %w", address, err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: temporary, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("serve: socket %s: %w", address, err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := errors.Join(os.Chmod(temporary, 0o600), os.Rename(temporary, path)); err != nil {
+		os.Remove(temporary)
+		l.Close()
+		return nil, fmt.Errorf("serve: socket %s: %w", address, err)
+	}
+	return &socket{l, path, lock}, nil
+}
+
+// Close removes the socket.
+func (s *socket) Close() error {
+	os.Remove(s.path)
+	err := s.UnixListener.Close()
+	s.lock.Close()
+	return err
+}

@@ -1,0 +1,24 @@
+package serve
+
+import (
+	"time"
+
+	"github.com/tensorcache/tensorcache/internal/statjson"
+)
+
+// Status is what a running owner says of itself.
+type Status struct {
+	// Clients is the number of attached processes, and Attached describes them, the oldest first.
+	Clients  int      `json:"clients"`
+	Attached []Client `json:"attached"`
+	Process  int      `json:"process"`
+	Draining bool     `json:"draining"`
+	statjson.Stats
+}
+
+// Client describes an attached process.
+type Client struct {
+	Name    string    `json:"name"`
+	Process int       `json:"process"` // 0 if it is not visible to the owner
+	Since   time.Time `json:"since"`
+}
