@@ -14,7 +14,7 @@ FUZZTIME  ?= 10s
 SHELL     := /bin/bash
 comma     := ,
 
-.PHONY: help run build test test-long test-overnight race fuzz lint bench check clean
+.PHONY: help run build service test test-long test-overnight race fuzz lint bench check clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#=]*##* \(.*\)/\1:\2/p' $(filter-out %.d %/modules.mk,$(MAKEFILE_LIST)) | awk -F: '{ n = $$1; sub(/^[^:]*:/, ""); printf "%-18s%s\n", n, $$0 }'
@@ -22,8 +22,11 @@ help: ## what there is to make
 run: build ## shows what the cache does for three generated tables: ten seconds on two cores
 	build/cachebench demo
 
-build: $(CUDA_STUB) ## the command, at build/cachebench
+build: $(CUDA_STUB) service ## the commands, at build/cachebench and build/tensorcached
 	$(CUDA_ENV) $(GO) build $(CUDA_TAGS) -ldflags="-X $(GPU_COMMIT)" -o build/cachebench ./cmd/cachebench
+
+service: $(CUDA_STUB) ## the service, at build/tensorcached
+	$(CUDA_ENV) $(GO) build $(CUDA_TAGS) -ldflags="-X $(GPU_COMMIT)" -o build/tensorcached ./cmd/tensorcached
 
 test: $(CUDA_STUB) ## all tests, with internal checks on; at most 5 minutes on two cores
 	$(GO) vet ./...
@@ -83,6 +86,10 @@ test-overnight: ## test-long with ten million operations under the race detector
 bench: ## benchmarks of the codecs, the hashmap, the workloads and the simulations
 	$(GO) test -run '^$$' -bench . -benchtime 200ms ./codec/registry
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./hashmap ./slab ./bench/workload ./bench/trace ./bench/sim/demand ./cache/mrc
+
+.PHONY: bench-resp
+bench-resp: service ## tensorcached beside redis-server, with the same rows and the same client
+	$(GO) run ./bench/redis
 
 check: ## everything that CI checks
 	.ci/run

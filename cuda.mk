@@ -9,7 +9,7 @@ CLANG_VERSION := 19.1.7
 GPU_BUNDLE    := build/gpu
 # Packages that a record of GPU tests must cover, and their names there.
 GPU_PACKAGES  := kernels transfer cache serve device/cuda
-GPU_COVERED    = $(subst /,_,$(GPU_PACKAGES))
+GPU_COVERED    = $(subst /,_,$(GPU_PACKAGES)) python capi
 GPU_COMMIT     = github.com/tensorcache/tensorcache/bench/gpu.commit=$$(git describe --always --dirty --abbrev=12)
 GPU_RECORD    := docs/results/gpu-test.json
 GPU_OWED      := docs/results/gpu-owed.json
@@ -43,7 +43,7 @@ gpu-bundle: $(CUDA_STUB)
 	$(CUDA_ENV) go build -trimpath $(CUDA_TAGS) -ldflags="-s -w -X $(GPU_COMMIT)" -o $(GPU_BUNDLE)/ ./cmd/cachebench ./bench/gpu/gpurecord
 	go run ./bench/gpu/gpurecord sources > $(GPU_BUNDLE)/sources.json
 	cp bench/gpu/run.sh $(GPU_BUNDLE)/run.sh
-	$(MAKE) --no-print-directory gpu-python
+	$(MAKE) --no-print-directory gpu-python gpu-capi
 	mkdir $(GPU_BUNDLE)/data && for f in $(GPU_DATA); do [ ! -e $(DATA)/$$f ] || cp $(DATA)/$$f $(GPU_BUNDLE)/data/; done
 	@du -sm $(GPU_BUNDLE)
 
@@ -56,6 +56,14 @@ gpu-python:
 	  git describe --always --dirty --abbrev=12 >$(GPU_BUNDLE)/python/commit; } || \
 	{ rm -r $(GPU_BUNDLE)/python; echo "gpu-bundle: no Python package in it"; }
 
+# The C library, the program that checks it, and the test that runs this.
+.PHONY: gpu-capi
+gpu-capi: capi $(CUDA_STUB)
+	@rm -rf $(GPU_BUNDLE)/capi && mkdir -p $(GPU_BUNDLE)/capi && cp $(CAPI_OUT)/libtensorcache.so $(GPU_BUNDLE)/capi/
+	$(CAPI_CC) -O1 -Icapi -I$(CUDA_DIR)/include -o $(GPU_BUNDLE)/capi/check $(filter-out %/load.c,$(wildcard capi/testdata/*.c)) \
+		-L$(GPU_BUNDLE)/capi -ltensorcache -ldl -lpthread -Wl,-rpath,'$$ORIGIN'
+	$(CUDA_ENV) go test -c -trimpath $(CUDA_TAGS) -ldflags='-s -w' -o $(GPU_BUNDLE)/capi/capi.test ./capi
+
 # The bundle in one file, for a host that it has to travel to: the binaries share most of what is in them, which a window over all of
 # them finds. Python's tarfile unpacks it where there is no xz.
 gpu-pack: gpu-bundle
@@ -63,7 +71,7 @@ gpu-pack: gpu-bundle
 	@du -m $(GPU_BUNDLE).tar.xz
 
 gpu-test: gpu-bundle # runs the bundle here and keeps its record
-	cd $(GPU_BUNDLE) && { ./run.sh test; ./run.sh sanitize; grep -q '"gpus":1}' results/machine.json || ./run.sh pair; true; }
+	cd $(GPU_BUNDLE) && { ./run.sh test; ./run.sh python; ./run.sh sanitize; grep -q '"gpus":1}' results/machine.json || ./run.sh pair; true; }
 	$(MAKE) --no-print-directory gpu-collect
 
 gpu-bench: gpu-bundle

@@ -42,8 +42,9 @@ type Cache struct {
 // time goes to reading and encoding every row. New closes the tables, and after an error it has freed everything.
 func New(o Options) (*Cache, error) { return NewContext(context.Background(), o) }
 
-// NewContext is New that ends early, with the context's error, once ctx has ended. It looks at ctx between parts of the tables and between
-// batches of training. Spans of loading are children of ctx's span.
+// NewContext is New that ends early, with the context's error, once ctx has ended. It looks at ctx between parts of all that it does, which take
+// milliseconds, but not while the system page-locks memory, a codec is trained, a policy starts or ranks, or a driver loads kernels. Spans of
+// loading are children of ctx's span.
 func NewContext(ctx context.Context, o Options) (_ *Cache, err error) {
 	defer func() { err = errors.Join(err, closeTables(o.Tables)) }()
 	o.EnsureDefaults()
@@ -81,7 +82,7 @@ func NewContext(ctx context.Context, o Options) (_ *Cache, err error) {
 	if err := c.fill(ctx); err != nil {
 		return nil, err
 	}
-	return c, c.serve()
+	return c, c.serve(ctx)
 }
 
 // Close makes later calls return ErrClosed, waits for calls and batches under way, and frees all memory. Further calls of Close only wait

@@ -167,6 +167,10 @@ type Batch read.Batch
 // Done reports whether the batch has finished, without waiting. An error is the device's; errors of the batch are returned by Wait.
 func (b *Batch) Done() (bool, error) { return (*read.Batch)(b).Done() }
 
+// Poll is Wait without waiting: of a batch that has not finished, or of which a replay runs, it returns false. An error with false is the
+// device's.
+func (b *Batch) Poll() (done bool, err error) { return (*read.Batch)(b).Poll() }
+
 // Release gives back what a batch in a captured graph holds. It waits for replays that run. The graph must not be replayed afterwards. Without it
 // the memory is given back some time after the graph, and what was instantiated of it, is destroyed. For other batches Release does nothing.
 func (b *Batch) Release() { (*read.Batch)(b).Release() }

@@ -211,7 +211,7 @@ func codecName(t *read.Table) string {
 func (c *Cache) fill(ctx context.Context) error {
 	o := &c.opts
 	filled, err := fill.Fill(c.store, fill.Options{
-		Learner: c.learner, Log: c.watch.Log, Budgets: o.budgets(), OneBudget: len(o.Budgets) == 0, Overlay: o.Host.Overlay, Training: o.Admission.Training,
+		Context: ctx, Learner: c.learner, Log: c.watch.Log, Budgets: o.budgets(), OneBudget: len(o.Budgets) == 0, Overlay: o.Host.Overlay, Training: o.Admission.Training,
 		Cold: o.Admission.Cold, Fixed: !o.Admission.Cold && o.Refresh.Interval == 0 && o.Refresh.Accesses == 0, Restored: c.readSnapshot(),
 	})
 	o.Admission.Training = nil
@@ -276,10 +276,10 @@ func (c *Cache) openRings() (err error) {
 }
 
 // serve starts what a filled cache needs to serve batches.
-func (c *Cache) serve() error {
+func (c *Cache) serve(ctx context.Context) error {
 	for i, d := range c.set.Devices {
 		d.HostNodes = c.store.Nodes.Near(i)
-		if err := d.Prepare(c.shareOptions(d)); err != nil {
+		if err := d.Prepare(ctx, c.shareOptions(d)); err != nil {
 			return err
 		}
 		d.Serve()

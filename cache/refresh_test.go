@@ -53,6 +53,8 @@ func (p *scripted) Observe(table int, rows []int64) {
 	if p.hold != nil {
 		<-p.hold
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, r := range rows {
 		p.observed[hashmap.Key(table, r)]++
 	}

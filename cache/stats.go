@@ -86,7 +86,8 @@ type Changes struct {
 	// UpdatedRows and InvalidatedRows are the rows of Update and Invalidate. UpdateWaits is the number of times that Update waited for
 	// room in the overlay. HostBytesWritten is the bytes that updates have written to the host tier.
 	UpdatedRows, InvalidatedRows, UpdateWaits, HostBytesWritten int64
-	// SampledAccesses were read from the sample rings. LostAccesses were overwritten there before they could be read.
+	// SampledAccesses were read from the sample rings. LostAccesses were overwritten there before they could be read, or dropped because the
+	// policy had not observed those before them yet.
 	SampledAccesses, LostAccesses int64
 }
 

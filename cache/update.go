@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/hashmap"
@@ -103,6 +104,57 @@ func (c *Cache) SetBudget(ctx context.Context, bytes int64) error {
 		return c.remote.call(ctx, wire.SetBudget, wire.BudgetRequest{Bytes: bytes}, nil, nil)
 	}
 	return c.writer.SetBudget(ctx, bytes)
+}
+
+// SetRefresh changes RefreshOptions.Interval, MaxChurn and MaxBytes; zero MaxChurn and MaxBytes stand for their defaults. It waits for a cycle under
+// way, and the next one begins an interval later. What is sampled cannot change: the other fields must be zero, or as they were given to New with its
+// defaults. An interval needs a cache that samples accesses. An error wraps ErrOptions, and nothing has changed then.
+func (c *Cache) SetRefresh(o RefreshOptions) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	defer c.leave()
+	var faults []string
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	now := &c.opts.Refresh
+	for _, share := range []struct {
+		name      string
+		given, as float64
+	}{{"Accesses", o.Accesses, now.Accesses}, {"Misses", o.Misses, now.Misses}, {"Keys", o.Keys, now.Keys}} {
+		if share.given != 0 && share.given != share.as {
+			fault("cache: Refresh.%s (%v) must stay %v: it cannot change while the cache is open", share.name, share.given, share.as)
+		}
+	}
+	o.Accesses, o.Misses, o.Keys = now.Accesses, now.Misses, now.Keys
+	if o.Interval > 0 && now.Accesses == 0 {
+		fault("cache: Refresh.Interval (%v) must be 0 of a cache that was opened without Refresh.Accesses", o.Interval)
+	}
+	if o.OnKeys != nil {
+		fault("cache: Refresh.OnKeys must be nil: it cannot change while the cache is open")
+	}
+	if o.ensureDefaults(); len(faults) == 0 {
+		o.validate(fault)
+	}
+	if len(faults) > 0 {
+		return &optionsError{faults}
+	}
+	c.writer.SetRefresh(o.Interval, o.MaxChurn, o.MaxBytes)
+	return nil
+}
+
+// SetPolicy replaces the admission policy by one that is new, of which the cache takes ownership. It waits for a refresh cycle under way. The new
+// policy begins with one access to each cached row, and learns from the samples that follow; what the old one had learnt is lost. It
+// may replace a policy that has panicked. If p does not start, the error says why, p is closed, and the old policy stays. What is sampled was
+// decided by New: a policy that is an admission.Weigher, in place of one that is not, observes no more misses than that one did.
+func (c *Cache) SetPolicy(p admission.Policy) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	defer c.leave()
+	if err := c.writer.SetPolicy(p); err != nil {
+		return fmt.Errorf("cache: policy %s: %w", p.Name(), err)
+	}
+	return nil
 }
 
 // Cached appends to dst, for each row, whether it would be a hit in a batch that begins now, and returns the extended slice. Row numbers

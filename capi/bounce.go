@@ -92,6 +92,9 @@ func (s *served) bounced(r shape, ids, out, stream uintptr, hostIDs bool) ([]*ca
 		q.n = min(part, r.n-first)
 		p, err := b.pass(s, q, on, stream, ids, out, first, from, capturing)
 		if err != nil {
+			if !capturing { // earlier parts, and this one, may still read and write the caller's memory, which nobody has a batch to wait for
+				err = errors.Join(err, on.Synchronize())
+			}
 			return nil, err
 		}
 		parts = append(parts, p)

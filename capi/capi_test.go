@@ -56,6 +56,7 @@ func writeTable(t *testing.T) string {
 }
 
 func TestLibrary_Host(t *testing.T) {
+	libraryDir(t)
 	t.Setenv("TENSORCACHE_LIBCUDA", "/nonexistent/libcuda.so.1") // no driver
 	opens := 1000
 	if testing.Short() {
@@ -68,7 +69,7 @@ func TestLibrary_Host(t *testing.T) {
 
 func TestLibrary_GPU(t *testing.T) {
 	gputest.Require(t)
-	for _, name := range append([]string{"graphs", "device-source"}, checks...) {
+	for _, name := range append([]string{"graphs", "parts", "device-source"}, checks...) {
 		t.Run(name, func(t *testing.T) { check(t, "cuda", name, 8) })
 	}
 }

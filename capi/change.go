@@ -24,7 +24,7 @@ func tcgo_update(h C.uintptr_t, table C.int32_t, ids unsafe.Pointer, idType C.in
 	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"))
+		return result(caches.missing(handle(h)))
 	}
 	r, err := s.check(-1, table, idType, n, stride, ids != nil, rows != nil)
 	if err != nil {
@@ -50,7 +50,7 @@ func tcgo_invalidate(h C.uintptr_t, table C.int32_t, ids unsafe.Pointer, idType 
 	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"))
+		return result(caches.missing(handle(h)))
 	}
 	rows, r, err := s.rowsOf(table, ids, idType, n)
 	if err != nil {
@@ -64,7 +64,7 @@ func tcgo_prefetch(h C.uintptr_t, table C.int32_t, ids unsafe.Pointer, idType C.
 	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"))
+		return result(caches.missing(handle(h)))
 	}
 	r, err := s.check(-1, table, idType, n, 0, ids != nil, true)
 	if err == nil {
@@ -78,7 +78,7 @@ func tcgo_refresh(h C.uintptr_t) (st status) {
 	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"))
+		return result(caches.missing(handle(h)))
 	}
 	return result(s.cache.Refresh(context.Background()))
 }
@@ -88,7 +88,7 @@ func tcgo_set_gpu_memory(h C.uintptr_t, bytes C.int64_t) (st status) {
 	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"))
+		return result(caches.missing(handle(h)))
 	}
 	return result(s.cache.SetBudget(context.Background(), int64(bytes)))
 }
@@ -98,7 +98,7 @@ func tcgo_snapshot(h C.uintptr_t, path *C.char) (st status) {
 	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"))
+		return result(caches.missing(handle(h)))
 	}
 	return result(as(C.TC_ERROR_FILE, s.cache.Snapshot(text(path))))
 }

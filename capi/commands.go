@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -145,6 +146,21 @@ func same(v *experiment.Verification) error {
 	return nil
 }
 
+// keyed is an error of the commands, whose text names keys where theirs names flags.
+type keyed struct{ error }
+
+var flag = regexp.MustCompile(`--[a-z][a-z-]*`)
+
+func (k keyed) Unwrap() error { return k.error }
+
+func (k keyed) Error() string {
+	text := k.error.Error()
+	if strings.HasPrefix(text, "--") {
+		text = "tensorcache: " + text
+	}
+	return flag.ReplaceAllStringFunc(text, func(of string) string { return strings.ReplaceAll(of[2:], "-", "_") })
+}
+
 //export tcgo_command_json
 func tcgo_command_json(isBench C.int32_t, config *C.char, to **C.char) (st status) {
 	defer recovered(&st)
@@ -154,7 +170,7 @@ func tcgo_command_json(isBench C.int32_t, config *C.char, to **C.char) (st statu
 	}
 	v, err := command(text(config))
 	if err != nil {
-		return result(err)
+		return result(keyed{err})
 	}
 	return giveJSON(v, to)
 }

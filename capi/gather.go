@@ -71,7 +71,7 @@ func tcgo_gather(h C.uintptr_t, dev, table C.int32_t, ids C.uintptr_t, idType C.
 	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"))
+		return result(caches.missing(handle(h)))
 	}
 	if s.onHost {
 		if stream != 0 {
@@ -140,7 +140,7 @@ func tcgo_gather_host(h C.uintptr_t, dev, table C.int32_t, ids unsafe.Pointer, i
 	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"))
+		return result(caches.missing(handle(h)))
 	}
 	return result(s.gatherHost(dev, table, ids, idType, n, out, stride))
 }
@@ -224,20 +224,22 @@ func tcgo_batch(h C.uintptr_t, wait C.int32_t) (st status) {
 	defer recovered(&st)
 	b, ok := batches.get(handle(h))
 	if !ok {
-		return result(errClosed("batch"))
-	}
-	if wait == 0 {
-		for _, p := range b.parts {
-			if done, err := p.Done(); err != nil {
-				return result(as(C.TC_ERROR_DEVICE, err))
-			} else if !done {
-				return C.TC_PENDING
-			}
-		}
+		return result(batches.missing(handle(h)))
 	}
 	var errs []error
-	for _, p := range b.parts {
-		errs = append(errs, p.Wait())
+	for _, p := range b.parts { // of a batch in a graph there is one, and Poll says once what was wrong
+		if wait != 0 {
+			errs = append(errs, p.Wait())
+			continue
+		}
+		done, err := p.Poll()
+		switch {
+		case !done && err != nil:
+			return result(as(C.TC_ERROR_DEVICE, err))
+		case !done:
+			return C.TC_PENDING
+		}
+		errs = append(errs, err)
 	}
 	return result(errors.Join(errs...))
 }
@@ -250,7 +252,7 @@ func tcgo_check(h C.uintptr_t, wait C.int32_t) (st status) {
 	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"))
+		return result(caches.missing(handle(h)))
 	}
 	return result(s.cache.Check(wait != 0))
 }

@@ -35,7 +35,10 @@ type handles[T any] struct {
 	used handle   // slots used so far
 }
 
-// held is an object and the handle by which it is known.
+// kinds are the names of the kinds of objects.
+var kinds = [...]string{kindCache: "cache", kindOpening: "opening", kindBatch: "batch"}
+
+// held is an object and the handle by which it is known. Of a slot whose object is removed it has the handle that comes next, of kind 0.
 type held[T any] struct {
 	handle handle
 	object T
@@ -86,6 +89,16 @@ func (s *handles[T]) get(h handle) (object T, ok bool) {
 	return object, false
 }
 
+// given says whether a handle was given before and is given up.
+func (s *handles[T]) given(h handle) bool {
+	slot := s.slot(h)
+	if slot == nil {
+		return false
+	}
+	e := slot.Load()
+	return e != nil && h>>32 > 0 && h>>32 < e.handle>>32
+}
+
 // remove gives a handle up and returns its object, once.
 func (s *handles[T]) remove(h handle) (object T, ok bool) {
 	slot := s.slot(h)
@@ -93,7 +106,7 @@ func (s *handles[T]) remove(h handle) (object T, ok bool) {
 		return object, false
 	}
 	e := slot.Load()
-	if e == nil || e.handle != h || !slot.CompareAndSwap(e, nil) {
+	if e == nil || e.handle != h || !slot.CompareAndSwap(e, &held[T]{handle: (h + 1<<32) &^ 15}) {
 		return object, false
 	}
 	s.mu.Lock()

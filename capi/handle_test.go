@@ -3,6 +3,7 @@
 package main
 
 import (
+	"strings"
 	"sync"
 	"testing"
 )
@@ -37,6 +38,32 @@ func TestHandles(t *testing.T) {
 	}
 	if s.used > slotsPerChunk+1 {
 		t.Errorf("%d slots are used for %d objects", s.used, slotsPerChunk)
+	}
+}
+
+// TestHandles_Missing: what a handle without an object is told depends on whether it ever had one.
+func TestHandles_Missing(t *testing.T) {
+	s := &handles[int]{kind: kindBatch}
+	first := s.add(1)
+	for range 3 { // the slot is used again
+		h := s.add(2)
+		s.remove(h)
+		if got := s.missing(h).Error(); got != "tensorcache: batch is closed" {
+			t.Errorf("after remove: %s", got)
+		}
+		again := s.add(3)
+		if again != h+1<<32 {
+			t.Fatalf("the handle after %#x is %#x", h, again)
+		}
+		if got := s.missing(h).Error(); got != "tensorcache: batch is closed" {
+			t.Errorf("after the slot was used again: %s", got)
+		}
+		s.remove(again)
+	}
+	for _, h := range []handle{0, first + 1<<40, first + 5<<4, first ^ 1, ^handle(0)} {
+		if got := s.missing(h).Error(); !strings.HasPrefix(got, "tensorcache: batch (0x") || !strings.HasSuffix(got, ") must be a handle that the library gave") {
+			t.Errorf("%#x: %s", h, got)
+		}
 	}
 }
 

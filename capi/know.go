@@ -34,7 +34,7 @@ func tcgo_table_info(h C.uintptr_t, table C.int32_t, info *C.tc_table_info) (st 
 	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"))
+		return result(caches.missing(handle(h)))
 	}
 	r, err := s.check(-1, table, C.TC_INT64, 0, 0, true, true)
 	if err != nil {
@@ -53,7 +53,7 @@ func tcgo_device_info(h C.uintptr_t, device C.int32_t, info *C.tc_device_info) (
 	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"))
+		return result(caches.missing(handle(h)))
 	}
 	if device < 0 || int(device) >= len(s.views) {
 		return result(argument("device (%d) must be 0 to %d", device, len(s.views)-1))
@@ -82,7 +82,7 @@ func tcgo_stats_json(h C.uintptr_t, table C.int32_t, to **C.char) (st status) {
 	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"))
+		return result(caches.missing(handle(h)))
 	}
 	if table != -1 {
 		if _, err := s.check(-1, table, C.TC_INT64, 0, 0, true, true); err != nil {
@@ -104,7 +104,7 @@ func tcgo_explain_json(h C.uintptr_t, table C.int32_t, ids unsafe.Pointer, idTyp
 	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"))
+		return result(caches.missing(handle(h)))
 	}
 	rows, r, err := s.rowsOf(table, ids, idType, n)
 	if err != nil {

@@ -198,7 +198,7 @@ func tcgo_opening_wait(h C.uintptr_t, seconds C.double, to *C.uintptr_t) (st sta
 	defer recovered(&st)
 	o, ok := openings.get(handle(h))
 	if !ok {
-		return result(errClosed("opening"))
+		return result(openings.missing(handle(h)))
 	}
 	switch {
 	case seconds < 0 || seconds > 1e9:
@@ -224,7 +224,7 @@ func tcgo_opening_wait(h C.uintptr_t, seconds C.double, to *C.uintptr_t) (st sta
 	case o.err != nil:
 		return result(o.err)
 	case o.cache == nil:
-		return result(errClosed("cache of the opening, which was handed over,"))
+		return result(failure{C.TC_ERROR_CLOSED, errHandedOver})
 	}
 	st = handOver(o.cache, to)
 	o.cache = nil
@@ -236,7 +236,7 @@ func tcgo_opening_progress(h C.uintptr_t, p *C.tc_progress) (st status) {
 	defer recovered(&st)
 	o, ok := openings.get(handle(h))
 	if !ok {
-		return result(errClosed("opening"))
+		return result(openings.missing(handle(h)))
 	}
 	p.table, p.tables = C.int32_t(o.table.Load()), C.int32_t(o.tables)
 	p.rows, p.of = C.int64_t(o.rows.Load()), C.int64_t(o.of.Load())
@@ -251,7 +251,7 @@ func tcgo_opening_cancel(h C.uintptr_t) (st status) {
 	defer recovered(&st)
 	o, ok := openings.get(handle(h))
 	if !ok {
-		return result(errClosed("opening"))
+		return result(openings.missing(handle(h)))
 	}
 	o.cancel()
 	return C.TC_OK
@@ -278,7 +278,7 @@ func tcgo_close(h C.uintptr_t) (st status) {
 	defer recovered(&st)
 	s, ok := caches.remove(handle(h))
 	if !ok {
-		return result(errClosed("cache"))
+		return result(caches.missing(handle(h)))
 	}
 	return result(s.close())
 }
@@ -288,7 +288,7 @@ func tcgo_counts(h C.uintptr_t, tables, devices *C.int32_t) (st status) {
 	defer recovered(&st)
 	s, ok := caches.get(handle(h))
 	if !ok {
-		return result(errClosed("cache"))
+		return result(caches.missing(handle(h)))
 	}
 	if tables != nil {
 		*tables = C.int32_t(len(s.rowBytes))

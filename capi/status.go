@@ -50,10 +50,17 @@ func as(s status, err error) error {
 	return failure{s, err}
 }
 
-// errClosed is the error of a handle that is none.
-func errClosed(what string) error {
-	return failure{C.TC_ERROR_CLOSED, fmt.Errorf("tensorcache: %s is closed, or the handle is none", what)}
+// missing returns the error of a handle without an object: of one that was given up, or of a number that is none.
+func (s *handles[T]) missing(h handle) error {
+	err := fmt.Errorf("tensorcache: %s (%#x) must be a handle that the library gave", kinds[s.kind], h)
+	if s.given(h) {
+		err = fmt.Errorf("tensorcache: %s is closed", kinds[s.kind])
+	}
+	return failure{C.TC_ERROR_CLOSED, err}
 }
+
+// errHandedOver is the error of a second tc_opening_wait.
+var errHandedOver = errors.New("tensorcache: the opening's cache was handed over before")
 
 // statuses are the errors that have a status. The first one that matches counts.
 var statuses = []struct {

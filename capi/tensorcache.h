@@ -362,7 +362,8 @@ TC_API tc_status tc_gather_host(tc_cache *cache, int32_t device, int32_t table, 
  * in a graph it waits for the replays that have begun, and returns what was wrong with those since the last call. */
 TC_API tc_status tc_batch_wait(tc_batch *batch);
 
-/* tc_batch_wait without waiting: TC_PENDING if the batch, or a replay of it, still runs. */
+/* tc_batch_wait without waiting for the batch: TC_PENDING if it, or a replay of it, still runs. Of a batch in a graph a kernel of one block
+ * asks the GPU, which takes microseconds unless other work fills the GPU. */
 TC_API tc_status tc_batch_error(tc_batch *batch);
 
 /* Gives the handle up. It does not wait, and does not stop the batch, which tc_check then reports. */

@@ -2,6 +2,7 @@ package hashmap
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"runtime"
@@ -20,6 +21,11 @@ import (
 // that find no slot within MaxProbe hops; their rows are not cached. No reader may run. Keys must be distinct and not
 // reserved.
 func (m *Map) Build(entries []Entry) (rejected []Entry, err error) {
+	return m.BuildContext(context.Background(), entries)
+}
+
+// BuildContext is Build that ends early, with the context's error, once that has ended. The map's content is undefined then.
+func (m *Map) BuildContext(ctx context.Context, entries []Entry) (rejected []Entry, err error) {
 	m.Clear()
 	for _, e := range entries {
 		if !isKey(e.Key) {
@@ -28,10 +34,15 @@ func (m *Map) Build(entries []Entry) (rejected []Entry, err error) {
 	}
 	sorted, memory := numa.Make[hashed](int64(len(entries)))
 	defer memory.Free()
-	sortByHash(sorted, entries)
+	sortByHash(ctx, sorted, entries)
 	pending := sorted[:0] // what is behind it is still to come
 	home, taken := ^uint32(0), 0
 	for i, e := range sorted {
+		if i%buildPart == 0 {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+		}
 		if i > 0 && e.Key == sorted[i-1].Key {
 			table, row := SplitKey(e.Key)
 			return nil, fmt.Errorf("hashmap: key (table %d row %d) must not be given twice", table, row)
@@ -46,8 +57,11 @@ func (m *Map) Build(entries []Entry) (rejected []Entry, err error) {
 		m.bucket(home).put(taken, e.Entry)
 		taken++
 	}
-	return m.buildRounds(pending), nil
+	return m.buildRounds(ctx, pending)
 }
+
+// buildPart is the number of entries that are placed between two looks at the context.
+const buildPart = 1 << 16
 
 type hashed struct {
 	hash uint64
@@ -58,8 +72,9 @@ type hashed struct {
 // a processor's cache.
 const sortRanges = 1 << 11
 
-// sortByHash sets sorted, which is as long as entries, to the entries in the order of their hashes. All processors sort.
-func sortByHash(sorted []hashed, entries []Entry) {
+// sortByHash sets sorted, which is as long as entries, to the entries in the order of their hashes. All processors sort. No range is sorted
+// once the context has ended.
+func sortByHash(ctx context.Context, sorted []hashed, entries []Entry) {
 	workers := runtime.GOMAXPROCS(0)
 	if len(entries) < 8*sortRanges {
 		workers = 1
@@ -99,7 +114,7 @@ func sortByHash(sorted []hashed, entries []Entry) {
 	})
 	var taken atomic.Int64
 	concurrently(func(int) {
-		for r := taken.Add(1) - 1; r < sortRanges; r = taken.Add(1) - 1 {
+		for r := taken.Add(1) - 1; r < sortRanges && ctx.Err() == nil; r = taken.Add(1) - 1 {
 			from := uint32(0)
 			if r > 0 {
 				from = ends[r-1]
@@ -118,9 +133,9 @@ type step struct {
 }
 
 // buildRounds places the pending entries, sorted by hash, and returns those that do not fit.
-func (m *Map) buildRounds(pending []hashed) (rejected []Entry) {
+func (m *Map) buildRounds(ctx context.Context, pending []hashed) (rejected []Entry, err error) {
 	if len(pending) == 0 {
-		return nil
+		return nil, ctx.Err()
 	}
 	// claims holds the first entry, by hash, that claims something of a bucket in a round: a hint of a full bucket, a slot
 	// of another.
@@ -134,7 +149,12 @@ func (m *Map) buildRounds(pending []hashed) (rejected []Entry) {
 			}
 		}
 		kept := 0
-		for _, e := range pending {
+		for i, e := range pending {
+			if i%buildPart == 0 {
+				if err := ctx.Err(); err != nil {
+					return nil, err
+				}
+			}
 			s, ok := m.buildStep(e.hash)
 			if !ok {
 				rejected = append(rejected, e.Entry)
@@ -167,7 +187,7 @@ func (m *Map) buildRounds(pending []hashed) (rejected []Entry) {
 		}
 		pending = left
 	}
-	return rejected
+	return rejected, nil
 }
 
 // buildStep returns the claims of the entry with this hash, or false if MaxProbe hops reach no free slot.

@@ -184,6 +184,7 @@ type measured struct {
 // measure returns what the codecs cost on the tier's device: what is kept, or else what it measures.
 func (u *measured) measure(t *Tier, o Options, batch float64, codecs []registry.Trained) (registry.Measured, error) {
 	m := t.newMeasuring(*o.Measure, batch, codecs)
+	m.ctx = o.Context
 	u.path = keptPath()
 	key, name := m.key(o.DType, o.Mode), t.home.Info().Name
 	if u.entry, u.have = kept(u.path, key); u.have {
@@ -195,6 +196,9 @@ func (u *measured) measure(t *Tier, o Options, batch float64, codecs []registry.
 	start := time.Now()
 	costs, err := measureDevice(m)
 	seconds := max(0, time.Since(start)-m.warm).Seconds()
+	if ended := o.Context.Err(); ended != nil && err != nil {
+		return registry.Measured{}, ended
+	}
 	if err != nil {
 		if err = ifMemory(err); err == nil {
 			return registry.Measured{By: "(the device has too little memory left to be measured)"}, nil

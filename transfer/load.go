@@ -146,7 +146,7 @@ func Load(d device.Device, src Source, o Options) (_ *Tier, err error) {
 	t.trained = t.total
 	t.shared = o.Shared
 	if o.Mode == Packed {
-		if err := t.pack(o.Workers); err != nil {
+		if err := t.pack(interruptible{host.Workers(o.Workers), o.Context}); err != nil {
 			return nil, err
 		}
 		lap(&timings.Pack)
@@ -401,11 +401,16 @@ func view[T any](b device.Buffer) []T {
 // packGrain is the number of rows that a goroutine packs at a time.
 const packGrain = 1024
 
-// pack copies the rows back to back to new memory, frees the old memory, and makes the index.
-func (t *Tier) pack(workers int) error {
+// pack copies the rows back to back to new memory, frees the old memory, and makes the index. If the context ends, the tier can only be closed.
+func (t *Tier) pack(workers interruptible) error {
 	locations := view[slab.Location](t.host.Index)
 	size := int64(0)
 	for r, n := range view[uint32](t.lengths()) {
+		if r%(64*packGrain) == 0 {
+			if err := workers.ctx.Err(); err != nil {
+				return err
+			}
+		}
 		// Locations overwrite the lengths, which are the second half of the index: location r only those up to length r.
 		if size >= slab.MaxBytes {
 			return fmt.Errorf("transfer: packed host tier (%d bytes at row %d) must stay below %d", size, r, int64(slab.MaxBytes))
@@ -426,7 +431,7 @@ func (t *Tier) pack(workers int) error {
 	from, to := t.host.Mem.Bytes(), packed.Bytes()
 	discarder, discards := t.home.(device.Discarder)
 	inBackground(func() {
-		host.Workers(workers).For(int(t.rows), packGrain, func(first, end int) {
+		workers.For(int(t.rows), packGrain, func(first, end int) {
 			for r := first; r < end; r++ {
 				l := locations[r]
 				copy(to[l.Offset():], from[int64(r)*t.host.Stride:][:l.Stored(t.rowBytes)])
@@ -436,6 +441,10 @@ func (t *Tier) pack(workers int) error {
 			}
 		})
 	}).Wait()
+	if err := workers.ctx.Err(); err != nil {
+		t.home.Free(packed)
+		return err
+	}
 	t.home.Free(t.host.Mem)
 	t.host = kernels.HostRows{Mem: packed, Index: t.host.Index, RowBytes: t.rowBytes}
 	return nil

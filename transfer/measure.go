@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -76,6 +77,7 @@ type measuring struct {
 	rows     int64
 	rowBytes int
 	o        MeasureOptions
+	ctx      context.Context // ends measuring early, with its error
 	codecs   []registry.Trained
 	limit    time.Duration
 
@@ -104,7 +106,7 @@ func (t *Tier) newMeasuring(o MeasureOptions, batch float64, codecs []registry.T
 		n *= 2
 	}
 	m := &measuring{
-		d: t.home, tier: t.host, packed: t.mode == Packed, rows: t.rows, rowBytes: t.rowBytes, o: o, codecs: codecs, limit: measureLimit,
+		d: t.home, tier: t.host, packed: t.mode == Packed, rows: t.rows, rowBytes: t.rowBytes, o: o, ctx: context.Background(), codecs: codecs, limit: measureLimit,
 		n: int(min(int64(n), t.rows)), rng: rand.New(rand.NewPCG(1, 0x6d656173757265)), byLength: map[int]float64{},
 	}
 	m.tier.Compressed, m.tier.Index = device.Buffer{}, device.Buffer{}
@@ -207,12 +209,23 @@ func (m *measuring) open() (err error) {
 	return nil
 }
 
+// goOn returns errTooSlow when no time is left, and the context's error once that has ended.
+func (m *measuring) goOn() error {
+	if err := m.ctx.Err(); err != nil {
+		return err
+	}
+	if time.Now().After(m.deadline) {
+		return errTooSlow
+	}
+	return nil
+}
+
 // time returns the seconds of what enqueue enqueues: the least of several rounds. It is called with the number of the batch.
 func (m *measuring) time(rounds, repeat int, enqueue func(batch int) error) (float64, error) {
 	best, batch := math.Inf(1), 0
 	for range rounds {
-		if time.Now().After(m.deadline) {
-			return 0, errTooSlow
+		if err := m.goOn(); err != nil {
+			return 0, err
 		}
 		if err := m.s.Record(m.from); err != nil {
 			return 0, err
@@ -237,6 +250,9 @@ func (m *measuring) time(rounds, repeat int, enqueue func(batch int) error) (flo
 
 // load runs something that may have a kernel loaded, and does not count the time.
 func (m *measuring) load(run func() error) error {
+	if err := m.ctx.Err(); err != nil {
+		return err
+	}
 	start := time.Now()
 	err := errors.Join(run(), m.s.Synchronize())
 	took := time.Since(start)

@@ -2,7 +2,6 @@ package transfer
 
 import (
 	"errors"
-	"time"
 
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
@@ -129,8 +128,8 @@ func (m *measuring) enqueueMisses(found device.Buffer, view kernels.HostRows, c 
 	repeat := measureRepeat
 	if share != nil { // it learns from batches that have ended
 		for i := range learns {
-			if time.Now().After(m.deadline) {
-				return 0, errTooSlow
+			if err := m.goOn(); err != nil {
+				return 0, err
 			}
 			if err := errors.Join(enqueue(i+1), m.s.Synchronize()); err != nil {
 				return 0, err

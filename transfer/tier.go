@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -168,9 +169,9 @@ func (t *Tier) StoredBytes(row int64) (int, error) {
 }
 
 // StoredLengths sets lengths to the lengths of the first rows as stored, -1 for rows that do not read back. All processors read. No Write or
-// Repack may run.
-func (t *Tier) StoredLengths(lengths []int32) {
-	host.Workers(0).For(len(lengths), 1<<14, func(from, to int) {
+// Repack may run. Once the context has ended, no further lengths are set.
+func (t *Tier) StoredLengths(ctx context.Context, lengths []int32) {
+	interruptible{host.Workers(0), ctx}.For(len(lengths), 1<<14, func(from, to int) {
 		for row := from; row < to; row++ {
 			lengths[row] = -1
 			if stored, _, err := t.Stored(int64(row)); err == nil {

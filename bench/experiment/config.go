@@ -4,14 +4,8 @@ package experiment
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"maps"
-	"math"
-	"strconv"
-	"strings"
-
-	"github.com/dustin/go-humanize"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/cache"
@@ -19,6 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/faults"
+	"github.com/tensorcache/tensorcache/internal/setting"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -116,11 +111,8 @@ func NewConfig() Config {
 
 // link returns Link as cache.Options takes it. REQUIRES: c is valid.
 func (c *Config) link() float64 {
-	if c.Link == "none" {
-		return cache.NoLink
-	}
-	gb, _ := strconv.ParseFloat(c.Link, 64)
-	return gb * 1e9
+	link, _ := setting.Link(c.Link)
+	return link
 }
 
 // Validate reports every field out of range and every contradiction, all at once. Fields go by the names of their flags.
@@ -131,8 +123,8 @@ func (c *Config) Validate() error {
 	policy, err := admission.Lookup(c.Policy)
 	f.Add(err)
 	f.Add(registry.Check(c.Codec))
-	gb, err := strconv.ParseFloat(c.Link, 64)
-	f.If(c.Link != "" && c.Link != "none" && (err != nil || !(gb > 0 && gb <= 1e6)), "--link (%q) must be GB/s above 0, or none", c.Link)
+	_, ok := setting.Link(c.Link)
+	f.If(!ok, "--link (%q) must be GB/s above 0, or none", c.Link)
 	f.Add(dataset.CheckCast(c.Cast))
 	_, err = transfer.ParseMode(c.HostTier)
 	f.Add(err)
@@ -211,18 +203,4 @@ func (c *Config) Settings() map[string]any {
 }
 
 // budget returns the bytes per device for a table of so many raw bytes.
-func (c *Config) budget(raw int64) (int64, error) {
-	if share, ok := strings.CutSuffix(strings.TrimSpace(c.Budget), "%"); ok {
-		p, err := strconv.ParseFloat(strings.TrimSpace(share), 64)
-		if err != nil || !(p > 0) || math.IsInf(p, 0) {
-			return 0, fmt.Errorf("--budget (%q) must be a positive percentage of the table or a size such as 64MiB", c.Budget)
-		}
-		// At least 1, which the cache takes for a budget: it then says what the table's rows need.
-		return int64(min(max(p/100*float64(raw), 1), math.MaxInt64/2)), nil
-	}
-	n, err := humanize.ParseBytes(c.Budget)
-	if err != nil || n == 0 || n > math.MaxInt64/2 {
-		return 0, fmt.Errorf("--budget (%q) must be a positive percentage of the table or a size such as 64MiB", c.Budget)
-	}
-	return int64(n), nil
-}
+func (c *Config) budget(raw int64) (int64, error) { return setting.Budget(c.Budget, raw) }

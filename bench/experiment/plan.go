@@ -106,7 +106,7 @@ type PlanResult struct {
 // Validate reports all faults at once.
 func (p *PlanConfig) Validate() error {
 	var f faults.List
-	f.If(!(p.Target > 0 && p.Target <= 1), "--target-hit (%g %%) must be above 0 %% and at most 100 %%", 100*p.Target)
+	f.If(!(p.Target > 0 && p.Target <= 1), "--target-hit (%.6g %%) must be above 0 %% and at most 100 %%", 100*p.Target)
 	f.If(p.GPUMemory < 0, "--gpu-memory (%d B) must not be negative", p.GPUMemory)
 	f.If(!(p.SampleRate > 0), "--sample-rate (%v) must be above 0", p.SampleRate)
 	f.If(!(p.RefreshChurn > 0), "--refresh-churn (%v) must be above 0", p.RefreshChurn)

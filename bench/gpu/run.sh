@@ -5,7 +5,8 @@
 #   ./run.sh sanitize [TOOL…]     the tests of kernels under memcheck and racecheck
 #   ./run.sh bench [GROUP…]       hot, online, codecs, large, batch, training: figures of one GPU
 #   ./run.sh real                 every codec on the tables of data/
-#   ./run.sh python               the tests of the Python package, and what its calls cost; needs python3, and torch for most of them
+#   ./run.sh python               the tests of the Python package, what its calls cost, and the checks of the C library that it runs; needs
+#                                 python3, and torch for most tests
 #   ./run.sh loop                 a training loop in PyTorch with the Python package: $RESULTS/training-loop.json; takes minutes, and over 62 GB of host memory
 #   ./run.sh pair                 on two GPUs: the tests that need several, and their figures
 #
@@ -152,7 +153,10 @@ python | loop)
 	if [ "$part" = loop ]; then
 		step loop 400 "$results/training-loop.txt" python3 -W ignore python/benchmarks/training_loop.py --commit "$(cat python/commit)" --out "$results/training-loop.json"
 	else
-		step python 300 "$results/python.txt" python3 -m pytest -q -rs -p no:cacheprovider python/tests
+		TENSORCACHE_CAPI_PROGRAMS="$PWD/capi" tests capi 100 1 ./capi/capi.test
+		# A test that hangs prints where, after two minutes.
+		step python 300 "$results/python.txt" python3 -m pytest -v -ra --tb=long --durations=25 -o faulthandler_timeout=120 -p no:cacheprovider python/tests
+		tail -n 45 "$results/python.txt"
 		step python-calls 120 "$results/python-calls.txt" python3 python/benchmarks/calls.py --json "$results/python-calls.json"
 	fi
 	;;

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
@@ -10,272 +9,23 @@ import (
 	"image/png"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
+
+	"github.com/tensorcache/tensorcache/internal/browsertest"
 )
 
-// browser is a tab of headless Chromium, driven over the pipe of its DevTools protocol.
-type browser struct {
-	t       *testing.T
-	to      *os.File
-	session string
-	calls   int
-	answers chan message
-	events  struct {
-		sync.Mutex
-		all []message
-	}
-}
-
-type message struct {
-	ID     int             `json:"id,omitempty"`
-	Method string          `json:"method,omitempty"`
-	Params json.RawMessage `json:"params,omitempty"`
-	Result json.RawMessage `json:"result,omitempty"`
-	Error  *struct {
-		Message string `json:"message"`
-	} `json:"error,omitempty"`
-}
-
-// deadline is the time of one step; a cold start on a busy machine is the longest.
-const deadline = time.Minute
-
-// newBrowser skips the test where there is no Chromium, unless TENSORCACHE_REQUIRE_BROWSER is set.
-func newBrowser(t *testing.T) *browser {
-	t.Helper()
-	path := ""
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
-		if found, err := exec.LookPath(name); err == nil {
-			path = found
-			break
-		}
-	}
-	if path == "" {
-		if os.Getenv("TENSORCACHE_REQUIRE_BROWSER") != "" {
-			t.Fatal("TENSORCACHE_REQUIRE_BROWSER is set, but there is no chromium")
-		}
-		t.Skip("no chromium on the PATH; TENSORCACHE_REQUIRE_BROWSER=1 makes that a failure")
-	}
-	theirIn, to, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	from, theirOut, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-		"--disable-sync", "--no-first-run", "--user-data-dir="+t.TempDir(), "--window-size=1400,900", "--remote-debugging-pipe", "about:blank")
-	cmd.ExtraFiles = []*os.File{theirIn, theirOut} // 3 and 4
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	theirIn.Close()
-	theirOut.Close()
-	b := &browser{t: t, to: to, answers: make(chan message, 16)}
-	go b.read(from)
-	t.Cleanup(func() {
-		b.send("Browser.close", nil) // rather than kill: its children end with it
-		ended := make(chan error, 1)
-		go func() { ended <- cmd.Wait() }()
-		select {
-		case <-ended:
-		case <-time.After(deadline):
-			cmd.Process.Kill()
-			<-ended
-		}
-		to.Close()
-		from.Close()
-	})
-	var tab struct{ TargetID, SessionID string }
-	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &tab)
-	b.call("Target.attachToTarget", map[string]any{"targetId": tab.TargetID, "flatten": true}, &tab)
-	b.session = tab.SessionID
-	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
-		b.call(domain+".enable", nil, nil)
-	}
-	return b
-}
-
-// read takes messages, which end in a zero byte.
-func (b *browser) read(from *os.File) {
-	defer close(b.answers)
-	r := bufio.NewReader(from)
-	for {
-		text, err := r.ReadBytes(0)
-		if err != nil {
-			return
-		}
-		var m message
-		if json.Unmarshal(bytes.TrimSuffix(text, []byte{0}), &m) != nil {
-			continue
-		}
-		if m.ID != 0 {
-			b.answers <- m
-			continue
-		}
-		b.events.Lock()
-		b.events.all = append(b.events.all, m)
-		b.events.Unlock()
-	}
-}
-
-func (b *browser) send(method string, params any) {
-	b.calls++
-	call := map[string]any{"id": b.calls, "method": method}
-	if params != nil {
-		call["params"] = params
-	}
-	if b.session != "" && !strings.HasPrefix(method, "Browser.") {
-		call["sessionId"] = b.session
-	}
-	text, err := json.Marshal(call)
-	if err == nil {
-		_, err = b.to.Write(append(text, 0))
-	}
-	if err != nil {
-		b.t.Errorf("%s: %v", method, err)
-	}
-}
-
-func (b *browser) call(method string, params, result any) {
-	b.t.Helper()
-	b.send(method, params)
-	for timeout := time.After(deadline); ; {
-		select {
-		case m, ok := <-b.answers:
-			switch {
-			case !ok:
-				b.t.Fatalf("%s: the browser ended", method)
-			case m.ID != b.calls:
-				continue
-			case m.Error != nil:
-				b.t.Fatalf("%s: %s", method, m.Error.Message)
-			}
-			if result != nil {
-				if err := json.Unmarshal(m.Result, result); err != nil {
-					b.t.Fatalf("%s: %v", method, err)
-				}
-			}
-			return
-		case <-timeout:
-			b.t.Fatalf("%s: no answer", method)
-		}
-	}
-}
-
-// eventsOf returns the parameters of the events of that name so far.
-func (b *browser) eventsOf(method string) (params []string) {
-	b.events.Lock()
-	defer b.events.Unlock()
-	for _, m := range b.events.all {
-		if m.Method == method {
-			params = append(params, string(m.Params))
-		}
-	}
-	return params
-}
-
-func (b *browser) open(address string) {
-	b.t.Helper()
-	before := len(b.eventsOf("Page.loadEventFired"))
-	b.call("Page.navigate", map[string]any{"url": address}, nil)
-	for end := time.Now().Add(deadline); len(b.eventsOf("Page.loadEventFired")) == before; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			b.t.Fatalf("%s does not load", address)
-		}
-	}
-}
-
-// eval returns the value of an expression in the page.
-func eval[T any](b *browser, expression string) (value T) {
-	b.t.Helper()
-	var r struct {
-		Result           struct{ Value json.RawMessage }
-		ExceptionDetails json.RawMessage
-	}
-	b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &r)
-	if r.ExceptionDetails != nil {
-		b.t.Fatalf("%s: %s", expression, r.ExceptionDetails)
-	}
-	if len(r.Result.Value) > 0 {
-		if err := json.Unmarshal(r.Result.Value, &value); err != nil {
-			b.t.Fatalf("%s: %v", expression, err)
-		}
-	}
-	return value
-}
-
-type point struct{ X, Y float64 }
-
-// mouse moves to a point, and clicks there if it says so.
-func (b *browser) mouse(p point, click bool) {
-	b.t.Helper()
-	types := []string{"mouseMoved"}
-	if click {
-		types = append(types, "mousePressed", "mouseReleased")
-	}
-	for _, kind := range types {
-		event := map[string]any{"type": kind, "x": p.X, "y": p.Y}
-		if kind != "mouseMoved" {
-			event["button"], event["clickCount"] = "left", 1
-		}
-		b.call("Input.dispatchMouseEvent", event, nil)
-	}
-}
-
-// press types keys of no text.
-func (b *browser) press(keys ...string) {
-	b.t.Helper()
-	for _, k := range keys {
-		b.call("Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": k, "code": k}, nil)
-		b.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": k, "code": k}, nil)
-	}
-}
-
-// middle brings an element into view and returns its middle.
-func (b *browser) middle(selector string) point {
-	b.t.Helper()
-	return eval[point](b, fmt.Sprintf(`(() => {
-		const e = document.querySelector(%q);
-		e.scrollIntoView({block: "center", behavior: "instant"});
-		const r = e.getBoundingClientRect();
-		return {X: r.x + r.width / 2, Y: r.y + r.height / 2};
-	})()`, selector))
-}
-
 // tip returns the text of the tooltip, "" if there is none.
-func (b *browser) tip() string {
-	b.t.Helper()
-	return eval[string](b, `(() => { const t = document.getElementById("tip"); return t.hidden ? "" : t.innerText; })()`)
-}
-
-// screenshot keeps a picture where TENSORCACHE_SCREENSHOTS names a folder, for people to look at.
-func (b *browser) screenshot(name string) {
-	dir := os.Getenv("TENSORCACHE_SCREENSHOTS")
-	if dir == "" {
-		return
-	}
-	var shot struct{ Data string }
-	b.call("Page.captureScreenshot", map[string]any{"format": "png"}, &shot)
-	picture, err := base64.StdEncoding.DecodeString(shot.Data)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, name), picture, 0o644)
-	}
-	if err != nil {
-		b.t.Error(err)
-	}
+func tip(b *browsertest.Browser) string {
+	return browsertest.Eval[string](b, `(() => { const t = document.getElementById("tip"); return t.hidden ? "" : t.innerText; })()`)
 }
 
 // TestHTML_InBrowser: the page of every kind of result, harmful names among them, works.
 func TestHTML_InBrowser(t *testing.T) {
 	t.Parallel()
-	b := newBrowser(t)
+	b := browsertest.New(t)
 	dir := exampleFolder(t)
 	text := page(t, dir, HTMLOptions{Title: hostile, Date: hostile})
 	file := filepath.Join(dir, "report.html")
@@ -284,44 +34,44 @@ func TestHTML_InBrowser(t *testing.T) {
 	}
 	address := (&url.URL{Scheme: "file", Path: file}).String()
 	still := map[string]string{"name": "prefers-reduced-motion", "value": "reduce"} // a page that still scrolls would be missed
-	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{still}}, nil)
-	b.open(address)
+	b.Call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{still}}, nil)
+	b.Open(address)
 
 	// Nothing that a name says is done.
-	if eval[bool](b, `"harmed" in window`) {
+	if browsertest.Eval[bool](b, `"harmed" in window`) {
 		t.Error("a script from the results ran")
 	}
-	if n := eval[int](b, `document.querySelectorAll("img, iframe, object, embed, script[src], link:not([rel=icon])").length`); n != 0 {
+	if n := browsertest.Eval[int](b, `document.querySelectorAll("img, iframe, object, embed, script[src], link:not([rel=icon])").length`); n != 0 {
 		t.Errorf("%d elements of foreign content", n)
 	}
-	if title := eval[string](b, `document.title`); title != strings.TrimSuffix(hostile, "\x01") { // titles drop spaces and controls at their ends
+	if title := browsertest.Eval[string](b, `document.title`); title != strings.TrimSuffix(hostile, "\x01") { // titles drop spaces and controls at their ends
 		t.Errorf("title %q", title)
 	}
 
 	// Links.
-	for _, href := range eval[[]string](b, `[...document.querySelectorAll("a[href]")].map(a => a.getAttribute("href"))`) {
+	for _, href := range browsertest.Eval[[]string](b, `[...document.querySelectorAll("a[href]")].map(a => a.getAttribute("href"))`) {
 		if id, ok := strings.CutPrefix(href, "#"); ok {
-			if !eval[bool](b, fmt.Sprintf(`document.getElementById(%q) !== null`, id)) {
+			if !browsertest.Eval[bool](b, fmt.Sprintf(`document.getElementById(%q) !== null`, id)) {
 				t.Errorf("link %s leads nowhere", href)
 			}
 			continue
 		}
 		t.Errorf("link %s leaves the page", href)
 	}
-	b.mouse(b.middle(`nav a[href="#codecs"]`), true)
-	if y := eval[float64](b, `document.getElementById("codecs").getBoundingClientRect().top`); y < 0 || y > 400 {
+	b.Mouse(b.Middle(`nav a[href="#codecs"]`), true)
+	if y := browsertest.Eval[float64](b, `document.getElementById("codecs").getBoundingClientRect().top`); y < 0 || y > 400 {
 		t.Errorf("a click on “Codecs” brings it to %v of the window", y)
 	}
 
 	// Every chart has a tooltip under the pointer, which says what the table says.
-	ids := eval[[]string](b, `[...document.querySelectorAll("figure.chart")].map(f => f.id)`)
+	ids := browsertest.Eval[[]string](b, `[...document.querySelectorAll("figure.chart")].map(f => f.id)`)
 	if len(ids) < 6 {
 		t.Errorf("charts %v: want at least 6", ids)
 	}
 	for _, id := range ids {
-		b.mouse(b.middle("#"+id+" .drawing svg"), false)
-		lines := strings.Split(b.tip(), "\n")
-		rows := eval[[][]string](b, fmt.Sprintf(`(() => {
+		b.Mouse(b.Middle("#"+id+" .drawing svg"), false)
+		lines := strings.Split(tip(b), "\n")
+		rows := browsertest.Eval[[][]string](b, fmt.Sprintf(`(() => {
 			const f = document.getElementById(%q), axis = f.querySelector("thead th").textContent + " ";
 			const rows = [...f.querySelectorAll("tbody tr")].filter(r => axis + r.cells[0].textContent === %q);
 			return rows.map(row => [...row.cells].map(c => c.textContent).slice(1).filter(c => c));
@@ -331,58 +81,58 @@ func TestHTML_InBrowser(t *testing.T) {
 		}) {
 			t.Errorf("%s: tooltip %q is not a row of the table: %q", id, lines, rows)
 		}
-		if eval[int](b, fmt.Sprintf(`document.querySelectorAll("#" + %q + " .cursor *").length`, id)) == 0 {
+		if browsertest.Eval[int](b, fmt.Sprintf(`document.querySelectorAll("#" + %q + " .cursor *").length`, id)) == 0 {
 			t.Errorf("%s: no cursor", id)
 		}
 		if id == "miss-ratio-curve-1" || id == "measured-miss-ratio" {
-			b.screenshot(id + "-tooltip.png")
+			b.Screenshot(id + "-tooltip.png")
 		}
 	}
-	b.mouse(point{5, 5}, false)
-	if tip := b.tip(); tip != "" {
+	b.Mouse(browsertest.Point{X: 5, Y: 5}, false)
+	if tip := tip(b); tip != "" {
 		t.Errorf("tooltip %q stays", tip)
 	}
 
 	// Keys: from the first to the last row and away.
 	for id, axis := range map[string]string{"miss-ratio-curve-1": "size of the cache ", "measured-miss-ratio": "budget of the cache "} {
-		b.middle("#" + id)
-		eval[any](b, fmt.Sprintf(`document.querySelector("#%s .drawing svg").focus({preventScroll: true})`, id))
+		b.Middle("#" + id)
+		browsertest.Eval[any](b, fmt.Sprintf(`document.querySelector("#%s .drawing svg").focus({preventScroll: true})`, id))
 		name := func(row int) string {
-			return axis + eval[string](b, fmt.Sprintf(`[...document.querySelectorAll("#%s tbody tr")].at(%d).cells[0].textContent`, id, row))
+			return axis + browsertest.Eval[string](b, fmt.Sprintf(`[...document.querySelectorAll("#%s tbody tr")].at(%d).cells[0].textContent`, id, row))
 		}
 		for _, step := range []struct {
 			key string
 			row int
 		}{{"ArrowRight", 0}, {"ArrowDown", 1}, {"ArrowLeft", 0}, {"ArrowUp", 0}, {"End", -1}, {"ArrowRight", -1}, {"Home", 0}} {
-			b.press(step.key)
-			if tip, want := b.tip(), name(step.row); !strings.HasPrefix(tip, want+"\n") {
+			b.Press(step.key)
+			if tip, want := tip(b), name(step.row); !strings.HasPrefix(tip, want+"\n") {
 				t.Errorf("%s: %s shows %q, want %q", id, step.key, tip, want)
 			}
 		}
-		b.press("Escape")
-		if tip := b.tip(); tip != "" {
+		b.Press("Escape")
+		if tip := tip(b); tip != "" {
 			t.Errorf("%s: Escape leaves %q", id, tip)
 		}
 	}
 
 	// A series can be hidden, from the tooltip too, and shown again.
 	const button, line = "#miss-ratio-curve-1 .legend li:first-child button", `#miss-ratio-curve-1 .drawing [data-i="0"]`
-	name := eval[string](b, fmt.Sprintf(`document.querySelector(%q).textContent`, button))
+	name := browsertest.Eval[string](b, fmt.Sprintf(`document.querySelector(%q).textContent`, button))
 	for _, hidden := range []bool{true, false} {
-		b.mouse(b.middle(button), true)
-		display := eval[string](b, fmt.Sprintf(`getComputedStyle(document.querySelector(%q)).display`, line))
-		b.mouse(b.middle("#miss-ratio-curve-1 .drawing svg"), false)
-		if tip := b.tip(); (display == "none") != hidden || slices.Contains(strings.Split(tip, "\n"), name) == hidden {
+		b.Mouse(b.Middle(button), true)
+		display := browsertest.Eval[string](b, fmt.Sprintf(`getComputedStyle(document.querySelector(%q)).display`, line))
+		b.Mouse(b.Middle("#miss-ratio-curve-1 .drawing svg"), false)
+		if tip := tip(b); (display == "none") != hidden || slices.Contains(strings.Split(tip, "\n"), name) == hidden {
 			t.Errorf("hidden %v: display %q, tooltip %q", hidden, display, tip)
 		}
 	}
 
 	// A chart is saved as a PNG picture, as it is shown.
-	eval[any](b, `HTMLAnchorElement.prototype.click = function () { window.saved = [this.download, this.href]; }`)
+	browsertest.Eval[any](b, `HTMLAnchorElement.prototype.click = function () { window.saved = [this.download, this.href]; }`)
 	for _, id := range []string{"miss-ratio-curve-1", "measured-miss-ratio"} {
-		b.mouse(b.middle("#"+id+" button.png"), true)
-		saved := eval[[]string](b, `new Promise(done => { const wait = () => window.saved ? done(window.saved) : setTimeout(wait, 10); wait(); })`)
-		eval[any](b, `delete window.saved`)
+		b.Mouse(b.Middle("#"+id+" button.png"), true)
+		saved := browsertest.Eval[[]string](b, `new Promise(done => { const wait = () => window.saved ? done(window.saved) : setTimeout(wait, 10); wait(); })`)
+		browsertest.Eval[any](b, `delete window.saved`)
 		data, ok := strings.CutPrefix(saved[1], "data:image/png;base64,")
 		text, err := base64.StdEncoding.DecodeString(data)
 		if err != nil || !ok || saved[0] != id+".png" {
@@ -410,14 +160,14 @@ func TestHTML_InBrowser(t *testing.T) {
 
 	// Headings sort: numbers by value, ascending, then descending.
 	const column = `[...document.querySelectorAll("#summary thead th")].findIndex(h => h.textContent === "hit rate")`
-	b.mouse(b.middle(`#summary th:nth-child(`+fmt.Sprint(eval[int](b, column)+1)+`) button`), true)
+	b.Mouse(b.Middle(`#summary th:nth-child(`+fmt.Sprint(browsertest.Eval[int](b, column)+1)+`) button`), true)
 	values := func() []float64 {
-		return eval[[]float64](b, `[...document.querySelectorAll("#summary tbody tr")].map(r => Number(r.cells[`+column+`].dataset.sort))`)
+		return browsertest.Eval[[]float64](b, `[...document.querySelectorAll("#summary tbody tr")].map(r => Number(r.cells[`+column+`].dataset.sort))`)
 	}
 	if v := values(); len(v) != 19 || !slices.IsSorted(v) {
 		t.Errorf("sorted by hit rate: %v", v)
 	}
-	b.mouse(b.middle(`#summary th[aria-sort] button`), true)
+	b.Mouse(b.Middle(`#summary th[aria-sort] button`), true)
 	if v := values(); slices.IsSorted(v) || !slices.IsSortedFunc(v, func(a, b float64) int { return int(b*1e9) - int(a*1e9) }) {
 		t.Errorf("sorted by hit rate, descending: %v", v)
 	}
@@ -439,15 +189,15 @@ func TestHTML_InBrowser(t *testing.T) {
 	})()`
 	backs := map[string]bool{}
 	for _, theme := range []string{"light", "dark"} {
-		b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{still, {"name": "prefers-color-scheme", "value": theme}}}, nil)
-		backs[eval[string](b, `getComputedStyle(document.body).backgroundColor`)] = true
-		for name, ratio := range eval[map[string]float64](b, contrast) {
+		b.Call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{still, {"name": "prefers-color-scheme", "value": theme}}}, nil)
+		backs[browsertest.Eval[string](b, `getComputedStyle(document.body).backgroundColor`)] = true
+		for name, ratio := range browsertest.Eval[map[string]float64](b, contrast) {
 			if least := map[bool]float64{true: 3, false: 4.5}[strings.HasPrefix(name, "--c")]; ratio < least {
 				t.Errorf("%s: %s has contrast %.2f, want %.1f", theme, name, ratio, least)
 			}
 		}
-		b.middle("#measured-miss-ratio")
-		b.screenshot(theme + ".png")
+		b.Middle("#measured-miss-ratio")
+		b.Screenshot(theme + ".png")
 	}
 	if len(backs) != 2 {
 		t.Errorf("backgrounds %v: want one of each theme", backs)
@@ -455,31 +205,31 @@ func TestHTML_InBrowser(t *testing.T) {
 
 	// Narrow windows scroll tables and charts, not the page.
 	for _, width := range []int{1400, 420} {
-		b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil)
-		if w := eval[int](b, `document.documentElement.scrollWidth`); w > width {
+		b.Call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil)
+		if w := browsertest.Eval[int](b, `document.documentElement.scrollWidth`); w > width {
 			t.Errorf("the page is %d wide in a window of %d", w, width)
 		}
-		b.screenshot(fmt.Sprintf("width-%d.png", width))
+		b.Screenshot(fmt.Sprintf("width-%d.png", width))
 	}
 
 	// On paper everything is there, in the light theme.
-	b.call("Emulation.setEmulatedMedia", map[string]any{"media": "print", "features": []map[string]string{still, {"name": "prefers-color-scheme", "value": "dark"}}}, nil)
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1000, "height": 1400, "deviceScaleFactor": 1, "mobile": false}, nil)
-	if back := eval[string](b, `getComputedStyle(document.body).backgroundColor`); back != "rgb(255, 255, 255)" {
+	b.Call("Emulation.setEmulatedMedia", map[string]any{"media": "print", "features": []map[string]string{still, {"name": "prefers-color-scheme", "value": "dark"}}}, nil)
+	b.Call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1000, "height": 1400, "deviceScaleFactor": 1, "mobile": false}, nil)
+	if back := browsertest.Eval[string](b, `getComputedStyle(document.body).backgroundColor`); back != "rgb(255, 255, 255)" {
 		t.Errorf("printed on %s", back)
 	}
-	if n := eval[int](b, `[...document.querySelectorAll("figure.chart")].filter(f => f.getBoundingClientRect().width < 300).length`); n != 0 {
+	if n := browsertest.Eval[int](b, `[...document.querySelectorAll("figure.chart")].filter(f => f.getBoundingClientRect().width < 300).length`); n != 0 {
 		t.Errorf("%d charts are too small on paper", n)
 	}
-	b.middle("#measured-miss-ratio")
-	b.screenshot("print.png")
+	b.Middle("#measured-miss-ratio")
+	b.Screenshot("print.png")
 
 	for _, kind := range []string{"Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"} {
-		for _, e := range b.eventsOf(kind) {
+		for _, e := range b.EventsOf(kind) {
 			t.Errorf("%s: %s", kind, e)
 		}
 	}
-	for _, e := range b.eventsOf("Network.requestWillBeSent") {
+	for _, e := range b.EventsOf("Network.requestWillBeSent") {
 		var request struct{ Request struct{ URL string } }
 		if err := json.Unmarshal([]byte(e), &request); err != nil {
 			t.Fatal(err)

@@ -41,6 +41,8 @@ type Options struct {
 	// MetricsAddr is where Prometheus can scrape, at /metrics: "9464", ":9464" and "localhost:9464" are the same, since no host
 	// means this machine only. "": nowhere.
 	MetricsAddr string
+	// Prometheus has Metrics return a handler for Prometheus, without an address of its own.
+	Prometheus bool
 	// Console is where OTEL_TRACES_EXPORTER=console and OTEL_METRICS_EXPORTER=console write to.
 	Console io.Writer
 }
@@ -50,6 +52,7 @@ type Telemetry struct {
 	tracer, meter provider // nil: none
 	server        *http.Server
 	address       string
+	metrics       http.Handler
 
 	ended, delivered atomic.Int64 // sampled spans
 	mu               struct {
@@ -103,7 +106,7 @@ func Start(ctx context.Context, o Options) (_ *Telemetry, err error) {
 		}
 	}()
 	traces, metrics := enabled("TRACES"), enabled("METRICS")
-	if !traces && !metrics && o.MetricsAddr == "" {
+	if !traces && !metrics && o.MetricsAddr == "" && !o.Prometheus {
 		return t, nil
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.failed))
@@ -127,7 +130,7 @@ func Start(ctx context.Context, o Options) (_ *Telemetry, err error) {
 		otel.SetTracerProvider(traced)
 		t.tracer = traced
 	}
-	if metrics || o.MetricsAddr != "" {
+	if metrics || o.MetricsAddr != "" || o.Prometheus {
 		with := []sdkmetric.Option{sdkmetric.WithResource(about)}
 		if metrics {
 			var reader sdkmetric.Reader
@@ -143,8 +146,11 @@ func Start(ctx context.Context, o Options) (_ *Telemetry, err error) {
 			}
 			with = append(with, sdkmetric.WithReader(reader))
 		}
-		if o.MetricsAddr != "" {
-			reader, err := t.serve(o.MetricsAddr)
+		if o.MetricsAddr != "" || o.Prometheus {
+			reader, err := t.prometheus()
+			if err == nil && o.MetricsAddr != "" {
+				err = t.serve(o.MetricsAddr)
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -157,33 +163,42 @@ func Start(ctx context.Context, o Options) (_ *Telemetry, err error) {
 	return t, nil
 }
 
-// serve listens for Prometheus.
-func (t *Telemetry) serve(address string) (sdkmetric.Reader, error) {
-	if !strings.Contains(address, ":") {
-		address = ":" + address
-	}
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, fmt.Errorf("telemetry: address of metrics (%q): %w", address, err)
-	}
-	if host == "" {
-		host = "127.0.0.1"
-	}
+// prometheus makes the handler for Prometheus, and returns what collects for it.
+func (t *Telemetry) prometheus() (sdkmetric.Reader, error) {
 	registry := prometheus.NewRegistry()
 	reader, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes))
 	if err != nil {
 		return nil, fmt.Errorf("telemetry: %w", err)
 	}
+	t.metrics = promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
+	return reader, nil
+}
+
+// Metrics returns what answers Prometheus, nil if neither Options.Prometheus nor Options.MetricsAddr is set.
+func (t *Telemetry) Metrics() http.Handler { return t.metrics }
+
+// serve listens for Prometheus.
+func (t *Telemetry) serve(address string) error {
+	if !strings.Contains(address, ":") {
+		address = ":" + address
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("telemetry: address of metrics (%q): %w", address, err)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
 	l, err := net.Listen("tcp", net.JoinHostPort(host, port))
 	if err != nil {
-		return nil, fmt.Errorf("telemetry: address of metrics (%q): %w", address, err)
+		return fmt.Errorf("telemetry: address of metrics (%q): %w", address, err)
 	}
 	t.address = l.Addr().String()
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	mux.Handle("/metrics", t.metrics)
 	t.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go t.server.Serve(l)
-	return reader, nil
+	return nil
 }
 
 // MetricsURL returns where Prometheus can scrape, "" if nowhere.

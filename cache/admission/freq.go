@@ -150,11 +150,18 @@ func (f *frequency) Resize(capacity int64) {
 	defer freeAll(&memory)
 	f.order, f.mapped[2] = nil, nil
 	f.buckets, f.mapped[0] = numa.Make[freqBucket](int64(n))
-	for i := range f.buckets {
-		for w := range freqWays {
-			f.buckets[i].keys[w] = noKey
-		}
+	parts := 1
+	if n >= shardedBuckets {
+		parts = runtime.GOMAXPROCS(0)
 	}
+	concurrently(parts, func(part int) { // each page is first written here, which takes the system longest
+		of := f.buckets[shardStart(part, parts, n):shardStart(part+1, parts, n)]
+		for i := range of {
+			for w := range freqWays {
+				of[i].keys[w] = noKey
+			}
+		}
+	})
 	f.sketch, f.mapped[1] = newSketch(n, shards, uint64(f.period))
 	for i := range old {
 		for w, key := range old[i].keys {

@@ -58,7 +58,7 @@ static void commands(void)
 	REFUSED(TC_ERROR_ARGUMENT, "vertexes", tc_bench_json("{\"vertexes\": 3000}", &json));
 	REFUSED(TC_ERROR_ARGUMENT, "config_json", tc_bench_json("{\"vertices\": 30", &json));
 	REFUSED(TC_ERROR_ARGUMENT, "nothing after", tc_bench_json("{} {}", &json));
-	REFUSED(TC_ERROR_ARGUMENT, "--batches (-7)", tc_bench_json("{\"batches\": -7}", &json));
+	REFUSED(TC_ERROR_ARGUMENT, "tensorcache: batches (-7)", tc_bench_json("{\"batches\": -7}", &json));
 	REFUSED(TC_ERROR_ARGUMENT, "target_hit (\"high\")", tc_plan_json("{\"target_hit\": \"high\"}", &json));
 	REFUSED(TC_ERROR_ARGUMENT, "gpu_memory (\"much\")", tc_plan_json("{\"gpu_memory\": \"much\"}", &json));
 	CHECK(json == NULL);

@@ -102,6 +102,8 @@ int main(int argc, char **argv)
 		check_telemetry();
 	else if (strcmp(name, "graphs") == 0)
 		check_graphs();
+	else if (strcmp(name, "parts") == 0)
+		check_parts();
 	else if (strcmp(name, "device-source") == 0)
 		check_device_source();
 	else if (strcmp(name, "bench") == 0)

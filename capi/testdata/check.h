@@ -53,6 +53,12 @@ void device_put(void *to, const void *from, size_t bytes);
 void device_get(void *to, const void *from, size_t bytes);
 void *stream_new(void);
 void stream_wait(void *stream);
+/* A stream that copies of device_put and device_get do not wait for. */
+void *stream_apart(void);
+/* Whether the GPU is emulated. */
+int emulated(void);
+/* Allocates all memory of the GPU but that much. */
+void *device_fill(size_t left);
 void *graph_begin(void *stream);
 void *graph_end(void *stream);
 void graph_launch(void *graph, void *stream);
@@ -83,6 +89,7 @@ void check_calls(int all);
 void check_fork(void);
 void check_telemetry(void);
 void check_graphs(void);
+void check_parts(void);
 void check_device_source(void);
 void bench(int64_t rows);
 

@@ -99,6 +99,26 @@ void stream_wait(void *stream)
 		CU(cuStreamSynchronize, stream);
 }
 
+void *stream_apart(void)
+{
+	CUstream s;
+	CU(cuStreamCreate, &s, CU_STREAM_NON_BLOCKING);
+	return s;
+}
+
+int emulated(void)
+{
+	return on_cuda && dlsym(driver, "tensorcache_emulator_fail") != NULL;
+}
+
+void *device_fill(size_t left)
+{
+	size_t free_bytes, all;
+	CU(cuMemGetInfo, &free_bytes, &all);
+	CHECK(free_bytes > left);
+	return device_alloc(free_bytes - left);
+}
+
 void *graph_begin(void *stream)
 {
 	CU(cuStreamBeginCapture, stream, CU_STREAM_CAPTURE_MODE_RELAXED);

@@ -82,6 +82,40 @@ static void out_of_range(tc_cache *cache, const float *table, void *stream)
 	free(out);
 }
 
+/* A gather that passes through memory of the GPU in parts, for the second of which there is no room: when the call returns, nothing runs that
+ * would write to out. */
+void check_parts(void)
+{
+	enum { N = 220000, STRIDE = ROW + 4, MiB = 1 << 20 };
+	if (!emulated()) /* others use a real GPU, too */
+		return;
+	float *table = table_new();
+	tc_cache *cache = cache_new(table);
+	void *stream = stream_apart();
+	int32_t *ids = ids_new(TC_INT32, N, ROWS, 3);
+	char *out = calloc(N, STRIDE);
+	void *dev_ids = device_alloc(4 * N), *dev_out = device_alloc((size_t)N * STRIDE);
+	device_put(dev_ids, ids, 4 * N);
+	void *filler = device_fill(56 * MiB);
+	REFUSED(TC_ERROR_OUT_OF_MEMORY, "", tc_gather(cache, 0, 0, dev_ids, TC_INT32, N, dev_out, STRIDE, stream, NULL));
+	device_put(dev_out, out, (size_t)N * STRIDE);
+	stream_wait(stream);
+	device_get(out, dev_out, (size_t)N * STRIDE);
+	for (int64_t i = 0; i < (int64_t)N * STRIDE; i++)
+		CHECK(out[i] == 0);
+	device_free(filler);
+	OK(tc_gather(cache, 0, 0, dev_ids, TC_INT32, N, dev_out, STRIDE, stream, NULL));
+	stream_wait(stream);
+	device_get(out, dev_out, (size_t)N * STRIDE);
+	same_rows(table, ids, TC_INT32, N, out, STRIDE);
+	OK(tc_close(cache));
+	device_free(dev_ids);
+	device_free(dev_out);
+	free(ids);
+	free(out);
+	free(table);
+}
+
 void check_gathers(void)
 {
 	float *table = table_new();

@@ -1,18 +1,12 @@
 package main
 
 import (
-	"fmt"
-	"strconv"
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/bench/report"
+	"github.com/tensorcache/tensorcache/internal/setting"
 )
-
-// maxExplained is the most rows that are explained at once.
-const maxExplained = 10_000
 
 func newExplain() *cobra.Command {
 	cfg := experiment.NewConfig()
@@ -29,7 +23,7 @@ the least score that there was room for.`,
   cachebench explain --rows 0-99 --features cora.npz --graph cora.npz --budget 1% --json`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			list, err := parseRows(rows)
+			list, err := setting.Rows("--rows", rows)
 			if err != nil {
 				return err
 			}
@@ -57,26 +51,4 @@ the least score that there was room for.`,
 		panic(err)
 	}
 	return cmd
-}
-
-// parseRows reads a list of row numbers and ranges.
-func parseRows(list string) (rows []int64, err error) {
-	for part := range strings.SplitSeq(list, ",") {
-		first, last, isRange := strings.Cut(strings.TrimSpace(part), "-")
-		if !isRange {
-			last = first
-		}
-		from, err := strconv.ParseInt(first, 10, 64)
-		to, err2 := strconv.ParseInt(last, 10, 64)
-		if err != nil || err2 != nil || to < from {
-			return nil, fmt.Errorf("--rows (%q) must be row numbers and ranges of them: 1,17,1000-1010", part)
-		}
-		if to-from >= int64(maxExplained-len(rows)) {
-			return nil, fmt.Errorf("--rows (%q) must be at most %d rows in all", part, maxExplained)
-		}
-		for row := from; row <= to; row++ {
-			rows = append(rows, row)
-		}
-	}
-	return rows, nil
 }

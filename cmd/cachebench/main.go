@@ -11,16 +11,15 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/tensorcache/tensorcache/bench/gpu"
+	"github.com/tensorcache/tensorcache/internal/flagfile"
 )
 
 var (
@@ -107,28 +106,6 @@ func backends() string {
 	return "host backend only"
 }
 
-// flagError says what a flag takes where its value is not of the flag's type.
-func flagError(err error) error {
-	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
-	if !ok {
-		return err
-	}
-	if before, ok := errors.AsType[givenTwice](err); ok {
-		return fmt.Errorf("--%s (%q) must be given once: it is %q already", invalid.GetFlag().Name, invalid.GetValue(), string(before))
-	}
-	takes, known := map[string]string{
-		"int": "a whole number", "int64": "a whole number", "uint64": "a whole number from 0 on", "float64": "a number",
-		"intSlice": "whole numbers between commas", "duration": "a time such as 100ms", "bool": "true or false",
-	}[invalid.GetFlag().Value.Type()]
-	if !known {
-		return err
-	}
-	if errors.Is(err, strconv.ErrRange) {
-		takes += " of 64 bits"
-	}
-	return fmt.Errorf("--%s (%q) must be %s", invalid.GetFlag().Name, invalid.GetValue(), takes)
-}
-
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "cachebench",
@@ -137,7 +114,7 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagfile.ValueError(err) })
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		newDemo(), newRun(), newCompress(), newSimulate(), newSweep(), newCompare(), newPlan(), newReport(), newTrace(), newCapture(), newExplain(), newDevices(), newGPUBench(),

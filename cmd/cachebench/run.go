@@ -15,6 +15,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/report"
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/internal/flagfile"
 )
 
 func newRun() *cobra.Command {
@@ -136,16 +137,11 @@ func (o *once) Type() string { return "string" }
 // Set implements pflag.Value.
 func (o *once) Set(value string) error {
 	if o.given {
-		return givenTwice(*o.to)
+		return flagfile.GivenTwice(*o.to)
 	}
 	*o.to, o.given = value, true
 	return nil
 }
-
-// givenTwice is the error of once: the value that the flag has.
-type givenTwice string
-
-func (g givenTwice) Error() string { return fmt.Sprintf("given twice, before as %q", string(g)) }
 
 // addForce defines the flag of commands that estimate their memory.
 func addForce(f *pflag.FlagSet, force *bool) {

@@ -17,7 +17,7 @@ import (
 
 // Bytes of the memory that the owner shares. Neither is a whole number of pages.
 const (
-	deviceBytes = 24<<20 + 1040
+	deviceBytes = 6<<20 + 1040
 	hostBytes   = 5<<20 + 24
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, Optional
@@ -48,9 +49,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         config.update(_flags(rest))
         found = run(known.command, config)
     except ValueError as e:
-        parser.error(str(e))
+        parser.error(_with_flags(str(e), config))
     except Error as e:
-        print(e, file=sys.stderr)
+        print(_with_flags(str(e), config), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -81,6 +82,13 @@ def _flags(rest: Sequence[str]) -> dict[str, Any]:
             found = True
         config[name[2:].replace("-", "_")] = _value(found)
     return config
+
+
+def _with_flags(text: str, config: dict[str, Any]) -> str:
+    """Returns an error of the library with the flags that were given in place of the keys that it names."""
+    for key in config:
+        text = re.sub(rf"\b{re.escape(key)} \(", f"--{key.replace('_', '-')} (", text)
+    return text.removeprefix("tensorcache: ")
 
 
 def _value(text: Any) -> Any:

@@ -165,7 +165,7 @@ def open(
     adopted = [table.owner for table in tables if adopt]
     try:
         described = {table.name: (table.element, table.shape) for table in tables}
-        cache = Cache(handle, described, adopted, {table.name: table.path for table in tables})
+        cache = Cache(handle, described, adopted, {table.name: os.path.abspath(table.path) for table in tables if table.path})
     except BaseException:
         lib.tc_close(handle)
         raise

@@ -120,7 +120,11 @@ class FeatureStore(_FeatureStore):  # type: ignore[misc]
             return shape
         if isinstance(index, slice):
             return (len(range(*index.indices(shape[0]))), *shape[1:])
-        return (*np.shape(index), *shape[1:])
+        if not isinstance(index, torch.Tensor):
+            index = np.asarray(index)
+        if index.dtype in (torch.bool, np.bool_):  # they select rows
+            return (int(index.sum()), *shape[1:])
+        return (*index.shape, *shape[1:])
 
     def get_all_tensor_attrs(self) -> list[TensorAttr]:
         """Returns an attribute for each table and tensor, each time new ones: loaders write the index of a batch to them."""

@@ -21,6 +21,8 @@ from .errors import ArgumentError, ClosedError, GradientError
 if TYPE_CHECKING:
     from .cache import Cache
 
+_PIECE = 1 << 18  # rows that __array__ reads at a time
+
 
 class Table:
     """An array whose rows are cached. ``table[ids]`` returns rows, as the array itself would.
@@ -200,6 +202,16 @@ class Table:
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(self._rows))
+
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> np.ndarray[Any, Any]:
+        """Returns all rows as a NumPy array, for ``np.asarray(table)``. It takes ``nbytes`` of host memory."""
+        if copy is False:
+            raise ArgumentError("tensorcache: copy (False) must be True or None: the rows are read into an array of their own")
+        rows = np.empty((self._rows, *self._row_shape), self._element.numpy)
+        for first in range(0, len(rows), _PIECE):
+            part = rows[first : first + _PIECE]
+            self._gather_array(np.arange(first, first + len(part)), part)
+        return rows if dtype is None else rows.astype(dtype, copy=False)
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
 import numpy as np
@@ -32,14 +32,17 @@ def pytest_collection_finish(session: Any) -> None:
 
 
 def pytest_runtest_logreport(report: Any) -> None:
-    if report.when == "call" or report.outcome != "passed" and report.when == "setup":
-        _note(report.nodeid, {"passed": "pass", "failed": "fail", "skipped": "skip"}[report.outcome], report.duration)
+    if report.when == "call" or report.outcome != "passed" and report.when == "setup" or report.failed:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        failed = [(crash.message if crash else report.longreprtext.strip())[-1000:]] if report.failed else []
+        _note(report.nodeid, {"passed": "pass", "failed": "fail", "skipped": "skip"}[report.outcome], report.duration, failed)
 
 
-def _note(name: str, result: str, seconds: float) -> None:
+def _note(name: str, result: str, seconds: float, failed: Sequence[str] = ()) -> None:
     if LEDGER:
+        line = {"package": "python", "name": name, "result": result, "seconds": round(seconds, 2), **({"failed": failed} if failed else {})}
         with open(LEDGER, "a") as f:
-            f.write(json.dumps({"package": "python", "name": name, "result": result, "seconds": round(seconds, 2)}) + "\n")
+            f.write(json.dumps(line) + "\n")
 
 
 @functools.cache

@@ -55,7 +55,7 @@ def test_bench(files: tuple[Path, Path, Path]) -> None:
 def test_bad_arguments(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
     for arguments, text in [
         (("plan", tmp_path / "none.npy"), "none.npy"),
-        (("plan", files[0], "--target-hit", "200%"), "200"),
+        (("plan", files[0], "--target-hit", "200%"), r"error: --target-hit \(200 %\) must be above 0 % and at most 100 %$"),
         (("bench", files[0], "--no-such-flag", "3"), "no.such.flag"),
         (("bench", files[0], "-x"), "-x"),
         (("simulate",), "simulate"),
@@ -64,7 +64,7 @@ def test_bad_arguments(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
         assert done.returncode in (1, 2) and "Traceback" not in done.stderr, done.stderr
         import re
 
-        assert re.search(text, done.stderr), done.stderr
+        assert re.search(text, done.stderr, re.MULTILINE), done.stderr
 
 
 def test_help_and_version() -> None:
@@ -83,3 +83,19 @@ def test_plan_of_a_table(files: tuple[Path, Path, Path], rows: Array) -> None:
     assert answers[0] == answers[1]
     with tensorcache.open(rows, "10%", device="host") as x, pytest.raises(tensorcache.ArgumentError, match="target"):
         x.plan(ids, target_hit="much")
+    with tensorcache.open(rows, "10%", device="host") as x, pytest.raises(
+        tensorcache.ArgumentError, match=r"^tensorcache: target_hit \(110 %\) must be above 0 % and at most 100 %$"
+    ):
+        x.plan(ids, target_hit="110%")
+
+
+def test_plan_after_chdir(files: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A table knows its file, though the program has another working directory by now."""
+    monkeypatch.chdir(files[0].parent)
+    archive = tmp_path / "both.npz"
+    np.savez(archive, x=np.load(files[0]))
+    for source in (files[0].name, "both.npz:x"):
+        monkeypatch.chdir(files[0].parent)
+        with tensorcache.open(source, "10%", device="host") as x:
+            monkeypatch.chdir("/")
+            assert x.plan(files[2], codec="none", policy="freq", device="host")["plans"][0]["budget_bytes"] > 0

@@ -155,7 +155,7 @@ def test_closed_cache(device: str, rows: Array) -> None:
     x.close()
     assert x.cache.closed
     for call in (lambda: x.gather(np.arange(3)), x.stats, lambda: x.explain([1]), lambda: x.update([0], rows[:1]), x.refresh, x.cache.check):
-        with pytest.raises(tensorcache.ClosedError):
+        with pytest.raises(tensorcache.ClosedError, match="^tensorcache: cache is closed$"):
             call()
 
 

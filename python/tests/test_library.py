@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import tensorcache
+from conftest import REQUIRED, no_gpu
 
 TABLE = "import numpy as np; table = np.arange(800, dtype=np.float32).reshape(100, 8)\n"
 
@@ -149,3 +150,30 @@ def test_header_agrees() -> None:
         count = 0 if parameters[1].strip() == "void" else parameters[1].count(",") + 1
         assert count == len(arguments), name
 
+
+
+LOCKED = """
+import resource
+import numpy as np, tensorcache
+resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]))
+table = np.zeros((1_250_000, 32), np.float32)
+try:
+    tensorcache.open(table, "1MB", device="cuda", codec="none").close()
+except tensorcache.OutOfMemoryError as e:
+    print(e)
+with tensorcache.open(table[:1000], "1MB", device="cuda", codec="none") as x:
+    print("opened", x.gather([1, 2]).sum())
+"""
+
+
+def test_cuda_with_too_little_page_locked_memory(python: Any) -> None:
+    """A driver with less page-locked memory than the table, under a low ``ulimit -l``: the text says how much there is and what to do."""
+    reason = no_gpu()
+    if reason is not None:
+        (pytest.fail if REQUIRED else pytest.skip)(f"no GPU: {reason}")
+    done = python(LOCKED, TENSORCACHE_EMULATOR_HOST_MEMORY=str(128 << 20))
+    assert done.returncode == 0 and done.stdout.endswith("opened 0.0\n"), done.stdout + done.stderr
+    if done.stdout == "opened 0.0\n":
+        pytest.skip("this GPU's driver locks as much memory as there is")
+    for part in ("host tier (160000128 bytes)", "page-locked", "This process may still take", "`ulimit -l` is 64 KiB: set it to unlimited"):
+        assert part in done.stdout

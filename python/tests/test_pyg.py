@@ -155,6 +155,10 @@ def test_all_methods(table: Any) -> None:
         assert store.get_tensor_size(attr) == (N, 32)
         assert store.get_tensor_size("paper", "emb", torch.arange(3)) == (3, 32)
         assert store.get_tensor_size("paper", "emb", slice(10, 14)) == (4, 32)
+        mask = torch.arange(N) % 5 == 0
+        for of in (mask, mask.tolist()):  # longer arrays fail in PyG itself
+            assert store.get_tensor_size("paper", "emb", of) == (N // 5, 32)
+        assert store.get_tensor_size("paper", "emb", 7) == (32,)
         assert store.get_tensor_size("paper", "none") is None
         for index in (None, slice(3, 9), torch.tensor([5, 1]), np.array([2])):  # longer arrays fail in PyG itself
             wanted = table if index is None else table[index]

@@ -113,6 +113,22 @@ def test_iteration_and_training(device: str, rows: Array, ids: Array) -> None:
             assert x.stats()["hits"] == len(hot)
 
 
+@pytest.mark.parametrize("shape", [(3001,), (3, 4, 5)])
+def test_whole_array(device: str, shape: tuple[int, ...], monkeypatch: Any) -> None:
+    """NumPy takes all rows by a few reads, not by one for each row."""
+    source = np.random.default_rng(3).random(shape, np.float32)
+    with tensorcache.open(source, "1MB", device=device) as x:
+        monkeypatch.setattr(tensorcache.table, "_PIECE", 1000)
+        monkeypatch.setattr(tensorcache.Table, "__getitem__", lambda *_: pytest.fail("rows are read one by one"))
+        got = np.asarray(x)
+        assert got.dtype == np.float32
+        np.testing.assert_array_equal(got, source)
+        np.testing.assert_array_equal(np.array(x, np.float64), source.astype(np.float64))
+        np.testing.assert_array_equal(np.take(x, [2, 1], axis=0), source[[2, 1]])
+        with pytest.raises(tensorcache.ArgumentError, match=r"copy \(False\)"):
+            x.__array__(copy=False)
+
+
 def test_several_tables_share_a_cache(device: str, rows: Array) -> None:
     other = np.arange(3000, dtype=np.int64).reshape(1000, 3)
     train = {"paper": np.arange(100), "author": [np.arange(50)]}

@@ -87,7 +87,7 @@ func Open(ctx context.Context, address string, o Options) (_ *Session, err error
 	if err := s.check(o.Before); err != nil {
 		return nil, err
 	}
-	if err := s.openSet(o); err != nil {
+	if err := s.openSet(ctx, o); err != nil {
 		return nil, err
 	}
 	if err := s.join(ctx); err != nil {
@@ -115,7 +115,7 @@ func (s *Session) check(before *Session) error {
 }
 
 // openSet makes the set: devices, tables and lanes.
-func (s *Session) openSet(o Options) error {
+func (s *Session) openSet(ctx context.Context, o Options) error {
 	w := &s.welcome
 	devices, err := openDevices(w.Devices, o.Workers)
 	if err != nil {
@@ -160,11 +160,11 @@ func (s *Session) openSet(o Options) error {
 		}
 		d.ServeOn(s.board, i*w.Lanes, w.Lanes, rand.Uint32())
 	}
-	return s.readFirst(o)
+	return s.readFirst(ctx, o)
 }
 
 // readFirst has the devices read by the layout that there is, and readies them for batches.
-func (s *Session) readFirst(o Options) error {
+func (s *Session) readFirst(ctx context.Context, o Options) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	layout := &s.welcome.Views
@@ -175,7 +175,7 @@ func (s *Session) readFirst(o Options) error {
 		return err
 	}
 	for _, d := range s.Set.Devices {
-		if err := d.Prepare(o.Share); err != nil {
+		if err := d.Prepare(ctx, o.Share); err != nil {
 			return err
 		}
 	}

@@ -34,6 +34,34 @@ func (w *Writer) Refresh(ctx context.Context) error { return w.runCycle(ctx, nil
 // SetBudget runs a cycle with another budget of bytes per device.
 func (w *Writer) SetBudget(ctx context.Context, bytes int64) error { return w.runCycle(ctx, &bytes) }
 
+// SetRefresh changes how later cycles run, and how often. It waits for a cycle under way.
+func (w *Writer) SetRefresh(interval time.Duration, maxChurn float64, maxBytes int64) {
+	w.cycle.Lock()
+	w.o.MaxChurn, w.o.MaxBytes = maxChurn, maxBytes
+	w.cycle.Unlock()
+	w.interval.Store(int64(interval))
+	select {
+	case w.paced <- struct{}{}:
+	default: // there is a token already
+	}
+}
+
+// SetPolicy replaces the policy: later cycles follow the new one, which has observed each cached row once. It waits for a cycle under way.
+func (w *Writer) SetPolicy(p admission.Policy) error {
+	w.cycle.Lock()
+	defer w.cycle.Unlock()
+	w.mu.Lock()
+	capacity := w.store.Capacity(w.store.Limits())
+	w.mu.Unlock()
+	return w.learner.SetPolicy(p, capacity, func(yield func(uint64) bool) {
+		for key := range w.mu.index.m.All() {
+			if w.mu.index.cached(key).Valid() && !yield(key) {
+				return
+			}
+		}
+	})
+}
+
 // runCycle runs a cycle, with another budget if it is given.
 func (w *Writer) runCycle(ctx context.Context, budget *int64) (err error) {
 	r := &w.cycle

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
@@ -19,6 +20,7 @@ type mirror struct {
 	stream device.Stream
 	// Page-locked memory: rows to be written, their destinations, and words to be stored. It is allocated with the first change.
 	stage, items, words                device.Buffer
+	rows                               [][]byte // of items, not in stage yet
 	stageUsed, itemsUsed, wordsUsed    int64
 	stageBytes, itemsBytes, wordsBytes int64
 }
@@ -85,7 +87,7 @@ func (m *mirror) store(target device.Buffer, words []word) error {
 	return nil
 }
 
-// put copies a row that finish writes to its slot. No batch may read the slot.
+// put has finish write a row to its slot. No batch may read the slot, and the row must not change until finish returns.
 func (m *mirror) put(offset int64, stored []byte) error {
 	if err := m.open(); err != nil {
 		return err
@@ -96,7 +98,7 @@ func (m *mirror) put(offset int64, stored []byte) error {
 			return err
 		}
 	}
-	copy(m.stage.Bytes()[m.stageUsed:], stored)
+	m.rows = append(m.rows, stored)
 	kernels.ScatterItemsView(m.items)[m.itemsUsed/abi.ScatterItemBytes] = kernels.ScatterItem{
 		To: uint64(offset), From: uint32(m.stageUsed), Bytes: uint32(len(stored)),
 	}
@@ -108,6 +110,7 @@ func (m *mirror) put(offset int64, stored []byte) error {
 // finish writes the rows of put, and waits for them and for the stores.
 func (m *mirror) finish() error {
 	if m.itemsUsed > 0 {
+		m.copyRows()
 		if err := m.stream.Launch(&kernels.Scatter{Slab: m.owner.Slab, Stage: m.stage, Items: m.items.Slice(0, m.itemsUsed)}); err != nil {
 			return err
 		}
@@ -120,4 +123,16 @@ func (m *mirror) finish() error {
 		return fmt.Errorf("device %d: %w", m.owner.Index, err)
 	}
 	return nil
+}
+
+// copyRows copies the rows of put to stage. They lie all over the host tier, so most of this is waiting for memory, and all processors do it.
+func (m *mirror) copyRows() {
+	items, stage := kernels.ScatterItemsView(m.items), m.stage.Bytes()
+	host.Workers(0).For(len(m.rows), 128, func(from, to int) {
+		for i := from; i < to; i++ {
+			copy(stage[items[i].From:], m.rows[i])
+		}
+	})
+	clear(m.rows)
+	m.rows = m.rows[:0]
 }

@@ -24,7 +24,7 @@ type Writer struct {
 	store   *place.Store
 	learner *learn.Learner
 	watch   *observe.Telemetry
-	o       Options
+	o       Options // MaxChurn and MaxBytes are guarded by cycle
 
 	// Withdrawn records the most recently withdrawn rows.
 	Withdrawn observe.Withdrawn
@@ -38,6 +38,9 @@ type Writer struct {
 	cycle   cycleState
 	losses  losses
 	ages    *numa.Memory // of mu.admittedAt
+
+	interval atomic.Int64  // nanoseconds between background cycles; 0: none run
+	paced    chan struct{} // receives a token when interval has changed
 
 	snapshot sync.Mutex // held while a snapshot is written
 
@@ -88,7 +91,8 @@ type Entry struct {
 
 // New returns a Writer without an index. Until Open, it can only handle the loss of devices.
 func New(set *read.Set, learner *learn.Learner, watch *observe.Telemetry, o Options) *Writer {
-	w := &Writer{set: set, learner: learner, watch: watch, o: o, started: time.Now()}
+	w := &Writer{set: set, learner: learner, watch: watch, o: o, started: time.Now(), paced: make(chan struct{}, 1)}
+	w.interval.Store(int64(o.Interval))
 	w.life, w.stop = context.WithCancel(context.Background())
 	w.budget.Store(o.Budget)
 	w.cycle.most = o.Budget
@@ -120,8 +124,27 @@ func (w *Writer) Start() {
 		w.every("sample", learn.DrainInterval, w.learner.Read)
 		w.every("learn", learn.DrainInterval, w.learner.Observe)
 	}
-	if w.o.Interval > 0 {
-		w.every("refresh", w.o.Interval, func() { w.runCycle(w.life, nil) })
+	w.tasks.Go(w.refreshing)
+}
+
+// refreshing runs a cycle each interval until the cache closes.
+func (w *Writer) refreshing() {
+	pprof.SetGoroutineLabels(w.watch.Labels(w.life, "refresh"))
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		var due <-chan time.Time // of nil nothing is received
+		if d := time.Duration(w.interval.Load()); d > 0 {
+			timer.Reset(d)
+			due = timer.C
+		}
+		select {
+		case <-w.life.Done():
+			return
+		case <-w.paced:
+		case <-due:
+			w.runCycle(w.life, nil)
+		}
 	}
 }
 

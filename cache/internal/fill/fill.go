@@ -3,6 +3,8 @@
 package fill
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -25,6 +27,8 @@ import (
 
 // Options say what a cache is filled with.
 type Options struct {
+	// Context, if not nil, ends Fill early, with its error.
+	Context context.Context
 	Learner *learn.Learner
 	Log     *slog.Logger
 	// Budgets are the bytes of each device. OneBudget says that they were given as one.
@@ -61,6 +65,9 @@ type filler struct {
 }
 
 const lengthLocks = 64
+
+// observeRows is how many rows of a training batch the policy observes at a time.
+const observeRows = 1 << 18
 
 // lengthLock is a lock in a cache line of its own.
 type lengthLock struct {
@@ -127,7 +134,7 @@ func (f *filler) measure() (free func()) {
 	var all []*numa.Memory
 	for _, t := range f.set.Tables {
 		lengths, memory := numa.Make[int32](t.Tier.Capacity())
-		t.Tier.StoredLengths(lengths[:t.Tier.Rows()])
+		t.Tier.StoredLengths(f.o.Context, lengths[:t.Tier.Rows()])
 		for i := range lengths[t.Tier.Rows():] { // rows that the table may grow by
 			lengths[t.Tier.Rows()+int64(i)] = int32(t.Tier.RowBytes())
 		}
@@ -148,6 +155,9 @@ func (f *filler) measure() (free func()) {
 // Fill fills the slabs and hashmaps of store's devices. It sets the fields of store that are not set. What they hold is to be freed
 // after an error too.
 func Fill(store *place.Store, o Options) (*Filled, error) {
+	if o.Context == nil {
+		o.Context = context.Background()
+	}
 	f := &filler{o: o, set: store.Set, store: store}
 	space, err := place.NewSpace(o.Budgets, o.OneBudget, f.set.Tables)
 	if err != nil {
@@ -155,6 +165,9 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 	}
 	store.Space.Store(space)
 	defer f.measure()()
+	if err := o.Context.Err(); err != nil {
+		return nil, err
+	}
 	if err := f.train(); err != nil {
 		return nil, err
 	}
@@ -166,7 +179,7 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 	keys, memory := numa.Make[uint64](rows) // takes pages only as far as it is written
 	defer memory.Free()
 	keys, err = f.choose(keys[:0])
-	if err != nil {
+	if err = cmp.Or(err, f.o.Context.Err()); err != nil {
 		return nil, err
 	}
 	if err := f.allocate(); err != nil {
@@ -269,9 +282,8 @@ func (f *filler) train() error {
 	p.StoredBytes = stored
 	p.SlotBytes = func(key uint64) int { return slab.SlotBytes(stored(key)) }
 	f.o.Learner.SetSlotBytes(p.SlotBytes)
-	var err error
-	if panicked := f.o.Learner.Call(func(policy admission.Policy) { err = policy.Start(p) }); panicked != nil || err != nil {
-		return errors.Join(panicked, err)
+	if err := f.o.Learner.Start(p); err != nil {
+		return err
 	}
 	batch := 0
 	for table, rows := range f.o.Training {
@@ -281,8 +293,13 @@ func (f *filler) train() error {
 		if err := read.CheckRows(f.set.Tables[table], rows); err != nil {
 			return fmt.Errorf("cache: training batch %d: %w", batch, err)
 		}
-		if err := f.o.Learner.Call(func(policy admission.Policy) { policy.Observe(table, rows) }); err != nil {
-			return err
+		for part := range slices.Chunk(rows, observeRows) {
+			if err := f.o.Context.Err(); err != nil {
+				return err
+			}
+			if err := f.o.Learner.Call(func(policy admission.Policy) { policy.Observe(table, part) }); err != nil {
+				return err
+			}
 		}
 		f.o.Learner.Observed.Add(int64(len(rows)))
 		batch++
@@ -346,6 +363,9 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 	}
 	take := func(ranking iter.Seq[uint64], offer bool) error {
 		for part := range f.inParts(ranking) {
+			if err := f.o.Context.Err(); err != nil {
+				return err
+			}
 			for _, key := range part {
 				if on, err := takeOne(key, offer); !on {
 					return err
@@ -427,6 +447,11 @@ func (f *filler) markOversize(offered []read.Bitset) error {
 			continue
 		}
 		for row := range t.Tier.Rows() {
+			if row%ahead == 0 {
+				if err := f.o.Context.Err(); err != nil {
+					return err
+				}
+			}
 			n, err := f.slotBytes(hashmap.Key(i, row))
 			if err != nil {
 				return err
@@ -470,6 +495,9 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 	topology, bytes, hot := f.store.Topology.Load(), int64(0), f.store.Hot.Bytes.Load()
 	for k, key := range keys {
 		if k%ahead == 0 {
+			if err := f.o.Context.Err(); err != nil {
+				return nil, err
+			}
 			f.fetch(keys[k:min(k+ahead, len(keys))])
 		}
 		table, row := hashmap.SplitKey(key)
@@ -509,7 +537,7 @@ func (f *filler) admit(keys []uint64) (differing []change.Entry, err error) {
 		slots[0] = entries
 	}
 	for i, d := range f.set.Devices {
-		if err := writeSlab(d, f.set.Tables, slots[i]); err != nil {
+		if err := writeSlab(f.o.Context, d, f.set.Tables, slots[i]); err != nil {
 			return nil, err
 		}
 	}

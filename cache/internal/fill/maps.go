@@ -42,9 +42,13 @@ func (f *filler) buildMaps(entries []hashmap.Entry, differing []change.Entry) er
 			t.Counts.Cached.Add(-1)
 		}
 	}
+	cached := make([]int64, len(f.set.Tables))
 	for _, e := range entries {
 		table, _ := hashmap.SplitKey(e.Key)
-		f.set.Tables[table].Counts.Cached.Add(1)
+		cached[table]++
+	}
+	for i, n := range cached {
+		f.set.Tables[i].Counts.Cached.Add(n)
 	}
 	return nil
 }
@@ -123,7 +127,7 @@ func (f *filler) buildOnHost(entries []hashmap.Entry, differing []change.Entry) 
 		image = memory.Bytes()
 	}
 	built := hashmap.View(image, layout)
-	if rejected, err = built.Build(entries); err != nil {
+	if rejected, err = built.BuildContext(f.o.Context, entries); err != nil {
 		return nil, err
 	}
 	for i := range f.set.Devices {

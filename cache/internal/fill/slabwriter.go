@@ -1,6 +1,7 @@
 package fill
 
 import (
+	"context"
 	"errors"
 
 	"github.com/tensorcache/tensorcache/cache/internal/read"
@@ -18,10 +19,13 @@ const (
 
 // writeSlab writes the rows of the entries to their slots in a device's slab, which holds nothing else. The processors gather rows; where the
 // host cannot address the slab, they do so into page-locked memory, from which the rows are copied.
-func writeSlab(d *read.Device, tables []*read.Table, entries []hashmap.Entry) error {
+func writeSlab(ctx context.Context, d *read.Device, tables []*read.Table, entries []hashmap.Entry) error {
 	// gather copies rows to memory that begins at an offset of the slab. Every row was read before, when its length was.
 	gather := func(mem []byte, at int64, entries []hashmap.Entry) {
 		host.Workers(0).For(len(entries), writeGrain, func(from, to int) {
+			if ctx.Err() != nil {
+				return
+			}
 			for _, e := range entries[from:to] {
 				table, row := hashmap.SplitKey(e.Key)
 				stored, _, _ := tables[table].Tier.Stored(row)
@@ -31,7 +35,7 @@ func writeSlab(d *read.Device, tables []*read.Table, entries []hashmap.Entry) er
 	}
 	if mem := d.Slab.Bytes(); mem != nil {
 		gather(mem, 0, entries)
-		return nil
+		return ctx.Err()
 	}
 	if len(entries) == 0 {
 		return nil
@@ -76,6 +80,9 @@ func writeSlab(d *read.Device, tables []*read.Table, entries []hashmap.Entry) er
 			}
 		}
 		gather(stage.Bytes(), at, entries[:n])
+		if err = ctx.Err(); err != nil {
+			break
+		}
 		size := end(entries[n-1]) - at
 		err = errors.Join(s.Copy(d.Slab.Slice(at, at+size), stage.Slice(0, size)), s.Record(copied[turn%2]))
 		entries = entries[n:]

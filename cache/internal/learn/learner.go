@@ -3,6 +3,7 @@ package learn
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,8 @@ type Learner struct {
 	Observed atomic.Int64 // accesses that the policy was told of, those that samples stand for counted too
 
 	o        Options
+	problem  admission.Problem // of Start
+	weighs   atomic.Bool       // the policy is an admission.Weigher
 	estimate estimator
 	panicked atomic.Pointer[error]
 
@@ -44,8 +47,8 @@ type Options struct {
 	Set    *read.Set
 	// SlotBytes returns what a row takes in a slab. It must be set before samples are drained.
 	SlotBytes func(key uint64) int
-	// HitWeight is how many times as often misses are sampled as hits: so many times as much a hit's sample counts. 1 or more; above 1 the
-	// policy must be an admission.Weigher.
+	// HitWeight is how many times as often misses are sampled as hits: so many times as much a hit's sample counts. 1 or more. A policy that is
+	// not an admission.Weigher observes the share of the misses that hits are sampled at.
 	HitWeight float64
 	// OnKeys, if not nil, hears of the accesses to sampled keys. rows are used until it returns.
 	OnKeys func(table int, rows []int64)
@@ -65,7 +68,17 @@ type Capture interface {
 var ErrPolicy = errors.New("cache: admission policy failed")
 
 // New returns a learner.
-func New(o Options) *Learner { return &Learner{o: o} }
+func New(o Options) *Learner {
+	l := &Learner{o: o}
+	l.setWeighs()
+	return l
+}
+
+// setWeighs notes whether the policy is an admission.Weigher.
+func (l *Learner) setWeighs() {
+	_, ok := l.o.Policy.(admission.Weigher)
+	l.weighs.Store(ok)
+}
 
 const (
 	// DrainInterval is how often the rings are read, and the policy is told.
@@ -86,6 +99,11 @@ func RingRecords(set *read.Set) int {
 	for _, t := range set.Tables {
 		rows += t.Tier.Capacity()
 	}
+	return ringRecords(rows)
+}
+
+// ringRecords is RingRecords for tables of so many rows.
+func ringRecords(rows int64) int {
 	if rows <= leastRecords {
 		return leastRecords
 	}
@@ -116,6 +134,54 @@ func (l *Learner) callLocked(f func(admission.Policy)) (err error) {
 		}
 	}()
 	f(l.o.Policy)
+	return nil
+}
+
+// Start starts the policy. It is called once, before all other calls but Failure and Close.
+func (l *Learner) Start(p admission.Problem) error {
+	l.problem = p
+	var err error
+	return errors.Join(l.Call(func(policy admission.Policy) { err = policy.Start(p) }), err)
+}
+
+// SetPolicy replaces the policy by one that is new: it starts it for a capacity in bytes, has it observe each of the keys once, and closes the old
+// one, whatever that did. If the new policy does not start, the old one stays.
+func (l *Learner) SetPolicy(p admission.Policy, capacity int64, keys iter.Seq[uint64]) (err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.closed {
+		return nil
+	}
+	fresh := &Learner{o: Options{Policy: p}}
+	problem := l.problem
+	problem.Capacity = capacity
+	if err := fresh.Start(problem); err != nil {
+		fresh.Close()
+		return err
+	}
+	rows := make([][]int64, len(problem.Rows))
+	observe := func(table int) {
+		fresh.Call(func(p admission.Policy) { p.Observe(table, rows[table]) })
+		rows[table] = rows[table][:0]
+	}
+	for key := range keys {
+		table, row := hashmap.SplitKey(key)
+		if rows[table] = append(rows[table], row); len(rows[table]) == ObserveRows {
+			observe(table)
+		}
+	}
+	for table := range rows {
+		observe(table)
+	}
+	if err := fresh.Failure(); err != nil {
+		fresh.Close()
+		return err
+	}
+	l.mu.next = l.pending.swap(l.mu.next) // what the old policy was to hear of
+	l.callLocked(func(p admission.Policy) { p.Close() })
+	l.o.Policy = p
+	l.setWeighs()
+	l.panicked.Store(nil)
 	return nil
 }
 
@@ -177,6 +243,7 @@ func (l *Learner) readLocked() {
 	if l.reading.keys == nil {
 		l.reading.keys = make([][]int64, len(tables))
 	}
+	weighs := l.o.HitWeight > 1 && l.weighs.Load()
 	lookups, read, overwritten := l.lookups(), int64(0), int64(0)
 	for _, d := range l.o.Set.Devices {
 		if d.Ring == nil {
@@ -193,7 +260,11 @@ func (l *Learner) readLocked() {
 			if l.o.Capture != nil && kept&(abi.SampledAccess|abi.SampledKey) != 0 { // misses beyond the share of all accesses are not for it
 				l.o.Capture.Sample(key, kept&abi.SampledAccess != 0, kept&abi.SampledKey != 0)
 			}
-			if kept&(abi.SampledAccess|abi.SampledMiss) != 0 && !into.add(table, row, l.o.HitWeight > 1 && kept&abi.SampledMiss == 0) {
+			counts := kept&(abi.SampledAccess|abi.SampledMiss) != 0
+			if l.o.HitWeight > 1 && !weighs { // misses that were sampled beside the share of all accesses are not for the policy
+				counts = kept&abi.SampledAccess != 0
+			}
+			if counts && !into.add(table, row, weighs && kept&abi.SampledMiss == 0) {
 				dropped++
 			}
 			if kept&abi.SampledKey != 0 {
@@ -243,8 +314,16 @@ func (l *Learner) observeLocked() {
 				l.Observed.Add(int64(len(rows)))
 			}
 			if hits := partOf(of.hits, i, parts); len(hits) > 0 {
-				l.callLocked(func(p admission.Policy) { p.(admission.Weigher).ObserveWeighted(table, hits, l.o.HitWeight) })
-				l.Observed.Add(int64(l.o.HitWeight * float64(len(hits))))
+				weight := l.o.HitWeight
+				l.callLocked(func(p admission.Policy) {
+					if w, ok := p.(admission.Weigher); ok {
+						w.ObserveWeighted(table, hits, weight)
+					} else { // SetPolicy has replaced the one that they were read for
+						weight = 1
+						p.Observe(table, hits)
+					}
+				})
+				l.Observed.Add(int64(weight * float64(len(hits))))
 			}
 		}
 	}

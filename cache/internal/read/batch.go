@@ -218,6 +218,17 @@ func (b *Batch) Wait() error {
 	return b.mu.err
 }
 
+// Poll is Wait of a batch that has finished, or of one in a captured graph of which no replay runs. Of others it returns false at once.
+func (b *Batch) Poll() (done bool, err error) {
+	if b.captured != nil {
+		return b.captured.poll()
+	}
+	if done, err := b.Done(); !done || err != nil {
+		return false, err
+	}
+	return true, b.Wait()
+}
+
 func (b *Batch) wrap(l *lane, err error) error {
 	return l.owner.wrap(err, b.rows, l.owner.set.Tables[b.table])
 }

@@ -133,6 +133,25 @@ func (c *capture) wait() error {
 	s := &c.owner.captures
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return c.verdict(err)
+}
+
+// poll is wait if no replay runs. It looks once, so that a replay that begins meanwhile is not waited for.
+func (c *capture) poll() (done bool, err error) {
+	s := &c.owner.captures
+	err = s.look(c.owner)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !c.gone && (err != nil || !c.idle()) {
+		return false, c.owner.orLost(err)
+	}
+	return true, c.verdict(nil)
+}
+
+// verdict returns what was wrong with the replays that have ended since the last call. err is that of waiting for them. REQUIRES: captures.mu
+// is locked.
+func (c *capture) verdict(err error) error {
+	s := &c.owner.captures
 	if !c.gone {
 		c.settle()
 	}

@@ -20,7 +20,8 @@ import (
 // failing is a device whose streams do not launch while fails is set.
 type failing struct {
 	device.Device
-	fails atomic.Bool
+	fails  atomic.Bool
+	looked func() // called after each look at the replays; may be nil
 }
 
 type failingStream struct {
@@ -39,7 +40,11 @@ func (s failingStream) Launch(k device.Kernel) error {
 	if _, store := k.(*kernels.Store); store && s.of.fails.Load() {
 		return errLaunch
 	}
-	return s.Stream.Launch(k)
+	err := s.Stream.Launch(k)
+	if _, look := k.(*kernels.ReplayLook); look && s.of.looked != nil {
+		s.of.looked()
+	}
+	return err
 }
 
 // capturing returns a device with one table and a captured batch of no rows that was replayed once.
@@ -101,6 +106,42 @@ func TestCaptures_ErrorOfAView(t *testing.T) {
 	if n := d.captures.bytes.Load(); n != 0 {
 		t.Errorf("%d bytes are left", n)
 	}
+}
+
+// TestCaptures_PollDoesNotWait, neither for a replay that runs nor for one that begins while it looks.
+func TestCaptures_PollDoesNotWait(t *testing.T) {
+	f, _, c := capturing(t)
+	b := &Batch{captured: c}
+	poll := func(what string, want bool) {
+		t.Helper()
+		ended := make(chan bool, 1)
+		go func() {
+			done, err := b.Poll()
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			ended <- done
+		}()
+		select {
+		case done := <-ended:
+			if done != want {
+				t.Errorf("%s: Poll returned %v, want %v", what, done, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: Poll waits", what)
+		}
+	}
+	poll("no replay runs", true)
+	c.begin()
+	poll("a replay runs", false)
+	c.end()
+	f.looked = c.begin
+	poll("a replay begins", true)
+	f.looked = nil
+	poll("that replay runs", false)
+	c.end()
+	poll("it has ended", true)
+	c.release()
 }
 
 // TestCaptures_ViewsInUse: a view stays as long as a replay may read it. While a change waits for that, all else goes on.

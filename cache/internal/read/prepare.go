@@ -1,6 +1,8 @@
 package read
 
 import (
+	"cmp"
+	"context"
 	"errors"
 
 	"github.com/tensorcache/tensorcache/device"
@@ -10,7 +12,7 @@ import (
 
 // Prepare readies a device whose views are set: the host's processors help it with the misses of those tables for which that can pay, unless
 // o.Threads is negative, and all kernels that batches can need are loaded.
-func (d *Device) Prepare(o transfer.ShareOptions) error {
+func (d *Device) Prepare(ctx context.Context, o transfer.ShareOptions) error {
 	if err := d.shareMisses(o); err != nil {
 		return err
 	}
@@ -21,7 +23,7 @@ func (d *Device) Prepare(o transfer.ShareOptions) error {
 	defer s.Close()
 	for i := range d.tables {
 		t := d.Table(i)
-		if err := s.Launch(&kernels.Preload{Codec: t.Codec, Shared: t.Share != nil}); err != nil {
+		if err := cmp.Or(ctx.Err(), s.Launch(&kernels.Preload{Codec: t.Codec, Shared: t.Share != nil})); err != nil {
 			return err
 		}
 	}

@@ -109,7 +109,7 @@ EXPORT CUresult cuMemHostRegister(void *p, size_t bytes, unsigned int flags)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (bytes == 0 || !(readOnly || writable((uint64_t)p)))
 		return CUDA_ERROR_INVALID_VALUE;
-	return enlist((uint64_t)p, bytes, d->ordinal) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	return enlist((uint64_t)p, bytes, d->ordinal);
 }
 
 EXPORT CUresult cuMemHostUnregister(void *p)

@@ -51,7 +51,7 @@ struct Allocation {
 void initMemory();
 // allocate returns 0 where there is no room.
 uint64_t allocate(uint64_t bytes, Kind kind, int device);
-bool enlist(uint64_t start, uint64_t bytes, int device); // registered host memory
+CUresult enlist(uint64_t start, uint64_t bytes, int device); // registers host memory
 // release returns what was at start, if that is of the kind, and makes it unreachable.
 bool release(uint64_t start, Kind kind);
 bool find(uint64_t address, Allocation *found);

@@ -67,10 +67,17 @@ uint64_t allocate(uint64_t bytes, Kind kind, int device)
 	return a.start;
 }
 
-bool enlist(uint64_t start, uint64_t bytes, int device)
+CUresult enlist(uint64_t start, uint64_t bytes, int device)
 {
 	std::lock_guard<std::mutex> lock(mu);
-	return allocations.insert({start, Allocation{start, bytes, Kind::Registered, device, start, bytes}}).second;
+	uint64_t limit = (uint64_t)settings().hostBytes;
+	if (allocations.count(start) != 0)
+		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	if (bytes > limit || used[8] + bytes > limit)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	used[8] += bytes;
+	allocations[start] = Allocation{start, bytes, Kind::Registered, device, start, bytes};
+	return CUDA_SUCCESS;
 }
 
 uint64_t reserve(uint64_t bytes)
@@ -172,9 +179,10 @@ bool release(uint64_t start, Kind kind)
 	if (overrunLocked(a))
 		say("freed memory: bytes behind %s were written", nameOf(a).c_str());
 	allocations.erase(at);
+	if (kind != Kind::Reserved)
+		used[kind == Kind::Device ? a.device : 8] -= a.bytes;
 	if (kind == Kind::Registered || kind == Kind::Reserved)
 		return true;
-	used[kind == Kind::Device ? a.device : 8] -= a.bytes;
 	if (mmap((void *)a.mapStart, a.mapBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
 		say("munmap: %s", strerror(errno));
 	return true;

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/tensorcache/tensorcache/internal/setting"
+	"github.com/tensorcache/tensorcache/serve"
+)
+
+// defaultSocket is the socket of the unit file in deploy/.
+const defaultSocket = "unix:/run/tensorcached/tensorcached.sock"
+
+// remote is a command to a running tensorcached.
+type remote struct {
+	use, short, example string
+	timeout             time.Duration
+	flags               func(*cobra.Command)
+	do                  func(context.Context, *cobra.Command, *serve.Control) error
+}
+
+// command returns the command, with the flags that all have.
+func (r remote) command() *cobra.Command {
+	cmd := &cobra.Command{Use: r.use, Short: r.short, Example: r.example}
+	address, timeout := "", time.Duration(0)
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("%s: argument (%q) must be the value of a flag: tensorcached %s --help lists them", cmd.Name(), args[0], cmd.Name())
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		c, err := serve.Dial(ctx, address, "tensorcached "+cmd.Name())
+		if err != nil {
+			return fmt.Errorf("--connect (%s): %w", address, err)
+		}
+		defer c.Close()
+		return r.do(ctx, cmd, c)
+	}
+	cmd.Flags().StringVar(&address, "connect", defaultSocket, "the socket of a running tensorcached: unix:PATH")
+	cmd.Flags().DurationVar(&timeout, "timeout", r.timeout, "how long to wait")
+	if r.flags != nil {
+		r.flags(cmd)
+	}
+	return cmd
+}
+
+// remotes returns the commands to a running tensorcached.
+func remotes() []*cobra.Command {
+	var asJSON bool
+	var name, rows, path, budget string
+	jsonFlag := func(cmd *cobra.Command) { cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON") }
+	all := []remote{
+		{
+			use: "status", short: "Say what a running tensorcached holds and has served", timeout: 10 * time.Second,
+			example: "  tensorcached status --connect unix:/run/tensorcached.sock --json", flags: jsonFlag,
+			do: func(ctx context.Context, cmd *cobra.Command, c *serve.Control) error {
+				s, err := c.Status(ctx)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(cmd, s)
+				}
+				return writeStatus(cmd.OutOrStdout(), s)
+			},
+		},
+		{
+			use: "explain", short: "Say where rows are, or why they are not cached", timeout: 10 * time.Second,
+			example: "  tensorcached explain --table users --rows 1,17,1000-1010",
+			flags: func(cmd *cobra.Command) {
+				cmd.Flags().StringVar(&name, "table", "0", "the table's name or number")
+				cmd.Flags().StringVar(&rows, "rows", "", "row numbers and ranges of them: 1,17,1000-1010")
+				jsonFlag(cmd)
+				if err := cmd.MarkFlagRequired("rows"); err != nil {
+					panic(err)
+				}
+			},
+			do: func(ctx context.Context, cmd *cobra.Command, c *serve.Control) error {
+				list, err := setting.Rows("--rows", rows)
+				if err != nil {
+					return err
+				}
+				index, err := tableOf(ctx, c, name)
+				if err != nil {
+					return err
+				}
+				found, err := c.Explain(ctx, index, list)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(cmd, found)
+				}
+				return writeExplanations(cmd.OutOrStdout(), found)
+			},
+		},
+		{
+			use: "refresh", short: "Run a refresh cycle now", timeout: 5 * time.Minute,
+			do: func(ctx context.Context, _ *cobra.Command, c *serve.Control) error { return c.Refresh(ctx) },
+		},
+		{
+			use: "snapshot", short: "Write the numbers of the cached rows to a file", timeout: 5 * time.Minute,
+			flags: func(cmd *cobra.Command) {
+				cmd.Flags().StringVar(&path, "file", "", "FILE on the machine of tensorcached, an absolute path (default: its --snapshot)")
+			},
+			do: func(ctx context.Context, _ *cobra.Command, c *serve.Control) error {
+				if path != "" && !strings.HasPrefix(path, "/") {
+					return fmt.Errorf("--file (%s) must be an absolute path: tensorcached runs in another folder", path)
+				}
+				return c.Snapshot(ctx, path)
+			},
+		},
+		{
+			use: "budget", short: "Change the device memory for cached rows, until the next start", timeout: 5 * time.Minute,
+			example: "  tensorcached budget --bytes 8GiB",
+			flags: func(cmd *cobra.Command) {
+				cmd.Flags().StringVar(&budget, "bytes", "", "bytes of each device, such as 8GiB")
+				if err := cmd.MarkFlagRequired("bytes"); err != nil {
+					panic(err)
+				}
+			},
+			do: func(ctx context.Context, _ *cobra.Command, c *serve.Control) error {
+				n, err := setting.Bytes("--bytes", budget)
+				if err != nil {
+					return err
+				}
+				return c.SetBudget(ctx, n)
+			},
+		},
+		{
+			use: "drain", short: "Let no further process attach, and wait until those attached have left", timeout: time.Hour,
+			do: func(ctx context.Context, _ *cobra.Command, c *serve.Control) error { return c.Drain(ctx) },
+		},
+	}
+	var commands []*cobra.Command
+	for _, r := range all {
+		commands = append(commands, r.command())
+	}
+	return commands
+}
+
+// tableOf returns the index of a table by its name or number.
+func tableOf(ctx context.Context, c *serve.Control, name string) (int, error) {
+	s, err := c.Status(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for i := range s.Tables {
+		if s.Tables[i].Name == name {
+			return i, nil
+		}
+	}
+	if n, err := strconv.Atoi(name); err == nil && n >= 0 && n < len(s.Tables) {
+		return n, nil
+	}
+	return 0, fmt.Errorf("--table (%q) must be one of %d: a name, or 0 to %d", name, len(s.Tables), len(s.Tables)-1)
+}
+
+func writeStatus(w io.Writer, s *serve.Status) error {
+	size := func(n int64) string { return humanize.IBytes(uint64(n)) }
+	percent := func(part, of int64) string {
+		if of == 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(of))
+	}
+	t := table.NewWriter()
+	t.AppendHeader(table.Row{"table", "type", "codec", "rows", "row", "cached", "lookups", "hits"})
+	for _, one := range s.Tables {
+		t.AppendRow(table.Row{one.Name, one.DType, one.Codec, humanize.Comma(one.Rows), fmt.Sprintf("%d B", one.RowBytes), humanize.Comma(one.RowsCached),
+			humanize.Comma(one.Lookups), percent(one.Hits, one.Lookups)})
+	}
+	state := "serving"
+	if s.Draining {
+		state = "draining"
+	}
+	fmt.Fprintf(w, "process %d, %s, %d attached\n%s\n", s.Process, state, s.Clients, t.Render())
+	for _, c := range s.Attached {
+		fmt.Fprintf(w, "attached: %s, process %d, for %v\n", c.Name, c.Process, time.Since(c.Since).Round(time.Second))
+	}
+	for _, d := range s.Devices {
+		fmt.Fprintf(w, "%s %d: %s of rows, %s free, of %s\n", d.Name, d.Index, size(d.PayloadBytes), size(d.FreeBytes), size(d.GPUMemory))
+	}
+	for what, text := range s.Errors {
+		fmt.Fprintf(w, "%s: %s\n", what, text)
+	}
+	_, err := fmt.Fprintf(w, "host tier %s, %s lookups, %s hits, %d refresh cycles\n", size(s.HostBytes), humanize.Comma(s.Lookups), percent(s.Hits, s.Lookups), s.Refresh.Cycles)
+	return err
+}
+
+func writeExplanations(w io.Writer, all []serve.Explanation) error {
+	t := table.NewWriter()
+	t.AppendHeader(table.Row{"row", "where", "stored", "slot", "frequency", "score", "victim's"})
+	for _, e := range all {
+		where := "host: " + e.Reason
+		switch {
+		case e.Overlay:
+			where = "overlay"
+		case e.Device != nil:
+			where = fmt.Sprintf("device %d, for %.0f s", *e.Device, e.AgeSeconds)
+		}
+		frequency, score, victim := "-", "-", "-" // a policy that explains nothing
+		if p := e.Policy; p != nil {
+			frequency, score, victim = fmt.Sprintf("%.1f", p.Frequency), fmt.Sprintf("%.4g", p.Score), fmt.Sprintf("%.4g", p.Victim)
+		}
+		t.AppendRow(table.Row{e.Row, where, e.StoredBytes, e.SlotBytes, frequency, score, victim})
+	}
+	_, err := fmt.Fprintln(w, t.Render())
+	return err
+}

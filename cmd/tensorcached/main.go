@@ -1,0 +1,100 @@
+// Command tensorcached is a cache in a process of its own: it loads tables once and serves their rows to the processes of a machine, to clients of
+// Redis, and over HTTP what it knows of itself. docs/service.md describes it.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tensorcache/tensorcache/bench/gpu"
+	"github.com/tensorcache/tensorcache/internal/flagfile"
+	"github.com/tensorcache/tensorcache/serve/daemon"
+)
+
+// garbage is how large garbage may grow, in percent of the memory in use: tables are large.
+const garbage = 25
+
+// errPlan ends --check where the program would not work: the plan has been printed.
+var errPlan = errors.New("it would not work")
+
+func main() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbage)
+	}
+	if err := newRoot().Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "tensorcached:", err)
+		os.Exit(1)
+	}
+}
+
+func newRoot() *cobra.Command {
+	var check, asJSON bool
+	root := &cobra.Command{
+		Use:   "tensorcached",
+		Short: "A cache of tensor rows for all processes of a machine",
+		Long: `A cache of tensor rows for all processes of a machine.
+
+It loads the tables, prints one line when it is ready, and serves until SIGTERM.
+SIGHUP has it read its configuration again.`,
+		Example: `  tensorcached --features users.npy,items.npy --budget 4GiB --listen unix:/run/tensorcached.sock
+  tensorcached --features users.npy --budget 64MiB --device host --resp 127.0.0.1:6379 --http 127.0.0.1:8080
+  tensorcached --config tensorcached.yaml --check`,
+		Version:       fmt.Sprintf("%s, %s %s/%s", gpu.Commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("argument (%q) must be a command or the value of a flag: tensorcached --help lists them", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			args := os.Args[1:]
+			c, err := daemon.Load(args)
+			if err != nil {
+				return err
+			}
+			if !check {
+				return daemon.Run(c, daemon.Program{Args: args, Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Version: gpu.Commit()})
+			}
+			if err := c.Validate(); err != nil {
+				return err
+			}
+			p, err := c.Check()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = printJSON(cmd, p)
+			} else {
+				err = p.Write(cmd.OutOrStdout())
+			}
+			if err == nil && len(p.Problems) > 0 {
+				err = errPlan
+			}
+			return err
+		},
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagfile.ValueError(err) })
+	root.CompletionOptions.HiddenDefaultCmd = true
+	f := root.Flags()
+	f.SortFlags = false
+	f.String("config", "", "FILE.yaml or FILE.json with these flags as keys, underscores for dashes, and a list of tables; flags override it")
+	f.BoolVar(&check, "check", false, "say what would happen, with how much memory of which kind, and end: exit status 1 if it would not work")
+	f.BoolVar(&asJSON, "json", false, "with --check: print one JSON object")
+	f.AddFlagSet(daemon.Flags(new(daemon.Config)))
+	root.AddCommand(remotes()...)
+	return root
+}
+
+func printJSON(cmd *cobra.Command, v any) error {
+	e := json.NewEncoder(cmd.OutOrStdout())
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}

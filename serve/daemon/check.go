@@ -1,0 +1,250 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/dustin/go-humanize"
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/memlimit"
+	"github.com/tensorcache/tensorcache/internal/setting"
+)
+
+// Plan is what the program would do, found out without doing it.
+type Plan struct {
+	Backend string          `json:"backend"` // host or cuda
+	Devices int             `json:"devices"`
+	Budget  int64           `json:"budget"` // bytes per device
+	Tables  []PlannedTable  `json:"tables"`
+	Memory  []PlannedMemory `json:"memory"`
+	Reach   []string        `json:"reach"` // the ways to reach the cache
+	Restore string          `json:"restore,omitempty"`
+	// Problems are why it would not work.
+	Problems []string `json:"problems"`
+}
+
+// PlannedTable is a table that would be opened.
+type PlannedTable struct {
+	Name     string `json:"name"`
+	File     string `json:"file,omitempty"`
+	DType    string `json:"dtype"`
+	Codec    string `json:"codec"`
+	Rows     int64  `json:"rows"`
+	Capacity int64  `json:"capacity"`
+	RowBytes int    `json:"row_bytes"`
+	RawBytes int64  `json:"raw_bytes"`
+}
+
+// PlannedMemory is memory that would be taken.
+type PlannedMemory struct {
+	// Kind is "host", "page-locked host" or "device".
+	Kind  string `json:"kind"`
+	What  string `json:"what"`
+	Bytes int64  `json:"bytes"`
+	// AtMost says that the compressed rows decide, and that it is less if they compress.
+	AtMost bool `json:"at_most,omitempty"`
+}
+
+// rowBytes is about what the policy, the statistics and the index keep of a row in host memory.
+const bookkeeping = 150
+
+// scratch is the device memory of batches under way, per device, besides 32 bytes a row of the largest.
+const scratch = 32 << 20
+
+// Check says what the program would do, and with how much memory. It opens the tables' files and reads their headers. An error is one of reading the files;
+// what else would keep the program from working is in Problems.
+func (c *Config) Check() (p *Plan, err error) {
+	tables, err := c.openTables()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		for _, t := range tables {
+			err = errors.Join(err, t.Close())
+		}
+	}()
+	raw := rawBytes(tables, c.Tables)
+	p = &Plan{Backend: "host", Devices: c.devices(), Problems: []string{}}
+	if p.Budget, err = setting.Budget(c.Budget, raw); err != nil {
+		return nil, err
+	}
+	if c.Device == "cuda" || c.Device == "auto" && cuda.Usable() == nil {
+		p.Backend = "cuda"
+	}
+	rows := int64(0)
+	for i, t := range tables {
+		spec := c.Tables[i]
+		one := PlannedTable{
+			Name: t.Name(), File: spec.File, DType: t.DType().String(), Codec: spec.Codec, Rows: int64(t.Rows()), Capacity: max(int64(t.Rows()), spec.Capacity), RowBytes: t.RowBytes(),
+		}
+		if one.Codec == "" {
+			one.Codec = c.Codec
+		}
+		one.RawBytes = one.Capacity * int64(one.RowBytes)
+		rows += one.Capacity
+		p.Tables = append(p.Tables, one)
+	}
+	if err := c.planMemory(p, tables, rows); err != nil {
+		return nil, err
+	}
+	c.planReach(p)
+	if c.Snapshot != "" {
+		p.Restore = "nothing yet: " + c.Snapshot + " is not there"
+		if info, err := os.Stat(c.Snapshot); err == nil {
+			p.Restore = fmt.Sprintf("%s, of %s: at most %s rows", c.Snapshot, info.ModTime().Format("2006-01-02 15:04:05"), humanize.Comma(info.Size()/8))
+		}
+	}
+	return p, nil
+}
+
+func (c *Config) planMemory(p *Plan, tables []cache.Table, rows int64) error {
+	o, err := c.options()
+	if err != nil {
+		return err
+	}
+	o.Tables, o.Budget = tables, p.Budget
+	o.EnsureDefaults()
+	hostKind, deviceKind := "page-locked host", "device"
+	if p.Backend == "host" {
+		hostKind, deviceKind = "host", "host" // devices are emulated
+	}
+	raw, atMost := int64(0), false
+	for _, t := range p.Tables {
+		raw += t.RawBytes
+		atMost = atMost || t.Codec != string(cache.CodecNone) && c.HostTier == string(cache.Packed)
+	}
+	n := int64(p.Devices)
+	add := func(kind, what string, bytes int64, atMost bool) {
+		p.Memory = append(p.Memory, PlannedMemory{kind, what, bytes, atMost})
+	}
+	add(hostKind, "host tier: every row", raw, atMost)
+	add(hostKind, "overlay: updated rows on their way", o.Host.Overlay, false)
+	add("host", "bookkeeping: policy, index, statistics", bookkeeping*rows, false)
+	add(deviceKind, fmt.Sprintf("budget: cached rows and hashmap, %d ×", n), n*p.Budget, false)
+	if c.HostTier == string(cache.Packed) {
+		add(deviceKind, fmt.Sprintf("index of the packed host tier, %d ×", n), n*8*rows, false)
+	}
+	if p.Backend == "cuda" {
+		add(deviceKind, fmt.Sprintf("scratch of batches under way, %d ×, up to", n), n*scratch, true)
+	}
+	c.compareMemory(p)
+	return nil
+}
+
+// compareMemory says which memory does not suffice.
+func (c *Config) compareMemory(p *Plan) {
+	var needs []memlimit.Need
+	device := int64(0)
+	for _, m := range p.Memory {
+		if m.Kind == "device" {
+			device += m.Bytes
+		} else {
+			needs = append(needs, memlimit.Need{Setting: "the " + m.What, Value: m.Kind + " memory", Bytes: float64(m.Bytes)})
+		}
+	}
+	if c.Force {
+		return
+	}
+	if err := memlimit.Check(needs...); err != nil {
+		p.Problems = append(p.Problems, err.Error())
+	}
+	if device == 0 {
+		return
+	}
+	gpus, err := cuda.List()
+	if err != nil {
+		p.Problems = append(p.Problems, err.Error())
+		return
+	}
+	use, _ := setting.GPUs(c.GPUs, c.Device)
+	each := device / int64(p.Devices)
+	for _, g := range gpus {
+		if (len(use) == 0 && g.Index < p.Devices || slices.Contains(use, g.Index)) && each > g.FreeBytes {
+			p.Problems = append(p.Problems, fmt.Sprintf("GPU %d (%s) has %s of its memory free, and would need %s: lower --budget, or go on with --force", g.Index, g.Name,
+				humanize.IBytes(uint64(g.FreeBytes)), humanize.IBytes(uint64(each))))
+		}
+	}
+}
+
+func (c *Config) planReach(p *Plan) {
+	if c.Listen != "" {
+		p.Reach = append(p.Reach, c.Listen+": processes of this user attach")
+	}
+	users, _ := c.users()
+	if c.RESP != "" {
+		addr, remote, _ := address("--resp", c.RESP)
+		p.Reach = append(p.Reach, "resp "+addr+": "+who(remote, users.Password != "", c.RESPCert != "", "a password")+admins(users.Admin != ""))
+	}
+	if c.HTTP != "" {
+		addr, remote, _ := address("--http", c.HTTP)
+		p.Reach = append(p.Reach, "http "+addr+": "+who(remote, c.HTTPToken != "", false, "a token"))
+	}
+}
+
+func who(remote, secret, encrypted bool, what string) string {
+	text := "this machine"
+	if remote {
+		text = "any machine"
+	}
+	if secret {
+		text += ", with " + what
+	}
+	if encrypted {
+		text += ", by TLS"
+	}
+	return text
+}
+
+func admins(any bool) string {
+	if any {
+		return "; admin may change rows"
+	}
+	return "; nobody may change rows"
+}
+
+// Write prints the plan for a person.
+func (p *Plan) Write(w io.Writer) error {
+	t := table.NewWriter()
+	t.AppendHeader(table.Row{"table", "file", "rows", "row", "type", "codec", "raw"})
+	for _, one := range p.Tables {
+		rows := humanize.Comma(one.Rows)
+		if one.Capacity > one.Rows {
+			rows += " of " + humanize.Comma(one.Capacity)
+		}
+		t.AppendRow(table.Row{one.Name, one.File, rows, fmt.Sprintf("%d B", one.RowBytes), one.DType, one.Codec, humanize.IBytes(uint64(one.RawBytes))})
+	}
+	m := table.NewWriter()
+	m.AppendHeader(table.Row{"memory", "for", "bytes"})
+	sum := map[string]int64{}
+	for _, one := range p.Memory {
+		text := humanize.IBytes(uint64(one.Bytes))
+		if one.AtMost {
+			text = "at most " + text
+		}
+		m.AppendRow(table.Row{one.Kind, one.What, text})
+		sum[one.Kind] += one.Bytes
+	}
+	m.AppendSeparator()
+	for _, kind := range []string{"host", "page-locked host", "device"} {
+		if sum[kind] > 0 {
+			m.AppendRow(table.Row{kind, "together", humanize.IBytes(uint64(sum[kind]))})
+		}
+	}
+	_, err := fmt.Fprintf(w, "%s\n\nbackend %s, %d of it, %s for each\n%s\n", t.Render(), p.Backend, p.Devices, humanize.IBytes(uint64(p.Budget)), m.Render())
+	if p.Restore != "" {
+		fmt.Fprintln(w, "restores", p.Restore)
+	}
+	for _, r := range p.Reach {
+		fmt.Fprintln(w, "reached by", r)
+	}
+	for _, problem := range p.Problems {
+		fmt.Fprintln(w, "problem:", problem)
+	}
+	return err
+}

@@ -1,0 +1,200 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/internal/flagfile"
+)
+
+// Config is the configuration of the program. Its fields are those of Flags; docs/service.md describes them.
+type Config struct {
+	File   string // that the rest was read from, "" if none
+	Tables []TableSpec
+
+	Budget, Codec, Link, HostTier      string
+	Device, GPUs, Placement, Rates     string
+	HostNodes, Overlay                 string
+	Devices, Workers, HostThreads      int
+	Seed                               uint64
+	Policy                             string
+	Cold                               bool
+	RefreshInterval                    time.Duration
+	RefreshChurn, SampleRate, SampleOf float64
+	RefreshBytes                       string
+
+	Snapshot         string
+	SnapshotInterval time.Duration
+	DrainTimeout     time.Duration
+
+	Listen       string
+	MaxAttached  int
+	StoppedAfter time.Duration
+	EvictStopped bool
+
+	RESP                        string
+	RESPClients                 int
+	RESPCert, RESPKey           string
+	RESPPassword, RESPAdminPass string // files
+	HTTP, HTTPToken             string // address, file
+	Insecure                    bool
+	LogLevel, Name              string
+	Force                       bool
+
+	set *pflag.FlagSet // that the fields are the values of
+}
+
+// features is the flag --features: tables of which nothing but the file is said.
+type features struct{ to *[]TableSpec }
+
+func (f *features) String() string { return "" }
+func (f *features) Type() string   { return "filesSlice" }
+
+// Set implements pflag.Value.
+func (f *features) Set(text string) error {
+	for path := range strings.SplitSeq(text, ",") {
+		if path == "" {
+			return errors.New("a file's name must not be empty")
+		}
+		*f.to = append(*f.to, TableSpec{File: path})
+	}
+	return nil
+}
+
+// records is the flag --table.
+type records struct{ to *[]TableSpec }
+
+func (r *records) String() string { return "" }
+func (r *records) Type() string   { return "key=value,…" }
+
+// Set implements pflag.Value.
+func (r *records) Set(text string) error {
+	t, err := parseTable(text)
+	if err == nil {
+		*r.to = append(*r.to, t)
+	}
+	return err
+}
+
+// reloadable are the flags whose values SIGHUP changes.
+var reloadable = map[string]bool{
+	"budget": true, "policy": true, "refresh-interval": true, "refresh-churn": true, "refresh-bytes": true, "snapshot-interval": true, "log-level": true,
+	"drain-timeout": true,
+}
+
+// Flags returns the flags of a config, with their defaults set. --config is not one of them.
+func Flags(c *Config) *pflag.FlagSet {
+	f := pflag.NewFlagSet("tensorcached", pflag.ContinueOnError)
+	f.SortFlags = false
+	f.Var(&features{&c.Tables}, "features", "tables: `FILE`.npy, FILE.npz[:array] or FILE.safetensors[:tensor], or several: A.npy,B.npy")
+	f.Var(&records{&c.Tables}, "table", "a table: `file=FILE`[,name=N][,codec=C][,capacity=ROWS], or, to begin without rows, name=N,dtype=float32,columns=128,capacity=ROWS")
+	f.StringVar(&c.Budget, "budget", "5%", "device memory per device for cached rows: 64MiB, or 5% of the tables' raw bytes")
+	f.StringVar(&c.Codec, "codec", registry.Auto, "codec of tables that name none: "+strings.Join(registry.Usage(), ", "))
+	f.StringVar(&c.Link, "link", "", "GB/s at which a GPU reads misses, for codec auto (default: measured on a GPU, else 55); none: pick for this machine's processors")
+	f.StringVar(&c.HostTier, "host-tier", "inplace", "layout of the rows in host memory: inplace or packed")
+	f.StringVar(&c.Device, "device", "auto", "backend: auto, host or cuda")
+	f.IntVar(&c.Devices, "devices", 1, "devices that the cache spans, 1 to 8: the first GPUs")
+	f.StringVar(&c.GPUs, "gpus", "", "GPUs that the cache spans: 0,2 or all (default: the first --devices)")
+	f.StringVar(&c.Placement, "placement", "auto", "which rows lie in which slabs: auto, partition or replicate")
+	f.StringVar(&c.Rates, "rates", "", "speeds for --placement auto: FILE.json of cachebench devices --measure, or local=1900,peer=350,host=50 (GB/s)")
+	f.StringVar(&c.HostNodes, "host-nodes", "", "memory nodes (NUMA) of the host tier: 0,1 or any (default: those nearest to the GPUs)")
+	f.IntVar(&c.HostThreads, "host-threads", 0, "goroutines that help each GPU with misses (default: half the processors, at most 8); -1: none")
+	f.IntVar(&c.Workers, "workers", 0, "goroutines of the host (default: one a processor)")
+	f.StringVar(&c.Overlay, "overlay", "", "host memory for updated rows on their way (default: 16MiB, or what four versions of every row take)")
+	f.Uint64Var(&c.Seed, "seed", 0, "seed of the samples that codecs are trained on")
+	f.StringVar(&c.Policy, "policy", admission.Default, "admission: "+strings.Join(policies(), ", "))
+	f.BoolVar(&c.Cold, "cold", false, "begin with an empty cache, apart from the snapshot")
+	f.DurationVar(&c.RefreshInterval, "refresh-interval", time.Second, "time between refresh cycles, in which the cache follows its workload; 0: none")
+	f.Float64Var(&c.RefreshChurn, "refresh-churn", 0.25, "most of the cache that a cycle replaces, 0 to 1")
+	f.StringVar(&c.RefreshBytes, "refresh-bytes", "256MiB", "most bytes that a cycle writes")
+	f.Float64Var(&c.SampleRate, "sample-rate", 0, "share of accesses that the policy observes, 0 to 1 (default: an eighth, and all misses)")
+	f.Float64Var(&c.SampleOf, "sample-keys", 1./64, "share of all rows of which every access is sampled, for the estimates of other budgets, 0 to 1")
+	f.StringVar(&c.Snapshot, "snapshot", "", "file of the cached rows' numbers: restored at the start, written at intervals and at the end")
+	f.DurationVar(&c.SnapshotInterval, "snapshot-interval", 5*time.Minute, "time between snapshots; 0: at the end only")
+	f.DurationVar(&c.DrainTimeout, "drain-timeout", 10*time.Second, "how long work under way may take to end when the program ends")
+	f.StringVar(&c.Listen, "listen", "", "where processes of this machine attach: unix:PATH")
+	f.IntVar(&c.MaxAttached, "max-attached", 64, "most processes that are attached, 1 to 1024")
+	f.DurationVar(&c.StoppedAfter, "stopped-after", 10*time.Second, "how long an attached process may hold back changes before they fail")
+	f.BoolVar(&c.EvictStopped, "evict-stopped", false, "kill an attached process that holds back changes for longer than --stopped-after")
+	f.StringVar(&c.RESP, "resp", "", "serve clients of Redis at [HOST]:PORT; without HOST from this machine only")
+	f.IntVar(&c.RESPClients, "resp-clients", 1000, "most connections of --resp")
+	f.StringVar(&c.RESPCert, "resp-tls-cert", "", "certificate of --resp: FILE.pem")
+	f.StringVar(&c.RESPKey, "resp-tls-key", "", "its key: FILE.pem")
+	f.StringVar(&c.RESPPassword, "resp-password-file", "", "FILE with the password of user default, who reads; or set TENSORCACHED_PASSWORD")
+	f.StringVar(&c.RESPAdminPass, "resp-admin-password-file", "", "FILE with the password of user admin, who also changes rows; or set TENSORCACHED_ADMIN_PASSWORD")
+	f.StringVar(&c.HTTP, "http", "", "serve status, metrics and profiles over HTTP at [HOST]:PORT; without HOST from this machine only")
+	f.StringVar(&c.HTTPToken, "http-token-file", "", "FILE with the bearer token that --http asks for")
+	f.BoolVar(&c.Insecure, "insecure", false, "let other machines connect without a password or token")
+	f.StringVar(&c.LogLevel, "log-level", "info", "log on stderr from this level on: debug, info, warn, error or off")
+	f.StringVar(&c.Name, "name", "tensorcached", "name of the cache in metrics and traces")
+	f.BoolVar(&c.Force, "force", false, "go on where the memory is estimated not to suffice")
+	c.set = f
+	return f
+}
+
+// policies returns the names of the policies that need nothing but accesses.
+func policies() (names []string) {
+	for _, name := range admission.Names() {
+		if spec, err := admission.Lookup(name); err == nil && spec.Learns == admission.FromAccesses {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Read sets the flags that a YAML or JSON file names and the command line does not. The error has the line and the key of everything that is wrong.
+func (c *Config) Read(path string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("config: %w", err)
+	}
+	settings, err := flagfile.ReadYAML(b)
+	if err != nil {
+		return fmt.Errorf("config %s: %w", path, err)
+	}
+	c.File = path
+	return flagfile.Apply(c.set, path, settings)
+}
+
+// Load reads the arguments of a command line, and the file that --config names.
+func Load(args []string) (*Config, error) {
+	c := &Config{}
+	f := Flags(c)
+	file := f.String("config", "", "")
+	f.Bool("check", false, "") // flags of the command that the program ignores when it reads them again
+	f.Bool("json", false, "")
+	f.SetOutput(new(strings.Builder))
+	if err := f.Parse(args); err != nil {
+		return nil, flagfile.ValueError(err)
+	}
+	if *file != "" {
+		if err := c.Read(*file); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// address returns an address to listen on, and whether other machines can reach it.
+func address(flag, text string) (addr string, remote bool, err error) {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil {
+		return "", false, fmt.Errorf("%s (%q) must be [HOST]:PORT: %w", flag, text, err)
+	}
+	if n, err := net.LookupPort("tcp", port); err != nil || n < 0 {
+		return "", false, fmt.Errorf("%s (%q) must have a port of 0 to 65535", flag, text)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	ip := net.ParseIP(host)
+	return net.JoinHostPort(host, port), host != "localhost" && (ip == nil || !ip.IsLoopback()), nil
+}

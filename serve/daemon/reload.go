@@ -1,0 +1,196 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/spf13/pflag"
+
+	"github.com/tensorcache/tensorcache/internal/setting"
+)
+
+// reload reads the configuration again and changes what can change. If the new one is wrong, nothing changes.
+func (r *running) reload() {
+	r.notify(daemon.SdNotifyReloading, strings.TrimSpace(daemon.SdNotifyMonotonicUsec()))
+	defer r.notify(daemon.SdNotifyReady)
+	next, err := Load(r.Args)
+	if err == nil {
+		err = next.Validate()
+	}
+	if err != nil {
+		r.log.Error("not reloaded: the configuration is wrong, and the old one stays", slog.Any("error", err))
+		return
+	}
+	changed, fixed := r.config.differences(next)
+	for _, name := range fixed {
+		r.log.Warn("not reloaded: this takes a restart", slog.String("flag", "--"+name), slog.String("is", value(r.config, name)), slog.String("should_be", value(next, name)))
+	}
+	var done []string
+	for _, change := range []struct {
+		flags []string
+		do    func(*Config) error
+	}{
+		{[]string{"log-level"}, r.setLevel},
+		{[]string{"drain-timeout"}, func(c *Config) error { r.config.DrainTimeout = c.DrainTimeout; return nil }},
+		{[]string{"snapshot-interval"}, r.setSnapshots},
+		{[]string{"refresh-interval", "refresh-churn", "refresh-bytes"}, r.setRefresh},
+		{[]string{"policy"}, r.setPolicy},
+		{[]string{"budget"}, r.setBudget},
+	} {
+		of := slices.DeleteFunc(slices.Clone(change.flags), func(name string) bool { return !slices.Contains(changed, name) })
+		if len(of) == 0 {
+			continue
+		}
+		if err := change.do(next); err != nil {
+			r.log.Error("not reloaded", slog.String("flags", strings.Join(of, ", ")), slog.Any("error", err))
+			continue
+		}
+		for _, name := range of { // what the next reload compares with
+			r.config.set.Set(name, value(next, name))
+		}
+		done = append(done, of...)
+	}
+	r.reloadSecrets(next)
+	r.log.Info("reloaded", slog.String("changed", strings.Join(done, ", ")))
+}
+
+func value(c *Config, name string) string { return c.set.Lookup(name).Value.String() }
+
+// differences returns the flags that have other values in next: those that can change while the program runs, and the others.
+func (c *Config) differences(next *Config) (changed, fixed []string) {
+	next.set.VisitAll(func(f *pflag.Flag) {
+		switch {
+		case f.Name == "features" || f.Name == "table" || c.set.Lookup(f.Name) == nil || value(c, f.Name) == f.Value.String():
+		case reloadable[f.Name]:
+			changed = append(changed, f.Name)
+		default:
+			fixed = append(fixed, f.Name)
+		}
+	})
+	if !slices.Equal(c.Tables, next.Tables) {
+		fixed = append(fixed, "table")
+	}
+	return changed, fixed
+}
+
+func (r *running) setLevel(c *Config) error {
+	level, err := c.level()
+	if err == nil {
+		r.level.Set(level)
+	}
+	return err
+}
+
+func (r *running) setSnapshots(c *Config) error {
+	r.snapshotInterval.Store(int64(c.SnapshotInterval))
+	select {
+	case r.snapshotChanged <- struct{}{}:
+	default: // there is a token already
+	}
+	return nil
+}
+
+func (r *running) setRefresh(c *Config) error {
+	o, err := c.refresh()
+	if err != nil {
+		return err
+	}
+	o.Accesses, o.Misses, o.Keys = 0, 0, 0 // they stay
+	return r.cache.SetRefresh(o)
+}
+
+func (r *running) setPolicy(c *Config) error {
+	p, err := c.policy()
+	if err != nil {
+		return err
+	}
+	return r.cache.SetPolicy(p)
+}
+
+// changeTime bounds how long a reload waits for rows to give way to a smaller budget.
+const changeTime = time.Minute
+
+func (r *running) setBudget(c *Config) error {
+	s, err := r.cache.Stats()
+	if err != nil {
+		return err
+	}
+	raw := int64(0)
+	for i, t := range s.Tables {
+		raw += max(t.Rows, r.config.Tables[i].Capacity) * int64(t.RowBytes)
+	}
+	bytes, err := setting.Budget(c.Budget, raw)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.life, changeTime)
+	defer cancel()
+	return r.cache.SetBudget(ctx, bytes)
+}
+
+// reloadSecrets reads the files of passwords, token and certificate again. Their names stay.
+func (r *running) reloadSecrets(next *Config) {
+	if r.resp != nil {
+		users, err := r.config.users()
+		if err != nil {
+			r.log.Error("passwords not reloaded", slog.Any("error", err))
+		} else {
+			r.resp.SetUsers(users)
+		}
+		if err := r.certificate.load(r.config); err != nil {
+			r.log.Error("certificate not reloaded", slog.Any("error", err))
+		}
+	}
+	if r.web != nil {
+		token, err := r.config.token()
+		if err != nil {
+			r.log.Error("token not reloaded", slog.Any("error", err))
+		} else {
+			r.web.SetToken(token)
+		}
+	}
+}
+
+// keptCertificate is the certificate that new connections get.
+type keptCertificate struct {
+	mu struct {
+		sync.Mutex
+		cert *tls.Certificate
+	}
+}
+
+func (k *keptCertificate) load(c *Config) error {
+	if c.RESPCert == "" {
+		return nil
+	}
+	cert, err := tls.LoadX509KeyPair(c.RESPCert, c.RESPKey)
+	if err != nil {
+		return fmt.Errorf("--resp-tls-cert (%s): %w", c.RESPCert, err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.cert = &cert
+	return nil
+}
+
+// security returns the TLS settings of the RESP listener, nil for none.
+func (k *keptCertificate) security(c *Config) (*tls.Config, error) {
+	if c.RESPCert == "" {
+		return nil, nil
+	}
+	if err := k.load(c); err != nil {
+		return nil, err
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.mu.cert, nil
+	}}, nil
+}

@@ -1,0 +1,393 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/dustin/go-humanize"
+
+	"github.com/tensorcache/tensorcache/bench/telemetry"
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/setting"
+	"github.com/tensorcache/tensorcache/serve/resp"
+	"github.com/tensorcache/tensorcache/serve/web"
+)
+
+// Program is what Run needs besides the config.
+type Program struct {
+	// Args are the arguments that SIGHUP reads again.
+	Args []string
+	// Stdout gets one line when the program is ready. Stderr gets the log.
+	Stdout, Stderr io.Writer
+	Version        string
+}
+
+// running is the program under way.
+type running struct {
+	Program
+	config *Config // of the start, with what SIGHUP has changed; used by one goroutine
+	log    *slog.Logger
+	level  slog.LevelVar
+
+	cache *cache.Cache
+	// opened is the cache once it is loaded. serving is the cache while the program takes new work; nil before and after. why is then the reason.
+	opened, serving atomic.Pointer[cache.Cache]
+	why             atomic.Pointer[string]
+
+	started          time.Time
+	snapshotInterval atomic.Int64 // nanoseconds
+	snapshotChanged  chan struct{}
+	snapshotting     sync.Mutex
+
+	resp        *resp.Server
+	certificate keptCertificate
+	web         *web.Handler
+	http        *http.Server
+	unix        attachments
+
+	life  context.Context // ends with the program
+	tasks sync.WaitGroup
+}
+
+// newCache is replaced by tests.
+var newCache = cache.NewContext
+
+// errLoading is the answer to what needs the cache before it is there.
+var errLoading = errors.New("tensorcached: loading the tables")
+
+// errEnded says that a signal has ended the loading.
+var errEnded = errors.New("ended")
+
+// Run opens the cache and serves it until a signal ends the program. A nil error is a regular end.
+func Run(c *Config, p Program) (err error) {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	life, end := context.WithCancel(context.Background())
+	defer end()
+	r := &running{Program: p, config: c, life: life, started: time.Now(), snapshotChanged: make(chan struct{}, 1)}
+	level, err := c.level()
+	if err != nil {
+		return err
+	}
+	r.level.Set(level)
+	r.log = slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: &r.level}))
+	r.unready("loading the tables")
+	observed, err := telemetry.Start(life, telemetry.Options{Service: "tensorcached", Prometheus: c.HTTP != "", Console: p.Stderr})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := observed.Close(); err != nil { // the program ends well all the same
+			r.log.Warn("telemetry", slog.Any("error", err))
+		}
+	}()
+	// Addresses are taken first: a program that cannot have them need not load.
+	onRESP, err := listen("--resp", c.RESP)
+	if err != nil {
+		return err
+	}
+	onHTTP, err := listen("--http", c.HTTP)
+	if err != nil {
+		return errors.Join(err, closed(onRESP))
+	}
+	if onHTTP != nil { // it answers while the cache is loaded
+		if err := r.serveHTTP(onHTTP, observed.Metrics()); err != nil {
+			return errors.Join(err, closed(onRESP), onHTTP.Close())
+		}
+		defer r.web.Close()
+		defer r.http.Close()
+	}
+	if err := r.open(signals); err != nil {
+		err = errors.Join(err, closed(onRESP))
+		if errors.Is(err, errEnded) {
+			r.log.Info("ended while the tables were loaded")
+			return nil
+		}
+		return err
+	}
+	defer func() { err = errors.Join(err, r.cache.Close()) }()
+	if err := r.serve(onRESP); err != nil {
+		return errors.Join(err, closed(onRESP))
+	}
+	r.watchdog()
+	r.every(func() time.Duration { return time.Duration(r.snapshotInterval.Load()) }, r.snapshotChanged, func() { r.snapshot("") })
+	r.announce(onRESP, onHTTP)
+	for s := range signals {
+		if s != syscall.SIGHUP {
+			return r.drain(s, signals, end)
+		}
+		r.reload()
+	}
+	return nil
+}
+
+func closed(l net.Listener) error {
+	if l == nil {
+		return nil
+	}
+	return l.Close()
+}
+
+// open loads the cache. A signal to end ends the loading.
+func (r *running) open(signals <-chan os.Signal) error {
+	c := r.config
+	tables, err := c.openTables()
+	if err != nil {
+		return err
+	}
+	opened := false
+	defer func() {
+		if !opened {
+			for _, t := range tables {
+				t.Close()
+			}
+		}
+	}()
+	o, err := c.options()
+	if err != nil {
+		return err
+	}
+	o.Tables = tables
+	if o.Budget, err = setting.Budget(c.Budget, rawBytes(tables, c.Tables)); err != nil {
+		return err
+	}
+	if o.Admission.Policy, err = c.policy(); err != nil {
+		return err
+	}
+	o.Telemetry = cache.TelemetryOptions{Name: c.Name, Logger: r.log}
+	r.unix.share(c, &o)
+	if !c.Force {
+		p, err := c.Check()
+		if err != nil {
+			return err
+		}
+		if len(p.Problems) > 0 {
+			return errors.New(strings.Join(p.Problems, "\n"))
+		}
+	}
+	if o.Admission.Restore != "" {
+		if _, err := os.Stat(o.Admission.Restore); errors.Is(err, os.ErrNotExist) {
+			o.Admission.Restore = "" // the first start: nothing is wrong
+		}
+	}
+	// Signals are read while the cache loads: an end ends the loading; a reload waits, as the config was read just now.
+	ctx, cancel := context.WithCancel(r.life)
+	loaded := make(chan struct{})
+	opened = true // New closes the tables
+	go func() {
+		r.cache, err = newCache(ctx, o)
+		close(loaded)
+	}()
+	defer cancel()
+	for {
+		select {
+		case <-loaded:
+			if err != nil && errors.Is(err, cache.ErrBudget) {
+				return fmt.Errorf("--budget (%s): %w", c.Budget, err)
+			}
+			return err
+		case s := <-signals:
+			if s != syscall.SIGHUP {
+				cancel()
+				<-loaded
+				if err == nil {
+					r.cache.Close()
+				}
+				return errEnded
+			}
+		}
+	}
+}
+
+// serve makes the loaded cache reachable.
+func (r *running) serve(onRESP net.Listener) error {
+	c := r.config
+	if err := r.unix.listen(r); err != nil {
+		return err
+	}
+	if onRESP != nil {
+		users, err := c.users()
+		if err != nil {
+			return errors.Join(err, r.unix.close())
+		}
+		security, err := r.certificate.security(c)
+		if err != nil {
+			return errors.Join(err, r.unix.close())
+		}
+		o := resp.Options{Cache: r.cache, Users: users, TLS: security, MaxClients: c.RESPClients, Stats: r.status, Logger: r.log, Version: r.Version}
+		if r.resp, err = resp.New(o); err != nil {
+			return errors.Join(err, r.unix.close())
+		}
+		r.tasks.Go(func() {
+			if err := r.resp.Serve(onRESP); err != nil {
+				r.log.Error("resp ended", slog.Any("error", err))
+			}
+		})
+	}
+	r.snapshotInterval.Store(int64(c.SnapshotInterval))
+	r.opened.Store(r.cache)
+	r.serving.Store(r.cache)
+	return nil
+}
+
+func (r *running) serveHTTP(l net.Listener, metrics http.Handler) error {
+	c := r.config
+	_, remote, err := address("--http", c.HTTP)
+	if err != nil {
+		return err
+	}
+	token, err := c.token()
+	if err != nil {
+		return err
+	}
+	r.web, err = web.New(web.Options{Cache: r.current, Stats: r.status, Metrics: metrics, Token: token, AnyHost: remote, Profiles: !remote})
+	if err != nil {
+		return err
+	}
+	r.http = &http.Server{Handler: r.web, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(r.log.Handler(), slog.LevelInfo)}
+	go r.http.Serve(l) // it ends by Close
+	return nil
+}
+
+// current returns the cache while it serves.
+func (r *running) current() (*cache.Cache, error) {
+	if c := r.serving.Load(); c != nil {
+		return c, nil
+	}
+	return nil, errors.New("tensorcached: " + *r.why.Load())
+}
+
+// unready has the program say that it does not serve, and why.
+func (r *running) unready(why string) {
+	r.why.Store(&why)
+	r.serving.Store(nil)
+}
+
+// announce prints the line that says that the program is ready, and tells systemd.
+func (r *running) announce(onRESP, onHTTP net.Listener) {
+	line := fmt.Sprintf("tensorcached %s ready after %.1f s:", r.Version, time.Since(r.started).Seconds())
+	if s, err := r.cache.Stats(); err == nil {
+		rows, cached := int64(0), int64(0)
+		for _, t := range s.Tables {
+			rows, cached = rows+t.Rows, cached+t.CachedRows
+		}
+		line += fmt.Sprintf(" %s of %s rows cached in %s of %s", humanize.Comma(cached), humanize.Comma(rows), humanize.IBytes(uint64(s.BudgetBytes)), r.cache.DeviceInfo(0).Kind)
+	}
+	if r.config.Listen != "" {
+		line += ", " + r.config.Listen
+	}
+	if onRESP != nil {
+		line += ", resp " + onRESP.Addr().String()
+	}
+	if onHTTP != nil {
+		line += ", http://" + onHTTP.Addr().String() + "/"
+	}
+	fmt.Fprintln(r.Stdout, line)
+	r.notify(daemon.SdNotifyReady, "STATUS="+line)
+}
+
+// every calls f in the background until the program ends, with an interval between the calls; 0: never. changed, if not nil, says that the interval has
+// changed.
+func (r *running) every(interval func() time.Duration, changed <-chan struct{}, f func()) {
+	r.tasks.Go(func() {
+		timer := time.NewTimer(time.Hour)
+		defer timer.Stop()
+		for {
+			var due <-chan time.Time
+			if d := interval(); d > 0 {
+				timer.Reset(d)
+				due = timer.C
+			}
+			select {
+			case <-r.life.Done():
+				return
+			case <-changed:
+			case <-due:
+				f()
+			}
+		}
+	})
+}
+
+// snapshot writes a snapshot to a file, by default the one that is configured.
+func (r *running) snapshot(path string) error {
+	if path == "" {
+		path = r.config.Snapshot
+	}
+	if path == "" {
+		return errors.New("tensorcached: snapshot: a path must be given: --snapshot is not set")
+	}
+	r.snapshotting.Lock()
+	defer r.snapshotting.Unlock()
+	err := r.cache.Snapshot(path)
+	if err != nil {
+		r.log.Error("snapshot failed", slog.Any("error", err))
+	}
+	return err
+}
+
+// drain ends the program.
+func (r *running) drain(s os.Signal, signals <-chan os.Signal, end func()) error {
+	r.log.Info("ending", slog.String("signal", s.String()))
+	r.unready("ending")
+	r.notify(daemon.SdNotifyStopping, "STATUS=ending")
+	ended := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(r.life, r.config.DrainTimeout)
+		defer cancel()
+		var wg sync.WaitGroup
+		wg.Go(func() { r.leave("attached processes", r.unix.drain(ctx)) })
+		if r.resp != nil {
+			wg.Go(func() { r.leave("clients of --resp", r.resp.Close(ctx)) })
+		}
+		if r.http != nil {
+			wg.Go(func() { r.leave("requests of --http", r.http.Shutdown(ctx)) })
+		}
+		wg.Wait()
+		var err error
+		if r.config.Snapshot != "" {
+			err = r.snapshot("")
+		}
+		end()
+		r.tasks.Wait()
+		ended <- errors.Join(err, r.unix.close())
+	}()
+	for {
+		select {
+		case err := <-ended:
+			if err == nil {
+				r.log.Info("ended")
+			}
+			return err
+		case s := <-signals:
+			if s != syscall.SIGHUP {
+				r.log.Error("ended at once", slog.String("signal", s.String()))
+				os.Exit(1) // work under way may hold what a regular end waits for
+			}
+		}
+	}
+}
+
+// leave logs what did not end in time.
+func (r *running) leave(who string, err error) {
+	if err != nil {
+		r.log.Warn("cut off", slog.String("what", who), slog.Any("error", err))
+	}
+}

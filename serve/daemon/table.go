@@ -1,0 +1,134 @@
+package daemon
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/dtype"
+)
+
+// TableSpec describes a table: a file, or, without one, a table that begins without rows.
+type TableSpec struct {
+	File, Name, Codec string
+	Capacity          int64 // rows that it has room for; 0: those of the file
+	DType             string
+	Columns           int
+}
+
+// parseTable reads a table as --table has it: key=value between commas, with CSV's quotes.
+func parseTable(text string) (t TableSpec, err error) {
+	fields, err := csv.NewReader(strings.NewReader(text)).Read()
+	if err != nil {
+		return t, fmt.Errorf("%q must be key=value,…: %w", text, err)
+	}
+	given := map[string]bool{}
+	for _, f := range fields {
+		key, value, ok := strings.Cut(f, "=")
+		if !ok || value == "" {
+			return t, fmt.Errorf("%q must be key=value", f)
+		}
+		if given[key] {
+			return t, fmt.Errorf("key %q must be given once", key)
+		}
+		given[key] = true
+		switch key {
+		case "file":
+			t.File = value
+		case "name":
+			t.Name = value
+		case "codec":
+			if err := registry.Check(value); err != nil {
+				return t, err
+			}
+			t.Codec = value
+		case "capacity":
+			if t.Capacity, err = strconv.ParseInt(value, 10, 64); err != nil || t.Capacity < 1 {
+				return t, fmt.Errorf("capacity (%q) must be a number of rows", value)
+			}
+		case "dtype":
+			if dtypeOf(value) == dtype.Invalid {
+				return t, fmt.Errorf("dtype (%q) must be a type of elements such as float32", value)
+			}
+			t.DType = value
+		case "columns":
+			if t.Columns, err = strconv.Atoi(value); err != nil || t.Columns < 1 {
+				return t, fmt.Errorf("columns (%q) must be a number of elements", value)
+			}
+		default:
+			return t, fmt.Errorf("unknown key %q of a table must be file, name, codec, capacity, dtype or columns", key)
+		}
+	}
+	switch empty := t.DType != "" || t.Columns != 0; {
+	case t.File != "" && empty:
+		return t, errors.New("a table with a file must have no dtype and no columns")
+	case t.File == "" && (t.DType == "" || t.Columns == 0 || t.Capacity == 0 || t.Name == ""):
+		return t, errors.New("a table must have a file, or else name, dtype, columns and capacity")
+	}
+	return t, nil
+}
+
+func dtypeOf(name string) dtype.Type {
+	for t := dtype.Invalid + 1; t.Size() > 0; t++ {
+		if t.String() == name {
+			return t
+		}
+	}
+	return dtype.Invalid
+}
+
+// name returns what clients call the table: by default its file's name without folder and extension, with the array if one is named.
+func (t *TableSpec) name() string {
+	if t.Name != "" {
+		return t.Name
+	}
+	name, array := filepath.Base(t.File), ""
+	for _, ext := range []string{".npy", ".npz", ".safetensors"} {
+		if i := strings.LastIndex(strings.ToLower(name), ext); i > 0 && (i+len(ext) == len(name) || name[i+len(ext)] == ':') {
+			name, array = name[:i], name[i+len(ext):]
+			break
+		}
+	}
+	return name + array
+}
+
+// open returns the table for a cache. Table.Close closes it.
+func (t *TableSpec) open() (cache.Table, error) {
+	var table cache.Table
+	var err error
+	if t.File != "" {
+		table, err = cache.Open(t.File)
+	} else {
+		of := dtypeOf(t.DType)
+		table, err = cache.FromBytes(t.Name, of, nil, t.Columns*of.Size())
+	}
+	if err != nil {
+		return table, err
+	}
+	return table.WithName(t.name()).WithCodec(cache.Codec(t.Codec)).WithCapacity(t.Capacity), nil
+}
+
+// openTables opens all tables. After an error it has closed them.
+func (c *Config) openTables() (tables []cache.Table, err error) {
+	var errs []error
+	for i := range c.Tables {
+		t, err := c.Tables[i].open()
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		tables = append(tables, t)
+	}
+	if len(errs) > 0 {
+		for _, t := range tables {
+			errs = append(errs, t.Close())
+		}
+		return nil, errors.Join(errs...)
+	}
+	return tables, nil
+}

@@ -1,0 +1,81 @@
+package daemon
+
+import (
+	"context"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/faults"
+	"github.com/tensorcache/tensorcache/internal/statjson"
+	"github.com/tensorcache/tensorcache/internal/wire"
+	"github.com/tensorcache/tensorcache/serve"
+)
+
+// attachments are what --listen serves: processes of this machine.
+type attachments struct{ server *serve.Server }
+
+// share has the cache use memory that other processes can map, if any can attach.
+func (a *attachments) share(c *Config, o *cache.Options) { o.Shared = c.Listen != "" }
+
+// checkListen says what is wrong with --listen and what belongs to it.
+func (c *Config) checkListen() error {
+	var f faults.List
+	if _, err := wire.SocketPath(c.Listen); err != nil {
+		f.Addf("--listen: %s", strings.TrimPrefix(err.Error(), "wire: "))
+	}
+	f.If(c.MaxAttached < 1 || c.MaxAttached > 1024, "--max-attached (%d) must be 1 to 1024", c.MaxAttached)
+	f.If(c.StoppedAfter < 100*time.Millisecond, "--stopped-after (%v) must be at least 100ms", c.StoppedAfter)
+	return f.Err()
+}
+
+// listen begins to serve --listen.
+func (a *attachments) listen(r *running) (err error) {
+	c := r.config
+	if c.Listen == "" {
+		return nil
+	}
+	a.server, err = serve.Listen(r.cache, serve.Options{
+		Address: c.Listen, MaxClients: c.MaxAttached, StoppedAfter: c.StoppedAfter, EvictStopped: c.EvictStopped, Logger: r.log,
+		Commands: serve.Commands{Snapshot: r.snapshot, Drain: r.drainCommand},
+	})
+	return err
+}
+
+// drainCommand is the command drain: the program says that it is not ready, and waits for the processes that are attached. It ends by a signal.
+func (r *running) drainCommand(ctx context.Context) error {
+	r.unready("draining")
+	return r.unix.drain(ctx)
+}
+
+// drain lets no further process attach, and waits for those that are attached.
+func (a *attachments) drain(ctx context.Context) error {
+	if a.server == nil {
+		return nil
+	}
+	return a.server.Drain(ctx)
+}
+
+func (a *attachments) close() error {
+	if a.server == nil {
+		return nil
+	}
+	return a.server.Close()
+}
+
+// status returns what `tensorcached status`, TC.STATS and /stats tell.
+func (r *running) status() (any, error) {
+	c := r.opened.Load()
+	if c == nil {
+		return nil, errLoading
+	}
+	if r.unix.server != nil {
+		return r.unix.server.Status()
+	}
+	s, err := statjson.Of(c)
+	if err != nil {
+		return nil, err
+	}
+	return &serve.Status{Attached: []serve.Client{}, Process: os.Getpid(), Stats: *s}, nil
+}

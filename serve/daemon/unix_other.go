@@ -1,0 +1,32 @@
+//go:build !linux
+
+package daemon
+
+import (
+	"context"
+	"errors"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/statjson"
+)
+
+// attachments are what --listen serves. Other systems than Linux cannot share memory as it needs.
+type attachments struct{}
+
+func (*attachments) share(*Config, *cache.Options) {}
+
+func (*Config) checkListen() error { return errors.New("--listen needs Linux") }
+
+func (*attachments) listen(*running) error { return nil }
+
+func (*attachments) drain(context.Context) error { return nil }
+func (*attachments) close() error                { return nil }
+
+// status returns what TC.STATS and /stats tell.
+func (r *running) status() (any, error) {
+	c := r.opened.Load()
+	if c == nil {
+		return nil, errLoading
+	}
+	return statjson.Of(c)
+}

@@ -1,0 +1,217 @@
+package resp
+
+import (
+	"context"
+	"fmt"
+)
+
+const (
+	// partBytes is how many bytes of rows one Gather of a reply reads: a reply is written in parts of about this size, whatever its length.
+	partBytes = 1 << 20
+	// flushBytes is how many bytes of replies are kept while further commands of a pipeline are read.
+	flushBytes = 64 << 10
+	// maxBulk is the longest bulk string: what Redis allows, and what its clients expect.
+	maxBulk = 512 << 20
+)
+
+// gatherer reads rows of several tables for one connection. It is not safe for concurrent use.
+type gatherer struct {
+	*tables
+	rows [][]int64 // of each table, in the part under way
+	used []int     // tables of the part
+	at   []int     // where in buf the next row of each table is
+	errs []error   // of each table
+	buf  []byte
+}
+
+func newGatherer(t *tables) *gatherer {
+	n := len(t.names)
+	return &gatherer{tables: t, rows: make([][]int64, n), at: make([]int, n), errs: make([]error, n)}
+}
+
+// read calls row for each of the entries, in order, with the row's bytes, nil if there is no such row, or an error. It reads as many entries as
+// partBytes hold, at least one, and returns the number.
+func (g *gatherer) read(entries []entry, row func([]byte, error)) int {
+	n, bytes := 0, 0
+	for ; n < len(entries) && bytes < partBytes; n++ {
+		e := entries[n]
+		if e.row < 0 {
+			continue
+		}
+		if len(g.rows[e.table]) == 0 {
+			g.used = append(g.used, e.table)
+		}
+		g.rows[e.table] = append(g.rows[e.table], e.row)
+		bytes += g.rowBytes[e.table]
+	}
+	if cap(g.buf) < bytes {
+		g.buf = make([]byte, bytes)
+	}
+	begin := 0
+	for _, t := range g.used {
+		end := begin + len(g.rows[t])*g.rowBytes[t]
+		g.errs[t] = g.cache.Gather(context.Background(), t, g.rows[t], g.buf[begin:end])
+		g.at[t], begin = begin, end
+	}
+	for _, e := range entries[:n] {
+		if e.row < 0 {
+			row(nil, nil)
+			continue
+		}
+		at := g.at[e.table]
+		g.at[e.table] += g.rowBytes[e.table]
+		row(g.buf[at:g.at[e.table]], g.errs[e.table])
+	}
+	for _, t := range g.used {
+		g.rows[t] = g.rows[t][:0]
+	}
+	g.used = g.used[:0]
+	return n
+}
+
+// rows replies with each of the entries.
+func (c *conn) rows(entries []entry) {
+	for len(entries) > 0 && c.failed == nil {
+		n := c.gather.read(entries, func(row []byte, err error) {
+			switch {
+			case err != nil:
+				c.fail("ERR " + err.Error())
+			case row == nil:
+				c.null()
+			default:
+				c.bulk(row)
+			}
+		})
+		entries = entries[n:]
+		if len(c.out) >= flushBytes {
+			c.flush()
+		}
+	}
+}
+
+// settle replies to the GETs that are waiting.
+func (c *conn) settle() {
+	if len(c.waiting) > 0 {
+		c.rows(c.waiting)
+		c.waiting = c.waiting[:0]
+	}
+}
+
+// get has a GET wait for those that the client has sent behind it: they become one Gather.
+func (c *conn) get(args [][]byte) error {
+	e, err := c.gather.key(args[0])
+	if err != nil {
+		return err
+	}
+	if c.waiting = append(c.waiting, e); len(c.waiting) >= 4096 {
+		c.settle()
+	}
+	return nil
+}
+
+func (c *conn) mget(args [][]byte) error {
+	c.entries = c.entries[:0]
+	for _, key := range args {
+		e, err := c.gather.key(key)
+		if err != nil {
+			return err
+		}
+		c.entries = append(c.entries, e)
+	}
+	c.array(len(c.entries))
+	c.rows(c.entries)
+	if cap(c.entries) > keepBytes {
+		c.entries = nil
+	}
+	return nil
+}
+
+func (c *conn) exists(args [][]byte) error {
+	n := int64(0)
+	for _, key := range args {
+		e, err := c.gather.key(key)
+		if err != nil {
+			return err
+		}
+		if e.row >= 0 {
+			n++
+		}
+	}
+	c.integer(n)
+	return nil
+}
+
+func (c *conn) dbsize([][]byte) error {
+	n := int64(0)
+	for t := range c.gather.names {
+		n += c.gather.cache.Rows(t)
+	}
+	c.integer(n)
+	return nil
+}
+
+// gatherRows is TC.GATHER: the rows go straight to where replies are.
+func (c *conn) gatherRows(args [][]byte) error {
+	table, rows, err := c.gather.tables.rows(args)
+	if err != nil {
+		return err
+	}
+	rowBytes := c.gather.rowBytes[table]
+	if len(rows) > maxBulk/rowBytes {
+		return fmt.Errorf("ERR rows (%d of %d bytes) must be at most %d: a bulk string has at most 512 MiB", len(rows), rowBytes, maxBulk/rowBytes)
+	}
+	for i, row := range rows {
+		if limit := c.gather.cache.Rows(table); row >= limit {
+			return fmt.Errorf("ERR row (%d) at position %d must be 0 to %d, the last row of table %s", row, i, limit-1, c.gather.names[table])
+		}
+	}
+	begun := len(c.out)
+	c.head('$', int64(len(rows)*rowBytes))
+	for first := true; len(rows) > 0 && c.failed == nil; first = false {
+		part := rows[:min(len(rows), max(1, partBytes/rowBytes))]
+		rows = rows[len(part):]
+		at := len(c.out)
+		c.grow(len(part) * rowBytes)
+		if err := c.gather.cache.Gather(context.Background(), table, part, c.out[at:]); err != nil {
+			if first {
+				c.out = c.out[:begun]
+				return fmt.Errorf("ERR %w", err)
+			}
+			c.failed = err // the bulk string cannot be completed
+			return nil
+		}
+		if len(c.out) >= flushBytes {
+			c.flush()
+		}
+	}
+	c.out = append(c.out, '\r', '\n')
+	return nil
+}
+
+// set is TC.SET.
+func (c *conn) set(args [][]byte) error {
+	if len(args)%2 == 0 {
+		return fmt.Errorf("ERR wrong number of arguments for 'tc.set' command: a table, then rows and values in turn")
+	}
+	table, err := c.gather.find(args[0])
+	if err != nil {
+		return err
+	}
+	var rows []int64
+	var values []byte
+	for i := 1; i < len(args); i += 2 {
+		row, ok := number(args[i])
+		if !ok {
+			return fmt.Errorf("ERR row (%q) must be decimal digits", cut(args[i]))
+		}
+		if value := args[i+1]; len(value) != c.gather.rowBytes[table] {
+			return fmt.Errorf("ERR value of row %d (%d bytes) must be %d bytes, a row of table %s", row, len(value), c.gather.rowBytes[table], c.gather.names[table])
+		}
+		rows, values = append(rows, row), append(values, args[i+1]...)
+	}
+	if err := c.gather.cache.Update(context.Background(), table, rows, values); err != nil {
+		return fmt.Errorf("ERR %w", err)
+	}
+	c.ok()
+	return nil
+}

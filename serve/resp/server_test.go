@@ -1,0 +1,358 @@
+package resp
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tensorcache/tensorcache/internal/statjson"
+)
+
+// quoted is a row of a table of open.
+func quoted(row, columns int) string {
+	return fmt.Sprintf("%q", rowsOf(row+1, columns)[4*row*columns:])
+}
+
+func TestServer_Rows(t *testing.T) {
+	c := open(t)
+	_, addr := start(t, Options{Cache: c, Version: "test"})
+	cl := dial(t, addr)
+	cl.expect(quoted(7, 16), "GET", "users:7")
+	cl.expect(quoted(7, 16), "get", "0:0000000000007")
+	cl.expect(quoted(3, 2), "GeT", "a:b:3")
+	cl.expect(quoted(3, 2), "GET", "1:3")
+	cl.expect("null", "GET", "users:1000")
+	cl.expect("null", "GET", "users:9223372036854775807")
+	cl.expect("-ERR key (\"users:9223372036854775808\") must be table:row, the row in decimal digits", "GET", "users:9223372036854775808")
+	cl.expect("-ERR key (\"users:-1\") must be…", "GET", "users:-1")
+	cl.expect("-ERR key (\"users\") must be table:row", "GET", "users")
+	cl.expect("-ERR table (\"3\") must be one of 3: a name, or 0 to 2", "GET", "3:0")
+	cl.expect("-ERR table (\"Users\") must be one of 3…", "GET", "Users:0")
+	cl.expect("["+quoted(1, 16)+" null "+quoted(9, 2)+" "+quoted(1, 16)+"]", "MGET", "users:1", "a:b:100", "a:b:9", "0:1")
+	cl.expect("-ERR table (\"x\")…", "MGET", "users:1", "x:1")
+	cl.expect(":2", "EXISTS", "users:0", "users:1000", "users:0")
+	cl.expect(":1120", "DBSIZE")
+	cl.expect(fmt.Sprintf("%q", append(rowsOf(6, 2)[40:], rowsOf(1, 2)...)), "TC.GATHER", "a:b", "5", "0")
+	cl.expect("-ERR row (100) at position 1 must be 0 to 99, the last row of table a:b", "TC.GATHER", "a:b", "5", "100")
+	cl.expect("-ERR row (\"x\") must be decimal digits", "TC.GATHER", "a:b", "x")
+	cl.expect("-ERR wrong number of arguments for 'tc.gather' command", "TC.GATHER", "a:b")
+	cl.expect("-ERR unknown command 'SET'", "SET", "users:1", "x")
+	cl.expect("-ERR unknown command 'averylongnamethatisnocommand'", "averylongnamethatisnocommand")
+	cl.expect("-NOPERM this user has no permissions to run the 'tc.set' command", "TC.SET", "users", "1", strings.Repeat("x", 64))
+	// Replies of several parts: 100 rows of 200,000 bytes.
+	want := rowsOf(20, 50_000)
+	keys, rows := []string{"MGET"}, []string{"TC.GATHER", "wide"}
+	for i := range 100 {
+		keys, rows = append(keys, fmt.Sprintf("wide:%d", i%20)), append(rows, fmt.Sprint(i%20))
+	}
+	io.WriteString(cl, encoded(keys...)+encoded(rows...))
+	skip := func(line string) {
+		if got, err := cl.from.ReadString('\n'); err != nil || got != line {
+			t.Fatalf("got %q, %v, want %q", got, err, line)
+		}
+	}
+	got := make([]byte, len(want))
+	skip("*100\r\n")
+	for i := range 100 {
+		skip("$200000\r\n")
+		if _, err := io.ReadFull(cl.from, got[:200_000]); err != nil || !bytes.Equal(got[:200_000], want[i%20*200_000:][:200_000]) {
+			t.Fatalf("row %d of a long MGET differs: %v", i, err)
+		}
+		skip("\r\n")
+	}
+	skip("$20000000\r\n")
+	for i := range 5 {
+		if _, err := io.ReadFull(cl.from, got); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("part %d of a long TC.GATHER differs: %v", i, err)
+		}
+	}
+	skip("\r\n")
+	cl.expect("+PONG", "PING")
+}
+
+// TestServer_Pipeline: GETs that are sent together become one Gather, replies come in order, and half a command holds back no reply.
+func TestServer_Pipeline(t *testing.T) {
+	c := open(t)
+	_, addr := start(t, Options{Cache: c})
+	cl := dial(t, addr)
+	cl.expect("+PONG", "PING")
+	before, _ := c.Stats()
+	var all strings.Builder
+	var want []string
+	for i := range 100 {
+		all.WriteString(encoded("GET", fmt.Sprintf("users:%d", 5*i)))
+		want = append(want, quoted(5*i, 16))
+		if i == 50 {
+			all.WriteString(encoded("GET", "nothing") + encoded("PING", "x") + encoded("GET", "users:1000"))
+			want = append(want, "-ERR key (\"nothing\") must be table:row", `"x"`, "null")
+		}
+	}
+	half := encoded("GET", "users:1")
+	io.WriteString(cl, all.String()+half[:10])
+	for i, w := range want {
+		if got := cl.reply(); got != w {
+			t.Fatalf("reply %d: %s, want %s", i, got, w)
+		}
+	}
+	io.WriteString(cl, half[10:])
+	if got := cl.reply(); got != quoted(1, 16) {
+		t.Errorf("the command that came in halves: %s", got)
+	}
+	after, _ := c.Stats()
+	// Two runs of GETs, the last one, and further ones where the stream came in pieces.
+	if n := after.Tables[0].Gathers - before.Tables[0].Gathers; n > 10 {
+		t.Errorf("101 GETs took %d Gathers", n)
+	}
+}
+
+func TestServer_Set(t *testing.T) {
+	c := open(t)
+	_, addr := start(t, Options{Cache: c, Users: Users{Admin: "secret"}})
+	cl := dial(t, addr)
+	cl.expect("-WRONGPASS…", "AUTH", "admin", "Secret")
+	cl.expect("-NOPERM…", "TC.SET", "users", "1", "x")
+	cl.expect("+OK", "AUTH", "admin", "secret")
+	a, b := strings.Repeat("a", 64), strings.Repeat("b", 64)
+	cl.expect("+OK", "TC.SET", "users", "3", a, "1004", b)
+	cl.expect(fmt.Sprintf("[%q %q null]", a, b), "MGET", "users:3", "users:1004", "users:1005")
+	cl.expect(fmt.Sprintf("%q", make([]byte, 64)), "GET", "users:1003") // between
+	cl.expect("-ERR value of row 3 (3 bytes) must be 64 bytes, a row of table users", "TC.SET", "users", "3", "abc")
+	cl.expect("-ERR cache: row numbers out of range: row number (1010) at position 0 must be 0 to 1009…", "TC.SET", "users", "1010", a)
+	cl.expect("-ERR row (\"-1\") must be decimal digits", "TC.SET", "users", "-1", a)
+	cl.expect("-ERR wrong number of arguments for 'tc.set' command: a table, then rows and values in turn", "TC.SET", "users", "1", a, "2")
+	cl.expect(fmt.Sprintf("%q", a), "GET", "users:3")
+	cl.expect("+RESET", "RESET")
+	cl.expect("-NOPERM…", "TC.SET", "users", "3", a)
+}
+
+func TestServer_Auth(t *testing.T) {
+	s, addr := start(t, Options{Cache: open(t), Users: Users{Password: "read", Admin: "write"}})
+	cl := dial(t, addr)
+	cl.expect("-NOAUTH Authentication required.", "GET", "users:0")
+	cl.expect("-NOAUTH Authentication required.", "NOSUCH")
+	cl.expect("-NOAUTH HELLO must be called…", "HELLO", "3")
+	cl.expect("-WRONGPASS…", "AUTH", "write")
+	cl.expect("-WRONGPASS…", "AUTH", "default", "write")
+	cl.expect("-WRONGPASS…", "AUTH", "admin", "read")
+	cl.expect("-WRONGPASS…", "AUTH", "nobody", "")
+	cl.expect("-WRONGPASS…", "HELLO", "3", "AUTH", "default", "x")
+	cl.expect("-NOAUTH…", "PING")
+	cl.expect("+OK", "AUTH", "read")
+	cl.expect(quoted(0, 16), "GET", "users:0")
+	cl.expect("-NOPERM…", "TC.SET", "users", "0", "x")
+	cl.expect("+OK", "AUTH", "admin", "write")
+	cl.expect("-ERR value of row 0…", "TC.SET", "users", "0", "x")
+	s.SetUsers(Users{Password: "new"})
+	cl.expect("-ERR value of row 0…", "TC.SET", "users", "0", "x") // it stays authenticated
+	other := dial(t, addr)
+	other.expect("-WRONGPASS…", "AUTH", "read")
+	other.expect("-WRONGPASS…", "AUTH", "admin", "write")
+	other.expect("-WRONGPASS…", "AUTH", "admin", "")
+	other.expect("[\"server\" \"tensorcache\" \"version\" \"\" \"proto\" :3…", "HELLO", "3", "AUTH", "default", "new", "SETNAME", "me")
+	other.expect(`"me"`, "CLIENT", "GETNAME")
+	other.expect("null", "GET", "users:1000")
+	// A long command of somebody unknown ends the connection.
+	third := dial(t, addr)
+	third.expect("-ERR Protocol error: bulk length (100000) must be at most 4…", "AUTH", strings.Repeat("x", 100_000))
+	if _, err := third.from.ReadByte(); err == nil {
+		t.Error("the connection goes on")
+	}
+}
+
+func TestServer_Commands(t *testing.T) {
+	c := open(t)
+	_, addr := start(t, Options{Cache: c, Version: "1.2"})
+	cl := dial(t, addr)
+	cl.expect("-ERR AUTH <password> called without any password…", "AUTH", "x")
+	cl.expect("+PONG", "ping")
+	cl.expect(`"a b"`, "PING", "a b")
+	cl.expect(`"x"`, "ECHO", "x")
+	cl.expect("+OK", "SELECT", "0")
+	cl.expect("-ERR DB index is out of range", "SELECT", "1")
+	cl.expect("-NOPROTO unsupported protocol version", "HELLO", "4")
+	cl.expect("-ERR Syntax error in HELLO option 'X'", "HELLO", "2", "X")
+	cl.expect(`["server" "tensorcache" "version" "1.2" "proto" :2 "id" :1 "mode" "standalone" "role" "master" "modules" []]`, "HELLO")
+	cl.expect(":1", "CLIENT", "ID")
+	cl.expect("null", "CLIENT", "GETNAME")
+	cl.expect("+OK", "CLIENT", "SETNAME", "trainer-0")
+	cl.expect("-ERR Client names cannot…", "CLIENT", "SETNAME", "a b")
+	cl.expect("+OK", "CLIENT", "SETINFO", "LIB-NAME", "x")
+	cl.expect(`"id=1 addr=127.0.0.1:…`, "CLIENT", "INFO")
+	cl.expect("-ERR unknown subcommand…", "CLIENT", "KILL", "1")
+	cl.expect(fmt.Sprintf(":%d", len(commands)), "COMMAND", "COUNT")
+	cl.expect(`[["get" :2 [+readonly +fast] :1 :1 :1] null]`, "COMMAND", "INFO", "GET", "nothing")
+	cl.expect(`["mget" ["summary" "Rows: MGET table:row ..." "group" "generic"]]`, "COMMAND", "DOCS", "mget")
+	if got := cl.ask("COMMAND"); strings.Count(got, "[+") != len(commands) {
+		t.Errorf("COMMAND: %s", got)
+	}
+	info := cl.ask("INFO")
+	for _, want := range []string{"# Server\\r\\n", "tensorcache_version:1.2\\r\\n", "connected_clients:1\\r\\n", "table1:name=a:b,rows=100,row_bytes=8,dtype=int32,codec=none,rows_cached="} {
+		if !strings.Contains(info, want) {
+			t.Errorf("INFO lacks %s: %s", want, info)
+		}
+	}
+	if got := cl.ask("INFO", "clients"); strings.Contains(got, "Server") || !strings.Contains(got, "connected_clients:1") {
+		t.Errorf("INFO clients: %s", got)
+	}
+	cl.expect("+OK", "QUIT")
+	if _, err := cl.from.ReadByte(); err != io.EOF {
+		t.Errorf("after QUIT: %v", err)
+	}
+}
+
+func TestServer_JSON(t *testing.T) {
+	c := open(t)
+	_, addr := start(t, Options{Cache: c})
+	cl := dial(t, addr)
+	cl.ask("MGET", "users:1", "users:2", "a:b:1")
+	unquote := func(text string, to any) {
+		t.Helper()
+		var raw string
+		if _, err := fmt.Sscanf(text, "%q", &raw); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if err := json.Unmarshal([]byte(raw), to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var s statjson.Stats
+	unquote(cl.ask("TC.STATS"), &s)
+	if s.Lookups != 3 || s.Tables[0].Lookups != 2 || s.Tables[1].Name != "a:b" || s.Hits+s.Misses != 3 {
+		t.Errorf("%+v", s)
+	}
+	var e []statjson.Explanation
+	unquote(cl.ask("TC.EXPLAIN", "a:b", "0", "99"), &e)
+	if len(e) != 2 || e[1].Row != 99 || !e[1].Cached || e[1].StoredBytes != 8 {
+		t.Errorf("%+v", e)
+	}
+	cl.expect("-ERR cache: row numbers out of range: …", "TC.EXPLAIN", "a:b", "100")
+}
+
+func TestServer_TLS(t *testing.T) {
+	cert, pool := certificate(t)
+	_, addr := start(t, Options{Cache: open(t), TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	nc, err := tls.Dial("tcp", addr, &tls.Config{RootCAs: pool, ServerName: "localhost"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	cl := &client{t, nc, nil}
+	cl.from = newReader(nc)
+	cl.expect(quoted(5, 16), "GET", "users:5")
+	plain := dial(t, addr)
+	io.WriteString(plain, encoded("PING"))
+	if b, _ := io.ReadAll(plain.from); bytes.Contains(b, []byte("PONG")) {
+		t.Errorf("a client without TLS got %q", b)
+	}
+}
+
+func TestServer_MaxClients(t *testing.T) {
+	s, addr := start(t, Options{Cache: open(t), MaxClients: 2})
+	a, b := dial(t, addr), dial(t, addr)
+	a.expect("+PONG", "PING")
+	b.expect("+PONG", "PING")
+	third := dial(t, addr)
+	if got := third.reply(); got != "-ERR max number of clients reached" {
+		t.Errorf("the third got %s", got)
+	}
+	a.Close()
+	for deadline := time.Now().Add(10 * time.Second); s.Clients() > 1; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("a client that has gone is still counted")
+		}
+	}
+	dial(t, addr).expect("+PONG", "PING")
+}
+
+// TestServer_Close: idle connections end, commands under way are replied to, and one that never ends its reading is cut off.
+func TestServer_Close(t *testing.T) {
+	s, err := New(Options{Cache: open(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	idle, deaf := dial(t, l.Addr().String()), dial(t, l.Addr().String())
+	idle.expect("+PONG", "PING")
+	deaf.expect("+PONG", "PING")
+	rows := []string{"TC.GATHER", "wide"}
+	for range 1000 { // 200 MB, more than sockets hold
+		rows = append(rows, "1")
+	}
+	io.WriteString(deaf, encoded(rows...))
+	if _, err := deaf.from.ReadByte(); err != nil { // it is under way
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	if err := s.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Close with a client that does not read: %v", err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if _, err := idle.from.ReadByte(); err != io.EOF {
+		t.Errorf("the idle client: %v", err)
+	}
+	if n := s.Clients(); n != 0 {
+		t.Errorf("%d clients after Close", n)
+	}
+	if _, err := net.Dial("tcp", l.Addr().String()); err == nil {
+		t.Error("it listens after Close")
+	}
+}
+
+// TestServer_Concurrent: many clients with commands of all kinds, while rows change.
+func TestServer_Concurrent(t *testing.T) {
+	_, addr := start(t, Options{Cache: open(t), Users: Users{Admin: "a"}})
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			cl := dial(t, addr)
+			if i == 0 {
+				cl.expect("+OK", "AUTH", "admin", "a")
+			}
+			for j := range 200 {
+				if i == 0 {
+					cl.expect("+OK", "TC.SET", "users", fmt.Sprint(j), strings.Repeat("z", 64))
+					continue
+				}
+				cl.expect("["+quoted(500+j, 16)+" "+quoted(j%100, 2)+"]", "MGET", fmt.Sprintf("users:%d", 500+j), fmt.Sprintf("a:b:%d", j%100))
+				if j%50 == 0 {
+					cl.ask("TC.STATS")
+					cl.ask("INFO")
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestCheckNames(t *testing.T) {
+	if err := CheckNames([]string{"users", "a:b", "1a", "users:1"}); err != nil {
+		t.Error(err)
+	}
+	for want, names := range map[string][]string{
+		`resp: name of table 0 ("12") must not be a number: a key would name another table by it`:                   {"12"},
+		`resp: name of table 1 ("99999999999999999999") must not be a number: a key would name another table by it`: {"a", "99999999999999999999"},
+		`resp: name of table 1 ("a") must not be given twice`:                                                       {"a", "a"},
+		`resp: name of table 0 must not be empty`:                                                                   {""},
+	} {
+		if err := CheckNames(names); err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", names, err, want)
+		}
+	}
+}

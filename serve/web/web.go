@@ -1,0 +1,224 @@
+// Package web answers about a cache over HTTP.
+//
+//	/            a page for a person, which needs nothing from elsewhere
+//	/healthz     200 while the process lives
+//	/readyz      200 while the cache serves, else 503 with the reason
+//	/metrics     for Prometheus
+//	/stats       statistics, as JSON
+//	/history     hits and misses by reason over the last hour, as JSON
+//	/explain     where rows are, or why they are not cached, as JSON: ?table=NAME&row=1&row=7
+//	/debug/pprof profiles of the process, if Options.Profiles
+//
+// With a token, everything but /healthz, /readyz and the page without its data asks for "Authorization: Bearer TOKEN". Without a token, requests
+// whose Host is a name other than localhost are refused: a page of another site, whose name resolves to this machine, cannot read.
+//
+// A Handler is safe for concurrent use.
+package web
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/statjson"
+)
+
+// Options configure a Handler.
+type Options struct {
+	// Cache returns the cache, or why it does not serve, such as that it is being loaded. It has no default.
+	Cache func() (*cache.Cache, error)
+	// Stats returns what /stats tells as JSON. Default: the cache's statistics.
+	Stats func() (any, error)
+	// Metrics answers /metrics. Default: none.
+	Metrics http.Handler
+	// Token is what clients must send. "": none.
+	Token string
+	// AnyHost answers requests whatever their Host says, also without a token.
+	AnyHost bool
+	// Profiles answers /debug/pprof. It is for listeners on loopback: profiles show what a program does.
+	Profiles bool
+}
+
+// Handler answers requests. Close it in the end.
+type Handler struct {
+	o       Options
+	token   atomic.Pointer[[sha256.Size]byte]
+	mux     *http.ServeMux
+	history *history
+}
+
+//go:embed page
+var page embed.FS
+
+// New returns a handler.
+func New(o Options) (*Handler, error) {
+	if o.Cache == nil {
+		return nil, errors.New("web: Options.Cache must be set")
+	}
+	if o.Stats == nil {
+		o.Stats = func() (any, error) {
+			c, err := o.Cache()
+			if err != nil {
+				return nil, err
+			}
+			return statjson.Of(c)
+		}
+	}
+	h := &Handler{o: o, mux: http.NewServeMux(), history: newHistory(o.Cache)}
+	h.SetToken(o.Token)
+	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	h.mux.HandleFunc("GET /readyz", h.ready)
+	h.mux.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	for path, file := range map[string]string{"GET /{$}": "page/index.html", "GET /page.js": "page/page.js", "GET /page.css": "page/page.css"} {
+		h.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, page, file) })
+	}
+	h.private("GET /stats", func(w http.ResponseWriter, _ *http.Request) { answer(w, h.o.Stats) })
+	h.private("GET /history", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, func() (any, error) { return h.history.points(), nil })
+	})
+	h.private("GET /explain", h.explain)
+	if o.Metrics != nil {
+		h.private("GET /metrics", o.Metrics.ServeHTTP)
+	}
+	if o.Profiles {
+		h.private("GET /debug/pprof/", pprof.Index)
+		h.private("GET /debug/pprof/cmdline", pprof.Cmdline)
+		h.private("GET /debug/pprof/profile", pprof.Profile)
+		h.private("GET /debug/pprof/symbol", pprof.Symbol)
+		h.private("GET /debug/pprof/trace", pprof.Trace)
+	}
+	return h, nil
+}
+
+// Close ends what the handler does in the background.
+func (h *Handler) Close() { h.history.close() }
+
+// SetToken changes the token.
+func (h *Handler) SetToken(token string) {
+	if token == "" {
+		h.token.Store(nil)
+		return
+	}
+	sum := sha256.Sum256([]byte(token))
+	h.token.Store(&sum)
+}
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	if !h.o.AnyHost && h.token.Load() == nil && !local(r.Host) {
+		http.Error(w, fmt.Sprintf("web: host (%q) must be an address or localhost", r.Host), http.StatusForbidden)
+		return
+	}
+	h.mux.ServeHTTP(w, r)
+}
+
+// local reports whether a Host is an address or localhost.
+func local(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return host == "localhost" || net.ParseIP(strings.Trim(host, "[]")) != nil
+}
+
+// private handles requests that have the token.
+func (h *Handler) private(pattern string, handle http.HandlerFunc) {
+	h.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		if want := h.token.Load(); want != nil {
+			kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+			given := sha256.Sum256([]byte(token))
+			if !strings.EqualFold(kind, "Bearer") || subtle.ConstantTimeCompare(given[:], want[:]) != 1 {
+				w.Header().Set("WWW-Authenticate", "Bearer")
+				http.Error(w, "web: this needs a token", http.StatusUnauthorized)
+				return
+			}
+		}
+		handle(w, r)
+	})
+}
+
+func (h *Handler) ready(w http.ResponseWriter, _ *http.Request) {
+	c, err := h.o.Cache()
+	if err == nil {
+		_, err = c.Stats()
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ready")
+}
+
+// maxExplained is the most rows that one request explains: changes of the cache wait for it.
+const maxExplained = 10_000
+
+func (h *Handler) explain(w http.ResponseWriter, r *http.Request) {
+	c, err := h.o.Cache()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	bad := func(format string, args ...any) {
+		http.Error(w, fmt.Sprintf("web: "+format, args...), http.StatusBadRequest)
+	}
+	s, err := c.Stats()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	q := r.URL.Query()
+	table, name := -1, q.Get("table")
+	for i := range s.Tables {
+		if s.Tables[i].Name == name || strconv.Itoa(i) == name && table < 0 {
+			table = i
+		}
+	}
+	if table < 0 {
+		bad("table (%q) must be one of %d: a name, or 0 to %d", name, len(s.Tables), len(s.Tables)-1)
+		return
+	}
+	if n := len(q["row"]); n < 1 || n > maxExplained {
+		bad("rows (%d) must be 1 to %d: ?table=NAME&row=1&row=7", n, maxExplained)
+		return
+	}
+	var rows []int64
+	for _, text := range q["row"] {
+		row, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			bad("row (%q) must be a number", text)
+			return
+		}
+		rows = append(rows, row)
+	}
+	all, err := statjson.Explain(c, table, rows)
+	if errors.Is(err, cache.ErrRows) {
+		bad("%v", err)
+		return
+	}
+	answer(w, func() (any, error) { return all, err })
+}
+
+// answer writes a value as JSON, or 503 with the error.
+func answer(w http.ResponseWriter, value func() (any, error)) {
+	v, err := value()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.Encode(v) // a client that has gone needs no answer
+}

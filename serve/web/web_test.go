@@ -1,0 +1,264 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/browsertest"
+)
+
+// hostile is a name that a page must show, not obey.
+const hostile = `<img src=x onerror="harmed=1">users`
+
+// open returns a cache of two tables whose estimate has seen accesses.
+func open(t testing.TB) *cache.Cache {
+	t.Helper()
+	var tables []cache.Table
+	for _, name := range []string{hostile, "7"} {
+		table, err := cache.FromBytes(name, dtype.Int32, make([]byte, 1000*64), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tables = append(tables, table)
+	}
+	c, err := cache.New(cache.Options{Tables: tables, Budget: 16 << 10, Codec: cache.CodecNone, Devices: cache.DeviceOptions{Backend: cache.BackendHost},
+		Refresh: cache.RefreshOptions{Accesses: 1, Keys: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// serve answers about a cache until the test ends.
+func serve(t testing.TB, o Options) (*Handler, string) {
+	t.Helper()
+	h, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(h)
+	t.Cleanup(func() {
+		s.Close()
+		h.Close()
+	})
+	return h, s.URL
+}
+
+func get(t testing.TB, url string) (int, string) {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, string(b)
+}
+
+func use(t testing.TB, c *cache.Cache, rows ...int64) {
+	t.Helper()
+	if err := c.Gather(context.Background(), 0, rows, make([]byte, len(rows)*64)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestHandler_Explain(t *testing.T) {
+	t.Parallel()
+	c := open(t)
+	_, url := serve(t, Options{Cache: func() (*cache.Cache, error) { return c, nil }})
+	for query, want := range map[string]string{
+		"":                      `web: table ("") must be one of 2: a name, or 0 to 1`,
+		"?table=8":              `web: table ("8") must be one of 2: a name, or 0 to 1`,
+		"?table=0":              `web: rows (0) must be 1 to 10000: ?table=NAME&row=1&row=7`,
+		"?table=0&row=x":        `web: row ("x") must be a number`,
+		"?table=0&row=1&row=-1": `web: cache: row numbers out of range: `,
+		"?table=0&row=1000":     `web: cache: row numbers out of range: `,
+	} {
+		if status, body := get(t, url+"/explain"+query); status != http.StatusBadRequest || !strings.HasPrefix(body, want) {
+			t.Errorf("%s: %d %s", query, status, body)
+		}
+	}
+	for _, table := range []string{"7", "1"} { // a name goes before a number
+		status, body := get(t, url+"/explain?row=0&row=999&table="+table)
+		var all []struct {
+			Row    int64
+			Cached bool
+		}
+		if err := json.Unmarshal([]byte(body), &all); err != nil || status != http.StatusOK || len(all) != 2 || all[1].Row != 999 {
+			t.Errorf("table %s: %d %s", table, status, body)
+		}
+	}
+}
+
+// TestHandler_Host: without a token, a page of another site that has its name resolve to this machine reads nothing.
+func TestHandler_Host(t *testing.T) {
+	t.Parallel()
+	c := open(t)
+	h, url := serve(t, Options{Cache: func() (*cache.Cache, error) { return c, nil }})
+	ask := func(host string) int {
+		t.Helper()
+		r, err := http.NewRequest("GET", url+"/stats", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		a, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Body.Close()
+		return a.StatusCode
+	}
+	for host, want := range map[string]int{"localhost:80": 200, "127.0.0.1": 200, "[::1]:8080": 200, "10.0.0.7:80": 200, "evil.example": 403, "localhost.evil.example:80": 403} {
+		if got := ask(host); got != want {
+			t.Errorf("host %s: %d", host, got)
+		}
+	}
+	h.SetToken("x")
+	if got := ask("tensorcached.example"); got != http.StatusUnauthorized {
+		t.Errorf("a name, with a token: %d", got)
+	}
+}
+
+func TestHandler_NotReady(t *testing.T) {
+	t.Parallel()
+	c := open(t)
+	var why error = errors.New("loading")
+	_, url := serve(t, Options{Cache: func() (*cache.Cache, error) {
+		if why != nil {
+			return nil, why
+		}
+		return c, nil
+	}})
+	for _, path := range []string{"/readyz", "/stats", "/explain?table=0&row=0"} {
+		if status, body := get(t, url+path); status != http.StatusServiceUnavailable || body != "loading\n" {
+			t.Errorf("%s: %d %q", path, status, body)
+		}
+	}
+	if status, body := get(t, url+"/history"); status != http.StatusOK || body != "[]\n" {
+		t.Errorf("history: %d %q", status, body)
+	}
+	for _, path := range []string{"/metrics", "/debug/pprof/", "/nowhere"} {
+		if status, _ := get(t, url+path); status != http.StatusNotFound {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
+	if r, err := http.Post(url+"/stats", "", nil); err != nil || r.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %v, %v", r, err)
+	}
+}
+
+// TestHistory_Points: each has what happened in its stretch, and the oldest are dropped.
+func TestHistory_Points(t *testing.T) {
+	t.Parallel()
+	c := open(t)
+	h := &history{end: make(chan struct{})}
+	of := func() (*cache.Cache, error) { return c, nil }
+	h.ended.Go(func() { h.keep(of, 20*time.Millisecond) })
+	time.Sleep(30 * time.Millisecond)
+	for range 10 {
+		use(t, c, 1, 2, 999)
+		time.Sleep(10 * time.Millisecond)
+	}
+	time.Sleep(50 * time.Millisecond)
+	h.close()
+	lookups, hits, misses := int64(0), int64(0), int64(0)
+	for i, p := range h.points() {
+		lookups, hits = lookups+p.Lookups, hits+p.Hits
+		for _, n := range p.MissesByReason {
+			misses += n
+		}
+		if p.Seconds <= 0 || i > 0 && p.Time <= h.points()[i-1].Time {
+			t.Errorf("point %d: %+v", i, p)
+		}
+	}
+	if s, _ := c.Stats(); lookups > 30 || lookups < 20 || hits+misses != lookups || s.Tables[0].Lookups != 30 {
+		t.Errorf("points have %d lookups, %d hits and %d misses of 30 lookups", lookups, hits, misses)
+	}
+	for range 2 * historyKeep {
+		h.add(Point{})
+	}
+	if n := len(h.points()); n != historyKeep {
+		t.Errorf("%d points are kept", n)
+	}
+}
+
+// TestPage_InBrowser: the page shows what /stats says, nothing that a name says is done, and with a token it asks for it.
+func TestPage_InBrowser(t *testing.T) {
+	t.Parallel()
+	c := open(t)
+	h, url := serve(t, Options{Cache: func() (*cache.Cache, error) { return c, nil }})
+	for range 20 {
+		use(t, c, 1, 2, 3, 4, 5, 600, 700, 800)
+	}
+	if _, err := c.Stats(); err != nil { // takes in the samples
+		t.Fatal(err)
+	}
+	for i := range 30 { // a history of half an hour
+		h.history.add(Point{Time: 1.8e9 + 60*float64(i), Seconds: 60, Lookups: 1000, Hits: int64(300 + 20*i)})
+	}
+	b := browsertest.New(t)
+	b.Open(url)
+	shown := func(expression string) bool {
+		t.Helper()
+		for begun := time.Now(); time.Since(begun) < 30*time.Second; time.Sleep(20 * time.Millisecond) {
+			if browsertest.Eval[bool](b, expression) {
+				return true
+			}
+		}
+		return false
+	}
+	if !shown(`!document.getElementById("main").hidden`) {
+		t.Fatalf("the page shows nothing: %s", browsertest.Eval[string](b, `document.body.innerText`))
+	}
+	text := browsertest.Eval[string](b, `document.body.innerText`)
+	for _, want := range []string{"hit rate since the start", "Twice the budget would bring", "other rows were worth more", hostile, "2,000 rows cached", "2 × 16.0 KiB"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q:\n%s", want, text)
+		}
+	}
+	if browsertest.Eval[bool](b, `"harmed" in window`) || browsertest.Eval[int](b, `document.querySelectorAll("img, iframe").length`) != 0 {
+		t.Error("a name of a table became a part of the page")
+	}
+	if n := browsertest.Eval[int](b, `document.querySelector("#hits polyline").points.length`); n < 30 {
+		t.Errorf("the chart has %d points", n)
+	}
+	if wide := browsertest.Eval[bool](b, `document.documentElement.scrollWidth > window.innerWidth`); wide {
+		t.Error("the page is wider than the window")
+	}
+	b.Screenshot("service.png")
+	if all := b.EventsOf("Log.entryAdded"); len(all) > 0 {
+		t.Errorf("the browser complains: %s", all)
+	}
+	for _, r := range b.EventsOf("Network.requestWillBeSent") {
+		var request struct{ Request struct{ URL string } }
+		if err := json.Unmarshal([]byte(r), &request); err != nil || !strings.HasPrefix(request.Request.URL, url) && request.Request.URL != "about:blank" {
+			t.Errorf("the page asks for %s", request.Request.URL)
+		}
+	}
+	h.SetToken("secret")
+	b.Open(url)
+	if !shown(`!document.getElementById("login").hidden`) {
+		t.Fatal("the page asks for no token")
+	}
+	if !browsertest.Eval[bool](b, `document.getElementById("main").hidden`) {
+		t.Error("the page shows numbers without the token")
+	}
+	browsertest.Eval[any](b, `document.getElementById("token").value = "secret"; document.getElementById("login").requestSubmit()`)
+	if !shown(`!document.getElementById("main").hidden && document.getElementById("login").hidden`) {
+		t.Error("the page shows nothing with the token")
+	}
+}

@@ -1,0 +1,112 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/dtype"
+)
+
+// discarding is an accelerator whose host memory is given back in parts, and that says when.
+type discarding struct {
+	*accelerator
+	discard func()
+}
+
+func (d discarding) Discard(device.Buffer, int64, int64) { d.discard() }
+
+// TestLoad_EndsWhilePacking: once the context has ended, each goroutine ends the part that it packs, and Load frees everything.
+func TestLoad_EndsWhilePacking(t *testing.T) {
+	const parts, workers = 40, 2
+	data := rowsOf(parts*packGrain, 16, 1)
+	for _, codec := range []string{registry.None, "ibp4"} {
+		ctx, cancel := context.WithCancel(context.Background())
+		var packed atomic.Int64
+		d := discarding{newAccelerator(), func() {
+			if packed.Add(1) == 3 {
+				cancel()
+			}
+		}}
+		tier, err := Load(d, SourceOf(data, 16), Options{Context: ctx, Codec: codec, DType: dtype.Float32, Mode: Packed, Workers: workers})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", codec, err)
+		}
+		if err == nil {
+			tier.Close()
+		}
+		if n := packed.Load(); n > 3+workers {
+			t.Errorf("%s: %d of %d parts were packed, the context having ended with part 3", codec, n, parts)
+		}
+		if len(d.open) != 0 || d.twice != 0 {
+			t.Errorf("%s: buffers open %v, %d were freed twice", codec, d.open, d.twice)
+		}
+	}
+}
+
+// TestLoad_EndsWhileMeasuring: no batch is measured once the context has ended, Load returns its error, not a tier that is served unmeasured, and
+// nothing is kept.
+func TestLoad_EndsWhileMeasuring(t *testing.T) {
+	path := keepIn(t)
+	limit(t, time.Minute)
+	before := measureDevice
+	t.Cleanup(func() { measureDevice = before })
+	ctx, cancel := context.WithCancel(context.Background())
+	d := launches{newAccelerator(), map[string]int{}}
+	var begun map[string]int
+	measureDevice = func(m *measuring) (map[string]registry.Costs, error) {
+		begun = maps.Clone(d.of)
+		m.d = endsAtLaunch{m.d, cancel}
+		return before(m)
+	}
+	o := autoOptions()
+	o.Context = ctx
+	tier, err := Load(d, SourceOf(autoTable, 64), o)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Load returned %v", err)
+	}
+	if err == nil {
+		tier.Close()
+	}
+	measured := 0
+	for name, n := range d.of {
+		measured += n - begun[name]
+	}
+	if measured != 1 {
+		t.Errorf("%d launches to measure the device, the context having ended with the first: %v before, %v after", measured, begun, d.of)
+	}
+	if a := d.Device.(*accelerator); len(a.open) != 0 || a.twice != 0 {
+		t.Errorf("buffers open %v, %d were freed twice", slices.Sorted(maps.Values(a.open)), a.twice)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("a measurement was kept")
+	}
+}
+
+// endsAtLaunch is a device that calls a function at every launch.
+type endsAtLaunch struct {
+	device.Device
+	call func()
+}
+
+type endingStream struct {
+	device.Stream
+	call func()
+}
+
+func (d endsAtLaunch) NewStream() (device.Stream, error) {
+	s, err := d.Device.NewStream()
+	return endingStream{s, d.call}, err
+}
+
+func (s endingStream) Launch(k device.Kernel) error {
+	s.call()
+	return s.Stream.Launch(k)
+}
