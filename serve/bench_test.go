@@ -5,7 +5,6 @@ package serve_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -132,5 +131,5 @@ func BenchmarkGather(b *testing.B) {
 	}
 	b.ReportMetric(sums[2]/sums[0], "clients/own")
 	b.ReportMetric(0, "ns/op")
-	b.Log(fmt.Sprintf("%d rows of %d bytes", benchRows, benchColumns*4))
+	b.Logf("%d rows of %d bytes", benchRows, benchColumns*4)
 }
