@@ -11,6 +11,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/internal/attach"
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/transfer"
 )
 
 // AttachOptions configure an attached cache. The zero value of a field is its default.
@@ -21,6 +22,8 @@ type AttachOptions struct {
 	Lanes int
 	// Workers is the number of goroutines that the host backend uses for each batch. Default GOMAXPROCS.
 	Workers int
+	// Threads is the number of goroutines that help each GPU with misses: see HostOptions.Threads.
+	Threads int
 	// Telemetry configures tracing, metrics and logs of this process.
 	Telemetry TelemetryOptions
 }
@@ -29,8 +32,8 @@ type AttachOptions struct {
 // the threads of this process, at the speed of a cache of its own. Update, Invalidate, Refresh, SetBudget, Snapshot, Cached and Explain are requests
 // to the owner.
 //
-// The owner must be of the same user and release. Only its host backend can be attached to so far. The error wraps ErrOwner if the owner cannot be
-// reached or refuses.
+// The owner must be of the same user and release, and its GPUs must be visible to this process. GatherDevice cannot be captured in graphs so far. The
+// error wraps ErrOwner if the owner cannot be reached or refuses.
 //
 // If the owner ends, Gathers go on with the rows as they are then, and requests return errors that wrap ErrOwner. When an owner with the same
 // tables is back at the address, the cache attaches to it by itself. Stats.OwnerError says whether there is one.
@@ -52,7 +55,7 @@ func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error
 	if o.Lanes == 0 {
 		o.Lanes = read.MaxLanes()
 	}
-	r := newRemote(address, attach.Options{Name: o.Name, Lanes: o.Lanes, Workers: o.Workers})
+	r := newRemote(address, attach.Options{Name: o.Name, Lanes: o.Lanes, Workers: o.Workers, Share: transfer.ShareOptions{Threads: o.Threads, Always: shareAlways}})
 	first, err := attach.Open(ctx, address, r.options)
 	if err != nil {
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {

@@ -279,57 +279,13 @@ func (c *Cache) openRings() (err error) {
 func (c *Cache) serve(ctx context.Context) error {
 	for i, d := range c.set.Devices {
 		d.HostNodes = c.store.Nodes.Near(i)
-		if err := c.shareMisses(d); err != nil {
-			return err
-		}
-		if err := c.loadKernels(ctx, d); err != nil {
+		if err := d.Prepare(ctx, c.shareOptions(d)); err != nil {
 			return err
 		}
 		d.Serve()
 	}
 	c.writer.Start()
 	c.watch.Serve(sources{c}, c.gauges)
-	return nil
-}
-
-// loadKernels loads all kernels that batches on a device can need.
-func (c *Cache) loadKernels(ctx context.Context, d *read.Device) error {
-	s, err := d.Device.NewStream()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	for i := range c.set.Tables {
-		t := d.Table(i)
-		if err := cmp.Or(ctx.Err(), s.Launch(&kernels.Preload{Codec: t.Codec, Shared: t.Share != nil})); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// shareMisses makes the host's processors help a device with the misses of those tables for which that can pay.
-func (c *Cache) shareMisses(d *read.Device) error {
-	if c.opts.Host.Threads < 0 || !d.Device.NeedsStaging() { // a device in host memory gains nothing
-		return nil
-	}
-	for i := range c.set.Tables {
-		t := d.Table(i)
-		if !shareAlways && !transfer.Shareable(t.Rows) {
-			continue
-		}
-		if d.Sharer == nil {
-			s, err := transfer.NewSharer(d.Device, c.shareOptions(d))
-			if errors.Is(err, transfer.ErrNoShare) || errors.Is(err, device.ErrOutOfMemory) {
-				return nil // misses are fetched all the same
-			}
-			if err != nil {
-				return err
-			}
-			d.Sharer = s
-		}
-		t.Share = d.Sharer.Table(t.Rows, t.Codec)
-	}
 	return nil
 }
 

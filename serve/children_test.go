@@ -61,7 +61,11 @@ type child struct {
 // start starts a child, which is killed when the test ends.
 func start(t testing.TB, role ...string) *child {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), roleVariable+"="+strings.Join(role, " "))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -46,7 +46,7 @@ func init() {
 			}
 		}
 	}
-	// own ADDRESS: owns a cache of open's table until it is killed, or told to end.
+	// own ADDRESS BACKEND: owns a cache of open's table until it is killed, or told to end.
 	roles["own"] = func(p *parent, args []string) error {
 		values := make([]int64, lifeRows*8)
 		for i := range values {
@@ -57,7 +57,7 @@ func init() {
 			return err
 		}
 		c, err := cache.New(cache.Options{
-			Tables: []cache.Table{table}, Budget: lifeRows * 32, Codec: "ibp8", Devices: cache.DeviceOptions{Backend: cache.BackendHost}, Shared: true,
+			Tables: []cache.Table{table}, Budget: lifeRows * 32, Codec: "ibp8", Devices: cache.DeviceOptions{Backend: cache.Backend(args[1])}, Shared: true,
 		})
 		if err != nil {
 			return err
@@ -89,8 +89,8 @@ func descriptors(t testing.TB) (open, mapped int) {
 }
 
 // killClients kills clients in the middle of their batches, and checks that nothing of them is left but exact counters.
-func killClients(t *testing.T, times int) {
-	c := open(t, lifeRows, func(o *cache.Options) { shared(o); o.Host.Overlay = 64 << 10 })
+func killClients(t *testing.T, times int, change func(*cache.Options)) {
+	c := open(t, lifeRows, func(o *cache.Options) { shared(o); o.Host.Overlay = 64 << 10; change(o) })
 	s := listen(t, c, serve.Options{StoppedAfter: time.Minute})
 	opened, mapped := descriptors(t)
 	row := make([]byte, 64)
@@ -128,7 +128,7 @@ func killClients(t *testing.T, times int) {
 	})
 }
 
-func TestClient_KilledInBatch(t *testing.T) { killClients(t, 20) }
+func TestClient_KilledInBatch(t *testing.T) { killClients(t, 20, func(*cache.Options) {}) }
 
 // TestClient_Stopped: a stopped client holds back changes, which fail after a while with its name, until it goes on.
 func TestClient_Stopped(t *testing.T) {
@@ -205,9 +205,11 @@ func TestClient_Evicted(t *testing.T) {
 }
 
 // TestOwner_Killed: when the owner is killed, clients go on reading, say so, and refuse changes; they attach by themselves when an owner is back.
-func TestOwner_Killed(t *testing.T) {
+func TestOwner_Killed(t *testing.T) { killOwner(t, "host") }
+
+func killOwner(t *testing.T, backend string) {
 	address := "unix:" + filepath.Join(t.TempDir(), "s")
-	owner := start(t, "own", address)
+	owner := start(t, "own", address, backend)
 	owner.expect("ready")
 	c, err := cache.Attach(ctx, address, cache.AttachOptions{})
 	if err != nil {
@@ -247,7 +249,7 @@ func TestOwner_Killed(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		owner = start(t, "own", address)
+		owner = start(t, "own", address, backend)
 		owner.expect("ready")
 		until(t, "the client has attached again", func() bool { s, err := c.Stats(); return err == nil && s.OwnerError == "" })
 		if err := c.Gather(ctx, 0, []int64{7}, got); err != nil || got[0] != 7*8 { // the new owner knows nothing of the update

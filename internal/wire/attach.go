@@ -13,14 +13,21 @@ type AttachRequest struct {
 type Welcome struct {
 	Client  uint64   `json:"client"` // number of the attachment
 	Tables  []Table  `json:"tables"`
-	Devices []string `json:"devices"` // kinds, by index
-	Lanes   int      `json:"lanes"`   // of each device on the board
+	Devices []Device `json:"devices"`
+	Lanes   int      `json:"lanes"` // of each device on the board
 	Board   uint64   `json:"board"`
 	Sheet   uint64   `json:"sheet"`  // one 64-bit word a table: its number of rows
 	Codecs  uint64   `json:"codecs"` // metadata of the tables' codecs, back to back
 	Sampled Sampled  `json:"sampled"`
 	Rings   []Ring   `json:"rings"` // one a device, none if no accesses are sampled
 	Views   Layout   `json:"views"`
+}
+
+// Device says which device of the machine one of the owner's is.
+type Device struct {
+	Kind    string `json:"kind"` // as device.Info has it
+	Name    string `json:"name"`
+	Address string `json:"address,omitempty"`
 }
 
 // Table is what does not change of a table.

@@ -137,7 +137,7 @@ func (c *Conn) readHeader(header []byte, m *Message) error {
 		files, failed := filesOf(beside[:sent], flags)
 		m.Files = append(m.Files, files...)
 		switch {
-		case err != nil:
+		case err != nil && !errors.Is(err, io.EOF):
 			return err
 		case failed != nil:
 			return fmt.Errorf("%w: %w", ErrFrame, failed)

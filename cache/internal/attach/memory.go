@@ -9,6 +9,7 @@ import (
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/wire"
 	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/transfer"
 )
 
 // notice handles what the owner sends unasked: memory, and layouts of it.
@@ -167,16 +168,24 @@ func (s *Session) readByLocked(l *wire.Layout) error {
 	if failed != nil {
 		return failed
 	}
+	var shares []*transfer.ShareTable
 	for i, d := range s.Set.Devices {
 		for j, t := range tables[i] {
+			if s.mu.layout != nil && s.mu.layout.Devices[i].Tables[j] == l.Devices[i].Tables[j] {
+				continue
+			}
+			if old := d.Table(j); old != nil {
+				shares = append(shares, old.Share)
+			}
 			if err := s.setTable(d, j, t); err != nil {
 				return err
 			}
 		}
-		d.SetView(views[i])
+		d.SetView(views[i]) // after the tables: the row of a location that this map does not have any more is in their memory
 	}
+	s.mu.layout = l
 	s.board.SetGeneration(l.Generation)
-	s.dropLocked(named)
+	s.dropLocked(named, shares)
 	return nil
 }
 
@@ -193,8 +202,8 @@ func (s *Session) setTable(d *read.Device, i int, t *read.TableView) (err error)
 	return nil
 }
 
-// dropLocked unmaps the memory that no layout names any more, once no batch reads it.
-func (s *Session) dropLocked(named map[uint64]bool) {
+// dropLocked unmaps the memory that no layout names any more, once no batch and none of the workers of shares reads it.
+func (s *Session) dropLocked(named map[uint64]bool, shares []*transfer.ShareTable) {
 	var old []*region
 	for id, r := range s.mu.regions {
 		if !named[id] && r.buffer.Size() != 0 {
@@ -202,11 +211,14 @@ func (s *Session) dropLocked(named map[uint64]bool) {
 			delete(s.mu.regions, id)
 		}
 	}
-	if len(old) == 0 {
+	if len(old) == 0 && len(shares) == 0 {
 		return
 	}
 	s.remaps.Go(func() {
 		s.Set.WaitEpoch(context.Background())
+		for _, share := range shares {
+			share.Release()
+		}
 		for _, r := range old {
 			s.Set.Devices[r.Device].Device.Free(r.buffer)
 		}

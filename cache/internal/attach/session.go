@@ -21,7 +21,6 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
-	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/wire"
 	"github.com/tensorcache/tensorcache/transfer"
@@ -32,6 +31,7 @@ type Options struct {
 	Name    string // of this client, for the owner's statistics and errors
 	Lanes   int    // most batches at a time on one device
 	Workers int    // goroutines of the host backend's kernels
+	Share   transfer.ShareOptions
 	// Before, if not nil, is an earlier session of the same cache. The new one uses its tables and counters on.
 	Before *Session
 }
@@ -49,9 +49,10 @@ type Session struct {
 
 	mu struct {
 		sync.Mutex
-		open    bool // Set is made
+		open    bool // devices are ready for batches
 		regions map[uint64]*region
-		newest  *wire.Layout // that came before open
+		newest  *wire.Layout
+		layout  *wire.Layout // that batches read by
 		closed  bool
 		err     error // why a layout could not be mapped
 	}
@@ -86,7 +87,7 @@ func Open(ctx context.Context, address string, o Options) (_ *Session, err error
 	if err := s.check(o.Before); err != nil {
 		return nil, err
 	}
-	if err := s.openSet(o); err != nil {
+	if err := s.openSet(ctx, o); err != nil {
 		return nil, err
 	}
 	if err := s.join(ctx); err != nil {
@@ -102,11 +103,6 @@ func (s *Session) check(before *Session) error {
 	if len(w.Tables) == 0 || len(w.Devices) == 0 || w.Lanes < 1 || len(w.Views.Devices) != len(w.Devices) {
 		return fmt.Errorf("cache: owner's description of %d tables, %d devices and %d lanes must be whole", len(w.Tables), len(w.Devices), w.Lanes)
 	}
-	for _, kind := range w.Devices {
-		if kind != "host" {
-			return fmt.Errorf("cache: owner's devices (%s) must be of the host backend", kind)
-		}
-	}
 	if before != nil {
 		same := func(a, b wire.Table) bool {
 			return a.Name == b.Name && a.DType == b.DType && a.RowBytes == b.RowBytes && a.Capacity == b.Capacity
@@ -119,9 +115,12 @@ func (s *Session) check(before *Session) error {
 }
 
 // openSet makes the set: devices, tables and lanes.
-func (s *Session) openSet(o Options) error {
+func (s *Session) openSet(ctx context.Context, o Options) error {
 	w := &s.welcome
-	devices := host.Open(len(w.Devices), o.Workers)
+	devices, err := openDevices(w.Devices, o.Workers)
+	if err != nil {
+		return err
+	}
 	s.Set = read.NewSet(devices, read.Sampling(w.Sampled))
 	metadata, err := s.mapped(w.Codecs)
 	if err != nil {
@@ -161,14 +160,30 @@ func (s *Session) openSet(o Options) error {
 		}
 		d.ServeOn(s.board, i*w.Lanes, w.Lanes, rand.Uint32())
 	}
+	return s.readFirst(ctx, o)
+}
+
+// readFirst has the devices read by the layout that there is, and readies them for batches.
+func (s *Session) readFirst(ctx context.Context, o Options) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.open = true
-	layout := &w.Views
+	layout := &s.welcome.Views
 	if n := s.mu.newest; n != nil && n.Generation > layout.Generation {
 		layout = n
 	}
-	return s.readByLocked(layout)
+	if err := s.readByLocked(layout); err != nil {
+		return err
+	}
+	for _, d := range s.Set.Devices {
+		if err := d.Prepare(ctx, o.Share); err != nil {
+			return err
+		}
+	}
+	s.mu.open = true
+	if n := s.mu.newest; n != nil && n.Generation > layout.Generation {
+		return s.readByLocked(n)
+	}
+	return nil
 }
 
 // join waits until the owner lets batches begin.
@@ -283,5 +298,10 @@ func (s *Session) Close() {
 	}
 	for _, r := range s.mu.regions {
 		s.freeLocked(r)
+	}
+	if s.Set != nil {
+		for _, d := range s.Set.Devices {
+			d.Device.Close()
+		}
 	}
 }

@@ -31,6 +31,9 @@ type capture struct {
 // capture makes a batch a part of the graph that stream s captures. Only the replays' own kernels read rows and write out.
 func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device.Buffer, w Watcher) (*Batch, error) {
 	t, n := d.Table(table), int(rows.Len())
+	if d.board != nil {
+		return nil, fmt.Errorf("%w: replays of an attached cache are not announced to its owner yet", ErrCapturing)
+	}
 	if t.long() {
 		return nil, fmt.Errorf("%w: row length (%d) must be below %d for a batch in a graph", ErrCapturing, t.Rows.RowBytes, longRow)
 	}

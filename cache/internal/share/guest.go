@@ -93,7 +93,8 @@ func (w *Owner) enter(g *Guest) (*wire.Welcome, []*wire.Message, error) {
 		Codecs: r.ref(w.codecs, 0, true, false, "codec metadata", forever),
 	}
 	for i, d := range w.set.Devices {
-		welcome.Devices = append(welcome.Devices, d.Device.Info().Kind)
+		info := d.Device.Info()
+		welcome.Devices = append(welcome.Devices, wire.Device{Kind: info.Kind, Name: info.Name, Address: info.Address})
 		if d.Ring != nil {
 			records, head := d.Ring.Memory()
 			welcome.Rings = append(welcome.Rings, wire.Ring{

@@ -87,10 +87,10 @@ func (w *Owner) layoutLocked() wire.Layout {
 		v := d.View()
 		one := wire.DeviceView{Map: r.ref(v.Map, i, false, false, "hashmap", l.Generation), Buckets: v.Layout.Buckets, Peers: v.Peers}
 		for id, s := range v.Slabs {
-			if id < len(w.set.Devices) {
-				one.Slabs = append(one.Slabs, r.ref(s, id, false, false, "slab", l.Generation))
-			} else {
+			if s.Bytes() != nil && (id == len(w.set.Devices) || d.Device.NeedsStaging()) { // host memory of the first device, not a slab
 				one.Slabs = append(one.Slabs, r.ref(s, 0, true, false, "overlay", l.Generation))
+			} else {
+				one.Slabs = append(one.Slabs, r.ref(s, id, false, false, "slab", l.Generation))
 			}
 		}
 		for t := range w.set.Tables {

@@ -1,0 +1,55 @@
+package read
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// Prepare readies a device whose views are set: the host's processors help it with the misses of those tables for which that can pay, unless
+// o.Threads is negative, and all kernels that batches can need are loaded.
+func (d *Device) Prepare(ctx context.Context, o transfer.ShareOptions) error {
+	if err := d.shareMisses(o); err != nil {
+		return err
+	}
+	s, err := d.Device.NewStream()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	for i := range d.tables {
+		t := d.Table(i)
+		if err := cmp.Or(ctx.Err(), s.Launch(&kernels.Preload{Codec: t.Codec, Shared: t.Share != nil})); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Device) shareMisses(o transfer.ShareOptions) error {
+	if o.Threads < 0 || !d.Device.NeedsStaging() { // a device in host memory gains nothing
+		return nil
+	}
+	for i := range d.tables {
+		t := d.Table(i)
+		if !o.Always && !transfer.Shareable(t.Rows) {
+			continue
+		}
+		if d.Sharer == nil {
+			s, err := transfer.NewSharer(d.Device, o)
+			if errors.Is(err, transfer.ErrNoShare) || errors.Is(err, device.ErrOutOfMemory) {
+				return nil // misses are fetched all the same
+			}
+			if err != nil {
+				return err
+			}
+			d.Sharer = s
+		}
+		t.Share = d.Sharer.Table(t.Rows, t.Codec)
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+//go:build linux
+
+package serve_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/serve"
+)
+
+func onGPU(o *cache.Options) { o.Devices.Backend = cache.BackendCUDA }
+
+// TestGPU_Attach: an attached cache reads the rows of an owner's GPU.
+func TestGPU_Attach(t *testing.T) {
+	gputest.Require(t)
+	const rows = 5000
+	for name, change := range map[string]func(*cache.Options){
+		"raw":     func(o *cache.Options) {},
+		"ibp4":    func(o *cache.Options) { o.Codec = "ibp4" },
+		"packed":  func(o *cache.Options) { o.Codec, o.Host.Tier = "ibp8", cache.Packed },
+		"samples": func(o *cache.Options) { o.Refresh.Accesses, o.Refresh.Keys = 1, 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := open(t, rows, func(o *cache.Options) { shared(o); onGPU(o); change(o) })
+			a := attach(t, listen(t, c, serve.Options{}), cache.AttachOptions{})
+			r := rand.New(rand.NewPCG(1, 2))
+			for range 10 {
+				checkRows(t, a, rows, r)
+			}
+			if err := a.SetBudget(ctx, 300_000); err != nil { // new memory
+				t.Error(err)
+			}
+			for range 10 {
+				checkRows(t, a, rows, r)
+			}
+			if s, err := c.Stats(); err != nil || s.Clients[0].Gathers != 20 || s.Tables[0].Gathers != 20 {
+				t.Errorf("%v, %+v", err, s.Clients)
+			}
+		})
+	}
+}
+
+// TestGPU_GatherDevice: batches on streams of the client.
+func TestGPU_GatherDevice(t *testing.T) {
+	d := gputest.Open(t)
+	c := open(t, 1000, func(o *cache.Options) { shared(o); onGPU(o); o.Codec = "ibp8" })
+	a := attach(t, listen(t, c, serve.Options{}), cache.AttachOptions{})
+	ids, err := d.AllocHost(8*100, "rows")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Free(ids)
+	out, err := d.AllocHost(64*100, "output")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Free(out)
+	for i := range 100 {
+		ids.Bytes()[8*i] = byte(i)
+	}
+	b, err := a.On(0).GatherDevice(ctx, 0, 0, ids, out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		if got := int(out.Bytes()[64*i]) + 256*int(out.Bytes()[64*i+1]); got != i*8 {
+			t.Fatalf("row %d begins with %d", i, got)
+		}
+	}
+}
+
+// TestGPU_Model: the model of several processes on a GPU.
+func TestGPU_Model(t *testing.T) {
+	gputest.Require(t)
+	batches := gputest.Few(5000, 300)
+	for name, change := range map[string]func(*cache.Options){
+		"in place": func(o *cache.Options) {},
+		"packed":   func(o *cache.Options) { o.Host.Tier = cache.Packed },
+	} {
+		t.Run(name, func(t *testing.T) { runModel(t, batches, func(o *cache.Options) { onGPU(o); change(o) }) })
+	}
+}
+
+// TestGPU_ClientKilled: clients that are killed while their kernels run leave nothing behind.
+func TestGPU_ClientKilled(t *testing.T) {
+	gputest.Require(t)
+	killClients(t, 3, onGPU)
+}
+
+// TestGPU_OwnerKilled: clients go on reading the memory of a GPU whose owner is killed.
+func TestGPU_OwnerKilled(t *testing.T) {
+	gputest.Require(t)
+	killOwner(t, "cuda")
+}
