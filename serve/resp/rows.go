@@ -18,10 +18,10 @@ const (
 type gatherer struct {
 	*tables
 	ctx  context.Context // of the server
-	rows [][]int64 // of each table, in the part under way
-	used []int     // tables of the part
-	at   []int     // where in buf the next row of each table is
-	errs []error   // of each table
+	rows [][]int64       // of each table, in the part under way
+	used []int           // tables of the part
+	at   []int           // where in buf the next row of each table is
+	errs []error         // of each table
 	buf  []byte
 }
 
