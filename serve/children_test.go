@@ -107,14 +107,6 @@ func (c *child) expect(want string) {
 	}
 }
 
-// read reads a value.
-func (c *child) read(v any) {
-	c.t.Helper()
-	if line := c.line(); json.Unmarshal([]byte(line), v) != nil {
-		c.t.Fatalf("child says %q", line)
-	}
-}
-
 // say writes a line to the child.
 func (c *child) say(line string) { fmt.Fprintln(c.in, line) }
 

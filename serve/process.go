@@ -46,12 +46,24 @@ func processOf(c *net.UnixConn) (p process, err error) {
 	if own := os.Geteuid(); int(peer.Uid) != own {
 		return p, fmt.Errorf("serve: client's user (%d) must be the owner's (%d)", peer.Uid, own)
 	}
-	if p.pid = int(peer.Pid); p.pid > 0 {
-		if fd, err := unix.PidfdOpen(p.pid, unix.PIDFD_NONBLOCK); err == nil {
-			p.fd = os.NewFile(uintptr(fd), "process") // a descriptor that does not block is polled by the runtime, without a thread
-		} else if errors.Is(err, unix.ESRCH) {
-			return p, fmt.Errorf("serve: client's process (%d) has ended", p.pid)
+	p.pid = int(peer.Pid)
+	fd := -1
+	raw.Control(func(socket uintptr) {
+		// From Linux 6.5 on: also of a process that has no number here, and of no other process that has been given its number since.
+		if fd, failed = unix.GetsockoptInt(int(socket), unix.SOL_SOCKET, unix.SO_PEERPIDFD); failed != nil {
+			fd = -1
 		}
+	})
+	if fd < 0 && p.pid > 0 {
+		if fd, err = unix.PidfdOpen(p.pid, 0); errors.Is(err, unix.ESRCH) {
+			return p, fmt.Errorf("serve: client's process (%d) has ended", p.pid)
+		} else if err != nil {
+			fd = -1
+		}
+	}
+	if fd >= 0 {
+		unix.SetNonblock(fd, true) // then the runtime polls it, without a thread
+		p.fd = os.NewFile(uintptr(fd), "process")
 	}
 	return p, nil
 }

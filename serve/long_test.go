@@ -1,0 +1,95 @@
+//go:build linux && long
+
+package serve_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/serve"
+)
+
+// TestLong_ClientsKilled: 1,000 clients are killed in their batches.
+func TestLong_ClientsKilled(t *testing.T) { killClients(t, 1000, func(*cache.Options) {}) }
+
+// TestLong_Model: the model of several processes, ten times as long.
+func TestLong_Model(t *testing.T) {
+	for name, tier := range map[string]cache.HostTier{"in place": cache.InPlace, "packed": cache.Packed} {
+		t.Run(name, func(t *testing.T) { runModel(t, 50_000, func(o *cache.Options) { o.Host.Tier = tier }) })
+	}
+}
+
+// TestLong_Soak: for ten minutes, or as many seconds as the variable says, clients of the model come, gather and update, and are killed at any
+// moment, while the owner changes what it can. Rows are versions that were current; descriptors and mappings do not grow.
+func TestLong_Soak(t *testing.T) {
+	lasts := 10 * time.Minute
+	if v := os.Getenv("TENSORCACHE_SOAK_SECONDS"); v != "" {
+		seconds, err := strconv.Atoi(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lasts = time.Duration(seconds) * time.Second
+	}
+	file := filepath.Join(t.TempDir(), "model")
+	c, m := modelCache(t, file, func(o *cache.Options) { o.Host.Tier = cache.Packed })
+	s := listen(t, c, serve.Options{StoppedAfter: time.Minute})
+	stop := make(chan struct{})
+	failed := make(chan error, 1)
+	go func() {
+		r, budget := rand.New(rand.NewPCG(5, 5)), int64(100<<10)
+		for {
+			select {
+			case <-stop:
+				failed <- nil
+				return
+			default:
+			}
+			err := m.gather(c, r)
+			if err == nil {
+				err = m.update(c, r)
+			}
+			if err == nil && r.IntN(50) == 0 {
+				if budget < 1<<20 {
+					budget += 1 << 10
+				}
+				err = setBudget(c, budget-int64(r.IntN(3))*10<<10)
+			}
+			if err != nil {
+				failed <- err
+				return
+			}
+			time.Sleep(200 * time.Microsecond)
+		}
+	}()
+	opened, mapped := descriptors(t)
+	r, kills := rand.New(rand.NewPCG(6, 6)), 0
+	for end := time.Now().Add(lasts); time.Now().Before(end); kills++ {
+		i := 1 + kills%(modelProcesses-1)
+		// A client that was killed in an Update leaves rows whose versions are not known to be there: its rows are only read from then on.
+		child := start(t, "model", s.Address(), file, strconv.Itoa(i), "1000000", "read")
+		child.expect("attached")
+		time.Sleep(time.Duration(r.IntN(200)) * time.Millisecond)
+		child.kill()
+	}
+	close(stop)
+	if err := <-failed; err != nil {
+		t.Fatal(err)
+	}
+	until(t, "nothing of the clients is left", func() bool {
+		o, m := descriptors(t)
+		return o <= opened && m <= mapped+2
+	})
+	all, err := c.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if one := all.Tables[0]; one.Lookups != one.Gathers*modelBatch {
+		t.Errorf("%d lookups in %d Gathers of %d rows", one.Lookups, one.Gathers, modelBatch)
+	}
+	t.Logf("%d clients killed; %d rows looked up, %d updated", kills, all.Tables[0].Lookups, all.Changes.UpdatedRows)
+}
