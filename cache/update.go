@@ -108,12 +108,15 @@ func (c *Cache) SetBudget(ctx context.Context, bytes int64) error {
 
 // SetRefresh changes RefreshOptions.Interval, MaxChurn and MaxBytes; zero MaxChurn and MaxBytes stand for their defaults. It waits for a cycle under
 // way, and the next one begins an interval later. What is sampled cannot change: the other fields must be zero, or as they were given to New with its
-// defaults. An interval needs a cache that samples accesses. An error wraps ErrOptions, and nothing has changed then.
+// defaults. An interval needs a cache that samples accesses, and is not attached. An error wraps ErrOptions, and nothing has changed then.
 func (c *Cache) SetRefresh(o RefreshOptions) error {
 	if err := c.enter(); err != nil {
 		return err
 	}
 	defer c.leave()
+	if c.remote != nil {
+		return ownersOnly("SetRefresh")
+	}
 	var faults []string
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	now := &c.opts.Refresh
@@ -142,6 +145,11 @@ func (c *Cache) SetRefresh(o RefreshOptions) error {
 	return nil
 }
 
+// ownersOnly is the error of a call that an attached cache does not have.
+func ownersOnly(call string) error {
+	return &optionsError{[]string{fmt.Sprintf("cache: %s must be called in the owner, not on an attached cache", call)}}
+}
+
 // SetPolicy replaces the admission policy by one that is new, of which the cache takes ownership. It waits for a refresh cycle under way. The new
 // policy begins with one access to each cached row, and learns from the samples that follow; what the old one had learnt is lost. It
 // may replace a policy that has panicked. If p does not start, the error says why, p is closed, and the old policy stays. What is sampled was
@@ -151,6 +159,10 @@ func (c *Cache) SetPolicy(p admission.Policy) error {
 		return err
 	}
 	defer c.leave()
+	if c.remote != nil {
+		p.Close()
+		return ownersOnly("SetPolicy")
+	}
 	if err := c.writer.SetPolicy(p); err != nil {
 		return fmt.Errorf("cache: policy %s: %w", p.Name(), err)
 	}

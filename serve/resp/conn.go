@@ -53,13 +53,30 @@ func (s source) Read(b []byte) (int, error) {
 	if c.failed != nil {
 		return 0, c.failed
 	}
+	c.trim()
+	return c.net.Read(b)
+}
+
+// trim gives long buffers back: a client may be idle for days.
+func (c *conn) trim() {
+	const most = 8192 // elements
 	if cap(c.out) > 4*flushBytes {
 		c.out = nil
 	}
 	if cap(c.gather.buf) > 4*flushBytes {
 		c.gather.buf = nil
 	}
-	return c.net.Read(b)
+	if cap(c.entries) > most {
+		c.entries = nil
+	}
+	if cap(c.waiting) > most {
+		c.waiting = nil
+	}
+	for t := range c.gather.rows {
+		if cap(c.gather.rows[t]) > most {
+			c.gather.rows[t] = nil
+		}
+	}
 }
 
 // deadline bounds the time of reads, unless the server closes: then nothing more is read.

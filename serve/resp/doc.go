@@ -12,7 +12,7 @@
 //	TC.SET table row value …      replaces or inserts rows; admin only
 //	TC.EXPLAIN table row row …    where the rows are, or why they are not cached: JSON
 //	TC.STATS                      statistics: JSON
-//	HELLO, AUTH, CLIENT, COMMAND, ECHO, PING, QUIT, RESET, SELECT 0
+//	HELLO, AUTH, CLIENT, COMMAND, CONFIG GET, ECHO, PING, QUIT, RESET, SELECT 0
 //
 // A key that names no table is an error, not a null: it is a mistake of the client's, which a null would hide.
 //

@@ -121,9 +121,6 @@ func (c *conn) mget(args [][]byte) error {
 	}
 	c.array(len(c.entries))
 	c.rows(c.entries)
-	if cap(c.entries) > keepBytes {
-		c.entries = nil
-	}
 	return nil
 }
 

@@ -22,8 +22,8 @@ type Options struct {
 	Users Users
 	// TLS, if not nil, encrypts all connections. It needs a certificate.
 	TLS *tls.Config
-	// MaxClients is the most connections at a time; further ones get an error. Default 1,000. A connection holds some 40 KiB, and up to 3 MiB while it
-	// has long replies.
+	// MaxClients is the most connections at a time; further ones get an error. Default 1,000. A connection holds some 40 KiB, up to 1 MiB after
+	// long commands, and up to 3 MiB, and what the client has sent of a command, while it has work.
 	MaxClients int
 	// Stats returns what TC.STATS tells as JSON. Default: the cache's statistics.
 	Stats func() (any, error)

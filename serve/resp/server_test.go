@@ -177,6 +177,8 @@ func TestServer_Commands(t *testing.T) {
 	cl.expect(`"a b"`, "PING", "a b")
 	cl.expect(`"x"`, "ECHO", "x")
 	cl.expect("+OK", "SELECT", "0")
+	cl.expect("[]", "CONFIG", "GET", "save")
+	cl.expect("-ERR unknown subcommand 'SET'", "CONFIG", "SET", "save", "")
 	cl.expect("-ERR DB index is out of range", "SELECT", "1")
 	cl.expect("-NOPROTO unsupported protocol version", "HELLO", "4")
 	cl.expect("-ERR Syntax error in HELLO option 'X'", "HELLO", "2", "X")
@@ -369,5 +371,37 @@ func TestCheckNames(t *testing.T) {
 		if err := CheckNames(names); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %s", names, err, want)
 		}
+	}
+}
+
+// TestServer_Idle: a connection gives back what long commands took.
+func TestServer_Idle(t *testing.T) {
+	s, addr := start(t, Options{Cache: open(t)})
+	cl := dial(t, addr)
+	keys := []string{"MGET"}
+	for i := range 50_000 {
+		keys = append(keys, fmt.Sprintf("a:b:%d", i%100))
+	}
+	cl.ask(keys...)
+	io.WriteString(cl, strings.Repeat(encoded("GET", "wide:1"), 50))
+	for range 50 {
+		cl.reply()
+	}
+	s.mu.Lock()
+	var one *conn
+	for c := range s.mu.conns {
+		one = c
+	}
+	s.mu.Unlock()
+	cl.Close()
+	for s.Clients() > 0 { // then its memory is nobody's but the test's
+		time.Sleep(time.Millisecond)
+	}
+	rows := 0
+	for _, r := range one.gather.rows {
+		rows += cap(r)
+	}
+	if held := cap(one.out) + cap(one.gather.buf) + cap(one.reader.buf) + 16*cap(one.entries) + 16*cap(one.waiting) + 8*rows + 32*cap(one.reader.args); held > 1<<20 {
+		t.Errorf("an idle connection holds %d bytes", held)
 	}
 }

@@ -1,0 +1,76 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
+)
+
+// TestRun_Attached: a process that is attached reads the rows, is counted, and sees what clients of Redis change; drain waits for it, and SIGTERM
+// does not wait for it longer than --drain-timeout. It reads on when the owner has ended.
+func TestRun_Attached(t *testing.T) {
+	t.Parallel()
+	socket := "unix:" + t.TempDir() + "/s"
+	cmd := command(t, "--features", features(t, "users.npy", 1000, 16), "--device", "host", "--budget", "16KiB", "--listen", socket, "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0",
+		"--drain-timeout", "200ms", "--log-level", "warn")
+	cmd.Env = append(cmd.Env, "TENSORCACHED_ADMIN_PASSWORD=secret")
+	p := launch(t, cmd)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c, err := cache.Attach(ctx, socket, cache.AttachOptions{Name: "trainer"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	out := make([]byte, 3*64)
+	gather := func() {
+		t.Helper()
+		if err := c.Gather(ctx, 0, []int64{7, 999, 0}, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gather()
+	for i, row := range []uint32{7, 999, 0} {
+		if got := binary.LittleEndian.Uint32(out[64*i:]); got != 16*row {
+			t.Errorf("row %d begins with %d", row, got)
+		}
+	}
+	if got := p.inline("AUTH admin secret", "TC.SET users 7 "+strings.Repeat("v", 64)); got != "+OK\r\n+OK\r\n+OK\r\n" {
+		t.Fatalf("TC.SET: %q", got)
+	}
+	if gather(); !bytes.Equal(out[:64], bytes.Repeat([]byte("v"), 64)) {
+		t.Errorf("after TC.SET: %q", out[:64])
+	}
+	p.until("its lookups are counted", func() bool { s := p.stats(); return *s.Clients == 1 && s.Lookups == 6 })
+	if out, _, _ := runs(t, "status", "--connect", socket); !strings.Contains(out, "1 attached\n") || !strings.Contains(out, "attached: trainer, process ") {
+		t.Errorf("status:\n%s", out)
+	}
+	// What is the owner's configuration cannot be changed from here.
+	if err := c.SetRefresh(cache.RefreshOptions{MaxChurn: 0.5}); !errors.Is(err, cache.ErrOptions) {
+		t.Errorf("SetRefresh: %v", err)
+	}
+	if err := c.SetPolicy(admission.NewFrequency()); !errors.Is(err, cache.ErrOptions) {
+		t.Errorf("SetPolicy: %v", err)
+	}
+	if _, stderr, status := runs(t, "drain", "--connect", socket, "--timeout", "300ms"); status != 1 || stderr == "" {
+		t.Errorf("drain with an attached process: status %d, %q", status, stderr)
+	}
+	begun := time.Now()
+	p.signal(syscall.SIGTERM)
+	if status := p.wait(); status != 0 || time.Since(begun) < 150*time.Millisecond || !strings.Contains(p.logged(), `what="attached processes"`) {
+		t.Errorf("status %d after %v\n%s", status, time.Since(begun), p.logged())
+	}
+	if gather(); !bytes.Equal(out[:64], bytes.Repeat([]byte("v"), 64)) {
+		t.Errorf("after the owner's end: %q", out[:64])
+	}
+}

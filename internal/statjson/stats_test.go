@@ -1,0 +1,64 @@
+package statjson
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/cache"
+)
+
+// TestOf_Keys pins the names that programs read, and that sums are those of the tables.
+func TestOf_Keys(t *testing.T) {
+	var tables []cache.Table
+	for _, name := range []string{"a", "b"} {
+		table, err := cache.FromSlice(name, make([]int32, 100*16), 16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tables = append(tables, table)
+	}
+	c, err := cache.New(cache.Options{Tables: tables, Budget: 4 << 10, Codec: cache.CodecNone, Devices: cache.DeviceOptions{Backend: cache.BackendHost},
+		Refresh: cache.RefreshOptions{Accesses: 1, Keys: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for table := range 2 {
+		if err := c.Gather(context.Background(), table, []int64{0, 1, 99}, make([]byte, 3*64)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Of(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all map[string]any
+	if err := json.Unmarshal(b, &all); err != nil {
+		t.Fatal(err)
+	}
+	keys := func(m map[string]any) string { return strings.Join(slices.Sorted(maps.Keys(m)), " ") }
+	if got, want := keys(all), "codec codec_bytes compression_ratio devices errors estimate free_bytes gathers gpu_memory hit_ratio hits host_bytes host_bytes_moved index_bytes "+
+		"load_peak_bytes lookups metadata_bytes misses misses_by_reason overlay_bytes payload_bytes peer_hits raw_bytes refresh restored_rows rows rows_cached rows_uncompressed "+
+		"scratch_bytes staging_bytes stored_bytes tables updates"; got != want {
+		t.Errorf("keys\n%s\nwant\n%s", got, want)
+	}
+	if got, want := keys(all["tables"].([]any)[0].(map[string]any)), "codec compression_ratio dtype gathers hit_ratio hits host_bytes_moved lookups misses misses_by_reason name "+
+		"peer_hits raw_bytes row_bytes rows rows_cached rows_uncompressed stored_bytes"; got != want {
+		t.Errorf("keys of a table\n%s\nwant\n%s", got, want)
+	}
+	if s.Lookups != 6 || s.Rows != 200 || s.Hits+s.Misses != 6 || s.RowsCached != s.Tables[0].RowsCached+s.Tables[1].RowsCached || s.RawBytes != 12800 {
+		t.Errorf("%+v", s.Table)
+	}
+	e, err := Explain(c, 0, []int64{0, 99})
+	if err != nil || len(e) != 2 || e[1].Row != 99 || e[0].Cached && e[0].Device == nil || !e[1].Cached && e[1].Reason == "" {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
