@@ -9,8 +9,10 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/serve"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -200,6 +202,23 @@ func TestAttach_Changes(t *testing.T) {
 	} {
 		if !errors.Is(err, map[string]error{"table": cache.ErrTable, "rows": cache.ErrRows, "output": cache.ErrOutput, "budget": cache.ErrBudget}[what]) {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestAttach_Forgotten: a batch of GatherDevice that the client never asks about holds nothing back once it has finished.
+func TestAttach_Forgotten(t *testing.T) {
+	c := open(t, 10_000, func(o *cache.Options) { shared(o); o.Host.Overlay = 64 << 10 })
+	a := attach(t, listen(t, c, serve.Options{StoppedAfter: 300 * time.Millisecond}), cache.AttachOptions{})
+	rows, out := make([]byte, 8*10), make([]byte, 64*10)
+	for range 5 {
+		if _, err := a.On(0).GatherDevice(ctx, 0, 0, device.HostBuffer(rows), device.HostBuffer(out)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3000 { // more than the overlay holds
+		if err := c.Update(ctx, 0, []int64{int64(i)}, out[:64]); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
