@@ -289,16 +289,16 @@ func TestRefresh_Samples(t *testing.T) {
 	}
 }
 
-// TestRefresh_OverrunsAreCounted: while the policy is busy, samples beyond the length of the ring are lost, and counted.
+// TestRefresh_OverrunsAreCounted: while the policy is busy, samples beyond what waits for it and the length of the ring are lost, and counted.
 func TestRefresh_OverrunsAreCounted(t *testing.T) {
-	const rows = 100_000
+	const rows, batches = 100_000, 10 // a ring has 131,072 records; one is observed, four wait, and one may be full
 	p := &scripted{hold: make(chan struct{})}
 	c := newCache(t, cache.Options{
 		Tables: []cache.Table{fromBytes(t, "x", make([]byte, 4*rows), 4)}, Admission: cache.AdmissionOptions{Policy: p}, Budget: 200_000,
 		Refresh: cache.RefreshOptions{Accesses: 1},
 	})
 	ids := make([]int64, rows)
-	for range 5 {
+	for range batches {
 		if err := c.Gather(ctx, 0, ids, make([]byte, 4*rows)); err != nil {
 			t.Fatal(err)
 		}
@@ -307,11 +307,11 @@ func TestRefresh_OverrunsAreCounted(t *testing.T) {
 	// A record that was not written before the ring wrapped around is counted as lost by the second drain that misses it.
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
 		refresh(t, c)
-		if n := stats(t, c).Changes; n.SampledAccesses+n.LostAccesses == 5*rows {
+		if n := stats(t, c).Changes; n.SampledAccesses+n.LostAccesses == batches*rows {
 			break
 		}
 	}
-	if n := stats(t, c).Changes; n.SampledAccesses+n.LostAccesses != 5*rows || n.LostAccesses < rows || int64(p.observed[0]) != n.SampledAccesses {
+	if n := stats(t, c).Changes; n.SampledAccesses+n.LostAccesses != batches*rows || n.LostAccesses < rows || int64(p.observed[0]) != n.SampledAccesses {
 		t.Errorf("%+v, %d observed", n, p.observed[0])
 	}
 }

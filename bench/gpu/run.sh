@@ -153,7 +153,7 @@ python | loop)
 	if [ "$part" = loop ]; then
 		step loop 400 "$results/training-loop.txt" python3 -W ignore python/benchmarks/training_loop.py --commit "$(cat python/commit)" --out "$results/training-loop.json"
 	else
-		TENSORCACHE_CAPI_PROGRAMS="$PWD/capi" tests capi 100 1 ./capi/capi.test
+		TENSORCACHE_CAPI_PROGRAMS="$PWD/capi" tests capi 200 1 ./capi/capi.test
 		# A test that hangs prints where, after two minutes.
 		step python 300 "$results/python.txt" python3 -m pytest -v -ra --tb=long --durations=25 -o faulthandler_timeout=120 -p no:cacheprovider python/tests
 		tail -n 45 "$results/python.txt"

@@ -26,6 +26,8 @@ func TestConfig_BadInput(t *testing.T) {
 		{[]string{"serve"}, `argument ("serve") must be a command or the value of a flag: tensorcached --help lists them`},
 		{append(good, "--budget", "x"), `--budget ("x") must be a positive percentage of the table or a size such as 64MiB`},
 		{append(good, "--budget", "100"), "--budget (100): "},
+		{append(good, "--budget", "1MiB,2MiB"), "--budget (2 of them) must be one, or one for each of the 1 devices"},
+		{append(good, "--budget", "1MiB,x", "--devices", "2"), `--budget ("x") must be a positive percentage of the table or a size such as 64MiB`},
 		{append(good, "--codec", "zip"), "--codec: unknown codec"},
 		{append(good, "--link", "-1"), `--link ("-1") must be GB/s above 0, or none`},
 		{append(good, "--host-tier", "x"), `--host-tier ("x") must be inplace or packed`},
@@ -134,7 +136,7 @@ func TestCheck_Plan(t *testing.T) {
 	for _, m := range p.Memory {
 		memory[m.What] = m.Bytes
 	}
-	if p.Backend != "host" || p.Budget != 7200 || len(p.Tables) != 2 || p.Tables[0].RawBytes != 64000 || p.Tables[1].RawBytes != 8000 || len(p.Problems) != 0 ||
+	if p.Backend != "host" || p.Budgets[0] != 7200 || len(p.Tables) != 2 || p.Tables[0].RawBytes != 64000 || p.Tables[1].RawBytes != 8000 || len(p.Problems) != 0 ||
 		memory["host tier: every row"] != 72000 || memory["overlay: updated rows on their way"] != 1<<20 || memory["budget: cached rows and hashmap, 1 ×"] != 7200 {
 		t.Errorf("%+v", p)
 	}

@@ -194,7 +194,7 @@ func writeStatus(w io.Writer, s *serve.Status) error {
 		fmt.Fprintf(w, "attached: %s, process %d, for %v\n", c.Name, c.Process, time.Since(c.Since).Round(time.Second))
 	}
 	for _, d := range s.Devices {
-		fmt.Fprintf(w, "%s %d: %s of rows, %s free, of %s\n", d.Name, d.Index, size(d.PayloadBytes), size(d.FreeBytes), size(d.GPUMemory))
+		fmt.Fprintf(w, "%s %d (%s): %s of rows, %s free, of %s\n", d.Backend, d.Index, d.Name, size(d.PayloadBytes), size(d.FreeBytes), size(d.GPUMemory))
 	}
 	for what, text := range s.Errors {
 		fmt.Fprintf(w, "%s: %s\n", what, text)

@@ -150,6 +150,18 @@ func TestRun_Reload(t *testing.T) {
 	}
 }
 
+// TestRun_Devices: two devices with budgets of their own.
+func TestRun_Devices(t *testing.T) {
+	t.Parallel()
+	p := start(t, "--features", features(t, "f.npy", 10_000, 16), "--codec", "none", "--devices", "2", "--budget", "64KiB,32KiB", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0")
+	if s := p.stats(); s.GPUMemory != 96<<10 {
+		t.Errorf("budgets %d B together", s.GPUMemory)
+	}
+	if got := p.inline("EXISTS f:1", "GET f:10000"); got != ":1\r\n$-1\r\n+OK\r\n" {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestRun_Systemd: the states that systemd is told of, in order, and its watchdog.
 func TestRun_Systemd(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/dustin/go-humanize"
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -20,7 +21,7 @@ import (
 type Plan struct {
 	Backend string          `json:"backend"` // host or cuda
 	Devices int             `json:"devices"`
-	Budget  int64           `json:"budget"` // bytes per device
+	Budgets []int64         `json:"budgets"` // bytes of each device
 	Tables  []PlannedTable  `json:"tables"`
 	Memory  []PlannedMemory `json:"memory"`
 	Reach   []string        `json:"reach"` // the ways to reach the cache
@@ -71,8 +72,11 @@ func (c *Config) Check() (p *Plan, err error) {
 	}()
 	raw := rawBytes(tables, c.Tables)
 	p = &Plan{Backend: "host", Devices: c.devices(), Problems: []string{}}
-	if p.Budget, err = setting.Budget(c.Budget, raw); err != nil {
+	if p.Budgets, err = c.budgets(raw); err != nil {
 		return nil, err
+	}
+	if len(p.Budgets) == 1 {
+		p.Budgets = slices.Repeat(p.Budgets, p.Devices)
 	}
 	if c.Device == "cuda" || c.Device == "auto" && cuda.Usable() == nil {
 		p.Backend = "cuda"
@@ -108,7 +112,7 @@ func (c *Config) planMemory(p *Plan, tables []cache.Table, rows int64) error {
 	if err != nil {
 		return err
 	}
-	o.Tables, o.Budget = tables, p.Budget
+	o.Tables, o.Budgets = tables, p.Budgets
 	o.EnsureDefaults()
 	hostKind, deviceKind := "page-locked host", "device"
 	if p.Backend == "host" {
@@ -126,7 +130,7 @@ func (c *Config) planMemory(p *Plan, tables []cache.Table, rows int64) error {
 	add(hostKind, "host tier: every row", raw, atMost)
 	add(hostKind, "overlay: updated rows on their way", o.Host.Overlay, false)
 	add("host", "bookkeeping: policy, index, statistics", bookkeeping*rows, false)
-	add(deviceKind, fmt.Sprintf("budget: cached rows and hashmap, %d ×", n), n*p.Budget, false)
+	add(deviceKind, fmt.Sprintf("budget: cached rows and hashmap, %d ×", n), p.budget(), false)
 	if c.HostTier == string(cache.Packed) {
 		add(deviceKind, fmt.Sprintf("index of the packed host tier, %d ×", n), n*8*rows, false)
 	}
@@ -163,13 +167,28 @@ func (c *Config) compareMemory(p *Plan) {
 		return
 	}
 	use, _ := setting.GPUs(c.GPUs, c.Device)
-	each := device / int64(p.Devices)
+	rest := (device - p.budget()) / int64(p.Devices)
 	for _, g := range gpus {
-		if (len(use) == 0 && g.Index < p.Devices || slices.Contains(use, g.Index)) && each > g.FreeBytes {
+		i := g.Index
+		if len(use) > 0 {
+			i = slices.Index(use, g.Index)
+		}
+		if i < 0 || i >= p.Devices {
+			continue
+		}
+		if needs := p.Budgets[i] + rest; needs > g.FreeBytes {
 			p.Problems = append(p.Problems, fmt.Sprintf("GPU %d (%s) has %s of its memory free, and would need %s: lower --budget, or go on with --force", g.Index, g.Name,
-				humanize.IBytes(uint64(g.FreeBytes)), humanize.IBytes(uint64(each))))
+				humanize.IBytes(uint64(g.FreeBytes)), humanize.IBytes(uint64(needs))))
 		}
 	}
+}
+
+// budget is the sum of the budgets.
+func (p *Plan) budget() (sum int64) {
+	for _, b := range p.Budgets {
+		sum += b
+	}
+	return sum
 }
 
 func (c *Config) planReach(p *Plan) {
@@ -236,7 +255,11 @@ func (p *Plan) Write(w io.Writer) error {
 			m.AppendRow(table.Row{kind, "together", humanize.IBytes(uint64(sum[kind]))})
 		}
 	}
-	_, err := fmt.Fprintf(w, "%s\n\nbackend %s, %d of it, %s for each\n%s\n", t.Render(), p.Backend, p.Devices, humanize.IBytes(uint64(p.Budget)), m.Render())
+	var budgets []string
+	for _, b := range p.Budgets {
+		budgets = append(budgets, humanize.IBytes(uint64(b)))
+	}
+	_, err := fmt.Fprintf(w, "%s\n\nbackend %s, budgets of its devices: %s\n%s\n", t.Render(), p.Backend, strings.Join(budgets, ", "), m.Render())
 	if p.Restore != "" {
 		fmt.Fprintln(w, "restores", p.Restore)
 	}

@@ -96,7 +96,7 @@ func Flags(c *Config) *pflag.FlagSet {
 	f.SortFlags = false
 	f.Var(&features{&c.Tables}, "features", "tables: `FILE`.npy, FILE.npz[:array] or FILE.safetensors[:tensor], or several: A.npy,B.npy")
 	f.Var(&records{&c.Tables}, "table", "a table: `file=FILE`[,name=N][,codec=C][,capacity=ROWS], or, to begin without rows, name=N,dtype=float32,columns=128,capacity=ROWS")
-	f.StringVar(&c.Budget, "budget", "5%", "device memory per device for cached rows: 64MiB, or 5% of the tables' raw bytes")
+	f.StringVar(&c.Budget, "budget", "5%", "device memory for cached rows, of each device: 64MiB, or 5% of the tables' raw bytes; or one for each, between commas")
 	f.StringVar(&c.Codec, "codec", registry.Auto, "codec of tables that name none: "+strings.Join(registry.Usage(), ", "))
 	f.StringVar(&c.Link, "link", "", "GB/s at which a GPU reads misses, for codec auto (default: measured on a GPU, else 55); none: pick for this machine's processors")
 	f.StringVar(&c.HostTier, "host-tier", "inplace", "layout of the rows in host memory: inplace or packed")

@@ -32,7 +32,7 @@ func (c *Config) Validate() error {
 			f.Addf("--table: %s; name=… gives another", strings.TrimPrefix(line, "resp: "))
 		}
 	}
-	_, err := setting.Budget(c.Budget, 1<<40)
+	_, err := c.budgets(1 << 40)
 	f.Add(err)
 	_, err = c.policy()
 	f.Add(err)
@@ -174,6 +174,21 @@ func (c *Config) refresh() (cache.RefreshOptions, error) {
 		o.Accesses, o.Misses = sampled, 1
 	}
 	return o, err
+}
+
+// budgets returns the budgets in bytes, for tables of so many raw bytes: one for all devices, or one for each.
+func (c *Config) budgets(raw int64) (all []int64, err error) {
+	for text := range strings.SplitSeq(c.Budget, ",") {
+		n, err := setting.Budget(text, raw)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, n)
+	}
+	if len(all) > 1 && len(all) != c.devices() {
+		return nil, fmt.Errorf("--budget (%d of them) must be one, or one for each of the %d devices", len(all), c.devices())
+	}
+	return all, nil
 }
 
 // rawBytes is what the tables take uncompressed, with all the rows that they have room for.

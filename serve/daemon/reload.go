@@ -12,8 +12,6 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/pflag"
-
-	"github.com/tensorcache/tensorcache/internal/setting"
 )
 
 // reload reads the configuration again and changes what can change. If the new one is wrong, nothing changes.
@@ -126,13 +124,16 @@ func (r *running) setBudget(c *Config) error {
 	for i, t := range s.Tables {
 		raw += max(t.Rows, r.config.Tables[i].Capacity) * int64(t.RowBytes)
 	}
-	bytes, err := setting.Budget(c.Budget, raw)
+	budgets, err := c.budgets(raw)
+	if err == nil && len(budgets) > 1 {
+		err = fmt.Errorf("--budget (%s): a budget for each device takes a restart", c.Budget)
+	}
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(r.life, changeTime)
 	defer cancel()
-	return r.cache.SetBudget(ctx, bytes)
+	return r.cache.SetBudget(ctx, budgets[0])
 }
 
 // reloadSecrets reads the files of passwords, token and certificate again. Their names stay.

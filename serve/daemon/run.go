@@ -21,7 +21,6 @@ import (
 
 	"github.com/tensorcache/tensorcache/bench/telemetry"
 	"github.com/tensorcache/tensorcache/cache"
-	"github.com/tensorcache/tensorcache/internal/setting"
 	"github.com/tensorcache/tensorcache/serve/resp"
 	"github.com/tensorcache/tensorcache/serve/web"
 )
@@ -165,8 +164,11 @@ func (r *running) open(signals <-chan os.Signal) error {
 		return err
 	}
 	o.Tables = tables
-	if o.Budget, err = setting.Budget(c.Budget, rawBytes(tables, c.Tables)); err != nil {
+	if o.Budgets, err = c.budgets(rawBytes(tables, c.Tables)); err != nil {
 		return err
+	}
+	if len(o.Budgets) == 1 {
+		o.Budget, o.Budgets = o.Budgets[0], nil
 	}
 	if o.Admission.Policy, err = c.policy(); err != nil {
 		return err

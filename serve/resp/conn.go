@@ -37,7 +37,7 @@ type conn struct {
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
-	c := &conn{server: s, net: nc, id: s.ids.Add(1), role: s.users.Load().first(), gather: newGatherer(s.tables)}
+	c := &conn{server: s, net: nc, id: s.ids.Add(1), role: s.users.Load().first(), gather: newGatherer(s.life, s.tables)}
 	c.proto = 2
 	c.reader.from = bufio.NewReaderSize(source{c}, readBytes)
 	return c

@@ -17,16 +17,17 @@ const (
 // gatherer reads rows of several tables for one connection. It is not safe for concurrent use.
 type gatherer struct {
 	*tables
-	rows [][]int64 // of each table, in the part under way
-	used []int     // tables of the part
-	at   []int     // where in buf the next row of each table is
-	errs []error   // of each table
+	ctx  context.Context // of the server
+	rows [][]int64       // of each table, in the part under way
+	used []int           // tables of the part
+	at   []int           // where in buf the next row of each table is
+	errs []error         // of each table
 	buf  []byte
 }
 
-func newGatherer(t *tables) *gatherer {
+func newGatherer(ctx context.Context, t *tables) *gatherer {
 	n := len(t.names)
-	return &gatherer{tables: t, rows: make([][]int64, n), at: make([]int, n), errs: make([]error, n)}
+	return &gatherer{tables: t, ctx: ctx, rows: make([][]int64, n), at: make([]int, n), errs: make([]error, n)}
 }
 
 // read calls row for each of the entries, in order, with the row's bytes, nil if there is no such row, or an error. It reads as many entries as
@@ -50,7 +51,7 @@ func (g *gatherer) read(entries []entry, row func([]byte, error)) int {
 	begin := 0
 	for _, t := range g.used {
 		end := begin + len(g.rows[t])*g.rowBytes[t]
-		g.errs[t] = g.cache.Gather(context.Background(), t, g.rows[t], g.buf[begin:end])
+		g.errs[t] = g.cache.Gather(g.ctx, t, g.rows[t], g.buf[begin:end])
 		g.at[t], begin = begin, end
 	}
 	for _, e := range entries[:n] {
@@ -172,7 +173,7 @@ func (c *conn) gatherRows(args [][]byte) error {
 		rows = rows[len(part):]
 		at := len(c.out)
 		c.grow(len(part) * rowBytes)
-		if err := c.gather.cache.Gather(context.Background(), table, part, c.out[at:]); err != nil {
+		if err := c.gather.cache.Gather(c.gather.ctx, table, part, c.out[at:]); err != nil {
 			if first {
 				c.out = c.out[:begun]
 				return fmt.Errorf("ERR %w", err)
@@ -209,7 +210,7 @@ func (c *conn) set(args [][]byte) error {
 		}
 		rows, values = append(rows, row), append(values, args[i+1]...)
 	}
-	if err := c.gather.cache.Update(context.Background(), table, rows, values); err != nil {
+	if err := c.gather.cache.Update(c.gather.ctx, table, rows, values); err != nil {
 		return fmt.Errorf("ERR %w", err)
 	}
 	c.ok()

@@ -43,6 +43,9 @@ type Server struct {
 	counts  struct{ connections, refused, commands atomic.Int64 }
 	closing atomic.Bool
 	serving sync.WaitGroup
+	// life is the context of the cache's calls. cut ends it, when Close waits no more.
+	life context.Context
+	cut  context.CancelFunc
 
 	mu struct {
 		sync.Mutex
@@ -70,6 +73,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{o: o, tables: t, started: time.Now()}
+	s.life, s.cut = context.WithCancel(context.Background())
 	s.mu.conns = map[*conn]struct{}{}
 	s.SetUsers(o.Users)
 	return s, nil
@@ -160,11 +164,13 @@ func (s *Server) Close(ctx context.Context) error {
 		s.serving.Wait()
 		close(ended)
 	}()
+	defer s.cut()
 	select {
 	case <-ended:
 		return nil
 	case <-ctx.Done():
 	}
+	s.cut() // an update may wait for batches
 	s.mu.Lock()
 	for c := range s.mu.conns {
 		c.net.Close()

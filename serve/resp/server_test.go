@@ -310,9 +310,24 @@ func TestServer_Close(t *testing.T) {
 	if n := s.Clients(); n != 0 {
 		t.Errorf("%d clients after Close", n)
 	}
+	if s.life.Err() == nil {
+		t.Error("calls of the cache go on after Close")
+	}
 	if _, err := net.Dial("tcp", l.Addr().String()); err == nil {
 		t.Error("it listens after Close")
 	}
+}
+
+// TestServer_Cut: calls of the cache that are under way when Close waits no more end with it, such as an update that waits for batches.
+func TestServer_Cut(t *testing.T) {
+	s, addr := start(t, Options{Cache: open(t)})
+	cl := dial(t, addr)
+	cl.expect("+PONG", "PING")
+	s.cut()
+	for _, args := range [][]string{{"GET", "users:1"}, {"TC.GATHER", "users", "1"}} {
+		cl.expect("-ERR context canceled", args...)
+	}
+	cl.expect("[-ERR context canceled -ERR context canceled null]", "MGET", "users:1", "a:b:1", "a:b:100")
 }
 
 // TestServer_Concurrent: many clients with commands of all kinds, while rows change.
