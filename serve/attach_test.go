@@ -7,7 +7,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -203,6 +205,72 @@ func TestAttach_Changes(t *testing.T) {
 		if !errors.Is(err, map[string]error{"table": cache.ErrTable, "rows": cache.ErrRows, "output": cache.ErrOutput, "budget": cache.ErrBudget}[what]) {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+// TestAttach_Samples: the owner's policy learns from what clients gather.
+func TestAttach_Samples(t *testing.T) {
+	c := open(t, 10_000, func(o *cache.Options) {
+		shared(o)
+		o.Admission.Cold, o.Refresh.Accesses, o.Refresh.MaxChurn, o.Budget = true, 1, 1, 20_000
+	})
+	a := attach(t, listen(t, c, serve.Options{}), cache.AttachOptions{})
+	ids, out := make([]int64, 50), make([]byte, 50*64)
+	for i := range ids {
+		ids[i] = int64(i * 100)
+	}
+	for range 5 {
+		if err := a.Gather(ctx, 0, ids, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Refresh(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := a.Stats(); err != nil || s.Tables[0].Hits != 0 || s.Changes.SampledAccesses != 250 {
+		t.Errorf("%v, %d hits, %+v", err, s.Tables[0].Hits, s.Changes)
+	}
+	if err := a.Gather(ctx, 0, ids, out); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := a.Stats(); err != nil || s.Tables[0].Hits != 50 {
+		t.Errorf("%v, %d hits of 50 rows that were gathered five times", err, s.Tables[0].Hits)
+	}
+}
+
+// TestAttach_Lanes: a client runs no more batches at a time than the owner allows; others wait.
+func TestAttach_Lanes(t *testing.T) {
+	c := open(t, 10_000, shared)
+	a := attach(t, listen(t, c, serve.Options{MaxLanes: 1}), cache.AttachOptions{Lanes: 100})
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(i), 1))
+			for range 50 {
+				checkRows(t, a, 10_000, r)
+			}
+		})
+	}
+	wg.Wait()
+	if s, err := c.Stats(); err != nil || s.Tables[0].Gathers != 400 || s.Clients[0].Gathers != 400 {
+		t.Errorf("%v, %+v", err, s.Clients)
+	}
+}
+
+// TestAttach_Waits: a client that is started before its owner waits for it.
+func TestAttach_Waits(t *testing.T) {
+	c, address := open(t, 100, shared), "unix:"+filepath.Join(t.TempDir(), "s")
+	if _, err := cache.Attach(ctx, address, cache.AttachOptions{Wait: 20 * time.Millisecond}); !errors.Is(err, cache.ErrOwner) {
+		t.Error(err)
+	}
+	time.AfterFunc(50*time.Millisecond, func() { listen(t, c, serve.Options{Address: address}) })
+	a, err := cache.Attach(ctx, address, cache.AttachOptions{Wait: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkRows(t, a, 100, rand.New(rand.NewPCG(1, 1)))
+	if err := a.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -297,15 +296,13 @@ func TestOwner_Closed(t *testing.T) {
 }
 
 // TestAttach_Often: attaching and leaving leaves nothing behind.
-func TestAttach_Often(t *testing.T) {
+func TestAttach_Often(t *testing.T) { attachOften(t, 100) }
+
+func attachOften(t *testing.T, times int) {
 	c := open(t, 1000, shared)
 	s := listen(t, c, serve.Options{})
 	attach(t, s, cache.AttachOptions{}).Close()
 	opened, mapped := descriptors(t)
-	times := 100
-	if v := os.Getenv("TENSORCACHE_TEST_TIMES"); v != "" {
-		times, _ = strconv.Atoi(v)
-	}
 	r := rand.New(rand.NewPCG(1, 1))
 	for range times {
 		a, err := cache.Attach(ctx, s.Address(), cache.AttachOptions{})
