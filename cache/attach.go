@@ -27,7 +27,7 @@ type AttachOptions struct {
 	Threads int
 	// Wait is how long Attach tries to reach an owner that is not there yet. Default: one attempt. A refusal ends it at once.
 	Wait time.Duration
-	// Telemetry configures tracing, metrics and logs of this process.
+	// Telemetry configures tracing, metrics and logs of this process. Telemetry.Name is Name by default.
 	Telemetry TelemetryOptions
 }
 
@@ -54,6 +54,9 @@ func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error
 	}
 	if o.Name == "" {
 		o.Name = filepath.Base(os.Args[0])
+	}
+	if o.Telemetry.Name == "" {
+		o.Telemetry.Name = o.Name
 	}
 	if o.Lanes == 0 {
 		o.Lanes = read.MaxLanes()
