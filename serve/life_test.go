@@ -132,11 +132,14 @@ func TestClient_KilledInBatch(t *testing.T) { killClients(t, 20, func(*cache.Opt
 // TestClient_Stopped: a stopped client holds back changes, which fail after a while with its name, until it goes on.
 func TestClient_Stopped(t *testing.T) {
 	c := open(t, lifeRows, func(o *cache.Options) { shared(o); o.Host.Overlay = 64 << 10 })
-	s := listen(t, c, serve.Options{StoppedAfter: 300 * time.Millisecond})
+	listen(t, c, serve.Options{StoppedAfter: time.Hour}).Close()
+	s := listen(t, c, serve.Options{StoppedAfter: 300 * time.Millisecond}) // the last server's option counts
 	child := start(t, "gather", s.Address())
 	child.expect("attached")
 	row := make([]byte, 64)
 	row[0] = updated
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
 	update := func() (err error) {
 		for i := range 3000 {
 			if err = c.Update(ctx, 0, []int64{int64(i)}, row); err != nil {
@@ -148,8 +151,12 @@ func TestClient_Stopped(t *testing.T) {
 	var err error
 	for range 20 { // the client may be stopped between two batches
 		child.signal(syscall.SIGSTOP)
+		begun := time.Now()
 		if err = update(); err != nil {
 			break
+		}
+		if time.Since(begun) > 10*time.Second {
+			t.Fatal("changes waited")
 		}
 		child.signal(syscall.SIGCONT)
 		time.Sleep(5 * time.Millisecond)
