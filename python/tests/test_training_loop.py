@@ -127,7 +127,7 @@ class TestModel(unittest.TestCase):
         torch.testing.assert_close(found[:20], sage(x, batch))
 
     def test_graph(self) -> None:
-        """Training by a CUDA graph changes the weights as training without it does; so does a batch that is too large for the graph."""
+        """A step of the CUDA graph has the gradients of a step without it, and changes the weights; so has one of a batch that is too large for it."""
         if not torch.cuda.is_available():
             self.skipTest("needs a GPU")
         gpu = torch.device("cuda")
@@ -135,14 +135,21 @@ class TestModel(unittest.TestCase):
         sampler = Sampler(graph, [4, 3, 2])
         batches = [sampler.sample(graph.training_nodes[i * 30 : (i + 1) * 30], i) for i in range(5)]
         larger = sampler.sample(graph.training_nodes[150:210], 6)
-        trainers = [model.Trainer(8, 3, gpu), model.GraphTrainer(8, 3, gpu, torch.float32, batches)]
-        trainers[0].model.load_state_dict(trainers[1].model.state_dict())
-        trainers[0].optimizer.load_state_dict(trainers[1].optimizer.state_dict())
-        for b in [*batches[:3], larger, *batches[3:]]:
-            x = torch.randn(len(b.ids), 8, device=gpu)
-            for trainer in trainers:
-                trainer.step(x, b)
-        torch.testing.assert_close(*([*t.model.parameters()] for t in trainers), rtol=1e-2, atol=1e-3)
+        one, other = model.Trainer(8, 3, gpu), model.GraphTrainer(8, 3, gpu, torch.float32, batches)
+
+        def weights(trainer: model.Trainer) -> list[torch.Tensor]:
+            return [p.detach().clone() for p in trainer.model.parameters()]
+
+        for b in [*batches[:3], larger]:
+            one.model.load_state_dict(other.model.state_dict())
+            before, x = weights(other), torch.randn(len(b.ids), 8, device=gpu)
+            one.step(x, b)
+            other.step(x, b)
+            torch.testing.assert_close(*([p.grad for p in t.model.parameters()] for t in (one, other)), rtol=1e-3, atol=1e-5)
+            self.assertTrue(all(not torch.equal(*pair) for pair in zip(before, weights(other))))
+        before = weights(other)
+        other.step(torch.randn(len(batches[3].ids), 8, device=gpu), batches[3])
+        self.assertTrue(all(not torch.equal(*pair) for pair in zip(before, weights(other))))
 
 
 class TestFeatures(unittest.TestCase):
