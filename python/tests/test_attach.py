@@ -90,6 +90,24 @@ def test_owner_ends(owner: Owner, rows: np.ndarray[Any, Any], ids: np.ndarray[An
     x.cache.close()
 
 
+def test_several_tables(tmp_path: Any, rows: np.ndarray[Any, Any]) -> None:
+    if not os.path.exists(OWNER):
+        pytest.skip(f"no tensorcached at {OWNER}: make service")
+    np.save(f"{tmp_path}/a.npy", rows)
+    np.save(f"{tmp_path}/b.npy", rows[:100, :7].astype(np.float64))
+    command = [OWNER, "--features", f"{tmp_path}/a.npy,{tmp_path}/b.npy", "--budget", "256KiB", "--device", "host", "--listen", f"unix:{tmp_path}/s"]
+    owner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert owner.stdout is not None and "ready" in owner.stdout.readline()
+        with tensorcache.open(f"unix:{tmp_path}/s") as x:
+            assert list(x) == ["a", "b"] and tuple(x["b"].shape) == (100, 7)
+            assert np.array_equal(on_host(x["a"][np.array([4999, 0])]), rows[[4999, 0]])
+            assert np.array_equal(on_host(x["b"][np.array([99])]), rows[99:100, :7].astype(np.float64))
+    finally:
+        owner.kill()
+        owner.wait()
+
+
 def test_refusals(tmp_path: Any) -> None:
     with pytest.raises(tensorcache.OwnerError, match="no such file"):
         tensorcache.open(f"unix:{tmp_path}/none")
