@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/attach"
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
@@ -24,7 +25,9 @@ type AttachOptions struct {
 	Workers int
 	// Threads is the number of goroutines that help each GPU with misses: see HostOptions.Threads.
 	Threads int
-	// Telemetry configures tracing, metrics and logs of this process.
+	// Wait is how long Attach tries to reach an owner that is not there yet. Default: one attempt. A refusal ends it at once.
+	Wait time.Duration
+	// Telemetry configures tracing, metrics and logs of this process. Telemetry.Name is Name by default.
 	Telemetry TelemetryOptions
 }
 
@@ -52,11 +55,14 @@ func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error
 	if o.Name == "" {
 		o.Name = filepath.Base(os.Args[0])
 	}
+	if o.Telemetry.Name == "" {
+		o.Telemetry.Name = o.Name
+	}
 	if o.Lanes == 0 {
 		o.Lanes = read.MaxLanes()
 	}
 	r := newRemote(address, attach.Options{Name: o.Name, Lanes: o.Lanes, Workers: o.Workers, Share: transfer.ShareOptions{Threads: o.Threads, Always: shareAlways}})
-	first, err := attach.Open(ctx, address, r.options)
+	first, err := r.open(ctx, o.Wait)
 	if err != nil {
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 			return nil, fmt.Errorf("cache: %s: %w", address, err)

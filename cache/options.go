@@ -92,7 +92,7 @@ type Options struct {
 	// Refresh configures how the cache follows its workload. Default: it changes only when Cache.Refresh is called.
 	Refresh RefreshOptions
 	// Shared has the memory that batches read allocated so that other processes can map it: serve.Listen lets clients attach to such a
-	// cache only. Tables of Adopt are not possible then. It is for Linux, and needs a device.Sharer: the host backend is one. Default: false.
+	// cache only. Tables of Adopt are not possible then. It is for Linux, the host backend, and GPUs with virtual memory management. Default: false.
 	Shared bool
 	// Capture receives the accesses sampled by Refresh.Accesses and Refresh.Keys, roughly in order. lost is the number of samples that
 	// were overwritten before they could be read. Capture is called by one goroutine at a time, every 20 ms or less often, and by Close,

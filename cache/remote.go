@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -50,6 +51,22 @@ func newRemote(address string, o attach.Options) *remote {
 	r := &remote{address: address, options: o}
 	r.life, r.stop = context.WithCancel(context.Background())
 	return r
+}
+
+// open attaches to an owner, which it tries to reach for so long.
+func (r *remote) open(ctx context.Context, wait time.Duration) (*attach.Session, error) {
+	for end := time.Now().Add(wait); ; {
+		s, err := attach.Open(ctx, r.address, r.options)
+		var unreachable *net.OpError
+		if err == nil || !errors.As(err, &unreachable) || time.Now().After(end) {
+			return s, err
+		}
+		select {
+		case <-time.After(firstRetry):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // use has batches that begin from now on read by another session. It returns the one before.

@@ -39,6 +39,8 @@ func (c *Cache) share(o sharing.Options) (sharing.Owner, error) {
 			return nil, err
 		}
 		c.shares.owner = owner
+	} else {
+		c.shares.owner.Configure(o)
 	}
 	return c.shares.owner, nil
 }

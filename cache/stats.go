@@ -104,7 +104,9 @@ type TableStats struct {
 	TrainedRatio float64
 	// Rows is the length of the table. RawRows of them are stored uncompressed, and CachedRows are cached.
 	Rows, RawRows, CachedRows int64
-	RowBytes                  int
+	// Capacity is the number of rows that the table can grow to.
+	Capacity int64
+	RowBytes int
 	// RawBytes and StoredBytes are the lengths of all rows, uncompressed and as stored.
 	RawBytes, StoredBytes int64
 	// Lookups = Hits + Misses. Duplicates within a batch are counted separately.
@@ -265,7 +267,7 @@ func (c *Cache) tableStats(s *Stats) {
 		total, done := t.Tier.Totals(), t.Counts.Totals()
 		one := TableStats{
 			Name: t.Name, Codec: codecName(t), DType: t.DType, Choice: t.Tier.Choice(), TrainedRatio: t.Tier.TrainedRatio(),
-			Rows: total.Rows, RawRows: total.RawRows, CachedRows: t.Counts.Cached.Load(), RowBytes: t.Tier.RowBytes(),
+			Rows: total.Rows, Capacity: t.Tier.Capacity(), RawRows: total.RawRows, CachedRows: t.Counts.Cached.Load(), RowBytes: t.Tier.RowBytes(),
 			RawBytes: total.RawBytes, StoredBytes: total.StoredBytes,
 		}
 		one.count(done)
@@ -316,7 +318,7 @@ func (c *Cache) ownCounts(s *Stats) {
 		if i == len(s.Tables) {
 			s.Tables = append(s.Tables, TableStats{Name: t.Name, Codec: codecName(t), DType: t.DType, RowBytes: t.Tier.RowBytes()})
 		}
-		s.Tables[i].Rows = t.Tier.Rows()
+		s.Tables[i].Rows, s.Tables[i].Capacity = t.Tier.Rows(), t.Tier.Capacity()
 		s.Tables[i].count(t.Counts.Totals())
 	}
 	for i, d := range set.Devices {

@@ -105,13 +105,7 @@ func newRequest(c *C.tc_config, tables []C.tc_table) (*request, error) {
 			r.options.Devices.GPUs = append(r.options.Devices.GPUs, int(gpu))
 		}
 	}
-	level := c.log_level
-	if level == 0 {
-		level = C.TC_LOG_WARNING
-	}
-	if level != C.TC_LOG_OFF {
-		r.options.Telemetry.Logger = slog.New(&logHandler{level: slogLevels[level-1], cache: r.options.Telemetry.Name})
-	}
+	r.options.Telemetry.Logger = loggerOf(c.log_level, r.options.Telemetry.Name)
 	for i := range tables {
 		t, err := newTableRequest(i, &tables[i])
 		if err != nil {
@@ -120,6 +114,17 @@ func newRequest(c *C.tc_config, tables []C.tc_table) (*request, error) {
 		r.tables = append(r.tables, t)
 	}
 	return r, nil
+}
+
+// loggerOf returns the logger of a cache for a tc_log_level, nil for none.
+func loggerOf(level C.int32_t, name string) *slog.Logger {
+	switch level {
+	case 0:
+		level = C.TC_LOG_WARNING
+	case C.TC_LOG_OFF:
+		return nil
+	}
+	return slog.New(&logHandler{level: slogLevels[level-1], cache: name})
 }
 
 func newTableRequest(i int, t *C.tc_table) (tableRequest, error) {

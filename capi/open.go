@@ -84,6 +84,12 @@ func (r *request) open(ctx context.Context, tell func(table int, rows, of int64)
 	for i, t := range stats.Tables {
 		s.tables[i].codec = t.Codec
 	}
+	s.addDevices()
+	return s, nil
+}
+
+// addDevices notes the devices of the cache.
+func (s *served) addDevices() {
 	s.bounces = make([]bounce, s.cache.Devices())
 	for i := range s.cache.Devices() {
 		info := s.cache.DeviceInfo(i)
@@ -91,7 +97,6 @@ func (r *request) open(ctx context.Context, tell func(table int, rows, of int64)
 		s.gpus = append(s.gpus, info.Index)
 		s.onHost = info.Kind == "host"
 	}
-	return s, nil
 }
 
 // checkGPUs returns an error of status TC_ERROR_DEVICE if GPUs are asked for that are not there.

@@ -67,6 +67,8 @@ var statuses = []struct {
 	err    error
 	status status
 }{
+	{cache.ErrOwner, C.TC_ERROR_OWNER},
+	{cache.ErrHeld, C.TC_ERROR_OWNER},
 	{cache.ErrClosed, C.TC_ERROR_CLOSED},
 	{cache.ErrTable, C.TC_ERROR_TABLE},
 	{cache.ErrRows, C.TC_ERROR_ROWS},

@@ -165,7 +165,7 @@ const char *tc_status_name(tc_status status)
 	static const char *const names[] = {
 		"TC_OK", "TC_PENDING", "TC_ERROR_ARGUMENT", "TC_ERROR_CLOSED", "TC_ERROR_TABLE", "TC_ERROR_ROWS", "TC_ERROR_BUDGET",
 		"TC_ERROR_OUT_OF_MEMORY", "TC_ERROR_FILE", "TC_ERROR_DEVICE", "TC_ERROR_CAPTURE", "TC_ERROR_CORRUPT", "TC_ERROR_POLICY",
-		"TC_ERROR_CANCELLED", "TC_ERROR_FORKED", "TC_ERROR_INTERNAL",
+		"TC_ERROR_CANCELLED", "TC_ERROR_FORKED", "TC_ERROR_INTERNAL", "TC_ERROR_OWNER",
 	};
 	return (unsigned)status < sizeof names / sizeof *names ? names[status] : "unknown status";
 }
@@ -245,6 +245,22 @@ tc_status tc_open(const tc_config *config, const tc_table *tables, int32_t count
 		status = tcgo_open(&taken, copies, count, (uintptr_t *)cache);
 	free(copies);
 	return status;
+}
+
+tc_status tc_attach(const char *address, const tc_attach_config *config, tc_cache **cache)
+{
+	ENTER();
+	NEED(cache);
+	*cache = NULL;
+	NEED(address);
+	tc_attach_config taken;
+	tc_attach_config_default(&taken);
+	if (config != NULL) {
+		tc_status status = take(&taken, sizeof taken, config, config->size, "tc_attach_config");
+		if (status != TC_OK)
+			return status;
+	}
+	return tcgo_attach((char *)address, &taken, (uintptr_t *)cache);
 }
 
 tc_status tc_open_begin(const tc_config *config, const tc_table *tables, int32_t count, tc_opening **opening)

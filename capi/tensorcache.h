@@ -92,7 +92,8 @@ typedef enum tc_status {
 	TC_ERROR_POLICY = 12,       /* the admission policy has failed; rows are served, but no others are admitted any more */
 	TC_ERROR_CANCELLED = 13,    /* tc_opening_destroy or tc_opening_cancel came first */
 	TC_ERROR_FORKED = 14,       /* this process is a child of fork: see FORK above */
-	TC_ERROR_INTERNAL = 15      /* a fault of the library: please report the text */
+	TC_ERROR_INTERNAL = 15,     /* a fault of the library: please report the text */
+	TC_ERROR_OWNER = 16         /* of a cache of another process: there is no owner, it refuses, or one of its clients holds the change back */
 } tc_status;
 
 /* Types of elements. They decide which codecs suit, and are reported by tc_table_get_info; rows are bytes to the cache. */
@@ -293,6 +294,31 @@ static inline void tc_table_default(tc_table *table)
 /* Opens a cache of count tables, 1 to 256: reads and encodes every row, learns from the training batches, and fills the cache. It returns
  * when the cache serves, which can take minutes. tables has elements of tables[0].size bytes. */
 TC_API tc_status tc_open(const tc_config *config, const tc_table *tables, int32_t count, tc_cache **cache);
+
+/* How to attach to the cache of another process. Set it by tc_attach_config_default. */
+typedef struct tc_attach_config {
+	size_t size;
+	const char *name;     /* what the owner calls this process; default: the name of the program */
+	double wait;          /* seconds for which to try to reach an owner that is not there yet; default 0: once */
+	int32_t lanes;        /* most reads at a time on one device, of which the owner may allow fewer; default: twice the processors */
+	int32_t workers;      /* threads of each read on the host backend; default: all processors */
+	int32_t host_threads; /* as in tc_config */
+	int32_t log_level;    /* as in tc_config */
+} tc_attach_config;
+
+static inline void tc_attach_config_default(tc_attach_config *config)
+{
+	if (config != NULL) {
+		memset((void *)config, 0, sizeof *config);
+		config->size = sizeof *config;
+	}
+}
+
+/* Attaches to the cache that another process serves at "unix:PATH": tensorcached, or a Go program. The result is used and closed like a cache of
+ * tc_open. Reads run in this process, on the memory of the owner; changes are made by the owner. If the owner ends, reads go on with the rows as
+ * they are, changes return TC_ERROR_OWNER, and the cache attaches by itself to the next owner at the address. Reads cannot be captured in graphs.
+ * Linux only. config may be NULL. */
+TC_API tc_status tc_attach(const char *address, const tc_attach_config *config, tc_cache **cache);
 
 /* Begins tc_open and returns. Structures and texts may be reused at once; memory of tables and of training row numbers must stay
  * until the opening has ended: until tc_opening_wait has returned something else than TC_PENDING, or tc_opening_destroy has returned. */

@@ -108,6 +108,14 @@ public:
 	}
 	~Cache() { tc_close(cache_); }
 
+	// Attaches to the cache of another process.
+	static Cache attach(const char *address, const tc_attach_config *config = nullptr)
+	{
+		tc_cache *cache = nullptr;
+		check(tc_attach(address, config, &cache));
+		return Cache(cache);
+	}
+
 	// Closes the cache now. Later calls throw an Error of TC_ERROR_CLOSED.
 	void close() { check(tc_close(std::exchange(cache_, nullptr))); }
 	tc_cache *get() const noexcept { return cache_; }

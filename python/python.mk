@@ -30,12 +30,12 @@ wheel: capi $(VENV)/.requirements ## the Python wheel, at dist/
 	@du -m dist/tensorcache-*$(WHEEL_ARCH).whl
 
 # What is tested is the wheel, installed: on the host backend, then on the emulated GPU, or the real one.
-test-python: wheel $(if $(wildcard /dev/nvidia0),,emulator) ## tests of the Python package; those of torch skip without it (make venv-torch)
+test-python: wheel service $(if $(wildcard /dev/nvidia0),,emulator) ## tests of the Python package; those of torch skip without it (make venv-torch)
 	$(PIP) install --force-reinstall --no-deps dist/tensorcache-*$(WHEEL_ARCH).whl
 	cd python && $(VENV_PYTHON) -m mypy
 	@# Not in python/, where the package would be imported from, without its library.
-	cd python/tests && $(VENV_PYTHON) -m pytest -rs -k 'not cuda'
-	cd python/tests && LD_LIBRARY_PATH=$(if $(wildcard /dev/nvidia0),,$(CURDIR)/$(EMULATOR)) TENSORCACHE_REQUIRE_GPU=1 $(VENV_PYTHON) -m pytest -k cuda
+	cd python/tests && TENSORCACHED=$(CURDIR)/build/tensorcached $(VENV_PYTHON) -m pytest -rs -k 'not cuda'
+	cd python/tests && LD_LIBRARY_PATH=$(if $(wildcard /dev/nvidia0),,$(CURDIR)/$(EMULATOR)) TENSORCACHED=$(CURDIR)/build/tensorcached TENSORCACHE_REQUIRE_GPU=1 $(VENV_PYTHON) -m pytest -k cuda
 
 venv-torch: $(VENV)/.requirements # torch and torch-geometric for the tests: a download of gigabytes, once
 	$(PIP) install -r python/requirements-torch.txt

@@ -35,7 +35,7 @@ func (c *connection) attach(r wire.AttachRequest) (*wire.Welcome, error) {
 		return nil, err
 	}
 	s.mu.Lock()
-	c.guest = g
+	c.guest, c.number = g, welcome.Client
 	s.mu.Unlock()
 	s.o.Logger.Info("client attached", slog.String("client", c.String()))
 	return welcome, nil
@@ -82,6 +82,14 @@ func (c *connection) ready(m wire.Mapped) (wire.Readiness, error) {
 func (c *connection) leave(r wire.LeaveRequest) error {
 	if g := c.server.guest(r.Client); g != nil {
 		g.Leave()
+	}
+	s := c.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.guest != nil && c.number == r.Client { // another client may take its place before this connection ends
+		c.attaching, c.guest = false, nil
+		close(s.mu.changed)
+		s.mu.changed = make(chan struct{})
 	}
 	return nil
 }

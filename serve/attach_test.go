@@ -7,10 +7,17 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/serve"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -139,7 +146,7 @@ func TestAttach_Stats(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	status, err := s.Status()
-	if err != nil || status.Clients != 2 || status.Lookups != 3310 || status.Attached[0].Name != "a" {
+	if err != nil || status.Clients != 2 || status.Lookups != 3310 || status.Attached[0].Name != "a" || status.Attached[0].Lookups != 3000 || status.Attached[1].Gathers != 1 {
 		t.Errorf("%v, %+v", err, status)
 	}
 	a.Close()
@@ -204,6 +211,89 @@ func TestAttach_Changes(t *testing.T) {
 	}
 }
 
+// TestAttach_Samples: the owner's policy learns from what clients gather.
+func TestAttach_Samples(t *testing.T) {
+	c := open(t, 10_000, func(o *cache.Options) {
+		shared(o)
+		o.Admission.Cold, o.Refresh.Accesses, o.Refresh.MaxChurn, o.Budget = true, 1, 1, 20_000
+	})
+	a := attach(t, listen(t, c, serve.Options{}), cache.AttachOptions{})
+	ids, out := make([]int64, 50), make([]byte, 50*64)
+	for i := range ids {
+		ids[i] = int64(i * 100)
+	}
+	for range 5 {
+		if err := a.Gather(ctx, 0, ids, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Refresh(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := a.Stats(); err != nil || s.Tables[0].Hits != 0 || s.Changes.SampledAccesses != 250 {
+		t.Errorf("%v, %d hits, %+v", err, s.Tables[0].Hits, s.Changes)
+	}
+	if err := a.Gather(ctx, 0, ids, out); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := a.Stats(); err != nil || s.Tables[0].Hits != 50 {
+		t.Errorf("%v, %d hits of 50 rows that were gathered five times", err, s.Tables[0].Hits)
+	}
+}
+
+// TestAttach_Lanes: a client runs no more batches at a time than the owner allows; others wait.
+func TestAttach_Lanes(t *testing.T) {
+	c := open(t, 10_000, shared)
+	a := attach(t, listen(t, c, serve.Options{MaxLanes: 1}), cache.AttachOptions{Lanes: 100})
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(i), 1))
+			for range 50 {
+				checkRows(t, a, 10_000, r)
+			}
+		})
+	}
+	wg.Wait()
+	if s, err := c.Stats(); err != nil || s.Tables[0].Gathers != 400 || s.Clients[0].Gathers != 400 {
+		t.Errorf("%v, %+v", err, s.Clients)
+	}
+}
+
+// TestAttach_Waits: a client that is started before its owner waits for it.
+func TestAttach_Waits(t *testing.T) {
+	c, address := open(t, 100, shared), "unix:"+filepath.Join(t.TempDir(), "s")
+	if _, err := cache.Attach(ctx, address, cache.AttachOptions{Wait: 20 * time.Millisecond}); !errors.Is(err, cache.ErrOwner) {
+		t.Error(err)
+	}
+	time.AfterFunc(50*time.Millisecond, func() { listen(t, c, serve.Options{Address: address}) })
+	a, err := cache.Attach(ctx, address, cache.AttachOptions{Wait: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkRows(t, a, 100, rand.New(rand.NewPCG(1, 1)))
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAttach_Forgotten: a batch of GatherDevice that the client never asks about holds nothing back once it has finished.
+func TestAttach_Forgotten(t *testing.T) {
+	c := open(t, 10_000, func(o *cache.Options) { shared(o); o.Host.Overlay = 64 << 10 })
+	a := attach(t, listen(t, c, serve.Options{StoppedAfter: 300 * time.Millisecond}), cache.AttachOptions{})
+	rows, out := make([]byte, 8*10), make([]byte, 64*10)
+	for range 5 {
+		if _, err := a.On(0).GatherDevice(ctx, 0, 0, device.HostBuffer(rows), device.HostBuffer(out)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3000 { // more than the overlay holds
+		if err := c.Update(ctx, 0, []int64{int64(i)}, out[:64]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestAttach_Refused: who is not let in learns why.
 func TestAttach_Refused(t *testing.T) {
 	plain := listen(t, open(t, 10, nil), serve.Options{})
@@ -216,7 +306,9 @@ func TestAttach_Refused(t *testing.T) {
 		t.Error(err)
 	}
 	a.Close()
-	attach(t, s, cache.AttachOptions{}).Close()
+	for range 100 { // the place of a client that has left is free
+		attach(t, s, cache.AttachOptions{}).Close()
+	}
 	if err := s.Drain(ctx); err != nil {
 		t.Error(err)
 	}
@@ -234,4 +326,25 @@ func TestAttach_Refused(t *testing.T) {
 	if _, err := cache.Attach(ctx, s.Address(), cache.AttachOptions{Lanes: -1}); !errors.Is(err, cache.ErrOptions) {
 		t.Error(err)
 	}
+}
+
+// TestAttach_Telemetry: spans of a client carry its name.
+func TestAttach_Telemetry(t *testing.T) {
+	spans := tracetest.NewInMemoryExporter()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
+	c := open(t, 100, func(o *cache.Options) { shared(o); o.Admission.Cold = true })
+	a := attach(t, listen(t, c, serve.Options{}), cache.AttachOptions{Name: "trainer 3", Telemetry: cache.TelemetryOptions{TracerProvider: provider}})
+	if err := a.Gather(ctx, 0, []int64{1, 2}, make([]byte, 128)); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range spans.GetSpans() {
+		if s.Name == "gather rows" {
+			for _, of := range s.Attributes {
+				if of.Key == "tensorcache.cache.name" && of.Value.AsString() == "trainer 3" {
+					return
+				}
+			}
+		}
+	}
+	t.Errorf("no Gather of trainer 3 among %d spans", len(spans.GetSpans()))
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/internal/statjson"
 	"github.com/tensorcache/tensorcache/internal/wire"
 )
@@ -99,12 +100,18 @@ func (s *Server) Status() (*Status, error) {
 
 // clients describes the attached processes.
 func (s *Server) clients() []Client {
-	all := []Client{}
+	all, counted := []Client{}, map[uint64]sharing.Description{}
+	if s.owner != nil {
+		for _, d := range s.owner.Describe() {
+			counted[d.Number] = d
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.mu.all {
 		if c.guest != nil {
-			all = append(all, Client{c.name, c.process.pid, c.since})
+			d := counted[c.number]
+			all = append(all, Client{c.name, c.process.pid, c.since, d.Gathers, d.Lookups, d.Hits, d.HoldsFor.Seconds()})
 		}
 	}
 	slices.SortFunc(all, func(a, b Client) int { return a.Since.Compare(b.Since) })

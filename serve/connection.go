@@ -26,6 +26,7 @@ type connection struct {
 	// Server.mu guards these.
 	attaching bool          // attached, or about to be
 	guest     sharing.Guest // nil unless attached
+	number    uint64        // of the guest
 
 	mu struct {
 		sync.Mutex

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -133,11 +132,14 @@ func TestClient_KilledInBatch(t *testing.T) { killClients(t, 20, func(*cache.Opt
 // TestClient_Stopped: a stopped client holds back changes, which fail after a while with its name, until it goes on.
 func TestClient_Stopped(t *testing.T) {
 	c := open(t, lifeRows, func(o *cache.Options) { shared(o); o.Host.Overlay = 64 << 10 })
-	s := listen(t, c, serve.Options{StoppedAfter: 300 * time.Millisecond})
+	listen(t, c, serve.Options{StoppedAfter: time.Hour}).Close()
+	s := listen(t, c, serve.Options{StoppedAfter: 300 * time.Millisecond}) // the last server's option counts
 	child := start(t, "gather", s.Address())
 	child.expect("attached")
 	row := make([]byte, 64)
 	row[0] = updated
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
 	update := func() (err error) {
 		for i := range 3000 {
 			if err = c.Update(ctx, 0, []int64{int64(i)}, row); err != nil {
@@ -149,8 +151,12 @@ func TestClient_Stopped(t *testing.T) {
 	var err error
 	for range 20 { // the client may be stopped between two batches
 		child.signal(syscall.SIGSTOP)
+		begun := time.Now()
 		if err = update(); err != nil {
 			break
+		}
+		if time.Since(begun) > 10*time.Second {
+			t.Fatal("changes waited")
 		}
 		child.signal(syscall.SIGCONT)
 		time.Sleep(5 * time.Millisecond)
@@ -297,15 +303,13 @@ func TestOwner_Closed(t *testing.T) {
 }
 
 // TestAttach_Often: attaching and leaving leaves nothing behind.
-func TestAttach_Often(t *testing.T) {
+func TestAttach_Often(t *testing.T) { attachOften(t, 100) }
+
+func attachOften(t *testing.T, times int) {
 	c := open(t, 1000, shared)
 	s := listen(t, c, serve.Options{})
 	attach(t, s, cache.AttachOptions{}).Close()
 	opened, mapped := descriptors(t)
-	times := 100
-	if v := os.Getenv("TENSORCACHE_TEST_TIMES"); v != "" {
-		times, _ = strconv.Atoi(v)
-	}
 	r := rand.New(rand.NewPCG(1, 1))
 	for range times {
 		a, err := cache.Attach(ctx, s.Address(), cache.AttachOptions{})

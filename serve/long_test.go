@@ -17,6 +17,9 @@ import (
 // TestLong_ClientsKilled: 1,000 clients are killed in their batches.
 func TestLong_ClientsKilled(t *testing.T) { killClients(t, 1000, func(*cache.Options) {}) }
 
+// TestLong_AttachOften: attaching and leaving 1,000 times leaves nothing behind.
+func TestLong_AttachOften(t *testing.T) { attachOften(t, 1000) }
+
 // TestLong_Model: the model of several processes, ten times as long.
 func TestLong_Model(t *testing.T) {
 	for name, tier := range map[string]cache.HostTier{"in place": cache.InPlace, "packed": cache.Packed} {

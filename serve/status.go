@@ -21,4 +21,10 @@ type Client struct {
 	Name    string    `json:"name"`
 	Process int       `json:"process"` // 0 if it is not visible to the owner
 	Since   time.Time `json:"since"`
+	// Counters since it attached.
+	Gathers int64 `json:"gathers"`
+	Lookups int64 `json:"lookups"`
+	Hits    int64 `json:"hits"`
+	// HoldsSeconds is how long it has held back changes, 0 unless that is longer than Options.StoppedAfter.
+	HoldsSeconds float64 `json:"holds_s"`
 }

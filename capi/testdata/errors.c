@@ -82,6 +82,16 @@ static void of_opening(void)
 	tc_table t;
 	table_desc(&t, table);
 	tc_cache *cache;
+	tc_attach_config attach;
+	tc_attach_config_default(&attach);
+	REFUSED(TC_ERROR_OWNER, "no such file", tc_attach("unix:/nonexistent/socket", &attach, &cache));
+	REFUSED(TC_ERROR_OWNER, "must be unix:PATH", tc_attach("tcp:localhost", NULL, &cache));
+	attach.wait = -1;
+	REFUSED(TC_ERROR_ARGUMENT, "wait (-1", tc_attach("unix:/nonexistent/socket", &attach, &cache));
+	attach.wait = 0, attach.size = 3;
+	REFUSED(TC_ERROR_ARGUMENT, "tc_attach_config.size (3)", tc_attach("unix:/nonexistent/socket", &attach, &cache));
+	REFUSED(TC_ERROR_ARGUMENT, "NULL", tc_attach(NULL, NULL, &cache));
+	REFUSED(TC_ERROR_ARGUMENT, "NULL", tc_attach("unix:/nonexistent/socket", NULL, NULL));
 	REFUSED(TC_ERROR_ARGUMENT, "count (0)", tc_open(&config, &t, 0, &cache));
 	REFUSED(TC_ERROR_ARGUMENT, "count (257)", tc_open(&config, &t, 257, &cache));
 	REFUSED(TC_ERROR_ARGUMENT, "NULL", tc_open(NULL, &t, 1, &cache));

@@ -45,6 +45,7 @@ from .errors import (
     GradientError,
     LibraryError,
     OutOfMemoryError,
+    OwnerError,
     RowError,
 )
 from .table import Table
@@ -60,6 +61,7 @@ __all__ = [
     "GradientError",
     "LibraryError",
     "OutOfMemoryError",
+    "OwnerError",
     "RowError",
     "Table",
     "__version__",

@@ -10,7 +10,7 @@ from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int32, c_in
 
 OK, PENDING = 0, 1
 ERROR_ARGUMENT, ERROR_CLOSED, ERROR_TABLE, ERROR_ROWS, ERROR_BUDGET, ERROR_OUT_OF_MEMORY, ERROR_FILE = range(2, 9)
-ERROR_DEVICE, ERROR_CAPTURE, ERROR_CORRUPT, ERROR_POLICY, ERROR_CANCELLED, ERROR_FORKED, ERROR_INTERNAL = range(9, 16)
+ERROR_DEVICE, ERROR_CAPTURE, ERROR_CORRUPT, ERROR_POLICY, ERROR_CANCELLED, ERROR_FORKED, ERROR_INTERNAL, ERROR_OWNER = range(9, 17)
 
 DTYPES = {
     "float16": 1, "bfloat16": 2, "float32": 3, "float64": 4, "int8": 5, "int16": 6, "int32": 7, "int64": 8,
@@ -73,6 +73,18 @@ class Table(Structure):
     ]
 
 
+class AttachConfig(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("name", c_char_p),
+        ("wait", c_double),
+        ("lanes", c_int32),
+        ("workers", c_int32),
+        ("host_threads", c_int32),
+        ("log_level", c_int32),
+    ]
+
+
 class Progress(Structure):
     _fields_ = [
         ("size", c_size_t),
@@ -111,6 +123,7 @@ STATUS = {
     "gpu_count": (POINTER(c_int32),),
     "logs_json": (_TEXT,),
     "open": (POINTER(Config), POINTER(Table), c_int32, POINTER(c_void_p)),
+    "attach": (c_char_p, POINTER(AttachConfig), POINTER(c_void_p)),
     "open_begin": (POINTER(Config), POINTER(Table), c_int32, POINTER(c_void_p)),
     "opening_wait": (c_void_p, c_double, POINTER(c_void_p)),
     "opening_progress": (c_void_p, POINTER(Progress)),

@@ -31,6 +31,7 @@ _EXCEPTIONS: dict[int, type[errors.Error]] = {
     _abi.ERROR_CORRUPT: errors.CorruptError,
     _abi.ERROR_CANCELLED: errors.CancelledError,
     _abi.ERROR_FORKED: errors.ForkedError,
+    _abi.ERROR_OWNER: errors.OwnerError,
 }
 _LEVELS = {
     _abi.LOG_DEBUG: logging.DEBUG,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, TypedDict, Union, over
 import numpy as np
 
 from . import _abi
+from ._attach import attach
 from ._ids import TrainingSet
 from ._library import library, log_level
 from ._opening import Progress, open_cache
@@ -48,6 +49,10 @@ class Options(TypedDict, total=False):
 
 
 @overload
+def open(source: str, *, name: Optional[str] = None, workers: int = 0, host_threads: int = 0) -> Any: ...
+
+
+@overload
 def open(source: Mapping[str, Source], gpu_memory: Size, **options: Unpack[Options]) -> Cache: ...
 
 
@@ -57,7 +62,7 @@ def open(source: Source, gpu_memory: Size, **options: Unpack[Options]) -> Table:
 
 def open(
     source: Union[Source, Mapping[str, Source]],
-    gpu_memory: Size,
+    gpu_memory: Optional[Size] = None,
     *,
     device: Device = "auto",
     codec: Union[str, Mapping[str, str]] = "auto",
@@ -77,6 +82,10 @@ def open(
     progress: Union[None, bool, Progress] = None,
 ) -> Union[Table, Cache]:
     """Opens a table whose most used rows are cached, compressed, in GPU memory; all rows lie compressed in page-locked host memory.
+
+    ``open("unix:/run/tensorcached.sock")`` attaches to the cache of another process, its owner (tensorcached): reads run here on the owner's memory,
+    changes are made by the owner. Of the arguments only ``name``, ``workers`` and ``host_threads`` are taken. A cache of one table is returned as
+    ``Table``. If the owner ends, reads go on, and changes raise ``OwnerError`` until the next owner is there. Reads cannot be captured.
 
     Returns a ``Table``, or for a dict of sources a ``Cache``, a mapping from the dict's keys to tables, which share ``gpu_memory``.
 
@@ -134,6 +143,16 @@ def open(
     >>> x = tensorcache.open("features.npy", gpu_memory="10GB", train=[batch.n_id for batch in first_batches])  # doctest: +SKIP
     >>> x[ids]  # the rows, on the GPU  # doctest: +SKIP
     """
+    if isinstance(source, str) and source.startswith("unix:"):
+        threads = _integer(workers, "workers", 0, 4096), _integer(host_threads, "host_threads", -1, 4096)
+        given = {
+            "gpu_memory": (gpu_memory, None), "device": (device, "auto"), "codec": (codec, "auto"), "train": (train, None), "refresh": (refresh, None),
+            "policy": (policy, None), "host_tier": (host_tier, "inplace"), "adopt": (adopt, False), "capacity": (capacity, None),
+            "dtype": (dtype, None), "restore": (restore, None), "cold": (cold, False), "seed": (seed, 0),
+        }  # fmt: skip
+        return attach(source, _text(name), *threads, given)
+    if gpu_memory is None:
+        raise TypeError("tensorcache: gpu_memory (None) must be given, unless source is the address of another process's cache (unix:PATH)")
     tables = describe_all(source, dtype)
     names = [table.name for table in tables]
     lib = library()

@@ -56,6 +56,10 @@ class ForkedError(Error):
     """
 
 
+class OwnerError(Error, ConnectionError):
+    """The cache is of another process, its owner, which is not there, refuses, or waits for one of its clients."""
+
+
 class LibraryError(Error, ImportError):
     """The shared library is missing, cannot be loaded, or is of another version than the package."""
 

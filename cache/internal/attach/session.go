@@ -57,6 +57,8 @@ type Session struct {
 		err     error // why a layout could not be mapped
 	}
 	remaps sync.WaitGroup // freeing of memory that no batch reads any more
+	stop   chan struct{}  // ends settling
+	tasks  sync.WaitGroup
 }
 
 // region is memory of the owner. Its descriptor is closed when the memory is mapped.
@@ -71,7 +73,7 @@ var ErrSchema = errors.New("cache: the owner has other tables")
 
 // Open attaches to the owner at an address.
 func Open(ctx context.Context, address string, o Options) (_ *Session, err error) {
-	s := &Session{}
+	s := &Session{stop: make(chan struct{})}
 	s.mu.regions = map[uint64]*region{}
 	if s.peer, s.Owner, err = wire.Dial(ctx, address, o.Name, s.notice); err != nil {
 		return nil, err
@@ -94,6 +96,9 @@ func Open(ctx context.Context, address string, o Options) (_ *Session, err error
 		return nil, err
 	}
 	s.setLengths()
+	for _, d := range s.Set.Devices {
+		s.tasks.Go(func() { d.SettleEnqueued(s.stop) })
+	}
 	return s, nil
 }
 
@@ -279,6 +284,8 @@ func (s *Session) Close() {
 			d.Drain()
 		}
 	}
+	close(s.stop)
+	s.tasks.Wait()
 	if s.board != nil {
 		s.board.Leave() // for an owner that this process is not connected to any more
 	}

@@ -118,6 +118,12 @@ func (d *Device) track(l *lane, table, rows int, w Watcher) *Batch {
 	if l.trace == nil { // a trace reads the lists when the batch has ended
 		d.mu.scratch.pass(l)
 	}
+	if d.board != nil {
+		select {
+		case d.enqueued <- struct{}{}:
+		default:
+		}
+	}
 	d.progress.notify() // callers that wait for a lane must now poll for this batch, and callers that wait for lists may take over its own
 	return b
 }
@@ -260,6 +266,32 @@ func (d *Device) SettleFinished() {
 		d.mu.Unlock()
 	}
 }
+
+// SettleEnqueued settles batches of GatherDevice as they finish, until stop is closed. Other processes cannot ask the device whether a batch
+// that has a lane of a board, and that nobody waits for, has finished.
+func (d *Device) SettleEnqueued(stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-d.enqueued:
+		}
+		for pause := pollEpoch; d.batches.Load() > 0; pause = min(pause*5/4, lastSettle) {
+			select {
+			case <-stop:
+				return
+			case <-time.After(pause):
+			}
+			d.SettleFinished()
+			if pause == lastSettle {
+				d.settleFailed()
+			}
+		}
+	}
+}
+
+// lastSettle is the longest pause of SettleEnqueued.
+const lastSettle = 2 * time.Millisecond
 
 // published reports whether the batch has published its counters and is not settled yet. It does not call the driver.
 func (b *Batch) published() bool {

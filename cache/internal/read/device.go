@@ -38,6 +38,7 @@ type Device struct {
 	// board, if not nil, is where a client of a shared cache announces and counts its batches: in lanes from boardFirst on.
 	board      *board.Board
 	boardFirst int
+	enqueued   chan struct{} // with a board: has SettleEnqueued look for batches that nobody waits for
 	// lanes are those opened so far, in front of nil ones. Who sets a lane's busy flag has it.
 	lanes    []atomic.Pointer[lane]
 	progress progress
@@ -118,6 +119,7 @@ func (d *Device) Serve() { d.serve(MaxLanes()) }
 // which the first batch's samples are drawn: not the same in all clients.
 func (d *Device) ServeOn(b *board.Board, first, lanes int, batch uint32) {
 	d.board, d.boardFirst = b, first
+	d.enqueued = make(chan struct{}, 1)
 	d.sampled.Store(batch)
 	d.serve(lanes)
 }

@@ -91,6 +91,13 @@ func New(set *read.Set, o Options) (_ *Owner, err error) {
 	return w, nil
 }
 
+// Configure sets what becomes of clients that hold back changes from now on.
+func (w *Owner) Configure(o sharing.Options) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.o.Options = o
+}
+
 // describeTables sets w.tables and returns the metadata of their codecs.
 func (w *Owner) describeTables() (metadata []byte, err error) {
 	for _, t := range w.set.Tables {

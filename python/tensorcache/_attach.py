@@ -1,0 +1,49 @@
+"""Attaches to the cache of another process."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Optional, Union
+
+from . import _abi
+from ._elements import Element, element
+from ._library import check, forward_logs, library, log_level
+from .cache import Cache
+from .errors import ArgumentError
+from .table import Table
+
+_NAMES = {number: name for name, number in _abi.DTYPES.items()}
+
+
+def attach(address: str, name: Optional[bytes], workers: int, host_threads: int, given: dict[str, Any]) -> Union[Table, Cache]:
+    """Attaches to an owner: see ``open``. ``given`` are other arguments with their defaults, which must be unchanged."""
+    for argument, (value, default) in given.items():
+        if value is not default and value != default:
+            raise ArgumentError(f"tensorcache: {argument} ({value!r}) must not be given for the cache of another process: its owner has decided it")
+    lib = library()
+    config = _abi.AttachConfig(size=ctypes.sizeof(_abi.AttachConfig), name=name, workers=workers, host_threads=host_threads, log_level=log_level())
+    handle = ctypes.c_void_p()
+    try:
+        check(lib.tc_attach(address.encode(), ctypes.byref(config), ctypes.byref(handle)))
+    finally:
+        forward_logs()
+    try:
+        tables = _describe(handle.value or 0)
+        cache = Cache(handle.value or 0, tables, [], {})
+    except BaseException:
+        lib.tc_close(handle)
+        raise
+    return cache[next(iter(tables))] if len(tables) == 1 else cache
+
+
+def _describe(handle: int) -> dict[str, tuple[Element, tuple[int, ...]]]:
+    """Returns the element type and shape of each table."""
+    count = ctypes.c_int32()
+    check(library().tc_table_count(handle, ctypes.byref(count)))
+    tables: dict[str, tuple[Element, tuple[int, ...]]] = {}
+    for i in range(count.value):
+        info = _abi.TableInfo(size=ctypes.sizeof(_abi.TableInfo))
+        check(library().tc_table_get_info(handle, i, ctypes.byref(info)))
+        name = info.name.decode(errors="replace")
+        tables[f"{name} ({i})" if name in tables else name] = element(_NAMES[info.dtype]), (info.rows, info.columns)
+    return tables

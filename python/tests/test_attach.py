@@ -1,0 +1,117 @@
+"""``tensorcache.open("unix:PATH")``: the cache of another process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import REQUIRED, on_host
+
+import tensorcache
+
+OWNER = os.environ.get("TENSORCACHED") or os.path.join(os.path.dirname(__file__), "..", "..", "build", "tensorcached")
+
+
+class Owner:
+    """A tensorcached of a table, restarted by ``start``."""
+
+    def __init__(self, folder: Any, rows: np.ndarray[Any, Any], device: str) -> None:
+        self.address = f"unix:{folder}/s"
+        self._file = f"{folder}/features.npy"
+        self._device = device
+        np.save(self._file, rows)
+        self.start()
+
+    def start(self) -> None:
+        command = [OWNER, "--features", self._file, "--budget", "256KiB", "--device", self._device, "--listen", self.address]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert self.process.stdout is not None
+        ready = self.process.stdout.readline()
+        assert "ready" in ready, ready
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+@pytest.fixture
+def owner(tmp_path: Any, rows: np.ndarray[Any, Any], device: str) -> Iterator[Owner]:
+    if not os.path.exists(OWNER):
+        (pytest.fail if REQUIRED and "TENSORCACHED" in os.environ else pytest.skip)(f"no tensorcached at {OWNER}: make service")
+    owner = Owner(tmp_path, rows, device)
+    yield owner
+    owner.kill()
+
+
+def test_reads_and_changes(owner: Owner, rows: np.ndarray[Any, Any], ids: np.ndarray[Any, Any], device: str) -> None:
+    x = tensorcache.open(owner.address, name="test")
+    assert isinstance(x, tensorcache.Table)
+    assert tuple(x.shape) == rows.shape and x.backend == device and x.name == "features"
+    assert np.array_equal(on_host(x[ids]), rows[ids])
+    new = np.full((2, 32), 7, np.float32)
+    x.update(np.array([1, 3]), new)
+    assert np.array_equal(on_host(x[np.array([1, 2, 3])]), np.stack([new[0], rows[2], new[1]]))
+    stats = x.cache.stats()
+    assert stats["lookups"] == len(ids) + 3 and stats["rows_cached"] > 0
+    with tensorcache.open(owner.address).cache as other:
+        assert np.array_equal(on_host(other["features"][np.array([3, 4])]), np.stack([new[1], rows[4]]))
+    x.cache.refresh()
+    assert x.explain(np.array([5]))[0]["row"] == 5
+    with pytest.raises(IndexError):
+        x[np.array([5000])]
+    x.cache.close()
+    with pytest.raises(tensorcache.ClosedError):
+        x[ids]
+
+
+def test_owner_ends(owner: Owner, rows: np.ndarray[Any, Any], ids: np.ndarray[Any, Any]) -> None:
+    x = tensorcache.open(owner.address)
+    assert np.array_equal(on_host(x[ids]), rows[ids])
+    owner.kill()
+    assert np.array_equal(on_host(x[ids]), rows[ids])
+    with pytest.raises(tensorcache.OwnerError):
+        x.update(np.array([1]), np.zeros((1, 32), np.float32))
+    owner.start()
+    until = time.monotonic() + 10
+    while True:
+        try:
+            x.update(np.array([1]), np.zeros((1, 32), np.float32))
+            break
+        except tensorcache.OwnerError:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    assert not on_host(x[np.array([1])]).any()
+    x.cache.close()
+
+
+def test_several_tables(tmp_path: Any, rows: np.ndarray[Any, Any]) -> None:
+    if not os.path.exists(OWNER):
+        pytest.skip(f"no tensorcached at {OWNER}: make service")
+    np.save(f"{tmp_path}/a.npy", rows)
+    np.save(f"{tmp_path}/b.npy", rows[:100, :7].astype(np.float64))
+    command = [OWNER, "--features", f"{tmp_path}/a.npy,{tmp_path}/b.npy", "--budget", "256KiB", "--device", "host", "--listen", f"unix:{tmp_path}/s"]
+    owner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert owner.stdout is not None and "ready" in owner.stdout.readline()
+        with tensorcache.open(f"unix:{tmp_path}/s") as x:
+            assert list(x) == ["a", "b"] and tuple(x["b"].shape) == (100, 7)
+            assert np.array_equal(on_host(x["a"][np.array([4999, 0])]), rows[[4999, 0]])
+            assert np.array_equal(on_host(x["b"][np.array([99])]), rows[99:100, :7].astype(np.float64))
+    finally:
+        owner.kill()
+        owner.wait()
+
+
+def test_refusals(tmp_path: Any) -> None:
+    with pytest.raises(tensorcache.OwnerError, match="no such file"):
+        tensorcache.open(f"unix:{tmp_path}/none")
+    with pytest.raises(tensorcache.ArgumentError, match="gpu_memory .* must not be given"):
+        tensorcache.open(f"unix:{tmp_path}/none", gpu_memory="1GB")
+    with pytest.raises(TypeError, match="gpu_memory"):
+        tensorcache.open("features.npy")  # type: ignore[call-overload]
