@@ -150,9 +150,9 @@ func TestSanitized(t *testing.T) {
 }
 
 func TestHashSources_CommentsApart(t *testing.T) {
-	hash := func(code string) string {
+	hash := func(code string, inC ...string) string {
 		dir := t.TempDir()
-		for name, text := range map[string]string{"a.go": code, "plain.go": "package a", "k.ptx.zst": ""} {
+		for name, text := range map[string]string{"a.go": code, "plain.go": "package a", "a.c": strings.Join(inC, ""), "k.ptx.zst": ""} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -169,5 +169,11 @@ func TestHashSources_CommentsApart(t *testing.T) {
 	}
 	if b := hash("//go:build cuda\n\npackage a\n\nvar x = 2\n"); a == b {
 		t.Error("code does not change the hash")
+	}
+	if b := hash("//go:build cuda\n\npackage a\n\nvar x = 1\n", "int x;"); a != b {
+		t.Error("C without the build tag changes the hash")
+	}
+	if b := hash("//go:build cuda\n\npackage a\n\nvar x = 1\n", "//go:build cuda\n\nint x;"); a == b {
+		t.Error("C with the build tag does not change the hash")
 	}
 }

@@ -21,7 +21,7 @@ import (
 type Sources struct {
 	// PTX is of the compiled kernels, unpacked.
 	PTX string `json:"ptx"`
-	// Go is of the Go files with the build tag cuda and of C files, without tests, comments and white space.
+	// Go is of the Go and C files with the build tag cuda, without tests, comments and white space.
 	Go string `json:"go"`
 }
 
@@ -44,16 +44,15 @@ func hashSources(root string) (s Sources, err error) {
 		if err != nil {
 			return err
 		}
-		switch filepath.Ext(name) {
-		case ".zst":
+		switch ext := filepath.Ext(name); {
+		case ext == ".zst":
 			if ptx[path], err = unzstd(b); err != nil {
 				return fmt.Errorf("%s: %w", path, err)
 			}
-		case ".go":
-			if tagged.Match(b) {
-				code[path] = goTokens(b)
-			}
-		case ".c":
+		case !tagged.Match(b):
+		case ext == ".go":
+			code[path] = goTokens(b)
+		case ext == ".c":
 			code[path] = spaces.ReplaceAll(cComment.ReplaceAll(b, []byte(" ")), []byte(" "))
 		}
 		return nil
