@@ -174,5 +174,9 @@ func (c *connection) answer(id uint64, result any, err error) error {
 	if err != nil {
 		m.Error = errorOf(err)
 	}
-	return c.wire.Write(m)
+	err = c.wire.Write(m)
+	if errors.Is(err, wire.ErrTooLong) { // nothing has been sent: the client would wait for ever
+		err = c.wire.Write(&wire.Message{ID: id, Error: errorOf(fmt.Errorf("serve: answer is too long, ask for fewer rows: %w", err))})
+	}
+	return err
 }

@@ -161,8 +161,14 @@ func TestListen_Socket(t *testing.T) {
 	if _, err := serve.Listen(c, serve.Options{Address: "unix:" + path}); err == nil || !strings.Contains(err.Error(), "must not be in use: another process listens there") {
 		t.Error(err)
 	}
+	if err := serve.Free("unix:" + path); err == nil || !strings.Contains(err.Error(), "must not be in use: another process listens there") {
+		t.Error(err)
+	}
 	dial(t, s)
 	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := serve.Free("unix:" + path); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {

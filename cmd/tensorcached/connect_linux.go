@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os/signal"
@@ -46,7 +47,10 @@ func (r remote) command() *cobra.Command {
 		defer cancel()
 		c, err := serve.Dial(ctx, address, "tensorcached "+cmd.Name())
 		if err != nil {
-			return fmt.Errorf("--connect (%s): %w", address, err)
+			if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
+				return fmt.Errorf("--connect (%s) must be the --listen of a running tensorcached: nobody listens there", address)
+			}
+			return fmt.Errorf("--connect: %w", err)
 		}
 		defer c.Close()
 		return r.do(ctx, cmd, c)

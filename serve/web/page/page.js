@@ -16,7 +16,7 @@ const percent = (x) => (100 * x).toFixed(1) + " %";
 function bytes(n) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
   let i = 0;
-  while (n >= 1024 && i < units.length - 1) { n /= 1024; i++; }
+  while (n >= 999.5 && i < units.length - 1) { n /= 1024; i++; } // above, three digits would not do
   return (i ? n.toPrecision(3) : n) + " " + units[i];
 }
 
