@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/statjson"
 	"github.com/tensorcache/tensorcache/serve"
 )
 
@@ -279,6 +280,10 @@ func TestOwner_Closed(t *testing.T) {
 			t.Fatal(err)
 		}
 		checkRows(t, a, 1000, r)
+		until(t, "its statistics say that the owner is gone, also as JSON", func() bool {
+			all, err := statjson.Of(a)
+			return err == nil && strings.Contains(all.Errors["owner"], "no owner") && all.Machine != nil
+		})
 		row := make([]byte, 64)
 		for i := range 50 { // the client still reads the cache's memory: the owner minds its batches
 			if err := c.Update(ctx, 0, []int64{int64(i)}, row); err != nil {
@@ -299,6 +304,13 @@ func TestOwner_Closed(t *testing.T) {
 		until(t, "attached again", func() bool { all, err := a.Stats(); return err == nil && all.OwnerError == "" })
 		until(t, "one client", func() bool { all, err := c.Stats(); return err == nil && len(all.Clients) == 1 })
 		checkRows(t, a, 1000, r)
+		own, err := statjson.Of(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all, err := statjson.Of(c); err != nil || len(own.Errors) > 0 || own.Machine == nil || own.Machine.Lookups != all.Lookups || own.Lookups == 0 {
+			t.Errorf("%v: %+v of %+v, owner %+v", err, own, own.Machine, all)
+		}
 	}
 }
 
