@@ -177,6 +177,11 @@ func TestListen_Socket(t *testing.T) {
 	if _, err := serve.Dial(ctx, "unix:"+path, ""); err == nil {
 		t.Error("connected to a closed server")
 	}
+	next := listen(t, c, serve.Options{Address: "unix:" + path})
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	dial(t, next) // closing the first one again has left the socket of the next one alone
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, []byte("keep"), 0o600); err != nil {
 		t.Fatal(err)

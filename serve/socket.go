@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -16,8 +17,9 @@ import (
 // socket is a listening Unix socket, and the lock on its path.
 type socket struct {
 	*net.UnixListener
-	path string
-	lock *os.File
+	path  string
+	lock  *os.File
+	close sync.Once
 }
 
 // Free returns an error if Listen could not listen at an address now, such as because another process does. A program that loads a cache for long
@@ -82,13 +84,16 @@ func listen(address string) (_ *socket, err error) {
 		l.Close()
 		return nil, fmt.Errorf("serve: socket %s: %w", address, err)
 	}
-	return &socket{l, path, lock}, nil
+	return &socket{UnixListener: l, path: path, lock: lock}, nil
 }
 
-// Close removes the socket.
+// Close removes the socket. Later calls return net.ErrClosed: the path may be another owner's by then.
 func (s *socket) Close() error {
-	os.Remove(s.path)
-	err := s.UnixListener.Close()
-	s.lock.Close()
+	err := net.ErrClosed
+	s.close.Do(func() {
+		os.Remove(s.path)
+		err = s.UnixListener.Close()
+		s.lock.Close()
+	})
 	return err
 }

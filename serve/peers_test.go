@@ -120,3 +120,16 @@ func TestServer_LongAnswer(t *testing.T) {
 		}
 	}
 }
+
+// TestServer_Names: what a client calls itself is shown by terminals, so it has no control characters, and is short.
+func TestServer_Names(t *testing.T) {
+	s := listen(t, open(t, 10, shared), serve.Options{})
+	attach(t, s, cache.AttachOptions{Name: "a\x1b[31m\nb c\xff" + strings.Repeat("é", 100)})
+	status, err := dial(t, s).Status(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := status.Attached[0].Name; !strings.HasPrefix(got, "a[31mb cé") || len(got) > 128 || strings.ContainsRune(got, '\ufffd') {
+		t.Errorf("%q", got)
+	}
+}
