@@ -189,6 +189,9 @@ func TestListen_Socket(t *testing.T) {
 	if _, err := serve.Listen(c, serve.Options{Address: "unix:" + file}); err == nil || !strings.Contains(err.Error(), "must not be the path of a file") {
 		t.Error(err)
 	}
+	if _, err := os.Stat(file + ".lock"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("lock beside a file: %v", err)
+	}
 }
 
 func TestListen_Options(t *testing.T) {

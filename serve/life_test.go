@@ -3,12 +3,14 @@
 package serve_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -168,6 +170,17 @@ func TestClient_Stopped(t *testing.T) {
 	}
 	if all, err := c.Stats(); err != nil || len(all.Clients) != 1 || all.Clients[0].Name != name || all.Clients[0].HoldsFor < 300*time.Millisecond {
 		t.Errorf("%v, %+v", err, all.Clients)
+	}
+	// An update in several requests says how many of all its rows are updated.
+	const many = 70_000
+	ids := make([]int64, many)
+	for i := range ids {
+		ids[i] = int64(i) % lifeRows
+	}
+	a := attach(t, s, cache.AttachOptions{Name: "updater"})
+	err = a.Update(ctx, 0, ids, bytes.Repeat(row, many))
+	if want := regexp.MustCompile(`^cache: Update of table rows: \d+ of 70000 rows are updated: cache: a client holds back changes: gatherer`); !errors.Is(err, cache.ErrHeld) || !want.MatchString(err.Error()) {
+		t.Errorf("%v, want %v", err, want)
 	}
 	if err := c.Gather(ctx, 0, []int64{9000}, row); err != nil {
 		t.Error(err)

@@ -38,6 +38,9 @@ func take(address string) (path string, lock *os.File, err error) {
 	if path, err = wire.SocketPath(address); err != nil {
 		return "", nil, err
 	}
+	if was, err := os.Lstat(path); err == nil && was.Mode()&os.ModeSocket == 0 {
+		return "", nil, fmt.Errorf("serve: address (%s) must not be the path of a file", address)
+	}
 	if lock, err = os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600); err != nil {
 		return "", nil, fmt.Errorf("serve: lock of %s: %w", address, err)
 	}
@@ -51,9 +54,6 @@ func take(address string) (path string, lock *os.File, err error) {
 			return "", nil, fmt.Errorf("serve: address (%s) must not be in use: another process listens there", address)
 		}
 		return "", nil, fmt.Errorf("serve: lock of %s: %w", address, err)
-	}
-	if was, err := os.Lstat(path); err == nil && was.Mode()&os.ModeSocket == 0 {
-		return "", nil, fmt.Errorf("serve: address (%s) must not be the path of a file", address)
 	}
 	return path, lock, nil
 }
