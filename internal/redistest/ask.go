@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Ask sends one inline command on a connection of its own and returns the reply: the text of a status, a number or a bulk string.
+// Ask sends one inline command on a connection of its own and returns the reply: the text of a status, a number or
+// a bulk string; the elements of an array with spaces between.
 func (n *Node) Ask(command string) (string, error) {
 	nc, err := net.DialTimeout("tcp", n.Addr, time.Second)
 	if err != nil {
@@ -21,23 +22,37 @@ func (n *Node) Ask(command string) (string, error) {
 	if _, err := io.WriteString(nc, command+"\r\n"); err != nil {
 		return "", err
 	}
-	r := bufio.NewReader(nc)
+	return reply(bufio.NewReader(nc))
+}
+
+func reply(r *bufio.Reader) (string, error) {
 	line, err := r.ReadString('\n')
 	if err != nil {
 		return "", err
 	}
 	line = strings.TrimSuffix(line, "\r\n")
+	size := 0
+	fmt.Sscan(line[1:], &size)
 	switch line[0] {
 	case '-':
 		return "", errors.New(line[1:])
 	case '$':
-		var size int
-		if _, err := fmt.Sscan(line[1:], &size); err != nil || size < 0 {
-			return "", fmt.Errorf("redistest: %s: no reply: %s", command, line)
+		if size < 0 {
+			return "", errors.New("no value")
 		}
-		b := make([]byte, size)
+		b := make([]byte, size+2)
 		_, err := io.ReadFull(r, b)
-		return string(b), err
+		return string(b[:size]), err
+	case '*':
+		var all []string
+		for range size {
+			one, err := reply(r)
+			if err != nil {
+				return "", err
+			}
+			all = append(all, one)
+		}
+		return strings.Join(all, " "), nil
 	}
 	return line[1:], nil
 }

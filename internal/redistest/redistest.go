@@ -28,6 +28,8 @@ type Options struct {
 	NodeTimeout time.Duration
 	// TLS has certificate and key, PEM files, with which the servers speak TLS to clients, and only TLS.
 	TLS struct{ Cert, Key, CA string }
+	// Password is that of user default, "" for none. The test's Config must set it.
+	Password string
 	// Config are further lines of redis.conf.
 	Config []string
 }
@@ -105,7 +107,7 @@ func Start(t testing.TB, o Options) *Cluster {
 		node.start(t, path)
 		t.Cleanup(func() { node.end() })
 	}
-	if o.TLS.Cert == "" {
+	if o.TLS.Cert == "" && o.Password == "" {
 		c.wait(single, o)
 	} else {
 		c.waitPorts()
@@ -183,9 +185,12 @@ func (c *Cluster) URL() string {
 func (c *Cluster) wait(single bool, o Options) {
 	c.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
-	for i, n := range c.Nodes {
+	for _, n := range c.Nodes {
 		for {
-			err := n.ready(single, o.Replicas, i)
+			err := n.ready(single, o.Replicas)
+			if err == nil && !single {
+				err = c.known(n)
+			}
 			if err == nil {
 				break
 			}
@@ -197,7 +202,7 @@ func (c *Cluster) wait(single bool, o Options) {
 	}
 }
 
-func (n *Node) ready(single bool, replicas, i int) error {
+func (n *Node) ready(single bool, replicas int) error {
 	if single {
 		pong, err := n.Ask("PING")
 		if err == nil && !strings.HasPrefix(pong, "PONG") {
@@ -218,6 +223,20 @@ func (n *Node) ready(single bool, replicas, i int) error {
 	if strings.Contains(info, "role:slave") && !strings.Contains(info, "master_link_status:up") ||
 		strings.Contains(info, "role:master") && strings.Count(info, "state=online") < replicas {
 		return errors.New(info)
+	}
+	return nil
+}
+
+// known returns an error if a node does not name all nodes to clients.
+func (c *Cluster) known(n *Node) error {
+	slots, err := n.Ask("CLUSTER SLOTS")
+	if err != nil {
+		return err
+	}
+	for _, other := range c.Nodes {
+		if _, port, _ := net.SplitHostPort(other.Addr); !strings.Contains(slots, " "+port+" ") {
+			return fmt.Errorf("node %s is not in %s", other.Addr, slots)
+		}
 	}
 	return nil
 }

@@ -104,6 +104,11 @@ func (q *request) run(ctx context.Context) (moved []int) {
 				return nil
 			}
 			if len(tried) == 0 { // every node that may have the pages failed several times in a row
+				if err := s.net.refresh(ctx); err == nil {
+					if rest := q.rest(); q.movedFrom(rest) {
+						return rest
+					}
+				}
 				q.each(func(i int) { q.settle(i, s.down(q.shard, last)) })
 				return nil
 			}
@@ -118,7 +123,7 @@ func (q *request) run(ctx context.Context) (moved []int) {
 			}
 			wait = longer(wait)
 			s.counts.retries.Add(1)
-			if err := s.net.refresh(ctx); err == nil && s.net.now.Load() != nil {
+			if err := s.net.refresh(ctx); err == nil {
 				if rest := q.rest(); q.movedFrom(rest) {
 					return rest
 				}

@@ -170,7 +170,9 @@ func (s *Store) ReadPages(ctx context.Context, numbers []uint32, into [][]byte, 
 	r.done = func(i int, page []byte, err error) {
 		if err != nil {
 			s.counts.failed.Add(1)
-			err = s.lost(err)
+			if err = s.lost(err); s.life.Err() != nil {
+				err = ErrClosed
+			}
 		}
 		done(i, page, err)
 	}
@@ -186,6 +188,12 @@ func (s *Store) ReadPages(ctx context.Context, numbers []uint32, into [][]byte, 
 			all = append(all, i)
 		}
 	}
+	if !s.mu.closed {
+		s.net.refreshSometimes(s.life, &s.attempts)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.life, cancel)()
 	var wg sync.WaitGroup
 	r.start(ctx, &wg, all, 0)
 	wg.Wait()
@@ -306,15 +314,15 @@ func (s *Store) lost(err error) error {
 	return err
 }
 
-// Close gives the lease back. Reads that are under way end first.
+// Close gives the lease back. Reads that are under way fail.
 func (s *Store) Close() error {
+	s.end()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.closed {
 		return nil
 	}
 	s.mu.closed = true
-	s.end()
 	s.attempts.Wait()
 	err := s.lease.end()
 	closeAll(s.control.client, s.net.reading)

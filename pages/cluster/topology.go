@@ -37,6 +37,8 @@ type network struct {
 	reading valkey.Client
 	o       Options
 	now     atomic.Pointer[topology]
+	looked  atomic.Int64 // when refreshSometimes last fetched it
+	looking atomic.Bool
 	mu      struct {
 		sync.Mutex
 		nodes   map[string]*node
@@ -44,8 +46,24 @@ type network struct {
 	}
 }
 
-// refreshEvery is how often the topology is fetched at most.
-const refreshEvery = 100 * time.Millisecond
+const (
+	// refreshEvery is how often the topology is fetched at most.
+	refreshEvery = 100 * time.Millisecond
+	// refreshAfter is after how long reads have it fetched beside them, so that new replicas are found.
+	refreshAfter = 5 * time.Second
+)
+
+// refreshSometimes has the topology fetched if it is old. It does not wait.
+func (n *network) refreshSometimes(ctx context.Context, tasks *sync.WaitGroup) {
+	if time.Since(time.Unix(0, n.looked.Load())) < refreshAfter || !n.looking.CompareAndSwap(false, true) {
+		return
+	}
+	tasks.Go(func() {
+		defer n.looking.Store(false)
+		n.refresh(ctx) //nolint:errcheck // the old one stays
+		n.looked.Store(time.Now().UnixNano())
+	})
+}
 
 // newNetwork finds the nodes.
 func newNetwork(ctx context.Context, reading valkey.Client, o Options) (*network, error) {
