@@ -88,7 +88,7 @@ func Start(t testing.TB, o Options) *Cluster {
 		node := &Node{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[i])), folder: t.TempDir()}
 		port := fmt.Sprintf("port %d", ports[i])
 		if o.TLS.Cert != "" {
-			port = fmt.Sprintf("port 0\ntls-port %d\ntls-cert-file %s\ntls-key-file %s\ntls-ca-cert-file %s\ntls-auth-clients no\ntls-replication yes\n", ports[i], o.TLS.Cert, o.TLS.Key, o.TLS.CA)
+			port = fmt.Sprintf("port 0\ntls-port %d\ntls-cert-file %s\ntls-key-file %s\ntls-ca-cert-file %s\ntls-auth-clients no\ntls-replication yes\ntls-cluster yes\n", ports[i], o.TLS.Cert, o.TLS.Key, o.TLS.CA)
 		}
 		conf := port + "\nbind 127.0.0.1\nsave \"\"\nappendonly no\nrepl-diskless-sync-delay 0\n" + strings.Join(o.Config, "\n") + "\n"
 		if !single {

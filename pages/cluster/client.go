@@ -122,7 +122,7 @@ func (c control) state(ctx context.Context, generation uint64) (state, bool, err
 
 // temporary reports whether a command may succeed if it is sent again.
 func temporary(err error) bool {
-	if ve, ok := valkey.IsValkeyErr(err); ok {
+	if ve, ok := errors.AsType[*valkey.ValkeyError](err); ok {
 		return redirected(ve) || ve.IsTryAgain() || ve.IsClusterDown() || ve.IsLoading() || strings.HasPrefix(ve.Error(), "MASTERDOWN")
 	}
 	return !errors.Is(err, valkey.ErrClosing) && !errors.Is(err, context.Canceled) && !permanentTLS(err)

@@ -195,7 +195,7 @@ func TestStore_ASlowNodeIsAvoided(t *testing.T) {
 
 func TestOpen_WrongPassword(t *testing.T) {
 	t.Parallel()
-	c := redistest.Start(t, redistest.Options{Masters: -1, Config: []string{"user default on >right ~* +@all", "user reader on >other ~* +@all"}, Password: "right"})
+	c := redistest.Start(t, redistest.Options{Masters: -1, Config: []string{"user default on >right ~* +@all", "user reader on >other ~* +@all", "user half on >half ~tc:{x}* ~tc:tables +@all"}, Password: "right"})
 	right := Options{Credentials: Credentials{Password: "right"}}
 	load(t, c.URL(), "x", rowsOf(1000, 15), right)
 	for _, credentials := range []Credentials{{}, {Password: "wrong"}, {User: "nobody", Password: "right"}} {
@@ -213,4 +213,20 @@ func TestOpen_WrongPassword(t *testing.T) {
 	}
 	_, table := openTable(t, c.URL(), Options{Credentials: Credentials{User: "reader", Password: "other"}})
 	allRows(t, table, rowsOf(1000, 15))
+
+	// One that may not read pages hears so at once.
+	s, err := Open(t.Context(), c.URL(), Options{Credentials: Credentials{User: "half", Password: "half"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	begin := time.Now()
+	s.ReadPages(t.Context(), []uint32{0}, [][]byte{make([]byte, s.manifest.BufferBytes())}, func(_ int, _ []byte, err error) {
+		if err == nil || !strings.Contains(err.Error(), "node "+c.Nodes[0].Addr+": NOPERM") {
+			t.Errorf("got %v", err)
+		}
+	})
+	if took := time.Since(begin); took > slowdown(time.Second) {
+		t.Errorf("the error took %v", took)
+	}
 }

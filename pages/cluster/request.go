@@ -318,8 +318,8 @@ func fatal(err error) bool {
 	if err == nil || errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
 		return false
 	}
-	if ve, ok := valkey.IsValkeyErr(err); ok {
-		return !temporary(ve)
+	if _, ok := errors.AsType[*valkey.ValkeyError](err); ok {
+		return !temporary(err)
 	}
 	return permanentTLS(err)
 }

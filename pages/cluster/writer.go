@@ -155,7 +155,7 @@ func (w *Writer) WritePages(ctx context.Context, first uint32, contents [][]byte
 // set writes values.
 func (w *Writer) set(ctx context.Context, names []string, values map[string]string) error {
 	err := w.each(ctx, names, func(name string) valkey.Completed { return w.client.B().Set().Key(name).Value(values[name]).Build() })
-	if ve, ok := valkey.IsValkeyErr(err); ok && strings.HasPrefix(ve.Error(), "OOM") {
+	if ve, ok := errors.AsType[*valkey.ValkeyError](err); ok && strings.HasPrefix(ve.Error(), "OOM") {
 		return fmt.Errorf("cluster: the memory of a node is full: %w", err)
 	}
 	return err
