@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
+
 	"github.com/tensorcache/tensorcache/internal/faults"
 )
 
@@ -33,6 +35,8 @@ type Options struct {
 	Lease time.Duration
 	// Logger is told of nodes that fail and recover; slog.Default() if it is nil.
 	Logger *slog.Logger
+	// MeterProvider makes the store's OpenTelemetry instruments, tensorcache.cluster.*; the global one if it is nil.
+	MeterProvider metric.MeterProvider
 
 	// dial, in tests, replaces connections.
 	dial dialer
