@@ -90,7 +90,7 @@ func Start(t testing.TB, o Options) *Cluster {
 		if o.TLS.Cert != "" {
 			port = fmt.Sprintf("port 0\ntls-port %d\ntls-cert-file %s\ntls-key-file %s\ntls-ca-cert-file %s\ntls-auth-clients no\ntls-replication yes\ntls-cluster yes\n", ports[i], o.TLS.Cert, o.TLS.Key, o.TLS.CA)
 		}
-		conf := port + "\nbind 127.0.0.1\nsave \"\"\nappendonly no\nrepl-diskless-sync-delay 0\n" + strings.Join(o.Config, "\n") + "\n"
+		conf := port + "\nbind 127.0.0.1\nsave \"\"\nappendonly no\nrepl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n" + strings.Join(o.Config, "\n") + "\n"
 		if !single {
 			conf += fmt.Sprintf("cluster-enabled yes\ncluster-config-file nodes.conf\ncluster-port %d\ncluster-node-timeout %d\n", ports[n+i], o.NodeTimeout.Milliseconds())
 			// Each node's own line says myself.

@@ -205,9 +205,9 @@ func TestStore_ASlowNodeIsAvoided(t *testing.T) {
 			slowNode, others = sh.nodes[0], sh.nodes[1:]
 		}
 	}
-	late.Store(int64(300 * time.Millisecond))
+	late.Store(int64(150 * time.Millisecond))
 	before, otherBefore := slowNode.counts.pages.Load(), others[0].counts.pages.Load()
-	for i := range 30 {
+	for i := range 20 {
 		if failed, err := batch(t.Context(), table, data, 300, uint64(i)); failed > 0 || err != nil {
 			t.Fatalf("%d rows failed: %v", failed, err)
 		}

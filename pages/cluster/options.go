@@ -20,7 +20,7 @@ type Options struct {
 	Credentials Credentials
 	// Masters has pages read from masters only. Otherwise replicas are read as well, which spreads the load.
 	Masters bool
-	// Timeout is how long a node has for one request, and for a connection; 1 s if it is 0.
+	// Timeout is how long a node has for one request, and for accepting a connection; 1 s if it is 0.
 	Timeout time.Duration
 	// Patience is how long a page is tried for, on all nodes together; 10 s if it is 0. The context may end sooner.
 	Patience time.Duration

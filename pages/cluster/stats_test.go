@@ -12,7 +12,7 @@ import (
 
 func TestStats_CountAndAreMetrics(t *testing.T) {
 	t.Parallel()
-	c := redistest.Start(t, redistest.Options{})
+	c := redistest.Start(t, redistest.Options{Masters: -1})
 	data := rowsOf(2000, 51)
 	load(t, c.URL(), "x", data, Options{})
 	reader := sdkmetric.NewManualReader()
@@ -28,10 +28,10 @@ func TestStats_CountAndAreMetrics(t *testing.T) {
 		}
 	}
 	m := s.Manifest()
-	if len(stats.Nodes) != 3 || pages != int64(m.Pages) || bytes != m.PageTotal || stats.Requests < 3 || stats.Hedged != 0 || stats.FailedPages != 0 {
+	if len(stats.Nodes) != 1 || pages != int64(m.Pages) || bytes != m.PageTotal || stats.Requests < 1 || stats.Hedged != 0 || stats.FailedPages != 0 {
 		t.Errorf("%d pages of %d bytes in all: %+v", m.Pages, m.PageTotal, stats)
 	}
-	if got := collected(t, reader); got["tensorcache.cluster.pages"] != pages || got["tensorcache.cluster.io"] != bytes || got["tensorcache.cluster.requests"] < 3 {
+	if got := collected(t, reader); got["tensorcache.cluster.pages"] != pages || got["tensorcache.cluster.io"] != bytes || got["tensorcache.cluster.requests"] < 1 {
 		t.Errorf("%v", got)
 	}
 	if err := table.Close(); err != nil {

@@ -109,9 +109,7 @@ func dial(ctx context.Context, url string, o *Options) (c control, reading valke
 
 func closeAll(control, reading valkey.Client) {
 	control.Close()
-	if reading != control {
-		reading.Close()
-	}
+	reading.Close()
 }
 
 // only returns the name of the only table.
