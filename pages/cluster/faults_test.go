@@ -240,8 +240,26 @@ func TestOpen_WrongPassword(t *testing.T) {
 	_, table := openTable(t, c.URL(), Options{Credentials: Credentials{User: "reader", Password: "other"}})
 	allRows(t, table, rowsOf(1000, 15))
 
+	// The commands that docs/cluster.md says suffice.
+	const reading = "+hello +auth +ping +client +readonly +get +cluster +set +del +exists +sadd +srem +smembers +hget"
+	const loading = " +eval +evalsha +incr +hset +hdel +hgetall +append +wait +unlink"
+	for user, commands := range map[string]string{"least": reading, "loads": reading + loading} {
+		if _, err := c.Nodes[0].AskAs("right", "ACL SETUSER "+user+" on >few ~tc:* "+commands); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load(t, c.URL(), "y", rowsOf(1000, 16), Options{Credentials: Credentials{User: "loads", Password: "few"}})
+	load(t, c.URL(), "y", rowsOf(1000, 17), Options{Credentials: Credentials{User: "loads", Password: "few"}})
+	if dropped, err := DropOld(t.Context(), c.URL(), Options{Table: "y", Credentials: Credentials{User: "loads", Password: "few"}}); err != nil || len(dropped) != 1 {
+		t.Errorf("dropped %v, %v", dropped, err)
+	}
+	_, table = openTable(t, c.URL(), Options{Table: "y", Credentials: Credentials{User: "least", Password: "few"}})
+	allRows(t, table, rowsOf(1000, 17))
+	if err := table.Close(); err != nil {
+		t.Error(err)
+	}
 	// One that may not read pages hears so at once.
-	s, err := Open(t.Context(), c.URL(), Options{Credentials: Credentials{User: "half", Password: "half"}})
+	s, err := Open(t.Context(), c.URL(), Options{Table: "x", Credentials: Credentials{User: "half", Password: "half"}})
 	if err != nil {
 		t.Fatal(err)
 	}
