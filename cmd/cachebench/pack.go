@@ -32,7 +32,6 @@ pages, which are then copied as they are.`,
 			cfg.Features = args[0]
 			hint := "the same command goes on where it was"
 			resume.Store(&hint)
-			defer resume.Store(nil)
 			_, err := present(cmd, asJSON, func(bar *progress) (*experiment.Packed, error) {
 				return experiment.Pack(cmd.Context(), cfg, bar)
 			}, report.Packed)
