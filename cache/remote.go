@@ -191,16 +191,16 @@ func (r *remote) failed(err error) error {
 	case errors.As(err, &of):
 		for _, k := range errorKinds {
 			if k.Kind == of.Kind {
-				return &remoteError{of.Text, k.Err}
+				return &remoteError{of.Text, k.Err, of.Done}
 			}
 		}
 		switch of.Kind {
 		case "canceled":
-			return &remoteError{of.Text, context.Canceled}
+			return &remoteError{of.Text, context.Canceled, of.Done}
 		case "deadline":
-			return &remoteError{of.Text, context.DeadlineExceeded}
+			return &remoteError{of.Text, context.DeadlineExceeded, of.Done}
 		}
-		return &remoteError{of.Text, ErrOwner}
+		return &remoteError{of.Text, ErrOwner, of.Done}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	}
@@ -211,6 +211,7 @@ func (r *remote) failed(err error) error {
 type remoteError struct {
 	text string
 	is   error
+	done *int // rows that an update has replaced, nil for others
 }
 
 func (e *remoteError) Error() string { return e.text }
@@ -236,20 +237,24 @@ func inRequests(rows []int64, rowBytes int, f func(from, to int) error) error {
 	return nil
 }
 
-// update is Writer.Update by the owner.
-func (r *remote) update(ctx context.Context, table int, rows []int64, data []byte) (done int, err error) {
+// update is Writer.Update by the owner. begun says that rows may have been updated.
+func (r *remote) update(ctx context.Context, table int, rows []int64, data []byte) (done int, begun bool, err error) {
 	if len(rows) == 0 {
-		return 0, nil
+		return 0, false, nil
 	}
 	rowBytes := len(data) / len(rows)
 	err = inRequests(rows, rowBytes, func(from, to int) error {
 		err := r.call(ctx, wire.Update, wire.RowsRequest{Table: table, Rows: rows[from:to]}, data[from*rowBytes:to*rowBytes], nil)
-		if err == nil {
-			done = to
+		var of *remoteError
+		switch {
+		case err == nil:
+			done, begun = to, true
+		case errors.As(err, &of) && of.done != nil:
+			done, begun = from+*of.done, true
 		}
 		return err
 	})
-	return done, err
+	return done, begun, err
 }
 
 func (r *remote) invalidate(table int, rows []int64) error {

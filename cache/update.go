@@ -21,7 +21,7 @@ import (
 // Updated rows lie in the overlay until they are written to the host tier. If the overlay is full, Update waits until earlier rows have
 // left it, which takes as long as the longest batch under way. ctx bounds the waiting. The error then has the number of updated rows,
 // which are the first ones given. If a client of a shared cache is what Update waits for, the error wraps ErrHeld after a time that the server
-// sets. On an attached cache the number counts whole requests of some megabytes: a part of the next rows may be updated, too.
+// sets. On an attached cache that loses its owner meanwhile, more rows may be updated than the number says.
 func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte) (err error) {
 	if err := c.enter(); err != nil {
 		return err
@@ -37,19 +37,35 @@ func (c *Cache) Update(ctx context.Context, table int, rows []int64, data []byte
 	if len(data) != len(rows)*rowBytes {
 		return fmt.Errorf("%w: %d bytes for %d rows of table %s must be %d", ErrOutput, len(data), len(rows), t.Name, len(rows)*rowBytes)
 	}
-	done := 0
-	if c.remote != nil {
-		if done, err = c.remote.update(ctx, table, rows, data); done == 0 {
-			return err // the owner's text says all
+	if c.remote == nil {
+		done, err := c.writer.Update(ctx, table, rows, data, watch.Cause())
+		if err != nil {
+			return &updateError{t.Name, done, len(rows), err}
 		}
-	} else {
-		done, err = c.writer.Update(ctx, table, rows, data, watch.Cause())
+		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("cache: Update of table %s: %d of %d rows are updated: %w", t.Name, done, len(rows), err)
+	done, begun, err := c.remote.update(ctx, table, rows, data)
+	if err != nil && begun {
+		return &updateError{t.Name, done, len(rows), err}
 	}
-	return nil
+	return err
 }
+
+// updateError is the error of an Update that has begun.
+type updateError struct {
+	table    string
+	done, of int
+	err      error
+}
+
+func (e *updateError) Error() string {
+	return fmt.Sprintf("cache: Update of table %s: %d of %d rows are updated: %v", e.table, e.done, e.of, e.err)
+}
+
+func (e *updateError) Unwrap() error { return e.err }
+
+// Updated returns the number of updated rows, for an owner to tell its client.
+func (e *updateError) Updated() int { return e.done }
 
 // Invalidate withdraws rows from the data store. Their later lookups miss, with reason Invalidated, until a refresh cycle admits them
 // again. Rows that are not cached stay as they are. Invalidate does not wait for batches. For row numbers outside the table the error

@@ -128,6 +128,15 @@ var kinds = map[string]error{
 // errorOf returns an error as it crosses the socket.
 func errorOf(err error) *wire.Error {
 	e := &wire.Error{Text: err.Error()}
+	var partial interface {
+		error
+		Updated() int
+		Unwrap() error
+	}
+	if errors.As(err, &partial) {
+		done := partial.Updated()
+		e.Text, e.Done = partial.Unwrap().Error(), &done
+	}
 	for kind, sentinel := range kinds {
 		if errors.Is(err, sentinel) {
 			e.Kind = kind

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/internal/wire"
@@ -125,7 +127,7 @@ func (c *connection) greet() error {
 		c.answer(m.ID, nil, err)
 		return err
 	}
-	c.name, c.since = strings.ToValidUTF8(g.Name[:min(len(g.Name), maxName)], ""), time.Now()
+	c.name, c.since = nameOf(g.Name), time.Now()
 	c.process.name = c.name
 	c.wire.Socket().SetReadDeadline(time.Time{})
 	return c.answer(m.ID, c.server.reception(), nil)
@@ -133,6 +135,16 @@ func (c *connection) greet() error {
 
 // maxName is the most bytes of a client's name that are kept.
 const maxName = 128
+
+// nameOf returns what is kept of the name that a client gives itself: terminals and logs show it, so that it has no control characters.
+func nameOf(given string) string {
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, given[:min(len(given), maxName)])
+}
 
 // begin notes that a request is under way, until end is called.
 func (c *connection) begin(life context.Context, id uint64) (ctx context.Context, end func(), err error) {
@@ -174,5 +186,9 @@ func (c *connection) answer(id uint64, result any, err error) error {
 	if err != nil {
 		m.Error = errorOf(err)
 	}
-	return c.wire.Write(m)
+	err = c.wire.Write(m)
+	if errors.Is(err, wire.ErrTooLong) { // nothing has been sent: the client would wait for ever
+		err = c.wire.Write(&wire.Message{ID: id, Error: errorOf(fmt.Errorf("serve: answer is too long, ask for fewer rows: %w", err))})
+	}
+	return err
 }

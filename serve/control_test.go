@@ -161,8 +161,14 @@ func TestListen_Socket(t *testing.T) {
 	if _, err := serve.Listen(c, serve.Options{Address: "unix:" + path}); err == nil || !strings.Contains(err.Error(), "must not be in use: another process listens there") {
 		t.Error(err)
 	}
+	if err := serve.Free("unix:" + path); err == nil || !strings.Contains(err.Error(), "must not be in use: another process listens there") {
+		t.Error(err)
+	}
 	dial(t, s)
 	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := serve.Free("unix:" + path); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
@@ -171,12 +177,20 @@ func TestListen_Socket(t *testing.T) {
 	if _, err := serve.Dial(ctx, "unix:"+path, ""); err == nil {
 		t.Error("connected to a closed server")
 	}
+	next := listen(t, c, serve.Options{Address: "unix:" + path})
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	dial(t, next) // closing the first one again has left the socket of the next one alone
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, []byte("keep"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := serve.Listen(c, serve.Options{Address: "unix:" + file}); err == nil || !strings.Contains(err.Error(), "must not be the path of a file") {
 		t.Error(err)
+	}
+	if _, err := os.Stat(file + ".lock"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("lock beside a file: %v", err)
 	}
 }
 

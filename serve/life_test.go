@@ -3,18 +3,21 @@
 package serve_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/statjson"
 	"github.com/tensorcache/tensorcache/serve"
 )
 
@@ -168,6 +171,17 @@ func TestClient_Stopped(t *testing.T) {
 	if all, err := c.Stats(); err != nil || len(all.Clients) != 1 || all.Clients[0].Name != name || all.Clients[0].HoldsFor < 300*time.Millisecond {
 		t.Errorf("%v, %+v", err, all.Clients)
 	}
+	// An update in several requests says how many of all its rows are updated.
+	const many = 70_000
+	ids := make([]int64, many)
+	for i := range ids {
+		ids[i] = int64(i) % lifeRows
+	}
+	a := attach(t, s, cache.AttachOptions{Name: "updater"})
+	err = a.Update(ctx, 0, ids, bytes.Repeat(row, many))
+	if want := regexp.MustCompile(`^cache: Update of table rows: \d+ of 70000 rows are updated: cache: a client holds back changes: gatherer`); !errors.Is(err, cache.ErrHeld) || !want.MatchString(err.Error()) {
+		t.Errorf("%v, want %v", err, want)
+	}
 	if err := c.Gather(ctx, 0, []int64{9000}, row); err != nil {
 		t.Error(err)
 	}
@@ -279,6 +293,10 @@ func TestOwner_Closed(t *testing.T) {
 			t.Fatal(err)
 		}
 		checkRows(t, a, 1000, r)
+		until(t, "its statistics say that the owner is gone, also as JSON", func() bool {
+			all, err := statjson.Of(a)
+			return err == nil && strings.Contains(all.Errors["owner"], "no owner") && all.Machine != nil
+		})
 		row := make([]byte, 64)
 		for i := range 50 { // the client still reads the cache's memory: the owner minds its batches
 			if err := c.Update(ctx, 0, []int64{int64(i)}, row); err != nil {
@@ -299,6 +317,13 @@ func TestOwner_Closed(t *testing.T) {
 		until(t, "attached again", func() bool { all, err := a.Stats(); return err == nil && all.OwnerError == "" })
 		until(t, "one client", func() bool { all, err := c.Stats(); return err == nil && len(all.Clients) == 1 })
 		checkRows(t, a, 1000, r)
+		own, err := statjson.Of(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all, err := statjson.Of(c); err != nil || len(own.Errors) > 0 || own.Machine == nil || own.Machine.Lookups != all.Lookups || own.Lookups == 0 {
+			t.Errorf("%v: %+v of %+v, owner %+v", err, own, own.Machine, all)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/sharing"
@@ -76,9 +77,15 @@ func (s *Server) Close() error {
 	return err
 }
 
+// Pauses after connections that could not be accepted.
+const (
+	firstWait = time.Millisecond
+	lastWait  = time.Second
+)
+
 // accept serves connections until Close.
 func (s *Server) accept() {
-	for {
+	for wait := firstWait; ; {
 		socket, err := s.socket.AcceptUnix()
 		if s.life.Err() != nil {
 			if err == nil {
@@ -88,8 +95,14 @@ func (s *Server) accept() {
 		}
 		if err != nil { // too many open files: the next one may succeed
 			s.o.Logger.Warn("connection not accepted", slog.Any("error", err))
+			select {
+			case <-time.After(wait):
+			case <-s.life.Done():
+			}
+			wait = min(2*wait, lastWait)
 			continue
 		}
+		wait = firstWait
 		c := &connection{server: s, wire: wire.NewConn(socket)}
 		c.mu.running = map[uint64]context.CancelFunc{}
 		s.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -16,20 +17,32 @@ import (
 // socket is a listening Unix socket, and the lock on its path.
 type socket struct {
 	*net.UnixListener
-	path string
-	lock *os.File
+	path  string
+	lock  *os.File
+	close sync.Once
 }
 
-// listen creates the socket of an address. Whoever listens on a path holds a lock on PATH.lock, which the system drops with the process. So a
-// socket file without a lock is one that was left behind, and is replaced.
-func listen(address string) (_ *socket, err error) {
-	path, err := wire.SocketPath(address)
+// Free returns an error if Listen could not listen at an address now, such as because another process does. A program that loads a cache for long
+// asks before it does.
+func Free(address string) error {
+	_, lock, err := take(address)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("serve: lock of %s: %w", address, err)
+	return lock.Close()
+}
+
+// take returns the path of an address, and the lock on it. Whoever listens on a path holds a lock on PATH.lock, which the system drops with the
+// process. So a socket file without a lock is one that was left behind, and is replaced.
+func take(address string) (path string, lock *os.File, err error) {
+	if path, err = wire.SocketPath(address); err != nil {
+		return "", nil, err
+	}
+	if was, err := os.Lstat(path); err == nil && was.Mode()&os.ModeSocket == 0 {
+		return "", nil, fmt.Errorf("serve: address (%s) must not be the path of a file", address)
+	}
+	if lock, err = os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return "", nil, fmt.Errorf("serve: lock of %s: %w", address, err)
 	}
 	defer func() {
 		if err != nil {
@@ -38,13 +51,24 @@ func listen(address string) (_ *socket, err error) {
 	}()
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("serve: address (%s) must not be in use: another process listens there", address)
+			return "", nil, fmt.Errorf("serve: address (%s) must not be in use: another process listens there", address)
 		}
-		return nil, fmt.Errorf("serve: lock of %s: %w", address, err)
+		return "", nil, fmt.Errorf("serve: lock of %s: %w", address, err)
 	}
-	if was, err := os.Lstat(path); err == nil && was.Mode()&os.ModeSocket == 0 {
-		return nil, fmt.Errorf("serve: address (%s) must not be the path of a file", address)
+	return path, lock, nil
+}
+
+// listen creates the socket of an address.
+func listen(address string) (_ *socket, err error) {
+	path, lock, err := take(address)
+	if err != nil {
+		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			lock.Close()
+		}
+	}()
 	// The mode is set before anybody can connect by the path.
 	temporary := path + ".new"
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -60,13 +84,16 @@ func listen(address string) (_ *socket, err error) {
 		l.Close()
 		return nil, fmt.Errorf("serve: socket %s: %w", address, err)
 	}
-	return &socket{l, path, lock}, nil
+	return &socket{UnixListener: l, path: path, lock: lock}, nil
 }
 
-// Close removes the socket.
+// Close removes the socket. Later calls return net.ErrClosed: the path may be another owner's by then.
 func (s *socket) Close() error {
-	os.Remove(s.path)
-	err := s.UnixListener.Close()
-	s.lock.Close()
+	err := net.ErrClosed
+	s.close.Do(func() {
+		os.Remove(s.path)
+		err = s.UnixListener.Close()
+		s.lock.Close()
+	})
 	return err
 }

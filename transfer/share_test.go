@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -609,7 +610,7 @@ func TestShareTable_GivenUpForFetch(t *testing.T) {
 		if terms.Fraction == 0 && (terms.Blocks != 0 || terms.Own != 0) {
 			t.Fatalf("alone with %d of %d blocks, want one on each multiprocessor", terms.Own, terms.Blocks)
 		}
-		gain = gain || left == shareRetry // from the second trial on, sharing pays
+		gain = gain || left == shareAgain // from the second comparison on, sharing pays
 		stamp++
 		times := abi.ShareTimes{Stamp: stamp, Tier: table.terms.Tier, Misses: rows, Nanos: 20 * rows, OwnNanos: 20 * rows}
 		if terms.Fraction != 0 {
@@ -621,8 +622,69 @@ func TestShareTable_GivenUpForFetch(t *testing.T) {
 		}
 		setTimes(s.host, times)
 	}
-	if st := table.Stats(); left != shareRetry || st.Strategy != "shared" || st.AloneNanos != 20 || st.SharedNanos != 15 {
-		t.Errorf("%d batches left to Fetch, want %d; %+v", left, shareRetry, st)
+	if st := table.Stats(); left != shareAgain || st.Strategy != "shared" || st.AloneNanos != 20 || st.SharedNanos != 15 {
+		t.Errorf("%d batches left to Fetch, want %d; %+v", left, shareAgain, st)
+	}
+}
+
+// TestShareTable_OtherWorkOfTheDevice: batches that other kernels slow down, shared or not, go on being shared, and so do those after them.
+func TestShareTable_OtherWorkOfTheDevice(t *testing.T) {
+	s, err := NewSharer(newDevice(), ShareOptions{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	table := s.Table(kernels.HostRows{Mem: device.Buffer{}.Slice(0, shareTier), Stride: 256, RowBytes: 256}, kernels.Codec{})
+	const rows = 200_000
+	for i := range 600 {
+		terms, ok := table.next(rows)
+		if !ok {
+			t.Fatalf("batch %d: sharing was given up: %+v", i, table.Stats())
+		}
+		alone := uint64(20)
+		if i/100%2 == 1 {
+			alone = 40
+		}
+		times := abi.ShareTimes{Stamp: uint32(i + 1), Tier: table.terms.Tier, Misses: rows, Nanos: alone * rows, OwnNanos: alone * rows}
+		if terms.Fraction != 0 {
+			times.Staged, times.HostNanos, times.OwnNanos = rows/2, alone*rows/2, alone*rows/2
+			times.Nanos = alone * rows * 3 / 4
+		}
+		setTimes(s.host, times)
+	}
+	if st := table.Stats(); st.Strategy != "shared" || st.Alone > 60 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestShareTable_Backoff: where sharing does not pay, it is tried less and less often.
+func TestShareTable_Backoff(t *testing.T) {
+	s, err := NewSharer(newDevice(), ShareOptions{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	table := s.Table(kernels.HostRows{Mem: device.Buffer{}.Slice(0, shareTier), Stride: 256, RowBytes: 256}, kernels.Codec{})
+	const rows = 200_000
+	var pauses []int
+	was := true
+	for i := range 1000 {
+		terms, ok := table.next(rows)
+		if ok {
+			times := abi.ShareTimes{Stamp: uint32(i + 1), Tier: table.terms.Tier, Misses: rows, Nanos: 20 * rows, OwnNanos: 20 * rows}
+			if terms.Fraction != 0 {
+				times.Staged, times.HostNanos, times.OwnNanos, times.Nanos = rows/2, 20*rows, 20*rows, 25*rows
+			}
+			setTimes(s.host, times)
+		} else if was {
+			pauses = append(pauses, 1)
+		} else {
+			pauses[len(pauses)-1]++
+		}
+		was = ok
+	}
+	if want := []int{32, 64, 128, 256}; len(pauses) < 5 || !slices.Equal(pauses[:4], want) || pauses[4] > shareRetry {
+		t.Errorf("batches without sharing in a row: %d, want %d", pauses, want)
 	}
 }
 

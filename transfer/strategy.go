@@ -17,9 +17,11 @@ const (
 	unitsRow      = 1024
 	shareBatch    = 16384 // least rows of a batch
 	shareGain     = 0.97  // sharing stops if it takes more than this fraction of the time without
-	shareTrial    = 8     // shared batches before that decision
-	shareRetry    = 256   // batches without sharing before the next trial
-	shareMeasure  = 64    // one in so many batches is not shared, to measure its time
+	shareTrial    = 8     // batches before the first comparison
+	shareMeasure  = 64    // one in so many batches is not shared, to measure its time; batches between comparisons that are in favour of sharing
+	shareCompared = 8     // timed batches of each way in a comparison
+	shareAgain    = 32    // batches without sharing after the first comparison that is against it; twice as many after each further one
+	shareRetry    = 256   // the most of these
 	shareBeginsAt = 0.5   // the host's first fraction
 )
 
@@ -60,17 +62,73 @@ type ShareTable struct {
 }
 
 // shareLearnt is what was measured of the batches of a table.
+//
+// Batches are shared while their mean time is below that of batches without sharing. These are rare, and other kernels of the device may begin or
+// end between them. So a mean that is not below starts a comparison, in which batches are shared and not shared in turns; it alone decides.
 type shareLearnt struct {
 	sync.Mutex
 	stamp           uint32 // of the last times that were used
 	split           split
 	fraction        float64 // of the misses, for the host
 	alone, shared   float64 // mean nanoseconds a miss, without and with sharing
-	batches         int     // since the last decision
+	batches         int     // since the last comparison
+	pause           int     // batches until the next one, at least
 	alternate       int
+	comparing       bool
+	compared        struct{ alone, shared comparedTimes } // in the comparison under way, or the last one
+	against         int                                   // the number of the last comparisons that were against sharing
 	dropped         bool
 	sharedN, aloneN int64 // numbers of batches
 	gaveUp          int64
+}
+
+// comparedTimes are times of batches, nanoseconds a miss.
+type comparedTimes struct {
+	of [shareCompared]float64
+	n  int
+}
+
+func (t *comparedTimes) add(x float64) {
+	if t.n < len(t.of) {
+		t.of[t.n] = x
+		t.n++
+	}
+}
+
+// median returns 0 if there are no times.
+func (t *comparedTimes) median() float64 {
+	of := t.of
+	slices.Sort(of[:t.n])
+	return of[t.n/2]
+}
+
+// compare begins a comparison.
+func (l *shareLearnt) compare() {
+	l.compared.alone.n, l.compared.shared.n = 0, 0
+	l.comparing, l.dropped, l.batches = true, false, 0
+}
+
+// decide ends a comparison that has enough times.
+func (l *shareLearnt) decide() {
+	c := &l.compared
+	enough := c.alone.n == shareCompared && c.shared.n == shareCompared
+	if !enough && l.batches < 8*shareCompared { // many enqueued batches end unseen, between two others
+		return
+	}
+	l.comparing, l.batches = false, 0
+	if c.alone.n == 0 || c.shared.n == 0 {
+		l.pause = shareMeasure
+		return
+	}
+	l.alone, l.shared = c.alone.median(), c.shared.median()
+	if l.dropped = l.shared > shareGain*l.alone; !l.dropped {
+		l.against, l.pause = 0, shareMeasure
+		return
+	}
+	l.pause = min(shareAgain<<l.against, shareRetry)
+	if l.pause < shareRetry {
+		l.against++
+	}
 }
 
 // ShareStats describe how a table's misses are read.
@@ -107,7 +165,7 @@ func (s *Sharer) Table(tier kernels.HostRows, c kernels.Codec) *ShareTable {
 	if s == nil || tier.RowBytes > kernels.MaxShareRow || !always && !Shareable(tier) {
 		return nil
 	}
-	t := &ShareTable{sharer: s, tier: tier, terms: s.terms, always: always, mu: new(shareLearnt)}
+	t := &ShareTable{sharer: s, tier: tier, terms: s.terms, always: always, mu: &shareLearnt{pause: shareTrial}}
 	t.mu.fraction = t.mu.split.fraction()
 	if t.terms.Unit == 0 {
 		t.terms.Unit = shareUnit(tier.RowBytes)
@@ -194,29 +252,31 @@ func (t *ShareTable) next(rows int64) (kernels.Share, bool) {
 	}
 	t.learnLocked()
 	t.mu.batches++
+	if t.mu.dropped && t.mu.batches >= t.mu.pause {
+		t.mu.compare()
+	}
+	if t.mu.comparing {
+		t.mu.decide()
+	}
 	alone := false
 	switch {
 	case t.always:
 	case t.mu.dropped:
 		alone = true
-		retry, byUnits := t.mu.batches >= shareRetry, BeyondTranslation(t.tier)
-		if retry {
-			t.mu.dropped, t.mu.batches, t.mu.shared = false, 0, 0
-		}
-		if !byUnits { // kernels.Fetch reads it, which is not timed
-			if retry {
-				t.mu.alone = 0
-			}
+		if !BeyondTranslation(t.tier) { // kernels.Fetch reads it, which is not timed
 			t.mu.aloneN++
 			return terms, false
 		}
+	case t.mu.comparing:
+		t.mu.alternate++
+		alone = t.mu.alternate%2 == 0
 	case t.mu.alone == 0:
 		alone = true
 	default:
 		t.mu.alternate++
 		alone = t.mu.alternate%shareMeasure == 0
-		if t.mu.batches >= shareTrial && t.mu.shared != 0 && t.mu.shared > shareGain*t.mu.alone {
-			t.mu.dropped, t.mu.batches = true, 0
+		if t.mu.batches >= t.mu.pause && t.mu.shared > shareGain*t.mu.alone {
+			t.mu.compare()
 		}
 	}
 	ownBlocks, aloneBlocks := shareBlocks(t.tier)
@@ -242,9 +302,15 @@ func (t *ShareTable) learnLocked() {
 	each := float64(times.Nanos) / float64(times.Misses)
 	if times.Staged+times.Taken == 0 {
 		t.mu.alone = blend(t.mu.alone, each)
+		if t.mu.comparing {
+			t.mu.compared.alone.add(each)
+		}
 		return
 	}
 	t.mu.shared = blend(t.mu.shared, each)
+	if t.mu.comparing {
+		t.mu.compared.shared.add(each)
+	}
 	if times.GaveUp != 0 {
 		t.mu.gaveUp++
 	}

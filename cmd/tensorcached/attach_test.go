@@ -52,7 +52,8 @@ func TestRun_Attached(t *testing.T) {
 		t.Errorf("after TC.SET: %q", out[:64])
 	}
 	p.until("its lookups are counted", func() bool { s := p.stats(); return *s.Clients == 1 && s.Lookups == 6 })
-	if out, _, _ := runs(t, "status", "--connect", socket); !strings.Contains(out, "1 attached\n") || !strings.Contains(out, "attached: trainer, process ") {
+	if out, _, _ := runs(t, "status", "--connect", socket); !strings.Contains(out, "1 attached\n") || !strings.Contains(out, "attached: trainer, process ") ||
+		!strings.Contains(out, "s: 6 lookups, ") {
 		t.Errorf("status:\n%s", out)
 	}
 	// What is the owner's configuration cannot be changed from here.

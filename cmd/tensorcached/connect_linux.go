@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os/signal"
@@ -46,7 +47,10 @@ func (r remote) command() *cobra.Command {
 		defer cancel()
 		c, err := serve.Dial(ctx, address, "tensorcached "+cmd.Name())
 		if err != nil {
-			return fmt.Errorf("--connect (%s): %w", address, err)
+			if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
+				return fmt.Errorf("--connect (%s) must be the --listen of a running tensorcached: nobody listens there", address)
+			}
+			return fmt.Errorf("--connect: %w", err)
 		}
 		defer c.Close()
 		return r.do(ctx, cmd, c)
@@ -191,7 +195,12 @@ func writeStatus(w io.Writer, s *serve.Status) error {
 	}
 	fmt.Fprintf(w, "process %d, %s, %d attached\n%s\n", s.Process, state, s.Clients, t.Render())
 	for _, c := range s.Attached {
-		fmt.Fprintf(w, "attached: %s, process %d, for %v\n", c.Name, c.Process, time.Since(c.Since).Round(time.Second))
+		fmt.Fprintf(w, "attached: %s, process %d, for %v: %s lookups, %s hits", c.Name, c.Process, time.Since(c.Since).Round(time.Second),
+			humanize.Comma(c.Lookups), percent(c.Hits, c.Lookups))
+		if c.HoldsSeconds > 0 {
+			fmt.Fprintf(w, "; it has held back changes for %.0f s", c.HoldsSeconds)
+		}
+		fmt.Fprintln(w)
 	}
 	for _, d := range s.Devices {
 		fmt.Fprintf(w, "%s %d (%s): %s of rows, %s free, of %s\n", d.Backend, d.Index, d.Name, size(d.PayloadBytes), size(d.FreeBytes), size(d.GPUMemory))

@@ -95,16 +95,16 @@ func TestConnect_BadInput(t *testing.T) {
 	socket := "unix:" + dir + "/s"
 	start(t, "--features", features(t, "f.npy", 100, 4), "--budget", "1KiB", "--listen", socket)
 	for want, args := range map[string][]string{
-		"--connect (unix:/nowhere): ":                        {"status", "--connect", "unix:/nowhere"},
-		`status: argument ("x") must be the value of a flag`: {"status", "x"},
-		`required flag(s) "rows" not set`:                    {"explain", "--connect", socket},
-		`--rows ("x") must be row numbers`:                   {"explain", "--connect", socket, "--rows", "x"},
-		`--table ("g") must be one of 1: a name, or 0 to 0`:  {"explain", "--connect", socket, "--rows", "1", "--table", "g"},
-		"cache: row numbers out of range: row number (100) ": {"explain", "--connect", socket, "--rows", "100"},
-		`--bytes ("x") must be a size such as 64MiB`:         {"budget", "--connect", socket, "--bytes", "x"},
-		"cache: budget too small":                            {"budget", "--connect", socket, "--bytes", "10"},
-		"tensorcached: snapshot: a path must be given":       {"snapshot", "--connect", socket},
-		"--file (x) must be an absolute path":                {"snapshot", "--connect", socket, "--file", "x"},
+		"--connect (unix:/nowhere) must be the --listen of a running tensorcached: nobody listens there": {"status", "--connect", "unix:/nowhere"},
+		`status: argument ("x") must be the value of a flag`:                                             {"status", "x"},
+		`required flag(s) "rows" not set`:                                                                {"explain", "--connect", socket},
+		`--rows ("x") must be row numbers`:                                                               {"explain", "--connect", socket, "--rows", "x"},
+		`--table ("g") must be one of 1: a name, or 0 to 0`:                                              {"explain", "--connect", socket, "--rows", "1", "--table", "g"},
+		"cache: row numbers out of range: row number (100) ":                                             {"explain", "--connect", socket, "--rows", "100"},
+		`--bytes ("x") must be a size such as 64MiB`:                                                     {"budget", "--connect", socket, "--bytes", "x"},
+		"cache: budget too small":                                                                        {"budget", "--connect", socket, "--bytes", "10"},
+		"tensorcached: snapshot: a path must be given":                                                   {"snapshot", "--connect", socket},
+		"--file (x) must be an absolute path":                                                            {"snapshot", "--connect", socket, "--file", "x"},
 	} {
 		stdout, stderr, status := runs(t, args...)
 		if status != 1 || stdout != "" || !strings.HasPrefix(stderr, "tensorcached: "+want) {

@@ -47,11 +47,13 @@ type Stats struct {
 	Refresh       Refresh           `json:"refresh"`
 	Updates       Updates           `json:"updates"`
 	RestoredRows  int64             `json:"restored_rows"`
-	Errors        map[string]string `json:"errors"` // what went wrong in the background, by "policy", "refresh", "change", "restore"
+	Errors        map[string]string `json:"errors"` // what went wrong in the background, by "policy", "refresh", "change", "restore", "owner"
 	Tables        []Table           `json:"tables"`
 	Devices       []Device          `json:"devices"`
 	// Estimate has the estimated hit ratios at other budgets. It is nil if no keys are sampled.
 	Estimate *Estimate `json:"estimate,omitempty"`
+	// Machine has what all processes have counted, if the cache is attached: the counters beside it are of this process. It is nil otherwise.
+	Machine *Stats `json:"machine,omitempty"`
 }
 
 // Refresh counts what refresh cycles did.
@@ -109,6 +111,10 @@ func Of(c *cache.Cache) (*Stats, error) {
 	if err != nil {
 		return nil, err
 	}
+	return of(c, &all), nil
+}
+
+func of(c *cache.Cache, all *cache.Stats) *Stats {
 	n := all.Changes
 	r := &Stats{
 		GPUMemory: all.BudgetBytes, PayloadBytes: all.PayloadBytes, MetadataBytes: all.MetadataBytes, FreeBytes: all.FreeBytes,
@@ -121,7 +127,9 @@ func Of(c *cache.Cache) (*Stats, error) {
 		Updates: Updates{Rows: n.UpdatedRows, Waits: n.UpdateWaits, InvalidatedRows: n.InvalidatedRows, HostBytesWritten: n.HostBytesWritten},
 		Errors:  map[string]string{},
 	}
-	for what, text := range map[string]string{"policy": all.PolicyError, "refresh": all.RefreshError, "change": all.ChangeError, "restore": all.RestoreError} {
+	for what, text := range map[string]string{
+		"policy": all.PolicyError, "refresh": all.RefreshError, "change": all.ChangeError, "restore": all.RestoreError, "owner": all.OwnerError,
+	} {
 		if text != "" {
 			r.Errors[what] = text
 		}
@@ -140,7 +148,10 @@ func Of(c *cache.Cache) (*Stats, error) {
 			r.Estimate.Budgets = append(r.Estimate.Budgets, Budget{b.Times, b.HitRate})
 		}
 	}
-	return r, nil
+	if all.Machine != nil {
+		r.Machine = of(c, all.Machine)
+	}
+	return r
 }
 
 // addTables sets the statistics of the tables and their sum.

@@ -28,6 +28,9 @@ const (
 // ErrFrame is wrapped by errors for bytes that are no frame. The connection cannot be used any more.
 var ErrFrame = errors.New("wire: bad frame")
 
+// ErrTooLong is wrapped by errors for messages that are longer than a frame may be. Nothing has been sent.
+var ErrTooLong = errors.New("wire: message too long")
+
 // Conn is a connection. One goroutine at a time may read; writing is safe for concurrent use.
 type Conn struct {
 	c     *net.UnixConn
@@ -51,9 +54,9 @@ func (c *Conn) Write(m *Message) error {
 	}
 	switch {
 	case len(body) > MaxJSON:
-		return fmt.Errorf("wire: JSON (%d bytes) must have at most %d", len(body), MaxJSON)
+		return fmt.Errorf("%w: JSON (%d bytes) must have at most %d", ErrTooLong, len(body), MaxJSON)
 	case len(m.Payload) > MaxPayload:
-		return fmt.Errorf("wire: payload (%d bytes) must have at most %d", len(m.Payload), MaxPayload)
+		return fmt.Errorf("%w: payload (%d bytes) must have at most %d", ErrTooLong, len(m.Payload), MaxPayload)
 	case len(m.Files) > MaxFiles:
 		return fmt.Errorf("wire: descriptors (%d) must be at most %d", len(m.Files), MaxFiles)
 	}

@@ -32,8 +32,8 @@ func (m *Message) CloseFiles() {
 type Error struct {
 	Kind string `json:"kind,omitempty"`
 	Text string `json:"text"`
-	// Done is the number of rows that an update replaced before the error.
-	Done int `json:"done,omitempty"`
+	// Done is the number of rows that an update has replaced before the error; nil if the error is not of one that has begun. Text is the cause.
+	Done *int `json:"done,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Text }

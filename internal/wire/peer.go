@@ -44,7 +44,7 @@ func SocketPath(address string) (string, error) {
 // maxPath is the longest path of a socket (sun_path), with room for the suffix that the owner creates it with.
 const maxPath = 107 - len(".new")
 
-// Dial connects to an owner and greets it. notice is called with each notice in the order of their arrival, by one goroutine; it may be nil. It
+// Dial connects to an owner, which must be of the same user, and greets it. notice is called with each notice in the order of their arrival, by one goroutine; it may be nil. It
 // closes the message's files.
 func Dial(ctx context.Context, address, name string, notice func(*Message)) (*Peer, Reception, error) {
 	var r Reception
@@ -55,6 +55,10 @@ func Dial(ctx context.Context, address, name string, notice func(*Message)) (*Pe
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
+		return nil, r, err
+	}
+	if err := checkOwner(c.(*net.UnixConn)); err != nil {
+		c.Close()
 		return nil, r, err
 	}
 	if notice == nil {

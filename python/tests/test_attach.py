@@ -77,6 +77,7 @@ def test_owner_ends(owner: Owner, rows: np.ndarray[Any, Any], ids: np.ndarray[An
     assert np.array_equal(on_host(x[ids]), rows[ids])
     with pytest.raises(tensorcache.OwnerError):
         x.update(np.array([1]), np.zeros((1, 32), np.float32))
+    assert "no owner" in x.cache.stats()["errors"]["owner"]
     owner.start()
     until = time.monotonic() + 10
     while True:

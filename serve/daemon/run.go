@@ -97,7 +97,10 @@ func Run(c *Config, p Program) (err error) {
 			r.log.Warn("telemetry", slog.Any("error", err))
 		}
 	}()
-	// Addresses are taken first: a program that cannot have them need not load.
+	// Addresses are looked at first: a program that cannot have them need not load.
+	if err := r.unix.free(c); err != nil {
+		return err
+	}
 	onRESP, err := listen("--resp", c.RESP)
 	if err != nil {
 		return err

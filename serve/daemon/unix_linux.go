@@ -30,6 +30,14 @@ func (c *Config) checkListen() error {
 	return f.Err()
 }
 
+// free returns an error if --listen cannot be served.
+func (a *attachments) free(c *Config) error {
+	if c.Listen == "" {
+		return nil
+	}
+	return serve.Free(c.Listen)
+}
+
 // listen begins to serve --listen.
 func (a *attachments) listen(r *running) (err error) {
 	c := r.config

@@ -17,6 +17,8 @@ func (*attachments) share(*Config, *cache.Options) {}
 
 func (*Config) checkListen() error { return errors.New("--listen needs Linux") }
 
+func (*attachments) free(*Config) error { return nil }
+
 func (*attachments) listen(*running) error { return nil }
 
 func (*attachments) drain(context.Context) error { return nil }

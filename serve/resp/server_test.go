@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -197,10 +198,14 @@ func TestServer_Commands(t *testing.T) {
 		t.Errorf("COMMAND: %s", got)
 	}
 	info := cl.ask("INFO")
-	for _, want := range []string{"# Server\\r\\n", "tensorcache_version:1.2\\r\\n", "connected_clients:1\\r\\n", "table1:name=a:b,rows=100,row_bytes=8,dtype=int32,codec=none,rows_cached="} {
+	for _, want := range []string{"# Server\\r\\n", "tensorcache_version:1.2\\r\\n", "connected_clients:1\\r\\n", "blocked_clients:0\\r\\n", // redis-cli --stat shows these, and used_memory
+		"table1:name=a:b,rows=100,row_bytes=8,dtype=int32,codec=none,rows_cached="} {
 		if !strings.Contains(info, want) {
 			t.Errorf("INFO lacks %s: %s", want, info)
 		}
+	}
+	if got := cl.ask("INFO", "memory"); !regexp.MustCompile(`used_memory:[1-9]\d{6}\\r`).MatchString(got) { // a budget of 1 MiB, and 4 MB of rows
+		t.Errorf("INFO memory: %s", got)
 	}
 	if got := cl.ask("INFO", "clients"); strings.Contains(got, "Server") || !strings.Contains(got, "connected_clients:1") {
 		t.Errorf("INFO clients: %s", got)

@@ -16,8 +16,8 @@ const percent = (x) => (100 * x).toFixed(1) + " %";
 function bytes(n) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
   let i = 0;
-  while (n >= 1024 && i < units.length - 1) { n /= 1024; i++; }
-  return (i ? n.toPrecision(3) : n) + " " + units[i];
+  while (n >= 999.5 && i < units.length - 1) { n /= 1024; i++; } // above, three digits would not do
+  return (i && n < 999.5 ? n.toPrecision(3) : Math.round(n)) + " " + units[i];
 }
 
 function row(body, cells) {
@@ -79,8 +79,8 @@ function chart(points) {
 }
 
 function estimate(s) {
-  if (!s.estimate || s.estimate.accesses === 0) {
-    $("estimate").textContent = "No estimate yet: it needs accesses, and --sample-keys above 0.";
+  if (!s.estimate || s.estimate.keys === 0) {
+    $("estimate").textContent = "No estimate yet: none of the rows that it follows has been looked up. --sample-keys sets how many it follows.";
     rows("budgets", []);
     return;
   }
