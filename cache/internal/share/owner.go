@@ -56,7 +56,12 @@ type Options struct {
 	Log *slog.Logger
 	// Sampled says which accesses batches sample.
 	Sampled wire.Sampled
+	// Misses implements sharing.Owner.
+	Misses func(table int, rows []int64) (*wire.Misses, error)
 }
+
+// Misses implements sharing.Owner.
+func (w *Owner) Misses(table int, rows []int64) (*wire.Misses, error) { return w.o.Misses(table, rows) }
 
 // New returns the owner's side of a set whose memory is shared.
 func New(set *read.Set, o Options) (_ *Owner, err error) {
