@@ -17,9 +17,6 @@ import (
 // TestLong_ClientsKilled: 1,000 clients are killed in their batches.
 func TestLong_ClientsKilled(t *testing.T) { killClients(t, 1000, func(*cache.Options) {}) }
 
-// TestLong_AttachOften: attaching and leaving 1,000 times leaves nothing behind.
-func TestLong_AttachOften(t *testing.T) { attachOften(t, 1000) }
-
 // TestLong_Model: the model of several processes, ten times as long.
 func TestLong_Model(t *testing.T) {
 	for name, tier := range map[string]cache.HostTier{"in place": cache.InPlace, "packed": cache.Packed} {
@@ -69,7 +66,7 @@ func TestLong_Soak(t *testing.T) {
 			time.Sleep(200 * time.Microsecond)
 		}
 	}()
-	opened, mapped := descriptors(t)
+	before := footprintNow(t)
 	r, kills := rand.New(rand.NewPCG(6, 6)), 0
 	for end := time.Now().Add(lasts); time.Now().Before(end); kills++ {
 		i := 1 + kills%(modelProcesses-1)
@@ -83,10 +80,8 @@ func TestLong_Soak(t *testing.T) {
 	if err := <-failed; err != nil {
 		t.Fatal(err)
 	}
-	until(t, "nothing of the clients is left", func() bool {
-		o, m := descriptors(t)
-		return o <= opened && m <= mapped+2
-	})
+	before.Mapped += 2          // a budget may have brought a slab and a hashmap
+	notGrown(t, before, 16<<20) // the packed host tier and the slab are shared memory
 	all, err := c.Stats()
 	if err != nil {
 		t.Fatal(err)
