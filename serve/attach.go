@@ -92,8 +92,7 @@ func (c *connection) leave(r wire.LeaveRequest) error {
 	defer s.mu.Unlock()
 	if c.guest != nil && c.number == r.Client { // another client may take its place before this connection ends
 		c.attaching, c.guest = false, nil
-		close(s.mu.changed)
-		s.mu.changed = make(chan struct{})
+		s.changedLocked()
 	}
 	return nil
 }

@@ -32,6 +32,14 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 		}
 	}
 	switch m.Method {
+	case wire.Update, wire.Invalidate, wire.Refresh, wire.SetBudget, wire.Snapshot:
+		end, err := s.beginChange()
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+	}
+	switch m.Method {
 	case wire.Status:
 		return s.Status()
 	case wire.Stats:
