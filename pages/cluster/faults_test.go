@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -105,6 +107,10 @@ func killNode(t *testing.T, config []string) {
 	}
 	t.Logf("%d good batches, %d with missing rows, the longest took %v; %+v", good.Load(), bad.Load(),
 		time.Duration(longest.Load()).Round(time.Millisecond), s.Stats())
+	// The address begins with the dead node.
+	if _, late := openTable(t, c.URL(), Options{Table: "x"}); true {
+		allRows(t, late, data)
+	}
 	// A second master, whose slots have a replica too.
 	c.Nodes[1].Kill()
 	took, failed = untilGood(t, table, data, slowdown(15*time.Second))
@@ -168,6 +174,59 @@ func TestStore_PagesOfAPausedNodeFailInTime(t *testing.T) {
 	untilGood(t, table, data, slowdown(breakFor+5*time.Second))
 	if s.counts.failed.Load() == 0 {
 		t.Error("no page was counted as failed")
+	}
+}
+
+// Slots go from one node to another while their pages are read.
+func TestStore_SlotsMove(t *testing.T) {
+	t.Parallel()
+	c := redistest.Start(t, redistest.Options{})
+	data := rowsOf(8000, 18)
+	load(t, c.URL(), "x", data, Options{})
+	s, table := openTable(t, c.URL(), Options{})
+	allRows(t, table, data)
+	ask := func(n *redistest.Node, format string, args ...any) {
+		t.Helper()
+		if _, err := n.Ask(fmt.Sprintf(format, args...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	from, to := c.Nodes[0], c.Nodes[1]
+	host, port, _ := net.SplitHostPort(to.Addr)
+	var moved []uint16
+	for page := range s.Manifest().Pages {
+		key := s.control.page(1, page)
+		slot := slotOf(key)
+		if int(slot)*3/slots != 0 || len(moved) == 6 {
+			continue
+		}
+		moved = append(moved, slot)
+		ask(to, "CLUSTER SETSLOT %d IMPORTING %s", slot, from.ID)
+		ask(from, "CLUSTER SETSLOT %d MIGRATING %s", slot, to.ID)
+		if page%2 == 0 { // of the others the page has not been moved yet
+			ask(from, "MIGRATE %s %s %s 0 5000", host, port, key)
+		}
+	}
+	if len(moved) < 6 {
+		t.Fatalf("%d pages lie on the first node", len(moved))
+	}
+	allRows(t, table, data)
+	for page := range s.Manifest().Pages {
+		key := s.control.page(1, page)
+		if !slices.Contains(moved, slotOf(key)) {
+			continue
+		}
+		ask(from, "MIGRATE %s %s %s 0 5000", host, port, key)
+		for _, n := range c.Nodes {
+			ask(n, "CLUSTER SETSLOT %d NODE %s", slotOf(key), to.ID)
+		}
+	}
+	allRows(t, table, data)
+	allRows(t, table, data)
+	for _, slot := range moved {
+		if now := s.net.now.Load().shard(slot).master().addr; now != to.Addr {
+			t.Errorf("slot %d is still looked for at %s", slot, now)
+		}
 	}
 }
 
