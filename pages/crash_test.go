@@ -193,8 +193,10 @@ func (s *failing) ReadFrom(row int64, dst []byte) error {
 
 // TestPack_OtherSource: what one source has left behind is not gone on with by another, or with other options.
 func TestPack_OtherSource(t *testing.T) {
-	groupBytes, syncBytes = 40_000, 1
-	t.Cleanup(func() { groupBytes, syncBytes = 16<<20, 32<<20 })
+	groupsOf(t, 40_000)
+	old := syncBytes
+	syncBytes = 1
+	t.Cleanup(func() { syncBytes = old })
 	data := floats(crashRows, 16, 1)
 	base := PackOptions{Codec: "none", Stage: "none", DType: dtype.Float32, SourceKey: "a", Workers: 1}
 	for name, c := range map[string]struct {
