@@ -295,8 +295,10 @@ func TestTelemetry_Unexplained(t *testing.T) {
 	if all := reasons(10); all["busy"] < 10 {
 		t.Errorf("%v", all)
 	}
-	if all := reasons(17); all["deadline_exceeded"] == 0 { // at most 16 find too many others waiting
-		t.Errorf("%v", all)
+	for n := 11; reasons(n)["deadline_exceeded"] == 0; n++ { // those that found no room to wait come first
+		if n == 80 {
+			t.Fatal("no span says that the owner did not answer in time")
+		}
 	}
 	close(policy.go_)
 	if all := reasons(80); all[""] == 0 || all["busy"]+all["deadline_exceeded"]+all[""] != 80 {
