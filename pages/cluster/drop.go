@@ -28,46 +28,43 @@ type Generation struct {
 
 // Generations returns the generations that a cluster has of a table, in the order of their numbers.
 func Generations(ctx context.Context, url string, o Options) ([]Generation, error) {
-	c, end, err := administer(ctx, url, o)
+	c, err := administer(ctx, url, o)
 	if err != nil {
 		return nil, err
 	}
-	defer end()
+	defer c.close()
 	return c.list(ctx)
 }
 
 // Drop deletes a generation, or goes on with one that is half deleted. The error wraps ErrInUse if it is the current one, or somebody reads
 // or loads it.
 func Drop(ctx context.Context, url string, generation uint64, o Options) error {
-	c, end, err := administer(ctx, url, o)
+	c, err := administer(ctx, url, o)
 	if err != nil {
 		return err
 	}
-	defer end()
+	defer c.close()
 	return c.drop(ctx, generation)
 }
 
 // DropOld deletes all generations that are not in use, also what loaders left that did not finish. It returns their numbers.
 func DropOld(ctx context.Context, url string, o Options) (dropped []uint64, err error) {
-	c, end, err := administer(ctx, url, o)
+	c, err := administer(ctx, url, o)
 	if err != nil {
 		return nil, err
 	}
-	defer end()
+	defer c.close()
 	return c.dropOld(ctx)
 }
 
 // administer connects for commands only.
-func administer(ctx context.Context, url string, o Options) (control, func(), error) {
+func administer(ctx context.Context, url string, o Options) (control, error) {
 	o, err := o.withDefaults()
 	if err != nil {
-		return control{}, nil, err
+		return control{}, err
 	}
-	c, reading, _, err := dial(ctx, url, &o)
-	if err != nil {
-		return control{}, nil, err
-	}
-	return c, func() { closeAll(c.client, reading) }, nil
+	c, _, err := dial(ctx, url, o)
+	return c, err
 }
 
 func (c control) dropOld(ctx context.Context) (dropped []uint64, err error) {
@@ -183,18 +180,23 @@ func (c control) drop(ctx context.Context, generation uint64) error {
 		return fail("%w: its state has just changed", ErrInUse)
 	}
 	readers, err := c.readers(ctx, generation)
-	if err == nil && len(readers) > 0 {
-		back := marked
-		back.is = ready
-		if _, err := c.swap(ctx, generation, marked, back, nil); err != nil {
-			return err
-		}
-		return fail("%w: it is read by %s", ErrInUse, readers[0])
-	}
 	if err != nil {
 		return err
 	}
-	return c.erase(ctx, generation, marked)
+	why := ""
+	if len(readers) > 0 {
+		why = "it is read by " + readers[0]
+	} else if !c.awaitReplicas(ctx, c.last()) {
+		// A replica that takes its master's place now may hold this generation for the current one.
+		why = "replicas do not know yet that it is not the current one"
+	}
+	if why == "" {
+		return c.erase(ctx, generation, marked)
+	}
+	if _, err := c.swap(ctx, generation, marked, s, nil); err != nil {
+		return err
+	}
+	return fail("%w: %s", ErrInUse, why)
 }
 
 // erase deletes pages and parts, and then the generation's state.

@@ -87,7 +87,7 @@ func TestLease_RunsOutWithItsReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.lease.stop = make(chan struct{})
-	s.lease.stopped.Go(func() { s.lease.renew(s.o.Logger) })
+	s.lease.stopped.Go(func() { s.lease.renew() })
 	for begin := time.Now(); !s.lease.lost.Load(); time.Sleep(10 * time.Millisecond) {
 		if time.Since(begin) > 10*time.Second {
 			t.Fatal("the reader does not notice that its generation is gone")
@@ -103,11 +103,11 @@ func TestDrop_GoesOnWithWhatAnotherBegan(t *testing.T) {
 	c := redistest.Start(t, redistest.Options{Masters: -1})
 	load(t, c.URL(), "x", rowsOf(3000, 24), Options{})
 	load(t, c.URL(), "x", rowsOf(1000, 25), Options{})
-	admin, end, err := administer(t.Context(), c.URL(), Options{Table: "x"})
+	admin, err := administer(t.Context(), c.URL(), Options{Table: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer end()
+	defer admin.close()
 	// One that marked the generation, deleted a page, and died.
 	s, _, err := admin.state(t.Context(), 1)
 	if err != nil {
