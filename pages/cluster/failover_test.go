@@ -26,7 +26,7 @@ func TestDrop_WaitsForReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	load(t, c.URL(), "x", fresh, o)
-	if err := Drop(t.Context(), c.URL(), 1, o); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "replicas do not know yet") {
+	if err := dropOne(t, c.URL(), 1, o); !errors.Is(err, errInUse) || !strings.Contains(err.Error(), "replicas do not know yet") {
 		t.Errorf("got %v", err)
 	}
 	master.Kill()
