@@ -115,7 +115,7 @@ func TestGPUBench_Rates(t *testing.T) {
 	}
 	// What would be written when there are new figures.
 	rates["rank"] = codec.GPURate{Rate: 0.7, Measured: true}
-	if got := string(formatRates(rates)); !strings.Contains(got, `"rank":  {Rate: 0.70, Measured: true},`) {
+	if got := string(formatRates(rates)); !strings.Contains(got, `"rank":   {Rate: 0.70, Measured: true},`) {
 		t.Error(got)
 	}
 }
@@ -135,7 +135,7 @@ var gpuRates = map[string]GPURate{
 		if rates[name].Measured {
 			measured = ", Measured: true"
 		}
-		fmt.Fprintf(&b, "\t%-8s {Rate: %.2f%s},\n", fmt.Sprintf("%q:", name), rates[name].Rate, measured)
+		fmt.Fprintf(&b, "\t%-9s {Rate: %.2f%s},\n", fmt.Sprintf("%q:", name), rates[name].Rate, measured)
 	}
 	b.WriteString("}\n")
 	return b.Bytes()
