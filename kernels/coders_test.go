@@ -3,9 +3,11 @@ package kernels_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/tensorcache/tensorcache/codec"
@@ -134,14 +136,17 @@ func TestCoders_Decode(t *testing.T) {
 	}
 }
 
-// TestCoders_ManyRows decodes so many rows on so few blocks that each tile goes through its stages and its part of the list several
-// times, and some tiles of a warp have one row less than the others.
+// TestCoders_ManyRows decodes so many rows, by every codec of the registry, on so few blocks that each tile goes through its stages and its part
+// of the list several times, and some tiles of a warp have one row less than the others.
 func TestCoders_ManyRows(t *testing.T) {
 	gpu, reason := gputest.OpenIfAny(t)
-	for _, name := range []string{"rank", "zipnn", "sleek", "ndzip", "ibpc", "sparse"} {
+	for _, name := range listedCodecs() {
 		for _, of := range []dtype.Type{dtype.Float32, dtype.BFloat16} {
 			for _, rowBytes := range race.Some([]int{256, 512, 1024, 1040, 4096}) {
 				table := coded{name, of, rowBytes}
+				if _, err := registry.Train(name, make([]byte, rowBytes), rowBytes, of); errors.Is(err, codec.ErrDType) {
+					continue
+				}
 				t.Run(table.String(), func(t *testing.T) {
 					n, distinct := 30_000_000/rowBytes+3, 101
 					if short() {
@@ -156,6 +161,10 @@ func TestCoders_ManyRows(t *testing.T) {
 						b.launch(k)
 						return decodeResult{b.counters(k.Counters), out.read(b)}
 					}, func(t *testing.T, want, got decodeResult) {
+						if strings.Contains(name, ":") { // of an error bound: the rows are the host's, not the source's
+							equalDecode(t, want, got)
+							hits = nil
+						}
 						equalSources(t, want, got, hits, data, rowBytes)
 					})
 				})

@@ -518,3 +518,17 @@ func BenchmarkDecode(b *testing.B) {
 		})
 	}
 }
+
+// TestEncode_Golden is the row of docs/format/sparse.md.
+func TestEncode_Golden(t *testing.T) {
+	c, err := New(12, Shape{ElementBytes: 1, SymbolBits: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := []byte{0, 0, 9, 0, 0, 0, 0, 0, 9, 0, 0, 0}
+	dst := make([]byte, c.EncodeBound())
+	n, err := c.Encode(dst, row)
+	if want := []byte{0x02, 0x48, 0x49, 0x00}; err != nil || !bytes.Equal(dst[:n], want) || !bytes.Equal(model(c.shape, row), want) {
+		t.Errorf("%x, %v, and the model's %x, want %x", dst[:n], err, model(c.shape, row), want)
+	}
+}

@@ -86,12 +86,25 @@ func (c *Codec) entriesOf(sample []byte) (segments [][]uint64) {
 	return segments
 }
 
+// paletteBits returns the bits of values as a palette and indices, or more than those of the values if there are too many.
+func (c *Codec) paletteBits(values []uint64) int {
+	known := map[uint64]bool{}
+	for _, x := range values {
+		if known[x] = true; len(known) > maxPalette {
+			return (len(values) + 1) * int(c.width)
+		}
+	}
+	return len(known)*int(c.width) + len(values)*bits.Len(uint(max(0, len(known)-1)))
+}
+
 // symbolsOf returns the shape with the symbols that make the values of the given segments shortest.
 func (c *Codec) symbolsOf(segments [][]uint64) Shape {
 	best := Shape{ElementBytes: c.shape.ElementBytes, Background: c.shape.Background, SymbolBits: 1}
-	least := 0
-	for _, of := range segments {
-		least += len(of) * int(c.width)
+	// What a segment's values take without digits.
+	without, least := make([]int, len(segments)), 0
+	for i, of := range segments {
+		without[i] = min(len(of)*int(c.width), c.paletteBits(of))
+		least += without[i]
 	}
 	for rotate := range 2 {
 		for symbol := 1; symbol <= min(maxSymbol, int(c.width)); symbol++ {
@@ -122,16 +135,16 @@ func (c *Codec) symbolsOf(segments [][]uint64) Shape {
 				rank[symbol] = i
 			}
 			total := 0
-			for _, of := range segments {
+			for i, of := range segments {
 				largest := 0
 				for _, x := range of {
 					largest = max(largest, rank[t.rotate(x)>>t.rest])
 				}
-				each := int(c.width)
+				n := without[i]
 				if largest < maxSymbols {
-					each = min(each, bits.Len(uint(largest))+int(t.rest))
+					n = min(n, len(of)*(bits.Len(uint(largest))+int(t.rest)))
 				}
-				total += len(of) * each
+				total += n
 			}
 			if total < least {
 				best, least = s, total
