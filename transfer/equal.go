@@ -46,7 +46,7 @@ func newBitset(rows int64) bitset { return make(bitset, (rows+63)/64) }
 
 func (t *Tier) newEqualRows() *equalRows {
 	slots := max(leastEqualSlots, t.total.StoredBytes/equalShare)
-	slots = int64(1) << bits.Len64(uint64(min(slots, t.rows+1)-1))
+	slots = int64(1) << (bits.Len64(uint64(min(slots, 2*t.rows+1))) - 1)
 	return &equalRows{t: t, slots: make([]uint64, max(2, slots)), hashes: make([]uint64, min(t.rows, equalPart))}
 }
 
