@@ -114,19 +114,12 @@ func (c *Codec) tail() int { return c.rowBytes - c.elements*c.shape.ElementBytes
 // segment returns the number of elements of segment i.
 func (c *Codec) segment(i int) int { return min(segmentElements, c.elements-i*segmentElements) }
 
-// rotate rotates an element left by the table's bits, and unrotate right.
+// rotate rotates an element left by the table's bits.
 func (c *Codec) rotate(x uint64) uint64 {
 	if c.shape.Rotate == 0 {
 		return x
 	}
 	return (x<<1 | x>>(c.width-1)) & c.mask
-}
-
-func (c *Codec) unrotate(x uint64) uint64 {
-	if c.shape.Rotate == 0 {
-		return x
-	}
-	return x>>1 | x<<(c.width-1)&c.mask
 }
 
 var _ codec.OnDevice = (*Codec)(nil)
