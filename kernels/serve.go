@@ -5,6 +5,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/reduce"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -20,14 +21,21 @@ type Serve struct {
 	// Result and Batch are as in Ending.
 	Result device.Buffer
 	Batch  uint64
+	// Pool, if not nil, has the rows added up instead of written: Lookup.Out receives the sums of the batch's bags. A row number that is out of range
+	// or of a corrupt row is left out. If an offset is bad, it is counted as out of range, and the output is zeros on the host, and anything on
+	// a GPU.
+	Pool *reduce.Batch
+	// Partials is device memory of Pool.PartialBytes. The host's execution needs none.
+	Partials device.Buffer
 
 	// host is what the host execution reads. It lies here so that a batch allocates nothing.
 	host struct {
-		table hashmap.Map
-		rows  rowNumbers
-		count *Counters
-		out   []byte
-		slabs [slab.MaxSlabs + 1][]byte // of raw rows
+		table  hashmap.Map
+		rows   rowNumbers
+		count  *Counters
+		out    []byte
+		slabs  [slab.MaxSlabs + 1][]byte // of raw rows
+		pooled *pooledHost               // with a Pool
 	}
 }
 
@@ -42,6 +50,10 @@ func (k *Serve) RunHost(w device.Workers) {
 	h.out = k.Lookup.Out.Bytes()
 	for i, s := range k.Slabs {
 		h.slabs[i] = s.Bytes()
+	}
+	if k.Pool != nil {
+		k.runPooled(w)
+		return
 	}
 	w.Range(h.rows.len(), rowGrain, k)
 	publish(h.count, k.Result, k.Batch)
