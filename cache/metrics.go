@@ -42,9 +42,8 @@ func (c *Cache) gauges(f *observe.Maker) (read func(metric.Observer)) {
 	estimate := f.Gauge("tensorcache.estimated.hit_ratio", "1", "What the hit ratio would be at so many times the budget, were the cache filled by LRU.")
 	utilization := f.Gauge("tensorcache.host_link.utilization", "1", "Part of the host links' capacity that misses took since the last collection.")
 
-	name := observe.KeyCache.String(c.watch.Name())
 	with := func(more ...attribute.KeyValue) metric.MeasurementOption {
-		return metric.WithAttributeSet(attribute.NewSet(append(more, name)...))
+		return metric.WithAttributeSet(attribute.NewSet(c.watch.Whose(more...)...))
 	}
 	path := func(path, direction string) metric.MeasurementOption {
 		return with(observe.KeyPath.String(path), observe.KeyDirection.String(direction))

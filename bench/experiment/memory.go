@@ -53,6 +53,15 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 		}
 	}
 	held := rows * rowBytes // of the table, beside the host tier
+	if c.joined != nil {
+		rows, held = 0, 0
+		bytes := 0.0
+		for _, t := range c.joined.tables {
+			rows, bytes = rows+float64(t.Rows), bytes+float64(t.Rows)*float64(t.RowBytes)
+		}
+		rowBytes = bytes / max(1, rows)
+		size.Setting, size.Value = "--attach", c.Attach
+	}
 	if c.Features != "" {
 		names := []string{c.Features}
 		if c.Several() {
@@ -74,7 +83,9 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 		held += rows * rowBytes / 2
 	}
 	// The table and the host tier.
-	size.Bytes = held + rows*(rowBytes+policyBytes)
+	if size.Bytes = held; c.joined == nil { // else the owner has host tier, policy and slabs
+		size.Bytes += rows * (rowBytes + policyBytes)
+	}
 	if c.Graph == "" && c.IDs == "" {
 		size.Bytes += rows * (generatedDegree*edgeBytes + vertexBytes)
 		if c.Weighted {
@@ -82,7 +93,7 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 		}
 	}
 	needs = append(needs, size)
-	if budget, err := c.budget(int64(min(rows*rowBytes, math.MaxInt64/2))); err == nil && (c.Device == "host" || c.Device == "auto" && cuda.Usable() != nil) {
+	if budget, err := c.budget(int64(min(rows*rowBytes, math.MaxInt64/2))); err == nil && c.joined == nil && (c.Device == "host" || c.Device == "auto" && cuda.Usable() != nil) {
 		needs = append(needs, memlimit.Need{Setting: "--budget", Value: c.Budget, Bytes: float64(c.Devices) * min(float64(budget), rows*rowBytes)})
 	}
 	if c.IDs == "" {

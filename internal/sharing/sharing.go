@@ -28,6 +28,10 @@ type Owner interface {
 	Admit(p Process, lanes int, send func(*wire.Message) error) (Guest, *wire.Welcome, error)
 	// Guest returns the guest of a number, nil if there is none.
 	Guest(number uint64) Guest
+	// Orphans returns how many guests have lost their connection and may still run batches.
+	Orphans() int
+	// Misses returns what the owner knows of rows that a batch of a guest has missed.
+	Misses(table int, rows []int64) (*wire.Misses, error)
 	// Describe describes the guests, in the order of their numbers.
 	Describe() []Description
 }

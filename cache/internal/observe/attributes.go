@@ -17,6 +17,9 @@ const (
 	KeyTable  = attribute.Key("tensorcache.table.name")
 	KeyDevice = attribute.Key("tensorcache.device.index")
 	KeyError  = attribute.Key("error.type")
+	// Of an attached cache.
+	KeyClient  = attribute.Key("tensorcache.client.name")
+	KeyProcess = attribute.Key("process.pid") // OpenTelemetry's
 
 	// Of a batch.
 	KeyRows         = attribute.Key("tensorcache.batch.rows")
@@ -31,6 +34,7 @@ const (
 	KeyHostShare    = attribute.Key("tensorcache.strategy.host_share")
 	KeySampledCount = attribute.Key("tensorcache.miss.events")
 	KeyPart         = attribute.Key("tensorcache.batch.part")
+	KeyUnexplained  = attribute.Key("tensorcache.miss.unexplained")
 
 	// Of a sampled miss.
 	KeySampled      = attribute.Key("tensorcache.miss.sampled")
