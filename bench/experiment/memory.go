@@ -86,7 +86,7 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 	if size.Bytes = held; c.joined == nil { // else the owner has host tier, policy and slabs
 		size.Bytes += rows * (rowBytes + policyBytes)
 	}
-	if c.Graph == "" && c.IDs == "" {
+	if c.Graph == "" && c.samples() {
 		size.Bytes += rows * (generatedDegree*edgeBytes + vertexBytes)
 		if c.Weighted {
 			size.Bytes += rows * generatedDegree * weightBytes
@@ -96,7 +96,11 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 	if budget, err := c.budget(int64(min(rows*rowBytes, math.MaxInt64/2))); err == nil && c.joined == nil && (c.Device == "host" || c.Device == "auto" && cuda.Usable() != nil) {
 		needs = append(needs, memlimit.Need{Setting: "--budget", Value: c.Budget, Bytes: float64(c.Devices) * min(float64(budget), rows*rowBytes)})
 	}
-	if c.IDs == "" {
+	if c.Workload == Embedding {
+		samples := cmp.Or(c.BatchSize, defaultSamples)
+		needs = append(needs, memlimit.Need{Setting: "--batch-size", Value: samples, Bytes: 1.25 * float64(samples) * float64(c.bag()) * (rowBytes + 8)})
+	}
+	if c.samples() {
 		batch, hop := float64(cmp.Or(c.BatchSize, defaultSeeds)), 0.0
 		hop = batch
 		for _, fanout := range c.Fanouts {

@@ -92,6 +92,9 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.Var(&once{to: &cfg.IDs}, "ids", "row numbers to look up instead of sampling: FILE with one a line, or a trace")
 	f.IntSliceVar(&cfg.Fanouts, "fanouts", cfg.Fanouts, "neighbours sampled per vertex, hop by hop")
 	f.BoolVar(&cfg.Weighted, "weighted", false, "sample neighbours by the edges' weights; a generated graph has random ones")
+	f.StringVar(&cfg.Workload, "workload", "", "embedding: bags of rows by a power law, instead of sampling")
+	f.IntVar(&cfg.Bag, "bag", 0, "rows of a bag, with --workload embedding")
+	f.BoolVar(&cfg.Pooled, "pooled", false, "add up the rows of each bag; speeds are of the rows read")
 	f.IntVar(&cfg.BatchSize, "batch-size", 0, "seed vertices (with --ids: row numbers) of a batch")
 	f.IntVar(&cfg.Batches, "batches", experiment.Default, "batches to measure")
 	f.IntVar(&cfg.WarmupBatches, "warmup-batches", experiment.Default, "batches the policy learns from first")
@@ -120,6 +123,7 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	addForce(f, &cfg.Force)
 	// What stands for a default of the workload or the cache is shown as that.
 	f.Lookup("batch-size").DefValue = "256, with --ids 4096"
+	f.Lookup("bag").DefValue = "20"
 	f.Lookup("batches").DefValue = "200, with --ids all"
 	f.Lookup("warmup-batches").DefValue = "50 of another seed; with --ids a quarter, measured too"
 	f.Lookup("refresh-batches").DefValue = "5 with --cold or --drift and no --refresh-interval"
