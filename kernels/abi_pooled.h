@@ -65,3 +65,16 @@ struct PoolJoinArgs {
 	u32 reserved;
 };
 ABI_SIZE(PoolJoinArgs, 104);
+
+// GatherPoolArgs are uncompressed rows that are added up in bags of one size: what benchmarks compare with.
+struct GatherPoolArgs {
+	u64 mem;
+	u64 rows;
+	u64 out;
+	u32 bags;
+	u32 bag;
+	u32 quads;
+	// Bfloat16 says that elements are such, else they are float32.
+	u32 bfloat16;
+};
+ABI_SIZE(GatherPoolArgs, 40);

@@ -372,6 +372,8 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 				return; // offsets are out of order
 			do {
 				u32 runEnd = minimum(at + POOL_RUN, bagEnd), rows = 0, begun = at;
+				if (runEnd > to)
+					return; // offsets are out of order
 				begin();
 				for (; at < runEnd; at++) {
 					if (take(at, begun == bagStart && rows == 0))

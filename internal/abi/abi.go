@@ -434,6 +434,12 @@ type PoolJoinArgs struct {
 	Rows, _ uint32
 }
 
+// GatherPoolArgs are uncompressed rows that are added up in bags of one size: what benchmarks compare with.
+type GatherPoolArgs struct {
+	Mem, Rows, Out             uint64
+	Bags, Bag, Quads, Bfloat16 uint32
+}
+
 // The lengths of the structures in bytes.
 const (
 	FoundBytes        = 16
@@ -498,4 +504,5 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(PooledArgs{})-400]
 	_ = [1]int{}[unsafe.Sizeof(PooledReplayArgs{})-424]
 	_ = [1]int{}[unsafe.Sizeof(PoolJoinArgs{})-104]
+	_ = [1]int{}[unsafe.Sizeof(GatherPoolArgs{})-40]
 )
