@@ -19,9 +19,6 @@ var (
 
 // RunCUDA implements cuda.Kernel.
 func (k *Gather) RunCUDA(s *cuda.Stream) error {
-	if k.Bag != 0 {
-		return k.runPooledCUDA(s)
-	}
 	n := int(k.Rows.Size() / 8)
 	f, unit := gather16Kernel, 16
 	switch {

@@ -10,8 +10,30 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
-// pooledServe is a Serve with a Pool: rows are added up where they are decoded, and only the sums are written.
-type pooledServe Serve
+// Pooled returns the kernel that adds the rows up where they are decoded, as Pool says: Lookup.Out receives the sums of the batch's bags. A row number that
+// is out of range or of a corrupt row is left out. If an offset is bad, it is counted as out of range, and the output is zeros on the host, and
+// anything on a GPU.
+func (k *Serve) Pooled() device.Kernel { return (*pooledServe)(k) }
+
+// Pooled returns the kernel of a replay that does what the kernel of Serve.Pooled does.
+func (k *Replay) Pooled() device.Kernel { return (*pooledReplay)(k) }
+
+type (
+	pooledServe  Serve
+	pooledReplay Replay
+)
+
+// Name implements device.Kernel.
+func (q *pooledServe) Name() string { return "pooled" }
+
+// Name implements device.Kernel.
+func (q *pooledReplay) Name() string { return "pooled-replay" }
+
+// RunHost implements device.Kernel. It runs one replay.
+func (q *pooledReplay) RunHost(w device.Workers) {
+	k := (*Replay)(q)
+	k.runHost(w, k.Serve.Pooled())
+}
 
 // pooledHost is what the host execution of a pooled batch reads.
 type pooledHost struct {
@@ -33,8 +55,10 @@ func groupPlace(position int, last bool) int {
 	return place
 }
 
-// runPooled is RunHost with a Pool.
-func (k *Serve) runPooled(w device.Workers) {
+// RunHost implements device.Kernel.
+func (q *pooledServe) RunHost(w device.Workers) {
+	k := (*Serve)(q)
+	k.readHost()
 	p := &pooledHost{view: reduce.NewView(k.Pool)}
 	k.host.pooled = p
 	v := &p.view
@@ -49,7 +73,7 @@ func (k *Serve) runPooled(w device.Workers) {
 		places := groupPlace(k.Pool.Rows, true) + 1
 		p.sums, p.counts = make([]float32, places*k.Pool.Columns), make([]int32, places)
 	}
-	w.Range(max(v.Start(v.Bags), 1), pooledGrain, (*pooledServe)(k))
+	w.Range(max(v.Start(v.Bags), 1), pooledGrain, q)
 	if long {
 		k.joinGroups(w)
 	}

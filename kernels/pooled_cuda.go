@@ -154,8 +154,9 @@ func (l *pooledLaunch) grid(rows, resident int, args *abi.PooledArgs) int {
 	return grid
 }
 
-// runPooledCUDA is RunCUDA with a Pool.
-func (k *Serve) runPooledCUDA(s *cuda.Stream) error {
+// RunCUDA implements cuda.Kernel.
+func (q *pooledServe) RunCUDA(s *cuda.Stream) error {
+	k := (*Serve)(q)
 	l, args, err := k.pooled(s)
 	if err != nil {
 		return err
@@ -182,8 +183,9 @@ func (k *Serve) joinPooled(s *cuda.Stream, p *abi.PoolArgs) error {
 	})
 }
 
-// runPooledCUDA is RunCUDA of a Replay with a Pool.
-func (k *Replay) runPooledCUDA(s *cuda.Stream) error {
+// RunCUDA implements cuda.Kernel.
+func (q *pooledReplay) RunCUDA(s *cuda.Stream) error {
+	k := (*Replay)(q)
 	l, args, err := k.Serve.pooled(s)
 	if err != nil {
 		return err
@@ -201,32 +203,4 @@ func (k *Replay) runPooledCUDA(s *cuda.Stream) error {
 	}
 	k.blocks = uint64(grid)
 	return k.Serve.joinPooled(s, &args.Pool)
-}
-
-var gatherPool = map[int]*cuda.Function[abi.GatherPoolArgs]{
-	8:  cuda.NewFunction[abi.GatherPoolArgs](module("pooled_plain"), "gatherPool8"),
-	16: cuda.NewFunction[abi.GatherPoolArgs](module("pooled_plain"), "gatherPool16"),
-	32: cuda.NewFunction[abi.GatherPoolArgs](module("pooled_plain"), "gatherPool32"),
-}
-
-// runPooledCUDA is RunCUDA of a Gather with a Bag.
-func (k *Gather) runPooledCUDA(s *cuda.Stream) error {
-	n := int(k.Rows.Size() / 8)
-	if k.RowBytes%16 != 0 || n%k.Bag != 0 {
-		return fmt.Errorf("kernels: sums of %d rows of %d bytes must be of whole bags of %d, and rows multiples of 16", n, k.RowBytes, k.Bag)
-	}
-	if n == 0 {
-		return nil
-	}
-	args := abi.GatherPoolArgs{
-		Mem: k.Mem.Addr(), Rows: k.Rows.Addr(), Out: k.Out.Addr(), Bags: uint32(n / k.Bag), Bag: uint32(k.Bag), Quads: uint32(k.RowBytes / 16),
-	}
-	if k.BFloat16 {
-		args.Bfloat16 = 1
-	}
-	lanes := 8
-	for lanes < 32 && lanes*16 < k.RowBytes {
-		lanes *= 2
-	}
-	return launchResident(s, gatherPool[lanes], blockThreads, 0, n/k.Bag, blockThreads/lanes, &args)
 }

@@ -9,9 +9,6 @@ import (
 
 // RunCUDA implements cuda.Kernel.
 func (k *Replay) RunCUDA(s *cuda.Stream) error {
-	if k.Serve.Pool != nil {
-		return k.runPooledCUDA(s)
-	}
 	l, args, err := k.Serve.launch(s)
 	if err != nil {
 		return err

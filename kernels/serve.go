@@ -21,11 +21,8 @@ type Serve struct {
 	// Result and Batch are as in Ending.
 	Result device.Buffer
 	Batch  uint64
-	// Pool, if not nil, has the rows added up instead of written: Lookup.Out receives the sums of the batch's bags. A row number that is out of range
-	// or of a corrupt row is left out. If an offset is bad, it is counted as out of range, and the output is zeros on the host, and anything on
-	// a GPU.
-	Pool *reduce.Batch
-	// Partials is device memory of Pool.PartialBytes. The host's execution needs none.
+	// Pool is used by the kernel of Pooled only. Partials is device memory of Pool.PartialBytes for it; its execution on the host needs none.
+	Pool     *reduce.Batch
 	Partials device.Buffer
 
 	// host is what the host execution reads. It lies here so that a batch allocates nothing.
@@ -35,7 +32,7 @@ type Serve struct {
 		count  *Counters
 		out    []byte
 		slabs  [slab.MaxSlabs + 1][]byte // of raw rows
-		pooled *pooledHost               // with a Pool
+		pooled *pooledHost               // of Pooled
 	}
 }
 
@@ -44,6 +41,13 @@ func (k *Serve) Name() string { return "serve" }
 
 // RunHost implements device.Kernel.
 func (k *Serve) RunHost(w device.Workers) {
+	k.readHost()
+	w.Range(k.host.rows.len(), rowGrain, k)
+	publish(k.host.count, k.Result, k.Batch)
+}
+
+// readHost sets what the host execution reads.
+func (k *Serve) readHost() {
 	h := &k.host
 	h.rows, h.count = k.Lookup.rowNumbers(), CountersView(k.Lookup.Counters)
 	h.table.Read(k.Lookup.Map.Bytes(), k.Lookup.Layout)
@@ -51,12 +55,6 @@ func (k *Serve) RunHost(w device.Workers) {
 	for i, s := range k.Slabs {
 		h.slabs[i] = s.Bytes()
 	}
-	if k.Pool != nil {
-		k.runPooled(w)
-		return
-	}
-	w.Range(h.rows.len(), rowGrain, k)
-	publish(h.count, k.Result, k.Batch)
 }
 
 // Range implements device.Ranger: it serves rows from to to-1.

@@ -40,9 +40,6 @@ func (l *serveLaunch) divide(args *abi.ServeArgs, grid int) {
 
 // RunCUDA implements cuda.Kernel.
 func (k *Serve) RunCUDA(s *cuda.Stream) error {
-	if k.Pool != nil {
-		return k.runPooledCUDA(s)
-	}
 	l, args, err := k.launch(s)
 	if err != nil {
 		return err

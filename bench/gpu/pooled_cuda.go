@@ -127,9 +127,7 @@ func le32(b []byte) uint32 {
 func (r *runner) plainSums(mem device.Buffer, of dtype.Type, bag int, batches turns, out device.Buffer) float64 {
 	var all [sets]device.Kernel
 	for i := range all {
-		all[i] = &kernels.Gather{
-			Mem: mem, Rows: batches.rows[i], Out: out, RowBytes: pooledColumns * of.Size(), Bag: bag, BFloat16: of == dtype.BFloat16,
-		}
+		all[i] = (&kernels.Gather{Mem: mem, Rows: batches.rows[i], Out: out, RowBytes: pooledColumns * of.Size()}).Sums(bag, of)
 	}
 	return r.launches(all)
 }
@@ -172,7 +170,7 @@ func (r *runner) gatherThenSum(c *cache.Cache, of dtype.Type, bag int, batches t
 	for i := range order {
 		order[i] = int64(i)
 	}
-	sum := &kernels.Gather{Mem: rows, Rows: r.put(asBytes(order)), Out: out, RowBytes: rowBytes, Bag: bag, BFloat16: of == dtype.BFloat16}
+	sum := (&kernels.Gather{Mem: rows, Rows: r.put(asBytes(order)), Out: out, RowBytes: rowBytes}).Sums(bag, of)
 	g := gathererOf(c, 0, r.stream)
 	return r.time(func(i int) error {
 		if _, err := g.begin(batches.rows[i%sets], rows); err != nil {
@@ -243,10 +241,9 @@ func (r *runner) pooledOfTables() {
 			must(c.Check(true))
 			plain := r.time(func(i int) error {
 				for k := range int64(pooledTables) {
-					if err := r.stream.Launch(&kernels.Gather{
-						Mem: t.mem.Slice(k*part, (k+1)*part), Rows: batches.rows[(i+int(k))%sets], Out: out.Slice(k*bytes, (k+1)*bytes), RowBytes: rowBytes, Bag: tableBag,
-						BFloat16: of == dtype.BFloat16,
-					}); err != nil {
+					if err := r.stream.Launch((&kernels.Gather{
+						Mem: t.mem.Slice(k*part, (k+1)*part), Rows: batches.rows[(i+int(k))%sets], Out: out.Slice(k*bytes, (k+1)*bytes), RowBytes: rowBytes,
+					}).Sums(tableBag, of)); err != nil {
 						return err
 					}
 				}

@@ -50,7 +50,11 @@ func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device
 			hold = h
 		}
 	}
-	err := s.Launch(&c.kernel)
+	kernel := device.Kernel(&c.kernel)
+	if pool != nil {
+		kernel = c.kernel.Pooled()
+	}
+	err := s.Launch(kernel)
 	d.captures.join(c, hold)
 	if err != nil {
 		c.release()

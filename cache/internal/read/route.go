@@ -117,10 +117,13 @@ func (r *route) enqueue(l *lane, s, second device.Stream, lookup kernels.Lookup,
 			Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec, Tier: r.table.Rows, Result: l.result, Batch: l.batch,
 			Pool: r.pool,
 		}
-		if r.pool != nil && l.lists != nil {
+		if r.pool == nil {
+			return s.Launch(&l.serve)
+		}
+		if l.lists != nil {
 			l.serve.Partials = l.lists.Slice(0, r.pool.PartialBytes())
 		}
-		return s.Launch(&l.serve)
+		return s.Launch(l.serve.Pooled())
 	case HitsFirst:
 		lookup.Found = l.lists.Slice(0, rows*kernels.FoundBytes)
 		l.find = kernels.Find{Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec, Tier: r.table.Rows, End: l.ending(1)}
