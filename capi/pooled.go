@@ -188,7 +188,9 @@ func tcgo_gather_pooled(h C.uintptr_t, dev C.int32_t, pooled *C.tc_pooled, count
 
 // enqueuePooled enqueues a batch whose memory is a GPU's.
 func (s *served) enqueuePooled(r *pooledShape, stream uintptr) (*cache.Batch, error) {
-	at := func(p unsafe.Pointer, bytes int64) device.Buffer { return device.DeviceBuffer(uint64(uintptr(p)), bytes) }
+	at := func(p unsafe.Pointer, bytes int64) device.Buffer {
+		return device.DeviceBuffer(uint64(uintptr(p)), bytes)
+	}
 	offsetBytes := int64(8)
 	if r.pooling.Offsets32 {
 		offsetBytes = 4
