@@ -50,11 +50,10 @@ type Config struct {
 	Vertices int `json:"vertices"`
 	// IDs is a text file of row numbers, or a trace whose IDs are such, to replay instead of sampling.
 	IDs string `json:"ids,omitempty"`
-	// Workload is "embedding" for batches of bags of Bag rows, 20 by default, in place of sampling. Pooled has the rows of each bag added up; only then the
-	// bytes of a run are of the rows read, not of the output.
-	Workload string `json:"workload,omitempty"`
-	Bag      int    `json:"bag,omitempty"`
-	Pooled   bool   `json:"pooled,omitempty"`
+	// With Workload "embedding" batches are bags of Bag rows, 20 by default. Pooled has the rows of each bag added up; the bytes of a run are those of the
+	// rows read all the same.
+	Bag    int  `json:"bag,omitempty"`
+	Pooled bool `json:"pooled,omitempty"`
 	// Fanouts are how many neighbours are sampled in each hop.
 	Fanouts []int `json:"fanouts"`
 	// Weighted samples neighbours by the edges' weights.
@@ -106,6 +105,7 @@ type Config struct {
 	joined *joined // by Join; nil: none
 	// Closing, unless nil, is called after a cache has been measured and before it is closed, while its metrics can still be read.
 	Closing func() `json:"-"`
+	Ngram
 	Online
 }
 
@@ -146,6 +146,7 @@ func (c *Config) Validate() error {
 		f.Addf("unknown device (%q) must be one of auto, host, cuda", c.Device)
 	}
 	c.validateDevices(&f)
+	c.validateNgram(policy, &f)
 	c.Online.validate(c.Policy, &f)
 	c.validateEmbedding(policy, &f)
 	f.If(c.Batches < 1 && c.Batches != Default, "--batches (%d) must be at least 1", c.Batches)
@@ -192,7 +193,7 @@ func (c *Config) Settings() map[string]any {
 	maps.DeleteFunc(m, func(key string, _ any) bool {
 		switch key {
 		case "vertices":
-			return c.Features != "" || c.Graph != ""
+			return c.Features != "" || c.Graph != "" || c.readsText()
 		case "fanouts":
 			return !c.samples()
 		case "batches":

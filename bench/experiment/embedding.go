@@ -23,7 +23,7 @@ const defaultBag = 20
 // validateEmbedding adds what is wrong with the workload's fields.
 func (c *Config) validateEmbedding(policy admission.Spec, f *faults.List) {
 	embedding := c.Workload == Embedding
-	f.If(c.Workload != "" && !embedding, "--workload (%q) must be %s, or not given", c.Workload, Embedding)
+	f.If(c.Workload != "" && !embedding && !c.readsText(), "--workload (%q) must be %s or %s", c.Workload, Embedding, ngramKind)
 	f.If(c.Bag < 0 || c.Bag > 1<<20, "--bag (%d) must be 1 to %d", c.Bag, 1<<20)
 	f.If(c.Bag != 0 && !embedding, "--bag (%d) means nothing without --workload %s", c.Bag, Embedding)
 	f.If(c.Pooled && !embedding, "--pooled means nothing without --workload %s", Embedding)
@@ -39,7 +39,7 @@ func (c *Config) validateEmbedding(policy admission.Spec, f *faults.List) {
 func (c *Config) bag() int { return cmp.Or(c.Bag, defaultBag) }
 
 // samples says whether batches are sampled from a graph.
-func (c *Config) samples() bool { return c.IDs == "" && c.Workload != Embedding }
+func (c *Config) samples() bool { return c.IDs == "" && c.Workload == "" }
 
 // prepareEmbedding makes the batches. Those that train come before those that are measured.
 func (r *run) prepareEmbedding() error {

@@ -52,6 +52,10 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 			return nil, false
 		}
 	}
+	if c.readsText() {
+		rows, rowBytes = float64(cmp.Or(c.Rows, workload.NgramRows)), workload.NgramRowBytes
+		size.Setting, size.Value = "--rows", int64(rows)
+	}
 	held := rows * rowBytes // of the table, beside the host tier
 	if c.joined != nil {
 		rows, held = 0, 0
@@ -96,6 +100,9 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 	if budget, err := c.budget(int64(min(rows*rowBytes, math.MaxInt64/2))); err == nil && c.joined == nil && (c.Device == "host" || c.Device == "auto" && cuda.Usable() != nil) {
 		needs = append(needs, memlimit.Need{Setting: "--budget", Value: c.Budget, Bytes: float64(c.Devices) * min(float64(budget), rows*rowBytes)})
 	}
+	if c.readsText() {
+		needs = append(needs, c.Ngram.memory(c.BatchSize, rowBytes)...)
+	}
 	if c.Workload == Embedding {
 		samples := cmp.Or(c.BatchSize, defaultSamples)
 		needs = append(needs, memlimit.Need{Setting: "--batch-size", Value: samples, Bytes: 1.25 * float64(samples) * float64(c.bag()) * (rowBytes + 8)})
@@ -109,7 +116,7 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 		}
 		needs = append(needs, memlimit.Need{Setting: "--batch-size", Value: cmp.Or(c.BatchSize, defaultSeeds), Bytes: 1.25 * min(batch, rows) * (rowBytes + 8)})
 	}
-	if c.Batches != Default && c.IDs == "" {
+	if c.Batches != Default && c.IDs == "" && !c.readsText() {
 		needs = append(needs, memlimit.Need{Setting: "--batches", Value: c.Batches, Bytes: 8 * float64(c.Batches)}) // the time of each
 	}
 	return needs, true
