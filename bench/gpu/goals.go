@@ -58,6 +58,8 @@ var goals = []goal{
 	{name: "training-fetch", codec: "auto", row: 512, of: ValueAtMost, bound: 1.25},
 	{name: "training-fetch", codec: "auto", of: ValueAtMost, bound: 0.80},
 	{name: "gather-80", of: RatioAtLeast, bound: 0.9},
+	{name: "pooled-hits", of: RatioAtLeast, bound: 0.85},
+	{name: "pooled-80", of: RatioAtLeast, bound: 0.9},
 	{name: "sampling", codec: allMisses, of: RatioAtLeast, bound: 0.97},
 	{name: "sampling", of: RatioAtLeast, bound: 0.99},
 	{name: "refresh", unit: churnUnit, of: ValueAtLeast, bound: leastChurn},
