@@ -116,6 +116,8 @@ type TableStats struct {
 	LocalHits, PeerHits int64
 	// MissesByReason is indexed by slab.Reason and sums to Misses.
 	MissesByReason [slab.NumReasons]int64
+	// Tiers says what lies in the host tier, and what was read from below it.
+	Tiers TierStats
 	// HostBytesMoved is the stored bytes of the missed rows.
 	HostBytesMoved int64
 	// MissStrategy says for each device how misses are read from the host tier.
@@ -271,6 +273,7 @@ func (c *Cache) tableStats(s *Stats) {
 			RawBytes: total.RawBytes, StoredBytes: total.StoredBytes,
 		}
 		one.count(done)
+		one.Tiers = tierStats(t)
 		if codec := t.Tier.Codec(); codec != nil {
 			s.CodecBytes += codec.MetadataBytes()
 		}

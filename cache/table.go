@@ -27,6 +27,7 @@ type Table struct {
 	codec    Codec  // "": Options.Codec
 	adopt    []byte // memory that becomes the host tier; nil: the host tier gets memory of its own
 	restore  bool   // Close restores the rows in adopt
+	below    *below // what has the rows that the host tier does not hold; nil: the host tier holds all
 }
 
 // Element is a Go type of table elements.
@@ -185,6 +186,9 @@ func (t Table) validate() error {
 	}
 	if n := int64(t.Rows()); n < 1 && t.capacity < 1 || n > hashmap.MaxRows {
 		return fmt.Errorf("cache: table %s: rows (%d) must be 1 to 2^50 - 2, or 0 in a table with a capacity", t.name, n)
+	}
+	if t.below != nil && (t.codec != "" || t.capacity > int64(t.Rows())) {
+		return fmt.Errorf("cache: table %s: a table of pages has the codec and the length that it was packed with", t.name)
 	}
 	if t.codec != "" {
 		if err := registry.Check(string(t.codec)); err != nil {

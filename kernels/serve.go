@@ -20,6 +20,8 @@ type Serve struct {
 	// Result and Batch are as in Ending.
 	Result device.Buffer
 	Batch  uint64
+	// Absent is as in Fetch.
+	Absent *Absent
 
 	// host is what the host execution reads. It lies here so that a batch allocates nothing.
 	host struct {
@@ -110,6 +112,10 @@ func (k *Serve) serve(row int64, i int, l slab.Location, done *Counters) {
 	done.Misses++
 	done.Reasons[min(l.Reason(), slab.NumReasons-1)]++
 	n, ok := k.Tier.read(k.Codec.Codec, row, out)
+	if n == isAbsent {
+		k.Absent.add(row, uint32(i))
+		return
+	}
 	if !ok {
 		count.corrupt(uint32(i))
 		return

@@ -108,12 +108,12 @@ func (r *route) enqueue(l *lane, s, second device.Stream, lookup kernels.Lookup,
 	switch r.launches {
 	case OneLaunch:
 		l.serve = kernels.Serve{
-			Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec, Tier: r.table.Rows, Result: l.result, Batch: l.batch,
+			Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec, Tier: r.table.Rows, Result: l.result, Batch: l.batch, Absent: l.listed(),
 		}
 		return s.Launch(&l.serve)
 	case HitsFirst:
 		lookup.Found = l.lists.Slice(0, rows*kernels.FoundBytes)
-		l.find = kernels.Find{Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec, Tier: r.table.Rows, End: l.ending(1)}
+		l.find = kernels.Find{Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec, Tier: r.table.Rows, End: l.ending(1), Absent: l.listed()}
 		return s.Launch(&l.find)
 	}
 	return r.enqueueSideBySide(l, s, second, lookup, rows)
@@ -123,7 +123,7 @@ func (r *route) enqueueSideBySide(l *lane, s, second device.Stream, lookup kerne
 	n := rows * kernels.FoundBytes
 	batch := transfer.Batch{
 		Found: l.lists.Slice(0, n), Ordered: l.lists.Slice(n, 2*n), Counters: l.counters, Buckets: l.buckets, Out: lookup.Out,
-		Reading: r.misses, End: l.ending(2), Counted: true,
+		Reading: r.misses, End: l.ending(2), Counted: true, Absent: l.listed(),
 	}
 	l.lookup = lookup
 	l.lookup.Found, l.lookup.Pages = batch.Found, batch.Pages(r.table.Rows)

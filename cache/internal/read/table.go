@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"github.com/tensorcache/tensorcache/cache/internal/cold"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/kernels"
@@ -18,6 +19,8 @@ type Table struct {
 	Tier  *transfer.Tier
 	// Restore says that the rows of an adopted tier are to be uncompressed in their places when the cache is closed.
 	Restore bool
+	// Cold has the rows that the tier does not hold, nil if it holds all.
+	Cold *cold.Table
 
 	// Rejected are the rows that admission declined, Oversize those larger than any slab. The devices have copies of both.
 	Rejected, Oversize Bitset
@@ -34,6 +37,7 @@ var (
 	ErrDevice    = errors.New("cache: device failed")
 	ErrCapturing = errors.New("cache: batch cannot be captured")
 	ErrCorrupt   = errors.New("cache: corrupt row")
+	ErrCold      = cold.ErrCold
 )
 
 // TableView is a table as the kernels of one device read it. It is immutable but for what is learnt of misses.
