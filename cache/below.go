@@ -21,7 +21,9 @@ type below struct {
 	source cold.Source
 	codec  codec.Codec // nil if all rows are raw
 	mean   int         // stored length of a row; 0: not known
+	memory int64       // host memory that finding rows takes
 	log    cold.Log    // nil: one in memory
+	pageOf func(row int64) uint32
 	close  func() error
 }
 
@@ -32,12 +34,19 @@ func fromBelow(name string, of dtype.Type, rows int64, rowBytes int, b below) (T
 		return Table{}, err
 	}
 	t.below, t.used = &b, new(atomic.Bool)
+	t.close = func() error {
+		if t.used.Load() { // by a cache, which closes it
+			return nil
+		}
+		return b.close()
+	}
 	return t, nil
 }
 
 // loadBelow makes the host tier of a table of pages, empty, of at most so many bytes.
 func (c *Cache) loadBelow(ctx context.Context, t Table, memory int64) (*read.Table, error) {
 	b := t.below
+	c.below = append(c.below, b.close)
 	if kind := c.set.Devices[0].Device.Info().Kind; kind != "host" {
 		return nil, fmt.Errorf("a table of pages needs the host backend: devices of kind %s do not read rows that the host tier does not hold", kind)
 	}
@@ -45,7 +54,7 @@ func (c *Cache) loadBelow(ctx context.Context, t Table, memory int64) (*read.Tab
 	if log == nil {
 		log = cold.NewMemoryLog(c.opts.Host.Overlay)
 	}
-	below := cold.New(b.source, cold.Options{Name: t.name, RowBytes: t.RowBytes(), Codec: b.codec, Timeout: c.opts.Host.ColdTimeout, Log: log})
+	below := cold.New(b.source, cold.Options{Name: t.name, RowBytes: t.RowBytes(), Codec: b.codec, Timeout: c.opts.Host.ColdTimeout, Log: log, PageOf: b.pageOf})
 	mean := b.mean
 	if mean == 0 {
 		var err error
@@ -54,7 +63,7 @@ func (c *Cache) loadBelow(ctx context.Context, t Table, memory int64) (*read.Tab
 		}
 	}
 	tier, err := transfer.OpenPart(c.set.Devices[0].Device, transfer.PartOptions{
-		Rows: int64(t.Rows()), RowBytes: t.RowBytes(), Codec: b.codec, Mean: mean, Memory: memory, Nodes: c.store.Nodes.Tier,
+		Rows: int64(t.Rows()), RowBytes: t.RowBytes(), Codec: b.codec, Mean: mean, Memory: memory - b.memory, Nodes: c.store.Nodes.Tier,
 	})
 	if err != nil {
 		return nil, err
@@ -70,7 +79,6 @@ func meanStored(ctx context.Context, below *cold.Table, rows int64, rowBytes int
 	for i := range min(int64(runs*run), rows) {
 		sample = append(sample, min(rows-1, i/run*(rows/runs)+i%run))
 	}
-	slices.Sort(sample)
 	var mu sync.Mutex
 	var first error
 	sum, n := int64(0), int64(0)

@@ -302,14 +302,15 @@ func (t *Tier) replace(row int64, stored []byte, compressed bool) (w Written, ok
 
 // Victims appends the rows of the main region for which keep is false to rows, up to so many bytes of slots, and returns them.
 func (t *Tier) Victims(rows []int64, bytes int64, keep func(row int64) bool) ([]int64, int64) {
-	for row, l := range t.locations() {
+	for row := range t.rows {
 		if bytes <= 0 {
 			break
 		}
-		if !l.Valid() || l.Offset() >= t.part.ring.from || keep(int64(row)) {
+		l := t.at(row)
+		if !l.Valid() || l.Offset() >= t.part.ring.from || keep(row) {
 			continue
 		}
-		rows = append(rows, int64(row))
+		rows = append(rows, row)
 		bytes -= int64(slab.SlotBytes(l.Stored(t.rowBytes)))
 	}
 	return slices.Clip(rows), bytes

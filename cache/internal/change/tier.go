@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -337,6 +338,8 @@ func (w *Writer) FillTiers(ctx context.Context, chosen, hosts []uint64) error {
 	w.cycle.fetched = map[uint64]fetched{}
 	defer func() { w.cycle.fetched = nil }()
 	topology := w.store.Topology.Load()
+	w.byPage(chosen)
+	w.byPage(hosts)
 	for keys := range slices.Chunk(hosts, fillRows) {
 		if err := w.fetchAll(ctx, keys); err != nil {
 			return err
@@ -368,6 +371,17 @@ func (w *Writer) FillTiers(ctx context.Context, chosen, hosts []uint64) error {
 		clear(w.cycle.fetched)
 	}
 	return nil
+}
+
+// byPage sorts keys by the page that the row lies in, so that each page is read once or twice.
+func (w *Writer) byPage(keys []uint64) {
+	page := func(key uint64) uint32 {
+		table, row := hashmap.SplitKey(key)
+		return w.set.Tables[table].Cold.PageOf(row)
+	}
+	slices.SortFunc(keys, func(a, b uint64) int {
+		return cmp.Or(cmp.Compare(a>>56, b>>56), cmp.Compare(page(a), page(b)), cmp.Compare(a, b))
+	})
 }
 
 // fillRows is how many rows FillTiers reads at a time.

@@ -49,6 +49,7 @@ type Options struct {
 	Timeout  time.Duration
 	Log      Log
 	Ahead    int64 // most rows that prefetches under way may have
+	PageOf   func(row int64) uint32
 }
 
 // Table reads absent rows of a table.
@@ -91,6 +92,9 @@ func (t *Table) Close() error { return t.o.Log.Close() }
 
 // SetAhead sets Options.Ahead. No other call may be under way.
 func (t *Table) SetAhead(rows int64) { t.o.Ahead = rows }
+
+// PageOf returns the page that a row lies in: rows of one page are best read together.
+func (t *Table) PageOf(row int64) uint32 { return t.o.PageOf(row) }
 
 // Log returns the log of updated rows.
 func (t *Table) Log() Log { return t.o.Log }

@@ -63,6 +63,7 @@ type filler struct {
 	// chosen and hosts are those of Filled. room is the bytes of each Partial host tier that are not chosen for yet.
 	chosen, hosts []uint64
 	room          []int64
+	fits          []bool // whether a Partial host tier has room for all rows of its table
 	// lengths are the stored lengths of the rows of each table, while Fill runs; -1 for a row that does not read back. Policies and Fill ask
 	// for them in any order: read from the rows themselves, each would be a miss of the processor's caches.
 	lengths [][]int32
@@ -327,10 +328,11 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 	}
 	// What the rows take in each clique's slabs, and of that by rows that are copied.
 	used, full, entries := make([]int64, len(topology.Cliques)), false, int64(0)
-	f.room = make([]int64, len(f.set.Tables))
+	f.room, f.fits = make([]int64, len(f.set.Tables)), make([]bool, len(f.set.Tables))
 	for i, t := range f.set.Tables {
 		if t.Tier.Partial() {
 			f.room[i], _ = t.Tier.MainBytes()
+			f.fits[i] = f.room[i] >= t.Tier.Totals().SlotBytes
 		}
 	}
 	bytes, hot := int64(0), f.store.Hot.Bytes.Load()
@@ -372,7 +374,7 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 					return true, nil
 				}
 				f.chosen = append(f.chosen, key)
-				if f.o.Inclusive || f.room[table] >= t.Tier.Totals().SlotBytes {
+				if f.o.Inclusive || f.fits[table] {
 					f.host(table, key)
 				}
 				return true, nil
