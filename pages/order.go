@@ -1,9 +1,11 @@
 package pages
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // checkOrder returns an error if order is not a permutation of the table's row numbers.
@@ -38,4 +40,40 @@ func positions(order []uint32) []byte {
 		binary.LittleEndian.PutUint32(b[4*int(row):], uint32(position))
 	}
 	return b
+}
+
+// OrderByCount returns the numbers of all rows, those with the highest counts first, and among equal counts in ascending order.
+func OrderByCount(counts []uint32) []uint32 {
+	order := make([]uint32, len(counts))
+	for i := range order {
+		order[i] = uint32(i)
+	}
+	slices.SortFunc(order, func(a, b uint32) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })
+	return order
+}
+
+// OrderOf returns the numbers of all rows of a table: first those that are listed, then the others in ascending order. An error says which of
+// the listed is not a row or is there twice.
+func OrderOf(listed []int64, rows int64) ([]uint32, error) {
+	if rows > math.MaxUint32 {
+		return nil, fmt.Errorf("pages: rows of an ordered table (%d) must be at most %d", rows, uint32(math.MaxUint32))
+	}
+	seen := make([]bool, rows)
+	order := make([]uint32, 0, rows)
+	for i, row := range listed {
+		if row < 0 || row >= rows {
+			return nil, fmt.Errorf("pages: order: row (%d) at position %d must be 0 to %d", row, i, rows-1)
+		}
+		if seen[row] {
+			return nil, fmt.Errorf("pages: order: row %d at position %d must be there once only", row, i)
+		}
+		seen[row] = true
+		order = append(order, uint32(row))
+	}
+	for row := range rows {
+		if !seen[row] {
+			order = append(order, uint32(row))
+		}
+	}
+	return order, nil
 }
