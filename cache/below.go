@@ -54,7 +54,7 @@ func (c *Cache) loadBelow(ctx context.Context, t Table, memory int64) (*read.Tab
 	if log == nil {
 		log = cold.NewMemoryLog(c.opts.Host.Overlay)
 	}
-	below := cold.New(b.source, cold.Options{Name: t.name, RowBytes: t.RowBytes(), Codec: b.codec, Timeout: c.opts.Host.ColdTimeout, Log: log, PageOf: b.pageOf})
+	below := cold.New(b.source, cold.Options{Name: t.name, RowBytes: t.RowBytes(), Codec: b.codec, Timeout: c.opts.Host.ColdTimeout, Log: log, PageOf: b.pageOf, Memory: b.memory})
 	mean := b.mean
 	if mean == 0 {
 		var err error
@@ -152,6 +152,8 @@ func (c *Cache) Prefetch(table int, rows []int64) error {
 
 // TierStats say what of a table lies where, and what was read from below the host tier.
 type TierStats struct {
+	// Paged says that the table is of FromPages: the host tier of others holds all rows.
+	Paged bool
 	// HostRows and HostBytes are the rows in the host tier and the bytes of their slots, of HostCapacity bytes. HostMemory is all of the tier's host
 	// memory, index included.
 	HostRows, HostBytes, HostCapacity, HostMemory int64
@@ -169,6 +171,23 @@ type TierStats struct {
 	UpdateBytes, UpdateBytesWritten int64
 }
 
+// sub returns s with the counters of earlier statistics subtracted.
+func (s TierStats) sub(earlier TierStats) TierStats {
+	for _, n := range []struct {
+		of   *int64
+		then int64
+	}{
+		{&s.AbsentRows, earlier.AbsentRows}, {&s.FailedRows, earlier.FailedRows}, {&s.RowsRead, earlier.RowsRead}, {&s.PagesRead, earlier.PagesRead},
+		{&s.BytesRead, earlier.BytesRead}, {&s.Reads, earlier.Reads}, {&s.ReadNanos, earlier.ReadNanos}, {&s.LogRows, earlier.LogRows},
+		{&s.FlightRows, earlier.FlightRows}, {&s.PrefetchedRows, earlier.PrefetchedRows}, {&s.UnusedRows, earlier.UnusedRows},
+		{&s.DroppedRows, earlier.DroppedRows}, {&s.PromotedRows, earlier.PromotedRows}, {&s.DemotedRows, earlier.DemotedRows},
+		{&s.UpdateBytes, earlier.UpdateBytes}, {&s.UpdateBytesWritten, earlier.UpdateBytesWritten},
+	} {
+		*n.of -= n.then
+	}
+	return s
+}
+
 // tierStats returns the statistics of a table's tiers.
 func tierStats(t *read.Table) (s TierStats) {
 	s.HostRows, s.HostBytes, s.HostCapacity = t.Tier.Held()
@@ -176,7 +195,7 @@ func tierStats(t *read.Table) (s TierStats) {
 	if t.Cold == nil {
 		return s
 	}
-	s.HostMemory = t.Tier.MemoryBytes()
+	s.Paged, s.HostMemory = true, t.Tier.MemoryBytes()+t.Cold.MemoryBytes()
 	n := &t.Cold.Counts
 	s.AbsentRows, s.FailedRows = t.Counts.Totals().Absent, n.Failed.Load()
 	s.RowsRead, s.PagesRead, s.BytesRead, s.Reads, s.ReadNanos = n.Rows.Load(), n.Pages.Load(), n.Bytes.Load(), n.Reads.Load(), n.Nanos.Load()

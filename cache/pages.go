@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"errors"
 
 	"github.com/tensorcache/tensorcache/cache/internal/cold"
 	"github.com/tensorcache/tensorcache/pages"
@@ -33,4 +34,17 @@ func (s pagesSource) ReadRows(ctx context.Context, rows []int64, visit func(i in
 		all.Bytes += one.Bytes
 	}
 	return all
+}
+
+// openPages opens a directory of page files.
+func openPages(dir string) (Table, error) {
+	p, err := pages.Open(dir, pages.FileOptions{})
+	if err != nil {
+		return Table{}, err
+	}
+	t, err := FromPages(p)
+	if err != nil {
+		return Table{}, errors.Join(err, p.Close())
+	}
+	return t, nil
 }

@@ -165,6 +165,7 @@ func (s Stats) Sub(earlier Stats) Stats {
 		t.PeerHits -= e.PeerHits
 		t.Misses -= e.Misses
 		t.HostBytesMoved -= e.HostBytesMoved
+		t.Tiers = t.Tiers.sub(e.Tiers)
 		for r := range t.MissesByReason {
 			t.MissesByReason[r] -= e.MissesByReason[r]
 		}

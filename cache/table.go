@@ -3,6 +3,7 @@ package cache
 import (
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"sync/atomic"
 	"unsafe"
@@ -119,11 +120,15 @@ func Adopt(name string, of dtype.Type, mem []byte, rowBytes int) (Table, error) 
 	return t, nil
 }
 
-// Open returns the table of an .npy file, or of an array of an .npz archive or a .safetensors file. The array is named after a colon
+// Open returns the table of an .npy file, of an array of an .npz archive or a .safetensors file, or of a directory of page files as `cachebench pack`
+// writes it: see FromPages. The array is named after a colon
 // ("f.npz:x"); without a name it is "features", else the only array of rank ≥ 2. The last axis is the row. float8 tensors become tables of
 // Uint8. New reads and closes the table. A table that is not given to New must be closed with Close. New reads the table on all
 // processors, except compressed arrays and those in Fortran order, which it reads on one.
 func Open(path string) (Table, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return openPages(path)
+	}
 	f, err := tablefile.Open(path)
 	if err != nil {
 		return Table{}, err

@@ -17,6 +17,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/statjson"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -107,6 +108,10 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) 
 
 // compare adds what other caches do to a result.
 func (r *run) compare(ctx context.Context, res Result, plain *Uncompressed, compressed *measurement, counts accesses) (_ *Result, err error) {
+	if r.table.Paged() != nil { // a cache of raw rows would need the whole table in memory
+		res.Uncompressed, res.OtherBudgets = Uncompressed{}, []BudgetHits{}
+		return &res, nil
+	}
 	if plain == nil {
 		if plain, err = r.measurePlain(ctx, res.Results.Lookups); err != nil {
 			return nil, err
@@ -242,6 +247,9 @@ func (r *run) load() (err error) {
 	if err != nil {
 		return err
 	}
+	if err := c.suitPages(r.table); err != nil {
+		return err
+	}
 	if r.table, err = r.table.Cast(c.Cast); err != nil {
 		return err
 	}
@@ -280,7 +288,7 @@ func (r *run) fit() (err error) {
 	r.suitTraining()
 	raw := int64(0)
 	for _, t := range r.all() {
-		raw += int64(len(t.Data))
+		raw += t.Bytes()
 	}
 	r.budget, err = r.cfg.budget(raw)
 	return err
@@ -470,7 +478,7 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 		telemetry.TracerProvider, telemetry.MeterProvider = tracenoop.NewTracerProvider(), metricnoop.NewMeterProvider()
 	}
 	o, err := r.cfg.spread(cache.Options{
-		Tables: tables, Budget: r.budget, Codec: cache.Codec(codec), Host: cache.HostOptions{Tier: cache.HostTier(tier), Workers: r.cfg.Workers, Progress: r.loading(codec, steps)},
+		Tables: tables, Budget: r.budget, Codec: cache.Codec(codec), Host: cache.HostOptions{Tier: cache.HostTier(tier), Workers: r.cfg.Workers, Progress: r.loading(codec, steps), Memory: r.cfg.hostMemory()},
 		Admission: cache.AdmissionOptions{Policy: policy, Training: r.shown(r.learn(ctx), codec), Cold: r.cfg.Cold}, Seed: r.cfg.Seed,
 		Refresh: r.cfg.Online.options(), Link: r.cfg.link(), Telemetry: telemetry,
 	})
@@ -506,7 +514,9 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 			}
 			took += time.Since(start)
 			if verify {
-				r.verify(table, part, out)
+				if err := r.verify(table, part, out); err != nil {
+					return 0, err
+				}
 			}
 		}
 		if batches++; r.cfg.every() != 0 && batches%r.cfg.every() == 0 {
@@ -579,15 +589,16 @@ func (r *run) shown(training admission.Training, codec string) admission.Trainin
 	}
 }
 
-// verify compares gathered rows with their source. Those of a lossy codec may differ by its bound.
-func (r *run) verify(t *dataset.Table, rows []int64, out []byte) {
-	n, bound := t.RowBytes, Bound(r.cfg.Codec)
-	for i, row := range rows {
-		r.verified++
-		if !t.Within(row, out[i*n:][:n], bound) {
-			r.mismatches++
-		}
+// verify compares gathered rows with their source. Those of a lossy codec may differ by its bound. Rows of pages are read from these again.
+func (r *run) verify(t *dataset.Table, rows []int64, out []byte) error {
+	bound := Bound(r.cfg.Codec)
+	if t.Paged() != nil { // what a lossy codec has lost is not in the pages either
+		bound = 0
 	}
+	n, err := t.Mismatches(context.Background(), rows, out, bound)
+	r.verified += int64(len(rows))
+	r.mismatches += n
+	return err
 }
 
 // describe fills in what the result says of the compressed cache.
@@ -609,6 +620,9 @@ func (m *measurement) describe(res *Result) {
 	q.ByteHitRatio = q.HitRatio // rows of one table are equally long
 	q.HostBytesRaw, q.HostBytesMoved = t.Misses*int64(t.RowBytes), t.HostBytesMoved
 	q.Speed = m.speed
+	if t.Tiers.Paged {
+		res.Tiers = statjson.TiersOf(&t.Tiers)
+	}
 	for reason, n := range t.MissesByReason {
 		res.MissesByReason[slab.Reason(reason).String()] = n
 	}

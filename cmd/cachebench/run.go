@@ -76,7 +76,7 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.SortFlags = false
-	f.Var(&once{to: &cfg.Features}, "features", "table: FILE.npy, FILE.npz[:array] or FILE.safetensors[:tensor] (default: generated float32 × 128)")
+	f.Var(&once{to: &cfg.Features}, "features", "table: FILE.npy, FILE.npz[:array], FILE.safetensors[:tensor] or a directory of pack (default: generated float32 × 128)")
 	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16 or f16")
 	f.Var(&once{to: &cfg.Graph}, "graph", "graph to sample: FILE.npz with CSR indptr and indices, or an edge list (default: generated)")
 	f.IntVar(&cfg.Vertices, "vertices", cfg.Vertices, "vertices of the generated graph, rows of the generated table")
@@ -104,6 +104,7 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.StringVar(&cfg.Placement, "placement", cfg.Placement, "which rows lie in which slabs: auto, partition or replicate")
 	f.StringVar(&cfg.Rates, "rates", "", "speeds for --placement auto: FILE.json of devices --measure, or local=1900,peer=350,host=50 (GB/s)")
 	f.StringVar(&cfg.HostNodes, "host-nodes", "", "memory nodes (NUMA) of the host tier: 0,1 or any (default: those nearest to the GPUs)")
+	f.StringVar(&cfg.HostMemory, "host-memory", "", "most host memory for rows and index of a table of pages: 8MiB (default: all rows)")
 	f.IntVar(&cfg.Workers, "workers", 0, "goroutines of the host (default: one a processor)")
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of everything generated and sampled")
 	f.Uint64Var(&cfg.DataSeed, "data-seed", 0, "another seed of the generated table and graph (default: --seed)")

@@ -50,6 +50,7 @@ type Options struct {
 	Log      Log
 	Ahead    int64 // most rows that prefetches under way may have
 	PageOf   func(row int64) uint32
+	Memory   int64 // host memory that the source takes to find rows
 }
 
 // Table reads absent rows of a table.
@@ -92,6 +93,9 @@ func (t *Table) Close() error { return t.o.Log.Close() }
 
 // SetAhead sets Options.Ahead. No other call may be under way.
 func (t *Table) SetAhead(rows int64) { t.o.Ahead = rows }
+
+// MemoryBytes returns Options.Memory.
+func (t *Table) MemoryBytes() int64 { return t.o.Memory }
 
 // PageOf returns the page that a row lies in: rows of one page are best read together.
 func (t *Table) PageOf(row int64) uint32 { return t.o.PageOf(row) }
