@@ -19,6 +19,7 @@ import (
 // below is what has all rows of a table, in the form in which tiers store them, and what is known of them.
 type below struct {
 	source cold.Source
+	name   Codec       // of codec
 	codec  codec.Codec // nil if all rows are raw
 	mean   int         // stored length of a row; 0: not known
 	memory int64       // host memory that finding rows takes

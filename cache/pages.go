@@ -18,7 +18,7 @@ import (
 func FromPages(t *pages.Table) (Table, error) {
 	m := t.Manifest()
 	return fromBelow(m.Name, m.DType, m.Rows, m.RowBytes, below{
-		source: pagesSource{t}, codec: t.Codec(), mean: int((m.StoredBytes + m.Rows - 1) / max(1, m.Rows)), memory: t.MemoryBytes(),
+		source: pagesSource{t}, name: Codec(m.Codec), codec: t.Codec(), mean: int((m.StoredBytes + m.Rows - 1) / max(1, m.Rows)), memory: t.MemoryBytes(),
 		pageOf: t.PageOf, close: t.Close,
 	})
 }

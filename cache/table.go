@@ -192,8 +192,11 @@ func (t Table) validate() error {
 	if n := int64(t.Rows()); n < 1 && t.capacity < 1 || n > hashmap.MaxRows {
 		return fmt.Errorf("cache: table %s: rows (%d) must be 1 to 2^50 - 2, or 0 in a table with a capacity", t.name, n)
 	}
-	if t.below != nil && (t.codec != "" || t.capacity > int64(t.Rows())) {
-		return fmt.Errorf("cache: table %s: a table of pages has the codec and the length that it was packed with", t.name)
+	if t.below != nil && t.codec != "" && t.codec != CodecAuto && t.codec != t.below.name {
+		return fmt.Errorf("cache: table %s: codec (%s) must be %s, with which its pages were packed", t.name, t.codec, t.below.name)
+	}
+	if t.below != nil && t.capacity > int64(t.Rows()) {
+		return fmt.Errorf("cache: table %s: capacity (%d) must not exceed the %d rows of its pages", t.name, t.capacity, t.Rows())
 	}
 	if t.codec != "" {
 		if err := registry.Check(string(t.codec)); err != nil {
