@@ -2,7 +2,6 @@ package pages
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 	"os"
 )
 
@@ -27,7 +26,7 @@ func encodeCheckpoint(r *resumable) []byte {
 	b = le.AppendUint32(b, uint32(len(r.codec)))
 	b = le.AppendUint32(b, uint32(len(r.metadata)))
 	b = append(append(b, r.codec...), r.metadata...)
-	return le.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	return le.AppendUint32(b, checksum(b))
 }
 
 // add appends a group to what sync writes.
@@ -42,7 +41,7 @@ func (c *checkpoint) add(g *packedGroup, pages []indexPage) {
 	for _, p := range pages {
 		b = le.AppendUint32(le.AppendUint32(b, p.length), p.sum)
 	}
-	c.buffer = le.AppendUint32(b, crc32.Checksum(b[from:], castagnoli))
+	c.buffer = le.AppendUint32(b, checksum(b[from:]))
 }
 
 // sync writes what has been added and makes it durable.
@@ -64,7 +63,7 @@ func parseCheckpoint(b []byte, key [32]byte) (*resumable, int64) {
 	}
 	codec, metadata := int64(le.Uint32(b[44:])), int64(le.Uint32(b[48:]))
 	head := checkpointFixed + codec + metadata
-	if int64(len(b)) < head+4 || le.Uint32(b[40:]) >= uint32(len(Stages)) || crc32.Checksum(b[:head], castagnoli) != le.Uint32(b[head:]) {
+	if int64(len(b)) < head+4 || le.Uint32(b[40:]) >= uint32(len(Stages)) || checksum(b[:head]) != le.Uint32(b[head:]) {
 		return nil, 0
 	}
 	r := &resumable{key: key, stage: Stage(b[40]), codec: string(b[checkpointFixed:][:codec]), metadata: b[checkpointFixed+codec : head]}
@@ -76,7 +75,7 @@ func parseCheckpoint(b []byte, key [32]byte) (*resumable, int64) {
 		}
 		pages := int64(le.Uint32(rest[4:]))
 		size := groupFixed + 8*pages
-		if int64(len(rest)) < size+4 || crc32.Checksum(rest[:size], castagnoli) != le.Uint32(rest[size:]) {
+		if int64(len(rest)) < size+4 || checksum(rest[:size]) != le.Uint32(rest[size:]) {
 			return r, at
 		}
 		r.groups = append(r.groups, le.Uint32(rest))

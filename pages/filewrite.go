@@ -31,12 +31,11 @@ type FileWriter struct {
 	checkpoint *checkpoint // nil: not resumable
 }
 
-// Pages are written so many bytes at a time, and made durable so many at a time: an interrupted Pack loses less than that, or what it had
-// written in its last group.
-const (
-	writeBytes = 4 << 20
-	syncBytes  = 256 << 20
-)
+// writeBytes is how many bytes of pages are written at a time.
+const writeBytes = 4 << 20
+
+// syncBytes is how many bytes of pages are made durable at a time: an interrupted Pack does so many again at most. Tests set it.
+var syncBytes int64 = 256 << 20
 
 // CreateFiles returns a writer of the next generation of the table in a directory, which is made if there is none. Only one writer at a time
 // can have a directory; it must be empty or a table's.
@@ -225,7 +224,7 @@ func (w *FileWriter) Commit(ctx context.Context, m *Manifest, parts *Parts) erro
 			return err
 		}
 		if len(contents) > 0 {
-			if err := atomicfile.Write(filepath.Join(w.folder, Part(p).String()), contents); err != nil {
+			if err := writePart(filepath.Join(w.folder, Part(p).String()), contents); err != nil {
 				return err
 			}
 		}
@@ -242,6 +241,16 @@ func (w *FileWriter) Commit(ctx context.Context, m *Manifest, parts *Parts) erro
 	os.Remove(filepath.Join(w.folder, checkpointFile))
 	w.clean()
 	return w.lock.Close()
+}
+
+// writePart writes a file that is no one's before the manifest names its folder.
+func writePart(path string, contents []byte) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = writeTo(f, contents)
+	return errors.Join(err, f.Sync(), f.Close())
 }
 
 // Abort implements Writer. It keeps what can be resumed.
@@ -357,7 +366,7 @@ func (w *FileWriter) begin(r *resumable) error {
 // wrote implements resumer.
 func (w *FileWriter) wrote(g *packedGroup, pages []indexPage) error {
 	w.checkpoint.add(g, pages)
-	if w.unsynced < syncBytes {
+	if w.unsynced+int64(len(w.buffer)) < syncBytes {
 		return nil
 	}
 	return w.sync()

@@ -7,11 +7,11 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 )
 
-// groupBytes is the memory that the rows of a group take before compression, if they are not shorter than groupBytes ÷ maxGroupRows.
-const groupBytes = 16 << 20
+// groupBytes is the memory that the rows of a group take before compression, if they are not shorter than groupBytes ÷ maxGroupRows. Tests set it.
+var groupBytes = 16 << 20
 
 // groupRowsFor returns Manifest.GroupRows for rows of this length.
-func groupRowsFor(rowBytes int) int { return min(groupBytes/rowBytes, maxGroupRows) }
+func groupRowsFor(rowBytes int) int { return max(1, min(groupBytes/rowBytes, maxGroupRows)) }
 
 // packedGroup is a group whose pages are made.
 type packedGroup struct {

@@ -118,6 +118,9 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// checksum is the CRC-32C of b.
+func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+
 // MarshalBinary returns the manifest as stores keep it.
 func (m *Manifest) MarshalBinary() ([]byte, error) {
 	if err := m.validate(); err != nil {
@@ -143,7 +146,7 @@ func (m *Manifest) MarshalBinary() ([]byte, error) {
 	b = le.AppendUint32(b, uint32(len(m.Name)))
 	b = le.AppendUint32(b, uint32(len(m.Codec)))
 	b = append(append(b, m.Name...), m.Codec...)
-	return le.AppendUint32(b, crc32.Checksum(b, castagnoli)), nil
+	return le.AppendUint32(b, checksum(b)), nil
 }
 
 // UnmarshalBinary reads what MarshalBinary returned. Anything else is an error.
@@ -160,7 +163,7 @@ func (m *Manifest) UnmarshalBinary(b []byte) error {
 	}
 	le := binary.LittleEndian
 	sum := len(b) - 4
-	if crc32.Checksum(b[:sum], castagnoli) != le.Uint32(b[sum:]) {
+	if checksum(b[:sum]) != le.Uint32(b[sum:]) {
 		return fail("wrong checksum")
 	}
 	if b[10] > 1 || b[11] != 0 {

@@ -121,6 +121,7 @@ type packing struct {
 	codec     codec.Codec
 	metadata  []byte
 	stage     Stage
+	sample    []byte // of a source that cannot be read in any order
 
 	index       indexBuilder
 	nextGroup   int64 // the first that is not written
@@ -175,7 +176,8 @@ func (p *packing) prepare(src Source) error {
 // train trains the codec. It returns a source that can be read from the first row.
 func (p *packing) train(src Source, open func() (Source, error)) (Source, error) {
 	p.codecName = registry.None
-	if p.o.Codec == registry.None || p.rows == 0 {
+	_, ranged := src.(RangedSource)
+	if p.rows == 0 || p.o.Codec == registry.None && (ranged || p.o.Stage != StageAuto) {
 		return src, nil
 	}
 	numbers := codec.SampleRows(p.rows, p.rowBytes, p.o.Seed)
@@ -190,6 +192,7 @@ func (p *packing) train(src Source, open func() (Source, error)) (Source, error)
 		if err := readSample(src, numbers, sample); err != nil {
 			return src, err
 		}
+		p.sample = sample
 		src.Close()
 		again, err := open()
 		if err != nil {
@@ -198,6 +201,9 @@ func (p *packing) train(src Source, open func() (Source, error)) (Source, error)
 		if src = again; int64(src.Rows()) != p.rows || src.RowBytes() != p.rowBytes {
 			return src, errors.New("pages: the source changed while it was read")
 		}
+	}
+	if p.o.Codec == registry.None {
+		return src, nil
 	}
 	c, err := registry.Train(p.o.Codec, sample, p.rowBytes, p.o.DType)
 	if err != nil || c == nil {
@@ -252,16 +258,19 @@ func (p *packing) pickStage(src Source) error {
 		p.stage, err = ParseStage(p.o.Stage)
 		return err
 	}
-	r, ok := src.(RangedSource)
-	if !ok || p.rows == 0 {
-		return nil
-	}
-	// Rows in the middle of the table: tables often begin with rows of zeros.
 	want := min(p.rows, int64(max(1, min(stageSample*p.o.PageBytes/p.rowBytes, p.group))))
-	first := (p.rows - want) / 2
-	rows := make([]byte, want*int64(p.rowBytes))
-	if err := p.readGroup(r, nil, first, rows); err != nil {
-		return err
+	var rows []byte
+	if r, ok := src.(RangedSource); ok {
+		// Rows in the middle of the table: tables often begin with rows of zeros.
+		rows = make([]byte, want*int64(p.rowBytes))
+		if err := p.readGroup(r, nil, (p.rows-want)/2, rows); err != nil {
+			return err
+		}
+	} else {
+		rows = p.sample[:min(int64(len(p.sample)), want*int64(p.rowBytes))]
+	}
+	if len(rows) == 0 {
+		return nil
 	}
 	best := int64(0)
 	for s := StageNone; s.valid(); s++ {
@@ -270,7 +279,7 @@ func (p *packing) pickStage(src Source) error {
 			return err
 		}
 		var g packedGroup
-		if err := p.packerWith(stage).pack(&g, first, rows); err != nil {
+		if err := p.packerWith(stage).pack(&g, 0, rows); err != nil {
 			return err
 		}
 		total := int64(0)

@@ -60,7 +60,7 @@ func appendPage(b []byte, position int64, entries []uint32, stored []byte, stage
 
 // pageSum returns the checksum of a page: CRC-32C of its header before the checksum, and of all after the header.
 func pageSum(page []byte) uint32 {
-	return crc32.Update(crc32.Checksum(page[:28], castagnoli), castagnoli, page[pageHeader:])
+	return crc32.Update(checksum(page[:28]), castagnoli, page[pageHeader:])
 }
 
 // Page is a decoded page. It refers to the memory that it was parsed from.

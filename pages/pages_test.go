@@ -280,7 +280,7 @@ func TestOpenStores_AnotherTable(t *testing.T) {
 	}
 }
 
-// TestPack_InOrder: a source that can only be read in order gives the same pages, but for the stage, which it cannot try.
+// TestPack_InOrder: a source that can only be read in order gives the same pages.
 func TestPack_InOrder(t *testing.T) {
 	data := floats(50_000, 128, 7)
 	o := PackOptions{Codec: "ibp4", Stage: "none", DType: dtype.Float32, Workers: 3}

@@ -50,7 +50,7 @@ func (s *ReadStats) Add(o ReadStats) {
 // not read from the same table. Each page is read once. A page that no store has sound gives all its rows the same error, which wraps a
 // PageError for each store. ReadRows returns when all rows have been visited; when ctx ends, those that have not arrived fail with its error.
 func (t *Table) ReadRows(ctx context.Context, rows []int64, visit func(i int, stored []byte, compressed bool, err error)) ReadStats {
-	c := &call{t: t, ctx: ctx, rows: rows, visit: visit, jobs: make(chan job, MaxWindows)}
+	c := &call{t: t, ctx: ctx, rows: rows, visit: visit, jobs: make(chan job, MaxWindows*t.windows.buffers)}
 	c.stats = ReadStats{Stores: make([]StoreStats, len(t.stores))}
 	c.waiting = make([]waiting, len(t.stores))
 	for i, s := range t.stores {
