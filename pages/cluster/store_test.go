@@ -1,0 +1,164 @@
+package cluster
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/internal/redistest"
+	"github.com/tensorcache/tensorcache/pages"
+)
+
+func TestStore_ReadsWhatWriterWrote(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]redistest.Options{"cluster": {Replicas: 1}, "single": {Masters: -1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := redistest.Start(t, o)
+			data := rowsOf(8000, 1)
+			if _, err := Open(t.Context(), c.URL(), Options{Table: "x"}); !errors.Is(err, ErrNoTable) {
+				t.Errorf("got %v", err)
+			}
+			load(t, c.URL(), "x", data, Options{})
+			s, table := openTable(t, c.URL(), Options{})
+			allRows(t, table, data)
+			if m := s.Manifest(); m.Generation != 1 || m.Name != "x" || m.Pages < 60 {
+				t.Errorf("manifest %+v", m)
+			}
+			if n := s.counts.failed.Load(); n != 0 {
+				t.Errorf("%d pages failed", n)
+			}
+			// Several calls at once, of several pages each.
+			for i := range 20 {
+				if failed, err := batch(t.Context(), table, data, 500, uint64(i)); failed != 0 || err != nil {
+					t.Errorf("%d rows failed: %v", failed, err)
+				}
+			}
+			if err := table.Close(); err != nil {
+				t.Error(err)
+			}
+			s.ReadPages(t.Context(), []uint32{0}, [][]byte{make([]byte, s.manifest.BufferBytes())}, func(_ int, _ []byte, err error) {
+				if !errors.Is(err, ErrClosed) {
+					t.Errorf("after Close: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestStore_SpreadsReadsOverReplicas(t *testing.T) {
+	t.Parallel()
+	c := redistest.Start(t, redistest.Options{Replicas: 1})
+	data := rowsOf(8000, 2)
+	load(t, c.URL(), "x", data, Options{})
+	for _, masters := range []bool{false, true} {
+		s, table := openTable(t, c.URL(), Options{Masters: masters})
+		for range 5 {
+			allRows(t, table, data)
+		}
+		read := int64(0)
+		for _, sh := range s.net.now.Load().shards {
+			for i, n := range sh.nodes {
+				if pages := n.counts.pages.Load(); i > 0 {
+					read += pages
+				} else if pages == 0 {
+					t.Errorf("masters only %v: master %s was not read", masters, n.addr)
+				}
+			}
+		}
+		if (read == 0) != masters {
+			t.Errorf("masters only %v: %d pages were read from replicas", masters, read)
+		}
+	}
+}
+
+func TestOpen_TableOfSeveral(t *testing.T) {
+	t.Parallel()
+	c := redistest.Start(t, redistest.Options{Masters: -1})
+	one, two := rowsOf(1000, 3), rowsOf(1000, 4)
+	load(t, c.URL(), "one", one, Options{})
+	load(t, c.URL()+"/two", "two", two, Options{})
+	if _, err := Open(t.Context(), c.URL(), Options{}); err == nil || !strings.Contains(err.Error(), "the address must end in /TABLE, one of") {
+		t.Errorf("no name: %v", err)
+	}
+	if _, err := Open(t.Context(), c.URL()+"/two", Options{Table: "one"}); err == nil || !strings.Contains(err.Error(), "table (two) of the address must be one") {
+		t.Errorf("two names: %v", err)
+	}
+	if _, err := Open(t.Context(), c.URL()+"/three", Options{}); !errors.Is(err, ErrNoTable) {
+		t.Errorf("no such name: %v", err)
+	}
+	_, table := openTable(t, c.URL()+"/two", Options{})
+	allRows(t, table, two)
+	_, table = openTable(t, c.URL(), Options{Table: "one"})
+	allRows(t, table, one)
+}
+
+func TestOpen_ManifestOfAnotherTable(t *testing.T) {
+	t.Parallel()
+	c := redistest.Start(t, redistest.Options{Masters: -1})
+	load(t, c.URL(), "one", rowsOf(1000, 3), Options{})
+	if _, err := c.Nodes[0].Ask("COPY tc:{one}:manifest tc:{two}:manifest"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(t.Context(), c.URL(), Options{Table: "two"})
+	if err == nil || !strings.Contains(err.Error(), `cluster: table two: its manifest is of another table ("one")`) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := c.Nodes[0].Ask("SETRANGE tc:{one}:manifest 40 xxxx"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), c.URL(), Options{Table: "one"}); err == nil || !strings.Contains(err.Error(), "wrong checksum") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTable_DamagedPagesComeFromTheOtherStore(t *testing.T) {
+	t.Parallel()
+	c := redistest.Start(t, redistest.Options{})
+	data := rowsOf(8000, 5)
+	load(t, c.URL(), "x", data, Options{})
+	damage := []string{"SETRANGE %s 100 damaged", "APPEND %s more", "DEL %s", "SET %s short", "SETRANGE %s 70000 x"}
+	for page, command := range damage {
+		key := keys{"x"}.page(1, uint32(page))
+		if _, err := c.Nodes[int(slotOf(key))*3/slots].Ask(strings.ReplaceAll(command, "%s", key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, table := openTable(t, c.URL(), Options{})
+	wrong := false
+	rows := make([]int64, 8000)
+	for i := range rows {
+		rows[i] = int64(i)
+	}
+	stats := table.ReadRows(t.Context(), rows, func(i int, stored []byte, _ bool, err error) {
+		if damaged := table.PageOf(int64(i)) < uint32(len(damage)); (err != nil) != damaged {
+			t.Errorf("row %d: %v", i, err)
+		}
+		if err == nil && string(stored) != string(data[i*testRowBytes:(i+1)*testRowBytes]) {
+			wrong = true
+		}
+	})
+	if failed := stats.Stores[0].Failed; failed != int64(len(damage)) || wrong {
+		t.Errorf("%d pages failed, must %d; wrong rows: %v", failed, len(damage), wrong)
+	}
+
+	// Behind the cluster a store that has them.
+	place := pages.NewMemory()
+	if err := packTo(t.Context(), place.Writer(), "x", data); err != nil {
+		t.Fatal(err)
+	}
+	memory, err := place.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := Open(t.Context(), c.URL(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	both, err := pages.OpenStores(t.Context(), first, memory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer both.Close()
+	allRows(t, both, data)
+}
