@@ -43,6 +43,8 @@ type Config struct {
 	// Features is a NumPy file; "" generates rows of 128 float32, one for each vertex of the graph. RunTables takes several, with commas
 	// between them, and as many IDs.
 	Features string `json:"features,omitempty"`
+	// ColdPages is the address of a cluster that has the table's pages: those that the files of Features lack, or all if Features is "".
+	ColdPages string `json:"cold_pages,omitempty"`
 	// Cast rounds the table's elements to bf16 or f16 first.
 	Cast string `json:"cast,omitempty"`
 	// Graph is an .npz with CSR indptr and indices to sample; "" generates one with a vertex for each row of the table.
@@ -211,7 +213,7 @@ func (c *Config) Settings() map[string]any {
 	maps.DeleteFunc(m, func(key string, _ any) bool {
 		switch key {
 		case "vertices":
-			return c.Features != "" || c.Graph != ""
+			return c.Features != "" || c.ColdPages != "" || c.Graph != ""
 		case "fanouts":
 			return c.IDs != ""
 		case "batches":
@@ -225,6 +227,9 @@ func (c *Config) Settings() map[string]any {
 		}
 		return false
 	})
+	if delete(m, "cold_pages"); c.ColdPages != "" { // one flag is for both
+		m["cold"] = c.ColdPages
+	}
 	if c.RefreshInterval != 0 {
 		m["refresh_interval"] = c.RefreshInterval.String()
 	}

@@ -233,9 +233,9 @@ func (r *run) load() (err error) {
 			return err
 		}
 	}
-	if c.Features != "" {
+	if c.Features != "" || c.ColdPages != "" {
 		r.progress.Stage("reading the features", 0)
-		r.table, err = dataset.Load(c.Features)
+		r.table, err = c.loadFeatures()
 	} else {
 		r.progress.Stage("generating the features", 0)
 		rows := c.Vertices
