@@ -15,6 +15,12 @@ type address struct {
 	table string
 }
 
+// TableOf returns the name of the table that an address has, "" if it has none or is no address.
+func TableOf(url string) string {
+	a, _ := parse(url)
+	return a.table
+}
+
 const defaultPort = "6379"
 
 // IsAddress reports whether text is an address of a cluster rather than a path.
