@@ -2,10 +2,16 @@ package cache_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"os"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/tensorcache/tensorcache/cache"
 )
@@ -208,5 +214,49 @@ func TestFromPages_OtherTablesBeside(t *testing.T) {
 	o.Tables, o.Host.Memory = []cache.Table{fromBytes(t, "plain", data, rowBytes)}, 100<<10
 	if _, err := cache.New(o); err == nil || fmt.Sprint(err) != "cache: Host.Memory (102400 B) must hold all rows of tables that are not of pages, as table plain" {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestDocs_MetricsOfPages: a cache of a table of pages has the metrics that docs/tracing.md lists for it, and sampled batches say what they waited for.
+func TestDocs_MetricsOfPages(t *testing.T) {
+	b, err := os.ReadFile("../docs/tracing.md")
+	if err != nil {
+		t.Skip("needs the repository: a test binary runs alone here")
+	}
+	_, section, _ := strings.Cut(string(b), "\n## Metrics of tables of pages\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	names := regexp.MustCompile("(?m)^\\| `([a-z._]+)`").FindAllStringSubmatch(section, -1)
+	if len(names) < 9 {
+		t.Fatalf("%d metrics are documented", len(names))
+	}
+	data := versionedRows(pagedRows, pagedRowBytes)
+	r := newRecorder(t, sdktrace.AlwaysSample())
+	c := overPages(t, packed(t, data, pagedRowBytes, "none", nil), cache.Options{Budget: 100 << 10, Host: cache.HostOptions{Memory: 500 << 10}, Telemetry: r.options()})
+	defer cache.ServeApart()() // else a batch this small has no list of its misses
+	check(t, c, data, allOf(pagedRows))
+	got := r.collect(t)
+	for _, name := range names {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(got)), func(key string) bool { return strings.HasPrefix(key, name[1]+"{") }) {
+			t.Errorf("%s is documented and not collected: %v", name[1], got)
+		}
+	}
+	s := stats(t, c).Tables[0].Tiers
+	if n := got["tensorcache.cold.misses{tensorcache.outcome=read,tensorcache.table.name=features}"]; n != float64(s.AbsentRows) || n == 0 {
+		t.Errorf("%v absent rows, of %d", n, s.AbsentRows)
+	}
+	spans := r.named("gather features")
+	if len(spans) != 1 {
+		t.Fatalf("%d spans", len(spans))
+	}
+	at := attributes(spans[0].Attributes())
+	if at["tensorcache.batch.misses_absent"].AsInt64() != s.AbsentRows || at["tensorcache.batch.rows_failed"].AsInt64() != 0 || at["tensorcache.cold.seconds"].AsFloat64() <= 0 {
+		t.Errorf("span %v", spans[0].Attributes())
+	}
+	tiers := map[string]int{}
+	for _, e := range spans[0].Events() {
+		tiers[attributes(e.Attributes)["tensorcache.tier"].AsString()]++
+	}
+	if tiers["pages"] == 0 || tiers["host"] == 0 || len(tiers) != 2 {
+		t.Errorf("events name tiers %v", tiers)
 	}
 }

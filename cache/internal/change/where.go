@@ -84,15 +84,15 @@ func (w *Writer) tierOf(t *read.Table, row int64, a *Where) {
 	case t.Cold == nil:
 		a.Tier = "host"
 		return
-	case t.Tier.Holds(row):
-		a.Tier, a.Since = "host", t.Tier.Since(row)
-		return
 	}
-	a.Tier, a.Since = "pages", t.Tier.Since(row)
-	if stored, compressed, ok, err := t.Cold.Log().Get(row); ok && err == nil {
-		a.Tier, a.Stored, a.Compressed = "log", len(stored), compressed
-	} else {
-		a.Stored, _ = t.Tier.StoredBytes(row) // about
+	a.Tier, a.Since = t.TierNow(row), t.Tier.Since(row)
+	switch a.Tier {
+	case "log":
+		if stored, compressed, ok, err := t.Cold.Log().Get(row); ok && err == nil {
+			a.Stored, a.Compressed = len(stored), compressed
+		}
+	case "pages":
+		a.Stored, _ = t.Tier.StoredBytes(row) // the mean
 	}
 }
 

@@ -3,6 +3,7 @@ package read
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/board"
 	"github.com/tensorcache/tensorcache/cache/internal/cold"
@@ -18,6 +19,8 @@ type Outcome struct {
 	Reasons      [slab.NumReasons]int64
 	// Absent is the part of the misses that the host tier did not hold. Failed of them could not be read.
 	Absent, Failed int64
+	// Cold is the time for which the batch waited for them.
+	Cold time.Duration
 
 	failedAt            int   // position of one of them
 	failure             error // why that one could not be read
@@ -53,6 +56,7 @@ func (o *Outcome) addAbsent(below *cold.Outcome, from int) {
 		return
 	}
 	o.Absent += below.Rows
+	o.Cold += below.Took
 	if below.Failed > 0 && o.Failed == 0 {
 		o.failedAt, o.failure = from+below.At, below.Err
 	}

@@ -30,6 +30,21 @@ type Table struct {
 // SlotBytes returns the bytes that a row with the given location takes in a slab.
 func (t *Table) SlotBytes(l slab.Location) int { return slab.SlotBytes(l.Stored(t.Tier.RowBytes())) }
 
+// TierNow returns the tier that has a row which is in no slab: "host", or "pages" or "log" below it. It is "" for tables whose rows are all in the
+// host tier.
+func (t *Table) TierNow(row int64) string {
+	switch {
+	case t.Cold == nil:
+		return ""
+	case t.Tier.Holds(row):
+		return "host"
+	}
+	if _, _, ok, err := t.Cold.Log().Get(row); ok && err == nil {
+		return "log"
+	}
+	return "pages"
+}
+
 // Errors of batches. Package cache documents them.
 var (
 	ErrRows      = errors.New("cache: row numbers out of range")
