@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/tensorcache/tensorcache/internal/atomicfile"
+	"github.com/tensorcache/tensorcache/internal/filelock"
 )
 
 // FileWriter is a Writer of page files. A Pack that was interrupted, by a full disk or a crash, goes on where it was.
@@ -78,12 +79,8 @@ func lockDir(dir string) (*os.File, error) {
 	if !known {
 		return nil, fmt.Errorf("pages: %s: must be a new or empty directory, or one of page files (it has %s)", dir, entries[0].Name())
 	}
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o666)
+	f, err := filelock.Try(filepath.Join(dir, lockFile))
 	if err != nil {
-		return nil, err
-	}
-	if err := tryLock(f); err != nil {
-		f.Close()
 		return nil, fmt.Errorf("pages: %s: another process is writing to it: %w", dir, err)
 	}
 	return f, nil
