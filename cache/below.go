@@ -1,11 +1,8 @@
 package cache
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/cache/internal/cold"
@@ -21,11 +18,14 @@ type below struct {
 	source cold.Source
 	name   Codec       // of codec
 	codec  codec.Codec // nil if all rows are raw
-	mean   int         // stored length of a row; 0: not known
+	mean   int         // stored length of a row
 	memory int64       // host memory that finding rows takes
-	log    cold.Log    // nil: one in memory
 	pageOf func(row int64) uint32
-	close  func() error
+	// The log of updates is in the folder logDir; "": in memory.
+	paged   *paged
+	logDir  string
+	durable bool
+	close   func() error
 }
 
 // fromBelow returns a table whose rows are read from below the host tier when they are needed.
@@ -45,57 +45,28 @@ func fromBelow(name string, of dtype.Type, rows int64, rowBytes int, b below) (T
 }
 
 // loadBelow makes the host tier of a table of pages, empty, of at most so many bytes.
-func (c *Cache) loadBelow(ctx context.Context, t Table, memory int64) (*read.Table, error) {
+func (c *Cache) loadBelow(t Table, memory int64) (*read.Table, error) {
 	b := t.below
 	c.below = append(c.below, b.close)
 	if kind := c.set.Devices[0].Device.Info().Kind; kind != "host" {
 		return nil, fmt.Errorf("a table of pages needs the host backend: devices of kind %s do not read rows that the host tier does not hold", kind)
 	}
-	log := b.log
-	if log == nil {
-		log = cold.NewMemoryLog(c.opts.Host.Overlay)
-	}
-	below := cold.New(b.source, cold.Options{Name: t.name, RowBytes: t.RowBytes(), Codec: b.codec, Timeout: c.opts.Host.ColdTimeout, Log: log, PageOf: b.pageOf, Memory: b.memory})
-	mean := b.mean
-	if mean == 0 {
+	log := cold.NewMemoryLog(c.opts.Host.Overlay)
+	if b.logDir != "" {
 		var err error
-		if mean, err = meanStored(ctx, below, int64(t.Rows()), t.RowBytes()); err != nil {
+		if log, err = openUpdates(b.paged, b.logDir, b.durable); err != nil {
 			return nil, err
 		}
 	}
+	below := cold.New(b.source, cold.Options{Name: t.name, RowBytes: t.RowBytes(), Codec: b.codec, Timeout: c.opts.Host.ColdTimeout, Log: log, PageOf: b.pageOf, Memory: b.memory})
 	tier, err := transfer.OpenPart(c.set.Devices[0].Device, transfer.PartOptions{
-		Rows: int64(t.Rows()), RowBytes: t.RowBytes(), Codec: b.codec, Mean: mean, Memory: memory - b.memory, Nodes: c.store.Nodes.Tier,
+		Rows: int64(t.Rows()), RowBytes: t.RowBytes(), Codec: b.codec, Mean: b.mean, Memory: memory - b.memory, Nodes: c.store.Nodes.Tier,
 	})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, below.Close())
 	}
 	below.SetAhead(tier.RingRows())
 	return &read.Table{Name: t.name, DType: t.dtype, Tier: tier, Cold: below}, nil
-}
-
-// meanStored returns the mean stored length of some rows.
-func meanStored(ctx context.Context, below *cold.Table, rows int64, rowBytes int) (int, error) {
-	const runs, run = 16, 64
-	var sample []int64
-	for i := range min(int64(runs*run), rows) {
-		sample = append(sample, min(rows-1, i/run*(rows/runs)+i%run))
-	}
-	var mu sync.Mutex
-	var first error
-	sum, n := int64(0), int64(0)
-	below.Read(ctx, slices.Compact(sample), func(_ int, stored []byte, _ bool, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if err != nil {
-			first = err
-			return
-		}
-		sum, n = sum+int64(len(stored)), n+1
-	})
-	if first != nil || n == 0 {
-		return rowBytes, first
-	}
-	return int((sum + n - 1) / n), nil
 }
 
 // memoryOf returns the most host memory of each table's tier: of Options.Host.Memory, what the tables that are not of pages leave, divided by the raw

@@ -160,6 +160,9 @@ func runModel(t *testing.T, operations int64, o cache.Options, devices int, f *f
 		if paged {
 			o.Codec, o.Host.Overlay = "", 1<<20
 			table, err = cache.FromPages(packed(t, m.source(), rowBytes, []string{"ibp4", "none"}[i], slowPages))
+			if i == 0 {
+				table = table.WithLog(t.TempDir(), false)
+			}
 		} else {
 			table = table.WithCapacity(int64(capacity))
 		}

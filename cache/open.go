@@ -135,7 +135,7 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 		var one *read.Table
 		var err error
 		if t.below != nil {
-			one, err = c.loadBelow(ctx, t, memory[i])
+			one, err = c.loadBelow(t, memory[i])
 		} else {
 			one, err = c.loadTable(ctx, i, t, terms)
 		}

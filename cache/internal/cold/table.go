@@ -88,6 +88,9 @@ func New(source Source, o Options) *Table {
 // End makes all reads return soon, and later ones at once, with ErrEnded.
 func (t *Table) End() { t.end(ErrEnded) }
 
+// Life returns a context that ends with End.
+func (t *Table) Life() context.Context { return t.life }
+
 // Close closes the log. REQUIRES: End, and no read is under way.
 func (t *Table) Close() error { return t.o.Log.Close() }
 
