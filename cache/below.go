@@ -60,13 +60,13 @@ func (c *Cache) loadBelow(t Table, memory int64) (*read.Table, error) {
 	}
 	below := cold.New(b.source, cold.Options{Name: t.name, RowBytes: t.RowBytes(), Codec: b.codec, Timeout: c.opts.Host.ColdTimeout, Log: log, PageOf: b.pageOf, Memory: b.memory})
 	tier, err := transfer.OpenPart(c.set.Devices[0].Device, transfer.PartOptions{
-		Rows: int64(t.Rows()), RowBytes: t.RowBytes(), Codec: b.codec, Mean: b.mean, Memory: memory - b.memory, Nodes: c.store.Nodes.Tier,
+		Rows: int64(t.Rows()), RowBytes: t.RowBytes(), Codec: b.codec, Mean: b.mean, Memory: memory - b.memory, Nodes: c.store.Nodes.Tier, Shared: c.set.Shared,
 	})
 	if err != nil {
 		return nil, errors.Join(err, below.Close())
 	}
 	below.SetAhead(tier.RingRows())
-	return &read.Table{Name: t.name, DType: t.dtype, Tier: tier, Cold: below}, nil
+	return &read.Table{Name: t.name, DType: t.dtype, Tier: tier, Cold: below, Absent: below}, nil
 }
 
 // memoryOf returns the most host memory of each table's tier: of Options.Host.Memory, what the tables that are not of pages leave, divided by the raw
@@ -107,8 +107,11 @@ func (c *Cache) Prefetch(table int, rows []int64) error {
 	}
 	defer c.leave()
 	t, err := c.tableFor(table, rows, false)
-	if err != nil || t.Cold == nil {
+	if err != nil || t.Absent == nil {
 		return err
+	}
+	if c.remote != nil {
+		return c.remote.prefetch(table, rows)
 	}
 	var absent []int64
 	for _, row := range rows {

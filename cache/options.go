@@ -315,9 +315,6 @@ func (o *Options) Validate() error {
 		if err := t.validate(); err != nil {
 			fault("%v", err)
 		}
-		if o.Shared && t.below != nil {
-			fault("cache: table %s: must not be of pages in a cache with Shared", t.name)
-		}
 		if o.Shared && t.adopt != nil {
 			fault("cache: table %s: must not be adopted by a cache with Shared", t.name)
 		}

@@ -122,7 +122,9 @@ func (h *HostRows) read(c codec.Codec, row int64, to []byte) (n int, ok bool) {
 	var stored []byte
 	var compressed bool
 	if h.ReadAhead == nil {
-		stored, compressed = h.Stored(row)
+		if stored, compressed = h.Stored(row); stored == nil {
+			return isAbsent, false
+		}
 	} else {
 		l := h.at(row)
 		if !l.Valid() {

@@ -25,8 +25,9 @@ type PartOptions struct {
 	Mean int
 	// Memory is the most bytes of host memory for rows and index together.
 	Memory int64
-	// Nodes are as in Options.
-	Nodes []int
+	// Nodes and Shared are as in Options.
+	Nodes  []int
+	Shared bool
 }
 
 // part is what a tier has that holds a part of its table's rows. Its memory has two regions. The main region has slots of rows that somebody
@@ -71,7 +72,7 @@ type ringRow struct {
 
 // OpenPart returns a tier that holds no rows yet, and takes all its memory.
 func OpenPart(d device.Device, o PartOptions) (_ *Tier, err error) {
-	t := &Tier{mode: Packed, rows: o.Rows, rowBytes: o.RowBytes, home: d, nodes: o.Nodes, capacity: o.Rows, codec: o.Codec, owned: o.Rows}
+	t := &Tier{mode: Packed, rows: o.Rows, rowBytes: o.RowBytes, home: d, nodes: o.Nodes, capacity: o.Rows, codec: o.Codec, owned: o.Rows, shared: o.Shared}
 	p := &part{mean: max(1, min(o.Mean, o.RowBytes)), begun: time.Now(), since: make([]uint32, o.Rows)}
 	t.part = p
 	slot := int64(slab.SlotBytes(o.RowBytes))

@@ -174,8 +174,9 @@ func (t *Table) Read(ctx context.Context, rows []int64, visit func(i int, stored
 // Outcome is what became of the absent rows of a batch.
 type Outcome struct {
 	Rows, Failed int64
-	At           int   // position of a row that failed
+	At           int   // position of the first row that failed
 	Err          error // why that one failed
+	FailedAt     []int // positions of all that failed, in any order
 	Took         time.Duration
 }
 
@@ -195,6 +196,7 @@ func (t *Table) Gather(ctx context.Context, rows []int64, positions []uint32, ou
 		clear(to)
 		mu.Lock()
 		defer mu.Unlock()
+		o.FailedAt = append(o.FailedAt, int(positions[i]))
 		if o.Failed++; o.Err == nil || int(positions[i]) < o.At {
 			o.At, o.Err = int(positions[i]), err
 		}

@@ -10,7 +10,7 @@ import (
 
 // mayBeAbsent readies the lane for a batch of a table of which the host tier may not hold all rows. Others it leaves alone.
 func (l *lane) mayBeAbsent(ctx context.Context, table int) {
-	if l.owner.set.Tables[table].Cold == nil {
+	if l.owner.set.Tables[table].Absent == nil {
 		return
 	}
 	l.ctx, l.below = ctx, cold.Outcome{}
@@ -29,7 +29,7 @@ func (l *lane) listed() *kernels.Absent {
 
 // readAbsent reads the absent rows of a batch whose kernels have ended, and notes in below what became of them. The batch no longer reads memory of
 // the cache then, so changes do not wait for it.
-func (l *lane) readAbsent(from *cold.Table, out device.Buffer) {
+func (l *lane) readAbsent(from Absentees, out device.Buffer) {
 	l.below = cold.Outcome{}
 	if len(l.absent.Rows) == 0 {
 		return

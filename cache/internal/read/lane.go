@@ -296,7 +296,7 @@ func (l *lane) enqueueOn(s, second device.Stream, table int, rows RowNumbers, ou
 		return err
 	}
 	if l.ctx != nil {
-		l.readAbsent(d.set.Tables[table].Cold, out)
+		l.readAbsent(d.set.Tables[table].Absent, out)
 	}
 	l.mark(s, PointDone)
 	return s.Record(l.done)

@@ -1,6 +1,7 @@
 package read
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 
@@ -21,10 +22,18 @@ type Table struct {
 	Restore bool
 	// Cold has the rows that the tier does not hold, nil if it holds all.
 	Cold *cold.Table
+	// Absent reads the rows that batches do not find in the host tier, nil if it holds all: Cold, or, in a client, the owner.
+	Absent Absentees
 
 	// Rejected are the rows that admission declined, Oversize those larger than any slab. The devices have copies of both.
 	Rejected, Oversize Bitset
 	Counts             TableCounts
+}
+
+// Absentees reads absent rows of batches. Its methods may be called concurrently.
+type Absentees interface {
+	// Gather writes rows to their positions in out, and zeros where a row cannot be read.
+	Gather(ctx context.Context, rows []int64, positions []uint32, out []byte) cold.Outcome
 }
 
 // SlotBytes returns the bytes that a row with the given location takes in a slab.
