@@ -103,4 +103,4 @@ check-gpu-record: # says whether the committed record is of the committed code, 
 
 # Where there is no GPU: notes that the code has changed since the record. make gpu-owed WHY="what changed"
 gpu-owed:
-	go run ./bench/gpu/gpurecord owe -owed $(GPU_OWED) "$(WHY)"
+	go run ./bench/gpu/gpurecord owe -owed $(GPU_OWED) -added "$$(git diff --name-only --diff-filter=A $$(git log -1 --format=%h -- $(GPU_RECORD)) | tr '\n' ' ')" $(GPU_RECORD) "$(WHY)"

@@ -362,3 +362,21 @@ func logGrowth(t *testing.T, before []mapping, table uintptr) (own int64) {
 }
 
 func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
+// TestAdopt_Shared: adopted memory cannot be shared, and the error says what can.
+func TestAdopt_Shared(t *testing.T) {
+	mem, err := unix.Mmap(-1, 0, 64<<10, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANONYMOUS|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mem)
+	table, err := cache.Adopt("x", dtype.Uint8, mem, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = cache.New(cache.Options{Tables: []cache.Table{table}, Budget: 4096, Shared: true})
+	const want = "cache: table x: must not be adopted by a cache with Shared, as other processes cannot map the caller's memory: FromBytes or FromSlice copies it to memory that they can"
+	if !errors.Is(err, cache.ErrOptions) || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}

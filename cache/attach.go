@@ -72,7 +72,9 @@ func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error
 	}
 	c := &Cache{gate: newGate(), stopTraining: func() {}, remote: r, set: first.Set}
 	c.opts.Telemetry = o.Telemetry
-	c.watch = observe.New(o.Telemetry.observe(), c.set)
+	observed := o.Telemetry.observe()
+	observed.Client, observed.Owner = o.Name, r.missed
+	c.watch = observe.New(observed, c.set)
 	r.log = c.watch.Log
 	r.use(first)
 	if _, err := r.stats(); err != nil { // what Stats says should the owner end

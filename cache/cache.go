@@ -105,6 +105,8 @@ func (c *Cache) release(failed bool) error {
 		return nil
 	}
 	if c.remote != nil {
+		c.settle()
+		c.watch.Finish()
 		c.remote.close()
 		return nil
 	}

@@ -58,3 +58,24 @@ func TestStats_Estimate(t *testing.T) {
 		}
 	}
 }
+
+// TestStats_NoEstimate: as long as no row has been looked up of those that the estimate follows, there is none, rather than one of hits only.
+func TestStats_NoEstimate(t *testing.T) {
+	const rows = 1000
+	c := newCache(t, cache.Options{
+		Tables: []cache.Table{fromBytes(t, "x", make([]byte, rows*64), 64)}, Budget: 20_000, Codec: "none", Refresh: cache.RefreshOptions{Accesses: 1, Keys: 1. / 16},
+	})
+	for row := int64(1); row < rows; row++ { // row 0 is always followed: its hash is 0
+		if err := c.Gather(ctx, 0, []int64{row}, make([]byte, 64)); err != nil {
+			t.Fatal(err)
+		}
+		refresh(t, c)
+		if s := stats(t, c); s.Estimate != nil {
+			if s.Estimate.Keys != 1 || row == 1 {
+				t.Errorf("after %d rows: %+v", row, s.Estimate)
+			}
+			return
+		}
+	}
+	t.Error("no estimate after all rows")
+}

@@ -43,9 +43,8 @@ func (c *Cache) gauges(f *observe.Maker) (read func(metric.Observer)) {
 	utilization := f.Gauge("tensorcache.host_link.utilization", "1", "Part of the host links' capacity that misses took since the last collection.")
 
 	below := c.belowGauges(f)
-	name := observe.KeyCache.String(c.watch.Name())
 	with := func(more ...attribute.KeyValue) metric.MeasurementOption {
-		return metric.WithAttributeSet(attribute.NewSet(append(more, name)...))
+		return metric.WithAttributeSet(attribute.NewSet(c.watch.Whose(more...)...))
 	}
 	path := func(path, direction string) metric.MeasurementOption {
 		return with(observe.KeyPath.String(path), observe.KeyDirection.String(direction))

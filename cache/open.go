@@ -307,16 +307,13 @@ func (c *Cache) shareOptions(d *read.Device) transfer.ShareOptions {
 	return transfer.ShareOptions{Threads: c.opts.Host.Threads, Nodes: c.store.Nodes.Near(d.Index), CPUs: c.store.Nodes.CPUs[d.Index], Always: shareAlways}
 }
 
-// sources answers telemetry's questions about sampled misses.
+// sources answers telemetry's questions about sampled misses, unless the cache is attached: remote.missed does then.
 type sources struct{ cache *Cache }
 
 func (s sources) Withdrawals(table int, rows []int64, all []observe.Withdrawal) []observe.Withdrawal {
-	if s.cache.remote != nil { // the owner knows, but batches do not wait for it
-		return append(all, make([]observe.Withdrawal, len(rows))...)
-	}
 	return s.cache.writer.Withdrawn.FindAll(table, rows, all)
 }
 
 func (s sources) TryExplain(table int, rows []int64, estimates []admission.Estimate) bool {
-	return s.cache.remote == nil && s.cache.learner.TryExplain(table, rows, estimates)
+	return s.cache.learner.TryExplain(table, rows, estimates)
 }

@@ -316,7 +316,7 @@ func (o *Options) Validate() error {
 			fault("%v", err)
 		}
 		if o.Shared && t.adopt != nil {
-			fault("cache: table %s: must not be adopted by a cache with Shared", t.name)
+			fault("cache: table %s: must not be adopted by a cache with Shared, as other processes cannot map the caller's memory: FromBytes or FromSlice copies it to memory that they can", t.name)
 		}
 	}
 	if o.Budget < 1 {

@@ -3,7 +3,9 @@ package cache_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -349,6 +351,11 @@ func TestSetBudget_ShrinksAndGrows(t *testing.T) {
 		}
 		if err := c.SetBudget(ctx, 100); !errors.Is(err, cache.ErrBudget) {
 			t.Errorf("100 B: %v", err)
+		}
+		for _, huge := range []int64{1<<59 + 1, math.MaxInt64} {
+			if err := c.SetBudget(ctx, huge); !errors.Is(err, cache.ErrOptions) || err.Error() != fmt.Sprintf("cache: Budget (%d B) must be at most 2^59 B", huge) {
+				t.Errorf("huge budget: %v", err)
+			}
 		}
 	}
 }

@@ -11,8 +11,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/cache/internal/attach"
+	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/wire"
 )
 
@@ -159,6 +162,15 @@ func (r *remote) ownerError() error {
 	return fmt.Errorf("%w: %s: for %v: %w", ErrOwner, r.address, time.Since(r.mu.since).Round(100*time.Millisecond), r.mu.gone)
 }
 
+// settle ends the observation of batches of an attached cache that nobody has waited for and that have finished.
+func (c *Cache) settle() {
+	set, pinned := c.pin()
+	defer unpin(pinned)
+	for _, d := range set.Devices {
+		d.SettleFinished()
+	}
+}
+
 // close ends the attachment.
 func (r *remote) close() {
 	r.stop()
@@ -289,6 +301,26 @@ func (r *remote) explain(table int, rows []int64) (all []Explanation, err error)
 		return err
 	})
 	return all, err
+}
+
+// missed returns what the owner knows of rows that were missed.
+func (r *remote) missed(ctx context.Context, table int, rows []int64) (all observe.Misses, err error) {
+	var known wire.Misses
+	if err := r.call(ctx, wire.Missed, wire.RowsRequest{Table: table, Rows: rows}, nil, &known); err != nil {
+		return all, err
+	}
+	if len(known.Rows) != len(rows) {
+		return all, fmt.Errorf("%w: answered for %d of %d rows", ErrOwner, len(known.Rows), len(rows))
+	}
+	all.Estimated = known.Estimated
+	for i, m := range known.Rows {
+		w := observe.Withdrawal{Key: hashmap.Key(table, rows[i]), At: m.At, Age: m.Age}
+		if m.By != "" {
+			w.By = &observe.Cause{What: m.By, Span: m.Cause()}
+		}
+		all.Rows = append(all.Rows, observe.Miss{Stored: m.Stored, Estimate: admission.Estimate(m.Estimate), Withdrawal: w})
+	}
+	return all, nil
 }
 
 // explainBytes is more than the JSON of an Explanation takes.

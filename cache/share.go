@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/cache/internal/share"
+	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/sharing"
 	"github.com/tensorcache/tensorcache/internal/wire"
 )
@@ -34,7 +36,7 @@ func (c *Cache) share(o sharing.Options) (sharing.Owner, error) {
 	c.shares.Lock()
 	defer c.shares.Unlock()
 	if c.shares.owner == nil {
-		owner, err := share.New(c.set, share.Options{Options: o, Log: c.watch.Log, Sampled: wire.Sampled(c.sampling)})
+		owner, err := share.New(c.set, share.Options{Options: o, Log: c.watch.Log, Sampled: wire.Sampled(c.sampling), Misses: c.missed})
 		if err != nil {
 			return nil, err
 		}
@@ -43,6 +45,44 @@ func (c *Cache) share(o sharing.Options) (sharing.Owner, error) {
 		c.shares.owner.Configure(o)
 	}
 	return c.shares.owner, nil
+}
+
+// missed returns what is known of rows that a batch of a client has missed. It waits for calls of the policy.
+func (c *Cache) missed(table int, rows []int64) (*wire.Misses, error) {
+	if err := c.enter(); err != nil {
+		return nil, err
+	}
+	defer c.leave()
+	if len(rows) > maxMissEvents {
+		return nil, fmt.Errorf("%w: rows (%d) must be at most %d", ErrRows, len(rows), maxMissEvents)
+	}
+	t, err := c.tableFor(table, rows, false)
+	if err != nil {
+		return nil, err
+	}
+	stored := make([]int, len(rows))
+	t.Tier.TryStoredBytes(rows, stored)
+	known := &wire.Misses{}
+	for i, w := range c.writer.Withdrawn.FindAll(table, rows, nil) {
+		m := wire.Miss{Stored: stored[i], At: w.At, Age: w.Age}
+		if w.By != nil {
+			m.By = w.By.What
+			if s := w.By.Span; s.IsSampled() {
+				m.Trace, m.Span = s.TraceID().String(), s.SpanID().String()
+			}
+		}
+		known.Rows = append(known.Rows, m)
+	}
+	// If the policy panics, there are no estimates, and Refresh returns the error.
+	c.learner.Call(func(p admission.Policy) {
+		if e, ok := p.(admission.Explainer); ok {
+			for i, row := range rows {
+				known.Rows[i].Estimate = wire.Estimate(e.Explain(hashmap.Key(table, row)))
+			}
+			known.Estimated = true
+		}
+	})
+	return known, nil
 }
 
 // close ends sharing.

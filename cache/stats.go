@@ -50,7 +50,7 @@ type Stats struct {
 	// or "".
 	RestoredRows int64
 	RestoreError string
-	// Estimate is the estimated hit rate at other budgets. It is nil without RefreshOptions.Keys, and until samples were read.
+	// Estimate is the estimated hit rate at other budgets. It is nil without RefreshOptions.Keys, and until one of the keys that it follows has been looked up.
 	Estimate *Estimate
 	// Tables are the statistics of each table.
 	Tables []TableStats

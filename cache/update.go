@@ -109,7 +109,7 @@ func (c *Cache) Refresh(ctx context.Context) error {
 // more room is filled by later cycles. A budget above all before it takes memory: a longer slab and, if needed, a larger hashmap,
 // while the old ones are still held. A lower one keeps the memory for later.
 //
-// An error wraps ErrBudget when the budget does not hold a single row, or device.ErrOutOfMemory when a device has no room for it, and
+// An error wraps ErrBudget when the budget does not hold a single row, ErrOptions when it is above 2^59, or device.ErrOutOfMemory when a device has no room for it, and
 // nothing has changed then; one wraps ErrPolicy when the policy has panicked, and rows have given way all the same.
 func (c *Cache) SetBudget(ctx context.Context, bytes int64) error {
 	if err := c.enter(); err != nil {
@@ -118,6 +118,9 @@ func (c *Cache) SetBudget(ctx context.Context, bytes int64) error {
 	defer c.leave()
 	if c.remote != nil {
 		return c.remote.call(ctx, wire.SetBudget, wire.BudgetRequest{Bytes: bytes}, nil, nil)
+	}
+	if bytes > maxBudget {
+		return &optionsError{[]string{fmt.Sprintf("cache: Budget (%d B) must be at most 2^59 B", bytes)}}
 	}
 	return c.writer.SetBudget(ctx, bytes)
 }

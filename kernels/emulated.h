@@ -135,6 +135,11 @@ INLINE void storeSystem(u64 *p, u64 x) { __atomic_store_n(written(p), x, __ATOMI
 
 INLINE u32 loadSystem(const u32 *p) { return paused(__atomic_load_n(reached(p), __ATOMIC_ACQUIRE)); }
 INLINE u64 loadSystem(const u64 *p) { return paused(__atomic_load_n(reached(p), __ATOMIC_ACQUIRE)); }
+INLINE u64 loadSame(const u64 *p) // of what the lanes load one after another here, all take the first lane's
+{
+	u64 x = loadSystem(p);
+	return (u64)laneFrom((u32)(x >> 32), 0) << 32 | laneFrom((u32)x, 0);
+}
 INLINE void storeSystem(u32 *p, u32 x) { __atomic_store_n(written(p), x, __ATOMIC_RELEASE); }
 INLINE void fenceSystem() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 INLINE void fenceSequential() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

@@ -246,6 +246,8 @@ INLINE u64 loadSystem(const u64 *p)
 	asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(x) : "l"(p) : "memory");
 	return x;
 }
+// loadSame is loadSystem by all lanes of a warp from one address. They get the same value: the instruction makes one access.
+INLINE u64 loadSame(const u64 *p) { return loadSystem(p); }
 INLINE void storeSystem(u32 *p, u32 x) { asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(x) : "memory"); }
 INLINE void fenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 // fenceSequential orders the stores before it and the loads behind it, for all kernels of this device that have such a fence of their own.

@@ -38,7 +38,7 @@ INLINE void beginReplay(const ReplayArgs &r, ReplayNow *now)
 		now->number = before / r.blocks;
 	}
 	if (warp == (last == 0 ? 0 : last - 1)) {
-		u64 version = loadSystem(&views->version);
+		u64 version = loadSame(&views->version);
 		readView(views, version, now);
 		if (laneID() == 0)
 			now->version = version;

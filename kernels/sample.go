@@ -30,6 +30,9 @@ type SampleRing struct {
 	since  time.Time
 }
 
+// believable is the most records that are appended between two calls of Drain. More come from a process that has written nonsense to the head.
+const believable = 1 << 50
+
 // lateAfter is how long a record may be on its way when later ones are there.
 var lateAfter = 10 * time.Millisecond
 
@@ -81,20 +84,20 @@ func (r *SampleRing) Attach(d device.Device, records, head device.Buffer) {
 	*r = SampleRing{d: d, records: records, head: head, mask: uint64(records.Size()/abi.SampleRecordBytes - 1)}
 }
 
-// fetch returns the records from the reader's tail on, each in its slot. Slots of records that are older or not there yet have older ones. It
-// returns nil if there is nothing new, or the device fails, which every batch reports.
-func (r *SampleRing) fetch() []uint64 {
+// fetch returns the records from the reader's tail on, each in its slot, and how many had been claimed before they were read. Slots of records that
+// are older or not there yet have older ones. It returns nil if there is nothing new, or the device fails, which every batch reports.
+func (r *SampleRing) fetch() (records []uint64, head uint64) {
 	if r.stream == nil {
-		return view[uint64](r.records)
+		return view[uint64](r.records), atomic.LoadUint64(&view[uint64](r.head)[0])
 	}
 	size := r.records.Size()
 	at := r.stage.Slice(size, size+8)
 	if r.stream.Copy(at, r.head) != nil || r.stream.Synchronize() != nil {
-		return nil
+		return nil, 0
 	}
-	head := view[uint64](at)[0]
+	head = view[uint64](at)[0]
 	if head == r.tail {
-		return nil
+		return nil, head
 	}
 	from, to := r.tail&r.mask, head&r.mask
 	parts := [2][2]uint64{{from, to}}
@@ -111,13 +114,13 @@ func (r *SampleRing) fetch() []uint64 {
 		first, end := int64(p[0])*abi.SampleRecordBytes, int64(p[1])*abi.SampleRecordBytes
 		if r.stream.Copy(r.stage.Slice(first, end), r.records.Slice(first, end)) != nil {
 			r.stream.Synchronize()
-			return nil
+			return nil, head
 		}
 	}
 	if r.stream.Synchronize() != nil {
-		return nil
+		return nil, head
 	}
-	return view[uint64](r.stage)
+	return view[uint64](r.stage), head
 }
 
 // Sampling says which accesses of a batch Lookup appends to a SampleRing. The zero value keeps none.
@@ -165,10 +168,20 @@ func sampleCheck(key uint64, lap uint32) uint32 {
 // Drain yields the records written since the last call, at most as many as the ring has, with what each was kept for, and returns how many
 // were overwritten before they were read. So it returns however fast devices write. A record that is not there yet ends the call; the next one goes on with it, or, if that is
 // lateAfter later, counts it as lost if later ones are there: its writer was overtaken by a whole ring, and has put an old record in the place of a new one.
+//
+// Other processes may write to the ring, so that nothing in it is trusted: whatever it has, Drain passes each place once and never goes beyond the head,
+// and finds the records of others again when the nonsense has been overwritten.
 func (r *SampleRing) Drain(yield func(key uint64, kept uint32)) (lost uint64) {
-	words := r.fetch()
+	words, head := r.fetch()
 	if words == nil {
 		return 0
+	}
+	switch behind := head - r.tail; {
+	case behind > believable: // also a head that has gone back
+		r.tail, r.late = head, 0
+		return 0
+	case behind > r.mask+1:
+		r.tail, lost = head-r.mask-1, behind-r.mask-1
 	}
 	for left := r.mask + 1; left > 0; {
 		slot, want := r.tail&r.mask, uint32(r.tail/(r.mask+1))+1
@@ -177,7 +190,10 @@ func (r *SampleRing) Drain(yield func(key uint64, kept uint32)) (lost uint64) {
 		lap, check := uint32(rest), uint32(rest>>32)
 		if lap > want { // overwritten by record number at: those up to a ring's length before it are gone too
 			at := uint64(lap-1)*(r.mask+1) + slot
-			oldest := max(r.tail+1, at-r.mask)
+			oldest := min(max(r.tail+1, at-r.mask), head)
+			if oldest <= r.tail {
+				return lost // the records before it are newer than the head, and so is it
+			}
 			lost += oldest - r.tail
 			r.tail = oldest
 			continue

@@ -59,6 +59,10 @@ func (s *Server) reserve(c *connection) error {
 	case clients >= s.o.MaxClients:
 		return fmt.Errorf("serve: clients (%d) must be at most %d", clients+1, s.o.MaxClients)
 	}
+	// A client that attaches again after it has lost its connection has two attachments for a moment.
+	if orphans := s.owner.Orphans(); orphans > s.o.MaxClients {
+		return fmt.Errorf("serve: attachments whose connections have ended (%d) must be at most %d: their processes must end", orphans, s.o.MaxClients)
+	}
 	c.attaching = true
 	return nil
 }
@@ -88,8 +92,7 @@ func (c *connection) leave(r wire.LeaveRequest) error {
 	defer s.mu.Unlock()
 	if c.guest != nil && c.number == r.Client { // another client may take its place before this connection ends
 		c.attaching, c.guest = false, nil
-		close(s.mu.changed)
-		s.mu.changed = make(chan struct{})
+		s.changedLocked()
 	}
 	return nil
 }

@@ -13,9 +13,6 @@ import (
 	"testing"
 	"time"
 
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/serve"
@@ -326,25 +323,4 @@ func TestAttach_Refused(t *testing.T) {
 	if _, err := cache.Attach(ctx, s.Address(), cache.AttachOptions{Lanes: -1}); !errors.Is(err, cache.ErrOptions) {
 		t.Error(err)
 	}
-}
-
-// TestAttach_Telemetry: spans of a client carry its name.
-func TestAttach_Telemetry(t *testing.T) {
-	spans := tracetest.NewInMemoryExporter()
-	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
-	c := open(t, 100, func(o *cache.Options) { shared(o); o.Admission.Cold = true })
-	a := attach(t, listen(t, c, serve.Options{}), cache.AttachOptions{Name: "trainer 3", Telemetry: cache.TelemetryOptions{TracerProvider: provider}})
-	if err := a.Gather(ctx, 0, []int64{1, 2}, make([]byte, 128)); err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range spans.GetSpans() {
-		if s.Name == "gather rows" {
-			for _, of := range s.Attributes {
-				if of.Key == "tensorcache.cache.name" && of.Value.AsString() == "trainer 3" {
-					return
-				}
-			}
-		}
-	}
-	t.Errorf("no Gather of trainer 3 among %d spans", len(spans.GetSpans()))
 }

@@ -26,10 +26,18 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 	}()
 	var rows wire.RowsRequest
 	switch m.Method {
-	case wire.Explain, wire.Explanations, wire.Cached, wire.Update, wire.Invalidate, wire.Absent, wire.Prefetch:
+	case wire.Explain, wire.Explanations, wire.Missed, wire.Cached, wire.Update, wire.Invalidate, wire.Absent, wire.Prefetch:
 		if err := wire.Decode(m.Body, &rows); err != nil {
 			return nil, err
 		}
+	}
+	switch m.Method {
+	case wire.Update, wire.Invalidate, wire.Refresh, wire.SetBudget, wire.Snapshot:
+		end, err := s.beginChange()
+		if err != nil {
+			return nil, err
+		}
+		defer end()
 	}
 	switch m.Method {
 	case wire.Status:
@@ -40,6 +48,11 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 		return statjson.Explain(s.cache, rows.Table, rows.Rows)
 	case wire.Explanations:
 		return s.cache.Explain(rows.Table, rows.Rows)
+	case wire.Missed:
+		if s.owner == nil {
+			return nil, sharing.ErrNotShared
+		}
+		return s.owner.Misses(rows.Table, rows.Rows)
 	case wire.Attach:
 		var r wire.AttachRequest
 		if err := wire.Decode(m.Body, &r); err != nil {

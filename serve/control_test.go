@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -143,6 +144,52 @@ func TestControl_Cancel(t *testing.T) {
 	if err := <-cancelled; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+}
+
+// TestServer_Finish: it waits for a change under way, takes no other, and does not wait for processes that are attached.
+func TestServer_Finish(t *testing.T) {
+	begun, end := make(chan struct{}), make(chan struct{})
+	c := open(t, 100, shared)
+	s := listen(t, c, serve.Options{Commands: serve.Commands{Refresh: func(ctx context.Context) error {
+		close(begun)
+		<-end
+		return nil
+	}}})
+	d, a := dial(t, s), attach(t, s, cache.AttachOptions{})
+	refreshed := make(chan error, 1)
+	go func() { refreshed <- d.Refresh(ctx) }()
+	<-begun
+	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	if err := s.Finish(short); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "serve: finish: changes (1) by clients are still under way") {
+		t.Error(err)
+	}
+	finished := make(chan error, 1)
+	go func() { finished <- s.Finish(ctx) }()
+	for what, err := range map[string]error{"update": a.Update(ctx, 0, []int64{1}, make([]byte, 64)), "budget": d.SetBudget(ctx, 20000), "invalidate": a.Invalidate(0, []int64{1})} {
+		if err == nil || !strings.Contains(err.Error(), "serve: no further changes: the owner is about to end") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := cache.Attach(ctx, s.Address(), cache.AttachOptions{}); err == nil || !strings.Contains(err.Error(), "the owner is about to end") {
+		t.Error(err)
+	}
+	select {
+	case err := <-finished:
+		t.Errorf("finished during a change: %v", err)
+	default:
+	}
+	close(end)
+	if err := <-refreshed; err != nil {
+		t.Error(err)
+	}
+	if err := <-finished; err != nil {
+		t.Error(err)
+	}
+	if _, err := d.Status(ctx); err != nil {
+		t.Error(err)
+	}
+	checkRows(t, a, 100, rand.New(rand.NewPCG(1, 1)))
 }
 
 func TestListen_Socket(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 // FuzzServer_Requests: whatever a client sends after its greeting, the owner answers, or ends that connection, and goes on serving others.
 func FuzzServer_Requests(f *testing.F) {
 	for _, m := range []string{
-		wire.Attach, wire.Ready, wire.Status, wire.Stats, wire.Explain, wire.Explanations, wire.Cached, wire.Update, wire.Invalidate, wire.Refresh,
+		wire.Attach, wire.Ready, wire.Status, wire.Stats, wire.Explain, wire.Explanations, wire.Missed, wire.Cached, wire.Update, wire.Invalidate, wire.Refresh,
 		wire.SetBudget, wire.Snapshot, wire.Drain, wire.Cancel, wire.Leave, wire.Hello, "none",
 	} {
 		f.Add(m, `{"table":0,"rows":[1],"lanes":3,"client":1,"bytes":30000}`, []byte("x"))

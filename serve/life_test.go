@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -76,8 +77,13 @@ func init() {
 // updated is the first byte of rows that tests update.
 const updated = 0xee
 
-// descriptors returns how many descriptors this process has open, and how many memory mappings.
-func descriptors(t testing.TB) (open, mapped int) {
+// footprint is what this process holds: open descriptors, mappings of shared memory (boards among them) and pages of it, goroutines, and bytes of the
+// Go heap.
+type footprint struct {
+	Open, Mapped, SharedBytes, Goroutines, HeapBytes int
+}
+
+func footprintNow(t testing.TB) (f footprint) {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -87,17 +93,45 @@ func descriptors(t testing.TB) (open, mapped int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return len(all), strings.Count(string(maps), "memfd:tensorcache")
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, of, ok := strings.Cut(string(status), "RssShmem:"); ok {
+		fmt.Sscan(of, &f.SharedBytes)
+	}
+	runtime.GC()
+	var heap runtime.MemStats
+	runtime.ReadMemStats(&heap)
+	f.Open, f.Mapped, f.Goroutines, f.HeapBytes = len(all), strings.Count(string(maps), "memfd:tensorcache"), runtime.NumGoroutine(), int(heap.HeapAlloc)
+	f.SharedBytes *= 1 << 10
+	return f
+}
+
+// notGrown fails the test unless this process soon holds no more than before, but for so many bytes of shared memory and of the heap.
+func notGrown(t testing.TB, before footprint, bytes int) {
+	t.Helper()
+	var now footprint
+	defer func() {
+		if t.Failed() {
+			t.Errorf("before %+v, now %+v", before, now)
+		}
+	}()
+	until(t, "nothing is left behind", func() bool {
+		now = footprintNow(t)
+		return now.Open <= before.Open && now.Mapped <= before.Mapped && now.Goroutines <= before.Goroutines &&
+			now.HeapBytes <= before.HeapBytes+bytes && now.SharedBytes <= before.SharedBytes+bytes
+	})
 }
 
 // killClients kills clients in the middle of their batches, and checks that nothing of them is left but exact counters.
 func killClients(t *testing.T, times int, change func(*cache.Options)) {
 	c := open(t, lifeRows, func(o *cache.Options) { shared(o); o.Host.Overlay = 64 << 10; change(o) })
 	s := listen(t, c, serve.Options{StoppedAfter: time.Minute})
-	opened, mapped := descriptors(t)
+	before := footprintNow(t)
 	row := make([]byte, 64)
 	row[0] = updated
-	before := int64(0)
+	gathers := int64(0)
 	for n := range times {
 		child := start(t, "gather", s.Address())
 		child.expect("attached")
@@ -119,15 +153,12 @@ func killClients(t *testing.T, times int, change func(*cache.Options)) {
 			t.Fatal(err)
 		}
 		one := all.Tables[0]
-		if one.Lookups != one.Gathers*lifeBatch || one.Gathers <= before {
-			t.Fatalf("%d lookups in %d Gathers of %d rows; %d before", one.Lookups, one.Gathers, lifeBatch, before)
+		if one.Lookups != one.Gathers*lifeBatch || one.Gathers <= gathers {
+			t.Fatalf("%d lookups in %d Gathers of %d rows; %d before", one.Lookups, one.Gathers, lifeBatch, gathers)
 		}
-		before = one.Gathers
+		gathers = one.Gathers
 	}
-	until(t, "nothing of the clients is left", func() bool {
-		o, m := descriptors(t)
-		return o <= opened && m <= mapped
-	})
+	notGrown(t, before, 1<<20)
 }
 
 func TestClient_KilledInBatch(t *testing.T) { killClients(t, 20, func(*cache.Options) {}) }
@@ -236,7 +267,7 @@ func killOwner(t *testing.T, backend string) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	opened, _ := descriptors(t)
+	opened := footprintNow(t).Open
 	row := make([]byte, 64)
 	for i := range row {
 		row[i] = updated
@@ -276,7 +307,7 @@ func killOwner(t *testing.T, backend string) {
 			t.Fatalf("%v, %x", err, got)
 		}
 	}
-	until(t, "no descriptor is left", func() bool { o, _ := descriptors(t); return o <= opened })
+	until(t, "no descriptor is left", func() bool { return footprintNow(t).Open <= opened })
 	if s, err := c.Stats(); err != nil || s.Tables[0].Lookups != 66 || s.Tables[0].Gathers != 66 || s.Machine.Tables[0].Lookups != 1 {
 		t.Errorf("%v, %+v", err, s.Tables)
 	}
@@ -327,16 +358,12 @@ func TestOwner_Closed(t *testing.T) {
 	}
 }
 
-// TestAttach_Often: attaching and leaving leaves nothing behind.
-func TestAttach_Often(t *testing.T) { attachOften(t, 100) }
-
-func attachOften(t *testing.T, times int) {
+// TestAttach_Often: attaching and leaving 1,000 times leaves nothing behind: no descriptor, mapping, goroutine, place of a client or memory.
+func TestAttach_Often(t *testing.T) {
 	c := open(t, 1000, shared)
-	s := listen(t, c, serve.Options{})
-	attach(t, s, cache.AttachOptions{}).Close()
-	opened, mapped := descriptors(t)
+	s := listen(t, c, serve.Options{MaxClients: 1})
 	r := rand.New(rand.NewPCG(1, 1))
-	for range times {
+	attachOnce := func() {
 		a, err := cache.Attach(ctx, s.Address(), cache.AttachOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -346,8 +373,15 @@ func attachOften(t *testing.T, times int) {
 			t.Fatal(err)
 		}
 	}
-	until(t, "nothing is left", func() bool {
-		o, m := descriptors(t)
-		return o <= opened && m <= mapped
-	})
+	for range 50 { // the runtime's and the kernels' own memory comes with the first
+		attachOnce()
+	}
+	before := footprintNow(t)
+	for range 1000 {
+		attachOnce()
+	}
+	notGrown(t, before, 128<<10) // 131 bytes each time would be too much
+	if all, err := c.Stats(); err != nil || len(all.Clients) != 0 || all.Tables[0].Gathers != 1050 {
+		t.Errorf("%v, %d clients, %d Gathers", err, len(all.Clients), all.Tables[0].Gathers)
+	}
 }

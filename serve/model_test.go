@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -94,8 +95,8 @@ func (m *model) update(c *cache.Cache, r *rand.Rand) error {
 	}
 	for range 1 + r.IntN(16) {
 		row := r.Int64N(limit)/modelProcesses*modelProcesses + int64(m.process)
-		if m.begun[row].Load() != m.done[row].Load() {
-			continue // twice in this update
+		if slices.Contains(rows, row) {
+			continue
 		}
 		rows, data = append(rows, row), append(data, make([]byte, modelRowBytes)...)
 		versioned(data[len(data)-modelRowBytes:], row, m.begun[row].Add(1))
@@ -182,23 +183,34 @@ func init() {
 	}
 }
 
+// options returns the options of a cache whose rows are the newest versions of the model.
+func (m *model) options() (o cache.Options, err error) {
+	length := modelRows
+	for row := range m.begun {
+		if m.begun[row].Load() > 0 {
+			length = max(length, row+1)
+		}
+	}
+	source := make([]byte, length*modelRowBytes)
+	for i := range length {
+		versioned(source[i*modelRowBytes:][:modelRowBytes], int64(i), m.begun[i].Load())
+	}
+	table, err := cache.FromBytes("model", dtype.Float64, source, modelRowBytes)
+	return cache.Options{
+		Tables: []cache.Table{table.WithCapacity(modelCapacity)}, Budget: modelBudget, Codec: "ibp8", Shared: true, Devices: cache.DeviceOptions{Backend: cache.BackendHost},
+		Host: cache.HostOptions{Overlay: 32 << 10}, Refresh: cache.RefreshOptions{Interval: time.Millisecond, Accesses: 0.5, MaxChurn: 1},
+	}, err
+}
+
 // modelCache returns the owner's cache of a model.
 func modelCache(t *testing.T, file string, change func(*cache.Options)) (*cache.Cache, *model) {
 	m, err := openModel(file, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	source := make([]byte, modelRows*modelRowBytes)
-	for i := range modelRows {
-		versioned(source[i*modelRowBytes:][:modelRowBytes], int64(i), 0)
-	}
-	table, err := cache.FromBytes("model", dtype.Float64, source, modelRowBytes)
+	o, err := m.options()
 	if err != nil {
 		t.Fatal(err)
-	}
-	o := cache.Options{
-		Tables: []cache.Table{table.WithCapacity(modelCapacity)}, Budget: modelBudget, Codec: "ibp8", Shared: true, Devices: cache.DeviceOptions{Backend: cache.BackendHost},
-		Host: cache.HostOptions{Overlay: 32 << 10}, Refresh: cache.RefreshOptions{Interval: time.Millisecond, Accesses: 0.5, MaxChurn: 1},
 	}
 	change(&o)
 	c, err := cache.New(o)

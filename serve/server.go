@@ -31,7 +31,9 @@ type Server struct {
 		sync.Mutex
 		all      map[*connection]struct{}
 		draining bool
-		changed  chan struct{} // closed and replaced when a connection ends
+		ending   bool
+		changing int           // requests under way that change the cache
+		changed  chan struct{} // closed and replaced when a connection or a change ends
 	}
 }
 
@@ -128,8 +130,7 @@ func (s *Server) forget(c *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.mu.all, c)
-	close(s.mu.changed)
-	s.mu.changed = make(chan struct{})
+	s.changedLocked()
 }
 
 // defaultCommands sets the commands that are not given.
@@ -170,6 +171,47 @@ func (s *Server) Drain(ctx context.Context) error {
 			return fmt.Errorf("serve: drain: clients (%d) are still attached: %w", attached, ctx.Err())
 		}
 	}
+}
+
+// Finish lets no further process attach and no request change the cache, and returns when the changes under way are done or ctx has ended. It does not
+// wait for clients: they go on reading, also when the owner has ended.
+func (s *Server) Finish(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		s.mu.draining, s.mu.ending = true, true
+		n, changed := s.mu.changing, s.mu.changed
+		s.mu.Unlock()
+		if n == 0 {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("serve: finish: changes (%d) by clients are still under way: %w", n, ctx.Err())
+		}
+	}
+}
+
+// beginChange lets a request change the cache, until end is called.
+func (s *Server) beginChange() (end func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.ending {
+		return nil, errors.New("serve: no further changes: the owner is about to end")
+	}
+	s.mu.changing++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.mu.changing--
+		s.changedLocked()
+	}, nil
+}
+
+// changedLocked wakes Drain and Finish.
+func (s *Server) changedLocked() {
+	close(s.mu.changed)
+	s.mu.changed = make(chan struct{})
 }
 
 // reception answers a client's greeting.

@@ -100,6 +100,10 @@ type Config struct {
 	Capture string `json:"-"`
 	// Logger gets what the measured caches log. Default: none.
 	Logger *slog.Logger `json:"-"`
+	// Attach is the address "unix:PATH" of a cache of another process, which is measured instead of one made here. Then only the fields of the
+	// workload mean anything, and Join must be called before the run. Default: none.
+	Attach string  `json:"attach,omitempty"`
+	joined *joined // by Join; nil: none
 	// Closing, unless nil, is called after a cache has been measured and before it is closed, while its metrics can still be read.
 	Closing func() `json:"-"`
 	Online

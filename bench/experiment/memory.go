@@ -55,6 +55,15 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 		}
 	}
 	held := rows * rowBytes // of the table, beside the host tier
+	if c.joined != nil {
+		rows, held = 0, 0
+		bytes := 0.0
+		for _, t := range c.joined.tables {
+			rows, bytes = rows+float64(t.Rows), bytes+float64(t.Rows)*float64(t.RowBytes)
+		}
+		rowBytes = bytes / max(1, rows)
+		size.Setting, size.Value = "--attach", c.Attach
+	}
 	if c.Features != "" {
 		names := []string{c.Features}
 		if c.Several() {
@@ -76,9 +85,13 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 		held += rows * rowBytes / 2
 	}
 	// The table and the host tier.
-	size.Bytes = held + rows*(rowBytes+policyBytes)
-	if memory := c.hostMemory(); memory > 0 && rows*rowBytes > float64(memory) { // the policy follows the rows that fit
-		size.Bytes = held + float64(memory)*(1+policyBytes/rowBytes) + rows
+	memory := c.hostMemory()
+	switch size.Bytes = held; {
+	case c.joined != nil: // the owner has host tier, policy and slabs
+	case memory > 0 && rows*rowBytes > float64(memory): // the policy follows the rows that fit
+		size.Bytes += float64(memory)*(1+policyBytes/rowBytes) + rows
+	default:
+		size.Bytes += rows * (rowBytes + policyBytes)
 	}
 	if c.Graph == "" && c.IDs == "" {
 		size.Bytes += rows * (generatedDegree*edgeBytes + vertexBytes)
@@ -87,7 +100,7 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 		}
 	}
 	needs = append(needs, size)
-	if budget, err := c.budget(int64(min(rows*rowBytes, math.MaxInt64/2))); err == nil && (c.Device == "host" || c.Device == "auto" && cuda.Usable() != nil) {
+	if budget, err := c.budget(int64(min(rows*rowBytes, math.MaxInt64/2))); err == nil && c.joined == nil && (c.Device == "host" || c.Device == "auto" && cuda.Usable() != nil) {
 		needs = append(needs, memlimit.Need{Setting: "--budget", Value: c.Budget, Bytes: float64(c.Devices) * min(float64(budget), rows*rowBytes)})
 	}
 	if c.IDs == "" {

@@ -211,9 +211,9 @@ func learnFrom(ctx context.Context, w workload.Workload, from, to int) admission
 	}
 }
 
-// warmUp runs the training batches through a cold cache.
+// warmUp runs the training batches through a cold cache, or one of another process.
 func (r *run) warmUp(ctx context.Context, gather func(rows []int64) error) error {
-	if !r.cfg.Cold || r.training == nil {
+	if !r.cfg.Cold && r.cfg.joined == nil || r.training == nil {
 		return nil
 	}
 	r.progress.Stage("warming up", r.trainLast-r.trainFirst)

@@ -124,7 +124,7 @@ func TestRun_VerifiesTheBound(t *testing.T) {
 	strict.table.Data = make([]byte, 16)
 	off := make([]byte, 16)
 	off[15] = 0x3f // 0.5 instead of 0
-	if strict.verify(strict.table, []int64{0, 1}, off); strict.verified != 2 || strict.mismatches != 1 {
+	if strict.verify(strict.table, []int64{0, 1}, off, 0.01); strict.verified != 2 || strict.mismatches != 1 {
 		t.Errorf("%d of %d differ", strict.mismatches, strict.verified)
 	}
 }

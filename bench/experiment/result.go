@@ -14,7 +14,8 @@ import (
 // Result is what a run found. Its JSON form is what `cachebench run --json` prints.
 type Result struct {
 	// Partial says that the run was interrupted: it covers the batches that were measured, and compares with no other cache.
-	Partial  bool         `json:"partial,omitempty"`
+	Partial bool `json:"partial,omitempty"`
+	Attachment
 	Device   DeviceInfo   `json:"device"`
 	Table    TableInfo    `json:"table"`
 	Workload WorkloadInfo `json:"workload"`

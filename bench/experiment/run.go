@@ -67,6 +67,9 @@ func prepare(cfg Config, progress Progress) (*run, error) {
 // result measures the cache, and the uncompressed one to compare with unless its figures are given. With ctx's error, a result is partial.
 func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) {
 	cfg := &r.cfg
+	if cfg.joined != nil {
+		return r.attachedResult(ctx)
+	}
 	res := &Result{Table: infoOf(r.table), Workload: r.workloadInfo(), MissesByReason: map[string]int64{}}
 	res.Cache.Policy = cfg.Policy
 
@@ -167,7 +170,10 @@ func (w *WorkloadInfo) endedAfter(batches int) { w.PlannedBatches, w.Batches = w
 
 func (r *run) verification() (v Verification) {
 	if r.cfg.Verify {
-		v = Verification{r.verified, r.mismatches, Bound(r.cfg.Codec)}
+		v = Verification{r.verified, r.mismatches, 0}
+		for t := range r.all() {
+			v.VerifiedBound = max(v.VerifiedBound, r.bound(t))
+		}
 	}
 	return v
 }
@@ -233,10 +239,13 @@ func (r *run) load() (err error) {
 			return err
 		}
 	}
-	if c.Features != "" || c.ColdPages != "" {
+	switch {
+	case c.Features != "" || c.ColdPages != "":
 		r.progress.Stage("reading the features", 0)
 		r.table, err = c.loadFeatures()
-	} else {
+	case c.joined != nil:
+		r.table, err = c.joined.table(0, nil)
+	default:
 		r.progress.Stage("generating the features", 0)
 		rows := c.Vertices
 		if r.graph != nil {
@@ -252,6 +261,11 @@ func (r *run) load() (err error) {
 	}
 	if r.table, err = r.table.Cast(c.Cast); err != nil {
 		return err
+	}
+	if c.joined != nil && c.Features != "" {
+		if r.table, err = c.joined.table(0, r.table); err != nil {
+			return err
+		}
 	}
 	if r.graph != nil && r.graph.Vertices() > r.table.Rows {
 		return fmt.Errorf("graph %s: vertices (%d) must not outnumber the rows of table %s (%d)", c.Graph, r.graph.Vertices(), r.table.Name, r.table.Rows)
@@ -282,6 +296,9 @@ func (r *run) sample() error {
 
 // fit sets what depends on budget and policy. REQUIRES: sample.
 func (r *run) fit() (err error) {
+	if r.cfg.joined != nil {
+		return nil
+	}
 	if r.spec, err = admission.Lookup(r.cfg.Policy); err != nil {
 		return err
 	}
@@ -453,9 +470,18 @@ func (r *run) loading(codec string, trainingSteps int) func(table int, rows, of 
 	}
 }
 
-// measure makes a cache and runs the measured batches through it. If ctx is canceled after the first, it returns what those before did,
-// and ctx's error.
+// measure makes a cache and runs the measured batches through it, as through does.
 func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*measurement, error) {
+	c, err := r.open(ctx, codec, tier)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return r.through(ctx, c, codec, verify)
+}
+
+// open makes a cache that has learned from the training batches.
+func (r *run) open(ctx context.Context, codec, tier string) (*cache.Cache, error) {
 	steps := r.trainLast - r.trainFirst
 	if r.cfg.Cold || r.training == nil {
 		steps = 0
@@ -489,10 +515,11 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 	if errors.Is(err, cache.ErrBudget) {
 		return nil, fmt.Errorf("--budget (%s): %w", r.cfg.Budget, err)
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
+	return c, err
+}
+
+// through runs the measured batches through a cache. If ctx is canceled after the first, it returns what those before did, and ctx's error.
+func (r *run) through(ctx context.Context, c *cache.Cache, what string, verify bool) (*measurement, error) {
 	m := &measurement{device: c.DeviceInfo(0), devices: c.Devices()}
 
 	whole := context.WithoutCancel(ctx) // a batch is measured or not
@@ -514,7 +541,7 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 			}
 			took += time.Since(start)
 			if verify {
-				if err := r.verify(table, part, out); err != nil {
+				if err := r.verify(table, part, out, r.bound(t)); err != nil {
 					return 0, err
 				}
 			}
@@ -533,7 +560,7 @@ func (r *run) measure(ctx context.Context, codec, tier string, verify bool) (*me
 		return nil, err
 	}
 
-	r.progress.Stage("measuring ("+codec+")", r.last-r.first)
+	r.progress.Stage("measuring ("+what+")", r.last-r.first)
 	cursor := r.measured.NewCursor()
 	var rows []int64
 	times := make([]time.Duration, 0, min(r.last-r.first, 1<<20))
@@ -590,8 +617,7 @@ func (r *run) shown(training admission.Training, codec string) admission.Trainin
 }
 
 // verify compares gathered rows with their source. Those of a lossy codec may differ by its bound. Rows of pages are read from these again.
-func (r *run) verify(t *dataset.Table, rows []int64, out []byte) error {
-	bound := Bound(r.cfg.Codec)
+func (r *run) verify(t *dataset.Table, rows []int64, out []byte, bound float64) error {
 	if t.Paged() != nil { // what a lossy codec has lost is not in the pages either
 		bound = 0
 	}

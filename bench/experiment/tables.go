@@ -22,8 +22,9 @@ import (
 // TablesResult is what a run of several tables found, which share one cache. Its JSON form is what `cachebench run --json` prints of them.
 type TablesResult struct {
 	// Partial says that the run was interrupted: it covers the batches that were measured, and compares with no other cache.
-	Partial bool       `json:"partial,omitempty"`
-	Device  DeviceInfo `json:"device"`
+	Partial bool `json:"partial,omitempty"`
+	Attachment
+	Device DeviceInfo `json:"device"`
 	// A batch of the workload looks up rows of each table.
 	Workload WorkloadInfo `json:"workload"`
 	// Cache has the keys of Result.Cache that are not of one table.
@@ -77,6 +78,9 @@ const (
 
 // Several says whether Features names several tables, with commas between them. A name of one file may have commas.
 func (c *Config) Several() bool {
+	if c.joined != nil {
+		return len(c.joined.tables) > 1
+	}
 	if !strings.Contains(c.Features, ",") {
 		return false
 	}
@@ -96,9 +100,11 @@ func (c *Config) oneTable() error {
 func (c *Config) validateTables() error {
 	var f faults.List
 	f.Add(c.Validate())
-	f.If(slices.Contains(strings.Split(c.Features, ","), ""), "--features (%s) must have no empty name", c.Features)
-	names, ids := strings.Count(c.Features, ",")+1, strings.Count(c.IDs, ",")+1
-	f.If(c.IDs != "" && names != ids, "--ids (%d files) must be as many as --features (%d)", ids, names)
+	given := strings.Split(c.Features, ",")
+	f.If(slices.Contains(given, "") && (c.joined == nil || c.Features != ""), "--features (%s) must have no empty name", c.Features)
+	names, ids := c.tableCount(), strings.Count(c.IDs, ",")+1
+	f.If(c.joined != nil && c.Features != "" && len(given) != names, "--features (%d files) must be as many as the tables of the attached cache (%d)", len(given), names)
+	f.If(c.IDs != "" && names != ids, "--ids (%d files) must be as many as the tables (%d)", ids, names)
 	spec, err := admission.Lookup(c.Policy)
 	f.If(err == nil && spec.Learns == admission.FromGraph, "--policy (%s) needs a graph, which several tables have not", c.Policy)
 	for _, x := range []struct {
@@ -108,9 +114,9 @@ func (c *Config) validateTables() error {
 		{"graph", c.Graph != ""}, {"weighted", c.Weighted}, {"cold", c.Cold}, {"drift", c.Drift != 0},
 		{"refresh-batches", c.RefreshBatches != 0}, {"refresh-interval", c.RefreshInterval != 0},
 	} {
-		f.If(x.given, "--%s takes one table, --features names %d", x.name, names)
+		f.If(x.given, "--%s takes one table, there are %d", x.name, names)
 	}
-	f.If(c.Capture != "", "a trace (%s) holds the accesses of one table, --features names %d", c.Capture, names)
+	f.If(c.Capture != "", "a trace (%s) holds the accesses of one table, there are %d", c.Capture, names)
 	return once(f.Err())
 }
 
@@ -125,6 +131,9 @@ func RunTables(ctx context.Context, cfg Config, progress Progress) (*TablesResul
 		if err := step(); err != nil {
 			return nil, err
 		}
+	}
+	if cfg.joined != nil {
+		return r.attachedTables(ctx)
 	}
 	cached, interrupted := r.measure(ctx, cfg.Codec, cfg.HostTier, cfg.Verify)
 	if cached == nil {
@@ -147,6 +156,16 @@ func (r *run) loadTables() error {
 	if err := r.cfg.checkMemory(nil); err != nil {
 		return err
 	}
+	if r.cfg.joined != nil && r.cfg.Features == "" {
+		for i := range r.cfg.joined.tables {
+			t, err := r.cfg.joined.table(i, nil)
+			if err != nil {
+				return err
+			}
+			r.tables = append(r.tables, t)
+		}
+		return nil
+	}
 	for name := range strings.SplitSeq(r.cfg.Features, ",") {
 		r.progress.Stage("reading "+name, 0)
 		t, err := dataset.Load(name)
@@ -158,6 +177,11 @@ func (r *run) loadTables() error {
 		}
 		if t, err = t.Cast(r.cfg.Cast); err != nil {
 			return err
+		}
+		if r.cfg.joined != nil {
+			if t, err = r.cfg.joined.table(len(r.tables), t); err != nil {
+				return err
+			}
 		}
 		r.tables = append(r.tables, t)
 	}
@@ -228,7 +252,7 @@ func (d *divided) Batch(i int, dst []int64) []int64 {
 
 // tablesResult describes what was measured.
 func (r *run) tablesResult(m *measurement) *TablesResult {
-	res := &TablesResult{Device: m.info(), Workload: r.workloadInfo(), Verification: r.verification()}
+	res := &TablesResult{Attachment: r.attachment(m), Device: m.info(), Workload: r.workloadInfo(), Verification: r.verification()}
 	res.Workload.IDs = m.ids
 	res.Cache.Policy, res.Cache.MemoryInfo, res.Total.Speed = r.cfg.Policy, memoryInfo(&m.stats), m.speed
 	for i, t := range r.tables {

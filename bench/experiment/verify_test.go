@@ -25,11 +25,11 @@ func TestVerify_CountsRowsThatDiffer(t *testing.T) {
 	for _, row := range rows {
 		out = append(out, r.table.Row(row)...)
 	}
-	r.verify(r.table, rows, out)
+	r.verify(r.table, rows, out, 0)
 	out[3] ^= 1   // row 9
 	out[12] ^= 1  // row 5, two bytes
 	out[13] ^= 80 // of it
-	r.verify(r.table, rows, out)
+	r.verify(r.table, rows, out, 0)
 	if r.verified != 8 || r.mismatches != 2 {
 		t.Errorf("verified %d, mismatches %d; want 8 and 2", r.verified, r.mismatches)
 	}

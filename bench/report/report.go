@@ -31,7 +31,7 @@ func Run(w io.Writer, r *experiment.Result) error {
 		{"output GB/s", fmt.Sprintf("%.2f", q.OutputGBPerSecond), fmt.Sprintf("%.2f", u.OutputGBPerSecond)},
 	}
 	t := newTable("", "this cache", "uncompressed, same budget")
-	if r.Partial {
+	if !r.Compares() {
 		t = newTable("", "this cache")
 		rows[2][1], rows[4][1] = count(c.RowsCached), bytesOf(q.HostBytesMoved)
 		for i := range rows {
@@ -42,10 +42,13 @@ func Run(w io.Writer, r *experiment.Result) error {
 
 	out := &printer{w: w}
 	partial(out, r.Partial, &r.Workload)
+	attached(out, &r.Attachment)
 	out.line("table", "%s: %s rows of %s B (%s), %s", r.Table.Name, count(r.Table.Rows), count(int64(r.Table.RowBytes)), r.Table.DType, bytesOf(r.Table.Rows*int64(r.Table.RowBytes)))
 	out.line("device", "%d × %s (%s)", r.Device.Count, r.Device.Kind, r.Device.Name)
 	out.line("workload", "%s, %s, %s", r.Workload.Kind, plural(r.Workload.Batches, "batch", "batches"), plural(int(r.Workload.IDs), "ID", "IDs"))
-	out.line("admission", "%s%s", c.Policy, training(r))
+	if r.Attached == "" {
+		out.line("admission", "%s%s", c.Policy, training(r))
+	}
 	out.line("codec", "%s", chosen(r))
 	out.line("budget", "%s: payload %s, metadata %s; beside it %s", bytesOf(c.BudgetBytes), bytesOf(c.PayloadBytes), bytesOf(c.MetadataBytes), beside(r))
 	if h := r.HostMemory; h != nil {
@@ -61,7 +64,7 @@ func Run(w io.Writer, r *experiment.Result) error {
 	online(out, r.Online)
 	verified(out, &r.Verification)
 	codecs(out, c.CodecChoice)
-	if !r.Partial {
+	if r.Compares() {
 		onGPU(out, r.PredictedGPU)
 		out.line("verdict", "%s", verdict(r))
 	}
@@ -72,6 +75,17 @@ func Run(w io.Writer, r *experiment.Result) error {
 func partial(out *printer, is bool, w *experiment.WorkloadInfo) {
 	if is {
 		out.line("partial", "interrupted after %s of %s; no uncompressed cache to compare with", count(int64(w.Batches)), plural(w.PlannedBatches, "batch", "batches"))
+	}
+}
+
+// attached says whose cache was measured.
+func attached(out *printer, a *experiment.Attachment) {
+	if a.Attached == "" {
+		return
+	}
+	out.line("attached", "%s; budget and rows cached are of the whole cache, all else is of this process", a.Attached)
+	if a.OwnerError != "" {
+		out.line("owner", "not there when the run ended: %s", a.OwnerError)
 	}
 }
 

@@ -16,14 +16,14 @@ func Tables(w io.Writer, r *experiment.TablesResult) error {
 	var rows, raw int64
 	// each returns what the caches did, side by side, or what the one did of a partial run.
 	each := func(of func(*experiment.Served) string, s, u *experiment.Served) []any {
-		if r.Partial {
+		if !r.Compares() {
 			return []any{of(s)}
 		}
 		return []any{of(s), of(u)}
 	}
 	header := []any{"table", "rows", "row", "codec", "ratio"}
 	for _, name := range []string{"rows cached", "hit rate", "host bytes moved"} {
-		if header = append(header, name); !r.Partial {
+		if header = append(header, name); r.Compares() {
 			header = append(header, "uncompressed")
 		}
 	}
@@ -44,6 +44,7 @@ func Tables(w io.Writer, r *experiment.TablesResult) error {
 	t.AppendRow(line("total", count(rows), "", "", "", &total.Served, &total.Uncompressed.Served))
 
 	partial(out, r.Partial, &r.Workload)
+	attached(out, &r.Attachment)
 	out.line("tables", "%s, %s, %s, one cache", plural(len(r.Tables), "table", "tables"), plural(int(rows), "row", "rows"), bytesOf(raw))
 	out.line("device", "%d × %s (%s)", r.Device.Count, r.Device.Kind, r.Device.Name)
 	out.line("workload", "%s, %s, %s", r.Workload.Kind, plural(r.Workload.Batches, "batch", "batches"), plural(int(r.Workload.IDs), "ID", "IDs"))
@@ -51,10 +52,12 @@ func Tables(w io.Writer, r *experiment.TablesResult) error {
 	if r.Workload.TrainingMeasured {
 		learned = plural(r.Workload.TrainingBatches, "batch that is", "batches that are") + " measured too"
 	}
-	out.line("admission", "%s, trained on %s", r.Cache.Policy, learned)
+	if r.Attached == "" {
+		out.line("admission", "%s, trained on %s", r.Cache.Policy, learned)
+	}
 	out.line("budget", "%s: payload %s, metadata %s; beside it codec tables %s", bytesOf(r.Cache.BudgetBytes), bytesOf(r.Cache.PayloadBytes), bytesOf(r.Cache.MetadataBytes), bytesOf(r.Cache.CodecBytes))
 	out.printf("\n%s\n\n", t.Render())
-	if r.Partial {
+	if !r.Compares() {
 		out.line("batches", "p50 / p95 / p99 %s", latency(total.BatchLatency))
 		verified(out, &r.Verification)
 		return out.err

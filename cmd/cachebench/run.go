@@ -33,7 +33,8 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 		Example: `  cachebench run
   cachebench run --features cora.npz --graph cora.npz --budget 1% --verify
   cachebench run --features embeddings.npy --ids trace.txt --budget 64MiB --json
-  cachebench run --features user.npy,item.npy --ids users.txt,items.txt`,
+  cachebench run --features user.npy,item.npy --ids users.txt,items.txt
+  cachebench run --attach unix:/run/tensorcached.sock`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkFlags(cmd, configFile); err != nil {
@@ -44,6 +45,13 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 				return err
 			}
 			defer end()
+			if cfg.Attach != "" {
+				leave, err := cfg.Join(cmd.Context())
+				if err != nil {
+					return err
+				}
+				defer leave()
+			}
 			if cfg.Several() {
 				res, err := present(cmd, asJSON, func(bar *progress) (*experiment.TablesResult, error) {
 					return experiment.RunTables(cmd.Context(), cfg, bar)
@@ -67,6 +75,7 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	f.Lookup("ids").Usage += "; for several tables one each: A.txt,B.txt"
 	watch.add(f)
 	f.StringVar(&cfg.Capture, "capture", "", "also write the measured accesses, and whether they hit, to this trace: FILE.tct")
+	f.StringVar(&cfg.Attach, "attach", "", "measure the cache that tensorcached serves at unix:PATH, instead of one made here")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")
 	return cmd
@@ -175,6 +184,9 @@ func checkFlags(cmd *cobra.Command, configFile string) error {
 			return fmt.Errorf("--%s and --%s contradict each other", c[0], c[1])
 		}
 	}
+	if err := checkAttach(cmd.Flags()); err != nil {
+		return err
+	}
 	online := cmd.Flags().Lookup("cold") == nil || changed("cold") || changed("drift") || changed("refresh-batches") || changed("refresh-interval")
 	for _, name := range []string{"refresh-churn", "refresh-bytes", "sample-rate"} {
 		if changed(name) && !online {
@@ -190,6 +202,37 @@ func checkFlags(cmd *cobra.Command, configFile string) error {
 	for _, name := range []string{"batches", "warmup-batches"} {
 		if v := cmd.Flags().Lookup(name).Value.String(); changed(name) && strings.HasPrefix(v, "-") {
 			return fmt.Errorf("--%s (%s) must not be negative", name, v)
+		}
+	}
+	return nil
+}
+
+// ownersFlags make a cache, its tables or its workload's changes, which an attached cache has from its owner.
+var ownersFlags = []string{
+	"vertices", "budget", "policy", "codec", "host-tier", "cold", "drift", "refresh-batches", "refresh-interval", "refresh-churn", "refresh-bytes",
+	"sample-rate", "link", "device", "devices", "gpus", "placement", "rates", "host-nodes",
+}
+
+// checkAttach refuses flags that mean nothing for an attached cache.
+func checkAttach(f *pflag.FlagSet) error {
+	if f.Lookup("attach") == nil || !f.Changed("attach") {
+		return nil
+	}
+	if f.Lookup("attach").Value.String() == "" {
+		return errors.New("--attach must be unix:PATH")
+	}
+	var refused []string
+	for _, name := range ownersFlags {
+		if f.Changed(name) {
+			refused = append(refused, "--"+name)
+		}
+	}
+	if len(refused) > 0 {
+		return fmt.Errorf("%s: --attach measures the cache as its owner has configured it", strings.Join(refused, ", "))
+	}
+	for _, name := range []string{"verify", "cast"} {
+		if f.Changed(name) && !f.Changed("features") {
+			return fmt.Errorf("--%s with --attach needs --features: rows are compared with those of the file", name)
 		}
 	}
 	return nil

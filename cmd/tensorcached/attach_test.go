@@ -10,19 +10,18 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/cache/admission"
 )
 
-// TestRun_Attached: a process that is attached reads the rows, is counted, and sees what clients of Redis change; drain waits for it, and SIGTERM
-// does not wait for it longer than --drain-timeout. It reads on when the owner has ended.
+// TestRun_Attached: a process that is attached reads the rows, is counted, and sees what clients of Redis change; drain waits for it, but SIGTERM
+// does not, as it reads on when the owner has ended.
 func TestRun_Attached(t *testing.T) {
 	t.Parallel()
 	socket := "unix:" + t.TempDir() + "/s"
 	cmd := command(t, "--features", features(t, "users.npy", 1000, 16), "--device", "host", "--budget", "16KiB", "--listen", socket, "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0",
-		"--drain-timeout", "200ms", "--log-level", "warn")
+		"--drain-timeout", "1h", "--log-level", "warn")
 	cmd.Env = append(cmd.Env, "TENSORCACHED_ADMIN_PASSWORD=secret")
 	p := launch(t, cmd)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -66,10 +65,9 @@ func TestRun_Attached(t *testing.T) {
 	if _, stderr, status := runs(t, "drain", "--connect", socket, "--timeout", "300ms"); status != 1 || stderr == "" {
 		t.Errorf("drain with an attached process: status %d, %q", status, stderr)
 	}
-	begun := time.Now()
 	p.signal(syscall.SIGTERM)
-	if status := p.wait(); status != 0 || time.Since(begun) < 150*time.Millisecond || !strings.Contains(p.logged(), `what="attached processes"`) {
-		t.Errorf("status %d after %v\n%s", status, time.Since(begun), p.logged())
+	if status := p.wait(); status != 0 || strings.Contains(p.logged(), "cut off") {
+		t.Errorf("status %d\n%s", status, p.logged())
 	}
 	if gather(); !bytes.Equal(out[:64], bytes.Repeat([]byte("v"), 64)) {
 		t.Errorf("after the owner's end: %q", out[:64])

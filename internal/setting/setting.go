@@ -28,7 +28,10 @@ func Bytes(flag, text string) (int64, error) {
 	return int64(n), nil
 }
 
-// Budget reads --budget: bytes per device, as a size or as a share ("5%") of so many raw bytes.
+// maxBudget is the most that cache.Options.Budget may be.
+const maxBudget = 1 << 59
+
+// Budget reads --budget: bytes per device, as a size of at most 512PiB or as a share ("5%") of so many raw bytes.
 func Budget(text string, raw int64) (int64, error) {
 	wrong := fmt.Errorf("--budget (%q) must be a positive percentage of the table or a size such as 64MiB", text)
 	if share, ok := strings.CutSuffix(strings.TrimSpace(text), "%"); ok {
@@ -37,13 +40,16 @@ func Budget(text string, raw int64) (int64, error) {
 			return 0, wrong
 		}
 		// At least 1, which the cache takes for a budget: it then says what the table's rows need.
-		return int64(min(max(p/100*float64(raw), 1), math.MaxInt64/2)), nil
+		return int64(min(max(p/100*float64(raw), 1), maxBudget)), nil
 	}
-	n, err := Bytes("--budget", text)
-	if err != nil {
+	n, err := humanize.ParseBytes(text)
+	switch {
+	case err != nil || n == 0:
 		return 0, wrong
+	case n > maxBudget:
+		return 0, fmt.Errorf("--budget (%q) must be at most 512PiB", text)
 	}
-	return n, nil
+	return int64(n), nil
 }
 
 // Link reads --link as cache.Options takes it: "" for the default, "none", or GB/s. ok is false for another text.

@@ -8,12 +8,17 @@ import (
 )
 
 func TestBudget(t *testing.T) {
-	for text, want := range map[string]int64{"64MiB": 64 << 20, "1kB": 1000, "5%": 50, " 0.1 % ": 1, "1e-9%": 1, "1e300%": 1 << 62} {
+	for text, want := range map[string]int64{"64MiB": 64 << 20, "1kB": 1000, "5%": 50, " 0.1 % ": 1, "1e-9%": 1, "1e300%": 1 << 59, "512PiB": 1 << 59} {
 		if got, err := Budget(text, 1000); err != nil || got != want {
 			t.Errorf("%q: %d, %v, want %d", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "0", "-1", "x", "%", "0%", "-5%", "inf%", "nan%", "10EiB"} {
+	for _, text := range []string{"8EiB", "1EiB", "10EiB", "513PiB"} {
+		if got, err := Budget(text, 1000); err == nil || err.Error() != `--budget ("`+text+`") must be at most 512PiB` {
+			t.Errorf("%q: %d, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "0", "-1", "x", "%", "0%", "-5%", "inf%", "nan%", "1000EiB"} {
 		if got, err := Budget(text, 1000); err == nil {
 			t.Errorf("%q: %d", text, got)
 		}

@@ -51,7 +51,7 @@ type Stats struct {
 	Errors        map[string]string `json:"errors"` // what went wrong in the background, by "policy", "refresh", "change", "restore", "owner"
 	Tables        []Table           `json:"tables"`
 	Devices       []Device          `json:"devices"`
-	// Estimate has the estimated hit ratios at other budgets. It is nil if no keys are sampled.
+	// Estimate has the estimated hit ratios at other budgets. It is nil if no keys are sampled, or none of them has been looked up.
 	Estimate *Estimate `json:"estimate,omitempty"`
 	// Machine has what all processes have counted, if the cache is attached: the counters beside it are of this process. It is nil otherwise.
 	Machine *Stats `json:"machine,omitempty"`

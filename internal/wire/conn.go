@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -118,11 +119,8 @@ func (c *Conn) Read(limit int) (_ *Message, err error) {
 	case int(files) != len(m.Files):
 		return nil, fmt.Errorf("%w: descriptors (%d) must be the %d that came with it", ErrFrame, files, len(m.Files))
 	}
-	rest := make([]byte, int(body)+int(payload))
-	if _, err := io.ReadFull(c.c, rest); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
+	rest, err := c.readAll(int(body) + int(payload))
+	if err != nil {
 		return nil, err
 	}
 	if err := json.Unmarshal(rest[:body], m); err != nil {
@@ -130,6 +128,25 @@ func (c *Conn) Read(limit int) (_ *Message, err error) {
 	}
 	m.Payload = rest[body:]
 	return m, nil
+}
+
+// firstRead is the most bytes for which memory is allocated before any of them has come.
+const firstRead = 64 << 10
+
+// readAll reads n bytes. It allocates little more than twice what has come: a length that is only announced costs nothing.
+func (c *Conn) readAll(n int) (all []byte, err error) {
+	for len(all) < n {
+		was := len(all)
+		all = slices.Grow(all, min(n-was, max(firstRead, was)))
+		all = all[:min(n, cap(all))]
+		if _, err := io.ReadFull(c.c, all[was:]); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // readHeader reads the header of a frame with the descriptors that come beside it.

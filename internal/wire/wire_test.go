@@ -5,10 +5,12 @@ package wire
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -164,4 +166,25 @@ func FuzzConn_Read(f *testing.F) {
 			m.CloseFiles()
 		}
 	})
+}
+
+// TestConn_Announced: a length that is announced costs no memory before the bytes come.
+func TestConn_Announced(t *testing.T) {
+	a, b := pair(t)
+	header := append([]byte(magic), make([]byte, 12)...)
+	binary.LittleEndian.PutUint32(header[8:], MaxJSON)
+	binary.LittleEndian.PutUint32(header[12:], MaxPayload)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := a.c.Write(append(header, make([]byte, 100<<10)...)); err != nil {
+		t.Fatal(err)
+	}
+	a.Close()
+	if _, err := b.Read(MaxJSON + MaxPayload); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Error(err)
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
+		t.Errorf("%d bytes are allocated for %d that came", n, 100<<10)
+	}
 }

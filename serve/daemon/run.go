@@ -358,7 +358,7 @@ func (r *running) drain(s os.Signal, signals <-chan os.Signal, end func()) error
 		ctx, cancel := context.WithTimeout(r.life, r.config.DrainTimeout)
 		defer cancel()
 		var wg sync.WaitGroup
-		wg.Go(func() { r.leave("attached processes", r.unix.drain(ctx)) })
+		wg.Go(func() { r.leave("changes by attached processes", r.unix.finish(ctx)) })
 		if r.resp != nil {
 			wg.Go(func() { r.leave("clients of --resp", r.resp.Close(ctx)) })
 		}

@@ -54,15 +54,15 @@ func (a *attachments) listen(r *running) (err error) {
 // drainCommand is the command drain: the program says that it is not ready, and waits for the processes that are attached. It ends by a signal.
 func (r *running) drainCommand(ctx context.Context) error {
 	r.unready("draining")
-	return r.unix.drain(ctx)
+	return r.unix.server.Drain(ctx)
 }
 
-// drain lets no further process attach, and waits for those that are attached.
-func (a *attachments) drain(ctx context.Context) error {
+// finish waits for changes by attached processes, which go on reading by themselves.
+func (a *attachments) finish(ctx context.Context) error {
 	if a.server == nil {
 		return nil
 	}
-	return a.server.Drain(ctx)
+	return a.server.Finish(ctx)
 }
 
 func (a *attachments) close() error {

@@ -21,8 +21,8 @@ func (*attachments) free(*Config) error { return nil }
 
 func (*attachments) listen(*running) error { return nil }
 
-func (*attachments) drain(context.Context) error { return nil }
-func (*attachments) close() error                { return nil }
+func (*attachments) finish(context.Context) error { return nil }
+func (*attachments) close() error                 { return nil }
 
 // status returns what TC.STATS and /stats tell.
 func (r *running) status() (any, error) {

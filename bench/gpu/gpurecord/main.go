@@ -6,7 +6,7 @@
 //	gpurecord test -dir DIR … BINARY…        run the tests of test binaries that have no result in the folder yet
 //	gpurecord collect -out FILE DIR…         make a record of folders of results
 //	gpurecord check [-owed FILE] RECORD      say whether a record is of the code in this repository
-//	gpurecord owe -owed FILE WHY             note that the code in this repository has yet to run on a GPU
+//	gpurecord owe -owed FILE RECORD WHY      note that the code in this repository, or what -added names of it, has yet to run on a GPU
 //
 // A record that is older than the code passes the check only if a note names exactly this code. The check repeats the note, so
 // that nobody takes the code for tested.
@@ -44,6 +44,7 @@ func run(command string, args []string) error {
 	dir := f.String("dir", "results", "folder of results")
 	out := f.String("out", "gpu-test.json", "record to write")
 	owed := f.String("owed", "", "file of the note that code has yet to run on a GPU")
+	added := f.String("added", "", "files that are new since the record")
 	packages := f.String("packages", "kernels transfer cache device_cuda python capi", "packages that a record must cover")
 	t := tester{}
 	f.StringVar(&t.pattern, "run", ".", "tests to run, as of go test")
@@ -83,14 +84,18 @@ func run(command string, args []string) error {
 		return errors.Join(r.failures(), r.gaps(strings.Fields(*packages)))
 	case command == "check" && len(args) == 1:
 		return check(args[0], *owed, strings.Fields(*packages))
-	case command == "owe" && len(args) == 1 && args[0] != "" && *owed != "":
-		s, err := hashSources(".")
+	case command == "owe" && len(args) == 2 && args[1] != "" && *owed != "":
+		var r Record
+		if err := readJSON(args[0], &r); err != nil {
+			return err
+		}
+		o, err := note(".", args[1], r.Sources, strings.Fields(*added))
 		if err != nil {
 			return err
 		}
-		return writeJSON(*owed, Owed{s, args[0]})
+		return writeJSON(*owed, o)
 	}
-	return errors.New("command and arguments must be sources, codecs, begin, test BINARY…, collect DIR…, check RECORD, or owe -owed FILE WHY")
+	return errors.New("command and arguments must be sources, codecs, begin, test BINARY…, collect DIR…, check RECORD, or owe -owed FILE RECORD WHY")
 }
 
 func writeJSON(path string, v any) error {

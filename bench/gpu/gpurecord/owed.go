@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 )
 
@@ -12,6 +13,34 @@ type Owed struct {
 	Sources
 	// Why says what changed since the record, or what the record lacks.
 	Why string `json:"why"`
+	// Added are the sources that are new since the record, if that is all that has changed: all others are as tested.
+	Added []string `json:"added,omitempty"`
+}
+
+// note returns the note for the code below root. added are files that may be new since it was tested, other than sources among them.
+func note(root, why string, tested Sources, added []string) (*Owed, error) {
+	ptx, code, err := readSources(root)
+	if err != nil {
+		return nil, err
+	}
+	o := &Owed{Sources: Sources{hash(ptx), hash(code)}, Why: why}
+	if added = without(ptx, code, added); (Sources{hash(ptx), hash(code)}) == tested {
+		o.Added = added
+	}
+	return o, nil
+}
+
+// without takes files out of sources, and returns those that were there.
+func without(ptx, code map[string][]byte, files []string) (taken []string) {
+	for _, f := range files {
+		if ptx[f] != nil || code[f] != nil {
+			taken = append(taken, f)
+			delete(ptx, f)
+			delete(code, f)
+		}
+	}
+	slices.Sort(taken)
+	return taken
 }
 
 // readOwed returns the note at path, or nil if there is none.
@@ -34,13 +63,19 @@ func check(path, owedPath string, packages []string) error {
 	if err := readJSON(path, &r); err != nil {
 		return err
 	}
-	now, err := hashSources(".")
+	ptx, code, err := readSources(".")
 	if err != nil {
 		return err
 	}
+	now := Sources{hash(ptx), hash(code)}
 	o, err := readOwed(owedPath)
 	if err != nil {
 		return err
+	}
+	if o != nil && len(o.Added) > 0 {
+		if without(ptx, code, o.Added); (Sources{hash(ptx), hash(code)}) != r.Sources {
+			return fmt.Errorf("%s: the note %s says that files were added, but others have changed, too; %s", path, owedPath, toDo)
+		}
 	}
 	gaps := r.gaps(packages)
 	fault := r.failures()
@@ -56,6 +91,8 @@ func check(path, owedPath string, packages []string) error {
 	fmt.Println(r)
 	if o != nil && r.Sources == now {
 		fmt.Printf("OWED: %s: %s\n", strings.ReplaceAll(gaps.Error(), "\n", ", "), o.Why)
+	} else if o != nil && len(o.Added) > 0 {
+		fmt.Printf("OWED: %d files of kernels and their callers are new and have not run on a GPU; all others are as tested: %s\n", len(o.Added), o.Why)
 	} else if o != nil {
 		fmt.Printf("OWED: this code has changed since, and has not run on a GPU: %s\n", o.Why)
 	}

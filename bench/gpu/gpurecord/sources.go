@@ -28,8 +28,18 @@ type Sources struct {
 // untested are names of folders whose code GPU tests do not run.
 var untested = []string{"bench", "build", "cmd", "stub", "testdata"}
 
+// hashSources hashes the code below root.
 func hashSources(root string) (s Sources, err error) {
-	ptx, code := map[string][]byte{}, map[string][]byte{} // contents by path
+	ptx, code, err := readSources(root)
+	if err != nil {
+		return s, err
+	}
+	return Sources{hash(ptx), hash(code)}, nil
+}
+
+// readSources returns the contents of what is hashed, by paths below root.
+func readSources(root string) (ptx, code map[string][]byte, err error) {
+	ptx, code = map[string][]byte{}, map[string][]byte{}
 	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		name := e.Name()
 		switch {
@@ -44,26 +54,28 @@ func hashSources(root string) (s Sources, err error) {
 		if err != nil {
 			return err
 		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
 		switch ext := filepath.Ext(name); {
 		case ext == ".zst":
-			if ptx[path], err = unzstd(b); err != nil {
+			if ptx[rel], err = unzstd(b); err != nil {
 				return fmt.Errorf("%s: %w", path, err)
 			}
 		case !tagged.Match(b):
 		case ext == ".go":
-			code[path] = goTokens(b)
+			code[rel] = goTokens(b)
 		case ext == ".c":
-			code[path] = spaces.ReplaceAll(cComment.ReplaceAll(b, []byte(" ")), []byte(" "))
+			code[rel] = spaces.ReplaceAll(cComment.ReplaceAll(b, []byte(" ")), []byte(" "))
 		}
 		return nil
 	})
-	if err != nil {
-		return s, err
+	if err == nil && (len(ptx) == 0 || len(code) == 0) {
+		err = fmt.Errorf("no sources under %s: run this in the repository's root", root)
 	}
-	if len(ptx) == 0 || len(code) == 0 {
-		return s, fmt.Errorf("no sources under %s: run this in the repository's root", root)
-	}
-	return Sources{hash(root, ptx), hash(root, code)}, nil
+	return ptx, code, err
 }
 
 var (
@@ -72,15 +84,11 @@ var (
 	spaces   = regexp.MustCompile(`\s+`)
 )
 
-// hash is of the paths below root and the contents.
-func hash(root string, files map[string][]byte) string {
+// hash is of paths and contents.
+func hash(files map[string][]byte) string {
 	h := sha256.New()
 	for _, path := range slices.Sorted(maps.Keys(files)) {
-		rel, err := filepath.Rel(root, path)
-		if err != nil {
-			panic(err) // path was found below root
-		}
-		fmt.Fprintf(h, "%s %d\n", filepath.ToSlash(rel), len(files[path]))
+		fmt.Fprintf(h, "%s %d\n", path, len(files[path]))
 		h.Write(files[path])
 	}
 	return hex.EncodeToString(h.Sum(nil))

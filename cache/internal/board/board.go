@@ -160,28 +160,37 @@ func (r *Record) Add(more *Totals) {
 	r.version.Store(version + 1)
 }
 
-// Load returns the totals as of now.
-func (r *Record) Load() (t Totals) {
-	for {
-		version := r.version.Load()
-		from := &r.copies[version&1]
+// loads is how often Load reads a record that changes meanwhile. A batch takes far longer than reading its record.
+const loads = 100
+
+// Load returns the totals as of now. ok is false if the record has changed all the time, as that of no client does whose batches read rows.
+func (r *Record) Load() (t Totals, ok bool) { return r.load(r.version.Load) }
+
+func (r *Record) load(version func() uint64) (t Totals, ok bool) {
+	for range loads {
+		before := version()
+		from := &r.copies[before&1]
 		t = Totals{Gathers: from[0].Load(), Hits: from[1].Load(), PeerHits: from[2].Load(), HostBytes: from[3].Load()}
 		for i := range t.Reasons {
 			t.Reasons[i] = from[4+i].Load()
 		}
-		if r.version.Load() == version { // else the copy may be the one that is written now
-			return t
+		if version() == before { // else the copy may be the one that is written now
+			return t, true
 		}
 	}
+	return Totals{}, false
 }
 
-// Sum returns the totals of a table over lanes from to to-1.
-func (b *Board) Sum(table, from, to int) (t Totals) {
+// Sum returns the totals of a table over lanes from to to-1. ok is false if that of a lane is.
+func (b *Board) Sum(table, from, to int) (t Totals, ok bool) {
 	for i := from; i < to; i++ {
 		if b.Lane(i).Begun.Load() != 0 { // records that were never used take no memory
-			one := b.Record(i, table).Load()
+			one, ok := b.Record(i, table).Load()
+			if !ok {
+				return Totals{}, false
+			}
 			t.Add(&one)
 		}
 	}
-	return t
+	return t, true
 }

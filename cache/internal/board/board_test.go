@@ -29,7 +29,10 @@ func TestRecord_Whole(t *testing.T) {
 		}
 	}()
 	check := func() (gathers int64) {
-		got := r.Load()
+		got, ok := r.Load()
+		for !ok {
+			got, ok = r.Load()
+		}
 		n := got.Gathers
 		if got.Hits != 2*n || got.PeerHits != 3*n || got.HostBytes != 4*n {
 			t.Fatalf("%+v", got)
@@ -58,6 +61,21 @@ func TestRecord_Whole(t *testing.T) {
 	}
 }
 
+// TestRecord_Busy: a record that a client changes all the time is not read for ever.
+func TestRecord_Busy(t *testing.T) {
+	b, _ := newBoard(t, Shape{Lanes: 1, Tables: 1})
+	calls := uint64(0)
+	changing := func() uint64 {
+		if calls++; calls > 1e6 {
+			t.Fatal("it is read for ever")
+		}
+		return calls
+	}
+	if got, ok := b.Record(0, 0).load(changing); ok || got != (Totals{}) {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestRecord_Interrupted: a client that is killed while it counts has counted the batch or not.
 func TestRecord_Interrupted(t *testing.T) {
 	b, _ := newBoard(t, Shape{Lanes: 1, Tables: 1})
@@ -66,7 +84,7 @@ func TestRecord_Interrupted(t *testing.T) {
 	version := r.version.Load()
 	r.Add(&Totals{Gathers: 1, Hits: 5})
 	r.version.Store(version) // killed before the last store
-	if got := r.Load(); got.Gathers != 1 || got.Hits != 10 {
+	if got, ok := r.Load(); !ok || got.Gathers != 1 || got.Hits != 10 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -81,10 +99,10 @@ func TestBoard_Sum(t *testing.T) {
 		one.Reasons[slab.Evicted] = 1
 		b.Record(i, 1).Add(&one)
 	}
-	if got := b.Sum(1, 1, 4); got.Hits != 1<<8+1<<24 || got.Misses() != 2 || got.Gathers != 2 {
+	if got, ok := b.Sum(1, 1, 4); !ok || got.Hits != 1<<8+1<<24 || got.Misses() != 2 || got.Gathers != 2 {
 		t.Errorf("%+v", got)
 	}
-	if got := b.Sum(0, 0, 4); got != (Totals{}) {
+	if got, ok := b.Sum(0, 0, 4); !ok || got != (Totals{}) {
 		t.Errorf("%+v", got)
 	}
 	if n := b.Lane(0).Running(); n != 1 {

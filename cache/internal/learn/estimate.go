@@ -69,13 +69,13 @@ func (e *estimator) drained(lookups, read, lost int64) {
 	e.lookups = lookups
 }
 
-// at returns what the hit rate would be at other budgets, nil if no keys were sampled. budget is that of all devices in bytes,
+// at returns what the hit rate would be at other budgets, nil if none of the keys that it follows has been accessed: it knows nothing then. budget is that of all devices in bytes,
 // slots is the slot bytes of all devices' budgets, which hold fixed bytes whatever
 // their size.
 func (e *estimator) at(budget, fixed, slots int64) *Estimate {
 	e.Lock()
 	defer e.Unlock()
-	if e.shards == nil || e.requests == 0 {
+	if e.shards == nil || e.requests == 0 || e.shards.IDs() == 0 {
 		return nil
 	}
 	out := &Estimate{Accesses: int64(e.requests), Keys: e.shards.IDs(), Rate: e.shards.Rate()}

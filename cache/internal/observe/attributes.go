@@ -17,6 +17,9 @@ const (
 	KeyTable  = attribute.Key("tensorcache.table.name")
 	KeyDevice = attribute.Key("tensorcache.device.index")
 	KeyError  = attribute.Key("error.type")
+	// Of an attached cache.
+	KeyClient  = attribute.Key("tensorcache.client.name")
+	KeyProcess = attribute.Key("process.pid") // OpenTelemetry's
 
 	// Of a batch.
 	KeyRows         = attribute.Key("tensorcache.batch.rows")
@@ -34,6 +37,7 @@ const (
 	KeyAbsent       = attribute.Key("tensorcache.batch.misses_absent")
 	KeyFailedRows   = attribute.Key("tensorcache.batch.rows_failed")
 	KeyColdSeconds  = attribute.Key("tensorcache.cold.seconds")
+	KeyUnexplained  = attribute.Key("tensorcache.miss.unexplained")
 
 	// Of a sampled miss.
 	KeySampled      = attribute.Key("tensorcache.miss.sampled")

@@ -104,6 +104,7 @@ type batchSpan struct {
 	metering    *metering
 	table, rows int
 	scratch     *missScratch // nil if misses do not become events
+	ended       time.Time    // when the batch ended, while an owner is asked
 }
 
 func newBatchSpan(t *Telemetry, ctx context.Context, span trace.Span, tr *tracing, m *metering, table, rows int) *batchSpan {
@@ -159,6 +160,10 @@ func (b *batchSpan) end(err error, at time.Time) {
 		attributes = append(attributes, KeyFetch.String(b.Fetch), KeyHostShare.Float64(b.HostShare))
 	}
 	b.span.SetAttributes(attributes...)
+	if b.telemetry.asking != nil && len(b.Misses) > 0 {
+		b.telemetry.asking.add(b, at)
+		return
+	}
 	b.explainMisses()
 	if at.IsZero() {
 		b.span.End()

@@ -109,10 +109,9 @@ func (t *Telemetry) instruments(m *metering) error {
 	if f.err != nil {
 		return f.err
 	}
-	name := KeyCache.String(t.name)
 	for _, table := range t.set.Tables {
 		with := func(more attribute.KeyValue) []metric.RecordOption {
-			return []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(name, KeyTable.String(table.Name), more))}
+			return []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(t.Whose(KeyTable.String(table.Name), more)...))}
 		}
 		var devices [][]metric.RecordOption
 		for d := range t.set.Devices {
@@ -176,7 +175,7 @@ func (f *Maker) Gauge(name, unit, what string) metric.Float64ObservableGauge {
 // Failed counts a call that returned an error.
 func (t *Telemetry) Failed(ctx context.Context, what string, err error) {
 	if m := t.meters(); m != nil {
-		m.errors.Add(ctx, 1, metric.WithAttributes(KeyCache.String(t.name), KeyOperation.String(what), KeyError.String(t.errorKind(err))))
+		m.errors.Add(ctx, 1, metric.WithAttributes(t.Whose(KeyOperation.String(what), KeyError.String(t.errorKind(err)))...))
 	}
 }
 

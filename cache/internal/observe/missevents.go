@@ -18,7 +18,8 @@ type missScratch struct {
 	rows      []int64
 	stored    []int // stored bytes of each row, negative if not known
 	estimates []admission.Estimate
-	withdrawn []Withdrawal
+	known     bool         // the policy has given estimates
+	withdrawn []Withdrawal // empty if they are not known
 	// attributes are those of the current event. with[n] is an option that adds the first n of them. These options are made once, because
 	// making one allocates. They can be reused, because NewEventConfig, by which SDKs read options, copies the attributes.
 	attributes [missAttributes]attribute.KeyValue
@@ -37,21 +38,25 @@ var missScratches = sync.Pool{New: func() any {
 	return s
 }}
 
-// look fills in stored bytes, withdrawals and estimates of the misses of a table. It takes each lock once. It reports whether the policy
-// has given estimates.
-func (s *missScratch) look(t *Telemetry, table int, misses []kernels.Found) (known bool) {
+// take sets the rows to those of the misses, of which nothing is known.
+func (s *missScratch) take(misses []kernels.Found) {
 	n := len(misses)
-	s.rows, s.withdrawn = s.rows[:0], s.withdrawn[:0]
+	s.rows, s.withdrawn, s.known = s.rows[:0], s.withdrawn[:0], false
 	if cap(s.stored) < n {
 		s.stored, s.estimates = make([]int, n), make([]admission.Estimate, n)
 	}
 	s.stored, s.estimates = s.stored[:n], s.estimates[:n]
-	for _, f := range misses {
+	for i, f := range misses {
 		s.rows = append(s.rows, int64(f.Word))
+		s.stored[i] = -1
 	}
+}
+
+// look fills in stored bytes, withdrawals and estimates of the rows of a table. It takes each lock once.
+func (s *missScratch) look(t *Telemetry, table int) {
 	t.set.Tables[table].Tier.TryStoredBytes(s.rows, s.stored)
 	s.withdrawn = t.sources.Withdrawals(table, s.rows, s.withdrawn)
-	return t.sources.TryExplain(table, s.rows, s.estimates)
+	s.known = t.sources.TryExplain(table, s.rows, s.estimates)
 }
 
 // Attributes of events, made once. missReasons are indexed by slab.Reason.
@@ -65,22 +70,31 @@ var (
 	}()
 )
 
-// explainMisses adds an event for each recorded miss to the batch's span, and a link to each sampled operation that withdrew such a row.
+// explainMisses adds the events of the batch's misses to its span, with what this process knows of them.
 func (b *batchSpan) explainMisses() {
+	if b.scratch == nil {
+		return
+	}
+	if len(b.Misses) > 0 {
+		b.scratch.take(b.Misses)
+		b.scratch.look(b.telemetry, b.table)
+		b.addMisses(time.Now())
+	}
+	b.free()
+}
+
+// free makes the memory of the events available to other batches.
+func (b *batchSpan) free() {
 	s := b.scratch
-	if s == nil {
-		return
-	}
-	defer func() {
-		s.misses, b.scratch, b.Misses = b.Misses[:0], nil, nil
-		missScratches.Put(s)
-	}()
-	if len(b.Misses) == 0 {
-		return
-	}
-	known := s.look(b.telemetry, b.table, b.Misses)
+	s.misses, b.scratch, b.Misses = b.Misses[:0], nil, nil
+	missScratches.Put(s)
+}
+
+// addMisses adds an event for each recorded miss to the batch's span, with what scratch has of it, and a link to each sampled operation that
+// withdrew such a row.
+func (b *batchSpan) addMisses(now time.Time) {
+	s := b.scratch
 	var links map[*Cause][]int64
-	now := time.Now()
 	s.options[0] = trace.WithTimestamp(now)
 	var when moment
 	for i, f := range b.Misses {
@@ -92,11 +106,13 @@ func (b *batchSpan) explainMisses() {
 		if n := s.stored[i]; n >= 0 {
 			all = append(all, KeyStored.Int(n))
 		}
-		if known {
+		if s.known {
 			e := &s.estimates[i]
 			all = append(all, KeyFrequency.Float64(e.Frequency), KeyScore.Float64(e.Score), KeyVictim.Float64(e.Victim))
 		}
-		if w := &s.withdrawn[i]; !w.At.IsZero() { // for every reason, because rows withdrawn long ago are counted as rejected
+		if i >= len(s.withdrawn) {
+			// not known
+		} else if w := &s.withdrawn[i]; !w.At.IsZero() { // for every reason, because rows withdrawn long ago are counted as rejected
 			all = append(all, KeyEvictedAge.Float64(w.Age.Seconds()), KeyEvictedSince.Float64(now.Sub(w.At).Seconds()),
 				KeyEvictedTime.String(when.text(w.At)))
 			if w.By != nil {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"reflect"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,6 +33,10 @@ type Options struct {
 	MissEvents     int
 	Logger         *slog.Logger
 	Errors         []ErrorKind
+	// Client is the name of the client, if the cache is attached. Owner then asks the cache's owner what it knows of rows that were missed. It is
+	// called by one goroutine at a time.
+	Client string
+	Owner  func(ctx context.Context, table int, rows []int64) (Misses, error)
 }
 
 // Telemetry makes the spans, metrics and logs of one cache. Providers may be replaced at run time: each call compares the current provider
@@ -41,7 +47,9 @@ type Telemetry struct {
 	opts    Options
 	kinds   []ErrorKind
 	name    string
-	release func() // makes the name available to other caches
+	whose   []attribute.KeyValue // of all spans and metrics: the cache's name, and the client and its process
+	asking  *asking              // nil unless the cache is attached
+	release func()               // makes the name available to other caches
 	set     *read.Set
 	sources Sources
 	// gauges makes the instruments that are read on collection, and returns the function that reads them.
@@ -69,6 +77,11 @@ func New(o Options, set *read.Set) *Telemetry {
 	if t.name == "" {
 		t.name, t.release = takeName()
 	}
+	t.whose = []attribute.KeyValue{KeyCache.String(t.name)}
+	if o.Owner != nil {
+		t.whose = append(t.whose, KeyClient.String(o.Client), KeyProcess.Int(os.Getpid()))
+		t.asking = newAsking(t)
+	}
 	t.Log = o.Logger.With(slog.String("cache", t.name))
 	// A placeholder stands for the global provider that may be set later.
 	if p := t.opts.TracerProvider; p != nil && IsPlaceholder(p) {
@@ -91,8 +104,17 @@ func (t *Telemetry) Serve(sources Sources, gauges func(*Maker) func(metric.Obser
 	t.meters()
 }
 
-// Name returns the cache's name.
-func (t *Telemetry) Name() string { return t.name }
+// Whose returns the attributes that all spans and metrics have, and more.
+func (t *Telemetry) Whose(more ...attribute.KeyValue) []attribute.KeyValue {
+	return slices.Concat(t.whose, more)
+}
+
+// Finish ends the spans of batches that have ended. It waits for an owner's answers for a second, and then until the request under way is cancelled.
+func (t *Telemetry) Finish() {
+	if t.asking != nil {
+		t.asking.close()
+	}
+}
 
 // Labels returns ctx with profiler labels for a goroutine: the cache's name and the task.
 func (t *Telemetry) Labels(ctx context.Context, task string) context.Context {
@@ -146,7 +168,7 @@ func (t *Telemetry) followTracer(p trace.TracerProvider) *tracing {
 			var devices [][]trace.SpanStartOption
 			for d := range t.set.Devices {
 				devices = append(devices, []trace.SpanStartOption{trace.WithAttributes(
-					KeyCache.String(t.name), KeyTable.String(table.Name), KeyDevice.Int(d),
+					t.Whose(KeyTable.String(table.Name), KeyDevice.Int(d))...,
 				)})
 			}
 			now.gather = append(now.gather, devices)
@@ -183,7 +205,7 @@ func (t *Telemetry) Start(ctx context.Context, what, table string) (context.Cont
 	if tr == nil || unsampled(ctx) {
 		return ctx, o
 	}
-	name, attributes := what, []attribute.KeyValue{KeyCache.String(t.name)}
+	name, attributes := what, t.Whose()
 	if table != "" {
 		name += " " + table
 		attributes = append(attributes, KeyTable.String(table))

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/board"
 	"github.com/tensorcache/tensorcache/device"
@@ -28,11 +29,16 @@ type Guest struct {
 	sent map[uint64]bool // regions that the guest has been sent
 	told uint64          // generation of the last layout that it was sent
 	live bool            // its batches may run
+	lost bool            // its connection has ended
 	gone bool
 	kick chan struct{} // has the sender look for a newer layout
 
 	stall  stall
 	killed bool
+
+	since   time.Time
+	counted [][]board.Totals // by device and table, as read last
+	doubted bool             // its counters have been nonsense
 }
 
 // Admit implements sharing.Owner. It closes p, after an error too.
@@ -50,7 +56,10 @@ func (w *Owner) Admit(p sharing.Process, lanes int, send func(*wire.Message) err
 	}
 	g := &Guest{
 		owner: w, process: p, name: p.String(), lanes: lanes, memory: memory, board: board.New(memory.Bytes(), shape), sent: map[uint64]bool{},
-		kick: make(chan struct{}, 1),
+		kick: make(chan struct{}, 1), since: time.Now(),
+	}
+	for range w.set.Devices {
+		g.counted = append(g.counted, make([]board.Totals, len(w.set.Tables)))
 	}
 	welcome, messages, err := w.enter(g)
 	defer closeFiles(messages)
@@ -180,13 +189,12 @@ func (g *Guest) leaveLocked() {
 		return
 	}
 	w := g.owner
-	for t := range w.mu.past {
-		one := g.board.Sum(t, 0, g.board.Shape().Lanes)
-		w.mu.past[t].Add(&one)
-	}
 	for d := range w.mu.pastOn {
-		one := g.totalsOn(d)
-		w.mu.pastOn[d].Add(&one)
+		for t := range w.mu.past {
+			one := g.countsLocked(d, t)
+			w.mu.past[t].Add(&one)
+			w.mu.pastOn[d].Add(&one)
+		}
 	}
 	g.gone, g.live = true, false
 	delete(w.mu.guests, g.number)
@@ -202,18 +210,10 @@ func (g *Guest) Lost() {
 	w := g.owner
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	g.lost = true
 	if !g.live || !g.process.Visible() || !g.gone && g.board.Left() {
 		g.leaveLocked()
 	}
-}
-
-// totalsOn returns what the guest's batches on a device have counted. REQUIRES: Owner.mu is locked, and the guest is not gone.
-func (g *Guest) totalsOn(device int) (t board.Totals) {
-	for table := range g.owner.set.Tables {
-		one := g.board.Sum(table, device*g.lanes, (device+1)*g.lanes)
-		t.Add(&one)
-	}
-	return t
 }
 
 // Describe implements sharing.Owner.
@@ -223,12 +223,8 @@ func (w *Owner) Describe() []sharing.Description {
 	all := []sharing.Description{}
 	for _, g := range w.mu.guests {
 		d := sharing.Description{Number: g.number, Name: g.name, Live: g.live}
-		for t := range w.set.Tables {
-			one := g.board.Sum(t, 0, g.board.Shape().Lanes)
-			d.Gathers += one.Gathers
-			d.Lookups += one.Hits + one.Misses()
-			d.Hits += one.Hits
-		}
+		counted := g.totalsLocked()
+		d.Gathers, d.Lookups, d.Hits = counted.Gathers, counted.Hits+counted.Misses(), counted.Hits
 		d.HoldsFor = g.holdsLocked()
 		all = append(all, d)
 	}

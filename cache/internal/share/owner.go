@@ -56,7 +56,12 @@ type Options struct {
 	Log *slog.Logger
 	// Sampled says which accesses batches sample.
 	Sampled wire.Sampled
+	// Misses implements sharing.Owner.
+	Misses func(table int, rows []int64) (*wire.Misses, error)
 }
+
+// Misses implements sharing.Owner.
+func (w *Owner) Misses(table int, rows []int64) (*wire.Misses, error) { return w.o.Misses(table, rows) }
 
 // New returns the owner's side of a set whose memory is shared.
 func New(set *read.Set, o Options) (_ *Owner, err error) {
@@ -131,6 +136,18 @@ func (w *Owner) Guest(number uint64) sharing.Guest {
 	return nil
 }
 
+// Orphans implements sharing.Owner.
+func (w *Owner) Orphans() (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, g := range w.mu.guests {
+		if g.lost {
+			n++
+		}
+	}
+	return n
+}
+
 // Close frees the memory of boards and tables of contents. Guests go on reading what they have mapped. No change may be made any more.
 func (w *Owner) Close() {
 	w.mu.Lock()
@@ -156,8 +173,10 @@ func (w *Owner) TableTotals(table int) board.Totals {
 	defer w.mu.Unlock()
 	t := w.mu.past[table]
 	for _, g := range w.mu.guests {
-		one := g.board.Sum(table, 0, g.board.Shape().Lanes)
-		t.Add(&one)
+		for d := range w.set.Devices {
+			one := g.countsLocked(d, table)
+			t.Add(&one)
+		}
 	}
 	return t
 }
@@ -168,8 +187,10 @@ func (w *Owner) DeviceTotals(device int) board.Totals {
 	defer w.mu.Unlock()
 	t := w.mu.pastOn[device]
 	for _, g := range w.mu.guests {
-		one := g.totalsOn(device)
-		t.Add(&one)
+		for table := range w.set.Tables {
+			one := g.countsLocked(device, table)
+			t.Add(&one)
+		}
 	}
 	return t
 }

@@ -1,0 +1,58 @@
+package share
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/tensorcache/tensorcache/cache/internal/board"
+)
+
+// What batches of one client on one device can count in a second of one table. More, or less than before, is nonsense: counters of such a client are
+// taken as they were before it.
+const (
+	mostRows  = 1 << 36 // also Gathers
+	mostBytes = 1 << 44
+)
+
+// countsLocked returns what the guest's batches on a device have counted of a table. REQUIRES: Owner.mu is locked, and the guest is not gone.
+func (g *Guest) countsLocked(device, table int) board.Totals {
+	was := &g.counted[device][table]
+	if g.doubted {
+		return *was
+	}
+	now, ok := g.board.Sum(table, device*g.lanes, (device+1)*g.lanes)
+	switch {
+	case !ok: // the client writes all the time
+		return *was
+	case !believable(was, &now, time.Since(g.since)):
+		g.doubted = true
+		g.owner.o.Log.Warn("counters of a client are out of range: it is not counted any more", slog.String("client", g.name))
+		return *was
+	}
+	*was = now
+	return now
+}
+
+// totalsLocked returns the sum of all tables and devices. REQUIRES: as countsLocked.
+func (g *Guest) totalsLocked() (t board.Totals) {
+	for d := range g.counted {
+		for table := range g.counted[d] {
+			one := g.countsLocked(d, table)
+			t.Add(&one)
+		}
+	}
+	return t
+}
+
+// believable says whether counters can have become now from was, if all began at 0 so long ago.
+func believable(was, now *board.Totals, age time.Duration) bool {
+	seconds := age.Seconds() + 1
+	in := func(was, now int64, most float64) bool { return now >= was && float64(now) <= most*seconds }
+	for r := range now.Reasons {
+		if !in(was.Reasons[r], now.Reasons[r], mostRows) {
+			return false
+		}
+	}
+	return in(was.Gathers, now.Gathers, mostRows) && in(was.Hits, now.Hits, mostRows) && in(was.PeerHits, now.PeerHits, mostRows) &&
+		now.PeerHits <= now.Hits && in(was.HostBytes, now.HostBytes, mostBytes)
+}
