@@ -10,6 +10,7 @@ import (
 type checkpoint struct {
 	file   *os.File
 	buffer []byte // not written yet
+	fault  error
 }
 
 const (
@@ -46,12 +47,20 @@ func (c *checkpoint) add(g *packedGroup, pages []indexPage) {
 
 // sync writes what has been added and makes it durable.
 func (c *checkpoint) sync() error {
-	n, err := writeTo(c.file, c.buffer)
-	c.buffer = c.buffer[:copy(c.buffer, c.buffer[n:])]
-	if err != nil {
-		return err
+	b := c.buffer
+	c.buffer = nil
+	return c.append(b)
+}
+
+// append writes groups and makes them durable. What is written after an error would not be read.
+func (c *checkpoint) append(b []byte) error {
+	if c.fault != nil {
+		return c.fault
 	}
-	return c.file.Sync()
+	if _, c.fault = writeTo(c.file, b); c.fault == nil {
+		c.fault = c.file.Sync()
+	}
+	return c.fault
 }
 
 // parseCheckpoint returns what a checkpoint file of this key says, and how many of its bytes say that: an interrupted write leaves a torn

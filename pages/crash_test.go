@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -51,9 +52,12 @@ func number(name string) int {
 // how many writes there were.
 func packChild(dir string) error {
 	fileBytes, groupBytes, syncBytes = childFileBytes, 40_000, 1
+	var mu sync.Mutex // groups are made durable in the background
 	writes, kill := 0, number(childKill)
 	r := rand.New(rand.NewPCG(uint64(kill), 1))
 	writeTo = func(f *os.File, b []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
 		if writes++; writes == kill {
 			f.Write(b[:r.IntN(len(b)+1)])
 			syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -189,8 +193,10 @@ func (s *failing) ReadFrom(row int64, dst []byte) error {
 
 // TestPack_OtherSource: what one source has left behind is not gone on with by another, or with other options.
 func TestPack_OtherSource(t *testing.T) {
-	groupBytes, syncBytes = 40_000, 1
-	t.Cleanup(func() { groupBytes, syncBytes = 16<<20, 256<<20 })
+	groupsOf(t, 40_000)
+	old := syncBytes
+	syncBytes = 1
+	t.Cleanup(func() { syncBytes = old })
 	data := floats(crashRows, 16, 1)
 	base := PackOptions{Codec: "none", Stage: "none", DType: dtype.Float32, SourceKey: "a", Workers: 1}
 	for name, c := range map[string]struct {

@@ -13,8 +13,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // filesOf bounds the length of page files during a test.
@@ -31,10 +29,7 @@ func packFiles(t testing.TB, dir string, data []byte, rowBytes int, o PackOption
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.DType == dtype.Invalid {
-		o.DType = dtype.Float32
-	}
-	m, err := Pack(t.Context(), func() (Source, error) { return &rowsSource{data: data, rowBytes: rowBytes}, nil }, w, o)
+	m, err := Pack(t.Context(), func() (Source, error) { return &rowsSource{data: data, rowBytes: rowBytes}, nil }, w, defaults(o))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +59,7 @@ func engines(t testing.TB) []string {
 
 func TestFiles_GiveBackWhatWasPacked(t *testing.T) {
 	filesOf(t, 1<<20)
-	data := floats(40_000, 32, 1)
+	data := floats(20_000, 32, 1)
 	for _, o := range []PackOptions{
 		{Codec: "ibp4", PageBytes: MinPageBytes},
 		{Codec: "none", Stage: "zstd"},
@@ -75,7 +70,7 @@ func TestFiles_GiveBackWhatWasPacked(t *testing.T) {
 		for _, engine := range engines(t) {
 			for _, o := range []FileOptions{{Engine: engine}, {Engine: engine, Depth: 1}, {Engine: engine, Buffered: true}} {
 				table := openDir(t, dir, o)
-				stats := expectRows(t, table, data, all(40_000))
+				stats := expectRows(t, table, data, all(20_000))
 				if s := stats.Stores[0]; s.Pages != int64(m.Pages) || s.Bytes != m.PageTotal {
 					t.Errorf("%+v", stats)
 				}
@@ -88,7 +83,7 @@ func TestFiles_GiveBackWhatWasPacked(t *testing.T) {
 			t.Errorf("%v", files)
 		}
 		table := openDir(t, dir, FileOptions{})
-		if v, err := Verify(t.Context(), table.stores[0], nil); err != nil || v.Rows != 40_000 {
+		if v, err := Verify(t.Context(), table.stores[0], nil); err != nil || v.Rows != 20_000 {
 			t.Errorf("%+v, %v", v, err)
 		}
 	}
@@ -228,7 +223,7 @@ func TestFiles_Damaged(t *testing.T) {
 func TestOpenFiles_Refuses(t *testing.T) {
 	filesOf(t, 1<<20)
 	data, other := floats(10_000, 32, 4), floats(10_000, 32, 5)
-	o := PackOptions{Name: "x", Codec: "ibp4"}
+	o := PackOptions{Name: "x", Codec: "rank"}
 	foreign := t.TempDir()
 	packFiles(t, foreign, other, 128, o)
 	for name, c := range map[string]struct {
@@ -355,9 +350,9 @@ func TestFiles_StuckDrive(t *testing.T) {
 func TestCopy(t *testing.T) {
 	filesOf(t, 1<<20)
 	dir := t.TempDir()
-	data := floats(40_000, 32, 9)
-	packFiles(t, dir, data, 128, PackOptions{Codec: "ibp4", PageBytes: MinPageBytes})
-	packFiles(t, dir, data, 128, PackOptions{Codec: "ibp4", PageBytes: MinPageBytes})
+	data := floats(20_000, 32, 9)
+	packFiles(t, dir, data, 128, PackOptions{Codec: "rank", PageBytes: MinPageBytes})
+	packFiles(t, dir, data, 128, PackOptions{Codec: "rank", PageBytes: MinPageBytes})
 	f := openDir(t, dir, FileOptions{}).stores[0].(*Files)
 	place := NewMemory()
 	told := uint32(0)
@@ -372,7 +367,7 @@ func TestCopy(t *testing.T) {
 	if err := s.Manifest().Same(f.Manifest()); err != nil {
 		t.Error(err)
 	}
-	expectRows(t, openStores(t, s), data, all(40_000))
+	expectRows(t, openStores(t, s), data, all(20_000))
 	s.Page(7)[77] ^= 1
 	again := t.TempDir()
 	w, err := CreateFiles(again)

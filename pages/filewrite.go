@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tensorcache/tensorcache/internal/atomicfile"
 	"github.com/tensorcache/tensorcache/internal/filelock"
@@ -29,14 +30,22 @@ type FileWriter struct {
 	next       uint32 // page
 	buffer     []byte // pages that are not in the file yet, the last of which ends at at.end
 	unsynced   int64
+	synced     time.Time   // when the last sync began
 	checkpoint *checkpoint // nil: not resumable
+	background chan error  // of the sync that is under way; nil: none
 }
 
 // writeBytes is how many bytes of pages are written at a time.
 const writeBytes = 4 << 20
 
-// syncBytes is how many bytes of pages are made durable at a time: an interrupted Pack does so many again at most. Tests set it.
-var syncBytes int64 = 256 << 20
+// Pages are made durable, beside the packing of more, when there are so many bytes of them, or so long after the last time. An interrupted Pack
+// does syncLag times as many bytes again at most. Tests set syncBytes.
+var syncBytes int64 = 32 << 20
+
+const (
+	syncEvery = time.Second
+	syncLag   = 4
+)
 
 // CreateFiles returns a writer of the next generation of the table in a directory, which is made if there is none. Only one writer at a time
 // can have a directory; it must be empty or a table's.
@@ -160,7 +169,7 @@ func (w *FileWriter) nextFile(number int) (err error) {
 		if err := w.flush(); err != nil {
 			return err
 		}
-		if err := errors.Join(w.file.Sync(), w.file.Close()); err != nil {
+		if err := errors.Join(w.join(), w.file.Sync(), w.file.Close()); err != nil {
 			return err
 		}
 	}
@@ -183,6 +192,9 @@ var writeTo = (*os.File).Write // tests have one that fails
 
 // sync makes the pages durable that were written, and then the checkpoint that says so.
 func (w *FileWriter) sync() error {
+	if err := w.join(); err != nil {
+		return err
+	}
 	if w.file != nil {
 		if err := w.flush(); err != nil {
 			return err
@@ -269,7 +281,18 @@ func (w *FileWriter) Abort() error {
 	return nil
 }
 
+// join waits for the sync in the background.
+func (w *FileWriter) join() error {
+	if w.background == nil {
+		return nil
+	}
+	err := <-w.background
+	w.background = nil
+	return err
+}
+
 func (w *FileWriter) closeFiles() {
+	w.join()
 	if w.file != nil {
 		w.file.Close()
 		w.file = nil
@@ -363,10 +386,35 @@ func (w *FileWriter) begin(r *resumable) error {
 // wrote implements resumer.
 func (w *FileWriter) wrote(g *packedGroup, pages []indexPage) error {
 	w.checkpoint.add(g, pages)
-	if w.unsynced+int64(len(w.buffer)) < syncBytes {
+	waiting := w.unsynced + int64(len(w.buffer))
+	if waiting < syncBytes && time.Since(w.synced) < syncEvery {
 		return nil
 	}
-	return w.sync()
+	if w.background != nil && waiting < syncLag*syncBytes {
+		select {
+		case err := <-w.background:
+			w.background = nil
+			if err != nil {
+				return err
+			}
+		default:
+			return nil
+		}
+	}
+	if err := errors.Join(w.join(), w.flush()); err != nil {
+		return err
+	}
+	w.unsynced, w.synced = 0, time.Now()
+	w.background = make(chan error, 1)
+	go func(file *os.File, c *checkpoint, groups []byte, ended chan<- error) {
+		err := file.Sync()
+		if err == nil {
+			err = c.append(groups)
+		}
+		ended <- err
+	}(w.file, w.checkpoint, w.checkpoint.buffer, w.background)
+	w.checkpoint.buffer = nil
+	return nil
 }
 
 // syncFolder makes the names in a folder durable. Not every file system lets folders be synced.

@@ -2,6 +2,7 @@ package pages
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -62,13 +63,24 @@ func floats(rows, columns int, seed uint64) []byte {
 	return b
 }
 
+// defaults are those of tests: no codec is trained unless the test names one.
+func defaults(o PackOptions) PackOptions {
+	o.Codec, o.DType = cmp.Or(o.Codec, "none"), cmp.Or(o.DType, dtype.Float32)
+	return o
+}
+
+// groupsOf bounds the bytes of groups during a test.
+func groupsOf(t testing.TB, bytes int) {
+	old := groupBytes
+	groupBytes = bytes
+	t.Cleanup(func() { groupBytes = old })
+}
+
 // packMemory packs rows to memory.
 func packMemory(t testing.TB, data []byte, rowBytes int, o PackOptions) *MemoryStore {
 	t.Helper()
 	place := NewMemory()
-	if o.DType == dtype.Invalid {
-		o.DType = dtype.Float32
-	}
+	o = defaults(o)
 	if _, err := Pack(t.Context(), func() (Source, error) { return &rowsSource{data: data, rowBytes: rowBytes}, nil }, place.Writer(), o); err != nil {
 		t.Fatal(err)
 	}
@@ -144,16 +156,17 @@ func all(rows int) []int64 {
 
 // TestReadRows_GivesBackWhatWasPacked: rows of all lengths, raw and encoded, through every stage.
 func TestReadRows_GivesBackWhatWasPacked(t *testing.T) {
+	groupsOf(t, 2<<20)
 	for _, c := range []struct {
 		rows, columns int
 		o             PackOptions
 	}{
 		{1, 1, PackOptions{Codec: "none"}},
 		{5000, 3, PackOptions{Codec: "ibp4"}},
-		{40_000, 128, PackOptions{Codec: "ibp4", Stage: "none"}}, // two groups
-		{9000, 100, PackOptions{Codec: "auto", PageBytes: 64 << 10}},
+		{9000, 64, PackOptions{Codec: "ibp4", Stage: "none"}}, // two groups
+		{3000, 32, PackOptions{Codec: "auto", PageBytes: 64 << 10}},
 		{9000, 100, PackOptions{Codec: "none", Stage: "zstd", PageBytes: 1 << 20}},
-		{40, 200_000, PackOptions{Codec: "none", Stage: "lz4", PageBytes: 64 << 10}}, // rows longer than a page
+		{20, 200_000, PackOptions{Codec: "none", Stage: "lz4", PageBytes: 64 << 10}}, // rows longer than a page
 	} {
 		t.Run(fmt.Sprintf("%dx%d_%s_%s", c.rows, c.columns, c.o.Codec, c.o.Stage), func(t *testing.T) {
 			data := floats(c.rows, c.columns, 1)
@@ -195,7 +208,7 @@ func TestReadRows_RowsThatThereAreNoneOf(t *testing.T) {
 // TestReadRows_NextStore: pages that a store lacks or has corrupt come from the next; those that none has fail, and no others.
 func TestReadRows_NextStore(t *testing.T) {
 	data := floats(9000, 100, 4)
-	o := PackOptions{Name: "x", Codec: "ibp4", PageBytes: MinPageBytes}
+	o := PackOptions{Name: "x", Codec: "rank", PageBytes: MinPageBytes}
 	a, b := packMemory(t, data, 400, o), packMemory(t, data, 400, o)
 	lost := errors.New("lost")
 	a.Page(1)[200] ^= 1        // corrupt
@@ -282,14 +295,15 @@ func TestOpenStores_AnotherTable(t *testing.T) {
 
 // TestPack_InOrder: a source that can only be read in order gives the same pages.
 func TestPack_InOrder(t *testing.T) {
-	data := floats(50_000, 128, 7)
-	o := PackOptions{Codec: "ibp4", Stage: "none", DType: dtype.Float32, Workers: 3}
-	a := packMemory(t, data, 512, o)
+	groupsOf(t, 200_000)
+	data := floats(6000, 32, 7)
+	o := PackOptions{Codec: "rank", Stage: "auto", DType: dtype.Float32, Workers: 3}
+	a := packMemory(t, data, 128, o)
 	place := NewMemory()
 	opened := 0
 	_, err := Pack(t.Context(), func() (Source, error) {
 		opened++
-		return inOrder{&rowsSource{data: data, rowBytes: 512}}, nil
+		return inOrder{&rowsSource{data: data, rowBytes: 128}}, nil
 	}, place.Writer(), o)
 	if err != nil || opened != 2 {
 		t.Fatal(err, opened)
@@ -302,14 +316,15 @@ func TestPack_InOrder(t *testing.T) {
 		t.Error(err)
 	}
 	o.Order = []uint32{1, 0}
-	if _, err := Pack(t.Context(), func() (Source, error) { return inOrder{&rowsSource{data: data, rowBytes: 512}}, nil }, place.Writer(), o); err == nil {
+	if _, err := Pack(t.Context(), func() (Source, error) { return inOrder{&rowsSource{data: data, rowBytes: 128}}, nil }, place.Writer(), o); err == nil {
 		t.Error("a source that can only be read in order was ordered")
 	}
 }
 
 func TestPack_Ordered(t *testing.T) {
-	data := floats(50_000, 128, 8)
-	order := make([]uint32, 50_000)
+	groupsOf(t, 200_000)
+	data := floats(6000, 32, 8)
+	order := make([]uint32, 6000)
 	for i, row := range rand.New(rand.NewPCG(9, 9)).Perm(len(order)) {
 		order[i] = uint32(row)
 	}
@@ -320,7 +335,7 @@ func TestPack_Ordered(t *testing.T) {
 		}
 		order[i], order[j] = order[j], order[i]
 	}
-	table := openStores(t, packMemory(t, data, 512, PackOptions{Codec: "ibp4", Order: order}))
+	table := openStores(t, packMemory(t, data, 128, PackOptions{Codec: "rank", Order: order}))
 	expectRows(t, table, data, all(len(order)))
 	for position, row := range order {
 		if got := table.Position(int64(row)); got != int64(position) {
@@ -334,8 +349,8 @@ func TestPack_Ordered(t *testing.T) {
 	if stats := expectRows(t, table, data, first); stats.Stores[0].Pages != 1 {
 		t.Errorf("the first rows lie in %d pages", stats.Stores[0].Pages)
 	}
-	for _, bad := range [][]uint32{order[1:], append([]uint32{order[1]}, order[1:]...), append([]uint32{50_000}, order[1:]...)} {
-		_, err := Pack(t.Context(), func() (Source, error) { return &rowsSource{data: data, rowBytes: 512}, nil }, NewMemory().Writer(),
+	for _, bad := range [][]uint32{order[1:], append([]uint32{order[1]}, order[1:]...), append([]uint32{6000}, order[1:]...)} {
+		_, err := Pack(t.Context(), func() (Source, error) { return &rowsSource{data: data, rowBytes: 128}, nil }, NewMemory().Writer(),
 			PackOptions{DType: dtype.Float32, Order: bad})
 		if err == nil {
 			t.Error("an order that is no permutation was taken")

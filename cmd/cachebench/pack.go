@@ -43,7 +43,6 @@ TENSORCACHE_CLUSTER_CA, TENSORCACHE_CLUSTER_CERT and TENSORCACHE_CLUSTER_KEY.`,
 				hint = "the cluster has the table that it had before"
 			}
 			resume.Store(&hint)
-			defer resume.Store(nil)
 			_, err := present(cmd, asJSON, func(bar *progress) (*experiment.Packed, error) {
 				return experiment.Pack(cmd.Context(), cfg, bar)
 			}, report.Packed)
