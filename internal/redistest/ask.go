@@ -12,17 +12,29 @@ import (
 
 // Ask sends one inline command on a connection of its own and returns the reply: the text of a status, a number or
 // a bulk string; the elements of an array with spaces between.
-func (n *Node) Ask(command string) (string, error) {
+func (n *Node) Ask(command string) (string, error) { return n.AskAs("", command) }
+
+// AskAs is Ask for the default user with a password, unless that is "".
+func (n *Node) AskAs(password, command string) (string, error) {
 	nc, err := net.DialTimeout("tcp", n.Addr, time.Second)
 	if err != nil {
 		return "", err
 	}
 	defer nc.Close()
 	nc.SetDeadline(time.Now().Add(2 * time.Second))
+	if password != "" {
+		command = "AUTH " + password + "\r\n" + command
+	}
 	if _, err := io.WriteString(nc, command+"\r\n"); err != nil {
 		return "", err
 	}
-	return reply(bufio.NewReader(nc))
+	r := bufio.NewReader(nc)
+	if password != "" {
+		if _, err := reply(r); err != nil {
+			return "", err
+		}
+	}
+	return reply(r)
 }
 
 func reply(r *bufio.Reader) (string, error) {

@@ -44,6 +44,7 @@ type Cluster struct {
 // Node is one server.
 type Node struct {
 	Addr    string // HOST:PORT
+	ID      string // in its cluster
 	cmd     *exec.Cmd
 	folder  string
 	exited  chan struct{}
@@ -85,12 +86,12 @@ func Start(t testing.TB, o Options) *Cluster {
 		fmt.Fprintf(&nodes, "%s 127.0.0.1:%d@%d %s 0 0 %d connected%s\n", id(i), ports[i], ports[n+i], role, i+1, slots)
 	}
 	for i := range n {
-		node := &Node{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[i])), folder: t.TempDir()}
+		node := &Node{ID: id(i), Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[i])), folder: t.TempDir()}
 		port := fmt.Sprintf("port %d", ports[i])
 		if o.TLS.Cert != "" {
 			port = fmt.Sprintf("port 0\ntls-port %d\ntls-cert-file %s\ntls-key-file %s\ntls-ca-cert-file %s\ntls-auth-clients no\ntls-replication yes\ntls-cluster yes\n", ports[i], o.TLS.Cert, o.TLS.Key, o.TLS.CA)
 		}
-		conf := port + "\nbind 127.0.0.1\nsave \"\"\nappendonly no\nrepl-diskless-sync-delay 0\n" + strings.Join(o.Config, "\n") + "\n"
+		conf := port + "\nbind 127.0.0.1\nsave \"\"\nappendonly no\nrepl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n" + strings.Join(o.Config, "\n") + "\n"
 		if !single {
 			conf += fmt.Sprintf("cluster-enabled yes\ncluster-config-file nodes.conf\ncluster-port %d\ncluster-node-timeout %d\n", ports[n+i], o.NodeTimeout.Milliseconds())
 			// Each node's own line says myself.

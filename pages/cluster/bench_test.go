@@ -18,8 +18,13 @@ import (
 
 // BenchmarkStore_BesideValkeyGo reads the same pages from three masters by ReadPages and by valkey-go alone: DoMulti of a GET for each page.
 // The two take turns, and each value is a median of the turns: MB/s of both, and how many times as fast as valkey-go the store is.
-func BenchmarkStore_BesideValkeyGo(b *testing.B) {
-	c := redistest.Start(b, redistest.Options{})
+func BenchmarkStore_BesideValkeyGo(b *testing.B) { beside(b, redistest.Options{}, 1) }
+
+// BenchmarkStore_BesideMGET is the same with one server, from which valkey-go alone reads by MGET of 8 pages at once.
+func BenchmarkStore_BesideMGET(b *testing.B) { beside(b, redistest.Options{Masters: -1}, 8) }
+
+func beside(b *testing.B, servers redistest.Options, keys int) {
+	c := redistest.Start(b, servers)
 	for _, pageBytes := range []int{64 << 10, 256 << 10, 1 << 20} {
 		name := fmt.Sprintf("p%d", pageBytes)
 		w, err := NewWriter(b.Context(), c.URL(), Options{Table: name})
@@ -31,10 +36,7 @@ func BenchmarkStore_BesideValkeyGo(b *testing.B) {
 			b.Fatal(err)
 		}
 		for _, callers := range []int{1, 4} {
-			b.Run(fmt.Sprintf("page=%dKiB/callers=%d", pageBytes>>10, callers), func(b *testing.B) { besideValkeyGo(b, c, name, callers) })
-		}
-		if _, err := c.Nodes[0].Ask("PING"); err != nil {
-			b.Fatal(err)
+			b.Run(fmt.Sprintf("page=%dKiB/callers=%d", pageBytes>>10, callers), func(b *testing.B) { besideValkeyGo(b, c, name, callers, keys) })
 		}
 		if err := dropAll(b.Context(), c.URL(), name); err != nil {
 			b.Fatal(err)
@@ -56,7 +58,7 @@ func dropAll(ctx context.Context, url, table string) error {
 	return err
 }
 
-func besideValkeyGo(b *testing.B, c *redistest.Cluster, name string, callers int) {
+func besideValkeyGo(b *testing.B, c *redistest.Cluster, name string, callers, keys int) {
 	ctx := b.Context()
 	s, err := Open(ctx, c.URL(), Options{Table: name})
 	if err != nil {
@@ -90,15 +92,35 @@ func besideValkeyGo(b *testing.B, c *redistest.Cluster, name string, callers int
 	byClient := func(r *rand.Rand, _ [][]byte) int {
 		var commands []valkey.Completed
 		bytes := 0
-		for _, page := range pick(r, m, batchPages) {
-			commands = append(commands, plain.B().Get().Key(s.control.page(m.Generation, page)).Build())
+		for some := range slices.Chunk(pick(r, m, batchPages), keys) {
+			var names []string
+			for _, page := range some {
+				names = append(names, s.control.page(m.Generation, page))
+			}
+			if keys == 1 {
+				commands = append(commands, plain.B().Get().Key(names[0]).Build())
+			} else {
+				commands = append(commands, plain.B().Mget().Key(names...).Build())
+			}
 		}
 		for _, result := range plain.DoMulti(ctx, commands...) {
-			text, err := result.ToString()
-			if err != nil {
+			texts := []valkey.ValkeyMessage{}
+			if keys == 1 {
+				text, err := result.ToMessage()
+				if err != nil {
+					b.Error(err)
+				}
+				texts = append(texts, text)
+			} else if texts, err = result.ToArray(); err != nil {
 				b.Error(err)
 			}
-			bytes += len(text)
+			for _, m := range texts {
+				text, err := m.ToString()
+				if err != nil {
+					b.Error(err)
+				}
+				bytes += len(text)
+			}
 		}
 		return bytes
 	}

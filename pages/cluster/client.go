@@ -21,7 +21,7 @@ const controlTimeout = 15 * time.Second
 // readBuffer is the buffer of a connection that reads pages. Longer pages are read into their memory past the buffer.
 const readBuffer = 32 << 10
 
-// connect returns a client that sends commands to masters, and, for a cluster, one whose connections may read from replicas.
+// connect returns a client that sends commands to masters, and one whose connections may read from replicas, and wait less long.
 func connect(a address, o Options) (control, reading valkey.Client, err error) {
 	option := valkey.ClientOption{
 		InitAddress: a.nodes, Username: o.Credentials.User, Password: o.Credentials.Password, ClientName: "tensorcache",
@@ -40,10 +40,8 @@ func connect(a address, o Options) (control, reading valkey.Client, err error) {
 	if control, err = valkey.NewClient(option); err != nil {
 		return nil, nil, fmt.Errorf("cluster: %s: %w", strings.Join(a.nodes, ","), err)
 	}
-	if control.Mode() != valkey.ClientModeCluster {
-		return control, control, nil
-	}
-	option.ReplicaOnly = true // connections begin with READONLY, which masters ignore
+	// Connections to nodes of a cluster begin with READONLY, which masters ignore.
+	option.ReplicaOnly = control.Mode() == valkey.ClientModeCluster
 	option.DisableRetry = true
 	option.ConnWriteTimeout = o.Timeout
 	if reading, err = valkey.NewClient(option); err != nil {

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
+
 	"github.com/tensorcache/tensorcache/internal/faults"
 )
 
@@ -18,7 +20,7 @@ type Options struct {
 	Credentials Credentials
 	// Masters has pages read from masters only. Otherwise replicas are read as well, which spreads the load.
 	Masters bool
-	// Timeout is how long a node has for one request, and for a connection; 1 s if it is 0.
+	// Timeout is how long a node has for one request, and for accepting a connection; 1 s if it is 0.
 	Timeout time.Duration
 	// Patience is how long a page is tried for, on all nodes together; 10 s if it is 0. The context may end sooner.
 	Patience time.Duration
@@ -33,6 +35,8 @@ type Options struct {
 	Lease time.Duration
 	// Logger is told of nodes that fail and recover; slog.Default() if it is nil.
 	Logger *slog.Logger
+	// MeterProvider makes the store's OpenTelemetry instruments, tensorcache.cluster.*; the global one if it is nil.
+	MeterProvider metric.MeterProvider
 
 	// dial, in tests, replaces connections.
 	dial dialer

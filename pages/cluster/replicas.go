@@ -3,61 +3,46 @@ package cluster
 import (
 	"context"
 	"log/slog"
-	"strconv"
-	"strings"
 	"time"
-
-	"github.com/valkey-io/valkey-go"
 )
 
 // replicasWait is how long Commit waits for replicas to have what their masters have.
 const replicasWait = 10 * time.Second
 
-// awaitReplicas waits until every replica that is connected has what its master had at the beginning, so that pages survive the loss of a
-// master. A replica that does not come along within replicasWait is passed over, with a warning.
-func (w *Writer) awaitReplicas(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, replicasWait)
-	defer cancel()
-	for addr, node := range w.client.Nodes() {
-		want := int64(-1)
-		for {
-			have, replicas := replication(ctx, node)
-			if want < 0 {
-				want = have
-			}
-			late := false
-			for _, offset := range replicas {
-				late = late || offset < want
-			}
-			if !late {
-				break
-			}
-			if !sleep(ctx, 20*time.Millisecond) {
-				w.o.Logger.Warn("cluster: a replica does not have all pages yet", slog.String("master", addr), slog.String("table", w.table))
-				break
+// awaitReplicas waits until the replicas have what their masters have been sent for the keys, so that pages survive the loss of a master. A
+// replica that does not come along within replicasWait is passed over, with a warning.
+func (w *Writer) awaitReplicas(ctx context.Context, names []string) {
+	net, err := newNetwork(ctx, w.reading, w.o)
+	if err != nil {
+		w.o.Logger.Warn("cluster: replicas are not waited for", slog.String("table", w.table), slog.Any("error", err))
+		return
+	}
+	t := net.now.Load()
+	waited := map[*shard]bool{}
+	for _, name := range names {
+		sh := t.shard(slotOf(name))
+		if sh == nil || waited[sh] {
+			continue
+		}
+		waited[sh] = true
+		if replicas := int64(len(sh.nodes) - 1); replicas > 0 {
+			if n, err := w.wait(ctx, name, replicas); err != nil || n < replicas {
+				w.o.Logger.Warn("cluster: not all replicas have all pages yet", slog.String("master", sh.master().addr), slog.Int64("replicas", replicas),
+					slog.Int64("have", n), slog.String("table", w.table), slog.Any("error", err))
 			}
 		}
 	}
 }
 
-// replication returns how far a master has written, in bytes, and how far its replicas are; nothing for a node that is no master.
-func replication(ctx context.Context, node valkey.Client) (master int64, replicas []int64) {
-	text, err := node.Do(ctx, node.B().Info().Section("replication").Build()).ToString()
-	if err != nil || !strings.Contains(text, "role:master") {
-		return 0, nil
+// wait returns how many replicas have all that the master of a key had been sent. WAIT is about the writes of its own connection, so an empty
+// text is appended to the key first.
+func (w *Writer) wait(ctx context.Context, name string, replicas int64) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, replicasWait+controlTimeout)
+	defer cancel()
+	c, end := w.client.Dedicate()
+	defer end()
+	if err := c.Do(ctx, c.B().Append().Key(name).Value("").Build()).Error(); err != nil {
+		return 0, err
 	}
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if at, ok := strings.CutPrefix(line, "master_repl_offset:"); ok {
-			master, _ = strconv.ParseInt(at, 10, 64)
-		}
-		if strings.HasPrefix(line, "slave") && strings.Contains(line, "state=online") {
-			if _, at, ok := strings.Cut(line, "offset="); ok {
-				at, _, _ = strings.Cut(at, ",")
-				offset, _ := strconv.ParseInt(at, 10, 64)
-				replicas = append(replicas, offset)
-			}
-		}
-	}
-	return master, replicas
+	return c.Do(ctx, c.B().Wait().Numreplicas(replicas).Timeout(replicasWait.Milliseconds()).Build()).AsInt64()
 }

@@ -214,9 +214,9 @@ func (q *request) attempt(n *node) (o outcome) {
 		end(nil)
 		return outcome{}
 	}
-	ctx, cancel := context.WithTimeout(s.life, s.o.Timeout)
-	defer cancel()
-	stream := client.DoMultiStream(ctx, commands...)
+	// The client's own time-out bounds connecting and the answer. A context that ends while it connects would cost it, for good, one of the
+	// connections that it may have (valkey-go 1.0.79 does not take the connection back).
+	stream := client.DoMultiStream(s.life, commands...)
 	for _, i := range ask {
 		var fault error
 		if fault, err = q.receive(&stream, i, n); err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/valkey-io/valkey-go"
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/tensorcache/tensorcache/pages"
 )
@@ -35,6 +36,7 @@ type Store struct {
 	lease    *lease
 	life     context.Context // ends with Close
 	end      context.CancelFunc
+	metrics  metric.Registration
 	attempts sync.WaitGroup // requests under way, also those that nobody waits for any more
 	counts   struct{ requests, hedges, retries, failed atomic.Int64 }
 	mu       struct {
@@ -68,6 +70,9 @@ func Open(ctx context.Context, url string, o Options) (_ *Store, err error) {
 	}
 	if s.manifest, s.lease, err = c.open(ctx, o); err != nil {
 		return nil, err
+	}
+	if err := s.measure(o.MeterProvider); err != nil {
+		return nil, errors.Join(err, s.lease.end())
 	}
 	return s, nil
 }
@@ -104,9 +109,7 @@ func dial(ctx context.Context, url string, o *Options) (c control, reading valke
 
 func closeAll(control, reading valkey.Client) {
 	control.Close()
-	if reading != control {
-		reading.Close()
-	}
+	reading.Close()
 }
 
 // only returns the name of the only table.
@@ -324,7 +327,7 @@ func (s *Store) Close() error {
 	}
 	s.mu.closed = true
 	s.attempts.Wait()
-	err := s.lease.end()
+	err := errors.Join(s.metrics.Unregister(), s.lease.end())
 	closeAll(s.control.client, s.net.reading)
 	return err
 }

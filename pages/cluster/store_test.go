@@ -9,50 +9,67 @@ import (
 	"github.com/tensorcache/tensorcache/pages"
 )
 
-func TestStore_ReadsWhatWriterWrote(t *testing.T) {
+// TestCluster runs tests that share a cluster, as one takes seconds to begin. Each has a table of its own.
+func TestCluster(t *testing.T) {
 	t.Parallel()
-	for name, o := range map[string]redistest.Options{"cluster": {Replicas: 1}, "single": {Masters: -1}} {
+	c := redistest.Start(t, redistest.Options{Replicas: 1})
+	for name, test := range map[string]func(t *testing.T, c *redistest.Cluster, table string){
+		"StoreReadsWhatWriterWrote":      readsWhatWriterWrote,
+		"StoreSpreadsReadsOverReplicas":  spreadsReadsOverReplicas,
+		"DamagedPagesComeFromOtherStore": damagedPagesComeFromTheOtherStore,
+		"GenerationsSwitchAndAreDropped": generationsSwitchAndAreDropped,
+		"CommitWaitsForReplicas":         commitWaitsForReplicas,
+		"WriterAbortLeavesNothing":       abortLeavesNothing,
+		"WriterMayBeKilledAtAnyMoment":   writerMayBeKilledAtAnyMoment,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := redistest.Start(t, o)
-			data := rowsOf(8000, 1)
-			if _, err := Open(t.Context(), c.URL(), Options{Table: "x"}); !errors.Is(err, ErrNoTable) {
-				t.Errorf("got %v", err)
-			}
-			load(t, c.URL(), "x", data, Options{})
-			s, table := openTable(t, c.URL(), Options{})
-			allRows(t, table, data)
-			if m := s.Manifest(); m.Generation != 1 || m.Name != "x" || m.Pages < 60 {
-				t.Errorf("manifest %+v", m)
-			}
-			if n := s.counts.failed.Load(); n != 0 {
-				t.Errorf("%d pages failed", n)
-			}
-			// Several calls at once, of several pages each.
-			for i := range 20 {
-				if failed, err := batch(t.Context(), table, data, 500, uint64(i)); failed != 0 || err != nil {
-					t.Errorf("%d rows failed: %v", failed, err)
-				}
-			}
-			if err := table.Close(); err != nil {
-				t.Error(err)
-			}
-			s.ReadPages(t.Context(), []uint32{0}, [][]byte{make([]byte, s.manifest.BufferBytes())}, func(_ int, _ []byte, err error) {
-				if !errors.Is(err, ErrClosed) {
-					t.Errorf("after Close: %v", err)
-				}
-			})
+			test(t, c, name)
 		})
 	}
 }
 
-func TestStore_SpreadsReadsOverReplicas(t *testing.T) {
+func TestStore_OfASingleServer(t *testing.T) {
 	t.Parallel()
-	c := redistest.Start(t, redistest.Options{Replicas: 1})
+	readsWhatWriterWrote(t, redistest.Start(t, redistest.Options{Masters: -1}), "x")
+}
+
+func readsWhatWriterWrote(t *testing.T, c *redistest.Cluster, name string) {
+	data := rowsOf(8000, 1)
+	o := Options{Table: name}
+	if _, err := Open(t.Context(), c.URL(), o); !errors.Is(err, ErrNoTable) {
+		t.Errorf("got %v", err)
+	}
+	load(t, c.URL(), name, data, Options{})
+	s, table := openTable(t, c.URL(), o)
+	allRows(t, table, data)
+	if m := s.Manifest(); m.Generation != 1 || m.Name != name || m.Pages < 60 {
+		t.Errorf("manifest %+v", m)
+	}
+	if n := s.counts.failed.Load(); n != 0 {
+		t.Errorf("%d pages failed", n)
+	}
+	// Several calls at once, of several pages each.
+	for i := range 20 {
+		if failed, err := batch(t.Context(), table, data, 500, uint64(i)); failed != 0 || err != nil {
+			t.Errorf("%d rows failed: %v", failed, err)
+		}
+	}
+	if err := table.Close(); err != nil {
+		t.Error(err)
+	}
+	s.ReadPages(t.Context(), []uint32{0}, [][]byte{make([]byte, s.manifest.BufferBytes())}, func(_ int, _ []byte, err error) {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	})
+}
+
+func spreadsReadsOverReplicas(t *testing.T, c *redistest.Cluster, name string) {
 	data := rowsOf(8000, 2)
-	load(t, c.URL(), "x", data, Options{})
+	load(t, c.URL(), name, data, Options{})
 	for _, masters := range []bool{false, true} {
-		s, table := openTable(t, c.URL(), Options{Masters: masters})
+		s, table := openTable(t, c.URL(), Options{Table: name, Masters: masters})
 		for range 5 {
 			allRows(t, table, data)
 		}
@@ -61,8 +78,8 @@ func TestStore_SpreadsReadsOverReplicas(t *testing.T) {
 			for i, n := range sh.nodes {
 				if pages := n.counts.pages.Load(); i > 0 {
 					read += pages
-				} else if pages == 0 {
-					t.Errorf("masters only %v: master %s was not read", masters, n.addr)
+				} else if masters && pages == 0 {
+					t.Errorf("masters only: master %s was not read", n.addr)
 				}
 			}
 		}
@@ -112,19 +129,35 @@ func TestOpen_ManifestOfAnotherTable(t *testing.T) {
 	}
 }
 
-func TestTable_DamagedPagesComeFromTheOtherStore(t *testing.T) {
-	t.Parallel()
-	c := redistest.Start(t, redistest.Options{})
+func commitWaitsForReplicas(t *testing.T, c *redistest.Cluster, name string) {
+	load(t, c.URL(), name, rowsOf(20_000, 6), Options{})
+	for i, replica := range c.Nodes[3:] {
+		have, err := replica.Ask("KEYS tc:" + name + ":*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := c.Nodes[i].Ask("KEYS tc:" + name + ":*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, all := len(strings.Fields(have)), len(strings.Fields(want)); n != all || n == 0 {
+			t.Errorf("replica %d has %d of %d keys", i, n, all)
+		}
+	}
+}
+
+func damagedPagesComeFromTheOtherStore(t *testing.T, c *redistest.Cluster, name string) {
 	data := rowsOf(8000, 5)
-	load(t, c.URL(), "x", data, Options{})
+	load(t, c.URL(), name, data, Options{})
+	o := Options{Table: name, Masters: true} // replicas are damaged later
 	damage := []string{"SETRANGE %s 100 damaged", "APPEND %s more", "DEL %s", "SET %s short", "SETRANGE %s 70000 x"}
 	for page, command := range damage {
-		key := keys{"x"}.page(1, uint32(page))
+		key := keys{name}.page(1, uint32(page))
 		if _, err := c.Nodes[int(slotOf(key))*3/slots].Ask(strings.ReplaceAll(command, "%s", key)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, table := openTable(t, c.URL(), Options{})
+	_, table := openTable(t, c.URL(), o)
 	wrong := false
 	rows := make([]int64, 8000)
 	for i := range rows {
@@ -144,14 +177,14 @@ func TestTable_DamagedPagesComeFromTheOtherStore(t *testing.T) {
 
 	// Behind the cluster a store that has them.
 	place := pages.NewMemory()
-	if err := packTo(t.Context(), place.Writer(), "x", data); err != nil {
+	if err := packTo(t.Context(), place.Writer(), name, data); err != nil {
 		t.Fatal(err)
 	}
 	memory, err := place.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := Open(t.Context(), c.URL(), Options{})
+	first, err := Open(t.Context(), c.URL(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -206,7 +206,7 @@ func (w *Writer) Commit(ctx context.Context, m *pages.Manifest, parts *pages.Par
 	if err := w.look(ctx); err != nil {
 		return err
 	}
-	w.awaitReplicas(ctx)
+	w.awaitReplicas(ctx, w.names(m))
 	if _, err := w.do(ctx, func() valkey.Completed { return w.client.B().Sadd().Key(tablesKey).Member(w.table).Build() }); err != nil {
 		return fmt.Errorf("cluster: table %s: %w", w.table, err)
 	}
@@ -246,6 +246,19 @@ func (w *Writer) writeParts(ctx context.Context, m *pages.Manifest, parts *pages
 		}
 	}
 	return nil
+}
+
+// names returns keys that were written: those of parts, and of so many pages that every master has one of them.
+func (w *Writer) names(m *pages.Manifest) (names []string) {
+	for p, n := range w.is.chunks {
+		for chunk := range n {
+			names = append(names, w.part(w.generation, pages.Part(p), chunk))
+		}
+	}
+	for page := range min(m.Pages, slots) {
+		names = append(names, w.page(w.generation, page))
+	}
+	return names
 }
 
 // look returns an error if a page is not there: a master may have died before it had passed the page on.
