@@ -78,7 +78,7 @@ func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error
 	r.log = c.watch.Log
 	r.use(first)
 	if _, err := r.stats(); err != nil { // what Stats says should the owner end
-		r.log.Warn("owner's statistics are not known", slog.Any("error", err))
+		r.log.Warn("the owner does not say its statistics", slog.Any("error", err))
 	}
 	c.watch.Serve(sources{c}, c.gauges)
 	r.tasks.Go(r.follow)

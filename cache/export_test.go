@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tensorcache/tensorcache/cache/internal/attach"
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
 	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/device"
@@ -17,6 +18,13 @@ func OpenHostWith(t testing.TB, open func(n, workers int) []device.Device) {
 	was := openHost
 	openHost = open
 	t.Cleanup(func() { openHost = was })
+}
+
+// AttachHostWith makes caches that attach to owners on the host backend use the devices of open until the test ends.
+func AttachHostWith(t testing.TB, open func(n, workers int) []device.Device) {
+	was := attach.OpenHost
+	attach.OpenHost = open
+	t.Cleanup(func() { attach.OpenHost = was })
 }
 
 // ReadMachineFrom makes caches read the description of the machine's memory nodes under root until the test ends.

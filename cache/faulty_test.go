@@ -17,6 +17,7 @@ type faulty struct {
 	devices []*faultyDevice
 	// islands has a number for each device. Devices with equal numbers read each other's memory; if nil, all do.
 	islands []int
+	stores  atomic.Pointer[chan struct{}] // changes of hashmaps wait until it is closed, nil for none
 }
 
 var errScriptedLoss = errors.New("scripted to be lost")
@@ -24,16 +25,18 @@ var errScriptedLoss = errors.New("scripted to be lost")
 // openFaulty makes caches on the host backend use faulty devices until the test ends.
 func openFaulty(t *testing.T, islands []int) *faulty {
 	f := &faulty{islands: islands}
-	cache.OpenHostWith(t, func(n, workers int) []device.Device {
-		f.devices = nil
-		devices := host.Open(n, workers)
-		for i, d := range devices {
-			f.devices = append(f.devices, &faultyDevice{Device: slowDevice{d}, all: f, index: i})
-			devices[i] = f.devices[i]
-		}
-		return devices
-	})
+	cache.OpenHostWith(t, f.open)
 	return f
+}
+
+func (f *faulty) open(n, workers int) []device.Device {
+	f.devices = nil
+	devices := host.Open(n, workers)
+	for i, d := range devices {
+		f.devices = append(f.devices, &faultyDevice{Device: slowDevice{d}, all: f, index: i})
+		devices[i] = f.devices[i]
+	}
+	return devices
 }
 
 // lose makes a device fail from now on.
@@ -100,6 +103,9 @@ type faultyStream struct {
 func (s faultyStream) Launch(k device.Kernel) error {
 	if err := s.d.Err(); err != nil {
 		return err
+	}
+	if hold := s.d.all.stores.Load(); hold != nil && k.Name() == "store" {
+		<-*hold
 	}
 	return errors.Join(s.Stream.Launch(k), s.d.Err()) // it may be lost meanwhile
 }

@@ -106,7 +106,8 @@ func (r *remote) follow() {
 			return
 		}
 		r.setGone(r.session.Load().Err())
-		r.log.Warn("owner of the cache is gone: rows are served as they are", slog.String("address", r.address))
+		r.session.Load().Resume() // the owner may have ended while batches were paused
+		r.log.Warn("the owner of the cache is gone: reads go on with the rows as they are", slog.String("address", r.address))
 		next := r.again()
 		if next == nil {
 			return
@@ -176,6 +177,7 @@ func (r *remote) close() {
 	r.stop()
 	r.tasks.Wait()
 	s := r.session.Load()
+	s.Resume()
 	s.gate.close()
 	s.Freeze()
 	s.Session.Close()

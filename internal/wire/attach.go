@@ -76,12 +76,16 @@ type MemoryNotice struct {
 
 // Layout is what batches read by, complete. A client that has mapped it writes its generation to the board.
 type Layout struct {
-	Generation uint64       `json:"generation"`
-	Devices    []DeviceView `json:"devices"`
+	Generation uint64 `json:"generation"`
+	// Paused says that no batch may begin until a later layout: rows of a device that has failed are being withdrawn.
+	Paused  bool         `json:"paused,omitempty"`
+	Devices []DeviceView `json:"devices"`
 }
 
 // DeviceView is what the batches of one device read by.
 type DeviceView struct {
+	// Lost is the error with which the device has failed for good, "" if it works. When its rows have been withdrawn, its memory is not in the layout any more.
+	Lost    string      `json:"lost,omitempty"`
 	Map     uint64      `json:"map"`
 	Buckets uint32      `json:"buckets"`
 	Slabs   []uint64    `json:"slabs"` // by slab ID

@@ -94,7 +94,7 @@ func Run(c *Config, p Program) (err error) {
 	}
 	defer func() {
 		if err := observed.Close(); err != nil { // the program ends well all the same
-			r.log.Warn("telemetry", slog.Any("error", err))
+			r.log.Warn("telemetry not delivered", slog.Any("error", err))
 		}
 	}()
 	// Addresses are looked at first: a program that cannot have them need not load.
@@ -242,7 +242,7 @@ func (r *running) serve(onRESP net.Listener) error {
 		}
 		r.tasks.Go(func() {
 			if err := r.resp.Serve(onRESP); err != nil {
-				r.log.Error("resp ended", slog.Any("error", err))
+				r.log.Error("--resp serves no further clients", slog.Any("error", err))
 			}
 		})
 	}

@@ -11,6 +11,9 @@ import (
 	"github.com/tensorcache/tensorcache/internal/wire"
 )
 
+// OpenHost opens devices of the host backend. Tests replace it.
+var OpenHost = host.Open
+
 // openDevices opens the devices of this process that are those of the owner: for a GPU, the one with the same PCI address, whatever number it has
 // here.
 func openDevices(of []wire.Device, workers int) ([]device.Device, error) {
@@ -20,7 +23,7 @@ func openDevices(of []wire.Device, workers int) ([]device.Device, error) {
 	}
 	switch {
 	case len(kinds) == 1 && kinds["host"]:
-		return host.Open(len(of), workers), nil
+		return OpenHost(len(of), workers), nil
 	case len(kinds) != 1 || !kinds["cuda"]:
 		return nil, fmt.Errorf("cache: owner's devices (%v) must be of the host backend, or GPUs", of)
 	}

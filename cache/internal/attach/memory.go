@@ -113,6 +113,9 @@ func (s *Session) openRing(d *read.Device, i int) error {
 	if len(s.welcome.Rings) != len(s.Set.Devices) {
 		return fmt.Errorf("cache: owner's sample rings (%d) must be one a device (%d)", len(s.welcome.Rings), len(s.Set.Devices))
 	}
+	if s.welcome.Rings[i].Records == 0 {
+		return nil // the device is lost
+	}
 	records, err := s.mapped(s.welcome.Rings[i].Records)
 	if err != nil {
 		return err
@@ -153,7 +156,7 @@ func (s *Session) readByLocked(l *wire.Layout) error {
 		for _, id := range d.Slabs {
 			v.Slabs = append(v.Slabs, at(id))
 		}
-		if failed == nil && (d.Buckets == 0 || v.Map.Size() != v.Layout.Bytes()) {
+		if failed == nil && d.Lost == "" && (d.Buckets == 0 || v.Map.Size() != v.Layout.Bytes()) {
 			return fmt.Errorf("cache: hashmap (%d bytes) must be that of %d buckets", v.Map.Size(), d.Buckets)
 		}
 		views[i] = v
@@ -168,6 +171,7 @@ func (s *Session) readByLocked(l *wire.Layout) error {
 	if failed != nil {
 		return failed
 	}
+	s.loseLocked(l)
 	var shares []*transfer.ShareTable
 	for i, d := range s.Set.Devices {
 		for j, t := range tables[i] {
@@ -184,6 +188,9 @@ func (s *Session) readByLocked(l *wire.Layout) error {
 		d.SetView(views[i]) // after the tables: the row of a location that this map does not have any more is in their memory
 	}
 	s.mu.layout = l
+	if !l.Paused {
+		s.resumeLocked()
+	}
 	s.board.SetGeneration(l.Generation)
 	s.dropLocked(named, shares)
 	return nil

@@ -55,6 +55,8 @@ type Session struct {
 		regions map[uint64]*region
 		newest  *wire.Layout
 		layout  *wire.Layout // that batches read by
+		resume  func()       // lets batches begin again; nil: they may
+		goesOn  bool         // it is not paused any more
 		closed  bool
 		err     error // why a layout could not be mapped
 	}
@@ -129,6 +131,7 @@ func (s *Session) openSet(ctx context.Context, o Options) error {
 		return err
 	}
 	s.Set = read.NewSet(devices, read.Sampling(w.Sampled))
+	s.Set.Lose = s.lose
 	metadata, err := s.mapped(w.Codecs)
 	if err != nil {
 		return err
@@ -184,6 +187,9 @@ func (s *Session) readFirst(ctx context.Context, o Options) error {
 		return err
 	}
 	for _, d := range s.Set.Devices {
+		if d.IsLost() {
+			continue
+		}
 		if err := d.Prepare(ctx, o.Share); err != nil {
 			return err
 		}

@@ -1,7 +1,9 @@
 package change
 
 import (
+	"context"
 	"sync"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
@@ -30,19 +32,13 @@ func (w *Writer) lose(d *read.Device) bool {
 	if d.IsLost() {
 		return true
 	}
-	others := 0
-	for _, o := range w.set.Devices {
-		if o != d && !o.IsLost() && o.Device.Err() == nil {
-			others++
-		}
-	}
-	if others == 0 || w.life.Err() != nil {
+	if !w.set.OthersWork(d) || w.life.Err() != nil {
 		return false
 	}
 	if resume := w.set.Pause(); resume != nil {
 		l.mu.resume = resume
 	}
-	d.SetLost() // after pausing: lanes that are opened from now on may not begin with old maps
+	d.SetLost(d.Device.Err()) // after pausing: lanes that are opened from now on may not begin with old maps
 	l.mu.todo = append(l.mu.todo, d.Index)
 	w.watch.Log.Error("device lost: its rows are withdrawn, the others serve on", "device", d.Index, "error", d.Device.Err())
 	if !l.mu.running {
@@ -61,14 +57,29 @@ func (w *Writer) settleLosses() {
 			l.mu.running = false
 			l.mu.resume()
 			l.mu.Unlock()
+			w.tellReaders()
 			return
 		}
 		lost := l.mu.todo[0]
 		l.mu.todo = l.mu.todo[1:]
 		l.mu.Unlock()
+		w.tellReaders()
 		w.withdrawSlab(lost)
 	}
 }
+
+// tellReaders has other processes pause, or go on. It does not wait long: a client that is stopped must not keep all others from reading. The batches
+// of one that does not pause may fail.
+func (w *Writer) tellReaders() {
+	if r := w.set.Readers(); r != nil {
+		ctx, cancel := context.WithTimeout(w.life, tellWait)
+		defer cancel()
+		r.Mapped(ctx)
+	}
+}
+
+// tellWait is how long a client may take to pause.
+const tellWait = 500 * time.Millisecond
 
 // withdrawSlab takes the locations of a lost device's slab out of every map. No batch begins meanwhile.
 func (w *Writer) withdrawSlab(lost int) {

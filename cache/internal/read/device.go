@@ -29,6 +29,7 @@ type Device struct {
 	sampling Sampling
 	set      *Set
 	lost     atomic.Bool
+	lostBy   error // with which it has failed; set before lost
 	view     atomic.Pointer[View]
 	tables   []atomic.Pointer[TableView]
 	sampled  atomic.Uint32 // batches so far

@@ -110,14 +110,16 @@ func (l *lane) run(table int, rows RowNumbers, out []byte) error {
 	return l.finish(err)
 }
 
-// Next returns the device that serves the next batch. The devices that are not lost take turns.
-func (s *Set) Next() *Device {
-	for {
-		d := s.Devices[(s.turn.Add(1)-1)%uint64(len(s.Devices))]
-		if !d.IsLost() { // true of at least one device
+// Next returns the device that serves the next batch. The devices that are not lost take turns. If all are, as can be in a client of a shared cache,
+// it is one of them.
+func (s *Set) Next() (d *Device) {
+	for range s.Devices {
+		d = s.Devices[(s.turn.Add(1)-1)%uint64(len(s.Devices))]
+		if !d.IsLost() {
 			return d
 		}
 	}
+	return d
 }
 
 // CheckRows returns an error that wraps ErrRows for row numbers outside the table. It names the first and counts them.

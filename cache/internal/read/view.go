@@ -3,6 +3,7 @@ package read
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/device"
@@ -20,7 +21,7 @@ type Set struct {
 	Lose func(*Device) bool
 
 	faults faults
-	// generation counts the views that were set.
+	// generation counts the views that were set, and the changes of what is paused.
 	generation atomic.Uint64
 	readers    atomic.Pointer[Readers]
 	turn       atomic.Uint64 // of the next Gather on any device
@@ -43,11 +44,16 @@ func (s *Set) Pause() (resume func()) {
 	if !s.paused.CompareAndSwap(nil, &c) {
 		return nil
 	}
+	s.generation.Add(1)
 	return func() {
 		s.paused.Store(nil)
+		s.generation.Add(1)
 		close(c)
 	}
 }
+
+// Paused says whether batches are kept from beginning.
+func (s *Set) Paused() bool { return s.paused.Load() != nil }
 
 // whilePaused waits until batches may begin.
 func (s *Set) whilePaused(ctx context.Context) error {
@@ -67,9 +73,14 @@ func (s *Set) whilePaused(ctx context.Context) error {
 // Survives says whether the cache serves on after d has returned an error: if d is lost and another device is not.
 func (s *Set) Survives(d *Device) bool {
 	if d.IsLost() {
-		return true
+		return s.OthersWork(d)
 	}
 	return d.Device.Err() != nil && s.Lose != nil && s.Lose(d)
+}
+
+// OthersWork says whether a device other than d has not failed.
+func (s *Set) OthersWork(d *Device) bool {
+	return slices.ContainsFunc(s.Devices, func(o *Device) bool { return o != d && !o.IsLost() && o.Device.Err() == nil })
 }
 
 // Check gives up devices that have failed, and returns an error when the last one has.
@@ -85,12 +96,26 @@ func (s *Set) Check() error {
 // IsLost says whether the cache has given the device up.
 func (d *Device) IsLost() bool { return d.lost.Load() }
 
-// SetLost gives the device up. REQUIRES: batches are paused.
-func (d *Device) SetLost() { d.lost.Store(true) }
+// SetLost gives the device up. why is the error with which it has failed. REQUIRES: batches are paused. One goroutine at a time may call it.
+func (d *Device) SetLost(why error) {
+	if !d.IsLost() {
+		d.lostBy = why
+		d.lost.Store(true)
+		d.set.generation.Add(1)
+	}
+}
 
 // LostError is the error of calls for a device that has failed.
 func (d *Device) LostError() error {
-	return fmt.Errorf("%w: device %d: %w", ErrDevice, d.Index, d.Device.Err())
+	return fmt.Errorf("%w: device %d: %w", ErrDevice, d.Index, d.LostReason())
+}
+
+// LostReason is the error with which the device has failed. REQUIRES: it has.
+func (d *Device) LostReason() error {
+	if err := d.Device.Err(); err != nil || !d.IsLost() {
+		return err
+	}
+	return d.lostBy // another process has found that it has failed
 }
 
 // orLost returns err, or LostError if the device has failed for good.

@@ -170,7 +170,7 @@ func (g *Guest) send(send func(*wire.Message) error) {
 		}
 		closeFiles(messages)
 		if err != nil {
-			w.o.Log.Warn("client not told of new memory", slog.String("client", g.name), slog.Any("error", err))
+			w.o.Log.Warn("client cannot be told of new memory", slog.String("client", g.name), slog.Any("error", err))
 			return
 		}
 	}

@@ -67,7 +67,7 @@ func (w *Owner) Misses(table int, rows []int64) (*wire.Misses, error) { return w
 func New(set *read.Set, o Options) (_ *Owner, err error) {
 	w := &Owner{set: set, sampled: o.Sampled, o: o, life: make(chan struct{})}
 	w.mu.guests, w.mu.last = map[uint64]*Guest{}, rand.Uint64()>>1 // numbers that no other owner has given
-	w.mu.regions = regions{owner: w, all: map[place]*region{}}
+	w.mu.regions = regions{owner: w, all: map[place]*region{}, without: make([]bool, len(set.Devices))}
 	w.mu.past, w.mu.pastOn = make([]board.Totals, len(set.Tables)), make([]board.Totals, len(set.Devices))
 	defer func() {
 		if err != nil {

@@ -18,6 +18,8 @@ type regions struct {
 	owner *Owner
 	last  uint64
 	all   map[place]*region
+	// without says which devices are lost and have no rows any more. Their memory may not be exported, and nobody reads it.
+	without []bool
 }
 
 // place is an address.
@@ -41,9 +43,9 @@ type region struct {
 
 const forever = ^uint64(0)
 
-// ref returns the number of memory of a device, 0 for none. generation is that of the layout which names it.
+// ref returns the number of memory of a device, 0 for none and for that of a device without rows. generation is that of the layout which names it.
 func (r *regions) ref(b device.Buffer, of int, host, writable bool, what string, generation uint64) uint64 {
-	if b.Size() == 0 {
+	if b.Size() == 0 || !host && r.without[of] {
 		return 0
 	}
 	key := placeOf(b)
@@ -82,10 +84,21 @@ func (r *regions) export(one *region) (*os.File, error) {
 // layoutLocked describes what batches read now.
 func (w *Owner) layoutLocked() wire.Layout {
 	r := &w.mu.regions
-	l := wire.Layout{Generation: w.set.Generation()}
+	l := wire.Layout{Generation: w.set.Generation()} // before what is described
+	lost := make([]bool, len(w.set.Devices))
+	for i, d := range w.set.Devices {
+		lost[i] = d.IsLost()
+	}
+	l.Paused = w.set.Paused() // after lost: if it is not paused any more, their rows have been withdrawn
+	if !l.Paused {
+		r.without = lost
+	}
 	for i, d := range w.set.Devices {
 		v := d.View()
 		one := wire.DeviceView{Map: r.ref(v.Map, i, false, false, "hashmap", l.Generation), Buckets: v.Layout.Buckets, Peers: v.Peers}
+		if lost[i] {
+			one.Lost = d.LostReason().Error()
+		}
 		for id, s := range v.Slabs {
 			if s.Bytes() != nil && (id == len(w.set.Devices) || d.Device.NeedsStaging()) { // host memory of the first device, not a slab
 				one.Slabs = append(one.Slabs, r.ref(s, 0, true, false, "overlay", l.Generation))

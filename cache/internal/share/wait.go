@@ -117,8 +117,11 @@ func (w *Owner) stallLocked(g *Guest, s stall) {
 	}
 	if w.o.Evict && !g.killed {
 		g.killed = true
-		err := g.process.Kill()
-		w.o.Log.Warn("client evicted", slog.String("client", g.name), slog.Any("error", err))
+		if err := g.process.Kill(); err != nil {
+			w.o.Log.Error("client that holds back changes cannot be killed", slog.String("client", g.name), slog.Any("error", err))
+		} else {
+			w.o.Log.Warn("client killed, as it held back changes", slog.String("client", g.name))
+		}
 	}
 }
 

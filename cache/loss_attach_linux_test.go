@@ -1,0 +1,221 @@
+package cache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/serve"
+)
+
+// sharer is the device that shares memory. Memory of a lost device cannot be shared.
+func (d *faultyDevice) sharer() device.Sharer {
+	return d.Device.(slowDevice).Device.(device.Sharer)
+}
+
+func (d *faultyDevice) AllocShared(bytes int64, what string) (device.Buffer, error) {
+	if err := d.Err(); err != nil {
+		return device.Buffer{}, err
+	}
+	b, err := d.sharer().AllocShared(bytes, what)
+	if what == "slab" {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.slab = b
+	}
+	return b, err
+}
+
+func (d *faultyDevice) AllocSharedHost(nodes []int, bytes int64, what string) (device.Buffer, error) {
+	return d.sharer().AllocSharedHost(nodes, bytes, what)
+}
+
+func (d *faultyDevice) Export(b device.Buffer) (*os.File, error) { return d.sharer().Export(b) }
+
+func (d *faultyDevice) Import(f *os.File, bytes int64, writable bool, what string) (device.Buffer, error) {
+	return d.sharer().Import(f, bytes, writable, what)
+}
+
+func (d *faultyDevice) ImportHost(f *os.File, bytes int64, writable bool, what string) (device.Buffer, error) {
+	return d.sharer().ImportHost(f, bytes, writable, what)
+}
+
+// shareFaulty opens a shared cache of the model, each of whose slabs has a part of the rows, and attaches a client to it, whose devices work unless
+// the second result makes them fail.
+func shareFaulty(t *testing.T, n int, m *model) (owner *faulty, client *faulty, c, a *cache.Cache, s *serve.Server) {
+	owner = openFaulty(t, nil)
+	c = newCache(t, cache.Options{
+		Tables: []cache.Table{fromBytes(t, "x", m.source(), m.rowBytes)}, Budget: 16_000, Devices: cache.DeviceOptions{Count: n, Backend: "host", Placement: cache.PlacementPartition},
+		Admission: cache.AdmissionOptions{Policy: &randomPolicy{}}, Refresh: cache.RefreshOptions{Accesses: 1}, Shared: true,
+	})
+	s, err := serve.Listen(c, serve.Options{Address: "unix:" + filepath.Join(t.TempDir(), "s")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	client = &faulty{}
+	cache.AttachHostWith(t, client.open)
+	a, err = cache.Attach(ctx, s.Address(), cache.AttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close() })
+	return owner, client, c, a, s
+}
+
+// TestLoss_OfOwner: when the owner of a shared cache loses a device, Gathers of clients on that device return an error that names it, others go on, and
+// their rows are right whatever the lost slab holds.
+func TestLoss_OfOwner(t *testing.T) {
+	const rows, rowBytes, n = 600, 64, 3
+	m := newModel(rows, rows, rowBytes)
+	f, _, c, a, s := shareFaulty(t, n, m)
+	ids := make([]int64, rows)
+	for i := range ids {
+		ids[i] = int64(i)
+	}
+	for lost := range n - 1 {
+		var wg sync.WaitGroup
+		var stop atomic.Bool
+		for i := range n {
+			wg.Go(func() {
+				for !stop.Load() {
+					err := m.gather(func(rows []int64, out []byte) error { return a.Gather(ctx, 0, rows, out) }, ids)
+					if err != nil {
+						t.Error(err)
+					}
+					err = m.gather(func(rows []int64, out []byte) error { return a.On(i).Gather(ctx, 0, rows, out) }, ids)
+					if err != nil && (i > lost || !errors.Is(err, cache.ErrDevice)) {
+						t.Errorf("device %d: %v", i, err)
+					}
+				}
+			})
+		}
+		f.lose(lost)
+		if err := c.On(lost).Gather(ctx, 0, ids, make([]byte, rows*rowBytes)); !errors.Is(err, cache.ErrDevice) {
+			t.Fatal(err)
+		}
+		settled(t, c, lost)
+		want := fmt.Sprintf("device %d: the owner has lost it: scripted to be lost", lost)
+		for begun := time.Now(); ; time.Sleep(time.Millisecond) {
+			err := a.On(lost).Gather(ctx, 0, ids, make([]byte, rows*rowBytes))
+			if errors.Is(err, cache.ErrDevice) && strings.Contains(err.Error(), want) {
+				break
+			}
+			if time.Since(begun) > 10*time.Second {
+				t.Fatalf("the client gathers on the lost device: %v", err)
+			}
+		}
+		if _, err := a.On(lost).GatherDevice(ctx, 0, 0, device.HostBuffer(cache.AsBytes(ids)), device.HostBuffer(make([]byte, rows*rowBytes))); !errors.Is(err, cache.ErrDevice) || !strings.Contains(err.Error(), want) {
+			t.Fatalf("GatherDevice on the lost device: %v", err)
+		}
+		stop.Store(true)
+		wg.Wait()
+		f.spoil(lost)
+		for range 5 {
+			if err := m.update(a, 0, ids[:50]); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.Refresh(ctx); err != nil {
+				t.Fatal(err)
+			}
+			for i := lost + 1; i < n; i++ {
+				if err := m.gather(func(rows []int64, out []byte) error { return a.On(i).Gather(ctx, 0, rows, out) }, ids); err != nil {
+					t.Fatalf("device %d after losing %d: %v", i, lost, err)
+				}
+			}
+			for range n {
+				if err := m.gather(func(rows []int64, out []byte) error { return a.Gather(ctx, 0, rows, out) }, ids); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if s := stats(t, a); !s.Devices[lost].Lost || s.Devices[n-1].Lost {
+			t.Errorf("after losing %d: %+v", lost, s.Devices)
+		}
+	}
+	late, err := cache.Attach(ctx, s.Address(), cache.AttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	if err := m.gather(func(rows []int64, out []byte) error { return late.Gather(ctx, 0, rows, out) }, ids); err != nil {
+		t.Error(err)
+	}
+	if err := late.On(0).Gather(ctx, 0, ids, make([]byte, rows*rowBytes)); !errors.Is(err, cache.ErrDevice) {
+		t.Error(err)
+	}
+}
+
+// TestLoss_Pauses: while the owner withdraws the rows of a lost device, no batch of a client begins. They begin when it is done, and when the owner ends
+// meanwhile.
+func TestLoss_Pauses(t *testing.T) {
+	for _, ends := range []bool{false, true} {
+		t.Run(fmt.Sprintf("owner ends %v", ends), func(t *testing.T) {
+			m := newModel(600, 600, 64)
+			f, _, c, a, s := shareFaulty(t, 2, m)
+			hold := make(chan struct{})
+			f.stores.Store(&hold)
+			f.lose(0)
+			if err := c.On(0).Gather(ctx, 0, []int64{1}, make([]byte, 64)); !errors.Is(err, cache.ErrDevice) {
+				t.Fatal(err)
+			}
+			gather := func(wait time.Duration) error {
+				short, cancel := context.WithTimeout(ctx, wait)
+				defer cancel()
+				return a.Gather(short, 0, []int64{1}, make([]byte, 64))
+			}
+			for begun := time.Now(); !errors.Is(gather(20*time.Millisecond), context.DeadlineExceeded); {
+				if time.Since(begun) > 10*time.Second {
+					t.Fatal("batches of the client begin")
+				}
+			}
+			if err := gather(100 * time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			if ends {
+				s.Close()
+				if err := gather(10 * time.Second); err != nil {
+					t.Error(err)
+				}
+			}
+			close(hold)
+			if err := gather(10 * time.Second); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestLoss_OfClient: a device that fails in a client only is not used there any more. The owner goes on with it.
+func TestLoss_OfClient(t *testing.T) {
+	m := newModel(600, 600, 64)
+	_, f, c, a, _ := shareFaulty(t, 2, m)
+	f.lose(1)
+	ids := []int64{5, 7, 9}
+	for range 6 {
+		for _, on := range []*cache.Cache{a, c} {
+			if err := m.gather(func(rows []int64, out []byte) error { return on.Gather(ctx, 0, rows, out) }, ids); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := a.On(1).Gather(ctx, 0, ids, make([]byte, 3*64)); !errors.Is(err, cache.ErrDevice) || !strings.Contains(err.Error(), "device 1: scripted to be lost") {
+		t.Error(err)
+	}
+	if err := c.On(1).Gather(ctx, 0, ids, make([]byte, 3*64)); err != nil {
+		t.Error(err)
+	}
+	f.lose(0)
+	if err := a.Gather(ctx, 0, ids, make([]byte, 3*64)); !errors.Is(err, cache.ErrDevice) {
+		t.Errorf("Gather without devices: %v", err)
+	}
+}
