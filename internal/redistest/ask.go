@@ -21,7 +21,7 @@ func (n *Node) AskAs(password, command string) (string, error) {
 		return "", err
 	}
 	defer nc.Close()
-	nc.SetDeadline(time.Now().Add(2 * time.Second))
+	nc.SetDeadline(time.Now().Add(10 * time.Second))
 	if password != "" {
 		command = "AUTH " + password + "\r\n" + command
 	}

@@ -6,6 +6,7 @@ package redistest
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -24,7 +25,7 @@ type Options struct {
 	Masters int
 	// Replicas is the number of replicas of each master.
 	Replicas int
-	// NodeTimeout is after how long without an answer the nodes hold one of them for dead; a second if it is 0.
+	// NodeTimeout is after how long without an answer the nodes hold one of them for dead; five seconds if it is 0.
 	NodeTimeout time.Duration
 	// TLS has certificate and key, PEM files, with which the servers speak TLS to clients, and only TLS.
 	TLS struct{ Cert, Key, CA string }
@@ -69,7 +70,7 @@ func Start(t testing.TB, o Options) *Cluster {
 		masters = 3
 	}
 	if o.NodeTimeout == 0 {
-		o.NodeTimeout = time.Second
+		o.NodeTimeout = 5 * time.Second
 	}
 	c := &Cluster{t: t}
 	n := masters * (1 + o.Replicas)
@@ -266,7 +267,8 @@ var ports struct {
 	used map[int]bool
 }
 
-// freePorts returns ports that nobody listens on, each only once in this process.
+// freePorts returns ports that nobody listens on, each only once in this process. They are below those that systems give to outgoing
+// connections, one of which might else take a port before the server does.
 func freePorts(t testing.TB, n int) []int {
 	t.Helper()
 	ports.Lock()
@@ -276,15 +278,20 @@ func freePorts(t testing.TB, n int) []int {
 	}
 	var free []int
 	for len(free) < n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		port := 10_000 + rand.IntN(22_000)
+		if ports.used[port] {
+			continue
+		}
+		ports.used[port] = true
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close()
-		if port := l.Addr().(*net.TCPAddr).Port; !ports.used[port] {
-			ports.used[port] = true
-			free = append(free, port)
-		}
+		l.Close()
+		free = append(free, port)
 	}
 	return free
 }

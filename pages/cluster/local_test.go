@@ -71,7 +71,7 @@ func TestLocal_KeepsPagesForTheNextProcess(t *testing.T) {
 	// A process later the store behind is not asked.
 	behind := memoryOf(t, data)
 	behind.Fault = func(context.Context, uint32) error { return errors.New("asked") }
-	l, table = openLocal(t, behind, folder, 1<<30)
+	_, table = openLocal(t, behind, folder, 1<<30)
 	allRows(t, table, data)
 	if err := table.Close(); err != nil {
 		t.Fatal(err)
