@@ -44,7 +44,7 @@ func FuzzServer_Requests(f *testing.F) {
 		w := wire.NewConn(socket)
 		defer w.Close()
 		socket.SetReadDeadline(time.Now().Add(5 * time.Second))
-		w.Write(&wire.Message{ID: 1, Method: wire.Hello, Body: []byte(`{"version":1,"name":"fuzz"}`)})
+		w.Write(&wire.Message{ID: 1, Method: wire.Hello, Body: []byte(`{"version":2,"name":"fuzz"}`)})
 		if _, err := w.Read(wire.MaxJSON); err != nil {
 			t.Fatal(err)
 		}

@@ -53,6 +53,8 @@ class Header:
 
     def read(self) -> np.ndarray[Any, Any]:
         """Maps the array, or reads it if it cannot be mapped."""
+        if os.path.isdir(self.path):
+            raise ArgumentError(f"tensorcache: dtype must not be given for a directory of pages ({self.path})")
         if self.offset >= 0:
             return _reading(self.path, lambda: np.memmap(self.path, dtype=self.element.bits, mode="r", offset=self.offset, shape=self.shape))
 
@@ -64,12 +66,15 @@ class Header:
 
 
 def read_header(path: str) -> Header:
-    """Reads the header of ``file.npy``, ``file.npz``, ``file.npz:array``, ``file.safetensors`` or ``file.safetensors:tensor``."""
+    """Reads the header of ``file.npy``, ``file.npz``, ``file.npz:array``, ``file.safetensors`` or ``file.safetensors:tensor``, or the manifest of a
+    directory of pages."""
+    if os.path.isdir(path):
+        return _reading(path, lambda: _pages(path))
     file, inner = _split(path)
     kind = os.path.splitext(file)[1].lower()
     read = {".npy": _npy, ".npz": _npz, ".safetensors": _safetensors}.get(kind)
     if read is None:
-        raise ArgumentError(f"tensorcache: source ({path}) must be a .npy, .npz or .safetensors file")
+        raise ArgumentError(f"tensorcache: source ({path}) must be a .npy, .npz or .safetensors file, or a directory of pages")
     return _reading(file, lambda: read(file, inner))
 
 
@@ -91,6 +96,23 @@ def _split(path: str) -> tuple[str, str]:
         if colon and inner and os.path.splitext(file)[1].lower() in (".npz", ".safetensors"):
             return file, inner
     return path, ""
+
+
+# Element types in manifests of pages, by their numbers: docs/format/pages.md.
+_PAGES = (
+    "", "float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool",
+)  # fmt: skip
+
+
+def _pages(path: str) -> Header:
+    """Reads a manifest. The library checks all of it."""
+    with open(os.path.join(path, "manifest"), "rb") as f:
+        b = f.read(24)
+    if len(b) < 24 or b[:7] != b"TCPAGES" or not 0 < b[8] < len(_PAGES):
+        raise FileError(f"tensorcache: source ({path}) must be a directory of pages")
+    of = element(_PAGES[b[8]])
+    row_bytes, rows = int.from_bytes(b[12:16], "little"), int.from_bytes(b[16:24], "little")
+    return Header(path, "", (rows, row_bytes // of.size), of, -1)
 
 
 def _npy(path: str, inner: str) -> Header:
