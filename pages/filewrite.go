@@ -169,7 +169,7 @@ func (w *FileWriter) nextFile(number int) (err error) {
 		if err := w.flush(); err != nil {
 			return err
 		}
-		if err := errors.Join(w.join(), w.file.Sync(), w.file.Close()); err != nil {
+		if err := errors.Join(w.join(), syncFile(w.file), w.file.Close()); err != nil {
 			return err
 		}
 	}
@@ -188,7 +188,12 @@ func (w *FileWriter) flush() error {
 	return err
 }
 
-var writeTo = (*os.File).Write // tests have one that fails
+// Tests have one of each that fails.
+var (
+	writeTo       = (*os.File).Write
+	syncFile      = (*os.File).Sync
+	writeManifest = atomicfile.Write
+)
 
 // sync makes the pages durable that were written, and then the checkpoint that says so.
 func (w *FileWriter) sync() error {
@@ -199,13 +204,15 @@ func (w *FileWriter) sync() error {
 		if err := w.flush(); err != nil {
 			return err
 		}
-		if err := w.file.Sync(); err != nil {
-			return err
-		}
 		w.unsynced = 0
 	}
-	if w.checkpoint != nil {
-		return w.checkpoint.sync()
+	if c := w.checkpoint; c != nil {
+		groups := c.buffer
+		c.buffer = nil
+		return c.append(w.file, groups)
+	}
+	if w.file != nil {
+		return syncFile(w.file)
 	}
 	return nil
 }
@@ -241,10 +248,12 @@ func (w *FileWriter) Commit(ctx context.Context, m *Manifest, parts *Parts) erro
 	if err := errors.Join(syncFolder(w.folder), ctx.Err()); err != nil {
 		return err
 	}
-	if err := atomicfile.Write(filepath.Join(w.dir, manifestFile), b); err != nil {
+	if err := writeManifest(filepath.Join(w.dir, manifestFile), b); err != nil {
+		if now, _ := ReadManifest(w.dir); now != nil && now.Generation == w.generation {
+			w.committed = w.generation // readers see it already, so Abort must not remove it
+		}
 		return err
 	}
-	w.begun = false
 	w.committed = w.generation
 	w.closeFiles()
 	os.Remove(filepath.Join(w.folder, checkpointFile))
@@ -259,24 +268,20 @@ func writePart(path string, contents []byte) error {
 		return err
 	}
 	_, err = writeTo(f, contents)
-	return errors.Join(err, f.Sync(), f.Close())
+	return errors.Join(err, syncFile(f), f.Close())
 }
 
 // Abort implements Writer. It keeps what can be resumed.
 func (w *FileWriter) Abort() error {
-	if w.committed == w.generation {
-		return nil
+	visible := w.committed == w.generation
+	if w.checkpoint != nil && !visible {
+		w.sync() // what cannot be written will be packed again
 	}
-	if w.begun {
-		if w.checkpoint == nil {
-			w.closeFiles()
-			os.RemoveAll(w.folder)
-		} else {
-			w.sync() // what cannot be written will be packed again
-			w.closeFiles()
-		}
-		w.begun = false
+	w.closeFiles()
+	if w.begun && w.checkpoint == nil && !visible {
+		os.RemoveAll(w.folder)
 	}
+	w.begun = false
 	w.lock.Close()
 	return nil
 }
@@ -379,8 +384,8 @@ func (w *FileWriter) begin(r *resumable) error {
 	if err != nil {
 		return err
 	}
-	w.checkpoint = &checkpoint{file: f, buffer: encodeCheckpoint(r)}
-	return errors.Join(w.checkpoint.sync(), syncFolder(w.folder))
+	w.checkpoint = &checkpoint{file: f}
+	return errors.Join(w.checkpoint.append(nil, encodeCheckpoint(r)), syncFolder(w.folder))
 }
 
 // wrote implements resumer.
@@ -407,11 +412,7 @@ func (w *FileWriter) wrote(g *packedGroup, pages []indexPage) error {
 	w.unsynced, w.synced = 0, time.Now()
 	w.background = make(chan error, 1)
 	go func(file *os.File, c *checkpoint, groups []byte, ended chan<- error) {
-		err := file.Sync()
-		if err == nil {
-			err = c.append(groups)
-		}
-		ended <- err
+		ended <- c.append(file, groups)
 	}(w.file, w.checkpoint, w.checkpoint.buffer, w.background)
 	w.checkpoint.buffer = nil
 	return nil
