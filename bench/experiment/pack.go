@@ -17,15 +17,16 @@ import (
 	"github.com/tensorcache/tensorcache/internal/setting"
 	"github.com/tensorcache/tensorcache/internal/tablefile"
 	"github.com/tensorcache/tensorcache/pages"
+	"github.com/tensorcache/tensorcache/pages/cluster"
 )
 
 // PackConfig says what to pack into pages, and how.
 type PackConfig struct {
-	// Features is a table file, or a directory of page files, whose pages are then copied as they are.
+	// Features is a table file, or a directory of page files or a cluster, whose pages are then copied as they are.
 	Features string
-	// Out is the directory of page files to make.
+	// Out is the directory of page files to make, or the address of a cluster: redis://HOST:PORT[,HOST:PORT…][/TABLE], or rediss.
 	Out string
-	// Name is the table's name; "" for that of the file.
+	// Name is the table's name; "" for that of the address, or else of the file.
 	Name  string
 	Codec string
 	// Page is the most bytes of a page, as a size; "" for pages.DefaultPageBytes.
@@ -60,6 +61,8 @@ type Packed struct {
 	// ResumedRows were packed by an earlier run.
 	ResumedRows int64   `json:"resumed_rows,omitempty"`
 	Seconds     float64 `json:"seconds"`
+	// Dropped are earlier generations that were deleted from a cluster, as nobody reads them.
+	Dropped []uint64 `json:"dropped_generations,omitempty"`
 }
 
 // percentStep has a stage of a hundred steps make those that are due.
@@ -78,6 +81,9 @@ func (s *percentStep) to(done, all int64) {
 // Pack packs a table into pages. If it fails for lack of space or is interrupted, the same call goes on where it was.
 func Pack(ctx context.Context, cfg PackConfig, progress Progress) (*Packed, error) {
 	start := time.Now()
+	if cluster.IsAddress(cfg.Features) {
+		return cfg.copy(ctx, start, progress)
+	}
 	if _, err := os.Stat(cfg.Features); err != nil && strings.Contains(cfg.Features, ",") {
 		return nil, fmt.Errorf("features (%s) must be one table", cfg.Features)
 	}
@@ -105,7 +111,7 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (*Packed, erro
 	defer first.Close()
 	o.DType = first.DType()
 	file, array, _ := strings.Cut(filepath.Base(first.Name()), ":")
-	o.Name = cmp.Or(o.Name, strings.TrimSuffix(file, filepath.Ext(file)))
+	o.Name = cmp.Or(o.Name, cluster.TableOf(cfg.Out), strings.TrimSuffix(file, filepath.Ext(file)))
 	if info, err := os.Stat(strings.TrimSuffix(first.Name(), ":"+array)); err == nil {
 		o.SourceKey = fmt.Sprintf("%s:%s %d %d", file, array, info.Size(), info.ModTime().UnixNano())
 	}
@@ -115,7 +121,7 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (*Packed, erro
 	if o.Order, err = cfg.order(int64(first.Rows())); err != nil {
 		return nil, err
 	}
-	w, err := openWriter(ctx, cfg.Out)
+	w, err := openWriter(ctx, cfg.Out, o.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +141,8 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (*Packed, erro
 	}
 	p := packed(cfg.Out, m, start)
 	p.ResumedRows = max(0, resumed)
-	return p, nil
+	p.Dropped, err = dropOld(ctx, cfg.Out, m.Name)
+	return p, err
 }
 
 // goesOn adds to the error of a full disk what to do.
@@ -144,19 +151,6 @@ func goesOn(err error) error {
 		return fmt.Errorf("%w; with more space, the same command goes on where it was", err)
 	}
 	return err
-}
-
-// openWriter returns a writer of the next generation of the table at a place.
-func openWriter(_ context.Context, out string) (pages.Writer, error) {
-	if strings.Contains(out, "://") {
-		return nil, fmt.Errorf("--out (%s) must be a directory", out)
-	}
-	return pages.CreateFiles(out)
-}
-
-// openStore opens the table at a place.
-func openStore(_ context.Context, from string) (pages.Store, error) {
-	return pages.OpenFiles(from, pages.FileOptions{})
 }
 
 // copy packs a table of pages: they are copied as they are.
@@ -172,7 +166,7 @@ func (c *PackConfig) copy(ctx context.Context, start time.Time, progress Progres
 		return nil, err
 	}
 	defer from.Close()
-	w, err := openWriter(ctx, c.Out)
+	w, err := openWriter(ctx, c.Out, from.Manifest().Name)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +176,9 @@ func (c *PackConfig) copy(ctx context.Context, start time.Time, progress Progres
 	if err != nil {
 		return nil, err
 	}
-	return packed(c.Out, m, start), nil
+	p := packed(c.Out, m, start)
+	p.Dropped, err = dropOld(ctx, c.Out, m.Name)
+	return p, err
 }
 
 func packed(out string, m *pages.Manifest, start time.Time) *Packed {

@@ -1,7 +1,9 @@
 package report
 
 import (
+	"fmt"
 	"io"
+	"strings"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
 )
@@ -14,6 +16,9 @@ func Packed(w io.Writer, p *experiment.Packed) error {
 		out.line("resumed", "%s rows were packed before", count(p.ResumedRows))
 	}
 	out.line("written", "%s, generation %d, in %.1f s", p.Out, p.Generation, p.Seconds)
+	if len(p.Dropped) > 0 {
+		out.line("deleted", "generations that nobody reads: %s", strings.Trim(fmt.Sprint(p.Dropped), "[]"))
+	}
 	return out.err
 }
 

@@ -9,28 +9,39 @@ import (
 	"github.com/tensorcache/tensorcache/bench/report"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/pages"
+	"github.com/tensorcache/tensorcache/pages/cluster"
 )
 
 func newPack() *cobra.Command {
 	cfg := experiment.PackConfig{Seed: 1}
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "pack FEATURES --out DIR",
-		Short: "Pack a table into a directory of pages of compressed rows",
+		Use:   "pack FEATURES --out DIR|redis://HOST:PORT[,HOST:PORT…][/TABLE]",
+		Short: "Pack a table into a directory or a cluster of pages of compressed rows",
 		Long: `Pack a table into a directory of pages of compressed rows, which opens without encoding
 and may be larger than memory. An interrupted pack goes on where it was when it is run
 again with the same arguments. A directory that has a table gets the new one as its next
 generation; readers see the old one until it is complete.
 
 FEATURES is FILE.npy, FILE.npz[:array] or FILE.safetensors[:tensor], or a directory of
-pages, which are then copied as they are.`,
+pages or a cluster, whose pages are then copied as they are.
+
+In a Valkey or Redis Cluster, or a single server, the pages become keys; rediss:// is TLS.
+Readers open the new generation from one moment on; older ones are deleted once nobody
+reads them. An interrupted pack begins anew. User, password and certificates come from
+TENSORCACHE_CLUSTER_USER, TENSORCACHE_CLUSTER_PASSWORD or TENSORCACHE_CLUSTER_PASSWORD_FILE,
+TENSORCACHE_CLUSTER_CA, TENSORCACHE_CLUSTER_CERT and TENSORCACHE_CLUSTER_KEY.`,
 		Example: `  cachebench pack features.npy --out features.tc
   cachebench pack features.npy --out features.tc --order degree --graph graph.npz
-  cachebench pack features.npy --out features.tc --order frequency --ids accesses.tct`,
+  cachebench pack features.npy --out features.tc --order frequency --ids accesses.tct
+  cachebench pack features.tc --out redis://10.0.0.1:6379,10.0.0.2:6379/features`,
 		Args: takes("FEATURES"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg.Features = args[0]
 			hint := "the same command goes on where it was"
+			if cluster.IsAddress(cfg.Out) {
+				hint = "the cluster has the table that it had before"
+			}
 			resume.Store(&hint)
 			_, err := present(cmd, asJSON, func(bar *progress) (*experiment.Packed, error) {
 				return experiment.Pack(cmd.Context(), cfg, bar)
@@ -40,8 +51,8 @@ pages, which are then copied as they are.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.Var(&once{to: &cfg.Out}, "out", "directory to make, or to make the next generation of a table in")
-	f.StringVar(&cfg.Name, "name", "", "name of the table (default: the file's)")
+	f.Var(&once{to: &cfg.Out}, "out", "directory to make, or to make the next generation of a table in, or the address of a cluster")
+	f.StringVar(&cfg.Name, "name", "", "name of the table (default: the address's, or the file's)")
 	f.StringVar(&cfg.Codec, "codec", "", strings.Join(registry.Usage(), ", ")+" (default auto)")
 	f.StringVar(&cfg.Page, "page", "", "most bytes of a page, 64KiB to 1MiB (default 256KiB)")
 	f.StringVar(&cfg.Stage, "stage", "", "second stage, of whole pages that it makes 5% shorter: "+pages.StageAuto+", "+strings.Join(pages.Stages, ", ")+" (default auto)")
@@ -61,10 +72,11 @@ pages, which are then copied as they are.`,
 func newVerify() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:     "verify DIR",
-		Short:   "Check every page of a packed table and decode every row",
-		Example: `  cachebench verify features.tc`,
-		Args:    takes("DIR"),
+		Use:   "verify DIR|redis://…",
+		Short: "Check every page of a packed table and decode every row",
+		Example: `  cachebench verify features.tc
+  cachebench verify redis://10.0.0.1:6379/features`,
+		Args: takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, err := present(cmd, asJSON, func(bar *progress) (*experiment.VerifiedPages, error) {
 				return experiment.VerifyPages(cmd.Context(), args[0], bar)
@@ -80,10 +92,11 @@ func newUnpack() *cobra.Command {
 	var out string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:     "unpack DIR --out FILE.npy",
-		Short:   "Write the rows of a packed table to an .npy or .safetensors file",
-		Example: `  cachebench unpack features.tc --out features.npy`,
-		Args:    takes("DIR"),
+		Use:   "unpack DIR|redis://… --out FILE.npy",
+		Short: "Write the rows of a packed table to an .npy or .safetensors file",
+		Example: `  cachebench unpack features.tc --out features.npy
+  cachebench unpack redis://10.0.0.1:6379/features --out features.npy`,
+		Args: takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, err := present(cmd, asJSON, func(bar *progress) (*experiment.Packed, error) {
 				return experiment.UnpackPages(cmd.Context(), args[0], out, bar)
