@@ -151,7 +151,7 @@ func (p *packing) prepare(src Source) error {
 		return err
 	}
 	if o.Stage != StageAuto {
-		if _, err := ParseStage(o.Stage); err != nil {
+		if _, err := parseStage(o.Stage); err != nil {
 			return fmt.Errorf("%w, or %s", err, StageAuto)
 		}
 	}
@@ -255,7 +255,7 @@ const stageSample = 16
 func (p *packing) pickStage(src Source) error {
 	if p.o.Stage != StageAuto {
 		var err error
-		p.stage, err = ParseStage(p.o.Stage)
+		p.stage, err = parseStage(p.o.Stage)
 		return err
 	}
 	want := min(p.rows, int64(max(1, min(stageSample*p.o.PageBytes/p.rowBytes, p.group))))
@@ -475,7 +475,7 @@ func (p *packing) commit(ctx context.Context) (*Manifest, error) {
 		GroupRows: p.group, RawRows: p.raw, StoredBytes: p.stored, Stage: p.stage, Ordered: p.o.Order != nil,
 	}
 	for i, b := range parts {
-		m.Parts[i] = SumOf(b)
+		m.Parts[i] = sumOf(b)
 	}
 	if err := m.validate(); err != nil {
 		return nil, err

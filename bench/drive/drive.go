@@ -203,7 +203,7 @@ func (t *table) close()       { t.Close() }
 func (t *table) read(ctx context.Context, wanted []uint32) (int64, int64, error) {
 	wantedRows := make([]int64, len(wanted))
 	for i, p := range wanted {
-		from, to := t.Index().Range(p)
+		from, to := t.Positions(p)
 		wantedRows[i] = from + int64(i)%(to-from) // not ordered: positions are row numbers
 	}
 	out := make([]byte, len(wanted)*t.Manifest().RowBytes)
