@@ -237,14 +237,37 @@ func TestPack_OtherSource(t *testing.T) {
 	}
 }
 
+// TestPack_NoSourceKey: without a key, what was left behind is not gone on with: it may be of another source.
+func TestPack_NoSourceKey(t *testing.T) {
+	groupsOf(t, 40_000)
+	old := syncBytes
+	syncBytes = 1
+	t.Cleanup(func() { syncBytes = old })
+	dir := t.TempDir()
+	w, err := CreateFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := defaults(PackOptions{})
+	_, err = Pack(t.Context(), func() (Source, error) {
+		return &failing{&rowsSource{data: floats(crashRows, 16, 1), rowBytes: 64}, 4000}, nil
+	}, w, o)
+	if !errors.Is(err, errSource) {
+		t.Fatal(err)
+	}
+	data := floats(crashRows, 16, 2)
+	packFiles(t, dir, data, 64, o)
+	expectRows(t, openDir(t, dir, FileOptions{}), data, all(crashRows))
+}
+
 // failAt has one function of the file system, of those that the writing of page files goes through, fail at its n-th call during a test.
-func failAt(t *testing.T, n int) (calls *int) {
-	calls = new(int)
+func failAt(t *testing.T, n int) {
+	calls := 0
 	var mu sync.Mutex // groups are made durable in the background
 	failing := func() error {
 		mu.Lock()
 		defer mu.Unlock()
-		if *calls++; *calls == n {
+		if calls++; calls == n {
 			return syscall.ENOSPC
 		}
 		return nil
@@ -278,7 +301,6 @@ func failAt(t *testing.T, n int) (calls *int) {
 		}
 		return manifest(path, b)
 	}
-	return calls
 }
 
 // TestPack_EveryFault: each write and each sync fails once. The error says so, the old generation stays, and the next run gives all rows.
@@ -289,7 +311,7 @@ func TestPack_EveryFault(t *testing.T) {
 	syncBytes = 1
 	t.Cleanup(func() { syncBytes = old })
 	before, after := floats(crashRows, crashRowBytes/4, 1), floats(crashRows, crashRowBytes/4, 2)
-	o := PackOptions{Codec: "none", Stage: "none", DType: dtype.Float32, PageBytes: MinPageBytes, Workers: 1}
+	o := PackOptions{Codec: "none", Stage: "none", DType: dtype.Float32, PageBytes: MinPageBytes, Workers: 1, SourceKey: "x"}
 	dir := t.TempDir()
 	packFiles(t, dir, before, crashRowBytes, o)
 	for n := 1; ; n++ {

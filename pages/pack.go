@@ -37,7 +37,8 @@ type PackOptions struct {
 	Seed uint64
 	// Workers is the number of goroutines that pack, 0 for as many as there are processors, at most 8. Each takes some 64 MiB.
 	Workers int
-	// SourceKey tells one source from another: a writer that was interrupted goes on only if its source had the same key. It may be empty.
+	// SourceKey tells one source from another: what an interrupted run has written is gone on with only if its source had the same key. If
+	// it is empty, nothing is gone on with.
 	SourceKey string
 	// Progress, if not nil, is told by one goroutine how many rows have been packed; the first call is for those of an earlier run.
 	Progress func(rows int64)
@@ -50,8 +51,8 @@ const maxWorkers = 8
 // read in any order: then the first pass takes the sample that the codec is trained on. Memory does not depend on the table's length, but
 // for 8 bytes a page, and 4 bytes a row if there is an order. Equal sources and options give equal pages.
 //
-// If Pack fails, it calls w.Abort, and readers see what they saw before. A writer that can be resumed keeps what has been written, and the
-// next Pack with the same source and options goes on from there.
+// If Pack fails, it calls w.Abort, and readers see what they saw before. FileWriter keeps what has been written, and the next Pack with
+// the same SourceKey and options goes on from there.
 func Pack(ctx context.Context, open func() (Source, error), w Writer, o PackOptions) (_ *Manifest, err error) {
 	defer func() {
 		if err != nil {
@@ -64,6 +65,9 @@ func Pack(ctx context.Context, open func() (Source, error), w Writer, o PackOpti
 	}
 	defer func() { src.Close() }()
 	p := &packing{o: o, w: w, rows: int64(src.Rows()), rowBytes: src.RowBytes()}
+	if o.SourceKey != "" {
+		p.keep, _ = w.(resumer)
+	}
 	if err := p.prepare(src); err != nil {
 		return nil, err
 	}
@@ -78,8 +82,8 @@ func Pack(ctx context.Context, open func() (Source, error), w Writer, o PackOpti
 		if err := p.pickStage(src); err != nil {
 			return nil, err
 		}
-		if r, ok := w.(resumer); ok {
-			if err := r.begin(p.resumable()); err != nil {
+		if p.keep != nil {
+			if err := p.keep.begin(p.resumable()); err != nil {
 				return nil, err
 			}
 		}
@@ -94,6 +98,7 @@ func Pack(ctx context.Context, open func() (Source, error), w Writer, o PackOpti
 type packing struct {
 	o        PackOptions
 	w        Writer
+	keep     resumer // w, if what it has written is kept when it is interrupted
 	rows     int64
 	rowBytes int
 	group    int // rows of a group
@@ -264,8 +269,8 @@ func (p *packing) write(ctx context.Context, g *packedGroup) error {
 	p.index.add(g)
 	p.stored += g.stored
 	p.raw += g.raw
-	if r, ok := p.w.(resumer); ok {
-		if err := r.wrote(g, p.index.pages[first:]); err != nil {
+	if p.keep != nil {
+		if err := p.keep.wrote(g, p.index.pages[first:]); err != nil {
 			return err
 		}
 	}
