@@ -30,4 +30,5 @@ compile change change
 compile train train
 compile share_open share_open
 compile replay replay
+compile replay_board replay_board
 go run ./gen/codecs modules # those of the codecs

@@ -111,7 +111,7 @@ func TestPeer_Ends(t *testing.T) {
 		}
 		o := NewConn(c)
 		m, _ := o.Read(MaxJSON)
-		o.Write(&Message{ID: m.ID, Body: []byte(`{"version":1}`)})
+		o.Write(&Message{ID: m.ID, Body: []byte(`{"version":2}`)})
 		accepted <- o
 	}()
 	p, _, err := Dial(context.Background(), "unix:"+path, "test", nil)
