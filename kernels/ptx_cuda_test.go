@@ -49,7 +49,8 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 		}
 	}
 	name(want, shareOpenKernel)
-	name(want, replayLook, replayBegins, replayEnds)
+	name(want, replayLook)
+	name(want, replayBegins, replayEnds)
 	name(want, lookupKernel)
 	name(want, orderCountKernel, orderPlaceKernel)
 	name(want, buildCount, buildPlace, buildSort, buildClaim, buildTake, buildEnd)
