@@ -294,7 +294,7 @@ func TestServer_BadBytes(t *testing.T) {
 				break
 			}
 		}
-		if want := map[string]string{"version": "client's version (9) must be the owner's (1)", "no greeting": "first request"}[name]; !strings.Contains(string(answer[:n]), want) {
+		if want := map[string]string{"version": "client's version (9) must be the owner's (2)", "no greeting": "first request"}[name]; !strings.Contains(string(answer[:n]), want) {
 			t.Errorf("%s: answered %q, want %s", name, answer[:n], want)
 		}
 		c.Close()
