@@ -14,6 +14,10 @@ FUZZTIME  ?= 10s
 SHELL     := /bin/bash
 comma     := ,
 
+# Commands read pages by io_uring where liburing's static library is installed (Debian's liburing-dev), and by goroutines elsewhere.
+URING        := $(if $(CUDA_STUB),$(if $(filter /%,$(shell $(CC) -print-file-name=liburing.a)),liburing))
+COMMAND_TAGS  = $(CUDA_TAGS)$(if $(URING),$(comma)$(URING))
+
 .PHONY: help run build service test test-long test-overnight race fuzz lint bench check clean
 
 help: ## what there is to make
@@ -23,10 +27,10 @@ run: build ## shows what the cache does for three generated tables: ten seconds 
 	build/cachebench demo
 
 build: $(CUDA_STUB) service ## the commands, at build/cachebench and build/tensorcached
-	$(CUDA_ENV) $(GO) build $(CUDA_TAGS) -ldflags="-X $(GPU_COMMIT)" -o build/cachebench ./cmd/cachebench
+	$(CUDA_ENV) $(GO) build $(COMMAND_TAGS) -ldflags="-X $(GPU_COMMIT)" -o build/cachebench ./cmd/cachebench
 
 service: $(CUDA_STUB) ## the service, at build/tensorcached
-	$(CUDA_ENV) $(GO) build $(CUDA_TAGS) -ldflags="-X $(GPU_COMMIT)" -o build/tensorcached ./cmd/tensorcached
+	$(CUDA_ENV) $(GO) build $(COMMAND_TAGS) -ldflags="-X $(GPU_COMMIT)" -o build/tensorcached ./cmd/tensorcached
 
 test: $(CUDA_STUB) ## all tests, with internal checks on; at most 5 minutes on two cores
 	$(GO) vet ./...
@@ -46,10 +50,11 @@ test-cuda: $(CUDA_STUB) # what the CUDA build has of its own; GPU tests skip whe
 	$(CUDA_ENV) $(GO) test -vet=off -tags cuda,invariants -timeout 8m ./device/... ./bench/gpu $(if $(wildcard /dev/nvidia0),$(CUDA_ALIKE))
 	$(CUDA_ENV) $(GO) test -vet=off -tags cuda,invariants -timeout 8m -run 'GPU|Device|Options' ./cache ./cmd/...
 	$(if $(wildcard /dev/nvidia0),,$(CUDA_ENV) $(GO) test -vet=off -tags cuda,invariants -timeout 8m -run 'GPU|CUDA|PTX' $(CUDA_ALIKE))
+	$(if $(URING),$(CUDA_ENV) $(GO) vet -tags $(URING) ./pages && $(CUDA_ENV) $(GO) test -vet=off -tags $(URING)$(comma)invariants -run Files ./pages)
 
 # Packages whose values are used by several goroutines at once. Codecs are not changed once they are made; they read rows by unsafe
 # pointers, which the race detector's build checks too, and of kernels with fewer lengths of rows (internal/race).
-CONCURRENT = ./cache/... ./serve/... ./device/... ./hashmap ./kernels ./transfer ./bench/workload
+CONCURRENT = ./cache/... ./pages/... ./serve/... ./device/... ./hashmap ./kernels ./transfer ./bench/workload
 UNSAFE     = ./codec/... ./kernels
 
 .PHONY: collector

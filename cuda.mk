@@ -40,7 +40,7 @@ gpu-bundle: $(CUDA_STUB)
 	for p in $(GPU_PACKAGES); do \
 		$(CUDA_ENV) go test -c -trimpath $(CUDA_TAGS) -ldflags='-s -w' -o $(GPU_BUNDLE)/$$(echo $$p | tr / _).test ./$$p || exit 1; \
 	done
-	$(CUDA_ENV) go build -trimpath $(CUDA_TAGS) -ldflags="-s -w -X $(GPU_COMMIT)" -o $(GPU_BUNDLE)/ ./cmd/cachebench ./bench/gpu/gpurecord
+	$(CUDA_ENV) go build -trimpath $(COMMAND_TAGS) -ldflags="-s -w -X $(GPU_COMMIT)" -o $(GPU_BUNDLE)/ ./cmd/cachebench ./bench/gpu/gpurecord
 	go run ./bench/gpu/gpurecord sources > $(GPU_BUNDLE)/sources.json
 	cp bench/gpu/run.sh $(GPU_BUNDLE)/run.sh
 	$(MAKE) --no-print-directory gpu-python gpu-capi

@@ -13,8 +13,10 @@ require (
 	github.com/jedib0t/go-pretty/v6 v6.8.3
 	github.com/klauspost/compress v1.20.3
 	github.com/pierrec/lz4/v4 v4.1.22
+	github.com/sony/gobreaker/v2 v2.4.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10
+	github.com/valkey-io/valkey-go v1.0.79
 	golang.org/x/term v0.47.0
 	gorgonia.org/cu v0.9.6
 	pgregory.net/rapid v1.3.0

@@ -33,8 +33,8 @@ type SampleRing struct {
 // believable is the most records that are appended between two calls of Drain. More come from a process that has written nonsense to the head.
 const believable = 1 << 50
 
-// lateAfter is how long a record may be on its way when later ones are there.
-var lateAfter = 10 * time.Millisecond
+// lateAfter is how long a record may be on its way when later ones are there. A thread of a busy machine may be held up for tens of milliseconds.
+var lateAfter = 100 * time.Millisecond
 
 // NewSampleRing returns a ring of so many records, a power of two, in memory that other processes can map if shared is set.
 func NewSampleRing(d device.Device, shared bool, capacity int) (_ *SampleRing, err error) {

@@ -101,6 +101,7 @@ type Config struct {
 	joined *joined // by Join; nil: none
 	// Closing, unless nil, is called after a cache has been measured and before it is closed, while its metrics can still be read.
 	Closing func() `json:"-"`
+	Ngram
 	Online
 }
 
@@ -141,6 +142,7 @@ func (c *Config) Validate() error {
 		f.Addf("unknown device (%q) must be one of auto, host, cuda", c.Device)
 	}
 	c.validateDevices(&f)
+	c.validateNgram(policy, &f)
 	c.Online.validate(c.Policy, &f)
 	f.If(c.Batches < 1 && c.Batches != Default, "--batches (%d) must be at least 1", c.Batches)
 	f.If(c.WarmupBatches < 0 && c.WarmupBatches != Default, "--warmup-batches (%d) must not be negative", c.WarmupBatches)
@@ -186,9 +188,9 @@ func (c *Config) Settings() map[string]any {
 	maps.DeleteFunc(m, func(key string, _ any) bool {
 		switch key {
 		case "vertices":
-			return c.Features != "" || c.Graph != ""
+			return c.Features != "" || c.Graph != "" || c.readsText()
 		case "fanouts":
-			return c.IDs != ""
+			return c.IDs != "" || c.readsText()
 		case "batches":
 			return c.Batches == Default
 		case "warmup_batches":

@@ -3,8 +3,11 @@ package experiment
 import (
 	"fmt"
 	"io"
+	"path/filepath"
+	"strings"
 
 	"github.com/tensorcache/tensorcache/bench/trace"
+	"github.com/tensorcache/tensorcache/internal/npy"
 )
 
 // readIDs reads the IDs of the gets of a trace, which may be a text file of row numbers, for a table of so many rows.
@@ -41,4 +44,17 @@ func readIDs(path string, rows int, force bool) ([]int64, error) {
 		return nil, fmt.Errorf("trace %s: gets (0) must be at least 1", path)
 	}
 	return ids, nil
+}
+
+// readRowNumbers reads row numbers of a table of so many rows: an .npy file of one axis, or what readIDs reads.
+func readRowNumbers(path string, rows int64, force bool) ([]int64, error) {
+	if strings.EqualFold(filepath.Ext(path), ".npy") {
+		r, err := npy.Open(path, 1)
+		if err != nil {
+			return nil, err
+		}
+		defer r.Close()
+		return r.ReadInts()
+	}
+	return readIDs(path, int(rows), force)
 }

@@ -52,6 +52,10 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 			return nil, false
 		}
 	}
+	if c.readsText() {
+		rows, rowBytes = float64(cmp.Or(c.Rows, workload.NgramRows)), workload.NgramRowBytes
+		size.Setting, size.Value = "--rows", int64(rows)
+	}
 	held := rows * rowBytes // of the table, beside the host tier
 	if c.joined != nil {
 		rows, held = 0, 0
@@ -86,7 +90,7 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 	if size.Bytes = held; c.joined == nil { // else the owner has host tier, policy and slabs
 		size.Bytes += rows * (rowBytes + policyBytes)
 	}
-	if c.Graph == "" && c.IDs == "" {
+	if c.Graph == "" && c.IDs == "" && !c.readsText() {
 		size.Bytes += rows * (generatedDegree*edgeBytes + vertexBytes)
 		if c.Weighted {
 			size.Bytes += rows * generatedDegree * weightBytes
@@ -96,7 +100,9 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 	if budget, err := c.budget(int64(min(rows*rowBytes, math.MaxInt64/2))); err == nil && c.joined == nil && (c.Device == "host" || c.Device == "auto" && cuda.Usable() != nil) {
 		needs = append(needs, memlimit.Need{Setting: "--budget", Value: c.Budget, Bytes: float64(c.Devices) * min(float64(budget), rows*rowBytes)})
 	}
-	if c.IDs == "" {
+	if c.readsText() {
+		needs = append(needs, c.Ngram.memory(c.BatchSize, rowBytes)...)
+	} else if c.IDs == "" {
 		batch, hop := float64(cmp.Or(c.BatchSize, defaultSeeds)), 0.0
 		hop = batch
 		for _, fanout := range c.Fanouts {
@@ -105,7 +111,7 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 		}
 		needs = append(needs, memlimit.Need{Setting: "--batch-size", Value: cmp.Or(c.BatchSize, defaultSeeds), Bytes: 1.25 * min(batch, rows) * (rowBytes + 8)})
 	}
-	if c.Batches != Default && c.IDs == "" {
+	if c.Batches != Default && c.IDs == "" && !c.readsText() {
 		needs = append(needs, memlimit.Need{Setting: "--batches", Value: c.Batches, Bytes: 8 * float64(c.Batches)}) // the time of each
 	}
 	return needs, true

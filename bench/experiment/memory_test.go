@@ -41,3 +41,22 @@ func TestConfig_Memory(t *testing.T) {
 		t.Error("a missing file has an estimate")
 	}
 }
+
+// TestConfig_MemoryOfText: the estimate of an n-gram run counts its table and its text.
+func TestConfig_MemoryOfText(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("no limit is known")
+	}
+	for setting, set := range map[string]func(*Config){
+		"--rows (4000000000000) ":       func(c *Config) { c.Rows = 4e12 },
+		"--text-tokens (400000000000) ": func(c *Config) { c.TextTokens = 4e11 },
+		"--batch-size (16777216) ":      func(c *Config) { c.TextTokens, c.BatchSize, c.Layers = 1<<24, 1<<24, 1000 },
+	} {
+		c := NewConfig()
+		c.Workload, c.Tokens = "ngram", "missing.npy"
+		set(&c)
+		if err := c.checkMemory(nil); err == nil || !strings.HasPrefix(err.Error(), setting) {
+			t.Errorf("%s: %v", setting, err)
+		}
+	}
+}

@@ -201,6 +201,7 @@ type run struct {
 	tables   []*dataset.Table // instead of table, where there are several: the workloads number their rows through, and have those of a table together
 	graph    *workload.Graph
 	ids      []int64 // to replay
+	text     []int32 // of an n-gram workload
 	budget   int64
 
 	// Batches [first, last) of measured are measured; the policy learns from batches [trainFirst, trainLast) of training.
@@ -240,6 +241,8 @@ func (r *run) load() (err error) {
 		r.table, err = dataset.Load(c.Features)
 	case c.joined != nil:
 		r.table, err = c.joined.table(0, nil)
+	case c.readsText():
+		r.table, err = r.ngramTable()
 	default:
 		r.progress.Stage("generating the features", 0)
 		rows := c.Vertices
@@ -262,6 +265,9 @@ func (r *run) load() (err error) {
 	if r.graph != nil && r.graph.Vertices() > r.table.Rows {
 		return fmt.Errorf("graph %s: vertices (%d) must not outnumber the rows of table %s (%d)", c.Graph, r.graph.Vertices(), r.table.Name, r.table.Rows)
 	}
+	if c.readsText() {
+		return r.readText()
+	}
 	if r.graph == nil && c.IDs == "" {
 		r.progress.Stage("generating the graph", 0)
 		r.graph, err = workload.PowerLaw(workload.GraphOptions{Vertices: r.table.Rows, Seed: c.dataSeed()})
@@ -278,6 +284,9 @@ func (r *run) sample() error {
 	prepare := r.prepareSampling
 	if r.cfg.IDs != "" {
 		prepare = r.prepareReplay
+	}
+	if r.cfg.readsText() {
+		prepare = r.prepareNgram
 	}
 	if err := prepare(); err != nil {
 		return err

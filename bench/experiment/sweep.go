@@ -230,6 +230,7 @@ func (r *run) checksum() string {
 		sum = crc32.Update(sum, table, asBytes(r.graph.Indices))
 	}
 	sum = crc32.Update(sum, table, asBytes(r.ids))
+	sum = crc32.Update(sum, table, asBytes(r.text))
 	return fmt.Sprintf("%08x", sum)
 }
 

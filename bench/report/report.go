@@ -174,7 +174,7 @@ func training(r *experiment.Result) string {
 		return ", without training"
 	case w.TrainingMeasured:
 		return ", trained on " + plural(w.TrainingBatches, "batch that is", "batches that are") + " measured too"
-	case w.Kind == "ids":
+	case w.Kind == "ids" || w.Kind == "ngram":
 		return ", trained on the " + plural(w.TrainingBatches, "batch", "batches") + " before the measured ones"
 	default:
 		return ", trained on " + plural(w.TrainingBatches, "pre-sampled batch", "pre-sampled batches")

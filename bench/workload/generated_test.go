@@ -31,7 +31,13 @@ func generated(t testing.TB, seed uint64) map[string]Tabled {
 		Buckets: []int64{10, 100, 1000}, Weights: []float64{5, 3, 2}, LoneShare: 0.25, Sizes: []int64{10, 20, 40}, SizeWeights: []float64{3, 1},
 		BatchSize: 1000, Batches: 30, Seed: seed,
 	})
-	return map[string]Tabled{"dlrm": must(dlrm, err1), "kv-blocks": must(kv, err2), "mix": must(mix, err3), "popularity": must(popularity, err4)}
+	hash, err5 := NewNgramHash(NgramHashOptions{Rows: 5000, Seed: seed})
+	if err5 != nil {
+		t.Fatal(err5)
+	}
+	text := SampleText([]int32{1, 2, 3, 1, 3, 2, 1, 1, 4, 5, 1, 2, 4, 1}, 900, seed)
+	ngram, err5 := NewNgram(NgramOptions{Text: text, Hash: hash, BatchSize: 32})
+	return map[string]Tabled{"ngram": must(ngram, err5), "dlrm": must(dlrm, err1), "kv-blocks": must(kv, err2), "mix": must(mix, err3), "popularity": must(popularity, err4)}
 }
 
 // TestGenerated_Deterministic: a batch depends on the seed and its number only; what dst held stays; rows are in range.
@@ -81,7 +87,7 @@ func TestGenerated_Pinned(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("the last bit of logarithms may differ")
 	}
-	for name, want := range map[string]uint64{"dlrm": 0x9478ffece44dd7c9, "kv-blocks": 0x93014bc92bb9b785, "mix": 0x6492359fd5b8f93c, "popularity": 0x437ad18d38510db8} {
+	for name, want := range map[string]uint64{"dlrm": 0x9478ffece44dd7c9, "kv-blocks": 0x93014bc92bb9b785, "mix": 0x6492359fd5b8f93c, "popularity": 0x437ad18d38510db8, "ngram": 0xb2c1716093f8b3da} {
 		h := fnv.New64a()
 		w := generated(t, 1)[name]
 		c := w.NewCursor()
@@ -547,7 +553,7 @@ func TestGenerated_BadOptions(t *testing.T) {
 		},
 			"workload: popularity: Weights' sum (0) must be above 0 and at most 1e300\nworkload: popularity: Rows (5) must be in [1, 4], the sum of Buckets\nworkload: popularity: LoneShare (1) must be in [0, 1)"},
 		{func() error { _, err := ParseTables("5:1:1:1"); return err }, `workload: DLRM: table ("5:1:1:1") must be rows:exponent:lookups`},
-		{func() error { _, err := (&Spec{Kind: "x"}).New(); return err }, `workload: kind ("x") must be one of mix, dlrm, kv-blocks, popularity, sampling`},
+		{func() error { _, err := (&Spec{Kind: "x"}).New(); return err }, `workload: kind ("x") must be one of mix, dlrm, kv-blocks, popularity, sampling, ngram`},
 		{func() error { _, err := (&Spec{Kind: "mix", Rows: -1}).New(); return err }, "workload: mix: Rows (-1) must be in [1, 1125899906842624]"},
 		{func() error { _, err := LoadPopularity(file); return err }, "workload: open " + file + ": no such file or directory"},
 	} {

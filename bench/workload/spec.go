@@ -16,7 +16,7 @@ type Spec struct {
 	Kind               string
 	Batches, BatchSize int
 	Seed               uint64
-	Rows               int64  // mix, popularity
+	Rows               int64  // mix, popularity, ngram
 	Mix                string // see ParseMix
 	Tables             string // dlrm, see ParseTables
 	Turnover           int    // dlrm
@@ -27,18 +27,20 @@ type Spec struct {
 	Vertices, Degree int // of a generated graph
 	Fanouts          []int
 	Weighted         bool
+	NgramSpec
 	// Force goes on where the memory is estimated not to suffice.
 	Force bool
 }
 
 // Kinds are those of Spec.
-var Kinds = []string{"mix", "dlrm", "kv-blocks", "popularity", "sampling"}
+var Kinds = []string{"mix", "dlrm", "kv-blocks", "popularity", "sampling", "ngram"}
 
 // SpecFields lists the kinds that use a field, by the field's flag. Fields that all kinds use are not listed.
 var SpecFields = map[string]string{
-	"batch-size": "mix dlrm popularity sampling", "rows": "mix popularity", "mix": "mix", "tables": "dlrm", "turnover": "dlrm",
+	"batch-size": "mix dlrm popularity sampling ngram", "rows": "mix popularity ngram", "mix": "mix", "tables": "dlrm", "turnover": "dlrm",
 	"popularity": "popularity", "active": "kv-blocks", "graph": "sampling", "vertices": "sampling", "degree": "sampling",
 	"fanouts": "sampling", "weighted": "sampling",
+	"tokens": "ngram", "orders": "ngram", "heads": "ngram", "layers": "ngram", "phase": "ngram", "text-tokens": "ngram",
 }
 
 // New returns the workload. It loads or generates the graph, where there is one.
@@ -87,6 +89,8 @@ func (s *Spec) New() (Workload, error) {
 		return NewNeighborSampling(SamplingOptions{
 			Graph: g, Fanouts: slices.Clone(s.Fanouts), BatchSize: s.BatchSize, Batches: s.Batches, Weighted: s.Weighted, Seed: s.Seed,
 		})
+	case "ngram":
+		return s.ngram()
 	}
 	return nil, fmt.Errorf("workload: kind (%q) must be one of %s", s.Kind, strings.Join(Kinds, ", "))
 }
@@ -124,6 +128,8 @@ func (s *Spec) memory() []memlimit.Need {
 			return []memlimit.Need{need("--vertices", vertices, 48+row+16*edge)}
 		}
 		return []memlimit.Need{need("--vertices", vertices, 48+row), need("--degree", s.Degree, edge*float64(vertices))}
+	case "ngram":
+		return []memlimit.Need{need("--text-tokens", s.TextTokens, 4), need("--batch-size", s.BatchSize, row*float64(s.RowsPerToken()))}
 	}
 	return nil
 }

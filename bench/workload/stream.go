@@ -29,6 +29,8 @@ const (
 	purposePopularity                       // lookups by popularity buckets, one stream a batch
 	purposeSizes                            // row sizes by distribution
 	purposeWords                            // words of generated texts, one stream a block of rows
+	purposeText                             // texts drawn from another's statistics, one stream
+	purposeFloat8                           // float8 table elements, one stream a block of rows
 )
 
 // gamma is the increment of splitmix64, 2^64 over the golden ratio.

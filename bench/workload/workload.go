@@ -5,7 +5,7 @@ import "fmt"
 // Workload is a sequence of batches. Batch i depends on the options and i only.
 // A Workload is read-only: separate Cursors may run at the same time.
 type Workload interface {
-	// Kind names the access pattern: "neighbor-sampling", "ids", "dlrm", "kv-blocks", "mix" or "popularity".
+	// Kind names the access pattern: "neighbor-sampling", "ids", "dlrm", "kv-blocks", "mix", "popularity" or "ngram".
 	Kind() string
 	// Batches is the number of batches.
 	Batches() int
@@ -57,6 +57,7 @@ var (
 	_ Tabled   = (*KVBlocks)(nil)
 	_ Tabled   = (*Mix)(nil)
 	_ Tabled   = (*Popularity)(nil)
+	_ Tabled   = (*Ngram)(nil)
 )
 
 // checkBatch panics unless i is a batch number of a workload of n batches.

@@ -191,15 +191,18 @@ static void *call_many(void *unused)
 	return NULL;
 }
 
-/* As many calls in all, from 8 threads, two times: the second time takes no more memory. */
+/*
+ * Calls from 8 threads leak neither memory nor threads: in one of five rounds, not counting the first, memory and threads stay as they are.
+ * A single round may take more of both: the runtime of Go starts a thread when others are held up, and keeps it.
+ */
 void check_calls(int all)
 {
 	table = table_new();
 	shared = cache_new(table);
 	calls_each = all / THREADS;
-	long memory = 0, grown = 0;
-	int tasks = 0;
-	for (int round = 0; round < 2; round++) {
+	long memory, grown = 0;
+	int tasks, started = 0;
+	for (int round = 0; round < 6; round++) {
 		memory = resident();
 		tasks = count_of("/proc/self/task");
 		pthread_t threads[THREADS];
@@ -209,12 +212,15 @@ void check_calls(int all)
 			pthread_join(threads[i], NULL);
 		OK(tc_check(shared, 1));
 		grown = resident() - memory;
+		started = count_of("/proc/self/task") - tasks;
+		printf("round %d: %d calls from %d threads: %ld KiB more memory, %d threads of the library, %d of them new\n", round, all, THREADS, grown, tasks + started, started);
+		if (round > 0 && grown <= 8 << 10 && started <= 8)
+			break;
 	}
-	printf("%d calls from %d threads: %ld KiB more memory, %d threads of the library became %d\n", all, THREADS, grown, tasks, count_of("/proc/self/task"));
 	if (grown > 8 << 10)
-		FAIL("%d calls: %ld KiB more memory", all, grown);
-	if (count_of("/proc/self/task") > tasks + 8)
-		FAIL("%d calls: %d threads became %d", all, tasks, count_of("/proc/self/task"));
+		FAIL("%d calls: %ld KiB more memory in each round", all, grown);
+	if (started > 8)
+		FAIL("%d calls: %d more threads in each round", all, started);
 	OK(tc_close(shared));
 	free(table);
 }

@@ -65,7 +65,7 @@ accesses by simulation.`,
 	f.StringSliceVar(&cfg.Policies, "policy", cfg.Policies, "admission: "+strings.Join(admission.Names(), ", "))
 	f.StringSliceVar(&cfg.Codecs, "codec", cfg.Codecs, strings.Join(registry.Usage(), ", "))
 	of := runFlags(&cfg.Config)
-	for name := range strings.FieldsSeq(`features cast graph vertices ids fanouts weighted batch-size batches warmup-batches
+	for name := range strings.FieldsSeq(`features cast graph vertices ids fanouts weighted workload rows tokens orders heads layers phase text-tokens batch-size batches warmup-batches
 		host-tier refresh-batches refresh-churn sample-rate device devices workers seed force`) {
 		f.AddFlag(of.Lookup(name))
 	}

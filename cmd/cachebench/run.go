@@ -34,6 +34,7 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
   cachebench run --features cora.npz --graph cora.npz --budget 1% --verify
   cachebench run --features embeddings.npy --ids trace.txt --budget 64MiB --json
   cachebench run --features user.npy,item.npy --ids users.txt,items.txt
+  cachebench run --workload ngram --tokens tokens.npy --budget 10%
   cachebench run --attach unix:/run/tensorcached.sock`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -92,6 +93,7 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.Var(&once{to: &cfg.IDs}, "ids", "row numbers to look up instead of sampling: FILE with one a line, or a trace")
 	f.IntSliceVar(&cfg.Fanouts, "fanouts", cfg.Fanouts, "neighbours sampled per vertex, hop by hop")
 	f.BoolVar(&cfg.Weighted, "weighted", false, "sample neighbours by the edges' weights; a generated graph has random ones")
+	addNgram(f, &cfg.Ngram)
 	f.IntVar(&cfg.BatchSize, "batch-size", 0, "seed vertices (with --ids: row numbers) of a batch")
 	f.IntVar(&cfg.Batches, "batches", experiment.Default, "batches to measure")
 	f.IntVar(&cfg.WarmupBatches, "warmup-batches", experiment.Default, "batches the policy learns from first")
@@ -119,9 +121,9 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.BoolVar(&cfg.Verify, "verify", false, "compare every row with its source; exit status 1 if any differs")
 	addForce(f, &cfg.Force)
 	// What stands for a default of the workload or the cache is shown as that.
-	f.Lookup("batch-size").DefValue = "256, with --ids 4096"
-	f.Lookup("batches").DefValue = "200, with --ids all"
-	f.Lookup("warmup-batches").DefValue = "50 of another seed; with --ids a quarter, measured too"
+	f.Lookup("batch-size").DefValue = "256, with --ids 4096, with --workload ngram: see --phase"
+	f.Lookup("batches").DefValue = "200, with --ids and --workload ngram all"
+	f.Lookup("warmup-batches").DefValue = "50 of another seed; with --ids a quarter, measured too; with --workload ngram all of the first 80 % of the text"
 	f.Lookup("refresh-batches").DefValue = "5 with --cold or --drift and no --refresh-interval"
 	return f
 }
@@ -178,10 +180,13 @@ func checkFlags(cmd *cobra.Command, configFile string) error {
 		}
 	}
 	changed := func(name string) bool { return cmd.Flags().Changed(name) }
-	for _, c := range [][2]string{{"vertices", "features"}, {"vertices", "graph"}, {"fanouts", "ids"}, {"weighted", "ids"}} {
+	for _, c := range [][2]string{{"vertices", "features"}, {"vertices", "graph"}, {"fanouts", "ids"}, {"weighted", "ids"}, {"vertices", "workload"}, {"fanouts", "workload"}, {"weighted", "workload"}} {
 		if changed(c[0]) && changed(c[1]) {
 			return fmt.Errorf("--%s and --%s contradict each other", c[0], c[1])
 		}
+	}
+	if err := checkNgram(cmd); err != nil {
+		return err
 	}
 	if err := checkAttach(cmd.Flags()); err != nil {
 		return err

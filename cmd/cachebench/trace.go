@@ -131,9 +131,11 @@ func newTraceGenerate() *cobra.Command {
   dlrm        embedding tables: --tables 1000000:0.9,50000:1.1:4 (rows:exponent:lookups)
   kv-blocks   requests to a language model's server, which reuse blocks of their prefix
   popularity  CacheLib's popularity buckets: --popularity config.json or pop.json
-  sampling    neighbour sampling on --graph FILE, or a generated graph: --graph rmat, --graph power-law`,
+  sampling    neighbour sampling on --graph FILE, or a generated graph: --graph rmat, --graph power-law
+  ngram       n-gram tables of a language model that reads a text: --tokens FILE.npy`,
 		Example: `  cachebench trace generate mix --mix zipf:1.0 --rows 1000000 --batches 5000 --out zipf.oracleGeneral.zst
   cachebench trace generate dlrm --turnover 50 --out dlrm.tct
+  cachebench trace generate ngram --tokens tokens.npy --rows 96000000 --out ngram.tct
   cachebench trace generate sampling --graph rmat --vertices 6000000 --degree 16 --weighted --out rmat.tct`,
 		Args: takes("WORKLOAD"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -146,7 +148,7 @@ func newTraceGenerate() *cobra.Command {
 					return fmt.Errorf("--%s means nothing for %s, only for %s", name, spec.Kind, strings.ReplaceAll(kinds, " ", ", "))
 				}
 			}
-			for _, name := range []string{"batches", "batch-size", "rows", "active", "vertices", "degree"} {
+			for _, name := range []string{"batches", "batch-size", "rows", "active", "vertices", "degree", "heads", "layers", "text-tokens"} {
 				if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "0" {
 					return fmt.Errorf("--%s (0) must be at least 1", name)
 				}
@@ -154,6 +156,9 @@ func newTraceGenerate() *cobra.Command {
 			bar := newProgress(cmd.ErrOrStderr())
 			defer bar.close()
 			bar.Stage("preparing "+spec.Kind, 0)
+			if spec.Kind == "ngram" && rowBytes == 0 {
+				rowBytes = workload.NgramRowBytes
+			}
 			source, err := spec.New()
 			if err != nil {
 				return err
@@ -180,9 +185,9 @@ func newTraceGenerate() *cobra.Command {
 	f.SortFlags = false
 	f.StringVar(&path, "out", "", "trace to write, in the format that its name ends in")
 	f.StringVar(&out.Format, "format", "", "format, where the name does not say")
-	f.IntVar(&spec.Batches, "batches", 0, "batches (kv-blocks: requests); default 200, kv-blocks 2000")
-	f.IntVar(&spec.BatchSize, "batch-size", 0, "lookups of a batch (dlrm: samples, sampling: seeds); default 4096, dlrm 2048, sampling 256")
-	f.Int64Var(&spec.Rows, "rows", 0, "rows of a mix (default 1000000) or of the popularity buckets (default: as many as they have)")
+	f.IntVar(&spec.Batches, "batches", 0, "batches (kv-blocks: requests); default 200, kv-blocks 2000, ngram the whole text")
+	f.IntVar(&spec.BatchSize, "batch-size", 0, "lookups of a batch (dlrm: samples, sampling: seeds, ngram: tokens); default 4096, dlrm 2048, sampling 256, ngram: see --phase")
+	f.Int64Var(&spec.Rows, "rows", 0, "rows of a mix (default 1000000), of the popularity buckets (default: as many as they have) or of all n-gram tables (default 2000000)")
 	f.StringVar(&spec.Mix, "mix", "", "parts of the mix and their shares (default zipf:1)")
 	f.StringVar(&spec.Tables, "tables", "", "embedding tables as rows:exponent:lookups (default: 8 tables)")
 	f.IntVar(&spec.Turnover, "turnover", 0, "batches after which a popular row of dlrm has given way to another; 0: never")
@@ -193,7 +198,8 @@ func newTraceGenerate() *cobra.Command {
 	f.IntVar(&spec.Degree, "degree", 0, "edges for each vertex of a generated graph (default: rmat 16, power-law 15)")
 	f.IntSliceVar(&spec.Fanouts, "fanouts", nil, "neighbours sampled per vertex, hop by hop (default 15,10)")
 	f.BoolVar(&spec.Weighted, "weighted", false, "sample neighbours by the edges' weights; a generated graph has random ones")
-	f.Int64Var(&rowBytes, "row-bytes", 0, "size of each request, where the workload does not say")
+	addNgramSpec(f, &spec.NgramSpec)
+	f.Int64Var(&rowBytes, "row-bytes", 0, "size of each request, where the workload does not say (ngram: default 264)")
 	f.Uint64Var(&spec.Seed, "seed", 1, "seed of everything")
 	addForce(f, &spec.Force)
 	if err := cmd.MarkFlagRequired("out"); err != nil {

@@ -217,9 +217,12 @@ func (l *Learner) Drain() {
 	l.Observe()
 }
 
-// DrainIfIdle is Drain, but does nothing while a callback runs, and leaves the policy out while it is busy. A callback may call it.
+// DrainIfIdle is Drain, but leaves the policy out while it is busy. Callbacks and the policy may call it: if there are callbacks, it reads nothing
+// while another goroutine reads.
 func (l *Learner) DrainIfIdle() {
-	if !l.reading.TryLock() {
+	if l.o.OnKeys == nil && l.o.Capture == nil {
+		l.reading.Lock()
+	} else if !l.reading.TryLock() {
 		return
 	}
 	l.readLocked()

@@ -3,6 +3,9 @@ package learn
 import (
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/tensorcache/tensorcache/cache/internal/read"
 )
 
 // TestRingRecords: small tables have small rings, and those of large ones hold three batches of a hundredth of the rows, as training loops look them
@@ -53,5 +56,37 @@ func TestPending_IsBounded(t *testing.T) {
 			t.Errorf("round %d: %d samples, %d were kept", round, n, kept)
 		}
 		empty = got
+	}
+}
+
+// TestDrainIfIdle_WaitsForReaders: statistics have the samples that another goroutine is reading, unless callbacks hear of them, which may ask for
+// statistics themselves.
+func TestDrainIfIdle_WaitsForReaders(t *testing.T) {
+	for _, callbacks := range []bool{false, true} {
+		o := Options{Set: new(read.Set)}
+		if callbacks {
+			o.OnKeys = func(int, []int64) {}
+		}
+		l := New(o)
+		l.reading.Lock() // a reader
+		done := make(chan struct{})
+		go func() {
+			l.DrainIfIdle()
+			close(done)
+		}()
+		var returned bool
+		if callbacks { // a hang, if it waits
+			<-done
+		}
+		select {
+		case <-done:
+			returned = true
+		case <-time.After(20 * time.Millisecond):
+		}
+		l.reading.Unlock()
+		<-done
+		if returned != callbacks {
+			t.Errorf("callbacks %v: returned while samples are read: %v", callbacks, returned)
+		}
 	}
 }

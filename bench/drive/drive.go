@@ -1,0 +1,297 @@
+package drive
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/pages"
+)
+
+// Config says what to measure.
+type Config struct {
+	// Dir is a folder on the drive. A folder with the pages is made in it, and removed at the end.
+	Dir string
+	// Bytes is the size of the table, PageBytes that of its pages, RowBytes that of its rows.
+	Bytes               int64
+	PageBytes, RowBytes int
+	// Depth is how many reads are under way at once.
+	Depth int
+	// Share is the share of the pages that a round reads, chosen at random, 0 to 1.
+	Share float64
+	// Rounds is how often each reader reads. They take turns.
+	Rounds int
+	Seed   uint64
+	// Progress, if not nil, is told what begins, and how many steps it has; Step ends one.
+	Progress interface {
+		Stage(name string, steps int)
+		Step()
+	}
+}
+
+// Result is what was measured. Its JSON form is what `cachebench drive --json` prints.
+type Result struct {
+	Dir       string `json:"dir"`
+	Bytes     int64  `json:"bytes"`
+	PageBytes int    `json:"page_bytes"`
+	RowBytes  int    `json:"row_bytes"`
+	Depth     int    `json:"depth"`
+	Rounds    int    `json:"rounds"`
+	// Direct says that reads passed by the system's page cache. If not, memory was measured as well as the drive.
+	Direct bool `json:"direct"`
+	// WriteGBPerSecond is the speed of packing, which includes the making of the rows.
+	WriteGBPerSecond float64  `json:"write_gb_per_second"`
+	Readers          []Reader `json:"readers"`
+}
+
+// Reader is what one way of reading did: medians of the rounds.
+type Reader struct {
+	// Name is "plain", or the engine by which rows were read.
+	Name        string  `json:"name"`
+	GBPerSecond float64 `json:"gb_per_second"`
+	// OfPlain is the median of the ratios to the plain reader's speed in the same round.
+	OfPlain float64 `json:"of_plain"`
+	// CPUSecondsPerGB is the processor time of the process, for each 10^9 bytes that were read.
+	CPUSecondsPerGB float64 `json:"cpu_seconds_per_gb"`
+	RowsPerSecond   float64 `json:"rows_per_second,omitempty"`
+}
+
+// plain is the name of the plain reader.
+const plain = "plain"
+
+// rows generates incompressible rows. It is a pages.RangedSource.
+type rows struct {
+	n, rowBytes int
+	seed        uint64
+}
+
+func (r *rows) Rows() int                    { return r.n }
+func (r *rows) RowBytes() int                { return r.rowBytes }
+func (r *rows) Close() error                 { return nil }
+func (r *rows) Read(dst []byte) (int, error) { return 0, io.EOF }
+
+func (r *rows) ReadFrom(row int64, dst []byte) error {
+	var seed [32]byte
+	for i := range 8 {
+		seed[i], seed[8+i] = byte(r.seed>>(8*i)), byte(uint64(row)>>(8*i))
+	}
+	rand.NewChaCha8(seed).Read(dst)
+	return nil
+}
+
+// Measure makes a table, reads it, and removes it.
+func Measure(ctx context.Context, c Config) (_ *Result, err error) {
+	c.Depth, c.Rounds = cmp.Or(c.Depth, 64), cmp.Or(c.Rounds, 5)
+	c.PageBytes, c.RowBytes = cmp.Or(c.PageBytes, pages.DefaultPageBytes), cmp.Or(c.RowBytes, 512)
+	c.Share = cmp.Or(c.Share, 0.5)
+	if c.Progress == nil {
+		c.Progress = quiet{}
+	}
+	n := c.Bytes / int64(c.RowBytes)
+	if n < 1 || c.Share <= 0 || c.Share > 1 || c.Rounds < 1 || c.Depth < 1 {
+		return nil, fmt.Errorf("drive: bytes (%d), share (%g), rounds (%d) and depth (%d) must be above 0, and the share at most 1", c.Bytes, c.Share, c.Rounds, c.Depth)
+	}
+	dir, err := os.MkdirTemp(c.Dir, "tensorcache-drive-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	w, err := pages.CreateFiles(dir)
+	if err != nil {
+		return nil, err
+	}
+	c.Progress.Stage("writing pages", 0)
+	start := time.Now()
+	m, err := pages.Pack(ctx, func() (pages.Source, error) { return &rows{int(n), c.RowBytes, c.Seed}, nil }, w,
+		pages.PackOptions{Name: "drive", DType: dtype.Uint8, Codec: "none", Stage: "none", PageBytes: c.PageBytes})
+	if err != nil {
+		return nil, err
+	}
+	res := &Result{Dir: c.Dir, Bytes: m.PageTotal, PageBytes: m.LongestPage, RowBytes: m.RowBytes, Depth: c.Depth, Rounds: c.Rounds}
+	res.WriteGBPerSecond = float64(m.PageTotal) / 1e9 / time.Since(start).Seconds()
+
+	readers := []reader{newPlain(filepath.Join(dir, "g1"), m, c.Depth)}
+	defer func() {
+		for _, r := range readers {
+			r.close()
+		}
+	}()
+	for _, engine := range []string{"pread", "uring"} {
+		t, err := pages.Open(dir, pages.FileOptions{Engine: engine, Depth: c.Depth})
+		if err != nil {
+			if engine == "uring" {
+				continue // not in this build or kernel
+			}
+			return nil, err
+		}
+		readers = append(readers, &table{t, engine})
+		res.Direct = t.Stores()[0].(*pages.Files).Direct()
+	}
+	return res, c.rounds(ctx, res, m, readers)
+}
+
+// reader reads the given pages and returns how many bytes and rows it has read.
+type reader interface {
+	name() string
+	read(ctx context.Context, wanted []uint32) (bytes, rows int64, err error)
+	close()
+}
+
+// rounds has the readers take turns.
+func (c *Config) rounds(ctx context.Context, res *Result, m *pages.Manifest, readers []reader) error {
+	r := rand.New(rand.NewPCG(c.Seed, 2))
+	c.Progress.Stage("reading pages", c.Rounds*len(readers))
+	type sample struct{ speed, ofPlain, cpu, rows float64 }
+	samples := make([][]sample, len(readers))
+	for round := range c.Rounds {
+		order := r.Perm(len(readers))
+		wanted := make([]uint32, 0, m.Pages)
+		for _, p := range r.Perm(int(m.Pages))[:max(1, int(c.Share*float64(m.Pages)))] {
+			wanted = append(wanted, uint32(p))
+		}
+		for _, i := range order {
+			cpu, start := processorTime(), time.Now()
+			bytes, rows, err := readers[i].read(ctx, wanted)
+			seconds := time.Since(start).Seconds()
+			if err := errors.Join(err, ctx.Err()); err != nil {
+				return fmt.Errorf("%s: %w", readers[i].name(), err)
+			}
+			gb := float64(bytes) / 1e9
+			samples[i] = append(samples[i], sample{speed: gb / seconds, cpu: (processorTime() - cpu).Seconds() / gb, rows: float64(rows) / seconds})
+			c.Progress.Step()
+		}
+		for i := range readers {
+			samples[i][round].ofPlain = samples[i][round].speed / samples[0][round].speed
+		}
+	}
+	for i, all := range samples {
+		median := func(of func(sample) float64) float64 {
+			v := make([]float64, len(all))
+			for j, s := range all {
+				v[j] = of(s)
+			}
+			slices.Sort(v)
+			return (v[len(v)/2] + v[(len(v)-1)/2]) / 2
+		}
+		res.Readers = append(res.Readers, Reader{
+			Name: readers[i].name(), GBPerSecond: median(func(s sample) float64 { return s.speed }), OfPlain: median(func(s sample) float64 { return s.ofPlain }),
+			CPUSecondsPerGB: median(func(s sample) float64 { return s.cpu }), RowsPerSecond: median(func(s sample) float64 { return s.rows }),
+		})
+	}
+	return nil
+}
+
+// table reads one row of each page, by Table.ReadRows.
+type table struct {
+	*pages.Table
+	engine string
+}
+
+func (t *table) name() string { return t.engine }
+func (t *table) close()       { t.Close() }
+
+func (t *table) read(ctx context.Context, wanted []uint32) (int64, int64, error) {
+	wantedRows := make([]int64, len(wanted))
+	for i, p := range wanted {
+		from, to := t.Index().Range(p)
+		wantedRows[i] = from + int64(i)%(to-from) // not ordered: positions are row numbers
+	}
+	out := make([]byte, len(wanted)*t.Manifest().RowBytes)
+	var fault atomic.Pointer[error]
+	stats := t.ReadRows(ctx, wantedRows, func(i int, stored []byte, _ bool, err error) {
+		if err != nil {
+			fault.Store(&err)
+		}
+		copy(out[i*t.Manifest().RowBytes:], stored)
+	})
+	if err := fault.Load(); err != nil {
+		return 0, 0, *err
+	}
+	return stats.Stores[0].Bytes, stats.Rows, nil
+}
+
+// plainReader reads whole pages by goroutines, and looks at nothing.
+type plainReader struct {
+	files  []*os.File
+	places []int64 // by page: file × 2^40 + offset
+	bytes  int     // of a page, a multiple of the drive's blocks
+	depth  int
+	fault  error
+}
+
+func newPlain(folder string, m *pages.Manifest, depth int) *plainReader {
+	p := &plainReader{bytes: m.BufferBytes(), depth: depth}
+	for i := 0; ; i++ {
+		f, err := open(filepath.Join(folder, fmt.Sprintf("pages-%05d", i)))
+		if err != nil {
+			if i == 0 {
+				p.fault = err
+			}
+			break
+		}
+		p.files = append(p.files, f)
+		info, err := f.Stat()
+		if err != nil {
+			p.fault = err
+			break
+		}
+		for at := int64(0); at+int64(p.bytes) <= info.Size(); at += int64(p.bytes) {
+			p.places = append(p.places, int64(i)<<40|at)
+		}
+	}
+	return p
+}
+
+func (p *plainReader) name() string { return plain }
+
+func (p *plainReader) close() {
+	for _, f := range p.files {
+		f.Close()
+	}
+}
+
+func (p *plainReader) read(ctx context.Context, wanted []uint32) (int64, int64, error) {
+	if p.fault != nil {
+		return 0, 0, p.fault
+	}
+	wanted = slices.Clone(wanted)
+	slices.Sort(wanted) // as Table.ReadRows reads
+	var next, total atomic.Int64
+	var fault atomic.Pointer[error]
+	var wg sync.WaitGroup
+	for range p.depth {
+		wg.Go(func() {
+			buf := aligned(p.bytes)
+			for i := next.Add(1) - 1; i < int64(len(wanted)) && ctx.Err() == nil; i = next.Add(1) - 1 {
+				at := p.places[int(wanted[i])%len(p.places)]
+				n, err := p.files[at>>40].ReadAt(buf, at&(1<<40-1))
+				if err != nil {
+					fault.Store(&err)
+					return
+				}
+				total.Add(int64(n))
+			}
+		})
+	}
+	wg.Wait()
+	if err := fault.Load(); err != nil {
+		return 0, 0, *err
+	}
+	return total.Load(), 0, nil
+}
+
+// quiet is a Progress that does nothing.
+type quiet struct{}
+
+func (quiet) Stage(string, int) {}
+func (quiet) Step()             {}

@@ -1,0 +1,246 @@
+package experiment
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tensorcache/tensorcache/bench/workload"
+	"github.com/tensorcache/tensorcache/internal/memlimit"
+	"github.com/tensorcache/tensorcache/internal/setting"
+	"github.com/tensorcache/tensorcache/internal/tablefile"
+	"github.com/tensorcache/tensorcache/pages"
+	"github.com/tensorcache/tensorcache/pages/cluster"
+)
+
+// PackConfig says what to pack into pages, and how.
+type PackConfig struct {
+	// Features is a table file, or a directory of page files or a cluster, whose pages are then copied as they are.
+	Features string
+	// Out is the directory of page files to make, or the address of a cluster: redis://HOST:PORT[,HOST:PORT…][/TABLE], or rediss.
+	Out string
+	// Name is the table's name; "" for that of the address, or else of the file.
+	Name  string
+	Codec string
+	// Page is the most bytes of a page, as a size; "" for pages.DefaultPageBytes.
+	Page string
+	// Stage is the second stage, as in pages.PackOptions.
+	Stage string
+	// Order is "degree", with a Graph, "frequency", with IDs, or a file of row numbers; "" for the order of the numbers.
+	Order, Graph, IDs string
+	Workers           int
+	Seed              uint64
+	Force             bool
+}
+
+// Packed is what a generation of pages is. Its JSON form is what `cachebench pack --json` prints.
+type Packed struct {
+	TableInfo
+	Out        string `json:"out"`
+	Generation uint64 `json:"generation"`
+	Codec      string `json:"codec"`
+	// RawRows did not shrink.
+	RawRows     int64 `json:"raw_rows"`
+	StoredBytes int64 `json:"stored_bytes"`
+	// PageBytes is the most that pages were to have, LongestPage the longest, PagesBytes all of them.
+	PageBytes   int    `json:"page_bytes"`
+	Pages       uint32 `json:"pages"`
+	LongestPage int    `json:"longest_page"`
+	PagesBytes  int64  `json:"pages_bytes"`
+	// Ratio is the raw bytes of the table ÷ PagesBytes.
+	Ratio   float64 `json:"ratio"`
+	Stage   string  `json:"stage"`
+	Ordered bool    `json:"ordered"`
+	// ResumedRows were packed by an earlier run.
+	ResumedRows int64   `json:"resumed_rows,omitempty"`
+	Seconds     float64 `json:"seconds"`
+	// Dropped are earlier generations that were deleted from a cluster, as nobody reads them.
+	Dropped []uint64 `json:"dropped_generations,omitempty"`
+}
+
+// percentStep has a stage of a hundred steps make those that are due.
+type percentStep struct {
+	p    Progress
+	done int
+}
+
+func (s *percentStep) to(done, all int64) {
+	for all > 0 && int64(s.done) < done*100/all {
+		s.p.Step()
+		s.done++
+	}
+}
+
+// Pack packs a table into pages. If it fails for lack of space or is interrupted, the same call goes on where it was.
+func Pack(ctx context.Context, cfg PackConfig, progress Progress) (*Packed, error) {
+	start := time.Now()
+	if cluster.IsAddress(cfg.Features) {
+		return cfg.copy(ctx, start, progress)
+	}
+	if _, err := os.Stat(cfg.Features); err != nil && strings.Contains(cfg.Features, ",") {
+		return nil, fmt.Errorf("features (%s) must be one table", cfg.Features)
+	}
+	if info, err := os.Stat(cfg.Features); err == nil && info.IsDir() {
+		return cfg.copy(ctx, start, progress)
+	}
+	o := pages.PackOptions{Name: cfg.Name, Codec: cfg.Codec, Stage: cfg.Stage, Seed: cfg.Seed, Workers: cfg.Workers}
+	if cfg.Page != "" {
+		n, err := setting.Bytes("--page", cfg.Page)
+		if err != nil {
+			return nil, err
+		}
+		if n < pages.MinPageBytes || n > pages.MaxPageBytes {
+			return nil, fmt.Errorf("--page (%s) must be 64KiB to 1MiB", cfg.Page)
+		}
+		o.PageBytes = int(n)
+	}
+	first, err := tablefile.Open(cfg.Features)
+	if err != nil {
+		return nil, err
+	}
+	defer first.Close()
+	o.DType = first.DType()
+	file, array, _ := strings.Cut(filepath.Base(first.Name()), ":")
+	o.Name = cmp.Or(o.Name, cluster.TableOf(cfg.Out), strings.TrimSuffix(file, filepath.Ext(file)))
+	if info, err := os.Stat(strings.TrimSuffix(first.Name(), ":"+array)); err == nil {
+		o.SourceKey = fmt.Sprintf("%s:%s %d %d", file, array, info.Size(), info.ModTime().UnixNano())
+	}
+	if cfg.Order != "" {
+		progress.Stage("ordering the rows", 0)
+	}
+	if o.Order, err = cfg.order(int64(first.Rows())); err != nil {
+		return nil, err
+	}
+	w, err := openWriter(ctx, cfg.Out, o.Name)
+	if err != nil {
+		return nil, err
+	}
+	progress.Stage("training the codec", 0)
+	resumed := int64(-1)
+	percent := percentStep{p: progress}
+	o.Progress = func(rows int64) {
+		if resumed < 0 {
+			resumed = rows
+			progress.Stage("packing, percent of the rows", 100)
+		}
+		percent.to(rows, int64(first.Rows()))
+	}
+	m, err := pages.Pack(ctx, func() (pages.Source, error) { return tablefile.Open(cfg.Features) }, w, o)
+	if err != nil {
+		return nil, goesOn(err)
+	}
+	p := packed(cfg.Out, m, start)
+	p.ResumedRows = max(0, resumed)
+	p.Dropped, err = dropOld(ctx, cfg.Out, m.Name)
+	return p, err
+}
+
+// goesOn adds to the error of a full disk what to do.
+func goesOn(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG) {
+		return fmt.Errorf("%w; with more space, the same command goes on where it was", err)
+	}
+	return err
+}
+
+// copy packs a table of pages: they are copied as they are.
+func (c *PackConfig) copy(ctx context.Context, start time.Time, progress Progress) (*Packed, error) {
+	if c.Codec != "" || c.Page != "" || c.Stage != "" || c.Order != "" || c.Name != "" {
+		return nil, fmt.Errorf("--codec, --page, --stage, --order and --name mean nothing for %s, whose pages are copied as they are", c.Features)
+	}
+	from, err := openStore(ctx, c.Features)
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	w, err := openWriter(ctx, c.Out, from.Manifest().Name)
+	if err != nil {
+		return nil, err
+	}
+	progress.Stage("copying, percent of the pages", 100)
+	percent := percentStep{p: progress}
+	m, err := pages.Copy(ctx, from, w, func(n uint32) { percent.to(int64(n), int64(from.Manifest().Pages)) })
+	if err != nil {
+		return nil, err
+	}
+	p := packed(c.Out, m, start)
+	p.Dropped, err = dropOld(ctx, c.Out, m.Name)
+	return p, err
+}
+
+func packed(out string, m *pages.Manifest, start time.Time) *Packed {
+	p := &Packed{
+		TableInfo: TableInfo{Name: m.Name, Rows: m.Rows, RowBytes: m.RowBytes, DType: m.DType.String()},
+		Out:       out, Generation: m.Generation, Codec: m.Codec, RawRows: m.RawRows, StoredBytes: m.StoredBytes,
+		PageBytes: m.PageBytes, Pages: m.Pages, LongestPage: m.LongestPage, PagesBytes: m.PageTotal, Ratio: ratio(m.Rows*int64(m.RowBytes), m.PageTotal),
+		Stage: m.Stage.String(), Ordered: m.Ordered,
+	}
+	if !start.IsZero() {
+		p.Seconds = time.Since(start).Seconds()
+	}
+	return p
+}
+
+// order returns the row numbers in the order in which they are to lie in pages, nil for that of the numbers.
+func (c *PackConfig) order(rows int64) ([]uint32, error) {
+	switch {
+	case c.Order != "degree" && c.Graph != "":
+		return nil, errors.New("--graph means nothing without --order degree")
+	case c.Order != "frequency" && c.IDs != "":
+		return nil, errors.New("--ids means nothing without --order frequency")
+	case c.Order == "":
+		return nil, nil
+	case rows > math.MaxUint32:
+		return nil, fmt.Errorf("--order takes a table of at most %d rows (%d)", uint32(math.MaxUint32), rows)
+	}
+	if !c.Force { // the order, the positions, and counts or marks
+		if err := memlimit.Check(memlimit.Need{Setting: "--order", Value: c.Order, Bytes: 12 * float64(rows)}); err != nil {
+			return nil, err
+		}
+	}
+	switch c.Order {
+	case "degree":
+		if c.Graph == "" {
+			return nil, errors.New("--order degree needs --graph")
+		}
+		g, err := workload.LoadGraph(c.Graph, c.Force)
+		if err != nil {
+			return nil, err
+		}
+		if int64(g.Vertices()) != rows {
+			return nil, fmt.Errorf("--graph (%s, %d vertices) must have as many as the table has rows (%d)", c.Graph, g.Vertices(), rows)
+		}
+		return pages.OrderByCount(g.InDegrees()), nil
+	case "frequency":
+		if c.IDs == "" {
+			return nil, errors.New("--order frequency needs --ids")
+		}
+		ids, err := readIDs(c.IDs, int(rows), c.Force)
+		if err != nil {
+			return nil, err
+		}
+		counts := make([]uint32, rows)
+		for _, id := range ids {
+			if counts[id] != math.MaxUint32 {
+				counts[id]++
+			}
+		}
+		return pages.OrderByCount(counts), nil
+	}
+	listed, err := readRowNumbers(c.Order, rows, c.Force)
+	if err != nil {
+		return nil, fmt.Errorf("--order (degree, frequency or a file): %w", err)
+	}
+	order, err := pages.OrderOf(listed, rows)
+	if err != nil {
+		return nil, fmt.Errorf("--order (%s): %w", c.Order, err)
+	}
+	return order, nil
+}

@@ -1,0 +1,49 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+)
+
+// Packed prints what was packed.
+func Packed(w io.Writer, p *experiment.Packed) error {
+	out := &printer{w: w}
+	packedLines(out, p)
+	if p.ResumedRows > 0 {
+		out.line("resumed", "%s rows were packed before", count(p.ResumedRows))
+	}
+	out.line("written", "%s, generation %d, in %.1f s", p.Out, p.Generation, p.Seconds)
+	if len(p.Dropped) > 0 {
+		out.line("deleted", "generations that nobody reads: %s", strings.Trim(fmt.Sprint(p.Dropped), "[]"))
+	}
+	return out.err
+}
+
+// VerifiedPages prints what was checked.
+func VerifiedPages(w io.Writer, v *experiment.VerifiedPages) error {
+	out := &printer{w: w}
+	packedLines(out, &v.Packed)
+	out.line("verified", "all pages, generation %d, in %.1f s; no fault", v.Generation, v.Seconds)
+	return out.err
+}
+
+// Unpacked prints what was unpacked.
+func Unpacked(w io.Writer, p *experiment.Packed) error {
+	out := &printer{w: w}
+	out.line("unpacked", "%s rows of %s B (%s) to %s in %.1f s", count(p.Rows), count(int64(p.RowBytes)), p.DType, p.Out, p.Seconds)
+	return out.err
+}
+
+func packedLines(out *printer, p *experiment.Packed) {
+	out.line("table", "%s: %s rows of %s B (%s), %s", p.Name, count(p.Rows), count(int64(p.RowBytes)), p.DType, bytesOf(p.Rows*int64(p.RowBytes)))
+	out.line("codec", "%s: %s stored, %s rows raw", p.Codec, bytesOf(p.StoredBytes), count(p.RawRows))
+	ordered := ""
+	if p.Ordered {
+		ordered = "; ordered"
+	}
+	out.line("pages", "%s of at most %s, %s together, 1/%.3f of the rows; second stage %s%s",
+		count(int64(p.Pages)), bytesOf(int64(p.LongestPage)), bytesOf(p.PagesBytes), p.Ratio, p.Stage, ordered)
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tensorcache/tensorcache/bench/drive"
+	"github.com/tensorcache/tensorcache/bench/report"
+	"github.com/tensorcache/tensorcache/internal/setting"
+)
+
+func newDrive() *cobra.Command {
+	cfg := drive.Config{Seed: 1}
+	size, page := "4GiB", "256KiB"
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "drive --dir FOLDER",
+		Short: "Measure how fast rows are read from pages on a drive, beside a plain reader",
+		Long: `Measure how fast rows are read from pages on a drive, beside a plain reader that does
+nothing but read the same pages, with as many reads at once. The pages are made in a folder
+of their own in FOLDER, and removed at the end.`,
+		Example: `  cachebench drive --dir /mnt/nvme
+  cachebench drive --dir /mnt/nvme --bytes 32GiB --page 64KiB --depth 128 --json`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			n, err := setting.Bytes("--bytes", size)
+			if err != nil {
+				return err
+			}
+			p, err := setting.Bytes("--page", page)
+			if err != nil {
+				return err
+			}
+			cfg.Bytes, cfg.PageBytes = n, int(min(p, 1<<30))
+			if info, err := os.Stat(cfg.Dir); err != nil || !info.IsDir() {
+				return fmt.Errorf("--dir (%s) must be a folder on the drive", cfg.Dir)
+			}
+			_, err = present(cmd, asJSON, func(bar *progress) (*drive.Result, error) {
+				cfg.Progress = bar
+				return drive.Measure(cmd.Context(), cfg)
+			}, report.Drive)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&cfg.Dir, "dir", "", "folder on the drive")
+	f.StringVar(&size, "bytes", size, "size of the table; larger than the drive's own cache")
+	f.StringVar(&page, "page", page, "size of a page, 64KiB to 1MiB")
+	f.IntVar(&cfg.RowBytes, "row-bytes", 512, "size of a row")
+	f.IntVar(&cfg.Depth, "depth", 64, "reads at once")
+	f.Float64Var(&cfg.Share, "share", 0.5, "share of the pages that a round reads, at random")
+	f.IntVar(&cfg.Rounds, "rounds", 5, "how often each reader reads")
+	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of rows and choices")
+	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	if err := cmd.MarkFlagRequired("dir"); err != nil {
+		panic(err)
+	}
+	return cmd
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/bench/workload"
+)
+
+// addNgram defines the flags of n-gram workloads for commands that measure caches.
+func addNgram(f *pflag.FlagSet, n *experiment.Ngram) {
+	f.StringVar(&n.Workload, "workload", "", "ngram: look up n-gram tables of a language model that reads --tokens, instead of sampling")
+	f.Int64Var(&n.Rows, "rows", 0, "rows of all n-gram tables together, shared evenly by layers, orders and heads")
+	f.Lookup("rows").DefValue = fmt.Sprint("those of --features, else ", workload.NgramRows)
+	addNgramSpec(f, &n.NgramSpec)
+}
+
+// addNgramSpec defines the flags of n-gram workloads that all commands have.
+func addNgramSpec(f *pflag.FlagSet, s *workload.NgramSpec) {
+	f.Var(&once{to: &s.Tokens}, "tokens", "text of an n-gram workload as token numbers: FILE.npy of integers")
+	f.IntSliceVar(&s.Orders, "orders", nil, "lengths of the n-grams (default 2,3)")
+	f.IntVar(&s.Heads, "heads", 0, "rows of an n-gram in each layer (default 8)")
+	f.IntVar(&s.Layers, "layers", 0, "layers with n-gram tables (default 1)")
+	f.StringVar(&s.Phase, "phase", "", fmt.Sprintf("decode (default): a batch is one token each of --batch-size sequences (%d); prefill: --batch-size tokens in a row (%d)",
+		workload.DecodeSequences, workload.PrefillTokens))
+	f.IntVar(&s.TextTokens, "text-tokens", 0, "read a text of so many tokens instead, drawn from the bigram statistics of --tokens")
+}
+
+// checkNgram refuses flags of n-gram workloads where there is none, and zeros that would stand for defaults.
+func checkNgram(cmd *cobra.Command) error {
+	f := cmd.Flags()
+	if f.Lookup("workload") == nil {
+		return nil
+	}
+	for _, name := range []string{"tokens", "rows", "orders", "heads", "layers", "phase", "text-tokens"} {
+		if !f.Changed(name) || name == "rows" && cmd.Name() == "explain" { // whose --rows are those to explain
+			continue
+		}
+		if f.Lookup("workload").Value.String() == "" {
+			return fmt.Errorf("--%s means nothing without --workload ngram", name)
+		}
+		if f.Lookup(name).Value.String() == "0" {
+			return fmt.Errorf("--%s (0) must be at least 1", name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/bench/report"
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/pages"
+	"github.com/tensorcache/tensorcache/pages/cluster"
+)
+
+func newPack() *cobra.Command {
+	cfg := experiment.PackConfig{Seed: 1}
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "pack FEATURES --out DIR|redis://HOST:PORT[,HOST:PORT…][/TABLE]",
+		Short: "Pack a table into a directory or a cluster of pages of compressed rows",
+		Long: `Pack a table into a directory of pages of compressed rows, which opens without encoding
+and may be larger than memory. An interrupted pack goes on where it was when it is run
+again with the same arguments. A directory that has a table gets the new one as its next
+generation; readers see the old one until it is complete.
+
+FEATURES is FILE.npy, FILE.npz[:array] or FILE.safetensors[:tensor], or a directory of
+pages or a cluster, whose pages are then copied as they are.
+
+In a Valkey or Redis Cluster, or a single server, the pages become keys; rediss:// is TLS.
+Readers open the new generation from one moment on; older ones are deleted once nobody
+reads them. An interrupted pack begins anew. User, password and certificates come from
+TENSORCACHE_CLUSTER_USER, TENSORCACHE_CLUSTER_PASSWORD or TENSORCACHE_CLUSTER_PASSWORD_FILE,
+TENSORCACHE_CLUSTER_CA, TENSORCACHE_CLUSTER_CERT and TENSORCACHE_CLUSTER_KEY.`,
+		Example: `  cachebench pack features.npy --out features.tc
+  cachebench pack features.npy --out features.tc --order degree --graph graph.npz
+  cachebench pack features.npy --out features.tc --order frequency --ids accesses.tct
+  cachebench pack features.tc --out redis://10.0.0.1:6379,10.0.0.2:6379/features`,
+		Args: takes("FEATURES"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg.Features = args[0]
+			hint := "the same command goes on where it was"
+			if cluster.IsAddress(cfg.Out) {
+				hint = "the cluster has the table that it had before"
+			}
+			resume.Store(&hint)
+			_, err := present(cmd, asJSON, func(bar *progress) (*experiment.Packed, error) {
+				return experiment.Pack(cmd.Context(), cfg, bar)
+			}, report.Packed)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.Var(&once{to: &cfg.Out}, "out", "directory to make, or to make the next generation of a table in, or the address of a cluster")
+	f.StringVar(&cfg.Name, "name", "", "name of the table (default: the address's, or the file's)")
+	f.StringVar(&cfg.Codec, "codec", "", strings.Join(registry.Usage(), ", ")+" (default auto)")
+	f.StringVar(&cfg.Page, "page", "", "most bytes of a page, 64KiB to 1MiB (default 256KiB)")
+	f.StringVar(&cfg.Stage, "stage", "", "second stage, of whole pages that it makes 5% shorter: "+pages.StageAuto+", "+strings.Join(pages.Stages, ", ")+" (default auto)")
+	f.StringVar(&cfg.Order, "order", "", "rows that lie first in pages: degree (with --graph), frequency (with --ids), or a FILE of row numbers: .npy, or text")
+	f.StringVar(&cfg.Graph, "graph", "", "graph for --order degree: FILE.npz with CSR indptr and indices, or an edge list")
+	f.StringVar(&cfg.IDs, "ids", "", "accesses for --order frequency: a text file of row numbers, or a trace")
+	f.IntVar(&cfg.Workers, "workers", 0, "goroutines that encode, at most 8; each takes 64 MiB (default: one a processor)")
+	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of the sample that the codec is trained on")
+	addForce(f, &cfg.Force)
+	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	if err := cmd.MarkFlagRequired("out"); err != nil {
+		panic(err)
+	}
+	return cmd
+}
+
+func newVerify() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "verify DIR|redis://…",
+		Short: "Check every page of a packed table and decode every row",
+		Example: `  cachebench verify features.tc
+  cachebench verify redis://10.0.0.1:6379/features`,
+		Args: takes("DIR"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, err := present(cmd, asJSON, func(bar *progress) (*experiment.VerifiedPages, error) {
+				return experiment.VerifyPages(cmd.Context(), args[0], bar)
+			}, report.VerifiedPages)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func newUnpack() *cobra.Command {
+	var out string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "unpack DIR|redis://… --out FILE.npy",
+		Short: "Write the rows of a packed table to an .npy or .safetensors file",
+		Example: `  cachebench unpack features.tc --out features.npy
+  cachebench unpack redis://10.0.0.1:6379/features --out features.npy`,
+		Args: takes("DIR"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, err := present(cmd, asJSON, func(bar *progress) (*experiment.Packed, error) {
+				return experiment.UnpackPages(cmd.Context(), args[0], out, bar)
+			}, report.Unpacked)
+			return err
+		},
+	}
+	cmd.Flags().Var(&once{to: &out}, "out", "file to write: .npy, or .safetensors")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	if err := cmd.MarkFlagRequired("out"); err != nil {
+		panic(err)
+	}
+	return cmd
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/dtype"
+)
+
+// TestPack_RoundTrip: rows of all formats come back as they were, in the order of their numbers.
+func TestPack_RoundTrip(t *testing.T) {
+	t.Parallel()
+	const rows, columns = 3000, 16
+	data := smooth(rows * columns)
+	array := npyOf(t, dtype.Float32, data, rows, columns)
+	graph := write(t, "g.npz", graphOf(t, rows))
+	for name, c := range map[string]struct {
+		path, array string
+		flags       []string
+		out         string
+	}{
+		"npy":         {write(t, "a.npy", array), "", nil, "o.npy"},
+		"deflated":    {write(t, "a.npz", npzOf(t, member{"labels", ints(t, 1, 2)}, member{"features", array})), "", []string{"--codec", "none"}, "o.npy"},
+		"named":       {write(t, "a.npz", npzOf(t, member{"x", array}, member{"y", array})), ":y", []string{"--codec", "rank", "--stage", "zstd"}, "o.npy"},
+		"bfloat16":    {write(t, "a.safetensors", tensorsOf(t, tensorMember{"x", "BF16", []int{rows, 2 * columns}, data})), "", []string{"--codec", "rank"}, "o.safetensors"},
+		"degree":      {write(t, "a.npy", array), "", []string{"--codec", "ibp4", "--order", "degree", "--graph", graph}, "o.npy"},
+		"frequency":   {write(t, "a.npy", array), "", []string{"--codec", "none", "--order", "frequency", "--ids", write(t, "ids", idLines([]int{7, 7, 2999, 8}))}, "o.npy"},
+		"order file":  {write(t, "a.npy", array), "", []string{"--codec", "none", "--order", write(t, "order.npy", ints(t, 5, 2999, 0))}, "o.npy"},
+		"order text":  {write(t, "a.npy", array), "", []string{"--codec", "none", "--order", write(t, "order", idLines(rand.New(rand.NewPCG(1, 1)).Perm(rows)))}, "o.npy"},
+		"small pages": {write(t, "a.npy", array), "", []string{"--codec", "none", "--page", "64KiB", "--stage", "none", "--name", "x"}, "o.npy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "table.tc")
+			p := decode[experiment.Packed](t, succeed(t, append([]string{"pack", c.path + c.array, "--out", dir, "--json"}, c.flags...)...))
+			if p.Generation != 1 || p.Rows != rows || p.Ordered != strings.Contains(strings.Join(c.flags, " "), "--order") || p.PagesBytes <= 0 || p.Ratio <= 0 {
+				t.Errorf("%+v", p)
+			}
+			if name == "small pages" && (p.Name != "x" || p.LongestPage > 64<<10 || p.Pages < 3) || name == "npy" && p.Name != "a" {
+				t.Errorf("%+v", p)
+			}
+			v := decode[experiment.VerifiedPages](t, succeed(t, "verify", dir, "--json"))
+			if v.Pages != p.Pages || v.StoredBytes != p.StoredBytes || (v.StagedPages > 0) != (p.Stage != "none") {
+				t.Errorf("%+v, %+v", v, p)
+			}
+			out := filepath.Join(t.TempDir(), c.out)
+			succeed(t, "unpack", dir, "--out", out)
+			if got := readFile(t, out); !strings.HasSuffix(got, string(data)) {
+				t.Error("the rows differ")
+			}
+			if c.out == "o.npy" && !bytes.Equal([]byte(readFile(t, out)[:10]), array[:10]) {
+				t.Errorf("header %q", readFile(t, out)[:80])
+			}
+			copied := filepath.Join(t.TempDir(), "copy")
+			again := decode[experiment.Packed](t, succeed(t, "pack", dir, "--out", copied, "--json"))
+			if again.PagesBytes != p.PagesBytes || again.Name != p.Name {
+				t.Errorf("%+v, %+v", again, p)
+			}
+			succeed(t, "verify", copied)
+		})
+	}
+}
+
+// graphOf returns a graph whose vertex i points to i/2.
+func graphOf(t *testing.T, vertices int) []byte {
+	indptr, indices := []int64{0}, []int64{}
+	for i := range vertices {
+		indices = append(indices, int64(i/2))
+		indptr = append(indptr, int64(i+1))
+	}
+	return npzOf(t, member{"indptr", ints(t, indptr...)}, member{"indices", ints(t, indices...)})
+}
+
+// TestPack_Again: a directory gets the next generation, and a corrupt page is found.
+func TestPack_Again(t *testing.T) {
+	t.Parallel()
+	a, b := write(t, "a.npy", npyOf(t, dtype.Float32, smooth(4096), 64, 64)), write(t, "b.npy", npyOf(t, dtype.Float32, noise(4*4096), 64, 64))
+	dir := filepath.Join(t.TempDir(), "t")
+	succeed(t, "pack", a, "--out", dir, "--codec", "none")
+	if p := decode[experiment.Packed](t, succeed(t, "pack", b, "--out", dir, "--codec", "none", "--json")); p.Generation != 2 || p.Name != "b" {
+		t.Errorf("%+v", p)
+	}
+	out := filepath.Join(t.TempDir(), "o.npy")
+	succeed(t, "unpack", dir, "--out", out)
+	if !strings.HasSuffix(readFile(t, out), string(noise(4*4096))) {
+		t.Error("the rows are not those of the new generation")
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "g2", "pages-00000"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.WriteAt([]byte("damage"), 1000)
+	f.Close()
+	refuse(t, "pages: files "+dir+": table b page 0: corrupt page: wrong checksum", "verify", dir)
+	refuse(t, "pages: files "+dir+": table b page 0: corrupt page: wrong checksum", "unpack", dir, "--out", filepath.Join(t.TempDir(), "o.npy"))
+}
+
+func TestPack_BadInput(t *testing.T) {
+	t.Parallel()
+	good := write(t, "a.npy", npyOf(t, dtype.Float32, smooth(80), 10, 8))
+	bf16 := write(t, "a.safetensors", tensorsOf(t, tensorMember{"x", "BF16", []int{10, 8}, smooth(40)}))
+	dir := t.TempDir()
+	out := filepath.Join(dir, "out")
+	packed := filepath.Join(dir, "packed")
+	succeed(t, "pack", bf16, "--out", packed, "--codec", "none")
+	full := t.TempDir()
+	if err := os.WriteFile(filepath.Join(full, "thesis.tex"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	twice := write(t, "order", []byte("1\n2\n1\n"))
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"npy: missing.npy: open: no such file or directory", []string{"pack", "missing.npy", "--out", out}},
+		{`required flag(s) "out" not set`, []string{"pack", good}},
+		{"pack: arguments (0) must be 1: FEATURES", []string{"pack", "--out", out}},
+		{"pages: " + full + ": must be a new or empty directory, or one of page files (it has thesis.tex)", []string{"pack", good, "--out", full}},
+		{"--page (1KiB) must be 64KiB to 1MiB", []string{"pack", good, "--out", out, "--page", "1KiB"}},
+		{`pages: stage ("gzip") must be one of none, zstd, lz4, or auto`, []string{"pack", good, "--out", out, "--stage", "gzip"}},
+		{"--order degree needs --graph", []string{"pack", good, "--out", out, "--order", "degree"}},
+		{"--order frequency needs --ids", []string{"pack", good, "--out", out, "--order", "frequency"}},
+		{"--graph means nothing without --order degree", []string{"pack", good, "--out", out, "--graph", "g.npz"}},
+		{"--order (" + twice + "): pages: order: row 1 at position 2 must be there once only", []string{"pack", good, "--out", out, "--order", twice}},
+		{"--codec, --page, --stage, --order and --name mean nothing for " + packed + ", whose pages are copied as they are", []string{"pack", packed, "--out", out, "--codec", "none"}},
+		{"pages: an .npy file cannot hold bfloat16: take a name that ends in .safetensors", []string{"unpack", packed, "--out", filepath.Join(dir, "o.npy")}},
+		{"--out (" + dir + ") must be a regular file, or none yet", []string{"unpack", packed, "--out", dir}},
+		{"pages: " + full + ": not a table of page files: stat " + filepath.Join(full, "manifest") + ": no such file or directory", []string{"verify", full}},
+		{"--dir (" + good + ") must be a folder on the drive", []string{"drive", "--dir", good}},
+	} {
+		refuse(t, c.want, c.args...)
+	}
+	if _, err := os.Stat(filepath.Join(out, "manifest")); err == nil {
+		t.Error("a refused pack left a table")
+	}
+}
+
+// TestDrive_Output: the command measures what it says and removes its pages.
+func TestDrive_Output(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if text := succeed(t, "drive", "--dir", dir, "--bytes", "8MiB", "--rounds", "1"); !strings.Contains(text, "plain") || !strings.Contains(text, "pread") {
+		t.Errorf("%s", text)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}

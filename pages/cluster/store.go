@@ -1,0 +1,333 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/valkey-io/valkey-go"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/tensorcache/tensorcache/pages"
+)
+
+var (
+	// ErrMissing is wrapped by errors for pages and parts that the cluster does not have.
+	ErrMissing = errors.New("missing in the cluster")
+	// ErrNoTable is wrapped by errors for tables that the cluster does not have.
+	ErrNoTable = errors.New("no such table")
+	// ErrDropped is wrapped by errors of stores whose generation was dropped because their lease ran out.
+	ErrDropped = errors.New("the generation was dropped")
+	// ErrClosed is returned by a store that was closed.
+	ErrClosed = errors.New("cluster: store is closed")
+)
+
+// Store reads one generation of a table from a cluster. It implements pages.Store and is safe for concurrent use.
+type Store struct {
+	o        Options
+	name     string
+	control  control
+	net      *network
+	manifest *pages.Manifest
+	lease    *lease
+	life     context.Context // ends with Close
+	end      context.CancelFunc
+	metrics  metric.Registration
+	attempts sync.WaitGroup // requests under way, also those that nobody waits for any more
+	counts   struct{ requests, hedges, retries, failed atomic.Int64 }
+	mu       struct {
+		sync.RWMutex // held for reading by calls that are under way
+		closed       bool
+	}
+}
+
+// Open opens the current generation of a table. The address is redis://HOST:PORT[,HOST:PORT…][/TABLE], or the same with rediss for TLS; one
+// node of a cluster is enough, as it knows the others. The cluster keeps the generation until the store is closed, or its process has not
+// answered for Options.Lease.
+func Open(ctx context.Context, url string, o Options) (_ *Store, err error) {
+	o, err = o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c, reading, name, err := dial(ctx, url, &o)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{o: o, name: "cluster " + name, control: c}
+	s.life, s.end = context.WithCancel(context.Background())
+	defer func() {
+		if err != nil {
+			s.end()
+			closeAll(c.client, reading)
+		}
+	}()
+	if s.net, err = newNetwork(ctx, reading, o); err != nil {
+		return nil, err
+	}
+	if s.manifest, s.lease, err = c.open(ctx, o); err != nil {
+		return nil, err
+	}
+	if err := s.measure(o.MeterProvider); err != nil {
+		return nil, errors.Join(err, s.lease.end())
+	}
+	return s, nil
+}
+
+// dial connects, and finds out the name of the table unless it is given.
+func dial(ctx context.Context, url string, o *Options) (c control, reading valkey.Client, name string, err error) {
+	a, err := parse(url)
+	if err != nil {
+		return c, nil, "", err
+	}
+	if o.Table != "" && a.table != "" && o.Table != a.table {
+		return c, nil, "", fmt.Errorf("cluster: table (%s) of the address must be %s", a.table, o.Table)
+	}
+	table := o.Table + a.table
+	if o.Table != "" {
+		table = o.Table
+		if err := checkName(table); err != nil {
+			return c, nil, "", err
+		}
+	}
+	client, reading, err := connect(a, *o)
+	if err != nil {
+		return c, nil, "", err
+	}
+	c = control{keys{table}, client}
+	if table == "" {
+		if c.table, err = c.only(ctx); err != nil {
+			closeAll(client, reading)
+			return c, nil, "", err
+		}
+	}
+	return c, reading, strings.Join(a.nodes, ","), nil
+}
+
+func closeAll(control, reading valkey.Client) {
+	control.Close()
+	reading.Close()
+}
+
+// only returns the name of the only table.
+func (c control) only(ctx context.Context) (string, error) {
+	r, err := c.do(ctx, func() valkey.Completed { return c.client.B().Smembers().Key(tablesKey).Build() })
+	if err != nil {
+		return "", fmt.Errorf("cluster: tables: %w", err)
+	}
+	names, err := r.AsStrSlice()
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("cluster: tables: %w", err)
+	case len(names) == 0:
+		return "", fmt.Errorf("cluster: %w: there is none", ErrNoTable)
+	case len(names) > 1:
+		return "", fmt.Errorf("cluster: the address must end in /TABLE, one of %s", strings.Join(names, ", "))
+	}
+	return names[0], nil
+}
+
+// Name implements pages.Store.
+func (s *Store) Name() string { return s.name }
+
+// Manifest implements pages.Store.
+func (s *Store) Manifest() *pages.Manifest { return s.manifest }
+
+// Part implements pages.Store.
+func (s *Store) Part(ctx context.Context, p pages.Part) ([]byte, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.mu.closed {
+		return nil, ErrClosed
+	}
+	size := s.manifest.Parts[p].Bytes
+	b := make([]byte, 0, min(size, 1<<30))
+	for first := 0; first < chunks(size); first += chunksAtOnce {
+		var names []string
+		for chunk := first; chunk < min(first+chunksAtOnce, chunks(size)); chunk++ {
+			names = append(names, s.control.part(s.manifest.Generation, p, chunk))
+		}
+		texts, err := s.control.get(ctx, names)
+		if err != nil {
+			return nil, fmt.Errorf("%v of table %s: %w", p, s.manifest.Name, s.lost(err))
+		}
+		for _, text := range texts {
+			b = append(b, text...)
+		}
+	}
+	return b, s.manifest.Check(p, b)
+}
+
+// chunksAtOnce is how many chunks of a part are read or written by one pipeline.
+const chunksAtOnce = 8
+
+// ReadPages implements pages.Store.
+func (s *Store) ReadPages(ctx context.Context, numbers []uint32, into [][]byte, done func(i int, page []byte, err error)) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r := &read{s: s, into: into, patience: time.Now().Add(s.o.Patience),
+		keys: make([]string, len(numbers)), states: make([]atomic.Uint32, len(numbers)), requests: make([]atomic.Pointer[request], len(numbers))}
+	r.done = func(i int, page []byte, err error) {
+		if err != nil {
+			s.counts.failed.Add(1)
+			if err = s.lost(err); s.life.Err() != nil {
+				err = ErrClosed
+			}
+		}
+		done(i, page, err)
+	}
+	all := make([]int, 0, len(numbers))
+	for i, page := range numbers {
+		switch {
+		case s.mu.closed:
+			r.done(i, nil, ErrClosed)
+		case page >= s.manifest.Pages:
+			r.done(i, nil, fmt.Errorf("cluster: page (%d) must be below %d", page, s.manifest.Pages))
+		default:
+			r.keys[i] = s.control.page(s.manifest.Generation, page)
+			all = append(all, i)
+		}
+	}
+	if !s.mu.closed {
+		s.net.refreshSometimes(s.life, &s.attempts)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.life, cancel)()
+	var wg sync.WaitGroup
+	r.start(ctx, &wg, all, 0)
+	wg.Wait()
+}
+
+// start reads pages by requests of their own goroutines.
+func (r *read) start(ctx context.Context, wg *sync.WaitGroup, which []int, hops int) {
+	s := r.s
+	each := max(1, s.o.RequestBytes/max(1, s.pageBytes()))
+	t := s.net.now.Load()
+	of := map[*shard][]int{}
+	for _, i := range which {
+		if shard := t.shard(slotOf(r.keys[i])); shard != nil {
+			of[shard] = append(of[shard], i)
+		} else {
+			of[nil] = append(of[nil], i)
+		}
+	}
+	for shard, which := range of {
+		for len(which) > 0 {
+			n := min(each, len(which))
+			q := &request{read: r, shard: shard, which: which[:n], finished: make(chan struct{}), hops: hops}
+			which = which[n:]
+			q.left.Store(int64(n))
+			for _, i := range q.which {
+				r.requests[i].Store(q)
+			}
+			s.counts.requests.Add(1)
+			wg.Go(func() {
+				if q.shard == nil || q.hops > mostHops {
+					q.runByClient(ctx)
+					return
+				}
+				if moved := q.run(ctx); len(moved) > 0 {
+					r.start(ctx, wg, moved, q.hops)
+				}
+			})
+		}
+	}
+}
+
+// mostHops is how often pages follow a topology that says where they moved to. After that, and while a slot is on its way from one node to
+// another, the client follows the nodes' answers page by page.
+const mostHops = 2
+
+// runByClient reads pages by the client, which follows every redirection.
+func (q *request) runByClient(ctx context.Context) {
+	ctx, cancel := context.WithDeadline(ctx, q.patience)
+	defer cancel()
+	for _, i := range q.which {
+		texts, err := q.s.control.get(ctx, []string{q.keys[i]})
+		if err == nil && len(texts[0]) > len(q.into[i]) {
+			err = fmt.Errorf("page (%d bytes) must have at most %d", len(texts[0]), len(q.into[i]))
+		}
+		if !q.states[i].CompareAndSwap(waiting, done) {
+			continue
+		}
+		if err != nil {
+			q.deliver(i, nil, err)
+			continue
+		}
+		q.deliver(i, q.into[i][:copy(q.into[i], texts[0])], nil)
+	}
+}
+
+// get returns the values of keys. Errors wrap ErrMissing if there is a key that does not exist.
+func (c control) get(ctx context.Context, names []string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	for wait := firstWait; ; wait = longer(wait) {
+		commands := make([]valkey.Completed, len(names))
+		for i, name := range names {
+			commands[i] = c.client.B().Get().Key(name).Build()
+		}
+		texts := make([]string, len(names))
+		var failed error
+		for i, r := range c.client.DoMulti(ctx, commands...) {
+			text, err := r.ToString()
+			if valkey.IsValkeyNil(err) {
+				return nil, ErrMissing
+			}
+			if err != nil {
+				failed = err
+			}
+			texts[i] = text
+		}
+		if failed == nil || !temporary(failed) || !sleep(ctx, wait) {
+			return texts, failed
+		}
+	}
+}
+
+// pageBytes is the mean length of a page.
+func (s *Store) pageBytes() int { return int(s.manifest.PageTotal / max(1, int64(s.manifest.Pages))) }
+
+// mayHedge reports whether one more request may be sent a second time: that is for few slow ones, not for a cluster that is slow as a whole.
+func (s *Store) mayHedge() bool {
+	return s.counts.hedges.Load() < 16+s.counts.requests.Load()/10
+}
+
+// down says that all nodes of a shard failed several times in a row and are not asked now.
+func (s *Store) down(sh *shard, last error) error {
+	var names []string
+	for _, n := range sh.nodes {
+		names = append(names, n.addr)
+	}
+	if last == nil {
+		return fmt.Errorf("cluster: nodes %s failed %d times in a row and are left alone for %v", strings.Join(names, ", "), breakAfter, breakFor)
+	}
+	return fmt.Errorf("cluster: nodes %s failed: %w", strings.Join(names, ", "), last)
+}
+
+// lost adds to an error that the generation is gone, if it is.
+func (s *Store) lost(err error) error {
+	if s.lease.lost.Load() {
+		return fmt.Errorf("%w (its reader did not renew its lease for %v): %w", ErrDropped, s.o.Lease, err)
+	}
+	return err
+}
+
+// Close gives the lease back. Reads that are under way fail.
+func (s *Store) Close() error {
+	s.end()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.closed {
+		return nil
+	}
+	s.mu.closed = true
+	s.attempts.Wait()
+	err := errors.Join(s.metrics.Unregister(), s.lease.end())
+	closeAll(s.control.client, s.net.reading)
+	return err
+}

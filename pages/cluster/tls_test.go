@@ -1,0 +1,109 @@
+package cluster
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tensorcache/tensorcache/internal/redistest"
+)
+
+// certificate writes a self-signed certificate of 127.0.0.1 and its key to files.
+func certificate(t *testing.T, until time.Time) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: until.Add(-24 * time.Hour), NotAfter: until, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	cert, key = filepath.Join(folder, "cert.pem"), filepath.Join(folder, "key.pem")
+	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: keyDER}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
+}
+
+// startTLS starts servers with a certificate that is valid until a moment.
+func startTLS(t *testing.T, o redistest.Options, until time.Time) (url, ca string) {
+	t.Helper()
+	cert, key := certificate(t, until)
+	o.TLS.Cert, o.TLS.Key, o.TLS.CA = cert, key, cert
+	c := redistest.Start(t, o)
+	return strings.Replace(c.URL(), "redis://", "rediss://", 1), cert
+}
+
+func trusting(t *testing.T, ca string) Options {
+	t.Helper()
+	var c Credentials
+	c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	if err := c.authorities(ca); err != nil {
+		t.Fatal(err)
+	}
+	return Options{Credentials: c, Table: "x", Logger: quiet(t)}
+}
+
+func TestOpen_TLS(t *testing.T) {
+	t.Parallel()
+	url, ca := startTLS(t, redistest.Options{}, time.Now().Add(time.Hour))
+	o := trusting(t, ca)
+	data := rowsOf(2000, 31)
+	var w *Writer
+	var err error
+	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) { // until the cluster is whole
+		if w, err = NewWriter(t.Context(), url, o); err == nil || time.Since(begin) > 20*time.Second {
+			break
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := packTo(t.Context(), w, "x", data); err != nil {
+		t.Fatal(err)
+	}
+	_, table := openTable(t, url, o)
+	allRows(t, table, data)
+	// An authority that is not ours, and no TLS.
+	if _, err := Open(t.Context(), url, Options{Table: "x"}); err == nil || !strings.Contains(err.Error(), "certificate signed by unknown authority") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := Open(t.Context(), strings.Replace(url, "rediss", "redis", 1), o); err == nil {
+		t.Error("opened without TLS")
+	}
+}
+
+func TestOpen_ExpiredTLS(t *testing.T) {
+	t.Parallel()
+	url, ca := startTLS(t, redistest.Options{Masters: -1}, time.Now().Add(-time.Hour))
+	begin := time.Now()
+	_, err := Open(t.Context(), url, trusting(t, ca))
+	if err == nil || !strings.Contains(err.Error(), "certificate has expired") {
+		t.Errorf("got %v", err)
+	}
+	if took := time.Since(begin); took > slowdown(5*time.Second) {
+		t.Errorf("the error took %v", took)
+	}
+}

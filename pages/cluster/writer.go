@@ -1,0 +1,311 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/tensorcache/tensorcache/pages"
+)
+
+// Writer loads a new generation of a table into a cluster. It implements pages.Writer. Until Commit returns, readers open the generation
+// before. If the loader dies at any moment, what it wrote is deleted by the next DropOld after Options.Lease.
+type Writer struct {
+	control
+	o          Options
+	reading    valkey.Client
+	generation uint64
+	is         state
+	next       uint32
+	over       bool // committed or aborted
+	lost       atomic.Bool
+	stop       chan struct{}
+	stopped    sync.WaitGroup
+}
+
+// NewWriter begins a new generation of a table, whose name must be given by the address or Options.Table.
+func NewWriter(ctx context.Context, url string, o Options) (_ *Writer, err error) {
+	o, err = o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if a, err := parse(url); err == nil && a.table == "" && o.Table == "" {
+		return nil, errors.New("cluster: the address must end in /TABLE")
+	}
+	c, reading, _, err := dial(ctx, url, &o)
+	if err != nil {
+		return nil, err
+	}
+	w := &Writer{control: c, o: o, reading: reading, is: state{is: loading, token: token()}, stop: make(chan struct{})}
+	if err := w.begin(ctx); err != nil {
+		closeAll(c.client, reading)
+		return nil, fmt.Errorf("cluster: table %s: %w", w.table, err)
+	}
+	w.stopped.Go(w.renew)
+	return w, nil
+}
+
+// begin takes a number that no generation had.
+func (w *Writer) begin(ctx context.Context) error {
+	r, err := w.do(ctx, func() valkey.Completed { return w.client.B().Incr().Key(w.keys.last()).Build() })
+	if err != nil {
+		return err
+	}
+	n, err := r.AsInt64()
+	if err != nil {
+		return err
+	}
+	w.generation = uint64(n)
+	if err := w.mark(ctx); err != nil {
+		return err
+	}
+	_, err = w.do(ctx, func() valkey.Completed {
+		return w.client.B().Hset().Key(w.generations()).FieldValue().FieldValue(strconv.FormatUint(w.generation, 10), w.is.String()).Build()
+	})
+	return err
+}
+
+// mark says that the loader lives.
+func (w *Writer) mark(ctx context.Context) error {
+	_, err := w.do(ctx, func() valkey.Completed {
+		return w.client.B().Set().Key(w.loader(w.generation)).Value(w.is.token).PxMilliseconds(w.o.Lease.Milliseconds()).Build()
+	})
+	return err
+}
+
+func (w *Writer) renew() {
+	marked := time.Now()
+	for {
+		select {
+		case <-w.stop:
+			return
+		case <-time.After(w.o.Lease / 4):
+		}
+		if time.Since(marked) > w.o.Lease {
+			// Others may have begun to delete the generation. Commit finds out; writing on would leave pages that nobody deletes.
+			w.lost.Store(true)
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), w.o.Lease/4)
+		now := time.Now()
+		if err := w.mark(ctx); err != nil {
+			w.o.Logger.Warn("cluster: a loader's mark could not be renewed and is tried again", slog.String("table", w.table), slog.Any("error", err))
+		} else {
+			marked = now
+		}
+		cancel()
+	}
+}
+
+// Generation implements pages.Writer.
+func (w *Writer) Generation() uint64 { return w.generation }
+
+const (
+	// writtenAtOnce is the most bytes of pages that one pipeline writes, but for one page.
+	writtenAtOnce = 4 << 20
+	// announced is for how many pages at once the generation's state says that they may have been written.
+	announced = 4096
+)
+
+// WritePages implements pages.Writer.
+func (w *Writer) WritePages(ctx context.Context, first uint32, contents [][]byte) error {
+	if err := w.usable(); err != nil {
+		return err
+	}
+	if first != w.next {
+		return fmt.Errorf("cluster: first page (%d) must be %d", first, w.next)
+	}
+	for len(contents) > 0 {
+		n, bytes := 0, 0
+		for n < len(contents) && (n == 0 || bytes+len(contents[n]) <= writtenAtOnce) {
+			bytes += len(contents[n])
+			n++
+		}
+		if end := w.next + uint32(n); end > w.is.pages {
+			announce := w.is
+			announce.pages = end + announced
+			if err := w.become(ctx, announce, nil); err != nil {
+				return err
+			}
+		}
+		values := make(map[string]string, n)
+		names := make([]string, n)
+		for i := range n {
+			names[i] = w.page(w.generation, w.next+uint32(i))
+			// A copy: a command that is given up may still be sent later.
+			values[names[i]] = string(contents[i])
+		}
+		if err := w.set(ctx, names, values); err != nil {
+			return err
+		}
+		w.next += uint32(n)
+		contents = contents[n:]
+	}
+	return nil
+}
+
+// set writes values.
+func (w *Writer) set(ctx context.Context, names []string, values map[string]string) error {
+	err := w.each(ctx, names, func(name string) valkey.Completed { return w.client.B().Set().Key(name).Value(values[name]).Build() })
+	if ve, ok := errors.AsType[*valkey.ValkeyError](err); ok && strings.HasPrefix(ve.Error(), "OOM") {
+		return fmt.Errorf("cluster: the memory of a node is full: %w", err)
+	}
+	return err
+}
+
+// become changes the generation's state. The error says so if somebody else has changed it.
+func (w *Writer) become(ctx context.Context, to state, manifest []byte) error {
+	ok, err := w.swap(ctx, w.generation, w.is, to, manifest)
+	if err != nil {
+		return fmt.Errorf("cluster: table %s: %w", w.table, err)
+	}
+	if !ok {
+		w.lost.Store(true)
+		return w.usable()
+	}
+	w.is = to
+	return nil
+}
+
+func (w *Writer) usable() error {
+	switch {
+	case w.over:
+		return fmt.Errorf("cluster: table %s: generation %d was committed or given up", w.table, w.generation)
+	case w.lost.Load():
+		return fmt.Errorf("cluster: table %s: %w: its loader did not answer for %v", w.table, ErrDropped, w.o.Lease)
+	}
+	return nil
+}
+
+// Commit implements pages.Writer. It looks whether every page is there, and waits a while for the replicas. m must have the table's name.
+func (w *Writer) Commit(ctx context.Context, m *pages.Manifest, parts *pages.Parts) error {
+	if err := w.usable(); err != nil {
+		return err
+	}
+	if m.Pages != w.next || m.Generation != w.generation {
+		return fmt.Errorf("cluster: %d pages of generation %d were written, the manifest has %d of %d", w.next, w.generation, m.Pages, m.Generation)
+	}
+	if m.Name != w.table {
+		return fmt.Errorf("cluster: name of the table (%q) in the manifest must be %q", m.Name, w.table)
+	}
+	text, err := m.MarshalBinary()
+	if err != nil {
+		return err
+	}
+	if err := w.writeParts(ctx, m, parts); err != nil {
+		return err
+	}
+	if err := w.look(ctx); err != nil {
+		return err
+	}
+	w.awaitReplicas(ctx, w.names(m))
+	if _, err := w.do(ctx, func() valkey.Completed { return w.client.B().Sadd().Key(tablesKey).Member(w.table).Build() }); err != nil {
+		return fmt.Errorf("cluster: table %s: %w", w.table, err)
+	}
+	done := w.is
+	done.is, done.pages = ready, m.Pages
+	if err := w.become(ctx, done, text); err != nil {
+		return err
+	}
+	w.finish()
+	return nil
+}
+
+// writeParts writes what the generation has besides pages.
+func (w *Writer) writeParts(ctx context.Context, m *pages.Manifest, parts *pages.Parts) error {
+	announce := w.is
+	for p, b := range parts {
+		if err := m.Check(pages.Part(p), b); err != nil {
+			return err
+		}
+		announce.chunks[p] = chunks(int64(len(b)))
+	}
+	if err := w.become(ctx, announce, nil); err != nil {
+		return err
+	}
+	for p, b := range parts {
+		for first := 0; first < announce.chunks[p]; first += chunksAtOnce {
+			var names []string
+			values := map[string]string{}
+			for chunk := first; chunk < min(first+chunksAtOnce, announce.chunks[p]); chunk++ {
+				name := w.part(w.generation, pages.Part(p), chunk)
+				names = append(names, name)
+				values[name] = string(b[chunk*chunkBytes : min((chunk+1)*chunkBytes, len(b))])
+			}
+			if err := w.set(ctx, names, values); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// names returns keys that were written: those of parts, and of so many pages that every master has one of them.
+func (w *Writer) names(m *pages.Manifest) (names []string) {
+	for p, n := range w.is.chunks {
+		for chunk := range n {
+			names = append(names, w.part(w.generation, pages.Part(p), chunk))
+		}
+	}
+	for page := range min(m.Pages, slots) {
+		names = append(names, w.page(w.generation, page))
+	}
+	return names
+}
+
+// look returns an error if a page is not there: a master may have died before it had passed the page on.
+func (w *Writer) look(ctx context.Context) error {
+	for first := uint32(0); first < w.next; first += erasedAtOnce {
+		var names []string
+		for page := first; page < min(first+erasedAtOnce, w.next); page++ {
+			names = append(names, w.page(w.generation, page))
+		}
+		var missing error
+		err := w.eachResult(ctx, names, func(name string) valkey.Completed { return w.client.B().Exists().Key(name).Build() },
+			func(name string, r valkey.ValkeyResult) {
+				if n, err := r.AsInt64(); err != nil || n != 1 {
+					missing = fmt.Errorf("cluster: table %s: key %s: %w: a master was lost, or evicts keys", w.table, name, ErrMissing)
+				}
+			})
+		if err := errors.Join(err, missing); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Abort implements pages.Writer: it deletes what was written.
+func (w *Writer) Abort() error {
+	if w.over {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
+	defer cancel()
+	gone := w.is
+	gone.is = dropping
+	ok, err := w.swap(ctx, w.generation, w.is, gone, nil)
+	if ok {
+		err = w.erase(ctx, w.generation, gone)
+	}
+	w.finish()
+	return err
+}
+
+// finish ends the loader's mark and its connections.
+func (w *Writer) finish() {
+	w.over = true
+	close(w.stop)
+	w.stopped.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	w.do(ctx, func() valkey.Completed { return w.client.B().Del().Key(w.loader(w.generation)).Build() }) //nolint:errcheck // it runs out by itself
+	closeAll(w.client, w.reading)
+}

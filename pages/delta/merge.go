@@ -1,0 +1,98 @@
+package delta
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// Sealed is what the log held at a moment, to be merged into pages: it is a pages.Updates.
+type Sealed struct {
+	l    *Log
+	last uint64 // segment
+	rows []int64
+	at   []location
+}
+
+// Seal returns the newest versions of all rows, which later ones do not change. They are on the drive when it returns.
+func (l *Log) Seal() (*Sealed, error) {
+	if err := l.Sync(); err != nil { // most of it, without holding up reads
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.writableLocked(); err != nil {
+		return nil, err
+	}
+	last := l.mu.segments[len(l.mu.segments)-1]
+	if _, err := l.rotateLocked(); err != nil {
+		return nil, err
+	}
+	// Batches that were written before and are not published yet lie in segments that Drop removes.
+	next := l.mu.next
+	for l.unpublishedLocked(next) {
+		l.published.Wait()
+	}
+	s := &Sealed{l: l, last: last.number}
+	for row, at := range l.mu.index {
+		if at.segment.number <= last.number {
+			s.rows = append(s.rows, row)
+		}
+	}
+	slices.SortFunc(s.rows, cmp.Compare[int64])
+	s.at = make([]location, len(s.rows))
+	for i, row := range s.rows {
+		s.at[i] = l.mu.index[row]
+	}
+	return s, nil
+}
+
+// unpublishedLocked reports whether a batch below this number has been written and is not published.
+func (l *Log) unpublishedLocked(next uint64) bool {
+	for number := range l.mu.unpublished {
+		if number < next {
+			return true
+		}
+	}
+	return false
+}
+
+// Rows returns the numbers of the rows, ascending. They must not be changed.
+func (s *Sealed) Rows() []int64 { return s.rows }
+
+// Read returns row i of Rows as it is stored. It lies in buf if that is long enough.
+func (s *Sealed) Read(i int, buf []byte) (stored []byte, compressed bool, err error) {
+	r, err := s.l.readAt(s.rows[i], s.at[i], buf)
+	return r.Stored, r.Compressed, err
+}
+
+// Drop forgets the versions that were sealed, and those before, and removes their segments. Call it when the generation that they were
+// merged into is committed and read. Rows that have been appended since stay. Nothing may read s any more.
+func (l *Log) Drop(s *Sealed) error {
+	l.mu.Lock()
+	if l.mu.closed {
+		l.mu.Unlock()
+		return fmt.Errorf("delta: %w", os.ErrClosed)
+	}
+	for row, at := range l.mu.index {
+		if at.segment.number <= s.last {
+			delete(l.mu.index, row)
+			l.mu.stored -= int64(at.length)
+		}
+	}
+	n := 0
+	for n < len(l.mu.segments) && l.mu.segments[n].number <= s.last {
+		n++
+	}
+	dropped := l.mu.segments[:n:n]
+	l.mu.segments = slices.Clone(l.mu.segments[n:])
+	l.mu.Unlock()
+	var faults []error
+	for _, x := range dropped { // in ascending order: what is left has no gap
+		faults = append(faults, x.close(false), os.Remove(filepath.Join(l.dir, segmentName(x.number))))
+	}
+	return errors.Join(append(faults, syncFolder(l.dir))...)
+}

@@ -1,0 +1,176 @@
+package delta
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// replay reads all segments and fills the index. A torn end is cut off; anything else that is damaged is an error.
+func (l *Log) replay() error {
+	numbers, err := listSegments(l.dir)
+	if err != nil {
+		return err
+	}
+	if left, err := filepath.Glob(filepath.Join(globbed(l.dir), "*.log.new")); err == nil {
+		for _, path := range left {
+			os.Remove(path) // a segment that was being made
+		}
+	}
+	for i, number := range numbers {
+		if err := l.replaySegment(number, i == 0, i == len(numbers)-1); err != nil {
+			return fmt.Errorf("segment %d: %w", number, err)
+		}
+	}
+	if len(numbers) > 0 {
+		l.mu.written = l.mu.next - 1
+		return nil
+	}
+	s, err := createSegment(l.dir, header{l.table, 1, l.mu.next})
+	if err != nil {
+		return err
+	}
+	l.mu.segments = append(l.mu.segments, s)
+	return nil
+}
+
+// globbed is a path whose characters mean nothing else in a pattern.
+func globbed(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+func (l *Log) replaySegment(number uint64, first, last bool) error {
+	f, err := os.OpenFile(filepath.Join(l.dir, segmentName(number)), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	s := &segment{number: number, file: f}
+	l.mu.segments = append(l.mu.segments, s) // Close closes it
+	r := &reader{f: f}
+	b, err := r.fill(segmentHeader)
+	if err != nil {
+		return err
+	}
+	h, err := parseHeader(b, l.table)
+	if err != nil {
+		return err
+	}
+	if h.number != number {
+		return fmt.Errorf("%w: header: number (%d) must be that of the file's name", ErrCorrupt, h.number)
+	}
+	if first {
+		l.mu.next = h.first
+	}
+	if h.first != l.mu.next || !first && number != l.mu.segments[len(l.mu.segments)-2].number+1 {
+		return fmt.Errorf("%w: first batch (%d) must be %d: a segment is missing", ErrCorrupt, h.first, l.mu.next)
+	}
+	r.skip(segmentHeader)
+	for {
+		x, err := r.batch(l.rows, l.rowBytes)
+		if err == io.EOF {
+			break
+		}
+		if err == nil && x.number != l.mu.next {
+			err = fmt.Errorf("%w: batch (%d) must be %d", ErrCorrupt, x.number, l.mu.next)
+		}
+		if err != nil {
+			if !last {
+				return fmt.Errorf("at byte %d: %w", r.at, err)
+			}
+			if err := l.cutOff(s, r, err); err != nil {
+				return err
+			}
+			break
+		}
+		at := r.at + batchHeader + int64(len(x.entries))
+		for i := range x.rows {
+			e := x.entry(i)
+			l.putLocked(e.row, location{s, at, x.number, int32(e.length), e.compressed, e.sum})
+			at += int64(e.length)
+		}
+		l.mu.next++
+		r.skip(x.bytes)
+	}
+	s.bytes = r.at
+	return nil
+}
+
+// cutOff truncates a segment to where the reader stands, behind its last sound batch, unless what follows proves that this was no torn end.
+func (l *Log) cutOff(s *segment, r *reader, fault error) error {
+	info, err := s.file.Stat()
+	if err != nil {
+		return err
+	}
+	rest, err := r.fill(int(min(info.Size()-r.at, maxScan)))
+	if err != nil {
+		return err
+	}
+	if durableBehind(rest, l.mu.next, l.rows, l.rowBytes) {
+		return fmt.Errorf("at byte %d: %w; durable batches follow", r.at, fault)
+	}
+	l.cut.Add(info.Size() - r.at)
+	if err := s.file.Truncate(r.at); err != nil {
+		return err
+	}
+	return syncFile(s.file)
+}
+
+// maxScan bounds the bytes behind a fault in which a later batch is looked for.
+const maxScan = 1 << 30
+
+// reader reads a file piece by piece.
+type reader struct {
+	f   *os.File
+	at  int64  // of the file, where buf begins
+	buf []byte // what has been read from there on
+}
+
+const readBytes = 4 << 20
+
+// fill returns at least n bytes from where the reader stands, fewer at the end of the file.
+func (r *reader) fill(n int) ([]byte, error) {
+	for len(r.buf) < n {
+		have := len(r.buf)
+		want := max(n, readBytes)
+		if cap(r.buf) < want {
+			grown := make([]byte, have, want)
+			copy(grown, r.buf)
+			r.buf = grown
+		}
+		m, err := r.f.ReadAt(r.buf[have:want], r.at+int64(have))
+		r.buf = r.buf[:have+m]
+		if err == io.EOF {
+			return r.buf, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return r.buf, nil
+}
+
+func (r *reader) skip(n int) {
+	r.at += int64(n)
+	r.buf = r.buf[n:]
+}
+
+// batch returns the batch where the reader stands; io.EOF at the end of the file.
+func (r *reader) batch(rows int64, rowBytes int) (batch, error) {
+	b, err := r.fill(batchHeader)
+	if err != nil {
+		return batch{}, err
+	}
+	if len(b) == 0 {
+		return batch{}, io.EOF
+	}
+	if n := batchBytes(b); n > int64(len(b)) && n <= batchHeader+maxBatch {
+		if info, err := r.f.Stat(); err == nil && r.at+n <= info.Size() { // else it is cut off
+			if b, err = r.fill(int(n)); err != nil {
+				return batch{}, err
+			}
+		}
+	}
+	return parseBatch(b, rows, rowBytes)
+}

@@ -1,0 +1,251 @@
+package pages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// A directory of page files: docs/format/pages.md.
+const (
+	manifestFile = "manifest"
+	// checkpointFile lies in a generation's folder while it is packed.
+	checkpointFile = "packing"
+	lockFile       = "lock"
+)
+
+// fileBytes bounds the length of a page file. It is part of the format: where a page lies follows from the lengths of those before. Tests set it.
+var fileBytes int64 = 4 << 30
+
+func generationFolder(dir string, generation uint64) string {
+	return filepath.Join(dir, fmt.Sprintf("g%d", generation))
+}
+
+func pageFile(folder string, i int) string {
+	return filepath.Join(folder, fmt.Sprintf("pages-%05d", i))
+}
+
+// placer says where pages lie, one after the other: each begins at a multiple of block, and no file is longer than fileBytes unless a single
+// page is.
+type placer struct {
+	file int
+	end  int64 // of the file's pages
+}
+
+// place returns the place of the next page.
+func (p *placer) place(length int) (file int, offset int64) {
+	n := int64(blocks(length)) * block
+	if p.end > 0 && p.end+n > fileBytes {
+		p.file++
+		p.end = 0
+	}
+	p.end += n
+	return p.file, p.end - n
+}
+
+// FileOptions say how page files are read.
+type FileOptions struct {
+	// Depth is the number of reads that may be under way at once, 1 to 1024; 0 for 64.
+	Depth int
+	// Engine is "pread", goroutines that read; "uring", io_uring, for builds with the tag liburing on Linux; or "", which is uring where the
+	// build and the kernel have it.
+	Engine string
+	// Buffered has files read through the system's page cache. Otherwise they are read past it (O_DIRECT), on file systems that can.
+	Buffered bool
+}
+
+// Files is a Store of page files.
+type Files struct {
+	dir      string
+	folder   string
+	manifest Manifest
+	index    *Index
+	files    []*os.File
+	places   []place // by page
+	engine   engine
+	direct   bool
+
+	open    context.Context // ends with Close
+	closing context.CancelFunc
+	mu      struct {
+		sync.Mutex
+		closed bool
+	}
+	reading sync.WaitGroup
+}
+
+// place is where a page begins: a file, and an offset in blocks.
+type place struct {
+	file  uint16
+	block uint32
+}
+
+// Open opens a directory of page files as a table.
+func Open(dir string, o FileOptions) (*Table, error) {
+	f, err := OpenFiles(dir, o)
+	if err != nil {
+		return nil, err
+	}
+	return OpenStores(context.Background(), f)
+}
+
+// OpenFiles opens the generation of a directory of page files that was committed last. It stays readable when another is committed, on
+// systems where open files outlive their names.
+func OpenFiles(dir string, o FileOptions) (*Files, error) {
+	if o.Depth < 0 || o.Depth > maxDepth {
+		return nil, fmt.Errorf("pages: depth (%d) must be 1 to %d, or 0", o.Depth, maxDepth)
+	}
+	if o.Depth == 0 {
+		o.Depth = 64
+	}
+	for tries := 0; ; tries++ {
+		m, err := ReadManifest(dir)
+		if err != nil {
+			return nil, err
+		}
+		f, err := openGeneration(dir, m, o)
+		if err == nil || !errors.Is(err, fs.ErrNotExist) || tries == 3 {
+			return f, err
+		}
+		// A writer may have committed another generation meanwhile and dropped this one.
+		if again, err2 := ReadManifest(dir); err2 != nil || again.Generation == m.Generation {
+			return nil, err
+		}
+	}
+}
+
+// ReadManifest reads the manifest of a directory of page files. The error of a directory that has none wraps fs.ErrNotExist.
+func ReadManifest(dir string) (*Manifest, error) {
+	path := filepath.Join(dir, manifestFile)
+	b, err := readSmall(path, MaxManifest)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			if folders, _ := filepath.Glob(filepath.Join(dir, "g*", checkpointFile)); len(folders) > 0 {
+				return nil, fmt.Errorf("pages: %s: the table is not complete: run pack again with the same arguments: %w", dir, err)
+			}
+		}
+		return nil, fmt.Errorf("pages: %s: not a table of page files: %w", dir, err)
+	}
+	var m Manifest
+	if err := m.UnmarshalBinary(b); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &m, nil
+}
+
+// readSmall reads a file of at most so many bytes.
+func readSmall(path string, most int64) ([]byte, error) {
+	info, err := os.Stat(path) // before opening, which would wait for the writer of a pipe
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: must be a regular file (%v)", path, info.Mode().Type())
+	}
+	if info.Size() > most {
+		return nil, fmt.Errorf("%s: %d bytes must be at most %d", path, info.Size(), most)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b := make([]byte, info.Size())
+	if _, err := io.ReadFull(f, b); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return b, nil
+}
+
+func openGeneration(dir string, m *Manifest, o FileOptions) (_ *Files, err error) {
+	f := &Files{dir: dir, folder: generationFolder(dir, m.Generation), manifest: *m}
+	f.open, f.closing = context.WithCancel(context.Background())
+	defer func() {
+		if err != nil {
+			f.closeFiles()
+		}
+	}()
+	b, err := f.Part(context.Background(), PartIndex)
+	if err != nil {
+		return nil, err
+	}
+	if f.index, err = NewIndex(m, b); err != nil {
+		return nil, fmt.Errorf("%s: %w", f.folder, err)
+	}
+	var p placer
+	f.places = make([]place, m.Pages)
+	last := -1
+	for i := range f.places {
+		file, offset := p.place(f.index.Length(uint32(i)))
+		if file > 1<<16-1 {
+			return nil, fmt.Errorf("pages: %s: files must be at most %d", dir, 1<<16)
+		}
+		f.places[i] = place{uint16(file), uint32(offset / block)}
+		last = file
+	}
+	f.direct = !o.Buffered
+	for i := range last + 1 {
+		file, direct, err := openDirect(pageFile(f.folder, i), f.direct)
+		if err != nil {
+			return nil, fmt.Errorf("pages: %s: table %s: %w", dir, m.Name, err)
+		}
+		f.files = append(f.files, file)
+		f.direct = direct
+	}
+	f.engine, err = newEngine(o.Engine, o.Depth)
+	return f, err
+}
+
+// Name implements Store.
+func (f *Files) Name() string { return "files " + f.dir }
+
+// Manifest implements Store.
+func (f *Files) Manifest() *Manifest { return &f.manifest }
+
+// Direct reports whether reads pass by the system's page cache, and Engine what reads, as FileOptions.Engine names it.
+func (f *Files) Direct() bool   { return f.direct }
+func (f *Files) Engine() string { return f.engine.name() }
+
+// Part implements Store.
+func (f *Files) Part(_ context.Context, p Part) ([]byte, error) {
+	if f.manifest.Parts[p].Bytes == 0 {
+		return nil, f.manifest.Check(p, nil)
+	}
+	path := filepath.Join(f.folder, p.String())
+	b, err := readSmall(path, f.manifest.Parts[p].Bytes)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.manifest.Check(p, b); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return b, nil
+}
+
+// Close implements Store. It waits for reads that the system has begun, at most closeWait: their files are closed when they end.
+func (f *Files) Close() error {
+	f.mu.Lock()
+	closed := f.mu.closed
+	f.mu.closed = true
+	f.mu.Unlock()
+	if closed {
+		return nil
+	}
+	f.closing() // calls of ReadPages return
+	f.reading.Wait()
+	return within(closeWait, func() {
+		f.engine.close()
+		f.closeFiles()
+	})
+}
+
+func (f *Files) closeFiles() {
+	for _, file := range f.files {
+		file.Close()
+	}
+}

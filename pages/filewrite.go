@@ -1,0 +1,428 @@
+package pages
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tensorcache/tensorcache/internal/atomicfile"
+	"github.com/tensorcache/tensorcache/internal/filelock"
+)
+
+// FileWriter is a Writer of page files. A Pack that was interrupted, by a full disk or a crash, goes on where it was.
+type FileWriter struct {
+	dir, folder string
+	generation  uint64
+	committed   uint64 // generation that readers see; 0: none
+	lock        *os.File
+
+	begun      bool
+	file       *os.File // of the pages that are written; nil: none yet
+	number     int      // of the file
+	at         placer
+	next       uint32 // page
+	buffer     []byte // pages that are not in the file yet, the last of which ends at at.end
+	unsynced   int64
+	synced     time.Time   // when the last sync began
+	checkpoint *checkpoint // nil: not resumable
+	background chan error  // of the sync that is under way; nil: none
+}
+
+// writeBytes is how many bytes of pages are written at a time.
+const writeBytes = 4 << 20
+
+// Pages are made durable, beside the packing of more, when there are so many bytes of them, or so long after the last time. An interrupted Pack
+// does syncLag times as many bytes again at most. Tests set syncBytes.
+var syncBytes int64 = 32 << 20
+
+const (
+	syncEvery = time.Second
+	syncLag   = 4
+)
+
+// CreateFiles returns a writer of the next generation of the table in a directory, which is made if there is none. Only one writer at a time
+// can have a directory; it must be empty or a table's.
+func CreateFiles(dir string) (_ *FileWriter, err error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	w := &FileWriter{dir: dir, lock: lock}
+	defer func() {
+		if err != nil {
+			lock.Close()
+		}
+	}()
+	m, err := ReadManifest(dir)
+	switch {
+	case err == nil:
+		w.committed = m.Generation
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	w.generation = w.committed + 1
+	w.folder = generationFolder(dir, w.generation)
+	return w, w.clean()
+}
+
+// lockDir takes the lock of a directory that is empty or a table's.
+func lockDir(dir string) (*os.File, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	known := len(entries) == 0
+	for _, e := range entries {
+		known = known || e.Name() == manifestFile || e.Name() == lockFile || generationOf(e.Name()) > 0
+	}
+	if !known {
+		return nil, fmt.Errorf("pages: %s: must be a new or empty directory, or one of page files (it has %s)", dir, entries[0].Name())
+	}
+	f, err := filelock.Try(filepath.Join(dir, lockFile))
+	if err != nil {
+		return nil, fmt.Errorf("pages: %s: another process is writing to it: %w", dir, err)
+	}
+	return f, nil
+}
+
+// generationOf returns the generation that a folder of this name is of, 0 for none.
+func generationOf(name string) uint64 {
+	digits, ok := strings.CutPrefix(name, "g")
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if !ok || err != nil || digits != strconv.FormatUint(n, 10) {
+		return 0
+	}
+	return n
+}
+
+// clean removes generations that no reader will open and that cannot be resumed.
+func (w *FileWriter) clean() error {
+	entries, err := os.ReadDir(w.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if g := generationOf(e.Name()); g > 0 && g != w.committed && g != w.generation {
+			os.RemoveAll(filepath.Join(w.dir, e.Name())) // what is left will be tried again
+		}
+	}
+	return nil
+}
+
+// Generation implements Writer.
+func (w *FileWriter) Generation() uint64 { return w.generation }
+
+// start makes the generation's folder, empty.
+func (w *FileWriter) start() error {
+	if err := os.RemoveAll(w.folder); err != nil {
+		return err
+	}
+	w.begun = true
+	if err := os.Mkdir(w.folder, 0o777); err != nil {
+		return err
+	}
+	return syncFolder(w.dir)
+}
+
+// WritePages implements Writer.
+func (w *FileWriter) WritePages(ctx context.Context, first uint32, pages [][]byte) error {
+	if !w.begun {
+		if err := w.start(); err != nil {
+			return err
+		}
+	}
+	if first != w.next {
+		return fmt.Errorf("pages: %s: first page (%d) must be %d", w.dir, first, w.next)
+	}
+	for _, p := range pages {
+		file, _ := w.at.place(len(p))
+		if w.file == nil || file != w.number {
+			if err := w.nextFile(file); err != nil {
+				return err
+			}
+		}
+		w.buffer = append(w.buffer, p...)
+		w.buffer = append(w.buffer, make([]byte, blocks(len(p))*block-len(p))...)
+		w.next++
+		if len(w.buffer) >= writeBytes {
+			if err := w.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// nextFile ends the file that is written and makes the one of this number.
+func (w *FileWriter) nextFile(number int) (err error) {
+	if w.file != nil {
+		if err := w.flush(); err != nil {
+			return err
+		}
+		if err := errors.Join(w.join(), w.file.Sync(), w.file.Close()); err != nil {
+			return err
+		}
+	}
+	w.number = number
+	if w.file, err = os.Create(pageFile(w.folder, number)); err != nil {
+		return err
+	}
+	return syncFolder(w.folder)
+}
+
+// flush writes the buffered pages to the file.
+func (w *FileWriter) flush() error {
+	n, err := writeTo(w.file, w.buffer)
+	w.buffer = w.buffer[:copy(w.buffer, w.buffer[n:])]
+	w.unsynced += int64(n)
+	return err
+}
+
+var writeTo = (*os.File).Write // tests have one that fails
+
+// sync makes the pages durable that were written, and then the checkpoint that says so.
+func (w *FileWriter) sync() error {
+	if err := w.join(); err != nil {
+		return err
+	}
+	if w.file != nil {
+		if err := w.flush(); err != nil {
+			return err
+		}
+		if err := w.file.Sync(); err != nil {
+			return err
+		}
+		w.unsynced = 0
+	}
+	if w.checkpoint != nil {
+		return w.checkpoint.sync()
+	}
+	return nil
+}
+
+// Commit implements Writer. Generations before the one that readers saw so far are removed, and that one, too, where open files outlive
+// their names.
+func (w *FileWriter) Commit(ctx context.Context, m *Manifest, parts *Parts) error {
+	if m.Pages != w.next || m.Generation != w.generation {
+		return fmt.Errorf("pages: %s: %d pages of generation %d were written, the manifest has %d of %d", w.dir, w.next, w.generation, m.Pages, m.Generation)
+	}
+	b, err := m.MarshalBinary()
+	if err != nil {
+		return err
+	}
+	if !w.begun { // a table without pages
+		if err := w.start(); err != nil {
+			return err
+		}
+	}
+	if err := w.sync(); err != nil {
+		return err
+	}
+	for p, contents := range parts {
+		if err := m.Check(Part(p), contents); err != nil {
+			return err
+		}
+		if len(contents) > 0 {
+			if err := writePart(filepath.Join(w.folder, Part(p).String()), contents); err != nil {
+				return err
+			}
+		}
+	}
+	if err := errors.Join(syncFolder(w.folder), ctx.Err()); err != nil {
+		return err
+	}
+	if err := atomicfile.Write(filepath.Join(w.dir, manifestFile), b); err != nil {
+		return err
+	}
+	w.begun = false
+	w.committed = w.generation
+	w.closeFiles()
+	os.Remove(filepath.Join(w.folder, checkpointFile))
+	w.clean()
+	return w.lock.Close()
+}
+
+// writePart writes a file that is no one's before the manifest names its folder.
+func writePart(path string, contents []byte) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = writeTo(f, contents)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// Abort implements Writer. It keeps what can be resumed.
+func (w *FileWriter) Abort() error {
+	if w.committed == w.generation {
+		return nil
+	}
+	if w.begun {
+		if w.checkpoint == nil {
+			w.closeFiles()
+			os.RemoveAll(w.folder)
+		} else {
+			w.sync() // what cannot be written will be packed again
+			w.closeFiles()
+		}
+		w.begun = false
+	}
+	w.lock.Close()
+	return nil
+}
+
+// join waits for the sync in the background.
+func (w *FileWriter) join() error {
+	if w.background == nil {
+		return nil
+	}
+	err := <-w.background
+	w.background = nil
+	return err
+}
+
+func (w *FileWriter) closeFiles() {
+	w.join()
+	if w.file != nil {
+		w.file.Close()
+		w.file = nil
+	}
+	if w.checkpoint != nil {
+		w.checkpoint.file.Close()
+	}
+}
+
+// resume implements resumer.
+func (w *FileWriter) resume(key [sha256.Size]byte) (*resumable, error) {
+	path := filepath.Join(w.folder, checkpointFile)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil // begin makes everything anew, and says what is wrong with the folder
+	}
+	r, length := parseCheckpoint(b, key)
+	if r == nil {
+		return nil, nil
+	}
+	file, end, ok := w.written(r)
+	if !ok {
+		return nil, nil
+	}
+	// Files behind the last page that is known are not needed, nor is the rest of the file that it lies in.
+	for i := file + 1; ; i++ {
+		if os.Remove(pageFile(w.folder, i)) != nil {
+			break
+		}
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	w.begun, w.next, w.number, w.at = true, uint32(len(r.pages)), file, placer{file, end}
+	w.checkpoint = &checkpoint{file: f}
+	if err := f.Truncate(length); err != nil {
+		return nil, err
+	}
+	if _, err := f.Seek(length, 0); err != nil {
+		return nil, err
+	}
+	if len(r.pages) == 0 {
+		w.at = placer{}
+		return r, nil
+	}
+	if w.file, err = os.OpenFile(pageFile(w.folder, file), os.O_RDWR, 0); err != nil {
+		return nil, err
+	}
+	if err := w.file.Truncate(end); err != nil {
+		return nil, err
+	}
+	_, err = w.file.Seek(end, 0)
+	return r, err
+}
+
+// written returns where the last page of a checkpoint ends; ok says that all page files are long enough.
+func (w *FileWriter) written(r *resumable) (file int, end int64, ok bool) {
+	var p placer
+	long := func() bool {
+		info, err := os.Stat(pageFile(w.folder, p.file))
+		return err == nil && info.Size() >= p.end
+	}
+	for _, page := range r.pages {
+		before := p
+		p.place(int(page.length))
+		if p.file != before.file {
+			now := p
+			if p = before; !long() {
+				return 0, 0, false
+			}
+			p = now
+		}
+	}
+	return p.file, p.end, len(r.pages) == 0 || long()
+}
+
+// begin implements resumer.
+func (w *FileWriter) begin(r *resumable) error {
+	if err := w.start(); err != nil {
+		return err
+	}
+	f, err := os.Create(filepath.Join(w.folder, checkpointFile))
+	if err != nil {
+		return err
+	}
+	w.checkpoint = &checkpoint{file: f, buffer: encodeCheckpoint(r)}
+	return errors.Join(w.checkpoint.sync(), syncFolder(w.folder))
+}
+
+// wrote implements resumer.
+func (w *FileWriter) wrote(g *packedGroup, pages []indexPage) error {
+	w.checkpoint.add(g, pages)
+	waiting := w.unsynced + int64(len(w.buffer))
+	if waiting < syncBytes && time.Since(w.synced) < syncEvery {
+		return nil
+	}
+	if w.background != nil && waiting < syncLag*syncBytes {
+		select {
+		case err := <-w.background:
+			w.background = nil
+			if err != nil {
+				return err
+			}
+		default:
+			return nil
+		}
+	}
+	if err := errors.Join(w.join(), w.flush()); err != nil {
+		return err
+	}
+	w.unsynced, w.synced = 0, time.Now()
+	w.background = make(chan error, 1)
+	go func(file *os.File, c *checkpoint, groups []byte, ended chan<- error) {
+		err := file.Sync()
+		if err == nil {
+			err = c.append(groups)
+		}
+		ended <- err
+	}(w.file, w.checkpoint, w.checkpoint.buffer, w.background)
+	w.checkpoint.buffer = nil
+	return nil
+}
+
+// syncFolder makes the names in a folder durable. Not every file system lets folders be synced.
+func syncFolder(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	f.Sync()
+	return f.Close()
+}

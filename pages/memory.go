@@ -1,0 +1,118 @@
+package pages
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Memory is a place for one table in memory, for tests: a Writer's pages become what the stores that Open returns hold.
+type Memory struct {
+	mu struct {
+		sync.Mutex
+		committed *memoryGeneration
+		next      uint64
+	}
+}
+
+type memoryGeneration struct {
+	manifest Manifest
+	parts    Parts
+	pages    [][]byte
+}
+
+// NewMemory returns a place without a table.
+func NewMemory() *Memory { return new(Memory) }
+
+// Writer returns a writer of the next generation.
+func (p *Memory) Writer() Writer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.next++
+	return &memoryWriter{place: p, g: &memoryGeneration{}, generation: p.mu.next}
+}
+
+// Open returns a store of the generation that was committed last.
+func (p *Memory) Open() (*MemoryStore, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.committed == nil {
+		return nil, errors.New("pages: memory: no table was committed")
+	}
+	return &MemoryStore{g: p.mu.committed}, nil
+}
+
+type memoryWriter struct {
+	place      *Memory
+	g          *memoryGeneration
+	generation uint64
+}
+
+func (w *memoryWriter) Generation() uint64 { return w.generation }
+
+func (w *memoryWriter) WritePages(ctx context.Context, first uint32, pages [][]byte) error {
+	if int(first) != len(w.g.pages) {
+		return fmt.Errorf("pages: memory: first page (%d) must be %d", first, len(w.g.pages))
+	}
+	for _, p := range pages {
+		w.g.pages = append(w.g.pages, bytes.Clone(p))
+	}
+	return ctx.Err()
+}
+
+func (w *memoryWriter) Commit(ctx context.Context, m *Manifest, parts *Parts) error {
+	if int(m.Pages) != len(w.g.pages) || m.Generation != w.generation {
+		return fmt.Errorf("pages: memory: %d pages of generation %d were written, the manifest has %d of %d", len(w.g.pages), w.generation, m.Pages, m.Generation)
+	}
+	w.g.manifest = *m
+	for i, b := range parts {
+		w.g.parts[i] = bytes.Clone(b)
+	}
+	w.place.mu.Lock()
+	defer w.place.mu.Unlock()
+	w.place.mu.committed = w.g
+	return ctx.Err()
+}
+
+func (w *memoryWriter) Abort() error { return nil }
+
+// MemoryStore is a Store of pages in memory. Fault, if not nil, is called for every page that is read and may return an error in its place,
+// or wait; set it before the store is used.
+type MemoryStore struct {
+	g     *memoryGeneration
+	Fault func(ctx context.Context, page uint32) error
+}
+
+// Name implements Store.
+func (s *MemoryStore) Name() string { return "memory" }
+
+// Manifest implements Store.
+func (s *MemoryStore) Manifest() *Manifest { return &s.g.manifest }
+
+// Part implements Store.
+func (s *MemoryStore) Part(_ context.Context, p Part) ([]byte, error) {
+	return s.g.parts[p], s.g.manifest.Check(p, s.g.parts[p])
+}
+
+// Page returns the bytes of a page, which tests may change before the store is used.
+func (s *MemoryStore) Page(page uint32) []byte { return s.g.pages[page] }
+
+// ReadPages implements Store.
+func (s *MemoryStore) ReadPages(ctx context.Context, pages []uint32, into [][]byte, done func(i int, page []byte, err error)) {
+	for i, p := range pages {
+		err := ctx.Err()
+		if err == nil && s.Fault != nil {
+			err = s.Fault(ctx, p)
+		}
+		if err != nil {
+			done(i, nil, err)
+			continue
+		}
+		done(i, into[i][:copy(into[i], s.g.pages[p])], nil)
+	}
+}
+
+// Close implements Store.
+func (s *MemoryStore) Close() error { return nil }

@@ -1,0 +1,59 @@
+package pages
+
+import (
+	"context"
+	"fmt"
+)
+
+// Store has the pages of one generation of a table. Its methods may be called concurrently.
+type Store interface {
+	// Name says in errors and statistics which store it is, such as "files /data/table.tc".
+	Name() string
+	// Manifest returns the generation's manifest, which must not be changed.
+	Manifest() *Manifest
+	// Part returns a part of the generation, checked by Manifest.Check.
+	Part(ctx context.Context, p Part) ([]byte, error)
+	// ReadPages reads pages[i] to the front of into[i], which is at least as long as [BufferBytes] of the manifest, and calls done once for
+	// each i, from any goroutine, in any order, with the page's bytes or an error. The bytes need not lie in into[i]. They are those that the
+	// store has: the caller checks them. ReadPages returns when done has been called for all pages; a page that fails does not stop the
+	// others. When ctx ends, pages that have not arrived fail with its error. The memory of a page that failed may still be written to
+	// later: the caller must not use it again.
+	ReadPages(ctx context.Context, pages []uint32, into [][]byte, done func(i int, page []byte, err error))
+	// Close frees what the store holds. Reads that are under way fail or end first.
+	Close() error
+}
+
+// Writer takes the pages of a new generation, which no reader sees before Commit has returned.
+type Writer interface {
+	// Generation is the number of the new generation.
+	Generation() uint64
+	// WritePages takes pages from number first on, in ascending order without gaps. The memory is the caller's again when it returns.
+	WritePages(ctx context.Context, first uint32, pages [][]byte) error
+	// Commit makes the generation the one that readers open. m has the writer's Generation, and the sums of parts. Everything is durable,
+	// as far as the store can say, when it returns nil.
+	Commit(ctx context.Context, m *Manifest, parts *Parts) error
+	// Abort gives up a generation that was not committed and frees what it took, unless it can be resumed. It is no error after Commit.
+	Abort() error
+}
+
+// block is the unit in which files hold pages, in bytes: direct reads begin and end at multiples of it.
+const block = 4096
+
+func blocks(n int) int { return (n + block - 1) / block }
+
+// BufferBytes is the length of a buffer for any page of a table: the longest page, rounded up to 4,096 bytes. Stores read fastest into
+// buffers that begin at a multiple of 4,096.
+func (m *Manifest) BufferBytes() int { return blocks(m.LongestPage) * block }
+
+// PageError says that a page could not be read from a store.
+type PageError struct {
+	Store, Table string
+	Page         uint32
+	Err          error
+}
+
+func (e *PageError) Error() string {
+	return fmt.Sprintf("pages: %s: table %s page %d: %v", e.Store, e.Table, e.Page, e.Err)
+}
+
+func (e *PageError) Unwrap() error { return e.Err }
