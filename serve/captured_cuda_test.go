@@ -462,6 +462,16 @@ func TestGPU_CapturedOwnerKilled(t *testing.T) {
 		checkReplay(t, b, lifeRows, r)
 		replays++
 	}
+	owner.kill()
+	until(t, "the client knows", func() bool { s, err := c.Stats(); return err == nil && s.OwnerError != "" })
+	owner = start(t, "own", address, "cuda")
+	owner.expect("ready")
+	until(t, "the client has attached again", func() bool { s, err := c.Stats(); return err == nil && s.OwnerError == "" })
+	checkReplay(t, b, lifeRows, r)
+	if err := c.Close(); err != nil { // with a graph of the old owner's memory
+		t.Error(err)
+	}
+	until(t, "all memory is gone", func() bool { return footprintNow(t).Mapped < mapped })
 }
 
 // TestGPU_CapturedClosing: the owner is closed while a client replays, and then the client is.

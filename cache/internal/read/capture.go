@@ -47,10 +47,12 @@ func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device
 			hold = h
 		}
 	}
-	err := c.launch(s)
+	partly, err := c.launch(s)
 	d.captures.join(c, hold)
 	if err != nil {
-		c.release()
+		if !partly { // else until the graph is destroyed
+			c.release()
+		}
 		return nil, d.wrap(err, n, d.set.Tables[table])
 	}
 	if w != nil {

@@ -1,11 +1,13 @@
 package read
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/kernels"
 )
 
 // places are the places of captured batches that a device of a client has on its board. They are given in blocks of statesCount, as the states are: a
@@ -65,15 +67,19 @@ func (p *places) begin(c *capture, block, i int) {
 	p.Board.Use(p.device, n+1)
 }
 
-// launch enqueues the batch's kernels: on a board, also those which make its replays known there.
-func (c *capture) launch(s device.Stream) error {
+// launch enqueues the batch's kernels: on a board, also those which make its replays known there. partly says that some are in the graph, after an
+// error, too: then replays use the batch's memory.
+func (c *capture) launch(s device.Stream) (partly bool, err error) {
 	if c.onBoard == nil {
-		return s.Launch(&c.kernel)
+		return false, s.Launch(&c.kernel)
 	}
-	for _, k := range []device.Kernel{c.kernel.Begins(), &c.kernel, c.kernel.Ends()} {
-		if err := s.Launch(k); err != nil {
-			return err
-		}
+	if err := s.Launch(c.kernel.Begins()); err != nil {
+		return false, err
 	}
-	return nil
+	err = s.Launch(&c.kernel)
+	ends := c.kernel.Ends()
+	if err != nil { // what begins must end, of no rows
+		ends = (&kernels.Replay{State: c.kernel.State, Board: c.kernel.Board, BoardFrom: c.kernel.BoardFrom}).Ends()
+	}
+	return true, errors.Join(err, s.Launch(ends))
 }
