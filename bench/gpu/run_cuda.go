@@ -164,7 +164,7 @@ func (r *runner) run() {
 		if r.can(withNormals...) {
 			r.normalRows()
 		}
-		if r.has("hit-decode") {
+		if r.has("hit-decode") || r.has("hit-codecs") && slices.Contains(r.o.Codecs, sparseRowsCodec) {
 			r.sparseRows()
 		}
 	})
