@@ -72,7 +72,11 @@ func Generate(rows, columns int, seed uint64) (*Table, error) {
 // that its pages do not count as memory of the process.
 func (t *Table) Open() (cache.Table, error) {
 	if t.path != "" {
-		return cache.Open(t.path)
+		of, err := cache.Open(t.path)
+		if err != nil || of.DType() == t.DType {
+			return of, err
+		}
+		return of.WithDType(t.DType)
 	}
 	return cache.FromBytes(t.Name, t.DType, t.Data, t.RowBytes)
 }

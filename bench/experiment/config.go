@@ -42,7 +42,9 @@ type Config struct {
 	// Features is a NumPy file; "" generates rows of 128 float32, one for each vertex of the graph. RunTables takes several, with commas
 	// between them, and as many IDs.
 	Features string `json:"features,omitempty"`
-	// Cast rounds the table's elements to bf16 or f16 first.
+	// DType is the type that the table's elements are taken for, of the same length; "" is that of the file.
+	DType string `json:"dtype,omitempty"`
+	// Cast rounds the table's elements to bf16, f16, f8e4m3 or f8e5m2 first.
 	Cast string `json:"cast,omitempty"`
 	// Graph is an .npz with CSR indptr and indices to sample; "" generates one with a vertex for each row of the table.
 	Graph string `json:"graph,omitempty"`
@@ -134,6 +136,7 @@ func (c *Config) Validate() error {
 	f.Add(registry.Check(c.Codec))
 	_, ok := setting.Link(c.Link)
 	f.If(!ok, "--link (%q) must be GB/s above 0, or none", c.Link)
+	f.Add(dataset.CheckDType(c.DType))
 	f.Add(dataset.CheckCast(c.Cast))
 	_, err = transfer.ParseMode(c.HostTier)
 	f.Add(err)

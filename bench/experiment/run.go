@@ -254,6 +254,9 @@ func (r *run) load() (err error) {
 	if err != nil {
 		return err
 	}
+	if r.table, err = r.table.As(c.DType); err != nil {
+		return err
+	}
 	if r.table, err = r.table.Cast(c.Cast); err != nil {
 		return err
 	}
