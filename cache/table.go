@@ -3,6 +3,7 @@ package cache
 import (
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"sync/atomic"
 	"unsafe"
@@ -27,6 +28,7 @@ type Table struct {
 	codec    Codec  // "": Options.Codec
 	adopt    []byte // memory that becomes the host tier; nil: the host tier gets memory of its own
 	restore  bool   // Close restores the rows in adopt
+	below    *below // what has the rows that the host tier does not hold; nil: the host tier holds all
 }
 
 // Element is a Go type of table elements.
@@ -118,11 +120,16 @@ func Adopt(name string, of dtype.Type, mem []byte, rowBytes int) (Table, error) 
 	return t, nil
 }
 
-// Open returns the table of an .npy file, or of an array of an .npz archive or a .safetensors file. The array is named after a colon
+// Open returns the table of an .npy file, of an array of an .npz archive or a .safetensors file, or of a directory of page files as `cachebench pack`
+// writes it: see FromPages. The array is named after a colon
 // ("f.npz:x"); without a name it is "features", else the only array of rank ≥ 2. The last axis is the row. Elements of .npy files
-// that are one void byte, as ml_dtypes saves Float8E4M3FN and Float8E8M0FNU, are Uint8 unless WithDType says what. New reads and closes the table. A table that is not given to New must be closed with Close. New reads the table on all
+// that are one void byte, as ml_dtypes saves Float8E4M3FN and Float8E8M0FNU, are Uint8 unless WithDType says what. New reads
+// and closes the table. A table that is not given to New must be closed with Close. New reads the table on all
 // processors, except compressed arrays and those in Fortran order, which it reads on one.
 func Open(path string) (Table, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return openPages(path)
+	}
 	f, err := tablefile.Open(path)
 	if err != nil {
 		return Table{}, err
@@ -158,8 +165,12 @@ func (t Table) WithCodec(name Codec) Table {
 }
 
 // WithDType returns the table with its elements taken for those of another type of the same length, such as the Uint8 of a file for
-// Float8E4M3FN. The rows' bytes stay as they are. It returns an error for types of another length.
+// Float8E4M3FN. The rows' bytes stay as they are. It returns an error for types of another length, and for
+// another type than that of page files.
 func (t Table) WithDType(of dtype.Type) (Table, error) {
+	if t.below != nil && of != t.dtype {
+		return t, fmt.Errorf("cache: table %s: element type (%v) must be the %v that its pages were packed as", t.name, of, t.dtype)
+	}
 	if of.Size() == 0 || of.Size() != t.dtype.Size() {
 		return t, fmt.Errorf("cache: table %s: element type (%v) must have the %d bytes of %v", t.name, of, t.dtype.Size(), t.dtype)
 	}
@@ -195,6 +206,12 @@ func (t Table) validate() error {
 	}
 	if n := int64(t.Rows()); n < 1 && t.capacity < 1 || n > hashmap.MaxRows {
 		return fmt.Errorf("cache: table %s: rows (%d) must be 1 to 2^50 - 2, or 0 in a table with a capacity", t.name, n)
+	}
+	if t.below != nil && t.codec != "" && t.codec != CodecAuto && t.codec != t.below.name {
+		return fmt.Errorf("cache: table %s: codec (%s) must be %s, with which its pages were packed", t.name, t.codec, t.below.name)
+	}
+	if t.below != nil && t.capacity > int64(t.Rows()) {
+		return fmt.Errorf("cache: table %s: capacity (%d) must not exceed the %d rows of its pages", t.name, t.capacity, t.Rows())
 	}
 	if t.codec != "" {
 		if err := registry.Check(string(t.codec)); err != nil {

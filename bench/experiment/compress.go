@@ -84,6 +84,9 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 	if err != nil {
 		return nil, err
 	}
+	if err := table.InMemory(); err != nil {
+		return nil, err
+	}
 	if table, err = table.As(cfg.DType); err != nil {
 		return nil, err
 	}
