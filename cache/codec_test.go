@@ -86,6 +86,21 @@ func TestTable_WithDType(t *testing.T) {
 	}
 }
 
+// TestTable_WithDTypeOfPages: pages keep the type that they were packed as.
+func TestTable_WithDTypeOfPages(t *testing.T) {
+	table, err := cache.FromPages(packed(t, versionedRows(3000, 64), 64, "none", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	if _, err := table.WithDType(dtype.Uint8); err != nil {
+		t.Error(err)
+	}
+	if _, err := table.WithDType(dtype.Float8E5M2); err == nil || !strings.HasSuffix(err.Error(), "element type (float8_e5m2) must be the uint8 that its pages were packed as") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestNew_AutoHeedsTraining: if all rows are looked up equally often, the hit rate is the share of rows that fit, so CodecAuto compresses.
 // If a few rows are hot, they fit uncompressed, so it does not.
 func TestNew_AutoHeedsTraining(t *testing.T) {
