@@ -3,6 +3,7 @@
 package sharing
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -28,6 +29,8 @@ type Owner interface {
 	Admit(p Process, lanes int, send func(*wire.Message) error) (Guest, *wire.Welcome, error)
 	// Guest returns the guest of a number, nil if there is none.
 	Guest(number uint64) Guest
+	// ReadAbsent reads rows of a table that a guest has not found in the host tier.
+	ReadAbsent(ctx context.Context, table int, rows []int64) (*wire.AbsentRows, error)
 	// Orphans returns how many guests have lost their connection and may still run batches.
 	Orphans() int
 	// Misses returns what the owner knows of rows that a batch of a guest has missed.
@@ -49,6 +52,9 @@ type Description struct {
 type Guest interface {
 	// Ready lets batches of the client begin, once it has mapped the memory that it is to read now. It says whether that is so.
 	Ready() bool
+	// Vacate takes over what captured batches on places of a device have counted, and zeroes that, so that others can have the places. It returns an
+	// error if there are no such places, or if a replay runs.
+	Vacate(device, from, count int) error
 	// Leave forgets the client, none of whose batches runs. Only the first call has an effect.
 	Leave()
 	// Lost says that the client's connection has ended. A client whose process may still run is kept until that has ended, too.

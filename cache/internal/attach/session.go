@@ -32,6 +32,8 @@ type Options struct {
 	Lanes   int    // most batches at a time on one device
 	Workers int    // goroutines of the host backend's kernels
 	Share   transfer.ShareOptions
+	// Absent returns who reads the absent rows of a table with rows of so many bytes.
+	Absent func(table, rowBytes int) read.Absentees
 	// Before, if not nil, is an earlier session of the same cache. The new one uses its tables and counters on.
 	Before *Session
 }
@@ -107,12 +109,12 @@ func Open(ctx context.Context, address string, o Options) (_ *Session, err error
 // check returns an error for what this process cannot read.
 func (s *Session) check(before *Session) error {
 	w := &s.welcome
-	if len(w.Tables) == 0 || len(w.Devices) == 0 || w.Lanes < 1 || len(w.Views.Devices) != len(w.Devices) {
+	if len(w.Tables) == 0 || len(w.Devices) == 0 || w.Lanes < 1 || w.Captures < 0 || len(w.Views.Devices) != len(w.Devices) {
 		return fmt.Errorf("cache: owner's description of %d tables, %d devices and %d lanes must be whole", len(w.Tables), len(w.Devices), w.Lanes)
 	}
 	if before != nil {
 		same := func(a, b wire.Table) bool {
-			return a.Name == b.Name && a.DType == b.DType && a.RowBytes == b.RowBytes && a.Capacity == b.Capacity
+			return a.Name == b.Name && a.DType == b.DType && a.RowBytes == b.RowBytes && a.Capacity == b.Capacity && a.Partial == b.Partial
 		}
 		if !slices.EqualFunc(before.welcome.Tables, w.Tables, same) || len(before.welcome.Devices) != len(w.Devices) {
 			return ErrSchema
@@ -145,9 +147,11 @@ func (s *Session) openSet(ctx context.Context, o Options) error {
 			tables = append(tables, o.Before.Set.Tables[i])
 			continue
 		}
-		tables = append(tables, &read.Table{
-			Name: t.Name, DType: dtype.Type(t.DType), Tier: transfer.Elsewhere(transfer.Mode(t.Mode), t.RowBytes, t.Capacity, c),
-		})
+		one := &read.Table{Name: t.Name, DType: dtype.Type(t.DType), Tier: transfer.Elsewhere(transfer.Mode(t.Mode), t.RowBytes, t.Capacity, c)}
+		if t.Partial {
+			one.Absent = o.Absent(i, t.RowBytes)
+		}
+		tables = append(tables, one)
 	}
 	for i, d := range s.Set.Devices {
 		if o.Before != nil {
@@ -159,14 +163,20 @@ func (s *Session) openSet(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if s.board, err = board.Open(memory.Bytes(), board.Shape{Lanes: w.Lanes * len(w.Devices), Tables: len(w.Tables)}); err != nil {
+	n := len(w.Devices)
+	if s.board, err = board.Open(memory.Bytes(), board.Shape{Lanes: w.Lanes * n, Captures: w.Captures * n, Tables: len(w.Tables)}); err != nil {
 		return err
 	}
 	for i, d := range s.Set.Devices {
 		if err := s.openRing(d, i); err != nil {
 			return err
 		}
-		d.ServeOn(s.board, i*w.Lanes, w.Lanes, rand.Uint32())
+		d.ServeOn(read.BoardPart{
+			Board: s.board, Memory: memory, Lanes: w.Lanes, Captures: w.Captures,
+			Vacate: func(from, count int) error {
+				return s.Call(context.Background(), wire.Vacate, wire.VacateRequest{Device: i, From: from, Count: count}, nil, nil)
+			},
+		}, rand.Uint32())
 	}
 	return s.readFirst(ctx, o)
 }

@@ -20,6 +20,9 @@ func CheckPooled(t *Table, b *reduce.Batch) (want int64, err error) {
 	fail := func(format string, arguments ...any) (int64, error) {
 		return 0, fmt.Errorf("%w: %s", ErrPooling, fmt.Sprintf(format, arguments...))
 	}
+	if t.Absent != nil {
+		return fail("table %s must lie in host memory as a whole: rows on colder tiers are not pooled yet", t.Name)
+	}
 	rowBytes := t.Tier.RowBytes()
 	if b.Float8 {
 		b.Row, b.Columns = dtype.Float32, reduce.Float8Columns(rowBytes)

@@ -106,7 +106,7 @@ func (w *Owner) Configure(o sharing.Options) {
 // describeTables sets w.tables and returns the metadata of their codecs.
 func (w *Owner) describeTables() (metadata []byte, err error) {
 	for _, t := range w.set.Tables {
-		d := wire.Table{Name: t.Name, DType: int(t.DType), RowBytes: t.Tier.RowBytes(), Capacity: t.Tier.Capacity(), Mode: int(t.Tier.Mode())}
+		d := wire.Table{Name: t.Name, DType: int(t.DType), RowBytes: t.Tier.RowBytes(), Capacity: t.Tier.Capacity(), Mode: int(t.Tier.Mode()), Partial: t.Tier.Partial()}
 		if c := t.Tier.Codec(); c != nil {
 			meta, err := c.MarshalBinary()
 			if err != nil {
@@ -120,10 +120,16 @@ func (w *Owner) describeTables() (metadata []byte, err error) {
 	return metadata, nil
 }
 
-// Lengthened implements read.Readers. The writer calls it under its lock.
+// Lengthened implements read.Readers. The writer calls it under its lock. Replays of captured batches do not read the sheet: their processes show
+// them the length with the next layout.
 func (w *Owner) Lengthened(table int, rows int64) {
 	words := unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(w.sheet.Bytes()))), len(w.set.Tables))
 	atomic.StoreInt64(&words[table], rows)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.capturesLocked() {
+		w.set.Renew()
+	}
 }
 
 // Guest implements sharing.Owner.
