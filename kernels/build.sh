@@ -31,4 +31,6 @@ compile train train
 compile share_open share_open
 compile replay replay
 compile replay_board replay_board
+compile pooled pooled_join
+compile pooled_plain pooled_plain
 go run ./gen/codecs modules # those of the codecs

@@ -19,15 +19,15 @@ func (t *Table) Within(i int64, got []byte, bound float64) bool {
 		if bytes.Equal(got[:size], want[:size]) {
 			continue
 		}
-		if !t.DType.IsFloat() || !(math.Abs(valueOf(t.DType, got)-valueOf(t.DType, want)) <= bound) {
+		if !t.DType.IsFloat() || !(math.Abs(Value(t.DType, got)-Value(t.DType, want)) <= bound) {
 			return false
 		}
 	}
 	return true
 }
 
-// valueOf returns the first element of b, a floating-point number.
-func valueOf(of dtype.Type, b []byte) float64 {
+// Value returns the first element of b, a floating-point number.
+func Value(of dtype.Type, b []byte) float64 {
 	switch of {
 	case dtype.Float64:
 		return math.Float64frombits(binary.LittleEndian.Uint64(b))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache/internal/board"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/reduce"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
@@ -31,13 +32,14 @@ type capture struct {
 }
 
 // capture makes a batch a part of the graph that stream s captures. Only the replays' own kernels read rows and write out.
-func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device.Buffer, w Watcher) (*Batch, error) {
+func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device.Buffer, pool *reduce.Batch, w Watcher) (*Batch, error) {
 	t, n := d.Table(table), int(rows.Len())
 	if t.long() {
 		return nil, fmt.Errorf("%w: row length (%d) must be below %d for a batch in a graph", ErrCapturing, t.Rows.RowBytes, longRow)
 	}
 	d.SettleReplays() // gives back what destroyed graphs had
 	c := &capture{owner: d, table: table, rows: n}
+	c.kernel.Serve.Pool = pool
 	if err := d.captures.add(c, rows, out); err != nil {
 		return nil, d.wrap(err, n, d.set.Tables[table])
 	}
@@ -86,6 +88,7 @@ func (c *capture) settle() {
 	}
 	o, counts := outcomeOf(replays*int64(c.rows), &c.counted, &c.settled.counts)
 	c.settled.replays, c.settled.counts = c.ended, counts
+	o.pooled = c.kernel.Serve.Pool != nil
 	if err := o.reportReplays(c.owner, c.table, c.rows, replays); err != nil {
 		c.err = err
 		c.owner.set.faults.add(err)

@@ -70,13 +70,17 @@ func (p *places) begin(c *capture, block, i int) {
 // launch enqueues the batch's kernels: on a board, also those which make its replays known there. partly says that some are in the graph, after an
 // error, too: then replays use the batch's memory.
 func (c *capture) launch(s device.Stream) (partly bool, err error) {
+	kernel := device.Kernel(&c.kernel)
+	if c.kernel.Serve.Pool != nil {
+		kernel = c.kernel.Pooled()
+	}
 	if c.onBoard == nil {
-		return false, s.Launch(&c.kernel)
+		return false, s.Launch(kernel)
 	}
 	if err := s.Launch(c.kernel.Begins()); err != nil {
 		return false, err
 	}
-	err = s.Launch(&c.kernel)
+	err = s.Launch(kernel)
 	ends := c.kernel.Ends()
 	if err != nil { // what begins must end, of no rows
 		ends = (&kernels.Replay{State: c.kernel.State, Board: c.kernel.Board, BoardFrom: c.kernel.BoardFrom}).Ends()
