@@ -65,6 +65,7 @@ func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error
 		o.Lanes = read.MaxLanes()
 	}
 	r := newRemote(address, attach.Options{Name: o.Name, Lanes: o.Lanes, Workers: o.Workers, Share: transfer.ShareOptions{Threads: o.Threads, Always: shareAlways}})
+	r.options.Absent = r.absentees
 	first, err := r.open(ctx, o.Wait)
 	if err != nil {
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {

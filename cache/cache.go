@@ -36,6 +36,7 @@ type Cache struct {
 	restored    int64 // rows that New admitted from a snapshot
 	restoredErr error // why New could not use the snapshot
 	gate        gate
+	below       []func() error // close the pages of tables
 }
 
 // New loads the tables into the host tier, trains the admission policy on the training batches, and fills the data store. Most of the
@@ -89,6 +90,7 @@ func NewContext(ctx context.Context, o Options) (_ *Cache, err error) {
 // for that. A cache whose devices have failed can be closed too.
 func (c *Cache) Close() error {
 	c.watch.Close() // collections under way are calls too
+	c.endCold()     // calls under way may wait for it
 	if first := c.gate.close(); !first {
 		return nil
 	}
@@ -108,6 +110,7 @@ func (c *Cache) release(failed bool) error {
 		c.remote.close()
 		return nil
 	}
+	c.endCold()
 	if c.writer != nil {
 		c.writer.End()
 	}
@@ -135,6 +138,7 @@ func (c *Cache) release(failed bool) error {
 	for _, t := range c.set.Tables {
 		t.Tier.Close()
 	}
+	errs = append(errs, c.closeCold())
 	for _, d := range c.set.Devices {
 		errs = append(errs, d.Device.Close())
 	}

@@ -43,6 +43,9 @@ var (
 	// ErrHeld is wrapped by errors of changes that wait for a client which does not let go of memory: it is stopped, or in a batch that takes very
 	// long. The text names the client.
 	ErrHeld = share.ErrHeld
+	// ErrCold is wrapped by errors of batches some of whose rows are in no slab and not in the host tier, and could not be read from below it. The
+	// text names tier, page and cause. Those rows are zeroed, and the other rows are written. Later batches try again.
+	ErrCold = read.ErrCold
 	// ErrCorrupt is wrapped by the errors of Gather and Batch.Wait if a row does not decode, which is a fault of memory or of this
 	// package. The output is undefined then.
 	ErrCorrupt = read.ErrCorrupt

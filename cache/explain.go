@@ -21,6 +21,10 @@ type Explanation struct {
 	Device          int
 	Offset          int64
 	Age             time.Duration
+	// Tier is where the newest version of the row is read next: "slab", "overlay", "host", or, of a table of FromPages, "log" for a row of the log of
+	// updates and "pages". Since is when it came there, the zero time if that is not known.
+	Tier  string
+	Since time.Time
 	// Reason is the reason of the row's next miss, if it is not cached.
 	Reason slab.Reason
 	// Compressed and StoredBytes describe the newest version of the row. SlotBytes is the slab memory that it takes or would take.
@@ -64,6 +68,7 @@ func (c *Cache) Explain(table int, rows []int64) ([]Explanation, error) {
 			Table: table, Row: rows[i], Cached: w.Cached, Overlay: w.Overlay, Device: w.Device, Offset: w.Offset, Age: w.Age, Reason: w.Reason,
 			Compressed: w.Compressed, StoredBytes: w.Stored, SlotBytes: slab.SlotBytes(w.Stored),
 		}
+		e.Tier, e.Since = w.Tier, w.Since
 		if out := w.Withdrawn; !out.At.IsZero() {
 			e.Eviction = &Eviction{At: out.At, Age: out.Age}
 			if out.By != nil {

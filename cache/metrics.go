@@ -42,6 +42,7 @@ func (c *Cache) gauges(f *observe.Maker) (read func(metric.Observer)) {
 	estimate := f.Gauge("tensorcache.estimated.hit_ratio", "1", "What the hit ratio would be at so many times the budget, were the cache filled by LRU.")
 	utilization := f.Gauge("tensorcache.host_link.utilization", "1", "Part of the host links' capacity that misses took since the last collection.")
 
+	below := c.belowGauges(f)
 	with := func(more ...attribute.KeyValue) metric.MeasurementOption {
 		return metric.WithAttributeSet(attribute.NewSet(c.watch.Whose(more...)...))
 	}
@@ -75,6 +76,7 @@ func (c *Cache) gauges(f *observe.Maker) (read func(metric.Observer)) {
 				batches += m.Shared
 			}
 			o.ObserveInt64(shared, batches, of)
+			below(o, ts, func(more ...attribute.KeyValue) metric.MeasurementOption { return with(append(more, table)...) })
 			moved += ts.HostBytesMoved
 			delivered += ts.Lookups * int64(ts.RowBytes)
 		}
@@ -117,6 +119,43 @@ func (c *Cache) gauges(f *observe.Maker) (read func(metric.Observer)) {
 		if share, ok := c.link.use(moved, c.hostLinks()); ok {
 			o.ObserveFloat64(utilization, share, all)
 		}
+	}
+}
+
+// belowGauges makes the instruments of what lies below the host tiers, of tables of pages.
+func (c *Cache) belowGauges(f *observe.Maker) func(metric.Observer, *TableStats, func(...attribute.KeyValue) metric.MeasurementOption) {
+	absent := f.Counter("tensorcache.cold.misses", "{row}", "Misses that the host tier did not hold, by whether they could be read.")
+	rows := f.Counter("tensorcache.cold.rows", "{row}", "Rows read from below the host tier, by where they were found.")
+	reads := f.Counter("tensorcache.cold.reads", "{read}", "Reads from below the host tier: of batches, cycles and prefetches.")
+	pages := f.Counter("tensorcache.cold.pages", "{page}", "Pages read.")
+	bytes := f.Counter("tensorcache.cold.bytes", "By", "Bytes of the pages read.")
+	latency := f.Gauge("tensorcache.cold.latency", "s", "Mean time of a read from below the host tier, since the cache was opened.")
+	prefetched := f.Counter("tensorcache.prefetch.rows", "{row}", "Rows that Prefetch has read, that left the host tier unread, and that found no room.")
+	held := f.Level("tensorcache.host.rows", "{row}", "Rows in the host tier.")
+	moved := f.Counter("tensorcache.host.moves", "{row}", "Rows that cycles have moved into the host tier and out of it.")
+	return func(o metric.Observer, ts *TableStats, with func(...attribute.KeyValue) metric.MeasurementOption) {
+		t := &ts.Tiers
+		if !t.Paged {
+			return
+		}
+		of := with()
+		o.ObserveInt64(absent, t.AbsentRows-t.FailedRows, with(observe.KeyOutcome.String("read")))
+		o.ObserveInt64(absent, t.FailedRows, with(observe.KeyOutcome.String("failed")))
+		for tier, n := range map[string]int64{"pages": t.RowsRead, "log": t.LogRows, "prefetch": t.FlightRows} {
+			o.ObserveInt64(rows, n, with(observe.KeyTier.String(tier)))
+		}
+		o.ObserveInt64(reads, t.Reads, of)
+		o.ObserveInt64(pages, t.PagesRead, of)
+		o.ObserveInt64(bytes, t.BytesRead, of)
+		if t.Reads > 0 {
+			o.ObserveFloat64(latency, float64(t.ReadNanos)/float64(t.Reads)/1e9, of)
+		}
+		for outcome, n := range map[string]int64{"read": t.PrefetchedRows, "unused": t.UnusedRows, "dropped": t.DroppedRows} {
+			o.ObserveInt64(prefetched, n, with(observe.KeyOutcome.String(outcome)))
+		}
+		o.ObserveInt64(held, t.HostRows, of)
+		o.ObserveInt64(moved, t.PromotedRows, with(observe.KeyDirection.String("in")))
+		o.ObserveInt64(moved, t.DemotedRows, with(observe.KeyDirection.String("out")))
 	}
 }
 

@@ -149,14 +149,27 @@ func (p *randomPolicy) Close()       {}
 
 // runModel runs all operations of a cache from several goroutines and checks the rows. Devices of f, if any, are lost meanwhile.
 func runModel(t *testing.T, operations int64, o cache.Options, devices int, f *faulty, lose []int) {
-	const rows, capacity, rowBytes = 600, 700, 120
+	const rows, rowBytes = 600, 120
+	capacity, paged := 700, o.Host.Memory > 0 // tables of pages do not grow
+	if paged {
+		capacity = rows
+	}
 	models := []*model{newModel(rows, capacity, rowBytes), newModel(rows, capacity, rowBytes)}
 	for i, m := range models {
 		table, err := cache.FromBytes(fmt.Sprint("table", i), dtype.Uint8, m.source(), rowBytes)
+		if paged {
+			o.Codec, o.Host.Overlay = "", 1<<20
+			table, err = cache.FromPages(packed(t, m.source(), rowBytes, []string{"ibp4", "none"}[i], slowPages))
+			if i == 0 {
+				table = table.WithLog(t.TempDir(), false)
+			}
+		} else {
+			table = table.WithCapacity(int64(capacity))
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Tables = append(o.Tables, table.WithCapacity(capacity))
+		o.Tables = append(o.Tables, table)
 	}
 	snapshot := filepath.Join(t.TempDir(), "snapshot")
 	o.Admission.Policy, o.Devices.Count = &randomPolicy{}, devices
@@ -239,6 +252,10 @@ func runModel(t *testing.T, operations int64, o cache.Options, devices int, f *f
 					if ids[len(ids)-1] >= rows {
 						inserted.Add(1)
 					}
+				case x < 975 && paged:
+					if !fail("Prefetch", c.Prefetch(table, pick(m, r.Int64N(40), rows))) {
+						return
+					}
 				case x < 995:
 					if !fail("Invalidate", c.Invalidate(table, pick(m, r.Int64N(8), rows))) {
 						return
@@ -291,8 +308,15 @@ func runModel(t *testing.T, operations int64, o cache.Options, devices int, f *f
 			t.Errorf("device %d: %+v", i, d)
 		}
 	}
-	if updates.Load() > 1000 && (n.Cycles == 0 || n.AdmittedRows == 0 || n.EvictedRows == 0 || inserted.Load() == 0 || n.InvalidatedRows == 0) {
+	if updates.Load() > 1000 && (n.Cycles == 0 || n.AdmittedRows == 0 || n.EvictedRows == 0 || (inserted.Load() == 0) != paged || n.InvalidatedRows == 0) {
 		t.Fatalf("something never happened: %+v", n)
+	}
+	if paged {
+		tiers := s.Tables[1].Tiers
+		t.Logf("%+v", tiers)
+		if tiers.FailedRows > 0 || operations > 5000 && o.Host.Memory < 100_000 && (tiers.AbsentRows == 0 || tiers.LogRows == 0 || tiers.PrefetchedRows == 0 || tiers.UnusedRows == 0 || tiers.PromotedRows == 0 || tiers.DemotedRows == 0) {
+			t.Fatalf("something never happened: %+v", tiers)
+		}
 	}
 	sum := s.Tables[0].Lookups + s.Tables[1].Lookups
 	if hits := s.Tables[0].Hits + s.Tables[1].Hits; hits == 0 || hits == sum {
@@ -314,6 +338,18 @@ var modelCases = map[string]modelCase{
 	"islands":            {o: cache.Options{Budget: 30_000, Codec: "ibp4"}, devices: 5, islands: []int{0, 0, 1, 2, 1}, lose: []int{1, 3}},
 	"8 islands":          {o: cache.Options{Budget: 40_000, Codec: "ibp8"}, devices: 8, islands: []int{0, 1, 2, 3, 4, 5, 6, 7}, lose: []int{0, 4}},
 	"8 devices, 7 lost":  {o: cache.Options{Budget: 20_000, Codec: "none", Devices: cache.DeviceOptions{Rates: hotRates}}, devices: 8, lose: []int{3, 0, 1, 7, 6, 2, 5}},
+	"pages":              {o: cache.Options{Budget: 40_000, Host: cache.HostOptions{Memory: 50_000}}, devices: 1},
+	"pages, inclusive":   {o: cache.Options{Budget: 40_000, Host: cache.HostOptions{Memory: 70_000, Inclusive: true}}, devices: 1},
+	"pages, 4 devices":   {o: cache.Options{Budget: 20_000, Host: cache.HostOptions{Memory: 50_000}, Devices: cache.DeviceOptions{Rates: hotRates}}, devices: 4, lose: []int{2, 0}},
+	"pages, all fits":    {o: cache.Options{Budget: 40_000, Host: cache.HostOptions{Memory: 1 << 20}}, devices: 1},
+}
+
+// slowPages now and then delays a page, so that rows change while they are read.
+func slowPages(ctx context.Context, _ uint32) error {
+	if rand.IntN(8) == 0 {
+		time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
+	}
+	return nil
 }
 
 type modelCase struct {

@@ -61,6 +61,7 @@ func (c *Cache) openDevices() error {
 	c.learner = learn.New(lo)
 	c.writer = change.New(c.set, c.learner, c.watch, change.Options{
 		Budget: o.Budget, Interval: o.Refresh.Interval, MaxChurn: o.Refresh.MaxChurn, MaxBytes: o.Refresh.MaxBytes, Closed: ErrClosed,
+		Inclusive: o.Host.Inclusive,
 	})
 	c.store = &place.Store{Set: c.set, Hot: place.NewHot(place.HotOptions{
 		Mode: string(o.Devices.Placement), Rates: o.Devices.Rates, Observed: c.learner.Observed.Load, Cached: c.writer.Cached,
@@ -114,6 +115,10 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 	if slices.ContainsFunc(tables, func(t Table) bool { return c.codecOf(t) == CodecAuto }) {
 		ahead, c.opts.Admission.Training, c.stopTraining = learn.ReadAhead(c.opts.Admission.Training, learn.AheadLookups(raw))
 	}
+	memory, err := c.memoryOf(tables)
+	if err != nil {
+		return err
+	}
 	var loaded []*read.Table
 	defer func() { c.set.SetTables(loaded) }()
 	for i, t := range tables {
@@ -127,7 +132,13 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 			Drawn: learn.Draw(ahead, i, int64(t.Rows()), t.RowBytes(), c.opts.Seed),
 		}
 		_, span := c.watch.Start(ctx, "load", t.name)
-		one, err := c.loadTable(ctx, i, t, terms)
+		var one *read.Table
+		var err error
+		if t.below != nil {
+			one, err = c.loadBelow(t, memory[i])
+		} else {
+			one, err = c.loadTable(ctx, i, t, terms)
+		}
 		if err != nil {
 			err = fmt.Errorf("cache: table %s: %w", t.name, err)
 			span.End(err)
@@ -212,7 +223,7 @@ func (c *Cache) fill(ctx context.Context) error {
 	o := &c.opts
 	filled, err := fill.Fill(c.store, fill.Options{
 		Context: ctx, Learner: c.learner, Log: c.watch.Log, Budgets: o.budgets(), OneBudget: len(o.Budgets) == 0, Overlay: o.Host.Overlay, Training: o.Admission.Training,
-		Cold: o.Admission.Cold, Fixed: !o.Admission.Cold && o.Refresh.Interval == 0 && o.Refresh.Accesses == 0, Restored: c.readSnapshot(),
+		Cold: o.Admission.Cold, Inclusive: o.Host.Inclusive, Fixed: !o.Admission.Cold && o.Refresh.Interval == 0 && o.Refresh.Accesses == 0, Restored: c.readSnapshot(),
 	})
 	o.Admission.Training = nil
 	if err = cmp.Or(err, ctx.Err()); err != nil {
@@ -222,6 +233,9 @@ func (c *Cache) fill(ctx context.Context) error {
 		return err
 	}
 	if err := c.writer.Open(c.store, filled.Differing); err != nil {
+		return err
+	}
+	if err := c.writer.FillTiers(ctx, filled.Chosen, filled.Hosts); err != nil {
 		return err
 	}
 	for _, key := range filled.Restored {

@@ -126,6 +126,15 @@ type DeviceOptions struct {
 type HostOptions struct {
 	// Tier is the layout of the host tier. Default InPlace.
 	Tier HostTier
+	// Memory is the most host memory, in bytes, for the rows and indices of the host tiers of all tables. Tables of FromPages keep as many rows
+	// there as fit, and read the others from their pages; other tables must fit. A table of pages needs 12.1 bytes for each of its rows, and an
+	// eighth of the rest is for rows read lately or by Prefetch. Default: no limit.
+	Memory int64
+	// Inclusive keeps rows that a slab holds in the host tier, too. By default, of a table of FromPages that does not fit in Memory, they give
+	// way to rows that no slab holds.
+	Inclusive bool
+	// ColdTimeout bounds how long a batch waits for rows that are neither in a slab nor in the host tier. Default: 10 s.
+	ColdTimeout time.Duration
 	// Nodes are the memory nodes (NUMA) for the host tier, by the system's numbers, each once. Pages are interleaved over them; when a
 	// node is full, its pages go elsewhere. AnyNode alone leaves the placement of memory and threads to the system. Default: on machines
 	// with several nodes, the nodes nearest to the devices, if the system reports the node of every device and the process has no
@@ -192,6 +201,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.Host.Workers == 0 {
 		o.Host.Workers = runtime.GOMAXPROCS(0)
+	}
+	if o.Host.ColdTimeout == 0 {
+		o.Host.ColdTimeout = 10 * time.Second
 	}
 	if o.Host.Overlay == 0 {
 		versions := 0.0
@@ -320,6 +332,12 @@ func (o *Options) Validate() error {
 	}
 	if o.Link != NoLink && !(o.Link >= 0 && o.Link <= 1e15) {
 		fault("cache: Link (%g B/s) must be 0 to 1e15, or NoLink", o.Link)
+	}
+	if o.Host.Memory < 0 || o.Host.Memory > maxBudget {
+		fault("cache: Host.Memory (%d B) must be 0 to 2^59 B", o.Host.Memory)
+	}
+	if o.Host.ColdTimeout < 0 {
+		fault("cache: Host.ColdTimeout (%v) must not be negative", o.Host.ColdTimeout)
 	}
 	if o.Host.Tier != InPlace && o.Host.Tier != Packed {
 		fault("cache: Host.Tier (%q) must be inplace or packed", o.Host.Tier)

@@ -119,6 +119,8 @@ type TableStats struct {
 	LocalHits, PeerHits int64
 	// MissesByReason is indexed by slab.Reason and sums to Misses.
 	MissesByReason [slab.NumReasons]int64
+	// Tiers says what lies in the host tier, and what was read from below it.
+	Tiers TierStats
 	// HostBytesMoved is the stored bytes of the missed rows.
 	HostBytesMoved int64
 	// MissStrategy says for each device how misses are read from the host tier.
@@ -166,6 +168,7 @@ func (s Stats) Sub(earlier Stats) Stats {
 		t.PeerHits -= e.PeerHits
 		t.Misses -= e.Misses
 		t.HostBytesMoved -= e.HostBytesMoved
+		t.Tiers = t.Tiers.sub(e.Tiers)
 		for r := range t.MissesByReason {
 			t.MissesByReason[r] -= e.MissesByReason[r]
 		}
@@ -274,6 +277,7 @@ func (c *Cache) tableStats(s *Stats) {
 			RawBytes: total.RawBytes, StoredBytes: total.StoredBytes, EqualRows: total.EqualRows,
 		}
 		one.count(done)
+		one.Tiers = tierStats(t)
 		if codec := t.Tier.Codec(); codec != nil {
 			s.CodecBytes += codec.MetadataBytes()
 		}

@@ -3,6 +3,7 @@ package cache
 import (
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"sync/atomic"
 	"unsafe"
@@ -27,6 +28,7 @@ type Table struct {
 	codec    Codec  // "": Options.Codec
 	adopt    []byte // memory that becomes the host tier; nil: the host tier gets memory of its own
 	restore  bool   // Close restores the rows in adopt
+	below    *below // what has the rows that the host tier does not hold; nil: the host tier holds all
 }
 
 // Element is a Go type of table elements.
@@ -118,11 +120,15 @@ func Adopt(name string, of dtype.Type, mem []byte, rowBytes int) (Table, error) 
 	return t, nil
 }
 
-// Open returns the table of an .npy file, or of an array of an .npz archive or a .safetensors file. The array is named after a colon
+// Open returns the table of an .npy file, of an array of an .npz archive or a .safetensors file, or of a directory of page files as `cachebench pack`
+// writes it: see FromPages. The array is named after a colon
 // ("f.npz:x"); without a name it is "features", else the only array of rank ≥ 2. The last axis is the row. float8 tensors become tables of
 // Uint8. New reads and closes the table. A table that is not given to New must be closed with Close. New reads the table on all
 // processors, except compressed arrays and those in Fortran order, which it reads on one.
 func Open(path string) (Table, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return openPages(path)
+	}
 	f, err := tablefile.Open(path)
 	if err != nil {
 		return Table{}, err
@@ -185,6 +191,12 @@ func (t Table) validate() error {
 	}
 	if n := int64(t.Rows()); n < 1 && t.capacity < 1 || n > hashmap.MaxRows {
 		return fmt.Errorf("cache: table %s: rows (%d) must be 1 to 2^50 - 2, or 0 in a table with a capacity", t.name, n)
+	}
+	if t.below != nil && t.codec != "" && t.codec != CodecAuto && t.codec != t.below.name {
+		return fmt.Errorf("cache: table %s: codec (%s) must be %s, with which its pages were packed", t.name, t.codec, t.below.name)
+	}
+	if t.below != nil && t.capacity > int64(t.Rows()) {
+		return fmt.Errorf("cache: table %s: capacity (%d) must not exceed the %d rows of its pages", t.name, t.capacity, t.Rows())
 	}
 	if t.codec != "" {
 		if err := registry.Check(string(t.codec)); err != nil {

@@ -70,6 +70,9 @@ func tcgo_prefetch(h C.uintptr_t, table C.int32_t, ids unsafe.Pointer, idType C.
 	if err == nil {
 		err = s.checkRows(r, ids)
 	}
+	if err == nil {
+		err = s.cache.Prefetch(r.table, wide(ids, idType, r.n))
+	}
 	return result(err)
 }
 

@@ -76,6 +76,8 @@ var statuses = []struct {
 	{cache.ErrBudget, C.TC_ERROR_BUDGET},
 	{cache.ErrCapturing, C.TC_ERROR_CAPTURE},
 	{cache.ErrCorrupt, C.TC_ERROR_CORRUPT},
+	{cache.ErrCold, C.TC_ERROR_FILE}, // after ErrClosed, ErrTable and ErrRows
+
 	{cache.ErrPolicy, C.TC_ERROR_POLICY},
 	{cache.ErrDevice, C.TC_ERROR_DEVICE},
 	{context.Canceled, C.TC_ERROR_CANCELLED},

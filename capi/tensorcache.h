@@ -189,6 +189,7 @@ typedef struct tc_config {
 	const char *name;    /* of the cache, in telemetry and logs; default "cache" */
 	int32_t log_level;   /* tc_log_level from which tc_logs_json has the cache's messages; default TC_LOG_WARNING */
 	int32_t reserved;    /* 0 */
+	int64_t host_memory; /* most bytes of host memory for rows and index of tables of pages; default: no limit */
 } tc_config;
 
 /* A table: an array whose first axis numbers the rows. Either path or data is set. */
@@ -197,7 +198,7 @@ typedef struct tc_table {
 
 	const char *name; /* for reports and errors; default: the array's name in its file, or "table 0" and so on */
 
-	/* A file: .npy, .npz or .safetensors. "file.npz:array" names an array of several. */
+	/* A file: .npy, .npz or .safetensors. "file.npz:array" names an array of several. Or a directory of pages, of "cachebench pack". */
 	const char *path;
 
 	/* Or memory: rows x row_bytes bytes, back to back. The caller keeps it unchanged until the opening has ended.
@@ -464,7 +465,8 @@ TC_API tc_status tc_update(tc_cache *cache, int32_t table, const void *ids, int3
 /* Withdraws rows from GPU memory, until a refresh caches them again. ids are in host memory. */
 TC_API tc_status tc_invalidate(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n);
 
-/* Tells which rows are soon looked up. ids are in host memory. As every row is in host memory, it only checks its arguments now. */
+/* Begins to read those rows, of a table of pages, that are in no GPU memory and not in host memory, and returns: batches that look them up soon find them
+ * in host memory. ids are in host memory. For other tables it only checks its arguments. */
 TC_API tc_status tc_prefetch(tc_cache *cache, int32_t table, const void *ids, int32_t id_type, int64_t n);
 
 /* Runs one refresh cycle, which replaces cached rows by rows that are used more, and returns when those are served. Gathers go on

@@ -30,7 +30,7 @@ compile change change
 compile train train
 compile share_open share_open
 compile replay replay
-compile replay_board replay_board
 compile pooled pooled_join
 compile pooled_plain pooled_plain
+compile replay_board replay_board
 go run ./gen/codecs modules # those of the codecs

@@ -21,6 +21,8 @@ type Fetch struct {
 	Begun device.Event
 	// End is how the batch ends, if this kernel is one of those that end it.
 	End Ending
+	// Absent receives the misses that the tier does not hold. It may be nil if the tier holds all rows.
+	Absent *Absent
 }
 
 // Name implements device.Kernel.
@@ -36,6 +38,10 @@ func (k *Fetch) RunHost(w device.Workers) {
 	w.For(int(count.Misses), rowGrain, func(from, to int) {
 		for _, m := range misses[from:to] {
 			n, ok := k.Tier.read(k.Codec.Codec, int64(m.Word), out[int(m.Position)*rowBytes:][:rowBytes])
+			if n == isAbsent {
+				k.Absent.add(int64(m.Word), m.Position)
+				continue
+			}
 			if !ok {
 				count.corrupt(m.Position)
 				continue

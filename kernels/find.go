@@ -13,6 +13,8 @@ type Find struct {
 	Tier  HostRows
 	// End is how the batch ends. Its Kernels is 1.
 	End Ending
+	// Absent is as in Fetch.
+	Absent *Absent
 
 	decode Decode
 	fetch  Fetch
@@ -39,6 +41,6 @@ func (k *Find) hits() *Decode {
 
 // misses returns the reading of what Lookup does not find.
 func (k *Find) misses() *Fetch {
-	k.fetch = Fetch{Misses: k.Lookup.Found, AtBack: true, Counters: k.Lookup.Counters, Tier: k.Tier, Codec: k.Codec, Out: k.Lookup.Out, End: k.End}
+	k.fetch = Fetch{Misses: k.Lookup.Found, AtBack: true, Counters: k.Lookup.Counters, Tier: k.Tier, Codec: k.Codec, Out: k.Lookup.Out, End: k.End, Absent: k.Absent}
 	return &k.fetch
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/abi"
-	"github.com/tensorcache/tensorcache/slab"
 )
 
 // Order sorts the misses of a batch by the page of their rows' host addresses. Small random rows of a large table cost a GPU address
@@ -76,7 +75,7 @@ type HostRows struct {
 	// Compressed has a bit per row in place, LSB first in 64-bit words, set where the row is compressed; empty when no
 	// row is.
 	Compressed device.Buffer
-	// Index has a slab.Location per packed row, with slab ID 0.
+	// Index has a slab.Location per packed row, with slab ID 0. Words that are no locations are of rows that the tier does not hold: see Absent.
 	Index device.Buffer
 	// RowBytes is the length of a row.
 	RowBytes int
@@ -85,18 +84,24 @@ type HostRows struct {
 	// Common is the number of bytes of a row that the host's processors gather when they help with misses: few rows are longer, and the
 	// device reads the rest of those itself. 0 is whole rows.
 	Common int
+	// ReadAhead, if not nil, is where rows lie that were read ahead. It needs a tier that holds a part of its rows.
+	ReadAhead *Ahead
 }
 
-// offset returns where a row's stored bytes begin in Mem.
+// offset returns where a row's stored bytes begin in Mem, 0 if the tier does not hold the row.
 func (h *HostRows) offset(row int64) int64 {
 	if h.Stride != 0 {
 		return row * h.Stride
 	}
-	return slab.Location(atomic.LoadUint64(&view[uint64](h.Index)[row])).Offset()
+	if l := h.at(row); l.Valid() {
+		return l.Offset()
+	}
+	return 0
 }
 
 // Stored returns a row's stored bytes and whether they are compressed. A compressed row in place may be followed by
-// stale bytes: its codec knows its length. Bits and index are loaded atomically: those of other rows may change.
+// stale bytes: its codec knows its length. Bits and index are loaded atomically: those of other rows may change. Of a row that the tier does not
+// hold, the stored bytes are nil.
 func (h *HostRows) Stored(row int64) (stored []byte, compressed bool) {
 	mem := h.Mem.Bytes()
 	if h.Stride != 0 {
@@ -105,13 +110,29 @@ func (h *HostRows) Stored(row int64) (stored []byte, compressed bool) {
 		}
 		return mem[row*h.Stride:][:h.RowBytes], compressed
 	}
-	l := slab.Location(atomic.LoadUint64(&view[uint64](h.Index)[row]))
+	l := h.at(row)
+	if !l.Valid() {
+		return nil, false
+	}
 	return mem[l.Offset():][:l.Stored(h.RowBytes)], l.Compressed()
 }
 
-// read writes a row. It returns the row's stored length, and whether it decodes.
+// read writes a row. It returns the row's stored length, and whether it decodes; isAbsent and false if the tier does not hold the row.
 func (h *HostRows) read(c codec.Codec, row int64, to []byte) (n int, ok bool) {
-	stored, compressed := h.Stored(row)
+	var stored []byte
+	var compressed bool
+	if h.ReadAhead == nil {
+		if stored, compressed = h.Stored(row); stored == nil {
+			return isAbsent, false
+		}
+	} else {
+		l := h.at(row)
+		if !l.Valid() {
+			return isAbsent, false
+		}
+		h.ReadAhead.use(row, l.Offset())
+		stored, compressed = h.Mem.Bytes()[l.Offset():][:l.Stored(h.RowBytes)], l.Compressed()
+	}
 	n, ok = restore(c, to, stored, compressed)
 	return n, ok && (h.Stride != 0 || n == len(stored))
 }

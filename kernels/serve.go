@@ -24,6 +24,8 @@ type Serve struct {
 	// Pool is used by the kernel of Pooled only. Partials is device memory of Pool.PartialBytes for it; its execution on the host needs none.
 	Pool     *reduce.Batch
 	Partials device.Buffer
+	// Absent is as in Fetch.
+	Absent *Absent
 
 	// host is what the host execution reads. It lies here so that a batch allocates nothing.
 	host struct {
@@ -120,6 +122,10 @@ func (k *Serve) serve(row int64, i int, l slab.Location, done *Counters) {
 	done.Misses++
 	done.Reasons[min(l.Reason(), slab.NumReasons-1)]++
 	n, ok := k.Tier.read(k.Codec.Codec, row, out)
+	if n == isAbsent {
+		k.Absent.add(row, uint32(i))
+		return
+	}
 	if !ok {
 		count.corrupt(uint32(i))
 		return

@@ -26,7 +26,7 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 	}()
 	var rows wire.RowsRequest
 	switch m.Method {
-	case wire.Explain, wire.Explanations, wire.Missed, wire.Cached, wire.Update, wire.Invalidate:
+	case wire.Explain, wire.Explanations, wire.Missed, wire.Cached, wire.Update, wire.Invalidate, wire.Absent, wire.Prefetch:
 		if err := wire.Decode(m.Body, &rows); err != nil {
 			return nil, err
 		}
@@ -83,6 +83,13 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 		return nil, s.cache.Update(ctx, rows.Table, rows.Rows, m.Payload)
 	case wire.Invalidate:
 		return nil, s.cache.Invalidate(rows.Table, rows.Rows)
+	case wire.Absent:
+		if s.owner == nil {
+			return nil, sharing.ErrNotShared
+		}
+		return s.owner.ReadAbsent(ctx, rows.Table, rows.Rows)
+	case wire.Prefetch:
+		return nil, s.cache.Prefetch(rows.Table, rows.Rows)
 	case wire.Refresh:
 		return nil, s.o.Commands.Refresh(ctx)
 	case wire.SetBudget:

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/wire"
 	"github.com/tensorcache/tensorcache/serve"
 )
 
@@ -294,7 +296,7 @@ func TestServer_BadBytes(t *testing.T) {
 				break
 			}
 		}
-		if want := map[string]string{"version": "client's version (9) must be the owner's (2)", "no greeting": "first request"}[name]; !strings.Contains(string(answer[:n]), want) {
+		if want := map[string]string{"version": fmt.Sprintf("client's version (9) must be the owner's (%d)", wire.Version), "no greeting": "first request"}[name]; !strings.Contains(string(answer[:n]), want) {
 			t.Errorf("%s: answered %q, want %s", name, answer[:n], want)
 		}
 		c.Close()

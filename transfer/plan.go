@@ -17,6 +17,8 @@ type Batch struct {
 	// End is how the batch ends, one of its kernels being the reading of the misses.
 	End     kernels.Ending
 	Reading Reading
+	// Absent receives the misses that the tier does not hold. It may be nil if the tier holds all rows.
+	Absent *kernels.Absent
 }
 
 // Reading is how a batch's misses are read. The zero value has the GPU read them in any order.
@@ -55,7 +57,7 @@ func (b *Batch) Pages(tier kernels.HostRows) kernels.Pages {
 func (p *Plan) Enqueue(s device.Stream, tier kernels.HostRows, c kernels.Codec, b Batch, begun device.Event) error {
 	p.hosts = 0
 	p.sharer = nil
-	p.fetch = kernels.Fetch{Misses: b.Found, AtBack: true, Counters: b.Counters, Tier: tier, Codec: c, Out: b.Out, Begun: begun, End: b.End}
+	p.fetch = kernels.Fetch{Misses: b.Found, AtBack: true, Counters: b.Counters, Tier: tier, Codec: c, Out: b.Out, Begun: begun, End: b.End, Absent: b.Absent}
 	rows := b.Found.Size() / kernels.FoundBytes
 	if pages := b.Pages(tier); pages.Buckets.Size() != 0 {
 		p.order = kernels.Order{Found: b.Found, Counters: b.Counters, Ordered: b.Ordered, Pages: pages, Counted: b.Counted}

@@ -71,6 +71,7 @@ type Tier struct {
 	lies     NodeMemory                   // where the rows are
 	adopted  []byte                       // the caller's memory that holds the rows; nil if the tier has memory of its own
 	length   atomic.Pointer[atomic.Int64] // of a tier of another process: its number of rows
+	part     *part                        // nil if the tier holds all rows
 	shared   bool                         // rows, and what Attach copies to devices, are memory that other processes can map
 }
 
@@ -148,9 +149,12 @@ func (t *Tier) IndexBytes() int64 {
 // BitmaskBytes returns the memory of the row bits on each device, in bytes.
 func (t *Tier) BitmaskBytes() int64 { return t.host.Compressed.Size() }
 
-// Stored returns the stored bytes of a row and whether they are compressed. The caller must not use them once a Write may run.
+// Stored returns the stored bytes of a row and whether they are compressed, or ErrAbsent. The caller must not use them once a Write may run.
 func (t *Tier) Stored(row int64) (stored []byte, compressed bool, err error) {
 	stored, compressed = t.host.Stored(row)
+	if stored == nil && t.part != nil {
+		return nil, false, ErrAbsent
+	}
 	if compressed && t.mode == InPlace {
 		n, err := t.codec.Stored(stored)
 		if err != nil {
@@ -161,13 +165,16 @@ func (t *Tier) Stored(row int64) (stored []byte, compressed bool, err error) {
 	return stored, compressed, nil
 }
 
-// StoredBytes returns the length of a row as stored. It is safe beside Write.
+// StoredBytes returns the length of a row as stored; of an absent row the mean of the table. It is safe beside Write.
 func (t *Tier) StoredBytes(row int64) (int, error) {
 	if t.codec == nil { // no memory is read, and no lock is passed from one processor to another
 		return t.rowBytes, nil
 	}
 	t.writes.RLock()
 	defer t.writes.RUnlock()
+	if t.part != nil {
+		return t.partBytes(row), nil
+	}
 	stored, _, err := t.Stored(row)
 	return len(stored), err
 }
@@ -177,7 +184,10 @@ func (t *Tier) StoredBytes(row int64) (int, error) {
 func (t *Tier) StoredLengths(ctx context.Context, lengths []int32) {
 	interruptible{host.Workers(0), ctx}.For(len(lengths), 1<<14, func(from, to int) {
 		for row := from; row < to; row++ {
-			lengths[row] = -1
+			if lengths[row] = -1; t.part != nil {
+				lengths[row] = int32(t.partBytes(int64(row)))
+				continue
+			}
 			if stored, _, err := t.Stored(int64(row)); err == nil {
 				lengths[row] = int32(len(stored))
 			}

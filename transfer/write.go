@@ -62,6 +62,10 @@ func (t *Tier) Write(row int64, stored []byte, compressed bool) (w Written, ok b
 	if rows := t.Rows(); row >= rows {
 		return w, false, fmt.Errorf("transfer: row %d: must be 0 to %d", row, rows-1)
 	}
+	if t.part != nil {
+		w, ok = t.replace(row, stored, compressed)
+		return w, ok, nil
+	}
 	before, _, err := t.Stored(row)
 	if err != nil {
 		return w, false, err

@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"math"
 
@@ -11,7 +12,11 @@ import (
 // Within says whether got is row i, but for elements that differ from the row's by at most bound. NaNs and infinities must be the row's.
 // The elements of a row that differs must be floating-point numbers.
 func (t *Table) Within(i int64, got []byte, bound float64) bool {
-	want := t.Row(i)
+	return t.within(t.Row(i), got, bound)
+}
+
+// within is Within for a row with so many bytes.
+func (t *Table) within(want, got []byte, bound float64) bool {
 	if bound == 0 || bytes.Equal(got, want) {
 		return bytes.Equal(got, want)
 	}
@@ -24,6 +29,29 @@ func (t *Table) Within(i int64, got []byte, bound float64) bool {
 		}
 	}
 	return true
+}
+
+// Mismatches returns how many of rows differ from got, which has them one after the other, by more than bound.
+func (t *Table) Mismatches(ctx context.Context, rows []int64, got []byte, bound float64) (n int64, err error) {
+	var all []byte
+	if t.pages != nil {
+		all = make([]byte, len(rows)*t.RowBytes)
+		if err := t.ReadRows(ctx, rows, all); err != nil {
+			return 0, err
+		}
+	}
+	for i, row := range rows {
+		var want []byte
+		if all != nil {
+			want = all[i*t.RowBytes:][:t.RowBytes]
+		} else {
+			want = t.Row(row)
+		}
+		if !t.within(want, got[i*t.RowBytes:][:t.RowBytes], bound) {
+			n++
+		}
+	}
+	return n, nil
 }
 
 // Value returns the first element of b, a floating-point number.

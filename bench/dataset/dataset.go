@@ -4,6 +4,7 @@ package dataset
 
 import (
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/tensorcache/tensorcache/bench/workload"
@@ -13,6 +14,7 @@ import (
 	"github.com/tensorcache/tensorcache/internal/datafile"
 	"github.com/tensorcache/tensorcache/internal/numa"
 	"github.com/tensorcache/tensorcache/internal/tablefile"
+	"github.com/tensorcache/tensorcache/pages"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -25,12 +27,16 @@ type Table struct {
 	// Data are the rows: in memory, or mapped from the file that they lie in as they are.
 	Data []byte
 
+	pages  *pageTable   // not nil: the rows are in pages, and Data is nil
 	path   string       // of the file that Data is mapped from; "" for memory
 	memory *numa.Memory // nil: Data is the Go heap's or mapped
 }
 
-// Load opens a file as cache.Open does. The file must not change while the table is in use.
+// Load opens a file, or a directory of page files, as cache.Open does. It must not change while the table is in use.
 func Load(path string) (*Table, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return FromPages(func() (*pages.Table, error) { return pages.Open(path, pages.FileOptions{}) })
+	}
 	r, err := tablefile.Open(path)
 	if err != nil {
 		return nil, err
@@ -71,6 +77,9 @@ func Generate(rows, columns int, seed uint64) (*Table, error) {
 // Open returns the table as a cache takes it. The data are not copied before cache.New does. What lies in a file is read from there, so
 // that its pages do not count as memory of the process.
 func (t *Table) Open() (cache.Table, error) {
+	if t.pages != nil {
+		return t.pages.forCache()
+	}
 	if t.path != "" {
 		return cache.Open(t.path)
 	}
@@ -98,5 +107,8 @@ func (t *Table) Sample(seed uint64) []byte {
 	return sample
 }
 
-// Row returns the bytes of row i.
+// Bytes returns the length of all rows.
+func (t *Table) Bytes() int64 { return int64(t.Rows) * int64(t.RowBytes) }
+
+// Row returns the bytes of row i of a table that is not Paged.
 func (t *Table) Row(i int64) []byte { return t.Data[int(i)*t.RowBytes:][:t.RowBytes] }

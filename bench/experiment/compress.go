@@ -82,6 +82,9 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 	if err != nil {
 		return nil, err
 	}
+	if err := table.InMemory(); err != nil {
+		return nil, err
+	}
 	if table, err = table.Cast(cfg.Cast); err != nil {
 		return nil, err
 	}

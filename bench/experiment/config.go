@@ -4,6 +4,7 @@ package experiment
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"maps"
 
@@ -42,6 +43,8 @@ type Config struct {
 	// Features is a NumPy file; "" generates rows of 128 float32, one for each vertex of the graph. RunTables takes several, with commas
 	// between them, and as many IDs.
 	Features string `json:"features,omitempty"`
+	// ColdPages is the address of a cluster that has the table's pages: those that the files of Features lack, or all if Features is "".
+	ColdPages string `json:"cold_pages,omitempty"`
 	// Cast rounds the table's elements to bf16 or f16 first.
 	Cast string `json:"cast,omitempty"`
 	// Graph is an .npz with CSR indptr and indices to sample; "" generates one with a vertex for each row of the table.
@@ -87,7 +90,9 @@ type Config struct {
 	Rates     string `json:"rates,omitempty"`
 	// HostNodes are the memory nodes of the host tier: "0,1", or "any"; "" leaves the choice to the cache.
 	HostNodes string `json:"host_nodes,omitempty"`
-	Workers   int    `json:"workers,omitempty"`
+	// HostMemory bounds the host memory for rows and index of a table of pages: "8MiB"; "" has no bound.
+	HostMemory string `json:"host_memory,omitempty"`
+	Workers    int    `json:"workers,omitempty"`
 	// Seed seeds every generator and sampler. DataSeed, if not 0, replaces it for the generated table and graph.
 	Seed     uint64 `json:"seed"`
 	DataSeed uint64 `json:"data_seed,omitempty"`
@@ -124,6 +129,28 @@ func (c *Config) link() float64 {
 	return link
 }
 
+// hostMemory returns HostMemory in bytes, 0 for no bound. REQUIRES: c is valid.
+func (c *Config) hostMemory() int64 {
+	n, _ := setting.Bytes("--host-memory", c.HostMemory)
+	return n
+}
+
+// suitPages sets what the pages of a table say, if it lies in pages, and reports what contradicts them.
+func (c *Config) suitPages(t *dataset.Table) error {
+	m := t.Paged()
+	if m == nil {
+		return nil
+	}
+	if c.Cast != "" {
+		return fmt.Errorf("--cast (%s) must not be given for a table of pages: cast the features before they are packed", c.Cast)
+	}
+	if c.Codec != registry.Auto && c.Codec != m.Codec {
+		return fmt.Errorf("--codec (%s) must be %s, with which the table was packed, or not given", c.Codec, m.Codec)
+	}
+	c.Codec = registry.Auto
+	return nil
+}
+
 // Validate reports every field out of range and every contradiction, all at once. Fields go by the names of their flags.
 func (c *Config) Validate() error {
 	var f faults.List
@@ -135,6 +162,10 @@ func (c *Config) Validate() error {
 	_, ok := setting.Link(c.Link)
 	f.If(!ok, "--link (%q) must be GB/s above 0, or none", c.Link)
 	f.Add(dataset.CheckCast(c.Cast))
+	if c.HostMemory != "" {
+		_, err = setting.Bytes("--host-memory", c.HostMemory)
+		f.Add(err)
+	}
 	_, err = transfer.ParseMode(c.HostTier)
 	f.Add(err)
 	switch c.Device {
@@ -193,7 +224,7 @@ func (c *Config) Settings() map[string]any {
 	maps.DeleteFunc(m, func(key string, _ any) bool {
 		switch key {
 		case "vertices":
-			return c.Features != "" || c.Graph != "" || c.readsText()
+			return c.Features != "" || c.ColdPages != "" || c.Graph != "" || c.readsText()
 		case "fanouts":
 			return !c.samples()
 		case "batches":
@@ -207,6 +238,9 @@ func (c *Config) Settings() map[string]any {
 		}
 		return false
 	})
+	if delete(m, "cold_pages"); c.ColdPages != "" { // one flag is for both
+		m["cold"] = c.ColdPages
+	}
 	if c.RefreshInterval != 0 {
 		m["refresh_interval"] = c.RefreshInterval.String()
 	}

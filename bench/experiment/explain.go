@@ -11,9 +11,11 @@ import (
 // Explained says where a row is after a run, or why it is not cached. Its JSON form is what `cachebench explain --json` prints.
 type Explained struct {
 	Row int64 `json:"row"`
-	// Where is "slab", "overlay", or "host" for rows that are not cached; Reason is then why.
-	Where  string `json:"where"`
-	Reason string `json:"reason,omitempty"`
+	// Where is "slab", "overlay", or for rows that are not cached "host", or "log" or "pages" below the host tier; Reason is then why.
+	Where string `json:"where"`
+	// Since is when the row came there, if that is known.
+	Since  *time.Time `json:"since,omitempty"`
+	Reason string     `json:"reason,omitempty"`
 	// Device and Offset say where in a slab, and AgeSeconds since when.
 	Device      *int     `json:"device,omitempty"`
 	Offset      *int64   `json:"offset,omitempty"`
@@ -71,14 +73,16 @@ func Explain(ctx context.Context, cfg Config, rows []int64, progress Progress) (
 }
 
 func explained(e cache.Explanation) Explained {
-	x := Explained{Row: e.Row, Where: "host", Compressed: e.Compressed, StoredBytes: e.StoredBytes, SlotBytes: e.SlotBytes}
+	x := Explained{Row: e.Row, Where: e.Tier, Compressed: e.Compressed, StoredBytes: e.StoredBytes, SlotBytes: e.SlotBytes}
 	switch age := e.Age.Seconds(); {
 	case e.Overlay:
-		x.Where = "overlay"
 	case e.Cached:
-		x.Where, x.Device, x.Offset, x.AgeSeconds = "slab", &e.Device, &e.Offset, &age
+		x.Device, x.Offset, x.AgeSeconds = &e.Device, &e.Offset, &age
 	default:
 		x.Reason = e.Reason.String()
+	}
+	if !e.Since.IsZero() {
+		x.Since = &e.Since
 	}
 	if v := e.Eviction; v != nil {
 		x.Eviction = &ExplainedEviction{At: v.At, AgeSeconds: v.Age.Seconds(), By: v.By}

@@ -3,6 +3,7 @@ package experiment
 import (
 	"cmp"
 	"math"
+	"os"
 	"strings"
 
 	"github.com/tensorcache/tensorcache/bench/workload"
@@ -10,6 +11,7 @@ import (
 	"github.com/tensorcache/tensorcache/internal/memlimit"
 	"github.com/tensorcache/tensorcache/internal/npy"
 	"github.com/tensorcache/tensorcache/internal/tablefile"
+	"github.com/tensorcache/tensorcache/pages"
 )
 
 // checkMemory refuses a run that is estimated to need more memory than this process may take. Files that cannot be read are left to
@@ -87,7 +89,12 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 		held += rows * rowBytes / 2
 	}
 	// The table and the host tier.
-	if size.Bytes = held; c.joined == nil { // else the owner has host tier, policy and slabs
+	memory := c.hostMemory()
+	switch size.Bytes = held; {
+	case c.joined != nil: // the owner has host tier, policy and slabs
+	case memory > 0 && rows*rowBytes > float64(memory): // the policy follows the rows that fit
+		size.Bytes += float64(memory)*(1+policyBytes/rowBytes) + rows
+	default:
 		size.Bytes += rows * (rowBytes + policyBytes)
 	}
 	if c.Graph == "" && c.samples() {
@@ -149,6 +156,13 @@ func (c *CompressConfig) checkMemory() error {
 
 // shape returns the rows of a table's file, their bytes, and how many bytes of memory loading the table takes: none if it is mapped.
 func shape(path string) (rows, rowBytes, held float64, err error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		m, err := pages.ReadManifest(path)
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		return float64(m.Rows), float64(m.RowBytes), 0, nil
+	}
 	f, err := tablefile.Open(path)
 	if err != nil {
 		return 0, 0, 0, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/internal/statjson"
 )
 
 // Result is what a run found. Its JSON form is what `cachebench run --json` prints.
@@ -28,6 +29,8 @@ type Result struct {
 		MemoryInfo
 		RowsCached int64 `json:"rows_cached"`
 	} `json:"cache"`
+	// Tiers is there if the table lies in pages. Its counters cover the measured batches only.
+	Tiers *statjson.Tiers `json:"tiers,omitempty"`
 	// HostMemory is there if memory nodes of the host were chosen, or there was a choice.
 	HostMemory *cache.HostMemory `json:"host_memory,omitempty"`
 	// Placement is there if the cache spanned several devices.

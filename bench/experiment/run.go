@@ -17,6 +17,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/statjson"
 	"github.com/tensorcache/tensorcache/slab"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -110,6 +111,10 @@ func (r *run) result(ctx context.Context, plain *Uncompressed) (*Result, error) 
 
 // compare adds what other caches do to a result.
 func (r *run) compare(ctx context.Context, res Result, plain *Uncompressed, compressed *measurement, counts accesses) (_ *Result, err error) {
+	if r.table.Paged() != nil { // a cache of raw rows would need the whole table in memory
+		res.Uncompressed, res.OtherBudgets = Uncompressed{}, []BudgetHits{}
+		return &res, nil
+	}
 	if plain == nil {
 		if plain, err = r.measurePlain(ctx, res.Results.Lookups); err != nil {
 			return nil, err
@@ -236,9 +241,9 @@ func (r *run) load() (err error) {
 		}
 	}
 	switch {
-	case c.Features != "":
+	case c.Features != "" || c.ColdPages != "":
 		r.progress.Stage("reading the features", 0)
-		r.table, err = dataset.Load(c.Features)
+		r.table, err = c.loadFeatures()
 	case c.joined != nil:
 		r.table, err = c.joined.table(0, nil)
 	case c.readsText():
@@ -252,6 +257,9 @@ func (r *run) load() (err error) {
 		r.table, err = dataset.Generate(rows, defaultColumns, c.dataSeed())
 	}
 	if err != nil {
+		return err
+	}
+	if err := c.suitPages(r.table); err != nil {
 		return err
 	}
 	if r.table, err = r.table.Cast(c.Cast); err != nil {
@@ -311,7 +319,7 @@ func (r *run) fit() (err error) {
 	r.suitTraining()
 	raw := int64(0)
 	for _, t := range r.all() {
-		raw += int64(len(t.Data))
+		raw += t.Bytes()
 	}
 	r.budget, err = r.cfg.budget(raw)
 	return err
@@ -510,7 +518,7 @@ func (r *run) open(ctx context.Context, codec, tier string) (*cache.Cache, error
 		telemetry.TracerProvider, telemetry.MeterProvider = tracenoop.NewTracerProvider(), metricnoop.NewMeterProvider()
 	}
 	o, err := r.cfg.spread(cache.Options{
-		Tables: tables, Budget: r.budget, Codec: cache.Codec(codec), Host: cache.HostOptions{Tier: cache.HostTier(tier), Workers: r.cfg.Workers, Progress: r.loading(codec, steps)},
+		Tables: tables, Budget: r.budget, Codec: cache.Codec(codec), Host: cache.HostOptions{Tier: cache.HostTier(tier), Workers: r.cfg.Workers, Progress: r.loading(codec, steps), Memory: r.cfg.hostMemory()},
 		Admission: cache.AdmissionOptions{Policy: policy, Training: r.shown(r.learn(ctx), codec), Cold: r.cfg.Cold}, Seed: r.cfg.Seed,
 		Refresh: r.cfg.Online.options(), Link: r.cfg.link(), Telemetry: telemetry,
 	})
@@ -553,7 +561,9 @@ func (r *run) through(ctx context.Context, c *cache.Cache, what string, verify b
 			}
 			took += time.Since(start)
 			if verify {
-				r.verify(table, part, out, r.bound(t))
+				if err := r.verify(table, part, out, r.bound(t)); err != nil {
+					return 0, err
+				}
 			}
 		}
 		if batches++; r.cfg.every() != 0 && batches%r.cfg.every() == 0 {
@@ -626,15 +636,15 @@ func (r *run) shown(training admission.Training, codec string) admission.Trainin
 	}
 }
 
-// verify compares gathered rows with their source. Those of a lossy codec may differ by its bound.
-func (r *run) verify(t *dataset.Table, rows []int64, out []byte, bound float64) {
-	n := t.RowBytes
-	for i, row := range rows {
-		r.verified++
-		if !t.Within(row, out[i*n:][:n], bound) {
-			r.mismatches++
-		}
+// verify compares gathered rows with their source. Those of a lossy codec may differ by its bound. Rows of pages are read from these again.
+func (r *run) verify(t *dataset.Table, rows []int64, out []byte, bound float64) error {
+	if t.Paged() != nil { // what a lossy codec has lost is not in the pages either
+		bound = 0
 	}
+	n, err := t.Mismatches(context.Background(), rows, out, bound)
+	r.verified += int64(len(rows))
+	r.mismatches += n
+	return err
 }
 
 // describe fills in what the result says of the compressed cache.
@@ -656,6 +666,9 @@ func (m *measurement) describe(res *Result) {
 	q.ByteHitRatio = q.HitRatio // rows of one table are equally long
 	q.HostBytesRaw, q.HostBytesMoved = t.Misses*int64(t.RowBytes), t.HostBytesMoved
 	q.Speed = m.speed
+	if t.Tiers.Paged {
+		res.Tiers = statjson.TiersOf(&t.Tiers)
+	}
 	for reason, n := range t.MissesByReason {
 		res.MissesByReason[slab.Reason(reason).String()] = n
 	}

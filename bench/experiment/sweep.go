@@ -19,6 +19,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/internal/atomicfile"
 	"github.com/tensorcache/tensorcache/internal/faults"
+	"github.com/tensorcache/tensorcache/pages"
 )
 
 // SweepConfig is a grid of runs. Table and graph are made once, the batches once for each seed.
@@ -225,6 +226,9 @@ func (s *SweepConfig) measure(ctx context.Context, sampled *run, p Point, plain 
 func (r *run) checksum() string {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	sum := crc32.Update(0, table, r.table.Data)
+	if m := r.table.Paged(); m != nil {
+		sum = crc32.Update(sum, table, m.Parts[pages.PartIndex].SHA256[:]) // has the checksum of every page
+	}
 	if r.graph != nil {
 		sum = crc32.Update(sum, table, asBytes(r.graph.Indptr))
 		sum = crc32.Update(sum, table, asBytes(r.graph.Indices))

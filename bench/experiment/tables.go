@@ -172,6 +172,9 @@ func (r *run) loadTables() error {
 		if err != nil {
 			return err
 		}
+		if err := r.cfg.suitPages(t); err != nil {
+			return err
+		}
 		if t, err = t.Cast(r.cfg.Cast); err != nil {
 			return err
 		}

@@ -64,7 +64,9 @@ func main() {
 		exit(interrupted())
 	})
 	defer disarm() // before stop, which cancels ctx
-	if err := newRoot().ExecuteContext(ctx); err != nil {
+	root := newRoot()
+	root.SetArgs(joinCold(os.Args[1:]))
+	if err := root.ExecuteContext(ctx); err != nil {
 		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 			err = interrupted()
 		}

@@ -86,7 +86,7 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.SortFlags = false
-	f.Var(&once{to: &cfg.Features}, "features", "table: FILE.npy, FILE.npz[:array] or FILE.safetensors[:tensor] (default: generated float32 × 128)")
+	f.Var(&once{to: &cfg.Features}, "features", "table: FILE.npy, FILE.npz[:array], FILE.safetensors[:tensor] or a directory of pack (default: generated float32 × 128)")
 	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16 or f16")
 	f.Var(&once{to: &cfg.Graph}, "graph", "graph to sample: FILE.npz with CSR indptr and indices, or an edge list (default: generated)")
 	f.IntVar(&cfg.Vertices, "vertices", cfg.Vertices, "vertices of the generated graph, rows of the generated table")
@@ -103,7 +103,7 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.StringVar(&cfg.Policy, "policy", cfg.Policy, "admission: "+strings.Join(admission.Names(), ", "))
 	f.StringVar(&cfg.Codec, "codec", cfg.Codec, strings.Join(registry.Usage(), ", "))
 	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
-	f.BoolVar(&cfg.Cold, "cold", false, "begin with an empty cache: warm-up batches run through it, unmeasured")
+	f.VarPF(coldFlag{cfg}, "cold", "", "begin with an empty cache: warm-up batches run through it, unmeasured; with redis://HOST:PORT instead: a cluster that has the table's pages").NoOptDefVal = "true"
 	f.IntVar(&cfg.Drift, "drift", 0, "make other rows hot after so many batches; a static cache is shown too")
 	f.IntVar(&cfg.RefreshBatches, "refresh-batches", 0, "batches between refresh cycles")
 	f.DurationVar(&cfg.RefreshInterval, "refresh-interval", 0, "time between refresh cycles in the background instead, such as 100ms")
@@ -117,6 +117,7 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.StringVar(&cfg.Placement, "placement", cfg.Placement, "which rows lie in which slabs: auto, partition or replicate")
 	f.StringVar(&cfg.Rates, "rates", "", "speeds for --placement auto: FILE.json of devices --measure, or local=1900,peer=350,host=50 (GB/s)")
 	f.StringVar(&cfg.HostNodes, "host-nodes", "", "memory nodes (NUMA) of the host tier: 0,1 or any (default: those nearest to the GPUs)")
+	f.StringVar(&cfg.HostMemory, "host-memory", "", "most host memory for rows and index of a table of pages: 8MiB (default: all rows)")
 	f.IntVar(&cfg.Workers, "workers", 0, "goroutines of the host (default: one a processor)")
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of everything generated and sampled")
 	f.Uint64Var(&cfg.DataSeed, "data-seed", 0, "another seed of the generated table and graph (default: --seed)")

@@ -3,6 +3,7 @@
 package sharing
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -28,6 +29,8 @@ type Owner interface {
 	Admit(p Process, lanes int, send func(*wire.Message) error) (Guest, *wire.Welcome, error)
 	// Guest returns the guest of a number, nil if there is none.
 	Guest(number uint64) Guest
+	// ReadAbsent reads rows of a table that a guest has not found in the host tier.
+	ReadAbsent(ctx context.Context, table int, rows []int64) (*wire.AbsentRows, error)
 	// Orphans returns how many guests have lost their connection and may still run batches.
 	Orphans() int
 	// Misses returns what the owner knows of rows that a batch of a guest has missed.

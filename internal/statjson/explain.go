@@ -11,6 +11,8 @@ type Explanation struct {
 	Row         int64      `json:"row"`
 	Cached      bool       `json:"cached"`
 	Overlay     bool       `json:"overlay,omitempty"` // on its way from an update to the host tier
+	Tier        string     `json:"tier"`              // where it is read: slab, overlay, host, log or pages
+	TierSeconds float64    `json:"tier_s,omitempty"`  // since it came there, if that is known
 	Device      *int       `json:"device,omitempty"`  // whose memory holds the row
 	AgeSeconds  float64    `json:"age_s,omitempty"`   // since it was cached
 	Reason      string     `json:"reason,omitempty"`  // why it is not cached
@@ -47,6 +49,9 @@ func Explain(c *cache.Cache, table int, rows []int64) ([]Explanation, error) {
 		e := Explanation{
 			Row: f.Row, Cached: f.Cached, Overlay: f.Overlay, Compressed: f.Compressed, StoredBytes: f.StoredBytes, SlotBytes: f.SlotBytes,
 			AgeSeconds: f.Age.Seconds(), Policy: (*Policy)(f.Policy),
+		}
+		if e.Tier = f.Tier; !f.Since.IsZero() {
+			e.TierSeconds = time.Since(f.Since).Seconds()
 		}
 		switch {
 		case !f.Cached:

@@ -28,6 +28,7 @@ type Table struct {
 	MissesByReason   map[string]int64 `json:"misses_by_reason"`
 	HostBytesMoved   int64            `json:"host_bytes_moved"`
 	CodecReason      string           `json:"codec_reason,omitempty"`
+	Tiers            *Tiers           `json:"tiers,omitempty"` // of tables of pages
 }
 
 // Stats has the statistics of a cache. The embedded Table is the sum of all tables.
@@ -189,6 +190,9 @@ func ofTable(t *cache.TableStats) Table {
 	}
 	for r, n := range t.MissesByReason {
 		s.MissesByReason[slab.Reason(r).String()] = n
+	}
+	if t.Tiers.Paged {
+		s.Tiers = TiersOf(&t.Tiers)
 	}
 	if t.Choice != nil {
 		s.CodecReason = t.Choice.Reason

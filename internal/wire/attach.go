@@ -44,6 +44,8 @@ type Table struct {
 	Capacity int64  `json:"capacity"`
 	Mode     int    `json:"mode"`            // transfer.Mode
 	Codec    string `json:"codec,omitempty"` // "": all rows are raw
+	// Partial says that the host tier may hold a part of the rows only: the owner reads the others.
+	Partial bool `json:"partial,omitempty"`
 	// MetaFrom and MetaBytes say where the codec's metadata are in the region Welcome.Codecs.
 	MetaFrom  int64 `json:"meta_from,omitempty"`
 	MetaBytes int64 `json:"meta_bytes,omitempty"`

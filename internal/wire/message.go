@@ -62,6 +62,8 @@ const (
 	Cached       = "cached"     // RowsRequest → []bool
 	Update       = "update"     // RowsRequest, with the rows' data as payload
 	Invalidate   = "invalidate" // RowsRequest
+	Absent       = "absent"     // RowsRequest, of at most AbsentBytes → AbsentRows
+	Prefetch     = "prefetch"   // RowsRequest
 	Refresh      = "refresh"
 	SetBudget    = "budget"   // BudgetRequest
 	Snapshot     = "snapshot" // SnapshotRequest
@@ -93,6 +95,17 @@ type Reception struct {
 type RowsRequest struct {
 	Table int     `json:"table"`
 	Rows  []int64 `json:"rows"`
+}
+
+// AbsentBytes is the most bytes of rows that one answer has, but for a longer row.
+const AbsentBytes = 4 << 20
+
+// AbsentRows are rows that lie below the host tier, one after the other. Failed are the indices of those that are zeros because they could not be read,
+// Reason says why of the first of them.
+type AbsentRows struct {
+	Data   []byte `json:"data"`
+	Failed []int  `json:"failed,omitempty"`
+	Reason string `json:"reason,omitempty"`
 }
 
 // BudgetRequest is the new budget of a device in bytes.

@@ -53,6 +53,7 @@ class Config(Structure):
         ("name", c_char_p),
         ("log_level", c_int32),
         ("reserved", c_int32),
+        ("host_memory", c_int64),
     ]
 
 

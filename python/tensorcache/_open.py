@@ -43,6 +43,7 @@ class Options(TypedDict, total=False):
     cold: bool
     workers: int
     host_threads: int
+    host_memory: Optional[Size]
     seed: int
     name: Optional[str]
     progress: Union[None, bool, Progress]
@@ -77,6 +78,7 @@ def open(
     cold: bool = False,
     workers: int = 0,
     host_threads: int = 0,
+    host_memory: Optional[Size] = None,
     seed: int = 0,
     name: Optional[str] = None,
     progress: Union[None, bool, Progress] = None,
@@ -91,7 +93,8 @@ def open(
     Returns a ``Table``, or for a dict of sources a ``Cache``, a mapping from the dict's keys to tables, which share ``gpu_memory``.
 
     source
-        A path of a ``.npy``, ``.npz`` or ``.safetensors`` file (``"file.npz:array"`` names an array of several); a NumPy array or memmap; a
+        A path of a ``.npy``, ``.npz`` or ``.safetensors`` file (``"file.npz:array"`` names an array of several), or of a directory that
+        ``cachebench pack`` wrote, whose rows are read when they are needed; a NumPy array or memmap; a
         torch tensor on the CPU, pinned or not, or on a GPU. The first axis numbers the rows. The source is read once and not kept, unless
         ``adopt`` is set, and never written.
     gpu_memory
@@ -127,6 +130,9 @@ def open(
     workers, host_threads
         Threads that load tables (default: all processors), and that help each GPU with rows that are not cached (default: half of the
         processors, at most 8; -1: none).
+    host_memory
+        Most host memory for rows of directories that ``cachebench pack`` wrote, as ``gpu_memory``; the other rows stay in the directory. None:
+        all rows.
     seed
         Selects the rows that codecs learn from.
     name
@@ -149,7 +155,7 @@ def open(
         given = {
             "gpu_memory": (gpu_memory, None), "device": (device, "auto"), "codec": (codec, "auto"), "train": (train, None), "refresh": (refresh, None),
             "policy": (policy, None), "host_tier": (host_tier, "inplace"), "adopt": (adopt, False), "capacity": (capacity, None),
-            "dtype": (dtype, None), "restore": (restore, None), "cold": (cold, False), "seed": (seed, 0),
+            "dtype": (dtype, None), "restore": (restore, None), "cold": (cold, False), "host_memory": (host_memory, None), "seed": (seed, 0),
         }  # fmt: skip
         return attach(source, _text(name), *threads, given)
     if gpu_memory is None:
@@ -171,6 +177,8 @@ def open(
     _refresh(config, refresh)
     config.workers = _integer(workers, "workers", 0, 4096)
     config.host_threads = _integer(host_threads, "host_threads", -1, 4096)
+    if host_memory is not None:
+        config.host_memory = parse_size(host_memory, sum(table.nbytes for table in tables))
     config.seed = _integer(seed, "seed", 0, 2**64 - 1)
     config.log_level = log_level()
     codecs = _of_tables(codec, names, "codec", str, "auto")

@@ -290,9 +290,11 @@ class Table:
         self._with_ids(library().tc_invalidate, ids)
 
     def prefetch(self, ids: Any) -> None:
-        """Tells which rows are soon read.
+        """Begins to read rows that are soon asked for, and returns.
 
-        Every row is in host memory now, so this only checks the numbers. Those on a GPU are not even checked: that would wait for the GPU.
+        Of a table of pages (``tensorcache.open("TABLE.tc")``), rows that are neither in GPU memory nor in host memory are read in the background.
+        Reads that follow soon find them in host memory. Other tables have every row in host memory: there it only checks the numbers.
+        Numbers on a GPU are ignored: to read them would wait for the GPU.
         """
         if getattr(ids, "is_cuda", False) or hasattr(ids, "__cuda_array_interface__"):
             return

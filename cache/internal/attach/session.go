@@ -32,6 +32,8 @@ type Options struct {
 	Lanes   int    // most batches at a time on one device
 	Workers int    // goroutines of the host backend's kernels
 	Share   transfer.ShareOptions
+	// Absent returns who reads the absent rows of a table with rows of so many bytes.
+	Absent func(table, rowBytes int) read.Absentees
 	// Before, if not nil, is an earlier session of the same cache. The new one uses its tables and counters on.
 	Before *Session
 }
@@ -112,7 +114,7 @@ func (s *Session) check(before *Session) error {
 	}
 	if before != nil {
 		same := func(a, b wire.Table) bool {
-			return a.Name == b.Name && a.DType == b.DType && a.RowBytes == b.RowBytes && a.Capacity == b.Capacity
+			return a.Name == b.Name && a.DType == b.DType && a.RowBytes == b.RowBytes && a.Capacity == b.Capacity && a.Partial == b.Partial
 		}
 		if !slices.EqualFunc(before.welcome.Tables, w.Tables, same) || len(before.welcome.Devices) != len(w.Devices) {
 			return ErrSchema
@@ -145,9 +147,11 @@ func (s *Session) openSet(ctx context.Context, o Options) error {
 			tables = append(tables, o.Before.Set.Tables[i])
 			continue
 		}
-		tables = append(tables, &read.Table{
-			Name: t.Name, DType: dtype.Type(t.DType), Tier: transfer.Elsewhere(transfer.Mode(t.Mode), t.RowBytes, t.Capacity, c),
-		})
+		one := &read.Table{Name: t.Name, DType: dtype.Type(t.DType), Tier: transfer.Elsewhere(transfer.Mode(t.Mode), t.RowBytes, t.Capacity, c)}
+		if t.Partial {
+			one.Absent = o.Absent(i, t.RowBytes)
+		}
+		tables = append(tables, one)
 	}
 	for i, d := range s.Set.Devices {
 		if o.Before != nil {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/place"
-	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -79,10 +78,9 @@ func (w *Writer) writeRowLocked(want wanted, move slab.Location) (a admitted, by
 	if w.mu.updated[want.key] != nil {
 		return a, 0, nil
 	}
-	table, row := hashmap.SplitKey(want.key)
-	stored, compressed, err := w.set.Tables[table].Tier.Stored(row)
-	if err != nil {
-		return a, 0, nil // a corrupt row is for Gather to report
+	stored, compressed, ok := w.storedLocked(want.key, now)
+	if !ok {
+		return a, 0, nil
 	}
 	n := slab.SlotBytes(len(stored))
 	var own [slab.MaxSlabs]slab.Location

@@ -20,9 +20,13 @@ type cycleState struct {
 	most int64          // bytes per device that slabs and maps have been allocated for
 	by   *observe.Cause // the cycle under way
 	ranking
-	admitted []admitted    // memory of admitRows
-	waited   time.Duration // for batches, in the cycle under way
-	last     struct {      // of the last cycle
+	admitted []admitted // memory of admitRows
+	// fetched are rows that Partial host tiers do not hold, kept the bytes of those that have left slabs. hidden are places to be freed.
+	fetched map[uint64]fetched
+	kept    int64
+	hidden  []hiddenPlace
+	waited  time.Duration // for batches, in the cycle under way
+	last    struct {      // of the last cycle
 		sync.Mutex
 		err error
 	}
@@ -82,11 +86,13 @@ func (w *Writer) runCycle(ctx context.Context, budget *int64) (err error) {
 			return err
 		}
 	}
+	w.cycle.fetched, w.cycle.kept = map[uint64]fetched{}, 0
+	defer func() { w.cycle.fetched = nil }()
 	w.learner.Drain()
 	ranked, err := w.rank()
 	watch.ranked()
 	p, failed := w.plan(ranked)
-	ranked.release()
+	defer ranked.release()
 	err = errors.Join(err, failed)
 	watch.planned()
 	if budget != nil { // rows give way, whatever the policy does
@@ -100,6 +106,9 @@ func (w *Writer) runCycle(ctx context.Context, budget *int64) (err error) {
 		return err
 	}
 	if err := w.replace(ctx, p); err != nil {
+		return err
+	}
+	if err := w.refreshTiers(ctx, ranked, p.ranked); err != nil {
 		return err
 	}
 	w.Counts.Cycles.Add(1)

@@ -92,6 +92,13 @@ func (w *Writer) replaceSlice(ctx context.Context, newcomers []wanted, victims [
 		return 0, err
 	}
 	w.cycle.waited += time.Since(begun)
+	keys := make([]uint64, len(newcomers))
+	for i, want := range newcomers {
+		keys[i] = want.key
+	}
+	if err := w.fetch(ctx, keys); err != nil {
+		return 0, err
+	}
 	return w.admitRows(ctx, newcomers, nil)
 }
 
@@ -122,6 +129,7 @@ func (w *Writer) least(victims iter.Seq[uint64], device int, bytes int64, retire
 func (w *Writer) evict(keys []uint64) error {
 	return inParts(w, w.cycle.by, keys, func(key uint64) {
 		if p := w.mu.index.places(key); p.Valid() && w.mu.updated[key] == nil {
+			w.keepEvicted(key, p)
 			w.evictLocked(key, p, slab.Evicted)
 			w.Counts.Evicted.Add(1)
 		}

@@ -67,6 +67,16 @@ func (w *Writer) updatePart(ctx context.Context, t *read.Table, table int, rows 
 			}
 		}
 	}
+	if t.Cold != nil {
+		stored, compressed := make([][]byte, len(all)), make([]bool, len(all))
+		for i, e := range all {
+			stored[i], compressed[i] = e.stored, e.compressed
+		}
+		if err := t.Cold.Log().Append(rows, stored, compressed); err != nil {
+			return 0, err
+		}
+		ctx = context.WithoutCancel(ctx) // what the log has is to be served
+	}
 	longest := int64(0)
 	for done < len(rows) {
 		w.mu.Lock()
@@ -145,6 +155,9 @@ func (w *Writer) updateRowLocked(key uint64, stored []byte, compressed bool) (wa
 		return nil, fmt.Errorf("cache: no map slot for key %#x, which has one", key)
 	}
 	w.disturbLocked(key)
+	if table, row := hashmap.SplitKey(key); w.set.Tables[table].Cold != nil {
+		w.set.Tables[table].Cold.Changed(row)
+	}
 	w.mu.updated[key] = f
 	w.mu.retire.open.rows = append(w.mu.retire.open.rows, f)
 	w.Counts.Updated.Add(1)

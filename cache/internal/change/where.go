@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/observe"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -18,6 +19,8 @@ type Where struct {
 	Compressed      bool
 	Stored          int
 	Withdrawn       observe.Withdrawal // the zero value: never, or forgotten
+	Tier            string             // "slab", "overlay", "host", "log" or "pages"
+	Since           time.Time          // when the row came there; the zero time: not known
 }
 
 // Where returns where rows of a table are.
@@ -65,6 +68,31 @@ func (w *Writer) wherePart(table int, rows []int64, all []Where) {
 			a.Stored, a.Compressed = l.Stored(t.Tier.RowBytes()), l.Compressed()
 		}
 		a.Withdrawn, _ = w.Withdrawn.Find(key)
+		w.tierOf(t, row, a)
+	}
+}
+
+// tierOf sets the tier that a row is read from.
+func (w *Writer) tierOf(t *read.Table, row int64, a *Where) {
+	switch {
+	case a.Overlay:
+		a.Tier = "overlay"
+		return
+	case a.Cached:
+		a.Tier, a.Since = "slab", time.Now().Add(-a.Age)
+		return
+	case t.Cold == nil:
+		a.Tier = "host"
+		return
+	}
+	a.Tier, a.Since = t.TierNow(row), t.Tier.Since(row)
+	switch a.Tier {
+	case "log":
+		if stored, compressed, ok, err := t.Cold.Log().Get(row); ok && err == nil {
+			a.Stored, a.Compressed = len(stored), compressed
+		}
+	case "pages":
+		a.Stored, _ = t.Tier.StoredBytes(row) // the mean
 	}
 }
 

@@ -70,6 +70,8 @@ type Options struct {
 	Interval time.Duration // between background cycles; 0: none run
 	MaxChurn float64       // share of a slab that one cycle may evict, 0 to 1
 	MaxBytes int64         // bytes that one cycle may write to slabs
+	// Inclusive keeps rows that a slab holds in Partial host tiers.
+	Inclusive bool
 	// Closed is the error of calls that wait while the cache closes.
 	Closed error
 }
@@ -125,6 +127,11 @@ func (w *Writer) Start() {
 		w.every("learn", learn.DrainInterval, w.learner.Observe)
 	}
 	w.tasks.Go(w.refreshing)
+	for i, t := range w.set.Tables {
+		if t.Cold != nil {
+			w.tasks.Go(func() { w.landing(i) })
+		}
+	}
 }
 
 // refreshing runs a cycle each interval until the cache closes.

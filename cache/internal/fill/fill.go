@@ -37,6 +37,7 @@ type Options struct {
 	Overlay   int64 // bytes of the overlay, at least
 	Training  admission.Training
 	Cold      bool // admit nothing but Restored
+	Inclusive bool // Partial host tiers are to have rows that slabs have, too
 	Fixed     bool // what is admitted now stays: the hashmap is as large as that needs
 	// Restored are keys that are admitted before any others, and that the policy observes once.
 	Restored []uint64
@@ -48,6 +49,9 @@ type Filled struct {
 	Differing []change.Entry
 	// Restored are those of Options.Restored for which there was room by bytes. Slabs or maps may have had no place for some.
 	Restored []uint64
+	// Chosen are rows of Partial host tiers that are to be admitted to slabs, and Hosts those that are to be in the host tiers, both best first:
+	// change.Writer.FillTiers reads them.
+	Chosen, Hosts []uint64
 }
 
 // filler is one run of Fill.
@@ -56,6 +60,10 @@ type filler struct {
 	set      *read.Set
 	store    *place.Store
 	restored int // keys chosen that were restored
+	// chosen and hosts are those of Filled. room is the bytes of each Partial host tier that are not chosen for yet.
+	chosen, hosts []uint64
+	room          []int64
+	fits          []bool // whether a Partial host tier has room for all rows of its table
 	// lengths are the stored lengths of the rows of each table, while Fill runs; -1 for a row that does not read back. Policies and Fill ask
 	// for them in any order: read from the rows themselves, each would be a miss of the processor's caches.
 	lengths [][]int32
@@ -186,7 +194,7 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 		return nil, err
 	}
 	differing, err := f.admit(keys)
-	return &Filled{Differing: differing, Restored: slices.Clone(keys[:f.restored])}, err
+	return &Filled{Differing: differing, Restored: slices.Clone(keys[:f.restored]), Chosen: f.chosen, Hosts: f.hosts}, err
 }
 
 // place finds out which devices read each other's slabs, and which rows are to be copied.
@@ -251,9 +259,10 @@ func (f *filler) allocate() (err error) {
 func (f *filler) train() error {
 	p, s := admission.Problem{Costs: f.store.Costs}, f.store.Space.Load()
 	p.Capacity, s.Entries = s.Estimate(f.set.Tables)
-	if f.o.Fixed {
+	if f.o.Fixed && !slices.ContainsFunc(f.set.Tables, func(t *read.Table) bool { return t.Tier.Partial() }) {
 		s.Entries = 0
 	}
+	p.Capacity += place.HostCapacity(f.set.Tables)
 	for _, t := range f.set.Tables {
 		p.Rows = append(p.Rows, t.Tier.Capacity())
 	}
@@ -318,7 +327,14 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 		t.Rejected = read.NewBitset(t.Tier.Capacity())
 	}
 	// What the rows take in each clique's slabs, and of that by rows that are copied.
-	used, full := make([]int64, len(topology.Cliques)), false
+	used, full, entries := make([]int64, len(topology.Cliques)), false, int64(0)
+	f.room, f.fits = make([]int64, len(f.set.Tables)), make([]bool, len(f.set.Tables))
+	for i, t := range f.set.Tables {
+		if t.Tier.Partial() {
+			f.room[i], _ = t.Tier.MainBytes()
+			f.fits[i] = f.room[i] >= t.Tier.Totals().SlotBytes
+		}
+	}
 	bytes, hot := int64(0), f.store.Hot.Bytes.Load()
 	if err := f.markOversize(offered); err != nil {
 		return nil, err
@@ -340,7 +356,7 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 			for q, members := range topology.Cliques {
 				room, takes := int64(0), int64(n)
 				for _, i := range members {
-					room += max(0, s.PayloadFor(s.Budgets[i], int64(len(keys))+1))
+					room += max(0, s.PayloadFor(s.Budgets[i], entries+1))
 				}
 				if bytes+int64(n) <= hot {
 					takes *= int64(len(members))
@@ -352,10 +368,19 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 			}
 			if !full {
 				bytes += int64(n)
-				keys = append(keys, key)
+				entries++
+				if !t.Tier.Partial() {
+					keys = append(keys, key)
+					return true, nil
+				}
+				f.chosen = append(f.chosen, key)
+				if f.o.Inclusive || f.fits[table] {
+					f.host(table, key)
+				}
 				return true, nil
 			}
 		}
+		f.host(table, key)
 		if offer {
 			t.Rejected.Add(row)
 		}
@@ -396,8 +421,18 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 			return nil, err
 		}
 	}
-	s.Layout = hashmap.LayoutFor(max(1, int64(len(keys)), s.Entries))
-	s.Payload = s.Payloads(max(1, int64(len(keys))))
+	for i, t := range f.set.Tables {
+		for row := range t.Tier.Rows() {
+			if f.room[i] <= 0 {
+				break
+			}
+			if !offered[i].Has(row) {
+				f.host(i, hashmap.Key(i, row))
+			}
+		}
+	}
+	s.Layout = hashmap.LayoutFor(max(1, entries, s.Entries))
+	s.Payload = s.Payloads(max(1, entries))
 	// No more than all rows could ever take, were they raw and all on one device.
 	most := int64(0)
 	for _, t := range f.set.Tables {
@@ -416,6 +451,19 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 		}
 	}
 	return keys, nil
+}
+
+// host chooses a row for its table's host tier, if that is Partial and has room.
+func (f *filler) host(table int, key uint64) {
+	if f.room[table] <= 0 {
+		return
+	}
+	n, err := f.slotBytes(key)
+	if err != nil {
+		return // FillTiers reports it
+	}
+	f.room[table] -= int64(n)
+	f.hosts = append(f.hosts, key)
 }
 
 // observeRestored returns the keys of the snapshot to start from, after the policy has observed them.

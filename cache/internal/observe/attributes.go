@@ -34,12 +34,16 @@ const (
 	KeyHostShare    = attribute.Key("tensorcache.strategy.host_share")
 	KeySampledCount = attribute.Key("tensorcache.miss.events")
 	KeyPart         = attribute.Key("tensorcache.batch.part")
+	KeyAbsent       = attribute.Key("tensorcache.batch.misses_absent")
+	KeyFailedRows   = attribute.Key("tensorcache.batch.rows_failed")
+	KeyColdSeconds  = attribute.Key("tensorcache.cold.seconds")
 	KeyUnexplained  = attribute.Key("tensorcache.miss.unexplained")
 
 	// Of a sampled miss.
 	KeySampled      = attribute.Key("tensorcache.miss.sampled")
 	KeyRow          = attribute.Key("tensorcache.row")
 	KeyReason       = attribute.Key("tensorcache.miss.reason")
+	KeyTier         = attribute.Key("tensorcache.tier")
 	KeyStored       = attribute.Key("tensorcache.row.stored_bytes")
 	KeyFrequency    = attribute.Key("tensorcache.policy.frequency")
 	KeyScore        = attribute.Key("tensorcache.policy.score")
@@ -76,6 +80,7 @@ const (
 	KeySource    = attribute.Key("tensorcache.hit.slab")
 	KeyState     = attribute.Key("tensorcache.slab.state")
 	KeyKind      = attribute.Key("tensorcache.metadata.kind")
+	KeyOutcome   = attribute.Key("tensorcache.outcome")
 	KeyMultiple  = attribute.Key("tensorcache.budget.multiple")
 )
 

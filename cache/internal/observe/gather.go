@@ -150,6 +150,9 @@ func (b *batchSpan) end(err error, at time.Time) {
 	for reason, n := range o.Reasons {
 		attributes = append(attributes, KeyReasons[reason].Int64(n))
 	}
+	if o.Absent > 0 {
+		attributes = append(attributes, KeyAbsent.Int64(o.Absent), KeyFailedRows.Int64(o.Failed), KeyColdSeconds.Float64(o.Cold.Seconds()))
+	}
 	if b.Planned != 0 {
 		attributes = append(attributes, KeyPlanned.String(b.Planned.String()), KeyRun.String(b.Run.String()))
 	}

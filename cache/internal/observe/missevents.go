@@ -28,7 +28,7 @@ type missScratch struct {
 }
 
 // missAttributes is the most attributes of a miss's event.
-const missAttributes = 11
+const missAttributes = 12
 
 var missScratches = sync.Pool{New: func() any {
 	s := &missScratch{}
@@ -100,6 +100,9 @@ func (b *batchSpan) addMisses(now time.Time) {
 	for i, f := range b.Misses {
 		row, reason := int64(f.Word), slab.Reason(min(f.Reason, slab.NumReasons-1))
 		all := append(s.attributes[:0], KeyRow.Int64(row), missReasons[reason], sampledMiss)
+		if tier := b.telemetry.set.Tables[b.table].TierNow(row); tier != "" {
+			all = append(all, KeyTier.String(tier))
+		}
 		if n := s.stored[i]; n >= 0 {
 			all = append(all, KeyStored.Int(n))
 		}

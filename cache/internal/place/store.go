@@ -124,7 +124,20 @@ func (s *Store) Limits() []int64 {
 	return limits
 }
 
-// Capacity returns about how many slot bytes of different rows slabs of the given payloads hold.
+// HostCapacity returns how many slot bytes of chosen rows the Partial host tiers hold, of tables that do not fit.
+func HostCapacity(tables []*read.Table) (bytes int64) {
+	for _, t := range tables {
+		if t.Tier.Partial() {
+			if main, _ := t.Tier.MainBytes(); main < t.Tier.Totals().SlotBytes {
+				bytes += main
+			}
+		}
+	}
+	return bytes
+}
+
+// Capacity returns about how many slot bytes of different rows slabs of the given payloads hold, and Partial host tiers beside them: policies rank rows
+// for both.
 func (s *Store) Capacity(payload []int64) (most int64) {
 	topology, hot := s.Topology.Load(), s.Hot.Bytes.Load()
 	for _, members := range topology.Cliques {
@@ -141,5 +154,5 @@ func (s *Store) Capacity(payload []int64) (most int64) {
 	for _, t := range s.Set.Tables {
 		slots += fullBytes(t)
 	}
-	return min(most, slots)
+	return min(most+HostCapacity(s.Set.Tables), slots)
 }

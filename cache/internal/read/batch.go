@@ -209,6 +209,7 @@ func (b *Batch) Wait() error {
 			} else {
 				var o Outcome
 				o.add(kernels.CountersView(l.result), 0)
+				o.addAbsent(&l.below, 0)
 				b.mu.err = o.report(l, b.table, b.rows)
 				at = l.tracePart(0)
 			}

@@ -95,6 +95,7 @@ func Gather[R RowNumber](ctx context.Context, d *Device, table int, rows []R, ou
 			return d.wrap(err, len(rows), t)
 		}
 		done.add(kernels.CountersView(l.result), from)
+		done.addAbsent(&l.below, from)
 		l.tracePart(from)
 	}
 	return done.report(l, table, len(rows))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/board"
+	"github.com/tensorcache/tensorcache/cache/internal/cold"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/transfer"
@@ -45,6 +46,10 @@ type lane struct {
 	lookup kernels.Lookup
 	decode kernels.Decode
 	plan   transfer.Plan
+
+	ctx    context.Context // of the batch, if some of its rows may be absent
+	absent *kernels.Absent // nil until a batch may have such rows
+	below  cold.Outcome    // what became of them
 
 	trace  *Trace // of the batch that runs, nil if it is not traced
 	timers [NumPoints]device.Timer
@@ -240,6 +245,7 @@ func (l *lane) begin(ctx context.Context, table int) error {
 		l.end()
 		return d.LostError()
 	}
+	l.mayBeAbsent(ctx, table)
 	return nil
 }
 
@@ -289,6 +295,9 @@ func (l *lane) enqueueOn(s, second device.Stream, table int, rows RowNumbers, ou
 	if err := l.route.enqueue(l, s, second, lookup, rows.Len()); err != nil {
 		return err
 	}
+	if l.ctx != nil {
+		l.readAbsent(d.set.Tables[table].Absent, out)
+	}
 	l.mark(s, PointDone)
 	return s.Record(l.done)
 }
@@ -317,7 +326,7 @@ func (l *lane) published() bool { return l.ending(0).Published() }
 // release makes a lane idle. If b is not nil, b leaves the batches under way at the same time.
 func (d *Device) release(l *lane, b *Batch) {
 	l.end()
-	l.trace, l.route = nil, route{}
+	l.trace, l.route, l.ctx = nil, route{}, nil
 	if l.after != nil { // nothing was enqueued, and an earlier batch may still use the lists; if the device has failed, nothing does
 		l.after.Synchronize()
 		l.after = nil

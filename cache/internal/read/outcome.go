@@ -3,8 +3,10 @@ package read
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/board"
+	"github.com/tensorcache/tensorcache/cache/internal/cold"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -15,7 +17,13 @@ type Outcome struct {
 	PeerHits     int64 // hits in slabs of other devices
 	HostBytes    int64 // stored bytes of the missed rows
 	Reasons      [slab.NumReasons]int64
+	// Absent is the part of the misses that the host tier did not hold. Failed of them could not be read.
+	Absent, Failed int64
+	// Cold is the time for which the batch waited for them.
+	Cold time.Duration
 
+	failedAt            int   // position of one of them
+	failure             error // why that one could not be read
 	corrupt, outOfRange int64
 	pooled              bool
 	// The position of one corrupt row, and of the first row number out of range.
@@ -43,6 +51,19 @@ func (o *Outcome) add(c *kernels.Counters, from int) {
 	}
 }
 
+// addAbsent adds what became of the absent rows of a part whose rows begin at position from.
+func (o *Outcome) addAbsent(below *cold.Outcome, from int) {
+	if below.Rows == 0 {
+		return
+	}
+	o.Absent += below.Rows
+	o.Cold += below.Took
+	if below.Failed > 0 && o.Failed == 0 {
+		o.failedAt, o.failure = from+below.At, below.Err
+	}
+	o.Failed += below.Failed
+}
+
 // report counts a finished batch of n rows on a lane and returns what was wrong with it.
 func (o *Outcome) report(l *lane, table, n int) error {
 	d := l.owner
@@ -64,6 +85,8 @@ func (o *Outcome) reportReplays(d *Device, table, n int, batches int64) error {
 	switch {
 	case o.corrupt != 0:
 		return fmt.Errorf("%w: %d of %d rows of table %s do not decode, the one at position %d among them", ErrCorrupt, o.corrupt, int64(n)*batches, t.Name, o.corruptAt)
+	case o.Failed != 0:
+		return fmt.Errorf("%w: %d of %d rows of table %s are zeroed, the first at position %d: %w", ErrCold, o.Failed, int64(n)*batches, t.Name, o.failedAt, o.failure)
 	case o.outOfRange != 0 && o.pooled:
 		return fmt.Errorf("%w: %d row numbers are not 0 to %d of table %s, or offsets are bad, the first at position %d; they are left out",
 			ErrRows, o.outOfRange, t.Tier.Rows()-1, t.Name, o.outOfRangeAt)
@@ -78,14 +101,15 @@ func (o *Outcome) reportReplays(d *Device, table, n int, batches int64) error {
 type TableCounts struct {
 	Cached atomic.Int64 // rows that are admitted now; the writer's
 
-	gathers, hits, peerHits, hostBytes atomic.Int64
-	reasons                            [slab.NumReasons]atomic.Int64
-	elsewhere                          func() board.Totals // what other processes have counted; nil: nothing
+	gathers, hits, peerHits, hostBytes, absent atomic.Int64
+	reasons                                    [slab.NumReasons]atomic.Int64
+	elsewhere                                  func() board.Totals // what other processes have counted; nil: nothing
 }
 
 // TableTotals is what TableCounts amount to at one moment. Misses is the sum of Reasons.
 type TableTotals struct {
 	Gathers, Hits, PeerHits, Misses, HostBytes int64
+	Absent                                     int64 // of Misses: rows that the host tier did not hold
 	Reasons                                    [slab.NumReasons]int64
 }
 
@@ -96,6 +120,9 @@ func (c *TableCounts) add(o *Outcome, batches int64) {
 		c.peerHits.Add(o.PeerHits)
 	}
 	c.hostBytes.Add(o.HostBytes)
+	if o.Absent != 0 {
+		c.absent.Add(o.Absent)
+	}
 	for r, n := range o.Reasons {
 		if n != 0 {
 			c.reasons[r].Add(n)
@@ -106,7 +133,7 @@ func (c *TableCounts) add(o *Outcome, batches int64) {
 // Totals reads the counters, and those of other processes.
 func (c *TableCounts) Totals() TableTotals {
 	more := totalsOf(c.elsewhere)
-	t := TableTotals{Gathers: c.gathers.Load() + more.Gathers, Hits: c.hits.Load() + more.Hits, HostBytes: c.hostBytes.Load() + more.HostBytes}
+	t := TableTotals{Gathers: c.gathers.Load() + more.Gathers, Hits: c.hits.Load() + more.Hits, HostBytes: c.hostBytes.Load() + more.HostBytes, Absent: c.absent.Load()}
 	for r := range c.reasons {
 		t.Reasons[r] = c.reasons[r].Load() + more.Reasons[r]
 		t.Misses += t.Reasons[r]

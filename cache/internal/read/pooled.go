@@ -22,6 +22,9 @@ func CheckPooled(t *Table, b *reduce.Batch) (want int64, err error) {
 	if !reduce.Float(t.DType) {
 		return fail("elements (%s) of table %s must be float32, float16 or bfloat16", t.DType, t.Name)
 	}
+	if t.Absent != nil {
+		return fail("table %s must lie in host memory as a whole: rows on colder tiers are not pooled yet", t.Name)
+	}
 	if b.Row = t.DType; b.Out == 0 {
 		b.Out = t.DType
 	}

@@ -115,7 +115,7 @@ func (r *route) enqueue(l *lane, s, second device.Stream, lookup kernels.Lookup,
 	case OneLaunch:
 		l.serve = kernels.Serve{
 			Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec, Tier: r.table.Rows, Result: l.result, Batch: l.batch,
-			Pool: r.pool,
+			Pool: r.pool, Absent: l.listed(),
 		}
 		if r.pool == nil {
 			return s.Launch(&l.serve)
@@ -126,7 +126,7 @@ func (r *route) enqueue(l *lane, s, second device.Stream, lookup kernels.Lookup,
 		return s.Launch(l.serve.Pooled())
 	case HitsFirst:
 		lookup.Found = l.lists.Slice(0, rows*kernels.FoundBytes)
-		l.find = kernels.Find{Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec, Tier: r.table.Rows, End: l.ending(1)}
+		l.find = kernels.Find{Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec, Tier: r.table.Rows, End: l.ending(1), Absent: l.listed()}
 		return s.Launch(&l.find)
 	}
 	return r.enqueueSideBySide(l, s, second, lookup, rows)
@@ -136,7 +136,7 @@ func (r *route) enqueueSideBySide(l *lane, s, second device.Stream, lookup kerne
 	n := rows * kernels.FoundBytes
 	batch := transfer.Batch{
 		Found: l.lists.Slice(0, n), Ordered: l.lists.Slice(n, 2*n), Counters: l.counters, Buckets: l.buckets, Out: lookup.Out,
-		Reading: r.misses, End: l.ending(2), Counted: true,
+		Reading: r.misses, End: l.ending(2), Counted: true, Absent: l.listed(),
 	}
 	l.lookup = lookup
 	l.lookup.Found, l.lookup.Pages = batch.Found, batch.Pages(r.table.Rows)

@@ -1,9 +1,11 @@
 package read
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 
+	"github.com/tensorcache/tensorcache/cache/internal/cold"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/kernels"
@@ -18,14 +20,39 @@ type Table struct {
 	Tier  *transfer.Tier
 	// Restore says that the rows of an adopted tier are to be uncompressed in their places when the cache is closed.
 	Restore bool
+	// Cold has the rows that the tier does not hold, nil if it holds all.
+	Cold *cold.Table
+	// Absent reads the rows that batches do not find in the host tier, nil if it holds all: Cold, or, in a client, the owner.
+	Absent Absentees
 
 	// Rejected are the rows that admission declined, Oversize those larger than any slab. The devices have copies of both.
 	Rejected, Oversize Bitset
 	Counts             TableCounts
 }
 
+// Absentees reads absent rows of batches. Its methods may be called concurrently.
+type Absentees interface {
+	// Gather writes rows to their positions in out, and zeros where a row cannot be read.
+	Gather(ctx context.Context, rows []int64, positions []uint32, out []byte) cold.Outcome
+}
+
 // SlotBytes returns the bytes that a row with the given location takes in a slab.
 func (t *Table) SlotBytes(l slab.Location) int { return slab.SlotBytes(l.Stored(t.Tier.RowBytes())) }
+
+// TierNow returns the tier that has a row which is in no slab: "host", or "pages" or "log" below it. It is "" for tables whose rows are all in the
+// host tier.
+func (t *Table) TierNow(row int64) string {
+	switch {
+	case t.Cold == nil:
+		return ""
+	case t.Tier.Holds(row):
+		return "host"
+	}
+	if _, _, ok, err := t.Cold.Log().Get(row); ok && err == nil {
+		return "log"
+	}
+	return "pages"
+}
 
 // Errors of batches. Package cache documents them.
 var (
@@ -34,6 +61,7 @@ var (
 	ErrDevice    = errors.New("cache: device failed")
 	ErrCapturing = errors.New("cache: batch cannot be captured")
 	ErrCorrupt   = errors.New("cache: corrupt row")
+	ErrCold      = cold.ErrCold
 )
 
 // TableView is a table as the kernels of one device read it. It is immutable but for what is learnt of misses.

@@ -84,6 +84,7 @@ func (l *lane) tracePart(from int) (at time.Time) {
 		return at
 	}
 	t.Done.add(kernels.CountersView(l.result), from)
+	t.Done.addAbsent(&l.below, from)
 	part := t.parts
 	t.parts++
 	l.takeMisses(t)

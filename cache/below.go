@@ -1,0 +1,210 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/tensorcache/tensorcache/cache/internal/cold"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// below is what has all rows of a table, in the form in which tiers store them, and what is known of them.
+type below struct {
+	source cold.Source
+	name   Codec       // of codec
+	codec  codec.Codec // nil if all rows are raw
+	mean   int         // stored length of a row
+	memory int64       // host memory that finding rows takes
+	pageOf func(row int64) uint32
+	// The log of updates is in the folder logDir; "": in memory.
+	paged   *paged
+	logDir  string
+	durable bool
+	close   func() error
+}
+
+// fromBelow returns a table whose rows are read from below the host tier when they are needed.
+func fromBelow(name string, of dtype.Type, rows int64, rowBytes int, b below) (Table, error) {
+	t, err := FromReader(name, of, rows, rowBytes, func(int64, []byte) error { return errors.ErrUnsupported }, nil)
+	if err != nil {
+		return Table{}, err
+	}
+	t.below, t.used = &b, new(atomic.Bool)
+	t.close = func() error {
+		if t.used.Load() { // by a cache, which closes it
+			return nil
+		}
+		return b.close()
+	}
+	return t, nil
+}
+
+// loadBelow makes the host tier of a table of pages, empty, of at most so many bytes.
+func (c *Cache) loadBelow(t Table, memory int64) (*read.Table, error) {
+	b := t.below
+	c.below = append(c.below, b.close)
+	if kind := c.set.Devices[0].Device.Info().Kind; kind != "host" {
+		return nil, fmt.Errorf("a table of pages needs the host backend: devices of kind %s do not read rows that the host tier does not hold", kind)
+	}
+	log := cold.NewMemoryLog(c.opts.Host.Overlay)
+	if b.logDir != "" {
+		var err error
+		if log, err = openUpdates(b.paged, b.logDir, b.durable); err != nil {
+			return nil, err
+		}
+	}
+	below := cold.New(b.source, cold.Options{Name: t.name, RowBytes: t.RowBytes(), Codec: b.codec, Timeout: c.opts.Host.ColdTimeout, Log: log, PageOf: b.pageOf, Memory: b.memory})
+	tier, err := transfer.OpenPart(c.set.Devices[0].Device, transfer.PartOptions{
+		Rows: int64(t.Rows()), RowBytes: t.RowBytes(), Codec: b.codec, Mean: b.mean, Memory: memory - b.memory, Nodes: c.store.Nodes.Tier, Shared: c.set.Shared,
+	})
+	if err != nil {
+		return nil, errors.Join(err, below.Close())
+	}
+	below.SetAhead(tier.RingRows())
+	return &read.Table{Name: t.name, DType: t.dtype, Tier: tier, Cold: below, Absent: below}, nil
+}
+
+// memoryOf returns the most host memory of each table's tier: of Options.Host.Memory, what the tables that are not of pages leave, divided by the raw
+// bytes of those that are.
+func (c *Cache) memoryOf(tables []Table) ([]int64, error) {
+	all := make([]int64, len(tables))
+	limit := c.opts.Host.Memory
+	if limit == 0 {
+		limit = maxBudget
+	}
+	below := 0.0
+	for _, t := range tables {
+		if t.below != nil {
+			below += tableBytes(t)
+			continue
+		}
+		if t.adopt == nil && c.opts.Host.Memory > 0 {
+			limit -= int64(tableBytes(t))
+		}
+		if limit < 0 {
+			return nil, fmt.Errorf("cache: Host.Memory (%d B) must hold all rows of tables that are not of pages, as table %s", c.opts.Host.Memory, t.name)
+		}
+	}
+	for i, t := range tables {
+		if t.below != nil {
+			all[i] = int64(float64(limit) * tableBytes(t) / below)
+		}
+	}
+	return all, nil
+}
+
+// Prefetch begins to read those of rows that are in no slab and not in the host tier, and returns without waiting for them: batches that ask for
+// them soon find them in the host tier. Up to an eighth of Options.Host.Memory is for rows read so. Rows that are there already cost a lookup.
+// Rows that cannot be read are left to the batches that need them, whose errors say why. For row numbers outside the table the error wraps ErrRows.
+func (c *Cache) Prefetch(table int, rows []int64) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	defer c.leave()
+	t, err := c.tableFor(table, rows, false)
+	if err != nil || t.Absent == nil {
+		return err
+	}
+	if c.remote != nil {
+		return c.remote.prefetch(table, rows)
+	}
+	var absent []int64
+	for _, row := range rows {
+		if !t.Tier.Holds(row) && !c.writer.Find(hashmap.Key(table, row)).Valid() {
+			absent = append(absent, row)
+		}
+	}
+	if len(absent) > 0 {
+		c.writer.Prefetch(table, absent)
+	}
+	return nil
+}
+
+// TierStats say what of a table lies where, and what was read from below the host tier.
+type TierStats struct {
+	// Paged says that the table is of FromPages: the host tier of others holds all rows.
+	Paged bool
+	// HostRows and HostBytes are the rows in the host tier and the bytes of their slots, of HostCapacity bytes. HostMemory is all of the tier's host
+	// memory, index included.
+	HostRows, HostBytes, HostCapacity, HostMemory int64
+	// AbsentRows is the part of Misses that the host tier did not hold. FailedRows of them could not be read.
+	AbsentRows, FailedRows int64
+	// RowsRead, PagesRead and BytesRead count what was read from below, for batches, cycles and Prefetch. Reads is the number of calls, which took
+	// ReadNanos together. LogRows are rows that were found in the log of updates, and FlightRows those that a batch took from a prefetch under way.
+	RowsRead, PagesRead, BytesRead, Reads, ReadNanos, LogRows, FlightRows int64
+	// PrefetchedRows were read by Prefetch. UnusedRows of them left the host tier unread. DroppedRows were read and not kept, because the host
+	// tier took rows up more slowly than they were read.
+	PrefetchedRows, UnusedRows, DroppedRows int64
+	// PromotedRows and DemotedRows were moved into and out of the host tier by refresh cycles and New.
+	PromotedRows, DemotedRows int64
+	// UpdateBytes is the stored bytes of updated rows, and UpdateBytesWritten what was written for them to the log and to pages.
+	UpdateBytes, UpdateBytesWritten int64
+}
+
+// sub returns s with the counters of earlier statistics subtracted.
+func (s TierStats) sub(earlier TierStats) TierStats {
+	for _, n := range []struct {
+		of   *int64
+		then int64
+	}{
+		{&s.AbsentRows, earlier.AbsentRows}, {&s.FailedRows, earlier.FailedRows}, {&s.RowsRead, earlier.RowsRead}, {&s.PagesRead, earlier.PagesRead},
+		{&s.BytesRead, earlier.BytesRead}, {&s.Reads, earlier.Reads}, {&s.ReadNanos, earlier.ReadNanos}, {&s.LogRows, earlier.LogRows},
+		{&s.FlightRows, earlier.FlightRows}, {&s.PrefetchedRows, earlier.PrefetchedRows}, {&s.UnusedRows, earlier.UnusedRows},
+		{&s.DroppedRows, earlier.DroppedRows}, {&s.PromotedRows, earlier.PromotedRows}, {&s.DemotedRows, earlier.DemotedRows},
+		{&s.UpdateBytes, earlier.UpdateBytes}, {&s.UpdateBytesWritten, earlier.UpdateBytesWritten},
+	} {
+		*n.of -= n.then
+	}
+	return s
+}
+
+// tierStats returns the statistics of a table's tiers.
+func tierStats(t *read.Table) (s TierStats) {
+	s.HostRows, s.HostBytes, s.HostCapacity = t.Tier.Held()
+	s.HostMemory = t.Tier.HostBytes() + t.Tier.IndexBytes()
+	if t.Cold == nil {
+		return s
+	}
+	s.Paged, s.HostMemory = true, t.Tier.MemoryBytes()+t.Cold.MemoryBytes()
+	n := &t.Cold.Counts
+	s.AbsentRows, s.FailedRows = t.Counts.Totals().Absent, n.Failed.Load()
+	s.RowsRead, s.PagesRead, s.BytesRead, s.Reads, s.ReadNanos = n.Rows.Load(), n.Pages.Load(), n.Bytes.Load(), n.Reads.Load(), n.Nanos.Load()
+	s.LogRows, s.FlightRows = n.FromLog.Load(), n.FromFlight.Load()
+	s.PrefetchedRows, s.UnusedRows, s.DroppedRows = n.Prefetched.Load(), n.Unused.Load(), n.Dropped.Load()
+	s.PromotedRows, s.DemotedRows = n.Promoted.Load(), n.Demoted.Load()
+	s.UpdateBytes, s.UpdateBytesWritten = t.Cold.Log().Bytes()
+	return s
+}
+
+// endCold makes reads from below the host tiers return.
+func (c *Cache) endCold() {
+	if c.set == nil {
+		return
+	}
+	for _, t := range c.set.Tables {
+		if t.Cold != nil {
+			t.Cold.End()
+		}
+	}
+}
+
+// closeCold closes what has the rows below the host tiers, once nothing reads them.
+func (c *Cache) closeCold() error {
+	var errs []error
+	for _, t := range c.set.Tables {
+		if t.Cold != nil {
+			t.Cold.End()
+			errs = append(errs, t.Cold.Close())
+		}
+	}
+	for _, close := range c.below {
+		errs = append(errs, close())
+	}
+	c.below = nil
+	return errors.Join(errs...)
+}

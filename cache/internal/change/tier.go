@@ -1,0 +1,408 @@
+package change
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/tensorcache/tensorcache/cache/internal/place"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// A host tier that is Partial holds a part of its table's rows: those that the policy ranks highest among the rows that are in no slab, and for a
+// while rows that batches have read from below, or that were prefetched. A row that a slab holds gives way first, unless the tiers are to
+// include such rows. Where the host tier and the slabs do not hold a row, pages below do.
+
+// fetched is the stored form of a row that the host tier does not hold: read from below, or kept when the row left its slab.
+type fetched struct {
+	stored     []byte
+	compressed bool
+	version    uint32 // of cold.Table, before the row was read
+}
+
+// hiddenPlace is a place in a host tier whose row is withdrawn. It is freed an epoch later.
+type hiddenPlace struct {
+	tier *transfer.Tier
+	at   slab.Location
+}
+
+// storedLocked returns the stored form of a row that is not updated, from the host tier, a slab that the host can read, or what the cycle has
+// fetched. now is where the row is cached.
+func (w *Writer) storedLocked(key uint64, now place.Places) (stored []byte, compressed, ok bool) {
+	table, row := hashmap.SplitKey(key)
+	t := w.set.Tables[table]
+	stored, compressed, err := t.Tier.Stored(row)
+	if !errors.Is(err, transfer.ErrAbsent) {
+		return stored, compressed, err == nil // a corrupt row is for Gather to report
+	}
+	if stored, compressed, ok := w.inSlab(table, now); ok {
+		return stored, compressed, true
+	}
+	f, ok := w.cycle.fetched[key]
+	if !ok || t.Cold.Version(row) != f.version {
+		return nil, false, false
+	}
+	return f.stored, f.compressed, true
+}
+
+// inSlab returns the stored form of a row in a slab, if the host can read that.
+func (w *Writer) inSlab(table int, p place.Places) (stored []byte, compressed, ok bool) {
+	for l := range p.All() {
+		d := w.set.Devices[l.Slab()]
+		if mem := d.Slab.Bytes(); mem != nil && !d.IsLost() {
+			return mem[l.Offset():][:l.Stored(w.set.Tables[table].Tier.RowBytes())], l.Compressed(), true
+		}
+	}
+	return nil, false, false
+}
+
+// keepEvicted keeps the stored form of a row that is about to leave its slab, for the host tier to take it up in the same cycle.
+func (w *Writer) keepEvicted(key uint64, p place.Places) {
+	table, row := hashmap.SplitKey(key)
+	t := w.set.Tables[table]
+	if t.Cold == nil || t.Tier.Holds(row) || w.cycle.kept >= w.o.MaxBytes {
+		return
+	}
+	if stored, compressed, ok := w.inSlab(table, p); ok {
+		w.cycle.kept += int64(len(stored))
+		w.cycle.fetched[key] = fetched{slices.Clone(stored), compressed, t.Cold.Version(row)}
+	}
+}
+
+// fetch reads absent rows from below the host tier, for storedLocked to find. Rows that cannot be read are left out.
+func (w *Writer) fetch(ctx context.Context, keys []uint64) error {
+	rows := map[int][]int64{}
+	for _, key := range keys {
+		table, row := hashmap.SplitKey(key)
+		if t := w.set.Tables[table]; t.Cold != nil && !t.Tier.Holds(row) {
+			if _, known := w.cycle.fetched[key]; !known {
+				rows[table] = append(rows[table], row)
+			}
+		}
+	}
+	var mu sync.Mutex
+	for table, rows := range rows {
+		t := w.set.Tables[table]
+		slices.Sort(rows)
+		versions := make([]uint32, len(rows))
+		for i, row := range rows {
+			versions[i] = t.Cold.Version(row)
+		}
+		t.Cold.Read(ctx, rows, func(i int, stored []byte, compressed bool, err error) {
+			if err != nil {
+				return
+			}
+			f := fetched{slices.Clone(stored), compressed, versions[i]}
+			mu.Lock()
+			w.cycle.fetched[hashmap.Key(table, rows[i])] = f
+			mu.Unlock()
+		})
+	}
+	return ctx.Err()
+}
+
+// showLocked has the devices store words of a host tier's index.
+func (w *Writer) showLocked(table int, words []transfer.Written) error {
+	if len(words) == 0 {
+		return nil
+	}
+	all := make([]word, len(words))
+	for i, one := range words {
+		all[i] = word{one.Index, one.Value}
+	}
+	return w.mu.index.onMirrors(func(i int, m *mirror) error { return m.store(w.set.Devices[i].Table(table).Rows.Index, all) })
+}
+
+// hide makes rows absent, and frees their places an epoch later.
+func (w *Writer) hide(ctx context.Context, table int, rows []int64) error {
+	t := w.set.Tables[table]
+	for part := range slices.Chunk(rows, changedRows) {
+		var words []transfer.Written
+		w.mu.Lock()
+		for _, row := range part {
+			if !t.Tier.InMain(row) { // an update has made it absent
+				continue
+			}
+			word, at := t.Tier.Hide(row)
+			words = append(words, word)
+			w.cycle.hidden = append(w.cycle.hidden, hiddenPlace{t.Tier, at})
+		}
+		t.Cold.Counts.Demoted.Add(int64(len(words)))
+		err := errors.Join(w.showLocked(table, words), w.publishLocked())
+		w.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return w.freeHidden(ctx)
+}
+
+// freeHidden frees the places of rows that were made absent, also by a cycle that ended early.
+func (w *Writer) freeHidden(ctx context.Context) error {
+	if len(w.cycle.hidden) == 0 {
+		return nil
+	}
+	if err := w.set.WaitEpoch(ctx); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, h := range w.cycle.hidden {
+		h.tier.Free(h.at)
+	}
+	w.cycle.hidden = w.cycle.hidden[:0]
+	return nil
+}
+
+// promote puts rows in the main region of a host tier, as far as it has room, from what is fetched or lies in the ring or in slabs. It returns their bytes.
+func (w *Writer) promote(ctx context.Context, table int, rows []int64) (bytes int64, err error) {
+	t := w.set.Tables[table]
+	type put struct {
+		row     int64
+		at      slab.Location
+		version uint32
+	}
+	var puts []put
+	w.mu.Lock()
+	for i, row := range rows {
+		if i%changedRows == changedRows-1 { // others wait for the lock
+			w.mu.Unlock()
+			w.mu.Lock()
+		}
+		key := hashmap.Key(table, row)
+		if t.Tier.InMain(row) || w.mu.updated[key] != nil {
+			continue
+		}
+		version := t.Cold.Version(row)
+		stored, compressed, ok := w.storedLocked(key, w.mu.index.cached(key))
+		if !ok {
+			continue
+		}
+		if at, ok := t.Tier.Put(stored, compressed); ok {
+			puts = append(puts, put{row, at, version})
+			bytes += int64(len(stored))
+		}
+	}
+	w.mu.Unlock()
+	if len(puts) == 0 {
+		return 0, nil
+	}
+	waited := w.set.WaitEpoch(ctx) // no kernel that runs has read the place before it had the row
+	for part := range slices.Chunk(puts, changedRows) {
+		var words []transfer.Written
+		w.mu.Lock()
+		for _, p := range part {
+			if waited != nil || w.mu.err != nil || t.Tier.InMain(p.row) || t.Cold.Version(p.row) != p.version {
+				t.Tier.Free(p.at) // nobody has seen it
+				continue
+			}
+			if t.Tier.Holds(p.row) { // in the ring, whose places are freed together
+				t.Tier.Hide(p.row)
+			}
+			words = append(words, t.Tier.Show(p.row, p.at, false))
+		}
+		t.Cold.Counts.Promoted.Add(int64(len(words)))
+		err = errors.Join(err, w.showLocked(table, words), w.publishLocked())
+		w.mu.Unlock()
+	}
+	return bytes, errors.Join(waited, err)
+}
+
+// tierPlan is what a cycle is to do with a Partial host tier.
+type tierPlan struct {
+	table     int
+	newcomers []int64 // rows to take up, best first
+	want      read.Bitset
+}
+
+// planTier chooses the rows of a table's host tier by the ranking: the best rows that no slab holds.
+func (w *Writer) planTier(r *ranking, table int) *tierPlan {
+	t := w.set.Tables[table]
+	p := &tierPlan{table: table, want: read.NewBitset(t.Tier.Capacity())}
+	capacity, _ := t.Tier.MainBytes()
+	capacity -= capacity / tierSpare
+	bytes := int64(0)
+	for _, keys := range r.blocks {
+		for _, key := range keys {
+			of, row := hashmap.SplitKey(key)
+			if of != table || row >= t.Tier.Rows() || p.want.Has(row) || !w.o.Inclusive && w.mu.index.cached(key).Valid() {
+				continue
+			}
+			n, err := t.Tier.SlotBytes(row)
+			if err != nil {
+				continue
+			}
+			if bytes += int64(n); bytes > capacity {
+				return p
+			}
+			p.want.Add(row)
+			if !t.Tier.InMain(row) {
+				p.newcomers = append(p.newcomers, row)
+			}
+		}
+	}
+	return p
+}
+
+// tierSpare: a cycle plans to fill a host tier but for one byte in so many, because slots of different lengths leave holes.
+const tierSpare = 64
+
+// refreshTiers moves rows between the Partial host tiers and what is below them, as the ranking has it, up to MaxBytes for each.
+func (w *Writer) refreshTiers(ctx context.Context, r *ranking, ranked []read.Bitset) error {
+	for table, t := range w.set.Tables {
+		if t.Cold == nil {
+			continue
+		}
+		if err := w.freeHidden(ctx); err != nil {
+			return err
+		}
+		p := w.planTier(r, table)
+		moved := int64(0)
+		for from := 0; from < len(p.newcomers) && moved < w.o.MaxBytes; {
+			to, bytes := from, int64(0)
+			for ; to < len(p.newcomers) && to-from < sliceRows && bytes < sliceBytes && moved+bytes < w.o.MaxBytes; to++ {
+				n, _ := t.Tier.SlotBytes(p.newcomers[to])
+				bytes += int64(n)
+			}
+			slice := p.newcomers[from:to]
+			from = to
+			moved += bytes
+			if err := w.makeTierRoom(ctx, p, bytes, ranked[table]); err != nil {
+				return err
+			}
+			if err := w.fetch(ctx, keysOf(table, slice)); err != nil {
+				return err
+			}
+			if _, err := w.promote(ctx, table, slice); err != nil {
+				return err
+			}
+			w.forget(table, slice)
+		}
+	}
+	return nil
+}
+
+// forget drops what is fetched of rows.
+func (w *Writer) forget(table int, rows []int64) {
+	for _, row := range rows {
+		delete(w.cycle.fetched, hashmap.Key(table, row))
+	}
+}
+
+func keysOf(table int, rows []int64) []uint64 {
+	keys := make([]uint64, len(rows))
+	for i, row := range rows {
+		keys[i] = hashmap.Key(table, row)
+	}
+	return keys
+}
+
+// makeTierRoom makes rows absent until so many bytes of the main region are free: first those that a slab holds, then those that are not ranked,
+// then those ranked too low.
+func (w *Writer) makeTierRoom(ctx context.Context, p *tierPlan, bytes int64, ranked read.Bitset) error {
+	t := w.set.Tables[p.table]
+	capacity, used := t.Tier.MainBytes()
+	need := bytes + bytes/tierSpare - (capacity - used)
+	if need <= 0 {
+		return nil
+	}
+	chosen := map[int64]bool{}
+	var rows []int64
+	for _, keep := range []func(row int64) bool{
+		func(row int64) bool { return w.o.Inclusive || !w.mu.index.cached(hashmap.Key(p.table, row)).Valid() },
+		ranked.Has,
+		p.want.Has,
+	} {
+		if need <= 0 {
+			break
+		}
+		from := len(rows)
+		rows, need = t.Tier.Victims(rows, need, func(row int64) bool { return chosen[row] || keep(row) })
+		for _, row := range rows[from:] {
+			chosen[row] = true
+		}
+	}
+	return w.hide(ctx, p.table, rows)
+}
+
+// FillTiers fills the slabs and the Partial host tiers of a cache that does not serve yet: chosen are the keys for the slabs, hosts those for the host
+// tiers, both best first. Rows that cannot be read are an error.
+func (w *Writer) FillTiers(ctx context.Context, chosen, hosts []uint64) error {
+	w.cycle.Lock()
+	defer w.cycle.Unlock()
+	w.cycle.fetched = map[uint64]fetched{}
+	defer func() { w.cycle.fetched = nil }()
+	topology := w.store.Topology.Load()
+	w.byPage(chosen)
+	w.byPage(hosts)
+	for keys := range slices.Chunk(hosts, fillRows) {
+		if err := w.fetchAll(ctx, keys); err != nil {
+			return err
+		}
+		rows := map[int][]int64{}
+		for _, key := range keys {
+			table, row := hashmap.SplitKey(key)
+			rows[table] = append(rows[table], row)
+		}
+		for table, rows := range rows {
+			if _, err := w.promote(ctx, table, rows); err != nil {
+				return err
+			}
+		}
+		clear(w.cycle.fetched)
+	}
+	for keys := range slices.Chunk(chosen, fillRows) {
+		if err := w.fetchAll(ctx, keys); err != nil {
+			return err
+		}
+		var rows []wanted
+		for _, key := range keys {
+			targets := topology.Targets(key, false, place.Nowhere())
+			rows = append(rows, wanted{key: key, slabs: targets, missing: targets})
+		}
+		if _, err := w.admitRows(ctx, rows, nil); err != nil {
+			return err
+		}
+		clear(w.cycle.fetched)
+	}
+	return nil
+}
+
+// byPage sorts keys by the page that the row lies in, so that each page is read once or twice.
+func (w *Writer) byPage(keys []uint64) {
+	page := func(key uint64) uint32 {
+		table, row := hashmap.SplitKey(key)
+		return w.set.Tables[table].Cold.PageOf(row)
+	}
+	slices.SortFunc(keys, func(a, b uint64) int {
+		return cmp.Or(cmp.Compare(a>>56, b>>56), cmp.Compare(page(a), page(b)), cmp.Compare(a, b))
+	})
+}
+
+// fillRows is how many rows FillTiers reads at a time.
+const fillRows = 1 << 16
+
+// fetchAll is fetch where every row must be read.
+func (w *Writer) fetchAll(ctx context.Context, keys []uint64) error {
+	if err := w.fetch(ctx, keys); err != nil {
+		return err
+	}
+	for _, key := range keys {
+		table, row := hashmap.SplitKey(key)
+		t := w.set.Tables[table]
+		if _, ok := w.cycle.fetched[key]; ok || t.Tier.Holds(row) {
+			continue
+		}
+		err := errors.New("row is absent")
+		t.Cold.Read(ctx, []int64{row}, func(_ int, _ []byte, _ bool, e error) { err = e })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

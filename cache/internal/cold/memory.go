@@ -1,0 +1,64 @@
+package cold
+
+import (
+	"fmt"
+	"sync"
+)
+
+// memoryLog is a Log in memory. It is not durable.
+type memoryLog struct {
+	most int64
+	mu   sync.RWMutex
+	rows map[int64]logged
+	size int64 // of rows, as limited by most
+	took int64
+}
+
+type logged struct {
+	stored     []byte
+	compressed bool
+}
+
+// NewMemoryLog returns a log that keeps rows of so many bytes together in memory, and refuses more. It is not durable.
+func NewMemoryLog(most int64) Log { return &memoryLog{most: most, rows: map[int64]logged{}} }
+
+// loggedBytes is what a row of the log takes beside its bytes.
+const loggedBytes = 64
+
+func (l *memoryLog) Append(rows []int64, stored [][]byte, compressed []bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	more := int64(0)
+	for i, row := range rows {
+		more += int64(len(stored[i]))
+		if old, ok := l.rows[row]; ok {
+			more -= int64(len(old.stored))
+		} else {
+			more += loggedBytes
+		}
+	}
+	if l.size+more > l.most {
+		return fmt.Errorf("cache: updated rows (%d bytes) must fit in %d bytes of memory: the table's pages have no delta log", l.size+more, l.most)
+	}
+	l.size += more
+	for i, row := range rows {
+		l.rows[row] = logged{append([]byte(nil), stored[i]...), compressed[i]}
+		l.took += int64(len(stored[i]))
+	}
+	return nil
+}
+
+func (l *memoryLog) Get(row int64) (stored []byte, compressed, ok bool, err error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	r, ok := l.rows[row]
+	return r.stored, r.compressed, ok, nil
+}
+
+func (l *memoryLog) Bytes() (taken, written int64) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.took, l.took
+}
+
+func (l *memoryLog) Close() error { return nil }

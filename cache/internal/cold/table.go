@@ -1,0 +1,231 @@
+package cold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tensorcache/tensorcache/codec"
+)
+
+// Source is what holds all rows of a table, in the form in which tiers store them.
+type Source interface {
+	// ReadRows calls visit once for each of rows, which are row numbers in any order, with its stored form, from several goroutines. stored is valid
+	// until visit returns. A row that cannot be read has an error that names tier, page and cause. ReadRows returns when all have been visited,
+	// soon after ctx has ended, with what it has read.
+	ReadRows(ctx context.Context, rows []int64, visit func(i int, stored []byte, compressed bool, err error)) Reads
+}
+
+// Reads are what a Source has read.
+type Reads struct{ Pages, Bytes int64 }
+
+// Log holds the newest versions of updated rows.
+type Log interface {
+	// Append takes new versions of rows. They are durable when it returns, if the log is.
+	Append(rows []int64, stored [][]byte, compressed []bool) error
+	// Get returns the newest version of a row; ok is false if the log has none. stored is not changed later.
+	Get(row int64) (stored []byte, compressed, ok bool, err error)
+	// Bytes returns how many bytes of rows it has taken, and how many have been written for that, to the log and for merging it into pages.
+	Bytes() (taken, written int64)
+	Close() error
+}
+
+// Errors of reads.
+var (
+	// ErrCold is wrapped by errors of batches some of whose rows cannot be read from the tiers below the host.
+	ErrCold = errors.New("cache: rows below the host tier cannot be read")
+	// ErrEnded is the error of reads while the cache closes.
+	ErrEnded = errors.New("cache: closed")
+)
+
+// Options configure a Table.
+type Options struct {
+	Name     string
+	RowBytes int
+	Codec    codec.Codec // nil if all rows are raw
+	Timeout  time.Duration
+	Log      Log
+	Ahead    int64 // most rows that prefetches under way may have
+	PageOf   func(row int64) uint32
+	Memory   int64 // host memory that the source takes to find rows
+}
+
+// Table reads absent rows of a table.
+type Table struct {
+	Counts Counts
+
+	o        Options
+	source   Source
+	life     context.Context
+	end      context.CancelCauseFunc
+	versions [versions]atomic.Uint32
+	flights  flights
+	landings chan *Flight
+}
+
+// Counts are the counters of a Table.
+type Counts struct {
+	Rows, Pages, Bytes, Nanos, Reads, Failed atomic.Int64 // of reads; a read is that of one batch, or of one prefetch
+	FromLog                                  atomic.Int64 // rows that the log had
+	FromFlight                               atomic.Int64 // rows that were on their way
+	Prefetched, Unused, Dropped              atomic.Int64 // rows that Prefetch has moved up; those that left unread; those for which there was no room
+	Promoted, Demoted                        atomic.Int64 // rows that cycles have moved to the host tier, and off it
+}
+
+const versions = 1 << 14
+
+// New returns a table that reads from a source.
+func New(source Source, o Options) *Table {
+	t := &Table{o: o, source: source, landings: make(chan *Flight, 64)}
+	t.life, t.end = context.WithCancelCause(context.Background())
+	t.flights.rows = map[int64]flightRow{}
+	return t
+}
+
+// End makes all reads return soon, and later ones at once, with ErrEnded.
+func (t *Table) End() { t.end(ErrEnded) }
+
+// Life returns a context that ends with End.
+func (t *Table) Life() context.Context { return t.life }
+
+// Close closes the log. REQUIRES: End, and no read is under way.
+func (t *Table) Close() error { return t.o.Log.Close() }
+
+// SetAhead sets Options.Ahead. No other call may be under way.
+func (t *Table) SetAhead(rows int64) { t.o.Ahead = rows }
+
+// MemoryBytes returns Options.Memory.
+func (t *Table) MemoryBytes() int64 { return t.o.Memory }
+
+// PageOf returns the page that a row lies in: rows of one page are best read together.
+func (t *Table) PageOf(row int64) uint32 { return t.o.PageOf(row) }
+
+// Log returns the log of updated rows.
+func (t *Table) Log() Log { return t.o.Log }
+
+func (t *Table) version(row int64) *atomic.Uint32 {
+	return &t.versions[uint64(row)*0x9e3779b97f4a7c15>>(64-14)]
+}
+
+// Version returns the counter of a row's versions.
+func (t *Table) Version(row int64) uint32 { return t.version(row).Load() }
+
+// Changed notes that a row has a new version. REQUIRES: the log has it.
+func (t *Table) Changed(row int64) { t.version(row).Add(1) }
+
+// bounded returns a context that ends with ctx, with the table, or after the time-out.
+func (t *Table) bounded(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithTimeoutCause(ctx, t.o.Timeout, fmt.Errorf("no answer within %v", t.o.Timeout))
+	ctx, end := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(t.life, func() { end(ErrEnded) })
+	return ctx, func() {
+		stop()
+		end(nil)
+		cancel()
+	}
+}
+
+// Read calls visit once for each of rows with its newest version in the form in which tiers store it, as Source does.
+func (t *Table) Read(ctx context.Context, rows []int64, visit func(i int, stored []byte, compressed bool, err error)) {
+	if err := context.Cause(t.life); err != nil {
+		for i := range rows {
+			visit(i, nil, false, err)
+		}
+		return
+	}
+	below, at := make([]int64, 0, len(rows)), make([]int, 0, len(rows))
+	for i, row := range rows {
+		stored, compressed, ok, err := t.o.Log.Get(row)
+		if !ok && err == nil {
+			below, at = append(below, row), append(at, i)
+			continue
+		}
+		t.Counts.FromLog.Add(1)
+		visit(i, stored, compressed, err)
+	}
+	if len(below) == 0 {
+		return
+	}
+	ctx, cancel := t.bounded(ctx)
+	defer cancel()
+	begun := time.Now()
+	reads := t.source.ReadRows(ctx, below, func(i int, stored []byte, compressed bool, err error) {
+		if err == nil && !compressed && len(stored) != t.o.RowBytes {
+			err = fmt.Errorf("table %s: row %d has %d bytes, want %d", t.o.Name, below[i], len(stored), t.o.RowBytes)
+		}
+		if err != nil {
+			t.Counts.Failed.Add(1)
+			if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+				err = fmt.Errorf("%w: %w", err, cause)
+			}
+		}
+		visit(at[i], stored, compressed, err)
+	})
+	t.Counts.Reads.Add(1)
+	t.Counts.Rows.Add(int64(len(below)))
+	t.Counts.Pages.Add(reads.Pages)
+	t.Counts.Bytes.Add(reads.Bytes)
+	t.Counts.Nanos.Add(int64(time.Since(begun)))
+}
+
+// Outcome is what became of the absent rows of a batch.
+type Outcome struct {
+	Rows, Failed int64
+	At           int   // position of the first row that failed
+	Err          error // why that one failed
+	FailedAt     []int // positions of all that failed, in any order
+	Took         time.Duration
+}
+
+// Gather writes absent rows of a batch to their positions in out, and zeros where a row cannot be read.
+func (t *Table) Gather(ctx context.Context, rows []int64, positions []uint32, out []byte) (o Outcome) {
+	begun := time.Now()
+	o.Rows = int64(len(rows))
+	var mu sync.Mutex
+	put := func(i int, stored []byte, compressed bool, err error) {
+		to := out[int(positions[i])*t.o.RowBytes:][:t.o.RowBytes]
+		if err == nil {
+			err = t.decode(to, stored, compressed, rows[i])
+		}
+		if err == nil {
+			return
+		}
+		clear(to)
+		mu.Lock()
+		defer mu.Unlock()
+		o.FailedAt = append(o.FailedAt, int(positions[i]))
+		if o.Failed++; o.Err == nil || int(positions[i]) < o.At {
+			o.At, o.Err = int(positions[i]), err
+		}
+	}
+	rest, at := t.flights.take(ctx, t, rows, put)
+	if len(rest) > 0 {
+		f := t.newFlight(rest)
+		t.Read(ctx, rest, func(i int, stored []byte, compressed bool, err error) {
+			if err == nil {
+				f.put(i, stored, compressed)
+			}
+			put(at[i], stored, compressed, err)
+		})
+		t.land(f)
+	}
+	o.Took = time.Since(begun)
+	return o
+}
+
+func (t *Table) decode(to, stored []byte, compressed bool, row int64) error {
+	if !compressed {
+		copy(to, stored)
+		return nil
+	}
+	if t.o.Codec == nil {
+		return fmt.Errorf("table %s: row %d is compressed, and the table has no codec", t.o.Name, row)
+	}
+	if _, err := t.o.Codec.Decode(to, stored); err != nil {
+		return fmt.Errorf("table %s: row %d does not decode: %w", t.o.Name, row, err)
+	}
+	return nil
+}

@@ -1,0 +1,435 @@
+package cache_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/pages"
+)
+
+// rowsSource is rows in memory, to be packed.
+type rowsSource struct {
+	data     []byte
+	rowBytes int
+	next     int
+}
+
+func (s *rowsSource) Rows() int     { return len(s.data) / s.rowBytes }
+func (s *rowsSource) RowBytes() int { return s.rowBytes }
+func (s *rowsSource) Close() error  { return nil }
+
+func (s *rowsSource) Read(dst []byte) (int, error) {
+	n := copy(dst, s.data[s.next:])
+	if s.next += n; n == 0 {
+		return 0, io.EOF
+	}
+	return n / s.rowBytes, nil
+}
+
+// packed returns rows in pages of 64 KiB. fault, if not nil, is called for each page that is read.
+func packed(t testing.TB, data []byte, rowBytes int, codec string, fault func(ctx context.Context, page uint32) error) *pages.Table {
+	t.Helper()
+	place := pages.NewMemory()
+	source := func() (pages.Source, error) { return &rowsSource{data: data, rowBytes: rowBytes}, nil }
+	o := pages.PackOptions{Name: "features", DType: dtype.Uint8, Codec: codec, PageBytes: pages.MinPageBytes, Stage: "none", Workers: 1}
+	if _, err := pages.Pack(ctx, source, place.Writer(), o); err != nil {
+		t.Fatal(err)
+	}
+	store, err := place.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.Fault = fault
+	table, err := pages.OpenStores(ctx, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+// overPages returns a cache of one table of pages on the host backend.
+func overPages(t testing.TB, table *pages.Table, o cache.Options) *cache.Cache {
+	t.Helper()
+	one, err := cache.FromPages(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Tables, o.Devices.Backend = []cache.Table{one}, cache.BackendHost
+	return newCache(t, o)
+}
+
+// versionedRows returns version 0 of rows: some compress.
+func versionedRows(rows, rowBytes int) []byte { return newModel(rows, rows, rowBytes).source() }
+
+// check gathers rows and compares them with data.
+func check(t testing.TB, c *cache.Cache, data []byte, rows []int64) {
+	t.Helper()
+	if err := compare(c, data, rows); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func compare(c *cache.Cache, data []byte, rows []int64) error {
+	n := c.RowBytes(0)
+	out := bytes.Repeat([]byte{0xee}, len(rows)*n)
+	if err := c.Gather(ctx, 0, rows, out); err != nil {
+		return err
+	}
+	for i, row := range rows {
+		if !bytes.Equal(out[i*n:][:n], data[int(row)*n:][:n]) {
+			return fmt.Errorf("row %d at position %d: %x, want %x", row, i, out[i*n:][:n], data[int(row)*n:][:n])
+		}
+	}
+	return nil
+}
+
+func randomRows(r *rand.Rand, n, rows int) []int64 {
+	all := make([]int64, n)
+	for i := range all {
+		all[i] = r.Int64N(int64(rows))
+	}
+	return all
+}
+
+func allOf(rows int) []int64 {
+	all := make([]int64, rows)
+	for i := range all {
+		all[i] = int64(i)
+	}
+	return all
+}
+
+const (
+	pagedRows     = 20_000
+	pagedRowBytes = 120
+)
+
+// TestFromPages_ServesAllRows reads rows by every route of a batch, of which the slab, the host tier and the pages hold a part each.
+func TestFromPages_ServesAllRows(t *testing.T) {
+	data := versionedRows(pagedRows, pagedRowBytes)
+	for _, codec := range []string{"none", "ibp4"} {
+		for route, serve := range map[string]func() func(){"as decided": func() func() { return func() {} }, "apart": cache.ServeApart, "hits first": cache.ServeHitsFirst} {
+			t.Run(codec+"/"+route, func(t *testing.T) {
+				const memory = 800 << 10
+				c := overPages(t, packed(t, data, pagedRowBytes, codec, nil), cache.Options{Budget: 300 << 10, Host: cache.HostOptions{Memory: memory}})
+				defer serve()()
+				r := rand.New(rand.NewPCG(1, 1))
+				for range 20 {
+					check(t, c, data, randomRows(r, 1+r.IntN(3000), pagedRows))
+				}
+				check(t, c, data, allOf(pagedRows))
+				s := stats(t, c).Tables[0]
+				tiers := s.Tiers
+				if tiers.HostMemory > memory || tiers.HostMemory < memory*9/10 || tiers.HostBytes > tiers.HostCapacity {
+					t.Errorf("host memory of %d: %+v", memory, tiers)
+				}
+				if s.Hits == 0 || tiers.HostRows == 0 || tiers.AbsentRows == 0 || tiers.PagesRead == 0 || tiers.BytesRead < tiers.PagesRead*1000 {
+					t.Errorf("%d hits: %+v", s.Hits, tiers)
+				}
+				if s.Hits+s.Misses != s.Lookups || tiers.AbsentRows >= s.Misses || tiers.FailedRows != 0 {
+					t.Errorf("%+v", s)
+				}
+				if held := s.CachedRows + tiers.HostRows; held > pagedRows || held < pagedRows/4 {
+					t.Errorf("slab and host tier hold %d of %d rows", held, pagedRows)
+				}
+			})
+		}
+	}
+}
+
+// TestFromPages_AllFits keeps all rows in the host tier if there is room, and reads no page for a batch.
+func TestFromPages_AllFits(t *testing.T) {
+	data := versionedRows(pagedRows, pagedRowBytes)
+	c := overPages(t, packed(t, data, pagedRowBytes, "ibp4", nil), cache.Options{Budget: 300 << 10})
+	before := stats(t, c).Tables[0].Tiers
+	check(t, c, data, allOf(pagedRows))
+	if after := stats(t, c).Tables[0].Tiers; after.HostRows != pagedRows || after.AbsentRows != 0 || after.PagesRead != before.PagesRead {
+		t.Errorf("%+v, then %+v", before, after)
+	}
+}
+
+// TestFromPages_MemoryTooSmall is an error that says what is needed.
+func TestFromPages_MemoryTooSmall(t *testing.T) {
+	one, err := cache.FromPages(packed(t, versionedRows(pagedRows, pagedRowBytes), pagedRowBytes, "none", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = cache.New(cache.Options{Tables: []cache.Table{one}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: cache.BackendHost}, Host: cache.HostOptions{Memory: 100 << 10}})
+	if err == nil || !strings.Contains(err.Error(), "host memory") || !strings.Contains(err.Error(), "must hold the index of 20000 rows") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// faults makes pages fail or wait while it is set.
+type faults struct {
+	fail atomic.Pointer[func(ctx context.Context, page uint32) error]
+}
+
+func (f *faults) set(fail func(ctx context.Context, page uint32) error) { f.fail.Store(&fail) }
+
+func (f *faults) page(ctx context.Context, page uint32) error {
+	if fail := f.fail.Load(); fail != nil && *fail != nil {
+		return (*fail)(ctx, page)
+	}
+	return nil
+}
+
+// TestFromPages_PageFails: a page that cannot be read fails the batches that need it, with an error that names tier, page and cause. The other rows of
+// the batch are right, those of the page are zeros, and later batches find all.
+func TestFromPages_PageFails(t *testing.T) {
+	data := versionedRows(pagedRows, pagedRowBytes)
+	var f faults
+	table := packed(t, data, pagedRowBytes, "none", f.page)
+	c := overPages(t, table, cache.Options{Budget: 100 << 10, Host: cache.HostOptions{Memory: 500 << 10}})
+	const bad = 30
+	f.set(func(_ context.Context, page uint32) error {
+		if page == bad {
+			return errors.New("the drive is on fire")
+		}
+		return nil
+	})
+	rows := allOf(pagedRows)
+	out := bytes.Repeat([]byte{0xee}, pagedRows*pagedRowBytes)
+	err := c.Gather(ctx, 0, rows, out)
+	var page *pages.PageError
+	if !errors.Is(err, cache.ErrCold) || !errors.As(err, &page) || page.Page != bad || !strings.Contains(err.Error(), "the drive is on fire") || !strings.Contains(err.Error(), "memory") {
+		t.Fatalf("error %v", err)
+	}
+	failed := 0
+	for row := range rows {
+		got := out[row*pagedRowBytes:][:pagedRowBytes]
+		switch {
+		case bytes.Equal(got, data[row*pagedRowBytes:][:pagedRowBytes]):
+		case table.PageOf(int64(row)) == bad && bytes.Equal(got, make([]byte, pagedRowBytes)):
+			failed++
+		default:
+			t.Fatalf("row %d of page %d is %x", row, table.PageOf(int64(row)), got)
+		}
+	}
+	if want := fmt.Sprintf("%d of %d rows", failed, pagedRows); failed == 0 || !strings.Contains(err.Error(), want) {
+		t.Errorf("%d rows failed: %v", failed, err)
+	}
+	f.set(nil)
+	check(t, c, data, rows)
+}
+
+// TestFromPages_SlowPage: a batch whose page does not come fails after the time-out, other batches do not wait for it, and updates neither.
+func TestFromPages_SlowPage(t *testing.T) {
+	data := versionedRows(pagedRows, pagedRowBytes)
+	var f faults
+	c := overPages(t, packed(t, data, pagedRowBytes, "none", f.page), cache.Options{
+		Budget: 100 << 10, Host: cache.HostOptions{Memory: 500 << 10, ColdTimeout: 300 * time.Millisecond},
+	})
+	arrived := make(chan struct{}, 1)
+	f.set(func(ctx context.Context, page uint32) error {
+		select {
+		case arrived <- struct{}{}:
+		default:
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	slow := c.GatherAsync(ctx, 0, []int64{pagedRows - 1}, make([]byte, pagedRowBytes))
+	<-arrived
+	begun := time.Now()
+	check(t, c, data, []int64{0, 1, 2})
+	if err := c.Update(ctx, 0, []int64{5}, data[:pagedRowBytes]); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begun); took > 250*time.Millisecond {
+		t.Errorf("beside a slow page a batch and an update took %v", took)
+	}
+	err := slow.Wait()
+	if !errors.Is(err, cache.ErrCold) || !strings.Contains(err.Error(), "no answer within 300ms") {
+		t.Errorf("error %v", err)
+	}
+	short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer cancel()
+	if err := c.Gather(short, 0, []int64{pagedRows - 1}, make([]byte, pagedRowBytes)); !errors.Is(err, cache.ErrCold) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("with a deadline: %v", err)
+	}
+	f.set(nil)
+	check(t, c, data, []int64{pagedRows - 1})
+}
+
+// TestFromPages_CloseWhileReading: Close ends the reading of pages, and the batches that wait for it.
+func TestFromPages_CloseWhileReading(t *testing.T) {
+	var f faults
+	data := versionedRows(pagedRows, pagedRowBytes)
+	c := overPages(t, packed(t, data, pagedRowBytes, "none", f.page), cache.Options{Budget: 100 << 10, Host: cache.HostOptions{Memory: 500 << 10, ColdTimeout: time.Hour}})
+	arrived := make(chan struct{}, 100)
+	f.set(func(ctx context.Context, page uint32) error {
+		arrived <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	slow := c.GatherAsync(ctx, 0, []int64{pagedRows - 1}, make([]byte, pagedRowBytes))
+	if err := c.Prefetch(0, []int64{pagedRows - 1000}); err != nil {
+		t.Fatal(err)
+	}
+	<-arrived
+	closed := make(chan error)
+	go func() { closed <- c.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("Close waits for pages")
+	}
+	if err := slow.Wait(); !errors.Is(err, cache.ErrCold) {
+		t.Errorf("the batch under way: %v", err)
+	}
+}
+
+// TestFromPages_Prefetch: rows that were prefetched are in the host tier when a batch asks for them; rows that no batch asks for are counted.
+func TestFromPages_Prefetch(t *testing.T) {
+	data := versionedRows(pagedRows, pagedRowBytes)
+	c := overPages(t, packed(t, data, pagedRowBytes, "none", nil), cache.Options{Budget: 100 << 10, Host: cache.HostOptions{Memory: 600 << 10}})
+	landed := func(want int64) {
+		t.Helper()
+		for range 2000 {
+			if s := stats(t, c).Tables[0].Tiers; s.HostRows >= want {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+		t.Fatalf("prefetched rows do not arrive: %+v", stats(t, c).Tables[0].Tiers)
+	}
+	before := stats(t, c).Tables[0].Tiers
+	rows := allOf(pagedRows)[pagedRows-300:]
+	if err := c.Prefetch(0, rows); err != nil {
+		t.Fatal(err)
+	}
+	landed(before.HostRows + 300)
+	check(t, c, data, rows[:200])
+	after := stats(t, c).Tables[0].Tiers
+	if after.AbsentRows != 0 || after.PrefetchedRows != 300 || after.UnusedRows != 0 {
+		t.Errorf("%+v", after)
+	}
+	if err := c.Prefetch(0, rows); err != nil || stats(t, c).Tables[0].Tiers.PrefetchedRows != 300 {
+		t.Errorf("rows that are there are prefetched again: %v, %+v", err, stats(t, c).Tables[0].Tiers)
+	}
+	for from := 10_000; from < 15_000; from += 250 { // until the first ones have left
+		check(t, c, data, allOf(pagedRows)[from:from+250])
+	}
+	for range 2000 {
+		if after = stats(t, c).Tables[0].Tiers; after.UnusedRows == 100 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if after.UnusedRows != 100 {
+		t.Errorf("unused rows: %+v", after)
+	}
+	if err := c.Prefetch(0, []int64{pagedRows}); !errors.Is(err, cache.ErrRows) {
+		t.Errorf("row out of range: %v", err)
+	}
+}
+
+// TestFromPages_PrefetchUnderWay: a batch that asks for rows which are being prefetched waits for them and reads no page again.
+func TestFromPages_PrefetchUnderWay(t *testing.T) {
+	data := versionedRows(pagedRows, pagedRowBytes)
+	var f faults
+	c := overPages(t, packed(t, data, pagedRowBytes, "none", f.page), cache.Options{Budget: 100 << 10, Host: cache.HostOptions{Memory: 600 << 10}})
+	before := stats(t, c).Tables[0].Tiers
+	arrived, free := make(chan struct{}, 100), make(chan struct{})
+	f.set(func(context.Context, uint32) error {
+		arrived <- struct{}{}
+		<-free
+		return nil
+	})
+	rows := []int64{pagedRows - 3, pagedRows - 2}
+	if err := c.Prefetch(0, rows); err != nil {
+		t.Fatal(err)
+	}
+	<-arrived
+	out := make([]byte, 2*pagedRowBytes)
+	batch := c.GatherAsync(ctx, 0, rows, out)
+	select {
+	case <-batch.Done():
+		t.Fatalf("the batch has not waited: %v", batch.Wait())
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(free)
+	if err := batch.Wait(); err != nil || !bytes.Equal(out, data[len(data)-3*pagedRowBytes:][:2*pagedRowBytes]) {
+		t.Fatalf("%v, rows %x", err, out)
+	}
+	if after := stats(t, c).Tables[0].Tiers; after.PagesRead != before.PagesRead+1 || after.FlightRows != 2 {
+		t.Errorf("%+v, then %+v", before, after)
+	}
+}
+
+// TestFromPages_Updates: updated rows are read back from every tier, and updates beyond the memory for them are errors that change nothing.
+func TestFromPages_Updates(t *testing.T) {
+	const rows = 3000
+	m := newModel(rows, rows, pagedRowBytes)
+	c := overPages(t, packed(t, m.source(), pagedRowBytes, "ibp4", nil), cache.Options{Budget: 60 << 10, Host: cache.HostOptions{Memory: 150 << 10, Overlay: 300 << 10}})
+	gather := func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }
+	r := rand.New(rand.NewPCG(3, 3))
+	for range 50 {
+		from := r.Int64N(rows - 10)
+		if err := m.update(c, 0, allOf(rows)[from:from+10]); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.gather(gather, randomRows(r, 100, rows)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.gather(gather, allOf(rows)); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	for from := 0; from < rows && err == nil; from += 500 {
+		err = m.update(c, 0, allOf(rows)[from:from+500])
+	}
+	if err == nil || !strings.Contains(err.Error(), "must fit in 307200 bytes") {
+		t.Errorf("error %v", err)
+	}
+	if err := m.gather(gather, allOf(rows)); err != nil {
+		t.Fatal(err)
+	}
+	if s := stats(t, c).Tables[0].Tiers; s.UpdateBytes == 0 || s.LogRows == 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestFromPages_ManyBatches reads and prefetches from several goroutines while the ring of rows read lately turns.
+func TestFromPages_ManyBatches(t *testing.T) {
+	data := versionedRows(pagedRows, pagedRowBytes)
+	c := overPages(t, packed(t, data, pagedRowBytes, "ibp4", nil), cache.Options{
+		Budget: 100 << 10, Host: cache.HostOptions{Memory: 500 << 10}, Refresh: cache.RefreshOptions{Interval: time.Millisecond, Accesses: 1},
+	})
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(g), 5))
+			for range 150 {
+				rows := randomRows(r, 1+r.IntN(100), pagedRows)
+				if r.IntN(2) == 0 {
+					if err := c.Prefetch(0, rows); err != nil {
+						t.Error(err)
+					}
+				}
+				if err := compare(c, data, rows); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%+v", stats(t, c).Tables[0].Tiers)
+}

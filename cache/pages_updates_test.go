@@ -1,0 +1,179 @@
+package cache_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/pages"
+)
+
+// packedFiles returns a directory of page files with rows.
+func packedFiles(t testing.TB, data []byte, rowBytes int) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "features.tc")
+	w, err := pages.CreateFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := func() (pages.Source, error) { return &rowsSource{data: data, rowBytes: rowBytes}, nil }
+	o := pages.PackOptions{Name: "features", DType: dtype.Uint8, Codec: "ibp4", PageBytes: pages.MinPageBytes, Stage: "none", Workers: 1}
+	if _, err := pages.Pack(ctx, source, w, o); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// openDirectory returns a cache of a directory of pages.
+func openDirectory(t testing.TB, dir string, durable bool) *cache.Cache {
+	t.Helper()
+	table, err := cache.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if durable {
+		table = table.WithLog(filepath.Join(dir, "delta"), true)
+	}
+	return newCache(t, cache.Options{
+		Tables: []cache.Table{table}, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: cache.BackendHost}, Host: cache.HostOptions{Memory: 200 << 10},
+		Refresh: cache.RefreshOptions{Accesses: 1},
+	})
+}
+
+// TestOpen_UpdatesOfPagesSurvive: updates of a table of page files are there when the directory is opened again, before and after they are merged into the
+// pages, and while they are.
+func TestOpen_UpdatesOfPagesSurvive(t *testing.T) {
+	const rows, rowBytes = 6000, 120
+	m := newModel(rows, rows, rowBytes)
+	dir := packedFiles(t, m.source(), rowBytes)
+	r := rand.New(rand.NewPCG(4, 4))
+	for round := range 4 {
+		c := openDirectory(t, dir, round%2 == 1)
+		gather := func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }
+		if err := m.gather(gather, allOf(rows)); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		for range 10 {
+			from := r.Int64N(rows - 50)
+			if err := m.update(c, 0, allOf(rows)[from:from+50]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if round >= 2 {
+			var stop atomic.Bool
+			var beside sync.WaitGroup
+			for g := range 2 {
+				beside.Go(func() {
+					r := rand.New(rand.NewPCG(uint64(g), 6))
+					for !stop.Load() {
+						if err := m.update(c, 0, []int64{r.Int64N(rows)}); err != nil {
+							t.Error(err)
+						}
+						if err := m.gather(gather, randomRows(r, 50, rows)); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			for range 3 {
+				if err := c.MergeUpdates(ctx, 0); err != nil {
+					t.Error(err)
+				}
+			}
+			stop.Store(true)
+			beside.Wait()
+		}
+		if err := m.gather(gather, allOf(rows)); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		s := stats(t, c).Tables[0].Tiers
+		if s.UpdateBytes == 0 || s.UpdateBytesWritten < s.UpdateBytes || (round < 2) != (s.UpdateBytesWritten < 10*s.UpdateBytes) {
+			t.Errorf("round %d: %+v", round, s)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	manifest, err := pages.ReadManifest(dir)
+	if err != nil || manifest.Generation < 4 {
+		t.Errorf("generation %d: %v", manifest.Generation, err)
+	}
+}
+
+// TestOpen_LogOfTwoCaches: a directory whose log of updates another cache has is refused, and can be opened when that is closed.
+func TestOpen_LogOfTwoCaches(t *testing.T) {
+	m := newModel(1000, 1000, 120)
+	dir := packedFiles(t, m.source(), 120)
+	c := openDirectory(t, dir, false)
+	if err := m.update(c, 0, []int64{7}); err != nil {
+		t.Fatal(err)
+	}
+	table, err := cache.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = cache.New(cache.Options{Tables: []cache.Table{table}, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: cache.BackendHost}})
+	if err == nil || !strings.Contains(err.Error(), "another process has the log") {
+		t.Fatalf("error %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := openDirectory(t, dir, false)
+	if err := m.gather(func(rows []int64, out []byte) error { return again.Gather(ctx, 0, rows, out) }, []int64{6, 7, 8}); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := again.Explain(0, []int64{7}); err != nil || e[0].Tier != "log" && e[0].Tier != "host" && e[0].Tier != "slab" {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
+
+// TestMergeUpdates_Canceled: a merge that ends early leaves the updates in the log.
+func TestMergeUpdates_Canceled(t *testing.T) {
+	const rows = 3000
+	m := newModel(rows, rows, 120)
+	c := openDirectory(t, packedFiles(t, m.source(), 120), false)
+	if err := m.update(c, 0, allOf(rows)[:500]); err != nil {
+		t.Fatal(err)
+	}
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := c.MergeUpdates(canceled, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	gather := func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }
+	if err := m.gather(gather, allOf(rows)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.MergeUpdates(ctx, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.gather(gather, allOf(rows)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.MergeUpdates(ctx, 1); !errors.Is(err, cache.ErrTable) {
+		t.Errorf("table 1: %v", err)
+	}
+}
+
+// TestOpen_PagesGone: a directory that is none of pages is an error that says so.
+func TestOpen_PagesGone(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := cache.Open(dir); err == nil || !strings.Contains(err.Error(), dir) {
+		t.Errorf("an empty directory: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "manifest"), []byte("none"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cache.Open(dir); err == nil || !strings.Contains(err.Error(), "manifest") {
+		t.Errorf("no manifest: %v", err)
+	}
+}

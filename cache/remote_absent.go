@@ -1,0 +1,76 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tensorcache/tensorcache/cache/internal/cold"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/internal/wire"
+)
+
+// absentWait is how long a batch of an attached cache waits for the owner to read absent rows. The owner has a time-out of its own, which is usually shorter.
+const absentWait = 30 * time.Second
+
+// remoteRows asks the owner for absent rows of a table.
+type remoteRows struct {
+	remote          *remote
+	table, rowBytes int
+}
+
+// absentees returns who reads the absent rows of a table.
+func (r *remote) absentees(table, rowBytes int) read.Absentees {
+	return &remoteRows{r, table, rowBytes}
+}
+
+// Gather implements read.Absentees.
+func (a *remoteRows) Gather(ctx context.Context, rows []int64, positions []uint32, out []byte) (o cold.Outcome) {
+	begun := time.Now()
+	o.Rows = int64(len(rows))
+	ctx, cancel := context.WithTimeout(ctx, absentWait)
+	defer cancel()
+	stop := context.AfterFunc(a.remote.life, cancel)
+	defer stop()
+	n := a.rowBytes
+	fail := func(i int, err error) {
+		at := int(positions[i])
+		clear(out[at*n:][:n])
+		if o.Failed++; o.Err == nil || at < o.At {
+			o.At, o.Err = at, err
+		}
+	}
+	part := max(1, min(requestRows, wire.AbsentBytes/n))
+	for from := 0; from < len(rows); from += part {
+		to := min(from+part, len(rows))
+		var answer wire.AbsentRows
+		err := a.remote.call(ctx, wire.Absent, wire.RowsRequest{Table: a.table, Rows: rows[from:to]}, nil, &answer)
+		if err == nil && len(answer.Data) != (to-from)*n {
+			err = fmt.Errorf("%w: answered with %d bytes for %d rows", ErrOwner, len(answer.Data), to-from)
+		}
+		if err != nil {
+			for i := from; i < to; i++ {
+				fail(i, err)
+			}
+			continue
+		}
+		for i := from; i < to; i++ {
+			copy(out[int(positions[i])*n:][:n], answer.Data[(i-from)*n:])
+		}
+		for _, i := range answer.Failed {
+			if i >= 0 && i < to-from {
+				fail(from+i, errors.New(answer.Reason))
+			}
+		}
+	}
+	o.Took = time.Since(begun)
+	return o
+}
+
+// prefetch is Cache.Prefetch by the owner.
+func (r *remote) prefetch(table int, rows []int64) error {
+	return inRequests(rows, 0, func(from, to int) error {
+		return r.call(r.life, wire.Prefetch, wire.RowsRequest{Table: table, Rows: rows[from:to]}, nil, nil)
+	})
+}

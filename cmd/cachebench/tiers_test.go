@@ -1,0 +1,131 @@
+package main
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/redistest"
+	"github.com/tensorcache/tensorcache/pages"
+	"github.com/tensorcache/tensorcache/pages/cluster"
+)
+
+// packedFeatures returns a directory of pages of rows × 64 float32, half of which are zeros, and the file that they are of.
+func packedFeatures(t *testing.T, rows int) (dir, file string) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(1, 2))
+	var data []byte
+	for range rows {
+		for j := range 64 {
+			x := float32(0)
+			if j < 32 {
+				x = float32(r.NormFloat64())
+			}
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
+		}
+	}
+	file = write(t, "f.npy", npyOf(t, dtype.Float32, data, rows, 64))
+	dir = filepath.Join(t.TempDir(), "f.tc")
+	succeed(t, "pack", file, "--out", dir)
+	return dir, file
+}
+
+// tiersOf runs batches on a table of pages and checks what must hold of every result.
+func tiersOf(t *testing.T, memory int64, flags ...string) *experiment.Result {
+	t.Helper()
+	args := append([]string{"run", "--json", "--verify", "--batches", "6", "--warmup-batches", "4", "--batch-size", "32", "--budget", "256KiB"}, flags...)
+	res := decode[experiment.Result](t, succeed(t, args...))
+	tiers, q := res.Tiers, res.Results
+	switch {
+	case tiers == nil:
+		t.Fatalf("%v: no tiers", args)
+	case res.VerifiedRows != q.Lookups || res.Mismatches != 0 || q.Lookups == 0 || q.Hits+q.Misses != q.Lookups:
+		t.Errorf("%v: %+v, %d verified, %d mismatches", args, q, res.VerifiedRows, res.Mismatches)
+	case tiers.Host.Memory > memory || tiers.Host.Bytes > tiers.Host.Memory || tiers.Host.Rows == 0:
+		t.Errorf("%v: host tier of %d bytes: %+v", args, memory, tiers.Host)
+	case tiers.Cold.FailedRows != 0 || tiers.Cold.AbsentRows == 0 || tiers.Cold.RowsRead < 1 || tiers.Cold.PagesRead < 1 || tiers.Cold.BytesRead < tiers.Cold.PagesRead:
+		t.Errorf("%v: %+v", args, tiers.Cold)
+	}
+	return &res
+}
+
+// TestRun_OfPages serves a table of pages with less host memory than it has rows, and explains where rows lie.
+func TestRun_OfPages(t *testing.T) {
+	dir, file := packedFeatures(t, 20_000)
+	const memory = 1 << 20
+	of := tiersOf(t, memory, "--features", dir, "--host-memory", "1MiB")
+	plain := decode[experiment.Result](t, succeed(t, "run", "--json", "--batches", "6", "--warmup-batches", "4", "--batch-size", "32", "--budget", "256KiB", "--features", file, "--codec", of.Cache.Codec))
+	if of.Results.Lookups != plain.Results.Lookups || of.Table.Rows != plain.Table.Rows || of.Table.RowBytes != 256 {
+		t.Errorf("of pages %+v, of the file %+v", of.Table, plain.Table)
+	}
+	where := map[string]int{}
+	for _, e := range decode[[]experiment.Explained](t, succeed(t, "explain", "--json", "--rows", "0-2999,10000-16999", "--batches", "2", "--warmup-batches", "2", "--batch-size", "32", "--budget", "256KiB", "--features", dir, "--host-memory", "1MiB")) {
+		where[e.Where]++
+		if e.Since == nil {
+			t.Fatalf("%+v", e)
+		}
+	}
+	if where["slab"] == 0 || where["host"] == 0 || where["pages"] == 0 || len(where) != 3 {
+		t.Errorf("rows lie in %v", where)
+	}
+	refuseWith(t, "--codec (ibp2) must be", "run", "--features", dir, "--codec", "ibp2")
+	refuseWith(t, "must be a file of rows, not pages", "compress", "--features", dir)
+	refuseWith(t, "host memory", "run", "--features", dir, "--host-memory", "64KiB", "--batches", "1")
+	refuseWith(t, "--host-memory", "run", "--features", dir, "--host-memory", "much")
+	refuseWith(t, "must be a directory of pages beside --cold", "run", "--features", file, "--cold", "redis://127.0.0.1:1")
+}
+
+// refuseWith runs a command that fails, and looks for a part of the error's text.
+func refuseWith(t *testing.T, part string, args ...string) {
+	t.Helper()
+	stdout, stderr, status := cachebench(t, args...)
+	if status == 0 || !strings.Contains(stderr, part) {
+		t.Errorf("cachebench %v: status %d, %d bytes on stdout, stderr %q, want %q in it", args, status, len(stdout), stderr, part)
+	}
+}
+
+// damage changes some bytes in the middle of a file.
+func damage(t *testing.T, path string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		b[len(b)/2+i] ^= 0x55
+	}
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRun_ColdOfCluster reads the table's pages from a cluster, alone and behind files of which one is damaged.
+func TestRun_ColdOfCluster(t *testing.T) {
+	dir, _ := packedFeatures(t, 20_000)
+	url := "redis://" + redistest.Start(t, redistest.Options{Masters: -1}).Nodes[0].Addr
+	files, err := pages.OpenFiles(dir, pages.FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	w, err := cluster.NewWriter(t.Context(), url, cluster.Options{Table: files.Manifest().Name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pages.Copy(t.Context(), files, w, nil); err != nil {
+		t.Fatal(err)
+	}
+	alone := tiersOf(t, 1<<20, "--cold", url, "--host-memory", "1MiB")
+	damage(t, filepath.Join(dir, "g1", "pages-00000"))
+	refuseWith(t, "corrupt page", "run", "--features", dir, "--host-memory", "1MiB", "--budget", "256KiB")
+	behind := tiersOf(t, 1<<20, "--features", dir, "--cold", url, "--host-memory", "1MiB")
+	if alone.Results.Lookups != behind.Results.Lookups || alone.Results.Hits != behind.Results.Hits {
+		t.Errorf("alone %+v, behind files %+v", alone.Tiers.Cold, behind.Tiers.Cold)
+	}
+}

@@ -1,0 +1,64 @@
+package statjson
+
+import "github.com/tensorcache/tensorcache/cache"
+
+// Tiers say what of a table of pages lies in host memory, and what was read from below it.
+type Tiers struct {
+	Host     HostTier `json:"host"`
+	Cold     ColdTier `json:"cold"`
+	Prefetch Prefetch `json:"prefetch"`
+	Log      Log      `json:"log"`
+}
+
+// HostTier has the rows in host memory and the bytes of their slots, of capacity bytes. Memory is all that the tier takes, its index included.
+type HostTier struct {
+	Rows         int64 `json:"rows"`
+	Bytes        int64 `json:"bytes"`
+	Capacity     int64 `json:"capacity"`
+	Memory       int64 `json:"memory"`
+	PromotedRows int64 `json:"promoted_rows"`
+	DemotedRows  int64 `json:"demoted_rows"`
+}
+
+// ColdTier counts what was read from below the host tier, for batches, refresh cycles and prefetches. AbsentRows of the misses were not in the host tier, and
+// FailedRows of the rows could not be read. MeanMillis is the mean time of a read.
+type ColdTier struct {
+	AbsentRows int64   `json:"absent_rows"`
+	FailedRows int64   `json:"failed_rows"`
+	RowsRead   int64   `json:"rows_read"`
+	PagesRead  int64   `json:"pages_read"`
+	BytesRead  int64   `json:"bytes_read"`
+	Reads      int64   `json:"reads"`
+	MeanMillis float64 `json:"mean_ms"`
+}
+
+// Prefetch counts prefetched rows: those that left unused, those for which there was no room, and those that a batch took while they were being read.
+type Prefetch struct {
+	Rows        int64 `json:"rows"`
+	UnusedRows  int64 `json:"unused_rows"`
+	DroppedRows int64 `json:"dropped_rows"`
+	TakenRows   int64 `json:"taken_rows"`
+}
+
+// Log counts updates: rows found in the log, bytes of updated rows, and bytes written for them.
+type Log struct {
+	Rows         int64 `json:"rows"`
+	Bytes        int64 `json:"bytes"`
+	BytesWritten int64 `json:"bytes_written"`
+}
+
+// TiersOf returns the JSON form of a table's tiers.
+func TiersOf(t *cache.TierStats) *Tiers {
+	r := &Tiers{
+		Host: HostTier{t.HostRows, t.HostBytes, t.HostCapacity, t.HostMemory, t.PromotedRows, t.DemotedRows},
+		Cold: ColdTier{
+			AbsentRows: t.AbsentRows, FailedRows: t.FailedRows, RowsRead: t.RowsRead, PagesRead: t.PagesRead, BytesRead: t.BytesRead, Reads: t.Reads,
+		},
+		Prefetch: Prefetch{t.PrefetchedRows, t.UnusedRows, t.DroppedRows, t.FlightRows},
+		Log:      Log{t.LogRows, t.UpdateBytes, t.UpdateBytesWritten},
+	}
+	if t.Reads > 0 {
+		r.Cold.MeanMillis = float64(t.ReadNanos) / float64(t.Reads) / 1e6
+	}
+	return r
+}

@@ -1,0 +1,318 @@
+package transfer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// ErrAbsent is returned by Stored for a row that the tier does not hold.
+var ErrAbsent = errors.New("transfer: row is absent")
+
+// PartOptions describe a tier that holds a part of its table's rows.
+type PartOptions struct {
+	Rows     int64
+	RowBytes int
+	Codec    codec.Codec // nil if all rows are raw
+	// Mean is the mean length of the table's rows as stored, as far as it is known: absent rows are taken to be as long.
+	Mean int
+	// Memory is the most bytes of host memory for rows and index together.
+	Memory int64
+	// Nodes and Shared are as in Options.
+	Nodes  []int
+	Shared bool
+}
+
+// part is what a tier has that holds a part of its table's rows. Its memory has two regions. The main region has slots of rows that somebody
+// has chosen. Behind it is a ring of segments, where rows lie for a while that were read because a batch needed them, or ahead of that.
+//
+// The index is as in a packed tier; words that are no locations are of absent rows. Whoever withdraws a row waits for an epoch before the memory
+// is used again.
+type part struct {
+	main  *slab.Allocator
+	ring  ring
+	ahead kernels.Ahead // its bits are set for rows read ahead that no batch has read
+	mean  int
+	held  atomic.Int64 // rows
+	bytes atomic.Int64 // of their slots
+	begun time.Time
+	since []uint32 // when each row came to the tier or left it, in seconds after begun
+}
+
+// partRowBytes is what a Partial tier has for each row of the table, held or not: the index's word, the time, and a bit rounded up.
+const partRowBytes = 8 + 4
+
+// The ring takes one byte in ringShare of the memory, in up to ringSegments segments.
+const (
+	ringShare    = 8
+	ringSegments = 8
+)
+
+// ring is a sequence of segments that are written one after the other, and given up whole, the oldest first.
+type ring struct {
+	from, segment int64 // offset of the first one, and bytes of each
+	rows          [][]ringRow
+	head          int   // segment that is being written
+	used          int64 // bytes of it
+	free          int   // segments behind head that hold nothing
+	withdrawn     int   // segments behind the free ones whose rows are withdrawn, for an epoch to pass
+}
+
+type ringRow struct {
+	row int64
+	at  slab.Location
+}
+
+// OpenPart returns a tier that holds no rows yet, and takes all its memory.
+func OpenPart(d device.Device, o PartOptions) (_ *Tier, err error) {
+	t := &Tier{mode: Packed, rows: o.Rows, rowBytes: o.RowBytes, home: d, nodes: o.Nodes, capacity: o.Rows, codec: o.Codec, owned: o.Rows, shared: o.Shared}
+	p := &part{mean: max(1, min(o.Mean, o.RowBytes)), begun: time.Now(), since: make([]uint32, o.Rows)}
+	t.part = p
+	slot := int64(slab.SlotBytes(o.RowBytes))
+	index, bits := o.Rows*8, (o.Rows+63)/64*8
+	memory := o.Memory - o.Rows*partRowBytes - bits - slab.TailSlack
+	if least := 3 * slot; memory < least {
+		return nil, fmt.Errorf("transfer: host memory (%d bytes) must hold the index of %d rows and three rows: %d bytes", o.Memory, o.Rows, o.Memory-memory+least)
+	}
+	ring := max(memory/ringShare, 2*slot)
+	if all := o.Rows*slot + 2*slot; memory > all { // as many as there are
+		memory, ring = all, 2*slot
+	}
+	segments := max(2, min(ringSegments, ring/slot))
+	p.ring.segment = ring / segments &^ (slab.Align - 1)
+	p.ring.rows, p.ring.free = make([][]ringRow, segments), int(segments)-1
+	p.ring.from = (memory - segments*p.ring.segment) &^ (slab.Align - 1)
+	p.ring.from = min(p.ring.from, slab.MaxBytes-slab.TailSlack-segments*p.ring.segment)
+	p.main = slab.NewAllocator(0, p.ring.from)
+	p.ahead = kernels.Ahead{From: p.ring.from, Unused: make([]uint64, bits/8)}
+	defer func() {
+		if err != nil {
+			t.Close()
+		}
+	}()
+	t.host = kernels.HostRows{RowBytes: o.RowBytes, ReadAhead: &p.ahead}
+	if t.host.Mem, err = t.allocRows(p.ring.from + segments*p.ring.segment + slab.TailSlack); err != nil {
+		return nil, err
+	}
+	if t.host.Index, err = d.AllocHost(index, "host tier index"); err != nil {
+		return nil, err
+	}
+	locations := t.locations()
+	for r := range locations {
+		locations[r] = absent
+	}
+	t.total = Totals{Rows: o.Rows, RawBytes: o.Rows * int64(o.RowBytes), StoredBytes: o.Rows * int64(p.mean), SlotBytes: o.Rows * int64(slab.SlotBytes(p.mean))}
+	if o.Codec == nil {
+		t.total.RawRows = o.Rows
+	}
+	t.trained = t.total
+	return t, nil
+}
+
+// absent is the index's word of a row that the tier does not hold.
+var absent = slab.NoLocation(slab.Cold)
+
+// Partial says whether the tier may hold a part of its table's rows only.
+func (t *Tier) Partial() bool { return t.part != nil }
+
+// Holds says whether the tier holds a row. Of a tier that is not Partial that is always so.
+func (t *Tier) Holds(row int64) bool { return t.part == nil || t.at(row).Valid() }
+
+// at returns the index's word of a row of a packed tier.
+func (t *Tier) at(row int64) slab.Location {
+	return slab.Location(atomic.LoadUint64((*uint64)(&t.locations()[row])))
+}
+
+// partBytes returns the stored length of a row, the mean if it is absent.
+func (t *Tier) partBytes(row int64) int {
+	if l := t.at(row); l.Valid() {
+		return l.Stored(t.rowBytes)
+	}
+	return t.part.mean
+}
+
+// Held returns how many rows the tier holds and the bytes of their slots, and, of a Partial one, how many bytes there are for slots.
+func (t *Tier) Held() (rows, bytes, capacity int64) {
+	if p := t.part; p != nil {
+		return p.held.Load(), p.bytes.Load(), p.main.Capacity() + int64(len(p.ring.rows))*p.ring.segment
+	}
+	total := t.Totals()
+	return total.Rows, total.StoredBytes, total.StoredBytes
+}
+
+// MainBytes returns the bytes that chosen rows of a Partial tier may take, and those that they take.
+func (t *Tier) MainBytes() (capacity, used int64) {
+	t.writes.RLock()
+	defer t.writes.RUnlock()
+	return t.part.main.Capacity(), t.part.main.Used()
+}
+
+// MemoryBytes returns the host memory of a Partial tier: rows, index and what else it has for each row.
+func (t *Tier) MemoryBytes() int64 {
+	return t.host.Mem.Size() + t.rows*partRowBytes + int64(len(t.part.ahead.Unused)*8)
+}
+
+// InMain says whether a row lies in the main region of a Partial tier.
+func (t *Tier) InMain(row int64) bool {
+	l := t.at(row)
+	return l.Valid() && l.Offset() < t.part.ring.from
+}
+
+// Put writes an absent row to free memory of the main region and returns where it lies there; ok is false if there is no room. No batch reads it
+// before Show.
+func (t *Tier) Put(stored []byte, compressed bool) (l slab.Location, ok bool) {
+	t.writes.Lock()
+	defer t.writes.Unlock()
+	offset, ok := t.part.main.Alloc(slab.SlotBytes(len(stored)))
+	if !ok {
+		return absent, false
+	}
+	return t.write(offset, stored, compressed), true
+}
+
+func (t *Tier) write(offset int64, stored []byte, compressed bool) slab.Location {
+	copy(t.host.Mem.Bytes()[offset:], stored)
+	if compressed {
+		return slab.Compressed(0, offset, len(stored))
+	}
+	return slab.Raw(0, offset)
+}
+
+// PutAhead is Put into the ring. If there is no room, Withdraw gives some up, an epoch later.
+func (t *Tier) PutAhead(row int64, stored []byte, compressed bool) (l slab.Location, ok bool) {
+	t.writes.Lock()
+	defer t.writes.Unlock()
+	r, n := &t.part.ring, int64(slab.SlotBytes(len(stored)))
+	if r.used+n > r.segment {
+		if r.free == 0 {
+			return absent, false
+		}
+		r.head, r.used, r.free = (r.head+1)%len(r.rows), 0, r.free-1
+	}
+	l = t.write(r.from+int64(r.head)*r.segment+r.used, stored, compressed)
+	r.used += n
+	r.rows[r.head] = append(r.rows[r.head], ringRow{row, l})
+	return l, true
+}
+
+// Show has the index name the place of a row, which was absent, and returns the word that the devices are to store. prefetched says that no batch has asked
+// for the row yet.
+func (t *Tier) Show(row int64, l slab.Location, prefetched bool) Written {
+	if prefetched {
+		atomic.OrUint64(&t.part.ahead.Unused[row>>6], 1<<(row&63))
+	}
+	t.part.held.Add(1)
+	t.part.bytes.Add(int64(slab.SlotBytes(l.Stored(t.rowBytes))))
+	return t.store(row, l)
+}
+
+// Since returns when a row came to a Partial tier, or left it.
+func (t *Tier) Since(row int64) time.Time {
+	return t.part.begun.Add(time.Duration(atomic.LoadUint32(&t.part.since[row])) * time.Second)
+}
+
+func (t *Tier) store(row int64, l slab.Location) Written {
+	atomic.StoreUint32(&t.part.since[row], uint32(time.Since(t.part.begun)/time.Second))
+	atomic.StoreUint64((*uint64)(&t.locations()[row]), uint64(l))
+	return Written{uint64(row), uint64(l)}
+}
+
+// Hide makes a row absent that the tier holds, and returns where it lies: an epoch later the place is to be freed.
+func (t *Tier) Hide(row int64) (w Written, was slab.Location) {
+	was = t.at(row)
+	t.part.held.Add(-1)
+	t.part.bytes.Add(-int64(slab.SlotBytes(was.Stored(t.rowBytes))))
+	return t.store(row, absent), was
+}
+
+// Free frees the place of a row that Hide made absent, or that Put wrote and Show never showed.
+func (t *Tier) Free(l slab.Location) {
+	if l.Offset() >= t.part.ring.from {
+		return // segments are freed whole
+	}
+	t.writes.Lock()
+	defer t.writes.Unlock()
+	t.part.main.Free(l.Offset(), slab.SlotBytes(l.Stored(t.rowBytes)))
+}
+
+// RingRows returns about how many rows the ring holds.
+func (t *Tier) RingRows() int64 {
+	return max(1, int64(len(t.part.ring.rows))*t.part.ring.segment/int64(slab.SlotBytes(t.part.mean)))
+}
+
+// Withdraw makes the rows of the ring's oldest segment absent. unused is how many of them were prefetched and read by no batch. An epoch later
+// Reuse makes room of it. ok is false if there is no such segment.
+func (t *Tier) Withdraw() (words []Written, unused int64, ok bool) {
+	t.writes.Lock()
+	defer t.writes.Unlock()
+	r := &t.part.ring
+	if r.free+r.withdrawn >= len(r.rows)-1 {
+		return nil, 0, false
+	}
+	oldest := (r.head + 1 + r.free + r.withdrawn) % len(r.rows)
+	for _, one := range r.rows[oldest] {
+		if t.at(one.row) != one.at { // it has moved, or was never shown
+			continue
+		}
+		if bit := uint64(1) << (one.row & 63); atomic.AndUint64(&t.part.ahead.Unused[one.row>>6], ^bit)&bit != 0 {
+			unused++
+		}
+		w, _ := t.Hide(one.row)
+		words = append(words, w)
+	}
+	r.rows[oldest] = r.rows[oldest][:0]
+	r.withdrawn++
+	return words, unused, true
+}
+
+// Reuse makes room of the segments that Withdraw has given up.
+func (t *Tier) Reuse() {
+	t.writes.Lock()
+	defer t.writes.Unlock()
+	t.part.ring.free += t.part.ring.withdrawn
+	t.part.ring.withdrawn = 0
+}
+
+// replace is Write of a Partial tier: the newer version takes the place of the old one, or the row becomes absent if there is no room. An absent row
+// stays absent: its newest version is below the tier.
+func (t *Tier) replace(row int64, stored []byte, compressed bool) (w Written, ok bool) {
+	was := t.at(row)
+	if !was.Valid() {
+		return w, false
+	}
+	now := absent
+	if was.Offset() < t.part.ring.from {
+		t.part.main.Free(was.Offset(), slab.SlotBytes(was.Stored(t.rowBytes)))
+		if offset, room := t.part.main.Alloc(slab.SlotBytes(len(stored))); room {
+			now = t.write(offset, stored, compressed)
+		}
+	}
+	w, _ = t.Hide(row)
+	if now.Valid() {
+		w = t.Show(row, now, false)
+	}
+	return w, now != was
+}
+
+// Victims appends the rows of the main region for which keep is false to rows, up to so many bytes of slots, and returns them.
+func (t *Tier) Victims(rows []int64, bytes int64, keep func(row int64) bool) ([]int64, int64) {
+	for row := range t.rows {
+		if bytes <= 0 {
+			break
+		}
+		l := t.at(row)
+		if !l.Valid() || l.Offset() >= t.part.ring.from || keep(row) {
+			continue
+		}
+		rows = append(rows, row)
+		bytes -= int64(slab.SlotBytes(l.Stored(t.rowBytes)))
+	}
+	return slices.Clip(rows), bytes
+}
