@@ -60,7 +60,7 @@ func onBackends(t *testing.T, test func(t *testing.T, backend cache.Backend)) {
 // memory's last page. After Close the memory has them again with RestoreOnClose, and is still the tier without.
 func TestAdopt_RowsAndRestore(t *testing.T) {
 	onBackends(t, func(t *testing.T, backend cache.Backend) {
-		for _, codec := range []cache.Codec{"none", "ibp4", "ibp8", "rank", "zipnn", "sleek", "ndzip", "auto"} {
+		for _, codec := range []cache.Codec{"none", "ibp4", "ibp8", "rank", "zipnn", "sleek", "ndzip", "sparse", "auto"} {
 			for _, size := range []struct{ rows, rowBytes int }{{512, 512}, {1024, 64}, {700, 132}, {16, 1 << 14}} {
 				for _, restore := range []bool{true, false} {
 					if testing.Short() && (restore != (size.rowBytes == 512) || size.rowBytes == 132 || size.rowBytes > 4096 && codec != "none" && codec != "zipnn") {

@@ -33,6 +33,9 @@ var (
 	// ErrCapturing is wrapped by GatherDevice's error for a batch that cannot become a part of the graph that its stream captures: rows of
 	// 8 KiB and more, and batches of an attached cache. The capture goes on without it.
 	ErrCapturing = read.ErrCapturing
+	// ErrPooling is wrapped by the errors of GatherPooled and GatherAs for a Pooling or an output type that does not fit the batch or the table. The
+	// output is untouched then.
+	ErrPooling = read.ErrPooling
 	// ErrOwner is wrapped by Attach's error if the owner cannot be reached or refuses, and by errors of changes and questions of an attached cache
 	// whose owner has ended, or to which the owner has said no for a reason without an error of its own.
 	ErrOwner = errors.New("cache: no owner")

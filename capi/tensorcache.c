@@ -198,7 +198,7 @@ tc_status tc_logs_json(char **json)
 
 /* ---- opening ---- */
 
-enum { MAX_TABLES = 256 };
+enum { MAX_TABLES = 256, MAX_POOLED = 1 << 16 };
 
 /* Copies what is to be opened. The caller frees *copies. */
 static tc_status take_all(tc_config *config, tc_table **copies, const tc_config *from, const tc_table *tables, int32_t count)
@@ -378,6 +378,61 @@ tc_status tc_gather_host(tc_cache *cache, int32_t device, int32_t table, const v
 {
 	ENTER();
 	return tcgo_gather_host((uintptr_t)cache, device, table, (void *)ids, id_type, n, out, row_stride);
+}
+
+/* Copies pooled batches. The caller frees *copies. */
+static tc_status take_pooled(tc_pooled **copies, const tc_pooled *batches, int32_t count)
+{
+	*copies = NULL;
+	if (count < 0 || count > MAX_POOLED)
+		return fail(TC_ERROR_ARGUMENT, "tensorcache: count (%d) of batches must be 0 to %d", (int)count, MAX_POOLED);
+	if (count == 0)
+		return TC_OK;
+	NEED(batches);
+	tc_pooled *all = calloc((size_t)count, sizeof *all);
+	if (all == NULL)
+		return fail(TC_ERROR_OUT_OF_MEMORY, "tensorcache: no memory for %d batches", (int)count);
+	tc_status status = TC_OK;
+	for (int32_t i = 0; i < count && status == TC_OK; i++) {
+		const char *at = (const char *)batches + (size_t)i * batches->size;
+		size_t size;
+		memcpy(&size, at, sizeof size);
+		if (size != batches->size)
+			status = fail(TC_ERROR_ARGUMENT, "tensorcache: tc_pooled.size (%zu) of batch %d must be that of batch 0 (%zu)", size, (int)i,
+				batches->size);
+		else
+			status = take(&all[i], sizeof all[i], at, size, "tc_pooled");
+	}
+	if (status != TC_OK) {
+		free(all);
+		return status;
+	}
+	*copies = all;
+	return TC_OK;
+}
+
+tc_status tc_gather_pooled(tc_cache *cache, int32_t device, const tc_pooled *batches, int32_t count, void *stream, tc_batch **batch)
+{
+	ENTER();
+	if (batch != NULL)
+		*batch = NULL;
+	tc_pooled *copies;
+	tc_status status = take_pooled(&copies, batches, count);
+	if (status == TC_OK)
+		status = tcgo_gather_pooled((uintptr_t)cache, device, copies, count, (uintptr_t)stream, (uintptr_t *)batch);
+	free(copies);
+	return status;
+}
+
+tc_status tc_gather_pooled_host(tc_cache *cache, int32_t device, const tc_pooled *batches, int32_t count)
+{
+	ENTER();
+	tc_pooled *copies;
+	tc_status status = take_pooled(&copies, batches, count);
+	if (status == TC_OK)
+		status = tcgo_gather_pooled_host((uintptr_t)cache, device, copies, count);
+	free(copies);
+	return status;
 }
 
 tc_status tc_batch_wait(tc_batch *batch)

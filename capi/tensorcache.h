@@ -385,6 +385,59 @@ TC_API tc_status tc_gather_host_ids(tc_cache *cache, int32_t device, int32_t tab
 TC_API tc_status tc_gather_host(tc_cache *cache, int32_t device, int32_t table, const void *ids, int32_t id_type, int64_t n, void *out,
 	int64_t row_stride);
 
+/* What is made of the rows of a bag. */
+typedef enum tc_pool_mode {
+	TC_POOL_SUM = 0,
+	TC_POOL_MEAN = 1, /* the sum divided by the number of rows */
+	TC_POOL_MAX = 2   /* of each element; a NaN in the first row stays, others are passed over */
+} tc_pool_mode;
+
+/* Row numbers in bags, whose rows are added up: a batch of one table. Set it by tc_pooled_default. All memory is the host's or the GPU's, as
+ * the function says. */
+typedef struct tc_pooled {
+	size_t size;          /* sizeof(tc_pooled) */
+	int32_t table;        /* its elements are TC_FLOAT32, TC_FLOAT16 or TC_BFLOAT16 */
+	int32_t id_type;      /* TC_INT32 or TC_INT64 */
+	const void *ids;      /* n row numbers */
+	int64_t n;
+	int32_t mode;         /* tc_pool_mode */
+	int32_t output;       /* type of the output's elements: TC_FLOAT32, TC_FLOAT16 or TC_BFLOAT16; default 0: the table's */
+	int64_t bag;          /* rows of each bag, n being a multiple of it; or 0: offsets say */
+	const void *offsets;  /* offset_count positions of ids at which bags begin: 0 at first, none less than the one before, none above n */
+	int64_t offset_count;
+	int32_t offset_type;  /* TC_INT32 or TC_INT64 */
+	int32_t last_offset;  /* not 0: the last offset is the end of the last bag, and there are offset_count - 1 bags. 0: that bag ends at n */
+	const float *weights; /* n factors for the rows, only with TC_POOL_SUM; or NULL */
+	int64_t padding;      /* a row that is left out wherever it occurs, if has_padding is not 0 */
+	int32_t has_padding;
+	int32_t reserved;
+	void *out;            /* a row of output for each bag; zeros for a bag without rows */
+	int64_t out_stride;   /* bytes from one bag's output to the next one's; default 0: back to back. Bytes between them stay as they are */
+} tc_pooled;
+
+static inline void tc_pooled_default(tc_pooled *pooled)
+{
+	if (pooled != NULL) {
+		memset((void *)pooled, 0, sizeof *pooled);
+		pooled->size = sizeof *pooled;
+		pooled->id_type = TC_INT64;
+		pooled->offset_type = TC_INT64;
+	}
+}
+
+/* Adds up rows in bags, without writing the rows themselves, for count batches, of one table or of several. Sums are taken in float32, in an order that
+ * is the same on every machine, and rounded to nearest even: docs/design.md, Pooling. batches has elements of batches[0].size bytes.
+ * bag = 1 converts rows to another type of elements.
+ *
+ * All memory of the batches is that of the GPU. They run in the order of the stream, as with tc_gather, and the call does not wait for the GPU.
+ * Row numbers and offsets are checked there: a row out of range is left out, and outputs are undefined after bad offsets; tc_batch_wait and
+ * tc_check report both. batch is a handle for all batches together, or NULL. With TC_BACKEND_HOST the call is tc_gather_pooled_host. */
+TC_API tc_status tc_gather_pooled(tc_cache *cache, int32_t device, const tc_pooled *batches, int32_t count, void *stream, tc_batch **batch);
+
+/* tc_gather_pooled between host memory of any kind, on any backend. It returns when everything is written. If an argument of any batch is out of
+ * range, nothing is written. device -1: the devices take turns. */
+TC_API tc_status tc_gather_pooled_host(tc_cache *cache, int32_t device, const tc_pooled *batches, int32_t count);
+
 /* Waits for the batch. TC_OK, TC_ERROR_ROWS (their rows are zeros, the others are right), TC_ERROR_CORRUPT or TC_ERROR_DEVICE. Of a batch
  * in a graph it waits for the replays that have begun, and returns what was wrong with those since the last call. */
 TC_API tc_status tc_batch_wait(tc_batch *batch);

@@ -30,4 +30,6 @@ compile change change
 compile train train
 compile share_open share_open
 compile replay replay
+compile pooled pooled_join
+compile pooled_plain pooled_plain
 go run ./gen/codecs modules # those of the codecs

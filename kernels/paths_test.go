@@ -30,7 +30,7 @@ import (
 // The codecs are divided among several tests, because each test has a time limit of its own on GPUs.
 
 // everyPathGroups are beginnings of names of codecs. A codec is of the first group that fits its name, and each group has a test.
-var everyPathGroups = []string{"ibp4", "ibp8", "ibp", "rank", "zipnn", "sleek-eb", "sleek", ""}
+var everyPathGroups = []string{"ibp4", "ibp8", "ibp", "rank", "zipnn", "sleek-eb", "sleek", "sparse", ""}
 
 func TestCodecs_EveryPathIBP4(t *testing.T)    { testEveryPath(t, "ibp4") }
 func TestCodecs_EveryPathIBP8(t *testing.T)    { testEveryPath(t, "ibp8") }
@@ -39,6 +39,7 @@ func TestCodecs_EveryPathRank(t *testing.T)    { testEveryPath(t, "rank") }
 func TestCodecs_EveryPathZipnn(t *testing.T)   { testEveryPath(t, "zipnn") }
 func TestCodecs_EveryPathSleekEB(t *testing.T) { testEveryPath(t, "sleek-eb") }
 func TestCodecs_EveryPathSleek(t *testing.T)   { testEveryPath(t, "sleek") }
+func TestCodecs_EveryPathSparse(t *testing.T)  { testEveryPath(t, "sparse") }
 func TestCodecs_EveryPathOthers(t *testing.T)  { testEveryPath(t, "") }
 
 // testEveryPath has the tables of a group read.

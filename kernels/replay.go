@@ -48,7 +48,10 @@ func (c *ReplayCounts) FirstOutOfRange() int { return int(^c.First & (1<<31 - 1)
 func (k *Replay) Name() string { return "replay" }
 
 // RunHost implements device.Kernel. It runs one replay.
-func (k *Replay) RunHost(w device.Workers) {
+func (k *Replay) RunHost(w device.Workers) { k.runHost(w, &k.Serve) }
+
+// runHost runs one replay, whose rows are served by a kernel of k.Serve.
+func (k *Replay) runHost(w device.Workers, serve device.Kernel) {
 	k.blocks = 1
 	state := replayState(k.State)
 	n := atomic.AddUint64(&state.Begun, 1) - 1
@@ -57,7 +60,7 @@ func (k *Replay) RunHost(w device.Workers) {
 		return device.HostBuffer(unsafe.Slice((*byte)(unsafe.Pointer(c)), CountersBytes))
 	}
 	k.Serve.Lookup.Counters, k.Serve.Result = bytes(&now), bytes(&result)
-	k.Serve.RunHost(w)
+	serve.RunHost(w)
 	c := &state.Counts
 	atomic.AddUint64(&c.Peers, uint64(result.Peers))
 	atomic.AddUint64(&c.HostBytes, result.HostBytes)

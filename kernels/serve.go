@@ -5,6 +5,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/internal/reduce"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -22,14 +23,18 @@ type Serve struct {
 	Batch  uint64
 	// Absent is as in Fetch.
 	Absent *Absent
+	// Pool is used by the kernel of Pooled only. Partials is device memory of Pool.PartialBytes for it; its execution on the host needs none.
+	Pool     *reduce.Batch
+	Partials device.Buffer
 
 	// host is what the host execution reads. It lies here so that a batch allocates nothing.
 	host struct {
-		table hashmap.Map
-		rows  rowNumbers
-		count *Counters
-		out   []byte
-		slabs [slab.MaxSlabs + 1][]byte // of raw rows
+		table  hashmap.Map
+		rows   rowNumbers
+		count  *Counters
+		out    []byte
+		slabs  [slab.MaxSlabs + 1][]byte // of raw rows
+		pooled *pooledHost               // of Pooled
 	}
 }
 
@@ -38,6 +43,13 @@ func (k *Serve) Name() string { return "serve" }
 
 // RunHost implements device.Kernel.
 func (k *Serve) RunHost(w device.Workers) {
+	k.readHost()
+	w.Range(k.host.rows.len(), rowGrain, k)
+	publish(k.host.count, k.Result, k.Batch)
+}
+
+// readHost sets what the host execution reads.
+func (k *Serve) readHost() {
 	h := &k.host
 	h.rows, h.count = k.Lookup.rowNumbers(), CountersView(k.Lookup.Counters)
 	h.table.Read(k.Lookup.Map.Bytes(), k.Lookup.Layout)
@@ -45,8 +57,6 @@ func (k *Serve) RunHost(w device.Workers) {
 	for i, s := range k.Slabs {
 		h.slabs[i] = s.Bytes()
 	}
-	w.Range(h.rows.len(), rowGrain, k)
-	publish(h.count, k.Result, k.Batch)
 }
 
 // Range implements device.Ranger: it serves rows from to to-1.

@@ -401,28 +401,40 @@ func view[T any](b device.Buffer) []T {
 // packGrain is the number of rows that a goroutine packs at a time.
 const packGrain = 1024
 
-// pack copies the rows back to back to new memory, frees the old memory, and makes the index. If the context ends, the tier can only be closed.
+// pack copies the rows back to back to new memory, frees the old memory, and makes the index. Rows that are stored in the same bytes share a
+// place, as far as equalRows finds them. If the context ends, the tier can only be closed.
 func (t *Tier) pack(workers interruptible) error {
 	locations := view[slab.Location](t.host.Index)
-	size := int64(0)
-	for r, n := range view[uint32](t.lengths()) {
-		if r%(64*packGrain) == 0 {
-			if err := workers.ctx.Err(); err != nil {
-				return err
+	size, lengths, equal := int64(0), view[uint32](t.lengths()), t.newEqualRows()
+	for first := 0; first < len(lengths); first += equalPart {
+		part := lengths[first:min(first+equalPart, len(lengths))]
+		equal.part(workers, int64(first), part)
+		if err := workers.ctx.Err(); err != nil {
+			return err
+		}
+		for i, n := range part {
+			if i%equalGroup == 0 {
+				equal.fetch(i, min(i+equalGroup, len(part)))
+			}
+			// Locations overwrite the lengths, which are the second half of the index: location r only those up to length r.
+			r := first + i
+			if l, ok := equal.find(int64(r), n, equal.hashes[i], locations); ok {
+				locations[r] = l
+				continue
+			}
+			if size >= slab.MaxBytes {
+				return fmt.Errorf("transfer: packed host tier (%d bytes at row %d) must stay below %d", size, r, int64(slab.MaxBytes))
+			}
+			if n == 0 {
+				locations[r] = slab.Raw(0, size)
+				size += roundUp(int64(t.rowBytes))
+			} else {
+				locations[r] = slab.Compressed(0, size, int(n))
+				size += roundUp(int64(n))
 			}
 		}
-		// Locations overwrite the lengths, which are the second half of the index: location r only those up to length r.
-		if size >= slab.MaxBytes {
-			return fmt.Errorf("transfer: packed host tier (%d bytes at row %d) must stay below %d", size, r, int64(slab.MaxBytes))
-		}
-		if n == 0 {
-			locations[r] = slab.Raw(0, size)
-			size += roundUp(int64(t.rowBytes))
-		} else {
-			locations[r] = slab.Compressed(0, size, int(n))
-			size += roundUp(int64(n))
-		}
 	}
+	t.several, t.total.EqualRows = equal.places, equal.n
 	size = t.spare(locations, size, false)
 	packed, err := t.allocRows(size + slab.TailSlack)
 	if err != nil {
@@ -433,6 +445,9 @@ func (t *Tier) pack(workers interruptible) error {
 	inBackground(func() {
 		workers.For(int(t.rows), packGrain, func(first, end int) {
 			for r := first; r < end; r++ {
+				if equal.copies.has(int64(r)) {
+					continue
+				}
 				l := locations[r]
 				copy(to[l.Offset():], from[int64(r)*t.host.Stride:][:l.Stored(t.rowBytes)])
 			}

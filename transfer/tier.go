@@ -65,6 +65,7 @@ type Tier struct {
 	choice   *registry.Choice // nil if the codec was named
 	tail     *slab.Allocator  // packed: space behind the rows as loaded, from offset tailFrom
 	tailFrom int64
+	several  bitset                       // packed: rows at places of several rows, which are never written; nil if there are none
 	owned    int64                        // packed: rows from this one on share the row of zeros until they are written
 	nodes    []int                        // memory nodes that the rows should be on; empty for any
 	lies     NodeMemory                   // where the rows are
@@ -80,6 +81,9 @@ type Totals struct {
 	// RawBytes is Rows × row bytes. StoredBytes is the length of all rows as stored. SlotBytes is the length of their slots if
 	// all were in slabs.
 	RawBytes, StoredBytes, SlotBytes int64
+	// EqualRows are the rows of a packed tier that lie at a place of several rows, all stored in the same bytes. A row that is written leaves
+	// the place; the last one there still counts.
+	EqualRows int64
 }
 
 // Rows returns the number of rows.

@@ -113,6 +113,10 @@ func (t *Tier) Write(row int64, stored []byte, compressed bool) (w Written, ok b
 			offset, _ := t.tail.Alloc(slab.SlotBytes(len(stored)))
 			at = t.tailFrom + offset
 		}
+		if t.several.has(row) {
+			t.several.clear(row)
+			t.total.EqualRows--
+		}
 		copy(mem[at:], stored)
 		now := slab.Raw(0, at)
 		if compressed {
@@ -137,13 +141,13 @@ func (t *Tier) locations() []slab.Location { return view[slab.Location](t.host.I
 
 func (t *Tier) inTail(l slab.Location) bool { return l.Offset() >= t.tailFrom }
 
-// place returns the bytes that a row may use where it lies in a packed tier: 0 for a row that shares the row of zeros.
+// place returns the bytes that a row may use where it lies in a packed tier: 0 for a row that shares its place.
 func (t *Tier) place(l slab.Location, row int64) int64 {
 	n := l.Stored(t.rowBytes)
 	switch {
 	case t.inTail(l):
 		return int64(slab.SlotBytes(n))
-	case row >= t.owned:
+	case row >= t.owned, t.several.has(row):
 		return 0
 	}
 	return roundUp(int64(n))
@@ -164,12 +168,28 @@ func (t *Tier) Repack() (old kernels.HostRows, err error) {
 	next := &Tier{mode: t.mode, rows: rows, rowBytes: t.rowBytes, capacity: t.capacity, host: kernels.HostRows{Index: index}}
 	to := next.locations()
 	size := int64(0)
+	places := map[int64]slab.Location{} // of several rows, by their old offsets
 	for r := range rows {
 		l := from[r]
+		shared := t.place(l, r) == 0
+		if shared && t.several == nil {
+			t.several = newBitset(t.capacity)
+		}
+		if shared && !t.several.has(r) { // the row of zeros
+			t.several.set(r)
+			t.total.EqualRows++
+		}
+		if at, ok := places[l.Offset()]; ok && shared {
+			to[r] = at
+			continue
+		}
 		if l.Compressed() {
 			to[r] = slab.Compressed(0, size, l.Stored(t.rowBytes))
 		} else {
 			to[r] = slab.Raw(0, size)
+		}
+		if shared {
+			places[l.Offset()] = to[r]
 		}
 		size += roundUp(int64(l.Stored(t.rowBytes)))
 	}

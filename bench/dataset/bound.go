@@ -24,7 +24,7 @@ func (t *Table) within(want, got []byte, bound float64) bool {
 		if bytes.Equal(got[:size], want[:size]) {
 			continue
 		}
-		if !t.DType.IsFloat() || !(math.Abs(valueOf(t.DType, got)-valueOf(t.DType, want)) <= bound) {
+		if !t.DType.IsFloat() || !(math.Abs(Value(t.DType, got)-Value(t.DType, want)) <= bound) {
 			return false
 		}
 	}
@@ -54,8 +54,8 @@ func (t *Table) Mismatches(ctx context.Context, rows []int64, got []byte, bound 
 	return n, nil
 }
 
-// valueOf returns the first element of b, a floating-point number.
-func valueOf(of dtype.Type, b []byte) float64 {
+// Value returns the first element of b, a floating-point number.
+func Value(of dtype.Type, b []byte) float64 {
 	switch of {
 	case dtype.Float64:
 		return math.Float64frombits(binary.LittleEndian.Uint64(b))

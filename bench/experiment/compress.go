@@ -22,6 +22,8 @@ type CompressConfig struct {
 	Seed  uint64
 	// Force goes on where the memory is estimated not to suffice.
 	Force bool
+	// Bounds asks for the entropy bounds of the table.
+	Bounds bool
 	// MinTime is how long each speed is measured for at least: small tables are gone through several times. Default 100 ms.
 	MinTime time.Duration
 }
@@ -43,6 +45,8 @@ type CodecResult struct {
 	DecodeGBPerSecond float64 `json:"decode_gb_per_second"`
 	// RoundTrip is "ok", "lossy" of a lossy codec that keeps its bound in all rows, or where the first difference is.
 	RoundTrip string `json:"round_trip"`
+	// Bounds are those of the table, the same in each result, if CompressConfig.Bounds asked for them.
+	Bounds *Bounds `json:"bounds,omitempty"`
 }
 
 // RoundTripLossy is CodecResult.RoundTrip of a lossy codec that keeps its bound in all rows.
@@ -85,6 +89,12 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 		return nil, err
 	}
 	sample := table.Sample(cfg.Seed)
+	var bounds *Bounds
+	if cfg.Bounds {
+		progress.Stage("computing bounds", 0)
+		b := boundsOf(table)
+		bounds = &b
+	}
 	var results []CodecResult
 	progress.Stage("encoding and decoding", len(names))
 	for _, name := range names {
@@ -103,6 +113,7 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 		if err != nil {
 			return nil, fmt.Errorf("codec %s: %w", name, err)
 		}
+		res.Bounds = bounds
 		results = append(results, res)
 		progress.Step()
 	}

@@ -53,6 +53,10 @@ type Config struct {
 	Vertices int `json:"vertices"`
 	// IDs is a text file of row numbers, or a trace whose IDs are such, to replay instead of sampling.
 	IDs string `json:"ids,omitempty"`
+	// With Workload "embedding" batches are bags of Bag rows, 20 by default. Pooled has the rows of each bag added up; the bytes of a run are those of the
+	// rows read all the same.
+	Bag    int  `json:"bag,omitempty"`
+	Pooled bool `json:"pooled,omitempty"`
 	// Fanouts are how many neighbours are sampled in each hop.
 	Fanouts []int `json:"fanouts"`
 	// Weighted samples neighbours by the edges' weights.
@@ -175,6 +179,7 @@ func (c *Config) Validate() error {
 	c.validateDevices(&f)
 	c.validateNgram(policy, &f)
 	c.Online.validate(c.Policy, &f)
+	c.validateEmbedding(policy, &f)
 	f.If(c.Batches < 1 && c.Batches != Default, "--batches (%d) must be at least 1", c.Batches)
 	f.If(c.WarmupBatches < 0 && c.WarmupBatches != Default, "--warmup-batches (%d) must not be negative", c.WarmupBatches)
 	f.If(c.BatchSize < 0, "--batch-size (%d) must be at least 1", c.BatchSize)
@@ -221,7 +226,7 @@ func (c *Config) Settings() map[string]any {
 		case "vertices":
 			return c.Features != "" || c.ColdPages != "" || c.Graph != "" || c.readsText()
 		case "fanouts":
-			return c.IDs != "" || c.readsText()
+			return !c.samples()
 		case "batches":
 			return c.Batches == Default
 		case "warmup_batches":

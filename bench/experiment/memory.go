@@ -97,7 +97,7 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 	default:
 		size.Bytes += rows * (rowBytes + policyBytes)
 	}
-	if c.Graph == "" && c.IDs == "" && !c.readsText() {
+	if c.Graph == "" && c.samples() {
 		size.Bytes += rows * (generatedDegree*edgeBytes + vertexBytes)
 		if c.Weighted {
 			size.Bytes += rows * generatedDegree * weightBytes
@@ -109,7 +109,12 @@ func (c *Config) memory(loaded *workload.Graph) (needs []memlimit.Need, ok bool)
 	}
 	if c.readsText() {
 		needs = append(needs, c.Ngram.memory(c.BatchSize, rowBytes)...)
-	} else if c.IDs == "" {
+	}
+	if c.Workload == Embedding {
+		samples := cmp.Or(c.BatchSize, defaultSamples)
+		needs = append(needs, memlimit.Need{Setting: "--batch-size", Value: samples, Bytes: 1.25 * float64(samples) * float64(c.bag()) * (rowBytes + 8)})
+	}
+	if c.samples() {
 		batch, hop := float64(cmp.Or(c.BatchSize, defaultSeeds)), 0.0
 		hop = batch
 		for _, fanout := range c.Fanouts {

@@ -17,7 +17,7 @@ import (
 // of the text trains the policy, the rest is measured. BatchSize is workload.NgramOptions', Batches are all by default, and so are
 // WarmupBatches. Without features the table is generated: rows of 256 float8 values and their scales.
 type Ngram struct {
-	// Workload is "ngram", or "" for none.
+	// Workload is "ngram", "embedding", of which the other fields say nothing, or "" for none.
 	Workload string `json:"workload,omitempty"`
 	// Rows is those of all tables of the model together. 0: the rows of the features file, else workload.NgramRows.
 	Rows int64 `json:"rows,omitempty"`
@@ -34,7 +34,6 @@ func (n *Ngram) readsText() bool { return n.Workload == ngramKind }
 
 // validateNgram reports what is wrong with the fields of the n-gram workload.
 func (c *Config) validateNgram(policy admission.Spec, f *faults.List) {
-	f.If(c.Workload != "" && !c.readsText(), "--workload (%q) must be %s", c.Workload, ngramKind)
 	if !c.readsText() {
 		return
 	}

@@ -265,6 +265,9 @@ func (r *run) load() (err error) {
 	if r.table, err = r.table.Cast(c.Cast); err != nil {
 		return err
 	}
+	if err := c.poolable(r.table); err != nil {
+		return err
+	}
 	if c.joined != nil && c.Features != "" {
 		if r.table, err = c.joined.table(0, r.table); err != nil {
 			return err
@@ -276,7 +279,7 @@ func (r *run) load() (err error) {
 	if c.readsText() {
 		return r.readText()
 	}
-	if r.graph == nil && c.IDs == "" {
+	if r.graph == nil && c.samples() {
 		r.progress.Stage("generating the graph", 0)
 		r.graph, err = workload.PowerLaw(workload.GraphOptions{Vertices: r.table.Rows, Seed: c.dataSeed()})
 	}
@@ -290,10 +293,12 @@ func (r *run) load() (err error) {
 // sample makes the workload of the seed. REQUIRES: load.
 func (r *run) sample() error {
 	prepare := r.prepareSampling
-	if r.cfg.IDs != "" {
+	switch {
+	case r.cfg.IDs != "":
 		prepare = r.prepareReplay
-	}
-	if r.cfg.readsText() {
+	case r.cfg.Workload == Embedding:
+		prepare = r.prepareEmbedding
+	case r.cfg.readsText():
 		prepare = r.prepareNgram
 	}
 	if err := prepare(); err != nil {
@@ -540,6 +545,12 @@ func (r *run) through(ctx context.Context, c *cache.Cache, what string, verify b
 			table := r.all()[t]
 			n := len(part) * table.RowBytes
 			m.bytes += int64(n)
+			if r.cfg.Pooled {
+				if took, err = r.gatherPooled(whole, c, part, &out, verify); err != nil {
+					return 0, err
+				}
+				continue
+			}
 			if n > cap(out) {
 				out = make([]byte, n+n/4)
 			}

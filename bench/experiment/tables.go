@@ -111,7 +111,7 @@ func (c *Config) validateTables() error {
 		name  string
 		given bool
 	}{
-		{"workload", c.readsText()}, {"graph", c.Graph != ""}, {"weighted", c.Weighted}, {"cold", c.Cold}, {"drift", c.Drift != 0},
+		{"workload", c.Workload != ""}, {"graph", c.Graph != ""}, {"weighted", c.Weighted}, {"cold", c.Cold}, {"drift", c.Drift != 0},
 		{"refresh-batches", c.RefreshBatches != 0}, {"refresh-interval", c.RefreshInterval != 0},
 	} {
 		f.If(x.given, "--%s takes one table, there are %d", x.name, names)

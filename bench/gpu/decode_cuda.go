@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/device"
@@ -22,6 +23,8 @@ const (
 	decodedBytes = 512 << 20
 	// codecTableBytes is how much of a table each codec of hit-codecs is measured on, at most.
 	codecTableBytes = decodedBytes
+	// sparseRowsCodec is the codec that hit-codecs measures on 0/1 rows, too.
+	sparseRowsCodec = "sparse"
 )
 
 // sparseDecode is hitDecode of rows that compress well.
@@ -35,20 +38,25 @@ func (r *runner) sparseDecode(rowBytes int) {
 }
 
 // hitCodecs is hitDecode by every codec that was asked for, that GPUs decode and that serves float32 or bfloat16 elements, except the one
-// that hit-decode measures. A codec that fails stops no other.
+// that hit-decode measures; by the codec for sparse rows of 0/1 rows, too. A codec that fails stops no other.
 func (r *runner) hitCodecs(rowBytes int) {
 	var failed []error
 	for _, of := range []struct {
-		table  *table
+		table  func() *table
 		dtype  dtype.Type
 		suffix string
-	}{{r.normalRows(), dtype.Float32, ""}, {r.halfRows(), dtype.BFloat16, BFloat16Suffix}} {
-		rows := whole(of.table.host.Bytes()[:min(of.table.host.Size(), codecTableBytes)], rowBytes)
+		only   string // "" for every codec
+	}{{r.normalRows, dtype.Float32, "", ""}, {r.halfRows, dtype.BFloat16, BFloat16Suffix, ""}, {r.sparseRows, dtype.Float32, OnesSuffix, sparseRowsCodec}} {
+		if of.only != "" && !slices.Contains(r.o.Codecs, of.only) {
+			continue
+		}
+		t := of.table()
+		rows := whole(t.host.Bytes()[:min(t.host.Size(), codecTableBytes)], rowBytes)
 		for _, name := range r.o.Codecs {
-			if name == codecName && of.dtype == dtype.Float32 {
+			if name == codecName && of.dtype == dtype.Float32 || of.only != "" && name != of.only {
 				continue
 			}
-			if err := try(func() { r.hitCodec(rows, rowBytes, name, of.dtype, of.table, name+of.suffix) }); err != nil {
+			if err := try(func() { r.hitCodec(rows, rowBytes, name, of.dtype, t, name+of.suffix) }); err != nil {
 				failed = append(failed, fmt.Errorf("%s of %v, %d bytes: %w", name, of.dtype, rowBytes, err))
 			}
 		}

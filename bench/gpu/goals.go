@@ -29,6 +29,8 @@ var goals = []goal{
 	{name: "hit-codecs", codec: "rank", row: 512, of: RatioAtLeast, bound: 0.6},
 	{name: "hit-codecs", codec: "rank" + BFloat16Suffix, row: 512, of: RatioAtLeast, bound: 0.5},
 	{name: "hit-codecs", codec: "sleek", row: 512, of: RatioAtLeast, bound: 0.8},
+	{name: "hit-codecs", codec: "sparse", row: 512, of: RatioAtLeast, bound: 0.6},
+	{name: "hit-codecs", codec: "sparse" + OnesSuffix, row: 512, of: RatioAtLeast, bound: 1.3},
 	{name: "hit-codecs", codec: "ndzip", row: 512, of: RatioAtLeast, bound: 0.4},
 	{name: "hit-codecs", codec: "zipnn", row: 512, of: RatioAtLeast, bound: 0.25},
 	{name: "gather-hits", row: 1024, of: RatioAtLeast, bound: 0.88},
@@ -56,6 +58,8 @@ var goals = []goal{
 	{name: "training-fetch", codec: "auto", row: 512, of: ValueAtMost, bound: 1.25},
 	{name: "training-fetch", codec: "auto", of: ValueAtMost, bound: 0.80},
 	{name: "gather-80", of: RatioAtLeast, bound: 0.9},
+	{name: "pooled-hits", of: RatioAtLeast, bound: 0.85},
+	{name: "pooled-80", of: RatioAtLeast, bound: 0.9},
 	{name: "sampling", codec: allMisses, of: RatioAtLeast, bound: 0.97},
 	{name: "sampling", of: RatioAtLeast, bound: 0.99},
 	{name: "refresh", unit: churnUnit, of: ValueAtLeast, bound: leastChurn},
@@ -110,6 +114,8 @@ const (
 	SparseCodec = "ibp4 sparse"
 	// BFloat16Suffix follows the codec's name in labels of bfloat16 rows of hit-codecs; others are float32.
 	BFloat16Suffix = " bfloat16"
+	// OnesSuffix follows it in labels of 0/1 rows of hit-codecs, of which a twentieth are ones.
+	OnesSuffix = " 0/1"
 	// Uint8Suffix follows it in labels of uint8 rows of odd-rows.
 	Uint8Suffix = " uint8"
 	// smallRow is the row length of small batches, and hitBatch the size of the batch of hits that has a goal.

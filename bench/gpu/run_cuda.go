@@ -164,7 +164,7 @@ func (r *runner) run() {
 		if r.can(withNormals...) {
 			r.normalRows()
 		}
-		if r.has("hit-decode") {
+		if r.has("hit-decode") || r.has("hit-codecs") && slices.Contains(r.o.Codecs, sparseRowsCodec) {
 			r.sparseRows()
 		}
 	})
@@ -176,6 +176,7 @@ func (r *runner) run() {
 	r.finish(perRow...)
 	for _, c := range []runs{
 		{"odd-rows", r.oddRows}, {"lookup", r.lookup}, {"load", r.loads}, {"sampling", r.sampling}, {"refresh", r.refresh}, {"memory", r.memory},
+		{"pooled-hits", r.pooledHits}, {"pooled-80", r.pooled80}, {"pooled-tables", r.pooledOfTables},
 		{"pair-throughput", r.pairThroughput}, {"pair-placement", r.pairPlacement}, {"pair-refresh", r.pairRefresh},
 		{"gather-misses-large", r.large}, {"training-fetch", r.trainingFetch},
 	} {

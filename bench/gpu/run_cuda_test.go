@@ -64,11 +64,12 @@ func TestRun_EveryCase(t *testing.T) {
 	}
 }
 
-// TestRun_SomeCodecs: hit-codecs measures the codecs asked for, in both kinds of elements as far as they serve them.
+// TestRun_SomeCodecs: hit-codecs measures the codecs asked for, in both kinds of elements as far as they serve them, and the one for sparse rows in
+// 0/1 rows.
 func TestRun_SomeCodecs(t *testing.T) {
 	gputest.Require(t)
 	report, err := Run(Options{
-		Cases: []string{"hit-codecs"}, Codecs: []string{"rank", "ibp2"}, RowBytes: []int{256}, TableBytes: 1 << 20, Batch: 500, Runs: 1,
+		Cases: []string{"hit-codecs"}, Codecs: []string{"rank", "ibp2", "sparse"}, RowBytes: []int{256}, TableBytes: 1 << 20, Batch: 500, Runs: 1,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +78,7 @@ func TestRun_SomeCodecs(t *testing.T) {
 	for _, x := range report.Results {
 		have = append(have, x.Codec)
 	}
-	if want := []string{"rank", "rank" + BFloat16Suffix, "ibp2" + BFloat16Suffix}; !slices.Equal(have, want) {
+	if want := []string{"rank", "sparse", "rank" + BFloat16Suffix, "ibp2" + BFloat16Suffix, "sparse" + BFloat16Suffix, "sparse" + OnesSuffix}; !slices.Equal(have, want) {
 		t.Errorf("measured %q, not %q", have, want)
 	}
 }

@@ -238,6 +238,11 @@ func Compress(w io.Writer, results []experiment.CodecResult) error {
 		out.printf("%s rows of %s B, speeds on one core\n", count(int64(results[0].Rows)), count(int64(results[0].RowBytes)))
 	}
 	out.printf("%s\n", t.Render())
+	if len(results) > 0 && results[0].Bounds != nil {
+		b := results[0].Bounds
+		out.printf("bounds: %.2f %% at the entropy of the elements' leading bits, %.2f %% with statistics of each column, %.2f %% by places and values of rare elements\n",
+			b.Order0, b.Columns, b.Sparse)
+	}
 	return out.err
 }
 

@@ -78,6 +78,8 @@ int main(int argc, char **argv)
 	device_begin();
 	if (strcmp(name, "gathers") == 0)
 		check_gathers();
+	else if (strcmp(name, "pooled") == 0)
+		check_pooled();
 	else if (strcmp(name, "errors") == 0)
 		check_errors();
 	else if (strcmp(name, "changes") == 0)

@@ -77,6 +77,7 @@ void table_desc(tc_table *t, const float *table);
 void same_rows(const float *table, const void *ids, int32_t id_type, int64_t n, const char *out, int64_t stride);
 
 void check_gathers(void);
+void check_pooled(void);
 void check_errors(void);
 void check_changes(const char *folder);
 void check_openings(void);

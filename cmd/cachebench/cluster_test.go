@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/dtype"
@@ -89,6 +90,43 @@ func TestPack_ToACluster(t *testing.T) {
 		out, err := command(t, bad.args...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), bad.want) || strings.Contains(string(out), "secret") {
 			t.Errorf("%v: %s", bad.args, out)
+		}
+	}
+}
+
+// User, password and authority come from the environment and from files that it names.
+func TestPack_Credentials(t *testing.T) {
+	t.Parallel()
+	o := redistest.Options{Masters: -1, Password: "right", Config: []string{"user default on >right ~* +@all", "user loads on >secret ~* +@all"}}
+	o.TLS.Cert, o.TLS.Key = redistest.Certificate(t, time.Now().Add(time.Hour))
+	o.TLS.CA = o.TLS.Cert
+	out := strings.Replace(redistest.Start(t, o).URL(), "redis://", "rediss://", 1) + "/x"
+	folder := t.TempDir()
+	rows, password := filepath.Join(folder, "rows.npy"), filepath.Join(folder, "password")
+	if err := os.WriteFile(rows, npyOf(t, dtype.Float32, floats(100*16), 100, 16), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(password, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const prefix = "TENSORCACHE_CLUSTER_"
+	user, file, ca := prefix+"USER=loads", prefix+"PASSWORD_FILE="+password, prefix+"CA="+o.TLS.CA
+	for _, c := range []struct {
+		environment []string
+		want        string // of the error
+	}{
+		{[]string{user, file, ca}, ""},
+		{[]string{user, prefix + "PASSWORD=secret", ca}, ""},
+		{[]string{user, prefix + "PASSWORD=secret"}, "certificate signed by unknown authority"},
+		{[]string{user, prefix + "PASSWORD=wrong", ca}, "WRONGPASS"},
+		{[]string{ca}, "NOAUTH"},
+		{[]string{user, prefix + "PASSWORD_FILE=" + folder, ca}, "PASSWORD_FILE"},
+	} {
+		cmd := command(t, "pack", rows, "--out", out)
+		cmd.Env = append(cmd.Env, c.environment...)
+		text, err := cmd.CombinedOutput()
+		if (err != nil) != (c.want != "") || !strings.Contains(string(text), c.want) || strings.Contains(string(text), "secret") {
+			t.Errorf("%v: %v: %s", c.environment, err, text)
 		}
 	}
 }

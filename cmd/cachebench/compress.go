@@ -24,7 +24,7 @@ func newCompress() *cobra.Command {
 		Use:   "compress",
 		Short: "Compress a table with every codec, and with zstd and lz4 row by row, and compare them",
 		Example: `  cachebench compress --features cora.npz
-  cachebench compress --features embeddings.npy --cast bf16 --json`,
+  cachebench compress --features embeddings.npy --cast bf16 --bounds`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cuda.Count() > 0 {
@@ -42,6 +42,7 @@ func newCompress() *cobra.Command {
 	f.StringVar(&cfg.Cast, "cast", "", "round the table's elements first: bf16 or f16")
 	f.StringVar(&cfg.Codec, "codec", "", strings.Join(registry.Usage(), ", ")+", or zstd (level 3) and lz4 for comparison (default: all)")
 	f.Uint64Var(&cfg.Seed, "seed", 1, "seed of the sample and of the generated table")
+	f.BoolVar(&cfg.Bounds, "bounds", false, "also compute what no codec of a kind can save more than: entropies of the table's elements")
 	addForce(f, &cfg.Force)
 	f.BoolVar(&asJSON, "json", false, "print a JSON array")
 	return cmd

@@ -117,6 +117,25 @@ func TestCompress_Codecs(t *testing.T) {
 	}
 }
 
+// TestCompress_Bounds: each result has the table's bounds, and the text ends with them, if they are asked for.
+func TestCompress_Bounds(t *testing.T) {
+	t.Parallel()
+	file := write(t, "t.npy", npyOf(t, dtype.Uint8, make([]byte, 8000), 100, 80))
+	const flag = "--bounds"
+	results := decode[[]experiment.CodecResult](t, succeed(t, "compress", "--json", flag, "--features", file))
+	for _, r := range results {
+		if r.Bounds == nil || *r.Bounds != (experiment.Bounds{Order0: 100, Columns: 100, Sparse: 100}) {
+			t.Errorf("%s: bounds of zeros are %+v", r.Codec, r.Bounds)
+		}
+	}
+	if out := succeed(t, "compress", flag, "--codec", "sparse", "--features", file); !strings.Contains(out, "\nbounds: 100.00 % at the entropy") {
+		t.Error(out)
+	}
+	if out := succeed(t, "compress", "--codec", "sparse", "--features", file); strings.Contains(out, "bounds") {
+		t.Error(out)
+	}
+}
+
 func TestCompress_AcceptedTables(t *testing.T) {
 	t.Parallel()
 	long := noise(2 * (1<<20 - 1))

@@ -115,7 +115,7 @@ func TestGPUBench_Rates(t *testing.T) {
 	}
 	// What would be written when there are new figures.
 	rates["rank"] = codec.GPURate{Rate: 0.7, Measured: true}
-	if got := string(formatRates(rates)); !strings.Contains(got, `"rank":  {Rate: 0.70, Measured: true},`) {
+	if got := string(formatRates(rates)); !strings.Contains(got, `"rank":   {Rate: 0.70, Measured: true},`) {
 		t.Error(got)
 	}
 }
@@ -135,7 +135,7 @@ var gpuRates = map[string]GPURate{
 		if rates[name].Measured {
 			measured = ", Measured: true"
 		}
-		fmt.Fprintf(&b, "\t%-8s {Rate: %.2f%s},\n", fmt.Sprintf("%q:", name), rates[name].Rate, measured)
+		fmt.Fprintf(&b, "\t%-9s {Rate: %.2f%s},\n", fmt.Sprintf("%q:", name), rates[name].Rate, measured)
 	}
 	b.WriteString("}\n")
 	return b.Bytes()
@@ -179,6 +179,9 @@ func codecRates(r *gpu.Report) map[string]float64 {
 		}
 	}
 	for label, of := range ratios {
+		if strings.HasSuffix(label, gpu.OnesSuffix) {
+			continue
+		}
 		name, half := strings.CutSuffix(label, gpu.BFloat16Suffix)
 		if half && ratios[name] != nil {
 			continue
@@ -212,6 +215,7 @@ func TestGPUBench_CodecRates(t *testing.T) {
 	add("hit-codecs", "rank"+gpu.BFloat16Suffix, 512, 0.2)
 	add("hit-codecs", "ibp2"+gpu.BFloat16Suffix, 512, 0.84999)
 	add("hit-codecs", "ibp2"+gpu.BFloat16Suffix, 1024, 0.86)
+	add("hit-codecs", "sparse"+gpu.OnesSuffix, 1024, 1.5)
 	got := fmt.Sprint(codecRates(r))
 	if want := "map[ibp2:0.85 ibp4:0.96 rank:0.7]"; got != want {
 		t.Errorf("%s, want %s", got, want)

@@ -12,7 +12,7 @@ import (
 
 // addNgram defines the flags of n-gram workloads for commands that measure caches.
 func addNgram(f *pflag.FlagSet, n *experiment.Ngram) {
-	f.StringVar(&n.Workload, "workload", "", "ngram: look up n-gram tables of a language model that reads --tokens, instead of sampling")
+	f.StringVar(&n.Workload, "workload", "", "instead of sampling; ngram: look up n-gram tables of a language model that reads --tokens; embedding: bags of rows by a power law")
 	f.Int64Var(&n.Rows, "rows", 0, "rows of all n-gram tables together, shared evenly by layers, orders and heads")
 	f.Lookup("rows").DefValue = fmt.Sprint("those of --features, else ", workload.NgramRows)
 	addNgramSpec(f, &n.NgramSpec)
@@ -39,7 +39,7 @@ func checkNgram(cmd *cobra.Command) error {
 		if !f.Changed(name) || name == "rows" && cmd.Name() == "explain" { // whose --rows are those to explain
 			continue
 		}
-		if f.Lookup("workload").Value.String() == "" {
+		if f.Lookup("workload").Value.String() != "ngram" {
 			return fmt.Errorf("--%s means nothing without --workload ngram", name)
 		}
 		if f.Lookup(name).Value.String() == "0" {

@@ -94,7 +94,7 @@ func TestNgram_BadInput(t *testing.T) {
 	one, none := write(t, "one.npy", ints(t, 3)), write(t, "none.npy", npyOf(t, dtype.Int64, nil, 0))
 	with := "--workload ngram --tokens " + text
 	for _, c := range []struct{ flags, want string }{
-		{"run --workload dlrm", `--workload ("dlrm") must be ngram`},
+		{"run --workload dlrm", `--workload ("dlrm") must be embedding or ngram`},
 		{"run --workload ngram", "--workload ngram needs --tokens, a text"},
 		{"run --tokens x", "--tokens means nothing without --workload ngram"},
 		{"plan --heads 4", "--heads means nothing without --workload ngram"},

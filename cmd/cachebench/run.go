@@ -94,6 +94,8 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.IntSliceVar(&cfg.Fanouts, "fanouts", cfg.Fanouts, "neighbours sampled per vertex, hop by hop")
 	f.BoolVar(&cfg.Weighted, "weighted", false, "sample neighbours by the edges' weights; a generated graph has random ones")
 	addNgram(f, &cfg.Ngram)
+	f.IntVar(&cfg.Bag, "bag", 0, "rows of a bag, with --workload embedding")
+	f.BoolVar(&cfg.Pooled, "pooled", false, "add up the rows of each bag, with --workload embedding; speeds are of the rows read")
 	f.IntVar(&cfg.BatchSize, "batch-size", 0, "seed vertices (with --ids: row numbers) of a batch")
 	f.IntVar(&cfg.Batches, "batches", experiment.Default, "batches to measure")
 	f.IntVar(&cfg.WarmupBatches, "warmup-batches", experiment.Default, "batches the policy learns from first")
@@ -122,7 +124,8 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.BoolVar(&cfg.Verify, "verify", false, "compare every row with its source; exit status 1 if any differs")
 	addForce(f, &cfg.Force)
 	// What stands for a default of the workload or the cache is shown as that.
-	f.Lookup("batch-size").DefValue = "256, with --ids 4096, with --workload ngram: see --phase"
+	f.Lookup("batch-size").DefValue = "256, with --ids 4096, with --workload embedding 2048, with --workload ngram: see --phase"
+	f.Lookup("bag").DefValue = "20"
 	f.Lookup("batches").DefValue = "200, with --ids and --workload ngram all"
 	f.Lookup("warmup-batches").DefValue = "50 of another seed; with --ids a quarter, measured too; with --workload ngram all of the first 80 % of the text"
 	f.Lookup("refresh-batches").DefValue = "5 with --cold or --drift and no --refresh-interval"

@@ -207,7 +207,8 @@ func TestPick_MeasuredCosts(t *testing.T) {
 		want   string
 	}{
 		{"a codec that decodes slower than misses arrive", map[string]Costs{"rank": with(func(c *Costs) { c.Miss = 1e-7 }), "zipnn": with(func(c *Costs) { c.Miss = 1e-7 }), "sleek": with(func(c *Costs) { c.Hit = 1e-6 }),
-			"ibp8": with(func(c *Costs) { c.Batch = 1 }), "ibpc": with(func(c *Costs) { c.Lookup = 1 }), "ndzip": with(func(c *Costs) { c.MissByte = 1e-8 })}, "", "ibp4"},
+			"ibp8": with(func(c *Costs) { c.Batch = 1 }), "ibpc": with(func(c *Costs) { c.Lookup = 1 }), "ndzip": with(func(c *Costs) { c.MissByte = 1e-8 }),
+			"sparse": with(func(c *Costs) { c.Miss = 1e-7 })}, "", "ibp4"},
 		{"misses by the row: hits decide, and nothing saves", map[string]Costs{None: with(func(c *Costs) { c.Miss, c.MissByte = 1e-9, 1e-13 })}, "", None},
 		{"the fastest", map[string]Costs{"rank": with(func(c *Costs) { c.MissByte *= 0.85 }), None: with(func(c *Costs) { c.MissByte *= 0.7 })}, "", "rank"},
 		{"that of before", map[string]Costs{"rank": with(func(c *Costs) { c.MissByte *= 0.85 }), None: with(func(c *Costs) { c.MissByte *= 0.7 })}, None, None},

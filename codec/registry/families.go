@@ -10,8 +10,9 @@ import (
 	"github.com/tensorcache/tensorcache/codec/ndzip"
 	"github.com/tensorcache/tensorcache/codec/rank"
 	"github.com/tensorcache/tensorcache/codec/sleek"
+	"github.com/tensorcache/tensorcache/codec/sparse"
 	"github.com/tensorcache/tensorcache/codec/zipnn"
 )
 
 // families, in the order in which they are listed and tried.
-var families = slices.Concat([]codec.Family{}, ibp.Families, rank.Families, zipnn.Families, sleek.Families, ndzip.Families)
+var families = slices.Concat([]codec.Family{}, ibp.Families, rank.Families, zipnn.Families, sleek.Families, ndzip.Families, sparse.Families)

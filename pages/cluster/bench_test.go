@@ -46,11 +46,11 @@ func beside(b *testing.B, servers redistest.Options, keys int) {
 
 // dropAll takes a table away, for room.
 func dropAll(ctx context.Context, url, table string) error {
-	c, end, err := administer(ctx, url, Options{Table: table})
+	c, err := administer(ctx, url, Options{Table: table})
 	if err != nil {
 		return err
 	}
-	defer end()
+	defer c.close()
 	if err := c.client.Do(ctx, c.client.B().Del().Key(c.manifest()).Build()).Error(); err != nil {
 		return err
 	}

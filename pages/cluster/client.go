@@ -61,10 +61,17 @@ redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 if ARGV[4] ~= '' then redis.call('SET', KEYS[2], ARGV[4]) end
 return 1`)
 
-// control sends commands that change or read what a table's readers and loaders agree on.
+// control sends commands that change or read what a table's readers and loaders agree on. It has the connections of a store or a writer.
 type control struct {
 	keys
-	client valkey.Client
+	o       Options
+	client  valkey.Client // sends commands to masters
+	reading valkey.Client // reads pages, from replicas too
+}
+
+func (c control) close() {
+	c.client.Close()
+	c.reading.Close()
 }
 
 // do sends a command, again while the cluster is without a master for the slot.

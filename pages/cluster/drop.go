@@ -12,8 +12,8 @@ import (
 	"github.com/tensorcache/tensorcache/pages"
 )
 
-// ErrInUse is wrapped by errors for generations that are not dropped: the current one, or one that somebody reads or loads.
-var ErrInUse = errors.New("is in use")
+// errInUse is wrapped by errors for generations that are not dropped: the current one, or one that somebody reads or loads.
+var errInUse = errors.New("is in use")
 
 // Generation is one generation that a cluster has of a table.
 type Generation struct {
@@ -28,46 +28,33 @@ type Generation struct {
 
 // Generations returns the generations that a cluster has of a table, in the order of their numbers.
 func Generations(ctx context.Context, url string, o Options) ([]Generation, error) {
-	c, end, err := administer(ctx, url, o)
+	c, err := administer(ctx, url, o)
 	if err != nil {
 		return nil, err
 	}
-	defer end()
+	defer c.close()
 	return c.list(ctx)
 }
 
-// Drop deletes a generation, or goes on with one that is half deleted. The error wraps ErrInUse if it is the current one, or somebody reads
-// or loads it.
-func Drop(ctx context.Context, url string, generation uint64, o Options) error {
-	c, end, err := administer(ctx, url, o)
-	if err != nil {
-		return err
-	}
-	defer end()
-	return c.drop(ctx, generation)
-}
-
-// DropOld deletes all generations that are not in use, also what loaders left that did not finish. It returns their numbers.
+// DropOld deletes all generations but the current one and those that somebody reads or loads, also what loaders left that did not finish. It
+// returns their numbers.
 func DropOld(ctx context.Context, url string, o Options) (dropped []uint64, err error) {
-	c, end, err := administer(ctx, url, o)
+	c, err := administer(ctx, url, o)
 	if err != nil {
 		return nil, err
 	}
-	defer end()
+	defer c.close()
 	return c.dropOld(ctx)
 }
 
 // administer connects for commands only.
-func administer(ctx context.Context, url string, o Options) (control, func(), error) {
+func administer(ctx context.Context, url string, o Options) (control, error) {
 	o, err := o.withDefaults()
 	if err != nil {
-		return control{}, nil, err
+		return control{}, err
 	}
-	c, reading, _, err := dial(ctx, url, &o)
-	if err != nil {
-		return control{}, nil, err
-	}
-	return c, func() { closeAll(c.client, reading) }, nil
+	c, _, err := dial(ctx, url, o)
+	return c, err
 }
 
 func (c control) dropOld(ctx context.Context) (dropped []uint64, err error) {
@@ -82,7 +69,7 @@ func (c control) dropOld(ctx context.Context) (dropped []uint64, err error) {
 		}
 		if err := c.drop(ctx, g.Number); err == nil {
 			dropped = append(dropped, g.Number)
-		} else if !errors.Is(err, ErrInUse) {
+		} else if !errors.Is(err, errInUse) {
 			faults = append(faults, err)
 		}
 	}
@@ -150,7 +137,7 @@ func (c control) readers(ctx context.Context, generation uint64) (readers []stri
 	return readers, nil
 }
 
-// drop deletes a generation. The order of its steps is that of the package comment: mark, then look for leases.
+// drop deletes a generation, or goes on with one that is half deleted. The error wraps errInUse if it is not deleted yet. The order of its steps is that of the package comment: mark, then look for leases.
 func (c control) drop(ctx context.Context, generation uint64) error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("cluster: table %s: generation %d "+format, append([]any{c.table, generation}, args...)...)
@@ -164,7 +151,7 @@ func (c control) drop(ctx context.Context, generation uint64) error {
 		return err
 	}
 	if current != nil && current.Generation == generation {
-		return fail("%w: it is the current one", ErrInUse)
+		return fail("%w: it is the current one", errInUse)
 	}
 	if s.is == loading {
 		r, err := c.do(ctx, func() valkey.Completed { return c.client.B().Exists().Key(c.loader(generation)).Build() })
@@ -172,7 +159,7 @@ func (c control) drop(ctx context.Context, generation uint64) error {
 			return err
 		}
 		if n, err := r.AsInt64(); err != nil || n > 0 {
-			return fail("%w: it is being loaded", ErrInUse)
+			return fail("%w: it is being loaded", errInUse)
 		}
 	}
 	marked := s
@@ -180,21 +167,26 @@ func (c control) drop(ctx context.Context, generation uint64) error {
 	if ok, err := c.swap(ctx, generation, s, marked, nil); err != nil {
 		return err
 	} else if !ok {
-		return fail("%w: its state has just changed", ErrInUse)
+		return fail("%w: its state has just changed", errInUse)
 	}
 	readers, err := c.readers(ctx, generation)
-	if err == nil && len(readers) > 0 {
-		back := marked
-		back.is = ready
-		if _, err := c.swap(ctx, generation, marked, back, nil); err != nil {
-			return err
-		}
-		return fail("%w: it is read by %s", ErrInUse, readers[0])
-	}
 	if err != nil {
 		return err
 	}
-	return c.erase(ctx, generation, marked)
+	why := ""
+	if len(readers) > 0 {
+		why = "it is read by " + readers[0]
+	} else if !c.awaitReplicas(ctx, c.last()) {
+		// A replica that takes its master's place now may hold this generation for the current one.
+		why = "replicas do not know yet that it is not the current one"
+	}
+	if why == "" {
+		return c.erase(ctx, generation, marked)
+	}
+	if _, err := c.swap(ctx, generation, marked, s, nil); err != nil {
+		return err
+	}
+	return fail("%w: %s", errInUse, why)
 }
 
 // erase deletes pages and parts, and then the generation's state.

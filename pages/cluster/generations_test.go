@@ -30,6 +30,17 @@ func keysOf(t *testing.T, c *redistest.Cluster, table string, generation int) in
 	return n
 }
 
+// dropOne deletes one generation.
+func dropOne(t *testing.T, url string, generation uint64, o Options) error {
+	t.Helper()
+	c, err := administer(t.Context(), url, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	return c.drop(t.Context(), generation)
+}
+
 func generationsSwitchAndAreDropped(t *testing.T, c *redistest.Cluster, name string) {
 	one, two := rowsOf(3000, 21), rowsOf(4000, 22)
 	load(t, c.URL(), name, one, Options{})
@@ -48,7 +59,7 @@ func generationsSwitchAndAreDropped(t *testing.T, c *redistest.Cluster, name str
 	}
 	// Neither the one that is read nor the current one is dropped.
 	for generation, want := range map[uint64]string{1: "is in use: it is read by ", 2: "is in use: it is the current one"} {
-		if err := Drop(t.Context(), c.URL(), generation, Options{Table: name}); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), want) {
+		if err := dropOne(t, c.URL(), generation, Options{Table: name}); !errors.Is(err, errInUse) || !strings.Contains(err.Error(), want) {
 			t.Errorf("generation %d: %v", generation, err)
 		}
 	}
@@ -76,18 +87,18 @@ func TestLease_RunsOutWithItsReader(t *testing.T) {
 	s, table := openTable(t, c.URL(), Options{Table: "x", Lease: 2 * time.Second})
 	time.Sleep(3 * time.Second)
 	load(t, c.URL(), "x", data, Options{})
-	if err := Drop(t.Context(), c.URL(), 1, Options{Table: "x"}); !errors.Is(err, ErrInUse) {
+	if err := dropOne(t, c.URL(), 1, Options{Table: "x"}); !errors.Is(err, errInUse) {
 		t.Fatalf("a lease that is renewed: %v", err)
 	}
 	// The reader's process stands still for longer than its lease.
 	close(s.lease.stop)
 	s.lease.stopped.Wait()
 	time.Sleep(2100 * time.Millisecond)
-	if err := Drop(t.Context(), c.URL(), 1, Options{Table: "x"}); err != nil {
+	if err := dropOne(t, c.URL(), 1, Options{Table: "x"}); err != nil {
 		t.Fatal(err)
 	}
 	s.lease.stop = make(chan struct{})
-	s.lease.stopped.Go(func() { s.lease.renew(s.o.Logger) })
+	s.lease.stopped.Go(func() { s.lease.renew() })
 	for begin := time.Now(); !s.lease.lost.Load(); time.Sleep(10 * time.Millisecond) {
 		if time.Since(begin) > 10*time.Second {
 			t.Fatal("the reader does not notice that its generation is gone")
@@ -103,11 +114,11 @@ func TestDrop_GoesOnWithWhatAnotherBegan(t *testing.T) {
 	c := redistest.Start(t, redistest.Options{Masters: -1})
 	load(t, c.URL(), "x", rowsOf(3000, 24), Options{})
 	load(t, c.URL(), "x", rowsOf(1000, 25), Options{})
-	admin, end, err := administer(t.Context(), c.URL(), Options{Table: "x"})
+	admin, err := administer(t.Context(), c.URL(), Options{Table: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer end()
+	defer admin.close()
 	// One that marked the generation, deleted a page, and died.
 	s, _, err := admin.state(t.Context(), 1)
 	if err != nil {

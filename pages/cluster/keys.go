@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/tensorcache/tensorcache/pages"
 )
@@ -49,8 +50,13 @@ const chunkBytes = 1 << 20
 
 func chunks(n int64) int { return int((n + chunkBytes - 1) / chunkBytes) }
 
-// slotOf is the slot of a page's key: CRC-16/XMODEM of the whole key, as it has no braces.
+// slotOf is a key's slot: CRC-16/XMODEM of what is between its first braces, or of all if it has none.
 func slotOf(key string) uint16 {
+	if open := strings.IndexByte(key, '{'); open >= 0 {
+		if n := strings.IndexByte(key[open+1:], '}'); n > 0 {
+			key = key[open+1:][:n]
+		}
+	}
 	crc := uint16(0)
 	for i := range len(key) {
 		crc = crc<<8 ^ crc16[byte(crc>>8)^key[i]]

@@ -21,27 +21,26 @@ type lease struct {
 	control
 	generation uint64
 	reader     string
-	ttl        time.Duration
 	lost       atomic.Bool // the generation is not kept any more
 	stop       chan struct{}
 	stopped    sync.WaitGroup
 }
 
 // open returns the current generation's manifest and a lease of it.
-func (c control) open(ctx context.Context, o Options) (*pages.Manifest, *lease, error) {
+func (c control) open(ctx context.Context) (*pages.Manifest, *lease, error) {
 	for wait := firstWait; ; wait = longer(wait) {
 		m, err := c.current(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
 		host, _ := os.Hostname()
-		l := &lease{control: c, generation: m.Generation, reader: fmt.Sprintf("%s:%d:%s", host, os.Getpid(), token()), ttl: o.Lease, stop: make(chan struct{})}
+		l := &lease{control: c, generation: m.Generation, reader: fmt.Sprintf("%s:%d:%s", host, os.Getpid(), token()), stop: make(chan struct{})}
 		kept, err := l.take(ctx)
 		if err != nil {
 			return nil, nil, fmt.Errorf("cluster: table %s: lease: %w", c.table, err)
 		}
 		if kept {
-			l.stopped.Go(func() { l.renew(o.Logger) })
+			l.stopped.Go(func() { l.renew() })
 			return m, l, nil
 		}
 		// A newer generation took its place meanwhile.
@@ -80,7 +79,7 @@ func (c control) current(ctx context.Context) (*pages.Manifest, error) {
 // take writes the lease and then looks whether the generation is still there: see the package comment.
 func (l *lease) take(ctx context.Context) (kept bool, err error) {
 	_, err = l.do(ctx, func() valkey.Completed {
-		return l.client.B().Set().Key(l.key()).Value("1").PxMilliseconds(l.ttl.Milliseconds()).Build()
+		return l.client.B().Set().Key(l.key()).Value("1").PxMilliseconds(l.o.Lease.Milliseconds()).Build()
 	})
 	if err == nil {
 		_, err = l.do(ctx, func() valkey.Completed {
@@ -106,27 +105,27 @@ func (l *lease) give(ctx context.Context) error {
 }
 
 // renew takes the lease again and again.
-func (l *lease) renew(log *slog.Logger) {
+func (l *lease) renew() {
 	for {
 		select {
 		case <-l.stop:
 			return
-		case <-time.After(l.ttl / 4):
+		case <-time.After(l.o.Lease / 4):
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), l.ttl/4)
+		ctx, cancel := context.WithTimeout(context.Background(), l.o.Lease/4)
 		s, found, err := l.state(ctx, l.generation)
 		// A generation that is being dropped may yet be kept, for the lease: only one that is gone is lost.
 		if err == nil && found && (s.is == ready || s.is == dropping && l.alive(ctx)) {
 			_, err = l.take(ctx)
 		} else if err == nil {
 			l.lost.Store(true)
-			log.Error("cluster: the generation that is read was dropped, as its lease had run out", slog.String("table", l.table), slog.Uint64("generation", l.generation))
+			l.o.Logger.Error("cluster: the generation that is read was dropped, as its lease had run out", slog.String("table", l.table), slog.Uint64("generation", l.generation))
 			cancel()
 			return
 		}
 		cancel()
 		if err != nil {
-			log.Warn("cluster: a lease could not be renewed and is tried again", slog.String("table", l.table), slog.Any("error", err))
+			l.o.Logger.Warn("cluster: a lease could not be renewed and is tried again", slog.String("table", l.table), slog.Any("error", err))
 		}
 	}
 }
@@ -145,7 +144,7 @@ func (l *lease) end() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if err := l.give(ctx); err != nil {
-		return fmt.Errorf("cluster: table %s: the lease of generation %s ends after %v only: %w", l.table, strconv.FormatUint(l.generation, 10), l.ttl, err)
+		return fmt.Errorf("cluster: table %s: the lease of generation %s ends after %v only: %w", l.table, strconv.FormatUint(l.generation, 10), l.o.Lease, err)
 	}
 	return nil
 }

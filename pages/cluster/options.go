@@ -40,6 +40,8 @@ type Options struct {
 
 	// dial, in tests, replaces connections.
 	dial dialer
+	// replicasWait is how long loaders and Drop wait for replicas to have what their masters have.
+	replicasWait time.Duration
 }
 
 // Credentials are what a cluster asks its clients for. They come from files and the environment, never from flags or addresses.
@@ -57,6 +59,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.Connections = cmp.Or(o.Connections, min(max(runtime.GOMAXPROCS(0), 2), 4))
 	o.RequestBytes = cmp.Or(o.RequestBytes, 512<<10)
 	o.Lease = cmp.Or(o.Lease, 2*time.Minute)
+	o.replicasWait = cmp.Or(o.replicasWait, 10*time.Second)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}

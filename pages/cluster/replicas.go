@@ -3,22 +3,19 @@ package cluster
 import (
 	"context"
 	"log/slog"
-	"time"
 )
 
-// replicasWait is how long Commit waits for replicas to have what their masters have.
-const replicasWait = 10 * time.Second
-
-// awaitReplicas waits until the replicas have what their masters have been sent for the keys, so that pages survive the loss of a master. A
-// replica that does not come along within replicasWait is passed over, with a warning.
-func (w *Writer) awaitReplicas(ctx context.Context, names []string) {
-	net, err := newNetwork(ctx, w.reading, w.o)
+// awaitReplicas waits until the replicas have what their masters have been sent for the keys, so that it survives the loss of a master, and
+// reports whether they do. A replica that does not come along within Options.replicasWait is passed over, with a warning. The keys must hold text.
+func (c control) awaitReplicas(ctx context.Context, names ...string) (all bool) {
+	net, err := newNetwork(ctx, c.reading, c.o)
 	if err != nil {
-		w.o.Logger.Warn("cluster: replicas are not waited for", slog.String("table", w.table), slog.Any("error", err))
-		return
+		c.o.Logger.Warn("cluster: replicas are not waited for", slog.String("table", c.table), slog.Any("error", err))
+		return false
 	}
 	t := net.now.Load()
 	waited := map[*shard]bool{}
+	all = true
 	for _, name := range names {
 		sh := t.shard(slotOf(name))
 		if sh == nil || waited[sh] {
@@ -26,23 +23,25 @@ func (w *Writer) awaitReplicas(ctx context.Context, names []string) {
 		}
 		waited[sh] = true
 		if replicas := int64(len(sh.nodes) - 1); replicas > 0 {
-			if n, err := w.wait(ctx, name, replicas); err != nil || n < replicas {
-				w.o.Logger.Warn("cluster: not all replicas have all pages yet", slog.String("master", sh.master().addr), slog.Int64("replicas", replicas),
-					slog.Int64("have", n), slog.String("table", w.table), slog.Any("error", err))
+			if n, err := c.wait(ctx, name, replicas); err != nil || n < replicas {
+				all = false
+				c.o.Logger.Warn("cluster: not all replicas have everything yet", slog.String("master", sh.master().addr), slog.Int64("replicas", replicas),
+					slog.Int64("have", n), slog.String("table", c.table), slog.Any("error", err))
 			}
 		}
 	}
+	return all
 }
 
 // wait returns how many replicas have all that the master of a key had been sent. WAIT is about the writes of its own connection, so an empty
 // text is appended to the key first.
-func (w *Writer) wait(ctx context.Context, name string, replicas int64) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, replicasWait+controlTimeout)
+func (c control) wait(ctx context.Context, name string, replicas int64) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.o.replicasWait+controlTimeout)
 	defer cancel()
-	c, end := w.client.Dedicate()
+	own, end := c.client.Dedicate()
 	defer end()
-	if err := c.Do(ctx, c.B().Append().Key(name).Value("").Build()).Error(); err != nil {
+	if err := own.Do(ctx, own.B().Append().Key(name).Value("").Build()).Error(); err != nil {
 		return 0, err
 	}
-	return c.Do(ctx, c.B().Wait().Numreplicas(replicas).Timeout(replicasWait.Milliseconds()).Build()).AsInt64()
+	return own.Do(ctx, own.B().Wait().Numreplicas(replicas).Timeout(c.o.replicasWait.Milliseconds()).Build()).AsInt64()
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,7 +54,7 @@ func Open(ctx context.Context, url string, o Options) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c, reading, name, err := dial(ctx, url, &o)
+	c, name, err := dial(ctx, url, o)
 	if err != nil {
 		return nil, err
 	}
@@ -62,13 +63,13 @@ func Open(ctx context.Context, url string, o Options) (_ *Store, err error) {
 	defer func() {
 		if err != nil {
 			s.end()
-			closeAll(c.client, reading)
+			c.close()
 		}
 	}()
-	if s.net, err = newNetwork(ctx, reading, o); err != nil {
+	if s.net, err = newNetwork(ctx, c.reading, o); err != nil {
 		return nil, err
 	}
-	if s.manifest, s.lease, err = c.open(ctx, o); err != nil {
+	if s.manifest, s.lease, err = c.open(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.measure(o.MeterProvider); err != nil {
@@ -78,38 +79,30 @@ func Open(ctx context.Context, url string, o Options) (_ *Store, err error) {
 }
 
 // dial connects, and finds out the name of the table unless it is given.
-func dial(ctx context.Context, url string, o *Options) (c control, reading valkey.Client, name string, err error) {
+func dial(ctx context.Context, url string, o Options) (c control, name string, err error) {
 	a, err := parse(url)
 	if err != nil {
-		return c, nil, "", err
+		return c, "", err
 	}
-	if o.Table != "" && a.table != "" && o.Table != a.table {
-		return c, nil, "", fmt.Errorf("cluster: table (%s) of the address must be %s", a.table, o.Table)
-	}
-	table := o.Table + a.table
 	if o.Table != "" {
-		table = o.Table
-		if err := checkName(table); err != nil {
-			return c, nil, "", err
+		if err := checkName(o.Table); err != nil {
+			return c, "", err
+		}
+		if a.table != "" && o.Table != a.table {
+			return c, "", fmt.Errorf("cluster: table (%s) of the address must be %s", a.table, o.Table)
 		}
 	}
-	client, reading, err := connect(a, *o)
-	if err != nil {
-		return c, nil, "", err
+	c = control{keys: keys{cmp.Or(o.Table, a.table)}, o: o}
+	if c.client, c.reading, err = connect(a, o); err != nil {
+		return c, "", err
 	}
-	c = control{keys{table}, client}
-	if table == "" {
+	if c.table == "" {
 		if c.table, err = c.only(ctx); err != nil {
-			closeAll(client, reading)
-			return c, nil, "", err
+			c.close()
+			return c, "", err
 		}
 	}
-	return c, reading, strings.Join(a.nodes, ","), nil
-}
-
-func closeAll(control, reading valkey.Client) {
-	control.Close()
-	reading.Close()
+	return c, strings.Join(a.nodes, ","), nil
 }
 
 // only returns the name of the only table.
@@ -328,6 +321,6 @@ func (s *Store) Close() error {
 	s.mu.closed = true
 	s.attempts.Wait()
 	err := errors.Join(s.metrics.Unregister(), s.lease.end())
-	closeAll(s.control.client, s.net.reading)
+	s.control.close()
 	return err
 }

@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,6 +19,7 @@ func TestCluster(t *testing.T) {
 		"StoreReadsWhatWriterWrote":      readsWhatWriterWrote,
 		"StoreSpreadsReadsOverReplicas":  spreadsReadsOverReplicas,
 		"DamagedPagesComeFromOtherStore": damagedPagesComeFromTheOtherStore,
+		"FilesFirstClusterBehind":        filesFirstClusterBehind,
 		"GenerationsSwitchAndAreDropped": generationsSwitchAndAreDropped,
 		"CommitWaitsForReplicas":         commitWaitsForReplicas,
 		"WriterAbortLeavesNothing":       abortLeavesNothing,
@@ -194,4 +197,57 @@ func damagedPagesComeFromTheOtherStore(t *testing.T, c *redistest.Cluster, name 
 	}
 	defer both.Close()
 	allRows(t, both, data)
+}
+
+// Page files that were damaged after they were packed: what they lack comes from the cluster, which is not asked for anything else.
+func filesFirstClusterBehind(t *testing.T, c *redistest.Cluster, name string) {
+	data, dir := rowsOf(8000, 7), filepath.Join(t.TempDir(), "x.tc")
+	w, err := pages.CreateFiles(dir)
+	if err == nil {
+		err = packTo(t.Context(), w, name, data)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	load(t, c.URL(), name, data, Options{})
+	found, err := filepath.Glob(filepath.Join(dir, "*", "pages-*"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("page files %v, %v", found, err)
+	}
+	f, err := os.OpenFile(found[0], os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("damaged"), 100); err != nil { // the first page
+		t.Fatal(err)
+	}
+	if err := f.Truncate(info.Size() - 3*pages.MinPageBytes - 10); err != nil { // the last ones, and a part of another
+		t.Fatal(err)
+	}
+	files, err := pages.OpenFiles(dir, pages.FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), c.URL(), Options{Table: name, Hedge: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := pages.OpenStores(t.Context(), files, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	allRows(t, table, data)
+	asked := int64(0)
+	for _, n := range s.Stats().Nodes {
+		asked += n.Pages
+	}
+	if asked < 4 || asked > 6 {
+		t.Errorf("%d pages came from the cluster", asked)
+	}
 }

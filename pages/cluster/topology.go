@@ -151,18 +151,18 @@ func (n *network) parse(ranges []valkey.ValkeyMessage, from string, clients map[
 	for _, r := range ranges {
 		v, err := r.ToArray()
 		if err != nil || len(v) < 3 {
-			return nil, fmt.Errorf("cluster: node %s: CLUSTER SLOTS cannot be read: %w", from, errors.Join(err))
+			return nil, unreadable(from, err)
 		}
 		first, err1 := v[0].AsInt64()
 		last, err2 := v[1].AsInt64()
 		if err := errors.Join(err1, err2); err != nil || first < 0 || last >= slots {
-			return nil, fmt.Errorf("cluster: node %s: slots (%d to %d) must be 0 to %d: %w", from, first, last, slots-1, errors.Join(err))
+			return nil, unreadable(from, err)
 		}
 		s := &shard{}
 		for _, m := range v[2:] {
 			at, err := m.ToArray()
 			if err != nil || len(at) < 2 {
-				return nil, fmt.Errorf("cluster: node %s: CLUSTER SLOTS cannot be read: %w", from, errors.Join(err))
+				return nil, unreadable(from, err)
 			}
 			h, _ := at[0].ToString()
 			port, err := at[1].AsInt64()
@@ -201,6 +201,11 @@ func (n *network) parse(ranges []valkey.ValkeyMessage, from string, clients map[
 		return nil, fmt.Errorf("cluster: node %s serves no slots", from)
 	}
 	return t, nil
+}
+
+// unreadable is the error for an answer of another form, with the fault of reading it if there is one.
+func unreadable(from string, fault error) error {
+	return errors.Join(fmt.Errorf("cluster: node %s: its answer to CLUSTER SLOTS cannot be read", from), fault)
 }
 
 // pick returns the node of a shard that is expected to answer first, none of those that were tried. nil: none is left. Only the master, if

@@ -20,8 +20,6 @@ import (
 // before. If the loader dies at any moment, what it wrote is deleted by the next DropOld after Options.Lease.
 type Writer struct {
 	control
-	o          Options
-	reading    valkey.Client
 	generation uint64
 	is         state
 	next       uint32
@@ -40,20 +38,21 @@ func NewWriter(ctx context.Context, url string, o Options) (_ *Writer, err error
 	if a, err := parse(url); err == nil && a.table == "" && o.Table == "" {
 		return nil, errors.New("cluster: the address must end in /TABLE")
 	}
-	c, reading, _, err := dial(ctx, url, &o)
+	c, _, err := dial(ctx, url, o)
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{control: c, o: o, reading: reading, is: state{is: loading, token: token()}, stop: make(chan struct{})}
+	w := &Writer{control: c, is: state{is: loading, token: token()}, stop: make(chan struct{})}
 	if err := w.begin(ctx); err != nil {
-		closeAll(c.client, reading)
+		c.close()
 		return nil, fmt.Errorf("cluster: table %s: %w", w.table, err)
 	}
 	w.stopped.Go(w.renew)
 	return w, nil
 }
 
-// begin takes a number that no generation had.
+// begin takes a number that no generation had, and waits until the replicas know it: a replica that took its master's place without would give
+// the number again.
 func (w *Writer) begin(ctx context.Context) error {
 	r, err := w.do(ctx, func() valkey.Completed { return w.client.B().Incr().Key(w.keys.last()).Build() })
 	if err != nil {
@@ -70,6 +69,9 @@ func (w *Writer) begin(ctx context.Context) error {
 	_, err = w.do(ctx, func() valkey.Completed {
 		return w.client.B().Hset().Key(w.generations()).FieldValue().FieldValue(strconv.FormatUint(w.generation, 10), w.is.String()).Build()
 	})
+	if err == nil {
+		w.awaitReplicas(ctx, w.keys.last())
+	}
 	return err
 }
 
@@ -206,7 +208,7 @@ func (w *Writer) Commit(ctx context.Context, m *pages.Manifest, parts *pages.Par
 	if err := w.look(ctx); err != nil {
 		return err
 	}
-	w.awaitReplicas(ctx, w.names(m))
+	w.awaitReplicas(ctx, w.names(m)...)
 	if _, err := w.do(ctx, func() valkey.Completed { return w.client.B().Sadd().Key(tablesKey).Member(w.table).Build() }); err != nil {
 		return fmt.Errorf("cluster: table %s: %w", w.table, err)
 	}
@@ -215,6 +217,7 @@ func (w *Writer) Commit(ctx context.Context, m *pages.Manifest, parts *pages.Par
 	if err := w.become(ctx, done, text); err != nil {
 		return err
 	}
+	w.awaitReplicas(ctx, w.keys.last())
 	w.finish()
 	return nil
 }
@@ -307,5 +310,5 @@ func (w *Writer) finish() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	w.do(ctx, func() valkey.Completed { return w.client.B().Del().Key(w.loader(w.generation)).Build() }) //nolint:errcheck // it runs out by itself
-	closeAll(w.client, w.reading)
+	w.close()
 }

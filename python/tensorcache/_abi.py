@@ -112,6 +112,29 @@ class TableInfo(Structure):
     ]
 
 
+class Pooled(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("table", c_int32),
+        ("id_type", c_int32),
+        ("ids", c_void_p),
+        ("n", c_int64),
+        ("mode", c_int32),
+        ("output", c_int32),
+        ("bag", c_int64),
+        ("offsets", c_void_p),
+        ("offset_count", c_int64),
+        ("offset_type", c_int32),
+        ("last_offset", c_int32),
+        ("weights", c_void_p),
+        ("padding", c_int64),
+        ("has_padding", c_int32),
+        ("reserved", c_int32),
+        ("out", c_void_p),
+        ("out_stride", c_int64),
+    ]
+
+
 class DeviceInfo(Structure):
     _fields_ = [("size", c_size_t), ("backend", c_int32), ("gpu", c_int32), ("name", c_char * 256)]
 
@@ -137,6 +160,8 @@ STATUS = {
     "gather": (c_void_p, c_int32, *_IDS, c_void_p, c_int64, c_void_p, c_void_p),
     "gather_host_ids": (c_void_p, c_int32, *_IDS, c_void_p, c_int64, c_void_p, c_void_p),
     "gather_host": (c_void_p, c_int32, *_IDS, c_void_p, c_int64),
+    "gather_pooled": (c_void_p, c_int32, POINTER(Pooled), c_int32, c_void_p, c_void_p),
+    "gather_pooled_host": (c_void_p, c_int32, POINTER(Pooled), c_int32),
     "check": (c_void_p, c_int32),
     "update": (c_void_p, *_IDS, c_void_p, c_int64),
     "invalidate": (c_void_p, *_IDS),

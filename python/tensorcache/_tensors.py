@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, Optional
 
 import numpy as np
 import torch
 
 from . import _abi
-from ._elements import Element
+from ._bags import bags_of, pooling, structure
+from ._elements import Element, element
 from ._ids import host_ids
 from ._library import check, library
 from ._strides import row_stride
@@ -119,6 +122,21 @@ class TensorReads:
         result: torch.Tensor = out
         return result
 
+    def embedding_bag(
+        self, ids: Any, offsets: Any, mode: str, weights: Any, last: bool, padding: Optional[int], dtype: Any, out: Any
+    ) -> torch.Tensor:
+        """``Table.embedding_bag`` with tensors."""
+        kind = None if dtype is None else element(dtype).torch()
+        plain = all(x is None or type(x) is _Tensor for x in (ids, offsets, weights))
+        if out is None and (_is_compiling() or not plain and isinstance(ids, _Tensor)):
+            result: torch.Tensor = torch.ops.tensorcache.embedding_bag(ids, offsets, self.key, mode, weights, last, padding, kind)
+            return result
+        return embedding_bags([BagRequest(self, ids, offsets, mode, weights, last, padding, dtype)], [out])[0]
+
+    def _host_tensor(self, values: Any) -> torch.Tensor:
+        """Returns row numbers or offsets, that are no tensor, as one."""
+        return values if isinstance(values, _Tensor) else torch.from_numpy(np.require(host_ids(values, self._rows()), requirements="W"))
+
     def _current(self) -> tuple[int, torch.device]:
         """Where rows for row numbers in host memory go: to the current GPU if the cache is on it, else to the cache's first one."""
         return self._slots.get(torch.cuda.current_device(), (0, self.device)) if self._cuda else (-1, self.device)
@@ -142,23 +160,111 @@ class TensorReads:
             ids = ids.to(_int64)
         return ids.contiguous()
 
-    def _row_stride(self, out: Any, shape: torch.Size, device: torch.device) -> int:
+    def _row_stride(self, out: Any, shape: torch.Size, device: torch.device, of: Optional[Element] = None) -> int:
+        of = of or self._element
+        dtype = of.torch()
         if not isinstance(out, _Tensor):
             raise TypeError(f"tensorcache: out ({type(out).__name__}) must be a tensor, as ids are")
         if out.requires_grad:
             raise GradientError("tensorcache: out (a tensor that requires a gradient) must be a constant: rows of a cache have no gradient")
         if out.shape != shape:
             raise ArgumentError(f"tensorcache: out (shape {tuple(out.shape)}) must have shape {tuple(shape)}")
-        if out.dtype != self._dtype:
-            raise TypeError(f"tensorcache: out ({out.dtype}) must have dtype {self._dtype}")
+        if out.dtype != dtype:
+            raise TypeError(f"tensorcache: out ({out.dtype}) must have dtype {dtype}")
         if out.device != device:
             raise ArgumentError(f"tensorcache: out (device {out.device}) must be on {device}")
-        size = self._element.size
+        size = of.size
         return row_stride(tuple(shape), tuple(s * size for s in out.stride()), len(self._row_shape), size)
 
     def _wrong_device(self, ids: torch.Tensor) -> NoReturn:
         where = " or ".join(["the CPU", *(str(device) for _, device in self._slots.values())])
         raise ArgumentError(f"tensorcache: ids (device {ids.device}) must be on {where}, as the cache is on {self.device}")
+
+
+@dataclass(frozen=True)
+class BagRequest:
+    """One table's part of ``embedding_bags``: the arguments of ``Table.embedding_bag``."""
+
+    reads: TensorReads
+    ids: Any
+    offsets: Any
+    mode: str
+    weights: Any
+    last: bool
+    padding: Optional[int]
+    dtype: Any
+
+
+def embedding_bags(requests: Sequence[BagRequest], outs: Optional[Sequence[Any]] = None) -> list[torch.Tensor]:
+    """Reduces bags of several tables of one cache in one call of the library. All tensors are on one device."""
+    batches = (_abi.Pooled * len(requests))()
+    found, kept = [], []
+    first: Optional[tuple[int, torch.device]] = None
+    for i, (request, batch) in enumerate(zip(requests, batches)):
+        reads = request.reads
+        ids = reads._host_tensor(request.ids)
+        if reads._handle != requests[0].reads._handle:
+            raise ArgumentError("tensorcache: tables of one call must be of one cache")
+        ids = reads._integers(ids)
+        offsets = request.offsets
+        if offsets is not None:
+            offsets = offsets if isinstance(offsets, _Tensor) else torch.from_numpy(np.require(host_ids(offsets, ids.numel() + 1), requirements="W"))
+            if offsets.dtype not in _INTEGERS or offsets.dim() != 1:
+                raise TypeError(f"tensorcache: offsets ({offsets.dtype}, shape {tuple(offsets.shape)}) must be integers of one axis")
+            offsets = offsets.contiguous() if offsets.dtype in (_int64, _int32) else offsets.to(_int64)
+        how = pooling(
+            reads._element, reads._rows(), request.mode, request.last, request.padding, request.dtype, request.weights is not None
+        )
+        bags, size = bags_of(ids.shape, None if offsets is None else offsets.numel(), request.last)
+        weights = request.weights
+        if weights is not None:
+            weights = torch.as_tensor(weights)
+            if weights.requires_grad and torch.is_grad_enabled():
+                raise GradientError("tensorcache: per_sample_weights (a tensor that requires a gradient) must be constants: pass .detach()")
+            if weights.shape != ids.shape:
+                raise ArgumentError(f"tensorcache: per_sample_weights (shape {tuple(weights.shape)}) must have the shape of ids, {tuple(ids.shape)}")
+            weights = weights.detach().to(torch.float32).contiguous()
+        slot, device = -1, torch.device("cpu")
+        if ids.is_cuda:
+            slot, device = reads._slots.get(ids.get_device()) or reads._wrong_device(ids)
+        elif reads._cuda and (outs is None or outs[i] is None or outs[i].is_cuda):
+            # Row numbers in host memory, and rows on the GPU, as gather has it.
+            slot, device = reads._current() if outs is None or outs[i] is None else reads._slots.get(outs[i].get_device(), reads._current())
+            ids = ids.to(device, non_blocking=True)
+            offsets = None if offsets is None else offsets.to(device, non_blocking=True)
+            weights = None if weights is None else weights.to(device, non_blocking=True)
+        for name, of in (("offsets", offsets), ("per_sample_weights", weights)):
+            if of is not None and of.device != ids.device:
+                raise ArgumentError(f"tensorcache: {name} (device {of.device}) must be on {ids.device}, as ids are")
+        if first is None:
+            first = slot, device
+        elif first != (slot, device):
+            raise ArgumentError(f"tensorcache: ids (device {ids.device}) must be on {first[1]}, as those of the first table are")
+        out, stride = None if outs is None else outs[i], 0
+        shape = torch.Size((bags, *reads._row_shape))
+        if out is None:
+            out = _empty(shape, dtype=how.output.torch(), device=device)
+        else:
+            stride = reads._row_stride(out, shape, device, how.output)
+        if ids.dim() == 2 and size == 0:  # bags without rows: the library would see none
+            out.zero_()
+        structure(
+            batch, reads._index, how, size, (ids.data_ptr(), _abi.INT64 if ids.dtype is _int64 else _abi.INT32, ids.numel()),
+            None if offsets is None else (offsets.data_ptr(), _abi.INT64 if offsets.dtype is _int64 else _abi.INT32, offsets.numel()),
+            None if weights is None else weights.data_ptr(), out.data_ptr(), stride,
+        )  # fmt: skip
+        found.append(out)
+        kept += [ids, offsets, weights]
+    if first is None:
+        return []
+    handle = requests[0].reads._handle
+    lib = library()
+    if first[0] < 0:
+        check(lib.tc_gather_pooled_host(handle, -1, batches, len(batches)))
+    else:
+        check(lib.tc_check(handle, 0))
+        check(lib.tc_gather_pooled(handle, first[0], batches, len(batches), _raw_stream(first[1].index), None))
+    return found
 
 
 def host_array(rows: torch.Tensor, of: Element) -> np.ndarray[Any, Any]:
@@ -177,6 +283,8 @@ def torch_function(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if name == "embedding":
         call = _embedding if getattr(function, "__module__", "") == "torch.nn.functional" else _aten_embedding
         return call(*args, **kwargs)
+    if name == "embedding_bag" and getattr(function, "__module__", "") == "torch.nn.functional":
+        return _embedding_bag(*args, **kwargs)
     if name == "index_select":
         return _index_select(*args, **kwargs)
     return NotImplemented
@@ -206,6 +314,28 @@ def _embedding(
     return weight[input]
 
 
+def _embedding_bag(
+    input: torch.Tensor,
+    weight: Table,
+    offsets: Any = None,
+    max_norm: Any = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Any = None,
+    include_last_offset: bool = False,
+    padding_idx: Optional[int] = None,
+) -> Any:
+    if max_norm is not None:
+        raise ArgumentError(f"tensorcache: max_norm ({max_norm}) must be None: rows of a cache are constants")
+    if scale_grad_by_freq or sparse:
+        raise GradientError("tensorcache: scale_grad_by_freq and sparse must be False: rows of a cache have no gradient")
+    return weight.embedding_bag(
+        input, offsets, mode, per_sample_weights, include_last_offset=include_last_offset, padding_idx=padding_idx
+    )
+
+
 def _of_key(key: str) -> TensorReads:
     reads = _by_key.get(key)
     if reads is None:
@@ -228,8 +358,45 @@ def _no_gradient(context: Any, gradient: Any) -> NoReturn:
     raise GradientError("tensorcache: rows of a cache have no gradient: the table is a constant")
 
 
+def _bag_op(
+    ids: torch.Tensor,
+    offsets: Optional[torch.Tensor],
+    table: str,
+    mode: str = "mean",
+    per_sample_weights: Optional[torch.Tensor] = None,
+    include_last_offset: bool = False,
+    padding_idx: Optional[int] = None,
+    dtype: Optional[torch.dtype] = None,
+) -> torch.Tensor:
+    request = BagRequest(_of_key(table), ids, offsets, mode, per_sample_weights, include_last_offset, padding_idx, dtype)
+    return embedding_bags([request])[0]
+
+
+def _bag_fake(
+    ids: torch.Tensor,
+    offsets: Optional[torch.Tensor],
+    table: str,
+    mode: str = "mean",
+    per_sample_weights: Optional[torch.Tensor] = None,
+    include_last_offset: bool = False,
+    padding_idx: Optional[int] = None,
+    dtype: Optional[torch.dtype] = None,
+) -> torch.Tensor:
+    reads = _of_key(table)
+    how = pooling(reads._element, reads._rows(), mode, include_last_offset, padding_idx, dtype, per_sample_weights is not None)
+    bags = ids.shape[0] if ids.dim() == 2 else bags_of(ids.shape, None if offsets is None else offsets.shape[0], include_last_offset)[0]
+    return ids.new_empty((bags, *reads._row_shape), dtype=how.output.torch(), device=ids.device if ids.is_cuda else reads._current()[1])
+
+
 _definitions = torch.library.Library("tensorcache", "DEF")
 _definitions.define("gather(Tensor ids, str table) -> Tensor")
 _definitions.impl("gather", _op, "CompositeExplicitAutograd")
 torch.library.register_fake("tensorcache::gather", _fake)
 torch.library.register_autograd("tensorcache::gather", _no_gradient)
+_definitions.define(
+    "embedding_bag(Tensor ids, Tensor? offsets, str table, str mode='mean', Tensor? per_sample_weights=None, bool include_last_offset=False, "
+    "int? padding_idx=None, ScalarType? dtype=None) -> Tensor"
+)
+_definitions.impl("embedding_bag", _bag_op, "CompositeExplicitAutograd")
+torch.library.register_fake("tensorcache::embedding_bag", _bag_fake)
+torch.library.register_autograd("tensorcache::embedding_bag", _no_gradient)

@@ -16,7 +16,7 @@ Either way rows are fetched in the process that opened the cache. Worker process
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Union
+from typing import Any, Optional, Union
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from torch_geometric.data import TensorAttr
 from .errors import ArgumentError, Error
 from .table import Table
 
-__all__ = ["FeatureStore", "attach"]
+__all__ = ["FeatureStore", "aggregate", "attach"]
 
 Tables = Union[Table, Mapping[str, Table]]  # a Cache is a mapping
 Key = tuple[Any, Any]
@@ -195,3 +195,31 @@ def attach(loader: Any, tables: Tables, attr: str = "x") -> Any:
         loader.transform = _Fill(tables, attr, loader.transform)
         return loader
     return _Filled(loader, _Fill(tables, attr, None))
+
+
+def aggregate(
+    x: Table, csr: Any, reduce: str = "mean", edge_weight: Optional[torch.Tensor] = None, n_id: Optional[torch.Tensor] = None
+) -> torch.Tensor:
+    """Aggregates the features of each node's neighbours straight from the cache: the first layer of a GNN, without the neighbours' rows being written.
+
+    ``csr`` says who the neighbours are: a pair ``(rowptr, col)``, a sparse CSR tensor of torch, or anything with a method ``csr()`` whose first two
+    results are these (``torch_sparse.SparseTensor``). Row ``i`` of the result is the "sum", "mean" or "max" (``reduce``) of the rows
+    ``col[rowptr[i]:rowptr[i + 1]]`` of ``x``, and zeros for a node without neighbours. ``edge_weight`` has a factor for each element of ``col``, with
+    "sum". ``n_id``, of a batch of a loader, says which rows of ``x`` the batch's nodes are; ``col`` are nodes of the batch then.
+    """
+    if not isinstance(x, Table):
+        raise TypeError(f"tensorcache: x ({type(x).__name__}) must be a table of tensorcache.open")
+    if isinstance(csr, torch.Tensor):
+        if csr.layout != torch.sparse_csr:
+            raise TypeError(f"tensorcache: csr (a tensor with layout {csr.layout}) must be a sparse CSR tensor")
+        rowptr, col = csr.crow_indices(), csr.col_indices()
+    elif isinstance(csr, (tuple, list)):
+        rowptr, col = csr[0], csr[1]
+    elif hasattr(csr, "csr"):
+        rowptr, col = csr.csr()[:2]
+    else:
+        raise TypeError(f"tensorcache: csr ({type(csr).__name__}) must be a pair (rowptr, col) or a sparse CSR tensor")
+    if n_id is not None:
+        col = n_id[col]
+    result: torch.Tensor = x.embedding_bag(col, rowptr, reduce, edge_weight, include_last_offset=True)
+    return result

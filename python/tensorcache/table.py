@@ -156,6 +156,41 @@ class Table:
             return self._reads().gather(numbers, None)
         return self._gather_array(numbers, out)
 
+    def embedding_bag(
+        self,
+        ids: Any,
+        offsets: Any = None,
+        mode: str = "mean",
+        per_sample_weights: Any = None,
+        *,
+        include_last_offset: bool = False,
+        padding_idx: Optional[int] = None,
+        dtype: Any = None,
+        out: Any = None,
+    ) -> Any:
+        """Returns rows added up in bags, without the rows themselves being written anywhere: an array of shape ``(bags,) + shape[1:]``.
+
+        It takes the place of ``torch.nn.functional.embedding_bag(ids, x, offsets, ...)``, with NumPy arrays as with tensors. ``ids`` has one axis,
+        and ``offsets`` says where in it each bag begins; or ``ids`` has two axes, and each of its rows is a bag. With ``include_last_offset`` the
+        last offset is the end of the last bag. ``mode`` is "sum", "mean" or "max", ``per_sample_weights`` float32 factors for "sum", and
+        ``padding_idx`` a row that is left out. A bag without rows gives zeros.
+
+        Sums are taken in float32 and rounded once, to ``dtype``: float32, float16, bfloat16, or by default the table's. They are the same on every
+        machine, and not always to the bit what torch computes. ``ids`` of shape ``(n, 1)`` with a dtype convert rows. ``out`` is filled
+        and returned, if it is given; its rows may be apart.
+
+        Raises what ``gather`` raises, and ``ArgumentError`` for offsets that are out of order or beyond the end of ``ids``. Offsets and ids on a GPU
+        are checked by the GPU, and a later read, or ``cache.check()``, raises.
+        """
+        torch = sys.modules.get("torch")
+        if torch is not None and any(isinstance(x, torch.Tensor) for x in (ids, offsets, per_sample_weights, out)):
+            return self._reads().embedding_bag(
+                ids, offsets, mode, per_sample_weights, include_last_offset, padding_idx, dtype, out
+            )
+        from ._bags import embedding_bag
+
+        return embedding_bag(self, ids, offsets, mode, per_sample_weights, include_last_offset, padding_idx, dtype, out)
+
     def index_select(self, dim: int, index: Any, *, out: Any = None) -> Any:
         """Returns ``gather(index)`` for ``index`` of one axis: ``torch.index_select`` along axis 0."""
         if dim not in (0, -self.ndim):
@@ -180,17 +215,18 @@ class Table:
             check(status)
         return out
 
-    def _row_stride(self, out: Any, shape: tuple[int, ...]) -> int:
-        """Checks an output array and returns the distance of its rows in bytes."""
+    def _row_stride(self, out: Any, shape: tuple[int, ...], of: Optional[Element] = None) -> int:
+        """Checks an output array and returns the distance of its rows in bytes. ``of`` is its element type, by default the table's."""
+        of = of or self._element
         if not isinstance(out, np.ndarray):
             raise TypeError(f"tensorcache: out ({type(out).__name__}) must be a NumPy array, as ids are in host memory")
         if out.shape != shape:
             raise ArgumentError(f"tensorcache: out (shape {out.shape}) must have shape {shape}")
-        if out.dtype not in (self._element.numpy, self._element.bits):
-            raise TypeError(f"tensorcache: out ({out.dtype}) must have dtype {self._element.numpy}")
+        if out.dtype not in (of.numpy, of.bits):
+            raise TypeError(f"tensorcache: out ({out.dtype}) must have dtype {of.numpy}")
         if not out.flags.writeable:
             raise ArgumentError("tensorcache: out (read-only) must be writeable")
-        return row_stride(shape, tuple(out.strides), len(self._row_shape), self._element.size)
+        return row_stride(shape, tuple(out.strides), len(self._row_shape), of.size)
 
     def _reads(self) -> Any:
         """The reads with torch, made at its first use."""

@@ -58,15 +58,10 @@ func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, ro
 		return nil, err
 	}
 	if capturing && n > 0 {
-		return d.capture(s, table, rows, out, w)
+		return d.capture(s, table, rows, out, nil, w)
 	}
 	if n == 0 {
-		b := &Batch{}
-		b.mu.settled = true
-		if w != nil {
-			w.End(nil, time.Time{})
-		}
-		return b, nil
+		return ended(w), nil
 	}
 	r, planned := decide(d.Table(table), n, trace != nil)
 	l, err := d.acquire(ctx, r, int(n))
@@ -84,6 +79,16 @@ func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, ro
 		return nil, d.wrap(err, int(n), t)
 	}
 	return d.track(l, table, int(n), w), nil
+}
+
+// ended returns a batch with nothing to do.
+func ended(w Watcher) *Batch {
+	b := &Batch{}
+	b.mu.settled = true
+	if w != nil {
+		w.End(nil, time.Time{})
+	}
+	return b
 }
 
 // callersStream returns the stream of a handle, and whether it captures a graph; or an error if batches cannot be enqueued on it.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/reduce"
 	"github.com/tensorcache/tensorcache/kernels"
 )
 
@@ -29,7 +30,7 @@ type capture struct {
 }
 
 // capture makes a batch a part of the graph that stream s captures. Only the replays' own kernels read rows and write out.
-func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device.Buffer, w Watcher) (*Batch, error) {
+func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device.Buffer, pool *reduce.Batch, w Watcher) (*Batch, error) {
 	t, n := d.Table(table), int(rows.Len())
 	if d.board != nil {
 		return nil, fmt.Errorf("%w: replays of an attached cache are not announced to its owner yet", ErrCapturing)
@@ -39,6 +40,7 @@ func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device
 	}
 	d.SettleReplays() // gives back what destroyed graphs had
 	c := &capture{owner: d, table: table, rows: n}
+	c.kernel.Serve.Pool = pool
 	if err := d.captures.add(c, rows, out); err != nil {
 		return nil, d.wrap(err, n, d.set.Tables[table])
 	}
@@ -48,7 +50,11 @@ func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device
 			hold = h
 		}
 	}
-	err := s.Launch(&c.kernel)
+	kernel := device.Kernel(&c.kernel)
+	if pool != nil {
+		kernel = c.kernel.Pooled()
+	}
+	err := s.Launch(kernel)
 	d.captures.join(c, hold)
 	if err != nil {
 		c.release()
@@ -85,6 +91,7 @@ func (c *capture) settle() {
 	}
 	o, counts := outcomeOf(replays*int64(c.rows), &c.counted, &c.settled.counts)
 	c.settled.replays, c.settled.counts = c.ended, counts
+	o.pooled = c.kernel.Serve.Pool != nil
 	if err := o.reportReplays(c.owner, c.table, c.rows, replays); err != nil {
 		c.err = err
 		c.owner.set.faults.add(err)

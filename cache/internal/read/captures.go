@@ -81,7 +81,14 @@ func (s *captures) add(c *capture, rows RowNumbers, out device.Buffer) (err erro
 		return err
 	}
 	k := &c.kernel
+	pool := k.Serve.Pool
 	k.Serve, k.Views = d.serveNow(c.table), s.shown[c.table].views
+	if k.Serve.Pool = pool; pool != nil && pool.PartialBytes() > 0 && d.Device.NeedsStaging() {
+		if k.Serve.Partials, err = d.Device.Alloc(pool.PartialBytes(), "a captured batch"); err != nil {
+			return err
+		}
+		s.bytes.Add(k.Serve.Partials.Size())
+	}
 	l := &k.Serve.Lookup
 	l.Rows, l.Int32, l.Out, l.Samples = rows.Buffer, rows.Int32, out, d.nextSampling()
 	return nil
@@ -217,6 +224,10 @@ func (s *captures) drop(of ...*capture) (x dead) {
 				s.bytes.Add(-statesBytes)
 				x.buffers = append(x.buffers, in.buffer, in.stage)
 			}
+		}
+		if partials := c.kernel.Serve.Partials; partials.Size() > 0 {
+			x.buffers = append(x.buffers, partials)
+			s.bytes.Add(-partials.Size())
 		}
 		if c.kernel.Views.Size() > 0 {
 			if at := &s.shown[c.table]; at.leave() {

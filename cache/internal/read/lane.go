@@ -184,7 +184,7 @@ func (l *lane) acquireLists(ctx context.Context, bytes int64) error {
 			return nil
 		case others:
 			d.progress.notify()
-		case l.route.table.long():
+		case l.route.table.long(), l.route.pool != nil:
 			return fmt.Errorf("cache: %w", err)
 		default:
 			l.route.launches = OneLaunch

@@ -25,6 +25,7 @@ type Outcome struct {
 	failedAt            int   // position of one of them
 	failure             error // why that one could not be read
 	corrupt, outOfRange int64
+	pooled              bool
 	// The position of one corrupt row, and of the first row number out of range.
 	corruptAt, outOfRangeAt int
 }
@@ -67,6 +68,7 @@ func (o *Outcome) addAbsent(below *cold.Outcome, from int) {
 func (o *Outcome) report(l *lane, table, n int) error {
 	d := l.owner
 	d.Table(table).learn(o)
+	o.pooled = l.route.pool != nil
 	if d.board != nil {
 		d.board.Record(d.boardFirst+l.index, table).Add(&board.Totals{
 			Gathers: 1, Hits: o.Hits, PeerHits: o.PeerHits, HostBytes: o.HostBytes, Reasons: o.Reasons,
@@ -85,6 +87,9 @@ func (o *Outcome) reportReplays(d *Device, table, n int, batches int64) error {
 		return fmt.Errorf("%w: %d of %d rows of table %s do not decode, the one at position %d among them", ErrCorrupt, o.corrupt, int64(n)*batches, t.Name, o.corruptAt)
 	case o.Failed != 0:
 		return fmt.Errorf("%w: %d of %d rows of table %s are zeroed, the first at position %d: %w", ErrCold, o.Failed, int64(n)*batches, t.Name, o.failedAt, o.failure)
+	case o.outOfRange != 0 && o.pooled:
+		return fmt.Errorf("%w: %d row numbers are not 0 to %d of table %s, or offsets are bad, the first at position %d; they are left out",
+			ErrRows, o.outOfRange, t.Tier.Rows()-1, t.Name, o.outOfRangeAt)
 	case o.outOfRange != 0:
 		return fmt.Errorf("%w: %d of %d are not 0 to %d of table %s, the first at position %d; their rows are zeroed",
 			ErrRows, o.outOfRange, int64(n)*batches, t.Tier.Rows()-1, t.Name, o.outOfRangeAt)

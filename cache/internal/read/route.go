@@ -3,6 +3,7 @@ package read
 import (
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/abi"
+	"github.com/tensorcache/tensorcache/internal/reduce"
 	"github.com/tensorcache/tensorcache/kernels"
 	"github.com/tensorcache/tensorcache/transfer"
 )
@@ -54,6 +55,8 @@ type route struct {
 	table    *TableView
 	launches Launches
 	misses   transfer.Reading // side by side only
+	pool     *reduce.Batch    // not nil: rows are added up, in one launch
+	partial  bool             // the sums of long bags' runs need lists
 }
 
 // onlyLaunches, if not 0, serves every batch so: tests try all ways on small tables.
@@ -91,6 +94,9 @@ func ReadingOf(rows kernels.HostRows, n int64, share *transfer.ShareTable) trans
 
 // lists returns the bytes of the lists of a batch of n rows, 0 for none.
 func (r *route) lists(n int) int64 {
+	if r.pool != nil && r.partial {
+		return r.pool.PartialBytes()
+	}
 	if r.launches == OneLaunch {
 		return 0
 	}
@@ -109,8 +115,15 @@ func (r *route) enqueue(l *lane, s, second device.Stream, lookup kernels.Lookup,
 	case OneLaunch:
 		l.serve = kernels.Serve{
 			Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec, Tier: r.table.Rows, Result: l.result, Batch: l.batch, Absent: l.listed(),
+			Pool: r.pool,
 		}
-		return s.Launch(&l.serve)
+		if r.pool == nil {
+			return s.Launch(&l.serve)
+		}
+		if l.lists != nil {
+			l.serve.Partials = l.lists.Slice(0, r.pool.PartialBytes())
+		}
+		return s.Launch(l.serve.Pooled())
 	case HitsFirst:
 		lookup.Found = l.lists.Slice(0, rows*kernels.FoundBytes)
 		l.find = kernels.Find{Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec, Tier: r.table.Rows, End: l.ending(1), Absent: l.listed()}

@@ -118,7 +118,7 @@ const missWindow = 1024
 func (l *lane) takeMisses(t *Trace) {
 	room := t.MaxMisses - len(t.Misses)
 	misses := int64(kernels.CountersView(l.result).Misses)
-	if room <= 0 || misses == 0 || l.lists == nil {
+	if room <= 0 || misses == 0 || l.lists == nil || l.route.pool != nil {
 		return
 	}
 	// The list has an entry for each row of the part, the misses at its end.

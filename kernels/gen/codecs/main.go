@@ -157,6 +157,24 @@ func parse(line, header string) (coder, error) {
 	return c, nil
 }
 
+// floats returns the lengths in bytes, 4 and 2, of floats that rows of the coder can have and whose rows can be added up, as a sum. A coder says the one length
+// of its elements by ROW_ELEMENT in bytes or by ROW_WIDTH in bits.
+func (c *coder) floats() int {
+	for _, macro := range c.macros {
+		switch key, value, _ := strings.Cut(macro, "="); {
+		case key == "-DROW_ELEMENT" && (value == "2" || value == "4"):
+			return int(value[0] - '0')
+		case key == "-DROW_WIDTH" && value == "16":
+			return 2
+		case key == "-DROW_WIDTH" && value == "32":
+			return 4
+		case key == "-DROW_ELEMENT", key == "-DROW_WIDTH":
+			return 0
+		}
+	}
+	return 4 + 2
+}
+
 // modules returns what is compiled for a coder.
 func (c *coder) modules() (lines []string) {
 	macros := append([]string{"-DROW_CODER=" + c.class, `-DROW_HEADER="` + c.header + `"`, "-DROW_LANES=" + c.numbers["lanes"]}, c.macros...)
@@ -205,6 +223,10 @@ func (c *coder) modules() (lines []string) {
 	add("serve", "serve")
 	add("replay", "serve", "-DROW_REPLAY")
 	add("share", "share")
+	if floats := c.floats(); floats != 0 {
+		add("pooled", "pooled", fmt.Sprint("-DROW_FLOATS=", floats))
+		add("pooledReplay", "pooled", fmt.Sprint("-DROW_FLOATS=", floats), "-DROW_REPLAY")
+	}
 	if c.words["encode"] {
 		add("encode", encode)
 	}
@@ -231,6 +253,9 @@ func coderTable(coders []coder) []byte {
 			if c.words[word[0]] {
 				fmt.Fprintf(&out, ", %s: true", word[1])
 			}
+		}
+		if floats := c.floats(); floats != 0 {
+			fmt.Fprintf(&out, ", floats: %d", floats)
 		}
 		out.WriteString("},\n")
 	}

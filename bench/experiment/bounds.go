@@ -1,0 +1,152 @@
+package experiment
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"github.com/tensorcache/tensorcache/bench/dataset"
+)
+
+// Bounds are the savings that no codec of a kind can pass on a table, in % of its bytes, however it stores what it counts. They are entropies of
+// the table's own elements, rows at even distances of at most 2^22 elements, with Miller and Madow's correction for short samples. A codec
+// that uses other dependences, such as repeats of several elements, can pass them.
+type Bounds struct {
+	// Order0 is of codecs that code the leading bits of all elements alike, at most 13 bits, as many as suit the table best, and store the others
+	// as they are.
+	Order0 float64 `json:"order0"`
+	// Columns is the same with statistics of its own for each column. With few rows, these cost more than they give.
+	Columns float64 `json:"columns"`
+	// Sparse is of codecs that store where the elements of a row lie that are not the table's most frequent one, and then these elements: coded
+	// like Order0's, or as a palette of the row's own.
+	Sparse float64 `json:"sparse"`
+}
+
+const (
+	boundBits     = 13
+	boundElements = 1 << 22
+)
+
+// boundsOf computes the bounds of a table.
+func boundsOf(t *dataset.Table) Bounds {
+	size := t.DType.Size()
+	columns := t.RowBytes / size
+	rows := max(1, min(t.Rows, boundElements/max(1, columns)))
+	at := func(row, column int) uint64 { return wordAt(t.Data[row*t.Rows/rows*t.RowBytes+column*size:], size) }
+	b := bounder{width: 8 * size, leading: min(boundBits, 8*size)}
+	var whole, sparse bounder
+	whole, sparse = b, b
+	counts := map[uint64]int{}
+	for r := range rows {
+		for c := range columns {
+			counts[at(r, c)]++
+		}
+		if len(counts) > 1<<16 { // no element is frequent
+			break
+		}
+	}
+	background, most := uint64(0), counts[0]
+	for x, n := range counts {
+		if n > most {
+			background, most = x, n
+		}
+	}
+	for c := range columns {
+		for r := range rows {
+			x := at(r, c)
+			b.count(x)
+			whole.count(x)
+			if x != background {
+				sparse.count(x)
+			}
+		}
+		b.end()
+	}
+	whole.end()
+	sparse.end()
+	each := sparse.least() / max(1, float64(sparse.elements)) // bits of an entry that is no part of a palette
+	total := 0.0
+	palette := map[uint64]int{}
+	for r := range rows {
+		clear(palette)
+		entries := 0
+		for c := range columns {
+			if x := at(r, c); x != background {
+				palette[x]++
+				entries++
+			}
+		}
+		own := float64(len(palette) * b.width)
+		for _, n := range palette {
+			own += float64(n) * math.Log2(float64(entries)/float64(n))
+		}
+		total += choices(columns, entries) + min(own, float64(entries)*each)
+	}
+	all := float64(rows * columns * b.width)
+	saving := func(bits float64) float64 { return max(0, 100*(1-bits/all)) }
+	return Bounds{Order0: saving(whole.least()), Columns: saving(b.least()), Sparse: saving(total)}
+}
+
+// wordAt returns the little-endian element at the front of b.
+func wordAt(b []byte, size int) uint64 {
+	switch size {
+	case 1:
+		return uint64(b[0])
+	case 2:
+		return uint64(binary.LittleEndian.Uint16(b))
+	case 4:
+		return uint64(binary.LittleEndian.Uint32(b))
+	}
+	return binary.LittleEndian.Uint64(b)
+}
+
+// choices returns the logarithm to base 2 of the ways to choose k of n.
+func choices(n, k int) float64 {
+	log := func(x int) float64 { y, _ := math.Lgamma(float64(x + 1)); return y }
+	return max(0, (log(n)-log(k)-log(n-k))/math.Ln2)
+}
+
+// A bounder sums, for each number of leading bits, the bits that groups of elements take whose leading bits are coded at their entropy.
+type bounder struct {
+	width, leading int
+	counts         [1 << boundBits]int32
+	seen           []uint16 // leading bits that are counted
+	elements       int
+	bits           [boundBits + 1]float64
+}
+
+func (b *bounder) count(x uint64) {
+	top := x >> (b.width - b.leading)
+	if b.counts[top] == 0 {
+		b.seen = append(b.seen, uint16(top))
+	}
+	b.counts[top]++
+	b.elements++
+}
+
+// end ends a group, whose elements have statistics of their own.
+func (b *bounder) end() {
+	slices.Sort(b.seen)
+	total := 0.0
+	for _, top := range b.seen {
+		total += float64(b.counts[top])
+	}
+	for n := range b.leading + 1 {
+		entropy, symbols := 0.0, 0
+		for i := 0; i < len(b.seen); symbols++ {
+			symbol, k := b.seen[i]>>(b.leading-n), 0.0
+			for ; i < len(b.seen) && b.seen[i]>>(b.leading-n) == symbol; i++ {
+				k += float64(b.counts[b.seen[i]])
+			}
+			entropy += k * math.Log2(total/k)
+		}
+		b.bits[n] += entropy + float64(max(0, symbols-1))/2/math.Ln2 + total*float64(b.width-n)
+	}
+	for _, top := range b.seen {
+		b.counts[top] = 0
+	}
+	b.seen = b.seen[:0]
+}
+
+// least returns the bits of all groups with the number of leading bits that suits them best.
+func (b *bounder) least() float64 { return slices.Min(b.bits[:b.leading+1]) }

@@ -1,0 +1,234 @@
+package read
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/reduce"
+	"github.com/tensorcache/tensorcache/kernels"
+)
+
+// ErrPooling is the error of pooled batches that make no sense.
+var ErrPooling = errors.New("cache: bad pooling")
+
+// CheckPooled completes what a batch for a table says of itself, and returns an error for what is out of range. Offsets are looked at if the host
+// addresses them. want is the bytes of the output.
+func CheckPooled(t *Table, b *reduce.Batch) (want int64, err error) {
+	fail := func(format string, arguments ...any) (int64, error) {
+		return 0, fmt.Errorf("%w: %s", ErrPooling, fmt.Sprintf(format, arguments...))
+	}
+	if t.Absent != nil { // sums are made while rows are read, and absent rows come later
+		return fail("table %s lies in pages: its rows can be gathered, not pooled", t.Name)
+	}
+	if !reduce.Float(t.DType) {
+		return fail("elements (%s) of table %s must be float32, float16 or bfloat16", t.DType, t.Name)
+	}
+	if b.Row = t.DType; b.Out == 0 {
+		b.Out = t.DType
+	}
+	rowBytes := t.Tier.RowBytes()
+	b.Columns = rowBytes / b.Row.Size()
+	weights := b.Weights.Size() / 4
+	switch {
+	case !reduce.Float(b.Out):
+		return fail("output type (%s) must be float32, float16 or bfloat16", b.Out)
+	case rowBytes%b.Row.Size() != 0:
+		return fail("rows (%d bytes) of table %s must be whole elements of %s", rowBytes, t.Name, b.Row)
+	case b.Mode > reduce.Max:
+		return fail("mode (%d) must be sum, mean or max", b.Mode)
+	case b.Rows > MaxBatch:
+		return fail("batch (%d rows) must have at most %d", b.Rows, MaxBatch)
+	case b.Bags > MaxBatch:
+		return fail("bags (%d) must be at most %d", b.Bags, MaxBatch)
+	case b.Size < 0 || b.Size > 0 && (b.Rows%b.Size != 0 || b.Bags != b.Rows/b.Size):
+		return fail("rows (%d) must be whole bags of %d", b.Rows, b.Size)
+	case b.Size == 0 && b.Bags == 0 && b.Rows > 0:
+		return fail("rows (%d) must be in bags: there are no offsets", b.Rows)
+	case b.Weights.Size() > 0 && b.Mode != reduce.Sum:
+		return fail("weights must come with sum, not with mean or max")
+	case b.Weights.Size()%4 != 0 || weights > 0 && weights != int64(b.Rows):
+		return fail("weights (%d) must be one for each of %d rows", weights, b.Rows)
+	case b.Padding < -1 || b.Padding >= t.Tier.Rows():
+		return fail("padding row (%d) must be 0 to %d of table %s", b.Padding, t.Tier.Rows()-1, t.Name)
+	case b.Stride == 0:
+		b.Stride = int64(b.OutBytes())
+	case b.Stride < int64(b.OutBytes()) || b.Stride > 1<<40 || b.Stride%int64(b.Out.Size()) != 0:
+		return fail("distance of outputs (%d bytes) must be at least %d, and whole elements of %s", b.Stride, b.OutBytes(), b.Out)
+	}
+	if b.Size == 0 && b.Offsets.Bytes() != nil {
+		v := reduce.NewView(b)
+		if i := v.BadOffset(); i == 0 {
+			return fail("the first offset (%d) must be 0", v.Offset(0))
+		} else if i > 0 {
+			return fail("offset (%d) at position %d must be %d to %d", v.Offset(i), i, v.Offset(i-1), b.Rows)
+		}
+	}
+	if b.Bags == 0 {
+		return 0, nil
+	}
+	if b.Stride > (1<<62)/int64(b.Bags) {
+		return fail("outputs (%d, %d bytes apart) must be below 2^62 bytes", b.Bags, b.Stride)
+	}
+	return int64(b.Bags-1)*b.Stride + int64(b.OutBytes()), nil
+}
+
+// CheckPooledOut returns an error that wraps ErrOutput for an output of the wrong size.
+func CheckPooledOut(t *Table, b *reduce.Batch, have, want int64) error {
+	if have != want {
+		return fmt.Errorf("%w: %d bytes for %d bags of table %s must be %d", ErrOutput, have, b.Bags, t.Name, want)
+	}
+	return nil
+}
+
+// errPooledLong is the error of pooled batches that a GPU has no kernel for.
+func (d *Device) errPooledLong(t *Table) error {
+	if n := t.Tier.RowBytes(); n >= longRow && d.Device.NeedsStaging() {
+		return fmt.Errorf("%w: rows (%d bytes) of table %s must be shorter than %d on a GPU", ErrPooling, n, t.Name, longRow)
+	}
+	return nil
+}
+
+// pooledRoute returns the route of a pooled batch.
+func (d *Device) pooledRoute(table int, b *reduce.Batch) route {
+	return route{table: d.Table(table), launches: OneLaunch, pool: b, partial: d.Device.NeedsStaging()}
+}
+
+// GatherPooled reduces the rows of a table to bags in out, which is Go memory, and returns when they are written. b has passed CheckPooled, the row
+// numbers CheckRows, and out is as long as that says. Memory of b is Go memory.
+func GatherPooled[R RowNumber](ctx context.Context, d *Device, table int, rows []R, b *reduce.Batch, out []byte, trace *Trace) error {
+	t := d.set.Tables[table]
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if b.Bags == 0 {
+		return nil
+	}
+	if d.IsLost() {
+		return d.LostError()
+	}
+	if err := d.errPooledLong(t); err != nil {
+		return err
+	}
+	var area *staging
+	if d.Device.NeedsStaging() {
+		var err error
+		if area, err = d.takeStaging(ctx); err != nil {
+			return err
+		}
+		defer func() { d.stagings <- area }()
+	}
+	l, err := d.acquire(ctx, d.pooledRoute(table, b), len(rows))
+	if err != nil {
+		return d.orLost(err)
+	}
+	defer d.release(l, nil)
+	if err := l.begin(ctx, table); err != nil {
+		return err
+	}
+	l.startTrace(trace, OneLaunch)
+	if area != nil {
+		err = l.runPooledStaged(area, table, memoryOf(rows), b, out)
+	} else {
+		err = l.run(table, memoryOf(rows), out)
+	}
+	if err != nil {
+		return d.wrap(err, len(rows), t)
+	}
+	var done Outcome
+	done.add(kernels.CountersView(l.result), 0)
+	l.tracePart(0)
+	return done.report(l, table, len(rows))
+}
+
+// runPooledStaged is run for a device that cannot address Go memory: row numbers, offsets, weights and sums pass through page-locked memory.
+func (l *lane) runPooledStaged(a *staging, table int, rows RowNumbers, b *reduce.Batch, out []byte) error {
+	const align = 16
+	up := func(n int64) int64 { return (n + align - 1) / align * align }
+	offsetsAt := up(rows.Buffer.Size())
+	weightsAt := offsetsAt + up(b.Offsets.Size())
+	if err := a.reserve(l.owner, weightsAt+b.Weights.Size(), int64(len(out))); err != nil {
+		return err
+	}
+	stage := func(at int64, b device.Buffer) device.Buffer {
+		if b.Size() == 0 {
+			return device.Buffer{}
+		}
+		to := a.rows.Slice(at, at+b.Size())
+		copy(to.Bytes(), b.Bytes())
+		return to
+	}
+	staged := *b
+	staged.Offsets, staged.Weights = stage(offsetsAt, b.Offsets), stage(weightsAt, b.Weights)
+	packed := b.Stride == int64(b.OutBytes())
+	if !packed { // what lies between outputs stays as it is
+		staged.Stride = int64(b.OutBytes())
+	}
+	l.route.pool = &staged
+	defer func() { l.route.pool = b }()
+	size := int64(b.Bags) * staged.Stride
+	err := l.enqueue(l.stream, table, RowNumbers{stage(0, rows.Buffer), rows.Int32}, a.out.Slice(0, size))
+	if err == nil {
+		if err = l.stream.Copy(a.received.Slice(0, size), a.out.Slice(0, size)); err == nil {
+			err = l.stream.Synchronize()
+		}
+	}
+	if err != nil {
+		return l.finish(err)
+	}
+	if packed {
+		copyParallel(out, a.received.Slice(0, size))
+		return nil
+	}
+	from := a.received.Bytes()
+	for i := range int64(b.Bags) {
+		copy(out[i*b.Stride:][:staged.Stride], from[i*staged.Stride:])
+	}
+	return nil
+}
+
+// GatherPooledDevice enqueues a pooled batch on the caller's stream, as GatherDevice does for a plain one. b has passed CheckPooled.
+func (d *Device) GatherPooledDevice(ctx context.Context, stream uintptr, table int, rows RowNumbers, b reduce.Batch, out device.Buffer, w Watcher, trace *Trace) (*Batch, error) {
+	t := d.set.Tables[table]
+	for _, m := range []struct {
+		what  string
+		b     device.Buffer
+		align int64
+	}{{"row numbers", rows.Buffer, rows.bytes()}, {"offsets", b.Offsets, b.OffsetBytes()}, {"weights", b.Weights, 4}, {"output", out, int64(b.Out.Size())}} {
+		if m.b.Size()%m.align != 0 || m.b.Addr()%uint64(m.align) != 0 {
+			return nil, fmt.Errorf("cache: %s (%d bytes at %#x) must be a multiple of %d bytes, aligned to %d", m.what, m.b.Size(), m.b.Addr(), m.align, m.align)
+		}
+		if m.b.Size() > 0 && d.Device.NeedsStaging() && m.b.Addr() == 0 {
+			return nil, fmt.Errorf("cache: %s must be memory that device %d addresses", m.what, d.Index)
+		}
+	}
+	if err := d.errPooledLong(t); err != nil {
+		return nil, err
+	}
+	s, capturing, err := d.callersStream(stream)
+	if err != nil {
+		return nil, err
+	}
+	if capturing && b.Bags > 0 {
+		return d.capture(s, table, rows, out, &b, w)
+	}
+	if b.Bags == 0 {
+		return ended(w), nil
+	}
+	l, err := d.acquire(ctx, d.pooledRoute(table, &b), b.Rows)
+	if err != nil {
+		return nil, d.orLost(err)
+	}
+	if err := l.begin(ctx, table); err != nil {
+		d.release(l, nil)
+		return nil, err
+	}
+	l.startTrace(trace, OneLaunch)
+	if err := l.enqueue(s, table, rows, out); err != nil {
+		l.abandon(s)
+		d.release(l, nil)
+		return nil, d.wrap(err, b.Rows, t)
+	}
+	return d.track(l, table, b.Rows, w), nil
+}

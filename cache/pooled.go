@@ -1,0 +1,299 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/reduce"
+)
+
+// PoolMode is what a pooled Gather makes of the rows of a bag.
+type PoolMode uint8
+
+// The modes of pooling. A bag without rows gives zeros in all of them.
+const (
+	PoolSum  = PoolMode(reduce.Sum)
+	PoolMean = PoolMode(reduce.Mean)
+	// PoolMax is the greatest of each element. A NaN in the bag's first row stays; others are passed over.
+	PoolMax = PoolMode(reduce.Max)
+)
+
+// Pooling says how the rows of a batch are divided into bags, and what is written of each bag. The zero value is none: Bag or Offsets must be set.
+type Pooling struct {
+	Mode PoolMode // default PoolSum
+	// Bag is the number of rows in each bag. The batch must have a whole number of bags.
+	Bag int
+	// Offsets, if Bag is 0, are the positions of the batch at which bags begin: 0 at first, and none less than the one before. A bag ends where the next
+	// one begins, and the last one at the end of the batch. With LastOffset there is one offset more than bags, and it is the last bag's end.
+	Offsets    []int64
+	LastOffset bool
+	// Weights, if not empty, has a factor for each row of the batch. Only for PoolSum.
+	Weights []float32
+	// Padding says that PaddingRow is left out wherever it occurs. It does not count in a mean either.
+	Padding    bool
+	PaddingRow int64
+	// Output is the element type of the output: float32, float16 or bfloat16. Default: the table's.
+	Output dtype.Type
+	// Stride is the distance in bytes from one bag's output to the next one's. Default: they lie back to back. Bytes between them stay as they are.
+	Stride int64
+
+	// DeviceOffsets and DeviceWeights are what GatherPooledDevice takes in place of Offsets and Weights: memory that the device addresses, of
+	// int64, or int32 if Offsets32 is set, and of float32.
+	DeviceOffsets, DeviceWeights device.Buffer
+	Offsets32                    bool
+}
+
+// PooledBatch is a pooled batch of one of several tables.
+type PooledBatch struct {
+	Table int
+	// Rows are the row numbers, or Rows32 if Rows is nil.
+	Rows    []int64
+	Rows32  []int32
+	Pooling Pooling
+	// Out receives the output.
+	Out []byte
+}
+
+// GatherPooled adds up rows of a table: out receives one row for each bag of row numbers, without the rows themselves being written anywhere. The table
+// must have elements of float32, float16 or bfloat16. Sums are taken in float32, in an order that is the same for every run, device and
+// machine (docs/design.md, Pooling), and rounded to nearest even. out must be exactly as long as the bags' outputs with what lies between them.
+//
+// Otherwise it is like Gather. The error wraps ErrPooling for a Pooling that does not fit.
+func (c *Cache) GatherPooled(ctx context.Context, table int, rows []int64, p Pooling, out []byte) error {
+	return gatherPooled(ctx, c, -1, table, rows, &p, out)
+}
+
+// GatherPooled32 is GatherPooled for row numbers of 32 bits.
+func (c *Cache) GatherPooled32(ctx context.Context, table int, rows []int32, p Pooling, out []byte) error {
+	return gatherPooled(ctx, c, -1, table, rows, &p, out)
+}
+
+// GatherAs is Gather with elements of another type: rows of float32, float16 or bfloat16 are written as one of these, rounded to nearest even. What is
+// too large becomes an infinity; signs of zeros stay, and every NaN becomes the same one. The error wraps ErrPooling for other types.
+func (c *Cache) GatherAs(ctx context.Context, table int, rows []int64, as dtype.Type, out []byte) error {
+	return gatherPooled(ctx, c, -1, table, rows, &Pooling{Bag: 1, Output: as}, out)
+}
+
+// GatherPooledTables is GatherPooled for several batches, some of them at the same time. If one of them has bad arguments, nothing is written.
+func (c *Cache) GatherPooledTables(ctx context.Context, batches []PooledBatch) error {
+	return c.gatherPooledTables(ctx, -1, batches)
+}
+
+// GatherPooled is Cache.GatherPooled on the view's device.
+func (v View) GatherPooled(ctx context.Context, table int, rows []int64, p Pooling, out []byte) error {
+	return gatherPooled(ctx, v.cache, v.device, table, rows, &p, out)
+}
+
+// GatherPooled32 is Cache.GatherPooled32 on the view's device.
+func (v View) GatherPooled32(ctx context.Context, table int, rows []int32, p Pooling, out []byte) error {
+	return gatherPooled(ctx, v.cache, v.device, table, rows, &p, out)
+}
+
+// GatherPooledTables is Cache.GatherPooledTables on the view's device.
+func (v View) GatherPooledTables(ctx context.Context, batches []PooledBatch) error {
+	return v.cache.gatherPooledTables(ctx, v.device, batches)
+}
+
+// batch returns what p says of so many rows in Go memory.
+func (p *Pooling) batch(rows int) reduce.Batch {
+	b := p.common(rows)
+	b.Offsets, b.Weights = hostBuffer(p.Offsets), hostBuffer(p.Weights)
+	b.Bags = p.bags(rows, len(p.Offsets))
+	return b
+}
+
+func (p *Pooling) common(rows int) reduce.Batch {
+	b := reduce.Batch{Mode: reduce.Mode(p.Mode), Out: p.Output, Rows: rows, Size: p.Bag, Padding: -1, Stride: p.Stride}
+	if p.Padding {
+		b.Padding = p.PaddingRow
+	}
+	return b
+}
+
+// bags returns the number of bags, given that of offsets.
+func (p *Pooling) bags(rows, offsets int) int {
+	switch {
+	case p.Bag > 0:
+		return rows / p.Bag
+	case p.LastOffset:
+		return max(offsets-1, 0)
+	}
+	return offsets
+}
+
+// check returns an error for a padding row and for offsets that the batch cannot show any more.
+func (p *Pooling) check(offsets int) error {
+	switch {
+	case p.Padding && p.PaddingRow < 0:
+		return fmt.Errorf("%w: padding row (%d) must be at least 0", ErrPooling, p.PaddingRow)
+	case p.Bag != 0 && (offsets > 0 || p.LastOffset):
+		return fmt.Errorf("%w: offsets (%d) must not come with bags of %d rows", ErrPooling, offsets, p.Bag)
+	case p.LastOffset && offsets == 0:
+		return fmt.Errorf("%w: offsets (none) must have the last bag's end", ErrPooling)
+	}
+	return nil
+}
+
+func hostBuffer[T any](values []T) device.Buffer {
+	return device.HostBuffer(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), len(values)*int(unsafe.Sizeof(*new(T)))))
+}
+
+// checkPooled returns a batch for GatherPooled if all is as it must be. REQUIRES: the table index is in range.
+func checkPooled[R read.RowNumber](t *read.Table, rows []R, p *Pooling, out []byte) (reduce.Batch, error) {
+	if err := p.check(len(p.Offsets)); err != nil {
+		return reduce.Batch{}, err
+	}
+	b := p.batch(len(rows))
+	want, err := read.CheckPooled(t, &b)
+	if err != nil {
+		return b, err
+	}
+	if err := read.CheckPooledOut(t, &b, int64(len(out)), want); err != nil {
+		return b, err
+	}
+	return b, read.CheckRows(t, rows)
+}
+
+// gatherPooled reduces rows on a device, -1 for any that is not lost.
+func gatherPooled[R read.RowNumber](ctx context.Context, c *Cache, device, table int, rows []R, p *Pooling, out []byte) error {
+	if err := c.enter(); err != nil {
+		return c.watch.Refused(err)
+	}
+	defer c.leave()
+	set, pinned := c.pin()
+	defer unpin(pinned)
+	b, err := checkPooledTable(c, set, table, rows, p, out)
+	if err != nil {
+		return c.watch.Refused(err)
+	}
+	return reducePooled(ctx, c, set, device, table, rows, &b, out)
+}
+
+func checkPooledTable[R read.RowNumber](c *Cache, set *read.Set, table int, rows []R, p *Pooling, out []byte) (reduce.Batch, error) {
+	if err := c.checkTable(table); err != nil {
+		return reduce.Batch{}, err
+	}
+	return checkPooled(set.Tables[table], rows, p, out)
+}
+
+// reducePooled runs a batch that has been checked.
+func reducePooled[R read.RowNumber](ctx context.Context, c *Cache, set *read.Set, device, table int, rows []R, b *reduce.Batch, out []byte) error {
+	for {
+		d := (*read.Device)(nil)
+		if device >= 0 {
+			d = set.Devices[device]
+		} else {
+			d = set.Next()
+		}
+		o := c.watch.Gather(ctx, d.Index, table, len(rows))
+		err := read.GatherPooled(ctx, d, table, rows, b, out, o.Trace())
+		o.End(err)
+		if err == nil || device >= 0 || !errors.Is(err, ErrDevice) || !set.Survives(d) {
+			return err
+		}
+	}
+}
+
+func (c *Cache) gatherPooledTables(ctx context.Context, device int, batches []PooledBatch) error {
+	if err := c.enter(); err != nil {
+		return c.watch.Refused(err)
+	}
+	defer c.leave()
+	set, pinned := c.pin()
+	defer unpin(pinned)
+	checked := make([]reduce.Batch, len(batches))
+	for i := range batches {
+		var err error
+		if p := &batches[i]; p.Rows == nil {
+			checked[i], err = checkPooledTable(c, set, p.Table, p.Rows32, &p.Pooling, p.Out)
+		} else {
+			checked[i], err = checkPooledTable(c, set, p.Table, p.Rows, &p.Pooling, p.Out)
+		}
+		if err != nil {
+			return c.watch.Refused(fmt.Errorf("batch %d: %w", i, err))
+		}
+	}
+	errs := make([]error, len(batches))
+	var wg sync.WaitGroup
+	free := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i := range batches {
+		free <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-free }()
+			if p := &batches[i]; p.Rows == nil {
+				errs[i] = reducePooled(ctx, c, set, device, p.Table, p.Rows32, &checked[i], p.Out)
+			} else {
+				errs[i] = reducePooled(ctx, c, set, device, p.Table, p.Rows, &checked[i], p.Out)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// GatherPooledDevice enqueues a GatherPooled on a stream of the caller, as GatherDevice does a Gather. rows, the Pooling's DeviceOffsets and
+// DeviceWeights, and out are memory that the view's device addresses; the Pooling's Offsets and Weights must be empty. With LastOffset
+// the number of bags is one less than that of offsets.
+//
+// Row numbers and offsets are checked on the device. A row number outside the table is left out. If offsets are bad, the output is undefined.
+// Batch.Wait reports both. Rows of 8 KiB and more are served by the host backend only: else the error wraps ErrPooling.
+func (v View) GatherPooledDevice(ctx context.Context, stream uintptr, table int, rows device.Buffer, p Pooling, out device.Buffer) (*Batch, error) {
+	return v.gatherPooledDevice(ctx, stream, table, read.RowNumbers{Buffer: rows}, &p, out)
+}
+
+// GatherPooledDevice32 is GatherPooledDevice for int32 row numbers.
+func (v View) GatherPooledDevice32(ctx context.Context, stream uintptr, table int, rows device.Buffer, p Pooling, out device.Buffer) (*Batch, error) {
+	return v.gatherPooledDevice(ctx, stream, table, read.RowNumbers{Buffer: rows, Int32: true}, &p, out)
+}
+
+func (v View) gatherPooledDevice(ctx context.Context, stream uintptr, table int, rows read.RowNumbers, p *Pooling, out device.Buffer) (*Batch, error) {
+	c := v.cache
+	if err := c.enter(); err != nil {
+		return nil, c.watch.Refused(err)
+	}
+	defer c.leave()
+	if err := c.checkTable(table); err != nil {
+		return nil, c.watch.Refused(err)
+	}
+	set, pinned := c.pin()
+	defer unpin(pinned)
+	b, err := p.deviceBatch(set.Tables[table], rows, out)
+	if err != nil {
+		return nil, c.watch.Refused(err)
+	}
+	o := c.watch.Gather(ctx, v.device, table, b.Rows)
+	batch, err := set.Devices[v.device].GatherPooledDevice(ctx, stream, table, rows, b, out, o.Watcher(), o.Trace())
+	if err != nil {
+		o.End(err)
+		return nil, err
+	}
+	return (*Batch)(batch), nil
+}
+
+func (p *Pooling) deviceBatch(t *read.Table, rows read.RowNumbers, out device.Buffer) (reduce.Batch, error) {
+	n := int(min(rows.Len(), read.MaxBatch+1))
+	b := p.common(n)
+	b.Offsets, b.Narrow, b.Weights = p.DeviceOffsets, p.Offsets32, p.DeviceWeights
+	b.Bags = p.bags(n, b.NumOffsets())
+	if len(p.Offsets) > 0 || len(p.Weights) > 0 {
+		return b, fmt.Errorf("%w: offsets and weights must be memory of the device", ErrPooling)
+	}
+	if err := p.check(b.NumOffsets()); err != nil {
+		return b, err
+	}
+	if onDevice := b.Offsets.Addr() != 0; onDevice { // the device looks at them
+		b.Offsets = device.DeviceBuffer(b.Offsets.Addr(), b.Offsets.Size())
+	}
+	want, err := read.CheckPooled(t, &b)
+	if err != nil {
+		return b, err
+	}
+	return b, read.CheckPooledOut(t, &b, out.Size(), want)
+}

@@ -1,0 +1,264 @@
+//go:build cuda && linux
+
+package cache_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/gputest"
+)
+
+// upload returns device memory with the values, freed with the test.
+func upload[T any](t *testing.T, d device.Device, values []T) device.Buffer {
+	t.Helper()
+	if len(values) == 0 {
+		return device.Buffer{}
+	}
+	mem := unsafe.Slice((*byte)(unsafe.Pointer(&values[0])), len(values)*int(unsafe.Sizeof(values[0])))
+	b, err := d.Alloc(int64(len(mem)), "test")
+	if err == nil {
+		t.Cleanup(func() { d.Free(b) })
+		err = device.Upload(d, b, mem)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// onDevice returns a Pooling with offsets and weights in device memory.
+func onDevice(t *testing.T, d device.Device, p cache.Pooling, narrow bool) cache.Pooling {
+	t.Helper()
+	if narrow {
+		offsets := make([]int32, len(p.Offsets))
+		for i, x := range p.Offsets {
+			offsets[i] = int32(x)
+		}
+		p.DeviceOffsets, p.Offsets32 = upload(t, d, offsets), true
+	} else {
+		p.DeviceOffsets = upload(t, d, p.Offsets)
+	}
+	p.DeviceWeights = upload(t, d, p.Weights)
+	p.Offsets, p.Weights = nil, nil
+	return p
+}
+
+// pooledOut returns the bytes and the width of a pooled batch's output.
+func pooledOut(p *cache.Pooling, of dtype.Type, columns, rows int) (size, width int) {
+	output := p.Output
+	if output == 0 {
+		output = of
+	}
+	width = columns * output.Size()
+	stride, bags := max(width, int(p.Stride)), len(bagsOf(p, rows))
+	return max(0, (bags-1)*stride+width*min(bags, 1)), width
+}
+
+// TestGPU_PooledEqualsDefinition compares pooled batches of every kind and coder with a plain execution of the documented order, to the bit.
+func TestGPU_PooledEqualsDefinition(t *testing.T) {
+	gpu := gputest.Open(t)
+	codecs := []cache.Codec{"none", "ibp4", "ibp8", "ibp", "rank", "zipnn", "sleek", "ndzip"}
+	for i, codec := range codecs {
+		for j, of := range floats {
+			for k, columns := range []int{12, 64, 100, 128, 300} {
+				if testing.Short() && (i+j+k)%3 != 0 {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s/%s/%d", codec, of, columns), func(t *testing.T) {
+					const rows = 600
+					r := rand.New(rand.NewPCG(uint64(columns), uint64(i*8+j)))
+					data := floatTable(rows, columns, of, true, uint64(k))
+					table, err := cache.FromBytes("x", of, data, columns*of.Size())
+					if err != nil {
+						t.Fatal(err)
+					}
+					c := newCache(t, cache.Options{
+						Tables: []cache.Table{table}, Budget: int64(len(data)/2 + 10_000), Codec: codec, Devices: cache.DeviceOptions{Backend: "cuda"},
+						Host:      cache.HostOptions{Tier: []cache.HostTier{cache.InPlace, cache.Packed}[(i+k)%2]},
+						Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency(), Training: batches(0, zipf(r, rows, 2000))},
+					})
+					for round := range 4 {
+						p, ids := drawPooling(r, rows, []int{1, 40, 700, 3000}[r.IntN(4)])
+						if round == 3 { // rows of the overlay
+							changed := []int64{0, 1, 7}
+							fresh := floatTable(len(changed), columns, of, true, 99)
+							if err := c.Update(ctx, 0, changed, fresh); err != nil {
+								t.Fatal(err)
+							}
+							for at, row := range changed {
+								copy(data[int(row)*columns*of.Size():][:columns*of.Size()], fresh[at*columns*of.Size():])
+							}
+						}
+						size, width := pooledOut(&p, of, columns, len(ids))
+						if r.IntN(3) == 0 {
+							p.Stride = int64(width) + 8
+							size, _ = pooledOut(&p, of, columns, len(ids))
+						}
+						out := bytes.Repeat([]byte{0xee}, size)
+						what := fmt.Sprintf("round %d", round)
+						if round%2 == 0 {
+							if err := c.GatherPooled(ctx, 0, ids, p, out); err != nil {
+								t.Fatal(err)
+							}
+						} else {
+							buffer := upload(t, gpu, out)
+							var b *cache.Batch
+							if r.IntN(2) == 0 {
+								b, err = c.On(0).GatherPooledDevice(ctx, 0, 0, upload(t, gpu, ids), onDevice(t, gpu, p, false), buffer)
+							} else {
+								narrow := make([]int32, len(ids))
+								for i, id := range ids {
+									narrow[i] = int32(id)
+								}
+								b, err = c.On(0).GatherPooledDevice32(ctx, 0, 0, upload(t, gpu, narrow), onDevice(t, gpu, p, true), buffer)
+							}
+							if err != nil {
+								t.Fatal(err)
+							}
+							if err := b.Wait(); err != nil {
+								t.Fatal(err)
+							}
+							if size > 0 {
+								if err := device.Download(gpu, out, buffer); err != nil {
+									t.Fatal(err)
+								}
+							}
+						}
+						checkPooled(t, data, of, columns, ids, &p, out, what)
+						for bag := 1; p.Stride != 0 && bag < len(bagsOf(&p, len(ids))); bag++ {
+							for _, x := range out[(bag-1)*int(p.Stride)+width : bag*int(p.Stride)] {
+								if x != 0xee {
+									t.Fatalf("%s: bytes between bags %d and %d were written", what, bag-1, bag)
+								}
+							}
+						}
+					}
+					s := stats(t, c).Tables[0]
+					if s.Hits == 0 && s.Misses == 0 || s.Hits+s.Misses != s.Lookups {
+						t.Errorf("%+v", s)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestGPU_PooledCountsLikeTheHost compares what pooled batches count, and what they report of row numbers out of range and of bad offsets.
+func TestGPU_PooledCountsLikeTheHost(t *testing.T) {
+	gpu := gputest.Open(t)
+	const rows, columns = 500, 64
+	data := floatTable(rows, columns, dtype.Float32, false, 4)
+	ids := zipf(rand.New(rand.NewPCG(3, 3)), rows, 1000)
+	p := cache.Pooling{Offsets: []int64{0, 100, 100, 900}, Padding: true, PaddingRow: ids[3]}
+	var lines []string
+	for _, backend := range []cache.Backend{"host", "cuda"} {
+		table, err := cache.FromBytes("x", dtype.Float32, data, columns*4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: int64(len(data) / 3), Codec: "ibp4", Devices: cache.DeviceOptions{Backend: backend}})
+		out := make([]byte, 4*columns*4)
+		if err := c.GatherPooled(ctx, 0, ids, p, out); err != nil {
+			t.Fatal(err)
+		}
+		checkPooled(t, data, dtype.Float32, columns, ids, &p, out, string(backend))
+		s := stats(t, c).Tables[0]
+		lines = append(lines, fmt.Sprint(s.Gathers, s.Lookups, s.Hits, s.Misses, s.HostBytesMoved, s.MissesByReason))
+		if backend == "host" {
+			continue
+		}
+		wrong := append([]int64(nil), ids...)
+		wrong[5], wrong[950] = rows, -1
+		buffer := upload(t, gpu, out)
+		b, err := c.On(0).GatherPooledDevice(ctx, 0, 0, upload(t, gpu, wrong), onDevice(t, gpu, p, false), buffer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Wait(); !errors.Is(err, cache.ErrRows) || !strings.Contains(err.Error(), "2 row numbers are not 0 to 499 of table x") || !strings.Contains(err.Error(), "first at position 5") {
+			t.Errorf("Wait: %v", err)
+		}
+		if err := device.Download(gpu, out, buffer); err != nil {
+			t.Fatal(err)
+		}
+		// Those rows are left out: as if they were padding.
+		wrong[5], wrong[950] = ids[3], ids[3]
+		checkPooled(t, data, dtype.Float32, columns, wrong, &p, out, "rows out of range")
+		for _, offsets := range [][]int64{{0, 100, 50, 900}, {0, 100, 200, 1001}, {1, 100, 200, 300}, {0, -1, 1 << 62, 5}, {900, 800, 700, 600}} {
+			q := p
+			q.Offsets = offsets
+			b, err := c.On(0).GatherPooledDevice(ctx, 0, 0, upload(t, gpu, ids), onDevice(t, gpu, q, false), buffer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Wait(); !errors.Is(err, cache.ErrRows) || !strings.Contains(err.Error(), "or offsets are bad") {
+				t.Errorf("offsets %v: Wait: %v", offsets, err)
+			}
+		}
+	}
+	if lines[0] != lines[1] {
+		t.Errorf("counted on the host %s, on the GPU %s", lines[0], lines[1])
+	}
+}
+
+// TestGPU_PooledReplays captures pooled batches and replays them for other row numbers, with refreshes in between.
+func TestGPU_PooledReplays(t *testing.T) {
+	gpu := gputest.Open(t)
+	for _, codec := range []cache.Codec{"none", "ibp4", "rank"} {
+		t.Run(string(codec), func(t *testing.T) {
+			const rows, columns, n = 800, 48, 900
+			data := floatTable(rows, columns, dtype.Float32, false, 5)
+			table, err := cache.FromBytes("x", dtype.Float32, data, columns*4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: int64(len(data) / 3), Codec: codec, Devices: cache.DeviceOptions{Backend: "cuda"}})
+			r := rand.New(rand.NewPCG(8, 8))
+			s, err := gpu.NewStream()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(s.Close)
+			stream := s.(*cuda.Stream)
+			for _, p := range []cache.Pooling{{Bag: 10, Mode: cache.PoolMean}, {Offsets: []int64{0, 5, 5, 300}, Output: dtype.BFloat16}} {
+				size, _ := pooledOut(&p, dtype.Float32, columns, n)
+				q, buffer, numbers := onDevice(t, gpu, p, true), upload(t, gpu, make([]byte, size)), upload(t, gpu, make([]int64, n))
+				var batch *cache.Batch
+				graph, err := stream.Capture(true, func() (err error) {
+					batch, err = c.On(0).GatherPooledDevice(ctx, stream.Handle(), 0, numbers, q, buffer)
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(graph.Close)
+				for replay := range 3 {
+					ids, out := zipf(r, rows, n), make([]byte, size)
+					before := stats(t, c).Tables[0].Lookups
+					if err := errors.Join(
+						device.Upload(gpu, numbers, cache.AsBytes(ids)), graph.Launch(stream), stream.Synchronize(), device.Download(gpu, out, buffer), batch.Wait(),
+					); err != nil {
+						t.Fatal(err)
+					}
+					checkPooled(t, data, dtype.Float32, columns, ids, &p, out, fmt.Sprint("replay ", replay))
+					if got := stats(t, c).Tables[0].Lookups - before; got != n {
+						t.Errorf("replay %d: %d lookups, want %d", replay, got, n)
+					}
+					if err := c.Refresh(ctx); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		})
+	}
+}

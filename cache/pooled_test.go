@@ -1,0 +1,542 @@
+package cache_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/dtype"
+)
+
+var floats = []dtype.Type{dtype.Float32, dtype.Float16, dtype.BFloat16}
+
+// value returns an element as a number, and float the bits of the float32 that is the same number.
+func value(data []byte, i int, of dtype.Type) float32 {
+	switch of {
+	case dtype.Float32:
+		return math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
+	case dtype.BFloat16:
+		return math.Float32frombits(uint32(binary.LittleEndian.Uint16(data[2*i:])) << 16)
+	}
+	x := binary.LittleEndian.Uint16(data[2*i:])
+	sign, exponent, fraction := 1-2*float64(x>>15), int(x>>10&31), float64(x&1023)
+	switch {
+	case exponent == 31 && fraction != 0:
+		return float32(math.NaN())
+	case exponent == 31:
+		return float32(sign * math.Inf(1))
+	case exponent == 0:
+		return float32(math.Copysign(math.Ldexp(fraction, -24), sign))
+	}
+	return float32(sign * math.Ldexp(1024+fraction, exponent-25))
+}
+
+// rounded returns the bits of an element, found by trying its neighbours.
+func rounded(x float32, as dtype.Type) []byte {
+	if as == dtype.Float32 {
+		if x != x {
+			x = math.Float32frombits(0x7fc00000)
+		}
+		return binary.LittleEndian.AppendUint32(nil, math.Float32bits(x))
+	}
+	infinity := uint16(0x7f80)
+	if as == dtype.Float16 {
+		infinity = 0x7c00
+	}
+	if x != x {
+		return binary.LittleEndian.AppendUint16(nil, infinity|(infinity&-infinity)>>1)
+	}
+	at := func(bits uint16) float64 {
+		if bits == infinity { // for rounding, one step beyond the largest
+			return 2*float64(value([]byte{byte(infinity - 1), byte((infinity - 1) >> 8)}, 0, as)) - float64(value([]byte{byte(infinity - 2), byte((infinity - 2) >> 8)}, 0, as))
+		}
+		return float64(value([]byte{byte(bits), byte(bits >> 8)}, 0, as))
+	}
+	size := math.Abs(float64(x))
+	low, high := uint16(0), infinity // at(low) ≤ size, unless size is larger than all
+	for low+1 < high {
+		if middle := (low + high) / 2; at(middle) <= size {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	bits := low
+	if below, above := size-at(low), at(high)-size; above < below || above == below && low&1 != 0 {
+		bits = high
+	}
+	if math.Signbit(float64(x)) {
+		bits |= 0x8000
+	}
+	return binary.LittleEndian.AppendUint16(nil, bits)
+}
+
+// floatTable returns rows of floats that compress, among them random ones. With odd, some elements are NaN, infinities, zeros of either sign and
+// subnormals.
+func floatTable(rows, columns int, of dtype.Type, odd bool, seed uint64) []byte {
+	r := rand.New(rand.NewPCG(seed, 3))
+	var b []byte
+	for range rows {
+		noise := r.IntN(16) == 0
+		for range columns {
+			x := float32(r.NormFloat64())
+			if odd && r.IntN(30) == 0 {
+				x = []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 0, float32(math.Copysign(0, -1)), 1e-40, -3e-7, 60000}[r.IntN(8)]
+			}
+			if noise {
+				x = math.Float32frombits(r.Uint32()&^0x7f800000 | uint32(117+r.IntN(20))<<23)
+			}
+			b = append(b, rounded(x, of)...)
+		}
+	}
+	return b
+}
+
+// pooled is what a pooled Gather has to write, by the documented order, one operation at a time. It returns the sums of absolute values too.
+func pooled(data []byte, of dtype.Type, columns int, rows []int64, p *cache.Pooling, bag, from, to int) (out []byte, exact, size []float64) {
+	output := p.Output
+	if output == 0 {
+		output = of
+	}
+	for column := range columns {
+		var group, total, run float32
+		var wide, absolute float64
+		n, runs, groups := 0, 0, 0
+		for k := from; k < to; k += 1024 {
+			runs = 0
+			for j := k; j < min(k+1024, to); j += 32 {
+				in := 0
+				for i := j; i < min(j+32, to); i++ {
+					if p.Padding && rows[i] == p.PaddingRow {
+						continue
+					}
+					x := value(data, int(rows[i])*columns+column, of)
+					wide += float64(x)
+					absolute += math.Abs(float64(x))
+					if len(p.Weights) > 0 {
+						wide += (float64(p.Weights[i]) - 1) * float64(x)
+						absolute += (math.Abs(float64(p.Weights[i])) - 1) * math.Abs(float64(x))
+						x = float32(p.Weights[i] * x)
+					}
+					switch {
+					case p.Mode == cache.PoolMax && in == 0 && j > from:
+						if run = float32(math.Inf(-1)); x > run {
+							run = x
+						}
+					case in == 0:
+						run = x
+					case p.Mode != cache.PoolMax:
+						run += x
+					case x > run:
+						run = x
+					}
+					in++
+					n++
+				}
+				group = join(group, run, runs, in, p.Mode)
+				runs += min(in, 1)
+			}
+			total = join(total, group, groups, runs, p.Mode)
+			groups += min(runs, 1)
+		}
+		switch {
+		case n == 0:
+			total = 0
+		case p.Mode == cache.PoolMean:
+			total /= float32(n)
+			wide /= float64(n)
+			absolute /= float64(n)
+		}
+		out = append(out, rounded(total, output)...)
+		exact, size = append(exact, wide), append(size, absolute)
+	}
+	return out, exact, size
+}
+
+func join(to, of float32, before, n int, mode cache.PoolMode) float32 {
+	switch {
+	case n == 0:
+		return to
+	case before == 0:
+		return of
+	case mode != cache.PoolMax:
+		return to + of
+	case of > to:
+		return of
+	}
+	return to
+}
+
+// bagsOf returns where the bags of a batch begin and end.
+func bagsOf(p *cache.Pooling, rows int) (bounds [][2]int) {
+	if p.Bag > 0 {
+		for at := 0; at < rows; at += p.Bag {
+			bounds = append(bounds, [2]int{at, at + p.Bag})
+		}
+		return bounds
+	}
+	for i, at := range p.Offsets {
+		end := rows
+		if i+1 < len(p.Offsets) {
+			end = int(p.Offsets[i+1])
+		} else if p.LastOffset {
+			break
+		}
+		bounds = append(bounds, [2]int{int(at), end})
+	}
+	return bounds
+}
+
+// drawPooling returns a Pooling for a batch of about n rows of a table, and the row numbers.
+func drawPooling(r *rand.Rand, tableRows, n int) (cache.Pooling, []int64) {
+	p := cache.Pooling{Mode: cache.PoolMode(r.IntN(3)), Output: append(floats, 0)[r.IntN(4)]}
+	if r.IntN(3) == 0 {
+		p.Bag = []int{1, 2, 10, 31, 32, 33, 64, 100, 1100}[r.IntN(9)]
+		n = n / p.Bag * p.Bag
+	} else {
+		at := 0
+		for at < n && r.IntN(200) != 0 {
+			p.Offsets = append(p.Offsets, int64(at))
+			at += []int{0, 0, 1, 2, 10, 32, 33, 50, 1024, 1025, 3000}[r.IntN(8+r.IntN(4))]
+		}
+		if p.LastOffset = r.IntN(2) == 0; p.LastOffset || len(p.Offsets) == 0 {
+			p.Offsets = append(p.Offsets, int64(min(at, n)))
+		}
+	}
+	rows := zipf(r, tableRows, n)
+	if p.Mode == cache.PoolSum && r.IntN(2) == 0 {
+		for range rows {
+			p.Weights = append(p.Weights, float32(r.NormFloat64()))
+		}
+	}
+	if r.IntN(3) == 0 {
+		p.Padding, p.PaddingRow = true, int64(r.IntN(4))
+		if len(rows) > 70 && r.IntN(2) == 0 {
+			for i := range 40 {
+				rows[i] = p.PaddingRow
+			}
+		}
+	}
+	return p, rows
+}
+
+// checkPooled compares an output with pooled, to the bit, and with float64 sums where all is finite.
+func checkPooled(t *testing.T, data []byte, of dtype.Type, columns int, rows []int64, p *cache.Pooling, out []byte, what string) {
+	t.Helper()
+	output := p.Output
+	if output == 0 {
+		output = of
+	}
+	stride := int(p.Stride)
+	if stride == 0 {
+		stride = columns * output.Size()
+	}
+	for b, at := range bagsOf(p, len(rows)) {
+		want, exact, size := pooled(data, of, columns, rows, p, b, at[0], at[1])
+		got := out[b*stride:][:len(want)]
+		if !bytes.Equal(got, want) {
+			for i := range columns {
+				if x, y := value(got, i, output), value(want, i, output); x != y && !(x != x && y != y) {
+					t.Fatalf("%s: bag %d (%d to %d) element %d is %g, want %g", what, b, at[0], at[1], i, x, y)
+				}
+			}
+			t.Fatalf("%s: bag %d (%d to %d) has other bits: %x, want %x", what, b, at[0], at[1], got, want)
+		}
+		if output != dtype.Float32 || p.Mode == cache.PoolMax {
+			continue
+		}
+		for i := range columns {
+			x := float64(value(got, i, output))
+			limit := float64(at[1]-at[0]+1) * 0x1p-24 * size[i]
+			if d := math.Abs(x - exact[i]); d > limit+1e-44 && !math.IsInf(size[i], 0) && size[i] < math.MaxFloat32 {
+				t.Fatalf("%s: bag %d element %d is %g, %g from the sum in float64, more than %g", what, b, i, x, d, limit)
+			}
+		}
+	}
+}
+
+// TestGatherPooled_EqualsDefinition compares pooled batches of every kind with a plain execution of the documented order.
+func TestGatherPooled_EqualsDefinition(t *testing.T) {
+	const rows = 400
+	for _, of := range floats {
+		for i, o := range []cache.Options{
+			{Codec: "none"}, {Codec: "ibp4", Host: cache.HostOptions{Tier: cache.Packed}}, {Codec: "rank", Devices: cache.DeviceOptions{Count: 3}},
+			{Codec: "auto", Host: cache.HostOptions{Workers: 1}},
+		} {
+			for _, columns := range []int{1, 24, 100} {
+				name := fmt.Sprintf("%s/%s/%d", of, o.Codec, columns)
+				t.Run(name, func(t *testing.T) {
+					r := rand.New(rand.NewPCG(uint64(columns), uint64(i)))
+					data := floatTable(rows, columns, of, true, 7)
+					table, err := cache.FromBytes("features", of, data, columns*of.Size())
+					if err != nil {
+						t.Fatal(err)
+					}
+					o := o
+					o.Tables, o.Budget = []cache.Table{table}, max(3000, int64(len(data)/3))
+					o.Admission = cache.AdmissionOptions{Policy: admission.NewStaticFrequency(), Training: batches(0, zipf(r, rows, 2000))}
+					c := newCache(t, o)
+					for round := range 5 {
+						p, ids := drawPooling(r, rows, []int{0, 1, 40, 700, 5000}[r.IntN(5)])
+						output := p.Output
+						if output == 0 {
+							output = of
+						}
+						width, bags := columns*output.Size(), len(bagsOf(&p, len(ids)))
+						stride := width
+						if r.IntN(3) == 0 {
+							stride += 3 * output.Size()
+							p.Stride = int64(stride)
+						}
+						out := bytes.Repeat([]byte{0xee}, max(0, (bags-1)*stride+width*min(bags, 1)))
+						before := stats(t, c)
+						if round%2 == 0 {
+							err = c.GatherPooled(ctx, 0, ids, p, out)
+						} else {
+							narrow := make([]int32, len(ids))
+							for i, id := range ids {
+								narrow[i] = int32(id)
+							}
+							err = c.On(r.IntN(c.Devices())).GatherPooled32(ctx, 0, narrow, p, out)
+						}
+						if err != nil {
+							t.Fatal(err)
+						}
+						checkPooled(t, data, of, columns, ids, &p, out, fmt.Sprintf("round %d", round))
+						for b := 1; b < bags; b++ {
+							for _, x := range out[(b-1)*stride+width : b*stride] {
+								if x != 0xee {
+									t.Fatalf("round %d: bytes between bags %d and %d were written", round, b-1, b)
+								}
+							}
+						}
+						looked := 0
+						for _, at := range bagsOf(&p, len(ids)) {
+							for _, id := range ids[at[0]:at[1]] {
+								if !p.Padding || id != p.PaddingRow {
+									looked++
+								}
+							}
+						}
+						after := stats(t, c)
+						if got := after.Tables[0].Lookups - before.Tables[0].Lookups; got != int64(looked) {
+							t.Fatalf("round %d: %d hits and misses, want %d", round, got, looked)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestGatherPooled_OneBag sums a million rows, on one processor and on several.
+func TestGatherPooled_OneBag(t *testing.T) {
+	const rows, columns = 1000, 2
+	data := floatTable(rows, columns, dtype.Float32, false, 1)
+	r := rand.New(rand.NewPCG(1, 1))
+	ids := zipf(r, rows, 1_000_000)
+	for _, workers := range []int{1, 3} {
+		table, err := cache.FromBytes("features", dtype.Float32, data, columns*4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: 1 << 20, Codec: "none", Host: cache.HostOptions{Workers: workers}})
+		for _, p := range []cache.Pooling{{Offsets: []int64{0}}, {Bag: len(ids), Mode: cache.PoolMean}, {Offsets: []int64{0, 0, 3, 999_999}, Mode: cache.PoolMax}} {
+			out := make([]byte, len(bagsOf(&p, len(ids)))*columns*4)
+			if err := c.GatherPooled(ctx, 0, ids, p, out); err != nil {
+				t.Fatal(err)
+			}
+			checkPooled(t, data, dtype.Float32, columns, ids, &p, out, fmt.Sprint(workers, " workers"))
+		}
+	}
+}
+
+func TestGatherPooled_BadArguments(t *testing.T) {
+	data := floatTable(10, 8, dtype.Float32, false, 1)
+	table, err := cache.FromBytes("features", dtype.Float32, data, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCache(t, cache.Options{Tables: []cache.Table{table, fromBytes(t, "bytes", data, 32)}, Budget: 1 << 20})
+	for _, test := range []struct {
+		p     cache.Pooling
+		table int
+		rows  []int64
+		out   int
+		is    error
+		want  string
+	}{
+		{cache.Pooling{}, 0, []int64{1}, 32, cache.ErrPooling, "rows (1) must be in bags: there are no offsets"},
+		{cache.Pooling{Bag: 2}, 0, []int64{1, 2, 3}, 32, cache.ErrPooling, "rows (3) must be whole bags of 2"},
+		{cache.Pooling{Bag: -1}, 0, []int64{1}, 32, cache.ErrPooling, "must be whole bags of -1"},
+		{cache.Pooling{Bag: 1, Offsets: []int64{0}}, 0, []int64{1}, 32, cache.ErrPooling, "offsets (1) must not come with bags of 1 rows"},
+		{cache.Pooling{Offsets: []int64{1}}, 0, []int64{1}, 32, cache.ErrPooling, "the first offset (1) must be 0"},
+		{cache.Pooling{Offsets: []int64{0, 2}}, 0, []int64{1}, 64, cache.ErrPooling, "offset (2) at position 1 must be 0 to 1"},
+		{cache.Pooling{Offsets: []int64{0, 2, 1}}, 0, []int64{1, 2}, 96, cache.ErrPooling, "offset (1) at position 2 must be 2 to 2"},
+		{cache.Pooling{LastOffset: true}, 0, []int64{}, 0, cache.ErrPooling, "offsets (none) must have the last bag's end"},
+		{cache.Pooling{Bag: 1, Mode: 3}, 0, []int64{1}, 32, cache.ErrPooling, "mode (3) must be sum, mean or max"},
+		{cache.Pooling{Bag: 1, Weights: []float32{1, 2}}, 0, []int64{1}, 32, cache.ErrPooling, "weights (2) must be one for each of 1 rows"},
+		{cache.Pooling{Bag: 1, Mode: cache.PoolMax, Weights: []float32{1}}, 0, []int64{1}, 32, cache.ErrPooling, "weights must come with sum"},
+		{cache.Pooling{Bag: 1, Output: dtype.Int32}, 0, []int64{1}, 32, cache.ErrPooling, "output type (int32) must be float32"},
+		{cache.Pooling{Bag: 1, Padding: true, PaddingRow: 10}, 0, []int64{1}, 32, cache.ErrPooling, "padding row (10) must be 0 to 9"},
+		{cache.Pooling{Bag: 1, Padding: true, PaddingRow: -1}, 0, []int64{1}, 32, cache.ErrPooling, "padding row (-1) must be at least 0"},
+		{cache.Pooling{Bag: 1, Stride: 31}, 0, []int64{1}, 32, cache.ErrPooling, "distance of outputs (31 bytes) must be at least 32"},
+		{cache.Pooling{Bag: 1, Stride: 34}, 0, []int64{1}, 32, cache.ErrPooling, "whole elements of float32"},
+		{cache.Pooling{Bag: 1}, 1, []int64{1}, 32, cache.ErrPooling, "elements (uint8) of table bytes must be float32"},
+		{cache.Pooling{Bag: 1}, 2, []int64{1}, 32, cache.ErrTable, "must be 0 to 1"},
+		{cache.Pooling{Bag: 1}, 0, []int64{1, 10}, 64, cache.ErrRows, "row number (10) at position 1"},
+		{cache.Pooling{Bag: 1}, 0, []int64{1, 2}, 32, cache.ErrOutput, "32 bytes for 2 bags of table features must be 64"},
+		{cache.Pooling{Bag: 2}, 0, []int64{1, 2}, 64, cache.ErrOutput, "64 bytes for 1 bags of table features must be 32"},
+	} {
+		out := bytes.Repeat([]byte{0xee}, test.out)
+		for _, several := range []bool{false, true} {
+			err := c.GatherPooled(ctx, test.table, test.rows, test.p, out)
+			if several {
+				good := cache.PooledBatch{Rows: []int64{1}, Pooling: cache.Pooling{Bag: 1}, Out: bytes.Repeat([]byte{0xee}, 32)}
+				err = c.GatherPooledTables(ctx, []cache.PooledBatch{good, {Table: test.table, Rows: test.rows, Pooling: test.p, Out: out}})
+				if good.Out[0] != 0xee {
+					t.Errorf("%q: the other table's output was written", test.want)
+				}
+			}
+			if !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%+v: %v, want %s", test.p, err, test.want)
+			}
+			if !bytes.Equal(out, bytes.Repeat([]byte{0xee}, test.out)) {
+				t.Errorf("%q: output was written", test.want)
+			}
+		}
+	}
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := c.GatherPooled(cancelled, 0, []int64{1}, cache.Pooling{Bag: 1}, make([]byte, 32)); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// TestGatherPooledTables sums bags of several tables, with row numbers of both widths, into columns of one output.
+func TestGatherPooledTables(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 5))
+	var tables []cache.Table
+	var data [][]byte
+	const tableCount, rows, columns, bags = 9, 300, 16, 50
+	for i := range tableCount {
+		d := floatTable(rows, columns, floats[i%3], false, uint64(i))
+		table, err := cache.FromBytes(fmt.Sprint("table", i), floats[i%3], d, columns*floats[i%3].Size())
+		if err != nil {
+			t.Fatal(err)
+		}
+		tables, data = append(tables, table), append(data, d)
+	}
+	c := newCache(t, cache.Options{Tables: tables, Budget: 200_000})
+	const stride = tableCount * columns * 4
+	out := make([]byte, bags*stride)
+	var batches []cache.PooledBatch
+	var ids [][]int64
+	for i := range tableCount {
+		p := cache.Pooling{Bag: 1 + i*5, Output: dtype.Float32, Stride: stride}
+		of := zipf(r, rows, bags*p.Bag)
+		b := cache.PooledBatch{Table: i, Rows: of, Pooling: p, Out: out[i*columns*4 : (bags-1)*stride+(i+1)*columns*4]}
+		if i%2 == 1 {
+			b.Rows, b.Rows32 = nil, make([]int32, len(of))
+			for j, id := range of {
+				b.Rows32[j] = int32(id)
+			}
+		}
+		batches, ids = append(batches, b), append(ids, of)
+	}
+	if err := c.On(0).GatherPooledTables(ctx, batches); err != nil {
+		t.Fatal(err)
+	}
+	for i, b := range batches {
+		checkPooled(t, data[i], floats[i%3], columns, ids[i], &b.Pooling, b.Out, fmt.Sprint("table ", i))
+	}
+	if err := c.GatherPooledTables(ctx, nil); err != nil {
+		t.Error("no tables: ", err)
+	}
+}
+
+// TestGatherAs_Rounds compares rows of other types with what each element rounds to, signs of zeros included.
+func TestGatherAs_Rounds(t *testing.T) {
+	const rows, columns = 200, 37
+	r := rand.New(rand.NewPCG(6, 6))
+	for _, of := range floats {
+		data := floatTable(rows, columns, of, true, 9)
+		table, err := cache.FromBytes("features", of, data, columns*of.Size())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: int64(len(data) / 2)})
+		ids := zipf(r, rows, 500)
+		for _, as := range floats {
+			out := make([]byte, len(ids)*columns*as.Size())
+			if err := c.GatherAs(ctx, 0, ids, as, out); err != nil {
+				t.Fatal(err)
+			}
+			for i, id := range ids {
+				for j := range columns {
+					want := rounded(value(data, int(id)*columns+j, of), as)
+					if got := out[(i*columns+j)*as.Size():][:as.Size()]; !bytes.Equal(got, want) {
+						t.Fatalf("%s as %s: row %d element %d is %x, want %x", of, as, id, j, got, want)
+					}
+				}
+			}
+		}
+		if err := c.GatherAs(ctx, 0, ids, dtype.Int8, nil); !errors.Is(err, cache.ErrPooling) {
+			t.Errorf("as int8: %v", err)
+		}
+	}
+}
+
+// BenchmarkGatherPooled compares with a Gather and a loop over the rows.
+func BenchmarkGatherPooled(b *testing.B) {
+	const rows, columns, n = 200_000, 128, 40_000
+	data := floatTable(rows, columns, dtype.Float32, false, 1)
+	for _, codec := range []cache.Codec{"none", "ibp", "rank"} {
+		table, err := cache.FromBytes("features", dtype.Float32, data, columns*4)
+		if err != nil {
+			b.Fatal(err)
+		}
+		c := newCache(b, cache.Options{Tables: []cache.Table{table}, Budget: int64(2 * len(data)), Codec: codec})
+		ids := make([]int64, n)
+		r := rand.New(rand.NewPCG(1, 1))
+		for i := range ids {
+			ids[i] = r.Int64N(rows)
+		}
+		for _, bag := range []int{1, 10, 40, 200} {
+			out := make([]byte, n/bag*columns*4)
+			b.Run(fmt.Sprintf("codec=%s/bag=%d/pooled", codec, bag), func(b *testing.B) {
+				b.SetBytes(n * columns * 4)
+				for range b.N {
+					if err := c.GatherPooled(ctx, 0, ids, cache.Pooling{Bag: bag}, out); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+			b.Run(fmt.Sprintf("codec=%s/bag=%d/loop", codec, bag), func(b *testing.B) {
+				b.SetBytes(n * columns * 4)
+				all, sums := make([]byte, n*columns*4), make([]float32, n/bag*columns)
+				for range b.N {
+					if err := c.Gather(ctx, 0, ids, all); err != nil {
+						b.Fatal(err)
+					}
+					clear(sums)
+					for i := range ids {
+						sum := sums[i/bag*columns:][:columns]
+						row := all[i*columns*4:][:columns*4]
+						for j := range sum {
+							sum[j] += math.Float32frombits(binary.LittleEndian.Uint32(row[4*j:]))
+						}
+					}
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,208 @@
+//go:build cgo
+
+package main
+
+// #include "bridge.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/dtype"
+)
+
+// pooledShape is a tc_pooled that has been checked.
+type pooledShape struct {
+	shape
+	c       *C.tc_pooled
+	pooling cache.Pooling // without offsets and weights
+	bags    int64
+	outSize int64 // bytes
+}
+
+// pooledShapes checks batches.
+func (s *served) pooledShapes(device C.int32_t, batches *C.tc_pooled, count C.int32_t) ([]pooledShape, error) {
+	all := make([]pooledShape, count)
+	for i := range unsafe.Slice(batches, count) {
+		var err error
+		if all[i], err = s.pooledShape(device, &unsafe.Slice(batches, count)[i]); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func (s *served) pooledShape(on C.int32_t, p *C.tc_pooled) (r pooledShape, err error) {
+	r.c = p
+	if r.shape, err = s.check(on, p.table, p.id_type, p.n, 0, p.ids != nil, true); err != nil {
+		return r, err
+	}
+	narrow := p.offset_type == C.TC_INT32
+	switch {
+	case p.bag < 0 || p.bag > maxBatch:
+		return r, argument("bag (%d) must be 0 to 2^31 - 1", p.bag)
+	case p.offset_count < 0 || p.offset_count > maxBatch+1:
+		return r, argument("offset_count (%d) must be 0 to 2^31", p.offset_count)
+	case p.offset_count > 0 && p.offsets == nil:
+		return r, argument("offsets (NULL) must be %d positions", p.offset_count)
+	case p.offset_count > 0 && !narrow && p.offset_type != C.TC_INT64:
+		return r, argument("offset_type (%d) must be TC_INT32 or TC_INT64", p.offset_type)
+	case p.mode < 0 || p.mode > C.TC_POOL_MAX:
+		return r, argument("mode (%d) must be one of tc_pool_mode", p.mode)
+	}
+	output := dtype.Invalid
+	if p.output != 0 {
+		if output, err = elementsOf(p.output); err != nil {
+			return r, argument("output (%d) must be TC_FLOAT32, TC_FLOAT16, TC_BFLOAT16 or 0", p.output)
+		}
+	}
+	r.pooling = cache.Pooling{
+		Mode: cache.PoolMode(p.mode), Bag: int(p.bag), LastOffset: p.last_offset != 0, Padding: p.has_padding != 0, PaddingRow: int64(p.padding),
+		Output: output, Stride: int64(p.out_stride), Offsets32: narrow,
+	}
+	switch r.bags = int64(p.offset_count); {
+	case p.bag > 0:
+		r.bags = r.n / int64(p.bag)
+	case p.last_offset != 0:
+		r.bags = max(r.bags-1, 0)
+	}
+	of := dtype.Type(s.elements[r.table])
+	if output == dtype.Invalid {
+		output = of
+	}
+	width := r.row
+	if of.Size() > 0 {
+		width = r.row / int64(of.Size()) * int64(output.Size())
+	}
+	stride := int64(p.out_stride)
+	switch {
+	case stride == 0:
+		stride = width
+	case stride < width || stride > 1<<40:
+		return r, argument("out_stride (%d) must be 0 or at least the output's %d bytes", p.out_stride, width)
+	}
+	if r.bags > 0 {
+		r.outSize = (r.bags-1)*stride + width
+	}
+	if r.bags > 0 && p.out == nil {
+		return r, argument("out (NULL) must have room for %d bags", r.bags)
+	}
+	return r, nil
+}
+
+//export tcgo_gather_pooled_host
+func tcgo_gather_pooled_host(h C.uintptr_t, dev C.int32_t, pooled *C.tc_pooled, count C.int32_t) (st status) {
+	defer recovered(&st)
+	s, ok := caches.get(handle(h))
+	if !ok {
+		return result(caches.missing(handle(h)))
+	}
+	return result(s.gatherPooledHost(dev, pooled, count))
+}
+
+// gatherPooledHost reduces rows between memory of the host.
+func (s *served) gatherPooledHost(dev C.int32_t, pooled *C.tc_pooled, count C.int32_t) error {
+	all, err := s.pooledShapes(dev, pooled, count)
+	if err != nil {
+		return err
+	}
+	tables := make([]cache.PooledBatch, len(all))
+	for i := range all {
+		r, t := &all[i], &tables[i]
+		t.Table, t.Pooling = r.table, r.pooling
+		if r.idBytes == 4 {
+			t.Rows32 = narrow(r.c.ids, r.n)
+		} else {
+			t.Rows = wide(r.c.ids, C.TC_INT64, r.n)
+		}
+		t.Pooling.Offsets = wide(r.c.offsets, r.c.offset_type, int64(r.c.offset_count))
+		if r.c.weights != nil {
+			t.Pooling.Weights = weightsOf(unsafe.Pointer(r.c.weights), r.n)
+		}
+		if r.outSize > 0 {
+			t.Out = unsafe.Slice((*byte)(r.c.out), r.outSize)
+		}
+	}
+	if dev < 0 {
+		return s.cache.GatherPooledTables(context.Background(), tables)
+	}
+	return s.views[dev].GatherPooledTables(context.Background(), tables)
+}
+
+// weightsOf returns n floats in C's memory: in place where they are aligned, else copied.
+func weightsOf(at unsafe.Pointer, n int64) []float32 {
+	if n == 0 {
+		return nil
+	}
+	if uintptr(at)%4 == 0 {
+		return unsafe.Slice((*float32)(at), n)
+	}
+	copied := make([]float32, n)
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&copied[0])), 4*n), unsafe.Slice((*byte)(at), 4*n))
+	return copied
+}
+
+//export tcgo_gather_pooled
+func tcgo_gather_pooled(h C.uintptr_t, dev C.int32_t, pooled *C.tc_pooled, count C.int32_t, stream C.uintptr_t, to *C.uintptr_t) (st status) {
+	defer recovered(&st)
+	s, ok := caches.get(handle(h))
+	if !ok {
+		return result(caches.missing(handle(h)))
+	}
+	if s.onHost {
+		if stream != 0 {
+			return result(argument("stream (%#x) must be NULL on the host backend", stream))
+		}
+		if err := s.gatherPooledHost(dev, pooled, count); err != nil {
+			return result(err)
+		}
+		return s.giveBatch(to, nil)
+	}
+	if dev < 0 {
+		return result(argument("device (%d) must be 0 to %d", dev, len(s.views)-1))
+	}
+	if stream == perThreadStream {
+		return result(argument("stream (%#x) must not be the per-thread default stream", stream))
+	}
+	all, err := s.pooledShapes(dev, pooled, count)
+	if err != nil {
+		return result(err)
+	}
+	parts := make([]*cache.Batch, 0, len(all))
+	for i := range all {
+		b, err := s.enqueuePooled(&all[i], uintptr(stream))
+		if err != nil { // earlier batches run: whoever has no handle of theirs must not lose their errors
+			for _, p := range parts {
+				err = errors.Join(err, p.Wait())
+			}
+			return result(err)
+		}
+		parts = append(parts, b)
+	}
+	return s.giveBatch(to, parts)
+}
+
+// enqueuePooled enqueues a batch whose memory is a GPU's.
+func (s *served) enqueuePooled(r *pooledShape, stream uintptr) (*cache.Batch, error) {
+	at := func(p unsafe.Pointer, bytes int64) device.Buffer {
+		return device.DeviceBuffer(uint64(uintptr(p)), bytes)
+	}
+	offsetBytes := int64(8)
+	if r.pooling.Offsets32 {
+		offsetBytes = 4
+	}
+	p := r.pooling
+	p.DeviceOffsets = at(r.c.offsets, offsetBytes*int64(r.c.offset_count))
+	if r.c.weights != nil {
+		p.DeviceWeights = at(unsafe.Pointer(r.c.weights), 4*r.n)
+	}
+	ids, out := at(r.c.ids, r.n*r.idBytes), at(r.c.out, r.outSize)
+	if r.idBytes == 4 {
+		return s.views[r.device].GatherPooledDevice32(context.Background(), stream, r.table, ids, p, out)
+	}
+	return s.views[r.device].GatherPooledDevice(context.Background(), stream, r.table, ids, p, out)
+}

@@ -1,0 +1,202 @@
+#include "textflag.h"
+
+// Eight elements at a time: DI is the sums, SI the row, CX the elements that are left. Additions and products are rounded on their own: FMA would
+// round once. See elements.go for what each function does.
+
+// The eight elements of the row at SI, as float32 in Y0.
+#define ROW_FLOAT32 VMOVUPS (SI), Y0; ADDQ $32, SI
+#define ROW_FLOAT16 VCVTPH2PS (SI), Y0; ADDQ $16, SI
+#define ROW_BFLOAT16 VPMOVZXWD (SI), Y0; VPSLLD $16, Y0, Y0; ADDQ $16, SI
+
+#define ARGUMENTS MOVQ sums+0(FP), DI; MOVQ row+8(FP), SI; MOVQ n+16(FP), CX
+#define NEXT ADDQ $32, DI; SUBQ $8, CX
+
+#define STORE_ARGUMENTS MOVQ out+0(FP), DI; MOVQ sums+8(FP), SI; MOVQ n+16(FP), CX
+// Y0 is eight sums, with one NaN for all.
+#define SUMS VMOVUPS (SI), Y0; VCMPPS $3, Y0, Y0, Y2; VBLENDVPS Y2, Y1, Y0, Y0; ADDQ $32, SI
+#define ONE_NAN MOVL $0x7fc00000, AX; MOVQ AX, X1; VPBROADCASTD X1, Y1
+
+TEXT ·loadFloat16(SB), NOSPLIT, $0-24
+	ARGUMENTS
+loop:
+	ROW_FLOAT16
+	VMOVUPS Y0, (DI)
+	NEXT
+	JNZ loop
+	VZEROUPPER
+	RET
+
+TEXT ·loadBFloat16(SB), NOSPLIT, $0-24
+	ARGUMENTS
+loop:
+	ROW_BFLOAT16
+	VMOVUPS Y0, (DI)
+	NEXT
+	JNZ loop
+	VZEROUPPER
+	RET
+
+TEXT ·addFloat32(SB), NOSPLIT, $0-24
+	ARGUMENTS
+loop:
+	ROW_FLOAT32
+	VADDPS (DI), Y0, Y0
+	VMOVUPS Y0, (DI)
+	NEXT
+	JNZ loop
+	VZEROUPPER
+	RET
+
+TEXT ·addFloat16(SB), NOSPLIT, $0-24
+	ARGUMENTS
+loop:
+	ROW_FLOAT16
+	VADDPS (DI), Y0, Y0
+	VMOVUPS Y0, (DI)
+	NEXT
+	JNZ loop
+	VZEROUPPER
+	RET
+
+TEXT ·addBFloat16(SB), NOSPLIT, $0-24
+	ARGUMENTS
+loop:
+	ROW_BFLOAT16
+	VADDPS (DI), Y0, Y0
+	VMOVUPS Y0, (DI)
+	NEXT
+	JNZ loop
+	VZEROUPPER
+	RET
+
+TEXT ·addWeightedFloat32(SB), NOSPLIT, $0-28
+	ARGUMENTS
+	VBROADCASTSS w+24(FP), Y1
+loop:
+	ROW_FLOAT32
+	VMULPS Y1, Y0, Y0
+	VADDPS (DI), Y0, Y0
+	VMOVUPS Y0, (DI)
+	NEXT
+	JNZ loop
+	VZEROUPPER
+	RET
+
+TEXT ·addWeightedFloat16(SB), NOSPLIT, $0-28
+	ARGUMENTS
+	VBROADCASTSS w+24(FP), Y1
+loop:
+	ROW_FLOAT16
+	VMULPS Y1, Y0, Y0
+	VADDPS (DI), Y0, Y0
+	VMOVUPS Y0, (DI)
+	NEXT
+	JNZ loop
+	VZEROUPPER
+	RET
+
+TEXT ·addWeightedBFloat16(SB), NOSPLIT, $0-28
+	ARGUMENTS
+	VBROADCASTSS w+24(FP), Y1
+loop:
+	ROW_BFLOAT16
+	VMULPS Y1, Y0, Y0
+	VADDPS (DI), Y0, Y0
+	VMOVUPS Y0, (DI)
+	NEXT
+	JNZ loop
+	VZEROUPPER
+	RET
+
+// VMAXPS returns its second source, here the sum, unless the first one is greater: so for a NaN.
+TEXT ·maxFloat32(SB), NOSPLIT, $0-24
+	ARGUMENTS
+loop:
+	ROW_FLOAT32
+	VMAXPS (DI), Y0, Y0
+	VMOVUPS Y0, (DI)
+	NEXT
+	JNZ loop
+	VZEROUPPER
+	RET
+
+TEXT ·maxFloat16(SB), NOSPLIT, $0-24
+	ARGUMENTS
+loop:
+	ROW_FLOAT16
+	VMAXPS (DI), Y0, Y0
+	VMOVUPS Y0, (DI)
+	NEXT
+	JNZ loop
+	VZEROUPPER
+	RET
+
+TEXT ·maxBFloat16(SB), NOSPLIT, $0-24
+	ARGUMENTS
+loop:
+	ROW_BFLOAT16
+	VMAXPS (DI), Y0, Y0
+	VMOVUPS Y0, (DI)
+	NEXT
+	JNZ loop
+	VZEROUPPER
+	RET
+
+TEXT ·storeFloat32(SB), NOSPLIT, $0-24
+	STORE_ARGUMENTS
+	ONE_NAN
+loop:
+	SUMS
+	VMOVUPS Y0, (DI)
+	ADDQ $32, DI
+	SUBQ $8, CX
+	JNZ loop
+	VZEROUPPER
+	RET
+
+TEXT ·storeFloat16(SB), NOSPLIT, $0-24
+	STORE_ARGUMENTS
+	ONE_NAN
+loop:
+	SUMS
+	VCVTPS2PH $0, Y0, (DI)
+	ADDQ $16, DI
+	SUBQ $8, CX
+	JNZ loop
+	VZEROUPPER
+	RET
+
+TEXT ·storeBFloat16(SB), NOSPLIT, $0-24
+	STORE_ARGUMENTS
+	ONE_NAN
+	MOVL $0x7fff, AX
+	MOVQ AX, X3
+	VPBROADCASTD X3, Y3
+	MOVL $1, AX
+	MOVQ AX, X4
+	VPBROADCASTD X4, Y4
+loop:
+	SUMS
+	VPSRLD $16, Y0, Y2
+	VPAND Y4, Y2, Y2
+	VPADDD Y3, Y0, Y0
+	VPADDD Y2, Y0, Y0
+	VPSRLD $16, Y0, Y0
+	VEXTRACTI128 $1, Y0, X2
+	VPACKUSDW X2, X0, X0
+	VMOVDQU X0, (DI)
+	ADDQ $16, DI
+	SUBQ $8, CX
+	JNZ loop
+	VZEROUPPER
+	RET
+
+TEXT ·prefetch(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), SI
+	MOVQ n+8(FP), CX
+loop:
+	PREFETCHT0 (SI)
+	ADDQ $64, SI
+	SUBQ $64, CX
+	JGT loop
+	RET

@@ -1,0 +1,80 @@
+// What Go and CUDA code share of batches whose rows are added up: see abi.h, of which this is a part.
+#pragma once
+#include "abi.h"
+
+// A run is so many consecutive rows of a bag, and a group so many consecutive runs: see package reduce.
+#define POOL_RUN 32
+#define POOL_GROUP_RUNS 32
+// PoolPartialHeader is the bytes in front of a run's sums in partials: how many rows the run has.
+#define POOL_PARTIAL_HEADER 16
+// PoolAhead is the number of rows that a tile has in shared memory, or on their way there.
+#define POOL_AHEAD 4
+
+#define POOL_SUM 0
+#define POOL_MEAN 1
+#define POOL_MAX 2
+
+#define POOL_FLOAT32 0
+#define POOL_FLOAT16 1
+#define POOL_BFLOAT16 2
+
+// PoolArgs say how the rows of a batch are divided into bags, and what is written of each: see package reduce.
+struct PoolArgs {
+	u64 offsets;
+	u64 weights;
+	u64 partials;
+	i64 padding;
+	i64 stride;
+	u32 bags;
+	// Size is the rows of each bag, or 0 if offsets say. OffsetCount is bags, or one more.
+	u32 size;
+	u32 offsetCount;
+	u32 columns;
+	// A tile sums the runs that begin at so many positions.
+	u32 tileRows;
+	u32 partialStride;
+	u32 mode;
+	u32 element;
+	u32 output;
+	// Narrow says that offsets have 32 bits. Unit is the largest of 16, 8, 4 and 2 bytes by which outputs can be written.
+	u32 narrow;
+	u32 unit;
+	u32 reserved;
+};
+ABI_SIZE(PoolArgs, 88);
+
+// PooledArgs are a batch whose rows are added up. Serve's warpRows and part are not used, and its lookup's out receives the sums.
+struct PooledArgs {
+	ServeArgs serve;
+	PoolArgs pool;
+};
+ABI_SIZE(PooledArgs, 400);
+
+// PooledReplayArgs are such a batch in a captured graph.
+struct PooledReplayArgs {
+	ReplayArgs replay;
+	PoolArgs pool;
+};
+ABI_SIZE(PooledReplayArgs, 424);
+
+// PoolJoinArgs are the bags of a batch with so many rows; those of several runs are joined.
+struct PoolJoinArgs {
+	PoolArgs pool;
+	u64 out;
+	u32 rows;
+	u32 reserved;
+};
+ABI_SIZE(PoolJoinArgs, 104);
+
+// GatherPoolArgs are uncompressed rows that are added up in bags of one size: what benchmarks compare with.
+struct GatherPoolArgs {
+	u64 mem;
+	u64 rows;
+	u64 out;
+	u32 bags;
+	u32 bag;
+	u32 quads;
+	// Bfloat16 says that elements are such, else they are float32.
+	u32 bfloat16;
+};
+ABI_SIZE(GatherPoolArgs, 40);

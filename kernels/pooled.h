@@ -1,0 +1,162 @@
+// Sums of rows: where bags and runs begin, elements of rows as float32, and what is written of a bag. Package reduce says in which order rows are
+// added; every operation here is rounded on its own, as there.
+#pragma once
+#include "abi_pooled.h"
+#include "coder.h"
+
+INLINE float asFloat(u32 x) { return __builtin_bit_cast(float, x); }
+INLINE u32 bitsOf(float x) { return __builtin_bit_cast(u32, x); }
+
+#ifdef EMULATED
+INLINE float sumOf(float a, float b) { return a + b; }
+INLINE float productOf(float a, float b) { return a * b; }
+INLINE float quotientOf(float a, float b) { return a / b; }
+INLINE float ofHalf(u32 x)
+{
+	u32 sign = (x & 0x8000) << 16, exponent = x >> 10 & 31, fraction = x & 1023;
+	if (exponent == 0)
+		return asFloat(bitsOf((float)fraction * 0x1p-24f) | sign);
+	return asFloat(sign | (exponent == 31 ? 0xffu : exponent + 127 - 15) << 23 | fraction << 13);
+}
+INLINE u32 halfOf(float x)
+{
+	u32 sign = bitsOf(x) >> 16 & 0x8000, size = bitsOf(x) & 0x7fffffff;
+	if (size >= 0x47800000)
+		return sign | 0x7c00;
+	if (size < 0x38800000)
+		return sign | (bitsOf(asFloat(size) + 0.5f) - 0x3f000000);
+	size += 0xfff + (size >> 13 & 1);
+	return sign | (size - ((127 - 15) << 23)) >> 13;
+}
+template <class T> INLINE void storeFar(T *p, T x) { *written(p) = x; }
+#else
+// Compilers would make one operation of a product and a sum.
+INLINE float sumOf(float a, float b)
+{
+	float r;
+	asm("add.rn.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+	return r;
+}
+INLINE float productOf(float a, float b)
+{
+	float r;
+	asm("mul.rn.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+	return r;
+}
+INLINE float quotientOf(float a, float b)
+{
+	float r;
+	asm("div.rn.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+	return r;
+}
+INLINE float ofHalf(u32 x)
+{
+	float r;
+	asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"((u16)x));
+	return r;
+}
+INLINE u32 halfOf(float x)
+{
+	u16 r;
+	asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x));
+	return r;
+}
+template <class T> INLINE void storeFar(T *p, T x) { *p = x; }
+#endif
+
+// rounded returns the bits of a 16-bit element.
+INLINE u32 rounded(float x, u32 as)
+{
+	if (x != x)
+		return as == POOL_FLOAT16 ? 0x7e00 : 0x7fc0;
+	if (as == POOL_FLOAT16)
+		return halfOf(x);
+	u32 b = bitsOf(x);
+	return (b + 0x7fff + (b >> 16 & 1)) >> 16;
+}
+
+// unpack returns the EACH elements of a quad: four, or eight of 16 bits.
+template <int EACH> INLINE void unpack(u32x4 quad, u32 element, float (&x)[EACH])
+{
+	if constexpr (EACH == 4) {
+		x[0] = asFloat(quad.x), x[1] = asFloat(quad.y), x[2] = asFloat(quad.z), x[3] = asFloat(quad.w);
+	} else if (element == POOL_FLOAT16) {
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			x[2 * i] = ofHalf(quad[i] & 0xffff), x[2 * i + 1] = ofHalf(quad[i] >> 16);
+	} else {
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			x[2 * i] = asFloat(quad[i] << 16), x[2 * i + 1] = asFloat(quad[i] & 0xffff0000);
+	}
+}
+
+// storeSums writes the EACH sums of a quad as elements of the output. A row's last quad may have fewer.
+template <int EACH> INLINE void storeSums(const PoolArgs &p, u8 *out, u32 quad, const float (&x)[EACH])
+{
+	u32 first = quad * EACH, n = minimum(p.columns - first, EACH);
+	if (p.output == POOL_FLOAT32) {
+		u32 y[EACH];
+#pragma unroll
+		for (int i = 0; i < EACH; i++)
+			y[i] = x[i] != x[i] ? 0x7fc00000 : bitsOf(x[i]);
+		u32 *to = (u32 *)out + first;
+		if (n == EACH && p.unit == 16) {
+#pragma unroll
+			for (int i = 0; i < EACH; i += 4)
+				storeFar((u32x4 *)(to + i), u32x4{y[i], y[i + 1], y[i + 2], y[i + 3]});
+			return;
+		}
+#pragma unroll
+		for (int i = 0; i < EACH; i++)
+			if (i < n)
+				storeFar(to + i, y[i]);
+		return;
+	}
+	u32 y[EACH / 2];
+#pragma unroll
+	for (int i = 0; i < EACH / 2; i++)
+		y[i] = rounded(x[2 * i], p.output) | rounded(x[2 * i + 1], p.output) << 16;
+	u16 *to = (u16 *)out + first;
+	if (n == EACH && p.unit >= 2 * EACH) {
+		if constexpr (EACH == 8)
+			storeFar((u32x4 *)to, u32x4{y[0], y[1], y[2], y[3]});
+		else
+			storeFar((u32x2 *)to, u32x2{y[0], y[1]});
+		return;
+	}
+#pragma unroll
+	for (int i = 0; i < EACH; i++)
+		if (i < n)
+			storeFar(to + i, (u16)(y[i / 2] >> 16 * (i % 2)));
+}
+
+// offsetGiven returns the i-th offset as it is given.
+INLINE i64 offsetGiven(const PoolArgs &p, u32 i)
+{
+	return p.narrow ? (i64)(i32)loadConst((const u32 *)p.offsets + i) : (i64)loadConst((const u64 *)p.offsets + i);
+}
+
+// startOf returns the position at which a bag begins; of bag number p.bags, where the last one ends. n is the number of positions.
+INLINE u32 startOf(const PoolArgs &p, u32 n, u32 bag)
+{
+	if (p.size != 0)
+		return bag * p.size;
+	if (bag >= p.offsetCount)
+		return n;
+	i64 x = offsetGiven(p, bag);
+	return x < 0 ? 0 : (u32)minimum64((u64)x, n);
+}
+
+// placeOf returns where the sums of a run of a longer bag go, with their header in front: see reduce.Batch.PartialBytes.
+INLINE u8 *placeOf(const PoolArgs &p, u32 position, bool last)
+{
+	return (u8 *)p.partials + (u64)(position / POOL_RUN * 2 + last) * p.partialStride;
+}
+
+// badOffset says whether an offset is out of order.
+INLINE bool badOffset(const PoolArgs &p, u32 n, u32 i)
+{
+	i64 x = offsetGiven(p, i), before = i == 0 ? 0 : offsetGiven(p, i - 1);
+	return x < before || x > (i64)n || (i == 0 && x != 0);
+}

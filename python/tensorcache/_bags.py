@@ -1,0 +1,134 @@
+"""Rows added up in bags, for row numbers in host memory: what ``Table.embedding_bag`` does with NumPy arrays, and what all callers check."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Optional
+
+import numpy as np
+
+from . import _abi
+from ._elements import Element, element
+from ._ids import host_ids, id_type
+from ._library import check, library
+from .errors import ArgumentError
+
+if TYPE_CHECKING:
+    from .table import Table
+
+MODES = {"sum": 0, "mean": 1, "max": 2}
+_FLOATS = ("float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """How bags are reduced, checked. ``padding`` is None or a row number that counts from the front."""
+
+    mode: int
+    last: bool
+    padding: Optional[int]
+    output: Element
+
+
+def pooling(of: Element, rows: int, mode: str, last: bool, padding: Optional[int], dtype: Any, weighted: bool) -> Pooling:
+    """Returns what is asked of the bags of a table with that element type and number of rows."""
+    if of.name not in _FLOATS:
+        raise TypeError(f"tensorcache: table ({of.name}) must have float32, float16 or bfloat16 elements to be added up")
+    if mode not in MODES:
+        raise ArgumentError(f"tensorcache: mode ({mode!r}) must be 'sum', 'mean' or 'max'")
+    if weighted and mode != "sum":
+        raise ArgumentError(f"tensorcache: per_sample_weights must come with mode 'sum', not {mode!r}")
+    output = of if dtype is None else element(dtype)
+    if output.name not in _FLOATS:
+        raise TypeError(f"tensorcache: dtype ({output.name}) must be float32, float16 or bfloat16")
+    if padding is not None:
+        if not -rows <= padding < rows:
+            raise ArgumentError(f"tensorcache: padding_idx ({padding}) must be a row of the table, -{rows} to {rows - 1}")
+        padding += rows if padding < 0 else 0
+    return Pooling(MODES[mode], last, padding, output)
+
+
+def bags_of(ids_shape: Sequence[int], offsets: Optional[int], last: bool) -> tuple[int, int]:
+    """Returns the number of bags, and the rows of each bag or 0 if offsets say. ``offsets`` is their number, None for none."""
+    if len(ids_shape) == 2:
+        if offsets is not None:
+            raise ArgumentError("tensorcache: offsets must be None for ids of two axes, which are bags of one length")
+        if last:
+            raise ArgumentError("tensorcache: include_last_offset (True) must come with offsets")
+        return ids_shape[0], ids_shape[1]
+    if len(ids_shape) != 1:
+        raise ArgumentError(f"tensorcache: ids (shape {tuple(ids_shape)}) must have one axis, with offsets, or two")
+    if offsets is None:
+        raise ArgumentError("tensorcache: offsets (None) must be positions of ids at which bags begin, or ids must have two axes")
+    if last and offsets == 0:
+        raise ArgumentError("tensorcache: offsets (none) must have the end of the last bag, as include_last_offset says")
+    return offsets - int(last), 0
+
+
+def structure(
+    to: _abi.Pooled,
+    table: int,
+    how: Pooling,
+    size: int,
+    ids: tuple[int, int, int],
+    offsets: Optional[tuple[int, int, int]],
+    weights: Optional[int],
+    out: int,
+    stride: int,
+) -> None:
+    """Fills the library's structure. ``ids`` and ``offsets`` are address, type and number."""
+    to.size, to.table = ctypes.sizeof(_abi.Pooled), table
+    to.ids, to.id_type, to.n = ids
+    to.mode, to.output = how.mode, _abi.DTYPES[how.output.name]
+    to.bag = size
+    if offsets is not None:
+        to.offsets, to.offset_type, to.offset_count = offsets
+        to.last_offset = int(how.last)
+    else:
+        to.offset_type = _abi.INT64
+    to.weights = weights
+    if how.padding is not None:
+        to.has_padding, to.padding = 1, how.padding
+    to.out, to.out_stride = out, stride
+
+
+def embedding_bag(
+    table: Table, ids: Any, offsets: Any, mode: str, weights: Any, last: bool, padding: Optional[int], dtype: Any, out: Any
+) -> np.ndarray[Any, Any]:
+    """``Table.embedding_bag`` with NumPy arrays."""
+    numbers = host_ids(ids, len(table))
+    how = pooling(table._element, len(table), mode, last, padding, dtype, weights is not None)
+    positions = None if offsets is None else host_ids(offsets, numbers.size + 1)
+    if positions is not None and positions.ndim != 1:
+        raise ArgumentError(f"tensorcache: offsets (shape {positions.shape}) must have one axis")
+    bags, size = bags_of(numbers.shape, None if positions is None else positions.size, last)
+    factors = None
+    if weights is not None:
+        factors = np.ascontiguousarray(weights, dtype=np.float32)
+        if factors.shape != numbers.shape:
+            raise ArgumentError(f"tensorcache: per_sample_weights (shape {factors.shape}) must have the shape of ids, {numbers.shape}")
+    shape = (bags, *table._row_shape)
+    stride = 0
+    if out is None:
+        out = np.zeros(shape, how.output.numpy) if size == 0 and numbers.ndim == 2 else np.empty(shape, how.output.numpy)
+    else:
+        stride = table._row_stride(out, shape, how.output)
+    if numbers.ndim == 2 and size == 0:  # bags without rows
+        out[...] = 0
+        return out  # type: ignore[no-any-return]
+    batch = _abi.Pooled()
+    structure(
+        batch,
+        table._index,
+        how,
+        size,
+        (numbers.ctypes.data, id_type(numbers), numbers.size),
+        None if positions is None else (positions.ctypes.data, id_type(positions), positions.size),
+        None if factors is None else factors.ctypes.data,
+        out.ctypes.data,
+        stride,
+    )
+    check(library().tc_gather_pooled_host(table._handle, -1, ctypes.byref(batch), 1))
+    return out  # type: ignore[no-any-return]

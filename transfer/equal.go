@@ -1,0 +1,126 @@
+package transfer
+
+import (
+	"bytes"
+	"math/bits"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+const (
+	// Rows are hashed in parts of equalPart, and looked up in groups of equalGroup.
+	equalPart  = 1 << 16
+	equalGroup = 64
+	// equalShare is the bytes of stored rows for which the search for equal rows has a slot of 8 bytes, and leastEqualSlots the fewest slots.
+	equalShare      = 512
+	leastEqualSlots = 1 << 12
+
+	// An entry of the search: 1 + a row's number, whether another row was found to be equal, and bits of the hash.
+	equalRowBits = 47
+	equalFound   = 1 << equalRowBits
+	equalTag     = 1<<64 - equalFound<<1
+)
+
+// equalRows finds rows of a tier that is being packed whose stored bytes are those of an earlier row. It knows so many earlier rows as it has
+// slots; of two rows that want a slot, one that others were equal to stays, else the later one. So it finds all rows that are like a
+// frequent one, and in tables whose stored rows have 512 bytes or more on average mostly every repeat.
+type equalRows struct {
+	t      *Tier
+	slots  []uint64
+	hashes []uint64 // of the rows of a part
+	places bitset   // rows whose place has several rows
+	copies bitset   // those of them but the first of each place
+	n      int64    // bits of places
+}
+
+// bitset has a bit for each row, lowest first in its words.
+type bitset []uint64
+
+func (b bitset) has(row int64) bool { return len(b) != 0 && b[row>>6]>>(row&63)&1 != 0 }
+func (b bitset) set(row int64)      { b[row>>6] |= 1 << (row & 63) }
+func (b bitset) clear(row int64)    { b[row>>6] &^= 1 << (row & 63) }
+
+func newBitset(rows int64) bitset { return make(bitset, (rows+63)/64) }
+
+func (t *Tier) newEqualRows() *equalRows {
+	slots := max(leastEqualSlots, t.total.StoredBytes/equalShare)
+	slots = int64(1) << (bits.Len64(uint64(min(slots, 2*t.rows+1))) - 1)
+	return &equalRows{t: t, slots: make([]uint64, max(2, slots)), hashes: make([]uint64, min(t.rows, equalPart))}
+}
+
+// bytesOf returns the stored bytes of a row that has not been packed yet; length is 0 for raw rows.
+func (e *equalRows) bytesOf(row int64, length uint32) []byte {
+	n := int(length)
+	if n == 0 {
+		n = e.t.rowBytes
+	}
+	return e.t.host.Mem.Bytes()[row*e.t.host.Stride:][:n]
+}
+
+// part hashes the rows from first on, whose stored lengths are given.
+func (e *equalRows) part(workers interruptible, first int64, lengths []uint32) {
+	workers.For(len(lengths), packGrain, func(from, to int) {
+		for i := from; i < to; i++ {
+			e.hashes[i] = xxhash.Sum64(e.bytesOf(first+int64(i), lengths[i]))
+		}
+	})
+}
+
+// fetch loads the slots of a group of rows of the part, so that find does not wait for one after the other.
+func (e *equalRows) fetch(from, to int) {
+	sum := uint64(0)
+	for _, h := range e.hashes[from:to] {
+		sum += e.slots[h&uint64(len(e.slots)-1)]
+	}
+	touch(sum)
+}
+
+//go:noinline
+func touch(uint64) {}
+
+// find returns the place of an earlier row with the stored bytes of a row of the part, and notes that the two share it; or says that there is
+// none. locations are those of the earlier rows.
+func (e *equalRows) find(row int64, length uint32, hash uint64, locations []slab.Location) (l slab.Location, ok bool) {
+	at := hash & uint64(len(e.slots)-1)
+	var stored []byte
+	for i := at; ; i ^= 1 { // a row has two slots
+		if x := e.slots[i]; x != 0 && (x^hash)&equalTag == 0 {
+			earlier := int64(x&(equalFound-1)) - 1
+			l = locations[earlier]
+			if stored == nil {
+				stored = e.bytesOf(row, length)
+			}
+			if n := l.Stored(e.t.rowBytes); l.Compressed() == (length != 0) && n == len(stored) &&
+				bytes.Equal(stored, e.t.host.Mem.Bytes()[earlier*e.t.host.Stride:][:n]) {
+				e.slots[i] |= equalFound
+				e.share(earlier, row)
+				return l, true
+			}
+		}
+		if i != at {
+			break
+		}
+	}
+	if e.slots[at]&equalFound != 0 {
+		at ^= 1
+	}
+	if e.slots[at]&equalFound == 0 {
+		e.slots[at] = hash&equalTag | uint64(row+1)
+	}
+	return 0, false
+}
+
+func (e *equalRows) share(earlier, row int64) {
+	if e.places == nil {
+		e.places, e.copies = newBitset(e.t.capacity), newBitset(e.t.rows)
+	}
+	for _, r := range []int64{earlier, row} {
+		if !e.places.has(r) {
+			e.places.set(r)
+			e.n++
+		}
+	}
+	e.copies.set(row)
+}
