@@ -57,13 +57,14 @@ func onBackends(t *testing.T, test func(t *testing.T, backend cache.Backend)) {
 }
 
 // TestAdopt_RowsAndRestore: rows of adopted memory are compressed in their places and right, before and after updates, up to the end of the
-// memory's last page. After Close the memory has them again with RestoreOnClose, and is still the tier without.
+// memory's last page, also if it ends within a sector of 32 bytes that a GPU reads
+// (701 × 132). After Close the memory has them again with RestoreOnClose, and is still the tier without.
 func TestAdopt_RowsAndRestore(t *testing.T) {
 	onBackends(t, func(t *testing.T, backend cache.Backend) {
 		for _, codec := range []cache.Codec{"none", "ibp4", "ibp8", "rank", "zipnn", "sleek", "ndzip", "sparse", "auto"} {
-			for _, size := range []struct{ rows, rowBytes int }{{512, 512}, {1024, 64}, {700, 132}, {16, 1 << 14}} {
+			for _, size := range []struct{ rows, rowBytes int }{{512, 512}, {1024, 64}, {701, 132}, {16, 1 << 14}} {
 				for _, restore := range []bool{true, false} {
-					if testing.Short() && (restore != (size.rowBytes == 512) || size.rowBytes == 132 || size.rowBytes > 4096 && codec != "none" && codec != "zipnn") {
+					if testing.Short() && (restore != (size.rowBytes == 512) || size.rowBytes == 132 && codec != "none" || size.rowBytes > 4096 && codec != "none" && codec != "zipnn") {
 						continue // on the emulated GPU, training IBP on long rows takes a minute
 					}
 					t.Run(fmt.Sprintf("%s/%dx%d/%v", codec, size.rows, size.rowBytes, restore), func(t *testing.T) {

@@ -26,7 +26,7 @@ var coders = map[string]coder{
 	"ndzip32": {lanes: 32, floats: 4},
 	"ndzip64": {lanes: 32},
 	"sparse1": {lanes: 8, quads: 4, one: 512, fill: true, encodes: true},
-	"sparse2": {lanes: 8, quads: 4, one: 512, fill: true, encodes: true},
-	"sparse4": {lanes: 8, quads: 4, one: 512, fill: true, encodes: true},
+	"sparse2": {lanes: 8, quads: 4, one: 512, fill: true, encodes: true, floats: 2},
+	"sparse4": {lanes: 8, quads: 4, one: 512, fill: true, encodes: true, floats: 4},
 	"sparse8": {lanes: 8, quads: 4, one: 512, fill: true, encodes: true},
 }

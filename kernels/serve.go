@@ -21,11 +21,11 @@ type Serve struct {
 	// Result and Batch are as in Ending.
 	Result device.Buffer
 	Batch  uint64
-	// Absent is as in Fetch.
-	Absent *Absent
 	// Pool is used by the kernel of Pooled only. Partials is device memory of Pool.PartialBytes for it; its execution on the host needs none.
 	Pool     *reduce.Batch
 	Partials device.Buffer
+	// Absent is as in Fetch.
+	Absent *Absent
 
 	// host is what the host execution reads. It lies here so that a batch allocates nothing.
 	host struct {

@@ -30,7 +30,7 @@ func encodeCheckpoint(r *resumable) []byte {
 	return le.AppendUint32(b, checksum(b))
 }
 
-// add appends a group to what sync writes.
+// add notes a group, for append to write.
 func (c *checkpoint) add(g *packedGroup, pages []indexPage) {
 	le := binary.LittleEndian
 	from := len(c.buffer)
@@ -45,20 +45,17 @@ func (c *checkpoint) add(g *packedGroup, pages []indexPage) {
 	c.buffer = le.AppendUint32(b, checksum(b[from:]))
 }
 
-// sync writes what has been added and makes it durable.
-func (c *checkpoint) sync() error {
-	b := c.buffer
-	c.buffer = nil
-	return c.append(b)
-}
-
-// append writes groups and makes them durable. What is written after an error would not be read.
-func (c *checkpoint) append(b []byte) error {
-	if c.fault != nil {
-		return c.fault
+// append makes the pages durable that have been written to a file, if there is one, and then the groups that they are of. After an error it
+// writes nothing more: the system may have dropped what it could not write, and a later sync that succeeds would prove nothing.
+func (c *checkpoint) append(pages *os.File, groups []byte) error {
+	if c.fault == nil && pages != nil {
+		c.fault = syncFile(pages)
 	}
-	if _, c.fault = writeTo(c.file, b); c.fault == nil {
-		c.fault = c.file.Sync()
+	if c.fault == nil {
+		_, c.fault = writeTo(c.file, groups)
+	}
+	if c.fault == nil {
+		c.fault = syncFile(c.file)
 	}
 	return c.fault
 }

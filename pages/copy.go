@@ -23,11 +23,11 @@ func Copy(ctx context.Context, from Store, w Writer, progress func(pages uint32)
 			return nil, fmt.Errorf("pages: %s: table %s: %v: %w", from.Name(), m.Name, Part(p), err)
 		}
 	}
-	index, err := NewIndex(&m, parts[PartIndex])
+	index, err := newIndex(&m, parts[PartIndex])
 	if err != nil {
 		return nil, err
 	}
-	err = scan(ctx, from, index, func(first uint32, pages [][]byte, _ []Page) error {
+	err = scan(ctx, from, index, func(first uint32, pages [][]byte, _ []parsedPage) error {
 		if err := w.WritePages(ctx, first, pages); err != nil {
 			return err
 		}
@@ -45,17 +45,17 @@ func Copy(ctx context.Context, from Store, w Writer, progress func(pages uint32)
 // scan reads all pages of a store, checks them, and hands them on in order, a window at a time, while the next window is read. Their memory
 // is used again afterwards. If stop, the first fault ends it; otherwise a page at fault is nil, and scan returns the faults of all, joined,
 // at most maxFaults of them.
-func scan(ctx context.Context, from Store, index *Index, visit func(first uint32, bytes [][]byte, pages []Page) error, stop bool) error {
+func scan(ctx context.Context, from Store, x *index, visit func(first uint32, bytes [][]byte, pages []parsedPage) error, stop bool) error {
 	m := from.Manifest()
 	type window struct {
 		first   uint32
 		memory  []byte
 		scratch [][]byte
 		bytes   [][]byte
-		pages   []Page
+		pages   []parsedPage
 		faults  []error // by page
 	}
-	n := max(1, WindowBytes/max(1, m.BufferBytes()))
+	n := max(1, windowBytes/max(1, m.BufferBytes()))
 	free, full := make(chan *window, 3), make(chan *window, 3)
 	for range cap(free) {
 		free <- &window{scratch: make([][]byte, n)}
@@ -77,7 +77,7 @@ func scan(ctx context.Context, from Store, index *Index, visit func(first uint32
 			if w.memory == nil {
 				w.memory = aligned(n * m.BufferBytes())
 			}
-			w.first, w.bytes, w.pages, w.faults = uint32(first), make([][]byte, count), make([]Page, count), make([]error, count)
+			w.first, w.bytes, w.pages, w.faults = uint32(first), make([][]byte, count), make([]parsedPage, count), make([]error, count)
 			numbers, into := make([]uint32, count), make([][]byte, count)
 			for i := range numbers {
 				numbers[i], into[i] = uint32(first)+uint32(i), w.memory[i*m.BufferBytes():][:m.BufferBytes()]
@@ -85,10 +85,10 @@ func scan(ctx context.Context, from Store, index *Index, visit func(first uint32
 			from.ReadPages(ctx, numbers, into, func(i int, b []byte, err error) { w.bytes[i], w.faults[i] = b, err })
 			parallel(count, func(i int) {
 				if w.faults[i] == nil {
-					w.pages[i], w.scratch[i], w.faults[i] = index.Parse(numbers[i], w.bytes[i], m.RowBytes, w.scratch[i])
+					w.pages[i], w.scratch[i], w.faults[i] = x.parse(numbers[i], w.bytes[i], m.RowBytes, w.scratch[i])
 				}
 				if w.faults[i] != nil {
-					w.bytes[i], w.pages[i] = nil, Page{}
+					w.bytes[i], w.pages[i] = nil, parsedPage{}
 				}
 			})
 			full <- w

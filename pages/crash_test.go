@@ -236,3 +236,128 @@ func TestPack_OtherSource(t *testing.T) {
 		expectRows(t, openDir(t, dir, FileOptions{}), data, all(crashRows))
 	}
 }
+
+// TestPack_NoSourceKey: without a key, what was left behind is not gone on with: it may be of another source.
+func TestPack_NoSourceKey(t *testing.T) {
+	groupsOf(t, 40_000)
+	old := syncBytes
+	syncBytes = 1
+	t.Cleanup(func() { syncBytes = old })
+	dir := t.TempDir()
+	w, err := CreateFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := defaults(PackOptions{})
+	_, err = Pack(t.Context(), func() (Source, error) {
+		return &failing{&rowsSource{data: floats(crashRows, 16, 1), rowBytes: 64}, 4000}, nil
+	}, w, o)
+	if !errors.Is(err, errSource) {
+		t.Fatal(err)
+	}
+	data := floats(crashRows, 16, 2)
+	packFiles(t, dir, data, 64, o)
+	expectRows(t, openDir(t, dir, FileOptions{}), data, all(crashRows))
+}
+
+// failAt has one function of the file system, of those that the writing of page files goes through, fail at its n-th call during a test.
+func failAt(t *testing.T, n int) {
+	calls := 0
+	var mu sync.Mutex // groups are made durable in the background
+	failing := func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		if calls++; calls == n {
+			return syscall.ENOSPC
+		}
+		return nil
+	}
+	write, syncing, manifest := writeTo, syncFile, writeManifest
+	t.Cleanup(func() { writeTo, syncFile, writeManifest = write, syncing, manifest })
+	writeTo = func(f *os.File, b []byte) (int, error) {
+		if err := failing(); err != nil {
+			half, _ := f.Write(b[:len(b)/2])
+			return half, err
+		}
+		return f.Write(b)
+	}
+	// What a sync that failed has not written is lost, and the next one returns nil: so it is on Linux.
+	synced := map[string]int64{}
+	syncFile = func(f *os.File) error {
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		if err := failing(); err != nil {
+			f.WriteAt(make([]byte, info.Size()-synced[f.Name()]), synced[f.Name()])
+			return err
+		}
+		synced[f.Name()] = info.Size()
+		return nil
+	}
+	writeManifest = func(path string, b []byte) error {
+		if err := failing(); err != nil {
+			return err
+		}
+		return manifest(path, b)
+	}
+}
+
+// TestPack_EveryFault: each write and each sync fails once. The error says so, the old generation stays, and the next run gives all rows.
+func TestPack_EveryFault(t *testing.T) {
+	filesOf(t, childFileBytes)
+	groupsOf(t, 40_000)
+	old := syncBytes
+	syncBytes = 1
+	t.Cleanup(func() { syncBytes = old })
+	before, after := floats(crashRows, crashRowBytes/4, 1), floats(crashRows, crashRowBytes/4, 2)
+	o := PackOptions{Codec: "none", Stage: "none", DType: dtype.Float32, PageBytes: MinPageBytes, Workers: 1, SourceKey: "x"}
+	dir := t.TempDir()
+	packFiles(t, dir, before, crashRowBytes, o)
+	for n := 1; ; n++ {
+		if n > 100 {
+			t.Fatal("there is no end of calls")
+		}
+		w, err := CreateFiles(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var packed error
+		t.Run("", func(t *testing.T) {
+			failAt(t, n)
+			_, packed = Pack(t.Context(), func() (Source, error) { return &rowsSource{data: after, rowBytes: crashRowBytes}, nil }, w, defaults(o))
+		})
+		if packed == nil {
+			if n < 20 {
+				t.Errorf("only %d calls", n)
+			}
+			return
+		}
+		if !errors.Is(packed, syscall.ENOSPC) {
+			t.Fatalf("call %d: %v", n, packed)
+		}
+		expectRows(t, openDir(t, dir, FileOptions{}), before, all(crashRows))
+		packFiles(t, dir, after, crashRowBytes, o)
+		expectRows(t, openDir(t, dir, FileOptions{}), after, all(crashRows))
+		before, after = after, before
+	}
+}
+
+// TestFiles_FaultAfterCommit: what readers already see is not removed when the writer is told of an error.
+func TestFiles_FaultAfterCommit(t *testing.T) {
+	data := floats(1000, 16, 1)
+	from := packMemory(t, data, 64, PackOptions{Codec: "none"})
+	dir := t.TempDir()
+	packFiles(t, dir, floats(1000, 16, 2), 64, PackOptions{Codec: "none"})
+	w, err := CreateFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := writeManifest
+	t.Cleanup(func() { writeManifest = write })
+	writeManifest = func(path string, b []byte) error { return errors.Join(write(path, b), syscall.EMFILE) }
+	if _, err := Copy(t.Context(), from, w, nil); !errors.Is(err, syscall.EMFILE) {
+		t.Fatal(err)
+	}
+	expectRows(t, openDir(t, dir, FileOptions{}), data, all(1000))
+}

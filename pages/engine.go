@@ -30,7 +30,8 @@ type pread struct {
 	workers  sync.WaitGroup
 }
 
-func newPread(depth int) *pread { return &pread{requests: make(chan *request), depth: depth} }
+// A goroutine that has read finds its next request waiting.
+func newPread(depth int) *pread { return &pread{requests: make(chan *request, depth), depth: depth} }
 
 func (e *pread) name() string { return "pread" }
 

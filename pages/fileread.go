@@ -119,7 +119,7 @@ func (c *fileCall) merge() []*request {
 			continue
 		}
 		p := c.f.places[page]
-		n := blocks(c.f.index.Length(page)) * block
+		n := blocks(c.f.index.length(page)) * block
 		b := c.into[i]
 		if len(b) < n || uintptr(unsafe.Pointer(unsafe.SliceData(b)))%block != 0 {
 			b = aligned(n)
@@ -148,7 +148,7 @@ func (c *fileCall) end(r *request, n int, err error) {
 	}
 	at := r.offset
 	for j, b := range r.into {
-		length := c.f.index.Length(c.pages[r.first+j])
+		length := c.f.index.length(c.pages[r.first+j])
 		switch {
 		case n >= length:
 			c.done(r.first+j, b[:length], nil)

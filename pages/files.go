@@ -64,7 +64,7 @@ type Files struct {
 	dir      string
 	folder   string
 	manifest Manifest
-	index    *Index
+	index    *index
 	files    []*os.File
 	places   []place // by page
 	engine   engine
@@ -122,7 +122,7 @@ func OpenFiles(dir string, o FileOptions) (*Files, error) {
 // ReadManifest reads the manifest of a directory of page files. The error of a directory that has none wraps fs.ErrNotExist.
 func ReadManifest(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, manifestFile)
-	b, err := readSmall(path, MaxManifest)
+	b, err := readSmall(path, maxManifest)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			if folders, _ := filepath.Glob(filepath.Join(dir, "g*", checkpointFile)); len(folders) > 0 {
@@ -174,14 +174,14 @@ func openGeneration(dir string, m *Manifest, o FileOptions) (_ *Files, err error
 	if err != nil {
 		return nil, err
 	}
-	if f.index, err = NewIndex(m, b); err != nil {
+	if f.index, err = newIndex(m, b); err != nil {
 		return nil, fmt.Errorf("%s: %w", f.folder, err)
 	}
 	var p placer
 	f.places = make([]place, m.Pages)
 	last := -1
 	for i := range f.places {
-		file, offset := p.place(f.index.Length(uint32(i)))
+		file, offset := p.place(f.index.length(uint32(i)))
 		if file > 1<<16-1 {
 			return nil, fmt.Errorf("pages: %s: files must be at most %d", dir, 1<<16)
 		}

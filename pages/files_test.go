@@ -144,9 +144,9 @@ func TestFiles_NeighboursMerged(t *testing.T) {
 		t.Errorf("%d reads of %d files of 1 MiB", n, files)
 	}
 	counting.requests.Store(0)
-	from0, _ := f.index.Range(0)
-	from1, _ := f.index.Range(1)
-	from3, _ := f.index.Range(3)
+	from0, _ := f.index.positions(0)
+	from1, _ := f.index.positions(1)
+	from3, _ := f.index.positions(3)
 	expectRows(t, table, data, []int64{from3, from1, from0})
 	if n := counting.requests.Load(); n != 2 {
 		t.Errorf("pages 0, 1 and 3 took %d reads", n)

@@ -2,7 +2,6 @@ package pages
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -169,7 +168,7 @@ func (w *FileWriter) nextFile(number int) (err error) {
 		if err := w.flush(); err != nil {
 			return err
 		}
-		if err := errors.Join(w.join(), w.file.Sync(), w.file.Close()); err != nil {
+		if err := errors.Join(w.join(), syncFile(w.file), w.file.Close()); err != nil {
 			return err
 		}
 	}
@@ -188,7 +187,12 @@ func (w *FileWriter) flush() error {
 	return err
 }
 
-var writeTo = (*os.File).Write // tests have one that fails
+// Tests have one of each that fails.
+var (
+	writeTo       = (*os.File).Write
+	syncFile      = (*os.File).Sync
+	writeManifest = atomicfile.Write
+)
 
 // sync makes the pages durable that were written, and then the checkpoint that says so.
 func (w *FileWriter) sync() error {
@@ -199,13 +203,15 @@ func (w *FileWriter) sync() error {
 		if err := w.flush(); err != nil {
 			return err
 		}
-		if err := w.file.Sync(); err != nil {
-			return err
-		}
 		w.unsynced = 0
 	}
-	if w.checkpoint != nil {
-		return w.checkpoint.sync()
+	if c := w.checkpoint; c != nil {
+		groups := c.buffer
+		c.buffer = nil
+		return c.append(w.file, groups)
+	}
+	if w.file != nil {
+		return syncFile(w.file)
 	}
 	return nil
 }
@@ -241,10 +247,12 @@ func (w *FileWriter) Commit(ctx context.Context, m *Manifest, parts *Parts) erro
 	if err := errors.Join(syncFolder(w.folder), ctx.Err()); err != nil {
 		return err
 	}
-	if err := atomicfile.Write(filepath.Join(w.dir, manifestFile), b); err != nil {
+	if err := writeManifest(filepath.Join(w.dir, manifestFile), b); err != nil {
+		if now, _ := ReadManifest(w.dir); now != nil && now.Generation == w.generation {
+			w.committed = w.generation // readers see it already, so Abort must not remove it
+		}
 		return err
 	}
-	w.begun = false
 	w.committed = w.generation
 	w.closeFiles()
 	os.Remove(filepath.Join(w.folder, checkpointFile))
@@ -259,36 +267,22 @@ func writePart(path string, contents []byte) error {
 		return err
 	}
 	_, err = writeTo(f, contents)
-	return errors.Join(err, f.Sync(), f.Close())
+	return errors.Join(err, syncFile(f), f.Close())
 }
 
 // Abort implements Writer. It keeps what can be resumed.
 func (w *FileWriter) Abort() error {
-	if w.committed == w.generation {
-		return nil
+	visible := w.committed == w.generation
+	if w.checkpoint != nil && !visible {
+		w.sync() // what cannot be written will be packed again
 	}
-	if w.begun {
-		if w.checkpoint == nil {
-			w.closeFiles()
-			os.RemoveAll(w.folder)
-		} else {
-			w.sync() // what cannot be written will be packed again
-			w.closeFiles()
-		}
-		w.begun = false
+	w.closeFiles()
+	if w.begun && w.checkpoint == nil && !visible {
+		os.RemoveAll(w.folder)
 	}
+	w.begun = false
 	w.lock.Close()
 	return nil
-}
-
-// join waits for the sync in the background.
-func (w *FileWriter) join() error {
-	if w.background == nil {
-		return nil
-	}
-	err := <-w.background
-	w.background = nil
-	return err
 }
 
 func (w *FileWriter) closeFiles() {
@@ -300,121 +294,6 @@ func (w *FileWriter) closeFiles() {
 	if w.checkpoint != nil {
 		w.checkpoint.file.Close()
 	}
-}
-
-// resume implements resumer.
-func (w *FileWriter) resume(key [sha256.Size]byte) (*resumable, error) {
-	path := filepath.Join(w.folder, checkpointFile)
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, nil // begin makes everything anew, and says what is wrong with the folder
-	}
-	r, length := parseCheckpoint(b, key)
-	if r == nil {
-		return nil, nil
-	}
-	file, end, ok := w.written(r)
-	if !ok {
-		return nil, nil
-	}
-	// Files behind the last page that is known are not needed, nor is the rest of the file that it lies in.
-	for i := file + 1; ; i++ {
-		if os.Remove(pageFile(w.folder, i)) != nil {
-			break
-		}
-	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	w.begun, w.next, w.number, w.at = true, uint32(len(r.pages)), file, placer{file, end}
-	w.checkpoint = &checkpoint{file: f}
-	if err := f.Truncate(length); err != nil {
-		return nil, err
-	}
-	if _, err := f.Seek(length, 0); err != nil {
-		return nil, err
-	}
-	if len(r.pages) == 0 {
-		w.at = placer{}
-		return r, nil
-	}
-	if w.file, err = os.OpenFile(pageFile(w.folder, file), os.O_RDWR, 0); err != nil {
-		return nil, err
-	}
-	if err := w.file.Truncate(end); err != nil {
-		return nil, err
-	}
-	_, err = w.file.Seek(end, 0)
-	return r, err
-}
-
-// written returns where the last page of a checkpoint ends; ok says that all page files are long enough.
-func (w *FileWriter) written(r *resumable) (file int, end int64, ok bool) {
-	var p placer
-	long := func() bool {
-		info, err := os.Stat(pageFile(w.folder, p.file))
-		return err == nil && info.Size() >= p.end
-	}
-	for _, page := range r.pages {
-		before := p
-		p.place(int(page.length))
-		if p.file != before.file {
-			now := p
-			if p = before; !long() {
-				return 0, 0, false
-			}
-			p = now
-		}
-	}
-	return p.file, p.end, len(r.pages) == 0 || long()
-}
-
-// begin implements resumer.
-func (w *FileWriter) begin(r *resumable) error {
-	if err := w.start(); err != nil {
-		return err
-	}
-	f, err := os.Create(filepath.Join(w.folder, checkpointFile))
-	if err != nil {
-		return err
-	}
-	w.checkpoint = &checkpoint{file: f, buffer: encodeCheckpoint(r)}
-	return errors.Join(w.checkpoint.sync(), syncFolder(w.folder))
-}
-
-// wrote implements resumer.
-func (w *FileWriter) wrote(g *packedGroup, pages []indexPage) error {
-	w.checkpoint.add(g, pages)
-	waiting := w.unsynced + int64(len(w.buffer))
-	if waiting < syncBytes && time.Since(w.synced) < syncEvery {
-		return nil
-	}
-	if w.background != nil && waiting < syncLag*syncBytes {
-		select {
-		case err := <-w.background:
-			w.background = nil
-			if err != nil {
-				return err
-			}
-		default:
-			return nil
-		}
-	}
-	if err := errors.Join(w.join(), w.flush()); err != nil {
-		return err
-	}
-	w.unsynced, w.synced = 0, time.Now()
-	w.background = make(chan error, 1)
-	go func(file *os.File, c *checkpoint, groups []byte, ended chan<- error) {
-		err := file.Sync()
-		if err == nil {
-			err = c.append(groups)
-		}
-		ended <- err
-	}(w.file, w.checkpoint, w.checkpoint.buffer, w.background)
-	w.checkpoint.buffer = nil
-	return nil
 }
 
 // syncFolder makes the names in a folder durable. Not every file system lets folders be synced.

@@ -62,7 +62,7 @@ func TestFormat_Golden(t *testing.T) {
 	entries := []uint32{12, 5 | entryCompressed, 12}
 	stored := append(append(append([]byte("raw row zero"), "short\x00\x00\x00"...), "raw row two."...), "behind"...)
 	page := golden(t, "page", appendPage(nil, 7, entries, stored, nil))
-	p, _, err := ParsePage(page, 7, 12, nil)
+	p, _, err := parsePage(page, 7, 12, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestFormat_Golden(t *testing.T) {
 		}
 		// Other versions of the libraries may compress to other bytes.
 		b := goldenFile(t, "page-"+s.String(), appendPage(nil, 0, []uint32{16_000}, long, stage))
-		p, _, err := ParsePage(b, 0, 16_000, nil)
+		p, _, err := parsePage(b, 0, 16_000, nil)
 		if err != nil || Stage(b[5]) != s {
 			t.Fatal(err)
 		}
@@ -152,16 +152,16 @@ func TestParsePage_EveryBit(t *testing.T) {
 	for i := range len(page) * 8 {
 		b := bytes.Clone(page)
 		b[i/8] ^= 1 << (i % 8)
-		if _, _, err := ParsePage(b, 7, 12, nil); !errors.Is(err, ErrCorrupt) {
+		if _, _, err := parsePage(b, 7, 12, nil); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("bit %d: %v", i, err)
 		}
 	}
 	for n := range len(page) {
-		if _, _, err := ParsePage(page[:n], 7, 12, nil); !errors.Is(err, ErrCorrupt) {
+		if _, _, err := parsePage(page[:n], 7, 12, nil); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("%d bytes: %v", n, err)
 		}
 	}
-	if _, _, err := ParsePage(page, 8, 12, nil); err == nil || err.Error() != "corrupt page: position of the first row (7) must be 8" {
+	if _, _, err := parsePage(page, 8, 12, nil); err == nil || err.Error() != "corrupt page: position of the first row (7) must be 8" {
 		t.Errorf("%v", err)
 	}
 }
@@ -187,7 +187,7 @@ func FuzzParsePage(f *testing.F) {
 		rowBytes = max(1, min(rowBytes, 1<<20-1))
 		b = bytes.Clone(b)
 		for range 2 { // as it is, and with a right checksum
-			p, _, err := ParsePage(b, 0, rowBytes, nil)
+			p, _, err := parsePage(b, 0, rowBytes, nil)
 			if err != nil && !errors.Is(err, ErrCorrupt) {
 				t.Fatal(err)
 			}
@@ -222,13 +222,13 @@ func FuzzManifest(f *testing.F) {
 		if again, err := m.MarshalBinary(); err != nil || !bytes.Equal(again, b) {
 			t.Fatalf("%v: %x, %x", err, again, b)
 		}
-		x, err := NewIndex(&m, index)
+		x, err := newIndex(&m, index)
 		if err != nil {
 			return
 		}
 		for page := range min(m.Pages, 1000) {
-			from, to := x.Range(page)
-			if p, row := x.Locate(to - 1); from >= to || p != page || row != int(to-1-from) {
+			from, to := x.positions(page)
+			if p, row := x.locate(to - 1); from >= to || p != page || row != int(to-1-from) {
 				t.Fatalf("page %d has positions %d to %d, the last of which lies in page %d", page, from, to, p)
 			}
 		}

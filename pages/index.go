@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Index says which page holds which positions, and the length and checksum of every page. It takes 12 bytes of memory a group and 8 a page.
+// index says which page holds which positions, and the length and checksum of every page. It takes 12 bytes of memory a group and 8 a page.
 // It is immutable and safe for concurrent use.
-type Index struct {
+type index struct {
 	rows      int64
 	groupRows int64
 	groups    []indexGroup
@@ -20,10 +20,10 @@ type indexPage struct{ length, sum uint32 }
 // The format: docs/format/pages.md.
 func indexBytes(groups, pages int64) int64 { return 4*groups + 8*pages }
 
-// NewIndex parses the index of a manifest's table.
-func NewIndex(m *Manifest, b []byte) (*Index, error) {
-	x := &Index{rows: m.Rows, groupRows: int64(m.GroupRows)}
-	groups := m.Groups()
+// newIndex parses the index of a manifest's table.
+func newIndex(m *Manifest, b []byte) (*index, error) {
+	x := &index{rows: m.Rows, groupRows: int64(m.GroupRows)}
+	groups := m.groups()
 	if int64(len(b)) != indexBytes(groups, int64(m.Pages)) {
 		return nil, fmt.Errorf("pages: index (%d bytes) must have %d", len(b), indexBytes(groups, int64(m.Pages)))
 	}
@@ -61,18 +61,18 @@ func NewIndex(m *Manifest, b []byte) (*Index, error) {
 	return x, nil
 }
 
-// MemoryBytes returns the memory that the index takes.
-func (x *Index) MemoryBytes() int64 { return int64(8*len(x.groups) + 8*len(x.pages)) }
+// memoryBytes returns the memory that the index takes.
+func (x *index) memoryBytes() int64 { return int64(8*len(x.groups) + 8*len(x.pages)) }
 
-// Locate returns the page that holds a position, and which of the page's rows it is. REQUIRES: 0 ≤ position < rows.
-func (x *Index) Locate(position int64) (page uint32, row int) {
+// locate returns the page that holds a position, and which of the page's rows it is. REQUIRES: 0 ≤ position < rows.
+func (x *index) locate(position int64) (page uint32, row int) {
 	g := x.groups[position/x.groupRows]
 	in := uint32(position % x.groupRows)
 	return g.first + in/g.pageRows, int(in % g.pageRows)
 }
 
-// Range returns the positions [from, to) that a page holds. REQUIRES: page exists.
-func (x *Index) Range(page uint32) (from, to int64) {
+// positions returns the positions [from, to) that a page holds. REQUIRES: page exists.
+func (x *index) positions(page uint32) (from, to int64) {
 	lo, hi := 0, len(x.groups) // the last group whose first page is not behind page
 	for lo+1 < hi {
 		if mid := (lo + hi) / 2; x.groups[mid].first <= page {
@@ -87,23 +87,23 @@ func (x *Index) Range(page uint32) (from, to int64) {
 	return from, min(from+int64(x.groups[lo].pageRows), end)
 }
 
-// Length returns the bytes of a page. REQUIRES: page exists.
-func (x *Index) Length(page uint32) int { return int(x.pages[page].length) }
+// length returns the bytes of a page. REQUIRES: page exists.
+func (x *index) length(page uint32) int { return int(x.pages[page].length) }
 
-// Parse is ParsePage of the page of this number. It also finds that a sound page is not the one that the table was packed with.
+// parse is parsePage of the page of this number. It also finds that a sound page is not the one that the table was packed with.
 // REQUIRES: page exists.
-func (x *Index) Parse(page uint32, b []byte, rowBytes int, scratch []byte) (Page, []byte, error) {
+func (x *index) parse(page uint32, b []byte, rowBytes int, scratch []byte) (parsedPage, []byte, error) {
 	want := x.pages[page]
-	from, to := x.Range(page)
+	from, to := x.positions(page)
 	var err error
-	var p Page
+	var p parsedPage
 	switch {
 	case len(b) != int(want.length):
 		err = fmt.Errorf("%w: %d bytes must be %d", ErrCorrupt, len(b), want.length)
 	case binary.LittleEndian.Uint32(b[28:]) != want.sum:
 		err = fmt.Errorf("%w: checksum (%#08x) must be %#08x, as the index says", ErrCorrupt, binary.LittleEndian.Uint32(b[28:]), want.sum)
 	default:
-		p, scratch, err = ParsePage(b, from, rowBytes, scratch)
+		p, scratch, err = parsePage(b, from, rowBytes, scratch)
 	}
 	if err == nil && int64(p.rows) != to-from {
 		err = fmt.Errorf("%w: rows (%d) must be %d", ErrCorrupt, p.rows, to-from)

@@ -53,7 +53,7 @@ type Manifest struct {
 type Part int
 
 const (
-	// PartIndex is the index of the pages: Index.
+	// PartIndex says which page holds which positions, and the length and checksum of every page.
 	PartIndex Part = iota
 	// PartMetadata is the codec's metadata, as Codec.MarshalBinary returned them. It is empty if Codec is "none".
 	PartMetadata
@@ -74,8 +74,8 @@ type Sum struct {
 	SHA256 [sha256.Size]byte
 }
 
-// SumOf returns the sum of a part's contents.
-func SumOf(contents []byte) Sum { return Sum{int64(len(contents)), sha256.Sum256(contents)} }
+// sumOf returns the sum of a part's contents.
+func sumOf(contents []byte) Sum { return Sum{int64(len(contents)), sha256.Sum256(contents)} }
 
 // Check returns an error if the contents of a part are not those that the manifest was written with.
 func (m *Manifest) Check(p Part, contents []byte) error {
@@ -112,8 +112,8 @@ func (m *Manifest) Same(other *Manifest) error {
 const (
 	manifestMagic = "TCPAGES\x01"
 	manifestFixed = 200
-	// MaxManifest is the most bytes of a manifest.
-	MaxManifest = manifestFixed + 2*math.MaxUint16 + 4
+	// maxManifest is the most bytes of a manifest.
+	maxManifest = manifestFixed + 2*math.MaxUint16 + 4
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -214,7 +214,7 @@ func (m *Manifest) validate() error {
 		what, is = "element type", uint8(m.DType)
 	case m.RowBytes < 1 || m.RowBytes > slab.MaxRowBytes || m.RowBytes%size != 0:
 		what, is = "row bytes", m.RowBytes
-	case m.Rows < 0 || m.Rows > MaxRows:
+	case m.Rows < 0 || m.Rows > maxRows:
 		what, is = "rows", m.Rows
 	case m.Ordered && m.Rows > math.MaxUint32:
 		what, is = "rows of an ordered table", m.Rows
@@ -246,12 +246,12 @@ func (m *Manifest) validate() error {
 	return fmt.Errorf("pages: manifest: %s (%v) cannot be", what, is)
 }
 
-// Groups returns the number of groups.
-func (m *Manifest) Groups() int64 { return (m.Rows + int64(m.GroupRows) - 1) / int64(m.GroupRows) }
+// groups returns the number of groups.
+func (m *Manifest) groups() int64 { return (m.Rows + int64(m.GroupRows) - 1) / int64(m.GroupRows) }
 
 const (
-	// MaxRows is the most rows of a table.
-	MaxRows = 1 << 40
+	// maxRows is the most rows of a table.
+	maxRows = 1 << 40
 	// maxGroupRows bounds the memory that packing takes for a group.
 	maxGroupRows = 1 << 20
 	// maxMetadata bounds what is read because a manifest says so.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"runtime"
 	"sync"
 
@@ -13,24 +12,6 @@ import (
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/slab"
 )
-
-// Source yields the rows of a table once, in order. If it has the method ReadFrom of RangedSource, several goroutines read it in any order.
-type Source interface {
-	// Rows is the number of rows, and RowBytes the length of each.
-	Rows() int
-	RowBytes() int
-	// Read writes the next rows to dst, whose length is a whole number of rows, and returns how many it wrote. It returns io.EOF when no row
-	// is left.
-	Read(dst []byte) (rows int, err error)
-	Close() error
-}
-
-// RangedSource is a Source whose rows can be read in any order by several goroutines at once.
-type RangedSource interface {
-	Source
-	// ReadFrom fills dst, a whole number of rows long, with the rows from number row on, all of which there are.
-	ReadFrom(row int64, dst []byte) error
-}
 
 // DefaultPageBytes is PackOptions.PageBytes if that is 0.
 const DefaultPageBytes = 256 << 10
@@ -56,7 +37,8 @@ type PackOptions struct {
 	Seed uint64
 	// Workers is the number of goroutines that pack, 0 for as many as there are processors, at most 8. Each takes some 64 MiB.
 	Workers int
-	// SourceKey tells one source from another: a writer that was interrupted goes on only if its source had the same key. It may be empty.
+	// SourceKey tells one source from another: what an interrupted run has written is gone on with only if its source had the same key. If
+	// it is empty, nothing is gone on with.
 	SourceKey string
 	// Progress, if not nil, is told by one goroutine how many rows have been packed; the first call is for those of an earlier run.
 	Progress func(rows int64)
@@ -69,8 +51,8 @@ const maxWorkers = 8
 // read in any order: then the first pass takes the sample that the codec is trained on. Memory does not depend on the table's length, but
 // for 8 bytes a page, and 4 bytes a row if there is an order. Equal sources and options give equal pages.
 //
-// If Pack fails, it calls w.Abort, and readers see what they saw before. A writer that can be resumed keeps what has been written, and the
-// next Pack with the same source and options goes on from there.
+// If Pack fails, it calls w.Abort, and readers see what they saw before. FileWriter keeps what has been written, and the next Pack with
+// the same SourceKey and options goes on from there.
 func Pack(ctx context.Context, open func() (Source, error), w Writer, o PackOptions) (_ *Manifest, err error) {
 	defer func() {
 		if err != nil {
@@ -83,6 +65,9 @@ func Pack(ctx context.Context, open func() (Source, error), w Writer, o PackOpti
 	}
 	defer func() { src.Close() }()
 	p := &packing{o: o, w: w, rows: int64(src.Rows()), rowBytes: src.RowBytes()}
+	if o.SourceKey != "" {
+		p.keep, _ = w.(resumer)
+	}
 	if err := p.prepare(src); err != nil {
 		return nil, err
 	}
@@ -97,8 +82,8 @@ func Pack(ctx context.Context, open func() (Source, error), w Writer, o PackOpti
 		if err := p.pickStage(src); err != nil {
 			return nil, err
 		}
-		if r, ok := w.(resumer); ok {
-			if err := r.begin(p.resumable()); err != nil {
+		if p.keep != nil {
+			if err := p.keep.begin(p.resumable()); err != nil {
 				return nil, err
 			}
 		}
@@ -113,6 +98,7 @@ func Pack(ctx context.Context, open func() (Source, error), w Writer, o PackOpti
 type packing struct {
 	o        PackOptions
 	w        Writer
+	keep     resumer // w, if what it has written is kept when it is interrupted
 	rows     int64
 	rowBytes int
 	group    int // rows of a group
@@ -151,7 +137,7 @@ func (p *packing) prepare(src Source) error {
 		return err
 	}
 	if o.Stage != StageAuto {
-		if _, err := ParseStage(o.Stage); err != nil {
+		if _, err := parseStage(o.Stage); err != nil {
 			return fmt.Errorf("%w, or %s", err, StageAuto)
 		}
 	}
@@ -170,163 +156,6 @@ func (p *packing) prepare(src Source) error {
 		}
 	}
 	p.group = groupRowsFor(p.rowBytes)
-	return nil
-}
-
-// train trains the codec. It returns a source that can be read from the first row.
-func (p *packing) train(src Source, open func() (Source, error)) (Source, error) {
-	p.codecName = registry.None
-	_, ranged := src.(RangedSource)
-	if p.rows == 0 || p.o.Codec == registry.None && (ranged || p.o.Stage != StageAuto) {
-		return src, nil
-	}
-	numbers := codec.SampleRows(p.rows, p.rowBytes, p.o.Seed)
-	sample := make([]byte, len(numbers)*p.rowBytes)
-	if r, ok := src.(RangedSource); ok {
-		for i, row := range numbers {
-			if err := r.ReadFrom(row, sample[i*p.rowBytes:][:p.rowBytes]); err != nil {
-				return src, fmt.Errorf("pages: source at row %d of %d: %w", row, p.rows, err)
-			}
-		}
-	} else {
-		if err := readSample(src, numbers, sample); err != nil {
-			return src, err
-		}
-		p.sample = sample
-		src.Close()
-		again, err := open()
-		if err != nil {
-			return src, err
-		}
-		if src = again; int64(src.Rows()) != p.rows || src.RowBytes() != p.rowBytes {
-			return src, errors.New("pages: the source changed while it was read")
-		}
-	}
-	if p.o.Codec == registry.None {
-		return src, nil
-	}
-	c, err := registry.Train(p.o.Codec, sample, p.rowBytes, p.o.DType)
-	if err != nil || c == nil {
-		return src, err
-	}
-	p.codec, p.codecName = c, c.Name()
-	p.metadata, err = c.MarshalBinary()
-	return src, err
-}
-
-// readSample reads all of a source and copies the given rows, which ascend, to sample.
-func readSample(src Source, numbers []int64, sample []byte) error {
-	rowBytes := src.RowBytes()
-	part := make([]byte, max(1, 4<<20/rowBytes)*rowBytes)
-	done := int64(0)
-	for i := 0; i < len(numbers); {
-		n, err := readSome(src, part, done)
-		if err != nil {
-			return err
-		}
-		for ; i < len(numbers) && numbers[i] < done+int64(n); i++ {
-			copy(sample[i*rowBytes:][:rowBytes], part[int(numbers[i]-done)*rowBytes:])
-		}
-		done += int64(n)
-	}
-	return nil
-}
-
-// readSome reads at least one row, of the rows from number row on.
-func readSome(src Source, dst []byte, row int64) (int, error) {
-	rows := int64(src.Rows())
-	asked := min(len(dst)/src.RowBytes(), int(rows-row))
-	n, err := src.Read(dst[:asked*src.RowBytes()])
-	switch {
-	case n < 0 || n > asked:
-		return 0, fmt.Errorf("pages: source returned rows (%d) must be 0 to the %d asked for", n, asked)
-	case n > 0 && (err == nil || errors.Is(err, io.EOF)):
-		return n, nil
-	case err == nil || errors.Is(err, io.EOF):
-		return 0, fmt.Errorf("pages: source ended after %d of %d rows", row, rows)
-	}
-	return 0, fmt.Errorf("pages: source at row %d of %d: %w", row, rows, err)
-}
-
-// stageSample is how many pages' worth of rows StageAuto tries the stages on.
-const stageSample = 16
-
-// pickStage sets the stage.
-func (p *packing) pickStage(src Source) error {
-	if p.o.Stage != StageAuto {
-		var err error
-		p.stage, err = ParseStage(p.o.Stage)
-		return err
-	}
-	want := min(p.rows, int64(max(1, min(stageSample*p.o.PageBytes/p.rowBytes, p.group))))
-	var rows []byte
-	if r, ok := src.(RangedSource); ok {
-		// Rows in the middle of the table: tables often begin with rows of zeros.
-		rows = make([]byte, want*int64(p.rowBytes))
-		if err := p.readGroup(r, nil, (p.rows-want)/2, rows); err != nil {
-			return err
-		}
-	} else {
-		rows = p.sample[:min(int64(len(p.sample)), want*int64(p.rowBytes))]
-	}
-	if len(rows) == 0 {
-		return nil
-	}
-	best := int64(0)
-	for s := StageNone; s.valid(); s++ {
-		stage, err := newStager(s)
-		if err != nil {
-			return err
-		}
-		var g packedGroup
-		if err := p.packerWith(stage).pack(&g, 0, rows); err != nil {
-			return err
-		}
-		total := int64(0)
-		for _, b := range g.pages {
-			total += int64(len(b))
-		}
-		// zstd takes several times as long to expand as lz4: it must save a twentieth more.
-		if s == StageNone || total <= best-best/stageSaving {
-			best, p.stage = total, s
-		}
-	}
-	return nil
-}
-
-func (p *packing) packerWith(s *stager) *packer {
-	return &packer{codec: p.codec, rowBytes: p.rowBytes, pageBytes: p.o.PageBytes, stage: s}
-}
-
-// readGroup fills rows with those at positions from first on. A source without ReadFrom is read on; its reads must come in order.
-func (p *packing) readGroup(r RangedSource, src Source, first int64, rows []byte) error {
-	switch {
-	case p.o.Order != nil:
-		order := p.o.Order[first:][:len(rows)/p.rowBytes]
-		for len(order) > 0 {
-			n := 1 // neighbours are read at once
-			for n < len(order) && order[n] == order[0]+uint32(n) {
-				n++
-			}
-			if err := r.ReadFrom(int64(order[0]), rows[:n*p.rowBytes]); err != nil {
-				return fmt.Errorf("pages: source at row %d of %d: %w", order[0], p.rows, err)
-			}
-			order, rows = order[n:], rows[n*p.rowBytes:]
-		}
-	case r != nil:
-		if err := r.ReadFrom(first, rows); err != nil {
-			return fmt.Errorf("pages: source at rows from %d of %d: %w", first, p.rows, err)
-		}
-	default:
-		for len(rows) > 0 {
-			n, err := readSome(src, rows, first)
-			if err != nil {
-				return err
-			}
-			first += int64(n)
-			rows = rows[n*p.rowBytes:]
-		}
-	}
 	return nil
 }
 
@@ -428,22 +257,6 @@ func (p *packing) run(ctx context.Context, src Source) error {
 	return nil
 }
 
-// skip reads past the rows that an earlier run has packed.
-func (p *packing) skip(ctx context.Context, src Source) error {
-	part := make([]byte, max(1, 4<<20/p.rowBytes)*p.rowBytes)
-	for done, want := int64(0), p.nextGroup*int64(p.group); done < want; {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		n, err := readSome(src, part[:min(int64(len(part)), (want-done)*int64(p.rowBytes))], done)
-		if err != nil {
-			return err
-		}
-		done += int64(n)
-	}
-	return nil
-}
-
 // write writes the next group.
 func (p *packing) write(ctx context.Context, g *packedGroup) error {
 	first := len(p.index.pages)
@@ -456,8 +269,8 @@ func (p *packing) write(ctx context.Context, g *packedGroup) error {
 	p.index.add(g)
 	p.stored += g.stored
 	p.raw += g.raw
-	if r, ok := p.w.(resumer); ok {
-		if err := r.wrote(g, p.index.pages[first:]); err != nil {
+	if p.keep != nil {
+		if err := p.keep.wrote(g, p.index.pages[first:]); err != nil {
 			return err
 		}
 	}
@@ -475,7 +288,7 @@ func (p *packing) commit(ctx context.Context) (*Manifest, error) {
 		GroupRows: p.group, RawRows: p.raw, StoredBytes: p.stored, Stage: p.stage, Ordered: p.o.Order != nil,
 	}
 	for i, b := range parts {
-		m.Parts[i] = SumOf(b)
+		m.Parts[i] = sumOf(b)
 	}
 	if err := m.validate(); err != nil {
 		return nil, err

@@ -63,20 +63,20 @@ func pageSum(page []byte) uint32 {
 	return crc32.Update(checksum(page[:28]), castagnoli, page[pageHeader:])
 }
 
-// Page is a decoded page. It refers to the memory that it was parsed from.
-type Page struct {
+// parsedPage is a decoded page. It refers to the memory that it was parsed from.
+type parsedPage struct {
 	rowBytes int
 	rows     int
 	ends     []byte // the directory
 	stored   []byte // the rows
 }
 
-// ParsePage checks the bytes of a page, whose first row must have this position, and undoes the second stage. b must be the page, no more
+// parsePage checks the bytes of a page, whose first row must have this position, and undoes the second stage. b must be the page, no more
 // and no less. scratch is memory that the second stage may write to; it is returned, longer if that was needed. The page refers to b or to
 // scratch. Errors wrap ErrCorrupt.
-func ParsePage(b []byte, position int64, rowBytes int, scratch []byte) (Page, []byte, error) {
-	fail := func(format string, args ...any) (Page, []byte, error) {
-		return Page{}, scratch, fmt.Errorf("%w: "+format, append([]any{ErrCorrupt}, args...)...)
+func parsePage(b []byte, position int64, rowBytes int, scratch []byte) (parsedPage, []byte, error) {
+	fail := func(format string, args ...any) (parsedPage, []byte, error) {
+		return parsedPage{}, scratch, fmt.Errorf("%w: "+format, append([]any{ErrCorrupt}, args...)...)
 	}
 	le := binary.LittleEndian
 	switch {
@@ -110,14 +110,14 @@ func ParsePage(b []byte, position int64, rowBytes int, scratch []byte) (Page, []
 	if int64(len(contents)) != body {
 		return fail("contents (%d bytes) must have %d", len(contents), body)
 	}
-	return Page{rowBytes: rowBytes, rows: int(rows), ends: contents[:4*rows], stored: contents[4*rows:]}, scratch, nil
+	return parsedPage{rowBytes: rowBytes, rows: int(rows), ends: contents[:4*rows], stored: contents[4*rows:]}, scratch, nil
 }
 
 // Rows returns the number of rows.
-func (p Page) Rows() int { return p.rows }
+func (p parsedPage) Rows() int { return p.rows }
 
 // Row returns row i of the page as it is stored, which is raw unless compressed. It must not be changed.
-func (p Page) Row(i int) (stored []byte, compressed bool, err error) {
+func (p parsedPage) Row(i int) (stored []byte, compressed bool, err error) {
 	if uint(i) >= uint(p.rows) {
 		return nil, false, fmt.Errorf("%w: row (%d) must be below %d", ErrCorrupt, i, p.rows)
 	}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 
@@ -290,6 +291,17 @@ func TestOpenStores_AnotherTable(t *testing.T) {
 		if _, err := OpenStores(t.Context(), a, s); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
+	}
+}
+
+// TestOpenStores_OrderOutside: an order with positions that there are none of is refused, also if its checksum is right.
+func TestOpenStores_OrderOutside(t *testing.T) {
+	data := floats(100, 4, 1)
+	s := packMemory(t, data, 16, PackOptions{Order: OrderByCount(make([]uint32, 100))})
+	binary.LittleEndian.PutUint32(s.g.parts[PartOrder][4*7:], 100)
+	s.g.manifest.Parts[PartOrder] = sumOf(s.g.parts[PartOrder])
+	if _, err := OpenStores(t.Context(), s); err == nil || !strings.Contains(err.Error(), "position (100) of row 7 must be below 100") {
+		t.Errorf("%v", err)
 	}
 }
 

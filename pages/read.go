@@ -50,7 +50,7 @@ func (s *ReadStats) Add(o ReadStats) {
 // not read from the same table. Each page is read once. A page that no store has sound gives all its rows the same error, which wraps a
 // PageError for each store. ReadRows returns when all rows have been visited; when ctx ends, those that have not arrived fail with its error.
 func (t *Table) ReadRows(ctx context.Context, rows []int64, visit func(i int, stored []byte, compressed bool, err error)) ReadStats {
-	c := &call{t: t, ctx: ctx, rows: rows, visit: visit, jobs: make(chan job, MaxWindows*t.windows.buffers)}
+	c := &call{t: t, ctx: ctx, rows: rows, visit: visit, jobs: make(chan job, maxWindows*t.windows.buffers)}
 	c.stats = ReadStats{Stores: make([]StoreStats, len(t.stores))}
 	c.waiting = make([]waiting, len(t.stores))
 	for i, s := range t.stores {
@@ -212,9 +212,9 @@ func (t *Table) pageError(s Store, page uint32, err error) error {
 func (c *call) work() {
 	var scratch []byte
 	for j := range c.jobs {
-		var page Page
+		var page parsedPage
 		var err error
-		page, scratch, err = c.t.index.Parse(j.want.page, j.bytes, c.t.manifest.RowBytes, scratch)
+		page, scratch, err = c.t.index.parse(j.want.page, j.bytes, c.t.manifest.RowBytes, scratch)
 		if err == nil {
 			c.deliver(j, page)
 		}
@@ -223,11 +223,11 @@ func (c *call) work() {
 }
 
 // deliver visits the wanted rows of a sound page.
-func (c *call) deliver(j job, page Page) {
+func (c *call) deliver(j job, page parsedPage) {
 	rows, failed := int64(0), int64(0)
 	for _, ref := range j.want.refs {
 		i := int(uint32(ref))
-		_, in := c.t.index.Locate(c.t.Position(c.rows[i]))
+		_, in := c.t.index.locate(c.t.Position(c.rows[i]))
 		stored, compressed, err := page.Row(in)
 		if err != nil {
 			err = c.t.pageError(c.t.stores[j.store], j.want.page, err)

@@ -56,11 +56,10 @@ func (p *packing) resumable() *resumable {
 
 // resume takes over what an earlier run has written, if there is any.
 func (p *packing) resume() (bool, error) {
-	w, ok := p.w.(resumer)
-	if !ok {
+	if p.keep == nil {
 		return false, nil
 	}
-	r, err := w.resume(p.key())
+	r, err := p.keep.resume(p.key())
 	if r == nil || err != nil {
 		return false, err
 	}

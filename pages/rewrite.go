@@ -59,7 +59,7 @@ func Rewrite(ctx context.Context, from Store, w Writer, updates Updates, progres
 	parts := Parts{PartIndex: r.index.encode(), PartMetadata: metadata, PartOrder: t.order}
 	m := &r.m
 	m.Generation, m.LongestPage, m.Pages, m.PageTotal = w.Generation(), r.index.longest, uint32(len(r.index.pages)), r.index.total
-	m.Parts[PartIndex] = SumOf(parts[PartIndex])
+	m.Parts[PartIndex] = sumOf(parts[PartIndex])
 	r.done.Pages, r.done.Bytes = m.Pages, m.PageTotal
 	return m, r.done, w.Commit(ctx, m, &parts)
 }
@@ -107,7 +107,7 @@ func (r *rewriting) sort() error {
 // readGroup is a group's pages, as they are stored and parsed.
 type readGroup struct {
 	bytes [][]byte
-	pages []Page
+	pages []parsedPage
 	err   error
 }
 
@@ -167,12 +167,12 @@ func (r *rewriting) read(ctx context.Context, from Store, g int) readGroup {
 	for i := range numbers {
 		numbers[i], into[i] = first+uint32(i), memory[i*size:][:size]
 	}
-	read := readGroup{bytes: make([][]byte, n), pages: make([]Page, n)}
+	read := readGroup{bytes: make([][]byte, n), pages: make([]parsedPage, n)}
 	faults := make([]error, n)
 	from.ReadPages(ctx, numbers, into, func(i int, b []byte, err error) { read.bytes[i], faults[i] = b, err })
 	parallel(n, func(i int) {
 		if faults[i] == nil {
-			read.pages[i], _, faults[i] = x.Parse(numbers[i], read.bytes[i], r.t.manifest.RowBytes, nil)
+			read.pages[i], _, faults[i] = x.parse(numbers[i], read.bytes[i], r.t.manifest.RowBytes, nil)
 		}
 	})
 	for i, err := range faults {
@@ -220,7 +220,7 @@ func (r *rewriting) write(ctx context.Context, g int64, read readGroup) error {
 }
 
 // merge collects the rows of a group's pages, with updates in their places, in r.stored and r.group.entries.
-func (r *rewriting) merge(position int64, pages []Page, refs []updateRef) error {
+func (r *rewriting) merge(position int64, pages []parsedPage, refs []updateRef) error {
 	r.stored, r.group.entries, r.group.pages = r.stored[:0], r.group.entries[:0], nil
 	for _, p := range pages {
 		for i := range p.Rows() {

@@ -19,7 +19,7 @@ const (
 	StageLZ4
 )
 
-// Stages are the names that ParseStage takes.
+// Stages are the names that parseStage takes.
 var Stages = []string{"none", "zstd", "lz4"}
 
 func (s Stage) valid() bool { return int(s) < len(Stages) }
@@ -32,8 +32,8 @@ func (s Stage) String() string {
 	return Stages[s]
 }
 
-// ParseStage returns the stage of that name.
-func ParseStage(name string) (Stage, error) {
+// parseStage returns the stage of that name.
+func parseStage(name string) (Stage, error) {
 	for i, s := range Stages {
 		if s == name {
 			return Stage(i), nil

@@ -14,7 +14,7 @@ import (
 type Table struct {
 	stores   []Store
 	manifest *Manifest
-	index    *Index
+	index    *index
 	codec    codec.Codec // nil: all rows are raw
 	order    []byte      // empty: positions are row numbers
 	windows  *windows
@@ -45,13 +45,18 @@ func OpenStores(ctx context.Context, stores ...Store) (_ *Table, err error) {
 			return nil, err
 		}
 	}
-	if t.index, err = NewIndex(t.manifest, parts[PartIndex]); err != nil {
+	if t.index, err = newIndex(t.manifest, parts[PartIndex]); err != nil {
 		return nil, err
 	}
 	if t.codec, err = t.manifest.codec(parts[PartMetadata]); err != nil {
 		return nil, err
 	}
 	t.order = parts[PartOrder]
+	for row := int64(0); 4*row < int64(len(t.order)); row++ {
+		if p := t.Position(row); p >= t.manifest.Rows {
+			return nil, fmt.Errorf("pages: table %s: order: position (%d) of row %d must be below %d", t.manifest.Name, p, row, t.manifest.Rows)
+		}
+	}
 	t.windows = newWindows(t.manifest.BufferBytes())
 	return t, nil
 }
@@ -91,17 +96,14 @@ func (m *Manifest) codec(metadata []byte) (codec.Codec, error) {
 // Manifest describes the table. It must not be changed.
 func (t *Table) Manifest() *Manifest { return t.manifest }
 
-// Index says where pages and rows lie.
-func (t *Table) Index() *Index { return t.index }
-
 // Codec returns the codec that decodes rows that are not raw; nil if all rows are raw.
 func (t *Table) Codec() codec.Codec { return t.codec }
 
 // Stores returns the stores, in the order in which pages are looked for. They must not be closed.
 func (t *Table) Stores() []Store { return t.stores }
 
-// MemoryBytes returns the memory that index and order take. Buffers of reads come on top: at most WindowBytes × MaxWindows.
-func (t *Table) MemoryBytes() int64 { return t.index.MemoryBytes() + int64(len(t.order)) }
+// MemoryBytes returns the memory that index and order take. Buffers of reads come on top: at most 64 MiB.
+func (t *Table) MemoryBytes() int64 { return t.index.memoryBytes() + int64(len(t.order)) }
 
 // Position returns where a row lies in the order of the pages. REQUIRES: 0 ≤ row < Rows.
 func (t *Table) Position(row int64) int64 {
@@ -113,9 +115,12 @@ func (t *Table) Position(row int64) int64 {
 
 // PageOf returns the page that a row lies in. REQUIRES: 0 ≤ row < Rows.
 func (t *Table) PageOf(row int64) uint32 {
-	page, _ := t.index.Locate(t.Position(row))
+	page, _ := t.index.locate(t.Position(row))
 	return page
 }
+
+// Positions returns the positions [from, to) of the rows that a page holds. REQUIRES: page < Manifest.Pages.
+func (t *Table) Positions(page uint32) (from, to int64) { return t.index.positions(page) }
 
 // Close closes the stores. Reads that are under way fail or end first.
 func (t *Table) Close() error {

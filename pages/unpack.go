@@ -50,15 +50,15 @@ func Unpack(ctx context.Context, s Store, path string, progress func(pages uint3
 		numbers[binary.LittleEndian.Uint32(t.order[4*row:])] = uint32(row)
 	}
 	var rows []byte
-	err = scan(ctx, s, t.index, func(first uint32, _ [][]byte, pages []Page) error {
-		from, _ := t.index.Range(first)
-		_, to := t.index.Range(first + uint32(len(pages)) - 1)
+	err = scan(ctx, s, t.index, func(first uint32, _ [][]byte, pages []parsedPage) error {
+		from, _ := t.index.positions(first)
+		_, to := t.index.positions(first + uint32(len(pages)) - 1)
 		if n := int(to-from) * m.RowBytes; len(rows) < n {
 			rows = make([]byte, n)
 		}
 		faults := make([]error, len(pages))
 		parallel(len(pages), func(i int) {
-			begin, _ := t.index.Range(first + uint32(i))
+			begin, _ := t.index.positions(first + uint32(i))
 			faults[i] = t.decodePage(pages[i], rows[int(begin-from)*m.RowBytes:])
 		})
 		for i, err := range faults {
@@ -84,7 +84,7 @@ func Unpack(ctx context.Context, s Store, path string, progress func(pages uint3
 }
 
 // decodePage writes the rows of a page, back to back.
-func (t *Table) decodePage(p Page, rows []byte) error {
+func (t *Table) decodePage(p parsedPage, rows []byte) error {
 	n := t.manifest.RowBytes
 	for i := range p.Rows() {
 		stored, compressed, err := p.Row(i)

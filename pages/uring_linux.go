@@ -19,14 +19,18 @@ import (
 	"unsafe"
 )
 
-// uring is an engine of reads by io_uring. Each of its slots is a read that may be under way.
+// uring is an engine of reads by io_uring. Each of its slots is a read that may be under way. Who frees slots begins the next reads, so that
+// the drive need not wait until a goroutine runs.
 type uring struct {
 	ring  *C.struct_tc_uring
 	reads *C.struct_tc_uring_read // by slot; C memory, because the kernel reads it
 	slots []uringSlot
-	free  chan int   // slots
-	mu    sync.Mutex // held while reads are submitted
-	ended chan struct{}
+
+	mu      sync.Mutex // also held while reads are submitted
+	free    []int      // slots
+	waiting []*request // for a slot
+	idle    *sync.Cond // of mu: all slots are free
+	ended   chan struct{}
 }
 
 type uringSlot struct {
@@ -38,7 +42,8 @@ type uringSlot struct {
 const uringEnd = 1 << 31
 
 func newUring(depth int) (engine, error) {
-	e := &uring{slots: make([]uringSlot, depth), free: make(chan int, depth), ended: make(chan struct{})}
+	e := &uring{slots: make([]uringSlot, depth), ended: make(chan struct{})}
+	e.idle = sync.NewCond(&e.mu)
 	if code := C.tc_uring_open(&e.ring, C.uint(depth)); code < 0 {
 		return nil, fmt.Errorf("pages: io_uring: %w", syscall.Errno(-code))
 	}
@@ -48,7 +53,7 @@ func newUring(depth int) (engine, error) {
 		return nil, errors.New("pages: io_uring: out of memory")
 	}
 	for i := range depth {
-		e.free <- i
+		e.free = append(e.free, i)
 	}
 	go e.wait()
 	return e, nil
@@ -63,48 +68,42 @@ func (e *uring) read(slot int) *C.struct_tc_uring_read {
 // uringBatch is how many reads are submitted or taken at once.
 const uringBatch = 32
 
-func (e *uring) submit(requests []*request, stop <-chan struct{}) {
-	for len(requests) > 0 {
+// submit implements engine. It never waits.
+func (e *uring) submit(requests []*request, _ <-chan struct{}) {
+	e.mu.Lock()
+	e.waiting = append(e.waiting, requests...)
+	e.mu.Unlock()
+	e.begin()
+}
+
+// begin begins reads that wait, as long as there are slots.
+func (e *uring) begin() {
+	for {
 		var batch [uringBatch]*C.struct_tc_uring_read
-		n := 0
-		for n < len(batch) && n < len(requests) {
-			slot, ok := e.take(n == 0, stop)
-			if !ok {
-				break
+		n, code := 0, C.int(0)
+		e.mu.Lock()
+		for n < len(batch) && len(e.free) > 0 && len(e.waiting) > 0 {
+			r := e.waiting[0]
+			if e.waiting = e.waiting[1:]; !r.begin() {
+				continue
 			}
-			batch[n] = e.fill(slot, requests[n])
+			last := len(e.free) - 1
+			batch[n] = e.fill(e.free[last], r)
+			e.free = e.free[:last]
 			n++
 		}
+		if n > 0 {
+			code = C.tc_uring_submit(e.ring, C.uint(n), &batch[0])
+		}
+		e.mu.Unlock()
 		if n == 0 {
 			return
 		}
-		requests = requests[n:]
-		e.mu.Lock()
-		code := C.tc_uring_submit(e.ring, C.uint(n), &batch[0])
-		e.mu.Unlock()
 		if code < 0 {
-			for _, r := range batch[:n] {
-				e.end(int(r.id), int64(code))
+			for _, read := range batch[:n] {
+				e.release(int(read.id)).complete(int(code))
 			}
 		}
-	}
-}
-
-// take returns a free slot. If it waits, it does so until stop is closed.
-func (e *uring) take(wait bool, stop <-chan struct{}) (slot int, ok bool) {
-	select {
-	case slot = <-e.free:
-		return slot, true
-	default:
-	}
-	if !wait {
-		return 0, false
-	}
-	select {
-	case slot = <-e.free:
-		return slot, true
-	case <-stop:
-		return 0, false
 	}
 }
 
@@ -120,29 +119,45 @@ func (e *uring) fill(slot int, r *request) *C.struct_tc_uring_read {
 	return read
 }
 
-// wait ends reads as they are done.
+// wait ends reads as they are done, once the next ones are under way.
 func (e *uring) wait() {
 	defer close(e.ended)
 	var done [uringBatch]C.struct_tc_uring_done
+	var requests [uringBatch]*request
 	for {
-		n := C.tc_uring_wait(e.ring, uringBatch, &done[0])
-		for _, d := range done[:max(0, n)] {
+		n := max(0, C.tc_uring_wait(e.ring, uringBatch, &done[0]))
+		for i, d := range done[:n] {
 			if d.id == uringEnd {
 				return
 			}
-			e.end(int(d.id), int64(d.result))
+			requests[i] = e.release(int(d.id))
+		}
+		e.begin()
+		for i, d := range done[:n] {
+			requests[i].complete(int(d.result))
+			requests[i] = nil
 		}
 	}
 }
 
-// end frees a slot and finishes its request, with the result of a system call.
-func (e *uring) end(slot int, result int64) {
+// release frees a slot and returns its request.
+func (e *uring) release(slot int) *request {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	s := &e.slots[slot]
 	r := s.request
 	s.request = nil
 	s.pins.Unpin()
-	e.free <- slot
-	switch n := int(result); {
+	e.free = append(e.free, slot)
+	if len(e.free) == len(e.slots) {
+		e.idle.Broadcast()
+	}
+	return r
+}
+
+// complete finishes a request with the result of a system call.
+func (r *request) complete(n int) {
+	switch {
 	case n == -int(syscall.EINTR), n == -int(syscall.EAGAIN), n > 0 && n%block == 0 && n < r.bytes():
 		// Interrupted, or only a part came: the rest is read by a goroutine.
 		n = max(n, 0)
@@ -158,10 +173,10 @@ func (e *uring) end(slot int, result int64) {
 }
 
 func (e *uring) close() {
-	for range e.slots { // nothing is under way any more
-		<-e.free
-	}
 	e.mu.Lock()
+	for len(e.free) < len(e.slots) {
+		e.idle.Wait()
+	}
 	C.tc_uring_submit(e.ring, uringEnd, nil)
 	e.mu.Unlock()
 	<-e.ended

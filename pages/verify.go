@@ -33,7 +33,7 @@ func Verify(ctx context.Context, s Store, progress func(pages uint32)) (*Verifie
 	v := &Verified{Store: s.Name(), Rows: m.Rows, Pages: m.Pages, Bytes: m.PageTotal}
 	var faults []error
 	var raw, stored atomic.Int64
-	err = scan(ctx, s, t.index, func(first uint32, bytes [][]byte, pages []Page) error {
+	err = scan(ctx, s, t.index, func(first uint32, bytes [][]byte, pages []parsedPage) error {
 		found := make([]error, len(pages))
 		parallel(len(pages), func(i int) {
 			row := make([]byte, m.RowBytes)

@@ -8,8 +8,8 @@ import (
 // Pages are read in windows: so many bytes of buffers are asked for by one call of Store.ReadPages, and so many windows of a table are under
 // way at once. They are enough to keep a drive busy.
 const (
-	WindowBytes = 8 << 20
-	MaxWindows  = 8
+	windowBytes = 8 << 20
+	maxWindows  = 8
 )
 
 // windows hands out buffers for the windows of a table.
@@ -19,9 +19,9 @@ type windows struct {
 }
 
 func newWindows(bufferBytes int) *windows {
-	w := &windows{bufferBytes: max(bufferBytes, block), free: make(chan []byte, MaxWindows)}
-	w.buffers = max(1, WindowBytes/w.bufferBytes)
-	for range MaxWindows {
+	w := &windows{bufferBytes: max(bufferBytes, block), free: make(chan []byte, maxWindows)}
+	w.buffers = max(1, windowBytes/w.bufferBytes)
+	for range maxWindows {
 		w.free <- nil
 	}
 	return w

@@ -82,13 +82,25 @@ func (t *Tier) adopt(mem []byte, codecName string) (device.Buffer, error) {
 	if err := claim(mem); err != nil {
 		return device.Buffer{}, err
 	}
-	b, err := on.AdoptHost(mem, "host tier")
+	b, err := adoptPages(on, mem)
 	if err != nil {
 		unclaim(mem)
 		return device.Buffer{}, err
 	}
 	t.adopted, t.nodes = mem, nil
 	return b, nil
+}
+
+// adoptPages adopts mem up to the end of its last page: kernels read whole sectors of 32 bytes, of which the last may begin in mem and end behind it.
+// If that cannot be locked, because mem is already and what is behind it is not, only mem is adopted.
+func adoptPages(on device.HostAdopter, mem []byte) (device.Buffer, error) {
+	const what = "host tier"
+	page := os.Getpagesize()
+	pages := unsafe.Slice(unsafe.SliceData(mem), (len(mem)+page-1)/page*page)
+	if b, err := on.AdoptHost(pages, what); err == nil {
+		return device.MappedBuffer(mem[:len(mem):len(mem)], b.Addr()), nil
+	}
+	return on.AdoptHost(mem, what)
 }
 
 // Adopted reports whether the tier's memory is the caller's.

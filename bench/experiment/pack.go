@@ -91,6 +91,9 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (*Packed, erro
 		return cfg.copy(ctx, start, progress)
 	}
 	o := pages.PackOptions{Name: cfg.Name, Codec: cfg.Codec, Stage: cfg.Stage, Seed: cfg.Seed, Workers: cfg.Workers}
+	if err := noUpdates(cfg.Out); err != nil {
+		return nil, err
+	}
 	if cfg.Page != "" {
 		n, err := setting.Bytes("--page", cfg.Page)
 		if err != nil {
@@ -154,6 +157,9 @@ func goesOn(err error) error {
 func (c *PackConfig) copy(ctx context.Context, start time.Time, progress Progress) (*Packed, error) {
 	if c.Codec != "" || c.Page != "" || c.Stage != "" || c.Order != "" || c.Name != "" {
 		return nil, fmt.Errorf("--codec, --page, --stage, --order and --name mean nothing for %s, whose pages are copied as they are", c.Features)
+	}
+	if err := noUpdates(c.Out); err != nil {
+		return nil, err
 	}
 	from, err := openStore(ctx, c.Features)
 	if err != nil {

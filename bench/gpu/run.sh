@@ -3,7 +3,8 @@
 #
 #   ./run.sh test [PACKAGE…]      the tests of the packages, default all
 #   ./run.sh sanitize [TOOL…]     the tests of kernels under memcheck and racecheck
-#   ./run.sh bench [GROUP…]       hot, online, codecs, large, batch, training: figures of one GPU
+#   ./run.sh bench [GROUP…]       hot, online, codecs, large, batch, training: figures of one GPU; drive: rows from pages of the drive
+#                                 that has this folder, beside a plain reader, for which 8 GiB must be free
 #   ./run.sh real                 every codec on the tables of data/
 #   ./run.sh python               the tests of the Python package, what its calls cost, and the checks of the C library that it runs; needs
 #                                 python3, and torch for most tests
@@ -136,6 +137,11 @@ bench)
 		json run-cuda run --device cuda --verify
 		json run-host run --device host --verify
 		step default-batch 90 "$results/default-batch.txt" ./cache.test -test.run '^$' -test.bench DefaultBatch -test.count 5
+	fi
+	if wanted drive "$@"; then
+		for page in 64KiB 256KiB 1MiB; do
+			step "drive-$page" 180 "$results/drive-$page.json" ./cachebench drive --dir . --bytes 8GiB --page $page --json
+		done
 	fi
 	;;
 real)

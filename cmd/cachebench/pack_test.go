@@ -10,6 +10,8 @@ import (
 
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/pages"
+	"github.com/tensorcache/tensorcache/pages/delta"
 )
 
 // TestPack_RoundTrip: rows of all formats come back as they were, in the order of their numbers.
@@ -98,6 +100,38 @@ func TestPack_Again(t *testing.T) {
 	f.Close()
 	refuse(t, "pages: files "+dir+": table b page 0: corrupt page: wrong checksum", "verify", dir)
 	refuse(t, "pages: files "+dir+": table b page 0: corrupt page: wrong checksum", "unpack", dir, "--out", filepath.Join(t.TempDir(), "o.npy"))
+}
+
+// TestPack_OverUpdates: a table that has updated rows in its log is not replaced, as they would be taken for the new table's. Once they are
+// dropped, it is.
+func TestPack_OverUpdates(t *testing.T) {
+	t.Parallel()
+	a := write(t, "a.npy", npyOf(t, dtype.Float32, smooth(4096), 64, 64))
+	dir := filepath.Join(t.TempDir(), "t")
+	succeed(t, "pack", a, "--out", dir, "--codec", "none")
+	m, err := pages.ReadManifest(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := delta.Open(filepath.Join(dir, "delta"), m, delta.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Append([]delta.Row{{Row: 5, Stored: make([]byte, 256)}}); err != nil {
+		t.Fatal(err)
+	}
+	open := "--out (" + dir + "): delta: " + filepath.Join(dir, "delta") + ": another process has the log: lock " + filepath.Join(dir, "delta", "lock") + ": resource temporarily unavailable"
+	refuse(t, open, "pack", a, "--out", dir)
+	log.Close()
+	has := "--out (" + dir + ") has 1 updated rows in " + filepath.Join(dir, "delta") + " that are not in its pages: they would replace rows of the new table; remove that folder to lose them"
+	refuse(t, has, "pack", a, "--out", dir)
+	refuse(t, has, "pack", dir, "--out", dir)
+	if err := os.RemoveAll(filepath.Join(dir, "delta")); err != nil {
+		t.Fatal(err)
+	}
+	if p := decode[experiment.Packed](t, succeed(t, "pack", a, "--out", dir, "--json")); p.Generation != 2 {
+		t.Errorf("%+v", p)
+	}
 }
 
 func TestPack_BadInput(t *testing.T) {

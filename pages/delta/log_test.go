@@ -114,6 +114,9 @@ func TestLog_Refuses(t *testing.T) {
 	if _, err := Open(dir, manifest(), Options{}); err == nil || !strings.Contains(err.Error(), "another process has the log") {
 		t.Errorf("%v", err)
 	}
+	if err := l.Append([]Row{version(1, 1)}); err != nil {
+		t.Fatal(err)
+	}
 	l.Close()
 	if err := l.Append([]Row{version(1, 1)}); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("%v", err)
@@ -122,6 +125,74 @@ func TestLog_Refuses(t *testing.T) {
 	other.Parts[pages.PartMetadata].SHA256[0] = 1
 	if _, err := Open(dir, other, Options{}); err == nil || !strings.Contains(err.Error(), "must be that of this table and codec") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestLog_OtherTable: a log without rows does not keep the next table in the folder from having one; a log with rows is not thrown away.
+func TestLog_OtherTable(t *testing.T) {
+	dir := t.TempDir()
+	other := manifest()
+	other.Codec = "rank"
+	l := open(t, dir, Options{})
+	if _, err := l.Seal(); err != nil { // there are two segments now
+		t.Fatal(err)
+	}
+	l.Close()
+	l, err := Open(dir, other, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Append([]Row{version(3, 2)}); err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	if _, err := Open(dir, manifest(), Options{}); err == nil || !strings.Contains(err.Error(), "must be that of this table and codec") {
+		t.Errorf("%v", err)
+	}
+	if l, err = Open(dir, other, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	expect(t, l, map[int64]Row{3: version(3, 2)})
+}
+
+// TestLog_SegmentNotMade: a segment that could not be made leaves nothing behind, and the log goes on in the one before, also when it is
+// opened again.
+func TestLog_SegmentNotMade(t *testing.T) {
+	dir := t.TempDir()
+	l := open(t, dir, Options{})
+	want := map[int64]Row{}
+	fill(t, l, 5, want, rand.New(rand.NewPCG(8, 8)))
+	syncFile = func(f *os.File) error {
+		if info, err := f.Stat(); err == nil && info.IsDir() {
+			return syscall.EIO
+		}
+		return nil
+	}
+	_, err := l.Seal()
+	syncFile = unsynced
+	if !errors.Is(err, syscall.EIO) {
+		t.Fatal(err)
+	}
+	fill(t, l, 5, want, rand.New(rand.NewPCG(9, 9)))
+	l.Close()
+	l = open(t, dir, Options{})
+	expect(t, l, want)
+}
+
+// TestLog_OpenSyncs: what a durable log finds when it is opened is on the drive, also what was appended without a sync.
+func TestLog_OpenSyncs(t *testing.T) {
+	dir := t.TempDir()
+	l := open(t, dir, Options{})
+	want := map[int64]Row{}
+	fill(t, l, 5, want, rand.New(rand.NewPCG(7, 7)))
+	l.Close()
+	synced := map[string]bool{}
+	syncFile = func(f *os.File) error { synced[filepath.Base(f.Name())] = true; return nil }
+	defer func() { syncFile = unsynced }()
+	expect(t, open(t, dir, Options{Durable: true}), want)
+	if !synced[segmentName(1)] {
+		t.Errorf("synced: %v", synced)
 	}
 }
 

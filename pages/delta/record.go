@@ -47,6 +47,8 @@ func (h header) encode() []byte {
 	return le.AppendUint32(b, checksum(b))
 }
 
+var errOther = errors.New("the log must be that of this table and codec")
+
 // parseHeader checks the header of a segment of a table.
 func parseHeader(b []byte, table [32]byte) (h header, err error) {
 	le := binary.LittleEndian
@@ -58,7 +60,7 @@ func parseHeader(b []byte, table [32]byte) (h header, err error) {
 	}
 	h = header{[32]byte(b[8:40]), le.Uint64(b[40:]), le.Uint64(b[48:])}
 	if h.table != table {
-		return h, errors.New("delta: the log must be that of this table and codec")
+		return h, errOther
 	}
 	if !bytes.Equal(h.encode(), b[:segmentHeader]) {
 		return h, fmt.Errorf("%w: header: wrong checksum", ErrCorrupt)

@@ -1,6 +1,7 @@
 package delta
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -19,6 +20,14 @@ func (l *Log) replay() error {
 			os.Remove(path) // a segment that was being made
 		}
 	}
+	if l.othersWithoutBatches(numbers) {
+		for _, number := range numbers {
+			if err := os.Remove(filepath.Join(l.dir, segmentName(number))); err != nil {
+				return err
+			}
+		}
+		numbers = nil
+	}
 	for i, number := range numbers {
 		if err := l.replaySegment(number, i == 0, i == len(numbers)-1); err != nil {
 			return fmt.Errorf("segment %d: %w", number, err)
@@ -26,6 +35,9 @@ func (l *Log) replay() error {
 	}
 	if len(numbers) > 0 {
 		l.mu.written = l.mu.next - 1
+		if l.o.Durable { // batches that Append had not returned for are found from now on
+			return l.syncSegment(l.mu.segments[len(numbers)-1])
+		}
 		return nil
 	}
 	s, err := createSegment(l.dir, header{l.table, 1, l.mu.next})
@@ -34,6 +46,26 @@ func (l *Log) replay() error {
 	}
 	l.mu.segments = append(l.mu.segments, s)
 	return nil
+}
+
+// othersWithoutBatches reports whether segments hold nothing, and are not of this table: the one that was packed here before had no updates.
+func (l *Log) othersWithoutBatches(numbers []uint64) bool {
+	others := false
+	for _, number := range numbers {
+		b := make([]byte, segmentHeader+1)
+		f, err := os.Open(filepath.Join(l.dir, segmentName(number)))
+		if err != nil {
+			return false
+		}
+		n, err := io.ReadFull(f, b)
+		f.Close()
+		if n != segmentHeader || err != io.ErrUnexpectedEOF {
+			return false
+		}
+		_, err = parseHeader(b[:n], l.table)
+		others = others || errors.Is(err, errOther)
+	}
+	return others
 }
 
 // globbed is a path whose characters mean nothing else in a pattern.

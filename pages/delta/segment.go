@@ -51,9 +51,10 @@ func createSegment(dir string, h header) (_ *segment, err error) {
 		return nil, err
 	}
 	defer func() {
-		if err != nil {
+		if err != nil { // a segment that stayed would not fit batches that are appended to the one before
 			f.Close()
 			os.Remove(temporary)
+			os.Remove(path)
 		}
 	}()
 	if _, err := writeAt(f, h.encode(), 0); err != nil {

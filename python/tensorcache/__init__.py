@@ -22,6 +22,8 @@ tensorcache.graphbolt
     DGL GraphBolt: ``Feature``.
 tensorcache.nn
     ``CachedEmbedding``, an ``nn.Embedding`` for inference.
+tensorcache.ngram
+    N-gram tables of language models: ``NgramTable``, ``NgramEmbedding``.
 
 ``python -m tensorcache plan`` and ``bench`` plan and measure from the command line. The library's threads do not survive a fork: open a
 cache in the process that reads it.
@@ -72,7 +74,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # tensorcache.pyg and the like import torch, so they are imported when they are asked for.
-    if name in ("graphbolt", "nn", "pyg"):
+    if name in ("graphbolt", "ngram", "nn", "pyg"):
         import importlib
 
         return importlib.import_module(f"{__name__}.{name}")

@@ -56,13 +56,13 @@ class Header:
         if os.path.isdir(self.path):
             raise ArgumentError(f"tensorcache: dtype must not be given for a directory of pages ({self.path})")
         if self.offset >= 0:
-            return _reading(self.path, lambda: np.memmap(self.path, dtype=self.element.bits, mode="r", offset=self.offset, shape=self.shape))
+            return reading(self.path, lambda: np.memmap(self.path, dtype=self.element.bits, mode="r", offset=self.offset, shape=self.shape))
 
         def load() -> np.ndarray[Any, Any]:
             loaded = np.load(self.path, mmap_mode=None, allow_pickle=False)
             return loaded[self.inner] if self.inner else loaded  # type: ignore[no-any-return]
 
-        return _reading(self.path, load)
+        return reading(self.path, load)
 
 
 def read_header(path: str) -> Header:
@@ -75,10 +75,10 @@ def read_header(path: str) -> Header:
     read = {".npy": _npy, ".npz": _npz, ".safetensors": _safetensors}.get(kind)
     if read is None:
         raise ArgumentError(f"tensorcache: source ({path}) must be a .npy, .npz or .safetensors file, or a directory of pages")
-    return _reading(file, lambda: read(file, inner))
+    return reading(file, lambda: read(file, inner))
 
 
-def _reading(file: str, read: Callable[[], Result]) -> Result:
+def reading(file: str, read: Callable[[], Result]) -> Result:
     """Returns what a function reads from a file. What NumPy, zipfile and json raise for damaged files becomes ``FileError``."""
     try:
         return read()
@@ -143,7 +143,32 @@ def _npz(path: str, inner: str) -> Header:
     return _choose(path, inner, headers)
 
 
-def _safetensors(path: str, inner: str) -> Header:
+@dataclass(frozen=True)
+class Entry:
+    """What a .safetensors file says of one tensor: its dtype there, its shape, and where its data lie in the file, of so many bytes."""
+
+    kind: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+    header: int
+    file: int
+
+    def check(self, path: str, name: str, size: int, kind: str = "") -> None:
+        """Raises ``FileError`` unless the data are those of elements of so many bytes, and lie in the file."""
+        nbytes, count, begin = self.end - self.begin, math.prod(self.shape), self.begin - self.header
+        if nbytes != count * size:
+            raise FileError(
+                f"tensorcache: source ({path}) has tensor {name!r} with {nbytes} bytes, which must be {count * size} for shape {self.shape} of {kind or self.kind}"
+            )
+        if not 0 <= begin <= begin + nbytes <= self.file - self.header:
+            raise FileError(
+                f"tensorcache: source ({path}) has tensor {name!r} at bytes {begin} to {begin + nbytes} of its data, which must be 0 to {self.file - self.header}: truncated"
+            )
+
+
+def safetensors_entries(path: str) -> dict[str, Entry]:
+    """Reads the header of a .safetensors file. The entries are not checked against the length of the file."""
     size = os.path.getsize(path)
     with open(path, "rb") as f:
         length = int.from_bytes(f.read(8), "little")
@@ -154,7 +179,7 @@ def _safetensors(path: str, inner: str) -> Header:
         entries = json.loads(f.read(length))
     if not isinstance(entries, dict):
         raise FileError(f"tensorcache: source ({path}) has a header that is not a JSON object")
-    headers = {}
+    found = {}
     for name, entry in entries.items():
         if name == "__metadata__":
             continue
@@ -162,20 +187,18 @@ def _safetensors(path: str, inner: str) -> Header:
         kind, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
         if not (isinstance(kind, str) and _counts(shape) and _counts(offsets) and len(offsets) == 2):
             raise FileError(f"tensorcache: source ({path}) has tensor {name!r} without a dtype, a shape and two data_offsets")
-        if kind not in _SAFETENSORS:
-            continue
         begin, end = offsets
-        of = element(_SAFETENSORS[kind])
-        count = math.prod(shape)
-        if end - begin != count * of.size:
-            raise FileError(
-                f"tensorcache: source ({path}) has tensor {name!r} with {end - begin} bytes, which must be {count * of.size} for shape {tuple(shape)} of {of.name}"
-            )
-        if not 0 <= begin <= end <= size - 8 - length:
-            raise FileError(
-                f"tensorcache: source ({path}) has tensor {name!r} at bytes {begin} to {end} of its data, which must be 0 to {size - 8 - length}: truncated"
-            )
-        headers[name] = Header(path, name, tuple(shape), of, 8 + length + begin)
+        found[name] = Entry(kind, tuple(shape), 8 + length + begin, 8 + length + end, 8 + length, size)
+    return found
+
+
+def _safetensors(path: str, inner: str) -> Header:
+    headers = {}
+    for name, entry in safetensors_entries(path).items():
+        if entry.kind in _SAFETENSORS:
+            of = element(_SAFETENSORS[entry.kind])
+            entry.check(path, name, of.size, of.name)
+            headers[name] = Header(path, name, entry.shape, of, entry.begin)
     return _choose(path, inner, headers)
 
 

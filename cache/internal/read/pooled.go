@@ -19,11 +19,11 @@ func CheckPooled(t *Table, b *reduce.Batch) (want int64, err error) {
 	fail := func(format string, arguments ...any) (int64, error) {
 		return 0, fmt.Errorf("%w: %s", ErrPooling, fmt.Sprintf(format, arguments...))
 	}
-	if t.Absent != nil { // sums are made while rows are read, and absent rows come later
-		return fail("table %s lies in pages: its rows can be gathered, not pooled", t.Name)
-	}
 	if !reduce.Float(t.DType) {
 		return fail("elements (%s) of table %s must be float32, float16 or bfloat16", t.DType, t.Name)
+	}
+	if t.Absent != nil {
+		return fail("table %s must lie in host memory as a whole: rows on colder tiers are not pooled yet", t.Name)
 	}
 	if b.Row = t.DType; b.Out == 0 {
 		b.Out = t.DType

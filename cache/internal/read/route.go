@@ -114,8 +114,8 @@ func (r *route) enqueue(l *lane, s, second device.Stream, lookup kernels.Lookup,
 	switch r.launches {
 	case OneLaunch:
 		l.serve = kernels.Serve{
-			Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec, Tier: r.table.Rows, Result: l.result, Batch: l.batch, Absent: l.listed(),
-			Pool: r.pool,
+			Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec, Tier: r.table.Rows, Result: l.result, Batch: l.batch,
+			Pool: r.pool, Absent: l.listed(),
 		}
 		if r.pool == nil {
 			return s.Launch(&l.serve)

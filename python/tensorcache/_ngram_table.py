@@ -1,0 +1,220 @@
+"""``NgramTable``: rows of float8 values and scales of a cached table, as bytes or as values, now or ahead of their use."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Optional, Union
+
+import numpy as np
+import torch
+
+from ._checkpoint import Checkpoint, read_rows
+from .errors import ArgumentError
+from .table import Table
+
+_VALUES = {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}  # names in checkpoints and in torch
+_SCALES = ("F8_E8M0", "U8")
+_READERS = 8  # tensors that are read at the same time
+
+
+@dataclass(frozen=True)
+class RowFormat:
+    """What the bytes of a row are: ``elements`` float8 values, then, unless ``block`` is 0, a scale for each ``block`` of them.
+
+    values
+        ``"float8_e4m3fn"`` or ``"float8_e5m2"``.
+    block
+        Values that share a scale, a divisor of ``elements``. The scale is a byte s that stands for 2^(s - 127) (e8m0; 255 is NaN).
+    scale
+        Multiplies all values: the scale of a table that has one for all rows.
+    """
+
+    elements: int
+    values: str = "float8_e4m3fn"
+    block: int = 0
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.values not in _VALUES.values():
+            raise ArgumentError(f"tensorcache: values ({self.values!r}) must be one of {', '.join(_VALUES.values())}")
+        if self.elements < 1:
+            raise ArgumentError(f"tensorcache: elements ({self.elements}) must be at least 1")
+        if self.block < 0 or self.block and self.elements % self.block:
+            raise ArgumentError(f"tensorcache: block ({self.block}) must be 0 or a divisor of the {self.elements} elements")
+
+    @property
+    def row_bytes(self) -> int:
+        """The length of a row."""
+        return self.elements + (self.elements // self.block if self.block else 0)
+
+    def dequantise(self, rows: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+        """Returns the values of rows, uint8 of shape [..., ``row_bytes``], as [..., ``elements``] of ``dtype``: value × scale, rounded once.
+
+        It is done by operations of torch, on the device of the rows, in the order of the current stream; captured graphs and
+        ``torch.compile`` take it.
+        """
+        values = rows[..., : self.elements].view(getattr(torch, self.values)).float()
+        if self.block:
+            exponents = rows[..., self.elements :].int()
+            # The exponent of a float32. 2^-127 is a subnormal one there, and 255 must be NaN, not infinity: both have the highest bit of the mantissa.
+            scales = ((exponents << 23) | (((exponents == 0) | (exponents == 255)).int() << 22)).view(torch.float32)
+            values = (values.unflatten(-1, (-1, self.block)) * scales[..., None]).flatten(-2)
+        if self.scale != 1:
+            values = values * self.scale
+        return values.to(dtype)
+
+
+class Prefetch:
+    """Rows that are being read: see ``NgramTable.prefetch``."""
+
+    def __init__(self, rows: torch.Tensor, side: Any) -> None:
+        self._rows, self._side = rows, side
+
+    def wait(self) -> torch.Tensor:
+        """Orders the current stream after the read, and returns the rows. The host does not wait."""
+        if self._side is not None:
+            current = torch.cuda.current_stream(self._rows.device)
+            current.wait_stream(self._side)
+            self._rows.record_stream(current)  # they were allocated for the other stream
+            self._side = None
+        return self._rows
+
+
+class NgramTable:
+    """The rows of n-gram tables, from a table of ``tensorcache.open`` whose rows are ``row_format.row_bytes`` bytes.
+
+    ``table[ids]`` are rows as bytes: ``ids`` of any shape → uint8 of that shape and ``row_bytes``, bit-identical to the source. What holds for
+    ``Table`` holds here: CUDA row numbers are read in the order of the current stream, and captured graphs take reads.
+
+    Safe for use by any number of threads but for ``prefetch``, which shares a stream.
+    """
+
+    def __init__(self, table: Table, row_format: RowFormat) -> None:
+        if not isinstance(table, Table):
+            raise TypeError(f"tensorcache: table ({type(table).__name__}) must be a table of tensorcache.open")
+        if table.ndim != 2 or table._element.size != 1:
+            raise ArgumentError(f"tensorcache: table (shape {tuple(table.shape)} of {table.dtype}) must have rows of bytes: uint8 or float8")
+        if table.shape[1] != row_format.row_bytes:
+            raise ArgumentError(f"tensorcache: table (rows of {table.shape[1]} bytes) must have rows of {row_format.row_bytes} bytes, as the format says")
+        self.table, self.format = table, row_format
+        self._sides: dict[torch.device, Any] = {}
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        checkpoint: Union[str, os.PathLike[str]],
+        weight: Union[str, Sequence[str]],
+        scale: Union[None, str, Sequence[str]] = None,
+        *,
+        row_format: Optional[RowFormat] = None,
+        rows: Optional[int] = None,
+        **options: Any,
+    ) -> NgramTable:
+        """Opens tables of a .safetensors checkpoint as one.
+
+        checkpoint
+            A folder with ``model.safetensors.index.json`` or ``model.safetensors``, or such a file.
+        weight
+            Names of tensors of float8 values (F8_E4M3 or F8_E5M2), [rows, elements], whose rows follow each other; or a pattern with ``*`` for all
+            that match, numbers in names in the order of numbers. With ``row_format`` also U8: whole rows, values and scales.
+        scale
+            As many tensors of scales (F8_E8M0 or U8), [rows, elements ÷ block], one of each weight's; their bytes follow the values' in a row.
+            None: the rows have none.
+        row_format
+            What rows are, if it is not what the tensors say, or if there is a scale for all: ``RowFormat(160, scale=0.02)``.
+        rows
+            How many rows there must be at least: those of the model's hash.
+        options
+            Those of ``tensorcache.open``, among them ``gpu_memory``.
+
+        The tensors are read by their byte offsets straight into the memory that becomes the cache's host tier, so that host memory holds the table
+        once. With ``host_tier="packed"``, which needs memory of its own, it holds the table twice until the cache is open.
+
+        Raises ``FileNotFoundError`` for a missing file, ``FileError`` for a damaged one, ``ArgumentError`` for tensors that are not there, or not of these
+        types and shapes, and what ``tensorcache.open`` raises.
+        """
+        from . import open as open_table
+
+        for name in ("adopt", "dtype"):
+            if name in options:
+                raise TypeError(f"tensorcache: {name} must not be given: it follows from the checkpoint")
+        shards = Checkpoint(checkpoint)
+        kinds = (*_VALUES, "U8") if row_format and not scale else tuple(_VALUES)
+        weights = [shards.tensor(name, kinds) for name in shards.names(weight)]
+        scales = [shards.tensor(name, _SCALES) for name in shards.names(scale)] if scale else []
+        first = weights[0]
+        for w in weights:
+            if (w.columns, w.entry.kind) != (first.columns, first.entry.kind):
+                raise ArgumentError(
+                    f"tensorcache: tensor {w.name!r} ({w.columns} elements of {w.entry.kind}) must be like {first.name!r} ({first.columns} of {first.entry.kind})"
+                )
+        if scales and len(scales) != len(weights):
+            raise ArgumentError(f"tensorcache: scale ({len(scales)} tensors) must be as many as weight ({len(weights)} tensors)")
+        for w, s in zip(weights, scales):
+            if s.rows != w.rows or w.columns % s.columns or s.columns != scales[0].columns:
+                raise ArgumentError(
+                    f"tensorcache: tensor {s.name!r} (shape {list(s.entry.shape)}) must have the {w.rows} rows of {w.name!r}, and a divisor of its {w.columns} elements, alike for all"
+                )
+        if row_format is None:
+            row_format = RowFormat(first.columns, _VALUES[first.entry.kind], first.columns // scales[0].columns if scales else 0)
+        row_bytes, total = first.columns + (scales[0].columns if scales else 0), sum(w.rows for w in weights)
+        if row_bytes != row_format.row_bytes:
+            raise ArgumentError(f"tensorcache: tensor {first.name!r} (rows of {row_bytes} bytes with scales) must have rows of {row_format.row_bytes} bytes, as row_format says")
+        if _VALUES.get(first.entry.kind, row_format.values) != row_format.values:
+            raise ArgumentError(f"tensorcache: tensor {first.name!r} (dtype {first.entry.kind}) must be {row_format.values}, as row_format says")
+        if rows is not None and total < rows:
+            raise ArgumentError(f"tensorcache: checkpoint ({shards.path}) has {total} rows in {len(weights)} tensors, which must be at least {rows}")
+        memory = np.frombuffer(mmap.mmap(-1, total * row_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8).reshape(total, row_bytes)
+        jobs, at = [], 0
+        for i, w in enumerate(weights):
+            part = memory[at : at + w.rows]
+            jobs.append((w, part[:, : w.columns]))
+            if scales:
+                jobs.append((scales[i], part[:, w.columns :]))
+            at += w.rows
+        with ThreadPoolExecutor(_READERS) as readers:
+            list(readers.map(lambda job: read_rows(*job), jobs))
+        adopt = options.get("host_tier", "inplace") == "inplace" and row_bytes % 4 == 0  # what the library adopts
+        return cls(open_table(memory, adopt=adopt, **options), row_format)
+
+    def __getitem__(self, ids: Any) -> Any:
+        """Returns rows as bytes: an array for a NumPy array, else a tensor."""
+        rows = self.table[ids]
+        return rows.view(np.uint8) if isinstance(rows, np.ndarray) else rows.view(torch.uint8)
+
+    def read(self, ids: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """Reads rows as bytes into ``out``, uint8 of shape [*ids.shape, ``row_bytes``] on the table's device, and returns it."""
+        if out.dtype != torch.uint8:
+            raise TypeError(f"tensorcache: out ({out.dtype}) must be uint8")
+        self.table.gather(ids, out=out.view(self.table.dtype))
+        return out
+
+    def values(self, ids: Any, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+        """Returns rows as values: ``ids`` of any shape → that shape and ``format.elements``."""
+        return self.format.dequantise(torch.as_tensor(self[ids]), dtype)
+
+    def prefetch(self, ids: torch.Tensor, out: Optional[torch.Tensor] = None) -> Prefetch:
+        """Begins to read rows, as soon as tokens are known: ``prefetch(ids).wait()`` is ``table[ids]``, or ``read(ids, out)``.
+
+        On a GPU they are read on a stream of its own, after the work of the current stream so far; in a captured graph this is a branch, which
+        ``wait`` joins. On the host they are read at once. ``ids`` and ``out`` must not change before ``wait``.
+        """
+        if not self.table.is_cuda:
+            return Prefetch(self[ids] if out is None else self.read(ids, out), None)
+        device = self.table.device
+        side = self._sides.get(device)
+        if side is None:
+            side = self._sides[device] = torch.cuda.Stream(device)
+        side.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(side):
+            rows = self[ids] if out is None else self.read(ids, out)
+            if ids.is_cuda:
+                ids.record_stream(side)
+        return Prefetch(rows, side)
+
+    def __repr__(self) -> str:
+        return f"tensorcache.ngram.NgramTable({self.table!r}, {self.format})"

@@ -1,0 +1,163 @@
+"""N-gram tables from .safetensors checkpoints of several files."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import tensorcache  # noqa: E402
+from tensorcache.ngram import NgramTable, RowFormat  # noqa: E402
+
+Array = np.ndarray[Any, Any]
+
+
+def shard(path: pathlib.Path, tensors: dict[str, tuple[str, Array]]) -> None:
+    """Writes a .safetensors file of tensors of bytes, whose data begin at odd offsets."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}, "odd": {"dtype": "U8", "shape": [3], "data_offsets": [0, 3]}}
+    data = b"odd"
+    for name, (kind, values) in tensors.items():
+        header[name] = {"dtype": kind, "shape": list(values.shape), "data_offsets": [len(data), len(data) + values.nbytes]}
+        data += values.tobytes()
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+@pytest.fixture
+def parts() -> list[Array]:
+    """12 parts of a table, of 900 rows each but the last, of 256 values and 8 scales."""
+    generator = np.random.default_rng(4)
+    return [generator.integers(0, 256, (900 if i < 11 else 137, 264), np.uint8) for i in range(12)]
+
+
+@pytest.fixture
+def checkpoint(tmp_path: pathlib.Path, parts: list[Array]) -> pathlib.Path:
+    """A checkpoint of 3 files: each has 4 parts' values, and scales of another file's."""
+    weight_map = {}
+    for f in range(3):
+        name = f"model-{f + 1:05}-of-00003.safetensors"
+        tensors: dict[str, tuple[str, Array]] = {}
+        for i in range(4 * f, 4 * f + 4):
+            j = (i + 4) % 12
+            tensors[f"model.ngram.shard_{i}.weight"] = "F8_E4M3", parts[i][:, :256]
+            tensors[f"model.ngram.shard_{j}.scale"] = "F8_E8M0", parts[j][:, 256:]
+        tensors["model.norm.weight"] = "BF16", np.zeros((2, 2), np.uint16)
+        shard(tmp_path / name, tensors)
+        weight_map.update(dict.fromkeys(tensors, name))
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    return tmp_path
+
+
+WEIGHT, SCALE = "model.ngram.shard_*.weight", "model.ngram.shard_*.scale"
+
+
+@pytest.mark.parametrize("host_tier", ["inplace", "packed"])
+def test_shards(device: str, host_tier: str, checkpoint: pathlib.Path, parts: list[Array], ids: Array) -> None:
+    table = NgramTable.from_checkpoint(checkpoint, WEIGHT, SCALE, rows=10_037, gpu_memory="10%", device=device, host_tier=host_tier)
+    whole = np.concatenate(parts)
+    assert table.format == RowFormat(256, "float8_e4m3fn", 32) and tuple(table.table.shape) == (10_037, 264)
+    np.testing.assert_array_equal(table[ids * 2], whole[ids * 2])
+    np.testing.assert_array_equal(table[np.arange(10_037)], whole)
+    table.table.close()
+
+
+def test_some_tensors(checkpoint: pathlib.Path, parts: list[Array]) -> None:
+    """Names in an order of their own, without scales, with one for all, and from the index or one file."""
+    index = checkpoint / "model.safetensors.index.json"
+    names = [f"model.ngram.shard_{i}.weight" for i in (7, 2)]
+    table = NgramTable.from_checkpoint(str(index), names, row_format=RowFormat(256, scale=0.5), gpu_memory="10%", device="host")
+    np.testing.assert_array_equal(table[np.arange(1800)], np.concatenate([parts[7], parts[2]])[:, :256])
+    assert table.format.scale == 0.5
+    one = checkpoint / "model.safetensors"
+    index.unlink()
+    shard(one, {"t": ("U8", parts[0])})
+    for path in (checkpoint, one):
+        table = NgramTable.from_checkpoint(path, "t", row_format=RowFormat(256, block=32), gpu_memory="10%", device="host")
+        np.testing.assert_array_equal(table[np.arange(900)], parts[0])
+
+
+def test_odd_rows(tmp_path: pathlib.Path, parts: list[Array]) -> None:
+    """Rows that are no multiple of 4 bytes, which the library does not adopt."""
+    shard(tmp_path / "model.safetensors", {"w": ("F8_E5M2", parts[0][:, :27]), "s": ("U8", parts[0][:, 27:28] // 2), "t": ("F8_E5M2", parts[1][:, :30])})
+    table = NgramTable.from_checkpoint(tmp_path, "t", gpu_memory="10%", device="host")
+    np.testing.assert_array_equal(table[np.arange(900)], parts[1][:, :30])
+    table = NgramTable.from_checkpoint(tmp_path, "w", "s", gpu_memory="10%", device="host")
+    assert table.format == RowFormat(27, "float8_e5m2", 27)
+
+
+def test_errors(checkpoint: pathlib.Path, parts: list[Array]) -> None:
+    index = checkpoint / "model.safetensors.index.json"
+    third = checkpoint / "model-00003-of-00003.safetensors"
+    argument, file, missing = tensorcache.ArgumentError, tensorcache.FileError, FileNotFoundError
+    shard(checkpoint / "wrong.safetensors", {
+        "u": ("U8", parts[0][:, :256]), "f": ("F32", parts[0][:, :256]), "one": ("F8_E4M3", parts[0][0]), "none": ("F8_E4M3", parts[0][:0]),
+        "e": ("F8_E5M2", parts[0][:, :256]), "s": ("U8", parts[0][:, :8]), "short": ("U8", parts[0][:5, :8]), "seven": ("U8", parts[0][:, :7]),
+    })  # fmt: skip
+    wrong = checkpoint / "wrong.safetensors"
+
+    def refused(kind: type[Exception], text: str, path: Any = checkpoint, weight: Any = WEIGHT, scale: Any = SCALE, **options: Any) -> None:
+        with pytest.raises(kind, match=text):
+            NgramTable.from_checkpoint(path, weight, scale, gpu_memory="10%", device="host", **options)
+
+    refused(missing, "does not exist", checkpoint / "nowhere")
+    refused(missing, "has neither model.safetensors.index.json nor", checkpoint.parent)
+    refused(argument, "must be a folder", pathlib.Path(__file__))
+    refused(argument, r"no tensor 'model.x': it has 25 tensors, such as .*shard_0", weight="model.x")
+    refused(argument, r"no tensor that matches 'x\*'", weight="x*")
+    refused(argument, r"must be as many as weight \(12", scale="model.ngram.shard_1.scale")
+    refused(argument, "10037 rows in 12 tensors, which must be at least 20000", rows=20_000)
+    refused(argument, r"rows of 264 bytes with scales\) must have rows of 160", row_format=RowFormat(160))
+    refused(argument, r"dtype F8_E4M3\) must be float8_e5m2", row_format=RowFormat(256, "float8_e5m2", 32))
+    refused(argument, r"'u' \(dtype U8\) must have dtype F8_E4M3 or F8_E5M2", wrong, "u", None)
+    refused(argument, r"'f' \(dtype F32\)", wrong, "f", None)
+    refused(argument, "two axes", wrong, "one", None)
+    refused(argument, "two axes", wrong, "none", None)
+    refused(argument, r"'s' \(dtype U8\)", wrong, ["e", "s"], None)
+    refused(argument, "900 rows of 'e'", wrong, "e", "short")
+    refused(argument, "divisor of its 256", wrong, "e", "seven")
+    refused(argument, r"'odd' \(shape \[3\]\)", wrong, "odd", None, row_format=RowFormat(3))
+    for name in ("adopt", "dtype"):
+        refused(TypeError, name, **{name: True})
+
+    # Damaged files.
+    whole = third.read_bytes()
+    third.write_bytes(whole[:-1000])
+    refused(file, "truncated")
+    third.write_bytes(whole[:5])
+    refused(file, "truncated")
+    shard(third, {"model.norm.weight": ("BF16", np.zeros((2, 2), np.uint16))})
+    refused(file, "has no tensor 'model.ngram.shard_8.weight' in model-00003-of-00003.safetensors, where its index has it")
+    third.unlink()
+    refused(missing, "lacks the file model-00003-of-00003.safetensors, where its index has tensor 'model.ngram.shard_8.weight'")
+    for text in ("{", "[]", '{"weight_map": 3}', '{"weight_map": {"a": 3}}', '{"weight_map": {"a": "../b.safetensors"}}'):
+        index.write_text(text)
+        refused(file, "model.safetensors.index.json")
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self/status").exists(), reason="no /proc")
+def test_memory_holds_the_table_once(tmp_path: pathlib.Path, python: Callable[..., Any]) -> None:
+    """A table of 192 MB: the process takes that at most once more, and what the cache keeps of rows beside."""
+    rows = np.random.default_rng(2).integers(0, 256, (250_000, 256), np.uint8)
+    for i in range(3):
+        shard(tmp_path / f"{i}.safetensors", {f"w{i}": ("F8_E4M3", rows)})
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {f"w{i}": f"{i}.safetensors" for i in range(3)}}))
+    done = python(
+        """
+import sys, tensorcache.ngram
+def kilobytes(what):
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(what))
+before = kilobytes("VmRSS")
+t = tensorcache.ngram.NgramTable.from_checkpoint(sys.argv[1], "w*", gpu_memory="1MB", device="host", codec="none")
+assert len(t.table) == 750_000
+print(kilobytes("VmHWM") - before)
+""",
+        str(tmp_path),
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) * 1024 < 1.6 * 750_000 * 256, f"{int(done.stdout):,} kB for a table of 192,000"
