@@ -35,11 +35,14 @@ type AttachOptions struct {
 // the threads of this process, at the speed of a cache of its own. Update, Invalidate, Refresh, SetBudget, Snapshot, Cached and Explain are requests
 // to the owner.
 //
-// The owner must be of the same user and release, and its GPUs must be visible to this process. GatherDevice cannot be captured in graphs so far. The
-// error wraps ErrOwner if the owner cannot be reached or refuses.
+// The owner must be of the same user and release, and its GPUs must be visible to this process. The error wraps ErrOwner if the owner cannot be reached
+// or refuses.
 //
 // If the owner ends, Gathers go on with the rows as they are then, and requests return errors that wrap ErrOwner. When an owner with the same
 // tables is back at the address, the cache attaches to it by itself. Stats.OwnerError says whether there is one.
+//
+// Up to 1,024 captured batches of GatherDevice can be in use on a device. Those captured before the cache has attached to another owner go on with the
+// rows of the one that has ended, whose memory they hold until their graphs are destroyed; their Wait returns an error that wraps ErrOwner.
 //
 // A process must not use an attached cache after fork. Close does not end the owner's cache.
 func Attach(ctx context.Context, address string, o AttachOptions) (*Cache, error) {

@@ -31,13 +31,14 @@ var (
 	// ErrDevice is wrapped by errors of devices that have failed for good. Once all have failed, every call but Close returns one.
 	ErrDevice = read.ErrDevice
 	// ErrCapturing is wrapped by GatherDevice's error for a batch that cannot become a part of the graph that its stream captures: rows of
-	// 8 KiB and more, and batches of an attached cache. The capture goes on without it.
+	// 8 KiB and more, and more batches than an attached cache has places for. The capture goes on without it.
 	ErrCapturing = read.ErrCapturing
 	// ErrPooling is wrapped by the errors of GatherPooled and GatherAs for a Pooling or an output type that does not fit the batch or the table. The
 	// output is untouched then.
 	ErrPooling = read.ErrPooling
 	// ErrOwner is wrapped by Attach's error if the owner cannot be reached or refuses, and by errors of changes and questions of an attached cache
-	// whose owner has ended, or to which the owner has said no for a reason without an error of its own.
+	// whose owner has ended, or to which the owner has said no for a reason without an error of its own. Also by those of Batch.Wait for a captured
+	// batch that reads the rows of an owner which another one has replaced.
 	ErrOwner = errors.New("cache: no owner")
 	// ErrHeld is wrapped by errors of changes that wait for a client which does not let go of memory: it is stopped, or in a batch that takes very
 	// long. The text names the client.

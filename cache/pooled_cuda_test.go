@@ -68,7 +68,7 @@ func pooledOut(p *cache.Pooling, of dtype.Type, columns, rows int) (size, width 
 // TestGPU_PooledEqualsDefinition compares pooled batches of every kind and coder with a plain execution of the documented order, to the bit.
 func TestGPU_PooledEqualsDefinition(t *testing.T) {
 	gpu := gputest.Open(t)
-	codecs := []cache.Codec{"none", "ibp4", "ibp8", "ibp", "rank", "zipnn", "sleek", "ndzip"}
+	codecs := []cache.Codec{"none", "ibp4", "ibp8", "ibp", "rank", "zipnn", "sleek", "ndzip", "sparse"}
 	for i, codec := range codecs {
 		for j, of := range floats {
 			for k, columns := range []int{12, 64, 100, 128, 300} {

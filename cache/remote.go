@@ -117,12 +117,39 @@ func (r *remote) follow() {
 		r.stats()
 		r.log.Info("attached to an owner again", slog.String("address", r.address))
 		before.gate.close()
-		for _, d := range before.Set.Devices {
-			d.Drain()
+		before.Set.Supersede(fmt.Errorf("%w: %s: a captured batch reads the rows of an owner that has ended: capture it again", ErrOwner, r.address))
+		if before.Set.Captured() {
+			r.log.Warn("captured batches read the rows of an owner that has ended, until their graphs are destroyed", slog.String("address", r.address))
+			r.tasks.Go(func() { r.outlive(before) })
+			continue
 		}
-		before.Left(next)
-		before.Session.Close()
+		r.end(before)
 	}
+}
+
+// outlive ends a session that another one has replaced once it has no captured batches any more: graphs cannot be told of other memory.
+func (r *remote) outlive(before *session) {
+	for before.Set.Captured() {
+		select {
+		case <-time.After(lookForCaptured):
+		case <-r.life.Done():
+			r.end(before)
+			return
+		}
+	}
+	r.end(before)
+}
+
+// lookForCaptured is how often outlive asks whether graphs have been destroyed.
+const lookForCaptured = 100 * time.Millisecond
+
+// end ends a session that another one has replaced.
+func (r *remote) end(before *session) {
+	for _, d := range before.Set.Devices {
+		d.Drain()
+	}
+	before.Left(r.session.Load().Session)
+	before.Session.Close()
 }
 
 // again returns a new session, nil if the cache closes first.

@@ -321,6 +321,9 @@ func (c *Cache) ownCounts(s *Stats) {
 	set, pinned := c.pin()
 	defer unpin(pinned)
 	s.ScratchBytes, s.StagingBytes = 0, 0
+	for _, d := range set.Devices {
+		d.SettleReplays()
+	}
 	for i, t := range set.Tables {
 		if i == len(s.Tables) {
 			s.Tables = append(s.Tables, TableStats{Name: t.Name, Codec: codecName(t), DType: t.DType, RowBytes: t.Tier.RowBytes()})

@@ -571,12 +571,13 @@ struct ReplayCounts {
 ABI_SIZE(ReplayCounts, 88);
 
 // ReplayState is the device memory of a captured batch. Begun counts the blocks that have begun, and ended those that have ended, of all
-// replays, which follow each other and have as many blocks each.
+// replays, which follow each other and have as many blocks each. Announced is the number of the last replay that was announced on a board.
 struct ReplayState {
 	u64 begun;
 	u64 ended;
 	ReplayCounts counts;
-	u64 reserved[3];
+	u64 announced;
+	u64 reserved[2];
 };
 ABI_SIZE(ReplayState, 128);
 
@@ -590,6 +591,29 @@ struct ReplayArgs {
 	ServeArgs serve;
 };
 ABI_SIZE(ReplayArgs, 336);
+
+// BoardCapture is the place of a captured batch on the board of a client of a shared cache: see package board. Copies has two times what the
+// replays have counted, 16 words each: replays, hits, hits in slabs of other devices, stored bytes of misses, and misses by reason. The lowest bit
+// of ended says which one is valid.
+struct BoardCapture {
+	u64 begun;
+	u64 ended;
+	u64 table;
+	u64 reserved[13];
+	u64 copies[32];
+};
+ABI_SIZE(BoardCapture, 384);
+
+// ReplayBoardArgs are a captured batch's state and its place on a board. A replay has there the number from, plus its own from 1 on. A replay
+// looks up rows rows.
+struct ReplayBoardArgs {
+	u64 state;
+	u64 place;
+	u64 from;
+	u32 rows;
+	u32 reserved;
+};
+ABI_SIZE(ReplayBoardArgs, 32);
 
 // ReplayLookArgs are states of captured batches, one behind the other, and where in page-locked memory their copies go.
 struct ReplayLookArgs {

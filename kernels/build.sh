@@ -32,4 +32,5 @@ compile share_open share_open
 compile replay replay
 compile pooled pooled_join
 compile pooled_plain pooled_plain
+compile replay_board replay_board
 go run ./gen/codecs modules # those of the codecs

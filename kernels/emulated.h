@@ -143,6 +143,7 @@ INLINE u64 loadSame(const u64 *p) // of what the lanes load one after another he
 INLINE void storeSystem(u32 *p, u32 x) { __atomic_store_n(written(p), x, __ATOMIC_RELEASE); }
 INLINE void fenceSystem() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 INLINE void fenceSequential() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+INLINE void fenceSequentialSystem() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 INLINE u32 exchange(u32 *p, u32 x) { return paused(__atomic_exchange_n(written(p), x, __ATOMIC_ACQ_REL)); }
 INLINE u64 nanos() { return emulatedNanos(); }
 INLINE void sleepNanos(u32) { emulatedSleep(); }

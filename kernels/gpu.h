@@ -252,6 +252,8 @@ INLINE void storeSystem(u32 *p, u32 x) { asm volatile("st.release.sys.global.u32
 INLINE void fenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 // fenceSequential orders the stores before it and the loads behind it, for all kernels of this device that have such a fence of their own.
 INLINE void fenceSequential() { asm volatile("fence.sc.gpu;" ::: "memory"); }
+// fenceSequentialSystem does so for the host and other devices, too.
+INLINE void fenceSequentialSystem() { asm volatile("fence.sc.sys;" ::: "memory"); }
 INLINE u32 exchange(u32 *p, u32 x)
 {
 	u32 before;

@@ -50,6 +50,7 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 	}
 	name(want, shareOpenKernel)
 	name(want, replayLook)
+	name(want, replayBegins, replayEnds)
 	name(want, lookupKernel)
 	name(want, orderCountKernel, orderPlaceKernel)
 	name(want, buildCount, buildPlace, buildSort, buildClaim, buildTake, buildEnd)

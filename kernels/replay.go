@@ -20,6 +20,9 @@ type Replay struct {
 	// Views is device memory of ReplayViewsBytes. It is read on GPUs only. Its first word is the number of the latest view, and view n is at
 	// ReplayViewAt(n).
 	Views device.Buffer
+	// Board, if not empty, is the place of a board where Begins and Ends make replays known to another process, under the numbers from BoardFrom+1 on.
+	Board     device.Buffer
+	BoardFrom uint64
 
 	blocks uint64 // of a replay; 0 before the launch
 }

@@ -97,6 +97,18 @@ func (c *connection) leave(r wire.LeaveRequest) error {
 	return nil
 }
 
+// vacate has places of the client's captured batches used again.
+func (c *connection) vacate(r wire.VacateRequest) error {
+	s := c.server
+	s.mu.Lock()
+	g := c.guest
+	s.mu.Unlock()
+	if g == nil {
+		return errors.New("serve: connection must be attached to vacate places")
+	}
+	return g.Vacate(r.Device, r.From, r.Count)
+}
+
 // guest returns the guest of a number, nil if there is none.
 func (s *Server) guest(number uint64) sharing.Guest {
 	if s.owner == nil {

@@ -71,6 +71,12 @@ func (c *connection) handle(ctx context.Context, m *wire.Message) (result any, e
 			return nil, err
 		}
 		return nil, c.leave(r)
+	case wire.Vacate:
+		var r wire.VacateRequest
+		if err := wire.Decode(m.Body, &r); err != nil {
+			return nil, err
+		}
+		return nil, c.vacate(r)
 	case wire.Cached:
 		return s.cache.Cached(rows.Table, rows.Rows, nil)
 	case wire.Update:

@@ -4,6 +4,7 @@ package serve_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -20,7 +21,7 @@ import (
 func FuzzServer_Requests(f *testing.F) {
 	for _, m := range []string{
 		wire.Attach, wire.Ready, wire.Status, wire.Stats, wire.Explain, wire.Explanations, wire.Missed, wire.Cached, wire.Update, wire.Invalidate, wire.Refresh,
-		wire.SetBudget, wire.Snapshot, wire.Drain, wire.Cancel, wire.Leave, wire.Hello, "none",
+		wire.SetBudget, wire.Snapshot, wire.Drain, wire.Cancel, wire.Leave, wire.Vacate, wire.Hello, "none",
 	} {
 		f.Add(m, `{"table":0,"rows":[1],"lanes":3,"client":1,"bytes":30000}`, []byte("x"))
 		f.Add(m, `{"table":-1,"rows":[-1,9223372036854775807],"lanes":-3,"bytes":-1}`, []byte{})
@@ -44,7 +45,7 @@ func FuzzServer_Requests(f *testing.F) {
 		w := wire.NewConn(socket)
 		defer w.Close()
 		socket.SetReadDeadline(time.Now().Add(5 * time.Second))
-		w.Write(&wire.Message{ID: 1, Method: wire.Hello, Body: []byte(`{"version":2,"name":"fuzz"}`)})
+		w.Write(&wire.Message{ID: 1, Method: wire.Hello, Body: fmt.Appendf(nil, `{"version":%d,"name":"fuzz"}`, wire.Version)})
 		if _, err := w.Read(wire.MaxJSON); err != nil {
 			t.Fatal(err)
 		}

@@ -83,14 +83,14 @@ func TestGPU_Model(t *testing.T) {
 		"in place": func(o *cache.Options) {},
 		"packed":   func(o *cache.Options) { o.Host.Tier = cache.Packed },
 	} {
-		t.Run(name, func(t *testing.T) { runModel(t, batches, func(o *cache.Options) { onGPU(o); change(o) }) })
+		t.Run(name, func(t *testing.T) { runModel(t, "model", batches, func(o *cache.Options) { onGPU(o); change(o) }) })
 	}
 }
 
 // TestGPU_ClientKilled: clients that are killed while their kernels run leave nothing behind.
 func TestGPU_ClientKilled(t *testing.T) {
 	gputest.Require(t)
-	killClients(t, 3, onGPU)
+	killClients(t, 3, "gather", onGPU)
 }
 
 // TestGPU_OwnerKilled: clients go on reading the memory of a GPU whose owner is killed.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -26,9 +27,11 @@ type hostile struct {
 
 // Words of the board, as docs/format/board.md has them.
 const (
-	boardHead   = 16
-	boardLane   = 16
-	boardRecord = 24
+	boardHead    = 16
+	boardUsed    = 4
+	boardLane    = 16
+	boardCapture = 48
+	boardRecord  = 24
 )
 
 func attachHostile(t *testing.T, s *serve.Server) (*hostile, error) {
@@ -57,7 +60,7 @@ func attachHostile(t *testing.T, s *serve.Server) (*hostile, error) {
 	}
 	f := files[h.welcome.Board].Files[0]
 	defer f.Close()
-	bytes := 8 * (boardHead + h.welcome.Lanes*(boardLane+boardRecord*len(h.welcome.Tables)))
+	bytes := 8 * (h.recordsAt() + boardRecord*h.welcome.Lanes*len(h.welcome.Tables))
 	mem, err := unix.Mmap(int(f.Fd()), 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		t.Fatal(err)
@@ -71,11 +74,15 @@ func attachHostile(t *testing.T, s *serve.Server) (*hostile, error) {
 	return h, nil
 }
 
+// capturesAt and recordsAt are where these begin on the board of a cache of one device.
+func (h *hostile) capturesAt() int { return boardHead + boardLane*h.welcome.Lanes }
+func (h *hostile) recordsAt() int  { return h.capturesAt() + boardCapture*h.welcome.Captures }
+
 // count writes counters of lane 0 and table 0, as a batch that has ended.
 func (h *hostile) count(gathers, hits, peers, bytes, cold int64) {
 	h.board[boardHead].Add(1)
 	h.board[boardHead+1].Add(1)
-	r := h.board[boardHead+boardLane*h.welcome.Lanes:]
+	r := h.board[h.recordsAt():]
 	for copy := range 2 {
 		for i, n := range []int64{gathers, hits, peers, bytes, cold} {
 			r[1+9*copy+i].Store(uint64(n))
@@ -154,4 +161,67 @@ func TestHostile_Dropped(t *testing.T) {
 	if _, err := cache.Attach(ctx, s.Address(), cache.AttachOptions{}); !errors.Is(err, cache.ErrOwner) {
 		t.Error(err)
 	}
+}
+
+// TestHostile_Captures: places of captured batches are looked at within bounds, nonsense in them is not counted, and a place is not given up while a
+// replay runs.
+func TestHostile_Captures(t *testing.T) {
+	c := open(t, 100, func(o *cache.Options) { shared(o); o.Host.Overlay = 4 << 10 })
+	s := listen(t, c, serve.Options{StoppedAfter: 100 * time.Millisecond})
+	h, err := attachHostile(t, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := func(i int) []atomic.Uint64 { return h.board[h.capturesAt()+i*boardCapture:][:boardCapture] }
+	h.board[boardUsed].Store(math.MaxUint64)
+	last := place(h.welcome.Captures - 1)
+	for i, n := range []uint64{1, 70, 20, 100, 30} {
+		last[32+i].Store(n)
+	}
+	last[0].Store(1)
+	last[1].Store(1)
+	place(0)[2].Store(1 << 40) // no table
+	place(0)[16].Store(5)
+	check := func() {
+		t.Helper()
+		if all, err := c.Stats(); err != nil || all.Tables[0].Gathers != 1 || all.Tables[0].Hits != 70 || all.Tables[0].Misses != 30 || all.Devices[0].PeerHits != 20 {
+			t.Errorf("%v, %+v", err, all.Tables[0])
+		}
+	}
+	check()
+	vacate := func(device, from, count int) error {
+		_, err := h.Call(ctx, wire.Vacate, wire.VacateRequest{Device: device, From: from, Count: count}, nil, nil)
+		return err
+	}
+	for _, bad := range [][3]int{{1, 0, 1}, {-1, 0, 1}, {0, -1, 1}, {0, 0, h.welcome.Captures + 1}, {0, math.MaxInt, 2}, {0, 2, math.MaxInt}, {0, 0, -1}, {0, 0, 1}} {
+		if err := vacate(bad[0], bad[1], bad[2]); err == nil || !strings.Contains(err.Error(), "must be") {
+			t.Errorf("vacate %v: %v", bad, err)
+		}
+	}
+	last[0].Store(2) // a replay runs
+	if err := vacate(0, h.welcome.Captures-1, 1); err == nil || !strings.Contains(err.Error(), "none of whose replays runs") {
+		t.Error(err)
+	}
+	row, held := make([]byte, 64), error(nil)
+	for i := 0; held == nil && i < 3000; i++ {
+		held = c.Update(ctx, 0, []int64{int64(i % 100)}, row)
+	}
+	if !errors.Is(held, cache.ErrHeld) {
+		t.Errorf("changes beside a replay that runs: %v", held)
+	}
+	last[1].Store(2) // its copy is the first one
+	for i, n := range []uint64{1, 70, 20, 100, 30} {
+		last[16+i].Store(n)
+	}
+	if err := vacate(0, h.welcome.Captures-1, 1); err != nil {
+		t.Error(err)
+	}
+	for i := 16; i < boardCapture; i++ {
+		if n := last[i].Load(); n != 0 {
+			t.Errorf("word %d is %d after the place was given up", i, n)
+		}
+	}
+	check()
+	place(1)[16].Store(math.MaxUint64) // negative
+	check()
 }

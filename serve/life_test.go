@@ -125,7 +125,7 @@ func notGrown(t testing.TB, before footprint, bytes int) {
 }
 
 // killClients kills clients in the middle of their batches, and checks that nothing of them is left but exact counters.
-func killClients(t *testing.T, times int, change func(*cache.Options)) {
+func killClients(t *testing.T, times int, role string, change func(*cache.Options)) {
 	c := open(t, lifeRows, func(o *cache.Options) { shared(o); o.Host.Overlay = 64 << 10; change(o) })
 	s := listen(t, c, serve.Options{StoppedAfter: time.Minute})
 	before := footprintNow(t)
@@ -133,7 +133,7 @@ func killClients(t *testing.T, times int, change func(*cache.Options)) {
 	row[0] = updated
 	gathers := int64(0)
 	for n := range times {
-		child := start(t, "gather", s.Address())
+		child := start(t, role, s.Address())
 		child.expect("attached")
 		until(t, "the client has gathered", func() bool {
 			all, err := c.Stats()
@@ -161,7 +161,7 @@ func killClients(t *testing.T, times int, change func(*cache.Options)) {
 	notGrown(t, before, 1<<20)
 }
 
-func TestClient_KilledInBatch(t *testing.T) { killClients(t, 20, func(*cache.Options) {}) }
+func TestClient_KilledInBatch(t *testing.T) { killClients(t, 20, "gather", func(*cache.Options) {}) }
 
 // TestClient_Stopped: a stopped client holds back changes, which fail after a while with its name, until it goes on.
 func TestClient_Stopped(t *testing.T) {

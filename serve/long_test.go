@@ -14,12 +14,12 @@ import (
 )
 
 // TestLong_ClientsKilled: 1,000 clients are killed in their batches.
-func TestLong_ClientsKilled(t *testing.T) { killClients(t, 1000, func(*cache.Options) {}) }
+func TestLong_ClientsKilled(t *testing.T) { killClients(t, 1000, "gather", func(*cache.Options) {}) }
 
 // TestLong_Model: the model of several processes, ten times as long.
 func TestLong_Model(t *testing.T) {
 	for name, tier := range map[string]cache.HostTier{"in place": cache.InPlace, "packed": cache.Packed} {
-		t.Run(name, func(t *testing.T) { runModel(t, 50_000, func(o *cache.Options) { o.Host.Tier = tier }) })
+		t.Run(name, func(t *testing.T) { runModel(t, "model", 50_000, func(o *cache.Options) { o.Host.Tier = tier }) })
 	}
 }
 

@@ -42,6 +42,8 @@ const (
 type model struct {
 	begun, done []atomic.Int64
 	process     int
+	// returned has inserted rows read only when their Update has returned: replays see a table's new length by then, Rows does before.
+	returned bool
 }
 
 // openModel maps the file of a model.
@@ -60,7 +62,7 @@ func openModel(path string, process int) (*model, error) {
 		return nil, err
 	}
 	words := unsafe.Slice((*atomic.Int64)(unsafe.Pointer(&mem[0])), 2*modelCapacity)
-	return &model{words[:modelCapacity], words[modelCapacity:], process}, nil
+	return &model{begun: words[:modelCapacity], done: words[modelCapacity:], process: process}, nil
 }
 
 // versioned writes version v of a row: row number and version, then bytes derived from them. Some versions compress well, some not at all.
@@ -112,13 +114,25 @@ func (m *model) update(c *cache.Cache, r *rand.Rand) error {
 
 // gather reads random rows. It returns an error unless each is a version that was current at some moment of the call.
 func (m *model) gather(c *cache.Cache, r *rand.Rand) error {
-	rows, before, out := make([]int64, modelBatch), make([]int64, modelBatch), make([]byte, modelBatch*modelRowBytes)
+	return m.read(c, r, func(rows []int64) ([]byte, error) {
+		out := make([]byte, modelBatch*modelRowBytes)
+		return out, c.Gather(context.Background(), 0, rows, out)
+	})
+}
+
+// read is gather by some function.
+func (m *model) read(c *cache.Cache, r *rand.Rand, gather func(rows []int64) ([]byte, error)) error {
+	rows, before := make([]int64, modelBatch), make([]int64, modelBatch)
 	length := c.Rows(0)
 	for i := range rows {
 		rows[i] = r.Int64N(length)
+		if m.returned && m.done[rows[i]].Load() == 0 {
+			rows[i] %= modelRows
+		}
 		before[i] = m.done[rows[i]].Load()
 	}
-	if err := c.Gather(context.Background(), 0, rows, out); err != nil {
+	out, err := gather(rows)
+	if err != nil {
 		return err
 	}
 	want := make([]byte, modelRowBytes)
@@ -231,13 +245,13 @@ func setBudget(c *cache.Cache, bytes int64) error {
 }
 
 // runModel has clients read and update rows while the owner does all that it can to the cache.
-func runModel(t *testing.T, batches int, change func(*cache.Options)) {
+func runModel(t *testing.T, role string, batches int, change func(*cache.Options)) {
 	file := filepath.Join(t.TempDir(), "model")
 	c, m := modelCache(t, file, change)
 	s := listen(t, c, serve.Options{})
 	var clients []*child
 	for i := 1; i < modelProcesses; i++ {
-		clients = append(clients, start(t, "model", s.Address(), file, strconv.Itoa(i), strconv.Itoa(batches)))
+		clients = append(clients, start(t, role, s.Address(), file, strconv.Itoa(i), strconv.Itoa(batches)))
 		clients[i-1].expect("attached")
 	}
 	var ended atomic.Int32
@@ -304,6 +318,6 @@ func TestModel_Processes(t *testing.T) {
 		"packed":   func(o *cache.Options) { o.Host.Tier = cache.Packed },
 		"devices":  func(o *cache.Options) { o.Devices.Count = 2 },
 	} {
-		t.Run(name, func(t *testing.T) { runModel(t, 5000, change) })
+		t.Run(name, func(t *testing.T) { runModel(t, "model", 5000, change) })
 	}
 }

@@ -4,6 +4,7 @@ package serve_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -107,7 +108,7 @@ func TestServer_LongAnswer(t *testing.T) {
 	defer w.Close()
 	socket.SetReadDeadline(time.Now().Add(20 * time.Second))
 	rows := `{"rows":[` + strings.Repeat("1,", 400_000) + `1]}`
-	for _, m := range []*wire.Message{{ID: 1, Method: wire.Hello, Body: []byte(`{"version":2}`)}, {ID: 2, Method: wire.Explain, Body: []byte(rows)}} {
+	for _, m := range []*wire.Message{{ID: 1, Method: wire.Hello, Body: fmt.Appendf(nil, `{"version":%d}`, wire.Version)}, {ID: 2, Method: wire.Explain, Body: []byte(rows)}} {
 		if err := w.Write(m); err != nil {
 			t.Fatal(err)
 		}

@@ -363,11 +363,12 @@ type ReplayCounts struct {
 }
 
 // ReplayState is the device memory of a captured batch. Begun counts the blocks that have begun, and ended those that have ended, of all
-// replays, which follow each other and have as many blocks each.
+// replays, which follow each other and have as many blocks each. Announced is the number of the last replay that was announced on a board.
 type ReplayState struct {
 	Begun, Ended uint64
 	Counts       ReplayCounts
-	_            [3]uint64
+	Announced    uint64
+	_            [2]uint64
 }
 
 // ReplayArgs are a batch in a captured graph. Views is the address of the table's ReplayViews, and blocks the number of blocks of a replay.
@@ -376,6 +377,22 @@ type ReplayArgs struct {
 	State, Views uint64
 	Blocks, _    uint32
 	Serve        ServeArgs
+}
+
+// BoardCapture is the place of a captured batch on the board of a client of a shared cache: see package board. Copies has two times what the
+// replays have counted, 16 words each: replays, hits, hits in slabs of other devices, stored bytes of misses, and misses by reason. The lowest bit
+// of ended says which one is valid.
+type BoardCapture struct {
+	Begun, Ended, Table uint64
+	_                   [13]uint64
+	Copies              [32]uint64
+}
+
+// ReplayBoardArgs are a captured batch's state and its place on a board. A replay has there the number from, plus its own from 1 on. A replay
+// looks up rows rows.
+type ReplayBoardArgs struct {
+	State, Place, From uint64
+	Rows, _            uint32
 }
 
 // ReplayLookArgs are states of captured batches, one behind the other, and where in page-locked memory their copies go.
@@ -459,6 +476,7 @@ const (
 	ReplayViewsBytes  = 1168
 	ReplayCountsBytes = 88
 	ReplayStateBytes  = 128
+	BoardCaptureBytes = 384
 )
 
 // A structure of another length does not compile.
@@ -499,6 +517,8 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(ReplayCounts{})-88]
 	_ = [1]int{}[unsafe.Sizeof(ReplayState{})-128]
 	_ = [1]int{}[unsafe.Sizeof(ReplayArgs{})-336]
+	_ = [1]int{}[unsafe.Sizeof(BoardCapture{})-384]
+	_ = [1]int{}[unsafe.Sizeof(ReplayBoardArgs{})-32]
 	_ = [1]int{}[unsafe.Sizeof(ReplayLookArgs{})-24]
 	_ = [1]int{}[unsafe.Sizeof(PoolArgs{})-88]
 	_ = [1]int{}[unsafe.Sizeof(PooledArgs{})-400]

@@ -94,7 +94,8 @@ func Start(t testing.TB, o Options) *Cluster {
 		}
 		conf := port + "\nbind 127.0.0.1\nsave \"\"\nappendonly no\nrepl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n" + strings.Join(o.Config, "\n") + "\n"
 		if !single {
-			conf += fmt.Sprintf("cluster-enabled yes\ncluster-config-file nodes.conf\ncluster-port %d\ncluster-node-timeout %d\n", ports[n+i], o.NodeTimeout.Milliseconds())
+			// The longer the time-out, the later nodes hear of each other's replicas: it is set when they have.
+			conf += fmt.Sprintf("cluster-enabled yes\ncluster-config-file nodes.conf\ncluster-port %d\ncluster-node-timeout %d\n", ports[n+i], min(o.NodeTimeout, time.Second).Milliseconds())
 			// Each node's own line says myself.
 			own := strings.Replace(nodes.String(), id(i)+fmt.Sprintf(" 127.0.0.1:%d@%d ", ports[i], ports[n+i]), id(i)+fmt.Sprintf(" 127.0.0.1:%d@%d myself,", ports[i], ports[n+i]), 1)
 			own += fmt.Sprintf("vars currentEpoch %d lastVoteEpoch 0\n", n)
@@ -200,6 +201,14 @@ func (c *Cluster) wait(single bool, o Options) {
 				c.t.Fatalf("redistest: node %s: %v\n%s", n.Addr, err, n.Log())
 			}
 			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	for _, n := range c.Nodes {
+		if single {
+			break
+		}
+		if _, err := n.Ask(fmt.Sprintf("CONFIG SET cluster-node-timeout %d", o.NodeTimeout.Milliseconds())); err != nil {
+			c.t.Fatalf("redistest: node %s: %v", n.Addr, err)
 		}
 	}
 }

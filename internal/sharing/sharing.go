@@ -52,6 +52,9 @@ type Description struct {
 type Guest interface {
 	// Ready lets batches of the client begin, once it has mapped the memory that it is to read now. It says whether that is so.
 	Ready() bool
+	// Vacate takes over what captured batches on places of a device have counted, and zeroes that, so that others can have the places. It returns an
+	// error if there are no such places, or if a replay runs.
+	Vacate(device, from, count int) error
 	// Leave forgets the client, none of whose batches runs. Only the first call has an effect.
 	Leave()
 	// Lost says that the client's connection has ended. A client whose process may still run is kept until that has ended, too.

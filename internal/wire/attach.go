@@ -3,6 +3,10 @@ package wire
 // Leave is the request by which a client says that none of its threads reads the memory of an attachment any more: LeaveRequest.
 const Leave = "leave"
 
+// Vacate is the request by which a client gives back places of captured batches none of whose replays runs: VacateRequest. When it is answered, their
+// counts are zero.
+const Vacate = "vacate"
+
 // AttachRequest asks for the cache's memory.
 type AttachRequest struct {
 	// Lanes is the most batches that the client wants to run at a time on one device.
@@ -15,12 +19,14 @@ type Welcome struct {
 	Tables  []Table  `json:"tables"`
 	Devices []Device `json:"devices"`
 	Lanes   int      `json:"lanes"` // of each device on the board
-	Board   uint64   `json:"board"`
-	Sheet   uint64   `json:"sheet"`  // one 64-bit word a table: its number of rows
-	Codecs  uint64   `json:"codecs"` // metadata of the tables' codecs, back to back
-	Sampled Sampled  `json:"sampled"`
-	Rings   []Ring   `json:"rings"` // one a device, none if no accesses are sampled
-	Views   Layout   `json:"views"`
+	// Captures is the number of each device's places for captured batches on the board.
+	Captures int     `json:"captures"`
+	Board    uint64  `json:"board"`
+	Sheet    uint64  `json:"sheet"`  // one 64-bit word a table: its number of rows
+	Codecs   uint64  `json:"codecs"` // metadata of the tables' codecs, back to back
+	Sampled  Sampled `json:"sampled"`
+	Rings    []Ring  `json:"rings"` // one a device, none if no accesses are sampled
+	Views    Layout  `json:"views"`
 }
 
 // Device says which device of the machine one of the owner's is.
@@ -120,4 +126,11 @@ type Readiness struct {
 // LeaveRequest names an attachment.
 type LeaveRequest struct {
 	Client uint64 `json:"client"`
+}
+
+// VacateRequest names Count places of a device from number From on.
+type VacateRequest struct {
+	Device int `json:"device"`
+	From   int `json:"from"`
+	Count  int `json:"count"`
 }

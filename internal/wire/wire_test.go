@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -111,7 +112,7 @@ func TestPeer_Ends(t *testing.T) {
 		}
 		o := NewConn(c)
 		m, _ := o.Read(MaxJSON)
-		o.Write(&Message{ID: m.ID, Body: []byte(`{"version":2}`)})
+		o.Write(&Message{ID: m.ID, Body: fmt.Appendf(nil, `{"version":%d}`, Version)})
 		accepted <- o
 	}()
 	p, _, err := Dial(context.Background(), "unix:"+path, "test", nil)

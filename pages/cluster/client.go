@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -53,98 +52,6 @@ func connect(a address, o Options) (control, reading valkey.Client, err error) {
 
 // token returns a name that nobody else has.
 func token() string { return rand.Text() }
-
-// compareAndSet sets a generation's state if it is the expected one, and, if there is a manifest, makes that the current one.
-var compareAndSet = valkey.NewLuaScript(`
-if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
-if ARGV[4] ~= '' then redis.call('SET', KEYS[2], ARGV[4]) end
-return 1`)
-
-// control sends commands that change or read what a table's readers and loaders agree on. It has the connections of a store or a writer.
-type control struct {
-	keys
-	o       Options
-	client  valkey.Client // sends commands to masters
-	reading valkey.Client // reads pages, from replicas too
-}
-
-func (c control) close() {
-	c.client.Close()
-	c.reading.Close()
-}
-
-// do sends a command, again while the cluster is without a master for the slot.
-func (c control) do(ctx context.Context, command func() valkey.Completed) (valkey.ValkeyResult, error) {
-	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
-	defer cancel()
-	for wait := firstWait; ; wait = longer(wait) {
-		r := c.client.Do(ctx, command())
-		err := r.Error()
-		if err == nil || valkey.IsValkeyNil(err) || !temporary(err) || !sleep(ctx, wait) {
-			return r, err
-		}
-	}
-}
-
-// swap is compareAndSet for one generation.
-func (c control) swap(ctx context.Context, generation uint64, from, to state, manifest []byte) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
-	defer cancel()
-	for wait := firstWait; ; wait = longer(wait) {
-		n, err := compareAndSet.Exec(ctx, c.client, []string{c.generations(), c.manifest()},
-			[]string{fmt.Sprint(generation), from.String(), to.String(), valkey.BinaryString(manifest)}).AsInt64()
-		if err == nil && n == 0 && wait != firstWait {
-			// An earlier try may have done it, and its answer been lost.
-			if now, found, err := c.state(ctx, generation); err == nil && found && now == to {
-				return true, nil
-			}
-		}
-		if err == nil || !temporary(err) || !sleep(ctx, wait) {
-			return n == 1, err
-		}
-	}
-}
-
-// state returns a generation's state.
-func (c control) state(ctx context.Context, generation uint64) (state, bool, error) {
-	r, err := c.do(ctx, func() valkey.Completed {
-		return c.client.B().Hget().Key(c.generations()).Field(fmt.Sprint(generation)).Build()
-	})
-	if valkey.IsValkeyNil(err) {
-		return state{}, false, nil
-	}
-	if err != nil {
-		return state{}, false, err
-	}
-	text, err := r.ToString()
-	if err != nil {
-		return state{}, false, err
-	}
-	s, err := parseState(text)
-	return s, true, err
-}
-
-// temporary reports whether a command may succeed if it is sent again.
-func temporary(err error) bool {
-	if ve, ok := errors.AsType[*valkey.ValkeyError](err); ok {
-		return redirected(ve) || ve.IsTryAgain() || ve.IsClusterDown() || ve.IsLoading() || strings.HasPrefix(ve.Error(), "MASTERDOWN")
-	}
-	return !errors.Is(err, valkey.ErrClosing) && !errors.Is(err, context.Canceled) && !permanentTLS(err)
-}
-
-// redirected reports whether a node says that another one has the slot.
-func redirected(ve *valkey.ValkeyError) bool {
-	_, moved := ve.IsMoved()
-	_, asked := ve.IsAsk()
-	return moved || asked
-}
-
-// permanentTLS reports whether a connection failed for a reason that does not go away.
-func permanentTLS(err error) bool {
-	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
-	return ok
-}
 
 const firstWait, longestWait = 10 * time.Millisecond, 500 * time.Millisecond
 

@@ -14,8 +14,7 @@ import (
 // it before the replica knew that it is not the current one.
 func TestDrop_WaitsForReplicas(t *testing.T) {
 	t.Parallel()
-	const nodeTimeout = 4 * time.Second
-	c := redistest.Start(t, redistest.Options{Replicas: 1, NodeTimeout: nodeTimeout})
+	c := redistest.Start(t, redistest.Options{Replicas: 1, NodeTimeout: 30 * time.Second})
 	old, fresh := rowsOf(1000, 61), rowsOf(2000, 62)
 	load(t, c.URL(), "x", old, Options{})
 	shard := int(slotOf(keys{"x"}.last())) * 3 / slots
@@ -31,11 +30,15 @@ func TestDrop_WaitsForReplicas(t *testing.T) {
 	}
 	master.Kill()
 	replica.Resume()
-	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
-		if role, err := replica.Ask("ROLE"); err == nil && strings.HasPrefix(role, "master") {
+	if _, err := replica.Ask("CLUSTER FAILOVER TAKEOVER"); err != nil {
+		t.Fatal(err)
+	}
+	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) { // until the others have heard of it
+		slots, err := c.Nodes[(shard+1)%3].Ask("CLUSTER SLOTS")
+		if err == nil && !strings.Contains(slots, master.ID) {
 			break
 		}
-		if time.Since(begin) > slowdown(30*time.Second) {
+		if time.Since(begin) > slowdown(10*time.Second) {
 			t.Fatal("the replica has not taken over")
 		}
 	}

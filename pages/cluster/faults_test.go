@@ -147,7 +147,11 @@ func TestStore_PagesOfAPausedNodeFailInTime(t *testing.T) {
 	o := Options{Timeout: 500 * time.Millisecond, Patience: 2 * time.Second}
 	s, table := openTable(t, c.URL(), o)
 	allRows(t, table, data)
+	_, hasty := openTable(t, c.URL(), Options{Timeout: 300 * time.Millisecond, Patience: 300 * time.Millisecond, Hedge: -1})
 	c.Nodes[1].Pause()
+	if _, err := batch(t.Context(), hasty, data, 1000, 1); err == nil || !strings.Contains(err.Error(), c.Nodes[1].Addr) || strings.Contains(err.Error(), "%!") {
+		t.Errorf("no outcome of any request yet: %v", err)
+	}
 	for n := range 4 {
 		begin := time.Now()
 		failed, err := batch(t.Context(), table, data, 1000, uint64(n))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -12,47 +11,6 @@ import (
 	"github.com/sony/gobreaker/v2"
 	"github.com/valkey-io/valkey-go"
 )
-
-// The states of a page that is read. Whoever moves it to claimed may write to its memory; whoever moves it to done calls the reader.
-const (
-	waiting uint32 = iota
-	claimed        // a connection has its answer and is reading it
-	done
-)
-
-// read is one call of ReadPages.
-type read struct {
-	s        *Store
-	into     [][]byte
-	done     func(i int, page []byte, err error)
-	keys     []string
-	states   []atomic.Uint32
-	requests []atomic.Pointer[request] // that each page belongs to
-	patience time.Time
-}
-
-// deliver tells the reader of a page that this goroutine moved to done.
-func (r *read) deliver(i int, page []byte, err error) {
-	r.done(i, page, err)
-	q := r.requests[i].Load()
-	if q.left.Add(-1) == 0 {
-		close(q.finished)
-	}
-}
-
-// settle moves a page that nobody reads to done and tells the reader.
-func (r *read) settle(i int, err error) {
-	if r.states[i].CompareAndSwap(waiting, done) {
-		r.deliver(i, nil, err)
-	}
-}
-
-// give fails pages, also those that a connection is reading.
-func (r *read) give(i int, err error) {
-	if r.states[i].Swap(done) != done {
-		r.deliver(i, nil, err)
-	}
-}
 
 // request is pages of one shard.
 type request struct {
@@ -94,40 +52,12 @@ func (q *request) run(ctx context.Context) (moved []int) {
 	}
 	patience := time.NewTimer(time.Until(q.patience))
 	defer patience.Stop()
-	impatient := func() error {
-		return fmt.Errorf("cluster: no answer within %v: %w", s.o.Patience, errors.Join(last))
-	}
 	for {
 		if running == 0 && !start() {
-			if fatal(last) {
-				q.each(func(i int) { q.settle(i, last) })
-				return nil
+			if moved, again := q.again(ctx, len(tried) > 0, wait, last); !again {
+				return moved
 			}
-			if len(tried) == 0 { // every node that may have the pages failed several times in a row
-				if err := s.net.refresh(ctx); err == nil {
-					if rest := q.rest(); q.movedFrom(rest) {
-						return rest
-					}
-				}
-				q.each(func(i int) { q.settle(i, s.down(q.shard, last)) })
-				return nil
-			}
-			tried, hedged = nil, false
-			if !sleepUntil(ctx, wait, q.patience) {
-				err := ctx.Err()
-				if err == nil {
-					err = impatient()
-				}
-				q.each(func(i int) { q.settle(i, err) })
-				return nil
-			}
-			wait = longer(wait)
-			s.counts.retries.Add(1)
-			if err := s.net.refresh(ctx); err == nil {
-				if rest := q.rest(); q.movedFrom(rest) {
-					return rest
-				}
-			}
+			tried, hedged, wait = nil, false, longer(wait)
 			continue
 		}
 		select {
@@ -142,7 +72,7 @@ func (q *request) run(ctx context.Context) (moved []int) {
 				q.hops++
 				s.net.refresh(ctx) //nolint:errcheck // the pages are tried again anyway
 				if !sleepUntil(ctx, wait, q.patience) {
-					q.each(func(i int) { q.settle(i, errors.Join(ctx.Err(), impatient())) })
+					q.fail(q.late(ctx, last))
 					return nil
 				}
 				return q.rest()
@@ -155,18 +85,59 @@ func (q *request) run(ctx context.Context) (moved []int) {
 				}
 			}
 		case <-patience.C:
-			q.each(func(i int) { q.give(i, impatient()) })
+			q.abandon(q.late(ctx, last))
 			return nil
 		case <-ctx.Done():
-			q.each(func(i int) { q.give(i, ctx.Err()) })
+			q.abandon(ctx.Err())
 			return nil
 		}
 	}
 }
 
-func (q *request) each(f func(i int)) {
+// again prepares a further round over the shard's nodes, after one in which all that were asked failed; asked is false if none was, as all
+// are left alone. If there is no further round, the pages that are left belong to other nodes and are returned, or have been failed.
+func (q *request) again(ctx context.Context, asked bool, wait time.Duration, last error) (moved []int, again bool) {
+	s := q.s
+	if fatal(last) {
+		q.fail(last)
+		return nil, false
+	}
+	if asked && !sleepUntil(ctx, wait, q.patience) {
+		q.fail(q.late(ctx, last))
+		return nil, false
+	}
+	if err := s.net.refresh(ctx); err == nil {
+		if rest := q.rest(); q.movedFrom(rest) {
+			return rest, false
+		}
+	}
+	if !asked {
+		q.fail(q.shard.failed(fmt.Sprintf("failed %d times in a row and are left alone for %v", breakAfter, breakFor), last))
+		return nil, false
+	}
+	s.counts.retries.Add(1)
+	return nil, true
+}
+
+// late is the error for pages that have not arrived when the context or the store's patience ends.
+func (q *request) late(ctx context.Context, last error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return q.shard.failed(fmt.Sprintf("gave no answer within %v", q.s.o.Patience), last)
+}
+
+// fail fails the pages that are left. REQUIRES: no attempt is running.
+func (q *request) fail(err error) {
 	for _, i := range q.which {
-		f(i)
+		q.settle(i, err)
+	}
+}
+
+// abandon fails the pages that are left, also those that a connection is reading.
+func (q *request) abandon(err error) {
+	for _, i := range q.which {
+		q.give(i, err)
 	}
 }
 
@@ -189,128 +160,6 @@ func (q *request) movedFrom(which []int) bool {
 		}
 	}
 	return false
-}
-
-// attempt asks one node for the pages that are not done.
-func (q *request) attempt(n *node) (o outcome) {
-	s := q.s
-	end, err := n.begin(s.life, q.finished)
-	if err != nil {
-		return outcome{err: &nodeError{n.addr, err}}
-	}
-	if end == nil {
-		return outcome{}
-	}
-	var ask []int
-	var commands []valkey.Completed
-	client := *n.client.Load()
-	for _, i := range q.which {
-		if q.states[i].Load() != done {
-			ask = append(ask, i)
-			commands = append(commands, client.B().Get().Key(q.keys[i]).Build())
-		}
-	}
-	if len(ask) == 0 {
-		end(nil)
-		return outcome{}
-	}
-	// The client's own time-out bounds connecting and the answer. A context that ends while it connects would cost it, for good, one of the
-	// connections that it may have (valkey-go 1.0.79 does not take the connection back).
-	stream := client.DoMultiStream(s.life, commands...)
-	for _, i := range ask {
-		var fault error
-		if fault, err = q.receive(&stream, i, n); err != nil {
-			break
-		}
-		if ve, ok := valkey.IsValkeyErr(fault); ok {
-			o.moved = o.moved || redirected(ve)
-		}
-		if fault != nil && o.err == nil {
-			o.err = &nodeError{n.addr, fault}
-		}
-	}
-	end(err)
-	if err != nil {
-		o.err = &nodeError{n.addr, err}
-		if errors.Is(err, valkey.ErrClosing) { // the client has another connection to the node by now
-			s.net.refresh(s.life) //nolint:errcheck // the node is tried again anyway
-		}
-	}
-	return o
-}
-
-// receive reads the answer for one page. err is set if the connection cannot be used any more, fault if the node has an error instead of the
-// page.
-func (q *request) receive(stream *valkey.MultiValkeyResultStream, i int, n *node) (fault, err error) {
-	w := pageWriter{q: q, i: i}
-	_, err = stream.WriteTo(&w)
-	if valkey.IsValkeyNil(err) {
-		switch {
-		case n == q.shard.master():
-			q.settle(i, &nodeError{n.addr, ErrMissing})
-		default:
-			q.master.Store(true)
-		}
-		return nil, nil
-	}
-	if _, ok := valkey.IsValkeyErr(err); ok {
-		return err, nil
-	}
-	switch {
-	case err != nil:
-		if w.mine {
-			q.states[i].CompareAndSwap(claimed, waiting)
-		}
-		return nil, err
-	case w.foreign:
-		q.settle(i, &nodeError{n.addr, errors.New("the key of a page holds no string")})
-	case w.long:
-		if q.states[i].CompareAndSwap(claimed, done) {
-			q.deliver(i, nil, &nodeError{n.addr, fmt.Errorf("page must have at most %d bytes", len(q.into[i]))})
-		}
-	case w.mine || w.n == 0 && !w.begun && q.states[i].CompareAndSwap(waiting, claimed):
-		if q.states[i].CompareAndSwap(claimed, done) {
-			n.counts.pages.Add(1)
-			n.counts.bytes.Add(int64(w.n))
-			q.deliver(i, q.into[i][:w.n], nil)
-		}
-	}
-	return nil, nil
-}
-
-// pageWriter takes an answer to a page's memory, unless another connection does.
-type pageWriter struct {
-	q                          *request
-	i, n                       int
-	begun, mine, long, foreign bool
-}
-
-// ReadFrom implements io.ReaderFrom, by which the client hands over strings.
-func (w *pageWriter) ReadFrom(r io.Reader) (int64, error) {
-	w.begun = true
-	if w.mine = w.q.states[w.i].CompareAndSwap(waiting, claimed); !w.mine {
-		return io.Copy(io.Discard, r)
-	}
-	into := w.q.into[w.i]
-	for w.n < len(into) {
-		n, err := r.Read(into[w.n:])
-		w.n += n
-		if err == io.EOF {
-			return int64(w.n), nil
-		}
-		if err != nil {
-			return int64(w.n), err
-		}
-	}
-	more, err := io.Copy(io.Discard, r)
-	w.long = more > 0
-	return int64(w.n) + more, err
-}
-
-// Write takes what is no string.
-func (w *pageWriter) Write(b []byte) (int, error) {
-	w.foreign = true
-	return len(b), nil
 }
 
 // fatal reports whether an error will not go away by asking again.

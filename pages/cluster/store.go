@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/valkey-io/valkey-go"
 	"go.opentelemetry.io/otel/metric"
@@ -157,149 +156,9 @@ func (s *Store) Part(ctx context.Context, p pages.Part) ([]byte, error) {
 // chunksAtOnce is how many chunks of a part are read or written by one pipeline.
 const chunksAtOnce = 8
 
-// ReadPages implements pages.Store.
-func (s *Store) ReadPages(ctx context.Context, numbers []uint32, into [][]byte, done func(i int, page []byte, err error)) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	r := &read{s: s, into: into, patience: time.Now().Add(s.o.Patience),
-		keys: make([]string, len(numbers)), states: make([]atomic.Uint32, len(numbers)), requests: make([]atomic.Pointer[request], len(numbers))}
-	r.done = func(i int, page []byte, err error) {
-		if err != nil {
-			s.counts.failed.Add(1)
-			if err = s.lost(err); s.life.Err() != nil {
-				err = ErrClosed
-			}
-		}
-		done(i, page, err)
-	}
-	all := make([]int, 0, len(numbers))
-	for i, page := range numbers {
-		switch {
-		case s.mu.closed:
-			r.done(i, nil, ErrClosed)
-		case page >= s.manifest.Pages:
-			r.done(i, nil, fmt.Errorf("cluster: page (%d) must be below %d", page, s.manifest.Pages))
-		default:
-			r.keys[i] = s.control.page(s.manifest.Generation, page)
-			all = append(all, i)
-		}
-	}
-	if !s.mu.closed {
-		s.net.refreshSometimes(s.life, &s.attempts)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(s.life, cancel)()
-	var wg sync.WaitGroup
-	r.start(ctx, &wg, all, 0)
-	wg.Wait()
-}
-
-// start reads pages by requests of their own goroutines.
-func (r *read) start(ctx context.Context, wg *sync.WaitGroup, which []int, hops int) {
-	s := r.s
-	each := max(1, s.o.RequestBytes/max(1, s.pageBytes()))
-	t := s.net.now.Load()
-	of := map[*shard][]int{}
-	for _, i := range which {
-		if shard := t.shard(slotOf(r.keys[i])); shard != nil {
-			of[shard] = append(of[shard], i)
-		} else {
-			of[nil] = append(of[nil], i)
-		}
-	}
-	for shard, which := range of {
-		for len(which) > 0 {
-			n := min(each, len(which))
-			q := &request{read: r, shard: shard, which: which[:n], finished: make(chan struct{}), hops: hops}
-			which = which[n:]
-			q.left.Store(int64(n))
-			for _, i := range q.which {
-				r.requests[i].Store(q)
-			}
-			s.counts.requests.Add(1)
-			wg.Go(func() {
-				if q.shard == nil || q.hops > mostHops {
-					q.runByClient(ctx)
-					return
-				}
-				if moved := q.run(ctx); len(moved) > 0 {
-					r.start(ctx, wg, moved, q.hops)
-				}
-			})
-		}
-	}
-}
-
-// mostHops is how often pages follow a topology that says where they moved to. After that, and while a slot is on its way from one node to
-// another, the client follows the nodes' answers page by page.
-const mostHops = 2
-
-// runByClient reads pages by the client, which follows every redirection.
-func (q *request) runByClient(ctx context.Context) {
-	ctx, cancel := context.WithDeadline(ctx, q.patience)
-	defer cancel()
-	for _, i := range q.which {
-		texts, err := q.s.control.get(ctx, []string{q.keys[i]})
-		if err == nil && len(texts[0]) > len(q.into[i]) {
-			err = fmt.Errorf("page (%d bytes) must have at most %d", len(texts[0]), len(q.into[i]))
-		}
-		if !q.states[i].CompareAndSwap(waiting, done) {
-			continue
-		}
-		if err != nil {
-			q.deliver(i, nil, err)
-			continue
-		}
-		q.deliver(i, q.into[i][:copy(q.into[i], texts[0])], nil)
-	}
-}
-
-// get returns the values of keys. Errors wrap ErrMissing if there is a key that does not exist.
-func (c control) get(ctx context.Context, names []string) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
-	defer cancel()
-	for wait := firstWait; ; wait = longer(wait) {
-		commands := make([]valkey.Completed, len(names))
-		for i, name := range names {
-			commands[i] = c.client.B().Get().Key(name).Build()
-		}
-		texts := make([]string, len(names))
-		var failed error
-		for i, r := range c.client.DoMulti(ctx, commands...) {
-			text, err := r.ToString()
-			if valkey.IsValkeyNil(err) {
-				return nil, ErrMissing
-			}
-			if err != nil {
-				failed = err
-			}
-			texts[i] = text
-		}
-		if failed == nil || !temporary(failed) || !sleep(ctx, wait) {
-			return texts, failed
-		}
-	}
-}
-
-// pageBytes is the mean length of a page.
-func (s *Store) pageBytes() int { return int(s.manifest.PageTotal / max(1, int64(s.manifest.Pages))) }
-
 // mayHedge reports whether one more request may be sent a second time: that is for few slow ones, not for a cluster that is slow as a whole.
 func (s *Store) mayHedge() bool {
 	return s.counts.hedges.Load() < 16+s.counts.requests.Load()/10
-}
-
-// down says that all nodes of a shard failed several times in a row and are not asked now.
-func (s *Store) down(sh *shard, last error) error {
-	var names []string
-	for _, n := range sh.nodes {
-		names = append(names, n.addr)
-	}
-	if last == nil {
-		return fmt.Errorf("cluster: nodes %s failed %d times in a row and are left alone for %v", strings.Join(names, ", "), breakAfter, breakFor)
-	}
-	return fmt.Errorf("cluster: nodes %s failed: %w", strings.Join(names, ", "), last)
 }
 
 // lost adds to an error that the generation is gone, if it is.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,19 @@ import (
 type shard struct{ nodes []*node }
 
 func (s *shard) master() *node { return s.nodes[0] }
+
+// failed is the error for pages of a shard: what its nodes did, and the last error of one of them, if there was any.
+func (s *shard) failed(did string, last error) error {
+	var names []string
+	for _, n := range s.nodes {
+		names = append(names, n.addr)
+	}
+	err := fmt.Errorf("cluster: nodes %s %s", strings.Join(names, ", "), did)
+	if last != nil {
+		err = fmt.Errorf("%w: %w", err, last)
+	}
+	return err
+}
 
 // topology says which shard has which slot. It is immutable.
 type topology struct {

@@ -69,7 +69,7 @@ def read_header(path: str) -> Header:
     """Reads the header of ``file.npy``, ``file.npz``, ``file.npz:array``, ``file.safetensors`` or ``file.safetensors:tensor``, or the manifest of a
     directory of pages."""
     if os.path.isdir(path):
-        return _reading(path, lambda: _pages(path))
+        return reading(path, lambda: _pages(path))
     file, inner = _split(path)
     kind = os.path.splitext(file)[1].lower()
     read = {".npy": _npy, ".npz": _npz, ".safetensors": _safetensors}.get(kind)

@@ -87,7 +87,8 @@ def open(
 
     ``open("unix:/run/tensorcached.sock")`` attaches to the cache of another process, its owner (tensorcached): reads run here on the owner's memory,
     changes are made by the owner. Of the arguments only ``name``, ``workers`` and ``host_threads`` are taken. A cache of one table is returned as
-    ``Table``. If the owner ends, reads go on, and changes raise ``OwnerError`` until the next owner is there. Reads cannot be captured.
+    ``Table``. If the owner ends, reads go on, and changes raise ``OwnerError`` until the next owner is there. Captured
+    reads keep to the owner that there was when they were captured.
 
     Returns a ``Table``, or for a dict of sources a ``Cache``, a mapping from the dict's keys to tables, which share ``gpu_memory``.
 

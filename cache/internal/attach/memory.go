@@ -186,6 +186,9 @@ func (s *Session) readByLocked(l *wire.Layout) error {
 			}
 		}
 		d.SetView(views[i]) // after the tables: the row of a location that this map does not have any more is in their memory
+		if err := d.ShownError(); err != nil && !d.IsLost() && d.Device.Err() == nil {
+			return err // replays still read by the layout before
+		}
 	}
 	s.mu.layout = l
 	if !l.Paused {
@@ -222,7 +225,14 @@ func (s *Session) dropLocked(named map[uint64]bool, shares []*transfer.ShareTabl
 		return
 	}
 	s.remaps.Go(func() {
-		s.Set.WaitEpoch(context.Background())
+		if s.Set.WaitEpoch(context.Background()) != nil && s.Set.Captured() { // replays may still read it
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for _, r := range old {
+				s.mu.regions[r.ID] = r // Close frees it
+			}
+			return
+		}
 		for _, share := range shares {
 			share.Release()
 		}

@@ -109,7 +109,7 @@ func Open(ctx context.Context, address string, o Options) (_ *Session, err error
 // check returns an error for what this process cannot read.
 func (s *Session) check(before *Session) error {
 	w := &s.welcome
-	if len(w.Tables) == 0 || len(w.Devices) == 0 || w.Lanes < 1 || len(w.Views.Devices) != len(w.Devices) {
+	if len(w.Tables) == 0 || len(w.Devices) == 0 || w.Lanes < 1 || w.Captures < 0 || len(w.Views.Devices) != len(w.Devices) {
 		return fmt.Errorf("cache: owner's description of %d tables, %d devices and %d lanes must be whole", len(w.Tables), len(w.Devices), w.Lanes)
 	}
 	if before != nil {
@@ -163,14 +163,20 @@ func (s *Session) openSet(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if s.board, err = board.Open(memory.Bytes(), board.Shape{Lanes: w.Lanes * len(w.Devices), Tables: len(w.Tables)}); err != nil {
+	n := len(w.Devices)
+	if s.board, err = board.Open(memory.Bytes(), board.Shape{Lanes: w.Lanes * n, Captures: w.Captures * n, Tables: len(w.Tables)}); err != nil {
 		return err
 	}
 	for i, d := range s.Set.Devices {
 		if err := s.openRing(d, i); err != nil {
 			return err
 		}
-		d.ServeOn(s.board, i*w.Lanes, w.Lanes, rand.Uint32())
+		d.ServeOn(read.BoardPart{
+			Board: s.board, Memory: memory, Lanes: w.Lanes, Captures: w.Captures,
+			Vacate: func(from, count int) error {
+				return s.Call(context.Background(), wire.Vacate, wire.VacateRequest{Device: i, From: from, Count: count}, nil, nil)
+			},
+		}, rand.Uint32())
 	}
 	return s.readFirst(ctx, o)
 }

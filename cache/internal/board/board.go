@@ -7,8 +7,11 @@
 //	word 0        version of the layout, written by the owner
 //	word 1        generation of the memory that the client reads by
 //	word 2        1 when no batch of the client will run any more
-//	words 3-15    reserved
+//	word 3        reserved
+//	words 4-11    by device: how many places of captured batches have been used
+//	words 12-15   reserved
 //	lanes         128 bytes a lane: number of the last batch that has begun, and of the last that has ended; the rest is reserved
+//	captures      384 bytes a place of a captured batch: see Capture
 //	records       192 bytes a lane and table: see Record
 //
 // A batch writes its number as begun, sequentially consistent, before it loads anything that the owner may withdraw. The owner withdraws, fences,
@@ -20,26 +23,35 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/tensorcache/tensorcache/internal/abi"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
 const (
-	version     = 1
-	headWords   = 16
-	laneWords   = 16
-	recordWords = 24
+	version      = 2
+	headWords    = 16
+	usedAt       = 4
+	maxDevices   = 8
+	laneWords    = 16
+	captureWords = abi.BoardCaptureBytes / 8
+	recordWords  = 24
 )
 
 // Shape is the size of a board.
 type Shape struct {
-	Lanes  int `json:"lanes"` // of all devices together
-	Tables int `json:"tables"`
+	Lanes    int `json:"lanes"`    // of all devices together
+	Captures int `json:"captures"` // places of captured batches, of all devices together
+	Tables   int `json:"tables"`
 }
 
 // Bytes returns the memory that a board takes.
 func (s Shape) Bytes() int64 {
-	return 8 * (headWords + int64(s.Lanes)*laneWords + int64(s.Lanes)*int64(s.Tables)*recordWords)
+	return 8 * (int64(s.recordsAt()) + int64(s.Lanes)*int64(s.Tables)*recordWords)
 }
+
+// capturesAt and recordsAt are the words where these begin.
+func (s Shape) capturesAt() int { return headWords + s.Lanes*laneWords }
+func (s Shape) recordsAt() int  { return s.capturesAt() + s.Captures*captureWords }
 
 // Board is a client's board. It is safe for concurrent use within the rules of the package.
 type Board struct {
@@ -56,8 +68,8 @@ func New(memory []byte, s Shape) *Board {
 
 // Open returns the board that New has begun in some memory.
 func Open(memory []byte, s Shape) (*Board, error) {
-	if s.Lanes < 1 || s.Tables < 1 || int64(len(memory)) != s.Bytes() {
-		return nil, fmt.Errorf("board: memory (%d bytes) must be that of %d lanes and %d tables", len(memory), s.Lanes, s.Tables)
+	if s.Lanes < 1 || s.Tables < 1 || s.Captures < 0 || int64(len(memory)) != s.Bytes() {
+		return nil, fmt.Errorf("board: memory (%d bytes) must be that of %d lanes, %d captured batches and %d tables", len(memory), s.Lanes, s.Captures, s.Tables)
 	}
 	b := view(memory, s)
 	if b.words[0] != version {
@@ -142,7 +154,7 @@ var _ [recordWords*8 - unsafe.Sizeof(Record{})]byte // a record fits its place
 
 // Record returns the record of a lane and table.
 func (b *Board) Record(lane, table int) *Record {
-	at := headWords + b.shape.Lanes*laneWords + (lane*b.shape.Tables+table)*recordWords
+	at := b.shape.recordsAt() + (lane*b.shape.Tables+table)*recordWords
 	return (*Record)(unsafe.Pointer(&b.words[at : at+recordWords][0]))
 }
 

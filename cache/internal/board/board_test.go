@@ -121,7 +121,7 @@ func TestBoard_Sum(t *testing.T) {
 		t.Error(err)
 	}
 	memory[0] = 9
-	if _, err := Open(memory, b.Shape()); err == nil || err.Error() != "board: version (9) must be 1" {
+	if _, err := Open(memory, b.Shape()); err == nil || err.Error() != "board: version (9) must be 2" {
 		t.Error(err)
 	}
 }

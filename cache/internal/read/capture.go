@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tensorcache/tensorcache/cache/internal/board"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/reduce"
 	"github.com/tensorcache/tensorcache/kernels"
@@ -15,6 +16,7 @@ type capture struct {
 	table, rows int
 	kernel      kernels.Replay // not changed after its launch
 	place       place          // of kernel.State
+	onBoard     *board.Capture // of a client of a shared cache: where the owner sees the replays
 
 	// The device's captures.mu guards what follows.
 	hold         device.Hold // nil where the driver does not say when a graph is destroyed
@@ -32,9 +34,6 @@ type capture struct {
 // capture makes a batch a part of the graph that stream s captures. Only the replays' own kernels read rows and write out.
 func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device.Buffer, pool *reduce.Batch, w Watcher) (*Batch, error) {
 	t, n := d.Table(table), int(rows.Len())
-	if d.board != nil {
-		return nil, fmt.Errorf("%w: replays of an attached cache are not announced to its owner yet", ErrCapturing)
-	}
 	if t.long() {
 		return nil, fmt.Errorf("%w: row length (%d) must be below %d for a batch in a graph", ErrCapturing, t.Rows.RowBytes, longRow)
 	}
@@ -50,14 +49,12 @@ func (d *Device) capture(s device.Stream, table int, rows RowNumbers, out device
 			hold = h
 		}
 	}
-	kernel := device.Kernel(&c.kernel)
-	if pool != nil {
-		kernel = c.kernel.Pooled()
-	}
-	err := s.Launch(kernel)
+	partly, err := c.launch(s)
 	d.captures.join(c, hold)
 	if err != nil {
-		c.release()
+		if !partly { // else until the graph is destroyed
+			c.release()
+		}
 		return nil, d.wrap(err, n, d.set.Tables[table])
 	}
 	if w != nil {
@@ -168,6 +165,9 @@ func (c *capture) verdict(err error) error {
 	}
 	if err == nil && !c.gone {
 		err = s.shown[c.table].err
+	}
+	if old := c.owner.set.superseded.Load(); old != nil && err == nil {
+		err = *old
 	}
 	if err != nil || c.owner.Device.Err() != nil {
 		return c.owner.orLost(err)

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/tensorcache/tensorcache/cache/internal/board"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/hashmap"
@@ -21,7 +22,8 @@ import (
 type failing struct {
 	device.Device
 	fails  atomic.Bool
-	looked func() // called after each look at the replays; may be nil
+	breaks atomic.Bool // replays are not launched
+	looked func()      // called after each look at the replays; may be nil
 }
 
 type failingStream struct {
@@ -40,6 +42,9 @@ func (s failingStream) Launch(k device.Kernel) error {
 	if _, store := k.(*kernels.Store); store && s.of.fails.Load() {
 		return errLaunch
 	}
+	if _, replay := k.(*kernels.Replay); replay && s.of.breaks.Load() {
+		return errLaunch
+	}
 	err := s.Stream.Launch(k)
 	if _, look := k.(*kernels.ReplayLook); look && s.of.looked != nil {
 		s.of.looked()
@@ -48,7 +53,10 @@ func (s failingStream) Launch(k device.Kernel) error {
 }
 
 // capturing returns a device with one table and a captured batch of no rows that was replayed once.
-func capturing(t *testing.T) (*failing, *Device, *capture) {
+func capturing(t *testing.T) (*failing, *Device, *capture) { return capturingOn(t, BoardPart{}) }
+
+// capturingOn is capturing for a client of a shared cache, whose board is p's; without one, for its owner.
+func capturingOn(t *testing.T, p BoardPart) (*failing, *Device, *capture) {
 	t.Helper()
 	f := &failing{Device: host.Open(1, 1)[0]}
 	s := NewSet([]device.Device{f}, Sampling{})
@@ -61,6 +69,9 @@ func capturing(t *testing.T) (*failing, *Device, *capture) {
 	}
 	d.SetTable(0, &TableView{})
 	d.SetView(&View{Map: memory, Layout: layout})
+	if p.Board != nil {
+		d.ServeOn(p, 0)
+	}
 	c := &capture{owner: d}
 	if err := d.captures.add(c, RowNumbers{}, device.Buffer{}); err != nil {
 		t.Fatal(err)
@@ -210,5 +221,91 @@ func TestOutcomeOf(t *testing.T) {
 	}
 	if counts != now {
 		t.Errorf("%+v are settled, %+v counted", counts, now)
+	}
+}
+
+// boardPart returns a board of one lane and two blocks of places, and the blocks that are given up on it.
+func boardPart() (BoardPart, <-chan int) {
+	shape := board.Shape{Lanes: 1, Captures: 2 * statesCount, Tables: 1}
+	words := make([]uint64, shape.Bytes()/8)
+	memory := unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), shape.Bytes())
+	vacated := make(chan int, 10)
+	return BoardPart{
+		Board: board.New(memory, shape), Memory: device.HostBuffer(memory), Lanes: 1, Captures: 2 * statesCount,
+		Vacate: func(from, count int) error {
+			if count != statesCount {
+				return errLaunch
+			}
+			vacated <- from / statesCount
+			return nil
+		},
+	}, vacated
+}
+
+// TestCaptures_OnBoard: a replay of a client runs until it has ended on the board, and its place is given up when the batch is released.
+func TestCaptures_OnBoard(t *testing.T) {
+	p, vacated := boardPart()
+	_, d, c := capturingOn(t, p)
+	if n := p.Board.Used(0, 100); n != 1 || c.onBoard != p.Board.Capture(0) {
+		t.Fatalf("%d places are used", n)
+	}
+	idle := func(when string, want bool) {
+		t.Helper()
+		if done, err := c.done(); done != want || err != nil {
+			t.Errorf("%s: %v, %v", when, done, err)
+		}
+	}
+	// capturingOn has replayed once, without a word on the board.
+	idle("before a replay", true)
+	c.onBoard.Begun.Store(1)
+	idle("announced", false)
+	c.begin()
+	c.end()
+	idle("its kernel has ended", false)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+	defer cancel()
+	if err := d.set.WaitEpoch(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("WaitEpoch beside a replay: %v", err)
+	}
+	c.onBoard.Ended.Store(1)
+	idle("ended", true)
+	c.release()
+	if block := <-vacated; block != 0 {
+		t.Errorf("block %d was given up", block)
+	}
+	for range 5 { // there are two blocks
+		c := &capture{owner: d}
+		if err := d.captures.add(c, RowNumbers{}, device.Buffer{}); err != nil {
+			t.Fatal(err)
+		}
+		d.captures.join(c, nil)
+		c.release()
+	}
+}
+
+// TestCaptures_Partly: when a batch of a client could be enqueued in part, its graph ends what it begins, and the batch's memory stays.
+func TestCaptures_Partly(t *testing.T) {
+	p, vacated := boardPart()
+	f, d, c := capturingOn(t, p)
+	f.breaks.Store(true)
+	s, err := f.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.capture(s, 0, RowNumbers{}, device.Buffer{}, nil, nil); !errors.Is(err, errLaunch) {
+		t.Fatal(err)
+	}
+	place := p.Board.Capture(1)
+	if _, counted, ok := place.Load(); place.Begun.Load() != 1 || place.Ended.Load() != 1 || counted.Gathers != 1 || counted.Hits != 0 || !ok {
+		t.Errorf("begun %d, ended %d, counted %+v", place.Begun.Load(), place.Ended.Load(), counted)
+	}
+	c.release()
+	select {
+	case <-vacated:
+		t.Error("the memory of a batch that is in a graph was given back")
+	case <-time.After(10 * time.Millisecond):
+	}
+	if n := d.captures.count.Load(); n != 1 {
+		t.Errorf("%d batches are kept", n)
 	}
 }

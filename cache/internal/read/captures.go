@@ -41,6 +41,7 @@ type states struct {
 	stage  device.Buffer // page-locked, for a copy
 	given  int           // places
 	users  int           // captures with a place
+	block  int           // of places on a board
 }
 
 const (
@@ -153,13 +154,20 @@ func (s *captures) giveState(c *capture) error {
 		// The first launch loads the kernel. Done by another thread later, loading it would break the captures of that time.
 		s.looking.Lock()
 		err = errors.Join(s.looker.Launch(&kernels.ReplayLook{States: buffer, Copies: stage}), s.looker.Synchronize())
+		block := 0
+		if d.places != nil && err == nil {
+			none := &kernels.Replay{}
+			if err = errors.Join(s.looker.Launch(none.Begins()), s.looker.Launch(none.Ends())); err == nil {
+				block, err = d.places.take()
+			}
+		}
 		s.looking.Unlock()
 		if err != nil {
 			d.Device.Free(buffer)
 			d.Device.Free(stage)
 			return err
 		}
-		of = &states{buffer: buffer, stage: stage}
+		of = &states{buffer: buffer, stage: stage, block: block}
 		s.bytes.Add(statesBytes)
 		s.mu.Lock()
 		s.states = append(s.states, of)
@@ -170,6 +178,9 @@ func (s *captures) giveState(c *capture) error {
 	of.given++
 	of.users++
 	s.mu.Unlock()
+	if d.places != nil {
+		d.places.begin(c, of.block, c.place.i)
+	}
 	c.kernel.State = c.place.of(of.buffer)
 	return errors.Join(s.shower.Fill(c.kernel.State, 0), s.shower.Synchronize())
 }
@@ -194,6 +205,7 @@ func (s *captures) remove(d *Device, of []*capture) {
 // dead is what nobody uses any more.
 type dead struct {
 	buffers []device.Buffer
+	blocks  []int // of places on a board
 	streams []device.Stream
 	event   device.Event
 }
@@ -223,6 +235,7 @@ func (s *captures) drop(of ...*capture) (x dead) {
 				s.states = slices.DeleteFunc(s.states, func(b *states) bool { return b == in })
 				s.bytes.Add(-statesBytes)
 				x.buffers = append(x.buffers, in.buffer, in.stage)
+				x.blocks = append(x.blocks, in.block)
 			}
 		}
 		if partials := c.kernel.Serve.Partials; partials.Size() > 0 {
@@ -253,6 +266,11 @@ func (s *captures) drop(of ...*capture) (x dead) {
 func (s *captures) free(d *Device, x dead) {
 	for _, b := range x.buffers {
 		d.Device.Free(b)
+	}
+	for _, b := range x.blocks { // freeing has waited for the device
+		if d.places != nil {
+			d.places.leave(b)
+		}
 	}
 	for _, s := range x.streams {
 		s.Close()

@@ -36,9 +36,11 @@ type Device struct {
 	timeline timeline
 	captures captures
 
-	// board, if not nil, is where a client of a shared cache announces and counts its batches: in lanes from boardFirst on.
+	// board, if not nil, is where a client of a shared cache announces and counts its batches: in lanes from boardFirst on, and those that are
+	// captured in places.
 	board      *board.Board
 	boardFirst int
+	places     *places
 	enqueued   chan struct{} // with a board: has SettleEnqueued look for batches that nobody waits for
 	// lanes are those opened so far, in front of nil ones. Who sets a lane's busy flag has it.
 	lanes    []atomic.Pointer[lane]
@@ -116,13 +118,23 @@ func MaxLanes() int { return 2 * runtime.GOMAXPROCS(0) }
 // Serve lets batches in, once the device holds everything else.
 func (d *Device) Serve() { d.serve(MaxLanes()) }
 
-// ServeOn is Serve for a device of a client of a shared cache, which has so many lanes of its board, from lane first on. batch is the number by
-// which the first batch's samples are drawn: not the same in all clients.
-func (d *Device) ServeOn(b *board.Board, first, lanes int, batch uint32) {
-	d.board, d.boardFirst = b, first
+// BoardPart is what a device has of a client's board: Lanes lanes, and Captures places of captured batches.
+type BoardPart struct {
+	Board           *board.Board
+	Memory          device.Buffer // of the board
+	Lanes, Captures int
+	// Vacate asks the owner to take over what Count places from From on have counted, and to zero that.
+	Vacate func(from, count int) error
+}
+
+// ServeOn is Serve for a device of a client of a shared cache. batch is the number by which the first batch's samples are drawn: not the same in all
+// clients.
+func (d *Device) ServeOn(p BoardPart, batch uint32) {
+	d.board, d.boardFirst = p.Board, d.Index*p.Lanes
+	d.places = newPlaces(d.Index, p)
 	d.enqueued = make(chan struct{}, 1)
 	d.sampled.Store(batch)
-	d.serve(lanes)
+	d.serve(p.Lanes)
 }
 
 func (d *Device) serve(lanes int) {

@@ -36,6 +36,9 @@ func (s *Set) SetReaders(r Readers) { s.readers.Store(&r) }
 // read the view that is set.
 func (s *Set) Generation() uint64 { return s.generation.Load() }
 
+// Renew has other processes read by the views anew, which are the same but for what views of replays have beside.
+func (s *Set) Renew() { s.generation.Add(1) }
+
 // elsewhere returns totals of other processes, if there are any.
 func (s *Set) elsewhere(of func(Readers) board.Totals) (t board.Totals) {
 	if r := s.Readers(); r != nil {

@@ -30,6 +30,12 @@ func (s *captures) look(d *Device) error {
 	if err := d.Device.Err(); err != nil {
 		return err
 	}
+	ended := make([]uint64, len(all)) // on boards, before the counts are copied
+	for i, c := range all {
+		if c.onBoard != nil {
+			ended[i] = c.onBoard.Ended.Load() - c.kernel.BoardFrom
+		}
+	}
 	var err error
 	for _, b := range states {
 		err = errors.Join(err, s.looker.Launch(&kernels.ReplayLook{States: b.buffer, Copies: b.stage}))
@@ -39,16 +45,33 @@ func (s *captures) look(d *Device) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, c := range all {
+	for i, c := range all {
 		if c.gone {
 			continue
 		}
 		state := c.place.of(c.place.in.stage).Bytes()
-		c.begun, c.ended = c.kernel.Progress(state)
+		if c.onBoard != nil { // a replay ends there when its kernel has, and what was counted behind it
+			c.begun, c.ended = c.onBoard.Begun.Load()-c.kernel.BoardFrom, ended[i]
+		} else {
+			c.begun, c.ended = c.kernel.Progress(state)
+		}
 		c.counted = c.kernel.Counts(state)
 	}
 	return nil
 }
+
+// Captured says whether the set has captured batches. It gives back the memory of those whose graphs are destroyed.
+func (s *Set) Captured() bool {
+	n := int32(0)
+	for _, d := range s.Devices {
+		d.SettleReplays()
+		n += d.captures.count.Load()
+	}
+	return n > 0
+}
+
+// Supersede has Wait of captured batches return an error, as another set serves in place of this one.
+func (s *Set) Supersede(err error) { s.superseded.Store(&err) }
 
 // failed says whether the device has failed: then replays do not end.
 func (s *captures) failed(d *Device) bool {

@@ -127,6 +127,19 @@ func (s *captures) change(d *Device, table int, change func()) {
 	}
 }
 
+// ShownError is the error of showing replays on the device what batches read now, nil if none is out of date.
+func (d *Device) ShownError() error {
+	s := &d.captures
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.shown {
+		if s.shown[i].users > 0 && s.shown[i].err != nil {
+			return s.shown[i].err
+		}
+	}
+	return nil
+}
+
 // Lengthened has other processes and replays see a table's new length.
 func (s *Set) Lengthened(table int) {
 	if r := s.Readers(); r != nil {

@@ -21,8 +21,10 @@ func (g *Guest) countsLocked(device, table int) board.Totals {
 		return *was
 	}
 	now, ok := g.board.Sum(table, device*g.lanes, (device+1)*g.lanes)
+	replays, whole := g.capturedLocked(device, table)
+	now.Add(&replays)
 	switch {
-	case !ok: // the client writes all the time
+	case !ok, !whole: // the client writes all the time
 		return *was
 	case !believable(was, &now, time.Since(g.since)):
 		g.doubted = true

@@ -38,6 +38,7 @@ type Guest struct {
 
 	since   time.Time
 	counted [][]board.Totals // by device and table, as read last
+	vacated [][]board.Totals // by device and table: of captured batches that have given up their places
 	doubted bool             // its counters have been nonsense
 }
 
@@ -48,7 +49,7 @@ func (w *Owner) Admit(p sharing.Process, lanes int, send func(*wire.Message) err
 		p.Close()
 		return nil, nil, err
 	}
-	shape := board.Shape{Lanes: lanes * len(w.set.Devices), Tables: len(w.set.Tables)}
+	shape := board.Shape{Lanes: lanes * len(w.set.Devices), Captures: captures * len(w.set.Devices), Tables: len(w.set.Tables)}
 	memory, err := home.AllocSharedHost(nil, shape.Bytes(), boardName)
 	if err != nil {
 		p.Close()
@@ -59,7 +60,7 @@ func (w *Owner) Admit(p sharing.Process, lanes int, send func(*wire.Message) err
 		kick: make(chan struct{}, 1), since: time.Now(),
 	}
 	for range w.set.Devices {
-		g.counted = append(g.counted, make([]board.Totals, len(w.set.Tables)))
+		g.counted, g.vacated = append(g.counted, make([]board.Totals, len(w.set.Tables))), append(g.vacated, make([]board.Totals, len(w.set.Tables)))
 	}
 	welcome, messages, err := w.enter(g)
 	defer closeFiles(messages)
@@ -97,7 +98,7 @@ func (w *Owner) enter(g *Guest) (*wire.Welcome, []*wire.Message, error) {
 	r := &w.mu.regions
 	g.boardID = r.ref(g.memory, 0, true, true, boardName, forever)
 	welcome := &wire.Welcome{
-		Client: g.number, Tables: w.tables, Lanes: g.lanes, Sampled: w.sampled, Views: w.layoutLocked(), Board: g.boardID,
+		Client: g.number, Tables: w.tables, Lanes: g.lanes, Captures: captures, Sampled: w.sampled, Views: w.layoutLocked(), Board: g.boardID,
 		Sheet:  r.ref(w.sheet, 0, true, false, "lengths of tables", forever),
 		Codecs: r.ref(w.codecs, 0, true, false, "codec metadata", forever),
 	}

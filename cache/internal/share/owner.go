@@ -120,10 +120,16 @@ func (w *Owner) describeTables() (metadata []byte, err error) {
 	return metadata, nil
 }
 
-// Lengthened implements read.Readers. The writer calls it under its lock.
+// Lengthened implements read.Readers. The writer calls it under its lock. Replays of captured batches do not read the sheet: their processes show
+// them the length with the next layout.
 func (w *Owner) Lengthened(table int, rows int64) {
 	words := unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(w.sheet.Bytes()))), len(w.set.Tables))
 	atomic.StoreInt64(&words[table], rows)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.capturesLocked() {
+		w.set.Renew()
+	}
 }
 
 // Guest implements sharing.Owner.

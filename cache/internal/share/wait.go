@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/tensorcache/tensorcache/cache/internal/board"
 )
 
 // ErrHeld is wrapped by errors of changes that a client holds back.
@@ -18,7 +20,7 @@ func (w *Owner) Wait(ctx context.Context) error {
 	}
 	type batch struct {
 		guest *Guest
-		lane  int
+		lane  *board.Lane
 		n     uint64
 	}
 	var running []batch
@@ -27,15 +29,21 @@ func (w *Owner) Wait(ctx context.Context) error {
 		if !g.live {
 			continue
 		}
-		for i := range g.board.Shape().Lanes {
-			if n := g.board.Lane(i).Running(); n != 0 {
-				running = append(running, batch{g, i, n})
+		note := func(l *board.Lane) {
+			if n := l.Running(); n != 0 {
+				running = append(running, batch{g, l, n})
 			}
+		}
+		for i := range g.board.Shape().Lanes {
+			note(g.board.Lane(i))
+		}
+		for d := range w.set.Devices {
+			g.replaysLocked(d, func(c *board.Capture) { note(&c.Lane) })
 		}
 	}
 	w.mu.Unlock()
 	for _, b := range running {
-		if err := w.until(ctx, b.guest, false, func() bool { return b.guest.board.Lane(b.lane).Passed(b.n) }); err != nil {
+		if err := w.until(ctx, b.guest, false, func() bool { return b.lane.Passed(b.n) }); err != nil {
 			return err
 		}
 	}

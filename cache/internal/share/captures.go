@@ -1,0 +1,73 @@
+package share
+
+import (
+	"fmt"
+
+	"github.com/tensorcache/tensorcache/cache/internal/board"
+)
+
+// captures is how many places a client's board has for captured batches of a device: 384 KiB.
+const captures = 1024
+
+// placeOf returns a device's place on the guest's board.
+func (g *Guest) placeOf(device, i int) *board.Capture { return g.board.Capture(device*captures + i) }
+
+// replaysLocked calls f for each place of a device that has been used.
+func (g *Guest) replaysLocked(device int, f func(*board.Capture)) {
+	for i := range g.board.Used(device, captures) {
+		f(g.placeOf(device, i))
+	}
+}
+
+// capturedLocked returns what captured batches of a table have counted on a device. ok is false if a place has changed all the time.
+func (g *Guest) capturedLocked(device, table int) (t board.Totals, ok bool) {
+	t, ok = g.vacated[device][table], true
+	g.replaysLocked(device, func(c *board.Capture) {
+		of, one, whole := c.Load()
+		if ok = ok && whole; of == uint64(table) {
+			t.Add(&one)
+		}
+	})
+	return t, ok
+}
+
+// capturesLocked says whether any guest has captured batches. REQUIRES: Owner.mu is locked.
+func (w *Owner) capturesLocked() bool {
+	for _, g := range w.mu.guests {
+		for d := range w.set.Devices {
+			if g.board.Used(d, captures) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Vacate implements sharing.Guest.
+func (g *Guest) Vacate(device, from, count int) error {
+	w := g.owner
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if g.gone {
+		return fmt.Errorf("cache: client %s has left", g.name)
+	}
+	if device < 0 || device >= len(w.set.Devices) || from < 0 || count < 0 || from > captures-count {
+		return fmt.Errorf("cache: places (%d from %d on, of device %d) must be among the %d of each of %d devices", count, from, device, captures, len(w.set.Devices))
+	}
+	counted := make([]board.Totals, len(w.set.Tables))
+	for i := from; i < from+count; i++ {
+		c := g.placeOf(device, i)
+		table, t, ok := c.Load()
+		if !ok || c.Running() != 0 || table >= uint64(len(counted)) {
+			return fmt.Errorf("cache: place (%d of device %d) must be of a captured batch none of whose replays runs", i, device)
+		}
+		counted[table].Add(&t)
+	}
+	for i := from; i < from+count; i++ {
+		g.placeOf(device, i).Clear()
+	}
+	for table := range counted {
+		g.vacated[device][table].Add(&counted[table])
+	}
+	return nil
+}
