@@ -28,6 +28,7 @@ type PlanConfig struct {
 	GPUMemory int64
 	// Check runs a cache of each plan.
 	Check bool
+	Tiers TiersConfig
 }
 
 // NewPlanConfig returns the default plan.
@@ -76,6 +77,9 @@ type Plan struct {
 	PredictedBatchMS *float64 `json:"predicted_batch_ms,omitempty"`
 	// GPU is there with PlanConfig.GPUMemory.
 	GPU *GPUPlan `json:"gpu,omitempty"`
+	// Tiers has an entry for each of TiersConfig.HostMemories. LeastHost is there if that has a bandwidth and a rate.
+	Tiers     []PlannedTiers `json:"tiers,omitempty"`
+	LeastHost *PlannedHost   `json:"least_host_memory,omitempty"`
 	// MeasuredHitRatio is there with PlanConfig.Check.
 	MeasuredHitRatio *float64 `json:"measured_hit_ratio,omitempty"`
 }
@@ -150,6 +154,7 @@ func (p *PlanConfig) Validate() error {
 	f.If(!(p.SampleRate > 0), "--sample-rate (%v) must be above 0", p.SampleRate)
 	f.If(!(p.RefreshChurn > 0), "--refresh-churn (%v) must be above 0", p.RefreshChurn)
 	f.If(p.RefreshInterval != 0, "--refresh-interval (%v) must be 0: a plan goes by batches", p.RefreshInterval)
+	p.Tiers.validate(&f)
 	for _, a := range []axis{{"policy", p.Policies}, {"codec", p.Codecs}} {
 		f.If(len(a.values) == 0, "--%s () must have at least one value", a.flag)
 	}
@@ -308,6 +313,9 @@ func (p *planner) plan(ctx context.Context, s *sizes, policy, codec string) (*Pl
 	}
 	plan.BudgetBytes = s.budgetFor(plan.Rows, plan.PayloadBytes)
 	plan.MetadataBytes = plan.BudgetBytes*s.devices - plan.PayloadBytes
+	if err := p.tiers(ctx, s, c, plan); err != nil {
+		return nil, err
+	}
 	plan.TotalBytes = (plan.BudgetBytes + plan.BesideBytes + plan.ReserveBytes) * s.devices
 	if plan.GPU != nil {
 		plan.GPU.Fits = plan.BudgetBytes <= available

@@ -67,6 +67,9 @@ func Plan(w io.Writer, p *experiment.PlanResult) error {
 		t.AppendRow(append(row, note))
 	}
 	out.printf("%s\n", t.Render())
+	if len(p.Plans) > 0 && len(p.Plans[0].Tiers) > 0 {
+		out.planTiers(p)
+	}
 	out.printf("total = budget + beside (codec tables, index) + reserve (for batches under way)\n")
 	out.printf("ns/row: predicted time of hits and misses on a GPU, which policies minimise\n")
 	if b := p.Batch; b != nil {
