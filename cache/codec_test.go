@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/race"
 )
 
@@ -47,6 +48,56 @@ func TestStats_CodecsOfTables(t *testing.T) {
 	_, err = cache.New(cache.Options{Tables: []cache.Table{table().WithCodec("zip")}, Budget: 1 << 16, Devices: cache.DeviceOptions{Backend: "host"}})
 	if err == nil || !strings.Contains(err.Error(), `cache: table t: codec: unknown codec ("zip")`) {
 		t.Errorf("codec zip: %v", err)
+	}
+}
+
+// TestTable_WithDType takes bytes for float8, and refuses elements of another length.
+func TestTable_WithDType(t *testing.T) {
+	data := make([]byte, 1000*64)
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range data {
+		data[i] = byte(48 + r.NormFloat64()*4)
+	}
+	for _, of := range []dtype.Type{dtype.Float8E4M3FN, dtype.Float8E5M2, dtype.Float8E8M0FNU, dtype.Int8} {
+		for _, codec := range []cache.Codec{"auto", "zipnn", "sparse", "ibp4"} {
+			table, err := fromBytes(t, "t", data, 64).WithDType(of)
+			if err != nil || table.DType() != of {
+				t.Fatalf("%v, %v, want %v", table.DType(), err, of)
+			}
+			c, err := cache.New(cache.Options{Tables: []cache.Table{table.WithCodec(codec)}, Budget: 1 << 15, Devices: cache.DeviceOptions{Backend: "host"}})
+			if err != nil {
+				t.Fatalf("%v, %s: %v", of, codec, err)
+			}
+			out := make([]byte, 2*64)
+			if err := c.Gather(context.Background(), 0, []int64{999, 0}, out); err != nil || !bytes.Equal(out[:64], data[999*64:]) || !bytes.Equal(out[64:], data[:64]) {
+				t.Errorf("%v, %s: %v", of, codec, err)
+			}
+			if s, err := c.Stats(); err != nil || s.Tables[0].DType != of || codec == "zipnn" && s.Tables[0].StoredBytes >= s.Tables[0].RawBytes*9/10 {
+				t.Errorf("%v, %s: %+v, %v", of, codec, s.Tables[0], err)
+			}
+			c.Close()
+		}
+	}
+	for _, of := range []dtype.Type{dtype.Float16, dtype.Invalid, 99} {
+		table := fromBytes(t, "t", data, 64)
+		if _, err := table.WithDType(of); err == nil || !strings.HasPrefix(err.Error(), "cache: table t: element type (") {
+			t.Errorf("%v: %v", of, err)
+		}
+	}
+}
+
+// TestTable_WithDTypeOfPages: pages keep the type that they were packed as.
+func TestTable_WithDTypeOfPages(t *testing.T) {
+	table, err := cache.FromPages(packed(t, versionedRows(3000, 64), 64, "none", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	if _, err := table.WithDType(dtype.Uint8); err != nil {
+		t.Error(err)
+	}
+	if _, err := table.WithDType(dtype.Float8E5M2); err == nil || !strings.HasSuffix(err.Error(), "element type (float8_e5m2) must be the uint8 that its pages were packed as") {
+		t.Errorf("got %v", err)
 	}
 }
 

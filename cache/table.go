@@ -122,8 +122,9 @@ func Adopt(name string, of dtype.Type, mem []byte, rowBytes int) (Table, error) 
 
 // Open returns the table of an .npy file, of an array of an .npz archive or a .safetensors file, or of a directory of page files as `cachebench pack`
 // writes it: see FromPages. The array is named after a colon
-// ("f.npz:x"); without a name it is "features", else the only array of rank ≥ 2. The last axis is the row. float8 tensors become tables of
-// Uint8. New reads and closes the table. A table that is not given to New must be closed with Close. New reads the table on all
+// ("f.npz:x"); without a name it is "features", else the only array of rank ≥ 2. The last axis is the row. Elements of .npy files
+// that are one void byte, as ml_dtypes saves Float8E4M3FN and Float8E8M0FNU, are Uint8 unless WithDType says what. New reads
+// and closes the table. A table that is not given to New must be closed with Close. New reads the table on all
 // processors, except compressed arrays and those in Fortran order, which it reads on one.
 func Open(path string) (Table, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
@@ -161,6 +162,20 @@ func (t Table) WithCapacity(rows int64) Table {
 func (t Table) WithCodec(name Codec) Table {
 	t.codec = name
 	return t
+}
+
+// WithDType returns the table with its elements taken for those of another type of the same length, such as the Uint8 of a file for
+// Float8E4M3FN. The rows' bytes stay as they are. It returns an error for types of another length, and for
+// another type than that of page files.
+func (t Table) WithDType(of dtype.Type) (Table, error) {
+	if t.below != nil && of != t.dtype {
+		return t, fmt.Errorf("cache: table %s: element type (%v) must be the %v that its pages were packed as", t.name, of, t.dtype)
+	}
+	if of.Size() == 0 || of.Size() != t.dtype.Size() {
+		return t, fmt.Errorf("cache: table %s: element type (%v) must have the %d bytes of %v", t.name, of, t.dtype.Size(), t.dtype)
+	}
+	t.dtype = of
+	return t, nil
 }
 
 // WithName returns the table with another name.

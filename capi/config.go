@@ -163,19 +163,16 @@ func newTableRequest(i int, t *C.tc_table) (tableRequest, error) {
 	return r, nil
 }
 
-// elementsOf returns the element type of a tc_dtype. Types of float8 are bytes to the codecs.
+// elementsOf returns the element type of a tc_dtype.
 func elementsOf(t C.int32_t) (dtype.Type, error) {
-	switch {
-	case t >= C.TC_FLOAT16 && t <= C.TC_BOOL:
+	if t >= C.TC_FLOAT16 && t <= C.TC_FLOAT8_E8M0 {
 		return dtype.Type(t), nil
-	case t == C.TC_FLOAT8_E4M3 || t == C.TC_FLOAT8_E5M2:
-		return dtype.Uint8, nil
 	}
 	return dtype.Invalid, fmt.Errorf("dtype (%d) must be one of tc_dtype", t)
 }
 
 // The numbers of tc_dtype are those of package dtype.
-var _ = [1]struct{}{}[C.TC_FLOAT16-int(dtype.Float16)+C.TC_BOOL-int(dtype.Bool)]
+var _ = [1]struct{}{}[C.TC_FLOAT16-int(dtype.Float16)+C.TC_FLOAT8_E8M0-int(dtype.Float8E8M0FNU)]
 
 // trainingOf returns the batches of training. Their row numbers stay in C's memory until they are read.
 func trainingOf(batches []C.tc_training, tables int) (admission.Training, error) {
@@ -251,6 +248,16 @@ func (r *tableRequest) source(i int) (cache.Table, error) {
 		}
 		if r.name != "" {
 			t = t.WithName(r.name)
+		}
+		if r.elements == 0 {
+			return t, nil
+		}
+		of, err := elementsOf(r.elements)
+		if err == nil {
+			t, err = t.WithDType(of)
+		}
+		if err != nil {
+			return t, errors.Join(argument("table %d: %w", i, err), t.Close())
 		}
 		return t, nil
 	}

@@ -111,8 +111,9 @@ typedef enum tc_dtype {
 	TC_UINT32 = 11,
 	TC_UINT64 = 12,
 	TC_BOOL = 13,
-	TC_FLOAT8_E4M3 = 14, /* bytes to the codecs; of tables of files TC_UINT8 is reported */
-	TC_FLOAT8_E5M2 = 15  /* likewise */
+	TC_FLOAT8_E4M3 = 14, /* float8_e4m3fn of torch: no infinities */
+	TC_FLOAT8_E5M2 = 15,
+	TC_FLOAT8_E8M0 = 16 /* float8_e8m0fnu: powers of two, the scales of blocks */
 } tc_dtype;
 /* Row numbers are TC_INT32 or TC_INT64. */
 
@@ -210,7 +211,7 @@ typedef struct tc_table {
 	const void *data;
 	int64_t rows;      /* 0 to 2^50 - 2; 0 only with a capacity */
 	int64_t row_bytes; /* 1 to 2^20 - 1 */
-	int32_t dtype;     /* tc_dtype */
+	int32_t dtype;     /* tc_dtype; with path: 0 for the type in the file, or another of the same length */
 	int32_t memory;    /* tc_memory */
 	int32_t gpu;       /* TC_MEMORY_CUDA: ordinal of the GPU that has the memory */
 	int32_t restore;   /* TC_MEMORY_ADOPT, not 0: tc_close puts the rows back into the memory, with all updates. 0: it leaves what is there */

@@ -1,7 +1,11 @@
 // Package dtype defines the element types of tables.
 package dtype
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // Type is an element type. The zero value is Invalid.
 type Type uint8
@@ -22,9 +26,14 @@ const (
 	Uint32
 	Uint64
 	Bool
+	// Float8E4M3FN has a sign, 4 bits of exponent and 3 of mantissa, no infinities, and NaN where all but the sign are ones. Float8E5M2 has 5 and
+	// 2, and both. Float8E8M0FNU is a power of two, 2^(x-127), without a sign and zero: the scale of a block of others. FN: finite; U: unsigned.
+	Float8E4M3FN
+	Float8E5M2
+	Float8E8M0FNU
 )
 
-// types holds the NumPy name and the bytes of an element of each Type.
+// types holds the name and the bytes of an element of each Type.
 var types = [...]struct {
 	name string
 	size int
@@ -43,6 +52,22 @@ var types = [...]struct {
 	Uint32:   {"uint32", 4},
 	Uint64:   {"uint64", 8},
 	Bool:     {"bool", 1},
+
+	Float8E4M3FN:  {"float8_e4m3fn", 1},
+	Float8E5M2:    {"float8_e5m2", 1},
+	Float8E8M0FNU: {"float8_e8m0fnu", 1},
+}
+
+// Parse returns the element type of a name, as String has it.
+func Parse(name string) (Type, error) {
+	var names []string
+	for t := Float16; int(t) < len(types); t++ {
+		names = append(names, types[t].name)
+	}
+	if i := slices.Index(names, name); i >= 0 {
+		return Float16 + Type(i), nil
+	}
+	return Invalid, fmt.Errorf("dtype: element type (%q) must be one of %s", name, strings.Join(names, ", "))
 }
 
 // Size returns the bytes of an element, 0 for Invalid and unknown values.
@@ -53,7 +78,7 @@ func (t Type) Size() int {
 	return types[t].size
 }
 
-// String returns the NumPy name, such as "float32".
+// String returns the name that NumPy, or its extension ml_dtypes, has for it, such as "float32".
 func (t Type) String() string {
 	if int(t) >= len(types) {
 		return fmt.Sprintf("DType(%d)", uint8(t))
@@ -65,4 +90,6 @@ func (t Type) String() string {
 func (t Type) IsInt() bool { return t >= Int8 && t <= Uint64 }
 
 // IsFloat reports whether t is a floating-point type.
-func (t Type) IsFloat() bool { return t >= Float16 && t <= Float64 }
+func (t Type) IsFloat() bool {
+	return t >= Float16 && t <= Float64 || t >= Float8E4M3FN && t <= Float8E8M0FNU
+}

@@ -140,6 +140,7 @@ var (
 	safetensorsCodes = map[dtype.Type]string{
 		dtype.Float16: "F16", dtype.BFloat16: "BF16", dtype.Float32: "F32", dtype.Float64: "F64", dtype.Int8: "I8", dtype.Int16: "I16", dtype.Int32: "I32",
 		dtype.Int64: "I64", dtype.Uint8: "U8", dtype.Uint16: "U16", dtype.Uint32: "U32", dtype.Uint64: "U64", dtype.Bool: "BOOL",
+		dtype.Float8E4M3FN: "F8_E4M3", dtype.Float8E5M2: "F8_E5M2", dtype.Float8E8M0FNU: "F8_E8M0",
 	}
 )
 

@@ -63,6 +63,15 @@ func Value(of dtype.Type, b []byte) float64 {
 		return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
 	case dtype.Float16:
 		return casts["f16"].value(binary.LittleEndian.Uint16(b))
+	case dtype.Float8E4M3FN:
+		return casts["f8e4m3"].value(uint16(b[0]))
+	case dtype.Float8E5M2:
+		return casts["f8e5m2"].value(uint16(b[0]))
+	case dtype.Float8E8M0FNU:
+		if b[0] == 255 {
+			return math.NaN()
+		}
+		return math.Ldexp(1, int(b[0])-127)
 	default:
 		return casts["bf16"].value(binary.LittleEndian.Uint16(b))
 	}

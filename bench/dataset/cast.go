@@ -8,27 +8,31 @@ import (
 	"github.com/tensorcache/tensorcache/dtype"
 )
 
-// format is a binary floating-point format of 16 bits.
+// format is a binary floating-point format of at most 16 bits.
 type format struct {
 	dtype              dtype.Type
-	exponent, mantissa int // bits
+	exponent, mantissa int  // bits
+	finite             bool // there are no infinities, and one NaN of each sign: all ones
 }
 
 var casts = map[string]format{
-	"bf16": {dtype.BFloat16, 8, 7},
-	"f16":  {dtype.Float16, 5, 10},
+	"bf16":   {dtype.BFloat16, 8, 7, false},
+	"f16":    {dtype.Float16, 5, 10, false},
+	"f8e4m3": {dtype.Float8E4M3FN, 4, 3, true},
+	"f8e5m2": {dtype.Float8E5M2, 5, 2, false},
 }
 
 // CheckCast returns an error when there is no such cast; "" is none.
 func CheckCast(name string) error {
 	if _, ok := casts[name]; !ok && name != "" {
-		return fmt.Errorf("dataset: unknown cast (%q) must be bf16 or f16", name)
+		return fmt.Errorf("dataset: unknown cast (%q) must be bf16, f16, f8e4m3 or f8e5m2", name)
 	}
 	return nil
 }
 
-// Cast returns the table with every element rounded to bf16 or f16, nearest even. The table must be float32 or float64.
-// NaNs stay NaNs, quiet, with the upper bits of their payload. An empty name returns the table itself. The table that was cast must not be
+// Cast returns the table with every element rounded to bf16, f16, f8e4m3 (float8_e4m3fn) or f8e5m2, nearest even. The table must be float32 or
+// float64. NaNs stay NaNs, quiet, with the upper bits of their payload. What is too large for f8e4m3, which has no infinity, becomes its largest number, 448,
+// as in torch. An empty name returns the table itself. The table that was cast must not be
 // used any more.
 func (t *Table) Cast(name string) (*Table, error) {
 	if name == "" {
@@ -41,7 +45,7 @@ func (t *Table) Cast(name string) (*Table, error) {
 		return nil, fmt.Errorf("dataset: %s: element type (%s) must be float32 or float64 to be cast to %s", t.Name, t.DType, name)
 	}
 	f, size := casts[name], t.DType.Size()
-	c := &Table{Name: t.Name, DType: f.dtype, Rows: t.Rows, RowBytes: t.RowBytes / size * 2}
+	c := &Table{Name: t.Name, DType: f.dtype, Rows: t.Rows, RowBytes: t.RowBytes / size * f.dtype.Size()}
 	c.Data = make([]byte, 0, c.Rows*c.RowBytes)
 	for i := 0; i < len(t.Data); i += size {
 		var x float64
@@ -50,7 +54,11 @@ func (t *Table) Cast(name string) (*Table, error) {
 		} else {
 			x = math.Float64frombits(binary.LittleEndian.Uint64(t.Data[i:]))
 		}
-		c.Data = binary.LittleEndian.AppendUint16(c.Data, f.round(x))
+		if h := f.round(x); f.dtype.Size() == 1 {
+			c.Data = append(c.Data, byte(h))
+		} else {
+			c.Data = binary.LittleEndian.AppendUint16(c.Data, h)
+		}
 	}
 	if t.memory != nil {
 		t.Data = nil
@@ -59,14 +67,45 @@ func (t *Table) Cast(name string) (*Table, error) {
 	return c, nil
 }
 
+// CheckDType returns an error when there is no such element type; "" is the table's own.
+func CheckDType(name string) error {
+	if name == "" {
+		return nil
+	}
+	_, err := dtype.Parse(name)
+	return err
+}
+
+// As returns the table with its elements taken for those of the named type, of the same length. An empty name returns the table itself.
+func (t *Table) As(name string) (*Table, error) {
+	if name == "" {
+		return t, nil
+	}
+	of, err := dtype.Parse(name)
+	if err != nil {
+		return nil, err
+	}
+	if of.Size() != t.DType.Size() {
+		return nil, fmt.Errorf("dataset: %s: element type (%v) must have the %d bytes of %v", t.Name, of, t.DType.Size(), t.DType)
+	}
+	as := *t
+	as.DType = of
+	return &as, nil
+}
+
 // round returns the bits of the value nearest to x, the even one of two.
 func (f format) round(x float64) uint16 {
 	b := math.Float64bits(x)
-	sign := uint16(b>>63) << 15
+	sign := uint16(b>>63) << (f.exponent + f.mantissa)
 	infinity := uint16(1<<f.exponent-1) << f.mantissa
+	nan := infinity | 1<<(f.mantissa-1) | uint16(b&(1<<52-1)>>(52-f.mantissa))
+	if f.finite {
+		nan = infinity | (1<<f.mantissa - 1)
+		infinity = nan - 1 // the largest number
+	}
 	switch {
 	case math.IsNaN(x):
-		return sign | infinity | 1<<(f.mantissa-1) | uint16(b&(1<<52-1)>>(52-f.mantissa))
+		return sign | nan
 	case math.IsInf(x, 0):
 		return sign | infinity
 	case x == 0:
@@ -80,15 +119,15 @@ func (f format) round(x float64) uint16 {
 	return sign | uint16(min(uint64(e+bias-1)<<f.mantissa+steps, uint64(infinity)))
 }
 
-// value returns what 16 bits of a format mean, by the definition of IEEE 754.
+// value returns what the bits of a format mean, by the definition of IEEE 754, or of ml_dtypes for the finite one.
 func (f format) value(h uint16) float64 {
-	sign := 1 - 2*float64(h>>15)
-	exponent, fraction := int(h&0x7fff)>>f.mantissa, float64(h&(1<<f.mantissa-1))
+	sign := 1 - 2*float64(h>>(f.exponent+f.mantissa))
+	exponent, fraction := int(h)>>f.mantissa&(1<<f.exponent-1), float64(h&(1<<f.mantissa-1))
 	bias, scale := 1<<(f.exponent-1)-1, math.Ldexp(1, -f.mantissa)
 	switch {
-	case exponent == 1<<f.exponent-1 && fraction != 0:
+	case exponent == 1<<f.exponent-1 && (!f.finite && fraction != 0 || f.finite && fraction == float64(uint(1)<<f.mantissa-1)):
 		return math.NaN()
-	case exponent == 1<<f.exponent-1:
+	case exponent == 1<<f.exponent-1 && !f.finite:
 		return sign * math.Inf(1)
 	case exponent == 0:
 		return sign * math.Ldexp(fraction*scale, 1-bias)

@@ -81,7 +81,11 @@ func (t *Table) Open() (cache.Table, error) {
 		return t.pages.forCache()
 	}
 	if t.path != "" {
-		return cache.Open(t.path)
+		of, err := cache.Open(t.path)
+		if err != nil || of.DType() == t.DType {
+			return of, err
+		}
+		return of.WithDType(t.DType)
 	}
 	return cache.FromBytes(t.Name, t.DType, t.Data, t.RowBytes)
 }

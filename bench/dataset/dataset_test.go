@@ -17,7 +17,10 @@ import (
 // beside the midpoint.
 func TestRound_AllValuesAndMidpoints(t *testing.T) {
 	for name, f := range casts {
-		infinity := uint16(1<<f.exponent-1) << f.mantissa
+		infinity, minus := uint16(1<<f.exponent-1)<<f.mantissa, uint16(1)<<(f.exponent+f.mantissa)
+		if f.finite {
+			infinity = minus - 2 // the largest number
+		}
 		for h := range infinity {
 			lo := f.value(h)
 			hi := f.value(h + 1)
@@ -30,20 +33,55 @@ func TestRound_AllValuesAndMidpoints(t *testing.T) {
 				if got := f.round(x); got != want {
 					t.Fatalf("%s: round(%g) = %#04x, want %#04x", name, x, got, want)
 				}
-				if got := f.round(-x); got != want|0x8000 {
-					t.Fatalf("%s: round(%g) = %#04x, want %#04x", name, -x, got, want|0x8000)
+				if got := f.round(-x); got != want|minus {
+					t.Fatalf("%s: round(%g) = %#04x, want %#04x", name, -x, got, want|minus)
 				}
 			}
 		}
-		for x, want := range map[float64]uint16{math.Inf(1): infinity, math.MaxFloat64: infinity, math.SmallestNonzeroFloat64: 0, math.Copysign(0, -1): 0x8000} {
+		for x, want := range map[float64]uint16{math.Inf(1): infinity, math.MaxFloat64: infinity, math.SmallestNonzeroFloat64: 0, math.Copysign(0, -1): minus} {
 			if got := f.round(x); got != want {
 				t.Errorf("%s: round(%g) = %#04x, want %#04x", name, x, got, want)
 			}
 		}
 		for _, bits := range []uint64{0x7ff0000000000001, 0xfff8000000000000, 0x7ff4000000000000} {
-			if got := f.round(math.Float64frombits(bits)); !math.IsNaN(f.value(got)) || got>>15 != uint16(bits>>63) {
+			if got := f.round(math.Float64frombits(bits)); !math.IsNaN(f.value(got)) || got&minus != uint16(bits>>63)*minus {
 				t.Errorf("%s: NaN %#x became %#04x", name, bits, got)
 			}
+		}
+	}
+}
+
+// TestRound_Float8AsTorch holds some values against what torch makes of them.
+func TestRound_Float8AsTorch(t *testing.T) {
+	for _, c := range []struct {
+		x          float64
+		e4m3, e5m2 uint16
+	}{
+		{0, 0x00, 0x00}, {math.Copysign(0, -1), 0x80, 0x80}, {1, 0x38, 0x3c}, {-1.5, 0xbc, 0xbe}, {0.3, 0x2a, 0x35}, {448, 0x7e, 0x5f}, {464, 0x7e, 0x5f},
+		{464.1, 0x7e, 0x5f}, {480, 0x7e, 0x60}, {1e9, 0x7e, 0x7c}, {-1e9, 0xfe, 0xfc}, {1. / 512, 0x01, 0x18}, {1. / 1024, 0x00, 0x14},
+		{0.0137, 0x07, 0x23}, {3.3, 0x45, 0x43}, {57344, 0x7e, 0x7b}, {61440, 0x7e, 0x7c}, {61439, 0x7e, 0x7b}, {1e-8, 0x00, 0x00}, {math.Inf(1), 0x7e, 0x7c},
+	} {
+		if a, b := casts["f8e4m3"].round(c.x), casts["f8e5m2"].round(c.x); a != c.e4m3 || b != c.e5m2 {
+			t.Errorf("%g became %#02x and %#02x, want %#02x and %#02x", c.x, a, b, c.e4m3, c.e5m2)
+		}
+	}
+}
+
+// TestTable_As takes bytes for float8, and refuses what has another length.
+func TestTable_As(t *testing.T) {
+	bytes := &Table{Name: "b", DType: dtype.Uint8, Rows: 2, RowBytes: 3, Data: make([]byte, 6)}
+	if as, err := bytes.As("float8_e5m2"); err != nil || as.DType != dtype.Float8E5M2 || bytes.DType != dtype.Uint8 {
+		t.Errorf("%+v, %v", as, err)
+	}
+	if same, err := bytes.As(""); err != nil || same != bytes {
+		t.Errorf("%+v, %v", same, err)
+	}
+	for name, want := range map[string]string{
+		"float32": "dataset: b: element type (float32) must have the 1 bytes of uint8",
+		"f8":      `dtype: element type ("f8") must be one of float16, bfloat16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool, float8_e4m3fn, float8_e5m2, float8_e8m0fnu`,
+	} {
+		if _, err := bytes.As(name); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", name, err, want)
 		}
 	}
 }
@@ -77,7 +115,7 @@ func TestCast_BadInput(t *testing.T) {
 	if _, err := ints.Cast("f16"); err == nil || err.Error() != "dataset: labels: element type (int64) must be float32 or float64 to be cast to f16" {
 		t.Errorf("got %v", err)
 	}
-	if _, err := ints.Cast("f8"); err == nil || err.Error() != `dataset: unknown cast ("f8") must be bf16 or f16` {
+	if _, err := ints.Cast("f8"); err == nil || err.Error() != `dataset: unknown cast ("f8") must be bf16, f16, f8e4m3 or f8e5m2` {
 		t.Errorf("got %v", err)
 	}
 	if same, err := ints.Cast(""); err != nil || same != ints {

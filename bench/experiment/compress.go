@@ -16,7 +16,9 @@ import (
 type CompressConfig struct {
 	// Features is a NumPy file; "" generates the default table of a run.
 	Features string
-	Cast     string
+	// DType is the type that the table's elements are taken for, of the same length; "" is that of the file.
+	DType string
+	Cast  string
 	// Codec is one codec or baseline, or "" for all of them that can serve the table's elements.
 	Codec string
 	Seed  uint64
@@ -61,7 +63,7 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 		}
 		names = []string{cfg.Codec}
 	}
-	if err := dataset.CheckCast(cfg.Cast); err != nil {
+	if err := errors.Join(dataset.CheckDType(cfg.DType), dataset.CheckCast(cfg.Cast)); err != nil {
 		return nil, err
 	}
 	if err := (&Config{Features: cfg.Features}).oneTable(); err != nil {
@@ -83,6 +85,9 @@ func Compress(ctx context.Context, cfg CompressConfig, progress Progress) ([]Cod
 		return nil, err
 	}
 	if err := table.InMemory(); err != nil {
+		return nil, err
+	}
+	if table, err = table.As(cfg.DType); err != nil {
 		return nil, err
 	}
 	if table, err = table.Cast(cfg.Cast); err != nil {

@@ -45,7 +45,9 @@ type Config struct {
 	Features string `json:"features,omitempty"`
 	// ColdPages is the address of a cluster that has the table's pages: those that the files of Features lack, or all if Features is "".
 	ColdPages string `json:"cold_pages,omitempty"`
-	// Cast rounds the table's elements to bf16 or f16 first.
+	// DType is the type that the table's elements are taken for, of the same length; "" is that of the file.
+	DType string `json:"dtype,omitempty"`
+	// Cast rounds the table's elements to bf16, f16, f8e4m3 or f8e5m2 first.
 	Cast string `json:"cast,omitempty"`
 	// Graph is an .npz with CSR indptr and indices to sample; "" generates one with a vertex for each row of the table.
 	Graph string `json:"graph,omitempty"`
@@ -144,6 +146,9 @@ func (c *Config) suitPages(t *dataset.Table) error {
 	if c.Cast != "" {
 		return fmt.Errorf("--cast (%s) must not be given for a table of pages: cast the features before they are packed", c.Cast)
 	}
+	if c.DType != "" && c.DType != m.DType.String() {
+		return fmt.Errorf("--dtype (%s) must be %s, as which the table was packed, or not given", c.DType, m.DType)
+	}
 	if c.Codec != registry.Auto && c.Codec != m.Codec {
 		return fmt.Errorf("--codec (%s) must be %s, with which the table was packed, or not given", c.Codec, m.Codec)
 	}
@@ -161,6 +166,7 @@ func (c *Config) Validate() error {
 	f.Add(registry.Check(c.Codec))
 	_, ok := setting.Link(c.Link)
 	f.If(!ok, "--link (%q) must be GB/s above 0, or none", c.Link)
+	f.Add(dataset.CheckDType(c.DType))
 	f.Add(dataset.CheckCast(c.Cast))
 	if c.HostMemory != "" {
 		_, err = setting.Bytes("--host-memory", c.HostMemory)

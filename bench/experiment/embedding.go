@@ -99,7 +99,7 @@ func (r *run) sumWithin(rows []int64, got []byte) bool {
 
 // poolable returns an error for a table whose rows cannot be added up.
 func (c *Config) poolable(t *dataset.Table) error {
-	if c.Pooled && (!t.DType.IsFloat() || t.DType == dtype.Float64) {
+	if c.Pooled && (!t.DType.IsFloat() || t.DType.Size() == 1 || t.DType == dtype.Float64) {
 		return fmt.Errorf("--pooled: elements (%s) of table %s must be float32, float16 or bfloat16", t.DType, t.Name)
 	}
 	return nil

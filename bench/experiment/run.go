@@ -262,6 +262,9 @@ func (r *run) load() (err error) {
 	if err := c.suitPages(r.table); err != nil {
 		return err
 	}
+	if r.table, err = r.table.As(c.DType); err != nil {
+		return err
+	}
 	if r.table, err = r.table.Cast(c.Cast); err != nil {
 		return err
 	}

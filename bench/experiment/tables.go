@@ -175,6 +175,9 @@ func (r *run) loadTables() error {
 		if err := r.cfg.suitPages(t); err != nil {
 			return err
 		}
+		if t, err = t.As(r.cfg.DType); err != nil {
+			return err
+		}
 		if t, err = t.Cast(r.cfg.Cast); err != nil {
 			return err
 		}

@@ -57,7 +57,7 @@ static void of_opening(void)
 	REFUSES(TC_ERROR_ARGUMENT, "row_bytes (1048576)", t.row_bytes = 1 << 20);
 	REFUSES(TC_ERROR_ARGUMENT, "row_bytes (239)", t.row_bytes = ROW - 1);
 	REFUSES(TC_ERROR_ARGUMENT, "dtype (0)", t.dtype = 0);
-	REFUSES(TC_ERROR_ARGUMENT, "dtype (16)", t.dtype = 16);
+	REFUSES(TC_ERROR_ARGUMENT, "dtype (17)", t.dtype = 17);
 	REFUSES(TC_ERROR_ARGUMENT, "memory (3)", t.memory = 3);
 	REFUSES(TC_ERROR_ARGUMENT, "must be set", t.data = NULL);
 	REFUSES(TC_ERROR_ARGUMENT, "must not both be set", t.path = "x.npy");

@@ -156,7 +156,7 @@ func TestCompress_AcceptedTables(t *testing.T) {
 func TestCompress_BadFlags(t *testing.T) {
 	t.Parallel()
 	refuse(t, `codec: unknown codec ("zip") must be one of `+strings.Join(registry.Usage(), ", "), "compress", "--codec", "zip")
-	refuse(t, `dataset: unknown cast ("f8") must be bf16 or f16`, "compress", "--cast", "f8")
+	refuse(t, `dataset: unknown cast ("f8") must be bf16, f16, f8e4m3 or f8e5m2`, "compress", "--cast", "f8")
 	refuse(t, `compress: argument ("extra") must be the value of a flag: cachebench compress --help lists them`, "compress", "extra")
 	refuse(t, "unknown flag: --budget", "compress", "--budget", "1%")
 }

@@ -30,6 +30,7 @@ func TestPack_RoundTrip(t *testing.T) {
 		"deflated":    {write(t, "a.npz", npzOf(t, member{"labels", ints(t, 1, 2)}, member{"features", array})), "", []string{"--codec", "none"}, "o.npy"},
 		"named":       {write(t, "a.npz", npzOf(t, member{"x", array}, member{"y", array})), ":y", []string{"--codec", "rank", "--stage", "zstd"}, "o.npy"},
 		"bfloat16":    {write(t, "a.safetensors", tensorsOf(t, tensorMember{"x", "BF16", []int{rows, 2 * columns}, data})), "", []string{"--codec", "rank"}, "o.safetensors"},
+		"float8":      {write(t, "a.safetensors", tensorsOf(t, tensorMember{"x", "F8_E4M3", []int{rows, 4 * columns}, data})), "", []string{"--codec", "zipnn"}, "o.safetensors"},
 		"degree":      {write(t, "a.npy", array), "", []string{"--codec", "ibp4", "--order", "degree", "--graph", graph}, "o.npy"},
 		"frequency":   {write(t, "a.npy", array), "", []string{"--codec", "none", "--order", "frequency", "--ids", write(t, "ids", idLines([]int{7, 7, 2999, 8}))}, "o.npy"},
 		"order file":  {write(t, "a.npy", array), "", []string{"--codec", "none", "--order", write(t, "order.npy", ints(t, 5, 2999, 0))}, "o.npy"},
@@ -54,6 +55,9 @@ func TestPack_RoundTrip(t *testing.T) {
 			succeed(t, "unpack", dir, "--out", out)
 			if got := readFile(t, out); !strings.HasSuffix(got, string(data)) {
 				t.Error("the rows differ")
+			}
+			if got := readFile(t, out); name == "float8" && !strings.Contains(got[:100], `"F8_E4M3"`) {
+				t.Errorf("header %q", got[:100])
 			}
 			if c.out == "o.npy" && !bytes.Equal([]byte(readFile(t, out)[:10]), array[:10]) {
 				t.Errorf("header %q", readFile(t, out)[:80])

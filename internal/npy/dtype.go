@@ -34,6 +34,10 @@ func parseDescr(descr string) (d dtype.Type, big bool, err error) {
 	switch code {
 	case "?":
 		return dtype.Bool, big, nil
+	case "V1": // ml_dtypes saves float8_e4m3fn, float8_e8m0fnu and others so
+		return dtype.Uint8, big, nil
+	case "f1": // and float8_e5m2 so
+		return dtype.Float8E5M2, big, nil
 	case "V2", "bfloat16":
 		return dtype.Invalid, false, errBFloat16(descr)
 	}

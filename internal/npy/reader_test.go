@@ -50,6 +50,21 @@ func TestReader_EveryDTypeAndByteOrder(t *testing.T) {
 	}
 }
 
+// TestReader_Float8 opens what ml_dtypes saves: float8_e4m3fn and float8_e8m0fnu as void bytes, float8_e5m2 as f1.
+func TestReader_Float8(t *testing.T) {
+	for descr, want := range map[string]dtype.Type{"<V1": dtype.Uint8, "|V1": dtype.Uint8, "<f1": dtype.Float8E5M2} {
+		r, err := openBytes(file(1, dict("'"+descr+"'", "False", "(2, 3)"), sequence(6)), choice{})
+		if err != nil {
+			t.Errorf("%s: %v", descr, err)
+			continue
+		}
+		got, err := readRows(r, 1)
+		if err != nil || r.DType() != want || r.RowBytes() != 3 || !bytes.Equal(got, sequence(6)) {
+			t.Errorf("%s: %v, rows of %d bytes, %x, %v", descr, r.DType(), r.RowBytes(), got, err)
+		}
+	}
+}
+
 func TestReader_KeepsNaNPayloads(t *testing.T) {
 	const payload = 0x7ff4_dead_beef_cafe // signalling, so arithmetic would change it
 	b := file(1, dict("'>f8'", "False", "(1,)"), binary.BigEndian.AppendUint64(nil, payload))

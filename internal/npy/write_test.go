@@ -79,10 +79,10 @@ func TestWrite_ReturnsWriterErrors(t *testing.T) {
 }
 
 func TestDType_Names(t *testing.T) {
-	want := "invalid float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool"
-	sizes := []int{0, 2, 2, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1}
+	want := "invalid float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool float8_e4m3fn float8_e5m2 float8_e8m0fnu"
+	sizes := []int{0, 2, 2, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1, 1, 1, 1}
 	var names []byte
-	for d := dtype.Invalid; d <= dtype.Bool; d++ {
+	for d := dtype.Invalid; d <= dtype.Float8E8M0FNU; d++ {
 		if d > 0 {
 			names = append(names, ' ')
 		}
@@ -90,11 +90,14 @@ func TestDType_Names(t *testing.T) {
 		if d.Size() != sizes[d] {
 			t.Errorf("%v.Size() = %d, want %d", d, d.Size(), sizes[d])
 		}
+		if back, err := dtype.Parse(d.String()); back != d || (err == nil) != (d != dtype.Invalid) {
+			t.Errorf("%v is parsed as %v, %v", d, back, err)
+		}
 	}
 	if string(names) != want {
 		t.Errorf("names = %s, want %s", names, want)
 	}
-	if d := dtype.Bool + 1; d.Size() != 0 || d.String() != "DType(14)" {
+	if d := dtype.Float8E8M0FNU + 1; d.Size() != 0 || d.String() != "DType(17)" {
 		t.Errorf("unknown dtype: %v, %d bytes", d, d.Size())
 	}
 }

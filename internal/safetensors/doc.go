@@ -18,6 +18,6 @@
 //   - Each tensor has as many bytes as shape and element type need, and the tensors cover the data exactly: none overlaps another, there are
 //     no gaps, and the file ends with the last one.
 //
-// Element types that package dtype does not have are no error until such a tensor is opened, except those of float8, F8_E4M3 and F8_E5M2, which
-// are opened as uint8: bits are moved, never interpreted.
+// Element types that package dtype does not have are no error until such a tensor is opened. Bits are moved, never
+// interpreted.
 package safetensors

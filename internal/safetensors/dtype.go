@@ -14,12 +14,12 @@ type element struct {
 	of   dtype.Type
 }
 
-// elements are those that can be opened. float8 is moved as bytes.
+// elements are those that can be opened.
 var elements = []element{
 	{"F64", dtype.Float64}, {"F32", dtype.Float32}, {"F16", dtype.Float16}, {"BF16", dtype.BFloat16},
 	{"I64", dtype.Int64}, {"I32", dtype.Int32}, {"I16", dtype.Int16}, {"I8", dtype.Int8},
 	{"U64", dtype.Uint64}, {"U32", dtype.Uint32}, {"U16", dtype.Uint16}, {"U8", dtype.Uint8},
-	{"BOOL", dtype.Bool}, {"F8_E4M3", dtype.Uint8}, {"F8_E5M2", dtype.Uint8},
+	{"BOOL", dtype.Bool}, {"F8_E4M3", dtype.Float8E4M3FN}, {"F8_E5M2", dtype.Float8E5M2}, {"F8_E8M0", dtype.Float8E8M0FNU},
 }
 
 // typeOf returns the element type of a name, Invalid for names that this package does not know.

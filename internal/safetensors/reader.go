@@ -35,7 +35,7 @@ func Split(path string) (file, tensor string) { return datafile.Split(path, name
 // Otherwise the error lists the tensors.
 //
 // Open reads and checks the header (see the package comment). The tensor must have at least minRank axes (at least 1), all of them at
-// least 1, and an element type of package dtype or float8. The error of a missing file is fs.ErrNotExist. Errors name the file, or path:tensor.
+// least 1, and an element type of package dtype. The error of a missing file is fs.ErrNotExist. Errors name the file, or path:tensor.
 func Open(path string, minRank int, prefer ...string) (*Reader, error) {
 	file, name := Split(path)
 	f, size, err := datafile.Open(file)

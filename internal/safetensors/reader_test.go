@@ -19,7 +19,7 @@ func TestOpen_EveryType(t *testing.T) {
 	for name, want := range map[string]dtype.Type{
 		"F64": dtype.Float64, "F32": dtype.Float32, "F16": dtype.Float16, "BF16": dtype.BFloat16, "I64": dtype.Int64, "I32": dtype.Int32,
 		"I16": dtype.Int16, "I8": dtype.Int8, "U64": dtype.Uint64, "U32": dtype.Uint32, "U16": dtype.Uint16, "U8": dtype.Uint8,
-		"BOOL": dtype.Bool, "F8_E4M3": dtype.Uint8, "F8_E5M2": dtype.Uint8,
+		"BOOL": dtype.Bool, "F8_E4M3": dtype.Float8E4M3FN, "F8_E5M2": dtype.Float8E5M2, "F8_E8M0": dtype.Float8E8M0FNU,
 	} {
 		data := sequence(5 * 3 * want.Size())
 		r, err := Open(save(t, file(header(entry("a", name, "[5,3]", 0, len(data))), data)), 2)
@@ -33,7 +33,7 @@ func TestOpen_EveryType(t *testing.T) {
 		}
 		r.Close()
 	}
-	for _, name := range []string{"F4", "F8_E8M0", "C64", "f32", ""} {
+	for _, name := range []string{"F4", "F8_E3M4", "C64", "f32", ""} {
 		_, err := openBytes(file(header(entry("a", name, "[5,3]", 0, 15)), sequence(15)), "", 2)
 		checkText(t, err, fmt.Sprintf("safetensors: mem:a: dtype (%q) must be one of F64, F32, F16, BF16, I64,", name))
 	}

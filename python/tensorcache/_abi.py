@@ -15,6 +15,7 @@ ERROR_DEVICE, ERROR_CAPTURE, ERROR_CORRUPT, ERROR_POLICY, ERROR_CANCELLED, ERROR
 DTYPES = {
     "float16": 1, "bfloat16": 2, "float32": 3, "float64": 4, "int8": 5, "int16": 6, "int32": 7, "int64": 8,
     "uint8": 9, "uint16": 10, "uint32": 11, "uint64": 12, "bool": 13, "float8_e4m3fn": 14, "float8_e5m2": 15,
+    "float8_e8m0fnu": 16,
 }  # fmt: skip
 INT32, INT64 = DTYPES["int32"], DTYPES["int64"]
 

@@ -49,12 +49,12 @@ class Element:
         return known
 
 
-NOT_IN_NUMPY = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+NOT_IN_NUMPY = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
 
 _ALL = {
     name: Element(name, size)
     for name, size in {
-        "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "float8_e4m3fn": 1, "float8_e5m2": 1,
+        "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e8m0fnu": 1,
         "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1,
     }.items()
 }  # fmt: skip

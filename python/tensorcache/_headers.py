@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _SAFETENSORS = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+    "F8_E8M0": "float8_e8m0fnu",
     "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8",
     "BOOL": "bool",
 }  # fmt: skip
@@ -101,6 +102,7 @@ def _split(path: str) -> tuple[str, str]:
 # Element types in manifests of pages, by their numbers: docs/format/pages.md.
 _PAGES = (
     "", "float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool",
+    "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu",
 )  # fmt: skip
 
 
@@ -127,6 +129,8 @@ def _array(path: str, inner: str, f: IO[bytes], mapped: bool) -> Header:
     else:
         shape, fortran, dtype = np.lib.format.read_array_header_2_0(f)
     plain = mapped and not fortran and dtype.newbyteorder("<") == dtype
+    if dtype == np.dtype("V1"):  # as ml_dtypes saves float8_e4m3fn and float8_e8m0fnu
+        dtype = np.dtype("uint8")
     return Header(path, inner, shape, element(dtype.newbyteorder("=")), f.tell() if plain else -1)
 
 

@@ -206,6 +206,7 @@ def _fill(structure: _abi.Table, table: Description, adopt: bool) -> None:
         if adopt:
             raise ArgumentError(f"tensorcache: adopt (True) must be False for a file ({table.path})")
         structure.path = os.fsencode(table.path)
+        structure.dtype = _abi.DTYPES[table.element.name]
         return
     structure.data, structure.rows, structure.row_bytes = table.address or None, table.shape[0], table.row_bytes
     structure.dtype = _abi.DTYPES[table.element.name]

@@ -72,8 +72,6 @@ def describe(source: object, name: str = "", dtype: object = None) -> Descriptio
         if of.size != found.element.size:
             raise ArgumentError(f"tensorcache: dtype ({of.name}) must have elements of {found.element.size} bytes, as the source has")
         found = Description(found.name, of, found.shape, found.path, found.address, found.cuda_device, found.owner)
-        if found.path:  # the library would take the file's own type
-            found = _with_element(found, of)
     if not found.shape:
         raise ArgumentError(f"tensorcache: source (shape {tuple(found.shape)}) must have at least one axis")
     if found.shape[0] == 0:
@@ -88,10 +86,6 @@ def _file(header: Header, name: str) -> Description:
     if len(header.shape) == 2:
         return Description(name, header.element, header.shape, path=header.library_path)
     return _memory(header.read(), name, header.element)
-
-
-def _with_element(found: Description, of: Element) -> Description:
-    return _memory(read_header(found.path).read(), found.name, of)
 
 
 def _array(array: np.ndarray[Any, Any], name: str) -> Description:

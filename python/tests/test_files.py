@@ -79,6 +79,21 @@ def test_safetensors(device: str, rows: Array, ids: Array, tmp_path: Path) -> No
         tensorcache.open(path, "25%")
 
 
+@pytest.mark.parametrize("of", ["float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "int8"])
+def test_float8(rows: Array, ids: Array, tmp_path: Path, of: str) -> None:
+    table = (rows * 4).astype(np.int8)
+    np.save(tmp_path / "void.npy", table.view("V1"))  # as ml_dtypes saves float8_e4m3fn and float8_e8m0fnu
+    np.save(tmp_path / "bytes.npy", table)
+    for source in (tmp_path / "void.npy", str(tmp_path / "bytes.npy"), table.view(np.uint8)):
+        with tensorcache.open(source, "25%", device="host", dtype=of) as x:
+            assert str(x.dtype).endswith((of, "uint8", "int8"))
+            np.testing.assert_array_equal(x.gather(ids).view(np.int8), table[ids])
+    with tensorcache.open(tmp_path / "void.npy", "25%", device="host") as x:
+        np.testing.assert_array_equal(x.gather(ids).view(np.int8), table[ids])
+    with pytest.raises(tensorcache.ArgumentError, match="must have elements of 1 bytes"):
+        tensorcache.open(tmp_path / "void.npy", "25%", device="host", dtype="float16")
+
+
 def test_axes_and_orders(tmp_path: Path) -> None:
     for shape in ((50,), (50, 3), (50, 3, 4), (20, 2, 3, 4)):
         array = np.random.default_rng(1).integers(0, 2**31, shape)

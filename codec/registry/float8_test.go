@@ -1,0 +1,105 @@
+package registry_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/bench/dataset"
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/dtype"
+)
+
+// TestFloat8_Savings quantises embeddings by blocks of 32 that share a scale, a power of two, and holds what the best codec saves of the
+// float8_e4m3fn elements. Rows of scales shrink, too.
+func TestFloat8_Savings(t *testing.T) {
+	const columns, rows, block = 256, 2000, 32
+	r := rand.New(rand.NewPCG(1, 2))
+	trained := func() []byte { // ncf_user's rows, as many in a row as it takes
+		table, err := dataset.Load("../../../shared/data/ncf_user.npy")
+		if err != nil {
+			t.Skipf("real tables are not here: %v", err)
+		}
+		return bytes.Clone(table.Data) // it is mapped
+	}
+	normal := func() (data []byte) {
+		for range rows * columns {
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(r.NormFloat64())))
+		}
+		return data
+	}
+	for _, c := range []struct {
+		name  string
+		data  func() []byte
+		least float64
+	}{{"N(0,1)", normal, 16}, {"ncf_user", trained, 16}} {
+		t.Run(c.name, func(t *testing.T) {
+			data := c.data()
+			data = data[:len(data)/(4*columns)*4*columns]
+			var scales []byte
+			for b := 0; b < len(data); b += 4 * block {
+				largest := 0.0
+				for i := b; i < b+4*block; i += 4 {
+					largest = max(largest, math.Abs(float64(math.Float32frombits(binary.LittleEndian.Uint32(data[i:])))))
+				}
+				_, e := math.Frexp(largest)
+				scale := e - 1 - 8 // the largest element has an exponent of 8, the largest that float8_e4m3fn has
+				scales = append(scales, byte(scale+127))
+				for i := b; i < b+4*block; i += 4 {
+					x := math.Ldexp(float64(math.Float32frombits(binary.LittleEndian.Uint32(data[i:]))), -scale)
+					binary.LittleEndian.PutUint32(data[i:], math.Float32bits(float32(x)))
+				}
+			}
+			table, err := (&dataset.Table{DType: dtype.Float32, Rows: len(data) / (4 * columns), RowBytes: 4 * columns, Data: data}).Cast("f8e4m3")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := best(t, table.Data, columns, dtype.Float8E4M3FN); got < c.least {
+				t.Errorf("elements: saving %.2f %%, want at least %.0f %%", got, c.least)
+			}
+			// The scales behind the elements, in one row of bytes.
+			var mixed []byte
+			for i := range table.Rows {
+				mixed = append(append(mixed, table.Row(int64(i))...), scales[i*columns/block:][:columns/block]...)
+			}
+			if got := best(t, mixed, columns+columns/block, dtype.Uint8); got < c.least {
+				t.Errorf("elements and scales: saving %.2f %%, want at least %.0f %%", got, c.least)
+			}
+			if got := best(t, scales, len(scales)/table.Rows*8, dtype.Float8E8M0FNU); got < 30 {
+				t.Errorf("scales of 8 rows: saving %.2f %%, want at least 30 %%", got)
+			}
+		})
+	}
+}
+
+// best returns what the best codec saves, in %.
+func best(t *testing.T, data []byte, rowBytes int, of dtype.Type) (most float64) {
+	data = data[:len(data)/rowBytes*rowBytes]
+	for _, name := range registry.Concrete() {
+		c, err := registry.Train(name, data, rowBytes, of)
+		if errors.Is(err, codec.ErrDType) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored, dst, row := 0, make([]byte, c.EncodeBound()), make([]byte, rowBytes)
+		for i := 0; i < len(data); i += rowBytes {
+			n, err := c.Encode(dst, data[i:][:rowBytes])
+			if err != nil {
+				n = rowBytes
+			} else if _, err := c.Decode(row, dst[:n]); err != nil || string(row) != string(data[i:][:rowBytes]) {
+				t.Fatalf("%s: row at %d does not come back: %v", name, i, err)
+			}
+			stored += n
+		}
+		saving := 100 * (1 - float64(stored)/float64(len(data)))
+		t.Logf("%v, rows of %d B: %s saves %.2f %%", of, rowBytes, name, saving)
+		most = max(most, saving)
+	}
+	return most
+}
