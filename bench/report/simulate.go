@@ -16,6 +16,7 @@ func Simulation(w io.Writer, s *sim.Simulation) error {
 		header = append(header, "byte miss ratio")
 	}
 	t := newTable(append(header, "requests/s")...)
+	var below [][]string
 	last := ""
 	larger := false
 	for _, r := range s.Results {
@@ -27,6 +28,9 @@ func Simulation(w io.Writer, s *sim.Simulation) error {
 		if !s.UnitSize {
 			row = append(row, ratioOf(r.ByteMissRatio))
 		}
+		for _, tier := range r.Tiers {
+			below = append(below, []string{r.Policy, size, sizeOf(&s.Source, tier.HostBytes), ratioOf(tier.HostHitRatio), ratioOf(tier.ColdMissRatio)})
+		}
 		if last != "" && r.Policy != last {
 			t.AppendSeparator()
 		}
@@ -36,6 +40,13 @@ func Simulation(w io.Writer, s *sim.Simulation) error {
 	out := &printer{w: w}
 	out.source(&s.Source)
 	out.printf("\n%s\n", t.Render())
+	if len(below) > 0 {
+		t := newTable("policy", "cache", "host tier", "hits in it", "cold miss ratio")
+		for _, b := range below {
+			t.AppendRow(table.Row{b[0], b[1], b[2], b[3], b[4]})
+		}
+		out.printf("\n%s\n", t.Render())
+	}
 	if larger {
 		out.printf("* holds the whole working set\n")
 	}

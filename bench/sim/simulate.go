@@ -30,6 +30,8 @@ type Config struct {
 	Policies []string
 	// Sizes are cache sizes: shares of the working set ("1%"), or bytes ("64MiB"), with UnitSize rows.
 	Sizes []string
+	// HostSizes, in the units of Sizes, are sizes of a host tier below the cache that holds other rows than it, and is filled by the same ranking.
+	HostSizes []string
 	// UnitSize counts every row as 1.
 	UnitSize bool
 	// RefreshRequests is how many requests there are between two refreshes of admission policies. Default: a 250th of the trace,
@@ -54,6 +56,18 @@ type Result struct {
 	MissRatio         float64 `json:"miss_ratio"`
 	ByteMissRatio     float64 `json:"byte_miss_ratio"`
 	RequestsPerSecond float64 `json:"requests_per_second"`
+	// Tiers has an entry for each of Config.HostSizes.
+	Tiers []TierResult `json:"tiers,omitempty"`
+}
+
+// TierResult is what a cache and a host tier of HostBytes miss together. As one ranking says what lies in both, they hold what one cache of both sizes holds, and
+// the cache alone the best of that. HostHitRatio is of all requests, at least 0: few policies hit less with more memory.
+type TierResult struct {
+	HostBytes         int64   `json:"host_bytes"`
+	HostHitRatio      float64 `json:"host_hit_ratio"`
+	ColdMisses        int64   `json:"cold_misses"`
+	ColdMissRatio     float64 `json:"cold_miss_ratio"`
+	ColdByteMissRatio float64 `json:"cold_byte_miss_ratio"`
 }
 
 // Source is the trace that something was computed from.
@@ -141,7 +155,7 @@ func (c *Config) validateSource(f *faults.List) {
 	f.If(c.Trace == "", "--trace must name a file")
 	known := slices.ContainsFunc(trace.Formats(), func(name string) bool { return strings.EqualFold(name, c.Format) })
 	f.If(c.Format != "" && !known, "--format (%q) must be one of %s", c.Format, strings.Join(trace.Formats(), ", "))
-	for _, size := range c.Sizes {
+	for _, size := range slices.Concat(c.Sizes, c.HostSizes) {
 		_, err := c.size(size, 1<<40)
 		f.Add(err)
 	}
@@ -234,6 +248,22 @@ func Simulate(ctx context.Context, c Config, bar Progress) (*Simulation, error) 
 			jobs = append(jobs, p)
 		}
 	}
+	results := len(jobs)
+	var hosts []int64
+	for _, text := range c.HostSizes {
+		host, err := c.size(text, source.WorkingSet)
+		if err != nil {
+			return nil, err
+		}
+		hosts = append(hosts, host)
+	}
+	for _, j := range jobs[:results] { // with the host tier
+		for _, host := range hosts {
+			both := j
+			both.capacity += host
+			jobs = append(jobs, both)
+		}
+	}
 	var stream *Stream
 	if slices.ContainsFunc(jobs, func(j job) bool { return j.admission != nil }) {
 		if stream, err = c.stream(t); err != nil {
@@ -267,6 +297,11 @@ func Simulate(ctx context.Context, c Config, bar Progress) (*Simulation, error) 
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
+	for i, both := range out.Results[results:] {
+		of, host := &out.Results[i/len(hosts)], hosts[i%len(hosts)]
+		of.Tiers = append(of.Tiers, TierResult{host, max(0, of.MissRatio-both.MissRatio), both.Misses, both.MissRatio, both.ByteMissRatio})
+	}
+	out.Results = out.Results[:results]
 	return out, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -55,7 +56,7 @@ func TestSimulate_ManyAtOnce(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		r.RequestsPerSecond, n.RequestsPerSecond = 0, 0
-		if r != n {
+		if !reflect.DeepEqual(r, n) {
 			t.Errorf("%+v, alone %+v", r, n)
 		}
 		if r.Policy != c.Policies[i/4] || r.Requests != 113_872 || r.MissRatio != float64(r.Misses)/113_872 || r.ByteMissRatio <= 0 && r.Policy != "static-optimal" || r.ByteMissRatio > 1 {
@@ -91,7 +92,7 @@ func TestSimulate_WhateverRunsBeside(t *testing.T) {
 		want := alone.Results[0]
 		same := func(how string, got Result) {
 			got.RequestsPerSecond = want.RequestsPerSecond
-			if got != want {
+			if !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: %+v, alone %+v", how, got, want)
 			}
 		}
@@ -245,5 +246,40 @@ func TestMissRatios_Bad(t *testing.T) {
 		if _, err := MissRatios(t.Context(), c, silent{}); err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
+	}
+}
+
+// TestSimulate_HostSizes: a cache and a host tier together miss what one cache of both sizes does.
+func TestSimulate_HostSizes(t *testing.T) {
+	var lines []string
+	for i := range 20_000 {
+		lines = append(lines, fmt.Sprint(i*i%7919%(1+i%1500)))
+	}
+	c := Config{Trace: text(t, lines...), UnitSize: true, Policies: []string{"lru", "static-freq"}, Sizes: []string{"100", "20%"}, HostSizes: []string{"150", "200%"}}
+	got, err := Simulate(t.Context(), c, silent{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := c
+	plain.HostSizes, plain.Sizes = nil, []string{"250"}
+	both, err := Simulate(t.Context(), plain, silent{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Results) != 4 {
+		t.Fatalf("%+v", got.Results)
+	}
+	for i, r := range got.Results {
+		if len(r.Tiers) != 2 || r.Tiers[0].HostBytes != 150 || r.Tiers[1].ColdMisses > r.Tiers[0].ColdMisses || r.Tiers[0].ColdMisses >= r.Misses {
+			t.Fatalf("%+v", r)
+		}
+		want := both.Results[i/2]
+		if one := r.Tiers[0]; i%2 == 0 && (one.ColdMisses != want.Misses || one.ColdMissRatio != want.MissRatio || math.Abs(one.HostHitRatio-(r.MissRatio-want.MissRatio)) > 1e-12) {
+			t.Errorf("%+v, one cache of both sizes %+v", r, want)
+		}
+	}
+	c.HostSizes = []string{"none"}
+	if _, err := Simulate(t.Context(), c, silent{}); err == nil {
+		t.Error("a bad size is no error")
 	}
 }

@@ -53,6 +53,7 @@ LRU's whole miss-ratio curve is computed instead, in one pass.`,
 	f.StringVar(&cfg.Format, "format", "", "its format, if not what it looks like: "+strings.Join(trace.Formats(), ", "))
 	f.StringSliceVar(&cfg.Policies, "policy", nil, strings.Join(sim.PolicyNames(), ", "))
 	f.StringSliceVar(&cfg.Sizes, "sizes", nil, "cache sizes: 1% of the working set, or 64MiB; with --unit-size 5000 objects")
+	f.StringSliceVar(&cfg.HostSizes, "host-sizes", nil, "sizes of a host tier below the cache, as --sizes: say what both together miss")
 	f.BoolVar(&cfg.UnitSize, "unit-size", false, "count every object as 1, whatever its size")
 	f.IntVar(&cfg.RefreshRequests, "refresh-requests", 0, "requests between refreshes of admission policies")
 	f.StringVar(&cfg.Method, "mrc", "", "compute LRU's miss-ratio curve: exact or shards (a sample of the IDs)")
@@ -74,7 +75,7 @@ func checkSimulateFlags(cmd *cobra.Command) error {
 	value := func(name string) string { return cmd.Flags().Lookup(name).Value.String() }
 	misplaced, why := []string{"shards-rate", "shards-ids", "points"}, "without --mrc"
 	if changed("mrc") {
-		misplaced, why = []string{"policy", "refresh-requests", "workers"}, "with --mrc, which is LRU's"
+		misplaced, why = []string{"policy", "host-sizes", "refresh-requests", "workers"}, "with --mrc, which is LRU's"
 	}
 	if i := slices.IndexFunc(misplaced, changed); i >= 0 {
 		return fmt.Errorf("--%s means nothing %s", misplaced[i], why)

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -31,7 +32,7 @@ func TestSimulate(t *testing.T) {
 			Policy: []string{"lru", "belady", "static-optimal"}[i/2], CacheObjects: size, CacheBytes: size, Requests: 6,
 			Misses: misses, MissRatio: float64(misses) / 6, ByteMissRatio: float64(misses) / 6,
 		}
-		if r != want {
+		if !reflect.DeepEqual(r, want) {
 			t.Errorf("%+v, want %+v", r, want)
 		}
 	}
@@ -54,7 +55,7 @@ func TestSimulate_Sizes(t *testing.T) {
 	r := decode[[]sim.Result](t, succeed(t, "simulate", "--trace", trace, "--policy", "lru", "--sizes", "1kB", "--json"))[0]
 	r.RequestsPerSecond = 0
 	want := sim.Result{Policy: "lru", CacheObjects: 13, CacheBytes: 1000, Requests: 5, Misses: 3, MissRatio: 0.6, ByteMissRatio: 200. / 350}
-	if r != want {
+	if !reflect.DeepEqual(r, want) {
 		t.Errorf("%+v, want %+v", r, want)
 	}
 	out := succeed(t, "simulate", "--trace", trace, "--policy", "lru,gdsf", "--sizes", "50%,1kB")
