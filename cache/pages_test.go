@@ -40,9 +40,15 @@ func (s *rowsSource) Read(dst []byte) (int, error) {
 // packed returns rows in pages of 64 KiB. fault, if not nil, is called for each page that is read.
 func packed(t testing.TB, data []byte, rowBytes int, codec string, fault func(ctx context.Context, page uint32) error) *pages.Table {
 	t.Helper()
+	return packedAs(t, data, rowBytes, dtype.Uint8, codec, fault)
+}
+
+// packedAs is packed for elements of a type.
+func packedAs(t testing.TB, data []byte, rowBytes int, of dtype.Type, codec string, fault func(ctx context.Context, page uint32) error) *pages.Table {
+	t.Helper()
 	place := pages.NewMemory()
 	source := func() (pages.Source, error) { return &rowsSource{data: data, rowBytes: rowBytes}, nil }
-	o := pages.PackOptions{Name: "features", DType: dtype.Uint8, Codec: codec, PageBytes: pages.MinPageBytes, Stage: "none", Workers: 1}
+	o := pages.PackOptions{Name: "features", DType: of, Codec: codec, PageBytes: pages.MinPageBytes, Stage: "none", Workers: 1}
 	if _, err := pages.Pack(ctx, source, place.Writer(), o); err != nil {
 		t.Fatal(err)
 	}
@@ -432,4 +438,15 @@ func TestFromPages_ManyBatches(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%+v", stats(t, c).Tables[0].Tiers)
+}
+
+// TestFromPages_PooledIsRefused: sums of rows that may be absent are an error, not wrong sums.
+func TestFromPages_PooledIsRefused(t *testing.T) {
+	table := packedAs(t, versionedRows(pagedRows, pagedRowBytes), pagedRowBytes, dtype.Float32, "none", nil)
+	c := overPages(t, table, cache.Options{Budget: 100 << 10, Host: cache.HostOptions{Memory: 500 << 10}})
+	out := make([]byte, pagedRowBytes)
+	err := c.GatherPooled(ctx, 0, []int64{1, pagedRows - 1}, cache.Pooling{Bag: 2}, out)
+	if !errors.Is(err, cache.ErrPooling) || !strings.Contains(err.Error(), "rows on colder tiers are not pooled") || !bytes.Equal(out, make([]byte, pagedRowBytes)) {
+		t.Errorf("error %v", err)
+	}
 }

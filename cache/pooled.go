@@ -39,7 +39,10 @@ type Pooling struct {
 	// Padding says that PaddingRow is left out wherever it occurs. It does not count in a mean either.
 	Padding    bool
 	PaddingRow int64
-	// Output is the element type of the output: float32, float16 or bfloat16. Default: the table's.
+	// Float8 says that the rows of a uint8 table are float8 values with scales: e4m3 values, then an e8m0 scale for each 32 of them. An element of the row
+	// is value × 2^(scale - 127), as float32; a value of 0x7f or 0xff, or a scale of 255, is a NaN. Only on the host backend.
+	Float8 bool
+	// Output is the element type of the output: float32, float16 or bfloat16. Default: the table's; with Float8 float32.
 	Output dtype.Type
 	// Stride is the distance in bytes from one bag's output to the next one's. Default: they lie back to back. Bytes between them stay as they are.
 	Stride int64
@@ -62,7 +65,7 @@ type PooledBatch struct {
 }
 
 // GatherPooled adds up rows of a table: out receives one row for each bag of row numbers, without the rows themselves being written anywhere. The table
-// must have elements of float32, float16 or bfloat16. Sums are taken in float32, in an order that is the same for every run, device and
+// must have elements of float32, float16 or bfloat16, or be of Float8. Sums are taken in float32, in an order that is the same for every run, device and
 // machine (docs/design.md, Pooling), and rounded to nearest even. out must be exactly as long as the bags' outputs with what lies between them.
 //
 // Otherwise it is like Gather. The error wraps ErrPooling for a Pooling that does not fit.
@@ -110,7 +113,7 @@ func (p *Pooling) batch(rows int) reduce.Batch {
 }
 
 func (p *Pooling) common(rows int) reduce.Batch {
-	b := reduce.Batch{Mode: reduce.Mode(p.Mode), Out: p.Output, Rows: rows, Size: p.Bag, Padding: -1, Stride: p.Stride}
+	b := reduce.Batch{Mode: reduce.Mode(p.Mode), Out: p.Output, Rows: rows, Size: p.Bag, Padding: -1, Stride: p.Stride, Float8: p.Float8}
 	if p.Padding {
 		b.Padding = p.PaddingRow
 	}
@@ -243,7 +246,7 @@ func (c *Cache) gatherPooledTables(ctx context.Context, device int, batches []Po
 // the number of bags is one less than that of offsets.
 //
 // Row numbers and offsets are checked on the device. A row number outside the table is left out. If offsets are bad, the output is undefined.
-// Batch.Wait reports both. Rows of 8 KiB and more are served by the host backend only: else the error wraps ErrPooling.
+// Batch.Wait reports both. Rows of 8 KiB and more, and Float8, are served by the host backend only: else the error wraps ErrPooling.
 func (v View) GatherPooledDevice(ctx context.Context, stream uintptr, table int, rows device.Buffer, p Pooling, out device.Buffer) (*Batch, error) {
 	return v.gatherPooledDevice(ctx, stream, table, read.RowNumbers{Buffer: rows}, &p, out)
 }

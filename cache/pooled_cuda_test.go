@@ -262,3 +262,18 @@ func TestGPU_PooledReplays(t *testing.T) {
 		})
 	}
 }
+
+// TestGPU_PooledFloat8IsRefused: no GPU has a kernel for float8 rows.
+func TestGPU_PooledFloat8IsRefused(t *testing.T) {
+	gpu := gputest.Open(t)
+	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", make([]byte, 3300), 33)}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: "cuda"}})
+	p := cache.Pooling{Bag: 1, Float8: true}
+	out := make([]byte, 128)
+	err := c.GatherPooled(ctx, 0, []int64{1}, p, out)
+	_, enqueued := c.On(0).GatherPooledDevice(ctx, 0, 0, upload(t, gpu, []int64{1}), p, upload(t, gpu, out))
+	for _, err := range []error{err, enqueued} {
+		if !errors.Is(err, cache.ErrPooling) || !strings.Contains(err.Error(), "rows (float8) of table x must be on the host backend") {
+			t.Error(err)
+		}
+	}
+}

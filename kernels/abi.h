@@ -571,13 +571,15 @@ struct ReplayCounts {
 ABI_SIZE(ReplayCounts, 88);
 
 // ReplayState is the device memory of a captured batch. Begun counts the blocks that have begun, and ended those that have ended, of all
-// replays, which follow each other and have as many blocks each. Announced is the number of the last replay that was announced on a board.
+// replays, which follow each other and have as many blocks each. Of replays that a board has, announced is
+// the number of the last one announced, hits what they had hit together by the end of the last, and others the misses and row numbers out of range.
 struct ReplayState {
 	u64 begun;
 	u64 ended;
 	ReplayCounts counts;
 	u64 announced;
-	u64 reserved[2];
+	u64 hits;
+	u64 others;
 };
 ABI_SIZE(ReplayState, 128);
 

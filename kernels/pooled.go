@@ -117,6 +117,7 @@ func (k *Serve) joinGroups(w device.Workers) {
 type pooling struct {
 	sums reduce.Sums
 	row  []byte // a decoded row
+	wide []byte // a row of float8 as float32
 	done Counters
 	// The rows looked up: those from position from on, n of them.
 	from, n   int
@@ -131,6 +132,9 @@ func takePooling(k *Serve) *pooling {
 	s.sums.Reset(k.Pool)
 	if len(s.row) < k.Lookup.RowBytes {
 		s.row = make([]byte, k.Lookup.RowBytes)
+	}
+	if n := 4 * k.Pool.Columns; k.Pool.Float8 && len(s.wide) < n {
+		s.wide = make([]byte, n)
 	}
 	s.done, s.n = Counters{}, 0
 	return s
@@ -196,6 +200,10 @@ func (k *Serve) addRow(s *pooling, i, end int) {
 		return
 	}
 	mem := k.rowAt(s, row, i, s.locations[i-s.from])
+	if k.Pool.Float8 && mem != nil {
+		reduce.LoadFloat8(s.wide, mem)
+		mem = s.wide
+	}
 	switch weights := k.host.pooled.view.Weights; {
 	case mem == nil:
 	case len(weights) > 0:

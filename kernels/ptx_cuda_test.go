@@ -48,6 +48,12 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 			name(want, c.encodeLong)
 		}
 	}
+	for _, k := range pooledOf {
+		name(want, slices.Collect(maps.Values(k.serve))...)
+		name(want, slices.Collect(maps.Values(k.replay))...)
+	}
+	name(want, poolJoin)
+	name(want, slices.Collect(maps.Values(gatherPool))...)
 	name(want, shareOpenKernel)
 	name(want, replayLook)
 	name(want, replayBegins, replayEnds)

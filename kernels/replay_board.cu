@@ -24,21 +24,26 @@ INLINE u64 from64(u64 x, u32 lane) { return (u64)laneFrom((u32)(x >> 32), lane) 
 // or not at all. Lanes 0 to 8 have a word of the copy each; they are loaded at once.
 KERNEL void __launch_bounds__(32) replayEnds(const ReplayBoardArgs a)
 {
-	constexpr u32 HITS = 1, PEERS = 2, REASONS = 4, WORDS = REASONS + NUM_REASONS;
+	constexpr u32 HITS = 1, PEERS = 2, REASONS = 4, WORDS = REASONS + NUM_REASONS, BEFORE = WORDS + 1;
 	static_assert(__builtin_offsetof(ReplayState, counts.peers) == PEERS * 8 && __builtin_offsetof(ReplayState, counts.reasons) == REASONS * 8 && WORDS < 16,
 		      "the copy has the state's order");
-	const ReplayState *state = (const ReplayState *)a.state;
+	ReplayState *state = (ReplayState *)a.state;
 	BoardCapture *place = (BoardCapture *)a.place;
 	u32 lane = laneID();
-	u64 word = loadDevice(lane >= WORDS ? &state->counts.outOfRange : lane < PEERS ? &state->announced : (const u64 *)state + lane);
-	u64 replays = from64(word, 0), hits = replays * a.rows, number = a.from + replays;
+	const u64 *at = lane == 0 ? &state->announced : lane == HITS ? &state->hits : lane == WORDS ? &state->counts.outOfRange : &state->others;
+	u64 word = loadDevice(lane >= PEERS && lane < WORDS ? (const u64 *)state + lane : at);
+	u64 number = a.from + from64(word, 0), hits = from64(word, HITS), others = 0;
 #pragma unroll
 	for (u32 i = REASONS; i <= WORDS; i++)
-		hits -= from64(word, i);
+		others += from64(word, i);
+	u64 more = others - from64(word, BEFORE); // of a pooled batch also bad offsets: it can be more than the rows
+	hits += more < a.rows ? a.rows - more : 0;
 	if (lane < WORDS)
 		storeSystem(&place->copies[number % 2 * 16 + lane], lane == HITS ? hits : word);
 	warpSync(~0u);
 	if (lane == 0) {
+		state->hits = hits;
+		state->others = others;
 		fenceSystem();
 		storeSystem(&place->ended, number);
 	}

@@ -39,12 +39,16 @@ func (k *replayNotice) RunHost(device.Workers) {
 		return
 	}
 	number, counts := k.of.BoardFrom+state.Announced, &state.Counts
-	hits := state.Announced*uint64(k.of.Serve.Lookup.numRows()) - counts.OutOfRange
+	others := counts.OutOfRange
 	for _, n := range counts.Reasons {
-		hits -= n
+		others += n
 	}
+	if rows, more := uint64(k.of.Serve.Lookup.numRows()), others-state.Others; more < rows { // of a pooled batch also bad offsets: it can be more than the rows
+		state.Hits += rows - more
+	}
+	state.Others = others
 	to := place.Copies[number%2*16:]
-	for i, n := range append([]uint64{state.Announced, hits, counts.Peers, counts.HostBytes}, counts.Reasons[:]...) {
+	for i, n := range append([]uint64{state.Announced, state.Hits, counts.Peers, counts.HostBytes}, counts.Reasons[:]...) {
 		atomic.StoreUint64(&to[i], n)
 	}
 	atomic.StoreUint64(&place.Ended, number)

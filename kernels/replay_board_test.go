@@ -40,11 +40,22 @@ func TestReplay_BoardEqualsHost(t *testing.T) {
 					t.Errorf("replay %d: word %d of the copy is %d, want %d", i, w, got, want*i)
 				}
 			}
+			if hits, others := binary.LittleEndian.Uint64(b.get(k.State)[112:]), binary.LittleEndian.Uint64(b.get(k.State)[120:]); hits != (rows-15-6)*i || others != (15+6)*i {
+				t.Errorf("replay %d: %d hits, %d others", i, hits, others)
+			}
 			if word(0) != from+i || word(1) != from+i {
 				t.Errorf("replay %d: begun %d, ended %d", i, word(0), word(1))
 			}
 		}
-		return after
+		state := b.get(k.State)
+		binary.LittleEndian.PutUint64(state[80:], 5*rows) // more out of range than rows: bad offsets
+		b.set(k.State, state)
+		b.launch(k.Begins())
+		b.launch(k.Ends())
+		if hits := binary.LittleEndian.Uint64(board.Bytes()[8*(17+16*((from+times+1)%2)):]); hits != (rows-15-6)*times {
+			t.Errorf("%d hits after a replay without any", hits)
+		}
+		return append(after, bytes.Clone(board.Bytes()))
 	}, func(t *testing.T, want, got [][]byte) {
 		for i := range want {
 			if !bytes.Equal(got[i], want[i]) {

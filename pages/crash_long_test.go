@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// TestPack_KilledAnytime: a process that packs is killed at random moments, which need not be writes, and run again until it ends by itself, for
+// TestLong_PackKilledAnytime: a process that packs is killed at random moments, which need not be writes, and run again until it ends by itself, for
 // many generations. What is opened in between is the generation before, or the new one, whole.
-func TestPack_KilledAnytime(t *testing.T) {
+func TestLong_PackKilledAnytime(t *testing.T) {
 	filesOf(t, childFileBytes)
 	dir := filepath.Join(t.TempDir(), "table")
 	r := rand.New(rand.NewPCG(1, 2))

@@ -289,6 +289,95 @@ func TestGPU_CapturedAttached(t *testing.T) {
 	}
 }
 
+// TestGPU_CapturedPooled: replays that add rows up are counted like others, also when their offsets are bad.
+func TestGPU_CapturedPooled(t *testing.T) {
+	d := gputest.Open(t)
+	const rows, columns, n, bag, bags = 500, 16, 40, 4, 100 // most bags have no rows
+	values := make([]float32, rows*columns)
+	for i := range values {
+		values[i] = float32(i % 1000)
+	}
+	table, err := cache.FromSlice("x", values, columns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := open(t, rows, func(o *cache.Options) { shared(o); onGPU(o); o.Tables, o.Budget = []cache.Table{table}, rows*columns*2 })
+	a := attach(t, listen(t, c, serve.Options{}), cache.AttachOptions{})
+	s, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	stream := s.(*cuda.Stream)
+	memory := func(bytes int64) device.Buffer {
+		b, err := d.AllocHost(bytes, "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Free(b) })
+		return b
+	}
+	ids, offsets, out := memory(n*8), memory(bags*8), memory(bags*columns*4)
+	words := func(b device.Buffer) []int64 {
+		return unsafe.Slice((*int64)(unsafe.Pointer(&b.Bytes()[0])), b.Size()/8)
+	}
+	for i := range words(offsets) {
+		words(offsets)[i] = min(int64(i*bag), n)
+	}
+	var batch *cache.Batch
+	graph, err := stream.Capture(true, func() (err error) {
+		batch, err = a.On(0).GatherPooledDevice(ctx, stream.Handle(), 0, ids, cache.Pooling{DeviceOffsets: offsets}, out)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer graph.Close()
+	r := rand.New(rand.NewPCG(1, 1))
+	stats := func() (client, owner cache.TableStats) {
+		t.Helper()
+		own, err := a.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return own.Tables[0], own.Machine.Tables[0]
+	}
+	for i := range int64(5) {
+		for j := range words(ids) {
+			words(ids)[j] = r.Int64N(rows)
+		}
+		if err := errors.Join(graph.Launch(stream), stream.Synchronize(), batch.Wait()); err != nil {
+			t.Fatal(err)
+		}
+		sums := unsafe.Slice((*float32)(unsafe.Pointer(&out.Bytes()[0])), bags*columns)
+		for j, got := range sums {
+			want := float32(0)
+			from := words(offsets)[j/columns]
+			for _, id := range words(ids)[from:min(from+bag, n)] {
+				want += values[id*columns+int64(j%columns)]
+			}
+			if got != want {
+				t.Fatalf("sum %d is %v, want %v", j, got, want)
+			}
+		}
+		if client, owner := stats(); owner.Gathers != i+1 || owner.Lookups != (i+1)*n || client.Gathers != i+1 || client.Lookups != (i+1)*n {
+			t.Errorf("%d replays of %d rows: client %+v, owner %+v", i+1, n, client, owner)
+		}
+	}
+	for j := range words(offsets) { // more bad offsets than rows
+		words(offsets)[j] = int64(bags - j)
+	}
+	if err := errors.Join(graph.Launch(stream), stream.Synchronize()); err != nil {
+		t.Fatal(err)
+	}
+	if err := batch.Wait(); !errors.Is(err, cache.ErrRows) {
+		t.Errorf("bad offsets: %v", err)
+	}
+	if _, owner := stats(); owner.Gathers != 6 || owner.Lookups != 5*n {
+		t.Errorf("the owner has counted %d Gathers and %d lookups after bad offsets", owner.Gathers, owner.Lookups)
+	}
+}
+
 // TestGPU_CapturedPlaces: places on the board are used again when their batches are gone, and what these have counted stays; there is an error when
 // all are in use.
 func TestGPU_CapturedPlaces(t *testing.T) {

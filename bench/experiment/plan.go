@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/tensorcache/tensorcache/bench/gpu"
 	"github.com/tensorcache/tensorcache/bench/sim"
 	"github.com/tensorcache/tensorcache/bench/workload"
 	"github.com/tensorcache/tensorcache/cache/admission"
@@ -27,6 +28,7 @@ type PlanConfig struct {
 	GPUMemory int64
 	// Check runs a cache of each plan.
 	Check bool
+	Tiers TiersConfig
 }
 
 // NewPlanConfig returns the default plan.
@@ -71,8 +73,13 @@ type Plan struct {
 	// PredictedRowNS is the mean time of a looked-up row, hits and misses one after the other, in nanoseconds: what policies minimise
 	// (admission.Cost), on a GPU.
 	PredictedRowNS float64 `json:"predicted_row_ns"`
+	// PredictedBatchMS is what a batch of BatchTimes.Rows is predicted to take with that cache. nil: no figures of this codec, or several devices.
+	PredictedBatchMS *float64 `json:"predicted_batch_ms,omitempty"`
 	// GPU is there with PlanConfig.GPUMemory.
 	GPU *GPUPlan `json:"gpu,omitempty"`
+	// Tiers has an entry for each of TiersConfig.HostMemories. LeastHost is there if that has a bandwidth and a rate.
+	Tiers     []PlannedTiers `json:"tiers,omitempty"`
+	LeastHost *PlannedHost   `json:"least_host_memory,omitempty"`
 	// MeasuredHitRatio is there with PlanConfig.Check.
 	MeasuredHitRatio *float64 `json:"measured_hit_ratio,omitempty"`
 }
@@ -101,6 +108,42 @@ type PlanResult struct {
 	Devices   int     `json:"devices"`
 	GPUMemory int64   `json:"gpu_memory,omitempty"`
 	Plans     []Plan  `json:"plans"`
+	// Batch is there with one device.
+	Batch *BatchTimes `json:"batch,omitempty"`
+}
+
+// BatchTimes is what a batch of the mean number of rows is predicted to take on a GPU without a cache, in milliseconds.
+type BatchTimes struct {
+	// Device is the GPU whose measured figures the predictions are made from: gpu.Model.
+	Device string  `json:"device"`
+	Rows   float64 `json:"rows"`
+	// UncachedMS is if all rows are read from page-locked host memory, ResidentMS if the whole table lies on the GPU, both uncompressed.
+	UncachedMS float64 `json:"uncached_ms"`
+	ResidentMS float64 `json:"resident_ms"`
+}
+
+// predict fills in the predicted times of batches.
+func (p *planner) predict(res *PlanResult) error {
+	model, err := gpu.Reference()
+	if err != nil || res.Devices != 1 {
+		return err
+	}
+	t, rows := p.base.table, float64(res.Workload.Lookups)/float64(res.Workload.Batches)
+	ms := func(codec string, hitRatio, stored float64, cached int64) float64 {
+		hits := rows * hitRatio
+		return 1e3 * model.Seconds(gpu.Batch{
+			RowBytes: t.RowBytes, Codec: codec, DType: t.DType, Lookups: rows, Hits: hits, MissBytes: (rows - hits) * stored, UncachedBytes: float64(int64(t.Rows)-cached) * float64(t.RowBytes),
+		})
+	}
+	rowBytes := float64(t.RowBytes)
+	res.Batch = &BatchTimes{model.Device, rows, 1e3 * model.Uncached(rows, t.RowBytes), ms(registry.None, 1, rowBytes, int64(t.Rows))}
+	for i := range res.Plans {
+		if plan := &res.Plans[i]; model.Knows(plan.ChosenCodec) {
+			took := ms(plan.ChosenCodec, plan.PredictedHitRatio, rowBytes/plan.CompressionRatio, plan.Rows)
+			plan.PredictedBatchMS = &took
+		}
+	}
+	return nil
 }
 
 // Validate reports all faults at once.
@@ -111,6 +154,7 @@ func (p *PlanConfig) Validate() error {
 	f.If(!(p.SampleRate > 0), "--sample-rate (%v) must be above 0", p.SampleRate)
 	f.If(!(p.RefreshChurn > 0), "--refresh-churn (%v) must be above 0", p.RefreshChurn)
 	f.If(p.RefreshInterval != 0, "--refresh-interval (%v) must be 0: a plan goes by batches", p.RefreshInterval)
+	p.Tiers.validate(&f)
 	for _, a := range []axis{{"policy", p.Policies}, {"codec", p.Codecs}} {
 		f.If(len(a.values) == 0, "--%s () must have at least one value", a.flag)
 	}
@@ -194,6 +238,9 @@ func MakePlan(ctx context.Context, cfg PlanConfig, progress Progress) (*PlanResu
 	slices.SortStableFunc(res.Plans, func(a, b Plan) int {
 		return slices.Index(cfg.Policies, a.Policy) - slices.Index(cfg.Policies, b.Policy)
 	})
+	if err := p.predict(res); err != nil {
+		return nil, err
+	}
 	if cfg.Check {
 		for i := range res.Plans {
 			if err := p.check(ctx, &res.Plans[i], progress); err != nil {
@@ -266,6 +313,9 @@ func (p *planner) plan(ctx context.Context, s *sizes, policy, codec string) (*Pl
 	}
 	plan.BudgetBytes = s.budgetFor(plan.Rows, plan.PayloadBytes)
 	plan.MetadataBytes = plan.BudgetBytes*s.devices - plan.PayloadBytes
+	if err := p.tiers(ctx, s, c, plan); err != nil {
+		return nil, err
+	}
 	plan.TotalBytes = (plan.BudgetBytes + plan.BesideBytes + plan.ReserveBytes) * s.devices
 	if plan.GPU != nil {
 		plan.GPU.Fits = plan.BudgetBytes <= available

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -218,5 +219,34 @@ func TestMakePlan_FollowsRecency(t *testing.T) {
 		if d := 100 * (p.PredictedHitRatio - *p.MeasuredHitRatio); math.Abs(d) > 0.5 {
 			t.Errorf("%s: predicted %+.2f points off", p.Policy, d)
 		}
+	}
+}
+
+// TestPlan_BatchTimes: a plan's batch is predicted to take what the run of its budget is predicted to, and lies between the table on the GPU and none.
+func TestPlan_BatchTimes(t *testing.T) {
+	c := NewPlanConfig()
+	c.Vertices, c.Batches, c.WarmupBatches, c.BatchSize, c.Device = 3000, 6, 4, 64, "host"
+	c.Policies, c.Codecs, c.Target = []string{"static-freq"}, []string{"none", "ibp4"}, 0.5
+	res, err := MakePlan(t.Context(), c, Quiet{})
+	if err != nil || res.Batch == nil || len(res.Plans) != 2 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	for _, plan := range res.Plans {
+		one := c.at(plan.Policy, plan.Codec)
+		one.Budget = fmt.Sprint(plan.BudgetBytes)
+		r, err := Run(t.Context(), one, Quiet{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plan.PredictedBatchMS == nil || math.Abs(*plan.PredictedBatchMS/r.PredictedGPU.BatchMS-1) > 0.02 || res.Batch.UncachedMS != r.PredictedGPU.UncachedMS {
+			t.Errorf("%s: planned %v and %+v, ran %+v", plan.Codec, plan.PredictedBatchMS, res.Batch, r.PredictedGPU)
+		}
+		if !(*plan.PredictedBatchMS > res.Batch.ResidentMS) {
+			t.Errorf("%s: %v ms, %v with the whole table on the GPU", plan.Codec, *plan.PredictedBatchMS, res.Batch.ResidentMS)
+		}
+	}
+	c.Devices = 2
+	if res, err := MakePlan(t.Context(), c, Quiet{}); err != nil || res.Batch != nil || res.Plans[0].PredictedBatchMS != nil {
+		t.Errorf("two devices: %+v, %v", res, err)
 	}
 }

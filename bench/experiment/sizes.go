@@ -160,7 +160,8 @@ func (s *sizes) problem(capacity int64) admission.Problem {
 // curve is the hit ratio of a cache that is filled once, over its size: entry i is of the first i+1 rows in the order of
 // admission. It is exact.
 type curve struct {
-	bytes   []int64 // of slots
+	order   []uint32 // row numbers
+	bytes   []int64  // of slots
 	hits    []int64
 	saved   []float64 // seconds, by hits
 	lookups int64
@@ -179,6 +180,7 @@ func newCurve(s *sizes, ranking func(func(uint64) bool), counts []int64) *curve 
 	saved := 0.0
 	add := func(r int64) {
 		ranked[r] = true
+		c.order = append(c.order, uint32(r))
 		bytes, hits = bytes+int64(s.slot[r]), hits+counts[r]
 		saved += float64(counts[r]) * (s.cost.Miss(int(s.stored[r])) - s.cost.Hit)
 		c.bytes, c.hits, c.saved = append(c.bytes, bytes), append(c.hits, hits), append(c.saved, saved)

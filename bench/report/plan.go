@@ -19,7 +19,7 @@ func Plan(w io.Writer, p *experiment.PlanResult) error {
 		count(p.Workload.Lookups), count(p.Workload.Rows), plural(p.Workload.TrainingBatches, "batch", "batches"))
 	out.line("target", "hit rate %s\n", percent(p.Target))
 
-	header := []any{"policy", "codec", "ratio", "rows", "budget", "metadata", "beside", "reserve", "total", "predicted", "ns/row"}
+	header := []any{"policy", "codec", "ratio", "rows", "budget", "metadata", "beside", "reserve", "total", "predicted", "ns/row", "ms/batch"}
 	checked, unreached, simulated := false, false, false
 	for _, plan := range p.Plans {
 		checked = checked || plan.MeasuredHitRatio != nil
@@ -46,9 +46,13 @@ func Plan(w io.Writer, p *experiment.PlanResult) error {
 		if !plan.Reached {
 			predicted, unreached = "≤ "+predicted, true
 		}
+		batch := ""
+		if ms := plan.PredictedBatchMS; ms != nil {
+			batch = fmt.Sprintf("%.3f", *ms)
+		}
 		row := table.Row{
 			plan.Policy, codec, fmt.Sprintf("%.3f", plan.CompressionRatio), count(plan.Rows), bytesOf(plan.BudgetBytes), bytesOf(plan.MetadataBytes),
-			bytesOf(plan.BesideBytes), bytesOf(plan.ReserveBytes), bytesOf(plan.TotalBytes), predicted, fmt.Sprintf("%.1f", plan.PredictedRowNS),
+			bytesOf(plan.BesideBytes), bytesOf(plan.ReserveBytes), bytesOf(plan.TotalBytes), predicted, fmt.Sprintf("%.1f", plan.PredictedRowNS), batch,
 		}
 		if m := plan.MeasuredHitRatio; m != nil {
 			row = append(row, percent(*m), fmt.Sprintf("%+.2f", math.Round(1e4*(plan.PredictedHitRatio-*m))/100+0))
@@ -63,8 +67,14 @@ func Plan(w io.Writer, p *experiment.PlanResult) error {
 		t.AppendRow(append(row, note))
 	}
 	out.printf("%s\n", t.Render())
+	if len(p.Plans) > 0 && len(p.Plans[0].Tiers) > 0 {
+		out.planTiers(p)
+	}
 	out.printf("total = budget + beside (codec tables, index) + reserve (for batches under way)\n")
 	out.printf("ns/row: predicted time of hits and misses on a GPU, which policies minimise\n")
+	if b := p.Batch; b != nil {
+		out.printf("ms/batch: predicted for %s rows on an %s; %.3f without a cache, %.3f with the whole table on the GPU\n", count(int64(b.Rows+0.5)), b.Device, b.UncachedMS, b.ResidentMS)
+	}
 	if p.Devices > 1 {
 		out.printf("budget, beside and reserve are of each of %d devices, the others of all\n", p.Devices)
 	}

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -128,4 +130,41 @@ func TestRun_ColdOfCluster(t *testing.T) {
 	if alone.Results.Lookups != behind.Results.Lookups || alone.Results.Hits != behind.Results.Hits {
 		t.Errorf("alone %+v, behind files %+v", alone.Tiers.Cold, behind.Tiers.Cold)
 	}
+}
+
+// TestPlan_Tiers: what a plan says of tiers is what a run with that budget and host memory does, and the host memory that it finds for a rate reaches the rate.
+func TestPlan_Tiers(t *testing.T) {
+	dir, file := packedFeatures(t, 20_000)
+	workload := []string{"--json", "--batches", "24", "--warmup-batches", "8", "--batch-size", "32"}
+	plan := func(flags ...string) *experiment.Plan {
+		t.Helper()
+		res := decode[experiment.PlanResult](t, succeed(t, slices.Concat([]string{"plan", "--features", file, "--policy", "static-freq", "--target-hit", "25%"}, workload, flags)...))
+		return &res.Plans[0]
+	}
+	codec := decode[experiment.Result](t, succeed(t, slices.Concat([]string{"run", "--features", dir}, workload)...)).Cache.Codec
+	p := plan("--codec", codec, "--host-memory", "1MiB,8MiB", "--cold-bandwidth", "1GB/s", "--rows-per-second", "2000000")
+	if len(p.Tiers) != 2 || p.LeastHost == nil {
+		t.Fatalf("%+v", p)
+	}
+	one := &p.Tiers[0]
+	ran := tiersOf(t, 1<<20, append(slices.Clone(workload[1:]), "--features", dir, "--host-memory", "1MiB", "--policy", "static-freq", "--budget", strconv.FormatInt(p.BudgetBytes, 10))...)
+	cold := float64(ran.Tiers.Cold.AbsentRows) / float64(ran.Results.Lookups)
+	read := float64(ran.Tiers.Cold.BytesRead) / float64(ran.Workload.Batches)
+	t.Logf("planned %+v, ran: cold %.4f, %.0f bytes a batch, host tier %+v", one, cold, read, ran.Tiers.Host)
+	if math.Abs(one.ColdRatio-cold) > 0.05 || one.BytesRead < 0.8*read || one.BytesRead > 1.25*read || cold < 0.1 {
+		t.Errorf("planned %+v; ran: cold %.4f, %.0f bytes a batch", one, cold, read)
+	}
+	if all := p.Tiers[1]; all.ColdRatio != 0 || all.BytesRead != 0 || one.ColdMS != one.BytesRead/1e6 || one.BatchMS <= one.PrefetchedMS || one.NeededBandwidth <= 0 {
+		t.Errorf("%+v, %+v", one, all)
+	}
+	if !p.LeastHost.Reached || p.LeastHost.Bytes <= 1<<20 || p.LeastHost.Bytes > 8<<20 {
+		t.Fatalf("%+v", p.LeastHost)
+	}
+	at := plan("--codec", codec, "--host-memory", strconv.FormatInt(p.LeastHost.Bytes, 10), "--rows-per-second", "2000000").Tiers[0]
+	if at.NeededBandwidth > 1.01e9 {
+		t.Errorf("with %+v: %+v", p.LeastHost, at)
+	}
+	refuseWith(t, "need --host-memory", "plan", "--cold-bandwidth", "1GB/s")
+	refuseWith(t, "must hold the index", "plan", "--features", file, "--policy", "static-freq", "--codec", "none", "--host-memory", "4KiB", "--batches", "2", "--warmup-batches", "1")
+	refuseWith(t, "--cold-bandwidth", "plan", "--host-memory", "1MiB", "--cold-bandwidth", "fast")
 }

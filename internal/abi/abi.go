@@ -363,12 +363,12 @@ type ReplayCounts struct {
 }
 
 // ReplayState is the device memory of a captured batch. Begun counts the blocks that have begun, and ended those that have ended, of all
-// replays, which follow each other and have as many blocks each. Announced is the number of the last replay that was announced on a board.
+// replays, which follow each other and have as many blocks each. Of replays that a board has, announced is
+// the number of the last one announced, hits what they had hit together by the end of the last, and others the misses and row numbers out of range.
 type ReplayState struct {
-	Begun, Ended uint64
-	Counts       ReplayCounts
-	Announced    uint64
-	_            [2]uint64
+	Begun, Ended            uint64
+	Counts                  ReplayCounts
+	Announced, Hits, Others uint64
 }
 
 // ReplayArgs are a batch in a captured graph. Views is the address of the table's ReplayViews, and blocks the number of blocks of a replay.

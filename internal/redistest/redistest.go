@@ -46,6 +46,7 @@ type Cluster struct {
 type Node struct {
 	Addr    string // HOST:PORT
 	ID      string // in its cluster
+	t       testing.TB
 	cmd     *exec.Cmd
 	folder  string
 	exited  chan struct{}
@@ -87,7 +88,7 @@ func Start(t testing.TB, o Options) *Cluster {
 		fmt.Fprintf(&nodes, "%s 127.0.0.1:%d@%d %s 0 0 %d connected%s\n", id(i), ports[i], ports[n+i], role, i+1, slots)
 	}
 	for i := range n {
-		node := &Node{ID: id(i), Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[i])), folder: t.TempDir()}
+		node := &Node{t: t, ID: id(i), Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[i])), folder: t.TempDir()}
 		port := fmt.Sprintf("port %d", ports[i])
 		if o.TLS.Cert != "" {
 			port = fmt.Sprintf("port 0\ntls-port %d\ntls-cert-file %s\ntls-key-file %s\ntls-ca-cert-file %s\ntls-auth-clients no\ntls-replication yes\ntls-cluster yes\n", ports[i], o.TLS.Cert, o.TLS.Key, o.TLS.CA)
@@ -141,7 +142,7 @@ func (n *Node) start(t testing.TB, path string) {
 
 func (n *Node) end() {
 	if n.stopped {
-		n.cmd.Process.Signal(syscall.SIGCONT)
+		resume(n.cmd.Process) //nolint:errcheck // it is killed
 	}
 	n.cmd.Process.Kill()
 	<-n.exited
@@ -153,21 +154,23 @@ func (n *Node) Kill() {
 	<-n.exited
 }
 
-// Restart starts a killed node again, with an empty memory.
-func (n *Node) Restart(t testing.TB) {
-	t.Helper()
-	path, err := exec.LookPath(program)
-	if err != nil {
-		t.Fatal(err)
+// Pause stops the node's process; its connections stay open. Resume has it go on.
+func (n *Node) Pause() {
+	n.t.Helper()
+	n.stopped = true
+	if err := pause(n.cmd.Process); err != nil {
+		n.t.Fatal(err)
 	}
-	n.start(t, path)
 }
 
-// Pause stops the node's process; its connections stay open. Resume has it go on.
-func (n *Node) Pause() { n.stopped = true; n.cmd.Process.Signal(syscall.SIGSTOP) }
-
 // Resume ends a Pause.
-func (n *Node) Resume() { n.stopped = false; n.cmd.Process.Signal(syscall.SIGCONT) }
+func (n *Node) Resume() {
+	n.t.Helper()
+	n.stopped = false
+	if err := resume(n.cmd.Process); err != nil {
+		n.t.Fatal(err)
+	}
+}
 
 // Log returns what the node has written.
 func (n *Node) Log() string {

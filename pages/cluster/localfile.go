@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"unsafe"
 
+	"github.com/tensorcache/tensorcache/internal/filelock"
 	"github.com/tensorcache/tensorcache/pages"
 )
 
@@ -62,11 +63,11 @@ func openLocalFiles(folder string, m *pages.Manifest, slotCount int) (_ *localFi
 			f.close() //nolint:errcheck // there is an error already
 		}
 	}()
-	if f.index, err = os.OpenFile(filepath.Join(folder, m.Name+".index"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+	if f.index, err = filelock.Try(filepath.Join(folder, m.Name+".index")); err != nil {
+		if fault, ok := errors.AsType[*os.PathError](err); ok && fault.Op == "lock" {
+			err = fmt.Errorf("another process has its pages there: %w", err)
+		}
 		return nil, nil, err
-	}
-	if err := tryLock(f.index); err != nil {
-		return nil, nil, fmt.Errorf("another process has its pages there: %w", err)
 	}
 	if f.data, err = openDirect(filepath.Join(folder, m.Name+".pages")); err != nil {
 		return nil, nil, err

@@ -22,9 +22,6 @@ const (
 	childKill = "DELTA_TEST_KILL"
 )
 
-// unsynced is syncFile in tests: what they write need not outlive the machine.
-func unsynced(*os.File) error { return nil }
-
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
 		if err := appendChild(dir); err != nil {

@@ -25,6 +25,9 @@ func manifest() *pages.Manifest {
 	return &pages.Manifest{Name: "x", Codec: "ibp4", DType: dtype.Float32, Rows: testRows, RowBytes: testRowBytes}
 }
 
+// unsynced is syncFile in tests: what they write need not outlive the machine.
+func unsynced(*os.File) error { return nil }
+
 // version returns a version of a row: raw if the number is even, "encoded" and shorter otherwise.
 func version(row int64, number int) Row {
 	b := make([]byte, testRowBytes)

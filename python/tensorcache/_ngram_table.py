@@ -5,20 +5,18 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
 import numpy as np
 import torch
 
-from ._checkpoint import Checkpoint, read_rows
+from ._checkpoint import Checkpoint, read_all
 from .errors import ArgumentError
 from .table import Table
 
 _VALUES = {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}  # names in checkpoints and in torch
 _SCALES = ("F8_E8M0", "U8")
-_READERS = 8  # tensors that are read at the same time
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ class NgramTable:
             Those of ``tensorcache.open``, among them ``gpu_memory``.
 
         The tensors are read by their byte offsets straight into the memory that becomes the cache's host tier, so that host memory holds the table
-        once. With ``host_tier="packed"``, which needs memory of its own, it holds the table twice until the cache is open.
+        once. With ``host_tier="packed"`` or a ``capacity``, which need memory of their own, it holds the table twice until the cache is open.
 
         Raises ``FileNotFoundError`` for a missing file, ``FileError`` for a damaged one, ``ArgumentError`` for tensors that are not there, or not of these
         types and shapes, and what ``tensorcache.open`` raises.
@@ -176,9 +174,9 @@ class NgramTable:
             if scales:
                 jobs.append((scales[i], part[:, w.columns :]))
             at += w.rows
-        with ThreadPoolExecutor(_READERS) as readers:
-            list(readers.map(lambda job: read_rows(*job), jobs))
-        adopt = options.get("host_tier", "inplace") == "inplace" and row_bytes % 4 == 0  # what the library adopts
+        read_all(jobs)
+        # What the library adopts.
+        adopt = options.get("host_tier", "inplace") == "inplace" and not options.get("capacity") and row_bytes % 4 == 0
         return cls(open_table(memory, adopt=adopt, **options), row_format)
 
     def __getitem__(self, ids: Any) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pathlib
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import tensorcache  # noqa: E402
+from tensorcache._checkpoint import Checkpoint, read_rows  # noqa: E402
 from tensorcache.ngram import NgramTable, RowFormat  # noqa: E402
 
 Array = np.ndarray[Any, Any]
@@ -89,6 +92,34 @@ def test_odd_rows(tmp_path: pathlib.Path, parts: list[Array]) -> None:
     np.testing.assert_array_equal(table[np.arange(900)], parts[1][:, :30])
     table = NgramTable.from_checkpoint(tmp_path, "w", "s", gpu_memory="10%", device="host")
     assert table.format == RowFormat(27, "float8_e5m2", 27)
+
+
+def test_room_for_more_rows(checkpoint: pathlib.Path, parts: list[Array]) -> None:
+    table = NgramTable.from_checkpoint(checkpoint, WEIGHT, SCALE, gpu_memory="10%", device="host", capacity=11_000)
+    table.table.update(np.arange(10_037, 10_039), parts[0][:2])
+    np.testing.assert_array_equal(table[np.array([0, 10_036, 10_038])], np.stack([parts[0][0], parts[11][136], parts[0][1]]))
+
+
+def test_an_error_stops_the_other_readers(checkpoint: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = []
+
+    def fails_or_waits(tensor: Any, out: Any, stop: Any) -> None:
+        if tensor.name.endswith("shard_3.weight"):
+            raise tensorcache.FileError("a damaged file")
+        stopped.append(stop.wait(60))
+
+    monkeypatch.setattr(tensorcache._checkpoint, "read_rows", fails_or_waits)
+    start = time.monotonic()
+    with pytest.raises(tensorcache.FileError, match="damaged"):
+        NgramTable.from_checkpoint(checkpoint, WEIGHT, SCALE, gpu_memory="10%", device="host")
+    assert time.monotonic() - start < 30 and len(stopped) == 23 and all(stopped)
+    # The readers themselves end early.
+    monkeypatch.undo()
+    tensor = Checkpoint(checkpoint).tensor("model.ngram.shard_3.weight", ["F8_E4M3"])
+    out, stop = np.full((900, 256), 7, np.uint8), threading.Event()
+    stop.set()
+    read_rows(tensor, out, stop)
+    assert (out == 7).all()
 
 
 def test_errors(checkpoint: pathlib.Path, parts: list[Array]) -> None:

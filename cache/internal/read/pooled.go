@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/reduce"
 	"github.com/tensorcache/tensorcache/kernels"
 )
@@ -19,23 +20,31 @@ func CheckPooled(t *Table, b *reduce.Batch) (want int64, err error) {
 	fail := func(format string, arguments ...any) (int64, error) {
 		return 0, fmt.Errorf("%w: %s", ErrPooling, fmt.Sprintf(format, arguments...))
 	}
-	if !reduce.Float(t.DType) {
-		return fail("elements (%s) of table %s must be float32, float16 or bfloat16", t.DType, t.Name)
-	}
 	if t.Absent != nil {
 		return fail("table %s must lie in host memory as a whole: rows on colder tiers are not pooled yet", t.Name)
 	}
-	if b.Row = t.DType; b.Out == 0 {
-		b.Out = t.DType
-	}
 	rowBytes := t.Tier.RowBytes()
-	b.Columns = rowBytes / b.Row.Size()
+	if b.Float8 {
+		b.Row, b.Columns = dtype.Float32, reduce.Float8Columns(rowBytes)
+		if t.DType != dtype.Uint8 || b.Columns == 0 {
+			return fail("rows (%d bytes, %s) of table %s must be uint8, a multiple of 33 bytes, to be float8 with scales", rowBytes, t.DType, t.Name)
+		}
+	} else {
+		if !reduce.Float(t.DType) {
+			return fail("elements (%s) of table %s must be float32, float16 or bfloat16", t.DType, t.Name)
+		}
+		b.Row, b.Columns = t.DType, rowBytes/t.DType.Size()
+		if rowBytes%b.Row.Size() != 0 {
+			return fail("rows (%d bytes) of table %s must be whole elements of %s", rowBytes, t.Name, b.Row)
+		}
+	}
+	if b.Out == 0 {
+		b.Out = b.Row
+	}
 	weights := b.Weights.Size() / 4
 	switch {
 	case !reduce.Float(b.Out):
 		return fail("output type (%s) must be float32, float16 or bfloat16", b.Out)
-	case rowBytes%b.Row.Size() != 0:
-		return fail("rows (%d bytes) of table %s must be whole elements of %s", rowBytes, t.Name, b.Row)
 	case b.Mode > reduce.Max:
 		return fail("mode (%d) must be sum, mean or max", b.Mode)
 	case b.Rows > MaxBatch:
@@ -82,10 +91,15 @@ func CheckPooledOut(t *Table, b *reduce.Batch, have, want int64) error {
 	return nil
 }
 
-// errPooledLong is the error of pooled batches that a GPU has no kernel for.
-func (d *Device) errPooledLong(t *Table) error {
-	if n := t.Tier.RowBytes(); n >= longRow && d.Device.NeedsStaging() {
+// noPooledKernel is the error of pooled batches that a GPU has no kernel for.
+func (d *Device) noPooledKernel(t *Table, b *reduce.Batch) error {
+	switch n := t.Tier.RowBytes(); {
+	case !d.Device.NeedsStaging():
+		return nil
+	case n >= longRow:
 		return fmt.Errorf("%w: rows (%d bytes) of table %s must be shorter than %d on a GPU", ErrPooling, n, t.Name, longRow)
+	case b.Float8:
+		return fmt.Errorf("%w: rows (float8) of table %s must be on the host backend: there is no kernel for GPUs yet", ErrPooling, t.Name)
 	}
 	return nil
 }
@@ -108,7 +122,7 @@ func GatherPooled[R RowNumber](ctx context.Context, d *Device, table int, rows [
 	if d.IsLost() {
 		return d.LostError()
 	}
-	if err := d.errPooledLong(t); err != nil {
+	if err := d.noPooledKernel(t, b); err != nil {
 		return err
 	}
 	var area *staging
@@ -203,7 +217,7 @@ func (d *Device) GatherPooledDevice(ctx context.Context, stream uintptr, table i
 			return nil, fmt.Errorf("cache: %s must be memory that device %d addresses", m.what, d.Index)
 		}
 	}
-	if err := d.errPooledLong(t); err != nil {
+	if err := d.noPooledKernel(t, &b); err != nil {
 		return nil, err
 	}
 	s, capturing, err := d.callersStream(stream)

@@ -1,0 +1,44 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/tensorcache/tensorcache/bench/experiment"
+)
+
+// planTiers prints what lies on which tier, for each plan and size of host memory.
+func (p *printer) planTiers(r *experiment.PlanResult) {
+	t := newTable("policy", "codec", "host memory", "host rows", "slab", "host", "cold", "read/batch", "resident ms", "batch ms", "prefetched ms", "drive")
+	alignLeft(t, 2)
+	dash := func(x float64, format string) string {
+		if x == 0 {
+			return "-"
+		}
+		return fmt.Sprintf(format, x)
+	}
+	var least []string
+	for _, plan := range r.Plans {
+		for _, one := range plan.Tiers {
+			drive := "-"
+			if one.NeededBandwidth > 0 {
+				drive = bytesOf(int64(one.NeededBandwidth)) + "/s"
+			}
+			t.AppendRow(table.Row{
+				plan.Policy, plan.Codec, bytesOf(one.HostMemory), count(one.HostRows), percent(one.SlabRatio), percent(one.HostRatio), percent(one.ColdRatio), bytesOf(int64(one.BytesRead)),
+				dash(one.ResidentMS, "%.3f"), dash(one.BatchMS, "%.3f"), dash(one.PrefetchedMS, "%.3f"), drive,
+			})
+		}
+		if h := plan.LeastHost; h != nil && h.Reached {
+			least = append(least, fmt.Sprintf("%s, %s: %s of host memory reach the rate", plan.Policy, plan.Codec, bytesOf(h.Bytes)))
+		} else if h != nil {
+			least = append(least, fmt.Sprintf("%s, %s: no host memory reaches the rate", plan.Policy, plan.Codec))
+		}
+	}
+	p.printf("\n%s\n", t.Render())
+	p.printf("read/batch: pages that a mean batch reads; prefetched: reading beside gathering; drive: what reaches --rows-per-second, prefetched\n")
+	for _, line := range least {
+		p.printf("%s\n", line)
+	}
+}
