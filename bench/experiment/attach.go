@@ -76,8 +76,8 @@ type Attachment struct {
 	OwnerError string `json:"owner_error,omitempty"`
 }
 
-// Compares says whether the result compares with an uncompressed cache.
-func (r *Result) Compares() bool { return !r.Partial && r.Attached == "" }
+// Compares says whether the result compares with an uncompressed cache. Tables in pages have none: it would need all rows in memory.
+func (r *Result) Compares() bool { return !r.Partial && r.Attached == "" && r.Tiers == nil }
 
 // Compares says whether the result compares with an uncompressed cache.
 func (r *TablesResult) Compares() bool { return !r.Partial && r.Attached == "" }

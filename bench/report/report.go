@@ -14,6 +14,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/experiment"
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/internal/statjson"
 	"github.com/tensorcache/tensorcache/slab"
 )
 
@@ -56,6 +57,7 @@ func Run(w io.Writer, r *experiment.Result) error {
 	}
 	out.printf("\n%s\n\n", t.Render())
 	out.line("misses", "%s of %s lookups:%s", count(q.Misses), count(q.Lookups), reasons(r))
+	tiers(out, r.Tiers)
 	if r.Device.Count > 1 {
 		share := func(n int64) string { return percent(float64(n) / float64(max(1, q.Lookups))) }
 		out.line("read", "%s from the own slab, %s from a peer's, %s from the host", share(q.HitsBySlab.Local), share(q.HitsBySlab.Peer), share(q.Misses))
@@ -76,6 +78,17 @@ func partial(out *printer, is bool, w *experiment.WorkloadInfo) {
 	if is {
 		out.line("partial", "interrupted after %s of %s; no uncompressed cache to compare with", count(int64(w.Batches)), plural(w.PlannedBatches, "batch", "batches"))
 	}
+}
+
+// tiers says what of a table in pages host memory held when the run ended, and what was read from the pages.
+func tiers(out *printer, t *statjson.Tiers) {
+	if t == nil {
+		return
+	}
+	h, c := &t.Host, &t.Cold
+	out.line("host tier", "%s rows in %s of %s; index and rows take %s", count(h.Rows), bytesOf(h.Bytes), bytesOf(h.Capacity), bytesOf(h.Memory))
+	out.line("pages", "%s lookups of rows that were not in memory; %s rows read, from %s pages, %s together; a read took %.2f ms",
+		count(c.AbsentRows), count(c.RowsRead), count(c.PagesRead), bytesOf(c.BytesRead), c.MeanMillis)
 }
 
 // attached says whose cache was measured.

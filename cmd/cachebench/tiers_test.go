@@ -76,6 +76,10 @@ func TestRun_OfPages(t *testing.T) {
 	if where["slab"] == 0 || where["host"] == 0 || where["pages"] == 0 || len(where) != 3 {
 		t.Errorf("rows lie in %v", where)
 	}
+	text := succeed(t, "run", "--batches", "2", "--warmup-batches", "2", "--batch-size", "32", "--budget", "256KiB", "--features", dir, "--host-memory", "1MiB")
+	if !strings.Contains(text, "\nhost tier ") || !strings.Contains(text, "\npages ") || strings.Contains(text, "uncompressed") || strings.Contains(text, "verdict") {
+		t.Errorf("a table in pages is compared with nothing:\n%s", text)
+	}
 	refuseWith(t, "--codec (ibp2) must be", "run", "--features", dir, "--codec", "ibp2")
 	refuseWith(t, "must be a file of rows, not pages", "compress", "--features", dir)
 	refuseWith(t, "host memory", "run", "--features", dir, "--host-memory", "64KiB", "--batches", "1")
