@@ -14,7 +14,7 @@ import (
 // whole or not at all. A place is used by one captured batch after another; the numbers of replays go on.
 type Capture struct {
 	Lane
-	table  atomic.Uint64
+	table  atomic.Uint64 // the table, and above 32 bits how often the counts began or ended to be cleared: an odd number while they are
 	_      [13]uint64
 	copies [2][16]atomic.Int64
 }
@@ -53,23 +53,23 @@ func (b *Board) Use(device, places int) {
 
 // Begin gives the place to a batch of a table, and returns the number of the last replay that it has seen. Its counts must be zero.
 func (c *Capture) Begin(table int) (from uint64) {
-	c.table.Store(uint64(table))
+	c.table.Store(c.table.Load()>>32<<32 | uint64(uint32(table)))
 	return c.Ended.Load()
 }
 
 // Load returns the table of the batch that has the place, and what its replays have counted. ok is false if the place has changed all the time.
 func (c *Capture) Load() (table uint64, t Totals, ok bool) {
 	for range loads {
-		before := c.Ended.Load()
-		table = c.table.Load()
+		before, of := c.Ended.Load(), c.table.Load()
 		from := &c.copies[before&1]
 		t = Totals{Gathers: from[0].Load(), Hits: from[1].Load(), PeerHits: from[2].Load(), HostBytes: from[3].Load()}
 		for i := range slab.NumReasons {
 			t.Reasons[i] = from[4+i].Load()
 		}
 		t.PeerHits = min(t.PeerHits, t.Hits)
-		if c.Ended.Load() == before && c.table.Load() == table { // else the copy may be the one that is written now, or of another batch
-			return table, t, true
+		// Else the copy may be the one that is written now, or of another batch, or cleared in part.
+		if c.Ended.Load() == before && c.table.Load() == of && of>>32&1 == 0 {
+			return uint64(uint32(of)), t, true
 		}
 	}
 	return 0, Totals{}, false
@@ -77,9 +77,12 @@ func (c *Capture) Load() (table uint64, t Totals, ok bool) {
 
 // Clear zeroes the counts. REQUIRES: no replay runs.
 func (c *Capture) Clear() {
+	of := c.table.Load()
+	c.table.Store(of + 1<<32)
 	for i := range c.copies {
 		for j := range c.copies[i] {
 			c.copies[i][j].Store(0)
 		}
 	}
+	c.table.Store(of + 2<<32)
 }
