@@ -18,6 +18,7 @@ type faulty struct {
 	// islands has a number for each device. Devices with equal numbers read each other's memory; if nil, all do.
 	islands []int
 	stores  atomic.Pointer[chan struct{}] // changes of hashmaps wait until it is closed, nil for none
+	serves  atomic.Pointer[chan struct{}] // a batch sends to it when it has begun, and looks rows up when it is closed; nil for none
 }
 
 var errScriptedLoss = errors.New("scripted to be lost")
@@ -105,6 +106,10 @@ func (s faultyStream) Launch(k device.Kernel) error {
 		return err
 	}
 	if hold := s.d.all.stores.Load(); hold != nil && k.Name() == "store" {
+		<-*hold
+	}
+	if hold := s.d.all.serves.Load(); hold != nil && k.Name() == "serve" {
+		*hold <- struct{}{}
 		<-*hold
 	}
 	return errors.Join(s.Stream.Launch(k), s.d.Err()) // it may be lost meanwhile

@@ -13,6 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/slab"
 )
 
 // settled waits until the cache has withdrawn the slabs of lost devices.
@@ -154,6 +155,43 @@ func TestLoss_BesideClose(t *testing.T) {
 		}
 		stop.Store(true)
 		wg.Wait()
+	}
+}
+
+// TestLoss_OverlayInLostSlab: where the overlay is the front of the first device's slab and that device is lost, a batch that had begun before does not
+// look for an updated row there, which the row never reached.
+func TestLoss_OverlayInLostSlab(t *testing.T) {
+	const rows, rowBytes = 300, 64
+	f := openFaulty(t, nil)
+	m := newModel(rows, rows, rowBytes)
+	c := newCache(t, cache.Options{
+		Tables: []cache.Table{fromBytes(t, "x", m.source(), rowBytes)}, Budget: 10_000, Devices: cache.DeviceOptions{Count: slab.MaxSlabs, Backend: "host"}, Host: cache.HostOptions{Overlay: 1 << 12},
+	})
+	hold := make(chan struct{})
+	f.serves.Store(&hold)
+	gathered, updated := make(chan error), make(chan error)
+	go func() {
+		gathered <- m.gather(func(rows []int64, out []byte) error { return c.On(1).Gather(ctx, 0, rows, out) }, []int64{7})
+	}()
+	<-hold // the batch has begun
+	f.serves.Store(nil)
+	f.lose(0)
+	go func() { updated <- m.update(c, 0, []int64{7}) }()
+	select {
+	case err := <-updated:
+		t.Errorf("an update in the overlay was published (%v) while a batch read by the lost slab", err)
+		go func() { updated <- nil }()
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(hold)
+	if err := <-gathered; err != nil {
+		t.Error(err)
+	}
+	if err := <-updated; err != nil {
+		t.Error(err)
+	}
+	if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, []int64{7}); err != nil {
+		t.Error(err)
 	}
 }
 

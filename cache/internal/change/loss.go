@@ -15,11 +15,24 @@ import (
 // are withdrawn from every map, because reading its slab might fail another GPU too. Batches that had begun before may fail; the output
 // of those that do not is correct.
 type losses struct {
-	mu struct {
+	// left is closed when no batch reads the overlay at the front of the first device's slab any more, after that device was lost. Until then a row that
+	// comes to the overlay would be looked up in memory that has not got it.
+	left chan struct{}
+	mu   struct {
 		sync.Mutex
 		todo    []int
 		running bool
 		resume  func() // lets batches begin again
+	}
+}
+
+// frontLeft says whether left is closed.
+func (l *losses) frontLeft() bool {
+	select {
+	case <-l.left:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -65,6 +78,10 @@ func (w *Writer) settleLosses() {
 		l.mu.Unlock()
 		w.tellReaders()
 		w.withdrawSlab(lost)
+		if lost == 0 && w.store.Overlay.Front > 0 {
+			w.set.WaitEpoch(w.life) // batches that began before
+			close(l.left)
+		}
 	}
 }
 

@@ -131,13 +131,21 @@ func (w *Writer) updateRowLocked(key uint64, stored []byte, compressed bool) (wa
 		return w.mu.retire.open.done, nil
 	}
 	first := w.set.Devices[0]
+	front, lost := w.store.Overlay.Front > 0, first.IsLost()
+	if front && lost && !w.losses.frontLeft() {
+		return w.losses.left, nil
+	}
 	slot, ok := w.store.Overlay.Put(stored, compressed)
 	if !ok {
 		return w.mu.retire.progress, nil
 	}
-	if w.store.Overlay.Front > 0 && !first.IsLost() { // devices see the location next, so the row must be there first
+	if front && !lost { // devices see the location next, so the row must be there first
 		m := w.mu.index.mirrors[0]
-		if err := errors.Join(m.put(slot.Offset, stored), m.finish()); err != nil && !w.set.Survives(first) { // if it is lost, the others read the row in host memory
+		if err := errors.Join(m.put(slot.Offset, stored), m.finish()); err != nil {
+			w.store.Overlay.Free(slot)
+			if w.set.Survives(first) { // the others read the row in host memory, once no batch reads the front of the lost slab
+				return w.losses.left, nil
+			}
 			return w.mu.retire.progress, err
 		}
 	}

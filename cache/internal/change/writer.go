@@ -98,6 +98,7 @@ func New(set *read.Set, learner *learn.Learner, watch *observe.Telemetry, o Opti
 	w.life, w.stop = context.WithCancel(context.Background())
 	w.budget.Store(o.Budget)
 	w.cycle.most = o.Budget
+	w.losses.left = make(chan struct{})
 	w.mu.updated, w.mu.disturbed = map[uint64]*updatedRow{}, map[uint64]struct{}{}
 	w.mu.retire = retirement{open: newRetired(), progress: make(chan struct{})}
 	return w
