@@ -180,7 +180,7 @@ func TestHostile_Captures(t *testing.T) {
 	}
 	last[0].Store(1)
 	last[1].Store(1)
-	place(0)[2].Store(1 << 40) // no table
+	place(0)[2].Store(1 << 31) // no table
 	place(0)[16].Store(5)
 	check := func() {
 		t.Helper()
