@@ -93,6 +93,7 @@ func TestExclusive_HoldsWhatBothHold(t *testing.T) {
 					t.Errorf("%s: %d rows in the slab, of %d", when, n["slab"], s.Tables[0].CachedRows)
 				}
 			}
+			settleTiers(t, c)
 			hold("filled")
 			for round := range 4 { // each time other rows are hot
 				for _, b := range zipfBatches(uint64(round), 20, 2000, rows) {
@@ -115,16 +116,16 @@ func TestExclusive_HoldsWhatBothHold(t *testing.T) {
 	}
 }
 
-// settleTiers waits until the host tier takes up no more rows.
+// settleTiers waits until the host tier takes up no more rows, nor gives any up to make room for them.
 func settleTiers(t *testing.T, c *cache.Cache) {
 	t.Helper()
-	for last := int64(-1); ; {
-		now := stats(t, c).Tables[0].Tiers.HostRows
-		if now == last {
-			return
-		}
-		last = now
+	last := cache.TierStats{HostRows: -1}
+	for equal := 0; equal < 5; {
 		time.Sleep(20 * time.Millisecond)
+		now := stats(t, c).Tables[0].Tiers
+		if equal++; now != last {
+			equal, last = 0, now
+		}
 	}
 }
 
