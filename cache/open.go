@@ -127,9 +127,11 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 		}
 		// The table's share of all budgets, in proportion to its raw bytes.
 		share := budget * tableBytes(t) / raw
+		cost := admission.GPUCost(t.RowBytes(), c.opts.Link)
 		terms := registry.Terms{
 			Budget: int64(min(maxBudget, share)), Devices: len(c.set.Devices), Link: c.opts.Link, Batch: learn.BatchRows(ahead, i),
 			Drawn: learn.Draw(ahead, i, int64(t.Rows()), t.RowBytes(), c.opts.Seed),
+			Saved: cost.Saved,
 		}
 		_, span := c.watch.Start(ctx, "load", t.name)
 		var one *read.Table
@@ -145,7 +147,7 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 			return err
 		}
 		loaded = append(loaded, one)
-		c.store.Costs = append(c.store.Costs, admission.GPUCost(t.RowBytes(), c.opts.Link))
+		c.store.Costs = append(c.store.Costs, cost)
 		total := one.Tier.Totals()
 		span.Set(observe.KeyTableRows.Int64(total.Rows), observe.KeyTableRaw.Int64(total.RawBytes), observe.KeyTableStored.Int64(total.StoredBytes),
 			observe.KeyCodec.String(codecName(one)))

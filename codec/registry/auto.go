@@ -33,6 +33,9 @@ type Terms struct {
 	// bytes, back to back. It must be set if there are any.
 	Drawn []Drawn
 	Read  func(rows []int64) []byte
+	// Saved returns what a hit saves of a row of so many stored bytes: admission ranks rows by how often they are looked up, times that, per slot
+	// byte. Nil: the stored bytes.
+	Saved func(stored int) float64
 	// Train, if not nil, trains a family in some faster way than its own; ok is false if it knows none. It is called for one family
 	// after the other.
 	Train func(f codec.Family) (c codec.Codec, ok bool, err error)
@@ -286,17 +289,21 @@ func (c *contender) judge(sample, drawn []byte, rowBytes int, terms *Terms) (err
 	if err != nil {
 		return err
 	}
-	c.HitRatio, c.missBytes = fill(terms.Drawn, encoded, budget, entry)
+	saved := terms.Saved
+	if saved == nil {
+		saved = func(stored int) float64 { return float64(stored) }
+	}
+	c.HitRatio, c.missBytes = fill(terms.Drawn, encoded, budget, entry, saved)
 	return nil
 }
 
 // fill caches drawn rows in the order in which admission ranks them, each of which takes its slot and entry bytes of the budget, and
 // returns the share of the lookups that hit, and the mean stored bytes of a miss. Where rows miss by chance only, it is of all lookups.
-func fill(drawn []Drawn, encoded [][]byte, budget, entry float64) (hitRatio, missBytes float64) {
-	// What policy freq ranks by: lookups × stored ÷ slot bytes. Rows that training did not look up come last.
+func fill(drawn []Drawn, encoded [][]byte, budget, entry float64, saved func(stored int) float64) (hitRatio, missBytes float64) {
+	// What policy freq ranks by. Rows that training did not look up come last.
 	score := func(i int) float64 {
 		stored := len(encoded[i])
-		return drawn[i].Count * float64(stored) / float64(max(1, slab.SlotBytes(stored)))
+		return drawn[i].Count * saved(stored) / float64(max(1, slab.SlotBytes(stored)))
 	}
 	order := make([]int, len(drawn))
 	for i := range order {

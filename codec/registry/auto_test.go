@@ -115,7 +115,7 @@ func TestFill_CachesByLookups(t *testing.T) {
 		{10*276 + 10*132 + 40*276, 0.85, 256}, // half of those that training does not know
 		{1e6, 1, 204},
 	} {
-		hits, length := fill(drawn, lengths(100, 256, 256), c.budget, 20)
+		hits, length := fill(drawn, lengths(100, 256, 256), c.budget, 20, func(stored int) float64 { return float64(stored) })
 		if math.Abs(hits-c.hits) > 1e-9 || math.Abs(length-c.len) > 1e-9 {
 			t.Errorf("%v bytes: %v of the lookups hit, misses of %v bytes, want %v and %v", c.budget, hits, length, c.hits, c.len)
 		}
