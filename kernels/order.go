@@ -119,22 +119,20 @@ func (h *HostRows) Stored(row int64) (stored []byte, compressed bool) {
 
 // read writes a row. It returns the row's stored length, and whether it decodes; isAbsent and false if the tier does not hold the row.
 func (h *HostRows) read(c codec.Codec, row int64, to []byte) (n int, ok bool) {
-	var stored []byte
-	var compressed bool
-	if h.ReadAhead == nil {
-		if stored, compressed = h.Stored(row); stored == nil {
-			return isAbsent, false
-		}
-	} else {
-		l := h.at(row)
-		if !l.Valid() {
-			return isAbsent, false
-		}
-		h.ReadAhead.use(row, l.Offset())
-		stored, compressed = h.Mem.Bytes()[l.Offset():][:l.Stored(h.RowBytes)], l.Compressed()
+	if h.Stride != 0 {
+		stored, compressed := h.Stored(row)
+		return restore(c, to, stored, compressed)
 	}
-	n, ok = restore(c, to, stored, compressed)
-	return n, ok && (h.Stride != 0 || n == len(stored))
+	l := h.at(row)
+	if !l.Valid() {
+		return isAbsent, false
+	}
+	if h.ReadAhead != nil {
+		h.ReadAhead.use(row, l.Offset())
+	}
+	stored := h.Mem.Bytes()[l.Offset():][:l.Stored(h.RowBytes)]
+	n, ok = restore(c, to, stored, l.Compressed())
+	return n, ok && n == len(stored)
 }
 
 func (h *HostRows) args() abi.HostTier {
