@@ -447,16 +447,7 @@ func TestGPU_CapturedLength(t *testing.T) {
 }
 
 // TestGPU_CapturedModel: clients replay graphs and update rows while the owner reads, updates, inserts, refreshes, and changes the budget.
-func TestGPU_CapturedModel(t *testing.T) {
-	gputest.Require(t)
-	batches := gputest.Few(5000, 300)
-	for name, change := range map[string]func(*cache.Options){
-		"in place": func(o *cache.Options) {},
-		"packed":   func(o *cache.Options) { o.Host.Tier = cache.Packed },
-	} {
-		t.Run(name, func(t *testing.T) { runModel(t, "replays", batches, func(o *cache.Options) { onGPU(o); change(o) }) })
-	}
-}
+func TestGPU_CapturedModel(t *testing.T) { modelOnGPU(t, "replays") }
 
 // TestGPU_CapturedKilled: clients that are killed while a replay runs leave nothing behind but exact counters.
 func TestGPU_CapturedKilled(t *testing.T) {

@@ -76,14 +76,13 @@ func TestGPU_GatherDevice(t *testing.T) {
 }
 
 // TestGPU_Model: the model of several processes on a GPU.
-func TestGPU_Model(t *testing.T) {
+func TestGPU_Model(t *testing.T) { modelOnGPU(t, "model") }
+
+func modelOnGPU(t *testing.T, role string) {
 	gputest.Require(t)
 	batches := gputest.Few(5000, 300)
-	for name, change := range map[string]func(*cache.Options){
-		"in place": func(o *cache.Options) {},
-		"packed":   func(o *cache.Options) { o.Host.Tier = cache.Packed },
-	} {
-		t.Run(name, func(t *testing.T) { runModel(t, "model", batches, func(o *cache.Options) { onGPU(o); change(o) }) })
+	for name, tier := range map[string]cache.HostTier{"in place": cache.InPlace, "packed": cache.Packed} {
+		t.Run(name, func(t *testing.T) { runModel(t, role, batches, func(o *cache.Options) { onGPU(o); o.Host.Tier = tier }) })
 	}
 }
 

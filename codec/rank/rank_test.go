@@ -214,29 +214,8 @@ func TestRoundTrip_ArbitraryBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		roundTrip(t, c, table)
+		realdata.RoundTrip(t, c, table)
 	})
-}
-
-// roundTrip encodes and decodes the rows of a table, and returns the bytes that they take.
-func roundTrip(t interface{ Fatalf(string, ...any) }, c codec.Codec, table []byte) (stored int) {
-	dst, got := make([]byte, c.EncodeBound()), make([]byte, c.RowBytes())
-	for r := 0; r < len(table); r += c.RowBytes() {
-		row := table[r:][:c.RowBytes()]
-		n, err := c.Encode(dst, row)
-		if err == codec.ErrIncompressible {
-			stored += c.RowBytes()
-			continue
-		}
-		if m, err := c.Decode(got, dst[:n:n]); err != nil || m != n || !bytes.Equal(got, row) {
-			t.Fatalf("row at %d: %d of %d bytes, %v", r, m, n, err)
-		}
-		if m, err := c.Stored(dst[:n:n]); err != nil || m != n {
-			t.Fatalf("row at %d: Stored = %d, %v, want %d", r, m, err, n)
-		}
-		stored += n
-	}
-	return stored
 }
 
 // TestTrain_Normal holds the size against the order-0 entropy of the exponent.
@@ -264,7 +243,7 @@ func TestTrain_Normal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		size := 8 * float64(roundTrip(t, codec, table))
+		size := 8 * float64(realdata.RoundTrip(t, codec, table))
 		t.Logf("%d-byte elements, rows of %d bytes: %.2f %% over the entropy, saving %.2f %%, shape %v", c.elementBytes, c.rowBytes,
 			100*(size/ideal-1), 100*(1-size/8/float64(len(table))), codec.shape.Digits)
 		if size > ideal*(1+c.over) {
@@ -280,12 +259,12 @@ func TestTrain_OtherDistribution(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	like := roundTrip(t, c, normal(2, 500, 128, 4))
+	like := realdata.RoundTrip(t, c, normal(2, 500, 128, 4))
 	scaled := normal(3, 500, 128, 4)
 	for i := 3; i < len(scaled); i += 4 {
 		scaled[i] ^= 0x20 // exponents that the sample has none of
 	}
-	unlike := roundTrip(t, c, scaled)
+	unlike := realdata.RoundTrip(t, c, scaled)
 	if unlike <= like || unlike > len(scaled) {
 		t.Errorf("rows like the sample's take %d bytes, others %d of %d", like, unlike, len(scaled))
 	}

@@ -32,7 +32,7 @@ func TestTrain_SavingsOnRealTables(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			saving := 100 * (1 - float64(roundTrip(t, codec, table))/float64(len(table)))
+			saving := 100 * (1 - float64(realdata.RoundTrip(t, codec, table))/float64(len(table)))
 			s := codec.shape
 			t.Logf("saving %.2f %%: rotated by %d, symbols of %d bits, digits %v", saving, s.Rotate, s.SymbolBits, s.Digits)
 			if saving < c.least {

@@ -63,7 +63,7 @@ func TestTrain_SavingsOnRealTables(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			saving := 100 * (1 - float64(roundTrip(t, codec, table))/float64(len(table)))
+			saving := 100 * (1 - float64(realdata.RoundTrip(t, codec, table))/float64(len(table)))
 			s := codec.shape
 			t.Logf("saving %.2f %%: background %#x, rotated by %d, symbols of %d bits, %d of them", saving, s.Background, s.Rotate, s.SymbolBits, len(s.Symbols))
 			if saving < c.least {

@@ -262,29 +262,8 @@ func TestRoundTrip_ArbitraryBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		roundTrip(t, c, table)
+		realdata.RoundTrip(t, c, table)
 	})
-}
-
-// roundTrip encodes and decodes the rows of a table, and returns the bytes that they take.
-func roundTrip(t interface{ Fatalf(string, ...any) }, c codec.Codec, table []byte) (stored int) {
-	dst, got := make([]byte, c.EncodeBound()), make([]byte, c.RowBytes())
-	for r := 0; r < len(table); r += c.RowBytes() {
-		row := table[r:][:c.RowBytes()]
-		n, err := c.Encode(dst, row)
-		if err == codec.ErrIncompressible {
-			stored += c.RowBytes()
-			continue
-		}
-		if m, err := c.Decode(got, dst[:n:n]); err != nil || m != n || !bytes.Equal(got, row) {
-			t.Fatalf("row at %d: %d of %d bytes, %v", r, m, n, err)
-		}
-		if m, err := c.Stored(dst[:n:n]); err != nil || m != n {
-			t.Fatalf("row at %d: Stored = %d, %v, want %d", r, m, err, n)
-		}
-		stored += n
-	}
-	return stored
 }
 
 // TestTrain_Background holds what training takes for the background: zero, unless another element is clearly more frequent.
@@ -481,7 +460,7 @@ func FuzzDecode(f *testing.F) {
 		if m, err := c.Stored(src); m != n || err != nil || n >= c.rowBytes || n > len(src) {
 			t.Fatalf("decoded %d bytes, Stored = %d, %v", n, m, err)
 		}
-		roundTrip(t, c, row)
+		realdata.RoundTrip(t, c, row)
 	})
 }
 

@@ -32,7 +32,7 @@ func TestTrain_SavingsOnRealTables(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			saving := 100 * (1 - float64(roundTrip(t, k, table))/float64(len(table)))
+			saving := 100 * (1 - float64(realdata.RoundTrip(t, k, table))/float64(len(table)))
 			t.Logf("saving %.2f %%, coded planes %d", saving, len(k.(*Codec).coded))
 			if saving < c.least {
 				t.Errorf("saving %.2f %%, want at least %.1f %%", saving, c.least)

@@ -271,24 +271,6 @@ func TestRoundTrip_ModelAllLengths(t *testing.T) {
 	}
 }
 
-// roundTrip encodes and decodes the rows of a table, and returns the bytes that they take.
-func roundTrip(t interface{ Fatalf(string, ...any) }, c codec.Codec, table []byte) (stored int) {
-	dst, got := make([]byte, c.EncodeBound()), make([]byte, c.RowBytes())
-	for r := 0; r < len(table); r += c.RowBytes() {
-		row := table[r:][:c.RowBytes()]
-		n, err := c.Encode(dst, row)
-		if err == codec.ErrIncompressible {
-			stored += c.RowBytes()
-			continue
-		}
-		if m, err := c.Decode(got, dst[:n:n]); err != nil || m != n || !bytes.Equal(got, row) {
-			t.Fatalf("row at %d: %d of %d bytes, %v", r, m, n, err)
-		}
-		stored += n
-	}
-	return stored
-}
-
 func TestRoundTrip_ArbitraryBytes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rowBytes := rapid.IntRange(1, 1200).Draw(t, "row bytes")
@@ -304,7 +286,7 @@ func TestRoundTrip_ArbitraryBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		roundTrip(t, c, table)
+		realdata.RoundTrip(t, c, table)
 	})
 }
 
@@ -314,7 +296,7 @@ func TestRoundTrip_LongestRow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := roundTrip(t, c, table); n > len(table)*84/100 {
+	if n := realdata.RoundTrip(t, c, table); n > len(table)*84/100 {
 		t.Errorf("the longest row takes %d bytes of %d", n, len(table))
 	}
 }
@@ -325,12 +307,12 @@ func TestTrain_OtherDistribution(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	like := roundTrip(t, c, normal(2, 50000, f32))
+	like := realdata.RoundTrip(t, c, normal(2, 50000, f32))
 	scaled := normal(3, 50000, f32)
 	for i := 3; i < len(scaled); i += 40 {
 		scaled[i] ^= 0x20 // exponents that the sample has none of
 	}
-	unlike := roundTrip(t, c, scaled)
+	unlike := realdata.RoundTrip(t, c, scaled)
 	if unlike <= like || unlike >= len(scaled) {
 		t.Errorf("rows like the sample's take %d bytes, others %d of %d", like, unlike, len(scaled))
 	}

@@ -1,4 +1,4 @@
-// Package realdata reads, for tests of codecs, real tables, which are not part of the repository, and golden rows.
+// Package realdata is for tests of codecs: real tables, which are not part of the repository, golden rows, round trips.
 package realdata
 
 import (
