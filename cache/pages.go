@@ -158,13 +158,13 @@ type updates struct {
 
 	merging sync.Mutex
 	merged  atomic.Int64 // bytes written to pages
-	ahead   atomic.Bool  // a merge is under way in the background, or was tried in vain
+	ahead   atomic.Bool  // a merge is under way in the background, or the last one failed
 	life    context.Context
 	end     context.CancelFunc
 	tasks   sync.WaitGroup
 }
 
-// mergeShare: the log is merged when it has more than one byte in so many of the table's, and more than mergeBytes.
+// The log is merged when its files have more than mergeBytes, and more than one byte in mergeShare of the table's stored bytes.
 const (
 	mergeShare = 8
 	mergeBytes = 64 << 20
@@ -211,9 +211,9 @@ func (u *updates) Append(rows []int64, stored [][]byte, compressed []bool) error
 	if err := l.Append(all); err != nil {
 		return err
 	}
-	if s := l.Stats(); u.paged.dir != "" && s.StoredBytes > max(mergeBytes, u.paged.manifest.StoredBytes/mergeShare) && u.ahead.CompareAndSwap(false, true) {
+	if s := l.Stats(); u.paged.dir != "" && s.SegmentBytes > max(mergeBytes, u.paged.manifest.StoredBytes/mergeShare) && u.ahead.CompareAndSwap(false, true) {
 		u.tasks.Go(func() {
-			if u.merge(u.life) == nil { // a merge that fails is not tried again: MergeUpdates has its error
+			if u.merge(u.life) == nil { // else not again before MergeUpdates, which returns the error if it lasts, has succeeded
 				u.ahead.Store(false)
 			}
 		})
@@ -284,5 +284,6 @@ func (u *updates) merge(ctx context.Context) error {
 	if err := errors.Join(u.paged.replace(fresh), l.Drop(sealed)); err != nil {
 		return fail(err)
 	}
+	u.ahead.Store(false)
 	return nil
 }

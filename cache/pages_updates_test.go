@@ -1,6 +1,7 @@
 package cache_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -105,6 +106,40 @@ func TestOpen_UpdatesOfPagesSurvive(t *testing.T) {
 	manifest, err := pages.ReadManifest(dir)
 	if err != nil || manifest.Generation < 4 {
 		t.Errorf("generation %d: %v", manifest.Generation, err)
+	}
+}
+
+// TestOpen_UpdatesAtOnce: of updates of one row at the same time, the one that is served last is the one that the log keeps.
+func TestOpen_UpdatesAtOnce(t *testing.T) {
+	const rows, rowBytes, writers = 6000, 120, 4
+	dir := packedFiles(t, newModel(rows, rows, rowBytes).source(), rowBytes)
+	c := openDirectory(t, dir, true)
+	updated := allOf(200)
+	var all sync.WaitGroup
+	for g := range writers {
+		all.Go(func() {
+			row := bytes.Repeat([]byte{byte(g + 1)}, rowBytes)
+			for _, r := range updated {
+				if err := c.Update(ctx, 0, []int64{r}, row); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	read := func(c *cache.Cache) []byte {
+		out := make([]byte, len(updated)*rowBytes)
+		if err := c.Gather(ctx, 0, updated, out); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	before := read(c)
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(before, read(openDirectory(t, dir, true))) {
+		t.Error("another version of a row is served when the table is opened again")
 	}
 }
 

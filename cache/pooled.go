@@ -113,7 +113,7 @@ func (p *Pooling) batch(rows int) reduce.Batch {
 }
 
 func (p *Pooling) common(rows int) reduce.Batch {
-	b := reduce.Batch{Mode: reduce.Mode(p.Mode), Out: p.Output, Rows: rows, Size: p.Bag, Padding: -1, Stride: p.Stride, Float8: p.Float8}
+	b := reduce.Batch{Mode: reduce.Mode(p.Mode), Out: p.Output, Rows: rows, Size: p.Bag, Padding: reduce.NoPadding, Stride: p.Stride, Float8: p.Float8}
 	if p.Padding {
 		b.Padding = p.PaddingRow
 	}

@@ -203,6 +203,9 @@ func MakePlan(ctx context.Context, cfg PlanConfig, progress Progress) (*PlanResu
 	if err := r.load(); err != nil {
 		return nil, err
 	}
+	if err := r.table.InMemory(); err != nil {
+		return nil, err
+	}
 	if err := r.sample(); err != nil {
 		return nil, err
 	}

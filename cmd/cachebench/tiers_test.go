@@ -82,6 +82,7 @@ func TestRun_OfPages(t *testing.T) {
 	}
 	refuseWith(t, "--codec (ibp2) must be", "run", "--features", dir, "--codec", "ibp2")
 	refuseWith(t, "must be a file of rows, not pages", "compress", "--features", dir)
+	refuseWith(t, "must be a file of rows, not pages", "plan", "--features", dir, "--target-hit", "20%")
 	refuseWith(t, "host memory", "run", "--features", dir, "--host-memory", "64KiB", "--batches", "1")
 	refuseWith(t, "--host-memory", "run", "--features", dir, "--host-memory", "much")
 	refuseWith(t, "must be a directory of pages beside --cold", "run", "--features", file, "--cold", "redis://127.0.0.1:1")

@@ -1,6 +1,7 @@
 package reduce
 
 import (
+	"math"
 	"sort"
 	"unsafe"
 
@@ -36,11 +37,14 @@ type Batch struct {
 	Narrow  bool
 	// Weights, if not empty, has a float32 for each row number. Only for Sum.
 	Weights device.Buffer
-	// Padding is the row that is left out, -1 for none.
+	// Padding is the row that is left out, NoPadding for none.
 	Padding int64
 	// Stride is the distance in bytes from one bag's output to the next one's.
 	Stride int64
 }
+
+// NoPadding is a number that no row has, and that no caller gives by mistake, as -1 is.
+const NoPadding = math.MinInt64
 
 // Float says whether rows of a type can be added up.
 func Float(t dtype.Type) bool { return t == dtype.Float32 || t == dtype.Float16 || t == dtype.BFloat16 }

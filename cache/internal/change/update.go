@@ -72,6 +72,7 @@ func (w *Writer) updatePart(ctx context.Context, t *read.Table, table int, rows 
 		for i, e := range all {
 			stored[i], compressed[i] = e.stored, e.compressed
 		}
+		defer t.Cold.Updating()()
 		if err := t.Cold.Log().Append(rows, stored, compressed); err != nil {
 			return 0, err
 		}

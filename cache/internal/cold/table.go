@@ -64,6 +64,13 @@ type Table struct {
 	versions [versions]atomic.Uint32
 	flights  flights
 	landings chan *Flight
+	updating sync.Mutex
+}
+
+// Updating locks updates until done is called: rows must come to the overlay in the order in which the log has them.
+func (t *Table) Updating() (done func()) {
+	t.updating.Lock()
+	return t.updating.Unlock
 }
 
 // Counts are the counters of a Table.

@@ -59,7 +59,7 @@ func CheckPooled(t *Table, b *reduce.Batch) (want int64, err error) {
 		return fail("weights must come with sum, not with mean or max")
 	case b.Weights.Size()%4 != 0 || weights > 0 && weights != int64(b.Rows):
 		return fail("weights (%d) must be one for each of %d rows", weights, b.Rows)
-	case b.Padding < -1 || b.Padding >= t.Tier.Rows():
+	case b.Padding != reduce.NoPadding && uint64(b.Padding) >= uint64(t.Tier.Rows()):
 		return fail("padding row (%d) must be 0 to %d of table %s", b.Padding, t.Tier.Rows()-1, t.Name)
 	case b.Stride == 0:
 		b.Stride = int64(b.OutBytes())
