@@ -114,8 +114,11 @@ func (l *lease) renew() {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), l.o.Lease/4)
 		s, found, err := l.state(ctx, l.generation)
-		// A generation that is being dropped may yet be kept, for the lease: only one that is gone is lost.
-		if err == nil && found && (s.is == ready || s.is == dropping && l.alive(ctx)) {
+		held := found && s.is == ready
+		if err == nil && found && s.is == dropping { // it may yet be kept, for the lease: only a generation that is gone is lost
+			held, err = l.alive(ctx)
+		}
+		if err == nil && held {
 			_, err = l.take(ctx)
 		} else if err == nil {
 			l.lost.Store(true)
@@ -131,10 +134,13 @@ func (l *lease) renew() {
 }
 
 // alive reports whether the lease is still there.
-func (l *lease) alive(ctx context.Context) bool {
+func (l *lease) alive(ctx context.Context) (bool, error) {
 	r, err := l.do(ctx, func() valkey.Completed { return l.client.B().Exists().Key(l.key()).Build() })
-	n, _ := r.AsInt64()
-	return err == nil && n == 1
+	if err != nil {
+		return false, err
+	}
+	n, err := r.AsInt64()
+	return n == 1, err
 }
 
 // end stops renewing and deletes the lease.

@@ -387,22 +387,28 @@ func (w *Writer) byPage(keys []uint64) {
 // fillRows is how many rows FillTiers reads at a time.
 const fillRows = 1 << 16
 
-// fetchAll is fetch where every row must be read.
+// fetchAll is fetch where every row must be read. What one time-out is too short for is read by the next calls, as long as each reads something.
 func (w *Writer) fetchAll(ctx context.Context, keys []uint64) error {
-	if err := w.fetch(ctx, keys); err != nil {
-		return err
-	}
-	for _, key := range keys {
-		table, row := hashmap.SplitKey(key)
-		t := w.set.Tables[table]
-		if _, ok := w.cycle.fetched[key]; ok || t.Tier.Holds(row) {
-			continue
-		}
-		err := errors.New("row is absent")
-		t.Cold.Read(ctx, []int64{row}, func(_ int, _ []byte, _ bool, e error) { err = e })
-		if err != nil {
+	for {
+		if err := w.fetch(ctx, keys); err != nil {
 			return err
 		}
+		var missing []uint64
+		for _, key := range keys {
+			table, row := hashmap.SplitKey(key)
+			if _, ok := w.cycle.fetched[key]; !ok && !w.set.Tables[table].Tier.Holds(row) {
+				missing = append(missing, key)
+			}
+		}
+		switch len(missing) {
+		case 0:
+			return nil
+		case len(keys):
+			table, row := hashmap.SplitKey(missing[0])
+			err := errors.New("no row could be read in time")
+			w.set.Tables[table].Cold.Read(ctx, []int64{row}, func(_ int, _ []byte, _ bool, e error) { err = cmp.Or(e, err) })
+			return err
+		}
+		keys = missing
 	}
-	return nil
 }
