@@ -82,7 +82,9 @@ func modelOnGPU(t *testing.T, role string) {
 	gputest.Require(t)
 	batches := gputest.Few(5000, 300)
 	for name, tier := range map[string]cache.HostTier{"in place": cache.InPlace, "packed": cache.Packed} {
-		t.Run(name, func(t *testing.T) { runModel(t, role, batches, func(o *cache.Options) { onGPU(o); o.Host.Tier = tier }) })
+		t.Run(name, func(t *testing.T) {
+			runModel(t, role, batches, func(o *cache.Options) { onGPU(o); o.Host.Tier = tier })
+		})
 	}
 }
 
