@@ -221,10 +221,19 @@ func (u *updates) Append(rows []int64, stored [][]byte, compressed []bool) error
 	return nil
 }
 
+// Find implements cold.Log.
+func (u *updates) Find(row int64) (stored int, compressed, ok bool) {
+	l := u.log.Load()
+	if l == nil {
+		return 0, false, false
+	}
+	return l.Find(row)
+}
+
 // Get implements cold.Log.
 func (u *updates) Get(row int64) (stored []byte, compressed, ok bool, err error) {
 	l := u.log.Load()
-	if l == nil || !l.Has(row) {
+	if l == nil {
 		return nil, false, false, nil
 	}
 	r, ok, err := l.Read(row, nil)
