@@ -227,7 +227,7 @@ func (f *Files) Part(_ context.Context, p Part) ([]byte, error) {
 	return b, nil
 }
 
-// Close implements Store. It waits for reads that the system has begun, at most closeWait: their files are closed when they end.
+// Close implements Store. It waits for reads that have begun, at most closeWait: their files are closed when they end.
 func (f *Files) Close() error {
 	f.mu.Lock()
 	closed := f.mu.closed
@@ -237,8 +237,8 @@ func (f *Files) Close() error {
 		return nil
 	}
 	f.closing() // calls of ReadPages return
-	f.reading.Wait()
 	return within(closeWait, func() {
+		f.reading.Wait()
 		f.engine.close()
 		f.closeFiles()
 	})
