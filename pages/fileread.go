@@ -153,6 +153,12 @@ func (c *fileCall) merge() []*request {
 			continue
 		}
 		p := c.f.places[page]
+		if c.f.files[p.file] == nil {
+			last = nil
+			path := pageFile(c.f.folder, int(p.file))
+			c.done(i, nil, &os.PathError{Op: "open", Path: path, Err: os.ErrNotExist})
+			continue
+		}
 		n := blocks(c.f.index.length(page)) * block
 		b := c.into[i]
 		if len(b) < n || uintptr(unsafe.Pointer(unsafe.SliceData(b)))%block != 0 {

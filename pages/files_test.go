@@ -220,6 +220,43 @@ func TestFiles_Damaged(t *testing.T) {
 	}
 }
 
+// TestFiles_Incomplete: a directory without one of its page files is opened if so wanted. Its pages are read from the next store, and fail if there is none.
+func TestFiles_Incomplete(t *testing.T) {
+	filesOf(t, 1<<20)
+	data := floats(10_000, 100, 3)
+	dir := t.TempDir()
+	o := PackOptions{Name: "x", Codec: "none", Stage: "none", PageBytes: MinPageBytes}
+	packFiles(t, dir, data, 400, o)
+	if err := os.Remove(filepath.Join(dir, "g1", "pages-00001")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenFiles(dir, FileOptions{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("opened as a whole: %v", err)
+	}
+	f, err := OpenFiles(dir, FileOptions{Incomplete: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := openStores(t, f, packMemory(t, data, 400, o))
+	missing := 0
+	for _, p := range f.places {
+		if p.file == 1 {
+			missing++
+		}
+	}
+	if stats := expectRows(t, table, data, all(10_000)); missing == 0 || stats.Stores[1].Pages != int64(missing) || stats.Stores[0].Failed != int64(missing) {
+		t.Errorf("%+v, with %d pages in the missing file", stats, missing)
+	}
+	alone := openDir(t, dir, FileOptions{Incomplete: true})
+	_, errs, _ := readAll(t, t.Context(), alone, all(10_000))
+	for i, row := range all(10_000) {
+		err := errs[i]
+		if lost := f.places[alone.PageOf(row)].file == 1; lost != errors.Is(err, os.ErrNotExist) || lost && !strings.Contains(err.Error(), "pages-00001") || !lost && err != nil {
+			t.Fatalf("row %d: %v", row, err)
+		}
+	}
+}
+
 // TestOpenFiles_Refuses: files of a generation that are missing or of another table.
 func TestOpenFiles_Refuses(t *testing.T) {
 	filesOf(t, 1<<20)

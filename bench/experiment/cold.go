@@ -28,7 +28,7 @@ func (c *Config) loadFeatures() (*dataset.Table, error) {
 		o := cluster.Options{Credentials: credentials, Logger: c.Logger}
 		var stores []pages.Store
 		if c.Features != "" {
-			files, err := pages.OpenFiles(c.Features, pages.FileOptions{})
+			files, err := pages.OpenFiles(c.Features, pages.FileOptions{Incomplete: true}) // the cluster has all pages
 			if err != nil {
 				return nil, err
 			}
