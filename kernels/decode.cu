@@ -110,7 +110,8 @@ template <class C> INLINE void decodeCodedLong(const DecodeArgs &a)
 	}
 }
 
-// The kernels: op, form and lanes make the name. Form One has one row on its way instead of CODER_AHEAD; form Bytes is the coder ROW_BYTES.
+// The kernels: op, form and lanes make the name. Form One has one row on its way instead of CODER_AHEAD; form Bytes is the coder ROW_BYTES, and
+// form Built the coder ROW_BUILT, which decodes all rows that have a stage.
 #ifdef ROW_FIND
 #define ROWS(form, lanes, coder, ahead, table)                                                                                   \
 	KERNEL void __launch_bounds__(256, coder::BLOCKS) find##form##lanes(const FindArgs a)                                    \
@@ -144,6 +145,10 @@ template <class C> INLINE const u32 *filledTable()
 }
 
 #ifdef ROW_FIND // only of the coder ROW_BYTES
+#elif defined ROW_BUILT
+ROWS(Built, 8, ROW_BUILT, 1, noTable)
+ROWS(Built, 16, ROW_BUILT, 1, noTable)
+ROWS(Built, 32, ROW_BUILT, 1, noTable)
 #elif defined ROW_ONE
 ROWS(, 8, ROW_CODER, CODER_AHEAD, noTable)
 ROWS(One, 8, ROW_CODER, 1, noTable)
