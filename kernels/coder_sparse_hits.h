@@ -1,15 +1,13 @@
 // Hits of sparse rows: docs/format/sparse.md, On a GPU.
 #pragma once
 #include "coder_sparse.h"
-#include "store.h"
 
-// SparseHits decodes hits of rows shorter than LONG_ROW. A row is put together in shared memory: it is filled with background, each position of a
-// list gets its entry, and the finished row is written out. All tiles of a warp go the same way, so that votes and shuffles are the warp's:
-// those of a tile cost several times as much. A tile whose row is corrupt, or that has none to decode, goes along without entries.
+// SparseHits puts rows shorter than LONG_ROW together in shared memory, for decode_built.h: a row is filled with background, and each position of
+// a list gets its entry. All tiles of a warp go the same way, so that votes and shuffles are the warp's: those of a tile cost several times
+// as much. A tile whose row is corrupt, or that has none to decode, goes along without entries.
 //
 // The scratch memory: the row, in whole quads, then a bitmap of a segment's elements.
 struct SparseHits : SparseCoder {
-	static constexpr bool TOGETHER = true;
 	static constexpr u32 GROUP = ROW_ELEMENT == 8 ? 2 : 4, GROUPS = EACH / GROUP; // elements that are decoded at once, and such groups of a quad
 	static constexpr u32 WORDS = GROUP * ROW_ELEMENT / 4;			      // of a group
 
@@ -242,11 +240,10 @@ struct SparseHits : SparseCoder {
 	}
 
 	template <int N>
-	static INLINE bool decode(const RowCodec &codec, const u8 *meta, const u32 *, const Words<SHARED> &words, u32 length, u8 *scratch,
-				  const Tile<N> &tile, u8 *row)
+	static INLINE bool build(const u8 *meta, const RowCodec &codec, const u32 *words, u32 length, u8 *scratch, const Tile<N> &tile)
 	{
 		const Table t = tableOf(codec);
-		const Staged stored{words.p};
+		const Staged stored{words};
 		u32 *bitmap = (u32 *)(scratch + codec.quads * 16);
 		const u32x4 plain = {pattern(t, 0), pattern(t, 1), pattern(t, 0), pattern(t, 1)};
 #pragma unroll 4
@@ -279,8 +276,6 @@ struct SparseHits : SparseCoder {
 				scratch[t.elements * ROW_ELEMENT + tile.lane] = (u8)bitsAt(stored, minimum(pos, 8 * length) + 8 * tile.lane);
 			warpSync(~0u);
 		}
-		if (coded)
-			storeBuilt<N>(codec.store, row, scratch, tile.lane, codec.rowBytes);
 		ok = ok && (pos + 8 * tail + 7) / 8 == length;
 		return (ballot(~0u, !ok) & tile.lanes) == 0;
 	}

@@ -157,11 +157,16 @@ func (c coder) launchOf(s *cuda.Stream, args *abi.DecodeArgs, op string) hitLaun
 	}
 	stage := (rowBytes+15)&^15 + 32
 	args.StageBytes = uint32(stage)
-	built := 0 // the row that is put together
+	perTile := (l.ahead+1)*stage + int(args.Codec.Scratch)
+	built := 0 // what the scratch is longer
 	if c.built {
+		tickets := l.lanes * abi.BuiltTickets
 		built = (rowBytes + 15) &^ 15
+		// The tiles of a warp read their first words from different banks.
+		built += (32 - tickets - perTile - built) & 127
+		perTile += tickets + built
 	}
-	perWarp := 32 / l.lanes * ((l.ahead+1)*stage + int(args.Codec.Scratch) + built)
+	perWarp := 32 / l.lanes * perTile
 	if l.op == "find" {
 		perWarp += 32 * abi.FindShared
 	}
