@@ -174,6 +174,23 @@ func (t *Table) Read(ctx context.Context, rows []int64, visit func(i int, stored
 	t.Counts.Nanos.Add(int64(time.Since(begun)))
 }
 
+// Peek is Read that no counter counts and that does nothing for rows which cannot be read: for questions about rows, not for their use.
+func (t *Table) Peek(ctx context.Context, rows []int64, visit func(i int, stored []byte, compressed bool)) {
+	if t.life.Err() != nil {
+		return
+	}
+	ctx, cancel := t.bounded(ctx)
+	defer cancel()
+	t.source.ReadRows(ctx, rows, func(i int, stored []byte, compressed bool, err error) {
+		if newer, as, ok, failed := t.o.Log.Get(rows[i]); ok && failed == nil { // updated since the caller looked
+			stored, compressed = newer, as
+		}
+		if err == nil {
+			visit(i, stored, compressed)
+		}
+	})
+}
+
 // Outcome is what became of the absent rows of a batch.
 type Outcome struct {
 	Rows, Failed int64
