@@ -58,6 +58,9 @@ const (
 // CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one.
 const CoderAhead = 2
 
+// BuiltTickets is the shared memory, in bytes, of each thread that decodes rows put together in shared memory: see decode_built.h.
+const BuiltTickets = 48
+
 // RankTable is the length, in words, of the table by which coder_rank_bytes.h decodes four digits at a time.
 const RankTable = 272
 
