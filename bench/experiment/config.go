@@ -45,6 +45,9 @@ type Config struct {
 	Features string `json:"features,omitempty"`
 	// ColdPages is the address of a cluster that has the table's pages: those that the files of Features lack, or all if Features is "".
 	ColdPages string `json:"cold_pages,omitempty"`
+	// ColdCache is a folder in which pages of ColdPages are kept once they have been read, at most ColdCacheBytes ("16GiB"); "" keeps none.
+	ColdCache      string `json:"cold_cache,omitempty"`
+	ColdCacheBytes string `json:"cold_cache_bytes,omitempty"`
 	// DType is the type that the table's elements are taken for, of the same length; "" is that of the file.
 	DType string `json:"dtype,omitempty"`
 	// Cast rounds the table's elements to bf16, f16, f8e4m3 or f8e5m2 first.
@@ -168,6 +171,12 @@ func (c *Config) Validate() error {
 	f.If(!ok, "--link (%q) must be GB/s above 0, or none", c.Link)
 	f.Add(dataset.CheckDType(c.DType))
 	f.Add(dataset.CheckCast(c.Cast))
+	f.If(c.ColdCache != "" && c.ColdPages == "", "--cold-cache needs --cold redis://HOST:PORT")
+	f.If(c.ColdCacheBytes != "" && c.ColdCache == "", "--cold-cache-bytes needs --cold-cache")
+	if c.ColdCacheBytes != "" {
+		_, err = setting.Bytes("--cold-cache-bytes", c.ColdCacheBytes)
+		f.Add(err)
+	}
 	if c.HostMemory != "" {
 		_, err = setting.Bytes("--host-memory", c.HostMemory)
 		f.Add(err)

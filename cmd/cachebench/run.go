@@ -105,6 +105,8 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.StringVar(&cfg.Codec, "codec", cfg.Codec, strings.Join(registry.Usage(), ", "))
 	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
 	f.VarPF(coldFlag{cfg}, "cold", "", "begin with an empty cache: warm-up batches run through it, unmeasured; with redis://HOST:PORT instead: a cluster that has the table's pages").NoOptDefVal = "true"
+	f.StringVar(&cfg.ColdCache, "cold-cache", "", "folder on this machine's drive that keeps pages of the cluster of --cold once they have been read, also for the next run")
+	f.StringVar(&cfg.ColdCacheBytes, "cold-cache-bytes", "", "most bytes of pages in --cold-cache (default: 16GiB)")
 	f.IntVar(&cfg.Drift, "drift", 0, "make other rows hot after so many batches; a static cache is shown too")
 	f.IntVar(&cfg.RefreshBatches, "refresh-batches", 0, "batches between refresh cycles")
 	f.DurationVar(&cfg.RefreshInterval, "refresh-interval", 0, "time between refresh cycles in the background instead, such as 100ms")
