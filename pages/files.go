@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"github.com/tensorcache/tensorcache/internal/directio"
 )
 
 // A directory of page files: docs/format/pages.md.
@@ -40,7 +42,7 @@ type placer struct {
 
 // place returns the place of the next page.
 func (p *placer) place(length int) (file int, offset int64) {
-	n := int64(blocks(length)) * block
+	n := int64(directio.Blocks(length)) * block
 	if p.end > 0 && p.end+n > fileBytes {
 		p.file++
 		p.end = 0
@@ -199,7 +201,7 @@ func openGeneration(dir string, m *Manifest, o FileOptions) (_ *Files, err error
 	}
 	f.direct = !o.Buffered
 	for i := range last + 1 {
-		file, direct, err := openDirect(pageFile(f.folder, i), f.direct)
+		file, direct, err := openPages(pageFile(f.folder, i), f.direct)
 		if o.Incomplete && errors.Is(err, fs.ErrNotExist) {
 			file, direct, err = nil, f.direct, nil
 		}
@@ -254,6 +256,15 @@ func (f *Files) Close() error {
 		f.engine.close()
 		f.closeFiles()
 	})
+}
+
+// openPages opens a page file, past the page cache if so wanted and the file system can.
+func openPages(path string, direct bool) (*os.File, bool, error) {
+	if direct {
+		return directio.Open(path, os.O_RDONLY, 0)
+	}
+	f, err := os.Open(path)
+	return f, false, err
 }
 
 func (f *Files) closeFiles() {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/internal/atomicfile"
+	"github.com/tensorcache/tensorcache/internal/directio"
 	"github.com/tensorcache/tensorcache/internal/filelock"
 )
 
@@ -130,7 +131,7 @@ func (w *FileWriter) start() error {
 	if err := os.Mkdir(w.folder, 0o777); err != nil {
 		return err
 	}
-	return syncFolder(w.dir)
+	return atomicfile.SyncFolder(w.dir)
 }
 
 // WritePages implements Writer.
@@ -151,7 +152,7 @@ func (w *FileWriter) WritePages(ctx context.Context, first uint32, pages [][]byt
 			}
 		}
 		w.buffer = append(w.buffer, p...)
-		w.buffer = append(w.buffer, make([]byte, blocks(len(p))*block-len(p))...)
+		w.buffer = append(w.buffer, make([]byte, directio.Blocks(len(p))*block-len(p))...)
 		w.next++
 		if len(w.buffer) >= writeBytes {
 			if err := w.flush(); err != nil {
@@ -176,7 +177,7 @@ func (w *FileWriter) nextFile(number int) (err error) {
 	if w.file, err = os.Create(pageFile(w.folder, number)); err != nil {
 		return err
 	}
-	return syncFolder(w.folder)
+	return atomicfile.SyncFolder(w.folder)
 }
 
 // flush writes the buffered pages to the file.
@@ -244,7 +245,7 @@ func (w *FileWriter) Commit(ctx context.Context, m *Manifest, parts *Parts) erro
 			}
 		}
 	}
-	if err := errors.Join(syncFolder(w.folder), ctx.Err()); err != nil {
+	if err := errors.Join(atomicfile.SyncFolder(w.folder), ctx.Err()); err != nil {
 		return err
 	}
 	if err := writeManifest(filepath.Join(w.dir, manifestFile), b); err != nil {
@@ -294,14 +295,4 @@ func (w *FileWriter) closeFiles() {
 	if w.checkpoint != nil {
 		w.checkpoint.file.Close()
 	}
-}
-
-// syncFolder makes the names in a folder durable. Not every file system lets folders be synced.
-func syncFolder(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	f.Sync()
-	return f.Close()
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/tensorcache/tensorcache/internal/directio"
 )
 
 // Updates are newer versions of rows, in the encoding of a table: those of a delta log.
@@ -162,7 +164,7 @@ func (r *rewriting) read(ctx context.Context, from Store, g int) readGroup {
 	}
 	n := int(end - first)
 	size := r.t.manifest.BufferBytes()
-	memory := aligned(n * size)
+	memory := directio.Aligned(n * size)
 	numbers, into := make([]uint32, n), make([][]byte, n)
 	for i := range numbers {
 		numbers[i], into[i] = first+uint32(i), memory[i*size:][:size]
