@@ -167,7 +167,7 @@ func (c *fileCall) merge() []*request {
 			b = directio.Aligned(n)
 		}
 		b = b[:n]
-		if last != nil && page == lastPage+1 && last.file == c.f.files[p.file] && lastBytes+n <= mergeBytes {
+		if last != nil && page == lastPage+1 && last.file == c.f.files[p.file] && last.offset+int64(lastBytes) == int64(p.block)*block && lastBytes+n <= mergeBytes {
 			last.into = append(last.into, b)
 			lastBytes += n
 		} else {

@@ -27,8 +27,10 @@ type FileWriter struct {
 	file       *os.File // of the pages that are written; nil: none yet
 	number     int      // of the file
 	at         placer
-	next       uint32 // page
-	buffer     []byte // pages that are not in the file yet, the last of which ends at at.end
+	next       uint32    // page
+	from       *Files    // the generation whose pages this one has, too; nil: none
+	places     placeList // of the pages so far, if from is set
+	buffer     []byte    // pages that are not in the file yet, the last of which ends at at.end
 	unsynced   int64
 	synced     time.Time   // when the last sync began
 	checkpoint *checkpoint // nil: not resumable
@@ -145,7 +147,10 @@ func (w *FileWriter) WritePages(ctx context.Context, first uint32, pages [][]byt
 		return fmt.Errorf("pages: %s: first page (%d) must be %d", w.dir, first, w.next)
 	}
 	for _, p := range pages {
-		file, _ := w.at.place(len(p))
+		file, offset := w.at.place(len(p))
+		if w.from != nil {
+			w.places.add(place{uint16(file), uint32(offset / block)}, len(p))
+		}
 		if w.file == nil || file != w.number {
 			if err := w.nextFile(file); err != nil {
 				return err
@@ -174,7 +179,11 @@ func (w *FileWriter) nextFile(number int) (err error) {
 		}
 	}
 	w.number = number
-	if w.file, err = os.Create(pageFile(w.folder, number)); err != nil {
+	flag := os.O_RDWR | os.O_CREATE | os.O_TRUNC
+	if w.from != nil {
+		flag |= os.O_EXCL // what is there is a file of the generation before
+	}
+	if w.file, err = os.OpenFile(pageFile(w.folder, number), flag, 0o666); err != nil {
 		return err
 	}
 	return atomicfile.SyncFolder(w.folder)
@@ -234,6 +243,11 @@ func (w *FileWriter) Commit(ctx context.Context, m *Manifest, parts *Parts) erro
 	}
 	if err := w.sync(); err != nil {
 		return err
+	}
+	if w.from != nil {
+		if err := w.commitPlaces(); err != nil {
+			return err
+		}
 	}
 	for p, contents := range parts {
 		if err := m.Check(Part(p), contents); err != nil {
