@@ -540,3 +540,14 @@ func BenchmarkGatherPooled(b *testing.B) {
 		}
 	}
 }
+
+// pooledOut returns the bytes and the width of a pooled batch's output.
+func pooledOut(p *cache.Pooling, of dtype.Type, columns, rows int) (size, width int) {
+	output := p.Output
+	if output == 0 {
+		output = of
+	}
+	width = columns * output.Size()
+	stride, bags := max(width, int(p.Stride)), len(bagsOf(p, rows))
+	return max(0, (bags-1)*stride+width*min(bags, 1)), width
+}

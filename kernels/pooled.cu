@@ -10,6 +10,9 @@ template <class T> INLINE void storeRow(T *p, T x) { *p = x; }
 #include "pooled.h"
 #include "pooled_batch.h"
 #include "sample.h"
+#ifdef ROW_FLOAT8
+#include "float8.h"
+#endif
 
 // Looks up the rows of a batch and adds them up, bag by bag, as ROW_CODER of ROW_HEADER decodes them; the rows are not written. With ROW_REPLAY the
 // batch is a part of a captured graph.
@@ -19,6 +22,8 @@ template <class T> INLINE void storeRow(T *p, T x) { *p = x; }
 // copies to shared memory, POOL_AHEAD rows ahead. Each lane has the sums of a quad in registers, or, of rows of more than 32 quads, those of
 // every 32nd quad in shared memory. Raw rows and rows of IBP with one mask are added from registers; other coders write the row to shared
 // memory first. A run that is a whole bag is written as the bag's output; the sums of other runs go to partials, for poolJoin.
+//
+// With ROW_FLOAT8 rows are float8 values with scales. The row is written to shared memory, and each lane adds pieces of 8 elements instead of quads.
 //
 // Shared memory: the codec's metadata, if they fit, then for each tile: a list of 16 bytes a lane; POOL_AHEAD stages of 16 + stageBytes; the row, unless
 // ROW_PAIRS; the coder's scratch; and the sums of rows of more than 32 quads.
@@ -34,8 +39,16 @@ struct Counted {
 	u32 hits, peers, reasons[NUM_REASONS];
 };
 
+#ifdef ROW_FLOAT8
+using Elements = Float8Args;
+constexpr bool FLOAT8 = true;
+#else
+struct Elements {};
+constexpr bool FLOAT8 = false;
+#endif
+
 #ifdef ROW_PAIRS
-constexpr bool VIA_ROW = false;
+constexpr bool VIA_ROW = FLOAT8;
 #define POOLED_BLOCKS 3
 #else
 constexpr bool VIA_ROW = true;
@@ -49,6 +62,7 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 	const Tile<N> tile;
 	const u8 *meta;
 	Counted &counted;
+	const Elements &elements;
 	u32x4 *list;
 	u8 *stages, *row, *scratch;
 	float *sums;      // of a long row: those of element i of quad q at i x quads + q
@@ -56,9 +70,11 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 	u32 from, to;     // the tile's positions
 	u64 moved;        // stored bytes of missed rows
 
-	static INLINE u32 tileBytes(const ServeArgs &a)
+	// units is the number of a row's parts that lanes add: quads, or of float8 rows pieces of 8 elements.
+	INLINE u32 units() const { return FLOAT8 ? (p.columns + EACH - 1) / EACH : a.codec.quads; }
+	INLINE u32 tileBytes() const
 	{
-		return N * 16 + POOL_AHEAD * (16 + a.stageBytes) + (VIA_ROW ? a.codec.quads * 16 : 0) + a.codec.scratch + (LONG ? a.codec.quads * EACH * 4 : 0);
+		return N * 16 + POOL_AHEAD * (16 + a.stageBytes) + (VIA_ROW ? a.codec.quads * 16 : 0) + a.codec.scratch + (LONG ? units() * EACH * 4 : 0);
 	}
 	INLINE void place(u8 *shared)
 	{
@@ -180,15 +196,32 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 		copyCommit();
 	}
 
+#ifdef ROW_FLOAT8
+	// addRow adds a row in shared memory.
+	INLINE void addRow(const u8 *of, float weight, bool fresh)
+	{
+		for (u32 piece = tile.lane; piece < units(); piece += N) {
+			float y[EACH];
+			float8Piece(elements, p.element, of, p.columns, piece, y);
+			addUnit(piece, y, weight, fresh);
+		}
+	}
+	INLINE void add(u32 quad, u32x4 of, float, bool) const { *(u32x4 *)(row + quad * 16) = of; }
+#else
 	// add adds a quad of a row to the sums. fresh says that the row is the first one of its bag.
 	INLINE void add(u32 quad, u32x4 of, float weight, bool fresh)
 	{
 		float y[EACH];
 		unpack<EACH>(of, p.element, y);
+		addUnit(quad, y, weight, fresh);
+	}
+#endif
+	INLINE void addUnit(u32 quad, float (&y)[EACH], float weight, bool fresh)
+	{
 		if (p.mode == POOL_MAX) {
 #pragma unroll
 			for (int i = 0; i < EACH; i++) {
-				float &s = LONG ? sums[i * a.codec.quads + quad] : x[i];
+				float &s = LONG ? sums[i * units() + quad] : x[i];
 				s = fresh || y[i] > s ? y[i] : s;
 			}
 			return;
@@ -200,7 +233,7 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 		}
 #pragma unroll
 		for (int i = 0; i < EACH; i++) {
-			float &s = LONG ? sums[i * a.codec.quads + quad] : x[i];
+			float &s = LONG ? sums[i * units() + quad] : x[i];
 			s = sumOf(s, y[i]);
 		}
 	}
@@ -213,9 +246,9 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 		for (int i = 0; i < EACH; i++)
 			x[i] = first;
 		if (LONG)
-			for (u32 quad = tile.lane; quad < a.codec.quads; quad += N) // those that the lane adds to
+			for (u32 quad = tile.lane; quad < units(); quad += N) // those that the lane adds to
 				for (int i = 0; i < EACH; i++)
-					sums[i * a.codec.quads + quad] = first;
+					sums[i * units() + quad] = first;
 	}
 
 	// take adds the row at a position, which start has begun to copy, and returns whether there was one.
@@ -244,6 +277,16 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 				tile.sync();
 			}
 		}
+#ifdef ROW_FLOAT8
+		const u8 *decoded = stage + 16 + offset;
+		if (ok && (e.z & COMPRESSED) != 0) {
+			ok = decode(stored, length, weight, fresh);
+			tile.sync();
+			decoded = row;
+		}
+		if (ok)
+			addRow(decoded, weight, fresh);
+#else
 		if (ok && (e.z & COMPRESSED) == 0) {
 			for (u32 quad = tile.lane; quad < a.codec.quads; quad += N) {
 				u32x4 q;
@@ -256,6 +299,7 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 		} else if (ok) {
 			ok = decode(stored, length, weight, fresh);
 		}
+#endif
 		if (e.z & MISSED)
 			moved += ok ? length : 0;
 		if (!ok && tile.lane == 0)
@@ -300,11 +344,15 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 	INLINE bool decode(const Words<SHARED> &stored, u32 length, float weight, bool fresh)
 	{
 		bool ok = length - 1 < a.codec.rowBytes - 1 && C::decode(a.codec, meta, stored, length, scratch, tile, row);
+#ifdef ROW_FLOAT8
+		return ok;
+#else
 		tile.sync();
 		if (ok)
 			for (u32 quad = tile.lane; quad < a.codec.quads; quad += N)
 				add(quad, *(const u32x4 *)(row + quad * 16), weight, fresh);
 		return ok;
+#endif
 	}
 #endif
 
@@ -313,7 +361,7 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 	{
 #pragma unroll
 		for (int i = 0; i < EACH; i++) {
-			y[i] = LONG ? sums[i * a.codec.quads + quad] : x[i];
+			y[i] = LONG ? sums[i * units() + quad] : x[i];
 			if (rows == 0)
 				y[i] = 0;
 			else if (rows > 1)
@@ -326,7 +374,7 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 	{
 		if (whole) {
 			u8 *out = (u8 *)a.lookup.out + (u64)bag * p.stride;
-			for (u32 quad = tile.lane; quad < a.codec.quads; quad += N) {
+			for (u32 quad = tile.lane; quad < units(); quad += N) {
 				float y[EACH];
 				sumsOf(quad, rows == 0 || p.mode == POOL_MEAN ? rows : 1, y);
 				storeSums<EACH>(p, out, quad, y);
@@ -336,7 +384,7 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 		u8 *to = placeOf(p, position, last);
 		if (tile.lane == 0)
 			storeFar((u32 *)to, rows);
-		for (u32 quad = tile.lane; quad < a.codec.quads; quad += N) {
+		for (u32 quad = tile.lane; quad < units(); quad += N) {
 			float y[EACH];
 			sumsOf(quad, 1, y);
 #pragma unroll
@@ -389,7 +437,7 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 	}
 };
 
-template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, const PoolArgs &p, Counted &counted)
+template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, const PoolArgs &p, Counted &counted, const Elements &elements)
 {
 	extern __shared__ u32x4 dynamic[];
 	const ServeArgs &a = b.a;
@@ -402,9 +450,9 @@ template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, 
 	const u8 *meta = metaOf<C>(a.codec, (u8 *)dynamic);
 	b.begun();
 	using P = Pooled<C, N, EACH, LONG>;
-	P pooled{b, a, p, Tile<N>::make(), meta, counted};
+	P pooled{b, a, p, Tile<N>::make(), meta, counted, elements};
 	pooled.moved = 0;
-	pooled.place((u8 *)dynamic + a.codec.metaBytes + tid / N * P::tileBytes(a));
+	pooled.place((u8 *)dynamic + a.codec.metaBytes + tid / N * pooled.tileBytes());
 	u64 first = (u64)((blockID() * blockThreads() + tid) / N) * p.tileRows;
 	if (first <= a.lookup.count)
 		pooled.runs((u32)first);
@@ -430,24 +478,34 @@ template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, 
 	b.end();
 }
 
+#ifdef ROW_FLOAT8
+using Args = PooledFloat8Args;
+using OfReplay = PooledFloat8ReplayArgs;
+#define ELEMENTS(args) args.float8
+#else
+using Args = PooledArgs;
+using OfReplay = PooledReplayArgs;
+#define ELEMENTS(args) Elements{}
+#endif
+
 #ifdef ROW_REPLAY
 #define POOLED(name, lanes, each, isLong)                                                                                        \
-	KERNEL void __launch_bounds__(256, isLong ? 2 : POOLED_BLOCKS) name(const PooledReplayArgs r)                                         \
+	KERNEL void __launch_bounds__(256, isLong ? 2 : POOLED_BLOCKS) name(const OfReplay r)                                         \
 	{                                                                                                                        \
 		__shared__ ReplayNow now;                                                                                        \
 		__shared__ Counted counted;                                                                                      \
-		pool<ROW_CODER, lanes, each, isLong>(Batch{r.replay, r.replay.serve, now}, r.pool, counted);                     \
+		pool<ROW_CODER, lanes, each, isLong>(Batch{r.replay, r.replay.serve, now}, r.pool, counted, ELEMENTS(r));                     \
 	}
 #else
 #define POOLED(name, lanes, each, isLong)                                                                                        \
-	KERNEL void __launch_bounds__(256, isLong ? 2 : POOLED_BLOCKS) name(const PooledArgs a)                                               \
+	KERNEL void __launch_bounds__(256, isLong ? 2 : POOLED_BLOCKS) name(const Args a)                                               \
 	{                                                                                                                        \
 		__shared__ Counted counted;                                                                                      \
-		pool<ROW_CODER, lanes, each, isLong>(Batch{a.serve}, a.pool, counted);                                           \
+		pool<ROW_CODER, lanes, each, isLong>(Batch{a.serve}, a.pool, counted, ELEMENTS(a));                                           \
 	}
 #endif
 
-// The kernels for elements of 4 and of 2 bytes: ROW_FLOATS is the sum of those that there are.
+// The kernels for elements of 4, 2 and 1 bytes: ROW_FLOATS is the sum of those that there are.
 #if ROW_FLOATS & 4
 POOLED(pooledLongOf4, 32, 4, true)
 POOLED(pooled32Of4, 32, 4, false)
@@ -466,5 +524,12 @@ POOLED(pooled16Of2, 16, 8, false)
 #endif
 #if ROW_LANES <= 8
 POOLED(pooled8Of2, 8, 8, false)
+#endif
+#endif
+#if ROW_FLOATS & 1
+POOLED(pooledLongOf1, 32, 8, true)
+POOLED(pooled32Of1, 32, 8, false)
+#if ROW_LANES <= 16
+POOLED(pooled16Of1, 16, 8, false)
 #endif
 #endif
