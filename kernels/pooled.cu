@@ -60,7 +60,8 @@ using Stored = Words<SHARED>;
 #define POOLED_BLOCKS 3 // a multiprocessor
 
 // RAW_AT_ONCE is how many raw hits are read at once, and NEXT how far ahead hits are prefetched that are read one by one.
-constexpr u32 RAW_AT_ONCE = 4, NEXT = 2;
+[[maybe_unused]] constexpr u32 RAW_AT_ONCE = 4;
+constexpr u32 NEXT = 2;
 
 template <class C, int N, int EACH, bool LONG> struct Pooled {
 	const Batch &b;
