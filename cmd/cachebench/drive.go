@@ -34,6 +34,11 @@ of their own in FOLDER, and removed at the end.`,
 			if err != nil || p < pages.MinPageBytes || p > pages.MaxPageBytes {
 				return fmt.Errorf("--page (%q) must be 64KiB to 1MiB", page)
 			}
+			for _, name := range []string{"row-bytes", "depth", "share", "rounds"} {
+				if value := cmd.Flags().Lookup(name).Value.String(); value == "0" { // drive.Measure would take it for the default
+					return fmt.Errorf("--%s (0) must be above 0", name)
+				}
+			}
 			cfg.Bytes, cfg.PageBytes = n, int(p)
 			if info, err := os.Stat(cfg.Dir); err != nil || !info.IsDir() {
 				return fmt.Errorf("--dir (%s) must be a folder on the drive", cfg.Dir)
