@@ -175,7 +175,7 @@ func TestFromPages_MemoryTooSmall(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = cache.New(cache.Options{Tables: []cache.Table{one}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: cache.BackendHost}, Host: cache.HostOptions{Memory: 100 << 10}})
-	if err == nil || !strings.Contains(err.Error(), "host memory") || !strings.Contains(err.Error(), "must hold the index of 20000 rows") {
+	if err == nil || !strings.Contains(err.Error(), "host memory") || !strings.Contains(err.Error(), "(102400 B) must be at least 24") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/faults"
 	"github.com/tensorcache/tensorcache/pages"
 )
 
@@ -97,10 +98,16 @@ func Measure(ctx context.Context, c Config) (_ *Result, err error) {
 	if c.Progress == nil {
 		c.Progress = quiet{}
 	}
-	n := c.Bytes / int64(c.RowBytes)
-	if n < 1 || c.Share <= 0 || c.Share > 1 || c.Rounds < 1 || c.Depth < 1 {
-		return nil, fmt.Errorf("drive: bytes (%d), share (%g), rounds (%d) and depth (%d) must be above 0, and the share at most 1", c.Bytes, c.Share, c.Rounds, c.Depth)
+	f := faults.List{Prefix: "drive: "}
+	f.If(c.RowBytes < 1 || c.RowBytes > c.PageBytes/2, "row bytes (%d) must be 1 to half a page (%d)", c.RowBytes, c.PageBytes/2)
+	f.If(c.Bytes < int64(max(c.RowBytes, 1)), "bytes (%d) must be a row (%d) at least", c.Bytes, c.RowBytes)
+	f.If(!(c.Share > 0 && c.Share <= 1), "share (%g) must be above 0 and at most 1", c.Share)
+	f.If(c.Rounds < 1, "rounds (%d) must be at least 1", c.Rounds)
+	f.If(c.Depth < 1, "depth (%d) must be at least 1", c.Depth)
+	if err := f.Err(); err != nil {
+		return nil, err
 	}
+	n := c.Bytes / int64(c.RowBytes)
 	dir, err := os.MkdirTemp(c.Dir, "tensorcache-drive-")
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/drive"
 	"github.com/tensorcache/tensorcache/bench/report"
 	"github.com/tensorcache/tensorcache/internal/setting"
+	"github.com/tensorcache/tensorcache/pages"
 )
 
 func newDrive() *cobra.Command {
@@ -31,8 +32,8 @@ of their own in FOLDER, and removed at the end.`,
 				return err
 			}
 			p, err := setting.Bytes("--page", page)
-			if err != nil {
-				return err
+			if err != nil || p < pages.MinPageBytes || p > pages.MaxPageBytes {
+				return fmt.Errorf("--page (%q) must be 64KiB to 1MiB", page)
 			}
 			if cfg.Gather.HostMemory, err = setting.Bytes("--host-memory", hostMemory); err != nil {
 				return err
@@ -40,7 +41,12 @@ of their own in FOLDER, and removed at the end.`,
 			if cfg.Gather.Budget, err = setting.Bytes("--budget", budget); err != nil {
 				return err
 			}
-			cfg.Bytes, cfg.PageBytes = n, int(min(p, 1<<30))
+			for _, name := range []string{"row-bytes", "depth", "share", "rounds"} {
+				if value := cmd.Flags().Lookup(name).Value.String(); value == "0" { // drive.Measure would take it for the default
+					return fmt.Errorf("--%s (0) must be above 0", name)
+				}
+			}
+			cfg.Bytes, cfg.PageBytes = n, int(p)
 			if info, err := os.Stat(cfg.Dir); err != nil || !info.IsDir() {
 				return fmt.Errorf("--dir (%s) must be a folder on the drive", cfg.Dir)
 			}

@@ -58,6 +58,9 @@ const (
 // CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one.
 const CoderAhead = 2
 
+// BuiltTickets is the shared memory, in bytes, of each thread that decodes rows put together in shared memory: see decode_built.h.
+const BuiltTickets = 48
+
 // RankTable is the length, in words, of the table by which coder_rank_bytes.h decodes four digits at a time.
 const RankTable = 272
 
@@ -410,7 +413,7 @@ const (
 // PoolPartialHeader is the bytes in front of a run's sums in partials: how many rows the run has.
 const PoolPartialHeader = 16
 
-// PoolAhead is the number of rows that a tile has in shared memory, or on their way there.
+// PoolAhead is the number of misses that a tile has in shared memory, or on their way there.
 const PoolAhead = 4
 
 const (
