@@ -20,7 +20,8 @@ struct BuddyArgs {
 	u32 target;
 	u32 over;
 	u32 devices;
-	u32 device;
+	// Peers has a bit for each device, and for each slab of the overlay, that is not the reader's.
+	u32 peers;
 	u32 narrow;
 	u32 blocks;
 };

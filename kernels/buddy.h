@@ -61,6 +61,7 @@ INLINE u64 addressOf(const u64 (&of)[MAX_SLABS], u32 devices, u32 device)
 }
 
 constexpr u64 BUDDY_HOME = 1;
+constexpr u32 OVERSIZE = 4; // the reason as which rows with bytes in buddy memory are counted
 
 // overlayBase returns the address of a slab of the overlay. In a captured graph it is the latest view's: the block is announced.
 ASIDE u64 overlayBase(u64 views, u32 slab)
@@ -90,53 +91,54 @@ ASIDE void outsideAside(u64 counters, u64 out, u32 rowBytes, u32 position)
 	atomicAdd(&((Counters *)counters)->hits, ~0u);
 }
 
-// Buddy makes the tickets of a batch, a lane those of every step-th row. It reads row numbers two entries ahead and words one. makes says whether
-// the caller makes tickets at all: of a block that decodes a row, one warp.
+// BuddyRows makes the tickets of a batch, a lane those of every step-th row. It reads words one entry ahead, and row numbers two. LEAN takes fewer
+// registers: it reads row numbers again. makes says whether the caller makes tickets at all: of a block that decodes a row, one warp does.
 template <bool LEAN> struct BuddyRows {
 	using Kept = BuddyTicket;
-	const BuddyArgs &a;
+	const BuddyArgs &r;
+	const DecodeArgs &a;
 	bool makes;
 	u32 count;
 	i64 number, next; // of the entry that the next call of make is for, and of the one behind it
 	u64 word;	  // of the former
 
-	INLINE BuddyRows(const BuddyArgs &args, bool makes) : a(args), makes(makes), count(args.decode.count), number(-1), next(-1), word(0) {}
-	INLINE u32 target() const { return a.target; }
+	INLINE BuddyRows(const BuddyArgs &args, bool makes) : r(args), a(args.decode), makes(makes), count(args.decode.count), number(-1), next(-1), word(0) {}
+	INLINE u32 target() const { return r.target; }
 	INLINE i64 numberAt(u32 row) const
 	{
 		if (row >= count)
 			return -1;
-		return a.narrow ? (i64)(i32)loadConst((const u32 *)a.decode.found + row) : (i64)loadConst((const u64 *)a.decode.found + row);
+		return r.narrow ? (i64)(i32)loadConst((const u32 *)a.found + row) : (i64)loadConst((const u64 *)a.found + row);
 	}
 	INLINE void prefetchNumber(u32 row) const
 	{
 		if (row < count)
-			prefetchL2((const u8 *)a.decode.found + (u64)row * (a.narrow ? 4 : 8));
+			prefetchL2((const u8 *)a.found + (u64)row * (r.narrow ? 4 : 8));
 	}
 	// placeOf returns a row's device and its number there.
 	INLINE u32 placeOf(i64 row, u64 &local) const
 	{
 		local = (u64)row;
-		if (a.devices == 1)
+		if (r.devices == 1)
 			return 0;
-		local = multiplyHigh((u64)row, a.magic);
-		return (u32)row - (u32)local * a.devices;
+		local = multiplyHigh((u64)row, r.magic);
+		return (u32)row - (u32)local * r.devices;
 	}
 	INLINE u64 wordOf(i64 row) const
 	{
-		if ((u64)row >= (u64)a.limit)
+		if ((u64)row >= (u64)r.limit)
 			return 0;
 		u64 local;
 		u32 device = placeOf(row, local);
-		return loadDevice((const u64 *)addressOf(a.words, a.devices, device) + local);
+		return loadDevice((const u64 *)addressOf(r.words, r.devices, device) + local);
 	}
 	// ticket returns the ticket of a row at a position of the batch, given its word.
 	INLINE BuddyTicket ticket(i64 row, u64 word, u32 position, bool &peer) const
 	{
-		const u32 rowBytes = a.decode.codec.rowBytes;
+		const u32 rowBytes = a.codec.rowBytes;
 		BuddyTicket t{0, position, 0, 0, position, 0};
 		peer = false;
-		if ((u64)row >= (u64)a.limit)
+		if ((u64)row >= (u64)r.limit)
 			return t;
 		u32 length = storedAt(word);
 		t.length = !compressedAt(word) ? rowBytes : length - 1 < rowBytes - 1 ? length : BAD_LENGTH;
@@ -144,19 +146,20 @@ template <bool LEAN> struct BuddyRows {
 		if (word & BUDDY_HOME) {
 			u64 local;
 			u32 device = placeOf(row, local);
-			t.stored = addressOf(a.slots, a.devices, device) + local * a.target;
-			t.over = addressOf(a.overs, a.devices, device) + local * a.over - a.target;
-			peer = device != a.device;
+			t.stored = addressOf(r.slots, r.devices, device) + local * r.target;
+			t.over = addressOf(r.overs, r.devices, device) + local * r.over - r.target;
+			peer = (r.peers >> device & 1) != 0;
 		} else {
-			t.stored = (a.views ? overlayBase(a.views, slabAt(word)) : slabOf(a.decode, word)) + offsetAt(word);
+			t.stored = (r.views ? overlayBase(r.views, slabAt(word)) : slabOf(a, word)) + offsetAt(word);
 			t.over = t.stored;
+			peer = inPeers(r.peers, word);
 		}
 		return t;
 	}
 	// beyond returns the bytes of a row that lie in buddy memory.
 	INLINE u32 beyond(const BuddyTicket &t, u64 word) const
 	{
-		return (word & BUDDY_HOME) != 0 && (i32)t.length > (i32)a.target ? t.length - a.target : 0;
+		return (word & BUDDY_HOME) != 0 && (i32)t.length > (i32)r.target ? t.length - r.target : 0;
 	}
 	INLINE void begin(u32 row, u32 step, u32)
 	{
@@ -177,7 +180,7 @@ template <bool LEAN> struct BuddyRows {
 		if (ballot(~0u, bytes != 0 || peer) != 0)
 			countAside(bytes, peer);
 		if (row < count && t.length == 0)
-			outsideAside(a.decode.counters, a.decode.out, a.decode.codec.rowBytes, row);
+			outsideAside(a.counters, a.out, a.codec.rowBytes, row);
 		word = wordOf(next);
 		if (LEAN)
 			prefetchNumber(row + 2 * step);
@@ -196,7 +199,7 @@ template <bool LEAN> struct BuddyRows {
 		BuddyTicket t = ticket(row, word, i, peer);
 		BuddyCounts *counts = buddyCounts();
 		if (makes && t.length == 0)
-			outsideAside(a.decode.counters, a.decode.out, a.decode.codec.rowBytes, i);
+			outsideAside(a.counters, a.out, a.codec.rowBytes, i);
 		if (u32 bytes = beyond(t, word); makes && bytes != 0) {
 			__atomic_fetch_add(&counts->bytes, (u64)bytes, __ATOMIC_RELAXED);
 			__atomic_fetch_add(&counts->overflows, 1u, __ATOMIC_RELAXED);
@@ -214,15 +217,15 @@ template <bool LEAN> struct BuddyRows {
 	}
 	INLINE SplitWords words(const BuddyTicket &t, u32 limit) const
 	{
-		return {(const u32 *)t.stored, (const u32 *)t.over, limit, a.target / 4};
+		return {(const u32 *)t.stored, (const u32 *)(r.over == 0 ? t.stored : t.over), limit, r.target / 4};
 	}
 };
 
-// BuddyOfBlock is Buddy for a block that decodes a row where it lies.
 using Buddy = BuddyRows<false>;
 
+// BuddyOfBlock is Buddy for a block that decodes a row where it lies.
 struct BuddyOfBlock : Buddy {
-	INLINE BuddyOfBlock(const BuddyArgs &args, bool makes) : Buddy(args, makes) {}
+	INLINE BuddyOfBlock(const BuddyArgs &args) : Buddy(args, threadID() == 0) {}
 	INLINE BuddyTicket one(u32 i) const
 	{
 		__shared__ u64 word;
@@ -260,7 +263,7 @@ INLINE void endBuddyReplay(const BuddyArgs &a)
 		ReplayCounts *all = &state->counts;
 		atomicAdd(&all->peers, (u64)c.peers);
 		atomicAdd(&all->hostBytes, c.hostBytes);
-		atomicAdd(&all->reasons[0], (u64)c.reasons[0]);
+		atomicAdd(&all->reasons[OVERSIZE], (u64)c.reasons[OVERSIZE]);
 		if (c.corrupt != 0) {
 			all->corruptPosition = c.corruptPosition;
 			atomicAdd(&all->corrupt, (u64)c.corrupt);
@@ -289,7 +292,7 @@ INLINE void endBuddy(const BuddyArgs &a)
 		if (blockID() == 0)
 			atomicAdd(&count->hits, a.decode.count);
 		if (counts->overflows != 0) {
-			atomicAdd(&count->reasons[0], counts->overflows);
+			atomicAdd(&count->reasons[OVERSIZE], counts->overflows);
 			atomicAdd(&count->hostBytes, counts->bytes);
 		}
 		if (counts->peers != 0)

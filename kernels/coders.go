@@ -42,7 +42,7 @@ const raw = "raw"
 
 // hitKernel is a kernel that decodes hits. Its name is op, form and shape.
 type hitKernel struct {
-	// op is "decode", "decodePeers", for lists with rows of other devices, or "find", which looks the rows up.
+	// op is "decode", "decodePeers", for lists with rows of other devices, "find", which looks the rows up, or "buddy", for rows of resident tables.
 	op string
 	// form is empty or names a specialised kernel: "One" (coder.one), "Bytes" (coder.bytes), "Fixed" (coder.fixed), "Words", for pairs of
 	// rows that do not begin at multiples of 8 bytes, "Two" (coder.two), or "TwoFixed".
@@ -90,7 +90,9 @@ func (c coder) pairHits(row *abi.RowCodec, op string) hitKernel {
 	h := hitKernel{op: op, shape: shape, lanes: lanes}
 	switch words, fixed := row.Store == abi.Store4 || row.Store == abi.Store1, c.fixed && row.Params[2] == 0; {
 	case shape == "Long":
-		h.op = "decode"
+		if op != "buddy" {
+			h.op = "decode"
+		}
 	case c.two && op != "decodePeers" && twoQuads(int(row.RowBytes)):
 		h.form, h.shape, h.lanes = "Two", fmt.Sprint(abi.TwoLanes), abi.TwoLanes
 		if fixed {
@@ -156,10 +158,13 @@ func (c coder) hitKernels() (all []kernelName) {
 			add("decode"+form, "decode", form, append(tiles, "Wide")...)
 			add("find"+form, "find", form, tiles...)
 			add("find"+form+"Double", "find", form, "Double")
+			add("buddy"+form, "buddy", form, append(tiles, "Wide")...)
 		}
 		add("decodePeers", "decodePeers", "", append(tiles, "Wide")...)
 		add("decodeWords", "decode", "Words", append(tiles, "Wide")...)
 		add("findWords", "find", "Words", tiles...)
+		add("buddyWords", "buddy", "Words", append(tiles, "Wide")...)
+		add("buddy", "buddy", "", "Long")
 		if c.two {
 			forms := []string{"Two"}
 			if c.fixed {
@@ -168,12 +173,13 @@ func (c coder) hitKernels() (all []kernelName) {
 			for _, form := range forms {
 				add("decode"+form, "decode", form, fmt.Sprint(abi.TwoLanes))
 				add("find"+form, "find", form, fmt.Sprint(abi.TwoLanes))
+				add("buddy"+form, "buddy", form, fmt.Sprint(abi.TwoLanes))
 			}
 		}
 		add("decode", "decode", "", "Long")
 		return all
 	}
-	for _, op := range []string{"decode", "decodePeers"} {
+	for _, op := range []string{"decode", "decodePeers", "buddy"} {
 		for lanes := c.lanes; lanes <= 32; lanes *= 2 {
 			shape, atOne := fmt.Sprint(lanes), c.tile(c.one/max(1, c.quads))
 			if lanes <= atOne || c.one == 0 {
@@ -193,6 +199,7 @@ func (c coder) hitKernels() (all []kernelName) {
 		}
 	}
 	add("decode", "decode", "", "Long")
+	add("buddy", "buddy", "", "Long")
 	return all
 }
 

@@ -94,17 +94,11 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 	u32 ringAddress = sharedAddress(ring) + column * 16;
 
 	// Starts the copies of a group's rows j and j + 1. Every LANES rows, each lane makes the ticket of one row.
-	auto make = [&](u32 j) {
-		if (warp == 0)
-			tickets[(j & LANES) + lane] = rows.make(ahead, LANES * groups);
-		ahead += LANES * groups;
-	};
 	auto stage = [&](u32 slot, u32 j) {
-		if (ONE_WARP) {
-			if ((j & (LANES - 1)) == LANES - 4) // the block meets before it needs them, and is done with those before
-				make(j + 4);
-		} else if ((j & (LANES - 1)) == 0) {
-			tickets[(j & LANES) + lane] = rows.make(ahead, LANES * groups);
+		// Where one warp makes them, the block meets before it needs them, and is done with those before.
+		if (u32 of = ONE_WARP ? j + 4 : j; (of & (LANES - 1)) == 0) {
+			if (!ONE_WARP || warp == 0)
+				tickets[(of & LANES) + lane] = rows.make(ahead, LANES * groups);
 			ahead += LANES * groups;
 			warpSync(~0u);
 		}
@@ -151,7 +145,9 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 	};
 
 	if (ONE_WARP) {
-		make(0);
+		if (warp == 0)
+			tickets[lane] = rows.make(ahead, LANES * groups);
+		ahead += LANES * groups;
 		blockSync();
 	}
 #pragma unroll
@@ -225,9 +221,19 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 	rows.end();
 }
 
+#ifdef ROW_BUDDY
+using LongArgs = BuddyArgs;
+using LongRows = BuddyOfBlock;
+#else
+using LongArgs = DecodeArgs;
+using LongRows = Listed;
+#endif
+
 // A block decodes a row. Its warps first sum the excess of each segment, then decode the segments. Dynamic shared memory: none.
-template <int CHUNK, int STEPS, class SOURCE> INLINE void decodeLongRows(const DecodeArgs &a, SOURCE rows)
+template <int CHUNK, int STEPS> INLINE void decodeLongRows(const LongArgs &args)
 {
+	LongRows rows(args);
+	const DecodeArgs &a = rows.a;
 	__shared__ u32 excess[MAX_SEGMENTS + 1];
 	constexpr int C = CHUNK ? CHUNK : 4;
 	Meta<GLOBAL, STEPS> meta{(const u8 *)a.codec.meta};
@@ -235,7 +241,7 @@ template <int CHUNK, int STEPS, class SOURCE> INLINE void decodeLongRows(const D
 	u32 hits = rows.all();
 	u32 segments = (a.codec.quads + SEGMENT_QUADS - 1) / SEGMENT_QUADS;
 	for (u32 i = blockID(); i < hits; i += gridBlocks()) {
-		typename SOURCE::Kept t = rows.one(i);
+		LongRows::Kept t = rows.one(i);
 		if (sizeof(t) != sizeof(Ticket) && t.length == 0)
 			continue;
 		u8 *row = (u8 *)a.out + (u64)t.position * a.codec.rowBytes;
@@ -324,7 +330,7 @@ BUDDIES(buddy, 3, 2)
 KERNEL void __launch_bounds__(256) buddyLong(const BuddyArgs a)
 {
 	beginBuddy(a);
-	decodeLongRows<CHUNK, STEPS>(a.decode, BuddyOfBlock(a, threadID() == 0));
+	decodeLongRows<CHUNK, STEPS>(a);
 	endBuddy(a);
 }
 #elif defined ROW_FIND && ROW_KIND == KIND_FIXED
@@ -343,7 +349,7 @@ DECODE(decodeWords, 3, 1)
 DECODE(decode, 3, 2)
 KERNEL void __launch_bounds__(256) decodeLong(const DecodeArgs a)
 {
-	decodeLongRows<CHUNK, STEPS>(a, Listed(a));
+	decodeLongRows<CHUNK, STEPS>(a);
 	endBatch<END_DECODE>(a.counters, a.end);
 }
 #endif
