@@ -245,6 +245,10 @@ func (l *lane) begin(ctx context.Context, table int) error {
 		l.end()
 		return d.LostError()
 	}
+	if err := d.set.residentOn(l.route.table); err != nil {
+		l.end()
+		return err
+	}
 	l.mayBeAbsent(ctx, table)
 	return nil
 }
@@ -285,6 +289,9 @@ func (l *lane) enqueueOn(s, second device.Stream, table int, rows RowNumbers, ou
 		Map: l.view.Map, Layout: l.view.Layout, Table: table, Limit: d.set.Tables[table].Tier.Rows(), Rows: rows.Buffer, Int32: rows.Int32,
 		Rejected: t.Rejected, Oversize: t.Oversize, Peers: l.view.Peers, Out: out, RowBytes: t.Rows.RowBytes, Counters: l.counters,
 		Samples: d.nextSampling(), Ring: d.Ring,
+	}
+	if t.Resident != nil { // nothing is admitted, so nobody asks for its samples
+		lookup.Samples, lookup.Ring = kernels.Sampling{}, nil
 	}
 	if l.after != nil {
 		if err := s.Wait(l.after); err != nil {

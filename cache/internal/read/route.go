@@ -67,6 +67,8 @@ var onlyLaunches Launches
 func decide(t *TableView, n int64, traced bool) (r route, planned Launches) {
 	planned = onlyLaunches
 	switch {
+	case t.Resident != nil:
+		return route{table: t, launches: OneLaunch}, OneLaunch
 	case planned != 0:
 	case !t.long() && n <= togetherRows:
 		planned = OneLaunch
@@ -115,7 +117,7 @@ func (r *route) enqueue(l *lane, s, second device.Stream, lookup kernels.Lookup,
 	case OneLaunch:
 		l.serve = kernels.Serve{
 			Lookup: lookup, Slabs: l.view.Slabs, Codec: r.table.Codec, Tier: r.table.Rows, Result: l.result, Batch: l.batch,
-			Pool: r.pool, Absent: l.listed(),
+			Pool: r.pool, Absent: l.listed(), Resident: r.table.Resident,
 		}
 		if r.pool == nil {
 			return s.Launch(&l.serve)
