@@ -37,15 +37,18 @@ struct SplitWords {
 	}
 };
 
-// BuddyCounts are what a block has counted, in shared memory: rows read in part from buddy memory and their bytes there, and rows of other devices.
-struct BuddyCounts {
+// BuddyBlock is what a block has in shared memory: the table's length; in a captured graph the latest view, which stays in its place while the replay
+// runs; and what was counted: rows read in part from buddy memory and their bytes there, and rows of other devices.
+struct BuddyBlock {
+	i64 limit;
+	const ReplayView *view;
 	u64 bytes;
 	u32 overflows, peers;
 };
-INLINE BuddyCounts *buddyCounts()
+INLINE BuddyBlock *buddyBlock()
 {
-	__shared__ BuddyCounts counts;
-	return &counts;
+	__shared__ BuddyBlock block;
+	return &block;
 }
 
 // addressOf returns the address of one of several devices: selects, not an indexed parameter.
@@ -63,12 +66,10 @@ INLINE u64 addressOf(const u64 (&of)[MAX_SLABS], u32 devices, u32 device)
 constexpr u64 BUDDY_HOME = 1;
 constexpr u32 OVERSIZE = 4; // the reason as which rows with bytes in buddy memory are counted
 
-// overlayBase returns the address of a slab of the overlay. In a captured graph it is the latest view's: the block is announced.
-ASIDE u64 overlayBase(u64 views, u32 slab)
+// overlayBase returns the address of a slab of the overlay.
+INLINE u64 overlayBase(const BuddyArgs &r, u64 word)
 {
-	const ReplayViews *v = (const ReplayViews *)views;
-	u64 version = loadSystem(&v->version);
-	return loadDevice(&v->views[version % REPLAY_TURNS].slabs[slab]);
+	return r.views != 0 ? loadDevice(&buddyBlock()->view->slabs[slabAt(word)]) : slabOf(r.decode, word);
 }
 
 // countAside adds what the lanes of a warp have read from buddy memory, or from other devices.
@@ -77,7 +78,7 @@ ASIDE void countAside(u32 bytes, bool peer)
 	u32 overflows = popcount(ballot(~0u, bytes != 0)), all = warpSum(bytes), peers = popcount(ballot(~0u, peer));
 	if (laneID() != 0)
 		return;
-	BuddyCounts *counts = buddyCounts();
+	BuddyBlock *counts = buddyBlock();
 	__atomic_fetch_add(&counts->bytes, (u64)all, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&counts->overflows, overflows, __ATOMIC_RELAXED);
 	if (peers != 0)
@@ -126,7 +127,7 @@ template <bool LEAN> struct BuddyRows {
 	}
 	INLINE u64 wordOf(i64 row) const
 	{
-		if ((u64)row >= (u64)r.limit)
+		if ((u64)row >= (u64)buddyBlock()->limit)
 			return 0;
 		u64 local;
 		u32 device = placeOf(row, local);
@@ -138,7 +139,7 @@ template <bool LEAN> struct BuddyRows {
 		const u32 rowBytes = a.codec.rowBytes;
 		BuddyTicket t{0, position, 0, 0, position, 0};
 		peer = false;
-		if ((u64)row >= (u64)r.limit)
+		if ((u64)row >= (u64)buddyBlock()->limit)
 			return t;
 		u32 length = storedAt(word);
 		t.length = !compressedAt(word) ? rowBytes : length - 1 < rowBytes - 1 ? length : BAD_LENGTH;
@@ -150,7 +151,7 @@ template <bool LEAN> struct BuddyRows {
 			t.over = addressOf(r.overs, r.devices, device) + local * r.over - r.target;
 			peer = (r.peers >> device & 1) != 0;
 		} else {
-			t.stored = (r.views ? overlayBase(r.views, slabAt(word)) : slabOf(a, word)) + offsetAt(word);
+			t.stored = overlayBase(r, word) + offsetAt(word);
 			t.over = t.stored;
 			peer = inPeers(r.peers, word);
 		}
@@ -197,7 +198,7 @@ template <bool LEAN> struct BuddyRows {
 	{
 		bool peer;
 		BuddyTicket t = ticket(row, word, i, peer);
-		BuddyCounts *counts = buddyCounts();
+		BuddyBlock *counts = buddyBlock();
 		if (makes && t.length == 0)
 			outsideAside(a.counters, a.out, a.codec.rowBytes, i);
 		if (u32 bytes = beyond(t, word); makes && bytes != 0) {
@@ -238,14 +239,22 @@ struct BuddyOfBlock : Buddy {
 	}
 };
 
-// beginBuddy is what a block does first. In a captured graph the block announces itself before it reads a word: see replay.h.
+// beginBuddy is what a block does first. In a captured graph the block announces itself before it reads what may change: see replay.h. The table's
+// length and the overlay are those of the latest view.
 INLINE void beginBuddy(const BuddyArgs &a)
 {
 	if (threadID() == 0) {
-		*buddyCounts() = BuddyCounts{};
+		BuddyBlock *block = buddyBlock();
+		block->bytes = 0;
+		block->overflows = block->peers = 0;
+		block->limit = a.limit;
 		if (a.state != 0) {
 			atomicFetchAdd(&((ReplayState *)a.state)->begun, 1);
 			fenceSequential();
+			const ReplayViews *views = (const ReplayViews *)a.views;
+			const ReplayView *view = views->views + loadSystem(&views->version) % REPLAY_TURNS;
+			block->limit = (i64)loadDevice((const u64 *)&view->limit);
+			block->view = view;
 		}
 	}
 	blockSync();
@@ -288,7 +297,7 @@ INLINE void endBuddy(const BuddyArgs &a)
 	blockSync();
 	if (threadID() == 0) {
 		Counters *count = (Counters *)a.decode.counters;
-		const BuddyCounts *counts = buddyCounts();
+		const BuddyBlock *counts = buddyBlock();
 		if (blockID() == 0)
 			atomicAdd(&count->hits, a.decode.count);
 		if (counts->overflows != 0) {
