@@ -54,7 +54,7 @@ func (c *Cache) loadBelow(t Table, memory int64) (*read.Table, error) {
 	log := cold.NewMemoryLog(c.opts.Host.Overlay)
 	if b.logDir != "" {
 		var err error
-		if log, err = openUpdates(b.paged, b.logDir, b.durable); err != nil {
+		if log, err = openUpdates(b.paged, b.logDir, b.durable, c.opts.Telemetry.Logger); err != nil {
 			return nil, err
 		}
 	}
@@ -65,9 +65,12 @@ func (c *Cache) loadBelow(t Table, memory int64) (*read.Table, error) {
 	if err != nil {
 		return nil, errors.Join(err, below.Close())
 	}
-	below.SetAhead(tier.RingRows())
+	below.SetAhead(tier.RingRows(), max(tier.RingBytes(), minLanding))
 	return &read.Table{Name: t.name, DType: t.dtype, Tier: tier, Cold: below, Absent: below}, nil
 }
+
+// minLanding is how many bytes of rows may wait for a ring that is shorter.
+const minLanding = 8 << 20
 
 // memoryOf returns the most host memory of each table's tier: of Options.Host.Memory, what the tables that are not of pages leave, divided by the raw
 // bytes of those that are.

@@ -131,7 +131,7 @@ func (p *Pooling) bags(rows, offsets int) int {
 	return offsets
 }
 
-// check returns an error for a padding row and for offsets that the batch cannot show any more.
+// check returns an error for a negative padding row, and for offsets that do not go with the rest. reduce.Batch does not keep what it takes to find them.
 func (p *Pooling) check(offsets int) error {
 	switch {
 	case p.Padding && p.PaddingRow < 0:

@@ -194,6 +194,17 @@ func TestGPU_PooledCountsLikeTheHost(t *testing.T) {
 		// Those rows are left out: as if they were padding.
 		wrong[5], wrong[950] = ids[3], ids[3]
 		checkPooled(t, data, dtype.Float32, columns, wrong, &p, out, "rows out of range")
+		// Without a padding row, -1 is no padding.
+		q := p
+		q.Padding, q.PaddingRow = false, 0
+		wrong[5] = -1
+		b, err = c.On(0).GatherPooledDevice(ctx, 0, 0, upload(t, gpu, wrong), onDevice(t, gpu, q, false), buffer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Wait(); !errors.Is(err, cache.ErrRows) || !strings.Contains(err.Error(), "1 row numbers are not 0 to 499 of table x") {
+			t.Errorf("row -1 without padding: Wait: %v", err)
+		}
 		for _, offsets := range [][]int64{{0, 100, 50, 900}, {0, 100, 200, 1001}, {1, 100, 200, 300}, {0, -1, 1 << 62, 5}, {900, 800, 700, 600}} {
 			q := p
 			q.Offsets = offsets

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 )
 
@@ -57,6 +58,9 @@ type FileOptions struct {
 	Engine string
 	// Buffered has files read through the system's page cache. Otherwise they are read past it (O_DIRECT), on file systems that can.
 	Buffered bool
+	// Incomplete has a table opened of which page files are missing: reads of their pages fail, one by one, so that OpenStores reads them from the next
+	// store. Otherwise a missing file is an error of opening.
+	Incomplete bool
 }
 
 // Files is a Store of page files.
@@ -65,8 +69,8 @@ type Files struct {
 	folder   string
 	manifest Manifest
 	index    *index
-	files    []*os.File
-	places   []place // by page
+	files    []*os.File // nil for one that is missing
+	places   []place    // by page
 	engine   engine
 	direct   bool
 
@@ -109,12 +113,17 @@ func OpenFiles(dir string, o FileOptions) (*Files, error) {
 			return nil, err
 		}
 		f, err := openGeneration(dir, m, o)
-		if err == nil || !errors.Is(err, fs.ErrNotExist) || tries == 3 {
+		if err == nil && !slices.Contains(f.files, nil) || err != nil && !errors.Is(err, fs.ErrNotExist) || tries == 3 {
 			return f, err
 		}
 		// A writer may have committed another generation meanwhile and dropped this one.
 		if again, err2 := ReadManifest(dir); err2 != nil || again.Generation == m.Generation {
-			return nil, err
+			return f, err
+		}
+		if f != nil {
+			if err := f.Close(); err != nil {
+				return nil, err
+			}
 		}
 	}
 }
@@ -191,6 +200,9 @@ func openGeneration(dir string, m *Manifest, o FileOptions) (_ *Files, err error
 	f.direct = !o.Buffered
 	for i := range last + 1 {
 		file, direct, err := openDirect(pageFile(f.folder, i), f.direct)
+		if o.Incomplete && errors.Is(err, fs.ErrNotExist) {
+			file, direct, err = nil, f.direct, nil
+		}
 		if err != nil {
 			return nil, fmt.Errorf("pages: %s: table %s: %w", dir, m.Name, err)
 		}
@@ -227,7 +239,7 @@ func (f *Files) Part(_ context.Context, p Part) ([]byte, error) {
 	return b, nil
 }
 
-// Close implements Store. It waits for reads that the system has begun, at most closeWait: their files are closed when they end.
+// Close implements Store. It waits for reads that have begun, at most closeWait: their files are closed when they end.
 func (f *Files) Close() error {
 	f.mu.Lock()
 	closed := f.mu.closed
@@ -237,8 +249,8 @@ func (f *Files) Close() error {
 		return nil
 	}
 	f.closing() // calls of ReadPages return
-	f.reading.Wait()
 	return within(closeWait, func() {
+		f.reading.Wait()
 		f.engine.close()
 		f.closeFiles()
 	})
@@ -246,6 +258,8 @@ func (f *Files) Close() error {
 
 func (f *Files) closeFiles() {
 	for _, file := range f.files {
-		file.Close()
+		if file != nil {
+			file.Close()
+		}
 	}
 }

@@ -247,6 +247,9 @@ func (t *Tier) RingRows() int64 {
 	return max(1, int64(len(t.part.ring.rows))*t.part.ring.segment/int64(slab.SlotBytes(t.part.mean)))
 }
 
+// RingBytes returns the length of the ring.
+func (t *Tier) RingBytes() int64 { return int64(len(t.part.ring.rows)) * t.part.ring.segment }
+
 // Withdraw makes the rows of the ring's oldest segment absent. unused is how many of them were prefetched and read by no batch. An epoch later
 // Reuse makes room of it. ok is false if there is no such segment.
 func (t *Tier) Withdraw() (words []Written, unused int64, ok bool) {
@@ -301,12 +304,11 @@ func (t *Tier) replace(row int64, stored []byte, compressed bool) (w Written, ok
 	return w, now != was
 }
 
-// Victims appends the rows of the main region for which keep is false to rows, up to so many bytes of slots, and returns them.
-func (t *Tier) Victims(rows []int64, bytes int64, keep func(row int64) bool) ([]int64, int64) {
-	for row := range t.rows {
-		if bytes <= 0 {
-			break
-		}
+// Victims appends the rows of the main region for which keep is false to rows, up to so many bytes of slots, looking at the table's rows from one on. It
+// returns them, the row to go on from, and how many bytes are left. REQUIRES: 0 ≤ from ≤ the table's rows.
+func (t *Tier) Victims(rows []int64, from, bytes int64, keep func(row int64) bool) (all []int64, next, left int64) {
+	for ; from < t.rows && bytes > 0; from++ {
+		row := from
 		l := t.at(row)
 		if !l.Valid() || l.Offset() >= t.part.ring.from || keep(row) {
 			continue
@@ -314,5 +316,5 @@ func (t *Tier) Victims(rows []int64, bytes int64, keep func(row int64) bool) ([]
 		rows = append(rows, row)
 		bytes -= int64(slab.SlotBytes(l.Stored(t.rowBytes)))
 	}
-	return slices.Clip(rows), bytes
+	return slices.Clip(rows), from, bytes
 }

@@ -112,7 +112,7 @@ func damage(t *testing.T, path string) {
 	}
 }
 
-// TestRun_ColdOfCluster reads the table's pages from a cluster, alone and behind files of which one is damaged.
+// TestRun_ColdOfCluster reads the table's pages from a cluster, alone with pages kept in a folder, and behind files of which one is damaged and then missing.
 func TestRun_ColdOfCluster(t *testing.T) {
 	dir, _ := packedFeatures(t, 20_000)
 	url := "redis://" + redistest.Start(t, redistest.Options{Masters: -1}).Nodes[0].Addr
@@ -129,12 +129,31 @@ func TestRun_ColdOfCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	alone := tiersOf(t, 1<<20, "--cold", url, "--host-memory", "1MiB")
+	kept := t.TempDir()
+	cached := func() *experiment.Result {
+		return tiersOf(t, 1<<20, "--cold", url, "--host-memory", "1MiB", "--cold-cache", kept, "--cold-cache-bytes", "64MiB")
+	}
+	if first := cached(); first.Results.Hits != alone.Results.Hits || first.Tiers.Cold.BytesRead == 0 {
+		t.Errorf("with pages kept here %+v, without %+v", first.Tiers.Cold, alone.Tiers.Cold)
+	}
+	if info, err := os.Stat(filepath.Join(kept, files.Manifest().Name+".pages")); err != nil || info.Size() == 0 {
+		t.Errorf("no pages are kept: %v", err)
+	}
+	cached()
+	refuseWith(t, "--cold-cache needs --cold redis://", "run", "--features", dir, "--cold-cache", kept)
+	refuseWith(t, "--cold-cache-bytes needs --cold-cache", "run", "--cold", url, "--cold-cache-bytes", "1GiB")
+	refuseWith(t, "--cold-cache-bytes", "run", "--cold", url, "--cold-cache", kept, "--cold-cache-bytes", "much")
+	refuseWith(t, "must be at least two pages", "run", "--cold", url, "--cold-cache", kept, "--cold-cache-bytes", "1KiB")
 	damage(t, filepath.Join(dir, "g1", "pages-00000"))
 	refuseWith(t, "corrupt page", "run", "--features", dir, "--host-memory", "1MiB", "--budget", "256KiB")
 	behind := tiersOf(t, 1<<20, "--features", dir, "--cold", url, "--host-memory", "1MiB")
 	if alone.Results.Lookups != behind.Results.Lookups || alone.Results.Hits != behind.Results.Hits {
 		t.Errorf("alone %+v, behind files %+v", alone.Tiers.Cold, behind.Tiers.Cold)
 	}
+	if err := os.Remove(filepath.Join(dir, "g1", "pages-00000")); err != nil {
+		t.Fatal(err)
+	}
+	tiersOf(t, 1<<20, "--features", dir, "--cold", url, "--host-memory", "1MiB")
 }
 
 // TestPlan_Tiers: what a plan says of tiers is what a run with that budget and host memory does, and the host memory that it finds for a rate reaches the rate.

@@ -103,9 +103,7 @@ func (w *Writer) tierOf(t *read.Table, row int64, a *Where) {
 	a.Tier, a.Since = t.TierNow(row), t.Tier.Since(row)
 	switch a.Tier {
 	case "log":
-		if stored, compressed, ok, err := t.Cold.Log().Get(row); ok && err == nil {
-			a.Stored, a.Compressed = len(stored), compressed
-		}
+		a.Stored, a.Compressed, _ = t.Cold.Log().Find(row)
 	case "pages":
 		a.Stored, _ = t.Tier.StoredBytes(row) // the mean
 	}

@@ -52,7 +52,7 @@ func (t *Table) TierNow(row int64) string {
 	case t.Tier.Holds(row):
 		return "host"
 	}
-	if _, _, ok, err := t.Cold.Log().Get(row); ok && err == nil {
+	if _, _, ok := t.Cold.Log().Find(row); ok {
 		return "log"
 	}
 	return "pages"
