@@ -166,7 +166,16 @@ func (c coder) launchOf(s *cuda.Stream, args *abi.DecodeArgs, op string) hitLaun
 	}
 	stage := (rowBytes+15)&^15 + 32
 	args.StageBytes = uint32(stage)
-	perWarp := 32 / l.lanes * ((l.ahead+1)*stage + int(args.Codec.Scratch))
+	perTile := (l.ahead+1)*stage + int(args.Codec.Scratch)
+	built := 0 // what the scratch is longer
+	if l.form == "Built" {
+		tickets := l.lanes * abi.BuiltTickets
+		built = (rowBytes + 15) &^ 15
+		// The tiles of a warp read their first words from different banks.
+		built += (32 - tickets - perTile - built) & 127
+		perTile += tickets + built
+	}
+	perWarp := 32 / l.lanes * perTile
 	if l.op == "find" {
 		perWarp += 32 * abi.FindShared
 	}
@@ -176,8 +185,9 @@ func (c coder) launchOf(s *cuda.Stream, args *abi.DecodeArgs, op string) hitLaun
 			op = "decode"
 		}
 		l.hitKernel = hitKernel{op: op, shape: "Long", lanes: 32, fill: l.fill, table: l.table}
-		meta, perWarp = 0, int(args.Codec.Scratch)
+		meta, perWarp, built = 0, int(args.Codec.Scratch), 0
 	}
+	args.Codec.Scratch += uint32(built)
 	warps := fitWarps(s, meta, perWarp)
 	if l.fill {
 		warps = fillWarps(s, meta+l.table, perWarp, warps)

@@ -26,6 +26,9 @@ func (k *Preload) RunCUDA(s *cuda.Stream) error {
 	if k.Shared {
 		all = slices.Concat(all, loads(c.share), []func(*cuda.Device) error{shareOpenKernel.Load, c.shareLong.Load})
 	}
+	if k.Partial {
+		all = append(all, absentListKernel.Load, absentWaitKernel.Load, absentEndKernel.Load)
+	}
 	return loadAll(d, all)
 }
 

@@ -21,6 +21,7 @@ type FileWriter struct {
 	generation  uint64
 	committed   uint64 // generation that readers see; 0: none
 	lock        *os.File
+	made        bool // whether the directory was made for this writer
 
 	begun      bool
 	file       *os.File // of the pages that are written; nil: none yet
@@ -49,6 +50,8 @@ const (
 // CreateFiles returns a writer of the next generation of the table in a directory, which is made if there is none. Only one writer at a time
 // can have a directory; it must be empty or a table's.
 func CreateFiles(dir string) (_ *FileWriter, err error) {
+	_, err = os.Stat(dir)
+	made := errors.Is(err, fs.ErrNotExist)
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
@@ -56,10 +59,10 @@ func CreateFiles(dir string) (_ *FileWriter, err error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &FileWriter{dir: dir, lock: lock}
+	w := &FileWriter{dir: dir, lock: lock, made: made}
 	defer func() {
 		if err != nil {
-			lock.Close()
+			w.unlock()
 		}
 	}()
 	m, err := ReadManifest(dir)
@@ -270,7 +273,7 @@ func writePart(path string, contents []byte) error {
 	return errors.Join(err, syncFile(f), f.Close())
 }
 
-// Abort implements Writer. It keeps what can be resumed.
+// Abort implements Writer. It keeps what can be resumed, and a directory that would be left empty is removed.
 func (w *FileWriter) Abort() error {
 	visible := w.committed == w.generation
 	if w.checkpoint != nil && !visible {
@@ -281,8 +284,19 @@ func (w *FileWriter) Abort() error {
 		os.RemoveAll(w.folder)
 	}
 	w.begun = false
-	w.lock.Close()
+	w.unlock()
 	return nil
+}
+
+// unlock gives up the lock. A directory that has nothing else is left as it was found: without the lock's file, and not at all if it was made for this writer.
+func (w *FileWriter) unlock() {
+	if entries, err := os.ReadDir(w.dir); err == nil && len(entries) == 1 && entries[0].Name() == lockFile {
+		os.Remove(filepath.Join(w.dir, lockFile)) // while it is locked: see filelock.Try
+		if w.made {
+			os.Remove(w.dir)
+		}
+	}
+	w.lock.Close()
 }
 
 func (w *FileWriter) closeFiles() {

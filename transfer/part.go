@@ -70,17 +70,28 @@ type ringRow struct {
 	at  slab.Location
 }
 
+// partBits returns the bytes of a bit for each row.
+func partBits(rows int64) int64 { return (rows + 63) / 64 * 8 }
+
+// partIndex returns the memory that a Partial tier takes beside its regions.
+func partIndex(rows int64) int64 { return rows*partRowBytes + partBits(rows) + slab.TailSlack }
+
+// LeastPart returns the least PartOptions.Memory with which OpenPart makes a tier: that of the index and of three rows.
+func LeastPart(rows int64, rowBytes int) int64 {
+	return partIndex(rows) + 3*int64(slab.SlotBytes(rowBytes))
+}
+
 // OpenPart returns a tier that holds no rows yet, and takes all its memory.
 func OpenPart(d device.Device, o PartOptions) (_ *Tier, err error) {
 	t := &Tier{mode: Packed, rows: o.Rows, rowBytes: o.RowBytes, home: d, nodes: o.Nodes, capacity: o.Rows, codec: o.Codec, owned: o.Rows, shared: o.Shared}
 	p := &part{mean: max(1, min(o.Mean, o.RowBytes)), begun: time.Now(), since: make([]uint32, o.Rows)}
 	t.part = p
-	slot := int64(slab.SlotBytes(o.RowBytes))
-	index, bits := o.Rows*8, (o.Rows+63)/64*8
-	memory := o.Memory - o.Rows*partRowBytes - bits - slab.TailSlack
-	if least := 3 * slot; memory < least {
-		return nil, fmt.Errorf("transfer: host memory (%d bytes) must hold the index of %d rows and three rows: %d bytes", o.Memory, o.Rows, o.Memory-memory+least)
+	if least := LeastPart(o.Rows, o.RowBytes); o.Memory < least {
+		return nil, fmt.Errorf("transfer: host memory (%d bytes) must hold the index of %d rows and three rows: %d bytes", o.Memory, o.Rows, least)
 	}
+	slot := int64(slab.SlotBytes(o.RowBytes))
+	index, bits := o.Rows*8, partBits(o.Rows)
+	memory := o.Memory - partIndex(o.Rows)
 	ring := max(memory/ringShare, 2*slot)
 	if all := o.Rows*slot + 2*slot; memory > all { // as many as there are
 		memory, ring = all, 2*slot

@@ -280,8 +280,10 @@ func (r *run) load() (err error) {
 			return err
 		}
 	}
-	if r.graph != nil && r.graph.Vertices() > r.table.Rows {
-		return fmt.Errorf("graph %s: vertices (%d) must not outnumber the rows of table %s (%d)", c.Graph, r.graph.Vertices(), r.table.Name, r.table.Rows)
+	if r.graph != nil {
+		if err := fitsTable(r.graph, c.Graph, r.table.Name, r.table.Rows, r.graph.Listed || c.IDs != ""); err != nil {
+			return err
+		}
 	}
 	if c.readsText() {
 		return r.readText()
@@ -295,6 +297,15 @@ func (r *run) load() (err error) {
 		r.ids, err = readIDs(c.IDs, r.table.Rows, c.Force)
 	}
 	return err
+}
+
+// fitsTable says whether a graph can be that of a table's rows: it has a vertex for each of them. With less, it may have fewer: an edge list does not name
+// vertices behind the last one that has an edge, and a graph that is there for its degrees only need not have those of 0.
+func fitsTable(g *workload.Graph, file, table string, rows int, less bool) error {
+	if n := g.Vertices(); n > rows || n < rows && !less {
+		return fmt.Errorf("--graph (%s): vertices (%d) must be as many as table %s has rows (%d)", file, n, table, rows)
+	}
+	return nil
 }
 
 // sample makes the workload of the seed. REQUIRES: load.

@@ -10,7 +10,7 @@ import (
 
 // planTiers prints what lies on which tier, for each plan and size of host memory.
 func (p *printer) planTiers(r *experiment.PlanResult) {
-	t := newTable("policy", "codec", "host memory", "host rows", "slab", "host", "cold", "read/batch", "resident ms", "batch ms", "prefetched ms", "drive")
+	t := newTable("policy", "codec", "host memory", "host rows", "slab", "host", "pages", "read/batch", "resident ms", "batch ms", "prefetched ms", "drive")
 	alignLeft(t, 2)
 	dash := func(x float64, format string) string {
 		if x == 0 {

@@ -204,11 +204,19 @@ func training(r *experiment.Result) string {
 	}
 }
 
+// reasonText names a reason of misses for a person: the tiers below the host's are called cold, too.
+func reasonText(reason string) string {
+	if reason == slab.Cold.String() {
+		return "never cached"
+	}
+	return reason
+}
+
 func reasons(r *experiment.Result) string {
 	s := ""
 	for reason := range slab.Reason(slab.NumReasons) {
 		if n := r.MissesByReason[reason.String()]; n != 0 {
-			s += fmt.Sprintf(", %s %s", count(n), reason)
+			s += fmt.Sprintf(", %s %s", count(n), reasonText(reason.String()))
 		}
 	}
 	if s == "" {

@@ -70,7 +70,7 @@ func TestPack_ToACluster(t *testing.T) {
 			t.Errorf("%v: %s", err, out)
 		}
 		unpacked := filepath.Join(folder, "unpacked.npy")
-		if out, err := command(t, "unpack", from, "--out", unpacked).CombinedOutput(); err != nil {
+		if out, err := command(t, "unpack", from, "--out", unpacked, "--force").CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		want, _ := os.ReadFile(rows)

@@ -9,6 +9,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/drive"
 	"github.com/tensorcache/tensorcache/bench/report"
 	"github.com/tensorcache/tensorcache/internal/setting"
+	"github.com/tensorcache/tensorcache/pages"
 )
 
 func newDrive() *cobra.Command {
@@ -30,10 +31,10 @@ of their own in FOLDER, and removed at the end.`,
 				return err
 			}
 			p, err := setting.Bytes("--page", page)
-			if err != nil {
-				return err
+			if err != nil || p < pages.MinPageBytes || p > pages.MaxPageBytes {
+				return fmt.Errorf("--page (%q) must be 64KiB to 1MiB", page)
 			}
-			cfg.Bytes, cfg.PageBytes = n, int(min(p, 1<<30))
+			cfg.Bytes, cfg.PageBytes = n, int(p)
 			if info, err := os.Stat(cfg.Dir); err != nil || !info.IsDir() {
 				return fmt.Errorf("--dir (%s) must be a folder on the drive", cfg.Dir)
 			}

@@ -192,6 +192,9 @@ func checkFlags(cmd *cobra.Command, configFile string) error {
 			return err
 		}
 	}
+	if err := sizesGiven(cmd.Flags()); err != nil {
+		return err
+	}
 	changed := func(name string) bool { return cmd.Flags().Changed(name) }
 	for _, c := range [][2]string{{"vertices", "features"}, {"vertices", "graph"}, {"fanouts", "ids"}, {"weighted", "ids"}, {"vertices", "workload"}, {"fanouts", "workload"}, {"weighted", "workload"}} {
 		if changed(c[0]) && changed(c[1]) {
@@ -219,6 +222,16 @@ func checkFlags(cmd *cobra.Command, configFile string) error {
 	for _, name := range []string{"batches", "warmup-batches"} {
 		if v := cmd.Flags().Lookup(name).Value.String(); changed(name) && strings.HasPrefix(v, "-") {
 			return fmt.Errorf("--%s (%s) must not be negative", name, v)
+		}
+	}
+	return nil
+}
+
+// sizesGiven refuses sizes that are given and empty, as an unset variable of a shell is: none would mean another thing.
+func sizesGiven(f *pflag.FlagSet) error {
+	for _, name := range []string{"host-memory", "refresh-bytes", "gpu-memory", "cold-bandwidth", "page"} {
+		if flag := f.Lookup(name); flag != nil && flag.Changed && strings.Trim(flag.Value.String(), "[]") == "" {
+			return fmt.Errorf(`--%s ("") must be a size such as 64MiB, or not given`, name)
 		}
 	}
 	return nil

@@ -58,6 +58,9 @@ const (
 // CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one.
 const CoderAhead = 2
 
+// BuiltTickets is the shared memory, in bytes, of each thread that decodes rows put together in shared memory: see decode_built.h.
+const BuiltTickets = 48
+
 // RankTable is the length, in words, of the table by which coder_rank_bytes.h decodes four digits at a time.
 const RankTable = 272
 
@@ -410,7 +413,7 @@ const (
 // PoolPartialHeader is the bytes in front of a run's sums in partials: how many rows the run has.
 const PoolPartialHeader = 16
 
-// PoolAhead is the number of rows that a tile has in shared memory, or on their way there.
+// PoolAhead is the number of misses that a tile has in shared memory, or on their way there.
 const PoolAhead = 4
 
 const (
@@ -457,6 +460,38 @@ type GatherPoolArgs struct {
 	Bags, Bag, Quads, Bfloat16 uint32
 }
 
+// AbsentHost is page-locked memory by which a GPU and the host agree on the absent rows of one batch at a time. Words that name a batch have the
+// lower half of its number in bits 63:32. Each side writes lines of its own.
+type AbsentHost struct {
+	Listed, Ahead, Consumed, GaveUp uint64
+	_                               [12]uint64
+	Ready                           uint64
+	Rows                            [2]uint32
+	_                               [14]uint64
+}
+
+const AbsentLast = 0x80000000
+
+// AbsentState is what the kernels of one batch leave for each other in device memory. It is zero between batches.
+type AbsentState struct {
+	Present, Absent, Ahead, Ended, Total, Over uint32
+	HostBytes                                  uint64
+}
+
+// AbsentListArgs are the misses of a batch, which lie from misses downwards, and what is known of them then: present ones from resolved downwards,
+// each with the number of its word in words. From aheadFrom on the host tier has rows that were read ahead. List has room for count rows.
+type AbsentListArgs struct {
+	Misses, Counters, Index, Resolved, Words, List, Host, State, AheadFrom uint64
+	Batch, Count                                                           uint32
+}
+
+// AbsentWaitArgs are one round of a batch's absent rows: of the waiting for it, and, in the round behind the last one, of the batch's end.
+type AbsentWaitArgs struct {
+	Counters, Host, State, TimeoutNanos uint64
+	End                                 BatchEnd
+	Batch, Round                        uint32
+}
+
 // BuddyTickets is DecodeTickets for rows in two parts.
 const BuddyTickets = 64
 
@@ -491,6 +526,8 @@ const (
 	ReplayCountsBytes = 88
 	ReplayStateBytes  = 128
 	BoardCaptureBytes = 384
+	AbsentHostBytes   = 256
+	AbsentStateBytes  = 32
 )
 
 // A structure of another length does not compile.
@@ -539,5 +576,9 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(PooledReplayArgs{})-424]
 	_ = [1]int{}[unsafe.Sizeof(PoolJoinArgs{})-104]
 	_ = [1]int{}[unsafe.Sizeof(GatherPoolArgs{})-40]
+	_ = [1]int{}[unsafe.Sizeof(AbsentHost{})-256]
+	_ = [1]int{}[unsafe.Sizeof(AbsentState{})-32]
+	_ = [1]int{}[unsafe.Sizeof(AbsentListArgs{})-80]
+	_ = [1]int{}[unsafe.Sizeof(AbsentWaitArgs{})-64]
 	_ = [1]int{}[unsafe.Sizeof(BuddyArgs{})-416]
 )

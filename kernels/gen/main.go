@@ -1,4 +1,4 @@
-// Command gen writes internal/abi/abi.go from abi.h, abi_pooled.h and abi_buddy.h, so that Go and CUDA code share one definition. It runs in the folder of package
+// Command gen writes internal/abi/abi.go from abi.h and its parts, so that Go and CUDA code share one definition. It runs in the folder of package
 // kernels, by go generate.
 package main
 
@@ -17,7 +17,7 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("gen: ")
 	var header []byte
-	for _, name := range []string{"abi.h", "abi_pooled.h", "abi_buddy.h"} {
+	for _, name := range []string{"abi.h", "abi_pooled.h", "abi_absent.h", "abi_buddy.h"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			log.Fatal(err)

@@ -9,6 +9,9 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
+// TierPages is the Where.Tier of a row that only pages below the host tier have.
+const TierPages = "pages"
+
 // Where says where a row is, or why it is not cached.
 type Where struct {
 	Cached, Overlay bool
@@ -19,7 +22,7 @@ type Where struct {
 	Compressed      bool
 	Stored          int
 	Withdrawn       observe.Withdrawal // the zero value: never, or forgotten
-	Tier            string             // "slab", "overlay", "host", "log" or "pages"
+	Tier            string             // "slab", "overlay", "host", "log" or TierPages
 	Since           time.Time          // when the row came there; the zero time: not known
 }
 
@@ -104,8 +107,8 @@ func (w *Writer) tierOf(t *read.Table, row int64, a *Where) {
 	switch a.Tier {
 	case "log":
 		a.Stored, a.Compressed, _ = t.Cold.Log().Find(row)
-	case "pages":
-		a.Stored, _ = t.Tier.StoredBytes(row) // the mean
+	case TierPages:
+		a.Stored, a.Compressed = 0, false // whoever wants to know reads the row
 	}
 }
 
