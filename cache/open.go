@@ -20,6 +20,7 @@ import (
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/slab/buddy"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -132,6 +133,12 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 			Budget: int64(min(maxBudget, share)), Devices: len(c.set.Devices), Link: c.opts.Link, Batch: learn.BatchRows(ahead, i),
 			Drawn: learn.Draw(ahead, i, int64(t.Rows()), t.RowBytes(), c.opts.Seed),
 			Saved: cost.Saved,
+		}
+		if t.resident != nil {
+			terms.Resident = t.resident.want().MaxOverflow
+			if t.resident.Target > 0 { // whatever overflows
+				terms.Resident, terms.Budget = 1, int64(t.resident.Target+buddy.WordBytes)*max(t.capacity, int64(t.Rows()))
+			}
 		}
 		_, span := c.watch.Start(ctx, "load", t.name)
 		var one *read.Table
