@@ -20,21 +20,34 @@ struct SparseHits : SparseCoder {
 
 	static INLINE bool any(bool x) { return ballot(~0u, x) != 0; }
 
-	// Segment is what a tile knows of the segment that it decodes, which begins at bit pos. entries and what follows from it are 0 if there is
-	// nothing to decode.
+	// Segment is what a tile knows of the segment that it decodes, which begins at bit pos: a Layout, computed without branches. All numbers are
+	// 0 if there is nothing to decode.
 	struct Segment : Layout {
 		u32 pos, end;
-		bool list; // entries are listed, and else they are taken by quads
+		bool list, quads; // some positions are listed; entries are taken by quads
 
-		// read reads header i. end is the stored row's last bit + 1.
-		INLINE bool read(const Table &t, const Staged &stored, u32 i, u32 at, bool coded, u32 last)
+		// read reads the header of a segment of n elements and returns whether it is valid.
+		INLINE bool read(const Table &t, u32 header, u32 n, u32 at)
 		{
-			bool valid = coded && layoutOf(t, stored, i, *this) && at + bits <= last;
-			if (!valid)
-				*this = Segment{};
+			u32 m = header & SparseCoder::low(t.count), values = header >> t.count & SparseCoder::low(VALUE_BITS);
+			inverted = m > n - m;
+			elements = n, entries = m, listed = inverted ? n - m : m;
+			u32 some = maximum(listed, 1);
+			low = (u32)__builtin_clz(some) - (u32)__builtin_clz(n);
+			low -= some << (low & 31) > n;
+			lows = listed + ((n - 1) >> (low & 31));
+			positionBits = lows + listed * low;
+			bitmap = listed != 0 && positionBits >= n;
+			positionBits = listed == 0 ? 0 : minimum(positionBits, n);
+			bool named = values < PALETTE;
+			palette = named ? values + 1 : 0;
+			digit = named ? bitLength(values) : values < RAW ? values - PALETTE : 0;
+			rest = named ? 0 : values < RAW ? WIDTH - t.symbol : WIDTH;
+			digitBits = positionBits + palette * WIDTH;
+			bits = digitBits + m * (digit + rest);
 			pos = at, end = at + bits;
-			list = listed != 0 && !bitmap;
-			return valid;
+			list = listed != 0 && !bitmap, quads = m != 0 && (!list || inverted);
+			return m <= n && n != 0 && values <= RAW && palette <= m;
 		}
 	};
 
@@ -55,29 +68,37 @@ struct SparseHits : SparseCoder {
 	static INLINE bool putList(const Table &t, const Segment &s, const Staged &stored, const u8 *meta, u32 *bitmap, u8 *row, const Tile<N> &tile)
 	{
 		const Values<Staged> values(t, s, stored, meta, s.pos);
-		u32 known = 0, last = 0; // positions so far; the last bit of the round before
+		u32 known = 0, last = 0; // positions so far; the last bit of the word before
 		u32 lows = s.list ? s.lows : 0, mask = low(s.low), before = s.pos + s.lows - s.low;
 		bool ok = true;
 #pragma unroll 1
-		for (u32 from = 0; any(from < lows); from += N) {
-			if (from >= lows)
-				continue;
-			u32 x = bitsAt(stored, s.pos + from) & low(minimum(N, lows - from)), i = known + popcount(x & ((1u << tile.lane) - 1));
-			if ((x >> tile.lane & 1) != 0 && i < s.listed) {
-				// The lower half before this one, if there is any, and this one.
-				u32 both = bitsAt(stored, before + i * s.low), mine = both >> s.low & mask;
-				u32 p = (from + tile.lane - i) << s.low | mine;
-				// A neighbour's upper half is the same.
-				bool neighbour = ((x << 1 | last) >> tile.lane & 1) != 0;
-				bool in = p < s.elements;
-				ok = ok && in && !(neighbour && (both & mask) >= mine);
-				if (in && s.inverted)
-					atomicOrShared(bitmap + p / 32, 1u << (p & 31));
-				else if (in)
-					put(row, p, values.at(i));
+		for (u32 from = 0;; from += 32) {
+			if (from < lows) {
+				u32 x = bitsAt(stored, s.pos + from) & low(minimum(32, lows - from));
+				u32 pairs = x & (x << 1 | last); // ones behind a one: their upper half is the same
+				u32 left = x, b = tile.lane;
+#pragma unroll 1
+				do {
+					u32 i = known + popcount(x & ((1u << b) - 1));
+					if ((x >> b & 1) != 0 && i < s.listed) {
+						// The lower half before this one, if there is any, and this one.
+						u32 both = bitsAt(stored, before + i * s.low), mine = both >> s.low & mask;
+						u32 p = (from + b - i) << s.low | mine;
+						bool in = p < s.elements;
+						ok = ok && in && !((pairs >> b & 1) != 0 && (both & mask) >= mine);
+						if (in && s.inverted)
+							atomicOrShared(bitmap + p / 32, 1u << (p & 31));
+						else if (in)
+							put(row, p, values.at(i));
+					}
+					b += N;
+					left = N == 32 ? 0 : left >> (N & 31);
+				} while (left != 0);
+				known += popcount(x);
+				last = x >> 31;
 			}
-			known += popcount(x);
-			last = x >> (N - 1);
+			if (!any(from + 32 < lows))
+				break;
 		}
 		return ok && (!s.list || known == s.listed);
 	}
@@ -212,13 +233,12 @@ struct SparseHits : SparseCoder {
 	static INLINE bool putQuads(const Table &t, const Segment &s, const Staged &stored, const u8 *meta, const u32 *bitmap, u8 *row, u32 n, const Tile<N> &tile)
 	{
 		const Quads quads(t, s, stored, meta);
-		bool active = s.entries != 0 && (!s.list || s.inverted);
-		const bool counted = any(active && s.listed != 0); // else all elements are entries
+		const bool counted = any(s.quads && s.listed != 0); // else all elements are entries
 		u32 total = 0;
 #pragma unroll 1
 		for (u32 from = 0; from * EACH < n; from += N) {
 			u32 q = from + tile.lane, e = q * EACH, in = 0;
-			if (active && e < n) {
+			if (s.quads && e < n) {
 				in = low(minimum(EACH, n - e));
 				if (s.bitmap)
 					in &= bitsAt(stored, s.pos + e);
@@ -236,7 +256,7 @@ struct SparseHits : SparseCoder {
 			else if (in != 0)
 				quads.template put<false>(row, q, in, i);
 		}
-		return !active || !counted || total == s.entries;
+		return !s.quads || !counted || total == s.entries;
 	}
 
 	template <int N>
@@ -246,37 +266,42 @@ struct SparseHits : SparseCoder {
 		const Staged stored{words};
 		u32 *bitmap = (u32 *)(scratch + codec.quads * 16);
 		const u32x4 plain = {pattern(t, 0), pattern(t, 1), pattern(t, 0), pattern(t, 1)};
-#pragma unroll 4
+#pragma unroll 1
 		for (u32 q = tile.lane; q < codec.quads; q += N)
 			((u32x4 *)scratch)[q] = plain;
-		u32 pos = t.start();
-		bool coded = length != 0, ok = coded;
+		u32 pos = t.start(), tail = tailBytes(codec, t);
+		bool ok = length != 0;
+		// Only rows of one-byte elements are long enough for two segments.
 #pragma unroll 1
-		for (u32 i = 0; i < t.segments; i++) {
+		for (u32 i = 0; i < (ROW_ELEMENT == 1 ? t.segments : 1); i++) {
 			Segment s;
-			u32 n = t.segment(i);
-			ok = s.read(t, stored, i, pos, ok, 8 * length) && ok;
-			if (any(s.list && s.inverted))
+			u32 n = ROW_ELEMENT == 1 ? t.segment(i) : t.elements;
+			ok = s.read(t, ROW_ELEMENT == 1 ? bitsAt(stored, i * t.header) : words[0], n, pos) && ok;
+			ok = ok && (ROW_ELEMENT == 1 ? s.end <= 8 * length : (s.end + 8 * tail + 7) / 8 == length);
+			if (!ok)
+				s = Segment{};
+			u32 tiles = warpSum(s.list | (s.list && s.inverted) << 8 | s.quads << 16); // lanes of each kind
+			if (tiles & 0xff00)
 				for (u32 w = tile.lane; w < (n + 31) / 32; w += N)
 					bitmap[w] = 0;
 			warpSync(~0u); // the row and the bitmap are filled
 			u8 *part = scratch + i * SEGMENT * ROW_ELEMENT;
-			if (any(s.list))
+			if (tiles & 0xff)
 				ok = putList(t, s, stored, meta, bitmap, part, tile) && ok;
-			if (any(s.entries != 0 && (!s.list || s.inverted))) {
+			if (tiles & 0xff0000) {
 				warpSync(~0u); // the bitmap is complete
 				ok = putQuads(t, s, stored, meta, bitmap, part, n, tile) && ok;
 			}
-			pos += s.bits;
+			pos = s.end;
 			warpSync(~0u); // the bitmap is free, and the last quad's lane has written over the tail bytes
 		}
-		u32 tail = tailBytes(codec, t);
 		if (tail != 0) {
-			if (tile.lane < tail && coded)
-				scratch[t.elements * ROW_ELEMENT + tile.lane] = (u8)bitsAt(stored, minimum(pos, 8 * length) + 8 * tile.lane);
+			if (tile.lane < tail)
+				scratch[t.elements * ROW_ELEMENT + tile.lane] = (u8)bitsAt(stored, pos + 8 * tile.lane);
 			warpSync(~0u);
 		}
-		ok = ok && (pos + 8 * tail + 7) / 8 == length;
+		if (ROW_ELEMENT == 1)
+			ok = ok && (pos + 7) / 8 == length;
 		return (ballot(~0u, !ok) & tile.lanes) == 0;
 	}
 };
