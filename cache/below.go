@@ -48,9 +48,6 @@ func fromBelow(name string, of dtype.Type, rows int64, rowBytes int, b below) (T
 func (c *Cache) loadBelow(t Table, memory int64) (*read.Table, error) {
 	b := t.below
 	c.below = append(c.below, b.close)
-	if kind := c.set.Devices[0].Device.Info().Kind; kind != "host" {
-		return nil, fmt.Errorf("a table of pages needs the host backend: devices of kind %s do not read rows that the host tier does not hold", kind)
-	}
 	log := cold.NewMemoryLog(c.opts.Host.Overlay)
 	if b.logDir != "" {
 		var err error
@@ -90,7 +87,7 @@ func (c *Cache) memoryOf(tables []Table) ([]int64, error) {
 			limit -= int64(tableBytes(t))
 		}
 		if limit < 0 {
-			return nil, fmt.Errorf("cache: Host.Memory (%d B) must hold all rows of tables that are not of pages, as table %s", c.opts.Host.Memory, t.name)
+			return nil, fmt.Errorf("cache: host memory (%d B) must hold all rows of tables that are not of pages, as table %s: cachebench pack makes pages", c.opts.Host.Memory, t.name)
 		}
 	}
 	for i, t := range tables {

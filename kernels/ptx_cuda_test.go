@@ -51,6 +51,8 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 	for _, k := range pooledOf {
 		name(want, slices.Collect(maps.Values(k.serve))...)
 		name(want, slices.Collect(maps.Values(k.replay))...)
+		name(want, slices.Collect(maps.Values(k.float8))...)
+		name(want, slices.Collect(maps.Values(k.float8Replay))...)
 	}
 	name(want, poolJoin)
 	name(want, slices.Collect(maps.Values(gatherPool))...)
@@ -58,6 +60,8 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 	name(want, replayLook)
 	name(want, replayBegins, replayEnds)
 	name(want, lookupKernel)
+	name(want, absentListKernel)
+	name(want, absentWaitKernel, absentEndKernel)
 	name(want, orderCountKernel, orderPlaceKernel)
 	name(want, buildCount, buildPlace, buildSort, buildClaim, buildTake, buildEnd)
 	name(want, buildSums[:]...)
