@@ -212,8 +212,8 @@ func TestFromPages_OtherTablesBeside(t *testing.T) {
 			t.Errorf("table %d: %v", table, err)
 		}
 	}
-	o.Tables, o.host memory = []cache.Table{fromBytes(t, "plain", data, rowBytes)}, 100<<10
-	if _, err := cache.New(o); err == nil || fmt.Sprint(err) != "cache: host memory (102400 B) must hold all rows of tables that are not of pages, as table plain" {
+	o.Tables, o.Host.Memory = []cache.Table{fromBytes(t, "plain", data, rowBytes)}, 100<<10
+	if _, err := cache.New(o); err == nil || fmt.Sprint(err) != "cache: host memory (102400 B) must hold all rows of tables that are not of pages, as table plain: cachebench pack makes pages" {
 		t.Errorf("error %v", err)
 	}
 }
