@@ -48,9 +48,6 @@ func fromBelow(name string, of dtype.Type, rows int64, rowBytes int, b below) (T
 func (c *Cache) loadBelow(t Table, memory int64) (*read.Table, error) {
 	b := t.below
 	c.below = append(c.below, b.close)
-	if kind := c.set.Devices[0].Device.Info().Kind; kind != "host" {
-		return nil, fmt.Errorf("a table of pages needs the host backend: devices of kind %s do not read rows that the host tier does not hold", kind)
-	}
 	log := cold.NewMemoryLog(c.opts.Host.Overlay)
 	if b.logDir != "" {
 		var err error

@@ -58,6 +58,9 @@ func serveOnly(l read.Launches) (undo func()) {
 	return func() { read.SetLaunches(0) }
 }
 
+// ServeInRounds has absent rows of GPUs' batches pass in rounds of so many bytes, and misses be read in order, until undo is called.
+func ServeInRounds(bytes int64) (undo func()) { return read.SetRounds(bytes) }
+
 // IsPlaceholder reports whether a provider is recognised as OpenTelemetry's global placeholder.
 func IsPlaceholder(p any) bool { return observe.IsPlaceholder(p) }
 

@@ -165,6 +165,9 @@ func tableBytes(t Table) float64 {
 }
 
 func (c *Cache) loadTable(ctx context.Context, i int, t Table, terms registry.Terms) (*read.Table, error) {
+	if kind := c.set.Devices[0].Device.Info().Kind; t.resident != nil && kind != "host" {
+		return nil, fmt.Errorf("a resident table needs the host backend: there are no kernels for devices of kind %s yet", kind)
+	}
 	mode, err := transfer.ParseMode(string(c.opts.Host.Tier))
 	if err != nil {
 		return nil, err
@@ -183,7 +186,7 @@ func (c *Cache) loadTable(ctx context.Context, i int, t Table, terms registry.Te
 	if err != nil {
 		return nil, err
 	}
-	loaded := &read.Table{Name: t.name, DType: t.dtype, Tier: tier, Restore: t.restore}
+	loaded := &read.Table{Name: t.name, DType: t.dtype, Tier: tier, Restore: t.restore, WantResident: t.resident.want()}
 	if tier.Adopted() {
 		for _, d := range c.set.Devices {
 			if err := tier.Reaches(d.Device); err != nil {
@@ -224,7 +227,7 @@ func codecName(t *read.Table) string {
 func (c *Cache) fill(ctx context.Context) error {
 	o := &c.opts
 	filled, err := fill.Fill(c.store, fill.Options{
-		Context: ctx, Learner: c.learner, Log: c.watch.Log, Budgets: o.budgets(), OneBudget: len(o.Budgets) == 0, Overlay: o.Host.Overlay, Training: o.Admission.Training,
+		Context: ctx, Learner: c.learner, Log: c.watch.Log, Budgets: o.budgets(), Workers: o.Host.Workers, OneBudget: len(o.Budgets) == 0, Overlay: o.Host.Overlay, Training: o.Admission.Training,
 		Cold: o.Admission.Cold, Inclusive: o.Host.Inclusive, Fixed: !o.Admission.Cold && o.Refresh.Interval == 0 && o.Refresh.Accesses == 0, Restored: c.readSnapshot(),
 	})
 	o.Admission.Training = nil

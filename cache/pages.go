@@ -19,8 +19,7 @@ import (
 
 // FromPages returns the table that lies in pages: in files, in a cluster, or both. New reads as many of its rows as slabs and host tier hold, and
 // encodes nothing. The other rows are absent there and are read from the pages when batches, [Cache.Prefetch] or refresh cycles ask for them.
-// The pages are the cache's from New on: Cache.Close closes them, and Table.Close those of a table that is not given to New. The table needs the
-// host backend.
+// The pages are the cache's from New on: Cache.Close closes them, and Table.Close those of a table that is not given to New.
 //
 // Pages are not changed. Updated rows are kept in memory, in up to HostOptions.Overlay bytes beside the overlay, and are gone when the cache is
 // closed; further updates return an error. WithLog keeps them in files.

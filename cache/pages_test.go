@@ -64,14 +64,17 @@ func packedAs(t testing.TB, data []byte, rowBytes int, of dtype.Type, codec stri
 	return table
 }
 
-// overPages returns a cache of one table of pages on the host backend.
+// pagesBackend is the backend of tests of tables of pages: TestGPU_FromPages runs them on a GPU.
+var pagesBackend = cache.BackendHost
+
+// overPages returns a cache of one table of pages.
 func overPages(t testing.TB, table *pages.Table, o cache.Options) *cache.Cache {
 	t.Helper()
 	one, err := cache.FromPages(table)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Tables, o.Devices.Backend = []cache.Table{one}, cache.BackendHost
+	o.Tables, o.Devices.Backend = []cache.Table{one}, pagesBackend
 	return newCache(t, o)
 }
 

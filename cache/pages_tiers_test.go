@@ -200,7 +200,7 @@ func TestFromPages_OtherTablesBeside(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain := fromBytes(t, "plain", data, rowBytes)
-	o := cache.Options{Tables: []cache.Table{plain, paged}, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: cache.BackendHost}, Host: cache.HostOptions{Memory: 800 << 10}}
+	o := cache.Options{Tables: []cache.Table{plain, paged}, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: pagesBackend}, Host: cache.HostOptions{Memory: 800 << 10}}
 	c := newCache(t, o)
 	s := stats(t, c)
 	if got := s.Tables[1].Tiers.HostMemory; got > 800<<10-rows*rowBytes || got < 100<<10 || !s.Tables[1].Tiers.Paged || s.Tables[0].Tiers.Paged {

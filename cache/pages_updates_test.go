@@ -46,7 +46,7 @@ func openDirectory(t testing.TB, dir string, durable bool) *cache.Cache {
 		table = table.WithLog(filepath.Join(dir, "delta"), true)
 	}
 	return newCache(t, cache.Options{
-		Tables: []cache.Table{table}, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: cache.BackendHost}, Host: cache.HostOptions{Memory: 200 << 10},
+		Tables: []cache.Table{table}, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: pagesBackend}, Host: cache.HostOptions{Memory: 200 << 10},
 		Refresh: cache.RefreshOptions{Accesses: 1},
 	})
 }
@@ -157,7 +157,7 @@ func TestOpen_LogOfTwoCaches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = cache.New(cache.Options{Tables: []cache.Table{table}, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: cache.BackendHost}})
+	_, err = cache.New(cache.Options{Tables: []cache.Table{table}, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: pagesBackend}})
 	if err == nil || !strings.Contains(err.Error(), "another process has the log") {
 		t.Fatalf("error %v", err)
 	}

@@ -25,8 +25,8 @@ var coders = map[string]coder{
 	"ndzip16": {lanes: 16, floats: 2},
 	"ndzip32": {lanes: 32, floats: 4},
 	"ndzip64": {lanes: 32},
-	"sparse1": {lanes: 8, quads: 4, one: 512, fill: true, encodes: true},
-	"sparse2": {lanes: 8, quads: 4, one: 512, fill: true, encodes: true, floats: 2},
-	"sparse4": {lanes: 8, quads: 4, one: 512, fill: true, encodes: true, floats: 4},
-	"sparse8": {lanes: 8, quads: 4, one: 512, fill: true, encodes: true},
+	"sparse1": {lanes: 8, quads: 4, built: true, fill: true, encodes: true},
+	"sparse2": {lanes: 8, quads: 4, built: true, fill: true, encodes: true, floats: 2},
+	"sparse4": {lanes: 8, quads: 4, built: true, fill: true, encodes: true, floats: 4},
+	"sparse8": {lanes: 8, quads: 4, built: true, fill: true, encodes: true},
 }

@@ -22,6 +22,9 @@ type coder struct {
 	one int
 	// bytes says that hits whose symbols are bytes have decoders of their own, RankBytes of coder_rank_bytes.h, with which Find is one launch.
 	bytes bool
+	// built says that hits have decoders of their own, which put a row together in shared memory before they write it: SparseHits of
+	// coder_sparse_hits.h. They decode all rows shorter than abi.LongRow.
+	built bool
 	// pairs says that hits are decoded two at a time (decode_pairs.cu), by tiles or, of rows of more than 32 quads, by blocks; that long
 	// rows are encoded and fetched by blocks (encode_quads.cu, fetch_long.h); that metadata always fit shared memory; and that Find looks up
 	// and decodes in one launch. For the other coders that is slower than two launches (docs/notebook/hits.md).
@@ -44,8 +47,8 @@ const raw = "raw"
 type hitKernel struct {
 	// op is "decode", "decodePeers", for lists with rows of other devices, or "find", which looks the rows up.
 	op string
-	// form is empty or names a specialised kernel: "One" (coder.one), "Bytes" (coder.bytes), "Fixed" (coder.fixed), "Words", for pairs of
-	// rows that do not begin at multiples of 8 bytes, "Two" (coder.two), or "TwoFixed".
+	// form is empty or names a specialised kernel: "One" (coder.one), "Bytes" (coder.bytes), "Built" (coder.built), "Fixed" (coder.fixed),
+	// "Words", for pairs of rows that do not begin at multiples of 8 bytes, "Two" (coder.two), or "TwoFixed".
 	form string
 	// shape is the lanes that decode a row, "Double" for a warp with two quads a lane, "Wide" for a block with a lane for each quad, or "Long"
 	// for rows without a stage.
@@ -70,6 +73,9 @@ func (c coder) hits(row *abi.RowCodec, op string) hitKernel {
 	h := hitKernel{op: op, lanes: c.tile(rowBytes / max(1, c.quads)), ahead: abi.CoderAhead, fill: c.fill}
 	if c.one != 0 && rowBytes >= c.one {
 		h.form, h.ahead = "One", 1
+	}
+	if c.built {
+		h.form, h.ahead = "Built", 1
 	}
 	if c.bytes && rankBytes(row) {
 		h = hitKernel{op: op, form: "Bytes", lanes: rankBytesTile(rowBytes), ahead: 1, fill: true, table: 4 * abi.RankTable}
@@ -176,6 +182,10 @@ func (c coder) hitKernels() (all []kernelName) {
 	for _, op := range []string{"decode", "decodePeers"} {
 		for lanes := c.lanes; lanes <= 32; lanes *= 2 {
 			shape, atOne := fmt.Sprint(lanes), c.tile(c.one/max(1, c.quads))
+			if c.built {
+				add(op, op, "Built", shape)
+				continue
+			}
 			if lanes <= atOne || c.one == 0 {
 				add(op, op, "", shape)
 			}

@@ -157,15 +157,25 @@ func (c coder) launchOf(s *cuda.Stream, args *abi.DecodeArgs, op string) hitLaun
 	}
 	stage := (rowBytes+15)&^15 + 32
 	args.StageBytes = uint32(stage)
-	perWarp := 32 / l.lanes * ((l.ahead+1)*stage + int(args.Codec.Scratch))
+	perTile := (l.ahead+1)*stage + int(args.Codec.Scratch)
+	built := 0 // what the scratch is longer
+	if c.built {
+		tickets := l.lanes * abi.BuiltTickets
+		built = (rowBytes + 15) &^ 15
+		// The tiles of a warp read their first words from different banks.
+		built += (32 - tickets - perTile - built) & 127
+		perTile += tickets + built
+	}
+	perWarp := 32 / l.lanes * perTile
 	if l.op == "find" {
 		perWarp += 32 * abi.FindShared
 	}
 	meta := int(args.Codec.MetaBytes)
 	if rowBytes >= abi.LongRow || meta > maxSharedMeta || !fits(s, meta+perWarp) {
 		l.hitKernel = hitKernel{op: "decode", shape: "Long", lanes: 32, fill: l.fill, table: l.table}
-		meta, perWarp = 0, int(args.Codec.Scratch)
+		meta, perWarp, built = 0, int(args.Codec.Scratch), 0
 	}
+	args.Codec.Scratch += uint32(built)
 	warps := fitWarps(s, meta, perWarp)
 	if l.fill {
 		warps = fillWarps(s, meta+l.table, perWarp, warps)

@@ -4,6 +4,9 @@
 #ifdef ROW_FIND
 #include "looked.h"
 #endif
+#ifdef ROW_BUILT
+#include "decode_built.h"
+#endif
 
 // Reads the hits of a batch from the slabs and writes their rows to the output, by a coder: ROW_CODER of ROW_HEADER. With ROW_PEERS some
 // rows of the list lie in slabs of other devices. With ROW_FIND there is no list of hits: the kernel looks the rows up. Its
@@ -111,6 +114,7 @@ template <class C> INLINE void decodeCodedLong(const DecodeArgs &a)
 }
 
 // The kernels: op, form and lanes make the name. Form One has one row on its way instead of CODER_AHEAD; form Bytes is the coder ROW_BYTES.
+// With ROW_BUILT, all rows that have a stage are decoded by decodeBuilt.
 #ifdef ROW_FIND
 #define ROWS(form, lanes, coder, ahead, table)                                                                                   \
 	KERNEL void __launch_bounds__(256, coder::BLOCKS) find##form##lanes(const FindArgs a)                                    \
@@ -144,6 +148,16 @@ template <class C> INLINE const u32 *filledTable()
 }
 
 #ifdef ROW_FIND // only of the coder ROW_BYTES
+#elif defined ROW_BUILT
+#define BUILT(lanes)                                                                                                             \
+	KERNEL void __launch_bounds__(256, ROW_BUILT::BLOCKS) NAME(Built, lanes)(const DecodeArgs a)                             \
+	{                                                                                                                        \
+		decodeBuilt<ROW_BUILT, lanes>(a);                                                                                \
+		endBatch<END_DECODE>(a.counters, a.end);                                                                         \
+	}
+BUILT(8)
+BUILT(16)
+BUILT(32)
 #elif defined ROW_ONE
 ROWS(, 8, ROW_CODER, CODER_AHEAD, noTable)
 ROWS(One, 8, ROW_CODER, 1, noTable)

@@ -33,6 +33,9 @@ func (k *Preload) RunCUDA(s *cuda.Stream) error {
 			all = append(all, f.Load)
 		}
 	}
+	if k.Partial {
+		all = append(all, absentListKernel.Load, absentWaitKernel.Load, absentEndKernel.Load)
+	}
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
 	for i, load := range all {

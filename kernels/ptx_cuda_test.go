@@ -58,6 +58,8 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 	name(want, replayLook)
 	name(want, replayBegins, replayEnds)
 	name(want, lookupKernel)
+	name(want, absentListKernel)
+	name(want, absentWaitKernel, absentEndKernel)
 	name(want, orderCountKernel, orderPlaceKernel)
 	name(want, buildCount, buildPlace, buildSort, buildClaim, buildTake, buildEnd)
 	name(want, buildSums[:]...)

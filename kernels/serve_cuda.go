@@ -3,15 +3,23 @@
 package kernels
 
 import (
+	"fmt"
+
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
+
+// errResident is the error of batches of resident tables.
+var errResident = fmt.Errorf("kernels: resident tables (Serve.Resident) must be on the host backend: there is no kernel for GPUs yet")
 
 // serveLaunch is how Serve is launched.
 type serveLaunch struct{ lanes, threads, shared int }
 
 // launch returns the launch and its arguments, but for what divide sets.
 func (k *Serve) launch(s *cuda.Stream) (serveLaunch, abi.ServeArgs, error) {
+	if k.Resident != nil {
+		return serveLaunch{}, abi.ServeArgs{}, errResident
+	}
 	row, err := rowCodec(k.Codec, k.Lookup.RowBytes, k.Lookup.Out.Addr())
 	if err != nil {
 		return serveLaunch{}, abi.ServeArgs{}, err

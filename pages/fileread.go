@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"github.com/tensorcache/tensorcache/internal/directio"
 )
 
 // mergeBytes bounds a read of neighbouring pages: longer reads are no faster, and keep other reads waiting.
@@ -160,13 +162,13 @@ func (c *fileCall) merge() []*request {
 			c.done(i, nil, &os.PathError{Op: "open", Path: path, Err: os.ErrNotExist})
 			continue
 		}
-		n := blocks(c.f.index.length(page)) * block
+		n := directio.Blocks(c.f.index.length(page)) * block
 		b := c.into[i]
 		if len(b) < n || uintptr(unsafe.Pointer(unsafe.SliceData(b)))%block != 0 {
-			b = aligned(n)
+			b = directio.Aligned(n)
 		}
 		b = b[:n]
-		if last != nil && page == lastPage+1 && last.file == c.f.files[p.file] && lastBytes+n <= mergeBytes {
+		if last != nil && page == lastPage+1 && last.file == c.f.files[p.file] && last.offset+int64(lastBytes) == int64(p.block)*block && lastBytes+n <= mergeBytes {
 			last.into = append(last.into, b)
 			lastBytes += n
 		} else {

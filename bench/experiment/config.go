@@ -115,6 +115,7 @@ type Config struct {
 	joined *joined // by Join; nil: none
 	// Closing, unless nil, is called after a cache has been measured and before it is closed, while its metrics can still be read.
 	Closing func() `json:"-"`
+	Resident
 	Ngram
 	Online
 }
@@ -162,8 +163,10 @@ func (c *Config) suitPages(t *dataset.Table) error {
 // Validate reports every field out of range and every contradiction, all at once. Fields go by the names of their flags.
 func (c *Config) Validate() error {
 	var f faults.List
-	_, err := c.budget(1 << 40)
-	f.Add(err)
+	if c.Layout != BuddyLayout || c.Budget != WholeTable {
+		_, err := c.budget(1 << 40)
+		f.Add(err)
+	}
 	policy, err := admission.Lookup(c.Policy)
 	f.Add(err)
 	f.Add(registry.Check(c.Codec))
@@ -192,6 +195,7 @@ func (c *Config) Validate() error {
 		f.Addf("unknown device (%q) must be one of auto, host, cuda", c.Device)
 	}
 	c.validateDevices(&f)
+	c.validateLayout(&f)
 	c.validateNgram(policy, &f)
 	c.Online.validate(c.Policy, &f)
 	c.validateEmbedding(policy, &f)

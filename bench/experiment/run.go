@@ -129,6 +129,10 @@ func (r *run) compare(ctx context.Context, res Result, plain *Uncompressed, comp
 		online.Drift.Share = res.Results.HitRatio / max(online.Drift.OptimalHitRatio, 1e-9)
 		res.Online = &online
 	}
+	if r.cfg.Layout == BuddyLayout { // the predictions are of caches
+		res.OtherBudgets = []BudgetHits{}
+		return &res, nil
+	}
 	if res.OtherBudgets, err = r.atBudgets(ctx, compressed, counts); err != nil {
 		return nil, err
 	}
@@ -335,7 +339,7 @@ func (r *run) fit() (err error) {
 	for _, t := range r.all() {
 		raw += t.Bytes()
 	}
-	r.budget, err = r.cfg.budget(raw)
+	r.budget, err = r.cfg.residentBudget(r.all(), raw)
 	return err
 }
 
@@ -521,7 +525,7 @@ func (r *run) open(ctx context.Context, codec, tier string) (*cache.Cache, error
 		if err != nil {
 			return nil, err
 		}
-		tables = append(tables, table)
+		tables = append(tables, r.lay(table))
 	}
 	policy, err := r.policy()
 	if err != nil {
@@ -680,6 +684,7 @@ func (m *measurement) describe(res *Result) {
 	q.ByteHitRatio = q.HitRatio // rows of one table are equally long
 	q.HostBytesRaw, q.HostBytesMoved = t.Misses*int64(t.RowBytes), t.HostBytesMoved
 	q.Speed = m.speed
+	res.Resident = residentInfo(t.Resident)
 	if t.Tiers.Paged {
 		res.Tiers = statjson.TiersOf(&t.Tiers)
 	}

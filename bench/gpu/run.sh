@@ -111,8 +111,8 @@ test)
 	binaries=
 	for b in ./*.test; do if wanted "$(basename "$b" .test)" "$@"; then binaries="$binaries $b"; fi; done
 	[ -n "$binaries" ] || { echo "run.sh: packages ($*) must be some of $(echo ./*.test)" >&2; exit 2; }
-	# These measure a GPU's free memory, take all of it, or break it: one after the other.
-	tests tests-alone 100 1 -run '^TestGPU_(MemoryBeyondBudget|CloseFreesEverything|OutOfMemory|LostDevice)$' $binaries
+	# These measure times or a GPU's free memory, take all of it, or break it: one after the other.
+	tests tests-alone 100 1 -run '^TestGPU_(MemoryBeyondBudget|CloseFreesEverything|OutOfMemory|LostDevice|AttachedRate|CapturedRate)$' $binaries
 	# The others measure nothing. Those of kernels take longest, so they begin first.
 	case $binaries in *kernels*) binaries="./kernels.test $(echo "$binaries" | sed 's|\./kernels\.test||')" ;; esac
 	tests tests 500 "${WORKERS:-$((processors / 2))}" $binaries

@@ -41,6 +41,9 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 			if err := checkFlags(cmd, configFile); err != nil {
 				return err
 			}
+			if cfg.Layout == experiment.BuddyLayout && !cmd.Flags().Changed("budget") {
+				cfg.Budget = experiment.WholeTable
+			}
 			end, err := watch.start(cmd, &cfg)
 			if err != nil {
 				return err
@@ -77,6 +80,9 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	watch.add(f)
 	f.StringVar(&cfg.Capture, "capture", "", "also write the measured accesses, and whether they hit, to this trace: FILE.tct")
 	f.StringVar(&cfg.Attach, "attach", "", "measure the cache that tensorcached serves at unix:PATH, instead of one made here")
+	f.StringVar(&cfg.Layout, "layout", "", "cached: some rows in device memory; buddy: all rows, compressed, in slots of one length (default: cached)")
+	f.StringVar(&cfg.Target, "target", "", "bytes of a slot, a multiple of 16, with --layout buddy; auto: the cache chooses (default: auto)")
+	f.Float64Var(&cfg.Overflow, "overflow", 0, "most rows longer than their slot, 0 to 1, with --target auto (default: 0.3)")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")
 	return cmd
@@ -234,7 +240,7 @@ func sizesGiven(f *pflag.FlagSet) error {
 // ownersFlags make a cache, its tables or its workload's changes, which an attached cache has from its owner.
 var ownersFlags = []string{
 	"vertices", "budget", "policy", "codec", "host-tier", "cold", "drift", "refresh-batches", "refresh-interval", "refresh-churn", "refresh-bytes",
-	"sample-rate", "link", "device", "devices", "gpus", "placement", "rates", "host-nodes",
+	"sample-rate", "link", "device", "layout", "target", "overflow", "devices", "gpus", "placement", "rates", "host-nodes",
 }
 
 // checkAttach refuses flags that mean nothing for an attached cache.

@@ -106,6 +106,18 @@ func (w *Writer) fetch(ctx context.Context, keys []uint64) error {
 	return ctx.Err()
 }
 
+// fetchUnread is fetch for rows that are to move within the slab of a device, unless the host can read them there.
+func (w *Writer) fetchUnread(ctx context.Context, device int, rows []wanted) error {
+	if w.set.Devices[device].Slab.Bytes() != nil {
+		return nil
+	}
+	keys := make([]uint64, len(rows))
+	for i := range rows {
+		keys[i] = rows[i].key
+	}
+	return w.fetch(ctx, keys)
+}
+
 // showLocked has the devices store words of a host tier's index.
 func (w *Writer) showLocked(table int, words []transfer.Written) error {
 	if len(words) == 0 {

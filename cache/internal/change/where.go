@@ -43,6 +43,10 @@ func (w *Writer) wherePart(table int, rows []int64, all []Where) {
 	for i, row := range rows {
 		a, key := &all[i], hashmap.Key(table, row)
 		a.Device = -1
+		if t.Resident != nil {
+			w.whereResident(t.Resident, key, row, a)
+			continue
+		}
 		if stored, compressed, err := t.Tier.Stored(row); err == nil { // a corrupt row is for Gather to report
 			a.Stored, a.Compressed = len(stored), compressed
 		}
@@ -73,6 +77,17 @@ func (w *Writer) wherePart(table int, rows []int64, all []Where) {
 		a.Withdrawn, _ = w.Withdrawn.Find(key)
 		w.tierOf(t, row, a)
 	}
+}
+
+// whereResident says where a row of a resident table is.
+func (w *Writer) whereResident(r *read.Resident, key uint64, row int64, a *Where) {
+	a.Cached, a.Stored = true, r.Stored(row)
+	a.Compressed = a.Stored < r.Rows.RowBytes
+	if f := w.mu.residents[key]; f != nil {
+		a.Overlay, a.Offset, a.Tier = true, f.place.Offset, "overlay"
+		return
+	}
+	a.Device, a.Offset, a.Tier = r.Rows.Device(row), r.Rows.Slot(row), "resident"
 }
 
 // tierOf sets the tier that a row is read from.
@@ -121,7 +136,7 @@ func (w *Writer) State() State {
 			s.Holes += of.Slots.HoleBytes(longest)
 		}
 	}
-	s.OverlayBytes, s.OverlayRows = w.store.Overlay.Slots.Used(), int64(len(w.mu.updated))
+	s.OverlayBytes, s.OverlayRows = w.store.Overlay.Slots.Used(), int64(len(w.mu.updated)+len(w.mu.residents))
 	rows := int64(0)
 	for _, t := range w.set.Tables {
 		rows += t.Counts.Cached.Load()

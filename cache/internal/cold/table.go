@@ -199,6 +199,29 @@ type Outcome struct {
 	Took         time.Duration
 }
 
+// Deliver calls put once for each absent row of a batch with its newest version in the form in which tiers store it, from several goroutines, and has
+// what it reads shown in the host tier. stored is valid until put returns.
+func (t *Table) Deliver(ctx context.Context, rows []int64, put func(i int, stored []byte, compressed bool, err error)) {
+	rest, at := t.flights.take(ctx, t, rows, put)
+	if len(rest) == 0 {
+		return
+	}
+	f := t.newFlight(rest)
+	t.Read(ctx, rest, func(i int, stored []byte, compressed bool, err error) {
+		if err == nil {
+			f.put(i, stored, compressed)
+		}
+		put(at[i], stored, compressed, err)
+	})
+	t.land(f)
+}
+
+// Longest is the longest time that Deliver takes: a row that is being prefetched may fail, and be read again.
+func (t *Table) Longest() time.Duration { return 2*t.o.Timeout + longestSlack }
+
+// longestSlack is for what goes on beside waiting.
+const longestSlack = 10 * time.Second
+
 // Gather writes absent rows of a batch to their positions in out, and zeros where a row cannot be read.
 func (t *Table) Gather(ctx context.Context, rows []int64, positions []uint32, out []byte) (o Outcome) {
 	begun := time.Now()
@@ -220,17 +243,7 @@ func (t *Table) Gather(ctx context.Context, rows []int64, positions []uint32, ou
 			o.At, o.Err = int(positions[i]), err
 		}
 	}
-	rest, at := t.flights.take(ctx, t, rows, put)
-	if len(rest) > 0 {
-		f := t.newFlight(rest)
-		t.Read(ctx, rest, func(i int, stored []byte, compressed bool, err error) {
-			if err == nil {
-				f.put(i, stored, compressed)
-			}
-			put(at[i], stored, compressed, err)
-		})
-		t.land(f)
-	}
+	t.Deliver(ctx, rows, put)
 	o.Took = time.Since(begun)
 	return o
 }

@@ -73,7 +73,7 @@ func (d *Device) serveNow(table int) kernels.Serve {
 			Map: v.Map, Layout: v.Layout, Table: table, Limit: d.set.Tables[table].Tier.Rows(), Rejected: t.Rejected, Oversize: t.Oversize,
 			Peers: v.Peers, RowBytes: t.Rows.RowBytes,
 		},
-		Slabs: v.Slabs, Codec: t.Codec, Tier: t.Rows,
+		Slabs: v.Slabs, Codec: t.Codec, Tier: t.Rows, Resident: t.Resident,
 	}
 }
 
@@ -89,6 +89,9 @@ func (c *capture) settle() {
 	o, counts := outcomeOf(replays*int64(c.rows), &c.counted, &c.settled.counts)
 	c.settled.replays, c.settled.counts = c.ended, counts
 	o.pooled = c.kernel.Serve.Pool != nil
+	if c.kernel.Serve.Resident != nil { // what was counted by reasons were hits
+		o.Hits, o.Misses = o.Hits+o.Misses, 0
+	}
 	if err := o.reportReplays(c.owner, c.table, c.rows, replays); err != nil {
 		c.err = err
 		c.owner.set.faults.add(err)

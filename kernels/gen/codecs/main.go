@@ -6,7 +6,7 @@
 //
 // A KERNELS line describes the kernels of one coder (coder.h):
 //
-//	// KERNELS name struct lanes=N [quads=N] [one=N] [bytes=STRUCT] [fill] [encode] [pairs] [two] [fixed] [MACRO=value]...
+//	// KERNELS name struct lanes=N [quads=N] [one=N] [bytes=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [MACRO=value]...
 //
 // name is what codec.DeviceForm.Kernel says; type coder of package kernels explains the words in lower case. The others are macros of the
 // header's own.
@@ -33,7 +33,7 @@ const raw = "raw"
 type coder struct {
 	name, header, class string
 	numbers             map[string]string // lanes, quads, one
-	bytes               string
+	bytes, built        string
 	words               map[string]bool // fill, encode, pairs, two, fixed
 	macros              []string
 }
@@ -143,6 +143,8 @@ func parse(line, header string) (coder, error) {
 			c.numbers[key] = value
 		case has && key == "bytes":
 			c.bytes = value
+		case has && key == "built":
+			c.built = value
 		case has && strings.ToUpper(key) == key:
 			c.macros = append(c.macros, "-D"+word)
 		case !has && slices.Contains([]string{"fill", "encode", "pairs", "two", "fixed"}, key):
@@ -177,9 +179,13 @@ func (c *coder) floats() int {
 
 // modules returns what is compiled for a coder.
 func (c *coder) modules() (lines []string) {
+	var hits []string // macros of the modules for hits
 	macros := append([]string{"-DROW_CODER=" + c.class, `-DROW_HEADER="` + c.header + `"`, "-DROW_LANES=" + c.numbers["lanes"]}, c.macros...)
 	if c.bytes != "" {
 		macros = append(macros, "-DROW_BYTES="+c.bytes)
+	}
+	if c.built != "" {
+		hits = append(hits, "-DROW_BUILT="+c.built)
 	}
 	if c.numbers["one"] != "" {
 		macros = append(macros, "-DROW_ONE")
@@ -214,8 +220,8 @@ func (c *coder) modules() (lines []string) {
 		add("find", decode, "-DROW_FIND")
 		add("findDouble", "find_double")
 	}
-	add("decode", decode)
-	add("decodePeers", decode, "-DROW_PEERS")
+	add("decode", decode, hits...)
+	add("decodePeers", decode, append(hits, "-DROW_PEERS")...)
 	if c.bytes != "" {
 		add("find", decode, "-DROW_FIND")
 	}
@@ -248,6 +254,9 @@ func coderTable(coders []coder) []byte {
 		}
 		if c.bytes != "" {
 			out.WriteString(", bytes: true")
+		}
+		if c.built != "" {
+			out.WriteString(", built: true")
 		}
 		for _, word := range [][2]string{{"fill", "fill"}, {"encode", "encodes"}, {"pairs", "pairs"}, {"two", "two"}, {"fixed", "fixed"}} {
 			if c.words[word[0]] {
