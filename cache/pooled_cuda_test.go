@@ -54,17 +54,6 @@ func onDevice(t *testing.T, d device.Device, p cache.Pooling, narrow bool) cache
 	return p
 }
 
-// pooledOut returns the bytes and the width of a pooled batch's output.
-func pooledOut(p *cache.Pooling, of dtype.Type, columns, rows int) (size, width int) {
-	output := p.Output
-	if output == 0 {
-		output = of
-	}
-	width = columns * output.Size()
-	stride, bags := max(width, int(p.Stride)), len(bagsOf(p, rows))
-	return max(0, (bags-1)*stride+width*min(bags, 1)), width
-}
-
 // TestGPU_PooledEqualsDefinition compares pooled batches of every kind and coder with a plain execution of the documented order, to the bit.
 func TestGPU_PooledEqualsDefinition(t *testing.T) {
 	gpu := gputest.Open(t)

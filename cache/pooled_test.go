@@ -229,6 +229,17 @@ func drawPooling(r *rand.Rand, tableRows, n int) (cache.Pooling, []int64) {
 	return p, rows
 }
 
+// pooledOut returns the bytes and the width of a pooled batch's output.
+func pooledOut(p *cache.Pooling, of dtype.Type, columns, rows int) (size, width int) {
+	output := p.Output
+	if output == 0 {
+		output = of
+	}
+	width = columns * output.Size()
+	stride, bags := max(width, int(p.Stride)), len(bagsOf(p, rows))
+	return max(0, (bags-1)*stride+width*min(bags, 1)), width
+}
+
 // checkPooled compares an output with pooled, to the bit, and with float64 sums where all is finite.
 func checkPooled(t *testing.T, data []byte, of dtype.Type, columns int, rows []int64, p *cache.Pooling, out []byte, what string) {
 	t.Helper()
