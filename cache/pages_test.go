@@ -482,3 +482,29 @@ func TestFromPages_Pooled(t *testing.T) {
 		fault.set(func(context.Context, uint32) error { return nil })
 	}
 }
+
+// TestFromPages_PooledFloat8: sums of float8 rows of which some are absent are those of the same table in host memory.
+func TestFromPages_PooledFloat8(t *testing.T) {
+	const rows, columns = 20_000, 64
+	data := make([]byte, rows*columns)
+	r := rand.New(rand.NewPCG(8, 8))
+	for i := range data {
+		data[i] = byte(r.IntN(0x7f)) | byte(r.IntN(2))<<7 // no NaN
+	}
+	of := dtype.Float8E4M3FN
+	paged := overPages(t, packedAs(t, data, columns, of, "none", nil), cache.Options{Budget: 100 << 10, Host: cache.HostOptions{Memory: 500 << 10}})
+	table, err := cache.FromBytes("x", of, data, columns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: cache.BackendHost}})
+	ids := randomRows(r, 6000, rows)
+	p := cache.Pooling{Offsets: []int64{0, 10, 10, 3000}, Output: dtype.Float32}
+	got, want := make([]byte, 4*columns*4), make([]byte, 4*columns*4)
+	if err := errors.Join(paged.GatherPooled(ctx, 0, ids, p, got), whole.GatherPooled(ctx, 0, ids, p, want)); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) || stats(t, paged).Tables[0].Tiers.AbsentRows == 0 {
+		t.Error("other sums than of the table in host memory")
+	}
+}

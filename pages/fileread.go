@@ -3,6 +3,7 @@ package pages
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -180,13 +181,17 @@ func (c *fileCall) merge() []*request {
 	return requests
 }
 
-var errNoPage = errors.New("the table has no such page")
+// Errors of pages that cannot be read.
+var (
+	errNoPage   = errors.New("the table has no such page")
+	errTooShort = fmt.Errorf("the file ends before the page does: %w", io.ErrUnexpectedEOF)
+)
 
 // end hands on what a request has read.
 func (c *fileCall) end(r *request, n int, err error) {
 	defer c.finish()
 	if err == nil && n < r.bytes() {
-		err = io.ErrUnexpectedEOF // the file is too short
+		err = errTooShort
 	}
 	var again []*request
 	at := r.offset

@@ -117,11 +117,11 @@ func (p *pooler) add(g poolPiece) {
 				continue
 			}
 			row := p.mem[at:][:p.rowBytes]
-			if p.view.Float8 {
+			if p.view.Float8.Is() {
 				if p.wide == nil {
 					p.wide = make([]byte, 4*p.view.Columns)
 				}
-				reduce.LoadFloat8(p.wide, row)
+				p.view.Float8.Load(p.wide, row)
 				row = p.wide
 			}
 			if w := p.view.Weights; len(w) > 0 {
