@@ -53,6 +53,7 @@ gpu-python:
 	@rm -rf $(GPU_BUNDLE)/python && mkdir $(GPU_BUNDLE)/python && \
 	{ $(MAKE) --no-print-directory wheel && $(PIP) download -d $(GPU_BUNDLE)/python pytest iniconfig pluggy packaging pygments -c python/requirements.txt --no-deps && \
 	  cp dist/tensorcache-*$(WHEEL_ARCH).whl $(GPU_BUNDLE)/python/ && cp -r python/tests python/examples python/benchmarks $(GPU_BUNDLE)/python/ && \
+	  mkdir -p $(GPU_BUNDLE)/bench/workload && cp -r bench/workload/testdata $(GPU_BUNDLE)/bench/workload/ && \
 	  git describe --always --dirty --abbrev=12 >$(GPU_BUNDLE)/python/commit; } || \
 	{ rm -r $(GPU_BUNDLE)/python; echo "gpu-bundle: no Python package in it"; }
 

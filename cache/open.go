@@ -20,6 +20,7 @@ import (
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/slab/buddy"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -133,6 +134,12 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 			Drawn: learn.Draw(ahead, i, int64(t.Rows()), t.RowBytes(), c.opts.Seed),
 			Saved: cost.Saved,
 		}
+		if t.resident != nil {
+			terms.Resident = t.resident.want().MaxOverflow
+			if t.resident.Target > 0 { // whatever overflows
+				terms.Resident, terms.Budget = 1, int64(t.resident.Target+buddy.WordBytes)*max(t.capacity, int64(t.Rows()))
+			}
+		}
 		_, span := c.watch.Start(ctx, "load", t.name)
 		var one *read.Table
 		var err error
@@ -165,9 +172,6 @@ func tableBytes(t Table) float64 {
 }
 
 func (c *Cache) loadTable(ctx context.Context, i int, t Table, terms registry.Terms) (*read.Table, error) {
-	if kind := c.set.Devices[0].Device.Info().Kind; t.resident != nil && kind != "host" {
-		return nil, fmt.Errorf("a resident table needs the host backend: there are no kernels for devices of kind %s yet", kind)
-	}
 	mode, err := transfer.ParseMode(string(c.opts.Host.Tier))
 	if err != nil {
 		return nil, err

@@ -164,7 +164,7 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 	for i, b := range k.Slabs {
 		args.Serve.Slabs[i] = b.Addr()
 	}
-	tile := l.lanes*16 + abi.PoolAhead*(16+int(args.Serve.StageBytes)) + int(row.Scratch)
+	tile := l.lanes*16 + abi.PoolAhead*int(args.Serve.StageBytes) + int(row.Scratch)
 	if !c.pairs || p.Float8.Is() {
 		tile += quads * 16
 	}

@@ -202,17 +202,21 @@ func (c *coder) modules() (lines []string) {
 		macros = append(macros, "-DROW_PAIRS")
 		decode, encode = "decode_pairs", "encode_quads"
 		add("decodeWords", decode, "-DROW_KIND=2")
+		add("buddyWords", decode, "-DROW_KIND=2", "-DROW_BUDDY")
 		add("findWords", decode, "-DROW_KIND=2", "-DROW_FIND")
 		if c.words["two"] {
 			add("decodeTwo", "decode_two", "-DROW_KIND=0")
+			add("buddyTwo", "decode_two", "-DROW_KIND=0", "-DROW_BUDDY")
 			add("findTwo", "decode_two", "-DROW_KIND=0", "-DROW_FIND")
 		}
 		if c.words["two"] && c.words["fixed"] {
 			add("decodeTwoFixed", "decode_two", "-DROW_KIND=1")
+			add("buddyTwoFixed", "decode_two", "-DROW_KIND=1", "-DROW_BUDDY")
 			add("findTwoFixed", "decode_two", "-DROW_KIND=1", "-DROW_FIND")
 		}
 		if c.words["fixed"] {
 			add("decodeFixed", decode, "-DROW_KIND=1")
+			add("buddyFixed", decode, "-DROW_KIND=1", "-DROW_BUDDY")
 			add("findFixed", decode, "-DROW_KIND=1", "-DROW_FIND")
 			add("findFixedDouble", "find_double", "-DROW_KIND=1")
 		}
@@ -222,6 +226,7 @@ func (c *coder) modules() (lines []string) {
 	}
 	add("decode", decode, hits...)
 	add("decodePeers", decode, append(hits, "-DROW_PEERS")...)
+	add("buddy", decode, "-DROW_BUDDY")
 	if c.bytes != "" {
 		add("find", decode, "-DROW_FIND")
 	}
