@@ -132,7 +132,7 @@ bench)
 	if wanted online "$@"; then bench online 90 sampling,refresh; fi
 	if wanted codecs "$@"; then bench codecs 240 hit-codecs,gather-hits-codecs --rows 256,512,1024,4096; fi
 	if wanted pooled "$@"; then bench pooled 240 pooled-hits,pooled-80,pooled-tables; fi
-	if wanted buddy "$@"; then bench buddy 240 buddy-hits,buddy-overflow --rows 256,512,1024,4096; fi
+	if wanted buddy "$@"; then bench buddy 400 buddy-hits,buddy-overflow,buddy-budget,buddy-updates --rows 256,512,1024,4096; fi
 	if wanted large "$@"; then bench large 240 gather-misses-large; fi
 	if wanted training "$@"; then bench training 400 training-fetch; fi
 	if wanted batch "$@"; then
