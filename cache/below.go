@@ -87,7 +87,7 @@ func (c *Cache) memoryOf(tables []Table) ([]int64, error) {
 			limit -= int64(tableBytes(t))
 		}
 		if limit < 0 {
-			return nil, fmt.Errorf("cache: Host.Memory (%d B) must hold all rows of tables that are not of pages, as table %s", c.opts.Host.Memory, t.name)
+			return nil, fmt.Errorf("cache: host memory (%d B) must hold all rows of tables that are not of pages, as table %s: cachebench pack makes pages", c.opts.Host.Memory, t.name)
 		}
 	}
 	for i, t := range tables {

@@ -109,8 +109,7 @@ func (c *Cache) measurePaged(table int, rows []int64, places []change.Where) {
 	if len(numbers) == 0 {
 		return
 	}
-	c.set.Tables[table].Cold.Peek(context.Background(), numbers, func(i int, stored []byte, compressed bool) {
-		w := &places[at[i]]
-		w.Stored, w.Compressed = len(stored), compressed
+	c.set.Tables[table].Cold.Peek(context.Background(), numbers, func(i, stored int, compressed bool) {
+		places[at[i]].Stored, places[at[i]].Compressed = stored, compressed
 	})
 }

@@ -213,7 +213,7 @@ func TestFromPages_OtherTablesBeside(t *testing.T) {
 		}
 	}
 	o.Tables, o.Host.Memory = []cache.Table{fromBytes(t, "plain", data, rowBytes)}, 100<<10
-	if _, err := cache.New(o); err == nil || fmt.Sprint(err) != "cache: Host.Memory (102400 B) must hold all rows of tables that are not of pages, as table plain" {
+	if _, err := cache.New(o); err == nil || fmt.Sprint(err) != "cache: host memory (102400 B) must hold all rows of tables that are not of pages, as table plain: cachebench pack makes pages" {
 		t.Errorf("error %v", err)
 	}
 }

@@ -31,7 +31,7 @@ type coder struct {
 	pairs bool
 	// two says that hits of rows of 17 to 20 quads have kernels with two quads a lane (decode_two.cu). Only with pairs.
 	two bool
-	// floats is the sum of the lengths in bytes, 4 and 2, of the floats whose rows pooled batches can have.
+	// floats is the sum of the lengths in bytes, 4, 2 and 1, of the floats whose rows pooled batches can have.
 	floats int
 	// fixed says that tables none of whose bits move (Params[2] is 0) have kernels of their own for hits. Only with pairs.
 	fixed bool

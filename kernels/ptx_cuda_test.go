@@ -52,6 +52,8 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 	for _, k := range pooledOf {
 		name(want, slices.Collect(maps.Values(k.serve))...)
 		name(want, slices.Collect(maps.Values(k.replay))...)
+		name(want, slices.Collect(maps.Values(k.float8))...)
+		name(want, slices.Collect(maps.Values(k.float8Replay))...)
 	}
 	name(want, poolJoin)
 	name(want, slices.Collect(maps.Values(gatherPool))...)

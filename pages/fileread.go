@@ -3,12 +3,15 @@ package pages
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"github.com/tensorcache/tensorcache/internal/directio"
 )
 
 // mergeBytes bounds a read of neighbouring pages: longer reads are no faster, and keep other reads waiting.
@@ -159,13 +162,13 @@ func (c *fileCall) merge() []*request {
 			c.done(i, nil, &os.PathError{Op: "open", Path: path, Err: os.ErrNotExist})
 			continue
 		}
-		n := blocks(c.f.index.length(page)) * block
+		n := directio.Blocks(c.f.index.length(page)) * block
 		b := c.into[i]
 		if len(b) < n || uintptr(unsafe.Pointer(unsafe.SliceData(b)))%block != 0 {
-			b = aligned(n)
+			b = directio.Aligned(n)
 		}
 		b = b[:n]
-		if last != nil && page == lastPage+1 && last.file == c.f.files[p.file] && lastBytes+n <= mergeBytes {
+		if last != nil && page == lastPage+1 && last.file == c.f.files[p.file] && last.offset+int64(lastBytes) == int64(p.block)*block && lastBytes+n <= mergeBytes {
 			last.into = append(last.into, b)
 			lastBytes += n
 		} else {
@@ -178,13 +181,17 @@ func (c *fileCall) merge() []*request {
 	return requests
 }
 
-var errNoPage = errors.New("the table has no such page")
+// Errors of pages that cannot be read.
+var (
+	errNoPage   = errors.New("the table has no such page")
+	errTooShort = fmt.Errorf("the file ends before the page does: %w", io.ErrUnexpectedEOF)
+)
 
 // end hands on what a request has read.
 func (c *fileCall) end(r *request, n int, err error) {
 	defer c.finish()
 	if err == nil && n < r.bytes() {
-		err = io.ErrUnexpectedEOF // the file is too short
+		err = errTooShort
 	}
 	var again []*request
 	at := r.offset

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/internal/atomicfile"
+	"github.com/tensorcache/tensorcache/internal/directio"
 	"github.com/tensorcache/tensorcache/internal/filelock"
 )
 
@@ -27,8 +28,10 @@ type FileWriter struct {
 	file       *os.File // of the pages that are written; nil: none yet
 	number     int      // of the file
 	at         placer
-	next       uint32 // page
-	buffer     []byte // pages that are not in the file yet, the last of which ends at at.end
+	next       uint32    // page
+	from       *Files    // the generation whose pages this one has, too; nil: none
+	places     placeList // of the pages so far, if from is set
+	buffer     []byte    // pages that are not in the file yet, the last of which ends at at.end
 	unsynced   int64
 	synced     time.Time   // when the last sync began
 	checkpoint *checkpoint // nil: not resumable
@@ -133,7 +136,7 @@ func (w *FileWriter) start() error {
 	if err := os.Mkdir(w.folder, 0o777); err != nil {
 		return err
 	}
-	return syncFolder(w.dir)
+	return atomicfile.SyncFolder(w.dir)
 }
 
 // WritePages implements Writer.
@@ -147,14 +150,17 @@ func (w *FileWriter) WritePages(ctx context.Context, first uint32, pages [][]byt
 		return fmt.Errorf("pages: %s: first page (%d) must be %d", w.dir, first, w.next)
 	}
 	for _, p := range pages {
-		file, _ := w.at.place(len(p))
+		file, offset := w.at.place(len(p))
+		if w.from != nil {
+			w.places.add(place{uint16(file), uint32(offset / block)}, len(p))
+		}
 		if w.file == nil || file != w.number {
 			if err := w.nextFile(file); err != nil {
 				return err
 			}
 		}
 		w.buffer = append(w.buffer, p...)
-		w.buffer = append(w.buffer, make([]byte, blocks(len(p))*block-len(p))...)
+		w.buffer = append(w.buffer, make([]byte, directio.Blocks(len(p))*block-len(p))...)
 		w.next++
 		if len(w.buffer) >= writeBytes {
 			if err := w.flush(); err != nil {
@@ -176,10 +182,14 @@ func (w *FileWriter) nextFile(number int) (err error) {
 		}
 	}
 	w.number = number
-	if w.file, err = os.Create(pageFile(w.folder, number)); err != nil {
+	flag := os.O_RDWR | os.O_CREATE | os.O_TRUNC
+	if w.from != nil {
+		flag |= os.O_EXCL // what is there is a file of the generation before
+	}
+	if w.file, err = os.OpenFile(pageFile(w.folder, number), flag, 0o666); err != nil {
 		return err
 	}
-	return syncFolder(w.folder)
+	return atomicfile.SyncFolder(w.folder)
 }
 
 // flush writes the buffered pages to the file.
@@ -237,6 +247,11 @@ func (w *FileWriter) Commit(ctx context.Context, m *Manifest, parts *Parts) erro
 	if err := w.sync(); err != nil {
 		return err
 	}
+	if w.from != nil {
+		if err := w.commitPlaces(); err != nil {
+			return err
+		}
+	}
 	for p, contents := range parts {
 		if err := m.Check(Part(p), contents); err != nil {
 			return err
@@ -247,7 +262,7 @@ func (w *FileWriter) Commit(ctx context.Context, m *Manifest, parts *Parts) erro
 			}
 		}
 	}
-	if err := errors.Join(syncFolder(w.folder), ctx.Err()); err != nil {
+	if err := errors.Join(atomicfile.SyncFolder(w.folder), ctx.Err()); err != nil {
 		return err
 	}
 	if err := writeManifest(filepath.Join(w.dir, manifestFile), b); err != nil {
@@ -308,14 +323,4 @@ func (w *FileWriter) closeFiles() {
 	if w.checkpoint != nil {
 		w.checkpoint.file.Close()
 	}
-}
-
-// syncFolder makes the names in a folder durable. Not every file system lets folders be synced.
-func syncFolder(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	f.Sync()
-	return f.Close()
 }

@@ -88,6 +88,9 @@ func (s *percentStep) to(done, all int64) {
 // Pack packs a table into pages. If it fails for lack of space or is interrupted, the same call goes on where it was.
 func Pack(ctx context.Context, cfg PackConfig, progress Progress) (*Packed, error) {
 	start := time.Now()
+	if info, err := os.Stat(cfg.Out); cfg.Out == "" || err == nil && !info.IsDir() {
+		return nil, fmt.Errorf("--out (%s) must be a directory, one to be made, or the address of a cluster", cfg.Out)
+	}
 	if cluster.IsAddress(cfg.Features) {
 		return cfg.copy(ctx, start, progress)
 	}
@@ -131,7 +134,7 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (*Packed, erro
 	if o.Order, err = cfg.order(first.Name(), int64(first.Rows())); err != nil {
 		return nil, err
 	}
-	if err := cfg.replaces(o.Name, first.RowBytes(), first.DType().String()); err != nil {
+	if err := cfg.replaces(ctx, o.Name, first.RowBytes(), first.DType().String()); err != nil {
 		return nil, err
 	}
 	w, err := openWriter(ctx, cfg.Out, o.Name)
@@ -160,20 +163,33 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (*Packed, erro
 	return p, err
 }
 
-// replaces refuses to replace a table of another name or form in a directory.
-func (c *PackConfig) replaces(name string, rowBytes int, of string) error {
-	if c.Force || cluster.IsAddress(c.Out) {
+// replaces refuses to replace a table of another name or form in a directory or a cluster.
+func (c *PackConfig) replaces(ctx context.Context, name string, rowBytes int, of string) error {
+	if c.Force {
 		return nil
 	}
-	m, err := pages.ReadManifest(c.Out)
-	if err != nil { // there is none; what else is wrong, the writer says
+	m, err := c.present(ctx, name)
+	if m == nil || err != nil { // there is none; what else is wrong, the writer says
 		return nil
 	}
 	if m.Name != name || m.RowBytes != rowBytes || m.DType.String() != of {
-		return fmt.Errorf("--out (%s) has table %s, rows of %d B (%s), and the new one is %s, rows of %d B (%s): take another folder, or --force to replace it",
+		return fmt.Errorf("--out (%s) has table %s, rows of %d B (%s), and the new one is %s, rows of %d B (%s): take another place, or --force to replace it",
 			c.Out, m.Name, m.RowBytes, m.DType, name, rowBytes, of)
 	}
 	return nil
+}
+
+// present returns the manifest of the table that Out has, in a cluster of that of this name.
+func (c *PackConfig) present(ctx context.Context, name string) (*pages.Manifest, error) {
+	if !cluster.IsAddress(c.Out) {
+		return pages.ReadManifest(c.Out)
+	}
+	s, err := OpenCluster(ctx, c.Out, name)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	return s.Manifest(), nil
 }
 
 // goesOn adds to the error of a full disk what to do.
@@ -198,7 +214,7 @@ func (c *PackConfig) copy(ctx context.Context, start time.Time, progress Progres
 	}
 	defer from.Close()
 	of := from.Manifest()
-	if err := c.replaces(of.Name, of.RowBytes, of.DType.String()); err != nil {
+	if err := c.replaces(ctx, of.Name, of.RowBytes, of.DType.String()); err != nil {
 		return nil, err
 	}
 	w, err := openWriter(ctx, c.Out, from.Manifest().Name)

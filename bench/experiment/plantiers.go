@@ -18,7 +18,8 @@ import (
 
 // TiersConfig asks a plan what of a table in pages would lie where.
 type TiersConfig struct {
-	// HostMemories are sizes of host memory, for rows and index together; none: the table lies in host memory as a whole.
+	// HostMemories are sizes of host memory, for rows and index together. None: an eighth, a quarter, a half, and all of what the whole table takes if there
+	// is a RowsPerSecond; else the table lies in host memory as a whole.
 	HostMemories []string
 	// ColdBandwidth is what the drive or the cluster delivers a second, as a size; "": not known.
 	ColdBandwidth string
@@ -34,7 +35,7 @@ func (c *TiersConfig) validate(f *faults.List) {
 	_, err := c.bandwidth()
 	f.Add(err)
 	f.If(!(c.RowsPerSecond >= 0) || math.IsInf(c.RowsPerSecond, 0), "--rows-per-second (%v) must be a number that is not negative", c.RowsPerSecond)
-	f.If(len(c.HostMemories) == 0 && (c.ColdBandwidth != "" || c.RowsPerSecond != 0), "--cold-bandwidth and --rows-per-second need --host-memory")
+	f.If(len(c.HostMemories) == 0 && c.ColdBandwidth != "" && c.RowsPerSecond == 0, "--cold-bandwidth needs --host-memory or --rows-per-second")
 }
 
 // bandwidth returns ColdBandwidth in bytes, 0 if it is not known.
@@ -234,7 +235,7 @@ func (p *PlannedTiers) times(bandwidth int64, rate, lookups float64) {
 // tiers adds to a plan what lies where.
 func (p *planner) tiers(ctx context.Context, s *sizes, c *curve, plan *Plan) error {
 	t := &p.cfg.Tiers
-	if len(t.HostMemories) == 0 {
+	if len(t.HostMemories) == 0 && t.RowsPerSecond == 0 {
 		return nil
 	}
 	bandwidth, _ := t.bandwidth()
@@ -247,8 +248,18 @@ func (p *planner) tiers(ctx context.Context, s *sizes, c *curve, plan *Plan) err
 		one.times(bandwidth, t.RowsPerSecond, lookups)
 		return one, err
 	}
+	whole := m.least() + s.slots*ringShare/(ringShare-1) + ringShare*ringShare
+	var memories []int64
 	for _, text := range t.HostMemories {
 		memory, _ := setting.Bytes("--host-memory", text)
+		memories = append(memories, memory)
+	}
+	if len(memories) == 0 {
+		for _, part := range []int64{8, 4, 2, 1} {
+			memories = append(memories, max(m.least(), whole/part))
+		}
+	}
+	for _, memory := range memories {
 		one, err := at(memory)
 		if err != nil {
 			return err
@@ -262,7 +273,7 @@ func (p *planner) tiers(ctx context.Context, s *sizes, c *curve, plan *Plan) err
 		one, err := at(memory)
 		return one.PrefetchedMS <= 1e3*lookups/t.RowsPerSecond, err
 	}
-	low, high := m.least(), m.least()+s.slots*ringShare/(ringShare-1)+ringShare*ringShare
+	low, high := m.least(), whole
 	reached, err := fits(high)
 	plan.LeastHost = &PlannedHost{high, reached}
 	for err == nil && reached && high-low > high/200 {

@@ -163,6 +163,8 @@ func TestPack_BadInput(t *testing.T) {
 		args []string
 	}{
 		{"npy: missing.npy: open: no such file or directory", []string{"pack", "missing.npy", "--out", out}},
+		{"--out () must be a directory, one to be made, or the address of a cluster", []string{"pack", good, "--out", ""}},
+		{"--out (" + good + ") must be a directory, one to be made, or the address of a cluster", []string{"pack", good, "--out", good}},
 		{`required flag(s) "out" not set`, []string{"pack", good}},
 		{"pack: arguments (0) must be 1: FEATURES", []string{"pack", "--out", out}},
 		{"pages: " + full + ": must be a new or empty directory, or one of page files (it has thesis.tex)", []string{"pack", good, "--out", full}},
@@ -185,7 +187,9 @@ func TestPack_BadInput(t *testing.T) {
 		{"--graph (" + graph + "): vertices (9) must be as many as table " + good + " has rows (10)", []string{"pack", good, "--out", out, "--order", "degree", "--graph", graph}},
 		{"--order (degree) needs a file whose rows can be read in any order, and " + deflated + " is compressed or in Fortran order: write it anew with np.save or np.savez, np.ascontiguousarray(x)",
 			[]string{"pack", deflated, "--out", out, "--order", "degree", "--graph", graph}},
-		{"--out (" + packed + ") has table a, rows of 16 B (bfloat16), and the new one is a, rows of 32 B (float32): take another folder, or --force to replace it", []string{"pack", good, "--out", packed}},
+		{"--out (" + packed + ") has table a, rows of 16 B (bfloat16), and the new one is a, rows of 32 B (float32): take another place, or --force to replace it", []string{"pack", good, "--out", packed}},
+		{"--rounds (0) must be above 0", []string{"drive", "--dir", dir, "--rounds", "0"}},
+		{"drive: row bytes (-4) must be 1 to half a page (131072)\ndrive: share (3) must be above 0 and at most 1\ndrive: depth (-1) must be at least 1", []string{"drive", "--dir", dir, "--row-bytes", "-4", "--share", "3", "--depth", "-1"}},
 		{`--page ("2MiB") must be 64KiB to 1MiB`, []string{"drive", "--dir", dir, "--page", "2MiB"}},
 		{"pages: " + full + ": not a table of page files: stat " + filepath.Join(full, "manifest") + ": no such file or directory", []string{"verify", full}},
 		{"--dir (" + good + ") must be a folder on the drive", []string{"drive", "--dir", good}},

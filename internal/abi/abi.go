@@ -426,6 +426,15 @@ const (
 	PoolFloat32  = 0
 	PoolFloat16  = 1
 	PoolBfloat16 = 2
+	PoolE4m3     = 3
+	PoolE5m2     = 4
+)
+
+// Scales of float8 values: none, powers of two of a byte each (e8m0), or float32.
+const (
+	Float8Unscaled = 0
+	Float8E8m0     = 1
+	Float8Float32  = 2
 )
 
 // PoolArgs say how the rows of a batch are divided into bags, and what is written of each: see package reduce.
@@ -445,6 +454,25 @@ type PooledArgs struct {
 type PooledReplayArgs struct {
 	Replay ReplayArgs
 	Pool   PoolArgs
+}
+
+// Float8Args say what follows the float8 values of a row: a scale for each block of them, of so many pieces of 8 values. Factor is the bits of a float32 by
+// which each element is multiplied.
+type Float8Args struct {
+	Scales, Block, Factor, _ uint32
+}
+
+// PooledFloat8Args and PooledFloat8ReplayArgs are such batches of float8 rows.
+type PooledFloat8Args struct {
+	Serve  ServeArgs
+	Pool   PoolArgs
+	Float8 Float8Args
+}
+
+type PooledFloat8ReplayArgs struct {
+	Replay ReplayArgs
+	Pool   PoolArgs
+	Float8 Float8Args
 }
 
 // PoolJoinArgs are the bags of a batch with so many rows; those of several runs are joined.
@@ -574,6 +602,9 @@ var (
 	_ = [1]int{}[unsafe.Sizeof(PoolArgs{})-88]
 	_ = [1]int{}[unsafe.Sizeof(PooledArgs{})-400]
 	_ = [1]int{}[unsafe.Sizeof(PooledReplayArgs{})-424]
+	_ = [1]int{}[unsafe.Sizeof(Float8Args{})-16]
+	_ = [1]int{}[unsafe.Sizeof(PooledFloat8Args{})-416]
+	_ = [1]int{}[unsafe.Sizeof(PooledFloat8ReplayArgs{})-440]
 	_ = [1]int{}[unsafe.Sizeof(PoolJoinArgs{})-104]
 	_ = [1]int{}[unsafe.Sizeof(GatherPoolArgs{})-40]
 	_ = [1]int{}[unsafe.Sizeof(AbsentHost{})-256]

@@ -26,8 +26,9 @@ func manifest() *pages.Manifest {
 	return &pages.Manifest{Name: "x", Codec: "ibp4", DType: dtype.Float32, Rows: testRows, RowBytes: testRowBytes}
 }
 
-// unsynced is syncFile in tests: what they write need not outlive the machine.
-func unsynced(*os.File) error { return nil }
+// unsynced and unsyncedFolder are syncFile and syncFolder in tests: what they write need not outlive the machine.
+func unsynced(*os.File) error     { return nil }
+func unsyncedFolder(string) error { return nil }
 
 // version returns a version of a row: raw if the number is even, "encoded" and shorter otherwise.
 func version(row int64, number int) Row {
@@ -168,14 +169,9 @@ func TestLog_SegmentNotMade(t *testing.T) {
 	l := open(t, dir, Options{})
 	want := map[int64]Row{}
 	fill(t, l, 5, want, rand.New(rand.NewPCG(8, 8)))
-	syncFile = func(f *os.File) error {
-		if info, err := f.Stat(); err == nil && info.IsDir() {
-			return syscall.EIO
-		}
-		return nil
-	}
+	syncFolder = func(string) error { return syscall.EIO }
 	_, err := l.Seal()
-	syncFile = unsynced
+	syncFolder = unsyncedFolder
 	if !errors.Is(err, syscall.EIO) {
 		t.Fatal(err)
 	}

@@ -174,19 +174,18 @@ func (t *Table) Read(ctx context.Context, rows []int64, visit func(i int, stored
 	t.Counts.Nanos.Add(int64(time.Since(begun)))
 }
 
-// Peek is Read that no counter counts and that does nothing for rows which cannot be read: for questions about rows, not for their use.
-func (t *Table) Peek(ctx context.Context, rows []int64, visit func(i int, stored []byte, compressed bool)) {
+// Peek calls visit with the lengths of the newest versions of rows, as tiers store them. No counter counts that, and rows that cannot be read are left out.
+func (t *Table) Peek(ctx context.Context, rows []int64, visit func(i, stored int, compressed bool)) {
 	if t.life.Err() != nil {
 		return
 	}
 	ctx, cancel := t.bounded(ctx)
 	defer cancel()
 	t.source.ReadRows(ctx, rows, func(i int, stored []byte, compressed bool, err error) {
-		if newer, as, ok, failed := t.o.Log.Get(rows[i]); ok && failed == nil { // updated since the caller looked
-			stored, compressed = newer, as
-		}
-		if err == nil {
-			visit(i, stored, compressed)
+		if newer, as, ok := t.o.Log.Find(rows[i]); ok { // updated since the caller looked
+			visit(i, newer, as)
+		} else if err == nil {
+			visit(i, len(stored), compressed)
 		}
 	})
 }
