@@ -15,9 +15,9 @@ const (
 	leastBasedRows = 256
 	// basedRounds bounds how often all columns' bases are searched anew.
 	basedRounds = 8
-	// basedGain is the share of the row, in %, that bases must save, and longGain what symbols of more bits than a byte must save besides
-	// in rows of whole quads: for bytes, GPUs have faster decoders.
-	basedGain, longGain = 1, 3
+	// basedGain is the share of the row, in thousandths, that bases must save, and longGain what symbols of more bits than a byte must save
+	// besides in rows of whole quads: for bytes, GPUs have faster decoders.
+	basedGain, longGain = 5, 30
 )
 
 // counted is how often a column has a value of the leading fineBits bits.
@@ -148,12 +148,12 @@ func trainBased(sample []byte, rowBytes, elementBytes int, cost int64) (Shape, b
 				digits, c = fastDigits(counts, ranked, symbolBits)
 			}
 			c += int64(8*elementBytes-symbolBits) * total * levelPrice
-			percent, gain := total*int64(8*elementBytes)*levelPrice/100, int64(0)
+			thousandth, gain := total*int64(8*elementBytes)*levelPrice/1000, int64(0)
 			if best.Digits == nil {
-				gain = basedGain * percent
+				gain = basedGain * thousandth
 			}
 			if quads && !fast && (best.Digits == nil || best.SymbolBits == 8) {
-				gain += longGain * percent
+				gain += longGain * thousandth
 			}
 			if c >= cost-gain {
 				continue
