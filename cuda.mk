@@ -18,7 +18,7 @@ GPU_OWED      := docs/results/gpu-owed.json
 GPU_WHOLE     ?= --whole
 GPU_RESULTS   ?= $(GPU_BUNDLE)/results
 # Real tables that codecs are tried on, of $(DATA).
-GPU_DATA      := cora.npz reddit.npz ncf_user.npy
+GPU_DATA      := cora.npz reddit.npz ncf_user.npy wikitext2_tokens.npy
 
 .PHONY: cuda-stub cuda-env kernels check-kernels gpu-bundle gpu-pack gpu-test gpu-bench gpu-collect gpu-figures gpu-docs check-gpu-record gpu-owed
 cuda-stub: $(CUDA_STUB)
@@ -53,6 +53,7 @@ gpu-python:
 	@rm -rf $(GPU_BUNDLE)/python && mkdir $(GPU_BUNDLE)/python && \
 	{ $(MAKE) --no-print-directory wheel && $(PIP) download -d $(GPU_BUNDLE)/python pytest iniconfig pluggy packaging pygments -c python/requirements.txt --no-deps && \
 	  cp dist/tensorcache-*$(WHEEL_ARCH).whl $(GPU_BUNDLE)/python/ && cp -r python/tests python/examples python/benchmarks $(GPU_BUNDLE)/python/ && \
+	  mkdir -p $(GPU_BUNDLE)/bench/workload && cp -r bench/workload/testdata $(GPU_BUNDLE)/bench/workload/ && \
 	  git describe --always --dirty --abbrev=12 >$(GPU_BUNDLE)/python/commit; } || \
 	{ rm -r $(GPU_BUNDLE)/python; echo "gpu-bundle: no Python package in it"; }
 

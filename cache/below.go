@@ -48,13 +48,10 @@ func fromBelow(name string, of dtype.Type, rows int64, rowBytes int, b below) (T
 func (c *Cache) loadBelow(t Table, memory int64) (*read.Table, error) {
 	b := t.below
 	c.below = append(c.below, b.close)
-	if kind := c.set.Devices[0].Device.Info().Kind; kind != "host" {
-		return nil, fmt.Errorf("a table of pages needs the host backend: devices of kind %s do not read rows that the host tier does not hold", kind)
-	}
 	log := cold.NewMemoryLog(c.opts.Host.Overlay)
 	if b.logDir != "" {
 		var err error
-		if log, err = openUpdates(b.paged, b.logDir, b.durable); err != nil {
+		if log, err = openUpdates(b.paged, b.logDir, b.durable, c.opts.Telemetry.Logger); err != nil {
 			return nil, err
 		}
 	}
@@ -65,9 +62,12 @@ func (c *Cache) loadBelow(t Table, memory int64) (*read.Table, error) {
 	if err != nil {
 		return nil, errors.Join(err, below.Close())
 	}
-	below.SetAhead(tier.RingRows())
+	below.SetAhead(tier.RingRows(), max(tier.RingBytes(), minLanding))
 	return &read.Table{Name: t.name, DType: t.dtype, Tier: tier, Cold: below, Absent: below}, nil
 }
+
+// minLanding is how many bytes of rows may wait for a ring that is shorter.
+const minLanding = 8 << 20
 
 // memoryOf returns the most host memory of each table's tier: of Options.Host.Memory, what the tables that are not of pages leave, divided by the raw
 // bytes of those that are.
@@ -87,16 +87,28 @@ func (c *Cache) memoryOf(tables []Table) ([]int64, error) {
 			limit -= int64(tableBytes(t))
 		}
 		if limit < 0 {
-			return nil, fmt.Errorf("cache: Host.Memory (%d B) must hold all rows of tables that are not of pages, as table %s", c.opts.Host.Memory, t.name)
+			return nil, fmt.Errorf("cache: host memory (%d B) must hold all rows of tables that are not of pages, as table %s: cachebench pack makes pages", c.opts.Host.Memory, t.name)
 		}
 	}
 	for i, t := range tables {
-		if t.below != nil {
-			all[i] = int64(float64(limit) * tableBytes(t) / below)
+		if t.below == nil {
+			continue
+		}
+		all[i] = shareOf(limit, tableBytes(t), below)
+		if least := t.below.memory + transfer.LeastPart(int64(t.Rows()), t.RowBytes()); all[i] < least {
+			whole := int64(float64(least) / tableBytes(t) * below)
+			for shareOf(whole, tableBytes(t), below) < least { // rounded down
+				whole++
+			}
+			return nil, fmt.Errorf("cache: host memory (%d B) must be at least %d B: the indexes of the %d rows of table %s, and three rows",
+				c.opts.Host.Memory, whole+c.opts.Host.Memory-limit, t.Rows(), t.name)
 		}
 	}
 	return all, nil
 }
+
+// shareOf returns the part of so much memory that is for a table of so many of all bytes.
+func shareOf(memory int64, bytes, all float64) int64 { return int64(float64(memory) * bytes / all) }
 
 // Prefetch begins to read those of rows that are in no slab and not in the host tier, and returns without waiting for them: batches that ask for
 // them soon find them in the host tier. Up to an eighth of Options.Host.Memory is for rows read so. Rows that are there already cost a lookup.

@@ -137,6 +137,7 @@ func (c *Cache) release(failed bool) error {
 	}
 	for _, t := range c.set.Tables {
 		t.Tier.Close()
+		t.Resident.Free()
 	}
 	errs = append(errs, c.closeCold())
 	for _, d := range c.set.Devices {

@@ -1,11 +1,13 @@
 package cache
 
 import (
+	"context"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/cache/internal/change"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/slab"
 )
@@ -27,7 +29,8 @@ type Explanation struct {
 	Since time.Time
 	// Reason is the reason of the row's next miss, if it is not cached.
 	Reason slab.Reason
-	// Compressed and StoredBytes describe the newest version of the row. SlotBytes is the slab memory that it takes or would take.
+	// Compressed and StoredBytes describe the newest version of the row. SlotBytes is the slab memory that it takes or would take. Of a row in
+	// pages that cannot be read they are false and 0.
 	Compressed             bool
 	StoredBytes, SlotBytes int
 	// Eviction describes the last time that the row was withdrawn. It is nil if there was none or it is forgotten; about the last 32,000
@@ -49,7 +52,8 @@ type Eviction struct {
 }
 
 // Explain returns for each row where it lies, or why it is not cached, with the policy's estimate. It waits for calls of the policy and
-// for other changes, not for batches. For row numbers outside the table the error wraps ErrRows.
+// for other changes, not for batches, and reads the rows that lie in pages, to know their lengths, up to HostOptions.ColdTimeout. For row numbers
+// outside the table the error wraps ErrRows.
 func (c *Cache) Explain(table int, rows []int64) ([]Explanation, error) {
 	if err := c.enter(); err != nil {
 		return nil, err
@@ -62,11 +66,16 @@ func (c *Cache) Explain(table int, rows []int64) ([]Explanation, error) {
 		return c.remote.explain(table, rows)
 	}
 	all := make([]Explanation, len(rows))
-	for i, w := range c.writer.Where(table, rows) {
+	places := c.writer.Where(table, rows)
+	c.measurePaged(table, rows, places)
+	for i, w := range places {
 		e := &all[i]
 		*e = Explanation{
 			Table: table, Row: rows[i], Cached: w.Cached, Overlay: w.Overlay, Device: w.Device, Offset: w.Offset, Age: w.Age, Reason: w.Reason,
-			Compressed: w.Compressed, StoredBytes: w.Stored, SlotBytes: slab.SlotBytes(w.Stored),
+			Compressed: w.Compressed, StoredBytes: w.Stored,
+		}
+		if w.Stored > 0 {
+			e.SlotBytes = slab.SlotBytes(w.Stored)
 		}
 		e.Tier, e.Since = w.Tier, w.Since
 		if out := w.Withdrawn; !out.At.IsZero() {
@@ -86,4 +95,21 @@ func (c *Cache) Explain(table int, rows []int64) ([]Explanation, error) {
 		}
 	})
 	return all, nil
+}
+
+// measurePaged reads the rows that lie in pages, for their lengths.
+func (c *Cache) measurePaged(table int, rows []int64, places []change.Where) {
+	var numbers []int64
+	var at []int
+	for i, w := range places {
+		if w.Tier == change.TierPages {
+			numbers, at = append(numbers, rows[i]), append(at, i)
+		}
+	}
+	if len(numbers) == 0 {
+		return
+	}
+	c.set.Tables[table].Cold.Peek(context.Background(), numbers, func(i, stored int, compressed bool) {
+		places[at[i]].Stored, places[at[i]].Compressed = stored, compressed
+	})
 }

@@ -27,6 +27,13 @@ func AttachHostWith(t testing.TB, open func(n, workers int) []device.Device) {
 	t.Cleanup(func() { attach.OpenHost = was })
 }
 
+// MergeUpdatesFrom makes caches merge logs of updates from so many bytes on, and try again after so long, until the test ends. No cache may be open.
+func MergeUpdatesFrom(t testing.TB, bytes int64, wait time.Duration) {
+	was, wasWait := mergeBytes, mergeWait
+	mergeBytes, mergeWait = bytes, wait
+	t.Cleanup(func() { mergeBytes, mergeWait = was, wasWait })
+}
+
 // ReadMachineFrom makes caches read the description of the machine's memory nodes under root until the test ends.
 func ReadMachineFrom(t testing.TB, root string) {
 	was := sysRoot
@@ -50,6 +57,9 @@ func serveOnly(l read.Launches) (undo func()) {
 	read.SetLaunches(l)
 	return func() { read.SetLaunches(0) }
 }
+
+// ServeInRounds has absent rows of GPUs' batches pass in rounds of so many bytes, and misses be read in order, until undo is called.
+func ServeInRounds(bytes int64) (undo func()) { return read.SetRounds(bytes) }
 
 // IsPlaceholder reports whether a provider is recognised as OpenTelemetry's global placeholder.
 func IsPlaceholder(p any) bool { return observe.IsPlaceholder(p) }

@@ -128,8 +128,8 @@ func (v View) GatherAsync(ctx context.Context, table int, rows []int64, out []by
 // returns the rows as the cache has them then, whatever has changed since. The GPU fetches the misses alone. Nothing of the host runs when a
 // replay begins or ends. The batch has a few kilobytes of memory of its own, until all graphs that it is a part of are destroyed, or
 // [Batch.Release] is called. Replays of it must not overlap: a graph that is instantiated twice, or cloned, is replayed by one at a time. A
-// graph must not be replayed after Close. Rows of 8 KiB and more cannot be captured: then the error wraps ErrCapturing, and the capture goes on. Of an
-// attached cache see [Attach].
+// graph must not be replayed after Close. Rows of 8 KiB and more, and tables of [FromPages], cannot be captured: then the error wraps ErrCapturing, and the
+// capture goes on. Of an attached cache see [Attach].
 func (v View) GatherDevice(ctx context.Context, stream uintptr, table int, rows, out device.Buffer) (*Batch, error) {
 	return v.gatherDevice(ctx, stream, table, read.RowNumbers{Buffer: rows}, out)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/device/host"
 	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/slab/buddy"
 	"github.com/tensorcache/tensorcache/transfer"
 )
 
@@ -133,6 +134,12 @@ func (c *Cache) loadTables(ctx context.Context, tables []Table) error {
 			Drawn: learn.Draw(ahead, i, int64(t.Rows()), t.RowBytes(), c.opts.Seed),
 			Saved: cost.Saved,
 		}
+		if t.resident != nil {
+			terms.Resident = t.resident.want().MaxOverflow
+			if t.resident.Target > 0 { // whatever overflows
+				terms.Resident, terms.Budget = 1, int64(t.resident.Target+buddy.WordBytes)*max(t.capacity, int64(t.Rows()))
+			}
+		}
 		_, span := c.watch.Start(ctx, "load", t.name)
 		var one *read.Table
 		var err error
@@ -183,7 +190,7 @@ func (c *Cache) loadTable(ctx context.Context, i int, t Table, terms registry.Te
 	if err != nil {
 		return nil, err
 	}
-	loaded := &read.Table{Name: t.name, DType: t.dtype, Tier: tier, Restore: t.restore}
+	loaded := &read.Table{Name: t.name, DType: t.dtype, Tier: tier, Restore: t.restore, WantResident: t.resident.want()}
 	if tier.Adopted() {
 		for _, d := range c.set.Devices {
 			if err := tier.Reaches(d.Device); err != nil {
@@ -224,7 +231,7 @@ func codecName(t *read.Table) string {
 func (c *Cache) fill(ctx context.Context) error {
 	o := &c.opts
 	filled, err := fill.Fill(c.store, fill.Options{
-		Context: ctx, Learner: c.learner, Log: c.watch.Log, Budgets: o.budgets(), OneBudget: len(o.Budgets) == 0, Overlay: o.Host.Overlay, Training: o.Admission.Training,
+		Context: ctx, Learner: c.learner, Log: c.watch.Log, Budgets: o.budgets(), Workers: o.Host.Workers, OneBudget: len(o.Budgets) == 0, Overlay: o.Host.Overlay, Training: o.Admission.Training,
 		Cold: o.Admission.Cold, Inclusive: o.Host.Inclusive, Fixed: !o.Admission.Cold && o.Refresh.Interval == 0 && o.Refresh.Accesses == 0, Restored: c.readSnapshot(),
 	})
 	o.Admission.Training = nil

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/cold"
 	"github.com/tensorcache/tensorcache/pages"
@@ -17,8 +19,7 @@ import (
 
 // FromPages returns the table that lies in pages: in files, in a cluster, or both. New reads as many of its rows as slabs and host tier hold, and
 // encodes nothing. The other rows are absent there and are read from the pages when batches, [Cache.Prefetch] or refresh cycles ask for them.
-// The pages are the cache's from New on: Cache.Close closes them, and Table.Close those of a table that is not given to New. The table needs the
-// host backend.
+// The pages are the cache's from New on: Cache.Close closes them, and Table.Close those of a table that is not given to New.
 //
 // Pages are not changed. Updated rows are kept in memory, in up to HostOptions.Overlay bytes beside the overlay, and are gone when the cache is
 // closed; further updates return an error. WithLog keeps them in files.
@@ -115,7 +116,7 @@ func (p *paged) end(g *generation) error {
 	return nil
 }
 
-// replace has reads that begin from now on read another generation.
+// replace puts another generation in the place of the current one, which is closed when the reads that have begun on it end.
 func (p *paged) replace(t *pages.Table) error {
 	p.mu.Lock()
 	old := p.current
@@ -158,21 +159,28 @@ type updates struct {
 
 	merging sync.Mutex
 	merged  atomic.Int64 // bytes written to pages
-	ahead   atomic.Bool  // a merge is under way in the background, or the last one failed
+	ahead   atomic.Bool  // a merge is under way in the background, or is to be tried again
+	logger  *slog.Logger
 	life    context.Context
 	end     context.CancelFunc
 	tasks   sync.WaitGroup
 }
 
-// The log is merged when its files have more than mergeBytes, and more than one byte in mergeShare of the table's stored bytes.
+// The log is merged when its files have more than mergeBytes, and more than one byte in mergeShare of the table's stored bytes. A merge that failed is
+// tried again after mergeWait, and then after twice the time before, at most maxMergeWait. Tests set mergeBytes and mergeWait.
+var (
+	mergeBytes int64 = 64 << 20
+	mergeWait        = time.Second
+)
+
 const (
-	mergeShare = 8
-	mergeBytes = 64 << 20
+	mergeShare   = 8
+	maxMergeWait = 5 * time.Minute
 )
 
 // openUpdates opens a log if its folder is there.
-func openUpdates(p *paged, dir string, durable bool) (*updates, error) {
-	u := &updates{paged: p, dir: dir, durable: durable}
+func openUpdates(p *paged, dir string, durable bool, logger *slog.Logger) (*updates, error) {
+	u := &updates{paged: p, dir: dir, durable: durable, logger: logger}
 	u.life, u.end = context.WithCancel(context.Background())
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return u, nil
@@ -212,19 +220,41 @@ func (u *updates) Append(rows []int64, stored [][]byte, compressed []bool) error
 		return err
 	}
 	if s := l.Stats(); u.paged.dir != "" && s.SegmentBytes > max(mergeBytes, u.paged.manifest.StoredBytes/mergeShare) && u.ahead.CompareAndSwap(false, true) {
-		u.tasks.Go(func() {
-			if u.merge(u.life) == nil { // else not again before MergeUpdates, which returns the error if it lasts, has succeeded
-				u.ahead.Store(false)
-			}
-		})
+		u.tasks.Go(u.mergeAhead)
 	}
 	return nil
+}
+
+// mergeAhead merges the log in the background, until that succeeds or the cache closes.
+func (u *updates) mergeAhead() {
+	defer u.ahead.Store(false)
+	for wait := mergeWait; ; wait = min(2*wait, maxMergeWait) {
+		err := u.merge(u.life)
+		if err == nil || u.life.Err() != nil {
+			return
+		}
+		u.logger.Warn("updates are not merged into the pages yet: the log of updates grows until that succeeds", slog.Any("error", err), slog.Duration("again_in", wait))
+		select {
+		case <-time.After(wait):
+		case <-u.life.Done():
+			return
+		}
+	}
+}
+
+// Find implements cold.Log.
+func (u *updates) Find(row int64) (stored int, compressed, ok bool) {
+	l := u.log.Load()
+	if l == nil {
+		return 0, false, false
+	}
+	return l.Find(row)
 }
 
 // Get implements cold.Log.
 func (u *updates) Get(row int64) (stored []byte, compressed, ok bool, err error) {
 	l := u.log.Load()
-	if l == nil || !l.Has(row) {
+	if l == nil {
 		return nil, false, false, nil
 	}
 	r, ok, err := l.Read(row, nil)
@@ -263,8 +293,11 @@ func (u *updates) merge(ctx context.Context) error {
 		return fmt.Errorf("cache: merging updates of table %s: %w", u.paged.manifest.Name, err)
 	}
 	sealed, err := l.Seal()
-	if err != nil || len(sealed.Rows()) == 0 {
-		return err
+	if err != nil {
+		return fail(err)
+	}
+	if len(sealed.Rows()) == 0 {
+		return nil
 	}
 	w, err := pages.CreateFiles(u.paged.dir)
 	if err != nil {
@@ -284,6 +317,5 @@ func (u *updates) merge(ctx context.Context) error {
 	if err := errors.Join(u.paged.replace(fresh), l.Drop(sealed)); err != nil {
 		return fail(err)
 	}
-	u.ahead.Store(false)
 	return nil
 }

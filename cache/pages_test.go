@@ -64,14 +64,17 @@ func packedAs(t testing.TB, data []byte, rowBytes int, of dtype.Type, codec stri
 	return table
 }
 
-// overPages returns a cache of one table of pages on the host backend.
+// pagesBackend is the backend of tests of tables of pages: TestGPU_FromPages runs them on a GPU.
+var pagesBackend = cache.BackendHost
+
+// overPages returns a cache of one table of pages.
 func overPages(t testing.TB, table *pages.Table, o cache.Options) *cache.Cache {
 	t.Helper()
 	one, err := cache.FromPages(table)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Tables, o.Devices.Backend = []cache.Table{one}, cache.BackendHost
+	o.Tables, o.Devices.Backend = []cache.Table{one}, pagesBackend
 	return newCache(t, o)
 }
 
@@ -172,7 +175,7 @@ func TestFromPages_MemoryTooSmall(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = cache.New(cache.Options{Tables: []cache.Table{one}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: cache.BackendHost}, Host: cache.HostOptions{Memory: 100 << 10}})
-	if err == nil || !strings.Contains(err.Error(), "host memory") || !strings.Contains(err.Error(), "must hold the index of 20000 rows") {
+	if err == nil || !strings.Contains(err.Error(), "host memory") || !strings.Contains(err.Error(), "(102400 B) must be at least 24") {
 		t.Errorf("error %v", err)
 	}
 }

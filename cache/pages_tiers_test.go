@@ -200,7 +200,7 @@ func TestFromPages_OtherTablesBeside(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain := fromBytes(t, "plain", data, rowBytes)
-	o := cache.Options{Tables: []cache.Table{plain, paged}, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: cache.BackendHost}, Host: cache.HostOptions{Memory: 800 << 10}}
+	o := cache.Options{Tables: []cache.Table{plain, paged}, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: pagesBackend}, Host: cache.HostOptions{Memory: 800 << 10}}
 	c := newCache(t, o)
 	s := stats(t, c)
 	if got := s.Tables[1].Tiers.HostMemory; got > 800<<10-rows*rowBytes || got < 100<<10 || !s.Tables[1].Tiers.Paged || s.Tables[0].Tiers.Paged {
@@ -213,7 +213,7 @@ func TestFromPages_OtherTablesBeside(t *testing.T) {
 		}
 	}
 	o.Tables, o.Host.Memory = []cache.Table{fromBytes(t, "plain", data, rowBytes)}, 100<<10
-	if _, err := cache.New(o); err == nil || fmt.Sprint(err) != "cache: Host.Memory (102400 B) must hold all rows of tables that are not of pages, as table plain" {
+	if _, err := cache.New(o); err == nil || fmt.Sprint(err) != "cache: host memory (102400 B) must hold all rows of tables that are not of pages, as table plain: cachebench pack makes pages" {
 		t.Errorf("error %v", err)
 	}
 }

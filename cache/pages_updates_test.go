@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
 	"github.com/tensorcache/tensorcache/dtype"
@@ -44,7 +46,7 @@ func openDirectory(t testing.TB, dir string, durable bool) *cache.Cache {
 		table = table.WithLog(filepath.Join(dir, "delta"), true)
 	}
 	return newCache(t, cache.Options{
-		Tables: []cache.Table{table}, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: cache.BackendHost}, Host: cache.HostOptions{Memory: 200 << 10},
+		Tables: []cache.Table{table}, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: pagesBackend}, Host: cache.HostOptions{Memory: 200 << 10},
 		Refresh: cache.RefreshOptions{Accesses: 1},
 	})
 }
@@ -155,7 +157,7 @@ func TestOpen_LogOfTwoCaches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = cache.New(cache.Options{Tables: []cache.Table{table}, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: cache.BackendHost}})
+	_, err = cache.New(cache.Options{Tables: []cache.Table{table}, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: pagesBackend}})
 	if err == nil || !strings.Contains(err.Error(), "another process has the log") {
 		t.Fatalf("error %v", err)
 	}
@@ -197,6 +199,103 @@ func TestMergeUpdates_Canceled(t *testing.T) {
 	if err := c.MergeUpdates(ctx, 1); !errors.Is(err, cache.ErrTable) {
 		t.Errorf("table 1: %v", err)
 	}
+}
+
+// generation returns the number of a directory's generation.
+func generation(t *testing.T, dir string) uint64 {
+	t.Helper()
+	m, err := pages.ReadManifest(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Generation
+}
+
+// TestMerge_ByTheLengthOfTheLog: updates of the same few rows, again and again, are merged in the background, because the log's files grow.
+func TestMerge_ByTheLengthOfTheLog(t *testing.T) {
+	const rows, rowBytes, few = 3000, 120, 20
+	m := newModel(rows, rows, rowBytes)
+	dir := packedFiles(t, m.source(), rowBytes)
+	manifest, err := pages.ReadManifest(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache.MergeUpdatesFrom(t, manifest.StoredBytes/4, time.Millisecond)
+	c := openDirectory(t, dir, false)
+	for i := 0; generation(t, dir) < 3; i++ {
+		if i > 5000 {
+			t.Fatalf("no merge after %d updates: %+v", i*few, stats(t, c).Tables[0].Tiers)
+		}
+		if err := m.update(c, 0, allOf(rows)[100:100+few]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, allOf(rows)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestMerge_TriedAgain: a merge in the background that fails is logged, and succeeds later without further updates.
+func TestMerge_TriedAgain(t *testing.T) {
+	const rows, rowBytes = 3000, 120
+	m := newModel(rows, rows, rowBytes)
+	dir := packedFiles(t, m.source(), rowBytes)
+	cache.MergeUpdatesFrom(t, 1, time.Millisecond)
+	other, err := pages.CreateFiles(dir) // holds the directory's lock
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := cache.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var logged lockedBuffer
+	c := newCache(t, cache.Options{
+		Tables: []cache.Table{table}, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: cache.BackendHost}, Host: cache.HostOptions{Memory: 200 << 10},
+		Telemetry: cache.TelemetryOptions{Logger: slog.New(slog.NewTextHandler(&logged, nil))},
+	})
+	for from := int64(0); from < rows; from += 500 {
+		if err := m.update(c, 0, allOf(rows)[from:from+500]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const says = "another process is writing to it"
+	for i := 0; strings.Count(logged.String(), says) < 2; i++ {
+		if i > 5000 {
+			t.Fatalf("the log has no second failure: %s", logged.String())
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := other.Abort(); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; generation(t, dir) < 2; i++ {
+		if i > 5000 {
+			t.Fatalf("no merge after the failed ones: %s", logged.String())
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := m.gather(func(rows []int64, out []byte) error { return c.Gather(ctx, 0, rows, out) }, allOf(rows)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lockedBuffer is a buffer for several goroutines.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }
 
 // TestOpen_PagesGone: a directory that is none of pages is an error that says so.

@@ -37,6 +37,7 @@ func (a *remoteRows) Gather(ctx context.Context, rows []int64, positions []uint3
 	fail := func(i int, err error) {
 		at := int(positions[i])
 		clear(out[at*n:][:n])
+		o.FailedAt = append(o.FailedAt, at)
 		if o.Failed++; o.Err == nil || at < o.At {
 			o.At, o.Err = at, err
 		}
@@ -67,6 +68,34 @@ func (a *remoteRows) Gather(ctx context.Context, rows []int64, positions []uint3
 	o.Took = time.Since(begun)
 	return o
 }
+
+// Deliver implements read.Absentees. Rows arrive uncompressed.
+func (a *remoteRows) Deliver(ctx context.Context, rows []int64, put func(i int, stored []byte, compressed bool, err error)) {
+	n := a.rowBytes
+	part := max(1, min(requestRows, wire.AbsentBytes/n))
+	data, positions := make([]byte, min(part, len(rows))*n), make([]uint32, min(part, len(rows)))
+	for i := range positions {
+		positions[i] = uint32(i)
+	}
+	for from := 0; from < len(rows); from += part {
+		of := rows[from:min(from+part, len(rows))]
+		o := a.Gather(ctx, of, positions[:len(of)], data[:len(of)*n])
+		failed := map[int]bool{}
+		for _, i := range o.FailedAt {
+			failed[i] = true
+		}
+		for i := range of {
+			var err error
+			if failed[i] {
+				err = o.Err
+			}
+			put(from+i, data[i*n:][:n], false, err)
+		}
+	}
+}
+
+// Longest implements read.Absentees.
+func (a *remoteRows) Longest() time.Duration { return 2 * absentWait }
 
 // prefetch is Cache.Prefetch by the owner.
 func (r *remote) prefetch(table int, rows []int64) error {

@@ -18,8 +18,9 @@ import (
 // finished.
 type Stats struct {
 	// BudgetBytes is the sum of the budgets of all devices that are not lost. MetadataBytes is the memory of the hashmaps, the row bits
-	// and the slabs' tail slack. PayloadBytes is that of the slots of cached rows. MetadataBytes + PayloadBytes ≤ BudgetBytes.
-	BudgetBytes, MetadataBytes, PayloadBytes int64
+	// and the slabs' tail slack. PayloadBytes is that of the slots of cached rows, and ResidentBytes that of the slots and words of resident
+	// tables. MetadataBytes + PayloadBytes + ResidentBytes ≤ BudgetBytes.
+	BudgetBytes, MetadataBytes, PayloadBytes, ResidentBytes int64
 	// CodecBytes is the codec metadata of all tables on one device. IndexBytes is the memory of the packed host tiers' indices on all
 	// devices. Both are device memory outside the budget.
 	CodecBytes, IndexBytes int64
@@ -123,6 +124,8 @@ type TableStats struct {
 	Tiers TierStats
 	// HostBytesMoved is the stored bytes of the missed rows.
 	HostBytesMoved int64
+	// Resident says how the rows of a resident table lie, nil for other tables.
+	Resident *ResidentStats
 	// MissStrategy says for each device how misses are read from the host tier.
 	MissStrategy []MissStrategy
 }
@@ -169,6 +172,7 @@ func (s Stats) Sub(earlier Stats) Stats {
 		t.Misses -= e.Misses
 		t.HostBytesMoved -= e.HostBytesMoved
 		t.Tiers = t.Tiers.sub(e.Tiers)
+		t.Resident = t.Resident.sub(e.Resident)
 		for r := range t.MissesByReason {
 			t.MissesByReason[r] -= e.MissesByReason[r]
 		}
@@ -278,6 +282,10 @@ func (c *Cache) tableStats(s *Stats) {
 		}
 		one.count(done)
 		one.Tiers = tierStats(t)
+		if one.Resident = residentStats(t, done); one.Resident != nil {
+			s.ResidentBytes += one.Resident.DeviceBytes
+			s.HostBytes += one.Resident.BuddyBytes
+		}
 		if codec := t.Tier.Codec(); codec != nil {
 			s.CodecBytes += codec.MetadataBytes()
 		}

@@ -28,6 +28,7 @@ type Table struct {
 	codec    Codec  // "": Options.Codec
 	adopt    []byte // memory that becomes the host tier; nil: the host tier gets memory of its own
 	restore  bool   // Close restores the rows in adopt
+	resident *ResidentOptions
 	below    *below // what has the rows that the host tier does not hold; nil: the host tier holds all
 }
 
@@ -216,6 +217,11 @@ func (t Table) validate() error {
 	if t.codec != "" {
 		if err := registry.Check(string(t.codec)); err != nil {
 			return fmt.Errorf("cache: table %s: %w", t.name, err)
+		}
+	}
+	if t.resident != nil {
+		if err := t.validateResident(); err != nil {
+			return err
 		}
 	}
 	if t.capacity < 0 || t.capacity > hashmap.MaxRows {

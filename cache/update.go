@@ -68,7 +68,7 @@ func (e *updateError) Unwrap() error { return e.err }
 func (e *updateError) Updated() int { return e.done }
 
 // Invalidate withdraws rows from the data store. Their later lookups miss, with reason Invalidated, until a refresh cycle admits them
-// again. Rows that are not cached stay as they are. Invalidate does not wait for batches. For row numbers outside the table the error
+// again. Rows that are not cached stay as they are, and so do all of a resident table: there is no other copy of them. Invalidate does not wait for batches. For row numbers outside the table the error
 // wraps ErrRows, and nothing changes.
 func (c *Cache) Invalidate(table int, rows []int64) (err error) {
 	if err := c.enter(); err != nil {
@@ -204,7 +204,7 @@ func (c *Cache) Cached(table int, rows []int64, dst []bool) ([]bool, error) {
 	limit := c.set.Tables[table].Tier.Rows()
 	for _, row := range rows {
 		in := row >= 0 && row < limit
-		dst = append(dst, in && c.writer.Find(hashmap.Key(table, row)).Valid())
+		dst = append(dst, in && (c.set.Tables[table].Resident != nil || c.writer.Find(hashmap.Key(table, row)).Valid()))
 	}
 	return dst, nil
 }

@@ -54,6 +54,9 @@ typedef long long i64;
 // CoderAhead is the number of rows that are being copied to shared memory for a tile while it decodes one.
 #define CODER_AHEAD 2
 
+// BuiltTickets is the shared memory, in bytes, of each thread that decodes rows put together in shared memory: see decode_built.h.
+#define BUILT_TICKETS 48
+
 // RankTable is the length, in words, of the table by which coder_rank_bytes.h decodes four digits at a time.
 #define RANK_TABLE 272
 

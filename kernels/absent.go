@@ -10,7 +10,7 @@ import (
 
 // Absent collects the rows of one batch that miss and that the host tier does not hold either: where a table's tier holds a part of its rows, the
 // index says so by a word that is no location. The kernels leave the output of such rows as it is. Whoever launched them reads the rows from
-// elsewhere. Only the host's executions fill it.
+// elsewhere. Only the host's executions fill it: on GPUs see AbsentBatch.
 type Absent struct {
 	mu sync.Mutex
 	// Rows are row numbers, and Positions their indices in the batch, in any order.

@@ -24,6 +24,7 @@ compile() { # module source macros...
 }
 compile lookup lookup
 compile order order
+compile absent absent
 compile baseline baseline
 compile build build
 compile change change

@@ -1,6 +1,6 @@
 // The contract between a codec and its kernels. A codec writes one struct, its coder. These files make kernels of it:
 //
-//	decode.cu   hits of a list, from slabs; with ROW_PEERS also from slabs of other devices
+//	decode.cu   hits of a list, from slabs; with ROW_PEERS also from slabs of other devices; with ROW_BUDDY rows of resident tables
 //	fetch.cu    misses, from the host tier, in place or packed
 //	share.cu    misses that the host's processors help with
 //	serve.cu    small batches, hits and misses in one launch
@@ -13,7 +13,7 @@
 // kernels/coder_NAME.h with the struct, beginning with a KERNELS line for each set of kernels; and put NAME in codec/codecs.list.
 // "make kernels" does the rest. gen/codecs/testdata has the smallest example. A KERNELS line is
 //
-//	// KERNELS name struct lanes=N [quads=N] [one=N] [bytes=STRUCT] [fill] [encode] [pairs] [two] [fixed] [MACRO=value]...
+//	// KERNELS name struct lanes=N [quads=N] [one=N] [bytes=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [MACRO=value]...
 //
 // where name is what DeviceForm.Kernel says, lanes is the struct's LANES, encode says that there is an encoder, and the rest tunes the
 // kernels: type coder in coders.go explains it. The struct:

@@ -1,10 +1,10 @@
-// KERNELS sparse1 SparseCoder lanes=8 quads=4 one=512 fill encode ROW_ELEMENT=1
-// KERNELS sparse2 SparseCoder lanes=8 quads=4 one=512 fill encode ROW_ELEMENT=2
-// KERNELS sparse4 SparseCoder lanes=8 quads=4 one=512 fill encode ROW_ELEMENT=4
-// KERNELS sparse8 SparseCoder lanes=8 quads=4 one=512 fill encode ROW_ELEMENT=8
+// KERNELS sparse1 SparseCoder lanes=8 quads=4 built=SparseHits fill encode ROW_ELEMENT=1
+// KERNELS sparse2 SparseCoder lanes=8 quads=4 built=SparseHits fill encode ROW_ELEMENT=2
+// KERNELS sparse4 SparseCoder lanes=8 quads=4 built=SparseHits fill encode ROW_ELEMENT=4
+// KERNELS sparse8 SparseCoder lanes=8 quads=4 built=SparseHits fill encode ROW_ELEMENT=8
 //
-// Background and entries: see docs/format/sparse.md. ROW_ELEMENT is the bytes of an element: 1, 2, 4 or 8. quads, one and fill are not
-// measured yet.
+// Background and entries: see docs/format/sparse.md. ROW_ELEMENT is the bytes of an element: 1, 2, 4 or 8. SparseHits
+// (coder_sparse_hits.h) decodes hits of rows shorter than LONG_ROW.
 //
 // Params: the row's elements; the bits of a header's count, the rotation << 8 and the symbol's bits << 16; the background element, low word
 // and high word. Metadata: the symbols of 64 digits, 16 bits each; then for each symbol a byte, 1 + its digit or 0, which encoding reads.
@@ -445,3 +445,7 @@ struct SparseCoder {
 		return (pos + 8 * tail + 7) / 8;
 	}
 };
+
+#ifdef ROW_BUILT
+#include "coder_sparse_hits.h"
+#endif

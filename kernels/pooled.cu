@@ -10,17 +10,23 @@ template <class T> INLINE void storeRow(T *p, T x) { *p = x; }
 #include "pooled.h"
 #include "pooled_batch.h"
 #include "sample.h"
+#ifdef ROW_FLOAT8
+#include "float8.h"
+#endif
 
 // Looks up the rows of a batch and adds them up, bag by bag, as ROW_CODER of ROW_HEADER decodes them; the rows are not written. With ROW_REPLAY the
 // batch is a part of a captured graph.
 //
 // A tile of lanes takes the runs that begin at tileRows positions, one after the other. These runs' rows are neighbours, so the tile looks up as many rows
-// as it has lanes, a lane each, and then reads them in order: hits, hits of other devices, and misses, from the host tier, alike by asynchronous
-// copies to shared memory, POOL_AHEAD rows ahead. Each lane has the sums of a quad in registers, or, of rows of more than 32 quads, those of
+// as it has lanes, a lane each: a part. Then it adds them in order. Hits are read where they lie: raw ones, several at once, straight to
+// registers, others by the coder, whose next ones are prefetched to the L2. Misses come from the host tier by asynchronous copies to shared memory,
+// POOL_AHEAD of the part's misses ahead. Each lane has the sums of a quad in registers, or, of rows of more than 32 quads, those of
 // every 32nd quad in shared memory. Raw rows and rows of IBP with one mask are added from registers; other coders write the row to shared
 // memory first. A run that is a whole bag is written as the bag's output; the sums of other runs go to partials, for poolJoin.
 //
-// Shared memory: the codec's metadata, if they fit, then for each tile: a list of 16 bytes a lane; POOL_AHEAD stages of 16 + stageBytes; the row, unless
+// With ROW_FLOAT8 rows are float8 values with scales. The row is written to shared memory, and each lane adds pieces of 8 elements instead of quads.
+//
+// Shared memory: the codec's metadata, if they fit, then for each tile: a list of 16 bytes a lane; POOL_AHEAD stages of stageBytes; the row, unless
 // ROW_PAIRS; the coder's scratch; and the sums of rows of more than 32 quads.
 //
 // All arguments but row numbers and offsets are trusted. Every output is written if offsets are in order. Where they are not, which is counted as a row
@@ -34,13 +40,28 @@ struct Counted {
 	u32 hits, peers, reasons[NUM_REASONS];
 };
 
+#ifdef ROW_FLOAT8
+using Elements = Float8Args;
+constexpr bool FLOAT8 = true;
+#else
+struct Elements {};
+constexpr bool FLOAT8 = false;
+#endif
+
 #ifdef ROW_PAIRS
-constexpr bool VIA_ROW = false;
-#define POOLED_BLOCKS 3
+constexpr bool VIA_ROW = FLOAT8;
 #else
 constexpr bool VIA_ROW = true;
-#define POOLED_BLOCKS 2 // with 3 they spill
 #endif
+
+// Stored are the words of a stored row in a slab or in a stage: the loads of Words<SHARED> are ordinary ones.
+using Stored = Words<SHARED>;
+
+#define POOLED_BLOCKS 3 // a multiprocessor
+
+// RAW_AT_ONCE is how many raw hits are read at once, and NEXT how far ahead hits are prefetched that are read one by one.
+[[maybe_unused]] constexpr u32 RAW_AT_ONCE = 4;
+constexpr u32 NEXT = 2;
 
 template <class C, int N, int EACH, bool LONG> struct Pooled {
 	const Batch &b;
@@ -49,26 +70,26 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 	const Tile<N> tile;
 	const u8 *meta;
 	Counted &counted;
-	u32x4 *list;
-	u8 *stages, *row, *scratch;
-	float *sums;      // of a long row: those of element i of quad q at i x quads + q
-	float x[EACH];    // of a short one
-	u32 from, to;     // the tile's positions
+	const Elements &elements;
+	u32x4 *list;   // the tile's shared memory begins with it
+	float x[EACH]; // the sums of a short row
+	u32 to;           // where the tile's positions end
+	// The part: where it begins, which of its rows are raw hits, and which misses have not begun to be copied; how many have been, and
+	// how many of these were taken.
+	u32 part, raw, misses, started, taken;
 	u64 moved;        // stored bytes of missed rows
 
-	static INLINE u32 tileBytes(const ServeArgs &a)
+	// units is the number of a row's parts that lanes add: quads, or of float8 rows pieces of 8 elements.
+	INLINE u32 units() const { return FLOAT8 ? (p.columns + EACH - 1) / EACH : a.codec.quads; }
+	INLINE u32 tileBytes() const
 	{
-		return N * 16 + POOL_AHEAD * (16 + a.stageBytes) + (VIA_ROW ? a.codec.quads * 16 : 0) + a.codec.scratch + (LONG ? a.codec.quads * EACH * 4 : 0);
+		return N * 16 + POOL_AHEAD * a.stageBytes + (VIA_ROW ? a.codec.quads * 16 : 0) + a.codec.scratch + (LONG ? units() * EACH * 4 : 0);
 	}
-	INLINE void place(u8 *shared)
-	{
-		list = (u32x4 *)shared;
-		stages = shared + N * 16;
-		row = stages + POOL_AHEAD * (16 + a.stageBytes);
-		scratch = row + (VIA_ROW ? a.codec.quads * 16 : 0);
-		sums = (float *)(scratch + a.codec.scratch);
-	}
-	INLINE u8 *stageOf(u32 position) const { return stages + (position - from) % POOL_AHEAD * (16 + a.stageBytes); }
+	INLINE u8 *stageOf(u32 miss) const { return (u8 *)list + N * 16 + miss % POOL_AHEAD * a.stageBytes; }
+	INLINE u8 *row() const { return (u8 *)list + N * 16 + POOL_AHEAD * a.stageBytes; }
+	INLINE u8 *scratch() const { return row() + (VIA_ROW ? a.codec.quads * 16 : 0); }
+	// sumAt returns the sum of element i of a quad of a long row.
+	INLINE float &sumAt(u32 quad, u32 i) const { return ((float *)(scratch() + a.codec.scratch))[i * units() + quad]; }
 
 	// firstBag returns the first bag that begins at a position or behind it, p.bags if there is none. N bags are looked at at once.
 	INLINE u32 firstBag(u32 position) const
@@ -101,9 +122,11 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 		at = startOf(p, n, bag);
 	}
 
-	// lookUp looks up rows from a position on, a lane each.
-	INLINE void lookUp(u32 first)
+	// open looks up the part that begins at a position, a lane a row, and begins to copy its misses.
+	INLINE void open(u32 first)
 	{
+		tile.sync(); // the list is read
+		part = first;
 		u32 i = first + tile.lane;
 		bool in = i < to;
 		i64 number = in ? rowAt(a.lookup, i) : -1;
@@ -137,7 +160,28 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 		}
 		u32 weight = in && p.weights != 0 ? loadConst((const u32 *)p.weights + i) : 0;
 		list[tile.lane] = u32x4{(u32)at, (u32)(at >> 32), what, weight};
+		raw = FLOAT8 ? 0 : tile.vote(hit && !compressedAt(word));
+		misses = tile.vote(miss);
 		tile.sync();
+		started = taken = 0;
+		if (misses != 0)
+			for (u32 i = 0; i < POOL_AHEAD; i++)
+				start();
+		for (u32 i = 0; i < NEXT; i++)
+			prefetch(i);
+	}
+
+	// prefetch prefetches a hit of the part to the L2.
+	INLINE void prefetch(u32 i) const
+	{
+		if (i >= N)
+			return;
+		u32x4 e = list[i];
+		if (e.z & (SKIPPED | MISSED))
+			return;
+		const u8 *p = (const u8 *)((u64)e.y << 32 | e.x);
+		for (u32 o = tile.lane * 128; o < (e.z & LENGTH); o += N * 128)
+			prefetchL2(p + o);
 	}
 
 	// sample is appendSample for a tile.
@@ -158,52 +202,104 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 		*(u32x4 *)((SampleRecord *)s.ring + (at & s.mask)) = u32x4{(u32)key, (u32)(key >> 32), lap, check};
 	}
 
-	// start begins the copy of a row to its stage, as far as its length is known. Each call is a group of copies, also behind the last row.
-	INLINE void start(u32 position)
+	// start begins the copy of the part's next miss, as far as its length is known. Each call is a group of copies, also behind the last miss.
+	INLINE void start()
 	{
-		if (position < to) {
-			u32 i = (position - from) % N;
-			if (i == 0) {
-				tile.sync(); // the list is read
-				lookUp(position);
-			}
-			u32x4 e = list[i];
-			u8 *stage = stageOf(position);
-			if (tile.lane == 0)
-				*(u32x4 *)stage = e;
-			if ((e.z & SKIPPED) == 0) {
-				u64 at = (u64)e.y << 32 | e.x;
-				u32 length = e.z & LENGTH;
-				stageBytes<N>(stage + 16, at & ~31ull, at, at + (e.z & KNOWN ? length : minimum(a.ahead, length)), tile.lane, false);
-			}
+		if (misses != 0) {
+			u32x4 e = list[lowestBit(misses)];
+			misses &= misses - 1;
+			u64 at = (u64)e.y << 32 | e.x;
+			u32 length = e.z & LENGTH;
+			stageBytes<N>(stageOf(started), at & ~31ull, at, at + (e.z & KNOWN ? length : minimum(a.ahead, length)), tile.lane, false);
 		}
+		started++;
 		copyCommit();
 	}
 
-	// add adds a quad of a row to the sums. fresh says that the row is the first one of its bag.
-	INLINE void add(u32 quad, u32x4 of, float weight, bool fresh)
+	// sumsAt returns the sums of a quad, to be written back by setSums.
+	INLINE void sumsAt(u32 quad, float (&s)[EACH]) const
 	{
-		float y[EACH];
-		unpack<EACH>(of, p.element, y);
+#pragma unroll
+		for (int i = 0; i < EACH; i++)
+			s[i] = LONG ? sumAt(quad, i) : x[i];
+	}
+	INLINE void setSums(u32 quad, const float (&s)[EACH])
+	{
+#pragma unroll
+		for (int i = 0; i < EACH; i++)
+			(LONG ? sumAt(quad, i) : x[i]) = s[i];
+	}
+
+	// addUnit adds elements of the part's row i to their sums. fresh says that the row is the first one of its bag.
+	INLINE void addUnit(float (&s)[EACH], float (&y)[EACH], u32 i, bool fresh) const
+	{
 		if (p.mode == POOL_MAX) {
 #pragma unroll
-			for (int i = 0; i < EACH; i++) {
-				float &s = LONG ? sums[i * a.codec.quads + quad] : x[i];
-				s = fresh || y[i] > s ? y[i] : s;
-			}
+			for (int k = 0; k < EACH; k++)
+				s[k] = fresh || y[k] > s[k] ? y[k] : s[k];
 			return;
 		}
 		if (p.weights != 0) {
+			float weight = asFloat(list[i].w);
 #pragma unroll
-			for (int i = 0; i < EACH; i++)
-				y[i] = productOf(weight, y[i]);
+			for (int k = 0; k < EACH; k++)
+				y[k] = productOf(weight, y[k]);
 		}
 #pragma unroll
-		for (int i = 0; i < EACH; i++) {
-			float &s = LONG ? sums[i * a.codec.quads + quad] : x[i];
-			s = sumOf(s, y[i]);
+		for (int k = 0; k < EACH; k++)
+			s[k] = sumOf(s[k], y[k]);
+	}
+#ifdef ROW_FLOAT8
+	// add writes a quad of a row to shared memory.
+	INLINE void add(u32 quad, u32x4 of, u32, bool) { *(u32x4 *)(row() + quad * 16) = of; }
+
+	// addPieces adds row i of the part, which lies there.
+	INLINE void addPieces(const u8 *of, u32 i, bool fresh)
+	{
+		for (u32 piece = tile.lane; piece < units(); piece += N) {
+			float s[EACH], y[EACH];
+			float8Piece(elements, p.element, of, p.columns, piece, y);
+			sumsAt(piece, s);
+			addUnit(s, y, i, fresh);
+			setSums(piece, s);
 		}
 	}
+#else
+	INLINE void add(u32 quad, u32x4 of, u32 i, bool fresh)
+	{
+		float s[EACH], y[EACH];
+		unpack<EACH>(of, p.element, y);
+		sumsAt(quad, s);
+		addUnit(s, y, i, fresh);
+		setSums(quad, s);
+	}
+
+	// addRaw adds rows of the part from i on, count of them, which are raw hits.
+	INLINE void addRaw(u32 i, u32 count, bool fresh)
+	{
+		if (count < RAW_AT_ONCE / 2) // few of many short bags
+			for (u32 k = 0; k < count; k++)
+				prefetch(i + 2 * NEXT + k);
+		for (u32 quad = tile.lane; quad < a.codec.quads; quad += N) {
+			u32x4 q[RAW_AT_ONCE];
+#pragma unroll
+			for (int k = 0; k < RAW_AT_ONCE; k++)
+				if (k < count)
+					q[k] = loadConst((const u32x4 *)*(const u64 *)&list[i + k] + quad);
+			float s[EACH];
+			sumsAt(quad, s);
+#pragma unroll
+			for (int k = 0; k < RAW_AT_ONCE; k++) {
+				if (k >= count)
+					continue;
+				float y[EACH];
+				unpack<EACH>(q[k], p.element, y);
+				addUnit(s, y, i + k, fresh && k == 0);
+			}
+			setSums(quad, s);
+		}
+	}
+#endif
 
 	// begin sets the sums to what leaves the first row as it is.
 	INLINE void begin()
@@ -213,59 +309,80 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 		for (int i = 0; i < EACH; i++)
 			x[i] = first;
 		if (LONG)
-			for (u32 quad = tile.lane; quad < a.codec.quads; quad += N) // those that the lane adds to
+			for (u32 quad = tile.lane; quad < units(); quad += N) // those that the lane adds to
 				for (int i = 0; i < EACH; i++)
-					sums[i * a.codec.quads + quad] = first;
+					sumAt(quad, i) = first;
 	}
 
-	// take adds the row at a position, which start has begun to copy, and returns whether there was one.
-	INLINE bool take(u32 position, bool fresh)
+	// waitFor waits for the next miss of the part, of which e says where it lies, and returns its stored bytes. Its length in e is then known, or 0 if the
+	// row is corrupt.
+	INLINE Stored waitFor(u32x4 &e)
 	{
 		copyWaitGroups<POOL_AHEAD - 1>();
 		tile.sync(); // the stage is there
-		u8 *stage = stageOf(position);
-		u32x4 e = *(const u32x4 *)stage;
+		u8 *stage = stageOf(taken++);
+		u64 at = (u64)e.y << 32 | e.x;
+		u32 length = e.z & LENGTH;
+		Stored stored{(const u32 *)(stage + (e.x & 31)), 0, (length + 3) / 4};
+		if (e.z & KNOWN)
+			return stored;
+		u32 have = minimum(a.ahead, length), found = C::storedLength(a.codec, meta, stored, tile);
+		e.z = found - 1 < length ? (e.z & ~LENGTH) | found : e.z & ~LENGTH;
+		stored.limit = ((e.z & LENGTH) + 3) / 4;
+		u64 end = (at + have + 31) & ~31ull;
+		if (at + (e.z & LENGTH) > end) {
+			stageBytes<N>(stage, at & ~31ull, end, at + (e.z & LENGTH), tile.lane, false);
+			copyWait();
+			tile.sync();
+		}
+		return stored;
+	}
+
+	// addRow adds row i of the part, which is no raw hit, and returns whether there is one.
+	INLINE bool addRow(u32 i, bool fresh)
+	{
+		u32x4 e = list[i];
 		if (e.z & SKIPPED)
 			return false;
-		u64 at = (u64)e.y << 32 | e.x;
-		u32 length = e.z & LENGTH, offset = e.x & 31;
-		float weight = asFloat(e.w);
-		Words<SHARED> stored{(const u32 *)(stage + 16 + offset), 0, (length + 3) / 4};
-		bool ok = true;
-		if ((e.z & KNOWN) == 0) {
-			u32 have = minimum(a.ahead, length), found = C::storedLength(a.codec, meta, stored, tile);
-			ok = found - 1 < length;
-			length = ok ? found : 0;
-			stored.limit = (length + 3) / 4;
-			u64 end = (at + have + 31) & ~31ull;
-			if (at + length > end) {
-				stageBytes<N>(stage + 16, at & ~31ull, end, at + length, tile.lane, false);
-				copyWait();
-				tile.sync();
-			}
+		bool missed = (e.z & MISSED) != 0;
+		Stored stored{(const u32 *)((u64)e.y << 32 | e.x), 0, ((e.z & LENGTH) + 3) / 4};
+		if (missed)
+			stored = waitFor(e);
+		else
+			prefetch(i + NEXT);
+		u32 length = e.z & LENGTH;
+		bool ok = length != 0;
+#ifdef ROW_FLOAT8
+		const u8 *bytes = (const u8 *)stored.p;
+		if (ok && (e.z & COMPRESSED) != 0) {
+			ok = decode(stored, length, i, fresh);
+			tile.sync(); // the row is written
+			bytes = row();
 		}
+		if (ok)
+			addPieces(bytes, i, fresh);
+		tile.sync(); // and read
+#else
 		if (ok && (e.z & COMPRESSED) == 0) {
-			for (u32 quad = tile.lane; quad < a.codec.quads; quad += N) {
-				u32x4 q;
-				if (offset % 16 == 0)
-					q = *(const u32x4 *)(stage + 16 + offset + quad * 16);
-				else
-					q = u32x4{stored.p[quad * 4], stored.p[quad * 4 + 1], stored.p[quad * 4 + 2], stored.p[quad * 4 + 3]};
-				add(quad, q, weight, fresh);
-			}
+			for (u32 quad = tile.lane; quad < a.codec.quads; quad += N)
+				add(quad, u32x4{stored.p[quad * 4], stored.p[quad * 4 + 1], stored.p[quad * 4 + 2], stored.p[quad * 4 + 3]}, i, fresh);
 		} else if (ok) {
-			ok = decode(stored, length, weight, fresh);
+			ok = decode(stored, length, i, fresh);
 		}
-		if (e.z & MISSED)
-			moved += ok ? length : 0;
+#endif
 		if (!ok && tile.lane == 0)
-			b.corrupt(position);
+			b.corrupt(part + i);
+		if (missed) {
+			moved += ok ? length : 0;
+			tile.sync(); // the stage is free
+			start();
+		}
 		return ok;
 	}
 
 #ifdef ROW_PAIRS
 	// decode adds a row of IBP with one mask, a lane a quad. A raw table has no such rows.
-	INLINE bool decode(const Words<SHARED> &stored, u32 length, float weight, bool fresh)
+	INLINE bool decode(const Stored &stored, u32 length, u32 i, bool fresh)
 	{
 		if constexpr (C::CHUNK == 0) {
 			return false;
@@ -288,7 +405,7 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 						q = expandQuad<C::CHUNK, 0>(w, bit, planes.template planes<0>(quad), part, masked);
 					else
 						q = expandQuad<C::CHUNK, C::STEPS>(w, bit, planes.planes(quad), part, masked);
-					add(quad, q, weight, fresh);
+					add(quad, q, i, fresh);
 				}
 				excess += tile.from(sum, N - 1);
 			}
@@ -296,14 +413,17 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 		}
 	}
 #else
-	// decode writes the row to shared memory and adds it from there.
-	INLINE bool decode(const Words<SHARED> &stored, u32 length, float weight, bool fresh)
+	// decode writes the row to shared memory, and adds it from there unless it is one of float8.
+	INLINE bool decode(const Stored &stored, u32 length, u32 i, bool fresh)
 	{
-		bool ok = length - 1 < a.codec.rowBytes - 1 && C::decode(a.codec, meta, stored, length, scratch, tile, row);
-		tile.sync();
+		bool ok = length - 1 < a.codec.rowBytes - 1 && C::decode(a.codec, meta, stored, length, scratch(), tile, row());
+#ifndef ROW_FLOAT8
+		tile.sync(); // the row is written
 		if (ok)
 			for (u32 quad = tile.lane; quad < a.codec.quads; quad += N)
-				add(quad, *(const u32x4 *)(row + quad * 16), weight, fresh);
+				add(quad, *(const u32x4 *)(row() + quad * 16), i, fresh);
+		tile.sync(); // and read, and the scratch is free
+#endif
 		return ok;
 	}
 #endif
@@ -313,7 +433,7 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 	{
 #pragma unroll
 		for (int i = 0; i < EACH; i++) {
-			y[i] = LONG ? sums[i * a.codec.quads + quad] : x[i];
+			y[i] = LONG ? sumAt(quad, i) : x[i];
 			if (rows == 0)
 				y[i] = 0;
 			else if (rows > 1)
@@ -326,7 +446,7 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 	{
 		if (whole) {
 			u8 *out = (u8 *)a.lookup.out + (u64)bag * p.stride;
-			for (u32 quad = tile.lane; quad < a.codec.quads; quad += N) {
+			for (u32 quad = tile.lane; quad < units(); quad += N) {
 				float y[EACH];
 				sumsOf(quad, rows == 0 || p.mode == POOL_MEAN ? rows : 1, y);
 				storeSums<EACH>(p, out, quad, y);
@@ -336,7 +456,7 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 		u8 *to = placeOf(p, position, last);
 		if (tile.lane == 0)
 			storeFar((u32 *)to, rows);
-		for (u32 quad = tile.lane; quad < a.codec.quads; quad += N) {
+		for (u32 quad = tile.lane; quad < units(); quad += N) {
 			float y[EACH];
 			sumsOf(quad, 1, y);
 #pragma unroll
@@ -354,17 +474,14 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 			return;
 		u32 next = minimum(first + p.tileRows, finish), bag, at, unused;
 		bool last = next >= finish;
-		firstRun(first, bag, from);
+		firstRun(first, bag, at);
 		to = finish;
 		if (!last)
 			firstRun(next, unused, to);
 		if (VIA_ROW)
 			for (u32 i = tile.lane; i < a.codec.quads * 4; i += N)
-				((u32 *)row)[i] = 0; // the coder does not write what lies behind a row
-		tile.sync();
-		for (u32 i = 0; i < POOL_AHEAD; i++)
-			start(from + i);
-		at = from;
+				((u32 *)row())[i] = 0; // the coder does not write what lies behind a row
+		part = at - N; // there is none yet
 		for (u32 bagEnd; bag < p.bags && (at < next || last); bag++) {
 			u32 bagStart = startOf(p, n, bag);
 			bagEnd = startOf(p, n, bag + 1);
@@ -375,11 +492,21 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 				if (runEnd > to)
 					return; // offsets are out of order
 				begin();
-				for (; at < runEnd; at++) {
-					if (take(at, begun == bagStart && rows == 0))
-						rows++;
-					tile.sync(); // the stage is free
-					start(at + POOL_AHEAD);
+				while (at < runEnd) {
+					if (at - part == N)
+						open(at);
+					u32 i = at - part;
+					bool fresh = begun == bagStart && rows == 0;
+#ifndef ROW_FLOAT8
+					if (u32 others = ~(raw >> i); (others & 1) == 0) {
+						u32 count = minimum(minimum(others == 0 ? N : lowestBit(others), RAW_AT_ONCE), runEnd - at);
+						addRaw(i, count, fresh);
+						rows += count, at += count;
+						continue;
+					}
+#endif
+					rows += addRow(i, fresh);
+					at++;
 				}
 				end(bag, begun, bagEnd - bagStart <= POOL_RUN, runEnd == bagEnd, rows);
 			} while (at < bagEnd && at < next);
@@ -389,7 +516,7 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 	}
 };
 
-template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, const PoolArgs &p, Counted &counted)
+template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, const PoolArgs &p, Counted &counted, const Elements &elements)
 {
 	extern __shared__ u32x4 dynamic[];
 	const ServeArgs &a = b.a;
@@ -402,9 +529,9 @@ template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, 
 	const u8 *meta = metaOf<C>(a.codec, (u8 *)dynamic);
 	b.begun();
 	using P = Pooled<C, N, EACH, LONG>;
-	P pooled{b, a, p, Tile<N>::make(), meta, counted};
+	P pooled{b, a, p, Tile<N>::make(), meta, counted, elements};
 	pooled.moved = 0;
-	pooled.place((u8 *)dynamic + a.codec.metaBytes + tid / N * P::tileBytes(a));
+	pooled.list = (u32x4 *)((u8 *)dynamic + a.codec.metaBytes + tid / N * pooled.tileBytes());
 	u64 first = (u64)((blockID() * blockThreads() + tid) / N) * p.tileRows;
 	if (first <= a.lookup.count)
 		pooled.runs((u32)first);
@@ -430,24 +557,34 @@ template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, 
 	b.end();
 }
 
+#ifdef ROW_FLOAT8
+using Args = PooledFloat8Args;
+using OfReplay = PooledFloat8ReplayArgs;
+#define ELEMENTS(args) args.float8
+#else
+using Args = PooledArgs;
+using OfReplay = PooledReplayArgs;
+#define ELEMENTS(args) Elements{}
+#endif
+
 #ifdef ROW_REPLAY
 #define POOLED(name, lanes, each, isLong)                                                                                        \
-	KERNEL void __launch_bounds__(256, isLong ? 2 : POOLED_BLOCKS) name(const PooledReplayArgs r)                                         \
+	KERNEL void __launch_bounds__(256, POOLED_BLOCKS) name(const OfReplay r)                                         \
 	{                                                                                                                        \
 		__shared__ ReplayNow now;                                                                                        \
 		__shared__ Counted counted;                                                                                      \
-		pool<ROW_CODER, lanes, each, isLong>(Batch{r.replay, r.replay.serve, now}, r.pool, counted);                     \
+		pool<ROW_CODER, lanes, each, isLong>(Batch{r.replay, r.replay.serve, now}, r.pool, counted, ELEMENTS(r));                     \
 	}
 #else
 #define POOLED(name, lanes, each, isLong)                                                                                        \
-	KERNEL void __launch_bounds__(256, isLong ? 2 : POOLED_BLOCKS) name(const PooledArgs a)                                               \
+	KERNEL void __launch_bounds__(256, POOLED_BLOCKS) name(const Args a)                                               \
 	{                                                                                                                        \
 		__shared__ Counted counted;                                                                                      \
-		pool<ROW_CODER, lanes, each, isLong>(Batch{a.serve}, a.pool, counted);                                           \
+		pool<ROW_CODER, lanes, each, isLong>(Batch{a.serve}, a.pool, counted, ELEMENTS(a));                                           \
 	}
 #endif
 
-// The kernels for elements of 4 and of 2 bytes: ROW_FLOATS is the sum of those that there are.
+// The kernels for elements of 4, 2 and 1 bytes: ROW_FLOATS is the sum of those that there are.
 #if ROW_FLOATS & 4
 POOLED(pooledLongOf4, 32, 4, true)
 POOLED(pooled32Of4, 32, 4, false)
@@ -466,5 +603,12 @@ POOLED(pooled16Of2, 16, 8, false)
 #endif
 #if ROW_LANES <= 8
 POOLED(pooled8Of2, 8, 8, false)
+#endif
+#endif
+#if ROW_FLOATS & 1
+POOLED(pooledLongOf1, 32, 8, true)
+POOLED(pooled32Of1, 32, 8, false)
+#if ROW_LANES <= 16
+POOLED(pooled16Of1, 16, 8, false)
 #endif
 #endif

@@ -2,12 +2,12 @@ package kernels
 
 import (
 	"sync"
-	"sync/atomic"
 
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/reduce"
 	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
 // Pooled returns the kernel that adds the rows up where they are decoded, as Pool says: Lookup.Out receives the sums of the batch's bags. A row number that
@@ -123,6 +123,7 @@ type pooling struct {
 	from, n   int
 	keys      [serveAhead]uint64
 	locations [serveAhead]slab.Location
+	words     [serveAhead]buddy.Word // of a resident table
 }
 
 var poolings = sync.Pool{New: func() any { return new(pooling) }}
@@ -133,7 +134,7 @@ func takePooling(k *Serve) *pooling {
 	if len(s.row) < k.Lookup.RowBytes {
 		s.row = make([]byte, k.Lookup.RowBytes)
 	}
-	if n := 4 * k.Pool.Columns; k.Pool.Float8 && len(s.wide) < n {
+	if n := 4 * k.Pool.Columns; k.Pool.Float8.Is() && len(s.wide) < n {
 		s.wide = make([]byte, n)
 	}
 	s.done, s.n = Counters{}, 0
@@ -176,14 +177,7 @@ func (q *pooledServe) Range(from, to int) {
 			at = v.Start(bag)
 		}
 	}
-	count, done := k.host.count, &s.done
-	atomic.AddUint32(&count.Hits, done.Hits)
-	atomic.AddUint32(&count.Misses, done.Misses)
-	atomic.AddUint32(&count.Peers, done.Peers)
-	atomic.AddUint64(&count.HostBytes, done.HostBytes)
-	for r, n := range done.Reasons {
-		atomic.AddUint32(&count.Reasons[r], n)
-	}
+	k.host.count.addPart(&s.done)
 }
 
 // addRow adds the row at position i to the sums. The positions up to end are this goroutine's.
@@ -199,9 +193,14 @@ func (k *Serve) addRow(s *pooling, i, end int) {
 		k.host.count.outOfRange(uint32(i))
 		return
 	}
-	mem := k.rowAt(s, row, i, s.locations[i-s.from])
-	if k.Pool.Float8 && mem != nil {
-		reduce.LoadFloat8(s.wide, mem)
+	var mem []byte
+	if k.Resident != nil {
+		mem = k.residentAt(s, row, i)
+	} else {
+		mem = k.rowAt(s, row, i, s.locations[i-s.from])
+	}
+	if k.Pool.Float8.Is() && mem != nil {
+		k.Pool.Float8.Load(s.wide, mem)
 		mem = s.wide
 	}
 	switch weights := k.host.pooled.view.Weights; {
@@ -216,6 +215,10 @@ func (k *Serve) addRow(s *pooling, i, end int) {
 // lookAhead looks up rows from position i on, so that the processor's cache misses overlap, and asks for the memory of those that are hits.
 func (k *Serve) lookAhead(s *pooling, i, end int) {
 	s.from, s.n = i, min(serveAhead, end-i)
+	if k.Resident != nil {
+		k.lookAheadResident(func(j int) int64 { return k.host.rows.at(i + j) }, s.words[:s.n])
+		return
+	}
 	for j := range s.n {
 		s.keys[j] = hashmap.Key(k.Lookup.Table, k.host.rows.at(i+j))
 	}
@@ -260,4 +263,14 @@ func (k *Serve) rowAt(s *pooling, row int64, i int, l slab.Location) []byte {
 	}
 	s.done.HostBytes += uint64(n)
 	return s.row[:rowBytes]
+}
+
+// residentAt is rowAt for a resident table.
+func (k *Serve) residentAt(s *pooling, row int64, i int) []byte {
+	mem := s.row[:k.Lookup.RowBytes]
+	if !k.readResident(row, s.words[i-s.from], mem, &s.done) {
+		k.host.count.corrupt(uint32(i))
+		return nil
+	}
+	return mem
 }

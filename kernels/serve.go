@@ -1,8 +1,6 @@
 package kernels
 
 import (
-	"sync/atomic"
-
 	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/hashmap"
 	"github.com/tensorcache/tensorcache/internal/reduce"
@@ -26,6 +24,9 @@ type Serve struct {
 	Partials device.Buffer
 	// Absent is as in Fetch.
 	Absent *Absent
+	// Resident, if not nil, is where the rows of a resident table lie. Then Tier and Lookup's Map, Rejected, Oversize and samples are not used,
+	// and Slabs only for rows that are in the overlay.
+	Resident *Resident
 
 	// host is what the host execution reads. It lies here so that a batch allocates nothing.
 	host struct {
@@ -35,6 +36,8 @@ type Serve struct {
 		out    []byte
 		slabs  [slab.MaxSlabs + 1][]byte // of raw rows
 		pooled *pooledHost               // of Pooled
+
+		resident residentHost
 	}
 }
 
@@ -52,8 +55,12 @@ func (k *Serve) RunHost(w device.Workers) {
 func (k *Serve) readHost() {
 	h := &k.host
 	h.rows, h.count = k.Lookup.rowNumbers(), CountersView(k.Lookup.Counters)
-	h.table.Read(k.Lookup.Map.Bytes(), k.Lookup.Layout)
 	h.out = k.Lookup.Out.Bytes()
+	if k.Resident != nil {
+		h.resident.read(k.Resident)
+		return
+	}
+	h.table.Read(k.Lookup.Map.Bytes(), k.Lookup.Layout)
 	for i, s := range k.Slabs {
 		h.slabs[i] = s.Bytes()
 	}
@@ -61,6 +68,10 @@ func (k *Serve) readHost() {
 
 // Range implements device.Ranger: it serves rows from to to-1.
 func (k *Serve) Range(from, to int) {
+	if k.Resident != nil {
+		k.rangeResident(from, to)
+		return
+	}
 	var done Counters
 	var keys [serveAhead]uint64
 	var locations [serveAhead]slab.Location
@@ -89,14 +100,7 @@ func (k *Serve) Range(from, to int) {
 			k.serve(row, from+j, l, &done)
 		}
 	}
-	count := k.host.count
-	atomic.AddUint32(&count.Hits, done.Hits)
-	atomic.AddUint32(&count.Misses, done.Misses)
-	atomic.AddUint32(&count.Peers, done.Peers)
-	atomic.AddUint64(&count.HostBytes, done.HostBytes)
-	for r, n := range done.Reasons {
-		atomic.AddUint32(&count.Reasons[r], n)
-	}
+	k.host.count.addPart(&done)
 }
 
 // serveAhead is how many rows are looked up before the first of them is read, so that the processor's cache misses overlap.

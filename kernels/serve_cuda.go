@@ -3,15 +3,23 @@
 package kernels
 
 import (
+	"errors"
+
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
+
+// errResident is the error of pooled batches of resident tables.
+var errResident = errors.New("kernels: pooled batch of a resident table (Serve.Resident) must be on the host backend: there is no kernel for GPUs yet")
 
 // serveLaunch is how Serve is launched.
 type serveLaunch struct{ lanes, threads, shared int }
 
 // launch returns the launch and its arguments, but for what divide sets.
 func (k *Serve) launch(s *cuda.Stream) (serveLaunch, abi.ServeArgs, error) {
+	if k.Resident != nil {
+		return serveLaunch{}, abi.ServeArgs{}, errResident
+	}
 	row, err := rowCodec(k.Codec, k.Lookup.RowBytes, k.Lookup.Out.Addr())
 	if err != nil {
 		return serveLaunch{}, abi.ServeArgs{}, err
@@ -40,6 +48,10 @@ func (l *serveLaunch) divide(args *abi.ServeArgs, grid int) {
 
 // RunCUDA implements cuda.Kernel.
 func (k *Serve) RunCUDA(s *cuda.Stream) error {
+	if k.Resident != nil {
+		_, err := k.runResident(s, nil)
+		return err
+	}
 	l, args, err := k.launch(s)
 	if err != nil {
 		return err

@@ -40,7 +40,16 @@ func (p *packing) train(src Source, open func() (Source, error)) (Source, error)
 	if p.o.Codec == registry.None {
 		return src, nil
 	}
-	c, err := registry.Train(p.o.Codec, sample, p.rowBytes, p.o.DType)
+	var c codec.Codec
+	var err error
+	if p.o.Codec == registry.Auto { // as registry.Train does
+		var choice registry.Choice
+		if c, choice, err = registry.Pick(sample, p.rowBytes, p.o.DType, registry.Terms{}); err == nil && p.o.Chosen != nil {
+			p.o.Chosen(choice)
+		}
+	} else {
+		c, err = registry.Train(p.o.Codec, sample, p.rowBytes, p.o.DType)
+	}
 	if err != nil || c == nil {
 		return src, err
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/tensorcache/tensorcache/internal/directio"
 )
 
 // Copy writes the pages of a store to a writer, as they are, and commits them as the writer's next generation. Every page is checked on the
@@ -75,7 +77,7 @@ func scan(ctx context.Context, from Store, x *index, visit func(first uint32, by
 			}
 			count := int(min(int64(n), int64(m.Pages)-first))
 			if w.memory == nil {
-				w.memory = aligned(n * m.BufferBytes())
+				w.memory = directio.Aligned(n * m.BufferBytes())
 			}
 			w.first, w.bytes, w.pages, w.faults = uint32(first), make([][]byte, count), make([]parsedPage, count), make([]error, count)
 			numbers, into := make([]uint32, count), make([][]byte, count)

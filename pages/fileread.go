@@ -3,11 +3,15 @@ package pages
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"github.com/tensorcache/tensorcache/internal/directio"
 )
 
 // mergeBytes bounds a read of neighbouring pages: longer reads are no faster, and keep other reads waiting.
@@ -16,8 +20,8 @@ const mergeBytes = 1 << 20
 // maxDepth bounds FileOptions.Depth.
 const maxDepth = 1024
 
-// closeWait is how long Close waits for reads that do not end.
-const closeWait = 5 * time.Second
+// closeWait is how long Close waits for reads that do not end. Tests set it.
+var closeWait = 5 * time.Second
 
 // request is one read of neighbouring pages.
 type request struct {
@@ -65,26 +69,28 @@ func (f *Files) ReadPages(ctx context.Context, pages []uint32, into [][]byte, do
 	}
 	defer f.reading.Done()
 	c := &fileCall{f: f, pages: pages, into: into, done: done, finished: make(chan struct{})}
-	requests := c.merge()
-	if len(requests) == 0 {
+	c.mu.requests = c.merge()
+	if len(c.mu.requests) == 0 {
 		return
 	}
-	c.left.Store(int64(len(requests)))
+	c.left.Store(int64(len(c.mu.requests)))
 	ctx, cancel := context.WithCancelCause(ctx)
+	defer c.retries.Wait() // none is begun once c.finished is closed
 	defer cancel(nil)
 	defer context.AfterFunc(f.open, func() { cancel(os.ErrClosed) })()
-	f.engine.submit(requests, ctx.Done())
+	c.ctx = ctx
+	f.engine.submit(c.mu.requests, ctx.Done())
 	select {
 	case <-c.finished:
 		return
 	case <-ctx.Done():
 	}
-	for _, r := range requests {
+	c.mu.Lock()
+	c.mu.ended = true
+	c.mu.Unlock()
+	for _, r := range c.mu.requests {
 		if !r.reported.Swap(true) {
-			for j := range r.into {
-				done(r.first+j, nil, context.Cause(ctx))
-			}
-			c.finish()
+			c.fail(r, context.Cause(ctx))
 		}
 	}
 	<-c.finished // calls of done that had begun
@@ -98,6 +104,37 @@ type fileCall struct {
 	done     func(i int, page []byte, err error)
 	left     atomic.Int64 // requests
 	finished chan struct{}
+	ctx      context.Context
+	retries  sync.WaitGroup // requests that are handed to the engine again
+	mu       struct {
+		sync.Mutex
+		requests []*request
+		ended    bool // no more are begun
+	}
+}
+
+// fail fails the pages of a request. REQUIRES: the caller has set r.reported.
+func (c *fileCall) fail(r *request, err error) {
+	for j := range r.into {
+		c.done(r.first+j, nil, err)
+	}
+	c.finish()
+}
+
+// again has requests read whose neighbours failed. The engine's goroutine, which calls it, does not wait.
+func (c *fileCall) again(requests []*request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left.Add(int64(len(requests)))
+	if c.mu.ended {
+		for _, r := range requests {
+			r.reported.Store(true)
+			c.fail(r, context.Cause(c.ctx))
+		}
+		return
+	}
+	c.mu.requests = append(c.mu.requests, requests...)
+	c.retries.Go(func() { c.f.engine.submit(requests, c.ctx.Done()) })
 }
 
 func (c *fileCall) finish() {
@@ -119,13 +156,19 @@ func (c *fileCall) merge() []*request {
 			continue
 		}
 		p := c.f.places[page]
-		n := blocks(c.f.index.length(page)) * block
+		if c.f.files[p.file] == nil {
+			last = nil
+			path := pageFile(c.f.folder, int(p.file))
+			c.done(i, nil, &os.PathError{Op: "open", Path: path, Err: os.ErrNotExist})
+			continue
+		}
+		n := directio.Blocks(c.f.index.length(page)) * block
 		b := c.into[i]
 		if len(b) < n || uintptr(unsafe.Pointer(unsafe.SliceData(b)))%block != 0 {
-			b = aligned(n)
+			b = directio.Aligned(n)
 		}
 		b = b[:n]
-		if last != nil && page == lastPage+1 && last.file == c.f.files[p.file] && lastBytes+n <= mergeBytes {
+		if last != nil && page == lastPage+1 && last.file == c.f.files[p.file] && last.offset+int64(lastBytes) == int64(p.block)*block && lastBytes+n <= mergeBytes {
 			last.into = append(last.into, b)
 			lastBytes += n
 		} else {
@@ -138,14 +181,19 @@ func (c *fileCall) merge() []*request {
 	return requests
 }
 
-var errNoPage = errors.New("the table has no such page")
+// Errors of pages that cannot be read.
+var (
+	errNoPage   = errors.New("the table has no such page")
+	errTooShort = fmt.Errorf("the file ends before the page does: %w", io.ErrUnexpectedEOF)
+)
 
 // end hands on what a request has read.
 func (c *fileCall) end(r *request, n int, err error) {
 	defer c.finish()
 	if err == nil && n < r.bytes() {
-		err = io.ErrUnexpectedEOF // the file is too short
+		err = errTooShort
 	}
+	var again []*request
 	at := r.offset
 	for j, b := range r.into {
 		length := c.f.index.length(c.pages[r.first+j])
@@ -154,20 +202,15 @@ func (c *fileCall) end(r *request, n int, err error) {
 			c.done(r.first+j, b[:length], nil)
 		case len(r.into) > 1 && !errors.Is(err, io.ErrUnexpectedEOF):
 			// One bad block must not fail the neighbours.
-			m, err := readFull(r.file, at, [][]byte{b})
-			if err == nil && m < length {
-				err = io.ErrUnexpectedEOF
-			}
-			if err != nil {
-				c.done(r.first+j, nil, err)
-			} else {
-				c.done(r.first+j, b[:length], nil)
-			}
+			again = append(again, &request{file: r.file, offset: at, into: [][]byte{b}, first: r.first + j, end: c.end})
 		default:
 			c.done(r.first+j, nil, err)
 		}
 		n -= len(b)
 		at += int64(len(b))
+	}
+	if len(again) > 0 {
+		c.again(again)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/tensorcache/tensorcache/internal/atomicfile"
 )
 
 // join waits for the sync in the background.
@@ -96,7 +98,7 @@ func (w *FileWriter) begin(r *resumable) error {
 		return err
 	}
 	w.checkpoint = &checkpoint{file: f}
-	return errors.Join(w.checkpoint.append(nil, encodeCheckpoint(r)), syncFolder(w.folder))
+	return errors.Join(w.checkpoint.append(nil, encodeCheckpoint(r)), atomicfile.SyncFolder(w.folder))
 }
 
 // wrote implements resumer.

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/tensorcache/tensorcache/internal/directio"
 )
 
 // A directory of page files: docs/format/pages.md.
@@ -39,7 +41,7 @@ type placer struct {
 
 // place returns the place of the next page.
 func (p *placer) place(length int) (file int, offset int64) {
-	n := int64(blocks(length)) * block
+	n := int64(directio.Blocks(length)) * block
 	if p.end > 0 && p.end+n > fileBytes {
 		p.file++
 		p.end = 0
@@ -47,6 +49,9 @@ func (p *placer) place(length int) (file int, offset int64) {
 	p.end += n
 	return p.file, p.end - n
 }
+
+// maxFiles bounds the page files of a generation.
+const maxFiles = 1 << 16
 
 // FileOptions say how page files are read.
 type FileOptions struct {
@@ -57,6 +62,9 @@ type FileOptions struct {
 	Engine string
 	// Buffered has files read through the system's page cache. Otherwise they are read past it (O_DIRECT), on file systems that can.
 	Buffered bool
+	// Incomplete has a table opened of which page files are missing: reads of their pages fail, one by one, so that OpenStores reads them from the next
+	// store. Otherwise a missing file is an error of opening.
+	Incomplete bool
 }
 
 // Files is a Store of page files.
@@ -65,8 +73,9 @@ type Files struct {
 	folder   string
 	manifest Manifest
 	index    *index
-	files    []*os.File
-	places   []place // by page
+	files    []*os.File // nil for one that is missing, or has no pages
+	lacks    bool       // a file that has pages is missing
+	places   []place    // by page
 	engine   engine
 	direct   bool
 
@@ -109,12 +118,17 @@ func OpenFiles(dir string, o FileOptions) (*Files, error) {
 			return nil, err
 		}
 		f, err := openGeneration(dir, m, o)
-		if err == nil || !errors.Is(err, fs.ErrNotExist) || tries == 3 {
+		if err == nil && !f.lacks || err != nil && !errors.Is(err, fs.ErrNotExist) || tries == 3 {
 			return f, err
 		}
 		// A writer may have committed another generation meanwhile and dropped this one.
 		if again, err2 := ReadManifest(dir); err2 != nil || again.Generation == m.Generation {
-			return nil, err
+			return f, err
+		}
+		if f != nil {
+			if err := f.Close(); err != nil {
+				return nil, err
+			}
 		}
 	}
 }
@@ -177,25 +191,24 @@ func openGeneration(dir string, m *Manifest, o FileOptions) (_ *Files, err error
 	if f.index, err = newIndex(m, b); err != nil {
 		return nil, fmt.Errorf("%s: %w", f.folder, err)
 	}
-	var p placer
-	f.places = make([]place, m.Pages)
-	last := -1
-	for i := range f.places {
-		file, offset := p.place(f.index.length(uint32(i)))
-		if file > 1<<16-1 {
-			return nil, fmt.Errorf("pages: %s: files must be at most %d", dir, 1<<16)
-		}
-		f.places[i] = place{uint16(file), uint32(offset / block)}
-		last = file
+	if f.places, err = readPlaces(f.folder, f.index); err != nil {
+		return nil, err
 	}
-	f.direct = !o.Buffered
-	for i := range last + 1 {
-		file, direct, err := openDirect(pageFile(f.folder, i), f.direct)
+	used := placedFiles(f.places)
+	f.files, f.direct = make([]*os.File, len(used)), !o.Buffered
+	for i := range used {
+		if !used[i] {
+			continue
+		}
+		file, direct, err := openPages(pageFile(f.folder, i), f.direct)
+		if o.Incomplete && errors.Is(err, fs.ErrNotExist) {
+			f.lacks = true
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("pages: %s: table %s: %w", dir, m.Name, err)
 		}
-		f.files = append(f.files, file)
-		f.direct = direct
+		f.files[i], f.direct = file, direct
 	}
 	f.engine, err = newEngine(o.Engine, o.Depth)
 	return f, err
@@ -227,7 +240,7 @@ func (f *Files) Part(_ context.Context, p Part) ([]byte, error) {
 	return b, nil
 }
 
-// Close implements Store. It waits for reads that the system has begun, at most closeWait: their files are closed when they end.
+// Close implements Store. It waits for reads that have begun, at most closeWait: their files are closed when they end.
 func (f *Files) Close() error {
 	f.mu.Lock()
 	closed := f.mu.closed
@@ -237,15 +250,26 @@ func (f *Files) Close() error {
 		return nil
 	}
 	f.closing() // calls of ReadPages return
-	f.reading.Wait()
 	return within(closeWait, func() {
+		f.reading.Wait()
 		f.engine.close()
 		f.closeFiles()
 	})
 }
 
+// openPages opens a page file, past the page cache if so wanted and the file system can.
+func openPages(path string, direct bool) (*os.File, bool, error) {
+	if direct {
+		return directio.Open(path, os.O_RDONLY, 0)
+	}
+	f, err := os.Open(path)
+	return f, false, err
+}
+
 func (f *Files) closeFiles() {
 	for _, file := range f.files {
-		file.Close()
+		if file != nil {
+			file.Close()
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -219,6 +220,43 @@ func TestFiles_Damaged(t *testing.T) {
 	}
 }
 
+// TestFiles_Incomplete: a directory without one of its page files is opened if so wanted. Its pages are read from the next store, and fail if there is none.
+func TestFiles_Incomplete(t *testing.T) {
+	filesOf(t, 1<<20)
+	data := floats(10_000, 100, 3)
+	dir := t.TempDir()
+	o := PackOptions{Name: "x", Codec: "none", Stage: "none", PageBytes: MinPageBytes}
+	packFiles(t, dir, data, 400, o)
+	if err := os.Remove(filepath.Join(dir, "g1", "pages-00001")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenFiles(dir, FileOptions{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("opened as a whole: %v", err)
+	}
+	f, err := OpenFiles(dir, FileOptions{Incomplete: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := openStores(t, f, packMemory(t, data, 400, o))
+	missing := 0
+	for _, p := range f.places {
+		if p.file == 1 {
+			missing++
+		}
+	}
+	if stats := expectRows(t, table, data, all(10_000)); missing == 0 || stats.Stores[1].Pages != int64(missing) || stats.Stores[0].Failed != int64(missing) {
+		t.Errorf("%+v, with %d pages in the missing file", stats, missing)
+	}
+	alone := openDir(t, dir, FileOptions{Incomplete: true})
+	_, errs, _ := readAll(t, t.Context(), alone, all(10_000))
+	for i, row := range all(10_000) {
+		err := errs[i]
+		if lost := f.places[alone.PageOf(row)].file == 1; lost != errors.Is(err, os.ErrNotExist) || lost && !strings.Contains(err.Error(), "pages-00001") || !lost && err != nil {
+			t.Fatalf("row %d: %v", row, err)
+		}
+	}
+}
+
 // TestOpenFiles_Refuses: files of a generation that are missing or of another table.
 func TestOpenFiles_Refuses(t *testing.T) {
 	filesOf(t, 1<<20)
@@ -344,6 +382,95 @@ func TestFiles_StuckDrive(t *testing.T) {
 	if _, errs, _ = readAll(t, t.Context(), table, []int64{1}); !errors.Is(errs[0], os.ErrClosed) {
 		t.Errorf("after Close: %v", errs[0])
 	}
+}
+
+// badNeighbours fails reads of several pages, and holds those of one.
+type badNeighbours struct {
+	held chan *request
+	more sync.WaitGroup
+}
+
+func (e *badNeighbours) name() string { return "bad" }
+func (e *badNeighbours) submit(requests []*request, _ <-chan struct{}) {
+	for _, r := range requests {
+		if len(r.into) > 1 {
+			e.more.Go(func() { r.finish(0, syscall.EIO) })
+		} else {
+			e.held <- r
+		}
+	}
+}
+func (e *badNeighbours) close() {}
+
+// TestFiles_ReadsAgainByTheEngine: the pages of a read that failed are read again one by one, by the engine, so that no goroutine of the engine waits for
+// the drive, and they fail when the context ends.
+func TestFiles_ReadsAgainByTheEngine(t *testing.T) {
+	dir := t.TempDir()
+	data := floats(5000, 32, 8)
+	packFiles(t, dir, data, 128, PackOptions{Codec: "none", Stage: "none", PageBytes: MinPageBytes})
+	table := openDir(t, dir, FileOptions{})
+	f := table.stores[0].(*Files)
+	working := f.engine
+	defer working.close()
+	bad := &badNeighbours{held: make(chan *request, 100)}
+	f.engine = bad
+	rows := []int64{1, 4999}
+	for page := range f.manifest.Pages {
+		from, _ := f.index.positions(page)
+		rows = append(rows, from)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	late := make(chan *request, 1)
+	go func() {
+		first := <-bad.held
+		first.finish(readFull(first.file, first.offset, first.into))
+		for range f.manifest.Pages - 2 {
+			<-bad.held
+		}
+		late <- <-bad.held
+		cancel(io.ErrNoProgress)
+	}()
+	_, errs, stats := readAll(t, ctx, table, rows)
+	bad.more.Wait()
+	(<-late).finish(0, nil) // is ignored
+	if stats.Stores[0].Pages != 1 || stats.Stores[0].Failed != int64(f.manifest.Pages)-1 {
+		t.Errorf("%+v of %d pages", stats, f.manifest.Pages)
+	}
+	for i, err := range errs {
+		if err != nil && !errors.Is(err, io.ErrNoProgress) {
+			t.Errorf("row %d: %v", rows[i], err)
+		}
+	}
+}
+
+// TestFiles_CloseIsBounded: Close does not wait longer than closeWait for a reader that does not return.
+func TestFiles_CloseIsBounded(t *testing.T) {
+	defer func(was time.Duration) { closeWait = was }(closeWait)
+	closeWait = 50 * time.Millisecond
+	dir := t.TempDir()
+	packFiles(t, dir, floats(500, 32, 8), 128, PackOptions{})
+	f, err := OpenFiles(dir, FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	visited, goOn := make(chan struct{}), make(chan struct{})
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		f.ReadPages(t.Context(), []uint32{0}, [][]byte{nil}, func(int, []byte, error) { close(visited); <-goOn })
+	})
+	<-visited
+	closed := make(chan error, 1)
+	go func() { closed <- f.Close() }()
+	select {
+	case err := <-closed:
+		if err == nil || !strings.Contains(err.Error(), "do not end") {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("Close waits for a reader that does not return")
+	}
+	close(goOn)
+	reading.Wait()
 }
 
 // TestCopy: a copy has the same pages under a generation of its own; a corrupt page ends it, and nothing is committed.

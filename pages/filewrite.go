@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/internal/atomicfile"
+	"github.com/tensorcache/tensorcache/internal/directio"
 	"github.com/tensorcache/tensorcache/internal/filelock"
 )
 
@@ -21,13 +22,16 @@ type FileWriter struct {
 	generation  uint64
 	committed   uint64 // generation that readers see; 0: none
 	lock        *os.File
+	made        bool // whether the directory was made for this writer
 
 	begun      bool
 	file       *os.File // of the pages that are written; nil: none yet
 	number     int      // of the file
 	at         placer
-	next       uint32 // page
-	buffer     []byte // pages that are not in the file yet, the last of which ends at at.end
+	next       uint32    // page
+	from       *Files    // the generation whose pages this one has, too; nil: none
+	places     placeList // of the pages so far, if from is set
+	buffer     []byte    // pages that are not in the file yet, the last of which ends at at.end
 	unsynced   int64
 	synced     time.Time   // when the last sync began
 	checkpoint *checkpoint // nil: not resumable
@@ -49,6 +53,8 @@ const (
 // CreateFiles returns a writer of the next generation of the table in a directory, which is made if there is none. Only one writer at a time
 // can have a directory; it must be empty or a table's.
 func CreateFiles(dir string) (_ *FileWriter, err error) {
+	_, err = os.Stat(dir)
+	made := errors.Is(err, fs.ErrNotExist)
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
@@ -56,10 +62,10 @@ func CreateFiles(dir string) (_ *FileWriter, err error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &FileWriter{dir: dir, lock: lock}
+	w := &FileWriter{dir: dir, lock: lock, made: made}
 	defer func() {
 		if err != nil {
-			lock.Close()
+			w.unlock()
 		}
 	}()
 	m, err := ReadManifest(dir)
@@ -130,7 +136,7 @@ func (w *FileWriter) start() error {
 	if err := os.Mkdir(w.folder, 0o777); err != nil {
 		return err
 	}
-	return syncFolder(w.dir)
+	return atomicfile.SyncFolder(w.dir)
 }
 
 // WritePages implements Writer.
@@ -144,14 +150,17 @@ func (w *FileWriter) WritePages(ctx context.Context, first uint32, pages [][]byt
 		return fmt.Errorf("pages: %s: first page (%d) must be %d", w.dir, first, w.next)
 	}
 	for _, p := range pages {
-		file, _ := w.at.place(len(p))
+		file, offset := w.at.place(len(p))
+		if w.from != nil {
+			w.places.add(place{uint16(file), uint32(offset / block)}, len(p))
+		}
 		if w.file == nil || file != w.number {
 			if err := w.nextFile(file); err != nil {
 				return err
 			}
 		}
 		w.buffer = append(w.buffer, p...)
-		w.buffer = append(w.buffer, make([]byte, blocks(len(p))*block-len(p))...)
+		w.buffer = append(w.buffer, make([]byte, directio.Blocks(len(p))*block-len(p))...)
 		w.next++
 		if len(w.buffer) >= writeBytes {
 			if err := w.flush(); err != nil {
@@ -173,10 +182,14 @@ func (w *FileWriter) nextFile(number int) (err error) {
 		}
 	}
 	w.number = number
-	if w.file, err = os.Create(pageFile(w.folder, number)); err != nil {
+	flag := os.O_RDWR | os.O_CREATE | os.O_TRUNC
+	if w.from != nil {
+		flag |= os.O_EXCL // what is there is a file of the generation before
+	}
+	if w.file, err = os.OpenFile(pageFile(w.folder, number), flag, 0o666); err != nil {
 		return err
 	}
-	return syncFolder(w.folder)
+	return atomicfile.SyncFolder(w.folder)
 }
 
 // flush writes the buffered pages to the file.
@@ -234,6 +247,11 @@ func (w *FileWriter) Commit(ctx context.Context, m *Manifest, parts *Parts) erro
 	if err := w.sync(); err != nil {
 		return err
 	}
+	if w.from != nil {
+		if err := w.commitPlaces(); err != nil {
+			return err
+		}
+	}
 	for p, contents := range parts {
 		if err := m.Check(Part(p), contents); err != nil {
 			return err
@@ -244,7 +262,7 @@ func (w *FileWriter) Commit(ctx context.Context, m *Manifest, parts *Parts) erro
 			}
 		}
 	}
-	if err := errors.Join(syncFolder(w.folder), ctx.Err()); err != nil {
+	if err := errors.Join(atomicfile.SyncFolder(w.folder), ctx.Err()); err != nil {
 		return err
 	}
 	if err := writeManifest(filepath.Join(w.dir, manifestFile), b); err != nil {
@@ -270,7 +288,7 @@ func writePart(path string, contents []byte) error {
 	return errors.Join(err, syncFile(f), f.Close())
 }
 
-// Abort implements Writer. It keeps what can be resumed.
+// Abort implements Writer. It keeps what can be resumed, and a directory that would be left empty is removed.
 func (w *FileWriter) Abort() error {
 	visible := w.committed == w.generation
 	if w.checkpoint != nil && !visible {
@@ -281,8 +299,19 @@ func (w *FileWriter) Abort() error {
 		os.RemoveAll(w.folder)
 	}
 	w.begun = false
-	w.lock.Close()
+	w.unlock()
 	return nil
+}
+
+// unlock gives up the lock. A directory that has nothing else is left as it was found: without the lock's file, and not at all if it was made for this writer.
+func (w *FileWriter) unlock() {
+	if entries, err := os.ReadDir(w.dir); err == nil && len(entries) == 1 && entries[0].Name() == lockFile {
+		os.Remove(filepath.Join(w.dir, lockFile)) // while it is locked: see filelock.Try
+		if w.made {
+			os.Remove(w.dir)
+		}
+	}
+	w.lock.Close()
 }
 
 func (w *FileWriter) closeFiles() {
@@ -294,14 +323,4 @@ func (w *FileWriter) closeFiles() {
 	if w.checkpoint != nil {
 		w.checkpoint.file.Close()
 	}
-}
-
-// syncFolder makes the names in a folder durable. Not every file system lets folders be synced.
-func syncFolder(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	f.Sync()
-	return f.Close()
 }

@@ -64,6 +64,12 @@ func newIndex(m *Manifest, b []byte) (*index, error) {
 // memoryBytes returns the memory that the index takes.
 func (x *index) memoryBytes() int64 { return int64(8*len(x.groups) + 8*len(x.pages)) }
 
+// IndexMemory returns about the memory that finding rows takes of a table of so many rows of so many bytes, in so many pages, that is not ordered.
+func IndexMemory(rows int64, rowBytes int, pages int64) int64 {
+	group := int64(groupRowsFor(rowBytes))
+	return 8*((rows+group-1)/group) + 8*pages
+}
+
 // locate returns the page that holds a position, and which of the page's rows it is. REQUIRES: 0 ≤ position < rows.
 func (x *index) locate(position int64) (page uint32, row int) {
 	g := x.groups[position/x.groupRows]

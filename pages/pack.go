@@ -40,6 +40,8 @@ type PackOptions struct {
 	// SourceKey tells one source from another: what an interrupted run has written is gone on with only if its source had the same key. If
 	// it is empty, nothing is gone on with.
 	SourceKey string
+	// Chosen, if not nil, is told why Codec auto picked the codec that it did, unless an interrupted run goes on with its own.
+	Chosen func(registry.Choice)
 	// Progress, if not nil, is told by one goroutine how many rows have been packed; the first call is for those of an earlier run.
 	Progress func(rows int64)
 }

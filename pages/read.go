@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/tensorcache/tensorcache/internal/directio"
 )
 
 // ReadStats says what a call of ReadRows has read.
@@ -160,7 +162,7 @@ func (c *call) read(wanted []wantedPage, into [][]byte) (reusable bool) {
 		for j, i := range left {
 			numbers[j], buffers[j] = wanted[i].page, into[i]
 			if s > 0 { // the first store may still write to its buffer
-				buffers[j] = aligned(c.t.windows.bufferBytes)
+				buffers[j] = directio.Aligned(c.t.windows.bufferBytes)
 			}
 		}
 		var pending sync.WaitGroup

@@ -1,12 +1,15 @@
 package pages
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/tensorcache/tensorcache/internal/directio"
 )
 
 // Updates are newer versions of rows, in the encoding of a table: those of a delta log.
@@ -21,13 +24,15 @@ type Updates interface {
 type Rewritten struct {
 	// Rows were replaced, whose stored form has UpdateBytes.
 	Rows, UpdateBytes int64
-	// Pages were written, of Bytes together, ChangedPages of them with other contents. Bytes ÷ UpdateBytes is the write amplification.
+	// Pages were written, of Bytes together, ChangedPages of them with other contents; the others were kept where they are, if the writer can do that.
+	// Bytes ÷ UpdateBytes is the write amplification.
 	Pages, ChangedPages uint32
 	Bytes               int64
 }
 
-// Rewrite makes the next generation of a table: its rows with updates in their places. Pages of groups without updates are copied as they
-// are. Nothing is encoded. It calls w.Abort if it fails. Progress, if not nil, is told how many groups are done, of all.
+// Rewrite makes the next generation of a table: its rows with updates in their places. Nothing is encoded. Into the directory of page files that the
+// table is read from it writes those pages only that change, as long as less than a third of the files' bytes are of pages that have changed since
+// they were written; links have the others. Otherwise it writes all, those of groups without updates as they are. It calls w.Abort if it fails. Progress, if not nil, is told how many groups are done, of all.
 func Rewrite(ctx context.Context, from Store, w Writer, updates Updates, progress func(groups, of int64)) (_ *Manifest, _ Rewritten, err error) {
 	defer func() {
 		if err != nil {
@@ -49,6 +54,13 @@ func Rewrite(ctx context.Context, from Store, w Writer, updates Updates, progres
 	if err := r.sort(); err != nil {
 		return nil, Rewritten{}, err
 	}
+	if s, ok := w.(sharer); ok {
+		if shared, err := s.share(from, r.touched()); err != nil {
+			return nil, Rewritten{}, err
+		} else if shared {
+			r.sharer = s
+		}
+	}
 	if err := r.run(ctx, from, progress); err != nil {
 		return nil, Rewritten{}, err
 	}
@@ -60,7 +72,6 @@ func Rewrite(ctx context.Context, from Store, w Writer, updates Updates, progres
 	m := &r.m
 	m.Generation, m.LongestPage, m.Pages, m.PageTotal = w.Generation(), r.index.longest, uint32(len(r.index.pages)), r.index.total
 	m.Parts[PartIndex] = sumOf(parts[PartIndex])
-	r.done.Pages, r.done.Bytes = m.Pages, m.PageTotal
 	return m, r.done, w.Commit(ctx, m, &parts)
 }
 
@@ -68,11 +79,13 @@ func Rewrite(ctx context.Context, from Store, w Writer, updates Updates, progres
 type rewriting struct {
 	t       *Table
 	w       Writer
+	sharer  sharer // w, if it keeps pages that do not change; nil otherwise
 	updates Updates
 	m       Manifest // the new one
 	packer  packer
 	index   indexBuilder
-	refs    []updateRef // ascending
+	refs    []updateRef // ascending, of groups that are not written yet
+	all     []updateRef // of all groups
 	done    Rewritten
 	group   packedGroup
 	stored  []byte
@@ -101,14 +114,28 @@ func (r *rewriting) sort() error {
 			return fmt.Errorf("pages: table %s: updated row %d must be there once only", r.m.Name, rows[r.refs[i].i])
 		}
 	}
+	r.all = r.refs
 	return nil
 }
 
-// readGroup is a group's pages, as they are stored and parsed.
+// touched returns the bytes of pages that have updates, in blocks.
+func (r *rewriting) touched() (bytes int64) {
+	last := int64(-1)
+	for _, ref := range r.refs {
+		if page, _ := r.t.index.locate(ref.position); int64(page) != last {
+			last = int64(page)
+			bytes += int64(directio.Blocks(r.t.index.length(page))) * block
+		}
+	}
+	return bytes
+}
+
+// readGroup is pages of a group, as they are stored and parsed: those that have updates, if the others are kept, else all.
 type readGroup struct {
-	bytes [][]byte
-	pages []parsedPage
-	err   error
+	numbers []uint32
+	bytes   [][]byte
+	pages   []parsedPage
+	err     error
 }
 
 // run writes all groups, and reads the next one meanwhile.
@@ -123,7 +150,7 @@ func (r *rewriting) run(ctx context.Context, from Store, progress func(groups, o
 	go func() {
 		defer close(groups)
 		for g := range r.t.index.groups {
-			read := r.read(ctx, from, g)
+			read := r.read(ctx, from, r.wanted(g))
 			select {
 			case groups <- read:
 			case <-ctx.Done():
@@ -143,7 +170,7 @@ func (r *rewriting) run(ctx context.Context, from Store, progress func(groups, o
 		if read.err != nil {
 			return read.err
 		}
-		if err := r.write(ctx, g, read); err != nil {
+		if err := r.write(ctx, from, g, read); err != nil {
 			return err
 		}
 		if progress != nil {
@@ -153,21 +180,52 @@ func (r *rewriting) run(ctx context.Context, from Store, progress func(groups, o
 	return nil
 }
 
-// read reads the pages of a group.
-func (r *rewriting) read(ctx context.Context, from Store, g int) readGroup {
+// pagesOf returns the first page of a group, and the one behind its last.
+func (r *rewriting) pagesOf(g int) (first, end uint32) {
 	x := r.t.index
-	first, end := x.groups[g].first, r.t.manifest.Pages
 	if g+1 < len(x.groups) {
-		end = x.groups[g+1].first
+		return x.groups[g].first, x.groups[g+1].first
 	}
-	n := int(end - first)
+	return x.groups[g].first, r.t.manifest.Pages
+}
+
+// wanted returns the pages of a group that must be read.
+func (r *rewriting) wanted(g int) (pages []uint32) {
+	if r.sharer == nil {
+		return r.allOf(g)
+	}
+	begin := int64(g) * int64(r.m.GroupRows)
+	from, _ := slices.BinarySearchFunc(r.all, begin, func(u updateRef, position int64) int { return cmp.Compare(u.position, position) })
+	for _, u := range r.all[from:] {
+		if u.position >= begin+int64(r.m.GroupRows) {
+			break
+		}
+		if page, _ := r.t.index.locate(u.position); len(pages) == 0 || pages[len(pages)-1] != page {
+			pages = append(pages, page)
+		}
+	}
+	return pages
+}
+
+// allOf returns the pages of a group.
+func (r *rewriting) allOf(g int) (pages []uint32) {
+	first, end := r.pagesOf(g)
+	for page := first; page < end; page++ {
+		pages = append(pages, page)
+	}
+	return pages
+}
+
+// read reads pages of a group.
+func (r *rewriting) read(ctx context.Context, from Store, numbers []uint32) readGroup {
+	x, n := r.t.index, len(numbers)
 	size := r.t.manifest.BufferBytes()
-	memory := aligned(n * size)
-	numbers, into := make([]uint32, n), make([][]byte, n)
+	memory := directio.Aligned(n * size)
+	into := make([][]byte, n)
 	for i := range numbers {
-		numbers[i], into[i] = first+uint32(i), memory[i*size:][:size]
+		into[i] = memory[i*size:][:size]
 	}
-	read := readGroup{bytes: make([][]byte, n), pages: make([]parsedPage, n)}
+	read := readGroup{numbers: numbers, bytes: make([][]byte, n), pages: make([]parsedPage, n)}
 	faults := make([]error, n)
 	from.ReadPages(ctx, numbers, into, func(i int, b []byte, err error) { read.bytes[i], faults[i] = b, err })
 	parallel(n, func(i int) {
@@ -185,12 +243,25 @@ func (r *rewriting) read(ctx context.Context, from Store, g int) readGroup {
 }
 
 // write writes a group, with the updates that belong there.
-func (r *rewriting) write(ctx context.Context, g int64, read readGroup) error {
+func (r *rewriting) write(ctx context.Context, from Store, g int64, read readGroup) error {
 	begin := g * int64(r.m.GroupRows)
 	end := min(begin+int64(r.m.GroupRows), r.m.Rows)
 	n := 0
 	for n < len(r.refs) && r.refs[n].position < end {
 		n++
+	}
+	if r.sharer != nil {
+		patched, err := r.patch(ctx, int(g), read, r.refs[:n])
+		if err != nil {
+			return err
+		}
+		if patched {
+			r.refs = r.refs[n:]
+			return nil
+		}
+		if read = r.read(ctx, from, r.allOf(int(g))); read.err != nil {
+			return read.err
+		}
 	}
 	group := &r.group
 	if n == 0 {
@@ -216,7 +287,16 @@ func (r *rewriting) write(ctx context.Context, g int64, read readGroup) error {
 		return fmt.Errorf("pages: table %s: pages must be less than %d", r.m.Name, int64(1)<<32)
 	}
 	r.index.add(group)
-	return r.w.WritePages(ctx, uint32(first), group.pages)
+	return r.put(ctx, uint32(first), group.pages)
+}
+
+// put writes pages and counts them.
+func (r *rewriting) put(ctx context.Context, first uint32, pages [][]byte) error {
+	for _, p := range pages {
+		r.done.Bytes += int64(len(p))
+	}
+	r.done.Pages += uint32(len(pages))
+	return r.w.WritePages(ctx, first, pages)
 }
 
 // merge collects the rows of a group's pages, with updates in their places, in r.stored and r.group.entries.

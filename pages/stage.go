@@ -7,6 +7,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/pierrec/lz4/v4"
+
+	"github.com/tensorcache/tensorcache/internal/directio"
 )
 
 // Stage is a second stage of compression: of pages as a whole, after the codec of the rows.
@@ -83,7 +85,7 @@ func (c *stager) compress(b []byte, from int) ([]byte, Stage) {
 		}
 		c.buf = c.buf[:n]
 	}
-	if len(c.buf) > len(body)-len(body)/stageSaving || blocks(from+len(c.buf)) >= blocks(len(b)) {
+	if len(c.buf) > len(body)-len(body)/stageSaving || directio.Blocks(from+len(c.buf)) >= directio.Blocks(len(b)) {
 		return b, StageNone
 	}
 	return append(b[:from], c.buf...), c.stage

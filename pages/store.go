@@ -3,6 +3,8 @@ package pages
 import (
 	"context"
 	"fmt"
+
+	"github.com/tensorcache/tensorcache/internal/directio"
 )
 
 // Store has the pages of one generation of a table. Its methods may be called concurrently.
@@ -37,13 +39,11 @@ type Writer interface {
 }
 
 // block is the unit in which files hold pages, in bytes: direct reads begin and end at multiples of it.
-const block = 4096
-
-func blocks(n int) int { return (n + block - 1) / block }
+const block = directio.Block
 
 // BufferBytes is the length of a buffer for any page of a table: the longest page, rounded up to 4,096 bytes. Stores read fastest into
 // buffers that begin at a multiple of 4,096.
-func (m *Manifest) BufferBytes() int { return blocks(m.LongestPage) * block }
+func (m *Manifest) BufferBytes() int { return directio.Blocks(m.LongestPage) * block }
 
 // PageError says that a page could not be read from a store.
 type PageError struct {

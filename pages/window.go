@@ -2,7 +2,8 @@ package pages
 
 import (
 	"context"
-	"unsafe"
+
+	"github.com/tensorcache/tensorcache/internal/directio"
 )
 
 // Pages are read in windows: so many bytes of buffers are asked for by one call of Store.ReadPages, and so many windows of a table are under
@@ -40,7 +41,7 @@ func (w *windows) take(ctx context.Context, n int) (into [][]byte, memory []byte
 	}
 	n = min(n, w.buffers)
 	if len(memory) < n*w.bufferBytes {
-		memory = aligned(n * w.bufferBytes)
+		memory = directio.Aligned(n * w.bufferBytes)
 	}
 	into = make([][]byte, n)
 	for i := range into {
@@ -51,10 +52,3 @@ func (w *windows) take(ctx context.Context, n int) (into [][]byte, memory []byte
 
 // give returns a window's memory; nil if it may still be written to.
 func (w *windows) give(memory []byte) { w.free <- memory }
-
-// aligned returns n bytes that begin at a multiple of block.
-func aligned(n int) []byte {
-	b := make([]byte, n+block)
-	from := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) & (block - 1))
-	return b[from:][:n:n]
-}

@@ -70,17 +70,28 @@ type ringRow struct {
 	at  slab.Location
 }
 
+// partBits returns the bytes of a bit for each row.
+func partBits(rows int64) int64 { return (rows + 63) / 64 * 8 }
+
+// partIndex returns the memory that a Partial tier takes beside its regions.
+func partIndex(rows int64) int64 { return rows*partRowBytes + partBits(rows) + slab.TailSlack }
+
+// LeastPart returns the least PartOptions.Memory with which OpenPart makes a tier: that of the index and of three rows.
+func LeastPart(rows int64, rowBytes int) int64 {
+	return partIndex(rows) + 3*int64(slab.SlotBytes(rowBytes))
+}
+
 // OpenPart returns a tier that holds no rows yet, and takes all its memory.
 func OpenPart(d device.Device, o PartOptions) (_ *Tier, err error) {
 	t := &Tier{mode: Packed, rows: o.Rows, rowBytes: o.RowBytes, home: d, nodes: o.Nodes, capacity: o.Rows, codec: o.Codec, owned: o.Rows, shared: o.Shared}
 	p := &part{mean: max(1, min(o.Mean, o.RowBytes)), begun: time.Now(), since: make([]uint32, o.Rows)}
 	t.part = p
-	slot := int64(slab.SlotBytes(o.RowBytes))
-	index, bits := o.Rows*8, (o.Rows+63)/64*8
-	memory := o.Memory - o.Rows*partRowBytes - bits - slab.TailSlack
-	if least := 3 * slot; memory < least {
-		return nil, fmt.Errorf("transfer: host memory (%d bytes) must hold the index of %d rows and three rows: %d bytes", o.Memory, o.Rows, o.Memory-memory+least)
+	if least := LeastPart(o.Rows, o.RowBytes); o.Memory < least {
+		return nil, fmt.Errorf("transfer: host memory (%d bytes) must hold the index of %d rows and three rows: %d bytes", o.Memory, o.Rows, least)
 	}
+	slot := int64(slab.SlotBytes(o.RowBytes))
+	index, bits := o.Rows*8, partBits(o.Rows)
+	memory := o.Memory - partIndex(o.Rows)
 	ring := max(memory/ringShare, 2*slot)
 	if all := o.Rows*slot + 2*slot; memory > all { // as many as there are
 		memory, ring = all, 2*slot
@@ -247,6 +258,9 @@ func (t *Tier) RingRows() int64 {
 	return max(1, int64(len(t.part.ring.rows))*t.part.ring.segment/int64(slab.SlotBytes(t.part.mean)))
 }
 
+// RingBytes returns the length of the ring.
+func (t *Tier) RingBytes() int64 { return int64(len(t.part.ring.rows)) * t.part.ring.segment }
+
 // Withdraw makes the rows of the ring's oldest segment absent. unused is how many of them were prefetched and read by no batch. An epoch later
 // Reuse makes room of it. ok is false if there is no such segment.
 func (t *Tier) Withdraw() (words []Written, unused int64, ok bool) {
@@ -301,12 +315,11 @@ func (t *Tier) replace(row int64, stored []byte, compressed bool) (w Written, ok
 	return w, now != was
 }
 
-// Victims appends the rows of the main region for which keep is false to rows, up to so many bytes of slots, and returns them.
-func (t *Tier) Victims(rows []int64, bytes int64, keep func(row int64) bool) ([]int64, int64) {
-	for row := range t.rows {
-		if bytes <= 0 {
-			break
-		}
+// Victims appends the rows of the main region for which keep is false to rows, up to so many bytes of slots, looking at the table's rows from one on. It
+// returns them, the row to go on from, and how many bytes are left. REQUIRES: 0 ≤ from ≤ the table's rows.
+func (t *Tier) Victims(rows []int64, from, bytes int64, keep func(row int64) bool) (all []int64, next, left int64) {
+	for ; from < t.rows && bytes > 0; from++ {
+		row := from
 		l := t.at(row)
 		if !l.Valid() || l.Offset() >= t.part.ring.from || keep(row) {
 			continue
@@ -314,5 +327,5 @@ func (t *Tier) Victims(rows []int64, bytes int64, keep func(row int64) bool) ([]
 		rows = append(rows, row)
 		bytes -= int64(slab.SlotBytes(l.Stored(t.rowBytes)))
 	}
-	return slices.Clip(rows), bytes
+	return slices.Clip(rows), from, bytes
 }

@@ -72,6 +72,7 @@ type Tier struct {
 	adopted  []byte                       // the caller's memory that holds the rows; nil if the tier has memory of its own
 	length   atomic.Pointer[atomic.Int64] // of a tier of another process: its number of rows
 	part     *part                        // nil if the tier holds all rows
+	vacated  bool                         // rows are elsewhere: see Vacate
 	shared   bool                         // rows, and what Attach copies to devices, are memory that other processes can map
 }
 
@@ -204,7 +205,7 @@ func (t *Tier) TryStoredBytes(rows []int64, lengths []int) {
 	}
 	for i, row := range rows {
 		lengths[i] = -1
-		if known {
+		if known && !t.vacated {
 			if stored, _, err := t.Stored(row); err == nil {
 				lengths[i] = len(stored)
 			}
@@ -251,6 +252,33 @@ func Detach(d device.Device, rows kernels.HostRows, c kernels.Codec) {
 	d.Free(rows.Compressed)
 	d.Free(rows.Index)
 	d.Free(c.Meta)
+}
+
+// Vacate frees the rows, which are elsewhere from now on. The tier keeps its schema, totals and codec; methods that read or write rows must not be called
+// any more. It does nothing to adopted memory, and must not be called for such tiers.
+func (t *Tier) Vacate() {
+	t.writes.Lock()
+	defer t.writes.Unlock()
+	t.home.Free(t.host.Mem)
+	t.home.Free(t.host.Compressed)
+	t.home.Free(t.host.Index)
+	t.host = kernels.HostRows{RowBytes: t.rowBytes}
+	t.lies, t.several, t.tail, t.vacated = NodeMemory{}, nil, nil, true
+}
+
+// Replaced notes in the totals of a vacated tier that a row's stored length has changed; raw rows have the row bytes. Calls must not run concurrently.
+func (t *Tier) Replaced(old, stored int) {
+	t.writes.Lock()
+	defer t.writes.Unlock()
+	raw := func(n int) int64 {
+		if n == t.rowBytes {
+			return 1
+		}
+		return 0
+	}
+	t.total.RawRows += raw(stored) - raw(old)
+	t.total.StoredBytes += int64(stored - old)
+	t.total.SlotBytes += int64(slab.SlotBytes(stored) - slab.SlotBytes(old))
 }
 
 // Close frees the tier's memory, which must no longer be in use. Adopted memory it gives back as it is.

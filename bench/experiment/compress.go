@@ -10,6 +10,7 @@ import (
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
 // CompressConfig says which codecs to try on which table.
@@ -47,6 +48,8 @@ type CodecResult struct {
 	DecodeGBPerSecond float64 `json:"decode_gb_per_second"`
 	// RoundTrip is "ok", "lossy" of a lossy codec that keeps its bound in all rows, or where the first difference is.
 	RoundTrip string `json:"round_trip"`
+	// Buddy is what Buddy slots would make of it: cache.Table.Resident.
+	Buddy BuddySlots `json:"buddy"`
 	// Bounds are those of the table, the same in each result, if CompressConfig.Bounds asked for them.
 	Bounds *Bounds `json:"bounds,omitempty"`
 }
@@ -158,6 +161,7 @@ func tryCodec(c codec.Codec, t *dataset.Table, minTime time.Duration) (CodecResu
 	lengths := make([]int, part) // 0: raw
 	var encoding, decoding time.Duration
 	var bytes, storedBytes int64
+	histogram := buddy.NewHistogram(t.RowBytes)
 	// A pass encodes and decodes. A slow encoder whose rows stay raw would take a thousand passes until the copies were measured for long.
 	for bytes == 0 || min(encoding, decoding) < minTime && encoding+decoding < 10*minTime {
 		first := bytes == 0
@@ -182,12 +186,19 @@ func tryCodec(c codec.Codec, t *dataset.Table, minTime time.Duration) (CodecResu
 			}
 			storedBytes += int64(n)
 			res.RawRows += raw
+			for _, n := range lengths[:len(rows)/t.RowBytes] {
+				if n == 0 || n > t.RowBytes { // a baseline's may be longer than the row, which would then stay raw
+					n = t.RowBytes
+				}
+				histogram.Add(n, 1)
+			}
 			if fault := firstDifference(t, from, decoded[:len(rows)], bound); fault != "" && (res.RoundTrip == "ok" || res.RoundTrip == RoundTripLossy) {
 				res.RoundTrip = fault
 			}
 		}
 	}
 	res.EncodeGBPerSecond, res.DecodeGBPerSecond = float64(bytes)/1e9/encoding.Seconds(), float64(bytes)/1e9/decoding.Seconds()
+	res.Buddy = buddySlots(histogram)
 	res.Ratio = ratio(int64(len(t.Data)), storedBytes)
 	res.SavingPercent = 100 * (1 - float64(storedBytes)/float64(len(t.Data)))
 	return res, nil

@@ -45,6 +45,9 @@ type Config struct {
 	Features string `json:"features,omitempty"`
 	// ColdPages is the address of a cluster that has the table's pages: those that the files of Features lack, or all if Features is "".
 	ColdPages string `json:"cold_pages,omitempty"`
+	// ColdCache is a folder in which pages of ColdPages are kept once they have been read, at most ColdCacheBytes ("16GiB"); "" keeps none.
+	ColdCache      string `json:"cold_cache,omitempty"`
+	ColdCacheBytes string `json:"cold_cache_bytes,omitempty"`
 	// DType is the type that the table's elements are taken for, of the same length; "" is that of the file.
 	DType string `json:"dtype,omitempty"`
 	// Cast rounds the table's elements to bf16, f16, f8e4m3 or f8e5m2 first.
@@ -112,6 +115,7 @@ type Config struct {
 	joined *joined // by Join; nil: none
 	// Closing, unless nil, is called after a cache has been measured and before it is closed, while its metrics can still be read.
 	Closing func() `json:"-"`
+	Resident
 	Ngram
 	Online
 }
@@ -159,8 +163,10 @@ func (c *Config) suitPages(t *dataset.Table) error {
 // Validate reports every field out of range and every contradiction, all at once. Fields go by the names of their flags.
 func (c *Config) Validate() error {
 	var f faults.List
-	_, err := c.budget(1 << 40)
-	f.Add(err)
+	if c.Layout != BuddyLayout || c.Budget != WholeTable {
+		_, err := c.budget(1 << 40)
+		f.Add(err)
+	}
 	policy, err := admission.Lookup(c.Policy)
 	f.Add(err)
 	f.Add(registry.Check(c.Codec))
@@ -168,6 +174,12 @@ func (c *Config) Validate() error {
 	f.If(!ok, "--link (%q) must be GB/s above 0, or none", c.Link)
 	f.Add(dataset.CheckDType(c.DType))
 	f.Add(dataset.CheckCast(c.Cast))
+	f.If(c.ColdCache != "" && c.ColdPages == "", "--cold-cache needs --cold redis://HOST:PORT")
+	f.If(c.ColdCacheBytes != "" && c.ColdCache == "", "--cold-cache-bytes needs --cold-cache")
+	if c.ColdCacheBytes != "" {
+		_, err = setting.Bytes("--cold-cache-bytes", c.ColdCacheBytes)
+		f.Add(err)
+	}
 	if c.HostMemory != "" {
 		_, err = setting.Bytes("--host-memory", c.HostMemory)
 		f.Add(err)
@@ -183,6 +195,7 @@ func (c *Config) Validate() error {
 		f.Addf("unknown device (%q) must be one of auto, host, cuda", c.Device)
 	}
 	c.validateDevices(&f)
+	c.validateLayout(&f)
 	c.validateNgram(policy, &f)
 	c.Online.validate(c.Policy, &f)
 	c.validateEmbedding(policy, &f)

@@ -2,8 +2,10 @@ package experiment
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tensorcache/tensorcache/bench/dataset"
 	"github.com/tensorcache/tensorcache/bench/workload"
@@ -50,8 +52,15 @@ func (c *Config) validateNgram(policy admission.Spec, f *faults.List) {
 
 // hash returns the hash for a table of so many rows.
 func (c *Config) hash(rows int64) (*workload.NgramHash, error) {
-	return workload.NewNgramHash(workload.NgramHashOptions{Orders: c.Orders, Heads: c.Heads, Layers: c.Layers, Rows: rows, Seed: c.dataSeed()})
+	h, err := workload.NewNgramHash(workload.NgramHashOptions{Orders: c.Orders, Heads: c.Heads, Layers: c.Layers, Rows: rows, Seed: c.dataSeed()})
+	if err != nil {
+		return nil, errors.New(ngramFlags.Replace(err.Error()))
+	}
+	return h, nil
 }
+
+// ngramFlags replaces options of package workload by flags.
+var ngramFlags = strings.NewReplacer("workload: n-grams: ", "", "Orders (", "--orders (", "Heads (", "--heads (", "Layers (", "--layers (", "Rows (", "--rows (")
 
 // memory estimates the host memory of the text and a batch.
 func (n *Ngram) memory(batchSize int, rowBytes float64) []memlimit.Need {

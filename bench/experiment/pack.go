@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/bench/workload"
+	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/internal/memlimit"
 	"github.com/tensorcache/tensorcache/internal/setting"
 	"github.com/tensorcache/tensorcache/internal/tablefile"
@@ -37,8 +38,12 @@ type PackConfig struct {
 	Order, Graph, IDs string
 	Workers           int
 	Seed              uint64
-	Force             bool
+	// Force goes on where memory may not suffice, and replaces another table.
+	Force bool
 }
+
+// maximumPackers is the most goroutines that encode.
+const maximumPackers = 8
 
 // Packed is what a generation of pages is. Its JSON form is what `cachebench pack --json` prints.
 type Packed struct {
@@ -63,6 +68,8 @@ type Packed struct {
 	Seconds     float64 `json:"seconds"`
 	// Dropped are earlier generations that were deleted from a cluster, as nobody reads them.
 	Dropped []uint64 `json:"dropped_generations,omitempty"`
+	// Choice is why codec "auto" picked the codec, unless it was named or an interrupted pack went on with its own.
+	Choice *registry.Choice `json:"codec_choice,omitempty"`
 }
 
 // percentStep has a stage of a hundred steps make those that are due.
@@ -81,6 +88,9 @@ func (s *percentStep) to(done, all int64) {
 // Pack packs a table into pages. If it fails for lack of space or is interrupted, the same call goes on where it was.
 func Pack(ctx context.Context, cfg PackConfig, progress Progress) (*Packed, error) {
 	start := time.Now()
+	if info, err := os.Stat(cfg.Out); cfg.Out == "" || err == nil && !info.IsDir() {
+		return nil, fmt.Errorf("--out (%s) must be a directory, one to be made, or the address of a cluster", cfg.Out)
+	}
 	if cluster.IsAddress(cfg.Features) {
 		return cfg.copy(ctx, start, progress)
 	}
@@ -94,13 +104,13 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (*Packed, erro
 	if err := noUpdates(cfg.Out); err != nil {
 		return nil, err
 	}
+	if cfg.Workers < 0 || cfg.Workers > maximumPackers {
+		return nil, fmt.Errorf("--workers (%d) must be 1 to %d, or 0 for one a processor", cfg.Workers, maximumPackers)
+	}
 	if cfg.Page != "" {
 		n, err := setting.Bytes("--page", cfg.Page)
-		if err != nil {
-			return nil, err
-		}
-		if n < pages.MinPageBytes || n > pages.MaxPageBytes {
-			return nil, fmt.Errorf("--page (%s) must be 64KiB to 1MiB", cfg.Page)
+		if err != nil || n < pages.MinPageBytes || n > pages.MaxPageBytes {
+			return nil, fmt.Errorf("--page (%q) must be 64KiB to 1MiB", cfg.Page)
 		}
 		o.PageBytes = int(n)
 	}
@@ -116,9 +126,15 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (*Packed, erro
 		o.SourceKey = fmt.Sprintf("%s:%s %d %d", file, array, info.Size(), info.ModTime().UnixNano())
 	}
 	if cfg.Order != "" {
+		if _, ok := first.(pages.RangedSource); !ok {
+			return nil, fmt.Errorf("--order (%s) needs a file whose rows can be read in any order, and %s is compressed or in Fortran order: write it anew with np.save or np.savez, np.ascontiguousarray(x)", cfg.Order, cfg.Features)
+		}
 		progress.Stage("ordering the rows", 0)
 	}
-	if o.Order, err = cfg.order(int64(first.Rows())); err != nil {
+	if o.Order, err = cfg.order(first.Name(), int64(first.Rows())); err != nil {
+		return nil, err
+	}
+	if err := cfg.replaces(ctx, o.Name, first.RowBytes(), first.DType().String()); err != nil {
 		return nil, err
 	}
 	w, err := openWriter(ctx, cfg.Out, o.Name)
@@ -135,14 +151,45 @@ func Pack(ctx context.Context, cfg PackConfig, progress Progress) (*Packed, erro
 		}
 		percent.to(rows, int64(first.Rows()))
 	}
+	var choice *registry.Choice
+	o.Chosen = func(c registry.Choice) { choice = &c }
 	m, err := pages.Pack(ctx, func() (pages.Source, error) { return tablefile.Open(cfg.Features) }, w, o)
 	if err != nil {
 		return nil, goesOn(err)
 	}
 	p := packed(cfg.Out, m, start)
-	p.ResumedRows = max(0, resumed)
+	p.ResumedRows, p.Choice = max(0, resumed), choice
 	p.Dropped, err = dropOld(ctx, cfg.Out, m.Name)
 	return p, err
+}
+
+// replaces refuses to replace a table of another name or form in a directory or a cluster.
+func (c *PackConfig) replaces(ctx context.Context, name string, rowBytes int, of string) error {
+	if c.Force {
+		return nil
+	}
+	m, err := c.present(ctx, name)
+	if m == nil || err != nil { // there is none; what else is wrong, the writer says
+		return nil
+	}
+	if m.Name != name || m.RowBytes != rowBytes || m.DType.String() != of {
+		return fmt.Errorf("--out (%s) has table %s, rows of %d B (%s), and the new one is %s, rows of %d B (%s): take another place, or --force to replace it",
+			c.Out, m.Name, m.RowBytes, m.DType, name, rowBytes, of)
+	}
+	return nil
+}
+
+// present returns the manifest of the table that Out has, in a cluster of that of this name.
+func (c *PackConfig) present(ctx context.Context, name string) (*pages.Manifest, error) {
+	if !cluster.IsAddress(c.Out) {
+		return pages.ReadManifest(c.Out)
+	}
+	s, err := OpenCluster(ctx, c.Out, name)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	return s.Manifest(), nil
 }
 
 // goesOn adds to the error of a full disk what to do.
@@ -166,6 +213,10 @@ func (c *PackConfig) copy(ctx context.Context, start time.Time, progress Progres
 		return nil, err
 	}
 	defer from.Close()
+	of := from.Manifest()
+	if err := c.replaces(ctx, of.Name, of.RowBytes, of.DType.String()); err != nil {
+		return nil, err
+	}
 	w, err := openWriter(ctx, c.Out, from.Manifest().Name)
 	if err != nil {
 		return nil, err
@@ -195,7 +246,7 @@ func packed(out string, m *pages.Manifest, start time.Time) *Packed {
 }
 
 // order returns the row numbers in the order in which they are to lie in pages, nil for that of the numbers.
-func (c *PackConfig) order(rows int64) ([]uint32, error) {
+func (c *PackConfig) order(name string, rows int64) ([]uint32, error) {
 	switch {
 	case c.Order != "degree" && c.Graph != "":
 		return nil, errors.New("--graph means nothing without --order degree")
@@ -220,10 +271,12 @@ func (c *PackConfig) order(rows int64) ([]uint32, error) {
 		if err != nil {
 			return nil, err
 		}
-		if int64(g.Vertices()) != rows {
-			return nil, fmt.Errorf("--graph (%s, %d vertices) must have as many as the table has rows (%d)", c.Graph, g.Vertices(), rows)
+		if err := fitsTable(g, c.Graph, name, int(rows), g.Listed); err != nil {
+			return nil, err
 		}
-		return pages.OrderByCount(g.InDegrees()), nil
+		counts := make([]uint32, rows)
+		copy(counts, g.InDegrees())
+		return pages.OrderByCount(counts), nil
 	case "frequency":
 		if c.IDs == "" {
 			return nil, errors.New("--order frequency needs --ids")

@@ -3,16 +3,23 @@ package experiment
 import (
 	"context"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
+
+	"github.com/dustin/go-humanize"
 
 	"github.com/tensorcache/tensorcache/internal/faults"
 	"github.com/tensorcache/tensorcache/internal/setting"
 	"github.com/tensorcache/tensorcache/pages"
+	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/transfer"
 )
 
 // TiersConfig asks a plan what of a table in pages would lie where.
 type TiersConfig struct {
-	// HostMemories are sizes of host memory, for rows and index together; none: the table lies in host memory as a whole.
+	// HostMemories are sizes of host memory, for rows and index together. None: an eighth, a quarter, a half, and all of what the whole table takes if there
+	// is a RowsPerSecond; else the table lies in host memory as a whole.
 	HostMemories []string
 	// ColdBandwidth is what the drive or the cluster delivers a second, as a size; "": not known.
 	ColdBandwidth string
@@ -27,8 +34,8 @@ func (c *TiersConfig) validate(f *faults.List) {
 	}
 	_, err := c.bandwidth()
 	f.Add(err)
-	f.If(c.RowsPerSecond < 0, "--rows-per-second (%v) must not be negative", c.RowsPerSecond)
-	f.If(len(c.HostMemories) == 0 && (c.ColdBandwidth != "" || c.RowsPerSecond != 0), "--cold-bandwidth and --rows-per-second need --host-memory")
+	f.If(!(c.RowsPerSecond >= 0) || math.IsInf(c.RowsPerSecond, 0), "--rows-per-second (%v) must be a number that is not negative", c.RowsPerSecond)
+	f.If(len(c.HostMemories) == 0 && c.ColdBandwidth != "" && c.RowsPerSecond == 0, "--cold-bandwidth needs --host-memory or --rows-per-second")
 }
 
 // bandwidth returns ColdBandwidth in bytes, 0 if it is not known.
@@ -36,7 +43,12 @@ func (c *TiersConfig) bandwidth() (int64, error) {
 	if c.ColdBandwidth == "" {
 		return 0, nil
 	}
-	return setting.Bytes("--cold-bandwidth", strings.TrimSuffix(c.ColdBandwidth, "/s"))
+	size := strings.TrimSuffix(c.ColdBandwidth, "/s")
+	n, err := humanize.ParseBytes(size)
+	if _, bare := strconv.ParseFloat(size, 64); err != nil || n == 0 || n > math.MaxInt64/2 || bare == nil {
+		return 0, fmt.Errorf("--cold-bandwidth (%q) must be bytes a second with a unit, such as 3GB/s", c.ColdBandwidth)
+	}
+	return int64(n), nil
 }
 
 // PlannedTiers is what a plan's cache does with a table in pages and so much host memory. Slabs hold the rows that the plan says, the host tier the rows that
@@ -72,6 +84,7 @@ type tierModel struct {
 	s          *sizes
 	c          *curve
 	slabRows   int64
+	rowBytes   int
 	page       []uint32 // of each row
 	pageBytes  []int64
 	batches    func(yield func(int, []int64) bool)
@@ -80,14 +93,13 @@ type tierModel struct {
 
 // Parts of a host tier (docs/tiers.md, Memory).
 const (
-	tierIndexBytes = 8 + 4 + 1./8 // a row
-	ringShare      = 8            // the ring has one part in so many of what the index leaves, and gives up one of so many segments at a time
-	pageRowBytes   = 4            // what a page has for each row beside its stored bytes
+	ringShare    = 8 // the ring has one part in so many of what the index leaves, and gives up one of so many segments at a time
+	pageRowBytes = 4 // what a page has for each row beside its stored bytes
 )
 
 // newTierModel lays the rows out in pages in the order of their numbers.
-func newTierModel(s *sizes, c *curve, slabRows int64, pageBytes int, batches func(yield func(int, []int64) bool)) *tierModel {
-	m := &tierModel{s: s, c: c, slabRows: slabRows, page: make([]uint32, len(s.stored)), batches: batches}
+func newTierModel(s *sizes, c *curve, slabRows int64, rowBytes, pageBytes int, batches func(yield func(int, []int64) bool)) *tierModel {
+	m := &tierModel{s: s, c: c, slabRows: slabRows, rowBytes: rowBytes, page: make([]uint32, len(s.stored)), batches: batches}
 	n := int64(0)
 	for row, stored := range s.stored {
 		more := int64(stored) + pageRowBytes
@@ -104,22 +116,28 @@ func newTierModel(s *sizes, c *curve, slabRows int64, pageBytes int, batches fun
 
 // index is the host memory that the tier's index and that of the pages take.
 func (m *tierModel) index() int64 {
-	return int64(tierIndexBytes*float64(len(m.page))) + 8*int64(len(m.pageBytes))
+	return m.least() - 3*int64(slab.SlotBytes(m.rowBytes))
+}
+
+// least is the least host memory with which a cache opens.
+func (m *tierModel) least() int64 {
+	rows := int64(len(m.page))
+	return transfer.LeastPart(rows, m.rowBytes) + pages.IndexMemory(rows, m.rowBytes, int64(len(m.pageBytes)))
 }
 
 // within runs the batches with so much host memory. The first half of them fills the ring, the figures are of the second half, or of all if there is one batch.
 func (m *tierModel) within(ctx context.Context, memory int64) (PlannedTiers, error) {
 	p := PlannedTiers{HostMemory: memory, ResidentMS: m.residentMS}
-	rest := memory - m.index()
-	if rest <= 0 {
-		return p, fmt.Errorf("--host-memory (%d B) must hold the index of %d rows (%d B)", memory, len(m.page), m.index())
+	if memory < m.least() {
+		return p, fmt.Errorf("--host-memory (%d B) must be at least %d B: the indexes of %d rows, and three rows", memory, m.least(), len(m.page))
 	}
-	const slab, host = 1, 2
+	rest := memory - m.index()
+	const inSlab, host = 1, 2
 	where := make([]uint8, len(m.page))
 	main, used := rest-rest/ringShare, int64(0)
 	for i, row := range m.c.order {
 		if int64(i) < m.slabRows {
-			where[row] = slab
+			where[row] = inSlab
 			continue
 		}
 		if used += int64(m.s.slot[row]); used > main {
@@ -152,7 +170,7 @@ func (m *tierModel) within(ctx context.Context, memory int64) (PlannedTiers, err
 		fresh := map[int64]bool{}
 		for _, row := range rows {
 			switch {
-			case where[row] == slab:
+			case where[row] == inSlab:
 				if count {
 					hits++
 				}
@@ -217,12 +235,12 @@ func (p *PlannedTiers) times(bandwidth int64, rate, lookups float64) {
 // tiers adds to a plan what lies where.
 func (p *planner) tiers(ctx context.Context, s *sizes, c *curve, plan *Plan) error {
 	t := &p.cfg.Tiers
-	if len(t.HostMemories) == 0 {
+	if len(t.HostMemories) == 0 && t.RowsPerSecond == 0 {
 		return nil
 	}
 	bandwidth, _ := t.bandwidth()
 	r := p.base
-	m := newTierModel(s, c, plan.Rows, pages.DefaultPageBytes, learnFrom(ctx, r.measured, r.first, r.last))
+	m := newTierModel(s, c, plan.Rows, r.table.RowBytes, pages.DefaultPageBytes, learnFrom(ctx, r.measured, r.first, r.last))
 	lookups := float64(c.lookups) / float64(max(1, r.last-r.first))
 	m.residentMS = plan.PredictedRowNS * lookups / 1e6
 	at := func(memory int64) (PlannedTiers, error) {
@@ -230,8 +248,18 @@ func (p *planner) tiers(ctx context.Context, s *sizes, c *curve, plan *Plan) err
 		one.times(bandwidth, t.RowsPerSecond, lookups)
 		return one, err
 	}
+	whole := m.least() + s.slots*ringShare/(ringShare-1) + ringShare*ringShare
+	var memories []int64
 	for _, text := range t.HostMemories {
 		memory, _ := setting.Bytes("--host-memory", text)
+		memories = append(memories, memory)
+	}
+	if len(memories) == 0 {
+		for _, part := range []int64{8, 4, 2, 1} {
+			memories = append(memories, max(m.least(), whole/part))
+		}
+	}
+	for _, memory := range memories {
 		one, err := at(memory)
 		if err != nil {
 			return err
@@ -245,7 +273,7 @@ func (p *planner) tiers(ctx context.Context, s *sizes, c *curve, plan *Plan) err
 		one, err := at(memory)
 		return one.PrefetchedMS <= 1e3*lookups/t.RowsPerSecond, err
 	}
-	low, high := m.index()+1, m.index()+s.slots*ringShare/(ringShare-1)+ringShare*ringShare
+	low, high := m.least(), whole
 	reached, err := fits(high)
 	plan.LeastHost = &PlannedHost{high, reached}
 	for err == nil && reached && high-low > high/200 {

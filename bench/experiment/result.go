@@ -29,6 +29,8 @@ type Result struct {
 		MemoryInfo
 		RowsCached int64 `json:"rows_cached"`
 	} `json:"cache"`
+	// Resident is there if the table was resident: --layout buddy. HostBytesMoved of Results is then what was read from overflow places.
+	Resident *ResidentInfo `json:"resident,omitempty"`
 	// Tiers is there if the table lies in pages. Its counters cover the measured batches only.
 	Tiers *statjson.Tiers `json:"tiers,omitempty"`
 	// HostMemory is there if memory nodes of the host were chosen, or there was a choice.

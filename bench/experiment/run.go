@@ -129,6 +129,10 @@ func (r *run) compare(ctx context.Context, res Result, plain *Uncompressed, comp
 		online.Drift.Share = res.Results.HitRatio / max(online.Drift.OptimalHitRatio, 1e-9)
 		res.Online = &online
 	}
+	if r.cfg.Layout == BuddyLayout { // the predictions are of caches
+		res.OtherBudgets = []BudgetHits{}
+		return &res, nil
+	}
 	if res.OtherBudgets, err = r.atBudgets(ctx, compressed, counts); err != nil {
 		return nil, err
 	}
@@ -276,8 +280,10 @@ func (r *run) load() (err error) {
 			return err
 		}
 	}
-	if r.graph != nil && r.graph.Vertices() > r.table.Rows {
-		return fmt.Errorf("graph %s: vertices (%d) must not outnumber the rows of table %s (%d)", c.Graph, r.graph.Vertices(), r.table.Name, r.table.Rows)
+	if r.graph != nil {
+		if err := fitsTable(r.graph, c.Graph, r.table.Name, r.table.Rows, r.graph.Listed || c.IDs != ""); err != nil {
+			return err
+		}
 	}
 	if c.readsText() {
 		return r.readText()
@@ -291,6 +297,15 @@ func (r *run) load() (err error) {
 		r.ids, err = readIDs(c.IDs, r.table.Rows, c.Force)
 	}
 	return err
+}
+
+// fitsTable says whether a graph can be that of a table's rows: it has a vertex for each of them. With less, it may have fewer: an edge list does not name
+// vertices behind the last one that has an edge, and a graph that is there for its degrees only need not have those of 0.
+func fitsTable(g *workload.Graph, file, table string, rows int, less bool) error {
+	if n := g.Vertices(); n > rows || n < rows && !less {
+		return fmt.Errorf("--graph (%s): vertices (%d) must be as many as table %s has rows (%d)", file, n, table, rows)
+	}
+	return nil
 }
 
 // sample makes the workload of the seed. REQUIRES: load.
@@ -324,7 +339,7 @@ func (r *run) fit() (err error) {
 	for _, t := range r.all() {
 		raw += t.Bytes()
 	}
-	r.budget, err = r.cfg.budget(raw)
+	r.budget, err = r.cfg.residentBudget(r.all(), raw)
 	return err
 }
 
@@ -510,7 +525,7 @@ func (r *run) open(ctx context.Context, codec, tier string) (*cache.Cache, error
 		if err != nil {
 			return nil, err
 		}
-		tables = append(tables, table)
+		tables = append(tables, r.lay(table))
 	}
 	policy, err := r.policy()
 	if err != nil {
@@ -669,6 +684,7 @@ func (m *measurement) describe(res *Result) {
 	q.ByteHitRatio = q.HitRatio // rows of one table are equally long
 	q.HostBytesRaw, q.HostBytesMoved = t.Misses*int64(t.RowBytes), t.HostBytesMoved
 	q.Speed = m.speed
+	res.Resident = residentInfo(t.Resident)
 	if t.Tiers.Paged {
 		res.Tiers = statjson.TiersOf(&t.Tiers)
 	}

@@ -52,6 +52,7 @@ type TableResult struct {
 	Codec            string           `json:"codec"`
 	CodecChoice      *registry.Choice `json:"codec_choice,omitempty"`
 	CompressionRatio float64          `json:"compression_ratio"`
+	Resident         *ResidentInfo    `json:"resident,omitempty"`
 	Served
 	Uncompressed Served `json:"uncompressed"`
 }
@@ -262,6 +263,7 @@ func (r *run) tablesResult(m *measurement) *TablesResult {
 		own := &m.stats.Tables[i]
 		one := TableResult{
 			TableInfo: infoOf(t), Codec: own.Codec, CodecChoice: own.Choice, CompressionRatio: ratio(own.RawBytes, own.StoredBytes), Served: servedFrom(own),
+			Resident: residentInfo(own.Resident),
 		}
 		res.Tables = append(res.Tables, one)
 		res.Total.add(one.Served)
@@ -297,7 +299,7 @@ func (r *run) compareTables(ctx context.Context, res TablesResult, cached *measu
 		one := &res.Tables[i]
 		one.Uncompressed = servedFrom(&plain.stats.Tables[i])
 		res.Total.Uncompressed.add(one.Uncompressed)
-		if cached.devices != 1 || !model.Knows(one.Codec) {
+		if cached.devices != 1 || one.Resident != nil || !model.Knows(one.Codec) {
 			predicted = nil
 		}
 		if predicted != nil {

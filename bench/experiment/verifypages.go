@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/tensorcache/tensorcache/pages"
@@ -33,16 +35,26 @@ func VerifyPages(ctx context.Context, from string, progress Progress) (*Verified
 	return &VerifiedPages{*packed(from, s.Manifest(), start), v.StagedPages}, nil
 }
 
-// UnpackPages writes the rows of a table of pages to an array file.
-func UnpackPages(ctx context.Context, from, out string, progress Progress) (*Packed, error) {
+// UnpackPages writes the rows of a table of pages to an array file, which force replaces if it exists.
+func UnpackPages(ctx context.Context, from, out string, force bool, progress Progress) (*Packed, error) {
 	start := time.Now()
+	if ext := strings.ToLower(filepath.Ext(out)); ext != ".npy" && ext != ".safetensors" {
+		return nil, fmt.Errorf("--out (%s) must end in .npy or .safetensors", out)
+	}
+	if within(out, from) {
+		return nil, fmt.Errorf("--out (%s) must not lie in the table's folder (%s)", out, from)
+	}
 	s, err := openStore(ctx, from)
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	if info, err := os.Stat(out); err == nil && !info.Mode().IsRegular() {
+	switch info, err := os.Stat(out); {
+	case err != nil:
+	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("--out (%s) must be a regular file, or none yet", out)
+	case info.Size() > 0 && !force:
+		return nil, fmt.Errorf("--out (%s) exists: --force replaces it", out)
 	}
 	progress.Stage("unpacking, percent of the pages", 100)
 	percent := percentStep{p: progress}
@@ -50,4 +62,24 @@ func UnpackPages(ctx context.Context, from, out string, progress Progress) (*Pac
 		return nil, err
 	}
 	return packed(out, s.Manifest(), start), nil
+}
+
+// within says whether a path lies in a folder.
+func within(path, folder string) bool {
+	in, err := os.Stat(folder)
+	if err != nil {
+		return false // an address
+	}
+	path, err = filepath.Abs(path)
+	for err == nil {
+		parent := filepath.Dir(path)
+		if at, err := os.Stat(parent); err == nil && os.SameFile(at, in) {
+			return true
+		}
+		if parent == path {
+			break
+		}
+		path = parent
+	}
+	return false
 }

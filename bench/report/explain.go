@@ -11,14 +11,20 @@ import (
 
 // Explained prints where rows are, or why not.
 func Explained(w io.Writer, rows []experiment.Explained) error {
-	t := newTable("row", "where", "why not", "stored", "slot", "frequency", "score", "victim's", "withdrawn")
+	t := newTable("row", "where", "since", "why not", "stored", "slot", "frequency", "score", "victim's", "withdrawn")
 	for _, e := range rows {
-		where, why, withdrawn := e.Where, e.Reason, ""
+		where, since, why, withdrawn := e.Where, "", reasonText(e.Reason), ""
+		if e.Since != nil {
+			since = e.Since.Format("15:04:05")
+		}
 		if e.Device != nil {
 			where = fmt.Sprintf("slab %d + %d", *e.Device, *e.Offset)
 		}
-		stored := fmt.Sprintf("%d raw", e.StoredBytes)
-		if e.Compressed {
+		stored, slot := fmt.Sprintf("%d raw", e.StoredBytes), fmt.Sprint(e.SlotBytes)
+		switch {
+		case e.StoredBytes == 0: // a row in pages that could not be read
+			stored, slot = "unknown", "unknown"
+		case e.Compressed:
 			stored = fmt.Sprint(e.StoredBytes)
 		}
 		frequency, score, victim := "-", "-", "-" // a policy that explains nothing
@@ -31,7 +37,7 @@ func Explained(w io.Writer, rows []experiment.Explained) error {
 				withdrawn += ", by " + v.By
 			}
 		}
-		t.AppendRow(table.Row{e.Row, where, why, stored, e.SlotBytes, frequency, score, victim, withdrawn})
+		t.AppendRow(table.Row{e.Row, where, since, why, stored, slot, frequency, score, victim, withdrawn})
 	}
 	_, err := fmt.Fprintln(w, t.Render())
 	return err

@@ -12,6 +12,7 @@ import (
 func Packed(w io.Writer, p *experiment.Packed) error {
 	out := &printer{w: w}
 	packedLines(out, p)
+	codecs(out, p.Choice)
 	if p.ResumedRows > 0 {
 		out.line("resumed", "%s rows were packed before", count(p.ResumedRows))
 	}
@@ -39,7 +40,12 @@ func Unpacked(w io.Writer, p *experiment.Packed) error {
 
 func packedLines(out *printer, p *experiment.Packed) {
 	out.line("table", "%s: %s rows of %s B (%s), %s", p.Name, count(p.Rows), count(int64(p.RowBytes)), p.DType, bytesOf(p.Rows*int64(p.RowBytes)))
-	out.line("codec", "%s: %s stored, %s rows raw", p.Codec, bytesOf(p.StoredBytes), count(p.RawRows))
+	codec := p.Codec
+	if p.Choice != nil {
+		codec += ", picked by auto: " + p.Choice.Reason
+	}
+	out.line("codec", "%s", codec)
+	out.line("stored", "%s, %s rows raw", bytesOf(p.StoredBytes), count(p.RawRows))
 	ordered := ""
 	if p.Ordered {
 		ordered = "; ordered"

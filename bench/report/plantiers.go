@@ -10,7 +10,7 @@ import (
 
 // planTiers prints what lies on which tier, for each plan and size of host memory.
 func (p *printer) planTiers(r *experiment.PlanResult) {
-	t := newTable("policy", "codec", "host memory", "host rows", "slab", "host", "cold", "read/batch", "resident ms", "batch ms", "prefetched ms", "drive")
+	t := newTable("policy", "codec", "host memory", "host rows", "slab", "host", "pages", "read/batch", "resident ms", "batch ms", "prefetched ms", "drive")
 	alignLeft(t, 2)
 	dash := func(x float64, format string) string {
 		if x == 0 {
@@ -31,13 +31,13 @@ func (p *printer) planTiers(r *experiment.PlanResult) {
 			})
 		}
 		if h := plan.LeastHost; h != nil && h.Reached {
-			least = append(least, fmt.Sprintf("%s, %s: %s of host memory reach the rate", plan.Policy, plan.Codec, bytesOf(h.Bytes)))
+			least = append(least, fmt.Sprintf("%s, %s: with %s of host memory the drive of --cold-bandwidth reaches --rows-per-second", plan.Policy, plan.Codec, bytesOf(h.Bytes)))
 		} else if h != nil {
-			least = append(least, fmt.Sprintf("%s, %s: no host memory reaches the rate", plan.Policy, plan.Codec))
+			least = append(least, fmt.Sprintf("%s, %s: no host memory reaches --rows-per-second: hits and host misses alone take longer on one GPU", plan.Policy, plan.Codec))
 		}
 	}
 	p.printf("\n%s\n", t.Render())
-	p.printf("read/batch: pages that a mean batch reads; prefetched: reading beside gathering; drive: what reaches --rows-per-second, prefetched\n")
+	p.printf("read/batch: pages that a mean batch reads; prefetched: reading beside gathering; drive: what reaches --rows-per-second, prefetched (-: nothing is read, or hits and host misses alone take longer)\n")
 	for _, line := range least {
 		p.printf("%s\n", line)
 	}

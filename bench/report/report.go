@@ -57,6 +57,7 @@ func Run(w io.Writer, r *experiment.Result) error {
 	}
 	out.printf("\n%s\n\n", t.Render())
 	out.line("misses", "%s of %s lookups:%s", count(q.Misses), count(q.Lookups), reasons(r))
+	resident(out, r.Resident)
 	tiers(out, r.Tiers)
 	if r.Device.Count > 1 {
 		share := func(n int64) string { return percent(float64(n) / float64(max(1, q.Lookups))) }
@@ -78,6 +79,15 @@ func partial(out *printer, is bool, w *experiment.WorkloadInfo) {
 	if is {
 		out.line("partial", "interrupted after %s of %s; no uncompressed cache to compare with", count(int64(w.Batches)), plural(w.PlannedBatches, "batch", "batches"))
 	}
+}
+
+// resident says how a resident table lies.
+func resident(out *printer, r *experiment.ResidentInfo) {
+	if r == nil {
+		return
+	}
+	out.line("resident", "slots of %s B hold %s of rows a byte; %s on the devices, %s beside", count(int64(r.TargetBytes)), fmt.Sprintf("%.2f B", r.CapacityGain), bytesOf(r.DeviceBytes), bytesOf(r.BuddyBytes))
+	out.line("overflow", "%s are longer, by %s together; %s lookups read %s from overflow places", plural(int(r.OverflowRows), "row", "rows"), bytesOf(r.OverflowBytes), count(r.OverflowReads), bytesOf(r.OverflowBytesRead))
 }
 
 // tiers says what of a table in pages host memory held when the run ended, and what was read from the pages.
@@ -194,11 +204,19 @@ func training(r *experiment.Result) string {
 	}
 }
 
+// reasonText names a reason of misses for a person: the tiers below the host's are called cold, too.
+func reasonText(reason string) string {
+	if reason == slab.Cold.String() {
+		return "never cached"
+	}
+	return reason
+}
+
 func reasons(r *experiment.Result) string {
 	s := ""
 	for reason := range slab.Reason(slab.NumReasons) {
 		if n := r.MissesByReason[reason.String()]; n != 0 {
-			s += fmt.Sprintf(", %s %s", count(n), reason)
+			s += fmt.Sprintf(", %s %s", count(n), reasonText(reason.String()))
 		}
 	}
 	if s == "" {

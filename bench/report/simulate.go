@@ -41,7 +41,7 @@ func Simulation(w io.Writer, s *sim.Simulation) error {
 	out.source(&s.Source)
 	out.printf("\n%s\n", t.Render())
 	if len(below) > 0 {
-		t := newTable("policy", "cache", "host tier", "hits in it", "cold miss ratio")
+		t := newTable("policy", "cache", "host tier", "hits in it", "misses below it")
 		for _, b := range below {
 			t.AppendRow(table.Row{b[0], b[1], b[2], b[3], b[4]})
 		}

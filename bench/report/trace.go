@@ -43,7 +43,7 @@ func Trace(w io.Writer, t TraceInfo) error {
 	out.line("format", "%s: %s", t.Format, strings.Join(t.Holds, ", "))
 	out.line("requests", "%s: %s gets, %s sets, %s deletes", count(t.Requests), count(t.Gets), count(t.Sets), count(t.Deletes))
 	out.line("IDs", "%s in gets, %s of them once; %d to %d", count(t.IDs), count(t.OnceIDs), t.SmallestID, t.LargestID)
-	out.line("cold", "%s of gets miss in any cache that begins empty", percent(t.ColdMissRatio))
+	out.line("first gets", "%s of gets are the first of their ID, and miss in any cache that begins empty", percent(t.ColdMissRatio))
 	if t.LargestBytes > 0 {
 		out.line("bytes", "%s requested, working set %s, objects %s to %s",
 			bytesOf(int64(t.RequestedBytes)), bytesOf(int64(t.WorkingSetBytes)), bytesOf(t.SmallestBytes), bytesOf(t.LargestBytes))

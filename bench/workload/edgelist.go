@@ -127,7 +127,7 @@ func (l *edgeList) add(line []byte) error {
 
 // graph sorts the edges by their sources.
 func (l *edgeList) graph() *Graph {
-	g := &Graph{Indptr: make([]int64, l.vertices+1), Indices: make([]int32, len(l.to))}
+	g := &Graph{Indptr: make([]int64, l.vertices+1), Indices: make([]int32, len(l.to)), Listed: true}
 	if l.weights != nil {
 		g.Weights = make([]float32, len(l.to))
 	}

@@ -13,6 +13,8 @@ type Graph struct {
 	Indices []int32
 	// Weights are the edges', for weighted sampling: finite, and not negative. nil: the graph has none.
 	Weights []float32
+	// Listed says that the graph was read from an edge list: vertices behind the last one that has an edge are missing.
+	Listed bool
 }
 
 // Vertices is the number of vertices.

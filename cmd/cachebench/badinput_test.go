@@ -63,6 +63,7 @@ func TestRun_BadFiles(t *testing.T) {
 		"no-indices.npz":  npzOf(t, member{"indptr", ints(t, 0, 1)}),
 		"floats.npz":      graph(npyOf(t, dtype.Float32, smooth(3), 3), ints(t, 0)),
 		"vertices.npz":    graph(ints(t, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1), ints(t, 0)),
+		"fewer.npz":       graph(ints(t, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1), ints(t, 0)),
 		"one-indptr.npz":  graph(ints(t, 0), ints(t, 0)),
 		"not-an-npz.json": []byte("{}"),
 	} {
@@ -120,7 +121,8 @@ func TestRun_BadFiles(t *testing.T) {
 		{"graph", "one-indptr.npz", "workload: graph @one-indptr.npz: indptr length (1) must be at least 2, for one vertex"},
 		{"graph", "no-indices.npz", `workload: graph @no-indices.npz: array indices: npy: @no-indices.npz: array ("indices") must be one of "indptr"`},
 		{"graph", "floats.npz", "workload: graph @floats.npz: array indptr: npy: @floats.npz:indptr: dtype (float32) must be an integer"},
-		{"graph", "vertices.npz", "graph @vertices.npz: vertices (11) must not outnumber the rows of table @ok.npy (10)"},
+		{"graph", "vertices.npz", "--graph (@vertices.npz): vertices (11) must be as many as table @ok.npy has rows (10)"},
+		{"graph", "fewer.npz", "--graph (@fewer.npz): vertices (9) must be as many as table @ok.npy has rows (10)"},
 		{"graph", "not-an-npz.json", `workload: graph @not-an-npz.json: file type (".json") must be .npz, with arrays indptr and indices, or of an edge list: .el, .wel, .edges, .edgelist, .txt, .tsv, .csv`},
 	} {
 		t.Run(c.flag+"="+c.file, func(t *testing.T) {

@@ -61,6 +61,10 @@ func TestPack_ToACluster(t *testing.T) {
 		t.Errorf("%+v", two)
 	}
 	pack(rows, "--out", c.URL()+"/other", "--codec", "none")
+	longer := write(t, "longer.npy", npyOf(t, dtype.Float32, smooth(10*65), 10, 65))
+	if out, err := command(t, "pack", longer, "--out", c.URL()+"/other").CombinedOutput(); err == nil || !strings.Contains(string(out), "/other) has table other, rows of 256 B (float32), and the new one is other, rows of 260 B (float32): take another place, or --force") {
+		t.Errorf("%v: %s", err, out)
+	}
 	back := pack(c.URL()+"/rows", "--out", filepath.Join(folder, "back.tc"))
 	if back.PagesBytes != one.PagesBytes || back.Codec != one.Codec {
 		t.Errorf("%+v", back)
@@ -70,7 +74,7 @@ func TestPack_ToACluster(t *testing.T) {
 			t.Errorf("%v: %s", err, out)
 		}
 		unpacked := filepath.Join(folder, "unpacked.npy")
-		if out, err := command(t, "unpack", from, "--out", unpacked).CombinedOutput(); err != nil {
+		if out, err := command(t, "unpack", from, "--out", unpacked, "--force").CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		want, _ := os.ReadFile(rows)

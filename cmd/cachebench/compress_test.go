@@ -13,7 +13,7 @@ import (
 )
 
 const compressKeys = `codec s  rows i  row_bytes i  raw_rows i  metadata_bytes i  ratio f  saving_percent f
-encode_gb_per_second f  decode_gb_per_second f  round_trip s`
+encode_gb_per_second f  decode_gb_per_second f  round_trip s  buddy.target_bytes i  buddy.overflow_ratio f  buddy.capacity_gain f`
 
 // compress runs `cachebench compress --json` and checks what must hold of every result.
 func compress(t *testing.T, flags ...string) []experiment.CodecResult {
@@ -33,6 +33,9 @@ func compress(t *testing.T, flags ...string) []experiment.CodecResult {
 		if r.RoundTrip != "ok" || r.RawRows < 0 || r.RawRows > r.Rows || r.Ratio < 1 || r.EncodeGBPerSecond <= 0 || r.DecodeGBPerSecond <= 0 ||
 			math.Abs(r.SavingPercent-100*(1-1/r.Ratio)) > 1e-9 || (r.RawRows == r.Rows) != (r.Ratio == 1) {
 			t.Errorf("%v: %+v", flags, r)
+		}
+		if b := r.Buddy; b.TargetBytes%16 != 0 || b.OverflowRatio < 0 || b.OverflowRatio > 0.3 || b.CapacityGain != float64(r.RowBytes)/float64(b.TargetBytes) {
+			t.Errorf("%v: %s: Buddy slots %+v", flags, r.Codec, b)
 		}
 	}
 	return results

@@ -21,7 +21,8 @@ func newPack() *cobra.Command {
 		Long: `Pack a table into a directory of pages of compressed rows, which opens without encoding
 and may be larger than memory. An interrupted pack goes on where it was when it is run
 again with the same arguments. A directory that has a table gets the new one as its next
-generation; readers see the old one until it is complete.
+generation; readers see the old one until it is complete. A table of another name, row
+length or element type is replaced with --force only.
 
 FEATURES is FILE.npy, FILE.npz[:array] or FILE.safetensors[:tensor], or a directory of
 pages or a cluster, whose pages are then copied as they are.
@@ -37,6 +38,9 @@ TENSORCACHE_CLUSTER_CA, TENSORCACHE_CLUSTER_CERT and TENSORCACHE_CLUSTER_KEY.`,
   cachebench pack features.tc --out redis://10.0.0.1:6379,10.0.0.2:6379/features`,
 		Args: takes("FEATURES"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := sizesGiven(cmd.Flags()); err != nil {
+				return err
+			}
 			cfg.Features = args[0]
 			hint := "the same command goes on where it was"
 			if cluster.IsAddress(cfg.Out) {
@@ -61,7 +65,7 @@ TENSORCACHE_CLUSTER_CA, TENSORCACHE_CLUSTER_CERT and TENSORCACHE_CLUSTER_KEY.`,
 	f.StringVar(&cfg.IDs, "ids", "", "accesses for --order frequency: a text file of row numbers, or a trace")
 	f.IntVar(&cfg.Workers, "workers", 0, "goroutines that encode, at most 8; each takes 64 MiB (default: one a processor)")
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of the sample that the codec is trained on")
-	addForce(f, &cfg.Force)
+	f.BoolVar(&cfg.Force, "force", false, "go on where the memory is estimated not to suffice; replace a table of another name or form in the directory")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	if err := cmd.MarkFlagRequired("out"); err != nil {
 		panic(err)
@@ -90,7 +94,7 @@ func newVerify() *cobra.Command {
 
 func newUnpack() *cobra.Command {
 	var out string
-	var asJSON bool
+	var asJSON, force bool
 	cmd := &cobra.Command{
 		Use:   "unpack DIR|redis://… --out FILE.npy",
 		Short: "Write the rows of a packed table to an .npy or .safetensors file",
@@ -99,12 +103,13 @@ func newUnpack() *cobra.Command {
 		Args: takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, err := present(cmd, asJSON, func(bar *progress) (*experiment.Packed, error) {
-				return experiment.UnpackPages(cmd.Context(), args[0], out, bar)
+				return experiment.UnpackPages(cmd.Context(), args[0], out, force, bar)
 			}, report.Unpacked)
 			return err
 		},
 	}
 	cmd.Flags().Var(&once{to: &out}, "out", "file to write: .npy, or .safetensors")
+	cmd.Flags().BoolVar(&force, "force", false, "replace the file if it exists")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	if err := cmd.MarkFlagRequired("out"); err != nil {
 		panic(err)

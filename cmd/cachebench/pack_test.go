@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -88,11 +90,11 @@ func TestPack_Again(t *testing.T) {
 	a, b := write(t, "a.npy", npyOf(t, dtype.Float32, smooth(4096), 64, 64)), write(t, "b.npy", npyOf(t, dtype.Float32, noise(4*4096), 64, 64))
 	dir := filepath.Join(t.TempDir(), "t")
 	succeed(t, "pack", a, "--out", dir, "--codec", "none")
-	if p := decode[experiment.Packed](t, succeed(t, "pack", b, "--out", dir, "--codec", "none", "--json")); p.Generation != 2 || p.Name != "b" {
+	if p := decode[experiment.Packed](t, succeed(t, "pack", b, "--out", dir, "--codec", "none", "--force", "--json")); p.Generation != 2 || p.Name != "b" {
 		t.Errorf("%+v", p)
 	}
-	out := filepath.Join(t.TempDir(), "o.npy")
-	succeed(t, "unpack", dir, "--out", out)
+	out := write(t, "o.npy", []byte("other"))
+	succeed(t, "unpack", dir, "--out", out, "--force")
 	if !strings.HasSuffix(readFile(t, out), string(noise(4*4096))) {
 		t.Error("the rows are not those of the new generation")
 	}
@@ -150,16 +152,23 @@ func TestPack_BadInput(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(full, "thesis.tex"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	npyFolder := filepath.Join(dir, "folder.npy")
+	if err := os.Mkdir(npyFolder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	graph, deflated := write(t, "g.npz", graphOf(t, 9)), write(t, "a.npz", npzOf(t, member{"x", npyOf(t, dtype.Float32, smooth(80), 10, 8)}))
 	twice := write(t, "order", []byte("1\n2\n1\n"))
 	for _, c := range []struct {
 		want string
 		args []string
 	}{
 		{"npy: missing.npy: open: no such file or directory", []string{"pack", "missing.npy", "--out", out}},
+		{"--out () must be a directory, one to be made, or the address of a cluster", []string{"pack", good, "--out", ""}},
+		{"--out (" + good + ") must be a directory, one to be made, or the address of a cluster", []string{"pack", good, "--out", good}},
 		{`required flag(s) "out" not set`, []string{"pack", good}},
 		{"pack: arguments (0) must be 1: FEATURES", []string{"pack", "--out", out}},
 		{"pages: " + full + ": must be a new or empty directory, or one of page files (it has thesis.tex)", []string{"pack", good, "--out", full}},
-		{"--page (1KiB) must be 64KiB to 1MiB", []string{"pack", good, "--out", out, "--page", "1KiB"}},
+		{`--page ("1KiB") must be 64KiB to 1MiB`, []string{"pack", good, "--out", out, "--page", "1KiB"}},
 		{`pages: stage ("gzip") must be one of none, zstd, lz4, or auto`, []string{"pack", good, "--out", out, "--stage", "gzip"}},
 		{"--order degree needs --graph", []string{"pack", good, "--out", out, "--order", "degree"}},
 		{"--order frequency needs --ids", []string{"pack", good, "--out", out, "--order", "frequency"}},
@@ -167,14 +176,45 @@ func TestPack_BadInput(t *testing.T) {
 		{"--order (" + twice + "): pages: order: row 1 at position 2 must be there once only", []string{"pack", good, "--out", out, "--order", twice}},
 		{"--codec, --page, --stage, --order and --name mean nothing for " + packed + ", whose pages are copied as they are", []string{"pack", packed, "--out", out, "--codec", "none"}},
 		{"pages: an .npy file cannot hold bfloat16: take a name that ends in .safetensors", []string{"unpack", packed, "--out", filepath.Join(dir, "o.npy")}},
-		{"--out (" + dir + ") must be a regular file, or none yet", []string{"unpack", packed, "--out", dir}},
+		{"--out (" + npyFolder + ") must be a regular file, or none yet", []string{"unpack", packed, "--out", npyFolder}},
+		{"--out (" + dir + ") must end in .npy or .safetensors", []string{"unpack", packed, "--out", dir}},
+		{"--out (" + filepath.Join(packed, "g1", "o.npy") + ") must not lie in the table's folder (" + packed + ")", []string{"unpack", packed, "--out", filepath.Join(packed, "g1", "o.npy")}},
+		{"--out (" + good + ") exists: --force replaces it", []string{"unpack", packed, "--out", good}},
+		{`--page ("0") must be 64KiB to 1MiB`, []string{"pack", good, "--out", out, "--page", "0"}},
+		{`--page ("") must be a size such as 64MiB, or not given`, []string{"pack", good, "--out", out, "--page", ""}},
+		{"--workers (-1) must be 1 to 8, or 0 for one a processor", []string{"pack", good, "--out", out, "--workers", "-1"}},
+		{"--workers (99) must be 1 to 8, or 0 for one a processor", []string{"pack", good, "--out", out, "--workers", "99"}},
+		{"--graph (" + graph + "): vertices (9) must be as many as table " + good + " has rows (10)", []string{"pack", good, "--out", out, "--order", "degree", "--graph", graph}},
+		{"--order (degree) needs a file whose rows can be read in any order, and " + deflated + " is compressed or in Fortran order: write it anew with np.save or np.savez, np.ascontiguousarray(x)",
+			[]string{"pack", deflated, "--out", out, "--order", "degree", "--graph", graph}},
+		{"--out (" + packed + ") has table a, rows of 16 B (bfloat16), and the new one is a, rows of 32 B (float32): take another place, or --force to replace it", []string{"pack", good, "--out", packed}},
+		{"--rounds (0) must be above 0", []string{"drive", "--dir", dir, "--rounds", "0"}},
+		{"drive: row bytes (-4) must be 1 to half a page (131072)\ndrive: share (3) must be above 0 and at most 1\ndrive: depth (-1) must be at least 1", []string{"drive", "--dir", dir, "--row-bytes", "-4", "--share", "3", "--depth", "-1"}},
+		{`--page ("2MiB") must be 64KiB to 1MiB`, []string{"drive", "--dir", dir, "--page", "2MiB"}},
 		{"pages: " + full + ": not a table of page files: stat " + filepath.Join(full, "manifest") + ": no such file or directory", []string{"verify", full}},
 		{"--dir (" + good + ") must be a folder on the drive", []string{"drive", "--dir", good}},
 	} {
 		refuse(t, c.want, c.args...)
 	}
-	if _, err := os.Stat(filepath.Join(out, "manifest")); err == nil {
-		t.Error("a refused pack left a table")
+	if left, err := os.ReadDir(out); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("refused packs left %v, %v", left, err)
+	}
+}
+
+// TestPack_SaysWhy: a codec that auto picked comes with the reasons, as in a run.
+func TestPack_SaysWhy(t *testing.T) {
+	t.Parallel()
+	file := write(t, "a.npy", npyOf(t, dtype.Float32, smooth(1000*32), 1000, 32))
+	p := decode[experiment.Packed](t, succeed(t, "pack", file, "--out", filepath.Join(t.TempDir(), "t"), "--json"))
+	if c := p.Choice; c == nil || c.Codec != p.Codec || c.Reason == "" || len(c.Candidates) < 3 {
+		t.Errorf("%+v", p.Choice)
+	}
+	text := succeed(t, "pack", file, "--out", filepath.Join(t.TempDir(), "t"))
+	if !strings.Contains(text, p.Codec+", picked by auto: "+p.Choice.Reason) || !strings.Contains(text, "ns a hit/a miss: ") {
+		t.Errorf("%s", text)
+	}
+	if p := decode[experiment.Packed](t, succeed(t, "pack", file, "--out", filepath.Join(t.TempDir(), "t"), "--codec", "none", "--json")); p.Choice != nil {
+		t.Errorf("%+v", p.Choice)
 	}
 }
 

@@ -27,7 +27,8 @@ func newPlan() *cobra.Command {
 Policies that are filled once are predicted exactly, those that follow the
 accesses by simulation.`,
 		Example: `  cachebench plan --features embeddings.npy --trace lookups.tct --target-hit 90% --gpu-memory 80GiB
-  cachebench plan --target-hit 50% --check`,
+  cachebench plan --target-hit 50% --check
+  cachebench plan --features big.npy --ids accesses.txt --policy static-freq --codec rank --target-hit 30% --rows-per-second 20e6 --cold-bandwidth 6GB/s`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := checkFlags(cmd, configFile); err != nil {
@@ -64,7 +65,7 @@ accesses by simulation.`,
 	f.StringVar(&memory, "gpu-memory", "", "memory of each device, such as 80GiB: say what fits, and what hit rate it gives")
 	f.StringSliceVar(&cfg.Tiers.HostMemories, "host-memory", nil, "host memory for rows and index of a table in pages, sizes: say what lies on which tier")
 	f.StringVar(&cfg.Tiers.ColdBandwidth, "cold-bandwidth", "", "what the drive or cluster delivers, such as 3GB/s: say how long batches take")
-	f.Float64Var(&cfg.Tiers.RowsPerSecond, "rows-per-second", 0, "rows to look up a second: say what drive and how much host memory that takes")
+	f.Float64Var(&cfg.Tiers.RowsPerSecond, "rows-per-second", 0, "rows to look up a second: say how fast a drive that takes, and with --cold-bandwidth how much host memory")
 	f.StringSliceVar(&cfg.Policies, "policy", cfg.Policies, "admission: "+strings.Join(admission.Names(), ", "))
 	f.StringSliceVar(&cfg.Codecs, "codec", cfg.Codecs, strings.Join(registry.Usage(), ", "))
 	of := runFlags(&cfg.Config)

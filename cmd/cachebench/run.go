@@ -41,6 +41,9 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 			if err := checkFlags(cmd, configFile); err != nil {
 				return err
 			}
+			if cfg.Layout == experiment.BuddyLayout && !cmd.Flags().Changed("budget") {
+				cfg.Budget = experiment.WholeTable
+			}
 			end, err := watch.start(cmd, &cfg)
 			if err != nil {
 				return err
@@ -77,6 +80,9 @@ features each, two-hop neighbour sampling, and a budget of 5 % of the features.`
 	watch.add(f)
 	f.StringVar(&cfg.Capture, "capture", "", "also write the measured accesses, and whether they hit, to this trace: FILE.tct")
 	f.StringVar(&cfg.Attach, "attach", "", "measure the cache that tensorcached serves at unix:PATH, instead of one made here")
+	f.StringVar(&cfg.Layout, "layout", "", "cached: some rows in device memory; buddy: all rows, compressed, in slots of one length (default: cached)")
+	f.StringVar(&cfg.Target, "target", "", "bytes of a slot, a multiple of 16, with --layout buddy; auto: the cache chooses (default: auto)")
+	f.Float64Var(&cfg.Overflow, "overflow", 0, "most rows longer than their slot, 0 to 1, with --target auto (default: 0.3)")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	f.StringVar(&configFile, "config", "", "FILE.json with these flags as keys, underscores for dashes; flags override it")
 	return cmd
@@ -105,6 +111,8 @@ func runFlags(cfg *experiment.Config) *pflag.FlagSet {
 	f.StringVar(&cfg.Codec, "codec", cfg.Codec, strings.Join(registry.Usage(), ", "))
 	f.StringVar(&cfg.HostTier, "host-tier", cfg.HostTier, "layout of the rows in host memory: inplace or packed")
 	f.VarPF(coldFlag{cfg}, "cold", "", "begin with an empty cache: warm-up batches run through it, unmeasured; with redis://HOST:PORT instead: a cluster that has the table's pages").NoOptDefVal = "true"
+	f.StringVar(&cfg.ColdCache, "cold-cache", "", "folder on this machine's drive that keeps pages of the cluster of --cold once they have been read, also for the next run")
+	f.StringVar(&cfg.ColdCacheBytes, "cold-cache-bytes", "", "most bytes of pages in --cold-cache (default: 16GiB)")
 	f.IntVar(&cfg.Drift, "drift", 0, "make other rows hot after so many batches; a static cache is shown too")
 	f.IntVar(&cfg.RefreshBatches, "refresh-batches", 0, "batches between refresh cycles")
 	f.DurationVar(&cfg.RefreshInterval, "refresh-interval", 0, "time between refresh cycles in the background instead, such as 100ms")
@@ -184,6 +192,9 @@ func checkFlags(cmd *cobra.Command, configFile string) error {
 			return err
 		}
 	}
+	if err := sizesGiven(cmd.Flags()); err != nil {
+		return err
+	}
 	changed := func(name string) bool { return cmd.Flags().Changed(name) }
 	for _, c := range [][2]string{{"vertices", "features"}, {"vertices", "graph"}, {"fanouts", "ids"}, {"weighted", "ids"}, {"vertices", "workload"}, {"fanouts", "workload"}, {"weighted", "workload"}} {
 		if changed(c[0]) && changed(c[1]) {
@@ -216,10 +227,20 @@ func checkFlags(cmd *cobra.Command, configFile string) error {
 	return nil
 }
 
+// sizesGiven refuses sizes that are given and empty, as an unset variable of a shell is: none would mean another thing.
+func sizesGiven(f *pflag.FlagSet) error {
+	for _, name := range []string{"host-memory", "refresh-bytes", "gpu-memory", "cold-bandwidth", "page"} {
+		if flag := f.Lookup(name); flag != nil && flag.Changed && strings.Trim(flag.Value.String(), "[]") == "" {
+			return fmt.Errorf(`--%s ("") must be a size such as 64MiB, or not given`, name)
+		}
+	}
+	return nil
+}
+
 // ownersFlags make a cache, its tables or its workload's changes, which an attached cache has from its owner.
 var ownersFlags = []string{
 	"vertices", "budget", "policy", "codec", "host-tier", "cold", "drift", "refresh-batches", "refresh-interval", "refresh-churn", "refresh-bytes",
-	"sample-rate", "link", "device", "devices", "gpus", "placement", "rates", "host-nodes",
+	"sample-rate", "link", "device", "layout", "target", "overflow", "devices", "gpus", "placement", "rates", "host-nodes",
 }
 
 // checkAttach refuses flags that mean nothing for an attached cache.

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,12 +67,23 @@ func TestRun_OfPages(t *testing.T) {
 	if of.Results.Lookups != plain.Results.Lookups || of.Table.Rows != plain.Table.Rows || of.Table.RowBytes != 256 {
 		t.Errorf("of pages %+v, of the file %+v", of.Table, plain.Table)
 	}
-	where := map[string]int{}
+	where, lengths, compressed := map[string]int{}, map[int]bool{}, false
 	for _, e := range decode[[]experiment.Explained](t, succeed(t, "explain", "--json", "--rows", "0-2999,10000-16999", "--batches", "2", "--warmup-batches", "2", "--batch-size", "32", "--budget", "256KiB", "--features", dir, "--host-memory", "1MiB")) {
 		where[e.Where]++
 		if e.Since == nil {
 			t.Fatalf("%+v", e)
 		}
+		if e.Where == "pages" {
+			lengths[e.StoredBytes] = true
+			compressed = compressed || e.Compressed
+		}
+	}
+	if len(lengths) < 5 || lengths[0] || !compressed {
+		t.Errorf("rows in pages have lengths %v", lengths)
+	}
+	if text := succeed(t, "explain", "--rows", "0,19999", "--batches", "1", "--warmup-batches", "1", "--batch-size", "4", "--budget", "256KiB", "--features", dir, "--host-memory", "1MiB"); !strings.Contains(strings.ToUpper(text), " SINCE ") ||
+		!regexp.MustCompile(`\d\d:\d\d:\d\d`).MatchString(text) || !strings.Contains(text, "never cached") {
+		t.Errorf("%s", text)
 	}
 	if where["slab"] == 0 || where["host"] == 0 || where["pages"] == 0 || len(where) != 3 {
 		t.Errorf("rows lie in %v", where)
@@ -83,9 +95,31 @@ func TestRun_OfPages(t *testing.T) {
 	refuseWith(t, "--codec (ibp2) must be", "run", "--features", dir, "--codec", "ibp2")
 	refuseWith(t, "must be a file of rows, not pages", "compress", "--features", dir)
 	refuseWith(t, "must be a file of rows, not pages", "plan", "--features", dir, "--target-hit", "20%")
-	refuseWith(t, "host memory", "run", "--features", dir, "--host-memory", "64KiB", "--batches", "1")
+	leastMemory(t, dir, file)
+	refuseWith(t, `--host-memory ("")`, "run", "--features", dir, "--host-memory", "")
 	refuseWith(t, "--host-memory", "run", "--features", dir, "--host-memory", "much")
 	refuseWith(t, "must be a directory of pages beside --cold", "run", "--features", file, "--cold", "redis://127.0.0.1:1")
+}
+
+// leastMemory: the error of too little host memory names what was given and the least, which is enough, and a plan's error names about the same.
+func leastMemory(t *testing.T, dir, file string) {
+	t.Helper()
+	least := func(args ...string) int64 {
+		t.Helper()
+		_, stderr, _ := cachebench(t, append(args, "--batches", "1", "--warmup-batches", "1", "--host-memory", "64KiB")...)
+		m := regexp.MustCompile(`\(65536 B\) must be at least (\d+) B`).FindStringSubmatch(stderr)
+		if m == nil {
+			t.Fatalf("%v: %q", args, stderr)
+		}
+		n, _ := strconv.ParseInt(m[1], 10, 64)
+		return n
+	}
+	n := least("run", "--features", dir)
+	succeed(t, "run", "--features", dir, "--host-memory", strconv.FormatInt(n, 10), "--batches", "1", "--warmup-batches", "1", "--batch-size", "4")
+	refuseWith(t, "must be at least "+strconv.FormatInt(n, 10)+" B", "run", "--features", dir, "--host-memory", strconv.FormatInt(n-1, 10), "--batches", "1")
+	if p := least("plan", "--features", file, "--policy", "static-freq", "--codec", "none"); p < n-100 || p > n+100 { // of other pages
+		t.Errorf("run needs %d bytes, plan %d", n, p)
+	}
 }
 
 // refuseWith runs a command that fails, and looks for a part of the error's text.
@@ -112,7 +146,7 @@ func damage(t *testing.T, path string) {
 	}
 }
 
-// TestRun_ColdOfCluster reads the table's pages from a cluster, alone and behind files of which one is damaged.
+// TestRun_ColdOfCluster reads the table's pages from a cluster, alone with pages kept in a folder, and behind files of which one is damaged and then missing.
 func TestRun_ColdOfCluster(t *testing.T) {
 	dir, _ := packedFeatures(t, 20_000)
 	url := "redis://" + redistest.Start(t, redistest.Options{Masters: -1}).Nodes[0].Addr
@@ -129,12 +163,31 @@ func TestRun_ColdOfCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	alone := tiersOf(t, 1<<20, "--cold", url, "--host-memory", "1MiB")
+	kept := t.TempDir()
+	cached := func() *experiment.Result {
+		return tiersOf(t, 1<<20, "--cold", url, "--host-memory", "1MiB", "--cold-cache", kept, "--cold-cache-bytes", "64MiB")
+	}
+	if first := cached(); first.Results.Hits != alone.Results.Hits || first.Tiers.Cold.BytesRead == 0 {
+		t.Errorf("with pages kept here %+v, without %+v", first.Tiers.Cold, alone.Tiers.Cold)
+	}
+	if info, err := os.Stat(filepath.Join(kept, files.Manifest().Name+".pages")); err != nil || info.Size() == 0 {
+		t.Errorf("no pages are kept: %v", err)
+	}
+	cached()
+	refuseWith(t, "--cold-cache needs --cold redis://", "run", "--features", dir, "--cold-cache", kept)
+	refuseWith(t, "--cold-cache-bytes needs --cold-cache", "run", "--cold", url, "--cold-cache-bytes", "1GiB")
+	refuseWith(t, "--cold-cache-bytes", "run", "--cold", url, "--cold-cache", kept, "--cold-cache-bytes", "much")
+	refuseWith(t, "must be at least two pages", "run", "--cold", url, "--cold-cache", kept, "--cold-cache-bytes", "1KiB")
 	damage(t, filepath.Join(dir, "g1", "pages-00000"))
 	refuseWith(t, "corrupt page", "run", "--features", dir, "--host-memory", "1MiB", "--budget", "256KiB")
 	behind := tiersOf(t, 1<<20, "--features", dir, "--cold", url, "--host-memory", "1MiB")
 	if alone.Results.Lookups != behind.Results.Lookups || alone.Results.Hits != behind.Results.Hits {
 		t.Errorf("alone %+v, behind files %+v", alone.Tiers.Cold, behind.Tiers.Cold)
 	}
+	if err := os.Remove(filepath.Join(dir, "g1", "pages-00000")); err != nil {
+		t.Fatal(err)
+	}
+	tiersOf(t, 1<<20, "--features", dir, "--cold", url, "--host-memory", "1MiB")
 }
 
 // TestPlan_Tiers: what a plan says of tiers is what a run with that budget and host memory does, and the host memory that it finds for a rate reaches the rate.
@@ -169,7 +222,16 @@ func TestPlan_Tiers(t *testing.T) {
 	if at.NeededBandwidth > 1.01e9 {
 		t.Errorf("with %+v: %+v", p.LeastHost, at)
 	}
-	refuseWith(t, "need --host-memory", "plan", "--cold-bandwidth", "1GB/s")
-	refuseWith(t, "must hold the index", "plan", "--features", file, "--policy", "static-freq", "--codec", "none", "--host-memory", "4KiB", "--batches", "2", "--warmup-batches", "1")
+	refuseWith(t, "--cold-bandwidth needs --host-memory or --rows-per-second", "plan", "--cold-bandwidth", "1GB/s")
+	asked := plan("--codec", codec, "--cold-bandwidth", "1GB/s", "--rows-per-second", "2000000")
+	if len(asked.Tiers) != 4 || asked.Tiers[0].ColdRatio <= asked.Tiers[2].ColdRatio || asked.Tiers[3].BytesRead != 0 || asked.LeastHost == nil || *asked.LeastHost != *p.LeastHost {
+		t.Errorf("%+v, %+v; least %+v", asked.Tiers, asked.LeastHost, p.LeastHost)
+	}
+	refuseWith(t, "--host-memory (4096 B) must be at least 243", "plan", "--features", file, "--policy", "static-freq", "--codec", "none", "--host-memory", "4KiB", "--batches", "2", "--warmup-batches", "1")
+	for _, rate := range []string{"3", "3/s", "0GB/s", ""} {
+		refuseWith(t, "--cold-bandwidth", "plan", "--host-memory", "1MiB", "--cold-bandwidth", rate)
+	}
+	refuseWith(t, "--host-memory", "plan", "--host-memory", "")
+	refuseWith(t, "--rows-per-second (NaN)", "plan", "--host-memory", "1MiB", "--rows-per-second", "nan")
 	refuseWith(t, "--cold-bandwidth", "plan", "--host-memory", "1MiB", "--cold-bandwidth", "fast")
 }

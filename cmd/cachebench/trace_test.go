@@ -122,7 +122,7 @@ const infoWant = `trace      @
 format     tct: IDs, sizes, times, operations, next accesses, outcomes
 requests   5: 4 gets, 1 sets, 0 deletes
 IDs        2 in gets, 0 of them once; 5 to 18446744073709551615
-cold       50.00 % of gets miss in any cache that begins empty
+first gets 50.00 % of gets are the first of their ID, and miss in any cache that begins empty
 bytes      2 kB requested, working set 5.1 kB, objects 512 B to 512 B
 time       100 to 103
 captured   2 hits, 2 misses: 50.00 % hit

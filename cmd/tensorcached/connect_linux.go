@@ -17,6 +17,7 @@ import (
 
 	"github.com/tensorcache/tensorcache/internal/setting"
 	"github.com/tensorcache/tensorcache/serve"
+	"github.com/tensorcache/tensorcache/slab"
 )
 
 // defaultSocket is the socket of the unit file in deploy/.
@@ -216,7 +217,15 @@ func writeExplanations(w io.Writer, all []serve.Explanation) error {
 	t := table.NewWriter()
 	t.AppendHeader(table.Row{"row", "where", "stored", "slot", "frequency", "score", "victim's"})
 	for _, e := range all {
-		where := "host: " + e.Reason
+		where := e.Tier // host, log or pages
+		if e.TierSeconds > 0 {
+			where += fmt.Sprintf(", for %.0f s", e.TierSeconds)
+		}
+		if e.Reason == slab.Cold.String() {
+			where += ": never cached"
+		} else {
+			where += ": " + e.Reason
+		}
 		switch {
 		case e.Overlay:
 			where = "overlay"

@@ -13,6 +13,7 @@ import (
 	"github.com/tensorcache/tensorcache/codec"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/slab/buddy"
 )
 
 // Terms say what auto-selection is to predict for.
@@ -33,6 +34,9 @@ type Terms struct {
 	// bytes, back to back. It must be set if there are any.
 	Drawn []Drawn
 	Read  func(rows []int64) []byte
+	// Resident, if not 0, says that all rows are to be in slots of one length within Budget, and at most this share of them longer: slab/buddy.
+	// Hits are then rows that are not longer, and misses read what others have beyond their slots.
+	Resident float64
 	// Saved returns what a hit saves of a row of so many stored bytes: admission ranks rows by how often they are looked up, times that, per slot
 	// byte. Nil: the stored bytes.
 	Saved func(stored int) float64
@@ -273,6 +277,10 @@ func (c *contender) judge(sample, drawn []byte, rowBytes int, terms *Terms) (err
 		c.Candidate = Candidate{Codec: c.Codec, Skipped: fmt.Sprintf("its metadata (%d bytes) are as long as the budget", c.MetadataBytes)}
 		return nil
 	}
+	if terms.Resident > 0 {
+		c.reside(rowBytes, terms.Resident, budget/max(1, rows)-buddy.WordBytes)
+		return nil
+	}
 	entry := entryBytes * float64(terms.Devices)
 	if drawn == nil {
 		c.HitRatio = powerLaw(max(0, budget)/(float64(slots)/float64(len(c.encoded))+entry), rows)
@@ -296,6 +304,28 @@ func (c *contender) judge(sample, drawn []byte, rowBytes int, terms *Terms) (err
 	c.HitRatio, c.missBytes = fill(terms.Drawn, encoded, budget, entry, saved)
 	return nil
 }
+
+// reside fills in what follows for a resident table, of which each row has so many bytes of the budget.
+func (c *contender) reside(rowBytes int, share, most float64) {
+	h := buddy.NewHistogram(rowBytes)
+	for _, row := range c.encoded {
+		h.Add(len(row), 1)
+	}
+	least := h.Least(share).Target
+	if most < float64(least) { // it does not fit. If no codec does, the one that needs the shortest slots is to be chosen, as the error names what it needs
+		c.HitRatio, c.missBytes = 0, misfit*float64(least)
+		return
+	}
+	target, over := min(int(most)/buddy.MinTarget*buddy.MinTarget, buddy.MaxTarget(rowBytes)), 0
+	for _, row := range c.encoded {
+		over += max(0, len(row)-target)
+	}
+	c.HitRatio = 1 - h.Of(target, buddy.Times{}).Overflow
+	c.missBytes = float64(over) / max(1, (1-c.HitRatio)*float64(len(c.encoded)))
+}
+
+// misfit is how many bytes each byte of a slot counts for a codec by which a table does not fit: more than any that fits can read.
+const misfit = 1 << 20
 
 // fill caches drawn rows in the order in which admission ranks them, each of which takes its slot and entry bytes of the budget, and
 // returns the share of the lookups that hit, and the mean stored bytes of a miss. Where rows miss by chance only, it is of all lookups.

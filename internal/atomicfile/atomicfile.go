@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Write replaces the contents of a file, or makes the file, with mode 0644. The new contents are on disk when it returns nil; an error
@@ -39,12 +40,20 @@ func Write(path string, contents []byte) (err error) {
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(path))
+	return SyncFolder(filepath.Dir(path))
+}
+
+// SyncFolder makes the names in a folder durable. Not every file system lets folders be synced: of those it returns no error.
+func SyncFolder(path string) error {
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	dir.Sync() // so that the new name survives a crash; not every file system lets folders be synced
-	return dir.Close()
+	err = f.Sync()
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		err = nil
+	}
+	return errors.Join(err, f.Close())
 }
 
 var write = (*os.File).Write // tests have one that fails

@@ -4,15 +4,22 @@ package filelock
 import "os"
 
 // Try makes a file, unless it exists, and locks it until the returned file is closed or the process ends. It fails at once if another
-// has the lock.
+// has the lock. Who has the lock may remove the file.
 func Try(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o666)
-	if err != nil {
-		return nil, err
-	}
-	if err := lock(f); err != nil {
+	for {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o666)
+		if err != nil {
+			return nil, err
+		}
+		if err := lock(f); err != nil {
+			f.Close()
+			return nil, &os.PathError{Op: "lock", Path: path, Err: err}
+		}
+		// If the file was removed between opening and locking, the lock keeps nobody away.
+		now, err := os.Stat(path)
+		if locked, failed := f.Stat(); err == nil && failed == nil && os.SameFile(now, locked) {
+			return f, nil
+		}
 		f.Close()
-		return nil, &os.PathError{Op: "lock", Path: path, Err: err}
 	}
-	return f, nil
 }

@@ -28,7 +28,8 @@ type Table struct {
 	MissesByReason   map[string]int64 `json:"misses_by_reason"`
 	HostBytesMoved   int64            `json:"host_bytes_moved"`
 	CodecReason      string           `json:"codec_reason,omitempty"`
-	Tiers            *Tiers           `json:"tiers,omitempty"` // of tables of pages
+	Tiers            *Tiers           `json:"tiers,omitempty"`    // of tables of pages
+	Resident         *Resident        `json:"resident,omitempty"` // of resident tables
 }
 
 // Stats has the statistics of a cache. The embedded Table is the sum of all tables.
@@ -36,6 +37,7 @@ type Stats struct {
 	Table
 	GPUMemory     int64             `json:"gpu_memory"`
 	PayloadBytes  int64             `json:"payload_bytes"`
+	ResidentBytes int64             `json:"resident_bytes,omitempty"` // slots and words of resident tables
 	MetadataBytes int64             `json:"metadata_bytes"`
 	FreeBytes     int64             `json:"free_bytes"`
 	CodecBytes    int64             `json:"codec_bytes"`
@@ -55,6 +57,17 @@ type Stats struct {
 	Estimate *Estimate `json:"estimate,omitempty"`
 	// Machine has what all processes have counted, if the cache is attached: the counters beside it are of this process. It is nil otherwise.
 	Machine *Stats `json:"machine,omitempty"`
+}
+
+// Resident says how a resident table lies, and what batches read beyond its slots: cache.ResidentStats.
+type Resident struct {
+	TargetBytes       int   `json:"target_bytes"`
+	OverflowRows      int64 `json:"overflow_rows"`
+	OverflowBytes     int64 `json:"overflow_bytes"`
+	DeviceBytes       int64 `json:"device_bytes"`
+	BuddyBytes        int64 `json:"buddy_bytes"`
+	OverflowReads     int64 `json:"overflow_reads"`
+	OverflowBytesRead int64 `json:"overflow_bytes_read"`
 }
 
 // Refresh counts what refresh cycles did.
@@ -118,7 +131,7 @@ func Of(c *cache.Cache) (*Stats, error) {
 func of(c *cache.Cache, all *cache.Stats) *Stats {
 	n := all.Changes
 	r := &Stats{
-		GPUMemory: all.BudgetBytes, PayloadBytes: all.PayloadBytes, MetadataBytes: all.MetadataBytes, FreeBytes: all.FreeBytes,
+		GPUMemory: all.BudgetBytes, PayloadBytes: all.PayloadBytes, ResidentBytes: all.ResidentBytes, MetadataBytes: all.MetadataBytes, FreeBytes: all.FreeBytes,
 		CodecBytes: all.CodecBytes, IndexBytes: all.IndexBytes, ScratchBytes: all.ScratchBytes, StagingBytes: all.StagingBytes,
 		HostBytes: all.HostBytes, LoadPeakBytes: all.LoadPeakBytes, OverlayBytes: all.OverlayBytes, RestoredRows: all.RestoredRows,
 		Refresh: Refresh{
@@ -193,6 +206,9 @@ func ofTable(t *cache.TableStats) Table {
 	}
 	if t.Tiers.Paged {
 		s.Tiers = TiersOf(&t.Tiers)
+	}
+	if r := t.Resident; r != nil {
+		s.Resident = &Resident{r.TargetBytes, r.OverflowRows, r.OverflowBytes, r.DeviceBytes, r.BuddyBytes, r.OverflowReads, r.OverflowBytesRead}
 	}
 	if t.Choice != nil {
 		s.CodecReason = t.Choice.Reason

@@ -8,9 +8,11 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
+	"github.com/tensorcache/tensorcache/internal/directio"
 	"github.com/tensorcache/tensorcache/pages"
 )
 
@@ -24,7 +26,11 @@ type Local struct {
 	fresh   chan []byte // buffers for pages that are to be written
 	writing chan freshPage
 	writer  sync.WaitGroup
-	counts  struct{ hits, misses, written, skipped, damaged atomic.Int64 }
+	reading chan struct{} // has room for the reads of the folder that are under way
+	memory  sync.Pool     // of *[]byte, for a page each
+	wait    time.Duration // how long a call waits for the folder
+	alone   atomic.Int64  // until when the folder is not read, in nanoseconds since 1970
+	counts  struct{ hits, misses, written, skipped, damaged, evicted, late atomic.Int64 }
 	mu      struct {
 		sync.Mutex
 		slots *simplelru.LRU[uint32, slotOfPage]
@@ -49,8 +55,15 @@ type freshPage struct {
 }
 
 const (
-	// localReaders is the number of pages that one call reads from the folder at once.
+	// localReaders is the number of pages that one call reads from the folder at once, and localReads that of all calls together.
 	localReaders = 16
+	localReads   = 64
+	// localWait is how long a call waits for the folder. Pages that have not arrived by then are read from the store behind, and the folder is left
+	// alone for localRest.
+	localWait = time.Second
+	localRest = 10 * time.Second
+	// localEnd is how long Close waits for pages that are being written.
+	localEnd = 5 * time.Second
 	// localQueue is the number of pages that wait to be written. Further ones are passed over.
 	localQueue = 32
 )
@@ -72,7 +85,7 @@ func NewLocal(s pages.Store, folder string, bytes int64, log *slog.Logger) (*Loc
 	if slotCount < min(2, int64(m.Pages)) {
 		return fail(fmt.Errorf("bytes (%d) must be at least two pages (%d)", bytes, 2*(m.BufferBytes()+localEntry)))
 	}
-	l := &Local{Store: s, log: log, fresh: make(chan []byte, localQueue), writing: make(chan freshPage, localQueue)}
+	l := &Local{Store: s, log: log, reading: make(chan struct{}, localReads), wait: localWait, fresh: make(chan []byte, localQueue), writing: make(chan freshPage, localQueue)}
 	var err error
 	if l.mu.slots, err = simplelru.NewLRU[uint32, slotOfPage](int(max(1, slotCount)), nil); err != nil {
 		return fail(err)
@@ -108,75 +121,35 @@ func (l *Local) ReadPages(ctx context.Context, numbers []uint32, into [][]byte, 
 		}
 		return
 	}
-	var hits []int
-	var misses missing
-	places := make([]slotOfPage, len(numbers))
+	r := &localRead{l: l, numbers: numbers, into: into, done: done, finished: make(chan struct{})}
+	var misses []int
+	alone := time.Now().UnixNano() < l.alone.Load()
 	l.mu.Lock()
 	for i, page := range numbers {
-		if at, ok := l.mu.slots.Get(page); ok {
-			places[i] = at
-			hits = append(hits, i)
+		if at, ok := l.mu.slots.Get(page); ok && !alone {
+			r.places, r.which = append(r.places, at), append(r.which, i)
 		} else {
-			misses.which = append(misses.which, i)
+			misses = append(misses, i)
 		}
 	}
 	l.mu.Unlock()
 	var behind sync.WaitGroup
-	behind.Go(func() { l.readBehind(ctx, numbers, into, misses.which, done) })
-	var again missing
-	var readers sync.WaitGroup
-	var next atomic.Int64
-	for range min(localReaders, len(hits)) {
-		readers.Go(func() {
-			for n := next.Add(1) - 1; n < int64(len(hits)); n = next.Add(1) - 1 {
-				i := hits[n]
-				switch {
-				case ctx.Err() != nil:
-					done(i, nil, ctx.Err())
-				case l.read(places[i], into[i]):
-					l.counts.hits.Add(1)
-					done(i, into[i][:places[i].length], nil)
-				default:
-					l.counts.damaged.Add(1)
-					l.forget(numbers[i], places[i])
-					again.add(i)
-				}
-			}
-		})
-	}
-	readers.Wait()
-	l.readBehind(ctx, numbers, into, again.which, done)
+	behind.Go(func() { l.readBehind(ctx, numbers, into, misses, done) })
+	l.readBehind(ctx, numbers, into, r.run(ctx), done)
 	behind.Wait()
 }
 
-// missing are indices of pages that the folder does not have.
-type missing struct {
-	sync.Mutex
-	which []int
-}
-
-func (m *missing) add(i int) {
-	m.Lock()
-	defer m.Unlock()
-	m.which = append(m.which, i)
-}
-
-func (l *Local) read(at slotOfPage, into []byte) bool {
-	if !isAligned(into) {
-		memory := aligned(l.files.slotBytes)
-		return l.files.read(at.slot, at.entry, memory) && copy(into, memory[:at.length]) == int(at.length)
-	}
-	return l.files.read(at.slot, at.entry, into)
-}
-
-// forget takes a page out of the folder's list, if it still lies where it was read.
-func (l *Local) forget(page uint32, at slotOfPage) {
+// forget takes a page out of the folder's list. It returns false if the page does not lie any more where it was read.
+func (l *Local) forget(page uint32, at slotOfPage) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now, ok := l.mu.slots.Peek(page); ok && now == at {
-		l.mu.slots.Remove(page)
-		l.mu.free = append(l.mu.free, at.slot)
+	now, ok := l.mu.slots.Peek(page)
+	if !ok || now != at {
+		return false
 	}
+	l.mu.slots.Remove(page)
+	l.mu.free = append(l.mu.free, at.slot)
+	return true
 }
 
 // readBehind reads pages from the store behind and has them written.
@@ -207,7 +180,7 @@ func (l *Local) keep(page uint32, contents []byte) {
 		return
 	}
 	if memory == nil {
-		memory = aligned(l.files.slotBytes)
+		memory = directio.Aligned(l.files.slotBytes)
 	}
 	l.writing <- freshPage{page, copy(memory, contents), memory} // has room for all buffers
 }
@@ -251,7 +224,7 @@ func (l *Local) slotFor(p freshPage) (slotOfPage, bool) {
 	return slotOfPage{slot, entry{p.page, uint32(p.length), crc32.Checksum(p.memory[:p.length], castagnoli)}}, true
 }
 
-// Close writes what waits to be written, and closes the store behind.
+// Close writes what waits to be written, if the drive takes it within a few seconds, and closes the store behind.
 func (l *Local) Close() error {
 	l.life.Lock()
 	defer l.life.Unlock()
@@ -260,6 +233,16 @@ func (l *Local) Close() error {
 	}
 	l.life.closed = true
 	close(l.writing)
-	l.writer.Wait()
-	return errors.Join(l.files.close(), l.Store.Close())
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		l.writer.Wait()
+	}()
+	var err error
+	select {
+	case <-written:
+	case <-time.After(localEnd):
+		err = fmt.Errorf("cluster: pages of table %s on this machine: writes that are under way do not end", l.Manifest().Name)
+	}
+	return errors.Join(err, l.files.close(), l.Store.Close())
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tensorcache/tensorcache/internal/directio"
 	"github.com/tensorcache/tensorcache/pages"
 )
 
@@ -165,7 +166,7 @@ func TestLocal_DamagedFilesAreNotServed(t *testing.T) {
 func TestLocal_ConcurrentReaders(t *testing.T) {
 	t.Parallel()
 	data := rowsOf(4000, 45)
-	l, table := openLocal(t, memoryOf(t, data), t.TempDir(), 3*(pages.MinPageBytes+block))
+	l, table := openLocal(t, memoryOf(t, data), t.TempDir(), 3*(pages.MinPageBytes+directio.Block))
 	var wg sync.WaitGroup
 	for g := range 4 {
 		wg.Go(func() {
@@ -177,8 +178,94 @@ func TestLocal_ConcurrentReaders(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d hits, %d misses, %d written, %d passed over, %d written anew while they were read", l.counts.hits.Load(), l.counts.misses.Load(),
-		l.counts.written.Load(), l.counts.skipped.Load(), l.counts.damaged.Load())
+	t.Logf("%d hits, %d misses, %d written, %d passed over, %d written anew while they were read, %d damaged", l.counts.hits.Load(), l.counts.misses.Load(),
+		l.counts.written.Load(), l.counts.skipped.Load(), l.counts.evicted.Load(), l.counts.damaged.Load())
+	if n := l.counts.damaged.Load(); n != 0 {
+		t.Errorf("%d pages of a sound drive are damaged", n)
+	}
+}
+
+// TestLocal_EvictedWhileRead: a page whose place another one takes while it is read comes from the store behind, and is not counted as damaged.
+func TestLocal_EvictedWhileRead(t *testing.T) {
+	t.Parallel()
+	data := rowsOf(2000, 46)
+	l, table := openLocal(t, memoryOf(t, data), t.TempDir(), 1<<30)
+	allRows(t, table, data)
+	settled(l)
+	read := l.files.readAt
+	var once sync.Once
+	l.files.readAt = func(b []byte, at int64) (int, error) {
+		n, err := read(b, at)
+		once.Do(func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			for _, page := range l.mu.slots.Keys() {
+				if s, _ := l.mu.slots.Peek(page); int64(s.slot)*int64(l.files.slotBytes) == at {
+					l.mu.slots.Remove(page)
+				}
+			}
+			clear(b) // what the other page has there
+		})
+		return n, err
+	}
+	allRows(t, table, data)
+	if l.counts.damaged.Load() != 0 || l.counts.evicted.Load() != 1 {
+		t.Errorf("%d damaged, %d evicted while they were read", l.counts.damaged.Load(), l.counts.evicted.Load())
+	}
+}
+
+// TestLocal_DriveHangs: pages that the drive does not deliver come from the store behind after a while, and the drive is then left alone; a context that
+// ends sooner ends the call; Close does not wait.
+func TestLocal_DriveHangs(t *testing.T) {
+	t.Parallel()
+	data := rowsOf(2000, 47)
+	l, table := openLocal(t, memoryOf(t, data), t.TempDir(), 1<<30)
+	allRows(t, table, data)
+	settled(l)
+	l.wait = time.Hour
+	goOn := make(chan struct{})
+	defer close(goOn)
+	read := l.files.readAt
+	l.files.readAt = func(b []byte, at int64) (int, error) {
+		if at == 0 {
+			<-goOn
+		}
+		return read(b, at)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	all := make([]int64, 2000)
+	for i := range all {
+		all[i] = int64(i)
+	}
+	stats := table.ReadRows(ctx, all, func(_ int, _ []byte, _ bool, err error) {
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	})
+	if stats.Failed == 0 || stats.Rows == 0 {
+		t.Errorf("one page hangs: %+v", stats)
+	}
+	l.wait = 50 * time.Millisecond
+	allRows(t, table, data)
+	if l.counts.late.Load() != 1 {
+		t.Errorf("%d pages were late", l.counts.late.Load())
+	}
+	hits, misses := l.counts.hits.Load(), l.counts.misses.Load()
+	allRows(t, table, data)
+	if l.counts.hits.Load() != hits || l.counts.misses.Load() != misses+int64(l.Manifest().Pages) {
+		t.Errorf("the drive is not left alone: %d hits more", l.counts.hits.Load()-hits)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- table.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(slowdown(10 * time.Second)):
+		t.Error("Close waits for the drive")
+	}
 }
 
 func FuzzParseEntry(f *testing.F) {

@@ -9,8 +9,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"unsafe"
 
+	"github.com/tensorcache/tensorcache/internal/directio"
 	"github.com/tensorcache/tensorcache/internal/filelock"
 	"github.com/tensorcache/tensorcache/pages"
 )
@@ -20,8 +20,6 @@ const (
 	localMagic  = "TCPCACH\x01"
 	localHeader = 64
 	localEntry  = 16
-	// block is what reads and writes past the page cache are multiples of.
-	block = 4096
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -50,6 +48,7 @@ type localFiles struct {
 	data, index *os.File
 	slotBytes   int
 	slots       int
+	readAt      func(b []byte, offset int64) (n int, err error) // of data; tests have one that hangs
 }
 
 // openLocalFiles opens or makes the files of a table in a folder. entries are those of an earlier process, if it cached the same table.
@@ -69,9 +68,10 @@ func openLocalFiles(folder string, m *pages.Manifest, slotCount int) (_ *localFi
 		}
 		return nil, nil, err
 	}
-	if f.data, err = openDirect(filepath.Join(folder, m.Name+".pages")); err != nil {
+	if f.data, _, err = directio.Open(filepath.Join(folder, m.Name+".pages"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, nil, err
 	}
+	f.readAt = f.data.ReadAt
 	header, err := f.header(m)
 	if err != nil {
 		return nil, nil, err
@@ -113,16 +113,16 @@ func (f *localFiles) header(m *pages.Manifest) ([]byte, error) {
 	return append(b, make([]byte, localHeader-len(b))...), nil
 }
 
-// read reads a page to memory of slotBytes that begins at a multiple of block. It returns false if the slot does not hold the page (any more).
+// read reads a page to memory of slotBytes that begins at a multiple of directio.Block. It returns false if the slot does not hold the page (any more).
 func (f *localFiles) read(slot int, e entry, into []byte) bool {
-	n := (int(e.length) + block - 1) / block * block
-	got, err := f.data.ReadAt(into[:n], int64(slot)*int64(f.slotBytes))
+	n := directio.Blocks(int(e.length)) * directio.Block
+	got, err := f.readAt(into[:n], int64(slot)*int64(f.slotBytes))
 	return (err == nil || errors.Is(err, io.EOF)) && got >= int(e.length) && crc32.Checksum(into[:e.length], castagnoli) == e.sum
 }
 
 // write writes a page, whose memory is like that of read, and its entry.
 func (f *localFiles) write(slot int, e entry, page []byte) error {
-	n := (int(e.length) + block - 1) / block * block
+	n := directio.Blocks(int(e.length)) * directio.Block
 	if _, err := f.data.WriteAt(page[:n], int64(slot)*int64(f.slotBytes)); err != nil {
 		return err
 	}
@@ -140,13 +140,4 @@ func (f *localFiles) close() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func isAligned(b []byte) bool { return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%block == 0 }
-
-// aligned returns n bytes that begin at a multiple of block.
-func aligned(n int) []byte {
-	b := make([]byte, n+block)
-	from := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) & (block - 1))
-	return b[from:][:n:n]
 }

@@ -31,6 +31,7 @@ type node struct {
 	inflight atomic.Int64
 	usual    atomic.Uint64 // seconds of a request, a moving average, as math.Float64bits
 	counts   struct{ requests, failures, pages, bytes atomic.Int64 }
+	named    time.Time // when a topology last named it; guarded by network.mu
 }
 
 func newNode(addr string, client valkey.Client, connections int, log *slog.Logger) *node {

@@ -53,11 +53,19 @@ type network struct {
 	now     atomic.Pointer[topology]
 	looked  atomic.Int64 // when refreshSometimes last fetched it
 	looking atomic.Bool
-	mu      struct {
+	mu      struct { // held for moments
 		sync.Mutex
-		nodes   map[string]*node
-		fetched time.Time
+		nodes    map[string]*node
+		fetching *fetch    // nil: none is under way
+		fetched  time.Time // when the last fetch ended, with fault
+		fault    error
 	}
+}
+
+// fetch is a fetch of the topology, which all wait for who need it meanwhile.
+type fetch struct {
+	done chan struct{}
+	err  error // when done is closed
 }
 
 const (
@@ -65,6 +73,8 @@ const (
 	refreshEvery = 100 * time.Millisecond
 	// refreshAfter is after how long reads have it fetched beside them, so that new replicas are found.
 	refreshAfter = 5 * time.Second
+	// forgetAfter is after how long a node that no topology names any more is forgotten: with it, that it failed, and its counts.
+	forgetAfter = 10 * time.Minute
 )
 
 // refreshSometimes has the topology fetched if it is old. It does not wait.
@@ -97,19 +107,53 @@ func newNetwork(ctx context.Context, reading valkey.Client, o Options) (*network
 	return n, n.refresh(ctx)
 }
 
-// refresh fetches the topology from the first node that has it.
+// refresh fetches the topology, unless that was done just now; whoever calls it meanwhile waits for the same fetch. The error of a fetch is also that
+// of calls just after it.
 func (n *network) refresh(ctx context.Context) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.reading.Mode() != valkey.ClientModeCluster || time.Since(n.mu.fetched) < refreshEvery {
+	if n.reading.Mode() != valkey.ClientModeCluster {
 		return nil
 	}
+	n.mu.Lock()
+	if n.mu.fetching == nil && time.Since(n.mu.fetched) < refreshEvery {
+		defer n.mu.Unlock()
+		return n.mu.fault
+	}
+	f := n.mu.fetching
+	if f == nil {
+		f = &fetch{done: make(chan struct{})}
+		n.mu.fetching = f
+		go n.fetch(context.WithoutCancel(ctx), f) // Options.Timeout bounds it; others may wait for it longer than ctx
+	}
+	n.mu.Unlock()
+	select {
+	case <-f.done:
+		return f.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// fetch does a fetch.
+func (n *network) fetch(ctx context.Context, f *fetch) {
 	clients := n.reading.Nodes()
+	t, err := n.ask(ctx, clients)
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	for addr, node := range n.mu.nodes { // a connection may have been replaced
 		if c, ok := clients[addr]; ok {
 			node.client.Store(&c)
 		}
 	}
+	if err == nil {
+		n.adopt(t, time.Now())
+	}
+	n.mu.fetching, n.mu.fetched, n.mu.fault = nil, time.Now(), err
+	f.err = err
+	close(f.done)
+}
+
+// ask returns the topology of the first node that has it.
+func (n *network) ask(ctx context.Context, clients map[string]valkey.Client) (*topology, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.o.Timeout)
 	defer cancel()
 	type answer struct {
@@ -132,16 +176,15 @@ func (n *network) refresh(ctx context.Context) error {
 	for range clients {
 		a := <-answers
 		if a.err == nil {
-			n.adopt(a.t)
-			return nil
+			return a.t, nil
 		}
 		errs = append(errs, a.err)
 	}
-	return fmt.Errorf("cluster: nodes are not known: %w", errors.Join(errs...))
+	return nil, fmt.Errorf("cluster: nodes are not known: %w", errors.Join(errs...))
 }
 
 // adopt makes a topology the present one. REQUIRES: n.mu held.
-func (n *network) adopt(t *topology) {
+func (n *network) adopt(t *topology, now time.Time) {
 	for _, s := range t.shards {
 		for i, fresh := range s.nodes {
 			if old, ok := n.mu.nodes[fresh.addr]; ok {
@@ -149,9 +192,14 @@ func (n *network) adopt(t *topology) {
 			} else {
 				n.mu.nodes[fresh.addr] = fresh
 			}
+			s.nodes[i].named = now
 		}
 	}
-	n.mu.fetched = time.Now()
+	for addr, node := range n.mu.nodes {
+		if now.Sub(node.named) > forgetAfter {
+			delete(n.mu.nodes, addr)
+		}
+	}
 	n.now.Store(t)
 }
 

@@ -42,30 +42,31 @@ func (l *Log) Append(rows []Row) error {
 
 // write writes a batch to the last segment, and returns its number and where it lies.
 func (l *Log) write(rows []Row) (number uint64, s *segment, at int64, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.writableLocked(); err != nil {
-		return 0, nil, 0, err
-	}
-	s = l.mu.segments[len(l.mu.segments)-1]
-	if s.bytes >= l.o.SegmentBytes {
-		if s, err = l.rotateLocked(); err != nil {
-			return 0, nil, 0, err
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	s, number, at, err = l.end()
+	if err == nil && at >= l.o.SegmentBytes {
+		if s, err = l.rotate(); err == nil {
+			at = s.bytes
 		}
 	}
-	number, at = l.mu.next, s.bytes
+	if err != nil {
+		return 0, nil, 0, err
+	}
 	l.buffer = encodeBatch(l.buffer[:0], number, l.o.Durable, rows)
 	if _, err := writeAt(s.file, l.buffer, at); err != nil {
 		// What got through is cut off; if not even that can be done, nothing can be written behind it.
 		if err := s.file.Truncate(at); err != nil {
-			l.mu.broken = err
+			l.breakOff(err)
 		}
 		return 0, nil, 0, fmt.Errorf("delta: %w", err)
 	}
+	l.mu.Lock()
 	s.bytes += int64(len(l.buffer))
 	l.mu.next++
 	l.mu.written = number
 	l.mu.unpublished[number] = struct{}{}
+	l.mu.Unlock()
 	l.logBytes.Add(int64(len(l.buffer)))
 	if cap(l.buffer) > 64<<20 {
 		l.buffer = nil
@@ -84,17 +85,40 @@ func (l *Log) writableLocked() error {
 	return nil
 }
 
-// rotateLocked begins the next segment.
-func (l *Log) rotateLocked() (*segment, error) {
-	last := l.mu.segments[len(l.mu.segments)-1]
+// end returns where the next batch is to be written, and its number. REQUIRES: writing held.
+func (l *Log) end() (last *segment, number uint64, at int64, err error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if err := l.writableLocked(); err != nil {
+		return nil, 0, 0, err
+	}
+	last = l.mu.segments[len(l.mu.segments)-1]
+	return last, l.mu.next, last.bytes, nil
+}
+
+// breakOff keeps the log from being written until it is opened again.
+func (l *Log) breakOff(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.broken = err
+}
+
+// rotate begins the next segment. REQUIRES: writing held.
+func (l *Log) rotate() (*segment, error) {
+	last, next, _, err := l.end()
+	if err != nil {
+		return nil, err
+	}
 	if err := l.syncSegment(last); err != nil {
-		l.mu.broken = err
+		l.breakOff(err)
 		return nil, fmt.Errorf("delta: %w", err)
 	}
-	s, err := createSegment(l.dir, header{l.table, last.number + 1, l.mu.next})
+	s, err := createSegment(l.dir, header{l.table, last.number + 1, next})
 	if err != nil {
 		return nil, fmt.Errorf("delta: %w", err)
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.mu.segments = append(l.mu.segments, s)
 	return s, nil
 }
@@ -124,9 +148,7 @@ func (l *Log) syncTo(number uint64) error {
 	}
 	if err := l.syncSegment(s); err != nil {
 		// The system may have dropped what it could not write: a later sync that succeeds would prove nothing.
-		l.mu.Lock()
-		l.mu.broken = err
-		l.mu.Unlock()
+		l.breakOff(err)
 		return fmt.Errorf("delta: %w", err)
 	}
 	l.syncing.synced = written

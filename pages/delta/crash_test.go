@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	syncFile = unsynced
+	syncFile, syncFolder = unsynced, unsyncedFolder
 	os.Exit(m.Run())
 }
 

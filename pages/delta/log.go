@@ -30,7 +30,11 @@ type Log struct {
 	o        Options
 	lock     *os.File
 
-	mu struct { // held while a batch is written, and for moments
+	// writing is held while a batch is written or the next segment is made: one batch is written at a time. Whoever holds it may take mu.
+	writing sync.Mutex
+	buffer  []byte // guarded by writing
+
+	mu struct { // held for moments: reads do not wait for the drive
 		sync.RWMutex
 		segments []*segment // ascending; the last is written to
 		index    map[int64]location
@@ -47,7 +51,6 @@ type Log struct {
 		sync.Mutex
 		synced uint64 // number of the last batch that is on the drive
 	}
-	buffer []byte // guarded by mu
 	// Of Stats.
 	appendedRows, appendedBytes, logBytes, cut atomic.Int64
 }
@@ -88,12 +91,12 @@ func Open(dir string, m *pages.Manifest, o Options) (_ *Log, err error) {
 	return l, nil
 }
 
-// Has reports whether the log has a version of a row.
-func (l *Log) Has(row int64) bool {
+// Find reports whether the log has a version of a row, and how that is stored. It reads no file.
+func (l *Log) Find(row int64) (stored int, compressed, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	_, ok := l.mu.index[row]
-	return ok
+	at, ok := l.mu.index[row]
+	return int(at.length), at.compressed, ok
 }
 
 // Read returns the newest version of a row, which lies in buf if that is long enough. ok is false if the log has none.
@@ -147,15 +150,19 @@ func (l *Log) Sync() error {
 
 // Close closes the log. What was appended is synced.
 func (l *Log) Close() error {
+	l.writing.Lock()
+	defer l.writing.Unlock()
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.mu.closed {
+		l.mu.Unlock()
 		return nil
 	}
 	l.mu.closed = true
+	segments, broken := l.mu.segments, l.mu.broken
+	l.mu.Unlock()
 	var faults []error
-	for i, s := range l.mu.segments {
-		faults = append(faults, s.close(i == len(l.mu.segments)-1 && l.mu.broken == nil))
+	for i, s := range segments {
+		faults = append(faults, s.close(i == len(segments)-1 && broken == nil))
 	}
 	return errors.Join(append(faults, l.lock.Close())...)
 }

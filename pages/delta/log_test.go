@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/pages"
@@ -25,8 +26,9 @@ func manifest() *pages.Manifest {
 	return &pages.Manifest{Name: "x", Codec: "ibp4", DType: dtype.Float32, Rows: testRows, RowBytes: testRowBytes}
 }
 
-// unsynced is syncFile in tests: what they write need not outlive the machine.
-func unsynced(*os.File) error { return nil }
+// unsynced and unsyncedFolder are syncFile and syncFolder in tests: what they write need not outlive the machine.
+func unsynced(*os.File) error     { return nil }
+func unsyncedFolder(string) error { return nil }
 
 // version returns a version of a row: raw if the number is even, "encoded" and shorter otherwise.
 func version(row int64, number int) Row {
@@ -56,7 +58,8 @@ func expect(t testing.TB, l *Log, want map[int64]Row) {
 	for row := range int64(testRows) {
 		w, there := want[row]
 		got, ok, err := l.Read(row, nil)
-		if err != nil || ok != there || l.Has(row) != there {
+		stored, compressed, found := l.Find(row)
+		if err != nil || ok != there || found != there || there && (stored != len(w.Stored) || compressed != w.Compressed) {
 			t.Fatalf("row %d: %v, %v, want %v", row, ok, err, there)
 		}
 		if there && (got.Row != row || got.Compressed != w.Compressed || !bytes.Equal(got.Stored, w.Stored)) {
@@ -166,14 +169,9 @@ func TestLog_SegmentNotMade(t *testing.T) {
 	l := open(t, dir, Options{})
 	want := map[int64]Row{}
 	fill(t, l, 5, want, rand.New(rand.NewPCG(8, 8)))
-	syncFile = func(f *os.File) error {
-		if info, err := f.Stat(); err == nil && info.IsDir() {
-			return syscall.EIO
-		}
-		return nil
-	}
+	syncFolder = func(string) error { return syscall.EIO }
 	_, err := l.Seal()
-	syncFile = unsynced
+	syncFolder = unsyncedFolder
 	if !errors.Is(err, syscall.EIO) {
 		t.Fatal(err)
 	}
@@ -356,6 +354,59 @@ func TestLog_SyncFails(t *testing.T) {
 	if _, err := l.Seal(); !errors.Is(err, syscall.EIO) {
 		t.Errorf("%v", err)
 	}
+}
+
+// TestLog_ReadsBesideASlowDrive: while a batch is being written, or the next segment is being made, and the drive does not answer, rows are found.
+func TestLog_ReadsBesideASlowDrive(t *testing.T) {
+	l := open(t, t.TempDir(), Options{SegmentBytes: 1})
+	if err := l.Append([]Row{version(7, 7)}); err != nil {
+		t.Fatal(err)
+	}
+	hangs, goOn := make(chan struct{}), make(chan struct{})
+	write := writeAt
+	defer func() { syncFile, writeAt = unsynced, write }()
+	for _, hang := range []func(){
+		func() { syncFile = func(*os.File) error { hangs <- struct{}{}; <-goOn; return nil } },
+		func() {
+			syncFile = unsynced
+			writeAt = func(f *os.File, b []byte, at int64) (int, error) { hangs <- struct{}{}; <-goOn; return write(f, b, at) }
+		},
+	} {
+		hang()
+		appended := make(chan error)
+		go func() { appended <- l.Append([]Row{version(8, 8)}) }()
+		<-hangs
+		read := make(chan error, 1)
+		go func() {
+			_, ok, err := l.Read(7, nil)
+			if _, _, found := l.Find(7); err == nil && (!ok || !found || l.Stats().Rows == 0) {
+				err = errors.New("row 7 is not found")
+			}
+			read <- err
+		}()
+		select {
+		case err := <-read:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Error("a read waits for the drive")
+		}
+		for {
+			select {
+			case <-hangs:
+				continue
+			case goOn <- struct{}{}:
+				continue
+			case err := <-appended:
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			break
+		}
+	}
+	expect(t, l, map[int64]Row{7: version(7, 7), 8: version(8, 8)})
 }
 
 // TestLog_AppendersShareSyncs: goroutines that append at once need fewer syncs than batches, and lose nothing.

@@ -19,20 +19,21 @@ type Sealed struct {
 
 // Seal returns the newest versions of all rows, which later ones do not change. They are on the drive when it returns.
 func (l *Log) Seal() (*Sealed, error) {
-	if err := l.Sync(); err != nil { // most of it, without holding up reads
+	if err := l.Sync(); err != nil { // most of it, without holding up appends
+		return nil, err
+	}
+	l.writing.Lock()
+	last, next, _, err := l.end()
+	if err == nil {
+		_, err = l.rotate()
+	}
+	l.writing.Unlock()
+	if err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.writableLocked(); err != nil {
-		return nil, err
-	}
-	last := l.mu.segments[len(l.mu.segments)-1]
-	if _, err := l.rotateLocked(); err != nil {
-		return nil, err
-	}
 	// Batches that were written before and are not published yet lie in segments that Drop removes.
-	next := l.mu.next
 	for l.unpublishedLocked(next) {
 		l.published.Wait()
 	}

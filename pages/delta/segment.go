@@ -10,7 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
+
+	"github.com/tensorcache/tensorcache/internal/atomicfile"
 )
 
 // segment is a file of the log.
@@ -74,8 +75,9 @@ func createSegment(dir string, h header) (_ *segment, err error) {
 
 // Tests have one of each that fails, or that ends the process.
 var (
-	writeAt  = (*os.File).WriteAt
-	syncFile = (*os.File).Sync
+	writeAt    = (*os.File).WriteAt
+	syncFile   = (*os.File).Sync
+	syncFolder = atomicfile.SyncFolder
 )
 
 // close closes the file once no one reads it, and syncs it before if so wanted.
@@ -103,19 +105,6 @@ func (s *segment) read(b []byte, at int64) error {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
-		return err
-	}
-	return nil
-}
-
-// syncFolder makes the names in a folder durable. Not every file system lets folders be synced.
-func syncFolder(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := syncFile(f); err != nil && !errors.Is(err, syscall.EINVAL) {
 		return err
 	}
 	return nil

@@ -180,7 +180,7 @@ class StandIn(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, table: Any, row_format: RowFormat, max_tokens: int, heads: int) -> None:
         super().__init__()
         self.whole, self.format, self.heads = table, row_format, heads
-        self.buffer = torch.zeros((max_tokens, heads, table.shape[1]), dtype=torch.uint8)
+        self.buffer = torch.zeros((max_tokens, heads, table.shape[1]), dtype=torch.uint8, device=table.device)
 
     def start_prefetch(self, hidden_states: Any, ngram_ids: Any) -> None:
         torch.index_select(self.whole, 0, ngram_ids.flatten(), out=self.buffer[: len(ngram_ids)].flatten(0, 1))
@@ -189,7 +189,7 @@ class StandIn(torch.nn.Module):  # type: ignore[misc]
         output.copy_(self.format.dequantise(self.buffer[: len(output)], output.dtype).flatten(-2))
 
     def forward(self, hidden_states: Any) -> Any:
-        output = torch.empty((len(hidden_states), self.heads * self.format.elements), dtype=torch.bfloat16)
+        output = torch.empty((len(hidden_states), self.heads * self.format.elements), dtype=torch.bfloat16, device=hidden_states.device)
         self.finalize_prefetch(output)
         return output
 
@@ -218,9 +218,10 @@ def test_in_the_place_of_an_engines_embedding(device: str) -> None:
     source = generator.integers(0, 0x77, (5000, 66), np.uint8)  # no NaN
     source[:, 64:] = generator.integers(120, 130, (5000, 2))
     with tensorcache.open(source, "20%", device=device) as x:
-        ours = Model(NgramEmbedding(NgramTable(x, row_format), max_tokens=64, heads=8), 512)
-        theirs = Model(StandIn(torch.from_numpy(source), row_format, 64, 8), 512)
-        text = torch.from_numpy(generator.integers(0, 50, 400))
+        on = device if torch.cuda.is_available() else "cpu"
+        ours = Model(NgramEmbedding(NgramTable(x, row_format), max_tokens=64, heads=8), 512).to(on)
+        theirs = Model(StandIn(torch.from_numpy(source).to(on), row_format, 64, 8), 512).to(on)
+        text = torch.from_numpy(generator.integers(0, 50, 400)).to(on)
         for step, tokens in enumerate((64, 1, 17, 64)):
             windows = text[step * 80 : step * 80 + tokens + 2].unfold(0, 3, 1)
             assert torch.equal(ours(windows), theirs(windows))
@@ -228,8 +229,8 @@ def test_in_the_place_of_an_engines_embedding(device: str) -> None:
         embedding = ours.ngrams.half()
         assert torch.equal(ours(windows), theirs(windows)) and "max_tokens=64" in repr(embedding)
         with pytest.raises(tensorcache.ArgumentError, match="at most max_tokens"):
-            embedding.start_prefetch(None, torch.zeros((65, 8), dtype=torch.int64))
+            embedding.start_prefetch(None, torch.zeros((65, 8), dtype=torch.int64, device=on))
         with pytest.raises(tensorcache.ArgumentError, match=r"\[tokens, 8\]"):
-            embedding.start_prefetch(None, torch.zeros((6, 7), dtype=torch.int64))
+            embedding.start_prefetch(None, torch.zeros((6, 7), dtype=torch.int64, device=on))
         with pytest.raises(tensorcache.ArgumentError, match="512"):
-            embedding.finalize_prefetch(torch.zeros((6, 511)))
+            embedding.finalize_prefetch(torch.zeros((6, 511), device=on))

@@ -127,7 +127,11 @@ func (c *Config) planMemory(p *Plan, tables []cache.Table, rows int64) error {
 	add := func(kind, what string, bytes int64, atMost bool) {
 		p.Memory = append(p.Memory, PlannedMemory{kind, what, bytes, atMost})
 	}
-	add(hostKind, "host tier: every row", raw, atMost)
+	if o.Host.Memory > 0 && o.Host.Memory < raw {
+		add(hostKind, "host tier, of which --host-memory is the limit", o.Host.Memory, true)
+	} else {
+		add(hostKind, "host tier: every row", raw, atMost)
+	}
 	add(hostKind, "overlay: updated rows on their way", o.Host.Overlay, false)
 	add("host", "bookkeeping: policy, index, statistics", bookkeeping*rows, false)
 	add(deviceKind, fmt.Sprintf("budget: cached rows and hashmap, %d ×", n), p.budget(), false)

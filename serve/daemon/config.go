@@ -22,7 +22,7 @@ type Config struct {
 
 	Budget, Codec, Link, HostTier      string
 	Device, GPUs, Placement, Rates     string
-	HostNodes, Overlay                 string
+	HostNodes, Overlay, HostMemory     string
 	Devices, Workers, HostThreads      int
 	Seed                               uint64
 	Policy                             string
@@ -94,7 +94,7 @@ var reloadable = map[string]bool{
 func Flags(c *Config) *pflag.FlagSet {
 	f := pflag.NewFlagSet("tensorcached", pflag.ContinueOnError)
 	f.SortFlags = false
-	f.Var(&features{&c.Tables}, "features", "tables: `FILE`.npy, FILE.npz[:array] or FILE.safetensors[:tensor], or several: A.npy,B.npy")
+	f.Var(&features{&c.Tables}, "features", "tables: `FILE`.npy, FILE.npz[:array], FILE.safetensors[:tensor], or a folder of cachebench pack, or several: A.npy,B.npy")
 	f.Var(&records{&c.Tables}, "table", "a table: `file=FILE`[,name=N][,codec=C][,capacity=ROWS], or, to begin without rows, name=N,dtype=float32,columns=128,capacity=ROWS")
 	f.StringVar(&c.Budget, "budget", "5%", "device memory for cached rows, of each device: 64MiB, or 5% of the tables' raw bytes; or one for each, between commas")
 	f.StringVar(&c.Codec, "codec", registry.Auto, "codec of tables that name none: "+strings.Join(registry.Usage(), ", "))
@@ -109,6 +109,7 @@ func Flags(c *Config) *pflag.FlagSet {
 	f.IntVar(&c.HostThreads, "host-threads", 0, "goroutines that help each GPU with misses (default: half the processors, at most 8); -1: none")
 	f.IntVar(&c.Workers, "workers", 0, "goroutines of the host (default: one a processor)")
 	f.StringVar(&c.Overlay, "overlay", "", "host memory for updated rows on their way (default: 16MiB, or what four versions of every row take)")
+	f.StringVar(&c.HostMemory, "host-memory", "", "most host memory for rows and index of tables of pages, such as 8GiB: the other rows are read from their pages (default: all rows)")
 	f.Uint64Var(&c.Seed, "seed", 0, "seed of the samples that codecs are trained on")
 	f.StringVar(&c.Policy, "policy", admission.Default, "admission: "+strings.Join(policies(), ", "))
 	f.BoolVar(&c.Cold, "cold", false, "begin with an empty cache, apart from the snapshot")

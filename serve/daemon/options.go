@@ -71,7 +71,7 @@ func (c *Config) fields(o *cache.Options) error {
 
 // flagNames replaces options of package cache by flags.
 var flagNames = strings.NewReplacer("cache: ", "", "Devices.Backend", "--device", "Devices.Count", "--devices", "Devices.GPUs", "--gpus", "Devices.Placement", "--placement",
-	"Devices.Rates", "--rates", "Host.Tier", "--host-tier", "Host.Workers", "--workers", "Host.Overlay", "--overlay", "Host.Nodes", "--host-nodes",
+	"Devices.Rates", "--rates", "Host.Tier", "--host-tier", "Host.Workers", "--workers", "Host.Overlay", "--overlay", "Host.Memory", "--host-memory", "Host.Nodes", "--host-nodes",
 	"Refresh.Interval", "--refresh-interval", "Refresh.MaxChurn", "--refresh-churn", "Refresh.MaxBytes", "--refresh-bytes", "Refresh.Accesses", "--sample-rate",
 	"Refresh.Misses", "--sample-rate", "Refresh.Keys", "--sample-keys", "codec: unknown", "--codec: unknown")
 
@@ -150,10 +150,15 @@ func (c *Config) options() (cache.Options, error) {
 		overlay, err = setting.Bytes("--overlay", c.Overlay)
 		f.Add(err)
 	}
+	memory := int64(0)
+	if c.HostMemory != "" {
+		memory, err = setting.Bytes("--host-memory", c.HostMemory)
+		f.Add(err)
+	}
 	o := cache.Options{
 		Codec: cache.Codec(c.Codec), Link: link, Seed: c.Seed, Refresh: refresh,
 		Devices:   cache.DeviceOptions{Backend: cache.Backend(c.Device), Count: c.Devices, GPUs: gpus, Placement: cache.PlacementMode(c.Placement), Rates: rates},
-		Host:      cache.HostOptions{Tier: cache.HostTier(c.HostTier), Nodes: nodes, Threads: c.HostThreads, Overlay: overlay, Workers: c.Workers},
+		Host:      cache.HostOptions{Tier: cache.HostTier(c.HostTier), Nodes: nodes, Threads: c.HostThreads, Overlay: overlay, Workers: c.Workers, Memory: memory},
 		Admission: cache.AdmissionOptions{Cold: c.Cold, Restore: c.Snapshot},
 	}
 	if len(gpus) > 0 {

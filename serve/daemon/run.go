@@ -337,7 +337,7 @@ func (r *running) snapshot(path string) error {
 		path = r.config.Snapshot
 	}
 	if path == "" {
-		return errors.New("tensorcached: snapshot: a path must be given: --snapshot is not set")
+		return errors.New("snapshot: a path must be given: --snapshot is not set")
 	}
 	r.snapshotting.Lock()
 	defer r.snapshotting.Unlock()

@@ -88,7 +88,7 @@ func (t *TableSpec) name() string {
 		return t.Name
 	}
 	name, array := filepath.Base(t.File), ""
-	for _, ext := range []string{".npy", ".npz", ".safetensors"} {
+	for _, ext := range []string{".npy", ".npz", ".safetensors", ".tc"} {
 		if i := strings.LastIndex(strings.ToLower(name), ext); i > 0 && (i+len(ext) == len(name) || name[i+len(ext)] == ':') {
 			name, array = name[:i], name[i+len(ext):]
 			break

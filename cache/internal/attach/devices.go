@@ -34,13 +34,22 @@ func openDevices(of []wire.Device, workers int) ([]device.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	var ordinals []int
+	ordinals, err := numbersHere(of, have)
+	if err != nil {
+		return nil, err
+	}
+	return cuda.OpenGPUs(ordinals)
+}
+
+// numbersHere returns the numbers that the owner's GPUs have in this process. It must see all of them: kernels read rows in the memory of any.
+func numbersHere(of []wire.Device, have []cuda.GPU) (ordinals []int, err error) {
 	for _, d := range of {
 		i := slices.IndexFunc(have, func(g cuda.GPU) bool { return d.Address != "" && strings.EqualFold(g.PCIBusID, d.Address) })
 		if i < 0 {
-			return nil, fmt.Errorf("cache: owner's GPU (%s at %s) must be visible to this process", d.Name, d.Address)
+			return nil, fmt.Errorf("cache: owner's GPU (%s at %s) must be visible to this process, which sees %d: all %d GPUs of the owner must be, since rows lie on each; "+
+				"choose a GPU by its number instead of CUDA_VISIBLE_DEVICES, or have an owner for each GPU", d.Name, d.Address, len(have), len(of))
 		}
 		ordinals = append(ordinals, have[i].Index)
 	}
-	return cuda.OpenGPUs(ordinals)
+	return ordinals, nil
 }

@@ -106,6 +106,9 @@ func (w *Writer) compactDevice(ctx context.Context, device int, most int64) (int
 			moving[key] = l
 		}
 	}
+	if err := w.fetchUnread(ctx, device, rows); err != nil {
+		return 0, err
+	}
 	moved, err := w.admitRows(ctx, rows, moving)
 	w.mu.Lock()
 	w.mu.retire.open.slots = append(w.mu.retire.open.slots, claimed...)

@@ -63,7 +63,8 @@ func (g *growth) plan(budget int64) {
 	s.Budgets = slices.Clone(s.Budgets)
 	most := int64(0) // what all rows could take
 	for _, t := range w.set.Tables {
-		most += t.Tier.Capacity() * int64(slab.SlotBytes(t.Tier.RowBytes()))
+		_, rows := t.Cacheable()
+		most += rows * int64(slab.SlotBytes(t.Tier.RowBytes()))
 	}
 	for i := range s.Budgets {
 		s.Budgets[i] = max(budget, s.Budgets[i])

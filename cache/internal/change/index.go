@@ -26,7 +26,9 @@ type index struct {
 	image  *numa.Memory // m's memory, nil if it is a device's
 	swap   sync.RWMutex // locked while m is replaced, and for reading by those who read it without Writer.mu and without the cycle's lock
 	copies place.Copies
-	log    storeLog // stores that the devices' maps have not seen yet
+	// residents are words of resident tables that the devices do not have yet.
+	residents residentWords
+	log       storeLog // stores that the devices' maps have not seen yet
 	// reasonKeys are the keys without a location whose map slots hold the reason, oldest first.
 	reasonKeys queue
 	// rejected are, for each table, words of the rejected rows' bits that the devices do not have yet.
@@ -35,7 +37,7 @@ type index struct {
 
 // newIndex reads the index from the first device's map. differing are the rows whose places not every map names alike.
 func newIndex(store *place.Store, retire *retirement, differing []Entry) (*index, error) {
-	x := &index{set: store.Set, store: store, retire: retire}
+	x := &index{set: store.Set, store: store, retire: retire, residents: residentWords{}}
 	for range x.set.Tables {
 		x.rejected = append(x.rejected, map[int64]uint64{})
 	}
@@ -196,7 +198,7 @@ func (x *index) publish() error {
 			return m.store(x.set.Devices[i].Table(table).Rejected, words)
 		}))
 	}
-	errs = append(errs, x.onMirrors(func(_ int, m *mirror) error { return m.finish() }))
+	errs = append(errs, x.publishResident(), x.onMirrors(func(_ int, m *mirror) error { return m.finish() }))
 	return errors.Join(errs...)
 }
 

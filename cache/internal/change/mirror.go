@@ -20,7 +20,8 @@ type mirror struct {
 	stream device.Stream
 	// Page-locked memory: rows to be written, their destinations, and words to be stored. It is allocated with the first change.
 	stage, items, words                device.Buffer
-	rows                               [][]byte // of items, not in stage yet
+	rows                               [][]byte      // of items, not in stage yet
+	target                             device.Buffer // that items are for
 	stageUsed, itemsUsed, wordsUsed    int64
 	stageBytes, itemsBytes, wordsBytes int64
 }
@@ -87,8 +88,13 @@ func (m *mirror) store(target device.Buffer, words []word) error {
 	return nil
 }
 
-// put has finish write a row to its slot. No batch may read the slot, and the row must not change until finish returns.
+// put has finish write a row to its slot in the slab. No batch may read the slot, and the row must not change until finish returns.
 func (m *mirror) put(offset int64, stored []byte) error {
+	return m.putIn(m.owner.Slab, offset, stored)
+}
+
+// putRow is put for the memory that is the mirror's target.
+func (m *mirror) putRow(offset int64, stored []byte) error {
 	if err := m.open(); err != nil {
 		return err
 	}
@@ -107,11 +113,19 @@ func (m *mirror) put(offset int64, stored []byte) error {
 	return nil
 }
 
+// finishRows is finish if there are rows for another target.
+func (m *mirror) finishRows() error {
+	if m.itemsUsed == 0 {
+		return nil
+	}
+	return m.finish()
+}
+
 // finish writes the rows of put, and waits for them and for the stores.
 func (m *mirror) finish() error {
 	if m.itemsUsed > 0 {
 		m.copyRows()
-		if err := m.stream.Launch(&kernels.Scatter{Slab: m.owner.Slab, Stage: m.stage, Items: m.items.Slice(0, m.itemsUsed)}); err != nil {
+		if err := m.stream.Launch(&kernels.Scatter{Slab: m.target, Stage: m.stage, Items: m.items.Slice(0, m.itemsUsed)}); err != nil {
 			return err
 		}
 	}

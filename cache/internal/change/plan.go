@@ -76,7 +76,12 @@ func (r *ranking) find(m *hashmap.Map, tables []*read.Table, ranked []read.Bitse
 		m.FindAll(keys[from:to], words)
 		for i, key := range keys[from:to] {
 			table, row := hashmap.SplitKey(key)
-			done[i] = table >= len(tables) || row >= tables[table].Tier.Rows() || full && !words[i].Valid() && tables[table].Rejected.HasShared(row) ||
+			if table >= len(tables) {
+				done[i] = true
+				continue
+			}
+			now, _ := tables[table].Cacheable()
+			done[i] = row >= now || full && !words[i].Valid() && tables[table].Rejected.HasShared(row) ||
 				!ranked[table].AddOnce(row)
 		}
 	})
@@ -107,7 +112,8 @@ func (w *Writer) plan(r *ranking) (*plan, error) {
 	b.limit = w.store.Limits()
 	w.mu.Unlock()
 	for _, t := range w.set.Tables {
-		b.p.ranked = append(b.p.ranked, read.NewBitset(t.Tier.Capacity()))
+		_, most := t.Cacheable()
+		b.p.ranked = append(b.p.ranked, read.NewBitset(most))
 	}
 	var failed error
 	for _, keys := range r.blocks {

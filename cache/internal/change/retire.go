@@ -23,17 +23,18 @@ type retirement struct {
 
 // retired is a group of things that running batches may still read.
 type retired struct {
-	slots    []slot
-	overlay  []overlaySlot
-	mapSlots []int64
-	rows     []*updatedRow
-	buffers  []retiredBuffer
-	shares   []*transfer.ShareTable // whose workers may read the buffers
-	done     chan struct{}          // closed once the group is processed
+	slots     []slot
+	overlay   []overlaySlot
+	mapSlots  []int64
+	rows      []*updatedRow
+	residents []*residentRow
+	buffers   []retiredBuffer
+	shares    []*transfer.ShareTable // whose workers may read the buffers
+	done      chan struct{}          // closed once the group is processed
 }
 
 func (r *retired) empty() bool {
-	return len(r.slots)+len(r.overlay)+len(r.mapSlots)+len(r.rows)+len(r.buffers) == 0
+	return len(r.slots)+len(r.overlay)+len(r.mapSlots)+len(r.rows)+len(r.residents)+len(r.buffers) == 0
 }
 
 // slot is a piece of a slab.
@@ -148,6 +149,11 @@ func (w *Writer) processLocked(g *retired) {
 	for _, f := range g.rows {
 		if !f.replaced {
 			errs = append(errs, w.advanceUpdatedLocked(f))
+		}
+	}
+	for _, f := range g.residents {
+		if !f.replaced {
+			errs = append(errs, w.advanceResidentLocked(f))
 		}
 	}
 	errs = append(errs, w.publishLocked())

@@ -106,6 +106,18 @@ func (w *Writer) fetch(ctx context.Context, keys []uint64) error {
 	return ctx.Err()
 }
 
+// fetchUnread is fetch for rows that are to move within the slab of a device, unless the host can read them there.
+func (w *Writer) fetchUnread(ctx context.Context, device int, rows []wanted) error {
+	if w.set.Devices[device].Slab.Bytes() != nil {
+		return nil
+	}
+	keys := make([]uint64, len(rows))
+	for i := range rows {
+		keys[i] = rows[i].key
+	}
+	return w.fetch(ctx, keys)
+}
+
 // showLocked has the devices store words of a host tier's index.
 func (w *Writer) showLocked(table int, words []transfer.Written) error {
 	if len(words) == 0 {
@@ -218,6 +230,7 @@ type tierPlan struct {
 	table     int
 	newcomers []int64 // rows to take up, best first
 	want      read.Bitset
+	victims   [3]int64 // the row from which makeTierRoom goes on, for each of its kinds of rows
 }
 
 // planTier chooses the rows of a table's host tier by the ranking: the best rows that no slab holds.
@@ -303,7 +316,7 @@ func keysOf(table int, rows []int64) []uint64 {
 }
 
 // makeTierRoom makes rows absent until so many bytes of the main region are free: first those that a slab holds, then those that are not ranked,
-// then those ranked too low.
+// then those ranked too low. A cycle looks at each row once for each of these.
 func (w *Writer) makeTierRoom(ctx context.Context, p *tierPlan, bytes int64, ranked read.Bitset) error {
 	t := w.set.Tables[p.table]
 	capacity, used := t.Tier.MainBytes()
@@ -313,7 +326,7 @@ func (w *Writer) makeTierRoom(ctx context.Context, p *tierPlan, bytes int64, ran
 	}
 	chosen := map[int64]bool{}
 	var rows []int64
-	for _, keep := range []func(row int64) bool{
+	for kind, keep := range []func(row int64) bool{
 		func(row int64) bool { return w.o.Inclusive || !w.mu.index.cached(hashmap.Key(p.table, row)).Valid() },
 		ranked.Has,
 		p.want.Has,
@@ -322,7 +335,7 @@ func (w *Writer) makeTierRoom(ctx context.Context, p *tierPlan, bytes int64, ran
 			break
 		}
 		from := len(rows)
-		rows, need = t.Tier.Victims(rows, need, func(row int64) bool { return chosen[row] || keep(row) })
+		rows, p.victims[kind], need = t.Tier.Victims(rows, p.victims[kind], need, func(row int64) bool { return chosen[row] || keep(row) })
 		for _, row := range rows[from:] {
 			chosen[row] = true
 		}
@@ -375,13 +388,21 @@ func (w *Writer) FillTiers(ctx context.Context, chosen, hosts []uint64) error {
 
 // byPage sorts keys by the page that the row lies in, so that each page is read once or twice.
 func (w *Writer) byPage(keys []uint64) {
-	page := func(key uint64) uint32 {
-		table, row := hashmap.SplitKey(key)
-		return w.set.Tables[table].Cold.PageOf(row)
+	type placed struct {
+		key  uint64
+		page uint32
 	}
-	slices.SortFunc(keys, func(a, b uint64) int {
-		return cmp.Or(cmp.Compare(a>>56, b>>56), cmp.Compare(page(a), page(b)), cmp.Compare(a, b))
+	all := make([]placed, len(keys))
+	for i, key := range keys { // PageOf takes a lock, so it is not for comparisons
+		table, row := hashmap.SplitKey(key)
+		all[i] = placed{key, w.set.Tables[table].Cold.PageOf(row)}
+	}
+	slices.SortFunc(all, func(a, b placed) int {
+		return cmp.Or(cmp.Compare(a.key>>56, b.key>>56), cmp.Compare(a.page, b.page), cmp.Compare(a.key, b.key))
 	})
+	for i, p := range all {
+		keys[i] = p.key
+	}
 }
 
 // fillRows is how many rows FillTiers reads at a time.

@@ -89,7 +89,11 @@ func (w *Writer) updatePart(ctx context.Context, t *read.Table, table int, rows 
 		reached, wait := done, (<-chan struct{})(nil)
 		for reached < len(rows) {
 			var err error
-			wait, err = w.updateRowLocked(hashmap.Key(table, rows[reached]), all[reached].stored, all[reached].compressed)
+			if key := hashmap.Key(table, rows[reached]); t.Resident != nil {
+				wait, err = w.updateResidentLocked(t, key, all[reached].stored, all[reached].compressed)
+			} else {
+				wait, err = w.updateRowLocked(key, all[reached].stored, all[reached].compressed)
+			}
 			if err != nil {
 				err = w.failLocked(err)
 				w.setCauseLocked(nil)
@@ -105,7 +109,11 @@ func (w *Writer) updatePart(ctx context.Context, t *read.Table, table int, rows 
 		w.setCauseLocked(nil)
 		err := w.publishLocked()
 		if err == nil && longest > t.Tier.Rows() { // after publishing, so that a row number becomes valid only once its row can be found
+			from := t.Tier.Rows()
 			t.Tier.Grow(longest)
+			if t.Resident != nil {
+				t.GrownResident(from)
+			}
 			w.set.Lengthened(table)
 		}
 		w.mu.Unlock()
@@ -131,24 +139,9 @@ func (w *Writer) updateRowLocked(key uint64, stored []byte, compressed bool) (wa
 		}
 		return w.mu.retire.open.done, nil
 	}
-	first := w.set.Devices[0]
-	front, lost := w.store.Overlay.Front > 0, first.IsLost()
-	if front && lost && !w.losses.frontLeft() {
-		return w.losses.left, nil
-	}
-	slot, ok := w.store.Overlay.Put(stored, compressed)
-	if !ok {
-		return w.mu.retire.progress, nil
-	}
-	if front && !lost { // devices see the location next, so the row must be there first
-		m := w.mu.index.mirrors[0]
-		if err := errors.Join(m.put(slot.Offset, stored), m.finish()); err != nil {
-			w.store.Overlay.Free(slot)
-			if w.set.Survives(first) { // the others read the row in host memory, once no batch reads the front of the lost slab
-				return w.losses.left, nil
-			}
-			return w.mu.retire.progress, err
-		}
+	slot, wait, err := w.overlayLocked(stored, compressed)
+	if wait != nil || err != nil {
+		return wait, err
 	}
 	f := &updatedRow{key: key, place: slot, bytes: len(stored), compressed: compressed, newPlaces: place.Nowhere(), by: w.mu.cause}
 	if before := w.mu.updated[key]; before != nil {
@@ -171,6 +164,30 @@ func (w *Writer) updateRowLocked(key uint64, stored []byte, compressed bool) (wa
 	w.mu.retire.open.rows = append(w.mu.retire.open.rows, f)
 	w.Counts.Updated.Add(1)
 	return nil, nil
+}
+
+// overlayLocked puts a row in the overlay, where devices can read it. If there is no room yet, it returns a channel to wait for.
+func (w *Writer) overlayLocked(stored []byte, compressed bool) (slot place.OverlaySlot, wait <-chan struct{}, err error) {
+	first := w.set.Devices[0]
+	front, lost := w.store.Overlay.Front > 0, first.IsLost()
+	if front && lost && !w.losses.frontLeft() {
+		return slot, w.losses.left, nil
+	}
+	slot, ok := w.store.Overlay.Put(stored, compressed)
+	if !ok {
+		return slot, w.mu.retire.progress, nil
+	}
+	if front && !lost { // devices see the location next, so the row must be there first
+		m := w.mu.index.mirrors[0]
+		if err := errors.Join(m.put(slot.Offset, stored), m.finish()); err != nil {
+			w.store.Overlay.Free(slot)
+			if w.set.Survives(first) { // the others read the row in host memory, once no batch reads the front of the lost slab
+				return slot, w.losses.left, nil
+			}
+			return slot, w.mu.retire.progress, err
+		}
+	}
+	return slot, nil, nil
 }
 
 // replaceLocked retires a version that a newer one replaces.
@@ -328,6 +345,9 @@ func (w *Writer) invalidatePart(table int, rows []int64, by *observe.Cause) erro
 	defer w.setCauseLocked(nil)
 	if w.mu.err != nil {
 		return w.mu.err
+	}
+	if w.set.Tables[table].Resident != nil {
+		return nil // there is no other place to read the rows from
 	}
 	for _, r := range rows {
 		key := hashmap.Key(table, r)

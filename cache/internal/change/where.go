@@ -9,6 +9,9 @@ import (
 	"github.com/tensorcache/tensorcache/slab"
 )
 
+// TierPages is the Where.Tier of a row that only pages below the host tier have.
+const TierPages = "pages"
+
 // Where says where a row is, or why it is not cached.
 type Where struct {
 	Cached, Overlay bool
@@ -19,7 +22,7 @@ type Where struct {
 	Compressed      bool
 	Stored          int
 	Withdrawn       observe.Withdrawal // the zero value: never, or forgotten
-	Tier            string             // "slab", "overlay", "host", "log" or "pages"
+	Tier            string             // "slab", "overlay", "host", "log" or TierPages
 	Since           time.Time          // when the row came there; the zero time: not known
 }
 
@@ -40,6 +43,10 @@ func (w *Writer) wherePart(table int, rows []int64, all []Where) {
 	for i, row := range rows {
 		a, key := &all[i], hashmap.Key(table, row)
 		a.Device = -1
+		if t.Resident != nil {
+			w.whereResident(t.Resident, key, row, a)
+			continue
+		}
 		if stored, compressed, err := t.Tier.Stored(row); err == nil { // a corrupt row is for Gather to report
 			a.Stored, a.Compressed = len(stored), compressed
 		}
@@ -72,6 +79,17 @@ func (w *Writer) wherePart(table int, rows []int64, all []Where) {
 	}
 }
 
+// whereResident says where a row of a resident table is.
+func (w *Writer) whereResident(r *read.Resident, key uint64, row int64, a *Where) {
+	a.Cached, a.Stored = true, r.Stored(row)
+	a.Compressed = a.Stored < r.Rows.RowBytes
+	if f := w.mu.residents[key]; f != nil {
+		a.Overlay, a.Offset, a.Tier = true, f.place.Offset, "overlay"
+		return
+	}
+	a.Device, a.Offset, a.Tier = r.Rows.Device(row), r.Rows.Slot(row), "resident"
+}
+
 // tierOf sets the tier that a row is read from.
 func (w *Writer) tierOf(t *read.Table, row int64, a *Where) {
 	switch {
@@ -88,11 +106,9 @@ func (w *Writer) tierOf(t *read.Table, row int64, a *Where) {
 	a.Tier, a.Since = t.TierNow(row), t.Tier.Since(row)
 	switch a.Tier {
 	case "log":
-		if stored, compressed, ok, err := t.Cold.Log().Get(row); ok && err == nil {
-			a.Stored, a.Compressed = len(stored), compressed
-		}
-	case "pages":
-		a.Stored, _ = t.Tier.StoredBytes(row) // the mean
+		a.Stored, a.Compressed, _ = t.Cold.Log().Find(row)
+	case TierPages:
+		a.Stored, a.Compressed = 0, false // whoever wants to know reads the row
 	}
 }
 
@@ -120,7 +136,7 @@ func (w *Writer) State() State {
 			s.Holes += of.Slots.HoleBytes(longest)
 		}
 	}
-	s.OverlayBytes, s.OverlayRows = w.store.Overlay.Slots.Used(), int64(len(w.mu.updated))
+	s.OverlayBytes, s.OverlayRows = w.store.Overlay.Slots.Used(), int64(len(w.mu.updated)+len(w.mu.residents))
 	rows := int64(0)
 	for _, t := range w.set.Tables {
 		rows += t.Counts.Cached.Load()

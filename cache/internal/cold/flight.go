@@ -20,6 +20,7 @@ type Flight struct {
 	taken []atomic.Bool // by a batch, before the host tier had it; of a prefetch
 	mu    sync.Mutex
 	mem   []byte
+	size  int64 // bytes that its rows take
 }
 
 // Unread says whether no batch has asked for a row yet.
@@ -39,6 +40,7 @@ func (f *Flight) put(i int, stored []byte, compressed bool) {
 	f.mu.Lock()
 	if cap(f.mem)-len(f.mem) < len(stored) {
 		f.mem = make([]byte, 0, max(len(stored), min(1<<20, len(f.Rows)*len(stored))))
+		f.size += int64(cap(f.mem))
 	}
 	at := len(f.mem)
 	f.mem = f.mem[:at+len(stored)]
@@ -48,21 +50,29 @@ func (f *Flight) put(i int, stored []byte, compressed bool) {
 	f.Stored[i], f.Compressed[i] = to, compressed
 }
 
-// land hands a flight that has been read to whoever shows rows in the host tier, unless that is behind.
+// land hands a flight that has been read to whoever shows rows in the host tier, unless that is behind: the flights that wait may take as many bytes
+// as Options.Landing says, but the first of them may be longer.
 func (t *Table) land(f *Flight) {
-	select {
-	case t.landings <- f:
-	default:
-		t.Counts.Dropped.Add(int64(len(f.Rows)))
-		t.flights.remove(f)
+	if waiting := t.waiting.Add(f.size); waiting <= max(t.o.Landing, f.size) {
+		select {
+		case t.landings <- f:
+			return
+		default:
+		}
 	}
+	t.waiting.Add(-f.size)
+	t.Counts.Dropped.Add(int64(len(f.Rows)))
+	t.flights.remove(f)
 }
 
 // Landings are the flights that have been read. Landed must be called for each.
 func (t *Table) Landings() <-chan *Flight { return t.landings }
 
 // Landed ends a flight: its rows are in the host tier, or are not to be.
-func (t *Table) Landed(f *Flight) { t.flights.remove(f) }
+func (t *Table) Landed(f *Flight) {
+	t.waiting.Add(-f.size)
+	t.flights.remove(f)
+}
 
 // flights finds the flight of a row that is being prefetched.
 type flights struct {

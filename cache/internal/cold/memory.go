@@ -48,6 +48,13 @@ func (l *memoryLog) Append(rows []int64, stored [][]byte, compressed []bool) err
 	return nil
 }
 
+func (l *memoryLog) Find(row int64) (stored int, compressed, ok bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	r, ok := l.rows[row]
+	return len(r.stored), r.compressed, ok
+}
+
 func (l *memoryLog) Get(row int64) (stored []byte, compressed, ok bool, err error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -26,7 +26,9 @@ type Reads struct{ Pages, Bytes int64 }
 type Log interface {
 	// Append takes new versions of rows. They are durable when it returns, if the log is.
 	Append(rows []int64, stored [][]byte, compressed []bool) error
-	// Get returns the newest version of a row; ok is false if the log has none. stored is not changed later.
+	// Find says whether the log has a version of a row, and how many bytes it is stored in. It does not wait for a drive.
+	Find(row int64) (stored int, compressed, ok bool)
+	// Get returns the newest version of a row; ok is false if the log has none. stored is not changed later. It may take as long as a drive does.
 	Get(row int64) (stored []byte, compressed, ok bool, err error)
 	// Bytes returns how many bytes of rows it has taken, and how many have been written for that, to the log and for merging it into pages.
 	Bytes() (taken, written int64)
@@ -49,6 +51,7 @@ type Options struct {
 	Timeout  time.Duration
 	Log      Log
 	Ahead    int64 // most rows that prefetches under way may have
+	Landing  int64 // most bytes of flights that wait to be shown in the host tier, but for one flight
 	PageOf   func(row int64) uint32
 	Memory   int64 // host memory that the source takes to find rows
 }
@@ -64,6 +67,8 @@ type Table struct {
 	versions [versions]atomic.Uint32
 	flights  flights
 	landings chan *Flight
+	waiting  atomic.Int64  // bytes of the flights in landings
+	logReads chan struct{} // has room for the reads of the log that are under way
 	updating sync.Mutex
 }
 
@@ -86,7 +91,7 @@ const versions = 1 << 14
 
 // New returns a table that reads from a source.
 func New(source Source, o Options) *Table {
-	t := &Table{o: o, source: source, landings: make(chan *Flight, 64)}
+	t := &Table{o: o, source: source, landings: make(chan *Flight, 64), logReads: make(chan struct{}, logReads)}
 	t.life, t.end = context.WithCancelCause(context.Background())
 	t.flights.rows = map[int64]flightRow{}
 	return t
@@ -101,8 +106,8 @@ func (t *Table) Life() context.Context { return t.life }
 // Close closes the log. REQUIRES: End, and no read is under way.
 func (t *Table) Close() error { return t.o.Log.Close() }
 
-// SetAhead sets Options.Ahead. No other call may be under way.
-func (t *Table) SetAhead(rows int64) { t.o.Ahead = rows }
+// SetAhead sets Options.Ahead and Options.Landing. No other call may be under way.
+func (t *Table) SetAhead(rows, bytes int64) { t.o.Ahead, t.o.Landing = rows, bytes }
 
 // MemoryBytes returns Options.Memory.
 func (t *Table) MemoryBytes() int64 { return t.o.Memory }
@@ -143,21 +148,12 @@ func (t *Table) Read(ctx context.Context, rows []int64, visit func(i int, stored
 		}
 		return
 	}
-	below, at := make([]int64, 0, len(rows)), make([]int, 0, len(rows))
-	for i, row := range rows {
-		stored, compressed, ok, err := t.o.Log.Get(row)
-		if !ok && err == nil {
-			below, at = append(below, row), append(at, i)
-			continue
-		}
-		t.Counts.FromLog.Add(1)
-		visit(i, stored, compressed, err)
-	}
+	ctx, cancel := t.bounded(ctx)
+	defer cancel()
+	below, at := t.readLog(ctx, rows, visit)
 	if len(below) == 0 {
 		return
 	}
-	ctx, cancel := t.bounded(ctx)
-	defer cancel()
 	begun := time.Now()
 	reads := t.source.ReadRows(ctx, below, func(i int, stored []byte, compressed bool, err error) {
 		if err == nil && !compressed && len(stored) != t.o.RowBytes {
@@ -178,6 +174,22 @@ func (t *Table) Read(ctx context.Context, rows []int64, visit func(i int, stored
 	t.Counts.Nanos.Add(int64(time.Since(begun)))
 }
 
+// Peek calls visit with the lengths of the newest versions of rows, as tiers store them. No counter counts that, and rows that cannot be read are left out.
+func (t *Table) Peek(ctx context.Context, rows []int64, visit func(i, stored int, compressed bool)) {
+	if t.life.Err() != nil {
+		return
+	}
+	ctx, cancel := t.bounded(ctx)
+	defer cancel()
+	t.source.ReadRows(ctx, rows, func(i int, stored []byte, compressed bool, err error) {
+		if newer, as, ok := t.o.Log.Find(rows[i]); ok { // updated since the caller looked
+			visit(i, newer, as)
+		} else if err == nil {
+			visit(i, len(stored), compressed)
+		}
+	})
+}
+
 // Outcome is what became of the absent rows of a batch.
 type Outcome struct {
 	Rows, Failed int64
@@ -186,6 +198,29 @@ type Outcome struct {
 	FailedAt     []int // positions of all that failed, in any order
 	Took         time.Duration
 }
+
+// Deliver calls put once for each absent row of a batch with its newest version in the form in which tiers store it, from several goroutines, and has
+// what it reads shown in the host tier. stored is valid until put returns.
+func (t *Table) Deliver(ctx context.Context, rows []int64, put func(i int, stored []byte, compressed bool, err error)) {
+	rest, at := t.flights.take(ctx, t, rows, put)
+	if len(rest) == 0 {
+		return
+	}
+	f := t.newFlight(rest)
+	t.Read(ctx, rest, func(i int, stored []byte, compressed bool, err error) {
+		if err == nil {
+			f.put(i, stored, compressed)
+		}
+		put(at[i], stored, compressed, err)
+	})
+	t.land(f)
+}
+
+// Longest is the longest time that Deliver takes: a row that is being prefetched may fail, and be read again.
+func (t *Table) Longest() time.Duration { return 2*t.o.Timeout + longestSlack }
+
+// longestSlack is for what goes on beside waiting.
+const longestSlack = 10 * time.Second
 
 // Gather writes absent rows of a batch to their positions in out, and zeros where a row cannot be read.
 func (t *Table) Gather(ctx context.Context, rows []int64, positions []uint32, out []byte) (o Outcome) {
@@ -208,17 +243,7 @@ func (t *Table) Gather(ctx context.Context, rows []int64, positions []uint32, ou
 			o.At, o.Err = int(positions[i]), err
 		}
 	}
-	rest, at := t.flights.take(ctx, t, rows, put)
-	if len(rest) > 0 {
-		f := t.newFlight(rest)
-		t.Read(ctx, rest, func(i int, stored []byte, compressed bool, err error) {
-			if err == nil {
-				f.put(i, stored, compressed)
-			}
-			put(at[i], stored, compressed, err)
-		})
-		t.land(f)
-	}
+	t.Deliver(ctx, rows, put)
 	o.Took = time.Since(begun)
 	return o
 }

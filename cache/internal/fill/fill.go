@@ -34,6 +34,7 @@ type Options struct {
 	// Budgets are the bytes of each device. OneBudget says that they were given as one.
 	Budgets   []int64
 	OneBudget bool
+	Workers   int   // goroutines that write resident tables; 0: one a processor
 	Overlay   int64 // bytes of the overlay, at least
 	Training  admission.Training
 	Cold      bool // admit nothing but Restored
@@ -141,10 +142,13 @@ func touch(int32) {}
 func (f *filler) measure() (free func()) {
 	var all []*numa.Memory
 	for _, t := range f.set.Tables {
-		lengths, memory := numa.Make[int32](t.Tier.Capacity())
-		t.Tier.StoredLengths(f.o.Context, lengths[:t.Tier.Rows()])
-		for i := range lengths[t.Tier.Rows():] { // rows that the table may grow by
-			lengths[t.Tier.Rows()+int64(i)] = int32(t.Tier.RowBytes())
+		rows, most := t.Cacheable()
+		lengths, memory := numa.Make[int32](most)
+		if most > 0 {
+			t.Tier.StoredLengths(f.o.Context, lengths[:rows])
+		}
+		for i := range lengths[rows:] { // rows that the table may grow by
+			lengths[rows+int64(i)] = int32(t.Tier.RowBytes())
 		}
 		f.lengths, all = append(f.lengths, lengths), append(all, memory)
 	}
@@ -167,8 +171,15 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 		o.Context = context.Background()
 	}
 	f := &filler{o: o, set: store.Set, store: store}
-	space, err := place.NewSpace(o.Budgets, o.OneBudget, f.set.Tables)
+	resident, err := f.chooseResident()
 	if err != nil {
+		return nil, err
+	}
+	space, err := place.NewSpace(o.Budgets, o.OneBudget, f.set.Tables, resident)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.placeResident(); err != nil {
 		return nil, err
 	}
 	store.Space.Store(space)
@@ -182,7 +193,8 @@ func Fill(store *place.Store, o Options) (*Filled, error) {
 	f.place()
 	rows := int64(0)
 	for _, t := range f.set.Tables {
-		rows += t.Tier.Rows()
+		now, _ := t.Cacheable()
+		rows += now
 	}
 	keys, memory := numa.Make[uint64](rows) // takes pages only as far as it is written
 	defer memory.Free()
@@ -248,7 +260,11 @@ func (f *filler) allocate() (err error) {
 			if err != nil {
 				return err
 			}
-			d.SetTable(i, &read.TableView{Rows: rows, Codec: codec})
+			view := &read.TableView{Rows: rows, Codec: codec}
+			if t.Resident != nil {
+				view.Resident = t.Resident.Rows
+			}
+			d.SetTable(i, view)
 		}
 	}
 	f.store.ShowSlabs()
@@ -264,7 +280,8 @@ func (f *filler) train() error {
 	}
 	p.Capacity += place.HostCapacity(f.set.Tables)
 	for _, t := range f.set.Tables {
-		p.Rows = append(p.Rows, t.Tier.Capacity())
+		_, most := t.Cacheable()
+		p.Rows = append(p.Rows, most)
 	}
 	// A row that does not read back is reported when it is admitted; here it counts as raw.
 	stored := func(key uint64) int {
@@ -302,6 +319,9 @@ func (f *filler) train() error {
 		if err := read.CheckRows(f.set.Tables[table], rows); err != nil {
 			return fmt.Errorf("cache: training batch %d: %w", batch, err)
 		}
+		if f.set.Tables[table].WantResident != nil {
+			continue
+		}
 		for part := range slices.Chunk(rows, observeRows) {
 			if err := f.o.Context.Err(); err != nil {
 				return err
@@ -323,8 +343,8 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 	topology, s := f.store.Topology.Load(), f.store.Space.Load()
 	offered := make([]read.Bitset, len(f.set.Tables))
 	for i, t := range f.set.Tables {
-		offered[i] = read.NewBitset(t.Tier.Capacity())
-		t.Rejected = read.NewBitset(t.Tier.Capacity())
+		_, most := t.Cacheable()
+		offered[i], t.Rejected = read.NewBitset(most), read.NewBitset(most)
 	}
 	// What the rows take in each clique's slabs, and of that by rows that are copied.
 	used, full, entries := make([]int64, len(topology.Cliques)), false, int64(0)
@@ -342,7 +362,10 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 	// takeOne says whether the ranking goes on.
 	takeOne := func(key uint64, offer bool) (bool, error) {
 		table, row := hashmap.SplitKey(key)
-		if table >= len(f.set.Tables) || row >= f.set.Tables[table].Tier.Rows() || offered[table].Has(row) {
+		if table >= len(f.set.Tables) {
+			return true, nil
+		}
+		if now, _ := f.set.Tables[table].Cacheable(); row >= now || offered[table].Has(row) {
 			return true, nil
 		}
 		t := f.set.Tables[table]
@@ -417,12 +440,14 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 		if full || f.o.Cold {
 			break
 		}
-		if err := take(allRows(i, t.Tier.Rows()), false); err != nil {
+		now, _ := t.Cacheable()
+		if err := take(allRows(i, now), false); err != nil {
 			return nil, err
 		}
 	}
 	for i, t := range f.set.Tables {
-		for row := range t.Tier.Rows() {
+		now, _ := t.Cacheable()
+		for row := range now {
 			if f.room[i] <= 0 {
 				break
 			}
@@ -436,7 +461,8 @@ func (f *filler) choose(keys []uint64) (_ []uint64, err error) {
 	// No more than all rows could ever take, were they raw and all on one device.
 	most := int64(0)
 	for _, t := range f.set.Tables {
-		most += t.Tier.Capacity() * int64(slab.SlotBytes(t.Tier.RowBytes()))
+		_, rows := t.Cacheable()
+		most += rows * int64(slab.SlotBytes(t.Tier.RowBytes()))
 	}
 	for i := range s.Payload {
 		s.Payload[i] = min(s.Payload[i], most)
@@ -471,7 +497,7 @@ func (f *filler) observeRestored() ([]uint64, error) {
 	keys := f.o.Restored
 	rows := make([][]int64, len(f.set.Tables))
 	for _, key := range keys {
-		if table, row := hashmap.SplitKey(key); row < f.set.Tables[table].Tier.Rows() {
+		if table, row := hashmap.SplitKey(key); row < f.set.Tables[table].Tier.Rows() && f.set.Tables[table].WantResident == nil {
 			rows[table] = append(rows[table], row)
 		}
 	}
@@ -491,7 +517,7 @@ func (f *filler) markOversize(offered []read.Bitset) error {
 	s := f.store.Space.Load()
 	largest := s.PayloadFor(slices.Max(s.Budgets), 1)
 	for i, t := range f.set.Tables {
-		if int64(slab.SlotBytes(t.Tier.RowBytes())) <= largest {
+		if t.WantResident != nil || int64(slab.SlotBytes(t.Tier.RowBytes())) <= largest {
 			continue
 		}
 		for row := range t.Tier.Rows() {

@@ -164,6 +164,9 @@ func (h *Hot) addUnknown(tables []*read.Table, curve *placement.Curve, known flo
 	var rowBytes, stored, rows float64
 	var hits, lookups int64
 	for _, t := range tables {
+		if t.WantResident != nil {
+			continue
+		}
 		total := t.Tier.Totals()
 		rows += float64(total.Rows)
 		rowBytes += float64(total.RawBytes)

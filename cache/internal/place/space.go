@@ -12,7 +12,7 @@ import (
 // Space is the division of the devices' budgets, in bytes of each device. It is not changed while the cache serves, but replaced.
 type Space struct {
 	Budgets []int64
-	Fixed   int64          // for tail slack and row bits: compressed, rejected and, if there are any, oversize
+	Fixed   int64          // for tail slack, resident tables, and row bits: compressed, rejected and, if there are any, oversize
 	Layout  hashmap.Layout // of the hashmap, on every device
 	Payload []int64        // for slots
 	// Smallest is about the shortest slot of any row. Entries is the least number of entries that the hashmap is made for.
@@ -38,11 +38,14 @@ func (s *Space) Payloads(entries int64) []int64 {
 var ErrBudget = errors.New("cache: budget too small")
 
 // NewSpace returns the space of the devices' budgets, each of which must hold at least one row. single says that all budgets are the
-// same, for the error's text.
-func NewSpace(budgets []int64, single bool, tables []*read.Table) (*Space, error) {
-	s := &Space{Budgets: budgets, Fixed: slab.TailSlack}
+// same, for the error's text. resident is what resident tables take of each.
+func NewSpace(budgets []int64, single bool, tables []*read.Table, resident int64) (*Space, error) {
+	s := &Space{Budgets: budgets, Fixed: slab.TailSlack + resident}
 	smallest := int64(0)
 	for _, t := range tables {
+		if t.WantResident != nil {
+			continue
+		}
 		s.Fixed += t.Tier.BitmaskBytes() + read.BitsetBytes(t.Tier.Capacity())
 		n, err := smallestSlot(t)
 		if err != nil {
@@ -80,6 +83,9 @@ func smallestSlot(t *read.Table) (int64, error) {
 
 // fullBytes returns the slot bytes of a table that has all the rows that it can.
 func fullBytes(t *read.Table) int64 {
+	if t.WantResident != nil {
+		return 0
+	}
 	total := t.Tier.Totals()
 	return total.SlotBytes + (t.Tier.Capacity()-total.Rows)*int64(slab.SlotBytes(t.Tier.RowBytes()))
 }
@@ -87,17 +93,19 @@ func fullBytes(t *read.Table) int64 {
 // Estimate returns the slot bytes that all slabs together will hold, and their number of rows, if cached rows are as long as the mean.
 // Tables are taken to be as long as their capacity.
 func (s *Space) Estimate(tables []*read.Table) (bytes, rowsCached int64) {
+	// Resident tables take none of either.
 	var slots, rows int64
 	for _, t := range tables {
 		slots += fullBytes(t)
-		rows += t.Tier.Capacity()
+		_, most := t.Cacheable()
+		rows += most
 	}
 	var budget, devices float64
 	for _, b := range s.Budgets {
 		budget += float64(b - s.Fixed)
 		devices++
 	}
-	mean := max(slab.Align, slots/rows)
+	mean := max(slab.Align, slots/max(1, rows))
 	// The number of entries e solves: sum over devices of (budget - fixed - map(e)) = e × mean, where map(e) = e × SlotBytes / Load.
 	// If rows are copied, fewer fit. The map is sized without copies all the same, because copies may be removed.
 	entries := budget / (float64(mean) + devices*hashmap.SlotBytes/hashmap.Load)

@@ -66,6 +66,9 @@ func (s *Store) SlotBytes(key uint64, l slab.Location) int {
 func (s *Store) LongestSlot() int {
 	longest := 0
 	for _, t := range s.Set.Tables {
+		if t.WantResident != nil {
+			continue
+		}
 		longest = max(longest, slab.SlotBytes(t.Tier.RowBytes()))
 	}
 	return longest

@@ -13,7 +13,7 @@ func (l *lane) mayBeAbsent(ctx context.Context, table int) {
 	if l.owner.set.Tables[table].Absent == nil {
 		return
 	}
-	l.ctx, l.below = ctx, cold.Outcome{}
+	l.ctx, l.from, l.below = ctx, l.owner.set.Tables[table].Absent, cold.Outcome{}
 	if l.absent == nil {
 		l.absent = &kernels.Absent{}
 	}

@@ -57,13 +57,16 @@ func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, ro
 	if err != nil {
 		return nil, err
 	}
+	if capturing && d.readsAbsent(table) {
+		return nil, fmt.Errorf("%w: table %s must lie in host memory as a whole: a graph does not wait for rows on colder tiers", ErrCapturing, t.Name)
+	}
 	if capturing && n > 0 {
 		return d.capture(s, table, rows, out, nil, w)
 	}
 	if n == 0 {
 		return ended(w), nil
 	}
-	r, planned := decide(d.Table(table), n, trace != nil)
+	r, planned := d.decide(table, n, trace != nil)
 	l, err := d.acquire(ctx, r, int(n))
 	if err != nil {
 		return nil, d.orLost(err)
@@ -71,6 +74,9 @@ func (d *Device) GatherDevice(ctx context.Context, stream uintptr, table int, ro
 	if err := l.begin(ctx, table); err != nil {
 		d.release(l, nil)
 		return nil, err
+	}
+	if l.route.absent {
+		l.ctx = context.WithoutCancel(ctx) // the caller has its batch and may end ctx
 	}
 	l.startTrace(trace, planned)
 	if err := l.enqueue(s, table, rows, out); err != nil {
@@ -200,6 +206,7 @@ func (b *Batch) Wait() error {
 	}
 	if l := b.use(); l != nil {
 		failure := l.done.Synchronize() // without the lock, so that other calls need not wait
+		l.answered()
 		b.mu.Lock()
 		first, at := !b.mu.settled, time.Time{}
 		if first {

@@ -17,6 +17,7 @@ type capture struct {
 	kernel      kernels.Replay // not changed after its launch
 	place       place          // of kernel.State
 	onBoard     *board.Capture // of a client of a shared cache: where the owner sees the replays
+	counters    device.Buffer  // of a resident table
 
 	// The device's captures.mu guards what follows.
 	hold         device.Hold // nil where the driver does not say when a graph is destroyed
@@ -73,7 +74,7 @@ func (d *Device) serveNow(table int) kernels.Serve {
 			Map: v.Map, Layout: v.Layout, Table: table, Limit: d.set.Tables[table].Tier.Rows(), Rejected: t.Rejected, Oversize: t.Oversize,
 			Peers: v.Peers, RowBytes: t.Rows.RowBytes,
 		},
-		Slabs: v.Slabs, Codec: t.Codec, Tier: t.Rows,
+		Slabs: v.Slabs, Codec: t.Codec, Tier: t.Rows, Resident: t.Resident,
 	}
 }
 
@@ -89,6 +90,9 @@ func (c *capture) settle() {
 	o, counts := outcomeOf(replays*int64(c.rows), &c.counted, &c.settled.counts)
 	c.settled.replays, c.settled.counts = c.ended, counts
 	o.pooled = c.kernel.Serve.Pool != nil
+	if c.kernel.Serve.Resident != nil { // what was counted by reasons were hits
+		o.Hits, o.Misses = o.Hits+o.Misses, 0
+	}
 	if err := o.reportReplays(c.owner, c.table, c.rows, replays); err != nil {
 		c.err = err
 		c.owner.set.faults.add(err)

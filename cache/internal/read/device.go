@@ -35,6 +35,7 @@ type Device struct {
 	sampled  atomic.Uint32 // batches so far
 	timeline timeline
 	captures captures
+	answers  answers
 
 	// board, if not nil, is where a client of a shared cache announces and counts its batches: in lanes from boardFirst on, and those that are
 	// captured in places.

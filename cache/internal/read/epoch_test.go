@@ -45,7 +45,7 @@ func TestSet_WaitEpoch(t *testing.T) {
 					return
 				default:
 				}
-				l.running = true
+				l.running.Store(true)
 				l.words.Begun.Add(1)
 				held[i].Store(version.Load())
 				if i > 0 {

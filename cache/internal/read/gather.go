@@ -72,7 +72,7 @@ func Gather[R RowNumber](ctx context.Context, d *Device, table int, rows []R, ou
 		}
 		defer func() { d.stagings <- area }()
 	}
-	r, planned := decide(d.Table(table), int64(part), trace != nil)
+	r, planned := d.decide(table, int64(part), trace != nil)
 	l, err := d.acquire(ctx, r, part)
 	if err != nil {
 		return d.orLost(err)
@@ -94,6 +94,7 @@ func Gather[R RowNumber](ctx context.Context, d *Device, table int, rows []R, ou
 		if err != nil {
 			return d.wrap(err, len(rows), t)
 		}
+		l.answered()
 		done.add(kernels.CountersView(l.result), from)
 		done.addAbsent(&l.below, from)
 		l.tracePart(from)

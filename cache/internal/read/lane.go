@@ -24,7 +24,7 @@ type lane struct {
 	own   board.Lane
 	index int // among the device's lanes
 	// running says that the lane's batch has begun and not ended.
-	running bool
+	running atomic.Bool
 
 	stream   device.Stream   // of batches whose caller has no stream
 	second   device.Stream   // decodes hits beside the reading of misses
@@ -48,7 +48,9 @@ type lane struct {
 	plan   transfer.Plan
 
 	ctx    context.Context // of the batch, if some of its rows may be absent
-	absent *kernels.Absent // nil until a batch may have such rows
+	from   Absentees       // who reads them
+	absent *kernels.Absent // of the host backend; nil until a batch may have such rows
+	rounds *rounds         // of a GPU; nil until a batch may have such rows
 	below  cold.Outcome    // what became of them
 
 	trace  *Trace // of the batch that runs, nil if it is not traced
@@ -139,11 +141,16 @@ func (d *Device) acquire(ctx context.Context, r route, n int) (*lane, error) {
 		}
 	}
 	l.route = r
+	var err error
 	if want := r.lists(n); want > 0 {
-		if err := l.acquireLists(ctx, want); err != nil {
-			d.release(l, nil)
-			return nil, err
-		}
+		err = l.acquireLists(ctx, want)
+	}
+	if err == nil && r.absent {
+		err = l.reserve(int64(n))
+	}
+	if err != nil {
+		d.release(l, nil)
+		return nil, err
 	}
 	return l, nil
 }
@@ -184,7 +191,7 @@ func (l *lane) acquireLists(ctx context.Context, bytes int64) error {
 			return nil
 		case others:
 			d.progress.notify()
-		case l.route.table.long(), l.route.pool != nil:
+		case l.route.table.long(), l.route.pool != nil, l.route.absent:
 			return fmt.Errorf("cache: %w", err)
 		default:
 			l.route.launches = OneLaunch
@@ -229,7 +236,7 @@ func (d *Device) idleLane() *lane {
 func (l *lane) begin(ctx context.Context, table int) error {
 	d := l.owner
 	for {
-		l.running = true
+		l.running.Store(true)
 		l.words.Begun.Add(1)
 		// Whoever pauses, or replaces a view, from now on waits for this batch.
 		l.view, l.route.table = d.view.Load(), d.Table(table)
@@ -245,14 +252,17 @@ func (l *lane) begin(ctx context.Context, table int) error {
 		l.end()
 		return d.LostError()
 	}
+	if err := d.set.residentOn(l.route.table); err != nil {
+		l.end()
+		return err
+	}
 	l.mayBeAbsent(ctx, table)
 	return nil
 }
 
-// end notes that nothing of the lane's batch runs any more.
+// end notes that nothing of the lane's batch reads what changes any more.
 func (l *lane) end() {
-	if l.running {
-		l.running = false
+	if l.running.CompareAndSwap(true, false) {
 		l.words.Ended.Store(l.words.Begun.Load())
 		l.owner.progress.notify()
 	}
@@ -274,6 +284,9 @@ func (l *lane) enqueue(s device.Stream, table int, rows RowNumbers, out device.B
 	}
 	if err == nil {
 		l.after = nil // the batch ends after it
+		if l.route.absent {
+			l.owner.expect(l)
+		}
 	}
 	return err
 }
@@ -286,6 +299,9 @@ func (l *lane) enqueueOn(s, second device.Stream, table int, rows RowNumbers, ou
 		Rejected: t.Rejected, Oversize: t.Oversize, Peers: l.view.Peers, Out: out, RowBytes: t.Rows.RowBytes, Counters: l.counters,
 		Samples: d.nextSampling(), Ring: d.Ring,
 	}
+	if t.Resident != nil { // nothing is admitted, so nobody asks for its samples
+		lookup.Samples, lookup.Ring = kernels.Sampling{}, nil
+	}
 	if l.after != nil {
 		if err := s.Wait(l.after); err != nil {
 			return err
@@ -295,7 +311,7 @@ func (l *lane) enqueueOn(s, second device.Stream, table int, rows RowNumbers, ou
 	if err := l.route.enqueue(l, s, second, lookup, rows.Len()); err != nil {
 		return err
 	}
-	if l.ctx != nil {
+	if l.ctx != nil && !l.route.absent {
 		l.readAbsent(d.set.Tables[table].Absent, out)
 	}
 	l.mark(s, PointDone)
@@ -317,6 +333,9 @@ func (l *lane) finish(err error) error {
 
 // abandon waits for what a batch had enqueued on stream s before an error, and clears the lane's counters.
 func (l *lane) abandon(s device.Stream) error {
+	if l.route.absent {
+		l.abandonRounds()
+	}
 	return errors.Join(s.Synchronize(), l.second.Synchronize(), l.stream.Fill(l.counters, 0), l.stream.Fill(l.buckets, 0), l.stream.Synchronize())
 }
 
@@ -325,8 +344,9 @@ func (l *lane) published() bool { return l.ending(0).Published() }
 
 // release makes a lane idle. If b is not nil, b leaves the batches under way at the same time.
 func (d *Device) release(l *lane, b *Batch) {
+	l.answered()
 	l.end()
-	l.trace, l.route, l.ctx = nil, route{}, nil
+	l.trace, l.route, l.ctx, l.from = nil, route{}, nil, nil
 	if l.after != nil { // nothing was enqueued, and an earlier batch may still use the lists; if the device has failed, nothing does
 		l.after.Synchronize()
 		l.after = nil
@@ -357,6 +377,7 @@ func (l *lane) close() {
 			t.Close()
 		}
 	}
+	l.rounds.close(l.owner)
 	for _, b := range []device.Buffer{l.counters, l.buckets, l.result} {
 		l.owner.Device.Free(b)
 	}

@@ -15,7 +15,8 @@ import (
 type Outcome struct {
 	Hits, Misses int64
 	PeerHits     int64 // hits in slabs of other devices
-	HostBytes    int64 // stored bytes of the missed rows
+	HostBytes    int64 // stored bytes of the missed rows; of a resident table, bytes read from overflow places
+	Overflow     int64 // hits of a resident table that were read from their overflow places too
 	Reasons      [slab.NumReasons]int64
 	// Absent is the part of the misses that the host tier did not hold. Failed of them could not be read.
 	Absent, Failed int64
@@ -80,6 +81,9 @@ func (o *Outcome) report(l *lane, table, n int) error {
 // reportReplays is report for several batches of n rows together, but nothing is learnt of them.
 func (o *Outcome) reportReplays(d *Device, table, n int, batches int64) error {
 	t := d.set.Tables[table]
+	if t.Resident != nil {
+		o.Overflow, o.Reasons = o.Reasons[slab.Oversize], [slab.NumReasons]int64{}
+	}
 	t.Counts.add(o, batches)
 	d.Counts.add(o, batches)
 	switch {
@@ -101,15 +105,16 @@ func (o *Outcome) reportReplays(d *Device, table, n int, batches int64) error {
 type TableCounts struct {
 	Cached atomic.Int64 // rows that are admitted now; the writer's
 
-	gathers, hits, peerHits, hostBytes, absent atomic.Int64
-	reasons                                    [slab.NumReasons]atomic.Int64
-	elsewhere                                  func() board.Totals // what other processes have counted; nil: nothing
+	gathers, hits, peerHits, hostBytes, absent, overflow atomic.Int64
+	reasons                                              [slab.NumReasons]atomic.Int64
+	elsewhere                                            func() board.Totals // what other processes have counted; nil: nothing
 }
 
 // TableTotals is what TableCounts amount to at one moment. Misses is the sum of Reasons.
 type TableTotals struct {
 	Gathers, Hits, PeerHits, Misses, HostBytes int64
 	Absent                                     int64 // of Misses: rows that the host tier did not hold
+	Overflow                                   int64 // of Hits: rows of a resident table that were read from their overflow places too
 	Reasons                                    [slab.NumReasons]int64
 }
 
@@ -120,6 +125,9 @@ func (c *TableCounts) add(o *Outcome, batches int64) {
 		c.peerHits.Add(o.PeerHits)
 	}
 	c.hostBytes.Add(o.HostBytes)
+	if o.Overflow != 0 {
+		c.overflow.Add(o.Overflow)
+	}
 	if o.Absent != 0 {
 		c.absent.Add(o.Absent)
 	}
@@ -133,7 +141,7 @@ func (c *TableCounts) add(o *Outcome, batches int64) {
 // Totals reads the counters, and those of other processes.
 func (c *TableCounts) Totals() TableTotals {
 	more := totalsOf(c.elsewhere)
-	t := TableTotals{Gathers: c.gathers.Load() + more.Gathers, Hits: c.hits.Load() + more.Hits, HostBytes: c.hostBytes.Load() + more.HostBytes, Absent: c.absent.Load()}
+	t := TableTotals{Gathers: c.gathers.Load() + more.Gathers, Hits: c.hits.Load() + more.Hits, HostBytes: c.hostBytes.Load() + more.HostBytes, Absent: c.absent.Load(), Overflow: c.overflow.Load()}
 	for r := range c.reasons {
 		t.Reasons[r] = c.reasons[r].Load() + more.Reasons[r]
 		t.Misses += t.Reasons[r]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/tensorcache/tensorcache/cache/internal/cold"
 	"github.com/tensorcache/tensorcache/device"
@@ -25,6 +26,10 @@ type Table struct {
 	// Absent reads the rows that batches do not find in the host tier, nil if it holds all: Cold, or, in a client, the owner.
 	Absent Absentees
 
+	// WantResident, if not nil, says that the table is resident, and Resident is where its rows lie, once they are there. The tier is vacated then.
+	WantResident *ResidentOptions
+	Resident     *Resident
+
 	// Rejected are the rows that admission declined, Oversize those larger than any slab. The devices have copies of both.
 	Rejected, Oversize Bitset
 	Counts             TableCounts
@@ -34,6 +39,11 @@ type Table struct {
 type Absentees interface {
 	// Gather writes rows to their positions in out, and zeros where a row cannot be read.
 	Gather(ctx context.Context, rows []int64, positions []uint32, out []byte) cold.Outcome
+	// Deliver calls put once for each of rows, with its stored form or with the reason why it cannot be read, from several goroutines. stored is valid until
+	// put returns.
+	Deliver(ctx context.Context, rows []int64, put func(i int, stored []byte, compressed bool, err error))
+	// Longest is the longest time that Deliver takes.
+	Longest() time.Duration
 }
 
 // SlotBytes returns the bytes that a row with the given location takes in a slab.
@@ -48,7 +58,7 @@ func (t *Table) TierNow(row int64) string {
 	case t.Tier.Holds(row):
 		return "host"
 	}
-	if _, _, ok, err := t.Cold.Log().Get(row); ok && err == nil {
+	if _, _, ok := t.Cold.Log().Find(row); ok {
 		return "log"
 	}
 	return "pages"
@@ -70,6 +80,7 @@ type TableView struct {
 	Codec              kernels.Codec
 	Rejected, Oversize device.Buffer
 	Share              *transfer.ShareTable // nil: misses are not shared with the host's processors
+	Resident           *kernels.Resident    // not nil: a resident table, and Rows has no memory
 
 	hitShare atomic.Uint32 // hits of the last finished batch, in parts of hitShareUnit
 }
@@ -78,7 +89,7 @@ const hitShareUnit = 1 << 16
 
 // WithRows returns the view for host rows that lie elsewhere. Share of the old one is to be released before the old rows are freed.
 func (t *TableView) WithRows(rows kernels.HostRows) *TableView {
-	v := &TableView{Rows: rows, Codec: t.Codec, Rejected: t.Rejected, Oversize: t.Oversize, Share: t.Share.Moved(rows)}
+	v := &TableView{Resident: t.Resident, Rows: rows, Codec: t.Codec, Rejected: t.Rejected, Oversize: t.Oversize, Share: t.Share.Moved(rows)}
 	v.hitShare.Store(t.hitShare.Load())
 	return v
 }

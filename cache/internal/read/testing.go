@@ -4,6 +4,14 @@ package read
 // under way.
 func SetLaunches(l Launches) { onlyLaunches = l }
 
+// SetRounds has absent rows of GPUs' batches pass in rounds of so many bytes, at most 16 of them, and misses be read in order, until undo is called. No
+// batch may be under way.
+func SetRounds(bytes int64) (undo func()) {
+	was := leastRound
+	leastRound, orderAll = bytes, true
+	return func() { leastRound, orderAll = was, false }
+}
+
 // HoldEpoch begins a batch that enqueues nothing, and ends when the returned function is called. Tests use it to hold epochs back.
 func (d *Device) HoldEpoch() (end func()) {
 	l := d.idleLane()
@@ -16,7 +24,7 @@ func (d *Device) HoldEpoch() (end func()) {
 			panic(err)
 		}
 	}
-	l.running = true
+	l.running.Store(true)
 	l.words.Begun.Add(1)
 	return func() { d.release(l, nil) }
 }

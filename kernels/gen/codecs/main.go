@@ -6,7 +6,7 @@
 //
 // A KERNELS line describes the kernels of one coder (coder.h):
 //
-//	// KERNELS name struct lanes=N [quads=N] [one=N] [bytes=STRUCT] [fill] [encode] [pairs] [two] [fixed] [MACRO=value]...
+//	// KERNELS name struct lanes=N [quads=N] [one=N] [bytes=STRUCT] [built=STRUCT] [fill] [encode] [pairs] [two] [fixed] [MACRO=value]...
 //
 // name is what codec.DeviceForm.Kernel says; type coder of package kernels explains the words in lower case. The others are macros of the
 // header's own.
@@ -33,7 +33,7 @@ const raw = "raw"
 type coder struct {
 	name, header, class string
 	numbers             map[string]string // lanes, quads, one
-	bytes               string
+	bytes, built        string
 	words               map[string]bool // fill, encode, pairs, two, fixed
 	macros              []string
 }
@@ -143,6 +143,8 @@ func parse(line, header string) (coder, error) {
 			c.numbers[key] = value
 		case has && key == "bytes":
 			c.bytes = value
+		case has && key == "built":
+			c.built = value
 		case has && strings.ToUpper(key) == key:
 			c.macros = append(c.macros, "-D"+word)
 		case !has && slices.Contains([]string{"fill", "encode", "pairs", "two", "fixed"}, key):
@@ -157,12 +159,12 @@ func parse(line, header string) (coder, error) {
 	return c, nil
 }
 
-// floats returns the lengths in bytes, 4 and 2, of floats that rows of the coder can have and whose rows can be added up, as a sum. A coder says the one length
+// floats returns the lengths in bytes, 4, 2 and 1, of floats that rows of the coder can have and whose rows can be added up, as a sum. A coder says the one length
 // of its elements by ROW_ELEMENT in bytes or by ROW_WIDTH in bits.
 func (c *coder) floats() int {
 	for _, macro := range c.macros {
 		switch key, value, _ := strings.Cut(macro, "="); {
-		case key == "-DROW_ELEMENT" && (value == "2" || value == "4"):
+		case key == "-DROW_ELEMENT" && (value == "1" || value == "2" || value == "4"):
 			return int(value[0] - '0')
 		case key == "-DROW_WIDTH" && value == "16":
 			return 2
@@ -172,14 +174,18 @@ func (c *coder) floats() int {
 			return 0
 		}
 	}
-	return 4 + 2
+	return 4 + 2 + 1
 }
 
 // modules returns what is compiled for a coder.
 func (c *coder) modules() (lines []string) {
+	var hits []string // macros of the modules for hits
 	macros := append([]string{"-DROW_CODER=" + c.class, `-DROW_HEADER="` + c.header + `"`, "-DROW_LANES=" + c.numbers["lanes"]}, c.macros...)
 	if c.bytes != "" {
 		macros = append(macros, "-DROW_BYTES="+c.bytes)
+	}
+	if c.built != "" {
+		hits = append(hits, "-DROW_BUILT="+c.built)
 	}
 	if c.numbers["one"] != "" {
 		macros = append(macros, "-DROW_ONE")
@@ -196,17 +202,21 @@ func (c *coder) modules() (lines []string) {
 		macros = append(macros, "-DROW_PAIRS")
 		decode, encode = "decode_pairs", "encode_quads"
 		add("decodeWords", decode, "-DROW_KIND=2")
+		add("buddyWords", decode, "-DROW_KIND=2", "-DROW_BUDDY")
 		add("findWords", decode, "-DROW_KIND=2", "-DROW_FIND")
 		if c.words["two"] {
 			add("decodeTwo", "decode_two", "-DROW_KIND=0")
+			add("buddyTwo", "decode_two", "-DROW_KIND=0", "-DROW_BUDDY")
 			add("findTwo", "decode_two", "-DROW_KIND=0", "-DROW_FIND")
 		}
 		if c.words["two"] && c.words["fixed"] {
 			add("decodeTwoFixed", "decode_two", "-DROW_KIND=1")
+			add("buddyTwoFixed", "decode_two", "-DROW_KIND=1", "-DROW_BUDDY")
 			add("findTwoFixed", "decode_two", "-DROW_KIND=1", "-DROW_FIND")
 		}
 		if c.words["fixed"] {
 			add("decodeFixed", decode, "-DROW_KIND=1")
+			add("buddyFixed", decode, "-DROW_KIND=1", "-DROW_BUDDY")
 			add("findFixed", decode, "-DROW_KIND=1", "-DROW_FIND")
 			add("findFixedDouble", "find_double", "-DROW_KIND=1")
 		}
@@ -214,8 +224,9 @@ func (c *coder) modules() (lines []string) {
 		add("find", decode, "-DROW_FIND")
 		add("findDouble", "find_double")
 	}
-	add("decode", decode)
-	add("decodePeers", decode, "-DROW_PEERS")
+	add("decode", decode, hits...)
+	add("decodePeers", decode, append(hits, "-DROW_PEERS")...)
+	add("buddy", decode, "-DROW_BUDDY")
 	if c.bytes != "" {
 		add("find", decode, "-DROW_FIND")
 	}
@@ -223,9 +234,13 @@ func (c *coder) modules() (lines []string) {
 	add("serve", "serve")
 	add("replay", "serve", "-DROW_REPLAY")
 	add("share", "share")
-	if floats := c.floats(); floats != 0 {
+	if floats := c.floats() &^ 1; floats != 0 {
 		add("pooled", "pooled", fmt.Sprint("-DROW_FLOATS=", floats))
 		add("pooledReplay", "pooled", fmt.Sprint("-DROW_FLOATS=", floats), "-DROW_REPLAY")
+	}
+	if c.floats()&1 != 0 {
+		add("pooledFloat8", "pooled", "-DROW_FLOATS=1", "-DROW_FLOAT8")
+		add("pooledFloat8Replay", "pooled", "-DROW_FLOATS=1", "-DROW_FLOAT8", "-DROW_REPLAY")
 	}
 	if c.words["encode"] {
 		add("encode", encode)
@@ -248,6 +263,9 @@ func coderTable(coders []coder) []byte {
 		}
 		if c.bytes != "" {
 			out.WriteString(", bytes: true")
+		}
+		if c.built != "" {
+			out.WriteString(", built: true")
 		}
 		for _, word := range [][2]string{{"fill", "fill"}, {"encode", "encodes"}, {"pairs", "pairs"}, {"two", "two"}, {"fixed", "fixed"}} {
 			if c.words[word[0]] {

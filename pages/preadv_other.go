@@ -8,12 +8,6 @@ import (
 	"os"
 )
 
-// openDirect opens a file for buffered reads: direct ones are for Linux only.
-func openDirect(path string, _ bool) (*os.File, bool, error) {
-	f, err := os.Open(path)
-	return f, false, err
-}
-
 // preadv reads into the buffers, one after the other, and returns how many bytes it has read; 0 without an error is the end of the file.
 func preadv(f *os.File, offset int64, into [][]byte) (n int, err error) {
 	for _, b := range into {

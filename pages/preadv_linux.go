@@ -1,23 +1,10 @@
 package pages
 
 import (
-	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
 )
-
-// openDirect opens a file for reads past the page cache, if so wanted and the file system can, and says whether it did.
-func openDirect(path string, direct bool) (*os.File, bool, error) {
-	if direct {
-		f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECT, 0)
-		if !errors.Is(err, unix.EINVAL) {
-			return f, true, err
-		}
-	}
-	f, err := os.Open(path)
-	return f, false, err
-}
 
 // preadv reads into the buffers, one after the other, and returns how many bytes it has read; 0 without an error is the end of the file.
 func preadv(f *os.File, offset int64, into [][]byte) (n int, err error) {

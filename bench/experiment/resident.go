@@ -1,0 +1,124 @@
+package experiment
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/tensorcache/tensorcache/bench/dataset"
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/internal/faults"
+	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/slab/buddy"
+)
+
+// Layouts of the tables of a run.
+const (
+	CachedLayout = "cached" // some rows in device memory, found by a hashmap
+	BuddyLayout  = "buddy"  // all rows in device memory, in slots of one length: cache.Table.Resident
+)
+
+// Resident says how a run is to lay its tables out.
+type Resident struct {
+	// Layout is one of the layouts; "" is CachedLayout.
+	Layout string `json:"layout,omitempty"`
+	// Target is the length of a slot in bytes; "" and "auto" leave the choice to the cache. Overflow is the largest share of rows, 0 to 1, that may be
+	// longer than a target that is chosen; 0 is the cache's default.
+	Target   string  `json:"target,omitempty"`
+	Overflow float64 `json:"overflow,omitempty"`
+}
+
+// ResidentInfo says how a resident table lies. Bytes are of all devices together.
+type ResidentInfo struct {
+	TargetBytes int `json:"target_bytes"`
+	// OverflowRows are longer than their slot, by OverflowBytes together.
+	OverflowRows  int64 `json:"overflow_rows"`
+	OverflowBytes int64 `json:"overflow_bytes"`
+	// DeviceBytes is the memory of slots and words, BuddyBytes the host memory of overflow places.
+	DeviceBytes int64 `json:"device_bytes"`
+	BuddyBytes  int64 `json:"buddy_bytes"`
+	// CapacityGain is row bytes ÷ target.
+	CapacityGain float64 `json:"capacity_gain"`
+	// OverflowReads are the measured lookups of rows longer than their slot, and OverflowBytesRead what was read of them from overflow places.
+	OverflowReads     int64 `json:"overflow_reads"`
+	OverflowBytesRead int64 `json:"overflow_bytes_read"`
+}
+
+func residentInfo(s *cache.ResidentStats) *ResidentInfo {
+	if s == nil {
+		return nil
+	}
+	return &ResidentInfo{s.TargetBytes, s.OverflowRows, s.OverflowBytes, s.DeviceBytes, s.BuddyBytes, s.Gain, s.OverflowReads, s.OverflowBytesRead}
+}
+
+// BuddySlots is what Buddy slots make of a codec at the paper's threshold: at most 30 % of the rows are longer than the target.
+type BuddySlots struct {
+	TargetBytes int `json:"target_bytes"`
+	// OverflowRatio is the share of rows that are longer, 0 to 1, and CapacityGain row bytes ÷ target.
+	OverflowRatio float64 `json:"overflow_ratio"`
+	CapacityGain  float64 `json:"capacity_gain"`
+}
+
+func buddySlots(h *buddy.Histogram) BuddySlots {
+	c := h.Least(buddy.Threshold)
+	return BuddySlots{c.Target, c.Overflow, c.Gain}
+}
+
+// target returns Target in bytes, 0 for a choice.
+func (r *Resident) target() (int, error) {
+	if r.Target == "" || r.Target == "auto" {
+		return 0, nil
+	}
+	n, err := humanize.ParseBytes(r.Target)
+	if err != nil || n == 0 || n%buddy.MinTarget != 0 || n > slab.MaxRowBytes+1 {
+		return 0, fmt.Errorf("--target (%q) must be auto, or bytes: a multiple of %d up to %d", r.Target, buddy.MinTarget, slab.MaxRowBytes+1)
+	}
+	return int(n), nil
+}
+
+// validateLayout reports what is wrong with the layout.
+func (c *Config) validateLayout(f *faults.List) {
+	_, err := c.target()
+	f.Add(err)
+	f.If(!(c.Overflow >= 0 && c.Overflow <= 1), "--overflow (%v) must be 0 to 1", c.Overflow)
+	switch c.Layout {
+	case "", CachedLayout:
+		f.If(c.Target != "" || c.Overflow != 0, "--target and --overflow mean nothing without --layout %s", BuddyLayout)
+	case BuddyLayout:
+		f.If(c.Cold || c.Online.on(), "--layout %s and --cold, --drift, --refresh-batches or --refresh-interval contradict each other: all rows stay in device memory", BuddyLayout)
+		f.If(c.ColdPages != "", "--layout %s and --cold (%s) contradict each other: pages are not made resident", BuddyLayout, c.ColdPages)
+	default:
+		f.Addf("unknown layout (%q) must be %s or %s", c.Layout, CachedLayout, BuddyLayout)
+	}
+}
+
+// lay returns a table of the run as its layout says.
+func (r *run) lay(t cache.Table) cache.Table {
+	if r.cfg.Layout != BuddyLayout || r.name != "" { // the uncompressed one beside it is a cache
+		return t
+	}
+	target, _ := r.cfg.target()
+	return t.ResidentWith(cache.ResidentOptions{Target: target, MaxOverflow: r.cfg.Overflow})
+}
+
+// WholeTable, as a budget with BuddyLayout, is what all rows take raw.
+const WholeTable = "whole"
+
+// wholeTable returns the bytes of a device that are enough for all rows of tables, raw and resident.
+func wholeTable(tables []*dataset.Table, devices int) int64 {
+	bytes := int64(64 << 10)
+	for _, t := range tables {
+		rows := (int64(t.Rows) + int64(devices) - 1) / int64(devices)
+		bytes += rows*int64(buddy.MaxTarget(t.RowBytes)+buddy.WordBytes) + slab.TailSlack
+	}
+	return bytes
+}
+
+// residentBudget is budget for a layout that may take the whole table.
+func (c *Config) residentBudget(tables []*dataset.Table, raw int64) (int64, error) {
+	if c.Layout == BuddyLayout && c.Budget == WholeTable {
+		return min(wholeTable(tables, max(1, c.Devices)), math.MaxInt64/64), nil
+	}
+	return c.budget(raw)
+}

@@ -1,0 +1,26 @@
+package attach
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/internal/wire"
+)
+
+// TestNumbersHere: the owner's GPUs are found under any number. If one is not visible, the error says which, and what to do.
+func TestNumbersHere(t *testing.T) {
+	t.Parallel()
+	of := []wire.Device{{Kind: "cuda", Name: "H200", Address: "0000:1B:00.0"}, {Kind: "cuda", Name: "H200", Address: "0000:2c:00.0"}}
+	have := []cuda.GPU{{Index: 0, PCIBusID: "0000:2C:00.0"}, {Index: 1, PCIBusID: "0000:0A:00.0"}, {Index: 2, PCIBusID: "0000:1b:00.0"}}
+	if got, err := numbersHere(of, have); err != nil || !slices.Equal(got, []int{2, 0}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	_, err := numbersHere(of, have[:2])
+	for _, want := range []string{"owner's GPU (H200 at 0000:1B:00.0) must be visible to this process, which sees 2", "all 2 GPUs of the owner", "CUDA_VISIBLE_DEVICES"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v must contain %q", err, want)
+		}
+	}
+}

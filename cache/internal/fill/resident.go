@@ -1,0 +1,262 @@
+package fill
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/cache/internal/place"
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/host"
+	"github.com/tensorcache/tensorcache/hashmap"
+	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/slab/buddy"
+)
+
+// chooseResident chooses the targets of the resident tables, and returns the bytes that slots and words take on a device, at most. They come
+// first: cached tables have what is left of the budget.
+func (f *filler) chooseResident() (bytes int64, err error) {
+	var all []*read.Table
+	share, raw, cached := 0.0, 0.0, 0.0 // raw bytes of resident tables without a target, and of cached ones
+	for _, t := range f.set.Tables {
+		size := float64(t.Tier.Capacity()) * float64(t.Tier.RowBytes())
+		switch {
+		case t.WantResident == nil:
+			cached += size
+			continue
+		case t.WantResident.Target == 0:
+			raw += size
+		}
+		all = append(all, t)
+	}
+	if len(all) == 0 {
+		return 0, nil
+	}
+	devices := make([]device.Device, len(f.set.Devices))
+	for i, d := range f.set.Devices {
+		devices[i] = d.Device
+	}
+	if cliques := place.FindCliques(devices); len(cliques) > 1 {
+		return 0, fmt.Errorf("cache: table %s: devices of a resident table (%d) must all read each other's memory: their sets are %v", all[0].Name, len(devices), cliques)
+	}
+	others, err := f.cachedLeast()
+	if err != nil {
+		return 0, err
+	}
+	budget := slices.Min(f.o.Budgets)
+	// First those whose targets are given, so that the others share what is left.
+	slices.SortStableFunc(all, func(a, b *read.Table) int {
+		return min(b.WantResident.Target, 1) - min(a.WantResident.Target, 1)
+	})
+	left := float64(budget - others)
+	for _, t := range all {
+		h := buddy.NewHistogram(t.Tier.RowBytes())
+		lengths := f.lengthsOf(t)
+		for _, n := range lengths {
+			if n < 0 {
+				n = int32(t.Tier.RowBytes())
+			}
+			h.Add(int(n), 1)
+		}
+		room := left - float64(bytes)
+		if t.WantResident.Target == 0 {
+			if share == 0 { // the first of them
+				share = room * raw / (raw + cached)
+			}
+			room = share * float64(t.Tier.Capacity()) * float64(t.Tier.RowBytes()) / raw
+			room = max(room, min(left-float64(bytes), float64(f.deviceBytes(t, h.Least(t.WantResident.MaxOverflow).Target))))
+		}
+		choice, err := f.targetOf(t, h, room)
+		if err != nil {
+			return 0, err
+		}
+		layout, err := buddy.NewLayout(choice.Target, t.Tier.RowBytes(), t.Tier.Capacity(), len(devices))
+		if err != nil {
+			return 0, fmt.Errorf("cache: table %s: %w", t.Name, err)
+		}
+		if n := layout.DeviceBytes(0); float64(n) > left-float64(bytes) {
+			return 0, fmt.Errorf("%w: table %s, resident with slots of %d B, takes %d B of each device: Budget (%d B) must be at least %d B",
+				place.ErrBudget, t.Name, choice.Target, n, budget, others+bytes+n)
+		}
+		bytes += layout.DeviceBytes(0)
+		t.Resident = read.NewResident(layout, choice)
+		for i, n := range lengths {
+			if n < 0 {
+				n = int32(t.Tier.RowBytes())
+			}
+			t.Resident.Set(int64(i), int(n))
+		}
+		f.o.Log.Info("table made resident", "table", t.Name, "target", choice.Target, "overflow", choice.Overflow, "gain", choice.Gain)
+	}
+	return bytes, nil
+}
+
+// cachedLeast returns the bytes of a device that cached tables need at least, and what the slab and the hashmap take without any.
+func (f *filler) cachedLeast() (int64, error) {
+	s, err := place.NewSpace([]int64{math.MaxInt64 / 4}, true, f.set.Tables, 0)
+	if err != nil {
+		return 0, err
+	}
+	return s.Fixed + s.Smallest + hashmap.LayoutFor(1).Bytes(), nil
+}
+
+// deviceBytes returns what a table with a target takes of a device.
+func (f *filler) deviceBytes(t *read.Table, target int) int64 {
+	l := buddy.Layout{Target: target, RowBytes: t.Tier.RowBytes(), Rows: t.Tier.Capacity(), Devices: len(f.set.Devices)}
+	return l.DeviceBytes(0)
+}
+
+// targetOf returns the target of a table that has so much room on each device.
+func (f *filler) targetOf(t *read.Table, h *buddy.Histogram, room float64) (buddy.Choice, error) {
+	cost := f.store.Costs[slices.Index(f.set.Tables, t)]
+	times := buddy.Times{Hit: cost.Hit, Overflow: cost.Miss}
+	if want := t.WantResident.Target; want != 0 {
+		if want%buddy.MinTarget != 0 || want < buddy.MinTarget {
+			return buddy.Choice{}, fmt.Errorf("cache: table %s: target (%d B) must be a positive multiple of %d", t.Name, want, buddy.MinTarget)
+		}
+		return h.Of(min(want, buddy.MaxTarget(t.Tier.RowBytes())), times), nil
+	}
+	perRow := f.deviceBytes(t, buddy.MinTarget) - slab.TailSlack
+	rows := (t.Tier.Capacity() + int64(len(f.set.Devices)) - 1) / int64(len(f.set.Devices))
+	most := 0
+	if rows > 0 && room > float64(perRow) {
+		most = int(min((room-slab.TailSlack)/float64(rows)-buddy.WordBytes, slab.MaxRowBytes+1))
+	} else if rows == 0 {
+		most = buddy.MinTarget
+	}
+	c, ok := h.Choose(most, t.WantResident.MaxOverflow, times)
+	if !ok {
+		least := h.Least(t.WantResident.MaxOverflow).Target
+		others, err := f.cachedLeast()
+		if err != nil {
+			return c, err
+		}
+		return c, fmt.Errorf("%w: table %s, resident with at most %g %% of overflowing rows, needs slots of %d B, %d B of each device: with this table alone Budget (%d B) must be at least %d B",
+			place.ErrBudget, t.Name, 100*t.WantResident.MaxOverflow, least, f.deviceBytes(t, least), slices.Min(f.o.Budgets), others+f.deviceBytes(t, least))
+	}
+	return c, nil
+}
+
+// lengthsOf reads the stored lengths of a table's rows, -1 for rows that do not read back.
+func (f *filler) lengthsOf(t *read.Table) []int32 {
+	lengths := make([]int32, t.Tier.Rows())
+	t.Tier.StoredLengths(f.o.Context, lengths)
+	return lengths
+}
+
+// residentChunk is how much of a device's slots is put together in host memory at a time, if the host cannot write them.
+const residentChunk = 16 << 20
+
+// placeResident writes the rows of the resident tables to their places, and frees their host tiers.
+func (f *filler) placeResident() error {
+	for _, t := range f.set.Tables {
+		if t.Resident == nil {
+			continue
+		}
+		if err := f.placeTable(t); err != nil {
+			return fmt.Errorf("cache: table %s: %w", t.Name, err)
+		}
+		t.Counts.Cached.Store(t.Tier.Rows())
+		t.Tier.Vacate()
+	}
+	return nil
+}
+
+func (f *filler) placeTable(t *read.Table) error {
+	r, home := t.Resident.Rows, f.set.Devices[0].Device
+	for i := range r.Devices {
+		d := f.set.Devices[i].Device
+		for _, b := range []struct {
+			to    *device.Buffer
+			bytes int64
+			what  string
+		}{{&r.Slots[i], r.SlotsBytes(i), "slots of a resident table"}, {&r.Words[i], max(buddy.WordBytes, r.WordsBytes(i)), "words of a resident table"}} {
+			var err error
+			if *b.to, err = d.Alloc(b.bytes, b.what); err != nil {
+				return err
+			}
+			t.Resident.Own(d, *b.to)
+		}
+		if n := r.BuddyBytes(i); n > 0 {
+			b, _, err := device.AllocHostOn(home, f.store.Nodes.Tier, n, "buddy memory")
+			if err != nil {
+				return err
+			}
+			r.Buddy[i] = b
+			t.Resident.Own(home, b)
+		}
+		if err := f.writeResident(t, i); err != nil {
+			return err
+		}
+	}
+	return f.o.Context.Err()
+}
+
+// writeResident writes the rows of one device. Rows that are not written yet are raw zeros.
+func (f *filler) writeResident(t *read.Table, i int) error {
+	r, d := t.Resident.Rows, f.set.Devices[i].Device
+	slots, words := r.Slots[i].Bytes(), r.Words[i].Bytes()
+	local := r.LocalRows(i)
+	part := local
+	if slots == nil { // through host memory
+		part = max(1, min(local, residentChunk/int64(r.Target)))
+		slots, words = make([]byte, part*int64(r.Target)), make([]byte, part*buddy.WordBytes)
+	}
+	var failed atomic.Pointer[error]
+	for from := int64(0); from < local; from += part {
+		to := min(from+part, local)
+		host.Workers(f.o.Workers).For(int(to-from), 4096, func(a, b int) {
+			if f.o.Context.Err() != nil {
+				return
+			}
+			for n := from + int64(a); n < from+int64(b); n++ {
+				if err := writeRow(t, i, n, slots[(n-from)*int64(r.Target):][:r.Target], words[(n-from)*buddy.WordBytes:]); err != nil {
+					failed.CompareAndSwap(nil, &err)
+				}
+			}
+		})
+		if err := failed.Load(); err != nil {
+			return *err
+		}
+		if r.Slots[i].Bytes() != nil {
+			break
+		}
+		n := to - from
+		if err := errors.Join(
+			device.Upload(d, r.Slots[i].Slice(from*int64(r.Target), to*int64(r.Target)), slots[:n*int64(r.Target)]),
+			device.Upload(d, r.Words[i].Slice(from*buddy.WordBytes, to*buddy.WordBytes), words[:n*buddy.WordBytes]),
+		); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeRow writes the row with a local number on device i to its slot, its overflow place and its word.
+func writeRow(t *read.Table, i int, local int64, slot, word []byte) error {
+	r := t.Resident.Rows
+	row, at := r.Row(i, local), (*uint64)(unsafe.Pointer(unsafe.SliceData(word)))
+	if row >= t.Tier.Rows() {
+		clear(slot)
+		if over := int64(r.Over()); over > 0 {
+			clear(r.Buddy[i].Bytes()[local*over:][:over])
+		}
+		*at = uint64(buddy.Raw)
+		return nil
+	}
+	stored, compressed, err := t.Tier.Stored(row)
+	if err != nil {
+		return err
+	}
+	head, rest := r.Split(stored)
+	copy(slot, head)
+	if len(rest) > 0 {
+		copy(r.Buddy[i].Bytes()[r.Overflow(row):], rest)
+	}
+	*at = uint64(buddy.Home(len(stored), compressed))
+	return nil
+}

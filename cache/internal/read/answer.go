@@ -1,0 +1,263 @@
+package read
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tensorcache/tensorcache/cache/internal/cold"
+	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/slab"
+)
+
+// answers are the batches of a GPU whose absent rows are not listed yet. A goroutine looks for the lists while there are such batches.
+type answers struct {
+	sync.Mutex
+	waiting []*lane
+	looking bool
+}
+
+const (
+	// The host looks for a list without a pause for spinAnswers, because batches often follow each other closely, then with pauses.
+	spinAnswers  = 100 * time.Microsecond
+	pauseAnswers = 20 * time.Microsecond
+	// watchAnswer is how often it is asked whether a batch for which rows are read still reads what changes.
+	watchAnswer = 500 * time.Microsecond
+)
+
+// errGaveUp is why rows fail for which the GPU has waited too long.
+var errGaveUp = errors.New("the GPU has waited too long for the host")
+
+// readsAbsent says whether the device's batches of a table are those of enqueueRounds.
+func (d *Device) readsAbsent(table int) bool {
+	return d.set.Tables[table].Absent != nil && d.Device.NeedsStaging()
+}
+
+// expect has the absent rows of a lane's batch, which is enqueued, read when the GPU has listed them.
+func (d *Device) expect(l *lane) {
+	a := &d.answers
+	a.Lock()
+	defer a.Unlock()
+	a.waiting = append(a.waiting, l)
+	if !a.looking {
+		a.looking = true
+		go d.answerAll()
+	}
+}
+
+// answerAll looks for lists until no batch waits.
+func (d *Device) answerAll() {
+	a, since := &d.answers, time.Now()
+	for {
+		a.Lock()
+		a.waiting = slices.DeleteFunc(a.waiting, func(l *lane) bool {
+			n, ok := l.rounds.listed()
+			if !ok {
+				return false
+			}
+			since = time.Now()
+			if l.useAhead(); n > 0 {
+				l.rounds.answering.Add(1)
+				go l.answer(n)
+			}
+			return true
+		})
+		if len(a.waiting) == 0 {
+			a.looking = false
+			a.Unlock()
+			return
+		}
+		a.Unlock()
+		if time.Since(since) < spinAnswers {
+			runtime.Gosched()
+		} else {
+			time.Sleep(pauseAnswers)
+		}
+	}
+}
+
+// answered returns when nothing reads absent rows for the lane's batch any more. The GPU has ended the batch, or has failed.
+func (l *lane) answered() {
+	if !l.route.absent || l.rounds == nil {
+		return
+	}
+	a := &l.owner.answers
+	a.Lock()
+	if i := slices.Index(a.waiting, l); i >= 0 {
+		a.waiting = slices.Delete(a.waiting, i, i+1)
+		if n, ok := l.rounds.listed(); ok {
+			if l.useAhead(); n > 0 { // else the device has failed
+				l.below = cold.Outcome{Rows: int64(n), Failed: int64(n), At: int(kernels.FoundView(l.rounds.batch.Rows)[0].Position), Err: errGaveUp}
+			}
+		}
+	}
+	a.Unlock()
+	l.rounds.answering.Wait()
+}
+
+// abandonRounds keeps the GPU from waiting for rounds of a batch that was not enqueued as a whole.
+func (l *lane) abandonRounds() {
+	l.answered()
+	l.rounds.ready(0, true)
+	l.stream.Fill(l.rounds.state, 0)
+}
+
+// useAhead notes which rows that were read ahead the batch has read. REQUIRES: they are listed.
+func (l *lane) useAhead() {
+	b := &l.rounds.batch
+	n := uint32(atomic.LoadUint64(&b.HostView().Ahead))
+	if n == 0 || b.Tier.ReadAhead == nil {
+		return
+	}
+	all := kernels.FoundView(b.Rows)
+	for _, f := range all[len(all)-int(n):] {
+		b.Tier.ReadAhead.Use(int64(f.Word))
+	}
+}
+
+// answer reads the n absent rows that the GPU has listed, and puts them in staging memory.
+func (l *lane) answer(n int) {
+	defer l.rounds.answering.Done()
+	begun := time.Now()
+	a := &answer{lane: l, rounds: l.rounds, total: (n + l.rounds.rows - 1) / l.rounds.rows, n: n, arrived: make([]atomic.Int32, (n+l.rounds.rows-1)/l.rounds.rows)}
+	rows := make([]int64, n)
+	a.positions = make([]uint32, n)
+	for i, f := range kernels.FoundView(l.rounds.batch.Rows)[:n] {
+		rows[i], a.positions[i] = int64(f.Word), f.Position
+	}
+	ctx, cancel := context.WithCancelCause(l.ctx)
+	stopped := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() { a.watch(stopped, cancel) })
+	l.from.Deliver(ctx, rows, a.put)
+	close(stopped)
+	watching.Wait()
+	cancel(nil)
+	if a.gaveUp() {
+		a.fail(int(a.positions[0]), errGaveUp)
+	}
+	a.outcome.Rows, a.outcome.Took = int64(n), time.Since(begun)
+	l.below = a.outcome
+	l.rounds.ready(a.published, true)
+}
+
+// answer is the reading of one batch's absent rows.
+type answer struct {
+	lane      *lane
+	rounds    *rounds
+	n, total  int // rows and rounds
+	positions []uint32
+	next      atomic.Int64   // row of the staging memory
+	arrived   []atomic.Int32 // rows of each round
+	failed    atomic.Bool    // the device has
+	mu        sync.Mutex
+	published int // rounds
+	outcome   cold.Outcome
+}
+
+func (a *answer) fail(position int, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	o := &a.outcome
+	if o.Failed++; o.Err == nil || position < o.At {
+		o.At, o.Err = position, err
+	}
+}
+
+// watch ends the batch, as far as changes wait for it, once it has read slabs and host tier, and ends the reading if the device fails.
+func (a *answer) watch(stopped <-chan struct{}, cancel context.CancelCauseFunc) {
+	tick := time.NewTicker(watchAnswer)
+	defer tick.Stop()
+	for ended := false; ; {
+		select {
+		case <-stopped:
+			return
+		case <-tick.C:
+		}
+		passed, err := a.rounds.tierEnd.Passed()
+		if err != nil {
+			a.failed.Store(true)
+			cancel(err)
+			return
+		}
+		if passed && !ended {
+			ended = true
+			a.lane.end()
+		}
+	}
+}
+
+func (a *answer) gaveUp() bool {
+	return atomic.LoadUint64(&a.rounds.batch.HostView().GaveUp) == uint64(a.rounds.number())
+}
+
+// room waits until the GPU has read what the half of a round had before. It returns false if the GPU will not.
+func (a *answer) room(round int) bool {
+	if round < len(a.rounds.halves) {
+		return true
+	}
+	for i := 0; ; i++ {
+		word := atomic.LoadUint64(&a.rounds.batch.HostView().Consumed)
+		switch {
+		case uint32(word>>32) == a.rounds.number() && int(uint32(word)) > round-len(a.rounds.halves):
+			return true
+		case a.failed.Load() || a.gaveUp():
+			return false
+		case i < 32:
+			runtime.Gosched()
+		default:
+			time.Sleep(pauseAnswers)
+		}
+	}
+}
+
+// sizeOf returns the rows of a round.
+func (a *answer) sizeOf(round int) int { return min(a.rounds.rows, a.n-round*a.rounds.rows) }
+
+// put puts one row in staging memory, zeros if it could not be read. It is called once for each.
+func (a *answer) put(i int, stored []byte, compressed bool, err error) {
+	g := a.rounds
+	k := int(a.next.Add(1) - 1)
+	round, j := k/g.rows, k%g.rows
+	if !a.room(round) {
+		return
+	}
+	h, rowBytes := &g.halves[round%len(g.halves)], a.lane.route.table.Rows.RowBytes
+	offset := int64(j * g.slot)
+	switch {
+	case err != nil:
+	case compressed && a.lane.route.table.Codec.Codec == nil:
+		err = errors.New("the row is compressed, and its table has no codec")
+	case compressed && (len(stored) == 0 || len(stored) > rowBytes) || !compressed && len(stored) != rowBytes:
+		err = fmt.Errorf("the row is stored in %d bytes, and has %d", len(stored), rowBytes)
+	}
+	to, at := h.rows.Bytes()[offset:][:g.slot], slab.Raw(0, offset)
+	if err != nil {
+		clear(to)
+		a.fail(int(a.positions[i]), err)
+	} else if copy(to, stored); compressed {
+		at = slab.Compressed(0, offset, len(stored))
+	}
+	wordsOf(h.words)[j] = at
+	found := kernels.FoundView(h.found)
+	found[len(found)-1-j] = kernels.Found{Word: uint64(j), Position: a.positions[i]}
+	if int(a.arrived[round].Add(1)) == a.sizeOf(round) {
+		a.publish()
+	}
+}
+
+// publish lets the GPU know of the rounds that are complete.
+func (a *answer) publish() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for a.published < a.total && int(a.arrived[a.published].Load()) == a.sizeOf(a.published) {
+		a.rounds.batch.HostView().Rows[a.published%2] = uint32(a.sizeOf(a.published))
+		a.published++
+		a.rounds.ready(a.published, a.published == a.total)
+	}
+}

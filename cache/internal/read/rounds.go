@@ -1,0 +1,188 @@
+package read
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/internal/abi"
+	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/transfer"
+)
+
+// On a GPU the absent rows of a batch pass through page-locked staging memory in rounds, which the batch's stream waits for: see kernels.AbsentBatch. All is
+// enqueued at once, with as many rounds as it would take if all rows were absent. When the stream reaches the batch, the GPU lists what is absent, and the
+// host reads it while the GPU reads the host tier. There are two halves of staging memory: one is filled while the GPU writes the rows of the other.
+const mostRounds = 16 // so that a batch has few launches that may have nothing to do
+
+// A round has at least so many bytes, and misses are read in order always, or as for other tables: tests have many short rounds.
+var leastRound, orderAll = int64(2 << 20), false
+
+// rounds is what a lane of a GPU has for absent rows.
+type rounds struct {
+	batch   kernels.AbsentBatch
+	memory  device.Buffer // page-locked
+	state   device.Buffer
+	tierEnd device.Event // what the batch reads of slabs and of the host tier is read
+
+	count     int // rounds of the batch
+	rows      int // of a round, but the last
+	slot      int // bytes of a row in a half
+	halves    [2]half
+	fetch     kernels.Fetch
+	answering sync.WaitGroup
+}
+
+// half is one half of the staging memory.
+type half struct {
+	rows, words, found device.Buffer
+}
+
+// wordsOf views the words of a half.
+func wordsOf(b device.Buffer) []slab.Location {
+	mem := b.Bytes()
+	return unsafe.Slice((*slab.Location)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/8)
+}
+
+// reserve makes a lane's rounds fit a batch of n rows. The lane's last batch has ended.
+func (l *lane) reserve(n int64) error {
+	d := l.owner
+	if l.rounds == nil {
+		l.rounds = &rounds{}
+	}
+	r, slot := l.rounds, int64(slab.SlotBytes(l.route.table.Rows.RowBytes))
+	rows := min(n, max(1, leastRound/slot, (n+mostRounds-1)/mostRounds))
+	r.rows, r.slot, r.count = int(rows), int(slot), int((n+rows-1)/rows)
+	var parts [8]int64 // the host's words, the list, and three of each half
+	parts[0], parts[1] = abi.AbsentHostBytes, n*kernels.FoundBytes
+	for h := range r.halves {
+		parts[2+3*h], parts[3+3*h], parts[4+3*h] = rows*slot+slab.TailSlack, rows*8, rows*kernels.FoundBytes
+	}
+	total := int64(0)
+	for i := range parts {
+		parts[i] = (parts[i] + 127) &^ 127
+		total += parts[i]
+	}
+	if err := r.allocate(d, total); err != nil {
+		return fmt.Errorf("cache: %w", err)
+	}
+	at := int64(0)
+	next := func(i int, bytes int64) device.Buffer {
+		b := r.memory.Slice(at, at+bytes)
+		at += parts[i]
+		return b
+	}
+	r.batch.Host, r.batch.Rows = next(0, parts[0]), next(1, n*kernels.FoundBytes)
+	for h := range r.halves {
+		r.halves[h] = half{next(2+3*h, rows*slot+slab.TailSlack), next(3+3*h, rows*8), next(4+3*h, rows*kernels.FoundBytes)}
+	}
+	return nil
+}
+
+func (r *rounds) allocate(d *Device, bytes int64) (err error) {
+	if r.tierEnd == nil {
+		if r.tierEnd, err = d.Device.NewEvent(); err != nil {
+			return err
+		}
+	}
+	if r.state.Size() == 0 {
+		if r.state, err = d.Device.Alloc(abi.AbsentStateBytes, "batch scratch"); err != nil {
+			return err
+		}
+	}
+	if r.memory.Size() >= bytes {
+		return nil
+	}
+	d.staged.Add(-r.memory.Size())
+	d.Device.Free(r.memory)
+	r.memory = device.Buffer{}
+	if r.memory, err = d.allocNear(bytes+bytes/4, "staging of absent rows"); err != nil {
+		return err
+	}
+	d.staged.Add(r.memory.Size())
+	return nil
+}
+
+func (r *rounds) close(d *Device) {
+	if r == nil {
+		return
+	}
+	if r.tierEnd != nil {
+		r.tierEnd.Close()
+	}
+	d.staged.Add(-r.memory.Size())
+	d.Device.Free(r.memory)
+	d.Device.Free(r.state)
+}
+
+// number is the batch as words of AbsentHost name it.
+func (r *rounds) number() uint32 { return uint32(r.batch.Batch) }
+
+// listed says whether the GPU has listed the batch's absent rows, and how many there are.
+func (r *rounds) listed() (n int, ok bool) {
+	word := atomic.LoadUint64(&r.batch.HostView().Listed)
+	return int(uint32(word)), uint32(word>>32) == r.number()
+}
+
+// ready lets the GPU know that rounds lie in the staging memory. last says that there are no more.
+func (r *rounds) ready(rounds int, last bool) {
+	word := uint64(r.number())<<32 | uint64(rounds)
+	if last {
+		word |= abi.AbsentLast
+	}
+	atomic.StoreUint64(&r.batch.HostView().Ready, word)
+}
+
+// enqueueRounds enqueues a batch some of whose rows may be absent: route.enqueue.
+func (r *route) enqueueRounds(l *lane, s, second device.Stream, lookup kernels.Lookup, rows int64) error {
+	n, g := rows*kernels.FoundBytes, l.rounds
+	found, resolved, ordered, words := l.lists.Slice(0, n), l.lists.Slice(n, 2*n), l.lists.Slice(2*n, 3*n), l.lists.Slice(3*n, 3*n+8*rows)
+	lookup.Found = found
+	l.lookup = lookup
+	b := &g.batch
+	b.Misses, b.Counters, b.Tier, b.Resolved, b.Words, b.State, b.Ending = found, l.counters, r.table.Rows, resolved, words, g.state, l.ending(1)
+	b.Timeout = l.from.Longest()
+	if err := s.Launch(&l.lookup); err != nil {
+		return err
+	}
+	l.mark(s, PointLookedUp)
+	if err := s.Launch(b.List()); err != nil {
+		return err
+	}
+	tier := r.table.Rows
+	tier.Index = words
+	batch := transfer.Batch{
+		Found: resolved, Ordered: ordered, Counters: l.counters, Buckets: l.buckets, Out: lookup.Out,
+		Reading: transfer.Reading{Ordered: r.misses.Ordered || orderAll, Units: r.misses.Units || orderAll},
+	}
+	if err := l.plan.Enqueue(s, tier, r.table.Codec, batch, l.fetchBegun); err != nil {
+		return err
+	}
+	l.mark(s, PointFetched)
+	l.decode = kernels.Decode{
+		Found: found, Counters: l.counters, Slabs: l.view.Slabs, Codec: r.table.Codec, Out: lookup.Out, RowBytes: tier.RowBytes, Peers: l.view.Peers, Leave: 1,
+	}
+	if err := l.enqueueDecode(s, second); err != nil {
+		return err
+	}
+	if err := s.Record(g.tierEnd); err != nil {
+		return err
+	}
+	for i := range g.count {
+		h := &g.halves[i%2]
+		if err := s.Launch(b.Wait(i)); err != nil {
+			return err
+		}
+		g.fetch = kernels.Fetch{
+			Misses: h.found, AtBack: true, Counters: l.counters, Codec: r.table.Codec, Out: lookup.Out,
+			Tier: kernels.HostRows{Mem: h.rows, Index: h.words, RowBytes: tier.RowBytes},
+		}
+		if err := s.Launch(&g.fetch); err != nil {
+			return err
+		}
+	}
+	return s.Launch(b.End())
+}

@@ -1,0 +1,94 @@
+package cache
+
+import (
+	"fmt"
+
+	"github.com/tensorcache/tensorcache/cache/internal/read"
+	"github.com/tensorcache/tensorcache/slab/buddy"
+)
+
+// ResidentOptions say how a table is resident. The zero value of a field is its default.
+type ResidentOptions struct {
+	// Target is the bytes of each row's slot in device memory, a multiple of 16. Targets above the row bytes are taken for these, rounded up to 16.
+	// Default: the target with the least expected time of a row within the budget.
+	Target int
+	// MaxOverflow is the largest share of rows, 0 to 1, that may be longer than a target that is chosen. Default 0.3.
+	MaxOverflow float64
+}
+
+// Resident returns the table as one whose rows all lie in device memory, compressed, in slots of one length, which New chooses. What a longer row
+// has beyond its slot lies in page-locked host memory. Nothing is admitted or evicted, and every lookup hits. The rows are divided over all
+// devices, which must read each other's memory; if a device is lost, batches of the table fail. Resident tables take their device memory from the
+// budget first, and cached tables have the rest.
+func (t Table) Resident() Table { return t.ResidentWith(ResidentOptions{}) }
+
+// ResidentWith is Resident with options.
+func (t Table) ResidentWith(o ResidentOptions) Table {
+	t.resident = &o
+	return t
+}
+
+func (t Table) validateResident() error {
+	o := t.resident
+	switch {
+	case o.Target < 0 || o.Target%buddy.MinTarget != 0:
+		return fmt.Errorf("cache: table %s: target (%d B) must be a multiple of %d, or 0", t.name, o.Target, buddy.MinTarget)
+	case !(o.MaxOverflow >= 0 && o.MaxOverflow <= 1):
+		return fmt.Errorf("cache: table %s: MaxOverflow (%v) must be 0 to 1", t.name, o.MaxOverflow)
+	case t.below != nil:
+		return fmt.Errorf("cache: table %s: must not be of pages to be resident", t.name)
+	case t.adopt != nil:
+		return fmt.Errorf("cache: table %s: must not be adopted to be resident; FromBytes copies the memory", t.name)
+	}
+	return nil
+}
+
+// want returns the options with their defaults, nil for a table that is not resident.
+func (o *ResidentOptions) want() *read.ResidentOptions {
+	if o == nil {
+		return nil
+	}
+	want := read.ResidentOptions(*o)
+	if want.MaxOverflow == 0 {
+		want.MaxOverflow = buddy.Threshold
+	}
+	return &want
+}
+
+// ResidentStats say how the rows of a resident table lie.
+type ResidentStats struct {
+	// TargetBytes is the length of a slot. OverflowRows are the rows whose stored form is longer, by OverflowBytes together.
+	TargetBytes                 int
+	OverflowRows, OverflowBytes int64
+	// DeviceBytes is the device memory of slots and words, and BuddyBytes the host memory of the overflow places.
+	DeviceBytes, BuddyBytes int64
+	// Gain is row bytes ÷ TargetBytes: how many bytes of rows one byte of slots holds.
+	Gain float64
+	// OverflowReads counts the lookups of rows that were longer than their slots, and OverflowBytesRead what was read of them from overflow places.
+	OverflowReads, OverflowBytesRead int64
+}
+
+// sub returns s with the counters of earlier statistics subtracted.
+func (s *ResidentStats) sub(earlier *ResidentStats) *ResidentStats {
+	if s == nil || earlier == nil {
+		return s
+	}
+	now := *s
+	now.OverflowReads -= earlier.OverflowReads
+	now.OverflowBytesRead -= earlier.OverflowBytesRead
+	return &now
+}
+
+// residentStats returns the statistics of a resident table, nil for others.
+func residentStats(t *read.Table, done read.TableTotals) *ResidentStats {
+	r := t.Resident
+	if r == nil {
+		return nil
+	}
+	s := &ResidentStats{
+		TargetBytes: r.Rows.Target, DeviceBytes: r.DeviceBytes(), BuddyBytes: r.BuddyBytes(), Gain: float64(r.Rows.RowBytes) / float64(r.Rows.Target),
+		OverflowReads: done.Overflow, OverflowBytesRead: done.HostBytes,
+	}
+	s.OverflowRows, s.OverflowBytes = r.Overflow()
+	return s
+}

@@ -1,0 +1,404 @@
+package cache_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/slab/buddy"
+)
+
+// residentRow fills a row: all zeros, like its neighbours, or incompressible.
+func residentRow(row []byte, r *rand.Rand) {
+	switch r.IntN(3) {
+	case 0:
+		clear(row)
+	case 1:
+		for i := range row {
+			row[i] = byte(i%4) * 0x11
+			if i%7 == 0 {
+				row[i] ^= byte(r.Uint32()) & 3
+			}
+		}
+	default:
+		for i := range row {
+			row[i] = byte(r.Uint32())
+		}
+	}
+}
+
+func openResident(t *testing.T, data []byte, rowBytes int, codec cache.Codec, o cache.ResidentOptions, devices int, more func(*cache.Options)) *cache.Cache {
+	t.Helper()
+	table, err := cache.FromBytes("features", gputest.DType(rowBytes), data, rowBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := cache.Options{
+		Tables: []cache.Table{table.WithCodec(codec).ResidentWith(o)}, Budget: 64 << 20, Devices: cache.DeviceOptions{Backend: cache.BackendHost, Count: devices},
+	}
+	if more != nil {
+		more(&options)
+	}
+	c, err := cache.New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// A resident table reads as a plain array does under random updates: every codec, rows of 4 to 8,192 bytes, every target from 16 bytes to the row bytes,
+// 1 to 8 devices.
+func TestResident_ReadsAsAnArray(t *testing.T) {
+	r := rand.New(rand.NewPCG(22, 4))
+	for _, codec := range append(registry.Concrete(), registry.None) {
+		for _, rowBytes := range []int{4, 12, 64, 100, 256, 1028, 8192} {
+			most := buddy.MaxTarget(rowBytes)
+			target := 16 * (1 + r.IntN(most/16))
+			devices := 1 + r.IntN(slab.MaxSlabs)
+			rows := 50 + r.IntN(200)
+			data := make([]byte, rows*rowBytes)
+			for i := range rows {
+				residentRow(data[i*rowBytes:][:rowBytes], r)
+			}
+			if _, err := registry.Train(codec, data, rowBytes, gputest.DType(rowBytes)); err != nil {
+				continue // no codec for rows of that length
+			}
+			t.Run(fmt.Sprintf("%s/%d/target=%d/devices=%d", codec, rowBytes, target, devices), func(t *testing.T) {
+				model := bytes.Clone(data)
+				c := openResident(t, data, rowBytes, cache.Codec(codec), cache.ResidentOptions{Target: target}, devices, func(o *cache.Options) {
+					o.Host.Overlay = int64(4 * (rowBytes + 200)) // few places, so that updates wait for epochs
+				})
+				check := func() {
+					t.Helper()
+					ids := make([]int64, r.IntN(300))
+					for i := range ids {
+						ids[i] = int64(r.IntN(rows))
+					}
+					out := make([]byte, len(ids)*rowBytes)
+					if err := c.Gather(context.Background(), 0, ids, out); err != nil {
+						t.Fatal(err)
+					}
+					for i, id := range ids {
+						if !bytes.Equal(out[i*rowBytes:][:rowBytes], model[int(id)*rowBytes:][:rowBytes]) {
+							t.Fatalf("row %d: wrong bytes", id)
+						}
+					}
+				}
+				check()
+				for range 6 {
+					n := 1 + r.IntN(rows)
+					ids, fresh := make([]int64, n), make([]byte, n*rowBytes)
+					for i := range ids {
+						ids[i] = int64(r.IntN(rows))
+						residentRow(fresh[i*rowBytes:][:rowBytes], r)
+						copy(model[int(ids[i])*rowBytes:], fresh[i*rowBytes:][:rowBytes])
+					}
+					if err := c.Update(context.Background(), 0, ids, fresh); err != nil {
+						t.Fatal(err)
+					}
+					check()
+				}
+				checkResidentStats(t, c, model, rowBytes)
+			})
+		}
+	}
+}
+
+// checkResidentStats compares the statistics with those of a cache that loads the same rows.
+func checkResidentStats(t *testing.T, c *cache.Cache, rows []byte, rowBytes int) {
+	t.Helper()
+	s, err := c.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := s.Tables[0]
+	if one.Misses != 0 || one.Hits != one.Lookups || one.CachedRows != one.Rows {
+		t.Errorf("%d hits and %d misses of %d lookups, %d of %d rows cached", one.Hits, one.Misses, one.Lookups, one.CachedRows, one.Rows)
+	}
+	explained, err := c.Explain(0, allRows(len(rows)/rowBytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := cache.ResidentStats{TargetBytes: one.Resident.TargetBytes}
+	stored := int64(0)
+	for _, e := range explained {
+		stored += int64(e.StoredBytes)
+		if over := e.StoredBytes - want.TargetBytes; over > 0 {
+			want.OverflowRows++
+			want.OverflowBytes += int64(over)
+		}
+		if !e.Cached || e.Tier != "resident" && e.Tier != "overlay" {
+			t.Fatalf("row %d is explained as %+v", e.Row, e)
+		}
+	}
+	if got := one.Resident; got.OverflowRows != want.OverflowRows || got.OverflowBytes != want.OverflowBytes || one.StoredBytes != stored {
+		t.Errorf("%+v, %d stored bytes; the rows say %+v, %d", got, one.StoredBytes, want, stored)
+	}
+	if s.MetadataBytes+s.PayloadBytes+s.ResidentBytes > s.BudgetBytes || s.ResidentBytes != one.Resident.DeviceBytes {
+		t.Errorf("%d + %d + %d bytes of a budget of %d", s.MetadataBytes, s.PayloadBytes, s.ResidentBytes, s.BudgetBytes)
+	}
+}
+
+func allRows(n int) []int64 {
+	rows := make([]int64, n)
+	for i := range rows {
+		rows[i] = int64(i)
+	}
+	return rows
+}
+
+// Gathers beside updates see the old or the new version of a row, never a mixture, and after Update the new one.
+func TestResident_GathersBesideUpdatesSeeWholeRows(t *testing.T) {
+	const rows, rowBytes = 64, 256
+	version := func(row []byte, v uint32) { // compresses worse the larger the remainder of the version is
+		r := rand.New(rand.NewPCG(uint64(v), 0))
+		for i := 0; i < rowBytes; i += 4 {
+			word := v
+			if i/4%8 < int(v/rows%8) {
+				word ^= r.Uint32() << 16
+			}
+			binary.LittleEndian.PutUint32(row[i:], word)
+		}
+	}
+	data := make([]byte, rows*rowBytes)
+	for i := range rows {
+		version(data[i*rowBytes:][:rowBytes], uint32(i))
+	}
+	c := openResident(t, data, rowBytes, "ibp", cache.ResidentOptions{Target: 96}, 3, func(o *cache.Options) { o.Host.Overlay = 8 << 10 })
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for g := range 2 {
+		readers.Go(func() {
+			ids, out, want := allRows(rows), make([]byte, rows*rowBytes), make([]byte, rowBytes)
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := c.On(g).Gather(context.Background(), 0, ids, out); err != nil {
+					t.Error(err)
+					return
+				}
+				for r := range rows {
+					got := out[r*rowBytes:][:rowBytes]
+					v := binary.LittleEndian.Uint32(got[rowBytes-4:])
+					if version(want, v); !bytes.Equal(got, want) || int(v)%rows != r {
+						t.Errorf("row %d is no version of it: %x", r, got)
+						return
+					}
+				}
+			}
+		})
+	}
+	r := rand.New(rand.NewPCG(22, 5))
+	now := make([]uint32, rows)
+	for i := range now {
+		now[i] = uint32(i)
+	}
+	for range gputest.Few(300, 30) {
+		n := 1 + r.IntN(rows)
+		ids, fresh := make([]int64, n), make([]byte, n*rowBytes)
+		for i, row := range r.Perm(rows)[:n] {
+			now[row] += uint32(rows * (1 + r.IntN(100)))
+			ids[i] = int64(row)
+			version(fresh[i*rowBytes:][:rowBytes], now[row])
+		}
+		if err := c.Update(context.Background(), 0, ids, fresh); err != nil {
+			t.Fatal(err)
+		}
+		out := make([]byte, len(fresh))
+		if err := c.Gather(context.Background(), 0, ids, out); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(out, fresh) {
+			t.Fatal("Update has returned, and a Gather does not see its rows")
+		}
+	}
+	close(stop)
+	readers.Wait()
+}
+
+// A resident table and a cached one share a cache: both are read right, and the cached one has the rest of the budget.
+func TestResident_BesideACachedTable(t *testing.T) {
+	const rows, rowBytes = 4000, 128
+	data, other := make([]byte, rows*rowBytes), make([]byte, rows*rowBytes)
+	r := rand.New(rand.NewPCG(22, 6))
+	for i := range rows {
+		residentRow(data[i*rowBytes:][:rowBytes], r)
+		residentRow(other[i*rowBytes:][:rowBytes], r)
+	}
+	cached, err := cache.FromBytes("cached", dtype.Float32, other, rowBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := openResident(t, data, rowBytes, "ibp", cache.ResidentOptions{Target: 64}, 2, func(o *cache.Options) {
+		o.Tables = append([]cache.Table{cached}, o.Tables...)
+		o.Budget = 200 << 10
+		o.Refresh = cache.RefreshOptions{Accesses: 1}
+	})
+	for pass := range 3 {
+		for table, want := range [][]byte{other, data} {
+			out := make([]byte, len(want))
+			if err := c.Gather(context.Background(), table, allRows(rows), out); err != nil || !bytes.Equal(out, want) {
+				t.Fatalf("pass %d: table %d: wrong rows, %v", pass, table, err)
+			}
+		}
+		if err := c.Refresh(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := c.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Tables[0].CachedRows == 0 || s.Tables[0].CachedRows == rows || s.Tables[0].Misses == 0 || s.Tables[1].Misses != 0 {
+		t.Errorf("the cached table: %+v", s.Tables[0])
+	}
+	if used := s.MetadataBytes + s.PayloadBytes + s.ResidentBytes; used > s.BudgetBytes || used < s.BudgetBytes*9/10 {
+		t.Errorf("%d + %d + %d bytes of a budget of %d", s.MetadataBytes, s.PayloadBytes, s.ResidentBytes, s.BudgetBytes)
+	}
+	// A budget that holds the resident table only: the cached rows give way.
+	if err := c.SetBudget(context.Background(), (s.ResidentBytes+s.MetadataBytes)/2+10<<10); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetBudget(context.Background(), s.ResidentBytes/2); !errors.Is(err, cache.ErrBudget) {
+		t.Errorf("a budget without room for a cached row: %v", err)
+	}
+}
+
+// Rows that Update inserts up to the capacity are read, and those between that nobody gave are zeros.
+func TestResident_Grows(t *testing.T) {
+	const rowBytes = 64
+	c := openResident(t, bytes.Repeat([]byte{1, 2, 3, 4}, 10*rowBytes/4), rowBytes, "ibp", cache.ResidentOptions{Target: 32}, 3, func(o *cache.Options) {
+		o.Tables[0] = o.Tables[0].WithCapacity(100)
+	})
+	row := bytes.Repeat([]byte{9, 9, 9, 9}, rowBytes/4)
+	if err := c.Update(context.Background(), 0, []int64{40}, row); err != nil {
+		t.Fatal(err)
+	}
+	want := append(append(bytes.Repeat([]byte{1, 2, 3, 4}, 10*rowBytes/4), make([]byte, 30*rowBytes)...), row...)
+	out := make([]byte, 41*rowBytes)
+	if err := c.Gather(context.Background(), 0, allRows(41), out); err != nil || !bytes.Equal(out, want) {
+		t.Fatalf("wrong rows: %v", err)
+	}
+	checkResidentStats(t, c, want, rowBytes)
+	if err := c.Gather(context.Background(), 0, []int64{41}, make([]byte, rowBytes)); !errors.Is(err, cache.ErrRows) {
+		t.Errorf("a row behind the end: %v", err)
+	}
+	if err := c.Update(context.Background(), 0, []int64{100}, row); !errors.Is(err, cache.ErrRows) {
+		t.Errorf("a row behind the capacity: %v", err)
+	}
+}
+
+// Pooled Gathers and Gathers to another type read resident tables as they read cached ones.
+func TestResident_Pooled(t *testing.T) {
+	const rows, columns = 300, 24
+	data := make([]byte, rows*columns*4)
+	r := rand.New(rand.NewPCG(22, 7))
+	for i := range rows * columns {
+		binary.LittleEndian.PutUint32(data[4*i:], 0x3f800000|r.Uint32()>>uint(9+r.IntN(20)))
+	}
+	resident := openResident(t, data, 4*columns, "ibp", cache.ResidentOptions{Target: 48}, 2, nil)
+	table, err := cache.FromBytes("features", dtype.Float32, data, 4*columns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := cache.New(cache.Options{Tables: []cache.Table{table.WithCodec("ibp")}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: cache.BackendHost, Count: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	ids := make([]int64, 1500)
+	for i := range ids {
+		ids[i] = r.Int64N(rows)
+	}
+	var sums [2][]byte
+	for i, c := range []*cache.Cache{plain, resident} {
+		sums[i] = make([]byte, 4*columns*(len(ids)/30))
+		if err := c.GatherPooled(context.Background(), 0, ids, cache.Pooling{Bag: 30, Mode: cache.PoolMean}, sums[i]); err != nil {
+			t.Fatal(err)
+		}
+		as := make([]byte, 2*columns*len(ids))
+		if err := c.GatherAs(context.Background(), 0, ids, dtype.BFloat16, as); err != nil {
+			t.Fatal(err)
+		}
+		sums[i] = append(sums[i], as...)
+	}
+	if !bytes.Equal(sums[0], sums[1]) {
+		t.Error("sums differ")
+	}
+}
+
+// What cannot be resident is an error that names the least budget that would do.
+func TestResident_RefusesWhatCannotBe(t *testing.T) {
+	const rows, rowBytes = 1000, 128
+	data := make([]byte, rows*rowBytes)
+	r := rand.New(rand.NewPCG(22, 8))
+	for i := range data {
+		data[i] = byte(r.Uint32())
+	}
+	open := func(o cache.ResidentOptions, budget int64, more func(*cache.Table, *cache.Options)) error {
+		table, err := cache.FromBytes("features", dtype.Float32, data, rowBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		options := cache.Options{Budget: budget, Devices: cache.DeviceOptions{Backend: cache.BackendHost, Count: 1}, Codec: "ibp"}
+		table = table.ResidentWith(o)
+		if more != nil {
+			more(&table, &options)
+		}
+		options.Tables = []cache.Table{table}
+		c, err := cache.New(options)
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	}
+	var least int64
+	err := open(cache.ResidentOptions{}, 100_000, nil)
+	if _, after, ok := strings.Cut(fmt.Sprint(err), "must be at least "); !errors.Is(err, cache.ErrBudget) || !ok {
+		t.Fatalf("rows that do not shrink, in too small a budget: %v", err)
+	} else if _, err := fmt.Sscan(after, &least); err != nil || least < rows*(rowBytes+8) || least > rows*(rowBytes+8)+1000 {
+		t.Errorf("the least budget is %d: %v", least, err)
+	}
+	if err := open(cache.ResidentOptions{}, least, nil); err != nil {
+		t.Errorf("the least budget: %v", err)
+	}
+	if err := open(cache.ResidentOptions{}, least-1, nil); !errors.Is(err, cache.ErrBudget) {
+		t.Errorf("one byte less: %v", err)
+	}
+	for name, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"target that does not fit": {open(cache.ResidentOptions{Target: 128}, 100_000, nil), "resident with slots of 128 B, takes 136128 B of each device: Budget (100000 B) must be at least"},
+		"target":                   {open(cache.ResidentOptions{Target: 20}, 1<<20, nil), "target (20 B) must be a multiple of 16"},
+		"negative target":          {open(cache.ResidentOptions{Target: -16}, 1<<20, nil), "target (-16 B)"},
+		"share":                    {open(cache.ResidentOptions{MaxOverflow: 1.5}, 1<<20, nil), "MaxOverflow (1.5) must be 0 to 1"},
+		"shared":                   {open(cache.ResidentOptions{}, 1<<20, func(_ *cache.Table, o *cache.Options) { o.Shared = true }), "must not be resident in a cache with Shared"},
+	} {
+		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
+			t.Errorf("%s: %v", name, c.err)
+		}
+	}
+	if err := open(cache.ResidentOptions{Target: 4096}, 1<<20, nil); err != nil {
+		t.Errorf("a target above the row bytes: %v", err)
+	}
+}

@@ -1,0 +1,68 @@
+// What Go and CUDA code share of batches of tables whose host tier holds a part of the rows: see AbsentBatch.
+#pragma once
+#include "abi.h"
+
+// AbsentHost is page-locked memory by which a GPU and the host agree on the absent rows of one batch at a time. Words that name a batch have the
+// lower half of its number in bits 63:32. Each side writes lines of its own.
+struct AbsentHost {
+	// Listed names the batch whose list is complete, and the rows that are absent, at the list's front. Ahead are those at its back, which lie where
+	// the host tier has rows that were read ahead.
+	u64 listed;
+	u64 ahead;
+	// Consumed names a batch and the rounds of it whose rows have been written to the output.
+	u64 consumed;
+	// GaveUp is the number of the last batch for which the GPU waited too long.
+	u64 gaveUp;
+	u64 reserved1[12];
+	// Ready names a batch and the rounds of it whose rows are in the staging memory; ABSENT_LAST says that there are no more. Rows are the rows of an
+	// even and of an odd round. Both are the host's.
+	u64 ready;
+	u32 rows[2];
+	u64 reserved2[14];
+};
+ABI_SIZE(AbsentHost, 256);
+
+#define ABSENT_LAST 0x80000000
+
+// AbsentState is what the kernels of one batch leave for each other in device memory. It is zero between batches.
+struct AbsentState {
+	u32 present;
+	u32 absent;
+	u32 ahead;
+	// Ended counts the blocks of the listing that have ended.
+	u32 ended;
+	// Total is the batch's misses, and over says that no more rows arrive.
+	u32 total;
+	u32 over;
+	u64 hostBytes;
+};
+ABI_SIZE(AbsentState, 32);
+
+// AbsentListArgs are the misses of a batch, which lie from misses downwards, and what is known of them then: present ones from resolved downwards,
+// each with the number of its word in words. From aheadFrom on the host tier has rows that were read ahead. List has room for count rows.
+struct AbsentListArgs {
+	u64 misses;
+	u64 counters;
+	u64 index;
+	u64 resolved;
+	u64 words;
+	u64 list;
+	u64 host;
+	u64 state;
+	u64 aheadFrom;
+	u32 batch;
+	u32 count;
+};
+ABI_SIZE(AbsentListArgs, 80);
+
+// AbsentWaitArgs are one round of a batch's absent rows: of the waiting for it, and, in the round behind the last one, of the batch's end.
+struct AbsentWaitArgs {
+	u64 counters;
+	u64 host;
+	u64 state;
+	u64 timeoutNanos;
+	BatchEnd end;
+	u32 batch;
+	u32 round;
+};
+ABI_SIZE(AbsentWaitArgs, 64);
