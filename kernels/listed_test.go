@@ -56,7 +56,7 @@ var listedTables = sync.OnceValues(func() (tables []listedTable, err error) {
 				lengths = []int{all[i%len(all)], all[(i+2)%len(all)]}
 			}
 			for _, rowBytes := range race.Some(lengths) {
-				table := listedTable{coded: coded{name, of, rowBytes}}
+				table := listedTable{coded: coded{name: name, dtype: of, rowBytes: rowBytes}}
 				table.data = table.listedRows(60)
 				table.codec, err = registry.Train(name, table.data, rowBytes, of)
 				if errors.Is(err, codec.ErrDType) {
@@ -82,10 +82,9 @@ var listedTables = sync.OnceValues(func() (tables []listedTable, err error) {
 			if rowBytes > 4096 {
 				continue
 			}
-			table := listedTable{coded: coded{"rank with bases", of, rowBytes}}
-			data := table.listedRows(300)
-			table.data = data[:60*rowBytes]
-			if table.codec, err = registry.Train("rank", data, rowBytes, of); err != nil {
+			table := listedTable{coded: coded{"rank", of, rowBytes, true}}
+			table.data = table.listedRows(300)
+			if table.codec, err = registry.Train("rank", table.data, rowBytes, of); err != nil {
 				return nil, err
 			}
 			if form := table.codec.(codec.OnDevice).DeviceForm(); form.Kernel != fmt.Sprint("rankb", of.Size()) {
@@ -126,7 +125,7 @@ func listed(t *testing.T) []listedTable {
 
 // listedRows are rows of which every codec makes some shorter, and some not.
 func (c coded) listedRows(n int) []byte {
-	if c.name == "rank with bases" {
+	if c.columns {
 		return columnRows(c.dtype.Size(), n, c.rowBytes)
 	}
 	if c.dtype == dtype.Int8 || c.name == "sparse" {
