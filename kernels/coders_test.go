@@ -27,7 +27,6 @@ type coded struct {
 	name     string
 	dtype    dtype.Type
 	rowBytes int
-	columns  bool // the columns have different scales
 }
 
 // codedTables are codecs and element types with the row lengths at which they change: around tiles, segments, regions and lengths
@@ -45,18 +44,13 @@ func codedTables() (tables []coded) {
 			if c.name == "ibpc" && n > 32<<10 { // it serves no longer rows
 				continue
 			}
-			tables = append(tables, coded{name: c.name, dtype: c.dtype, rowBytes: n})
+			tables = append(tables, coded{c.name, c.dtype, n})
 		}
 	}
 	return tables
 }
 
-func (c coded) String() string {
-	if c.columns {
-		return fmt.Sprintf("%s/%v/row=%d/columns", c.name, c.dtype, c.rowBytes)
-	}
-	return fmt.Sprintf("%s/%v/row=%d", c.name, c.dtype, c.rowBytes)
-}
+func (c coded) String() string { return fmt.Sprintf("%s/%v/row=%d", c.name, c.dtype, c.rowBytes) }
 
 // rows returns N(0,1) elements, in every fifth row bytes at random, so that it is stored raw. Of the codec for sparse rows, the other four
 // have few ones, some N(0,1) elements, or nearly always one of five elements, or are N(0,1) elements.

@@ -41,6 +41,15 @@ type listedTable struct {
 	coded
 	codec codec.Codec // nil for rows as they are
 	data  []byte
+
+	columns bool // they have different scales
+}
+
+func (c listedTable) String() string {
+	if c.columns {
+		return c.coded.String() + "/columns"
+	}
+	return c.coded.String()
 }
 
 // listedTables are the codecs with every element type that they serve, each with some of the row lengths: of words, pairs and quads, those
@@ -56,7 +65,7 @@ var listedTables = sync.OnceValues(func() (tables []listedTable, err error) {
 				lengths = []int{all[i%len(all)], all[(i+2)%len(all)]}
 			}
 			for _, rowBytes := range race.Some(lengths) {
-				table := listedTable{coded: coded{name: name, dtype: of, rowBytes: rowBytes}}
+				table := listedTable{coded: coded{name, of, rowBytes}}
 				table.data = table.listedRows(60)
 				table.codec, err = registry.Train(name, table.data, rowBytes, of)
 				if errors.Is(err, codec.ErrDType) {
@@ -82,7 +91,7 @@ var listedTables = sync.OnceValues(func() (tables []listedTable, err error) {
 			if rowBytes > 4096 {
 				continue
 			}
-			table := listedTable{coded: coded{"rank", of, rowBytes, true}}
+			table := listedTable{coded: coded{"rank", of, rowBytes}, columns: true}
 			table.data = table.listedRows(300)
 			if table.codec, err = registry.Train("rank", table.data, rowBytes, of); err != nil {
 				return nil, err
@@ -125,13 +134,18 @@ func listed(t *testing.T) []listedTable {
 
 // listedRows are rows of which every codec makes some shorter, and some not.
 func (c coded) listedRows(n int) []byte {
-	if c.columns {
-		return columnRows(c.dtype.Size(), n, c.rowBytes)
-	}
 	if c.dtype == dtype.Int8 || c.name == "sparse" {
 		return c.rows(n)
 	}
 	return gputest.FloatRows(c.dtype, n, c.rowBytes, uint64(c.rowBytes))
+}
+
+// listedRows are rows like the table's.
+func (c listedTable) listedRows(n int) []byte {
+	if c.columns {
+		return columnRows(c.dtype.Size(), n, c.rowBytes)
+	}
+	return c.coded.listedRows(n)
 }
 
 // columnRows are rows of floats, of 2 or 4 bytes each, whose columns have different scales. Every tenth row is random bytes.
