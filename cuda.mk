@@ -18,7 +18,7 @@ GPU_OWED      := docs/results/gpu-owed.json
 GPU_WHOLE     ?= --whole
 GPU_RESULTS   ?= $(GPU_BUNDLE)/results
 # Real tables that codecs are tried on, of $(DATA).
-GPU_DATA      := cora.npz reddit.npz ncf_user.npy
+GPU_DATA      := cora.npz reddit.npz ncf_user.npy wikitext2_tokens.npy
 
 .PHONY: cuda-stub cuda-env kernels check-kernels gpu-bundle gpu-pack gpu-test gpu-bench gpu-collect gpu-figures gpu-docs check-gpu-record gpu-owed
 cuda-stub: $(CUDA_STUB)

@@ -331,19 +331,24 @@ func (v *versions) check(id int64, row []byte, from, through uint32) error {
 func TestGPU_CapturedBesideChanges(t *testing.T) {
 	gpu := gputest.Open(t)
 	for _, tier := range []cache.HostTier{cache.InPlace, cache.Packed} {
-		t.Run(fmt.Sprint(tier), func(t *testing.T) { testCapturedBesideChanges(t, gpu, tier) })
+		t.Run(fmt.Sprint(tier), func(t *testing.T) { testCapturedBesideChanges(t, gpu, tier, 40_000, false) })
 	}
+	t.Run("resident", func(t *testing.T) { testCapturedBesideChanges(t, gpu, cache.InPlace, 400_000, true) })
 }
 
-func testCapturedBesideChanges(t *testing.T, gpu device.Device, tier cache.HostTier) {
+func testCapturedBesideChanges(t *testing.T, gpu device.Device, tier cache.HostTier, budget int64, resident bool) {
 	const first, capacity, rowBytes, graphs = 800, 1000, 128, 4
 	v := &versions{rowBytes: rowBytes, begun: make([]atomic.Uint32, capacity), ended: make([]atomic.Uint32, capacity)}
 	var data []byte
 	for id := range int64(first) {
 		data = append(data, v.row(id, 0)...)
 	}
+	x := fromBytes(t, "x", data, rowBytes).WithCapacity(capacity)
+	if resident {
+		x = x.ResidentWith(cache.ResidentOptions{Target: 64})
+	}
 	c := newCache(t, cache.Options{
-		Tables: []cache.Table{fromBytes(t, "x", data, rowBytes).WithCapacity(capacity)}, Budget: 40_000, Codec: "ibp4", Host: cache.HostOptions{Tier: tier},
+		Tables: []cache.Table{x}, Budget: budget, Codec: "ibp4", Host: cache.HostOptions{Tier: tier},
 		Devices: cache.DeviceOptions{Backend: "cuda"}, Refresh: cache.RefreshOptions{Accesses: 1, MaxChurn: 1},
 	})
 	end := make(chan struct{})
@@ -395,9 +400,11 @@ func testCapturedBesideChanges(t *testing.T, gpu device.Device, tier cache.HostT
 		ids := zipf(r, first, 300)
 		return errors.Join(c.Gather(ctx, 0, ids, make([]byte, len(ids)*rowBytes)), c.Refresh(ctx))
 	})
-	budget := int64(40_000)
 	beside(func(r *rand.Rand) error {
 		time.Sleep(10 * time.Millisecond)
+		if resident {
+			return nil
+		}
 		if r.IntN(2) == 0 && budget < 400_000 { // larger than all before it: slabs and maps move
 			budget += 20_000
 			return c.SetBudget(ctx, budget)

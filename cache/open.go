@@ -172,9 +172,6 @@ func tableBytes(t Table) float64 {
 }
 
 func (c *Cache) loadTable(ctx context.Context, i int, t Table, terms registry.Terms) (*read.Table, error) {
-	if kind := c.set.Devices[0].Device.Info().Kind; t.resident != nil && kind != "host" {
-		return nil, fmt.Errorf("a resident table needs the host backend: there are no kernels for devices of kind %s yet", kind)
-	}
 	mode, err := transfer.ParseMode(string(c.opts.Host.Tier))
 	if err != nil {
 		return nil, err

@@ -137,7 +137,7 @@ func TestGPU_FromPages_StreamOrder(t *testing.T) {
 // Wait's error says why, and a later batch is right.
 func TestGPU_FromPages_DeviceBatchFails(t *testing.T) {
 	var f faults
-	c, data, gpu, s := deviceCache(t, &f, cache.Options{Host: cache.HostOptions{ColdTimeout: 200 * time.Millisecond}})
+	c, data, gpu, s := deviceCache(t, &f, cache.Options{Host: cache.HostOptions{ColdTimeout: time.Second}})
 	all := allOf(pagedRows)
 	b := putBatch(t, gpu, all, pagedRowBytes)
 	gather := func() error {
@@ -153,13 +153,9 @@ func TestGPU_FromPages_DeviceBatchFails(t *testing.T) {
 	}
 	_, free := f.held()
 	defer free()
-	begun := time.Now()
 	err := gather()
-	if !errors.Is(err, cache.ErrCold) || !strings.Contains(err.Error(), "no answer within 200ms") || !strings.Contains(err.Error(), "page") {
+	if !errors.Is(err, cache.ErrCold) || !strings.Contains(err.Error(), "no answer within 1s") || !strings.Contains(err.Error(), "page") {
 		t.Errorf("error %v", err)
-	}
-	if took := time.Since(begun); took > 5*time.Second {
-		t.Errorf("took %v", took)
 	}
 	right, zeros := 0, 0
 	for row, out := 0, b.read(t); row < pagedRows; row++ {

@@ -39,10 +39,10 @@ type Pooling struct {
 	// Padding says that PaddingRow is left out wherever it occurs. It does not count in a mean either.
 	Padding    bool
 	PaddingRow int64
-	// Float8 says that the rows of a uint8 table are float8 values with scales: e4m3 values, then an e8m0 scale for each 32 of them. An element of the row
-	// is value × 2^(scale - 127), as float32; a value of 0x7f or 0xff, or a scale of 255, is a NaN. Only on the host backend.
-	Float8 bool
-	// Output is the element type of the output: float32, float16 or bfloat16. Default: the table's; with Float8 float32.
+	// Float8 says what the bytes of a row are, if they are float8 values. Its zero value: they are elements of the table's type, of which float8_e4m3fn and
+	// float8_e5m2 are float8 values without scales.
+	Float8 Float8
+	// Output is the element type of the output: float32, float16 or bfloat16. Default: the table's; of float8 values float32.
 	Output dtype.Type
 	// Stride is the distance in bytes from one bag's output to the next one's. Default: they lie back to back. Bytes between them stay as they are.
 	Stride int64
@@ -51,6 +51,15 @@ type Pooling struct {
 	// int64, or int32 if Offsets32 is set, and of float32.
 	DeviceOffsets, DeviceWeights device.Buffer
 	Offsets32                    bool
+}
+
+// Float8 says what the bytes of the rows of a table of uint8, or of float8 without scales, are: float8 values, then, unless Block is 0, a scale for
+// each Block of them. An element is value × scale × Factor, as float32, each product rounded to nearest even.
+type Float8 struct {
+	Values dtype.Type // dtype.Float8E4M3FN or Float8E5M2
+	Scales dtype.Type // dtype.Float8E8M0FNU (bytes: a power of two; 255 is a NaN) or Float32 (little-endian); none if Block is 0
+	Block  int        // values that share a scale, a multiple of 8; 0: there are no scales
+	Factor float32    // multiplies all elements; default 1
 }
 
 // PooledBatch is a pooled batch of one of several tables.
@@ -65,7 +74,7 @@ type PooledBatch struct {
 }
 
 // GatherPooled adds up rows of a table: out receives one row for each bag of row numbers, without the rows themselves being written anywhere. The table
-// must have elements of float32, float16 or bfloat16, or be of Float8. Sums are taken in float32, in an order that is the same for every run, device and
+// must have elements of float32, float16 or bfloat16, or float8 values. Sums are taken in float32, in an order that is the same for every run, device and
 // machine (docs/design.md, Pooling), and rounded to nearest even. out must be exactly as long as the bags' outputs with what lies between them.
 //
 // Otherwise it is like Gather. The error wraps ErrPooling for a Pooling that does not fit.
@@ -78,8 +87,9 @@ func (c *Cache) GatherPooled32(ctx context.Context, table int, rows []int32, p P
 	return gatherPooled(ctx, c, -1, table, rows, &p, out)
 }
 
-// GatherAs is Gather with elements of another type: rows of float32, float16 or bfloat16 are written as one of these, rounded to nearest even. What is
-// too large becomes an infinity; signs of zeros stay, and every NaN becomes the same one. The error wraps ErrPooling for other types.
+// GatherAs is Gather with elements of another type: rows of float32, float16, bfloat16 or float8 are written as one of the first three, rounded to nearest
+// even. What is too large becomes an infinity; signs of zeros stay, and every NaN becomes the same one. The error wraps ErrPooling for other types.
+// Rows of float8 values with scales are converted by GatherPooled with bags of one row.
 func (c *Cache) GatherAs(ctx context.Context, table int, rows []int64, as dtype.Type, out []byte) error {
 	return gatherPooled(ctx, c, -1, table, rows, &Pooling{Bag: 1, Output: as}, out)
 }
@@ -113,7 +123,7 @@ func (p *Pooling) batch(rows int) reduce.Batch {
 }
 
 func (p *Pooling) common(rows int) reduce.Batch {
-	b := reduce.Batch{Mode: reduce.Mode(p.Mode), Out: p.Output, Rows: rows, Size: p.Bag, Padding: reduce.NoPadding, Stride: p.Stride, Float8: p.Float8}
+	b := reduce.Batch{Mode: reduce.Mode(p.Mode), Out: p.Output, Rows: rows, Size: p.Bag, Padding: reduce.NoPadding, Stride: p.Stride, Float8: reduce.Float8(p.Float8)}
 	if p.Padding {
 		b.Padding = p.PaddingRow
 	}
@@ -246,7 +256,7 @@ func (c *Cache) gatherPooledTables(ctx context.Context, device int, batches []Po
 // the number of bags is one less than that of offsets.
 //
 // Row numbers and offsets are checked on the device. A row number outside the table is left out. If offsets are bad, the output is undefined.
-// Batch.Wait reports both. Rows of 8 KiB and more, and Float8, are served by the host backend only: else the error wraps ErrPooling.
+// Batch.Wait reports both. Rows of 8 KiB and more are served by the host backend only: else the error wraps ErrPooling.
 func (v View) GatherPooledDevice(ctx context.Context, stream uintptr, table int, rows device.Buffer, p Pooling, out device.Buffer) (*Batch, error) {
 	return v.gatherPooledDevice(ctx, stream, table, read.RowNumbers{Buffer: rows}, &p, out)
 }

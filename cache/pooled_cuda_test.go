@@ -54,17 +54,6 @@ func onDevice(t *testing.T, d device.Device, p cache.Pooling, narrow bool) cache
 	return p
 }
 
-// pooledOut returns the bytes and the width of a pooled batch's output.
-func pooledOut(p *cache.Pooling, of dtype.Type, columns, rows int) (size, width int) {
-	output := p.Output
-	if output == 0 {
-		output = of
-	}
-	width = columns * output.Size()
-	stride, bags := max(width, int(p.Stride)), len(bagsOf(p, rows))
-	return max(0, (bags-1)*stride+width*min(bags, 1)), width
-}
-
 // TestGPU_PooledEqualsDefinition compares pooled batches of every kind and coder with a plain execution of the documented order, to the bit.
 func TestGPU_PooledEqualsDefinition(t *testing.T) {
 	gpu := gputest.Open(t)
@@ -274,17 +263,67 @@ func TestGPU_PooledReplays(t *testing.T) {
 	}
 }
 
-// TestGPU_PooledFloat8IsRefused: no GPU has a kernel for float8 rows.
-func TestGPU_PooledFloat8IsRefused(t *testing.T) {
+// TestGPU_PooledFloat8 compares pooled batches of float8 rows, also in a captured graph, with the same elements as float32, to the bit.
+func TestGPU_PooledFloat8(t *testing.T) {
 	gpu := gputest.Open(t)
-	c := newCache(t, cache.Options{Tables: []cache.Table{fromBytes(t, "x", make([]byte, 3300), 33)}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: "cuda"}})
-	p := cache.Pooling{Bag: 1, Float8: true}
-	out := make([]byte, 128)
-	err := c.GatherPooled(ctx, 0, []int64{1}, p, out)
-	_, enqueued := c.On(0).GatherPooledDevice(ctx, 0, 0, upload(t, gpu, []int64{1}), p, upload(t, gpu, out))
-	for _, err := range []error{err, enqueued} {
-		if !errors.Is(err, cache.ErrPooling) || !strings.Contains(err.Error(), "rows (float8) of table x must be on the host backend") {
-			t.Error(err)
+	for i, codec := range []cache.Codec{"none", "ibp4", "ibp8", "ibp", "sparse", "zipnn"} {
+		for j, f := range float8Formats {
+			if testing.Short() && (i+j)%3 != 0 {
+				continue
+			}
+			t.Run(fmt.Sprint(codec, " ", name8(f.Float8, f.columns)), func(t *testing.T) {
+				const rows, n = 600, 700
+				r := rand.New(rand.NewPCG(uint64(i), uint64(j)))
+				data, wide, rowBytes := float8Rows(r, f.Float8, rows, f.columns)
+				c := newCache(t, cache.Options{
+					Tables: []cache.Table{fromBytes(t, "x", data, rowBytes)}, Budget: int64(len(data)/2 + 10_000), Codec: codec, Devices: cache.DeviceOptions{Backend: "cuda"},
+					Host:      cache.HostOptions{Tier: []cache.HostTier{cache.InPlace, cache.Packed}[(i+j)%2]},
+					Admission: cache.AdmissionOptions{Policy: admission.NewStaticFrequency(), Training: batches(0, zipf(r, rows, 2000))},
+				})
+				all := make([]int64, rows)
+				for k := range all {
+					all[k] = int64(k)
+				}
+				for round := range 4 {
+					p, ids := drawPooling(r, rows, []int{1, 40, 700, 3000}[r.IntN(4)])
+					if round == 0 {
+						p, ids = cache.Pooling{Bag: 1, Output: floats[i%3]}, all
+					}
+					p.Float8 = f.Float8
+					size, _ := pooledOut(&p, dtype.Float32, f.columns, len(ids))
+					out := make([]byte, size)
+					if err := c.GatherPooled(ctx, 0, ids, p, out); err != nil {
+						t.Fatal(err)
+					}
+					checkPooled(t, wide, dtype.Float32, f.columns, ids, &p, out, fmt.Sprint("round ", round))
+				}
+				s, err := gpu.NewStream()
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(s.Close)
+				stream, p := s.(*cuda.Stream), cache.Pooling{Bag: 1, Output: dtype.BFloat16, Float8: f.Float8}
+				size, _ := pooledOut(&p, dtype.Float32, f.columns, n)
+				buffer, numbers := upload(t, gpu, make([]byte, size)), upload(t, gpu, make([]int64, n))
+				var batch *cache.Batch
+				graph, err := stream.Capture(true, func() (err error) {
+					batch, err = c.On(0).GatherPooledDevice(ctx, stream.Handle(), 0, numbers, p, buffer)
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(graph.Close)
+				for replay := range 2 {
+					ids, out := zipf(r, rows, n), make([]byte, size)
+					if err := errors.Join(
+						device.Upload(gpu, numbers, cache.AsBytes(ids)), graph.Launch(stream), stream.Synchronize(), device.Download(gpu, out, buffer), batch.Wait(),
+					); err != nil {
+						t.Fatal(err)
+					}
+					checkPooled(t, wide, dtype.Float32, f.columns, ids, &p, out, fmt.Sprint("replay ", replay))
+				}
+			})
 		}
 	}
 }

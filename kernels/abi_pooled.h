@@ -17,6 +17,13 @@
 #define POOL_FLOAT32 0
 #define POOL_FLOAT16 1
 #define POOL_BFLOAT16 2
+#define POOL_E4M3 3
+#define POOL_E5M2 4
+
+// Scales of float8 values: none, powers of two of a byte each (e8m0), or float32.
+#define FLOAT8_UNSCALED 0
+#define FLOAT8_E8M0 1
+#define FLOAT8_FLOAT32 2
 
 // PoolArgs say how the rows of a batch are divided into bags, and what is written of each: see package reduce.
 struct PoolArgs {
@@ -56,6 +63,31 @@ struct PooledReplayArgs {
 	PoolArgs pool;
 };
 ABI_SIZE(PooledReplayArgs, 424);
+
+// Float8Args say what follows the float8 values of a row: a scale for each block of them, of so many pieces of 8 values. Factor is the bits of a float32 by
+// which each element is multiplied.
+struct Float8Args {
+	u32 scales;
+	u32 block;
+	u32 factor;
+	u32 reserved;
+};
+ABI_SIZE(Float8Args, 16);
+
+// PooledFloat8Args and PooledFloat8ReplayArgs are such batches of float8 rows.
+struct PooledFloat8Args {
+	ServeArgs serve;
+	PoolArgs pool;
+	Float8Args float8;
+};
+ABI_SIZE(PooledFloat8Args, 416);
+
+struct PooledFloat8ReplayArgs {
+	ReplayArgs replay;
+	PoolArgs pool;
+	Float8Args float8;
+};
+ABI_SIZE(PooledFloat8ReplayArgs, 440);
 
 // PoolJoinArgs are the bags of a batch with so many rows; those of several runs are joined.
 struct PoolJoinArgs {

@@ -1,6 +1,6 @@
 // The contract between a codec and its kernels. A codec writes one struct, its coder. These files make kernels of it:
 //
-//	decode.cu   hits of a list, from slabs; with ROW_PEERS also from slabs of other devices
+//	decode.cu   hits of a list, from slabs; with ROW_PEERS also from slabs of other devices; with ROW_BUDDY rows of resident tables
 //	fetch.cu    misses, from the host tier, in place or packed
 //	share.cu    misses that the host's processors help with
 //	serve.cu    small batches, hits and misses in one launch

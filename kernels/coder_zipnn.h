@@ -76,6 +76,7 @@ struct ZipnnCoder {
 	{
 		return SPACE == GLOBAL ? loadConst(stored.p + w) : stored.p[w];
 	}
+	template <class W> static INLINE u32 load(const W &stored, u32 w) { return stored.load(w); }
 
 	// window returns the next 32 bits from bit position at on, upwards or downwards, the first being the lowest.
 	template <class W> static INLINE u32 window(const W &stored, u32 at, bool down)

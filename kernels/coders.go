@@ -31,7 +31,7 @@ type coder struct {
 	pairs bool
 	// two says that hits of rows of 17 to 20 quads have kernels with two quads a lane (decode_two.cu). Only with pairs.
 	two bool
-	// floats is the sum of the lengths in bytes, 4 and 2, of the floats whose rows pooled batches can have.
+	// floats is the sum of the lengths in bytes, 4, 2 and 1, of the floats whose rows pooled batches can have.
 	floats int
 	// fixed says that tables none of whose bits move (Params[2] is 0) have kernels of their own for hits. Only with pairs.
 	fixed bool
@@ -45,7 +45,7 @@ const raw = "raw"
 
 // hitKernel is a kernel that decodes hits. Its name is op, form and shape.
 type hitKernel struct {
-	// op is "decode", "decodePeers", for lists with rows of other devices, or "find", which looks the rows up.
+	// op is "decode", "decodePeers", for lists with rows of other devices, "find", which looks the rows up, or "buddy", for rows of resident tables.
 	op string
 	// form is empty or names a specialised kernel: "One" (coder.one), "Bytes" (coder.bytes), "Built" (coder.built), "Fixed" (coder.fixed),
 	// "Words", for pairs of rows that do not begin at multiples of 8 bytes, "Two" (coder.two), or "TwoFixed".
@@ -74,7 +74,7 @@ func (c coder) hits(row *abi.RowCodec, op string) hitKernel {
 	if c.one != 0 && rowBytes >= c.one {
 		h.form, h.ahead = "One", 1
 	}
-	if c.built {
+	if c.built && op != "buddy" { // rows of resident tables are decoded by the coder itself
 		h.form, h.ahead = "Built", 1
 	}
 	if c.bytes && rankBytes(row) {
@@ -96,7 +96,9 @@ func (c coder) pairHits(row *abi.RowCodec, op string) hitKernel {
 	h := hitKernel{op: op, shape: shape, lanes: lanes}
 	switch words, fixed := row.Store == abi.Store4 || row.Store == abi.Store1, c.fixed && row.Params[2] == 0; {
 	case shape == "Long":
-		h.op = "decode"
+		if op != "buddy" {
+			h.op = "decode"
+		}
 	case c.two && op != "decodePeers" && twoQuads(int(row.RowBytes)):
 		h.form, h.shape, h.lanes = "Two", fmt.Sprint(abi.TwoLanes), abi.TwoLanes
 		if fixed {
@@ -162,10 +164,13 @@ func (c coder) hitKernels() (all []kernelName) {
 			add("decode"+form, "decode", form, append(tiles, "Wide")...)
 			add("find"+form, "find", form, tiles...)
 			add("find"+form+"Double", "find", form, "Double")
+			add("buddy"+form, "buddy", form, append(tiles, "Wide")...)
 		}
 		add("decodePeers", "decodePeers", "", append(tiles, "Wide")...)
 		add("decodeWords", "decode", "Words", append(tiles, "Wide")...)
 		add("findWords", "find", "Words", tiles...)
+		add("buddyWords", "buddy", "Words", append(tiles, "Wide")...)
+		add("buddy", "buddy", "", "Long")
 		if c.two {
 			forms := []string{"Two"}
 			if c.fixed {
@@ -174,15 +179,16 @@ func (c coder) hitKernels() (all []kernelName) {
 			for _, form := range forms {
 				add("decode"+form, "decode", form, fmt.Sprint(abi.TwoLanes))
 				add("find"+form, "find", form, fmt.Sprint(abi.TwoLanes))
+				add("buddy"+form, "buddy", form, fmt.Sprint(abi.TwoLanes))
 			}
 		}
 		add("decode", "decode", "", "Long")
 		return all
 	}
-	for _, op := range []string{"decode", "decodePeers"} {
+	for _, op := range []string{"decode", "decodePeers", "buddy"} {
 		for lanes := c.lanes; lanes <= 32; lanes *= 2 {
 			shape, atOne := fmt.Sprint(lanes), c.tile(c.one/max(1, c.quads))
-			if c.built {
+			if c.built && op != "buddy" {
 				add(op, op, "Built", shape)
 				continue
 			}
@@ -203,6 +209,7 @@ func (c coder) hitKernels() (all []kernelName) {
 		}
 	}
 	add("decode", "decode", "", "Long")
+	add("buddy", "buddy", "", "Long")
 	return all
 }
 

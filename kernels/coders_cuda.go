@@ -15,6 +15,7 @@ type coderKernels struct {
 	coder
 	decode           map[string]*cuda.Function[abi.DecodeArgs]
 	find             map[string]*cuda.Function[abi.FindArgs]
+	buddy            map[string]*cuda.Function[abi.BuddyArgs]
 	fetch, fetchLong *cuda.Function[abi.FetchArgs]
 	serve            map[int]*cuda.Function[abi.ServeArgs]
 	replay           map[int]*cuda.Function[abi.ReplayArgs]
@@ -51,6 +52,7 @@ func newCoderKernels(name string, c coder) *coderKernels {
 		coder:     c,
 		decode:    map[string]*cuda.Function[abi.DecodeArgs]{},
 		find:      map[string]*cuda.Function[abi.FindArgs]{},
+		buddy:     map[string]*cuda.Function[abi.BuddyArgs]{},
 		fetch:     cuda.NewFunction[abi.FetchArgs](of("fetch"), "fetch32").PreferShared(),
 		fetchLong: cuda.NewFunction[abi.FetchArgs](of("fetch"), "fetchLong"),
 		serve:     map[int]*cuda.Function[abi.ServeArgs]{},
@@ -59,9 +61,12 @@ func newCoderKernels(name string, c coder) *coderKernels {
 		shareLong: cuda.NewFunction[abi.ShareFetchArgs](of("share"), "shareFetchLong").PreferShared(),
 	}
 	for _, h := range c.hitKernels() {
-		if strings.HasPrefix(h.function, "find") {
+		switch {
+		case strings.HasPrefix(h.function, "find"):
 			k.find[h.function] = cuda.NewFunction[abi.FindArgs](of(h.module), h.function)
-		} else {
+		case strings.HasPrefix(h.function, "buddy"):
+			k.buddy[h.function] = cuda.NewFunction[abi.BuddyArgs](of(h.module), h.function)
+		default:
 			k.decode[h.function] = cuda.NewFunction[abi.DecodeArgs](of(h.module), h.function)
 		}
 	}
@@ -129,6 +134,10 @@ type hitLaunch struct {
 func (c coder) launchOf(s *cuda.Stream, args *abi.DecodeArgs, op string) hitLaunch {
 	l := hitLaunch{hitKernel: c.hits(&args.Codec, op)}
 	rowBytes := int(args.Codec.RowBytes)
+	tickets := abi.DecodeTickets
+	if op == "buddy" {
+		tickets = abi.BuddyTickets
+	}
 	if c.pairs {
 		var lanes int
 		args.StageBytes = uint32(stageBytes(rowBytes))
@@ -139,11 +148,11 @@ func (c coder) launchOf(s *cuda.Stream, args *abi.DecodeArgs, op string) hitLaun
 			l.threads, lanes, stages = blockThreads, l.lanes, stages/2
 		}
 		if l.shape != "Long" {
-			l.shared = l.threads*abi.DecodeTickets + l.threads/lanes*stages*int(args.StageBytes)
+			l.shared = l.threads*tickets + l.threads/lanes*stages*int(args.StageBytes)
 			l.rows = max(2, 64/lanes)
 			if l.lanes == abi.TwoLanes {
 				tiles := l.threads / 32 * (32 / abi.TwoLanes)
-				l.shared = l.threads*abi.DecodeTickets + tiles*abi.TwoStages*int(args.StageBytes)
+				l.shared = l.threads*tickets + tiles*abi.TwoStages*int(args.StageBytes)
 				l.rows = 32 / abi.TwoLanes
 			}
 			if l.op == "find" {
@@ -159,7 +168,7 @@ func (c coder) launchOf(s *cuda.Stream, args *abi.DecodeArgs, op string) hitLaun
 	args.StageBytes = uint32(stage)
 	perTile := (l.ahead+1)*stage + int(args.Codec.Scratch)
 	built := 0 // what the scratch is longer
-	if c.built {
+	if l.form == "Built" {
 		tickets := l.lanes * abi.BuiltTickets
 		built = (rowBytes + 15) &^ 15
 		// The tiles of a warp read their first words from different banks.
@@ -172,7 +181,10 @@ func (c coder) launchOf(s *cuda.Stream, args *abi.DecodeArgs, op string) hitLaun
 	}
 	meta := int(args.Codec.MetaBytes)
 	if rowBytes >= abi.LongRow || meta > maxSharedMeta || !fits(s, meta+perWarp) {
-		l.hitKernel = hitKernel{op: "decode", shape: "Long", lanes: 32, fill: l.fill, table: l.table}
+		if op != "buddy" {
+			op = "decode"
+		}
+		l.hitKernel = hitKernel{op: op, shape: "Long", lanes: 32, fill: l.fill, table: l.table}
 		meta, perWarp, built = 0, int(args.Codec.Scratch), 0
 	}
 	args.Codec.Scratch += uint32(built)

@@ -4,13 +4,16 @@
 #ifdef ROW_FIND
 #include "looked.h"
 #endif
+#ifdef ROW_BUDDY
+#include "buddy.h"
+#endif
 #ifdef ROW_BUILT
 #include "decode_built.h"
 #endif
 
 // Reads the hits of a batch from the slabs and writes their rows to the output, by a coder: ROW_CODER of ROW_HEADER. With ROW_PEERS some
 // rows of the list lie in slabs of other devices. With ROW_FIND there is no list of hits: the kernel looks the rows up. Its
-// last blocks read the misses.
+// last blocks read the misses. With ROW_BUDDY the rows are those of a resident table (buddy.h).
 
 // togetherOf says that all tiles of a warp call the coder's decode at the same time, with a table in shared memory as an additional
 // argument: its TOGETHER. RankBytes is such a coder.
@@ -39,7 +42,8 @@ INLINE void decodeCoded(const DecodeArgs &a, const u32 *table, SOURCE rows, u32 
 	auto numberOf = [&](u32 k) { return first + k * tiles; }; // the tile's k-th row
 	rows.begin(numberOf(tile.lane), N * tiles, a.codec.metaBytes + blockThreads() / N * perTile);
 	u32 hits = rows.count;
-	Ticket known;
+	using Kept = typename SOURCE::Kept;
+	Kept known;
 	auto stage = [&](u32 k, u32 slot) {
 		if (k % N == 0)
 			known = rows.make(numberOf(k + tile.lane), N * tiles);
@@ -49,9 +53,17 @@ INLINE void decodeCoded(const DecodeArgs &a, const u32 *table, SOURCE rows, u32 
 		t.position = tileFrom<N>(~0u, known.position, k % N);
 		t.length = tileFrom<N>(~0u, known.length, k % N);
 		u32 to = sharedAddress(ring + slot * a.stageBytes);
+		if constexpr (sizeof(Kept) == sizeof(Ticket)) {
 #pragma unroll 1
-		for (u32 at = tile.lane * 16; (int)at < (int)t.length; at += N * 16)
-			copyRow16(to + at, t.stored + at);
+			for (u32 at = tile.lane * 16; (int)at < (int)t.length; at += N * 16)
+				copyRow16(to + at, t.stored + at);
+		} else { // in two parts
+			u32 low = tileFrom<N>(~0u, (u32)known.over, k % N), high = tileFrom<N>(~0u, (u32)(known.over >> 32), k % N);
+			u64 over = (u64)high << 32 | low;
+#pragma unroll 1
+			for (u32 at = tile.lane * 16; (int)at < (int)t.length; at += N * 16)
+				copyRow16(to + at, (at < rows.target() ? t.stored : over) + at);
+		}
 		copyCommit();
 		return t;
 	};
@@ -92,20 +104,20 @@ INLINE void decodeCoded(const DecodeArgs &a, const u32 *table, SOURCE rows, u32 
 
 // Decodes rows that are too long for a stage: a warp decodes a row directly from the slab, with the metadata in global memory. Shared memory:
 // the scratch of each warp.
-template <class C> INLINE void decodeCodedLong(const DecodeArgs &a)
+template <class C, class SOURCE> INLINE void decodeCodedLong(const DecodeArgs &a, SOURCE rows)
 {
 	extern __shared__ u32x4 dynamic[];
 	const Tile<32> tile = Tile<32>::make();
 	u8 *scratch = (u8 *)dynamic + threadID() / 32 * a.codec.scratch;
-	u32 hits = ((const Counters *)a.counters)->hits, warps = blockThreads() / 32 * gridBlocks();
+	u32 hits = rows.all(), warps = blockThreads() / 32 * gridBlocks();
 	for (u32 i = threadID() / 32 * gridBlocks() + blockID(); i < hits; i += warps) {
-		Ticket t = ticketOf(a, loadConst((const u32x4 *)a.found + i));
+		typename SOURCE::Kept t = rows.one(i);
 		u8 *row = (u8 *)a.out + (u64)t.position * a.codec.rowBytes;
 		bool ok = t.length != BAD_LENGTH;
-		Words<GLOBAL> stored{(const u32 *)t.stored, 0, ok ? (t.length + 3) / 4 : 0};
+		auto stored = rows.words(t, ok ? (t.length + 3) / 4 : 0);
 		if (t.length == a.codec.rowBytes)
 			tileCopy<32>(a.codec, stored, tile.lane, row);
-		else if (ok)
+		else if (ok && (sizeof(t) == sizeof(Ticket) || t.length != 0))
 			ok = C::decode(a.codec, (const u8 *)a.codec.meta, stored, t.length, scratch, tile, row);
 		if (!ok && tile.lane == 0)
 			corruptRow(a.counters, t.position);
@@ -125,6 +137,14 @@ template <class C> INLINE void decodeCodedLong(const DecodeArgs &a)
 		}                                                                                                                \
 		decodeCoded<coder, lanes, ahead>(a.decode, table<coder>(), Looked(a), a.decoders);                               \
 		decoderDone(a);                                                                                                  \
+	}
+#elif defined ROW_BUDDY
+#define ROWS(form, lanes, coder, ahead, table)                                                                                   \
+	KERNEL void __launch_bounds__(256, coder::BLOCKS) buddy##form##lanes(const BuddyArgs a)                                  \
+	{                                                                                                                        \
+		beginBuddy(a);                                                                                                   \
+		decodeCoded<coder, lanes, ahead>(a.decode, table<coder>(), Buddy(a, true));                                      \
+		endBuddy(a);                                                                                                     \
 	}
 #else
 #ifdef ROW_PEERS
@@ -179,10 +199,17 @@ ROWS(Bytes, 32, ROW_BYTES, 1, filledTable)
 #endif
 static_assert(ROW_CODER::LANES == ROW_LANES, "ROW_LANES");
 
-#if !defined ROW_PEERS && !defined ROW_FIND
+#ifdef ROW_BUDDY
+KERNEL void __launch_bounds__(256) buddyLong(const BuddyArgs a)
+{
+	beginBuddy(a);
+	decodeCodedLong<ROW_CODER>(a.decode, Buddy(a, laneID() == 0));
+	endBuddy(a);
+}
+#elif !defined ROW_PEERS && !defined ROW_FIND
 KERNEL void __launch_bounds__(256) decodeLong(const DecodeArgs a)
 {
-	decodeCodedLong<ROW_CODER>(a);
+	decodeCodedLong<ROW_CODER>(a, Listed(a));
 	endBatch<END_DECODE>(a.counters, a.end);
 }
 #endif

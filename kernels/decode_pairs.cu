@@ -5,6 +5,9 @@
 #ifdef ROW_FIND
 #include "looked.h"
 #endif
+#ifdef ROW_BUDDY
+#include "buddy.h"
+#endif
 
 // Decodes hits two rows at a time: the kernels of IBP with one mask and of tables without a codec, in place of decode.cu. ROW_CODER says
 // the chunk length, 0 without a codec, and the steps of expansion. ROW_KIND picks one of the forms, each a module of its own, so that the
@@ -12,7 +15,8 @@
 // 0 writes rows by units of 16 and 8 bytes;
 // KIND_FIXED does the same for tables whose masks move no bit when a chunk is packed, and leaves expansion out;
 // KIND_WORDS writes rows by units of 4 bytes and of 1: tiles put a row together in shared memory first (store.h).
-// With ROW_PEERS some rows of the list lie in slabs of other devices. With ROW_FIND there is no list of hits: the kernel looks the rows up. Its last blocks read the misses.
+// With ROW_PEERS some rows of the list lie in slabs of other devices. With ROW_FIND there is no list of hits: the kernel looks the rows up. Its last
+// blocks read the misses. With ROW_BUDDY the rows are those of a resident table (buddy.h).
 #define KIND_FIXED 1
 #define KIND_WORDS 2
 
@@ -56,6 +60,10 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 	constexpr int MOVES = KIND == KIND_FIXED ? 0 : STEPS;
 	constexpr bool STAGED = KIND == KIND_WORDS && !WIDE;
 	constexpr u32 N = 16 / C, PAIRS = DECODE_STAGES / 2; // chunks a quad
+	using Kept = typename SOURCE::Kept;
+	constexpr u32 PARTS = sizeof(Kept) / sizeof(Ticket), TICKETS = 2 * sizeof(Kept);
+	// Words of resident tables may change while the kernel runs. So of a block that decodes a row one warp alone makes tickets, a few rows ahead.
+	constexpr bool ONE_WARP = WIDE && PARTS == 2;
 	const u32 tid = threadID(), lane = tid % LANES, warp = tid / 32, column = WIDE ? tid : lane;
 	const u32 rowBytes = a.codec.rowBytes, quads = a.codec.quads, stageBytes = a.stageBytes, pairBytes = 2 * stageBytes;
 	const bool used = column < quads, last = WIDE ? tid == blockThreads() - 1 : lane == LANES - 1;
@@ -66,7 +74,7 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 	u32 groups = (WIDE ? 1 : blockThreads() / LANES) * blocks;
 	u32 lead = 2 * warpAt * TILES; // the warp's first row
 	u32 ahead = lead + (WIDE ? 0 : laneID() / LANES * 2) + lane / 2 * 2 * groups + (lane & 1); // the row of the lane's next ticket
-	rows.begin(ahead, LANES * groups, blockThreads() * DECODE_TICKETS + (WIDE ? 1 : blockThreads() / LANES) * PAIRS * pairBytes);
+	rows.begin(ahead, LANES * groups, blockThreads() * TICKETS + (WIDE ? 1 : blockThreads() / LANES) * PAIRS * pairBytes);
 	u32 hits = rows.count;
 
 	Planes<MOVES> planes = {};
@@ -80,19 +88,22 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 	if (lead >= hits)
 		return;
 
-	Ticket *tickets = (Ticket *)dynamic + (tid - lane) * 2; // two rounds of LANES
-	u8 *ring = (u8 *)dynamic + blockThreads() * DECODE_TICKETS + (WIDE ? 0 : tid / LANES * PAIRS * pairBytes);
+	Kept *tickets = (Kept *)dynamic + (ONE_WARP ? 0 : (tid - lane) * 2); // two rounds of LANES
+	const u32 part = PARTS == 2 && column * 16 >= rows.target() ? 1 : 0; // of a row in two parts, the one that has the lane's quad
+	u8 *ring = (u8 *)dynamic + blockThreads() * TICKETS + (WIDE ? 0 : tid / LANES * PAIRS * pairBytes);
 	u32 ringAddress = sharedAddress(ring) + column * 16;
 
 	// Starts the copies of a group's rows j and j + 1. Every LANES rows, each lane makes the ticket of one row.
 	auto stage = [&](u32 slot, u32 j) {
-		if ((j & (LANES - 1)) == 0) {
-			tickets[(j & LANES) + lane] = rows.make(ahead, LANES * groups);
+		// Where one warp makes them, the block meets before it needs them, and is done with those before.
+		if (u32 of = ONE_WARP ? j + 4 : j; (of & (LANES - 1)) == 0) {
+			if (!ONE_WARP || warp == 0)
+				tickets[(of & LANES) + lane] = rows.make(ahead, LANES * groups);
 			ahead += LANES * groups;
 			warpSync(~0u);
 		}
-		const u32x4 *pair = (const u32x4 *)&tickets[j & (2 * LANES - 1)];
-		u32x4 t0 = pair[0], t1 = pair[1];
+		const u32x4 *pair = (const u32x4 *)&tickets[j & (2 * LANES - 1)] + part;
+		u32x4 t0 = pair[0], t1 = pair[PARTS];
 		if ((int)(column * 16) < (int)t0.w)
 			copyRow16(ringAddress + slot, ((u64)t0.y << 32 | t0.x) + column * 16);
 		if ((int)(column * 16) < (int)t1.w)
@@ -133,6 +144,12 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 			storeQuad(p - column * 16, column, x, rowBytes, store == STORE_4 ? STORE_4 : STORE_1);
 	};
 
+	if (ONE_WARP) {
+		if (warp == 0)
+			tickets[lane] = rows.make(ahead, LANES * groups);
+		ahead += LANES * groups;
+		blockSync();
+	}
 #pragma unroll
 	for (u32 i = 0; i < PAIRS - 1; i++)
 		stage(i * pairBytes, 2 * i);
@@ -154,7 +171,7 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 			warps = warpSum(lane < warp ? excess[j >> 1 & 1][lane] : 0); // below 2^16 each: at most 15 warps × 32 quads × 128
 		if (CHUNK != 0)
 			scan(slot, ~(j >> 1) & 1);
-		const Ticket *t = &tickets[j & (2 * LANES - 1)];
+		const Kept *t = &tickets[j & (2 * LANES - 1)];
 		u32x2 t0 = *(const u32x2 *)&t[0].position, t1 = *(const u32x2 *)&t[1].position;
 		u32x4 x0 = {0, 0, 0, 0}, x1 = x0;
 		if (CHUNK != 0) {
@@ -204,20 +221,32 @@ INLINE void decodeRows(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks
 	rows.end();
 }
 
+#ifdef ROW_BUDDY
+using LongArgs = BuddyArgs;
+using LongRows = BuddyOfBlock;
+#else
+using LongArgs = DecodeArgs;
+using LongRows = Listed;
+#endif
+
 // A block decodes a row. Its warps first sum the excess of each segment, then decode the segments. Dynamic shared memory: none.
-template <int CHUNK, int STEPS> INLINE void decodeLongRows(const DecodeArgs &a)
+template <int CHUNK, int STEPS> INLINE void decodeLongRows(const LongArgs &args)
 {
+	LongRows rows(args);
+	const DecodeArgs &a = rows.a;
 	__shared__ u32 excess[MAX_SEGMENTS + 1];
 	constexpr int C = CHUNK ? CHUNK : 4;
 	Meta<GLOBAL, STEPS> meta{(const u8 *)a.codec.meta};
 	u32 tid = threadID(), lane = tid & 31, warp = tid / 32, warps = blockThreads() / 32;
-	u32 hits = ((const Counters *)a.counters)->hits;
+	u32 hits = rows.all();
 	u32 segments = (a.codec.quads + SEGMENT_QUADS - 1) / SEGMENT_QUADS;
 	for (u32 i = blockID(); i < hits; i += gridBlocks()) {
-		Ticket t = ticketOf(a, loadConst((const u32x4 *)a.found + i));
+		LongRows::Kept t = rows.one(i);
+		if (sizeof(t) != sizeof(Ticket) && t.length == 0)
+			continue;
 		u8 *row = (u8 *)a.out + (u64)t.position * a.codec.rowBytes;
 		bool raw = t.length == a.codec.rowBytes;
-		Words<GLOBAL> words{(const u32 *)t.stored, 0, ((raw ? t.length : minimum(t.length, a.codec.rowBytes)) + 3) / 4};
+		auto words = rows.words(t, ((raw ? t.length : minimum(t.length, a.codec.rowBytes)) + 3) / 4);
 		if (raw || CHUNK == 0 || t.length == BAD_LENGTH) {
 			if (raw)
 				tileCopy<256>(a.codec, words, tid, row);
@@ -276,11 +305,35 @@ template <int CHUNK, int STEPS> INLINE void decodeLongRows(const DecodeArgs &a)
 		decodeRows<CHUNK, STEPS, lanes, false, ROW_KIND>(a.decode, Looked(a), a.decoders);                               \
 		decoderDone(a);                                                                                                  \
 	}
+#define BUDDY(name, threads, lanes, blocks, wide)                                                                                \
+	KERNEL void __launch_bounds__(threads, blocks) name(const BuddyArgs a)                                                   \
+	{                                                                                                                        \
+		beginBuddy(a);                                                                                                   \
+		decodeRows<CHUNK, STEPS, lanes, wide, ROW_KIND>(a.decode, BuddyRows<wide>(a, !wide || threadID() < 32));         \
+		endBuddy(a);                                                                                                     \
+	}
+#define BUDDIES(name, blocks, wide)                                                                                              \
+	BUDDY(name##8, 256, 8, blocks, false)                                                                                    \
+	BUDDY(name##16, 256, 16, blocks, false)                                                                                  \
+	BUDDY(name##32, 256, 32, blocks, false)                                                                                  \
+	BUDDY(name##Wide, 512, 32, wide, true)
 #define FINDS(name, blocks) FIND(name, 8, blocks) FIND(name, 16, blocks) FIND(name, 32, blocks)
 
 constexpr int CHUNK = ROW_CODER::CHUNK, STEPS = ROW_CODER::STEPS;
 
-#if defined ROW_FIND && ROW_KIND == KIND_FIXED
+#if defined ROW_BUDDY && ROW_KIND == KIND_FIXED
+BUDDIES(buddyFixed, 4, 2)
+#elif defined ROW_BUDDY && ROW_KIND == KIND_WORDS
+BUDDIES(buddyWords, 3, 1)
+#elif defined ROW_BUDDY
+BUDDIES(buddy, 3, 2)
+KERNEL void __launch_bounds__(256) buddyLong(const BuddyArgs a)
+{
+	beginBuddy(a);
+	decodeLongRows<CHUNK, STEPS>(a);
+	endBuddy(a);
+}
+#elif defined ROW_FIND && ROW_KIND == KIND_FIXED
 FINDS(findFixed, 3)
 #elif defined ROW_FIND && ROW_KIND == KIND_WORDS
 FINDS(findWords, 3)

@@ -5,6 +5,9 @@
 #ifdef ROW_FIND
 #include "looked.h"
 #endif
+#ifdef ROW_BUDDY
+#include "buddy.h"
+#endif
 
 // Decodes hits by tiles of TWO_LANES lanes with two quads of a row each: the kernels of IBP with one mask for rows of 17 to 20 quads. A warp
 // decodes three of them at a time, where decode_pairs.cu needs the same instructions for two. ROW_CODER, ROW_KIND and ROW_FIND are as there.
@@ -24,7 +27,9 @@ INLINE void decodeTwo(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks(
 	constexpr int MOVES = KIND == KIND_FIXED ? 0 : STEPS;
 	constexpr u32 N = 16 / CHUNK, TILES = 32 / LANES; // chunks a quad, tiles a warp
 	constexpr u32 ROUND = 8;			      // tickets that a tile makes at once
-	static_assert(ROUND <= LANES && TILES * LANES * DECODE_TICKETS >= TILES * 2 * ROUND * sizeof(Ticket), "DECODE_TICKETS");
+	using Kept = typename SOURCE::Kept;
+	constexpr u32 PARTS = sizeof(Kept) / sizeof(Ticket), TICKETS = 2 * sizeof(Kept);
+	static_assert(ROUND <= LANES && TILES * LANES * TICKETS >= TILES * 2 * ROUND * sizeof(Kept), "DECODE_TICKETS");
 	const u32 lane = laneID(), warp = threadID() / 32, warps = blockThreads() / 32;
 	const bool idle = lane >= TILES * LANES;
 	const u32 tile = idle ? 0 : lane / LANES, k = idle ? 0 : lane % LANES, first = tile * LANES;
@@ -35,7 +40,7 @@ INLINE void decodeTwo(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks(
 	u32 groups = warps * blocks * TILES;
 	u32 lead = (blockID() + warp * blocks) * TILES;			     // the row of the warp's first tile
 	u32 ahead = !idle && k < ROUND ? lead + tile + k * groups : 1u << 31; // the row of the lane's next ticket
-	rows.begin(ahead, ROUND * groups, blockThreads() * DECODE_TICKETS + warps * TILES * ringBytes);
+	rows.begin(ahead, ROUND * groups, blockThreads() * TICKETS + warps * TILES * ringBytes);
 	u32 hits = rows.count;
 
 	Planes<MOVES> planesA = {}, planesB = {};
@@ -54,25 +59,33 @@ INLINE void decodeTwo(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks(
 	if (lead >= hits)
 		return;
 
-	Ticket *ticketsOfWarp = (Ticket *)dynamic + warp * TILES * 2 * ROUND, *tickets = ticketsOfWarp + tile * 2 * ROUND; // two rounds a tile
-	u8 *ringOfWarp = (u8 *)dynamic + blockThreads() * DECODE_TICKETS + warp * TILES * ringBytes, *ring = ringOfWarp + tile * ringBytes;
+	Kept *ticketsOfWarp = (Kept *)dynamic + warp * TILES * 2 * ROUND, *tickets = ticketsOfWarp + tile * 2 * ROUND; // two rounds a tile
+	u8 *ringOfWarp = (u8 *)dynamic + blockThreads() * TICKETS + warp * TILES * ringBytes, *ring = ringOfWarp + tile * ringBytes;
 	const u32 ringAddress = sharedAddress(ring) + k * 16;
 	const i32 begin = idle ? 1 << 30 : k * 16; // an idle lane's quads lie behind every row
+
+	// Of a row in two parts, those that have the lane's quads.
+	const u32 partOne = PARTS == 2 && k * 16 >= rows.target() ? 1 : 0, partTwo = PARTS == 2 && (k + LANES) * 16 >= rows.target() ? 1 : 0;
 
 	// Starts the copy of a tile's row j. Every ROUND rows, lanes make the tickets of one row each.
 	auto stage = [&](u32 slot, u32 j) {
 		if (j % ROUND == 0) {
-			Ticket t = rows.make(ahead, ROUND * groups);
+			Kept t = rows.make(ahead, ROUND * groups);
 			if (!idle && k < ROUND) {
 				tickets[(j & ROUND) + k] = t;
 				ahead += ROUND * groups;
 			}
 			warpSync(~0u);
 		}
-		u32x4 t = *(const u32x4 *)&tickets[j % (2 * ROUND)];
+		const u32x4 *kept = (const u32x4 *)&tickets[j % (2 * ROUND)];
+		u32x4 t = kept[partOne];
 		u64 from = ((u64)t.y << 32 | t.x) + k * 16;
 		if (begin < (i32)t.w)
 			copyRow16(ringAddress + slot, from);
+		if (PARTS == 2) {
+			u32x2 two = *(const u32x2 *)(kept + partTwo);
+			from = ((u64)two.y << 32 | two.x) + k * 16;
+		}
 		if (begin + LANES * 16 < (i32)t.w)
 			copyRow16(ringAddress + slot + LANES * 16, from + LANES * 16);
 		copyCommit();
@@ -160,7 +173,14 @@ INLINE void decodeTwo(const DecodeArgs &a, SOURCE rows, u32 blocks = gridBlocks(
 constexpr int CHUNK = ROW_CODER::CHUNK, STEPS = ROW_CODER::STEPS;
 static_assert(TWO_LANES == 10, "the kernels' names");
 
-#ifdef ROW_FIND
+#ifdef ROW_BUDDY
+KERNEL void __launch_bounds__(256, 2) NAME(buddy, 10)(const BuddyArgs a)
+{
+	beginBuddy(a);
+	decodeTwo<CHUNK, STEPS, TWO_LANES, ROW_KIND>(a.decode, Buddy(a, true));
+	endBuddy(a);
+}
+#elif defined ROW_FIND
 KERNEL void __launch_bounds__(256, 2) NAME(find, 10)(const FindArgs a)
 {
 	if (blockID() >= a.decoders) {

@@ -69,6 +69,7 @@ ASIDE bool stepLookup(u32 offset, u64 map, u32 buckets)
 // list. The lookups of the next tickets run while the kernel decodes: copies of buckets belong to the same groups as copies of rows, and
 // advance reads what has arrived. All lanes of a warp call its functions together.
 struct Looked {
+	using Kept = Ticket;
 	const DecodeArgs &a;
 	const LookupArgs &l;
 	u32 count;
@@ -131,6 +132,7 @@ struct Looked {
 		if (laneID() == 0)
 			atomicAdd(&((Counters *)l.counters)->hits, hits);
 	}
+	static INLINE u32 target() { return ~0u; }
 };
 
 // decoderDone ends a block that looks rows up.

@@ -10,6 +10,9 @@ template <class T> INLINE void storeRow(T *p, T x) { *p = x; }
 #include "pooled.h"
 #include "pooled_batch.h"
 #include "sample.h"
+#ifdef ROW_FLOAT8
+#include "float8.h"
+#endif
 
 // Looks up the rows of a batch and adds them up, bag by bag, as ROW_CODER of ROW_HEADER decodes them; the rows are not written. With ROW_REPLAY the
 // batch is a part of a captured graph.
@@ -20,6 +23,8 @@ template <class T> INLINE void storeRow(T *p, T x) { *p = x; }
 // POOL_AHEAD of the part's misses ahead. Each lane has the sums of a quad in registers, or, of rows of more than 32 quads, those of
 // every 32nd quad in shared memory. Raw rows and rows of IBP with one mask are added from registers; other coders write the row to shared
 // memory first. A run that is a whole bag is written as the bag's output; the sums of other runs go to partials, for poolJoin.
+//
+// With ROW_FLOAT8 rows are float8 values with scales. The row is written to shared memory, and each lane adds pieces of 8 elements instead of quads.
 //
 // Shared memory: the codec's metadata, if they fit, then for each tile: a list of 16 bytes a lane; POOL_AHEAD stages of stageBytes; the row, unless
 // ROW_PAIRS; the coder's scratch; and the sums of rows of more than 32 quads.
@@ -35,8 +40,16 @@ struct Counted {
 	u32 hits, peers, reasons[NUM_REASONS];
 };
 
+#ifdef ROW_FLOAT8
+using Elements = Float8Args;
+constexpr bool FLOAT8 = true;
+#else
+struct Elements {};
+constexpr bool FLOAT8 = false;
+#endif
+
 #ifdef ROW_PAIRS
-constexpr bool VIA_ROW = false;
+constexpr bool VIA_ROW = FLOAT8;
 #else
 constexpr bool VIA_ROW = true;
 #endif
@@ -47,7 +60,8 @@ using Stored = Words<SHARED>;
 #define POOLED_BLOCKS 3 // a multiprocessor
 
 // RAW_AT_ONCE is how many raw hits are read at once, and NEXT how far ahead hits are prefetched that are read one by one.
-constexpr u32 RAW_AT_ONCE = 4, NEXT = 2;
+[[maybe_unused]] constexpr u32 RAW_AT_ONCE = 4;
+constexpr u32 NEXT = 2;
 
 template <class C, int N, int EACH, bool LONG> struct Pooled {
 	const Batch &b;
@@ -56,6 +70,7 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 	const Tile<N> tile;
 	const u8 *meta;
 	Counted &counted;
+	const Elements &elements;
 	u32x4 *list;   // the tile's shared memory begins with it
 	float x[EACH]; // the sums of a short row
 	u32 to;           // where the tile's positions end
@@ -64,15 +79,17 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 	u32 part, raw, misses, started, taken;
 	u64 moved;        // stored bytes of missed rows
 
-	static INLINE u32 tileBytes(const ServeArgs &a)
+	// units is the number of a row's parts that lanes add: quads, or of float8 rows pieces of 8 elements.
+	INLINE u32 units() const { return FLOAT8 ? (p.columns + EACH - 1) / EACH : a.codec.quads; }
+	INLINE u32 tileBytes() const
 	{
-		return N * 16 + POOL_AHEAD * a.stageBytes + (VIA_ROW ? a.codec.quads * 16 : 0) + a.codec.scratch + (LONG ? a.codec.quads * EACH * 4 : 0);
+		return N * 16 + POOL_AHEAD * a.stageBytes + (VIA_ROW ? a.codec.quads * 16 : 0) + a.codec.scratch + (LONG ? units() * EACH * 4 : 0);
 	}
 	INLINE u8 *stageOf(u32 miss) const { return (u8 *)list + N * 16 + miss % POOL_AHEAD * a.stageBytes; }
 	INLINE u8 *row() const { return (u8 *)list + N * 16 + POOL_AHEAD * a.stageBytes; }
 	INLINE u8 *scratch() const { return row() + (VIA_ROW ? a.codec.quads * 16 : 0); }
 	// sumAt returns the sum of element i of a quad of a long row.
-	INLINE float &sumAt(u32 quad, u32 i) const { return ((float *)(scratch() + a.codec.scratch))[i * a.codec.quads + quad]; }
+	INLINE float &sumAt(u32 quad, u32 i) const { return ((float *)(scratch() + a.codec.scratch))[i * units() + quad]; }
 
 	// firstBag returns the first bag that begins at a position or behind it, p.bags if there is none. N bags are looked at at once.
 	INLINE u32 firstBag(u32 position) const
@@ -143,7 +160,7 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 		}
 		u32 weight = in && p.weights != 0 ? loadConst((const u32 *)p.weights + i) : 0;
 		list[tile.lane] = u32x4{(u32)at, (u32)(at >> 32), what, weight};
-		raw = tile.vote(hit && !compressedAt(word));
+		raw = FLOAT8 ? 0 : tile.vote(hit && !compressedAt(word));
 		misses = tile.vote(miss);
 		tile.sync();
 		started = taken = 0;
@@ -213,11 +230,9 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 			(LONG ? sumAt(quad, i) : x[i]) = s[i];
 	}
 
-	// addTo adds a quad of the part's row i to sums. fresh says that the row is the first one of its bag.
-	INLINE void addTo(float (&s)[EACH], u32x4 of, u32 i, bool fresh) const
+	// addUnit adds elements of the part's row i to their sums. fresh says that the row is the first one of its bag.
+	INLINE void addUnit(float (&s)[EACH], float (&y)[EACH], u32 i, bool fresh) const
 	{
-		float y[EACH];
-		unpack<EACH>(of, p.element, y);
 		if (p.mode == POOL_MAX) {
 #pragma unroll
 			for (int k = 0; k < EACH; k++)
@@ -234,25 +249,29 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 		for (int k = 0; k < EACH; k++)
 			s[k] = sumOf(s[k], y[k]);
 	}
+#ifdef ROW_FLOAT8
+	// add writes a quad of a row to shared memory.
+	INLINE void add(u32 quad, u32x4 of, u32, bool) { *(u32x4 *)(row() + quad * 16) = of; }
+
+	// addPieces adds row i of the part, which lies there.
+	INLINE void addPieces(const u8 *of, u32 i, bool fresh)
+	{
+		for (u32 piece = tile.lane; piece < units(); piece += N) {
+			float s[EACH], y[EACH];
+			float8Piece(elements, p.element, of, p.columns, piece, y);
+			sumsAt(piece, s);
+			addUnit(s, y, i, fresh);
+			setSums(piece, s);
+		}
+	}
+#else
 	INLINE void add(u32 quad, u32x4 of, u32 i, bool fresh)
 	{
-		float s[EACH];
+		float s[EACH], y[EACH];
+		unpack<EACH>(of, p.element, y);
 		sumsAt(quad, s);
-		addTo(s, of, i, fresh);
+		addUnit(s, y, i, fresh);
 		setSums(quad, s);
-	}
-
-	// begin sets the sums to what leaves the first row as it is.
-	INLINE void begin()
-	{
-		float first = asFloat(p.mode == POOL_MAX ? 0xff800000 : 0x80000000);
-#pragma unroll
-		for (int i = 0; i < EACH; i++)
-			x[i] = first;
-		if (LONG)
-			for (u32 quad = tile.lane; quad < a.codec.quads; quad += N) // those that the lane adds to
-				for (int i = 0; i < EACH; i++)
-					sumAt(quad, i) = first;
 	}
 
 	// addRaw adds rows of the part from i on, count of them, which are raw hits.
@@ -270,11 +289,29 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 			float s[EACH];
 			sumsAt(quad, s);
 #pragma unroll
-			for (int k = 0; k < RAW_AT_ONCE; k++)
-				if (k < count)
-					addTo(s, q[k], i + k, fresh && k == 0);
+			for (int k = 0; k < RAW_AT_ONCE; k++) {
+				if (k >= count)
+					continue;
+				float y[EACH];
+				unpack<EACH>(q[k], p.element, y);
+				addUnit(s, y, i + k, fresh && k == 0);
+			}
 			setSums(quad, s);
 		}
+	}
+#endif
+
+	// begin sets the sums to what leaves the first row as it is.
+	INLINE void begin()
+	{
+		float first = asFloat(p.mode == POOL_MAX ? 0xff800000 : 0x80000000);
+#pragma unroll
+		for (int i = 0; i < EACH; i++)
+			x[i] = first;
+		if (LONG)
+			for (u32 quad = tile.lane; quad < units(); quad += N) // those that the lane adds to
+				for (int i = 0; i < EACH; i++)
+					sumAt(quad, i) = first;
 	}
 
 	// waitFor waits for the next miss of the part, of which e says where it lies, and returns its stored bytes. Its length in e is then known, or 0 if the
@@ -315,12 +352,24 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 			prefetch(i + NEXT);
 		u32 length = e.z & LENGTH;
 		bool ok = length != 0;
-		if (ok && (e.z & COMPRESSED) == 0) { // a miss
+#ifdef ROW_FLOAT8
+		const u8 *bytes = (const u8 *)stored.p;
+		if (ok && (e.z & COMPRESSED) != 0) {
+			ok = decode(stored, length, i, fresh);
+			tile.sync(); // the row is written
+			bytes = row();
+		}
+		if (ok)
+			addPieces(bytes, i, fresh);
+		tile.sync(); // and read
+#else
+		if (ok && (e.z & COMPRESSED) == 0) {
 			for (u32 quad = tile.lane; quad < a.codec.quads; quad += N)
 				add(quad, u32x4{stored.p[quad * 4], stored.p[quad * 4 + 1], stored.p[quad * 4 + 2], stored.p[quad * 4 + 3]}, i, fresh);
 		} else if (ok) {
 			ok = decode(stored, length, i, fresh);
 		}
+#endif
 		if (!ok && tile.lane == 0)
 			b.corrupt(part + i);
 		if (missed) {
@@ -364,15 +413,17 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 		}
 	}
 #else
-	// decode writes the row to shared memory and adds it from there.
+	// decode writes the row to shared memory, and adds it from there unless it is one of float8.
 	INLINE bool decode(const Stored &stored, u32 length, u32 i, bool fresh)
 	{
 		bool ok = length - 1 < a.codec.rowBytes - 1 && C::decode(a.codec, meta, stored, length, scratch(), tile, row());
+#ifndef ROW_FLOAT8
 		tile.sync(); // the row is written
 		if (ok)
 			for (u32 quad = tile.lane; quad < a.codec.quads; quad += N)
 				add(quad, *(const u32x4 *)(row() + quad * 16), i, fresh);
 		tile.sync(); // and read, and the scratch is free
+#endif
 		return ok;
 	}
 #endif
@@ -395,7 +446,7 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 	{
 		if (whole) {
 			u8 *out = (u8 *)a.lookup.out + (u64)bag * p.stride;
-			for (u32 quad = tile.lane; quad < a.codec.quads; quad += N) {
+			for (u32 quad = tile.lane; quad < units(); quad += N) {
 				float y[EACH];
 				sumsOf(quad, rows == 0 || p.mode == POOL_MEAN ? rows : 1, y);
 				storeSums<EACH>(p, out, quad, y);
@@ -405,7 +456,7 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 		u8 *to = placeOf(p, position, last);
 		if (tile.lane == 0)
 			storeFar((u32 *)to, rows);
-		for (u32 quad = tile.lane; quad < a.codec.quads; quad += N) {
+		for (u32 quad = tile.lane; quad < units(); quad += N) {
 			float y[EACH];
 			sumsOf(quad, 1, y);
 #pragma unroll
@@ -444,14 +495,16 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 				while (at < runEnd) {
 					if (at - part == N)
 						open(at);
-					u32 i = at - part, others = ~(raw >> i);
+					u32 i = at - part;
 					bool fresh = begun == bagStart && rows == 0;
-					if ((others & 1) == 0) {
+#ifndef ROW_FLOAT8
+					if (u32 others = ~(raw >> i); (others & 1) == 0) {
 						u32 count = minimum(minimum(others == 0 ? N : lowestBit(others), RAW_AT_ONCE), runEnd - at);
 						addRaw(i, count, fresh);
 						rows += count, at += count;
 						continue;
 					}
+#endif
 					rows += addRow(i, fresh);
 					at++;
 				}
@@ -463,7 +516,7 @@ template <class C, int N, int EACH, bool LONG> struct Pooled {
 	}
 };
 
-template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, const PoolArgs &p, Counted &counted)
+template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, const PoolArgs &p, Counted &counted, const Elements &elements)
 {
 	extern __shared__ u32x4 dynamic[];
 	const ServeArgs &a = b.a;
@@ -476,9 +529,9 @@ template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, 
 	const u8 *meta = metaOf<C>(a.codec, (u8 *)dynamic);
 	b.begun();
 	using P = Pooled<C, N, EACH, LONG>;
-	P pooled{b, a, p, Tile<N>::make(), meta, counted};
+	P pooled{b, a, p, Tile<N>::make(), meta, counted, elements};
 	pooled.moved = 0;
-	pooled.list = (u32x4 *)((u8 *)dynamic + a.codec.metaBytes + tid / N * P::tileBytes(a));
+	pooled.list = (u32x4 *)((u8 *)dynamic + a.codec.metaBytes + tid / N * pooled.tileBytes());
 	u64 first = (u64)((blockID() * blockThreads() + tid) / N) * p.tileRows;
 	if (first <= a.lookup.count)
 		pooled.runs((u32)first);
@@ -504,24 +557,34 @@ template <class C, int N, int EACH, bool LONG> INLINE void pool(const Batch &b, 
 	b.end();
 }
 
+#ifdef ROW_FLOAT8
+using Args = PooledFloat8Args;
+using OfReplay = PooledFloat8ReplayArgs;
+#define ELEMENTS(args) args.float8
+#else
+using Args = PooledArgs;
+using OfReplay = PooledReplayArgs;
+#define ELEMENTS(args) Elements{}
+#endif
+
 #ifdef ROW_REPLAY
 #define POOLED(name, lanes, each, isLong)                                                                                        \
-	KERNEL void __launch_bounds__(256, POOLED_BLOCKS) name(const PooledReplayArgs r)                                         \
+	KERNEL void __launch_bounds__(256, POOLED_BLOCKS) name(const OfReplay r)                                         \
 	{                                                                                                                        \
 		__shared__ ReplayNow now;                                                                                        \
 		__shared__ Counted counted;                                                                                      \
-		pool<ROW_CODER, lanes, each, isLong>(Batch{r.replay, r.replay.serve, now}, r.pool, counted);                     \
+		pool<ROW_CODER, lanes, each, isLong>(Batch{r.replay, r.replay.serve, now}, r.pool, counted, ELEMENTS(r));                     \
 	}
 #else
 #define POOLED(name, lanes, each, isLong)                                                                                        \
-	KERNEL void __launch_bounds__(256, POOLED_BLOCKS) name(const PooledArgs a)                                               \
+	KERNEL void __launch_bounds__(256, POOLED_BLOCKS) name(const Args a)                                               \
 	{                                                                                                                        \
 		__shared__ Counted counted;                                                                                      \
-		pool<ROW_CODER, lanes, each, isLong>(Batch{a.serve}, a.pool, counted);                                           \
+		pool<ROW_CODER, lanes, each, isLong>(Batch{a.serve}, a.pool, counted, ELEMENTS(a));                                           \
 	}
 #endif
 
-// The kernels for elements of 4 and of 2 bytes: ROW_FLOATS is the sum of those that there are.
+// The kernels for elements of 4, 2 and 1 bytes: ROW_FLOATS is the sum of those that there are.
 #if ROW_FLOATS & 4
 POOLED(pooledLongOf4, 32, 4, true)
 POOLED(pooled32Of4, 32, 4, false)
@@ -540,5 +603,12 @@ POOLED(pooled16Of2, 16, 8, false)
 #endif
 #if ROW_LANES <= 8
 POOLED(pooled8Of2, 8, 8, false)
+#endif
+#endif
+#if ROW_FLOATS & 1
+POOLED(pooledLongOf1, 32, 8, true)
+POOLED(pooled32Of1, 32, 8, false)
+#if ROW_LANES <= 16
+POOLED(pooled16Of1, 16, 8, false)
 #endif
 #endif

@@ -134,7 +134,7 @@ func takePooling(k *Serve) *pooling {
 	if len(s.row) < k.Lookup.RowBytes {
 		s.row = make([]byte, k.Lookup.RowBytes)
 	}
-	if n := 4 * k.Pool.Columns; k.Pool.Float8 && len(s.wide) < n {
+	if n := 4 * k.Pool.Columns; k.Pool.Float8.Is() && len(s.wide) < n {
 		s.wide = make([]byte, n)
 	}
 	s.done, s.n = Counters{}, 0
@@ -199,8 +199,8 @@ func (k *Serve) addRow(s *pooling, i, end int) {
 	} else {
 		mem = k.rowAt(s, row, i, s.locations[i-s.from])
 	}
-	if k.Pool.Float8 && mem != nil {
-		reduce.LoadFloat8(s.wide, mem)
+	if k.Pool.Float8.Is() && mem != nil {
+		k.Pool.Float8.Load(s.wide, mem)
 		mem = s.wide
 	}
 	switch weights := k.host.pooled.view.Weights; {

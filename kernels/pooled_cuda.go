@@ -4,6 +4,7 @@ package kernels
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/dtype"
@@ -23,8 +24,10 @@ var (
 
 // pooledKernels are the kernels of a coder for pooled batches, by their names.
 type pooledKernels struct {
-	serve  map[string]*cuda.Function[abi.PooledArgs]
-	replay map[string]*cuda.Function[abi.PooledReplayArgs]
+	serve        map[string]*cuda.Function[abi.PooledArgs]
+	replay       map[string]*cuda.Function[abi.PooledReplayArgs]
+	float8       map[string]*cuda.Function[abi.PooledFloat8Args]
+	float8Replay map[string]*cuda.Function[abi.PooledFloat8ReplayArgs]
 }
 
 var (
@@ -34,31 +37,48 @@ var (
 
 func init() {
 	for name, c := range coders {
-		k := &pooledKernels{map[string]*cuda.Function[abi.PooledArgs]{}, map[string]*cuda.Function[abi.PooledReplayArgs]{}}
-		pooledOf[name] = k
-		if c.floats == 0 {
-			continue
-		}
+		pooledOf[name] = newPooledKernels(name, c)
+	}
+}
+
+func newPooledKernels(name string, c coder) *pooledKernels {
+	k := &pooledKernels{
+		map[string]*cuda.Function[abi.PooledArgs]{}, map[string]*cuda.Function[abi.PooledReplayArgs]{},
+		map[string]*cuda.Function[abi.PooledFloat8Args]{}, map[string]*cuda.Function[abi.PooledFloat8ReplayArgs]{},
+	}
+	if c.floats&^1 != 0 {
 		serve, replay := module("pooled_"+name), module("pooledReplay_"+name)
 		for _, element := range []int{4, 2} {
 			if c.floats&element == 0 {
 				continue
 			}
-			for _, shape := range c.pooledShapes() {
+			for _, shape := range c.pooledShapes(c.lanes) {
 				function := pooledName(shape, element)
 				k.serve[function] = cuda.NewFunction[abi.PooledArgs](serve, function)
 				k.replay[function] = cuda.NewFunction[abi.PooledReplayArgs](replay, function)
 			}
 		}
 	}
+	if c.floats&1 != 0 {
+		serve, replay := module("pooledFloat8_"+name), module("pooledFloat8Replay_"+name)
+		for _, shape := range c.pooledShapes(max(c.lanes, leastFloat8Lanes)) {
+			function := pooledName(shape, 1)
+			k.float8[function] = cuda.NewFunction[abi.PooledFloat8Args](serve, function)
+			k.float8Replay[function] = cuda.NewFunction[abi.PooledFloat8ReplayArgs](replay, function)
+		}
+	}
+	return k
 }
+
+// leastFloat8Lanes is the narrowest tile of the kernels for float8 rows.
+const leastFloat8Lanes = 16
 
 func pooledName(shape string, element int) string { return fmt.Sprint("pooled", shape, "Of", element) }
 
-// pooledShapes returns the lanes of the tiles that a coder has kernels for, and "Long", for rows of more than 32 quads.
-func (c coder) pooledShapes() []string {
+// pooledShapes returns the lanes of the tiles that a coder has kernels for, and "Long", for rows of which lanes add several units.
+func (c coder) pooledShapes(least int) []string {
 	shapes := []string{"Long"}
-	for lanes := c.lanes; lanes <= 32; lanes *= 2 {
+	for lanes := least; lanes <= 32; lanes *= 2 {
 		shapes = append(shapes, fmt.Sprint(lanes))
 	}
 	return shapes
@@ -78,6 +98,10 @@ func pooledFloat(t dtype.Type) uint32 {
 		return abi.PoolFloat16
 	case dtype.BFloat16:
 		return abi.PoolBfloat16
+	case dtype.Float8E4M3FN:
+		return abi.PoolE4m3
+	case dtype.Float8E5M2:
+		return abi.PoolE5m2
 	}
 	return abi.PoolFloat32
 }
@@ -91,14 +115,23 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 		return none(err)
 	}
 	name, c, _ := coderOf(k.Codec.Form)
-	l := pooledLaunch{name: name, lanes: 32, function: pooledName("Long", p.Row.Size())}
-	quads := int(row.Quads)
-	if quads <= 32 {
-		l.lanes = c.tile(k.Lookup.RowBytes)
-		l.function = pooledName(fmt.Sprint(l.lanes), p.Row.Size())
+	// A unit is what a lane adds at once: a quad, or eight float8 values.
+	quads, width, element := int(row.Quads), p.Row.Size(), p.Row
+	units, values, least := quads, 16/width, c.lanes
+	if p.Float8.Is() {
+		width, element, values = 1, p.Float8.Values, float8Piece
+		units, least = (p.Columns+values-1)/values, max(least, leastFloat8Lanes)
 	}
-	if pooledOf[name].serve[l.function] == nil {
-		return none(fmt.Errorf("kernels: coder %s has no rows of %s that can be added up", name, p.Row))
+	l := pooledLaunch{name: name, lanes: 32, function: pooledName("Long", width)}
+	if units <= 32 {
+		l.lanes = least
+		for l.lanes < units {
+			l.lanes *= 2
+		}
+		l.function = pooledName(fmt.Sprint(l.lanes), width)
+	}
+	if of := pooledOf[name]; of.serve[l.function] == nil && of.float8[l.function] == nil {
+		return none(fmt.Errorf("kernels: coder %s has no rows of %s that can be added up", name, element))
 	}
 	if k.Lookup.RowBytes >= abi.LongRow {
 		return none(fmt.Errorf("kernels: rows (%d bytes) that are added up must be shorter than %d", k.Lookup.RowBytes, abi.LongRow))
@@ -119,7 +152,7 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 		Pool: abi.PoolArgs{
 			Offsets: p.Offsets.Addr(), Weights: p.Weights.Addr(), Partials: k.Partials.Addr(), Padding: p.Padding, Stride: p.Stride,
 			Bags: uint32(p.Bags), Size: uint32(p.Size), OffsetCount: uint32(p.NumOffsets()), Columns: uint32(p.Columns),
-			PartialStride: uint32(p.PartialStride()), Mode: uint32(p.Mode), Element: pooledFloat(p.Row), Output: pooledFloat(p.Out), Unit: unit,
+			PartialStride: uint32(p.PartialStride()), Mode: uint32(p.Mode), Element: pooledFloat(element), Output: pooledFloat(p.Out), Unit: unit,
 		},
 	}
 	if p.Narrow {
@@ -132,15 +165,32 @@ func (k *Serve) pooled(s *cuda.Stream) (pooledLaunch, abi.PooledArgs, error) {
 		args.Serve.Slabs[i] = b.Addr()
 	}
 	tile := l.lanes*16 + abi.PoolAhead*int(args.Serve.StageBytes) + int(row.Scratch)
-	if !c.pairs {
+	if !c.pairs || p.Float8.Is() {
 		tile += quads * 16
 	}
-	if quads > 32 {
-		tile += quads * 16 / p.Row.Size() * 4
+	if units > 32 {
+		tile += units * values * 4
 	}
 	warps, shared := kernelsOf(k.Codec).blockOf(s, &args.Serve.Codec, 32/l.lanes*tile)
 	l.threads, l.shared = 32*warps, shared
 	return l, args, nil
+}
+
+// float8Piece is the values of float8 that a lane adds at once.
+const float8Piece = reduce.Float8Unit
+
+// float8Args returns what rows of float8 are.
+func float8Args(f *reduce.Float8) abi.Float8Args {
+	a := abi.Float8Args{Block: uint32(f.Block / float8Piece), Factor: math.Float32bits(f.Factor)}
+	switch {
+	case f.Block == 0:
+		a.Scales = abi.Float8Unscaled
+	case f.Scales == dtype.Float32:
+		a.Scales = abi.Float8Float32
+	default:
+		a.Scales = abi.Float8E8m0
+	}
+	return a
 }
 
 // minTileRows is the fewest positions that a tile is given.
@@ -161,15 +211,28 @@ func (q *pooledServe) RunCUDA(s *cuda.Stream) error {
 	if err != nil {
 		return err
 	}
-	f := pooledOf[l.name].serve[l.function]
+	if k.Pool.Float8.Is() {
+		err = launchPooled(s, pooledOf[l.name].float8[l.function], &l, k.Lookup.numRows(), &args, func(int) abi.PooledFloat8Args {
+			return abi.PooledFloat8Args{Serve: args.Serve, Pool: args.Pool, Float8: float8Args(&k.Pool.Float8)}
+		})
+	} else {
+		err = launchPooled(s, pooledOf[l.name].serve[l.function], &l, k.Lookup.numRows(), &args, func(int) abi.PooledArgs { return args })
+	}
+	if err != nil {
+		return err
+	}
+	return k.joinPooled(s, &args.Pool)
+}
+
+// launchPooled launches a kernel of pooled batches. Its arguments are asked for when args and the grid are known.
+func launchPooled[A any](s *cuda.Stream, f *cuda.Function[A], l *pooledLaunch, rows int, args *abi.PooledArgs, of func(grid int) A) error {
 	resident, err := f.Resident(s.Device(), l.threads, l.shared)
 	if err != nil {
 		return err
 	}
-	if err := f.Launch(s, l.grid(k.Lookup.numRows(), resident, &args), l.threads, l.shared, &args); err != nil {
-		return err
-	}
-	return k.joinPooled(s, &args.Pool)
+	grid := l.grid(rows, resident, args)
+	all := of(grid)
+	return f.Launch(s, grid, l.threads, l.shared, &all)
 }
 
 // joinPooled launches what joins the runs of longer bags, if there can be any.
@@ -190,17 +253,23 @@ func (q *pooledReplay) RunCUDA(s *cuda.Stream) error {
 	if err != nil {
 		return err
 	}
-	f := pooledOf[l.name].replay[l.function]
-	resident, err := f.Resident(s.Device(), l.threads, l.shared)
+	var blocks uint64
+	replay := func(grid int) abi.ReplayArgs {
+		blocks = uint64(grid)
+		return abi.ReplayArgs{State: k.State.Addr(), Views: k.Views.Addr(), Blocks: uint32(grid), Serve: args.Serve}
+	}
+	if rows := k.Serve.Lookup.numRows(); k.Serve.Pool.Float8.Is() {
+		err = launchPooled(s, pooledOf[l.name].float8Replay[l.function], &l, rows, &args, func(grid int) abi.PooledFloat8ReplayArgs {
+			return abi.PooledFloat8ReplayArgs{Replay: replay(grid), Pool: args.Pool, Float8: float8Args(&k.Serve.Pool.Float8)}
+		})
+	} else {
+		err = launchPooled(s, pooledOf[l.name].replay[l.function], &l, rows, &args, func(grid int) abi.PooledReplayArgs {
+			return abi.PooledReplayArgs{Replay: replay(grid), Pool: args.Pool}
+		})
+	}
 	if err != nil {
 		return err
 	}
-	grid := l.grid(k.Serve.Lookup.numRows(), resident, &args)
-	if err := f.Launch(s, grid, l.threads, l.shared, &abi.PooledReplayArgs{
-		Replay: abi.ReplayArgs{State: k.State.Addr(), Views: k.Views.Addr(), Blocks: uint32(grid), Serve: args.Serve}, Pool: args.Pool,
-	}); err != nil {
-		return err
-	}
-	k.blocks = uint64(grid)
+	k.blocks = blocks
 	return k.Serve.joinPooled(s, &args.Pool)
 }

@@ -4,6 +4,7 @@ package kernels
 
 import (
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/tensorcache/tensorcache/device/cuda"
@@ -15,27 +16,31 @@ func (k *Preload) RunCUDA(s *cuda.Stream) error {
 		return nil // batches return an error
 	}
 	c, d := kernelsOf(k.Codec), s.Device()
+	if k.Resident {
+		return loadAll(d, append(loads(c.buddy), storeKernel.Load, scatterKernel.Load))
+	}
 	all := []func(*cuda.Device) error{
 		lookupKernel.Load, orderCountKernel.Load, orderPlaceKernel.Load, storeKernel.Load, scatterKernel.Load, c.fetch.Load, c.fetchLong.Load,
 	}
-	for _, f := range c.decode {
-		all = append(all, f.Load)
-	}
-	for _, f := range c.find {
-		all = append(all, f.Load)
-	}
-	for _, f := range c.serve {
-		all = append(all, f.Load)
-	}
+	all = slices.Concat(all, loads(c.decode), loads(c.find), loads(c.serve))
 	if k.Shared {
-		all = append(all, shareOpenKernel.Load, c.shareLong.Load)
-		for _, f := range c.share {
-			all = append(all, f.Load)
-		}
+		all = slices.Concat(all, loads(c.share), []func(*cuda.Device) error{shareOpenKernel.Load, c.shareLong.Load})
 	}
 	if k.Partial {
 		all = append(all, absentListKernel.Load, absentWaitKernel.Load, absentEndKernel.Load)
 	}
+	return loadAll(d, all)
+}
+
+// loads returns what loads each of the functions.
+func loads[K comparable, A any](functions map[K]*cuda.Function[A]) (all []func(*cuda.Device) error) {
+	for _, f := range functions {
+		all = append(all, f.Load)
+	}
+	return all
+}
+
+func loadAll(d *cuda.Device, all []func(*cuda.Device) error) error {
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
 	for i, load := range all {

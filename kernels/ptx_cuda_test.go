@@ -36,6 +36,7 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 	for _, c := range codedKernels {
 		name(want, slices.Collect(maps.Values(c.decode))...)
 		name(want, slices.Collect(maps.Values(c.find))...)
+		name(want, slices.Collect(maps.Values(c.buddy))...)
 		name(want, slices.Collect(maps.Values(c.serve))...)
 		name(want, slices.Collect(maps.Values(c.share))...)
 		name(want, slices.Collect(maps.Values(c.replay))...)
@@ -51,6 +52,8 @@ func TestPTX_FunctionsAndArguments(t *testing.T) {
 	for _, k := range pooledOf {
 		name(want, slices.Collect(maps.Values(k.serve))...)
 		name(want, slices.Collect(maps.Values(k.replay))...)
+		name(want, slices.Collect(maps.Values(k.float8))...)
+		name(want, slices.Collect(maps.Values(k.float8Replay))...)
 	}
 	name(want, poolJoin)
 	name(want, slices.Collect(maps.Values(gatherPool))...)
@@ -117,7 +120,7 @@ func TestPTX_BlocksFitLaunchBounds(t *testing.T) {
 		}
 		for rowBytes := 1; rowBytes <= abi.LongRow; rowBytes++ {
 			_, threads, _ := decodeShape(rowBytes)
-			for _, op := range []string{"decode", "decodePeers", "find"} {
+			for _, op := range []string{"decode", "decodePeers", "find", "buddy"} {
 				for _, row := range rowsOf(rowBytes) {
 					if h := c.hits(&row, op); threads > most[h.name()] {
 						t.Fatalf("%s, rows of %d bytes: %s with %d threads, compiled for %d", name, rowBytes, h.name(), threads, most[h.name()])
@@ -147,10 +150,10 @@ func TestPTX_HitKernels(t *testing.T) {
 		seen := map[string]bool{}
 		for rowBytes := 1; rowBytes <= abi.LongRow; rowBytes++ {
 			for _, row := range rowsOf(rowBytes) {
-				for _, op := range []string{"decode", "decodePeers", "find"} {
+				for _, op := range []string{"decode", "decodePeers", "find", "buddy"} {
 					h := c.hits(&row, op)
 					seen[h.name()] = true
-					if c.decode[h.name()] == nil && c.find[h.name()] == nil {
+					if c.decode[h.name()] == nil && c.find[h.name()] == nil && c.buddy[h.name()] == nil {
 						t.Fatalf("%s: rows of %d bytes, %+v: %s of %+v, which there is not", name, rowBytes, row, op, h)
 					}
 					if !c.pairs && (h.lanes < c.lanes || h.lanes > 32 || h.ahead < 1 || h.ahead > abi.CoderAhead) {
@@ -165,9 +168,9 @@ func TestPTX_HitKernels(t *testing.T) {
 				t.Fatalf("%s: rows of %d bytes: no kernel for shared misses of %d lanes", name, rowBytes, lanes)
 			}
 		}
-		seen["decodeLong"] = true
-		if len(seen) != len(c.decode)+len(c.find) {
-			t.Errorf("%s: %d kernels are launched, want all %d", name, len(seen), len(c.decode)+len(c.find))
+		seen["decodeLong"], seen["buddyLong"] = true, true
+		if all := len(c.decode) + len(c.find) + len(c.buddy); len(seen) != all {
+			t.Errorf("%s: %d kernels are launched, want all %d", name, len(seen), all)
 		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 // what other kernels and the host may change meanwhile, and note their end there. The map, the slabs, the host tier and the table's length are
 // those of the view that is the latest one when the replay begins. Replays of one Replay must not overlap.
 type Replay struct {
-	// Serve says what to serve. Its Lookup.Counters, Result and Batch are not used, and of the rest, what WriteView writes is used by the
-	// host execution only.
+	// Serve says what to serve. Its Result and Batch are not used, and of the rest, what WriteView writes is used by the
+	// host execution only. Its Lookup.Counters is used for resident tables only: CountersBytes of device memory of its own, zero at first.
 	Serve Serve
 	// State is device memory of ReplayStateBytes, zero at first.
 	State device.Buffer

@@ -9,6 +9,13 @@ import (
 
 // RunCUDA implements cuda.Kernel.
 func (k *Replay) RunCUDA(s *cuda.Stream) error {
+	if k.Serve.Resident != nil {
+		blocks, err := k.Serve.runResident(s, k)
+		if err == nil {
+			k.blocks = uint64(blocks)
+		}
+		return err
+	}
 	l, args, err := k.Serve.launch(s)
 	if err != nil {
 		return err

@@ -3,14 +3,14 @@
 package kernels
 
 import (
-	"fmt"
+	"errors"
 
 	"github.com/tensorcache/tensorcache/device/cuda"
 	"github.com/tensorcache/tensorcache/internal/abi"
 )
 
-// errResident is the error of batches of resident tables.
-var errResident = fmt.Errorf("kernels: resident tables (Serve.Resident) must be on the host backend: there is no kernel for GPUs yet")
+// errResident is the error of pooled batches of resident tables.
+var errResident = errors.New("kernels: pooled batch of a resident table (Serve.Resident) must be on the host backend: there is no kernel for GPUs yet")
 
 // serveLaunch is how Serve is launched.
 type serveLaunch struct{ lanes, threads, shared int }
@@ -48,6 +48,10 @@ func (l *serveLaunch) divide(args *abi.ServeArgs, grid int) {
 
 // RunCUDA implements cuda.Kernel.
 func (k *Serve) RunCUDA(s *cuda.Stream) error {
+	if k.Resident != nil {
+		_, err := k.runResident(s, nil)
+		return err
+	}
 	l, args, err := k.launch(s)
 	if err != nil {
 		return err

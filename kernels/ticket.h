@@ -34,6 +34,7 @@ INLINE Ticket ticketOf(const DecodeArgs &a, u32x4 found)
 // Listed makes the tickets of a batch's list of hits, a lane those of every step-th row. It reads the list one entry ahead. Looked
 // (looked.h) makes them without a list.
 struct Listed {
+	using Kept = Ticket; // what make returns
 	const DecodeArgs &a;
 	u32 count; // hits
 	u32x4 next; // the entry that the next call of make is for
@@ -57,6 +58,11 @@ struct Listed {
 	}
 	INLINE void advance() {}
 	INLINE void end() {}
+	static INLINE u32 target() { return ~0u; } // bytes of a row that lie in one piece: all
+	// For rows that are decoded where they lie: how many there are, each one's ticket, and its words.
+	INLINE u32 all() const { return ((const Counters *)a.counters)->hits; }
+	INLINE Ticket one(u32 i) const { return ticketOf(a, loadConst((const u32x4 *)a.found + i)); }
+	static INLINE Words<GLOBAL> words(const Ticket &t, u32 limit) { return {(const u32 *)t.stored, 0, limit}; }
 };
 
 // copyRow16 copies 16 bytes of a row to shared memory. With ROW_PEERS, for lists some of whose rows lie in slabs of other devices, the

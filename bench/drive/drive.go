@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/tensorcache/tensorcache/dtype"
@@ -31,6 +30,8 @@ type Config struct {
 	// Rounds is how often each reader reads. They take turns.
 	Rounds int
 	Seed   uint64
+	// Gather has batches read through a cache over the pages, too.
+	Gather GatherConfig
 	// Progress, if not nil, is told what begins, and how many steps it has; Step ends one.
 	Progress interface {
 		Stage(name string, steps int)
@@ -51,6 +52,7 @@ type Result struct {
 	// WriteGBPerSecond is the speed of packing, which includes the making of the rows.
 	WriteGBPerSecond float64  `json:"write_gb_per_second"`
 	Readers          []Reader `json:"readers"`
+	Gathers          *Gathers `json:"gathers,omitempty"`
 }
 
 // Reader is what one way of reading did: medians of the rounds.
@@ -117,7 +119,11 @@ func Measure(ctx context.Context, c Config) (_ *Result, err error) {
 	}
 	c.Progress.Stage("writing pages", 0)
 	start := time.Now()
-	m, err := pages.Pack(ctx, func() (pages.Source, error) { return &rows{int(n), c.RowBytes, c.Seed}, nil }, w,
+	source := func() (pages.Source, error) { return &rows{int(n), c.RowBytes, c.Seed}, nil }
+	if c.Gather.Device != "" {
+		source = func() (pages.Source, error) { return &numbered{int(n), c.RowBytes}, nil }
+	}
+	m, err := pages.Pack(ctx, source, w,
 		pages.PackOptions{Name: "drive", DType: dtype.Uint8, Codec: "none", Stage: "none", PageBytes: c.PageBytes})
 	if err != nil {
 		return nil, err
@@ -142,7 +148,13 @@ func Measure(ctx context.Context, c Config) (_ *Result, err error) {
 		readers = append(readers, &table{t, engine})
 		res.Direct = t.Stores()[0].(*pages.Files).Direct()
 	}
-	return res, c.rounds(ctx, res, m, readers)
+	if err := c.rounds(ctx, res, m, readers); err != nil {
+		return nil, err
+	}
+	if c.Gather.Device != "" {
+		res.Gathers, err = c.gathers(ctx, dir, m, readers[0])
+	}
+	return res, err
 }
 
 // rounds has the readers take turns.
@@ -173,17 +185,16 @@ func (c *Config) rounds(ctx context.Context, res *Result, m *pages.Manifest, rea
 		}
 	}
 	for i, all := range samples {
-		median := func(of func(sample) float64) float64 {
+		middle := func(of func(sample) float64) float64 {
 			v := make([]float64, len(all))
 			for j, s := range all {
 				v[j] = of(s)
 			}
-			slices.Sort(v)
-			return (v[len(v)/2] + v[(len(v)-1)/2]) / 2
+			return median(v)
 		}
 		res.Readers = append(res.Readers, Reader{
-			Name: readers[i].name(), GBPerSecond: median(func(s sample) float64 { return s.speed }), OfPlain: median(func(s sample) float64 { return s.ofPlain }),
-			CPUSecondsPerGB: median(func(s sample) float64 { return s.cpu }), RowsPerSecond: median(func(s sample) float64 { return s.rows }),
+			Name: readers[i].name(), GBPerSecond: middle(func(s sample) float64 { return s.speed }), OfPlain: middle(func(s sample) float64 { return s.ofPlain }),
+			CPUSecondsPerGB: middle(func(s sample) float64 { return s.cpu }), RowsPerSecond: middle(func(s sample) float64 { return s.rows }),
 		})
 	}
 	return nil

@@ -28,6 +28,21 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
+// TestMeasure_Gathers reads batches over the pages, of which the host tier has a part, and finds all rows.
+func TestMeasure_Gathers(t *testing.T) {
+	r, err := Measure(t.Context(), Config{
+		Dir: t.TempDir(), Bytes: 40 << 20, Rounds: 1, Share: 0.1, Depth: 8, PageBytes: 64 << 10,
+		Gather: GatherConfig{Device: "host", HostMemory: 8 << 20, Budget: 4 << 20, Rows: 2000, Batches: 3},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := r.Gathers
+	if g == nil || g.BatchSeconds <= 0 || g.ResidentSeconds <= 0 || g.PlainSeconds <= 0 || g.AbsentRows < 1 || g.PagesRead < 1 || g.PrefetchSeconds <= 0 || g.HeldShare < 0.8 {
+		t.Errorf("%+v", g)
+	}
+}
+
 // BenchmarkReadRows reads half of the pages of a table of 2 GiB in the folder TENSORCACHE_DRIVE, by every reader.
 func BenchmarkReadRows(b *testing.B) {
 	dir := os.Getenv("TENSORCACHE_DRIVE")

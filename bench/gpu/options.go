@@ -21,11 +21,13 @@ type Options struct {
 	RowBytes []int
 	// TableBytes is the size of the tables, at least 1 MiB; default 2 GiB.
 	TableBytes int64
-	// LargeTableBytes is the size of the tables of gather-misses-large and training-fetch, at least 1 MiB; default 16 GiB.
+	// LargeTableBytes is the size of the tables of gather-misses-large, training-fetch, ngram-decode and ngram-prefill, at least 1 MiB; default 16 GiB.
 	LargeTableBytes int64
 	// HostThreads are numbers of host threads for the misses of gather-misses-large, which is measured with each; default 15
 	// and 4.
 	HostThreads []int
+	// Tokens is a text for workload.LoadTokens, which ngram-decode and ngram-prefill read. Default none: they are skipped.
+	Tokens string
 	// Batch is the number of rows of a large batch; default 200,000.
 	Batch int
 	// Entries is the number of entries of the hashmap of lookup; default 20 million.
@@ -43,12 +45,16 @@ type Options struct {
 var Cases = []string{
 	"link", "device-copy", "hit-decode", "odd-rows", "hit-codecs", "miss-fetch", "gather-hits", "gather-hits-codecs", "gather-misses", "gather-80", "gather-misses-large", "lookup", "load",
 	"small-batch", "small-batch-caller", "caller", "captured", "sampling", "refresh", "memory", "training-fetch",
-	"pooled-hits", "pooled-80", "pooled-tables",
+	"pooled-hits", "pooled-80", "pooled-tables", "ngram-decode", "ngram-prefill",
+	"buddy-hits", "buddy-overflow",
 	"peer-hits", "pair-throughput", "pair-placement", "pair-refresh",
 }
 
 // PairCases are the cases that need two GPUs that read each other's memory.
 var PairCases = []string{"peer-hits", "pair-throughput", "pair-placement", "pair-refresh"}
+
+// ngramCases are measured together, on one table.
+var ngramCases = []string{"ngram-decode", "ngram-prefill"}
 
 // LargeRows are the row lengths of gather-misses-large, if they are among Options.RowBytes.
 var LargeRows = []int{256, 512}

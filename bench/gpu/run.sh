@@ -3,7 +3,7 @@
 #
 #   ./run.sh test [PACKAGE…]      the tests of the packages, default all
 #   ./run.sh sanitize [TOOL…]     the tests of kernels under memcheck and racecheck
-#   ./run.sh bench [GROUP…]       hot, online, codecs, pooled, large, batch, training: figures of one GPU; drive: rows from pages of the drive
+#   ./run.sh bench [GROUP…]       hot, online, codecs, pooled, buddy, ngram, large, batch, training: figures of one GPU; drive: rows from pages of the drive
 #                                 that has this folder, beside a plain reader, for which 8 GiB must be free
 #   ./run.sh real                 every codec on the tables of data/
 #   ./run.sh python               the tests of the Python package, what its calls cost, and the checks of the C library that it runs; needs
@@ -132,6 +132,10 @@ bench)
 	if wanted online "$@"; then bench online 90 sampling,refresh; fi
 	if wanted codecs "$@"; then bench codecs 240 hit-codecs,gather-hits-codecs --rows 256,512,1024,4096; fi
 	if wanted pooled "$@"; then bench pooled 240 pooled-hits,pooled-80,pooled-tables; fi
+	if wanted ngram "$@"; then # 96,000,000 rows of 264 bytes
+		bench ngram 240 ngram-decode,ngram-prefill --tokens data/wikitext2_tokens.npy --large-table-bytes 25344000000
+	fi
+	if wanted buddy "$@"; then bench buddy 240 buddy-hits,buddy-overflow --rows 256,512,1024,4096; fi
 	if wanted large "$@"; then bench large 240 gather-misses-large; fi
 	if wanted training "$@"; then bench training 400 training-fetch; fi
 	if wanted batch "$@"; then
@@ -147,6 +151,7 @@ bench)
 	;;
 real)
 	for table in data/*.np[yz]; do
+		case $table in *tokens.npy) continue ;; esac # a text
 		[ -e "$table" ] || continue
 		for codec in $(./gpurecord codecs); do
 			json "real-$(basename "${table%.*}")-$codec" run --device cuda --features "$table" --codec "$codec" --verify

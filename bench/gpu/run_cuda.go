@@ -128,7 +128,7 @@ func (r *runner) measure(name string, run func()) {
 }
 
 // measuredWith are cases that are measured together with another one.
-var measuredWith = map[string][]string{"link": {"device-copy"}, "small-batch": {"small-batch-caller", "caller"}}
+var measuredWith = map[string][]string{"link": {"device-copy"}, "ngram-decode": {"ngram-prefill"}, "small-batch": {"small-batch-caller", "caller"}}
 
 // finish notes that cases are measured in whole, unless they failed.
 func (r *runner) finish(names ...string) {
@@ -177,6 +177,7 @@ func (r *runner) run() {
 	for _, c := range []runs{
 		{"odd-rows", r.oddRows}, {"lookup", r.lookup}, {"load", r.loads}, {"sampling", r.sampling}, {"refresh", r.refresh}, {"memory", r.memory},
 		{"pooled-hits", r.pooledHits}, {"pooled-80", r.pooled80}, {"pooled-tables", r.pooledOfTables},
+		{"buddy-hits", r.buddyHits}, {"buddy-overflow", r.buddyOverflow},
 		{"pair-throughput", r.pairThroughput}, {"pair-placement", r.pairPlacement}, {"pair-refresh", r.pairRefresh},
 		{"gather-misses-large", r.large}, {"training-fetch", r.trainingFetch},
 	} {
@@ -189,6 +190,12 @@ func (r *runner) run() {
 		r.measure(c.name, c.run)
 		r.free()
 		r.finish(c.name)
+	}
+	if r.has(ngramCases...) {
+		r.forget() // it needs the memory
+		r.measure(ngramCases[0], r.ngrams)
+		r.free()
+		r.finish(ngramCases...)
 	}
 	for _, t := range r.report.Took {
 		fmt.Fprintf(r.o.Log, "%6.1fs %-19s took %.1f s\n", time.Since(r.start).Seconds(), t.Case, t.Seconds)

@@ -28,5 +28,14 @@ func Drive(w io.Writer, r *drive.Result) error {
 	out.line("depth", "%d reads at once; medians of %d rounds", r.Depth, r.Rounds)
 	out.line("written", "%.2f GB/s, with the making of the rows", r.WriteGBPerSecond)
 	out.printf("\n%s\n", t.Render())
+	if g := r.Gathers; g != nil {
+		out.line("batches", "%d of %d power-law rows (exponent %g) on %s, with %s of host memory and %s of slab, which hold %d rows: %.3f of the room", g.Batches, g.Rows, g.Skew, g.Device,
+			bytesOf(g.HostMemory), bytesOf(g.Budget), g.HeldRows, g.HeldShare)
+		out.line("", "%.1f ms, %.1f ms where all rows have come to the host tier; a plain reader takes %.1f ms for the pages: %.3f of the longer", g.BatchSeconds*1e3, g.ResidentSeconds*1e3,
+			g.PlainSeconds*1e3, g.OfLonger)
+		out.line("", "%.0f absent rows, %.0f pages and %s read a batch; %.0f absent rows when it is repeated", g.AbsentRows, g.PagesRead, bytesOf(int64(g.BytesRead)), g.LeftAbsent)
+		out.line("prefetch", "two batches ahead: %.1f ms a batch with %.0f pages read, %.0f absent rows; the longer of reading and gathering is %.3f of that", g.PrefetchSeconds*1e3, g.PrefetchPages,
+			g.PrefetchAbsent, g.PrefetchOfLonger)
+	}
 	return out.err
 }

@@ -14,7 +14,7 @@ import (
 
 func newDrive() *cobra.Command {
 	cfg := drive.Config{Seed: 1}
-	size, page := "4GiB", "256KiB"
+	size, page, hostMemory, budget := "4GiB", "256KiB", "8GiB", "4GiB"
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "drive --dir FOLDER",
@@ -23,7 +23,8 @@ func newDrive() *cobra.Command {
 nothing but read the same pages, with as many reads at once. The pages are made in a folder
 of their own in FOLDER, and removed at the end.`,
 		Example: `  cachebench drive --dir /mnt/nvme
-  cachebench drive --dir /mnt/nvme --bytes 32GiB --page 64KiB --depth 128 --json`,
+  cachebench drive --dir /mnt/nvme --bytes 32GiB --page 64KiB --depth 128 --json
+  cachebench drive --dir /mnt/nvme --bytes 40GiB --gather cuda --host-memory 8GiB --budget 4GiB`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			n, err := setting.Bytes("--bytes", size)
@@ -33,6 +34,12 @@ of their own in FOLDER, and removed at the end.`,
 			p, err := setting.Bytes("--page", page)
 			if err != nil || p < pages.MinPageBytes || p > pages.MaxPageBytes {
 				return fmt.Errorf("--page (%q) must be 64KiB to 1MiB", page)
+			}
+			if cfg.Gather.HostMemory, err = setting.Bytes("--host-memory", hostMemory); err != nil {
+				return err
+			}
+			if cfg.Gather.Budget, err = setting.Bytes("--budget", budget); err != nil {
+				return err
 			}
 			for _, name := range []string{"row-bytes", "depth", "share", "rounds"} {
 				if value := cmd.Flags().Lookup(name).Value.String(); value == "0" { // drive.Measure would take it for the default
@@ -59,6 +66,12 @@ of their own in FOLDER, and removed at the end.`,
 	f.IntVar(&cfg.Depth, "depth", 64, "reads at once")
 	f.Float64Var(&cfg.Share, "share", 0.5, "share of the pages that a round reads, at random")
 	f.IntVar(&cfg.Rounds, "rounds", 5, "how often each reader reads")
+	f.StringVar(&cfg.Gather.Device, "gather", "", "also read batches of power-law rows through a cache over the pages: host or cuda")
+	f.StringVar(&hostMemory, "host-memory", hostMemory, "host memory of that cache")
+	f.StringVar(&budget, "budget", budget, "device memory of that cache")
+	f.IntVar(&cfg.Gather.Rows, "batch", 200_000, "rows of a batch")
+	f.IntVar(&cfg.Gather.Batches, "batches", 12, "batches that are timed, without and with Prefetch")
+	f.Float64Var(&cfg.Gather.Skew, "skew", 1.1, "exponent of the power law, above 1")
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of rows and choices")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	if err := cmd.MarkFlagRequired("dir"); err != nil {

@@ -25,8 +25,8 @@ type Batch struct {
 	// Row and Out are the element types of rows and output: Float32, Float16 or BFloat16. Columns is the elements of a row.
 	Row, Out dtype.Type
 	Columns  int
-	// Float8 says that stored rows are float8 values with scales. Row is Float32 then: what LoadFloat8 makes of them.
-	Float8 bool
+	// Float8 says whether stored rows are float8 values. Row is Float32 then: what Load makes of them.
+	Float8 Float8
 	// Rows is the number of the batch's row numbers, and Bags that of its bags.
 	Rows, Bags int
 	// Size is the rows of each bag, Bags × Size = Rows; 0: Offsets say.

@@ -3,30 +3,65 @@ package reduce
 import (
 	"encoding/binary"
 	"math"
+
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
-// float8Block is how many float8 values share a scale.
-const float8Block = 32
-
-// Float8Columns returns the elements of a row of float8 values with scales: so many e4m3 bytes, then an e8m0 byte for each 32 of them. It returns 0 if no row
-// has that length.
-func Float8Columns(rowBytes int) int {
-	if rowBytes%(float8Block+1) != 0 {
-		return 0
-	}
-	return rowBytes / (float8Block + 1) * float8Block
+// Float8 says what the bytes of a row are if they are float8 values: all values, then, unless Block is 0, a scale for each Block of them. An element is
+// value × scale × Factor, each product rounded to float32. The zero value says that rows are not float8.
+type Float8 struct {
+	Values dtype.Type // Float8E4M3FN or Float8E5M2
+	Scales dtype.Type // Float8E8M0FNU, a byte, or Float32
+	Block  int
+	Factor float32
 }
 
-// LoadFloat8 writes the elements of a row of float8 values with scales as float32. They are exact, unless one is beyond float32 and becomes an infinity.
-// REQUIRES: to has 4 bytes for each of Float8Columns(len(row)) elements.
-func LoadFloat8(to, row []byte) {
-	columns := Float8Columns(len(row))
-	values, scales := row[:columns], row[columns:]
-	for k, s := range scales {
-		scale := e8m0(s)
-		block, out := values[k*float8Block:][:float8Block], to[k*float8Block*4:][:float8Block*4]
-		for i, v := range block {
-			binary.LittleEndian.PutUint32(out[4*i:], math.Float32bits(e4m3[v]*scale))
+// Float8Unit is what Block must be a multiple of: so scales of float32 are aligned, and GPUs convert values of one scale together.
+const Float8Unit = 8
+
+// Is says whether rows are float8.
+func (f *Float8) Is() bool { return f.Values != dtype.Invalid }
+
+// Columns returns the elements of a row of so many bytes, 0 if no row has that length. REQUIRES: the types are right, and Block is not negative.
+func (f *Float8) Columns(rowBytes int) int {
+	if f.Block == 0 {
+		return rowBytes
+	}
+	if part := f.Block + f.Scales.Size(); rowBytes%part == 0 {
+		return rowBytes / part * f.Block
+	}
+	return 0
+}
+
+// Load writes the elements of a row as float32. REQUIRES: to has 4 bytes for each of Columns(len(row)) elements.
+func (f *Float8) Load(to, row []byte) {
+	values := &e4m3
+	if f.Values == dtype.Float8E5M2 {
+		values = &e5m2
+	}
+	columns := f.Columns(len(row))
+	scales, block := row[columns:], f.Block
+	if block == 0 {
+		block = columns
+	}
+	for first := 0; first < columns; first += block {
+		scale := float32(1)
+		switch {
+		case f.Block == 0:
+		case f.Scales == dtype.Float32:
+			scale = float32At(scales, first/block)
+		default:
+			scale = e8m0(scales[first/block])
+		}
+		in, out := row[first:][:block], to[first*4:][:block*4]
+		if f.Factor == 1 {
+			for i, v := range in {
+				binary.LittleEndian.PutUint32(out[4*i:], math.Float32bits(values[v]*scale))
+			}
+			continue
+		}
+		for i, v := range in {
+			binary.LittleEndian.PutUint32(out[4*i:], math.Float32bits(float32(values[v]*scale)*f.Factor))
 		}
 	}
 }
@@ -43,8 +78,9 @@ func e8m0(s byte) float32 {
 }
 
 // e4m3 has the value of each byte: a sign, four bits of exponent, biased by 7, and three of mantissa. There are no infinities; all ones are a NaN.
-var e4m3 = func() (all [256]float32) {
-	for b := range all {
+// e5m2 is the upper half of a float16.
+var e4m3, e5m2 = func() (e4m3, e5m2 [256]float32) {
+	for b := range e4m3 {
 		exponent, mantissa := b>>3&15, b&7
 		x := math.Ldexp(float64(8+mantissa), exponent-7-3)
 		switch {
@@ -56,7 +92,7 @@ var e4m3 = func() (all [256]float32) {
 		if b >= 0x80 {
 			x = math.Copysign(x, -1)
 		}
-		all[b] = float32(x)
+		e4m3[b], e5m2[b] = float32(x), float16At([]byte{0, byte(b)}, 0)
 	}
-	return all
+	return e4m3, e5m2
 }()

@@ -17,6 +17,7 @@ type capture struct {
 	kernel      kernels.Replay // not changed after its launch
 	place       place          // of kernel.State
 	onBoard     *board.Capture // of a client of a shared cache: where the owner sees the replays
+	counters    device.Buffer  // of a resident table
 
 	// The device's captures.mu guards what follows.
 	hold         device.Hold // nil where the driver does not say when a graph is destroyed

@@ -91,6 +91,15 @@ func (s *captures) add(c *capture, rows RowNumbers, out device.Buffer) (err erro
 		s.bytes.Add(k.Serve.Partials.Size())
 	}
 	l := &k.Serve.Lookup
+	if k.Serve.Resident != nil && d.Device.NeedsStaging() {
+		if c.counters, err = d.Device.Alloc(kernels.CountersBytes, "a captured batch"); err != nil {
+			return err
+		}
+		s.bytes.Add(c.counters.Size())
+		if l.Counters = c.counters; errors.Join(s.shower.Fill(l.Counters, 0), s.shower.Synchronize()) != nil {
+			return d.Device.Err()
+		}
+	}
 	l.Rows, l.Int32, l.Out, l.Samples = rows.Buffer, rows.Int32, out, d.nextSampling()
 	return nil
 }
@@ -241,6 +250,10 @@ func (s *captures) drop(of ...*capture) (x dead) {
 		if partials := c.kernel.Serve.Partials; partials.Size() > 0 {
 			x.buffers = append(x.buffers, partials)
 			s.bytes.Add(-partials.Size())
+		}
+		if c.counters.Size() > 0 {
+			x.buffers = append(x.buffers, c.counters)
+			s.bytes.Add(-c.counters.Size())
 		}
 		if c.kernel.Views.Size() > 0 {
 			if at := &s.shown[c.table]; at.leave() {

@@ -24,10 +24,12 @@ func CheckPooled(t *Table, b *reduce.Batch) (want int64, err error) {
 		return fail("table %s must lie in host memory as a whole: rows on colder tiers are not pooled yet", t.Name)
 	}
 	rowBytes := t.Tier.RowBytes()
-	if b.Float8 {
-		b.Row, b.Columns = dtype.Float32, reduce.Float8Columns(rowBytes)
-		if t.DType != dtype.Uint8 || b.Columns == 0 {
-			return fail("rows (%d bytes, %s) of table %s must be uint8, a multiple of 33 bytes, to be float8 with scales", rowBytes, t.DType, t.Name)
+	if !b.Float8.Is() && (t.DType == dtype.Float8E4M3FN || t.DType == dtype.Float8E5M2) {
+		b.Float8.Values = t.DType
+	}
+	if b.Float8.Is() {
+		if err := checkFloat8(t, b); err != nil {
+			return 0, err
 		}
 	} else {
 		if !reduce.Float(t.DType) {
@@ -83,6 +85,29 @@ func CheckPooled(t *Table, b *reduce.Batch) (want int64, err error) {
 	return int64(b.Bags-1)*b.Stride + int64(b.OutBytes()), nil
 }
 
+// checkFloat8 completes what a batch says of float8 rows.
+func checkFloat8(t *Table, b *reduce.Batch) error {
+	f, rowBytes := &b.Float8, t.Tier.RowBytes()
+	if f.Factor == 0 {
+		f.Factor = 1
+	}
+	values, scales := f.Values == dtype.Float8E4M3FN || f.Values == dtype.Float8E5M2, f.Scales == dtype.Float8E8M0FNU || f.Scales == dtype.Float32
+	switch {
+	case !values:
+		return fmt.Errorf("%w: float8 values (%s) must be float8_e4m3fn or float8_e5m2", ErrPooling, f.Values)
+	case t.DType != dtype.Uint8 && t.DType != f.Values:
+		return fmt.Errorf("%w: elements (%s) of table %s must be uint8 or %s", ErrPooling, t.DType, t.Name, f.Values)
+	case f.Block == 0 && f.Scales != dtype.Invalid, f.Block != 0 && !scales:
+		return fmt.Errorf("%w: scales (%s) of float8 values must be float8_e8m0fnu or float32 with a block, and none without", ErrPooling, f.Scales)
+	case f.Block < 0 || f.Block%reduce.Float8Unit != 0 || f.Block > rowBytes:
+		return fmt.Errorf("%w: block (%d values) must be a multiple of %d, and no longer than a row of table %s", ErrPooling, f.Block, reduce.Float8Unit, t.Name)
+	}
+	if b.Row, b.Columns = dtype.Float32, f.Columns(rowBytes); b.Columns == 0 {
+		return fmt.Errorf("%w: rows (%d bytes) of table %s must be a multiple of %d bytes: %d values and their scale", ErrPooling, rowBytes, t.Name, f.Block+f.Scales.Size(), f.Block)
+	}
+	return nil
+}
+
 // CheckPooledOut returns an error that wraps ErrOutput for an output of the wrong size.
 func CheckPooledOut(t *Table, b *reduce.Batch, have, want int64) error {
 	if have != want {
@@ -98,8 +123,6 @@ func (d *Device) noPooledKernel(t *Table, b *reduce.Batch) error {
 		return nil
 	case n >= longRow:
 		return fmt.Errorf("%w: rows (%d bytes) of table %s must be shorter than %d on a GPU", ErrPooling, n, t.Name, longRow)
-	case b.Float8:
-		return fmt.Errorf("%w: rows (float8) of table %s must be on the host backend: there is no kernel for GPUs yet", ErrPooling, t.Name)
 	}
 	return nil
 }

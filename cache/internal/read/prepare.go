@@ -23,7 +23,7 @@ func (d *Device) Prepare(ctx context.Context, o transfer.ShareOptions) error {
 	defer s.Close()
 	for i := range d.tables {
 		t := d.Table(i)
-		if err := cmp.Or(ctx.Err(), s.Launch(&kernels.Preload{Codec: t.Codec, Shared: t.Share != nil, Partial: d.set.Tables[i].Absent != nil})); err != nil {
+		if err := cmp.Or(ctx.Err(), s.Launch(&kernels.Preload{Codec: t.Codec, Shared: t.Share != nil, Resident: t.Resident != nil, Partial: d.set.Tables[i].Absent != nil})); err != nil {
 			return err
 		}
 	}

@@ -159,12 +159,12 @@ func parse(line, header string) (coder, error) {
 	return c, nil
 }
 
-// floats returns the lengths in bytes, 4 and 2, of floats that rows of the coder can have and whose rows can be added up, as a sum. A coder says the one length
+// floats returns the lengths in bytes, 4, 2 and 1, of floats that rows of the coder can have and whose rows can be added up, as a sum. A coder says the one length
 // of its elements by ROW_ELEMENT in bytes or by ROW_WIDTH in bits.
 func (c *coder) floats() int {
 	for _, macro := range c.macros {
 		switch key, value, _ := strings.Cut(macro, "="); {
-		case key == "-DROW_ELEMENT" && (value == "2" || value == "4"):
+		case key == "-DROW_ELEMENT" && (value == "1" || value == "2" || value == "4"):
 			return int(value[0] - '0')
 		case key == "-DROW_WIDTH" && value == "16":
 			return 2
@@ -174,7 +174,7 @@ func (c *coder) floats() int {
 			return 0
 		}
 	}
-	return 4 + 2
+	return 4 + 2 + 1
 }
 
 // modules returns what is compiled for a coder.
@@ -202,17 +202,21 @@ func (c *coder) modules() (lines []string) {
 		macros = append(macros, "-DROW_PAIRS")
 		decode, encode = "decode_pairs", "encode_quads"
 		add("decodeWords", decode, "-DROW_KIND=2")
+		add("buddyWords", decode, "-DROW_KIND=2", "-DROW_BUDDY")
 		add("findWords", decode, "-DROW_KIND=2", "-DROW_FIND")
 		if c.words["two"] {
 			add("decodeTwo", "decode_two", "-DROW_KIND=0")
+			add("buddyTwo", "decode_two", "-DROW_KIND=0", "-DROW_BUDDY")
 			add("findTwo", "decode_two", "-DROW_KIND=0", "-DROW_FIND")
 		}
 		if c.words["two"] && c.words["fixed"] {
 			add("decodeTwoFixed", "decode_two", "-DROW_KIND=1")
+			add("buddyTwoFixed", "decode_two", "-DROW_KIND=1", "-DROW_BUDDY")
 			add("findTwoFixed", "decode_two", "-DROW_KIND=1", "-DROW_FIND")
 		}
 		if c.words["fixed"] {
 			add("decodeFixed", decode, "-DROW_KIND=1")
+			add("buddyFixed", decode, "-DROW_KIND=1", "-DROW_BUDDY")
 			add("findFixed", decode, "-DROW_KIND=1", "-DROW_FIND")
 			add("findFixedDouble", "find_double", "-DROW_KIND=1")
 		}
@@ -222,6 +226,7 @@ func (c *coder) modules() (lines []string) {
 	}
 	add("decode", decode, hits...)
 	add("decodePeers", decode, append(hits, "-DROW_PEERS")...)
+	add("buddy", decode, "-DROW_BUDDY")
 	if c.bytes != "" {
 		add("find", decode, "-DROW_FIND")
 	}
@@ -229,9 +234,13 @@ func (c *coder) modules() (lines []string) {
 	add("serve", "serve")
 	add("replay", "serve", "-DROW_REPLAY")
 	add("share", "share")
-	if floats := c.floats(); floats != 0 {
+	if floats := c.floats() &^ 1; floats != 0 {
 		add("pooled", "pooled", fmt.Sprint("-DROW_FLOATS=", floats))
 		add("pooledReplay", "pooled", fmt.Sprint("-DROW_FLOATS=", floats), "-DROW_REPLAY")
+	}
+	if c.floats()&1 != 0 {
+		add("pooledFloat8", "pooled", "-DROW_FLOATS=1", "-DROW_FLOAT8")
+		add("pooledFloat8Replay", "pooled", "-DROW_FLOATS=1", "-DROW_FLOAT8", "-DROW_REPLAY")
 	}
 	if c.words["encode"] {
 		add("encode", encode)

@@ -1,0 +1,319 @@
+//go:build cuda && linux
+
+package gpu
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tensorcache/tensorcache/bench/workload"
+	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/device/cuda"
+	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/numa"
+	"github.com/tensorcache/tensorcache/internal/reduce"
+	"github.com/tensorcache/tensorcache/kernels"
+)
+
+// The n-gram tables of ngram-decode and ngram-prefill: two layers of heads for 2-grams and 3-grams, 32 rows a token.
+const (
+	ngramHeads  = 8
+	ngramLayers = 2
+	// ngramBudget is the share of the table's bytes that is cached: 1/6, 4.2 GB of 96 million rows.
+	ngramBudget = 6
+	// ngramTrained is the share of a text, in percent, that the policy learns from; the rest is measured.
+	ngramTrained = 80
+	// longText is the tokens that are drawn from the text for a longer one, and longTrained how many of them the policy learns from at most.
+	longText    = 10_000_000
+	longTrained = 2_000_000
+
+	decodeSequences = 256
+	prefillTokens   = 8192
+	// decodeSteps are the different batches of decode, so many that their rows do not all lie in the device's caches.
+	decodeSteps = 48
+	// prefillRuns run before the measured ones: the cache learns how to share a batch with the host.
+	prefillRuns = 40
+	uva         = "zero-copy of all rows, uncompressed"
+)
+
+var (
+	ngramOrders = []int{2, 3}
+	ngramFloat8 = cache.Float8{Values: dtype.Float8E4M3FN, Scales: dtype.Float8E8M0FNU, Block: workload.Float8Block}
+)
+
+// ngrams measures the steps of a language model's server that reads n-gram tables: ngram-decode and ngram-prefill.
+func (r *runner) ngrams() {
+	const slack = 4 << 30
+	rowBytes, skip := int64(workload.NgramRowBytes), ""
+	rows := r.o.LargeTableBytes / rowBytes
+	if have, need := get(numa.Available()), 2*rows*rowBytes+slack; have < need {
+		skip = fmt.Sprintf("host memory (%d bytes available) must be %d for two tables", have, need)
+	}
+	if r.o.Tokens == "" {
+		skip = "tokens (no file) must be a text"
+	}
+	if skip != "" {
+		for _, name := range ngramCases {
+			if r.has(name) {
+				r.skip(name, "%s", skip)
+			}
+		}
+		return
+	}
+	text := get(workload.LoadTokens(r.o.Tokens))
+	hash := get(workload.NewNgramHash(workload.NgramHashOptions{Orders: ngramOrders, Heads: ngramHeads, Layers: ngramLayers, Rows: rows, Seed: seed}))
+	host := get(r.d.AllocHost(rows*rowBytes, "n-gram table"))
+	defer r.d.Free(host)
+	pattern(get(workload.Float8Rows(int(min(rows, patternBytes/rowBytes)), workload.NgramElements, seed))).fill(host.Bytes())
+	r.ngramText(host, rows, hash, text, []cache.Codec{codecName, registry.None}, "")
+	r.ngramText(host, rows, hash, workload.SampleText(text, min(longText, 20*len(text)), seed), []cache.Codec{codecName}, ", drawn text")
+}
+
+// ngramText measures a text.
+func (r *runner) ngramText(host device.Buffer, rows int64, hash *workload.NgramHash, text []int32, codecs []cache.Codec, label string) {
+	trained := len(text) / 100 * ngramTrained
+	for _, codec := range codecs {
+		n := &ngrams{text: text, trained: trained, hash: hash, host: host, codec: string(codec) + label}
+		start := time.Now()
+		n.served = r.serveNgrams(host, rows, codec, n.batches(max(0, trained-longTrained), trained, prefillTokens, workload.Prefill))
+		n.opened = time.Since(start)
+		err := try(func() {
+			if r.has("ngram-decode") {
+				n.decode()
+				r.free()
+			}
+			if r.has("ngram-prefill") {
+				n.prefill()
+				r.free()
+			}
+		})
+		must(errors.Join(err, n.cache.Close()))
+	}
+}
+
+func (r *runner) serveNgrams(host device.Buffer, rows int64, codec cache.Codec, training [][]int64) *served {
+	rowBytes := workload.NgramRowBytes
+	s := &served{runner: r, source: host.Bytes(), rowBytes: rowBytes, rows: rows}
+	t := get(cache.FromBytes("ngrams", dtype.Uint8, s.source, rowBytes))
+	s.cache = get(cache.New(cache.Options{
+		Tables: []cache.Table{t}, Devices: cache.DeviceOptions{Backend: "cuda"}, Codec: codec, Seed: seed, Budget: host.Size() / ngramBudget,
+		Admission: cache.AdmissionOptions{Training: func(yield func(int, []int64) bool) {
+			for _, list := range training {
+				if !yield(0, list) {
+					return
+				}
+			}
+		}},
+	}))
+	s.gatherer = gathererOf(s.cache, 0, r.stream)
+	s.cached = get(s.cache.Stats()).Tables[0].CachedRows
+	return s
+}
+
+// ngrams are the lookups of a text, and a cache that has learnt from its first part.
+type ngrams struct {
+	*served
+	text    []int32
+	trained int // tokens
+	hash    *workload.NgramHash
+	host    device.Buffer
+	codec   string
+	opened  time.Duration
+}
+
+// batches returns the rows of batches of so many tokens of a part of the text, whole ones only.
+func (n *ngrams) batches(from, to, tokens int, phase workload.Phase) (all [][]int64) {
+	w := get(workload.NewNgram(workload.NgramOptions{Text: n.text, From: from, To: to, Hash: n.hash, Phase: phase, BatchSize: tokens}))
+	whole := tokens * n.hash.RowsPerToken()
+	for i := range w.Batches() {
+		if b := w.Batch(i, make([]int64, 0, whole)); len(b) == whole {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// split returns the rows of the batches that are cached, and the others.
+func (n *ngrams) split(batches [][]int64) (hits, misses []int64) {
+	for _, b := range batches {
+		for i, e := range get(n.cache.Explain(0, b)) {
+			if e.Cached {
+				hits = append(hits, b[i])
+			} else {
+				misses = append(misses, b[i])
+			}
+		}
+	}
+	return hits, misses
+}
+
+// chunks divides rows into batches of n.
+func chunks(rows []int64, n int) (all [][]int64) {
+	for len(rows) >= n && n > 0 {
+		all, rows = append(all, rows[:n]), rows[n:]
+	}
+	return all
+}
+
+// replayed returns the median seconds of a replay of what enqueue enqueues for row numbers in device memory, which are others in each replay. check is
+// called with those of the last one.
+func (n *ngrams) replayed(lists [][]int64, enqueue func(rows device.Buffer) error, check func(rows []int64)) float64 {
+	if len(lists) == 0 {
+		return 0
+	}
+	length := int64(8 * len(lists[0]))
+	all, ids := n.put(asBytes(slices.Concat(lists...))), n.alloc(length)
+	stream, turn := n.stream.(*cuda.Stream), 0
+	next := func() error {
+		turn = (turn + 1) % len(lists)
+		return stream.Copy(ids, all.Slice(int64(turn)*length, int64(turn+1)*length))
+	}
+	must(next())
+	graph := get(stream.Capture(false, func() error { return enqueue(ids) }))
+	defer graph.Close()
+	seconds := n.timeAfter(max(5*n.o.Runs, len(lists)), next, func(int) error { return graph.Launch(stream) })
+	check(lists[turn])
+	return seconds
+}
+
+// gathered returns the seconds of a captured Gather.
+func (n *ngrams) gathered(lists [][]int64, out device.Buffer) float64 {
+	var batch *cache.Batch
+	seconds := n.replayed(lists, func(rows device.Buffer) (err error) {
+		batch, err = n.begin(rows, out.Slice(0, rows.Size()/8*int64(n.rowBytes)))
+		return err
+	}, func(rows []int64) { check(n.d, "replay", out, n.source, rows, n.rowBytes) })
+	if batch != nil {
+		must(batch.Wait())
+		batch.Release()
+	}
+	return seconds
+}
+
+// values enqueues the conversion of rows to bfloat16, in the kernel that reads them.
+func (n *ngrams) values(rows, out device.Buffer) (*cache.Batch, error) {
+	p := cache.Pooling{Bag: 1, Float8: ngramFloat8, Output: dtype.BFloat16}
+	return n.view.GatherPooledDevice(context.Background(), n.handle, 0, rows, p, out.Slice(0, rows.Size()/8*workload.NgramElements*2))
+}
+
+// checkValues compares the first rows of an output with their conversion on the host.
+func (n *ngrams) checkValues(out device.Buffer, rows []int64) {
+	rows = rows[:min(len(rows), 2000)]
+	const columns = workload.NgramElements
+	got, want := make([]byte, len(rows)*columns*2), make([]byte, len(rows)*columns*2)
+	must(device.Download(n.d, got, out.Slice(0, int64(len(got)))))
+	f, wide, sums := reduce.Float8(ngramFloat8), make([]byte, 4*columns), make([]float32, columns)
+	f.Factor = 1
+	for i, row := range rows {
+		f.Load(wide, n.source[row*int64(n.rowBytes):][:n.rowBytes])
+		reduce.Convert(want[i*columns*2:][:columns*2], dtype.BFloat16, wide, dtype.Float32, sums)
+	}
+	if !bytes.Equal(got, want) {
+		must(errors.New("rows converted to bfloat16 differ from those on the host"))
+	}
+}
+
+func (n *ngrams) ngramResult(name, codec string, rows int, seconds float64) Result {
+	x := n.result(name, rows)
+	x.Codec, x.Unit, x.DType, x.Value = codec, "us", dtype.Float8E4M3FN.String(), seconds*1e6
+	return x
+}
+
+// decode measures captured steps of sequences that each read a token, beside the slower of their hits and their misses alone, and beside reading all
+// rows from page-locked memory. Steps of text that the policy has learnt from are all hits.
+func (n *ngrams) decode() {
+	fresh := n.batches(n.trained, len(n.text), decodeSequences, workload.Decode)
+	fresh = fresh[:min(len(fresh), decodeSteps)]
+	hits, misses := n.split(fresh)
+	length := decodeSequences * n.hash.RowsPerToken()
+	share := float64(len(hits)) / float64(len(fresh)*length)
+	out := n.alloc(int64(length * workload.NgramElements * 2))
+	own := n.gathered(fresh, out)
+	ofHits, ofMisses := n.gathered(chunks(hits, len(hits)/len(fresh)), out), n.gathered(chunks(misses, len(misses)/len(fresh)), out)
+	x := n.ngramResult("ngram-decode", n.codec, length, own)
+	x.Baseline, x.BaselineValue = "the slower of its hits and its misses alone", max(ofHits, ofMisses)*1e6
+	x.Further = append(n.otherWays(fresh, out), Further{"its hits alone", ofHits * 1e6}, Further{"its misses alone", ofMisses * 1e6})
+	x.Detail = fmt.Sprintf("%.3f hits, captured; hits alone %.1f, misses alone %.1f, %s %.1f, as bfloat16 %.1f; %d rows, %d cached, opened in %.1f s",
+		share, ofHits*1e6, ofMisses*1e6, uva, x.Further[0].Value, x.Further[1].Value, n.rows, n.cached, n.opened.Seconds())
+	n.add(x)
+
+	known, _ := n.split(n.batches(max(0, n.trained-decodeSequences*decodeSteps), n.trained, decodeSequences, workload.Decode))
+	lists := chunks(known, length)
+	if len(lists) == 0 {
+		return
+	}
+	x = n.ngramResult("ngram-decode", n.codec+", hits", length, n.gathered(lists, out))
+	x.Further = n.otherWays(lists, out)
+	x.Baseline, x.BaselineValue = uva, x.Further[0].Value
+	x.Detail = fmt.Sprintf("all hits, captured; as bfloat16 %.1f", x.Further[1].Value)
+	n.add(x)
+}
+
+// otherWays measures captured reads of the same rows uncompressed from page-locked memory, and as bfloat16, in microseconds.
+func (n *ngrams) otherWays(lists [][]int64, out device.Buffer) []Further {
+	plain := n.replayed(lists, func(rows device.Buffer) error {
+		return n.stream.Launch(&kernels.Gather{Mem: n.host, Rows: rows, Out: out.Slice(0, rows.Size()/8*int64(n.rowBytes)), RowBytes: n.rowBytes})
+	}, func(rows []int64) { check(n.d, "zero-copy", out, n.source, rows, n.rowBytes) })
+	var batch *cache.Batch
+	values := n.replayed(lists, func(rows device.Buffer) (err error) {
+		batch, err = n.values(rows, out)
+		return err
+	}, func(rows []int64) { n.checkValues(out, rows) })
+	must(batch.Wait())
+	batch.Release()
+	return []Further{{uva, plain * 1e6}, {"as bfloat16", values * 1e6}}
+}
+
+// prefill measures batches of a prompt, beside reading all rows from page-locked memory.
+func (n *ngrams) prefill() {
+	lists := n.batches(n.trained, len(n.text), prefillTokens, workload.Prefill)
+	lists = lists[:min(len(lists), 12)]
+	length := prefillTokens * n.hash.RowsPerToken()
+	var ids []device.Buffer
+	for _, rows := range lists {
+		ids = append(ids, n.put(asBytes(rows)))
+	}
+	out := n.alloc(int64(length * workload.NgramElements * 2))
+	rowsOut := out.Slice(0, int64(length*n.rowBytes))
+	timed := func(runs int, enqueue func(rows device.Buffer) (*cache.Batch, error)) float64 {
+		var pending []*cache.Batch
+		seconds := n.timeAfter(runs, nil, func(i int) error {
+			b, err := enqueue(ids[i%len(ids)])
+			if b != nil {
+				pending = append(pending, b)
+			}
+			return err
+		})
+		for _, b := range pending {
+			must(b.Wait())
+		}
+		return seconds
+	}
+	runs := max(2*len(ids), n.o.Runs)
+	last := lists[(warmups+runs-1)%len(lists)]
+	gather := func(rows device.Buffer) (*cache.Batch, error) { return n.begin(rows, rowsOut) }
+	timed(prefillRuns, gather)
+	before := get(n.cache.Stats())
+	own := timed(runs, gather)
+	after := get(n.cache.Stats())
+	check(n.d, "Gather", out, n.source, last, n.rowBytes)
+	plain := timed(runs, func(rows device.Buffer) (*cache.Batch, error) {
+		return nil, n.stream.Launch(&kernels.Gather{Mem: n.host, Rows: rows, Out: rowsOut, RowBytes: n.rowBytes})
+	})
+	check(n.d, "zero-copy", out, n.source, last, n.rowBytes)
+	values := timed(runs, func(rows device.Buffer) (*cache.Batch, error) { return n.values(rows, out) })
+	n.checkValues(out, last)
+	x := n.ngramResult("ngram-prefill", n.codec, length, own)
+	x.Baseline, x.BaselineValue = uva, plain*1e6
+	x.Further = []Further{{"as bfloat16", values * 1e6}}
+	done, how := after.Sub(before).Tables[0], after.Tables[0].MissStrategy[0]
+	x.Detail = fmt.Sprintf("%.3f hits; misses %s, %.2f of them by the host; as bfloat16 %.1f; %d rows, %d cached",
+		float64(done.Hits)/float64(done.Lookups), how.Strategy, how.Fraction, values*1e6, n.rows, n.cached)
+	n.add(x)
+}

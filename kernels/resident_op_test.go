@@ -1,0 +1,278 @@
+package kernels_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/tensorcache/tensorcache/codec"
+	"github.com/tensorcache/tensorcache/codec/registry"
+	"github.com/tensorcache/tensorcache/device"
+	"github.com/tensorcache/tensorcache/dtype"
+	"github.com/tensorcache/tensorcache/internal/gputest"
+	"github.com/tensorcache/tensorcache/internal/race"
+	"github.com/tensorcache/tensorcache/kernels"
+	"github.com/tensorcache/tensorcache/slab"
+	"github.com/tensorcache/tensorcache/slab/buddy"
+)
+
+// A residentTable is rows in the memory of a resident table. Every seventh lies in the overlay, slab overlay.
+type residentTable struct {
+	buddy.Layout
+	slots, over      [][]byte
+	words            [][]uint64
+	overlay          int
+	slab             []byte
+	split, elsewhere int // rows with bytes in overflow places, and rows in the overlay
+}
+
+func layResident(t testing.TB, c codec.Codec, data []byte, rowBytes, target, devices int) *residentTable {
+	t.Helper()
+	layout, err := buddy.NewLayout(target, rowBytes, int64(len(data)/rowBytes), devices)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &residentTable{Layout: layout, overlay: min(devices, slab.MaxSlabs-1)}
+	junk := func(n int64) []byte { return bytes.Repeat([]byte{0xb7}, int(n)) }
+	for d := range devices {
+		r.slots, r.over = append(r.slots, junk(r.SlotsBytes(d))), append(r.over, junk(r.BuddyBytes(d)))
+		r.words = append(r.words, make([]uint64, r.LocalRows(d)))
+	}
+	for row := range r.Rows {
+		d, stored, coded := r.Device(row), data[row*int64(rowBytes):][:rowBytes], false
+		if c != nil {
+			dst := make([]byte, c.EncodeBound())
+			if n, err := c.Encode(dst, stored); err == nil {
+				stored, coded = dst[:n], true
+			}
+		}
+		word := buddy.Home(len(stored), coded)
+		if row%7 == 6 {
+			at := int64(len(r.slab))
+			word = buddy.At(slab.Raw(r.overlay, at))
+			if coded {
+				word = buddy.At(slab.Compressed(r.overlay, at, len(stored)))
+			}
+			r.slab = append(append(r.slab, stored...), junk(int64(-len(stored)&15))...)
+			r.elsewhere++
+		} else {
+			slot, over := r.Split(stored)
+			copy(r.slots[d][r.Slot(row):], slot)
+			if len(over) > 0 {
+				copy(r.over[d][r.Overflow(row):], over)
+				r.split++
+			}
+		}
+		r.words[d][r.Local(row)] = uint64(word)
+	}
+	r.slab = append(r.slab, junk(slab.TailSlack)...)
+	return r
+}
+
+// serve returns the kernel of a batch. Buddy memory is page-locked.
+func (r *residentTable) serve(b *bench, c codec.Codec, rows []int64, narrow bool, skew int64) (*kernels.Serve, output) {
+	b.t.Helper()
+	attached, err := kernels.AttachCodec(b.d, c)
+	b.check(err)
+	b.t.Cleanup(func() { b.d.Free(attached.Meta) })
+	res := &kernels.Resident{Layout: r.Layout}
+	for d := range r.Devices {
+		res.Slots[d], res.Words[d] = b.put(r.slots[d]), b.put(asBytes(r.words[d]))
+		if len(r.over[d]) > 0 {
+			m, err := b.d.AllocHost(int64(len(r.over[d])), "test")
+			b.check(err)
+			b.t.Cleanup(func() { b.d.Free(m) })
+			copy(m.Bytes(), r.over[d])
+			res.Buddy[d] = m
+		}
+	}
+	slabs := make([]device.Buffer, r.overlay+1)
+	slabs[r.overlay] = b.put(r.slab)
+	out := b.output(int64(len(rows)*r.RowBytes), skew)
+	result, err := b.d.AllocHost(kernels.CountersBytes, "test")
+	b.check(err)
+	b.t.Cleanup(func() { b.d.Free(result) })
+	k := &kernels.Serve{
+		Lookup: kernels.Lookup{
+			Limit: r.Rows, Rows: b.putRows(rows, narrow), Int32: narrow, Peers: 0x52, Out: out.rows, RowBytes: r.RowBytes,
+			Counters: b.put(make([]byte, kernels.CountersBytes)),
+		},
+		Slabs: slabs, Codec: attached, Result: result, Batch: 9, Resident: res,
+	}
+	return k, out
+}
+
+// residentRows returns row numbers of a batch, some of them out of range.
+func residentRows(n int, rows int64, r *rand.Rand) []int64 {
+	all := make([]int64, n)
+	for i := range all {
+		all[i] = r.Int64N(rows)
+		if r.IntN(50) == 0 {
+			all[i] = []int64{-1, rows, 1 << 40}[r.IntN(3)]
+		}
+	}
+	return all
+}
+
+// TestResident_EveryCodec reads resident tables of every codec, of rows of many lengths, with short, middle and long targets, over one to eight
+// devices: the same bytes and counts as on the host, and as the source.
+func TestResident_EveryCodec(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	lengths := []int{4, 100, 256, 512, 1028, 4096, 8192}
+	types := []dtype.Type{dtype.Float32, dtype.BFloat16}
+	if !short() {
+		lengths = append(lengths, 12, 16, 40, 62, 128, 130, 255, 264, 272, 300, 320, 513, 520, 640, 768, 1024, 1030, 1040, 1536, 2050, 2408, 6000, 8176, 8193, 20_000, 65_540)
+		types = append(types, dtype.Float64, dtype.Int8)
+	}
+	for _, name := range listedCodecs() {
+		for j, of := range types {
+			for i, rowBytes := range race.Some(lengths) {
+				table := coded{name, of, rowBytes}
+				if short() && (i+j)%2 != 0 {
+					continue
+				}
+				if _, err := registry.Train(name, make([]byte, rowBytes), rowBytes, of); errors.Is(err, codec.ErrDType) || err != nil && rowBytes%4 != 0 || err != nil && rowBytes > 32<<10 {
+					continue
+				}
+				t.Run(table.String(), func(t *testing.T) {
+					r := rand.New(rand.NewPCG(uint64(rowBytes), 22))
+					n, distinct := max(40, min(5000, 8_000_000/rowBytes)), max(40, min(300, 1_000_000/rowBytes))
+					if short() {
+						n, distinct = max(20, min(300, 200_000/rowBytes)), max(20, min(100, 100_000/rowBytes))
+					}
+					data := table.rows(distinct)
+					c := table.train(t, data)
+					targets := []int{16, rowBytes / 2 &^ 15, rowBytes * 7 / 8 &^ 15, buddy.MaxTarget(rowBytes)}
+					if short() {
+						targets = targets[1+i%2:][:2]
+					}
+					for k, target := range targets {
+						if target < 16 {
+							continue
+						}
+						devices := []int{1, 1 + (i+k)%slab.MaxSlabs}[k%2]
+						table := layResident(t, c, data, rowBytes, target, devices)
+						rows, narrow, skew := residentRows(n, table.Rows, r), k%2 == 0, int64([]int{0, 0, 4, 8, 1}[(i+k)%5])
+						type result struct {
+							count kernels.Counters
+							out   []byte
+						}
+						both(t, gpu, reason, func(b *bench) result {
+							k, out := table.serve(b, c, rows, narrow, skew)
+							b.launch(k)
+							if left := b.counters(k.Lookup.Counters); left != (kernels.Counters{}) {
+								b.t.Errorf("counters are %+v after the batch, want zeros", left)
+							}
+							return result{*kernels.CountersView(k.Result), out.read(b)}
+						}, func(t *testing.T, want, got result) {
+							t.Helper()
+							if want.count != got.count || want.count.Corrupt != 0 || want.count.Batch != 9 {
+								t.Fatalf("target %d, %d devices: counters %+v, want %+v", target, devices, got.count, want.count)
+							}
+							for i, row := range rows {
+								source := make([]byte, rowBytes)
+								if uint64(row) < uint64(table.Rows) {
+									source = data[row*int64(rowBytes):][:rowBytes]
+									if strings.Contains(name, ":") { // of an error bound: the rows are the host's
+										source = want.out[i*rowBytes:][:rowBytes]
+									}
+								}
+								if !bytes.Equal(got.out[i*rowBytes:][:rowBytes], source) {
+									t.Fatalf("target %d, %d devices: position %d, row %d differs from its source", target, devices, i, row)
+								}
+							}
+							if table.elsewhere == 0 || target < rowBytes/4 && table.split == 0 {
+								t.Errorf("%d rows in two parts, %d in the overlay", table.split, table.elsewhere)
+							}
+						})
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestResident_ManyRows reads so many rows that every tile makes tickets several times.
+func TestResident_ManyRows(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	for _, rowBytes := range []int{64, 256, 320, 512, 1024, 1028, 4096} {
+		for _, name := range []string{"none", "ibp4", "rank"} {
+			t.Run(fmt.Sprintf("%s/%d", name, rowBytes), func(t *testing.T) {
+				table := coded{name, dtype.Float32, rowBytes}
+				n, distinct := 200_000_000/rowBytes+5, 500
+				if short() {
+					n, distinct = 2003, 150
+				}
+				data := table.rows(distinct)
+				c := table.train(t, data)
+				r := layResident(t, c, data, rowBytes, rowBytes*3/4&^15, 1)
+				rows := make([]int64, n)
+				for i := range rows {
+					rows[i] = int64(i) * 7919 % r.Rows
+				}
+				both(t, gpu, reason, func(b *bench) uint64 {
+					k, out := r.serve(b, c, rows, false, 0)
+					b.launch(k)
+					got := out.read(b)
+					for i, row := range rows {
+						if !bytes.Equal(got[i*rowBytes:][:rowBytes], data[row*int64(rowBytes):][:rowBytes]) {
+							b.t.Fatalf("position %d, row %d differs from its source", i, row)
+						}
+					}
+					return kernels.CountersView(k.Result).HostBytes
+				}, func(t *testing.T, want, got uint64) {
+					if want != got || got == 0 {
+						t.Errorf("%d bytes of overflow places, want %d", got, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestResident_Corrupt damages words and stored bytes: the host says which rows are corrupt, and nothing outside the output is written.
+func TestResident_Corrupt(t *testing.T) {
+	gpu, reason := gputest.OpenIfAny(t)
+	for _, name := range []string{"none", "ibp4", "ibp8", "rank", "zipnn", "sparse"} {
+		for _, rowBytes := range []int{256, 1024, 8192} {
+			t.Run(fmt.Sprintf("%s/%d", name, rowBytes), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(uint64(rowBytes), 5))
+				table := coded{name, dtype.Float32, rowBytes}
+				data := table.rows(60)
+				c := table.train(t, data)
+				res := layResident(t, c, data, rowBytes, rowBytes/2, 1)
+				for row := range res.words[0] {
+					w := buddy.Word(res.words[0][row])
+					if !w.IsHome() {
+						continue
+					}
+					switch r.IntN(4) {
+					case 0:
+						res.words[0][row] = uint64(buddy.Compressed([]int{1, 7, rowBytes - 1, rowBytes, rowBytes + 1, slab.MaxStored}[r.IntN(6)]))
+					case 1:
+						for i := range 8 {
+							res.slots[0][res.Slot(int64(row))+int64(i)] ^= byte(r.Uint32())
+						}
+					}
+				}
+				rows := make([]int64, 60)
+				for i := range rows {
+					rows[i] = int64(i)
+				}
+				both(t, gpu, reason, func(b *bench) uint32 {
+					k, out := res.serve(b, c, rows, false, 0)
+					b.launch(k)
+					out.read(b)
+					return kernels.CountersView(k.Result).Corrupt
+				}, func(t *testing.T, want, got uint32) {
+					if want != got || got == 0 {
+						t.Errorf("%d corrupt rows, want %d", got, want)
+					}
+				})
+			})
+		}
+	}
+}
