@@ -68,6 +68,8 @@ var goals = []goal{
 	{name: "buddy-hits", codec: "ibp4", row: 512, of: RatioAtLeast, bound: 0.90},
 	{name: "buddy-hits", codec: "ibp4", of: RatioAtLeast, bound: 0.80},
 	{name: "buddy-overflow", of: RatioAtLeast, bound: 1 / 1.15},
+	{name: "buddy-budget", of: RatioAtLeast, bound: 0.6},
+	{name: "buddy-updates", of: ValueAtLeast, bound: 10},
 	{name: "sampling", codec: allMisses, of: RatioAtLeast, bound: 0.97},
 	{name: "sampling", of: RatioAtLeast, bound: 0.99},
 	{name: "refresh", unit: churnUnit, of: ValueAtLeast, bound: leastChurn},
