@@ -15,6 +15,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
@@ -307,6 +308,58 @@ func TestResident_Grows(t *testing.T) {
 	}
 	if err := c.Update(context.Background(), 0, []int64{100}, row); !errors.Is(err, cache.ErrRows) {
 		t.Errorf("a row behind the capacity: %v", err)
+	}
+}
+
+// A table that begins without rows gets slots for raw rows.
+func TestResident_BeginsEmpty(t *testing.T) {
+	const rowBytes = 64
+	c := openResident(t, nil, rowBytes, "ibp", cache.ResidentOptions{}, 2, func(o *cache.Options) { o.Tables[0] = o.Tables[0].WithCapacity(50) })
+	row := bytes.Repeat([]byte{3, 1, 4, 1}, rowBytes/4)
+	if err := c.Update(ctx, 0, []int64{2}, row); err != nil {
+		t.Fatal(err)
+	}
+	out := make([]byte, 3*rowBytes)
+	if err := c.Gather(ctx, 0, allRows(3), out); err != nil || !bytes.Equal(out, append(make([]byte, 2*rowBytes), row...)) {
+		t.Fatalf("wrong rows: %v", err)
+	}
+	s, err := c.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := s.Tables[0].Resident; r.TargetBytes != rowBytes || r.OverflowRows != 0 || r.BuddyBytes != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Policies have no part in a resident table, whichever they are: they are neither asked for rows nor about them.
+func TestResident_WithEveryPolicy(t *testing.T) {
+	const rows, rowBytes = 200, 64
+	data := make([]byte, rows*rowBytes)
+	for _, name := range admission.Names() {
+		spec, err := admission.Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		policy, err := spec.New(admission.Inputs{Graphs: []admission.Graph{{Indptr: make([]int64, rows+1)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := openResident(t, data, rowBytes, "ibp", cache.ResidentOptions{Target: 32}, 1, func(o *cache.Options) {
+			o.Admission.Policy, o.Refresh.Accesses = policy, 1
+		})
+		if err := c.Gather(ctx, 0, allRows(rows), make([]byte, len(data))); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Explain(0, []int64{0, rows - 1}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := c.Refresh(ctx); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if s, err := c.Stats(); err != nil || s.PolicyError != "" || s.RefreshError != "" {
+			t.Errorf("%s: %v, %q, %q", name, err, s.PolicyError, s.RefreshError)
+		}
 	}
 }
 
