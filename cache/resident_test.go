@@ -496,3 +496,45 @@ func TestDocs_MetricsOfResidentTables(t *testing.T) {
 		t.Errorf("%d metrics are documented, %d known", n, len(want))
 	}
 }
+
+// When a device is lost, batches of a resident table fail with its error, because its rows there have no other copy. Cached tables are served
+// on, and neither Update nor Close waits for ever.
+func TestResident_LosesItsRowsWithADevice(t *testing.T) {
+	const rows, rowBytes = 300, 64
+	f := openFaulty(t, nil)
+	data := make([]byte, rows*rowBytes)
+	for i := range data {
+		data[i] = byte(i * i >> 3)
+	}
+	c := openResident(t, data, rowBytes, "none", cache.ResidentOptions{Target: 32}, 3, func(o *cache.Options) {
+		o.Tables = append(o.Tables, fromBytes(t, "cached", data, rowBytes))
+		o.Budget = 20_000
+	})
+	out := make([]byte, len(data))
+	for table := range 2 {
+		if err := c.Gather(ctx, table, allRows(rows), out); err != nil || !bytes.Equal(out, data) {
+			t.Fatalf("table %d: %v", table, err)
+		}
+	}
+	f.lose(1)
+	if err := c.Gather(ctx, 1, allRows(rows), out); err != nil || !bytes.Equal(out, data) {
+		t.Errorf("the cached table: %v", err)
+	}
+	if err := c.Gather(ctx, 0, []int64{0}, out[:rowBytes]); !errors.Is(err, cache.ErrDevice) {
+		t.Errorf("the resident table: %v", err)
+	}
+	if err := c.Update(ctx, 0, allRows(rows), data); err != nil {
+		t.Errorf("an update: %v", err)
+	}
+}
+
+// Devices that do not read each other's memory cannot share a resident table.
+func TestResident_NeedsDevicesThatReadEachOther(t *testing.T) {
+	openFaulty(t, []int{0, 0, 1})
+	_, err := cache.New(cache.Options{
+		Tables: []cache.Table{fromBytes(t, "x", make([]byte, 6400), 64).Resident()}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: cache.BackendHost, Count: 3},
+	})
+	if want := "cache: table x: devices of a resident table (3) must all read each other's memory: their sets are [[0 1] [2]]"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
