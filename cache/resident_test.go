@@ -15,6 +15,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/cache/admission"
 	"github.com/tensorcache/tensorcache/codec/registry"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/internal/gputest"
@@ -310,6 +311,58 @@ func TestResident_Grows(t *testing.T) {
 	}
 }
 
+// A table that begins without rows gets slots for raw rows.
+func TestResident_BeginsEmpty(t *testing.T) {
+	const rowBytes = 64
+	c := openResident(t, nil, rowBytes, "ibp", cache.ResidentOptions{}, 2, func(o *cache.Options) { o.Tables[0] = o.Tables[0].WithCapacity(50) })
+	row := bytes.Repeat([]byte{3, 1, 4, 1}, rowBytes/4)
+	if err := c.Update(ctx, 0, []int64{2}, row); err != nil {
+		t.Fatal(err)
+	}
+	out := make([]byte, 3*rowBytes)
+	if err := c.Gather(ctx, 0, allRows(3), out); err != nil || !bytes.Equal(out, append(make([]byte, 2*rowBytes), row...)) {
+		t.Fatalf("wrong rows: %v", err)
+	}
+	s, err := c.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := s.Tables[0].Resident; r.TargetBytes != rowBytes || r.OverflowRows != 0 || r.BuddyBytes != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Policies have no part in a resident table, whichever they are: they are neither asked for rows nor about them.
+func TestResident_WithEveryPolicy(t *testing.T) {
+	const rows, rowBytes = 200, 64
+	data := make([]byte, rows*rowBytes)
+	for _, name := range admission.Names() {
+		spec, err := admission.Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		policy, err := spec.New(admission.Inputs{Graphs: []admission.Graph{{Indptr: make([]int64, rows+1)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := openResident(t, data, rowBytes, "ibp", cache.ResidentOptions{Target: 32}, 1, func(o *cache.Options) {
+			o.Admission.Policy, o.Refresh.Accesses = policy, 1
+		})
+		if err := c.Gather(ctx, 0, allRows(rows), make([]byte, len(data))); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Explain(0, []int64{0, rows - 1}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := c.Refresh(ctx); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if s, err := c.Stats(); err != nil || s.PolicyError != "" || s.RefreshError != "" {
+			t.Errorf("%s: %v, %q, %q", name, err, s.PolicyError, s.RefreshError)
+		}
+	}
+}
+
 // Pooled Gathers and Gathers to another type read resident tables as they read cached ones.
 func TestResident_Pooled(t *testing.T) {
 	const rows, columns = 300, 24
@@ -441,5 +494,47 @@ func TestDocs_MetricsOfResidentTables(t *testing.T) {
 	}
 	if n := strings.Count(section, "\n| `"); n != len(want) {
 		t.Errorf("%d metrics are documented, %d known", n, len(want))
+	}
+}
+
+// When a device is lost, batches of a resident table fail with its error, because its rows there have no other copy. Cached tables are served
+// on, and neither Update nor Close waits for ever.
+func TestResident_LosesItsRowsWithADevice(t *testing.T) {
+	const rows, rowBytes = 300, 64
+	f := openFaulty(t, nil)
+	data := make([]byte, rows*rowBytes)
+	for i := range data {
+		data[i] = byte(i * i >> 3)
+	}
+	c := openResident(t, data, rowBytes, "none", cache.ResidentOptions{Target: 32}, 3, func(o *cache.Options) {
+		o.Tables = append(o.Tables, fromBytes(t, "cached", data, rowBytes))
+		o.Budget = 20_000
+	})
+	out := make([]byte, len(data))
+	for table := range 2 {
+		if err := c.Gather(ctx, table, allRows(rows), out); err != nil || !bytes.Equal(out, data) {
+			t.Fatalf("table %d: %v", table, err)
+		}
+	}
+	f.lose(1)
+	if err := c.Gather(ctx, 1, allRows(rows), out); err != nil || !bytes.Equal(out, data) {
+		t.Errorf("the cached table: %v", err)
+	}
+	if err := c.Gather(ctx, 0, []int64{0}, out[:rowBytes]); !errors.Is(err, cache.ErrDevice) {
+		t.Errorf("the resident table: %v", err)
+	}
+	if err := c.Update(ctx, 0, allRows(rows), data); err != nil {
+		t.Errorf("an update: %v", err)
+	}
+}
+
+// Devices that do not read each other's memory cannot share a resident table.
+func TestResident_NeedsDevicesThatReadEachOther(t *testing.T) {
+	openFaulty(t, []int{0, 0, 1})
+	_, err := cache.New(cache.Options{
+		Tables: []cache.Table{fromBytes(t, "x", make([]byte, 6400), 64).Resident()}, Budget: 1 << 20, Devices: cache.DeviceOptions{Backend: cache.BackendHost, Count: 3},
+	})
+	if want := "cache: table x: devices of a resident table (3) must all read each other's memory: their sets are [[0 1] [2]]"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
 	}
 }

@@ -55,7 +55,7 @@ type Estimate struct {
 
 // Problem describes the tables and the space that a policy ranks rows for.
 type Problem struct {
-	// Rows is the number of rows of each table.
+	// Rows is the number of rows of each table, 0 of a resident one, whose rows are not ranked.
 	Rows []int64
 	// Capacity is the approximate number of bytes for slots in all slabs together.
 	Capacity int64

@@ -38,6 +38,10 @@ func (s *staticScore[T]) Start(p Problem) error {
 		return fmt.Errorf("admission: %s of %d tables must be given for %d tables", s.what, len(s.scores), len(p.Rows))
 	}
 	for t, d := range s.scores {
+		if p.Rows[t] == 0 { // a resident table, whose rows are not ranked
+			s.scores[t] = nil
+			continue
+		}
 		if int64(len(d)) > p.Rows[t] {
 			return fmt.Errorf("admission: %s of table %d (%d) must not outnumber its rows (%d)", s.what, t, len(d), p.Rows[t])
 		}

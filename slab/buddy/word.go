@@ -23,10 +23,11 @@ const WordBytes = 8
 //	[63:44] compressed rows: stored length in bytes; raw rows: 0
 type Word uint64
 
+const home Word = 1
+
 const (
-	home            Word = 1
-	compressedShift      = 43
-	lengthShift          = 44
+	compressedShift = 43
+	lengthShift     = 44
 )
 
 // Raw is the word of an uncompressed row in its slot and overflow place.

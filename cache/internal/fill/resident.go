@@ -62,6 +62,9 @@ func (f *filler) chooseResident() (bytes int64, err error) {
 			}
 			h.Add(int(n), 1)
 		}
+		if len(lengths) == 0 { // rows to come are raw: there is nothing to train a codec on
+			h.Add(t.Tier.RowBytes(), 1)
+		}
 		room := left - float64(bytes)
 		if t.WantResident.Target == 0 {
 			if share == 0 { // the first of them
