@@ -33,7 +33,7 @@ func TestGPU_FromPages(t *testing.T) {
 		{"ServesAllRows", TestFromPages_ServesAllRows}, {"AllFits", TestFromPages_AllFits}, {"PageFails", TestFromPages_PageFails},
 		{"SlowPage", TestFromPages_SlowPage}, {"CloseWhileReading", TestFromPages_CloseWhileReading}, {"Prefetch", TestFromPages_Prefetch},
 		{"PrefetchUnderWay", TestFromPages_PrefetchUnderWay}, {"Updates", TestFromPages_Updates}, {"ManyBatches", TestFromPages_ManyBatches},
-		{"PooledIsRefused", TestFromPages_PooledIsRefused}, {"HoldsWhatBothHold", TestExclusive_HoldsWhatBothHold},
+		{"Pooled", TestFromPages_Pooled}, {"HoldsWhatBothHold", TestExclusive_HoldsWhatBothHold},
 		{"OtherTablesBeside", TestFromPages_OtherTablesBeside}, {"UpdatesSurvive", TestOpen_UpdatesOfPagesSurvive},
 	} {
 		t.Run(one.name, one.test)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tensorcache/tensorcache/cache"
+	"github.com/tensorcache/tensorcache/device"
 	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/pages"
 )
@@ -443,13 +444,67 @@ func TestFromPages_ManyBatches(t *testing.T) {
 	t.Logf("%+v", stats(t, c).Tables[0].Tiers)
 }
 
-// TestFromPages_PooledIsRefused: sums of rows that may be absent are an error, not wrong sums.
-func TestFromPages_PooledIsRefused(t *testing.T) {
-	table := packedAs(t, versionedRows(pagedRows, pagedRowBytes), pagedRowBytes, dtype.Float32, "none", nil)
-	c := overPages(t, table, cache.Options{Budget: 100 << 10, Host: cache.HostOptions{Memory: 500 << 10}})
-	out := make([]byte, pagedRowBytes)
-	err := c.GatherPooled(ctx, 0, []int64{1, pagedRows - 1}, cache.Pooling{Bag: 2}, out)
-	if !errors.Is(err, cache.ErrPooling) || !strings.Contains(err.Error(), "rows on colder tiers are not pooled") || !bytes.Equal(out, make([]byte, pagedRowBytes)) {
-		t.Errorf("error %v", err)
+// TestFromPages_Pooled: sums of rows of which some are absent are those of the definition, to the bit; rows that cannot be read are an error; enqueued
+// batches are refused.
+func TestFromPages_Pooled(t *testing.T) {
+	const rows, columns = 20_000, 30
+	fault := &faults{}
+	for _, of := range []dtype.Type{dtype.Float32, dtype.BFloat16} {
+		data := floatTable(rows, columns, of, false, 9)
+		c := overPages(t, packedAs(t, data, columns*of.Size(), of, "none", fault.page), cache.Options{Budget: 100 << 10, Host: cache.HostOptions{Memory: 400 << 10}})
+		r := rand.New(rand.NewPCG(7, 7))
+		for i := range 60 {
+			p, ids := drawPooling(r, rows, 1+r.IntN(4000))
+			if i == 0 {
+				p, ids = cache.Pooling{Offsets: []int64{0, 0, 5000}}, randomRows(r, 6000, rows)
+			}
+			size, _ := pooledOut(&p, of, columns, len(ids))
+			out := make([]byte, size)
+			if err := c.GatherPooled(ctx, 0, ids, p, out); err != nil {
+				t.Fatal(err)
+			}
+			checkPooled(t, data, of, columns, ids, &p, out, fmt.Sprintf("batch %d", i))
+		}
+		if s := stats(t, c).Tables[0].Tiers; s.AbsentRows == 0 || s.HostRows == 0 {
+			t.Errorf("%+v", s)
+		}
+		if of != dtype.Float32 {
+			continue
+		}
+		out := make([]byte, columns*4)
+		if _, err := c.On(0).GatherPooledDevice(ctx, 0, 0, bytesOf([]int64{1, rows - 1}), cache.Pooling{Bag: 2}, device.HostBuffer(out)); !errors.Is(err, cache.ErrPooling) || !strings.Contains(err.Error(), "must be added up by calls that wait") {
+			t.Errorf("enqueued: %v", err)
+		}
+		fault.set(func(context.Context, uint32) error { return errors.New("gone") })
+		if err := c.GatherPooled(ctx, 0, allOf(rows), cache.Pooling{Bag: rows}, out); !errors.Is(err, cache.ErrCold) || !strings.Contains(err.Error(), "gone") {
+			t.Errorf("rows that cannot be read: %v", err)
+		}
+		fault.set(func(context.Context, uint32) error { return nil })
+	}
+}
+
+// TestFromPages_PooledFloat8: sums of float8 rows of which some are absent are those of the same table in host memory.
+func TestFromPages_PooledFloat8(t *testing.T) {
+	const rows, columns = 20_000, 64
+	data := make([]byte, rows*columns)
+	r := rand.New(rand.NewPCG(8, 8))
+	for i := range data {
+		data[i] = byte(r.IntN(0x7f)) | byte(r.IntN(2))<<7 // no NaN
+	}
+	of := dtype.Float8E4M3FN
+	paged := overPages(t, packedAs(t, data, columns, of, "none", nil), cache.Options{Budget: 100 << 10, Host: cache.HostOptions{Memory: 500 << 10}})
+	table, err := cache.FromBytes("x", of, data, columns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := newCache(t, cache.Options{Tables: []cache.Table{table}, Budget: 100 << 10, Devices: cache.DeviceOptions{Backend: cache.BackendHost}})
+	ids := randomRows(r, 6000, rows)
+	p := cache.Pooling{Offsets: []int64{0, 10, 10, 3000}, Output: dtype.Float32}
+	got, want := make([]byte, 4*columns*4), make([]byte, 4*columns*4)
+	if err := errors.Join(paged.GatherPooled(ctx, 0, ids, p, got), whole.GatherPooled(ctx, 0, ids, p, want)); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) || stats(t, paged).Tables[0].Tiers.AbsentRows == 0 {
+		t.Error("other sums than of the table in host memory")
 	}
 }

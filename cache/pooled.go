@@ -77,7 +77,8 @@ type PooledBatch struct {
 // must have elements of float32, float16 or bfloat16, or float8 values. Sums are taken in float32, in an order that is the same for every run, device and
 // machine (docs/design.md, Pooling), and rounded to nearest even. out must be exactly as long as the bags' outputs with what lies between them.
 //
-// Otherwise it is like Gather. The error wraps ErrPooling for a Pooling that does not fit.
+// Otherwise it is like Gather. The error wraps ErrPooling for a Pooling that does not fit. Rows of tables of pages are decoded to host memory, up to 32 MiB at a
+// time, or 1,024 rows if they are longer, and added up by the host's processors; after an error only a part of out has been written.
 func (c *Cache) GatherPooled(ctx context.Context, table int, rows []int64, p Pooling, out []byte) error {
 	return gatherPooled(ctx, c, -1, table, rows, &p, out)
 }
@@ -256,7 +257,7 @@ func (c *Cache) gatherPooledTables(ctx context.Context, device int, batches []Po
 // the number of bags is one less than that of offsets.
 //
 // Row numbers and offsets are checked on the device. A row number outside the table is left out. If offsets are bad, the output is undefined.
-// Batch.Wait reports both. Rows of 8 KiB and more are served by the host backend only: else the error wraps ErrPooling.
+// Batch.Wait reports both. Rows of 8 KiB and more are served by the host backend only, and tables of pages not at all: else the error wraps ErrPooling.
 func (v View) GatherPooledDevice(ctx context.Context, stream uintptr, table int, rows device.Buffer, p Pooling, out device.Buffer) (*Batch, error) {
 	return v.gatherPooledDevice(ctx, stream, table, read.RowNumbers{Buffer: rows}, &p, out)
 }

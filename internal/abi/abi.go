@@ -413,7 +413,7 @@ const (
 // PoolPartialHeader is the bytes in front of a run's sums in partials: how many rows the run has.
 const PoolPartialHeader = 16
 
-// PoolAhead is the number of misses that a tile has in shared memory, or on their way there.
+// PoolAhead is the number of rows that a tile has in shared memory, or on their way there.
 const PoolAhead = 4
 
 const (

@@ -20,9 +20,6 @@ func CheckPooled(t *Table, b *reduce.Batch) (want int64, err error) {
 	fail := func(format string, arguments ...any) (int64, error) {
 		return 0, fmt.Errorf("%w: %s", ErrPooling, fmt.Sprintf(format, arguments...))
 	}
-	if t.Absent != nil {
-		return fail("table %s must lie in host memory as a whole: rows on colder tiers are not pooled yet", t.Name)
-	}
 	rowBytes := t.Tier.RowBytes()
 	if !b.Float8.Is() && (t.DType == dtype.Float8E4M3FN || t.DType == dtype.Float8E5M2) {
 		b.Float8.Values = t.DType
@@ -145,6 +142,9 @@ func GatherPooled[R RowNumber](ctx context.Context, d *Device, table int, rows [
 	if d.IsLost() {
 		return d.LostError()
 	}
+	if t.Absent != nil {
+		return gatherThenPool(ctx, d, table, rows, b, out, trace)
+	}
 	if err := d.noPooledKernel(t, b); err != nil {
 		return err
 	}
@@ -228,6 +228,9 @@ func (l *lane) runPooledStaged(a *staging, table int, rows RowNumbers, b *reduce
 // GatherPooledDevice enqueues a pooled batch on the caller's stream, as GatherDevice does for a plain one. b has passed CheckPooled.
 func (d *Device) GatherPooledDevice(ctx context.Context, stream uintptr, table int, rows RowNumbers, b reduce.Batch, out device.Buffer, w Watcher, trace *Trace) (*Batch, error) {
 	t := d.set.Tables[table]
+	if t.Absent != nil {
+		return nil, fmt.Errorf("%w: rows of table %s, which may be absent from host memory, must be added up by calls that wait", ErrPooling, t.Name)
+	}
 	for _, m := range []struct {
 		what  string
 		b     device.Buffer

@@ -1,0 +1,135 @@
+package read
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tensorcache/tensorcache/internal/reduce"
+)
+
+// absentPoolBytes is the memory for rows that gatherThenPool gathers at a time, if a group of rows is not longer.
+const absentPoolBytes = 32 << 20
+
+// poolPiece is a group of a bag: positions from to to-1 of the batch.
+type poolPiece struct{ bag, group, from, to int }
+
+// groupSums are the sums of a bag's groups, and how many rows each has.
+type groupSums struct {
+	sums   [][]float32
+	counts []int
+}
+
+// gatherThenPool is GatherPooled for a table some of whose rows may be absent: it gathers rows to host memory, part by part, and adds them up there, in the
+// same order. After an error only a part of out has been written.
+func gatherThenPool[R RowNumber](ctx context.Context, d *Device, table int, rows []R, b *reduce.Batch, out []byte, trace *Trace) error {
+	v := reduce.NewView(b)
+	rowBytes := d.set.Tables[table].Tier.RowBytes()
+	long := make([]groupSums, b.Bags)
+	var pieces []poolPiece
+	bagOut := func(bag int) []byte { return out[int64(bag)*b.Stride:][:b.OutBytes()] }
+	for bag := range b.Bags {
+		from, to := v.Start(bag), v.End(bag)
+		if from == to {
+			clear(bagOut(bag))
+		}
+		if n := (to - from + reduce.Group - 1) / reduce.Group; n > 1 {
+			long[bag] = groupSums{make([][]float32, n), make([]int, n)}
+		}
+		for g := 0; from < to; from, g = from+reduce.Group, g+1 {
+			pieces = append(pieces, poolPiece{bag, g, from, min(from+reduce.Group, to)})
+		}
+	}
+	var mem []byte
+	var wanted []R
+	var at []int // of each position of the part: where its row lies in mem, -1 for padding
+	for len(pieces) > 0 {
+		n := 0
+		wanted, at = wanted[:0], at[:0]
+		first := pieces[0].from
+		for n < len(pieces) && (n == 0 || (len(wanted)+pieces[n].to-pieces[n].from)*rowBytes <= absentPoolBytes) {
+			for i := pieces[n].from; i < pieces[n].to; i++ {
+				if int64(rows[i]) == b.Padding {
+					at = append(at, -1)
+					continue
+				}
+				at = append(at, len(wanted)*rowBytes)
+				wanted = append(wanted, rows[i])
+			}
+			n++
+		}
+		if need := len(wanted) * rowBytes; cap(mem) < need {
+			mem = make([]byte, need)
+		}
+		mem = mem[:len(wanted)*rowBytes]
+		if err := Gather(ctx, d, table, wanted, mem, trace); err != nil {
+			return err
+		}
+		trace = nil // it is of the first part
+		var next atomic.Int64
+		var workers sync.WaitGroup
+		for range min(runtime.GOMAXPROCS(0), (n+15)/16) {
+			workers.Go(func() {
+				p := pooler{view: &v, at: at, first: first, mem: mem, rowBytes: rowBytes}
+				p.sums.Reset(b)
+				for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+					p.add(pieces[i])
+					if of := &long[pieces[i].bag]; of.counts == nil {
+						p.sums.Finish(bagOut(pieces[i].bag))
+					} else if c := p.sums.Count; c > 0 {
+						of.counts[pieces[i].group], of.sums[pieces[i].group] = c, append([]float32(nil), p.sums.Group()...)
+					}
+				}
+			})
+		}
+		workers.Wait()
+		pieces = pieces[n:]
+	}
+	var s reduce.Sums
+	s.Reset(b)
+	for bag, of := range long {
+		if of.counts != nil {
+			s.FinishGroups(bagOut(bag), len(of.counts), func(i int) ([]float32, int) { return of.sums[i], of.counts[i] })
+		}
+	}
+	return nil
+}
+
+// pooler adds up groups whose rows lie in memory. It is used by one goroutine.
+type pooler struct {
+	view     *reduce.View
+	sums     reduce.Sums
+	at       []int // where the rows of positions from first on lie in mem
+	first    int
+	mem      []byte
+	rowBytes int
+	wide     []byte // a row of float8 as float32
+}
+
+// add adds up a group. Its sums are those of p.sums until the next call.
+func (p *pooler) add(g poolPiece) {
+	p.sums.Begin(g.group == 0)
+	for run := g.from; run < g.to; run += reduce.Run {
+		for i := run; i < min(run+reduce.Run, g.to); i++ {
+			at := p.at[i-p.first]
+			if at < 0 {
+				continue
+			}
+			row := p.mem[at:][:p.rowBytes]
+			if p.view.Float8.Is() {
+				if p.wide == nil {
+					p.wide = make([]byte, 4*p.view.Columns)
+				}
+				p.view.Float8.Load(p.wide, row)
+				row = p.wide
+			}
+			if w := p.view.Weights; len(w) > 0 {
+				p.sums.AddWeighted(row, w[i])
+			} else {
+				p.sums.Add(row)
+			}
+		}
+		p.sums.EndRun()
+	}
+}
