@@ -54,7 +54,7 @@ type Gathers struct {
 	BytesRead  float64 `json:"bytes_read"`
 	LeftAbsent float64 `json:"left_absent"`
 	// PrefetchSeconds is the time of a batch in a loop with Prefetch two batches ahead, and PrefetchOfLonger the longer of the plain reader's time for
-	// the loop's pages and of the resident batches' time, as a share of the loop's.
+	// the loop's pages, batch by batch, and of the resident batches' time, as a share of the loop's.
 	PrefetchSeconds  float64 `json:"prefetch_seconds"`
 	PrefetchOfLonger float64 `json:"prefetch_of_longer"`
 	PrefetchAbsent   float64 `json:"prefetch_absent"`
@@ -345,11 +345,18 @@ func (r *gathering) prefetched(ctx context.Context, all [][]int64) error {
 	if err := r.reading.verify(all[len(all)-1]); err != nil {
 		return err
 	}
-	read, err := r.plainSeconds(ctx, int(after.PagesRead-before.PagesRead))
+	read := 0.0
+	for range len(all) - 2 { // as the loop does: all pages at once would be read in longer runs
+		seconds, err := r.plainSeconds(ctx, int(float64(after.PagesRead-before.PagesRead)/n))
+		if err != nil {
+			return err
+		}
+		read += seconds
+	}
 	r.g.PrefetchSeconds = loop / n
 	r.g.PrefetchOfLonger = max(read, n*r.g.ResidentSeconds) / loop
 	r.g.PrefetchAbsent, r.g.PrefetchPages = float64(after.AbsentRows-before.AbsentRows)/n, float64(after.PagesRead-before.PagesRead)/n
-	return err
+	return nil
 }
 
 func median(v []float64) float64 {
