@@ -43,6 +43,9 @@ var baselines = map[string]func(rowBytes int) (codec.Codec, error){
 	},
 }
 
+// Baseline says whether a result of Compress is of a compressor that the cache does not have.
+func Baseline(name string) bool { return baselines[name] != nil }
+
 // baselineNames are the baselines in listing order.
 var baselineNames = []string{"zstd", "lz4"}
 
