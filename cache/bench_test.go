@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/tensorcache/tensorcache/cache"
-	"github.com/tensorcache/tensorcache/dtype"
 	"github.com/tensorcache/tensorcache/cache/admission"
+	"github.com/tensorcache/tensorcache/dtype"
 )
 
 // BenchmarkUpdate updates random rows, a tenth of which are cached, in batches.
